@@ -1,0 +1,3 @@
+module github.com/kv3fs/kv3fs
+
+go 1.26
