@@ -1,0 +1,102 @@
+package shm
+
+import (
+	"math"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// sem is glibc's 64-bit sem_t (usrbio.md 4.2, observed with glibc 2.36): the
+// value in the low half of the first word, the number of waiters in the high
+// half, then the process-shared mark.
+type sem struct {
+	valueAndWaiters uint64
+	shared          uint32
+	_               [20]byte
+}
+
+const (
+	semBytes      = 32
+	semSharedMark = 0x80
+	oneWaiter     = 1 << 32
+
+	futexWait = 0 // FUTEX_WAIT and FUTEX_WAKE without FUTEX_PRIVATE_FLAG, futex(2)
+	futexWake = 1
+)
+
+var _ [semBytes]byte = [unsafe.Sizeof(sem{})]byte{}
+
+// Sem is a process-shared semaphore inside a Mapping. Its methods may fault
+// like any access to foreign memory: use them inside Guard.
+type Sem struct{ s *sem }
+
+// Init is sem_init(s, 1, 0).
+func (s Sem) Init() {
+	atomic.StoreUint64(&s.s.valueAndWaiters, 0)
+	atomic.StoreUint32(&s.s.shared, semSharedMark)
+}
+
+// Post adds one and wakes a waiter if there is one. At the value where glibc
+// answers EOVERFLOW it only wakes: so many tokens say all there is to say.
+func (s Sem) Post() {
+	d := atomic.LoadUint64(&s.s.valueAndWaiters)
+	if uint32(d) < math.MaxInt32 {
+		d = atomic.AddUint64(&s.s.valueAndWaiters, 1)
+	}
+	if d>>32 != 0 {
+		futex(s.valueAddr(), futexWake, 1, nil)
+	}
+}
+
+// TakeAll sets the value to 0 without waiting and tells whether it was above.
+func (s Sem) TakeAll() bool {
+	for {
+		d := atomic.LoadUint64(&s.s.valueAndWaiters)
+		if uint32(d) == 0 {
+			return false
+		}
+		if atomic.CompareAndSwapUint64(&s.s.valueAndWaiters, d, d&^math.MaxUint32) {
+			return true
+		}
+	}
+}
+
+// TakeOne takes one token without waiting, if there is one.
+func (s Sem) TakeOne() bool {
+	for {
+		d := atomic.LoadUint64(&s.s.valueAndWaiters)
+		if uint32(d) == 0 {
+			return false
+		}
+		if atomic.CompareAndSwapUint64(&s.s.valueAndWaiters, d, d-1) {
+			return true
+		}
+	}
+}
+
+// Wait returns when the value is above 0 or timeout has passed, whichever is
+// first; it takes nothing. It may return early. It blocks its thread.
+func (s Sem) Wait(timeout time.Duration) {
+	d := atomic.AddUint64(&s.s.valueAndWaiters, oneWaiter)
+	if uint32(d) == 0 {
+		ts := unix.NsecToTimespec(int64(timeout))
+		futex(s.valueAddr(), futexWait, 0, &ts)
+	}
+	for {
+		// A stranger may have zeroed the count; never borrow from below it.
+		d := atomic.LoadUint64(&s.s.valueAndWaiters)
+		if d>>32 == 0 || atomic.CompareAndSwapUint64(&s.s.valueAndWaiters, d, d-oneWaiter) {
+			return
+		}
+	}
+}
+
+func (s Sem) valueAddr() *uint32 { return (*uint32)(unsafe.Pointer(s.s)) }
+
+func futex(addr *uint32, op int, val uint32, timeout *unix.Timespec) {
+	unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(addr)), uintptr(op), uintptr(val),
+		uintptr(unsafe.Pointer(timeout)), 0, 0)
+}
