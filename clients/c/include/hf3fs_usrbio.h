@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * hf3fs_usrbio.h - the C interface of 3FS's user-space rings (USRBIO), as served by kv3fs.
+ *
+ * Names, struct layouts and constants are those that programs written for 3FS's own
+ * libhf3fs_api_shared.so compile and link against; both libraries can replace each other.
+ *
+ * Three return conventions live here, and they cannot be changed any more:
+ *   hf3fs_reg_fd                      <= 0 is success, > 0 is an errno
+ *   hf3fs_hardlink, hf3fs_punchhole   0 is success, > 0 is an errno
+ *   every other int                   >= 0 is success, < 0 is a negated errno
+ *   (hf3fs_extract_mount_point        > 0 is success, -1 is "not on hf3fs")
+ */
+#ifndef HF3FS_USRBIO_H
+#define HF3FS_USRBIO_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <time.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#pragma GCC visibility push(default)
+
+/* Answer of the GET_MAGIC_NUM ioctl on any descriptor of the file system; statfs never gives it. */
+#define HF3FS_SUPER_MAGIC 0x8f3f5fff
+
+/* Ring flags (hf3fs_iorcreate4). */
+#define HF3FS_IOR_ALLOW_READ_UNCOMMITTED 1 /* a read may see a version that is still being committed */
+#define HF3FS_IOR_FORBID_READ_HOLES 2      /* a hole before data fails with -ENODATA instead of reading as zeros */
+
+typedef void *hf3fs_iov_handle;
+typedef void *hf3fs_ior_handle;
+
+/* A shared-memory data buffer. The caller owns the struct, the library owns what iovh points to. */
+struct hf3fs_iov {
+  uint8_t *base;         /* first byte of the mapping, which is byte 0 of the shared object */
+  hf3fs_iov_handle iovh; /* null for a wrapped iov */
+  char id[16];           /* the 16 raw bytes of the id, in text order */
+  char mount_point[256];
+  size_t size;
+  size_t block_size; /* no I/O may cross a multiple of it, counted from base; 0: one block */
+  int numa;          /* preferred node of the pages, < 0: none */
+};
+
+/* One ring, for reads only or for writes only. */
+struct hf3fs_ior {
+  struct hf3fs_iov iov; /* the memory of the ring itself */
+  hf3fs_ior_handle iorh;
+  char mount_point[256];
+  bool for_read;
+  int io_depth; /* > 0: batches of exactly that many; 0: as they come; < 0: at most that many */
+  int priority; /* < 0 high, 0 normal, > 0 low */
+  int timeout;  /* milliseconds a partial batch may wait when io_depth < 0 */
+  uint64_t flags;
+};
+
+struct hf3fs_cqe {
+  int32_t index; /* what hf3fs_prep_io returned */
+  int32_t reserved;
+  int64_t result; /* bytes transferred, or a negated errno */
+  const void *userdata;
+};
+
+/* Safe from any thread. False for every descriptor that cannot be asked, O_PATH ones included. */
+bool hf3fs_is_hf3fs(int fd);
+
+/*
+ * Finds the mount that holds path, which must exist. Returns strlen(mount) + 1, or -1 when path is
+ * missing or elsewhere. When the result is larger than size, nothing was written.
+ */
+int hf3fs_extract_mount_point(char *hf3fs_mount_point, int size, const char *path);
+
+/*
+ * Buffers. The create functions overwrite *iov whatever was in it, so that destroying it after a
+ * failure is harmless. Different iovs may be handled from different threads at the same time.
+ */
+int hf3fs_iovcreate(struct hf3fs_iov *iov, const char *hf3fs_mount_point, size_t size, size_t block_size, int numa);
+
+/* Maps what another process of the same user created; id and block_size must be those of the creator. */
+int hf3fs_iovopen(struct hf3fs_iov *iov,
+                  const uint8_t id[16],
+                  const char *hf3fs_mount_point,
+                  size_t size,
+                  size_t block_size,
+                  int numa);
+
+/* Removes the name of the shared object; the mapping and the registration stay. */
+void hf3fs_iovunlink(struct hf3fs_iov *iov);
+
+/* Removes registration (also that of an opened iov), name and mapping. Twice is once. */
+void hf3fs_iovdestroy(struct hf3fs_iov *iov);
+
+/*
+ * Describes memory whose shared object the caller has registered under exactly this id. buf must be
+ * byte 0 of that object. The registration stays the caller's to remove.
+ */
+int hf3fs_iovwrap(struct hf3fs_iov *iov,
+                  void *buf,
+                  const uint8_t id[16],
+                  const char *hf3fs_mount_point,
+                  size_t size,
+                  size_t block_size,
+                  int numa);
+
+/* Bytes of shared memory that a ring of this many entries takes; 0 for a negative number. */
+size_t hf3fs_ior_size(int entries);
+
+/* Rings. Each form adds one parameter to the one before, but create4 has flags and no priority. */
+int hf3fs_iorcreate(struct hf3fs_ior *ior,
+                    const char *hf3fs_mount_point,
+                    int entries,
+                    bool for_read,
+                    int io_depth,
+                    int numa);
+int hf3fs_iorcreate2(struct hf3fs_ior *ior,
+                     const char *hf3fs_mount_point,
+                     int entries,
+                     bool for_read,
+                     int io_depth,
+                     int priority,
+                     int numa);
+int hf3fs_iorcreate3(struct hf3fs_ior *ior,
+                     const char *hf3fs_mount_point,
+                     int entries,
+                     bool for_read,
+                     int io_depth,
+                     int priority,
+                     int timeout,
+                     int numa);
+int hf3fs_iorcreate4(struct hf3fs_ior *ior,
+                     const char *hf3fs_mount_point,
+                     int entries,
+                     bool for_read,
+                     int io_depth,
+                     int timeout,
+                     int numa,
+                     uint64_t flags);
+
+/* Does not wait for I/O in flight, which may still write into its buffers. Twice is once. */
+void hf3fs_iordestroy(struct hf3fs_ior *ior);
+
+/*
+ * Makes an open file known to hf3fs_prep_io. Returns a number <= 0 that names the registration as
+ * well as fd does, or a positive errno. flags is unused. Safe from any thread.
+ */
+int hf3fs_reg_fd(int fd, uint64_t flags);
+
+/* Takes fd, or the value that hf3fs_reg_fd returned. Works after close(fd) too. Safe from any thread. */
+void hf3fs_dereg_fd(int fd);
+
+/* Requests that can be outstanding at once. */
+int hf3fs_io_entries(const struct hf3fs_ior *ior);
+
+/*
+ * Queues one request, which may start before hf3fs_submit_ios. Returns its index. One thread at a
+ * time per ring; another thread may wait meanwhile.
+ */
+int hf3fs_prep_io(const struct hf3fs_ior *ior,
+                  const struct hf3fs_iov *iov,
+                  bool read,
+                  void *ptr,
+                  int fd,
+                  size_t off,
+                  uint64_t len,
+                  const void *userdata);
+
+/* Wakes the daemon. */
+int hf3fs_submit_ios(const struct hf3fs_ior *ior);
+
+/*
+ * Collects up to cqec completions, and at least min_results of them unless abs_timeout (an absolute
+ * CLOCK_REALTIME time; null: never) passes first, which is not an error. min_results <= 0 polls.
+ */
+int hf3fs_wait_for_ios(const struct hf3fs_ior *ior,
+                       struct hf3fs_cqe *cqes,
+                       int cqec,
+                       int min_results,
+                       const struct timespec *abs_timeout);
+
+int hf3fs_hardlink(const char *target, const char *link_name);
+
+/* Byte ranges [start[i], end[i]) in whole chunks (st_blksize), at most 1000 of them. */
+int hf3fs_punchhole(int fd, int n, const size_t *start, const size_t *end, size_t flags);
+
+#pragma GCC visibility pop
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Names under <mount>/3fs-virt/iovs: how a buffer or a ring announces itself to the daemon. */
+
+#ifndef USRBIO_LINKNAME_H
+#define USRBIO_LINKNAME_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "hf3fs_usrbio.h"
+
+#define USRBIO_MOUNT_BYTES sizeof(((struct hf3fs_iov *)0)->mount_point)
+#define USRBIO_UUID_TEXT_BYTES 37   /* 8-4-4-4-12 and the NUL */
+#define USRBIO_SUFFIX_BYTES 128     /* longest: .r-2147483648.ph.t2147483647.f<64 digits> */
+#define USRBIO_PATH_BYTES (USRBIO_MOUNT_BYTES + sizeof("/3fs-virt/iovs/") + USRBIO_UUID_TEXT_BYTES + USRBIO_SUFFIX_BYTES)
+
+/* A random (version 4) id. 0, or a negated errno. */
+int usrbio_uuid_new(uint8_t id[16]);
+void usrbio_uuid_text(const uint8_t id[16], char text[USRBIO_UUID_TEXT_BYTES]);
+
+/* Null, empty or longer than struct hf3fs_iov can hold: false. */
+bool usrbio_mount_ok(const char *mount);
+
+/* ".b<n>", or nothing for 0. */
+void usrbio_iov_suffix(char suffix[USRBIO_SUFFIX_BYTES], size_t block_size);
+
+/*
+ * ".{r|w}<depth>[.ph|.pl].t<ms>[.f<binary>]". The one place that spells it: creation, rollback and
+ * destruction use the string made here, so they cannot disagree on it.
+ */
+void usrbio_ior_suffix(char suffix[USRBIO_SUFFIX_BYTES],
+                       bool for_read,
+                       int io_depth,
+                       int priority,
+                       int timeout_ms,
+                       uint64_t flags);
+
+/* <mount>/3fs-virt/iovs/<name> */
+void usrbio_iovs_path(char path[USRBIO_PATH_BYTES], const char *mount, const char *name);
+
+#endif

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Complaints on stderr, for failures that the interface has no way to return. */
+
+#ifndef USRBIO_LOG_H
+#define USRBIO_LOG_H
+
+enum usrbio_log_level { USRBIO_DEBUG, USRBIO_INFO, USRBIO_WARN, USRBIO_ERROR, USRBIO_SILENT };
+
+/* Keeps errno, so that it can be called between a failure and its report. */
+__attribute__((format(printf, 2, 3))) void usrbio_log(enum usrbio_log_level level, const char *format, ...);
+
+/* DBG*, INFO, WARN*, ERR*, CRITICAL and FATAL; anything else is WARN. */
+enum usrbio_log_level usrbio_log_level_of(const char *name);
+
+#endif

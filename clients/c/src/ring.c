@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+#include "ring.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <string.h>
+
+#include "log.h"
+#include "process.h"
+
+#define SLACK_BYTES 4096u /* never used by anybody, but part of the size that both sides compute with */
+#define FIXED_BYTES (sizeof(struct usrbio_markers) + sizeof(sem_t) + SLACK_BYTES)
+#define SLOT_BYTES (sizeof(struct usrbio_args) + sizeof(struct hf3fs_cqe) + sizeof(struct usrbio_sqe))
+
+_Static_assert(FIXED_BYTES == 4144 && SLOT_BYTES == 96, "ring sizes");
+
+size_t usrbio_ring_bytes(int entries) {
+  if (entries < 0) {
+    return 0;
+  }
+  return FIXED_BYTES + SLOT_BYTES * ((size_t)entries + 1);
+}
+
+bool usrbio_ring_layout(size_t size_bytes, struct usrbio_layout *layout) {
+  if (size_bytes < FIXED_BYTES + 2 * SLOT_BYTES) {
+    return false;
+  }
+  size_t ring_len = (size_bytes - FIXED_BYTES) / SLOT_BYTES;
+  if (ring_len > INT_MAX) {
+    ring_len = INT_MAX;
+  }
+  layout->ring_len = (uint32_t)ring_len;
+  layout->entries = layout->ring_len - 1;
+  layout->args_off = sizeof(struct usrbio_markers);
+  layout->cqes_off = layout->args_off + ring_len * sizeof(struct usrbio_args);
+  layout->sqes_off = layout->cqes_off + ring_len * sizeof(struct hf3fs_cqe);
+  layout->sem_off = layout->sqes_off + ring_len * sizeof(struct usrbio_sqe);
+  return true;
+}
+
+int usrbio_ring_init(struct usrbio_ring *ring, void *base, size_t size_bytes, bool for_read, sem_t *submit_sem) {
+  struct usrbio_layout layout;
+  if (!usrbio_ring_layout(size_bytes, &layout)) {
+    return -EINVAL;
+  }
+  memset(ring, 0, sizeof(*ring));
+  if (!usrbio_slots_init(&ring->slots, layout.entries)) {
+    return -ENOMEM;
+  }
+  uint8_t *bytes = base;
+  ring->markers = (struct usrbio_markers *)base;
+  ring->args = (struct usrbio_args *)(void *)(bytes + layout.args_off);
+  ring->cqes = (struct hf3fs_cqe *)(void *)(bytes + layout.cqes_off);
+  ring->sqes = (struct usrbio_sqe *)(void *)(bytes + layout.sqes_off);
+  ring->done_sem = (sem_t *)(void *)(bytes + layout.sem_off);
+  ring->submit_sem = submit_sem;
+  ring->entries = layout.entries;
+  ring->ring_len = layout.ring_len;
+  ring->for_read = for_read;
+  return 0;
+}
+
+void usrbio_ring_fini(struct usrbio_ring *ring) { usrbio_slots_fini(&ring->slots); }
+
+int usrbio_ring_push(struct usrbio_ring *ring, const struct usrbio_args *args) {
+  /*
+   * The head is read back from shared memory, although only we store it: after a fork the parent may
+   * have moved it, and a child that takes the ring over must go on from there.
+   */
+  uint32_t head = atomic_load_explicit(&ring->markers->sqe_head, memory_order_relaxed);
+  uint32_t tail = atomic_load_explicit(&ring->markers->sqe_tail, memory_order_acquire);
+  if (head >= ring->ring_len || tail >= ring->ring_len) {
+    return -EIO;
+  }
+  uint32_t next = head + 1 == ring->ring_len ? 0 : head + 1;
+  if (next == tail) {
+    return -EAGAIN; /* free slots do not help: an older batch still holds the submission ring */
+  }
+  int index = usrbio_slots_take(&ring->slots);
+  if (index < 0) {
+    return -EAGAIN;
+  }
+  ring->args[index] = *args;
+  ring->sqes[head].index = index;
+  ring->sqes[head].userdata = args->userdata;
+  /* Release: whoever sees the new head sees the request. It is live from here on. */
+  atomic_store_explicit(&ring->markers->sqe_head, next, memory_order_release);
+  return index;
+}
+
+/*
+ * Waiters of one process take turns, because a copy made before a compare-and-swap of the tail could
+ * be a whole lap old. The loser does not queue up: it goes back to its bounded wait. A lock whose
+ * holder is another process is a fork's picture of a thread that does not exist here.
+ */
+static bool begin_reap(struct usrbio_ring *ring) {
+  int self = (int)usrbio_process_id();
+  int holder = 0;
+  do {
+    if (atomic_compare_exchange_strong_explicit(&ring->reaper, &holder, self, memory_order_acquire,
+                                                memory_order_relaxed)) {
+      return true;
+    }
+  } while (holder != self);
+  return false;
+}
+
+static void end_reap(struct usrbio_ring *ring) { atomic_store_explicit(&ring->reaper, 0, memory_order_release); }
+
+/* Keeps the completions whose slot we really have outstanding. */
+static uint32_t keep_believable(struct usrbio_ring *ring, struct hf3fs_cqe *cqes, uint32_t count) {
+  uint32_t kept = 0;
+  for (uint32_t i = 0; i < count; i++) {
+    if (!usrbio_slots_give_back(&ring->slots, cqes[i].index)) {
+      usrbio_log(USRBIO_ERROR, "completion for index %d, which is not outstanding, dropped", cqes[i].index);
+      continue;
+    }
+    if (kept != i) {
+      cqes[kept] = cqes[i];
+    }
+    kept++;
+  }
+  return kept;
+}
+
+int usrbio_ring_reap(struct usrbio_ring *ring, struct hf3fs_cqe *out, int room, bool *drained) {
+  *drained = false;
+  if (!begin_reap(ring)) {
+    return 0;
+  }
+  uint32_t head = atomic_load_explicit(&ring->markers->cqe_head, memory_order_acquire);
+  uint32_t tail = atomic_load_explicit(&ring->markers->cqe_tail, memory_order_acquire);
+  if (head >= ring->ring_len || tail >= ring->ring_len) {
+    end_reap(ring);
+    return -EIO;
+  }
+  uint32_t count = head >= tail ? head - tail : head + ring->ring_len - tail;
+  if (count > (uint32_t)room) {
+    count = (uint32_t)room;
+  }
+  uint32_t slot = tail;
+  for (uint32_t i = 0; i < count; i++) {
+    out[i] = ring->cqes[slot];
+    slot = slot + 1 == ring->ring_len ? 0 : slot + 1;
+  }
+  /* Release: the daemon may overwrite the slots only after we copied them. Fails if a forked relative won. */
+  if (count > 0 && !atomic_compare_exchange_strong_explicit(&ring->markers->cqe_tail, &tail, slot,
+                                                            memory_order_acq_rel, memory_order_relaxed)) {
+    count = 0;
+  }
+  end_reap(ring);
+  *drained = count > 0;
+  /* Slots go back after the tail, so that outstanding requests never exceed the completion space. */
+  return (int)keep_believable(ring, out, count);
+}

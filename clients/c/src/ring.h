@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * The ring: its layout in shared memory, and the client's half of the protocol.
+ *
+ * The daemon is the peer. Its two markers and its completions are believed only after a check, each
+ * is read once, and whatever fails a check is dropped or reported, never used as an index.
+ */
+
+#ifndef USRBIO_RING_H
+#define USRBIO_RING_H
+
+#include <semaphore.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "hf3fs_usrbio.h"
+#include "slots.h"
+
+/* Values in [0, ring_len). In this protocol head is where a producer writes, tail where a consumer reads. */
+struct usrbio_markers {
+  _Atomic uint32_t sqe_head; /* stored by us; publishes the sqe and its args */
+  _Atomic uint32_t sqe_tail; /* stored by the daemon; gives sqes back */
+  _Atomic uint32_t cqe_head; /* stored by the daemon; publishes cqes */
+  _Atomic uint32_t cqe_tail; /* stored by us; gives cqes back */
+};
+
+struct usrbio_args {
+  uint8_t buf_id[16];
+  uint64_t buf_off;
+  uint64_t file_ino;
+  uint64_t file_off;
+  uint64_t len;
+  uint64_t userdata;
+};
+
+struct usrbio_sqe {
+  int32_t index;
+  int32_t pad;
+  uint64_t userdata;
+};
+
+_Static_assert(sizeof(struct usrbio_markers) == 16, "markers");
+_Static_assert(sizeof(struct usrbio_args) == 56, "args");
+_Static_assert(sizeof(struct usrbio_sqe) == 16, "sqe");
+_Static_assert(sizeof(sem_t) == 32, "the completion semaphore is glibc's");
+
+/* Layout for one size. ring_len = entries + 1: one slot stays empty to tell full from empty. */
+struct usrbio_layout {
+  uint32_t entries;
+  uint32_t ring_len;
+  size_t args_off;
+  size_t cqes_off;
+  size_t sqes_off;
+  size_t sem_off;
+};
+
+size_t usrbio_ring_bytes(int entries);
+
+/* False when size_bytes is too small for a single entry. */
+bool usrbio_ring_layout(size_t size_bytes, struct usrbio_layout *layout);
+
+struct usrbio_registration;
+
+struct usrbio_ring {
+  /* Shared with the daemon. */
+  struct usrbio_markers *markers;
+  struct usrbio_args *args;
+  struct hf3fs_cqe *cqes;
+  struct usrbio_sqe *sqes;
+  sem_t *done_sem;   /* initialised by the daemon */
+  sem_t *submit_sem; /* one for all rings of a priority */
+
+  /* Ours alone. */
+  uint32_t entries;
+  uint32_t ring_len;
+  bool for_read;
+  struct usrbio_slots slots; /* who owns args[i]: free, or busy from prep until its completion is reaped */
+  _Atomic int reaper;        /* process id of the reaping thread, 0: nobody */
+  struct usrbio_registration *registration; /* null in tests */
+};
+
+/* 0, or a negated errno. base must stay mapped until usrbio_ring_fini. */
+int usrbio_ring_init(struct usrbio_ring *ring, void *base, size_t size_bytes, bool for_read, sem_t *submit_sem);
+void usrbio_ring_fini(struct usrbio_ring *ring);
+
+/* The request's slot index, -EAGAIN when full, -EIO when the daemon has left the protocol. */
+int usrbio_ring_push(struct usrbio_ring *ring, const struct usrbio_args *args);
+
+/*
+ * Moves up to room completions to out and frees their slots. Returns how many; *drained says whether
+ * ring space was given back (also for completions that were dropped). -EIO: markers out of range.
+ */
+int usrbio_ring_reap(struct usrbio_ring *ring, struct hf3fs_cqe *out, int room, bool *drained);
+
+#endif

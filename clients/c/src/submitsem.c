@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+#include "submitsem.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "linkname.h"
+#include "log.h"
+
+#define PREFIX "/dev/shm/sem."
+
+static int reject(const char *path, const char *target) {
+  usrbio_log(USRBIO_ERROR, "%s leads to %s, which is not a semaphore", path, target);
+  return -EIO;
+}
+
+int usrbio_submitsem_open(const char *mount, int priority, sem_t **out) {
+  char path[USRBIO_PATH_BYTES];
+  usrbio_iovs_path(path, mount, priority < 0 ? "submit-ios.ph" : priority > 0 ? "submit-ios.pl" : "submit-ios");
+
+  char target[256];
+  ssize_t len = readlink(path, target, sizeof(target));
+  if (len < 0) {
+    int err = -errno;
+    usrbio_log(USRBIO_ERROR, "read %s: %s", path, strerror(-err));
+    return err;
+  }
+  if ((size_t)len >= sizeof(target)) {
+    target[sizeof(target) - 1] = '\0';
+    return reject(path, target);
+  }
+  target[len] = '\0';
+  const char *name = target + strlen(PREFIX);
+  if (strncmp(target, PREFIX, strlen(PREFIX)) != 0 || *name == '\0' || strchr(name, '/') != NULL) {
+    return reject(path, target);
+  }
+
+  struct stat st;
+  if (stat(target, &st) == 0 && (size_t)st.st_size < sizeof(sem_t)) {
+    return reject(path, target); /* posting to it would be a SIGBUS */
+  }
+
+  char sem_name[sizeof(target)];
+  sem_name[0] = '/';
+  strcpy(sem_name + 1, name);
+  sem_t *sem = sem_open(sem_name, 0);
+  if (sem == SEM_FAILED) {
+    int err = -errno;
+    /* Most often: we do not share /dev/shm with the daemon. */
+    usrbio_log(USRBIO_ERROR, "open semaphore %s: %s", target, strerror(-err));
+    return err;
+  }
+  *out = sem;
+  return 0;
+}
