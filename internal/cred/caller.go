@@ -1,0 +1,153 @@
+package cred
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Caller is who asks: file-system uid and gid, and a process or thread id of
+// the asking process (0 when unknown), from which supplementary groups are read
+// when they matter.
+type Caller struct {
+	UID, GID, PID uint32
+}
+
+// Root reports whether the caller is the super-user, for whom nothing is
+// refused.
+func (c Caller) Root() bool { return c.UID == 0 }
+
+// Strict runs fn with the rights of c and no capability at all, so that the
+// kernel decides what c may do. It may be called concurrently.
+//
+// fn runs on another goroutine, locked to its thread, and Strict waits for it.
+// fn must not start goroutines that it expects to have the identity, and it may
+// run twice: first without the supplementary groups of c and, when that was
+// refused with EACCES or EPERM, once more with those /proc shows for c.PID.
+// fn's error is returned as it is.
+func Strict(c Caller, fn func() error) error {
+	if !privileged() || c.Root() {
+		return fn()
+	}
+	err := onThread(c, nil, dropCapabilities, fn)
+	if !errors.Is(err, unix.EACCES) && !errors.Is(err, unix.EPERM) {
+		return err
+	}
+	groups := supplementary(c)
+	if len(groups) == 0 {
+		return err
+	}
+	return onThread(c, groups, dropCapabilities, fn)
+}
+
+// Owner runs fn so that what it creates belongs to c, while the daemon's
+// capabilities stay in force: rights were checked by someone else (the kernel's
+// default_permissions), who knows all of c's groups. It may be called
+// concurrently; fn runs once, on another goroutine locked to its thread.
+func Owner(c Caller, fn func() error) error {
+	if !privileged() || c.UID == 0 && c.GID == 0 {
+		return fn()
+	}
+	return onThread(c, nil, keepCapabilities, fn)
+}
+
+// Privileged reports whether this process can take the identity of others.
+func Privileged() bool { return privileged() }
+
+type capabilityRule bool
+
+const (
+	dropCapabilities capabilityRule = false
+	keepCapabilities capabilityRule = true
+)
+
+// identity is what the daemon's threads have and must get back.
+type identity struct {
+	uid, gid int
+	groups   []int
+	caps     capabilities
+}
+
+var privileged = sync.OnceValue(func() bool { return os.Geteuid() == 0 })
+
+var daemon = sync.OnceValue(func() identity {
+	id := identity{uid: os.Geteuid(), gid: os.Getegid()}
+	id.groups, _ = unix.Getgroups()
+	id.caps, _ = loadCapabilities()
+	return id
+})
+
+// onThread runs fn on a goroutine of its own. When the thread's identity
+// cannot be put back the goroutine ends without unlocking the thread, and the
+// runtime destroys it: no other goroutine ever runs with a stranger's rights.
+func onThread(c Caller, groups []int, rule capabilityRule, fn func() error) error {
+	home := daemon()
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		clean := false
+		result := error(unix.EIO)
+		defer func() {
+			if clean {
+				runtime.UnlockOSThread()
+			}
+			done <- result
+		}()
+		if err := enter(c, groups, rule, home); err != nil {
+			result = err
+			clean = leave(rule, home) == nil
+			return
+		}
+		result = fn()
+		clean = leave(rule, home) == nil
+	}()
+	return <-done
+}
+
+func enter(c Caller, groups []int, rule capabilityRule, home identity) error {
+	if rule == dropCapabilities {
+		// unix.Setgroups changes this thread only, syscall.Setgroups all of them.
+		if err := unix.Setgroups(groups); err != nil {
+			return fmt.Errorf("cred: set groups: %w", err)
+		}
+	}
+	// setfsgid and setfsuid report the previous value, never an error.
+	setFS(unix.SYS_SETFSGID, int(c.GID))
+	setFS(unix.SYS_SETFSUID, int(c.UID))
+	if setFS(unix.SYS_SETFSUID, -1) != int(c.UID) || setFS(unix.SYS_SETFSGID, -1) != int(c.GID) {
+		return fmt.Errorf("cred: become %d:%d: %w", c.UID, c.GID, unix.EPERM)
+	}
+	caps := home.caps
+	if rule == dropCapabilities {
+		caps = caps.withoutEffective()
+	}
+	// A file-system uid other than 0 took the file capabilities from the
+	// effective set; the permitted set still has them.
+	return storeCapabilities(caps)
+}
+
+func leave(rule capabilityRule, home identity) error {
+	// The effective uid stayed the daemon's, so going back needs no capability.
+	setFS(unix.SYS_SETFSUID, home.uid)
+	setFS(unix.SYS_SETFSGID, home.gid)
+	if setFS(unix.SYS_SETFSUID, -1) != home.uid || setFS(unix.SYS_SETFSGID, -1) != home.gid {
+		return unix.EPERM
+	}
+	if err := storeCapabilities(home.caps); err != nil {
+		return err
+	}
+	if rule == dropCapabilities {
+		return unix.Setgroups(home.groups)
+	}
+	return nil
+}
+
+func setFS(call uintptr, id int) int {
+	old, _, _ := syscall.RawSyscall(call, uintptr(id), 0, 0)
+	return int(uint32(old))
+}

@@ -1,0 +1,229 @@
+package stage
+
+import (
+	"slices"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+)
+
+// RootID is the node number and the inode number of the root.
+const RootID = 1
+
+const (
+	// Backing inode numbers from here on, and those of other devices, are
+	// replaced by numbers from allocatedInoStart upward.
+	largestBackingIno = 1<<52 - 1
+	allocatedInoStart = 1 << 56
+	// Inode numbers up to here have meanings of their own in 3FS.
+	reservedInos = 2
+)
+
+// identity tells an inode from every other one, also from a later one with the
+// same number.
+type identity struct {
+	dev, ino uint64
+	birth    int64 // nanoseconds, 0 where the file system keeps none
+}
+
+func (k identity) hash() uint64 { return k.ino ^ k.dev<<20 ^ uint64(k.birth) }
+
+func identityOf(st *unix.Statx_t) identity {
+	k := identity{dev: uint64(st.Dev_major)<<32 | uint64(st.Dev_minor), ino: st.Ino}
+	if st.Mask&unix.STATX_BTIME != 0 {
+		k.birth = st.Btime.Sec*1e9 + int64(st.Btime.Nsec)
+	}
+	return k
+}
+
+// place is a directory entry: where a node is.
+type place struct {
+	parent *node
+	name   string
+}
+
+// node is an inode the kernel knows. A million of them is normal: it is small,
+// and what only some need is in side tables.
+type node struct {
+	id, ino uint64
+	key     identity
+	kind    uint32 // S_IFMT bits
+
+	// Guarded by Stage.treeMu. parent is nil for the root only.
+	place
+	lookups  uint64 // references the kernel counts
+	children int    // places in this directory: places of others hold it
+
+	open atomic.Pointer[openFile]
+
+	// attrUntil is when the last attributes given to the kernel expire;
+	// hotUntil is until when ring writes forbid giving it any. Nanoseconds on
+	// the stage's clock.
+	attrUntil, hotUntil atomic.Int64
+}
+
+func (n *node) regular() bool   { return n.kind == unix.S_IFREG }
+func (n *node) directory() bool { return n.kind == unix.S_IFDIR }
+
+// node returns what the kernel knows as id.
+func (s *Stage) node(id uint64) (*node, error) {
+	if n, ok := s.byID.get(id); ok {
+		return n, nil
+	}
+	return nil, unix.ESTALE
+}
+
+// remember returns the node for an inode seen at at, counting one reference of
+// the kernel. generation is Stage.renames from before it was seen: an older
+// sight does not move a node that was renamed since.
+func (s *Stage) remember(at place, st *unix.Statx_t, generation uint64) *node {
+	key := identityOf(st)
+	kind := uint32(st.Mode) & unix.S_IFMT
+	s.treeMu.Lock()
+	defer s.treeMu.Unlock()
+	n, ok := s.byIdentity.get(key)
+	if ok && n.kind == kind {
+		s.seenLocked(n, at, st, generation)
+		n.lookups++
+		return n
+	}
+	n = &node{id: s.nextID.Add(1), key: key, kind: kind, place: at, lookups: 1}
+	n.ino = s.inoFor(key)
+	at.parent.children++
+	s.byIdentity.put(key, n)
+	s.byIno.put(n.ino, n)
+	s.byID.put(n.id, n)
+	return n
+}
+
+func (s *Stage) inoFor(key identity) uint64 {
+	if key.dev == s.root.key.dev && key.ino > reservedInos && key.ino <= largestBackingIno && key.ino != s.root.key.ino {
+		return key.ino
+	}
+	return allocatedInoStart + s.nextIno.Add(1)
+}
+
+// seenLocked notes that n was found at at.
+func (s *Stage) seenLocked(n *node, at place, st *unix.Statx_t, generation uint64) {
+	if n.place == at || n == s.root {
+		return
+	}
+	if st.Nlink > 1 && n.directory() == false {
+		if !slices.Contains(s.links[n], at) {
+			at.parent.children++
+			s.links[n] = append(s.links[n], at)
+		}
+		return
+	}
+	if s.renames.Load() != generation {
+		return
+	}
+	s.moveLocked(n, at)
+}
+
+// moveLocked makes at the place of n.
+func (s *Stage) moveLocked(n *node, at place) {
+	at.parent.children++
+	old := n.parent
+	n.place = at
+	s.leftLocked(old)
+}
+
+// leftLocked drops one place from directory d.
+func (s *Stage) leftLocked(d *node) {
+	d.children--
+	s.dropLocked(d)
+}
+
+// gone notes that the entry at at does not lead to n any more. last says that
+// it was the inode's last name.
+func (s *Stage) gone(n *node, at place, last bool) {
+	s.treeMu.Lock()
+	defer s.treeMu.Unlock()
+	s.unplaceLocked(n, at)
+	if last {
+		// An inode number may return at once: the next owner is another node.
+		s.byIdentity.take(n.key, n)
+	}
+}
+
+// unplaceLocked removes at from the places of n. A node whose only known place
+// goes keeps it: finding another inode there tells that it is stale.
+func (s *Stage) unplaceLocked(n *node, at place) {
+	others := s.links[n]
+	if i := slices.Index(others, at); i >= 0 {
+		s.setLinksLocked(n, slices.Delete(others, i, i+1))
+		s.leftLocked(at.parent)
+		return
+	}
+	if n.place == at && len(others) > 0 {
+		n.place = others[0]
+		s.setLinksLocked(n, others[1:])
+		s.leftLocked(at.parent)
+	}
+}
+
+func (s *Stage) setLinksLocked(n *node, places []place) {
+	if len(places) == 0 {
+		delete(s.links, n)
+		return
+	}
+	s.links[n] = places
+}
+
+// moved notes a rename of n.
+func (s *Stage) moved(n *node, from, to place) {
+	s.treeMu.Lock()
+	defer s.treeMu.Unlock()
+	if n.place == from {
+		s.moveLocked(n, to)
+		return
+	}
+	others := s.links[n]
+	if i := slices.Index(others, from); i >= 0 {
+		to.parent.children++
+		others[i] = to
+		s.leftLocked(from.parent)
+		return
+	}
+	if len(others) == 0 {
+		s.moveLocked(n, to)
+	}
+}
+
+// Forget takes back count references of the kernel to a node.
+func (s *Stage) Forget(id, count uint64) {
+	n, ok := s.byID.get(id)
+	if !ok || n == s.root {
+		return
+	}
+	s.treeMu.Lock()
+	n.lookups -= min(count, n.lookups)
+	s.dropLocked(n)
+	s.treeMu.Unlock()
+}
+
+// dropLocked removes n, and directories above it that only it held, when
+// nothing refers to it.
+func (s *Stage) dropLocked(n *node) {
+	for n != s.root && n.lookups == 0 && n.children == 0 {
+		if !s.byID.take(n.id, n) {
+			return
+		}
+		s.byIdentity.take(n.key, n)
+		s.byIno.take(n.ino, n)
+		s.forgotten.note()
+		for _, at := range s.links[n] {
+			at.parent.children--
+			if at.parent != n.parent {
+				s.dropLocked(at.parent)
+			}
+		}
+		delete(s.links, n)
+		n = n.parent
+		n.children--
+	}
+}
+
+// Nodes returns how many nodes the kernel makes the stage remember.
+func (s *Stage) Nodes() int { return s.byID.len() }

@@ -1,0 +1,137 @@
+package stage
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// StateName is the entry of the data directory that belongs to kv3fs and that
+// clients do not see.
+const StateName = ".kv3fs"
+
+// Options of Open. The zero value is valid.
+type Options struct {
+	// Invalidate tells whoever caches attributes of a node that they are stale;
+	// it returns when no older ones will be used. nil: nobody caches. It may be
+	// called concurrently and must not call back into the stage.
+	Invalidate func(nodeID uint64)
+}
+
+// Stage is the tree over one data directory.
+type Stage struct {
+	dir        string
+	rootFD     int
+	root       *node
+	umask      uint32
+	start      time.Time
+	invalidate atomic.Pointer[func(uint64)]
+
+	nextID, nextIno atomic.Uint64
+	byID            *index[uint64, *node]
+	byIdentity      *index[identity, *node]
+	byIno           *index[uint64, *node]
+	forgotten       forgottenNodes
+
+	// treeMu guards places, reference counts and membership in the indexes.
+	// No system call is made under it.
+	treeMu sync.RWMutex
+	links  map[*node][]place // further names of nodes with several
+
+	// renameMu is held shared while an entry moves or goes and the tree is
+	// brought up to date, and exclusively by whoever needs a path to be true.
+	// Nothing that opens a node's path may be called under it.
+	renameMu sync.RWMutex
+	renames  atomic.Uint64 // renames begun or finished
+
+	directMu sync.Mutex
+	direct   map[uint64]bool // does a device take O_DIRECT
+}
+
+// Open makes dir a stage. The caller closes it after the last use.
+func Open(dir string, opts Options) (*Stage, error) {
+	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open data directory %s: %w", dir, err)
+	}
+	s := &Stage{
+		dir: dir, rootFD: fd, start: time.Now(),
+		byID:       newIndex[uint64, *node](sameHash),
+		byIdentity: newIndex[identity, *node](identity.hash),
+		byIno:      newIndex[uint64, *node](sameHash),
+		links:      make(map[*node][]place),
+		direct:     make(map[uint64]bool),
+		forgotten:  forgottenNodes{many: make(chan struct{}, 1)},
+	}
+	s.SetInvalidate(opts.Invalidate)
+	if err := s.begin(); err != nil {
+		unix.Close(fd)
+		return nil, fmt.Errorf("data directory %s: %w", dir, err)
+	}
+	return s, nil
+}
+
+func (s *Stage) begin() error {
+	st, err := statFD(s.rootFD)
+	if err != nil {
+		return err
+	}
+	s.root = &node{id: RootID, ino: RootID, key: identityOf(&st), kind: unix.S_IFDIR, lookups: 1}
+	s.nextID.Store(RootID)
+	s.byID.put(RootID, s.root)
+	s.byIno.put(RootID, s.root)
+	s.byIdentity.put(s.root.key, s.root)
+
+	probe, err := openBeneath(s.rootFD, ".", unix.O_PATH|unix.O_DIRECTORY)
+	if err != nil {
+		return fmt.Errorf("openat2 (Linux 5.6 or later is needed): %w", err)
+	}
+	unix.Close(probe)
+	if err := unix.Mkdirat(s.rootFD, StateName, 0o700); err != nil && !errors.Is(err, unix.EEXIST) {
+		return fmt.Errorf("create %s: %w", StateName, err)
+	}
+	s.umask = processUmask()
+	return nil
+}
+
+// SetInvalidate sets Options.Invalidate once whoever caches exists.
+func (s *Stage) SetInvalidate(fn func(nodeID uint64)) {
+	if fn == nil {
+		fn = func(uint64) {}
+	}
+	s.invalidate.Store(&fn)
+}
+
+// Dir returns the data directory as it was given to Open.
+func (s *Stage) Dir() string { return s.dir }
+
+// Close gives the data directory back. Handles and acquired files must have
+// been released.
+func (s *Stage) Close() error { return unix.Close(s.rootFD) }
+
+// now is nanoseconds on the stage's clock, never 0.
+func (s *Stage) now() int64 { return int64(time.Since(s.start)) + 1 }
+
+// processUmask reads the umask without changing it, which another thread would
+// notice.
+func processUmask() uint32 {
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return 0o777
+	}
+	for line := range strings.Lines(string(status)) {
+		if rest, ok := strings.CutPrefix(line, "Umask:"); ok {
+			if v, err := strconv.ParseUint(strings.TrimSpace(rest), 8, 32); err == nil {
+				return uint32(v)
+			}
+		}
+	}
+	return 0o777
+}
