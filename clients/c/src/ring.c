@@ -113,7 +113,10 @@ static uint32_t keep_believable(struct usrbio_ring *ring, struct hf3fs_cqe *cqes
   uint32_t kept = 0;
   for (uint32_t i = 0; i < count; i++) {
     if (!usrbio_slots_give_back(&ring->slots, cqes[i].index)) {
-      usrbio_log(USRBIO_ERROR, "completion for index %d, which is not outstanding, dropped", cqes[i].index);
+      /* Once: a daemon that has lost its mind must not fill our disk too. */
+      if (!atomic_exchange(&ring->complained, true)) {
+        usrbio_log(USRBIO_ERROR, "completion for index %d, which is not outstanding, dropped", cqes[i].index);
+      }
       continue;
     }
     if (kept != i) {

@@ -78,6 +78,7 @@ struct usrbio_ring {
   uint32_t ring_len;
   bool for_read;
   struct usrbio_slots slots; /* who owns args[i]: free, or busy from prep until its completion is reaped */
+  _Atomic bool complained;   /* about the daemon's completions */
   _Atomic int reaper;        /* process id of the reaping thread, 0: nobody */
   struct usrbio_registration *registration; /* null in tests */
 };

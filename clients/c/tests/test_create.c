@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Creation and destruction against an ordinary directory that looks like 3fs-virt/iovs. */
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <semaphore.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "check.h"
+#include "hf3fs_usrbio.h"
+#include "linkname.h"
+#include "submitsem.h"
+
+static char mount[] = "/tmp/usrbio-create-XXXXXX";
+static char sem_name[64];
+
+static void path_of(char *path, const char *name) { snprintf(path, PATH_MAX, "%s/3fs-virt/iovs/%s", mount, name); }
+
+static void link_submit(const char *name, const char *target) {
+  char path[PATH_MAX];
+  path_of(path, name);
+  unlink(path);
+  CHECK_EQ(symlink(target, path), 0);
+}
+
+/* How many registrations there are, and the name of one of them. */
+static int registrations(char name[256]) {
+  char path[PATH_MAX];
+  path_of(path, "");
+  DIR *dir = opendir(path);
+  CHECK(dir != NULL);
+  int count = 0;
+  for (struct dirent *e; (e = readdir(dir)) != NULL;) {
+    if (e->d_name[0] != '.' && strncmp(e->d_name, "submit-ios", 10) != 0) {
+      count++;
+      if (name != NULL) {
+        strcpy(name, e->d_name);
+      }
+    }
+  }
+  closedir(dir);
+  return count;
+}
+
+static bool exists(const char *path) { return access(path, F_OK) == 0; }
+
+static int open_descriptors(void) {
+  int count = 0;
+  for (int fd = 0; fd < 1024; fd++) {
+    count += fcntl(fd, F_GETFD) >= 0;
+  }
+  return count;
+}
+
+static void iovs(void) {
+  struct hf3fs_iov a, b;
+  char name[256], path[PATH_MAX], target[PATH_MAX] = "";
+  CHECK_EQ(hf3fs_iovcreate(NULL, mount, 1, 0, -1), -EINVAL);
+  CHECK_EQ(hf3fs_iovcreate(&a, NULL, 1, 0, -1), -EINVAL);
+  CHECK_EQ(hf3fs_iovcreate(&a, mount, 0, 0, -1), -EINVAL);
+  CHECK_EQ(hf3fs_iovcreate(&a, mount, 100, 101, -1), -EINVAL);
+  CHECK_EQ(hf3fs_iovcreate(&a, mount, SIZE_MAX, 0, -1), -EIO);
+  CHECK_EQ(hf3fs_iovcreate(&a, "/tmp/no-such-mount", 100, 0, -1), -ENOENT);
+  hf3fs_iovdestroy(&a); /* harmless after a failure */
+  CHECK_EQ(registrations(NULL), 0);
+
+  CHECK_EQ(hf3fs_iovcreate(&a, mount, 5000, 1000, 0), 0);
+  CHECK_EQ(registrations(name), 1);
+  char want[256];
+  usrbio_uuid_text((const uint8_t *)a.id, want);
+  strcat(want, ".b1000");
+  CHECK_STR(name, want);
+  path_of(path, name);
+  CHECK(readlink(path, target, sizeof(target) - 1) > 0);
+  CHECK(strncmp(target, "/dev/shm/hf3fs-iov-", 19) == 0);
+  CHECK(strncmp(target + 19, name, 36) != 0); /* two ids */
+  struct stat st;
+  CHECK_EQ(stat(target, &st), 0);
+  CHECK_EQ(st.st_size, 5000);
+  CHECK_EQ(a.size, 5000);
+  CHECK_EQ(a.block_size, 1000);
+  CHECK_STR(a.mount_point, mount);
+
+  CHECK_EQ(hf3fs_iovopen(&b, (const uint8_t *)a.id, mount, 5000, 0, -1), -ENOENT); /* another block size */
+  CHECK_EQ(hf3fs_iovopen(&b, (const uint8_t *)a.id, mount, 5001, 1000, -1), -EINVAL);
+  CHECK_EQ(hf3fs_iovopen(&b, NULL, mount, 5000, 1000, -1), -EINVAL);
+  CHECK_EQ(hf3fs_iovopen(&b, (const uint8_t *)a.id, mount, 5000, 1000, -1), 0);
+  a.base[4999] = 42;
+  CHECK_EQ(b.base[4999], 42);
+  hf3fs_iovunlink(&b); /* not the owner of the name */
+  CHECK(exists(target));
+  hf3fs_iovunlink(&a);
+  CHECK(!exists(target));
+  CHECK_EQ(registrations(NULL), 1);
+  hf3fs_iovdestroy(&b); /* documented: takes the registration with it */
+  CHECK_EQ(registrations(NULL), 0);
+  hf3fs_iovdestroy(&a);
+  hf3fs_iovdestroy(&a);
+  CHECK(a.iovh == NULL);
+
+  CHECK_EQ(hf3fs_iovcreate(&a, mount, 1, 0, 100000), 0);
+  CHECK_EQ(registrations(name), 1);
+  CHECK_EQ(strlen(name), 36);
+  hf3fs_iovdestroy(&a);
+
+  uint8_t id[16] = {1}, buf[10];
+  char long_mount[300];
+  memset(long_mount, 'x', sizeof(long_mount));
+  long_mount[299] = '\0';
+  CHECK_EQ(hf3fs_iovwrap(NULL, buf, id, mount, 10, 0, -1), -EINVAL);
+  CHECK_EQ(hf3fs_iovwrap(&a, buf, id, long_mount, 10, 0, -1), -EINVAL);
+  CHECK_EQ(hf3fs_iovcreate(&a, long_mount, 10, 0, -1), -EINVAL);
+  CHECK_EQ(hf3fs_iovwrap(&a, buf, id, mount, 10, 5, 3), 0);
+  CHECK(a.base == buf && a.iovh == NULL && a.numa == 3);
+  hf3fs_iovunlink(&a);
+  hf3fs_iovdestroy(&a);
+  CHECK(a.base == buf);
+}
+
+static void ring_name(const struct hf3fs_ior *ior, const char *suffix) {
+  char name[256], want[256], path[PATH_MAX], target[PATH_MAX] = "";
+  CHECK_EQ(registrations(name), 1);
+  usrbio_uuid_text((const uint8_t *)ior->iov.id, want);
+  strcat(want, suffix);
+  CHECK_STR(name, want);
+  path_of(path, name);
+  CHECK(readlink(path, target, sizeof(target) - 1) > 0);
+  CHECK(!exists(target)); /* the ring's shm name is gone at once */
+}
+
+static void rings(void) {
+  struct hf3fs_ior r;
+  CHECK_EQ(hf3fs_iorcreate(NULL, mount, 4, true, 0, -1), -EINVAL);
+  CHECK_EQ(hf3fs_iorcreate(&r, NULL, 4, true, 0, -1), -EINVAL);
+  CHECK_EQ(hf3fs_iorcreate(&r, "", 4, true, 0, -1), -EINVAL);
+  int bad_entries[] = {0, -1, -2, -44, -45, INT_MIN};
+  for (size_t i = 0; i < sizeof(bad_entries) / sizeof(bad_entries[0]); i++) {
+    CHECK_EQ(hf3fs_iorcreate(&r, mount, bad_entries[i], true, -1, -1), -EINVAL);
+  }
+  CHECK_EQ(hf3fs_iorcreate(&r, mount, 4, true, 5, -1), -EINVAL);
+  CHECK_EQ(hf3fs_iorcreate4(&r, mount, 4, true, 0, -1, -1, 0), -EINVAL);
+  hf3fs_iordestroy(&r);
+  CHECK_EQ(registrations(NULL), 0);
+
+  CHECK_EQ(hf3fs_iorcreate(&r, mount, 128, true, 128, -1), 0);
+  ring_name(&r, ".r128.t0");
+  CHECK_EQ(r.iov.size, 16528);
+  CHECK_EQ(hf3fs_io_entries(&r), 128);
+  CHECK_EQ(hf3fs_submit_ios(&r), 0);
+  hf3fs_iordestroy(&r);
+  hf3fs_iordestroy(&r);
+  CHECK_EQ(registrations(NULL), 0);
+  CHECK_EQ(hf3fs_submit_ios(&r), -EINVAL);
+
+  CHECK_EQ(hf3fs_iorcreate2(&r, mount, 4, false, -8, -1, -1), 0);
+  ring_name(&r, ".w-8.ph.t0");
+  hf3fs_iordestroy(&r);
+  CHECK_EQ(hf3fs_iorcreate3(&r, mount, 4, false, 2, 1, 20, -1), 0);
+  ring_name(&r, ".w2.pl.t20");
+  hf3fs_iordestroy(&r);
+
+  /* The bug this library is known for: flags were binary when created, decimal when destroyed. */
+  const char *suffixes[] = {".r0.t5", ".r0.t5.f1", ".r0.t5.f10", ".r0.t5.f11"};
+  for (uint64_t flags = 0; flags < 4; flags++) {
+    CHECK_EQ(hf3fs_iorcreate4(&r, mount, 4, true, 0, 5, -1, flags), 0);
+    CHECK_EQ(r.flags, flags);
+    ring_name(&r, suffixes[flags]);
+    hf3fs_iordestroy(&r);
+    CHECK_EQ(registrations(NULL), 0);
+  }
+}
+
+/* No ring without its semaphore, and nothing left of the attempt. */
+static void submit_links(void) {
+  struct hf3fs_ior r;
+  char target[400];
+  static const char *const bad[] = {"/dev/shm/sem.", "/dev/shm/hf3fs-submit", "/dev/shm/sem.a/b", "/tmp/sem.a", "sem.a"};
+  for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+    link_submit("submit-ios", bad[i]);
+    CHECK_EQ(hf3fs_iorcreate4(&r, mount, 4, true, 0, 0, -1, 3), -EIO);
+    CHECK_EQ(registrations(NULL), 0);
+    hf3fs_iordestroy(&r);
+  }
+  memset(target, 'a', sizeof(target));
+  memcpy(target, "/dev/shm/sem.", 13);
+  target[256] = '\0';
+  link_submit("submit-ios", target);
+  CHECK_EQ(hf3fs_iorcreate(&r, mount, 4, true, 0, -1), -EIO);
+  link_submit("submit-ios", "/dev/shm/sem.usrbio-no-such-semaphore");
+  CHECK_EQ(hf3fs_iorcreate(&r, mount, 4, true, 0, -1), -ENOENT);
+  int fd = open("/dev/shm/sem.usrbio-empty", O_CREAT | O_RDWR, 0600);
+  CHECK(fd >= 0);
+  close(fd);
+  link_submit("submit-ios", "/dev/shm/sem.usrbio-empty");
+  CHECK_EQ(hf3fs_iorcreate(&r, mount, 4, true, 0, -1), -EIO);
+  unlink("/dev/shm/sem.usrbio-empty");
+  char path[PATH_MAX];
+  path_of(path, "submit-ios");
+  CHECK_EQ(unlink(path), 0);
+  CHECK_EQ(hf3fs_iorcreate(&r, mount, 4, true, 0, -1), -ENOENT);
+  CHECK_EQ(registrations(NULL), 0);
+}
+
+/* One held directory per mount string and process; a child gets its own. */
+static void held_directory(void) {
+  struct hf3fs_iov v;
+  int before = open_descriptors();
+  for (int i = 0; i < 3; i++) {
+    CHECK_EQ(hf3fs_iovcreate(&v, mount, 10, 0, -1), 0);
+    hf3fs_iovdestroy(&v);
+  }
+  CHECK_EQ(open_descriptors(), before); /* held since the first test */
+  char other[PATH_MAX];
+  snprintf(other, sizeof(other), "%s/", mount);
+  CHECK_EQ(hf3fs_iovcreate(&v, other, 10, 0, -1), 0);
+  hf3fs_iovdestroy(&v);
+  CHECK_EQ(open_descriptors(), before + 1);
+
+  pid_t child = fork();
+  CHECK(child >= 0);
+  if (child == 0) {
+    CHECK_EQ(hf3fs_iovcreate(&v, mount, 10, 0, -1), 0);
+    CHECK_EQ(open_descriptors(), before + 2);
+    hf3fs_iovdestroy(&v);
+    _exit(0);
+  }
+  int status;
+  CHECK_EQ(waitpid(child, &status, 0), child);
+  CHECK_EQ(status, 0);
+
+  /* A program that closed everything gets a new one, and its own files are left alone. */
+  int last = open("/dev/null", O_RDONLY) - 1;
+  int null_fd = last + 1;
+  CHECK_EQ(dup2(null_fd, last), last);
+  CHECK_EQ(hf3fs_iovcreate(&v, other, 10, 0, -1), 0);
+  hf3fs_iovdestroy(&v);
+  CHECK_EQ(open_descriptors(), before + 3);
+  CHECK(fcntl(last, F_GETFD) >= 0);
+}
+
+int main(void) {
+  CHECK(mkdtemp(mount) != NULL);
+  char path[PATH_MAX], target[PATH_MAX];
+  snprintf(path, sizeof(path), "%s/3fs-virt", mount);
+  CHECK_EQ(mkdir(path, 0777), 0);
+  path_of(path, "");
+  CHECK_EQ(mkdir(path, 0777), 0);
+  snprintf(sem_name, sizeof(sem_name), "/usrbio-test-%d", (int)getpid());
+  sem_t *sem = sem_open(sem_name, O_CREAT | O_EXCL, 0600, 0);
+  CHECK(sem != SEM_FAILED);
+  snprintf(target, sizeof(target), "/dev/shm/sem.%s", sem_name + 1);
+  link_submit("submit-ios", target);
+  link_submit("submit-ios.ph", target);
+  link_submit("submit-ios.pl", target);
+
+  iovs();
+  rings();
+  held_directory();
+  submit_links();
+
+  sem_close(sem);
+  sem_unlink(sem_name);
+  char command[PATH_MAX + 16];
+  snprintf(command, sizeof(command), "rm -rf %s", mount);
+  return system(command) == 0 ? 0 : 1;
+}
