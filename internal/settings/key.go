@@ -1,0 +1,119 @@
+package settings
+
+import "strings"
+
+// key is a setting's place in the list. The order is part of the protocol:
+// inode numbers are counted from it.
+type key int
+
+// The keys. Each says what kv3fs does with it; one that is only stored can be
+// set and read back, because clients and scripts of 3FS do, and changes nothing.
+const (
+	// Only stored: no RDMA happens between client and daemon.
+	maxConcurrentTransmission key = iota
+	// Only stored, all three: a write is visible in the file's attributes when it
+	// completes, so there is nothing to bring up to date periodically.
+	periodicSyncEnable
+	periodicSyncInterval
+	periodicSyncFlush
+	// Only stored, both: the ring door's workers are counted once, at its start.
+	ioWorkersHigh
+	ioWorkersLow
+	// Offered by MaxJobsPerRing to the ring door; stored where that bounds its
+	// batches otherwise.
+	maxJobsPerRing
+	// Only stored: no worker of the ring door waits for a queue with a timeout.
+	ioJobDequeueTimeout
+
+	// Acted on by the mount: false makes ordinary opens use direct I/O.
+	enableReadCache
+	// Acted on by the mount, by rm-rf and by the ring door: EROFS for whatever
+	// would change a file. Control files stay usable, see virt.
+	readonly
+	// Acted on by the mount: reads and writes through it move no bytes. Rings are
+	// not affected.
+	dryrunBenchMode
+	// Only stored, both: stat is exact without flushing or syncing anything.
+	flushOnStat
+	syncOnStat
+	// Acted on by the mount, all four: how long the kernel may keep attributes,
+	// names, the absence of a name, and the replies to creating a symlink in
+	// 3fs-virt.
+	attrTimeout
+	entryTimeout
+	negativeTimeout
+	symlinkTimeout
+
+	keyCount
+)
+
+// kind is the type of a setting's value.
+type kind uint8
+
+const (
+	boolean  kind = iota
+	integer       // a count
+	seconds       // a floating-point number of seconds
+	duration      // an integer with a unit, in quotes
+)
+
+func (k key) name() string {
+	return [keyCount]string{
+		maxConcurrentTransmission: "sys.storage.net_client.rdma_control.max_concurrent_transmission",
+		periodicSyncEnable:        "sys.periodic_sync.enable",
+		periodicSyncInterval:      "sys.periodic_sync.interval",
+		periodicSyncFlush:         "sys.periodic_sync.flush_write_buf",
+		ioWorkersHigh:             "sys.io_worker_coros.hi",
+		ioWorkersLow:              "sys.io_worker_coros.lo",
+		maxJobsPerRing:            "sys.max_jobs_per_ioring",
+		ioJobDequeueTimeout:       "sys.io_job_deq_timeout",
+		enableReadCache:           "usr.enable_read_cache",
+		readonly:                  "usr.readonly",
+		dryrunBenchMode:           "usr.dryrun_bench_mode",
+		flushOnStat:               "usr.flush_on_stat",
+		syncOnStat:                "usr.sync_on_stat",
+		attrTimeout:               "usr.attr_timeout",
+		entryTimeout:              "usr.entry_timeout",
+		negativeTimeout:           "usr.negative_timeout",
+		symlinkTimeout:            "usr.symlink_timeout",
+	}[k]
+}
+
+func (k key) kind() kind {
+	switch k {
+	case maxConcurrentTransmission, ioWorkersHigh, ioWorkersLow, maxJobsPerRing:
+		return integer
+	case periodicSyncInterval, ioJobDequeueTimeout:
+		return duration
+	case attrTimeout, entryTimeout, negativeTimeout, symlinkTimeout:
+		return seconds
+	}
+	return boolean
+}
+
+// perUser tells usr keys from sys keys.
+func (k key) perUser() bool { return k >= enableReadCache }
+
+// keyNamed finds a key by its full name, prefix included.
+func keyNamed(name string) (key, bool) {
+	for k := range keyCount {
+		if k.name() == name {
+			return k, true
+		}
+	}
+	return 0, false
+}
+
+// Keys returns the names of all settings in protocol order: the position of a
+// name in it is the position its inode numbers count from.
+func Keys() []string {
+	names := make([]string, keyCount)
+	for k := range keyCount {
+		names[k] = k.name()
+	}
+	return names
+}
+
+// PerUser tells whether the setting called name is one that each uid has for
+// itself.
+func PerUser(name string) bool { return strings.HasPrefix(name, "usr.") }

@@ -1,0 +1,266 @@
+package settings
+
+import (
+	"maps"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// Options are the daemon's configuration of the settings. Start from Defaults:
+// several zero values are meaningful and rarely wanted.
+type Options struct {
+	// DaemonUID may set sys keys, beside root.
+	DaemonUID uint32
+	// MaxUID is the highest uid that may set anything.
+	MaxUID uint32
+	// CheckRmRf turns on the guard against mistyped ln commands at rm-rf.
+	CheckRmRf bool
+
+	// MaxConcurrentTransmission is reported to clients; they may raise it up to
+	// twice this.
+	MaxConcurrentTransmission int
+	PeriodicSync              bool
+	PeriodicSyncInterval      time.Duration
+	PeriodicSyncFlush         bool
+	IOWorkersHigh             int
+	IOWorkersLow              int
+	MaxJobsPerRing            int
+	IOJobDequeueTimeout       time.Duration
+
+	ReadCache    bool
+	Readonly     bool // for everybody, and nobody can turn it off for himself
+	DryRunBench  bool
+	FlushOnStat  bool
+	SyncOnStat   bool
+	AttrTimeout  time.Duration // this and the next three: 0 is no caching
+	EntryTimeout time.Duration
+	// NegativeTimeout delays the sight of files that another host has created.
+	NegativeTimeout time.Duration
+	// SymlinkTimeout is for how long a setting that was just set cannot be set
+	// again: the kernel keeps the name.
+	SymlinkTimeout time.Duration
+}
+
+// Defaults are those of 3FS (8.2).
+func Defaults() Options {
+	return Options{
+		DaemonUID: uint32(os.Geteuid()),
+		MaxUID:    1_000_000,
+		CheckRmRf: true,
+
+		MaxConcurrentTransmission: 64,
+		PeriodicSync:              true,
+		PeriodicSyncInterval:      30 * time.Second,
+		PeriodicSyncFlush:         true,
+		IOWorkersHigh:             8,
+		IOWorkersLow:              8,
+		MaxJobsPerRing:            32,
+		IOJobDequeueTimeout:       time.Millisecond,
+
+		ReadCache:       true,
+		FlushOnStat:     true,
+		SyncOnStat:      true,
+		AttrTimeout:     30 * time.Second,
+		EntryTimeout:    30 * time.Second,
+		NegativeTimeout: 5 * time.Second,
+		SymlinkTimeout:  5 * time.Second,
+	}
+}
+
+func (o Options) values() [keyCount]value {
+	return [keyCount]value{
+		maxConcurrentTransmission: value(max(o.MaxConcurrentTransmission, 1)),
+		periodicSyncEnable:        fromBool(o.PeriodicSync),
+		periodicSyncInterval:      value(max(o.PeriodicSyncInterval, 0)),
+		periodicSyncFlush:         fromBool(o.PeriodicSyncFlush),
+		ioWorkersHigh:             value(max(o.IOWorkersHigh, 0)),
+		ioWorkersLow:              value(max(o.IOWorkersLow, 0)),
+		maxJobsPerRing:            value(max(o.MaxJobsPerRing, 1)),
+		ioJobDequeueTimeout:       value(max(o.IOJobDequeueTimeout, 0)),
+		enableReadCache:           fromBool(o.ReadCache),
+		readonly:                  fromBool(o.Readonly),
+		dryrunBenchMode:           fromBool(o.DryRunBench),
+		flushOnStat:               fromBool(o.FlushOnStat),
+		syncOnStat:                fromBool(o.SyncOnStat),
+		attrTimeout:               fromSeconds(o.AttrTimeout),
+		entryTimeout:              fromSeconds(o.EntryTimeout),
+		negativeTimeout:           fromSeconds(o.NegativeTimeout),
+		symlinkTimeout:            fromSeconds(o.SymlinkTimeout),
+	}
+}
+
+// Settings are the current values. All methods may be called concurrently;
+// reading takes one atomic load and no lock.
+type Settings struct {
+	opts Options
+
+	mu  sync.Mutex // held by writers, who replace now
+	now atomic.Pointer[state]
+}
+
+// state is never changed once it is published. A change copies the map of users,
+// which is cheap for as many uids as ever set something on one host.
+type state struct {
+	everybody [keyCount]value
+	users     map[uint32]*own
+}
+
+// own is what one uid has set for itself.
+type own struct {
+	set    [keyCount]bool
+	values [keyCount]value // meaningful where set
+}
+
+// New starts from o. Negative times and counts that are too small are raised to
+// the least that makes sense.
+func New(o Options) *Settings {
+	s := &Settings{opts: o}
+	s.now.Store(&state{everybody: o.values()})
+	return s
+}
+
+// Get returns the value that applies to uid, as a TOML value. EINVAL: no such
+// key.
+func (s *Settings) Get(uid uint32, name string) (string, error) {
+	k, ok := keyNamed(name)
+	if !ok {
+		return "", syscall.EINVAL
+	}
+	return format(k.kind(), s.effective(uid, k)), nil
+}
+
+// Set changes a usr key for the caller's uid or a sys key for the daemon.
+//
+// EINVAL: no such key, or a value out of its range. EPERM: the uid has no
+// settings of its own, or may not set sys keys. EIO: the text is no value of the
+// key's type. After an error nothing has changed.
+func (s *Settings) Set(caller uint32, name, text string) error {
+	k, ok := keyNamed(name)
+	switch {
+	case !ok:
+		return syscall.EINVAL
+	case caller > s.opts.MaxUID:
+		return syscall.EPERM
+	case !k.perUser() && caller != 0 && caller != s.opts.DaemonUID:
+		return syscall.EPERM
+	}
+	v, err := s.check(k, text)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next := *s.now.Load()
+	if !k.perUser() {
+		next.everybody[k] = v
+		s.now.Store(&next)
+		return nil
+	}
+	if k == readonly && v == 0 && next.everybody[readonly] != 0 {
+		return syscall.EINVAL
+	}
+	mine := &own{}
+	if before := next.users[caller]; before != nil {
+		*mine = *before
+	}
+	mine.set[k], mine.values[k] = true, v
+	next.users = maps.Clone(next.users)
+	if next.users == nil {
+		next.users = map[uint32]*own{}
+	}
+	next.users[caller] = mine
+	s.now.Store(&next)
+	return nil
+}
+
+// SetForAll changes the daemon-wide value of any key, as the daemon's own
+// configuration does. It reaches every uid that has not set the key itself.
+// Errors are those of Set, less EPERM.
+func (s *Settings) SetForAll(name, text string) error {
+	k, ok := keyNamed(name)
+	if !ok {
+		return syscall.EINVAL
+	}
+	v, err := s.check(k, text)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next := *s.now.Load()
+	next.everybody[k] = v
+	s.now.Store(&next)
+	return nil
+}
+
+// check parses text and holds it against the range of k.
+func (s *Settings) check(k key, text string) (value, error) {
+	v, err := parse(k.kind(), text)
+	if err != nil {
+		return 0, err
+	}
+	switch k {
+	case maxConcurrentTransmission:
+		if v < 1 || v > 2*value(max(s.opts.MaxConcurrentTransmission, 1)) {
+			return 0, syscall.EINVAL
+		}
+	case maxJobsPerRing:
+		if v < 1 {
+			return 0, syscall.EINVAL
+		}
+	}
+	return v, nil
+}
+
+func (s *Settings) effective(uid uint32, k key) value {
+	now := s.now.Load()
+	v := now.everybody[k]
+	if k == readonly && v != 0 {
+		return v // who turned it off before it was turned on for everybody has no exception
+	}
+	if mine := now.users[uid]; mine != nil && mine.set[k] {
+		return mine.values[k]
+	}
+	return v
+}
+
+func (s *Settings) on(uid uint32, k key) bool { return s.effective(uid, k) != 0 }
+
+// Readonly tells whether uid may change nothing.
+func (s *Settings) Readonly(uid uint32) bool { return s.on(uid, readonly) }
+
+// ReadCache tells whether ordinary opens of uid may use the page cache.
+func (s *Settings) ReadCache(uid uint32) bool { return s.on(uid, enableReadCache) }
+
+// DryRunBench tells whether reads and writes of uid through the mount move no bytes.
+func (s *Settings) DryRunBench(uid uint32) bool { return s.on(uid, dryrunBenchMode) }
+
+// FlushOnStat is only reported: stat is exact without it.
+func (s *Settings) FlushOnStat(uid uint32) bool { return s.on(uid, flushOnStat) }
+
+// SyncOnStat is only reported: stat is exact without it.
+func (s *Settings) SyncOnStat(uid uint32) bool { return s.on(uid, syncOnStat) }
+
+// AttrTimeout is how long the kernel may keep attributes that uid asked for.
+func (s *Settings) AttrTimeout(uid uint32) time.Duration { return s.timeout(uid, attrTimeout) }
+
+// EntryTimeout is how long the kernel may keep a name that uid looked up.
+func (s *Settings) EntryTimeout(uid uint32) time.Duration { return s.timeout(uid, entryTimeout) }
+
+// NegativeTimeout is how long the kernel may remember that a name is absent.
+func (s *Settings) NegativeTimeout(uid uint32) time.Duration { return s.timeout(uid, negativeTimeout) }
+
+// SymlinkTimeout is how long the kernel may keep the reply to a symlink made in
+// 3fs-virt.
+func (s *Settings) SymlinkTimeout(uid uint32) time.Duration { return s.timeout(uid, symlinkTimeout) }
+
+func (s *Settings) timeout(uid uint32, k key) time.Duration { return s.effective(uid, k).asTimeout() }
+
+// MaxJobsPerRing is how many requests of one ring may be executed as one job.
+func (s *Settings) MaxJobsPerRing() int { return int(s.effective(0, maxJobsPerRing)) }
+
+// CheckRmRf tells whether rm-rf looks at the arguments of ln.
+func (s *Settings) CheckRmRf() bool { return s.opts.CheckRmRf }
