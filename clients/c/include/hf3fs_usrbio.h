@@ -27,6 +27,8 @@ extern "C" {
 
 #pragma GCC visibility push(default)
 
+struct timespec; /* <time.h> keeps it to itself under a strict -std=c99 */
+
 /* Answer of the GET_MAGIC_NUM ioctl on any descriptor of the file system; statfs never gives it. */
 #define HF3FS_SUPER_MAGIC 0x8f3f5fff
 
