@@ -69,9 +69,8 @@ func (m *Mapping) Unmap() {
 	m.data, m.fd = nil, -1
 }
 
-// Window is the byte range [off, off+n). It is for system calls only: touching
-// it from Go may fault at any time.
-func (m *Mapping) Window(off, n int64) []byte { return m.data[off : off+n : off+n] }
+// Window is the byte range [off, off+n).
+func (m *Mapping) Window(off, n int64) Window { return Window{m.data[off : off+n : off+n]} }
 
 // ForgetPages drops this process's page-table entries; the object keeps its
 // bytes. It gives back the resident size that traffic through a large iov
@@ -146,3 +145,7 @@ func (m *Mapping) Sem(off int64) Sem {
 	_ = m.data[off+semBytes-1]
 	return Sem{(*sem)(unsafe.Pointer(&m.data[off]))}
 }
+
+// Shrink cuts the object itself to sizeBytes, as only its owner or a hostile
+// test would.
+func (m *Mapping) Shrink(sizeBytes int64) error { return unix.Ftruncate(m.fd, sizeBytes) }

@@ -118,7 +118,7 @@ func TestGuardTurnsShrinkingIntoError(t *testing.T) {
 	if err := Guard(func() { m.CopyOut(make([]byte, 64), 4090) }); !errors.Is(err, ErrFault) {
 		t.Errorf("copy across the end: %v", err)
 	}
-	if n, err := unix.Pread(m.fd, m.Window(8192, 100), 0); n > 0 || !errors.Is(err, unix.EFAULT) {
+	if n, err := m.Window(8192, 100).Pread(m.fd, 0); n > 0 || !errors.Is(err, unix.EFAULT) {
 		t.Errorf("system call into the missing page: %d, %v, want EFAULT", n, err)
 	}
 	defer func() {
@@ -133,7 +133,7 @@ func TestDetachLeavesObjectAlone(t *testing.T) {
 	m := object(t, 8*4096)
 	defer m.Unmap()
 	m.CopyIn(0, bytes.Repeat([]byte{'a'}, 8*4096))
-	w := m.Window(4096+100, 4096)
+	w := m.Window(4096+100, 4096).b
 	if err := m.Detach(4096+100, 4096); err != nil {
 		t.Fatal(err)
 	}

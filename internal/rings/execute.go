@@ -1,0 +1,192 @@
+package rings
+
+import (
+	"errors"
+	"math"
+	"syscall"
+	"time"
+
+	"github.com/kv3fs/kv3fs/internal/blockio"
+	"github.com/kv3fs/kv3fs/internal/wire"
+)
+
+// execute moves the bytes of a batch of one ring and posts its completions.
+func (d *Door) execute(r *ring, batch []*request) {
+	var files borrowed
+	for _, q := range batch {
+		d.executeOne(r, q, &files)
+	}
+	files.written()
+	r.complete(batch)
+	files.release()
+}
+
+// borrowed is the file and the iov of the request before: neighbours in a batch
+// mostly share them.
+type borrowed struct {
+	file    File
+	ino     uint64
+	err     error
+	touched bool // written, and not yet said so
+
+	iov   *iov
+	iovID wire.UUID
+	win   *view
+}
+
+func (b *borrowed) written() {
+	if b.touched {
+		b.file.Written()
+		b.touched = false
+	}
+}
+
+func (b *borrowed) release() {
+	b.written()
+	if b.file != nil {
+		b.file.Release()
+	}
+	if b.win != nil {
+		b.win.release()
+	}
+	*b = borrowed{}
+}
+
+// fileOf returns the file of a request, from the one before where it is the same.
+func (b *borrowed) fileOf(d *Door, r *ring, ino uint64) (File, error) {
+	if (b.file == nil && b.err == nil) || b.ino != ino {
+		b.written()
+		if b.file != nil {
+			b.file.Release()
+			b.file = nil
+		}
+		b.ino = ino
+		b.file, b.err = d.files.Acquire(ino, r.cred, r.write)
+		if b.err != nil {
+			b.file = nil
+		}
+	}
+	return b.file, b.err
+}
+
+// viewOf returns buffer and mapping of a request.
+func (b *borrowed) viewOf(d *Door, id wire.UUID) (*iov, *view) {
+	if b.iov == nil || b.iovID != id {
+		b.dropView()
+		if b.iov = d.table.buffer(id); b.iov != nil {
+			b.iovID = id
+			b.iov.lastUse.Store(time.Now().Unix())
+		}
+	}
+	if b.iov != nil && b.win == nil {
+		b.win = b.iov.acquire()
+	}
+	return b.iov, b.win
+}
+
+func (b *borrowed) dropView() {
+	if b.win != nil {
+		b.win.release()
+	}
+	b.iov, b.win = nil, nil
+}
+
+// executeOne sets q.result. The checks come in the order of 4.8.
+func (d *Door) executeOne(r *ring, q *request, b *borrowed) {
+	if q.state.Load() == stateExpired {
+		return
+	}
+	q.result = -int64(syscall.EINVAL)
+	if q.refused {
+		return
+	}
+	if r.write && d.policy.Readonly(r.cred.UID) {
+		q.result = -int64(syscall.EROFS)
+		return
+	}
+	file, err := b.fileOf(d, r, q.args.FileIno)
+	if err != nil {
+		q.result = result(err)
+		return
+	}
+	v, win := b.viewOf(d, q.args.BufID)
+	if win == nil {
+		return
+	}
+	// A ring acts as its uid: another's buffer is out of its reach.
+	if v.uid != r.cred.UID {
+		q.result = -int64(syscall.EACCES)
+		return
+	}
+	if err := v.check(q.args.BufOff, q.args.Len); err != nil {
+		q.result = result(err)
+		return
+	}
+	if q.args.FileOff > math.MaxInt64 || q.args.Len > math.MaxInt64-q.args.FileOff {
+		q.result = -int64(syscall.EFBIG)
+		return
+	}
+	if q.args.Len == 0 {
+		q.result = 0
+		return
+	}
+	q.iov, q.win, q.off, q.len = v, win, int64(q.args.BufOff), int64(q.args.Len)
+	for {
+		if !q.state.CompareAndSwap(stateQueued, stateRunning) {
+			return // expired before it began
+		}
+		n, err := d.move(r, file, q)
+		if err != nil {
+			q.result = result(err)
+		} else {
+			q.result = n
+		}
+		if r.write {
+			b.touched = b.touched || n > 0
+			return
+		}
+		// A neighbour's deadline may have cut off a page that this request
+		// shares: read again into the fresh view.
+		if !q.win.isSpoiled(q.off, q.len) || q.state.Load() == stateExpired {
+			return
+		}
+		if !q.state.CompareAndSwap(stateRunning, stateQueued) {
+			return
+		}
+		b.dropView()
+		if _, q.win = b.viewOf(d, q.args.BufID); q.win == nil {
+			q.result = -int64(syscall.EINVAL) // unregistered meanwhile
+			return
+		}
+	}
+}
+
+// move is the way of the bytes: one system call, between the file and the
+// client's window.
+func (d *Door) move(r *ring, file File, q *request) (int64, error) {
+	w := q.win.m.Window(q.off, q.len)
+	fileOff := int64(q.args.FileOff)
+	if r.write {
+		return d.mover.Write(file, w, q.off, fileOff)
+	}
+	if r.flags&wire.ForbidReadHoles != 0 {
+		hole, err := blockio.HasHole(file.FD(), fileOff, q.len)
+		if err != nil {
+			return 0, err
+		}
+		if hole {
+			return 0, syscall.ENODATA
+		}
+	}
+	return d.mover.Read(file, w, q.off, fileOff)
+}
+
+// result is the completion's form of an error: a negative errno, EIO for what
+// has none.
+func result(err error) int64 {
+	var errno syscall.Errno
+	if !errors.As(err, &errno) || errno == 0 {
+		errno = syscall.EIO
+	}
+	return -int64(errno)
+}

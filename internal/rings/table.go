@@ -1,0 +1,175 @@
+package rings
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/kv3fs/kv3fs/internal/cred"
+	"github.com/kv3fs/kv3fs/internal/virt"
+	"github.com/kv3fs/kv3fs/internal/wire"
+)
+
+// entry is one registration: an iov or a ring, never both.
+type entry struct {
+	virt.Registration
+	link  wire.Link
+	order uint64 // of registration
+	owner *owner // nil where the process cannot be seen from here
+	iov   *iov
+	ring  *ring
+}
+
+// table knows the registrations by name, index and buffer id. Its lock is never
+// held across a system call.
+type table struct {
+	max int
+
+	mu      sync.RWMutex
+	byName  map[string]*entry
+	byIndex []*entry // nil where free
+	free    []int    // free indices below len(byIndex)
+	orders  uint64
+
+	// Requests name buffers by id at a rate of millions a second.
+	buffers sync.Map // wire.UUID -> *iov
+	count   atomic.Int64
+}
+
+func newTable(max int) *table { return &table{max: max, byName: map[string]*entry{}} }
+
+// add puts e in. EEXIST: the name is taken; EMFILE: the table is full.
+func (t *table) add(e *entry) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if _, ok := t.byName[e.Name]; ok {
+		return syscall.EEXIST
+	}
+	if len(t.byName) >= t.max {
+		return syscall.EMFILE
+	}
+	if n := len(t.free); n > 0 {
+		e.Index = t.free[n-1]
+		t.free = t.free[:n-1]
+		t.byIndex[e.Index] = e
+	} else {
+		e.Index = len(t.byIndex)
+		t.byIndex = append(t.byIndex, e)
+	}
+	t.orders++
+	e.order = t.orders
+	t.byName[e.Name] = e
+	if e.iov != nil {
+		// Two keys with one id: the later one wins (3.3).
+		if before, ok := t.buffers.Swap(e.link.ID, e.iov); ok {
+			e.iov.shadows = before.(*iov)
+		}
+	}
+	return nil
+}
+
+// remove takes e out and tells whether it was in.
+func (t *table) remove(e *entry) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.byName[e.Name] != e {
+		return false
+	}
+	delete(t.byName, e.Name)
+	t.byIndex[e.Index] = nil
+	t.free = append(t.free, e.Index)
+	if e.iov != nil {
+		t.unshadow(e.link.ID, e.iov)
+	}
+	return true
+}
+
+// unshadow takes v out of the chain of buffers with one id.
+func (t *table) unshadow(id wire.UUID, v *iov) {
+	top, ok := t.buffers.Load(id)
+	if !ok {
+		return
+	}
+	if top == v {
+		if v.shadows == nil {
+			t.buffers.Delete(id)
+		} else {
+			t.buffers.Store(id, v.shadows)
+		}
+		return
+	}
+	for at := top.(*iov); at.shadows != nil; at = at.shadows {
+		if at.shadows == v {
+			at.shadows = v.shadows
+			return
+		}
+	}
+}
+
+// buffer finds an iov by the id in a request.
+func (t *table) buffer(id wire.UUID) *iov {
+	v, ok := t.buffers.Load(id)
+	if !ok {
+		return nil
+	}
+	return v.(*iov)
+}
+
+func (t *table) get(name string) *entry {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.byName[name]
+}
+
+func (t *table) at(index int) *entry {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	if index < 0 || index >= len(t.byIndex) {
+		return nil
+	}
+	return t.byIndex[index]
+}
+
+// all returns the entries in order of registration.
+func (t *table) all() []*entry {
+	t.mu.RLock()
+	es := make([]*entry, 0, len(t.byName))
+	for _, e := range t.byName {
+		es = append(es, e)
+	}
+	t.mu.RUnlock()
+	slices.SortFunc(es, func(a, b *entry) int { return int(a.order) - int(b.order) })
+	return es
+}
+
+// Lookup finds a registration by name, whoever owns it.
+func (d *Door) Lookup(name string) (virt.Registration, bool) { return registration(d.table.get(name)) }
+
+// ByIndex finds a registration by its table index.
+func (d *Door) ByIndex(index int) (virt.Registration, bool) { return registration(d.table.at(index)) }
+
+func registration(e *entry) (virt.Registration, bool) {
+	if e == nil {
+		return virt.Registration{}, false
+	}
+	return e.Registration, true
+}
+
+// List returns a user's registrations in the order they were made.
+func (d *Door) List(uid uint32) []virt.Registration {
+	var rs []virt.Registration
+	for _, e := range d.table.all() {
+		if e.UID == uid {
+			rs = append(rs, e.Registration)
+		}
+	}
+	return rs
+}
+
+// DirOpened notes that c opened the directory of registrations, whose handle
+// keeps the registrations of its process after the process itself (3.7).
+func (d *Door) DirOpened(c cred.Caller) (handle uint64) { return d.owners.dirOpened(c.PID) }
+
+// DirReleased notes the last close of such a handle, wherever it was inherited to.
+func (d *Door) DirReleased(handle uint64) { d.owners.dirReleased(handle) }

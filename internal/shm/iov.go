@@ -1,0 +1,76 @@
+package shm
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Open maps an existing object, all of it.
+func Open(name string) (*Mapping, error) {
+	path := filepath.Join(Dir, name)
+	if filepath.Base(path) != name {
+		return nil, &os.PathError{Op: "open", Path: path, Err: syscall.EINVAL}
+	}
+	fd, err := unix.Open(path, unix.O_RDWR|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, &os.PathError{Op: "stat", Path: path, Err: err}
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return nil, &os.PathError{Op: "map", Path: path, Err: syscall.EINVAL}
+	}
+	m, err := Map(fd, st.Size)
+	if err != nil {
+		return nil, &os.PathError{Op: "map", Path: path, Err: err}
+	}
+	return m, nil
+}
+
+// FreeBytes is how much more memory objects can take.
+func FreeBytes() (int64, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(Dir, &st); err != nil {
+		return 0, err
+	}
+	if st.Blocks == 0 { // a tmpfs without a limit
+		return math.MaxInt64, nil
+	}
+	return int64(st.Bavail) * st.Bsize, nil
+}
+
+// Reserve takes the object's memory now; ENOSPC where there is not enough.
+func (m *Mapping) Reserve() error {
+	for {
+		if err := unix.Fallocate(m.fd, 0, 0, m.Len()); err != unix.EINTR {
+			return err
+		}
+	}
+}
+
+// Bind puts pages that are not there yet on one NUMA node.
+func (m *Mapping) Bind(node int) error {
+	const (
+		mpolBind = 2 // MPOL_BIND, set_mempolicy(2)
+		maxNodes = 1024
+	)
+	if node < 0 || node >= maxNodes {
+		return syscall.EINVAL
+	}
+	var mask [maxNodes / 64]uint64
+	mask[node/64] = 1 << (node % 64)
+	_, _, errno := unix.Syscall6(unix.SYS_MBIND, uintptr(unsafe.Pointer(&m.data[0])), uintptr(len(m.data)),
+		mpolBind, uintptr(unsafe.Pointer(&mask)), maxNodes+1, 0) // the kernel takes one off
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}

@@ -1,0 +1,71 @@
+package shm
+
+import (
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Window is a range of payload in a client's memory. Only system calls touch
+// it, since touching it from Go may fault at any time; they answer EFAULT. The
+// race detector is not told: two windows of one client may overlap if the
+// client says so, and only the client is hurt.
+type Window struct{ b []byte }
+
+// OwnWindow is a window over our own memory.
+func OwnWindow(b []byte) Window { return Window{b} }
+
+// Len is the window's size in bytes.
+func (w Window) Len() int64 { return int64(len(w.b)) }
+
+// From is the window without its first n bytes.
+func (w Window) From(n int64) Window { return Window{w.b[n:]} }
+
+// maxIOBytes is how much the kernel moves in one call (MAX_RW_COUNT).
+const maxIOBytes = 0x7ffff000
+
+// rawBytes is up to where a call that cannot wait for a device is made without
+// telling Go's scheduler: the copy is shorter than the telling is worth.
+const rawBytes = 64 << 10
+
+// Pread is pread(2) into the window, of as much as one call takes.
+func (w Window) Pread(fd int, off int64) (int64, error) {
+	return w.call(unix.SYS_PREAD64, fd, off)
+}
+
+// Pwrite is pwrite(2) out of the window, of as much as one call takes.
+func (w Window) Pwrite(fd int, off int64) (int64, error) {
+	return w.call(unix.SYS_PWRITE64, fd, off)
+}
+
+func (w Window) call(trap uintptr, fd int, off int64) (int64, error) {
+	for {
+		n, _, errno := unix.Syscall6(trap, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(w.b))),
+			uintptr(min(len(w.b), maxIOBytes)), uintptr(off), 0, 0)
+		switch errno {
+		case 0:
+			return int64(n), nil
+		case unix.EINTR:
+		default:
+			return 0, errno
+		}
+	}
+}
+
+// PreadCached reads what the page cache has and never waits for the device
+// (preadv2 with RWF_NOWAIT). EAGAIN: the first byte is not there; EOPNOTSUPP:
+// the file system cannot tell. A count below Len means only that the rest is
+// not cached or not there.
+func (w Window) PreadCached(fd int, off int64) (int64, error) {
+	iov := unix.Iovec{Base: unsafe.SliceData(w.b)}
+	iov.SetLen(min(len(w.b), maxIOBytes))
+	call := unix.Syscall6
+	if len(w.b) <= rawBytes {
+		call = unix.RawSyscall6
+	}
+	n, _, errno := call(unix.SYS_PREADV2, uintptr(fd), uintptr(unsafe.Pointer(&iov)), 1, uintptr(off), 0, unix.RWF_NOWAIT)
+	if errno != 0 {
+		return 0, errno
+	}
+	return int64(n), nil
+}
