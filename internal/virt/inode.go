@@ -1,0 +1,111 @@
+package virt
+
+import (
+	"syscall"
+
+	"github.com/kv3fs/kv3fs/internal/cred"
+	"github.com/kv3fs/kv3fs/internal/settings"
+	"github.com/kv3fs/kv3fs/internal/wire"
+)
+
+// directory is one of the five directories; all belong to root.
+type directory struct {
+	name string
+	ino  uint64
+	perm uint32
+}
+
+func (d directory) attr() Attr { return Attr{Ino: d.ino, Mode: syscall.S_IFDIR | d.perm} }
+
+// directories are the container and what it lists, in that order. The container
+// has no name here: it is not an entry of itself.
+func directories() [5]directory {
+	return [5]directory{
+		{"", wire.InoVirt, 0o555},
+		{"rm-rf", wire.InoRmRf, 0o777},
+		{"iovs", wire.InoIovs, 0o777},
+		{"get-conf", wire.InoGetConf, 0o555},
+		{"set-conf", wire.InoSetConf, 0o777},
+	}
+}
+
+func isDirectory(ino uint64) bool {
+	for _, d := range directories() {
+		if d.ino == ino {
+			return true
+		}
+	}
+	return false
+}
+
+// submitLink is a symlink in iovs that leads to a submit semaphore.
+type submitLink struct {
+	name     string
+	ino      uint64
+	priority wire.Priority
+}
+
+// submitLinks are in the order readdir shows them.
+func submitLinks() [3]submitLink {
+	return [3]submitLink{
+		{"submit-ios.ph", wire.InoSubmitHigh, wire.High},
+		{"submit-ios", wire.InoSubmitNormal, wire.Normal},
+		{"submit-ios.pl", wire.InoSubmitLow, wire.Low},
+	}
+}
+
+// link is a symlink as it is at this moment.
+type link struct {
+	ino      uint64
+	mode     uint32 // permission bits
+	uid, gid uint32
+	target   string
+}
+
+func (l link) attr() Attr {
+	return Attr{Ino: l.ino, Mode: syscall.S_IFLNK | l.mode, UID: l.uid, GID: l.gid, Size: uint64(len(l.target))}
+}
+
+func registrationLink(r Registration) link {
+	return link{ino: wire.InoIovFirst - uint64(r.Index), mode: 0o400, uid: r.UID, gid: r.GID, target: r.Target}
+}
+
+// link finds the symlink with an inode number, as c may see it.
+func (t *Tree) link(c cred.Caller, ino uint64) (link, syscall.Errno) {
+	for _, s := range submitLinks() {
+		if s.ino == ino {
+			return link{ino: ino, mode: 0o666, target: t.registry.SubmitLink(s.priority)}, 0
+		}
+	}
+	keys := settings.Keys()
+	switch {
+	case ino <= wire.InoIovFirst && ino > wire.InoIovFirst-wire.MaxIovs:
+		r, ok := t.registry.ByIndex(int(wire.InoIovFirst - ino))
+		switch {
+		case !ok:
+			return link{}, syscall.ENOENT
+		case r.UID != c.UID:
+			return link{}, syscall.EPERM
+		}
+		return registrationLink(r), 0
+	case ino <= wire.InoGetConfFirst && ino > wire.InoGetConfFirst-uint64(len(keys)):
+		key := keys[wire.InoGetConfFirst-ino]
+		if settings.PerUser(key) {
+			return t.settingLink(c, ino, key, 0o400)
+		}
+		return t.settingLink(c, ino, key, 0o444)
+	case ino <= wire.InoSetConfFirst && ino > wire.InoSetConfFirst-uint64(len(keys)):
+		// The reply to a set, while the kernel keeps it: it shows what holds now.
+		return t.settingLink(c, ino, keys[wire.InoSetConfFirst-ino], 0o400)
+	}
+	return link{}, syscall.ENOENT
+}
+
+// settingLink belongs to whoever looks: its target is that caller's value.
+func (t *Tree) settingLink(c cred.Caller, ino uint64, key string, mode uint32) (link, syscall.Errno) {
+	value, err := t.settings.Get(c.UID, key)
+	if err != nil {
+		return link{}, errnoOf(err)
+	}
+	return link{ino: ino, mode: mode, uid: c.UID, gid: c.GID, target: value}, 0
+}
