@@ -49,11 +49,18 @@ func FreeBytes() (int64, error) {
 
 // Reserve takes the object's memory now; ENOSPC where there is not enough.
 func (m *Mapping) Reserve() error {
-	for {
-		if err := unix.Fallocate(m.fd, 0, 0, m.Len()); err != unix.EINTR {
+	const step = 64 << 20 // a signal undoes a call that it interrupts: keep them short
+	for off := int64(0); off < m.Len(); {
+		n := min(step, m.Len()-off)
+		switch err := unix.Fallocate(m.fd, unix.FALLOC_FL_KEEP_SIZE, off, n); err {
+		case nil:
+			off += n
+		case unix.EINTR:
+		default:
 			return err
 		}
 	}
+	return nil
 }
 
 // Bind puts pages that are not there yet on one NUMA node.
@@ -74,3 +81,7 @@ func (m *Mapping) Bind(node int) error {
 	}
 	return nil
 }
+
+// Bytes is the memory of an object of our own. Touching it after Unmap, or
+// after somebody has shrunk the object, is a fault that ends the program.
+func (m *Mapping) Bytes() []byte { return m.data[:len(m.data):len(m.data)] }

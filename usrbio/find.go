@@ -1,0 +1,128 @@
+package usrbio
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/internal/wire"
+)
+
+const (
+	fsType  = "fuse.hf3fs"
+	virtDir = "3fs-virt"
+
+	// envAnyType is upstream's switch that lets any file system with a 3fs-virt
+	// in it be a 3FS.
+	envAnyType = "HF3FS_USRBIO_DONT_CHECKFS_FOR_MP"
+)
+
+// FindMount tells where the 3FS that holds path is mounted. The path must exist;
+// symlinks in it are followed. ErrNotMounted means that it is elsewhere.
+//
+// A directory with 3fs-virt bind-mounted into it counts as a mount point, as in
+// containers that see a part of the tree only.
+func FindMount(path string) (string, error) {
+	real, err := filepath.EvalSymlinks(path)
+	if err == nil {
+		real, err = filepath.Abs(real)
+	}
+	if err != nil {
+		return "", fmt.Errorf("usrbio: find mount: %w", err)
+	}
+	table, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return "", fmt.Errorf("usrbio: find mount: %w", err)
+	}
+	exists := func(p string) bool { _, err := os.Stat(p); return err == nil }
+	if mp := findMount(string(table), real, os.Getenv(envAnyType) == "yes", exists); mp != "" {
+		return mp, nil
+	}
+	return "", fmt.Errorf("%w: %s", ErrNotMounted, path)
+}
+
+// findMount picks the deepest mount point above the canonical path, or "". Only
+// mounts above the path are asked whether they have a 3fs-virt, so that a hung
+// mount somewhere else holds up nobody.
+func findMount(mountinfo, path string, anyType bool, exists func(string) bool) string {
+	best := ""
+	for line := range strings.Lines(mountinfo) {
+		before, after, ok := strings.Cut(line, " - ")
+		if !ok {
+			continue
+		}
+		fields, tail := strings.Fields(before), strings.Fields(after)
+		if len(fields) < 6 || len(tail) < 3 || !anyType && tail[0] != fsType {
+			continue
+		}
+		mp := unescape(fields[4])
+		bound := filepath.Base(mp) == virtDir
+		if bound {
+			mp = filepath.Dir(mp)
+		}
+		if len(mp) > len(best) && within(path, mp) && (bound || exists(filepath.Join(mp, virtDir))) {
+			best = mp
+		}
+	}
+	return best
+}
+
+// within tells whether path is dir or below it.
+func within(path, dir string) bool {
+	rest, ok := strings.CutPrefix(path, strings.TrimSuffix(dir, "/"))
+	return ok && (rest == "" || rest[0] == '/')
+}
+
+// unescape turns the kernel's \040 and its like back into what they stand for.
+func unescape(s string) string {
+	if !strings.Contains(s, `\`) {
+		return s
+	}
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] == '\\' && i+3 < len(s) {
+			if c, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
+				b.WriteByte(byte(c))
+				i += 3
+				continue
+			}
+		}
+		b.WriteByte(s[i])
+	}
+	return b.String()
+}
+
+// IsHF3FS tells whether f is a file or directory of a 3FS, by asking it.
+func IsHF3FS(f *os.File) bool {
+	magic := 0
+	err := control(f, func(fd int) (err error) {
+		magic, err = unix.IoctlGetInt(fd, wire.IoctlGetMagic)
+		return err
+	})
+	return err == nil && uint32(magic) == wire.Magic
+}
+
+// control runs fn on f's descriptor, which stays open meanwhile, and repeats it
+// where a signal got in the way: a FUSE daemon may answer EINTR then.
+func control(f *os.File, fn func(fd int) error) error {
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var inner error
+	err = conn.Control(func(fd uintptr) {
+		for {
+			if inner = fn(int(fd)); inner != unix.EINTR {
+				return
+			}
+		}
+	})
+	if err != nil {
+		return err
+	}
+	return inner
+}

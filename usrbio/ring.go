@@ -1,0 +1,485 @@
+package usrbio
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/kv3fs/kv3fs/internal/shm"
+	"github.com/kv3fs/kv3fs/internal/wire"
+)
+
+// Priority is a class of rings that the daemon serves before or after others.
+type Priority int8
+
+// The three priorities of 3FS.
+const (
+	PriorityHigh   Priority = -1
+	PriorityNormal Priority = 0
+	PriorityLow    Priority = 1
+)
+
+// RingOptions says how a ring works. The zero value is a ring of 128 entries
+// that reads, where each Submit sends what there is.
+type RingOptions struct {
+	// Entries is how many requests can be in flight. 0: 128.
+	Entries int
+
+	// Write makes a ring that writes to files. Without it the ring reads.
+	Write bool
+
+	// IODepth makes the daemon take requests in batches: 0, whatever is queued;
+	// D > 0, exactly D, waiting for ever where fewer are queued; D < 0, at most
+	// -D, waiting for them up to Timeout. Leave it at 0 without a reason.
+	IODepth int
+
+	// Timeout goes with an IODepth below 0; it is rounded up to a millisecond. A
+	// real 3FS forgets it and waits for a full batch, so leave it at 0 there.
+	Timeout time.Duration
+
+	// Priority of the ring's requests.
+	Priority Priority
+
+	// AllowReadUncommitted lets reads see what a write has not committed yet.
+	AllowReadUncommitted bool
+
+	// ForbidReadHoles makes a read that meets a hole fail with ENODATA. Without
+	// it holes read as zeros.
+	ForbidReadHoles bool
+}
+
+const (
+	defaultEntries = 128
+	maxEntries     = 1 << 20
+
+	step     = time.Millisecond       // between looks while something is in flight
+	idleStep = 10 * time.Millisecond  // while nothing is
+	probeGap = 250 * time.Millisecond // between questions whether the daemon lives
+)
+
+// link is the registration that the options ask for.
+func (o RingOptions) link() (l wire.Link, entries int, err error) {
+	if entries = o.Entries; entries == 0 {
+		entries = defaultEntries
+	}
+	ms := (o.Timeout + time.Millisecond - 1) / time.Millisecond
+	switch {
+	case entries < 1 || entries > maxEntries:
+		return l, 0, fmt.Errorf("%d entries: %w", o.Entries, syscall.EINVAL)
+	case o.IODepth > entries || o.IODepth < -maxEntries:
+		return l, 0, fmt.Errorf("io depth %d with %d entries: %w", o.IODepth, entries, syscall.EINVAL)
+	case o.Timeout < 0 || ms > math.MaxInt32:
+		return l, 0, fmt.Errorf("timeout %v: %w", o.Timeout, syscall.EINVAL)
+	}
+	l = wire.Link{
+		ID:        wire.NewUUID(),
+		Ring:      true,
+		Write:     o.Write,
+		IODepth:   int32(o.IODepth),
+		TimeoutMs: int32(ms),
+		Priority:  wire.Priority(o.Priority),
+	}
+	if o.AllowReadUncommitted {
+		l.Flags |= wire.AllowReadUncommitted
+	}
+	if o.ForbidReadHoles {
+		l.Flags |= wire.ForbidReadHoles
+	}
+	return l, entries, nil
+}
+
+// Ring carries requests to the daemon and completions back.
+//
+// Its memory is ours and has no name by the time NewRing returns, so only the
+// daemon can reach it. The daemon is believed in nothing all the same: what it
+// writes is copied, checked and used, in that order, and every access is under
+// shm.Guard because the daemon could shrink the object.
+type Ring struct {
+	m       *Mount
+	link    string
+	write   bool
+	layout  wire.Layout
+	mem     *shm.Mapping
+	arrived shm.Sem       // posted by the daemon after completions
+	submit  *shm.NamedSem // posted by us, shared by all rings of a priority
+	slots   slots
+
+	prep    sync.Mutex
+	sqeHead int32  // ours alone; the copy in the ring is for the daemon
+	ticket  uint64 // of the latest request
+
+	turn    chan struct{} // holds a token while a goroutine is in Wait
+	cqeTail int32         // ours alone, as sqeHead; belongs to the holder of turn
+
+	closing atomic.Bool
+	end     atomic.Pointer[error] // why the ring is unusable; nil while it is usable
+	probing atomic.Bool
+}
+
+// NewRing makes a ring. ENOENT from the semaphore's name means that this
+// process and the daemon do not share /dev/shm.
+func (m *Mount) NewRing(o RingOptions) (*Ring, error) {
+	const op = "new ring"
+	l, entries, err := o.link()
+	if err != nil {
+		return nil, explain(op, err)
+	}
+	submit, err := m.submitSem(l.Priority)
+	if err != nil {
+		return nil, explain(op, err)
+	}
+	object := objectName()
+	mem, err := shm.Create(object, wire.RingBytes(entries), 0o600)
+	if err != nil {
+		return nil, explain(op, err)
+	}
+	err = m.desk.link(filepath.Join(shm.Dir, object), l.Name())
+	shm.Remove(object) // the daemon has it by now, or never will
+	if err != nil {
+		mem.Unmap()
+		return nil, explain(op, err)
+	}
+	layout, _ := wire.LayoutOf(mem.Len())
+	r := &Ring{
+		m:       m,
+		link:    l.Name(),
+		write:   o.Write,
+		layout:  layout,
+		mem:     mem,
+		arrived: mem.Sem(layout.SemOff()),
+		submit:  submit,
+		slots:   newSlots(entries),
+		turn:    make(chan struct{}, 1),
+	}
+	if err := adopt(m, &m.rings, r); err != nil {
+		r.release()
+		return nil, err
+	}
+	return r, nil
+}
+
+// Entries is how many requests can be in flight.
+func (r *Ring) Entries() int { return r.slots.n }
+
+// InFlight is how many requests are: prepared, and not yet out of Wait.
+func (r *Ring) InFlight() int { return r.slots.inFlight() }
+
+// Prepare queues one request: n bytes between fileOffset in f and iovOffset in
+// v, in the ring's direction. The daemon may begin at once; Submit makes sure
+// that it does. userdata comes back in the Completion, as does slot, the lowest
+// free number in [0, Entries).
+//
+// After an error nothing is queued and the memory is the caller's. ErrRingFull
+// (EAGAIN): Wait, then try again. EINVAL: a range that does not fit, or things
+// of different mounts. EBADF: f is closed. EACCES: f was not opened for this
+// direction. ErrDaemonGone, ErrProtocol, os.ErrClosed: the ring is dead.
+func (r *Ring) Prepare(f *File, fileOffset int64, v *Iov, iovOffset, n int64, userdata uint64) (slot int, err error) {
+	switch {
+	case f == nil || v == nil || f.m != r.m || v.m != r.m:
+		return -1, errOtherMount
+	case n <= 0:
+		return -1, errEmpty
+	case fileOffset < 0 || fileOffset > math.MaxInt64-n:
+		return -1, errFileRange
+	case iovOffset < 0 || iovOffset > v.sizeBytes || n > v.sizeBytes-iovOffset:
+		return -1, errIovRange
+	case v.blockBytes > 0 && iovOffset/v.blockBytes != (iovOffset+n-1)/v.blockBytes:
+		return -1, errBlock
+	case v.closed.Load():
+		return -1, errIovClosed
+	case f.closed.Load():
+		return -1, errFileClosed
+	case r.write && f.access == syscall.O_RDONLY:
+		return -1, errReadOnly
+	case !r.write && f.access == syscall.O_WRONLY:
+		return -1, errWriteOnly
+	}
+	r.prep.Lock()
+	defer r.prep.Unlock()
+	if end := r.end.Load(); end != nil {
+		return -1, *end
+	}
+	if slot = r.slots.lowest(); slot < 0 {
+		return -1, ErrRingFull
+	}
+	r.ticket++
+	args := wire.Args{
+		BufID:    wire.UUID(v.id),
+		BufOff:   uint64(iovOffset),
+		FileIno:  f.ino,
+		FileOff:  uint64(fileOffset),
+		Len:      uint64(n),
+		Userdata: r.ticket,
+	}
+	// Taken before it is published: the completion may be there any moment.
+	r.slots.take(slot, request{ticket: r.ticket, userdata: userdata, length: n})
+	if err := r.publish(int32(slot), &args); err != nil {
+		r.slots.abandon(slot)
+		return -1, err
+	}
+	return slot, nil
+}
+
+// publish writes a request into the ring and moves the head past it.
+func (r *Ring) publish(slot int32, args *wire.Args) error {
+	var (
+		argsBytes [wire.ArgsBytes]byte
+		sqeBytes  [wire.SqeBytes]byte
+		tail      int32
+		full      bool
+	)
+	args.Encode(&argsBytes)
+	sqe := wire.Sqe{Index: slot, Userdata: args.Userdata}
+	sqe.Encode(&sqeBytes)
+	next := r.layout.Next(r.sqeHead)
+	fault := shm.Guard(func() {
+		tail = r.mem.LoadInt32(wire.OffSqeTail)
+		// A real 3FS retires submissions in their order, so that there may be a
+		// free slot and no free place in the queue (4.7).
+		if full = next == tail; full || !r.layout.Valid(tail) {
+			return
+		}
+		r.mem.CopyIn(r.layout.ArgsOff(slot), argsBytes[:])
+		r.mem.CopyIn(r.layout.SqeOff(r.sqeHead), sqeBytes[:])
+		r.mem.StoreInt32(wire.OffSqeHead, next) // publishes both
+	})
+	switch {
+	case fault != nil:
+		return r.fail(fmt.Errorf("%w: %w", ErrProtocol, fault))
+	case full:
+		return ErrRingFull
+	case !r.layout.Valid(tail):
+		return r.fail(fmt.Errorf("%w: submission tail %d", ErrProtocol, tail))
+	}
+	r.sqeHead = next
+	return nil
+}
+
+// Submit wakes the daemon for what has been prepared. One Submit serves any
+// number of requests.
+func (r *Ring) Submit() error {
+	r.prep.Lock()
+	defer r.prep.Unlock()
+	if end := r.end.Load(); end != nil {
+		return *end
+	}
+	if err := shm.Guard(r.submit.Post); err != nil {
+		return r.fail(fmt.Errorf("%w: submit semaphore: %w", ErrProtocol, err))
+	}
+	return nil
+}
+
+// Completion is the outcome of one request.
+type Completion struct {
+	Slot     int
+	Result   int64 // bytes moved, or a negative errno
+	Userdata uint64
+}
+
+// Err is nil or the errno in Result.
+func (c Completion) Err() error {
+	if c.Result >= 0 {
+		return nil
+	}
+	return syscall.Errno(-c.Result)
+}
+
+// Wait collects completions into dst, in the order in which the daemon wrote
+// them, and returns how many. It returns when there are min, or as many as dst
+// holds if that is fewer; it takes more than min where more are ready, and with
+// a min of 0 it only looks.
+//
+// With fewer than min it returns an error, and the completions it has are good
+// all the same: ctx.Err(), ErrDaemonGone, ErrProtocol or os.ErrClosed. EINVAL:
+// dst is empty. Wait does not count what is in flight: asked for more than will
+// ever be prepared it waits for its context.
+//
+// A Result that is not possible, such as more bytes than were asked for (a real
+// 3FS can do that where a batch of reads meets holes), comes out as -EIO.
+func (r *Ring) Wait(ctx context.Context, dst []Completion, min int) (n int, err error) {
+	if len(dst) == 0 {
+		return 0, errNoRoom
+	}
+	if min > len(dst) {
+		min = len(dst)
+	}
+	select {
+	case r.turn <- struct{}{}:
+	default:
+		select {
+		case r.turn <- struct{}{}:
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	}
+	defer func() { <-r.turn }()
+	if r.closing.Load() { // the memory may be gone
+		return 0, *r.end.Load()
+	}
+	var idle idle
+	for {
+		got := r.reap(dst[n:])
+		if n += got; n >= min {
+			return n, r.broken()
+		}
+		if end := r.end.Load(); end != nil {
+			return n, *end
+		}
+		if err := ctx.Err(); err != nil {
+			return n, err
+		}
+		if got > 0 {
+			idle.reset()
+		}
+		r.pause(&idle)
+	}
+}
+
+// broken is ErrProtocol where that has ended the ring, so that a dropped
+// completion is reported even by a Wait that got what it wanted.
+func (r *Ring) broken() error {
+	if end := r.end.Load(); end != nil && errors.Is(*end, ErrProtocol) {
+		return *end
+	}
+	return nil
+}
+
+// reap takes completions that are there. What the daemon cannot have meant is
+// dropped and ends the ring.
+func (r *Ring) reap(dst []Completion) (n int) {
+	var (
+		cqe   wire.Cqe
+		b     [wire.CqeBytes]byte
+		head  int32
+		queue bool
+	)
+	tail := r.cqeTail
+	fault := shm.Guard(func() {
+		head = r.mem.LoadInt32(wire.OffCqeHead)
+		if head == tail || !r.layout.Valid(head) {
+			return
+		}
+		for n < len(dst) && tail != head {
+			r.mem.CopyOut(b[:], r.layout.CqeOff(tail))
+			cqe.Decode(&b)
+			tail = r.layout.Next(tail)
+			asked, ok := r.slots.give(int(cqe.Index), cqe.Userdata)
+			if !ok {
+				r.fail(fmt.Errorf("%w: completion of slot %d, which is not in flight", ErrProtocol, cqe.Index))
+				continue
+			}
+			if cqe.Result > asked.length || cqe.Result < -maxErrno {
+				cqe.Result = -int64(syscall.EIO)
+			}
+			dst[n] = Completion{Slot: int(cqe.Index), Result: cqe.Result, Userdata: asked.userdata}
+			n++
+		}
+		r.mem.StoreInt32(wire.OffCqeTail, tail)
+		// The daemon may have held requests back for want of room for their
+		// completions (4.7). Upstream's library posts after every reap; where
+		// nothing is queued that only costs both sides a wake-up.
+		queue = r.mem.LoadInt32(wire.OffSqeTail) != r.mem.LoadInt32(wire.OffSqeHead)
+	})
+	r.cqeTail = tail
+	switch {
+	case fault != nil:
+		r.fail(fmt.Errorf("%w: %w", ErrProtocol, fault))
+	case !r.layout.Valid(head):
+		r.fail(fmt.Errorf("%w: completion head %d", ErrProtocol, head))
+	case queue:
+		shm.Guard(r.submit.Post)
+	}
+	return n
+}
+
+const maxErrno = 4095 // MAX_ERRNO of the kernel
+
+// idle is how long a wait has had nothing.
+type idle struct {
+	since time.Time // of the latest completion or probe; zero: not waited yet
+}
+
+func (i *idle) reset() { i.since = time.Time{} }
+
+// pause waits for the daemon's post, a step at the most: the semaphore is a
+// hint, and a lost post costs no more than that. Where it has been quiet for
+// long it asks whether the daemon is still there.
+func (r *Ring) pause(i *idle) {
+	d := step
+	if r.slots.inFlight() == 0 {
+		d = idleStep
+	}
+	fault := shm.Guard(func() {
+		if !r.arrived.TakeAll() { // else there is something to look at
+			r.arrived.Wait(d)
+		}
+	})
+	if fault != nil {
+		r.fail(fmt.Errorf("%w: %w", ErrProtocol, fault))
+		return
+	}
+	now := time.Now()
+	switch {
+	case i.since.IsZero():
+		i.since = now
+	case now.Sub(i.since) > probeGap:
+		i.since = now
+		r.probe()
+	}
+}
+
+// probe asks the daemon for our registration. It does so on the side, one
+// question at a time: a daemon that hangs must not hold up the wait.
+func (r *Ring) probe() {
+	if r.probing.Swap(true) {
+		return
+	}
+	go func() {
+		defer r.probing.Store(false)
+		_, err := r.m.desk.readlink(r.link)
+		switch {
+		case daemonGone(err):
+			r.fail(fmt.Errorf("%w (%w)", ErrDaemonGone, err))
+		case errors.Is(err, syscall.ENOENT):
+			r.fail(fmt.Errorf("%w: it no longer knows the ring", ErrDaemonGone))
+		}
+	}()
+}
+
+// fail ends the ring for the reason given, unless it has ended already, and
+// returns the reason.
+func (r *Ring) fail(why error) error {
+	r.end.CompareAndSwap(nil, &why)
+	return *r.end.Load()
+}
+
+var errRingClosed = fmt.Errorf("usrbio: ring: %w", os.ErrClosed)
+
+// Close ends the ring and returns a goroutine in Wait from it. It does not wait
+// for requests in flight: collect them first, or give up their memory (see the
+// package comment). Closing twice is harmless.
+func (r *Ring) Close() error {
+	r.fail(errRingClosed)
+	if r.closing.Swap(true) {
+		return nil
+	}
+	shm.Guard(r.arrived.Post) // hurry the waiter up
+	r.turn <- struct{}{}
+	r.prep.Lock()
+	defer func() { r.prep.Unlock(); <-r.turn }()
+	disown(r.m, &r.m.rings, r)
+	return r.release()
+}
+
+func (r *Ring) release() error {
+	err := forget("close ring", r.m.desk.unlink(r.link))
+	r.mem.Unmap()
+	return err
+}
