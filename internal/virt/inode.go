@@ -17,11 +17,9 @@ type directory struct {
 
 func (d directory) attr() Attr { return Attr{Ino: d.ino, Mode: syscall.S_IFDIR | d.perm} }
 
-// directories are the container and what it lists, in that order. The container
-// has no name here: it is not an entry of itself.
-func directories() [5]directory {
-	return [5]directory{
-		{"", wire.InoVirt, 0o555},
+// entries are the directories that the container lists, in that order.
+func entries() [4]directory {
+	return [4]directory{
 		{"rm-rf", wire.InoRmRf, 0o777},
 		{"iovs", wire.InoIovs, 0o777},
 		{"get-conf", wire.InoGetConf, 0o555},
@@ -29,13 +27,22 @@ func directories() [5]directory {
 	}
 }
 
-func isDirectory(ino uint64) bool {
-	for _, d := range directories() {
+// directoryAt finds a directory by its inode number, the container included.
+func directoryAt(ino uint64) (directory, bool) {
+	if ino == wire.InoVirt {
+		return directory{DirName, ino, 0o555}, true
+	}
+	for _, d := range entries() {
 		if d.ino == ino {
-			return true
+			return d, true
 		}
 	}
-	return false
+	return directory{}, false
+}
+
+func isDirectory(ino uint64) bool {
+	_, ok := directoryAt(ino)
+	return ok
 }
 
 // submitLink is a symlink in iovs that leads to a submit semaphore.

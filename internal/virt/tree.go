@@ -66,7 +66,7 @@ func New(registry Registry, s *settings.Settings, remover Remover, o Options) *T
 func (t *Tree) Lookup(c cred.Caller, dir uint64, name string) (Attr, syscall.Errno) {
 	switch dir {
 	case wire.InoVirt:
-		for _, d := range directories() {
+		for _, d := range entries() {
 			if d.name == name {
 				return d.attr(), 0
 			}
@@ -98,10 +98,8 @@ func (t *Tree) Lookup(c cred.Caller, dir uint64, name string) (Attr, syscall.Err
 // Getattr describes an inode. ENOENT: there is none, any more or at all. EPERM:
 // it is another uid's registration.
 func (t *Tree) Getattr(c cred.Caller, ino uint64) (Attr, syscall.Errno) {
-	for _, d := range directories() {
-		if d.ino == ino {
-			return d.attr(), 0
-		}
+	if d, ok := directoryAt(ino); ok {
+		return d.attr(), 0
 	}
 	l, errno := t.link(c, ino)
 	if errno != 0 {
@@ -174,10 +172,8 @@ func (t *Tree) List(c cred.Caller, dir uint64) ([]Entry, syscall.Errno) {
 	var es []Entry
 	switch dir {
 	case wire.InoVirt:
-		for _, d := range directories() {
-			if d.ino != wire.InoVirt {
-				es = append(es, Entry{d.name, d.attr()})
-			}
+		for _, d := range entries() {
+			es = append(es, Entry{d.name, d.attr()})
 		}
 	case wire.InoIovs:
 		for _, s := range submitLinks() {

@@ -1,0 +1,156 @@
+package virt_test
+
+import (
+	"io"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+
+	"github.com/kv3fs/kv3fs/internal/cred"
+	"github.com/kv3fs/kv3fs/internal/settings"
+	"github.com/kv3fs/kv3fs/internal/virt"
+	"github.com/kv3fs/kv3fs/internal/wire"
+)
+
+// Case 67: what rm-rf deletes and what it refuses.
+func TestRmRf(t *testing.T) {
+	w := newWorld(settings.Defaults())
+	for _, step := range []struct {
+		target string
+		want   syscall.Errno
+	}{
+		{"d/sub", syscall.EINVAL},              // relative
+		{"/tmp/d", syscall.EINVAL},             // off the mount
+		{"/mnt/3fs2/d", syscall.EINVAL},        // a prefix, but not of components
+		{"/mnt/3fs/d/../../d", syscall.EINVAL}, // off the mount once it is normal
+		{"/mnt/3fs", syscall.EINVAL},           // the root itself
+		{"/mnt/3fs/3fs-virt/iovs", syscall.EPERM},
+		{"/mnt/3fs/missing", syscall.ENOENT},
+		{"/mnt/3fs/bobs", syscall.EPERM},
+		{"/mnt/3fs/./d//sub/", 0},
+		{"/data/d", 0},
+		{"/mnt/3fs/d", syscall.ENOENT},
+	} {
+		w.files["bobs"] = bob().UID
+		if step.target != "/mnt/3fs/d" {
+			w.files["d"], w.files["d/sub"], w.files["d/sub/f"] = alice().UID, alice().UID, alice().UID
+		}
+		before := len(w.files)
+		a, transient, errno := w.Symlink(alice(), wire.InoRmRf, "any", step.target)
+		wantErrno(t, step.target, errno, step.want)
+		if errno != 0 {
+			if len(w.files) != before {
+				t.Errorf("%s: refused, yet files went: %v", step.target, w.files)
+			}
+			continue
+		}
+		if want := (virt.Attr{Ino: wire.TransientIno(wire.InoRmRf), Mode: syscall.S_IFLNK, Size: uint64(len(step.target))}); a != want || !transient {
+			t.Errorf("reply %+v, transient %v", a, transient)
+		}
+		if _, left := w.files["d/sub/f"]; left {
+			t.Errorf("%s: still there: %v", step.target, w.files)
+		}
+	}
+	_, errno := w.Lookup(alice(), wire.InoRmRf, "any")
+	wantErrno(t, "lookup", errno, syscall.ENOENT)
+}
+
+func TestRelPath(t *testing.T) {
+	nested := virt.New(nil, nil, nil, virt.Options{MountPoint: "/mnt/3fs", RemountPrefix: "/mnt/3fs/tenant"})
+	atRoot := virt.New(nil, nil, nil, virt.Options{MountPoint: "/"})
+	for _, p := range []struct {
+		tree      *virt.Tree
+		abs, want string
+		errno     syscall.Errno
+	}{
+		{nested, "/mnt/3fs/a/b", "a/b", 0},
+		{nested, "/mnt/3fs/tenant/a", "a", 0},
+		{nested, "/mnt/3fs/tenants/a", "tenants/a", 0},
+		{nested, "/mnt/3fs/tenant/", "", syscall.EINVAL},
+		{nested, "/mnt/3fs/3fs-virt", "", syscall.EPERM},
+		{nested, "/mnt/3fs/x/../3fs-virt/iovs", "", syscall.EPERM},
+		{nested, "/mnt/3fs/3fs-virtual", "3fs-virtual", 0},
+		{nested, "", "", syscall.EINVAL},
+		{nested, "mnt/3fs/a", "", syscall.EINVAL},
+		{atRoot, "/a", "a", 0},
+		{atRoot, "/..", "", syscall.EINVAL},
+	} {
+		rel, errno := p.tree.RelPath(p.abs)
+		if rel != p.want || errno != p.errno {
+			t.Errorf("%q: %q, %v; want %q, %v", p.abs, rel, errno, p.want, p.errno)
+		}
+	}
+}
+
+// running starts a process with these arguments and returns its id.
+func running(t *testing.T, argv ...string) uint32 {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := &exec.Cmd{Path: self, Args: argv, Env: append(os.Environ(), stayEnv+"=1")}
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		stdin.Close()
+		cmd.Process.Kill() // under the race detector an exit of its own takes a second
+		cmd.Wait()
+	})
+	io.Copy(io.Discard, stdout)
+	return uint32(cmd.Process.Pid)
+}
+
+// Case 68: an ln that names something by a relative path is stopped.
+func TestCheckRmRf(t *testing.T) {
+	const d, rmrf = "/mnt/3fs/d", "/mnt/3fs/3fs-virt/rm-rf/"
+	for _, run := range []struct {
+		what string
+		argv []string
+		want syscall.Errno
+	}{
+		{"spelled out", []string{"ln", "-s", d, rmrf + "x"}, 0},
+		{"case 68", []string{"ln", "-s", d, "x"}, syscall.EINVAL},
+		{"case 68 by another name", []string{"/usr/bin/ln", "-s", d, "x"}, syscall.EINVAL},
+		{"case 68 by a third name", []string{"/bin/ln", "-s", d, "x"}, syscall.EINVAL},
+		{"several targets, one off the mount", []string{"ln", "-s", d, "/etc", rmrf}, syscall.EINVAL},
+		{"several targets", []string{"ln", "-s", d, "/data/e", rmrf}, 0},
+		{"directory by option", []string{"ln", "-s", "-t", rmrf, d}, 0},
+		{"the operand after an option is exempt", []string{"ln", "-s", "d", rmrf + "x"}, 0},
+		{"an empty operand", []string{"ln", "-s", d, ""}, syscall.EINVAL},
+		{"nothing but itself", []string{"ln"}, 0},
+		{"another program", []string{"python3", "-s", d, "x"}, 0},
+		{"an ln elsewhere", []string{"/opt/ln", "-s", d, "x"}, 0},
+	} {
+		t.Run(run.what, func(t *testing.T) {
+			w := newWorld(settings.Defaults())
+			w.files["d"] = alice().UID
+			c := alice()
+			c.PID = running(t, run.argv...)
+			_, _, errno := w.Symlink(c, wire.InoRmRf, "x", d)
+			wantErrno(t, "rm-rf", errno, run.want)
+			if _, left := w.files["d"]; left != (run.want != 0) {
+				t.Errorf("d left: %v", left)
+			}
+		})
+	}
+	t.Run("turned off", func(t *testing.T) {
+		o := settings.Defaults()
+		o.CheckRmRf = false
+		w := newWorld(o)
+		w.files["d"] = alice().UID
+		c := cred.Caller{UID: alice().UID, PID: running(t, "ln", "-s", d, "x")}
+		_, _, errno := w.Symlink(c, wire.InoRmRf, "x", d)
+		wantErrno(t, "rm-rf", errno, 0)
+	})
+}
