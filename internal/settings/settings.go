@@ -14,7 +14,7 @@ import (
 type Options struct {
 	// DaemonUID may set sys keys, beside root.
 	DaemonUID uint32
-	// MaxUID is the highest uid that may set anything.
+	// MaxUID is the highest uid that may set usr keys.
 	MaxUID uint32
 	// CheckRmRf turns on the guard against mistyped ln commands at rm-rf.
 	CheckRmRf bool
@@ -142,7 +142,7 @@ func (s *Settings) Set(caller uint32, name, text string) error {
 	switch {
 	case !ok:
 		return syscall.EINVAL
-	case caller > s.opts.MaxUID:
+	case k.perUser() && caller > s.opts.MaxUID:
 		return syscall.EPERM
 	case !k.perUser() && caller != 0 && caller != s.opts.DaemonUID:
 		return syscall.EPERM
