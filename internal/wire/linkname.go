@@ -149,12 +149,12 @@ func decimalPrefix(s string) int64 {
 // parseFlags reads base 2 over the whole string, empty meaning 0, with the
 // leading blanks and sign that strtoull takes.
 func parseFlags(s string) (uint64, bool) {
-	s = strings.TrimLeft(s, " \t\n\v\f\r")
 	if s == "" {
 		return 0, true
 	}
-	neg := s[0] == '-'
-	if s[0] == '+' || s[0] == '-' {
+	s = strings.TrimLeft(s, " \t\n\v\f\r")
+	neg := strings.HasPrefix(s, "-")
+	if neg || strings.HasPrefix(s, "+") {
 		s = s[1:]
 	}
 	if strings.ContainsFunc(s, func(r rune) bool { return r != '0' && r != '1' }) {
