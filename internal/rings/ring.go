@@ -58,7 +58,7 @@ type request struct {
 	args     wire.Args
 	refused  bool // the index is none of the ring's: answer EINVAL
 	admitted time.Time
-	result   int64
+	result   int64 // the worker's, once it has the request
 
 	// state belongs to whoever moves it on: a worker from queued to running, the
 	// deadline from either to expired.
@@ -211,7 +211,7 @@ func (r *ring) complete(batch []*request) {
 		posted := false
 		for _, q := range batch {
 			if q.state.Load() != stateExpired {
-				r.post(q)
+				r.post(q, q.result)
 				posted = true
 			}
 		}
@@ -229,10 +229,10 @@ func (r *ring) complete(batch []*request) {
 }
 
 // post fills the next completion slot. There is room: admission has seen to it.
-func (r *ring) post(q *request) {
+func (r *ring) post(q *request, result int64) {
 	r.inflight.remove(q)
 	var cqe [wire.CqeBytes]byte
-	c := wire.Cqe{Index: q.index, Result: q.result, Userdata: q.userdata}
+	c := wire.Cqe{Index: q.index, Result: result, Userdata: q.userdata}
 	c.Encode(&cqe)
 	at := r.cqeHead
 	r.cqeHead = r.layout.Next(r.cqeHead)
@@ -244,6 +244,22 @@ func (r *ring) post(q *request) {
 func (r *ring) publish() {
 	r.m.StoreInt32(wire.OffCqeHead, r.cqeHead)
 	r.sem.Post()
+}
+
+// admitUnserved admits what no worker has come for, so that its deadline runs
+// even while every worker is stuck. It tells whether there was any.
+func (r *ring) admitUnserved() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed || r.broken != nil {
+		return false
+	}
+	before := len(r.queued)
+	if err := shm.Guard(r.admit); err != nil {
+		r.breakLocked(err)
+	}
+	r.backlog.Store(len(r.queued) > 0)
+	return len(r.queued) > before
 }
 
 // expireBefore answers every request admitted before limit with ETIMEDOUT and
@@ -261,8 +277,7 @@ func (r *ring) expireBefore(limit time.Time) (expired int) {
 					r.door.log.Error("cannot cut a stuck request off from its buffer", "err", err)
 				}
 			}
-			q.result = -int64(syscall.ETIMEDOUT)
-			r.post(q)
+			r.post(q, -int64(syscall.ETIMEDOUT))
 			expired++
 		}
 		r.publish()
