@@ -1,0 +1,150 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/dustin/go-humanize"
+	"github.com/schollz/progressbar/v3"
+	"golang.org/x/term"
+
+	"github.com/kv3fs/kv3fs/internal/workload"
+)
+
+type replayCmd struct {
+	Trace      string   `required:"" placeholder:"FILE" help:"Trace to replay, - for standard input: Mooncake's format, one JSON object a line with timestamp (ms), input_length, output_length and hash_ids (one per 512 tokens). \"kv3fs trace generate\" makes one."`
+	Mount      string   `required:"" placeholder:"DIR" help:"Where a daemon is mounted, kv3fs's or a real 3FS."`
+	Dir        string   `default:"kv3fs-replay" placeholder:"NAME" help:"Directory below the mount that keeps the blocks. A second replay hits what the first left there; remove it to start cold. (${default})"`
+	Ranks      int      `default:"1" help:"Ranks that work on each request side by side, as in tensor parallelism: each with rings, buffers and a slice of every block of its own. (${default})"`
+	Depth      int      `default:"32" help:"Entries of each ring: blocks that a rank has in flight. (${default})"`
+	BlockBytes byteSize `default:"1MiB" placeholder:"SIZE" help:"Bytes that a rank stores of a block of 512 tokens, such as 256KiB. (${default})"`
+	MaxBlocks  int64    `placeholder:"N" help:"Write at most this many blocks and skip the other misses, so that a small disk is not filled. Default: what fits in half the free space of the mount."`
+	Requests   int      `placeholder:"N" help:"Stop after this many requests. Default: the whole trace."`
+	Speed      float64  `default:"0" help:"Pace: 1 is the trace's, 10 ten times faster, 0 as fast as it goes. (${default})"`
+	JSON       bool     `name:"json" help:"Print the report as JSON instead of a table."`
+	NoProgress bool     `help:"No progress bar, even on a terminal."`
+}
+
+// Help is what "kv3fs replay --help" adds to the flags.
+func (*replayCmd) Help() string {
+	return `Each request of the trace looks its blocks up by name, loads the leading run
+that is there through rings, checks every byte of it, and writes the rest
+through rings under a temporary name that is renamed when the data is complete.
+A file per block and rank: <mount>/<dir>/<2 hex>/<id>-r<rank>-<bytes>.
+
+The exit status is 1 if a byte was wrong or an I/O failed.`
+}
+
+// Run replays the trace.
+func (c *replayCmd) Run(ctx context.Context, out io.Writer) error {
+	source, survey, err := c.open()
+	if err != nil {
+		return err
+	}
+	defer source.Close()
+
+	bar := c.progress(survey)
+	o := workload.ReplayOptions{
+		Mount: c.Mount, Dir: c.Dir, Ranks: c.Ranks, Depth: c.Depth,
+		BlockBytes: int64(c.BlockBytes), MaxBlocks: c.MaxBlocks,
+		MaxRequests: c.Requests, Speed: c.Speed,
+		Notice: func(line string) {
+			bar.Clear()
+			fmt.Fprintln(os.Stderr, "kv3fs replay:", line)
+		},
+		Done: func(n int) { bar.Set(n) },
+	}
+	report, err := workload.Replay(ctx, workload.NewReader(source, source.Name()), o)
+	bar.Clear()
+	if report == nil {
+		return err
+	}
+	var printed error
+	if c.JSON {
+		printed = writeJSON(out, report)
+	} else {
+		printed = report.WriteTable(out, survey)
+	}
+	if err != nil {
+		return fmt.Errorf("replay: %w", err)
+	}
+	return printed
+}
+
+// open opens the trace. A file is read once to its end first, so that a fault in
+// its last line is known now and not after an hour; survey is nil for a pipe.
+func (c *replayCmd) open() (*os.File, *workload.Survey, error) {
+	if c.Trace == "-" {
+		return os.Stdin, nil, nil
+	}
+	f, err := os.Open(c.Trace)
+	if err != nil {
+		return nil, nil, fmt.Errorf("trace: %w; \"kv3fs trace generate --out FILE\" makes one", err)
+	}
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return f, nil, err
+	}
+	survey, err := workload.TakeSurvey(workload.NewReader(f, f.Name()), c.Requests)
+	if err == nil {
+		_, err = f.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		f.Close()
+		return nil, nil, err
+	}
+	return f, &survey, nil
+}
+
+func (c *replayCmd) progress(survey *workload.Survey) *progressbar.ProgressBar {
+	total := -1
+	if survey != nil {
+		total = survey.Requests
+	} else if c.Requests > 0 {
+		total = c.Requests
+	}
+	return progressbar.NewOptions(total,
+		progressbar.OptionSetWriter(os.Stderr),
+		progressbar.OptionSetVisibility(!c.NoProgress && term.IsTerminal(int(os.Stderr.Fd()))),
+		progressbar.OptionSetDescription("replaying"),
+		progressbar.OptionShowCount(),
+		progressbar.OptionShowIts(),
+		progressbar.OptionSetItsString("requests"),
+		progressbar.OptionThrottle(100*time.Millisecond),
+		progressbar.OptionClearOnFinish(),
+		progressbar.OptionSetSpinnerChangeInterval(0), // no goroutine of its own: notices clear the bar
+	)
+}
+
+func writeJSON(out io.Writer, v any) error {
+	e := json.NewEncoder(out)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
+
+// byteSize is a number of bytes that is written as people write it: 4096, 64k,
+// 256KiB, 1.5GiB. A bare k, m, g or t counts in powers of 1024, as in dd and fio;
+// KB, MB and GB in powers of 1000.
+type byteSize int64
+
+// UnmarshalText reads such a number.
+func (b *byteSize) UnmarshalText(text []byte) error {
+	s := string(text)
+	if n := len(s); n > 0 {
+		switch s[n-1] {
+		case 'k', 'K', 'm', 'M', 'g', 'G', 't', 'T':
+			s += "iB"
+		}
+	}
+	n, err := humanize.ParseBytes(s)
+	if err != nil || n == 0 || n > 1<<62 {
+		return fmt.Errorf("%q is no size; write 4096, 256KiB or 1GiB", text)
+	}
+	*b = byteSize(n)
+	return nil
+}
+
+func (b byteSize) String() string { return humanize.IBytesN(uint64(b), 3) }

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/kv3fs/kv3fs/internal/workload"
+)
+
+type traceCmd struct {
+	Generate traceGenerateCmd `cmd:"" help:"Make up a trace of chat sessions that share prefixes, for \"kv3fs replay\"."`
+}
+
+type traceGenerateCmd struct {
+	Out            string        `short:"o" default:"-" placeholder:"FILE" help:"File to write, - for standard output. (${default})"`
+	Requests       int           `default:"1000" help:"Requests to make. (${default})"`
+	Seed           uint64        `default:"1" help:"The same seed and flags make the same trace. (${default})"`
+	Rate           float64       `default:"3" help:"Requests per second in the long run. (${default})"`
+	Turns          float64       `default:"1.6" help:"Mean turns of a session; each sends the whole conversation again, so more turns are more hits. (${default})"`
+	ThinkTime      time.Duration `default:"1m" help:"Median pause between an answer and the next turn. (${default})"`
+	SystemPrompts  int           `default:"4" help:"Different system prompts that sessions start with. (${default})"`
+	QuestionTokens int           `default:"2000" help:"Median tokens that a turn adds; one in a hundred turns adds twenty times as many. (${default})"`
+	AnswerTokens   int           `default:"350" help:"Median tokens of an answer. (${default})"`
+	MaxInputTokens int           `default:"131072" help:"Longest prompt. (${default})"`
+}
+
+// Help is what "kv3fs trace generate --help" adds to the flags.
+func (*traceGenerateCmd) Help() string {
+	return `One request a line, in Mooncake's format:
+
+  {"timestamp": 0, "input_length": 700, "output_length": 20, "hash_ids": [0, 1]}
+
+timestamp is in milliseconds. hash_ids has one id for every 512 tokens of the
+prompt, the last one perhaps for fewer; equal ids mean equal prompts up to there.`
+}
+
+// Run makes the trace.
+func (c *traceGenerateCmd) Run(ctx context.Context, out io.Writer) (err error) {
+	o := workload.GenerateOptions{
+		Requests: c.Requests, Seed: c.Seed, RatePerSecond: c.Rate, TurnsPerSession: c.Turns,
+		ThinkTime: c.ThinkTime, SystemPrompts: c.SystemPrompts, QuestionTokens: c.QuestionTokens,
+		AnswerTokens: c.AnswerTokens, MaxInputTokens: c.MaxInputTokens,
+	}
+	if c.Requests < 1 {
+		return fmt.Errorf("trace: --requests must be at least 1, not %d", c.Requests)
+	}
+	if c.Out == "-" {
+		return workload.Generate(writerUntil{ctx, out}, o)
+	}
+	if info, err := os.Stat(c.Out); err == nil && !info.Mode().IsRegular() {
+		return fmt.Errorf("trace: %s is no regular file; for a pipe or device use --out - and redirect", c.Out)
+	}
+	// Beside its final name: an interrupted run must not leave half a trace that
+	// looks whole.
+	f, err := os.CreateTemp(filepath.Dir(c.Out), filepath.Base(c.Out)+".*")
+	if err != nil {
+		return fmt.Errorf("trace: %w", err)
+	}
+	defer func() {
+		f.Close()
+		if err != nil {
+			os.Remove(f.Name())
+		}
+	}()
+	if err := workload.Generate(writerUntil{ctx, f}, o); err != nil {
+		return err
+	}
+	if err := f.Chmod(0o644); err != nil {
+		return err
+	}
+	if err := f.Close(); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), c.Out)
+}
+
+// writerUntil is a writer that fails when ctx has ended.
+type writerUntil struct {
+	ctx context.Context
+	w   io.Writer
+}
+
+func (w writerUntil) Write(p []byte) (int, error) {
+	if err := w.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return w.w.Write(p)
+}
