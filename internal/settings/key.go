@@ -19,8 +19,8 @@ const (
 	// Only stored, both: the ring door's workers are counted once, at its start.
 	ioWorkersHigh
 	ioWorkersLow
-	// Offered by MaxJobsPerRing to the ring door; stored where that bounds its
-	// batches otherwise.
+	// Only stored: the ring door itself bounds what one worker takes from a ring,
+	// by count and by bytes.
 	maxJobsPerRing
 	// Only stored: no worker of the ring door waits for a queue with a timeout.
 	ioJobDequeueTimeout

@@ -259,7 +259,7 @@ func (s *Settings) SymlinkTimeout(uid uint32) time.Duration { return s.timeout(u
 
 func (s *Settings) timeout(uid uint32, k key) time.Duration { return s.effective(uid, k).asTimeout() }
 
-// MaxJobsPerRing is how many requests of one ring may be executed as one job.
+// MaxJobsPerRing is only reported: the ring door bounds its batches itself.
 func (s *Settings) MaxJobsPerRing() int { return int(s.effective(0, maxJobsPerRing)) }
 
 // CheckRmRf tells whether rm-rf looks at the arguments of ln.
