@@ -3,6 +3,7 @@ package usrbio
 import (
 	"fmt"
 	"os"
+	"sync"
 	"sync/atomic"
 	"syscall"
 
@@ -20,6 +21,7 @@ type File struct {
 	access int // O_RDONLY, O_WRONLY or O_RDWR, as at registration
 	fd     int
 	closed atomic.Bool
+	once   sync.Once
 }
 
 // Register makes an open regular file of this mount known to rings. It may be
@@ -65,13 +67,15 @@ func (f *File) Ino() uint64 { return f.ino }
 
 // Close ends the registration. Requests still in flight may fail with EBADF.
 // Closing twice is harmless.
-func (f *File) Close() error {
-	if f.closed.Swap(true) {
-		return nil
-	}
-	disown(f.m, &f.m.files, f)
-	if err := unix.Close(f.fd); err != nil && !daemonGone(err) {
-		return fmt.Errorf("usrbio: close file: %w", err)
-	}
-	return nil
+func (f *File) Close() (err error) {
+	f.once.Do(func() {
+		f.closed.Store(true)
+		disown(f.m, &f.m.files, f)
+		if err = unix.Close(f.fd); err != nil && !daemonGone(err) {
+			err = fmt.Errorf("usrbio: close file: %w", err)
+			return
+		}
+		err = nil
+	})
+	return err
 }

@@ -27,10 +27,15 @@ const (
 // A directory with 3fs-virt bind-mounted into it counts as a mount point, as in
 // containers that see a part of the tree only.
 func FindMount(path string) (string, error) {
-	real, err := filepath.EvalSymlinks(path)
-	if err == nil {
-		real, err = filepath.Abs(real)
+	real := path
+	if !filepath.IsAbs(path) {
+		wd, err := os.Getwd()
+		if err != nil {
+			return "", fmt.Errorf("usrbio: find mount: %w", err)
+		}
+		real = wd + "/" + path // not Join: .. after a symlink leads elsewhere
 	}
+	real, err := filepath.EvalSymlinks(real)
 	if err != nil {
 		return "", fmt.Errorf("usrbio: find mount: %w", err)
 	}

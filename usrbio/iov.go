@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 
@@ -51,6 +52,7 @@ type Iov struct {
 	mem        *shm.Mapping
 	sizeBytes  int64
 	closed     atomic.Bool
+	once       sync.Once
 
 	registered bool        // the link is ours to unlink
 	created    bool        // the object is ours
@@ -187,12 +189,12 @@ func (v *Iov) Unlink() error {
 // Close ends the registration and unmaps the memory. Requests in flight go on
 // against the daemon's own mapping and harm nobody, but what they read is lost.
 // Closing twice is harmless.
-func (v *Iov) Close() error {
-	if v.closed.Swap(true) {
-		return nil
-	}
-	disown(v.m, &v.m.iovs, v)
-	return v.release()
+func (v *Iov) Close() (err error) {
+	v.once.Do(func() {
+		disown(v.m, &v.m.iovs, v)
+		err = v.release()
+	})
+	return err
 }
 
 func (v *Iov) release() error {

@@ -59,9 +59,11 @@ const (
 	defaultEntries = 128
 	maxEntries     = 1 << 20
 
-	step     = time.Millisecond       // between looks while something is in flight
-	idleStep = 10 * time.Millisecond  // while nothing is
-	probeGap = 250 * time.Millisecond // between questions whether the daemon lives
+	step     = time.Millisecond      // between looks while something is in flight
+	idleStep = 10 * time.Millisecond // while nothing is
+
+	probeGap     = 250 * time.Millisecond // between questions whether the daemon lives, likewise
+	idleProbeGap = time.Second
 )
 
 // link is the registration that the options ask for.
@@ -69,13 +71,12 @@ func (o RingOptions) link() (l wire.Link, entries int, err error) {
 	if entries = o.Entries; entries == 0 {
 		entries = defaultEntries
 	}
-	ms := (o.Timeout + time.Millisecond - 1) / time.Millisecond
 	switch {
 	case entries < 1 || entries > maxEntries:
 		return l, 0, fmt.Errorf("%d entries: %w", o.Entries, syscall.EINVAL)
 	case o.IODepth > entries || o.IODepth < -maxEntries:
 		return l, 0, fmt.Errorf("io depth %d with %d entries: %w", o.IODepth, entries, syscall.EINVAL)
-	case o.Timeout < 0 || ms > math.MaxInt32:
+	case o.Timeout < 0 || o.Timeout > math.MaxInt32*time.Millisecond:
 		return l, 0, fmt.Errorf("timeout %v: %w", o.Timeout, syscall.EINVAL)
 	}
 	l = wire.Link{
@@ -83,7 +84,7 @@ func (o RingOptions) link() (l wire.Link, entries int, err error) {
 		Ring:      true,
 		Write:     o.Write,
 		IODepth:   int32(o.IODepth),
-		TimeoutMs: int32(ms),
+		TimeoutMs: int32((o.Timeout + time.Millisecond - 1) / time.Millisecond),
 		Priority:  wire.Priority(o.Priority),
 	}
 	if o.AllowReadUncommitted {
@@ -112,15 +113,20 @@ type Ring struct {
 	slots   slots
 
 	prep    sync.Mutex
-	sqeHead int32  // ours alone; the copy in the ring is for the daemon
-	ticket  uint64 // of the latest request
+	sqeHead atomic.Int32 // ours alone; the copy in the ring is for the daemon. Stored under prep
+	ticket  uint64       // of the latest request
 
-	turn    chan struct{} // holds a token while a goroutine is in Wait
-	cqeTail int32         // ours alone, as sqeHead; belongs to the holder of turn
+	turn       chan struct{} // holds a token while a goroutine is in Wait, or doing the last rites
+	cqeTail    int32         // ours alone, as sqeHead; belongs to the holder of turn
+	quietSince time.Time     // when completions ceased, or were last asked after; likewise
 
-	closing atomic.Bool
-	end     atomic.Pointer[error] // why the ring is unusable; nil while it is usable
-	probing atomic.Bool
+	batch batch // of Do
+
+	closing  atomic.Bool // the memory may be gone for him who gets turn
+	closed   sync.Once
+	closeErr error
+	end      atomic.Pointer[error] // why the ring is unusable; nil while it is usable
+	probing  atomic.Bool
 }
 
 // NewRing makes a ring. ENOENT from the semaphore's name means that this
@@ -157,6 +163,7 @@ func (m *Mount) NewRing(o RingOptions) (*Ring, error) {
 		submit:  submit,
 		slots:   newSlots(entries),
 		turn:    make(chan struct{}, 1),
+		batch:   batch{turn: make(chan struct{}, 1)},
 	}
 	if err := adopt(m, &m.rings, r); err != nil {
 		r.release()
@@ -238,7 +245,8 @@ func (r *Ring) publish(slot int32, args *wire.Args) error {
 	args.Encode(&argsBytes)
 	sqe := wire.Sqe{Index: slot, Userdata: args.Userdata}
 	sqe.Encode(&sqeBytes)
-	next := r.layout.Next(r.sqeHead)
+	head := r.sqeHead.Load()
+	next := r.layout.Next(head)
 	fault := shm.Guard(func() {
 		tail = r.mem.LoadInt32(wire.OffSqeTail)
 		// A real 3FS retires submissions in their order, so that there may be a
@@ -247,7 +255,7 @@ func (r *Ring) publish(slot int32, args *wire.Args) error {
 			return
 		}
 		r.mem.CopyIn(r.layout.ArgsOff(slot), argsBytes[:])
-		r.mem.CopyIn(r.layout.SqeOff(r.sqeHead), sqeBytes[:])
+		r.mem.CopyIn(r.layout.SqeOff(head), sqeBytes[:])
 		r.mem.StoreInt32(wire.OffSqeHead, next) // publishes both
 	})
 	switch {
@@ -258,7 +266,7 @@ func (r *Ring) publish(slot int32, args *wire.Args) error {
 	case !r.layout.Valid(tail):
 		return r.fail(fmt.Errorf("%w: submission tail %d", ErrProtocol, tail))
 	}
-	r.sqeHead = next
+	r.sqeHead.Store(next)
 	return nil
 }
 
@@ -292,24 +300,22 @@ func (c Completion) Err() error {
 }
 
 // Wait collects completions into dst, in the order in which the daemon wrote
-// them, and returns how many. It returns when there are min, or as many as dst
-// holds if that is fewer; it takes more than min where more are ready, and with
-// a min of 0 it only looks.
+// them, and returns how many. It returns when there are atLeast so many, or as
+// many as dst holds if that is fewer; it takes more where more are ready, and
+// with an atLeast of 0 it only looks.
 //
-// With fewer than min it returns an error, and the completions it has are good
-// all the same: ctx.Err(), ErrDaemonGone, ErrProtocol or os.ErrClosed. EINVAL:
-// dst is empty. Wait does not count what is in flight: asked for more than will
+// With fewer it returns an error, and the completions it has are good
+// all the same: ctx.Err() within some 10 ms, ErrDaemonGone, ErrProtocol or
+// os.ErrClosed. EINVAL: dst is empty. Wait does not count what is in flight: asked for more than will
 // ever be prepared it waits for its context.
 //
 // A Result that is not possible, such as more bytes than were asked for (a real
 // 3FS can do that where a batch of reads meets holes), comes out as -EIO.
-func (r *Ring) Wait(ctx context.Context, dst []Completion, min int) (n int, err error) {
+func (r *Ring) Wait(ctx context.Context, dst []Completion, atLeast int) (n int, err error) {
 	if len(dst) == 0 {
 		return 0, errNoRoom
 	}
-	if min > len(dst) {
-		min = len(dst)
-	}
+	atLeast = min(atLeast, len(dst))
 	select {
 	case r.turn <- struct{}{}:
 	default:
@@ -323,10 +329,15 @@ func (r *Ring) Wait(ctx context.Context, dst []Completion, min int) (n int, err 
 	if r.closing.Load() { // the memory may be gone
 		return 0, *r.end.Load()
 	}
-	var idle idle
 	for {
 		got := r.reap(dst[n:])
-		if n += got; n >= min {
+		n += got
+		if got > 0 {
+			r.quietSince = time.Time{}
+		} else {
+			r.quiet()
+		}
+		if n >= atLeast {
 			return n, r.broken()
 		}
 		if end := r.end.Load(); end != nil {
@@ -335,10 +346,7 @@ func (r *Ring) Wait(ctx context.Context, dst []Completion, min int) (n int, err 
 		if err := ctx.Err(); err != nil {
 			return n, err
 		}
-		if got > 0 {
-			idle.reset()
-		}
-		r.pause(&idle)
+		r.pause(ctx)
 	}
 }
 
@@ -385,7 +393,7 @@ func (r *Ring) reap(dst []Completion) (n int) {
 		// The daemon may have held requests back for want of room for their
 		// completions (4.7). Upstream's library posts after every reap; where
 		// nothing is queued that only costs both sides a wake-up.
-		queue = r.mem.LoadInt32(wire.OffSqeTail) != r.mem.LoadInt32(wire.OffSqeHead)
+		queue = r.mem.LoadInt32(wire.OffSqeTail) != r.sqeHead.Load()
 	})
 	r.cqeTail = tail
 	switch {
@@ -401,20 +409,15 @@ func (r *Ring) reap(dst []Completion) (n int) {
 
 const maxErrno = 4095 // MAX_ERRNO of the kernel
 
-// idle is how long a wait has had nothing.
-type idle struct {
-	since time.Time // of the latest completion or probe; zero: not waited yet
-}
-
-func (i *idle) reset() { i.since = time.Time{} }
-
 // pause waits for the daemon's post, a step at the most: the semaphore is a
-// hint, and a lost post costs no more than that. Where it has been quiet for
-// long it asks whether the daemon is still there.
-func (r *Ring) pause(i *idle) {
+// hint, and a lost post costs no more than that.
+func (r *Ring) pause(ctx context.Context) {
 	d := step
 	if r.slots.inFlight() == 0 {
 		d = idleStep
+	}
+	if deadline, ok := ctx.Deadline(); ok {
+		d = max(0, min(d, time.Until(deadline)))
 	}
 	fault := shm.Guard(func() {
 		if !r.arrived.TakeAll() { // else there is something to look at
@@ -423,16 +426,23 @@ func (r *Ring) pause(i *idle) {
 	})
 	if fault != nil {
 		r.fail(fmt.Errorf("%w: %w", ErrProtocol, fault))
+	}
+}
+
+// quiet notes that there was nothing to collect. Where that has been so for
+// long, it asks whether the daemon is still there.
+func (r *Ring) quiet() {
+	now := time.Now()
+	if r.quietSince.IsZero() {
+		r.quietSince = now
 		return
 	}
-	now := time.Now()
-	switch {
-	case i.since.IsZero():
-		i.since = now
-	case now.Sub(i.since) > probeGap:
-		i.since = now
-		r.probe()
+	d := now.Sub(r.quietSince)
+	if d < probeGap || d < idleProbeGap && r.slots.inFlight() == 0 {
+		return
 	}
+	r.quietSince = now
+	r.probe()
 }
 
 // probe asks the daemon for our registration. It does so on the side, one
@@ -466,16 +476,18 @@ var errRingClosed = fmt.Errorf("usrbio: ring: %w", os.ErrClosed)
 // for requests in flight: collect them first, or give up their memory (see the
 // package comment). Closing twice is harmless.
 func (r *Ring) Close() error {
-	r.fail(errRingClosed)
-	if r.closing.Swap(true) {
-		return nil
-	}
-	shm.Guard(r.arrived.Post) // hurry the waiter up
-	r.turn <- struct{}{}
-	r.prep.Lock()
-	defer func() { r.prep.Unlock(); <-r.turn }()
-	disown(r.m, &r.m.rings, r)
-	return r.release()
+	r.closed.Do(func() {
+		r.fail(errRingClosed)
+		r.closing.Store(true)
+		shm.Guard(r.arrived.Post) // hurry the waiter up
+		r.turn <- struct{}{}
+		r.prep.Lock()
+		disown(r.m, &r.m.rings, r)
+		r.closeErr = r.release()
+		r.prep.Unlock()
+		<-r.turn
+	})
+	return r.closeErr
 }
 
 func (r *Ring) release() error {

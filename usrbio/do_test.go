@@ -1,0 +1,124 @@
+package usrbio
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func requests(b bench, n int, bytes int64) []Request {
+	q := make([]Request, n)
+	for i := range q {
+		off := int64(i) * bytes
+		q[i] = Request{File: b.f, Offset: off, Iov: b.v, IovOffset: off, Bytes: bytes}
+	}
+	return q
+}
+
+func TestDo(t *testing.T) {
+	for _, entries := range []int{1, 3, 128} {
+		b := fixture(t, RingOptions{Entries: entries})
+		b.p.reverse.Store(true)
+		q := requests(b, 32, 1024)
+		if err := b.r.Do(soon(t), q); err != nil {
+			t.Fatal(err)
+		}
+		for i := range q {
+			if q[i].Result != 1024 || q[i].Err() != nil {
+				t.Errorf("request %d: %d, %v", i, q[i].Result, q[i].Err())
+			}
+		}
+		if !bytes.Equal(b.v.Bytes()[:32<<10], b.p.content(42)) {
+			t.Error("the bytes read are not the file's")
+		}
+		if err := b.r.Do(bg, nil); err != nil {
+			t.Errorf("nothing to do: %v", err)
+		}
+	}
+}
+
+func TestDoRefused(t *testing.T) {
+	b := fixture(t, RingOptions{Entries: 2})
+	q := requests(b, 8, 1024)
+	q[5].Bytes = 0
+	if err := b.r.Do(soon(t), q); !errors.Is(err, syscall.EINVAL) {
+		t.Fatalf("do: %v", err)
+	}
+	for i, r := range q {
+		want := int64(1024)
+		if i >= 5 {
+			want = -int64(syscall.ECANCELED)
+		}
+		if r.Result != want {
+			t.Errorf("request %d: %d, want %d", i, r.Result, want)
+		}
+	}
+	q = requests(b, 1, 0)
+	if err := b.r.Do(soon(t), q); !errors.Is(err, syscall.EINVAL) {
+		t.Fatalf("only a refused one: %v", err)
+	}
+	if b.r.InFlight() != 0 {
+		t.Errorf("%d in flight", b.r.InFlight())
+	}
+}
+
+// A Do that ended early leaves completions behind; the next one is not misled.
+func TestDoAfterEarlyEnd(t *testing.T) {
+	b := fixture(t, RingOptions{Entries: 4})
+	b.p.stalled.Store(true)
+	ctx, cancel := context.WithTimeout(bg, 5*time.Millisecond)
+	defer cancel()
+	q := requests(b, 6, 1024)
+	if err := b.r.Do(ctx, q); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("do: %v", err)
+	}
+	for i, r := range q {
+		want := -int64(syscall.EINPROGRESS)
+		if i >= 4 {
+			want = -int64(syscall.ECANCELED)
+		}
+		if r.Result != want {
+			t.Errorf("request %d: %d, want %d", i, r.Result, want)
+		}
+	}
+	b.p.stalled.Store(false)
+	b.r.Submit() // the peer has eaten the first one
+	next := requests(b, 6, 512)
+	if err := b.r.Do(soon(t), next); err != nil {
+		t.Fatal(err)
+	}
+	for i, r := range next {
+		if r.Result != 512 {
+			t.Errorf("request %d: %d", i, r.Result)
+		}
+	}
+	if q[0].Result != -int64(syscall.EINPROGRESS) {
+		t.Error("an abandoned request was touched")
+	}
+}
+
+func TestDoShared(t *testing.T) {
+	b := fixture(t, RingOptions{Entries: 8})
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range 50 {
+				q := requests(b, 20, 256)
+				if err := b.r.Do(soon(t), q); err != nil {
+					t.Error(err)
+					return
+				}
+				for i := range q {
+					if q[i].Result != 256 {
+						t.Errorf("request %d: %d", i, q[i].Result)
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+}

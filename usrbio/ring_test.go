@@ -1,0 +1,806 @@
+package usrbio
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/kv3fs/kv3fs/internal/shm"
+	"github.com/kv3fs/kv3fs/internal/wire"
+)
+
+var bg = context.Background()
+
+// soon bounds a wait that is expected to end by itself.
+func soon(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(bg, 20*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+type bench struct {
+	m *Mount
+	p *peer
+	r *Ring
+	v *Iov
+	f *File
+}
+
+// fixture has one ring, one iov of 64 KiB and a file of 32 KiB of random bytes.
+func fixture(t testing.TB, o RingOptions) bench {
+	t.Helper()
+	m, p := testMount(t)
+	r, err := m.NewRing(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := m.NewIov(64<<10, IovOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	content := make([]byte, 32<<10)
+	rng := rand.New(rand.NewPCG(1, 2))
+	for i := range content {
+		content[i] = byte(rng.Uint32())
+	}
+	return bench{m, p, r, v, p.file(t, m, 42, syscall.O_RDWR, content)}
+}
+
+func (b bench) prepare(t testing.TB, off, n int64, userdata uint64) int {
+	t.Helper()
+	slot, err := b.r.Prepare(b.f, off, b.v, off, n, userdata)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slot
+}
+
+func TestReadThroughRing(t *testing.T) {
+	b := fixture(t, RingOptions{})
+	if b.r.Entries() != 128 {
+		t.Errorf("%d entries by default", b.r.Entries())
+	}
+	if slot := b.prepare(t, 0, 8192, 77); slot != 0 {
+		t.Errorf("slot %d, want 0", slot)
+	}
+	b.prepare(t, 8192, 8192, 78)
+	if _, err := b.r.Prepare(b.f, 32<<10-100, b.v, 16<<10, 4096, 79); err != nil { // across the end
+		t.Fatal(err)
+	}
+	if err := b.r.Submit(); err != nil {
+		t.Fatal(err)
+	}
+	var dst [8]Completion
+	n, err := b.r.Wait(soon(t), dst[:], 3)
+	if err != nil || n != 3 {
+		t.Fatalf("wait: %d, %v", n, err)
+	}
+	for i, want := range []Completion{{0, 8192, 77}, {1, 8192, 78}, {2, 100, 79}} {
+		if dst[i] != want {
+			t.Errorf("completion %+v, want %+v", dst[i], want)
+		}
+	}
+	if !bytes.Equal(b.v.Bytes()[:16384], b.p.content(42)[:16384]) {
+		t.Error("the bytes read are not the file's")
+	}
+	if b.r.InFlight() != 0 {
+		t.Errorf("%d in flight", b.r.InFlight())
+	}
+}
+
+func TestWriteThroughRing(t *testing.T) {
+	for _, priority := range []Priority{PriorityHigh, PriorityNormal, PriorityLow} {
+		b := fixture(t, RingOptions{Write: true, Priority: priority})
+		copy(b.v.Bytes(), strings.Repeat("kv", 2048))
+		b.prepare(t, 0, 4096, 1)
+		b.r.Submit()
+		var dst [1]Completion
+		if n, err := b.r.Wait(soon(t), dst[:], 1); n != 1 || err != nil || dst[0].Result != 4096 {
+			t.Fatalf("wait: %d %+v, %v", n, dst, err)
+		}
+		if !bytes.Equal(b.v.Bytes()[:4096], b.p.content(42)[:4096]) {
+			t.Error("the bytes written are not the iov's")
+		}
+	}
+}
+
+// Cases 28 and 29: the ring is full after Entries, and the lowest slot comes first.
+func TestRingFullAndLowestSlot(t *testing.T) {
+	b := fixture(t, RingOptions{Entries: 4})
+	b.p.stalled.Store(true)
+	for want := range 4 {
+		if slot := b.prepare(t, 0, 16, uint64(want)); slot != want {
+			t.Errorf("slot %d, want %d", slot, want)
+		}
+	}
+	_, err := b.r.Prepare(b.f, 0, b.v, 0, 16, 4)
+	if !errors.Is(err, ErrRingFull) || !errors.Is(err, syscall.EAGAIN) {
+		t.Fatalf("fifth: %v", err)
+	}
+	if b.r.InFlight() != 4 {
+		t.Errorf("%d in flight", b.r.InFlight())
+	}
+	// The daemon completes slot 1 only, and takes all.
+	r := b.p.only(t)
+	r.mem.StoreInt32(wire.OffSqeTail, 4)
+	r.sqeTail = 4
+	r.complete(wire.Cqe{Index: 1, Result: 16, Userdata: 2})
+	var dst [4]Completion
+	if n, err := b.r.Wait(bg, dst[:], 0); n != 1 || err != nil || dst[0] != (Completion{1, 16, 1}) {
+		t.Fatalf("poll: %d %+v, %v", n, dst[0], err)
+	}
+	if slot := b.prepare(t, 0, 16, 9); slot != 1 {
+		t.Errorf("slot %d, want 1", slot)
+	}
+}
+
+// 4.7: the queue can be full although a slot is free.
+func TestQueueFullWithFreeSlot(t *testing.T) {
+	b := fixture(t, RingOptions{Entries: 2})
+	b.p.stalled.Store(true)
+	b.prepare(t, 0, 16, 0)
+	b.prepare(t, 0, 16, 1)
+	b.p.only(t).complete(wire.Cqe{Index: 1, Result: 16, Userdata: 2}) // out of order: the tail stays
+	var dst [2]Completion
+	if n, err := b.r.Wait(bg, dst[:], 1); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+	if _, err := b.r.Prepare(b.f, 0, b.v, 0, 16, 2); !errors.Is(err, ErrRingFull) {
+		t.Fatalf("prepare: %v", err)
+	}
+	if b.r.InFlight() != 1 {
+		t.Errorf("%d in flight after a refusal", b.r.InFlight())
+	}
+}
+
+func TestPrepareRefuses(t *testing.T) {
+	b := fixture(t, RingOptions{})
+	w, err := b.m.NewRing(RingOptions{Write: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks, err := b.m.NewIov(4000, IovOptions{BlockBytes: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	readOnly := b.p.file(t, b.m, 43, syscall.O_RDONLY, []byte{1})
+	writeOnly := b.p.file(t, b.m, 44, syscall.O_WRONLY, []byte{1})
+	closedFile := b.p.file(t, b.m, 45, syscall.O_RDWR, []byte{1})
+	closedFile.Close()
+	closedIov, err := b.m.NewIov(10, IovOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	closedIov.Close()
+	other, _ := testMount(t)
+	foreign, err := other.NewIov(100, IovOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const size = 64 << 10
+	for _, c := range []struct {
+		name      string
+		r         *Ring
+		f         *File
+		fileOff   int64
+		v         *Iov
+		iovOff, n int64
+		want      error
+	}{
+		{name: "no bytes", r: b.r, f: b.f, v: b.v, want: syscall.EINVAL},
+		{name: "fewer than none", r: b.r, f: b.f, v: b.v, n: -1, want: syscall.EINVAL},
+		{name: "least", r: b.r, f: b.f, v: b.v, n: math.MinInt64, want: syscall.EINVAL},
+		{name: "before the iov", r: b.r, f: b.f, v: b.v, iovOff: -1, n: 10, want: syscall.EINVAL},
+		{name: "across the iov's end", r: b.r, f: b.f, v: b.v, iovOff: size - 9, n: 10, want: syscall.EINVAL},
+		{name: "up to the iov's end", r: b.r, f: b.f, v: b.v, iovOff: size - 10, n: 10},
+		{name: "behind the iov", r: b.r, f: b.f, v: b.v, iovOff: size, n: 1, want: syscall.EINVAL},
+		{name: "far behind the iov", r: b.r, f: b.f, v: b.v, iovOff: math.MaxInt64, n: math.MaxInt64, want: syscall.EINVAL},
+		{name: "before the file", r: b.r, f: b.f, fileOff: -1, v: b.v, n: 1, want: syscall.EINVAL},
+		{name: "behind any file", r: b.r, f: b.f, fileOff: math.MaxInt64, v: b.v, n: 1, want: syscall.EINVAL},
+		{name: "last byte of any file", r: b.r, f: b.f, fileOff: math.MaxInt64 - 1, v: b.v, n: 1},
+		{name: "a whole block", r: b.r, f: b.f, v: blocks, iovOff: 1000, n: 1000},
+		{name: "across blocks", r: b.r, f: b.f, v: blocks, iovOff: 999, n: 2, want: syscall.EINVAL},
+		{name: "no file", r: b.r, v: b.v, n: 1, want: syscall.EINVAL},
+		{name: "no iov", r: b.r, f: b.f, n: 1, want: syscall.EINVAL},
+		{name: "iov of another mount", r: b.r, f: b.f, v: foreign, n: 1, want: syscall.EINVAL},
+		{name: "closed file", r: b.r, f: closedFile, v: b.v, n: 1, want: syscall.EBADF},
+		{name: "closed iov", r: b.r, f: b.f, v: closedIov, n: 1, want: syscall.EINVAL},
+		{name: "read of a write-only file", r: b.r, f: writeOnly, v: b.v, n: 1, want: syscall.EACCES},
+		{name: "read of a read-only file", r: b.r, f: readOnly, v: b.v, n: 1},
+		{name: "write to a read-only file", r: w, f: readOnly, v: b.v, n: 1, want: syscall.EACCES},
+		{name: "write to a write-only file", r: w, f: writeOnly, v: b.v, n: 1},
+	} {
+		before := c.r.InFlight()
+		slot, err := c.r.Prepare(c.f, c.fileOff, c.v, c.iovOff, c.n, 0)
+		if !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", c.name, err, c.want)
+		}
+		if err != nil && (slot != -1 || c.r.InFlight() != before) {
+			t.Errorf("%s: slot %d, %d more in flight after a refusal", c.name, slot, c.r.InFlight()-before)
+		}
+	}
+}
+
+// Cases 53 and 54, and a wait cut short.
+func TestWaitEndsEarly(t *testing.T) {
+	b := fixture(t, RingOptions{})
+	b.p.stalled.Store(true)
+	b.prepare(t, 0, 16, 0)
+	b.prepare(t, 0, 16, 1)
+	var dst [4]Completion
+	if n, err := b.r.Wait(bg, dst[:], 0); n != 0 || err != nil {
+		t.Errorf("poll: %d, %v", n, err)
+	}
+	if n, err := b.r.Wait(bg, dst[:], -5); n != 0 || err != nil {
+		t.Errorf("poll: %d, %v", n, err)
+	}
+	if _, err := b.r.Wait(bg, nil, 1); !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("without room: %v", err)
+	}
+	expired, cancel := context.WithCancel(bg)
+	cancel()
+	b.p.only(t).complete(wire.Cqe{Index: 0, Result: 16, Userdata: 1})
+	if n, err := b.r.Wait(expired, dst[:], 1); n != 1 || err != nil {
+		t.Errorf("what is there comes out although the context is over: %d, %v", n, err)
+	}
+	if n, err := b.r.Wait(expired, dst[:], 1); n != 0 || !errors.Is(err, context.Canceled) {
+		t.Errorf("context over: %d, %v", n, err)
+	}
+	short, cancel := context.WithTimeout(bg, 20*time.Millisecond)
+	defer cancel()
+	start := time.Now()
+	if n, err := b.r.Wait(short, dst[:], 1); n != 0 || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("deadline: %d, %v", n, err)
+	}
+	if d := time.Since(start); d < 20*time.Millisecond || d > 10*time.Second {
+		t.Errorf("a wait of 20 ms took %v", d)
+	}
+}
+
+// A second waiter obeys its context while the first one has the ring.
+func TestWaitersTakeTurns(t *testing.T) {
+	b := fixture(t, RingOptions{})
+	b.p.stalled.Store(true)
+	b.prepare(t, 0, 16, 0)
+	ctx, cancel := context.WithCancel(bg)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		var dst [1]Completion
+		b.r.Wait(ctx, dst[:], 1)
+	})
+	for len(b.r.turn) == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	short, stop := context.WithTimeout(bg, 10*time.Millisecond)
+	defer stop()
+	var dst [1]Completion
+	if _, err := b.r.Wait(short, dst[:], 0); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("second waiter: %v", err)
+	}
+	cancel()
+	wg.Wait()
+}
+
+// Case 55: a completion whose post is lost is found all the same.
+func TestLostPost(t *testing.T) {
+	b := fixture(t, RingOptions{})
+	b.p.mute.Store(true)
+	var dst [1]Completion
+	for i := range 50 {
+		b.prepare(t, 0, 16, uint64(i))
+		b.r.Submit()
+		if n, err := b.r.Wait(soon(t), dst[:], 1); n != 1 || err != nil {
+			t.Fatal(n, err)
+		}
+	}
+}
+
+func TestDaemonGone(t *testing.T) {
+	b := fixture(t, RingOptions{})
+	b.p.stalled.Store(true)
+	b.prepare(t, 0, 16, 0)
+	b.prepare(t, 0, 16, 1)
+	b.p.only(t).complete(wire.Cqe{Index: 1, Result: 16, Userdata: 2})
+	b.p.gone.Store(true)
+	var dst [4]Completion
+	start := time.Now()
+	n, err := b.r.Wait(bg, dst[:], 2)
+	if n != 1 || !errors.Is(err, ErrDaemonGone) || !errors.Is(err, syscall.ENOTCONN) {
+		t.Fatalf("wait: %d, %v", n, err)
+	}
+	if d := time.Since(start); d > 5*time.Second {
+		t.Errorf("it took %v to find out", d)
+	}
+	if _, err := b.r.Prepare(b.f, 0, b.v, 0, 16, 1); !errors.Is(err, ErrDaemonGone) {
+		t.Errorf("prepare: %v", err)
+	}
+	if err := b.r.Submit(); !errors.Is(err, ErrDaemonGone) {
+		t.Errorf("submit: %v", err)
+	}
+	if _, err := b.m.NewIov(100, IovOptions{}); !errors.Is(err, ErrDaemonGone) {
+		t.Errorf("new iov: %v", err)
+	}
+	if _, err := b.m.NewRing(RingOptions{}); !errors.Is(err, ErrDaemonGone) {
+		t.Errorf("new ring: %v", err)
+	}
+	if err := b.m.Close(); err != nil {
+		t.Errorf("close: %v", err)
+	}
+}
+
+// A program that only ever polls learns of it as well.
+func TestDaemonGoneWhilePolling(t *testing.T) {
+	b := fixture(t, RingOptions{})
+	b.p.stalled.Store(true)
+	b.prepare(t, 0, 16, 0)
+	b.p.gone.Store(true)
+	var dst [4]Completion
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		b.r.Wait(bg, dst[:], 0)
+		if _, err := b.r.Prepare(b.f, 0, b.v, 0, 16, 1); errors.Is(err, ErrDaemonGone) {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("not noticed")
+		}
+	}
+}
+
+// The daemon lives and has dropped the ring, as a real 3FS does when somebody
+// lists the directory from the wrong thread.
+func TestRingForgotten(t *testing.T) {
+	b := fixture(t, RingOptions{})
+	b.p.stalled.Store(true)
+	b.prepare(t, 0, 16, 0)
+	if err := b.p.unlink(b.r.link); err != nil {
+		t.Fatal(err)
+	}
+	var dst [1]Completion
+	if _, err := b.r.Wait(bg, dst[:], 1); !errors.Is(err, ErrDaemonGone) {
+		t.Fatalf("wait: %v", err)
+	}
+}
+
+func TestHungDaemon(t *testing.T) {
+	b := fixture(t, RingOptions{})
+	b.p.stalled.Store(true)
+	b.p.hang.Store(true)
+	defer b.p.hang.Store(false)
+	b.prepare(t, 0, 16, 0)
+	ctx, cancel := context.WithTimeout(bg, 2*probeGap+50*time.Millisecond)
+	defer cancel()
+	var dst [1]Completion
+	start := time.Now()
+	if _, err := b.r.Wait(ctx, dst[:], 1); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("wait: %v", err)
+	}
+	if d := time.Since(start); d > 10*time.Second {
+		t.Errorf("it took %v", d)
+	}
+}
+
+// What a daemon must not write ends the ring, and nothing else.
+func TestProtocolBroken(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		do   func(r *peerRing)
+		good int // completions that come out all the same
+	}{
+		{"index beyond the ring", func(r *peerRing) { r.complete(wire.Cqe{Index: 8, Userdata: 1}) }, 0},
+		{"index far beyond", func(r *peerRing) { r.complete(wire.Cqe{Index: math.MaxInt32, Userdata: 1}) }, 0},
+		{"index below", func(r *peerRing) { r.complete(wire.Cqe{Index: -1, Userdata: 1}) }, 0},
+		{"least index", func(r *peerRing) { r.complete(wire.Cqe{Index: math.MinInt32, Userdata: 1}) }, 0},
+		{"never asked", func(r *peerRing) { r.complete(wire.Cqe{Index: 5, Userdata: 0}) }, 0},
+		{"other ticket", func(r *peerRing) { r.complete(wire.Cqe{Index: 0, Userdata: 2}) }, 0},
+		{"twice", func(r *peerRing) {
+			r.complete(wire.Cqe{Index: 0, Result: 16, Userdata: 1})
+			r.complete(wire.Cqe{Index: 0, Result: 16, Userdata: 1})
+			r.complete(wire.Cqe{Index: 1, Result: 16, Userdata: 2})
+		}, 2},
+		{"completion head beyond", func(r *peerRing) { r.mem.StoreInt32(wire.OffCqeHead, r.RingLen) }, 0},
+		{"completion head below", func(r *peerRing) { r.mem.StoreInt32(wire.OffCqeHead, -1) }, 0},
+		{"completion head runs ahead", func(r *peerRing) { r.mem.StoreInt32(wire.OffCqeHead, r.RingLen-1) }, 0},
+		{"object shrunk to nothing", func(r *peerRing) { r.mem.Shrink(0) }, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := fixture(t, RingOptions{Entries: 8})
+			b.p.stalled.Store(true)
+			b.prepare(t, 0, 16, 0)
+			b.prepare(t, 0, 16, 1)
+			c.do(b.p.only(t))
+			var dst [16]Completion
+			n, err := b.r.Wait(soon(t), dst[:], 3)
+			if n != c.good || !errors.Is(err, ErrProtocol) || !errors.Is(err, syscall.EPROTO) {
+				t.Errorf("wait: %d, %v", n, err)
+			}
+			if _, err := b.r.Prepare(b.f, 0, b.v, 0, 16, 1); !errors.Is(err, ErrProtocol) {
+				t.Errorf("prepare: %v", err)
+			}
+			if err := b.r.Submit(); !errors.Is(err, ErrProtocol) {
+				t.Errorf("submit: %v", err)
+			}
+			if err := b.r.Close(); err != nil {
+				t.Errorf("close: %v", err)
+			}
+		})
+	}
+}
+
+func TestProtocolBrokenUnderPrepare(t *testing.T) {
+	for name, do := range map[string]func(r *peerRing){
+		"tail beyond":   func(r *peerRing) { r.mem.StoreInt32(wire.OffSqeTail, r.RingLen) },
+		"tail below":    func(r *peerRing) { r.mem.StoreInt32(wire.OffSqeTail, math.MinInt32) },
+		"object shrunk": func(r *peerRing) { r.mem.Shrink(0) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := fixture(t, RingOptions{Entries: 8})
+			do(b.p.only(t))
+			if _, err := b.r.Prepare(b.f, 0, b.v, 0, 16, 1); !errors.Is(err, ErrProtocol) {
+				t.Errorf("prepare: %v", err)
+			}
+			if b.r.InFlight() != 0 {
+				t.Errorf("%d in flight", b.r.InFlight())
+			}
+		})
+	}
+}
+
+// A dropped completion is reported although the wait got what it asked for.
+func TestDroppedCompletionIsReported(t *testing.T) {
+	b := fixture(t, RingOptions{})
+	b.p.stalled.Store(true)
+	b.prepare(t, 0, 16, 5)
+	r := b.p.only(t)
+	r.complete(wire.Cqe{Index: 99, Result: 16, Userdata: 1})
+	r.complete(wire.Cqe{Index: 0, Result: 16, Userdata: 1})
+	var dst [4]Completion
+	n, err := b.r.Wait(soon(t), dst[:], 1)
+	if n != 1 || dst[0].Userdata != 5 || !errors.Is(err, ErrProtocol) {
+		t.Errorf("wait: %d %+v, %v", n, dst[0], err)
+	}
+}
+
+func TestResults(t *testing.T) {
+	b := fixture(t, RingOptions{})
+	for _, c := range []struct {
+		result, want int64
+		err          error
+	}{
+		{0, 0, nil},
+		{16, 16, nil},
+		{17, -int64(syscall.EIO), syscall.EIO},
+		{math.MaxInt64, -int64(syscall.EIO), syscall.EIO},
+		{-int64(syscall.ENODATA), -int64(syscall.ENODATA), syscall.ENODATA},
+		{-4096, -int64(syscall.EIO), syscall.EIO},
+		{math.MinInt64, -int64(syscall.EIO), syscall.EIO},
+	} {
+		b.p.mu.Lock()
+		b.p.execute = func(bool, wire.Args) int64 { return c.result }
+		b.p.mu.Unlock()
+		b.prepare(t, 0, 16, 0)
+		b.r.Submit()
+		var dst [1]Completion
+		if _, err := b.r.Wait(soon(t), dst[:], 1); err != nil {
+			t.Fatal(err)
+		}
+		if dst[0].Result != c.want || dst[0].Err() != c.err {
+			t.Errorf("the daemon's %d comes out as %d, %v", c.result, dst[0].Result, dst[0].Err())
+		}
+	}
+}
+
+func TestCloseEndsWait(t *testing.T) {
+	b := fixture(t, RingOptions{})
+	b.p.stalled.Store(true)
+	b.prepare(t, 0, 16, 0)
+	ended := make(chan error)
+	for range 3 {
+		go func() {
+			var dst [1]Completion
+			_, err := b.r.Wait(bg, dst[:], 1)
+			ended <- err
+		}()
+	}
+	time.Sleep(5 * time.Millisecond)
+	var wg sync.WaitGroup
+	for range 3 {
+		wg.Go(func() { b.r.Close() })
+	}
+	wg.Wait()
+	for range 3 {
+		if err := <-ended; !errors.Is(err, os.ErrClosed) {
+			t.Errorf("wait: %v", err)
+		}
+	}
+	if _, err := b.r.Prepare(b.f, 0, b.v, 0, 16, 0); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("prepare: %v", err)
+	}
+	if err := b.r.Submit(); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("submit: %v", err)
+	}
+	if err := b.r.Close(); err != nil {
+		t.Errorf("second close: %v", err)
+	}
+}
+
+// Everything at once with Close: nothing may crash or hang.
+func TestCloseRacesWithUse(t *testing.T) {
+	for range 30 {
+		b := fixture(t, RingOptions{Entries: 8})
+		var wg sync.WaitGroup
+		for range 2 {
+			wg.Go(func() {
+				for {
+					if _, err := b.r.Prepare(b.f, 0, b.v, 0, 16, 0); err != nil && !errors.Is(err, ErrRingFull) {
+						return
+					}
+					if b.r.Submit() != nil {
+						return
+					}
+				}
+			})
+			wg.Go(func() {
+				var dst [4]Completion
+				for {
+					if _, err := b.r.Wait(bg, dst[:], 1); err != nil {
+						return
+					}
+				}
+			})
+		}
+		time.Sleep(time.Millisecond)
+		wg.Go(func() { b.r.Close() })
+		wg.Go(func() { b.m.Close() })
+		wg.Wait()
+	}
+}
+
+// One goroutine prepares and another one waits. Under the race detector this
+// also shows that what went before Prepare is visible after Wait, and the other
+// way round when a slot is used again: payload[] is plain memory.
+func TestPreparerAndWaiter(t *testing.T) {
+	total := 200_000
+	if testing.Short() {
+		total = 20_000
+	}
+	b := fixture(t, RingOptions{Entries: 61})
+	b.p.reverse.Store(true)
+	b.p.mu.Lock()
+	b.p.execute = func(_ bool, a wire.Args) int64 { return int64(a.Len) }
+	b.p.mu.Unlock()
+	payload := make([]int, b.r.Entries())
+	free := make(chan int, len(payload))
+	for i := range payload {
+		free <- i
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for i := range total {
+			k := <-free
+			payload[k] = i
+			if _, err := b.r.Prepare(b.f, int64(i), b.v, 0, int64(i%4096)+1, uint64(i)<<8|uint64(k)); err != nil {
+				t.Error(err)
+				return
+			}
+			if i%17 == 0 || len(free) == 0 || i == total-1 {
+				b.r.Submit()
+			}
+		}
+	})
+	seen := make([]bool, total)
+	var dst [32]Completion
+	ctx := soon(t)
+	for got := 0; got < total; {
+		n, err := b.r.Wait(ctx, dst[:], 1)
+		if err != nil {
+			t.Fatalf("after %d: %v", got, err)
+		}
+		for _, c := range dst[:n] {
+			i, k := int(c.Userdata>>8), int(c.Userdata&0xff)
+			if seen[i] || payload[k] != i || c.Result != int64(i%4096)+1 {
+				t.Fatalf("%+v: seen %v, payload %d", c, seen[i], payload[k])
+			}
+			seen[i] = true
+			free <- k
+		}
+		got += n
+	}
+	wg.Wait()
+}
+
+// Several goroutines share a ring, each waiting for whatever comes.
+func TestManyPreparers(t *testing.T) {
+	b := fixture(t, RingOptions{Entries: 16})
+	const each, users = 2000, 4
+	var wg sync.WaitGroup
+	for range users {
+		wg.Go(func() {
+			var dst [4]Completion
+			for prepared := 0; prepared < each; {
+				_, err := b.r.Prepare(b.f, 0, b.v, 0, 64, 0)
+				switch {
+				case err == nil:
+					prepared++
+				case !errors.Is(err, ErrRingFull):
+					t.Error(err)
+					return
+				}
+				b.r.Submit()
+				b.r.Wait(bg, dst[:], 0)
+			}
+		})
+	}
+	wg.Wait()
+	ctx := soon(t)
+	var dst [16]Completion
+	for b.r.InFlight() > 0 {
+		if _, err := b.r.Wait(ctx, dst[:], 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestRingLinkNames(t *testing.T) {
+	for _, c := range []struct {
+		o    RingOptions
+		want string // after the id; "" is EINVAL
+	}{
+		{RingOptions{}, ".r0.t0"},
+		{RingOptions{Write: true}, ".w0.t0"},
+		{RingOptions{Entries: 64, Write: true, IODepth: 32, Priority: PriorityHigh}, ".w32.ph.t0"},
+		{RingOptions{IODepth: -8, Timeout: 5 * time.Millisecond, Priority: PriorityLow}, ".r-8.pl.t5"},
+		{RingOptions{Timeout: time.Microsecond}, ".r0.t1"},
+		{RingOptions{AllowReadUncommitted: true}, ".r0.t0.f1"},
+		{RingOptions{ForbidReadHoles: true}, ".r0.t0.f10"},
+		{RingOptions{AllowReadUncommitted: true, ForbidReadHoles: true}, ".r0.t0.f11"},
+		{RingOptions{Entries: 128, IODepth: 128}, ".r128.t0"},
+		{RingOptions{Entries: 128, IODepth: 129}, ""},
+		{RingOptions{Entries: -1}, ""},
+		{RingOptions{Entries: maxEntries + 1}, ""},
+		{RingOptions{Timeout: -1}, ""},
+		{RingOptions{Timeout: math.MaxInt64}, ""},
+		{RingOptions{IODepth: math.MinInt}, ""},
+	} {
+		l, _, err := c.o.link()
+		if c.want == "" {
+			if !errors.Is(err, syscall.EINVAL) {
+				t.Errorf("%+v: %v", c.o, err)
+			}
+			continue
+		}
+		if name := l.Name(); err != nil || name[36:] != c.want {
+			t.Errorf("%+v: %s, %v, want %s", c.o, name, err, c.want)
+		}
+	}
+	m, _ := testMount(t)
+	if _, err := m.NewRing(RingOptions{Priority: 7}); !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("priority 7: %v", err)
+	}
+}
+
+// A failed registration leaves no object behind.
+func TestRegistrationFails(t *testing.T) {
+	sem, err := shm.CreateSem("kv3fs-test-" + wire.NewUUID().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sem.Close(true)
+	m := newMount("/test", semDesk(sem.Path()))
+	defer m.Close()
+	if _, err := m.NewRing(RingOptions{}); !errors.Is(err, syscall.EPERM) {
+		t.Errorf("new ring: %v", err)
+	}
+	if _, err := m.NewIov(100, IovOptions{}); !errors.Is(err, syscall.EPERM) {
+		t.Errorf("new iov: %v", err)
+	}
+}
+
+func FuzzRingMemory(f *testing.F) {
+	f.Add([]byte{0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0}, uint16(0))
+	f.Add(bytes.Repeat([]byte{0xff}, 64), uint16(8))
+	f.Add([]byte{1, 0, 0, 0, 0, 0, 0, 0, 16, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0}, uint16(16+56*5))
+	f.Fuzz(func(t *testing.T, scribble []byte, at uint16) {
+		b := fixture(t, RingOptions{Entries: 4})
+		b.p.stalled.Store(true)
+		b.prepare(t, 0, 16, 10)
+		b.prepare(t, 0, 16, 11)
+		r := b.p.only(t)
+		n := min(int64(len(scribble)), max(0, r.SemOff()-int64(at)))
+		r.mem.CopyIn(int64(at), scribble[:max(0, n)])
+		seen := map[uint64]bool{}
+		for range 3 {
+			var dst [8]Completion
+			n, _ := b.r.Wait(bg, dst[:], 0)
+			for _, c := range dst[:n] {
+				if seen[c.Userdata] || c.Userdata < 10 || c.Userdata > 12 || c.Slot >= 4 || c.Result > 16 {
+					t.Errorf("impossible completion %+v", c)
+				}
+				seen[c.Userdata] = true
+			}
+			if !seen[12] {
+				b.r.Prepare(b.f, 0, b.v, 0, 16, 12)
+			}
+		}
+	})
+}
+
+func ExampleMount() {
+	if err := func() error {
+		m, err := Open("/mnt/3fs/models")
+		if err != nil {
+			return err
+		}
+		defer m.Close()
+		buf, err := m.NewIov(64<<20, IovOptions{})
+		if err != nil {
+			return err
+		}
+		ring, err := m.NewRing(RingOptions{Entries: 64})
+		if err != nil {
+			return err
+		}
+		name, err := os.Open("/mnt/3fs/models/weights")
+		if err != nil {
+			return err
+		}
+		defer name.Close()
+		file, err := m.Register(name)
+		if err != nil {
+			return err
+		}
+		const block = 1 << 20
+		for i := range int64(64) {
+			if _, err := ring.Prepare(file, i*block, buf, i*block, block, uint64(i)); err != nil {
+				return err
+			}
+		}
+		if err := ring.Submit(); err != nil {
+			return err
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		done := make([]Completion, 64)
+		n, err := ring.Wait(ctx, done, 64)
+		for _, c := range done[:n] {
+			if c.Err() != nil || c.Result < block {
+				fmt.Println("block", c.Userdata, "is not there:", c.Result, c.Err())
+				continue
+			}
+			fmt.Println("block", c.Userdata, "begins with", buf.Bytes()[c.Userdata*block])
+		}
+		return err
+	}(); err != nil {
+		fmt.Println(err)
+	}
+}
+
+func ExampleRing_Do() {
+	var (
+		ring *Ring
+		file *File
+		buf  *Iov
+	)
+	requests := make([]Request, 1000)
+	for i := range requests {
+		off := int64(i) << 16
+		requests[i] = Request{File: file, Offset: off, Iov: buf, IovOffset: off, Bytes: 1 << 16}
+	}
+	if err := ring.Do(context.Background(), requests); err != nil {
+		fmt.Println(err)
+		return
+	}
+	for i := range requests {
+		if err := requests[i].Err(); err != nil {
+			fmt.Println("request", i, err)
+		}
+	}
+}
