@@ -28,8 +28,8 @@ type table struct {
 
 	mu      sync.RWMutex
 	byName  map[string]*entry
-	byIndex []*entry // nil where free
-	free    []int    // free indices below len(byIndex)
+	byIndex map[int]*entry
+	next    int // where the search for a free index begins
 	orders  uint64
 
 	// Requests name buffers by id at a rate of millions a second.
@@ -37,7 +37,7 @@ type table struct {
 	count   atomic.Int64
 }
 
-func newTable(max int) *table { return &table{max: max, byName: map[string]*entry{}} }
+func newTable(max int) *table { return &table{max: max, byName: map[string]*entry{}, byIndex: map[int]*entry{}} }
 
 // add puts e in. EEXIST: the name is taken; EMFILE: the table is full.
 func (t *table) add(e *entry) error {
@@ -49,14 +49,14 @@ func (t *table) add(e *entry) error {
 	if len(t.byName) >= t.max {
 		return syscall.EMFILE
 	}
-	if n := len(t.free); n > 0 {
-		e.Index = t.free[n-1]
-		t.free = t.free[:n-1]
-		t.byIndex[e.Index] = e
-	} else {
-		e.Index = len(t.byIndex)
-		t.byIndex = append(t.byIndex, e)
+	// The index is the inode number, which the kernel may remember for a while
+	// after the registration ended: use the one that rested longest.
+	for t.byIndex[t.next] != nil {
+		t.next = (t.next + 1) % t.max
 	}
+	e.Index = t.next
+	t.byIndex[e.Index] = e
+	t.next = (t.next + 1) % t.max
 	t.orders++
 	e.order = t.orders
 	t.byName[e.Name] = e
@@ -77,8 +77,7 @@ func (t *table) remove(e *entry) bool {
 		return false
 	}
 	delete(t.byName, e.Name)
-	t.byIndex[e.Index] = nil
-	t.free = append(t.free, e.Index)
+	delete(t.byIndex, e.Index)
 	if e.iov != nil {
 		t.unshadow(e.link.ID, e.iov)
 	}
@@ -125,9 +124,6 @@ func (t *table) get(name string) *entry {
 func (t *table) at(index int) *entry {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	if index < 0 || index >= len(t.byIndex) {
-		return nil
-	}
 	return t.byIndex[index]
 }
 

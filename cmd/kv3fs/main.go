@@ -1,0 +1,67 @@
+// Command kv3fs is a 3FS that one command starts: a mount, its rings, and the
+// tools to try and measure them.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+)
+
+// Exit statuses: 0 it worked, 1 it did not, 2 it was asked wrongly.
+const (
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+type cli struct {
+	Serve   serveCmd   `cmd:"" help:"Serve a data directory as a 3FS: a mount, its control directory and its rings."`
+	Replay  replayCmd  `cmd:"" help:"Replay a prompt trace through the rings as inference engines do, and check every byte."`
+	Trace   traceCmd   `cmd:"" help:"Make prompt traces."`
+	Bench   benchCmd   `cmd:"" help:"Measure the rings against the mount and against plain I/O."`
+	Version versionCmd `cmd:"" help:"Print the version."`
+}
+
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+
+func run(args []string, stdout, stderr io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	parser, err := kong.New(&cli{},
+		kong.Name("kv3fs"),
+		kong.Description("KV-cache storage for LLM inference that speaks 3FS. Every flag can also be set in the environment as KV3FS_<FLAG>."),
+		kong.DefaultEnvars("KV3FS"),
+		kong.Configuration(yamlConfig),
+		kong.UsageOnError(),
+		kong.Writers(stdout, stderr),
+		kong.BindTo(ctx, (*context.Context)(nil)),
+		kong.BindTo(stdout, (*io.Writer)(nil)),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}),
+	)
+	if err != nil {
+		fmt.Fprintln(stderr, "kv3fs:", err)
+		return exitFailed
+	}
+	kctx, err := parser.Parse(args)
+	if err != nil {
+		fmt.Fprintln(stderr, "kv3fs:", err)
+		fmt.Fprintln(stderr, `Try "kv3fs --help", or "kv3fs serve --help".`)
+		return exitUsage
+	}
+	switch err := kctx.Run(); {
+	case err == nil:
+		return 0
+	case errors.Is(err, context.Canceled) && ctx.Err() != nil:
+		fmt.Fprintln(stderr, "kv3fs: interrupted")
+		return exitFailed
+	default:
+		fmt.Fprintln(stderr, "kv3fs:", err)
+		return exitFailed
+	}
+}

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"runtime"
+	"syscall"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/kv3fs/kv3fs/internal/blockio"
+	"github.com/kv3fs/kv3fs/internal/daemon"
+	"github.com/kv3fs/kv3fs/internal/mount"
+	"github.com/kv3fs/kv3fs/internal/rings"
+	"github.com/kv3fs/kv3fs/internal/settings"
+)
+
+type serveCmd struct {
+	Config kong.ConfigFlag `placeholder:"FILE" help:"YAML file of flag names and values, e.g. 'data: /var/lib/kv3fs'. The environment and the command line win over it."`
+
+	Data    string `required:"" placeholder:"DIR" help:"Directory that holds the files, as ordinary files. Made if missing; on a local disk or on any mounted file system."`
+	Mount   string `required:"" placeholder:"DIR" help:"Where clients see the files, e.g. /mnt/3fs. Made if missing. A mount that a dead daemon left there is taken over."`
+	Cluster string `default:"kv3fs" help:"Name of the file system; the mount's source is hf3fs.CLUSTER. At most 31 letters, digits, '.', '_' or '-'."`
+
+	IO         string        `name:"io" default:"auto" enum:"auto,buffered,direct" help:"How bytes reach the disk. buffered: through the page cache. direct: past it, for requests aligned to 4 KiB. auto: reads of 128 KiB and more take what the page cache has and the rest directly; writes go through the page cache."`
+	Deadline   time.Duration `default:"5s" help:"Longest time a ring request may take; then it completes with ETIMEDOUT. Raise it for a slow distributed file system."`
+	Workers    int           `default:"64" help:"Ring requests executed at once, per priority. Raise it for a device that wants more in flight."`
+	BlockBytes uint32        `default:"1048576" help:"st_blksize of files, which plays the part of 3FS's chunk size: punched holes are multiples of it. A power of two."`
+
+	AllowOther  bool          `help:"Let other users in. Always so for root; others need user_allow_other in /etc/fuse.conf."`
+	Passthrough string        `default:"auto" enum:"auto,off" help:"Let the kernel read and write files of the mount itself (Linux 6.9 and later, root), or never."`
+	Remount     string        `placeholder:"DIR" help:"A second path under which clients see the mount, e.g. in containers; rm-rf and mv: accept it too."`
+	Readonly    bool          `help:"Refuse every change, EROFS."`
+	Drain       time.Duration `default:"10s" help:"How long SIGTERM waits for clients to leave the mount before they are cut off. A second SIGTERM does not wait."`
+
+	AttrTimeout     time.Duration `default:"30s" help:"How long the kernel may keep attributes. Changes through this mount and its rings are seen at once regardless; lower it when others change the data directory."`
+	EntryTimeout    time.Duration `default:"30s" help:"How long the kernel may keep names."`
+	NegativeTimeout time.Duration `default:"5s" help:"How long the kernel may remember that a name does not exist."`
+	SymlinkTimeout  time.Duration `default:"5s" help:"How long the kernel may keep a name made under 3fs-virt."`
+
+	LogLevel  slog.Level `default:"INFO" help:"DEBUG, INFO, WARN or ERROR."`
+	LogFormat string     `default:"text" enum:"text,json" help:"Form of the log on standard error."`
+}
+
+func (c *serveCmd) Run(ctx context.Context) error {
+	mode, err := blockio.ParseMode(c.IO)
+	if err != nil {
+		return err
+	}
+	passthrough := mount.PassthroughAuto
+	if c.Passthrough == "off" {
+		passthrough = mount.PassthroughOff
+	}
+	set := settings.Defaults()
+	set.Readonly = c.Readonly
+	set.AttrTimeout, set.EntryTimeout = c.AttrTimeout, c.EntryTimeout
+	set.NegativeTimeout, set.SymlinkTimeout = c.NegativeTimeout, c.SymlinkTimeout
+
+	// A thread that waits for a disk or a semaphore keeps its processor until the
+	// runtime's monitor notices; with more of them nobody has to wait for that.
+	runtime.GOMAXPROCS(max(4*runtime.NumCPU(), 8))
+	stopHurry := endAtSecondSignal(ctx)
+	defer stopHurry()
+
+	return daemon.Run(ctx, daemon.Config{
+		DataDir: c.Data, MountPoint: c.Mount, RemountPrefix: c.Remount,
+		Mount:    mount.Options{Cluster: c.Cluster, AllowOther: c.AllowOther, Passthrough: passthrough, BlockBytes: c.BlockBytes},
+		Settings: set,
+		IO:       mode,
+		Rings:    rings.Options{Deadline: c.Deadline, Workers: c.Workers},
+		Drain:    c.Drain,
+		Log:      c.logger(),
+	}, func(point string) {
+		fmt.Fprintf(os.Stderr, "kv3fs: serving %s at %s (hf3fs.%s), pid %d\n", c.Data, point, c.Cluster, os.Getpid())
+	})
+}
+
+func (c *serveCmd) logger() *slog.Logger {
+	o := &slog.HandlerOptions{Level: c.LogLevel}
+	if c.LogFormat == "json" {
+		return slog.New(slog.NewJSONHandler(os.Stderr, o))
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, o))
+}
+
+// endAtSecondSignal ends the process at once when it is told again while it is
+// stopping. The kernel then fails what clients still have open; the next daemon
+// takes the dead mount over.
+func endAtSecondSignal(ctx context.Context) (stop func()) {
+	again := make(chan os.Signal, 2)
+	done := make(chan struct{})
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		select {
+		case <-done:
+			return
+		case <-ctx.Done():
+		}
+		signal.Notify(again, os.Interrupt, syscall.SIGTERM)
+		defer signal.Stop(again)
+		select {
+		case <-done:
+		case <-again:
+			fmt.Fprintln(os.Stderr, "kv3fs: told to stop twice; ending at once")
+			os.Exit(exitFailed)
+		}
+	}()
+	return func() {
+		close(done)
+		<-ended
+	}
+}

@@ -1,0 +1,154 @@
+// Package daemon is the composition root, the one room that knows everybody:
+// configuration in, graph out, run, stop in order.
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	sdnotify "github.com/coreos/go-systemd/v22/daemon"
+
+	"github.com/kv3fs/kv3fs/internal/blockio"
+	"github.com/kv3fs/kv3fs/internal/cred"
+	"github.com/kv3fs/kv3fs/internal/mount"
+	"github.com/kv3fs/kv3fs/internal/rings"
+	"github.com/kv3fs/kv3fs/internal/settings"
+	"github.com/kv3fs/kv3fs/internal/stage"
+	"github.com/kv3fs/kv3fs/internal/virt"
+	"github.com/kv3fs/kv3fs/internal/wire"
+)
+
+// Config is everything that can be said about a daemon.
+type Config struct {
+	DataDir       string // made if missing
+	MountPoint    string // made if missing
+	RemountPrefix string // see virt.Options
+	Mount         mount.Options
+	Settings      settings.Options
+	IO            blockio.Mode
+	Rings         rings.Options
+	// Drain bounds how long an orderly stop waits for users of the mount.
+	Drain time.Duration
+	Log   *slog.Logger
+}
+
+// Run serves until ctx ends or somebody unmounts, and leaves nothing behind:
+// requests in flight are answered, the mount is gone, semaphores are removed.
+// ready is called once, when clients may come.
+func Run(ctx context.Context, c Config, ready func(mountPoint string)) (err error) {
+	data, err := dataDir(c.DataDir)
+	if err != nil {
+		return err
+	}
+	st, err := openState(data)
+	if err != nil {
+		return err
+	}
+	defer st.close()
+	if n := st.removeLeftovers(); n > 0 {
+		c.Log.Info("removed semaphores of a daemon that was killed", "semaphores", n)
+	}
+	tree, err := stage.Open(data, stage.Options{})
+	if err != nil {
+		return err
+	}
+	defer tree.Close()
+	set := settings.New(c.Settings)
+	c.Rings.Logger = c.Log
+	door, err := rings.New(files{tree}, set, blockio.Mover{Mode: c.IO}, c.Rings)
+	if err != nil {
+		return err
+	}
+	defer door.Close()
+	var paths []string
+	for _, p := range []wire.Priority{wire.High, wire.Normal, wire.Low} {
+		paths = append(paths, door.SubmitLink(p))
+	}
+	if err := st.noteSemaphores(paths); err != nil {
+		return err
+	}
+	point, err := filepath.Abs(c.MountPoint)
+	if err != nil {
+		return fmt.Errorf("mount point %s: %w", c.MountPoint, err)
+	}
+	control := virt.New(door, set, tree, virt.Options{MountPoint: point, RemountPrefix: c.RemountPrefix})
+	c.Mount.Log = c.Log
+	mnt, err := mount.New(tree, control, set, point, c.Mount)
+	if err != nil {
+		return err
+	}
+	return serve(ctx, c, tree, door, mnt, ready)
+}
+
+// serve runs the graph. Stopping goes from the clients inwards: no new
+// requests, the mount away, then what the mount held.
+func serve(ctx context.Context, c Config, tree *stage.Stage, door *rings.Door, mnt *mount.Mount, ready func(string)) error {
+	ringCtx, stopRings := context.WithCancel(context.Background())
+	defer stopRings()
+	ringsDone := make(chan error, 1)
+	go func() { ringsDone <- door.Run(ringCtx) }()
+	trimCtx, stopTrim := context.WithCancel(context.Background())
+	trimDone := make(chan struct{})
+	go func() {
+		defer close(trimDone)
+		tree.Run(trimCtx)
+	}()
+	mountDone := make(chan error, 1)
+	go func() { mountDone <- mnt.Serve() }()
+
+	sdnotify.SdNotify(false, sdnotify.SdNotifyReady)
+	ready(mnt.Point())
+
+	var errs []error
+	select {
+	case <-ctx.Done():
+		sdnotify.SdNotify(false, sdnotify.SdNotifyStopping)
+		c.Log.Info("stopping", "mount", mnt.Point(), "waiting_at_most", c.Drain)
+		stopRings()
+		errs = append(errs, <-ringsDone)
+		drain, cancel := context.WithTimeout(context.Background(), c.Drain)
+		if err := mnt.Unmount(drain); err != nil {
+			c.Log.Warn("clients were cut off", "err", err)
+		}
+		cancel()
+		errs = append(errs, <-mountDone)
+	case err := <-mountDone:
+		c.Log.Info("unmounted by somebody else; ending", "mount", mnt.Point())
+		stopRings()
+		errs = append(errs, err, <-ringsDone)
+	}
+	stopTrim()
+	<-trimDone
+	return errors.Join(errs...)
+}
+
+// dataDir makes the data directory if it is missing and returns its true path.
+func dataDir(dir string) (string, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", fmt.Errorf("data directory: %w", err)
+	}
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return "", fmt.Errorf("data directory %s: %w", dir, err)
+	}
+	if abs, err = filepath.EvalSymlinks(abs); err != nil {
+		return "", fmt.Errorf("data directory %s: %w", dir, err)
+	}
+	return abs, nil
+}
+
+// files is the tree as the ring door wants it.
+type files struct{ tree *stage.Stage }
+
+func (f files) Acquire(ino uint64, c cred.Caller, write bool) (rings.File, error) {
+	file, err := f.tree.Acquire(ino, c, write)
+	if err != nil {
+		return nil, err // not a typed nil
+	}
+	return file, nil
+}

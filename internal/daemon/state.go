@@ -1,0 +1,80 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/internal/rings"
+	"github.com/kv3fs/kv3fs/internal/shm"
+)
+
+// StateDir is where kv3fs keeps what is its own inside the data directory; the
+// mount does not show it.
+const StateDir = ".kv3fs"
+
+// state is this host's part of StateDir. Many hosts may serve one shared
+// directory, but each host only once: the lock file says so, and the file of
+// semaphore names lets the next daemon clean up after one that was killed.
+type state struct {
+	dir  string
+	lock *os.File
+}
+
+// openState locks the data directory for this host. The lock goes with the
+// process, however it ends.
+func openState(dataDir string) (*state, error) {
+	host, err := os.Hostname()
+	if err != nil {
+		return nil, fmt.Errorf("host name: %w", err)
+	}
+	dir := filepath.Join(dataDir, StateDir, "hosts", host)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("data directory %s: %w", dataDir, err)
+	}
+	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("data directory %s: %w", dataDir, err)
+	}
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		holder, _ := os.ReadFile(lock.Name())
+		lock.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, fmt.Errorf("data directory %s is served already, by process %s: stop that one first", dataDir, strings.TrimSpace(string(holder)))
+		}
+		return nil, fmt.Errorf("lock %s: %w", lock.Name(), err)
+	}
+	if err := lock.Truncate(0); err == nil {
+		fmt.Fprintln(lock, os.Getpid())
+	}
+	return &state{dir: dir, lock: lock}, nil
+}
+
+func (s *state) semaphoreFile() string { return filepath.Join(s.dir, "semaphores") }
+
+// removeLeftovers takes away the semaphores of a daemon that was killed. Only
+// names that a daemon gives are touched, whatever the file says.
+func (s *state) removeLeftovers() (removed int) {
+	names, _ := os.ReadFile(s.semaphoreFile())
+	for name := range strings.FieldsSeq(string(names)) {
+		if filepath.Base(name) == name && strings.HasPrefix(name, "sem."+rings.SemPrefix) && shm.Remove(name) == nil {
+			removed++
+		}
+	}
+	return removed
+}
+
+// noteSemaphores writes down what removeLeftovers would have to remove.
+func (s *state) noteSemaphores(paths []string) error {
+	var b strings.Builder
+	for _, p := range paths {
+		b.WriteString(filepath.Base(p) + "\n")
+	}
+	return os.WriteFile(s.semaphoreFile(), []byte(b.String()), 0o600)
+}
+
+func (s *state) close() { s.lock.Close() }
