@@ -37,7 +37,9 @@ type table struct {
 	count   atomic.Int64
 }
 
-func newTable(max int) *table { return &table{max: max, byName: map[string]*entry{}, byIndex: map[int]*entry{}} }
+func newTable(max int) *table {
+	return &table{max: max, byName: map[string]*entry{}, byIndex: map[int]*entry{}}
+}
 
 // add puts e in. EEXIST: the name is taken; EMFILE: the table is full.
 func (t *table) add(e *entry) error {

@@ -1,0 +1,56 @@
+# kv3fs. `make` lists the targets.
+
+GO      ?= go
+PREFIX  ?= /usr/local
+DESTDIR ?=
+T       ?= 30s
+export CGO_ENABLED ?= 0
+
+.DEFAULT_GOAL := help
+.PHONY: help
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+.PHONY: need
+need:
+	@scripts/need
+
+.PHONY: build
+build: need ## build bin/kv3fs
+	$(GO) build -o bin/kv3fs ./cmd/kv3fs
+
+.PHONY: demo
+demo: build ## start a daemon, replay a generated trace, restart, replay again: all hits
+	scripts/demo
+
+.PHONY: check
+check: need ## the fast checks: format, vet, build, unit tests (under three minutes)
+	scripts/check
+
+.PHONY: test
+test: need ## everything CI runs: check, race, C library, real mounts, demo (under 30 minutes)
+	scripts/test
+
+.PHONY: lint
+lint: need ## staticcheck
+	$(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
+
+.PHONY: fuzz
+fuzz: need ## fuzz every decoder for T (default 30s) each
+	scripts/fuzz $(T)
+
+.PHONY: bench
+bench: build ## the ring against the mount and plain I/O, on tmpfs and on disk
+	bin/kv3fs bench ring --io buffered --scratch /dev/shm
+	bin/kv3fs bench ring --io direct
+
+.PHONY: install
+install: build ## install the binary, the C library and the unit file under PREFIX
+	install -D -m 755 bin/kv3fs $(DESTDIR)$(PREFIX)/bin/kv3fs
+	install -D -m 644 deploy/kv3fs.service $(DESTDIR)$(PREFIX)/lib/systemd/system/kv3fs.service
+	$(MAKE) -C clients/c install PREFIX=$(PREFIX) DESTDIR=$(DESTDIR)
+
+.PHONY: clean
+clean: ## remove what was built
+	rm -rf bin
+	$(MAKE) -C clients/c clean
