@@ -142,6 +142,7 @@ type Change struct {
 	Mode         *uint32
 	UID, GID     *uint32
 	Atime, Mtime *unix.Timespec // Nsec may be UTIME_NOW
+	ClearSetID   bool           // the change clears set-id bits of a file
 }
 
 // Setattr changes attributes. The caller has checked that whoever asks may.
@@ -181,6 +182,11 @@ func change(fd int, c Change) error {
 	if c.UID != nil || c.GID != nil {
 		// Owner before mode: changing the owner clears set-id bits.
 		if err := unix.Fchownat(fd, "", idOrKeep(c.UID), idOrKeep(c.GID), unix.AT_EMPTY_PATH); err != nil {
+			return err
+		}
+	}
+	if c.ClearSetID && c.Mode == nil {
+		if err := clearSetID(fd); err != nil {
 			return err
 		}
 	}

@@ -98,3 +98,35 @@ func (h *Handle) DirectIO() bool {
 	}
 	return ok
 }
+
+// ClearSetID takes the set-id bits that a write by an unprivileged client
+// clears.
+func (h *Handle) ClearSetID() error { return clearSetID(h.file.fd) }
+
+// HasSetID says whether a write by an unprivileged client would clear bits.
+func (h *Handle) HasSetID() bool {
+	st, err := statFD(h.file.fd)
+	return err == nil && withoutSetID(uint32(st.Mode)) != uint32(st.Mode)
+}
+
+func clearSetID(fd int) error {
+	st, err := statFD(fd)
+	if err != nil {
+		return err
+	}
+	mode := uint32(st.Mode)
+	if less := withoutSetID(mode); less != mode {
+		return unix.Fchmodat(unix.AT_FDCWD, procPath(fd), less&0o7777, 0)
+	}
+	return nil
+}
+
+// withoutSetID follows the kernel: set-group-id without group execute is
+// mandatory locking and stays.
+func withoutSetID(mode uint32) uint32 {
+	mode &^= unix.S_ISUID
+	if mode&unix.S_IXGRP != 0 {
+		mode &^= unix.S_ISGID
+	}
+	return mode
+}

@@ -1,0 +1,47 @@
+package mount
+
+import (
+	"syscall"
+	"time"
+
+	"github.com/kv3fs/kv3fs/internal/cred"
+	"github.com/kv3fs/kv3fs/internal/virt"
+)
+
+// What the virtual tree answers with.
+type (
+	VirtualAttr  = virt.Attr
+	VirtualEntry = virt.Entry
+)
+
+// Tree is what is below 3fs-virt, and 3fs-virt itself. All methods may be
+// called concurrently. Entries of rm-rf are not asked for: the mount removes
+// what is linked or moved there.
+type Tree interface {
+	Lookup(c cred.Caller, dir uint64, name string) (VirtualAttr, syscall.Errno)
+	Getattr(c cred.Caller, ino uint64) (VirtualAttr, syscall.Errno)
+	Readlink(c cred.Caller, ino uint64) (string, syscall.Errno)
+	// Symlink is how clients register and set. A transient entry is gone as
+	// soon as it was answered.
+	Symlink(c cred.Caller, dir uint64, name, target string) (a VirtualAttr, transient bool, err syscall.Errno)
+	Unlink(c cred.Caller, dir uint64, name string) syscall.Errno
+	List(c cred.Caller, dir uint64) ([]VirtualEntry, syscall.Errno)
+	// OpenDir's handle is given to ReleaseDir exactly once, at the latest when
+	// the mount ends.
+	OpenDir(c cred.Caller, dir uint64) (handle uint64, err syscall.Errno)
+	ReleaseDir(handle uint64)
+}
+
+// Settings are what the mount does differently for different users. All methods
+// may be called concurrently and are called for every request: they must be
+// cheap.
+type Settings interface {
+	Readonly(uid uint32) bool
+	AttrTimeout(uid uint32) time.Duration
+	EntryTimeout(uid uint32) time.Duration
+	NegativeTimeout(uid uint32) time.Duration
+	SymlinkTimeout(uid uint32) time.Duration
+	DryRunBench(uid uint32) bool
+	ReadCache(uid uint32) bool
+	CheckRmRf() bool
+}
