@@ -37,7 +37,7 @@ func FindMount(path string) (string, error) {
 	}
 	real, err := filepath.EvalSymlinks(real)
 	if err != nil {
-		return "", fmt.Errorf("usrbio: find mount: %w", err)
+		return "", explain("find mount", err)
 	}
 	table, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
