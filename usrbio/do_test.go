@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-func requests(b bench, n int, bytes int64) []Request {
+func requests(b rig, n int, bytes int64) []Request {
 	q := make([]Request, n)
 	for i := range q {
 		off := int64(i) * bytes

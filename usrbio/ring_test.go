@@ -27,7 +27,7 @@ func soon(t testing.TB) context.Context {
 	return ctx
 }
 
-type bench struct {
+type rig struct {
 	m *Mount
 	p *peer
 	r *Ring
@@ -36,7 +36,7 @@ type bench struct {
 }
 
 // fixture has one ring, one iov of 64 KiB and a file of 32 KiB of random bytes.
-func fixture(t testing.TB, o RingOptions) bench {
+func fixture(t testing.TB, o RingOptions) rig {
 	t.Helper()
 	m, p := testMount(t)
 	r, err := m.NewRing(o)
@@ -52,10 +52,10 @@ func fixture(t testing.TB, o RingOptions) bench {
 	for i := range content {
 		content[i] = byte(rng.Uint32())
 	}
-	return bench{m, p, r, v, p.file(t, m, 42, syscall.O_RDWR, content)}
+	return rig{m, p, r, v, p.file(t, m, 42, syscall.O_RDWR, content)}
 }
 
-func (b bench) prepare(t testing.TB, off, n int64, userdata uint64) int {
+func (b rig) prepare(t testing.TB, off, n int64, userdata uint64) int {
 	t.Helper()
 	slot, err := b.r.Prepare(b.f, off, b.v, off, n, userdata)
 	if err != nil {
