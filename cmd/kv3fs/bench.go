@@ -1,0 +1,90 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+	"golang.org/x/term"
+
+	"github.com/kv3fs/kv3fs/internal/ringbench"
+)
+
+type benchCmd struct {
+	Ring benchRingCmd `cmd:"" help:"Measure a daemon's rings beside its mount and beside plain pread and pwrite on the data directory."`
+}
+
+type benchRingCmd struct {
+	Data    string `placeholder:"DIR" help:"Data directory of a running daemon; give --mount too. Without both, a daemon is started for the bench and stopped afterwards."`
+	Mount   string `placeholder:"DIR" help:"Mount of that daemon."`
+	Scratch string `placeholder:"DIR" help:"Where a daemon that is started keeps its data: a directory on the disk to measure, or /dev/shm to leave the disk out. Default: the system's directory for temporary files."`
+	IO      string `name:"io" default:"auto" enum:"auto,buffered,direct" help:"The daemon's --io; give the one that a running daemon has. With direct the mount and the plain loop use O_DIRECT too. (${default})"`
+
+	Sizes      []byteSize    `default:"4KiB,128KiB,1MiB,4MiB" placeholder:"SIZE,..." help:"Request sizes. (${default})"`
+	Depth      int           `placeholder:"N" help:"Requests in flight in each ring. Default: 64 below 128 KiB, else 32."`
+	Rings      int           `default:"1" help:"Rings, each with a file of its own. (${default})"`
+	FileBytes  byteSize      `default:"256MiB" placeholder:"SIZE" help:"Size of each file; there are two for each ring. (${default})"`
+	Runs       int           `default:"5" help:"Runs of each contender; the median counts. (${default})"`
+	RunTime    time.Duration `default:"500ms" help:"Length of a run. (${default})"`
+	NoFio      bool          `help:"No io_uring column, even if fio is installed."`
+	JSON       bool          `name:"json" help:"Print the report as JSON instead of a table."`
+	NoProgress bool          `help:"No progress bar, even on a terminal."`
+}
+
+// Help is what "kv3fs bench ring --help" adds to the flags.
+func (*benchRingCmd) Help() string {
+	return `The contenders take turns, run by run, on the same files: rings; pread and
+pwrite through the mount; the same on the data directory; and fio with io_uring
+on the data directory, if it is installed. Below 128 KiB the mount and the plain
+loop get as many threads as there are rings; from there on as many as there are
+requests in flight, 64 at most. One block of every run is checked.`
+}
+
+// Run measures.
+func (c *benchRingCmd) Run(ctx context.Context, out io.Writer) error {
+	binary, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("bench: %w", err)
+	}
+	bar := progressbar.NewOptions(1,
+		progressbar.OptionSetWriter(os.Stderr),
+		progressbar.OptionSetVisibility(!c.NoProgress && term.IsTerminal(int(os.Stderr.Fd()))),
+		progressbar.OptionSetDescription("measuring"),
+		progressbar.OptionShowCount(),
+		progressbar.OptionClearOnFinish(),
+	)
+	o := ringbench.Options{
+		Data: c.Data, Mount: c.Mount, Scratch: c.Scratch, Binary: binary, IO: c.IO,
+		Depth: c.Depth, Rings: c.Rings, FileBytes: int64(c.FileBytes),
+		Runs: c.Runs, RunTime: c.RunTime, NoFio: c.NoFio,
+		Notice: func(line string) {
+			bar.Clear()
+			fmt.Fprintln(os.Stderr, "kv3fs bench:", line)
+		},
+		Done: func(runs, of int) {
+			bar.ChangeMax(of)
+			bar.Set(min(runs, of))
+		},
+	}
+	for _, size := range c.Sizes {
+		o.SizesBytes = append(o.SizesBytes, int64(size))
+	}
+	report, err := ringbench.Run(ctx, o)
+	bar.Clear()
+	if report == nil {
+		return err
+	}
+	var printed error
+	if c.JSON {
+		printed = writeJSON(out, report)
+	} else {
+		printed = report.WriteTable(out)
+	}
+	if err != nil {
+		return err
+	}
+	return printed
+}

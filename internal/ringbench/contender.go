@@ -1,0 +1,63 @@
+package ringbench
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// contender is one way to the bytes. Its runs follow one another.
+type contender interface {
+	name() string
+	// run moves blocks for about d, and then checks one block of each file.
+	// Making buffers ready and checking are not in the time that it reports.
+	run(ctx context.Context, d time.Duration, round int) (sample, error)
+	close() error
+}
+
+// Names of contenders.
+const (
+	nameRing  = "ring"
+	nameMount = "mount"
+	namePlain = "plain"
+	nameFio   = "fio"
+)
+
+// sample is the outcome of one run.
+type sample struct {
+	requests int64
+	elapsed  time.Duration
+}
+
+// together runs n workers at the same time. They start at once when all of them
+// are on their threads, and the run lasts until the last of them has finished.
+func together(n int, worker func(i int, start <-chan struct{}) (requests int64, err error)) (sample, error) {
+	start := make(chan struct{})
+	var (
+		wg, ready sync.WaitGroup
+		mu        sync.Mutex
+		total     sample
+		failed    error
+	)
+	for i := range n {
+		wg.Add(1)
+		ready.Add(1)
+		go func() {
+			defer wg.Done()
+			ready.Done()
+			requests, err := worker(i, start)
+			mu.Lock()
+			defer mu.Unlock()
+			total.requests += requests
+			if failed == nil {
+				failed = err
+			}
+		}()
+	}
+	ready.Wait()
+	began := time.Now()
+	close(start)
+	wg.Wait()
+	total.elapsed = time.Since(began)
+	return total, failed
+}

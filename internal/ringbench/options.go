@@ -1,0 +1,145 @@
+package ringbench
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Options say what is measured. The zero value of a field means its default.
+type Options struct {
+	// Data and Mount are those of a running daemon. Without both, Binary is
+	// started as one, in a directory of its own below Scratch.
+	Data, Mount string
+	Scratch     string // default: the system's directory for temporary files
+	Binary      string // a kv3fs; required where a daemon is to be started
+
+	// IO is the daemon's --io: buffered, direct or auto (the default). direct
+	// makes the mount and the plain loop use O_DIRECT as well.
+	IO string
+
+	SizesBytes []int64       // default 4 KiB, 128 KiB, 1 MiB, 4 MiB
+	Depth      int           // of each ring; default DefaultDepth
+	Rings      int           // default 1
+	FileBytes  int64         // of each of two files per ring; default 256 MiB
+	Runs       int           // of each contender; default 5
+	RunTime    time.Duration // of each run; default 500 ms
+	NoFio      bool
+
+	// Notice gets lines for a person, Done is called after every run.
+	Notice func(line string)
+	Done   func(runs, of int)
+}
+
+// smallBytes is from where on a request is worth a thread of its own in the
+// plain loop, and needs fewer in flight.
+const smallBytes = 128 << 10
+
+// DefaultDepth is a ring's depth for requests of this size.
+func DefaultDepth(sizeBytes int64) int {
+	if sizeBytes < smallBytes {
+		return 64
+	}
+	return 32
+}
+
+// PlainThreads is how many threads the plain loop and the mount get against so
+// many rings of this depth. Small requests are bound by their cost, not by
+// waiting: there the rings are held against as many threads as there are rings.
+// Large ones get as many as are in flight, up to 64.
+func PlainThreads(sizeBytes int64, rings, depth int) int {
+	if sizeBytes < smallBytes {
+		return rings
+	}
+	return min(rings*depth, 64)
+}
+
+// chunkBytes is the unit of content and of sizes.
+const chunkBytes = 4096
+
+func (o *Options) fillDefaults() error {
+	set := func(field *int, value int) {
+		if *field == 0 {
+			*field = value
+		}
+	}
+	set(&o.Rings, 1)
+	set(&o.Runs, 5)
+	if o.RunTime == 0 {
+		o.RunTime = 500 * time.Millisecond
+	}
+	if o.FileBytes == 0 {
+		o.FileBytes = 256 << 20
+	}
+	if len(o.SizesBytes) == 0 {
+		o.SizesBytes = []int64{4 << 10, 128 << 10, 1 << 20, 4 << 20}
+	}
+	if o.IO == "" {
+		o.IO = "auto"
+	}
+	if o.Notice == nil {
+		o.Notice = func(string) {}
+	}
+	if o.Done == nil {
+		o.Done = func(int, int) {}
+	}
+	switch {
+	case (o.Data == "") != (o.Mount == ""):
+		return errors.New("bench: give both --data and --mount of a running daemon, or neither to have one started")
+	case o.Data == "" && o.Binary == "":
+		return errors.New("bench: no kv3fs to start a daemon from")
+	case !slices.Contains([]string{"auto", "buffered", "direct"}, o.IO):
+		return fmt.Errorf("bench: I/O mode %q is unknown: use auto, buffered or direct", o.IO)
+	case o.Rings < 1 || o.Rings > 256:
+		return fmt.Errorf("bench: %d rings; choose 1 to 256", o.Rings)
+	case o.Depth < 0 || o.Depth > 4096:
+		return fmt.Errorf("bench: a depth of %d; choose 1 to 4096", o.Depth)
+	case o.Runs < 1 || o.RunTime < time.Millisecond:
+		return fmt.Errorf("bench: %d runs of %v; choose at least one of a millisecond", o.Runs, o.RunTime)
+	}
+	for _, size := range o.SizesBytes {
+		if size < chunkBytes || size%chunkBytes != 0 {
+			return fmt.Errorf("bench: a size of %d bytes; sizes are multiples of 4 KiB", size)
+		}
+		// Every request in flight has a part of the file for itself.
+		if need := size * int64(max(o.depth(size), PlainThreads(size, o.Rings, o.depth(size)))); o.FileBytes < need {
+			return fmt.Errorf("bench: files of %s are too small for %d requests of %s in flight; choose --file-bytes %s, a smaller --depth or smaller --sizes",
+				sizeText(o.FileBytes), o.depth(size), sizeText(size), sizeText(need))
+		}
+	}
+	return nil
+}
+
+func (o *Options) depth(sizeBytes int64) int {
+	if o.Depth != 0 {
+		return o.Depth
+	}
+	return DefaultDepth(sizeBytes)
+}
+
+// testCase is one row of the table.
+type testCase struct {
+	write     bool
+	sizeBytes int64
+	depth     int // of each ring
+	rings     int
+	threads   int
+}
+
+func (o *Options) cases() (cases []testCase) {
+	for _, size := range o.SizesBytes {
+		for _, write := range []bool{false, true} {
+			depth := o.depth(size)
+			cases = append(cases, testCase{write, size, depth, o.Rings, PlainThreads(size, o.Rings, depth)})
+		}
+	}
+	return cases
+}
+
+func (c testCase) op() string {
+	if c.write {
+		return "write"
+	}
+	return "read"
+}

@@ -1,0 +1,178 @@
+package ringbench
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/dustin/go-humanize"
+	"golang.org/x/sys/unix"
+)
+
+// Report is what was measured.
+type Report struct {
+	Data       string  `json:"data"`
+	FileSystem string  `json:"file_system"`
+	IO         string  `json:"io"`
+	Started    bool    `json:"started_daemon"`
+	CPUs       int     `json:"cpus"`
+	Runs       int     `json:"runs"`
+	RunSeconds float64 `json:"run_seconds"`
+	FileBytes  int64   `json:"file_bytes"`
+	Setup      Setup   `json:"setup"`
+	Cases      []Case  `json:"cases"`
+}
+
+// Case is one kind of request, by all contenders.
+type Case struct {
+	Op        string `json:"op"`
+	SizeBytes int64  `json:"size_bytes"`
+	Rings     int    `json:"rings"`
+	Depth     int    `json:"depth"`
+	Threads   int    `json:"threads"` // of the mount and of the plain loop
+
+	Ring  Spread  `json:"ring_gbps"`
+	Mount Spread  `json:"mount_gbps"`
+	Plain Spread  `json:"plain_gbps"`
+	Fio   *Spread `json:"fio_io_uring_gbps,omitempty"`
+
+	RingToPlain  float64 `json:"ring_to_plain"`
+	MountToPlain float64 `json:"mount_to_plain"`
+}
+
+func caseOf(c testCase, rates map[string][]float64) Case {
+	out := Case{
+		Op: c.op(), SizeBytes: c.sizeBytes, Rings: c.rings, Depth: c.depth, Threads: c.threads,
+		Ring: spreadOf(rates[nameRing]), Mount: spreadOf(rates[nameMount]), Plain: spreadOf(rates[namePlain]),
+	}
+	if f := rates[nameFio]; len(f) > 0 {
+		s := spreadOf(f)
+		out.Fio = &s
+	}
+	if out.Plain.Median > 0 {
+		out.RingToPlain = out.Ring.Median / out.Plain.Median
+		out.MountToPlain = out.Mount.Median / out.Plain.Median
+	}
+	return out
+}
+
+// Spread is a set of measurements in three numbers.
+type Spread struct {
+	Median float64 `json:"median"`
+	Min    float64 `json:"min"`
+	Max    float64 `json:"max"`
+}
+
+func spreadOf(values []float64) Spread {
+	if len(values) == 0 {
+		return Spread{}
+	}
+	v := slices.Sorted(slices.Values(values))
+	mid := len(v) / 2
+	median := v[mid]
+	if len(v)%2 == 0 {
+		median = (v[mid-1] + v[mid]) / 2
+	}
+	return Spread{median, v[0], v[len(v)-1]}
+}
+
+func (s Spread) rateText() string {
+	digits := 2
+	if s.Max < 1 {
+		digits = 3
+	}
+	return fmt.Sprintf("%.*f (%.*f-%.*f)", digits, s.Median, digits, s.Min, digits, s.Max)
+}
+
+// What we aim at. They are printed beside what was measured and decide nothing:
+// the machine has its say too.
+const (
+	targetRatioLarge = 0.91 // at 1 MiB and more: a request costs at most 1.10 of a plain one
+	targetRatioSmall = 1.0  // 4 KiB reads at depth 64
+	targetRingMs     = 1.0
+	targetIovMs      = 10.0
+)
+
+// WriteTable writes the report for a person.
+func (r *Report) WriteTable(w io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "GB/s, median (min-max) of %d runs of %.3g s each, in turns; random offsets in files of %s\n", r.Runs, r.RunSeconds, sizeText(r.FileBytes))
+	fmt.Fprintf(&b, "data on %s (%s), --io %s, %d CPUs\n\n", r.Data, r.FileSystem, r.IO, r.CPUs)
+
+	withFio := slices.ContainsFunc(r.Cases, func(c Case) bool { return c.Fio != nil })
+	row := func(cells ...string) {
+		const format = "%-5s %8s  %-18s %-20s %-20s %-20s"
+		line := fmt.Sprintf(format, cells[0], cells[1], cells[2], cells[3], cells[4], cells[5])
+		if withFio {
+			line += fmt.Sprintf(" %-20s", cells[6])
+		}
+		line += fmt.Sprintf(" %10s %11s", cells[7], cells[8])
+		b.WriteString(strings.TrimRight(line, " ") + "\n")
+	}
+	row("op", "size", "in flight/threads", "ring", "mount", "plain", "fio io_uring", "ring/plain", "mount/plain")
+	for _, c := range r.Cases {
+		fio := "-"
+		if c.Fio != nil {
+			fio = c.Fio.rateText()
+		}
+		row(c.Op, sizeText(c.SizeBytes), fmt.Sprintf("%d / %d", c.Rings*c.Depth, c.Threads),
+			c.Ring.rateText(), c.Mount.rateText(), c.Plain.rateText(), fio,
+			fmt.Sprintf("%.2f", c.RingToPlain), fmt.Sprintf("%.2f", c.MountToPlain))
+	}
+	b.WriteString(`
+in flight: requests that the rings and fio have under way; threads: of the mount
+and of the plain pread/pwrite loop on the data directory
+`)
+
+	b.WriteString("\n" + fmt.Sprintf("%-34s %-24s %s", "set-up, median (min-max)", "", "target, for information") + "\n")
+	ms := func(s Spread) string { return fmt.Sprintf("%.3f (%.3f-%.3f) ms", s.Median, s.Min, s.Max) }
+	fmt.Fprintf(&b, "%-34s %-24s at most %.0f ms\n", "ring of 128, create and destroy", ms(r.Setup.RingMs), targetRingMs)
+	if r.Setup.BigIovMs != nil {
+		fmt.Fprintf(&b, "%-34s %-24s at most %.0f ms\n", "iov of 4 GiB, register", ms(*r.Setup.BigIovMs), targetIovMs)
+	} else {
+		fmt.Fprintf(&b, "%-34s skipped: %s\n", "iov of 4 GiB, register", r.Setup.BigIovSkipped)
+	}
+	for _, c := range r.Cases {
+		name := fmt.Sprintf("ring/plain, %s of %s", c.Op, sizeText(c.SizeBytes))
+		switch {
+		case c.SizeBytes >= 1<<20:
+			fmt.Fprintf(&b, "%-34s %-24s at least %.2f\n", name, fmt.Sprintf("%.2f", c.RingToPlain), targetRatioLarge)
+		case c.SizeBytes == 4<<10 && c.Op == "read":
+			fmt.Fprintf(&b, "%-34s %-24s at least %.2f\n", name, fmt.Sprintf("%.2f", c.RingToPlain), targetRatioSmall)
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func sizeText(bytes int64) string { return humanize.IBytesN(uint64(max(0, bytes)), 3) }
+
+// fileSystemName is the kind of file system that holds dir.
+func fileSystemName(dir string) string {
+	var st unix.Statfs_t
+	if unix.Statfs(dir, &st) != nil {
+		return "unknown file system"
+	}
+	switch uint32(st.Type) {
+	case unix.TMPFS_MAGIC:
+		return "tmpfs"
+	case unix.EXT4_SUPER_MAGIC:
+		return "ext4"
+	case unix.XFS_SUPER_MAGIC:
+		return "xfs"
+	case unix.BTRFS_SUPER_MAGIC:
+		return "btrfs"
+	case unix.OVERLAYFS_SUPER_MAGIC:
+		return "overlayfs"
+	case unix.NFS_SUPER_MAGIC:
+		return "nfs"
+	case unix.FUSE_SUPER_MAGIC:
+		return "fuse"
+	case 0x00c36400:
+		return "ceph"
+	case 0x0bd00bd0:
+		return "lustre"
+	}
+	return fmt.Sprintf("file system type %#x", uint32(st.Type))
+}
