@@ -66,26 +66,22 @@ type Mover struct{ Mode Mode }
 // short only at the end of the file. windowOff is w's offset from a page
 // boundary of memory; only its alignment matters. The error is a syscall.Errno.
 func (m Mover) Read(f File, w shm.Window, windowOff, off int64) (int64, error) {
-	direct := m.Mode != Buffered && aligned(windowOff, off, w.Len()) && (m.Mode == Direct || w.Len() >= autoDirectBytes)
-	if direct && m.Mode == Direct {
+	if m.Mode == Buffered || !aligned(windowOff, off, w.Len()) || m.Mode == Auto && w.Len() < autoDirectBytes {
+		return readFull(f.FD(), w, off)
+	}
+	if m.Mode == Direct {
 		return readDirect(f, w, off)
 	}
-	// What is cached costs one call that never waits, and so need not be
-	// announced to Go's scheduler when it is small.
 	n, err := w.PreadCached(f.FD(), off)
-	switch {
-	case err == nil && n == w.Len():
-		return n, nil
-	case err != nil || n == 0:
-		n = 0
-	case n%SectorBytes != 0:
-		direct = false // the tail of the file
-	}
 	var rest int64
-	if direct && err != unix.EOPNOTSUPP {
-		rest, err = readDirect(f, w.From(n), off+n)
-	} else {
+	switch {
+	case n == w.Len():
+	case err == nil && n%SectorBytes != 0, err != nil && err != unix.EAGAIN:
+		// The tail of the file, or a file system that cannot tell what is cached:
+		// tmpfs has nothing else, others do their own caching.
 		rest, err = readFull(f.FD(), w.From(n), off+n)
+	default:
+		rest, err = readDirect(f, w.From(n), off+n)
 	}
 	return n + rest, err
 }

@@ -13,12 +13,22 @@ import (
 // execute moves the bytes of a batch of one ring and posts its completions.
 func (d *Door) execute(r *ring, batch []*request) {
 	var files borrowed
+	var bytes uint64
+	start := time.Now()
 	for _, q := range batch {
 		d.executeOne(r, q, &files)
+		bytes += q.args.Len
 	}
+	r.slow.Store(time.Since(start) > deviceTime(len(batch), bytes))
 	files.written()
 	r.complete(batch)
 	files.release()
+}
+
+// deviceTime is how long a batch must take to have waited for a device: several
+// times what its system calls and copies cost.
+func deviceTime(requests int, bytes uint64) time.Duration {
+	return 30*time.Microsecond + time.Duration(requests)*4*time.Microsecond + time.Duration(bytes/2)
 }
 
 // borrowed is the file and the iov of the request before: neighbours in a batch

@@ -19,9 +19,10 @@ type lane struct {
 	door    *Door
 	workers int
 
-	sem     *shm.NamedSem
-	ended   atomic.Bool
-	lookout atomic.Bool // some worker waits with the short bound
+	sem       *shm.NamedSem
+	ended     atomic.Bool
+	lookout   atomic.Bool // some worker waits with the short bound
+	lingering atomic.Bool
 
 	mu    sync.RWMutex // held shared while rings are peeked at, so that none is unmapped
 	rings []*ring
@@ -99,11 +100,31 @@ func (l *lane) work() {
 		if err := shm.Guard(func() { told = l.sem.TakeAll() }); err != nil {
 			l.mend()
 		}
-		if !l.sweep(batch) && !told {
+		if l.sweep(batch) {
+			l.linger()
+		} else if !told {
 			l.wait()
 		}
 	}
 	l.wake()
+}
+
+// lingerFor is how long a worker that had work looks for more before it sleeps:
+// about what going to sleep and being woken costs.
+const lingerFor = 20 * time.Microsecond
+
+// linger returns when there may be work again or lingerFor has passed. One
+// worker of a lane does so at a time; the others have a processor to give back.
+func (l *lane) linger() {
+	if !l.lingering.CompareAndSwap(false, true) {
+		return
+	}
+	defer l.lingering.Store(false)
+	for end := time.Now().Add(lingerFor); time.Now().Before(end); {
+		if r, _, _ := l.find(0, 0); r != nil {
+			return
+		}
+	}
 }
 
 func (l *lane) wait() {
@@ -131,11 +152,11 @@ func (l *lane) sweep(batch []*request) (worked bool) {
 			return worked
 		}
 		i = at + 1
-		var more bool
-		if batch, more = r.take(batch[:0]); len(batch) == 0 {
+		var more, share bool
+		if batch, more, share = r.take(batch[:0]); len(batch) == 0 {
 			continue
 		}
-		if more || others {
+		if share || others {
 			l.wake()
 		}
 		l.door.execute(r, batch)

@@ -12,11 +12,15 @@ import (
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
-// quantum bounds what one worker takes from a ring at once: small requests are
-// cheap to take together, large ones want workers of their own.
+// What one worker takes from a ring at once. Small requests that the page cache
+// answers are cheapest together, on the worker that is awake; large ones, and
+// whatever waits for a device, want workers of their own.
 const (
 	quantumRequests = 32
 	quantumBytes    = 256 << 10
+	// sharedBytes is how much must be left over before another worker is woken
+	// to copy it: waking costs about as much as copying 64 KiB.
+	sharedBytes = 512 << 10
 )
 
 // ring is one client's I/O ring. Its markers are kept here, the memory shared
@@ -35,6 +39,8 @@ type ring struct {
 	seen atomic.Int32
 	// backlog says that queued is not empty, for the same purpose.
 	backlog atomic.Bool
+	// slow says that requests of this ring lately waited for a device.
+	slow atomic.Bool
 
 	mu       sync.Mutex
 	m        *shm.Mapping // nil once closed and idle
@@ -111,19 +117,22 @@ func (r *ring) peek() bool {
 
 // take admits what the client has submitted and hands a quantum of it to the
 // calling worker, which must give it back to complete. more says that something
-// is left for another worker.
-func (r *ring) take(batch []*request) (_ []*request, more bool) {
+// is left, share that another worker should have it.
+func (r *ring) take(batch []*request) (_ []*request, more, share bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed || r.broken != nil {
-		return batch, false
+		return batch, false, false
 	}
 	if err := shm.Guard(r.admit); err != nil {
 		r.breakLocked(err)
 	}
 	var bytes uint64
-	n := 0
-	for ; n < len(r.queued) && len(batch) < quantumRequests && bytes < quantumBytes; n++ {
+	n, most, slow := 0, quantumRequests, r.slow.Load()
+	if slow {
+		most = 1
+	}
+	for ; n < len(r.queued) && n < most && bytes < quantumBytes; n++ {
 		bytes += r.queued[n].args.Len
 		batch = append(batch, r.queued[n])
 	}
@@ -132,7 +141,14 @@ func (r *ring) take(batch []*request) (_ []*request, more bool) {
 	if len(batch) > 0 {
 		r.holds++
 	}
-	return batch, len(r.queued) > 0
+	var left uint64
+	for _, q := range r.queued {
+		if left += q.args.Len; slow || left >= sharedBytes {
+			share = true
+			break
+		}
+	}
+	return batch, len(r.queued) > 0, share
 }
 
 // admit copies requests out of the client's reach, as many as the io_depth rule

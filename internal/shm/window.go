@@ -24,10 +24,6 @@ func (w Window) From(n int64) Window { return Window{w.b[n:]} }
 // maxIOBytes is how much the kernel moves in one call (MAX_RW_COUNT).
 const maxIOBytes = 0x7ffff000
 
-// rawBytes is up to where a call that cannot wait for a device is made without
-// telling Go's scheduler: the copy is shorter than the telling is worth.
-const rawBytes = 64 << 10
-
 // Pread is pread(2) into the window, of as much as one call takes.
 func (w Window) Pread(fd int, off int64) (int64, error) {
 	return w.call(unix.SYS_PREAD64, fd, off)
@@ -59,11 +55,7 @@ func (w Window) call(trap uintptr, fd int, off int64) (int64, error) {
 func (w Window) PreadCached(fd int, off int64) (int64, error) {
 	iov := unix.Iovec{Base: unsafe.SliceData(w.b)}
 	iov.SetLen(min(len(w.b), maxIOBytes))
-	call := unix.Syscall6
-	if len(w.b) <= rawBytes {
-		call = unix.RawSyscall6
-	}
-	n, _, errno := call(unix.SYS_PREADV2, uintptr(fd), uintptr(unsafe.Pointer(&iov)), 1, uintptr(off), 0, unix.RWF_NOWAIT)
+	n, _, errno := unix.Syscall6(unix.SYS_PREADV2, uintptr(fd), uintptr(unsafe.Pointer(&iov)), 1, uintptr(off), 0, unix.RWF_NOWAIT)
 	if errno != 0 {
 		return 0, errno
 	}
