@@ -26,6 +26,8 @@ import (
 type fakeTree struct {
 	mu    sync.Mutex
 	links map[string]string
+	stage *stage.Stage
+	point string
 	opens atomic.Int64 // OpenDir minus ReleaseDir
 }
 
@@ -36,6 +38,13 @@ func dirAttr(ino uint64, mode uint32) VirtualAttr {
 var virtDirs = []VirtualEntry{
 	{Name: "rm-rf", Attr: dirAttr(wire.InoRmRf, 0o777)}, {Name: "iovs", Attr: dirAttr(wire.InoIovs, 0o777)},
 	{Name: "get-conf", Attr: dirAttr(wire.InoGetConf, 0o555)}, {Name: "set-conf", Attr: dirAttr(wire.InoSetConf, 0o777)},
+}
+
+func (t *fakeTree) RelPath(abs string) (string, syscall.Errno) {
+	if rel, ok := strings.CutPrefix(filepath.Clean(abs), t.point+"/"); ok {
+		return rel, 0
+	}
+	return "", syscall.EINVAL
 }
 
 func (t *fakeTree) link(name string) VirtualAttr {
@@ -79,9 +88,16 @@ func (t *fakeTree) Readlink(_ cred.Caller, ino uint64) (string, syscall.Errno) {
 	return "", syscall.ENOENT
 }
 
-func (t *fakeTree) Symlink(_ cred.Caller, dir uint64, name, target string) (VirtualAttr, bool, syscall.Errno) {
+func (t *fakeTree) Symlink(c cred.Caller, dir uint64, name, target string) (VirtualAttr, bool, syscall.Errno) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if dir == wire.InoRmRf {
+		rel, errno := t.RelPath(target)
+		if errno == 0 {
+			errno, _ = t.stage.RemoveAll(c, rel).(syscall.Errno)
+		}
+		return VirtualAttr{Ino: wire.TransientIno(dir), Mode: syscall.S_IFLNK}, true, errno
+	}
 	if dir == wire.InoSetConf {
 		return VirtualAttr{Ino: wire.InoSetConfFirst, Mode: syscall.S_IFLNK | 0o400}, true, 0
 	}
@@ -111,16 +127,13 @@ func (t *fakeTree) OpenDir(cred.Caller, uint64) (uint64, syscall.Errno) {
 }
 func (t *fakeTree) ReleaseDir(uint64) { t.opens.Add(-1) }
 
-type fakeSettings struct{ readonly, checkRmRf atomic.Bool }
+type fakeSettings struct{ readonly atomic.Bool }
 
 func (s *fakeSettings) Readonly(uint32) bool                 { return s.readonly.Load() }
 func (s *fakeSettings) AttrTimeout(uint32) time.Duration     { return 30 * time.Second }
 func (s *fakeSettings) EntryTimeout(uint32) time.Duration    { return 30 * time.Second }
 func (s *fakeSettings) NegativeTimeout(uint32) time.Duration { return 5 * time.Second }
 func (s *fakeSettings) SymlinkTimeout(uint32) time.Duration  { return 5 * time.Second }
-func (s *fakeSettings) DryRunBench(uint32) bool              { return false }
-func (s *fakeSettings) ReadCache(uint32) bool                { return true }
-func (s *fakeSettings) CheckRmRf() bool                      { return s.checkRmRf.Load() }
 
 // logged collects the mount's log: a test that leaves a line there fails.
 type logged struct {
@@ -175,6 +188,7 @@ func newWorld(t testing.TB, o Options) *world {
 	if w.stage, err = stage.Open(w.data, stage.Options{}); err != nil {
 		t.Fatal(err)
 	}
+	w.tree.stage, w.tree.point = w.stage, w.dir
 	w.mount(o)
 	t.Cleanup(func() {
 		w.unmount()

@@ -1,16 +1,11 @@
 package mount
 
 import (
-	"os"
-	"path"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 
-	"github.com/kv3fs/kv3fs/internal/cred"
 	"github.com/kv3fs/kv3fs/internal/stage"
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
@@ -94,66 +89,18 @@ func (fs *fileSystem) transient(h *fuse.InHeader, target, name string, out *fuse
 	fs.notes.entry(h.NodeId, name)
 }
 
-// below turns an absolute path a client gave into one below the mount.
-func (fs *fileSystem) below(target string) (rel string, ok bool) {
-	if !strings.HasPrefix(target, "/") {
-		return "", false
-	}
-	clean := path.Clean(target)
-	rel, ok = strings.CutPrefix(clean, strings.TrimSuffix(fs.point, "/")+"/")
-	return rel, ok && !virtualPath(rel)
-}
-
-// virtualPath says that rel is 3fs-virt or below it.
-func virtualPath(rel string) bool {
-	first, _, _ := strings.Cut(rel, "/")
-	return first == virtName
-}
-
+// symlinkIntoRmRf has the tree remove target, and the kernel forget its name.
 func (fs *fileSystem) symlinkIntoRmRf(h *fuse.InHeader, target, name string, out *fuse.EntryOut) fuse.Status {
-	c := callerOf(h)
-	if fs.readonly(h) {
-		return fuse.EROFS
+	rel, errno := fs.virt.RelPath(target)
+	parent, last, known := uint64(0), "", false
+	if errno == 0 {
+		parent, last, known = fs.stage.Locate(rel)
 	}
-	rel, ok := fs.below(target)
-	if !ok || fs.settings.CheckRmRf() && !fs.saneLn(c) {
-		return fuse.EINVAL
-	}
-	parent, last, known := fs.stage.Locate(rel)
-	err := fs.stage.RemoveAll(c, rel)
+	st := fs.virtSymlink(h, target, name, out)
 	if known {
 		fs.notes.entryNow(parent, last)
 	}
-	if err != nil {
-		return statusOf(err)
-	}
-	fs.transient(h, target, name, out)
-	return fuse.OK
-}
-
-// saneLn guards against "cd rm-rf; ln -s /mnt/dir x", where the user meant to
-// make a link: ln(1) must be given absolute paths below the mount only.
-func (fs *fileSystem) saneLn(c cred.Caller) bool {
-	line, err := os.ReadFile("/proc/" + strconv.FormatUint(uint64(c.PID), 10) + "/cmdline")
-	if err != nil {
-		return true
-	}
-	args := strings.Split(strings.TrimSuffix(string(line), "\x00"), "\x00")
-	switch args[0] {
-	case "ln", "/usr/bin/ln", "/bin/ln":
-	default:
-		return true
-	}
-	for i, arg := range args[1:] {
-		afterOption := i > 0 && strings.HasPrefix(args[i], "-")
-		if strings.HasPrefix(arg, "-") || afterOption {
-			continue
-		}
-		if arg = path.Clean(arg); !strings.HasPrefix(arg, fs.point+"/") {
-			return false
-		}
-	}
-	return true
+	return st
 }
 
 func (fs *fileSystem) renameIntoRmRf(in *fuse.RenameIn, name, newName string) fuse.Status {
@@ -168,9 +115,12 @@ func (fs *fileSystem) renameIntoRmRf(in *fuse.RenameIn, name, newName string) fu
 }
 
 func (fs *fileSystem) symlinkToMove(h *fuse.InHeader, source, name string, out *fuse.EntryOut) fuse.Status {
-	rel, ok := fs.below(source)
-	if !ok {
-		return fuse.EINVAL
+	if fs.readonly(h) {
+		return fuse.EROFS
+	}
+	rel, errno := fs.virt.RelPath(source)
+	if errno != 0 {
+		return fuse.Status(errno)
 	}
 	parent, last, known := fs.stage.Locate(rel)
 	if err := fs.stage.MoveInto(callerOf(h), rel, h.NodeId, name); err != nil {

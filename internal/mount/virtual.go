@@ -15,9 +15,11 @@ type (
 )
 
 // Tree is what is below 3fs-virt, and 3fs-virt itself. All methods may be
-// called concurrently. Entries of rm-rf are not asked for: the mount removes
-// what is linked or moved there.
+// called concurrently.
 type Tree interface {
+	// RelPath turns an absolute path on the mount, which a client gave, into one
+	// below its root.
+	RelPath(abs string) (rel string, err syscall.Errno)
 	Lookup(c cred.Caller, dir uint64, name string) (VirtualAttr, syscall.Errno)
 	Getattr(c cred.Caller, ino uint64) (VirtualAttr, syscall.Errno)
 	Readlink(c cred.Caller, ino uint64) (string, syscall.Errno)
@@ -41,7 +43,4 @@ type Settings interface {
 	EntryTimeout(uid uint32) time.Duration
 	NegativeTimeout(uid uint32) time.Duration
 	SymlinkTimeout(uid uint32) time.Duration
-	DryRunBench(uid uint32) bool
-	ReadCache(uid uint32) bool
-	CheckRmRf() bool
 }

@@ -200,7 +200,11 @@ func (s *Stage) Forget(id, count uint64) {
 	s.treeMu.Lock()
 	n.lookups -= min(count, n.lookups)
 	s.dropLocked(n)
+	idle := len(s.closing) == 0
 	s.treeMu.Unlock()
+	if !idle {
+		s.closeForgotten()
+	}
 }
 
 // dropLocked removes n, and directories above it that only it held, when
@@ -212,6 +216,10 @@ func (s *Stage) dropLocked(n *node) {
 		}
 		s.byIdentity.take(n.key, n)
 		s.byIno.take(n.ino, n)
+		if fd, ok := s.orphans[n]; ok {
+			delete(s.orphans, n)
+			s.closing = append(s.closing, fd)
+		}
 		s.forgotten.note()
 		for _, at := range s.links[n] {
 			at.parent.children--

@@ -107,7 +107,12 @@ func (s *Stage) openNode(n *node, flags int, as *cred.Caller) (int, unix.Statx_t
 	defer s.renameMu.Unlock()
 	for _, rel := range s.paths(n) {
 		if fd, st, err = s.openIdentity(n, rel, flags, as); err == nil {
-			break
+			return fd, st, nil
+		}
+	}
+	if mayHaveMoved(err) {
+		if fd, st, orphanErr := s.openOrphan(n, flags, as); orphanErr != unix.ENOENT {
+			return fd, st, orphanErr
 		}
 	}
 	return fd, st, err

@@ -44,6 +44,10 @@ type Stage struct {
 	// No system call is made under it.
 	treeMu sync.RWMutex
 	links  map[*node][]place // further names of nodes with several
+	// orphans are O_PATH descriptors of files without a name that the kernel
+	// still knows; closing are those it has forgotten.
+	orphans map[*node]int
+	closing []int
 
 	// renameMu is held shared while an entry moves or goes and the tree is
 	// brought up to date, and exclusively by whoever needs a path to be true.
@@ -67,6 +71,7 @@ func Open(dir string, opts Options) (*Stage, error) {
 		byIdentity: newIndex[identity, *node](identity.hash),
 		byIno:      newIndex[uint64, *node](sameHash),
 		links:      make(map[*node][]place),
+		orphans:    make(map[*node]int),
 		direct:     make(map[uint64]bool),
 		forgotten:  forgottenNodes{many: make(chan struct{}, 1)},
 	}
@@ -114,7 +119,16 @@ func (s *Stage) Dir() string { return s.dir }
 
 // Close gives the data directory back. Handles and acquired files must have
 // been released.
-func (s *Stage) Close() error { return unix.Close(s.rootFD) }
+func (s *Stage) Close() error {
+	s.treeMu.Lock()
+	for n, fd := range s.orphans {
+		s.closing = append(s.closing, fd)
+		delete(s.orphans, n)
+	}
+	s.treeMu.Unlock()
+	s.closeForgotten()
+	return unix.Close(s.rootFD)
+}
 
 // now is nanoseconds on the stage's clock, never 0.
 func (s *Stage) now() int64 { return int64(time.Since(s.start)) + 1 }

@@ -249,6 +249,7 @@ func (s *Stage) unlinkAt(at place, fd, how int, as *cred.Caller) error {
 	if err != nil {
 		return err
 	}
+	sight := s.lastSight(fd, at.name, &st)
 	unlink := func() error { return unix.Unlinkat(fd, at.name, how) }
 	if as != nil {
 		err = cred.Strict(*as, unlink)
@@ -256,8 +257,12 @@ func (s *Stage) unlinkAt(at place, fd, how int, as *cred.Caller) error {
 		err = unlink()
 	}
 	if err != nil {
+		if sight >= 0 {
+			unix.Close(sight)
+		}
 		return err
 	}
+	s.orphan(&st, sight)
 	s.left(at, &st)
 	return nil
 }
@@ -321,17 +326,25 @@ func (s *Stage) renameAt(from place, fromFD int, to place, toFD int) error {
 		return err
 	}
 	victim, victimErr := statAt(toFD, to.name)
+	sight := -1
+	if victimErr == nil && identityOf(&victim) != identityOf(&source) {
+		sight = s.lastSight(toFD, to.name, &victim)
+	}
 	// Odd while it is under way: whoever saw the entry before or during it does
 	// not trust that sight.
 	s.renames.Add(1)
 	defer s.renames.Add(1)
 	if err := unix.Renameat2(fromFD, from.name, toFD, to.name, 0); err != nil {
+		if sight >= 0 {
+			unix.Close(sight)
+		}
 		return err
 	}
 	if victimErr == nil {
 		if identityOf(&victim) == identityOf(&source) {
 			return nil // two names of one inode: rename(2) does nothing
 		}
+		s.orphan(&victim, sight)
 		s.left(to, &victim)
 	}
 	if n, ok := s.byIdentity.get(identityOf(&source)); ok {
