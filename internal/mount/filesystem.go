@@ -239,7 +239,7 @@ func (fs *fileSystem) Symlink(_ <-chan struct{}, h *fuse.InHeader, target, name 
 		return fs.symlinkIntoRmRf(h, target, name, out)
 	}
 	if wire.IsVirtual(h.NodeId) {
-		return fs.virtSymlink(h, target, name, out)
+		return fs.virtSymlink(h, target, name, out, func() {})
 	}
 	if st := fs.mayMake(h, name); !st.Ok() {
 		return st

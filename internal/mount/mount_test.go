@@ -221,19 +221,20 @@ func TestMountsWithoutRoot(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("the other tests are without root already")
 	}
+	const nobody = 65534 // the helper wants a user with a name
 	top := openUp(t, t.TempDir())
 	exe := top + "/test.exe"
 	self, _ := os.ReadFile("/proc/self/exe")
 	os.WriteFile(exe, self, 0o755)
 	for _, dir := range []string{"/data", "/mnt"} {
 		os.Mkdir(top+dir, 0o755)
-		os.Chown(top+dir, 12345, 12345)
+		os.Chown(top+dir, nobody, nobody)
 	}
 	os.WriteFile(top+"/data/f", []byte("hello"), 0o644)
 	child := exec.Command(exe, top+"/data", top+"/mnt")
 	child.Env = append(os.Environ(), "KV3FS_TEST_CHILD=daemon")
 	// The device node may be root's alone; then the test cannot be made.
-	user := &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 12345, Gid: 12345}}
+	user := &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
 	child.SysProcAttr = user
 	child.Dir = "/"
 	var said bytes.Buffer

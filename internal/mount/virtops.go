@@ -68,8 +68,12 @@ func virtualDirectory(ino uint64) bool {
 	return false
 }
 
-func (fs *fileSystem) virtSymlink(h *fuse.InHeader, target, name string, out *fuse.EntryOut) fuse.Status {
+// virtSymlink has the tree act on a link. after is called before the name of a
+// transient one is queued: its directory's lock is held until the answer, and
+// the queue stands still until then.
+func (fs *fileSystem) virtSymlink(h *fuse.InHeader, target, name string, out *fuse.EntryOut, after func()) fuse.Status {
 	a, transient, errno := fs.virt.Symlink(callerOf(h), h.NodeId, name, target)
+	after()
 	if errno != 0 {
 		return fuse.Status(errno)
 	}
@@ -96,11 +100,11 @@ func (fs *fileSystem) symlinkIntoRmRf(h *fuse.InHeader, target, name string, out
 	if errno == 0 {
 		parent, last, known = fs.stage.Locate(rel)
 	}
-	st := fs.virtSymlink(h, target, name, out)
-	if known {
-		fs.notes.entryNow(parent, last)
-	}
-	return st
+	return fs.virtSymlink(h, target, name, out, func() {
+		if known {
+			fs.notes.entryNow(parent, last)
+		}
+	})
 }
 
 func (fs *fileSystem) renameIntoRmRf(in *fuse.RenameIn, name, newName string) fuse.Status {
