@@ -21,7 +21,8 @@ type lane struct {
 
 	sem       *shm.NamedSem
 	ended     atomic.Bool
-	lookout   atomic.Bool // some worker waits with the short bound
+	lastCall  atomic.Int64 // unix nanoseconds: until when an ended lane still serves
+	lookout   atomic.Bool  // some worker waits with the short bound
 	lingering atomic.Bool
 
 	mu    sync.RWMutex // held shared while rings are peeked at, so that none is unmapped
@@ -86,8 +87,13 @@ func (l *lane) mend() {
 	}
 }
 
-// stop makes the workers return.
+// drainFor bounds how long an ending lane serves what clients had submitted: a
+// client that never stops submitting must not keep the daemon.
+const drainFor = time.Second
+
+// stop makes the workers return when nothing is left to do.
 func (l *lane) stop() {
+	l.lastCall.Store(time.Now().Add(drainFor).UnixNano())
 	l.ended.Store(true)
 	// Each worker that wakes and ends wakes the next (work).
 	l.wake()
@@ -106,8 +112,12 @@ func (l *lane) work() {
 			l.wait()
 		}
 	}
+	l.sweep(batch)
 	l.wake()
 }
+
+// open tells whether work may still be taken.
+func (l *lane) open() bool { return !l.ended.Load() || time.Now().UnixNano() < l.lastCall.Load() }
 
 // lingerFor is how long a worker that had work looks for more before it sleeps:
 // about what going to sleep and being woken costs.
@@ -146,7 +156,7 @@ func (l *lane) wait() {
 // sweep serves every ring that has work, until none has; it tells whether any had.
 func (l *lane) sweep(batch []*request) (worked bool) {
 	start := int(l.next.Add(1) & math.MaxInt32)
-	for i := 0; !l.ended.Load(); {
+	for i := 0; l.open(); {
 		r, at, others := l.find(start, i)
 		if r == nil {
 			return worked

@@ -2,6 +2,7 @@ package rings
 
 import (
 	"bytes"
+	"context"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kv3fs/kv3fs/internal/blockio"
 	"github.com/kv3fs/kv3fs/internal/shm"
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
@@ -431,4 +433,33 @@ func TestScribblerUnderLoad(t *testing.T) {
 	}
 	close(stop)
 	<-done
+}
+
+// What was submitted before the stop is answered before the end.
+func TestStopDrains(t *testing.T) {
+	files := &dirFiles{files: map[uint64]*os.File{}}
+	d, err := New(files, readonlyUsers{}, blockio.Mover{}, Options{Workers: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	ino := fileWith(t, files, pattern(1<<20))
+	defer func() { files.files[ino].Close() }()
+	_, id, _, err := object(t, d, 1<<20, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newPeer(t, d, 64, ".r0.t0")
+	for i := range int32(64) {
+		r.prep(i, wire.Args{BufID: id, FileIno: ino, Len: 1 << 20})
+	}
+	r.submit()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := d.Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.reap(64, 0); len(got) != 64 {
+		t.Errorf("%d of 64 requests were answered", len(got))
+	}
 }
