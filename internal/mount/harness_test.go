@@ -2,6 +2,7 @@ package mount
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -304,6 +305,20 @@ var children = map[string]func(args []string) error{
 	"rm-rf":  func(a []string) error { return os.Symlink(a[0], a[1]) },
 	"chmod":  func(a []string) error { return os.Chmod(a[0], 0o777) },
 	"daemon": childDaemon,
+	"mmap":   childMmap,
+}
+
+func childMmap(a []string) error {
+	f, err := os.OpenFile(a[0], os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	m, err := unix.Mmap(int(f.Fd()), 0, 8192, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return err
+	}
+	copy(m[4096:], "mapped")
+	return errors.Join(unix.Msync(m, unix.MS_SYNC), unix.Munmap(m))
 }
 
 func childDaemon(a []string) error {
