@@ -214,11 +214,42 @@ func (fs *fileSystem) ioctlMove(in *fuse.IoctlIn, arg []byte) fuse.Status {
 	if err != nil {
 		return statusOf(err)
 	}
+	if a.MoveToTrash {
+		if st := fs.trashable(in, a, to); st != fuse.OK {
+			return st
+		}
+	}
 	if err := fs.stage.RenameAs(in.NodeId, a.SrcName, to, a.DstName, callerOf(&in.InHeader)); err != nil {
 		return denied(err)
 	}
 	fs.notes.entryNow(in.NodeId, a.SrcName)
 	fs.notes.entryNow(to, a.DstName)
+	return fuse.OK
+}
+
+// trashable checks what a move to the trash asks beyond a rename: a directory of
+// the caller's own that he can read, write and search, and no file in its place.
+func (fs *fileSystem) trashable(in *fuse.IoctlIn, a wire.Move, to uint64) fuse.Status {
+	src, err := fs.stage.Lookup(in.NodeId, a.SrcName, 0)
+	if err != nil {
+		return statusOf(err)
+	}
+	defer fs.stage.Forget(src.ID, 1)
+	const directory, ownerAll = unix.S_IFDIR, 0o700
+	switch {
+	case src.Attr.Mode&unix.S_IFMT != directory:
+		return fuse.Status(unix.ENOTDIR)
+	case src.Attr.UID != in.Uid && in.Uid != 0, src.Attr.Mode&ownerAll != ownerAll:
+		return fuse.EPERM
+	}
+	dst, err := fs.stage.Lookup(to, a.DstName, 0)
+	if err != nil {
+		return fuse.OK // nothing in its place; RenameAs finds what else is wrong
+	}
+	defer fs.stage.Forget(dst.ID, 1)
+	if dst.Attr.Mode&unix.S_IFMT != directory {
+		return fuse.Status(unix.EEXIST)
+	}
 	return fuse.OK
 }
 

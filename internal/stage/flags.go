@@ -1,16 +1,23 @@
 package stage
 
 import (
+	"encoding/binary"
+	"errors"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/kv3fs/kv3fs/internal/cred"
 )
 
-// Inode flags that 3FS clients may name. All but FlagImmutable choose a chunk
-// placement there and mean nothing here.
+// Inode flags that 3FS clients may name. FlagImmutable is the backing file's
+// own. The others choose a chunk placement in 3FS and mean nothing here; they are
+// kept with the file, so that who sets one finds it again.
 const (
 	FlagImmutable  = 0x10
-	SupportedFlags = FlagImmutable | 0x40000 | 0x1000 | 0x1
+	FlagHugeFile   = 0x40000
+	SupportedFlags = FlagImmutable | FlagHugeFile | 0x1000 | 0x1
+
+	keptFlags = SupportedFlags &^ FlagImmutable
 )
 
 // ByIno returns the node of an inode number as clients see it.
@@ -30,18 +37,18 @@ func (s *Stage) Ino(id uint64) (uint64, error) {
 	return n.ino, nil
 }
 
-// Flags returns the inode flags of a node; 0 where the backing file system has
-// none.
+// Flags returns the inode flags of a node.
 func (s *Stage) Flags(id uint64) (flags uint32, err error) {
-	err = s.withFlags(id, func(_ int, now int) error {
-		flags = uint32(now) & SupportedFlags
+	err = s.withFlags(id, func(_ int, now uint32) error {
+		flags = now
 		return nil
 	})
 	return flags, err
 }
 
-// SetFlags changes FlagImmutable for the super-user. For owners it succeeds
-// when nothing changes. Errors: EINVAL for other flags, EPERM.
+// SetFlags sets exactly flags. The super-user may change any, an owner
+// FlagHugeFile. Errors: EINVAL for other flags, EPERM, EOPNOTSUPP where the
+// backing file system can keep none.
 func (s *Stage) SetFlags(id uint64, c cred.Caller, flags uint32) error {
 	if flags&^SupportedFlags != 0 {
 		return unix.EINVAL
@@ -53,19 +60,78 @@ func (s *Stage) SetFlags(id uint64, c cred.Caller, flags uint32) error {
 	if !c.Root() && c.UID != e.Attr.UID {
 		return unix.EPERM
 	}
-	return s.withFlags(id, func(fd, now int) error {
-		want := now&^FlagImmutable | int(flags)&FlagImmutable
-		if want == now {
+	return s.withFlags(id, func(fd int, now uint32) error {
+		changed := now ^ flags
+		switch {
+		case changed == 0:
 			return nil
-		}
-		if !c.Root() {
+		case !c.Root() && changed != FlagHugeFile:
 			return unix.EPERM
 		}
-		return unix.IoctlSetPointerInt(fd, unix.FS_IOC_SETFLAGS, want)
+		// An immutable file takes no attributes: last when it becomes so, first
+		// when it ceases to be.
+		becomes := flags&FlagImmutable != 0
+		if changed&FlagImmutable != 0 && !becomes {
+			if err := setImmutable(fd, false); err != nil {
+				return err
+			}
+		}
+		if changed&keptFlags != 0 {
+			if err := keepFlags(fd, flags&keptFlags); err != nil {
+				return err
+			}
+		}
+		if changed&FlagImmutable != 0 && becomes {
+			return setImmutable(fd, true)
+		}
+		return nil
 	})
 }
 
-func (s *Stage) withFlags(id uint64, fn func(fd, now int) error) error {
+func setImmutable(fd int, on bool) error {
+	flags, err := unix.IoctlGetInt(fd, unix.FS_IOC_GETFLAGS)
+	if err != nil {
+		return unix.EOPNOTSUPP
+	}
+	flags &^= FlagImmutable
+	if on {
+		flags |= FlagImmutable
+	}
+	return unix.IoctlSetPointerInt(fd, unix.FS_IOC_SETFLAGS, flags)
+}
+
+// flagsName is the attribute with the kept flags, where users cannot reach it
+// if the daemon can.
+func flagsName() string {
+	if cred.Privileged() {
+		return "trusted.kv3fs.flags"
+	}
+	return "user.kv3fs.flags"
+}
+
+func keepFlags(fd int, flags uint32) error {
+	if flags == 0 {
+		if err := unix.Fremovexattr(fd, flagsName()); !errors.Is(err, unix.ENODATA) {
+			return err
+		}
+		return nil
+	}
+	return unix.Fsetxattr(fd, flagsName(), binary.LittleEndian.AppendUint32(nil, flags), 0)
+}
+
+func flagsOf(fd int) uint32 {
+	var flags uint32
+	if backing, err := unix.IoctlGetInt(fd, unix.FS_IOC_GETFLAGS); err == nil {
+		flags = uint32(backing) & FlagImmutable
+	}
+	var kept [4]byte
+	if n, err := unix.Fgetxattr(fd, flagsName(), kept[:]); err == nil && n == len(kept) {
+		flags |= binary.LittleEndian.Uint32(kept[:]) & keptFlags
+	}
+	return flags
+}
+
+func (s *Stage) withFlags(id uint64, fn func(fd int, now uint32) error) error {
 	n, err := s.node(id)
 	if err != nil {
 		return err
@@ -87,14 +153,6 @@ func (s *Stage) withFlags(id uint64, fn func(fd, now int) error) error {
 	}
 	defer unix.Close(fd)
 	return fn(fd, flagsOf(fd))
-}
-
-func flagsOf(fd int) int {
-	flags, err := unix.IoctlGetInt(fd, unix.FS_IOC_GETFLAGS)
-	if err != nil {
-		return 0
-	}
-	return flags
 }
 
 // PunchHole makes ranges of a file read as zeros and frees their space, with
