@@ -32,6 +32,7 @@ type daemon struct {
 	output      output
 	ended       chan struct{} // closed when the process is gone
 	err         error         // of the process; read after ended
+	told        bool          // its end has been reported
 }
 
 // startDaemon starts binary as a daemon in a new directory below scratch, and
@@ -84,6 +85,7 @@ func (d *daemon) awaitMount(ctx context.Context) error {
 		}
 		select {
 		case <-d.ended:
+			d.told = true
 			return fmt.Errorf("bench: the daemon ended at once (%w); it said:\n%s", exitText(d.err), d.output.tail())
 		case <-ctx.Done():
 			return fmt.Errorf("bench: the daemon has no mount after %v (%w); it said:\n%s", startLimit, err, d.output.tail())
@@ -105,7 +107,7 @@ func (d *daemon) stop() error {
 	var err error
 	select {
 	case <-d.ended:
-		if d.err != nil {
+		if d.err != nil && !d.told {
 			err = fmt.Errorf("bench: the daemon ended badly (%w); it said:\n%s", d.err, d.output.tail())
 		}
 	case <-time.After(stopLimit):

@@ -7,6 +7,7 @@ import (
 	"os"
 	"reflect"
 	"runtime"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -16,14 +17,18 @@ import (
 // plainContender is a pread or pwrite loop on as many threads of the operating
 // system, on the data directory or through the mount.
 type plainContender struct {
-	label   string
-	c       testCase
-	files   *files
-	opened  []*os.File // one for each file
-	fds     []int      // theirs
-	lanes   []lane     // one for each thread
-	buffers [][]byte   // likewise; page-aligned, not Go's memory
-	call    func(t *plainContender, thread int, off int64) error
+	label  string
+	c      testCase
+	files  *files
+	opened []*os.File // one for each file
+	fds    []int      // theirs
+	lanes  []lane     // one for each thread
+	// buffers are as many as the rings have entries, and are used in turns by all
+	// threads. With one each, a thread would fill the same bytes of its cache
+	// again and again while the rings walk through all of their iovs.
+	buffers [][]byte // page-aligned, not Go's memory
+	next    atomic.Uint64
+	call    func(p *plainContender, fd int, buf []byte, off int64) error
 }
 
 func newPlainContender(c testCase, f *files, direct bool) (*plainContender, error) {
@@ -37,7 +42,7 @@ func newMountContender(c testCase, f *files, direct bool) (*plainContender, erro
 	return newThreads(nameMount, c, f, f.mount, direct, (*plainContender).announced)
 }
 
-func newThreads(label string, c testCase, f *files, dir string, direct bool, call func(*plainContender, int, int64) error) (_ *plainContender, err error) {
+func newThreads(label string, c testCase, f *files, dir string, direct bool, call func(*plainContender, int, []byte, int64) error) (_ *plainContender, err error) {
 	p := &plainContender{label: label, c: c, files: f, call: call}
 	defer func() {
 		if err != nil {
@@ -59,12 +64,14 @@ func newThreads(label string, c testCase, f *files, dir string, direct bool, cal
 	}
 	perFile := (c.threads + c.rings - 1) / c.rings
 	for thread := range c.threads {
+		p.lanes = append(p.lanes, newLane(f.sizeBytes, c.sizeBytes, thread%c.rings, thread/c.rings, perFile))
+	}
+	for range c.rings * c.depth {
 		buf, err := unix.Mmap(-1, 0, int(c.sizeBytes), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 		if err != nil {
 			return nil, fmt.Errorf("%s: buffer of %s: %w", label, sizeText(c.sizeBytes), err)
 		}
 		p.buffers = append(p.buffers, buf)
-		p.lanes = append(p.lanes, newLane(f.sizeBytes, c.sizeBytes, thread%c.rings, thread/c.rings, perFile))
 	}
 	return p, nil
 }
@@ -94,8 +101,8 @@ func (p *plainContender) close() error {
 }
 
 func (p *plainContender) run(ctx context.Context, d time.Duration, round int) (sample, error) {
-	for thread, l := range p.lanes {
-		readyBuffer(p.buffers[thread], p.c, p.label, l.ring, thread, round)
+	for i, buf := range p.buffers {
+		readyBuffer(buf, p.c, p.label, 0, i, round)
 	}
 	// A thread in a call keeps its processor: with one for each of them, none
 	// ever waits for Go's scheduler.
@@ -109,31 +116,44 @@ func (p *plainContender) run(ctx context.Context, d time.Duration, round int) (s
 	if err != nil {
 		return s, fmt.Errorf("%s: %w", p.label, err)
 	}
-	for ring := range p.c.rings {
-		if ring >= len(p.lanes) {
-			break
-		}
-		thread := ring // thread t works on file t modulo rings
-		if p.c.write {
-			err = p.files.checkWritten(p.buffers[thread], ring, p.lanes[thread].last)
-		} else {
-			err = checkRead(p.buffers[thread], ring, p.lanes[thread].last)
-		}
-		if err != nil {
-			return s, fmt.Errorf("%s: %w", p.label, err)
-		}
+	if err := p.check(round); err != nil {
+		return s, fmt.Errorf("%s: %w", p.label, err)
 	}
 	return s, nil
+}
+
+// check moves one block more for each file, the way all others went, and looks
+// at it: the buffers of the run have all been used again.
+func (p *plainContender) check(round int) error {
+	for ring := range min(p.c.rings, len(p.lanes)) { // thread t works on file t modulo rings
+		off := p.lanes[ring].next()
+		buf := p.buffers[0]
+		readyBuffer(buf, p.c, p.label, ring+1, 0, round)
+		err := p.call(p, p.fds[ring], buf, off)
+		switch {
+		case err != nil:
+		case p.c.write:
+			err = p.files.checkWritten(buf, ring, off)
+		default:
+			err = checkRead(buf, ring, off)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // work moves blocks until the deadline, looking at the clock once every 64 KiB
 // at the least.
 func (p *plainContender) work(ctx context.Context, thread int, deadline time.Time) (requests int64, err error) {
 	batch := int(max(1, 64<<10/p.c.sizeBytes))
-	lane := &p.lanes[thread]
+	lane := p.lanes[thread] // a copy: neighbours in memory belong to other threads
+	defer func() { p.lanes[thread] = lane }()
+	fd, many := p.fds[lane.ring], uint64(len(p.buffers))
 	for time.Now().Before(deadline) && ctx.Err() == nil {
 		for range batch {
-			if err := p.call(p, thread, lane.next()); err != nil {
+			if err := p.call(p, fd, p.buffers[p.next.Add(1)%many], lane.next()); err != nil {
 				return requests, err
 			}
 			requests++
@@ -145,27 +165,25 @@ func (p *plainContender) work(ctx context.Context, thread int, deadline time.Tim
 // raw calls without announcing it to Go's scheduler, which costs a tenth of a
 // 4 KiB pread on tmpfs (70 of 690 ns, 2-core EPYC, 2026-11). The address is that
 // of a mapping of our own, which nothing moves.
-func (p *plainContender) raw(thread int, off int64) error {
+func (p *plainContender) raw(fd int, buf []byte, off int64) error {
 	trap := uintptr(syscall.SYS_PREAD64)
 	if p.c.write {
 		trap = syscall.SYS_PWRITE64
 	}
-	buf := reflect.ValueOf(p.buffers[thread]).Pointer()
-	n, _, errno := syscall.RawSyscall6(trap, uintptr(p.fds[p.lanes[thread].ring]), buf, uintptr(p.c.sizeBytes), uintptr(off), 0, 0)
+	n, _, errno := syscall.RawSyscall6(trap, uintptr(fd), reflect.ValueOf(buf).Pointer(), uintptr(len(buf)), uintptr(off), 0, 0)
 	if errno != 0 {
 		n = 0
 	}
 	return p.judge(int(n), errno)
 }
 
-func (p *plainContender) announced(thread int, off int64) (err error) {
+func (p *plainContender) announced(fd int, buf []byte, off int64) (err error) {
 	var n int
-	fd := p.fds[p.lanes[thread].ring]
 	for {
 		if p.c.write {
-			n, err = unix.Pwrite(fd, p.buffers[thread], off)
+			n, err = unix.Pwrite(fd, buf, off)
 		} else {
-			n, err = unix.Pread(fd, p.buffers[thread], off)
+			n, err = unix.Pread(fd, buf, off)
 		}
 		if err != unix.EINTR {
 			break
