@@ -1,0 +1,3 @@
+package conformance
+
+var requirements = map[int]check{}

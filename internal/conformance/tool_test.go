@@ -1,0 +1,197 @@
+package conformance
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// tool is a process that uses the C library, told what to do line by line (see
+// clients/c/tests/usrbio_tool.c).
+type tool struct {
+	t     *testing.T
+	cmd   *exec.Cmd
+	in    io.WriteCloser
+	lines chan string
+}
+
+// answer is what a command said.
+type answer struct {
+	line string
+	code int // 0: ok; else exactly what the library returned
+	kv   map[string]string
+	rest []string // words without an equals sign
+}
+
+// newTool starts one as uid; wrap, where given, is a shell command that ends
+// with exec "$0" and runs in a mount namespace of its own.
+func newTool(t *testing.T, uid uint32, wrap string, env ...string) *tool {
+	t.Helper()
+	path := usrbioTool(t)
+	var cmd *exec.Cmd
+	if wrap == "" {
+		cmd = exec.Command(path)
+	} else {
+		cmd = exec.Command("/bin/sh", "-ec", wrap, path)
+	}
+	cmd.Dir = "/"
+	cmd.Env = append(os.Environ(), append(env, "HF3FS_USRBIO_LIB_LOG=FATAL")...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{}
+	if uid != uint32(os.Getuid()) {
+		needRoot(t)
+		cmd.SysProcAttr = asUser(uid)
+	}
+	if wrap != "" {
+		needRoot(t)
+		cmd.SysProcAttr.Unshareflags = syscall.CLONE_NEWNS
+	}
+	in, err := cmd.StdinPipe()
+	must(t, err)
+	out, err := cmd.StdoutPipe()
+	must(t, err)
+	cmd.Stderr = os.Stderr
+	must(t, cmd.Start())
+	c := &tool{t: t, cmd: cmd, in: in, lines: make(chan string, 16)}
+	go func() {
+		defer close(c.lines)
+		r := bufio.NewReaderSize(out, 1<<20)
+		for {
+			line, err := r.ReadString('\n')
+			if err != nil {
+				return
+			}
+			c.lines <- strings.TrimSuffix(line, "\n")
+		}
+	}()
+	t.Cleanup(c.end)
+	return c
+}
+
+func (w *world) tool(t *testing.T) *tool { return newTool(t, uint32(os.Getuid()), "") }
+
+func (w *world) toolAs(t *testing.T, uid uint32) *tool { return newTool(t, uid, "") }
+
+// end closes the script and waits for the process.
+func (c *tool) end() {
+	c.in.Close()
+	timer := time.AfterFunc(patience, func() { c.cmd.Process.Kill() })
+	defer timer.Stop()
+	for range c.lines {
+	}
+	c.cmd.Wait()
+}
+
+// die kills the process as nothing in it can notice, and waits until it is gone.
+func (c *tool) die() {
+	c.t.Helper()
+	must(c.t, c.cmd.Process.Kill())
+	c.end()
+}
+
+func (c *tool) send(format string, args ...any) {
+	c.t.Helper()
+	if _, err := fmt.Fprintf(c.in, format+"\n", args...); err != nil {
+		c.t.Fatalf("usrbio_tool is gone at %q: %v", fmt.Sprintf(format, args...), err)
+	}
+}
+
+func (c *tool) receive(what string) answer {
+	c.t.Helper()
+	select {
+	case line, ok := <-c.lines:
+		if !ok {
+			c.t.Fatalf("usrbio_tool died at %q: %v", what, c.cmd.Wait())
+		}
+		return parseAnswer(c.t, line)
+	case <-time.After(2 * patience):
+		c.cmd.Process.Kill()
+		c.t.Fatalf("usrbio_tool hangs at %q", what)
+	}
+	panic("unreachable")
+}
+
+func parseAnswer(t *testing.T, line string) answer {
+	t.Helper()
+	a := answer{line: line, kv: map[string]string{}}
+	words := strings.Fields(line)
+	switch {
+	case len(words) > 0 && words[0] == "ok":
+		words = words[1:]
+	case len(words) > 1 && words[0] == "err":
+		code, err := strconv.Atoi(words[1])
+		must(t, err)
+		a.code, words = code, words[2:]
+	default:
+		t.Fatalf("usrbio_tool said %q", line)
+	}
+	for _, word := range words {
+		if k, v, ok := strings.Cut(word, "="); ok {
+			a.kv[k] = v
+		} else {
+			a.rest = append(a.rest, word)
+		}
+	}
+	return a
+}
+
+// do runs one command, whatever comes of it.
+func (c *tool) do(format string, args ...any) answer {
+	c.t.Helper()
+	c.send(format, args...)
+	return c.receive(fmt.Sprintf(format, args...))
+}
+
+// ok runs a command that must succeed.
+func (c *tool) ok(format string, args ...any) answer {
+	c.t.Helper()
+	a := c.do(format, args...)
+	if a.code != 0 {
+		c.t.Fatalf("%s: %s", fmt.Sprintf(format, args...), a.line)
+	}
+	return a
+}
+
+// fails runs a command that must answer want, sign and all.
+func (c *tool) fails(want int, format string, args ...any) {
+	c.t.Helper()
+	if a := c.do(format, args...); a.code != want {
+		c.t.Errorf("%s: %s, want err %d", fmt.Sprintf(format, args...), a.line, want)
+	}
+}
+
+func (a answer) num(t *testing.T, key string) int64 {
+	t.Helper()
+	n, err := strconv.ParseInt(a.kv[key], 0, 64)
+	if err != nil {
+		u, uerr := strconv.ParseUint(a.kv[key], 0, 64)
+		if uerr != nil {
+			t.Fatalf("%q in %q: %v", key, a.line, err)
+		}
+		n = int64(u)
+	}
+	return n
+}
+
+// cqes reads the completions of wait and raw_reap.
+func (a answer) cqes(t *testing.T) []cqe {
+	t.Helper()
+	var all []cqe
+	for _, word := range a.rest {
+		var c cqe
+		if _, err := fmt.Sscanf(word, "%d:%d:%d", &c.index, &c.result, &c.userdata); err != nil {
+			t.Fatalf("%q: %v", word, err)
+		}
+		all = append(all, c)
+	}
+	if int64(len(all)) != a.num(t, "n") {
+		t.Fatalf("%q", a.line)
+	}
+	return all
+}
