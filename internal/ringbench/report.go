@@ -100,6 +100,32 @@ func (r *Report) WriteTable(w io.Writer) error {
 	fmt.Fprintf(&b, "GB/s, median (min-max) of %d runs of %.3g s each, in turns; random offsets in files of %s\n", r.Runs, r.RunSeconds, sizeText(r.FileBytes))
 	fmt.Fprintf(&b, "data on %s (%s), --io %s, %d CPUs\n\n", r.Data, r.FileSystem, r.IO, r.CPUs)
 
+	if len(r.Cases) > 0 {
+		r.writeCases(&b)
+	}
+	b.WriteString(fmt.Sprintf("%-34s %-24s %s", "set-up, median (min-max)", "", "target, for information") + "\n")
+	ms := func(s Spread) string { return fmt.Sprintf("%.3f (%.3f-%.3f) ms", s.Median, s.Min, s.Max) }
+	fmt.Fprintf(&b, "%-34s %-24s at most %.0f ms\n", "ring of 128, create and destroy", ms(r.Setup.RingMs), targetRingMs)
+	if r.Setup.BigIovMs != nil {
+		fmt.Fprintf(&b, "%-34s %-24s at most %.0f ms\n", "iov of 4 GiB, register", ms(*r.Setup.BigIovMs), targetIovMs)
+	} else {
+		fmt.Fprintf(&b, "%-34s skipped: %s\n", "iov of 4 GiB, register", r.Setup.BigIovSkipped)
+	}
+	for _, c := range r.Cases {
+		name := fmt.Sprintf("ring/plain, %s of %s", c.Op, sizeText(c.SizeBytes))
+		switch {
+		case c.SizeBytes >= 1<<20:
+			fmt.Fprintf(&b, "%-34s %-24s at least %.2f\n", name, fmt.Sprintf("%.2f", c.RingToPlain), targetRatioLarge)
+		case c.SizeBytes == 4<<10 && c.Op == "read":
+			fmt.Fprintf(&b, "%-34s %-24s at least %.2f\n", name, fmt.Sprintf("%.2f", c.RingToPlain), targetRatioSmall)
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// writeCases writes a row for each case.
+func (r *Report) writeCases(b *strings.Builder) {
 	withFio := slices.ContainsFunc(r.Cases, func(c Case) bool { return c.Fio != nil })
 	row := func(cells ...string) {
 		const format = "%-5s %8s  %-18s %-20s %-20s %-20s"
@@ -123,27 +149,8 @@ func (r *Report) WriteTable(w io.Writer) error {
 	b.WriteString(`
 in flight: requests that the rings and fio have under way; threads: of the mount
 and of the plain pread/pwrite loop on the data directory
-`)
 
-	b.WriteString("\n" + fmt.Sprintf("%-34s %-24s %s", "set-up, median (min-max)", "", "target, for information") + "\n")
-	ms := func(s Spread) string { return fmt.Sprintf("%.3f (%.3f-%.3f) ms", s.Median, s.Min, s.Max) }
-	fmt.Fprintf(&b, "%-34s %-24s at most %.0f ms\n", "ring of 128, create and destroy", ms(r.Setup.RingMs), targetRingMs)
-	if r.Setup.BigIovMs != nil {
-		fmt.Fprintf(&b, "%-34s %-24s at most %.0f ms\n", "iov of 4 GiB, register", ms(*r.Setup.BigIovMs), targetIovMs)
-	} else {
-		fmt.Fprintf(&b, "%-34s skipped: %s\n", "iov of 4 GiB, register", r.Setup.BigIovSkipped)
-	}
-	for _, c := range r.Cases {
-		name := fmt.Sprintf("ring/plain, %s of %s", c.Op, sizeText(c.SizeBytes))
-		switch {
-		case c.SizeBytes >= 1<<20:
-			fmt.Fprintf(&b, "%-34s %-24s at least %.2f\n", name, fmt.Sprintf("%.2f", c.RingToPlain), targetRatioLarge)
-		case c.SizeBytes == 4<<10 && c.Op == "read":
-			fmt.Fprintf(&b, "%-34s %-24s at least %.2f\n", name, fmt.Sprintf("%.2f", c.RingToPlain), targetRatioSmall)
-		}
-	}
-	_, err := io.WriteString(w, b.String())
-	return err
+`)
 }
 
 func sizeText(bytes int64) string { return humanize.IBytesN(uint64(max(0, bytes)), 3) }
