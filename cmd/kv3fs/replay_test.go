@@ -269,15 +269,27 @@ func TestReplay(t *testing.T) {
 		s.checkNoTemps(t)
 	})
 
-	t.Run("a killed one leaves nothing that the next does not remove", func(t *testing.T) {
+	t.Run("a killed one leaves no memory, and no file that the next does not remove", func(t *testing.T) {
 		s := serve(t, bin, t.TempDir())
 		cmd := exec.Command(bin, s.replayArgs(trace, "--block-bytes", "4k", "--speed", "1")...)
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
 		awaitFile(t, filepath.Join(s.data, "kv3fs-replay", "0*", "*"))
+		maps, _ := os.ReadFile(fmt.Sprintf("/proc/%d/maps", cmd.Process.Pid))
+		if !bytes.Contains(maps, []byte("/dev/shm/hf3fs-iov-")) {
+			t.Errorf("no iov in the map of the replay:\n%s", maps)
+		}
 		cmd.Process.Kill()
 		cmd.Wait()
+		for line := range strings.Lines(string(maps)) {
+			if _, object, ok := strings.Cut(line, "/dev/shm/hf3fs-iov-"); ok {
+				name := strings.Fields(object)[0]
+				if _, err := os.Stat("/dev/shm/hf3fs-iov-" + name); !errors.Is(err, fs.ErrNotExist) {
+					t.Errorf("iov %s stayed behind: %v", name, err)
+				}
+			}
+		}
 		temps, _ := filepath.Glob(filepath.Join(s.data, "kv3fs-replay", "tmp", "*"))
 		if len(temps) != 1 {
 			t.Fatalf("temporary directories: %v", temps)

@@ -45,6 +45,9 @@ func newRingContender(c testCase, f *files) (_ *ringContender, err error) {
 		if w.iov, err = r.mount.NewIov(c.sizeBytes*int64(c.depth), usrbio.IovOptions{Reserve: true}); err != nil {
 			return nil, err
 		}
+		if err = w.iov.Unlink(); err != nil { // killed, we leave no memory behind
+			return nil, err
+		}
 		if w.ring, err = r.mount.NewRing(usrbio.RingOptions{Entries: c.depth, Write: c.write}); err != nil {
 			return nil, err
 		}

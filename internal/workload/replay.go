@@ -416,6 +416,9 @@ func newRank(r *replay, n int) (*rank, error) {
 		}
 		return nil, err
 	}
+	if err = k.iov.Unlink(); err != nil { // killed, we leave no memory behind
+		return nil, err
+	}
 	if k.reads, err = r.mount.NewRing(usrbio.RingOptions{Entries: r.o.Depth}); err != nil {
 		return nil, err
 	}
