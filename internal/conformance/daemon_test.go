@@ -35,6 +35,7 @@ type world struct {
 	exited         chan struct{} // closed when the process has ended and log is complete
 	exitErr        error
 	dirs           atomic.Int64
+	private        bool // the mount is in a mount namespace of the daemon's own
 }
 
 // logBuffer keeps what the daemon says.
@@ -124,6 +125,7 @@ func launch(t *testing.T, o serveOptions) *world {
 	w.cmd.Stdout = &w.log
 	if o.uid != 0 {
 		w.cmd.SysProcAttr = asUser(o.uid)
+		w.usableFuse(t, o.uid)
 	}
 	must(t, w.cmd.Start())
 	go func() {
@@ -142,6 +144,28 @@ func launch(t *testing.T, o serveOptions) *world {
 		t.Fatalf("the daemon does not come up\n%s", w.log.String())
 	}
 	return w
+}
+
+// usableFuse lets a daemon of another uid open /dev/fuse where the host keeps it
+// for root: by a node of its own, in a mount namespace of its own.
+func (w *world) usableFuse(t *testing.T, uid uint32) {
+	t.Helper()
+	if info, err := os.Stat("/dev/fuse"); err != nil || info.Mode()&0o006 == 0o006 {
+		return
+	}
+	for _, name := range []string{"setpriv", "nsenter"} {
+		if _, err := exec.LookPath(name); err != nil {
+			notTested(t, "a mount without root: /dev/fuse is root's, and there is no "+name)
+		}
+	}
+	node := filepath.Join(w.top, "fuse")
+	must(t, unix.Mknod(node, unix.S_IFCHR, int(unix.Mkdev(10, 229))))
+	must(t, os.Chmod(node, 0o666))
+	script := fmt.Sprintf(`mount --bind %s /dev/fuse; exec setpriv --reuid=%d --regid=%d --clear-groups "$0" "$@"`, node, uid, uid)
+	args := append([]string{"/bin/sh", "-ec", script, w.cmd.Path}, w.cmd.Args[1:]...)
+	w.cmd.Path, w.cmd.Args = args[0], args
+	w.cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
+	w.private = true
 }
 
 // start is launch for the time of one test.

@@ -232,7 +232,7 @@ func restarted(t *testing.T, how syscall.Signal) {
 			t.Errorf("%s after %v: %v", s, how, err)
 		}
 	}
-	next := start(t, serveOptions{data: w.data, mnt: w.mnt})
+	next := start(t, serveOptions{data: w.data, mnt: w.mnt, args: []string{"--drain", "300ms"}})
 	for _, s := range semaphores {
 		if _, err := os.Lstat(s); !errors.Is(err, syscall.ENOENT) {
 			t.Errorf("%s is left: %v", s, err)

@@ -41,8 +41,7 @@ func newTool(t *testing.T, uid uint32, wrap string, env ...string) *tool {
 	} else {
 		cmd = exec.Command("/bin/sh", "-ec", wrap, path)
 	}
-	cmd.Dir = "/"
-	cmd.Env = append(os.Environ(), append(env, "HF3FS_USRBIO_LIB_LOG=FATAL")...)
+	cmd.Env = append(os.Environ(), env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{}
 	if uid != uint32(os.Getuid()) {
 		needRoot(t)
@@ -52,6 +51,16 @@ func newTool(t *testing.T, uid uint32, wrap string, env ...string) *tool {
 		needRoot(t)
 		cmd.SysProcAttr.Unshareflags = syscall.CLONE_NEWNS
 	}
+	return startTool(t, cmd)
+}
+
+func startTool(t *testing.T, cmd *exec.Cmd) *tool {
+	t.Helper()
+	cmd.Dir = "/"
+	if cmd.Env == nil {
+		cmd.Env = os.Environ()
+	}
+	cmd.Env = append(cmd.Env, "HF3FS_USRBIO_LIB_LOG=FATAL")
 	in, err := cmd.StdinPipe()
 	must(t, err)
 	out, err := cmd.StdoutPipe()
@@ -76,7 +85,15 @@ func newTool(t *testing.T, uid uint32, wrap string, env ...string) *tool {
 
 func (w *world) tool(t *testing.T) *tool { return newTool(t, uint32(os.Getuid()), "") }
 
-func (w *world) toolAs(t *testing.T, uid uint32) *tool { return newTool(t, uid, "") }
+func (w *world) toolAs(t *testing.T, uid uint32) *tool {
+	t.Helper()
+	if !w.private {
+		return newTool(t, uid, "")
+	}
+	id := strconv.Itoa(int(uid))
+	pid := strconv.Itoa(w.cmd.Process.Pid)
+	return startTool(t, exec.Command("nsenter", "-t", pid, "-m", "-S", id, "-G", id, usrbioTool(t)))
+}
 
 // end closes the script and waits for the process.
 func (c *tool) end() {

@@ -1,0 +1,439 @@
+package conformance
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/internal/wire"
+)
+
+// hungDisk is R13: a disk that stops answering costs a deadline, not a client.
+func hungDisk(t *testing.T) {
+	const deadline = 700 * time.Millisecond
+	w, disk := slowDisk(t, "--deadline", deadline.String())
+	healthyPath := write(t, w.dir(t)+"/f", pattern(100, 1))
+	throughBoth(t, w, func(t *testing.T, l library) {
+		for _, writes := range []bool{false, true} {
+			slow, healthy := l.open(w.mnt+"/disk/slow", "rdwr"), l.open(healthyPath, "rdonly")
+			b, r, reads := l.buffer(1<<20, 0), l.ring(ringOptions{entries: 8, write: writes}), l.ring(ringOptions{entries: 8})
+			b.fill(0, 1<<20, 9)
+			release := disk.hang()
+			began := time.Now()
+			for i := range int64(4) {
+				if _, errno := r.prep(b, i*131072, slow, i*131072, 131072, 5); errno != 0 {
+					t.Fatal(errno)
+				}
+			}
+			r.submit()
+			got := r.wait(4, 4, 5*time.Second)
+			took := time.Since(began)
+			for _, q := range got {
+				if q.result != -int64(syscall.ETIMEDOUT) {
+					t.Errorf("write %v: %+v", writes, q)
+				}
+			}
+			if len(got) != 4 || took < deadline || took > 5*time.Second {
+				t.Errorf("write %v: %d answers after %v", writes, len(got), took)
+			}
+			expect(t, 100, reads, b, 1<<20-100, healthy, 0, 100) // others go on
+			b.fill(0, 1<<20, 10)                                 // the buffer is ours again
+			release()
+			eventually(t, "the disk serves again", func() bool { return one(t, reads, b, 1<<19, slow, 0, 100) == 100 })
+			holds(t, b, 0, 1<<19, 10) // what came late went nowhere
+			if got := r.wait(4, 1, 50*time.Millisecond); len(got) != 0 {
+				t.Errorf("completed twice: %+v", got)
+			}
+		}
+	})
+}
+
+// TestDiskError: EIO of the disk is EIO of the request, and of nothing else.
+func TestDiskError(t *testing.T) {
+	w, _ := slowDisk(t)
+	throughBoth(t, w, func(t *testing.T, l library) {
+		bad, good := l.open(w.mnt+"/disk/eio", "rdwr"), l.open(write(t, w.dir(t)+"/f", make([]byte, 100)), "rdonly")
+		b, r, wr := l.buffer(1<<20, 0), l.ring(ringOptions{entries: 8}), l.ring(ringOptions{entries: 8, write: true})
+		expect(t, -int64(syscall.EIO), r, b, 0, bad, 0, 4096)
+		expect(t, -int64(syscall.EIO), r, b, 0, bad, 0, 1<<20)
+		expect(t, -int64(syscall.EIO), r, b, 1, bad, 1, 100)
+		expect(t, -int64(syscall.EIO), wr, b, 0, bad, 0, 4096)
+		expect(t, 100, r, b, 0, good, 0, 4096)
+	})
+	_, err := os.ReadFile(w.mnt + "/disk/eio")
+	wantErrno(t, "through the mount", err, syscall.EIO)
+}
+
+// TestDiskFull: -ENOSPC in the completion, and what was stored stays.
+func TestDiskFull(t *testing.T) {
+	needRoot(t)
+	data := newTop(t) + "/data"
+	must(t, os.Mkdir(data, 0o777))
+	must(t, unix.Mount("none", data, "tmpfs", 0, "size=8m"))
+	t.Cleanup(func() { must(t, unix.Unmount(data, unix.MNT_DETACH)) })
+	w := start(t, serveOptions{data: data})
+	throughBoth(t, w, func(t *testing.T, l library) {
+		path := w.dir(t) + "/f"
+		f := l.open(path, "rdwr,creat")
+		b, wr := l.buffer(1<<20, 0), l.ring(ringOptions{entries: 32, write: true})
+		b.fill(0, 1<<20, 3)
+		stored := int64(0)
+		for {
+			got := one(t, wr, b, 0, f, stored<<20, 1<<20)
+			if got == -int64(syscall.ENOSPC) {
+				break
+			}
+			if got != 1<<20 || stored > 8 {
+				t.Fatalf("request %d: %d", stored, got)
+			}
+			stored++
+		}
+		if stored == 0 {
+			t.Fatal("nothing fits")
+		}
+		for i := range 20 { // and again, in a batch
+			wr.prep(b, 0, f, (stored+int64(i))<<20, 1<<20, 1)
+		}
+		wr.submit()
+		for _, q := range wr.wait(20, 20, patience) {
+			if q.result != -int64(syscall.ENOSPC) {
+				t.Errorf("%+v", q)
+			}
+		}
+		for i := range stored {
+			fileHolds(t, path, i<<20, 1<<20, 3)
+		}
+		err := os.WriteFile(path+"2", make([]byte, 2<<20), 0o644)
+		wantErrno(t, "write(2)", err, syscall.ENOSPC)
+		must(t, os.Remove(path+"2"))
+		f.close()
+		must(t, os.Remove(path))
+		g := l.open(path, "rdwr,creat") // room again
+		eventually(t, "the space comes back", func() bool { return one(t, wr, b, 0, g, 0, 1<<20) == 1<<20 })
+		g.close()
+		must(t, os.Remove(path))
+	})
+}
+
+// TestKilledInTransfer: clients die in the middle of transfers, again and again.
+func TestKilledInTransfer(t *testing.T) {
+	needRoot(t)
+	w := start(t, serveOptions{})
+	const uid = 22200
+	dir := w.dir(t)
+	for i := range 12 {
+		if i%2 == 0 {
+			cmd := hold(t, w, uid, "write", dir)
+			time.Sleep(time.Duration(rand.IntN(30)) * time.Millisecond) // somewhere in the middle
+			must(t, cmd.Process.Kill())
+			cmd.Wait()
+			continue
+		}
+		c := w.toolAs(t, uid)
+		c.ok("open f %s/f%d rdwr,creat", dir, i)
+		c.ok("reg f")
+		c.ok("iovcreate v %s %d 0 -1", w.mnt, 64<<20)
+		c.ok("iorcreate w %s 64 w 0 -1", w.mnt)
+		c.ok("prep_many w v w 0 f 0 %d 64 0", 1<<20)
+		c.ok("submit w")
+		c.die()
+	}
+	goneFor(t, w, uid)
+	l := newGoLibrary(t, w)
+	f := l.open(write(t, dir+"/after", pattern(100, 1)), "rdonly")
+	b := l.buffer(4096, 0)
+	expect(t, 100, l.ring(ringOptions{entries: 4}), b, 0, f, 0, 100)
+	left, err := filepath.Glob("/dev/shm/hf3fs-iov-*")
+	must(t, err)
+	for _, path := range left { // what a killed C client cannot remove itself
+		if info, err := os.Stat(path); err == nil && info.Sys().(*syscall.Stat_t).Uid == uid {
+			os.Remove(path)
+		}
+	}
+}
+
+// TestDrain: SIGTERM answers what is in flight before the daemon ends.
+func TestDrain(t *testing.T) {
+	w, disk := slowDisk(t, "--drain", "2s")
+	semaphores := semaphoresOf(t, w)
+	c := w.tool(t)
+	c.ok("open f %s/disk/slow rdonly", w.mnt)
+	c.ok("reg f")
+	c.ok("iovcreate v %s 4096 0 -1", w.mnt)
+	c.ok("iorcreate r %s 4 r 0 -1", w.mnt)
+	release := disk.hang()
+	c.ok("prep r v r 0 f 0 100 7")
+	c.ok("submit r")
+	<-disk.hanging
+	must(t, w.cmd.Process.Signal(syscall.SIGTERM))
+	eventually(t, "the daemon stops", func() bool { return strings.Contains(w.log.String(), "stopping") })
+	release()
+	if got := c.ok("wait r 1 1 30000").cqes(t); len(got) != 1 || got[0].result != 100 || got[0].userdata != 7 {
+		t.Errorf("%+v", got)
+	}
+	c.die()
+	within(t, patience, "the end of the daemon", func() { <-w.exited })
+	if w.exitErr != nil {
+		t.Errorf("%v\n%s", w.exitErr, w.log.String())
+	}
+	for _, s := range semaphores {
+		wantGone(t, s)
+	}
+}
+
+// TestDrainOfHungDisk: a request that never ends does not hold the daemon up
+// beyond its deadline. The process itself stays until the kernel lets go of the
+// call it is stuck in; a FUSE file system as the dead disk holds even a killed
+// process.
+func TestDrainOfHungDisk(t *testing.T) {
+	w, disk := slowDisk(t, "--drain", "500ms", "--deadline", "500ms")
+	c := w.tool(t)
+	c.ok("open f %s/disk/slow rdonly", w.mnt)
+	c.ok("reg f")
+	c.ok("iovcreate v %s 4096 0 -1", w.mnt)
+	c.ok("iorcreate r %s 4 r 0 -1", w.mnt)
+	release := disk.hang()
+	c.ok("prep r v r 0 f 0 100 7")
+	c.ok("submit r")
+	<-disk.hanging
+	must(t, w.cmd.Process.Signal(syscall.SIGTERM))
+	if got := c.ok("wait r 1 1 30000").cqes(t); len(got) != 1 || got[0].result != -int64(syscall.ETIMEDOUT) {
+		t.Errorf("%+v", got)
+	}
+	eventually(t, "the daemon gives up", func() bool { return strings.Contains(w.log.String(), "left behind") })
+	if left := mountsBelow(w.mnt); len(left) != 0 {
+		t.Error(left)
+	}
+	release()
+	within(t, patience, "the end of the daemon", func() { <-w.exited })
+	if w.exitErr == nil {
+		t.Error("as if it had ended in order")
+	}
+}
+
+// TestBusyMount: who stays is cut off when the time is over.
+func TestBusyMount(t *testing.T) {
+	w := start(t, serveOptions{args: []string{"--drain", "600ms"}})
+	f, err := os.Create(w.mnt + "/f")
+	must(t, err)
+	defer f.Close()
+	took := w.signal(t, syscall.SIGTERM)
+	if took < 500*time.Millisecond || took > 8*time.Second {
+		t.Errorf("ended after %v", took)
+	}
+	if left := mountsBelow(w.mnt); len(left) != 0 {
+		t.Error(left)
+	}
+}
+
+// TestSecondSignal ends at once; the next daemon takes the mount over.
+func TestSecondSignal(t *testing.T) {
+	w := launch(t, serveOptions{args: []string{"--drain", "60s"}})
+	f, err := os.Create(w.mnt + "/f")
+	must(t, err)
+	defer f.Close()
+	must(t, w.cmd.Process.Signal(syscall.SIGTERM))
+	eventually(t, "the daemon stops", func() bool { return strings.Contains(w.log.String(), "stopping") })
+	if took := w.signal(t, syscall.SIGTERM); took > 5*time.Second {
+		t.Errorf("ended after %v", took)
+	}
+	if w.exitErr == nil {
+		t.Error("as if it had ended in order")
+	}
+	next := start(t, serveOptions{data: w.data, mnt: w.mnt, args: []string{"--drain", "300ms"}})
+	wantThere(t, next.mnt+"/f")
+}
+
+// TestTwoDaemons: one data directory, one daemon; one mount point, one daemon.
+func TestTwoDaemons(t *testing.T) {
+	w := start(t, serveOptions{})
+	other := newTop(t)
+	for want, args := range map[string][]string{
+		"served already":     {"--data", w.data, "--mount", other + "/mnt"},
+		"mounted there":      {"--data", other + "/data", "--mount", w.mnt},
+		"contains the other": {"--data", other + "/x", "--mount", other},
+	} {
+		var out []byte
+		var err error
+		within(t, patience, "a refused start", func() {
+			out, err = exec.Command(kv3fs(t), append([]string{"serve"}, args...)...).CombinedOutput()
+		})
+		if err == nil || !strings.Contains(string(out), want) {
+			t.Errorf("%v: %v, want %q\n%s", args, err, want, out)
+		}
+	}
+	wantThere(t, w.virtual("iovs"))
+}
+
+// TestUserMount: a daemon without root, mounted through fusermount3.
+func TestUserMount(t *testing.T) {
+	needRoot(t) // only to become another user
+	if _, err := exec.LookPath("fusermount3"); err != nil {
+		notTested(t, "a mount without root: "+err.Error())
+	}
+	who, err := user.Lookup("nobody") // the helper wants a user with a name
+	if err != nil {
+		notTested(t, "a mount without root: "+err.Error())
+	}
+	id, err := strconv.Atoi(who.Uid)
+	must(t, err)
+	w := start(t, serveOptions{uid: uint32(id)})
+	c := w.toolAs(t, uint32(id))
+	c.ok("open f %s/f rdwr,creat", w.mnt)
+	c.ok("reg f")
+	c.ok("iovcreate v %s 65536 0 -1", w.mnt)
+	c.ok("fill v 0 65536 3")
+	c.ok("iorcreate w %s 4 w 0 -1", w.mnt)
+	c.ok("iorcreate2 r %s 4 r 0 -1 -1", w.mnt)
+	c.ok("prep w v w 0 f 0 65536 1")
+	c.ok("submit w")
+	if got := c.ok("wait w 1 1 30000").cqes(t); got[0].result != 65536 {
+		t.Errorf("%+v", got)
+	}
+	c.ok("zero v 0 65536")
+	c.ok("prep r v r 0 f 0 65536 1")
+	c.ok("submit r")
+	if got := c.ok("wait r 1 1 30000").cqes(t); got[0].result != 65536 {
+		t.Errorf("%+v", got)
+	}
+	c.ok("check v 0 65536 3")
+	if a := c.ok("extract %s/f", w.mnt); a.kv["mount"] != w.mnt {
+		t.Error(a.line)
+	}
+	w.toolAs(t, bob).fails(int(syscall.EACCES), "open f %s/f rdonly", w.mnt) // without allow_other
+	fileHolds(t, w.data+"/f", 0, 65536, 3)
+	c.ok("iordestroy w")
+	c.ok("iordestroy r")
+	c.ok("iovdestroy v")
+	c.die()
+}
+
+// TestHostileClients: what clients write into their memory, shrink, scribble and
+// register, costs only themselves. The daemon has the race detector in it.
+func TestHostileClients(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds a second binary")
+	}
+	binary := raceBinary.get(t, func(dir string) (string, []*exec.Cmd) {
+		out := filepath.Join(dir, "kv3fs-race")
+		return out, []*exec.Cmd{goBuild(out, "CGO_ENABLED=1", "-race")}
+	})
+	w := start(t, serveOptions{binary: binary, args: []string{"--log-level", "ERROR"}, env: []string{"GORACE=halt_on_error=1 exitcode=66"}})
+	path := write(t, w.mnt+"/f", pattern(1<<20, 1))
+	good := newGoLibrary(t, w)
+	f := good.open(path, "rdonly")
+	b, r := good.buffer(1<<20, 0), good.ring(ringOptions{entries: 16})
+
+	stop := make(chan struct{})
+	var all sync.WaitGroup
+	for seed := range uint64(3) {
+		all.Go(func() { scribble(t, w, seed, stop) })
+	}
+	all.Go(func() { shrink(t, w, stop) })
+	all.Go(func() { rubbishNames(t, w, stop) })
+	end := time.Now().Add(6 * time.Second)
+	for time.Now().Before(end) && !t.Failed() {
+		expect(t, 65536, r, b, 0, f, 65536, 65536) // the neighbour notices nothing
+		holds(t, b, 0, 65536, 65537)
+	}
+	close(stop)
+	all.Wait()
+	if !w.alive() {
+		t.Fatalf("the daemon ended: %v\n%s", w.exitErr, w.log.String())
+	}
+	fileHolds(t, path, 0, 1<<20, 1)
+}
+
+func stopped(stop chan struct{}) bool {
+	select {
+	case <-stop:
+		return true
+	default:
+		return false
+	}
+}
+
+// scribble registers rings and writes at random into them while they are served.
+func scribble(t *testing.T, w *world, seed uint64, stop chan struct{}) {
+	rnd := rand.New(rand.NewPCG(seed, 1))
+	for !stopped(stop) {
+		r := newRawRing(t, w, 8, ".r0.t0", "submit-ios")
+		id, _ := rawIov(t, w, 65536, "")
+		for range 300 {
+			for range 1 + rnd.IntN(4) {
+				a := wire.Args{BufID: id, BufOff: rnd.Uint64() >> rnd.IntN(64), FileIno: rnd.Uint64() >> rnd.IntN(64), FileOff: rnd.Uint64() >> rnd.IntN(64), Len: rnd.Uint64() >> rnd.IntN(64)}
+				r.push(int32(rnd.IntN(9)), a)
+			}
+			switch rnd.IntN(6) {
+			case 0:
+				word := make([]byte, 4)
+				rnd32 := rnd.Uint32() >> rnd.IntN(32)
+				for i := range word {
+					word[i] = byte(rnd32 >> (8 * i))
+				}
+				r.mem.CopyIn(int64(rnd.IntN(int(r.mem.Len()-4))), word)
+			case 1:
+				r.mem.StoreInt32(int64(4*rnd.IntN(4)), int32(rnd.IntN(12)-2))
+			case 2:
+				r.head = int32(rnd.IntN(9))
+			}
+			r.submit.Post()
+		}
+		os.Remove(w.iovs(r.name))
+	}
+}
+
+// shrink takes the memory away from under the daemon.
+func shrink(t *testing.T, w *world, stop chan struct{}) {
+	f, err := os.Open(w.mnt + "/f")
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer f.Close()
+	ino := inoOf(t, f)
+	for i := 0; !stopped(stop); i++ {
+		r := newRawRing(t, w, 8, ".r0.t0", "submit-ios")
+		id, mem := rawIov(t, w, 1<<20, "")
+		for k := range int32(8) {
+			r.push(k, wire.Args{BufID: id, FileIno: ino, Len: 1 << 20})
+		}
+		r.submit.Post()
+		if i%2 == 0 {
+			mem.Shrink(0)
+		} else {
+			r.mem.Shrink(0)
+		}
+		r.submit.Post()
+		os.Remove(w.iovs(r.name))
+		os.Remove(w.iovs(id.String()))
+	}
+}
+
+func rubbishNames(t *testing.T, w *world, stop chan struct{}) {
+	rnd := rand.New(rand.NewPCG(7, 7))
+	path, _ := object(t, 65536)
+	for !stopped(stop) {
+		name := wire.NewUUID().String()
+		for range rnd.IntN(6) {
+			name += fmt.Sprintf(".%c%d", "brwtpfx\x80"[rnd.IntN(8)], int64(rnd.Uint64()))
+		}
+		if err := os.Symlink(path, w.iovs(name)); err == nil {
+			os.Remove(w.iovs(name))
+		} else if !errors.Is(err, syscall.EINVAL) && !errors.Is(err, syscall.EIO) && !errors.Is(err, syscall.ENAMETOOLONG) {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+}
