@@ -13,7 +13,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/kv3fs/kv3fs/internal/shm"
 	"github.com/kv3fs/kv3fs/internal/wire"
 	"github.com/kv3fs/kv3fs/usrbio"
 )
@@ -316,5 +315,3 @@ func semInitialisedRaw(t *testing.T) {
 	}
 	must(t, os.Remove(w.iovs(name)))
 }
-
-var _ = shm.Dir

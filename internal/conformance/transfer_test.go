@@ -1,7 +1,6 @@
 package conformance
 
 import (
-	"fmt"
 	"os"
 	"os/exec"
 	"slices"
@@ -791,5 +790,3 @@ func shell(t *testing.T, script string) (string, error) {
 	within(t, patience, script, func() { out, err = exec.Command("/bin/sh", "-c", script).CombinedOutput() })
 	return strings.TrimSpace(string(out)), err
 }
-
-var _ = fmt.Sprint

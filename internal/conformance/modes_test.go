@@ -1,0 +1,149 @@
+package conformance
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// TestModes runs what moves bytes once more under each way in which a daemon
+// can be told to move them.
+func TestModes(t *testing.T) {
+	moving := map[string]func(*testing.T, *world, library){
+		"27": readsOneMiB, "30": endOfFile, "31": holeReadsAsZeros, "32": holeForbidden, "33": insideHole, "34": sparseGiB,
+		"36": sizeAfterForceFsync, "38": sizeAfterClose, "47": overlappingReads, "50": negativeDepth, "77": unflushedWrite,
+		"83": oneBigRead, "R7": exactlyOnce, "R9": oddSizes, "R10": fullResults, "R11": extensionSeen, "R12": readAfterWrite,
+		"R23": renames, "R24": unlinkedOpen, "R29": mmapR29,
+	}
+	for name, args := range map[string]string{
+		"buffered": "--io buffered", "direct": "--io direct", "no passthrough": "--passthrough off",
+		"one worker": "--workers 1", "nothing cached": "--attr-timeout 0 --entry-timeout 0 --negative-timeout 0 --passthrough off",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := start(t, serveOptions{args: strings.Fields(args)})
+			for number, fn := range moving {
+				t.Run(number, func(t *testing.T) {
+					throughBoth(t, w, func(t *testing.T, l library) { fn(t, w, l) })
+				})
+			}
+		})
+	}
+}
+
+// TestReadonlyDaemon: nothing can be changed, and nobody can change that.
+func TestReadonlyDaemon(t *testing.T) {
+	data := newTop(t) + "/data"
+	must(t, os.Mkdir(data, 0o777))
+	write(t, data+"/f", pattern(4096, 1))
+	w := start(t, serveOptions{data: data, args: []string{"--readonly"}})
+	throughBoth(t, w, func(t *testing.T, l library) {
+		b := l.buffer(4096, 0)
+		expect(t, 4096, l.ring(ringOptions{entries: 4}), b, 0, l.open(w.mnt+"/f", "rdonly"), 0, 4096)
+	})
+	wantErrno(t, "create", os.WriteFile(w.mnt+"/g", nil, 0o644), syscall.EROFS)
+	wantErrno(t, "open", errOf(os.OpenFile(w.mnt+"/f", os.O_RDWR, 0)), syscall.EROFS)
+	wantErrno(t, "remove", os.Remove(w.mnt+"/f"), syscall.EROFS)
+	wantErrno(t, "rename", os.Rename(w.mnt+"/f", w.mnt+"/g"), syscall.EROFS)
+	wantErrno(t, "mkdir", os.Mkdir(w.mnt+"/d", 0o755), syscall.EROFS)
+	wantErrno(t, "chmod", os.Chmod(w.mnt+"/f", 0o600), syscall.EROFS)
+	wantErrno(t, "truncate", os.Truncate(w.mnt+"/f", 0), syscall.EROFS)
+	wantErrno(t, "rm-rf", os.Symlink(w.mnt+"/f", w.virtual("rm-rf/x")), syscall.EROFS)
+	wantErrno(t, "mv:", os.Symlink("mv:"+w.mnt+"/f", w.mnt+"/g"), syscall.EROFS)
+	wantErrno(t, "set-conf", os.Symlink("false", w.virtual("set-conf/usr.readonly")), syscall.EINVAL)
+	c := w.tool(t)
+	c.ok("open d %s rdonly", w.mnt)
+	c.fails(int(syscall.EROFS), "ioctl d 0x4110680F %s", strings.Repeat("00", 272)) // changed: upstream's ioctls do not look
+	fileHolds(t, w.data+"/f", 0, 4096, 1)
+}
+
+func errOf(_ *os.File, err error) error { return err }
+
+// TestRemount: clients that see the mount at another path may use that path.
+func TestRemount(t *testing.T) {
+	w := start(t, serveOptions{args: []string{"--remount", "/container/3fs"}})
+	for _, name := range []string{"/a", "/b"} {
+		write(t, w.mnt+name, []byte(name))
+	}
+	must(t, os.Symlink("/container/3fs/a", w.virtual("rm-rf/x")))
+	wantGone(t, w.mnt+"/a")
+	must(t, os.Symlink("mv:/container/3fs/b", w.mnt+"/c"))
+	if got, err := os.ReadFile(w.mnt + "/c"); err != nil || string(got) != "/b" {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// TestClientInContainer: a client in a PID namespace of its own, as containers
+// have, is recognised when it dies.
+func TestClientInContainer(t *testing.T) {
+	needRoot(t)
+	w := start(t, serveOptions{})
+	write(t, w.mnt+"/f", pattern(100, 1))
+	cmd := exec.Command(usrbioTool(t))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID, Credential: &syscall.Credential{Uid: alice, Gid: alice}}
+	c := startTool(t, cmd)
+	if a := c.ok("pid"); a.kv["pid"] != "1" {
+		t.Fatal(a.line)
+	}
+	c.ok("open f %s/f rdonly", w.mnt)
+	c.ok("reg f")
+	c.ok("iorcreate r %s 4 r 0 -1", w.mnt)
+	c.ok("thread iovcreate v %s 4096 0 -1", w.mnt)
+	c.ok("prep r v r 0 f 0 100 1")
+	c.ok("submit r")
+	if got := c.ok("wait r 1 1 30000").cqes(t); got[0].result != 100 {
+		t.Errorf("%+v", got)
+	}
+	c.die()
+	goneFor(t, w, alice)
+}
+
+// TestManyProcesses: one daemon, many engines.
+func TestManyProcesses(t *testing.T) {
+	w := start(t, serveOptions{})
+	path := write(t, w.mnt+"/f", pattern(1<<20, 1))
+	var tools []*tool
+	for range 40 {
+		c := w.tool(t)
+		c.ok("open f %s rdonly", path)
+		c.ok("reg f")
+		c.ok("iovcreate v %s %d 0 -1", w.mnt, 1<<20)
+		for i := range 4 {
+			c.ok("iorcreate r%d %s 32 r 0 -1", i, w.mnt)
+		}
+		tools = append(tools, c)
+	}
+	for round := range 3 {
+		for _, c := range tools { // all at once
+			for i := range 4 {
+				c.send("prep_many r%d v r %d f %d 8192 32 0", i, i*262144, i*262144)
+				c.send("submit r%d", i)
+				c.send("wait r%d 32 32 30000", i)
+			}
+			c.send("check v 0 %d 1", 1<<20)
+		}
+		for n, c := range tools {
+			for i := range 4 {
+				c.receive("prep_many")
+				c.receive("submit")
+				if got := c.receive("wait").cqes(t); len(got) != 32 {
+					t.Errorf("round %d, process %d, ring %d: %d of 32", round, n, i, len(got))
+				}
+			}
+			if a := c.receive("check"); a.code != 0 {
+				t.Errorf("round %d, process %d: %s", round, n, a.line)
+			}
+		}
+	}
+}
+
+// TestVersion: the binary under test says what it is.
+func TestVersion(t *testing.T) {
+	out, err := exec.Command(kv3fs(t), "version").CombinedOutput()
+	if err != nil || len(out) == 0 {
+		t.Errorf("%v: %s", err, out)
+	}
+	t.Logf("%s", out)
+}
