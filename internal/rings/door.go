@@ -97,7 +97,7 @@ func New(files Files, policy Policy, mover blockio.Mover, o Options) (*Door, err
 		if p != wire.Normal {
 			workers = max(o.Workers/4, 2)
 		}
-		if d.lanes[i], err = newLane(d, p, workers); err != nil {
+		if d.lanes[i], err = newLane(d, workers); err != nil {
 			d.removeSemaphores()
 			d.owners.close()
 			return nil, fmt.Errorf("ring door: %w", err)
@@ -128,11 +128,9 @@ func (d *Door) Run(ctx context.Context) error {
 		defer close(expired)
 		d.expire(expiring)
 	}()
-	var workers sync.WaitGroup
+	var lanes sync.WaitGroup
 	for _, l := range d.lanes {
-		for range l.workers {
-			workers.Go(func() { l.work() })
-		}
+		lanes.Go(l.run)
 	}
 	<-ctx.Done()
 	for _, l := range d.lanes {
@@ -140,7 +138,7 @@ func (d *Door) Run(ctx context.Context) error {
 	}
 	idle := make(chan struct{})
 	go func() {
-		workers.Wait()
+		lanes.Wait()
 		close(idle)
 	}()
 	var err error

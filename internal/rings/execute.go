@@ -19,11 +19,16 @@ func (d *Door) execute(r *ring, batch []*request) {
 		d.executeOne(r, q, &files)
 		bytes += q.args.Len
 	}
-	r.slow.Store(time.Since(start) > deviceTime(len(batch), bytes))
+	slow := time.Since(start) > deviceTime(len(batch), bytes)
+	r.slow.Store(slow)
+	r.lane.noteSlow(slow)
 	files.written()
 	r.complete(batch)
 	files.release()
 }
+
+// errStopping answers requests that come while the daemon ends.
+const errStopping = syscall.ESHUTDOWN
 
 // deviceTime is how long a batch must take to have waited for a device: several
 // times what its system calls and copies cost.

@@ -12,15 +12,11 @@ import (
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
-// What one worker takes from a ring at once. Small requests that the page cache
-// answers are cheapest together, on the worker that is awake; large ones, and
-// whatever waits for a device, want workers of their own.
+// What one worker takes from a ring at once, and completes with one post: about
+// 50 µs of copying, against the 5 to 10 µs that waking a client costs.
 const (
 	quantumRequests = 32
-	quantumBytes    = 256 << 10
-	// sharedBytes is how much must be left over before another worker is woken
-	// to copy it: waking costs about as much as copying 64 KiB.
-	sharedBytes = 512 << 10
+	quantumBytes    = 512 << 10
 )
 
 // ring is one client's I/O ring. Its markers are kept here, the memory shared
@@ -39,7 +35,8 @@ type ring struct {
 	seen atomic.Int32
 	// backlog says that queued is not empty, for the same purpose.
 	backlog atomic.Bool
-	// slow says that requests of this ring lately waited for a device.
+	// slow says that requests of this ring lately waited for a device: each then
+	// wants a worker of its own.
 	slow atomic.Bool
 
 	mu       sync.Mutex
@@ -110,26 +107,26 @@ func newRing(d *Door, link wire.Link, c cred.Caller, layout wire.Layout, m *shm.
 }
 
 // peek tells cheaply whether take might find something. Call it inside
-// shm.Guard and only where the ring cannot be unmapped meanwhile (lane.find).
+// shm.Guard and only where the ring cannot be unmapped meanwhile (lane.peek).
 func (r *ring) peek() bool {
 	return r.backlog.Load() || r.m.LoadInt32(wire.OffSqeHead) != r.seen.Load()
 }
 
 // take admits what the client has submitted and hands a quantum of it to the
-// calling worker, which must give it back to complete. more says that something
-// is left, share that another worker should have it.
-func (r *ring) take(batch []*request) (_ []*request, more, share bool) {
+// calling worker, which must give it back to complete. left is how many bytes
+// are left to ask for.
+func (r *ring) take(batch []*request) (_ []*request, left uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed || r.broken != nil {
-		return batch, false, false
+		return batch, 0
 	}
 	if err := shm.Guard(r.admit); err != nil {
 		r.breakLocked(err)
 	}
 	var bytes uint64
-	n, most, slow := 0, quantumRequests, r.slow.Load()
-	if slow {
+	n, most := 0, quantumRequests
+	if r.slow.Load() {
 		most = 1
 	}
 	for ; n < len(r.queued) && n < most && bytes < quantumBytes; n++ {
@@ -141,14 +138,10 @@ func (r *ring) take(batch []*request) (_ []*request, more, share bool) {
 	if len(batch) > 0 {
 		r.holds++
 	}
-	var left uint64
 	for _, q := range r.queued {
-		if left += q.args.Len; slow || left >= sharedBytes {
-			share = true
-			break
-		}
+		left += q.args.Len
 	}
-	return batch, len(r.queued) > 0, share
+	return batch, left
 }
 
 // admit copies requests out of the client's reach, as many as the io_depth rule
@@ -270,12 +263,15 @@ func (r *ring) admitUnserved() bool {
 	if r.closed || r.broken != nil {
 		return false
 	}
-	before := len(r.queued)
 	if err := shm.Guard(r.admit); err != nil {
 		r.breakLocked(err)
 	}
 	r.backlog.Store(len(r.queued) > 0)
-	return len(r.queued) > before
+	if len(r.queued) == 0 {
+		return false
+	}
+	r.slow.Store(true) // whoever should have come for it is stuck
+	return true
 }
 
 // expireBefore answers every request admitted before limit with ETIMEDOUT and
