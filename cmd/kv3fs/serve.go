@@ -60,6 +60,8 @@ func (c *serveCmd) Run(ctx context.Context) error {
 	set.AttrTimeout, set.EntryTimeout = c.AttrTimeout, c.EntryTimeout
 	set.NegativeTimeout, set.SymlinkTimeout = c.NegativeTimeout, c.SymlinkTimeout
 
+	// Modes of files are the clients' affair: the kernel has applied their umask.
+	syscall.Umask(0)
 	// A thread that waits for a disk or a semaphore keeps its processor until the
 	// runtime's monitor notices; with more of them nobody has to wait for that.
 	runtime.GOMAXPROCS(max(4*runtime.NumCPU(), 8))

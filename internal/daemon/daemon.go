@@ -72,9 +72,9 @@ func Run(ctx context.Context, c Config, ready func(mountPoint string)) (err erro
 	if err := st.noteSemaphores(paths); err != nil {
 		return err
 	}
-	point, err := filepath.Abs(c.MountPoint)
+	point, err := mountPoint(c.MountPoint)
 	if err != nil {
-		return fmt.Errorf("mount point %s: %w", c.MountPoint, err)
+		return err
 	}
 	control := virt.New(door, set, tree, virt.Options{MountPoint: point, RemountPrefix: c.RemountPrefix})
 	c.Mount.Log = c.Log
@@ -125,6 +125,24 @@ func serve(ctx context.Context, c Config, tree *stage.Stage, door *rings.Door, m
 	stopTrim()
 	<-trimDone
 	return errors.Join(errs...)
+}
+
+// mountPoint returns the path that the kernel will show for the mount, and
+// clients will use: absolute and without symbolic links. The point itself is not
+// touched: a dead daemon's mount there answers nothing.
+func mountPoint(dir string) (string, error) {
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return "", fmt.Errorf("mount point %s: %w", dir, err)
+	}
+	if target, err := os.Readlink(abs); err == nil {
+		return "", fmt.Errorf("mount point %s is a symbolic link: give its target, %s", dir, target)
+	}
+	parent, err := filepath.EvalSymlinks(filepath.Dir(abs))
+	if err != nil {
+		return "", fmt.Errorf("mount point %s: %w", dir, err)
+	}
+	return filepath.Join(parent, filepath.Base(abs)), nil
 }
 
 // dataDir makes the data directory if it is missing and returns its true path.

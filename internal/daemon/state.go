@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -36,6 +37,9 @@ func openState(dataDir string) (*state, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("data directory %s: %w", dataDir, err)
 	}
+	if err := ours(filepath.Join(dataDir, StateDir)); err != nil {
+		return nil, err
+	}
 	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("data directory %s: %w", dataDir, err)
@@ -52,6 +56,20 @@ func openState(dataDir string) (*state, error) {
 		fmt.Fprintln(lock, os.Getpid())
 	}
 	return &state{dir: dir, lock: lock}, nil
+}
+
+// ours refuses a state directory that somebody else made or could write to: in
+// a data directory open to all, anybody could have planted it.
+func ours(dir string) error {
+	fi, err := os.Lstat(dir)
+	if err != nil {
+		return err
+	}
+	st := fi.Sys().(*syscall.Stat_t)
+	if !fi.IsDir() || int(st.Uid) != os.Geteuid() || fi.Mode().Perm()&0o022 != 0 {
+		return fmt.Errorf("%s is not this user's own directory (%v, uid %d): somebody else has made it; look at it and remove it", dir, fi.Mode(), st.Uid)
+	}
+	return nil
 }
 
 func (s *state) semaphoreFile() string { return filepath.Join(s.dir, "semaphores") }
