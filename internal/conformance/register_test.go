@@ -259,6 +259,17 @@ func unlinkedObjectC(t *testing.T, w *world, c *tool) {
 	}
 	c.ok("check v 4096 4096 3")
 	c.ok("unlink %s", w.iovs(id))
+	// The library's own, bound to a NUMA node.
+	target := c.ok("readlink %s", w.iovs(c.ok("iovcreate u %s 8192 0 0", w.mnt).kv["uuid"])).kv["target"]
+	c.ok("iovunlink u")
+	wantGone(t, target)
+	c.ok("prep r u r 0 f 0 4096 1")
+	c.ok("submit r")
+	if got := c.ok("wait r 1 1 30000").cqes(t); got[0].result != 4096 {
+		t.Error(got)
+	}
+	c.ok("check u 0 4096 3")
+	c.ok("iovdestroy u")
 }
 
 func unlinkedObjectGo(t *testing.T, w *world) {
