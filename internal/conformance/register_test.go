@@ -78,9 +78,13 @@ func nothingElseInIovs(t *testing.T, w *world) {
 	wantErrno(t, "link", os.Link(f, w.iovs("l")), syscall.EPERM)
 	wantErrno(t, "rename into", os.Rename(f, w.iovs("r")), syscall.EPERM)
 	wantErrno(t, "rename from", os.Rename(w.iovs("submit-ios"), f+"2"), syscall.EPERM)
-	wantErrno(t, "rmdir", unix.Rmdir(w.iovs("")), syscall.EPERM)
+	inClosed := syscall.EPERM
+	if os.Geteuid() != 0 {
+		inClosed = syscall.EACCES // the kernel itself says so: 3fs-virt has mode 0555
+	}
+	wantErrno(t, "rmdir", unix.Rmdir(w.iovs("")), inClosed)
 	wantErrno(t, "chmod", os.Chmod(w.iovs(""), 0o700), syscall.EPERM)
-	wantErrno(t, "mkdir in 3fs-virt", os.Mkdir(w.virtual("x"), 0o755), syscall.EPERM)
+	wantErrno(t, "mkdir in 3fs-virt", os.Mkdir(w.virtual("x"), 0o755), inClosed)
 	wantErrno(t, "rename 3fs-virt", os.Rename(w.virtual(""), w.mnt+"/y"), syscall.EPERM)
 }
 
