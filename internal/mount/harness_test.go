@@ -335,6 +335,7 @@ func childDaemon(a []string) error {
 }
 
 func TestMain(m *testing.M) {
+	unix.Umask(0) // as the daemon has it
 	if name := os.Getenv("KV3FS_TEST_CHILD"); name != "" {
 		err := children[name](os.Args[1:])
 		if err != nil {
@@ -343,6 +344,5 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	unix.Umask(0o022)
 	os.Exit(m.Run())
 }

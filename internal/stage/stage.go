@@ -3,9 +3,6 @@ package stage
 import (
 	"errors"
 	"fmt"
-	"os"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,7 +27,6 @@ type Stage struct {
 	dir        string
 	rootFD     int
 	root       *node
-	umask      uint32
 	start      time.Time
 	invalidate atomic.Pointer[func(uint64)]
 
@@ -59,7 +55,9 @@ type Stage struct {
 	direct   map[uint64]bool // does a device take O_DIRECT
 }
 
-// Open makes dir a stage. The caller closes it after the last use.
+// Open makes dir a stage. The caller closes it after the last use. The umask of
+// the process must be 0: clients have applied their own, and there is no safe way
+// to give an entry bits that it was made without.
 func Open(dir string, opts Options) (*Stage, error) {
 	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -102,7 +100,6 @@ func (s *Stage) begin() error {
 	if err := unix.Mkdirat(s.rootFD, StateName, 0o700); err != nil && !errors.Is(err, unix.EEXIST) {
 		return fmt.Errorf("create %s: %w", StateName, err)
 	}
-	s.umask = processUmask()
 	return nil
 }
 
@@ -132,20 +129,3 @@ func (s *Stage) Close() error {
 
 // now is nanoseconds on the stage's clock, never 0.
 func (s *Stage) now() int64 { return int64(time.Since(s.start)) + 1 }
-
-// processUmask reads the umask without changing it, which another thread would
-// notice.
-func processUmask() uint32 {
-	status, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		return 0o777
-	}
-	for line := range strings.Lines(string(status)) {
-		if rest, ok := strings.CutPrefix(line, "Umask:"); ok {
-			if v, err := strconv.ParseUint(strings.TrimSpace(rest), 8, 32); err == nil {
-				return uint32(v)
-			}
-		}
-	}
-	return 0o777
-}

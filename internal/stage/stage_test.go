@@ -24,6 +24,11 @@ var (
 	friend   = cred.Caller{UID: 23456, GID: 23456}
 )
 
+func TestMain(m *testing.M) {
+	unix.Umask(0) // as the daemon has it
+	os.Exit(m.Run())
+}
+
 func newStage(t testing.TB, opts Options) (*Stage, string) {
 	t.Helper()
 	dir := t.TempDir()

@@ -61,33 +61,15 @@ func (s *Stage) make(parent uint64, name string, c cred.Caller, keep time.Durati
 // applied already, here and below.
 func (s *Stage) Mkdir(parent uint64, name string, mode uint32, c cred.Caller, keep time.Duration) (Entry, error) {
 	return s.make(parent, name, c, keep, func(dir int) error {
-		if err := unix.Mkdirat(dir, name, mode&0o7777); err != nil {
-			return err
-		}
-		return s.undoUmask(dir, name, mode)
+		return unix.Mkdirat(dir, name, mode&0o7777)
 	})
 }
 
 // Mknod creates an empty regular file that belongs to c.
 func (s *Stage) Mknod(parent uint64, name string, mode uint32, c cred.Caller, keep time.Duration) (Entry, error) {
 	return s.make(parent, name, c, keep, func(dir int) error {
-		if err := unix.Mknodat(dir, name, unix.S_IFREG|mode&0o7777, 0); err != nil {
-			return err
-		}
-		return s.undoUmask(dir, name, mode)
+		return unix.Mknodat(dir, name, unix.S_IFREG|mode&0o7777, 0)
 	})
-}
-
-// undoUmask gives a new entry the mode bits that the daemon's own umask took.
-func (s *Stage) undoUmask(dir int, name string, mode uint32) error {
-	if mode&s.umask == 0 {
-		return nil
-	}
-	st, err := statAt(dir, name)
-	if err != nil {
-		return err
-	}
-	return unix.Fchmodat(dir, name, uint32(st.Mode)&0o7777|mode&0o777, 0)
 }
 
 // Symlink creates a symbolic link that belongs to c.
@@ -163,9 +145,6 @@ func (s *Stage) Create(parent uint64, name string, flags int, mode uint32, c cre
 		const always = unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
 		err := cred.Owner(c, func() (err error) {
 			fd, err = unix.Openat(dir, name, access|unix.O_CREAT|unix.O_EXCL|always, mode&0o7777)
-			if err == nil && mode&s.umask != 0 {
-				err = unix.Fchmod(fd, mode&0o7777)
-			}
 			return err
 		})
 		if !errors.Is(err, unix.EEXIST) || flags&unix.O_EXCL != 0 {
