@@ -103,3 +103,15 @@ func TestParseGroups(t *testing.T) {
 		t.Fatalf("another process's groups were believed: %v", got)
 	}
 }
+
+func TestAllows(t *testing.T) {
+	c := Caller{UID: 7, GID: 8}
+	for _, x := range []struct{ mode, uid, gid, want uint32 }{
+		{0o477, 7, 8, 4}, {0o277, 7, 9, 2}, {0o707, 1, 8, 0}, {0o766, 1, 8, 6}, {0o714, 1, 9, 4}, {0o700, 1, 9, 0},
+	} {
+		read, write := c.Allows(unix.S_IFREG|x.mode, x.uid, x.gid)
+		if read != (x.want&4 != 0) || write != (x.want&2 != 0) {
+			t.Errorf("%o of %d:%d: read %v, write %v", x.mode, x.uid, x.gid, read, write)
+		}
+	}
+}

@@ -11,7 +11,7 @@ import (
 // it when the request is done.
 //
 // c may use it in a direction for which the same uid has the inode open through
-// the mount; else the kernel is asked, as c. The super-user may do anything.
+// the mount, by a right it had then; else the kernel is asked, as c. The super-user may do anything.
 // Errors: EBADF when the kernel does not know ino (never looked up, or
 // forgotten) or it is no regular file; EACCES when c may not; others from
 // open(2).

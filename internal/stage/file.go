@@ -17,6 +17,9 @@ const (
 	forWriting
 )
 
+// directions is a set of them.
+type directions [2]bool
+
 // openFile is what a node has while anybody uses its bytes: descriptors, at
 // most one for each access mode, and who may use them. All I/O has explicit
 // offsets, so handles and rings share descriptors.
@@ -262,7 +265,10 @@ func (s *Stage) openBytes(n *node, access int, twin *File, c *cred.Caller) (int,
 	return fd, err
 }
 
-func (of *openFile) grantLocked(uid uint32, access, by int) {
+func (of *openFile) grantLocked(uid uint32, granted directions, by int) {
+	if granted == (directions{}) {
+		return
+	}
 	i := 0
 	for i < len(of.grants) && of.grants[i].uid != uid {
 		i++
@@ -271,11 +277,10 @@ func (of *openFile) grantLocked(uid uint32, access, by int) {
 		of.grants = append(of.grants, grant{uid: uid})
 	}
 	g := &of.grants[i]
-	if access != unix.O_WRONLY {
-		g.count[forReading] += by
-	}
-	if access != unix.O_RDONLY {
-		g.count[forWriting] += by
+	for dir, yes := range granted {
+		if yes {
+			g.count[dir] += by
+		}
 	}
 	if g.count == [2]int{} {
 		of.grants[i] = of.grants[len(of.grants)-1]

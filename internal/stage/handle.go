@@ -11,7 +11,12 @@ type Handle struct {
 	file   *File
 	uid    uint32
 	access int
+	grants directions
 }
+
+// openToExecute is what the kernel adds to the flags of an open for execve,
+// which needs no right to read.
+const openToExecute = 0x20
 
 // FD returns the handle's descriptor for I/O with explicit offsets.
 func (h *Handle) FD() int { return h.file.fd }
@@ -22,6 +27,11 @@ func (h *Handle) ID() uint64 { return h.file.of.node.id }
 // Open opens a regular file for c, whom the caller has checked. Of flags the
 // access mode and O_TRUNC count; O_TRUNC without the right to write is ignored,
 // as in 3FS.
+//
+// The kernel also opens files that nobody asked to read: to execute them, and for
+// ioctl(FS_IOC_GETFLAGS) and file_getattr(2), for which a descriptor or a path is
+// enough. So an open is proof of a right only where the mode says so too; else
+// Acquire asks the kernel.
 func (s *Stage) Open(id uint64, c cred.Caller, flags int) (*Handle, error) {
 	n, err := s.node(id)
 	if err != nil {
@@ -47,17 +57,29 @@ func (s *Stage) Open(id uint64, c cred.Caller, flags int) (*Handle, error) {
 			return nil, err
 		}
 	}
-	return f.handle(c, access), nil
+	var granted directions
+	if flags&openToExecute == 0 {
+		st, err := statFD(f.fd)
+		if err != nil {
+			f.Release()
+			return nil, err
+		}
+		granted[forReading], granted[forWriting] = c.Allows(uint32(st.Mode), st.Uid, st.Gid)
+	}
+	return f.handle(c, access, granted), nil
 }
 
-// handle turns a reference on f into a handle.
-func (f *File) handle(c cred.Caller, access int) *Handle {
+// handle turns a reference on f into a handle. While it is open, c may use the
+// file in those of the granted directions that access covers.
+func (f *File) handle(c cred.Caller, access int, granted directions) *Handle {
+	granted[forReading] = granted[forReading] && access != unix.O_WRONLY
+	granted[forWriting] = granted[forWriting] && access != unix.O_RDONLY
 	of := f.of
 	of.mu.Lock()
 	of.handles++
-	of.grantLocked(c.UID, access, +1)
+	of.grantLocked(c.UID, granted, +1)
 	of.mu.Unlock()
-	return &Handle{file: f, uid: c.UID, access: access}
+	return &Handle{file: f, uid: c.UID, access: access, grants: granted}
 }
 
 // Close ends the handle.
@@ -67,7 +89,7 @@ func (h *Handle) Close() {
 	h.file.refs--
 	of.users--
 	of.handles--
-	of.grantLocked(h.uid, h.access, -1)
+	of.grantLocked(h.uid, h.grants, -1)
 	if of.handles == 0 {
 		clear(of.verdicts)
 	}

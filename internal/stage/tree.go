@@ -175,7 +175,7 @@ func (s *Stage) Create(parent uint64, name string, flags int, mode uint32, c cre
 	}
 	n := s.remember(place{d, name}, &st, generation)
 	f := s.adopt(n, fd, access)
-	return s.entry(n, &st, began, keep), f.handle(c, access), nil
+	return s.entry(n, &st, began, keep), f.handle(c, access, directions{true, true}), nil
 }
 
 // adopt gives an open descriptor of n to its open state and returns a reference
