@@ -350,6 +350,9 @@ func childMode(mode, path string) error {
 	if err != nil {
 		return err
 	}
+	if err := iov.Unlink(); err != nil { // a killed process leaves no name behind
+		return err
+	}
 	r, err := m.NewRing(usrbio.RingOptions{Entries: 16, Write: mode == "write"})
 	if err != nil {
 		return err

@@ -20,6 +20,7 @@ type tool struct {
 	cmd   *exec.Cmd
 	in    io.WriteCloser
 	lines chan string
+	made  []string // shared memory objects, which a killed process leaves behind
 }
 
 // answer is what a command said.
@@ -103,6 +104,9 @@ func (c *tool) end() {
 	for range c.lines {
 	}
 	c.cmd.Wait()
+	for _, path := range c.made {
+		os.Remove(path)
+	}
 }
 
 // die kills the process as nothing in it can notice, and waits until it is gone.
@@ -162,7 +166,17 @@ func parseAnswer(t *testing.T, line string) answer {
 func (c *tool) do(format string, args ...any) answer {
 	c.t.Helper()
 	c.send(format, args...)
-	return c.receive(fmt.Sprintf(format, args...))
+	command := fmt.Sprintf(format, args...)
+	a := c.receive(command)
+	words := strings.Fields(strings.TrimPrefix(command, "thread "))
+	if a.code == 0 && words[0] == "iovcreate" { // NAME MOUNT SIZE BLOCK NUMA
+		link := words[2] + "/3fs-virt/iovs/" + a.kv["uuid"]
+		if words[4] != "0" {
+			link += ".b" + words[4]
+		}
+		c.made = append(c.made, c.do("readlink %s", link).kv["target"])
+	}
+	return a
 }
 
 // ok runs a command that must succeed.
