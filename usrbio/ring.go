@@ -329,6 +329,7 @@ func (r *Ring) Wait(ctx context.Context, dst []Completion, atLeast int) (n int, 
 	if r.closing.Load() { // the memory may be gone
 		return 0, *r.end.Load()
 	}
+	began := time.Now()
 	for {
 		got := r.reap(dst[n:])
 		n += got
@@ -346,8 +347,32 @@ func (r *Ring) Wait(ctx context.Context, dst []Completion, atLeast int) (n int, 
 		if err := ctx.Err(); err != nil {
 			return n, err
 		}
-		r.pause(ctx)
+		if !r.nap(ctx, time.Since(began), n, atLeast-n) {
+			r.pause(ctx)
+		}
 	}
+}
+
+// Bounds of a nap: below the least, sleeping costs more than it saves.
+const (
+	leastNap = 60 * time.Microsecond
+	mostNap  = 250 * time.Microsecond
+)
+
+// nap sleeps through half of the time that the missing completions should take,
+// going by the done ones, and tells whether it did. Asleep on the semaphore, it
+// would be woken for each completion, which costs the daemon a system call and
+// both a switch of threads: at 1 MiB a tenth of the copy.
+func (r *Ring) nap(ctx context.Context, took time.Duration, done, missing int) bool {
+	if done == 0 || missing < 2 {
+		return false
+	}
+	d := min(took/time.Duration(done)*time.Duration(missing)/2, mostNap)
+	if d < leastNap || ctx.Err() != nil {
+		return false
+	}
+	time.Sleep(d)
+	return true
 }
 
 // broken is ErrProtocol where that has ended the ring, so that a dropped
