@@ -75,7 +75,7 @@ func (m Mover) Read(f File, w shm.Window, windowOff, off int64) (int64, error) {
 	n, err := w.PreadCached(f.FD(), off)
 	var rest int64
 	switch {
-	case n == w.Len():
+	case n == w.Len(), n == 0 && err == nil: // all of it, or the end of the file
 	case err == nil && n%SectorBytes != 0, err != nil && err != unix.EAGAIN:
 		// The tail of the file, or a file system that cannot tell what is cached:
 		// tmpfs has nothing else, others do their own caching.

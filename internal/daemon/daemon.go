@@ -85,8 +85,9 @@ func Run(ctx context.Context, c Config, ready func(mountPoint string)) (err erro
 	return serve(ctx, c, tree, door, mnt, ready)
 }
 
-// serve runs the graph. Stopping goes from the clients inwards: no new
-// requests, the mount away, then what the mount held.
+// serve runs the graph. Stopping goes from the clients inwards: the mount first,
+// which waits for them to leave and lets nobody in afterwards; the rings serve
+// until it is gone and then answer what is left.
 func serve(ctx context.Context, c Config, tree *stage.Stage, door *rings.Door, mnt *mount.Mount, ready func(string)) error {
 	ringCtx, stopRings := context.WithCancel(context.Background())
 	defer stopRings()
@@ -109,14 +110,14 @@ func serve(ctx context.Context, c Config, tree *stage.Stage, door *rings.Door, m
 	case <-ctx.Done():
 		sdnotify.SdNotify(false, sdnotify.SdNotifyStopping)
 		c.Log.Info("stopping", "mount", mnt.Point(), "waiting_at_most", c.Drain)
-		stopRings()
-		errs = append(errs, <-ringsDone)
 		drain, cancel := context.WithTimeout(context.Background(), c.Drain)
 		if err := mnt.Unmount(drain); err != nil {
 			c.Log.Warn("clients were cut off", "err", err)
 		}
 		cancel()
 		errs = append(errs, <-mountDone)
+		stopRings()
+		errs = append(errs, <-ringsDone)
 	case err := <-mountDone:
 		c.Log.Info("unmounted by somebody else; ending", "mount", mnt.Point())
 		stopRings()

@@ -24,12 +24,13 @@ func (d *Door) expire(ctx context.Context) {
 		case now := <-tick.C:
 			for _, l := range d.lanes {
 				for _, r := range l.snapshot() {
-					if r.admitUnserved() {
+					expired, work := r.lookAfter(now, now.Add(-d.opts.Deadline))
+					if work {
 						l.wake()
 					}
-					if n := r.expireBefore(now.Add(-d.opts.Deadline)); n > 0 {
+					if expired > 0 {
 						d.log.Warn("requests timed out: the data directory's file system does not answer",
-							"requests", n, "deadline", d.opts.Deadline, "uid", r.cred.UID)
+							"requests", expired, "deadline", d.opts.Deadline, "uid", r.cred.UID)
 					}
 				}
 			}

@@ -15,8 +15,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/kv3fs/kv3fs/internal/blockio"
 	"github.com/kv3fs/kv3fs/internal/cred"
@@ -54,7 +59,9 @@ type Options struct {
 	// 64. Raise it for a device or a distributed file system that wants more in
 	// flight.
 	Workers int
-	// MaxRegistrations bounds iovs and rings together; default wire.MaxIovs.
+	// MaxRegistrations bounds iovs and rings together; default wire.MaxIovs, or
+	// what the limits of the process and the kernel let it map, if that is less.
+	// A user other than root may have a quarter of them.
 	MaxRegistrations int
 	Logger           *slog.Logger // default slog.Default
 }
@@ -82,7 +89,7 @@ func New(files Files, policy Policy, mover blockio.Mover, o Options) (*Door, err
 		o.Workers = 64
 	}
 	if o.MaxRegistrations <= 0 {
-		o.MaxRegistrations = wire.MaxIovs
+		o.MaxRegistrations = mappable()
 	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()
@@ -100,6 +107,7 @@ func New(files Files, policy Policy, mover blockio.Mover, o Options) (*Door, err
 		if d.lanes[i], err = newLane(d, workers); err != nil {
 			d.removeSemaphores()
 			d.owners.close()
+			d.owners.watch() // returns at once, and closes what it waited on
 			return nil, fmt.Errorf("ring door: %w", err)
 		}
 	}
@@ -163,10 +171,29 @@ func (d *Door) Close() {
 	d.removeSemaphores()
 }
 
+// removeSemaphores takes the names away. The mappings stay until the process
+// ends: a late timer or worker may still post.
 func (d *Door) removeSemaphores() {
 	for _, l := range d.lanes {
 		if l != nil {
-			l.sem.Close(true)
+			os.Remove(l.sem.Path())
 		}
 	}
+}
+
+// mappable is how many registrations this process can hold: each takes a
+// descriptor and a mapping, and the process needs some for itself. Without the
+// bound, the mapping that fails could be one of the runtime's own.
+func mappable() int {
+	n := wire.MaxIovs
+	var files unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &files) == nil && files.Cur < uint64(2*n) {
+		n = int(files.Cur) / 2
+	}
+	if b, err := os.ReadFile("/proc/sys/vm/max_map_count"); err == nil {
+		if maps, err := strconv.Atoi(strings.TrimSpace(string(b))); err == nil {
+			n = min(n, maps/2)
+		}
+	}
+	return max(n, 64)
 }

@@ -18,11 +18,12 @@ func (d *Door) execute(r *ring, batch []*request) {
 	for _, q := range batch {
 		d.executeOne(r, q, &files)
 		bytes += q.args.Len
+		files.written() // before anybody may be told
+		q.done()
 	}
 	slow := time.Since(start) > deviceTime(len(batch), bytes)
 	r.slow.Store(slow)
 	r.lane.noteSlow(slow)
-	files.written()
 	r.complete(batch)
 	files.release()
 }
@@ -108,7 +109,7 @@ func (b *borrowed) dropView() {
 
 // executeOne sets q.result. The checks come in the order of 4.8.
 func (d *Door) executeOne(r *ring, q *request, b *borrowed) {
-	if q.state.Load() == stateExpired {
+	if q.state.Load() != stateTaken {
 		return
 	}
 	q.result = -int64(syscall.EINVAL)
@@ -147,8 +148,9 @@ func (d *Door) executeOne(r *ring, q *request, b *borrowed) {
 	}
 	q.iov, q.win, q.off, q.len = v, win, int64(q.args.BufOff), int64(q.args.Len)
 	for {
-		if !q.state.CompareAndSwap(stateQueued, stateRunning) {
-			return // expired before it began
+		q.moved.Store(0)
+		if !q.state.CompareAndSwap(stateTaken, stateRunning) {
+			return // expired, or given to another worker
 		}
 		n, err := d.move(r, file, q)
 		if err != nil {
@@ -161,30 +163,29 @@ func (d *Door) executeOne(r *ring, q *request, b *borrowed) {
 			return
 		}
 		// A neighbour's deadline may have cut off a page that this request
-		// shares: read again into the fresh view.
-		if !q.win.isSpoiled(q.off, q.len) || q.state.Load() == stateExpired {
+		// shares: read again into the iov's fresh view.
+		if !q.win.isSpoiled(q.off, q.len) || !q.state.CompareAndSwap(stateRunning, stateTaken) {
 			return
 		}
-		if !q.state.CompareAndSwap(stateRunning, stateQueued) {
-			return
-		}
-		b.dropView()
-		if _, q.win = b.viewOf(d, q.args.BufID); q.win == nil {
+		b.win.release()
+		b.win = v.acquire()
+		if q.win = b.win; q.win == nil {
+			b.iov = nil
 			q.result = -int64(syscall.EINVAL) // unregistered meanwhile
 			return
 		}
 	}
 }
 
-// move is the way of the bytes: one system call, between the file and the
-// client's window.
-func (d *Door) move(r *ring, file File, q *request) (int64, error) {
-	w := q.win.m.Window(q.off, q.len)
+// pieceBytes is how much is moved at once, so that a request past its deadline
+// stops, and that cutting it off costs so much memory at the most.
+const pieceBytes = 16 << 20
+
+// move is the way of the bytes: a system call for each piece, between the file
+// and the client's window.
+func (d *Door) move(r *ring, file File, q *request) (done int64, err error) {
 	fileOff := int64(q.args.FileOff)
-	if r.write {
-		return d.mover.Write(file, w, q.off, fileOff)
-	}
-	if r.flags&wire.ForbidReadHoles != 0 {
+	if !r.write && r.flags&wire.ForbidReadHoles != 0 {
 		hole, err := blockio.HasHole(file.FD(), fileOff, q.len)
 		if err != nil {
 			return 0, err
@@ -193,7 +194,25 @@ func (d *Door) move(r *ring, file File, q *request) (int64, error) {
 			return 0, syscall.ENODATA
 		}
 	}
-	return d.mover.Read(file, w, q.off, fileOff)
+	step := d.mover.Read
+	if r.write {
+		step = d.mover.Write
+	}
+	for done < q.len {
+		// Told before it is asked: whoever sets the state to expired then knows
+		// at least as much as this worker has begun.
+		q.moved.Store(done)
+		if q.state.Load() != stateRunning {
+			return done, syscall.ETIMEDOUT
+		}
+		size := min(q.len-done, pieceBytes)
+		n, err := step(file, q.win.m.Window(q.off+done, size), q.off+done, fileOff+done)
+		done += n
+		if err != nil || n < size {
+			return done, err
+		}
+	}
+	return done, nil
 }
 
 // result is the completion's form of an error: a negative errno, EIO for what

@@ -1,6 +1,7 @@
 package rings
 
 import (
+	"os"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -87,25 +88,27 @@ func (v *iov) check(off, n uint64) error {
 	return nil
 }
 
-// abandon cuts a request that still runs off from the client's memory: the
-// system call it is stuck in may finish whenever it likes. New requests get a
-// fresh view. direct says that a device may hold the pages themselves, write
-// that the request reads the client's memory and cannot harm it.
+// abandon cuts the memory that a running system call works on off from the
+// client: the call may finish whenever it likes. New requests get a fresh view.
+// A write only reads the client's memory; of what a read may have had pinned by
+// its file system, whole pages are taken out of the object as well. An error
+// means that the buffer is still within the call's reach.
 func (v *iov) abandon(w *view, off, n int64, write bool) error {
 	v.mu.Lock()
 	if v.cur == w {
-		m, err := w.m.Remap()
-		if err != nil {
-			v.mu.Unlock()
-			return err
+		// Without memory for a fresh view the iov ends here: its requests are
+		// refused from now on.
+		v.cur = nil
+		if m, err := w.m.Remap(); err == nil {
+			v.cur = newView(m)
 		}
-		v.cur = newView(m)
 		defer w.release()
 	}
 	v.mu.Unlock()
 
+	page := int64(os.Getpagesize())
 	w.mu.Lock()
-	w.spoiled = append(w.spoiled, span{off &^ 4095, (off + n + 4095) &^ 4095})
+	w.spoiled = append(w.spoiled, span{off &^ (page - 1), (off + n + page - 1) &^ (page - 1)})
 	w.mu.Unlock()
 	if err := w.m.Detach(off, n); err != nil {
 		return err

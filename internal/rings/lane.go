@@ -24,6 +24,7 @@ import (
 type lane struct {
 	door    *Door
 	workers int
+	shares  uint64 // in how many parts a backlog is copied, so that all processors have some
 	sem     *shm.NamedSem
 
 	baton  chan struct{} // holds the baton while nobody leads
@@ -42,6 +43,8 @@ type lane struct {
 	quit     chan struct{}
 	ended    sync.Once    // closes quit; a leader and its predecessor may both come to it
 	lastCall atomic.Int64 // unix nanoseconds: until when an ended lane still serves; 0: it has not ended
+
+	mended atomic.Int64 // unix seconds of the last such message
 
 	mu    sync.RWMutex // held shared while rings are peeked at, so that none is unmapped
 	rings []*ring
@@ -77,7 +80,7 @@ func newLane(d *Door, workers int) (*lane, error) {
 		return nil, err
 	}
 	l := &lane{
-		door: d, workers: workers, sem: sem,
+		door: d, workers: workers, shares: uint64(2 * runtime.NumCPU()), sem: sem,
 		baton: make(chan struct{}, 1), active: make(chan struct{}, 1), quit: make(chan struct{}),
 	}
 	l.baton <- struct{}{}
@@ -86,8 +89,12 @@ func newLane(d *Door, workers int) (*lane, error) {
 
 func (l *lane) add(r *ring) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	l.rings = append(l.rings, r)
+	first := len(l.rings) == 1
+	l.mu.Unlock()
+	if first {
+		l.wake() // the leader may be asleep for as long as nothing could come
+	}
 }
 
 // remove takes r out of the lane. When it returns nobody peeks at r any more.
@@ -115,7 +122,9 @@ func (l *lane) wake() {
 
 // mend restores a semaphore that a client has shrunk.
 func (l *lane) mend() {
-	l.door.log.Warn("a submit semaphore was damaged by a client; mended", "path", l.sem.Path())
+	if now, last := time.Now().Unix(), l.mended.Load(); now-last >= 60 && l.mended.CompareAndSwap(last, now) {
+		l.door.log.Warn("a submit semaphore was damaged by a client; mended", "path", l.sem.Path())
+	}
 	if err := l.sem.Mend(); err != nil {
 		l.door.log.Error("cannot mend a submit semaphore; requests may be slow until restart", "path", l.sem.Path(), "err", err)
 	}
@@ -171,7 +180,15 @@ func (l *lane) lead(batch []*request) {
 			l.wait()
 		case l.slow.Load() > 0, share && int(l.busy.Load())+1 < runtime.NumCPU():
 			l.pass(mine)
-			l.work(r, batch)
+			// Without the baton it stays with this ring, as long as somebody else
+			// looks after the other rings.
+			for len(batch) > 0 {
+				l.work(r, batch)
+				if len(l.baton) > 0 || l.overdue() {
+					return
+				}
+				batch, _ = r.take(batch[:0])
+			}
 			return
 		default:
 			start := time.Now().UnixNano()
@@ -246,15 +263,20 @@ func (l *lane) watch() {
 			switch {
 			case since == 0:
 				idle++
-			case time.Now().UnixNano()-since > int64(stuckAfter):
-				l.since.Store(0)
+			case time.Now().UnixNano()-since > int64(stuckAfter) && l.since.CompareAndSwap(since, 0):
 				l.noteSlow(true)
 				l.pass(tenure)
 			default:
 				idle = 0
 			}
+			if idle == restAfter {
+				l.watching.Store(false)
+				// A leader that began just now saw the watchman still awake.
+				if l.since.Load() != 0 && l.watching.CompareAndSwap(false, true) {
+					idle = 0
+				}
+			}
 		}
-		l.watching.Store(false)
 	}
 }
 

@@ -76,6 +76,13 @@ func (o *owners) await(fd int, id int32) error {
 
 // watch waits for processes to end until close.
 func (o *owners) watch() {
+	defer func() {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		unix.Close(o.epoll)
+		unix.Close(o.stop)
+		o.epoll, o.stop = -1, -1
+	}()
 	events := make([]unix.EpollEvent, 32)
 	for {
 		n, err := unix.EpollWait(o.epoll, events, -1)

@@ -34,13 +34,16 @@ func (d *Door) Register(c cred.Caller, name, target string) (virt.Registration, 
 		e.unmap()
 		return virt.Registration{}, err
 	}
+	if e.ring != nil { // before it can be found, and so be dropped
+		d.lane(link.Priority).add(e.ring)
+	}
 	if err := d.table.add(e); err != nil {
+		if e.ring != nil {
+			d.lane(link.Priority).remove(e.ring)
+		}
 		d.owners.leave(e)
 		e.unmap()
 		return virt.Registration{}, err
-	}
-	if e.ring != nil {
-		d.lane(link.Priority).add(e.ring)
 	}
 	// The process may have died since join; nobody else would notice.
 	d.owners.reapIfGone(e.owner)

@@ -12,11 +12,13 @@ import (
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
-// What one worker takes from a ring at once, and completes with one post: about
-// 50 µs of copying, against the 5 to 10 µs that waking a client costs.
+// What one worker takes from a ring at once and completes with one post: at
+// least about 50 µs of copying, since waking a client costs 5 to 10 µs on both
+// sides; more when much is waiting anyway, up to about half a millisecond.
 const (
-	quantumRequests = 32
-	quantumBytes    = 512 << 10
+	quantumRequests  = 32
+	quantumBytes     = 512 << 10
+	quantumMostBytes = 4 << 20
 )
 
 // ring is one client's I/O ring. Its markers are kept here, the memory shared
@@ -40,19 +42,24 @@ type ring struct {
 	slow atomic.Bool
 
 	mu       sync.Mutex
-	m        *shm.Mapping // nil once closed and idle
+	m        *shm.Mapping // unmapped once closed and idle
 	sem      shm.Sem
 	sqeTail  int32 // first submission slot not yet taken
 	cqeHead  int32 // next completion slot to fill
 	queued   []*request
-	inflight list // admitted and not completed, oldest first
-	holds    int  // why m must stay mapped: the registration, and requests with workers
-	closed   bool // unregistered: take no more
+	waiting  uint64 // bytes that queued asks for; foreign numbers, may wrap around
+	inflight list   // admitted and not answered, oldest first
+	holds    int    // why m must stay mapped: the registration, and requests with workers
+	closed   bool   // unregistered: take no more
 	broken   error
 	partial  time.Time // since when fewer than a batch wait; zero: none do
 	timer    *time.Timer
 	spare    []*request
 }
+
+// mostInflight bounds what is admitted of one ring at once, and so the memory
+// that a ring of any size costs the daemon. A larger io_depth is still honoured.
+const mostInflight = 4096
 
 // request is one admitted operation: our own copy of what the client asked.
 type request struct {
@@ -61,26 +68,40 @@ type request struct {
 	args     wire.Args
 	refused  bool // the index is none of the ring's: answer EINVAL
 	admitted time.Time
-	result   int64 // the worker's, once it has the request
+	takenAt  time.Time
 
-	// state belongs to whoever moves it on: a worker from queued to running, the
-	// deadline from either to expired.
-	state atomic.Int32
+	state  atomic.Int32
+	result int64 // the worker's until the state is done
 
-	// Where the worker moves bytes, set before it is running.
-	iov *iov
-	win *view
-	off int64
-	len int64
+	// Where the worker moves bytes, set before the state is running.
+	iov   *iov
+	win   *view
+	off   int64
+	len   int64
+	moved atomic.Int64 // bytes before the piece that is being moved
+	owed  bool         // expired, but not yet cut off from its buffer; guarded by ring.mu
 
 	prev, next *request
 }
 
+// The states of a request. A worker moves it from taken to running to done; the
+// deadline to answered from any; a rescue from taken to moved, when the worker is
+// stuck in a neighbour.
 const (
-	stateQueued = iota
-	stateRunning
-	stateExpired
+	stateQueued   = iota // in ring.queued
+	stateTaken           // with a worker, not begun
+	stateRunning         // with a worker, in a system call
+	stateDone            // with a worker, result is valid
+	stateAnswered        // its completion is posted; the worker may still hold it
+	stateMoved           // another request stands for it
 )
+
+// done publishes result.
+func (q *request) done() {
+	if !q.state.CompareAndSwap(stateRunning, stateDone) {
+		q.state.CompareAndSwap(stateTaken, stateDone) // it never came to a system call
+	}
+}
 
 func newRing(d *Door, link wire.Link, c cred.Caller, layout wire.Layout, m *shm.Mapping) (*ring, error) {
 	r := &ring{
@@ -124,24 +145,26 @@ func (r *ring) take(batch []*request) (_ []*request, left uint64) {
 	if err := shm.Guard(r.admit); err != nil {
 		r.breakLocked(err)
 	}
-	var bytes uint64
-	n, most := 0, quantumRequests
+	most, mostBytes := quantumRequests, min(max(r.waiting/r.lane.shares, quantumBytes), quantumMostBytes)
 	if r.slow.Load() {
 		most = 1
 	}
-	for ; n < len(r.queued) && n < most && bytes < quantumBytes; n++ {
-		bytes += r.queued[n].args.Len
-		batch = append(batch, r.queued[n])
+	n := 0
+	now := time.Now()
+	for bytes := uint64(0); n < len(r.queued) && n < most && bytes < mostBytes; n++ {
+		q := r.queued[n]
+		q.state.Store(stateTaken)
+		q.takenAt = now
+		bytes += q.args.Len
+		batch = append(batch, q)
+		r.waiting -= q.args.Len
 	}
 	r.queued = r.queued[:copy(r.queued, r.queued[n:])]
 	r.backlog.Store(len(r.queued) > 0)
 	if len(batch) > 0 {
 		r.holds++
 	}
-	for _, q := range r.queued {
-		left += q.args.Len
-	}
-	return batch, left
+	return batch, r.waiting
 }
 
 // admit copies requests out of the client's reach, as many as the io_depth rule
@@ -155,7 +178,7 @@ func (r *ring) admit() {
 	}
 	waiting := r.layout.Count(r.sqeTail, head)
 	room := int32(r.layout.Entries()-r.inflight.n) - r.layout.Count(cqeTail, r.cqeHead)
-	n := min(waiting, room)
+	n := min(waiting, room, max(mostInflight-int32(r.inflight.n), r.depth))
 	switch {
 	case n <= 0:
 		n = 0
@@ -184,7 +207,7 @@ func (r *ring) admit() {
 		}
 		r.sqeTail = r.layout.Next(r.sqeTail)
 		r.inflight.push(q)
-		r.queued = append(r.queued, q)
+		r.enqueue(q)
 	}
 	r.m.StoreInt32(wire.OffSqeTail, r.sqeTail)
 	r.seen.Store(r.sqeTail)
@@ -211,25 +234,36 @@ func (r *ring) admitPartial(n int32) int32 {
 	return n
 }
 
+func (r *ring) enqueue(q *request) {
+	r.queued = append(r.queued, q)
+	r.waiting += q.args.Len
+}
+
 // complete posts the completions of a batch that take handed out, but for those
-// that the deadline has answered already.
+// that somebody else has answered already.
 func (r *ring) complete(batch []*request) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	err := shm.Guard(func() {
-		posted := false
-		for _, q := range batch {
-			if q.state.Load() != stateExpired {
-				r.post(q, q.result)
-				posted = true
+	if r.broken == nil {
+		err := shm.Guard(func() {
+			posted := false
+			for _, q := range batch {
+				switch s := q.state.Load(); {
+				case q.owed: // its system call is over, and with it the danger
+					r.post(q, -int64(syscall.ETIMEDOUT))
+					posted = true
+				case s != stateAnswered && s != stateMoved:
+					r.post(q, q.result)
+					posted = true
+				}
 			}
+			if posted {
+				r.publish()
+			}
+		})
+		if err != nil {
+			r.breakLocked(err)
 		}
-		if posted {
-			r.publish()
-		}
-	})
-	if err != nil {
-		r.breakLocked(err)
 	}
 	for _, q := range batch {
 		r.recycle(q)
@@ -255,60 +289,101 @@ func (r *ring) publish() {
 	r.sem.Post()
 }
 
-// admitUnserved admits what no worker has come for, so that its deadline runs
-// even while every worker is stuck. It tells whether there was any.
-func (r *ring) admitUnserved() bool {
+// lookAfter does for a ring what its workers cannot while they are stuck: it
+// admits what nobody has come for, so that its deadline runs; takes back what
+// stuck workers have not begun and answers what they have finished; and answers
+// everything admitted before limit with ETIMEDOUT, whose buffers are left alone
+// from then on. It tells how many those were and whether work waits for workers.
+func (r *ring) lookAfter(now, limit time.Time) (expired int, work bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed || r.broken != nil {
-		return false
+		return 0, false
 	}
-	if err := shm.Guard(r.admit); err != nil {
+	if err := shm.Guard(func() {
+		r.admit()
+		if r.broken == nil {
+			r.rescue(now.Add(-rescueAfter))
+			expired = r.expire(limit)
+		}
+	}); err != nil {
 		r.breakLocked(err)
+	}
+	if len(r.queued) > 0 {
+		r.slow.Store(true) // whoever should have come for it is stuck
 	}
 	r.backlog.Store(len(r.queued) > 0)
-	if len(r.queued) == 0 {
-		return false
-	}
-	r.slow.Store(true) // whoever should have come for it is stuck
-	return true
+	return expired, len(r.queued) > 0
 }
 
-// expireBefore answers every request admitted before limit with ETIMEDOUT and
-// makes sure that its buffer is left alone from then on.
-func (r *ring) expireBefore(limit time.Time) (expired int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.inflight.first == nil || !r.inflight.first.admitted.Before(limit) {
-		return 0
-	}
-	err := shm.Guard(func() {
-		for q := r.inflight.first; q != nil && q.admitted.Before(limit); q = r.inflight.first {
-			if q.state.Swap(stateExpired) == stateRunning {
-				if err := q.iov.abandon(q.win, q.off, q.len, r.write); err != nil {
-					r.door.log.Error("cannot cut a stuck request off from its buffer", "err", err)
-				}
-			}
-			r.post(q, -int64(syscall.ETIMEDOUT))
-			expired++
+// rescueAfter is when a batch that is still not complete is held to be stuck in
+// one of its requests.
+const rescueAfter = 50 * time.Millisecond
+
+// rescue parts requests of batches taken before limit from the one their worker
+// is stuck in.
+func (r *ring) rescue(limit time.Time) {
+	posted := false
+	for q := r.inflight.first; q != nil; {
+		next := q.next
+		switch {
+		case q.state.Load() == stateQueued || !q.takenAt.Before(limit):
+		case q.state.CompareAndSwap(stateDone, stateAnswered):
+			r.post(q, q.result)
+			posted = true
+		case q.state.CompareAndSwap(stateTaken, stateMoved):
+			again := r.newRequest()
+			again.index, again.userdata, again.args = q.index, q.userdata, q.args
+			again.refused, again.admitted = q.refused, q.admitted
+			r.inflight.replace(q, again)
+			r.enqueue(again)
 		}
-		r.publish()
-	})
-	if err != nil {
-		r.breakLocked(err)
+		q = next
 	}
-	// What waits for a worker is answered now and must not be executed; what is
+	if posted {
+		r.publish()
+	}
+}
+
+// expire answers what was admitted before limit.
+func (r *ring) expire(limit time.Time) (expired int) {
+	posted := false
+	for q := r.inflight.first; q != nil && q.admitted.Before(limit); q = r.inflight.first {
+		before := q.state.Swap(stateAnswered)
+		if before == stateDone {
+			r.post(q, q.result)
+			posted = true
+			continue
+		}
+		if before == stateRunning || q.owed {
+			moved := q.moved.Load()
+			if err := q.iov.abandon(q.win, q.off+moved, min(q.len-moved, pieceBytes), r.write); err != nil {
+				// Not answered while its buffer is in danger; tried again soon.
+				r.door.log.Error("cannot cut a stuck request off from its buffer", "err", err)
+				q.owed = true
+				break
+			}
+			q.owed = false
+		}
+		r.post(q, -int64(syscall.ETIMEDOUT))
+		posted = true
+		expired++
+	}
+	if posted {
+		r.publish()
+	}
+	// What waited for a worker is answered now and must not be executed; what is
 	// with a worker comes back through complete.
 	kept := r.queued[:0]
 	for _, q := range r.queued {
-		if q.state.Load() == stateExpired {
+		if q.state.Load() == stateAnswered {
+			r.waiting -= q.args.Len
 			r.recycle(q)
 		} else {
 			kept = append(kept, q)
 		}
 	}
 	r.queued = kept
-	r.backlog.Store(len(kept) > 0)
 	return expired
 }
 
@@ -317,12 +392,14 @@ func (r *ring) expireBefore(limit time.Time) (expired int) {
 func (r *ring) breakLocked(err error) {
 	if r.broken == nil {
 		r.broken = err
+		r.abandonAll()
 		r.door.log.Warn("ring detached: its client broke the protocol", "uid", r.cred.UID, "pid", r.cred.PID, "why", err)
 		r.lane.remove(r)
 	}
 }
 
-// close ends the registration's hold.
+// close ends the registration's hold. Requests with workers finish; their
+// completions are written while they hold the memory.
 func (r *ring) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -331,11 +408,21 @@ func (r *ring) close() {
 		r.timer.Stop()
 	}
 	for _, q := range r.queued {
-		r.inflight.remove(q)
+		if r.broken == nil {
+			r.inflight.remove(q)
+		}
 	}
-	r.queued = nil
+	r.queued, r.waiting = nil, 0
 	r.backlog.Store(false)
 	r.unhold()
+}
+
+// abandonAll forgets every request without an answer: the memory for answers is
+// not there any more. What workers hold comes back through complete.
+func (r *ring) abandonAll() {
+	r.inflight = list{}
+	r.queued, r.waiting = nil, 0
+	r.backlog.Store(false)
 }
 
 func (r *ring) unhold() {
@@ -356,7 +443,7 @@ func (r *ring) newRequest() *request {
 // recycle takes a request back once no worker can touch it any more.
 func (r *ring) recycle(q *request) {
 	q.state.Store(stateQueued)
-	q.refused, q.result, q.iov, q.win = false, 0, nil, nil
+	q.refused, q.owed, q.result, q.iov, q.win = false, false, 0, nil, nil
 	r.spare = append(r.spare, q)
 }
 
@@ -390,4 +477,20 @@ func (l *list) remove(q *request) {
 	}
 	q.prev, q.next = nil, nil
 	l.n--
+}
+
+// replace puts b in the place of a.
+func (l *list) replace(a, b *request) {
+	b.prev, b.next = a.prev, a.next
+	if a.prev == nil {
+		l.first = b
+	} else {
+		a.prev.next = b
+	}
+	if a.next == nil {
+		l.last = b
+	} else {
+		a.next.prev = b
+	}
+	a.prev, a.next = nil, nil
 }

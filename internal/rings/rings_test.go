@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kv3fs/kv3fs/internal/blockio"
+	"github.com/kv3fs/kv3fs/internal/cred"
 	"github.com/kv3fs/kv3fs/internal/shm"
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
@@ -461,5 +462,69 @@ func TestStopDrains(t *testing.T) {
 	}
 	if got := r.reap(64, 0); len(got) != 64 {
 		t.Errorf("%d of 64 requests were answered", len(got))
+	}
+}
+
+// What a ring costs the daemon does not depend on its size.
+func TestAdmissionIsBounded(t *testing.T) {
+	d, _ := serve(t, Options{Workers: 2})
+	r := newPeer(t, d, 1<<20, ".r0.t0")
+	r.m.StoreInt32(wire.OffSqeHead, 1<<20) // a million requests of zeros
+	r.submit()
+	e := d.table.get(r.name)
+	seen := 0
+	for done := 0; done < 1<<20; {
+		got := len(r.reap(1, 10*time.Second))
+		if got == 0 {
+			t.Fatalf("stalled after %d", done)
+		}
+		done += got
+		e.ring.mu.Lock()
+		seen = max(seen, e.ring.inflight.n)
+		e.ring.mu.Unlock()
+	}
+	if seen > mostInflight {
+		t.Errorf("%d requests were admitted at once, want at most %d", seen, mostInflight)
+	}
+}
+
+// One user cannot fill the table for all, nor shadow another's buffer.
+func TestUsersShareTheTable(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("NOT TESTED: acting as another user needs root")
+	}
+	d, _ := serve(t, Options{MaxRegistrations: 16})
+	stranger := cred.Caller{UID: 12345, GID: 12345}
+	file := "kv3fs-test-" + wire.NewUUID().String()
+	m, err := shm.Create(file, 4096, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Unmap()
+	path := filepath.Join(shm.Dir, file)
+	defer os.Remove(path)
+	if err := os.Chmod(path, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 5 {
+		want := error(nil)
+		if i == 4 {
+			want = syscall.EMFILE
+		}
+		if _, err := d.Register(stranger, wire.NewUUID().String(), path); err != want {
+			t.Errorf("registration %d: %v, want %v", i+1, err, want)
+		}
+	}
+	id := wire.NewUUID().String()
+	if _, err := d.Register(me, id, path); err != nil {
+		t.Errorf("another user: %v", err)
+	}
+	for _, r := range d.List(stranger.UID) {
+		if err := d.Unregister(stranger, r.Name); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := d.Register(stranger, id+".b4096", path); err != syscall.EPERM {
+		t.Errorf("shadowing another's buffer: %v, want EPERM", err)
 	}
 }

@@ -3,7 +3,6 @@ package rings
 import (
 	"slices"
 	"sync"
-	"sync/atomic"
 	"syscall"
 
 	"github.com/kv3fs/kv3fs/internal/cred"
@@ -21,6 +20,9 @@ type entry struct {
 	ring  *ring
 }
 
+// perUserPart is the part of the table that one user may fill, root excepted.
+const perUserPart = 4
+
 // table knows the registrations by name, index and buffer id. Its lock is never
 // held across a system call.
 type table struct {
@@ -29,27 +31,31 @@ type table struct {
 	mu      sync.RWMutex
 	byName  map[string]*entry
 	byIndex map[int]*entry
-	next    int // where the search for a free index begins
+	byUID   map[uint32]int // how many
+	next    int            // where the search for a free index begins
 	orders  uint64
 
 	// Requests name buffers by id at a rate of millions a second.
 	buffers sync.Map // wire.UUID -> *iov
-	count   atomic.Int64
 }
 
 func newTable(max int) *table {
-	return &table{max: max, byName: map[string]*entry{}, byIndex: map[int]*entry{}}
+	return &table{max: max, byName: map[string]*entry{}, byIndex: map[int]*entry{}, byUID: map[uint32]int{}}
 }
 
-// add puts e in. EEXIST: the name is taken; EMFILE: the table is full.
+// add puts e in. EEXIST: the name is taken; EMFILE: the table, or the user's
+// part of it, is full; EPERM: another user has a buffer of that id.
 func (t *table) add(e *entry) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if _, ok := t.byName[e.Name]; ok {
 		return syscall.EEXIST
 	}
-	if len(t.byName) >= t.max {
+	if len(t.byName) >= t.max || e.UID != 0 && t.byUID[e.UID] >= max(t.max/perUserPart, 1) {
 		return syscall.EMFILE
+	}
+	if before := t.buffer(e.link.ID); e.iov != nil && before != nil && before.uid != e.UID {
+		return syscall.EPERM
 	}
 	// The index is the inode number, which the kernel may remember for a while
 	// after the registration ended: use the one that rested longest.
@@ -62,6 +68,7 @@ func (t *table) add(e *entry) error {
 	t.orders++
 	e.order = t.orders
 	t.byName[e.Name] = e
+	t.byUID[e.UID]++
 	if e.iov != nil {
 		// Two keys with one id: the later one wins (3.3).
 		if before, ok := t.buffers.Swap(e.link.ID, e.iov); ok {
@@ -79,6 +86,9 @@ func (t *table) remove(e *entry) bool {
 		return false
 	}
 	delete(t.byName, e.Name)
+	if t.byUID[e.UID]--; t.byUID[e.UID] == 0 {
+		delete(t.byUID, e.UID)
+	}
 	delete(t.byIndex, e.Index)
 	if e.iov != nil {
 		t.unshadow(e.link.ID, e.iov)

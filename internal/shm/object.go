@@ -2,6 +2,7 @@ package shm
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 
@@ -77,13 +78,16 @@ func OpenSem(name string) (*NamedSem, error) {
 func (s *NamedSem) Path() string { return filepath.Join(Dir, "sem."+s.name) }
 
 // Mend restores an object that somebody with write permission has shrunk, so
-// that one hostile user cannot end the service for all. Waiters are lost, which
-// bounded waits survive.
+// that one hostile user cannot end the service for all. Waiters are woken, to
+// count themselves again.
 func (s *NamedSem) Mend() error {
 	if err := unix.Ftruncate(s.m.fd, semBytes); err != nil {
 		return err
 	}
-	return Guard(s.Init)
+	return Guard(func() {
+		s.Init()
+		futex(s.valueAddr(), futexWake, math.MaxInt32, nil)
+	})
 }
 
 // Close unmaps; remove also takes the name away, which its creator does.
