@@ -11,9 +11,11 @@ export CGO_ENABLED ?= 0
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-.PHONY: need
+.PHONY: need need-test
 need:
-	@scripts/need
+	@scripts/need build
+need-test:
+	@scripts/need test
 
 .PHONY: build
 build: need ## build bin/kv3fs
@@ -28,7 +30,7 @@ check: need ## the fast checks: format, vet, build, unit tests (under three minu
 	scripts/check
 
 .PHONY: test
-test: need ## everything CI runs: check, race, C library, real mounts, demo (under 30 minutes)
+test: need-test ## everything CI runs: check, race, C library, real mounts, demo (under 30 minutes)
 	scripts/test
 
 .PHONY: lint

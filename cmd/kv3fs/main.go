@@ -33,6 +33,9 @@ func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 func run(args []string, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	// The first signal asks for an orderly end; after it, signals do what they do
+	// by default, so that a second one always ends the process.
+	context.AfterFunc(ctx, stop)
 	parser, err := kong.New(&cli{},
 		kong.Name("kv3fs"),
 		kong.Description("KV-cache storage for LLM inference that speaks 3FS. Every flag can also be set in the environment as KV3FS_<FLAG>."),

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"os/signal"
 	"runtime"
 	"syscall"
 	"time"
@@ -35,7 +34,7 @@ type serveCmd struct {
 	Passthrough string        `default:"auto" enum:"auto,off" help:"Let the kernel read and write files of the mount itself (Linux 6.9 and later, root), or never."`
 	Remount     string        `placeholder:"DIR" help:"A second path under which clients see the mount, e.g. in containers; rm-rf and mv: accept it too."`
 	Readonly    bool          `help:"Refuse every change, EROFS."`
-	Drain       time.Duration `default:"10s" help:"How long SIGTERM waits for clients to leave the mount before they are cut off. A second SIGTERM does not wait."`
+	Drain       time.Duration `default:"10s" help:"How long SIGTERM waits for clients to leave the mount before they are cut off. A second SIGTERM ends the daemon at once; the next one takes the dead mount over."`
 
 	AttrTimeout     time.Duration `default:"30s" help:"How long the kernel may keep attributes. Changes through this mount and its rings are seen at once regardless; lower it when others change the data directory."`
 	EntryTimeout    time.Duration `default:"30s" help:"How long the kernel may keep names."`
@@ -65,8 +64,6 @@ func (c *serveCmd) Run(ctx context.Context) error {
 	// A thread that waits for a disk or a semaphore keeps its processor until the
 	// runtime's monitor notices; with more of them nobody has to wait for that.
 	runtime.GOMAXPROCS(max(4*runtime.NumCPU(), 8))
-	stopHurry := endAtSecondSignal(ctx)
-	defer stopHurry()
 
 	return daemon.Run(ctx, daemon.Config{
 		DataDir: c.Data, MountPoint: c.Mount, RemountPrefix: c.Remount,
@@ -87,33 +84,4 @@ func (c *serveCmd) logger() *slog.Logger {
 		return slog.New(slog.NewJSONHandler(os.Stderr, o))
 	}
 	return slog.New(slog.NewTextHandler(os.Stderr, o))
-}
-
-// endAtSecondSignal ends the process at once when it is told again while it is
-// stopping. The kernel then fails what clients still have open; the next daemon
-// takes the dead mount over.
-func endAtSecondSignal(ctx context.Context) (stop func()) {
-	again := make(chan os.Signal, 2)
-	done := make(chan struct{})
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		select {
-		case <-done:
-			return
-		case <-ctx.Done():
-		}
-		signal.Notify(again, os.Interrupt, syscall.SIGTERM)
-		defer signal.Stop(again)
-		select {
-		case <-done:
-		case <-again:
-			fmt.Fprintln(os.Stderr, "kv3fs: told to stop twice; ending at once")
-			os.Exit(exitFailed)
-		}
-	}()
-	return func() {
-		close(done)
-		<-ended
-	}
 }
