@@ -25,20 +25,19 @@ const (
 	// Only stored: no worker of the ring door waits for a queue with a timeout.
 	ioJobDequeueTimeout
 
-	// Acted on by the mount: false makes ordinary opens use direct I/O.
+	// Only stored: bytes are cached once, in the page cache of the data directory.
 	enableReadCache
 	// Acted on by the mount, by rm-rf and by the ring door: EROFS for whatever
 	// would change a file. Control files stay usable, see virt.
 	readonly
-	// Acted on by the mount: reads and writes through it move no bytes. Rings are
-	// not affected.
+	// Only stored: reads and writes always move bytes.
 	dryrunBenchMode
 	// Only stored, both: stat is exact without flushing or syncing anything.
 	flushOnStat
 	syncOnStat
 	// Acted on by the mount, all four: how long the kernel may keep attributes,
 	// names, the absence of a name, and the replies to creating a symlink in
-	// 3fs-virt.
+	// 3fs-virt. A uid's own value counts up to the daemon-wide one.
 	attrTimeout
 	entryTimeout
 	negativeTimeout

@@ -35,7 +35,7 @@ type Options struct {
 	DryRunBench  bool
 	FlushOnStat  bool
 	SyncOnStat   bool
-	AttrTimeout  time.Duration // this and the next three: 0 is no caching
+	AttrTimeout  time.Duration // this and the next three: 0 is no caching, 1 h the most
 	EntryTimeout time.Duration
 	// NegativeTimeout delays the sight of files that another host has created.
 	NegativeTimeout time.Duration
@@ -43,6 +43,9 @@ type Options struct {
 	// again: the kernel keeps the name.
 	SymlinkTimeout time.Duration
 }
+
+// longestTimeout bounds what the kernel may keep, by whatever setting.
+const longestTimeout = time.Hour
 
 // Defaults are those of 3FS (8.2).
 func Defaults() Options {
@@ -85,10 +88,10 @@ func (o Options) values() [keyCount]value {
 		dryrunBenchMode:           fromBool(o.DryRunBench),
 		flushOnStat:               fromBool(o.FlushOnStat),
 		syncOnStat:                fromBool(o.SyncOnStat),
-		attrTimeout:               fromSeconds(o.AttrTimeout),
-		entryTimeout:              fromSeconds(o.EntryTimeout),
-		negativeTimeout:           fromSeconds(o.NegativeTimeout),
-		symlinkTimeout:            fromSeconds(o.SymlinkTimeout),
+		attrTimeout:               fromSeconds(min(o.AttrTimeout, longestTimeout)),
+		entryTimeout:              fromSeconds(min(o.EntryTimeout, longestTimeout)),
+		negativeTimeout:           fromSeconds(min(o.NegativeTimeout, longestTimeout)),
+		symlinkTimeout:            fromSeconds(min(o.SymlinkTimeout, longestTimeout)),
 	}
 }
 
@@ -176,26 +179,6 @@ func (s *Settings) Set(caller uint32, name, text string) error {
 	return nil
 }
 
-// SetForAll changes the daemon-wide value of any key, as the daemon's own
-// configuration does. It reaches every uid that has not set the key itself.
-// Errors are those of Set, less EPERM.
-func (s *Settings) SetForAll(name, text string) error {
-	k, ok := keyNamed(name)
-	if !ok {
-		return syscall.EINVAL
-	}
-	v, err := s.check(k, text)
-	if err != nil {
-		return err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	next := *s.now.Load()
-	next.everybody[k] = v
-	s.now.Store(&next)
-	return nil
-}
-
 // check parses text and holds it against the range of k.
 func (s *Settings) check(k key, text string) (value, error) {
 	v, err := parse(k.kind(), text)
@@ -209,6 +192,10 @@ func (s *Settings) check(k key, text string) (value, error) {
 		}
 	case maxJobsPerRing:
 		if v < 1 {
+			return 0, syscall.EINVAL
+		}
+	case attrTimeout, entryTimeout, negativeTimeout, symlinkTimeout:
+		if v.asTimeout() > longestTimeout {
 			return 0, syscall.EINVAL
 		}
 	}
@@ -232,18 +219,6 @@ func (s *Settings) on(uid uint32, k key) bool { return s.effective(uid, k) != 0 
 // Readonly tells whether uid may change nothing.
 func (s *Settings) Readonly(uid uint32) bool { return s.on(uid, readonly) }
 
-// ReadCache tells whether ordinary opens of uid may use the page cache.
-func (s *Settings) ReadCache(uid uint32) bool { return s.on(uid, enableReadCache) }
-
-// DryRunBench tells whether reads and writes of uid through the mount move no bytes.
-func (s *Settings) DryRunBench(uid uint32) bool { return s.on(uid, dryrunBenchMode) }
-
-// FlushOnStat is only reported: stat is exact without it.
-func (s *Settings) FlushOnStat(uid uint32) bool { return s.on(uid, flushOnStat) }
-
-// SyncOnStat is only reported: stat is exact without it.
-func (s *Settings) SyncOnStat(uid uint32) bool { return s.on(uid, syncOnStat) }
-
 // AttrTimeout is how long the kernel may keep attributes that uid asked for.
 func (s *Settings) AttrTimeout(uid uint32) time.Duration { return s.timeout(uid, attrTimeout) }
 
@@ -257,10 +232,11 @@ func (s *Settings) NegativeTimeout(uid uint32) time.Duration { return s.timeout(
 // 3fs-virt.
 func (s *Settings) SymlinkTimeout(uid uint32) time.Duration { return s.timeout(uid, symlinkTimeout) }
 
-func (s *Settings) timeout(uid uint32, k key) time.Duration { return s.effective(uid, k).asTimeout() }
-
-// MaxJobsPerRing is only reported: the ring door bounds its batches itself.
-func (s *Settings) MaxJobsPerRing() int { return int(s.effective(0, maxJobsPerRing)) }
+// timeout is uid's own value up to the daemon-wide one: the kernel's caches are
+// shared, so who wants things kept for longer would decide that for others.
+func (s *Settings) timeout(uid uint32, k key) time.Duration {
+	return min(s.effective(uid, k).asTimeout(), s.now.Load().everybody[k].asTimeout())
+}
 
 // CheckRmRf tells whether rm-rf looks at the arguments of ln.
 func (s *Settings) CheckRmRf() bool { return s.opts.CheckRmRf }

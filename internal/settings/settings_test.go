@@ -169,18 +169,15 @@ func TestValues(t *testing.T) {
 // overridden and the rest keeps following.
 func TestOwnValuesOverrideOneKey(t *testing.T) {
 	s := settings.New(options())
-	for _, err := range []error{
-		s.Set(alice, "usr.attr_timeout", "1.5"),
-		s.SetForAll("usr.attr_timeout", "7.0"),
-		s.SetForAll("usr.entry_timeout", "8.0"),
-	} {
-		if err != nil {
-			t.Fatal(err)
-		}
+	if err := s.Set(alice, "usr.attr_timeout", "1.5"); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Set(0, "sys.io_worker_coros.hi", "3"); err != nil {
+		t.Fatal(err)
 	}
 	wantValue(t, s, alice, "usr.attr_timeout", "1.5")
-	wantValue(t, s, alice, "usr.entry_timeout", "8.0")
-	wantValue(t, s, bob, "usr.attr_timeout", "7.0")
+	wantValue(t, s, alice, "sys.io_worker_coros.hi", "3")
+	wantValue(t, s, bob, "usr.attr_timeout", "30.0")
 	if err := s.Set(alice, "usr.negative_timeout", "0.25"); err != nil {
 		t.Fatal(err)
 	}
@@ -211,12 +208,10 @@ func TestWhoMaySet(t *testing.T) {
 			t.Errorf("uid %d sets %s: %v, want %v", c.uid, c.key, err, c.want)
 		}
 	}
-	if s.MaxJobsPerRing() != 9 {
-		t.Errorf("jobs %d", s.MaxJobsPerRing())
-	}
+	wantValue(t, s, bob, jobs, "9")
 }
 
-// Nobody has an exception from read-only mode, whichever came first.
+// Everybody has his own read-only mode, and nobody an exception from the daemon's.
 func TestReadonly(t *testing.T) {
 	s := settings.New(options())
 	if err := s.Set(alice, "usr.readonly", "true"); err != nil {
@@ -228,9 +223,9 @@ func TestReadonly(t *testing.T) {
 	if err := s.Set(alice, "usr.readonly", "false"); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.SetForAll("usr.readonly", "true"); err != nil {
-		t.Fatal(err)
-	}
+	o := options()
+	o.Readonly = true
+	s = settings.New(o)
 	for _, uid := range []uint32{0, alice, bob} {
 		if !s.Readonly(uid) {
 			t.Errorf("uid %d may write", uid)
@@ -248,30 +243,45 @@ func TestReadonly(t *testing.T) {
 func TestAccessors(t *testing.T) {
 	o := options()
 	o.AttrTimeout, o.EntryTimeout, o.NegativeTimeout, o.SymlinkTimeout = 100*time.Millisecond, 2*time.Second, -time.Second, 4*time.Second
-	o.ReadCache, o.FlushOnStat, o.CheckRmRf, o.DryRunBench = false, false, false, true
+	o.CheckRmRf = false
 	s := settings.New(o)
 	for what, pair := range map[string][2]any{
 		"attr":     {s.AttrTimeout(alice), 100 * time.Millisecond},
 		"entry":    {s.EntryTimeout(alice), 2 * time.Second},
 		"negative": {s.NegativeTimeout(alice), time.Duration(0)},
 		"symlink":  {s.SymlinkTimeout(alice), 4 * time.Second},
-		"cache":    {s.ReadCache(alice), false},
-		"flush":    {s.FlushOnStat(alice), false},
-		"sync":     {s.SyncOnStat(alice), true},
-		"dryrun":   {s.DryRunBench(alice), true},
 		"rm-rf":    {s.CheckRmRf(), false},
-		"jobs":     {s.MaxJobsPerRing(), 32},
 	} {
 		if pair[0] != pair[1] {
 			t.Errorf("%s: %v, want %v", what, pair[0], pair[1])
 		}
 	}
 	wantValue(t, s, alice, "usr.attr_timeout", "0.1")
-	if err := s.Set(alice, "usr.attr_timeout", "1e300"); err != nil {
-		t.Fatal(err)
+}
+
+// The kernel's caches are shared: nobody has it keep things for longer than the
+// daemon does, and no number is too large to be understood.
+func TestTimeoutsAreBounded(t *testing.T) {
+	o := options()
+	o.EntryTimeout = math.MaxInt64
+	s := settings.New(o)
+	for _, key := range []string{"usr.attr_timeout", "usr.entry_timeout", "usr.negative_timeout", "usr.symlink_timeout"} {
+		for _, text := range []string{"1e10", "1e300", "3600.5"} {
+			if err := s.Set(alice, key, text); err != syscall.EINVAL {
+				t.Errorf("%s = %s: %v, want EINVAL", key, text, err)
+			}
+		}
+		if err := s.Set(alice, key, "3000.0"); err != nil {
+			t.Errorf("%s: %v", key, err)
+		}
 	}
-	if got := s.AttrTimeout(alice); got != math.MaxInt64 {
-		t.Errorf("attr timeout %v", got)
+	wantValue(t, s, alice, "usr.attr_timeout", "3000.0")
+	if a, e, n, l := s.AttrTimeout(alice), s.EntryTimeout(alice), s.NegativeTimeout(alice), s.SymlinkTimeout(alice); a != 30*time.Second ||
+		e != 3000*time.Second || n != 5*time.Second || l != 5*time.Second {
+		t.Errorf("timeouts %v, %v, %v, %v", a, e, n, l)
+	}
+	if got := s.EntryTimeout(bob); got != time.Hour {
+		t.Errorf("daemon-wide entry timeout %v", got)
 	}
 }
 

@@ -23,7 +23,8 @@ func fromSeconds(d time.Duration) value {
 	return value(math.Float64bits(max(d, 0).Seconds()))
 }
 
-// asTimeout reads a value of kind seconds, saturating at what a Duration holds.
+// asTimeout reads a value of kind seconds, saturating at what a Duration holds:
+// a value is parsed before its range is checked.
 func (v value) asTimeout() time.Duration {
 	ns := math.Float64frombits(uint64(v)) * float64(time.Second)
 	if ns >= math.MaxInt64 {

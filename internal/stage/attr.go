@@ -56,19 +56,13 @@ func (s *Stage) entry(n *node, st *unix.Statx_t, began int64, keep time.Duration
 
 // hand notes that the kernel is about to get attributes of n, read after began,
 // to keep for keep, and returns for how long it may. It and written cannot miss
-// each other: either written sees attrUntil and has the kernel forget, or hand
-// sees hotUntil and gives nothing to keep.
+// each other: either written sees handed and has the kernel forget, or hand sees
+// hotUntil and gives nothing to keep.
 func (s *Stage) hand(n *node, began int64, keep time.Duration) time.Duration {
-	if keep <= 0 {
+	if keep <= 0 || n.hotUntil.Load() > began {
 		return 0
 	}
-	until := s.now() + int64(keep)
-	for {
-		old := n.attrUntil.Load()
-		if old >= until || n.attrUntil.CompareAndSwap(old, until) {
-			break
-		}
-	}
+	n.handed.Add(1)
 	if n.hotUntil.Load() > began {
 		return 0
 	}
@@ -76,6 +70,8 @@ func (s *Stage) hand(n *node, began int64, keep time.Duration) time.Duration {
 }
 
 // written makes attributes the kernel may hold of n stale, before it returns.
+// Of several writers each tells the kernel until one has done so: none may
+// return while another is still telling.
 func (s *Stage) written(n *node) {
 	now := s.now()
 	// Renewing the period once in a while is enough, and spares every writer
@@ -83,8 +79,13 @@ func (s *Stage) written(n *node) {
 	if n.hotUntil.Load() < now+int64(hotPeriod)*3/4 {
 		n.hotUntil.Store(now + int64(hotPeriod))
 	}
-	if n.attrUntil.Load() > now && n.attrUntil.Swap(0) > now {
-		(*s.invalidate.Load())(n.id)
+	told, handed := n.told.Load(), n.handed.Load()
+	if told == handed {
+		return
+	}
+	(*s.invalidate.Load())(n.id)
+	for int32(handed-told) > 0 && !n.told.CompareAndSwap(told, handed) {
+		told = n.told.Load()
 	}
 }
 

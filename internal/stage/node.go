@@ -56,10 +56,13 @@ type node struct {
 
 	open atomic.Pointer[openFile]
 
-	// attrUntil is when the last attributes given to the kernel expire;
-	// hotUntil is until when ring writes forbid giving it any. Nanoseconds on
+	// handed counts the times that the kernel got attributes to keep; told is how
+	// many of them it was told to forget. Where they are equal it keeps none, but
+	// expired ones. They wrap.
+	handed, told atomic.Uint32
+	// hotUntil is until when ring writes forbid giving it any, in nanoseconds on
 	// the stage's clock.
-	attrUntil, hotUntil atomic.Int64
+	hotUntil atomic.Int64
 }
 
 func (n *node) regular() bool   { return n.kind == unix.S_IFREG }
