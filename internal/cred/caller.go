@@ -1,7 +1,6 @@
 package cred
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -12,8 +11,9 @@ import (
 )
 
 // Caller is who asks: file-system uid and gid, and a process or thread id of
-// the asking process (0 when unknown), from which supplementary groups are read
-// when they matter.
+// the asking process, from which supplementary groups are read when they matter.
+// With PID 0, as from another pid namespace, or once the process is gone there
+// are none.
 type Caller struct {
 	UID, GID, PID uint32
 }
@@ -23,26 +23,21 @@ type Caller struct {
 func (c Caller) Root() bool { return c.UID == 0 }
 
 // Strict runs fn with the rights of c and no capability at all, so that the
-// kernel decides what c may do. It may be called concurrently.
+// kernel decides what c may do. A daemon without privileges can be nobody but
+// itself: EPERM for others, the super-user included. It may be called
+// concurrently.
 //
-// fn runs on another goroutine, locked to its thread, and Strict waits for it.
-// fn must not start goroutines that it expects to have the identity, and it may
-// run twice: first without the supplementary groups of c and, when that was
-// refused with EACCES or EPERM, once more with those /proc shows for c.PID.
-// fn's error is returned as it is.
+// fn runs once, on another goroutine, locked to its thread, and Strict waits for
+// it. fn must not start goroutines that it expects to have the identity. Its
+// error is returned as it is.
 func Strict(c Caller, fn func() error) error {
-	if !privileged() || c.Root() {
+	switch {
+	case !privileged() && int(c.UID) != os.Geteuid():
+		return unix.EPERM
+	case !privileged() || c.Root():
 		return fn()
 	}
-	err := onThread(c, nil, dropCapabilities, fn)
-	if !errors.Is(err, unix.EACCES) && !errors.Is(err, unix.EPERM) {
-		return err
-	}
-	groups := supplementary(c)
-	if len(groups) == 0 {
-		return err
-	}
-	return onThread(c, groups, dropCapabilities, fn)
+	return onThread(c, supplementary(c), dropCapabilities, fn)
 }
 
 // Owner runs fn so that what it creates belongs to c, while the daemon's
@@ -75,18 +70,32 @@ type identity struct {
 
 var privileged = sync.OnceValue(func() bool { return os.Geteuid() == 0 })
 
-var daemon = sync.OnceValue(func() identity {
-	id := identity{uid: os.Geteuid(), gid: os.Getegid()}
-	id.groups, _ = unix.Getgroups()
-	id.caps, _ = loadCapabilities()
-	return id
+var daemon = sync.OnceValues(func() (id identity, err error) {
+	id.uid, id.gid = os.Geteuid(), os.Getegid()
+	if id.groups, err = unix.Getgroups(); err != nil {
+		return id, fmt.Errorf("groups of this process: %w", err)
+	}
+	if id.caps, err = loadCapabilities(); err != nil {
+		return id, fmt.Errorf("capabilities of this process: %w", err)
+	}
+	return id, nil
 })
+
+// Ready reports whether this process knows its own identity, without which it
+// could take no other and come back. The daemon asks before it serves.
+func Ready() error {
+	_, err := daemon()
+	return err
+}
 
 // onThread runs fn on a goroutine of its own. When the thread's identity
 // cannot be put back the goroutine ends without unlocking the thread, and the
 // runtime destroys it: no other goroutine ever runs with a stranger's rights.
 func onThread(c Caller, groups []int, rule capabilityRule, fn func() error) error {
-	home := daemon()
+	home, err := daemon()
+	if err != nil {
+		return err
+	}
 	done := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()

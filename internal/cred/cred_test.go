@@ -2,7 +2,10 @@ package cred
 
 import (
 	"errors"
+	"fmt"
+	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -11,6 +14,93 @@ import (
 
 	"golang.org/x/sys/unix"
 )
+
+const childEnv = "KV3FS_TEST_CHILD"
+
+func TestMain(m *testing.M) {
+	switch os.Getenv(childEnv) {
+	case "stay":
+		os.Stdout.WriteString("here")
+		io.Copy(io.Discard, os.Stdin)
+		os.Exit(0)
+	case "unprivileged":
+		for _, uid := range []int{0, 777, os.Geteuid()} {
+			ran := false
+			err := Strict(Caller{UID: uint32(uid)}, func() error { ran = true; return nil })
+			if mine := uid == os.Geteuid(); ran != mine || mine && err != nil || !mine && err != unix.EPERM {
+				fmt.Printf("uid %d: ran %v, %v\n", uid, ran, err)
+			}
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// child starts this program as uid and gid 12345 with one more group.
+func child(t *testing.T, what string, group uint32) *exec.Cmd {
+	t.Helper()
+	needRoot(t)
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), childEnv+"="+what)
+	cmd.Dir = "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 12345, Gid: 12345, Groups: []uint32{group}}}
+	return cmd
+}
+
+// A daemon that cannot become others does nothing in their name.
+func TestStrictWithoutPrivileges(t *testing.T) {
+	if out, err := child(t, "unprivileged", 1).CombinedOutput(); err != nil || len(out) > 0 {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// Groups of the caller count from the first try on: they can take rights, too.
+func TestStrictHasTheCallersGroups(t *testing.T) {
+	const group = 4711
+	cmd := child(t, "stay", group)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { in.Close(); cmd.Wait() }()
+	if _, err := io.ReadFull(out, make([]byte, 4)); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for p := dir; len(p) > len(os.TempDir()); p = filepath.Dir(p) {
+		os.Chmod(p, 0o755)
+	}
+	c := Caller{UID: 12345, GID: 12345, PID: uint32(cmd.Process.Pid)}
+	for mode, want := range map[os.FileMode]error{0o604: unix.EACCES, 0o640: nil, 0o600: unix.EACCES, 0o644: nil} {
+		path := filepath.Join(dir, mode.String())
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(os.Chown(path, 0, group), os.Chmod(path, mode)); err != nil {
+			t.Fatal(err)
+		}
+		tries := 0
+		err := Strict(c, func() error {
+			tries++
+			fd, err := unix.Open(path, unix.O_RDONLY, 0)
+			unix.Close(fd)
+			return err
+		})
+		if err != want || tries != 1 {
+			t.Errorf("mode %v: %v after %d tries", mode, err, tries)
+		}
+		if read, _ := c.Allows(uint32(mode), 0, group); read != (want == nil) {
+			t.Errorf("mode %v allows reading: %v", mode, read)
+		}
+	}
+}
 
 func needRoot(t *testing.T) {
 	t.Helper()

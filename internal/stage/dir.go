@@ -115,6 +115,9 @@ func parseDirent(b []byte) (e Dirent, size int) {
 func (d *Dir) Lookup(name string, keep time.Duration) (Entry, error) {
 	began, generation := d.stage.now(), d.stage.renames.Load()
 	st, err := statAt(d.fd, name)
+	if err == nil && d.stage.hiddenInode(&st) {
+		err = unix.ENOENT
+	}
 	if err != nil {
 		return Entry{}, err
 	}

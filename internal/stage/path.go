@@ -173,5 +173,8 @@ func (s *Stage) inDir(d *node, fn func(fd int) error) error {
 	return fn(fd)
 }
 
-// hidden says that name in d is not for clients.
+// hidden says that name in d is not for clients. A data directory may know the
+// same entry by other spellings, too: whoever has its status asks hiddenInode.
 func (s *Stage) hidden(d *node, name string) bool { return d == s.root && name == StateName }
+
+func (s *Stage) hiddenInode(st *unix.Statx_t) bool { return identityOf(st) == s.state }

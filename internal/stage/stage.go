@@ -3,11 +3,14 @@ package stage
 import (
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/internal/cred"
 )
 
 // StateName is the entry of the data directory that belongs to kv3fs and that
@@ -27,6 +30,7 @@ type Stage struct {
 	dir        string
 	rootFD     int
 	root       *node
+	state      identity // of StateName
 	start      time.Time
 	invalidate atomic.Pointer[func(uint64)]
 
@@ -99,6 +103,18 @@ func (s *Stage) begin() error {
 	unix.Close(probe)
 	if err := unix.Mkdirat(s.rootFD, StateName, 0o700); err != nil && !errors.Is(err, unix.EEXIST) {
 		return fmt.Errorf("create %s: %w", StateName, err)
+	}
+	state, err := statAt(s.rootFD, StateName)
+	if err != nil {
+		return fmt.Errorf("%s: %w", StateName, err)
+	}
+	if state.Mode&^unix.S_ISGID != unix.S_IFDIR|0o700 || int(state.Uid) != os.Geteuid() {
+		return fmt.Errorf("%s has mode %o and owner %d: somebody else may have made it; it must be a directory of uid %d with mode 700",
+			StateName, state.Mode, state.Uid, os.Geteuid())
+	}
+	s.state = identityOf(&state)
+	if err := cred.Ready(); err != nil {
+		return err
 	}
 	return nil
 }

@@ -527,3 +527,42 @@ func BenchmarkWritten(b *testing.B) {
 		f.Written()
 	}
 }
+
+// A state directory that others made, or could look into, is not taken over.
+func TestPlantedState(t *testing.T) {
+	for what, plant := range map[string]func(path string) error{
+		"mode":    func(p string) error { return os.Mkdir(p, 0o755) },
+		"symlink": func(p string) error { return os.Symlink(t.TempDir(), p) },
+		"file":    func(p string) error { return os.WriteFile(p, nil, 0o700) },
+		"owner": func(p string) error {
+			return errors.Join(os.Mkdir(p, 0o700), os.Chown(p, int(stranger.UID), int(stranger.GID)))
+		},
+	} {
+		dir := t.TempDir()
+		if err := plant(filepath.Join(dir, StateName)); err != nil {
+			t.Logf("%s: %v", what, err)
+			continue
+		}
+		if s, err := Open(dir, Options{}); err == nil {
+			s.Close()
+			t.Errorf("%s: accepted", what)
+		}
+	}
+}
+
+// The state is hidden by whatever name the data directory knows it.
+func TestHidesItsStateByIdentity(t *testing.T) {
+	s, dir := newStage(t, Options{})
+	// What a casefolding directory would do with another spelling.
+	if err := os.Rename(filepath.Join(dir, StateName), filepath.Join(dir, ".KV3FS")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Lookup(RootID, ".KV3FS", 0); err != unix.ENOENT {
+		t.Errorf("lookup: %v", err)
+	}
+	d := must(s.OpenDir(RootID))
+	defer d.Close()
+	if _, err := d.Lookup(".KV3FS", 0); err != unix.ENOENT {
+		t.Errorf("readdirplus: %v", err)
+	}
+}

@@ -25,6 +25,9 @@ func (s *Stage) Lookup(parent uint64, name string, keep time.Duration) (Entry, e
 		st, err = statAt(fd, name)
 		return err
 	})
+	if err == nil && s.hiddenInode(&st) {
+		err = unix.ENOENT
+	}
 	if err != nil {
 		return Entry{}, err
 	}
