@@ -44,6 +44,11 @@
 // this package say so with ErrDaemonGone; none waits for a dead daemon. Close
 // the Mount, which closes everything made through it, and Open it again.
 //
+// A daemon that is there and does not answer (stopped in a debugger, say) is
+// waited for once, for 30 seconds. From then on whatever must ask it, such as
+// making and closing rings and iovs, fails with ETIMEDOUT at once: Close the
+// Mount here, too. Rings do not depend on such answers.
+//
 // # Concurrency
 //
 // All methods may be called by any number of goroutines, and Close at any time.

@@ -191,8 +191,8 @@ func (v *Iov) Unlink() error {
 // Closing twice is harmless.
 func (v *Iov) Close() (err error) {
 	v.once.Do(func() {
-		disown(v.m, &v.m.iovs, v)
 		err = v.release()
+		disown(v.m, &v.m.iovs, v) // last: m's Close must not overtake this one
 	})
 	return err
 }

@@ -190,4 +190,6 @@ type semDesk string
 func (s semDesk) link(target, name string) error       { return syscall.EPERM }
 func (s semDesk) unlink(name string) error             { return syscall.ENOENT }
 func (s semDesk) readlink(name string) (string, error) { return string(s), nil }
+func (s semDesk) probe(name string) error              { return nil }
+func (s semDesk) bound(fn func() error) error          { return fn() }
 func (s semDesk) close() error                         { return nil }

@@ -8,8 +8,6 @@ import (
 	"sync"
 	"syscall"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/kv3fs/kv3fs/internal/shm"
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
@@ -41,12 +39,7 @@ func Open(path string) (*Mount, error) {
 		return nil, explain("open "+mp, err)
 	}
 	m := newMount(mp, dir)
-	var st unix.Stat_t
-	if err := control(dir.dir, func(fd int) error { return unix.Fstat(fd, &st) }); err != nil {
-		dir.close()
-		return nil, explain("open "+mp, err)
-	}
-	m.dev = st.Dev
+	m.dev = dir.dev
 	return m, nil
 }
 
@@ -67,6 +60,10 @@ func (m *Mount) Path() string { return m.path }
 // Close closes everything made through m: rings first, so that nobody waits on
 // them any more, then files and iovs, whose memory must not be touched
 // afterwards. Requests in flight are not waited for. Closing twice is harmless.
+//
+// A daemon that hangs is waited for once, for half a minute: ETIMEDOUT. What is
+// registered with it is then made up for when it answers, or when this process
+// ends.
 func (m *Mount) Close() error {
 	m.mu.Lock()
 	if m.closed {
@@ -82,8 +79,14 @@ func (m *Mount) Close() error {
 	for r := range rings {
 		errs = append(errs, r.Close())
 	}
-	for f := range files {
-		errs = append(errs, f.Close())
+	if len(files) > 0 {
+		errs = append(errs, m.desk.bound(func() error { // close(2) asks the daemon
+			var errs []error
+			for f := range files {
+				errs = append(errs, f.Close())
+			}
+			return errors.Join(errs...)
+		}))
 	}
 	for v := range iovs {
 		errs = append(errs, v.Close())

@@ -318,6 +318,60 @@ func daemonEnds(t *testing.T, signal syscall.Signal) {
 	must(m.NewRing(usrbio.RingOptions{}))(t)
 }
 
+// A daemon that is stopped for a while is waited for once, and finds everything
+// gone when it goes on.
+func TestDaemonHangs(t *testing.T) {
+	d := serve(t, t.TempDir(), t.TempDir())
+	m := must(usrbio.Open(d.point))(t)
+	m.SetPatience(500 * time.Millisecond)
+	for range 20 {
+		must(m.NewRing(usrbio.RingOptions{Entries: 4}))(t)
+		must(m.NewIov(4096, usrbio.IovOptions{}))(t)
+		file := must(os.CreateTemp(d.point, "f"))(t)
+		must(m.Register(file))(t)
+		file.Close()
+	}
+	other := must(usrbio.Open(d.point))(t) // with files and no rings
+	other.SetPatience(500 * time.Millisecond)
+	file := must(os.Create(filepath.Join(d.point, "g")))(t)
+	must(other.Register(file))(t)
+	file.Close()
+
+	d.cmd.Process.Signal(syscall.SIGSTOP)
+	running := sync.OnceFunc(func() { d.cmd.Process.Signal(syscall.SIGCONT) })
+	defer running()
+	began := time.Now()
+	if _, err := m.NewRing(usrbio.RingOptions{Priority: usrbio.PriorityHigh}); !errors.Is(err, syscall.ETIMEDOUT) {
+		t.Errorf("new ring: %v", err)
+	}
+	if _, err := m.NewIov(4096, usrbio.IovOptions{}); !errors.Is(err, syscall.ETIMEDOUT) {
+		t.Errorf("new iov: %v", err)
+	}
+	if err := m.Close(); !errors.Is(err, syscall.ETIMEDOUT) {
+		t.Errorf("close: %v", err)
+	}
+	if err := other.Close(); !errors.Is(err, syscall.ETIMEDOUT) {
+		t.Errorf("close with a file: %v", err)
+	}
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("it took %v", took)
+	}
+	running()
+	var names []string
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		names = nil
+		for _, e := range must(os.ReadDir(filepath.Join(d.point, "3fs-virt", "iovs")))(t) {
+			if !strings.HasPrefix(e.Name(), "submit-ios") {
+				names = append(names, e.Name())
+			}
+		}
+		if len(names) == 0 {
+			return
+		}
+	}
+	t.Errorf("left behind: %q", names)
+}
+
 // Reads of 4 KiB out of the page cache, one thread that prepares and reaps.
 func BenchmarkMountRead4K(b *testing.B) {
 	const size, depth = 64 << 20, 512

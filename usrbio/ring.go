@@ -166,7 +166,8 @@ func (m *Mount) NewRing(o RingOptions) (*Ring, error) {
 		batch:   batch{turn: make(chan struct{}, 1)},
 	}
 	if err := adopt(m, &m.rings, r); err != nil {
-		r.release()
+		r.mem.Unmap()
+		r.unregister()
 		return nil, err
 	}
 	return r, nil
@@ -304,10 +305,10 @@ func (c Completion) Err() error {
 // many as dst holds if that is fewer; it takes more where more are ready, and
 // with an atLeast of 0 it only looks.
 //
-// With fewer it returns an error, and the completions it has are good
-// all the same: ctx.Err() within some 10 ms, ErrDaemonGone, ErrProtocol or
-// os.ErrClosed. EINVAL: dst is empty. Wait does not count what is in flight: asked for more than will
-// ever be prepared it waits for its context.
+// With fewer it returns an error, and the completions it has are good all the
+// same: ctx.Err() within some 10 ms, ErrDaemonGone, ErrProtocol or os.ErrClosed.
+// EINVAL: dst is empty. Wait does not count what is in flight: asked for more
+// than will ever be prepared it waits for its context.
 //
 // A Result that is not possible, such as more bytes than were asked for (a real
 // 3FS can do that where a batch of reads meets holes), comes out as -EIO.
@@ -359,12 +360,16 @@ const (
 	mostNap  = 250 * time.Microsecond
 )
 
+// napUntil is for how long without a completion naps go on: after that the daemon
+// waits for something, its posts are rare, and looking for them costs more.
+const napUntil = 2 * time.Millisecond
+
 // nap sleeps through half of the time that the missing completions should take,
 // going by the done ones, and tells whether it did. Asleep on the semaphore, it
 // would be woken for each completion, which costs the daemon a system call and
 // both a switch of threads: at 1 MiB a tenth of the copy.
 func (r *Ring) nap(ctx context.Context, took time.Duration, done, missing int) bool {
-	if done == 0 || missing < 2 {
+	if done == 0 || missing < 2 || !r.quietSince.IsZero() && time.Since(r.quietSince) > napUntil {
 		return false
 	}
 	d := min(took/time.Duration(done)*time.Duration(missing)/2, mostNap)
@@ -478,7 +483,7 @@ func (r *Ring) probe() {
 	}
 	go func() {
 		defer r.probing.Store(false)
-		_, err := r.m.desk.readlink(r.link)
+		err := r.m.desk.probe(r.link)
 		switch {
 		case daemonGone(err):
 			r.fail(fmt.Errorf("%w (%w)", ErrDaemonGone, err))
@@ -507,16 +512,13 @@ func (r *Ring) Close() error {
 		shm.Guard(r.arrived.Post) // hurry the waiter up
 		r.turn <- struct{}{}
 		r.prep.Lock()
-		disown(r.m, &r.m.rings, r)
-		r.closeErr = r.release()
+		r.mem.Unmap()
 		r.prep.Unlock()
 		<-r.turn
+		r.closeErr = r.unregister() // may take its time: nobody waits behind it
+		disown(r.m, &r.m.rings, r)  // last: m's Close must not overtake this one
 	})
 	return r.closeErr
 }
 
-func (r *Ring) release() error {
-	err := forget("close ring", r.m.desk.unlink(r.link))
-	r.mem.Unmap()
-	return err
-}
+func (r *Ring) unregister() error { return forget("close ring", r.m.desk.unlink(r.link)) }

@@ -266,6 +266,133 @@ func TestWaitEndsEarly(t *testing.T) {
 	}
 }
 
+// A wait for many naps. It is as right as one that sleeps on the semaphore, and
+// ends for the same reasons as soon.
+func TestWaitNaps(t *testing.T) {
+	const n = 32
+	slowly := func(t *testing.T) rig {
+		b := fixture(t, RingOptions{Entries: n})
+		b.p.mu.Lock()
+		defer b.p.mu.Unlock()
+		b.p.execute = func(bool, wire.Args) int64 {
+			time.Sleep(200 * time.Microsecond)
+			return 16
+		}
+		return b
+	}
+	t.Run("all come", func(t *testing.T) {
+		b := slowly(t)
+		var dst [n]Completion
+		for round := range 5 {
+			for i := range n {
+				b.prepare(t, int64(i*16), 16, uint64(i))
+				b.r.Submit() // each by itself: so they come in many batches
+			}
+			got, err := b.r.Wait(soon(t), dst[:], n)
+			if got != n || err != nil {
+				t.Fatalf("round %d: %d, %v", round, got, err)
+			}
+			for i, c := range dst {
+				if c.Userdata != uint64(i) || c.Result != 16 {
+					t.Fatalf("round %d: completion %d is %+v", round, i, c)
+				}
+			}
+		}
+	})
+
+	// The daemon answers two of 32, so that the wait has something to go by, and
+	// then no more.
+	stuck := func(t *testing.T) rig {
+		b := fixture(t, RingOptions{Entries: n})
+		b.p.stalled.Store(true)
+		for i := range n {
+			b.prepare(t, int64(i*16), 16, uint64(i))
+		}
+		return b
+	}
+	wait := func(b rig, ctx context.Context) (<-chan struct{}, *int, *error) {
+		ended, got, err := make(chan struct{}), new(int), new(error)
+		go func() {
+			defer close(ended)
+			var dst [n]Completion
+			*got, *err = b.r.Wait(ctx, dst[:], n)
+		}()
+		return ended, got, err
+	}
+	answerTwo := func(t *testing.T, b rig) {
+		time.Sleep(3 * time.Millisecond)
+		r := b.p.only(t)
+		for i := range int32(2) {
+			r.complete(wire.Cqe{Index: i, Result: 16, Userdata: uint64(i) + 1})
+			r.mem.Sem(r.SemOff()).Post()
+		}
+	}
+	for _, c := range []struct {
+		name string
+		end  func(b rig, cancel func())
+		want error
+	}{
+		{"context over", func(b rig, cancel func()) { cancel() }, context.Canceled},
+		{"deadline", func(b rig, cancel func()) {}, context.DeadlineExceeded},
+		{"closed", func(b rig, cancel func()) { b.r.Close() }, os.ErrClosed},
+		{"daemon gone", func(b rig, cancel func()) { b.p.gone.Store(true) }, ErrDaemonGone},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := stuck(t)
+			ctx, cancel := context.WithTimeout(bg, 20*time.Second)
+			if c.want == context.DeadlineExceeded {
+				ctx, cancel = context.WithTimeout(bg, 4*time.Millisecond)
+			}
+			defer cancel()
+			ended, got, err := wait(b, ctx)
+			answerTwo(t, b)
+			began := time.Now()
+			c.end(b, cancel)
+			select {
+			case <-ended:
+			case <-time.After(10 * time.Second):
+				t.Fatal("the wait goes on")
+			}
+			if !errors.Is(*err, c.want) || *got > 2 {
+				t.Errorf("wait: %d, %v", *got, *err)
+			}
+			t.Logf("%d completions, ended after %v", *got, time.Since(began).Round(100*time.Microsecond))
+		})
+	}
+
+	// When nothing comes for a while it sleeps on the semaphore again.
+	b := stuck(t)
+	ctx, cancel := context.WithCancel(bg)
+	defer cancel()
+	for _, c := range []struct {
+		name          string
+		took          time.Duration
+		done, missing int
+		quiet         time.Duration
+		want          bool
+	}{
+		{"slow answers", time.Millisecond, 1, 8, 0, true},
+		{"quiet for a moment", time.Millisecond, 1, 8, napUntil / 4, true},
+		{"quiet for long", time.Millisecond, 1, 8, 2 * napUntil, false},
+		{"nothing to go by", time.Millisecond, 0, 8, 0, false},
+		{"the last one", time.Millisecond, 8, 1, 0, false},
+		{"fast answers", 10 * time.Microsecond, 8, 8, 0, false},
+	} {
+		b.r.quietSince = time.Time{}
+		if c.quiet > 0 {
+			b.r.quietSince = time.Now().Add(-c.quiet)
+		}
+		if got := b.r.nap(ctx, c.took, c.done, c.missing); got != c.want {
+			t.Errorf("%s: naps %v", c.name, got)
+		}
+	}
+	cancel()
+	b.r.quietSince = time.Time{}
+	if b.r.nap(ctx, time.Millisecond, 1, 8) {
+		t.Error("naps after its context")
+	}
+}
+
 // A second waiter obeys its context while the first one has the ring.
 func TestWaitersTakeTurns(t *testing.T) {
 	b := fixture(t, RingOptions{})
