@@ -52,7 +52,13 @@ static enum handle_state state_of(const struct held *h, const struct stat *now) 
 static bool open_handle(const char *path, struct held *h) {
   struct stat st;
   h->fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (h->fd < 0 || fstat(h->fd, &st) != 0) {
+  if (h->fd < 0) {
+    return false;
+  }
+  if (fstat(h->fd, &st) != 0) {
+    int err = errno;
+    close(h->fd);
+    errno = err;
     return false;
   }
   h->process_id = usrbio_process_id();

@@ -97,6 +97,28 @@ static void name_link(struct usrbio_registration *r, const char *mount, const ch
   usrbio_iovs_path(r->link, mount, name);
 }
 
+/* A FUSE daemon may answer EINTR where a signal came, perhaps after it has done what was asked. */
+static int link_name(const char *target, const char *path) {
+  if (symlink(target, path) == 0) {
+    return 0;
+  }
+  while (errno == EINTR) {
+    if (symlink(target, path) == 0 || errno == EEXIST) {
+      return 0;
+    }
+  }
+  return -errno;
+}
+
+static int unlink_name(const char *path) {
+  while (unlink(path) != 0) {
+    if (errno != EINTR) {
+      return -errno;
+    }
+  }
+  return 0;
+}
+
 int usrbio_registration_create(const char *mount,
                                const char *suffix,
                                size_t size_bytes,
@@ -118,8 +140,8 @@ int usrbio_registration_create(const char *mount,
   name_link(r, mount, suffix);
   char target[sizeof(SHM_DIR) + SHM_NAME_BYTES];
   snprintf(target, sizeof(target), SHM_DIR "%s", r->shm_name);
-  if (symlink(target, r->link) != 0) {
-    err = -errno;
+  err = link_name(target, r->link);
+  if (err != 0) {
     usrbio_log(USRBIO_ERROR, "register %s: %s", r->link, strerror(-err));
     release_memory(r);
     return err;
@@ -191,8 +213,9 @@ void usrbio_registration_unlink_shm(struct usrbio_registration *r) {
 
 void usrbio_registration_destroy(struct usrbio_registration *r) {
   /* ENOENT: somebody who opened it was first. ENOTCONN: the daemon, and with it the registration, is gone. */
-  if (unlink(r->link) != 0 && errno != ENOENT && errno != ENOTCONN) {
-    usrbio_log(USRBIO_WARN, "deregister %s: %s", r->link, strerror(errno));
+  int err = unlink_name(r->link);
+  if (err != 0 && err != -ENOENT && err != -ENOTCONN) {
+    usrbio_log(USRBIO_WARN, "deregister %s: %s", r->link, strerror(-err));
   }
   release_memory(r);
 }

@@ -22,6 +22,22 @@ static char sem_name[64];
 
 static void path_of(char *path, const char *name) { snprintf(path, PATH_MAX, "%s/3fs-virt/iovs/%s", mount, name); }
 
+/* What a signal makes of a call on a FUSE mount: done, and yet EINTR. */
+static int interruptions;
+
+static int interrupted(int result) {
+  if (result != 0 || interruptions == 0) {
+    return result;
+  }
+  interruptions--;
+  errno = EINTR;
+  return -1;
+}
+
+int symlink(const char *target, const char *path) { return interrupted(symlinkat(target, AT_FDCWD, path)); }
+
+int unlink(const char *path) { return interrupted(unlinkat(AT_FDCWD, path, 0)); }
+
 static void link_submit(const char *name, const char *target) {
   char path[PATH_MAX];
   path_of(path, name);
@@ -108,6 +124,17 @@ static void iovs(void) {
   CHECK_EQ(registrations(name), 1);
   CHECK_EQ(strlen(name), 36);
   hf3fs_iovdestroy(&a);
+
+  for (int n = 1; n <= 2; n++) { /* signals in symlink, then in unlink */
+    interruptions = n;
+    CHECK_EQ(hf3fs_iovcreate(&a, mount, 1, 0, -1), 0);
+    CHECK_EQ(registrations(NULL), 1);
+    interruptions = n;
+    hf3fs_iovdestroy(&a);
+    CHECK_EQ(registrations(NULL), 0);
+    CHECK_EQ(interruptions, n - 1); /* ENOENT, the second time */
+    interruptions = 0;
+  }
 
   uint8_t id[16] = {1}, buf[10];
   char long_mount[300];
