@@ -528,12 +528,12 @@ func (k *rank) store(ctx context.Context, ids []uint64) error {
 func (k *rank) batch(interrupt context.Context, ring *usrbio.Ring, ids []uint64, open func(*inFlight) (*os.File, error), finish func(*inFlight) error, hist *latencies) error {
 	// What is in flight is collected also when the replay is interrupted, so that
 	// no temporary file stays behind, but not for long.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(interrupt), k.r.o.WaitLimit)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(interrupt))
 	defer cancel()
 	defer context.AfterFunc(interrupt, func() { time.AfterFunc(interruptLimit, cancel) })()
 	pending := 0
 	collect := func(atLeast int) error {
-		n, err := ring.Wait(ctx, k.dst, atLeast)
+		n, err := waitFor(ctx, ring, k.dst, atLeast, k.r.o.WaitLimit)
 		for _, c := range k.dst[:n] {
 			pending--
 			b := &k.blocks[c.Userdata]
@@ -582,6 +582,18 @@ func (k *rank) batch(interrupt context.Context, ring *usrbio.Ring, ids []uint64,
 		}
 	}
 	return nil
+}
+
+// waitFor waits for a completion, if atLeast is 1, and no longer than limit:
+// bytes take their time, but one by one they come.
+func waitFor(ctx context.Context, ring waiter, dst []usrbio.Completion, atLeast int, limit time.Duration) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	return ring.Wait(ctx, dst, atLeast)
+}
+
+type waiter interface {
+	Wait(ctx context.Context, dst []usrbio.Completion, atLeast int) (int, error)
 }
 
 // explainWait says what the end of a wait means.
