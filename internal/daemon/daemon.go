@@ -76,7 +76,7 @@ func Run(ctx context.Context, c Config, ready func(mountPoint string)) (err erro
 	if err != nil {
 		return err
 	}
-	control := virt.New(door, set, tree, virt.Options{MountPoint: point, RemountPrefix: c.RemountPrefix})
+	control := virt.New(door, set, virt.Options{MountPoint: point, RemountPrefix: c.RemountPrefix})
 	c.Mount.Log = c.Log
 	mnt, err := mount.New(tree, control, set, point, c.Mount)
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/kv3fs/kv3fs/internal/cred"
 	"github.com/kv3fs/kv3fs/internal/stage"
+	"github.com/kv3fs/kv3fs/internal/virt"
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
@@ -107,7 +108,7 @@ func (fs *fileSystem) entry(out *fuse.EntryOut, e stage.Entry, uid uint32) {
 }
 
 func (fs *fileSystem) Lookup(_ <-chan struct{}, h *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
-	if wire.IsVirtual(h.NodeId) || h.NodeId == stage.RootID && name == virtName {
+	if wire.IsVirtual(h.NodeId) || h.NodeId == stage.RootID && name == virt.DirName {
 		return fs.virtLookup(h, name, out)
 	}
 	e, err := fs.stage.Lookup(h.NodeId, name, fs.settings.AttrTimeout(h.Uid))
@@ -145,7 +146,7 @@ func (fs *fileSystem) GetAttr(_ <-chan struct{}, in *fuse.GetAttrIn, out *fuse.A
 
 func (fs *fileSystem) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut) fuse.Status {
 	if wire.IsVirtual(in.NodeId) {
-		return virtSetAttr(in.NodeId)
+		return fs.virtSetAttr(&in.InHeader)
 	}
 	if fs.readonly(&in.InHeader) {
 		return fuse.EROFS
@@ -201,7 +202,7 @@ func (fs *fileSystem) mayMake(h *fuse.InHeader, name string) fuse.Status {
 		return fuse.EPERM
 	case fs.readonly(h):
 		return fuse.EROFS
-	case h.NodeId == stage.RootID && name == virtName:
+	case h.NodeId == stage.RootID && name == virt.DirName:
 		return fuse.Status(unix.EEXIST)
 	}
 	return fuse.OK
@@ -234,12 +235,12 @@ func (fs *fileSystem) Mkdir(_ <-chan struct{}, in *fuse.MkdirIn, name string, ou
 	return fs.made(out, e, err, &in.InHeader)
 }
 
-func (fs *fileSystem) Symlink(_ <-chan struct{}, h *fuse.InHeader, target, name string, out *fuse.EntryOut) fuse.Status {
+func (fs *fileSystem) Symlink(cancel <-chan struct{}, h *fuse.InHeader, target, name string, out *fuse.EntryOut) fuse.Status {
 	if h.NodeId == wire.InoRmRf {
-		return fs.symlinkIntoRmRf(h, target, name, out)
+		return fs.symlinkIntoRmRf(cancel, h, target, out)
 	}
 	if wire.IsVirtual(h.NodeId) {
-		return fs.virtSymlink(h, target, name, out, func() {})
+		return fs.virtSymlink(h, target, name, out)
 	}
 	if st := fs.mayMake(h, name); !st.Ok() {
 		return st
@@ -269,17 +270,18 @@ func (fs *fileSystem) Link(_ <-chan struct{}, in *fuse.LinkIn, name string, out 
 }
 
 func (fs *fileSystem) Unlink(_ <-chan struct{}, h *fuse.InHeader, name string) fuse.Status {
-	if fs.readonly(h) {
-		return fuse.EROFS // before the virtual tree, as in 3FS
-	}
 	if wire.IsVirtual(h.NodeId) {
+		// In read-only mode, too: 3FS keeps registrations then, by mistake.
 		return fuse.Status(fs.virt.Unlink(callerOf(h), h.NodeId, name))
+	}
+	if fs.readonly(h) {
+		return fuse.EROFS
 	}
 	return statusOf(fs.stage.Unlink(h.NodeId, name))
 }
 
 func (fs *fileSystem) Rmdir(_ <-chan struct{}, h *fuse.InHeader, name string) fuse.Status {
-	if wire.IsVirtual(h.NodeId) || h.NodeId == stage.RootID && name == virtName {
+	if wire.IsVirtual(h.NodeId) || h.NodeId == stage.RootID && name == virt.DirName {
 		return fuse.EPERM
 	}
 	if fs.readonly(h) {
@@ -288,16 +290,16 @@ func (fs *fileSystem) Rmdir(_ <-chan struct{}, h *fuse.InHeader, name string) fu
 	return statusOf(fs.stage.Rmdir(h.NodeId, name))
 }
 
-func (fs *fileSystem) Rename(_ <-chan struct{}, in *fuse.RenameIn, name, newName string) fuse.Status {
-	fromVirtual := wire.IsVirtual(in.NodeId) || in.NodeId == stage.RootID && name == virtName
-	toVirtual := wire.IsVirtual(in.Newdir) || in.Newdir == stage.RootID && newName == virtName
+func (fs *fileSystem) Rename(cancel <-chan struct{}, in *fuse.RenameIn, name, newName string) fuse.Status {
+	fromVirtual := wire.IsVirtual(in.NodeId) || in.NodeId == stage.RootID && name == virt.DirName
+	toVirtual := wire.IsVirtual(in.Newdir) || in.Newdir == stage.RootID && newName == virt.DirName
 	switch {
 	case fromVirtual || toVirtual && in.Newdir != wire.InoRmRf:
 		return fuse.EPERM
 	case fs.readonly(&in.InHeader):
 		return fuse.EROFS
 	case toVirtual:
-		return fs.renameIntoRmRf(in, name, newName)
+		return fs.renameIntoRmRf(cancel, in, name, newName)
 	case in.Flags != 0:
 		return fuse.ENOSYS // the client sees EINVAL (case 76)
 	}

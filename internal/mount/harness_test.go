@@ -27,7 +27,6 @@ import (
 type fakeTree struct {
 	mu    sync.Mutex
 	links map[string]string
-	stage *stage.Stage
 	point string
 	opens atomic.Int64 // OpenDir minus ReleaseDir
 }
@@ -89,21 +88,18 @@ func (t *fakeTree) Readlink(_ cred.Caller, ino uint64) (string, syscall.Errno) {
 	return "", syscall.ENOENT
 }
 
-func (t *fakeTree) Symlink(c cred.Caller, dir uint64, name, target string) (VirtualAttr, bool, syscall.Errno) {
+func (t *fakeTree) RemoveTarget(_ cred.Caller, target string) (string, syscall.Errno) {
+	return t.RelPath(target)
+}
+
+func (t *fakeTree) Symlink(c cred.Caller, dir uint64, name, target string) (VirtualAttr, syscall.Errno) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if dir == wire.InoRmRf {
-		rel, errno := t.RelPath(target)
-		if errno == 0 {
-			errno, _ = t.stage.RemoveAll(c, rel).(syscall.Errno)
-		}
-		return VirtualAttr{Ino: wire.TransientIno(dir), Mode: syscall.S_IFLNK}, true, errno
-	}
 	if dir == wire.InoSetConf {
-		return VirtualAttr{Ino: wire.InoSetConfFirst, Mode: syscall.S_IFLNK | 0o400}, true, 0
+		return VirtualAttr{Ino: wire.InoSetConfFirst, Mode: syscall.S_IFLNK | 0o400}, 0
 	}
 	t.links[name] = target
-	return t.link(name), false, 0
+	return t.link(name), 0
 }
 
 func (t *fakeTree) Unlink(_ cred.Caller, dir uint64, name string) syscall.Errno {
@@ -126,7 +122,7 @@ func (t *fakeTree) List(_ cred.Caller, dir uint64) ([]VirtualEntry, syscall.Errn
 func (t *fakeTree) OpenDir(cred.Caller, uint64) (uint64, syscall.Errno) {
 	return uint64(t.opens.Add(1)), 0
 }
-func (t *fakeTree) ReleaseDir(uint64) { t.opens.Add(-1) }
+func (t *fakeTree) ReleaseDir(_, _ uint64) { t.opens.Add(-1) }
 
 type fakeSettings struct{ readonly atomic.Bool }
 
@@ -189,7 +185,7 @@ func newWorld(t testing.TB, o Options) *world {
 	if w.stage, err = stage.Open(w.data, stage.Options{}); err != nil {
 		t.Fatal(err)
 	}
-	w.tree.stage, w.tree.point = w.stage, w.dir
+	w.tree.point = w.dir
 	w.mount(o)
 	t.Cleanup(func() {
 		w.unmount()

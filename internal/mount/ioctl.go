@@ -7,10 +7,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kv3fs/kv3fs/internal/stage"
+	"github.com/kv3fs/kv3fs/internal/virt"
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
-func (fs *fileSystem) Ioctl(_ <-chan struct{}, in *fuse.IoctlIn, arg []byte, _ *fuse.IoctlOut, out []byte) fuse.Status {
+func (fs *fileSystem) Ioctl(cancel <-chan struct{}, in *fuse.IoctlIn, arg []byte, _ *fuse.IoctlOut, out []byte) fuse.Status {
 	if in.Flags&fuse.IOCTL_COMPAT != 0 {
 		return fuse.ENOSYS
 	}
@@ -18,11 +19,11 @@ func (fs *fileSystem) Ioctl(_ <-chan struct{}, in *fuse.IoctlIn, arg []byte, _ *
 	case wire.IoctlGetMountName:
 		return answer(out, wire.MountNameBytes, func() { copy(out, fs.opts.Cluster) })
 	case wire.IoctlGetPathOffset:
-		return answer(out, 4, func() { binary.LittleEndian.PutUint32(out, uint32(len(fs.point))) })
+		return answer(out, 4, func() { binary.NativeEndian.PutUint32(out, uint32(len(fs.point))) })
 	case wire.IoctlGetMagic:
-		return answer(out, 4, func() { binary.LittleEndian.PutUint32(out, wire.Magic) })
+		return answer(out, 4, func() { binary.NativeEndian.PutUint32(out, wire.Magic) })
 	case wire.IoctlGetVersion:
-		return answer(out, 4, func() { binary.LittleEndian.PutUint32(out, wire.InterfaceVersion) })
+		return answer(out, 4, func() { binary.NativeEndian.PutUint32(out, wire.InterfaceVersion) })
 	}
 	if wire.IsVirtual(in.NodeId) {
 		if in.Cmd == wire.IoctlFsync {
@@ -47,7 +48,7 @@ func (fs *fileSystem) Ioctl(_ <-chan struct{}, in *fuse.IoctlIn, arg []byte, _ *
 	}
 	switch in.Cmd {
 	case wire.IoctlRecursiveRm:
-		return fs.ioctlRecursiveRm(in)
+		return fs.ioctlRecursiveRm(cancel, in)
 	case wire.IoctlHardlink:
 		return fs.ioctlHardlink(in, arg)
 	case wire.IoctlPunchHole:
@@ -55,7 +56,7 @@ func (fs *fileSystem) Ioctl(_ <-chan struct{}, in *fuse.IoctlIn, arg []byte, _ *
 	case wire.IoctlMove:
 		return fs.ioctlMove(in, arg)
 	case wire.IoctlRemove:
-		return fs.ioctlRemove(in, arg)
+		return fs.ioctlRemove(cancel, in, arg)
 	default:
 		return fs.ioctlSetFlags(in, arg)
 	}
@@ -134,22 +135,9 @@ func (fs *fileSystem) ioctlSetFlags(in *fuse.IoctlIn, arg []byte) fuse.Status {
 	return statusOf(fs.stage.SetFlags(in.NodeId, callerOf(&in.InHeader), binary.NativeEndian.Uint32(arg)))
 }
 
-func (fs *fileSystem) ioctlRecursiveRm(in *fuse.IoctlIn) fuse.Status {
-	if in.NodeId == stage.RootID {
-		return fuse.EINVAL
-	}
-	if fs.handles.get(in.Fh).dir == nil {
-		return fuse.ENOTDIR
-	}
-	rel, err := fs.stage.PathOf(in.NodeId)
-	if err != nil {
-		return statusOf(err)
-	}
-	parent, name, known := fs.stage.Locate(rel)
-	err = fs.stage.RemoveAll(callerOf(&in.InHeader), rel)
-	if known {
-		fs.notes.entryNow(parent, name)
-	}
+func (fs *fileSystem) ioctlRecursiveRm(cancel <-chan struct{}, in *fuse.IoctlIn) fuse.Status {
+	name, err := fs.stage.RemoveDir(callerOf(&in.InHeader), in.NodeId, cancel)
+	fs.went(name, 0)
 	if err != nil {
 		return statusOf(err)
 	}
@@ -162,12 +150,12 @@ func (fs *fileSystem) ioctlHardlink(in *fuse.IoctlIn, arg []byte) fuse.Status {
 	if err != nil {
 		return statusOf(err)
 	}
-	parent, err := fs.realDir(a.NewParentIno, a.Name)
+	parent, err := fs.realDir(in, a.NewParentIno, a.Name)
 	if err != nil {
 		return statusOf(err)
 	}
 	if err := fs.stage.LinkAs(in.NodeId, parent, a.Name, callerOf(&in.InHeader)); err != nil {
-		return denied(err)
+		return statusOf(err)
 	}
 	fs.invalidate(in.NodeId) // the link count changed
 	fs.notes.entryNow(parent, a.Name)
@@ -175,12 +163,13 @@ func (fs *fileSystem) ioctlHardlink(in *fuse.IoctlIn, arg []byte) fuse.Status {
 }
 
 // realDir returns the node of a directory that an ioctl names by inode number,
-// for an entry that is not the virtual tree's.
-func (fs *fileSystem) realDir(ino uint64, name string) (uint64, error) {
-	if wire.IsVirtual(ino) || ino == stage.RootID && name == virtName {
+// for an entry that is not the virtual tree's. The client must be able to reach
+// the directory.
+func (fs *fileSystem) realDir(in *fuse.IoctlIn, ino uint64, name string) (uint64, error) {
+	if wire.IsVirtual(ino) || ino == stage.RootID && name == virt.DirName {
 		return 0, unix.EPERM
 	}
-	return fs.stage.ByIno(ino)
+	return fs.stage.DirByIno(ino, callerOf(&in.InHeader))
 }
 
 func (fs *fileSystem) ioctlPunchHole(in *fuse.IoctlIn, arg []byte) fuse.Status {
@@ -207,10 +196,10 @@ func (fs *fileSystem) ioctlMove(in *fuse.IoctlIn, arg []byte) fuse.Status {
 	if ino, err := fs.stage.Ino(in.NodeId); err != nil || ino != a.SrcParentIno {
 		return fuse.EINVAL
 	}
-	if in.NodeId == stage.RootID && a.SrcName == virtName {
+	if in.NodeId == stage.RootID && a.SrcName == virt.DirName {
 		return fuse.EPERM
 	}
-	to, err := fs.realDir(a.DstParentIno, a.DstName)
+	to, err := fs.realDir(in, a.DstParentIno, a.DstName)
 	if err != nil {
 		return statusOf(err)
 	}
@@ -220,7 +209,7 @@ func (fs *fileSystem) ioctlMove(in *fuse.IoctlIn, arg []byte) fuse.Status {
 		}
 	}
 	if err := fs.stage.RenameAs(in.NodeId, a.SrcName, to, a.DstName, callerOf(&in.InHeader)); err != nil {
-		return denied(err)
+		return statusOf(err)
 	}
 	fs.notes.entryNow(in.NodeId, a.SrcName)
 	fs.notes.entryNow(to, a.DstName)
@@ -253,7 +242,7 @@ func (fs *fileSystem) trashable(in *fuse.IoctlIn, a wire.Move, to uint64) fuse.S
 	return fuse.OK
 }
 
-func (fs *fileSystem) ioctlRemove(in *fuse.IoctlIn, arg []byte) fuse.Status {
+func (fs *fileSystem) ioctlRemove(cancel <-chan struct{}, in *fuse.IoctlIn, arg []byte) fuse.Status {
 	a, err := wire.DecodeRemove(arg)
 	if err != nil {
 		return statusOf(err)
@@ -261,18 +250,10 @@ func (fs *fileSystem) ioctlRemove(in *fuse.IoctlIn, arg []byte) fuse.Status {
 	if ino, err := fs.stage.Ino(in.NodeId); err != nil || ino != a.ParentIno {
 		return fuse.EINVAL
 	}
-	if in.NodeId == stage.RootID && a.Name == virtName {
+	if in.NodeId == stage.RootID && a.Name == virt.DirName {
 		return fuse.EPERM
 	}
-	err = fs.stage.RemoveEntry(callerOf(&in.InHeader), in.NodeId, a.Name, a.Recursive)
+	err = fs.stage.RemoveEntry(callerOf(&in.InHeader), in.NodeId, a.Name, a.Recursive, cancel)
 	fs.notes.entryNow(in.NodeId, a.Name)
 	return statusOf(err)
-}
-
-// denied is how 3FS says that rights are missing.
-func denied(err error) fuse.Status {
-	if st := statusOf(err); st != fuse.EACCES {
-		return st
-	}
-	return fuse.EPERM
 }

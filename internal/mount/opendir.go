@@ -4,6 +4,7 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 
 	"github.com/kv3fs/kv3fs/internal/stage"
+	"github.com/kv3fs/kv3fs/internal/virt"
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
@@ -83,7 +84,7 @@ func (fs *fileSystem) list(in *fuse.ReadIn, real func(fuse.DirEntry, *stage.Dir)
 		return fuse.OK
 	}
 	ended, err := open.dir.List(int64(in.Offset), func(e stage.Dirent) bool {
-		if in.NodeId == stage.RootID && e.Name == virtName {
+		if in.NodeId == stage.RootID && e.Name == virt.DirName {
 			return true // shadowed
 		}
 		return real(fuse.DirEntry{Name: e.Name, Ino: e.Ino, Mode: e.Type, Off: uint64(e.Next)}, open.dir)
@@ -93,7 +94,7 @@ func (fs *fileSystem) list(in *fuse.ReadIn, real func(fuse.DirEntry, *stage.Dir)
 	}
 	a, errno := fs.virt.Getattr(callerOf(&in.InHeader), wire.InoVirt)
 	if errno == 0 {
-		virtual(fuse.DirEntry{Name: virtName, Ino: a.Ino, Mode: a.Mode, Off: afterVirt}, a)
+		virtual(fuse.DirEntry{Name: virt.DirName, Ino: a.Ino, Mode: a.Mode, Off: afterVirt}, a)
 	}
 	return fuse.OK
 }

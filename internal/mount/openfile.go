@@ -79,7 +79,7 @@ func (fs *fileSystem) closeHandle(o openThing) {
 	case o.dir != nil:
 		o.dir.Close()
 	case o.virtual != nil:
-		fs.virt.ReleaseDir(o.virtual.handle)
+		fs.virt.ReleaseDir(o.virtual.ino, o.virtual.handle)
 	}
 }
 

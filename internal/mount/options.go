@@ -8,7 +8,6 @@ import (
 const (
 	fsType      = "fuse.hf3fs"
 	subtype     = "hf3fs"
-	virtName    = "3fs-virt"
 	maxIOBytes  = 1 << 20
 	statfsBlock = 2 << 20
 	// The client library has room for 32 bytes with the NUL.

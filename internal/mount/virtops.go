@@ -53,62 +53,64 @@ func (fs *fileSystem) virtGetAttr(h *fuse.InHeader, out *fuse.AttrOut) fuse.Stat
 	return fuse.OK
 }
 
-func virtSetAttr(ino uint64) fuse.Status {
-	if virtualDirectory(ino) {
+// virtSetAttr refuses: nothing in the virtual tree has attributes of its own.
+func (fs *fileSystem) virtSetAttr(h *fuse.InHeader) fuse.Status {
+	a, errno := fs.virt.Getattr(callerOf(h), h.NodeId)
+	if errno == 0 && a.Mode&unix.S_IFMT == unix.S_IFDIR {
 		return fuse.EPERM
 	}
 	return fuse.ENOENT
 }
 
-func virtualDirectory(ino uint64) bool {
-	switch ino {
-	case wire.InoVirt, wire.InoRmRf, wire.InoIovs, wire.InoGetConf, wire.InoSetConf:
-		return true
-	}
-	return false
-}
-
-// virtSymlink has the tree act on a link. after is called before the name of a
-// transient one is queued: its directory's lock is held until the answer, and
-// the queue stands still until then.
-func (fs *fileSystem) virtSymlink(h *fuse.InHeader, target, name string, out *fuse.EntryOut, after func()) fuse.Status {
-	a, transient, errno := fs.virt.Symlink(callerOf(h), h.NodeId, name, target)
-	after()
+// virtSymlink has the tree act on a link.
+func (fs *fileSystem) virtSymlink(h *fuse.InHeader, target, name string, out *fuse.EntryOut) fuse.Status {
+	a, errno := fs.virt.Symlink(callerOf(h), h.NodeId, name, target)
 	if errno != 0 {
 		return fuse.Status(errno)
 	}
-	keep := fs.settings.SymlinkTimeout(h.Uid)
-	if transient {
-		keep = 0
-		fs.notes.entry(h.NodeId, name)
-	}
-	virtEntry(out, a, keep)
+	virtEntry(out, a, fs.settings.SymlinkTimeout(h.Uid))
 	return fuse.OK
 }
 
-// transient answers a symlink request with an entry that is not there.
-func (fs *fileSystem) transient(h *fuse.InHeader, target, name string, out *fuse.EntryOut) {
-	virtEntry(out, VirtualAttr{Ino: wire.TransientIno(h.NodeId), Mode: unix.S_IFLNK, Size: uint64(len(target))}, 0)
-	// The client holds the lock of the directory until it has the answer.
-	fs.notes.entry(h.NodeId, name)
-}
-
-// symlinkIntoRmRf has the tree remove target, and the kernel forget its name.
-func (fs *fileSystem) symlinkIntoRmRf(h *fuse.InHeader, target, name string, out *fuse.EntryOut) fuse.Status {
-	rel, errno := fs.virt.RelPath(target)
-	parent, last, known := uint64(0), "", false
-	if errno == 0 {
-		parent, last, known = fs.stage.Locate(rel)
+// transient answers a symlink request with an entry that is not there, and that
+// the kernel asks about again at its next use.
+func (fs *fileSystem) transient(h *fuse.InHeader, target string, out *fuse.EntryOut) {
+	parent := h.NodeId
+	if ino, err := fs.stage.Ino(parent); err == nil && !wire.IsVirtual(parent) {
+		parent = ino
 	}
-	return fs.virtSymlink(h, target, name, out, func() {
-		if known {
-			fs.notes.entryNow(parent, last)
-		}
-	})
+	virtEntry(out, VirtualAttr{Ino: wire.TransientIno(parent), Mode: unix.S_IFLNK, Size: uint64(len(target))}, 0)
 }
 
-func (fs *fileSystem) renameIntoRmRf(in *fuse.RenameIn, name, newName string) fuse.Status {
-	err := fs.stage.RemoveEntry(callerOf(&in.InHeader), in.NodeId, name, true)
+// went has the kernel forget a name, soon: whoever asked may hold the lock of its
+// directory until he has the answer.
+func (fs *fileSystem) went(n stage.Name, asker uint64) {
+	switch n.Parent {
+	case 0:
+	case asker:
+		fs.notes.entry(n.Parent, n.Name)
+	default:
+		fs.notes.entryNow(n.Parent, n.Name)
+	}
+}
+
+func (fs *fileSystem) symlinkIntoRmRf(cancel <-chan struct{}, h *fuse.InHeader, target string, out *fuse.EntryOut) fuse.Status {
+	c := callerOf(h)
+	rel, errno := fs.virt.RemoveTarget(c, target)
+	if errno != 0 {
+		return fuse.Status(errno)
+	}
+	name, err := fs.stage.RemoveAll(c, rel, cancel)
+	fs.went(name, h.NodeId)
+	if err != nil {
+		return statusOf(err)
+	}
+	fs.transient(h, target, out)
+	return fuse.OK
+}
+
+func (fs *fileSystem) renameIntoRmRf(cancel <-chan struct{}, in *fuse.RenameIn, name, newName string) fuse.Status {
+	err := fs.stage.RemoveEntry(callerOf(&in.InHeader), in.NodeId, name, true, cancel)
 	// The client holds the locks of both directories. The kernel moves the
 	// name it knows to where nothing is.
 	fs.notes.entry(in.Newdir, newName)
@@ -119,23 +121,15 @@ func (fs *fileSystem) renameIntoRmRf(in *fuse.RenameIn, name, newName string) fu
 }
 
 func (fs *fileSystem) symlinkToMove(h *fuse.InHeader, source, name string, out *fuse.EntryOut) fuse.Status {
-	if fs.readonly(h) {
-		return fuse.EROFS
-	}
 	rel, errno := fs.virt.RelPath(source)
 	if errno != 0 {
 		return fuse.Status(errno)
 	}
-	parent, last, known := fs.stage.Locate(rel)
-	if err := fs.stage.MoveInto(callerOf(h), rel, h.NodeId, name); err != nil {
+	was, err := fs.stage.MoveInto(callerOf(h), rel, h.NodeId, name)
+	if err != nil {
 		return statusOf(err)
 	}
-	switch {
-	case known && parent == h.NodeId:
-		fs.notes.entry(parent, last) // its lock is held until the answer
-	case known:
-		fs.notes.entryNow(parent, last)
-	}
-	fs.transient(h, source, name, out)
+	fs.went(was, h.NodeId)
+	fs.transient(h, source, out)
 	return fuse.OK
 }

@@ -23,15 +23,17 @@ type Tree interface {
 	Lookup(c cred.Caller, dir uint64, name string) (VirtualAttr, syscall.Errno)
 	Getattr(c cred.Caller, ino uint64) (VirtualAttr, syscall.Errno)
 	Readlink(c cred.Caller, ino uint64) (string, syscall.Errno)
-	// Symlink is how clients register and set. A transient entry is gone as
-	// soon as it was answered.
-	Symlink(c cred.Caller, dir uint64, name, target string) (a VirtualAttr, transient bool, err syscall.Errno)
+	// Symlink is how clients register and set.
+	Symlink(c cred.Caller, dir uint64, name, target string) (a VirtualAttr, err syscall.Errno)
+	// RemoveTarget is what a link in rm-rf orders to be removed, below the root of
+	// the mount.
+	RemoveTarget(c cred.Caller, target string) (rel string, err syscall.Errno)
 	Unlink(c cred.Caller, dir uint64, name string) syscall.Errno
 	List(c cred.Caller, dir uint64) ([]VirtualEntry, syscall.Errno)
-	// OpenDir's handle is given to ReleaseDir exactly once, at the latest when
-	// the mount ends.
+	// OpenDir's handle is given to ReleaseDir exactly once, with the same
+	// directory, at the latest when the mount ends.
 	OpenDir(c cred.Caller, dir uint64) (handle uint64, err syscall.Errno)
-	ReleaseDir(handle uint64)
+	ReleaseDir(dir, handle uint64)
 }
 
 // Settings are what the mount does differently for different users. All methods

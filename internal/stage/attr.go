@@ -4,8 +4,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/kv3fs/kv3fs/internal/cred"
 )
 
 // hotPeriod is how long after a ring write the kernel gets no attributes to
@@ -252,23 +250,6 @@ func (s *Stage) Readlink(id uint64) (string, error) {
 		return "", err
 	}
 	return string(target[:size]), nil
-}
-
-// Writable says whether c may write to a node, with the rights c has now.
-func (s *Stage) Writable(id uint64, c cred.Caller) error {
-	n, err := s.node(id)
-	if err != nil {
-		return err
-	}
-	if !n.regular() {
-		return unix.EINVAL
-	}
-	f, err := s.acquire(n, c, forWriting)
-	if err != nil {
-		return err
-	}
-	f.Release()
-	return nil
 }
 
 // Statfs returns the backing file system's figures.

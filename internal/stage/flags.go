@@ -20,12 +20,28 @@ const (
 	keptFlags = SupportedFlags &^ FlagImmutable
 )
 
-// ByIno returns the node of an inode number as clients see it.
-func (s *Stage) ByIno(ino uint64) (id uint64, err error) {
-	if n, ok := s.byIno.get(ino); ok {
+// DirByIno returns the node of a directory by its inode number as clients see
+// it, if c can reach it: a number is easily guessed. Errors: ENOENT, ENOTDIR, EPERM.
+func (s *Stage) DirByIno(ino uint64, c cred.Caller) (id uint64, err error) {
+	n, ok := s.byIno.get(ino)
+	switch {
+	case !ok:
+		return 0, unix.ENOENT
+	case !n.directory():
+		return 0, unix.ENOTDIR
+	case n == s.root:
 		return n.id, nil
 	}
-	return 0, unix.ENOENT
+	fd, _, err := s.openNode(n, unix.O_PATH|unix.O_DIRECTORY, &c)
+	if err != nil {
+		return 0, denied(err)
+	}
+	defer unix.Close(fd)
+	// Opening it searches those above; using it searches itself.
+	return n.id, denied(cred.Strict(c, func() error {
+		_, err := statAt(fd, ".")
+		return err
+	}))
 }
 
 // Ino returns a node's inode number as clients see it.

@@ -27,23 +27,11 @@ func splitRel(rel string) (dir, name string, err error) {
 	return strings.TrimSuffix(dir, "/"), name, nil
 }
 
-// Locate returns the node of the directory that rel is in, if the kernel knows
-// it, and rel's last name.
-func (s *Stage) Locate(rel string) (parent uint64, name string, known bool) {
-	dir, name, err := splitRel(rel)
-	if err != nil {
-		return 0, "", false
-	}
-	fd, err := openBeneath(s.rootFD, dir, unix.O_PATH|unix.O_DIRECTORY)
-	if err != nil {
-		return 0, "", false
-	}
-	defer unix.Close(fd)
-	n := s.nodeOf(fd)
-	if n == nil {
-		return 0, "", false
-	}
-	return n.id, name, true
+// Name is an entry that went: what the kernel has to forget. Parent is 0 when it
+// does not know the directory.
+type Name struct {
+	Parent uint64
+	Name   string
 }
 
 // nodeOf returns the node of an open inode, or nil when the kernel knows none.
@@ -56,41 +44,91 @@ func (s *Stage) nodeOf(fd int) *node {
 	return n
 }
 
-// PathOf returns the path of a node below the root.
-func (s *Stage) PathOf(id uint64) (string, error) {
-	n, err := s.node(id)
-	if err != nil {
-		return "", err
-	}
-	s.treeMu.RLock()
-	defer s.treeMu.RUnlock()
-	if n == s.root {
-		return "", nil
-	}
-	return s.pathLocked(n.place), nil
-}
-
-// RemoveAll removes what is at rel and everything below it with the rights of
-// c, following no symbolic link. Errors: EINVAL for the root, EPERM when c may
-// not (part of it may be gone then), others from the kernel.
-func (s *Stage) RemoveAll(c cred.Caller, rel string) error {
+// RemoveAll removes what is at rel and everything below it with the rights of c,
+// following no symbolic link. Errors: EINVAL for the root, EPERM when c may not,
+// EINTR when cancel was closed, ENOTEMPTY when others keep making entries, and
+// others from the kernel. With the last three, part of it may be gone.
+//
+// A directory must belong to c, with all of its owner's rights, and so must those
+// below it; a sample of them is asked before anything is removed. The super-user
+// may remove what he likes.
+func (s *Stage) RemoveAll(c cred.Caller, rel string, cancel <-chan struct{}) (went Name, err error) {
 	dir, name, err := splitRel(rel)
 	if err != nil {
-		return err
+		return Name{}, err
 	}
-	return denied(cred.Strict(c, func() error {
+	err = denied(cred.Strict(c, func() error {
 		fd, err := openBeneath(s.rootFD, dir, unix.O_PATH|unix.O_DIRECTORY)
 		if err != nil {
 			return err
 		}
 		defer unix.Close(fd)
-		return s.removeTree(s.nodeOf(fd), fd, name)
+		d := s.nodeOf(fd)
+		went = nameOf(d, name)
+		return s.removal(c, cancel).tree(d, fd, name)
 	}))
+	return went, err
+}
+
+// RemoveDir is RemoveAll for a directory that the kernel knows, wherever it is
+// now: ENOENT when it is nowhere.
+func (s *Stage) RemoveDir(c cred.Caller, id uint64, cancel <-chan struct{}) (went Name, err error) {
+	n, err := s.node(id)
+	if err != nil {
+		return Name{}, err
+	}
+	if n == s.root {
+		return Name{}, unix.EINVAL
+	}
+	if !n.directory() {
+		return Name{}, unix.ENOTDIR
+	}
+	// Brings the place up to date, if it is anywhere.
+	fd, _, err := s.openNode(n, unix.O_PATH|unix.O_DIRECTORY, nil)
+	if err != nil {
+		return Name{}, gone(err)
+	}
+	unix.Close(fd)
+	s.treeMu.RLock()
+	at := n.place
+	s.treeMu.RUnlock()
+	fd, _, err = s.openNode(at.parent, unix.O_PATH|unix.O_DIRECTORY, &c)
+	if err != nil {
+		return Name{}, denied(gone(err))
+	}
+	defer unix.Close(fd)
+	err = denied(cred.Strict(c, func() error {
+		st, err := statAt(fd, at.name)
+		if err != nil {
+			return err
+		}
+		if identityOf(&st) != n.key {
+			return unix.ENOENT
+		}
+		return s.removal(c, cancel).tree(at.parent, fd, at.name)
+	}))
+	return nameOf(at.parent, at.name), err
+}
+
+// gone is how a client that has a directory open hears that it is nowhere.
+func gone(err error) error {
+	if mayHaveMoved(err) {
+		return unix.ENOENT
+	}
+	return err
+}
+
+func nameOf(d *node, name string) Name {
+	if d == nil {
+		return Name{Name: name}
+	}
+	return Name{Parent: d.id, Name: name}
 }
 
 // RemoveEntry removes an entry of directory parent with the rights of c: with
-// recursive everything below it too, else a directory must be empty.
-func (s *Stage) RemoveEntry(c cred.Caller, parent uint64, name string, recursive bool) error {
+// recursive everything below it too, as RemoveAll does, else a directory must be
+// empty.
+func (s *Stage) RemoveEntry(c cred.Caller, parent uint64, name string, recursive bool, cancel <-chan struct{}) error {
 	d, err := s.node(parent)
 	if err != nil {
 		return err
@@ -104,7 +142,7 @@ func (s *Stage) RemoveEntry(c cred.Caller, parent uint64, name string, recursive
 	return s.inDir(d, func(fd int) error {
 		return denied(cred.Strict(c, func() error {
 			if recursive {
-				return s.removeTree(d, fd, name)
+				return s.removal(c, cancel).tree(d, fd, name)
 			}
 			_, err := s.unlinkOne(d, fd, name)
 			return err
@@ -121,7 +159,7 @@ func denied(err error) error {
 }
 
 // unlinkOne removes a file or an empty directory and says which it was. d is
-// the node of the directory, or nil.
+// the node of the directory, or nil. The kernel does not know that it happens.
 func (s *Stage) unlinkOne(d *node, dir int, name string) (isDir bool, err error) {
 	s.renameMu.RLock()
 	defer s.renameMu.RUnlock()
@@ -129,84 +167,58 @@ func (s *Stage) unlinkOne(d *node, dir int, name string) (isDir bool, err error)
 	if err != nil {
 		return false, err
 	}
+	if s.hiddenInode(&st) {
+		return true, unix.ENOENT
+	}
 	how := 0
 	if isDir = st.Mode&unix.S_IFMT == unix.S_IFDIR; isDir {
 		how = unix.AT_REMOVEDIR
 	}
-	if err := unix.Unlinkat(dir, name, how); err != nil {
+	if err := s.unlinkAt(place{d, name}, dir, how, &st); err != nil {
 		return isDir, err
 	}
-	s.left(place{d, name}, &st)
+	s.linksChanged(&st)
 	return isDir, nil
 }
 
-func (s *Stage) removeTree(d *node, dir int, name string) error {
-	isDir, err := s.unlinkOne(d, dir, name)
-	if !isDir || !errors.Is(err, unix.ENOTEMPTY) && !errors.Is(err, unix.EEXIST) {
-		return err
+// linksChanged has the kernel forget the attributes of an inode that lost one of
+// its names behind its back.
+func (s *Stage) linksChanged(st *unix.Statx_t) {
+	if st.Nlink < 2 || st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		return
 	}
-	if err := s.emptyDir(dir, name); err != nil {
-		return err
-	}
-	_, err = s.unlinkOne(d, dir, name)
-	return err
-}
-
-func (s *Stage) emptyDir(dir int, name string) error {
-	fd, err := unix.Openat(dir, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-	list := &Dir{stage: s, node: s.nodeOf(fd), fd: fd}
-	defer list.Close()
-	for {
-		// Removing moves entries on some file systems: start over until a pass
-		// removes nothing.
-		removed := 0
-		var failed error
-		_, err := list.List(0, func(e Dirent) bool {
-			failed = s.removeTree(list.node, fd, e.Name)
-			switch {
-			case failed == nil:
-				removed++
-			case errors.Is(failed, unix.ENOENT):
-				failed = nil // somebody else was faster
-			}
-			return failed == nil
-		})
-		if failed != nil {
-			return failed
-		}
-		if err != nil || removed == 0 {
-			return err
-		}
+	if n, ok := s.byIdentity.get(identityOf(st)); ok {
+		(*s.invalidate.Load())(n.id)
 	}
 }
 
-// MoveInto renames what is at rel to an entry of directory newParent with the
-// rights of c. Errors are those of rename(2), EPERM for missing rights.
-func (s *Stage) MoveInto(c cred.Caller, rel string, newParent uint64, newName string) error {
+// MoveInto renames what is at rel to a new entry of directory newParent with the
+// rights of c. Errors are those of rename(2), EPERM for missing rights, EEXIST.
+func (s *Stage) MoveInto(c cred.Caller, rel string, newParent uint64, newName string) (went Name, err error) {
 	dir, name, err := splitRel(rel)
 	if err != nil {
-		return err
+		return Name{}, err
 	}
 	to, err := s.node(newParent)
 	if err != nil {
-		return err
+		return Name{}, err
 	}
 	if s.hidden(to, newName) {
-		return unix.EPERM
+		return Name{}, unix.EPERM
 	}
-	return s.inDir(to, func(toFD int) error {
+	err = s.inDir(to, func(toFD int) error {
 		return denied(cred.Strict(c, func() error {
 			fd, err := openBeneath(s.rootFD, dir, unix.O_PATH|unix.O_DIRECTORY)
 			if err != nil {
 				return err
 			}
 			defer unix.Close(fd)
+			d := s.nodeOf(fd)
+			went = nameOf(d, name)
 			s.renameMu.Lock()
 			defer s.renameMu.Unlock()
-			return s.renameAt(place{s.nodeOf(fd), name}, fd, place{to, newName}, toFD)
+			return s.renameAt(place{d, name}, fd, place{to, newName}, toFD, unix.RENAME_NOREPLACE)
 		}))
 	})
+	return went, err
 }

@@ -106,11 +106,11 @@ func TestHidesItsState(t *testing.T) {
 	defer d.Close()
 	must(d.List(0, func(e Dirent) bool { t.Errorf("lists %q", e.Name); return true }))
 	for _, rel := range []string{StateName, StateName + "/x", "a/../" + StateName} {
-		if err := s.RemoveAll(root, rel); err != unix.ENOENT {
+		if err := removeAll(s, root, rel); err != unix.ENOENT {
 			t.Errorf("remove %s: %v", rel, err)
 		}
 	}
-	if err := s.RemoveAll(root, "."); err != unix.EINVAL {
+	if err := removeAll(s, root, "."); err != unix.EINVAL {
 		t.Errorf("remove the root: %v", err)
 	}
 }
@@ -292,7 +292,7 @@ func TestSwappedDirectoryIsNotFollowed(t *testing.T) {
 	if _, _, err := s.Create(d.ID, "new", unix.O_RDWR, 0o644, root, 0); err == nil {
 		t.Error("created through a symbolic link")
 	}
-	if err := s.RemoveAll(root, "d/f"); err == nil {
+	if err := removeAll(s, root, "d/f"); err == nil {
 		t.Error("removed through a symbolic link")
 	}
 	if _, err := os.Stat(filepath.Join(outside, "f")); err != nil {
@@ -442,20 +442,20 @@ func TestRemoveAllAndMoveIntoAsCaller(t *testing.T) {
 	os.WriteFile(filepath.Join(outside, "keep"), nil, 0o644)
 	os.Symlink(outside, filepath.Join(dir, "t/a/link"))
 	if cred.Privileged() {
-		if err := s.RemoveAll(stranger, "t"); err != unix.EPERM {
+		if err := removeAll(s, stranger, "t"); err != unix.EPERM {
 			t.Errorf("stranger: %v", err)
 		}
-		if err := s.MoveInto(stranger, "t", RootID, "u"); err != unix.EPERM {
+		if _, err := s.MoveInto(stranger, "t", RootID, "u"); err != unix.EPERM {
 			t.Errorf("stranger moved: %v", err)
 		}
 	}
-	if err := s.MoveInto(root, "t/a", RootID, "u"); err != nil {
+	if _, err := s.MoveInto(root, "t/a", RootID, "u"); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.RemoveAll(root, "u"); err != nil {
+	if err := removeAll(s, root, "u"); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.RemoveAll(root, "u"); err != unix.ENOENT {
+	if err := removeAll(s, root, "u"); err != unix.ENOENT {
 		t.Errorf("again: %v", err)
 	}
 	if _, err := os.Stat(filepath.Join(outside, "keep")); err != nil {
@@ -475,7 +475,7 @@ func TestDeepPaths(t *testing.T) {
 	if _, err := s.Getattr(e.ID, 0); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.RemoveAll(root, name); err != nil {
+	if err := removeAll(s, root, name); err != nil {
 		t.Fatal(err)
 	}
 }

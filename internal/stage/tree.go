@@ -91,7 +91,7 @@ func (s *Stage) LinkAs(id, parent uint64, name string, c cred.Caller) error {
 	if err == nil {
 		s.Forget(e.ID, 1)
 	}
-	return err
+	return denied(err)
 }
 
 func (s *Stage) link(id, parent uint64, name string, keep time.Duration, as func(func() error) error) (Entry, error) {
@@ -200,16 +200,14 @@ func (s *Stage) adopt(n *node, fd, access int) *File {
 }
 
 // Unlink removes an entry that is no directory.
-func (s *Stage) Unlink(parent uint64, name string) error {
-	return s.remove(parent, name, 0, nil)
-}
+func (s *Stage) Unlink(parent uint64, name string) error { return s.remove(parent, name, 0) }
 
 // Rmdir removes an empty directory.
 func (s *Stage) Rmdir(parent uint64, name string) error {
-	return s.remove(parent, name, unix.AT_REMOVEDIR, nil)
+	return s.remove(parent, name, unix.AT_REMOVEDIR)
 }
 
-func (s *Stage) remove(parent uint64, name string, how int, as *cred.Caller) error {
+func (s *Stage) remove(parent uint64, name string, how int) error {
 	d, err := s.node(parent)
 	if err != nil {
 		return err
@@ -220,32 +218,30 @@ func (s *Stage) remove(parent uint64, name string, how int, as *cred.Caller) err
 	return s.inDir(d, func(fd int) error {
 		s.renameMu.RLock()
 		defer s.renameMu.RUnlock()
-		return s.unlinkAt(place{d, name}, fd, how, as)
+		st, err := statAt(fd, name)
+		if err == nil && s.hiddenInode(&st) {
+			err = unix.ENOENT
+		}
+		if err != nil {
+			return err
+		}
+		return s.unlinkAt(place{d, name}, fd, how, &st)
 	})
 }
 
-// unlinkAt removes the entry at at, in the directory open as fd. The caller
+// unlinkAt removes the entry at at, in the directory open as fd, whose status is
+// st. at.parent may be nil: a directory that the kernel does not know. The caller
 // holds renameMu.
-func (s *Stage) unlinkAt(at place, fd, how int, as *cred.Caller) error {
-	st, err := statAt(fd, at.name)
-	if err != nil {
-		return err
-	}
-	sight := s.lastSight(fd, at.name, &st)
-	unlink := func() error { return unix.Unlinkat(fd, at.name, how) }
-	if as != nil {
-		err = cred.Strict(*as, unlink)
-	} else {
-		err = unlink()
-	}
-	if err != nil {
+func (s *Stage) unlinkAt(at place, fd, how int, st *unix.Statx_t) error {
+	sight := s.lastSight(fd, at.name, st)
+	if err := unix.Unlinkat(fd, at.name, how); err != nil {
 		if sight >= 0 {
 			unix.Close(sight)
 		}
 		return err
 	}
-	s.orphan(&st, sight)
-	s.left(at, &st)
+	s.orphan(st, sight)
+	s.left(at, st)
 	return nil
 }
 
@@ -269,11 +265,11 @@ func (s *Stage) Rename(parent uint64, name string, newParent uint64, newName str
 // RenameAs is Rename where nobody has checked whether c may, and the kernel
 // holds no lock on the directories.
 func (s *Stage) RenameAs(parent uint64, name string, newParent uint64, newName string, c cred.Caller) error {
-	return s.renameBetween(parent, name, newParent, newName, func(fn func() error) error {
+	return denied(s.renameBetween(parent, name, newParent, newName, func(fn func() error) error {
 		s.renameMu.Lock()
 		defer s.renameMu.Unlock()
 		return cred.Strict(c, fn)
-	})
+	}))
 }
 
 func (s *Stage) renameBetween(parent uint64, name string, newParent uint64, newName string, as func(func() error) error) error {
@@ -294,16 +290,20 @@ func (s *Stage) renameBetween(parent uint64, name string, newParent uint64, newN
 	return s.inDir(from, func(fromFD int) error {
 		return s.inDir(to, func(toFD int) error {
 			return as(func() error {
-				return s.renameAt(place{from, name}, fromFD, place{to, newName}, toFD)
+				return s.renameAt(place{from, name}, fromFD, place{to, newName}, toFD, 0)
 			})
 		})
 	})
 }
 
 // renameAt does a rename and brings the tree up to date. The caller holds
-// renameMu. from.parent may be nil: a directory that the kernel does not know.
-func (s *Stage) renameAt(from place, fromFD int, to place, toFD int) error {
+// renameMu. A parent may be nil: a directory that the kernel does not know. flags
+// are those of renameat2(2): none, or RENAME_NOREPLACE.
+func (s *Stage) renameAt(from place, fromFD int, to place, toFD, flags int) error {
 	source, err := statAt(fromFD, from.name)
+	if err == nil && s.hiddenInode(&source) {
+		err = unix.ENOENT
+	}
 	if err != nil {
 		return err
 	}
@@ -316,7 +316,12 @@ func (s *Stage) renameAt(from place, fromFD int, to place, toFD int) error {
 	// not trust that sight.
 	s.renames.Add(1)
 	defer s.renames.Add(1)
-	if err := unix.Renameat2(fromFD, from.name, toFD, to.name, 0); err != nil {
+	err = unix.Renameat2(fromFD, from.name, toFD, to.name, uint(flags))
+	if err == unix.EINVAL && flags == unix.RENAME_NOREPLACE && errors.Is(victimErr, unix.ENOENT) {
+		// A file system that knows no flags. What is made at this moment is lost.
+		err = unix.Renameat2(fromFD, from.name, toFD, to.name, 0)
+	}
+	if err != nil {
 		if sight >= 0 {
 			unix.Close(sight)
 		}
@@ -328,8 +333,9 @@ func (s *Stage) renameAt(from place, fromFD int, to place, toFD int) error {
 		}
 		s.orphan(&victim, sight)
 		s.left(to, &victim)
+		s.linksChanged(&victim)
 	}
-	if n, ok := s.byIdentity.get(identityOf(&source)); ok {
+	if n, ok := s.byIdentity.get(identityOf(&source)); ok && to.parent != nil {
 		s.moved(n, from, to)
 	}
 	return nil

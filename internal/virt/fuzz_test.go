@@ -12,7 +12,7 @@ import (
 // FuzzRelPath: what is accepted for moving and deleting stays under the mount's
 // root, is not the root and does not lead into 3fs-virt.
 func FuzzRelPath(f *testing.F) {
-	tree := virt.New(nil, nil, nil, virt.Options{MountPoint: "/mnt/3fs", RemountPrefix: "/data"})
+	tree := virt.New(nil, nil, virt.Options{MountPoint: "/mnt/3fs", RemountPrefix: "/data"})
 	f.Fuzz(func(t *testing.T, abs string) {
 		rel, errno := tree.RelPath(abs)
 		if errno != 0 {

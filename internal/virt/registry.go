@@ -22,7 +22,7 @@ type Registry interface {
 	// SubmitLink is "/dev/shm/sem.<name>" of a priority's submit semaphore.
 	SubmitLink(p wire.Priority) string
 	// DirOpened notes an open of the iovs directory (3.7) and DirReleased its last
-	// close. Handles stay below 1<<63.
+	// close.
 	DirOpened(c cred.Caller) (handle uint64)
 	DirReleased(handle uint64)
 }
@@ -32,12 +32,4 @@ type Registration struct {
 	Index        int
 	Name, Target string
 	UID, GID     uint32
-}
-
-// Remover is the real tree as rm-rf sees it.
-type Remover interface {
-	// RemoveAll deletes the file or tree at relPath, relative to the mount's root,
-	// with exactly the rights of c. It may be called concurrently; errors are
-	// syscall.Errno.
-	RemoveAll(c cred.Caller, relPath string) error
 }

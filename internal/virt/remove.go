@@ -46,19 +46,21 @@ func (t *Tree) under(abs string) (rel string, ok bool) {
 	return "", false
 }
 
-// removeAll deletes the tree at the absolute path abs for c.
-func (t *Tree) removeAll(c cred.Caller, abs string) syscall.Errno {
+// RemoveTarget says what c orders to be removed by a symlink in rm-rf that leads
+// to target, relative to the mount's root; the mount removes it. EROFS in
+// read-only mode; EINVAL where an ln was mistyped; else the errors of RelPath.
+func (t *Tree) RemoveTarget(c cred.Caller, target string) (rel string, err syscall.Errno) {
 	if t.settings.Readonly(c.UID) {
-		return syscall.EROFS
+		return "", syscall.EROFS
 	}
-	rel, errno := t.RelPath(abs)
+	rel, errno := t.RelPath(target)
 	if errno != 0 {
-		return errno
+		return "", errno
 	}
 	if t.settings.CheckRmRf() && !t.spelledOut(arguments(c.PID)) {
-		return syscall.EINVAL
+		return "", syscall.EINVAL
 	}
-	return errnoOf(t.remover.RemoveAll(c, rel))
+	return rel, 0
 }
 
 // spelledOut guards against the slip of an ln(1) typed inside rm-rf, where every

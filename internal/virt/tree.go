@@ -45,13 +45,12 @@ type Options struct {
 type Tree struct {
 	registry Registry
 	settings *settings.Settings
-	remover  Remover
 	prefixes []string // normal forms of mount point and remount prefix, deepest first
 }
 
 // New makes the tree.
-func New(registry Registry, s *settings.Settings, remover Remover, o Options) *Tree {
-	t := &Tree{registry: registry, settings: s, remover: remover}
+func New(registry Registry, s *settings.Settings, o Options) *Tree {
+	t := &Tree{registry: registry, settings: s}
 	for _, p := range []string{o.MountPoint, o.RemountPrefix} {
 		if strings.HasPrefix(p, "/") {
 			t.prefixes = append(t.prefixes, path.Clean(p))
@@ -118,33 +117,24 @@ func (t *Tree) Readlink(c cred.Caller, ino uint64) (string, syscall.Errno) {
 	return l.target, errno
 }
 
-// Symlink registers, deletes or sets, depending on the directory. transient
-// tells that the name is gone again already: the kernel must forget it at once.
-//
-// Registering and changing settings work in read-only mode, for they touch no
-// file; rm-rf does not.
-func (t *Tree) Symlink(c cred.Caller, dir uint64, name, target string) (a Attr, transient bool, err syscall.Errno) {
+// Symlink registers or sets, depending on the directory; links in rm-rf are
+// RemoveTarget's. Both work in read-only mode, for they touch no file.
+func (t *Tree) Symlink(c cred.Caller, dir uint64, name, target string) (a Attr, err syscall.Errno) {
 	switch dir {
 	case wire.InoIovs:
 		r, err := t.registry.Register(c, name, target)
 		if err != nil {
-			return Attr{}, false, errnoOf(err)
+			return Attr{}, errnoOf(err)
 		}
-		return registrationLink(r).attr(), false, 0
-	case wire.InoRmRf:
-		if errno := t.removeAll(c, target); errno != 0 {
-			return Attr{}, false, errno
-		}
-		return link{ino: wire.TransientIno(wire.InoRmRf), target: target}.attr(), true, 0
+		return registrationLink(r).attr(), 0
 	case wire.InoSetConf:
 		if err := t.settings.Set(c.UID, name, target); err != nil {
-			return Attr{}, false, errnoOf(err)
+			return Attr{}, errnoOf(err)
 		}
 		i := slices.Index(settings.Keys(), name)
-		a, errno := t.Getattr(c, wire.InoSetConfFirst-uint64(i))
-		return a, false, errno
+		return t.Getattr(c, wire.InoSetConfFirst-uint64(i))
 	}
-	return Attr{}, false, t.refuse(c, dir)
+	return Attr{}, t.refuse(c, dir)
 }
 
 // Unlink ends a registration, in read-only mode too: it touches no file. Besides
@@ -199,7 +189,8 @@ func (t *Tree) List(c cred.Caller, dir uint64) ([]Entry, syscall.Errno) {
 }
 
 // OpenDir opens a directory; every handle goes to ReleaseDir once. An open of
-// iovs also tells the ring door whose process is alive (3.7).
+// iovs also tells the ring door whose process is alive (3.7); the handles of
+// others mean nothing.
 func (t *Tree) OpenDir(c cred.Caller, dir uint64) (handle uint64, err syscall.Errno) {
 	if !isDirectory(dir) {
 		return 0, t.notADirectory(c, dir)
@@ -207,13 +198,13 @@ func (t *Tree) OpenDir(c cred.Caller, dir uint64) (handle uint64, err syscall.Er
 	if dir != wire.InoIovs {
 		return 0, 0
 	}
-	return t.registry.DirOpened(c)<<1 | 1, 0 // never 0, which means any other directory
+	return t.registry.DirOpened(c), 0
 }
 
-// ReleaseDir closes a handle, when its last descriptor is closed.
-func (t *Tree) ReleaseDir(handle uint64) {
-	if handle != 0 {
-		t.registry.DirReleased(handle >> 1)
+// ReleaseDir closes a handle of directory dir, when its last descriptor is closed.
+func (t *Tree) ReleaseDir(dir, handle uint64) {
+	if dir == wire.InoIovs {
+		t.registry.DirReleased(handle)
 	}
 }
 
