@@ -20,21 +20,40 @@ func (s *Stage) Acquire(ino uint64, c cred.Caller, write bool) (*File, error) {
 	if !ok || !n.regular() {
 		return nil, unix.EBADF
 	}
-	dir := forReading
-	if write {
-		dir = forWriting
+	if !write {
+		return s.acquire(n, c, forReading)
 	}
-	return s.acquire(n, c, dir)
+	f, err := s.acquire(n, c, forWriting)
+	if err == nil && !c.Root() && !f.of.plain.Load() {
+		if err := f.makePlain(); err != nil {
+			return nil, err
+		}
+	}
+	return f, err
+}
+
+// makePlain clears set-id bits, as the kernel does when an unprivileged client
+// writes. It releases f when it fails.
+func (f *File) makePlain() error {
+	// First the mark: a change of the mode from now on takes it away.
+	f.of.plain.Store(true)
+	if err := clearSetID(f.fd); err != nil {
+		f.of.plain.Store(false)
+		f.Release()
+		return err
+	}
+	return nil
 }
 
 func (s *Stage) acquire(n *node, c cred.Caller, dir direction) (*File, error) {
 	of := s.useOpen(n)
 	free := c.Root() || of.grantedLocked(c.UID, dir)
+	rights := s.rights.Load()
 	if !free {
-		if verdict, known := of.verdicts[verdictKey{c.UID, dir}]; known {
-			if verdict != nil {
+		if said, known := of.verdicts[verdictKey{c, dir}]; known && said.rights == rights {
+			if said.err != nil {
 				of.endLocked()
-				return nil, verdict
+				return nil, said.err
 			}
 			free = true
 		}
@@ -53,21 +72,22 @@ func (s *Stage) acquire(n *node, c cred.Caller, dir direction) (*File, error) {
 		err = unix.EACCES
 	}
 	if err == nil || err == unix.EACCES {
-		of.noteVerdict(verdictKey{c.UID, dir}, err, epoch)
+		of.noteVerdict(verdictKey{c, dir}, verdict{err, rights}, epoch)
 	}
 	return f, err
 }
 
 // noteVerdict remembers what the kernel said while the file stays open through
 // the mount: a file that nobody holds is asked about every time.
-func (of *openFile) noteVerdict(k verdictKey, verdict error, epoch int) {
+func (of *openFile) noteVerdict(k verdictKey, said verdict, epoch int) {
+	const most = 256 // of processes that come and go while the file stays open
 	of.mu.Lock()
 	defer of.mu.Unlock()
 	if of.dead || of.handles == 0 || of.epoch != epoch {
 		return
 	}
-	if of.verdicts == nil {
-		of.verdicts = make(map[verdictKey]error)
+	if of.verdicts == nil || len(of.verdicts) >= most {
+		of.verdicts = make(map[verdictKey]verdict)
 	}
-	of.verdicts[k] = verdict
+	of.verdicts[k] = said
 }

@@ -52,6 +52,15 @@ func (s *Stage) entry(n *node, st *unix.Statx_t, began int64, keep time.Duration
 	return Entry{ID: n.id, Attr: attrOf(n, st), Keep: s.hand(n, began, keep)}
 }
 
+// momentary is entry for answers that the kernel applies without asking whether they
+// are older than an invalidation: those about files are for this moment only.
+func (s *Stage) momentary(n *node, st *unix.Statx_t, began int64, keep time.Duration) Entry {
+	if n.regular() {
+		keep = 0
+	}
+	return s.entry(n, st, began, keep)
+}
+
 // hand notes that the kernel is about to get attributes of n, read after began,
 // to keep for keep, and returns for how long it may. It and written cannot miss
 // each other: either written sees handed and has the kernel forget, or hand sees
@@ -169,12 +178,12 @@ func (s *Stage) Setattr(id uint64, c Change, keep time.Duration) (Entry, error) 
 		return err
 	})
 	if c.Mode != nil || c.UID != nil || c.GID != nil {
-		n.forgetVerdicts()
+		s.rightsChanged(n)
 	}
 	if err != nil {
 		return Entry{}, err
 	}
-	return s.entry(n, &st, began, keep), nil
+	return s.momentary(n, &st, began, keep), nil
 }
 
 func change(fd int, c Change) error {

@@ -33,8 +33,11 @@ type openFile struct {
 	users    int      // references on files: handles >= 1 keeps files with none
 	files    [3]*File // by unix.O_ACCMODE
 	grants   []grant
-	verdicts map[verdictKey]error
+	verdicts map[verdictKey]verdict
 	epoch    int // counts changes of mode and owner: older verdicts are void
+
+	// plain says that the file has no set-id bits that a write would clear.
+	plain atomic.Bool
 }
 
 // grant counts the open files of one uid that cover a direction.
@@ -43,9 +46,16 @@ type grant struct {
 	count [2]int // by direction
 }
 
+// verdictKey is who asked, with the process that his groups come from.
 type verdictKey struct {
-	uid uint32
+	who cred.Caller
 	dir direction
+}
+
+// verdict is what the kernel said when Stage.rights was that.
+type verdict struct {
+	err    error
+	rights uint64
 }
 
 // File is one descriptor of an inode, shared by all who need its access mode.
@@ -78,7 +88,9 @@ func (f *File) DirectFD() (fd int, ok bool) {
 	}
 	fd, err := unix.Open(procPath(f.fd), f.access|unix.O_DIRECT|unix.O_CLOEXEC, 0)
 	if err != nil {
-		f.direct.Store(-1)
+		if err == unix.EINVAL {
+			f.direct.Store(-1) // any other error may pass
+		}
 		return -1, false
 	}
 	f.direct.Store(int64(fd) + 1)
@@ -297,11 +309,17 @@ func (of *openFile) grantedLocked(uid uint32, dir direction) bool {
 	return false
 }
 
-func (n *node) forgetVerdicts() {
+// rightsChanged voids what is remembered about who may use n, or what is in it.
+func (s *Stage) rightsChanged(n *node) {
+	if n.directory() {
+		s.rights.Add(1)
+		return
+	}
 	if of := n.open.Load(); of != nil {
 		of.mu.Lock()
 		clear(of.verdicts)
 		of.epoch++
+		of.plain.Store(false)
 		of.mu.Unlock()
 	}
 }

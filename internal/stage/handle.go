@@ -105,20 +105,22 @@ func (h *Handle) Sync(dataOnly bool) error {
 }
 
 // DirectIO says whether the device of the file takes O_DIRECT. The first file
-// of a device tells for all.
+// of a device that gives an answer tells for all.
 func (h *Handle) DirectIO() bool {
 	s, dev := h.file.of.stage, h.file.of.node.key.dev
 	s.directMu.Lock()
 	defer s.directMu.Unlock()
-	ok, known := s.direct[dev]
-	if !known {
-		fd, err := unix.Open(procPath(h.file.fd), h.access|unix.O_DIRECT|unix.O_CLOEXEC, 0)
-		if ok = err == nil; ok {
-			unix.Close(fd)
-		}
-		s.direct[dev] = ok
+	if ok, known := s.direct[dev]; known {
+		return ok
 	}
-	return ok
+	fd, err := unix.Open(procPath(h.file.fd), h.access|unix.O_DIRECT|unix.O_CLOEXEC, 0)
+	if err == nil {
+		unix.Close(fd)
+	}
+	if err == nil || err == unix.EINVAL {
+		s.direct[dev] = err == nil
+	}
+	return err == nil
 }
 
 // ClearSetID takes the set-id bits that a write by an unprivileged client

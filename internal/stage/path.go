@@ -98,17 +98,25 @@ func (s *Stage) openNode(n *node, flags int, as *cred.Caller) (int, unix.Statx_t
 	rel := s.pathLocked(n.place)
 	s.treeMu.RUnlock()
 	fd, st, err := s.openIdentity(n, rel, flags, as)
-	if err == nil || !mayHaveMoved(err) {
+	if err == nil || !mayHaveMoved(err) && !errors.Is(err, unix.EACCES) {
 		return fd, st, err
 	}
-	// It may be on its way from one name to another, or have several. With no
-	// rename under way the tree is true and the answer is final.
+	// It may be on its way from one name to another, or have several, of which as
+	// can reach some. With no rename under way the tree is true and the answer is
+	// final.
 	s.renameMu.Lock()
 	defer s.renameMu.Unlock()
+	var refused error
 	for _, rel := range s.paths(n) {
 		if fd, st, err = s.openIdentity(n, rel, flags, as); err == nil {
 			return fd, st, nil
 		}
+		if errors.Is(err, unix.EACCES) {
+			refused = err
+		}
+	}
+	if refused != nil {
+		return -1, st, refused
 	}
 	if mayHaveMoved(err) {
 		if fd, st, orphanErr := s.openOrphan(n, flags, as); orphanErr != unix.ENOENT {

@@ -55,6 +55,10 @@ type Stage struct {
 	renameMu sync.RWMutex
 	renames  atomic.Uint64 // renames begun or finished
 
+	// rights counts changes of who can reach what: of modes and owners of
+	// directories, and of their places. Older verdicts about files are void.
+	rights atomic.Uint64
+
 	directMu sync.Mutex
 	direct   map[uint64]bool // does a device take O_DIRECT
 }

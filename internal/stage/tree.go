@@ -127,7 +127,7 @@ func (s *Stage) link(id, parent uint64, name string, keep time.Duration, as func
 		return Entry{}, err
 	}
 	linked := s.remember(place{d, name}, &st, generation)
-	return s.entry(linked, &st, began, keep), nil
+	return s.momentary(linked, &st, began, keep), nil
 }
 
 // Create opens name in parent for c, making it with mode when there is none.
@@ -143,21 +143,15 @@ func (s *Stage) Create(parent uint64, name string, flags int, mode uint32, c cre
 	}
 	access := flags & unix.O_ACCMODE
 	began, generation := s.now(), s.renames.Load()
-	fd := -1
-	err = s.inDir(d, func(dir int) error {
-		const always = unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
-		err := cred.Owner(c, func() (err error) {
-			fd, err = unix.Openat(dir, name, access|unix.O_CREAT|unix.O_EXCL|always, mode&0o7777)
-			return err
-		})
-		if !errors.Is(err, unix.EEXIST) || flags&unix.O_EXCL != 0 {
-			return err
+	fd, made := -1, false
+	err = s.inDir(d, func(dir int) (err error) {
+		for range createTries {
+			fd, made, err = openOrMake(dir, name, flags, mode, c)
+			if !errors.Is(err, unix.ENOENT) {
+				break
+			}
 		}
-		// Somebody else was faster.
-		return cred.Strict(c, func() (err error) {
-			fd, err = unix.Openat(dir, name, access|flags&unix.O_TRUNC|always, 0)
-			return err
-		})
+		return err
 	})
 	if errors.Is(err, unix.ELOOP) {
 		err = unix.ESTALE // a symbolic link: the kernel looks again and follows it
@@ -178,7 +172,32 @@ func (s *Stage) Create(parent uint64, name string, flags int, mode uint32, c cre
 	}
 	n := s.remember(place{d, name}, &st, generation)
 	f := s.adopt(n, fd, access)
-	return s.entry(n, &st, began, keep), f.handle(c, access, directions{true, true}), nil
+	h := f.handle(c, access, directions{true, true})
+	if !made {
+		return s.momentary(n, &st, began, keep), h, nil
+	}
+	return s.entry(n, &st, began, keep), h, nil
+}
+
+// How often a file may go between its creation by others and its opening.
+const createTries = 8
+
+// openOrMake opens name in dir as Create does; ENOENT: it was there and then not.
+func openOrMake(dir int, name string, flags int, mode uint32, c cred.Caller) (fd int, made bool, err error) {
+	how := flags&unix.O_ACCMODE | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
+	err = cred.Owner(c, func() (err error) {
+		fd, err = unix.Openat(dir, name, how|unix.O_CREAT|unix.O_EXCL, mode&0o7777)
+		return err
+	})
+	if !errors.Is(err, unix.EEXIST) || flags&unix.O_EXCL != 0 {
+		return fd, err == nil, err
+	}
+	// Somebody else was faster.
+	err = cred.Strict(c, func() (err error) {
+		fd, err = unix.Openat(dir, name, how|flags&unix.O_TRUNC, 0)
+		return err
+	})
+	return fd, false, err
 }
 
 // adopt gives an open descriptor of n to its open state and returns a reference
@@ -334,6 +353,9 @@ func (s *Stage) renameAt(from place, fromFD int, to place, toFD, flags int) erro
 		s.orphan(&victim, sight)
 		s.left(to, &victim)
 		s.linksChanged(&victim)
+	}
+	if source.Mode&unix.S_IFMT == unix.S_IFDIR {
+		s.rights.Add(1)
 	}
 	if n, ok := s.byIdentity.get(identityOf(&source)); ok && to.parent != nil {
 		s.moved(n, from, to)
