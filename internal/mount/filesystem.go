@@ -35,7 +35,7 @@ type fileSystem struct {
 	replyFD     int
 	passthrough *passthrough
 	handles     *handles
-	locks       *dirLocks
+	lockValue   []byte // what a locked directory shows
 	notes       *notes
 }
 
@@ -46,7 +46,7 @@ func newFileSystem(s *stage.Stage, t Tree, set Settings, opts Options, point str
 		replyFD:     replyFD,
 		passthrough: &passthrough{nodes: make(map[uint64]*route)},
 		handles:     newHandles(),
-		locks:       newDirLocks(opts.Cluster),
+		lockValue:   lockValue(opts.Cluster),
 	}
 	fs.notes = newNotes(func(parent uint64, name string) {
 		fs.server.EntryNotify(parent, name)
@@ -56,6 +56,9 @@ func newFileSystem(s *stage.Stage, t Tree, set Settings, opts Options, point str
 
 // end closes what the kernel left open when the connection ended.
 func (fs *fileSystem) end() {
+	fs.stage.SetInvalidate(nil)
+	fs.notes.stop()
+	fs.notes.wait()
 	for _, h := range fs.handles.drain() {
 		fs.closeHandle(h)
 	}

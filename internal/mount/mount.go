@@ -107,27 +107,25 @@ func (m *Mount) Point() string { return m.point }
 
 // Serve answers requests until the file system is unmounted, by Unmount or by
 // anybody else, and returns when all are answered and every handle is closed.
-// Call it once.
+// Call it once. Where the backing file system hangs, so would that: after an
+// Unmount that found requests stuck, Serve returns an error and leaves them to
+// the end of the process, with what they use; closing the stage does nothing then.
 func (m *Mount) Serve() error {
 	defer close(m.served)
-	notes := make(chan struct{})
-	go func() { defer close(notes); m.fs.notes.run() }()
-	loops := make(chan struct{})
-	go func() { defer close(loops); m.server.Serve() }()
-
-	var err error
-	select {
-	case <-loops:
-	case <-m.abandon:
-		err = fmt.Errorf("mount %s: abandoned with requests in progress", m.point)
-	}
-	m.fs.stage.SetInvalidate(nil)
-	m.fs.notes.stop()
-	if err == nil {
-		<-notes
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		m.server.Serve()
 		m.fs.end()
+	}()
+	select {
+	case <-ended:
+		return nil
+	case <-m.abandon:
+		m.fs.stage.Abandon()
+		m.fs.notes.stop()
+		return fmt.Errorf("mount %s: abandoned with requests in progress", m.point)
 	}
-	return err
 }
 
 // Unmount ends the mount and waits for Serve to return. While it is busy it

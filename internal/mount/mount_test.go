@@ -259,3 +259,48 @@ func TestMountsWithoutRoot(t *testing.T) {
 		t.Errorf("read %q, %v", text, err)
 	}
 }
+
+// Something hangs that Serve waits for: Unmount and Serve return all the same.
+func TestServeDoesNotHang(t *testing.T) {
+	w := newWorld(t, Options{})
+	release := make(chan struct{})
+	w.m.fs.notes.send = func(uint64, string) { <-release }
+	w.m.fs.notes.entry(1, "x")
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- w.m.Unmount(ctx) }()
+	select {
+	case err := <-done:
+		if err == nil {
+			t.Error("Unmount does not say that somebody was cut off")
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("Unmount hangs")
+		close(release)
+		return
+	}
+	if err := <-w.serveErr; err == nil {
+		t.Error("Serve does not say that it abandoned requests")
+	}
+	w.serveErr <- nil
+	if err := w.stage.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := w.stage.Statfs(); err != nil {
+		t.Errorf("who hangs cannot go on: %v", err)
+	}
+	close(release)
+}
+
+// Read-only mode keeps nobody from ending a registration.
+func TestUnregisterInReadonlyMode(t *testing.T) {
+	w := newWorld(t, Options{})
+	if err := os.Symlink("/dev/shm/x", w.path("3fs-virt/iovs/key")); err != nil {
+		t.Fatal(err)
+	}
+	w.write("f", "x")
+	w.settings.readonly.Store(true)
+	wantErrno(t, "a registration", os.Remove(w.path("3fs-virt/iovs/key")), 0)
+	wantErrno(t, "a file", os.Remove(w.path("f")), unix.EROFS)
+}

@@ -9,28 +9,27 @@ import (
 // kernel needs the directory's lock for that, which some other request may hold.
 const noteWait = 500 * time.Millisecond
 
-// notes tells the kernel that directory entries changed behind its back. It is
-// a queue with one worker, because the kernel takes the directory's lock for it:
-// whoever answers a request that holds that lock must not wait for it.
+// notes tells the kernel that directory entries changed behind its back. The
+// kernel takes the directory's lock for it: whoever answers a request that holds
+// that lock must not wait for it, and no directory waits for the lock of another.
+// So each directory has a queue of its own, with a worker while there is
+// something in it.
 type notes struct {
 	send func(parent uint64, name string)
 
 	mu      sync.Mutex
-	wake    *sync.Cond
-	queue   []note
+	queues  map[uint64][]note // by directory; a key means that its worker runs
 	stopped bool
+	workers sync.WaitGroup
 }
 
 type note struct {
-	parent uint64
-	name   string
-	done   chan struct{}
+	name string
+	done chan struct{}
 }
 
 func newNotes(send func(parent uint64, name string)) *notes {
-	n := &notes{send: send}
-	n.wake = sync.NewCond(&n.mu)
-	return n
+	return &notes{send: send, queues: make(map[uint64][]note)}
 }
 
 // entry queues the message that an entry changed and returns a channel that is
@@ -43,8 +42,11 @@ func (n *notes) entry(parent uint64, name string) <-chan struct{} {
 		close(done)
 		return done
 	}
-	n.queue = append(n.queue, note{parent, name, done})
-	n.wake.Signal()
+	queue, running := n.queues[parent]
+	n.queues[parent] = append(queue, note{name, done})
+	if !running {
+		n.workers.Go(func() { n.work(parent) })
+	}
 	return done
 }
 
@@ -58,33 +60,29 @@ func (n *notes) entryNow(parent uint64, name string) {
 	}
 }
 
-// run sends until stop.
-func (n *notes) run() {
+// work sends what is queued for a directory.
+func (n *notes) work(parent uint64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for {
-		for len(n.queue) == 0 && !n.stopped {
-			n.wake.Wait()
+	for len(n.queues[parent]) > 0 {
+		next := n.queues[parent][0]
+		n.queues[parent] = n.queues[parent][1:]
+		if !n.stopped {
+			n.mu.Unlock()
+			n.send(parent, next.name)
+			n.mu.Lock()
 		}
-		if n.stopped {
-			for _, left := range n.queue {
-				close(left.done)
-			}
-			n.queue = nil
-			return
-		}
-		next := n.queue[0]
-		n.queue = n.queue[1:]
-		n.mu.Unlock()
-		n.send(next.parent, next.name)
 		close(next.done)
-		n.mu.Lock()
 	}
+	delete(n.queues, parent)
 }
 
+// stop drops what is queued, and what comes.
 func (n *notes) stop() {
 	n.mu.Lock()
 	n.stopped = true
-	n.wake.Broadcast()
 	n.mu.Unlock()
 }
+
+// wait returns when no worker is left. Call it after stop.
+func (n *notes) wait() { n.workers.Wait() }

@@ -2,10 +2,10 @@ package mount
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
@@ -13,19 +13,12 @@ import (
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
-// lockName is the only extended attribute: a directory's lock, held by a mount.
+// lockName is the only extended attribute: a directory's lock. The stage keeps it
+// in memory: it ends with the daemon, and other hosts do not see it.
 const lockName = "hf3fs.lock"
 
-// dirLocks are the locks this mount holds on directories. Kept in memory: they
-// end with the daemon, and other hosts do not see them.
-type dirLocks struct {
-	value []byte // what a locked directory shows
-
-	mu     sync.Mutex
-	locked map[uint64]bool // by node
-}
-
-func newDirLocks(cluster string) *dirLocks {
+// lockValue is what a locked directory shows of who has locked it: this daemon.
+func lockValue(cluster string) []byte {
 	host, _ := os.Hostname()
 	id, err := os.ReadFile("/proc/sys/kernel/random/uuid")
 	if err != nil {
@@ -39,55 +32,49 @@ func newDirLocks(cluster string) *dirLocks {
 	}
 	v.Client.UUID, v.Client.Hostname = strings.TrimSpace(string(id)), host
 	value, _ := json.Marshal(v) // two strings: cannot fail
-	return &dirLocks{value: value, locked: make(map[uint64]bool)}
+	return value
 }
 
-func (l *dirLocks) held(node uint64) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.locked[node]
-}
-
-// set does what a client wrote to the attribute.
-func (l *dirLocks) set(node uint64, action string) fuse.Status {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+// setLock does what a client wrote to the attribute.
+func (fs *fileSystem) setLock(node uint64, action string) error {
 	switch action {
 	case "try_lock", "preempt_lock":
-		l.locked[node] = true
+		return fs.stage.Lock(node)
 	case "unlock":
-		if !l.locked[node] {
-			return fuse.Status(unix.ENOLCK)
-		}
-		delete(l.locked, node)
+		return fs.stage.Unlock(node)
 	case "clear":
-		delete(l.locked, node)
-	default:
-		return fuse.EINVAL
+		if err := fs.stage.Unlock(node); !errors.Is(err, unix.ENOLCK) {
+			return err
+		}
+		return nil
 	}
-	return fuse.OK
+	return unix.EINVAL
 }
 
-func (fs *fileSystem) directory(node uint64) bool {
+// fileType returns the S_IFMT bits of a node, 0 when it is gone.
+func (fs *fileSystem) fileType(node uint64) uint32 {
 	e, err := fs.stage.Getattr(node, 0)
-	return err == nil && e.Attr.Mode&unix.S_IFMT == unix.S_IFDIR
+	if err != nil {
+		return 0
+	}
+	return e.Attr.Mode & unix.S_IFMT
 }
 
 func (fs *fileSystem) GetXAttr(_ <-chan struct{}, h *fuse.InHeader, name string, dest []byte) (uint32, fuse.Status) {
 	switch {
 	case wire.IsVirtual(h.NodeId):
 		return 0, fuse.ENOTSUP
-	case name != lockName || !fs.locks.held(h.NodeId):
+	case name != lockName || !fs.stage.Locked(h.NodeId):
 		return 0, fuse.ENODATA
 	}
-	return fit(fs.locks.value, dest)
+	return fit(fs.lockValue, dest)
 }
 
 func (fs *fileSystem) ListXAttr(_ <-chan struct{}, h *fuse.InHeader, dest []byte) (uint32, fuse.Status) {
 	switch {
 	case wire.IsVirtual(h.NodeId):
 		return 0, fuse.ENOTSUP
-	case !fs.locks.held(h.NodeId):
+	case !fs.stage.Locked(h.NodeId):
 		return 0, fuse.OK
 	}
 	return fit([]byte(lockName+"\x00"), dest)
@@ -104,12 +91,12 @@ func fit(value, dest []byte) (uint32, fuse.Status) {
 
 func (fs *fileSystem) SetXAttr(_ <-chan struct{}, in *fuse.SetXAttrIn, name string, value []byte) fuse.Status {
 	switch {
-	case wire.IsVirtual(in.NodeId) || name != lockName || !fs.directory(in.NodeId):
+	case wire.IsVirtual(in.NodeId) || name != lockName || fs.fileType(in.NodeId) != unix.S_IFDIR:
 		return fuse.ENOTSUP
 	case fs.readonly(&in.InHeader):
 		return fuse.EROFS
 	}
-	return fs.locks.set(in.NodeId, string(value))
+	return statusOf(fs.setLock(in.NodeId, string(value)))
 }
 
 func (fs *fileSystem) RemoveXAttr(_ <-chan struct{}, h *fuse.InHeader, name string) fuse.Status {
@@ -118,8 +105,13 @@ func (fs *fileSystem) RemoveXAttr(_ <-chan struct{}, h *fuse.InHeader, name stri
 		return fuse.EPERM
 	case fs.readonly(h):
 		return fuse.EROFS
-	case !fs.directory(h.NodeId):
+	}
+	switch fs.fileType(h.NodeId) {
+	case unix.S_IFDIR:
+	case unix.S_IFLNK:
+		return fuse.EPERM
+	default:
 		return fuse.ENOTDIR
 	}
-	return fs.locks.set(h.NodeId, "clear")
+	return statusOf(fs.setLock(h.NodeId, "clear"))
 }

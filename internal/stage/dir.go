@@ -28,7 +28,7 @@ type Dir struct {
 // Dirent is one entry of a listing.
 type Dirent struct {
 	Name string
-	Ino  uint64
+	Ino  uint64 // as stat shows it, but for what is mounted on the entry
 	Type uint32 // S_IFMT bits, 0 when unknown
 	Next int64  // position to continue from
 }
@@ -81,6 +81,9 @@ func (d *Dir) List(from int64, fn func(Dirent) bool) (ended bool, err error) {
 		e, size := parseDirent(d.rest)
 		if size == 0 {
 			return false, unix.EIO
+		}
+		if d.node != nil {
+			e.Ino = d.stage.inoFor(d.node.key.dev, e.Ino)
 		}
 		shown := e.Name != "." && e.Name != ".." && !d.stage.hidden(d.node, e.Name)
 		if shown && !fn(e) {

@@ -1,7 +1,6 @@
 package stage
 
 import (
-	"slices"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -11,10 +10,11 @@ import (
 const RootID = 1
 
 const (
-	// Backing inode numbers from here on, and those of other devices, are
-	// replaced by numbers from allocatedInoStart upward.
+	// Larger backing inode numbers, and those of other devices, are replaced by
+	// numbers from madeUpInoStart to its double: a hash, so that an inode has the
+	// same one whenever it is seen.
 	largestBackingIno = 1<<52 - 1
-	allocatedInoStart = 1 << 56
+	madeUpInoStart    = 1 << 56
 	// Inode numbers up to here have meanings of their own in 3FS.
 	reservedInos = 2
 )
@@ -91,7 +91,14 @@ func (s *Stage) remember(at place, st *unix.Statx_t, generation uint64) *node {
 		return n
 	}
 	n = &node{id: s.nextID.Add(1), key: key, kind: kind, place: at, lookups: 1}
-	n.ino = s.inoFor(key)
+	n.ino = s.inoFor(key.dev, key.ino)
+	for n.ino >= madeUpInoStart {
+		other, taken := s.byIno.get(n.ino)
+		if !taken || other.key.dev == key.dev && other.key.ino == key.ino {
+			break
+		}
+		n.ino++ // two of one hash: rings must not take one for the other
+	}
 	at.parent.children++
 	s.byIdentity.put(key, n)
 	s.byIno.put(n.ino, n)
@@ -99,11 +106,21 @@ func (s *Stage) remember(at place, st *unix.Statx_t, generation uint64) *node {
 	return n
 }
 
-func (s *Stage) inoFor(key identity) uint64 {
-	if key.dev == s.root.key.dev && key.ino > reservedInos && key.ino <= largestBackingIno && key.ino != s.root.key.ino {
-		return key.ino
+// inoFor is the inode number that clients see.
+func (s *Stage) inoFor(dev, ino uint64) uint64 {
+	if dev == s.root.key.dev {
+		if ino == s.root.key.ino {
+			return RootID
+		}
+		if ino > reservedInos && ino <= largestBackingIno {
+			return ino
+		}
 	}
-	return allocatedInoStart + s.nextIno.Add(1)
+	// The finalizer of splitmix64: every bit counts in every other.
+	h := ino ^ dev*0x9e3779b97f4a7c15
+	h = (h ^ h>>30) * 0xbf58476d1ce4e5b9
+	h = (h ^ h>>27) * 0x94d049bb133111eb
+	return madeUpInoStart + (h^h>>31)%madeUpInoStart
 }
 
 // seenLocked notes that n was found at at.
@@ -112,9 +129,12 @@ func (s *Stage) seenLocked(n *node, at place, st *unix.Statx_t, generation uint6
 		return
 	}
 	if st.Nlink > 1 && n.directory() == false {
-		if !slices.Contains(s.links[n], at) {
+		if !s.links[n][at] {
 			at.parent.children++
-			s.links[n] = append(s.links[n], at)
+			if s.links[n] == nil {
+				s.links[n] = make(map[place]bool)
+			}
+			s.links[n][at] = true
 		}
 		return
 	}
@@ -154,24 +174,27 @@ func (s *Stage) gone(n *node, at place, last bool) {
 // goes keeps it: finding another inode there tells that it is stale.
 func (s *Stage) unplaceLocked(n *node, at place) {
 	others := s.links[n]
-	if i := slices.Index(others, at); i >= 0 {
-		s.setLinksLocked(n, slices.Delete(others, i, i+1))
+	if others[at] {
+		s.dropLinkLocked(n, at)
 		s.leftLocked(at.parent)
 		return
 	}
-	if n.place == at && len(others) > 0 {
-		n.place = others[0]
-		s.setLinksLocked(n, others[1:])
-		s.leftLocked(at.parent)
+	if n.place == at {
+		for other := range others {
+			n.place = other
+			s.dropLinkLocked(n, other)
+			s.leftLocked(at.parent)
+			return
+		}
 	}
 }
 
-func (s *Stage) setLinksLocked(n *node, places []place) {
-	if len(places) == 0 {
+// dropLinkLocked takes a place from the further names of n.
+func (s *Stage) dropLinkLocked(n *node, at place) {
+	delete(s.links[n], at)
+	if len(s.links[n]) == 0 {
 		delete(s.links, n)
-		return
 	}
-	s.links[n] = places
 }
 
 // moved notes a rename of n.
@@ -183,9 +206,12 @@ func (s *Stage) moved(n *node, from, to place) {
 		return
 	}
 	others := s.links[n]
-	if i := slices.Index(others, from); i >= 0 {
-		to.parent.children++
-		others[i] = to
+	if others[from] {
+		if !others[to] {
+			to.parent.children++
+			others[to] = true
+		}
+		delete(others, from)
 		s.leftLocked(from.parent)
 		return
 	}
@@ -224,7 +250,7 @@ func (s *Stage) dropLocked(n *node) {
 			s.closing = append(s.closing, fd)
 		}
 		s.forgotten.note()
-		for _, at := range s.links[n] {
+		for at := range s.links[n] {
 			at.parent.children--
 			if at.parent != n.parent {
 				s.dropLocked(at.parent)

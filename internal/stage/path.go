@@ -130,7 +130,7 @@ func (s *Stage) paths(n *node) []string {
 	s.treeMu.RLock()
 	defer s.treeMu.RUnlock()
 	all := []string{s.pathLocked(n.place)}
-	for _, at := range s.links[n] {
+	for at := range s.links[n] {
 		all = append(all, s.pathLocked(at))
 	}
 	return all

@@ -32,18 +32,19 @@ type Stage struct {
 	root       *node
 	state      identity // of StateName
 	start      time.Time
+	abandoned  atomic.Bool
 	invalidate atomic.Pointer[func(uint64)]
 
-	nextID, nextIno atomic.Uint64
-	byID            *index[uint64, *node]
-	byIdentity      *index[identity, *node]
-	byIno           *index[uint64, *node]
-	forgotten       forgottenNodes
+	nextID     atomic.Uint64
+	byID       *index[uint64, *node]
+	byIdentity *index[identity, *node]
+	byIno      *index[uint64, *node]
+	forgotten  forgottenNodes
 
 	// treeMu guards places, reference counts and membership in the indexes.
 	// No system call is made under it.
 	treeMu sync.RWMutex
-	links  map[*node][]place // further names of nodes with several
+	links  map[*node]map[place]bool // further names of nodes with several
 	// orphans are O_PATH descriptors of files without a name that the kernel
 	// still knows; closing are those it has forgotten.
 	orphans map[*node]int
@@ -58,6 +59,9 @@ type Stage struct {
 	// rights counts changes of who can reach what: of modes and owners of
 	// directories, and of their places. Older verdicts about files are void.
 	rights atomic.Uint64
+
+	locksMu sync.Mutex
+	locks   map[identity]bool // locked directories
 
 	directMu sync.Mutex
 	direct   map[uint64]bool // does a device take O_DIRECT
@@ -76,8 +80,9 @@ func Open(dir string, opts Options) (*Stage, error) {
 		byID:       newIndex[uint64, *node](sameHash),
 		byIdentity: newIndex[identity, *node](identity.hash),
 		byIno:      newIndex[uint64, *node](sameHash),
-		links:      make(map[*node][]place),
+		links:      make(map[*node]map[place]bool),
 		orphans:    make(map[*node]int),
+		locks:      make(map[identity]bool),
 		direct:     make(map[uint64]bool),
 		forgotten:  forgottenNodes{many: make(chan struct{}, 1)},
 	}
@@ -134,9 +139,16 @@ func (s *Stage) SetInvalidate(fn func(nodeID uint64)) {
 // Dir returns the data directory as it was given to Open.
 func (s *Stage) Dir() string { return s.dir }
 
+// Abandon makes Close do nothing: somebody who hangs in the stage goes on using
+// its descriptors, and their numbers must not come to mean other files.
+func (s *Stage) Abandon() { s.abandoned.Store(true) }
+
 // Close gives the data directory back. Handles and acquired files must have
 // been released.
 func (s *Stage) Close() error {
+	if s.abandoned.Load() {
+		return nil
+	}
 	s.treeMu.Lock()
 	for n, fd := range s.orphans {
 		s.closing = append(s.closing, fd)

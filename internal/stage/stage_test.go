@@ -57,7 +57,7 @@ func checkTree(t testing.TB, s *Stage) {
 			if n != s.root {
 				children[n.parent]++
 			}
-			for _, at := range s.links[n] {
+			for at := range s.links[n] {
 				children[at.parent]++
 			}
 			if n.lookups == 0 && n.children == 0 && n != s.root {
@@ -127,12 +127,35 @@ func TestInodeNumbers(t *testing.T) { // R33
 	if err := unix.Stat(filepath.Join(dir, "f"), &st); err != nil || st.Ino != f.Attr.Ino {
 		t.Errorf("st_ino %d, backing %d, %v", f.Attr.Ino, st.Ino, err)
 	}
-	if n := s.inoFor(identity{dev: s.root.key.dev + 1, ino: 7}); n < allocatedInoStart || n>>60 != 0 {
-		t.Errorf("other device: %#x", n)
+	here := s.root.key.dev
+	for _, odd := range []identity{{dev: here + 1, ino: 7}, {dev: here, ino: 1 << 60}, {dev: here, ino: 2}, {dev: here, ino: 1 << 63}} {
+		n := s.inoFor(odd.dev, odd.ino)
+		if n < madeUpInoStart || n > 0x01ffffffffffffff || n != s.inoFor(odd.dev, odd.ino) {
+			t.Errorf("%+v: %#x", odd, n)
+		}
 	}
-	if n := s.inoFor(identity{dev: s.root.key.dev, ino: 1 << 60}); n>>60 != 0 || n < allocatedInoStart {
-		t.Errorf("huge: %#x", n)
+	// The same after a forget, and where two have one hash.
+	fst := must(statAt(s.rootFD, "f"))
+	fst.Ino = 1 << 60
+	remember := func(name string) *node { return s.remember(place{s.root, name}, &fst, 0) }
+	first := remember("x")
+	ino := first.ino
+	s.Forget(first.id, 1)
+	if again := remember("x"); again.ino != ino {
+		t.Errorf("%#x became %#x", ino, again.ino)
+	} else {
+		s.Forget(again.id, 1)
 	}
+	squatter := remember("x")
+	s.byIno.put(s.inoFor(here, 1<<61), squatter)
+	fst.Ino = 1 << 61
+	other := remember("y")
+	if other.ino != s.inoFor(here, 1<<61)+1 {
+		t.Errorf("two inodes have the number %#x", other.ino)
+	}
+	s.Forget(other.id, 1)
+	s.byIno.take(s.inoFor(here, 1<<61), squatter)
+	s.Forget(squatter.id, 1)
 }
 
 func TestHardLinksAreOneNode(t *testing.T) {

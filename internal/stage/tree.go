@@ -266,6 +266,9 @@ func (s *Stage) unlinkAt(at place, fd, how int, st *unix.Statx_t) error {
 
 // left notes that the inode of st is no longer at at.
 func (s *Stage) left(at place, st *unix.Statx_t) {
+	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		s.unlockGone(identityOf(st))
+	}
 	if n, ok := s.byIdentity.get(identityOf(st)); ok {
 		s.gone(n, at, st.Nlink <= 1 || n.directory())
 	}
