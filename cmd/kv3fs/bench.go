@@ -21,14 +21,14 @@ type benchRingCmd struct {
 	Data    string `placeholder:"DIR" help:"Data directory of a running daemon; give --mount too. Without both, a daemon is started for the bench and stopped afterwards."`
 	Mount   string `placeholder:"DIR" help:"Mount of that daemon."`
 	Scratch string `placeholder:"DIR" help:"Where a daemon that is started keeps its data: a directory on the disk to measure, or /dev/shm to leave the disk out. Default: the system's directory for temporary files."`
-	IO      string `name:"io" default:"auto" enum:"auto,buffered,direct" help:"The daemon's --io; give the one that a running daemon has. With direct the mount and the plain loop use O_DIRECT too. (${default})"`
+	IO      string `name:"io" default:"auto" enum:"auto,buffered,direct" help:"The daemon's --io; give the one that a running daemon has. With direct the mount and the plain loop use O_DIRECT too."`
 
-	Sizes      []byteSize    `default:"4KiB,128KiB,1MiB,4MiB" placeholder:"SIZE,..." help:"Request sizes. (${default})"`
+	Sizes      []byteSize    `default:"4KiB,128KiB,1MiB,4MiB" placeholder:"SIZE" help:"Request sizes, multiples of 4KiB. Default: ${default}."`
 	Depth      int           `placeholder:"N" help:"Requests in flight in each ring. Default: 64 below 128 KiB, else 32."`
-	Rings      int           `default:"1" help:"Rings, each with a file of its own. (${default})"`
-	FileBytes  byteSize      `default:"256MiB" placeholder:"SIZE" help:"Size of each file; there are two for each ring. (${default})"`
-	Runs       int           `default:"5" help:"Runs of each contender; the median counts. (${default})"`
-	RunTime    time.Duration `default:"500ms" help:"Length of a run. (${default})"`
+	Rings      int           `default:"1" help:"Rings, each with a file of its own."`
+	FileBytes  byteSize      `default:"256MiB" placeholder:"SIZE" help:"Size of each file; there are two for each ring. Default: ${default}."`
+	Runs       int           `default:"5" help:"Runs of each contender; the median counts."`
+	RunTime    time.Duration `default:"500ms" help:"Length of a run."`
 	NoFio      bool          `help:"No io_uring column, even if fio is installed."`
 	JSON       bool          `name:"json" help:"Print the report as JSON instead of a table."`
 	NoProgress bool          `help:"No progress bar, even on a terminal."`
@@ -36,7 +36,13 @@ type benchRingCmd struct {
 
 // Help is what "kv3fs bench ring --help" adds to the flags.
 func (*benchRingCmd) Help() string {
-	return `The contenders take turns, run by run, on the same files: rings; pread and
+	return `For example:
+
+  kv3fs bench ring --scratch /dev/shm --io buffered        # what the rings cost
+  kv3fs bench ring --scratch /mnt/disk --io direct         # what a disk gives
+  kv3fs bench ring --data /var/lib/kv3fs --mount /mnt/3fs  # a daemon that runs
+
+The contenders take turns, run by run, on the same files: rings; pread and
 pwrite through the mount; the same on the data directory; and fio with io_uring
 on the data directory, if it is installed. Below 128 KiB the mount and the plain
 loop get as many threads as there are rings; from there on as many as there are

@@ -18,25 +18,31 @@ import (
 type replayCmd struct {
 	Trace      string   `required:"" placeholder:"FILE" help:"Trace to replay, - for standard input: Mooncake's format, one JSON object a line with timestamp (ms), input_length, output_length and hash_ids (one per 512 tokens). \"kv3fs trace generate\" makes one."`
 	Mount      string   `required:"" placeholder:"DIR" help:"Where a daemon is mounted, kv3fs's or a real 3FS."`
-	Dir        string   `default:"kv3fs-replay" placeholder:"NAME" help:"Directory below the mount that keeps the blocks. A second replay hits what the first left there; remove it to start cold. (${default})"`
-	Ranks      int      `default:"1" help:"Ranks that work on each request side by side, as in tensor parallelism: each with rings, buffers and a slice of every block of its own. (${default})"`
-	Depth      int      `default:"32" help:"Entries of each ring: blocks that a rank has in flight. (${default})"`
-	BlockBytes byteSize `default:"1MiB" placeholder:"SIZE" help:"Bytes that a rank stores of a block of 512 tokens, such as 256KiB. (${default})"`
+	Dir        string   `default:"kv3fs-replay" placeholder:"NAME" help:"Directory below the mount that keeps the blocks. A second replay hits what the first left there; remove it to start cold. Default: ${default}."`
+	Ranks      int      `default:"1" help:"Ranks that work on each request side by side, as in tensor parallelism: each with rings, buffers and a slice of every block of its own."`
+	Depth      int      `default:"32" help:"Blocks that a rank has in flight, and entries of its rings. Memory in /dev/shm: ranks times depth times block bytes."`
+	BlockBytes byteSize `default:"1MiB" placeholder:"SIZE" help:"Bytes of a rank's slice of a block (512 tokens), such as 256KiB. Blocks of another size are other blocks. Default: ${default}."`
 	MaxBlocks  int64    `placeholder:"N" help:"Write at most this many blocks and skip the other misses, so that a small disk is not filled. Default: what fits in half the free space of the mount."`
 	Requests   int      `placeholder:"N" help:"Stop after this many requests. Default: the whole trace."`
-	Speed      float64  `default:"0" help:"Pace: 1 is the trace's, 10 ten times faster, 0 as fast as it goes. (${default})"`
+	Speed      float64  `default:"0" help:"Pace: 1 is the trace's, 10 ten times faster, 0 as fast as it goes."`
 	JSON       bool     `name:"json" help:"Print the report as JSON instead of a table."`
 	NoProgress bool     `help:"No progress bar, even on a terminal."`
 }
 
 // Help is what "kv3fs replay --help" adds to the flags.
 func (*replayCmd) Help() string {
-	return `Each request of the trace looks its blocks up by name, loads the leading run
+	return `For example:
+
+  kv3fs trace generate --requests 2000 --out trace.jsonl
+  kv3fs replay --trace trace.jsonl --mount /mnt/3fs
+
+Each request of the trace looks its blocks up by name, loads the leading run
 that is there through rings, checks every byte of it, and writes the rest
 through rings under a temporary name that is renamed when the data is complete.
 A file per block and rank: <mount>/<dir>/<2 hex>/<id>-r<rank>-<bytes>.
 
-The exit status is 1 if a byte was wrong or an I/O failed.`
+Blocks stay until you delete <mount>/<dir>. The exit status is 1 if a byte was
+wrong or an I/O failed, not for misses.`
 }
 
 // Run replays the trace.

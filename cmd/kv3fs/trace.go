@@ -16,16 +16,16 @@ type traceCmd struct {
 }
 
 type traceGenerateCmd struct {
-	Out            string        `short:"o" default:"-" placeholder:"FILE" help:"File to write, - for standard output. (${default})"`
-	Requests       int           `default:"1000" help:"Requests to make. (${default})"`
-	Seed           uint64        `default:"1" help:"The same seed and flags make the same trace. (${default})"`
-	Rate           float64       `default:"3" help:"Requests per second in the long run. (${default})"`
-	Turns          float64       `default:"1.6" help:"Mean turns of a session; each sends the whole conversation again, so more turns are more hits. (${default})"`
-	ThinkTime      time.Duration `default:"1m" help:"Median pause between an answer and the next turn. (${default})"`
-	SystemPrompts  int           `default:"4" help:"Different system prompts that sessions start with. (${default})"`
-	QuestionTokens int           `default:"2000" help:"Median tokens that a turn adds; one in a hundred turns adds twenty times as many. (${default})"`
-	AnswerTokens   int           `default:"350" help:"Median tokens of an answer. (${default})"`
-	MaxInputTokens int           `default:"131072" help:"Longest prompt. (${default})"`
+	Out            string        `short:"o" default:"-" placeholder:"FILE" help:"File to write, - for standard output. Default: ${default}."`
+	Requests       int           `default:"1000" help:"Requests to make."`
+	Seed           uint64        `default:"1" help:"The same seed and flags make the same trace."`
+	Rate           float64       `default:"3" help:"Mean number of requests per second; \"kv3fs replay --speed 1\" keeps to it."`
+	Turns          float64       `default:"1.6" help:"Mean turns of a session; each sends the whole conversation again, so more turns are more hits."`
+	ThinkTime      time.Duration `default:"1m" help:"Median pause between an answer and the next turn."`
+	SystemPrompts  int           `default:"4" help:"Different system prompts that sessions start with."`
+	QuestionTokens int           `default:"2000" help:"Median tokens that a turn adds; one in a hundred turns adds twenty times as many."`
+	AnswerTokens   int           `default:"350" help:"Median tokens of an answer."`
+	MaxInputTokens int           `default:"131072" help:"Longest prompt."`
 }
 
 // Help is what "kv3fs trace generate --help" adds to the flags.
