@@ -98,7 +98,7 @@ func (s *Stage) openNode(n *node, flags int, as *cred.Caller) (int, unix.Statx_t
 	rel := s.pathLocked(n.place)
 	s.treeMu.RUnlock()
 	fd, st, err := s.openIdentity(n, rel, flags, as)
-	if err == nil || !mayHaveMoved(err) && !errors.Is(err, unix.EACCES) {
+	if err == nil || !mayHaveMoved(err) && !(errors.Is(err, unix.EACCES) && s.severalNames(n)) {
 		return fd, st, err
 	}
 	// It may be on its way from one name to another, or have several, of which as
@@ -124,6 +124,12 @@ func (s *Stage) openNode(n *node, flags int, as *cred.Caller) (int, unix.Statx_t
 		}
 	}
 	return fd, st, err
+}
+
+func (s *Stage) severalNames(n *node) bool {
+	s.treeMu.RLock()
+	defer s.treeMu.RUnlock()
+	return len(s.links[n]) > 0
 }
 
 func (s *Stage) paths(n *node) []string {

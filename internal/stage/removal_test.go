@@ -225,3 +225,19 @@ func TestDirByIno(t *testing.T) {
 		}
 	}
 }
+
+// A tree that the kernel knows takes no descriptor for each of its files.
+func TestRemovalKeepsNoDescriptors(t *testing.T) {
+	s, _ := newStage(t, Options{})
+	d := must(s.Mkdir(RootID, "d", 0o755, root, 0))
+	for i := range 100 {
+		_, h := create(t, s, d.ID, fmt.Sprint(i), root, 0o644)
+		h.Close()
+	}
+	if err := removeAll(s, root, "d"); err != nil {
+		t.Fatal(err)
+	}
+	if len(s.orphans) > 0 {
+		t.Errorf("%d descriptors", len(s.orphans))
+	}
+}

@@ -174,7 +174,10 @@ func (s *Stage) unlinkOne(d *node, dir int, name string) (isDir bool, err error)
 	if isDir = st.Mode&unix.S_IFMT == unix.S_IFDIR; isDir {
 		how = unix.AT_REMOVEDIR
 	}
-	if err := s.unlinkAt(place{d, name}, dir, how, &st); err != nil {
+	// No last sight is kept: the kernel, which does not know, would have us keep
+	// a descriptor for each file of a tree.
+	const noSight = -1
+	if err := s.unlinkAt(place{d, name}, dir, how, &st, noSight); err != nil {
 		return isDir, err
 	}
 	s.linksChanged(&st)

@@ -244,15 +244,14 @@ func (s *Stage) remove(parent uint64, name string, how int) error {
 		if err != nil {
 			return err
 		}
-		return s.unlinkAt(place{d, name}, fd, how, &st)
+		return s.unlinkAt(place{d, name}, fd, how, &st, s.lastSight(fd, name, &st))
 	})
 }
 
 // unlinkAt removes the entry at at, in the directory open as fd, whose status is
-// st. at.parent may be nil: a directory that the kernel does not know. The caller
-// holds renameMu.
-func (s *Stage) unlinkAt(at place, fd, how int, st *unix.Statx_t) error {
-	sight := s.lastSight(fd, at.name, st)
+// st. at.parent may be nil: a directory that the kernel does not know. sight is
+// lastSight's or -1. The caller holds renameMu.
+func (s *Stage) unlinkAt(at place, fd, how int, st *unix.Statx_t, sight int) error {
 	if err := unix.Unlinkat(fd, at.name, how); err != nil {
 		if sight >= 0 {
 			unix.Close(sight)
