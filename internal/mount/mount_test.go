@@ -263,9 +263,10 @@ func TestMountsWithoutRoot(t *testing.T) {
 // Something hangs that Serve waits for: Unmount and Serve return all the same.
 func TestServeDoesNotHang(t *testing.T) {
 	w := newWorld(t, Options{})
-	release := make(chan struct{})
-	w.m.fs.notes.send = func(uint64, string) { <-release }
+	hanging, release := make(chan struct{}), make(chan struct{})
+	w.m.fs.notes.send = func(uint64, string) { close(hanging); <-release }
 	w.m.fs.notes.entry(1, "x")
+	<-hanging
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
 	done := make(chan error, 1)
