@@ -354,10 +354,12 @@ func (r *Ring) Wait(ctx context.Context, dst []Completion, atLeast int) (n int, 
 	}
 }
 
-// Bounds of a nap: below the least, sleeping costs more than it saves.
+// Bounds of a nap, and how long a completion must take for one: below the least,
+// sleeping costs more than it saves.
 const (
-	leastNap = 60 * time.Microsecond
-	mostNap  = 250 * time.Microsecond
+	leastNap  = 60 * time.Microsecond
+	mostNap   = 250 * time.Microsecond
+	leastEach = 40 * time.Microsecond
 )
 
 // napUntil is for how long without a completion naps go on: after that the daemon
@@ -372,8 +374,9 @@ func (r *Ring) nap(ctx context.Context, took time.Duration, done, missing int) b
 	if done == 0 || missing < 2 || !r.quietSince.IsZero() && time.Since(r.quietSince) > napUntil {
 		return false
 	}
-	d := min(took/time.Duration(done)*time.Duration(missing)/2, mostNap)
-	if d < leastNap || ctx.Err() != nil {
+	each := took / time.Duration(done)
+	d := min(each*time.Duration(missing)/2, mostNap)
+	if each < leastEach || d < leastNap || ctx.Err() != nil {
 		return false
 	}
 	time.Sleep(d)

@@ -31,11 +31,8 @@ type cli struct {
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
 func run(args []string, stdout, stderr io.Writer) int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := untilSignalled(stderr)
 	defer stop()
-	// The first signal asks for an orderly end; after it, signals do what they do
-	// by default, so that a second one always ends the process.
-	context.AfterFunc(ctx, stop)
 	parser, err := kong.New(&cli{},
 		kong.Name("kv3fs"),
 		kong.Description("KV-cache storage for LLM inference that speaks 3FS. Every flag can also be set in the environment as KV3FS_<FLAG>."),
@@ -66,5 +63,35 @@ func run(args []string, stdout, stderr io.Writer) int {
 	default:
 		fmt.Fprintln(stderr, "kv3fs:", err)
 		return exitFailed
+	}
+}
+
+// untilSignalled returns a context that the first SIGINT or SIGTERM ends, which
+// asks for an orderly end. A second one ends the process at once: what it leaves
+// behind, the next daemon clears.
+func untilSignalled(stderr io.Writer) (ctx context.Context, stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for _, act := range []func(){cancel, func() {
+			fmt.Fprintln(stderr, "kv3fs: told to stop twice; ending at once")
+			os.Exit(exitFailed)
+		}} {
+			select {
+			case <-signals:
+				act()
+			case <-done:
+				return
+			}
+		}
+	}()
+	return ctx, func() {
+		signal.Stop(signals)
+		close(done)
+		<-ended
+		cancel()
 	}
 }

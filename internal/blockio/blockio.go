@@ -58,33 +58,79 @@ type File interface {
 	DirectFD() (fd int, ok bool)
 }
 
+// Kind is what one must know of a file's file system to read it well.
+type Kind int8
+
+const (
+	// Disk may have to wait for a device, but tells what is cached.
+	Disk Kind = iota
+	// Memory never waits: tmpfs.
+	Memory
+	// Foreign cannot tell what is cached: network file systems, FUSE.
+	Foreign
+)
+
+// KindOf looks at a file's file system. It costs one short system call.
+func KindOf(f File) Kind {
+	var st unix.Statfs_t
+	if unix.Fstatfs(f.FD(), &st) != nil {
+		return Foreign
+	}
+	switch st.Type {
+	case unix.TMPFS_MAGIC, unix.RAMFS_MAGIC:
+		return Memory
+	case unix.NFS_SUPER_MAGIC, unix.FUSE_SUPER_MAGIC, unix.CEPH_SUPER_MAGIC, unix.SMB2_SUPER_MAGIC, lustreMagic:
+		return Foreign
+	}
+	return Disk
+}
+
+const lustreMagic = 0x0bd00bd0
+
 // Mover moves bytes by one mode. It has no state: any number of goroutines may
 // use it at once.
 type Mover struct{ Mode Mode }
 
 // Read fills w from offset off of f, zeros where the file has a hole, and stops
 // short only at the end of the file. windowOff is w's offset from a page
-// boundary of memory; only its alignment matters. The error is a syscall.Errno.
-func (m Mover) Read(f File, w shm.Window, windowOff, off int64) (int64, error) {
-	if m.Mode == Buffered || !aligned(windowOff, off, w.Len()) || m.Mode == Auto && w.Len() < autoDirectBytes {
-		return readFull(f.FD(), w, off)
-	}
-	if m.Mode == Direct {
-		return readDirect(f, w, off)
-	}
-	n, err := w.PreadCached(f.FD(), off)
-	var rest int64
+// boundary of memory; only its alignment matters. waited says that the bytes
+// were perhaps not in memory. The error is a syscall.Errno.
+func (m Mover) Read(f File, kind Kind, w shm.Window, windowOff, off int64) (n int64, waited bool, err error) {
+	direct := m.Mode != Buffered && aligned(windowOff, off, w.Len()) && (m.Mode == Direct || w.Len() >= autoDirectBytes)
+	var cached func(w shm.Window, off int64) (int64, error)
 	switch {
-	case n == w.Len(), n == 0 && err == nil: // all of it, or the end of the file
-	case err == nil && n%SectorBytes != 0, err != nil && err != unix.EAGAIN:
-		// The tail of the file, or a file system that cannot tell what is cached:
-		// tmpfs has nothing else, others do their own caching.
-		rest, err = readFull(f.FD(), w.From(n), off+n)
+	case direct && m.Mode == Direct, kind == Foreign:
+	case kind == Memory:
+		cached = func(w shm.Window, off int64) (int64, error) { return w.RawPread(f.FD(), off) }
 	default:
-		rest, err = readDirect(f, w.From(n), off+n)
+		cached = func(w shm.Window, off int64) (int64, error) { return w.RawPreadCached(f.FD(), off) }
 	}
-	return n + rest, err
+	for cached != nil && n < w.Len() {
+		piece := w.From(n).First(rawBytes)
+		got, err := cached(piece, off+n)
+		n += got
+		switch {
+		case err != nil, kind == Disk && got < piece.Len() && got > 0:
+			cached = nil // the rest is not in memory, or the file system cannot tell
+		case got == 0, got < piece.Len():
+			return n, false, nil // the end of the file
+		}
+	}
+	if n == w.Len() {
+		return n, false, nil
+	}
+	var rest int64
+	if direct && n%SectorBytes == 0 {
+		rest, err = readDirect(f, w.From(n), off+n)
+	} else {
+		rest, err = readFull(f.FD(), w.From(n), off+n)
+	}
+	return n + rest, true, err
 }
+
+// rawBytes is how much is copied from memory in one call that Go's scheduler
+// does not know of: less than 100 µs.
+const rawBytes = 1 << 20
 
 // Write stores w at offset off of f. On an error some leading part may have
 // been stored.

@@ -21,7 +21,7 @@ func (d *Door) execute(r *ring, batch []*request) {
 		files.written() // before anybody may be told
 		q.done()
 	}
-	slow := time.Since(start) > deviceTime(len(batch), bytes)
+	slow := files.waited && time.Since(start) > deviceTime(len(batch), bytes)
 	r.slow.Store(slow)
 	r.lane.noteSlow(slow)
 	r.complete(batch)
@@ -41,6 +41,8 @@ func deviceTime(requests int, bytes uint64) time.Duration {
 // mostly share them.
 type borrowed struct {
 	file    File
+	kind    blockio.Kind
+	waited  bool // some bytes of the batch were not in memory
 	ino     uint64
 	err     error
 	touched bool // written, and not yet said so
@@ -68,21 +70,26 @@ func (b *borrowed) release() {
 	*b = borrowed{}
 }
 
-// fileOf returns the file of a request, from the one before where it is the same.
-func (b *borrowed) fileOf(d *Door, r *ring, ino uint64) (File, error) {
-	if (b.file == nil && b.err == nil) || b.ino != ino {
-		b.written()
-		if b.file != nil {
-			b.file.Release()
-			b.file = nil
-		}
-		b.ino = ino
-		b.file, b.err = d.files.Acquire(ino, r.cred, r.write)
-		if b.err != nil {
-			b.file = nil
-		}
+// borrow has b.file be the file of a request, which may be the one before.
+func (b *borrowed) borrow(d *Door, r *ring, ino uint64) error {
+	if (b.file != nil || b.err != nil) && b.ino == ino {
+		return b.err
 	}
-	return b.file, b.err
+	b.written()
+	if b.file != nil {
+		b.file.Release()
+		b.file = nil
+	}
+	b.ino = ino
+	var f File
+	if f, b.err = d.files.Acquire(ino, r.cred, r.write); b.err != nil {
+		return b.err
+	}
+	b.file = f
+	if !r.write {
+		b.kind = blockio.KindOf(f)
+	}
+	return nil
 }
 
 // viewOf returns buffer and mapping of a request.
@@ -120,8 +127,7 @@ func (d *Door) executeOne(r *ring, q *request, b *borrowed) {
 		q.result = -int64(syscall.EROFS)
 		return
 	}
-	file, err := b.fileOf(d, r, q.args.FileIno)
-	if err != nil {
+	if err := b.borrow(d, r, q.args.FileIno); err != nil {
 		q.result = result(err)
 		return
 	}
@@ -152,7 +158,7 @@ func (d *Door) executeOne(r *ring, q *request, b *borrowed) {
 		if !q.state.CompareAndSwap(stateTaken, stateRunning) {
 			return // expired, or given to another worker
 		}
-		n, err := d.move(r, file, q)
+		n, err := d.move(r, b, q)
 		if err != nil {
 			q.result = result(err)
 		} else {
@@ -183,8 +189,8 @@ const pieceBytes = 16 << 20
 
 // move is the way of the bytes: a system call for each piece, between the file
 // and the client's window.
-func (d *Door) move(r *ring, file File, q *request) (done int64, err error) {
-	fileOff := int64(q.args.FileOff)
+func (d *Door) move(r *ring, b *borrowed, q *request) (done int64, err error) {
+	fileOff, file := int64(q.args.FileOff), b.file
 	if !r.write && r.flags&wire.ForbidReadHoles != 0 {
 		hole, err := blockio.HasHole(file.FD(), fileOff, q.len)
 		if err != nil {
@@ -194,10 +200,6 @@ func (d *Door) move(r *ring, file File, q *request) (done int64, err error) {
 			return 0, syscall.ENODATA
 		}
 	}
-	step := d.mover.Read
-	if r.write {
-		step = d.mover.Write
-	}
 	for done < q.len {
 		// Told before it is asked: whoever sets the state to expired then knows
 		// at least as much as this worker has begun.
@@ -206,7 +208,16 @@ func (d *Door) move(r *ring, file File, q *request) (done int64, err error) {
 			return done, syscall.ETIMEDOUT
 		}
 		size := min(q.len-done, pieceBytes)
-		n, err := step(file, q.win.m.Window(q.off+done, size), q.off+done, fileOff+done)
+		w := q.win.m.Window(q.off+done, size)
+		var n int64
+		if r.write {
+			n, err = d.mover.Write(file, w, q.off+done, fileOff+done)
+			b.waited = true
+		} else {
+			var waited bool
+			n, waited, err = d.mover.Read(file, b.kind, w, q.off+done, fileOff+done)
+			b.waited = b.waited || waited
+		}
 		done += n
 		if err != nil || n < size {
 			return done, err

@@ -62,8 +62,9 @@ const (
 	// sleeps: about what going to sleep and being woken costs.
 	lingerFor = 20 * time.Microsecond
 
-	// stuckAfter is when the watchman finds a successor for a leader.
-	stuckAfter = time.Millisecond
+	// stuckAfter is when the watchman finds a successor for a leader: well above
+	// what a batch takes to copy while other threads want the processor, too.
+	stuckAfter = 5 * time.Millisecond
 
 	// drainFor bounds how long an ending lane serves what clients had submitted:
 	// a client that never stops submitting must not keep the daemon.
@@ -264,7 +265,6 @@ func (l *lane) watch() {
 			case since == 0:
 				idle++
 			case time.Now().UnixNano()-since > int64(stuckAfter) && l.since.CompareAndSwap(since, 0):
-				l.noteSlow(true)
 				l.pass(tenure)
 			default:
 				idle = 0

@@ -14,11 +14,11 @@ import (
 
 // What one worker takes from a ring at once and completes with one post: at
 // least about 50 µs of copying, since waking a client costs 5 to 10 µs on both
-// sides; more when much is waiting anyway, up to about half a millisecond.
+// sides; more when much is waiting anyway, up to a few hundred microseconds.
 const (
 	quantumRequests  = 32
 	quantumBytes     = 512 << 10
-	quantumMostBytes = 4 << 20
+	quantumMostBytes = 2 << 20
 )
 
 // ring is one client's I/O ring. Its markers are kept here, the memory shared

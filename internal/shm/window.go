@@ -18,6 +18,9 @@ func OwnWindow(b []byte) Window { return Window{b} }
 // Len is the window's size in bytes.
 func (w Window) Len() int64 { return int64(len(w.b)) }
 
+// First is the window's first n bytes, or all of it.
+func (w Window) First(n int64) Window { return Window{w.b[:min(n, int64(len(w.b)))]} }
+
 // From is the window without its first n bytes.
 func (w Window) From(n int64) Window { return Window{w.b[n:]} }
 
@@ -46,18 +49,4 @@ func (w Window) call(trap uintptr, fd int, off int64) (int64, error) {
 			return 0, errno
 		}
 	}
-}
-
-// PreadCached reads what the page cache has and never waits for the device
-// (preadv2 with RWF_NOWAIT). EAGAIN: the first byte is not there; EOPNOTSUPP:
-// the file system cannot tell. A count below Len means only that the rest is
-// not cached or not there.
-func (w Window) PreadCached(fd int, off int64) (int64, error) {
-	iov := unix.Iovec{Base: unsafe.SliceData(w.b)}
-	iov.SetLen(min(len(w.b), maxIOBytes))
-	n, _, errno := unix.Syscall6(unix.SYS_PREADV2, uintptr(fd), uintptr(unsafe.Pointer(&iov)), 1, uintptr(off), 0, unix.RWF_NOWAIT)
-	if errno != 0 {
-		return 0, errno
-	}
-	return int64(n), nil
 }
