@@ -173,6 +173,12 @@ func (l *lane) next() int64 {
 	return l.last
 }
 
+// at is the offset of request n of many that share the lane.
+func (l *lane) at(n uint64) int64 {
+	n *= 0x9e3779b97f4a7c15 // 2^64 divided by the golden ratio: spreads neighbours
+	return (l.first + l.stride*int64((n>>33)%uint64(l.blocks))) * l.size
+}
+
 // readyBuffer makes a lane's buffer fit for a run, touching all its pages: what
 // will be written is unlike what any other run or lane writes, and where reads
 // land there is nothing that could pass for them.

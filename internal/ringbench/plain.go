@@ -107,11 +107,11 @@ func (p *plainContender) run(ctx context.Context, d time.Duration, round int) (s
 	// A thread in a call keeps its processor: with one for each of them, none
 	// ever waits for Go's scheduler.
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(len(p.lanes) + runtime.NumCPU()))
-	s, err := together(len(p.lanes), func(thread int, start <-chan struct{}) (int64, error) {
+	s, err := together(len(p.lanes), func(_ int, start <-chan struct{}) (int64, error) {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		<-start
-		return p.work(ctx, thread, time.Now().Add(d))
+		return p.work(ctx, time.Now().Add(d))
 	})
 	if err != nil {
 		return s, fmt.Errorf("%s: %w", p.label, err)
@@ -145,15 +145,16 @@ func (p *plainContender) check(round int) error {
 }
 
 // work moves blocks until the deadline, looking at the clock once every 64 KiB
-// at the least.
-func (p *plainContender) work(ctx context.Context, thread int, deadline time.Time) (requests int64, err error) {
+// at the least. The threads draw requests from one row, as the rings' daemon
+// does: with a part of the file each, a thread would find its part in the
+// processor's cache for as long as it runs.
+func (p *plainContender) work(ctx context.Context, deadline time.Time) (requests int64, err error) {
 	batch := int(max(1, 64<<10/p.c.sizeBytes))
-	lane := p.lanes[thread] // a copy: neighbours in memory belong to other threads
-	defer func() { p.lanes[thread] = lane }()
-	fd, many := p.fds[lane.ring], uint64(len(p.buffers))
 	for time.Now().Before(deadline) && ctx.Err() == nil {
 		for range batch {
-			if err := p.call(p, fd, p.buffers[p.next.Add(1)%many], lane.next()); err != nil {
+			n := p.next.Add(1)
+			lane := &p.lanes[n%uint64(len(p.lanes))]
+			if err := p.call(p, p.fds[lane.ring], p.buffers[n%uint64(len(p.buffers))], lane.at(n)); err != nil {
 				return requests, err
 			}
 			requests++
