@@ -118,6 +118,7 @@ type Ring struct {
 
 	turn       chan struct{} // holds a token while a goroutine is in Wait, or doing the last rites
 	cqeTail    int32         // ours alone, as sqeHead; belongs to the holder of turn
+	brisk      bool          // the last Wait got its completions in quick succession; likewise
 	quietSince time.Time     // when completions ceased, or were last asked after; likewise
 
 	batch batch // of Do
@@ -340,6 +341,7 @@ func (r *Ring) Wait(ctx context.Context, dst []Completion, atLeast int) (n int, 
 			r.quiet()
 		}
 		if n >= atLeast {
+			r.brisk = n > 0 && time.Since(began) < time.Duration(n)*briskEach
 			return n, r.broken()
 		}
 		if end := r.end.Load(); end != nil {
@@ -348,11 +350,23 @@ func (r *Ring) Wait(ctx context.Context, dst []Completion, atLeast int) (n int, 
 		if err := ctx.Err(); err != nil {
 			return n, err
 		}
-		if !r.nap(ctx, time.Since(began), n, atLeast-n) {
+		switch took := time.Since(began); {
+		case r.brisk && took < spinFor:
+		case r.nap(ctx, took, n, atLeast-n):
+		default:
+			r.brisk = false
 			r.pause(ctx)
 		}
 	}
 }
+
+// While completions come as fast as small cached requests make them, a waiter
+// looks for the next ones for a moment before it sleeps: then the daemon need
+// not wake it, which would cost either side as much as several requests.
+const (
+	briskEach = 3 * time.Microsecond
+	spinFor   = 40 * time.Microsecond
+)
 
 // Bounds of a nap, and how long a completion must take for one: below the least,
 // sleeping costs more than it saves.
