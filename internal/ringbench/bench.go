@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os/exec"
 	"runtime"
+	"slices"
 )
 
 // Run measures and reports. An interrupted or failed run reports the cases that
@@ -62,7 +63,7 @@ type bench struct {
 func (b *bench) measure(ctx context.Context, c testCase, cases int) (_ Case, err error) {
 	contenders, err := b.contenders(c)
 	defer func() {
-		for _, x := range contenders {
+		for _, x := range slices.Backward(contenders) {
 			err = errors.Join(err, x.close())
 		}
 	}()
@@ -77,7 +78,11 @@ func (b *bench) measure(ctx context.Context, c testCase, cases int) (_ Case, err
 	rates := map[string][]float64{}
 	// Round 0 warms up and is not counted.
 	for round := range b.o.Runs + 1 {
-		for i, x := range contenders {
+		// Another begins each round: what one leaves behind in the disk's queues
+		// and buffers would always meet the same next one.
+		turn := contenders
+		for i := range turn {
+			x := turn[(i+round)%len(turn)]
 			d := b.o.RunTime
 			if round == 0 {
 				d /= 5
@@ -90,7 +95,7 @@ func (b *bench) measure(ctx context.Context, c testCase, cases int) (_ Case, err
 				// Often no io_uring in a container. The others do not need it.
 				b.o.Notice(fmt.Sprintf("no io_uring column: %v", err))
 				b.fio = false
-				contenders = contenders[:i]
+				contenders = contenders[:len(contenders)-1]
 				continue
 			case err != nil:
 				return Case{}, err
@@ -113,13 +118,13 @@ func (b *bench) contenders(c testCase) (all []contender, err error) {
 	if err != nil {
 		return all, err
 	}
-	all = append(all, ring)
-	mount, err := newMountContender(c, b.files, direct)
+	all = append(all, ring) // closed last: the others use its buffers
+	mount, err := newMountContender(c, b.files, ring.buffers(), direct)
 	if err != nil {
 		return all, err
 	}
 	all = append(all, mount)
-	plain, err := newPlainContender(c, b.files, direct)
+	plain, err := newPlainContender(c, b.files, ring.buffers(), direct)
 	if err != nil {
 		return all, err
 	}

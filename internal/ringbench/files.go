@@ -173,10 +173,14 @@ func (l *lane) next() int64 {
 	return l.last
 }
 
-// at is the offset of request n of many that share the lane.
+// at is the offset of request n of many that share the lane, as random as those
+// of next: neighbours must not turn out to be neighbours on the disk.
 func (l *lane) at(n uint64) int64 {
-	n *= 0x9e3779b97f4a7c15 // 2^64 divided by the golden ratio: spreads neighbours
-	return (l.first + l.stride*int64((n>>33)%uint64(l.blocks))) * l.size
+	n *= 0x9e3779b97f4a7c15
+	n = (n ^ n>>30) * 0xbf58476d1ce4e5b9 // splitmix64
+	n = (n ^ n>>27) * 0x94d049bb133111eb
+	n ^= n >> 31
+	return (l.first + l.stride*int64((n>>1)%uint64(l.blocks))) * l.size
 }
 
 // readyBuffer makes a lane's buffer fit for a run, touching all its pages: what

@@ -23,27 +23,29 @@ type plainContender struct {
 	opened []*os.File // one for each file
 	fds    []int      // theirs
 	lanes  []lane     // one for each thread
-	// buffers are as many as the rings have entries, and are used in turns by all
-	// threads. With one each, a thread would fill the same bytes of its cache
-	// again and again while the rings walk through all of their iovs.
-	buffers [][]byte // page-aligned, not Go's memory
+	// buffers are the iovs of the rings, a part for each entry, used in turns by all
+	// threads. With one each, a thread would fill the same bytes of its cache again
+	// and again while the rings walk through all of their iovs. And with memory of
+	// its own the loop would be faster or slower than the rings by how contiguous
+	// that happens to be for the device: here by up to a factor of two.
+	buffers [][]byte
 	next    atomic.Uint64
 	call    func(p *plainContender, fd int, buf []byte, off int64) error
 }
 
-func newPlainContender(c testCase, f *files, direct bool) (*plainContender, error) {
+func newPlainContender(c testCase, f *files, buffers [][]byte, direct bool) (*plainContender, error) {
 	// As a C program would do it, for this is what the rings are held against.
-	return newThreads(namePlain, c, f, f.data, direct, (*plainContender).raw)
+	return newThreads(namePlain, c, f, f.data, buffers, direct, (*plainContender).raw)
 }
 
-func newMountContender(c testCase, f *files, direct bool) (*plainContender, error) {
+func newMountContender(c testCase, f *files, buffers [][]byte, direct bool) (*plainContender, error) {
 	// A request that the mount's daemon serves can be interrupted by the signals
 	// with which Go preempts a thread, unless Go knows that it is in a call.
-	return newThreads(nameMount, c, f, f.mount, direct, (*plainContender).announced)
+	return newThreads(nameMount, c, f, f.mount, buffers, direct, (*plainContender).announced)
 }
 
-func newThreads(label string, c testCase, f *files, dir string, direct bool, call func(*plainContender, int, []byte, int64) error) (_ *plainContender, err error) {
-	p := &plainContender{label: label, c: c, files: f, call: call}
+func newThreads(label string, c testCase, f *files, dir string, buffers [][]byte, direct bool, call func(*plainContender, int, []byte, int64) error) (_ *plainContender, err error) {
+	p := &plainContender{label: label, c: c, files: f, buffers: buffers, call: call}
 	defer func() {
 		if err != nil {
 			p.close()
@@ -66,13 +68,6 @@ func newThreads(label string, c testCase, f *files, dir string, direct bool, cal
 	for thread := range c.threads {
 		p.lanes = append(p.lanes, newLane(f.sizeBytes, c.sizeBytes, thread%c.rings, thread/c.rings, perFile))
 	}
-	for range c.rings * c.depth {
-		buf, err := unix.Mmap(-1, 0, int(c.sizeBytes), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
-		if err != nil {
-			return nil, fmt.Errorf("%s: buffer of %s: %w", label, sizeText(c.sizeBytes), err)
-		}
-		p.buffers = append(p.buffers, buf)
-	}
 	return p, nil
 }
 
@@ -93,10 +88,7 @@ func (p *plainContender) close() error {
 	for _, f := range p.opened {
 		f.Close()
 	}
-	for _, b := range p.buffers {
-		unix.Munmap(b)
-	}
-	p.opened, p.buffers = nil, nil
+	p.opened = nil
 	return nil
 }
 

@@ -110,6 +110,16 @@ func (r *ringContender) window(ring, entry int) []byte {
 	return r.rings[ring].iov.Bytes()[int64(entry)*size : int64(entry+1)*size]
 }
 
+// buffers are all windows of all rings.
+func (r *ringContender) buffers() (all [][]byte) {
+	for ring := range r.rings {
+		for entry := range r.c.depth {
+			all = append(all, r.window(ring, entry))
+		}
+	}
+	return all
+}
+
 // work keeps the ring full until the deadline and then collects what is left.
 // It waits for half of the entries at a time: so the daemon has the other half to
 // go on with, and neither side is woken for every single request.

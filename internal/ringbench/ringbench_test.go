@@ -126,13 +126,21 @@ func TestFilesHoldWhatIsExpectedOfThem(t *testing.T) {
 	}
 }
 
+// buffersFor stands in for the rings' iovs.
+func buffersFor(c testCase) (all [][]byte) {
+	for range c.rings * c.depth {
+		all = append(all, make([]byte, c.sizeBytes))
+	}
+	return all
+}
+
 func TestPlainLoopMovesAndChecks(t *testing.T) {
 	f := testFiles(t, 2, 4<<20)
 	for _, c := range []testCase{
 		{false, 4096, 8, 2, 2}, {true, 4096, 8, 2, 2}, {false, 128 << 10, 4, 2, 8}, {true, 128 << 10, 4, 2, 8},
 	} {
-		for _, make := range []func(testCase, *files, bool) (*plainContender, error){newPlainContender, newMountContender} {
-			p, err := make(c, f, false)
+		for _, make := range []func(testCase, *files, [][]byte, bool) (*plainContender, error){newPlainContender, newMountContender} {
+			p, err := make(c, f, buffersFor(c), false)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -155,7 +163,7 @@ func TestPlainLoopFindsDamage(t *testing.T) {
 	if err := os.Truncate(f.path(f.data, 0, false), 1<<20); err != nil { // zeros
 		t.Fatal(err)
 	}
-	p, err := newPlainContender(testCase{false, 4096, 1, 1, 1}, f, false)
+	p, err := newPlainContender(testCase{false, 4096, 1, 1, 1}, f, [][]byte{make([]byte, 4096)}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
