@@ -56,6 +56,9 @@ type File interface {
 	// DirectFD is the same file opened O_DIRECT; ok is false where the file
 	// system has no direct I/O.
 	DirectFD() (fd int, ok bool)
+	// OnDataDevice tells whether the mover's kind is the file's: another file
+	// system may be mounted below.
+	OnDataDevice() bool
 }
 
 // Kind is what one must know of a file's file system to read it well.
@@ -70,10 +73,10 @@ const (
 	Foreign
 )
 
-// KindOf looks at a file's file system. It costs one short system call.
-func KindOf(f File) Kind {
+// KindOf looks at a directory's file system.
+func KindOf(dir string) Kind {
 	var st unix.Statfs_t
-	if unix.Fstatfs(f.FD(), &st) != nil {
+	if unix.Statfs(dir, &st) != nil {
 		return Foreign
 	}
 	switch st.Type {
@@ -87,16 +90,23 @@ func KindOf(f File) Kind {
 
 const lustreMagic = 0x0bd00bd0
 
-// Mover moves bytes by one mode. It has no state: any number of goroutines may
-// use it at once.
-type Mover struct{ Mode Mode }
+// Mover moves bytes by one mode, in files of one kind. It has no state: any
+// number of goroutines may use it at once.
+type Mover struct {
+	Mode Mode
+	Kind Kind // of the data directory
+}
 
 // Read fills w from offset off of f, zeros where the file has a hole, and stops
 // short only at the end of the file. windowOff is w's offset from a page
 // boundary of memory; only its alignment matters. waited says that the bytes
 // were perhaps not in memory. The error is a syscall.Errno.
-func (m Mover) Read(f File, kind Kind, w shm.Window, windowOff, off int64) (n int64, waited bool, err error) {
+func (m Mover) Read(f File, w shm.Window, windowOff, off int64) (n int64, waited bool, err error) {
 	direct := m.Mode != Buffered && aligned(windowOff, off, w.Len()) && (m.Mode == Direct || w.Len() >= autoDirectBytes)
+	kind := m.Kind
+	if !f.OnDataDevice() {
+		kind = Foreign
+	}
 	var cached func(w shm.Window, off int64) (int64, error)
 	switch {
 	case direct && m.Mode == Direct, kind == Foreign:

@@ -60,7 +60,7 @@ func Run(ctx context.Context, c Config, ready func(mountPoint string)) (err erro
 	defer tree.Close()
 	set := settings.New(c.Settings)
 	c.Rings.Logger = c.Log
-	door, err := rings.New(files{tree}, set, blockio.Mover{Mode: c.IO}, c.Rings)
+	door, err := rings.New(files{tree}, set, blockio.Mover{Mode: c.IO, Kind: blockio.KindOf(data)}, c.Rings)
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestSpread(t *testing.T) {
@@ -126,10 +128,17 @@ func TestFilesHoldWhatIsExpectedOfThem(t *testing.T) {
 	}
 }
 
-// buffersFor stands in for the rings' iovs.
-func buffersFor(c testCase) (all [][]byte) {
+// buffersFor stands in for the rings' iovs. As theirs, its memory is not Go's:
+// threads may meet in one buffer.
+func buffersFor(t *testing.T, c testCase) (all [][]byte) {
+	t.Helper()
 	for range c.rings * c.depth {
-		all = append(all, make([]byte, c.sizeBytes))
+		b, err := unix.Mmap(-1, 0, int(c.sizeBytes), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { unix.Munmap(b) })
+		all = append(all, b)
 	}
 	return all
 }
@@ -140,7 +149,7 @@ func TestPlainLoopMovesAndChecks(t *testing.T) {
 		{false, 4096, 8, 2, 2}, {true, 4096, 8, 2, 2}, {false, 128 << 10, 4, 2, 8}, {true, 128 << 10, 4, 2, 8},
 	} {
 		for _, make := range []func(testCase, *files, [][]byte, bool) (*plainContender, error){newPlainContender, newMountContender} {
-			p, err := make(c, f, buffersFor(c), false)
+			p, err := make(c, f, buffersFor(t, c), false)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -41,7 +41,6 @@ func deviceTime(requests int, bytes uint64) time.Duration {
 // mostly share them.
 type borrowed struct {
 	file    File
-	kind    blockio.Kind
 	waited  bool // some bytes of the batch were not in memory
 	ino     uint64
 	err     error
@@ -82,14 +81,10 @@ func (b *borrowed) borrow(d *Door, r *ring, ino uint64) error {
 	}
 	b.ino = ino
 	var f File
-	if f, b.err = d.files.Acquire(ino, r.cred, r.write); b.err != nil {
-		return b.err
+	if f, b.err = d.files.Acquire(ino, r.cred, r.write); b.err == nil {
+		b.file = f
 	}
-	b.file = f
-	if !r.write {
-		b.kind = blockio.KindOf(f)
-	}
-	return nil
+	return b.err
 }
 
 // viewOf returns buffer and mapping of a request.
@@ -215,7 +210,7 @@ func (d *Door) move(r *ring, b *borrowed, q *request) (done int64, err error) {
 			b.waited = true
 		} else {
 			var waited bool
-			n, waited, err = d.mover.Read(file, b.kind, w, q.off+done, fileOff+done)
+			n, waited, err = d.mover.Read(file, w, q.off+done, fileOff+done)
 			b.waited = b.waited || waited
 		}
 		done += n

@@ -28,6 +28,7 @@ type dirFile struct{ f *os.File }
 
 func (d dirFile) FD() int               { return int(d.f.Fd()) }
 func (d dirFile) DirectFD() (int, bool) { return -1, false }
+func (d dirFile) OnDataDevice() bool    { return true }
 func (d dirFile) Written()              {}
 func (d dirFile) Release()              {}
 

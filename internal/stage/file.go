@@ -70,6 +70,10 @@ type File struct {
 	directMu sync.Mutex
 }
 
+// OnDataDevice tells whether the file is on the data directory's own device, and
+// not on another that is mounted below it.
+func (f *File) OnDataDevice() bool { return f.of.node.key.dev == f.of.stage.root.key.dev }
+
 // FD returns the descriptor for buffered I/O with explicit offsets, valid until
 // Release and opened without O_APPEND.
 func (f *File) FD() int { return f.fd }

@@ -1,0 +1,145 @@
+package blockio
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/internal/shm"
+)
+
+// onDisk is a file with both descriptors.
+type onDisk struct {
+	buffered, direct int
+	foreign          bool
+}
+
+func (f onDisk) FD() int               { return f.buffered }
+func (f onDisk) DirectFD() (int, bool) { return f.direct, f.direct >= 0 }
+func (f onDisk) OnDataDevice() bool    { return !f.foreign }
+
+func open(t *testing.T, path string) onDisk {
+	t.Helper()
+	fd, err := unix.Open(path, unix.O_RDWR|unix.O_CREAT, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	direct, err := unix.Open(path, unix.O_RDWR|unix.O_DIRECT, 0)
+	if err == nil {
+		t.Cleanup(func() { unix.Close(direct) })
+	} else {
+		direct = -1
+	}
+	return onDisk{buffered: fd, direct: direct}
+}
+
+// memory is page-aligned, as an iov is.
+func memory(t *testing.T, size int) []byte {
+	t.Helper()
+	b, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Munmap(b) })
+	return b
+}
+
+// Whatever the mode, the kind, the alignment and what is cached: the bytes of the
+// file, all of them up to its end, and zeros where it has holes.
+func TestEveryWayReadsTheSame(t *testing.T) {
+	const fileBytes = 5<<20 + 1234
+	content := make([]byte, fileBytes)
+	rng := rand.New(rand.NewPCG(1, 2))
+	for i := range content {
+		content[i] = byte(rng.Uint32())
+	}
+	clear(content[1<<20 : 2<<20]) // a hole
+	mem := memory(t, 8<<20)
+	for _, dir := range []string{t.TempDir(), shm.Dir} {
+		path := filepath.Join(dir, "kv3fs-blockio-test")
+		f := open(t, path)
+		t.Cleanup(func() { os.Remove(path) })
+		for _, mode := range []Mode{Buffered, Direct, Auto} {
+			m := Mover{Mode: mode, Kind: KindOf(dir)}
+			if err := unix.Ftruncate(f.buffered, 0); err != nil {
+				t.Fatal(err)
+			}
+			copy(mem, content)
+			for _, part := range [][2]int64{{0, 1 << 20}, {2 << 20, 4 << 20}, {4 << 20, fileBytes}} {
+				n, err := m.Write(f, shm.OwnWindow(mem[part[0]:part[1]]), part[0], part[0])
+				if n != part[1]-part[0] || err != nil {
+					t.Fatalf("%s %v: write %v: %d, %v", dir, mode, part, n, err)
+				}
+			}
+			if hole, err := HasHole(f.buffered, 0, fileBytes); err != nil || !hole {
+				t.Errorf("%s %v: no hole seen: %v", dir, mode, err)
+			}
+			if hole, err := HasHole(f.buffered, 2<<20, 100<<20); err != nil || hole {
+				t.Errorf("%s %v: a hole seen behind the hole: %v", dir, mode, err)
+			}
+			for _, foreign := range []bool{false, true} {
+				f.foreign = foreign
+				for i, r := range [][3]int64{ // offset in memory, in the file, length
+					{0, 0, 6 << 20}, {0, 0, 4 << 20}, {4096, 8192, 1 << 20}, {5, 7, 300000}, {0, 1<<20 + 4096, 1 << 19},
+					{0, 5 << 20, 4096}, {0, fileBytes - 10, 100}, {0, fileBytes, 4096}, {0, 1 << 40, 1 << 20}, {1, 1, 1},
+				} {
+					if i%2 == 0 { // so that some is cached and some is not
+						unix.Fsync(f.buffered)
+						unix.Fadvise(f.buffered, r[1]+r[2]/2, 0, unix.FADV_DONTNEED)
+					}
+					clear(mem)
+					n, _, err := m.Read(f, shm.OwnWindow(mem[r[0]:r[0]+r[2]]), r[0], r[1])
+					want := content[min(r[1], fileBytes):min(r[1]+r[2], fileBytes)]
+					if err != nil || !bytes.Equal(mem[r[0]:r[0]+n], want) {
+						t.Errorf("%s %v foreign %v: read %v: %d bytes, %v; want %d, or the bytes differ", dir, mode, foreign, r, n, err, len(want))
+					}
+				}
+			}
+			f.foreign = false
+		}
+	}
+}
+
+// What is in memory is known to be, and what is not costs no wrong answer.
+func TestWaitedTellsWhatWasCached(t *testing.T) {
+	f := open(t, filepath.Join(t.TempDir(), "f"))
+	mem := memory(t, 1<<20)
+	m := Mover{Mode: Buffered, Kind: Disk}
+	if _, err := m.Write(f, shm.OwnWindow(mem), 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, waited, err := m.Read(f, shm.OwnWindow(mem), 0, 0); err != nil || waited {
+		t.Errorf("just written: waited %v, %v", waited, err)
+	}
+	if err := unix.Fsync(f.buffered); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Fadvise(f.buffered, 0, 0, unix.FADV_DONTNEED); err != nil {
+		t.Fatal(err)
+	}
+	if n, waited, err := m.Read(f, shm.OwnWindow(mem), 0, 0); err != nil || n != 1<<20 || !waited {
+		t.Errorf("not cached: %d, waited %v, %v", n, waited, err)
+	}
+}
+
+func TestErrnos(t *testing.T) {
+	f := open(t, filepath.Join(t.TempDir(), "f"))
+	mem := memory(t, 4096)
+	for _, mode := range []Mode{Buffered, Direct, Auto} {
+		m := Mover{Mode: mode}
+		if _, err := m.Write(f, shm.OwnWindow(mem), 0, 1<<62); err != unix.EFBIG {
+			t.Errorf("%v: write far beyond: %v", mode, err)
+		}
+		if _, _, err := m.Read(onDisk{-1, -1, false}, shm.OwnWindow(mem), 0, 0); err != unix.EBADF {
+			t.Errorf("%v: closed file: %v", mode, err)
+		}
+	}
+	if _, err := ParseMode("mmap"); err == nil {
+		t.Error("mode mmap was accepted")
+	}
+}
