@@ -12,11 +12,13 @@ import (
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
-// What one worker takes from a ring at once and completes with one post: at
-// least about 50 µs of copying, since waking a client costs 5 to 10 µs on both
-// sides; more when much is waiting anyway, up to a few hundred microseconds.
+// What one worker takes from a ring at once and completes with one post: tens of
+// microseconds of copying, since waking a client costs 5 to 10 µs on both sides,
+// and no more, so that client and worker have something to do at the same time
+// (4 KiB reads at depth 64, 2 processors, of plain I/O: 0.60 with 64 requests, 0.66
+// with 32, 0.73 with 16). More bytes when much is waiting anyway.
 const (
-	quantumRequests  = 32
+	quantumRequests  = 16
 	quantumBytes     = 512 << 10
 	quantumMostBytes = 2 << 20
 )
