@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -64,7 +63,7 @@ func findMount(mountinfo, path string, anyType bool, exists func(string) bool) s
 		if len(fields) < 6 || len(tail) < 3 || !anyType && tail[0] != fsType {
 			continue
 		}
-		mp := unescape(fields[4])
+		mp := wire.UnescapeMountinfo(fields[4])
 		bound := filepath.Base(mp) == virtDir
 		if bound {
 			mp = filepath.Dir(mp)
@@ -80,25 +79,6 @@ func findMount(mountinfo, path string, anyType bool, exists func(string) bool) s
 func within(path, dir string) bool {
 	rest, ok := strings.CutPrefix(path, strings.TrimSuffix(dir, "/"))
 	return ok && (rest == "" || rest[0] == '/')
-}
-
-// unescape turns the kernel's \040 and its like back into what they stand for.
-func unescape(s string) string {
-	if !strings.Contains(s, `\`) {
-		return s
-	}
-	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		if s[i] == '\\' && i+3 < len(s) {
-			if c, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
-				b.WriteByte(byte(c))
-				i += 3
-				continue
-			}
-		}
-		b.WriteByte(s[i])
-	}
-	return b.String()
 }
 
 // IsHF3FS tells whether f is a file or directory of a 3FS, by asking it.

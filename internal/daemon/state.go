@@ -12,13 +12,10 @@ import (
 
 	"github.com/kv3fs/kv3fs/internal/rings"
 	"github.com/kv3fs/kv3fs/internal/shm"
+	"github.com/kv3fs/kv3fs/internal/stage"
 )
 
-// StateDir is where kv3fs keeps what is its own inside the data directory; the
-// mount does not show it.
-const StateDir = ".kv3fs"
-
-// state is this host's part of StateDir. Many hosts may serve one shared
+// state is this host's part of stage.StateName. Many hosts may serve one shared
 // directory, but each host only once: the lock file says so, and the file of
 // semaphore names lets the next daemon clean up after one that was killed.
 type state struct {
@@ -33,11 +30,11 @@ func openState(dataDir string) (*state, error) {
 	if err != nil {
 		return nil, fmt.Errorf("host name: %w", err)
 	}
-	dir := filepath.Join(dataDir, StateDir, "hosts", host)
+	dir := filepath.Join(dataDir, stage.StateName, "hosts", host)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("data directory %s: %w", dataDir, err)
 	}
-	if err := ours(filepath.Join(dataDir, StateDir)); err != nil {
+	if err := ours(filepath.Join(dataDir, stage.StateName)); err != nil {
 		return nil, err
 	}
 	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)

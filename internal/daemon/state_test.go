@@ -8,6 +8,7 @@ import (
 
 	"github.com/kv3fs/kv3fs/internal/rings"
 	"github.com/kv3fs/kv3fs/internal/shm"
+	"github.com/kv3fs/kv3fs/internal/stage"
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
@@ -69,7 +70,7 @@ func TestLeftovers(t *testing.T) {
 // A state directory that others can write to is not believed.
 func TestPlantedState(t *testing.T) {
 	dir := t.TempDir()
-	planted := filepath.Join(dir, StateDir)
+	planted := filepath.Join(dir, stage.StateName)
 	if err := os.Mkdir(planted, 0o777); err != nil {
 		t.Fatal(err)
 	}

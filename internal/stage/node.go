@@ -128,7 +128,7 @@ func (s *Stage) seenLocked(n *node, at place, st *unix.Statx_t, generation uint6
 	if n.place == at || n == s.root {
 		return
 	}
-	if st.Nlink > 1 && n.directory() == false {
+	if st.Nlink > 1 && !n.directory() {
 		if !s.links[n][at] {
 			at.parent.children++
 			if s.links[n] == nil {
