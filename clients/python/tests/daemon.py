@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A real kv3fs daemon for tests, on a mount and a data directory of its own.
+
+    with daemon.Daemon() as d:
+        ...                      # d.mount, d.data
+        d.kill()                 # as kill -9 does
+        d.restart()              # over the same data, at the same place
+
+KV3FS_BINARY names the program to run, else it is bin/kv3fs of this tree. Where no daemon can be had
+the test is skipped, or fails if KV3FS_REQUIRE_MOUNTS=1.
+"""
+
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import unittest
+
+PATIENCE_SECONDS = 30
+
+_REPOSITORY = pathlib.Path(__file__).resolve().parents[3]
+
+
+def not_tested(why):
+    """Ends the test, loudly where everything has to be tested."""
+    if os.environ.get("KV3FS_REQUIRE_MOUNTS") == "1":
+        raise AssertionError(f"NOT TESTED, and KV3FS_REQUIRE_MOUNTS=1 wants it tested: {why}")
+    raise unittest.SkipTest(f"NOT TESTED: {why}")
+
+
+def binary():
+    path = os.environ.get("KV3FS_BINARY") or str(_REPOSITORY / "bin" / "kv3fs")
+    if not os.access(path, os.X_OK):
+        not_tested(f"there is no {path}; `make build` makes it")
+    return path
+
+
+class Daemon:
+    """One mount. Extra arguments are flags of `kv3fs serve`."""
+
+    def __init__(self, *flags):
+        self._flags = flags
+        self._process = None
+        self._reader = None
+        self._log = []
+        self._scratch = None
+        self.mount = None
+        self.data = None
+
+    def __enter__(self):
+        program = binary()
+        self._scratch = tempfile.mkdtemp(prefix="kv3fs-python-")
+        self.mount = os.path.join(self._scratch, "mnt")
+        self.data = os.path.join(self._scratch, "data")
+        try:
+            self._start(program)
+        except OSError as error:
+            shutil.rmtree(self._scratch)
+            not_tested(str(error))
+        return self
+
+    def __exit__(self, *_):
+        # What a killed daemon leaves, mount and semaphores, its successor takes away.
+        if self._process is None:
+            self._start(binary())
+        self._stop()
+        shutil.rmtree(self._scratch)
+
+    @property
+    def pid(self):
+        return self._process.pid
+
+    def kill(self):
+        """Ends the daemon as nothing in it can notice; the mount stays, dead."""
+        self._end(signal.SIGKILL)
+
+    def restart(self):
+        """Ends the daemon, in order if it lives, and starts another in its place."""
+        if self._process is not None:
+            self._stop()
+        self._start(binary())
+
+    def _start(self, program):
+        # A session of its own keeps Ctrl-C from it: it is stopped in order.
+        self._process = subprocess.Popen(
+            [program, "serve", "--data", self.data, "--mount", self.mount, "--drain", "1s", *self._flags],
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        self._log = []
+        serving = threading.Event()
+        self._reader = threading.Thread(target=self._read_log, args=(self._process.stderr, serving), daemon=True)
+        self._reader.start()
+        if not serving.wait(PATIENCE_SECONDS) or not any(": serving " in line for line in self._log):
+            self._end(signal.SIGKILL)
+            raise OSError("kv3fs does not serve: " + "".join(self._log).strip())
+
+    def _read_log(self, stream, serving):
+        """Sets serving when clients may come, and when nothing more can be expected."""
+        with stream:
+            for line in stream:
+                self._log.append(line)
+                if ": serving " in line:
+                    serving.set()
+        serving.set()
+
+    def _stop(self):
+        status = self._end(signal.SIGTERM)
+        if status != 0:
+            raise AssertionError(f"kv3fs ended with status {status}: " + "".join(self._log).strip())
+
+    def _end(self, signal_number):
+        process, self._process = self._process, None
+        process.send_signal(signal_number)
+        try:
+            return process.wait(PATIENCE_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(PATIENCE_SECONDS)
+            raise
+        finally:
+            self._reader.join(PATIENCE_SECONDS)
