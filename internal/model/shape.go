@@ -1,0 +1,108 @@
+// Package model knows how many bytes of KV cache a token takes: the shapes of
+// the common models by name, and the arithmetic for any other.
+//
+// It is pure: no files, no network, no other room.
+package model
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// Shape is the part of a model's configuration that decides the size of its KV
+// cache. Either KVHeads and HeadDim are set (attention with a K and a V per
+// head) or LatentDim alone (MLA: one latent vector for all heads).
+type Shape struct {
+	Name      string // as the model's publisher writes it; "" for one that was spelled out
+	Layers    int    // that keep KV
+	KVHeads   int
+	HeadDim   int
+	LatentDim int   // MLA: rank of the compressed KV plus the part that carries the position
+	DType     DType // of the KV cache, not of the weights; zero means BF16
+}
+
+// MLA says whether K and V are one latent vector, which every rank holds whole.
+func (s Shape) MLA() bool { return s.LatentDim > 0 }
+
+// DType is an element type of KV caches.
+type DType string
+
+// The element types that engines use.
+const (
+	BF16 DType = "bf16"
+	FP16 DType = "fp16"
+	FP8  DType = "fp8"
+	FP32 DType = "fp32"
+)
+
+// DTypes lists them.
+func DTypes() []DType { return []DType{BF16, FP16, FP8, FP32} }
+
+// Bytes is the size of an element, 0 for a type that is none of DTypes.
+func (d DType) Bytes() int64 {
+	switch d {
+	case "", BF16, FP16:
+		return 2
+	case FP8:
+		return 1
+	case FP32:
+		return 4
+	}
+	return 0
+}
+
+// Bounds far above any model, so that products stay within an int64.
+const (
+	maxLayers = 10_000
+	maxWidth  = 1 << 20 // heads times head size, or the latent vector
+	maxTP     = 4096
+)
+
+// Check says what is wrong with a shape.
+func (s Shape) Check() error {
+	gqa := s.KVHeads != 0 || s.HeadDim != 0
+	switch {
+	case s.Layers < 1 || s.Layers > maxLayers:
+		return fmt.Errorf("model: layers must be 1 to %d, not %d", maxLayers, s.Layers)
+	case gqa && s.LatentDim != 0:
+		return errors.New("model: give KV heads and head dimension, or an MLA dimension, not both")
+	case !gqa && (s.LatentDim < 1 || s.LatentDim > maxWidth):
+		return errors.New("model: give KV heads and head dimension, or an MLA dimension (576 for DeepSeek-V3)")
+	case gqa && (s.KVHeads < 1 || s.HeadDim < 1 || s.KVHeads > maxWidth || s.HeadDim > maxWidth/s.KVHeads):
+		return fmt.Errorf("model: KV heads (%d) and head dimension (%d) must be positive and no more than %d together", s.KVHeads, s.HeadDim, maxWidth)
+	case s.DType.Bytes() == 0:
+		return fmt.Errorf("model: KV type %q is none of %v", s.DType, DTypes())
+	}
+	return nil
+}
+
+// BytesPerToken is what one of tp tensor-parallel ranks keeps for a token. KV
+// heads are divided among the ranks; with fewer heads than ranks each is held by
+// several. MLA's latent vector is not divided: every rank holds it whole.
+func (s Shape) BytesPerToken(tp int) (int64, error) {
+	if err := s.Check(); err != nil {
+		return 0, err
+	}
+	if tp < 1 || tp > maxTP {
+		return 0, fmt.Errorf("model: tensor parallelism must be 1 to %d, not %d", maxTP, tp)
+	}
+	if s.MLA() {
+		return int64(s.Layers) * int64(s.LatentDim) * s.DType.Bytes(), nil
+	}
+	if big, small := max(s.KVHeads, tp), min(s.KVHeads, tp); big%small != 0 {
+		return 0, fmt.Errorf("model: %d KV heads cannot be divided among %d ranks; tensor parallelism can be %v", s.KVHeads, tp, divisors(s.KVHeads))
+	}
+	heads := max(s.KVHeads/tp, 1)
+	return 2 * int64(s.Layers) * int64(heads) * int64(s.HeadDim) * s.DType.Bytes(), nil
+}
+
+func divisors(n int) []int {
+	var all []int
+	for d := 1; d <= n && len(all) < 16; d++ {
+		if n%d == 0 {
+			all = append(all, d)
+		}
+	}
+	return slices.Clip(all)
+}
