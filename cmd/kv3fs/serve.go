@@ -66,7 +66,7 @@ func (c *serveCmd) Run(ctx context.Context) error {
 	runtime.GOMAXPROCS(max(4*runtime.NumCPU(), 8))
 
 	return daemon.Run(ctx, daemon.Config{
-		DataDir: c.Data, MountPoint: c.Mount, RemountPrefix: c.Remount,
+		Version: version(), DataDir: c.Data, MountPoint: c.Mount, RemountPrefix: c.Remount,
 		Mount:    mount.Options{Cluster: c.Cluster, AllowOther: c.AllowOther, Passthrough: passthrough, BlockBytes: c.BlockBytes},
 		Settings: set,
 		IO:       mode,

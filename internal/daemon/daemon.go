@@ -4,6 +4,7 @@ package daemon
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -25,6 +26,7 @@ import (
 
 // Config is everything that can be said about a daemon.
 type Config struct {
+	Version       string // what the mount says of it
 	DataDir       string // made if missing
 	MountPoint    string // made if missing
 	RemountPrefix string // see virt.Options
@@ -78,6 +80,7 @@ func Run(ctx context.Context, c Config, ready func(mountPoint string)) (err erro
 	}
 	control := virt.New(door, set, virt.Options{MountPoint: point, RemountPrefix: c.RemountPrefix})
 	c.Mount.Log = c.Log
+	c.Mount.Daemon = identity(c, data)
 	mnt, err := mount.New(tree, control, set, point, c.Mount)
 	if err != nil {
 		return err
@@ -126,6 +129,16 @@ func serve(ctx context.Context, c Config, tree *stage.Stage, door *rings.Door, m
 	stopTrim()
 	<-trimDone
 	return errors.Join(errs...)
+}
+
+// identity is what the mount's root says of the daemon to those who look for a
+// fault.
+func identity(c Config, data string) []byte {
+	value, _ := json.Marshal(wire.Daemon{ // strings and a number: cannot fail
+		Version: c.Version, PID: os.Getpid(), Data: data, Cluster: c.Mount.Cluster,
+		IO: c.IO.String(), Started: time.Now().Format(time.RFC3339),
+	})
+	return value
 }
 
 // mountPoint returns the path that the kernel will show for the mount, and

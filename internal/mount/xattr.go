@@ -10,11 +10,12 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 
+	"github.com/kv3fs/kv3fs/internal/stage"
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
-// lockName is the only extended attribute: a directory's lock. The stage keeps it
-// in memory: it ends with the daemon, and other hosts do not see it.
+// lockName is the only extended attribute that is listed: a directory's lock. The
+// stage keeps it in memory: it ends with the daemon, and other hosts do not see it.
 const lockName = "hf3fs.lock"
 
 // lockValue is what a locked directory shows of who has locked it: this daemon.
@@ -64,6 +65,8 @@ func (fs *fileSystem) GetXAttr(_ <-chan struct{}, h *fuse.InHeader, name string,
 	switch {
 	case wire.IsVirtual(h.NodeId):
 		return 0, fuse.ENOTSUP
+	case name == wire.DaemonXattr && h.NodeId == stage.RootID && fs.opts.Daemon != nil:
+		return fit(fs.opts.Daemon, dest)
 	case name != lockName || !fs.stage.Locked(h.NodeId):
 		return 0, fuse.ENODATA
 	}
