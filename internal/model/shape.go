@@ -7,7 +7,6 @@ package model
 import (
 	"errors"
 	"fmt"
-	"slices"
 )
 
 // Shape is the part of a model's configuration that decides the size of its KV
@@ -91,18 +90,8 @@ func (s Shape) BytesPerToken(tp int) (int64, error) {
 		return int64(s.Layers) * int64(s.LatentDim) * s.DType.Bytes(), nil
 	}
 	if big, small := max(s.KVHeads, tp), min(s.KVHeads, tp); big%small != 0 {
-		return 0, fmt.Errorf("model: %d KV heads cannot be divided among %d ranks; tensor parallelism can be %v", s.KVHeads, tp, divisors(s.KVHeads))
+		return 0, fmt.Errorf("model: %d KV heads cannot be divided among %d ranks; tensor parallelism must divide that number or be a multiple of it", s.KVHeads, tp)
 	}
 	heads := max(s.KVHeads/tp, 1)
 	return 2 * int64(s.Layers) * int64(heads) * int64(s.HeadDim) * s.DType.Bytes(), nil
-}
-
-func divisors(n int) []int {
-	var all []int
-	for d := 1; d <= n && len(all) < 16; d++ {
-		if n%d == 0 {
-			all = append(all, d)
-		}
-	}
-	return slices.Clip(all)
 }
