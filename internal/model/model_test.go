@@ -1,0 +1,110 @@
+package model
+
+import (
+	"math"
+	"strings"
+	"testing"
+)
+
+// The figures of clients.md 0 and of the project's cost model.
+func TestBytesPerToken(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		tp   int
+		want int64
+	}{
+		{"Llama-3.1-8B", 1, 131_072},
+		{"Llama-3.1-8B", 8, 16_384},
+		{"Llama-3.1-70B", 1, 327_680},
+		{"Qwen2.5-14B", 1, 196_608},
+		{"QwQ-32B", 1, 262_144},
+		{"DeepSeek-R1", 1, 70_272},
+		{"DeepSeek-R1", 8, 70_272}, // every rank holds the whole latent
+		{"Qwen3-Coder-480B-A35B", 1, 253_952},
+		{"Qwen3-30B-A3B", 8, 2 * 48 * 128 * 2}, // four heads for eight ranks: one each, twice
+		{"gpt-oss-120b", 1, 2 * 36 * 8 * 64 * 2},
+	} {
+		s, err := Lookup(c.name)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if got, err := s.BytesPerToken(c.tp); err != nil || got != c.want {
+			t.Errorf("%s, tp %d: %d, %v; want %d", c.name, c.tp, got, err, c.want)
+		}
+		s.DType = FP8
+		if got, _ := s.BytesPerToken(c.tp); got != c.want/2 {
+			t.Errorf("%s in FP8: %d", c.name, got)
+		}
+	}
+}
+
+func TestLookup(t *testing.T) {
+	for name, want := range map[string]string{
+		"meta-llama/Llama-3.1-8B-Instruct":         "Llama-3.1-8B",
+		"meta-llama/Meta-Llama-3-70B-Instruct":     "Llama-3-70B",
+		"LLAMA-3.3-70b":                            "Llama-3.3-70B",
+		"Qwen/Qwen3-30B-A3B-Instruct-2507-FP8":     "Qwen3-30B-A3B",
+		"Qwen/Qwen2.5-7B-Instruct-1M":              "Qwen2.5-7B",
+		"Qwen/QwQ-32B":                             "QwQ-32B",
+		"deepseek-ai/DeepSeek-V3-0324":             "DeepSeek-V3",
+		"deepseek-ai/DeepSeek-V3.1-Terminus":       "DeepSeek-V3.1",
+		"deepseek-ai/DeepSeek-R1-Distill-Llama-8B": "DeepSeek-R1-Distill-Llama-8B",
+		"mistralai/Mistral-7B-Instruct-v0.3":       "Mistral-7B",
+		"zai-org/GLM-4.5-Air-FP8":                  "GLM-4.5-Air",
+		"openai/gpt-oss-20b":                       "gpt-oss-20b",
+		"/models/Qwen3-32B":                        "Qwen3-32B",
+	} {
+		if s, err := Lookup(name); err != nil || s.Name != want {
+			t.Errorf("%s: %q, %v; want %s", name, s.Name, err, want)
+		}
+	}
+	for name, want := range map[string]string{
+		"deepseek-ai/DeepSeek-V3.2-Exp": "DeepSeek-V3", // another cache beside the latent
+		"Llama-3.1-9B":                  "near it: Llama-3.1-8B",
+		"qwen3":                         "Qwen3-",
+		"":                              "known: ",
+		"temperature":                   "known: ",
+	} {
+		if s, err := Lookup(name); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %+v, %v; want an error with %q", name, s, err, want)
+		}
+	}
+}
+
+func TestEveryNameIsFound(t *testing.T) {
+	for _, name := range Names() {
+		s, err := Lookup(strings.ToLower(name))
+		if err != nil || s.Name != name {
+			t.Errorf("%s: %q, %v", name, s.Name, err)
+		}
+		if err := s.Check(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestBadShapes(t *testing.T) {
+	for _, c := range []struct {
+		s    Shape
+		tp   int
+		want string
+	}{
+		{Shape{}, 1, "layers"},
+		{Shape{Layers: 1}, 1, "give KV heads"},
+		{Shape{Layers: 1, KVHeads: 8}, 1, "head dimension"},
+		{Shape{Layers: 1, KVHeads: -1, HeadDim: 1}, 1, "positive"},
+		{Shape{Layers: 1, KVHeads: math.MaxInt, HeadDim: math.MaxInt}, 1, "no more than"},
+		{Shape{Layers: 1, KVHeads: 8, HeadDim: 128, LatentDim: 576}, 1, "not both"},
+		{Shape{Layers: math.MaxInt, LatentDim: 576}, 1, "layers"},
+		{Shape{Layers: 1, LatentDim: math.MaxInt}, 1, "MLA"},
+		{Shape{Layers: 1, LatentDim: 576, DType: "int3"}, 1, `"int3"`},
+		{Shape{Layers: 1, LatentDim: 576}, 0, "tensor parallelism"},
+		{Shape{Layers: 1, LatentDim: 576}, math.MaxInt, "tensor parallelism"},
+		{Shape{Layers: 32, KVHeads: 8, HeadDim: 128}, 3, "cannot be divided"},
+	} {
+		if n, err := c.s.BytesPerToken(c.tp); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v, tp %d: %d, %v; want an error with %q", c.s, c.tp, n, err, c.want)
+		}
+	}
+}

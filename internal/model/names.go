@@ -1,0 +1,109 @@
+package model
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/kv3fs/kv3fs/internal/spelling"
+)
+
+// gqa and mla are rows of the table.
+func gqa(name string, layers, kvHeads, headDim int) Shape {
+	return Shape{Name: name, Layers: layers, KVHeads: kvHeads, HeadDim: headDim}
+}
+
+func mla(name string, layers int) Shape {
+	return Shape{Name: name, Layers: layers, LatentDim: 512 + 64} // compressed KV, rotary part
+}
+
+// shapes lists the models that are known, families together. Models whose layers
+// keep caches of different shapes are left out: one number does not describe them.
+func shapes() []Shape {
+	return []Shape{
+		gqa("Llama-2-7B", 32, 32, 128), gqa("Llama-2-13B", 40, 40, 128), gqa("Llama-2-70B", 80, 8, 128),
+		gqa("Llama-3-8B", 32, 8, 128), gqa("Llama-3-70B", 80, 8, 128),
+		gqa("Llama-3.1-8B", 32, 8, 128), gqa("Llama-3.1-70B", 80, 8, 128), gqa("Llama-3.1-405B", 126, 8, 128),
+		gqa("Llama-3.2-1B", 16, 8, 64), gqa("Llama-3.2-3B", 28, 8, 128),
+		gqa("Llama-3.3-70B", 80, 8, 128),
+
+		gqa("Qwen2.5-0.5B", 24, 2, 64), gqa("Qwen2.5-1.5B", 28, 2, 128), gqa("Qwen2.5-3B", 36, 2, 128),
+		gqa("Qwen2.5-7B", 28, 4, 128), gqa("Qwen2.5-14B", 48, 8, 128), gqa("Qwen2.5-32B", 64, 8, 128),
+		gqa("Qwen2.5-72B", 80, 8, 128), gqa("Qwen2.5-Coder-7B", 28, 4, 128), gqa("Qwen2.5-Coder-32B", 64, 8, 128),
+		gqa("QwQ-32B", 64, 8, 128),
+		gqa("Qwen3-0.6B", 28, 8, 128), gqa("Qwen3-1.7B", 28, 8, 128), gqa("Qwen3-4B", 36, 8, 128),
+		gqa("Qwen3-8B", 36, 8, 128), gqa("Qwen3-14B", 40, 8, 128), gqa("Qwen3-32B", 64, 8, 128),
+		gqa("Qwen3-30B-A3B", 48, 4, 128), gqa("Qwen3-235B-A22B", 94, 4, 128),
+		gqa("Qwen3-Coder-30B-A3B", 48, 4, 128), gqa("Qwen3-Coder-480B-A35B", 62, 8, 128),
+
+		mla("DeepSeek-V2-Lite", 27), mla("DeepSeek-V2", 60),
+		mla("DeepSeek-V3", 61), mla("DeepSeek-V3.1", 61), mla("DeepSeek-R1", 61),
+		gqa("DeepSeek-R1-Distill-Qwen-1.5B", 28, 2, 128), gqa("DeepSeek-R1-Distill-Qwen-7B", 28, 4, 128),
+		gqa("DeepSeek-R1-Distill-Qwen-14B", 48, 8, 128), gqa("DeepSeek-R1-Distill-Qwen-32B", 64, 8, 128),
+		gqa("DeepSeek-R1-Distill-Llama-8B", 32, 8, 128), gqa("DeepSeek-R1-Distill-Llama-70B", 80, 8, 128),
+		mla("Kimi-K2", 61),
+
+		gqa("Mistral-7B", 32, 8, 128), gqa("Mistral-Nemo", 40, 8, 128), gqa("Mistral-Small-24B", 40, 8, 128),
+		gqa("Mistral-Large", 88, 8, 128), gqa("Mixtral-8x7B", 32, 8, 128), gqa("Mixtral-8x22B", 56, 8, 128),
+
+		gqa("GLM-4-9B", 40, 2, 128), gqa("GLM-4-32B", 61, 2, 128),
+		gqa("GLM-4.5", 92, 8, 128), gqa("GLM-4.5-Air", 46, 8, 128), gqa("GLM-4.6", 92, 8, 128),
+
+		gqa("gpt-oss-20b", 24, 8, 64), gqa("gpt-oss-120b", 36, 8, 64),
+
+		gqa("Phi-4", 40, 10, 128), gqa("Yi-34B", 60, 8, 128),
+	}
+}
+
+// Names lists the models that Lookup knows.
+func Names() []string {
+	var names []string
+	for _, s := range shapes() {
+		names = append(names, s.Name)
+	}
+	return names
+}
+
+// Lookup finds a model by its name, as in Names or as on Hugging Face: the owner
+// before the slash and words that do not change the shape (Instruct, FP8, 2507)
+// do not count, nor does case. The type of the KV cache is not in the name: an
+// FP8 model usually keeps a BF16 cache.
+func Lookup(name string) (Shape, error) {
+	folded := strings.ToLower(name[strings.LastIndexByte(name, '/')+1:])
+	folded = strings.TrimPrefix(folded, "meta-")
+	var found Shape
+	for _, s := range shapes() {
+		rest, ok := strings.CutPrefix(folded, strings.ToLower(s.Name))
+		if ok && len(s.Name) > len(found.Name) && sameShape(rest) {
+			found = s
+		}
+	}
+	if found.Name != "" {
+		return found, nil
+	}
+	if near := spelling.Nearest(folded, Names(), 4); len(near) > 0 {
+		return Shape{}, fmt.Errorf("model: no shape known for %.80q; near it: %s", name, strings.Join(near, ", "))
+	}
+	return Shape{}, fmt.Errorf("model: no shape known for %.80q; known: %s", name, strings.Join(Names(), ", "))
+}
+
+// sameShape says whether what follows a model's name leaves its shape alone.
+func sameShape(rest string) bool {
+	if rest == "" {
+		return true
+	}
+	if rest[0] != '-' {
+		return false
+	}
+	for word := range strings.SplitSeq(rest[1:], "-") {
+		switch word {
+		case "instruct", "chat", "base", "it", "hf", "thinking", "preview", "terminus", "zero", "1m",
+			"fp8", "fp4", "nvfp4", "bf16", "awq", "gptq", "int4", "int8", "gguf", "w8a8", "dynamic":
+			continue
+		}
+		if _, err := strconv.ParseFloat(strings.TrimPrefix(word, "v"), 64); err != nil { // a date or version
+			return false
+		}
+	}
+	return true
+}
