@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads and writes through shared memory that the daemon fills or empties.
+
+    fd = os.open(path, os.O_RDWR)
+    register_fd(fd)
+    mount = extract_mount_point(path)
+    shm = multiprocessing.shared_memory.SharedMemory(create=True, size=1 << 20)
+    buffer = make_iovec(shm, mount)
+    shm.unlink()
+    ring = make_ioring(mount, 64)
+    ring.prepare(buffer[0:4096], True, fd, 0)
+    [done] = ring.submit().wait(min_results=1)
+    done.result                                # bytes, or a negative errno
+"""
+
+import contextlib
+import enum
+import errno
+import mmap
+import os
+import types
+import uuid
+
+import hf3fs_py_usrbio as h3fio
+from hf3fs_py_usrbio import deregister_fd, extract_mount_point, force_fsync, hardlink, punch_hole, register_fd
+from hf3fs_py_usrbio._arguments import U64_MAX, integer, mount_path
+from hf3fs_py_usrbio._explain import os_error, registration_error
+from hf3fs_py_usrbio._owner import may_remove
+
+__all__ = [
+    "IorPriority",
+    "deregister_fd",
+    "extract_mount_point",
+    "force_fsync",
+    "h3fio",
+    "hardlink",
+    "ioring",
+    "iovec",
+    "make_iovec",
+    "make_ioring",
+    "punch_hole",
+    "read_file",
+    "register_fd",
+]
+
+
+class IorPriority(enum.IntEnum):
+    """Accepted by make_ioring() and, as ever, without effect."""
+
+    HIGH = -1
+    NORMAL = 0
+    LOW = 1
+
+
+class iovec:
+    """A registered buffer; what it was registered as ends with this object.
+
+    iov is the native iovec, link the name under 3fs-virt/iovs.
+    """
+
+    def __init__(self, iov, link):
+        self.iov = iov
+        self.link = link
+        self._pid = os.getpid()
+
+    def __getitem__(self, where):
+        return self.iov[where]
+
+    def __setitem__(self, where, value):
+        self.iov[where] = value
+
+    def __del__(self, _unlink=os.unlink, _may_remove=may_remove):
+        pid = getattr(self, "_pid", None)
+        if pid is None or not _may_remove(pid):
+            return
+        while True:
+            try:
+                return _unlink(self.link)
+            except InterruptedError:
+                pass
+            except OSError:
+                # The daemon has gone, and the registration with it.
+                return
+
+    def __reduce_ex__(self, protocol):
+        return self.iov.__reduce_ex__(protocol)
+
+
+class ioring:
+    """A ring; ior is the native one."""
+
+    def __init__(self, ior):
+        self.ior = ior
+
+    @staticmethod
+    def size_for_entries(entries):
+        return h3fio.ioring.size_for_entries(entries)
+
+    def prepare(self, iov, *args, **kwargs):
+        return self.ior.prepare(iov.iov if isinstance(iov, iovec) else iov, *args, **kwargs)
+
+    def submit(self):
+        return self.ior.submit()
+
+    def wait(self, **kwargs):
+        return self.ior.wait(**kwargs)
+
+    def __reduce_ex__(self, protocol):
+        return self.ior.__reduce_ex__(protocol)
+
+
+def make_iovec(shm, hf3fs_mount_point, block_size=0, numa=-1):
+    """Registers shm, a SharedMemory, whose unlink() may follow at once, and close() after the iovec has gone."""
+    mount = mount_path(hf3fs_mount_point)
+    name = os.path.join("/dev/shm", shm.name.lstrip("/"))
+    if shm.buf is None:
+        raise OSError(errno.EINVAL, "the shared memory is closed; make_iovec() comes before close()", name)
+    identity = str(uuid.uuid4())
+    # All that can be wrong with the arguments is found before the daemon is asked.
+    native = h3fio.iovec(shm.buf, identity, mount, block_size, numa)
+    _check_object(name, len(shm.buf), block_size)
+    link = os.path.join(mount, "3fs-virt", "iovs", identity + (f".b{block_size}" if block_size > 0 else ""))
+    try:
+        _symlink(name, link)
+    except OSError as error:
+        raise registration_error(error.errno, mount, f"the daemon does not take {name} as a buffer") from None
+    return iovec(native, link)
+
+
+def _check_object(name, size, block_size):
+    try:
+        there = os.stat(name).st_size
+    except FileNotFoundError:
+        raise FileNotFoundError(
+            errno.ENOENT, "this shared memory has no name any more; make_iovec() comes before unlink()", name
+        ) from None
+    if there < size:
+        raise OSError(
+            errno.EINVAL, f"{size} bytes are mapped of a shared memory that has {there}; make it anew, larger", name
+        )
+    if block_size > there:
+        raise OSError(errno.EINVAL, f"block_size is {block_size}, the shared memory has {there} bytes", name)
+
+
+def _symlink(target, link):
+    """A file system's daemon may answer EINTR, perhaps after it has done what was asked."""
+    interrupted = False
+    while True:
+        try:
+            return os.symlink(target, link)
+        except InterruptedError:
+            interrupted = True
+        except FileExistsError:
+            if interrupted:
+                return None
+            raise
+
+
+def make_ioring(
+    hf3fs_mount_point,
+    entries,
+    for_read=True,
+    io_depth=0,
+    priority=None,
+    timeout=None,
+    numa=-1,
+    flags=0,
+):
+    """A ring for reads or for writes. timeout: milliseconds that a partial batch may wait if io_depth < 0."""
+    return ioring(h3fio.ioring(hf3fs_mount_point, entries, for_read, io_depth, priority, timeout, numa, flags))
+
+
+def read_file(fn, hf3fs_mount_point=None, block_size=1 << 30, off=0, priority=None, cb=None):
+    """The bytes of a file from off on, or None if cb takes them block by block.
+
+    cb(memoryview, offset) may return the next offset as an int; anything else that is true ends the
+    reading. The view ends when cb returns.
+    """
+    fd = os.open(fn, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        mount = extract_mount_point(fn) if hf3fs_mount_point is None else hf3fs_mount_point
+        if mount is None:
+            raise OSError(errno.EINVAL, "this file is not on a 3FS mount", fn)
+        # A block that is larger than the file would take room in /dev/shm for nothing.
+        size = min(integer("block_size", block_size, 1, U64_MAX), max(os.fstat(fd).st_size, 1 << 20))
+        register_fd(fd)
+        try:
+            with _scratch(size) as shm:
+                buffer = make_iovec(shm, mount)
+            ring = make_ioring(mount, 1, priority=priority)
+            return _read_blocks(fd, buffer, size, ring, off, fn, cb)
+        finally:
+            deregister_fd(fd)
+    finally:
+        os.close(fd)
+
+
+def _read_blocks(fd, buffer, size, ring, offset, name, cb):
+    parts = []
+    while True:
+        block = buffer[0:size]
+        ring.prepare(block, True, fd, offset)
+        ring.submit().wait(min_results=1)
+        if block.result < 0:
+            raise os_error(-block.result, path=name)
+        if block.result == 0:
+            break
+        with memoryview(block)[: block.result] as view:
+            answer = parts.append(bytes(view)) if cb is None else cb(view, offset)
+        if type(answer) is int:
+            offset = answer
+        elif answer or block.result < size:
+            break
+        else:
+            offset += block.result
+    return b"".join(parts) if cb is None else None
+
+
+@contextlib.contextmanager
+def _scratch(size):
+    """Shared memory that has a name within the block, and lives as long as it is used."""
+    name = f"hf3fs-read-{uuid.uuid4()}"
+    path = os.path.join("/dev/shm", name)
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            os.ftruncate(fd, size)
+            memory = mmap.mmap(fd, size)
+        finally:
+            os.close(fd)
+        yield types.SimpleNamespace(name=name, buf=memory)
+    finally:
+        os.unlink(path)

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one wait needs in C: room for completions, and a deadline."""
+
+import ctypes
+import datetime
+import math
+import numbers
+import struct
+import time
+
+from ._library import Timespec
+
+# A wait in C does not see Ctrl-C, so none is longer.
+_SLICE_SECONDS = 0.1
+
+_CQE = struct.Struct("=iiqQ")  # as _library.Cqe
+
+
+class Completions:
+    """Room for entries completions. For one waiting thread at a time."""
+
+    __slots__ = ("address", "_view", "_until", "_until_ref")
+
+    def __init__(self, entries):
+        self._view = memoryview(bytearray(entries * _CQE.size))
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._view))
+        self._until = Timespec()
+        self._until_ref = ctypes.byref(self._until)
+
+    def first(self, count):
+        """(index, reserved, result, userdata) of each."""
+        return _CQE.iter_unpack(self._view[: count * _CQE.size])
+
+    def set_until(self, end):
+        """The absolute time at which C comes back, for Python to handle signals: at end or before."""
+        seconds = _SLICE_SECONDS if end is None else max(0.0, min(_SLICE_SECONDS, end - time.monotonic()))
+        fraction, whole = math.modf(time.time() + seconds)
+        self._until.tv_sec = int(whole)
+        self._until.tv_nsec = int(fraction * 1e9)
+        return self._until_ref
+
+
+def end_of(timeout):
+    """The monotonic time at which timeout has passed; None: never."""
+    if timeout is None:
+        return None
+    if isinstance(timeout, datetime.timedelta):
+        timeout = timeout.total_seconds()
+    elif not isinstance(timeout, numbers.Real):
+        raise TypeError(f"timeout is seconds or a timedelta, not {type(timeout).__name__}")
+    if math.isnan(timeout):
+        raise ValueError("timeout is not a number")
+    return None if timeout == math.inf else time.monotonic() + float(timeout)

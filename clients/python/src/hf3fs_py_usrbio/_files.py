@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files on a 3FS mount: where they are, their registration, and what only ioctls can do."""
+
+import array
+import errno
+import fcntl
+import os
+from ctypes import create_string_buffer
+
+from . import _library
+from ._arguments import INT_MAX, INT_MIN, U64_MAX, integer, path_bytes
+from ._explain import os_error
+
+_IOCTL_FSYNC = 0x8004680B
+_RANGES_MAX = 1000
+
+
+class MissingPath(FileNotFoundError, RuntimeError):
+    """3FS's own library raises RuntimeError for a path that does not exist."""
+
+
+def extract_mount_point(path):
+    """The 3FS mount that holds path, which must exist; None if it is not on 3FS."""
+    encoded = path_bytes(path)
+    try:
+        os.stat(encoded)
+    except FileNotFoundError as error:
+        raise MissingPath(error.errno, "there is no such file or directory", path) from None
+    except OSError as error:
+        raise os_error(error.errno, path=path, says={errno.EACCES: os.strerror(errno.EACCES)}) from None
+    size = 4096
+    while True:
+        mount = create_string_buffer(size)
+        length = _library.extract_mount_point(mount, size, encoded)
+        if length <= size:
+            return os.fsdecode(mount.value) if length > 0 else None
+        size = length
+
+
+def register_fd(fd, flags=0):
+    """Makes an open file usable in ioring.prepare(). deregister_fd() comes before it is closed."""
+    fd = integer("fd", fd, INT_MIN, INT_MAX)
+    error = _library.reg_fd(fd, integer("flags", flags, 0, U64_MAX))
+    if error > 0:
+        says = {
+            errno.EBADF: f"descriptor {fd} is not an open file of a 3FS mount",
+            errno.EINVAL: f"descriptor {fd} is registered already; deregister_fd() comes before close()",
+            errno.EMFILE: "too many open files; raise `ulimit -n`: a registered file takes two descriptors",
+        }
+        raise os_error(error, says=says)
+
+
+def deregister_fd(fd):
+    """Undoes register_fd(). Never an error."""
+    number = fd.__index__()
+    if INT_MIN <= number <= INT_MAX:
+        _library.dereg_fd(number)
+
+
+def force_fsync(fd):
+    """Makes the size that stat() shows exact, whoever wrote the file."""
+    fd = integer("fd", fd, INT_MIN, INT_MAX)
+    try:
+        return fcntl.ioctl(fd, _IOCTL_FSYNC)
+    except (OSError, ValueError) as error:
+        number = getattr(error, "errno", errno.EBADF)
+        says = {
+            errno.ENOTTY: f"descriptor {fd} is not an open file of a 3FS mount",
+            errno.EBADF: f"descriptor {fd} is not an open file",
+        }
+        raise os_error(number, says=says) from None
+
+
+def hardlink(target, link_name):
+    """A second name for a file, by the daemon's hand."""
+    error = _library.hardlink(path_bytes(target), path_bytes(link_name))
+    if error != 0:
+        raise OSError(error, os.strerror(error), target, None, link_name)
+
+
+def punch_hole(filename=None, start=(), end=(), flags=0, *, fd=None):
+    """Removes the whole chunks (st_blksize) in [start[i], end[i]). filename: a path or a descriptor."""
+    if (filename is None) == (fd is None):
+        raise TypeError("punch_hole() takes a path or a descriptor")
+    if len(start) != len(end):
+        raise RuntimeError(f"{len(start)} starts, but {len(end)} ends")
+    if len(start) > _RANGES_MAX:
+        raise RuntimeError(f"{len(start)} ranges are too many; at most {_RANGES_MAX} a call")
+    try:
+        starts, ends = array.array("Q", start), array.array("Q", end)
+    except OverflowError:
+        raise ValueError("a range's ends are between 0 and 2**64 - 1") from None
+    flags = integer("flags", flags, 0, U64_MAX)
+    given = filename if fd is None else fd
+    if hasattr(given, "__index__"):
+        _punch(integer("fd", given, INT_MIN, INT_MAX), starts, ends, flags, f"descriptor {given}")
+        return
+    opened = os.open(given, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        _punch(opened, starts, ends, flags, given)
+    finally:
+        os.close(opened)
+
+
+def _punch(fd, starts, ends, flags, name):
+    error = _library.punchhole(fd, len(starts), starts.buffer_info()[0], ends.buffer_info()[0], flags)
+    if error != 0:
+        says = {
+            errno.EINVAL: "punch_hole: ranges begin and end at multiples of st_blksize, in a regular file",
+            errno.ENOTTY: "not a file of a 3FS mount",
+            errno.EACCES: os.strerror(errno.EACCES),
+        }
+        raise os_error(error, path=name, says=says)

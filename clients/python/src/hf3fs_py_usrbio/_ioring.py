@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rings: prepare, submit, wait."""
+
+import collections
+import ctypes
+import errno
+import itertools
+import os
+import time
+
+from . import _library
+from ._arguments import INT_MAX, INT_MIN, U64_MAX, integer, mount_path
+from ._completions import Completions, end_of
+from ._explain import os_error, registration_error
+from ._iovec import iovec
+from ._owner import may_remove
+from ._watch import Watch, daemon_of
+
+_PREPARE_SAYS = {
+    errno.EINVAL: "prepare: the slice is empty, or the ring is for the other direction",
+    errno.EBADF: "prepare: the descriptor is not registered; register_fd() comes first",
+    errno.EACCES: "prepare: the file was opened for the other direction",
+    errno.EAGAIN: "prepare: the ring is full; wait() for completions first",
+    errno.EIO: "prepare: the ring's memory has been overwritten; make a new one",
+}
+
+_WAIT_SAYS = {errno.EIO: "wait: the ring's memory has been overwritten; make a new one"}
+
+
+class _Ring(_library.Ior):
+    """The ring in C, which ends with the last reference: nobody who is in a call loses it."""
+
+    pid = None
+
+    def __del__(self, _destroy=_library.iordestroy, _may_remove=may_remove):
+        if self.pid is not None and _may_remove(self.pid):
+            _destroy(self)
+
+
+class ioring:
+    """One ring, for reads or for writes.
+
+    Any thread may call anything at any time. Requests and their completions are told apart by a
+    number that travels through the ring, so a completion may arrive before prepare() has returned.
+    """
+
+    __slots__ = ("_ring", "_entries", "_mount", "_daemon", "_numbers", "_in_flight", "_early", "_spare", "__weakref__")
+
+    def __init__(
+        self,
+        hf3fs_mount_point,
+        entries,
+        for_read=True,
+        io_depth=0,
+        priority=None,
+        timeout=None,
+        numa=-1,
+        flags=0,
+    ):
+        self._ring = None
+        mount = mount_path(hf3fs_mount_point)
+        entries = integer("entries", entries, INT_MIN, INT_MAX)
+        io_depth = integer("io_depth", io_depth, INT_MIN, INT_MAX)
+        timeout = 0 if timeout is None else integer("timeout (milliseconds)", timeout, INT_MIN, INT_MAX)
+        numa = integer("numa", numa, INT_MIN, INT_MAX)
+        flags = integer("flags", flags, 0, U64_MAX)
+        ring = _Ring()
+        ring.pid = os.getpid()
+        error = _library.iorcreate4(ring, os.fsencode(mount), entries, bool(for_read), io_depth, timeout, numa, flags)
+        if error < 0:
+            invalid = (
+                f"a ring of {entries} entries, io_depth {io_depth}, timeout {timeout} ms is not possible: "
+                "entries >= 1, io_depth <= entries, timeout >= 0"
+            )
+            raise registration_error(-error, mount, invalid)
+        self._entries = _library.io_entries(ring)
+        self._mount = mount
+        self._daemon = daemon_of(mount)
+        self._numbers = itertools.count(1)
+        self._in_flight = {}  # number -> slice
+        self._early = collections.deque()  # slices collected by a wait that was interrupted
+        self._spare = []  # memory for completions; each waiting thread takes one
+        self._ring = ctypes.byref(ring)
+
+    @property
+    def entries(self):
+        """How many requests can be in flight."""
+        self._alive()
+        return self._entries
+
+    @staticmethod
+    def size_for_entries(entries):
+        """Bytes of shared memory that a ring takes."""
+        return _library.ior_size(integer("entries", entries, INT_MIN, INT_MAX))
+
+    def _alive(self):
+        ring = self._ring
+        if ring is None:
+            raise OSError(errno.EINVAL, "the ring is destroyed")
+        return ring
+
+    def prepare(self, iov, read, fd, off, userdata=None):
+        """Queues one request for all bytes of iov, which may start at once."""
+        ring = self._ring or self._alive()
+        if type(off) is not int or not 0 <= off <= U64_MAX or type(fd) is not int or not INT_MIN <= fd <= INT_MAX:
+            off = integer("off", off, 0, U64_MAX)
+            fd = integer("fd", fd, INT_MIN, INT_MAX)
+        if not isinstance(iov, iovec):
+            raise TypeError(f"iov must be an iovec, not {type(iov).__name__}")
+        before = iov._result, iov._userdata
+        number = next(self._numbers)
+        # Known before the daemon can complete it.
+        iov._result = 0
+        iov._userdata = userdata
+        self._in_flight[number] = iov
+        error = _library.prep_io(ring, iov._root, read, iov._at, fd, off, iov._size, number)
+        if error < 0:
+            self._in_flight.pop(number, None)
+            iov._result, iov._userdata = before
+            raise os_error(-error, says=_PREPARE_SAYS)
+        return self
+
+    def submit(self):
+        """Wakes the daemon."""
+        error = _library.submit_ios(self._ring or self._alive())
+        if error < 0:
+            raise os_error(-error)
+        return self
+
+    def wait(self, *, max_results=0, min_results=0, timeout=None):
+        """The slices of completed requests, with result and userdata, in completion order.
+
+        Returns at most max_results (or min_results, if that is more; one if both are 0), and at least
+        min_results unless timeout passes first: seconds, a timedelta, or None for ever. An exception,
+        such as KeyboardInterrupt, loses nothing: the next wait returns what this one had collected.
+        """
+        ring = self._ring or self._alive()
+        min_results = integer("min_results", min_results, INT_MIN, INT_MAX)
+        limit = max(integer("max_results", max_results, INT_MIN, INT_MAX), min_results, 1)
+        end = end_of(timeout)
+        try:
+            memory = self._spare.pop()
+        except IndexError:
+            memory = Completions(self._entries)
+        done = {}  # number -> slice
+        try:
+            self._take_early(done, limit)
+            if len(done) == limit:
+                return list(done.values())
+            watch = None if end is not None else Watch(self._mount, self._daemon)
+            while True:
+                until = memory.set_until(end) if len(done) < min_results else None
+                count = _library.wait_for_ios(
+                    ring, memory.address, min(limit - len(done), self._entries), min_results - len(done), until
+                )
+                if count < 0:
+                    raise os_error(-count, says=_WAIT_SAYS)
+                self._collect(memory.first(count), done)
+                if len(done) >= min_results or (end is not None and time.monotonic() >= end):
+                    return list(done.values())
+                if self._ring is not ring:
+                    raise OSError(errno.EINVAL, "the ring was destroyed while it was waited for")
+                if watch is not None:
+                    watch.look()
+        except BaseException:
+            # Whatever C had stored is collected: numbers that are not in flight are from before.
+            self._collect(memory.first(self._entries), done)
+            self._early.extend(done.values())
+            raise
+        finally:
+            self._spare.append(memory)
+
+    def _collect(self, completions, done):
+        """Moves requests from in flight to done. Can be interrupted anywhere, and repeated."""
+        in_flight = self._in_flight
+        for _, _, result, number in completions:
+            iov = in_flight.get(number)
+            if iov is not None:
+                iov._result = result
+                done[number] = iov
+                del in_flight[number]
+
+    def _take_early(self, done, limit):
+        while self._early and len(done) < limit:
+            try:
+                # No request has a number below zero.
+                done[-1 - len(done)] = self._early.popleft()
+            except IndexError:
+                return
+
+    def destroy(self):
+        """Removes the ring. Requests in flight may still write into their buffers. Twice is once."""
+        self._ring = None
+        self._in_flight.clear()
+        self._early.clear()
+
+    def __reduce_ex__(self, protocol):
+        raise TypeError("an ioring belongs to one process and cannot be pickled; make one in each process, or fork")

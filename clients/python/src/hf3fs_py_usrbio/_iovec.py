@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Data buffers and their slices."""
+
+import ctypes
+import functools
+import operator
+import re
+
+from . import _library
+from ._arguments import INT_MAX, INT_MIN, U64_MAX, integer, mount_path
+from ._explain import os_error
+
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+
+
+class _Byte(ctypes.Union):
+    # Of a union's array memoryview says format 'B', which it can index and torch takes; of an array
+    # of c_uint8 itself it says '<B'.
+    _fields_ = [("value", ctypes.c_uint8)]
+
+
+class iovec(ctypes.Array):
+    """Shared memory that is registered with the daemon under id, or a slice of such.
+
+    A one-dimensional buffer of writable bytes: memoryview(), numpy.frombuffer() and torch.frombuffer()
+    take it. Slices share the memory, and keep it mapped as long as they live.
+    """
+
+    # The only thing in Python itself that has a buffer of any length at any address is a ctypes
+    # array, and its length is its class's: see _class_for.
+    _type_ = _Byte
+    _length_ = 0
+    # _root: the registered buffer, for C. _at, _size: the bytes. _offset: of _at in the root.
+    __slots__ = ("_root", "_at", "_size", "_offset", "_result", "_userdata", "__weakref__")
+
+    def __new__(cls, base, id, hf3fs_mount_point, block_size=0, numa=-1):
+        if not isinstance(id, str):
+            raise TypeError(f"id must be a str, not {type(id).__name__}")
+        if not _UUID.fullmatch(id):
+            raise ValueError(f"{id!r} is no UUID of the form 8-4-4-4-12")
+        mount = mount_path(hf3fs_mount_point)
+        block_size = integer("block_size", block_size, 0, U64_MAX)
+        numa = integer("numa", numa, INT_MIN, INT_MAX)
+        memory, address, size = _exported(base)
+        root = _library.Iov()
+        root.memory = memory
+        error = _library.iovwrap(
+            root, address, bytes.fromhex(id.replace("-", "")), mount.encode(), size, block_size, numa
+        )
+        if error < 0:
+            raise os_error(-error, path=mount)
+        return _slice(ctypes.byref(root), address, size, 0)
+
+    def __init__(self, *_, **__):
+        pass
+
+    def __init_subclass__(cls):
+        if cls.__module__ != __name__:
+            raise TypeError("iovec cannot be a base class")
+
+    def __getitem__(self, where):
+        if not isinstance(where, slice):
+            raise TypeError(f"an iovec is indexed by slices, not by {type(where).__name__}; memoryview(iovec) has bytes")
+        start, stop, step = where.indices(self._size)
+        if step != 1:
+            raise ValueError(f"the step of an iovec's slice is 1, not {step}")
+        return _slice(self._root, self._at + start, max(stop - start, 0), self._offset + start)
+
+    def __setitem__(self, where, value):
+        memoryview(self[where])[:] = memoryview(value).cast("B")
+
+    def slice_by(self, buf):
+        """The part of this iovec that is the memory of buf, a writable buffer."""
+        _, address, size = _exported(buf)
+        offset = address - self._at
+        if offset < 0 or offset + size > self._size:
+            raise IndexError(f"a buffer of {size} bytes, which are not within this iovec of {self._size}")
+        return _slice(self._root, address, size, self._offset + offset)
+
+    # What the ring stores in a slice, and everybody may read.
+    result = property(operator.attrgetter("_result"), doc="Bytes transferred, or a negative errno.")
+    userdata = property(operator.attrgetter("_userdata"), doc="What was given to prepare().")
+    base_off = property(operator.attrgetter("_offset"), doc="The first byte's offset in the registered buffer.")
+
+    def __reduce_ex__(self, protocol):
+        raise TypeError("an iovec is memory of this process and cannot be pickled; make one in each process, or fork")
+
+    def __repr__(self):
+        return f"<iovec of {self._size} bytes at {self._offset}, result {self._result}>"
+
+
+@functools.lru_cache(maxsize=1024)
+def _class_for(size):
+    # A few microseconds, and programs have few sizes.
+    return type("iovec", (iovec,), {"__module__": __name__, "__slots__": (), "_length_": size})
+
+
+def _slice(root, address, size, offset):
+    made = _class_for(size).from_address(address)
+    made._root = root
+    made._at = address
+    made._size = size
+    made._offset = offset
+    made._result = 0
+    made._userdata = None
+    return made
+
+
+def _exported(buffer):
+    """What keeps buffer where it is, its address and its length."""
+    view = memoryview(buffer)
+    if view.nbytes == 0:
+        raise ValueError("the buffer is empty")
+    # TypeError for what is read-only or not in one piece.
+    memory = ctypes.c_char.from_buffer(view)
+    return memory, ctypes.addressof(memory), view.nbytes

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""libhf3fs_api_shared.so: where it is found, its structs and its functions."""
+
+import ctypes
+import os
+import sys
+import threading
+from ctypes import POINTER, c_bool, c_char, c_char_p, c_int, c_int32, c_int64, c_size_t, c_uint64, c_void_p
+
+SONAME = "libhf3fs_api_shared.so"
+OVERRIDE = "HF3FS_USRBIO_LIBRARY"
+
+
+class Iov(ctypes.Structure):
+    """struct hf3fs_iov. memory keeps the caller's buffer exported, and with it mapped."""
+
+    memory = None
+
+    _fields_ = [
+        ("base", c_void_p),
+        ("iovh", c_void_p),
+        ("id", c_char * 16),
+        ("mount_point", c_char * 256),
+        ("size", c_size_t),
+        ("block_size", c_size_t),
+        ("numa", c_int),
+    ]
+
+
+class Ior(ctypes.Structure):
+    """struct hf3fs_ior."""
+
+    _fields_ = [
+        ("iov", Iov),
+        ("iorh", c_void_p),
+        ("mount_point", c_char * 256),
+        ("for_read", c_bool),
+        ("io_depth", c_int),
+        ("priority", c_int),
+        ("timeout", c_int),
+        ("flags", c_uint64),
+    ]
+
+
+class Cqe(ctypes.Structure):
+    """struct hf3fs_cqe."""
+
+    _fields_ = [("index", c_int32), ("reserved", c_int32), ("result", c_int64), ("userdata", c_void_p)]
+
+
+class Timespec(ctypes.Structure):
+    """struct timespec."""
+
+    _fields_ = [("tv_sec", c_int64), ("tv_nsec", c_int64)]
+
+
+def _path():
+    """The library to load: what the user says, what the wheel carries, what the loader knows."""
+    override = os.environ.get(OVERRIDE)
+    if override:
+        return override
+    packaged = os.path.join(os.path.dirname(os.path.abspath(__file__)), SONAME)
+    return packaged if os.path.exists(packaged) else SONAME
+
+
+def _load():
+    path = _path()
+    try:
+        # Two views of one library: calls through the first release the GIL, those through the
+        # second are too short to be worth it, and keep it, which makes them one at a time.
+        return ctypes.CDLL(path), ctypes.PyDLL(path)
+    except OSError as error:
+        source = f"named by ${OVERRIDE}" if path == os.environ.get(OVERRIDE) else f"${OVERRIDE} is not set"
+        here = os.path.dirname(os.path.abspath(__file__))
+        raise ImportError(
+            f"cannot load {path} ({source}; a wheel has {SONAME} in {here}; else the system's loader must "
+            f"know it): {error}. Install the hf3fs_py_usrbio wheel, or the C library, "
+            f"or set {OVERRIDE} to the library's path.",
+            path=path,
+        ) from None
+
+
+def _declare(library, name, result, *arguments):
+    try:
+        function = getattr(library, "hf3fs_" + name)
+    except AttributeError:
+        raise ImportError(
+            f"{library._name} has no hf3fs_{name}, so it is no USRBIO library; "
+            f"set {OVERRIDE} to the path of {SONAME}.",
+            path=library._name,
+        ) from None
+    function.restype = result
+    function.argtypes = arguments
+    return function
+
+
+def _one_at_a_time(function):
+    """For interpreters without a GIL; a request is queued by one thread at a time."""
+    if getattr(sys, "_is_gil_enabled", lambda: True)():
+        return function
+    lock = threading.Lock()
+    os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
+
+    def serialised(*arguments):
+        with lock:
+            return function(*arguments)
+
+    return serialised
+
+
+_waiting, _short = _load()
+
+extract_mount_point = _declare(_waiting, "extract_mount_point", c_int, c_char_p, c_int, c_char_p)
+reg_fd = _declare(_waiting, "reg_fd", c_int, c_int, c_uint64)
+dereg_fd = _declare(_waiting, "dereg_fd", None, c_int)
+hardlink = _declare(_waiting, "hardlink", c_int, c_char_p, c_char_p)
+punchhole = _declare(_waiting, "punchhole", c_int, c_int, c_int, c_void_p, c_void_p, c_size_t)
+iovwrap = _declare(
+    _short, "iovwrap", c_int, POINTER(Iov), c_void_p, c_char_p, c_char_p, c_size_t, c_size_t, c_int
+)
+ior_size = _declare(_short, "ior_size", c_size_t, c_int)
+iorcreate4 = _declare(
+    _waiting, "iorcreate4", c_int, POINTER(Ior), c_char_p, c_int, c_bool, c_int, c_int, c_int, c_uint64
+)
+iordestroy = _declare(_waiting, "iordestroy", None, POINTER(Ior))
+io_entries = _declare(_short, "io_entries", c_int, POINTER(Ior))
+prep_io = _one_at_a_time(
+    _declare(
+        _short, "prep_io", c_int, POINTER(Ior), POINTER(Iov), c_bool, c_void_p, c_int, c_size_t, c_uint64, c_void_p
+    )
+)
+submit_ios = _declare(_short, "submit_ios", c_int, POINTER(Ior))
+wait_for_ios = _declare(
+    _waiting, "wait_for_ios", c_int, POINTER(Ior), c_void_p, c_int, c_int, POINTER(Timespec)
+)
