@@ -7,6 +7,8 @@ import (
 	"os/exec"
 	"runtime"
 	"slices"
+
+	"github.com/kv3fs/kv3fs/internal/measure"
 )
 
 // Run measures and reports. An interrupted or failed run reports the cases that
@@ -25,7 +27,7 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 		data, mount = d.data, d.mount
 	}
 	rep := &Report{
-		Data: data, FileSystem: fileSystemName(data), IO: o.IO, Started: o.Data == "",
+		Data: data, FileSystem: measure.FileSystemName(data), IO: o.IO, Started: o.Data == "",
 		CPUs: runtime.NumCPU(), Runs: o.Runs, RunSeconds: o.RunTime.Seconds(), FileBytes: o.FileBytes,
 	}
 	f, err := makeFiles(ctx, data, mount, o.Rings, o.FileBytes)

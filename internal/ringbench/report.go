@@ -7,7 +7,8 @@ import (
 	"strings"
 
 	"github.com/dustin/go-humanize"
-	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/internal/measure"
 )
 
 // Report is what was measured.
@@ -32,10 +33,10 @@ type Case struct {
 	Depth     int    `json:"depth"`
 	Threads   int    `json:"threads"` // of the mount and of the plain loop
 
-	Ring  Spread  `json:"ring_gbps"`
-	Mount Spread  `json:"mount_gbps"`
-	Plain Spread  `json:"plain_gbps"`
-	Fio   *Spread `json:"fio_io_uring_gbps,omitempty"`
+	Ring  measure.Spread  `json:"ring_gbps"`
+	Mount measure.Spread  `json:"mount_gbps"`
+	Plain measure.Spread  `json:"plain_gbps"`
+	Fio   *measure.Spread `json:"fio_io_uring_gbps,omitempty"`
 
 	RingToPlain  float64 `json:"ring_to_plain"`
 	MountToPlain float64 `json:"mount_to_plain"`
@@ -44,10 +45,10 @@ type Case struct {
 func caseOf(c testCase, rates map[string][]float64) Case {
 	out := Case{
 		Op: c.op(), SizeBytes: c.sizeBytes, Rings: c.rings, Depth: c.depth, Threads: c.threads,
-		Ring: spreadOf(rates[nameRing]), Mount: spreadOf(rates[nameMount]), Plain: spreadOf(rates[namePlain]),
+		Ring: measure.SpreadOf(rates[nameRing]), Mount: measure.SpreadOf(rates[nameMount]), Plain: measure.SpreadOf(rates[namePlain]),
 	}
 	if f := rates[nameFio]; len(f) > 0 {
-		s := spreadOf(f)
+		s := measure.SpreadOf(f)
 		out.Fio = &s
 	}
 	if out.Plain.Median > 0 {
@@ -57,27 +58,7 @@ func caseOf(c testCase, rates map[string][]float64) Case {
 	return out
 }
 
-// Spread is a set of measurements in three numbers.
-type Spread struct {
-	Median float64 `json:"median"`
-	Min    float64 `json:"min"`
-	Max    float64 `json:"max"`
-}
-
-func spreadOf(values []float64) Spread {
-	if len(values) == 0 {
-		return Spread{}
-	}
-	v := slices.Sorted(slices.Values(values))
-	mid := len(v) / 2
-	median := v[mid]
-	if len(v)%2 == 0 {
-		median = (v[mid-1] + v[mid]) / 2
-	}
-	return Spread{median, v[0], v[len(v)-1]}
-}
-
-func (s Spread) rateText() string {
+func rateText(s measure.Spread) string {
 	digits := 2
 	if s.Max < 1 {
 		digits = 3
@@ -104,7 +85,7 @@ func (r *Report) WriteTable(w io.Writer) error {
 		r.writeCases(&b)
 	}
 	b.WriteString(fmt.Sprintf("%-34s %-24s %s", "set-up, median (min-max)", "", "target, for information") + "\n")
-	ms := func(s Spread) string { return fmt.Sprintf("%.3f (%.3f-%.3f) ms", s.Median, s.Min, s.Max) }
+	ms := func(s measure.Spread) string { return fmt.Sprintf("%.3f (%.3f-%.3f) ms", s.Median, s.Min, s.Max) }
 	fmt.Fprintf(&b, "%-34s %-24s at most %.1f ms\n", "ring of 128, create and destroy", ms(r.Setup.RingMs), targetRingMs)
 	if r.Setup.BigIovMs != nil {
 		fmt.Fprintf(&b, "%-34s %-24s at most %.1f ms\n", "iov of 4 GiB, register", ms(*r.Setup.BigIovMs), targetIovMs)
@@ -140,10 +121,10 @@ func (r *Report) writeCases(b *strings.Builder) {
 	for _, c := range r.Cases {
 		fio := "-"
 		if c.Fio != nil {
-			fio = c.Fio.rateText()
+			fio = rateText(*c.Fio)
 		}
 		row(c.Op, sizeText(c.SizeBytes), fmt.Sprintf("%d / %d", c.Rings*c.Depth, c.Threads),
-			c.Ring.rateText(), c.Mount.rateText(), c.Plain.rateText(), fio,
+			rateText(c.Ring), rateText(c.Mount), rateText(c.Plain), fio,
 			fmt.Sprintf("%.2f", c.RingToPlain), fmt.Sprintf("%.2f", c.MountToPlain))
 	}
 	b.WriteString(`
@@ -154,32 +135,3 @@ and of the plain pread/pwrite loop on the data directory
 }
 
 func sizeText(bytes int64) string { return humanize.IBytesN(uint64(max(0, bytes)), 3) }
-
-// fileSystemName is the kind of file system that holds dir.
-func fileSystemName(dir string) string {
-	var st unix.Statfs_t
-	if unix.Statfs(dir, &st) != nil {
-		return "unknown file system"
-	}
-	switch uint32(st.Type) {
-	case unix.TMPFS_MAGIC:
-		return "tmpfs"
-	case unix.EXT4_SUPER_MAGIC:
-		return "ext4"
-	case unix.XFS_SUPER_MAGIC:
-		return "xfs"
-	case unix.BTRFS_SUPER_MAGIC:
-		return "btrfs"
-	case unix.OVERLAYFS_SUPER_MAGIC:
-		return "overlayfs"
-	case unix.NFS_SUPER_MAGIC:
-		return "nfs"
-	case unix.FUSE_SUPER_MAGIC:
-		return "fuse"
-	case 0x00c36400:
-		return "ceph"
-	case 0x0bd00bd0:
-		return "lustre"
-	}
-	return fmt.Sprintf("file system type %#x", uint32(st.Type))
-}

@@ -11,23 +11,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-)
 
-func TestSpread(t *testing.T) {
-	for _, c := range []struct {
-		values []float64
-		want   Spread
-	}{
-		{nil, Spread{}},
-		{[]float64{3}, Spread{3, 3, 3}},
-		{[]float64{9, 1, 5}, Spread{5, 1, 9}},
-		{[]float64{4, 1, 2, 9}, Spread{3, 1, 9}},
-	} {
-		if got := spreadOf(c.values); got != c.want {
-			t.Errorf("%v: %v, want %v", c.values, got, c.want)
-		}
-	}
-}
+	"github.com/kv3fs/kv3fs/internal/measure"
+)
 
 func TestOptions(t *testing.T) {
 	var o Options
@@ -219,14 +205,14 @@ func TestParseFio(t *testing.T) {
 }
 
 func TestTable(t *testing.T) {
-	big := Spread{0.1, 0.05, 0.2}
-	fio := Spread{5, 4, 6}
+	big := spread(0.1, 0.05, 0.2)
+	fio := spread(5, 4, 6)
 	r := Report{
 		Data: "/d", FileSystem: "ext4", IO: "auto", CPUs: 2, Runs: 5, RunSeconds: 0.5, FileBytes: 256 << 20,
-		Setup: Setup{RingMs: Spread{0.2, 0.1, 1.5}, BigIovMs: &big},
+		Setup: Setup{RingMs: spread(0.2, 0.1, 1.5), BigIovMs: &big},
 		Cases: []Case{
-			{Op: "read", SizeBytes: 4 << 10, Rings: 1, Depth: 64, Threads: 1, Ring: Spread{2, 1.5, 2.5}, Mount: Spread{0.5, 0.4, 0.6}, Plain: Spread{4, 3, 5}, Fio: &fio, RingToPlain: 0.5, MountToPlain: 0.125},
-			{Op: "write", SizeBytes: 1 << 20, Rings: 2, Depth: 32, Threads: 64, Ring: Spread{10, 9, 11}, Mount: Spread{5, 5, 5}, Plain: Spread{10, 9, 12}, RingToPlain: 1, MountToPlain: 0.5},
+			{Op: "read", SizeBytes: 4 << 10, Rings: 1, Depth: 64, Threads: 1, Ring: spread(2, 1.5, 2.5), Mount: spread(0.5, 0.4, 0.6), Plain: spread(4, 3, 5), Fio: &fio, RingToPlain: 0.5, MountToPlain: 0.125},
+			{Op: "write", SizeBytes: 1 << 20, Rings: 2, Depth: 32, Threads: 64, Ring: spread(10, 9, 11), Mount: spread(5, 5, 5), Plain: spread(10, 9, 12), RingToPlain: 1, MountToPlain: 0.5},
 		},
 	}
 	var b strings.Builder
@@ -266,4 +252,8 @@ func TestDaemonThatDoesNotStart(t *testing.T) {
 	if left, _ := filepath.Glob(filepath.Join(scratch, "kv3fs-bench-*")); len(left) != 0 {
 		t.Errorf("left behind: %v", left)
 	}
+}
+
+func spread(median, least, most float64) measure.Spread {
+	return measure.Spread{Median: median, Min: least, Max: most}
 }

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kv3fs/kv3fs/internal/measure"
 	"github.com/kv3fs/kv3fs/usrbio"
 )
 
@@ -22,10 +23,10 @@ const (
 // Setup is what it costs to make things, as opposed to using them. Some clients
 // make a ring for every file.
 type Setup struct {
-	RingMs Spread `json:"ring_create_destroy_ms"`
+	RingMs measure.Spread `json:"ring_create_destroy_ms"`
 	// BigIovMs is nil where /dev/shm is too small; BigIovSkipped says so.
-	BigIovMs      *Spread `json:"iov_4gib_register_ms,omitempty"`
-	BigIovSkipped string  `json:"iov_4gib_skipped,omitempty"`
+	BigIovMs      *measure.Spread `json:"iov_4gib_register_ms,omitempty"`
+	BigIovSkipped string          `json:"iov_4gib_skipped,omitempty"`
 }
 
 func measureSetup(ctx context.Context, mount string) (s Setup, err error) {
@@ -50,7 +51,7 @@ func measureSetup(ctx context.Context, mount string) (s Setup, err error) {
 		}
 		ms = append(ms, milliseconds(time.Since(began)))
 	}
-	s.RingMs = spreadOf(ms)
+	s.RingMs = measure.SpreadOf(ms)
 
 	var st unix.Statfs_t
 	if err := unix.Statfs("/dev/shm", &st); err != nil {
@@ -75,7 +76,7 @@ func measureSetup(ctx context.Context, mount string) (s Setup, err error) {
 			return s, err
 		}
 	}
-	big := spreadOf(ms)
+	big := measure.SpreadOf(ms)
 	s.BigIovMs = &big
 	return s, nil
 }
