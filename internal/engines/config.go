@@ -1,19 +1,21 @@
 package engines
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
 
 // Config is what an engine's own configuration says about storage.
 type Config struct {
-	Engine    string
-	Mount     string    // the 3FS mount it names; "" when the engine derives it from the base paths
-	BasePaths []string  // directories that must exist, on the mount if Need.Rings3FS, and be writable
-	TP        int       // tensor-parallel ranks on this host, 0 when the file does not say
-	Need      Need      // what it asks of the host, with the file's own sizes
-	Problems  []Problem // in the order of the file's keys
+	Engine     string
+	Mount      string    // the 3FS mount it names, cleaned; "" when the engine derives it from the base paths
+	BasePaths  []string  // directories it stores in, on the mount if Need.Rings3FS; they must be writable
+	MakesPaths bool      // the engine makes missing base paths; else they must exist
+	TP         int       // tensor-parallel ranks, 0 when the file does not say
+	Need       Need      // what it asks of the host, with the file's own sizes
+	Problems   []Problem // the worst first, then by key
 }
-
-// maxConfigBytes bounds what is parsed; no engine's configuration is near it.
-const maxConfigBytes = 1 << 20
 
 // Read parses and checks an engine's own configuration. Which file that is:
 //
@@ -28,10 +30,48 @@ const maxConfigBytes = 1 << 20
 //
 // fileName is for messages. env looks up what the engine would find in its
 // environment; nil means an empty one. An error means that the text cannot be
-// read as a whole; everything else is a Problem.
+// read as a whole; everything else is a Problem. Read does not judge
+// PYTHONHASHSEED, which no file holds: Need.HashSeed says that it matters.
 func Read(engine, fileName string, content []byte, env func(string) (string, bool)) (*Config, error) {
 	if err := known(engine); err != nil {
 		return nil, err
 	}
-	return nil, fmt.Errorf("%s: reading %s configurations comes with the next commit", fileName, engine)
+	if env == nil {
+		env = func(string) (string, bool) { return "", false }
+	}
+	out := &Config{Engine: engine}
+	err := checkText(content)
+	if err == nil {
+		err = reader(engine)(out, content, env)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", fileName, err)
+	}
+	slices.SortStableFunc(out.Problems, func(a, b Problem) int {
+		return cmp.Or(cmp.Compare(b.Severity, a.Severity), cmp.Compare(a.Key, b.Key))
+	})
+	return out, nil
+}
+
+type readFunc func(out *Config, content []byte, env func(string) (string, bool)) error
+
+func reader(engine string) readFunc {
+	switch engine {
+	case LMCache:
+		return readLMCache
+	case LMCacheGDS:
+		return readGDS
+	case VLLM:
+		return readVLLM
+	case SGLang:
+		return readSGLang
+	case UCM:
+		return readUCM
+	case RTPLLM:
+		return readRTPLLM
+	case Mooncake:
+		return readMooncake
+	default:
+		return readNIXL
+	}
 }

@@ -2,13 +2,14 @@ package engines
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/kv3fs/kv3fs/internal/model"
 )
 
 // Need is what an engine asks of a host.
 type Need struct {
-	ShmBytesPerRank int64  // that one rank creates in /dev/shm
+	ShmBytesPerRank int64  // of buffers that one rank creates in /dev/shm; its rings, some KiB each, come on top
 	ShmBytesShared  int64  // beyond that, once a host, however many ranks
 	OpenFiles       int    // descriptors one rank keeps open for storage; a registered file takes two
 	Rings, Iovs     int    // that one rank has registered at once
@@ -17,25 +18,19 @@ type Need struct {
 	GDS             bool   // cuFile is wanted
 	Rings3FS        bool   // needs a fuse.hf3fs mount; false: any file system will do
 	Packages        []Package
-	Assumed         string // what the numbers take for granted because the configuration does not say; "" if nothing
+	Assumed         string // what the numbers take for granted because nobody said; "" if nothing
 }
 
-// PackageKind says how to look for a package.
-type PackageKind int
-
-// Kinds of packages.
-const (
-	PythonModule  PackageKind = iota // importable: python3 -c "import NAME"
-	SharedLibrary                    // found by the dynamic linker: NAME is the file name
-	Command                          // found in PATH
-)
-
-// Package is something that must be installed.
-type Package struct {
-	Kind     PackageKind
-	Name     string // module, library file or command
-	Install  string // how to get it
-	Optional string // what happens without it; "" when the engine does not work without it
+// ShmBytes is what all ranks of a host create in /dev/shm together.
+func (n Need) ShmBytes(ranks int) int64 {
+	if ranks < 1 {
+		ranks = 1
+	}
+	total := product(n.ShmBytesPerRank, int64(ranks))
+	if total > math.MaxInt64-n.ShmBytesShared {
+		return math.MaxInt64
+	}
+	return total + n.ShmBytesShared
 }
 
 // Params describe a deployment. A zero field stands for the engine's default.
@@ -43,9 +38,9 @@ type Params struct {
 	Model       model.Shape // zero: a model of the 8B class, and Need.Assumed says so
 	TP          int         // tensor-parallel ranks; zero is 1
 	BlockTokens int         // tokens of a chunk, page or block
-	Clients     int         // threads, jobs or streams, whichever the engine calls what has rings of its own
+	Clients     int         // threads, jobs or streams: whatever has rings of its own
 	Entries     int         // of a ring
-	BufferBytes int64       // of one buffer, where the engine lets one choose: LMCache's and RTP-LLM's iov
+	BufferBytes int64       // of one buffer where the engine lets one choose: LMCache's and RTP-LLM's iov
 }
 
 // NeedOf says what an engine asks of a host. The engine must be one of Names.
@@ -53,5 +48,89 @@ func NeedOf(engine string, p Params) (Need, error) {
 	if err := known(engine); err != nil {
 		return Need{}, err
 	}
-	return Need{}, fmt.Errorf("engines: the need of %s comes with the next commit", engine)
+	for _, n := range []int{p.TP, p.BlockTokens, p.Clients, p.Entries} {
+		if n < 0 || n > maxCount {
+			return Need{}, fmt.Errorf("engines: sizes and counts must be 0 to %d, not %d", maxCount, n)
+		}
+	}
+	if p.BufferBytes < 0 {
+		return Need{}, fmt.Errorf("engines: a buffer of %d bytes", p.BufferBytes)
+	}
+	p.TP = or(p.TP, 1)
+	switch engine {
+	case LMCache:
+		return lmcacheNeed(p), nil
+	case LMCacheGDS:
+		return gdsNeed(p), nil
+	case VLLM:
+		return vllmNeed(p)
+	case SGLang:
+		return sglangNeed(p)
+	case UCM:
+		return ucmNeed(p)
+	case RTPLLM:
+		return kvcmNeed(), nil
+	case Mooncake:
+		return mooncakeNeed(p), nil
+	default:
+		return nixlNeed(), nil
+	}
+}
+
+// maxCount is far above any sensible number of threads, entries or tokens.
+const maxCount = 1 << 20
+
+// DefaultBlockTokens is the number of tokens that an engine stores as one unless
+// told otherwise; 0 where the application decides.
+func DefaultBlockTokens(engine string) int {
+	switch engine {
+	case LMCache, LMCacheGDS:
+		return 256
+	case VLLM:
+		return 16
+	case SGLang:
+		return 64
+	case UCM:
+		return 128
+	}
+	return 0
+}
+
+// blockBytes is what one rank stores for a chunk, page or block.
+func (p Params) blockBytes(engine string) (bytes int64, assumed string, err error) {
+	tokens := or(p.BlockTokens, DefaultBlockTokens(engine))
+	shape := p.Model
+	if shape == (model.Shape{}) {
+		shape = model.Shape{Layers: 32, KVHeads: 8, HeadDim: 128}
+		assumed = "a model of the 8B class (131072 bytes of KV per token over all ranks)"
+	}
+	perToken, err := shape.BytesPerToken(p.TP)
+	if err != nil {
+		return 0, "", err
+	}
+	return product(perToken, int64(tokens)), assumed, nil
+}
+
+// product multiplies numbers that are not negative, and stops at the largest: a
+// need that absurd fits nowhere.
+func product(factors ...int64) int64 {
+	total := int64(1)
+	for _, f := range factors {
+		if f == 0 {
+			return 0
+		}
+		if total > math.MaxInt64/f {
+			return math.MaxInt64
+		}
+		total *= f
+	}
+	return total
+}
+
+// or returns n, or standby when n is zero.
+func or[N int | int64](n, standby N) N {
+	if n == 0 {
+		return standby
+	}
+	return n
 }

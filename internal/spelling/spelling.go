@@ -62,3 +62,14 @@ func distance(a, b string) int {
 	}
 	return row[len(b)]
 }
+
+// Slip returns the known name that word is when one or two letters of it are
+// wrong, and none when more are: for places where most names are unknown.
+func Slip(word string, known []string) []string {
+	for _, name := range Nearest(word, known, 1) {
+		if d := distance(fold(word), fold(name)); d <= 2 && d*4 <= len(name) {
+			return []string{name}
+		}
+	}
+	return nil
+}

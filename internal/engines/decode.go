@@ -1,0 +1,132 @@
+package engines
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/parser"
+)
+
+const (
+	// maxConfigBytes bounds what is parsed; no engine's configuration is near it.
+	maxConfigBytes = 64 << 10
+	// maxDepth bounds how deep brackets may nest, because parsers recurse.
+	maxDepth = 64
+)
+
+// checkText refuses what no parser should see.
+func checkText(content []byte) error {
+	if len(content) > maxConfigBytes {
+		return fmt.Errorf("has %d bytes; configurations have at most %d", len(content), maxConfigBytes)
+	}
+	if !utf8.Valid(content) || bytes.IndexByte(content, 0) >= 0 {
+		return errors.New("is no text in UTF-8")
+	}
+	depth := 0
+	for _, c := range content {
+		switch c {
+		case '[', '{':
+			depth++
+		case ']', '}':
+			depth--
+		}
+		if depth > maxDepth {
+			return fmt.Errorf("nests brackets more than %d deep", maxDepth)
+		}
+	}
+	return nil
+}
+
+// decodeJSON reads one JSON object.
+func decodeJSON(content []byte) (map[string]any, error) {
+	v, err := decodeAny(content)
+	if err != nil {
+		return nil, err
+	}
+	object, ok := v.(map[string]any)
+	if !ok {
+		return nil, fmt.Errorf("is %s, not a JSON object", kindOf(v))
+	}
+	return object, nil
+}
+
+// decodeAny reads one JSON value.
+func decodeAny(content []byte) (any, error) {
+	d := json.NewDecoder(bytes.NewReader(content))
+	d.UseNumber()
+	var v any
+	if err := d.Decode(&v); err != nil {
+		if err == io.EOF {
+			err = errors.New("nothing there")
+		}
+		return nil, fmt.Errorf("is no JSON: %w", err)
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return nil, errors.New("is no JSON: something follows the end of the value")
+	}
+	return v, nil
+}
+
+// decodeYAML reads one YAML mapping. Aliases are refused: expanded, a small file
+// can become a large one, and no engine's configuration needs them.
+func decodeYAML(content []byte) (map[string]any, error) {
+	if err := checkLines(content); err != nil {
+		return nil, err
+	}
+	file, err := parser.ParseBytes(content, 0)
+	if err != nil {
+		return nil, fmt.Errorf("is no YAML: %w", firstLine(err))
+	}
+	var aliases aliasFinder
+	for _, doc := range file.Docs {
+		ast.Walk(&aliases, doc)
+	}
+	if aliases.found {
+		return nil, errors.New("has a YAML alias (*name), which is not read; write the value out")
+	}
+	if len(file.Docs) > 1 {
+		return nil, errors.New("has several YAML documents; engines read one")
+	}
+	values := map[string]any{}
+	if err := yaml.Unmarshal(content, &values); err != nil {
+		return nil, fmt.Errorf("is no YAML mapping of keys to values: %w", firstLine(err))
+	}
+	return values, nil
+}
+
+// checkLines bounds nesting that needs no brackets: by indentation, and by
+// several list or mapping marks on a line.
+func checkLines(content []byte) error {
+	for line := range bytes.Lines(content) {
+		rest := bytes.TrimLeft(line, " \t")
+		if len(line)-len(rest) > 8*maxDepth {
+			return fmt.Errorf("is indented by more than %d columns", 8*maxDepth)
+		}
+		if bytes.Count(line, []byte("- "))+bytes.Count(line, []byte("? "))+bytes.Count(line, []byte("-\t"))+bytes.Count(line, []byte("?\t")) > maxDepth {
+			return fmt.Errorf("has more than %d list marks on a line", maxDepth)
+		}
+	}
+	return nil
+}
+
+type aliasFinder struct{ found bool }
+
+func (f *aliasFinder) Visit(n ast.Node) ast.Visitor {
+	if n.Type() == ast.AliasType {
+		f.found = true
+	}
+	return f
+}
+
+// firstLine is an error without the excerpt that the YAML parser adds.
+func firstLine(err error) error {
+	line, _, _ := strings.Cut(err.Error(), "\n")
+	return errors.New(clip(line))
+}

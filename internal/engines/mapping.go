@@ -1,0 +1,249 @@
+package engines
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/kv3fs/kv3fs/internal/spelling"
+)
+
+// mapping is one level of keys and values of a configuration, with the problems
+// that reading it finds.
+type mapping struct {
+	values map[string]any
+	where  string // what goes before a key in a problem, e.g. "extra_config."
+	out    *Config
+	known  map[string]bool // keys that were asked for
+}
+
+func newMapping(values map[string]any, where string, out *Config) *mapping {
+	return &mapping{values: values, where: where, out: out, known: map[string]bool{}}
+}
+
+func (c *Config) add(s Severity, key, what, cure string) {
+	c.Problems = append(c.Problems, Problem{s, key, what, cure})
+}
+
+func (m *mapping) problem(s Severity, key, what, cure string) { m.out.add(s, m.where+key, what, cure) }
+
+// get returns the value of a key; a null is as good as none.
+func (m *mapping) get(key string) (any, bool) {
+	m.known[key] = true
+	v, ok := m.values[key]
+	return v, ok && v != nil
+}
+
+func (m *mapping) has(key string) bool { _, ok := m.get(key); return ok }
+
+// text returns the text of a key, "" if it has none.
+func (m *mapping) text(key string) string {
+	v, ok := m.get(key)
+	if !ok {
+		return ""
+	}
+	s, ok := v.(string)
+	if !ok {
+		m.problem(Failure, key, "is "+kindOf(v)+", not text", "write it in quotes")
+	}
+	return s
+}
+
+// choice returns one of the words, the first by default.
+func (m *mapping) choice(key string, words ...string) string {
+	s := m.text(key)
+	if s == "" {
+		return words[0]
+	}
+	if !slices.Contains(words, s) {
+		m.problem(Failure, key, fmt.Sprintf("is %.80q", s), "write one of: "+strings.Join(words, ", "))
+		return words[0]
+	}
+	return s
+}
+
+// flag returns the truth of a key.
+func (m *mapping) flag(key string, standby bool) bool {
+	v, ok := m.get(key)
+	if !ok {
+		return standby
+	}
+	b, ok := v.(bool)
+	if !ok {
+		m.problem(Failure, key, "is "+kindOf(v)+", not a truth value", "write true or false, without quotes")
+		return standby
+	}
+	return b
+}
+
+// bounds of a whole number.
+type bounds struct {
+	standby, min, max int64
+	converts          bool // the engine converts text and fractions
+}
+
+// number returns the whole number of a key. One that is out of bounds or none at
+// all is a failure, and the default stands in for it.
+func (m *mapping) number(key string, b bounds) int64 {
+	v, ok := m.get(key)
+	if !ok {
+		return b.standby
+	}
+	cure := fmt.Sprintf("write a whole number, %d to %d", b.min, b.max)
+	n, ok := whole(v, b.converts)
+	switch {
+	case !ok:
+		m.problem(Failure, key, "is "+kindOf(v)+", not a whole number", cure)
+	case n < b.min || n > b.max:
+		m.problem(Failure, key, fmt.Sprintf("is %d", n), cure)
+	default:
+		return n
+	}
+	return b.standby
+}
+
+// child returns the mapping below a key, an empty one if there is none.
+func (m *mapping) child(key string) *mapping {
+	v, ok := m.get(key)
+	values, isMap := v.(map[string]any)
+	if ok && !isMap {
+		m.problem(Failure, key, "is "+kindOf(v)+", not a mapping", "write keys and values below it")
+	}
+	return newMapping(values, m.where+key+".", m.out)
+}
+
+// words returns a list of text, or one text as a list of one.
+func (m *mapping) words(key string) []string {
+	v, ok := m.get(key)
+	if !ok {
+		return nil
+	}
+	if s, ok := v.(string); ok {
+		return splitList(s)
+	}
+	list, ok := v.([]any)
+	if !ok {
+		m.problem(Failure, key, "is "+kindOf(v)+", not a list", `write a list, ["a", "b"]`)
+		return nil
+	}
+	var all []string
+	for _, item := range list {
+		s, ok := item.(string)
+		if !ok {
+			m.problem(Failure, key, "has "+kindOf(item)+" in its list", "write text in quotes")
+			continue
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+// ignored warns of a key that the engine reads no further, if it is there.
+func (m *mapping) ignored(s Severity, key, what, cure string) {
+	if m.has(key) {
+		m.problem(s, key, what, cure)
+	}
+}
+
+// maxUnknown bounds the problems about unknown keys.
+const maxUnknown = 20
+
+// unknown reports keys that nobody has asked for. Where the engine has many more
+// keys than those that matter here, ours says which ones must be known; others
+// are reported only when they look like a slip of the pen.
+func (m *mapping) unknown(ours func(key string) bool) {
+	known := slices.Sorted(maps.Keys(m.known))
+	count := 0
+	for _, key := range slices.Sorted(maps.Keys(m.values)) {
+		if m.known[key] {
+			continue
+		}
+		mine := ours(key)
+		near := spelling.Nearest(key, known, 1)
+		if !mine {
+			near = spelling.Slip(key, known)
+		}
+		if !mine && len(near) == 0 {
+			continue
+		}
+		if count++; count > maxUnknown {
+			m.problem(Warning, "", "has more keys that are unknown", "")
+			return
+		}
+		cure := "remove it"
+		if len(near) > 0 {
+			cure = "write " + near[0]
+		}
+		m.problem(Warning, clip(key), "is no key that is read; it does nothing", cure)
+	}
+}
+
+func all(string) bool { return true }
+
+func about3FS(key string) bool { return strings.Contains(strings.ToLower(key), "3fs") }
+
+func clip(s string) string {
+	if len(s) > 80 {
+		return s[:80] + "..."
+	}
+	return s
+}
+
+// splitList splits text at commas, as engines write lists of paths.
+func splitList(s string) []string {
+	var parts []string
+	for part := range strings.SplitSeq(s, ",") {
+		if part = strings.TrimSpace(part); part != "" {
+			parts = append(parts, part)
+		}
+	}
+	return parts
+}
+
+// whole is a value as a whole number. With convert, text and fractions count as
+// Python's int would have them.
+func whole(v any, convert bool) (int64, bool) {
+	switch v := v.(type) {
+	case int64:
+		return v, true
+	case uint64:
+		return int64(v), v <= 1<<63-1
+	case float64:
+		if convert && v > -1<<62 && v < 1<<62 {
+			return int64(v), true
+		}
+	case json.Number:
+		if n, err := v.Int64(); err == nil {
+			return n, true
+		}
+		if f, err := v.Float64(); err == nil {
+			return whole(f, convert)
+		}
+	case string:
+		if convert {
+			n, err := strconv.ParseInt(strings.TrimSpace(v), 10, 64)
+			return n, err == nil
+		}
+	}
+	return 0, false
+}
+
+// kindOf names a value's type in a sentence, with the value when it is short.
+func kindOf(v any) string {
+	switch v := v.(type) {
+	case string:
+		return fmt.Sprintf("the text %.80q", v)
+	case bool:
+		return fmt.Sprint(v)
+	case []any:
+		return "a list"
+	case map[string]any:
+		return "a mapping"
+	case nil:
+		return "nothing"
+	}
+	return clip(fmt.Sprint(v))
+}

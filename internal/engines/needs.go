@@ -1,0 +1,172 @@
+package engines
+
+// The needs, an engine a function. Figures: docs/spec/clients.md 13.1 and 14.4.
+
+const (
+	mib = 1 << 20
+	gib = 1 << 30
+
+	lmcacheIovBytes = 200 * mib // LMCache's default
+	lmcacheThreads  = 4
+	lmcacheEntries  = 256
+
+	vllmJobs    = 16
+	vllmEntries = 8 // not configurable
+
+	sglangJobs    = 16
+	sglangEntries = 8
+
+	ucmStreams       = 32
+	ucmSharedCacheGB = 256 // in /dev/shm, when ranks share it: MLA
+
+	rtpIovBytes    = 4 * gib // one to read, one to write
+	rtpCachedFiles = 20000
+
+	mooncakeShards   = 64
+	mooncakeIovBytes = 32 * mib
+	mooncakeThreads  = 16 // that do I/O; Mooncake has no number to set
+
+	vllmPageService = "http://localhost:18000"
+)
+
+// lmcacheNeed is of the remote connector: every I/O thread has a client of its
+// own, and the thread that starts it has one more.
+func lmcacheNeed(p Params) Need {
+	clients := or(p.Clients, lmcacheThreads) + 1
+	return Need{
+		ShmBytesPerRank: product(int64(clients), 2, or(p.BufferBytes, lmcacheIovBytes)),
+		OpenFiles:       2 * clients,
+		Rings:           2 * clients, Iovs: 2 * clients,
+		HashSeed: true, Rings3FS: true,
+		Packages: []Package{pip("lmcache", "lmcache"), pythonClient("")},
+	}
+}
+
+// lmcacheMPNeed is of the L2 adapter: one server process works for all ranks.
+func lmcacheMPNeed(p Params) Need {
+	workers := or(p.Clients, lmcacheThreads)
+	return Need{
+		ShmBytesShared: product(int64(workers), 2, or(p.BufferBytes, lmcacheIovBytes)),
+		OpenFiles:      4 * workers * or(p.Entries, lmcacheEntries),
+		Rings:          2 * workers, Iovs: 2 * workers,
+		HashSeed: true, Rings3FS: true,
+		Packages: []Package{
+			{PythonModule, "lmcache", "pip install from source with BUILD_HF3FS=1, HF3FS_INCLUDE_DIR and HF3FS_LIB_DIR set to where kv3fs's make install put header and library; needs libabsl", ""},
+			cLibrary(),
+		},
+	}
+}
+
+func gdsNeed(p Params) Need {
+	return Need{
+		OpenFiles: 2 * or(p.Clients, 4), HashSeed: true, GDS: true,
+		Packages: []Package{
+			pip("lmcache", "lmcache"),
+			{SharedLibrary, "libcufile.so.0", "NVIDIA's cuFile, from the CUDA packages (gds-tools, libcufile)", "set use_gds: false; then the data goes through host memory"},
+		},
+	}
+}
+
+func vllmNeed(p Params) (Need, error) {
+	page, assumed, err := p.blockBytes(VLLM)
+	if err != nil {
+		return Need{}, err
+	}
+	jobs := or(p.Clients, vllmJobs)
+	const mock = "vLLM then says nothing and uses ordinary file calls instead of rings"
+	return Need{
+		ShmBytesPerRank: product(int64(jobs), 2, vllmEntries, page),
+		OpenFiles:       2 * jobs,
+		Rings:           2 * jobs, Iovs: 2 * jobs,
+		PageService: vllmPageService, Rings3FS: true, Assumed: assumed,
+		Packages: []Package{
+			pip("vllm", "vllm (with HF3FSKVConnector: from April 2026 on)"), pythonClient(mock),
+			{Command, "ninja", "apt install ninja-build", mock},
+			{Command, "c++", "apt install g++", mock},
+		},
+	}, nil
+}
+
+func sglangNeed(p Params) (Need, error) {
+	page, assumed, err := p.blockBytes(SGLang)
+	if err != nil {
+		return Need{}, err
+	}
+	jobs := or(p.Clients, sglangJobs)
+	return Need{
+		ShmBytesPerRank: product(int64(jobs), 2, int64(or(p.Entries, sglangEntries)), page),
+		OpenFiles:       2 * jobs,
+		Rings:           2 * jobs, Iovs: 2 * jobs,
+		Rings3FS: true, Assumed: assumed,
+		Packages: []Package{
+			pip("sglang", "sglang"), pythonClient(""),
+			{Command, "ninja", "apt install ninja-build", ""},
+			{Command, "c++", "apt install g++", ""},
+		},
+	}, nil
+}
+
+// ucmNeed is of Cache|Ds3fs without layerwise transfer, where one I/O is a block.
+func ucmNeed(p Params) (Need, error) {
+	block, assumed, err := p.blockBytes(UCM)
+	if err != nil {
+		return Need{}, err
+	}
+	streams := or(p.Clients, ucmStreams)
+	n := Need{
+		ShmBytesPerRank: product(int64(streams), block),
+		OpenFiles:       2 * streams,
+		Rings:           2 * streams, Iovs: streams,
+		Rings3FS: true, Assumed: assumed,
+		Packages: []Package{
+			{PythonModule, "ucm", "pip install from source, with kv3fs's header in /usr/local/3fs/src/lib/api and its library in /usr/local/3fs/src/lib/rs/hf3fs-usrbio-sys/lib; without them UCM builds, but without Ds3fs", ""},
+			cLibrary(),
+		},
+	}
+	if p.Model.MLA() {
+		n.ShmBytesShared = or(p.BufferBytes, ucmSharedCacheGB*gib)
+	}
+	return n, nil
+}
+
+// kvcmNeed is of RTP-LLM through Tair KVCM: a ring per operation. Its buffers are
+// fixed, see rtpllm.go.
+func kvcmNeed() Need {
+	const operations = 8
+	return Need{
+		ShmBytesPerRank: 2 * rtpIovBytes,
+		OpenFiles:       2 * operations,
+		Rings:           operations, Iovs: 2,
+		Rings3FS: true,
+		Packages: []Package{cLibrary()},
+	}
+}
+
+// rtpDirectNeed is of RTP-LLM's own 3FS tier.
+func rtpDirectNeed(readIovBytes, writeIovBytes int64) Need {
+	n := kvcmNeed()
+	n.ShmBytesPerRank = readIovBytes + writeIovBytes
+	n.OpenFiles = 2 * rtpCachedFiles
+	return n
+}
+
+func mooncakeNeed(p Params) Need {
+	threads := or(p.Clients, mooncakeThreads)
+	return Need{
+		ShmBytesPerRank: product(int64(threads), mooncakeIovBytes),
+		OpenFiles:       2 * or(p.Entries, mooncakeShards),
+		Rings:           2 * threads, Iovs: threads,
+		Rings3FS: true,
+		Assumed:  "16 threads of a client that do I/O at once; Mooncake makes buffers for as many as come",
+		Packages: []Package{{Command, "mooncake_master", "build Mooncake with -DUSE_3FS=ON, the library in /usr/lib and the header in /usr/include: in kv3fs, make install PREFIX=/usr", ""}, cLibrary()},
+	}
+}
+
+// nixlNeed knows no sizes: the application registers the memory.
+func nixlNeed() Need {
+	return Need{
+		Rings3FS: true,
+		Assumed:  "nothing of the application's memory, files and requests: as much of /dev/shm as it registers or has in flight, and a ring for each request",
+		Packages: []Package{pip("nixl", "nixl, with libplugin_HF3FS.so built from its source into NIXL's plugin directory"), cLibrary()},
+	}
+}

@@ -1,0 +1,54 @@
+package engines
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strconv"
+)
+
+const nixlPoolSize = 64
+
+// readNIXL reads the parameters that an application gives NIXL's HF3FS plugin.
+func readNIXL(out *Config, content []byte, _ func(string) (string, bool)) error {
+	var values map[string]any
+	var err error
+	if text := bytes.TrimSpace(content); bytes.HasPrefix(text, []byte("{")) {
+		values, err = decodeJSON(text)
+	} else {
+		values, err = envFile(out, content)
+	}
+	if err != nil {
+		return err
+	}
+	m := newMapping(values, "", out)
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		if _, ok := values[key].(string); !ok && len(out.Problems) < maxUnknown {
+			m.problem(Failure, clip(key), "is "+kindOf(values[key])+"; NIXL takes text only", `write it in quotes`)
+			values[key] = fmt.Sprint(values[key])
+		}
+	}
+	mount := m.text("mount_point")
+	if mount == "" {
+		mount = "/mnt/3fs/"
+		m.problem(Note, "mount_point", "is missing; the plugin looks at "+mount, "write the mount point")
+	} else {
+		checkMount(m, "mount_point", mount, false)
+	}
+	out.Mount = path.Clean(mount)
+	m.choice("mem_config", "auto", "dram", "dram_zc")
+	if s := m.text("iopool_size"); s != "" {
+		const most = 1 << 20
+		switch n, err := strconv.Atoi(s); {
+		case err != nil || n < 1:
+			m.problem(Warning, "iopool_size", fmt.Sprintf("is %.80q; the plugin says nothing and takes %d", s, nixlPoolSize), "write a whole number in quotes")
+		case n > most:
+			m.problem(Warning, "iopool_size", fmt.Sprintf("is %d; the plugin takes %d at most", n, most), "write a smaller number")
+		}
+	}
+	m.unknown(all)
+	out.Need = nixlNeed()
+	return nil
+}

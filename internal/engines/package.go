@@ -1,0 +1,31 @@
+package engines
+
+// PackageKind says how to look for a package.
+type PackageKind int
+
+// Kinds of packages.
+const (
+	PythonModule  PackageKind = iota // importable: python3 -c "import NAME"
+	SharedLibrary                    // found by the dynamic linker: NAME is the file name
+	Command                          // found in PATH
+)
+
+// Package is something that must be installed.
+type Package struct {
+	Kind     PackageKind
+	Name     string // module, library file or command
+	Install  string // how to get it
+	Optional string // what happens without it; "" when the engine does not work without it
+}
+
+func pythonClient(optional string) Package {
+	return Package{PythonModule, "hf3fs_fuse.io", "in kv3fs: make wheel, then pip install the wheel it names; it carries the library", optional}
+}
+
+func cLibrary() Package {
+	return Package{SharedLibrary, "libhf3fs_api_shared.so", "in kv3fs: make install (PREFIX=/usr puts it where engines are linked to look)", ""}
+}
+
+func pip(module, distribution string) Package {
+	return Package{PythonModule, module, "pip install " + distribution, ""}
+}

@@ -1,0 +1,190 @@
+package engines
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"path"
+	"strconv"
+	"strings"
+)
+
+// Where RTP-LLM's and Tair KVCM's code has the 3FS. Neither of them lets RTP-LLM's
+// configuration change it.
+const (
+	rtpMount    = "/3fs/stage/3fs"
+	rtpRootDir  = "rtp_llm"    // of the direct tier
+	kvcmRootDir = "kv_manager" // of the SDK
+)
+
+// readRTPLLM reads the environment that RTP-LLM is started with.
+func readRTPLLM(out *Config, content []byte, env func(string) (string, bool)) error {
+	values, err := envFile(out, content)
+	if err != nil {
+		return err
+	}
+	m := newMapping(values, "", out)
+	e := environment{m, env}
+
+	remote, direct := e.truth("ENABLE_REMOTE_CACHE"), e.truth("ENABLE_3FS")
+	out.TP = int(e.count("TP_SIZE", 0, 4096))
+	out.Mount = rtpMount
+	out.Need = kvcmNeed()
+	if !e.truth("REUSE_CACHE") {
+		m.problem(Failure, "REUSE_CACHE", "is not 1; RTP-LLM then keeps no cache at all", "write REUSE_CACHE=1")
+	}
+	switch {
+	case direct && remote:
+		m.problem(Warning, "ENABLE_3FS", "and ENABLE_REMOTE_CACHE are both on", "keep ENABLE_REMOTE_CACHE; the direct tier was removed in April 2026")
+	case direct:
+		m.problem(Note, "ENABLE_3FS", "is the direct 3FS tier, which RTP-LLM had from August 2025 to April 2026", "with a newer RTP-LLM use ENABLE_REMOTE_CACHE=1")
+	case !remote:
+		m.problem(Failure, "ENABLE_REMOTE_CACHE", "is not 1, and ENABLE_3FS is not either; nothing is stored on a 3FS", "write ENABLE_REMOTE_CACHE=1")
+	}
+	if remote || !direct {
+		readKVCM(e)
+	}
+	if direct {
+		readRTPDirect(e)
+	}
+	rtpKnown(m)
+	m.unknown(func(key string) bool {
+		return strings.HasPrefix(key, "THREEFS_") || strings.HasPrefix(key, "RECO_")
+	})
+	return nil
+}
+
+// readRTPDirect reads what is about RTP-LLM's own 3FS tier.
+func readRTPDirect(e environment) {
+	m, out := e.m, e.m.out
+	for _, key := range []string{"BIZ_NAME", "CHECKPOINT_PATH"} {
+		if e.text(key) == "" {
+			m.problem(Failure, key, "is missing; it is part of every file's path", "set it, equal on all hosts that share files")
+		}
+	}
+	for key, ms := range map[string]int64{
+		"THREEFS_MATCH_TIMEOUT_MS": 1000, "THREEFS_RPC_GET_CACHE_TIMEOUT_MS": 3000, "THREEFS_RPC_PUT_CACHE_TIMEOUT_MS": 3000,
+		"THREEFS_READ_TIMEOUT_MS": 1000, "THREEFS_WRITE_TIMEOUT_MS": 2000, "MAX_BLOCK_SIZE_PER_ITEM": 16,
+	} {
+		e.count(key, ms, math.MaxInt32)
+	}
+	const largest = 1 << 50
+	read, write := e.count("THREEFS_READ_IOV_SIZE", rtpIovBytes, largest), e.count("THREEFS_WRITE_IOV_SIZE", rtpIovBytes, largest)
+	if write%mib != 0 {
+		m.problem(Failure, "THREEFS_WRITE_IOV_SIZE", fmt.Sprintf("is %d; the buffer is cut into blocks of 1 MiB", write), "write a multiple of 1048576")
+	}
+	dir := path.Join(rtpMount, rtpRootDir)
+	if root := e.text("THREEFS_ROOT_DIR"); root != "" {
+		m.problem(Note, "THREEFS_ROOT_DIR", "is meant for debugging", "")
+		dir = path.Join(rtpMount, root)
+		if strings.HasPrefix(root, "/") {
+			dir = path.Clean(root)
+		}
+	}
+	out.BasePaths = append(out.BasePaths, dir)
+	out.Need = rtpDirectNeed(read, write)
+}
+
+// readKVCM reads what is about Tair KVCM, whose SDK moves the data.
+func readKVCM(e environment) {
+	m, out := e.m, e.m.out
+	out.BasePaths = append(out.BasePaths, path.Join(rtpMount, kvcmRootDir))
+	if e.text("RECO_CLIENT_CONFIG") == "" && e.text("RECO_SERVER_ADDRESS") == "" && !(e.truth("RECO_ENABLE_VIPSERVER") && e.text("RECO_VIPSERVER_DOMAIN") != "") {
+		m.problem(Failure, "RECO_SERVER_ADDRESS", "is missing; RTP-LLM does not find the KV cache manager", "write RECO_SERVER_ADDRESS=HOST:6381")
+	}
+	text := e.text("RECO_MODEL_SDK_CONFIG")
+	if text == "" {
+		return
+	}
+	v, err := decodeAny([]byte(text))
+	backends, ok := v.([]any)
+	if err != nil || !ok {
+		m.problem(Failure, "RECO_MODEL_SDK_CONFIG", "is no JSON list", `write [{"type":"3fs","sdk_log_level":"INFO"}]`)
+		return
+	}
+	for i, b := range backends[:min(len(backends), maxUnknown)] {
+		values, ok := b.(map[string]any)
+		if !ok {
+			m.problem(Failure, "RECO_MODEL_SDK_CONFIG", fmt.Sprintf("entry %d is %s, not an object", i, kindOf(b)), `write {"type":"3fs"}`)
+			continue
+		}
+		readSDKBackend(newMapping(values, fmt.Sprintf("RECO_MODEL_SDK_CONFIG[%d].", i), out))
+	}
+}
+
+// readSDKBackend reads one backend of the SDK. RTP-LLM parses it and writes it
+// out again for the SDK, and the two know 3FS by different names.
+func readSDKBackend(m *mapping) {
+	const defaults = "; the SDK's defaults hold: mount " + rtpMount + "/, directory " + kvcmRootDir + "/, buffers of 4 GiB each way"
+	switch kind := m.text("type"); kind {
+	case "3fs":
+		m.problem(Note, "type", `"3fs" is RTP-LLM's name; its SDK looks for "hf3fs" and skips this entry`+defaults, "")
+	case "hf3fs":
+		m.problem(Failure, "type", `"hf3fs" is the SDK's name; RTP-LLM, which parses it first, refuses it`, `write "3fs"; it starts`+defaults)
+	case "":
+		m.problem(Failure, "type", "is missing", `write "3fs"`)
+	default:
+		return // another storage, not ours to judge
+	}
+	for _, key := range []string{"sdk_log_file_path", "sdk_log_level"} {
+		m.text(key)
+	}
+	for key := range maps.Keys(m.values) {
+		if !m.known[key] && len(m.known) < maxUnknown {
+			m.problem(Warning, clip(key), "does not reach the SDK"+defaults, "remove it")
+			m.known[key] = true
+		}
+	}
+}
+
+// rtpKnown lists RTP-LLM's other settings of this cache, whose values do not
+// decide whether it works.
+func rtpKnown(m *mapping) {
+	for _, key := range []string{
+		"THREEFS_MATCH_TIMEOUT_MS", "THREEFS_RPC_GET_CACHE_TIMEOUT_MS", "THREEFS_RPC_PUT_CACHE_TIMEOUT_MS", "THREEFS_READ_TIMEOUT_MS",
+		"THREEFS_WRITE_TIMEOUT_MS", "THREEFS_READ_IOV_SIZE", "THREEFS_WRITE_IOV_SIZE", "THREEFS_ROOT_DIR",
+		"RECO_SERVER_ADDRESS", "RECO_ENABLE_VIPSERVER", "RECO_VIPSERVER_DOMAIN", "RECO_INSTANCE_GROUP", "RECO_META_CHANNEL_RETRY_TIME",
+		"RECO_META_CHANNEL_CONNECTION_TIMEOUT", "RECO_META_CHANNEL_CALL_TIMEOUT", "RECO_STORAGE_THREAD_NUM", "RECO_STORAGE_QUEUE_SIZE",
+		"RECO_PUT_TIMEOUT_MS", "RECO_GET_TIMEOUT_MS", "RECO_MODEL_SDK_CONFIG", "RECO_INSTANCE_ID_SALT", "RECO_MODEL_USER_DATA",
+		"RECO_MODEL_EXTRA_INFO", "RECO_ASYNCWRAPPER_THREAD_NUM", "RECO_ASYNCWRAPPER_QUEUE_SIZE", "RECO_GET_BROADCAST_TIMEOUT",
+		"RECO_PUT_BROADCAST_TIMEOUT", "RECO_CLIENT_CONFIG", "KVCM_SDK_CHECK", "BIZ_NAME", "CHECKPOINT_PATH", "MAX_BLOCK_SIZE_PER_ITEM",
+	} {
+		m.known[key] = true
+	}
+}
+
+// environment is an environment file with the environment behind it.
+type environment struct {
+	m   *mapping
+	env func(string) (string, bool)
+}
+
+func (e environment) text(key string) string {
+	if s := e.m.text(key); s != "" || e.m.has(key) {
+		return s
+	}
+	s, _ := e.env(key)
+	return s
+}
+
+func (e environment) truth(key string) bool {
+	switch strings.ToLower(e.text(key)) {
+	case "1", "true", "yes", "on":
+		return true
+	}
+	return false
+}
+
+// count returns a number from 1 on, or the default when nothing is set.
+func (e environment) count(key string, standby, most int64) int64 {
+	s := strings.TrimSpace(e.text(key))
+	if s == "" {
+		return standby
+	}
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || n < 1 || n > most {
+		e.m.problem(Failure, key, fmt.Sprintf("is %.80q", s), fmt.Sprintf("write a whole number, 1 to %d", most))
+		return standby
+	}
+	return n
+}

@@ -1,0 +1,126 @@
+package engines
+
+import (
+	"errors"
+	"strings"
+)
+
+// shellWords splits a command line or a small script into words as a shell does,
+// quotes, backslashes and comments included. Nothing is expanded.
+func shellWords(text string) ([]string, error) {
+	var words []string
+	var word strings.Builder
+	inWord := false
+	end := func() {
+		if inWord {
+			words = append(words, word.String())
+			word.Reset()
+			inWord = false
+		}
+	}
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case c == '\'':
+			closing := strings.IndexByte(text[i+1:], '\'')
+			if closing < 0 {
+				return nil, errors.New("has a ' that is not closed")
+			}
+			word.WriteString(text[i+1 : i+1+closing])
+			i += closing + 1
+			inWord = true
+		case c == '"':
+			inWord = true
+			for i++; ; i++ {
+				if i >= len(text) {
+					return nil, errors.New(`has a " that is not closed`)
+				}
+				if text[i] == '"' {
+					break
+				}
+				if text[i] == '\\' && i+1 < len(text) && strings.IndexByte("\"\\$`\n", text[i+1]) >= 0 {
+					if i++; text[i] == '\n' {
+						continue
+					}
+				}
+				word.WriteByte(text[i])
+			}
+		case c == '\\' && i+1 < len(text):
+			if i++; text[i] != '\n' {
+				word.WriteByte(text[i])
+				inWord = true
+			}
+		case c == '#' && !inWord:
+			for i+1 < len(text) && text[i+1] != '\n' {
+				i++
+			}
+		case strings.IndexByte(" \t\r\n;", c) >= 0:
+			end()
+		default:
+			word.WriteByte(c)
+			inWord = true
+		}
+	}
+	end()
+	return words, nil
+}
+
+// flagValues returns the values of a flag, written --flag value or --flag=value.
+func flagValues(words []string, names ...string) []string {
+	var values []string
+	for i, w := range words {
+		for _, name := range names {
+			if v, ok := strings.CutPrefix(w, name+"="); ok {
+				values = append(values, v)
+			} else if w == name && i+1 < len(words) {
+				values = append(values, words[i+1])
+			}
+		}
+	}
+	return values
+}
+
+// lastFlag returns the last value of a flag, which is the one that counts.
+func lastFlag(words []string, names ...string) string {
+	if v := flagValues(words, names...); len(v) > 0 {
+		return v[len(v)-1]
+	}
+	return ""
+}
+
+// envFile reads KEY=VALUE lines: a shell's (export, quotes) or a container's.
+// What is not quoted is taken as it is, so that bare JSON keeps its quotes.
+func envFile(out *Config, content []byte) (map[string]any, error) {
+	values := map[string]any{}
+	for line := range strings.Lines(string(content)) {
+		line = strings.TrimSpace(line)
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		key, value, ok := strings.Cut(strings.TrimSpace(strings.TrimPrefix(line, "export ")), "=")
+		if !ok || !isName(key) {
+			return nil, errors.New("has a line that is not KEY=VALUE: " + clip(line))
+		}
+		if n := len(value); n >= 2 && (value[0] == '\'' || value[0] == '"') {
+			words, err := shellWords(value)
+			if err != nil || len(words) != 1 {
+				return nil, errors.New("has quotes that a shell would not read as one value: " + clip(line))
+			}
+			value = words[0]
+		}
+		if _, twice := values[key]; twice {
+			out.add(Warning, key, "is set twice; the last one counts", "remove one")
+		}
+		values[key] = value
+	}
+	return values, nil
+}
+
+func isName(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		if !(c == '_' || c == '.' || c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z' || i > 0 && c >= '0' && c <= '9') {
+			return false
+		}
+	}
+	return s != ""
+}

@@ -1,0 +1,5 @@
+# lmcache.yaml lies in the current directory.
+export LMCACHE_CONFIG_FILE="$PWD/lmcache.yaml"
+export PYTHONHASHSEED=0   # the same in every process that shares these files
+vllm serve {{or .ModelName "MODEL" | sh}} --tensor-parallel-size {{.TP}} \
+  --kv-transfer-config '{"kv_connector": "LMCacheConnectorV1", "kv_role": "kv_both"}'

@@ -1,0 +1,4 @@
+# mooncake.env lies in the current directory. The master preallocates {{.Entries}} files of
+# 4 GiB; clients need the same environment and a put with dfs_replica_num=1.
+set -a; . ./mooncake.env; set +a
+mooncake_master &

@@ -1,0 +1,137 @@
+package engines
+
+import (
+	"fmt"
+	"math"
+	"path"
+	"strings"
+)
+
+// readUCM reads the YAML of UCM_CONFIG_FILE.
+func readUCM(out *Config, content []byte, _ func(string) (string, bool)) error {
+	values, err := decodeYAML(content)
+	if err != nil {
+		return err
+	}
+	top := newMapping(values, "", out)
+	layerwise := top.flag("use_layerwise", false)
+	top.flag("enable_event_sync", true)
+	top.flag("enable_metrics", false)
+	for _, key := range []string{"metrics_config_path", "hit_ratio", "ucm_connectors"} {
+		top.has(key)
+	}
+	top.unknown(about3FS)
+
+	connectors, _ := top.values["ucm_connectors"].([]any)
+	if len(connectors) != 1 {
+		top.problem(Failure, "ucm_connectors", fmt.Sprintf("has %d connectors", len(connectors)), "write a list of exactly one")
+		out.Need, err = ucmNeed(Params{TP: 1})
+		return err
+	}
+	first, _ := connectors[0].(map[string]any)
+	connector := newMapping(first, "ucm_connectors[0].", out)
+	connector.choice("ucm_connector_name", "UcmPipelineStore")
+	if !connector.has("ucm_connector_name") {
+		connector.problem(Failure, "ucm_connector_name", "is missing", "write UcmPipelineStore")
+	}
+	m := connector.child("ucm_connector_config")
+	connector.unknown(all)
+	return readPipeline(m, layerwise)
+}
+
+const ucmPipeline = "Cache|Ds3fs"
+
+func readPipeline(m *mapping, layerwise bool) error {
+	out := m.out
+	pipeline := m.text("store_pipeline")
+	rings := pipeline == ucmPipeline
+	switch {
+	case rings:
+		out.add(Note, "", "UCM's Ds3fs store builds and runs only in versions of January 2026 (commits 269b8afb to before cd4239ff); v0.3.0, v0.4.0 and v0.5.0rc1 are not among them", "with another version use store_pipeline: Cache|Posix on a directory of the mount")
+	case pipeline == "":
+		m.problem(Failure, "store_pipeline", "is missing", "write "+ucmPipeline)
+	case strings.HasSuffix(pipeline, "Posix"):
+		m.problem(Warning, "store_pipeline", fmt.Sprintf("%.80q uses ordinary file calls, not the rings", pipeline), "write "+ucmPipeline)
+	case strings.EqualFold(pipeline, ucmPipeline):
+		m.problem(Failure, "store_pipeline", fmt.Sprintf("%.80q is not how UCM writes it", pipeline), "write "+ucmPipeline)
+	default:
+		m.problem(Failure, "store_pipeline", fmt.Sprintf("%.80q does not store on a 3FS", pipeline), "write "+ucmPipeline)
+	}
+	readUCMBackends(m, rings)
+
+	p := Params{TP: 1, Clients: int(m.number("stream_number", bounds{standby: ucmStreams, min: 1, max: 1024}))}
+	entries := m.number("ior_entries", bounds{standby: 1, min: 1, max: 1024})
+	if depth := m.number("ior_depth", bounds{standby: 1, min: -1024, max: 1024}); depth > 1 {
+		m.problem(Failure, "ior_depth", fmt.Sprintf("is %d, but a worker has one request in flight; the ring would wait for the others for ever", depth), "write 1")
+	} else if entries > 1 {
+		m.problem(Note, "ior_entries", "is more than 1; a worker has one request in flight", "")
+	}
+	m.number("numa_id", numaNode())
+	m.flag("io_direct", true)
+	m.number("timeout_ms", bounds{standby: 30000, min: 1, max: math.MaxInt32})
+	m.number("cache_stream_number", bounds{standby: 4, min: 1, max: 32})
+	shared := m.flag("share_buffer_enable", false)
+	cacheGB := m.number("cache_buffer_capacity_gb", bounds{standby: ucmSharedCacheGB, min: 1, max: 1 << 20})
+	for _, key := range []string{"cpu_affinity_cores", "store_health", "cache_buffer_capacity_gb"} {
+		m.has(key)
+	}
+	if rings {
+		ucmIgnored(m)
+	}
+	if layerwise && rings {
+		out.add(Warning, "use_layerwise", "lets Ds3fs name a file complete before all its layers are written", "write use_layerwise: false")
+	}
+	m.unknown(func(key string) bool { return rings && about3FS(key) })
+
+	var err error
+	out.Need, err = ucmNeed(p)
+	out.Need.Rings3FS = rings
+	if shared {
+		out.Need.ShmBytesShared = cacheGB * gib
+	}
+	if !rings {
+		out.Need.ShmBytesPerRank, out.Need.Rings, out.Need.Iovs = 0, 0, 0
+	}
+	return err
+}
+
+func readUCMBackends(m *mapping, rings bool) {
+	out := m.out
+	text := m.text("storage_backends")
+	if text == "" {
+		m.problem(Failure, "storage_backends", "is missing", "write the mount point of the 3FS")
+		return
+	}
+	backends := strings.Split(text, ":")
+	for _, b := range backends {
+		checkBase(m, "storage_backends", b, "")
+		out.BasePaths = append(out.BasePaths, path.Clean(b))
+	}
+	if rings {
+		checkMount(m, "storage_backends", backends[0], false)
+		out.Mount, out.BasePaths = out.BasePaths[0], out.BasePaths[:1]
+		if len(backends) > 1 {
+			m.problem(Warning, "storage_backends", "has several entries; Ds3fs uses the first", "write the mount point alone")
+		}
+	}
+}
+
+// ucmIgnored reports keys that UCM's documents give for Ds3fs, or that belong to
+// another store, and that Ds3fs does not read.
+func ucmIgnored(m *mapping) {
+	const front = "is read by the Cache in front only; Ds3fs, for which UCM's documents list it, has no such setting"
+	m.ignored(Warning, "waiting_queue_depth", front, "remove it; stream_number says how much Ds3fs does at once")
+	m.ignored(Warning, "running_queue_depth", front, "remove it; stream_number says how much Ds3fs does at once")
+	m.ignored(Warning, "buffer_size", "is in UCM's documents, but read by neither Cache nor Ds3fs", "write cache_buffer_capacity_gb")
+	for _, key := range []string{"device_id", "tensor_size", "shard_size", "block_size"} {
+		m.ignored(Warning, key, "is set by UCM itself from the model", "remove it")
+	}
+	reported := 0
+	for key := range m.values {
+		if (strings.HasPrefix(key, "posix_") || key == "data_dir_shard_bytes") && reported < maxUnknown {
+			reported++
+			m.ignored(Warning, clip(key), "is of the Posix store; Ds3fs does not read it", "remove it")
+			m.known[key] = true
+		}
+	}
+}
