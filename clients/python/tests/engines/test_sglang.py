@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SGLang's HiCache: as vLLM, but every wait has a deadline."""
+
+import os
+import random
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+from engines.case import EngineCase, content
+from engines.pages import ENTRIES, Client
+
+CLIENTS = 16
+CLIENT_TIMEOUT_SECONDS = 5
+SHORT_SECONDS = 0.3
+SLACK_SECONDS = 2  # what a busy machine may add to a deadline
+TOKEN_BYTES, PAGE_TOKENS = 2048, 64
+PAGE_BYTES = TOKEN_BYTES * PAGE_TOKENS
+FILE_BYTES = 1 << 40
+PATIENCE_SECONDS = 60
+
+
+class SGLang(EngineCase):
+    def client(self, page_bytes=PAGE_BYTES, wait_seconds=CLIENT_TIMEOUT_SECONDS):
+        path = os.path.join(self.base, "hicache.0.bin")
+        return Client(path, FILE_BYTES, page_bytes, wait_seconds=wait_seconds)
+
+    def write_and_read(self, page_bytes, pages):
+        clients = [self.client(page_bytes) for _ in range(CLIENTS)]
+
+        def write(client, batch):
+            return client.write([n * page_bytes for n in batch], [content(n, page_bytes) for n in batch])
+
+        def right(client, batch):
+            found = client.read([n * page_bytes for n in batch])
+            return [page == content(n, page_bytes) for n, page in zip(batch, found)]
+
+        batches = [pages[at : at + ENTRIES] for at in range(0, len(pages), ENTRIES)]
+        with ThreadPoolExecutor(CLIENTS) as pool:
+            for work in (write, right):
+                running = [pool.submit(work, clients[i % CLIENTS], batch) for i, batch in enumerate(batches)]
+                answers = [answer for done in running for answer in done.result(PATIENCE_SECONDS)]
+                self.assertEqual(answers, [True] * len(pages))
+        for client in clients:
+            client.close()
+
+    def test_a_backup_of_128_pages(self):
+        """layer_first, in a file of the default size of 1 TiB."""
+        self.write_and_read(PAGE_BYTES, random.Random(1).sample(range(FILE_BYTES // PAGE_BYTES), 128))
+
+    def test_keys_and_values_in_pages_of_half_the_size(self):
+        """page_first: K and V of one page have places of their own."""
+        self.write_and_read(PAGE_BYTES // 2, random.Random(2).sample(range(2 * FILE_BYTES // PAGE_BYTES), 128))
+
+    def test_a_stalled_daemon_costs_the_deadline(self):
+        """What comes late stays in the ring, and the next wait finds it."""
+        client = self.client(wait_seconds=SHORT_SECONDS)
+        self.assertEqual(client.write([0], [content(0, PAGE_BYTES)]), [True])
+        os.kill(self.daemon.pid, signal.SIGSTOP)
+        try:
+            began = time.monotonic()
+            self.assertEqual(client.read([0] * 3), [None] * 3)
+            self.assertLess(time.monotonic() - began, SHORT_SECONDS + SLACK_SECONDS)
+        finally:
+            os.kill(self.daemon.pid, signal.SIGCONT)
+        self.assertEqual(client.late(3, CLIENT_TIMEOUT_SECONDS), [PAGE_BYTES] * 3)
+        self.assertEqual(client.read([0]), [content(0, PAGE_BYTES)])
+        client.close()
+
+    def test_a_full_ring_of_a_stalled_daemon(self):
+        """A client that goes on all the same gets an error as soon as the ring has no entry left."""
+        client = self.client(wait_seconds=SHORT_SECONDS)
+        self.assertEqual(client.write([0], [content(0, PAGE_BYTES)]), [True])
+        os.kill(self.daemon.pid, signal.SIGSTOP)
+        try:
+            self.assertEqual(client.read([0] * ENTRIES), [None] * ENTRIES)
+            with self.assertRaises(BlockingIOError):  # EAGAIN
+                client.read([0])
+        finally:
+            os.kill(self.daemon.pid, signal.SIGCONT)
+        self.assertEqual(client.late(ENTRIES, CLIENT_TIMEOUT_SECONDS), [PAGE_BYTES] * ENTRIES)
+        client.close()
+
+    def test_a_dead_daemon_costs_the_deadline(self):
+        """No crash and no hang; what had been written is there for the clients of the next daemon."""
+        client = self.client(wait_seconds=SHORT_SECONDS)
+        pages = list(range(ENTRIES))
+        offsets = [n * PAGE_BYTES for n in pages]
+        self.assertEqual(client.write(offsets, [content(n, PAGE_BYTES) for n in pages]), [True] * ENTRIES)
+        self.daemon.kill()
+        for call in (lambda: client.read(offsets), lambda: client.write(offsets[:2], [b"", b""])):
+            began = time.monotonic()
+            self.assertFalse(any(call()))
+            self.assertLess(time.monotonic() - began, SHORT_SECONDS + SLACK_SECONDS)
+        with self.assertRaises(OSError):
+            client.close()  # of a file whose file system is gone
+        self.daemon.restart()
+        client = self.client()
+        self.assertEqual(client.read(offsets), [content(n, PAGE_BYTES) for n in pages])
+        client.close()
