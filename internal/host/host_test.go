@@ -1,0 +1,174 @@
+package host
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// fixture makes a host of files.
+func fixture(t *testing.T, files map[string]string) Host {
+	t.Helper()
+	root := t.TempDir()
+	for name, text := range files {
+		path := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return Host{Root: root, LookupEnv: func(string) (string, bool) { return "", false }}
+}
+
+func TestKernel(t *testing.T) {
+	for release, want := range map[string]struct{ major, minor int }{
+		"6.18.44-generic":       {6, 18},
+		"5.10.0-28-amd64":       {5, 10},
+		"6.9":                   {6, 9},
+		"6.12-rc3+":             {6, 12},
+		"4.18.0-553.el8.x86_64": {4, 18},
+	} {
+		k, err := fixture(t, map[string]string{"/proc/sys/kernel/osrelease": release + "\n"}).Kernel()
+		if err != nil || k.Major != want.major || k.Minor != want.minor || k.Release != release {
+			t.Errorf("%s: %+v, %v", release, k, err)
+		}
+	}
+	for _, release := range []string{"", "six", "6", "6.x", "."} {
+		if k, err := parseKernel(release); err == nil {
+			t.Errorf("%q was taken for %+v", release, k)
+		}
+	}
+	if k := (Kernel{Major: 6, Minor: 9}); !k.AtLeast(6, 9) || !k.AtLeast(5, 20) || k.AtLeast(6, 10) || k.AtLeast(7, 0) {
+		t.Error("6.9 is out of order")
+	}
+}
+
+const mountinfo = `22 1 254:0 / / rw,relatime - ext4 /dev/vda rw,discard
+23 22 0:5 / /dev rw - devtmpfs devtmpfs rw,size=12k
+24 23 0:21 / /dev/shm rw,nosuid shared:4 - tmpfs tmpfs rw,size=65536k
+43 22 0:40 / /mnt/3fs rw,nosuid,nodev,relatime - fuse.hf3fs hf3fs.stage rw,user_id=0,allow_other
+44 22 0:41 / /mnt/with\040blank ro - xfs /dev/sdb rw
+45 22 0:42 / /mnt/3fs rw - fuse.hf3fs hf3fs.second rw
+a line of nonsense
+46 22 0:43 / /short
+`
+
+func TestMounts(t *testing.T) {
+	mounts, err := fixture(t, map[string]string{"/proc/self/mountinfo": mountinfo}).Mounts()
+	if err != nil || len(mounts) != 6 {
+		t.Fatalf("%d mounts, %v", len(mounts), err)
+	}
+	if m, ok := At(mounts, "/mnt/3fs"); !ok || m.Source != "hf3fs.second" || m.Device != "0:42" {
+		t.Errorf("the topmost at /mnt/3fs: %+v", m)
+	}
+	if _, ok := At(mounts, "/mnt"); ok {
+		t.Error("something is mounted at /mnt")
+	}
+	for path, want := range map[string]string{"/": "/", "/mnt/3fs2": "/", "/mnt/3fs/a/b": "/mnt/3fs", "/mnt/with blank/x": "/mnt/with blank", "/dev/shm": "/dev/shm"} {
+		if m, ok := Holding(mounts, path); !ok || m.Point != want {
+			t.Errorf("%s is on %q, want %q", path, m.Point, want)
+		}
+	}
+	blank, _ := At(mounts, "/mnt/with blank")
+	if !blank.HasOption("ro") || !blank.HasOption("rw") || blank.HasOption("r") {
+		t.Errorf("options of %+v", blank)
+	}
+}
+
+const limitsTable = `Limit                     Soft Limit           Hard Limit           Units     
+Max cpu time              unlimited            unlimited            seconds   
+Max open files            1024                 1048576              files     
+Max locked memory         8388608              unlimited            bytes     
+Max nice priority         0                    0                    
+`
+
+func TestLimits(t *testing.T) {
+	h := fixture(t, map[string]string{"/proc/12/limits": limitsTable, "/proc/13/limits": "nothing\n"})
+	limits, err := h.Limits("12")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]Limit{
+		OpenFiles: {1024, 1048576}, LockedMemory: {8 << 20, Unlimited}, "Max cpu time": {Unlimited, Unlimited}, "Max nice priority": {},
+	} {
+		if got, ok := limits[name]; !ok || got != want {
+			t.Errorf("%s: %+v, want %+v", name, got, want)
+		}
+	}
+	if _, ok := limits["Limit"]; ok {
+		t.Error("the heading is a limit")
+	}
+	for _, pid := range []string{"13", "14"} {
+		if l, err := h.Limits(pid); err == nil {
+			t.Errorf("process %s has %v", pid, l)
+		}
+	}
+	if n, ok := parseLimit(strconv.FormatUint(math.MaxUint64, 10)); !ok || n != Unlimited {
+		t.Errorf("2^64-1 is %d", n)
+	}
+}
+
+// The limits of this very process, by the kernel's own words.
+func TestLocalLimits(t *testing.T) {
+	limits, err := Local().Limits("self")
+	if err != nil || limits[OpenFiles].Hard <= 0 {
+		t.Errorf("%+v, %v", limits[OpenFiles], err)
+	}
+}
+
+func TestProcesses(t *testing.T) {
+	h := fixture(t, map[string]string{
+		"/proc/1/cmdline": "/sbin/init\x00", "/proc/1/stat": "1 (init) S 0 1 1",
+		"/proc/2/cmdline": "", "/proc/2/stat": "2 (kthreadd) S 0 0 0",
+		"/proc/77/cmdline": "kv3fs\x00serve\x00--data\x00\x00", "/proc/77/stat": "77 (a ) T (b) T 1 77",
+		"/proc/77/environ": "A=1\x00PYTHONHASHSEED=0\x00PYTHONHASHSEEDS=1\x00",
+		"/proc/self/stat":  "",
+	})
+	all, err := h.Processes()
+	if err != nil || len(all) != 2 {
+		t.Fatalf("%+v, %v", all, err)
+	}
+	if p := all[1]; p.PID != 77 || p.State != "T" || strings.Join(p.Args, " ") != "kv3fs serve --data" {
+		t.Errorf("%+v", p)
+	}
+	if v, set, err := h.Environ(77, "PYTHONHASHSEED"); v != "0" || !set || err != nil {
+		t.Errorf("%q, %v, %v", v, set, err)
+	}
+	if _, set, err := h.Environ(77, "B"); set || err != nil {
+		t.Errorf("unset: %v, %v", set, err)
+	}
+	if _, _, err := h.Environ(78, "B"); err == nil {
+		t.Error("a process that is not there has an environment")
+	}
+}
+
+func TestSmallFacts(t *testing.T) {
+	h := fixture(t, map[string]string{
+		"/proc/sys/vm/max_map_count": "65530\n",
+		"/proc/meminfo":              "MemTotal:       24684084 kB\nMemAvailable:    1048576 kB\n",
+		"/etc/fuse.conf":             "# mount_max = 1000\n  user_allow_other  \n",
+		"/proc/modules":              "nvidia_fs 262144 0 - Live 0x0\n",
+		"/proc/1/cgroup":             "0::/kubepods/besteffort/pod1\n",
+	})
+	if n, err := h.Sysctl("vm.max_map_count"); n != 65530 || err != nil {
+		t.Errorf("%d, %v", n, err)
+	}
+	if n, err := h.MemoryAvailableBytes(); n != 1<<30 || err != nil {
+		t.Errorf("%d, %v", n, err)
+	}
+	if !h.UserAllowOther() || !h.ModuleLoaded("nvidia_fs") || h.ModuleLoaded("nvidia") || !h.InContainer() {
+		t.Error("one of the small facts is wrong")
+	}
+	bare := fixture(t, map[string]string{"/etc/fuse.conf": "#user_allow_other\n", "/proc/1/cgroup": "0::/init.scope\n"})
+	if bare.UserAllowOther() || bare.ModuleLoaded("nvidia_fs") || bare.InContainer() {
+		t.Error("one of the small facts is wrong on a bare host")
+	}
+	if _, err := bare.MemoryAvailableBytes(); err == nil {
+		t.Error("a host without /proc/meminfo has memory")
+	}
+}

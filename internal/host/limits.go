@@ -1,0 +1,67 @@
+package host
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// Unlimited is a limit that is none.
+const Unlimited = math.MaxInt64
+
+// Limit is a resource limit of a process.
+type Limit struct{ Soft, Hard int64 }
+
+// Names of limits that Limits reports.
+const (
+	OpenFiles    = "Max open files"
+	LockedMemory = "Max locked memory" // bytes
+)
+
+// Limits are the resource limits of a process, by the kernel's names. pid is a
+// number or "self".
+func (h Host) Limits(pid string) (map[string]Limit, error) {
+	text, err := h.read("/proc/" + pid + "/limits")
+	if err != nil {
+		return nil, err
+	}
+	all := parseLimits(text)
+	if len(all) == 0 {
+		return nil, fmt.Errorf("/proc/%s/limits: nothing that looks like a limit", pid)
+	}
+	return all, nil
+}
+
+// parseLimits reads the kernel's table, whose first column is 25 wide and has
+// blanks in it.
+func parseLimits(text string) map[string]Limit {
+	const nameWidth = 25
+	all := map[string]Limit{}
+	for line := range strings.Lines(text) {
+		if len(line) <= nameWidth {
+			continue
+		}
+		values := strings.Fields(line[nameWidth:])
+		if len(values) < 2 {
+			continue
+		}
+		soft, ok := parseLimit(values[0])
+		hard, okToo := parseLimit(values[1])
+		if name := strings.TrimSpace(line[:nameWidth]); ok && okToo && name != "" {
+			all[name] = Limit{Soft: soft, Hard: hard}
+		}
+	}
+	return all
+}
+
+func parseLimit(s string) (int64, bool) {
+	if s == "unlimited" {
+		return Unlimited, true
+	}
+	n, err := strconv.ParseUint(s, 10, 64)
+	if err != nil {
+		return 0, false
+	}
+	return int64(min(n, Unlimited)), true
+}
