@@ -9,23 +9,35 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/kv3fs/kv3fs/internal/engines"
 )
 
-// Exit statuses: 0 it worked, 1 it did not, 2 it was asked wrongly.
+// Exit statuses: 0 it worked, 1 it did not, 2 it was asked wrongly. A command
+// whose answer is a status returns an exitStatus.
 const (
 	exitFailed = 1
 	exitUsage  = 2
 )
+
+// exitStatus ends the program with that status and without a word: the command
+// has said all there is to say.
+type exitStatus int
+
+func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
 
 type cli struct {
 	Serve   serveCmd   `cmd:"" help:"Serve a data directory as a 3FS: a mount, its control directory and its rings."`
 	Replay  replayCmd  `cmd:"" help:"Replay a prompt trace through the rings as inference engines do, and check every byte."`
 	Trace   traceCmd   `cmd:"" help:"Make prompt traces."`
 	Bench   benchCmd   `cmd:"" help:"Measure the rings against the mount and against plain I/O."`
+	Doctor  doctorCmd  `cmd:"" help:"Find out why it does not work here, or not fast, and what to do."`
 	Version versionCmd `cmd:"" help:"Print the version."`
+	Probe   probeCmd   `cmd:"" hidden:"" help:"Answer a question of the doctor."`
 }
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
@@ -39,6 +51,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		kong.DefaultEnvars("KV3FS"),
 		kong.Configuration(yamlConfig),
 		kong.UsageOnError(),
+		kong.Vars{"engines": strings.Join(engines.Names(), ", ")},
 		kong.Writers(stdout, stderr),
 		kong.BindTo(ctx, (*context.Context)(nil)),
 		kong.BindTo(stdout, (*io.Writer)(nil)),
@@ -54,9 +67,12 @@ func run(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, `Try "kv3fs --help", or "kv3fs serve --help".`)
 		return exitUsage
 	}
+	var status exitStatus
 	switch err := kctx.Run(); {
 	case err == nil:
 		return 0
+	case errors.As(err, &status):
+		return int(status)
 	case errors.Is(err, context.Canceled) && ctx.Err() != nil:
 		fmt.Fprintln(stderr, "kv3fs: interrupted")
 		return exitFailed

@@ -1,0 +1,152 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+
+	"github.com/kv3fs/kv3fs/internal/engines"
+	"github.com/kv3fs/kv3fs/internal/host"
+)
+
+// mostConfigBytes is more than any configuration has; a larger file is refused
+// by its reader.
+const mostConfigBytes = 2 << 20
+
+// fileFacts are a file's contents.
+type fileFacts struct {
+	Trouble trouble `json:"trouble"`
+	Content []byte  `json:"content"`
+}
+
+func probeFile(path string) (f fileFacts) {
+	file, err := os.Open(path)
+	if err == nil {
+		defer file.Close()
+		f.Content, err = io.ReadAll(io.LimitReader(file, mostConfigBytes))
+	}
+	f.Trouble = troubleOf(err)
+	return f
+}
+
+// readConfig reads the engine's configuration, and reports what is wrong in it.
+func (e *engine) readConfig(ctx context.Context, o *Options) {
+	const id = "config"
+	file, err := ask[fileFacts](ctx, o, mountPatience, "file", o.ConfigFile)
+	if err == nil && file.Trouble.any() {
+		err = errors.New(file.Trouble.Text)
+	}
+	if err != nil {
+		e.findings = append(e.findings, Finding{ID: id, Status: Failure, Found: fmt.Sprintf("%s: %v", o.ConfigFile, err), Needed: "the engine's configuration"})
+		return
+	}
+	config, err := engines.Read(o.Engine, o.ConfigFile, file.Content, o.Host.LookupEnv)
+	if err != nil {
+		e.findings = append(e.findings, Finding{ID: id, Status: Failure, Found: err.Error(), Needed: "a file that " + o.Engine + " can read", Fix: "kv3fs engine-config " + o.Engine})
+		return
+	}
+	e.config = config
+	for _, p := range config.Problems {
+		e.findings = append(e.findings, findingOf(p))
+	}
+	if len(config.Problems) == 0 {
+		e.findings = append(e.findings, ok(id, "%s: every key is known and in range", o.ConfigFile))
+	}
+}
+
+func findingOf(p engines.Problem) Finding {
+	f := Finding{ID: "config", Status: Note, Found: p.What, Fix: p.Cure}
+	if p.Key != "" {
+		f.Found = p.Key + ": " + p.What
+	}
+	switch p.Severity {
+	case engines.Warning:
+		f.Status = Warning
+	case engines.Failure:
+		f.Status = Failure
+	}
+	return f
+}
+
+// checkConfig compares a configuration with the disk.
+func checkConfig(ctx context.Context, o *Options, c *engines.Config, point string) (all []Finding) {
+	if c.Mount != "" && point != "" && c.Mount != point {
+		all = append(all, Finding{ID: "config.mount", Status: Failure, Found: fmt.Sprintf("the configuration says %s, the mount is %s", c.Mount, point),
+			Needed: "the same bytes: no trailing slash, no symbolic link", Fix: "write " + point + " as the mount point"})
+	}
+	if len(c.BasePaths) == 0 || point == "" && c.Need.Rings3FS { // at a dead mount all are missing, which says nothing new
+		return all
+	}
+	facts, err := ask[[]pathFacts](ctx, o, mountPatience, append([]string{"paths"}, c.BasePaths...)...)
+	if err != nil {
+		return append(all, unknown("config.path", "whether the base paths exist", err))
+	}
+	for _, f := range facts {
+		all = append(all, judgePath(f, c, point))
+	}
+	return all
+}
+
+// pathFacts are about a directory an engine wants to store in.
+type pathFacts struct {
+	Path      string  `json:"path"`
+	Canonical string  `json:"canonical"` // of Path, or of Parent where it is missing
+	Parent    string  `json:"parent"`    // the nearest that exists; Path itself if it does
+	Write     trouble `json:"write"`     // of making a file in Parent
+}
+
+func probePaths(paths []string) []pathFacts {
+	all := []pathFacts{}
+	for _, path := range paths {
+		f := pathFacts{Path: path, Parent: path}
+		for {
+			_, err := os.Stat(f.Parent)
+			if !errors.Is(err, fs.ErrNotExist) || f.Parent == filepath.Dir(f.Parent) {
+				break
+			}
+			f.Parent = filepath.Dir(f.Parent)
+		}
+		f.Canonical, _ = filepath.EvalSymlinks(f.Parent)
+		f.Write = troubleOf(tryWriting(f.Parent))
+		all = append(all, f)
+	}
+	return all
+}
+
+func tryWriting(dir string) error {
+	name := filepath.Join(dir, ".kv3fs-doctor-"+strconv.Itoa(os.Getpid()))
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Close(), os.Remove(name))
+}
+
+func judgePath(f pathFacts, c *engines.Config, point string) Finding {
+	const id = "config.path"
+	missing := f.Parent != f.Path
+	outside := c.Need.Rings3FS && (f.Canonical == "" || !host.Within(f.Canonical, point))
+	switch {
+	case outside:
+		return Finding{ID: id, Status: Failure, Found: fmt.Sprintf("%s is not on the mount %s", f.Path, point),
+			Needed: "directories below the mount point", Fix: "mkdir -p " + quote(filepath.Join(point, filepath.Base(f.Path))) + "   # and name that one"}
+	case missing && !c.MakesPaths:
+		return Finding{ID: id, Status: Failure, Found: f.Path + " does not exist", Needed: "it: " + c.Engine + " does not make it", Fix: "mkdir -p " + quote(f.Path)}
+	case f.Write.is(syscall.ENOTDIR):
+		return Finding{ID: id, Status: Failure, Found: f.Path + " is no directory", Needed: "one"}
+	case f.Write.is(syscall.EACCES, syscall.EPERM):
+		return Finding{ID: id, Status: Failure, Found: fmt.Sprintf("this user may not write in %s", f.Parent),
+			Needed: "a directory of the user that the engine runs as (run the doctor as that one)", Fix: "chown USER " + quote(f.Parent)}
+	case f.Write.any():
+		return Finding{ID: id, Status: Failure, Found: f.Write.Text, Needed: "a directory that can be written in"}
+	case missing:
+		return ok(id, "%s will be made by %s", f.Path, c.Engine)
+	}
+	return ok(id, "%s can be written in", f.Path)
+}

@@ -1,0 +1,87 @@
+package doctor
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+
+	"github.com/kv3fs/kv3fs/internal/host"
+)
+
+// Kernels with what is wanted of them.
+const (
+	openat2Major, openat2Minor         = 5, 6
+	passthroughMajor, passthroughMinor = 6, 9
+)
+
+func checkKernel(h host.Host) []Finding {
+	k, err := h.Kernel()
+	if err != nil {
+		return []Finding{unknown("kernel", "the kernel's version", err)}
+	}
+	if !k.AtLeast(openat2Major, openat2Minor) {
+		return []Finding{{ID: "kernel", Status: Failure, Found: "Linux " + k.Release, Needed: "Linux 5.6 or later, for openat2", Fix: "upgrade the kernel; 6.9 or later is best"}}
+	}
+	all := []Finding{ok("kernel", "Linux %s", k.Release)}
+	const id = "fuse.passthrough"
+	switch {
+	case !k.AtLeast(passthroughMajor, passthroughMinor):
+		return append(all, Finding{ID: id, Status: Note, Found: "this kernel has none",
+			Needed: "Linux 6.9 or later, for reads and writes through the mount at the disk's speed; rings do not need it"})
+	case h.EUID != 0:
+		return append(all, Finding{ID: id, Status: Note, Found: "this kernel has it, for a daemon of root",
+			Needed: "a daemon that runs as root, for reads and writes through the mount at the disk's speed; rings do not need it"})
+	}
+	return append(all, ok(id, "this kernel has it, for a daemon of root"))
+}
+
+// checkFuse looks whether a mount could be made. Where one is alive that matters
+// only for the next.
+func checkFuse(h host.Host, lookPath func(string) (string, error), mounted bool) (all []Finding) {
+	worst := Failure
+	if mounted {
+		worst = Note
+	}
+	const device = "/dev/fuse"
+	f, err := os.OpenFile(h.Path(device), os.O_RDWR, 0)
+	switch {
+	case err == nil:
+		f.Close()
+		all = append(all, ok("fuse.device", device+" can be opened"))
+	case errors.Is(err, fs.ErrNotExist) && h.InContainer():
+		all = append(all, Finding{ID: "fuse.device", Status: worst, Found: "there is no " + device,
+			Needed: "the device, to mount in this container; a container that only uses a mount needs none",
+			Fix:    "docker run --device /dev/fuse --cap-add SYS_ADMIN ..."})
+	case errors.Is(err, fs.ErrNotExist):
+		all = append(all, Finding{ID: "fuse.device", Status: worst, Found: "there is no " + device, Needed: "FUSE in the kernel, to mount", Fix: "modprobe fuse"})
+	case errors.Is(err, fs.ErrPermission):
+		all = append(all, Finding{ID: "fuse.device", Status: worst, Found: device + " may not be opened", Needed: "the right to read and write it, to mount",
+			Fix: "chmod 666 /dev/fuse   # as root; in a container: --device /dev/fuse"})
+	default:
+		all = append(all, unknown("fuse.device", device, err))
+	}
+	if h.EUID == 0 {
+		return append(all, ok("fuse.helper", "not needed: root mounts by himself"))
+	}
+	if path, err := firstOf(lookPath, "fusermount3", "fusermount"); err == nil {
+		all = append(all, ok("fuse.helper", "%s", path))
+	} else {
+		all = append(all, Finding{ID: "fuse.helper", Status: worst, Found: "there is no fusermount3", Needed: "it, to mount without being root", Fix: "apt-get install fuse3"})
+	}
+	if h.UserAllowOther() {
+		return append(all, ok("fuse.allow_other", "user_allow_other is in /etc/fuse.conf"))
+	}
+	return append(all, Finding{ID: "fuse.allow_other", Status: Note, Found: "user_allow_other is not in /etc/fuse.conf",
+		Needed: "it, if other users than the daemon's are to use the mount; a daemon of root does not need it",
+		Fix:    "echo user_allow_other >> /etc/fuse.conf   # as root"})
+}
+
+func firstOf(lookPath func(string) (string, error), names ...string) (string, error) {
+	for _, name := range names {
+		if path, err := lookPath(name); err == nil {
+			return path, nil
+		}
+	}
+	return "", exec.ErrNotFound
+}

@@ -1,0 +1,236 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/kv3fs/kv3fs/internal/host"
+	"github.com/kv3fs/kv3fs/internal/wire"
+)
+
+const (
+	fsType  = "fuse.hf3fs"
+	virtDir = "3fs-virt"
+
+	// mountPatience is for questions that a living daemon answers from memory.
+	mountPatience = 3 * time.Second
+)
+
+// dead are the errnos with which the kernel answers for a FUSE daemon that is no
+// more.
+var dead = [...]syscall.Errno{syscall.ENOTCONN, syscall.ECONNABORTED, syscall.ENODEV}
+
+// points lists where 3FS mounts are. A 3fs-virt that is bind-mounted into a
+// directory makes that directory one, as clients see it.
+func points(mounts []host.Mount) (all []string) {
+	for _, m := range mounts {
+		point := m.Point
+		if filepath.Base(point) == virtDir {
+			point = filepath.Dir(point)
+		}
+		if top, _ := host.At(mounts, m.Point); top.Type == fsType && !slices.Contains(all, point) {
+			all = append(all, point)
+		}
+	}
+	return all
+}
+
+// checkMounts finds the mount that is meant and looks at it, and at the others
+// only whether they answer. point is "" when there is none, or none that could
+// be used; daemon is nil when it is not known.
+func checkMounts(ctx context.Context, o *Options, asked string, optional bool) (point string, daemon *wire.Daemon, all []Finding) {
+	mounts, err := o.Host.Mounts()
+	if err != nil {
+		return "", nil, []Finding{unknown("mount", "what is mounted", err)}
+	}
+	known := points(mounts)
+	point, finding := chooseMount(ctx, o, asked, known, mounts)
+	if optional {
+		finding.Status = min(finding.Status, Note)
+	}
+	if point == "" || finding.Status > OK {
+		all = append(all, finding)
+	}
+	if point != "" {
+		var alive bool
+		findings, who, answers := lookAt(ctx, o, point, mounts)
+		all, daemon, alive = append(all, findings...), who, answers
+		if !alive {
+			point = ""
+		}
+	}
+	return point, daemon, append(all, checkOthers(ctx, o, known, point, asked)...)
+}
+
+// chooseMount decides which 3FS is meant. The finding is about that choice.
+func chooseMount(ctx context.Context, o *Options, asked string, known []string, mounts []host.Mount) (string, Finding) {
+	const id = "mount.path"
+	if asked == "" {
+		switch len(known) {
+		case 0:
+			return "", Finding{ID: "mount", Status: Failure, Found: "no 3FS is mounted here",
+				Needed: "a mount of type " + fsType + ", from a running daemon",
+				Fix:    "kv3fs serve --data /var/lib/kv3fs --mount /mnt/3fs"}
+		case 1:
+			return known[0], Finding{ID: id}
+		}
+		return known[0], Finding{ID: id, Status: Note,
+			Found:  fmt.Sprintf("%d are mounted (%s); looked at %s", len(known), strings.Join(known, ", "), known[0]),
+			Needed: "to be told which one is meant", Fix: "kv3fs doctor --mount " + quote(known[1])}
+	}
+	abs, err := filepath.Abs(asked)
+	if err != nil {
+		return "", unknown(id, "where "+asked+" is", err)
+	}
+	if slices.Contains(known, abs) {
+		return abs, Finding{ID: id}
+	}
+	facts, err := ask[mountFacts](ctx, o, mountPatience, "mount", abs)
+	switch {
+	case errors.Is(err, errHung):
+		return "", Finding{ID: id, Status: Failure, Found: abs + " does not answer: something on the way to it hangs",
+			Needed: "a path that leads to the mount"}
+	case err != nil:
+		return "", unknown(id, "what "+abs+" is", err)
+	case facts.Canonical != abs && slices.Contains(known, facts.Canonical):
+		return facts.Canonical, Finding{ID: id, Status: Warning, Found: fmt.Sprintf("%s is a way to %s through a symbolic link", abs, facts.Canonical),
+			Needed: "the mount point as the kernel shows it: engines compare the two byte for byte",
+			Fix:    "write " + facts.Canonical + " wherever an engine is told the mount point"}
+	}
+	if m, found := host.Holding(mounts, facts.Canonical); found && facts.Canonical != "" && m.Type == fsType {
+		return m.Point, Finding{ID: id, Status: Note, Found: fmt.Sprintf("%s is a directory on the mount %s", abs, m.Point)}
+	}
+	found := "no 3FS is mounted at " + abs
+	if m, there := host.At(mounts, abs); there {
+		found = fmt.Sprintf("what is mounted at %s is of type %s", abs, m.Type)
+	}
+	fix := "kv3fs serve --data /var/lib/kv3fs --mount " + quote(abs)
+	if len(known) > 0 {
+		found += fmt.Sprintf(" (3FS is at %s)", strings.Join(known, ", "))
+		fix = "kv3fs doctor --mount " + quote(known[0])
+	}
+	return "", Finding{ID: "mount", Status: Failure, Found: found, Needed: "a mount of type " + fsType + ", from a running daemon", Fix: fix}
+}
+
+// mountFacts are what a mount answers.
+type mountFacts struct {
+	Canonical string       `json:"canonical"`
+	Look      trouble      `json:"look"`  // of looking at its root
+	Magic     bool         `json:"magic"` // the ioctl by which clients know a 3FS
+	Iovs      trouble      `json:"iovs"`  // of listing 3fs-virt/iovs
+	Daemon    *wire.Daemon `json:"daemon"`
+}
+
+// lookAt asks the mount at point and its daemon.
+func lookAt(ctx context.Context, o *Options, point string, mounts []host.Mount) (all []Finding, daemon *wire.Daemon, alive bool) {
+	facts, err := ask[mountFacts](ctx, o, mountPatience, "mount", point)
+	if err != nil && !errors.Is(err, errHung) {
+		f := unknown("mount", "how "+point+" is", err)
+		f.Status = Warning // too much hangs on it for a note
+		return []Finding{f}, nil, false
+	}
+	if err != nil || facts.Look.any() {
+		return []Finding{silent("mount", ctx, o, point, facts.Look)}, nil, false
+	}
+	all, alive = judgeMount(point, facts)
+	return all, facts.Daemon, alive
+}
+
+// judgeMount is about a mount that answers.
+func judgeMount(point string, f mountFacts) (all []Finding, usable bool) {
+	const id = "mount"
+	switch {
+	case f.Iovs.any():
+		return []Finding{{ID: id, Status: Failure, Found: fmt.Sprintf("%s/%s/iovs: %s", point, virtDir, f.Iovs.Text),
+			Needed: "the directory where clients register their memory; in a container it is mounted beside the data",
+			Fix:    fmt.Sprintf("mount --bind /HOST/3FS/%s %s", virtDir, quote(filepath.Join(point, virtDir)))}}, false
+	case !f.Magic:
+		return []Finding{{ID: id, Status: Failure, Found: point + " is of type " + fsType + " and does not answer the ioctl by which clients know a 3FS",
+			Needed: fmt.Sprintf("%#x from ioctl %#x", wire.Magic, wire.IoctlGetMagic), Fix: "kv3fs serve --data /var/lib/kv3fs --mount DIR"}}, false
+	}
+	all = append(all, ok(id, "%s answers", point))
+	if f.Daemon == nil {
+		return append(all, Finding{ID: "daemon", Status: Note, Found: "not kv3fs, or an older one, or this is only a part of its mount: it does not say who it is",
+			Needed: "nothing; what the doctor would ask of the daemon is left out. --data names its directory"}), true
+	}
+	d := f.Daemon
+	return append(all, ok("daemon", "kv3fs %s, pid %d, serves %s since %s (hf3fs.%s, --io %s)", d.Version, d.PID, d.Data, d.Started, d.Cluster, d.IO)), true
+}
+
+// silent is about a mount that does not answer, or with an error.
+func silent(id string, ctx context.Context, o *Options, point string, look trouble) Finding {
+	f := Finding{ID: id, Status: Failure}
+	switch {
+	case !look.any():
+		f.Found = fmt.Sprintf("%s does not answer within %v: its daemon is alive and hangs, or its disk does", point, mountPatience)
+		f.Needed = "a daemon that answers; meanwhile whoever touches the mount hangs, too"
+		f.Fix = "echo 1 > /sys/fs/fuse/connections/N/abort   # cuts everybody off; N: the number after 0: in /proc/self/mountinfo"
+		if p, found := daemonOf(ctx, o, point); found {
+			f.Found += fmt.Sprintf("; kv3fs is pid %d, state %s", p.PID, p.State)
+			f.Fix = fmt.Sprintf("kill %d; sleep 15; kill -9 %d   # and start it again: it takes the mount over", p.PID, p.PID)
+			if p.State == "T" || p.State == "t" {
+				f.Fix = fmt.Sprintf("kill -CONT %d   # somebody has stopped it, with SIGSTOP or a debugger", p.PID)
+			}
+		}
+	case look.is(dead[:]...):
+		f.Found = fmt.Sprintf("%s is the mount of a daemon that is dead (%v)", point, look.Errno)
+		f.Needed = "a daemon; kv3fs serve takes a dead mount over by itself, or unmount it:"
+		f.Fix = "umount -l " + quote(point)
+		if o.Host.EUID != 0 {
+			f.Fix = "fusermount3 -uz " + quote(point)
+		}
+	case look.is(syscall.EACCES, syscall.EPERM):
+		f.Found = fmt.Sprintf("%s: %s", point, look.Text)
+		f.Needed = "leave for other users than the daemon's; a daemon of root gives it, others need --allow-other"
+		f.Fix = "kv3fs serve --allow-other ...   # and user_allow_other in /etc/fuse.conf"
+	default:
+		f.Found = fmt.Sprintf("%s: %s", point, look.Text)
+		f.Needed = "a mount that answers"
+	}
+	return f
+}
+
+// checkOthers looks whether other 3FS mounts answer: a program that walks the
+// mounts hangs or fails at one that does not.
+func checkOthers(ctx context.Context, o *Options, known []string, point, asked string) (all []Finding) {
+	for _, other := range known {
+		if other == point || point == "" && (len(known) == 1 || other == asked) {
+			continue
+		}
+		facts, err := ask[mountFacts](ctx, o, mountPatience, "mount", other)
+		if errors.Is(err, errHung) || err == nil && facts.Look.any() {
+			f := silent("mount.other", ctx, o, other, facts.Look)
+			f.Status = min(f.Status, Warning)
+			all = append(all, f)
+		}
+	}
+	return all
+}
+
+// quote makes one word for a shell of a path.
+func quote(path string) string {
+	if path != "" && !strings.ContainsFunc(path, func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("/._-+,:@%=", r))
+	}) {
+		return path
+	}
+	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
+}
+
+// readable says whether a directory can be listed, and why not.
+func readable(dir string) trouble {
+	f, err := os.Open(dir)
+	if err != nil {
+		return troubleOf(err)
+	}
+	defer f.Close()
+	_, err = f.Readdirnames(-1)
+	return troubleOf(err)
+}

@@ -1,0 +1,49 @@
+package doctor
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/internal/wire"
+	"github.com/kv3fs/kv3fs/usrbio"
+)
+
+// maxIdentityBytes bounds what a daemon may say of itself.
+const maxIdentityBytes = 64 << 10
+
+// probeMount asks whatever is at path. A mount of a dead daemon has no canonical
+// path any more; its errno says enough.
+func probeMount(path string) (f mountFacts) {
+	f.Canonical, _ = filepath.EvalSymlinks(path)
+	var st unix.Statfs_t
+	if err := unix.Statfs(path, &st); err != nil {
+		f.Look = troubleOf(err)
+		return f
+	}
+	dir, err := os.Open(path)
+	if err != nil {
+		f.Look = troubleOf(err)
+		return f
+	}
+	defer dir.Close()
+	f.Iovs = readable(filepath.Join(path, virtDir, "iovs"))
+	if f.Iovs.is(dead[:]...) { // of a 3fs-virt that is mounted by itself
+		f.Look = f.Iovs
+	}
+	// The root of a container's tree may be a part of the mount, or none of it.
+	if virt, err := os.Open(filepath.Join(path, virtDir)); err == nil {
+		f.Magic = usrbio.IsHF3FS(virt)
+		virt.Close()
+	}
+	value := make([]byte, maxIdentityBytes)
+	if n, err := unix.Getxattr(path, wire.DaemonXattr, value); err == nil {
+		var d wire.Daemon
+		if json.Unmarshal(value[:n], &d) == nil {
+			f.Daemon = &d
+		}
+	}
+	return f
+}

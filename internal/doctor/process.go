@@ -1,0 +1,86 @@
+package doctor
+
+import (
+	"context"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kv3fs/kv3fs/internal/host"
+)
+
+// processPatience: reading the arguments of a process takes a lock of it.
+const processPatience = 3 * time.Second
+
+// hashSeed is the variable that makes Python's hash() the same in all processes.
+const hashSeed = "PYTHONHASHSEED"
+
+// process is a running daemon or engine.
+type process struct {
+	PID      int      `json:"pid"`
+	State    string   `json:"state"`
+	Args     []string `json:"args"`
+	HashSeed *string  `json:"hash_seed"` // nil: not set, or not readable
+	Readable bool     `json:"readable"`  // its environment is
+}
+
+// probeProcesses lists the daemons and engines that run here.
+func probeProcesses() []process {
+	h := host.Local()
+	running, _ := h.Processes()
+	all := []process{}
+	for _, p := range running {
+		if !serves(p.Args) && engineOf(p.Args) == "" {
+			continue
+		}
+		found := process{PID: p.PID, State: p.State, Args: p.Args}
+		if value, set, err := h.Environ(p.PID, hashSeed); err == nil {
+			found.Readable = true
+			if set {
+				found.HashSeed = &value
+			}
+		}
+		all = append(all, found)
+	}
+	return all
+}
+
+// serves says whether a command line is that of a kv3fs daemon.
+func serves(args []string) bool {
+	return len(args) > 1 && filepath.Base(args[0]) == "kv3fs" && slices.Contains(args[1:], "serve")
+}
+
+// engineOf says which engine a command line belongs to, "" for none. The doctor
+// and whoever edits a file of that name are none.
+func engineOf(args []string) string {
+	program := filepath.Base(args[0])
+	python := strings.HasPrefix(program, "python")
+	for i, arg := range args {
+		if i > 3 || i > 0 && !python {
+			break
+		}
+		for _, name := range []string{"vllm", "sglang", "lmcache"} {
+			base := filepath.Base(arg)
+			if base == name || strings.HasPrefix(base, name+".") || strings.HasPrefix(base, name+"_") {
+				return name
+			}
+		}
+	}
+	return ""
+}
+
+// daemonOf finds the kv3fs that was started for a mount point, for want of an
+// answer from the mount.
+func daemonOf(ctx context.Context, o *Options, point string) (process, bool) {
+	all, err := ask[[]process](ctx, o, processPatience, "processes")
+	if err != nil {
+		return process{}, false
+	}
+	for _, p := range all {
+		if serves(p.Args) && slices.ContainsFunc(p.Args, func(arg string) bool { return arg == point || arg == "--mount="+point }) {
+			return p, true
+		}
+	}
+	return process{}, false
+}

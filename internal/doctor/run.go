@@ -1,0 +1,140 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"time"
+
+	"github.com/kv3fs/kv3fs/internal/engines"
+	"github.com/kv3fs/kv3fs/internal/host"
+	"github.com/kv3fs/kv3fs/internal/shm"
+	"github.com/kv3fs/kv3fs/internal/wire"
+)
+
+// Options say what to look at. Only Host and Probe are needed.
+type Options struct {
+	Mount string // "": the one the engine's configuration names, or the only one there is
+	Data  string // "": the one the daemon names
+
+	Engine     string         // one of engines.Names, or "": no engine in particular
+	ConfigFile string         // the engine's own configuration; "" for none
+	Params     engines.Params // of the deployment, where there is no configuration
+
+	Fix         bool // remove leftovers
+	NoBandwidth bool // do not measure the disk
+
+	Host  host.Host
+	Probe []string // the command line that runs Probe with the arguments that follow
+}
+
+// Run examines the host. It returns in bounded time whatever hangs, and early
+// when ctx ends: then the report says what was found until then.
+func Run(ctx context.Context, o Options) *Report {
+	r := &Report{Engine: o.Engine, Findings: []Finding{}}
+	e := checkEngine(ctx, &o)
+	asked := o.Mount
+	if asked == "" {
+		asked = e.mount
+	}
+	optional := o.Engine != "" && !e.need.Rings3FS
+	point, daemon, mountFindings := checkMounts(ctx, &o, asked, optional)
+	r.Mount = point
+
+	r.add(checkKernel(o.Host)...)
+	r.add(checkFuse(o.Host, exec.LookPath, point != "" || optional)...)
+	r.add(mountFindings...)
+	if point != "" {
+		r.add(checkRing(ctx, &o, append([]string{point}, e.paths()...)))
+	}
+	r.add(checkShm(o.Host, e.shmBytes, e.title))
+	r.add(checkLeftovers(o.Host.Path(shm.Dir), time.Now(), o.Fix)...)
+	r.add(checkLimits(o.Host, e.need, o.Engine)...)
+	if daemon != nil {
+		r.add(checkDaemonLimits(o.Host, daemon, e.registrations, e.title)...)
+	}
+	if r.Data = dataDir(&o, daemon); r.Data != "" || point != "" {
+		r.add(checkData(ctx, &o, r.Data)...)
+	}
+	r.add(e.findings...)
+	if e.config != nil {
+		r.add(checkConfig(ctx, &o, e.config, point)...)
+	}
+	if o.Engine == "" || e.need.PageService != "" {
+		r.add(checkService(ctx, e.need.PageService, o.Engine))
+	}
+	if e.need.HashSeed {
+		r.add(checkHashSeed(ctx, &o))
+	}
+	r.add(checkPackages(ctx, &o, e.need.Packages)...)
+	if e.need.GDS {
+		r.add(checkGDS(o.Host)...)
+	}
+	return r
+}
+
+// dataDir is the directory to look at: the daemon's, if that is on this side of
+// its container's wall.
+func dataDir(o *Options, d *wire.Daemon) string {
+	switch {
+	case o.Data != "":
+		return o.Data
+	case d != nil && isDaemon(o.Host, d):
+		return d.Data
+	}
+	return ""
+}
+
+// engine is what is known of the engine that is asked about.
+type engine struct {
+	need          engines.Need
+	config        *engines.Config // nil where there is none that could be read
+	mount         string          // that the configuration names
+	ranks         int
+	shmBytes      int64 // of all ranks
+	registrations int64 // likewise: rings and iovs
+	title         string
+	findings      []Finding
+}
+
+func (e *engine) paths() []string {
+	if e.config == nil {
+		return nil
+	}
+	return e.config.BasePaths
+}
+
+// checkEngine finds out what the engine wants, from its configuration if there
+// is one.
+func checkEngine(ctx context.Context, o *Options) *engine {
+	e := &engine{}
+	if o.Engine == "" {
+		return e
+	}
+	e.ranks = max(o.Params.TP, 1)
+	if o.ConfigFile != "" {
+		e.readConfig(ctx, o)
+	}
+	if e.config != nil {
+		e.need = e.config.Need
+		e.mount = e.config.Mount
+		if o.Params.TP == 0 {
+			e.ranks = max(e.config.TP, 1)
+		}
+	} else {
+		need, err := engines.NeedOf(o.Engine, o.Params)
+		if err != nil {
+			e.findings = append(e.findings, Finding{ID: "engine", Status: Failure, Found: err.Error(), Needed: "a deployment that can be"})
+			return e
+		}
+		e.need = need
+	}
+	e.title = fmt.Sprintf("%s with %s", o.Engine, plural(e.ranks, "rank"))
+	if e.need.Assumed != "" {
+		e.findings = append(e.findings, Finding{ID: "engine", Status: Note, Found: "sizes are for " + e.need.Assumed,
+			Needed: "the real ones: --model, --tp, or the engine's own configuration with --engine-config"})
+	}
+	e.shmBytes = e.need.ShmBytes(e.ranks)
+	e.registrations = int64(e.need.Rings+e.need.Iovs) * int64(e.ranks)
+	return e
+}

@@ -1,0 +1,61 @@
+package doctor
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/dustin/go-humanize"
+	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/internal/host"
+	"github.com/kv3fs/kv3fs/internal/shm"
+)
+
+// containerShmBytes is what container runtimes give where nobody says otherwise.
+const containerShmBytes = 64 << 20
+
+// checkShm compares /dev/shm with what an engine on this host makes there;
+// needBytes is 0 where that is not known.
+func checkShm(h host.Host, needBytes int64, forWhat string) Finding {
+	const id = "shm.size"
+	var st unix.Statfs_t
+	if err := h.Statfs(h.Path(shm.Dir), &st); err != nil {
+		return Finding{ID: id, Status: Failure, Found: fmt.Sprintf("%s: %v", shm.Dir, err),
+			Needed: "a tmpfs there: rings and buffers are shared memory", Fix: "mount -t tmpfs -o mode=1777 tmpfs " + shm.Dir}
+	}
+	sizeBytes, freeBytes := int64(math.MaxInt64), int64(math.MaxInt64)
+	found := shm.Dir + " has no limit of its own"
+	if st.Blocks != 0 {
+		sizeBytes, freeBytes = int64(st.Blocks)*st.Bsize, int64(st.Bavail)*st.Bsize
+		found = fmt.Sprintf("%s has %s, %s free", shm.Dir, bytesText(sizeBytes), bytesText(freeBytes))
+	}
+	f := Finding{ID: id, Found: found, Fix: shmFix(h, max(needBytes+needBytes/8, 1<<30))}
+	memory, memoryErr := h.MemoryAvailableBytes()
+	switch {
+	case sizeBytes < needBytes:
+		f.Status, f.Needed = Failure, fmt.Sprintf("%s for %s; beyond the limit it ends with a bus error (SIGBUS)", bytesText(needBytes), forWhat)
+	case freeBytes < needBytes:
+		f.Status, f.Needed = Warning, fmt.Sprintf("%s free for %s, unless it runs already and that is what is used", bytesText(needBytes), forWhat)
+	case needBytes == 0 && sizeBytes <= containerShmBytes:
+		f.Status, f.Needed = Warning, "more than the 64 MiB that containers get by default: every engine's buffers are larger (--engine says how much)"
+	case needBytes > 0 && memoryErr == nil && memory < needBytes:
+		f.Status, f.Needed = Warning, fmt.Sprintf("%s of memory for %s: shared memory is memory, and only %s are available", bytesText(needBytes), forWhat, bytesText(memory))
+		f.Fix = ""
+	default:
+		if needBytes > 0 {
+			f.Found += fmt.Sprintf("; %s wants %s", forWhat, bytesText(needBytes))
+		}
+		f.Fix = ""
+	}
+	return f
+}
+
+func shmFix(h host.Host, wantBytes int64) string {
+	gib := (wantBytes + 1<<30 - 1) >> 30
+	if h.InContainer() {
+		return fmt.Sprintf("docker run --shm-size=%dg ...   # Kubernetes: an emptyDir of medium Memory at %s", gib, shm.Dir)
+	}
+	return fmt.Sprintf("mount -o remount,size=%dG %s   # and in /etc/fstab; what exists there stays", gib, shm.Dir)
+}
+
+func bytesText(n int64) string { return humanize.IBytes(uint64(max(n, 0))) }
