@@ -31,13 +31,14 @@ type exitStatus int
 func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
 
 type cli struct {
-	Serve   serveCmd   `cmd:"" help:"Serve a data directory as a 3FS: a mount, its control directory and its rings."`
-	Replay  replayCmd  `cmd:"" help:"Replay a prompt trace through the rings as inference engines do, and check every byte."`
-	Trace   traceCmd   `cmd:"" help:"Make prompt traces."`
-	Bench   benchCmd   `cmd:"" help:"Measure the rings against the mount and against plain I/O."`
-	Doctor  doctorCmd  `cmd:"" help:"Find out why it does not work here, or not fast, and what to do."`
-	Version versionCmd `cmd:"" help:"Print the version."`
-	Probe   probeCmd   `cmd:"" hidden:"" help:"Answer a question of the doctor."`
+	Serve        serveCmd        `cmd:"" help:"Serve a data directory as a 3FS: a mount, its control directory and its rings."`
+	Replay       replayCmd       `cmd:"" help:"Replay a prompt trace through the rings as inference engines do, and check every byte."`
+	Trace        traceCmd        `cmd:"" help:"Make prompt traces."`
+	Bench        benchCmd        `cmd:"" help:"Measure the rings against the mount and against plain I/O."`
+	Doctor       doctorCmd       `cmd:"" help:"Find out why it does not work here, or not fast, and what to do."`
+	EngineConfig engineConfigCmd `cmd:"" help:"Print a ready configuration for an inference engine."`
+	Version      versionCmd      `cmd:"" help:"Print the version."`
+	Probe        probeCmd        `cmd:"" hidden:"" help:"Answer a question of the doctor."`
 }
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }

@@ -54,6 +54,9 @@ func newPlan(engine string, d Deployment) (*plan, error) {
 	if engine == LMCacheGDS {
 		p.GDSBufferMB = min(max(16*block/mib, 1024), 8192) // some chunks under way at once
 	}
+	if fixed := FixedMount(engine); fixed != "" && d.Mount != fixed {
+		p.warnings = append(p.warnings, fmt.Sprintf("%s looks for the 3FS at %s only, not at %s: serve it there, or bind it there as said below", engine, fixed, d.Mount))
+	}
 	return p, p.fit(params)
 }
 
@@ -110,13 +113,13 @@ func (p *plan) fit(params Params) error {
 			continue
 		}
 		if i > 0 {
-			p.notes = append(p.notes, fmt.Sprintf("the sizes are smaller than usual, because those take %s of /dev/shm%s; it has %s, of which a tenth is left to others", size(first), p.forRanks(), size(p.ShmBytes)))
+			p.notes = append(p.notes, fmt.Sprintf("the sizes are smaller than usual, because those take %s of /dev/shm%s; it has %s to give, of which a tenth is left to others", size(first), p.forRanks(), size(p.ShmBytes)))
 		}
 		return nil
 	}
 	total := p.Need.ShmBytes(p.TP)
 	p.warnings = append(p.warnings, fmt.Sprintf(
-		"even the smallest sizes take %s of /dev/shm%s; it has %s, of which a tenth is left to others: enlarge it to %s or more (mount -o remount,size=%d /dev/shm; a container: --shm-size; Kubernetes: an emptyDir of medium Memory)",
+		"even the smallest sizes take %s of /dev/shm%s; it has %s to give, of which a tenth is left to others: enlarge it to %s or more (mount -o remount,size=%d /dev/shm; a container: --shm-size; Kubernetes: an emptyDir of medium Memory)",
 		size(total), p.forRanks(), size(p.ShmBytes), size(enough(total)), enough(total)))
 	return nil
 }
@@ -198,15 +201,18 @@ func (p *plan) lmcacheChoices() (all []Params) {
 // share it in /dev/shm; others have memory of their own.
 func (p *plan) ucmChoices() (all []Params) {
 	least := max((product(1024, p.BlockBytes)-1)/gib+1, 1)
-	all = append(all, Params{Clients: ucmStreams, BufferBytes: product(max(64, least), gib)})
 	if !p.Model.MLA() {
-		all[0].BufferBytes = product(max(32, least), gib)
+		all = halved(ucmStreams, 0)
+		for i := range all {
+			all[i].BufferBytes = product(max(32, least), gib)
+		}
+		return all
+	}
+	for gb := int64(128); gb > least; gb = gb * 3 / 4 {
+		all = append(all, Params{Clients: ucmStreams, BufferBytes: gb * gib})
 	}
 	for _, c := range halved(ucmStreams, 0) {
-		c.BufferBytes = all[0].BufferBytes
-		if p.Model.MLA() {
-			c.BufferBytes = product(least, gib)
-		}
+		c.BufferBytes = product(least, gib)
 		all = append(all, c)
 	}
 	return all

@@ -17,6 +17,15 @@ const (
 	kvcmRootDir = "kv_manager" // of the SDK
 )
 
+// FixedMount is the mount point that is built into an engine, "" for one that
+// can be told.
+func FixedMount(engine string) string {
+	if engine == RTPLLM {
+		return rtpMount
+	}
+	return ""
+}
+
 // readRTPLLM reads the environment that RTP-LLM is started with.
 func readRTPLLM(out *Config, content []byte, env func(string) (string, bool)) error {
 	values, err := envFile(out, content)

@@ -34,6 +34,9 @@ func TestWrittenReadsBack(t *testing.T) {
 				for _, tp := range []int{1, 8} {
 					for _, shm := range []int64{0, 64 * mib, 2 * gib, 64 * gib, 1 << 45} {
 						d := Deployment{Form: form, Mount: "/mnt/3fs", Model: shape(t, name), ModelName: name, TP: tp, ShmBytes: shm}
+						if fixed := FixedMount(engine); fixed != "" {
+							d.Mount = fixed
+						}
 						what := fmt.Sprintf("%s %s %s tp %d shm %d", engine, form, name, tp, shm)
 						w, err := Write(engine, d)
 						if err != nil {
