@@ -24,10 +24,10 @@ type engineConfigCmd struct {
 	Dir   []string `type:"path" sep:"none" placeholder:"DIR" help:"Directory below the mount to store in; lmcache and lmcache-gds take several. Default: one named after the engine."`
 
 	Model   string `placeholder:"NAME" help:"Model, as on Hugging Face; it decides the sizes. A wrong name lists those near it."`
-	Layers  int    `placeholder:"N" help:"For any other model: layers that keep KV ..."`
-	KVHeads int    `name:"kv-heads" placeholder:"N" help:"... KV heads ..."`
-	HeadDim int    `placeholder:"N" help:"... and their dimension;"`
-	MLADim  int    `name:"mla-dim" placeholder:"N" help:"or, for MLA, the dimension of the latent vector with its rotary part (576 for DeepSeek-V3)."`
+	Layers  int    `placeholder:"N" help:"For any other model: its layers that keep KV, with --kv-heads and --head-dim or with --mla-dim."`
+	KVHeads int    `name:"kv-heads" placeholder:"N" help:"KV heads of a layer."`
+	HeadDim int    `placeholder:"N" help:"Dimension of a head."`
+	MLADim  int    `name:"mla-dim" placeholder:"N" help:"For MLA: dimension of the latent vector with its rotary part, 576 for DeepSeek-V3."`
 	DType   string `name:"dtype" default:"bf16" enum:"bf16,fp16,fp8,fp32" help:"Element type of the KV cache, not of the weights. Default: ${default}."`
 	TP      int    `name:"tp" default:"1" help:"Tensor-parallel ranks on this host."`
 

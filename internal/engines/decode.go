@@ -119,9 +119,10 @@ func checkLines(content []byte) error {
 type aliasFinder struct{ found bool }
 
 func (f *aliasFinder) Visit(n ast.Node) ast.Visitor {
-	if n.Type() == ast.AliasType {
-		f.found = true
+	if n == nil { // an empty document
+		return nil
 	}
+	f.found = f.found || n.Type() == ast.AliasType
 	return f
 }
 

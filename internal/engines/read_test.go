@@ -1,0 +1,310 @@
+package engines
+
+import (
+	"strings"
+	"testing"
+)
+
+func environ(pairs map[string]string) func(string) (string, bool) {
+	return func(key string) (string, bool) { v, ok := pairs[key]; return v, ok }
+}
+
+const lmcacheGood = `
+chunk_size: 256
+local_cpu: False
+remote_storage_plugins: ["hf3fs.primary"]
+extra_config:
+    remote_storage_plugin.hf3fs.primary.base_path: "/3fs/stage/dir1,/3fs/stage/dir2"
+    hf3fs_mount_point: "/3fs/stage"
+    hf3fs_iov_size: 209715200 #200MB
+    hf3fs_ior_entries: 256
+    hf3fs_io_depth: 0
+    hf3fs_numa_id: -1
+    hf3fs_io_thread_num: 4
+`
+
+const vllmGood = `{"kv_connector":"HF3FSKVConnector","kv_role":"kv_both","kv_connector_extra_config":{"hf3fs_storage_path":"/mnt/3fs/v","hf3fs_file_size":1099511627776}}`
+
+const sglangGood = `{"file_path_prefix": "/mnt/3fs/s/hicache", "file_size": 1099511627776, "numjobs": 16, "entries": 8, "metadata_server_url": "http://10.0.0.1:18000"}`
+
+const ucmGood = `
+ucm_connectors:
+  - ucm_connector_name: "UcmPipelineStore"
+    ucm_connector_config:
+      store_pipeline: "Cache|Ds3fs"
+      storage_backends: "/mount/3fs"
+`
+
+const rtpGood = `
+export REUSE_CACHE=1
+ENABLE_REMOTE_CACHE="1"
+RECO_SERVER_ADDRESS='10.0.0.1:6381'
+# a comment
+RECO_MODEL_SDK_CONFIG=[{"type":"3fs","sdk_log_level":"DEBUG"}]
+TP_SIZE=4
+`
+
+const rtpDirect = "REUSE_CACHE=1\nENABLE_3FS=1\nBIZ_NAME=b\nCHECKPOINT_PATH=/m\n"
+
+const mooncakeGood = "MOONCAKE_ENABLE_DFS=true\nMOONCAKE_DFS_ROOT_DIR=/mnt/3fs/mooncake\n"
+
+const l2Good = `{"type": "hf3fs", "mount_point": "/mnt/3fs", "base_paths": "/mnt/3fs/a, /mnt/3fs/b", "num_workers": 8}`
+
+// What upstream's documents show is read without more than notes, and counted.
+func TestGoodConfigurations(t *testing.T) {
+	for _, c := range []struct {
+		name, engine, text string
+		env                map[string]string
+		mount, paths       string
+		shm                int64 // per rank
+		shared             int64
+		rings              int
+		tp                 int
+	}{
+		{"plugin", LMCache, lmcacheGood, nil, "/3fs/stage", "/3fs/stage/dir1 /3fs/stage/dir2", 5 * 2 * 209715200, 0, 10, 0},
+		{"url", LMCache, "remote_url: \"hf3fs:///3fs/stage/hello, /3fs/stage/world\"\nextra_config: {hf3fs_mount_point: /3fs/stage}", nil,
+			"/3fs/stage", "/3fs/stage/hello /3fs/stage/world", 5 * 2 * 209715200, 0, 10, 0},
+		{"extra config in the environment", LMCache, `remote_storage_plugins: ["hf3fs.x"]`,
+			map[string]string{"LMCACHE_EXTRA_CONFIG": `{"hf3fs_mount_point": "/m", "hf3fs_base_path": "/m/a", "hf3fs_io_thread_num": 2, "hf3fs_iov_size": 104857600}`},
+			"/m", "/m/a", 3 * 2 * 104857600, 0, 6, 0},
+		{"two instances", LMCache, "remote_storage_plugins: [hf3fs.a, hf3fs.b]\nextra_config: {hf3fs_mount_point: /m, hf3fs_base_path: /m/x}", nil, "/m", "/m/x /m/x", 2 * 5 * 2 * 209715200, 0, 20, 0},
+		{"adapter", LMCache, l2Good, nil, "/mnt/3fs", "/mnt/3fs/a /mnt/3fs/b", 0, 8 * 2 * 209715200, 16, 0},
+		{"adapter in a command", LMCache, "lmcache server --port 5555 \\\n --l2-adapter '" + l2Good + "' # done", nil, "/mnt/3fs", "/mnt/3fs/a /mnt/3fs/b", 0, 8 * 2 * 209715200, 16, 0},
+		{"gds", LMCacheGDS, "gds_path: /nvme/a\ngds_buffer_size: 8192\nextra_config: {use_direct_io: true}", nil, "", "/nvme/a", 0, 0, 0, 0},
+		{"gds by environment", LMCacheGDS, "local_cpu: false", map[string]string{"LMCACHE_GDS_PATH": "/nvme/a,/nvme/b"}, "", "/nvme/a /nvme/b", 0, 0, 0, 0},
+		{"json", VLLM, vllmGood, nil, "", "/mnt/3fs/v", 16 * 2 * 8 * 2 * mib, 0, 32, 0},
+		{"command", VLLM, "vllm serve Qwen/QwQ-32B --tensor-parallel-size=2 --block-size 32 --kv-transfer-config='" + vllmGood + "'", nil, "", "/mnt/3fs/v", 16 * 2 * 8 * 4 * mib, 0, 32, 2},
+		{"one of several", VLLM, `{"kv_connector":"MultiConnector","kv_role":"kv_both","kv_connector_extra_config":{"connectors":[{"kv_connector":"NixlConnector"},` + vllmGood + `]}}`,
+			nil, "", "/mnt/3fs/v", 16 * 2 * 8 * 2 * mib, 0, 32, 0},
+		{"file", SGLang, sglangGood, nil, "", "/mnt/3fs/s", 16 * 2 * 8 * 8 * mib, 0, 32, 0},
+		{"minimal", UCM, ucmGood, nil, "/mount/3fs", "/mount/3fs", 32 * 16 * mib, 0, 64, 0},
+		{"kvcm", RTPLLM, rtpGood, nil, "/3fs/stage/3fs", "/3fs/stage/3fs/kv_manager", 8 * gib, 0, 8, 4},
+		{"direct", RTPLLM, rtpDirect + "THREEFS_READ_IOV_SIZE=1073741824\n", nil, "/3fs/stage/3fs", "/3fs/stage/3fs/rtp_llm", 5 * gib, 0, 8, 0},
+		{"environment", Mooncake, mooncakeGood, nil, "", "/mnt/3fs/mooncake", 512 * mib, 0, 32, 0},
+		{"json", NIXL, `{"mount_point": "/mnt/3fs/", "iopool_size": "64"}`, nil, "/mnt/3fs", "", 0, 0, 0, 0},
+		{"lines", NIXL, "mount_point=/mnt/3fs\nmem_config=dram_zc\n", nil, "/mnt/3fs", "", 0, 0, 0, 0},
+	} {
+		got, err := Read(c.engine, "file", []byte(c.text), environ(c.env))
+		if err != nil {
+			t.Errorf("%s %s: %v", c.engine, c.name, err)
+			continue
+		}
+		for _, p := range got.Problems {
+			if p.Severity != Note {
+				t.Errorf("%s %s: %+v", c.engine, c.name, p)
+			}
+		}
+		n := got.Need
+		if paths := strings.Join(got.BasePaths, " "); got.Mount != c.mount || paths != c.paths || n.ShmBytesPerRank != c.shm ||
+			n.ShmBytesShared != c.shared || n.Rings != c.rings || got.TP != c.tp {
+			t.Errorf("%s %s: %+v", c.engine, c.name, got)
+		}
+	}
+}
+
+// Every slip is named with its key, what it does and the cure.
+func TestBadConfigurations(t *testing.T) {
+	lm := func(old, new string) string { return strings.Replace(lmcacheGood, old, new, 1) }
+	for _, c := range []struct {
+		engine, text string
+		severity     Severity
+		key, want    string // want is in what or cure
+	}{
+		{LMCache, lm("209715200", "1"), Failure, "extra_config.hf3fs_iov_size", "104857600 to 2147483648"},
+		{LMCache, lm("209715200", "2147483649"), Failure, "extra_config.hf3fs_iov_size", "is 2147483649"},
+		{LMCache, lm("209715200", "200MB"), Failure, "extra_config.hf3fs_iov_size", "not a whole number"},
+		{LMCache, lm("entries: 256", "entries: 64"), Failure, "extra_config.hf3fs_ior_entries", "128 to 1024"},
+		{LMCache, lm("depth: 0", "depth: -129"), Failure, "extra_config.hf3fs_io_depth", "-128 to 128"},
+		{LMCache, lm("depth: 0", "depth: 8"), Warning, "extra_config.hf3fs_io_depth", "never reaches the ring"},
+		{LMCache, lm("num: 4", "num: 17"), Failure, "extra_config.hf3fs_io_thread_num", "2 to 16"},
+		{LMCache, lm("numa_id: -1", "numa_id: -2"), Failure, "extra_config.hf3fs_numa_id", "-1 to"},
+		{LMCache, lm("hf3fs_iov_size", "hfs3fs_iov_size"), Warning, "extra_config.hfs3fs_iov_size", "write hf3fs_iov_size"},
+		{LMCache, lm("hf3fs_iov_size", "hf3fs_iov_sise"), Warning, "extra_config.hf3fs_iov_sise", "does nothing"},
+		{LMCache, "hf3fs_iov_size: 1\n" + lmcacheGood, Warning, "hf3fs_iov_size", "only below extra_config"},
+		{LMCache, lm(`"/3fs/stage"`, `"/3fs/stage/"`), Failure, "extra_config.hf3fs_mount_point", "write /3fs/stage"},
+		{LMCache, lm(`"/3fs/stage"`, `3fs/stage`), Failure, "extra_config.hf3fs_mount_point", "no absolute path"},
+		{LMCache, lm(`hf3fs_mount_point: "/3fs/stage"`, ``), Failure, "extra_config.hf3fs_mount_point", "is missing"},
+		{LMCache, lm(`dir1,`, `../x,`), Failure, "extra_config.remote_storage_plugin.hf3fs.primary.base_path", "not below the mount point"},
+		{LMCache, lm("hf3fs.primary.base_path", "hf3fs.other.base_path"), Warning, "extra_config.remote_storage_plugin.hf3fs.other.base_path", "write remote_storage_plugin.hf3fs.primary.base_path"},
+		{LMCache, lm("hf3fs.primary.base_path", "hf3fs.other.base_path"), Failure, "extra_config.hf3fs_base_path", "names no base path"},
+		{LMCache, lm(`["hf3fs.primary"]`, `["hf3fs"]`), Failure, "remote_storage_plugins", "without an instance"},
+		{LMCache, lm(`["hf3fs.primary"]`, `["fs.primary"]`), Failure, "remote_storage_plugins", "nothing here stores on a 3FS"},
+		{LMCache, lm(`remote_storage_plugins`, `remote_storage_plugin`), Warning, "remote_storage_plugin", "write remote_storage_plugins"},
+		{LMCache, "remote_url: redis://h:1\nextra_config: {hf3fs_mount_point: /m}", Failure, "remote_url", "stores elsewhere"},
+		{LMCache, "remote_url: hf3fs://\nextra_config: {hf3fs_mount_point: /m}", Failure, "remote_url", "names no base path"},
+		{LMCache, "remote_url: hf3fs:///3fs/stage/u\n" + lmcacheGood, Warning, "remote_url", "both name a 3FS"},
+		{LMCache, "extra_config: 3", Failure, "extra_config", "not a mapping"},
+		{LMCache, "chunk_size: 0\n", Failure, "chunk_size", "1 to"},
+		{LMCache, lm("numa_id: -1", "numa_id: -1\n    fs_connector_relative_tmp_dir: /tmp"), Failure, "extra_config.fs_connector_relative_tmp_dir", "relative"},
+		{LMCache, lm("numa_id: -1", "numa_id: -1\n    save_chunk_meta: yep"), Failure, "extra_config.save_chunk_meta", "true or false"},
+		{LMCache, `{"type": "hf3fs", "base_paths": "/m/a"}`, Failure, "mount_point", "missing"},
+		{LMCache, `{"type": "hf3fs", "mount_point": "/m"}`, Failure, "base_paths", "names no directory"},
+		{LMCache, `{"type": "hf3fs", "mount_point": "/m", "base_paths": "/n"}`, Failure, "base_paths", "not below"},
+		{LMCache, `{"type": "hf3fs", "mount_point": "/m", "base_paths": "/m/a", "io_depth": 8}`, Warning, "io_depth", "never started"},
+		{LMCache, `{"type": "hf3fs", "mount_point": "/m", "base_paths": "/m/a", "hf3fs_iov_size": 8}`, Warning, "hf3fs_iov_size", "write iov_size"},
+		{LMCache, `{"type": "fs", "base_paths": "/m/a"}`, Failure, "type", "not the 3FS adapter"},
+		{LMCache, `lmcache server --l2-adapter '{"type": "fs"}'`, Failure, "--l2-adapter", "no adapter of type hf3fs"},
+
+		{LMCacheGDS, "gds_paths: /x", Failure, "gds_path", "names no directory"},
+		{LMCacheGDS, "gds_paths: /x", Warning, "gds_paths", "write gds_path"},
+		{LMCacheGDS, "gds_path: x", Failure, "gds_path", "no absolute path"},
+		{LMCacheGDS, "gds_path: /x\ngds_backend: cuda", Failure, "gds_backend", "cufile, hipfile"},
+		{LMCacheGDS, "gds_path: /x\ngds_path_sharding: by_host", Failure, "gds_path_sharding", "by_gpu"},
+		{LMCacheGDS, "gds_path: /x\ncufile_buffer_size: 1", Note, "cufile_buffer_size", "older name"},
+		{LMCacheGDS, "gds_path: /x\nextra_config: {use_cufile: false}", Note, "extra_config.use_cufile", "use_gds"},
+
+		{VLLM, strings.Replace(vllmGood, "HF3FSKVConnector", "hf3fs", 1), Failure, "kv_connector", "write HF3FSKVConnector"},
+		{VLLM, strings.Replace(vllmGood, "HF3FSKVConnector", "LMCacheConnectorV1", 1), Failure, "kv_connector", "engine lmcache"},
+		{VLLM, strings.Replace(vllmGood, "HF3FSKVConnector", "UCMConnector", 1), Failure, "kv_connector", "engine ucm"},
+		{VLLM, strings.Replace(vllmGood, "kv_both", "both", 1), Failure, "kv_role", "kv_both, kv_producer"},
+		{VLLM, `{"kv_connector":"HF3FSKVConnector"}`, Failure, "kv_role", "does not start"},
+		{VLLM, `{"kv_connector":"HF3FSKVConnector"}`, Warning, "kv_connector_extra_config.hf3fs_storage_path", "/vllm-workspace"},
+		{VLLM, strings.Replace(vllmGood, `"hf3fs_file_size"`, `"hf3fs_metadata_server_url":"http://other:1","hf3fs_file_size"`, 1), Warning, "kv_connector_extra_config.hf3fs_metadata_server_url", "not used"},
+		{VLLM, strings.Replace(vllmGood, `"hf3fs_file_size"`, `"hf3fs_metadata_server_url":"http://localhost:18000","hf3fs_file_size"`, 1), Note, "kv_connector_extra_config.hf3fs_metadata_server_url", "anyway"},
+		{VLLM, strings.Replace(vllmGood, "1099511627776", `"1TiB"`, 1), Failure, "kv_connector_extra_config.hf3fs_file_size", "not a whole number"},
+		{VLLM, strings.Replace(vllmGood, "1099511627776", `100`, 1), Failure, "kv_connector_extra_config.hf3fs_file_size", "not one fits"},
+		{VLLM, strings.Replace(vllmGood, "hf3fs_file_size", `hf3fs_filesize`, 1), Warning, "kv_connector_extra_config.hf3fs_filesize", "write hf3fs_file_size"},
+		{VLLM, strings.Replace(vllmGood, "/mnt/3fs/v", `v`, 1), Failure, "kv_connector_extra_config.hf3fs_storage_path", "no absolute path"},
+		{VLLM, strings.Replace(vllmGood, `"hf3fs_file_size"`, `"hf3fs_client_numjobs":0,"hf3fs_file_size"`, 1), Failure, "kv_connector_extra_config.hf3fs_client_numjobs", "1 to"},
+		{VLLM, strings.Replace(vllmGood, `"kv_role"`, `"kv_rolle":1,"kv_role"`, 1), Warning, "kv_rolle", "write kv_role"},
+
+		{SGLang, `{}`, Failure, "entries", "does not start without it"},
+		{SGLang, strings.Replace(sglangGood, "/mnt/3fs/s/hicache", "/mnt/3fs/s/", 1), Warning, "file_path_prefix", "ends with a slash"},
+		{SGLang, strings.Replace(sglangGood, "/mnt/3fs/s/hicache", "hicache", 1), Failure, "file_path_prefix", "absolute"},
+		{SGLang, strings.Replace(sglangGood, "http://10.0.0.1:18000", "10.0.0.1:18000", 1), Failure, "metadata_server_url", "no URL"},
+		{SGLang, strings.Replace(sglangGood, `"numjobs"`, `"use_mock_hf3fs_client": true, "numjobs"`, 1), Warning, "use_mock_hf3fs_client", "not read from this file"},
+		{SGLang, strings.Replace(sglangGood, `"metadata_server_url"`, `"metadata_server"`, 1), Warning, "metadata_server", "write metadata_server_url"},
+		{SGLang, strings.Replace(sglangGood, `"numjobs": 16`, `"numjobs": "many"`, 1), Failure, "numjobs", "not a whole number"},
+
+		{UCM, "ucm_connectors: []", Failure, "ucm_connectors", "exactly one"},
+		{UCM, "ucm_connectors: [3, 4]", Failure, "ucm_connectors", "has 2"},
+		{UCM, strings.Replace(ucmGood, "UcmPipelineStore", "UcmNfsStore", 1), Failure, "ucm_connectors[0].ucm_connector_name", "UcmPipelineStore"},
+		{UCM, strings.Replace(ucmGood, "Cache|Ds3fs", "cache|ds3fs", 1), Failure, "ucm_connectors[0].ucm_connector_config.store_pipeline", "not how UCM writes it"},
+		{UCM, strings.Replace(ucmGood, "Cache|Ds3fs", "Cache|Posix", 1), Warning, "ucm_connectors[0].ucm_connector_config.store_pipeline", "not the rings"},
+		{UCM, strings.Replace(ucmGood, "/mount/3fs", "/mount/3fs:/b", 1), Warning, "ucm_connectors[0].ucm_connector_config.storage_backends", "uses the first"},
+		{UCM, ucmGood + "      running_queue_depth: 32768", Warning, "ucm_connectors[0].ucm_connector_config.running_queue_depth", "has no such setting"},
+		{UCM, ucmGood + "      buffer_size: 64", Warning, "ucm_connectors[0].ucm_connector_config.buffer_size", "read by neither"},
+		{UCM, ucmGood + "      ior_depth: 8", Failure, "ucm_connectors[0].ucm_connector_config.ior_depth", "for ever"},
+		{UCM, ucmGood + "      posix_io_engine: aio", Warning, "ucm_connectors[0].ucm_connector_config.posix_io_engine", "does not read it"},
+		{UCM, ucmGood + "      stream_numbers: 8", Warning, "ucm_connectors[0].ucm_connector_config.stream_numbers", "write stream_number"},
+		{UCM, ucmGood + "      cache_stream_number: 33", Failure, "ucm_connectors[0].ucm_connector_config.cache_stream_number", "1 to 32"},
+		{UCM, "use_layerwise: true\n" + ucmGood, Warning, "use_layerwise", "before all its layers"},
+
+		{RTPLLM, strings.Replace(rtpGood, `"3fs"`, `"hf3fs"`, 1), Failure, "RECO_MODEL_SDK_CONFIG[0].type", `write "3fs"`},
+		{RTPLLM, rtpGood, Note, "RECO_MODEL_SDK_CONFIG[0].type", "skips this entry"},
+		{RTPLLM, strings.Replace(rtpGood, `"type"`, `"mountpoint":"/m","type"`, 1), Warning, "RECO_MODEL_SDK_CONFIG[0].mountpoint", "does not reach the SDK"},
+		{RTPLLM, "REUSE_CACHE=1\nENABLE_REMOTE_CACHE=1\nRECO_SERVER_ADDRESS=h:1\nRECO_MODEL_SDK_CONFIG={}", Failure, "RECO_MODEL_SDK_CONFIG", "no JSON list"},
+		{RTPLLM, "ENABLE_REMOTE_CACHE=1", Failure, "REUSE_CACHE", "REUSE_CACHE=1"},
+		{RTPLLM, "REUSE_CACHE=1", Failure, "ENABLE_REMOTE_CACHE", "nothing is stored"},
+		{RTPLLM, "REUSE_CACHE=1\nENABLE_REMOTE_CACHE=1", Failure, "RECO_SERVER_ADDRESS", "is missing"},
+		{RTPLLM, rtpGood + "RECO_SERVER_ADRESS=x", Warning, "RECO_SERVER_ADRESS", "write RECO_SERVER_ADDRESS"},
+		{RTPLLM, rtpGood + "TP_SIZE=5", Warning, "TP_SIZE", "set twice"},
+		{RTPLLM, rtpGood + "ENABLE_3FS=1", Warning, "ENABLE_3FS", "both on"},
+		{RTPLLM, "REUSE_CACHE=1\nENABLE_3FS=1\n", Failure, "BIZ_NAME", "is missing"},
+		{RTPLLM, rtpDirect + "THREEFS_WRITE_IOV_SIZE=1000", Failure, "THREEFS_WRITE_IOV_SIZE", "multiple of 1048576"},
+		{RTPLLM, rtpDirect + "THREEFS_READ_IOV_SIZE=4G", Failure, "THREEFS_READ_IOV_SIZE", "whole number"},
+
+		{Mooncake, "MOONCAKE_DFS_ROOT_DIR=/m", Failure, "MOONCAKE_ENABLE_DFS", "is not true"},
+		{Mooncake, mooncakeGood + "MOONCAKE_DFS_FS_ADAPTER=posix", Warning, "MOONCAKE_DFS_FS_ADAPTER", "not the rings"},
+		{Mooncake, mooncakeGood + "MOONCAKE_DFS_FS_ADAPTER=3fs", Failure, "MOONCAKE_DFS_FS_ADAPTER", "write hf3fs"},
+		{Mooncake, mooncakeGood + "MOONCAKE_DFS_ALIGNMENT=5000", Failure, "MOONCAKE_DFS_ALIGNMENT", "power of two"},
+		{Mooncake, mooncakeGood + "MOONCAKE_DFS_SHARD_CAPACITY=4097", Failure, "MOONCAKE_DFS_SHARD_CAPACITY", "no multiple"},
+		{Mooncake, mooncakeGood + "MOONCAKE_DFS_SHARD_COUNT=0", Failure, "MOONCAKE_DFS_SHARD_COUNT", "1 to"},
+		{Mooncake, mooncakeGood + "MOONCAKE_DFS_SINGLE_TENANT=false", Failure, "MOONCAKE_DFS_SINGLE_TENANT", "requires"},
+		{Mooncake, mooncakeGood + "MOONCAKE_DFS_HIGH_WATERMARK=0.5", Failure, "MOONCAKE_DFS_LOW_WATERMARK", "not below"},
+		{Mooncake, mooncakeGood + "MOONCAKE_DFS_HIGH_WATERMARK=NaN", Failure, "MOONCAKE_DFS_HIGH_WATERMARK", "from 0 to 1"},
+		{Mooncake, mooncakeGood + "MOONCAKE_DFS_SHARDS=4", Warning, "MOONCAKE_DFS_SHARDS", "does nothing"},
+		{Mooncake, "MOONCAKE_ENABLE_DFS=1\nMOONCAKE_DISTRIBUTED_ROOT_DIR=/m", Note, "MOONCAKE_DISTRIBUTED_ROOT_DIR", "older name"},
+
+		{NIXL, `{"mount_point": "/mnt/3fs", "iopool_size": 64}`, Failure, "iopool_size", "text only"},
+		{NIXL, `{"mount_point": "/mnt/3fs", "iopool_size": "lots"}`, Warning, "iopool_size", "takes 64"},
+		{NIXL, `{"mount_point": "/mnt/3fs", "iopool_size": "2000000"}`, Warning, "iopool_size", "at most"},
+		{NIXL, `{"mount_point": "/mnt/3fs", "mem_config": "vram"}`, Failure, "mem_config", "auto, dram, dram_zc"},
+		{NIXL, `{"mountpoint": "/mnt/3fs"}`, Warning, "mountpoint", "write mount_point"},
+		{NIXL, `{"mount_point": "mnt"}`, Failure, "mount_point", "no absolute path"},
+	} {
+		got, err := Read(c.engine, "file", []byte(c.text), nil)
+		if err != nil {
+			t.Errorf("%s %s: %v", c.engine, c.text, err)
+			continue
+		}
+		found := false
+		for _, p := range got.Problems {
+			if p.Severity == c.severity && p.Key == c.key && strings.Contains(p.What+" "+p.Cure, c.want) {
+				found = true
+			}
+		}
+		if !found {
+			t.Errorf("%s:\n%s\nwant a %s about %s with %q, got %+v", c.engine, c.text, c.severity, c.key, c.want, got.Problems)
+		}
+	}
+}
+
+// What cannot be read as a whole is an error that names the file and the reason.
+func TestUnreadable(t *testing.T) {
+	for _, c := range []struct{ engine, text, want string }{
+		{"vlm", "", "did you mean vllm?"},
+		{LMCache, "a: [", "is no YAML"},
+		{LMCache, "- a\n- b", "no YAML mapping"},
+		{LMCache, "a: &x 1\nb: *x", "alias"},
+		{LMCache, "a: 1\n---\nb: 2", "several YAML documents"},
+		{LMCache, "\xff\xfe", "no text in UTF-8"},
+		{LMCache, strings.Repeat("#", maxConfigBytes+1), "at most"},
+		{LMCache, strings.Repeat("[", 1000), "nests brackets"},
+		{LMCache, "a:\n" + strings.Repeat("- ", 1000), "list marks"},
+		{LMCache, strings.Repeat(" ", 1000) + "a: 1", "indented"},
+		{LMCache, "lmcache server --l2-adapter", "without a value"},
+		{LMCache, "lmcache server --l2-adapter 'x'", "--l2-adapter is no JSON"},
+		{LMCache, "lmcache server --l2-adapter '", "not closed"},
+		{VLLM, "", "neither the JSON of --kv-transfer-config nor"},
+		{VLLM, `vllm serve --kv-transfer-config "$CONFIG"`, "is no JSON"},
+		{VLLM, `{"a":1} {"b":2}`, "something follows"},
+		{VLLM, `{"a":`, "is no JSON"},
+		{SGLang, "", "nothing there"},
+		{SGLang, "[]", "is a list, not a JSON object"},
+		{UCM, "\t- x: [", "is no YAML"},
+		{RTPLLM, "what is this", "not KEY=VALUE"},
+		{RTPLLM, "A='x", "quotes"},
+		{NIXL, "mount point=/x", "not KEY=VALUE"},
+	} {
+		got, err := Read(c.engine, "the-file", []byte(c.text), nil)
+		if err == nil || !strings.Contains(err.Error(), c.want) || c.engine != "vlm" && !strings.HasPrefix(err.Error(), "the-file: ") {
+			t.Errorf("%s %.40q: %+v, %v; want an error with %q", c.engine, c.text, got, err, c.want)
+		}
+		if err != nil && len(err.Error()) > 400 {
+			t.Errorf("%s: an error of %d bytes", c.engine, len(err.Error()))
+		}
+	}
+	if _, err := Read(LMCache, "f", []byte("a: 1"), environ(map[string]string{"LMCACHE_EXTRA_CONFIG": "x"})); err == nil || !strings.Contains(err.Error(), "LMCACHE_EXTRA_CONFIG is no JSON") {
+		t.Error(err)
+	}
+}
+
+// FuzzRead: whatever is in a file, Read returns, and what it says is bounded.
+func FuzzRead(f *testing.F) {
+	for i, text := range []string{lmcacheGood, vllmGood, sglangGood, ucmGood, rtpGood, mooncakeGood, l2Good,
+		"lmcache server --l2-adapter '" + l2Good + "'", "vllm serve x --kv-transfer-config '" + vllmGood + "'", "a: &x [1]\nb: *x", "? - - ? x\n: {y: !!binary x}"} {
+		f.Add(uint8(i), []byte(text))
+	}
+	f.Fuzz(func(t *testing.T, which uint8, text []byte) {
+		engine := Names()[int(which)%len(Names())]
+		c, err := Read(engine, "file", text, environ(map[string]string{"LMCACHE_EXTRA_CONFIG": "{}"}))
+		if err != nil {
+			if len(err.Error()) > 1000 {
+				t.Errorf("an error of %d bytes", len(err.Error()))
+			}
+			return
+		}
+		if len(c.Problems) > 200 {
+			t.Errorf("%d problems", len(c.Problems))
+		}
+		for _, p := range c.Problems {
+			if p.What == "" || len(p.Key)+len(p.What)+len(p.Cure) > 2000 {
+				t.Errorf("%.100q: problem %+v", text, p)
+			}
+		}
+		if n := c.Need; n.ShmBytesPerRank < 0 || n.ShmBytesShared < 0 || n.OpenFiles < 0 || n.Rings < 0 || n.ShmBytes(8) < 0 {
+			t.Errorf("need %+v", n)
+		}
+	})
+}
