@@ -1,0 +1,448 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rings on a real mount."""
+
+import datetime
+import errno
+import gc
+import os
+import pickle
+import signal
+import sys
+import threading
+import time
+import unittest
+import weakref
+
+from hf3fs_fuse import io
+from hf3fs_py_usrbio import ioring
+
+from mounted import PATIENCE_SECONDS, MountedTestCase, pattern
+
+
+class TestTransfer(MountedTestCase):
+    def test_case_79_empty_slice_and_idle_wait(self):
+        fd, iov, ring = self.registered(b"x" * 100), self.buffer(4096), self.ring()
+        with self.assertRaises(OSError) as caught:
+            ring.prepare(iov[:0], True, fd, 0)
+        self.assertEqual(caught.exception.errno, errno.EINVAL)
+        for timeout in (0.1, 0, -1, datetime.timedelta(milliseconds=10)):
+            self.assertEqual(ring.wait(min_results=1, timeout=timeout), [])
+        began = time.monotonic()
+        self.assertEqual(ring.wait(min_results=1, timeout=1), [])
+        self.assertLess(abs(time.monotonic() - began - 1), 0.5)
+
+    def test_case_80_priority_is_ignored(self):
+        for priority in (io.IorPriority.HIGH, io.IorPriority.LOW, io.IorPriority.NORMAL, None, -1):
+            before = self.links()
+            ring = self.ring(priority=priority, timeout=7)
+            [link] = set(self.links()) - set(before)
+            self.assertEqual(link.split(".")[1:], ["r0", "t7"])
+            ring.ior.destroy()
+            self.assertEqual(self.links(), before)
+
+    def test_case_81_slice_of_a_slice(self):
+        data = pattern(100)
+        fd, iov, ring = self.registered(data), self.buffer(4096), self.ring()
+        part = iov[512:1024][0:100]
+        self.assertEqual(part.base_off, 512)
+        ring.prepare(part, True, fd, 0)
+        [done] = ring.submit().wait(min_results=1, timeout=PATIENCE_SECONDS)
+        self.assertIs(done, part)
+        self.assertEqual(done.result, 100)
+        self.assertEqual(bytes(iov[0:4096]), bytes(512) + data + bytes(4096 - 612))
+
+    def test_read_and_write(self):
+        data = pattern(1 << 20)
+        fd, iov = self.registered(), self.buffer(1 << 20)
+        write, read = self.ring(for_read=False), self.ring()
+        iov[:] = data
+        mark = object()
+        self.assertIs(write.ior, write.prepare(iov, False, fd, 4096, mark))
+        [done] = write.submit().wait(min_results=1, timeout=PATIENCE_SECONDS)
+        self.assertEqual((done.result, done.userdata), (1 << 20, mark))
+        self.assertEqual(os.pread(fd, 1 << 20, 4096), data)
+        iov[:] = bytes(1 << 20)
+        read.prepare(iov=iov, read=True, fd=fd, off=4096, userdata=None)
+        [done] = read.submit().wait(min_results=1, timeout=PATIENCE_SECONDS)
+        self.assertEqual((done.result, bytes(done)), (1 << 20, data))
+        # Short at the end of the file, nothing behind it.
+        for offset, result in ((4096 + (1 << 20) - 10, 10), (1 << 22, 0)):
+            read.prepare(iov[0:100], True, fd, offset)
+            [done] = read.submit().wait(min_results=1, timeout=PATIENCE_SECONDS)
+            self.assertEqual(done.result, result)
+
+    def test_link_of_an_iovec(self):
+        before = self.links()
+        iov = self.buffer(8192, block_size=4096)
+        self.assertTrue(iov.link.startswith(self.mount + "/3fs-virt/iovs/"))
+        self.assertEqual(set(self.links()) - set(before), {os.path.basename(iov.link)})
+        self.assertTrue(iov.link.endswith(".b4096"))
+        del iov
+        self.assertEqual(self.links(), before)
+
+    def test_struct_of_the_ring(self):
+        ring = self.ring(8, for_read=False, io_depth=-4, timeout=20, flags=2)
+        made = ring.ior._ring._obj
+        self.assertEqual(
+            (made.for_read, made.io_depth, made.priority, made.timeout, made.flags, made.iov.size),
+            (False, -4, 0, 20, 2, ioring.size_for_entries(8)),
+        )
+        self.assertEqual(made.mount_point.decode(), self.mount)
+        self.assertEqual((ring.ior.entries, ring.size_for_entries(128), ioring.size_for_entries(-1)), (8, 16528, 0))
+
+
+class TestErrors(MountedTestCase):
+    def refused(self, number, call, *arguments, **options):
+        with self.assertRaises(OSError) as caught:
+            call(*arguments, **options)
+        self.assertEqual(caught.exception.errno, number, caught.exception)
+        self.assertTrue(caught.exception.strerror)
+
+    def test_prepare(self):
+        data = b"x" * 100
+        iov, ring = self.buffer(4096), self.ring(2)
+        fd, write_only = self.registered(data), self.opened(self.path(data, "w"), os.O_WRONLY)
+        io.register_fd(write_only)
+        self.addCleanup(io.deregister_fd, write_only)
+        mark = object()
+        count = sys.getrefcount(mark)
+        for number, arguments in (
+            (errno.EINVAL, (iov[5:5], True, fd, 0)),
+            (errno.EINVAL, (iov, False, fd, 0)),
+            (errno.EBADF, (iov, True, 900, 0)),
+            (errno.EACCES, (iov, True, write_only, 0)),
+        ):
+            self.refused(number, ring.prepare, *arguments, mark)
+            self.assertEqual((sys.getrefcount(mark), ring.ior._in_flight), (count, {}))
+        for error, arguments in (
+            (TypeError, (iov, True, fd, "0")),
+            (TypeError, (iov, True, fd, 1.0)),
+            (TypeError, (iov, True, None, 0)),
+            (TypeError, (None, True, fd, 0)),
+            (TypeError, (bytearray(10), True, fd, 0)),
+            (ValueError, (iov, True, fd, -1)),
+            (ValueError, (iov, True, fd, 2**64)),
+            (ValueError, (iov, True, 2**32 + fd, 0)),
+            (TypeError, (iov, True, fd)),
+        ):
+            with self.assertRaises(error):
+                ring.prepare(*arguments)
+
+    def test_full_ring(self):
+        fd, iov, ring = self.registered(b"x" * 100), self.buffer(4096), self.ring(2)
+        ring.prepare(iov[0:1], True, fd, 0).prepare(iov[1:2], True, fd, 0)
+        with self.assertRaises(BlockingIOError):
+            ring.prepare(iov[2:3], True, fd, 0)
+        self.assertEqual(len(ring.submit().wait(min_results=2, timeout=PATIENCE_SECONDS)), 2)
+        ring.prepare(iov[2:3], True, fd, 0)
+
+    def test_offset_too_large(self):
+        fd, iov, ring = self.registered(b"x"), self.buffer(4096), self.ring()
+        ring.prepare(iov, True, fd, 2**63)
+        [done] = ring.submit().wait(min_results=1, timeout=PATIENCE_SECONDS)
+        self.assertEqual(done.result, -errno.EFBIG)
+
+    def test_userdata_is_let_go(self):
+        class Mark:
+            pass
+
+        fd, iov, ring = self.registered(b"x" * 100), self.buffer(4096), self.ring()
+        mark = Mark()
+        gone = weakref.ref(mark)
+        ring.prepare(iov[0:100], True, fd, 0, mark)
+        del mark
+        self.assertIsNotNone(gone())
+        ring.submit().wait(min_results=1, timeout=PATIENCE_SECONDS)
+        self.assertIsNone(gone())
+
+    def test_make_ioring(self):
+        for options in ({"entries": 0}, {"entries": -5}, {"io_depth": 5}, {"timeout": -1}):
+            self.refused(errno.EINVAL, self.ring, **options)
+        for options in ({"entries": "4"}, {"io_depth": 1.5}, {"timeout": 0.5}, {"flags": None}):
+            with self.assertRaises(TypeError):
+                self.ring(**options)
+        for options in ({"entries": 2**32 + 4}, {"flags": -1}):
+            with self.assertRaises(ValueError):
+                self.ring(**options)
+        self.assertEqual([link for link in self.links() if ".r" in link], [])
+
+    def test_wrong_mounts(self):
+        shm = self.shm(4096)
+        for mount in ("/nowhere", "/tmp", self.path(b"a file"), os.path.join(self.mount, "3fs-virt")):
+            for call in (lambda: io.make_ioring(mount, 4), lambda: io.make_iovec(shm, mount)):
+                with self.assertRaisesRegex(OSError, "extract_mount_point") as caught:
+                    call()
+                self.assertIn(caught.exception.errno, (errno.ENOENT, errno.ENOTDIR))
+                self.assertEqual(caught.exception.filename, mount)
+        for call in (lambda m: io.make_ioring(m, 4), lambda m: io.make_iovec(shm, m)):
+            for mount in ("", "/" + "x" * 300):
+                self.refused(errno.EINVAL if not mount else errno.ENAMETOOLONG, call, mount)
+            with self.assertRaisesRegex(TypeError, "not on 3FS"):
+                call(None)
+
+    def test_other_spellings_of_the_mount(self):
+        fd = self.registered(b"x" * 100)
+        other = self.daemon.data + ".link"
+        os.symlink(self.mount, other)
+        self.addCleanup(os.unlink, other)
+        self.addCleanup(os.chdir, os.getcwd())
+        for mount in (self.mount + "/", other, other + "//", os.path.basename(self.mount)):
+            os.chdir(os.path.dirname(self.mount))
+            before = self.links()
+            shm = self.shm(4096)
+            iov, ring = io.make_iovec(shm, mount), io.make_ioring(mount, 4)
+            os.chdir("/")
+            ring.prepare(iov[0:100], True, fd, 0)
+            self.assertEqual([d.result for d in ring.submit().wait(min_results=1, timeout=PATIENCE_SECONDS)], [100])
+            del iov, ring
+            self.assertEqual(self.links(), before)
+
+    def test_shared_memory_that_does_not_do(self):
+        short = self.shm(8192)
+        os.truncate("/dev/shm/" + short.name, 4096)
+        with self.assertRaisesRegex(OSError, "8192 bytes.*4096.*larger") as caught:
+            io.make_iovec(short, self.mount)
+        self.assertEqual(caught.exception.filename, "/dev/shm/" + short.name)
+        good = self.shm(4096)
+        with self.assertRaisesRegex(OSError, "block_size is 5000.*4096"):
+            io.make_iovec(good, self.mount, block_size=5000)
+        closed = self.shm(4096)
+        closed.close()
+        with self.assertRaisesRegex(OSError, "closed.*before close"):
+            io.make_iovec(closed, self.mount)
+        name = good.name
+        unnamed = type("Unnamed", (), {"name": name + "gone", "buf": good.buf})()
+        with self.assertRaisesRegex(FileNotFoundError, "before unlink"):
+            io.make_iovec(unnamed, self.mount)
+        self.assertEqual([link for link in self.links() if ".r" not in link], [])
+
+    def test_destroyed_ring(self):
+        fd, iov, ring = self.registered(b"x"), self.buffer(4096), self.ring()
+        ring.ior.destroy()
+        ring.ior.destroy()
+        for call in (
+            lambda: ring.prepare(iov, True, fd, 0),
+            ring.submit,
+            ring.wait,
+            lambda: ring.ior.entries,
+        ):
+            with self.assertRaisesRegex(OSError, "destroyed"):
+                call()
+
+    def test_unfinished_rings_are_harmless(self):
+        with self.assertRaises(OSError):
+            ioring("/nowhere", 4)
+        half = ioring.__new__(ioring)
+        with self.assertRaises(AttributeError):
+            half.submit()
+        del half
+        gc.collect()
+
+    def test_cannot_be_pickled(self):
+        ring = self.ring()
+        for whole in (ring, ring.ior):
+            with self.assertRaisesRegex(TypeError, "make one in each process"):
+                pickle.dumps(whole)
+
+
+class TestWait(MountedTestCase):
+    def queue(self, count, entries=None):
+        """A ring with count completed reads."""
+        fd, iov, ring = self.registered(b"x" * 100), self.buffer(4096), self.ring(entries or count)
+        parts = [iov[i : i + 1] for i in range(count)]
+        for part in parts:
+            ring.prepare(part, True, fd, 0)
+        ring.submit()
+        # Completed for sure, as they were collected, and still to be delivered.
+        done = ring.wait(min_results=count, timeout=PATIENCE_SECONDS)
+        ring.ior._early.extend(done)
+        return ring, parts
+
+    def test_never_more_than_max_results(self):
+        fd, iov, ring = self.registered(b"x" * 100), self.buffer(4096), self.ring(64)
+        for _ in range(50):
+            for i in range(64):
+                ring.prepare(iov[i : i + 1], True, fd, 0)
+            ring.submit()
+            left = 64
+            while left:
+                most = min(5, left)
+                done = ring.wait(max_results=most, min_results=1, timeout=PATIENCE_SECONDS)
+                self.assertTrue(1 <= len(done) <= most)
+                left -= len(done)
+
+    def test_how_many(self):
+        for options, count in (
+            ({}, 1),
+            ({"max_results": 3}, 3),
+            ({"min_results": 4}, 4),
+            ({"max_results": 2, "min_results": 4}, 4),
+            ({"max_results": 100, "min_results": 2}, 5),
+            ({"max_results": -1, "min_results": -1}, 1),
+        ):
+            ring, parts = self.queue(5)
+            done = ring.wait(timeout=PATIENCE_SECONDS, **options)
+            self.assertEqual([id(d) for d in done], [id(p) for p in parts[:count]], options)
+
+    def test_more_than_there_is(self):
+        fd, iov, ring = self.registered(b"x" * 100), self.buffer(4096), self.ring(4)
+        for i in range(3):
+            ring.prepare(iov[i : i + 1], True, fd, 0)
+        self.assertEqual(len(ring.submit().wait(min_results=1000, timeout=0.3)), 3)
+
+    def test_arguments(self):
+        ring = self.ring()
+        with self.assertRaises(TypeError):
+            ring.ior.wait(1)
+        with self.assertRaises(TypeError):
+            ring.wait(1)
+        for timeout, error in (("1", TypeError), ([], TypeError), (float("nan"), ValueError)):
+            with self.assertRaises(error):
+                ring.wait(timeout=timeout)
+        with self.assertRaises(TypeError):
+            ring.wait(max_results=1.5)
+        for timeout in (True, 0, 0.0, float("inf"), None, -3, datetime.timedelta(0)):
+            self.assertEqual(ring.wait(timeout=timeout), [])
+
+    def test_ctrl_c(self):
+        text = """
+import sys
+from hf3fs_fuse import io
+ring = io.make_ioring(sys.argv[1], 4)
+try:
+    print("waiting", flush=True)
+    ring.wait(min_results=1)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+        process = self.script(text, self.mount)
+        self.assertEqual(process.stdout.readline(), "waiting\n")
+        began = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=PATIENCE_SECONDS)
+        self.assertEqual((out, err, process.returncode), ("interrupted\n", "", 0))
+        self.assertLess(time.monotonic() - began, 5)
+
+    def test_interrupted_waits_lose_nothing(self):
+        class Interrupted(Exception):
+            pass
+
+        armed = [False]
+
+        def interrupt(_, frame):
+            # Once a wait, wherever it is; what it has returned is the caller's.
+            while frame is not None and armed[0]:
+                if frame.f_code is ioring.wait.__code__:
+                    armed[0] = False
+                    raise Interrupted
+                frame = frame.f_back
+
+        fd, iov, ring = self.registered(b"x" * 100), self.buffer(4096), self.ring(16)
+        previous = signal.signal(signal.SIGALRM, interrupt)
+        self.addCleanup(signal.signal, signal.SIGALRM, previous)
+        interrupts = 0
+        signal.setitimer(signal.ITIMER_REAL, 0.0002, 0.00011)
+        try:
+            for round_number in range(1500):
+                for i in range(16):
+                    ring.prepare(iov[i : i + 1], True, fd, 0, (round_number, i))
+                ring.submit()
+                seen = []
+                deadline = time.monotonic() + PATIENCE_SECONDS
+                while len(seen) < 16 and time.monotonic() < deadline:
+                    armed[0] = True
+                    try:
+                        done = ring.wait(max_results=5, min_results=1, timeout=1.0)
+                    except Interrupted:
+                        interrupts += 1
+                        continue
+                    armed[0] = False
+                    self.assertLessEqual(len(done), 5)
+                    seen += [d.userdata for d in done]
+                self.assertEqual(sorted(seen), [(round_number, i) for i in range(16)])
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        self.assertGreater(interrupts, 10)
+        self.assertEqual((ring.ior._in_flight, len(ring.ior._early)), ({}, 0))
+
+
+class TestThreads(MountedTestCase):
+    def run_all(self, *targets):
+        failures = []
+
+        def guarded(target):
+            try:
+                target()
+            except BaseException as failure:
+                failures.append(failure)
+
+        threads = [threading.Thread(target=guarded, args=(target,), daemon=True) for target in targets]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(PATIENCE_SECONDS)
+            self.assertFalse(thread.is_alive())
+        self.assertEqual(failures, [])
+
+    def exchange(self, preparers, waiters, count=2000):
+        fd, iov, ring = self.registered(b"x" * 100), self.buffer(4096), self.ring(32)
+        seen, end = [], time.monotonic() + PATIENCE_SECONDS
+        room = threading.Semaphore(32)
+
+        def prepare(who):
+            for i in range(count):
+                self.assertTrue(room.acquire(timeout=PATIENCE_SECONDS))
+                ring.prepare(iov[i : i + 1], True, fd, 0, (who, i)).submit()
+
+        def wait():
+            while len(seen) < preparers * count and time.monotonic() < end:
+                done = ring.wait(max_results=7, min_results=1, timeout=0.01)
+                seen.extend((d.userdata, d.result) for d in done)
+                for _ in done:
+                    room.release()
+
+        self.run_all(*([lambda who=who: prepare(who) for who in range(preparers)] + [wait] * waiters))
+        self.assertEqual(sorted(seen), [((who, i), 1) for who in range(preparers) for i in range(count)])
+        self.assertEqual(ring.ior._in_flight, {})
+
+    def test_one_prepares_one_waits(self):
+        self.exchange(1, 1)
+
+    def test_several_of_both(self):
+        self.exchange(3, 3)
+
+    def test_destroyed_under_a_waiter(self):
+        before = self.links()
+        ring = self.ring()
+        waiting, ended = threading.Event(), []
+
+        def wait():
+            waiting.set()
+            try:
+                ring.wait(min_results=1)
+            except OSError as error:
+                ended.append(str(error))
+
+        def destroy():
+            self.assertTrue(waiting.wait(PATIENCE_SECONDS))
+            ring.ior.destroy()
+
+        self.run_all(wait, destroy)
+        self.assertEqual(len(ended), 1)
+        self.assertIn("destroyed", ended[0])
+        self.assertEqual(self.links(), before)
+
+    def test_other_threads_run_meanwhile(self):
+        ring = self.ring()
+        began, counted = time.monotonic(), []
+
+        def count():
+            while not counted or time.monotonic() - began < 0.2:
+                counted.append(1)
+
+        self.run_all(lambda: ring.wait(min_results=1, timeout=0.3), count)
+        self.assertGreater(len(counted), 1000)
+
+
+if __name__ == "__main__":
+    unittest.main()
