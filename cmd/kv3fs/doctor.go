@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 
 	"golang.org/x/term"
@@ -13,6 +12,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/doctor"
 	"github.com/kv3fs/kv3fs/internal/engines"
 	"github.com/kv3fs/kv3fs/internal/host"
+	"github.com/kv3fs/kv3fs/internal/model"
 )
 
 type doctorCmd struct {
@@ -21,6 +21,8 @@ type doctorCmd struct {
 
 	Engine       string `placeholder:"NAME" help:"Look for what this engine needs, too: ${engines}."`
 	EngineConfig string `placeholder:"FILE" help:"The engine's own configuration, to be checked; wants --engine."`
+	Model        string `placeholder:"NAME" help:"The model, as on Hugging Face; it decides how much memory an engine without --engine-config wants."`
+	BlockTokens  int    `placeholder:"N" help:"Tokens of a chunk, page or block, likewise. Default: the engine's."`
 	TP           int    `name:"tp" placeholder:"N" help:"Tensor-parallel ranks on this host. Default: as the engine's configuration says, or 1."`
 
 	Fix         bool `help:"Remove what dead daemons and clients have left in /dev/shm. Nothing else is changed."`
@@ -42,17 +44,27 @@ Run it where the engine runs, in its container and as its user: limits, rights a
 Exit status: 0, fine; 1, there are warnings; 2, it will not work.`
 }
 
-// Validate refuses engines that are unknown.
+// Validate finds what was asked wrongly.
 func (c *doctorCmd) Validate() error {
-	switch {
-	case c.Engine != "" && !slices.Contains(engines.Names(), c.Engine):
-		return fmt.Errorf("--engine: no engine %q (known: %s)", c.Engine, strings.Join(engines.Names(), ", "))
-	case c.EngineConfig != "" && c.Engine == "":
-		return fmt.Errorf("--engine-config: say with --engine whose it is (%s)", strings.Join(engines.Names(), ", "))
-	case c.TP < 0:
-		return fmt.Errorf("--tp: %d ranks", c.TP)
+	if c.Engine == "" {
+		if c.EngineConfig != "" || c.Model != "" || c.BlockTokens != 0 || c.TP != 0 {
+			return fmt.Errorf("--engine says whose configuration and sizes these are: %s", strings.Join(engines.Names(), ", "))
+		}
+		return nil
 	}
-	return nil
+	p, err := c.params()
+	if err == nil {
+		_, err = engines.NeedOf(c.Engine, p)
+	}
+	return err
+}
+
+func (c *doctorCmd) params() (p engines.Params, err error) {
+	p = engines.Params{TP: c.TP, BlockTokens: c.BlockTokens}
+	if c.Model != "" {
+		p.Model, err = model.Lookup(c.Model)
+	}
+	return p, err
 }
 
 // Run examines the host.
@@ -61,9 +73,13 @@ func (c *doctorCmd) Run(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("doctor: %w", err)
 	}
+	params, err := c.params()
+	if err != nil {
+		return err
+	}
 	report := doctor.Run(ctx, doctor.Options{
 		Mount: c.Mount, Data: c.Data,
-		Engine: c.Engine, ConfigFile: c.EngineConfig, Params: engines.Params{TP: c.TP},
+		Engine: c.Engine, ConfigFile: c.EngineConfig, Params: params,
 		Fix: c.Fix, NoBandwidth: c.NoBandwidth,
 		Host: host.Local(), Probe: []string{self, "probe"},
 	})

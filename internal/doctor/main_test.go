@@ -20,6 +20,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	os.Setenv("GORACE", "atexit_sleep_ms=0") // of the probes: they would all linger
 	os.Exit(m.Run())
 }
 

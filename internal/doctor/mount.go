@@ -111,12 +111,11 @@ func chooseMount(ctx context.Context, o *Options, asked string, known []string, 
 	if m, there := host.At(mounts, abs); there {
 		found = fmt.Sprintf("what is mounted at %s is of type %s", abs, m.Type)
 	}
-	fix := "kv3fs serve --data /var/lib/kv3fs --mount " + quote(abs)
 	if len(known) > 0 {
-		found += fmt.Sprintf(" (3FS is at %s)", strings.Join(known, ", "))
-		fix = "kv3fs doctor --mount " + quote(known[0])
+		found += fmt.Sprintf("; there is 3FS at %s", strings.Join(known, ", "))
 	}
-	return "", Finding{ID: "mount", Status: Failure, Found: found, Needed: "a mount of type " + fsType + ", from a running daemon", Fix: fix}
+	return "", Finding{ID: "mount", Status: Failure, Found: found, Needed: "a mount of type " + fsType + ", from a running daemon",
+		Fix: "kv3fs serve --data /var/lib/kv3fs --mount " + quote(abs)}
 }
 
 // mountFacts are what a mount answers.

@@ -1,0 +1,84 @@
+package doctor
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// Which mount is meant, from a table of mounts whose points are ordinary
+// directories here.
+func TestChooseMount(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"a/sub", "b", "nfs", "part/3fs-virt", "plain"} {
+		if err := os.MkdirAll(filepath.Join(dir, name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(dir+"/a", dir+"/link"); err != nil {
+		t.Fatal(err)
+	}
+	line := func(name, kind string) string {
+		return fmt.Sprintf("43 22 0:40 / %s/%s rw - %s hf3fs.stage rw\n", dir, name, kind)
+	}
+	root := "22 1 254:0 / / rw - ext4 /dev/vda rw\n"
+	one := root + line("a", fsType)
+	two := one + line("b", fsType) + line("nfs", "nfs4")
+	for _, c := range []struct {
+		what, table, asked, point string
+		status                    Status
+	}{
+		{"the only one", one, "", "/a", OK},
+		{"none", root, "", "", Failure},
+		{"one of two", two, "/b", "/b", OK},
+		{"one of two, unsaid", two, "", "/a", Note},
+		{"with a slash", one, "/a/", "/a", OK},
+		{"a link to it", one, "/link", "/a", Warning},
+		{"a directory on it", one, "/a/sub", "/a", Note},
+		{"another type", two, "/nfs", "", Failure},
+		{"no mount", one, "/plain", "", Failure},
+		{"nothing there", one, "/none", "", Failure},
+		{"covered", one + line("a", "nfs4"), "/a", "", Failure},
+		{"a container's part", root + line("part/3fs-virt", fsType), "", "/part", OK},
+	} {
+		o := local()
+		o.Host = fixture(t, map[string]string{"/proc/self/mountinfo": c.table})
+		mounts, err := o.Host.Mounts()
+		if err != nil {
+			t.Fatal(err)
+		}
+		asked := c.asked
+		if asked != "" {
+			asked = dir + asked
+		}
+		point, f := chooseMount(t.Context(), o, asked, points(mounts), mounts)
+		if strings.TrimPrefix(point, dir) != c.point || f.Status != c.status {
+			t.Errorf("%s: %q, %v, %+v; want %q, %v", c.what, point, f.Status, f, c.point, c.status)
+		}
+	}
+}
+
+func TestQuote(t *testing.T) {
+	for path, quoted := range map[string]string{"/mnt/3fs": "/mnt/3fs", "/a b": "'/a b'", "/it's": `'/it'\''s'`, "": "''", "/a;rm": "'/a;rm'"} {
+		if got := quote(path); got != quoted {
+			t.Errorf("%q is quoted %s, want %s", path, got, quoted)
+		}
+	}
+}
+
+// A host of which nothing is known gets notes and no verdict that is a guess.
+func TestBareHost(t *testing.T) {
+	o := local()
+	o.Host = fixture(t, nil)
+	_, _, all := checkMounts(t.Context(), o, "", false)
+	want(t, "no mountinfo", all[0], "mount", Note)
+	if slices.ContainsFunc(checkLimits(o.Host, checkEngine(t.Context(), o).need, ""), func(f Finding) bool { return f.Status == OK }) {
+		t.Error("limits that are not known are fine")
+	}
+}
