@@ -7,14 +7,12 @@ import (
 	"os"
 	"time"
 
-	"github.com/schollz/progressbar/v3"
-	"golang.org/x/term"
-
 	"github.com/kv3fs/kv3fs/internal/ringbench"
 )
 
 type benchCmd struct {
-	Ring benchRingCmd `cmd:"" help:"Measure a daemon's rings beside its mount and beside plain pread and pwrite on the data directory."`
+	Ring  benchRingCmd  `cmd:"" help:"Measure a daemon's rings beside its mount and beside plain pread and pwrite on the data directory."`
+	Pages benchPagesCmd `cmd:"" help:"Measure the page service beside a plain Python one."`
 }
 
 type benchRingCmd struct {
@@ -55,31 +53,19 @@ func (c *benchRingCmd) Run(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("bench: %w", err)
 	}
-	bar := progressbar.NewOptions(1,
-		progressbar.OptionSetWriter(os.Stderr),
-		progressbar.OptionSetVisibility(!c.NoProgress && term.IsTerminal(int(os.Stderr.Fd()))),
-		progressbar.OptionSetDescription("measuring"),
-		progressbar.OptionShowCount(),
-		progressbar.OptionClearOnFinish(),
-	)
+	bar := newBar(c.NoProgress)
 	o := ringbench.Options{
 		Data: c.Data, Mount: c.Mount, Scratch: c.Scratch, Binary: binary, IO: c.IO,
 		Depth: c.Depth, Rings: c.Rings, FileBytes: int64(c.FileBytes),
 		Runs: c.Runs, RunTime: c.RunTime, NoFio: c.NoFio,
-		Notice: func(line string) {
-			bar.Clear()
-			fmt.Fprintln(os.Stderr, "kv3fs bench:", line)
-		},
-		Done: func(runs, of int) {
-			bar.ChangeMax(of)
-			bar.Set(min(runs, of))
-		},
+		Notice: bar.notice,
+		Done:   bar.done,
 	}
 	for _, size := range c.Sizes {
 		o.SizesBytes = append(o.SizesBytes, int64(size))
 	}
 	report, err := ringbench.Run(ctx, o)
-	bar.Clear()
+	bar.clear()
 	if report == nil {
 		return err
 	}

@@ -1,0 +1,35 @@
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/schollz/progressbar/v3"
+	"golang.org/x/term"
+)
+
+// bar is a bench's progress, shown on a terminal only.
+type bar struct{ *progressbar.ProgressBar }
+
+func newBar(never bool) bar {
+	return bar{progressbar.NewOptions(1,
+		progressbar.OptionSetWriter(os.Stderr),
+		progressbar.OptionSetVisibility(!never && term.IsTerminal(int(os.Stderr.Fd()))),
+		progressbar.OptionSetDescription("measuring"),
+		progressbar.OptionShowCount(),
+		progressbar.OptionClearOnFinish(),
+	)}
+}
+
+func (b bar) done(runs, of int) {
+	b.ChangeMax(of)
+	b.Set(min(runs, of))
+}
+
+func (b bar) clear() { b.Clear() }
+
+// notice prints a line for a person.
+func (b bar) notice(line string) {
+	b.Clear()
+	fmt.Fprintln(os.Stderr, "kv3fs bench:", line)
+}

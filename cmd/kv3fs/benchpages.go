@@ -1,0 +1,73 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"time"
+
+	"github.com/kv3fs/kv3fs/internal/pagesbench"
+)
+
+type benchPagesCmd struct {
+	URL     string `name:"url" placeholder:"URL" help:"A page service that runs, http://HOST:PORT or http://HOST:PORT/ns/NAME; it is filled with keys. Without it, one is started for the bench and stopped afterwards."`
+	Scratch string `placeholder:"DIR" help:"Where a service that is started keeps its store: a directory on the disk to measure. Default: the system's directory for temporary files."`
+
+	Protocols   []string      `default:"vllm,sglang" enum:"vllm,sglang" help:"vllm, sglang or both."`
+	Clients     int           `default:"8" help:"Clients at once, each with one connection."`
+	Batch       int           `default:"512" help:"Keys in a request."`
+	Pages       int           `default:"1048576" help:"Pages of the rank; memory and restart are measured when each has a key."`
+	Runs        int           `default:"5" help:"Runs of each contender; the median counts."`
+	RunTime     time.Duration `default:"2s" help:"Length of a run."`
+	NoReference bool          `help:"No column for the Python reference, even if python3 is installed."`
+	JSON        bool          `name:"json" help:"Print the report as JSON instead of a table."`
+	NoProgress  bool          `help:"No progress bar, even on a terminal."`
+}
+
+// Help is what "kv3fs bench pages --help" adds to the flags.
+func (*benchPagesCmd) Help() string {
+	return `For example:
+
+  kv3fs bench pages --scratch /mnt/disk
+  kv3fs bench pages --url http://127.0.0.1:18000/ns/bench --no-reference
+
+The service takes turns, run by run, with a plain Python program that has the
+state and the one lock of the reference servers; without python3 its column is
+missing. Every answer is checked for its hits, some for every page.`
+}
+
+// Run measures.
+func (c *benchPagesCmd) Run(ctx context.Context, out io.Writer) error {
+	binary, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("bench: %w", err)
+	}
+	bar := newBar(c.NoProgress)
+	o := pagesbench.Options{
+		URL: c.URL, Scratch: c.Scratch, Binary: binary,
+		Protocols: c.Protocols, Clients: c.Clients, Batch: c.Batch, Pages: c.Pages, Runs: c.Runs, RunTime: c.RunTime,
+		Done: bar.done,
+	}
+	if !c.NoReference {
+		if o.Python, err = exec.LookPath("python3"); err != nil {
+			bar.notice("python3 is not installed: no reference column")
+		}
+	}
+	report, err := pagesbench.Run(ctx, o)
+	bar.clear()
+	if report == nil {
+		return err
+	}
+	var printed error
+	if c.JSON {
+		printed = writeJSON(out, report)
+	} else {
+		printed = report.WriteTable(out)
+	}
+	if err != nil {
+		return err
+	}
+	return printed
+}
