@@ -1,0 +1,178 @@
+// Package embedded is a pages.Book in one process: an index in memory, and a log of
+// all changes in one file.
+//
+// A change is planned under the lock of its space, where it marks what it touches as
+// busy; then it is written without the lock; then it is applied, or undone, under the
+// lock again, in the order in which changes were written. So the index is at all
+// times what a restart would find, apart from things that need no record, and nobody
+// waits for the disk but those who write to it.
+package embedded
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/kv3fs/kv3fs/internal/pages"
+	"github.com/kv3fs/kv3fs/internal/pages/journal"
+)
+
+// Options of Open. The zero value is good.
+type Options struct {
+	pages.Options
+
+	// Policy makes the order of eviction of each space; NewLRU.
+	Policy func() Policy
+
+	Logger *slog.Logger
+
+	// Now is the clock; time.Now. Only differences count, except across restarts.
+	Now func() time.Time
+
+	// Commit wraps each write to the disk; tests make it fail, or crash.
+	Commit func(commit func() error) error
+}
+
+// Limits of one call.
+const (
+	maxKeyBytes = 4 << 10
+	maxRank     = 1<<20 - 1
+)
+
+// Book is a pages.Book.
+type Book struct {
+	o     Options
+	log   *journal.Journal
+	start time.Time
+	live  atomic.Int64 // about the bytes of a log without waste
+
+	closed atomic.Bool
+	mu     sync.RWMutex
+	spaces map[pages.Space]*space
+}
+
+var _ pages.Book = (*Book)(nil)
+
+// FileName is the book's file in its directory.
+const FileName = "pages.db"
+
+// Open opens the book in dir, or makes an empty one. Only one process has it at a
+// time.
+func Open(dir string, o Options) (*Book, error) {
+	o.Options = o.Options.WithDefaults()
+	if o.Policy == nil {
+		o.Policy = NewLRU
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	b := &Book{o: o, start: o.Now(), spaces: map[pages.Space]*space{}}
+	log, err := journal.Open(filepath.Join(dir, FileName), journal.Options{
+		Keep:   b.keep,
+		Live:   b.live.Load,
+		Commit: o.Commit,
+		Logger: o.Logger,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("page store: %w", err)
+	}
+	b.log = log
+	if err := b.replay(); err != nil {
+		_ = log.Close()
+		return nil, fmt.Errorf("page store: %w", err)
+	}
+	return b, nil
+}
+
+// Close ends the book.
+func (b *Book) Close() error {
+	b.closed.Store(true)
+	return b.log.Close()
+}
+
+// Times are nanoseconds since the book was opened: int64 fits into atomics, and does
+// not follow a wall clock that is set.
+
+func (b *Book) now() int64 { return int64(b.o.Now().Sub(b.start)) }
+
+func (b *Book) wall(t int64) int64      { return b.start.UnixNano() + t }
+func (b *Book) fromWall(ns int64) int64 { return ns - b.start.UnixNano() }
+
+func (b *Book) lease() int64      { return int64(b.o.Lease) }
+func (b *Book) reserve() int64    { return int64(b.o.Reserve) }
+func (b *Book) quarantine() int64 { return int64(b.o.Quarantine) }
+
+// find returns a space, or nil.
+func (b *Book) find(s pages.Space) *space {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	return b.spaces[s]
+}
+
+// make returns a space, new if need be.
+func (b *Book) make(s pages.Space) *space {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.spaces[s] == nil {
+		b.spaces[s] = newSpace(b, s)
+	}
+	return b.spaces[s]
+}
+
+// all returns the spaces, sorted.
+func (b *Book) all() []*space {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	all := make([]*space, 0, len(b.spaces))
+	for _, s := range b.spaces {
+		all = append(all, s)
+	}
+	slices.SortFunc(all, func(x, y *space) int {
+		return cmp.Or(cmp.Compare(x.name.Namespace, y.name.Namespace), cmp.Compare(x.name.Set, y.name.Set))
+	})
+	return all
+}
+
+// usable tells why a call cannot be served, if so.
+func (b *Book) usable(ctx context.Context) error {
+	if b.closed.Load() {
+		return pages.ErrClosed
+	}
+	return ctx.Err()
+}
+
+func checkKeys(keys []string) error {
+	for _, key := range keys {
+		if len(key) > maxKeyBytes {
+			return fmt.Errorf("%w: a key of %d bytes; at most %d", pages.ErrInvalid, len(key), maxKeyBytes)
+		}
+	}
+	return nil
+}
+
+// outcome classifies the error of a write.
+func outcome(ctx context.Context, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, journal.ErrClosed):
+		return pages.ErrClosed
+	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
+		return err
+	}
+	return fmt.Errorf("%w: %w", pages.ErrUnavailable, err)
+}

@@ -1,0 +1,169 @@
+package embedded
+
+import (
+	"context"
+
+	"github.com/kv3fs/kv3fs/internal/pages"
+)
+
+// Confirm implements pages.Book.
+func (b *Book) Confirm(ctx context.Context, name pages.Space, rankID int, written []pages.Placed, release []int64) (pages.Confirmed, error) {
+	var none pages.Confirmed
+	if err := b.usable(ctx); err != nil {
+		return none, err
+	}
+	for _, w := range written {
+		if err := checkKeys([]string{w.Key}); err != nil {
+			return none, err
+		}
+	}
+	s := b.find(name)
+	if s == nil {
+		return none, pages.ErrUnknownRank
+	}
+	if err := s.lock(ctx); err != nil {
+		return none, err
+	}
+	r, err := s.rankOf(rankID)
+	if err != nil {
+		s.mu.Unlock()
+		return none, err
+	}
+	s.sweep(r, b.now())
+	for s.anyComing(r, written) {
+		if err := s.lockAgain(ctx); err != nil {
+			return none, err
+		}
+		s.sweep(r, b.now())
+	}
+
+	c := confirmation{release: release}
+	for _, w := range written {
+		s.plan(r, &c, w)
+	}
+	if len(c.pages) == 0 {
+		s.giveUp(r, &c)
+		s.mu.Unlock()
+		return c.done, nil
+	}
+	rec := &record{kind: confirmed, rank: r.id, pages: c.pages}
+	for _, id := range c.ids {
+		rec.keys = append(rec.keys, []byte(s.entries.at(id).key))
+	}
+	if err := s.write(ctx, func(err error) { s.confirmed(r, &c, err) }, rec); err != nil {
+		return none, err
+	}
+	return c.done, nil
+}
+
+// confirmation is what a call of Confirm comes to.
+type confirmation struct {
+	pages   []uint32 // that become their keys'
+	ids     []uint32 // the keys' entries
+	second  []uint32 // whose keys have another page here: given up
+	release []int64
+	done    pages.Confirmed
+}
+
+// anyComing tells whether a change of one of the pages, or of the key that it was
+// written for, is under way: what is to be done depends on its outcome.
+func (s *space) anyComing(r *rank, written []pages.Placed) bool {
+	for _, w := range written {
+		if !r.used(w.Page) {
+			continue
+		}
+		if h := r.holdOf(uint32(w.Page)); h != nil && h.busy {
+			return true
+		}
+		if id, ok := s.index[w.Key]; ok && (s.entries.at(id).leaving || r.page(id) == pageComing) {
+			return true
+		}
+	}
+	return false
+}
+
+// plan finds out what the confirmation of one page comes to, and marks it.
+func (s *space) plan(r *rank, c *confirmation, w pages.Placed) {
+	if !r.used(w.Page) {
+		c.done.Ignored++
+		return
+	}
+	page := uint32(w.Page)
+	id, known := s.index[w.Key]
+	h := r.holdOf(page)
+	switch {
+	case known && r.page(id) == page+1:
+		c.done.Keys++ // again
+	case h == nil || h.hash != hashKey(w.Key) || h.state != writable && h.state != late:
+		c.done.Ignored++
+	case h.busy:
+		c.done.Keys++ // twice in one batch
+	case known && r.page(id) != 0:
+		h.busy = true
+		c.second = append(c.second, page)
+	default:
+		if !known {
+			id = s.newEntry(string([]byte(w.Key)))
+		}
+		h.busy = true
+		s.entries.at(id).writing++
+		r.setPage(id, pageComing)
+		c.pages = append(c.pages, page)
+		c.ids = append(c.ids, id)
+	}
+}
+
+// confirmed applies a confirmation, or undoes it.
+func (s *space) confirmed(r *rank, c *confirmation, err error) {
+	now := s.book.now()
+	for i, page := range c.pages {
+		id := c.ids[i]
+		e := s.entries.at(id)
+		e.writing--
+		r.setPage(id, 0)
+		if err != nil {
+			h := r.holdOf(page)
+			r.change(page, h.state, h.until)
+			if e.on == 0 && e.writing == 0 {
+				s.forget(id, e)
+			}
+			continue
+		}
+		r.drop(page)
+		s.attach(r, id, page)
+		s.touch(id, e, now)
+	}
+	if err != nil {
+		for _, page := range c.second {
+			h := r.holdOf(page)
+			r.change(page, h.state, h.until)
+		}
+		return
+	}
+	c.done.Keys += len(c.pages)
+	s.giveUp(r, c)
+}
+
+// giveUp lets pages rest that their writer does not need: those that he says, and
+// those whose keys have another page.
+func (s *space) giveUp(r *rank, c *confirmation) {
+	until := s.book.now() + s.book.quarantine()
+	for _, page := range c.second {
+		r.change(page, givenUp, until)
+		c.done.Released++
+	}
+	for _, page := range c.release {
+		if r.used(page) {
+			h := r.holdOf(uint32(page))
+			if h != nil && !h.busy && (h.state == writable || h.state == late) {
+				r.change(uint32(page), givenUp, until)
+				c.done.Released++
+				continue
+			}
+		}
+		c.done.Ignored++
+	}
+	s.counters.confirmed.Add(int64(c.done.Keys))
+	s.counters.released.Add(int64(c.done.Released))
+	s.counters.ignored.Add(int64(c.done.Ignored))
+}

@@ -1,0 +1,45 @@
+package embedded
+
+// due is a page whose hold ends at a time, unless the hold has changed since.
+type due struct {
+	at   int64
+	page uint32
+}
+
+// dueHeap has the earliest at its head. Pages come in batches of one time, so most
+// pushes stay where they are.
+type dueHeap []due
+
+func (h *dueHeap) push(at int64, page uint32) {
+	*h = append(*h, due{at, page})
+	a := *h
+	for i := len(a) - 1; i > 0; {
+		up := (i - 1) / 2
+		if a[up].at <= a[i].at {
+			return
+		}
+		a[up], a[i] = a[i], a[up]
+		i = up
+	}
+}
+
+func (h *dueHeap) pop() due {
+	a := *h
+	first, last := a[0], len(a)-1
+	a[0] = a[last]
+	a = a[:last]
+	*h = a
+	for i := 0; ; {
+		least := i
+		for c := 2*i + 1; c <= 2*i+2 && c < len(a); c++ {
+			if a[c].at < a[least].at {
+				least = c
+			}
+		}
+		if least == i {
+			return first
+		}
+		a[i], a[least] = a[least], a[i]
+		i = least
+	}
+}

@@ -1,0 +1,71 @@
+package embedded
+
+import (
+	"math"
+	"sync/atomic"
+)
+
+// entry is what is known of one key. Entries are named by small numbers, which ranks
+// and policies use as indexes.
+type entry struct {
+	key        string
+	lastUse    atomic.Int64
+	leaseUntil atomic.Int64 // never before this time plus the quarantine is it evicted
+
+	on       uint32 // ranks that have a page of it
+	counted  uint32 // those of them that are not stale
+	writing  uint32 // ranks whose confirmation is on its way to the disk
+	complete bool   // it is in the policy's list, else in the partial one
+	leaving  bool   // its eviction or deletion is on its way to the disk
+}
+
+// never is a lease that no one ever had.
+const never = math.MinInt64 / 4
+
+// extend lets the lease last until a time at least. It may be called at once.
+func (e *entry) extend(until int64) {
+	for {
+		old := e.leaseUntil.Load()
+		if old >= until || e.leaseUntil.CompareAndSwap(old, until) {
+			return
+		}
+	}
+}
+
+// slabLen entries are allocated at once. They never move, so their atomics are safe
+// while the table grows.
+const slabLen = 1024
+
+// table holds the entries of a space by number.
+type table struct {
+	slabs []*[slabLen]entry
+	used  uint32   // numbers ever given
+	spare []uint32 // of them, those that are free
+}
+
+func (t *table) at(id uint32) *entry { return &t.slabs[id/slabLen][id%slabLen] }
+
+// add makes an entry for a key, which it keeps.
+func (t *table) add(key string) uint32 {
+	var id uint32
+	if n := len(t.spare); n > 0 {
+		id, t.spare = t.spare[n-1], t.spare[:n-1]
+	} else {
+		id = t.used
+		t.used++
+		if id%slabLen == 0 {
+			t.slabs = append(t.slabs, new([slabLen]entry))
+		}
+	}
+	e := t.at(id)
+	e.key = key
+	e.leaseUntil.Store(never)
+	return id
+}
+
+// remove forgets an entry.
+func (t *table) remove(id uint32) {
+	e := t.at(id)
+	e.key, e.on, e.counted, e.writing, e.complete, e.leaving = "", 0, 0, 0, false, false
+	t.spare = append(t.spare, id)
+}

@@ -1,0 +1,168 @@
+package embedded
+
+import (
+	"context"
+
+	"github.com/kv3fs/kv3fs/internal/pages"
+)
+
+// Delete implements pages.Book.
+func (b *Book) Delete(ctx context.Context, name pages.Space, keys []string) (int, error) {
+	if err := b.usable(ctx); err != nil {
+		return 0, err
+	}
+	if err := checkKeys(keys); err != nil {
+		return 0, err
+	}
+	s := b.find(name)
+	if s == nil {
+		return 0, nil
+	}
+	if err := s.lock(ctx); err != nil {
+		return 0, err
+	}
+	for s.anyBusy(keys) {
+		if err := s.lockAgain(ctx); err != nil {
+			return 0, err
+		}
+	}
+	var ids []uint32
+	for _, key := range keys {
+		if id, ok := s.index[key]; ok && !s.entries.at(id).leaving {
+			s.entries.at(id).leaving = true
+			ids = append(ids, id)
+		}
+	}
+	if len(ids) == 0 {
+		s.mu.Unlock()
+		return 0, nil
+	}
+	return len(ids), s.leave(ctx, ids, func() {
+		now := b.now()
+		for _, id := range ids {
+			s.rest(id, now)
+		}
+	})
+}
+
+// anyBusy tells whether a change of one of the keys is under way.
+func (s *space) anyBusy(keys []string) bool {
+	for _, key := range keys {
+		if id, ok := s.index[key]; ok {
+			if e := s.entries.at(id); e.leaving || e.writing > 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// leave writes that keys have no pages any more, then applies it. It is called with
+// the lock and gives it up.
+func (s *space) leave(ctx context.Context, ids []uint32, apply func()) error {
+	now := s.book.now()
+	var recs []*record
+	for _, r := range s.ranks {
+		rec := &record{kind: freed, rank: r.id, atNs: s.book.wall(s.restUntil(ids, now))}
+		for _, id := range ids {
+			if r.has(id) {
+				rec.pages = append(rec.pages, r.page(id)-1)
+			}
+		}
+		if len(rec.pages) > 0 {
+			recs = append(recs, rec)
+		}
+	}
+	for _, id := range ids {
+		s.entries.at(id).leaving = true
+	}
+	return s.write(ctx, func(err error) {
+		if err == nil {
+			apply()
+			return
+		}
+		for _, id := range ids {
+			s.entries.at(id).leaving = false
+		}
+	}, recs...)
+}
+
+// restUntil is when nobody can be at the pages of any of the keys.
+func (s *space) restUntil(ids []uint32, now int64) int64 {
+	until := now
+	for _, id := range ids {
+		until = max(until, s.entries.at(id).leaseUntil.Load())
+	}
+	return until + s.book.quarantine()
+}
+
+// rest forgets a key, whose pages rest.
+func (s *space) rest(id uint32, now int64) {
+	until := max(now, s.entries.at(id).leaseUntil.Load()) + s.book.quarantine()
+	for _, r := range s.ranks {
+		if r.has(id) {
+			page := s.detach(r, id)
+			r.hold(page, hold{state: forgotten, until: until})
+		}
+	}
+}
+
+// Clear implements pages.Book.
+func (b *Book) Clear(ctx context.Context, name pages.Space) error {
+	if err := b.usable(ctx); err != nil {
+		return err
+	}
+	s := b.find(name)
+	if s == nil {
+		return nil
+	}
+	if err := s.lockAlone(ctx); err != nil {
+		return err
+	}
+	now := b.now()
+	until := now + b.quarantine()
+	for _, r := range s.ranks {
+		until = max(until, s.lastTouch(r)+b.quarantine())
+	}
+	return s.write(ctx, func(err error) {
+		s.exclusive = false
+		if err == nil {
+			s.clear(now)
+		}
+	}, &record{kind: cleared, atNs: b.wall(until)})
+}
+
+// clear forgets all keys and ends all reservations.
+func (s *space) clear(now int64) {
+	for _, id := range s.index {
+		s.rest(id, now)
+	}
+	for _, r := range s.ranks {
+		s.sweep(r, now)
+		for page := range r.owner {
+			switch h := r.holdOf(uint32(page)); {
+			case h == nil:
+			case h.state == writable:
+				r.change(uint32(page), forgotten, h.until+s.book.quarantine())
+			default:
+				r.change(uint32(page), forgotten, h.until)
+			}
+		}
+	}
+}
+
+// lastTouch is when the last of those who were told of a page of the rank will have
+// left it alone.
+func (s *space) lastTouch(r *rank) int64 {
+	last := int64(never)
+	for page, o := range r.owner {
+		switch {
+		case o == 0:
+		case o&heldBit != 0:
+			last = max(last, r.holdOf(uint32(page)).until)
+		default:
+			last = max(last, s.entries.at(o-1).leaseUntil.Load())
+		}
+	}
+	return last
+}

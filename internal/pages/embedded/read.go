@@ -1,0 +1,107 @@
+package embedded
+
+import (
+	"context"
+
+	"github.com/kv3fs/kv3fs/internal/pages"
+)
+
+// Exists implements pages.Book.
+func (b *Book) Exists(ctx context.Context, name pages.Space, keys []string) ([]bool, error) {
+	if err := b.usable(ctx); err != nil {
+		return nil, err
+	}
+	if err := checkKeys(keys); err != nil {
+		return nil, err
+	}
+	found := make([]bool, len(keys))
+	s := b.find(name)
+	if s == nil {
+		return found, nil
+	}
+	now := b.now()
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	hits := s.use(keys, now, now+int64(b.o.Hold), func(i int, _ uint32) { found[i] = true })
+	s.counters.misses.Add(int64(len(keys) - hits))
+	return found, nil
+}
+
+// Locate implements pages.Book.
+func (b *Book) Locate(ctx context.Context, name pages.Space, rankID int, keys []string) ([]int64, error) {
+	if err := b.usable(ctx); err != nil {
+		return nil, err
+	}
+	if err := checkKeys(keys); err != nil {
+		return nil, err
+	}
+	s := b.find(name)
+	if s == nil {
+		return nil, pages.ErrUnknownRank
+	}
+	if err := s.hear(ctx, rankID); err != nil {
+		return nil, err
+	}
+	found := make([]int64, len(keys))
+	for i := range found {
+		found[i] = pages.None
+	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	r := s.ranks[rankID]
+	now := b.now()
+	hits := 0
+	s.use(keys, now, now+b.lease(), func(i int, id uint32) {
+		if r.has(id) {
+			found[i] = int64(r.page(id) - 1)
+			hits++
+		}
+	})
+	s.counters.hits.Add(int64(hits))
+	s.counters.misses.Add(int64(len(keys) - hits))
+	return found, nil
+}
+
+// hear notes that a rank is alive.
+func (s *space) hear(ctx context.Context, rankID int) error {
+	s.mu.RLock()
+	r := s.ranks[rankID]
+	known, stale := r != nil, r != nil && r.stale
+	s.mu.RUnlock()
+	if !known {
+		return pages.ErrUnknownRank
+	}
+	if !stale {
+		return nil
+	}
+	if err := s.lock(ctx); err != nil {
+		return err
+	}
+	defer s.mu.Unlock()
+	_, err := s.rankOf(rankID)
+	return err
+}
+
+// use leases the visible keys of a batch, and calls each for them. The read lock is
+// held.
+func (s *space) use(keys []string, now, leaseUntil int64, each func(i int, id uint32)) (n int) {
+	used := make([]uint32, 0, len(keys))
+	for i, key := range keys {
+		id, ok := s.index[key]
+		if !ok {
+			continue
+		}
+		e := s.entries.at(id)
+		if !e.visible() {
+			continue
+		}
+		e.extend(leaseUntil)
+		e.lastUse.Store(now)
+		used = append(used, id)
+		each(i, id)
+	}
+	if len(used) > 0 {
+		s.complete.Touched(used)
+	}
+	return len(used)
+}

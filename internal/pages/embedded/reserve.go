@@ -1,0 +1,169 @@
+package embedded
+
+import (
+	"context"
+
+	"github.com/kv3fs/kv3fs/internal/pages"
+)
+
+// Reserve implements pages.Book.
+func (b *Book) Reserve(ctx context.Context, name pages.Space, rankID int, keys []string, allOrNothing bool) ([]pages.Grant, error) {
+	if err := b.usable(ctx); err != nil {
+		return nil, err
+	}
+	if err := checkKeys(keys); err != nil {
+		return nil, err
+	}
+	s := b.find(name)
+	if s == nil {
+		return nil, pages.ErrUnknownRank
+	}
+	hashes := make([]uint64, len(keys))
+	for i, key := range keys {
+		hashes[i] = hashKey(key)
+	}
+	if err := s.lock(ctx); err != nil {
+		return nil, err
+	}
+	r, err := s.rankOf(rankID)
+	if err != nil {
+		s.mu.Unlock()
+		return nil, err
+	}
+	now := b.now()
+	s.sweep(r, now)
+
+	grants := make([]pages.Grant, len(keys))
+	wanted := s.present(r, keys, grants, now)
+	got := s.grab(r, wanted, hashes, allOrNothing, now)
+	if len(got.pages) == 0 {
+		s.mu.Unlock()
+		wanted.grant(grants, nil)
+		s.counters.refused.Add(int64(len(wanted.first)))
+		return grants, nil
+	}
+	wanted.grant(grants, got.pages)
+	rec := &record{kind: reserved, rank: r.id, atNs: b.wall(now), pages: got.pages, hashes: got.hashes}
+	if err := s.write(ctx, func(err error) { s.reserved(r, got, err) }, rec); err != nil {
+		return nil, err
+	}
+	s.counters.reserved.Add(int64(len(got.pages)))
+	s.counters.refused.Add(int64(len(wanted.first) - len(got.pages)))
+	return grants, nil
+}
+
+// wanted is the distinct keys of a batch that need a page.
+type wanted struct {
+	first []int // where each stands in the batch first
+	of    []int // for every key of the batch: which wanted one it is, or -1
+}
+
+// grant tells each key its page, or None when there are not as many.
+func (w *wanted) grant(grants []pages.Grant, got []uint32) {
+	for i, n := range w.of {
+		switch {
+		case n < 0:
+		case n < len(got):
+			grants[i] = pages.Grant{Page: int64(got[n])}
+		default:
+			grants[i] = pages.Grant{Page: pages.None}
+		}
+	}
+}
+
+// present answers for the keys that the rank has, protects them, and returns the
+// others.
+func (s *space) present(r *rank, keys []string, grants []pages.Grant, now int64) *wanted {
+	w := &wanted{of: make([]int, len(keys))}
+	seen := map[string]int{}
+	for i, key := range keys {
+		w.of[i] = -1
+		if id, ok := s.index[key]; ok {
+			if e := s.entries.at(id); r.has(id) && !e.leaving {
+				grants[i] = pages.Grant{Page: int64(r.page(id) - 1), Present: true}
+				e.extend(now + s.book.reserve())
+				s.touch(id, e, now)
+				continue
+			}
+		}
+		n, ok := seen[key]
+		if !ok {
+			n = len(w.first)
+			seen[key] = n
+			w.first = append(w.first, i)
+		}
+		w.of[i] = n
+	}
+	return w
+}
+
+// touch makes one key the last that was used. The lock is held.
+func (s *space) touch(id uint32, e *entry, now int64) {
+	e.lastUse.Store(now)
+	if e.complete {
+		s.complete.Touched([]uint32{id})
+	} else {
+		s.partial.Touched([]uint32{id})
+	}
+}
+
+// grab is the pages for a reservation, on their way to the disk.
+type grab struct {
+	pages   []uint32
+	hashes  []uint64
+	nFree   int      // of the pages, the first ones, that were nobody's
+	victims []uint32 // entries to evict; the other pages are theirs
+	at      int64
+}
+
+// grab finds pages: those of nobody first, then those of evicted keys.
+func (s *space) grab(r *rank, w *wanted, hashes []uint64, allOrNothing bool, now int64) grab {
+	g := grab{at: now}
+	n := len(w.first)
+	if n == 0 || r.closedUntil > now {
+		return g
+	}
+	g.nFree = int(min(int64(n), r.numFree()))
+	var taken []uint32
+	if g.nFree < n {
+		g.victims, taken = s.victims(r, n-g.nFree, now)
+		if allOrNothing && g.nFree+len(taken) < n {
+			return grab{}
+		}
+	}
+	g.hashes = make([]uint64, 0, n)
+	for i := range g.nFree + len(taken) {
+		hash := hashes[w.first[i]]
+		g.hashes = append(g.hashes, hash)
+		if i < g.nFree {
+			page, _ := r.take(hold{state: writable, busy: true, hash: hash, at: now, until: now + s.book.reserve()})
+			g.pages = append(g.pages, page)
+		}
+	}
+	g.pages = append(g.pages, taken...)
+	for _, id := range g.victims {
+		s.entries.at(id).leaving = true
+	}
+	return g
+}
+
+// reserved applies a reservation, or undoes it.
+func (s *space) reserved(r *rank, g grab, err error) {
+	if err != nil {
+		for _, page := range g.pages[:g.nFree] {
+			r.drop(page)
+			r.release(page)
+		}
+		for _, id := range g.victims {
+			s.entries.at(id).leaving = false
+		}
+		return
+	}
+	until := g.at + s.book.reserve()
+	for _, page := range g.pages[:g.nFree] {
+		r.change(page, writable, until)
+	}
+	for i, page := range s.evict(r, g.victims) {
+		r.hold(page, hold{state: writable, hash: g.hashes[g.nFree+i], at: g.at, until: until})
+	}
+}

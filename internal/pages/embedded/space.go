@@ -1,0 +1,279 @@
+package embedded
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"github.com/kv3fs/kv3fs/internal/pages"
+)
+
+// space is one set of keys and the ranks that have pages of them.
+type space struct {
+	name pages.Space
+	book *Book
+
+	// mu: Exists and Locate read under it, and write nothing but atomics and what
+	// Policy.Touched guards. It is never held while the disk works.
+	mu      sync.RWMutex
+	index   map[string]uint32
+	entries table
+	ranks   map[int]*rank
+
+	world int    // ranks that make a key complete, if fixed
+	need  uint32 // the same, now; 0 while no rank counts
+
+	complete  Policy // keys that all ranks have
+	partial   Policy // the others, by the time they were last written
+	nComplete int64
+
+	inflight  int           // changes on their way to the disk
+	exclusive bool          // one of them is alone, others wait
+	settled   chan struct{} // closed when a change has ended
+
+	counters counters
+}
+
+type counters struct {
+	hits, misses, reserved, refused, confirmed, ignored, evicted, expired, released, droppedPages atomic.Int64
+}
+
+func newSpace(b *Book, name pages.Space) *space {
+	return &space{
+		name:     name,
+		book:     b,
+		index:    map[string]uint32{},
+		ranks:    map[int]*rank{},
+		complete: b.o.Policy(),
+		partial:  NewLRU(),
+		settled:  make(chan struct{}),
+	}
+}
+
+// lock locks the space for a change, when no exclusive one is under way.
+func (s *space) lock(ctx context.Context) error {
+	s.mu.Lock()
+	return s.awaitOthers(ctx)
+}
+
+// lockAgain gives the lock up until some change has ended. On an error the lock is
+// not held.
+func (s *space) lockAgain(ctx context.Context) error {
+	if err := s.await(ctx); err != nil {
+		return err
+	}
+	return s.awaitOthers(ctx)
+}
+
+func (s *space) awaitOthers(ctx context.Context) error {
+	for s.exclusive {
+		if err := s.await(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lockAlone locks the space when nothing is under way.
+func (s *space) lockAlone(ctx context.Context) error {
+	if err := s.lock(ctx); err != nil {
+		return err
+	}
+	s.exclusive = true
+	for s.inflight > 0 {
+		if err := s.await(ctx); err != nil {
+			s.mu.Lock()
+			s.unlockAlone()
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *space) unlockAlone() {
+	s.exclusive = false
+	s.settle()
+	s.mu.Unlock()
+}
+
+// await waits, without the lock, until some change has ended. When ctx ends first it
+// returns the error, and the lock is not held.
+func (s *space) await(ctx context.Context) error {
+	settled := s.settled
+	s.mu.Unlock()
+	select {
+	case <-settled:
+		s.mu.Lock()
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (s *space) settle() {
+	close(s.settled)
+	s.settled = make(chan struct{})
+}
+
+// write makes records durable. It is called with the lock and gives it up. Then
+// apply is called with the lock and the outcome: it does what the records say, or
+// undoes what was planned.
+func (s *space) write(ctx context.Context, apply func(err error), recs ...*record) error {
+	s.inflight++
+	w := s.book.log.Begin(func(err error) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.inflight--
+		apply(err)
+		s.settle()
+	}, s.encode(recs)...)
+	s.mu.Unlock()
+	return outcome(ctx, w.Wait(ctx))
+}
+
+func (s *space) encode(recs []*record) [][]byte {
+	all := make([][]byte, len(recs))
+	for i, rec := range recs {
+		rec.space = s.name
+		all[i] = rec.encode()
+	}
+	return all
+}
+
+// rankOf returns a rank and notes that it is alive. The lock is held.
+func (s *space) rankOf(id int) (*rank, error) {
+	r := s.ranks[id]
+	if r == nil {
+		return nil, pages.ErrUnknownRank
+	}
+	if r.stale {
+		r.stale = false
+		s.recount()
+		// Not waited for: if it is lost, the rank is heard of again.
+		s.book.log.Begin(func(error) {}, s.encode([]*record{s.rankRecord(r)})...)
+	}
+	return r, nil
+}
+
+func (s *space) rankRecord(r *rank) *record {
+	return &record{
+		kind: rankSet, space: s.name, rank: r.id, numPages: r.numPages,
+		world: s.world, stale: r.stale, atNs: s.book.wall(r.closedUntil),
+	}
+}
+
+// attach gives a page that has no owner to a key.
+func (s *space) attach(r *rank, id, page uint32) {
+	e := s.entries.at(id)
+	r.owner[page] = id + 1
+	r.setPage(id, page+1)
+	r.keyed++
+	e.on++
+	if !r.stale {
+		e.counted++
+	}
+	s.place(id, e)
+	s.book.live.Add(liveBytes(e.key))
+}
+
+// detach takes the page of a key away; it has no owner then. A key without pages is
+// forgotten.
+func (s *space) detach(r *rank, id uint32) (page uint32) {
+	e := s.entries.at(id)
+	page = r.pageOf[id] - 1
+	r.owner[page] = 0
+	r.pageOf[id] = 0
+	r.keyed--
+	e.on--
+	if !r.stale {
+		e.counted--
+	}
+	s.book.live.Add(-liveBytes(e.key))
+	if e.on == 0 && e.writing == 0 {
+		s.forget(id, e)
+	} else {
+		s.place(id, e)
+	}
+	return page
+}
+
+// liveBytes is about what the log needs for a page of a key.
+func liveBytes(key string) int64 { return int64(len(key)) + 8 }
+
+// newEntry makes an entry of a key that has no page yet.
+func (s *space) newEntry(key string) uint32 {
+	id := s.entries.add(key)
+	s.index[key] = id
+	s.partial.Added(id)
+	return id
+}
+
+// forget removes an entry without pages.
+func (s *space) forget(id uint32, e *entry) {
+	s.unlist(id, e)
+	delete(s.index, e.key)
+	s.entries.remove(id)
+}
+
+func (s *space) unlist(id uint32, e *entry) {
+	if e.complete {
+		s.complete.Removed(id)
+		s.nComplete--
+	} else {
+		s.partial.Removed(id)
+	}
+}
+
+// place puts an entry into the list where it belongs.
+func (s *space) place(id uint32, e *entry) {
+	complete := s.need > 0 && e.counted >= s.need
+	if complete == e.complete {
+		return
+	}
+	s.unlist(id, e)
+	e.complete = complete
+	if complete {
+		s.complete.Added(id)
+		s.nComplete++
+	} else {
+		s.partial.Added(id)
+	}
+}
+
+// visible tells whether readers may know of a key.
+func (e *entry) visible() bool { return e.complete && !e.leaving }
+
+// recount finds out anew which keys are complete, when the ranks that count have
+// changed.
+func (s *space) recount() {
+	s.need = uint32(s.world)
+	if s.world == 0 {
+		for _, r := range s.ranks {
+			if !r.stale {
+				s.need++
+			}
+		}
+	}
+	// Within each list, what was used first is placed first.
+	var ids []uint32
+	collect := func(id uint32) bool { ids = append(ids, id); return true }
+	s.partial.Victims(collect)
+	s.complete.Victims(collect)
+	for _, id := range ids {
+		e := s.entries.at(id)
+		e.counted = 0
+		for _, r := range s.ranks {
+			if !r.stale && r.has(id) {
+				e.counted++
+			}
+		}
+		s.place(id, e)
+	}
+}
+
+// sweep ends the reservations and rests of a rank that are over.
+func (s *space) sweep(r *rank, now int64) {
+	if n := r.sweep(now, s.book.quarantine()); n > 0 {
+		s.counters.expired.Add(n)
+	}
+}

@@ -1,0 +1,128 @@
+package embedded
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kv3fs/kv3fs/internal/pages"
+)
+
+// Stat implements pages.Book.
+func (b *Book) Stat(ctx context.Context) ([]pages.SpaceState, error) {
+	if err := b.usable(ctx); err != nil {
+		return nil, err
+	}
+	states := []pages.SpaceState{}
+	for _, s := range b.all() {
+		if state := s.stat(); len(state.Ranks) > 0 {
+			states = append(states, state)
+		}
+	}
+	return states, nil
+}
+
+func (s *space) stat() pages.SpaceState {
+	now := s.book.now()
+	s.mu.Lock()
+	for _, r := range s.ranks {
+		s.sweep(r, now)
+	}
+	s.mu.Unlock()
+
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	state := pages.SpaceState{
+		Space:    s.name,
+		World:    int(s.need),
+		Keys:     int64(len(s.index)),
+		Complete: s.nComplete,
+		Ranks:    []pages.RankPages{},
+		Counters: s.counters.read(),
+	}
+	for _, id := range s.index {
+		if s.entries.at(id).leaseUntil.Load()+s.book.quarantine() > now {
+			state.Leased++
+		}
+	}
+	for _, r := range s.ranks {
+		p := pages.RankPages{
+			Rank: r.id, NumPages: r.numPages,
+			Free: r.numFree(), Reserved: r.reserved, Keyed: r.keyed, Resting: r.resting,
+		}
+		if r.closedUntil > now {
+			p.Free, p.Resting = 0, p.Resting+p.Free
+		}
+		state.Ranks = append(state.Ranks, p)
+	}
+	slices.SortFunc(state.Ranks, func(x, y pages.RankPages) int { return cmp.Compare(x.Rank, y.Rank) })
+	return state
+}
+
+func (c *counters) read() pages.Counters {
+	return pages.Counters{
+		Hits:         c.hits.Load(),
+		Misses:       c.misses.Load(),
+		Reserved:     c.reserved.Load(),
+		Refused:      c.refused.Load(),
+		Confirmed:    c.confirmed.Load(),
+		Ignored:      c.ignored.Load(),
+		Evicted:      c.evicted.Load(),
+		Expired:      c.expired.Load(),
+		Released:     c.released.Load(),
+		DroppedPages: c.droppedPages.Load(),
+	}
+}
+
+// List implements pages.Book.
+func (b *Book) List(ctx context.Context, name pages.Space, after string, limit int) ([]pages.Entry, error) {
+	if err := b.usable(ctx); err != nil {
+		return nil, err
+	}
+	list := []pages.Entry{}
+	s := b.find(name)
+	if s == nil || limit <= 0 {
+		return list, nil
+	}
+	now := b.now()
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for _, id := range s.first(after, limit) {
+		e := s.entries.at(id)
+		entry := pages.Entry{
+			Key:      e.key,
+			Pages:    map[int]int64{},
+			Complete: e.visible(),
+			Idle:     time.Duration(now - e.lastUse.Load()),
+			Lease:    time.Duration(max(0, e.leaseUntil.Load()+b.quarantine()-now)),
+		}
+		for _, r := range s.ranks {
+			if r.has(id) {
+				entry.Pages[r.id] = int64(r.page(id) - 1)
+			}
+		}
+		list = append(list, entry)
+	}
+	return list, nil
+}
+
+// first returns the entries of the first keys after a key, in their order.
+func (s *space) first(after string, limit int) []uint32 {
+	var ids []uint32
+	cut := func() {
+		slices.SortFunc(ids, func(x, y uint32) int { return strings.Compare(s.entries.at(x).key, s.entries.at(y).key) })
+		ids = ids[:min(len(ids), limit)]
+	}
+	for key, id := range s.index {
+		if key <= after && after != "" || s.entries.at(id).on == 0 {
+			continue
+		}
+		if ids = append(ids, id); len(ids) >= 2*limit+64 {
+			cut()
+		}
+	}
+	cut()
+	return ids
+}
