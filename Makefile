@@ -3,6 +3,7 @@
 GO      ?= go
 PREFIX  ?= /usr/local
 DESTDIR ?=
+PYTHON  ?= python3
 T       ?= 30s
 export CGO_ENABLED ?= 0
 
@@ -45,6 +46,11 @@ fuzz: need ## fuzz every decoder for T (default 30s) each
 bench: build ## the ring against the mount and plain I/O, on tmpfs and on disk
 	bin/kv3fs bench ring --io buffered --scratch /dev/shm
 	bin/kv3fs bench ring --io direct
+
+.PHONY: bench-python
+bench-python: build ## the Python client against the C library, on tmpfs
+	$(MAKE) -s -C clients/c all tools
+	$(PYTHON) clients/python/bench/bench.py
 
 .PHONY: install
 install: build ## install the binary, the C library and the unit file under PREFIX

@@ -23,7 +23,8 @@ PATIENCE_SECONDS = 60
 
 def state_of(found):
     """Of the pages from the first on, in words that are shorter than a page."""
-    return ["missing" if p is None else "right" if p == content(n, PAGE_BYTES) else "wrong" for n, p in enumerate(found)]
+    words = {None: "missing"}
+    return [words.get(page, "right" if page == content(n, PAGE_BYTES) else "wrong") for n, page in enumerate(found)]
 
 
 class SGLang(EngineCase):
