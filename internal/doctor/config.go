@@ -77,8 +77,13 @@ func findingOf(p engines.Problem) Finding {
 // checkConfig compares a configuration with the disk.
 func checkConfig(ctx context.Context, o *Options, c *engines.Config, point string) (all []Finding) {
 	if c.Mount != "" && point != "" && c.Mount != point {
-		all = append(all, Finding{ID: "config.mount", Status: Failure, Found: fmt.Sprintf("the configuration says %s, the mount is %s", c.Mount, point),
-			Needed: "the same bytes: no trailing slash, no symbolic link", Fix: "write " + point + " as the mount point"})
+		f := Finding{ID: "config.mount", Status: Failure, Found: fmt.Sprintf("the configuration says %s, the mount is %s", c.Mount, point),
+			Needed: "the same bytes: no trailing slash, no symbolic link", Fix: "write " + point + " as the mount point"}
+		if engines.FixedMount(c.Engine) != "" {
+			f.Found = fmt.Sprintf("%s looks for %s, unless told otherwise in a way that works; the mount is %s", c.Engine, c.Mount, point)
+			f.Fix = "kv3fs serve --data DIR --mount " + quote(c.Mount)
+		}
+		all = append(all, f)
 	}
 	if len(c.BasePaths) == 0 || point == "" && c.Need.Rings3FS { // at a dead mount all are missing, which says nothing new
 		return all
@@ -137,7 +142,7 @@ func judgePath(f pathFacts, c *engines.Config, point string) Finding {
 		return Finding{ID: id, Status: Failure, Found: fmt.Sprintf("%s is not on the mount %s", f.Path, point),
 			Needed: "directories below the mount point", Fix: "mkdir -p " + quote(filepath.Join(point, filepath.Base(f.Path))) + "   # and name that one"}
 	case missing && !c.MakesPaths:
-		return Finding{ID: id, Status: Failure, Found: f.Path + " does not exist", Needed: "it: " + c.Engine + " does not make it", Fix: "mkdir -p " + quote(f.Path)}
+		return Finding{ID: id, Status: Failure, Found: f.Path + " does not exist", Needed: "a directory that is there: " + c.Engine + " does not make it", Fix: "mkdir -p " + quote(f.Path)}
 	case f.Write.is(syscall.ENOTDIR):
 		return Finding{ID: id, Status: Failure, Found: f.Path + " is no directory", Needed: "one"}
 	case f.Write.is(syscall.EACCES, syscall.EPERM):

@@ -216,7 +216,7 @@ func TestMountJudgement(t *testing.T) {
 	} {
 		o := local()
 		o.Host.EUID = c.euid
-		f := silent("mount", t.Context(), o, "/a b", c.look)
+		f := silent(t.Context(), "mount", o, "/a b", nil, c.look)
 		want(t, c.look.Text, f, "mount", Failure)
 		if !strings.Contains(f.Fix, c.fix) {
 			t.Errorf("%s: fix %q, want %q", c.look.Text, f.Fix, c.fix)

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -48,25 +49,24 @@ func points(mounts []host.Mount) (all []string) {
 func checkMounts(ctx context.Context, o *Options, asked string, optional bool) (point string, daemon *wire.Daemon, all []Finding) {
 	mounts, err := o.Host.Mounts()
 	if err != nil {
-		return "", nil, []Finding{unknown("mount", "what is mounted", err)}
+		return "", nil, []Finding{unseen("what is mounted", err)}
 	}
 	known := points(mounts)
-	point, finding := chooseMount(ctx, o, asked, known, mounts)
+	chosen, finding := chooseMount(ctx, o, asked, known, mounts)
 	if optional {
 		finding.Status = min(finding.Status, Note)
 	}
-	if point == "" || finding.Status > OK {
+	if finding.Status > OK {
 		all = append(all, finding)
 	}
-	if point != "" {
-		var alive bool
-		findings, who, answers := lookAt(ctx, o, point, mounts)
-		all, daemon, alive = append(all, findings...), who, answers
-		if !alive {
-			point = ""
+	if chosen != "" {
+		findings, who, alive := lookAt(ctx, o, chosen, mounts)
+		all, daemon = append(all, findings...), who
+		if alive {
+			point = chosen
 		}
 	}
-	return point, daemon, append(all, checkOthers(ctx, o, known, point, asked)...)
+	return point, daemon, append(all, checkOthers(ctx, o, known, chosen, mounts)...)
 }
 
 // chooseMount decides which 3FS is meant. The finding is about that choice.
@@ -131,12 +131,10 @@ type mountFacts struct {
 func lookAt(ctx context.Context, o *Options, point string, mounts []host.Mount) (all []Finding, daemon *wire.Daemon, alive bool) {
 	facts, err := ask[mountFacts](ctx, o, mountPatience, "mount", point)
 	if err != nil && !errors.Is(err, errHung) {
-		f := unknown("mount", "how "+point+" is", err)
-		f.Status = Warning // too much hangs on it for a note
-		return []Finding{f}, nil, false
+		return []Finding{unseen("how "+point+" is", err)}, nil, false
 	}
 	if err != nil || facts.Look.any() {
-		return []Finding{silent("mount", ctx, o, point, facts.Look)}, nil, false
+		return []Finding{silent(ctx, "mount", o, point, mounts, facts.Look)}, nil, false
 	}
 	all, alive = judgeMount(point, facts)
 	return all, facts.Daemon, alive
@@ -157,20 +155,31 @@ func judgeMount(point string, f mountFacts) (all []Finding, usable bool) {
 	all = append(all, ok(id, "%s answers", point))
 	if f.Daemon == nil {
 		return append(all, Finding{ID: "daemon", Status: Note, Found: "not kv3fs, or an older one, or this is only a part of its mount: it does not say who it is",
-			Needed: "nothing; what the doctor would ask of the daemon is left out. --data names its directory"}), true
+			Needed: "nothing; what would be asked of the daemon is left out (--data names its directory)"}), true
 	}
 	d := f.Daemon
 	return append(all, ok("daemon", "kv3fs %s, pid %d, serves %s since %s (hf3fs.%s, --io %s)", d.Version, d.PID, d.Data, d.Started, d.Cluster, d.IO)), true
 }
 
+// unseen is about a mount that could not be looked at. Too much hangs on it for a
+// note.
+func unseen(what string, err error) Finding {
+	f := unknown("mount", what, err)
+	f.Status = Warning
+	return f
+}
+
 // silent is about a mount that does not answer, or with an error.
-func silent(id string, ctx context.Context, o *Options, point string, look trouble) Finding {
+func silent(ctx context.Context, id string, o *Options, point string, mounts []host.Mount, look trouble) Finding {
 	f := Finding{ID: id, Status: Failure}
 	switch {
 	case !look.any():
 		f.Found = fmt.Sprintf("%s does not answer within %v: its daemon is alive and hangs, or its disk does", point, mountPatience)
 		f.Needed = "a daemon that answers; meanwhile whoever touches the mount hangs, too"
-		f.Fix = "echo 1 > /sys/fs/fuse/connections/N/abort   # cuts everybody off; N: the number after 0: in /proc/self/mountinfo"
+		if m, found := host.At(mounts, point); found {
+			_, connection, _ := strings.Cut(m.Device, ":")
+			f.Fix = fmt.Sprintf("echo 1 > /sys/fs/fuse/connections/%s/abort   # cuts everybody off", connection)
+		}
 		if p, found := daemonOf(ctx, o, point); found {
 			f.Found += fmt.Sprintf("; kv3fs is pid %d, state %s", p.PID, p.State)
 			f.Fix = fmt.Sprintf("kill %d; sleep 15; kill -9 %d   # and start it again: it takes the mount over", p.PID, p.PID)
@@ -187,7 +196,7 @@ func silent(id string, ctx context.Context, o *Options, point string, look troub
 		}
 	case look.is(syscall.EACCES, syscall.EPERM):
 		f.Found = fmt.Sprintf("%s: %s", point, look.Text)
-		f.Needed = "leave for other users than the daemon's; a daemon of root gives it, others need --allow-other"
+		f.Needed = "a daemon that lets other users in: one of root does, others need --allow-other"
 		f.Fix = "kv3fs serve --allow-other ...   # and user_allow_other in /etc/fuse.conf"
 	default:
 		f.Found = fmt.Sprintf("%s: %s", point, look.Text)
@@ -196,17 +205,28 @@ func silent(id string, ctx context.Context, o *Options, point string, look troub
 	return f
 }
 
-// checkOthers looks whether other 3FS mounts answer: a program that walks the
-// mounts hangs or fails at one that does not.
-func checkOthers(ctx context.Context, o *Options, known []string, point, asked string) (all []Finding) {
-	for _, other := range known {
-		if other == point || point == "" && (len(known) == 1 || other == asked) {
+// checkOthers looks whether other 3FS mounts answer, all at once: a program that
+// walks the mounts hangs or fails at one that does not.
+func checkOthers(ctx context.Context, o *Options, known []string, chosen string, mounts []host.Mount) (all []Finding) {
+	var (
+		group    sync.WaitGroup
+		findings = make([]Finding, len(known))
+	)
+	for i, other := range known {
+		if other == chosen {
 			continue
 		}
-		facts, err := ask[mountFacts](ctx, o, mountPatience, "mount", other)
-		if errors.Is(err, errHung) || err == nil && facts.Look.any() {
-			f := silent("mount.other", ctx, o, other, facts.Look)
-			f.Status = min(f.Status, Warning)
+		group.Go(func() {
+			facts, err := ask[mountFacts](ctx, o, mountPatience, "mount", other)
+			if errors.Is(err, errHung) || err == nil && facts.Look.any() {
+				findings[i] = silent(ctx, "mount.other", o, other, mounts, facts.Look)
+			}
+		})
+	}
+	group.Wait()
+	for _, f := range findings {
+		if f.Status > OK {
+			f.Status = Warning
 			all = append(all, f)
 		}
 	}

@@ -114,6 +114,8 @@ var fences = map[string]map[string]string{
 	"mount":   {"internal/rings": "no door opens into another"},
 	"rings":   {"internal/mount": "no door opens into another", "internal/stage": "the ring door gets its files from the daemon"},
 	"model":   {"os": "a shape is arithmetic"},
+	"host":    {"internal/doctor": "facts know no judgements"},
+	"doctor":  {"internal/mount": "it asks a mount as clients do"},
 	"engines": {"os": "it knows engines, not this host"},
 	"virt":    {"internal/rings": "it sees the ring door as a Registry", "internal/stage": "it sees the tree as a Remover"},
 }
