@@ -61,6 +61,9 @@ func (c *engineConfigCmd) Validate() error {
 	if err == nil && shape != (model.Shape{}) {
 		_, err = shape.BytesPerToken(c.TP)
 	}
+	if c.TP < 1 {
+		err = fmt.Errorf("--tp must be at least 1, not %d", c.TP)
+	}
 	if c.Force && c.Out == "" {
 		err = errors.New("--force is for --out")
 	}
@@ -125,7 +128,7 @@ func (c *engineConfigCmd) chooseMount(mounted []string) (mount, remark string, e
 	fixed := engines.FixedMount(c.Engine)
 	switch {
 	case c.Mount != "":
-		mount = c.Mount
+		mount = filepath.Clean(c.Mount)
 		if real, err := filepath.EvalSymlinks(mount); err == nil && slices.Contains(mounted, real) {
 			mount = real // the library knows it by no other name
 		}

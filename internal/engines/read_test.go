@@ -1,8 +1,10 @@
 package engines
 
 import (
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 )
 
 func environ(pairs map[string]string) func(string) (string, bool) {
@@ -288,7 +290,9 @@ func FuzzRead(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, which uint8, text []byte) {
 		engine := Names()[int(which)%len(Names())]
+		tooLong := time.AfterFunc(5*time.Second, func() { panic(fmt.Sprintf("%s: Read does not end: %q", engine, text)) })
 		c, err := Read(engine, "file", text, environ(map[string]string{"LMCACHE_EXTRA_CONFIG": "{}"}))
+		tooLong.Stop()
 		if err != nil {
 			if len(err.Error()) > 1000 {
 				t.Errorf("an error of %d bytes", len(err.Error()))

@@ -108,7 +108,7 @@ func violations(all []room) []string {
 	return found
 }
 
-// fences say which siblings a room must not know, and why.
+// fences say which packages a room must not know, and why.
 var fences = map[string]map[string]string{
 	"stage":   {"internal/mount": "the tree knows no FUSE", "internal/rings": "the tree knows no rings"},
 	"mount":   {"internal/rings": "no door opens into another"},
