@@ -1,0 +1,98 @@
+package door
+
+import (
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/kv3fs/kv3fs/internal/pages"
+)
+
+const (
+	// maxLabels bounds how many namespaces, and how many sets of keys, metrics
+	// tell apart; the rest are "other" together.
+	maxLabels  = 64
+	otherLabel = "other"
+)
+
+// metrics counts requests. A namespace has a label of its own once an engine has
+// initialised a rank in it, so that mistyped URLs take nobody's place.
+type metrics struct {
+	requests *prometheus.CounterVec
+	seconds  *prometheus.HistogramVec
+	routes   []*route
+
+	mu     sync.RWMutex
+	labels map[string]*timers
+	other  *timers
+}
+
+// timers are the histograms of one namespace.
+type timers struct {
+	label string
+	by    map[*route]prometheus.Observer
+}
+
+func newMetrics(into *prometheus.Registry, book pages.Book, all []*route) *metrics {
+	m := &metrics{
+		routes: all,
+		labels: map[string]*timers{},
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kv3fs_pages_requests_total",
+			Help: "Requests of engines by answer. 503: try again (no room, or the store's disk is full or broken). 404 of SGLang and 500 of vLLM: a rank that was never initialised, or a malformed body.",
+		}, []string{"route", "namespace", "code"}),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "kv3fs_pages_request_seconds",
+			Help:    "Time from a request's head to the end of its answer. It includes reading the body, and for confirm_write, delete_keys and clear the disk: engines wait this long before they load or forget a page.",
+			Buckets: []float64{25e-6, 50e-6, 100e-6, 200e-6, 350e-6, 500e-6, 1e-3, 2e-3, 5e-3, 10e-3, 25e-3, 50e-3, 100e-3, 250e-3, 500e-3, 1, 2.5, 5, 20},
+		}, []string{"route", "namespace"}),
+	}
+	m.other = m.timers(otherLabel)
+	m.know("")
+	into.MustRegister(m.requests, m.seconds, newStatCollector(book))
+	return m
+}
+
+func (m *metrics) timers(label string) *timers {
+	t := &timers{label: label, by: make(map[*route]prometheus.Observer, len(m.routes))}
+	for _, r := range m.routes {
+		t.by[r] = m.seconds.WithLabelValues(r.name, label)
+	}
+	return t
+}
+
+// know gives a namespace a label of its own, while there is room.
+func (m *metrics) know(namespace string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.labels[namespace] == nil && len(m.labels) < maxLabels {
+		m.labels[namespace] = m.timers(label(namespace))
+	}
+}
+
+func (m *metrics) count(namespace string, to *route, status int, took time.Duration) {
+	m.mu.RLock()
+	t := m.labels[namespace]
+	m.mu.RUnlock()
+	if t == nil {
+		t = m.other
+	}
+	t.by[to].Observe(took.Seconds())
+	m.requests.WithLabelValues(to.name, t.label, strconv.Itoa(status)).Inc()
+}
+
+// label is how metrics spell a namespace.
+func label(namespace string) string {
+	if namespace == "" {
+		return "default"
+	}
+	return namespace
+}
+
+func scrapeHandler(from *prometheus.Registry) http.Handler {
+	return promhttp.HandlerFor(from, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: 10 * time.Second, ErrorHandling: promhttp.ContinueOnError})
+}
