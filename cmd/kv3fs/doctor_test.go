@@ -96,6 +96,24 @@ func TestDoctor(t *testing.T) {
 		t.Errorf("through a link: %+v", f)
 	}
 
+	// In a container with a /dev/shm of its own.
+	if os.Geteuid() == 0 {
+		script := "mount -t tmpfs -o size=64m tmpfs /dev/shm && exec \"$0\" \"$@\""
+		cmd := exec.Command("sh", "-c", script, bin, "doctor", "--json", "--no-bandwidth", "--mount", s.mount)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
+		text, _ := cmd.Output()
+		var r doctor.Report
+		if err := json.Unmarshal(text, &r); err != nil {
+			t.Fatalf("%v in %s", err, text)
+		}
+		if f := finding(t, r, "ring"); f.Status != doctor.Failure || !strings.Contains(f.Fix, "--ipc=host") {
+			t.Errorf("with another /dev/shm: %+v", f)
+		}
+		if f := finding(t, r, "shm.size"); f.Status != doctor.Warning || !strings.Contains(f.Needed, "64 MiB") {
+			t.Errorf("with 64 MiB of it: %+v", f)
+		}
+	}
+
 	// A configuration for this mount, and one for another.
 	config := filepath.Join(t.TempDir(), "sglang.json")
 	for prefix, want := range map[string]doctor.Status{s.mount + "/kv/x": doctor.Failure, s.mount + "/x": doctor.OK, t.TempDir() + "/x": doctor.Failure} {

@@ -232,7 +232,7 @@ func TestRingJudgement(t *testing.T) {
 		{ringFacts{Elapsed: time.Millisecond}, OK},
 		{ringFacts{Create: trouble{syscall.EACCES, "permission denied"}}, Note},
 		{ringFacts{Create: trouble{syscall.ENOSPC, "no space"}}, Failure},
-		{ringFacts{Trip: trouble{syscall.ENOENT, "no semaphore"}}, Failure},
+		{ringFacts{Absent: "/dev/shm/sem.x"}, Failure},
 		{ringFacts{Trip: trouble{syscall.ENOSPC, "no space"}}, Failure},
 		{ringFacts{Trip: trouble{syscall.ETIMEDOUT, "timed out"}}, Failure},
 		{ringFacts{Trip: trouble{0, "other bytes"}}, Failure},

@@ -76,7 +76,7 @@ func checkLeftovers(dir string, now time.Time, fix bool) []Finding {
 	if len(unclear) > 0 {
 		all = append(all, Finding{ID: "shm.unclear", Status: Note,
 			Found:  fmt.Sprintf("of %d objects in %s it cannot be told whether anybody uses them: %s: %v", len(unclear), dir, filepath.Base(unclear[0].path), unclear[0].why),
-			Needed: "their owner's rights, or root's, to ask the kernel; they are left alone", Fix: "sudo kv3fs doctor --fix"})
+			Needed: "their owner's rights, or root's, to ask the kernel; they are left alone", Fix: "sudo kv3fs doctor"})
 	}
 	if pythons > 0 {
 		all = append(all, Finding{ID: "shm.python", Status: Note, Found: fmt.Sprintf("%d %s* objects in %s: shared memory of Python programs", pythons, anyPython, dir),

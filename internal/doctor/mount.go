@@ -218,7 +218,7 @@ func checkOthers(ctx context.Context, o *Options, known []string, chosen string,
 		}
 		group.Go(func() {
 			facts, err := ask[mountFacts](ctx, o, mountPatience, "mount", other)
-			if errors.Is(err, errHung) || err == nil && facts.Look.any() {
+			if errors.Is(err, errHung) || facts.Look.is(dead[:]...) {
 				findings[i] = silent(ctx, "mount.other", o, other, mounts, facts.Look)
 			}
 		})

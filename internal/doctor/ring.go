@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -24,6 +25,7 @@ const (
 // ringFacts are how a trip through the rings went.
 type ringFacts struct {
 	Create  trouble       `json:"create"` // of the file
+	Absent  string        `json:"absent"` // the daemon's semaphore, where it is not in this /dev/shm
 	Trip    trouble       `json:"trip"`
 	Elapsed time.Duration `json:"elapsed_ns"`
 }
@@ -59,9 +61,9 @@ func judgeRing(f ringFacts) Finding {
 			Needed: "a file on the mount; run the doctor as a user who may write there"}
 	case f.Create.any():
 		return Finding{ID: id, Status: Failure, Found: f.Create.Text, Needed: "files can be made on the mount"}
-	case f.Trip.is(syscall.ENOENT):
-		return Finding{ID: id, Status: Failure, Found: f.Trip.Text,
-			Needed: "the daemon's /dev/shm: rings are shared memory, and this is another /dev/shm than the daemon's",
+	case f.Absent != "":
+		return Finding{ID: id, Status: Failure, Found: fmt.Sprintf("the daemon's semaphore %s is not here: this is another /dev/shm than the daemon's", f.Absent),
+			Needed: "the daemon's /dev/shm: rings are shared memory",
 			Fix:    "docker run --ipc=host ...   # or: -v /dev/shm:/dev/shm; Kubernetes: hostIPC: true"}
 	case f.Trip.is(syscall.ENOSPC, syscall.ENOMEM):
 		return Finding{ID: id, Status: Failure, Found: f.Trip.Text, Needed: "room in /dev/shm and on the disk"}
@@ -85,9 +87,29 @@ func probeRing(dir string) (facts ringFacts) {
 	if err := os.Remove(name); err != nil {
 		return ringFacts{Create: troubleOf(err)}
 	}
+	if path := absentSemaphore(dir); path != "" {
+		return ringFacts{Absent: path}
+	}
 	began := time.Now()
 	err = roundTrip(dir, f)
 	return ringFacts{Trip: troubleOf(err), Elapsed: time.Since(began)}
+}
+
+// absentSemaphore is the daemon's semaphore if it cannot be found where the
+// daemon says it is.
+func absentSemaphore(dir string) string {
+	point, err := usrbio.FindMount(dir)
+	if err != nil {
+		return ""
+	}
+	path, err := os.Readlink(filepath.Join(point, virtDir, "iovs", "submit-ios"))
+	if err != nil {
+		return ""
+	}
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		return ""
+	}
+	return path
 }
 
 func roundTrip(dir string, f *os.File) error {
