@@ -108,10 +108,6 @@ func (s *service) launch(ctx context.Context, content func(*conn) error) (time.D
 func (s *service) stop() (err error) {
 	if s.child != nil {
 		err = s.child.Stop(stopLimit)
-		// Python takes SIGTERM as it comes, in the midst of everything.
-		if s.name == nameReference {
-			err = nil
-		}
 	}
 	if s.dir != "" {
 		err = errors.Join(err, os.RemoveAll(s.dir))

@@ -13,6 +13,8 @@ under a reader, a store that stays full) are kept, too.
 
 import argparse
 import json
+import signal
+import sys
 import threading
 from collections import OrderedDict, deque
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -248,6 +250,7 @@ def main():
     parser.add_argument("--port", type=int, default=0, help="0: any that is free")
     args = parser.parse_args()
     server = Server((args.host, args.port), make_handler(Service()))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     print(f"listening on {server.server_address[0]}:{server.server_address[1]}", flush=True)
     server.serve_forever()
 

@@ -1,0 +1,152 @@
+package pagesoak
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+const (
+	pageBytes = 64 << 10
+	ranks     = 2
+)
+
+// times are those of the service, short so that a run sees many of each.
+type times struct{ lease, reserve, quarantine time.Duration }
+
+func shortTimes() times {
+	return times{lease: 3 * time.Second, reserve: 6 * time.Second, quarantine: 2 * time.Second}
+}
+
+// world is one set of page files and the engines that share it.
+type world struct {
+	name     string
+	protocol protocol
+	times    times
+	numPages int
+	numKeys  int
+	digits   int // of a key
+	desk     func() *desk
+	tally    *tally
+}
+
+// tally counts what a run saw.
+type tally struct {
+	stored, abandoned, slow, released, refused       atomic.Int64 // pages
+	hits, misses, tooLate                            atomic.Int64 // pages
+	retries, gaveUp, daemonGone, registered, stalled atomic.Int64
+
+	mu       sync.Mutex
+	wrong    []string        // every wrong page
+	failures []string        // what should not happen in any other way
+	keys     map[string]bool // that were confirmed, ever
+}
+
+func (c *tally) String() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return fmt.Sprintf("pages stored %d (of %d keys), abandoned %d, slow %d, released %d, refused %d; read %d, missed %d, too late %d; requests tried again %d, given up %d; daemon gone %d, desks set up %d, stalls %d; wrong pages %d",
+		c.stored.Load(), len(c.keys), c.abandoned.Load(), c.slow.Load(), c.released.Load(), c.refused.Load(),
+		c.hits.Load(), c.misses.Load(), c.tooLate.Load(), c.retries.Load(), c.gaveUp.Load(),
+		c.daemonGone.Load(), c.registered.Load(), c.stalled.Load(), len(c.wrong))
+}
+
+func (c *tally) wrongPage(format string, args ...any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.wrong = append(c.wrong, fmt.Sprintf(format, args...))
+}
+
+func (c *tally) fail(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.failures = append(c.failures, err.Error())
+}
+
+func (c *tally) confirmed(key string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.keys == nil {
+		c.keys = map[string]bool{}
+	}
+	c.keys[key] = true
+}
+
+// report fails the test for what was wrong.
+func (c *tally) report(t *testing.T, name string) {
+	t.Helper()
+	t.Logf("%s: %v", name, c)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, list := range [][]string{c.wrong, c.failures} {
+		for i, text := range list {
+			if i == 10 {
+				t.Errorf("%s: and %d more", name, len(list)-i)
+				break
+			}
+			t.Errorf("%s: %s", name, text)
+		}
+	}
+}
+
+// key is the n-th key, as long as the engine's.
+func (w *world) key(n int) string {
+	text := fmt.Sprintf("%s %d", w.name, n)
+	var key string
+	for i := 0; len(key) < w.digits; i++ {
+		key += fmt.Sprintf("%016x", contentSeed(text, i))
+	}
+	return key[:w.digits]
+}
+
+// start lets engines come until the context ends; wait for them with wg.
+func (w *world) start(ctx context.Context, wg *sync.WaitGroup, seed uint64, writers, readers int) {
+	for i := range writers + readers {
+		rng := rand.New(rand.NewPCG(seed, contentSeed(w.name, i)))
+		e := &engine{world: w, rng: rng, desk: w.desk(), popular: rand.NewZipf(rng, 1.1, 8, uint64(w.numKeys-1))}
+		act := e.readSome
+		if i < writers {
+			act = e.writeSome
+		}
+		wg.Go(func() {
+			defer e.desk.close()
+			for ctx.Err() == nil {
+				if err := act(ctx); err != nil && ctx.Err() == nil {
+					w.tally.fail(err)
+					return
+				}
+			}
+		})
+	}
+}
+
+// engine is one worker of an inference engine.
+type engine struct {
+	*world
+	rng     *rand.Rand
+	popular *rand.Zipf
+	desk    *desk
+}
+
+// batch draws distinct keys, some more often than others.
+func (e *engine) batch() []string {
+	var keys []string
+	drawn := map[uint64]bool{}
+	for range 1 + e.rng.IntN(batchPages) {
+		if n := e.popular.Uint64(); !drawn[n] {
+			drawn[n] = true
+			keys = append(keys, e.key(int(n)))
+		}
+	}
+	return keys
+}
+
+func (c *tally) wrongPages() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.wrong)
+}
