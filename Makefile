@@ -58,6 +58,10 @@ install: build ## install the binary, the C library and the unit file under PREF
 	install -D -m 644 deploy/kv3fs.service $(DESTDIR)$(PREFIX)/lib/systemd/system/kv3fs.service
 	$(MAKE) -C clients/c install PREFIX=$(PREFIX) DESTDIR=$(DESTDIR)
 
+.PHONY: wheel
+wheel: ## build the Python package into dist/
+	$(MAKE) -C clients/python wheel
+
 .PHONY: clean
 clean: ## remove what was built
 	rm -rf bin
