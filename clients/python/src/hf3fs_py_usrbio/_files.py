@@ -4,6 +4,7 @@
 import array
 import errno
 import fcntl
+import operator
 import os
 from ctypes import create_string_buffer
 
@@ -52,7 +53,7 @@ def register_fd(fd, flags=0):
 
 def deregister_fd(fd):
     """Undoes register_fd(). Never an error."""
-    number = fd.__index__()
+    number = operator.index(fd)
     if INT_MIN <= number <= INT_MAX:
         _library.dereg_fd(number)
 

@@ -2,6 +2,7 @@
 """Rings: prepare, submit, wait."""
 
 import collections
+import contextlib
 import ctypes
 import errno
 import itertools
@@ -142,33 +143,38 @@ class ioring:
             memory = self._spare.pop()
         except IndexError:
             memory = Completions(self._entries)
-        done = {}  # number -> slice
+        early, done = [], {}  # slices; number -> slice
         try:
-            self._take_early(done, limit)
-            if len(done) == limit:
-                return list(done.values())
-            watch = None if end is not None else Watch(self._mount, self._daemon)
-            while True:
-                until = memory.set_until(end) if len(done) < min_results else None
-                count = _library.wait_for_ios(
-                    ring, memory.address, min(limit - len(done), self._entries), min_results - len(done), until
-                )
-                if count < 0:
-                    raise os_error(-count, says=_WAIT_SAYS)
-                self._collect(memory.first(count), done)
-                if len(done) >= min_results or (end is not None and time.monotonic() >= end):
-                    return list(done.values())
-                if self._ring is not ring:
-                    raise OSError(errno.EINVAL, "the ring was destroyed while it was waited for")
-                if watch is not None:
-                    watch.look()
+            self._take_early(early, limit)
+            self._wait(ring, memory, done, limit - len(early), min_results - len(early), end)
+            # Taken out first: an interrupted append would leave it to two.
+            spare, memory = memory, None
+            self._spare.append(spare)
+            return early + list(done.values())
         except BaseException:
-            # Whatever C had stored is collected: numbers that are not in flight are from before.
-            self._collect(memory.first(self._entries), done)
+            if memory is not None:
+                # Whatever C had stored is collected: numbers that are not in flight are from before.
+                self._collect(memory.first(self._entries), done)
+            self._early.extend(early)
             self._early.extend(done.values())
             raise
-        finally:
-            self._spare.append(memory)
+
+    def _wait(self, ring, memory, done, limit, min_results, end):
+        watch = None if end is not None else Watch(self._mount, self._daemon)
+        while len(done) < limit:
+            until = memory.set_until(end) if len(done) < min_results else None
+            count = _library.wait_for_ios(
+                ring, memory.address, min(limit - len(done), self._entries), min_results - len(done), until
+            )
+            if count < 0:
+                raise os_error(-count, says=_WAIT_SAYS)
+            self._collect(memory.first(count), done)
+            if len(done) >= min_results or (end is not None and time.monotonic() >= end):
+                return
+            if self._ring is not ring:
+                raise OSError(errno.EINVAL, "the ring was destroyed while it was waited for")
+            if watch is not None:
+                watch.look()
 
     def _collect(self, completions, done):
         """Moves requests from in flight to done. Can be interrupted anywhere, and repeated."""
@@ -180,13 +186,11 @@ class ioring:
                 done[number] = iov
                 del in_flight[number]
 
-    def _take_early(self, done, limit):
-        while self._early and len(done) < limit:
-            try:
-                # No request has a number below zero.
-                done[-1 - len(done)] = self._early.popleft()
-            except IndexError:
-                return
+    def _take_early(self, early, limit):
+        """In C as a whole, so that neither a signal nor another thread comes between taking and having."""
+        if self._early:
+            with contextlib.suppress(IndexError):  # of another waiter that was faster
+                early.extend(itertools.starmap(self._early.popleft, itertools.repeat((), limit)))
 
     def destroy(self):
         """Removes the ring. Requests in flight may still write into their buffers. Twice is once."""

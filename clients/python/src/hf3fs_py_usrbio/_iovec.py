@@ -59,15 +59,20 @@ class iovec(ctypes.Array):
             raise TypeError("iovec cannot be a base class")
 
     def __getitem__(self, where):
+        start, stop = self._bounds(where)
+        return _slice(self._root, self._at + start, stop - start, self._offset + start)
+
+    def __setitem__(self, where, value):
+        start, stop = self._bounds(where)
+        memoryview(self)[start:stop] = memoryview(value).cast("B")
+
+    def _bounds(self, where):
         if not isinstance(where, slice):
             raise TypeError(f"an iovec is indexed by slices, not by {type(where).__name__}; memoryview(iovec) has bytes")
         start, stop, step = where.indices(self._size)
         if step != 1:
             raise ValueError(f"the step of an iovec's slice is 1, not {step}")
-        return _slice(self._root, self._at + start, max(stop - start, 0), self._offset + start)
-
-    def __setitem__(self, where, value):
-        memoryview(self[where])[:] = memoryview(value).cast("B")
+        return start, max(start, stop)
 
     def slice_by(self, buf):
         """The part of this iovec that is the memory of buf, a writable buffer."""

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""numpy and torch see the memory of an iovec, where they are installed."""
+
+import importlib
+import unittest
+import uuid
+
+from hf3fs_py_usrbio import iovec
+
+from mounted import PATIENCE_SECONDS, MountedTestCase, pattern
+
+
+def need(name):
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        raise unittest.SkipTest(f"{name} is not installed for this Python") from None
+
+
+class TestNumpy(unittest.TestCase):
+    def setUp(self):
+        self.numpy = need("numpy")
+        self.base = bytearray(64)
+        self.iov = iovec(self.base, str(uuid.uuid4()), "/mnt/3fs")
+
+    def test_views(self):
+        for array in (
+            self.numpy.frombuffer(self.iov, dtype=self.numpy.uint8),
+            self.numpy.frombuffer(self.iov[0:64], dtype=self.numpy.uint8),
+            self.numpy.asarray(memoryview(self.iov)),
+        ):
+            self.assertEqual((array.dtype, array.shape, array.flags.writeable), (self.numpy.uint8, (64,), True))
+            array[5] += 1
+        self.assertEqual(self.base[5], 3)
+
+    def test_copies_in(self):
+        self.iov[8:24] = self.numpy.arange(4, dtype=self.numpy.float32)
+        self.assertEqual(list(self.numpy.frombuffer(self.iov[8:24], dtype=self.numpy.float32)), [0, 1, 2, 3])
+
+    def test_slice_by(self):
+        array = self.numpy.frombuffer(self.iov, dtype=self.numpy.uint8)
+        self.assertEqual(self.iov.slice_by(array[16:32]).base_off, 16)
+
+    def test_over_an_array(self):
+        array = self.numpy.zeros(100, dtype=self.numpy.float32)
+        iov = iovec(array, str(uuid.uuid4()), "/mnt/3fs")
+        self.assertEqual(len(memoryview(iov)), 400)
+        memoryview(iov)[:4] = b"\0\0\x80\x3f"
+        self.assertEqual(array[0], 1.0)
+
+
+class TestTorch(unittest.TestCase):
+    def test_views(self):
+        torch = need("torch")
+        base = bytearray(64)
+        iov = iovec(base, str(uuid.uuid4()), "/mnt/3fs")
+        for buffer in (iov, iov[0:64]):
+            tensor = torch.frombuffer(buffer, dtype=torch.uint8)
+            self.assertEqual((tuple(tensor.shape), tensor.data_ptr()), ((64,), iov._at))
+            tensor[7] += 1
+        self.assertEqual(base[7], 2)
+
+
+class TestOnMount(MountedTestCase):
+    def numbers_as_offsets(self, number):
+        data = pattern(200)
+        fd, iov, ring = self.registered(data), self.buffer(4096), self.ring()
+        ring.prepare(iov[number(0) : number(100)], True, number(fd), number(100))
+        done = ring.submit().wait(min_results=number(1), max_results=number(4), timeout=PATIENCE_SECONDS)
+        self.assertEqual([bytes(d) for d in done], [data[100:]])
+
+    def test_numpy_numbers(self):
+        self.numbers_as_offsets(need("numpy").int64)
+
+    def test_torch_numbers(self):
+        self.numbers_as_offsets(need("torch").tensor)
+
+
+if __name__ == "__main__":
+    unittest.main()
