@@ -166,7 +166,7 @@ func mooncakeNeed(p Params) Need {
 func nixlNeed() Need {
 	return Need{
 		Rings3FS: true,
-		Assumed:  "nothing of the application's memory, files and requests: as much of /dev/shm as it registers or has in flight, and a ring for each request",
+		Assumed:  "no application yet: it takes as much of /dev/shm as it registers or has in flight, and a ring for each request",
 		Packages: []Package{pip("nixl", "nixl, with libplugin_HF3FS.so built from its source into NIXL's plugin directory"), cLibrary()},
 	}
 }
