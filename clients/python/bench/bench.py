@@ -176,7 +176,7 @@ def main():
     try:
         with served(args) as (mount, data):
             result = measure(args, mount, data)
-    except (OSError, unittest.SkipTest) as error:
+    except (OSError, AssertionError, unittest.SkipTest) as error:  # the latter two are the daemon's
         sys.exit(f"bench.py: {error}")
     except KeyboardInterrupt:
         sys.exit(130)
