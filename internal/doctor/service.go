@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"syscall"
 	"time"
@@ -25,18 +26,23 @@ const (
 
 // checkService asks the page service a question that needs no state. engine is
 // "" where nobody is known to need it.
-func checkService(ctx context.Context, url, engine string) Finding {
+func checkService(ctx context.Context, address, engine string) Finding {
 	const id = "pages"
-	needed := url != ""
+	needed := address != ""
 	if !needed {
-		url = defaultService
+		address = defaultService
 	}
+	u, err := url.Parse(strings.TrimSuffix(address, "/"))
+	if err != nil {
+		return Finding{ID: id, Status: Failure, Found: "the page service's URL is none", Needed: "one such as " + defaultService}
+	}
+	shown := u.Redacted() // it may hold a token
 	question := "/keys/batch_exists"
 	if engine == engines.SGLang {
 		question = "/0/exists"
 	}
 	began := time.Now()
-	status, answer, err := post(ctx, strings.TrimSuffix(url, "/")+question, `{"keys":[]}`)
+	status, answer, err := post(ctx, u.String()+question, `{"keys":[]}`)
 	elapsed := time.Since(began).Round(time.Millisecond / 10)
 	f := Finding{ID: id, Status: Failure, Needed: fmt.Sprintf("a page service for %s that answers within %v", engine, servicePatience)}
 	if !needed {
@@ -45,49 +51,43 @@ func checkService(ctx context.Context, url, engine string) Finding {
 	var timeout net.Error
 	switch {
 	case errors.As(err, &timeout) && timeout.Timeout():
-		f.Found = fmt.Sprintf("%s: no answer within %v", url, servicePatience)
-		if !needed {
-			f.Status = Warning // somebody's service hangs
-		}
+		f.Found = fmt.Sprintf("%s: no answer within %v", shown, servicePatience)
 	case errors.Is(err, syscall.ECONNREFUSED):
-		f.Found = fmt.Sprintf("nobody listens at %s", url)
+		f.Found = fmt.Sprintf("nobody listens at %s", shown)
 	case err != nil:
-		f.Found = fmt.Sprintf("%s: %v", url, err)
+		f.Found = fmt.Sprintf("%s: %v", shown, err)
 	case understood(engine, status, answer):
-		return ok(id, "%s answers in %v", url, elapsed)
+		return ok(id, "%s answers in %v", shown, elapsed)
+	case status == http.StatusUnauthorized:
+		return Finding{ID: id, Status: Note, Found: fmt.Sprintf("%s answers in %v, and wants a token", shown, elapsed), Needed: "the token in the engine's URL or in ~/.netrc of its user"}
 	default:
-		f.Found = fmt.Sprintf("what listens at %s is no page service of this kind: POST %s is answered with %d", url, question, status)
+		f.Found = fmt.Sprintf("what listens at %s is no page service of this kind: POST %s is answered with %d", shown, question, status)
 	}
 	if needed {
-		f.Fix = serviceFix(engine)
+		f.Fix = "kv3fs pages serve --data /var/lib/kv3fs --listen " + quote(u.Host)
 	}
 	return f
 }
 
-// serviceFix starts the service that comes with an engine.
-func serviceFix(engine string) string {
-	if engine == engines.SGLang {
-		return "python3 -m sglang.srt.mem_cache.storage.hf3fs.mini_3fs_metadata_server --port 18000"
-	}
-	return "start vLLM's hf3fs_metadata_server with --port 18000; vLLM asks no other port"
-}
-
 // understood says whether that was a page service. SGLang's knows no rank before
-// an engine has introduced itself: 404.
+// an engine has introduced itself, and says so in other words than a server that
+// does not know the question.
 func understood(engine string, status int, answer []byte) bool {
-	if engine == engines.SGLang {
-		return status == http.StatusOK || status == http.StatusNotFound
-	}
 	var reply struct {
 		Exists *[]bool `json:"exists"`
+		Detail string  `json:"detail"`
 	}
-	return status == http.StatusOK && json.Unmarshal(answer, &reply) == nil && reply.Exists != nil
+	if json.Unmarshal(answer, &reply) != nil {
+		return false
+	}
+	return status == http.StatusOK && reply.Exists != nil ||
+		engine == engines.SGLang && status == http.StatusNotFound && reply.Detail != "" && reply.Detail != "Not Found"
 }
 
-func post(ctx context.Context, url, body string) (status int, answer []byte, err error) {
+func post(ctx context.Context, to, body string) (status int, answer []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, servicePatience)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader([]byte(body)))
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, to, bytes.NewReader([]byte(body)))
 	if err != nil {
 		return 0, nil, err
 	}
