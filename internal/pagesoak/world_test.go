@@ -41,16 +41,16 @@ type tally struct {
 	retries, gaveUp, daemonGone, registered, stalled atomic.Int64
 
 	mu       sync.Mutex
-	wrong    []string        // every wrong page
-	failures []string        // what should not happen in any other way
-	keys     map[string]bool // that were confirmed, ever
+	wrong    []string               // every wrong page
+	failures []string               // what should not happen in any other way
+	keys     [ranks]map[string]bool // that were confirmed, ever
 }
 
 func (c *tally) String() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return fmt.Sprintf("pages stored %d (of %d keys), abandoned %d, slow %d, released %d, refused %d; read %d, missed %d, too late %d; requests tried again %d, given up %d; daemon gone %d, desks set up %d, stalls %d; wrong pages %d",
-		c.stored.Load(), len(c.keys), c.abandoned.Load(), c.slow.Load(), c.released.Load(), c.refused.Load(),
+	return fmt.Sprintf("pages stored %d (of %d and %d keys), abandoned %d, slow %d, released %d, refused %d; read %d, missed %d, too late %d; requests tried again %d, given up %d; daemon gone %d, desks set up %d, stalls %d; wrong pages %d",
+		c.stored.Load(), len(c.keys[0]), len(c.keys[1]), c.abandoned.Load(), c.slow.Load(), c.released.Load(), c.refused.Load(),
 		c.hits.Load(), c.misses.Load(), c.tooLate.Load(), c.retries.Load(), c.gaveUp.Load(),
 		c.daemonGone.Load(), c.registered.Load(), c.stalled.Load(), len(c.wrong))
 }
@@ -67,13 +67,13 @@ func (c *tally) fail(err error) {
 	c.failures = append(c.failures, err.Error())
 }
 
-func (c *tally) confirmed(key string) {
+func (c *tally) confirmed(rank int, key string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.keys == nil {
-		c.keys = map[string]bool{}
+	if c.keys[rank] == nil {
+		c.keys[rank] = map[string]bool{}
 	}
-	c.keys[key] = true
+	c.keys[rank][key] = true
 }
 
 // report fails the test for what was wrong.

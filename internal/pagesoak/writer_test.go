@@ -106,7 +106,7 @@ func (e *engine) save(ctx context.Context, rank int, keys []string, f fate) erro
 	}
 	e.tally.stored.Add(int64(len(to)))
 	for _, w := range to {
-		e.tally.confirmed(w.key)
+		e.tally.confirmed(rank, w.key)
 	}
 	return nil
 }
