@@ -59,10 +59,11 @@ install: build ## install the binary, the C library and the unit file under PREF
 	$(MAKE) -C clients/c install PREFIX=$(PREFIX) DESTDIR=$(DESTDIR)
 
 .PHONY: wheel
-wheel: ## build the Python package into dist/
-	$(MAKE) -C clients/python wheel
+wheel: ## build the Python package, library and all, into dist/
+	@scripts/need wheel
+	@$(MAKE) -s -C clients/python wheel
 
 .PHONY: clean
 clean: ## remove what was built
-	rm -rf bin
+	rm -rf bin dist
 	$(MAKE) -C clients/c clean

@@ -50,11 +50,6 @@ func notTested(t *testing.T, why string) {
 	t.Skipf("NOT TESTED: %s", why)
 }
 
-// laterIssue marks what this tree does not offer yet. It is never a failure.
-func laterIssue(why string) func(*testing.T) {
-	return func(t *testing.T) { t.Skipf("NOT OFFERED YET: %s", why) }
-}
-
 func needRoot(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {

@@ -15,8 +15,6 @@ type check struct {
 	alone bool // measures time, or needs much memory: not beside others
 }
 
-const python = "it concerns the Python client, which belongs to a later issue; the ring's part of it is tested"
-
 func signal(sig syscall.Signal) func(*testing.T) {
 	return func(t *testing.T) { restarted(t, sig) }
 }
@@ -101,9 +99,9 @@ var cases = map[int]check{
 	76: {what: "what there is not", ways: sys(notSupported)},
 	77: {what: "unflushed writes (changed)", ways: both(unflushedWrite)},
 	78: {what: "a restarted daemon", ways: way("killed", signal(syscall.SIGKILL)).and(way("stopped", signal(syscall.SIGTERM)))},
-	79: {what: "an empty slice; an idle wait", ways: both(emptySliceAndIdleWait).and(way("python", laterIssue(python)))},
-	80: {what: "the priority in the name", ways: way("c", priorityInName).and(way("python", laterIssue(python)))},
-	81: {what: "a slice of a slice", ways: both(sliceOffsets).and(way("python", laterIssue(python)))},
+	79: {what: "an empty slice; an idle wait (changed)", ways: both(emptySliceAndIdleWait).and(throughPython(pythonEmptySliceAndIdleWait))},
+	80: {what: "the priority in the name", ways: way("c", priorityInName).and(throughPython(pythonPriorityInName))},
+	81: {what: "a slice of a slice", ways: both(sliceOffsets).and(throughPython(pythonSliceOfSlice))},
 	82: {what: "opened by id", ways: way("c", openedByID).and(goWay(openedByIDGo))},
 	83: {what: "16 MiB at odd places", ways: both(oneBigRead)},
 	84: {what: "offset 2^63", ways: c(hugeOffset).and(goWay(hugeOffsetGo))},
