@@ -32,6 +32,7 @@ func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)
 
 type cli struct {
 	Serve        serveCmd        `cmd:"" help:"Serve a data directory as a 3FS: a mount, its control directory and its rings."`
+	Pages        pagesCmd        `cmd:"" help:"The page service of vLLM's and SGLang's 3FS connectors: run it alone, look into it, empty it."`
 	Replay       replayCmd       `cmd:"" help:"Replay a prompt trace through the rings as inference engines do, and check every byte."`
 	Trace        traceCmd        `cmd:"" help:"Make prompt traces."`
 	Bench        benchCmd        `cmd:"" help:"Measure the rings against the mount and against plain I/O."`

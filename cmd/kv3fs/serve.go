@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"runtime"
+	"slices"
 	"syscall"
 	"time"
 
@@ -41,6 +42,10 @@ type serveCmd struct {
 	NegativeTimeout time.Duration `default:"5s" help:"How long the kernel may remember that a name does not exist."`
 	SymlinkTimeout  time.Duration `default:"5s" help:"How long the kernel may keep a name made under 3fs-virt."`
 
+	PagesListen []string   `placeholder:"[NAME=]HOST:PORT" help:"Where the page service of vLLM and SGLang listens, or unix:PATH, or off; several, separated by commas or by giving the flag again. NAME= binds an address to a namespace. Default: 127.0.0.1:18000, if nothing listens there yet."`
+	TP          int        `name:"tp" placeholder:"N" help:"Ranks of vLLM that make a key of the page service complete. Default: as many as have initialised."`
+	Pages       pagesFlags `embed:"" prefix:"pages-"`
+
 	LogLevel  slog.Level `default:"INFO" help:"DEBUG, INFO, WARN or ERROR."`
 	LogFormat string     `default:"text" enum:"text,json" help:"Form of the log on standard error."`
 }
@@ -53,6 +58,11 @@ func (c *serveCmd) Run(ctx context.Context) error {
 	passthrough := mount.PassthroughAuto
 	if c.Passthrough == "off" {
 		passthrough = mount.PassthroughOff
+	}
+	log := newLogger(c.LogLevel, c.LogFormat)
+	pageService, err := c.pageService(log)
+	if err != nil {
+		return err
 	}
 	set := settings.Defaults()
 	set.Readonly = c.Readonly
@@ -71,16 +81,35 @@ func (c *serveCmd) Run(ctx context.Context) error {
 		Settings: set,
 		IO:       mode,
 		Rings:    rings.Options{Deadline: c.Deadline, Workers: c.Workers},
+		Pages:    pageService,
 		Drain:    c.Drain,
-		Log:      c.logger(),
+		Log:      log,
 	}, func(point string) {
 		fmt.Fprintf(os.Stderr, "kv3fs: serving %s at %s (hf3fs.%s), pid %d\n", c.Data, point, c.Cluster, os.Getpid())
 	})
 }
 
-func (c *serveCmd) logger() *slog.Logger {
-	o := &slog.HandlerOptions{Level: c.LogLevel}
-	if c.LogFormat == "json" {
+// Validate finds what was asked wrongly.
+func (c *serveCmd) Validate() error { return c.Pages.Validate() }
+
+// pageService is the page service as asked for. One that was not asked for may be
+// missing.
+func (c *serveCmd) pageService(log *slog.Logger) (daemon.Pages, error) {
+	listen := c.PagesListen
+	switch {
+	case len(listen) == 0:
+		listen = []string{defaultPagesListen}
+	case slices.Equal(listen, []string{"off"}):
+		return daemon.Pages{}, nil
+	}
+	p, err := c.Pages.config(listen, c.TP, stopPatience, log)
+	p.Optional = len(c.PagesListen) == 0
+	return p, err
+}
+
+func newLogger(level slog.Level, format string) *slog.Logger {
+	o := &slog.HandlerOptions{Level: level}
+	if format == "json" {
 		return slog.New(slog.NewJSONHandler(os.Stderr, o))
 	}
 	return slog.New(slog.NewTextHandler(os.Stderr, o))

@@ -34,6 +34,7 @@ type Config struct {
 	Settings      settings.Options
 	IO            blockio.Mode
 	Rings         rings.Options
+	Pages         Pages
 	// Drain bounds how long an orderly stop waits for users of the mount.
 	Drain time.Duration
 	Log   *slog.Logger
@@ -81,17 +82,22 @@ func Run(ctx context.Context, c Config, ready func(mountPoint string)) (err erro
 	control := virt.New(door, set, virt.Options{MountPoint: point, RemountPrefix: c.RemountPrefix})
 	c.Mount.Log = c.Log
 	c.Mount.Daemon = identity(c, data)
-	mnt, err := mount.New(tree, control, set, point, c.Mount)
+	pageService, err := pagesOf(st.dir, c.Pages)
 	if err != nil {
 		return err
 	}
-	return serve(ctx, c, tree, door, mnt, ready)
+	mnt, err := mount.New(tree, control, set, point, c.Mount)
+	if err != nil {
+		return errors.Join(err, pageService.stop())
+	}
+	return serve(ctx, c, tree, door, mnt, pageService, ready)
 }
 
 // serve runs the graph. Stopping goes from the clients inwards: the mount first,
 // which waits for them to leave and lets nobody in afterwards; the rings serve
-// until it is gone and then answer what is left.
-func serve(ctx context.Context, c Config, tree *stage.Stage, door *rings.Door, mnt *mount.Mount, ready func(string)) error {
+// until it is gone and then answer what is left. The page service is the last to
+// go, for engines that are leaving still confirm what they have written.
+func serve(ctx context.Context, c Config, tree *stage.Stage, door *rings.Door, mnt *mount.Mount, pageService *pageService, ready func(string)) error {
 	ringCtx, stopRings := context.WithCancel(context.Background())
 	defer stopRings()
 	ringsDone := make(chan error, 1)
@@ -126,6 +132,7 @@ func serve(ctx context.Context, c Config, tree *stage.Stage, door *rings.Door, m
 		stopRings()
 		errs = append(errs, err, <-ringsDone)
 	}
+	errs = append(errs, pageService.stop())
 	stopTrim()
 	<-trimDone
 	return errors.Join(errs...)

@@ -26,15 +26,8 @@ type state struct {
 // openState locks the data directory for this host. The lock goes with the
 // process, however it ends.
 func openState(dataDir string) (*state, error) {
-	host, err := os.Hostname()
+	dir, err := hostDir(dataDir)
 	if err != nil {
-		return nil, fmt.Errorf("host name: %w", err)
-	}
-	dir := filepath.Join(dataDir, stage.StateName, "hosts", host)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("data directory %s: %w", dataDir, err)
-	}
-	if err := ours(filepath.Join(dataDir, stage.StateName)); err != nil {
 		return nil, err
 	}
 	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
@@ -53,6 +46,19 @@ func openState(dataDir string) (*state, error) {
 		fmt.Fprintln(lock, os.Getpid())
 	}
 	return &state{dir: dir, lock: lock}, nil
+}
+
+// hostDir makes this host's part of the state directory if it is missing.
+func hostDir(dataDir string) (string, error) {
+	host, err := os.Hostname()
+	if err != nil {
+		return "", fmt.Errorf("host name: %w", err)
+	}
+	dir := filepath.Join(dataDir, stage.StateName, "hosts", host)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", fmt.Errorf("data directory %s: %w", dataDir, err)
+	}
+	return dir, ours(filepath.Join(dataDir, stage.StateName))
 }
 
 // ours refuses a state directory that somebody else made or could write to: in

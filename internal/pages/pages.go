@@ -22,10 +22,10 @@ const None int64 = -1
 // two spaces never meet.
 type Space struct {
 	// Namespace comes from the URL prefix or the listener; "" is the default one.
-	Namespace string
+	Namespace string `json:"namespace"`
 	// Set is which keys of the namespace: "vllm" for all ranks of vLLM, or
 	// "sglang/POOL/RANK", since each rank and pool of SGLang is on its own.
-	Set string
+	Set string `json:"set"`
 }
 
 // Book is the state that all engines on the same files agree on.

@@ -55,7 +55,7 @@ func New(book pages.Book, o Options) *Door {
 		probe: o.Probe, log: o.Log, routes: newRoutes(),
 	}
 	d.slots = make(chan struct{}, d.limits.Requests)
-	d.metrics = newMetrics(o.Registry, book, d.routes.all())
+	d.metrics = newMetrics(o.Registry, book)
 	d.scrape = scrapeHandler(o.Registry)
 	return d
 }

@@ -1,6 +1,7 @@
 package door
 
 import (
+	"context"
 	"net/http"
 	"strconv"
 	"sync"
@@ -20,27 +21,18 @@ const (
 )
 
 // metrics counts requests. A namespace has a label of its own once an engine has
-// initialised a rank in it, so that mistyped URLs take nobody's place.
+// initialised a rank in it, or had before a restart, so that mistyped URLs take nobody's place.
 type metrics struct {
 	requests *prometheus.CounterVec
 	seconds  *prometheus.HistogramVec
-	routes   []*route
 
-	mu     sync.RWMutex
-	labels map[string]*timers
-	other  *timers
+	mu    sync.RWMutex
+	known map[string]bool // namespaces with a label of their own
 }
 
-// timers are the histograms of one namespace.
-type timers struct {
-	label string
-	by    map[*route]prometheus.Observer
-}
-
-func newMetrics(into *prometheus.Registry, book pages.Book, all []*route) *metrics {
+func newMetrics(into *prometheus.Registry, book pages.Book) *metrics {
 	m := &metrics{
-		routes: all,
-		labels: map[string]*timers{},
+		known: map[string]bool{"": true},
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kv3fs_pages_requests_total",
 			Help: "Requests of engines by answer. 503: try again (no room, or the store's disk is full or broken). 404 of SGLang and 500 of vLLM: a rank that was never initialised, or a malformed body.",
@@ -51,38 +43,37 @@ func newMetrics(into *prometheus.Registry, book pages.Book, all []*route) *metri
 			Buckets: []float64{25e-6, 50e-6, 100e-6, 200e-6, 350e-6, 500e-6, 1e-3, 2e-3, 5e-3, 10e-3, 25e-3, 50e-3, 100e-3, 250e-3, 500e-3, 1, 2.5, 5, 20},
 		}, []string{"route", "namespace"}),
 	}
-	m.other = m.timers(otherLabel)
-	m.know("")
+	if spaces, err := book.Stat(context.Background()); err == nil {
+		for i := range spaces {
+			m.know(spaces[i].Space.Namespace)
+		}
+	}
 	into.MustRegister(m.requests, m.seconds, newStatCollector(book))
 	return m
-}
-
-func (m *metrics) timers(label string) *timers {
-	t := &timers{label: label, by: make(map[*route]prometheus.Observer, len(m.routes))}
-	for _, r := range m.routes {
-		t.by[r] = m.seconds.WithLabelValues(r.name, label)
-	}
-	return t
 }
 
 // know gives a namespace a label of its own, while there is room.
 func (m *metrics) know(namespace string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.labels[namespace] == nil && len(m.labels) < maxLabels {
-		m.labels[namespace] = m.timers(label(namespace))
+	if len(m.known) < maxLabels {
+		m.known[namespace] = true
 	}
 }
 
-func (m *metrics) count(namespace string, to *route, status int, took time.Duration) {
+func (m *metrics) label(namespace string) string {
 	m.mu.RLock()
-	t := m.labels[namespace]
-	m.mu.RUnlock()
-	if t == nil {
-		t = m.other
+	defer m.mu.RUnlock()
+	if !m.known[namespace] {
+		return otherLabel
 	}
-	t.by[to].Observe(took.Seconds())
-	m.requests.WithLabelValues(to.name, t.label, strconv.Itoa(status)).Inc()
+	return label(namespace)
+}
+
+func (m *metrics) count(namespace string, to *route, status int, took time.Duration) {
+	label := m.label(namespace)
+	m.seconds.WithLabelValues(to.name, label).Observe(took.Seconds())
+	m.requests.WithLabelValues(to.name, label, strconv.Itoa(status)).Inc()
 }
 
 // label is how metrics spell a namespace.

@@ -29,17 +29,6 @@ func newRoutes() routes {
 	return r
 }
 
-// all gives every route once.
-func (r *routes) all() []*route {
-	all := []*route{r.vllmInitialize, r.vllmClear}
-	for _, m := range []map[string]*route{r.vllm, r.sglang} {
-		for _, one := range m {
-			all = append(all, one)
-		}
-	}
-	return all
-}
-
 // find resolves a path without the namespace. Literal first segments win over a
 // rank (R42): /keys/confirm_write is vLLM's.
 func (r *routes) find(path string) (found *route, rank string) {

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/kv3fs/kv3fs/internal/daemon"
+	"github.com/kv3fs/kv3fs/internal/pages"
+	"github.com/kv3fs/kv3fs/internal/pages/door"
+)
+
+// pagesCmd is the page service, alone and from outside.
+type pagesCmd struct {
+	Serve pagesServeCmd `cmd:"" help:"Run the page service alone, without a mount."`
+	Stat  pagesStatCmd  `cmd:"" help:"Show what a running page service holds."`
+	LS    pagesListCmd  `cmd:"" name:"ls" help:"List keys and their pages."`
+	Evict pagesEvictCmd `cmd:"" help:"Forget the least recently used keys now. Engines notice nothing but misses."`
+	Clear pagesClearCmd `cmd:"" help:"Forget all keys. Engines go on, and fill the files anew."`
+}
+
+// defaultPagesListen is where vLLM looks for the service, on its own host and nowhere
+// else.
+const defaultPagesListen = "127.0.0.1:18000"
+
+// pagesFlags are the same for "serve", with the prefix pages-, and "pages serve".
+type pagesFlags struct {
+	Lease      time.Duration `default:"30s" help:"A page whose location was given to a reader is not written by others for as long. Above the longest time that an engine takes to load a batch."`
+	Hold       time.Duration `default:"5s" help:"A key that was said to exist is kept as long, so that it is still there when it is loaded."`
+	Reserve    time.Duration `default:"60s" help:"A writer has as long to write and confirm a page; then the page is taken back."`
+	Quarantine time.Duration `default:"10s" help:"A page that was given up rests as long before somebody else writes it."`
+
+	BodyLimit   int64 `default:"8388608" placeholder:"BYTES" help:"Largest body of a request; larger ones get 413."`
+	BatchLimit  int   `default:"65536" placeholder:"KEYS" help:"Most keys of one request; more get 413."`
+	Concurrency int   `default:"512" placeholder:"N" help:"Requests executed at once; others get 503 and come again."`
+
+	TokenFile string `type:"path" placeholder:"FILE" help:"File with a token that engines must send, as a bearer token or as the password of Basic: SGLang's URL may be http://kv3fs:TOKEN@host:18000, and vLLM's requests read ~/.netrc. /healthz and /readyz stay open."`
+}
+
+// Validate finds what was asked wrongly.
+func (f *pagesFlags) Validate() error {
+	for name, d := range map[string]time.Duration{"lease": f.Lease, "hold": f.Hold, "reserve": f.Reserve, "quarantine": f.Quarantine} {
+		if d <= 0 {
+			return fmt.Errorf("the page service's %s must be above 0", name)
+		}
+	}
+	if f.BodyLimit <= 0 || f.BatchLimit <= 0 || f.Concurrency <= 0 {
+		return fmt.Errorf("the page service's limits must be above 0")
+	}
+	return nil
+}
+
+// config makes a page service's configuration.
+func (f *pagesFlags) config(listen []string, world int, drain time.Duration, log *slog.Logger) (daemon.Pages, error) {
+	p := daemon.Pages{
+		World: world, Drain: drain, Log: log,
+		Limits: door.Limits{BodyBytes: f.BodyLimit, BatchKeys: f.BatchLimit, Requests: f.Concurrency},
+		Times:  pages.Options{Lease: f.Lease, Hold: f.Hold, Reserve: f.Reserve, Quarantine: f.Quarantine},
+	}
+	for _, s := range listen {
+		a, err := door.ParseAddress(s)
+		if err != nil {
+			return p, err
+		}
+		p.Listen = append(p.Listen, a)
+	}
+	var err error
+	p.Token, err = readToken(f.TokenFile)
+	return p, err
+}
+
+// readToken reads a token's file; no file is no token.
+func readToken(file string) (string, error) {
+	if file == "" {
+		return "", nil
+	}
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("token: %w", err)
+	}
+	token := strings.TrimSpace(string(b))
+	if token == "" {
+		return "", fmt.Errorf("token: %s is empty", file)
+	}
+	return token, nil
+}
+
+type pagesServeCmd struct {
+	Data   string   `required:"" placeholder:"DIR" help:"Data directory, whose .kv3fs keeps the book. Made if missing."`
+	Listen []string `default:"127.0.0.1:18000" placeholder:"[NAME=]HOST:PORT" help:"Where to listen, or unix:PATH; several, separated by commas or by giving the flag again. NAME= binds an address to a namespace, so that two models that cannot use the URL prefix /ns/NAME stay apart."`
+	TP     int      `name:"tp" placeholder:"N" help:"Ranks of vLLM that make a key complete. Default: as many as have initialised."`
+	pagesFlags
+
+	LogLevel  slog.Level `default:"INFO" help:"DEBUG, INFO, WARN or ERROR."`
+	LogFormat string     `default:"text" enum:"text,json" help:"Form of the log on standard error."`
+}
+
+// stopPatience bounds how long requests may take that are in progress at the end.
+const stopPatience = 10 * time.Second
+
+func (c *pagesServeCmd) Run(ctx context.Context) error {
+	p, err := c.config(c.Listen, c.TP, stopPatience, newLogger(c.LogLevel, c.LogFormat))
+	if err != nil {
+		return err
+	}
+	return daemon.RunPages(ctx, c.Data, p, func(at []door.Address) {
+		for _, a := range at {
+			fmt.Fprintf(os.Stderr, "kv3fs: pages of %s at %s, pid %d\n", c.Data, a, os.Getpid())
+		}
+	})
+}

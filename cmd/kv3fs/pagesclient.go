@@ -1,0 +1,288 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/kv3fs/kv3fs/internal/pages"
+	"github.com/kv3fs/kv3fs/internal/pages/door"
+)
+
+// pagesClientFlags say which running page service, and which of its keys.
+type pagesClientFlags struct {
+	URL       string        `name:"url" default:"http://127.0.0.1:18000" help:"Where the page service listens: http://HOST:PORT or unix:PATH."`
+	Namespace string        `placeholder:"NAME" help:"Namespace; default: the one without a name."`
+	Set       string        `placeholder:"SET" help:"One set of keys, as stat shows it: vllm, or sglang/POOL/RANK. Default: all of the namespace."`
+	TokenFile string        `type:"path" placeholder:"FILE" help:"The token's file, if the service wants one."`
+	Timeout   time.Duration `default:"30s" help:"How long to wait for each answer."`
+	JSON      bool          `name:"json" help:"Print JSON instead of a table."`
+}
+
+func (f *pagesClientFlags) client() (*door.Client, error) {
+	token, err := readToken(f.TokenFile)
+	return door.NewClient(f.URL, token, f.Timeout), err
+}
+
+// chosen asks for the spaces that the flags mean. There must be one.
+func (f *pagesClientFlags) chosen(ctx context.Context, c *door.Client) ([]pages.SpaceState, error) {
+	all, err := c.Stat(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var chosen []pages.SpaceState
+	for _, s := range all {
+		if s.Space.Namespace == f.Namespace && (f.Set == "" || s.Space.Set == f.Set) {
+			chosen = append(chosen, s)
+		}
+	}
+	if len(chosen) == 0 {
+		return nil, fmt.Errorf("no engine has initialised %s in %s: kv3fs pages stat shows what there is", setName(f.Set), namespaceName(f.Namespace))
+	}
+	return chosen, nil
+}
+
+func setName(s string) string {
+	if s == "" {
+		return "anything"
+	}
+	return strconv.Quote(s)
+}
+
+func namespaceName(s string) string {
+	if s == "" {
+		return "the default namespace"
+	}
+	return "namespace " + strconv.Quote(s)
+}
+
+func spaceName(s pages.Space) string {
+	if s.Namespace == "" {
+		return s.Set
+	}
+	return s.Namespace + " " + s.Set
+}
+
+func printJSON(out io.Writer, v any) error {
+	e := json.NewEncoder(out)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
+
+type pagesStatCmd struct{ pagesClientFlags }
+
+func (c *pagesStatCmd) Run(ctx context.Context, out io.Writer) error {
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	all, err := client.Stat(ctx)
+	if err != nil {
+		return err
+	}
+	all = slices.DeleteFunc(all, func(s pages.SpaceState) bool {
+		return c.Namespace != "" && s.Space.Namespace != c.Namespace || c.Set != "" && s.Space.Set != c.Set
+	})
+	if c.JSON {
+		return printJSON(out, all)
+	}
+	if len(all) == 0 {
+		_, err := fmt.Fprintln(out, "No engine has initialised a rank yet.")
+		return err
+	}
+	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(t, "namespace\tset\tranks\tpages\tfree\treserved\tkeyed\tresting\tkeys\tcomplete\tleased\thits\tmisses\tevicted\trefused\t")
+	for _, s := range all {
+		p := sumPages(s.Ranks)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n",
+			orDefault(s.Space.Namespace), s.Space.Set, ranksOf(s),
+			humanize.Comma(p.NumPages), humanize.Comma(p.Free), humanize.Comma(p.Reserved), humanize.Comma(p.Keyed), humanize.Comma(p.Resting),
+			humanize.Comma(s.Keys), humanize.Comma(s.Complete), humanize.Comma(s.Leased),
+			humanize.Comma(s.Counters.Hits), humanize.Comma(s.Counters.Misses), humanize.Comma(s.Counters.Evicted), humanize.Comma(s.Counters.Refused))
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for _, s := range all {
+		for _, hint := range hints(s) {
+			fmt.Fprintf(out, "\n%s: %s\n", spaceName(s.Space), hint)
+		}
+	}
+	return nil
+}
+
+func orDefault(namespace string) string {
+	if namespace == "" {
+		return "default"
+	}
+	return namespace
+}
+
+// ranksOf shows how many ranks there are, and how many a key needs if those differ.
+func ranksOf(s pages.SpaceState) string {
+	if s.World == len(s.Ranks) {
+		return strconv.Itoa(s.World)
+	}
+	return fmt.Sprintf("%d of %d", len(s.Ranks), s.World)
+}
+
+func sumPages(ranks []pages.RankPages) (sum pages.RankPages) {
+	for _, r := range ranks {
+		sum.NumPages += r.NumPages
+		sum.Free += r.Free
+		sum.Reserved += r.Reserved
+		sum.Keyed += r.Keyed
+		sum.Resting += r.Resting
+	}
+	return sum
+}
+
+// hints say what the numbers mean when something is wrong.
+func hints(s pages.SpaceState) (all []string) {
+	p := sumPages(s.Ranks)
+	if s.World > len(s.Ranks) {
+		all = append(all, fmt.Sprintf("%d of %d ranks have initialised; no key is complete before all have.", len(s.Ranks), s.World))
+	}
+	if s.Counters.Refused > 0 {
+		all = append(all, humanize.Comma(s.Counters.Refused)+" keys got no page since the start, because every other was in use: the page file is too small for what is read at once, or the lease too long.")
+	}
+	if p.Reserved > p.Keyed && p.Reserved > p.Free && p.Reserved > 1 {
+		all = append(all, "most pages are reserved and not confirmed: writers die or are slow. They come back by themselves.")
+	}
+	if s.Keys > 0 && s.Complete < s.Keys/2 && len(s.Ranks) > 1 {
+		all = append(all, "most keys lack a rank: look for the rank that does not confirm.")
+	}
+	return all
+}
+
+type pagesListCmd struct {
+	pagesClientFlags
+	After string `placeholder:"KEY" help:"Begin after this key."`
+	Limit int    `default:"100" help:"Most keys of each set, up to 10000."`
+}
+
+func (c *pagesListCmd) Run(ctx context.Context, out io.Writer) error {
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	chosen, err := c.chosen(ctx, client)
+	if err != nil {
+		return err
+	}
+	type listed struct {
+		Space   pages.Space   `json:"space"`
+		Entries []pages.Entry `json:"entries"`
+	}
+	var lists []listed
+	for _, s := range chosen {
+		entries, err := client.List(ctx, s.Space, c.After, c.Limit)
+		if err != nil {
+			return err
+		}
+		lists = append(lists, listed{s.Space, entries})
+	}
+	if c.JSON {
+		return printJSON(out, lists)
+	}
+	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "set\tkey\tpages\tcomplete\tunused for\tleased for")
+	for _, l := range lists {
+		for _, e := range l.Entries {
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", spaceName(l.Space), printable(e.Key), pagesOf(e.Pages), yesNo(e.Complete), e.Idle.Round(time.Second), e.Lease.Round(time.Second))
+		}
+	}
+	return t.Flush()
+}
+
+// printable shows a key as it is, or quoted when a terminal should not see it.
+func printable(key string) string {
+	if quoted := strconv.Quote(key); quoted != `"`+key+`"` || key == "" {
+		return quoted
+	}
+	return key
+}
+
+// pagesOf shows rank:page.
+func pagesOf(byRank map[int]int64) string {
+	var all []string
+	for _, rank := range slices.Sorted(maps.Keys(byRank)) {
+		all = append(all, fmt.Sprintf("%d:%d", rank, byRank[rank]))
+	}
+	return strings.Join(all, " ")
+}
+
+func yesNo(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
+}
+
+type pagesEvictCmd struct {
+	pagesClientFlags
+	Keys int `required:"" placeholder:"N" help:"How many keys of each set at most. Those just located by an engine stay."`
+}
+
+func (c *pagesEvictCmd) Run(ctx context.Context, out io.Writer) error {
+	return c.each(ctx, out, "evicted", func(client *door.Client, s pages.SpaceState) (int64, error) {
+		n, err := client.Evict(ctx, s.Space, c.Keys)
+		return int64(n), err
+	})
+}
+
+type pagesClearCmd struct {
+	pagesClientFlags
+	Yes bool `help:"Really."`
+}
+
+func (c *pagesClearCmd) Run(ctx context.Context, out io.Writer) error {
+	if !c.Yes {
+		return errors.New("clear forgets every key of the namespace, or of --set: the cache starts empty. Say --yes if that is meant")
+	}
+	return c.each(ctx, out, "cleared", func(client *door.Client, s pages.SpaceState) (int64, error) {
+		return s.Keys, client.Clear(ctx, s.Space)
+	})
+}
+
+// each does something to each space that the flags mean and prints how many keys it
+// took.
+func (f *pagesClientFlags) each(ctx context.Context, out io.Writer, done string, do func(*door.Client, pages.SpaceState) (int64, error)) error {
+	client, err := f.client()
+	if err != nil {
+		return err
+	}
+	chosen, err := f.chosen(ctx, client)
+	if err != nil {
+		return err
+	}
+	type result struct {
+		Space pages.Space `json:"space"`
+		Keys  int64       `json:"keys"`
+	}
+	var results []result
+	for _, s := range chosen {
+		n, err := do(client, s)
+		if err != nil {
+			return err
+		}
+		results = append(results, result{s.Space, n})
+		if !f.JSON {
+			fmt.Fprintf(out, "%s: %s %s keys\n", spaceName(s.Space), done, humanize.Comma(n))
+		}
+	}
+	if f.JSON {
+		return printJSON(out, results)
+	}
+	return nil
+}

@@ -1,0 +1,167 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/kv3fs/kv3fs/internal/pages"
+	"github.com/kv3fs/kv3fs/internal/pages/door"
+	"github.com/kv3fs/kv3fs/internal/pages/embedded"
+)
+
+// Pages is everything that can be said about a page service.
+type Pages struct {
+	Listen []door.Address // empty: there is none
+	// Optional: what keeps the service from starting is logged, and no error. So it
+	// is for the default address, which one of several daemons has.
+	Optional bool
+	World    int // see door.Options
+	Token    string
+	Limits   door.Limits
+	Times    pages.Options
+	// Drain bounds how long a stop waits for requests that are being answered.
+	Drain time.Duration
+	Log   *slog.Logger
+}
+
+// pagesDir is where this host's part of the state directory keeps the book. Each
+// host that serves a shared directory has one of its own.
+const pagesDir = "pages"
+
+// RunPages runs a page service alone until ctx ends. ready is called once, when
+// engines may ask, with the addresses.
+func RunPages(ctx context.Context, dataDirectory string, p Pages, ready func([]door.Address)) error {
+	data, err := dataDir(dataDirectory)
+	if err != nil {
+		return err
+	}
+	host, err := hostDir(data)
+	if err != nil {
+		return err
+	}
+	s, err := startPages(host, p)
+	if err != nil {
+		return err
+	}
+	ready(s.addresses())
+	select {
+	case <-ctx.Done():
+	case <-s.done:
+	}
+	return s.stop()
+}
+
+// pageService is a running page service.
+type pageService struct {
+	log       *slog.Logger
+	book      *embedded.Book
+	listeners []*door.Listener
+	cancel    context.CancelFunc
+	done      chan struct{}
+	err       error // once done is closed
+}
+
+// startPages opens the book below a host's state directory and serves it. The
+// listeners come first: they are what another service would have.
+func startPages(hostDir string, p Pages) (_ *pageService, err error) {
+	s := &pageService{log: p.Log, done: make(chan struct{})}
+	defer func() {
+		if err != nil {
+			s.closeListeners()
+		}
+	}()
+	for _, a := range p.Listen {
+		l, err := door.Listen(a)
+		if err != nil {
+			return nil, err
+		}
+		s.listeners = append(s.listeners, l)
+	}
+	dir := filepath.Join(hostDir, pagesDir)
+	if s.book, err = embedded.Open(dir, embedded.Options{Options: p.Times, Logger: p.Log}); err != nil {
+		return nil, err
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	d := door.New(s.book, door.Options{
+		Limits: p.Limits, World: p.World, Token: p.Token, Registry: registry, Log: p.Log,
+		Probe: func() error { return probe(filepath.Join(dir, "probe")) },
+	})
+	var ctx context.Context
+	ctx, s.cancel = context.WithCancel(context.Background())
+	go func() {
+		defer close(s.done)
+		s.err = d.Serve(ctx, s.listeners, func() (context.Context, context.CancelFunc) {
+			return context.WithTimeout(context.Background(), p.Drain)
+		})
+		if ctx.Err() == nil {
+			p.Log.Error("the page service has ended by itself; restart to have it again", "err", s.err)
+		}
+	}()
+	for _, a := range s.addresses() {
+		p.Log.Info("page service", "at", a.String(), "book", dir)
+		if a.Open() && p.Token == "" {
+			p.Log.Warn("everybody who reaches this host can use the page service: give it a token, or listen on 127.0.0.1 only", "at", a.String())
+		}
+	}
+	return s, nil
+}
+
+// probe writes a little where the book is.
+func probe(file string) error {
+	f, err := os.OpenFile(file, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(make([]byte, 4096))
+	return errors.Join(err, f.Sync(), f.Close(), os.Remove(file))
+}
+
+func (s *pageService) addresses() (all []door.Address) {
+	for _, l := range s.listeners {
+		all = append(all, l.Address)
+	}
+	return all
+}
+
+// stop answers what was asked, and then closes the book. A nil service has nothing
+// to stop.
+func (s *pageService) stop() error {
+	if s == nil {
+		return nil
+	}
+	s.cancel()
+	<-s.done
+	err := errors.Join(s.err, s.book.Close())
+	if err != nil {
+		return fmt.Errorf("page service: %w", err)
+	}
+	return nil
+}
+
+func (s *pageService) closeListeners() {
+	for _, l := range s.listeners {
+		l.Close()
+	}
+}
+
+// pagesOf starts the page service of a daemon; nil if there is none.
+func pagesOf(hostDir string, p Pages) (*pageService, error) {
+	if len(p.Listen) == 0 {
+		return nil, nil
+	}
+	s, err := startPages(hostDir, p)
+	if err != nil && p.Optional {
+		p.Log.Warn("no page service: vLLM's and SGLang's 3FS connectors cannot use this daemon. --pages-listen HOST:PORT chooses another address, --pages-listen off silences this", "err", err)
+		return nil, nil
+	}
+	return s, err
+}
