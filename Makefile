@@ -52,6 +52,10 @@ bench-python: build ## the Python client against the C library, on tmpfs
 	$(MAKE) -s -C clients/c all tools
 	$(PYTHON) clients/python/bench/bench.py
 
+.PHONY: bench-pages
+bench-pages: build ## the page service against a plain Python one
+	bin/kv3fs bench pages
+
 .PHONY: install
 install: build ## install the binary, the C library and the unit file under PREFIX
 	install -D -m 755 bin/kv3fs $(DESTDIR)$(PREFIX)/bin/kv3fs

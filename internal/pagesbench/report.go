@@ -68,17 +68,18 @@ func (r *Report) WriteTable(w io.Writer) error {
 		fmt.Fprintf(&b, "store on %s, %d CPUs\n", r.FileSystem, r.CPUs)
 	}
 	row := func(cells ...string) {
-		b.WriteString(strings.TrimRight(fmt.Sprintf("%-32s %-24s %-20s %8s  %s", cells[0], cells[1], cells[2], cells[3], cells[4]), " ") + "\n")
+		b.WriteString(strings.TrimRight(fmt.Sprintf("%-34s %-22s %-18s %6s %12s  %s", cells[0], cells[1], cells[2], cells[3], cells[4], cells[5]), " ") + "\n")
 	}
 	for _, p := range r.Protocols {
 		b.WriteByte('\n')
-		row(p.Name, nameOurs, nameReference, "ratio", "aim, for information")
+		row(p.Name, nameOurs, nameReference, "ratio", "CPU us", "aim, for information")
 		for _, c := range p.Rates {
-			reference, ratio := "-", "-"
+			reference, ratio, cpu := "-", "-", fmt.Sprintf("%.0f", c.CPUMicros)
 			if c.Reference != nil {
 				reference, ratio = rateText(*c.Reference), fmt.Sprintf("%.1f", c.Ratio)
+				cpu += fmt.Sprintf(" / %.0f", c.ReferenceCPUMicros)
 			}
-			row(c.Case+", requests/s", rateText(c.Ours), reference, ratio, fmt.Sprintf("at least %d", aimRatio))
+			row(c.Case+", requests/s", rateText(c.Ours), reference, ratio, cpu, fmt.Sprintf("at least %d", aimRatio))
 		}
 		for _, c := range p.Waits {
 			reference := "-"
@@ -92,19 +93,20 @@ func (r *Report) WriteTable(w io.Writer) error {
 			case "allocate+confirm":
 				aim = fmt.Sprintf("p50 at most %.1f", aimStoreMs)
 			}
-			row(c.Case+" alone, ms p50 p99", c.Ours.text(), reference, "", aim)
+			row(c.Case+" alone, ms p50 p99", c.Ours.text(), reference, "", "", aim)
 		}
 		if f := p.Full; f != nil {
 			reference := "-"
 			if p.ReferenceFull != nil {
 				reference = fmt.Sprintf("%.0f", p.ReferenceFull.MiBPerMillion)
 			}
-			row("memory, MiB per million keys", fmt.Sprintf("%.0f", f.MiBPerMillion), reference, "", fmt.Sprintf("under %.0f (400 MB)", aimMiBPerMillion))
-			row(fmt.Sprintf("restart with %.2g M keys, s", float64(f.Keys)/1e6), fmt.Sprintf("%.3f", f.RestartSeconds), "-", "", fmt.Sprintf("under %.0f", aimRestart))
-			row("memory after it, MiB", fmt.Sprintf("%.0f", f.RestartedMiB), "-", "", "")
+			row("memory, MiB per million keys", fmt.Sprintf("%.0f", f.MiBPerMillion), reference, "", "", fmt.Sprintf("under %.0f (400 MB)", aimMiBPerMillion))
+			row(fmt.Sprintf("restart with %.2g M keys, s", float64(f.Keys)/1e6), fmt.Sprintf("%.3f", f.RestartSeconds), "-", "", "", fmt.Sprintf("under %.0f", aimRestart))
+			row("memory after it, MiB", fmt.Sprintf("%.0f", f.RestartedMiB), "-", "", "", "")
 		}
 	}
 	b.WriteString(`
+CPU us: what a service uses of the processors for a request, kv3fs / reference;
 exists, locate: three quarters of the keys are there. allocate+confirm: of new
 keys, as two requests; the reference is emptied before each run, for it takes no
 more when it is full, ours evicts. mix: of ten operations 7 exists, 2 locate,
