@@ -182,7 +182,7 @@ func TestBadConfigurations(t *testing.T) {
 		{UCM, "ucm_connectors: [3, 4]", Failure, "ucm_connectors", "has 2"},
 		{UCM, strings.Replace(ucmGood, "UcmPipelineStore", "UcmNfsStore", 1), Failure, "ucm_connectors[0].ucm_connector_name", "UcmPipelineStore"},
 		{UCM, strings.Replace(ucmGood, "Cache|Ds3fs", "cache|ds3fs", 1), Failure, "ucm_connectors[0].ucm_connector_config.store_pipeline", "not how UCM writes it"},
-		{UCM, strings.Replace(ucmGood, "Cache|Ds3fs", "Cache|Posix", 1), Warning, "ucm_connectors[0].ucm_connector_config.store_pipeline", "not the rings"},
+		{UCM, strings.Replace(ucmGood, "Cache|Ds3fs", "Cache|Posix", 1), Note, "ucm_connectors[0].ucm_connector_config.store_pipeline", "not the rings"},
 		{UCM, strings.Replace(ucmGood, "/mount/3fs", "/mount/3fs:/b", 1), Warning, "ucm_connectors[0].ucm_connector_config.storage_backends", "uses the first"},
 		{UCM, ucmGood + "      running_queue_depth: 32768", Warning, "ucm_connectors[0].ucm_connector_config.running_queue_depth", "has no such setting"},
 		{UCM, ucmGood + "      buffer_size: 64", Warning, "ucm_connectors[0].ucm_connector_config.buffer_size", "read by neither"},

@@ -51,7 +51,7 @@ func readPipeline(m *mapping, layerwise bool) error {
 	case pipeline == "":
 		m.problem(Failure, "store_pipeline", "is missing", "write "+ucmPipeline)
 	case strings.HasSuffix(pipeline, "Posix"):
-		m.problem(Warning, "store_pipeline", fmt.Sprintf("%.80q uses ordinary file calls, not the rings", pipeline), "write "+ucmPipeline)
+		m.problem(Note, "store_pipeline", fmt.Sprintf("%.80q uses ordinary file calls, not the rings; Ds3fs, which uses them, is in few versions of UCM", pipeline), "")
 	case strings.EqualFold(pipeline, ucmPipeline):
 		m.problem(Failure, "store_pipeline", fmt.Sprintf("%.80q is not how UCM writes it", pipeline), "write "+ucmPipeline)
 	default:
