@@ -32,7 +32,7 @@ func checkList(p *plan) string {
 		item(fmt.Sprintf("%d open files for storage per rank, beside the engine's own: ulimit -Hn", p.Need.OpenFiles), "LimitNOFILE= in a systemd unit, --ulimit nofile= for a container")
 	}
 	if url := p.pageService(); url != "" {
-		item("a page service at "+url, "kv3fs serve will run it, with a later version; until then the engine's own, as above")
+		item("a page service at "+url, "kv3fs serve runs it on port 18000; alone: kv3fs pages serve --data DIR")
 	}
 	if p.Need.HashSeed {
 		item("PYTHONHASHSEED equal in every process that shares these files", "else a restart finds nothing again")

@@ -128,11 +128,11 @@ func sections(engine, form string) []part {
 			{"start-lmcache-gds.sh", "environment and command line", false}, know,
 		}
 	case VLLM + " plain":
-		return []part{{"start-vllm.sh", "page service and command line", true}, know}
+		return []part{{"start-vllm.sh", "command line", true}, know}
 	case SGLang + " plain":
 		return []part{
 			{"sglang-hf3fs.json", "HiCache's configuration", true},
-			{"start-sglang.sh", "page service, environment and command line", false}, know,
+			{"start-sglang.sh", "environment and command line", false}, know,
 		}
 	case UCM + " plain":
 		return []part{{"ucm.yaml", "UCM's configuration", true}, {"start-ucm.sh", "command line", false}, know}

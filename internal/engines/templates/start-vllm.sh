@@ -1,7 +1,4 @@
 # The connector asks a page service on port 18000 of this host which pages are
-# where; the URL cannot be changed. kv3fs serve will run one, with a later version;
-# until then vLLM's own, which forgets everything when it stops:
-python3 -m vllm.distributed.kv_transfer.kv_connector.v1.hf3fs.hf3fs_metadata_server \
-  --host 127.0.0.1 --port 18000 &
+# where; the URL cannot be changed. kv3fs serve runs one there.
 vllm serve {{or .ModelName "MODEL" | sh}} --tensor-parallel-size {{.TP}} --block-size {{.BlockTokens}} \
   --kv-transfer-config '{"kv_connector": "HF3FSKVConnector", "kv_role": "kv_both", "kv_connector_extra_config": {"hf3fs_storage_path": {{jsonsh (index .Dirs 0)}}, "hf3fs_file_size": {{.FileBytes}}, "hf3fs_client_numjobs": {{.Clients}}}}'
