@@ -37,6 +37,10 @@ type Options struct {
 	// Now is the clock; time.Now. Only differences count, except across restarts.
 	Now func() time.Time
 
+	// LogSlackBytes is how much longer than twice what it says the log may be; see
+	// journal.Options.
+	LogSlackBytes int64
+
 	// Commit wraps each write to the disk; tests make it fail, or crash.
 	Commit func(commit func() error) error
 }
@@ -82,10 +86,11 @@ func Open(dir string, o Options) (*Book, error) {
 	}
 	b := &Book{o: o, start: o.Now(), spaces: map[pages.Space]*space{}}
 	log, err := journal.Open(filepath.Join(dir, FileName), journal.Options{
-		Keep:   b.keep,
-		Live:   b.live.Load,
-		Commit: o.Commit,
-		Logger: o.Logger,
+		Keep:       b.keep,
+		Live:       b.live.Load,
+		SlackBytes: o.LogSlackBytes,
+		Commit:     o.Commit,
+		Logger:     o.Logger,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("page store: %w", err)

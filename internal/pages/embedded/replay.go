@@ -1,6 +1,10 @@
 package embedded
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/kv3fs/kv3fs/internal/pages/journal"
+)
 
 // replay reads the log. What was told to clients before is not known any more in all
 // points, so the worst is assumed: every key may have been located, or its page
@@ -18,7 +22,9 @@ func (b *Book) replay() error {
 		return err
 	}
 	for _, s := range b.all() {
-		s.ready()
+		if err := s.ready(); err != nil {
+			return fmt.Errorf("%w: space %q %q: %w", journal.ErrCorrupt, s.name.Namespace, s.name.Set, err)
+		}
 	}
 	return nil
 }
@@ -46,12 +52,11 @@ func (s *space) replay(rec *record) error {
 	}
 	r := s.ranks[rec.rank]
 	if r == nil {
-		return fmt.Errorf("rank %d is unknown", rec.rank)
+		// Compaction has moved what is known of the rank behind what its pages are.
+		r = &rank{id: rec.rank}
+		s.ranks[rec.rank] = r
 	}
 	for i, page := range rec.pages {
-		if int64(page) >= r.numPages {
-			return fmt.Errorf("page %d of %d", page, r.numPages)
-		}
 		for int(page) >= len(r.owner) {
 			r.owner = append(r.owner, 0)
 		}
@@ -116,8 +121,11 @@ func (s *space) replayFreed(r *rank, page uint32, atNs int64) {
 }
 
 // ready is called when the whole log was read.
-func (s *space) ready() {
+func (s *space) ready() error {
 	for _, r := range s.ranks {
+		if int64(len(r.owner)) > r.numPages {
+			return fmt.Errorf("rank %d of %d pages uses %d", r.id, r.numPages, len(r.owner))
+		}
 		for page, o := range r.owner {
 			if o == 0 {
 				r.release(uint32(page))
@@ -125,4 +133,5 @@ func (s *space) ready() {
 		}
 	}
 	s.recount()
+	return nil
 }

@@ -127,7 +127,7 @@ func (s *space) grab(r *rank, w *wanted, hashes []uint64, allOrNothing bool, now
 	var taken []uint32
 	if g.nFree < n {
 		g.victims, taken = s.victims(r, n-g.nFree, now)
-		if allOrNothing && g.nFree+len(taken) < n {
+		if got := g.nFree + len(taken); got == 0 || allOrNothing && got < n {
 			return grab{}
 		}
 	}

@@ -1,26 +1,20 @@
 package journal
 
-import (
-	bolt "go.etcd.io/bbolt"
-)
+import bolt "go.etcd.io/bbolt"
 
 // Compaction takes the oldest records away and writes what is still needed of them
 // at the young end. Since the owner has been told of everything written so far, what
 // it still needs is true at that place of the log.
-const (
-	slackBytes       = 4 << 20  // waste that is not worth the work
-	compactLeastByte = 64 << 10 // looked at in one commit, at least
-)
 
 // wasteful tells whether less than half of the log is needed.
 func (j *Journal) wasteful() bool {
-	return j.o.Live != nil && j.sizeBytes > 2*j.o.Live()+slackBytes
+	return j.o.Live != nil && j.sizeBytes > 2*j.o.Live()+j.o.SlackBytes
 }
 
 // compact looks at some of the oldest records: four times as much as is written, so
 // that the log shrinks even when half of them are still needed.
 func (j *Journal) compact(b *bolt.Bucket, writing int64) error {
-	budget := max(4*writing, compactLeastByte)
+	budget := max(4*writing, j.o.SlackBytes/64)
 	var gone [][]byte
 	var kept [][]byte
 	c := b.Cursor()

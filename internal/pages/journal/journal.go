@@ -38,6 +38,9 @@ type Options struct {
 	// Live is about how many bytes a log without waste would have.
 	Live func() int64
 
+	// SlackBytes is the waste that is not worth the work of taking it away; 4 MiB.
+	SlackBytes int64
+
 	// Commit wraps the commit of a transaction; tests fail it, or look at the file
 	// before and after.
 	Commit func(commit func() error) error
@@ -76,6 +79,9 @@ const records = "records"
 func Open(path string, o Options) (*Journal, error) {
 	if o.LockTimeout == 0 {
 		o.LockTimeout = time.Second
+	}
+	if o.SlackBytes == 0 {
+		o.SlackBytes = 4 << 20
 	}
 	if o.Commit == nil {
 		o.Commit = func(commit func() error) error { return commit() }

@@ -1,0 +1,126 @@
+package embedded
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kv3fs/kv3fs/internal/pages"
+	"github.com/kv3fs/kv3fs/internal/pages/pagestest"
+)
+
+// harness runs a book with a clock of its own.
+type harness struct {
+	t     *testing.T
+	b     *Book
+	dir   string
+	lives int
+	clock time.Time
+}
+
+func (h *harness) Book() pages.Book { return h.b }
+
+func (h *harness) Advance(d time.Duration) { h.clock = h.clock.Add(d) }
+
+// Crash opens a copy of the file while the old book still runs: that is all kill -9
+// would leave.
+func (h *harness) Crash() {
+	h.t.Helper()
+	data, err := os.ReadFile(filepath.Join(h.home(), FileName))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.lives++
+	if err := os.Mkdir(h.home(), 0o700); err != nil {
+		h.t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(h.home(), FileName), data, 0o600); err != nil {
+		h.t.Fatal(err)
+	}
+	h.open()
+}
+
+func (h *harness) home() string { return filepath.Join(h.dir, strconv.Itoa(h.lives)) }
+
+func (h *harness) open() {
+	h.t.Helper()
+	b, err := Open(h.home(), Options{Now: func() time.Time { return h.clock }})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.b = b
+	h.t.Cleanup(func() {
+		if err := b.check(); err != nil {
+			h.t.Error(err)
+		}
+		if err := b.Close(); err != nil {
+			h.t.Error(err)
+		}
+	})
+}
+
+func newHarness(t *testing.T) pagestest.Harness {
+	h := &harness{t: t, dir: t.TempDir(), clock: time.Unix(1_800_000_000, 0)}
+	h.open()
+	return h
+}
+
+func TestConformance(t *testing.T) { pagestest.Run(t, newHarness) }
+
+func TestOnlyOneProcessHasTheFile(t *testing.T) {
+	dir := t.TempDir()
+	b, err := Open(dir, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	_, err = Open(dir, Options{})
+	if err == nil || !strings.Contains(err.Error(), "process "+strconv.Itoa(os.Getpid())) {
+		t.Fatal(err)
+	}
+}
+
+func TestClosedBookAnswersErrClosed(t *testing.T) {
+	b, err := Open(t.TempDir(), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Stat(context.Background()); !errors.Is(err, pages.ErrClosed) {
+		t.Fatal(err)
+	}
+	if _, err := b.Initialize(context.Background(), modelSpace, 0, pages.RankOptions{NumPages: 1}); !errors.Is(err, pages.ErrClosed) {
+		t.Fatal(err)
+	}
+	if err := b.Close(); err != nil {
+		t.Fatal("a second time:", err)
+	}
+}
+
+// A wall clock that was set must not let pages rest for days, nor for no time at all
+// where the book can tell.
+func TestClockSetBackAcrossARestart(t *testing.T) {
+	h := newHarness(t).(*harness)
+	if _, err := h.b.Initialize(ctx, modelSpace, 0, pages.RankOptions{NumPages: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.b.Reserve(ctx, modelSpace, 0, []string{"a"}, true); err != nil {
+		t.Fatal(err)
+	}
+	h.Advance(-100 * time.Hour)
+	h.Crash()
+	for _, want := range []int64{pages.None, 0} {
+		grants, err := h.b.Reserve(ctx, modelSpace, 0, []string{"b"}, true)
+		if err != nil || grants[0].Page != want {
+			t.Fatal(grants, err)
+		}
+		h.Advance(70 * time.Second)
+	}
+}

@@ -1,0 +1,110 @@
+package embedded
+
+import "fmt"
+
+// check returns what is wrong inside a book, if anything: the page tables and the
+// index must say the same, the counts must add up, and the lists hold each key once.
+func (b *Book) check() error {
+	for _, s := range b.all() {
+		if err := s.check(); err != nil {
+			return fmt.Errorf("%v: %w", s.name, err)
+		}
+	}
+	return nil
+}
+
+func (s *space) check() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	need := uint32(s.world)
+	for _, r := range s.ranks {
+		if err := s.checkRank(r); err != nil {
+			return fmt.Errorf("rank %d: %w", r.id, err)
+		}
+		if s.world == 0 && !r.stale {
+			need++
+		}
+	}
+	if need != s.need {
+		return fmt.Errorf("%d ranks are needed, not %d", need, s.need)
+	}
+	listed := map[uint32]int{}
+	s.partial.Victims(func(id uint32) bool { listed[id] |= 1; return len(listed) <= len(s.index) })
+	s.complete.Victims(func(id uint32) bool { listed[id] |= 2; return len(listed) <= len(s.index) })
+	nComplete := int64(0)
+	for key, id := range s.index {
+		e := s.entries.at(id)
+		on, counted := uint32(0), uint32(0)
+		for _, r := range s.ranks {
+			if r.has(id) {
+				on++
+				if !r.stale {
+					counted++
+				}
+			}
+		}
+		complete := need > 0 && counted >= need
+		list := 1
+		if complete {
+			list = 2
+			nComplete++
+		}
+		switch {
+		case e.key != key:
+			return fmt.Errorf("entry %d is of %q, not %q", id, e.key, key)
+		case e.on != on || e.counted != counted || e.complete != complete:
+			return fmt.Errorf("%q: on %d, counted %d, complete %t; is %d, %d, %t", key, e.on, e.counted, e.complete, on, counted, complete)
+		case listed[id] != list:
+			return fmt.Errorf("%q is in lists %b, not %b", key, listed[id], list)
+		case s.inflight == 0 && (e.leaving || e.writing > 0 || on == 0):
+			return fmt.Errorf("%q: leaving %t, writing %d, on %d", key, e.leaving, e.writing, on)
+		}
+	}
+	if len(listed) != len(s.index) || nComplete != s.nComplete {
+		return fmt.Errorf("%d keys, %d listed; %d complete, not %d", len(s.index), len(listed), nComplete, s.nComplete)
+	}
+	return nil
+}
+
+func (s *space) checkRank(r *rank) error {
+	var free, reserved, resting, keyed int64
+	for page, o := range r.owner {
+		switch {
+		case o == 0:
+			free++
+		case o&heldBit != 0:
+			h := r.holdOf(uint32(page))
+			if h.state == writable {
+				reserved++
+			} else {
+				resting++
+			}
+			if h.busy && s.inflight == 0 {
+				return fmt.Errorf("page %d is busy for ever", page)
+			}
+		default:
+			keyed++
+			if r.page(o-1) != uint32(page)+1 {
+				return fmt.Errorf("page %d has entry %d, which is at %d", page, o-1, r.page(o-1))
+			}
+		}
+	}
+	free += r.numPages - int64(len(r.owner))
+	if free != r.numFree() || reserved != r.reserved || resting != r.resting || keyed != r.keyed {
+		return fmt.Errorf("free %d, reserved %d, resting %d, keyed %d; counted %d, %d, %d, %d",
+			free, reserved, resting, keyed, r.numFree(), r.reserved, r.resting, r.keyed)
+	}
+	seen := map[uint32]bool{}
+	for _, page := range r.free {
+		if seen[page] || r.owner[page] != 0 {
+			return fmt.Errorf("page %d is free twice, or not", page)
+		}
+		seen[page] = true
+	}
+	for id, p := range r.pageOf {
+		if p != 0 && p != pageComing && r.owner[p-1] != uint32(id)+1 {
+			return fmt.Errorf("entry %d is at page %d, which has %d", id, p-1, r.owner[p-1])
+		}
+	}
+	return nil
+}

@@ -1,0 +1,509 @@
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/kv3fs/kv3fs/internal/pages"
+)
+
+// The model is the world around a book: a clock, page files with what was really
+// written into them, writers who write late, and readers who read as long as their
+// lease allows. The book may do whatever it likes, but no reader may ever see the
+// bytes of another key.
+type model struct {
+	b     *Book
+	o     Options
+	dir   string // of all files
+	life  int    // counts crashes
+	clock time.Time
+	fault fault
+
+	files   map[int]map[int64]string // rank, page: the key whose bytes are there
+	writers []*writer
+	readers []reader
+	before  map[string]pages.Entry // when the operation began
+}
+
+// writer is somebody who was told to write a page.
+type writer struct {
+	rank    int
+	key     string
+	page    int64
+	until   time.Time // it may write so long
+	present bool      // the key was there: it writes the same again
+	wrote   bool
+	over    bool // it has confirmed or released
+	void    bool // its reservation may have ended early: released, cleared, dropped
+}
+
+// reader is somebody who was told where a key is.
+type reader struct {
+	rank  int
+	key   string
+	page  int64
+	until time.Time
+}
+
+// fault is what happens to the next write to the disk.
+type fault int
+
+const (
+	noFault     fault = iota
+	diskFull          // it fails, the book goes on
+	crashBefore       // the process dies before it
+	crashAfter        // the process dies after it, before anybody is told
+	crashed
+)
+
+var ctx = context.Background()
+
+var modelSpace = pages.Space{Namespace: "m", Set: "vllm"}
+
+func newModel(dir string, slackBytes int64, world int) (*model, error) {
+	m := &model{dir: dir, clock: time.Unix(1_800_000_000, 0), files: map[int]map[int64]string{0: {}, 1: {}}}
+	m.o = Options{LogSlackBytes: slackBytes, Now: func() time.Time { return m.clock }, Commit: m.commit}
+	m.o.Options = m.o.Options.WithDefaults()
+	if err := m.open(); err != nil {
+		return nil, err
+	}
+	for rank := range 2 {
+		if _, err := m.b.Initialize(ctx, modelSpace, rank, pages.RankOptions{NumPages: 6, World: world}); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+func (m *model) home() string { return filepath.Join(m.dir, fmt.Sprint(m.life)) }
+
+func (m *model) open() error {
+	b, err := Open(m.home(), m.o)
+	if err == nil {
+		m.b = b
+	}
+	return err
+}
+
+func (m *model) reopen(t *rapid.T) {
+	if err := m.open(); err != nil {
+		t.Fatalf("reopen: %v", err)
+	}
+}
+
+// commit is what the book's disk does.
+func (m *model) commit(commit func() error) error {
+	f := m.fault
+	switch f {
+	case noFault:
+		return commit()
+	case diskFull:
+		m.fault = noFault
+		return syscall.ENOSPC
+	case crashed:
+		return syscall.EIO
+	}
+	m.fault = crashed
+	if f == crashAfter {
+		if err := commit(); err != nil {
+			return err
+		}
+	}
+	if err := m.copyFile(); err != nil {
+		return err
+	}
+	return syscall.EIO
+}
+
+// copyFile saves the file as kill -9 would leave it.
+func (m *model) copyFile() error {
+	from := filepath.Join(m.home(), FileName)
+	m.life++
+	if err := os.MkdirAll(m.home(), 0o700); err != nil {
+		return err
+	}
+	data, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(m.home(), FileName), data, 0o600)
+}
+
+// op is called around every operation: it draws a fault, runs it, restarts the book
+// if it died, and tells whether the operation was answered.
+func (m *model) op(t *rapid.T, mayRemove int, f func() error) (answered bool) {
+	m.fault = rapid.SampledFrom([]fault{noFault, noFault, noFault, noFault, noFault, diskFull, crashBefore, crashAfter}).Draw(t, "fault")
+	planned := m.fault
+	m.before = m.list(t)
+	err := f()
+	died := m.fault == crashed
+	failed := planned == diskFull && m.fault == noFault
+	m.fault = noFault
+	switch {
+	case died:
+		_ = m.b.Close()
+		m.clock = m.clock.Add(time.Duration(rapid.IntRange(0, 3).Draw(t, "down")) * time.Second)
+		m.reopen(t)
+		if planned == crashBefore {
+			mayRemove = 0
+		}
+		m.nothingLost(t, mayRemove)
+		return false
+	case failed:
+		if !errors.Is(err, pages.ErrUnavailable) || !errors.Is(err, syscall.ENOSPC) {
+			t.Fatalf("full disk: %v", err)
+		}
+		m.nothingLost(t, 0)
+		return false
+	case err != nil:
+		t.Fatalf("unexpected: %v", err)
+	}
+	return true
+}
+
+func (m *model) list(t *rapid.T) map[string]pages.Entry {
+	entries, err := m.b.List(ctx, modelSpace, "", 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]pages.Entry{}
+	for _, e := range entries {
+		all[e.Key] = e
+	}
+	return all
+}
+
+// nothingLost compares with the time before the operation: at most so many keys have
+// lost a page. Evicted keys may have come back.
+func (m *model) nothingLost(t *rapid.T, mayRemove int) {
+	now := m.list(t)
+	lost := map[string]bool{}
+	for key, e := range m.before {
+		for rank, page := range e.Pages {
+			if p, ok := now[key].Pages[rank]; !ok || p != page {
+				lost[key] = true
+			}
+		}
+	}
+	if len(lost) > mayRemove {
+		t.Fatalf("keys lost: %v; at most %d", lost, mayRemove)
+	}
+	if mayRemove > 0 && mayRemove < 1000 {
+		for _, r := range m.readers {
+			if lost[r.key] && r.until.After(m.clock) {
+				t.Fatalf("%q was lost while leased", r.key)
+			}
+		}
+	}
+}
+
+// write puts bytes into a page file.
+func (m *model) write(t *rapid.T, w *writer) {
+	m.files[w.rank][w.page] = w.key
+	w.wrote = true
+	for _, r := range m.readers {
+		if r.rank == w.rank && r.page == w.page && r.key != w.key && r.until.After(m.clock) {
+			t.Fatalf("rank %d page %d: %q is being read, %q is written", r.rank, r.page, r.key, w.key)
+		}
+	}
+}
+
+func (m *model) reserve(t *rapid.T) {
+	rank := rapid.IntRange(0, 1).Draw(t, "rank")
+	keys := rapid.SliceOfN(drawKey, 1, 4).Draw(t, "keys")
+	all := rapid.Bool().Draw(t, "all")
+	asked := m.clock
+	var grants []pages.Grant
+	if !m.op(t, len(keys), func() (err error) {
+		grants, err = m.b.Reserve(ctx, modelSpace, rank, keys, all)
+		return err
+	}) {
+		return
+	}
+	pageOf := map[string]int64{}
+	none, some := false, false
+	for i, g := range grants {
+		if p, ok := pageOf[keys[i]]; ok && p != g.Page {
+			t.Fatalf("%q got pages %d and %d", keys[i], p, g.Page)
+		}
+		_, again := pageOf[keys[i]]
+		pageOf[keys[i]] = g.Page
+		if g.Page == pages.None {
+			none = true
+			continue
+		}
+		if !g.Present {
+			some = true
+		}
+		if again {
+			continue
+		}
+		if g.Present {
+			if m.files[rank][g.Page] != keys[i] {
+				t.Fatalf("%q is not at %d", keys[i], g.Page)
+			}
+		} else {
+			m.mustBeIdle(t, rank, g.Page)
+		}
+		m.writers = append(m.writers, &writer{
+			rank: rank, key: keys[i], page: g.Page, present: g.Present,
+			until: asked.Add(m.o.Reserve + m.o.Quarantine),
+		})
+	}
+	if all && none && some {
+		t.Fatal("some keys got a page, although all or none were to")
+	}
+}
+
+// mustBeIdle checks that nobody knows of a page that a writer just got.
+func (m *model) mustBeIdle(t *rapid.T, rank int, page int64) {
+	for _, w := range m.writers {
+		if w.rank == rank && w.page == page && w.until.After(m.clock) {
+			t.Fatalf("rank %d page %d was given out, but %+v may write it", rank, page, *w)
+		}
+	}
+	for _, r := range m.readers {
+		if r.rank == rank && r.page == page && r.until.After(m.clock) {
+			t.Fatalf("rank %d page %d was given out, but %+v may read it", rank, page, r)
+		}
+	}
+}
+
+// drawWriter picks one who has not confirmed or released.
+func (m *model) drawWriter(t *rapid.T) *writer {
+	var some []*writer
+	for _, w := range m.writers {
+		if !w.over {
+			some = append(some, w)
+		}
+	}
+	if len(some) == 0 {
+		t.Skip("nobody writes")
+	}
+	return rapid.SampledFrom(some).Draw(t, "writer")
+}
+
+func (m *model) lateWrite(t *rapid.T) {
+	if w := m.drawWriter(t); w.until.After(m.clock) {
+		m.write(t, w)
+	}
+}
+
+func (m *model) confirm(t *rapid.T) {
+	w := m.drawWriter(t)
+	if !w.wrote {
+		if !w.until.After(m.clock) {
+			w.over = true
+			return
+		}
+		m.write(t, w)
+	}
+	batch := []pages.Placed{{Key: w.key, Page: w.page}}
+	var release []int64
+	var other *writer
+	if rapid.Bool().Draw(t, "release") {
+		if other = m.drawWriter(t); other.rank == w.rank && other != w {
+			release = append(release, other.page)
+		}
+	}
+	var c pages.Confirmed
+	if !m.op(t, 0, func() (err error) {
+		c, err = m.b.Confirm(ctx, modelSpace, w.rank, batch, release)
+		return err
+	}) {
+		return // it may try again
+	}
+	inTime := w.until.Add(-m.o.Quarantine).After(m.clock)
+	w.over = true
+	if w.until.After(m.clock) {
+		w.until = m.clock // it writes no more
+	}
+	if len(release) > 0 && !other.present {
+		m.gaveUp(other)
+	}
+	if c.Keys+c.Released+c.Ignored != 1+len(release) {
+		t.Fatalf("counted %+v", c)
+	}
+	// Its key was there, or is there now: also if a second page was given up.
+	if _, found := m.list(t)[w.key].Pages[w.rank]; !found && inTime && !w.present && !w.void {
+		t.Fatalf("%q was confirmed on rank %d and is not there", w.key, w.rank)
+	}
+}
+
+// gaveUp notes that a writer released its page; it may write until the quarantine is
+// over.
+func (m *model) gaveUp(w *writer) {
+	w.over, w.void = true, true
+	if until := m.clock.Add(m.o.Quarantine); w.until.After(until) {
+		w.until = until
+	}
+	for _, same := range m.writers {
+		if same.rank == w.rank && same.page == w.page {
+			same.void = true
+		}
+	}
+}
+
+func (m *model) read(t *rapid.T) {
+	rank := rapid.IntRange(0, 1).Draw(t, "rank")
+	keys := rapid.SliceOfN(drawKey, 1, 4).Draw(t, "keys")
+	found, err := m.b.Locate(ctx, modelSpace, rank, keys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	exists, err := m.b.Exists(ctx, modelSpace, keys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, page := range found {
+		if exists[i] != (page != pages.None) {
+			t.Fatalf("%q exists: %t, at %d", keys[i], exists[i], page)
+		}
+		if page == pages.None {
+			continue
+		}
+		if m.files[rank][page] != keys[i] {
+			t.Fatalf("%q was located at %d, where %q is", keys[i], page, m.files[rank][page])
+		}
+		m.readers = append(m.readers, reader{rank, keys[i], page, m.clock.Add(m.o.Lease + m.o.Quarantine)})
+	}
+}
+
+func (m *model) remove(t *rapid.T) {
+	keys := rapid.SliceOfN(drawKey, 1, 3).Draw(t, "keys")
+	m.op(t, 1000, func() error { _, err := m.b.Delete(ctx, modelSpace, keys); return err })
+	m.voidAll()
+}
+
+func (m *model) evict(t *rapid.T) {
+	n := rapid.IntRange(1, 3).Draw(t, "n")
+	m.op(t, 100, func() error { _, err := m.b.Evict(ctx, modelSpace, n); return err })
+}
+
+func (m *model) clear(t *rapid.T) {
+	m.op(t, 1000, func() error { return m.b.Clear(ctx, modelSpace) })
+	m.voidAll()
+}
+
+func (m *model) initialize(t *rapid.T) {
+	rank := rapid.IntRange(0, 1).Draw(t, "rank")
+	numPages := rapid.SampledFrom([]int64{6, 6, 4}).Draw(t, "pages")
+	m.op(t, 1000, func() error {
+		_, err := m.b.Initialize(ctx, modelSpace, rank, pages.RankOptions{NumPages: numPages})
+		return err
+	})
+	m.voidAll()
+}
+
+// voidAll notes that reservations may have ended: confirmations need not succeed.
+func (m *model) voidAll() {
+	for _, w := range m.writers {
+		w.void = true
+	}
+}
+
+func (m *model) wait(t *rapid.T) {
+	s := rapid.SampledFrom([]int{1, 4, 6, 11, 31, 61}).Draw(t, "seconds")
+	m.clock = m.clock.Add(time.Duration(s) * time.Second)
+}
+
+// neverStuck: when all leases and reservations have ended there is a page for a new
+// key.
+func (m *model) neverStuck(t *rapid.T) {
+	m.clock = m.clock.Add(m.o.Reserve + m.o.Lease + 2*m.o.Quarantine)
+	grants, err := m.b.Reserve(ctx, modelSpace, 0, []string{"new"}, true)
+	if err != nil || grants[0].Page == pages.None {
+		t.Fatalf("no page for a new key: %v %v", grants, err)
+	}
+	m.mustBeIdle(t, 0, grants[0].Page)
+	_, err = m.b.Confirm(ctx, modelSpace, 0, nil, []int64{grants[0].Page})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// restart ends the process in good order.
+func (m *model) restart(t *rapid.T) {
+	m.before = m.list(t)
+	if err := m.b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	m.reopen(t)
+	m.nothingLost(t, 0)
+}
+
+// check is called after every step.
+func (m *model) check(t *rapid.T) {
+	if err := m.b.check(); err != nil {
+		t.Fatal(err)
+	}
+	for key, e := range m.list(t) {
+		for rank, page := range e.Pages {
+			if m.files[rank][page] != key {
+				t.Fatalf("rank %d page %d belongs to %q, but %q is there", rank, page, key, m.files[rank][page])
+			}
+		}
+	}
+	for _, r := range m.readers {
+		if r.until.After(m.clock) && m.files[r.rank][r.page] != r.key {
+			t.Fatalf("%+v reads %q", r, m.files[r.rank][r.page])
+		}
+	}
+	states, err := m.b.Stat(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range states[0].Ranks {
+		if r.Free+r.Reserved+r.Keyed+r.Resting != r.NumPages {
+			t.Fatalf("pages do not add up: %+v", r)
+		}
+	}
+}
+
+var drawKey = rapid.SampledFrom([]string{"a", "b", "c", "d", "e", "f", "g", "h"})
+
+// No reader ever sees bytes of another key, no page has two owners, and nothing that
+// was confirmed is lost: whatever is asked in whatever order, with writers that come
+// late, a disk that is full, and a process that dies before or after any write.
+func TestNoWrongPageWhateverHappens(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		dir, err := os.MkdirTemp(t.TempDir(), "")
+		if err != nil {
+			rt.Fatal(err)
+		}
+		defer os.RemoveAll(dir)
+		slack := rapid.SampledFrom([]int64{1, 200, 4 << 20}).Draw(rt, "slack")
+		m, err := newModel(dir, slack, 0)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		defer func() { _ = m.b.Close() }()
+		rt.Repeat(map[string]func(*rapid.T){
+			"reserve":    m.reserve,
+			"reserve2":   m.reserve,
+			"write":      m.lateWrite,
+			"confirm":    m.confirm,
+			"confirm2":   m.confirm,
+			"confirm3":   m.confirm,
+			"read":       m.read,
+			"read2":      m.read,
+			"delete":     m.remove,
+			"evict":      m.evict,
+			"clear":      m.clear,
+			"initialize": m.initialize,
+			"wait":       m.wait,
+			"wait2":      m.wait,
+			"never":      m.neverStuck,
+			"restart":    m.restart,
+			"":           m.check,
+		})
+	})
+}
