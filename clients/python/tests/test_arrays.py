@@ -5,6 +5,7 @@ import importlib
 import unittest
 import uuid
 
+import daemon
 from hf3fs_py_usrbio import iovec
 
 from mounted import PATIENCE_SECONDS, MountedTestCase, pattern
@@ -13,8 +14,8 @@ from mounted import PATIENCE_SECONDS, MountedTestCase, pattern
 def need(name):
     try:
         return importlib.import_module(name)
-    except ImportError:
-        raise unittest.SkipTest(f"{name} is not installed for this Python") from None
+    except ImportError as error:
+        daemon.not_tested(f"{error}; Debian's package is python3-{name}")
 
 
 class TestNumpy(unittest.TestCase):
