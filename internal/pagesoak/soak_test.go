@@ -124,16 +124,19 @@ func soak(t *testing.T, mountPoint, address string, d time.Duration, disturb fun
 	if len(keeper.kept[0]) == 0 {
 		t.Error("the keeper kept nothing")
 	}
+	stored, room := 0, 0
 	for _, w := range all {
 		w.tally.report(t, w.name)
 		if w.tally.hits.Load() == 0 {
 			t.Errorf("%s: no page was read: nothing was shown", w.name)
 		}
-		for rank, keys := range w.tally.keys {
-			if len(keys) <= w.numPages {
-				t.Errorf("%s: only %d keys were stored on rank %d, which has %d pages: no proof of eviction", w.name, len(keys), rank, w.numPages)
-			}
+		for _, keys := range w.tally.keys {
+			stored += len(keys)
+			room += w.numPages
 		}
+	}
+	if stored <= room {
+		t.Errorf("%d keys were stored on %d pages: no proof of eviction", stored, room)
 	}
 }
 
@@ -141,7 +144,9 @@ func between(rng *rand.Rand, d time.Duration) time.Duration {
 	return time.Duration(rng.Int64N(int64(d)))
 }
 
-// The page service alone is killed; mount and rings stay.
+// The page service alone is killed; mount and rings stay. Restarted, it takes every
+// key as leased until now, for it does not know: some of the times between kills are
+// long enough that it evicts again, and some are not.
 func TestServiceKilled(t *testing.T) {
 	needMounts(t)
 	binary := build(t)
@@ -151,7 +156,7 @@ func TestServiceKilled(t *testing.T) {
 	service := launch(t, "page service", listens(address),
 		append([]string{binary, "pages", "serve", "--data", t.TempDir(), "--listen", address}, shortTimes().flags("--")...)...)
 	soak(t, mountPoint, address, length(t, 12*time.Second), func(ctx context.Context, rng *rand.Rand) error {
-		return service.killAgainAndAgain(ctx, func() time.Duration { return time.Second + between(rng, 2*time.Second) })
+		return service.killAgainAndAgain(ctx, func() time.Duration { return time.Second + between(rng, 9*time.Second) })
 	})
 	t.Logf("the service was killed %d times", service.kills)
 }
@@ -166,7 +171,7 @@ func TestDaemonKilled(t *testing.T) {
 	command := append([]string{binary, "serve", "--data", data, "--mount", mountPoint, "--drain", "2s", "--pages-listen", address}, shortTimes().flags("--pages-")...)
 	daemon := launch(t, "daemon", func() error { return errors.Join(mounted(mountPoint)(), listens(address)()) }, command...)
 	soak(t, mountPoint, address, length(t, 12*time.Second), func(ctx context.Context, rng *rand.Rand) error {
-		return daemon.killAgainAndAgain(ctx, func() time.Duration { return 2*time.Second + between(rng, 3*time.Second) })
+		return daemon.killAgainAndAgain(ctx, func() time.Duration { return 2*time.Second + between(rng, 8*time.Second) })
 	})
 	t.Logf("the daemon was killed %d times", daemon.kills)
 }

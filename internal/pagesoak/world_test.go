@@ -107,7 +107,7 @@ func (w *world) key(n int) string {
 func (w *world) start(ctx context.Context, wg *sync.WaitGroup, seed uint64, writers, readers int) {
 	for i := range writers + readers {
 		rng := rand.New(rand.NewPCG(seed, contentSeed(w.name, i)))
-		e := &engine{world: w, rng: rng, desk: w.desk(), popular: rand.NewZipf(rng, 1.1, 8, uint64(w.numKeys-1))}
+		e := &engine{world: w, rng: rng, began: time.Now(), desk: w.desk(), popular: rand.NewZipf(rng, 1.3, 8, uint64(w.numKeys-1))}
 		act := e.readSome
 		if i < writers {
 			act = e.writeSome
@@ -129,15 +129,21 @@ type engine struct {
 	*world
 	rng     *rand.Rand
 	popular *rand.Zipf
+	began   time.Time
 	desk    *desk
 }
 
+// drift is how long a key stays the most popular one, so that there is always
+// something that nobody wants any more.
+const drift = 100 * time.Millisecond
+
 // batch draws distinct keys, some more often than others.
 func (e *engine) batch() []string {
+	top := uint64(time.Since(e.began) / drift)
 	var keys []string
 	drawn := map[uint64]bool{}
 	for range 1 + e.rng.IntN(batchPages) {
-		if n := e.popular.Uint64(); !drawn[n] {
+		if n := (top + e.popular.Uint64()) % uint64(e.numKeys); !drawn[n] {
 			drawn[n] = true
 			keys = append(keys, e.key(int(n)))
 		}
