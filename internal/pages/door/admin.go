@@ -126,8 +126,8 @@ func (d *Door) adminEvict(ctx context.Context, q AdminRequest) (any, error) {
 		return nil, err
 	}
 	n, err := d.book.Evict(ctx, q.Space, q.Keys)
-	d.writes.note(err)
 	if err == nil {
+		d.writes.worked()
 		d.log.Info("keys were evicted by hand", "namespace", q.Space.Namespace, "set", q.Space.Set, "keys", n)
 	}
 	return EvictAnswer{n}, err
@@ -138,8 +138,8 @@ func (d *Door) adminClear(ctx context.Context, q AdminRequest) (any, error) {
 		return nil, err
 	}
 	err := d.book.Clear(ctx, q.Space)
-	d.writes.note(err)
 	if err == nil {
+		d.writes.worked()
 		d.log.Info("a set of keys was cleared by hand", "namespace", q.Space.Namespace, "set", q.Space.Set)
 	}
 	return struct{}{}, err

@@ -72,8 +72,11 @@ func (c *call) confirmIn(s pages.Space, rank int) error {
 	return nil
 }
 
-// change notes how a change of the book went, for readiness, and passes the error on.
+// change notes that a change of the book was made, for readiness, and passes an error
+// on, which is noted where it is answered.
 func (c *call) change(err error) error {
-	c.door.writes.note(err)
+	if err == nil {
+		c.door.writes.worked()
+	}
 	return err
 }

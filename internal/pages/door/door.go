@@ -166,7 +166,7 @@ func (d *Door) translate(err error) refusal {
 	case errors.Is(err, pages.ErrInvalid):
 		return refusal{http.StatusBadRequest, err.Error()}
 	case errors.Is(err, pages.ErrUnavailable), errors.Is(err, pages.ErrClosed):
-		d.writes.report(d.log, err)
+		d.writes.failed(d.log, err)
 		return refusal{http.StatusServiceUnavailable, err.Error()}
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return refusal{http.StatusServiceUnavailable, "the page store did not answer in time"}

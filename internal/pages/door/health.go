@@ -2,7 +2,6 @@ package door
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -59,16 +58,11 @@ const (
 	lookEvery = time.Second
 )
 
-func (w *writes) note(err error) {
-	if err != nil && !errors.Is(err, pages.ErrUnavailable) {
-		return // it says nothing about the disk
-	}
+// worked notes that a change was made.
+func (w *writes) worked() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.err = err
-	if err != nil {
-		w.at = time.Now()
-	}
+	w.err = nil
 }
 
 func (w *writes) failing(now time.Time) error {
@@ -80,10 +74,12 @@ func (w *writes) failing(now time.Time) error {
 	return w.err
 }
 
-// report logs a failure, unless one was logged just now.
-func (w *writes) report(log *slog.Logger, err error) {
+// failed notes that the book could not write, and logs it unless that was done just
+// now.
+func (w *writes) failed(log *slog.Logger, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.err, w.at = err, time.Now()
 	if w.silent++; time.Since(w.reported) < reportEvery {
 		return
 	}
