@@ -1,0 +1,279 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// running is a kv3fs that serves, and what it says.
+type running struct {
+	cmd    *exec.Cmd
+	exited chan struct{}
+	err    error
+
+	mu  sync.Mutex
+	log bytes.Buffer
+}
+
+func (r *running) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.log.Write(p)
+}
+
+func (r *running) said() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.log.String()
+}
+
+// runUntil starts kv3fs and waits until it says something, or ends.
+func runUntil(t *testing.T, bin, says string, args ...string) *running {
+	t.Helper()
+	r := &running{cmd: exec.Command(bin, args...), exited: make(chan struct{})}
+	r.cmd.Stderr = r
+	if err := r.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(r.exited)
+		r.err = r.cmd.Wait()
+	}()
+	t.Cleanup(func() {
+		r.stop(t)
+		if t.Failed() {
+			t.Logf("kv3fs %s said:\n%s", strings.Join(args, " "), r.said())
+		}
+	})
+	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(r.said(), says); time.Sleep(5 * time.Millisecond) {
+		select {
+		case <-r.exited:
+			return r
+		default:
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("it never said %q", says)
+		}
+	}
+	return r
+}
+
+// stop ends it in good order.
+func (r *running) stop(t *testing.T) {
+	t.Helper()
+	_ = r.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-r.exited:
+	case <-time.After(20 * time.Second):
+		t.Error("SIGTERM did not end it")
+		_ = r.cmd.Process.Kill()
+		<-r.exited
+	}
+}
+
+// unixPost asks a page service on a socket.
+func unixPost(t *testing.T, socket, path, body string) (status int) {
+	t.Helper()
+	c := &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}}}
+	w, err := c.Post("http://unix"+path, "application/json", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Body.Close()
+	return w.StatusCode
+}
+
+// TestPagesCommands runs the page service alone and asks it everything the command
+// line can ask.
+func TestPagesCommands(t *testing.T) {
+	bin, dir := buildBinary(t), t.TempDir()
+	socket, data, token := filepath.Join(dir, "s"), filepath.Join(dir, "data"), filepath.Join(dir, "token")
+	kv3fs := func(args ...string) (string, string, int) {
+		t.Helper()
+		cmd := exec.Command(bin, args...)
+		var out, errs bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &out, &errs
+		killer := time.AfterFunc(time.Minute, func() { cmd.Process.Kill() })
+		defer killer.Stop()
+		_ = cmd.Run()
+		return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+	}
+	pages := func(args ...string) (string, string, int) {
+		t.Helper()
+		return kv3fs(append([]string{"pages"}, append(args, "--url", "unix:"+socket)...)...)
+	}
+	if _, errs, code := pages("stat"); code != exitFailed || !strings.Contains(errs, "nothing answers at unix:"+socket+": is kv3fs serve running?") {
+		t.Errorf("nobody there: %d %s", code, errs)
+	}
+	service := runUntil(t, bin, "kv3fs: pages of ", "pages", "serve", "--data", data, "--listen", "unix:"+socket+",m2=127.0.0.1:0")
+	if out, _, code := pages("stat"); code != 0 || !strings.Contains(out, "No engine has initialised") {
+		t.Errorf("empty: %d %s", code, out)
+	}
+	for _, ask := range [][2]string{
+		{"/rank/0/initialize", `{"num_pages":4}`}, {"/rank/1/initialize", `{"num_pages":4}`},
+		{"/keys/batch_allocate", `{"rank":0,"keys":[["K",""],["a\u001bb",""]]}`}, {"/keys/confirm_write", `{"rank":0,"confirmations":[["K",0],["a\u001bb",1]]}`},
+		{"/keys/batch_allocate", `{"rank":1,"keys":[["K",""]]}`}, {"/keys/confirm_write", `{"rank":1,"confirmations":[["K",0]]}`},
+		{"/ns/m2/0/initialize", `{"num_pages":4}`},
+	} {
+		if status := unixPost(t, socket, ask[0], ask[1]); status/100 != 2 {
+			t.Fatal(ask, status)
+		}
+	}
+	out, _, _ := pages("stat")
+	for _, want := range []string{"namespace", "default", "m2", "sglang/kv/0", "vllm"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("stat without %q:\n%s", want, out)
+		}
+	}
+	out, _, _ = pages("stat", "--namespace", "m2", "--json")
+	var spaces []struct {
+		Space struct{ Namespace, Set string }
+		Ranks []struct {
+			Free int `json:"free"`
+		}
+	}
+	if err := json.Unmarshal([]byte(out), &spaces); err != nil || len(spaces) != 1 || spaces[0].Space.Set != "sglang/kv/0" || spaces[0].Ranks[0].Free != 4 {
+		t.Errorf("%v\n%s", err, out)
+	}
+	out, _, _ = pages("ls", "--set", "vllm")
+	if !strings.Contains(out, "0:0 1:0") || !strings.Contains(out, `"a\x1bb"`) || strings.Contains(out, "\x1b") {
+		t.Errorf("ls:\n%s", out)
+	}
+	if out, _, _ := pages("ls", "--limit", "1", "--after", "K"); strings.Contains(out, "vllm  K ") || !strings.Contains(out, `x1bb`) {
+		t.Errorf("ls after:\n%s", out)
+	}
+	for _, c := range []struct {
+		args []string
+		want string
+		code int
+	}{
+		{[]string{"clear"}, "--yes", exitFailed},
+		{[]string{"evict"}, "--keys", exitUsage},
+		{[]string{"evict", "--keys", "0"}, "at least 1", exitFailed},
+		{[]string{"ls", "--limit", "0"}, "limit must be", exitFailed},
+		{[]string{"ls", "--set", "vlm"}, `no engine has initialised "vlm"`, exitFailed},
+		{[]string{"clear", "--yes", "--namespace", "nobody"}, `namespace "nobody"`, exitFailed},
+		{[]string{"stat", "--token-file", filepath.Join(dir, "none")}, "no such file", exitFailed},
+	} {
+		if _, errs, code := pages(c.args...); code != c.code || !strings.Contains(errs, c.want) {
+			t.Errorf("%v: %d %s", c.args, code, errs)
+		}
+	}
+	if out, _, code := pages("evict", "--keys", "1", "--set", "vllm"); code != 0 || !strings.Contains(out, "vllm: evicted 1 keys") {
+		t.Errorf("evict: %d %s", code, out)
+	}
+	if out, _, code := pages("clear", "--yes", "--json"); code != 0 || !strings.Contains(out, `"set": "vllm"`) {
+		t.Errorf("clear: %d %s", code, out)
+	}
+	if status := unixPost(t, socket, "/keys/get_locations", `{"rank":0,"keys":["K"]}`); status != 200 {
+		t.Errorf("an engine after the flush: %d", status)
+	}
+
+	// The same data twice: who has it is named.
+	if _, errs, code := kv3fs("pages", "serve", "--data", data, "--listen", "127.0.0.1:0"); code != exitFailed || !strings.Contains(errs, "process ") {
+		t.Errorf("twice: %d %s", code, errs)
+	}
+	service.stop(t)
+	if _, err := os.Stat(socket); !os.IsNotExist(err) {
+		t.Errorf("the socket is left: %v", err)
+	}
+
+	for _, c := range []struct {
+		args []string
+		want string
+		code int
+	}{
+		{[]string{"--listen", "nowhere"}, "want HOST:PORT", exitFailed},
+		{[]string{"--listen", "a/b=127.0.0.1:0"}, "namespace", exitFailed},
+		{[]string{"--lease", "0s"}, "lease", exitUsage},
+		{[]string{"--batch-limit=-1"}, "limits", exitUsage},
+		{[]string{"--token-file", token}, "is empty", exitFailed},
+	} {
+		if err := os.WriteFile(token, []byte("\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, errs, code := kv3fs(append([]string{"pages", "serve", "--data", data}, c.args...)...); code != c.code || !strings.Contains(errs, c.want) {
+			t.Errorf("%v: %d %s", c.args, code, errs)
+		}
+	}
+	if err := os.WriteFile(token, []byte("secret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	runUntil(t, bin, "kv3fs: pages of ", "pages", "serve", "--data", data, "--listen", "unix:"+socket, "--token-file", token)
+	if _, errs, code := pages("stat"); code != exitFailed || !strings.Contains(errs, "--token-file") {
+		t.Errorf("no token: %d %s", code, errs)
+	}
+	if out, errs, code := pages("stat", "--token-file", token); code != 0 || !strings.Contains(out, "vllm") {
+		t.Errorf("with the token: %d %s %s", code, out, errs)
+	}
+}
+
+// TestServePages: the daemon has a page service. Killed and started again, it knows
+// what it knew; an address that was asked for and is taken is an error, the default
+// one is not.
+func TestServePages(t *testing.T) {
+	requireFUSE(t)
+	bin, dir := buildBinary(t), t.TempDir()
+	socket := filepath.Join(dir, "s")
+	serve := func(args ...string) *running {
+		t.Helper()
+		return runUntil(t, bin, "kv3fs: serving ", append([]string{"serve", "--data", filepath.Join(dir, "data"), "--mount", filepath.Join(dir, "mnt"), "--drain", "2s"}, args...)...)
+	}
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	r := serve("--pages-listen", taken.Addr().String())
+	<-r.exited
+	if r.cmd.ProcessState.ExitCode() != exitFailed || !strings.Contains(r.said(), "address already in use") {
+		t.Errorf("a taken address: %s", r.said())
+	}
+
+	r = serve("--pages-listen", "unix:"+socket, "--tp", "2")
+	for _, ask := range [][2]string{
+		{"/rank/0/initialize", `{"num_pages":4}`}, {"/rank/1/initialize", `{"num_pages":4}`}, {"/keys/batch_allocate", `{"rank":0,"keys":[["K",""]]}`}, {"/keys/confirm_write", `{"rank":0,"confirmations":[["K",0]]}`},
+	} {
+		if status := unixPost(t, socket, ask[0], ask[1]); status/100 != 2 {
+			t.Fatal(ask, status)
+		}
+	}
+	_ = r.cmd.Process.Kill()
+	<-r.exited
+	r = serve("--pages-listen", "unix:"+socket)
+	cmd := exec.Command(bin, "pages", "ls", "--url", "unix:"+socket)
+	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "vllm  K    0:0") {
+		t.Errorf("after a kill: %v\n%s", err, out)
+	}
+	r.stop(t)
+	if r.err != nil {
+		t.Errorf("stopped: %v", r.err)
+	}
+
+	// Somebody has the default address: at the latest this listener.
+	if l, err := net.Listen("tcp", defaultPagesListen); err == nil {
+		defer l.Close()
+	}
+	r = serve()
+	if !strings.Contains(r.said(), "kv3fs: serving ") || !strings.Contains(r.said(), "--pages-listen") {
+		t.Errorf("the default address is taken: %s", r.said())
+	}
+	r.stop(t)
+	r = serve("--pages-listen", "off")
+	if strings.Contains(r.said(), "page service") {
+		t.Errorf("off: %s", r.said())
+	}
+}
