@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log"
-	"os"
 	"strconv"
 	"sync"
 	"time"
@@ -182,17 +181,4 @@ func (m *Mount) cutOff(why error) error {
 		<-m.served
 	}
 	return fmt.Errorf("mount %s: detached while in use: %w", m.point, why)
-}
-
-// abort ends the connection: whoever waits for an answer gets an error.
-func (m *Mount) abort() {
-	control := "/sys/fs/fuse/connections/" + strconv.Itoa(m.minor) + "/abort"
-	if os.WriteFile(control, []byte("1"), 0) == nil {
-		return
-	}
-	// Where the control file system is not mounted, a forced unmount aborts
-	// first. It needs the mount to be in the tree still.
-	if m.mounted() {
-		unix.Unmount(m.point, unix.MNT_FORCE|unix.UMOUNT_NOFOLLOW)
-	}
 }

@@ -205,6 +205,38 @@ func TestUnmountCutsOffWhoStays(t *testing.T) {
 	w.mount(Options{})
 }
 
+// A copy of the mount in another mount namespace keeps the connection alive; it
+// is no request in progress, and Serve ends all the same.
+func TestUnmountWithACopyElsewhere(t *testing.T) {
+	w := newWorld(t, Options{})
+	elsewhere := exec.Command("unshare", "-m", "--propagation", "private", "sh", "-c", "echo copied; exec cat")
+	stdin, err := elsewhere.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := elsewhere.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := elsewhere.Start(); err != nil {
+		t.Skipf("no mount namespaces here: %v", err)
+	}
+	defer elsewhere.Wait()
+	defer stdin.Close()
+	if line, err := bufio.NewReader(stdout).ReadString('\n'); err != nil {
+		t.Skipf("no mount namespaces here: %q, %v", line, err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*busyRetryInterval)
+	defer cancel()
+	if err := w.m.Unmount(ctx); !errors.Is(err, unix.EBUSY) {
+		t.Errorf("unmount: %v", err)
+	}
+	if err := <-w.serveErr; err != nil {
+		t.Errorf("serve: %v", err)
+	}
+	w.mount(Options{})
+}
+
 func TestUnmountedByHand(t *testing.T) {
 	w := newWorld(t, Options{})
 	if err := unix.Unmount(w.dir, 0); err != nil {
