@@ -91,14 +91,17 @@ func Open(dir string, o Options) (*Book, error) {
 		SlackBytes: o.LogSlackBytes,
 		Commit:     o.Commit,
 		Logger:     o.Logger,
-	})
+	}, b.replayer())
 	if err != nil {
 		return nil, fmt.Errorf("page store: %w", err)
 	}
 	b.log = log
-	if err := b.replay(); err != nil {
-		_ = log.Close()
-		return nil, fmt.Errorf("page store: %w", err)
+	for _, s := range b.all() {
+		if err := s.ready(); err != nil {
+			_ = log.Close()
+			return nil, fmt.Errorf("page store: %w: %s: space %q %q: %w",
+				journal.ErrCorrupt, dir, s.name.Namespace, s.name.Set, err)
+		}
 	}
 	return b, nil
 }

@@ -1,45 +1,33 @@
 package embedded
 
-import (
-	"fmt"
+import "fmt"
 
-	"github.com/kv3fs/kv3fs/internal/pages/journal"
-)
-
-// replay reads the log. What was told to clients before is not known any more in all
-// points, so the worst is assumed: every key may have been located, or its page
-// handed out to be written again, just now; and every page that was reserved lately
-// may still be written.
-func (b *Book) replay() error {
+// replayer reads the records of the log. What was told to clients before is not known
+// any more in all points, so the worst is assumed: every key may have been located, or
+// its page handed out to be written again, just now; and every page that was reserved
+// lately may still be written.
+func (b *Book) replayer() func(line []byte) error {
 	rec := &record{}
-	err := b.log.Replay(func(line []byte) error {
+	return func(line []byte) error {
 		if err := rec.decode(line); err != nil {
 			return err
 		}
-		return b.make(rec.space).replay(rec)
-	})
-	if err != nil {
-		return err
+		b.make(rec.space).replay(rec)
+		return nil
 	}
-	for _, s := range b.all() {
-		if err := s.ready(); err != nil {
-			return fmt.Errorf("%w: space %q %q: %w", journal.ErrCorrupt, s.name.Namespace, s.name.Set, err)
-		}
-	}
-	return nil
 }
 
 // longestTouch is how long somebody may be at a page that he was told of.
 func (b *Book) longestTouch() int64 { return max(b.lease(), b.reserve()) }
 
 // replay does what one record says.
-func (s *space) replay(rec *record) error {
+func (s *space) replay(rec *record) {
 	switch rec.kind {
 	case rankSet:
 		// A clock that was set back must not close the rank for long.
 		rec.atNs = min(rec.atNs, s.book.wall(s.book.longestTouch()+s.book.quarantine()))
 		s.setRank(rec)
-		return nil
+		return
 	case cleared:
 		for _, r := range s.ranks {
 			for page, o := range r.owner {
@@ -48,7 +36,7 @@ func (s *space) replay(rec *record) error {
 				}
 			}
 		}
-		return nil
+		return
 	}
 	r := s.ranks[rec.rank]
 	if r == nil {
@@ -69,7 +57,6 @@ func (s *space) replay(rec *record) error {
 			s.replayFreed(r, page, rec.atNs)
 		}
 	}
-	return nil
 }
 
 // disown takes a page from whoever has it.
@@ -120,7 +107,7 @@ func (s *space) replayFreed(r *rank, page uint32, atNs int64) {
 	}
 }
 
-// ready is called when the whole log was read.
+// ready is called when the whole log was read, before the book is used.
 func (s *space) ready() error {
 	for _, r := range s.ranks {
 		if int64(len(r.owner)) > r.numPages {

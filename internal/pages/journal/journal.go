@@ -12,7 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"sync"
 	"time"
 
@@ -23,7 +22,7 @@ import (
 // ErrClosed is the outcome of a write that was begun after Close.
 var ErrClosed = errors.New("the log is closed")
 
-// ErrCorrupt is wrapped by Open and Replay when the file is not what was written.
+// ErrCorrupt is wrapped by Open when the file is not what was written.
 var ErrCorrupt = errors.New("the log is damaged")
 
 // Options of a journal. Only Keep and Live are needed, and only once records are
@@ -57,12 +56,11 @@ type Journal struct {
 	db   *bolt.DB
 	o    Options
 
-	mu      sync.Mutex
-	queue   []*Write
-	running bool // the committer was started
-	closed  bool
-	wake    chan struct{} // holds one token when queue or closed changed
-	done    chan struct{} // closed when the committer has ended
+	mu     sync.Mutex
+	queue  []*Write
+	closed bool
+	wake   chan struct{} // holds one token when queue or closed changed
+	done   chan struct{} // closed when the committer has ended
 
 	// The committer's own.
 	next      uint64 // sequence number of the next record
@@ -74,9 +72,11 @@ type Journal struct {
 // records is the bucket's name.
 const records = "records"
 
-// Open opens or makes the log at path. Only one process has it at a time. Replay
-// must be called, once, before the first Begin.
-func Open(path string, o Options) (*Journal, error) {
+// Open opens or makes the log at path, and calls each for every record in it, oldest
+// first; rec is valid during the call only. An error of each is reported as damage of
+// the file: records are written by one program and read by the same. Only one process
+// has the log at a time.
+func Open(path string, o Options, each func(rec []byte) error) (*Journal, error) {
 	if o.LockTimeout == 0 {
 		o.LockTimeout = time.Second
 	}
@@ -89,7 +89,29 @@ func Open(path string, o Options) (*Journal, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	db, err := openDB(path, o.LockTimeout)
+	j := &Journal{path: path, o: o, next: 1, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	// To be read the file is opened for reading only: what bbolt does to write to it,
+	// it does in a goroutine of its own, where damage ends the process.
+	if err := j.read(each); err != nil {
+		return nil, err
+	}
+	if err := guard(path, j.openToWrite); err != nil {
+		return nil, err
+	}
+	go j.run()
+	return j, nil
+}
+
+// openDB opens the file. Its free pages are not written with every commit but found
+// again here.
+func openDB(path string, o Options, readOnly bool) (*bolt.DB, error) {
+	db, err := bolt.Open(path, 0o600, &bolt.Options{
+		Timeout:        o.LockTimeout,
+		ReadOnly:       readOnly,
+		NoFreelistSync: true,
+		FreelistType:   bolt.FreelistMapType,
+		NoStatistics:   true,
+	})
 	switch {
 	case errors.Is(err, berrors.ErrTimeout):
 		return nil, fmt.Errorf("%s is in use by %s", path, holder(path))
@@ -98,50 +120,53 @@ func Open(path string, o Options) (*Journal, error) {
 	case err != nil:
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	return &Journal{path: path, db: db, o: o, wake: make(chan struct{}, 1), done: make(chan struct{})}, nil
-}
-
-// openDB opens the file. Its free pages are not written with every commit but found
-// again when it is opened: then everything is read anyway.
-func openDB(path string, timeout time.Duration) (db *bolt.DB, err error) {
-	err = guard(path, func() error {
-		db, err = bolt.Open(path, 0o600, &bolt.Options{
-			Timeout:        timeout,
-			NoFreelistSync: true,
-			FreelistType:   bolt.FreelistMapType,
-			NoStatistics:   true,
-		})
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
 	return db, nil
 }
 
-func corrupt(path string, cause any) error {
-	return fmt.Errorf("%w: %s: %v; restore the file from a backup, or move it away to start with an empty cache", ErrCorrupt, path, cause)
+// openToWrite opens the file again, after it was read.
+func (j *Journal) openToWrite() error {
+	db, err := openDB(j.path, j.o, false)
+	if err != nil {
+		return err
+	}
+	j.db = db
+	if err = j.makeBucket(); err == nil {
+		var last uint64
+		if last, err = j.last(); err == nil && last+1 != j.next {
+			err = errors.New("another process has written to it meanwhile")
+		}
+	}
+	if err != nil {
+		_ = db.Close()
+		return fmt.Errorf("%s: %w", j.path, err)
+	}
+	return nil
 }
 
-// SizeBytes is the size of the file, before the first Begin.
-func (j *Journal) SizeBytes() int64 {
-	info, err := os.Stat(j.path)
-	if err != nil {
-		return 0
+// makeBucket makes the bucket of a new file. An old one is not written to: it can be
+// read on a full disk.
+func (j *Journal) makeBucket() error {
+	made := false
+	if err := j.db.View(func(tx *bolt.Tx) error {
+		made = tx.Bucket([]byte(records)) != nil
+		return nil
+	}); err != nil || made {
+		return err
 	}
-	return info.Size()
+	return j.db.Update(func(tx *bolt.Tx) error {
+		_, err := tx.CreateBucket([]byte(records))
+		return err
+	})
 }
 
 // Close writes what was begun, then closes the file.
 func (j *Journal) Close() error {
 	j.mu.Lock()
-	closed, running := j.closed, j.running
+	closed := j.closed
 	j.closed = true
 	j.mu.Unlock()
 	j.nudge()
-	if running {
-		<-j.done
-	}
+	<-j.done
 	if closed {
 		return nil
 	}
