@@ -96,14 +96,11 @@ func (p page) shell(out, name string) string {
 // inOrder is the script that tries all pages: the README in its own shell, whose
 // environment and daemons the others find. What they mount is theirs alone.
 func inOrder(out string, names []string) string {
+	file := func(name, suffix string) string { return filepath.Join(out, name+suffix) }
 	var b strings.Builder
-	step := func(name, command string) {
-		fmt.Fprintf(&b, "%s\necho tried >%s\n", command, filepath.Join(out, name+".status"))
-	}
-	step(firstPage, ". "+filepath.Join(out, firstPage+".sh"))
+	fmt.Fprintf(&b, ". %s; echo tried >%s\n", file(firstPage, ".sh"), file(firstPage, ".status"))
 	for _, name := range names {
-		script, status := filepath.Join(out, name+".sh"), filepath.Join(out, name+".status")
-		fmt.Fprintf(&b, "if unshare --mount bash -euo pipefail %s; then echo tried >%s; fi\n", script, status)
+		fmt.Fprintf(&b, "if unshare --mount bash -euo pipefail %s; then echo tried >%s; fi\n", file(name, ".sh"), file(name, ".status"))
 	}
 	return b.String()
 }
