@@ -110,13 +110,18 @@ func (c *client) due() bool {
 	return true
 }
 
+// count counts what is true in an answer about existence, or null in one about
+// pages: by a letter that nothing else there has, for a single byte is counted many
+// times faster than a word.
+func count(answer []byte) int { return bytes.Count(answer, []byte{'u'}) }
+
 func (c *client) askExists() error {
 	q := &c.exists[c.rng.IntN(len(c.exists))]
 	answer, err := c.do(q.request, 200)
 	if err != nil {
 		return fmt.Errorf("exists: %w", err)
 	}
-	if n := bytes.Count(answer, []byte("true")); n != q.known {
+	if n := count(answer); n != q.known {
 		return fmt.Errorf("exists: %d keys of %d are there", n, q.known)
 	}
 	if !c.due() {
@@ -138,7 +143,7 @@ func (c *client) askLocate() error {
 	if err != nil {
 		return fmt.Errorf("locate: %w", err)
 	}
-	if n := bytes.Count(answer, []byte("null")); n != c.batch-q.known {
+	if n := count(answer); n != c.batch-q.known {
 		return fmt.Errorf("locate: %d keys of %d have no page", n, c.batch-q.known)
 	}
 	if !c.due() {
@@ -204,7 +209,7 @@ func (c *client) find(first uint64) error {
 	if err != nil {
 		return fmt.Errorf("find: %w", err)
 	}
-	if n := bytes.Count(answer, []byte("true")); n != c.batch {
+	if n := count(answer); n != c.batch {
 		return fmt.Errorf("find: %d keys of %d that were confirmed are there", n, c.batch)
 	}
 	return nil
