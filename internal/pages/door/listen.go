@@ -29,7 +29,7 @@ func ParseAddress(s string) (Address, error) {
 	}
 	if path, ok := strings.CutPrefix(a.Where, "unix:"); ok {
 		if path == "" {
-			return a, fmt.Errorf("address %q: a path is missing after unix:", s)
+			return a, fmt.Errorf("address %q: unix: wants a path after it", s)
 		}
 		a.Network, a.Where = "unix", path
 		return a, nil
