@@ -33,7 +33,8 @@ type Space struct {
 // All methods may be called at once, from any goroutine; each is atomic, and
 // answers in the order of its arguments. Strings and slices that are given remain
 // the caller's: a Book copies what it keeps. A method that returns an error other
-// than ErrUnknownRank has changed nothing that a client could notice.
+// than ErrUnknownRank has changed nothing that a client could notice; but when the
+// context ends while the disk is at work, the change may still be made.
 //
 // What holds at all times, across kill -9 and power loss:
 //   - no page of a rank has two owners;
@@ -47,8 +48,9 @@ type Space struct {
 type Book interface {
 	// Initialize makes a rank known, or finds it again. A rank that comes back with
 	// another number of pages is another model or file: its old pages are dropped
-	// (RankState.Dropped says how many), and ranks of the space that have not been
-	// heard of since do not count for completeness until they are.
+	// (RankState.Dropped says how many), and ranks of the space that have yet another
+	// number do not count for completeness until they are heard of. Pages that
+	// somebody was told of lately are not given out before he is done with them.
 	Initialize(ctx context.Context, s Space, rank int, o RankOptions) (RankState, error)
 
 	// Reserve finds a page of the rank for each key, to be written and then

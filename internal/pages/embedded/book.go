@@ -61,7 +61,11 @@ type Book struct {
 	closed atomic.Bool
 	mu     sync.RWMutex
 	spaces map[pages.Space]*space
+	expect int // keys of the next space that is made, a guess
 }
+
+// bytesPerKey is what a key takes in a file that has few keys for its size.
+const bytesPerKey = 200
 
 var _ pages.Book = (*Book)(nil)
 
@@ -85,7 +89,11 @@ func Open(dir string, o Options) (*Book, error) {
 		return nil, err
 	}
 	b := &Book{o: o, start: o.Now(), spaces: map[pages.Space]*space{}}
-	log, err := journal.Open(filepath.Join(dir, FileName), journal.Options{
+	path := filepath.Join(dir, FileName)
+	if info, err := os.Stat(path); err == nil {
+		b.expect = int(info.Size() / bytesPerKey)
+	}
+	log, err := journal.Open(path, journal.Options{
 		Keep:       b.keep,
 		Live:       b.live.Load,
 		SlackBytes: o.LogSlackBytes,
@@ -100,7 +108,7 @@ func Open(dir string, o Options) (*Book, error) {
 		if err := s.ready(); err != nil {
 			_ = log.Close()
 			return nil, fmt.Errorf("page store: %w: %s: space %q %q: %w",
-				journal.ErrCorrupt, dir, s.name.Namespace, s.name.Set, err)
+				journal.ErrCorrupt, path, s.name.Namespace, s.name.Set, err)
 		}
 	}
 	return b, nil
@@ -136,7 +144,8 @@ func (b *Book) make(s pages.Space) *space {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.spaces[s] == nil {
-		b.spaces[s] = newSpace(b, s)
+		b.spaces[s] = newSpace(b, s, b.expect)
+		b.expect = 0
 	}
 	return b.spaces[s]
 }

@@ -38,11 +38,11 @@ type counters struct {
 	hits, misses, reserved, refused, confirmed, ignored, evicted, expired, released, droppedPages atomic.Int64
 }
 
-func newSpace(b *Book, name pages.Space) *space {
+func newSpace(b *Book, name pages.Space, expect int) *space {
 	return &space{
 		name:     name,
 		book:     b,
-		index:    map[string]uint32{},
+		index:    make(map[string]uint32, expect),
 		ranks:    map[int]*rank{},
 		complete: b.o.Policy(),
 		partial:  NewLRU(),
