@@ -140,13 +140,22 @@ func soak(t *testing.T, mountPoint, address string, d time.Duration, disturb fun
 	}
 }
 
-func between(rng *rand.Rand, d time.Duration) time.Duration {
-	return time.Duration(rng.Int64N(int64(d)))
+// gap is how long a service lives that is the n-th. A restarted one takes all keys as
+// just leased, for it does not know better, and evicts nothing for max(lease, reserve)
+// + quarantine, 8 s. So the first lives long enough to evict; later ones are killed
+// as soon as they are up, or live up to longer than that.
+func gap(rng *rand.Rand, n int) time.Duration {
+	least, spread := 2*time.Second, 11*time.Second
+	switch {
+	case n == 0:
+		least, spread = 4*time.Second, 2*time.Second
+	case n%2 == 1:
+		least, spread = time.Second/2, 3*time.Second/2
+	}
+	return least + time.Duration(rng.Int64N(int64(spread)))
 }
 
-// The page service alone is killed; mount and rings stay. Restarted, it takes every
-// key as leased until now, for it does not know: some of the times between kills are
-// long enough that it evicts again, and some are not.
+// The page service alone is killed; mount and rings stay.
 func TestServiceKilled(t *testing.T) {
 	needMounts(t)
 	binary := build(t)
@@ -156,7 +165,7 @@ func TestServiceKilled(t *testing.T) {
 	service := launch(t, "page service", listens(address),
 		append([]string{binary, "pages", "serve", "--data", t.TempDir(), "--listen", address}, shortTimes().flags("--")...)...)
 	soak(t, mountPoint, address, length(t, 12*time.Second), func(ctx context.Context, rng *rand.Rand) error {
-		return service.killAgainAndAgain(ctx, func() time.Duration { return time.Second + between(rng, 9*time.Second) })
+		return service.killAgainAndAgain(ctx, func() time.Duration { return gap(rng, service.kills) })
 	})
 	t.Logf("the service was killed %d times", service.kills)
 }
@@ -171,7 +180,7 @@ func TestDaemonKilled(t *testing.T) {
 	command := append([]string{binary, "serve", "--data", data, "--mount", mountPoint, "--drain", "2s", "--pages-listen", address}, shortTimes().flags("--pages-")...)
 	daemon := launch(t, "daemon", func() error { return errors.Join(mounted(mountPoint)(), listens(address)()) }, command...)
 	soak(t, mountPoint, address, length(t, 12*time.Second), func(ctx context.Context, rng *rand.Rand) error {
-		return daemon.killAgainAndAgain(ctx, func() time.Duration { return 2*time.Second + between(rng, 8*time.Second) })
+		return daemon.killAgainAndAgain(ctx, func() time.Duration { return gap(rng, daemon.kills) })
 	})
 	t.Logf("the daemon was killed %d times", daemon.kills)
 }
