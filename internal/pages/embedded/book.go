@@ -29,8 +29,8 @@ import (
 type Options struct {
 	pages.Options
 
-	// Policy makes the order of eviction of each space; NewLRU.
-	Policy func() Policy
+	// Policy is the order of eviction; LRU.
+	Policy Policy
 
 	Logger *slog.Logger
 
@@ -43,6 +43,8 @@ type Options struct {
 
 	// Commit wraps each write to the disk; tests make it fail, or crash.
 	Commit func(commit func() error) error
+
+	lookBound int // see there
 }
 
 // Limits of one call.
@@ -77,7 +79,10 @@ const FileName = "pages.db"
 func Open(dir string, o Options) (*Book, error) {
 	o.Options = o.Options.WithDefaults()
 	if o.Policy == nil {
-		o.Policy = NewLRU
+		o.Policy = LRU{}
+	}
+	if o.lookBound == 0 {
+		o.lookBound = lookBound
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

@@ -127,11 +127,12 @@ func (s *space) confirmed(r *rank, c *confirmation, err error) {
 			if e.on == 0 && e.writing == 0 {
 				s.forget(id, e)
 			}
-			continue
+		} else {
+			r.drop(page)
+			e.lastUse.Store(now)
+			s.attach(r, id, page)
 		}
-		r.drop(page)
-		s.attach(r, id, page)
-		s.touch(id, e, now)
+		s.idle(id, e)
 	}
 	if err != nil {
 		for _, page := range c.second {

@@ -1,17 +1,18 @@
 package embedded
 
-// due is a page whose hold ends at a time, unless the hold has changed since.
+// due is a page that something happens to at a time, unless it has changed since.
 type due struct {
 	at   int64
 	page uint32
+	turn uint32 // see order
 }
 
 // dueHeap has the earliest at its head. Pages come in batches of one time, so most
 // pushes stay where they are.
 type dueHeap []due
 
-func (h *dueHeap) push(at int64, page uint32) {
-	*h = append(*h, due{at, page})
+func (h *dueHeap) push(d due) {
+	*h = append(*h, d)
 	a := *h
 	for i := len(a) - 1; i > 0; {
 		up := (i - 1) / 2

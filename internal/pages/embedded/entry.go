@@ -15,9 +15,13 @@ type entry struct {
 	on       uint32 // ranks that have a page of it
 	counted  uint32 // those of them that are not stale
 	writing  uint32 // ranks whose confirmation is on its way to the disk
-	complete bool   // it is in the policy's list, else in the partial one
+	complete bool   // all ranks that count have a page of it
 	leaving  bool   // its eviction or deletion is on its way to the disk
+	missed   bool   // it was taken out of an order while it was busy
 }
+
+// busy tells whether a change of it is on its way to the disk.
+func (e *entry) busy() bool { return e.leaving || e.writing > 0 }
 
 // never is a lease that no one ever had.
 const never = math.MinInt64 / 4
@@ -59,6 +63,7 @@ func (t *table) add(key string) uint32 {
 	}
 	e := t.at(id)
 	e.key = key
+	e.lastUse.Store(0)
 	e.leaseUntil.Store(never)
 	return id
 }
@@ -66,6 +71,16 @@ func (t *table) add(key string) uint32 {
 // remove forgets an entry.
 func (t *table) remove(id uint32) {
 	e := t.at(id)
-	e.key, e.on, e.counted, e.writing, e.complete, e.leaving = "", 0, 0, 0, false, false
+	e.key, e.on, e.counted, e.writing, e.complete, e.leaving, e.missed = "", 0, 0, 0, false, false, false
 	t.spare = append(t.spare, id)
+}
+
+// all yields the entries that have pages, or are about to; they may be removed
+// meanwhile.
+func (t *table) all(yield func(id uint32, e *entry) bool) {
+	for id := range t.used {
+		if e := t.at(id); (e.on > 0 || e.writing > 0) && !yield(id, e) {
+			return
+		}
+	}
 }

@@ -3,59 +3,63 @@ package embedded
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/kv3fs/kv3fs/internal/pages"
 )
 
-// lookBound is how many keys one call looks at, per list, in search of victims.
-// Lists are in the order of use and leases begin with a use, so those that may go are
-// near the old end.
-const lookBound = 16 << 10
+// lookBound is how many keys are looked at in search of victims before others get the
+// lock. Keys that are not victims are not looked at again for some time.
+const lookBound = 8 << 10
 
-// evictable tells whether nobody can have been told of a key's pages so recently
-// that they must not be written.
-func (s *space) evictable(e *entry, now int64) bool {
-	return !e.leaving && e.writing == 0 && e.leaseUntil.Load()+s.book.quarantine() <= now
+// victims finds up to n keys to evict that have a page on r, or on any rank when r is
+// nil, and marks them. It may find fewer before it has looked at all keys; then it
+// says that there are more to look at.
+func (s *space) victims(r *rank, n int, now int64) (victims []uint32, more bool) {
+	ranks := []*rank{r}
+	if r == nil {
+		ranks = slices.Collect(maps.Values(s.ranks))
+	}
+	looks := s.book.o.lookBound
+	for len(victims) < n {
+		var from *rank
+		var best uint32
+		for _, r := range ranks {
+			id, ok := s.first(r, now, &looks)
+			if ok && (from == nil || r.order.ready[0].at < from.order.ready[0].at) {
+				from, best = r, id
+			}
+		}
+		if looks == 0 {
+			return victims, true
+		}
+		if from == nil {
+			break
+		}
+		from.order.ready.pop()
+		e := s.entries.at(best)
+		e.leaving, e.missed = true, true
+		victims = append(victims, best)
+	}
+	return victims, false
 }
 
-// victims finds keys to evict until n of them have a page on r, or any n when r is
-// nil. It returns them, and their pages on r in the same order. First go keys that
-// nobody completed in the time that a reservation lasts: they are of no use, on
-// whatever rank.
-func (s *space) victims(r *rank, n int, now int64) (victims, taken []uint32) {
-	looked := 0
-	add := func(id uint32) {
-		victims = append(victims, id)
-		if r == nil || r.has(id) {
-			n--
-		}
-		if r != nil && r.has(id) {
-			taken = append(taken, r.page(id)-1)
-		}
-	}
-	s.partial.Victims(func(id uint32) bool {
+// stay lets keys be that were to leave.
+func (s *space) stay(ids []uint32) {
+	for _, id := range ids {
 		e := s.entries.at(id)
-		if n == 0 || looked == lookBound || e.lastUse.Load()+s.book.reserve() > now {
-			return false
-		}
-		looked++
-		if s.evictable(e, now) {
-			add(id)
-		}
-		return true
-	})
-	looked = 0
-	s.complete.Victims(func(id uint32) bool {
-		if n == 0 || looked == lookBound {
-			return false
-		}
-		looked++
-		if (r == nil || r.has(id)) && s.evictable(s.entries.at(id), now) {
-			add(id)
-		}
-		return true
-	})
-	return victims, taken
+		e.leaving = false
+		s.idle(id, e)
+	}
+}
+
+// idle is called when a change of a key has ended. Meanwhile it may have come to the
+// head of the order, in vain.
+func (s *space) idle(id uint32, e *entry) {
+	if e.missed && !e.busy() {
+		s.relist(id, e)
+	}
 }
 
 // evict forgets keys. Their pages on r are returned, without an owner and in the
@@ -92,7 +96,19 @@ func (b *Book) Evict(ctx context.Context, name pages.Space, n int) (int, error) 
 	if err := s.lock(ctx); err != nil {
 		return 0, err
 	}
-	victims, _ := s.victims(nil, n, b.now())
+	victims, more := s.victims(nil, n, b.now())
+	for more {
+		s.mu.Unlock()
+		if err := s.lock(ctx); err != nil {
+			s.mu.Lock()
+			s.stay(victims)
+			s.mu.Unlock()
+			return 0, err
+		}
+		var others []uint32
+		others, more = s.victims(nil, n-len(victims), b.now())
+		victims = append(victims, others...)
+	}
 	if len(victims) == 0 {
 		s.mu.Unlock()
 		return 0, nil

@@ -49,7 +49,7 @@ func (b *Book) Delete(ctx context.Context, name pages.Space, keys []string) (int
 func (s *space) anyBusy(keys []string) bool {
 	for _, key := range keys {
 		if id, ok := s.index[key]; ok {
-			if e := s.entries.at(id); e.leaving || e.writing > 0 {
+			if s.entries.at(id).busy() {
 				return true
 			}
 		}
@@ -81,9 +81,7 @@ func (s *space) leave(ctx context.Context, ids []uint32, apply func()) error {
 			apply()
 			return
 		}
-		for _, id := range ids {
-			s.entries.at(id).leaving = false
-		}
+		s.stay(ids)
 	}, recs...)
 }
 
@@ -134,7 +132,8 @@ func (b *Book) Clear(ctx context.Context, name pages.Space) error {
 
 // clear forgets all keys and ends all reservations.
 func (s *space) clear(now int64) {
-	for _, id := range s.index {
+	for id, e := range s.entries.all {
+		e.leaving = true
 		s.rest(id, now)
 	}
 	for _, r := range s.ranks {

@@ -3,7 +3,8 @@ package embedded
 import "fmt"
 
 // check returns what is wrong inside a book, if anything: the page tables and the
-// index must say the same, the counts must add up, and the lists hold each key once.
+// index must say the same, the counts must add up, and each key is in the order once and
+// not too late.
 func (b *Book) check() error {
 	for _, s := range b.all() {
 		if err := s.check(); err != nil {
@@ -28,9 +29,6 @@ func (s *space) check() error {
 	if need != s.need {
 		return fmt.Errorf("%d ranks are needed, not %d", need, s.need)
 	}
-	listed := map[uint32]int{}
-	s.partial.Victims(func(id uint32) bool { listed[id] |= 1; return len(listed) <= len(s.index) })
-	s.complete.Victims(func(id uint32) bool { listed[id] |= 2; return len(listed) <= len(s.index) })
 	nComplete := int64(0)
 	for key, id := range s.index {
 		e := s.entries.at(id)
@@ -44,9 +42,7 @@ func (s *space) check() error {
 			}
 		}
 		complete := need > 0 && counted >= need
-		list := 1
 		if complete {
-			list = 2
 			nComplete++
 		}
 		switch {
@@ -54,19 +50,51 @@ func (s *space) check() error {
 			return fmt.Errorf("entry %d is of %q, not %q", id, e.key, key)
 		case e.on != on || e.counted != counted || e.complete != complete:
 			return fmt.Errorf("%q: on %d, counted %d, complete %t; is %d, %d, %t", key, e.on, e.counted, e.complete, on, counted, complete)
-		case listed[id] != list:
-			return fmt.Errorf("%q is in lists %b, not %b", key, listed[id], list)
 		case s.inflight == 0 && (e.leaving || e.writing > 0 || on == 0):
 			return fmt.Errorf("%q: leaving %t, writing %d, on %d", key, e.leaving, e.writing, on)
 		}
 	}
-	if len(listed) != len(s.index) || nComplete != s.nComplete {
-		return fmt.Errorf("%d keys, %d listed; %d complete, not %d", len(s.index), len(listed), nComplete, s.nComplete)
+	if nComplete != s.nComplete {
+		return fmt.Errorf("%d keys are complete, not %d", nComplete, s.nComplete)
+	}
+	return nil
+}
+
+func (s *space) checkOrder(r *rank) error {
+	listed := map[uint32]int{}
+	for i, q := range []dueHeap{r.order.ready, r.order.waiting} {
+		for _, d := range q {
+			if !r.order.valid(d) {
+				continue
+			}
+			listed[d.page]++
+			o := r.owner[d.page]
+			if o == 0 || o&heldBit != 0 {
+				return fmt.Errorf("page %d is listed and no key's", d.page)
+			}
+			e := s.entries.at(o - 1)
+			if at := []int64{s.worth(e), s.evictableFrom(e)}[i]; d.at > at {
+				return fmt.Errorf("%q is listed in %d at %d, should be at %d", e.key, i, d.at, at)
+			}
+		}
+	}
+	for page, o := range r.owner {
+		if o == 0 || o&heldBit != 0 {
+			continue
+		}
+		if e := s.entries.at(o - 1); listed[uint32(page)] != 1 && !e.missed {
+			return fmt.Errorf("%q is listed %d times", e.key, listed[uint32(page)])
+		} else if e.missed && !e.busy() {
+			return fmt.Errorf("%q is missed for ever", e.key)
+		}
 	}
 	return nil
 }
 
 func (s *space) checkRank(r *rank) error {
+	if err := s.checkOrder(r); err != nil {
+		return err
+	}
 	var free, reserved, resting, keyed int64
 	for page, o := range r.owner {
 		switch {

@@ -19,6 +19,7 @@ type rank struct {
 	holds []hold
 	spare []uint32 // holds that are free
 	due   dueHeap
+	order order
 
 	reserved, keyed, resting int64
 }
@@ -55,7 +56,7 @@ func (r *rank) take(h hold) (page uint32, ok bool) {
 		page, r.free = r.free[n-1], r.free[:n-1]
 	} else if int64(len(r.owner)) < r.numPages {
 		page = uint32(len(r.owner))
-		r.owner = append(r.owner, 0)
+		r.use(page)
 	} else {
 		return 0, false
 	}
@@ -76,7 +77,7 @@ func (r *rank) hold(page uint32, h hold) {
 	r.owner[page] = heldBit | i
 	*r.count(h.state)++
 	if !h.busy {
-		r.due.push(h.until, page)
+		r.due.push(due{at: h.until, page: page})
 	}
 }
 
@@ -86,7 +87,7 @@ func (r *rank) change(page uint32, state holdState, until int64) {
 	*r.count(h.state)--
 	*r.count(state)++
 	h.state, h.until, h.busy = state, until, false
-	r.due.push(until, page)
+	r.due.push(due{at: until, page: page})
 }
 
 // drop ends a hold; the page has no owner then.
@@ -114,6 +115,14 @@ func (r *rank) holdOf(page uint32) *hold {
 		return &r.holds[o&^heldBit]
 	}
 	return nil
+}
+
+// use makes a page, and those before it, ones that were used.
+func (r *rank) use(page uint32) {
+	for int(page) >= len(r.owner) {
+		r.owner = append(r.owner, 0)
+		r.order.turn = append(r.order.turn, 0)
+	}
 }
 
 // used tells whether a page was ever given out.

@@ -45,9 +45,7 @@ func (s *space) replay(rec *record) {
 		s.ranks[rec.rank] = r
 	}
 	for i, page := range rec.pages {
-		for int(page) >= len(r.owner) {
-			r.owner = append(r.owner, 0)
-		}
+		r.use(page)
 		switch rec.kind {
 		case reserved:
 			s.replayReserved(r, page, rec.hashes[i], rec.atNs)

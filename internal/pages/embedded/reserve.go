@@ -35,7 +35,17 @@ func (b *Book) Reserve(ctx context.Context, name pages.Space, rankID int, keys [
 
 	grants := make([]pages.Grant, len(keys))
 	wanted := s.present(r, keys, grants, now)
-	got := s.grab(r, wanted, hashes, allOrNothing, now)
+	got, more := s.grab(r, wanted, hashes, allOrNothing, now)
+	for more {
+		s.mu.Unlock()
+		if err := s.lock(ctx); err != nil {
+			return nil, err
+		}
+		now = b.now()
+		s.sweep(r, now)
+		wanted = s.present(r, keys, grants, now)
+		got, more = s.grab(r, wanted, hashes, allOrNothing, now)
+	}
 	if len(got.pages) == 0 {
 		s.mu.Unlock()
 		wanted.grant(grants, nil)
@@ -82,7 +92,7 @@ func (s *space) present(r *rank, keys []string, grants []pages.Grant, now int64)
 			if e := s.entries.at(id); r.has(id) && !e.leaving {
 				grants[i] = pages.Grant{Page: int64(r.page(id) - 1), Present: true}
 				e.extend(now + s.book.reserve())
-				s.touch(id, e, now)
+				e.lastUse.Store(now)
 				continue
 			}
 		}
@@ -97,54 +107,43 @@ func (s *space) present(r *rank, keys []string, grants []pages.Grant, now int64)
 	return w
 }
 
-// touch makes one key the last that was used. The lock is held.
-func (s *space) touch(id uint32, e *entry, now int64) {
-	e.lastUse.Store(now)
-	if e.complete {
-		s.complete.Touched([]uint32{id})
-	} else {
-		s.partial.Touched([]uint32{id})
-	}
-}
-
 // grab is the pages for a reservation, on their way to the disk.
 type grab struct {
 	pages   []uint32
 	hashes  []uint64
 	nFree   int      // of the pages, the first ones, that were nobody's
-	victims []uint32 // entries to evict; the other pages are theirs
+	victims []uint32 // entries that leave; the other pages are theirs
 	at      int64
 }
 
-// grab finds pages: those of nobody first, then those of evicted keys.
-func (s *space) grab(r *rank, w *wanted, hashes []uint64, allOrNothing bool, now int64) grab {
-	g := grab{at: now}
+// grab finds pages: those of nobody first, then those of keys that are to be evicted.
+// Where there are more to look at it takes none.
+func (s *space) grab(r *rank, w *wanted, hashes []uint64, allOrNothing bool, now int64) (g grab, more bool) {
 	n := len(w.first)
 	if n == 0 || r.closedUntil > now {
-		return g
+		return g, false
 	}
-	g.nFree = int(min(int64(n), r.numFree()))
-	var taken []uint32
-	if g.nFree < n {
-		g.victims, taken = s.victims(r, n-g.nFree, now)
-		if got := g.nFree + len(taken); got == 0 || allOrNothing && got < n {
-			return grab{}
+	nFree := int(min(int64(n), r.numFree()))
+	var victims []uint32
+	if nFree < n {
+		victims, more = s.victims(r, n-nFree, now)
+		if more || allOrNothing && nFree+len(victims) < n {
+			s.stay(victims)
+			return g, more
 		}
 	}
-	g.hashes = make([]uint64, 0, n)
-	for i := range g.nFree + len(taken) {
-		hash := hashes[w.first[i]]
-		g.hashes = append(g.hashes, hash)
-		if i < g.nFree {
-			page, _ := r.take(hold{state: writable, busy: true, hash: hash, at: now, until: now + s.book.reserve()})
-			g.pages = append(g.pages, page)
-		}
+	g = grab{at: now, nFree: nFree, victims: victims}
+	for _, i := range w.first[:nFree+len(victims)] {
+		g.hashes = append(g.hashes, hashes[i])
 	}
-	g.pages = append(g.pages, taken...)
-	for _, id := range g.victims {
-		s.entries.at(id).leaving = true
+	for _, hash := range g.hashes[:nFree] {
+		page, _ := r.take(hold{state: writable, busy: true, hash: hash, at: now, until: now + s.book.reserve()})
+		g.pages = append(g.pages, page)
 	}
-	return g
+	for _, id := range victims {
+		g.pages = append(g.pages, r.page(id)-1)
+	}
+	return g, false
 }
 
 // reserved applies a reservation, or undoes it.
@@ -154,9 +153,7 @@ func (s *space) reserved(r *rank, g grab, err error) {
 			r.drop(page)
 			r.release(page)
 		}
-		for _, id := range g.victims {
-			s.entries.at(id).leaving = false
-		}
+		s.stay(g.victims)
 		return
 	}
 	until := g.at + s.book.reserve()

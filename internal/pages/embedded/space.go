@@ -13,8 +13,8 @@ type space struct {
 	name pages.Space
 	book *Book
 
-	// mu: Exists and Locate read under it, and write nothing but atomics and what
-	// Policy.Touched guards. It is never held while the disk works.
+	// mu: Exists and Locate read under it, and write nothing but atomics. It is never
+	// held while the disk works.
 	mu      sync.RWMutex
 	index   map[string]uint32
 	entries table
@@ -23,9 +23,8 @@ type space struct {
 	world int    // ranks that make a key complete, if fixed
 	need  uint32 // the same, now; 0 while no rank counts
 
-	complete  Policy // keys that all ranks have
-	partial   Policy // the others, by the time they were last written
-	nComplete int64
+	policy    Policy
+	nComplete int64 // keys that all ranks have
 
 	inflight  int           // changes on their way to the disk
 	exclusive bool          // one of them is alone, others wait
@@ -40,13 +39,12 @@ type counters struct {
 
 func newSpace(b *Book, name pages.Space, expect int) *space {
 	return &space{
-		name:     name,
-		book:     b,
-		index:    make(map[string]uint32, expect),
-		ranks:    map[int]*rank{},
-		complete: b.o.Policy(),
-		partial:  NewLRU(),
-		settled:  make(chan struct{}),
+		name:    name,
+		book:    b,
+		index:   make(map[string]uint32, expect),
+		ranks:   map[int]*rank{},
+		policy:  b.o.Policy,
+		settled: make(chan struct{}),
 	}
 }
 
@@ -172,7 +170,9 @@ func (s *space) attach(r *rank, id, page uint32) {
 	if !r.stale {
 		e.counted++
 	}
-	s.place(id, e)
+	if !s.place(id, e) && s.need > 0 { // before the first count nothing is listed
+		s.list(r, page, e)
+	}
 	s.book.live.Add(liveBytes(e.key))
 }
 
@@ -183,6 +183,7 @@ func (s *space) detach(r *rank, id uint32) (page uint32) {
 	page = r.pageOf[id] - 1
 	r.owner[page] = 0
 	r.pageOf[id] = 0
+	r.order.void(page)
 	r.keyed--
 	e.on--
 	if !r.stale {
@@ -204,40 +205,35 @@ func liveBytes(key string) int64 { return int64(len(key)) + 8 }
 func (s *space) newEntry(key string) uint32 {
 	id := s.entries.add(key)
 	s.index[key] = id
-	s.partial.Added(id)
 	return id
 }
 
 // forget removes an entry without pages.
 func (s *space) forget(id uint32, e *entry) {
-	s.unlist(id, e)
+	if e.complete {
+		s.nComplete--
+	}
 	delete(s.index, e.key)
 	s.entries.remove(id)
 }
 
-func (s *space) unlist(id uint32, e *entry) {
-	if e.complete {
-		s.complete.Removed(id)
-		s.nComplete--
-	} else {
-		s.partial.Removed(id)
-	}
-}
-
-// place puts an entry into the list where it belongs.
-func (s *space) place(id uint32, e *entry) {
+// place finds out whether a key is complete, and tells whether that is new; then it is
+// listed anew, unless it is about to go.
+func (s *space) place(id uint32, e *entry) bool {
 	complete := s.need > 0 && e.counted >= s.need
 	if complete == e.complete {
-		return
+		return false
 	}
-	s.unlist(id, e)
 	e.complete = complete
 	if complete {
-		s.complete.Added(id)
 		s.nComplete++
 	} else {
-		s.partial.Added(id)
+		s.nComplete--
 	}
+	if !e.leaving {
+		s.relist(id, e)
+	}
+	return true
 }
 
 // visible tells whether readers may know of a key.
@@ -254,20 +250,21 @@ func (s *space) recount() {
 			}
 		}
 	}
-	// Within each list, what was used first is placed first.
-	var ids []uint32
-	collect := func(id uint32) bool { ids = append(ids, id); return true }
-	s.partial.Victims(collect)
-	s.complete.Victims(collect)
-	for _, id := range ids {
-		e := s.entries.at(id)
+	s.nComplete = 0
+	for _, r := range s.ranks {
+		r.order.ready, r.order.waiting = nil, nil
+	}
+	for id, e := range s.entries.all {
 		e.counted = 0
 		for _, r := range s.ranks {
 			if !r.stale && r.has(id) {
 				e.counted++
 			}
 		}
-		s.place(id, e)
+		if e.complete = s.need > 0 && e.counted >= s.need; e.complete {
+			s.nComplete++
+		}
+		s.relist(id, e)
 	}
 }
 

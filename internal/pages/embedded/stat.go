@@ -42,8 +42,8 @@ func (s *space) stat() pages.SpaceState {
 		Ranks:    []pages.RankPages{},
 		Counters: s.counters.read(),
 	}
-	for _, id := range s.index {
-		if s.entries.at(id).leaseUntil.Load()+s.book.quarantine() > now {
+	for _, e := range s.entries.all {
+		if e.leaseUntil.Load()+s.book.quarantine() > now {
 			state.Leased++
 		}
 	}
@@ -89,7 +89,7 @@ func (b *Book) List(ctx context.Context, name pages.Space, after string, limit i
 	now := b.now()
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	for _, id := range s.first(after, limit) {
+	for _, id := range s.after(after, limit) {
 		e := s.entries.at(id)
 		entry := pages.Entry{
 			Key:      e.key,
@@ -108,15 +108,15 @@ func (b *Book) List(ctx context.Context, name pages.Space, after string, limit i
 	return list, nil
 }
 
-// first returns the entries of the first keys after a key, in their order.
-func (s *space) first(after string, limit int) []uint32 {
+// after returns the entries of the first keys after a key, in their order.
+func (s *space) after(after string, limit int) []uint32 {
 	var ids []uint32
 	cut := func() {
 		slices.SortFunc(ids, func(x, y uint32) int { return strings.Compare(s.entries.at(x).key, s.entries.at(y).key) })
 		ids = ids[:min(len(ids), limit)]
 	}
-	for key, id := range s.index {
-		if key <= after && after != "" || s.entries.at(id).on == 0 {
+	for id, e := range s.entries.all {
+		if e.key <= after && after != "" || e.on == 0 {
 			continue
 		}
 		if ids = append(ids, id); len(ids) >= 2*limit+64 {

@@ -11,6 +11,7 @@ var reserving = map[string]func(*world){
 	"a full rank evicts what was used least recently": func(w *world) {
 		w.initialize(3, 0)
 		w.save(0, "a", "b", "c")
+		w.Advance(1)
 		w.locate(0, "a")
 		w.calm()
 		w.locate(0, "b")
@@ -120,6 +121,39 @@ var reserving = map[string]func(*world){
 		w.save(0, "b")
 	},
 
+	// A store that looks for victims only among the oldest keys stops accepting
+	// although there are some.
+	"keys that are not leased are found behind any number that are": func(w *world) {
+		leased, idle, more := keysNamed("leased", 17_000), keysNamed("idle", 3_000), keysNamed("more", 100)
+		w.initialize(20_000, 0)
+		w.saveAll(0, leased)
+		if _, err := w.Book().Locate(w.Context(), space, 0, leased); err != nil {
+			w.Fatal(err)
+		}
+		w.saveAll(0, idle[:100])
+		w.Advance(1)
+		w.saveAll(0, idle[100:])
+		w.saveAll(0, more)
+		w.exist(true, leased...)
+		w.exist(false, idle[:100]...)
+		w.exist(true, idle[100:]...)
+	},
+
+	// The same for keys that are elsewhere.
+	"keys of a rank are found behind any number that only others have": func(w *world) {
+		theirs, ours := keysNamed("theirs", 17_000), keysNamed("ours", 100)
+		for rank, numPages := range []int64{20_000, 100} {
+			if _, err := w.Book().Initialize(w.Context(), space, rank, pages.RankOptions{NumPages: numPages, World: 1}); err != nil {
+				w.Fatal(err)
+			}
+		}
+		w.saveAll(0, theirs)
+		w.saveAll(1, ours)
+		w.save(1, "new")
+		w.exist(false, ours[0])
+		w.exist(true, theirs...)
+	},
+
 	// 6.6: partial keys stay for ever.
 	"keys that no other rank completes are evicted first": func(w *world) {
 		w.initialize(2, 0, 1)
@@ -154,6 +188,27 @@ var reserving = map[string]func(*world){
 			w.Fatalf("%+v", r)
 		}
 	},
+}
+
+func keysNamed(name string, n int) []string {
+	keys := make([]string, n)
+	for i := range keys {
+		keys[i] = fmt.Sprint(name, " ", i)
+	}
+	return keys
+}
+
+// saveAll makes a rank have keys, all at once.
+func (w *world) saveAll(rank int, keys []string) {
+	w.Helper()
+	written := make([]pages.Placed, len(keys))
+	for i, g := range w.reserve(rank, keys...) {
+		written[i] = pages.Placed{Key: keys[i], Page: g.Page}
+	}
+	c, err := w.Book().Confirm(w.Context(), space, rank, written, nil)
+	if err != nil || c.Keys != len(keys) {
+		w.Fatalf("%d keys: %+v %v", len(keys), c, err)
+	}
 }
 
 // list returns the pages of all keys.
