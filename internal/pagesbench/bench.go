@@ -44,7 +44,9 @@ func (b *bench) measure(ctx context.Context, d dialect, p *Protocol) error {
 	for _, t := range testCases() {
 		err := b.withCrowds(ctx, d, func(crowds []*crowd) error {
 			r, err := b.rate(ctx, t, crowds)
-			p.Rates = append(p.Rates, r)
+			if err == nil {
+				p.Rates = append(p.Rates, r)
+			}
 			return err
 		})
 		if err != nil {
@@ -134,6 +136,7 @@ func (b *bench) withCrowds(ctx context.Context, d dialect, do func([]*crowd) err
 // rate lets the contenders take turns at a case.
 func (b *bench) rate(ctx context.Context, t testCase, crowds []*crowd) (Rate, error) {
 	perSecond, cpu := map[string][]float64{}, map[string][]float64{}
+	var client []float64 // of those that ask us
 	// Round 0 warms up and is not counted.
 	for round := range b.o.Runs + 1 {
 		for i := range crowds {
@@ -154,16 +157,25 @@ func (b *bench) rate(ctx context.Context, t testCase, crowds []*crowd) (Rate, er
 			if round > 0 {
 				perSecond[c.service.name] = append(perSecond[c.service.name], got.perSecond)
 				cpu[c.service.name] = append(cpu[c.service.name], got.cpuMicros)
+				if c.service.name == nameOurs {
+					client = append(client, got.clientMicros)
+				}
 				b.done(len(crowds))
 			}
 		}
 	}
-	r := Rate{Case: t.name, Ours: measure.SpreadOf(perSecond[nameOurs]), CPUMicros: measure.SpreadOf(cpu[nameOurs]).Median}
+	r := Rate{
+		Case: t.name, Ours: measure.SpreadOf(perSecond[nameOurs]),
+		CPUMicros: measure.SpreadOf(cpu[nameOurs]).Median, ClientCPUMicros: measure.SpreadOf(client).Median,
+	}
 	if len(crowds) > 1 {
 		reference := measure.SpreadOf(perSecond[nameReference])
 		r.Reference = &reference
 		r.ReferenceCPUMicros = measure.SpreadOf(cpu[nameReference]).Median
 		r.Ratio = r.Ours.Median / reference.Median
+		if r.CPUMicros > 0 { // and so on this machine, like its clients
+			r.RatioBound = float64(b.report.CPUs) * 1e6 / (r.CPUMicros + r.ClientCPUMicros) / reference.Median
+		}
 	}
 	return r, nil
 }

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/kv3fs/kv3fs/internal/measure"
 )
 
 func python(t *testing.T) string {
@@ -208,5 +210,24 @@ func TestOptions(t *testing.T) {
 	o := Options{URL: "http://h:1/ns/a/"}
 	if to, err := o.urlTarget(); err != nil || to != (target{"h:1", "/ns/a"}) {
 		t.Errorf("%+v %v", to, err)
+	}
+}
+
+// A missed aim is explained by what the machine could give at most.
+func TestTableTellsTheBound(t *testing.T) {
+	missed := Rate{Case: "exists", Ratio: 4, RatioBound: 6.31, CPUMicros: 50, ClientCPUMicros: 15, ReferenceCPUMicros: 183, Reference: &measure.Spread{}}
+	reached := missed
+	reached.Case, reached.Ratio = "locate", 21
+	var table strings.Builder
+	if err := (&Report{Protocols: []Protocol{{Name: "vllm", Rates: []Rate{missed, reached}}}}).WriteTable(&table); err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(table.String()) {
+		if strings.HasPrefix(line, "exists, requests/s") && !strings.HasSuffix(line, "50+15 / 183  at least 20; here at most 6.3\n") {
+			t.Errorf("missed: %q", line)
+		}
+		if strings.HasPrefix(line, "locate, requests/s") && !strings.HasSuffix(line, "at least 20\n") {
+			t.Errorf("reached: %q", line)
+		}
 	}
 }

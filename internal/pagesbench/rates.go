@@ -94,8 +94,9 @@ func (c *crowd) empty() error {
 
 // outcome is what a run gave.
 type outcome struct {
-	perSecond float64 // requests
-	cpuMicros float64 // of the service, for each request
+	perSecond    float64 // requests
+	cpuMicros    float64 // of the service, for each request
+	clientMicros float64 // of the clients
 }
 
 // run lets all clients do the same for a while.
@@ -103,6 +104,10 @@ func (c *crowd) run(ctx context.Context, d time.Duration, do func(*client) error
 	ctx, cancel := context.WithCancel(ctx) // the first error ends all
 	defer cancel()
 	used, err := c.service.cpuTime()
+	if err != nil {
+		return outcome{}, err
+	}
+	clientsUsed, err := clientsCPUTime()
 	if err != nil {
 		return outcome{}, err
 	}
@@ -133,12 +138,17 @@ func (c *crowd) run(ctx context.Context, d time.Duration, do func(*client) error
 	if err != nil {
 		return outcome{}, err
 	}
+	clientsUsedNow, err := clientsCPUTime()
+	if err != nil {
+		return outcome{}, err
+	}
 	total := 0
 	for _, cl := range c.clients {
 		total += cl.requests
 	}
 	return outcome{
-		perSecond: float64(total) / elapsed.Seconds(),
-		cpuMicros: (usedNow - used).Seconds() * 1e6 / float64(total),
+		perSecond:    float64(total) / elapsed.Seconds(),
+		cpuMicros:    (usedNow - used).Seconds() * 1e6 / float64(total),
+		clientMicros: (clientsUsedNow - clientsUsed).Seconds() * 1e6 / float64(total),
 	}, nil
 }

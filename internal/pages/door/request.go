@@ -24,6 +24,8 @@ type request struct {
 	src    bytes.Buffer
 	dec    jsontext.Decoder
 
+	scanner scanner
+
 	rank, numPages number
 	role, pool     string
 	keys           list[string]
@@ -50,10 +52,6 @@ func (l *list[T]) reset() {
 	l.given, l.isList, l.items = false, true, l.items[:0]
 }
 
-// form says which fields a body may have, and how each is read. Others are read
-// over.
-type form map[string]func(*request) error
-
 // errMalformed: the body is not what the protocol knows. The references answer 500.
 var errMalformed = errors.New("malformed body")
 
@@ -63,6 +61,13 @@ func malformed(format string, args ...any) error {
 
 func (r *request) reset() {
 	r.body, r.text = r.body[:0], ""
+	clear(r.scanner.names)
+	r.scanner.text = ""
+	r.forget()
+}
+
+// forget empties the fields.
+func (r *request) forget() {
 	r.rank, r.numPages = number{}, number{}
 	r.role, r.pool = "worker", "kv"
 	r.keys.reset()
@@ -104,6 +109,14 @@ func (r *request) read(w http.ResponseWriter, hr *http.Request) error {
 // parse understands the body, which is one JSON object.
 func (r *request) parse(f form) error {
 	r.text = string(r.body)
+	if r.scan(f) {
+		return nil
+	}
+	r.forget()
+	return r.parseUnusual(f)
+}
+
+func (r *request) parseUnusual(f form) error {
 	r.src = *bytes.NewBuffer(r.body)
 	r.dec.Reset(&r.src)
 	if r.dec.PeekKind() != '{' {
@@ -134,7 +147,7 @@ func (r *request) object(f form) error {
 		if err != nil {
 			return err
 		}
-		read := f[name]
+		read := f[name].read
 		if read == nil {
 			read = (*request).skip
 		}

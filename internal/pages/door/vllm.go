@@ -16,16 +16,16 @@ const vllmSet = "vllm"
 func vllmRoutes() (byName map[string]*route, initialize, clear *route) {
 	byName = map[string]*route{
 		"batch_allocate": {name: "vllm/batch_allocate", do: (*call).allocate,
-			form: form{"rank": readRank, "keys": readPairs}},
+			form: form{"rank": rankField, "keys": pairsField}},
 		"confirm_write": {name: "vllm/confirm_write", do: (*call).confirm,
-			form: form{"rank": readRank, "confirmations": readWritten, "pages_to_release": readRelease}},
+			form: form{"rank": rankField, "confirmations": writtenField, "pages_to_release": releaseField}},
 		"batch_exists": {name: "vllm/batch_exists", do: (*call).exists,
-			form: form{"keys": readKeys}},
+			form: form{"keys": keysField}},
 		"get_locations": {name: "vllm/get_locations", do: (*call).locate,
-			form: form{"rank": readRank, "keys": readKeys}},
+			form: form{"rank": rankField, "keys": keysField}},
 	}
 	initialize = &route{name: "vllm/initialize", do: (*call).initialize, ranked: true,
-		form: form{"num_pages": readNumPages, "role": readRole}}
+		form: form{"num_pages": numPagesField, "role": roleField}}
 	clear = &route{name: "vllm/clear", do: (*call).clear, noBody: true}
 	return byName, initialize, clear
 }
