@@ -10,6 +10,7 @@ KV3FS_BINARY names the program to run, else it is bin/kv3fs of this tree. Where 
 the test is skipped, or fails if KV3FS_REQUIRE_MOUNTS=1.
 """
 
+import contextlib
 import os
 import pathlib
 import shutil
@@ -76,6 +77,16 @@ class Daemon:
     def kill(self):
         """Ends the daemon as nothing in it can notice; the mount stays, dead."""
         self._end(signal.SIGKILL)
+
+    @contextlib.contextmanager
+    def stalled(self):
+        """The daemon does nothing meanwhile."""
+        os.kill(self.pid, signal.SIGSTOP)
+        try:
+            os.waitid(os.P_PID, self.pid, os.WSTOPPED)  # its last thread stands still
+            yield
+        finally:
+            os.kill(self.pid, signal.SIGCONT)
 
     def restart(self):
         """Ends the daemon, in order if it lives, and starts another in its place."""

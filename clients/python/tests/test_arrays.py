@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """numpy and torch see the memory of an iovec, where they are installed."""
 
+import gc
 import importlib
 import unittest
 import uuid
 
 import daemon
+from hf3fs_fuse import io
 from hf3fs_py_usrbio import iovec
 
 from mounted import PATIENCE_SECONDS, MountedTestCase, pattern
@@ -69,6 +71,25 @@ class TestOnMount(MountedTestCase):
         ring.prepare(iov[number(0) : number(100)], True, number(fd), number(100))
         done = ring.submit().wait(min_results=number(1), max_results=number(4), timeout=PATIENCE_SECONDS)
         self.assertEqual([bytes(d) for d in done], [data[100:]])
+
+    def test_a_truth_that_numpy_does_not_tell(self):
+        fd, iov, ring = self.registered(b"x"), self.buffer(4096), self.ring()
+        with self.assertRaises(ValueError):
+            ring.prepare(iov, need("numpy").array([1, 0]), fd, 0, "userdata")
+        self.assertEqual((ring.ior._in_flight, iov.iov.userdata), ({}, None))
+
+    def test_a_tensor_of_read_file_outlives_it(self):
+        torch = need("torch")
+        data = pattern(3 << 20)
+        kept = []
+
+        def keep(view, offset):
+            kept.append(torch.frombuffer(view, dtype=torch.uint8))
+            return True
+
+        io.read_file(self.path(data), block_size=1 << 20, cb=keep)
+        gc.collect()
+        self.assertEqual(bytes(kept[0].tolist()), data[: 1 << 20])
 
     def test_numpy_numbers(self):
         self.numbers_as_offsets(need("numpy").int64)

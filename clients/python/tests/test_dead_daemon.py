@@ -3,8 +3,10 @@
 
 import errno
 import os
+import threading
 import time
 import unittest
+import unittest.mock
 
 from hf3fs_fuse import io
 
@@ -16,15 +18,17 @@ class TestDeadDaemon(MountedTestCase):
         self.path_of_file = self.path(b"x" * 100)
         self.fd = os.open(self.path_of_file, os.O_RDWR)
         io.register_fd(self.fd)
+        self.unregistered = os.open(self.path_of_file, os.O_RDWR)
         self.addCleanup(self.close)
         self.iov, self.live = self.buffer(4096), self.ring()
 
     def close(self):
         io.deregister_fd(self.fd)
-        try:
-            os.close(self.fd)
-        except OSError as error:
-            self.assertEqual(error.errno, errno.ENOTCONN)
+        for fd in (self.fd, self.unregistered):
+            try:
+                os.close(fd)
+            except OSError as error:
+                self.assertEqual(error.errno, errno.ENOTCONN)
 
     def refused(self, call, *arguments):
         began = time.monotonic()
@@ -35,6 +39,27 @@ class TestDeadDaemon(MountedTestCase):
         self.assertIn("daemon", str(caught.exception))
         self.assertIn(self.mount, str(caught.exception))
 
+    def refused_wait(self):
+        """In a thread, so that a wait without end is a failure and not the end of all tests."""
+        ended = []
+
+        def wait():
+            try:
+                ended.append(self.live.wait(min_results=1))
+            except OSError as error:
+                ended.append(error)
+
+        thread = threading.Thread(target=wait, daemon=True)
+        thread.start()
+        thread.join(PATIENCE_SECONDS)
+        self.assertEqual([getattr(end, "errno", end) for end in ended], [errno.ENOTCONN])
+        self.assertIn(self.mount, str(ended[0]))
+
+    def test_died_while_the_ring_was_made(self):
+        """The ring is there, and nobody who could serve it."""
+        with unittest.mock.patch("hf3fs_py_usrbio._watch.daemon_of", lambda mount: None):
+            self.refused(io.make_ioring, self.mount, 4)
+
     def test_killed_and_back(self):
         shm = self.shm(4096)
         self.daemon.kill()
@@ -43,12 +68,24 @@ class TestDeadDaemon(MountedTestCase):
         began = time.monotonic()
         self.assertEqual(self.live.submit().wait(min_results=1, timeout=0.3), [])
         self.assertLess(time.monotonic() - began, 5)
-        self.refused(lambda: self.live.wait(min_results=1))
+        self.refused_wait()
         self.refused(io.make_ioring, self.mount, 4)
         self.refused(io.make_iovec, shm, self.mount)
         self.refused(io.extract_mount_point, self.path_of_file)
+        unregistered, path = self.unregistered, self.path_of_file
+        for call, arguments in (
+            (io.register_fd, (unregistered,)),
+            (io.force_fsync, (unregistered,)),
+            (io.punch_hole, (unregistered, [0], [4096])),
+            (io.punch_hole, (path, [0], [4096])),
+            (io.hardlink, (path, path + ".2")),
+            (io.read_file, (path,)),
+            (io.read_file, (path, self.mount)),
+        ):
+            with self.subTest(call.__name__):
+                self.refused(call, *arguments)
         self.daemon.restart()
-        self.refused(lambda: self.live.wait(min_results=1))
+        self.refused_wait()
         del self.iov
         self.live.ior.destroy()
         # As the cure says: open files, iovecs and rings again.

@@ -126,10 +126,18 @@ class TestOnMount(MountedTestCase):
             ((fd, [0] * 1001, [chunk] * 1001), RuntimeError),
             ((fd, [-chunk], [chunk]), ValueError),
             ((fd, ["0"], [chunk]), TypeError),
+            ((fd, [0] * 8, bytes(64)), RuntimeError),  # 64 numbers, which are not eight
             ((), TypeError),
+            ((path,), TypeError),
+            ((path, [0]), TypeError),
         ):
             with self.assertRaises(error):
                 io.punch_hole(*arguments)
+
+
+def scratches():
+    """What read_file makes for its time. Other tests may run beside this one."""
+    return sorted(name for name in os.listdir("/dev/shm") if name.startswith(f"hf3fs-read-{os.getpid()}-"))
 
 
 class TestReadFile(MountedTestCase):
@@ -137,7 +145,7 @@ class TestReadFile(MountedTestCase):
         data = pattern(3 << 20)
         path = self.path(data)
         io.read_file(path)  # the library opens 3fs-virt/iovs once, and keeps it
-        descriptors, shm, links = os.listdir("/proc/self/fd"), os.listdir("/dev/shm"), self.links()
+        descriptors, shm, links = os.listdir("/proc/self/fd"), scratches(), self.links()
         self.assertEqual(io.read_file(path), data)
         self.assertEqual(io.read_file(path, self.mount, 1 << 20, 5, io.IorPriority.HIGH), data[5:])
         self.assertEqual(io.read_file(path, block_size=1000, off=len(data) - 2500), data[-2500:])
@@ -145,7 +153,7 @@ class TestReadFile(MountedTestCase):
         self.assertEqual(io.read_file(self.path(b"", "empty")), b"")
         self.assertEqual(self.links(), links)
         self.assertEqual(len(os.listdir("/proc/self/fd")), len(descriptors))
-        self.assertEqual(os.listdir("/dev/shm"), shm)
+        self.assertEqual(scratches(), shm)
 
     def test_callback(self):
         data = pattern(1000)
@@ -172,14 +180,14 @@ class TestReadFile(MountedTestCase):
 
     def test_callback_that_raises(self):
         path = self.path(b"x" * 100)
-        shm, links = os.listdir("/dev/shm"), self.links()
+        shm, links = scratches(), self.links()
 
         def cb(view, offset):
             raise KeyError("mine")
 
         with self.assertRaises(KeyError):
             io.read_file(path, cb=cb)
-        self.assertEqual((os.listdir("/dev/shm"), self.links()), (shm, links))
+        self.assertEqual((scratches(), self.links()), (shm, links))
 
     def test_errors(self):
         missing = os.path.join(self.mount, "missing")

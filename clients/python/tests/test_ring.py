@@ -7,6 +7,7 @@ import errno
 import gc
 import os
 import pickle
+import select
 import signal
 import sys
 import threading
@@ -299,7 +300,7 @@ class TestWait(MountedTestCase):
             ring.ior.wait(1)
         with self.assertRaises(TypeError):
             ring.wait(1)
-        for timeout, error in (("1", TypeError), ([], TypeError), (float("nan"), ValueError)):
+        for timeout, error in (("1", TypeError), ([], TypeError), (float("nan"), ValueError), (10**400, ValueError)):
             with self.assertRaises(error):
                 ring.wait(timeout=timeout)
         with self.assertRaises(TypeError):
@@ -370,6 +371,38 @@ except KeyboardInterrupt:
             signal.setitimer(signal.ITIMER_REAL, 0)
         self.assertGreater(interrupts, 10)
         self.assertEqual((ring.ior._in_flight, len(ring.ior._early)), ({}, 0))
+
+
+    def test_a_hung_daemon_does_not_keep_ctrl_c_away(self):
+        text = """
+import sys
+from hf3fs_fuse import io
+ring = io.make_ioring(sys.argv[1], 4)
+try:
+    print("waiting", flush=True)
+    ring.wait(min_results=1)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+        process = self.script(text, self.mount)
+        self.assertEqual(process.stdout.readline(), "waiting\n")
+        with self.daemon.stalled():
+            time.sleep(2.5)  # so that it has been looked for
+            began = time.monotonic()
+            process.send_signal(signal.SIGINT)
+            self.assertTrue(select.select([process.stdout], [], [], PATIENCE_SECONDS)[0])
+            self.assertLess(time.monotonic() - began, 1.5)
+        out, err = process.communicate(timeout=PATIENCE_SECONDS)
+        self.assertEqual((out, err, process.returncode), ("interrupted\n", "", 0))
+
+    def test_ctrl_c_does_not_look_at_all_entries(self):
+        ring = self.ring(1 << 20)
+        signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
+        self.addCleanup(signal.signal, signal.SIGALRM, signal.SIG_DFL)
+        with self.assertRaises(KeyboardInterrupt):
+            signal.setitimer(signal.ITIMER_REAL, 0.2)
+            ring.wait(min_results=1, timeout=PATIENCE_SECONDS)
+        self.assertEqual(ring.ior._spare, [])
 
 
 class TestThreads(MountedTestCase):

@@ -24,7 +24,7 @@ import uuid
 import hf3fs_py_usrbio as h3fio
 from hf3fs_py_usrbio import deregister_fd, extract_mount_point, force_fsync, hardlink, punch_hole, register_fd
 from hf3fs_py_usrbio._arguments import U64_MAX, integer, mount_path
-from hf3fs_py_usrbio._explain import os_error, registration_error
+from hf3fs_py_usrbio._explain import file_error, opened, registration_error
 from hf3fs_py_usrbio._owner import may_remove
 
 __all__ = [
@@ -174,10 +174,9 @@ def read_file(fn, hf3fs_mount_point=None, block_size=1 << 30, off=0, priority=No
     """The bytes of a file from off on, or None if cb takes them block by block.
 
     cb(memoryview, offset) may return the next offset as an int; anything else that is true ends the
-    reading. The view ends when cb returns.
+    reading. The view may be kept, and with it the memory of one block, which the next block overwrites.
     """
-    fd = os.open(fn, os.O_RDONLY | os.O_CLOEXEC)
-    try:
+    with opened(fn, os.O_RDONLY) as fd:
         mount = extract_mount_point(fn) if hf3fs_mount_point is None else hf3fs_mount_point
         if mount is None:
             raise OSError(errno.EINVAL, "this file is not on a 3FS mount", fn)
@@ -191,8 +190,6 @@ def read_file(fn, hf3fs_mount_point=None, block_size=1 << 30, off=0, priority=No
             return _read_blocks(fd, buffer, size, ring, off, fn, cb)
         finally:
             deregister_fd(fd)
-    finally:
-        os.close(fd)
 
 
 def _read_blocks(fd, buffer, size, ring, offset, name, cb):
@@ -202,11 +199,12 @@ def _read_blocks(fd, buffer, size, ring, offset, name, cb):
         ring.prepare(block, True, fd, offset)
         ring.submit().wait(min_results=1)
         if block.result < 0:
-            raise os_error(-block.result, path=name)
+            raise file_error(-block.result, name)
         if block.result == 0:
             break
-        with memoryview(block)[: block.result] as view:
-            answer = parts.append(bytes(view)) if cb is None else cb(view, offset)
+        # Not released: torch.frombuffer() looks at the memory of a view without exporting it.
+        view = memoryview(block)[: block.result]
+        answer = parts.append(bytes(view)) if cb is None else cb(view, offset)
         if type(answer) is int:
             offset = answer
         elif answer or block.result < size:
@@ -219,7 +217,7 @@ def _read_blocks(fd, buffer, size, ring, offset, name, cb):
 @contextlib.contextmanager
 def _scratch(size):
     """Shared memory that has a name within the block, and lives as long as it is used."""
-    name = f"hf3fs-read-{uuid.uuid4()}"
+    name = f"hf3fs-read-{os.getpid()}-{uuid.uuid4()}"
     path = os.path.join("/dev/shm", name)
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:

@@ -52,8 +52,8 @@ def force_fsync(fd: int) -> int: ...
 def hardlink(target: Union[str, os.PathLike[str]], link_name: Union[str, os.PathLike[str]]) -> None: ...
 def punch_hole(
     filename: Union[str, os.PathLike[str], int, None] = None,
-    start: Sequence[int] = (),
-    end: Sequence[int] = (),
+    start: Optional[Sequence[int]] = None,
+    end: Optional[Sequence[int]] = None,
     flags: int = 0,
     *,
     fd: Optional[int] = None,

@@ -19,11 +19,12 @@ _CQE = struct.Struct("=iiqQ")  # as _library.Cqe
 class Completions:
     """Room for entries completions. For one waiting thread at a time."""
 
-    __slots__ = ("address", "_view", "_until", "_until_ref")
+    __slots__ = ("address", "asked", "_view", "_until", "_until_ref")
 
     def __init__(self, entries):
         self._view = memoryview(bytearray(entries * _CQE.size))
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._view))
+        self.asked = 0  # how many C may have stored
         self._until = Timespec()
         self._until_ref = ctypes.byref(self._until)
 
@@ -48,6 +49,10 @@ def end_of(timeout):
         timeout = timeout.total_seconds()
     elif not isinstance(timeout, numbers.Real):
         raise TypeError(f"timeout is seconds or a timedelta, not {type(timeout).__name__}")
+    try:
+        timeout = float(timeout)
+    except OverflowError:
+        raise ValueError("timeout is too large; None waits for ever") from None
     if math.isnan(timeout):
         raise ValueError("timeout is not a number")
-    return None if timeout == math.inf else time.monotonic() + float(timeout)
+    return None if timeout == math.inf else time.monotonic() + timeout

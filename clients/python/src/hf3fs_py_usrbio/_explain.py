@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """What an errno means here, and the cure."""
 
+import contextlib
 import errno
 import os
 
+_GONE = "the daemon of this mount is gone; start it, then open files, iovecs and rings again"
+
 _BY_ERRNO = {
-    errno.ENOTCONN: "the daemon of this mount is gone; start it, then open files, iovecs and rings again",
+    errno.ENOTCONN: _GONE,
+    errno.ECONNABORTED: _GONE,  # what the daemon was asked when it died
     errno.EACCES: "the daemon cannot open the shared memory; client and daemon must see the same /dev/shm, "
     "and its user must be allowed to open it",
     errno.EMFILE: "the daemon has as many registrations as it takes; delete iovecs and rings that are not needed",
@@ -19,6 +23,41 @@ def os_error(number, *, path=None, says=None):
     """An OSError that names path and what to do about it. says: texts that fit the caller better, by errno."""
     text = (says or {}).get(number) or _BY_ERRNO.get(number) or os.strerror(number)
     return OSError(number, text, path) if path is not None else OSError(number, text)
+
+
+def file_error(number, *names, says=None):
+    """An OSError about files on a mount. names: the filename, or a link's two."""
+    text = (says or {}).get(number) or (_GONE if _BY_ERRNO.get(number) is _GONE else os.strerror(number))
+    return OSError(number, text, names[0], None, *names[1:])
+
+
+def descriptor_error(number, fd, says):
+    """An OSError about an open file. What is wrong with it may be that its mount is dead."""
+    with contextlib.suppress(OSError):
+        says = {number: f"descriptor {fd}: {says.get(number) or os.strerror(number)}"}
+        name = os.readlink(f"/proc/self/fd/{fd}")
+        try:
+            os.fstatvfs(fd)  # fstat() may be answered by the kernel
+        except OSError as error:
+            if error.errno in (errno.ENOTCONN, errno.ECONNABORTED):
+                number, says = error.errno, {error.errno: f"descriptor {fd}: {_GONE}"}
+        return OSError(number, says[number], name)
+    return OSError(number, says[number])
+
+
+@contextlib.contextmanager
+def opened(path, flags):
+    """A descriptor for use within the block."""
+    try:
+        fd = os.open(path, flags | os.O_CLOEXEC)
+    except OSError as error:
+        raise file_error(error.errno, path) from None
+    try:
+        yield fd
+    finally:
+        # Nothing is written through it, so that close() could only repeat what is known.
+        with contextlib.suppress(OSError):
+            os.close(fd)
 
 
 def registration_error(number, mount, invalid):

@@ -10,10 +10,15 @@ from ctypes import create_string_buffer
 
 from . import _library
 from ._arguments import INT_MAX, INT_MIN, U64_MAX, integer, path_bytes
-from ._explain import os_error
+from ._explain import descriptor_error, file_error, opened, os_error
 
 _IOCTL_FSYNC = 0x8004680B
 _RANGES_MAX = 1000
+
+_PUNCH_SAYS = {
+    errno.EINVAL: "punch_hole: ranges begin and end at multiples of st_blksize, in a regular file",
+    errno.ENOTTY: "not a file of a 3FS mount",
+}
 
 
 class MissingPath(FileNotFoundError, RuntimeError):
@@ -44,11 +49,11 @@ def register_fd(fd, flags=0):
     error = _library.reg_fd(fd, integer("flags", flags, 0, U64_MAX))
     if error > 0:
         says = {
-            errno.EBADF: f"descriptor {fd} is not an open file of a 3FS mount",
-            errno.EINVAL: f"descriptor {fd} is registered already; deregister_fd() comes before close()",
+            errno.EBADF: "not an open file of a 3FS mount",
+            errno.EINVAL: "registered already; deregister_fd() comes before close()",
             errno.EMFILE: "too many open files; raise `ulimit -n`: a registered file takes two descriptors",
         }
-        raise os_error(error, says=says)
+        raise descriptor_error(error, fd, says)
 
 
 def deregister_fd(fd):
@@ -65,50 +70,46 @@ def force_fsync(fd):
         return fcntl.ioctl(fd, _IOCTL_FSYNC)
     except (OSError, ValueError) as error:
         number = getattr(error, "errno", errno.EBADF)
-        says = {
-            errno.ENOTTY: f"descriptor {fd} is not an open file of a 3FS mount",
-            errno.EBADF: f"descriptor {fd} is not an open file",
-        }
-        raise os_error(number, says=says) from None
+        says = {errno.ENOTTY: "not an open file of a 3FS mount", errno.EBADF: "not an open file"}
+        raise descriptor_error(number, fd, says) from None
 
 
 def hardlink(target, link_name):
     """A second name for a file, by the daemon's hand."""
     error = _library.hardlink(path_bytes(target), path_bytes(link_name))
     if error != 0:
-        raise OSError(error, os.strerror(error), target, None, link_name)
+        raise file_error(error, target, link_name)
 
 
-def punch_hole(filename=None, start=(), end=(), flags=0, *, fd=None):
+def punch_hole(filename=None, start=None, end=None, flags=0, *, fd=None):
     """Removes the whole chunks (st_blksize) in [start[i], end[i]). filename: a path or a descriptor."""
     if (filename is None) == (fd is None):
         raise TypeError("punch_hole() takes a path or a descriptor")
-    if len(start) != len(end):
-        raise RuntimeError(f"{len(start)} starts, but {len(end)} ends")
-    if len(start) > _RANGES_MAX:
-        raise RuntimeError(f"{len(start)} ranges are too many; at most {_RANGES_MAX} a call")
+    if start is None or end is None:
+        raise TypeError("punch_hole() takes start and end, a list of each")
     try:
-        starts, ends = array.array("Q", start), array.array("Q", end)
+        starts, ends = array.array("Q"), array.array("Q")
+        starts.extend(iter(start))  # not as a whole: array takes bytes for its own memory
+        ends.extend(iter(end))
     except OverflowError:
         raise ValueError("a range's ends are between 0 and 2**64 - 1") from None
+    if len(starts) != len(ends):
+        raise RuntimeError(f"{len(starts)} starts, but {len(ends)} ends")
+    if len(starts) > _RANGES_MAX:
+        raise RuntimeError(f"{len(starts)} ranges are too many; at most {_RANGES_MAX} a call")
     flags = integer("flags", flags, 0, U64_MAX)
     given = filename if fd is None else fd
     if hasattr(given, "__index__"):
-        _punch(integer("fd", given, INT_MIN, INT_MAX), starts, ends, flags, f"descriptor {given}")
+        number = integer("fd", given, INT_MIN, INT_MAX)
+        error = _punch(number, starts, ends, flags)
+        if error != 0:
+            raise descriptor_error(error, number, _PUNCH_SAYS)
         return
-    opened = os.open(given, os.O_RDWR | os.O_CLOEXEC)
-    try:
-        _punch(opened, starts, ends, flags, given)
-    finally:
-        os.close(opened)
+    with opened(given, os.O_RDWR) as number:
+        error = _punch(number, starts, ends, flags)
+        if error != 0:
+            raise file_error(error, given, says=_PUNCH_SAYS)
 
 
-def _punch(fd, starts, ends, flags, name):
-    error = _library.punchhole(fd, len(starts), starts.buffer_info()[0], ends.buffer_info()[0], flags)
-    if error != 0:
-        says = {
-            errno.EINVAL: "punch_hole: ranges begin and end at multiples of st_blksize, in a regular file",
-            errno.ENOTTY: "not a file of a 3FS mount",
-            errno.EACCES: os.strerror(errno.EACCES),
-        }
-        raise os_error(error, path=name, says=says)
+def _punch(fd, starts, ends, flags):
+    return _library.punchhole(fd, len(starts), starts.buffer_info()[0], ends.buffer_info()[0], flags)

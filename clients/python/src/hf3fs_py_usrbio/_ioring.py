@@ -15,7 +15,7 @@ from ._completions import Completions, end_of
 from ._explain import os_error, registration_error
 from ._iovec import iovec
 from ._owner import may_remove
-from ._watch import Watch, daemon_of
+from ._watch import Watch
 
 _PREPARE_SAYS = {
     errno.EINVAL: "prepare: the slice is empty, or the ring is for the other direction",
@@ -26,6 +26,17 @@ _PREPARE_SAYS = {
 }
 
 _WAIT_SAYS = {errno.EIO: "wait: the ring's memory has been overwritten; make a new one"}
+
+
+def _extend(taker, taken):
+    """What is popped by the way is in C as a whole: no signal comes between taking and having."""
+    with contextlib.suppress(KeyError, IndexError):  # another waiter was faster
+        taker.extend(taken)
+
+
+def _move(giver, taker, most):
+    if giver:
+        _extend(taker, itertools.starmap(giver.popleft, itertools.repeat((), most)))
 
 
 class _Ring(_library.Ior):
@@ -45,7 +56,7 @@ class ioring:
     number that travels through the ring, so a completion may arrive before prepare() has returned.
     """
 
-    __slots__ = ("_ring", "_entries", "_mount", "_daemon", "_numbers", "_in_flight", "_early", "_spare", "__weakref__")
+    __slots__ = ("_ring", "_entries", "_watch", "_numbers", "_in_flight", "_early", "_spare", "__weakref__")
 
     def __init__(
         self,
@@ -75,8 +86,7 @@ class ioring:
             )
             raise registration_error(-error, mount, invalid)
         self._entries = _library.io_entries(ring)
-        self._mount = mount
-        self._daemon = daemon_of(mount)
+        self._watch = Watch(mount)
         self._numbers = itertools.count(1)
         self._in_flight = {}  # number -> slice
         self._early = collections.deque()  # slices collected by a wait that was interrupted
@@ -108,13 +118,16 @@ class ioring:
             fd = integer("fd", fd, INT_MIN, INT_MAX)
         if not isinstance(iov, iovec):
             raise TypeError(f"iov must be an iovec, not {type(iov).__name__}")
+        # All that can fail on the way to C fails before anything is stored.
+        read = bool(read)
+        root, at, size = iov._root, iov._at, iov._size
         before = iov._result, iov._userdata
         number = next(self._numbers)
         # Known before the daemon can complete it.
         iov._result = 0
         iov._userdata = userdata
         self._in_flight[number] = iov
-        error = _library.prep_io(ring, iov._root, read, iov._at, fd, off, iov._size, number)
+        error = _library.prep_io(ring, root, read, at, fd, off, size, number)
         if error < 0:
             self._in_flight.pop(number, None)
             iov._result, iov._userdata = before
@@ -143,54 +156,54 @@ class ioring:
             memory = self._spare.pop()
         except IndexError:
             memory = Completions(self._entries)
-        early, done = [], {}  # slices; number -> slice
+        done = collections.deque()
         try:
-            self._take_early(early, limit)
-            self._wait(ring, memory, done, limit - len(early), min_results - len(early), end)
+            _move(self._early, done, limit)
+            self._wait(ring, memory, done, limit, min_results, end)
+            answer = list(done)
             # Taken out first: an interrupted append would leave it to two.
             spare, memory = memory, None
             self._spare.append(spare)
-            return early + list(done.values())
-        except BaseException:
-            if memory is not None:
-                # Whatever C had stored is collected: numbers that are not in flight are from before.
-                self._collect(memory.first(self._entries), done)
-            self._early.extend(early)
-            self._early.extend(done.values())
-            raise
+            return answer
+        except BaseException as failure:
+            # Interrupted as often as it may be, it goes on where it was.
+            while True:
+                try:
+                    if memory is not None:
+                        # Whatever C had stored: numbers that are not in flight are from before.
+                        self._collect(memory, memory.asked, done)
+                    _move(done, self._early, len(done))
+                    break
+                except BaseException as another:
+                    failure = another
+            raise failure
 
     def _wait(self, ring, memory, done, limit, min_results, end):
-        watch = None if end is not None else Watch(self._mount, self._daemon)
+        looks = None if end is not None else self._watch.looks()
         while len(done) < limit:
             until = memory.set_until(end) if len(done) < min_results else None
-            count = _library.wait_for_ios(
-                ring, memory.address, min(limit - len(done), self._entries), min_results - len(done), until
-            )
+            memory.asked = min(limit - len(done), self._entries)
+            count = _library.wait_for_ios(ring, memory.address, memory.asked, min_results - len(done), until)
             if count < 0:
                 raise os_error(-count, says=_WAIT_SAYS)
-            self._collect(memory.first(count), done)
+            self._collect(memory, count, done)
             if len(done) >= min_results or (end is not None and time.monotonic() >= end):
                 return
             if self._ring is not ring:
                 raise OSError(errno.EINVAL, "the ring was destroyed while it was waited for")
-            if watch is not None:
-                watch.look()
+            if looks is not None:
+                next(looks)
 
-    def _collect(self, completions, done):
+    def _collect(self, memory, count, done):
         """Moves requests from in flight to done. Can be interrupted anywhere, and repeated."""
         in_flight = self._in_flight
-        for _, _, result, number in completions:
+        numbers = []
+        for _, _, result, number in memory.first(count):
             iov = in_flight.get(number)
             if iov is not None:
                 iov._result = result
-                done[number] = iov
-                del in_flight[number]
-
-    def _take_early(self, early, limit):
-        """In C as a whole, so that neither a signal nor another thread comes between taking and having."""
-        if self._early:
-            with contextlib.suppress(IndexError):  # of another waiter that was faster
-                early.extend(itertools.starmap(self._early.popleft, itertools.repeat((), limit)))
+                numbers.append(number)
+        _extend(done, map(in_flight.pop, numbers))
 
     def destroy(self):
         """Removes the ring. Requests in flight may still write into their buffers. Twice is once."""

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether the daemon that a ring was registered with is still there."""
 
+import contextlib
 import errno
 import os
+import threading
 import time
 
 from ._explain import os_error
@@ -21,19 +23,39 @@ def daemon_of(mount):
 
 
 class Watch:
-    """For one wait that has no end: looks now and then, and raises when nothing can come any more."""
+    """For a ring's waits that have no end: looks now and then, and raises when nothing can come any more.
 
-    __slots__ = ("_mount", "_daemon", "_next")
+    A daemon that hangs does not answer, and nothing can interrupt who has asked. So a thread asks, one
+    at a time, and no answer is no news.
+    """
 
-    def __init__(self, mount, daemon):
+    __slots__ = ("_mount", "_daemon", "_gone", "_asking")
+
+    def __init__(self, mount):
         self._mount = mount
-        self._daemon = daemon
-        self._next = time.monotonic() + _INTERVAL_SECONDS
+        self._daemon = daemon_of(mount)
+        self._gone = self._daemon is None
+        self._asking = None
+        self._check()
 
-    def look(self):
-        now = time.monotonic()
-        if now < self._next:
-            return
-        self._next = now + _INTERVAL_SECONDS
-        if daemon_of(self._mount) != self._daemon:
+    def _check(self):
+        if self._gone:
             raise os_error(errno.ENOTCONN, path=self._mount)
+
+    def looks(self):
+        """For one wait: call next() as often as you like."""
+        due = time.monotonic() + _INTERVAL_SECONDS
+        while True:
+            self._check()
+            if time.monotonic() >= due:
+                due = time.monotonic() + _INTERVAL_SECONDS
+                # Of a thread that a fork has left behind threading says that it has ended.
+                if self._asking is None or not self._asking.is_alive():
+                    self._asking = threading.Thread(target=self._ask, daemon=True)
+                    with contextlib.suppress(RuntimeError):  # no thread can be had, and so no news
+                        self._asking.start()
+            yield
+
+    def _ask(self):
+        with contextlib.suppress(OSError):
+            self._gone = daemon_of(self._mount) != self._daemon

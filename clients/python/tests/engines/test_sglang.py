@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """SGLang's HiCache: as vLLM, but every wait has a deadline."""
 
-import contextlib
 import os
 import random
-import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -31,16 +29,6 @@ class SGLang(EngineCase):
     def client(self, page_bytes=PAGE_BYTES, wait_seconds=CLIENT_TIMEOUT_SECONDS):
         path = os.path.join(self.base, "hicache.0.bin")
         return Client(path, FILE_BYTES, page_bytes, wait_seconds=wait_seconds)
-
-    @contextlib.contextmanager
-    def stalled(self):
-        """The daemon does nothing meanwhile."""
-        os.kill(self.daemon.pid, signal.SIGSTOP)
-        try:
-            os.waitid(os.P_PID, self.daemon.pid, os.WSTOPPED)  # its last thread stands still
-            yield
-        finally:
-            os.kill(self.daemon.pid, signal.SIGCONT)
 
     def write_and_read(self, page_bytes, pages):
         clients = [self.client(page_bytes) for _ in range(CLIENTS)]
@@ -73,7 +61,7 @@ class SGLang(EngineCase):
         """What comes late stays in the ring, and the next wait finds it."""
         client = self.client(wait_seconds=SHORT_SECONDS)
         self.assertEqual(client.write([0], [content(0, PAGE_BYTES)]), [True])
-        with self.stalled():
+        with self.daemon.stalled():
             began = time.monotonic()
             self.assertEqual(client.read([0] * 3), [None] * 3)
             self.assertLess(time.monotonic() - began, SHORT_SECONDS + SLACK_SECONDS)
@@ -85,7 +73,7 @@ class SGLang(EngineCase):
         """A client that goes on all the same gets an error as soon as the ring has no entry left."""
         client = self.client(wait_seconds=SHORT_SECONDS)
         self.assertEqual(client.write([0], [content(0, PAGE_BYTES)]), [True])
-        with self.stalled():
+        with self.daemon.stalled():
             self.assertEqual(client.read([0] * ENTRIES), [None] * ENTRIES)
             with self.assertRaises(BlockingIOError):  # EAGAIN
                 client.read([0])
