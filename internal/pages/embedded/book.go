@@ -177,15 +177,6 @@ func (b *Book) usable(ctx context.Context) error {
 	return ctx.Err()
 }
 
-func checkKeys(keys []string) error {
-	for _, key := range keys {
-		if len(key) > maxKeyBytes {
-			return fmt.Errorf("%w: a key of %d bytes; at most %d", pages.ErrInvalid, len(key), maxKeyBytes)
-		}
-	}
-	return nil
-}
-
 // outcome classifies the error of a write.
 func outcome(ctx context.Context, err error) error {
 	switch {

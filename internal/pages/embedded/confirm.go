@@ -2,56 +2,57 @@ package embedded
 
 import (
 	"context"
+	"strings"
 
 	"github.com/kv3fs/kv3fs/internal/pages"
 )
 
 // Confirm implements pages.Book.
 func (b *Book) Confirm(ctx context.Context, name pages.Space, rankID int, written []pages.Placed, release []int64) (pages.Confirmed, error) {
-	var none pages.Confirmed
+	var nothing pages.Confirmed
 	if err := b.usable(ctx); err != nil {
-		return none, err
+		return nothing, err
 	}
-	for _, w := range written {
-		if err := checkKeys([]string{w.Key}); err != nil {
-			return none, err
-		}
+	keys, err := newBatch(len(written), func(i int) string { return written[i].Key })
+	if err != nil {
+		return nothing, err
 	}
+	defer keys.done()
 	s := b.find(name)
 	if s == nil {
-		return none, pages.ErrUnknownRank
+		return nothing, pages.ErrUnknownRank
 	}
 	if err := s.lock(ctx); err != nil {
-		return none, err
+		return nothing, err
 	}
 	r, err := s.rankOf(rankID)
 	if err != nil {
 		s.mu.Unlock()
-		return none, err
+		return nothing, err
 	}
 	s.sweep(r, b.now())
-	for s.anyComing(r, written) {
+	for s.anyComing(r, written, keys) {
 		if err := s.lockAgain(ctx); err != nil {
-			return none, err
+			return nothing, err
 		}
 		s.sweep(r, b.now())
 	}
 
 	c := confirmation{release: release}
-	for _, w := range written {
-		s.plan(r, &c, w)
+	for i, w := range written {
+		s.plan(r, &c, w, keys, i)
 	}
 	if len(c.pages) == 0 {
 		s.giveUp(r, &c)
 		s.mu.Unlock()
 		return c.done, nil
 	}
-	rec := &record{kind: confirmed, rank: r.id, pages: c.pages}
+	rec := &record{kind: confirmed, rank: r.id, pages: c.pages, keys: make([]string, 0, len(c.ids))}
 	for _, id := range c.ids {
-		rec.keys = append(rec.keys, []byte(s.entries.at(id).key))
+		rec.keys = append(rec.keys, s.entries.at(id).key)
 	}
 	if err := s.write(ctx, func(err error) { s.confirmed(r, &c, err) }, rec); err != nil {
-		return none, err
+		return nothing, err
 	}
 	return c.done, nil
 }
@@ -67,15 +68,16 @@ type confirmation struct {
 
 // anyComing tells whether a change of one of the pages, or of the key that it was
 // written for, is under way: what is to be done depends on its outcome.
-func (s *space) anyComing(r *rank, written []pages.Placed) bool {
-	for _, w := range written {
+func (s *space) anyComing(r *rank, written []pages.Placed, keys *batch) bool {
+	keys.look(s)
+	for i, w := range written {
 		if !r.used(w.Page) {
 			continue
 		}
 		if h := r.holdOf(uint32(w.Page)); h != nil && h.busy {
 			return true
 		}
-		if id, ok := s.index[w.Key]; ok && (s.entries.at(id).leaving || r.page(id) == pageComing) {
+		if id := keys.ids[i]; id != none && (s.entries.at(id).leaving || r.page(id) == pageComing) {
 			return true
 		}
 	}
@@ -83,13 +85,13 @@ func (s *space) anyComing(r *rank, written []pages.Placed) bool {
 }
 
 // plan finds out what the confirmation of one page comes to, and marks it.
-func (s *space) plan(r *rank, c *confirmation, w pages.Placed) {
+func (s *space) plan(r *rank, c *confirmation, w pages.Placed, keys *batch, i int) {
 	if !r.used(w.Page) {
 		c.done.Ignored++
 		return
 	}
 	page := uint32(w.Page)
-	id, known := s.index[w.Key]
+	id, known := keys.again(s, i)
 	h := r.holdOf(page)
 	switch {
 	case known && r.page(id) == page+1:
@@ -103,7 +105,7 @@ func (s *space) plan(r *rank, c *confirmation, w pages.Placed) {
 		c.second = append(c.second, page)
 	default:
 		if !known {
-			id = s.newEntry(string([]byte(w.Key)))
+			id = s.newEntry(keys.hashes[i], strings.Clone(w.Key))
 		}
 		h.busy = true
 		s.entries.at(id).writing++

@@ -9,6 +9,7 @@ import (
 // and policies use as indexes.
 type entry struct {
 	key        string
+	hash       uint64 // see hashOf
 	lastUse    atomic.Int64
 	leaseUntil atomic.Int64 // never before this time plus the quarantine is it evicted
 
@@ -50,7 +51,7 @@ type table struct {
 func (t *table) at(id uint32) *entry { return &t.slabs[id/slabLen][id%slabLen] }
 
 // add makes an entry for a key, which it keeps.
-func (t *table) add(key string) uint32 {
+func (t *table) add(hash uint64, key string) uint32 {
 	var id uint32
 	if n := len(t.spare); n > 0 {
 		id, t.spare = t.spare[n-1], t.spare[:n-1]
@@ -62,7 +63,7 @@ func (t *table) add(key string) uint32 {
 		}
 	}
 	e := t.at(id)
-	e.key = key
+	e.key, e.hash = key, hash
 	e.lastUse.Store(0)
 	e.leaseUntil.Store(never)
 	return id

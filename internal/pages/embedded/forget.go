@@ -11,9 +11,11 @@ func (b *Book) Delete(ctx context.Context, name pages.Space, keys []string) (int
 	if err := b.usable(ctx); err != nil {
 		return 0, err
 	}
-	if err := checkKeys(keys); err != nil {
+	batch, err := keysOf(keys)
+	if err != nil {
 		return 0, err
 	}
+	defer batch.done()
 	s := b.find(name)
 	if s == nil {
 		return 0, nil
@@ -21,14 +23,14 @@ func (b *Book) Delete(ctx context.Context, name pages.Space, keys []string) (int
 	if err := s.lock(ctx); err != nil {
 		return 0, err
 	}
-	for s.anyBusy(keys) {
+	for s.anyBusy(batch) {
 		if err := s.lockAgain(ctx); err != nil {
 			return 0, err
 		}
 	}
 	var ids []uint32
-	for _, key := range keys {
-		if id, ok := s.index[key]; ok && !s.entries.at(id).leaving {
+	for _, id := range batch.ids {
+		if id != none && !s.entries.at(id).leaving {
 			s.entries.at(id).leaving = true
 			ids = append(ids, id)
 		}
@@ -46,12 +48,11 @@ func (b *Book) Delete(ctx context.Context, name pages.Space, keys []string) (int
 }
 
 // anyBusy tells whether a change of one of the keys is under way.
-func (s *space) anyBusy(keys []string) bool {
-	for _, key := range keys {
-		if id, ok := s.index[key]; ok {
-			if s.entries.at(id).busy() {
-				return true
-			}
+func (s *space) anyBusy(keys *batch) bool {
+	keys.look(s)
+	for _, id := range keys.ids {
+		if id != none && s.entries.at(id).busy() {
+			return true
 		}
 	}
 	return false

@@ -30,8 +30,11 @@ func (s *space) check() error {
 		return fmt.Errorf("%d ranks are needed, not %d", need, s.need)
 	}
 	nComplete := int64(0)
-	for key, id := range s.index {
-		e := s.entries.at(id)
+	if err := s.checkIndex(); err != nil {
+		return err
+	}
+	for id, e := range s.entries.all {
+		key := e.key
 		on, counted := uint32(0), uint32(0)
 		for _, r := range s.ranks {
 			if r.has(id) {
@@ -46,8 +49,6 @@ func (s *space) check() error {
 			nComplete++
 		}
 		switch {
-		case e.key != key:
-			return fmt.Errorf("entry %d is of %q, not %q", id, e.key, key)
 		case e.on != on || e.counted != counted || e.complete != complete:
 			return fmt.Errorf("%q: on %d, counted %d, complete %t; is %d, %d, %t", key, e.on, e.counted, e.complete, on, counted, complete)
 		case s.inflight == 0 && (e.leaving || e.writing > 0 || on == 0):
@@ -56,6 +57,21 @@ func (s *space) check() error {
 	}
 	if nComplete != s.nComplete {
 		return fmt.Errorf("%d keys are complete, not %d", nComplete, s.nComplete)
+	}
+	return nil
+}
+
+// checkIndex: each entry is found, and no other.
+func (s *space) checkIndex() error {
+	n := 0
+	for id, e := range s.entries.all {
+		n++
+		if found, ok := s.index.find(&s.entries, hashOf(e.key), e.key); !ok || found != id || e.hash != hashOf(e.key) {
+			return fmt.Errorf("%q is entry %d, found %d %t", e.key, id, found, ok)
+		}
+	}
+	if n != s.index.len {
+		return fmt.Errorf("%d keys are found, not %d", s.index.len, n)
 	}
 	return nil
 }

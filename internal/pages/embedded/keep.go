@@ -36,7 +36,7 @@ func (s *space) keepPages(r *rank, old *record) (recs []*record) {
 			same.pages = append(same.pages, page)
 			same.hashes = append(same.hashes, h.hash)
 			same.atNs = max(same.atNs, s.book.wall(h.at))
-		case h == nil && o != 0 && old.kind == confirmed && s.entries.at(o-1).key == string(old.keys[i]):
+		case h == nil && o != 0 && old.kind == confirmed && s.entries.at(o-1).key == old.keys[i]:
 			same.pages = append(same.pages, page)
 			same.keys = append(same.keys, old.keys[i])
 		}

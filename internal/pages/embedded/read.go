@@ -11,9 +11,11 @@ func (b *Book) Exists(ctx context.Context, name pages.Space, keys []string) ([]b
 	if err := b.usable(ctx); err != nil {
 		return nil, err
 	}
-	if err := checkKeys(keys); err != nil {
+	batch, err := keysOf(keys)
+	if err != nil {
 		return nil, err
 	}
+	defer batch.done()
 	found := make([]bool, len(keys))
 	s := b.find(name)
 	if s == nil {
@@ -22,7 +24,7 @@ func (b *Book) Exists(ctx context.Context, name pages.Space, keys []string) ([]b
 	now := b.now()
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	hits := s.use(keys, now, now+int64(b.o.Hold), func(i int, _ uint32) { found[i] = true })
+	hits := s.use(batch, now, now+int64(b.o.Hold), func(i int, _ uint32) { found[i] = true })
 	s.counters.misses.Add(int64(len(keys) - hits))
 	return found, nil
 }
@@ -32,9 +34,11 @@ func (b *Book) Locate(ctx context.Context, name pages.Space, rankID int, keys []
 	if err := b.usable(ctx); err != nil {
 		return nil, err
 	}
-	if err := checkKeys(keys); err != nil {
+	batch, err := keysOf(keys)
+	if err != nil {
 		return nil, err
 	}
+	defer batch.done()
 	s := b.find(name)
 	if s == nil {
 		return nil, pages.ErrUnknownRank
@@ -51,7 +55,7 @@ func (b *Book) Locate(ctx context.Context, name pages.Space, rankID int, keys []
 	r := s.ranks[rankID]
 	now := b.now()
 	hits := 0
-	s.use(keys, now, now+b.lease(), func(i int, id uint32) {
+	s.use(batch, now, now+b.lease(), func(i int, id uint32) {
 		if r.has(id) {
 			found[i] = int64(r.page(id) - 1)
 			hits++
@@ -84,10 +88,10 @@ func (s *space) hear(ctx context.Context, rankID int) error {
 
 // use leases the visible keys of a batch, and calls each for them. The read lock is
 // held.
-func (s *space) use(keys []string, now, leaseUntil int64, each func(i int, id uint32)) (n int) {
-	for i, key := range keys {
-		id, ok := s.index[key]
-		if !ok {
+func (s *space) use(keys *batch, now, leaseUntil int64, each func(i int, id uint32)) (n int) {
+	keys.look(s)
+	for i, id := range keys.ids {
+		if id == none {
 			continue
 		}
 		e := s.entries.at(id)

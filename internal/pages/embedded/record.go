@@ -44,7 +44,7 @@ type record struct {
 
 	pages  []uint32 // reserved, confirmed, freed
 	hashes []uint64 // reserved: of the keys, see hashKey
-	keys   [][]byte // confirmed
+	keys   []string // confirmed
 }
 
 const (
@@ -93,16 +93,17 @@ func appendString[T string | []byte](b []byte, s T) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
-// decode reads a record into r, whose slices it uses again; keys are parts of b.
+// decode reads a record into r, whose slices it uses again; keys are parts of one
+// string.
 func (r *record) decode(b []byte) error {
 	*r = record{pages: r.pages[:0], hashes: r.hashes[:0], keys: r.keys[:0]}
-	d := decoder{b: b}
+	d := decoder{b: b, text: string(b)}
 	r.kind = kind(d.byte())
 	if r.kind < rankSet || r.kind > cleared {
 		return fmt.Errorf("kind %d is unknown: was it written by a later version?", r.kind)
 	}
-	r.space.Namespace = string(d.string())
-	r.space.Set = string(d.string())
+	r.space.Namespace = d.string()
+	r.space.Set = d.string()
 	r.rank = int(d.uvarint(maxRank))
 	r.atNs = d.varint()
 	if r.kind == rankSet {
@@ -131,8 +132,9 @@ var errMalformed = errors.New("malformed record")
 
 // decoder takes a record apart; bad stays set after the first thing amiss.
 type decoder struct {
-	b   []byte
-	bad bool
+	b    []byte // what is left
+	text string // all of it
+	bad  bool
 }
 
 func (d *decoder) take(n int) []byte {
@@ -179,7 +181,14 @@ func (d *decoder) varint() int64 {
 	return v
 }
 
-func (d *decoder) string() []byte { return d.take(int(d.uvarint(uint64(len(d.b))))) }
+func (d *decoder) string() string {
+	n := int(d.uvarint(uint64(len(d.b))))
+	at := len(d.text) - len(d.b)
+	if d.take(n) == nil {
+		return ""
+	}
+	return d.text[at : at+n]
+}
 
 func (d *decoder) end() error {
 	if d.bad || len(d.b) != 0 {

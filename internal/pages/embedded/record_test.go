@@ -13,7 +13,7 @@ func someRecords() []*record {
 	return []*record{
 		{kind: rankSet, space: space, rank: 3, numPages: pages.MaxPages, world: 8, dropped: true, stale: true, atNs: 1_800_000_000_000_000_000},
 		{kind: reserved, space: space, rank: maxRank, atNs: -1, pages: []uint32{0, pages.MaxPages - 1}, hashes: []uint64{1, 1 << 63}},
-		{kind: confirmed, rank: 1, pages: []uint32{7, 8}, keys: [][]byte{[]byte("key"), {}}},
+		{kind: confirmed, rank: 1, pages: []uint32{7, 8}, keys: []string{"key", ""}},
 		{kind: freed, space: space, atNs: 5, pages: []uint32{300}},
 		{kind: cleared, space: space, atNs: 5},
 	}

@@ -1,6 +1,9 @@
 package embedded
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // replayer reads the records of the log. What was told to clients before is not known
 // any more in all points, so the worst is assumed: every key may have been located, or
@@ -68,8 +71,9 @@ func (s *space) disown(r *rank, page uint32) {
 	}
 }
 
-func (s *space) replayConfirmed(r *rank, page uint32, key []byte) {
-	id, known := s.index[string(key)]
+func (s *space) replayConfirmed(r *rank, page uint32, key string) {
+	hash := hashOf(key)
+	id, known := s.index.find(&s.entries, hash, key)
 	if known && r.page(id) == page+1 {
 		return
 	}
@@ -77,8 +81,8 @@ func (s *space) replayConfirmed(r *rank, page uint32, key []byte) {
 	if known && r.has(id) {
 		s.detach(r, id)
 	}
-	if id, known = s.index[string(key)]; !known {
-		id = s.newEntry(string(key))
+	if id, known = s.index.find(&s.entries, hash, key); !known {
+		id = s.newEntry(hash, strings.Clone(key))
 		s.entries.at(id).leaseUntil.Store(s.book.longestTouch())
 	}
 	s.attach(r, id, page)

@@ -11,9 +11,11 @@ func (b *Book) Reserve(ctx context.Context, name pages.Space, rankID int, keys [
 	if err := b.usable(ctx); err != nil {
 		return nil, err
 	}
-	if err := checkKeys(keys); err != nil {
+	batch, err := keysOf(keys)
+	if err != nil {
 		return nil, err
 	}
+	defer batch.done()
 	s := b.find(name)
 	if s == nil {
 		return nil, pages.ErrUnknownRank
@@ -34,7 +36,7 @@ func (b *Book) Reserve(ctx context.Context, name pages.Space, rankID int, keys [
 	s.sweep(r, now)
 
 	grants := make([]pages.Grant, len(keys))
-	wanted := s.present(r, keys, grants, now)
+	wanted := s.present(r, batch, grants, now)
 	got, more := s.grab(r, wanted, hashes, allOrNothing, now)
 	for more {
 		s.mu.Unlock()
@@ -43,7 +45,7 @@ func (b *Book) Reserve(ctx context.Context, name pages.Space, rankID int, keys [
 		}
 		now = b.now()
 		s.sweep(r, now)
-		wanted = s.present(r, keys, grants, now)
+		wanted = s.present(r, batch, grants, now)
 		got, more = s.grab(r, wanted, hashes, allOrNothing, now)
 	}
 	if len(got.pages) == 0 {
@@ -64,8 +66,8 @@ func (b *Book) Reserve(ctx context.Context, name pages.Space, rankID int, keys [
 
 // wanted is the distinct keys of a batch that need a page.
 type wanted struct {
-	first []int // where each stands in the batch first
-	of    []int // for every key of the batch: which wanted one it is, or -1
+	distinct
+	of []int // for every key of the batch: which wanted one it is, or -1
 }
 
 // grant tells each key its page, or None when there are not as many.
@@ -83,12 +85,12 @@ func (w *wanted) grant(grants []pages.Grant, got []uint32) {
 
 // present answers for the keys that the rank has, protects them, and returns the
 // others.
-func (s *space) present(r *rank, keys []string, grants []pages.Grant, now int64) *wanted {
-	w := &wanted{of: make([]int, len(keys))}
-	seen := map[string]int{}
-	for i, key := range keys {
+func (s *space) present(r *rank, keys *batch, grants []pages.Grant, now int64) *wanted {
+	keys.look(s)
+	w := &wanted{distinct: keys.distinct(), of: make([]int, len(keys.ids))}
+	for i, id := range keys.ids {
 		w.of[i] = -1
-		if id, ok := s.index[key]; ok {
+		if id != none {
 			if e := s.entries.at(id); r.has(id) && !e.leaving {
 				grants[i] = pages.Grant{Page: int64(r.page(id) - 1), Present: true}
 				e.extend(now + s.book.reserve())
@@ -96,13 +98,7 @@ func (s *space) present(r *rank, keys []string, grants []pages.Grant, now int64)
 				continue
 			}
 		}
-		n, ok := seen[key]
-		if !ok {
-			n = len(w.first)
-			seen[key] = n
-			w.first = append(w.first, i)
-		}
-		w.of[i] = n
+		w.of[i] = w.add(i)
 	}
 	return w
 }
@@ -132,8 +128,9 @@ func (s *space) grab(r *rank, w *wanted, hashes []uint64, allOrNothing bool, now
 			return g, more
 		}
 	}
-	g = grab{at: now, nFree: nFree, victims: victims}
-	for _, i := range w.first[:nFree+len(victims)] {
+	n = nFree + len(victims)
+	g = grab{at: now, nFree: nFree, victims: victims, pages: make([]uint32, 0, n), hashes: make([]uint64, 0, n)}
+	for _, i := range w.first[:n] {
 		g.hashes = append(g.hashes, hashes[i])
 	}
 	for _, hash := range g.hashes[:nFree] {

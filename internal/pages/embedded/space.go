@@ -16,7 +16,7 @@ type space struct {
 	// mu: Exists and Locate read under it, and write nothing but atomics. It is never
 	// held while the disk works.
 	mu      sync.RWMutex
-	index   map[string]uint32
+	index   *index
 	entries table
 	ranks   map[int]*rank
 
@@ -41,7 +41,7 @@ func newSpace(b *Book, name pages.Space, expect int) *space {
 	return &space{
 		name:    name,
 		book:    b,
-		index:   make(map[string]uint32, expect),
+		index:   newIndex(expect),
 		ranks:   map[int]*rank{},
 		policy:  b.o.Policy,
 		settled: make(chan struct{}),
@@ -202,9 +202,9 @@ func (s *space) detach(r *rank, id uint32) (page uint32) {
 func liveBytes(key string) int64 { return int64(len(key)) + 8 }
 
 // newEntry makes an entry of a key that has no page yet.
-func (s *space) newEntry(key string) uint32 {
-	id := s.entries.add(key)
-	s.index[key] = id
+func (s *space) newEntry(hash uint64, key string) uint32 {
+	id := s.entries.add(hash, key)
+	s.index.add(hash, id)
 	return id
 }
 
@@ -213,7 +213,7 @@ func (s *space) forget(id uint32, e *entry) {
 	if e.complete {
 		s.nComplete--
 	}
-	delete(s.index, e.key)
+	s.index.remove(e.hash, id)
 	s.entries.remove(id)
 }
 

@@ -37,7 +37,7 @@ func (s *space) stat() pages.SpaceState {
 	state := pages.SpaceState{
 		Space:    s.name,
 		World:    int(s.need),
-		Keys:     int64(len(s.index)),
+		Keys:     int64(s.index.len),
 		Complete: s.nComplete,
 		Ranks:    []pages.RankPages{},
 		Counters: s.counters.read(),
