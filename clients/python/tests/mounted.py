@@ -52,13 +52,13 @@ class MountedTestCase(unittest.TestCase):
         return shm
 
     def buffer(self, size, **options):
-        """An iovec whose shared memory has lost its name; it is closed with the process."""
+        """An iovec that alone keeps its memory."""
         shm = SharedMemory(create=True, size=size)
         try:
             return io.make_iovec(shm, self.mount, **options)
         finally:
             shm.unlink()
-            _keep.append(shm)
+            shm.close()
 
     def ring(self, entries=4, **options):
         ring = io.make_ioring(self.mount, entries, **options)
@@ -88,10 +88,6 @@ class MountedTestCase(unittest.TestCase):
         out, err = process.communicate(timeout=PATIENCE_SECONDS)
         self.assertEqual((process.returncode, err), (0, ""), out)
         return out
-
-
-# A SharedMemory that is collected before the slices of it would complain.
-_keep = []
 
 
 def _end(process):

@@ -12,6 +12,7 @@ import signal
 import sys
 import threading
 import time
+import types
 import unittest
 import weakref
 
@@ -83,6 +84,33 @@ class TestTransfer(MountedTestCase):
         self.assertTrue(iov.link.endswith(".b4096"))
         del iov
         self.assertEqual(self.links(), before)
+
+    def test_block_size_and_numa_reach_the_native_iovec(self):
+        iov = self.buffer(8192, block_size=4096, numa=0)
+        root = iov.iov._root._obj
+        self.assertEqual((root.block_size, root.numa, root.size), (4096, 0, 8192))
+
+    def test_shared_memory_is_closed_before_the_iovec(self):
+        data = pattern(100)
+        fd, ring, shm = self.registered(data), self.ring(), self.shm(4096)
+        iov = io.make_iovec(shm, self.mount)
+        part = iov.iov.slice_by(shm.buf[100:200])
+        self.assertEqual((part.base_off, len(memoryview(part))), (100, 100))
+        self.assertEqual(iov[50:300].slice_by(shm.buf[100:200]).base_off, 100)
+        for start in (0, 250):
+            with self.assertRaises(IndexError):
+                iov[50:300].slice_by(shm.buf[start : start + 100])
+        ring.prepare(part, True, fd, 0)
+        ring.submit().wait(min_results=1, timeout=PATIENCE_SECONDS)
+        self.assertEqual(bytes(shm.buf[100:200]), data)
+        shm.close()
+        self.assertEqual(bytes(part), data)
+        ring.prepare(part, True, fd, 50)
+        [done] = ring.submit().wait(min_results=1, timeout=PATIENCE_SECONDS)
+        self.assertEqual((done.result, bytes(part[0:50])), (50, data[50:]))
+        with self.assertRaises(IndexError):
+            iov.iov.slice_by(bytearray(100))
+        self.assertEqual(iov.iov.slice_by(memoryview(part)[10:]).base_off, 110)
 
     def test_struct_of_the_ring(self):
         ring = self.ring(8, for_read=False, io_depth=-4, timeout=20, flags=2)
@@ -218,6 +246,13 @@ class TestErrors(MountedTestCase):
         unnamed = type("Unnamed", (), {"name": name + "gone", "buf": good.buf})()
         with self.assertRaisesRegex(FileNotFoundError, "before unlink"):
             io.make_iovec(unnamed, self.mount)
+        other = self.shm(4096)
+        for name, buf in ((other.name, good.buf), (good.name, good.buf[100:200]), (good.name, bytearray(4096))):
+            with self.assertRaisesRegex(OSError, "not the memory that has this name"):
+                io.make_iovec(types.SimpleNamespace(name=name, buf=buf), self.mount)
+        for block_size, error in ((True, TypeError), ("4096", TypeError), (1.5, TypeError), (-1, ValueError)):
+            with self.assertRaisesRegex(error, "block_size"):
+                io.make_iovec(good, self.mount, block_size=block_size)
         self.assertEqual([link for link in self.links() if ".r" not in link], [])
 
     def test_destroyed_ring(self):

@@ -25,6 +25,8 @@ import hf3fs_py_usrbio as h3fio
 from hf3fs_py_usrbio import deregister_fd, extract_mount_point, force_fsync, hardlink, punch_hole, register_fd
 from hf3fs_py_usrbio._arguments import U64_MAX, integer, mount_path
 from hf3fs_py_usrbio._explain import file_error, opened, registration_error
+from hf3fs_py_usrbio._iovec import note_original
+from hf3fs_py_usrbio._memory import exported, mapped_at
 from hf3fs_py_usrbio._owner import may_remove
 
 __all__ = [
@@ -110,15 +112,22 @@ class ioring:
 
 
 def make_iovec(shm, hf3fs_mount_point, block_size=0, numa=-1):
-    """Registers shm, a SharedMemory, whose unlink() may follow at once, and close() after the iovec has gone."""
+    """Registers shm: a SharedMemory, or what else has the name of one and its memory, buf.
+
+    Both unlink() and close() may follow at once: the iovec has a mapping of its own.
+    """
     mount = mount_path(hf3fs_mount_point)
+    if isinstance(block_size, bool):
+        raise TypeError("block_size must be an int, not bool")
+    block_size = integer("block_size", block_size, 0, U64_MAX)
     name = os.path.join("/dev/shm", shm.name.lstrip("/"))
-    if shm.buf is None:
+    given = shm.buf
+    if given is None:
         raise OSError(errno.EINVAL, "the shared memory is closed; make_iovec() comes before close()", name)
     identity = str(uuid.uuid4())
     # All that can be wrong with the arguments is found before the daemon is asked.
-    native = h3fio.iovec(shm.buf, identity, mount, block_size, numa)
-    _check_object(name, len(shm.buf), block_size)
+    native = h3fio.iovec(_mapped_again(name, given, block_size), identity, mount, block_size, numa)
+    note_original(native, given)
     link = os.path.join(mount, "3fs-virt", "iovs", identity + (f".b{block_size}" if block_size > 0 else ""))
     try:
         _symlink(name, link)
@@ -127,19 +136,28 @@ def make_iovec(shm, hf3fs_mount_point, block_size=0, numa=-1):
     return iovec(native, link)
 
 
-def _check_object(name, size, block_size):
+def _mapped_again(name, given, block_size):
+    """A second mapping of what is given, which must be the shared memory of that name."""
+    _, address, size = exported(given)
     try:
-        there = os.stat(name).st_size
+        fd = os.open(name, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
         raise FileNotFoundError(
             errno.ENOENT, "this shared memory has no name any more; make_iovec() comes before unlink()", name
         ) from None
-    if there < size:
-        raise OSError(
-            errno.EINVAL, f"{size} bytes are mapped of a shared memory that has {there}; make it anew, larger", name
-        )
-    if block_size > there:
-        raise OSError(errno.EINVAL, f"block_size is {block_size}, the shared memory has {there} bytes", name)
+    try:
+        there = os.fstat(fd)
+        if mapped_at(address) not in (None, (there.st_ino, 0)):
+            raise OSError(errno.EINVAL, "buf is not the memory that has this name, from its first byte on", name)
+        if there.st_size < size:
+            text = f"{size} bytes are mapped of a shared memory that has {there.st_size}; make it anew, larger"
+            raise OSError(errno.EINVAL, text, name)
+        if block_size > there.st_size:
+            text = f"block_size is {block_size}, the shared memory has {there.st_size} bytes"
+            raise OSError(errno.EINVAL, text, name)
+        return mmap.mmap(fd, size)
+    finally:
+        os.close(fd)
 
 
 def _symlink(target, link):

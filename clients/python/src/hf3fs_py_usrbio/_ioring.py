@@ -14,7 +14,7 @@ from ._arguments import INT_MAX, INT_MIN, U64_MAX, integer, mount_path
 from ._completions import Completions, end_of
 from ._explain import os_error, registration_error
 from ._iovec import iovec
-from ._owner import may_remove
+from ._owner import here, lives, may_remove
 from ._watch import Watch
 
 _PREPARE_SAYS = {
@@ -56,7 +56,7 @@ class ioring:
     number that travels through the ring, so a completion may arrive before prepare() has returned.
     """
 
-    __slots__ = ("_ring", "_entries", "_watch", "_numbers", "_in_flight", "_early", "_spare", "__weakref__")
+    __slots__ = ("_ring", "_entries", "_watch", "_user", "_numbers", "_in_flight", "_early", "_spare", "__weakref__")
 
     def __init__(
         self,
@@ -87,6 +87,7 @@ class ioring:
             raise registration_error(-error, mount, invalid)
         self._entries = _library.io_entries(ring)
         self._watch = Watch(mount)
+        self._user = here[0]  # the process that uses the ring
         self._numbers = itertools.count(1)
         self._in_flight = {}  # number -> slice
         self._early = collections.deque()  # slices collected by a wait that was interrupted
@@ -110,9 +111,17 @@ class ioring:
             raise OSError(errno.EINVAL, "the ring is destroyed")
         return ring
 
+    def _inherit(self):
+        """A child may go on with the ring when the parent has ended. Both at once would mix their requests up."""
+        if lives(self._user):
+            raise OSError(errno.EBUSY, f"the ring belongs to process {self._user}, which lives; make one in each process")
+        self._user = here[0]
+
     def prepare(self, iov, read, fd, off, userdata=None):
         """Queues one request for all bytes of iov, which may start at once."""
         ring = self._ring or self._alive()
+        if self._user != here[0]:
+            self._inherit()
         if type(off) is not int or not 0 <= off <= U64_MAX or type(fd) is not int or not INT_MIN <= fd <= INT_MAX:
             off = integer("off", off, 0, U64_MAX)
             fd = integer("fd", fd, INT_MIN, INT_MAX)
@@ -149,6 +158,8 @@ class ioring:
         such as KeyboardInterrupt, loses nothing: the next wait returns what this one had collected.
         """
         ring = self._ring or self._alive()
+        if self._user != here[0]:
+            self._inherit()
         min_results = integer("min_results", min_results, INT_MIN, INT_MAX)
         limit = max(integer("max_results", max_results, INT_MIN, INT_MAX), min_results, 1)
         end = end_of(timeout)

@@ -5,10 +5,12 @@ import ctypes
 import functools
 import operator
 import re
+import weakref
 
 from . import _library
 from ._arguments import INT_MAX, INT_MIN, U64_MAX, integer, mount_path
 from ._explain import os_error
+from ._memory import exported
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 
@@ -41,7 +43,7 @@ class iovec(ctypes.Array):
         mount = mount_path(hf3fs_mount_point)
         block_size = integer("block_size", block_size, 0, U64_MAX)
         numa = integer("numa", numa, INT_MIN, INT_MAX)
-        memory, address, size = _exported(base)
+        memory, address, size = exported(base)
         root = _library.Iov()
         root.memory = memory
         error = _library.iovwrap(
@@ -76,11 +78,12 @@ class iovec(ctypes.Array):
 
     def slice_by(self, buf):
         """The part of this iovec that is the memory of buf, a writable buffer."""
-        _, address, size = _exported(buf)
-        offset = address - self._at
-        if offset < 0 or offset + size > self._size:
-            raise IndexError(f"a buffer of {size} bytes, which are not within this iovec of {self._size}")
-        return _slice(self._root, address, size, self._offset + offset)
+        _, address, size = exported(buf)
+        for base in (self._at, _original_address(self._root._obj) + self._offset):
+            start = address - base
+            if 0 <= start <= self._size - size:
+                return self[start : start + size]
+        raise IndexError(f"a buffer of {size} bytes, which are not within this iovec of {self._size}")
 
     # What the ring stores in a slice, and everybody may read.
     result = property(operator.attrgetter("_result"), doc="Bytes transferred, or a negative errno.")
@@ -92,6 +95,19 @@ class iovec(ctypes.Array):
 
     def __repr__(self):
         return f"<iovec of {self._size} bytes at {self._offset}, result {self._result}>"
+
+
+def note_original(iov, buffer):
+    """iov is another mapping of buffer, by which slice_by() may be asked, too. buffer can go meanwhile."""
+    iov._root._obj.original = weakref.ref(buffer)
+
+
+def _original_address(root):
+    buffer = root.original()
+    try:
+        return root.base if buffer is None else exported(buffer)[1]
+    except ValueError:  # released
+        return root.base
 
 
 @functools.lru_cache(maxsize=1024)
@@ -109,13 +125,3 @@ def _slice(root, address, size, offset):
     made._result = 0
     made._userdata = None
     return made
-
-
-def _exported(buffer):
-    """What keeps buffer where it is, its address and its length."""
-    view = memoryview(buffer)
-    if view.nbytes == 0:
-        raise ValueError("the buffer is empty")
-    # TypeError for what is read-only or not in one piece.
-    memory = ctypes.c_char.from_buffer(view)
-    return memory, ctypes.addressof(memory), view.nbytes

@@ -12,9 +12,10 @@ OVERRIDE = "HF3FS_USRBIO_LIBRARY"
 
 
 class Iov(ctypes.Structure):
-    """struct hf3fs_iov. memory keeps the caller's buffer exported, and with it mapped."""
+    """struct hf3fs_iov. memory keeps the buffer exported, and with it mapped; original(): see note_original."""
 
     memory = None
+    original = staticmethod(lambda: None)
 
     _fields_ = [
         ("base", c_void_p),

@@ -12,11 +12,28 @@ import sys
 _forked = []
 
 
+# getpid() is a system call, and this is asked with every request.
+here = [os.getpid()]
+
+
 def _note_fork():
     _forked[:] = [os.getpid()]
 
 
-os.register_at_fork(after_in_parent=_note_fork)
+def _note_birth():
+    here[:] = [os.getpid()]
+
+
+os.register_at_fork(after_in_parent=_note_fork, after_in_child=_note_birth)
+
+
+def lives(pid):
+    """Whether the process runs. One that has ended may still have a parent that does not ask for its status."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stat:
+            return stat.read().rpartition(b") ")[2][:1] not in (b"Z", b"X")
+    except OSError:
+        return False
 
 
 def may_remove(pid, _getpid=os.getpid, _finalizing=sys.is_finalizing, _forked=_forked):

@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """SGLang's HiCache: as vLLM, but every wait has a deadline."""
 
+import datetime
 import os
 import random
 import time
+import types
 from concurrent.futures import ThreadPoolExecutor
+from multiprocessing import shared_memory
 
 from engines.case import EngineCase, content
 from engines.pages import ENTRIES, Client
+from hf3fs_fuse.io import deregister_fd, make_ioring, make_iovec, register_fd
 
 CLIENTS = 16
 CLIENT_TIMEOUT_SECONDS = 5
@@ -97,3 +101,21 @@ class SGLang(EngineCase):
         client = self.client()
         self.assertEqual(state_of(client.read(offsets)), ["right"] * ENTRIES)
         client.close()
+
+    def test_direct_iovs(self):
+        """Newer ones register pieces of their own host memory, which only look like a SharedMemory."""
+        page, path = content(1, PAGE_BYTES), os.path.join(self.base, "direct.bin")
+        with open(path, "wb") as f:
+            f.write(page * 2)
+        fd = os.open(path, os.O_RDWR)
+        register_fd(fd)
+        host = shared_memory.SharedMemory(create=True, size=4 * PAGE_BYTES)
+        direct = make_iovec(types.SimpleNamespace(name=host.name, buf=host.buf), self.mount, PAGE_BYTES, -1)
+        ring = make_ioring(self.mount, ENTRIES, for_read=True)
+        ring.prepare(direct.iov.slice_by(host.buf[PAGE_BYTES : 2 * PAGE_BYTES]), True, fd, PAGE_BYTES)
+        [done] = ring.submit().wait(min_results=1, timeout=datetime.timedelta(seconds=CLIENT_TIMEOUT_SECONDS))
+        self.assertEqual((done.result, bytes(host.buf[PAGE_BYTES : 2 * PAGE_BYTES]) == page), (PAGE_BYTES, True))
+        host.unlink()
+        host.close()
+        deregister_fd(fd)
+        os.close(fd)
