@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/kv3fs/kv3fs/internal/host"
 )
 
 // Which mount is meant, from a table of mounts whose points are ordinary
@@ -28,8 +30,8 @@ func TestChooseMount(t *testing.T) {
 		return fmt.Sprintf("43 22 0:40 / %s/%s rw - %s hf3fs.stage rw\n", dir, name, kind)
 	}
 	root := "22 1 254:0 / / rw - ext4 /dev/vda rw\n"
-	one := root + line("a", fsType)
-	two := one + line("b", fsType) + line("nfs", "nfs4")
+	one := root + line("a", host.HF3FSType)
+	two := one + line("b", host.HF3FSType) + line("nfs", "nfs4")
 	for _, c := range []struct {
 		what, table, asked, point string
 		status                    Status
@@ -45,7 +47,7 @@ func TestChooseMount(t *testing.T) {
 		{"no mount", one, "/plain", "", Failure},
 		{"nothing there", one, "/none", "", Failure},
 		{"covered", one + line("a", "nfs4"), "/a", "", Failure},
-		{"a container's part", root + line("part/3fs-virt", fsType), "", "/part", OK},
+		{"a container's part", root + line("part/3fs-virt", host.HF3FSType), "", "/part", OK},
 	} {
 		o := local()
 		o.Host = fixture(t, map[string]string{"/proc/self/mountinfo": c.table})
@@ -57,7 +59,7 @@ func TestChooseMount(t *testing.T) {
 		if asked != "" {
 			asked = dir + asked
 		}
-		point, f := chooseMount(t.Context(), o, asked, points(mounts), mounts)
+		point, f := chooseMount(t.Context(), o, asked, host.HF3FS(mounts), mounts)
 		if strings.TrimPrefix(point, dir) != c.point || f.Status != c.status {
 			t.Errorf("%s: %q, %v, %+v; want %q, %v", c.what, point, f.Status, f, c.point, c.status)
 		}

@@ -97,7 +97,7 @@ func checkData(ctx context.Context, o *Options, dir string) []Finding {
 func judgeFileSystem(dir string, m host.Mount) Finding {
 	f := Finding{ID: "data", Found: fmt.Sprintf("%s is on %s (%s, mounted at %s)", dir, m.Type, m.Source, m.Point)}
 	switch {
-	case m.Type == fsType:
+	case m.Type == host.HF3FSType:
 		f.Status, f.Needed = Failure, "another directory: this is itself on a 3FS"
 	case m.HasOption("ro"):
 		f.Status, f.Needed, f.Fix = Failure, "a file system that can be written to", "mount -o remount,rw "+quote(m.Point)

@@ -16,32 +16,12 @@ import (
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
-const (
-	fsType  = "fuse.hf3fs"
-	virtDir = "3fs-virt"
-
-	// mountPatience is for questions that a living daemon answers from memory.
-	mountPatience = 3 * time.Second
-)
+// mountPatience is for questions that a living daemon answers from memory.
+const mountPatience = 3 * time.Second
 
 // dead are the errnos with which the kernel answers for a FUSE daemon that is no
 // more.
 var dead = [...]syscall.Errno{syscall.ENOTCONN, syscall.ECONNABORTED, syscall.ENODEV}
-
-// points lists where 3FS mounts are. A 3fs-virt that is bind-mounted into a
-// directory makes that directory one, as clients see it.
-func points(mounts []host.Mount) (all []string) {
-	for _, m := range mounts {
-		point := m.Point
-		if filepath.Base(point) == virtDir {
-			point = filepath.Dir(point)
-		}
-		if top, _ := host.At(mounts, m.Point); top.Type == fsType && !slices.Contains(all, point) {
-			all = append(all, point)
-		}
-	}
-	return all
-}
 
 // checkMounts finds the mount that is meant and looks at it, and at the others
 // only whether they answer. point is "" when there is none, or none that could
@@ -51,7 +31,7 @@ func checkMounts(ctx context.Context, o *Options, asked string, optional bool) (
 	if err != nil {
 		return "", nil, []Finding{unseen("what is mounted", err)}
 	}
-	known := points(mounts)
+	known := host.HF3FS(mounts)
 	chosen, finding := chooseMount(ctx, o, asked, known, mounts)
 	if optional {
 		finding.Status = min(finding.Status, Note)
@@ -76,7 +56,7 @@ func chooseMount(ctx context.Context, o *Options, asked string, known []string, 
 		switch len(known) {
 		case 0:
 			return "", Finding{ID: "mount", Status: Failure, Found: "no 3FS is mounted here",
-				Needed: "a mount of type " + fsType + ", from a running daemon",
+				Needed: "a mount of type " + host.HF3FSType + ", from a running daemon",
 				Fix:    "kv3fs serve --data /var/lib/kv3fs --mount /mnt/3fs"}
 		case 1:
 			return known[0], Finding{ID: id}
@@ -104,7 +84,7 @@ func chooseMount(ctx context.Context, o *Options, asked string, known []string, 
 			Needed: "the mount point as the kernel shows it: engines compare the two byte for byte",
 			Fix:    "write " + facts.Canonical + " wherever an engine is told the mount point"}
 	}
-	if m, found := host.Holding(mounts, facts.Canonical); found && facts.Canonical != "" && m.Type == fsType {
+	if m, found := host.Holding(mounts, facts.Canonical); found && facts.Canonical != "" && m.Type == host.HF3FSType {
 		return m.Point, Finding{ID: id, Status: Note, Found: fmt.Sprintf("%s is a directory on the mount %s", abs, m.Point)}
 	}
 	found := "no 3FS is mounted at " + abs
@@ -114,7 +94,7 @@ func chooseMount(ctx context.Context, o *Options, asked string, known []string, 
 	if len(known) > 0 {
 		found += fmt.Sprintf("; there is 3FS at %s", strings.Join(known, ", "))
 	}
-	return "", Finding{ID: "mount", Status: Failure, Found: found, Needed: "a mount of type " + fsType + ", from a running daemon",
+	return "", Finding{ID: "mount", Status: Failure, Found: found, Needed: "a mount of type " + host.HF3FSType + ", from a running daemon",
 		Fix: "kv3fs serve --data /var/lib/kv3fs --mount " + quote(abs)}
 }
 
@@ -145,11 +125,11 @@ func judgeMount(point string, f mountFacts) (all []Finding, usable bool) {
 	const id = "mount"
 	switch {
 	case f.Iovs.any():
-		return []Finding{{ID: id, Status: Failure, Found: fmt.Sprintf("%s/%s/iovs: %s", point, virtDir, f.Iovs.Text),
+		return []Finding{{ID: id, Status: Failure, Found: fmt.Sprintf("%s/%s/iovs: %s", point, host.VirtDir, f.Iovs.Text),
 			Needed: "the directory where clients register their memory; in a container it is mounted beside the data",
-			Fix:    fmt.Sprintf("mount --bind /HOST/3FS/%s %s", virtDir, quote(filepath.Join(point, virtDir)))}}, false
+			Fix:    fmt.Sprintf("mount --bind /HOST/3FS/%s %s", host.VirtDir, quote(filepath.Join(point, host.VirtDir)))}}, false
 	case !f.Magic:
-		return []Finding{{ID: id, Status: Failure, Found: point + " is of type " + fsType + " and does not answer the ioctl by which clients know a 3FS",
+		return []Finding{{ID: id, Status: Failure, Found: point + " is of type " + host.HF3FSType + " and does not answer the ioctl by which clients know a 3FS",
 			Needed: fmt.Sprintf("%#x from ioctl %#x", wire.Magic, wire.IoctlGetMagic), Fix: "kv3fs serve --data /var/lib/kv3fs --mount DIR"}}, false
 	}
 	all = append(all, ok(id, "%s answers", point))

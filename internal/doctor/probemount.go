@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kv3fs/kv3fs/internal/host"
 	"github.com/kv3fs/kv3fs/internal/wire"
 	"github.com/kv3fs/kv3fs/usrbio"
 )
@@ -29,12 +30,12 @@ func probeMount(path string) (f mountFacts) {
 		return f
 	}
 	defer dir.Close()
-	f.Iovs = readable(filepath.Join(path, virtDir, "iovs"))
+	f.Iovs = readable(filepath.Join(path, host.VirtDir, "iovs"))
 	if f.Iovs.is(dead[:]...) { // of a 3fs-virt that is mounted by itself
 		f.Look = f.Iovs
 	}
 	// The root of a container's tree may be a part of the mount, or none of it.
-	if virt, err := os.Open(filepath.Join(path, virtDir)); err == nil {
+	if virt, err := os.Open(filepath.Join(path, host.VirtDir)); err == nil {
 		f.Magic = usrbio.IsHF3FS(virt)
 		virt.Close()
 	}

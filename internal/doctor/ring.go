@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/kv3fs/kv3fs/internal/host"
 	"github.com/kv3fs/kv3fs/usrbio"
 )
 
@@ -102,7 +103,7 @@ func absentSemaphore(dir string) string {
 	if err != nil {
 		return ""
 	}
-	path, err := os.Readlink(filepath.Join(point, virtDir, "iovs", "submit-ios"))
+	path, err := os.Readlink(filepath.Join(point, host.VirtDir, "iovs", "submit-ios"))
 	if err != nil {
 		return ""
 	}

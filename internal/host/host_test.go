@@ -1,6 +1,7 @@
 package host
 
 import (
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -77,6 +78,33 @@ func TestMounts(t *testing.T) {
 	blank, _ := At(mounts, "/mnt/with blank")
 	if !blank.HasOption("ro") || !blank.HasOption("rw") || blank.HasOption("r") {
 		t.Errorf("options of %+v", blank)
+	}
+}
+
+// What another mount hides is not there for whoever looks for a 3FS.
+func TestHF3FS(t *testing.T) {
+	const root = "10 1 8:1 / / rw - ext4 /dev/vda rw\n"
+	line := func(id, parent int, point, kind string) string {
+		return fmt.Sprintf("%d %d 0:%d / %s rw - %s x rw\n", id, parent, id, point, kind)
+	}
+	one := root + line(20, 10, "/mnt/a", HF3FSType)
+	for _, c := range []struct{ what, table, points string }{
+		{"none", root, ""},
+		{"one", one, "/mnt/a"},
+		{"two, in order", root + line(20, 10, "/mnt/b", HF3FSType) + line(21, 10, "/mnt/a", HF3FSType), "/mnt/b /mnt/a"},
+		{"covered by another type", one + line(21, 20, "/mnt/a", "tmpfs"), ""},
+		{"covered by another 3FS", one + line(21, 20, "/mnt/a", HF3FSType), "/mnt/a"},
+		{"its parent covered", one + line(21, 10, "/mnt", "tmpfs"), ""},
+		{"remade on that", one + line(21, 10, "/mnt", "tmpfs") + line(22, 21, "/mnt/a", HF3FSType), "/mnt/a"},
+		{"something below it", one + line(21, 20, "/mnt/a/b", "tmpfs"), "/mnt/a"},
+		{"its parent mounted later", line(20, 10, "/mnt/a", HF3FSType) + root, "/mnt/a"},
+		{"moved onto a later one", root + line(20, 21, "/mnt/a", HF3FSType) + line(21, 10, "/mnt", "tmpfs"), "/mnt/a"},
+		{"a container's part", root + line(20, 10, "/part/3fs-virt", HF3FSType), "/part"},
+		{"parents in a circle", "1 2 3 4 /x 6 - " + HF3FSType + " b\n2 1 3 4 /y 6 - c d\n3 9 3 4 / 6 - c d\n", ""},
+	} {
+		if got := strings.Join(HF3FS(parseMountinfo(c.table)), " "); got != c.points {
+			t.Errorf("%s: %q, want %q", c.what, got, c.points)
+		}
 	}
 }
 

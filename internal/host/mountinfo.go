@@ -1,13 +1,23 @@
 package host
 
 import (
+	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
+const (
+	// HF3FSType is the type of a 3FS mount.
+	HF3FSType = "fuse.hf3fs"
+	// VirtDir is the directory of a 3FS where clients register their memory.
+	VirtDir = "3fs-virt"
+)
+
 // Mount is a line of /proc/self/mountinfo.
 type Mount struct {
+	ID, Parent string
 	Device  string // major:minor
 	Point   string
 	Options string // of the mount, comma-separated: rw,relatime
@@ -46,6 +56,7 @@ func parseMountinfo(text string) (all []Mount) {
 			continue
 		}
 		m := Mount{
+			ID: left[0], Parent: left[1],
 			Device: left[2], Point: wire.UnescapeMountinfo(left[4]), Options: left[5],
 			Type: right[0], Source: wire.UnescapeMountinfo(right[1]),
 		}
@@ -55,6 +66,53 @@ func parseMountinfo(text string) (all []Mount) {
 		all = append(all, m)
 	}
 	return all
+}
+
+// HF3FS lists where 3FS mounts can be reached, in the order of mounting. A
+// 3fs-virt that is bind-mounted into a directory makes that directory one, as
+// clients see it.
+func HF3FS(mounts []Mount) (points []string) {
+	for i, m := range mounts {
+		if m.Type != HF3FSType || covered(mounts, i) {
+			continue
+		}
+		point := m.Point
+		if filepath.Base(point) == VirtDir {
+			point = filepath.Dir(point)
+		}
+		if !slices.Contains(points, point) {
+			points = append(points, point)
+		}
+	}
+	return points
+}
+
+// covered says whether a later mount, at the same point or above it, hides the
+// one of that index. Later ones above it that it is mounted on do not: a host
+// moves to its real root after mounting /proc, and mounts can be moved.
+func covered(mounts []Mount, index int) bool {
+	m := mounts[index]
+	for _, later := range mounts[index+1:] {
+		if Within(m.Point, later.Point) && !isOn(mounts, m, later.ID) {
+			return true
+		}
+	}
+	return false
+}
+
+// isOn says whether the mount of that ID is among those that m is mounted on.
+func isOn(mounts []Mount, m Mount, id string) bool {
+	for range mounts { // no more steps than that, whatever the table says
+		if m.Parent == id {
+			return true
+		}
+		parent := slices.IndexFunc(mounts, func(p Mount) bool { return p.ID == m.Parent })
+		if parent < 0 {
+			return false
+		}
+		m = mounts[parent]
+	}
+	return false
 }
 
 // At returns what is mounted at a path, the topmost if there are several.
