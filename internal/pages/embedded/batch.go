@@ -13,6 +13,7 @@ type batch struct {
 	keys   []string
 	hashes []uint64
 	ids    []uint32 // entries, or none, as of the last look
+	marks  []uint64 // hashes as the log has them, see mark
 	seen   []uint32 // see distinct
 }
 
@@ -48,6 +49,9 @@ func (b *batch) done() {
 
 // look finds the entries of all keys. A lock of the space is held.
 func (b *batch) look(s *space) { s.index.findAll(&s.entries, b.hashes, b.keys, b.ids) }
+
+// mark computes the hashes that the log has.
+func (b *batch) mark() { b.marks = hashKeys(b.marks[:0], b.keys) }
 
 // again finds the entry of a key that had none when the batch was looked up, and may
 // have got one from an equal key before it.

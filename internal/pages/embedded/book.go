@@ -66,8 +66,8 @@ type Book struct {
 	expect int // keys of the next space that is made, a guess
 }
 
-// bytesPerKey is what a key takes in a file that has few keys for its size.
-const bytesPerKey = 200
+// bytesPerKey is about what a key of 64 bytes takes in the file.
+const bytesPerKey = 100
 
 var _ pages.Book = (*Book)(nil)
 

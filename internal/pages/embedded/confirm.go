@@ -18,6 +18,7 @@ func (b *Book) Confirm(ctx context.Context, name pages.Space, rankID int, writte
 		return nothing, err
 	}
 	defer keys.done()
+	keys.mark()
 	s := b.find(name)
 	if s == nil {
 		return nothing, pages.ErrUnknownRank
@@ -96,7 +97,7 @@ func (s *space) plan(r *rank, c *confirmation, w pages.Placed, keys *batch, i in
 	switch {
 	case known && r.page(id) == page+1:
 		c.done.Keys++ // again
-	case h == nil || h.hash != hashKey(w.Key) || h.state != writable && h.state != late:
+	case h == nil || h.hash != keys.marks[i] || h.state != writable && h.state != late:
 		c.done.Ignored++
 	case h.busy:
 		c.done.Keys++ // twice in one batch

@@ -24,6 +24,17 @@ func (h *dueHeap) push(d due) {
 	}
 }
 
+// keep throws away all but some.
+func (h *dueHeap) keep(some func(due) bool) {
+	all := *h
+	*h = all[:0]
+	for _, d := range all {
+		if some(d) {
+			h.push(d)
+		}
+	}
+}
+
 func (h *dueHeap) pop() due {
 	a := *h
 	first, last := a[0], len(a)-1

@@ -18,6 +18,11 @@ type order struct {
 // voidSlack is how many void items are not worth the work of taking them out.
 const voidSlack = 1 << 10
 
+// reset empties the queues, and makes room for so many keys that wait.
+func (o *order) reset(waiting int64) {
+	o.ready, o.waiting = nil, make(dueHeap, 0, waiting)
+}
+
 func (o *order) valid(d due) bool { return o.turn[d.page] == d.turn }
 
 // void takes a page out of the order.
@@ -28,15 +33,8 @@ func (o *order) tidy(keyed int64) {
 	if int64(len(o.ready)+len(o.waiting)) <= 2*keyed+voidSlack {
 		return
 	}
-	for _, q := range []*dueHeap{&o.ready, &o.waiting} {
-		all := *q
-		*q = all[:0]
-		for _, d := range all {
-			if o.valid(d) {
-				q.push(d)
-			}
-		}
-	}
+	o.ready.keep(o.valid)
+	o.waiting.keep(o.valid)
 }
 
 // list puts the page of a key into the order of its rank, anew if need be.

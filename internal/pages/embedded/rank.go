@@ -16,10 +16,11 @@ type rank struct {
 	owner  []uint32 // by page that was ever used: 0, or entry + 1, or hold | heldBit
 	free   []uint32 // the pages that were used and are nobody's
 
-	holds []hold
-	spare []uint32 // holds that are free
-	due   dueHeap
-	order order
+	holds    []hold
+	spare    []uint32 // holds that are free
+	due      dueHeap
+	dueBound int // due is tidied when it is longer
+	order    order
 
 	reserved, keyed, resting int64
 }
@@ -77,7 +78,7 @@ func (r *rank) hold(page uint32, h hold) {
 	r.owner[page] = heldBit | i
 	*r.count(h.state)++
 	if !h.busy {
-		r.due.push(due{at: h.until, page: page})
+		r.ends(page, h.until)
 	}
 }
 
@@ -87,7 +88,20 @@ func (r *rank) change(page uint32, state holdState, until int64) {
 	*r.count(h.state)--
 	*r.count(state)++
 	h.state, h.until, h.busy = state, until, false
-	r.due.push(due{at: until, page: page})
+	r.ends(page, until)
+}
+
+// ends notes when a hold ends. Most holds are confirmed long before; what is noted of
+// them is thrown away when there is twice as much as was left the last time.
+func (r *rank) ends(page uint32, at int64) {
+	r.due.push(due{at: at, page: page})
+	if len(r.due) > r.dueBound {
+		r.due.keep(func(d due) bool {
+			h := r.holdOf(d.page)
+			return h != nil && !h.busy && h.until == d.at
+		})
+		r.dueBound = 2*len(r.due) + voidSlack
+	}
 }
 
 // drop ends a hold; the page has no owner then.

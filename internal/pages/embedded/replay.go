@@ -15,8 +15,7 @@ func (b *Book) replayer() func(line []byte) error {
 		if err := rec.decode(line); err != nil {
 			return err
 		}
-		b.make(rec.space).replay(rec)
-		return nil
+		return b.make(rec.space).replay(rec)
 	}
 }
 
@@ -24,13 +23,13 @@ func (b *Book) replayer() func(line []byte) error {
 func (b *Book) longestTouch() int64 { return max(b.lease(), b.reserve()) }
 
 // replay does what one record says.
-func (s *space) replay(rec *record) {
+func (s *space) replay(rec *record) error {
 	switch rec.kind {
 	case rankSet:
 		// A clock that was set back must not close the rank for long.
 		rec.atNs = min(rec.atNs, s.book.wall(s.book.longestTouch()+s.book.quarantine()))
 		s.setRank(rec)
-		return
+		return nil
 	case cleared:
 		for _, r := range s.ranks {
 			for page, o := range r.owner {
@@ -39,7 +38,7 @@ func (s *space) replay(rec *record) {
 				}
 			}
 		}
-		return
+		return nil
 	}
 	r := s.ranks[rec.rank]
 	if r == nil {
@@ -47,17 +46,24 @@ func (s *space) replay(rec *record) {
 		r = &rank{id: rec.rank}
 		s.ranks[rec.rank] = r
 	}
+	keys, err := keysOf(rec.keys)
+	if err != nil {
+		return err
+	}
+	defer keys.done()
+	keys.look(s)
 	for i, page := range rec.pages {
 		r.use(page)
 		switch rec.kind {
 		case reserved:
 			s.replayReserved(r, page, rec.hashes[i], rec.atNs)
 		case confirmed:
-			s.replayConfirmed(r, page, rec.keys[i])
+			s.replayConfirmed(r, page, keys, i)
 		case freed:
 			s.replayFreed(r, page, rec.atNs)
 		}
 	}
+	return nil
 }
 
 // disown takes a page from whoever has it.
@@ -71,21 +77,32 @@ func (s *space) disown(r *rank, page uint32) {
 	}
 }
 
-func (s *space) replayConfirmed(r *rank, page uint32, key string) {
-	hash := hashOf(key)
-	id, known := s.index.find(&s.entries, hash, key)
+func (s *space) replayConfirmed(r *rank, page uint32, keys *batch, i int) {
+	id, known := s.replayed(keys, i)
 	if known && r.page(id) == page+1 {
 		return
 	}
 	s.disown(r, page)
-	if known && r.has(id) {
+	if id, known = s.replayed(keys, i); known && r.has(id) {
 		s.detach(r, id)
+		id, known = s.replayed(keys, i)
 	}
-	if id, known = s.index.find(&s.entries, hash, key); !known {
-		id = s.newEntry(hash, strings.Clone(key))
+	if !known {
+		id = s.newEntry(keys.hashes[i], strings.Clone(keys.keys[i]))
 		s.entries.at(id).leaseUntil.Store(s.book.longestTouch())
 	}
 	s.attach(r, id, page)
+}
+
+// replayed finds the entry of a key, which may have been forgotten since the batch was
+// looked up.
+func (s *space) replayed(keys *batch, i int) (id uint32, known bool) {
+	if id = keys.ids[i]; id != none {
+		if e := s.entries.at(id); e.on == 0 || e.key != keys.keys[i] {
+			keys.ids[i] = none
+		}
+	}
+	return keys.again(s, i)
 }
 
 func (s *space) replayReserved(r *rank, page uint32, hash uint64, atNs int64) {

@@ -20,10 +20,7 @@ func (b *Book) Reserve(ctx context.Context, name pages.Space, rankID int, keys [
 	if s == nil {
 		return nil, pages.ErrUnknownRank
 	}
-	hashes := make([]uint64, len(keys))
-	for i, key := range keys {
-		hashes[i] = hashKey(key)
-	}
+	batch.mark()
 	if err := s.lock(ctx); err != nil {
 		return nil, err
 	}
@@ -37,7 +34,7 @@ func (b *Book) Reserve(ctx context.Context, name pages.Space, rankID int, keys [
 
 	grants := make([]pages.Grant, len(keys))
 	wanted := s.present(r, batch, grants, now)
-	got, more := s.grab(r, wanted, hashes, allOrNothing, now)
+	got, more := s.grab(r, wanted, allOrNothing, now)
 	for more {
 		s.mu.Unlock()
 		if err := s.lock(ctx); err != nil {
@@ -46,7 +43,7 @@ func (b *Book) Reserve(ctx context.Context, name pages.Space, rankID int, keys [
 		now = b.now()
 		s.sweep(r, now)
 		wanted = s.present(r, batch, grants, now)
-		got, more = s.grab(r, wanted, hashes, allOrNothing, now)
+		got, more = s.grab(r, wanted, allOrNothing, now)
 	}
 	if len(got.pages) == 0 {
 		s.mu.Unlock()
@@ -114,7 +111,7 @@ type grab struct {
 
 // grab finds pages: those of nobody first, then those of keys that are to be evicted.
 // Where there are more to look at it takes none.
-func (s *space) grab(r *rank, w *wanted, hashes []uint64, allOrNothing bool, now int64) (g grab, more bool) {
+func (s *space) grab(r *rank, w *wanted, allOrNothing bool, now int64) (g grab, more bool) {
 	n := len(w.first)
 	if n == 0 || r.closedUntil > now {
 		return g, false
@@ -131,7 +128,7 @@ func (s *space) grab(r *rank, w *wanted, hashes []uint64, allOrNothing bool, now
 	n = nFree + len(victims)
 	g = grab{at: now, nFree: nFree, victims: victims, pages: make([]uint32, 0, n), hashes: make([]uint64, 0, n)}
 	for _, i := range w.first[:n] {
-		g.hashes = append(g.hashes, hashes[i])
+		g.hashes = append(g.hashes, w.b.marks[i])
 	}
 	for _, hash := range g.hashes[:nFree] {
 		page, _ := r.take(hold{state: writable, busy: true, hash: hash, at: now, until: now + s.book.reserve()})

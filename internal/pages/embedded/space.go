@@ -252,7 +252,7 @@ func (s *space) recount() {
 	}
 	s.nComplete = 0
 	for _, r := range s.ranks {
-		r.order.ready, r.order.waiting = nil, nil
+		r.order.reset(r.keyed)
 	}
 	for id, e := range s.entries.all {
 		e.counted = 0
