@@ -46,7 +46,7 @@ func (e *engine) readConfig(ctx context.Context, o *Options) {
 		e.findings = append(e.findings, Finding{ID: id, Status: Failure, Found: fmt.Sprintf("%s: %v", o.ConfigFile, err), Needed: "the engine's configuration"})
 		return
 	}
-	config, err := engines.Read(o.Engine, o.ConfigFile, file.Content, o.Host.LookupEnv)
+	config, err := engines.Read(o.Engine, o.ConfigFile, file.Content, o.Params, o.Host.LookupEnv)
 	if err != nil {
 		e.findings = append(e.findings, Finding{ID: id, Status: Failure, Found: err.Error(), Needed: "a file that " + o.Engine + " can read", Fix: "kv3fs engine-config " + o.Engine})
 		return

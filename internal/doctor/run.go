@@ -115,21 +115,18 @@ func checkEngine(ctx context.Context, o *Options) *engine {
 	if o.ConfigFile != "" {
 		e.readConfig(ctx, o)
 	}
-	need, err := engines.NeedOf(o.Engine, o.Params)
-	if err != nil {
-		e.findings = append(e.findings, Finding{ID: "engine", Status: Failure, Found: err.Error(), Needed: "a deployment that can be"})
-		return e
-	}
-	e.need = need
 	if e.config != nil {
 		e.need, e.mount = e.config.Need, e.config.Mount
-		if e.need.Assumed != "" && need.Assumed == "" {
-			// The file does not say for which model it is, and our caller does.
-			e.need.ShmBytesPerRank, e.need.ShmBytesShared, e.need.Assumed = need.ShmBytesPerRank, need.ShmBytesShared, ""
-		}
 		if o.Params.TP == 0 {
 			e.ranks = max(e.config.TP, 1)
 		}
+	} else {
+		need, err := engines.NeedOf(o.Engine, o.Params)
+		if err != nil {
+			e.findings = append(e.findings, Finding{ID: "engine", Status: Failure, Found: err.Error(), Needed: "a deployment that can be"})
+			return e
+		}
+		e.need = need
 	}
 	e.title = fmt.Sprintf("%s with %s", o.Engine, plural(e.ranks, "rank"))
 	if e.need.Assumed != "" {

@@ -28,12 +28,18 @@ type Config struct {
 //	mooncake     environment file
 //	nixl         JSON object of the plugin's parameters, or KEY=VALUE a line
 //
-// fileName is for messages. env looks up what the engine would find in its
-// environment; nil means an empty one. An error means that the text cannot be
-// read as a whole; everything else is a Problem. Read does not judge
-// PYTHONHASHSEED, which no file holds: Need.HashSeed says that it matters.
-func Read(engine, fileName string, content []byte, env func(string) (string, bool)) (*Config, error) {
+// fileName is for messages. Of asked, only Model, TP and BlockTokens count: what
+// the caller knows of them goes before the file's; all other sizes are the file's.
+// env looks up what the engine would find in its environment; nil means an empty
+// one. An error means that the text cannot be read as a whole; everything else is a
+// Problem. Read does not judge PYTHONHASHSEED, which no file holds: Need.HashSeed
+// says that it matters.
+func Read(engine, fileName string, content []byte, asked Params, env func(string) (string, bool)) (*Config, error) {
 	if err := known(engine); err != nil {
+		return nil, err
+	}
+	asked = Params{Model: asked.Model, TP: asked.TP, BlockTokens: asked.BlockTokens}
+	if err := asked.check(); err != nil {
 		return nil, err
 	}
 	if env == nil {
@@ -42,7 +48,7 @@ func Read(engine, fileName string, content []byte, env func(string) (string, boo
 	out := &Config{Engine: engine}
 	err := checkText(content)
 	if err == nil {
-		err = reader(engine)(out, content, env)
+		err = reader(engine)(out, content, asked, env)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", fileName, err)
@@ -53,7 +59,7 @@ func Read(engine, fileName string, content []byte, env func(string) (string, boo
 	return out, nil
 }
 
-type readFunc func(out *Config, content []byte, env func(string) (string, bool)) error
+type readFunc func(out *Config, content []byte, asked Params, env func(string) (string, bool)) error
 
 func reader(engine string) readFunc {
 	switch engine {

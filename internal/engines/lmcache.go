@@ -21,7 +21,7 @@ func numaNode() bounds     { return bounds{standby: -1, min: -1, max: 1023} }
 
 // readLMCache reads one of LMCache's two kinds of configuration: the YAML of the
 // remote connector, or what starts the multi-process server.
-func readLMCache(out *Config, content []byte, env func(string) (string, bool)) error {
+func readLMCache(out *Config, content []byte, _ Params, env func(string) (string, bool)) error {
 	if bytes.Contains(content, []byte("--l2-adapter")) {
 		return readLMCacheCommand(out, string(content))
 	}

@@ -7,7 +7,7 @@ import (
 )
 
 // readGDS reads the YAML of LMCache with its GDS backend.
-func readGDS(out *Config, content []byte, env func(string) (string, bool)) error {
+func readGDS(out *Config, content []byte, _ Params, env func(string) (string, bool)) error {
 	values, err := decodeYAML(content)
 	if err != nil {
 		return err

@@ -9,7 +9,7 @@ import (
 )
 
 // readMooncake reads the environment of Mooncake's master or client.
-func readMooncake(out *Config, content []byte, env func(string) (string, bool)) error {
+func readMooncake(out *Config, content []byte, _ Params, env func(string) (string, bool)) error {
 	values, err := envFile(out, content)
 	if err != nil {
 		return err
@@ -39,10 +39,11 @@ func readMooncake(out *Config, content []byte, env func(string) (string, bool)) 
 		m.problem(Failure, "MOONCAKE_DFS_FS_ADAPTER", fmt.Sprintf("is %.80q", adapter), "write hf3fs")
 	}
 	shards := e.count("MOONCAKE_DFS_SHARD_COUNT", mooncakeShards, maxCount)
+	capacity := e.count("MOONCAKE_DFS_SHARD_CAPACITY", mooncakeShardBytes, math.MaxInt64)
 	alignment := e.count("MOONCAKE_DFS_ALIGNMENT", 4096, 1<<40)
 	if alignment&(alignment-1) != 0 {
 		m.problem(Failure, "MOONCAKE_DFS_ALIGNMENT", fmt.Sprintf("is %d, no power of two", alignment), "write 4096")
-	} else if capacity := e.count("MOONCAKE_DFS_SHARD_CAPACITY", 4*gib, math.MaxInt64); capacity%alignment != 0 {
+	} else if capacity%alignment != 0 {
 		m.problem(Failure, "MOONCAKE_DFS_SHARD_CAPACITY", fmt.Sprintf("is %d, no multiple of the alignment %d", capacity, alignment), "write bytes, such as 4294967296")
 	}
 	if e.text("MOONCAKE_DFS_SINGLE_TENANT") != "" && !e.truth("MOONCAKE_DFS_SINGLE_TENANT") {
@@ -50,7 +51,7 @@ func readMooncake(out *Config, content []byte, env func(string) (string, bool)) 
 	}
 	readMooncakeEviction(e)
 	for _, key := range []string{"MOONCAKE_DISTRIBUTED_HEALTH_CHECK", "MOONCAKE_OFFLOAD_ENABLED", "MOONCAKE_OFFLOAD_STORAGE_BACKEND_DESCRIPTOR",
-		"MOONCAKE_OFFLOAD_FILE_STORAGE_PATH", "MOONCAKE_MASTER", "MOONCAKE_DFS_SHARD_CAPACITY"} {
+		"MOONCAKE_OFFLOAD_FILE_STORAGE_PATH", "MOONCAKE_MASTER"} {
 		m.known[key] = true
 	}
 	if dir := e.text("MOONCAKE_OFFLOAD_FILE_STORAGE_PATH"); dir != "" && path.Clean(dir) != path.Clean(root) {
@@ -58,7 +59,7 @@ func readMooncake(out *Config, content []byte, env func(string) (string, bool)) 
 	}
 	m.unknown(func(key string) bool { return strings.HasPrefix(key, "MOONCAKE_DFS_") })
 
-	out.Need = mooncakeNeed(Params{Entries: int(shards)})
+	out.Need = mooncakeNeed(Params{Entries: int(shards), FileBytes: capacity})
 	out.Need.Rings3FS = rings
 	if !rings {
 		out.Need.ShmBytesPerRank, out.Need.Rings, out.Need.Iovs = 0, 0, 0

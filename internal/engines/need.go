@@ -16,6 +16,8 @@ type Need struct {
 	PageService     string // URL that it will contact, "" if none
 	HashSeed        bool   // PYTHONHASHSEED must be set, and equal in every process that shares files
 	GDS             bool   // cuFile is wanted
+	DiskBytes       int64  // of the files that one rank keeps: sparse, they fill as pages are written; 0 if they grow without a limit
+	DiskReserved    bool   // DiskBytes are taken in full at the start, once for all ranks
 	Rings3FS        bool   // needs a fuse.hf3fs mount; false: any file system will do
 	Packages        []Package
 	Assumed         string // what the numbers take for granted because nobody said; "" if nothing
@@ -41,6 +43,7 @@ type Params struct {
 	Clients     int         // threads, jobs or streams: whatever has rings of its own
 	Entries     int         // of a ring
 	BufferBytes int64       // of one buffer where the engine lets one choose: LMCache's and RTP-LLM's iov
+	FileBytes   int64       // of one file of a fixed size: vLLM's and SGLang's of a rank, Mooncake's shard
 }
 
 // NeedOf says what an engine asks of a host. The engine must be one of Names.
@@ -48,15 +51,9 @@ func NeedOf(engine string, p Params) (Need, error) {
 	if err := known(engine); err != nil {
 		return Need{}, err
 	}
-	for _, n := range []int{p.TP, p.BlockTokens, p.Clients, p.Entries} {
-		if n < 0 || n > maxCount {
-			return Need{}, fmt.Errorf("engines: sizes and counts must be 0 to %d, not %d", maxCount, n)
-		}
+	if err := p.check(); err != nil {
+		return Need{}, err
 	}
-	if p.BufferBytes < 0 {
-		return Need{}, fmt.Errorf("engines: a buffer of %d bytes", p.BufferBytes)
-	}
-	p.TP = or(p.TP, 1)
 	switch engine {
 	case LMCache:
 		return lmcacheNeed(p), nil
@@ -75,6 +72,18 @@ func NeedOf(engine string, p Params) (Need, error) {
 	default:
 		return nixlNeed(), nil
 	}
+}
+
+func (p Params) check() error {
+	for _, n := range []int{p.TP, p.BlockTokens, p.Clients, p.Entries} {
+		if n < 0 || n > maxCount {
+			return fmt.Errorf("engines: sizes and counts must be 0 to %d, not %d", maxCount, n)
+		}
+	}
+	if p.BufferBytes < 0 || p.FileBytes < 0 {
+		return fmt.Errorf("engines: a buffer of %d bytes, a file of %d", p.BufferBytes, p.FileBytes)
+	}
+	return nil
 }
 
 // maxCount is far above any sensible number of threads, entries or tokens.
@@ -98,15 +107,19 @@ func DefaultBlockTokens(engine string) int {
 
 // blockBytes is what one rank stores for a chunk, page or block.
 func (p Params) blockBytes(engine string) (bytes int64, assumed string, err error) {
-	tokens := or(p.BlockTokens, DefaultBlockTokens(engine))
-	shape := p.Model
-	if shape == (model.Shape{}) {
-		shape = model.Shape{Layers: 32, KVHeads: 8, HeadDim: 128}
-		assumed = "a model of the 8B class (131072 bytes of KV per token over all ranks)"
+	tokens, ranks := or(p.BlockTokens, DefaultBlockTokens(engine)), or(p.TP, 1)
+	shape, assume := p.Model, p.Model == (model.Shape{})
+	if assume {
+		// Nobody named this model, so that no number of ranks is wrong for it: its
+		// eight heads are as many more as make a whole number a rank.
+		shape = model.Shape{Layers: 32, KVHeads: (8 + ranks - 1) / ranks * ranks, HeadDim: 128}
 	}
-	perToken, err := shape.BytesPerToken(p.TP)
+	perToken, err := shape.BytesPerToken(ranks)
 	if err != nil {
 		return 0, "", err
+	}
+	if assume {
+		assumed = fmt.Sprintf("a model of the 8B class (%d bytes of KV per token over all ranks)", perToken*int64(ranks))
 	}
 	return product(perToken, int64(tokens)), assumed, nil
 }

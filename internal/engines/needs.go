@@ -10,21 +10,24 @@ const (
 	lmcacheThreads  = 4
 	lmcacheEntries  = 256
 
-	vllmJobs    = 16
-	vllmEntries = 8 // not configurable
+	vllmJobs      = 16
+	vllmEntries   = 8 // not configurable
+	vllmFileBytes = gib
 
 	sglangJobs    = 16
 	sglangEntries = 8
 
 	ucmStreams       = 32
-	ucmSharedCacheGB = 256 // in /dev/shm, when ranks share it: MLA
+	ucmFewestBlocks  = 1024 // that the Cache in front must hold
+	ucmSharedCacheGB = 256  // in /dev/shm, when ranks share it: MLA
 
 	rtpIovBytes    = 4 * gib // one to read, one to write
 	rtpCachedFiles = 20000
 
-	mooncakeShards   = 64
-	mooncakeIovBytes = 32 * mib
-	mooncakeThreads  = 16 // that do I/O; Mooncake has no number to set
+	mooncakeShards     = 64
+	mooncakeShardBytes = 4 * gib
+	mooncakeIovBytes   = 32 * mib
+	mooncakeThreads    = 16 // that do I/O; Mooncake has no number to set
 
 	vllmPageService = "http://localhost:18000"
 )
@@ -78,6 +81,7 @@ func vllmNeed(p Params) (Need, error) {
 		ShmBytesPerRank: product(int64(jobs), 2, vllmEntries, page),
 		OpenFiles:       2 * jobs,
 		Rings:           2 * jobs, Iovs: 2 * jobs,
+		DiskBytes:   or(p.FileBytes, vllmFileBytes),
 		PageService: vllmPageService, Rings3FS: true, Assumed: assumed,
 		Packages: []Package{
 			pip("vllm", "vllm (with HF3FSKVConnector: from April 2026 on)"), pythonClient(mock),
@@ -97,7 +101,8 @@ func sglangNeed(p Params) (Need, error) {
 		ShmBytesPerRank: product(int64(jobs), 2, int64(or(p.Entries, sglangEntries)), page),
 		OpenFiles:       2 * jobs,
 		Rings:           2 * jobs, Iovs: 2 * jobs,
-		Rings3FS: true, Assumed: assumed,
+		DiskBytes: p.FileBytes,
+		Rings3FS:  true, Assumed: assumed,
 		Packages: []Package{
 			pip("sglang", "sglang"), pythonClient(""),
 			{Command, "ninja", "apt install ninja-build", ""},
@@ -156,9 +161,11 @@ func mooncakeNeed(p Params) Need {
 		ShmBytesPerRank: product(int64(threads), mooncakeIovBytes),
 		OpenFiles:       2 * or(p.Entries, mooncakeShards),
 		Rings:           2 * threads, Iovs: threads,
-		Rings3FS: true,
-		Assumed:  "16 threads of a client that do I/O at once; Mooncake makes buffers for as many as come",
-		Packages: []Package{{Command, "mooncake_master", "build Mooncake with -DUSE_3FS=ON, the library in /usr/lib and the header in /usr/include: in kv3fs, make install PREFIX=/usr", ""}, cLibrary()},
+		DiskBytes:    product(int64(or(p.Entries, mooncakeShards)), or(p.FileBytes, mooncakeShardBytes)),
+		DiskReserved: true,
+		Rings3FS:     true,
+		Assumed:      "16 threads of a client that do I/O at once; Mooncake makes buffers for as many as come",
+		Packages:     []Package{{Command, "mooncake_master", "build Mooncake with -DUSE_3FS=ON, the library in /usr/lib and the header in /usr/include: in kv3fs, make install PREFIX=/usr", ""}, cLibrary()},
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 const nixlPoolSize = 64
 
 // readNIXL reads the parameters that an application gives NIXL's HF3FS plugin.
-func readNIXL(out *Config, content []byte, _ func(string) (string, bool)) error {
+func readNIXL(out *Config, content []byte, _ Params, _ func(string) (string, bool)) error {
 	var values map[string]any
 	var err error
 	if text := bytes.TrimSpace(content); bytes.HasPrefix(text, []byte("{")) {

@@ -98,7 +98,7 @@ func (p *plan) fit(params Params) error {
 	}
 	var first int64
 	for i, c := range choices {
-		c.Model, c.TP, c.BlockTokens = params.Model, params.TP, params.BlockTokens
+		c.Model, c.TP, c.BlockTokens, c.FileBytes = params.Model, params.TP, params.BlockTokens, p.FileBytes
 		n, err := p.needOf(c)
 		if err != nil {
 			return err
@@ -197,10 +197,10 @@ func (p *plan) lmcacheChoices() (all []Params) {
 	return all
 }
 
-// ucmChoices: the Cache in front must hold 1024 blocks. Ranks of an MLA model
+// ucmChoices: the Cache in front must hold ucmFewestBlocks. Ranks of an MLA model
 // share it in /dev/shm; others have memory of their own.
 func (p *plan) ucmChoices() (all []Params) {
-	least := max((product(1024, p.BlockBytes)-1)/gib+1, 1)
+	least := max((product(ucmFewestBlocks, p.BlockBytes)-1)/gib+1, 1)
 	if !p.Model.MLA() {
 		all = halved(ucmStreams, 0)
 		for i := range all {

@@ -86,7 +86,7 @@ func TestGoodConfigurations(t *testing.T) {
 		{"json", NIXL, `{"mount_point": "/mnt/3fs/", "iopool_size": "64"}`, nil, "/mnt/3fs", "", 0, 0, 0, 0},
 		{"lines", NIXL, "mount_point=/mnt/3fs\nmem_config=dram_zc\n", nil, "/mnt/3fs", "", 0, 0, 0, 0},
 	} {
-		got, err := Read(c.engine, "file", []byte(c.text), environ(c.env))
+		got, err := Read(c.engine, "file", []byte(c.text), Params{}, environ(c.env))
 		if err != nil {
 			t.Errorf("%s %s: %v", c.engine, c.name, err)
 			continue
@@ -225,7 +225,7 @@ func TestBadConfigurations(t *testing.T) {
 		{NIXL, `{"mountpoint": "/mnt/3fs"}`, Warning, "mountpoint", "write mount_point"},
 		{NIXL, `{"mount_point": "mnt"}`, Failure, "mount_point", "no absolute path"},
 	} {
-		got, err := Read(c.engine, "file", []byte(c.text), nil)
+		got, err := Read(c.engine, "file", []byte(c.text), Params{}, nil)
 		if err != nil {
 			t.Errorf("%s %s: %v", c.engine, c.text, err)
 			continue
@@ -238,6 +238,52 @@ func TestBadConfigurations(t *testing.T) {
 		}
 		if !found {
 			t.Errorf("%s:\n%s\nwant a %s about %s with %q, got %+v", c.engine, c.text, c.severity, c.key, c.want, got.Problems)
+		}
+	}
+}
+
+// A named model decides the size of a block, and the file all other sizes.
+func TestReadForAModel(t *testing.T) {
+	v3 := shape(t, "DeepSeek-V3")
+	ucm := func(more string) string { return ucmGood + "      " + more }
+	for _, c := range []struct {
+		engine, text string
+		p            Params
+		perRank      int64
+		shared       int64
+		disk         int64
+		problem      string
+	}{
+		{UCM, ucm("stream_number: 2\n      cache_buffer_capacity_gb: 9"), Params{Model: v3, TP: 8}, 2 * 128 * 70272, 9 * gib, 0, ""},
+		{UCM, ucm("cache_buffer_capacity_gb: 8"), Params{Model: v3, TP: 8}, 32 * 128 * 70272, 8 * gib, 0, "holds 954 blocks"},
+		{UCM, ucm("cache_buffer_capacity_gb: 4"), Params{Model: v3, BlockTokens: 32}, 32 * 32 * 70272, 4 * gib, 0, ""},
+		{UCM, ucm("share_buffer_enable: false"), Params{Model: v3}, 32 * 128 * 70272, 0, 0, ""},
+		{UCM, ucm("cache_buffer_capacity_gb: 1"), Params{}, 32 * 16 * mib, 0, 0, ""}, // for a model nobody named
+		{VLLM, strings.Replace(vllmGood, `"hf3fs_file_size"`, `"hf3fs_client_numjobs":1,"hf3fs_file_size"`, 1), Params{Model: shape(t, "Llama-3.1-8B")}, 32 * mib, 0, 1 << 40, ""},
+		{VLLM, "vllm serve Qwen/QwQ-32B -tp 2 --kv-cache-dtype fp8 --kv-transfer-config='" + vllmGood + "'", Params{Model: shape(t, "Llama-3.1-8B"), TP: 1}, 16 * 2 * 8 * mib, 0, 1 << 40, ""},
+		{SGLang, strings.NewReplacer(`"numjobs": 16`, `"numjobs": 1`, `"entries": 8`, `"entries": 1`).Replace(sglangGood), Params{Model: shape(t, "Llama-3.1-8B")}, 16 * mib, 0, 1 << 40, ""},
+		{Mooncake, mooncakeGood + "MOONCAKE_DFS_SHARD_COUNT=3\nMOONCAKE_DFS_SHARD_CAPACITY=8192", Params{}, 512 * mib, 0, 3 * 8192, ""},
+	} {
+		got, err := Read(c.engine, "file", []byte(c.text), c.p, nil)
+		if err != nil {
+			t.Errorf("%s %+v: %v", c.engine, c.p, err)
+			continue
+		}
+		if n := got.Need; n.ShmBytesPerRank != c.perRank || n.ShmBytesShared != c.shared || n.DiskBytes != c.disk || n.DiskReserved != (c.engine == Mooncake) {
+			t.Errorf("%s %+v: %+v", c.engine, c.p, n)
+		}
+		for _, p := range got.Problems {
+			if p.Severity == Failure && (c.problem == "" || !strings.Contains(p.What, c.problem)) {
+				t.Errorf("%s %+v: %+v", c.engine, c.p, p)
+			}
+		}
+		if c.problem != "" && (len(got.Problems) == 0 || got.Problems[0].Severity != Failure) {
+			t.Errorf("%s %+v: no failure with %q: %+v", c.engine, c.p, c.problem, got.Problems)
+		}
+	}
+	for _, p := range []Params{{TP: -1}, {TP: 3, Model: shape(t, "Llama-3.1-8B")}} {
+		if got, err := Read(VLLM, "file", []byte(vllmGood), p, nil); err == nil {
+			t.Errorf("%+v: %+v", p, got)
 		}
 	}
 }
@@ -269,7 +315,7 @@ func TestUnreadable(t *testing.T) {
 		{RTPLLM, "A='x", "quotes"},
 		{NIXL, "mount point=/x", "not KEY=VALUE"},
 	} {
-		got, err := Read(c.engine, "the-file", []byte(c.text), nil)
+		got, err := Read(c.engine, "the-file", []byte(c.text), Params{}, nil)
 		if err == nil || !strings.Contains(err.Error(), c.want) || c.engine != "vlm" && !strings.HasPrefix(err.Error(), "the-file: ") {
 			t.Errorf("%s %.40q: %+v, %v; want an error with %q", c.engine, c.text, got, err, c.want)
 		}
@@ -277,7 +323,7 @@ func TestUnreadable(t *testing.T) {
 			t.Errorf("%s: an error of %d bytes", c.engine, len(err.Error()))
 		}
 	}
-	if _, err := Read(LMCache, "f", []byte("a: 1"), environ(map[string]string{"LMCACHE_EXTRA_CONFIG": "x"})); err == nil || !strings.Contains(err.Error(), "LMCACHE_EXTRA_CONFIG is no JSON") {
+	if _, err := Read(LMCache, "f", []byte("a: 1"), Params{}, environ(map[string]string{"LMCACHE_EXTRA_CONFIG": "x"})); err == nil || !strings.Contains(err.Error(), "LMCACHE_EXTRA_CONFIG is no JSON") {
 		t.Error(err)
 	}
 }
@@ -291,7 +337,7 @@ func FuzzRead(f *testing.F) {
 	f.Fuzz(func(t *testing.T, which uint8, text []byte) {
 		engine := Names()[int(which)%len(Names())]
 		tooLong := time.AfterFunc(5*time.Second, func() { panic(fmt.Sprintf("%s: Read does not end: %q", engine, text)) })
-		c, err := Read(engine, "file", text, environ(map[string]string{"LMCACHE_EXTRA_CONFIG": "{}"}))
+		c, err := Read(engine, "file", text, Params{}, environ(map[string]string{"LMCACHE_EXTRA_CONFIG": "{}"}))
 		tooLong.Stop()
 		if err != nil {
 			if len(err.Error()) > 1000 {

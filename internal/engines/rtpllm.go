@@ -27,7 +27,7 @@ func FixedMount(engine string) string {
 }
 
 // readRTPLLM reads the environment that RTP-LLM is started with.
-func readRTPLLM(out *Config, content []byte, env func(string) (string, bool)) error {
+func readRTPLLM(out *Config, content []byte, _ Params, env func(string) (string, bool)) error {
 	values, err := envFile(out, content)
 	if err != nil {
 		return err

@@ -7,7 +7,7 @@ import (
 )
 
 // readSGLang reads the JSON of SGLANG_HICACHE_HF3FS_CONFIG_PATH.
-func readSGLang(out *Config, content []byte, _ func(string) (string, bool)) error {
+func readSGLang(out *Config, content []byte, p Params, _ func(string) (string, bool)) error {
 	values, err := decodeJSON(content)
 	if err != nil {
 		return err
@@ -28,8 +28,8 @@ func readSGLang(out *Config, content []byte, _ func(string) (string, bool)) erro
 	count := func(key string, standby int64) int {
 		return int(m.number(key, bounds{standby: standby, min: 1, max: 1024, converts: true}))
 	}
-	p := Params{Clients: count("numjobs", sglangJobs), Entries: count("entries", sglangEntries), TP: 1}
-	m.number("file_size", bounds{standby: 1 << 40, min: 1, max: math.MaxInt64, converts: true})
+	p.Clients, p.Entries = count("numjobs", sglangJobs), count("entries", sglangEntries)
+	p.FileBytes = m.number("file_size", bounds{standby: 1 << 40, min: 1, max: math.MaxInt64, converts: true})
 	m.number("client_timeout", bounds{standby: 5, min: 1, max: 3600})
 	m.child("pools")
 	m.ignored(Warning, "use_mock_hf3fs_client", "is not read from this file", "put it into the JSON of --hicache-storage-backend-extra-config; it turns the rings off")

@@ -8,7 +8,7 @@ import (
 )
 
 // readUCM reads the YAML of UCM_CONFIG_FILE.
-func readUCM(out *Config, content []byte, _ func(string) (string, bool)) error {
+func readUCM(out *Config, content []byte, asked Params, _ func(string) (string, bool)) error {
 	values, err := decodeYAML(content)
 	if err != nil {
 		return err
@@ -25,7 +25,7 @@ func readUCM(out *Config, content []byte, _ func(string) (string, bool)) error {
 	connectors, _ := top.values["ucm_connectors"].([]any)
 	if len(connectors) != 1 {
 		top.problem(Failure, "ucm_connectors", fmt.Sprintf("has %d connectors", len(connectors)), "write a list of exactly one")
-		out.Need, err = ucmNeed(Params{TP: 1})
+		out.Need, err = ucmNeed(asked)
 		return err
 	}
 	first, _ := connectors[0].(map[string]any)
@@ -36,12 +36,12 @@ func readUCM(out *Config, content []byte, _ func(string) (string, bool)) error {
 	}
 	m := connector.child("ucm_connector_config")
 	connector.unknown(all)
-	return readPipeline(m, layerwise)
+	return readPipeline(m, layerwise, asked)
 }
 
 const ucmPipeline = "Cache|Ds3fs"
 
-func readPipeline(m *mapping, layerwise bool) error {
+func readPipeline(m *mapping, layerwise bool, p Params) error {
 	out := m.out
 	pipeline := m.text("store_pipeline")
 	rings := pipeline == ucmPipeline
@@ -59,7 +59,7 @@ func readPipeline(m *mapping, layerwise bool) error {
 	}
 	readUCMBackends(m, rings)
 
-	p := Params{TP: 1, Clients: int(m.number("stream_number", bounds{standby: ucmStreams, min: 1, max: 1024}))}
+	p.Clients = int(m.number("stream_number", bounds{standby: ucmStreams, min: 1, max: 1024}))
 	entries := m.number("ior_entries", bounds{standby: 1, min: 1, max: 1024})
 	if depth := m.number("ior_depth", bounds{standby: 1, min: -1024, max: 1024}); depth > 1 {
 		m.problem(Failure, "ior_depth", fmt.Sprintf("is %d, but a worker has one request in flight; the ring would wait for the others for ever", depth), "write 1")
@@ -70,9 +70,9 @@ func readPipeline(m *mapping, layerwise bool) error {
 	m.flag("io_direct", true)
 	m.number("timeout_ms", bounds{standby: 30000, min: 1, max: math.MaxInt32})
 	m.number("cache_stream_number", bounds{standby: 4, min: 1, max: 32})
-	shared := m.flag("share_buffer_enable", false)
+	shared := m.flag("share_buffer_enable", p.Model.MLA())
 	cacheGB := m.number("cache_buffer_capacity_gb", bounds{standby: ucmSharedCacheGB, min: 1, max: 1 << 20})
-	for _, key := range []string{"cpu_affinity_cores", "store_health", "cache_buffer_capacity_gb"} {
+	for _, key := range []string{"cpu_affinity_cores", "store_health"} {
 		m.has(key)
 	}
 	if rings {
@@ -83,16 +83,24 @@ func readPipeline(m *mapping, layerwise bool) error {
 	}
 	m.unknown(func(key string) bool { return rings && about3FS(key) })
 
-	var err error
-	out.Need, err = ucmNeed(p)
-	out.Need.Rings3FS = rings
+	need, err := ucmNeed(p)
+	if err != nil {
+		return err
+	}
+	block := need.ShmBytesPerRank / int64(p.Clients)
+	if holds := cacheGB * gib / block; holds < ucmFewestBlocks && need.Assumed == "" && !layerwise {
+		least := (ucmFewestBlocks*block-1)/gib + 1
+		m.problem(Failure, "cache_buffer_capacity_gb", fmt.Sprintf("is %d, which holds %d blocks of this model; UCM refuses a cache of fewer than %d", cacheGB, holds, ucmFewestBlocks), fmt.Sprintf("write %d or more", least))
+	}
+	need.Rings3FS, need.ShmBytesShared = rings, 0
 	if shared {
-		out.Need.ShmBytesShared = cacheGB * gib
+		need.ShmBytesShared = cacheGB * gib
 	}
 	if !rings {
-		out.Need.ShmBytesPerRank, out.Need.Rings, out.Need.Iovs = 0, 0, 0
+		need.ShmBytesPerRank, need.Rings, need.Iovs = 0, 0, 0
 	}
-	return err
+	out.Need = need
+	return nil
 }
 
 func readUCMBackends(m *mapping, rings bool) {

@@ -13,9 +13,8 @@ import (
 )
 
 // readVLLM reads the value of --kv-transfer-config, alone or in a command line.
-func readVLLM(out *Config, content []byte, _ func(string) (string, bool)) error {
+func readVLLM(out *Config, content []byte, p Params, _ func(string) (string, bool)) error {
 	text := bytes.TrimSpace(content)
-	var p Params
 	if !bytes.HasPrefix(text, []byte("{")) {
 		words, err := shellWords(string(content))
 		if err != nil {
@@ -26,39 +25,43 @@ func readVLLM(out *Config, content []byte, _ func(string) (string, bool)) error 
 			return fmt.Errorf("is neither the JSON of --kv-transfer-config nor a command line that has that flag")
 		}
 		text = []byte(value)
-		p = vllmParams(words)
+		p = vllmParams(words, p)
+		out.TP = p.TP
 	}
 	values, err := decodeJSON(text)
 	if err != nil {
 		return fmt.Errorf("--kv-transfer-config %w", err)
 	}
-	out.TP = p.TP
 	out.MakesPaths = true
 	return readHF3FSConnector(hf3fsConnector(newMapping(values, "", out)), p)
 }
 
-// vllmParams finds in a command line what decides the size of a page.
-func vllmParams(words []string) (p Params) {
-	count := func(names ...string) int {
+// vllmParams finds in a command line what decides the size of a page, as far as
+// p does not say it already.
+func vllmParams(words []string, p Params) Params {
+	count := func(asked int, names ...string) int {
+		if asked != 0 {
+			return asked
+		}
 		n, err := strconv.Atoi(lastFlag(words, names...))
 		if err != nil || n < 1 || n > maxCount {
 			return 0
 		}
 		return n
 	}
-	p.TP = count("--tensor-parallel-size", "-tp", "--tensor_parallel_size")
-	p.BlockTokens = count("--block-size", "--block_size")
+	p.TP = count(p.TP, "--tensor-parallel-size", "-tp", "--tensor_parallel_size")
+	p.BlockTokens = count(p.BlockTokens, "--block-size", "--block_size")
 	name := lastFlag(words, "--model")
 	for i, w := range words {
 		if w == "serve" && i+1 < len(words) && name == "" {
 			name = words[i+1]
 		}
 	}
-	if shape, err := model.Lookup(name); err == nil {
-		if strings.HasPrefix(lastFlag(words, "--kv-cache-dtype"), "fp8") {
-			shape.DType = model.FP8
-		}
-		p.Model = shape
+	if p.Model == (model.Shape{}) {
+		p.Model, _ = model.Lookup(name) // one that is unknown is as good as none
+	}
+	if p.Model != (model.Shape{}) && p.Model.DType == "" && strings.HasPrefix(lastFlag(words, "--kv-cache-dtype"), "fp8") {
+		p.Model.DType = model.FP8
 	}
 	return p
 }
@@ -111,7 +114,7 @@ func readHF3FSConnector(m *mapping, p Params) error {
 	checkBase(extra, "hf3fs_storage_path", dir, "")
 	out.BasePaths = []string{path.Clean(dir)}
 
-	size := extra.number("hf3fs_file_size", bounds{standby: gib, min: 1, max: math.MaxInt64})
+	p.FileBytes = extra.number("hf3fs_file_size", bounds{standby: vllmFileBytes, min: 1, max: math.MaxInt64})
 	if !extra.has("hf3fs_file_size") {
 		extra.problem(Note, "hf3fs_file_size", "is missing; a rank then keeps no more than 1 GiB", "write the bytes that a rank may use")
 	}
@@ -127,15 +130,13 @@ func readHF3FSConnector(m *mapping, p Params) error {
 	extra.unknown(about3FS)
 	m.unknown(all)
 
-	n, err := vllmNeed(p.withTP())
+	n, err := vllmNeed(p)
 	if err != nil {
 		return err
 	}
 	out.Need = n
-	if page := n.ShmBytesPerRank / (2 * vllmEntries * int64(p.Clients)); size < page {
-		extra.problem(Failure, "hf3fs_file_size", fmt.Sprintf("is %d; a page of %s has %d bytes, so that not one fits", size, cmp.Or(n.Assumed, "this model"), page), "write the bytes of many pages, such as 107374182400")
+	if page := n.ShmBytesPerRank / (2 * vllmEntries * int64(p.Clients)); p.FileBytes < page {
+		extra.problem(Failure, "hf3fs_file_size", fmt.Sprintf("is %d; a page of %s has %d bytes, so that not one fits", p.FileBytes, cmp.Or(n.Assumed, "this model"), page), "write the bytes of many pages, such as 107374182400")
 	}
 	return nil
 }
-
-func (p Params) withTP() Params { p.TP = or(p.TP, 1); return p }

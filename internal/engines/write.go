@@ -87,7 +87,7 @@ func Write(engine string, d Deployment) (*Written, error) {
 			return nil, err
 		}
 		if s.config {
-			if err := approve(engine, s.template, b.String()); err != nil {
+			if err := approve(engine, s.template, b.String(), Params{Model: d.Model, TP: d.TP, BlockTokens: d.BlockTokens}); err != nil {
 				return nil, err
 			}
 		}
@@ -148,14 +148,14 @@ func sections(engine, form string) []part {
 }
 
 // approve reads back what was written.
-func approve(engine, name, text string) error {
-	c, err := Read(engine, name, []byte(text), nil)
+func approve(engine, name, text string, p Params) error {
+	c, err := Read(engine, name, []byte(text), p, nil)
 	if err != nil {
 		return fmt.Errorf("engines: %w", err)
 	}
-	for _, p := range c.Problems {
-		if p.Severity > Note {
-			return fmt.Errorf("engines: %s: %s %s; %s", name, p.Key, p.What, p.Cure)
+	for _, found := range c.Problems {
+		if found.Severity > Note {
+			return fmt.Errorf("engines: %s: %s %s; %s", name, found.Key, found.What, found.Cure)
 		}
 	}
 	return nil

@@ -67,7 +67,7 @@ func checkWritten(t *testing.T, what, engine string, d Deployment, w *Written) {
 				continue
 			}
 			configs++
-			c, err := Read(engine, s.Name, []byte(s.Text), nil)
+			c, err := Read(engine, s.Name, []byte(s.Text), Params{Model: d.Model, TP: d.TP}, nil)
 			if err != nil {
 				t.Errorf("%s: %v", what, err)
 				continue
@@ -77,9 +77,8 @@ func checkWritten(t *testing.T, what, engine string, d Deployment, w *Written) {
 					t.Errorf("%s: %+v", what, problem)
 				}
 			}
-			// A JSON or YAML file that does not name the model is counted for another.
-			if c.Need.Assumed == "" && c.Need.ShmBytes(d.TP) != w.Need.ShmBytes(d.TP) {
-				t.Errorf("%s: read back needs %d, written %d", what, c.Need.ShmBytes(d.TP), w.Need.ShmBytes(d.TP))
+			if got, want := c.Need.ShmBytes(d.TP), w.Need.ShmBytes(d.TP); got != want || c.Need.DiskBytes != w.Need.DiskBytes {
+				t.Errorf("%s: read back needs %d of shared memory and %d of disk, written %d and %d", what, got, c.Need.DiskBytes, want, w.Need.DiskBytes)
 			}
 		}
 	}
@@ -161,7 +160,7 @@ func TestWriteRefuses(t *testing.T) {
 		{UCM, Deployment{Mount: "/mnt/a:b"}, "storage_backends"},
 		{VLLM, Deployment{Mount: "/mnt/3fs", FileBytes: 1 << 20}, "no page"},
 		{VLLM, Deployment{Mount: "/mnt/3fs", BlockTokens: 1 << 30}, "must be 0 to"},
-		{VLLM, Deployment{Mount: "/mnt/3fs", TP: 3}, "cannot be divided"},
+		{VLLM, Deployment{Mount: "/mnt/3fs", TP: 3, Model: shape(t, "Llama-3.1-8B")}, "cannot be divided"},
 		{VLLM, Deployment{Mount: "/mnt/3fs", TP: -1}, "negative"},
 		{SGLang, Deployment{Mount: "/mnt/3fs", PageService: "localhost:18000"}, "no URL"},
 		{SGLang, Deployment{Mount: "/mnt/3fs", ModelName: "a\nb"}, "control characters"},

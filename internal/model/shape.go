@@ -80,11 +80,11 @@ func (s Shape) Check() error {
 // heads are divided among the ranks; with fewer heads than ranks each is held by
 // several. MLA's latent vector is not divided: every rank holds it whole.
 func (s Shape) BytesPerToken(tp int) (int64, error) {
-	if err := s.Check(); err != nil {
-		return 0, err
-	}
 	if tp < 1 || tp > maxTP {
 		return 0, fmt.Errorf("model: tensor parallelism must be 1 to %d, not %d", maxTP, tp)
+	}
+	if err := s.Check(); err != nil {
+		return 0, err
 	}
 	if s.MLA() {
 		return int64(s.Layers) * int64(s.LatentDim) * s.DType.Bytes(), nil
