@@ -430,6 +430,48 @@ except KeyboardInterrupt:
         out, err = process.communicate(timeout=PATIENCE_SECONDS)
         self.assertEqual((out, err, process.returncode), ("interrupted\n", "", 0))
 
+    @unittest.skipIf(sys.version_info < (3, 11), "looks for signals between an assignment and the return, too")
+    def test_a_storm_of_interrupts_loses_nothing(self):
+        """Handlers that raise, one after the other, also while an interrupted wait puts things in order."""
+
+        class Interrupted(Exception):
+            pass
+
+        armed = [False]
+
+        def interrupt(_, frame):
+            while frame is not None and armed[0]:
+                if frame.f_code is ioring.wait.__code__:
+                    if frame.f_code.co_code[frame.f_lasti + 2 :][:1] != RETURN:
+                        raise Interrupted
+                    return
+                frame = frame.f_back
+
+        fd, iov, ring = self.registered(b"x" * 100), self.buffer(4096), self.ring(16)
+        previous = signal.signal(signal.SIGALRM, interrupt)
+        self.addCleanup(signal.signal, signal.SIGALRM, previous)
+        for round_number in range(300):
+            for i in range(16):
+                ring.prepare(iov[i : i + 1], True, fd, 0, i)
+            ring.submit()
+            seen = []
+            signal.setitimer(signal.ITIMER_REAL, 0.00005, 0.00005)
+            try:
+                for _ in range(20):
+                    try:
+                        armed[0] = True
+                        done = ring.wait(max_results=5, min_results=1, timeout=0.01)
+                        armed[0] = False
+                        seen += [d.userdata for d in done]
+                    except Interrupted:
+                        armed[0] = False
+            finally:
+                armed[0] = False
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            left = ring.wait(min_results=16 - len(seen), timeout=1.0)
+            seen += [d.userdata for d in left]
+            self.assertEqual(sorted(seen), list(range(16)), round_number)
+
     def test_ctrl_c_does_not_look_at_all_entries(self):
         ring = self.ring(1 << 20)
         signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
@@ -437,7 +479,7 @@ except KeyboardInterrupt:
         with self.assertRaises(KeyboardInterrupt):
             signal.setitimer(signal.ITIMER_REAL, 0.2)
             ring.wait(min_results=1, timeout=PATIENCE_SECONDS)
-        self.assertEqual(ring.ior._spare, [])
+        self.assertLessEqual(ring.ior._of_thread.memory.asked, 1)
 
 
 class TestThreads(MountedTestCase):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What one wait needs in C: room for completions, and a deadline."""
 
+import collections
 import ctypes
 import datetime
 import math
@@ -17,14 +18,15 @@ _CQE = struct.Struct("=iiqQ")  # as _library.Cqe
 
 
 class Completions:
-    """Room for entries completions. For one waiting thread at a time."""
+    """Room for entries completions. For one thread."""
 
-    __slots__ = ("address", "asked", "_view", "_until", "_until_ref")
+    __slots__ = ("address", "asked", "done", "_view", "_until", "_until_ref")
 
     def __init__(self, entries):
         self._view = memoryview(bytearray(entries * _CQE.size))
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._view))
-        self.asked = 0  # how many C may have stored
+        self.asked = 0  # how many C may have stored that are not collected
+        self.done = collections.deque()  # slices that are
         self._until = Timespec()
         self._until_ref = ctypes.byref(self._until)
 

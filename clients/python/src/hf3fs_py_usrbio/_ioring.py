@@ -7,6 +7,7 @@ import ctypes
 import errno
 import itertools
 import os
+import threading
 import time
 
 from . import _library
@@ -56,7 +57,7 @@ class ioring:
     number that travels through the ring, so a completion may arrive before prepare() has returned.
     """
 
-    __slots__ = ("_ring", "_entries", "_watch", "_user", "_numbers", "_in_flight", "_early", "_spare", "__weakref__")
+    __slots__ = ("_ring", "_entries", "_watch", "_user", "_numbers", "_in_flight", "_early", "_of_thread", "__weakref__")
 
     def __init__(
         self,
@@ -91,7 +92,7 @@ class ioring:
         self._numbers = itertools.count(1)
         self._in_flight = {}  # number -> slice
         self._early = collections.deque()  # slices collected by a wait that was interrupted
-        self._spare = []  # memory for completions; each waiting thread takes one
+        self._of_thread = threading.local()
         self._ring = ctypes.byref(ring)
 
     @property
@@ -164,57 +165,56 @@ class ioring:
         limit = max(integer("max_results", max_results, INT_MIN, INT_MAX), min_results, 1)
         end = end_of(timeout)
         try:
-            memory = self._spare.pop()
-        except IndexError:
-            memory = Completions(self._entries)
-        done = collections.deque()
-        try:
-            _move(self._early, done, limit)
-            self._wait(ring, memory, done, limit, min_results, end)
-            answer = list(done)
-            # Taken out first: an interrupted append would leave it to two.
-            spare, memory = memory, None
-            self._spare.append(spare)
-            return answer
-        except BaseException as failure:
-            # Interrupted as often as it may be, it goes on where it was.
-            while True:
-                try:
-                    if memory is not None:
-                        # Whatever C had stored: numbers that are not in flight are from before.
-                        self._collect(memory, memory.asked, done)
-                    _move(done, self._early, len(done))
-                    break
-                except BaseException as another:
-                    failure = another
-            raise failure
+            memory = self._of_thread.memory
+        except AttributeError:
+            memory = self._of_thread.memory = Completions(self._entries)
+        while True:
+            try:
+                if memory.asked:
+                    self._collect(memory, memory.asked)  # this thread has been interrupted
+                _move(self._early, memory.done, limit - len(memory.done))
+                self._wait(ring, memory, limit, min_results, end)
+            except BaseException:
+                # For whichever thread waits next; what another interrupt leaves behind is for this one.
+                self._collect(memory, memory.asked)
+                _move(memory.done, self._early, len(memory.done))
+                raise
+            done = memory.done
+            answer, rest = list(itertools.islice(done, limit)), collections.deque(itertools.islice(done, limit, None))
+            # A signal's handler may have waited, too. It cannot come between here and the return.
+            if memory.done is done:
+                memory.done = rest
+                return answer
 
-    def _wait(self, ring, memory, done, limit, min_results, end):
+    def _wait(self, ring, memory, limit, min_results, end):
         looks = None if end is not None else self._watch.looks()
-        while len(done) < limit:
-            until = memory.set_until(end) if len(done) < min_results else None
-            memory.asked = min(limit - len(done), self._entries)
-            count = _library.wait_for_ios(ring, memory.address, memory.asked, min_results - len(done), until)
+        while len(memory.done) < limit:
+            have = len(memory.done)
+            until = memory.set_until(end) if have < min_results else None
+            memory.asked = asked = min(limit - have, self._entries)
+            count = _library.wait_for_ios(ring, memory.address, asked, min_results - have, until)
             if count < 0:
                 raise os_error(-count, says=_WAIT_SAYS)
-            self._collect(memory, count, done)
-            if len(done) >= min_results or (end is not None and time.monotonic() >= end):
+            self._collect(memory, count)
+            if len(memory.done) >= min_results or (end is not None and time.monotonic() >= end):
                 return
             if self._ring is not ring:
                 raise OSError(errno.EINVAL, "the ring was destroyed while it was waited for")
             if looks is not None:
                 next(looks)
 
-    def _collect(self, memory, count, done):
+    def _collect(self, memory, count):
         """Moves requests from in flight to done. Can be interrupted anywhere, and repeated."""
         in_flight = self._in_flight
         numbers = []
         for _, _, result, number in memory.first(count):
-            iov = in_flight.get(number)
+            iov = in_flight.get(number)  # none for what is from before
             if iov is not None:
                 iov._result = result
                 numbers.append(number)
-        _extend(done, map(in_flight.pop, numbers))
+        taken = map(in_flight.pop, numbers)
+        _extend(memory.done, taken)
+        memory.asked = 0
 
     def destroy(self):
         """Removes the ring. Requests in flight may still write into their buffers. Twice is once."""
