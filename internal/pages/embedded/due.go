@@ -11,11 +11,14 @@ type due struct {
 // pushes stay where they are.
 type dueHeap []due
 
+// children of a node: those of one lie in one or two cache lines.
+const children = 4
+
 func (h *dueHeap) push(d due) {
 	*h = append(*h, d)
 	a := *h
 	for i := len(a) - 1; i > 0; {
-		up := (i - 1) / 2
+		up := (i - 1) / children
 		if a[up].at <= a[i].at {
 			return
 		}
@@ -43,7 +46,7 @@ func (h *dueHeap) pop() due {
 	*h = a
 	for i := 0; ; {
 		least := i
-		for c := 2*i + 1; c <= 2*i+2 && c < len(a); c++ {
+		for c := children*i + 1; c <= children*i+children && c < len(a); c++ {
 			if a[c].at < a[least].at {
 				least = c
 			}

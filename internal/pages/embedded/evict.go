@@ -11,7 +11,7 @@ import (
 
 // lookBound is how many keys are looked at in search of victims before others get the
 // lock. Keys that are not victims are not looked at again for some time.
-const lookBound = 8 << 10
+const lookBound = 4 << 10
 
 // victims finds up to n keys to evict that have a page on r, or on any rank when r is
 // nil, and marks them. It may find fewer before it has looked at all keys; then it
@@ -98,8 +98,7 @@ func (b *Book) Evict(ctx context.Context, name pages.Space, n int) (int, error) 
 	}
 	victims, more := s.victims(nil, n, b.now())
 	for more {
-		s.mu.Unlock()
-		if err := s.lock(ctx); err != nil {
+		if err := s.yield(ctx); err != nil {
 			s.mu.Lock()
 			s.stay(victims)
 			s.mu.Unlock()

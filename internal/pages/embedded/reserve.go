@@ -36,8 +36,7 @@ func (b *Book) Reserve(ctx context.Context, name pages.Space, rankID int, keys [
 	wanted := s.present(r, batch, grants, now)
 	got, more := s.grab(r, wanted, allOrNothing, now)
 	for more {
-		s.mu.Unlock()
-		if err := s.lock(ctx); err != nil {
+		if err := s.yield(ctx); err != nil {
 			return nil, err
 		}
 		now = b.now()

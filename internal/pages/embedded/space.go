@@ -63,6 +63,15 @@ func (s *space) lockAgain(ctx context.Context) error {
 	return s.awaitOthers(ctx)
 }
 
+// yield lets others have the lock in between. On an error the lock is not held.
+func (s *space) yield(ctx context.Context) error {
+	s.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return s.lock(ctx)
+}
+
 func (s *space) awaitOthers(ctx context.Context) error {
 	for s.exclusive {
 		if err := s.await(ctx); err != nil {
