@@ -1,7 +1,7 @@
 // Package pages says what the page service keeps: which page of an engine's big
 // preallocated file holds which key. vLLM and SGLang ask it over HTTP
-// (docs/spec/clients.md, chapters 6 and 7); the doors for both are in pages/http,
-// the state is behind Book.
+// (docs/spec/clients.md, chapters 6 and 7); package door answers both, the state is
+// behind Book.
 //
 // A page belongs to exactly one of: nobody (free), a reservation (handed to one
 // writer for one key), a key (confirmed), or the quarantine (given up, and perhaps

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/kv3fs/kv3fs/internal/pages"
 )
@@ -97,7 +99,7 @@ func (d *Door) admin(w http.ResponseWriter, r *http.Request) bool {
 }
 
 func (d *Door) adminStat(ctx context.Context, _ AdminRequest) (any, error) {
-	spaces, err := d.book.Stat(ctx)
+	spaces, err := d.stats.since(ctx, time.Now())
 	if spaces == nil {
 		spaces = []pages.SpaceState{} // an empty list, not null
 	}
@@ -147,12 +149,13 @@ func (d *Door) adminClear(ctx context.Context, q AdminRequest) (any, error) {
 
 // wantSpace refuses a space that is not there, so that a typing error is no success.
 func (d *Door) wantSpace(ctx context.Context, s pages.Space) error {
-	spaces, err := d.book.Stat(ctx)
-	if err != nil {
-		return err
-	}
-	for i := range spaces {
-		if spaces[i].Space == s {
+	now := time.Now()
+	for _, since := range []time.Time{now.Add(-statAge), now} { // it may be very new
+		spaces, err := d.stats.since(ctx, since)
+		if err != nil {
+			return err
+		}
+		if slices.ContainsFunc(spaces, func(there pages.SpaceState) bool { return there.Space == s }) {
 			return nil
 		}
 	}

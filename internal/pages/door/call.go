@@ -2,6 +2,7 @@ package door
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"github.com/kv3fs/kv3fs/internal/pages"
@@ -58,6 +59,16 @@ func (c *call) makeKnown(s pages.Space, o pages.RankOptions) error {
 		log.Info("a new rank")
 	}
 	return nil
+}
+
+// reserveIn reserves pages for keys. Nothing but a new page needs the disk, and so
+// proves that it takes writes.
+func (c *call) reserveIn(s pages.Space, rank int, keys []string, allOrNothing bool) ([]pages.Grant, error) {
+	grants, err := c.door.book.Reserve(c.ctx, s, rank, keys, allOrNothing)
+	if slices.ContainsFunc(grants, func(g pages.Grant) bool { return !g.Present && g.Page != pages.None }) {
+		return grants, c.change(err)
+	}
+	return grants, err
 }
 
 // confirmIn confirms and releases what the request says.

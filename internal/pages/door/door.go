@@ -38,6 +38,8 @@ type Door struct {
 	calls   calls
 	slots   chan struct{} // one per request being executed
 	writes  writes
+	disk    disk
+	stats   *stats
 	metrics *metrics
 	scrape  http.Handler
 }
@@ -55,7 +57,8 @@ func New(book pages.Book, o Options) *Door {
 		probe: o.Probe, log: o.Log, routes: newRoutes(),
 	}
 	d.slots = make(chan struct{}, d.limits.Requests)
-	d.metrics = newMetrics(o.Registry, book)
+	d.stats = newStats(book)
+	d.metrics = newMetrics(o.Registry, d.stats)
 	d.scrape = scrapeHandler(o.Registry)
 	return d
 }

@@ -26,13 +26,14 @@ func (d *Door) readyz(w http.ResponseWriter, r *http.Request) {
 }
 
 func (d *Door) ready(ctx context.Context) error {
-	if _, err := d.book.Stat(ctx); err != nil {
+	// A question about nothing: whether the book is open.
+	if _, err := d.book.Exists(ctx, pages.Space{}, nil); err != nil {
 		return err
 	}
 	if err := d.writes.failing(time.Now()); err != nil {
 		return err
 	}
-	return d.writes.look(d.probe)
+	return d.disk.look(d.probe)
 }
 
 // writes remembers how the last change of the book went.
@@ -42,10 +43,6 @@ type writes struct {
 	at       time.Time
 	reported time.Time
 	silent   int // failures since then
-
-	looking sync.Mutex
-	looked  time.Time // when the disk was probed last
-	found   error
 }
 
 const (
@@ -56,6 +53,8 @@ const (
 	reportEvery = 10 * time.Second
 	// lookEvery bounds how often the disk is probed, whoever asks.
 	lookEvery = time.Second
+	// lookPatience is how long the disk may take to answer a probe.
+	lookPatience = 3 * time.Second
 )
 
 // worked notes that a change was made.
@@ -87,22 +86,56 @@ func (w *writes) failed(log *slog.Logger, err error) {
 	w.reported, w.silent = time.Now(), 0
 }
 
-// look probes the disk, or remembers what it found a moment ago. A disk that hangs
-// keeps one question, not all.
-func (w *writes) look(probe func() error) error {
+// disk remembers what the disk under the book answered to its last probe.
+type disk struct {
+	mu      sync.Mutex
+	began   time.Time // the last probe
+	looking bool      // it has not been answered yet
+	found   error     // what the one before found
+}
+
+// errHangs: a disk that does not answer is one that takes no writes.
+var errHangs = fmt.Errorf("%w: its disk does not answer", pages.ErrUnavailable)
+
+// look probes the disk, or tells what was found a moment ago. A disk that hangs keeps
+// one probe, and nobody who asks longer than lookPatience.
+func (d *disk) look(probe func() error) error {
 	if probe == nil {
 		return nil
 	}
-	if !w.looking.TryLock() {
-		return fmt.Errorf("%w: its disk has not answered yet", pages.ErrUnavailable)
+	answer, err := d.begin(probe)
+	if answer == nil {
+		return err
 	}
-	defer w.looking.Unlock()
-	if time.Since(w.looked) >= lookEvery {
-		w.found = nil
-		if err := probe(); err != nil {
-			w.found = fmt.Errorf("%w: %w", pages.ErrUnavailable, err)
+	select {
+	case err := <-answer:
+		return err
+	case <-time.After(lookPatience):
+		return errHangs
+	}
+}
+
+// begin starts a probe, or says why there is no need to.
+func (d *disk) begin(probe func() error) (answer chan error, known error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch since := time.Since(d.began); {
+	case d.looking && since >= lookPatience:
+		return nil, errHangs
+	case d.looking || since < lookEvery:
+		return nil, d.found
+	}
+	d.began, d.looking = time.Now(), true
+	answer = make(chan error, 1)
+	go func() {
+		err := probe()
+		if err != nil {
+			err = fmt.Errorf("%w: %w", pages.ErrUnavailable, err)
 		}
-		w.looked = time.Now()
-	}
-	return w.found
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.looking, d.found = false, err
+		answer <- err
+	}()
+	return answer, nil
 }

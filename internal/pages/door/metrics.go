@@ -9,15 +9,15 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-
-	"github.com/kv3fs/kv3fs/internal/pages"
 )
 
 const (
 	// maxLabels bounds how many namespaces, and how many sets of keys, metrics
-	// tell apart; the rest are "other" together.
-	maxLabels  = 64
-	otherLabel = "other"
+	// tell apart; the rest are otherLabel together.
+	maxLabels = 64
+	// Labels that no namespace can have for its name.
+	otherLabel   = "(other)"
+	defaultLabel = "(default)"
 )
 
 // metrics counts requests. A namespace has a label of its own once an engine has
@@ -30,25 +30,25 @@ type metrics struct {
 	known map[string]bool // namespaces with a label of their own
 }
 
-func newMetrics(into *prometheus.Registry, book pages.Book) *metrics {
+func newMetrics(into *prometheus.Registry, s *stats) *metrics {
 	m := &metrics{
 		known: map[string]bool{"": true},
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kv3fs_pages_requests_total",
-			Help: "Requests of engines by answer. 503: try again (no room, or the store's disk is full or broken). 404 of SGLang and 500 of vLLM: a rank that was never initialised, or a malformed body.",
+			Help: "Requests of engines by answer. 503: try again (no room, or the store's disk is full or broken). 404 of SGLang and 500 of vLLM: a rank that was never initialised. 500 of both: a malformed body.",
 		}, []string{"route", "namespace", "code"}),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "kv3fs_pages_request_seconds",
-			Help:    "Time from a request's head to the end of its answer. It includes reading the body, and for confirm_write, delete_keys and clear the disk: engines wait this long before they load or forget a page.",
+			Help:    "Time from a request's head to the end of its answer. It includes reading the body, and the disk for all that changes something: initialize, allocate and reserve, confirm_write, delete_keys, clear.",
 			Buckets: []float64{25e-6, 50e-6, 100e-6, 200e-6, 350e-6, 500e-6, 1e-3, 2e-3, 5e-3, 10e-3, 25e-3, 50e-3, 100e-3, 250e-3, 500e-3, 1, 2.5, 5, 20},
 		}, []string{"route", "namespace"}),
 	}
-	if spaces, err := book.Stat(context.Background()); err == nil {
+	if spaces, err := s.book.Stat(context.Background()); err == nil {
 		for i := range spaces {
 			m.know(spaces[i].Space.Namespace)
 		}
 	}
-	into.MustRegister(m.requests, m.seconds, newStatCollector(book))
+	into.MustRegister(m.requests, m.seconds, newStatCollector(s))
 	return m
 }
 
@@ -79,7 +79,7 @@ func (m *metrics) count(namespace string, to *route, status int, took time.Durat
 // label is how metrics spell a namespace.
 func label(namespace string) string {
 	if namespace == "" {
-		return "default"
+		return defaultLabel
 	}
 	return namespace
 }

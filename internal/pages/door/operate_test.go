@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
@@ -106,6 +107,112 @@ func TestProbe(t *testing.T) {
 	}
 	if n := asked.Load(); n > 3 {
 		t.Errorf("asked the disk %d times", n)
+	}
+}
+
+// TestProbesAtOnce: who asks while the disk is being asked gets the last answer, until
+// that has taken too long.
+func TestProbesAtOnce(t *testing.T) {
+	t.Parallel()
+	leave, entered := make(chan struct{}), make(chan struct{}, 1)
+	s := start(t, door.Options{Probe: func() error { entered <- struct{}{}; <-leave; return nil }}, pages.Options{})
+	ready := func() int {
+		status, _ := s.do("GET", "/readyz", "")
+		return status
+	}
+	first := make(chan int)
+	go func() { first <- ready() }()
+	<-entered
+	for range 20 {
+		if status := ready(); status != 200 {
+			t.Fatalf("while another looks: %d", status)
+		}
+	}
+	if status := <-first; status != 503 {
+		t.Errorf("the disk hangs: %d", status)
+	}
+	if status := ready(); status != 503 {
+		t.Errorf("the disk hangs still: %d", status)
+	}
+	close(leave)
+	soon(t, "ready again", func() bool { return ready() == 200 })
+}
+
+// counting is a book that counts how often it is asked for everything.
+type counting struct {
+	pages.Book
+	stats atomic.Int64
+}
+
+func (c *counting) Stat(ctx context.Context) ([]pages.SpaceState, error) {
+	c.stats.Add(1)
+	return c.Book.Stat(ctx)
+}
+
+// TestMonitorsAreCheap: who looks after the service takes none of its time.
+func TestMonitorsAreCheap(t *testing.T) {
+	s := start(t, door.Options{}, pages.Options{})
+	book := &counting{Book: s.book}
+	s = startOn(t, book, door.Options{}, "")
+	s.ok("/0/initialize", `{"num_pages":4}`)
+	c := door.NewClient(s.url, "", patience)
+	begin, before := time.Now(), book.stats.Load()
+	for range 50 {
+		s.do("GET", "/readyz", "")
+	}
+	if n := book.stats.Load() - before; n != 0 {
+		t.Errorf("readyz asked for everything %d times", n)
+	}
+	for range 50 {
+		w, err := s.http.Get(s.url + "/metrics")
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.Body.Close()
+		if _, err := c.Evict(t.Context(), pages.Space{Set: "sglang/kv/0"}, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n, most := book.stats.Load()-before, int64(time.Since(begin)/time.Second)+2; n > most {
+		t.Errorf("asked for everything %d times, more than %d", n, most)
+	}
+}
+
+// TestReservingProves: a page that was given out shows that the disk takes writes.
+func TestReservingProves(t *testing.T) {
+	s := start(t, door.Options{}, pages.Options{})
+	book := &broken{Book: s.book}
+	s = startOn(t, book, door.Options{}, "")
+	s.ok("/0/initialize", `{"num_pages":1}`)
+	book.fail(pages.ErrUnavailable)
+	s.post("/0/confirm_write", `{"written_keys_to_confirm":[["K",0]]}`)
+	for _, status := range []int{503, 200} {
+		if got, answer := s.do("GET", "/readyz", ""); got != status {
+			t.Errorf("%d %s, want %d", got, answer, status)
+		}
+		s.ok("/0/reserve_and_allocate_page_indices", `{"keys":[["K",""]]}`)
+	}
+	s.post("/0/confirm_write", `{"written_keys_to_confirm":[["K",0]]}`)
+	s.ok("/0/reserve_and_allocate_page_indices", `{"keys":[["no room",""]]}`)
+	if got, _ := s.do("GET", "/readyz", ""); got != 503 {
+		t.Errorf("a key without a page shows nothing: %d", got)
+	}
+}
+
+// TestOddNamespaces: no name of a namespace is mistaken for a label of ours.
+func TestOddNamespaces(t *testing.T) {
+	s := start(t, door.Options{}, pages.Options{})
+	for _, prefix := range []string{"", "/ns/default", "/ns/other"} {
+		s.ok(prefix+"/0/initialize", `{"num_pages":4}`)
+	}
+	w, err := s.http.Get(s.url + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Body.Close()
+	b, _ := io.ReadAll(w.Body)
+	if n := strings.Count(string(b), "kv3fs_pages_keys{"); w.StatusCode != 200 || n != 3 {
+		t.Errorf("%d, %d spaces\n%s", w.StatusCode, n, b)
 	}
 }
 
@@ -210,15 +317,15 @@ func TestMetrics(t *testing.T) {
 		with map[string]string
 		want float64
 	}{
-		{"kv3fs_pages_requests_total", map[string]string{"route": "vllm/batch_exists", "namespace": "other", "code": "200"}, 200},
-		{"kv3fs_pages_request_seconds", map[string]string{"route": "vllm/batch_exists", "namespace": "other"}, 200},
-		{"kv3fs_pages_requests_total", map[string]string{"route": "vllm/batch_exists", "namespace": "default", "code": "500"}, 1},
+		{"kv3fs_pages_requests_total", map[string]string{"route": "vllm/batch_exists", "namespace": "(other)", "code": "200"}, 200},
+		{"kv3fs_pages_request_seconds", map[string]string{"route": "vllm/batch_exists", "namespace": "(other)"}, 200},
+		{"kv3fs_pages_requests_total", map[string]string{"route": "vllm/batch_exists", "namespace": "(default)", "code": "500"}, 1},
 		{"kv3fs_pages_requests_total", map[string]string{"namespace": "model"}, 1},
-		{"kv3fs_pages_pages", map[string]string{"namespace": "default", "set": "vllm", "state": "free"}, 5},
-		{"kv3fs_pages_pages", map[string]string{"namespace": "default", "set": "vllm", "state": "reserved"}, 2},
-		{"kv3fs_pages_pages", map[string]string{"namespace": "default", "set": "sglang/kv/0", "state": "keyed"}, 1},
-		{"kv3fs_pages_keys", map[string]string{"namespace": "default", "set": "vllm"}, 1},
-		{"kv3fs_pages_events_total", map[string]string{"namespace": "default", "set": "vllm", "event": "confirmed"}, 1},
+		{"kv3fs_pages_pages", map[string]string{"namespace": "(default)", "set": "vllm", "state": "free"}, 5},
+		{"kv3fs_pages_pages", map[string]string{"namespace": "(default)", "set": "vllm", "state": "reserved"}, 2},
+		{"kv3fs_pages_pages", map[string]string{"namespace": "(default)", "set": "sglang/kv/0", "state": "keyed"}, 1},
+		{"kv3fs_pages_keys", map[string]string{"namespace": "(default)", "set": "vllm"}, 1},
+		{"kv3fs_pages_events_total", map[string]string{"namespace": "(default)", "set": "vllm", "event": "confirmed"}, 1},
 	} {
 		if got := value(c.name, c.with); got != c.want {
 			t.Errorf("%s%v = %v, want %v", c.name, c.with, got, c.want)
@@ -248,7 +355,7 @@ func TestManySets(t *testing.T) {
 	b, _ := io.ReadAll(w.Body)
 	w.Body.Close()
 	status, text = w.StatusCode, string(b)
-	if status != 200 || !strings.Contains(text, `kv3fs_pages_pages{namespace="other",set="other",state="free"} 360`) {
+	if status != 200 || !strings.Contains(text, `kv3fs_pages_pages{namespace="(other)",set="(other)",state="free"} 360`) || strings.Contains(text, `events_total{event="hits",namespace="(other)"`) {
 		t.Errorf("%d\n%s", status, text)
 	}
 }

@@ -93,7 +93,7 @@ func (c *call) reserveInPool() error {
 	if err != nil {
 		return err
 	}
-	grants, err := c.door.book.Reserve(c.ctx, s, c.pathRank, c.keys.items, false)
+	grants, err := c.reserveIn(s, c.pathRank, c.keys.items, false)
 	if err != nil {
 		return c.inPool(err)
 	}

@@ -9,9 +9,43 @@ import (
 	"github.com/kv3fs/kv3fs/internal/pages"
 )
 
-// statCollector shows the book's own numbers, asked for at each scrape.
+// stats asks the book for its own numbers, which takes time and its locks: one asks
+// at a time, and those who waited share the answer.
+type stats struct {
+	book pages.Book
+	one  chan struct{} // held by who asks, and who reads what follows
+	at   time.Time     // when the last answer was asked for
+	last []pages.SpaceState
+}
+
+// statAge is how old numbers may be that a monitor, or a check, is content with.
+const statAge = time.Second
+
+func newStats(book pages.Book) *stats { return &stats{book: book, one: make(chan struct{}, 1)} }
+
+// since gives numbers that are no older than a time. Nobody may change them.
+func (s *stats) since(ctx context.Context, t time.Time) ([]pages.SpaceState, error) {
+	select {
+	case s.one <- struct{}{}:
+		defer func() { <-s.one }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if !s.at.Before(t) {
+		return s.last, nil
+	}
+	at := time.Now()
+	last, err := s.book.Stat(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s.at, s.last = at, last
+	return last, nil
+}
+
+// statCollector shows the book's own numbers.
 type statCollector struct {
-	book   pages.Book
+	stats  *stats
 	pages  *prometheus.Desc
 	gauges []gauge
 	events *prometheus.Desc
@@ -26,13 +60,13 @@ type gauge struct {
 // scrapeTimeout bounds how long a scrape waits for the book.
 const scrapeTimeout = 5 * time.Second
 
-func newStatCollector(book pages.Book) *statCollector {
+func newStatCollector(s *stats) *statCollector {
 	space := []string{"namespace", "set"}
 	desc := func(name, help string, more ...string) *prometheus.Desc {
 		return prometheus.NewDesc("kv3fs_pages_"+name, help, append(space[:2:2], more...), nil)
 	}
 	return &statCollector{
-		book: book,
+		stats: s,
 		pages: desc("pages", "Pages of all ranks by state. free: nobody's. reserved: handed to a writer that has not confirmed yet; many for long mean that writers die. keyed: hold a key. resting: given up and not yet to be written again. "+
 			"free at 0 is normal for a full store: keys are evicted instead.", "state"),
 		gauges: []gauge{
@@ -41,8 +75,8 @@ func newStatCollector(book pages.Book) *statCollector {
 			{desc("leased_keys", "Keys that may not be evicted now, because their pages were just given to a reader. Near keys, writers get no pages: the store is too small for the working set."), func(s *pages.SpaceState) int64 { return s.Leased }},
 			{desc("ranks", "Ranks that make a key complete."), func(s *pages.SpaceState) int64 { return int64(s.World) }},
 		},
-		events: desc("events_total", "What happened to keys and pages since the process started. hits and misses: keys located, and asked for in vain. refused: keys that got no page, because all others were leased. "+
-			"ignored: confirmations and releases that were not the caller's. expired: reservations that nobody confirmed. dropped: pages of ranks that came back with another size.", "event"),
+		events: desc("events_total", "What happened to keys and pages since the process started. hits and misses: keys located, and asked for in vain. refused: keys that got no page, because every one was leased, reserved or resting. "+
+			"ignored: confirmations and releases that were not the caller's. expired: reservations that nobody confirmed. dropped: pages of ranks that came back with another size. Sets beyond the first 64 are not counted.", "event"),
 	}
 }
 
@@ -55,11 +89,12 @@ func (c *statCollector) Describe(out chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect asks the book. Spaces beyond maxLabels are added up as "other".
+// Collect asks the book. Spaces beyond maxLabels are added up as one, but for their
+// events: a sum that loses a space runs backwards, which no counter may.
 func (c *statCollector) Collect(out chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
 	defer cancel()
-	spaces, err := c.book.Stat(ctx)
+	spaces, err := c.stats.since(ctx, time.Now().Add(-statAge))
 	if err != nil {
 		out <- prometheus.NewInvalidMetric(c.pages, err)
 		return
@@ -67,7 +102,9 @@ func (c *statCollector) Collect(out chan<- prometheus.Metric) {
 	var other *pages.SpaceState
 	for i := range spaces {
 		if i < maxLabels {
-			c.emit(out, &spaces[i], label(spaces[i].Space.Namespace), spaces[i].Space.Set)
+			namespace, set := label(spaces[i].Space.Namespace), spaces[i].Space.Set
+			c.emitNow(out, &spaces[i], namespace, set)
+			c.emitEvents(out, &spaces[i].Counters, namespace, set)
 			continue
 		}
 		if other == nil {
@@ -76,11 +113,11 @@ func (c *statCollector) Collect(out chan<- prometheus.Metric) {
 		add(other, &spaces[i])
 	}
 	if other != nil {
-		c.emit(out, other, otherLabel, otherLabel)
+		c.emitNow(out, other, otherLabel, otherLabel)
 	}
 }
 
-func (c *statCollector) emit(out chan<- prometheus.Metric, s *pages.SpaceState, namespace, set string) {
+func (c *statCollector) emitNow(out chan<- prometheus.Metric, s *pages.SpaceState, namespace, set string) {
 	var all pages.RankPages
 	for _, r := range s.Ranks {
 		all.Free += r.Free
@@ -94,7 +131,9 @@ func (c *statCollector) emit(out chan<- prometheus.Metric, s *pages.SpaceState, 
 	for _, g := range c.gauges {
 		out <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, float64(g.value(s)), namespace, set)
 	}
-	n := s.Counters
+}
+
+func (c *statCollector) emitEvents(out chan<- prometheus.Metric, n *pages.Counters, namespace, set string) {
 	for event, n := range map[string]int64{
 		"hits": n.Hits, "misses": n.Misses, "reserved": n.Reserved, "refused": n.Refused, "confirmed": n.Confirmed,
 		"ignored": n.Ignored, "evicted": n.Evicted, "expired": n.Expired, "released": n.Released, "dropped": n.DroppedPages,
@@ -109,15 +148,4 @@ func add(to, s *pages.SpaceState) {
 	to.Leased += s.Leased
 	to.World = max(to.World, s.World)
 	to.Ranks = append(to.Ranks, s.Ranks...)
-	a, b := &to.Counters, s.Counters
-	a.Hits += b.Hits
-	a.Misses += b.Misses
-	a.Reserved += b.Reserved
-	a.Refused += b.Refused
-	a.Confirmed += b.Confirmed
-	a.Ignored += b.Ignored
-	a.Evicted += b.Evicted
-	a.Expired += b.Expired
-	a.Released += b.Released
-	a.DroppedPages += b.DroppedPages
 }

@@ -60,7 +60,7 @@ func (c *call) allocate() error {
 		return err
 	}
 	keys := c.distinct(c.keys.items)
-	grants, err := c.door.book.Reserve(c.ctx, c.vllm(), int(c.rank.value), keys, true)
+	grants, err := c.reserveIn(c.vllm(), int(c.rank.value), keys, true)
 	if err != nil {
 		return c.failed("allocation failed", err)
 	}
