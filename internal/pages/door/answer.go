@@ -1,8 +1,10 @@
 package door
 
 import (
+	"io"
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -23,6 +25,28 @@ const retryAfterSeconds = "1"
 // refuse answers an error in FastAPI's form, an object with a detail.
 func refuse(w http.ResponseWriter, r refusal) {
 	sendRefusal(w, r.status, appendString([]byte(`{"detail":`), r.detail))
+}
+
+const (
+	// drainBytes and drainTime bound what is read of a body that nobody wants.
+	drainBytes = 64 << 20
+	drainTime  = 5 * time.Second
+)
+
+// refuseRest answers before all of the body was read, and then reads over some of the
+// rest: a client that is still sending when the connection is closed never sees the
+// answer. One that was too slow has had his time.
+func refuseRest(w http.ResponseWriter, r *http.Request, answer refusal) {
+	w.Header().Set("Connection", "close")
+	refuse(w, answer)
+	if answer.status == http.StatusRequestTimeout {
+		return
+	}
+	c := http.NewResponseController(w)
+	if c.Flush() != nil || c.SetReadDeadline(time.Now().Add(drainTime)) != nil {
+		return
+	}
+	_, _ = io.CopyN(io.Discard, r.Body, drainBytes)
 }
 
 // refuseRank answers a rank in the path that is no integer, in FastAPI's form.

@@ -25,12 +25,12 @@ type calls struct{ pool sync.Pool }
 // keepBytes is the largest buffer that is kept for the next request.
 const keepBytes = 1 << 20
 
-func (p *calls) get(ctx context.Context, d *Door, namespace string) *call {
+func (p *calls) get(d *Door, namespace string) *call {
 	c, _ := p.pool.Get().(*call)
 	if c == nil {
 		c = &call{seen: map[string]struct{}{}}
 	}
-	c.door, c.ctx, c.namespace, c.limits = d, ctx, namespace, &d.limits
+	c.door, c.namespace, c.limits = d, namespace, &d.limits
 	return c
 }
 

@@ -2,8 +2,8 @@
 // on one port, with its health, its metrics and the routes of the command line.
 // The state is a pages.Book's.
 //
-// A request passes door.go (how many at once, who, which namespace), scan.go or else
-// request.go (bytes in, checked values out), vllm.go or sglang.go (the meaning), and answer.go
+// A request passes door.go (who, which namespace, how many at once), request.go and
+// scan.go (bytes in, checked values out), vllm.go or sglang.go (the meaning), and answer.go
 // (values in, bytes out). Nothing is changed before all of a body was understood.
 //
 // Status codes are those of the reference servers where a client could meet them

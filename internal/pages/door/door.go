@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/kv3fs/kv3fs/internal/pages"
 )
@@ -36,7 +37,8 @@ type Door struct {
 	log     *slog.Logger
 	routes  routes
 	calls   calls
-	slots   chan struct{} // one per request being executed
+	slots   chan struct{}       // one per request being executed
+	large   *semaphore.Weighted // the bytes of large bodies
 	writes  writes
 	disk    disk
 	stats   *stats
@@ -57,6 +59,7 @@ func New(book pages.Book, o Options) *Door {
 		probe: o.Probe, log: o.Log, routes: newRoutes(),
 	}
 	d.slots = make(chan struct{}, d.limits.Requests)
+	d.large = semaphore.NewWeighted(d.limits.LargeBytes)
 	d.stats = newStats(book)
 	d.metrics = newMetrics(o.Registry, d.stats)
 	d.scrape = scrapeHandler(o.Registry)
@@ -108,17 +111,10 @@ func (d *Door) serve(w http.ResponseWriter, r *http.Request, bound string) {
 	}
 }
 
-// answer executes a request if there is room for one more.
+// answer takes a request in, executes it, and counts it.
 func (d *Door) answer(w http.ResponseWriter, r *http.Request, to *route, namespace, rank string) {
 	begin := time.Now()
-	status := http.StatusServiceUnavailable
-	select {
-	case d.slots <- struct{}{}:
-		status = d.execute(w, r, to, namespace, rank)
-		<-d.slots
-	default:
-		refuse(w, refusal{status, "too many requests at once"})
-	}
+	status := d.take(w, r, to, namespace, rank)
 	took := time.Since(begin)
 	d.metrics.count(namespace, to, status, took)
 	if d.log.Enabled(r.Context(), slog.LevelDebug) {
@@ -126,10 +122,10 @@ func (d *Door) answer(w http.ResponseWriter, r *http.Request, to *route, namespa
 	}
 }
 
-func (d *Door) execute(w http.ResponseWriter, r *http.Request, to *route, namespace, rank string) (status int) {
-	ctx, cancel := context.WithTimeout(r.Context(), d.limits.Work)
-	defer cancel()
-	c := d.calls.get(ctx, d, namespace)
+// take reads the body, and executes the request if there is room for one more. The
+// slot comes after the body, so that clients that are slow to send take nobody's.
+func (d *Door) take(w http.ResponseWriter, r *http.Request, to *route, namespace, rank string) (status int) {
+	c := d.calls.get(d, namespace)
 	defer d.calls.put(c)
 	if to.ranked {
 		var ok bool
@@ -138,8 +134,50 @@ func (d *Door) execute(w http.ResponseWriter, r *http.Request, to *route, namesp
 			return http.StatusUnprocessableEntity
 		}
 	}
-	err := c.read(w, r)
-	if err == nil && !to.noBody {
+	leave, err := d.enter(r)
+	if err == nil {
+		defer leave()
+		err = c.read(w, r)
+	}
+	if err != nil {
+		answer := d.translate(err)
+		refuseRest(w, r, answer)
+		return answer.status
+	}
+	select {
+	case d.slots <- struct{}{}:
+		defer func() { <-d.slots }()
+		return d.execute(w, r, to, c)
+	default:
+		refuse(w, refusal{http.StatusServiceUnavailable, "too many requests at once"})
+		return http.StatusServiceUnavailable
+	}
+}
+
+// enter waits until there is memory for a large body, as large as its head says.
+func (d *Door) enter(r *http.Request) (leave func(), err error) {
+	size := r.ContentLength
+	if size < 0 {
+		size = d.limits.BodyBytes // it does not say
+	}
+	if size <= smallBody || size > d.limits.BodyBytes { // the latter is not read
+		return func() {}, nil
+	}
+	size = min(size, d.limits.LargeBytes)
+	ctx, cancel := context.WithTimeout(r.Context(), d.limits.Work)
+	defer cancel()
+	if d.large.Acquire(ctx, size) != nil {
+		return nil, refusal{http.StatusServiceUnavailable, "too many large requests at once"}
+	}
+	return func() { d.large.Release(size) }, nil
+}
+
+func (d *Door) execute(w http.ResponseWriter, r *http.Request, to *route, c *call) (status int) {
+	ctx, cancel := context.WithTimeout(r.Context(), d.limits.Work)
+	defer cancel()
+	c.ctx = ctx
+	var err error
+	if !to.noBody {
 		err = c.parse(to.form)
 	}
 	if err == nil {

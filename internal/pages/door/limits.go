@@ -6,6 +6,7 @@ import "time"
 // of each means its default.
 type Limits struct {
 	BodyBytes   int64         // of one request; 8 MiB
+	LargeBytes  int64         // of all bodies above smallBody together; 128 MiB. Further ones wait, at most Work
 	BatchKeys   int           // keys, or pages, of one request; 65536
 	KeyBytes    int           // of one key; 4096
 	Requests    int           // executed at once, before others get 503; 512
@@ -17,9 +18,15 @@ type Limits struct {
 	Idle        time.Duration // a connection may rest between requests; 5 min
 }
 
+// smallBody is what a body may have without waiting for room: above the batches that
+// engines send, so that those never wait for somebody else's megabytes. The number of
+// connections bounds how many there are.
+const smallBody = 128 << 10
+
 // WithDefaults fills in what is zero.
 func (l Limits) WithDefaults() Limits {
 	orElse(&l.BodyBytes, 8<<20)
+	orElse(&l.LargeBytes, 128<<20)
 	orElse(&l.BatchKeys, 65536)
 	orElse(&l.KeyBytes, 4096)
 	orElse(&l.Requests, 512)

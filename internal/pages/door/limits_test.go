@@ -2,6 +2,7 @@ package door_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -79,6 +80,91 @@ func TestBodyLimit(t *testing.T) {
 		t.Errorf("huge: %v %v", got, err)
 	}
 	s.want("/keys/batch_exists", `{"keys":["`+strings.Repeat("k", 4096)+`"]}`, 200, `{"exists":[false]}`)
+}
+
+// TestBodyLimitIsSeen: a client that sends all of its body before it reads sees 413,
+// and no broken pipe.
+func TestBodyLimitIsSeen(t *testing.T) {
+	s, _, _, _ := serveOn(t, door.Options{Limits: door.Limits{BodyBytes: 100000}}, patience, "127.0.0.1:0")
+	body := bytes.Repeat([]byte(" "), 20<<20)
+	for name, head := range map[string]string{
+		"announced": fmt.Sprintf("Content-Length: %d\r\n\r\n", len(body)),
+		"chunked":   fmt.Sprintf("Transfer-Encoding: chunked\r\n\r\n%x\r\n", len(body)),
+	} {
+		c := s.raw()
+		fmt.Fprintf(c, "POST /clear HTTP/1.1\r\nHost: x\r\n%s", head)
+		if _, err := c.Write(append(body, "\r\n0\r\n\r\n"...)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		w, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil || w.StatusCode != 413 {
+			t.Errorf("%s: %v %v", name, w, err)
+		}
+	}
+}
+
+// TestSlowBodiesTakeNoSlot: clients that do not send what they announced leave room
+// for those who do.
+func TestSlowBodiesTakeNoSlot(t *testing.T) {
+	s := start(t, door.Options{Limits: door.Limits{Requests: 2}}, pages.Options{})
+	for range 10 {
+		fmt.Fprintf(s.raw(), "POST /clear HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+	}
+	time.Sleep(50 * time.Millisecond) // so that the server has begun to read
+	for range 10 {
+		s.want("/keys/batch_exists", `{"keys":["K"]}`, 200, `{"exists":[false]}`)
+	}
+}
+
+// TestLargeBodies: those that do not fit into memory wait for those that do; small
+// ones do not wait.
+func TestLargeBodies(t *testing.T) {
+	s := start(t, door.Options{}, pages.Options{})
+	book := &slow{s.book, make(chan struct{}), make(chan struct{})}
+	limits := door.Limits{LargeBytes: 300 << 10, Work: patience}
+	s = startOn(t, book, door.Options{Limits: limits}, "")
+	large := `{"keys":["K"]` + strings.Repeat(" ", 200<<10) + `}`
+	answers := make(chan int)
+	ask := func(body io.Reader) {
+		w, err := s.http.Post(s.url+"/keys/batch_exists", "application/json", body)
+		if err != nil {
+			t.Error(err)
+			answers <- 0
+			return
+		}
+		w.Body.Close()
+		answers <- w.StatusCode
+	}
+	go ask(strings.NewReader(large))
+	<-book.entered
+	go ask(io.MultiReader(strings.NewReader(large))) // does not say how large it is
+	go ask(strings.NewReader(`{"keys":["K"]}`))
+	<-book.entered
+	select {
+	case <-book.entered:
+		t.Error("two large ones at once")
+	case <-time.After(200 * time.Millisecond):
+	}
+	book.leave <- struct{}{}
+	book.leave <- struct{}{}
+	<-book.entered
+	book.leave <- struct{}{}
+	for range 3 {
+		if status := <-answers; status != 200 {
+			t.Error(status)
+		}
+	}
+	limits.Work = 200 * time.Millisecond
+	never := &slow{s.book, make(chan struct{}, 2), nil}
+	s = startOn(t, never, door.Options{Limits: limits}, "")
+	for range 2 {
+		go ask(strings.NewReader(large))
+	}
+	for range 2 {
+		if status := <-answers; status != 503 {
+			t.Errorf("one that waits for too long: %d", status)
+		}
+	}
 }
 
 func TestBatchLimit(t *testing.T) {
@@ -240,6 +326,37 @@ func TestStop(t *testing.T) {
 			c.Close()
 			t.Errorf("%s is still there", l.Address)
 		}
+	}
+}
+
+// TestStopIsAtOnce: no address takes requests while another finishes those it has.
+func TestStopIsAtOnce(t *testing.T) {
+	s, listeners, cancel, done := serveOn(t, door.Options{}, patience, "127.0.0.1:0", "m2=127.0.0.1:0", "m3=127.0.0.1:0")
+	c := s.raw()
+	whole := asRequests("/keys/batch_exists", `{"keys":["a"]}`)
+	io.WriteString(c, whole[:len(whole)-3])
+	time.Sleep(50 * time.Millisecond) // so that the server has begun to read
+	cancel()
+	for _, l := range listeners {
+		soon(t, l.Address.String()+" closed", func() bool {
+			c, err := net.Dial("tcp", l.Address.Where)
+			if err == nil {
+				c.Close()
+			}
+			return err != nil
+		})
+	}
+	select {
+	case err := <-done:
+		t.Errorf("ended before the request: %v", err)
+	default:
+	}
+	io.WriteString(c, whole[len(whole)-3:])
+	if w, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil || w.StatusCode != 200 {
+		t.Errorf("%v %v", w, err)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
 	}
 }
 

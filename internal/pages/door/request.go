@@ -82,7 +82,6 @@ func (r *request) read(w http.ResponseWriter, hr *http.Request) error {
 	r.reset()
 	tooLarge := refusal{http.StatusRequestEntityTooLarge, fmt.Sprintf("the body is larger than %d bytes", r.limits.BodyBytes)}
 	if hr.ContentLength > r.limits.BodyBytes {
-		w.Header().Set("Connection", "close")
 		return tooLarge
 	}
 	from := http.MaxBytesReader(w, hr.Body, r.limits.BodyBytes)

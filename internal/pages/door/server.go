@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 	"sync/atomic"
 )
 
@@ -43,12 +44,16 @@ func (d *Door) Serve(ctx context.Context, listeners []*Listener, drain func() (c
 	}
 	limit, cancel := drain()
 	defer cancel()
-	for _, s := range servers {
-		if err := s.Shutdown(limit); err != nil {
-			s.Close()
-			d.log.Warn("clients of the page service were cut off", "err", err)
-		}
+	var stopped sync.WaitGroup
+	for _, s := range servers { // at once: none takes requests while another finishes
+		stopped.Go(func() {
+			if err := s.Shutdown(limit); err != nil {
+				s.Close()
+				d.log.Warn("clients of the page service were cut off", "err", err)
+			}
+		})
 	}
+	stopped.Wait()
 	for ; ended < len(servers); ended++ {
 		errs = append(errs, <-failed)
 	}
