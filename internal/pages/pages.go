@@ -68,6 +68,10 @@ type Book interface {
 	// the caller's to confirm or to release (a page that was never reserved for
 	// this key, or whose reservation has ended and that somebody else has now, or
 	// that belongs to a key) is left as it is and counted in Confirmed.Ignored.
+	//
+	// A release names no key, and may come late from a former writer of the page: so
+	// the page rests as if its reservation had lasted, and its present writer may
+	// still confirm it.
 	Confirm(ctx context.Context, s Space, rank int, written []Placed, release []int64) (Confirmed, error)
 
 	// Exists tells which keys every rank has confirmed, and holds those for a short

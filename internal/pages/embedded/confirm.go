@@ -2,6 +2,7 @@ package embedded
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"github.com/kv3fs/kv3fs/internal/pages"
@@ -39,7 +40,8 @@ func (b *Book) Confirm(ctx context.Context, name pages.Space, rankID int, writte
 		s.sweep(r, b.now())
 	}
 
-	c := confirmation{release: release}
+	// Cloned, since the committer reads it when the caller may be gone.
+	c := confirmation{release: slices.Clone(release)}
 	for i, w := range written {
 		s.plan(r, &c, w, keys, i)
 	}
@@ -97,7 +99,7 @@ func (s *space) plan(r *rank, c *confirmation, w pages.Placed, keys *batch, i in
 	switch {
 	case known && r.page(id) == page+1:
 		c.done.Keys++ // again
-	case h == nil || h.hash != keys.marks[i] || h.state != writable && h.state != late:
+	case h == nil || h.hash != keys.marks[i] || h.state == forgotten:
 		c.done.Ignored++
 	case h.busy:
 		c.done.Keys++ // twice in one batch
@@ -149,18 +151,19 @@ func (s *space) confirmed(r *rank, c *confirmation, err error) {
 }
 
 // giveUp lets pages rest that their writer does not need: those that he says, and
-// those whose keys have another page.
+// those whose keys have another page. A release names no key: it may come late, from
+// a former writer of the page, and must not cut the time of the present one.
 func (s *space) giveUp(r *rank, c *confirmation) {
-	until := s.book.now() + s.book.quarantine()
+	now := s.book.now()
 	for _, page := range c.second {
-		r.change(page, givenUp, until)
+		r.change(page, givenUp, now+s.book.quarantine())
 		c.done.Released++
 	}
 	for _, page := range c.release {
 		if r.used(page) {
 			h := r.holdOf(uint32(page))
 			if h != nil && !h.busy && (h.state == writable || h.state == late) {
-				r.change(uint32(page), givenUp, until)
+				r.change(uint32(page), givenUp, max(now, h.at+s.book.reserve())+s.book.quarantine())
 				c.done.Released++
 				continue
 			}

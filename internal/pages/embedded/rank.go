@@ -44,7 +44,7 @@ type holdState uint8
 const (
 	writable  holdState = iota + 1 // reserved; late when it ends
 	late                           // the reservation ended: it rests, and may yet be confirmed
-	givenUp                        // its writer gave it up: it rests
+	givenUp                        // released: it rests, and may yet be confirmed
 	forgotten                      // its key was deleted: it rests
 )
 

@@ -1,6 +1,12 @@
 package pagestest
 
-import "github.com/kv3fs/kv3fs/internal/pages"
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/kv3fs/kv3fs/internal/pages"
+)
 
 var confirming = map[string]func(*world){
 	"a key is visible when every rank has confirmed it": func(w *world) {
@@ -100,9 +106,63 @@ var confirming = map[string]func(*world){
 		if c := w.release(0, w.page(0, "a")); c != (pages.Confirmed{Released: 1}) {
 			w.Fatalf("%+v", c)
 		}
+		w.Advance(w.o.Reserve)
 		w.full(0, "resting")
 		w.Advance(w.o.Quarantine)
-		w.save(0, "b")
+		page := w.page(0, "b")
+		w.Advance(w.o.Reserve)
+		w.release(0, page)
+		w.full(0, "resting")
+		w.Advance(w.o.Quarantine)
+		w.save(0, "c")
+	},
+
+	// A release names no key, so nobody can tell whose it is.
+	"a former writer's release takes nothing from the present one": func(w *world) {
+		w.initialize(1, 0)
+		page := w.page(0, "slow")
+		w.Advance(w.o.Reserve + w.o.Quarantine)
+		if w.page(0, "a") != page {
+			w.Fatal("another page")
+		}
+		w.release(0, page) // the slow one has failed at last
+		w.Advance(w.o.Reserve)
+		w.full(0, "being written")
+		if c := w.confirm(0, "a", page); c.Keys != 1 {
+			w.Fatalf("%+v", c)
+		}
+		w.exist(true, "a")
+	},
+
+	// The caller of an HTTP service goes away in the midst of a request, and its room
+	// is used again.
+	"the caller's slices may be changed after any return, even an early one": func(w *world) {
+		w.initialize(256, 0)
+		live := w.page(0, "live")
+		for i := range 30 {
+			keys := []string{fmt.Sprint("a", i), fmt.Sprint("b", i)}
+			g := w.reserve(0, keys...)
+			written, release := []pages.Placed{{Key: keys[0], Page: g[0].Page}}, []int64{g[1].Page}
+			ctx, cancel := context.WithTimeout(w.Context(), time.Duration(i)*20*time.Microsecond)
+			_, _ = w.Book().Confirm(ctx, space, 0, written, release)
+			written[0], release[0] = pages.Placed{Key: "x", Page: live}, live
+			cancel()
+			more := []string{fmt.Sprint("c", i)}
+			ctx, cancel = context.WithTimeout(w.Context(), time.Duration(i)*20*time.Microsecond)
+			_, _ = w.Book().Reserve(ctx, space, 0, more, true)
+			more[0] = "live"
+			cancel()
+		}
+		w.page(0, "last") // in the order of calls: all that was begun has ended
+		if r := w.rank(0); r.Reserved < 1 {
+			w.Fatalf("%+v", r)
+		}
+		w.Advance(w.o.Reserve - 1)
+		if c := w.confirm(0, "live", live); c.Keys != 1 {
+			w.Fatalf("%+v", c)
+		}
+		w.exist(true, "live")
+		w.exist(false, "x")
 	},
 
 	"a page given up twice is given up once": func(w *world) {
