@@ -8,19 +8,22 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/alecthomas/kong"
 	"golang.org/x/sys/unix"
 
 	"github.com/kv3fs/kv3fs/internal/engines"
+	"github.com/kv3fs/kv3fs/internal/host"
 	"github.com/kv3fs/kv3fs/internal/model"
-	"github.com/kv3fs/kv3fs/internal/wire"
+	"github.com/kv3fs/kv3fs/internal/shm"
 )
 
 type engineConfigCmd struct {
 	Engine string `arg:"" help:"lmcache, lmcache-gds, vllm, sglang, ucm, rtp-llm, mooncake or nixl."`
 	Form   string `placeholder:"FORM" help:"Kind of configuration: remote or mp for lmcache (in the engine, or a server for several), kvcm or direct for rtp-llm. Default: the first."`
 
-	Mount string   `type:"path" placeholder:"DIR" help:"Where the 3FS is mounted, or will be. Default: the only fuse.hf3fs mount of this host."`
+	Mount givenDir `placeholder:"DIR" help:"Where the 3FS is mounted, or will be. Default: the only fuse.hf3fs mount of this host."`
 	Dir   []string `type:"path" sep:"none" placeholder:"DIR" help:"Directory below the mount to store in; lmcache and lmcache-gds take several. Default: one named after the engine."`
 
 	Model   string `placeholder:"NAME" help:"Model, as on Hugging Face; it decides the sizes. A wrong name lists those near it."`
@@ -36,8 +39,8 @@ type engineConfigCmd struct {
 	FileSize    byteSize `placeholder:"SIZE" help:"vLLM, SGLang: size of the file that each rank keeps its pages in. Default: 100GiB."`
 	PageService string   `placeholder:"URL" help:"SGLang: where the page service is. Default: http://localhost:18000."`
 
-	Out   string `placeholder:"DIR" help:"Write the files there, and print only the rest."`
-	Force bool   `help:"Overwrite files in --out."`
+	Out   givenDir `placeholder:"DIR" help:"Write the files there, and print only the rest."`
+	Force bool     `help:"Overwrite files in --out."`
 }
 
 // Help is what "kv3fs engine-config --help" adds to the flags.
@@ -96,104 +99,185 @@ func (c *engineConfigCmd) Run(out io.Writer) error {
 	if d.Model, err = c.shape(); err != nil {
 		return err
 	}
-	mountinfo, err := os.ReadFile("/proc/self/mountinfo")
+	mounts, err := host.Local().Mounts()
 	if err != nil {
+		return fmt.Errorf("engine-config: %w", err)
+	}
+	mounted := host.HF3FS(mounts)
+	if d.Mount, err = c.chooseMount(mounted); err != nil {
 		return err
 	}
-	var remark string
-	if d.Mount, remark, err = c.chooseMount(hf3fsMounts(string(mountinfo))); err != nil {
+	d.Unmounted = !slices.Contains(mounted, d.Mount)
+	if d.Dirs, err = c.dirs(d.Mount); err != nil {
 		return err
 	}
 	if d.ShmBytes == 0 {
-		d.ShmBytes = freeShmBytes()
+		d.ShmBytes, d.ShmTaken = shmRoom()
 	}
 	w, err := engines.Write(c.Engine, d)
 	if err != nil {
 		return err
 	}
-	if remark != "" {
-		w.Warnings = append(w.Warnings, remark)
-	}
 	if c.Out != "" {
-		if err := c.writeFiles(w); err != nil {
-			return err
+		_, err := answer(string(c.Out), patience, func() (struct{}, error) { return struct{}{}, c.writeFiles(w) })
+		if err != nil {
+			return fmt.Errorf("engine-config: %w", err)
 		}
 	}
 	return c.print(out, w)
 }
 
-// chooseMount finds the mount point to write down; remark says what is odd
-// about it.
-func (c *engineConfigCmd) chooseMount(mounted []string) (mount, remark string, err error) {
+// chooseMount finds the mount point to write down. A mount is known by its name:
+// to look at it would be to wait for its daemon.
+func (c *engineConfigCmd) chooseMount(mounted []string) (string, error) {
 	fixed := engines.FixedMount(c.Engine)
 	switch {
+	case slices.Contains(mounted, string(c.Mount)):
+		return string(c.Mount), nil
 	case c.Mount != "":
-		mount = filepath.Clean(c.Mount)
-		if real, err := filepath.EvalSymlinks(mount); err == nil && slices.Contains(mounted, real) {
-			mount = real // the library knows it by no other name
-		}
-		if !slices.Contains(mounted, mount) && c.Engine != engines.LMCacheGDS {
-			remark = "no 3FS is mounted at " + mount + " yet; start it before the engine: kv3fs serve --data DIR --mount " + mount
-		}
-		return mount, remark, nil
+		return withoutLinks(string(c.Mount)) // the library knows it by no other name
 	case fixed != "" && (slices.Contains(mounted, fixed) || len(mounted) != 1):
-		if !slices.Contains(mounted, fixed) {
-			remark = "no 3FS is mounted at " + fixed + " yet; start it before the engine: kv3fs serve --data DIR --mount " + fixed
-		}
-		return fixed, remark, nil
+		return fixed, nil
 	case len(mounted) == 1:
-		return mounted[0], "", nil
+		return mounted[0], nil
 	case c.Engine == engines.LMCacheGDS && len(c.Dir) > 0:
-		return "", "", nil
+		return "", nil
 	case len(mounted) == 0:
-		return "", "", errors.New("engine-config: no 3FS is mounted here; start one (kv3fs serve --data DIR --mount /mnt/3fs) or say with --mount where it will be")
+		return "", errors.New("engine-config: no 3FS is mounted here; start one (kv3fs serve --data DIR --mount /mnt/3fs) or say with --mount where it will be")
 	}
-	return "", "", fmt.Errorf("engine-config: several 3FS are mounted: %s; choose one with --mount", strings.Join(mounted, ", "))
+	return "", fmt.Errorf("engine-config: several 3FS are mounted: %s; choose one with --mount", strings.Join(mounted, ", "))
 }
 
-// hf3fsMounts lists the mount points of 3FS file systems, each once.
-func hf3fsMounts(mountinfo string) []string {
-	var points []string
-	for line := range strings.Lines(mountinfo) {
-		before, after, _ := strings.Cut(line, " - ")
-		left, right := strings.Fields(before), strings.Fields(after)
-		if len(left) > 4 && len(right) > 0 && right[0] == "fuse.hf3fs" {
-			points = append(points, wire.UnescapeMountinfo(left[4]))
+// dirs are the directories below the mount as they are called by its real name.
+func (c *engineConfigCmd) dirs(mount string) (dirs []string, err error) {
+	for _, dir := range c.Dir {
+		dir = filepath.Clean(dir)
+		switch {
+		case c.Engine == engines.LMCacheGDS || host.Within(dir, mount):
+		case c.Mount != "" && host.Within(dir, string(c.Mount)):
+			dir = filepath.Join(mount, strings.TrimPrefix(dir, string(c.Mount)))
+		default:
+			if dir, err = withoutLinks(dir); err != nil {
+				return nil, err
+			}
 		}
+		dirs = append(dirs, dir)
 	}
-	slices.Sort(points)
-	return slices.Compact(points)
+	return dirs, nil
 }
 
-// freeShmBytes is what /dev/shm has left, 0 when that cannot be told.
-func freeShmBytes() int64 {
+// withoutLinks is the real name of a path, whose end need not exist.
+func withoutLinks(path string) (string, error) {
+	found, err := answer(path, patience, func() (string, error) { return resolved(path), nil })
+	if err != nil {
+		return "", fmt.Errorf("engine-config: %w", err)
+	}
+	return found, nil
+}
+
+func resolved(path string) string {
+	found, err := filepath.EvalSymlinks(path)
+	switch {
+	case err == nil:
+		return found
+	case path == filepath.Dir(path):
+		return path
+	}
+	return filepath.Join(resolved(filepath.Dir(path)), filepath.Base(path))
+}
+
+// patience is how long a file system may take, which hangs for good if its daemon
+// is stopped.
+const patience = 5 * time.Second
+
+// answer does what may hang at a path. What has not ended by then is left behind:
+// the command is about to end.
+func answer[T any](path string, limit time.Duration, do func() (T, error)) (T, error) {
+	type result struct {
+		value T
+		err   error
+	}
+	ended := make(chan result, 1)
+	go func() {
+		value, err := do()
+		ended <- result{value, err}
+	}()
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case r := <-ended:
+		return r.value, r.err
+	case <-timer.C:
+		var none T
+		return none, fmt.Errorf("%s did not answer within %v; look what hangs there (kv3fs doctor does so for a 3FS) or name another path", path, limit)
+	}
+}
+
+// shmRoom is what /dev/shm has left and what is in it; both are 0 when that cannot
+// be told, or has no limit.
+func shmRoom() (freeBytes, takenBytes int64) {
 	var st unix.Statfs_t
-	if unix.Statfs("/dev/shm", &st) != nil {
-		return 0
+	if unix.Statfs(shm.Dir, &st) != nil {
+		return 0, 0
 	}
-	return int64(st.Bavail) * st.Bsize
+	return int64(st.Bavail) * st.Bsize, int64(st.Blocks-st.Bfree) * st.Bsize
 }
 
-// writeFiles writes the parts that have a name, or none of them.
-func (c *engineConfigCmd) writeFiles(w *engines.Written) error {
-	if err := os.MkdirAll(c.Out, 0o755); err != nil {
-		return fmt.Errorf("engine-config: %w", err)
+// writeFiles writes the parts that have a name. None has its name before all are
+// written, so that a full disk changes nothing; a name that is a symbolic link
+// becomes a file, and what it led to stays as it was.
+func (c *engineConfigCmd) writeFiles(w *engines.Written) (err error) {
+	dir := string(c.Out)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
 	}
-	var named []engines.Section
-	for _, s := range w.Sections {
-		if s.Name == "" {
-			continue
+	named := slices.DeleteFunc(slices.Clone(w.Sections), func(s engines.Section) bool { return s.Name == "" })
+	for _, s := range named {
+		name := filepath.Join(dir, s.Name)
+		switch info, err := os.Lstat(name); {
+		case err != nil:
+		case info.IsDir():
+			return fmt.Errorf("%s is a directory; name another one with --out", name)
+		case !c.Force:
+			return fmt.Errorf("%s exists; --force overwrites it", name)
 		}
-		named = append(named, s)
-		if _, err := os.Lstat(filepath.Join(c.Out, s.Name)); err == nil && !c.Force {
-			return fmt.Errorf("engine-config: %s exists; --force overwrites it", filepath.Join(c.Out, s.Name))
+	}
+	temporary := func(s engines.Section) string {
+		return filepath.Join(dir, fmt.Sprintf(".%s.%d", s.Name, os.Getpid()))
+	}
+	for i, s := range named {
+		if err := writeNew(temporary(s), s.Text); err != nil {
+			for _, done := range named[:i+1] {
+				os.Remove(temporary(done))
+			}
+			return err
 		}
 	}
 	for _, s := range named {
-		if err := os.WriteFile(filepath.Join(c.Out, s.Name), []byte(s.Text), 0o644); err != nil {
-			return fmt.Errorf("engine-config: %w", err)
-		}
+		err = errors.Join(err, os.Rename(temporary(s), filepath.Join(dir, s.Name)))
 	}
+	return err
+}
+
+// writeNew writes a file that was not there.
+func writeNew(name, text string) error {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	return errors.Join(err, f.Close())
+}
+
+// givenDir is a directory that is named on a command line, made absolute.
+type givenDir string
+
+// UnmarshalText refuses the empty name: whoever gives one has a variable unset.
+func (d *givenDir) UnmarshalText(text []byte) error {
+	if len(text) == 0 {
+		return errors.New("names no directory")
+	}
+	*d = givenDir(filepath.Clean(kong.ExpandPath(string(text))))
 	return nil
 }
 
@@ -208,7 +292,7 @@ func (c *engineConfigCmd) print(out io.Writer, w *engines.Written) error {
 	for _, s := range w.Sections {
 		switch {
 		case s.Name != "" && c.Out != "":
-			fmt.Fprintf(&b, "wrote %s: %s\n", filepath.Join(c.Out, s.Name), s.Title)
+			fmt.Fprintf(&b, "wrote %s: %s\n", filepath.Join(string(c.Out), s.Name), s.Title)
 			continue
 		case s.Name != "":
 			fmt.Fprintf(&b, "\n==> %s: %s <==\n", s.Name, s.Title)

@@ -2,11 +2,13 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kv3fs/kv3fs/internal/engines"
 )
@@ -24,7 +26,7 @@ func TestEngineConfig(t *testing.T) {
 		if status != 0 || !strings.Contains(out, "==> what must be there <==") {
 			t.Errorf("%s: exit %d, %s%s", engine, status, out, errs)
 		}
-		if engine != engines.LMCacheGDS && !strings.Contains(out, "# WARNING: no 3FS is mounted at /nonexistent/3fs yet") {
+		if engine != engines.LMCacheGDS && engine != engines.RTPLLM && !strings.Contains(out, "# WARNING: no 3FS is mounted at /nonexistent/3fs yet") {
 			t.Errorf("%s: no warning of the mount:\n%s", engine, out)
 		}
 	}
@@ -71,10 +73,14 @@ func TestEngineConfigErrors(t *testing.T) {
 		{[]string{"vllm", "--force"}, exitUsage, "--out"},
 		{[]string{"vllm", "--form", "url"}, exitFailed, "known: plain"},
 		{[]string{"lmcache", "--dir", "/elsewhere"}, exitFailed, "not below the mount point"},
+		{[]string{"vllm", "--mount", ""}, exitUsage, "names no directory"},
+		{[]string{"vllm", "--mount", "/"}, exitFailed, "cannot be /"},
+		{[]string{"lmcache", "--file-size", "1GiB"}, exitFailed, "--file-size"},
+		{[]string{"vllm", "--page-service", "http://other:1"}, exitFailed, "--page-service"},
 		{[]string{"vllm", "--file-size", "4k"}, exitFailed, "holds no page"},
 	} {
 		args := c.args
-		if len(args) > 0 {
+		if len(args) > 0 && !slices.Contains(args, "--mount") {
 			args = append(args, "--mount", "/nonexistent/3fs")
 		}
 		if status, out, errs := engineConfig(args...); status != c.status || !strings.Contains(errs, c.want) {
@@ -105,45 +111,94 @@ func TestEngineConfigOut(t *testing.T) {
 	if left, _ := os.ReadDir(dir); len(left) != 1 {
 		t.Errorf("refused, yet it wrote: %v", left)
 	}
+	elsewhere := filepath.Join(t.TempDir(), "mine")
+	if err := os.WriteFile(elsewhere, []byte("mine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(elsewhere, filepath.Join(dir, "sglang-hf3fs.json")); err != nil {
+		t.Fatal(err)
+	}
 	if status, _, errs := engineConfig(append(args, "--force")...); status != 0 {
 		t.Errorf("--force: exit %d, %s", status, errs)
+	}
+	if text, err := os.ReadFile(elsewhere); err != nil || string(text) != "mine" {
+		t.Errorf("--force wrote through a symbolic link: %q, %v", text, err)
+	}
+	if left, _ := os.ReadDir(dir); len(left) != 2 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+// Where the second file cannot be written, the first is not there either.
+func TestEngineConfigOutWhole(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "start-sglang.sh"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	status, _, errs := engineConfig("sglang", "--mount", "/nonexistent/3fs", "--shm", "64GiB", "--out", dir, "--force")
+	if status != exitFailed || !strings.Contains(errs, "start-sglang.sh is a directory") {
+		t.Errorf("exit %d, %s", status, errs)
+	}
+	if left, _ := os.ReadDir(dir); len(left) != 1 {
+		t.Errorf("left behind: %v", left)
 	}
 }
 
 func TestChooseMount(t *testing.T) {
-	const info = `30 1 8:1 / / rw - ext4 /dev/sda1 rw
-31 30 0:40 / /mnt/3fs rw,nosuid shared:1 - fuse.hf3fs hf3fs.kv3fs rw
-32 30 0:41 / /mnt/a\040b rw - fuse.hf3fs hf3fs.other rw
-33 30 0:42 / /mnt/sshfs rw - fuse.sshfs x rw
-34 30 0:43 / /mnt/3fs rw - fuse.hf3fs hf3fs.kv3fs rw
-not a line
-`
-	mounts := hf3fsMounts(info)
-	if !slices.Equal(mounts, []string{"/mnt/3fs", "/mnt/a b"}) {
-		t.Fatalf("mounts %q", mounts)
-	}
+	mounts := []string{"/mnt/3fs", "/mnt/a"}
 	for _, c := range []struct {
 		cmd     engineConfigCmd
 		mounted []string
-		want    string // mount, remark or error
+		want    string // mount or error
 	}{
 		{engineConfigCmd{Engine: "vllm"}, []string{"/mnt/3fs"}, "/mnt/3fs"},
 		{engineConfigCmd{Engine: "vllm"}, nil, "kv3fs serve --data DIR --mount /mnt/3fs"},
 		{engineConfigCmd{Engine: "vllm"}, mounts, "choose one with --mount"},
 		{engineConfigCmd{Engine: "vllm", Mount: "/mnt/3fs"}, mounts, "/mnt/3fs"},
-		{engineConfigCmd{Engine: "vllm", Mount: "/mnt/x"}, mounts, "/mnt/x no 3FS is mounted at /mnt/x yet"},
+		{engineConfigCmd{Engine: "vllm", Mount: "/mnt/x"}, mounts, "/mnt/x"},
 		{engineConfigCmd{Engine: "lmcache-gds", Dir: []string{"/nvme"}}, nil, ""},
-		{engineConfigCmd{Engine: "rtp-llm"}, nil, "/3fs/stage/3fs no 3FS is mounted"},
+		{engineConfigCmd{Engine: "rtp-llm"}, nil, "/3fs/stage/3fs"},
 		{engineConfigCmd{Engine: "rtp-llm"}, []string{"/3fs/stage/3fs", "/mnt/3fs"}, "/3fs/stage/3fs"},
 		{engineConfigCmd{Engine: "rtp-llm"}, []string{"/mnt/3fs"}, "/mnt/3fs"},
 	} {
-		mount, remark, err := c.cmd.chooseMount(c.mounted)
-		got := strings.TrimSpace(mount + " " + remark)
-		if err != nil {
-			got = err.Error()
+		got, err := c.cmd.chooseMount(c.mounted)
+		if err != nil && strings.Contains(err.Error(), c.want) {
+			continue
 		}
-		if !strings.Contains(got, c.want) || c.want == "" && got != "" {
-			t.Errorf("%+v, mounted %q: %q, want %q", c.cmd, c.mounted, got, c.want)
+		if got != c.want || err != nil {
+			t.Errorf("%+v, mounted %q: %q, %v; want %q", c.cmd, c.mounted, got, err, c.want)
 		}
+	}
+}
+
+// Mount and directories are written by their real names, whatever they are called.
+func TestEngineConfigThroughALink(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	point, link := filepath.Join(dir, "3fs"), filepath.Join(dir, "lnk")
+	if err := errors.Join(os.Mkdir(point, 0o755), os.Symlink(point, link)); err != nil {
+		t.Fatal(err)
+	}
+	for _, named := range [][2]string{{link, link}, {link, point}, {point, link}, {link + "/", link}} {
+		status, out, errs := engineConfig("lmcache", "--mount", named[0], "--dir", named[1]+"/kv", "--shm", "64GiB")
+		want := "base_path: \"" + point + "/kv\""
+		if status != 0 || !strings.Contains(out, want) || !strings.Contains(out, "hf3fs_mount_point: \""+point+"\"") {
+			t.Errorf("%v: exit %d, want %s in\n%s%s", named, status, want, out, errs)
+		}
+	}
+}
+
+// What hangs at a path is given up, and the path named.
+func TestAnswerIsBounded(t *testing.T) {
+	end := make(chan struct{})
+	defer close(end)
+	_, err := answer("/mnt/stuck", 10*time.Millisecond, func() (string, error) { <-end; return "", nil })
+	if err == nil || !strings.Contains(err.Error(), "/mnt/stuck did not answer") {
+		t.Error(err)
+	}
+	if got, err := answer("/", time.Minute, func() (string, error) { return "x", nil }); got != "x" || err != nil {
+		t.Errorf("%q, %v", got, err)
 	}
 }

@@ -26,7 +26,11 @@ func checkList(p *plan) string {
 	}
 	if total := p.Need.ShmBytes(p.TP); total > 0 {
 		what := fmt.Sprintf("/dev/shm with %s%s, and some to spare: df -h /dev/shm", size(total), p.forRanks())
-		item(what, fmt.Sprintf("mount -o remount,size=%d /dev/shm; a container: --shm-size=%d", enough(total), enough(total)))
+		how := fmt.Sprintf("mount -o remount,size=%d /dev/shm   # if it has less; a container: --shm-size=%[1]d", p.shmSize(total))
+		if p.shmKnown() && p.shmFits(total) {
+			how = ""
+		}
+		item(what, how)
 	}
 	if p.Need.OpenFiles > 0 {
 		item(fmt.Sprintf("%d open files for storage per rank, beside the engine's own: ulimit -Hn", p.Need.OpenFiles), "LimitNOFILE= in a systemd unit, --ulimit nofile= for a container")

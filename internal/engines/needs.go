@@ -54,7 +54,7 @@ func lmcacheMPNeed(p Params) Need {
 		Rings:          2 * workers, Iovs: 2 * workers,
 		HashSeed: true, Rings3FS: true,
 		Packages: []Package{
-			{PythonModule, "lmcache", "pip install from source with BUILD_HF3FS=1, HF3FS_INCLUDE_DIR and HF3FS_LIB_DIR set to where kv3fs's make install put header and library; needs libabsl", ""},
+			{PythonModule, "lmcache", "BUILD_HF3FS=1 HF3FS_INCLUDE_DIR=/usr/include HF3FS_LIB_DIR=/usr/lib pip install .   # in LMCache's source, with libabsl and what the library below installs", ""},
 			cLibrary(),
 		},
 	}
@@ -65,7 +65,7 @@ func gdsNeed(p Params) Need {
 		OpenFiles: 2 * or(p.Clients, 4), HashSeed: true, GDS: true,
 		Packages: []Package{
 			pip("lmcache", "lmcache"),
-			{SharedLibrary, "libcufile.so.0", "NVIDIA's cuFile, from the CUDA packages (gds-tools, libcufile)", "set use_gds: false; then the data goes through host memory"},
+			{SharedLibrary, "libcufile.so.0", "apt install nvidia-gds   # cuFile, from NVIDIA's CUDA repository", "set use_gds: false; then the data goes through host memory"},
 		},
 	}
 }
@@ -84,7 +84,7 @@ func vllmNeed(p Params) (Need, error) {
 		DiskBytes:   or(p.FileBytes, vllmFileBytes),
 		PageService: vllmPageService, Rings3FS: true, Assumed: assumed,
 		Packages: []Package{
-			pip("vllm", "vllm (with HF3FSKVConnector: from April 2026 on)"), pythonClient(mock),
+			pip("vllm", "vllm   # of April 2026 or later, with HF3FSKVConnector"), pythonClient(mock),
 			{Command, "ninja", "apt install ninja-build", mock},
 			{Command, "c++", "apt install g++", mock},
 		},
@@ -124,7 +124,7 @@ func ucmNeed(p Params) (Need, error) {
 		Rings:           2 * streams, Iovs: streams,
 		Rings3FS: true, Assumed: assumed,
 		Packages: []Package{
-			{PythonModule, "ucm", "pip install from source, with kv3fs's header in /usr/local/3fs/src/lib/api and its library in /usr/local/3fs/src/lib/rs/hf3fs-usrbio-sys/lib; without them UCM builds, but without Ds3fs", ""},
+			{PythonModule, "ucm", "pip install ./unified-cache-management   # its source, with kv3fs's header in /usr/local/3fs/src/lib/api and its library in /usr/local/3fs/src/lib/rs/hf3fs-usrbio-sys/lib; without them UCM builds, but without Ds3fs", ""},
 			cLibrary(),
 		},
 	}
@@ -165,7 +165,7 @@ func mooncakeNeed(p Params) Need {
 		DiskReserved: true,
 		Rings3FS:     true,
 		Assumed:      "16 threads of a client that do I/O at once; Mooncake makes buffers for as many as come",
-		Packages:     []Package{{Command, "mooncake_master", "build Mooncake with -DUSE_3FS=ON, the library in /usr/lib and the header in /usr/include: in kv3fs, make install PREFIX=/usr", ""}, cLibrary()},
+		Packages:     []Package{{Command, "mooncake_master", "cmake -B build -DUSE_3FS=ON && cmake --build build && cmake --install build   # in Mooncake's source, after what the library below installs", ""}, cLibrary()},
 	}
 }
 
@@ -174,6 +174,6 @@ func nixlNeed() Need {
 	return Need{
 		Rings3FS: true,
 		Assumed:  "no application yet: it takes as much of /dev/shm as it registers or has in flight, and a ring for each request",
-		Packages: []Package{pip("nixl", "nixl, with libplugin_HF3FS.so built from its source into NIXL's plugin directory"), cLibrary()},
+		Packages: []Package{pip("nixl", "nixl   # and libplugin_HF3FS.so, built from its source, into NIXL's plugin directory"), cLibrary()},
 	}
 }

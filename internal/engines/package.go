@@ -19,11 +19,11 @@ type Package struct {
 }
 
 func pythonClient(optional string) Package {
-	return Package{PythonModule, "hf3fs_fuse.io", "in kv3fs: make wheel, then pip install the wheel it names; it carries the library", optional}
+	return Package{PythonModule, "hf3fs_fuse.io", "make wheel && pip install dist/hf3fs_py_usrbio-*.whl   # in kv3fs's source; it carries the library", optional}
 }
 
 func cLibrary() Package {
-	return Package{SharedLibrary, "libhf3fs_api_shared.so", "in kv3fs: make install (PREFIX=/usr puts it where engines are linked to look)", ""}
+	return Package{SharedLibrary, "libhf3fs_api_shared.so", "make install PREFIX=/usr   # in kv3fs's source; engines look in /usr/lib", ""}
 }
 
 func pip(module, distribution string) Package {

@@ -6,6 +6,9 @@ import (
 	"strings"
 )
 
+// longestMount is what a ring of upstream's has room for.
+const longestMount = 255
+
 // checkMount reports what is wrong with a mount point as text. With exact, the
 // engine compares it letter by letter with what the library finds.
 func checkMount(m *mapping, key, mount string, exact bool) {
@@ -17,8 +20,8 @@ func checkMount(m *mapping, key, mount string, exact bool) {
 	case mount == "":
 	case !strings.HasPrefix(mount, "/"):
 		m.problem(Failure, key, fmt.Sprintf("%.80q is no absolute path", mount), "write the path of the mount from the root, such as /mnt/3fs")
-	case len(mount) > 255:
-		m.problem(Failure, key, "is longer than the 255 bytes that a ring has for it", "mount at a shorter path")
+	case len(mount) > longestMount:
+		m.problem(Failure, key, fmt.Sprintf("is longer than the %d bytes that a ring has for it", longestMount), "mount at a shorter path")
 	case path.Clean(mount) != mount:
 		m.problem(sloppy, key, fmt.Sprintf("%.80q is not how the library writes it", mount), "write "+path.Clean(mount))
 	}

@@ -35,12 +35,15 @@ func newPlan(engine string, d Deployment) (*plan, error) {
 	if _, err := NeedOf(engine, params); err != nil {
 		return nil, err
 	}
-	block, assumed, err := params.blockBytes(engine)
-	if err != nil {
-		return nil, err
+	p := &plan{Deployment: d, Engine: engine}
+	var assumed string
+	if d.BlockTokens > 0 {
+		var err error
+		if p.BlockBytes, assumed, err = params.blockBytes(engine); err != nil {
+			return nil, err
+		}
 	}
-	p := &plan{Deployment: d, Engine: engine, BlockBytes: block}
-	if assumed != "" && block > 0 {
+	if assumed != "" {
 		p.notes = append(p.notes, "no model was named; the sizes are for "+assumed)
 	}
 	if len(p.Dirs) == 0 {
@@ -52,10 +55,13 @@ func newPlan(engine string, d Deployment) (*plan, error) {
 		}
 	}
 	if engine == LMCacheGDS {
-		p.GDSBufferMB = min(max(16*block/mib, 1024), 8192) // some chunks under way at once
+		p.GDSBufferMB = min(max(16*p.BlockBytes/mib, 1024), 8192) // some chunks under way at once
 	}
-	if fixed := FixedMount(engine); fixed != "" && d.Mount != fixed {
+	switch fixed := FixedMount(engine); {
+	case fixed != "" && d.Mount != fixed:
 		p.warnings = append(p.warnings, fmt.Sprintf("%s looks for the 3FS at %s only, not at %s: serve it there, or bind it there as said below", engine, fixed, d.Mount))
+	case d.Unmounted && engine != LMCacheGDS:
+		p.warnings = append(p.warnings, fmt.Sprintf("no 3FS is mounted at %s yet; start it before the engine: kv3fs serve --data DIR --mount %s", d.Mount, shellText(d.Mount)))
 	}
 	return p, p.fit(params)
 }
@@ -92,10 +98,6 @@ func (p *plan) decideFile() error {
 // is left to the engine's own processes.
 func (p *plan) fit(params Params) error {
 	choices := p.choices()
-	budget := int64(math.MaxInt64)
-	if p.ShmBytes > 0 {
-		budget = p.ShmBytes / 10 * 9
-	}
 	var first int64
 	for i, c := range choices {
 		c.Model, c.TP, c.BlockTokens, c.FileBytes = params.Model, params.TP, params.BlockTokens, p.FileBytes
@@ -109,7 +111,7 @@ func (p *plan) fit(params Params) error {
 		if i == 0 {
 			first = total
 		}
-		if total > budget {
+		if !p.shmFits(total) {
 			continue
 		}
 		if i > 0 {
@@ -120,7 +122,7 @@ func (p *plan) fit(params Params) error {
 	total := p.Need.ShmBytes(p.TP)
 	p.warnings = append(p.warnings, fmt.Sprintf(
 		"even the smallest sizes take %s of /dev/shm%s; it has %s to give, of which a tenth is left to others: enlarge it to %s or more (mount -o remount,size=%d /dev/shm; a container: --shm-size; Kubernetes: an emptyDir of medium Memory)",
-		size(total), p.forRanks(), size(p.ShmBytes), size(enough(total)), enough(total)))
+		size(total), p.forRanks(), size(p.ShmBytes), size(p.shmSize(total)), p.shmSize(total)))
 	return nil
 }
 
@@ -131,12 +133,19 @@ func (p *plan) forRanks() string {
 	return fmt.Sprintf(" for %d ranks", p.TP)
 }
 
-// enough is the size of /dev/shm that a need takes, in whole gigabytes.
-func enough(need int64) int64 {
-	if need > math.MaxInt64/2 {
-		return need
+// shmKnown says whether it is known what /dev/shm has to give.
+func (p *plan) shmKnown() bool { return p.ShmBytes > 0 || p.ShmTaken > 0 }
+
+// shmFits says whether /dev/shm has room for a need, for all that is known.
+func (p *plan) shmFits(need int64) bool { return !p.shmKnown() || need <= p.ShmBytes/10*9 }
+
+// shmSize is the size of /dev/shm that a need takes beside what is in it already,
+// in whole gigabytes. For a need that does not fit it is above the present one.
+func (p *plan) shmSize(need int64) int64 {
+	if need > math.MaxInt64/4 || p.ShmTaken > math.MaxInt64/4 {
+		return math.MaxInt64
 	}
-	return (need/9*10/gib + 1) * gib
+	return ((need/9*10+p.ShmTaken)/gib + 1) * gib
 }
 
 func (p *plan) needOf(c Params) (Need, error) {

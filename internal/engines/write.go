@@ -21,12 +21,14 @@ import (
 type Deployment struct {
 	Form        string      // one of Forms; "" is the first
 	Mount       string      // of the 3FS; lmcache-gds needs none when it has Dirs
+	Unmounted   bool        // nothing is mounted there yet
 	Dirs        []string    // to store in; empty: one of its own below the mount
 	ModelName   string      // that the engine is started with; "" leaves a placeholder
 	Model       model.Shape // zero: one of the 8B class
 	TP          int         // tensor-parallel ranks on this host; zero is 1
 	BlockTokens int         // tokens of a chunk, page or block; zero is the engine's default
-	ShmBytes    int64       // that /dev/shm has to give; zero: not known, sizes are the defaults
+	ShmBytes    int64       // that /dev/shm has left to give; zero, with nothing taken: not known, sizes are the defaults
+	ShmTaken    int64       // that others have in /dev/shm already
 	FileBytes   int64       // vLLM, SGLang: file of one rank; zero is 100 GiB
 	PageService string      // SGLang: URL; "" is http://localhost:18000
 }
@@ -169,6 +171,10 @@ func (d Deployment) check(engine string) error {
 		return errors.New("engines: no mount point")
 	case d.Mount != "" && (!strings.HasPrefix(d.Mount, "/") || path.Clean(d.Mount) != d.Mount):
 		return fmt.Errorf("engines: the mount point %.80q must be an absolute path without a slash at the end", d.Mount)
+	case d.Mount == "/":
+		return errors.New("engines: the mount point cannot be /, the root of the host; write where the 3FS is, such as /mnt/3fs")
+	case len(d.Mount) > longestMount:
+		return fmt.Errorf("engines: the mount point %.40q... has %d bytes, and a ring has room for %d; mount at a shorter path", d.Mount, len(d.Mount), longestMount)
 	case strings.ContainsFunc(d.Mount, unicode.IsSpace):
 		return fmt.Errorf("engines: the mount point %.80q has a blank; the clients' library cannot find it", d.Mount)
 	}
@@ -187,7 +193,17 @@ func (d Deployment) check(engine string) error {
 	if len(d.Dirs) > 1 && engine != LMCache && engine != LMCacheGDS {
 		return fmt.Errorf("engines: %s stores in one directory", engine)
 	}
-	if d.FileBytes < 0 || d.ShmBytes < 0 || d.BlockTokens < 0 || d.TP < 0 {
+	switch {
+	case d.FileBytes != 0 && engine != VLLM && engine != SGLang:
+		return fmt.Errorf("engines: %s keeps no file of a fixed size for each rank; leave the file size (--file-size) out", engine)
+	case d.PageService != "" && engine == VLLM:
+		return fmt.Errorf("engines: vllm asks %s, whatever it is told; leave the page service (--page-service) out", vllmPageService)
+	case d.PageService != "" && engine != SGLang:
+		return fmt.Errorf("engines: %s asks no page service; leave it (--page-service) out", engine)
+	case d.BlockTokens != 0 && DefaultBlockTokens(engine) == 0:
+		return fmt.Errorf("engines: %s takes the size of a block from the application; leave the tokens (--block-tokens) out", engine)
+	}
+	if d.FileBytes < 0 || d.ShmTaken < 0 || d.ShmBytes < 0 || d.BlockTokens < 0 || d.TP < 0 {
 		return errors.New("engines: sizes and counts cannot be negative")
 	}
 	if strings.ContainsFunc(d.ModelName+d.PageService, unicode.IsControl) {

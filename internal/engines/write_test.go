@@ -139,6 +139,89 @@ func TestGolden(t *testing.T) {
 	}
 }
 
+// /dev/shm is to be enlarged where it does not do, and never to less than it has.
+func TestShmAdvice(t *testing.T) {
+	llama := shape(t, "Llama-3.1-8B")
+	for _, c := range []struct {
+		name        string
+		free, taken int64
+		tp          int
+		want        string // "" where there is nothing to do
+		warns       bool
+	}{
+		{"room", 24 * gib, 0, 1, "", false},
+		{"room beside others", 24 * gib, 24 * gib, 1, "", false},
+		{"not known", 0, 0, 1, fmt.Sprintf("size=%d ", 2*gib), false},
+		{"full", 0, 24 * gib, 1, fmt.Sprintf("size=%d ", 25*gib), true}, // 600 MiB more, in whole gigabytes
+		{"little beside much", 64 * mib, 24 * gib, 1, fmt.Sprintf("size=%d ", 25*gib), true},
+		{"too small", gib, 0, 8, fmt.Sprintf("size=%d ", 6*gib), true},
+	} {
+		w, err := Write(LMCache, Deployment{Mount: "/mnt/3fs", Model: llama, TP: c.tp, ShmBytes: c.free, ShmTaken: c.taken})
+		if err != nil {
+			t.Fatal(err)
+		}
+		list := w.Sections[len(w.Sections)-1].Text
+		if strings.Contains(list, "remount") != (c.want != "") || !strings.Contains(list, c.want) {
+			t.Errorf("%s: want %q in\n%s", c.name, c.want, list)
+		}
+		if said := strings.Join(w.Warnings, "\n"); strings.Contains(said, "remount") != c.warns || c.warns && !strings.Contains(said, c.want) {
+			t.Errorf("%s: warnings %q", c.name, said)
+		}
+	}
+}
+
+// A model that nobody named stands in no one's way.
+func TestAnyNumberOfRanksWithoutAModel(t *testing.T) {
+	for _, engine := range Names() {
+		for _, tp := range []int{1, 3, 5, 12, 4096} {
+			w, err := Write(engine, Deployment{Mount: "/mnt/3fs", TP: tp})
+			if err != nil {
+				t.Errorf("%s, tp %d: %v", engine, tp, err)
+				continue
+			}
+			if sized := engine == VLLM || engine == SGLang || engine == UCM; sized && !strings.Contains(strings.Join(w.Notes, ""), "no model was named") {
+				t.Errorf("%s, tp %d: notes %q", engine, tp, w.Notes)
+			}
+		}
+	}
+}
+
+// A mount that is not there yet is said once, with a line that can be pasted.
+func TestUnmounted(t *testing.T) {
+	for _, c := range []struct {
+		engine, mount, want string
+	}{
+		{VLLM, "/mnt/it's", `kv3fs serve --data DIR --mount '/mnt/it'\''s'`},
+		{RTPLLM, rtpMount, "no 3FS is mounted at " + rtpMount},
+		{RTPLLM, "/mnt/3fs", "looks for the 3FS at " + rtpMount + " only"},
+		{LMCacheGDS, "/mnt/3fs", ""},
+	} {
+		w, err := Write(c.engine, Deployment{Mount: c.mount, Unmounted: true})
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if said := strings.Join(w.Warnings, "\n"); !strings.Contains(said, c.want) || len(w.Warnings) > 1 || c.want == "" && said != "" {
+			t.Errorf("%s at %s: warnings %q, want one with %q", c.engine, c.mount, w.Warnings, c.want)
+		}
+	}
+}
+
+// What fixes something is a line for a shell, with the explanation behind a #.
+func TestInstallIsALine(t *testing.T) {
+	for _, engine := range Names() {
+		n, err := NeedOf(engine, Params{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range append(n.Packages, lmcacheMPNeed(Params{}).Packages...) {
+			if line, _, _ := strings.Cut(p.Install, "#"); strings.ContainsAny(line, "(,;:") {
+				t.Errorf("%s: %s", engine, p.Install)
+			}
+		}
+	}
+}
+
 // What no configuration can hold is refused, with the reason.
 func TestWriteRefuses(t *testing.T) {
 	for _, c := range []struct {
@@ -154,10 +237,16 @@ func TestWriteRefuses(t *testing.T) {
 		{LMCache, Deployment{Mount: "/mnt/3fs", Form: "url"}, "known: remote, mp"},
 		{LMCache, Deployment{Mount: "/mnt/3fs", Dirs: []string{"/mnt/3fsx"}}, "not below"},
 		{LMCache, Deployment{Mount: "/mnt/3fs", Dirs: []string{"/mnt/3fs/a,b"}}, "without commas"},
-		{LMCache, Deployment{Mount: "/" + strings.Repeat("m", 255)}, "255 bytes"},
+		{LMCache, Deployment{Mount: "/" + strings.Repeat("m", 255)}, "room for 255"},
 		{VLLM, Deployment{Mount: "/mnt/3fs", Dirs: []string{"/mnt/3fs/a", "/mnt/3fs/b"}}, "one directory"},
 		{UCM, Deployment{Mount: "/mnt/3fs", Dirs: []string{"/mnt/3fs/a"}}, "does not let"},
 		{UCM, Deployment{Mount: "/mnt/a:b"}, "storage_backends"},
+		{UCM, Deployment{Mount: "/" + strings.Repeat("m", 255)}, "room for 255"},
+		{VLLM, Deployment{Mount: "/"}, "cannot be /"},
+		{LMCache, Deployment{Mount: "/mnt/3fs", FileBytes: gib}, "--file-size"},
+		{VLLM, Deployment{Mount: "/mnt/3fs", PageService: "http://h:1"}, "whatever it is told"},
+		{UCM, Deployment{Mount: "/mnt/3fs", PageService: "http://h:1"}, "--page-service"},
+		{NIXL, Deployment{Mount: "/mnt/3fs", BlockTokens: 16}, "--block-tokens"},
 		{VLLM, Deployment{Mount: "/mnt/3fs", FileBytes: 1 << 20}, "no page"},
 		{VLLM, Deployment{Mount: "/mnt/3fs", BlockTokens: 1 << 30}, "must be 0 to"},
 		{VLLM, Deployment{Mount: "/mnt/3fs", TP: 3, Model: shape(t, "Llama-3.1-8B")}, "cannot be divided"},
