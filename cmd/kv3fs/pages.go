@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -53,6 +54,17 @@ func (f *pagesFlags) Validate() error {
 	return nil
 }
 
+// maxTP bounds --tp: no engine has as many ranks, and a typing error would keep every
+// key from becoming visible.
+const maxTP = 4096
+
+func validTP(n int) error {
+	if n < 0 || n > maxTP {
+		return fmt.Errorf("--tp %d: want 1 to %d ranks, or 0 for as many as have initialised", n, maxTP)
+	}
+	return nil
+}
+
 // config makes a page service's configuration.
 func (f *pagesFlags) config(listen []string, world int, drain time.Duration, log *slog.Logger) (daemon.Pages, error) {
 	p := daemon.Pages{
@@ -96,6 +108,11 @@ type pagesServeCmd struct {
 
 	LogLevel  slog.Level `default:"INFO" help:"DEBUG, INFO, WARN or ERROR."`
 	LogFormat string     `default:"text" enum:"text,json" help:"Form of the log on standard error."`
+}
+
+// Validate finds what was asked wrongly.
+func (c *pagesServeCmd) Validate() error {
+	return errors.Join(c.pagesFlags.Validate(), validTP(c.TP))
 }
 
 // stopPatience bounds how long requests may take that are in progress at the end.

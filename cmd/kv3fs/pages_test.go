@@ -148,6 +148,10 @@ func TestPagesCommands(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &spaces); err != nil || len(spaces) != 1 || spaces[0].Space.Set != "sglang/kv/0" || spaces[0].Ranks[0].Free != 4 {
 		t.Errorf("%v\n%s", err, out)
 	}
+	out, _, _ = pages("stat", "--set", "vllm")
+	if !strings.Contains(out, "3 (0:2 1:1)") {
+		t.Errorf("stat does not say which rank lacks a key:\n%s", out)
+	}
 	out, _, _ = pages("ls", "--set", "vllm")
 	if !strings.Contains(out, "0:0 1:0") || !strings.Contains(out, `"a\x1bb"`) || strings.Contains(out, "\x1b") {
 		t.Errorf("ls:\n%s", out)
@@ -166,6 +170,7 @@ func TestPagesCommands(t *testing.T) {
 		{[]string{"ls", "--limit", "0"}, "limit must be", exitFailed},
 		{[]string{"ls", "--set", "vlm"}, `no engine has initialised "vlm"`, exitFailed},
 		{[]string{"clear", "--yes", "--namespace", "nobody"}, `namespace "nobody"`, exitFailed},
+		{[]string{"stat", "--namespace", "nope"}, `in namespace "nope"; there is vllm in the default namespace, sglang/kv/0 in namespace "m2"`, exitFailed},
 		{[]string{"stat", "--token-file", filepath.Join(dir, "none")}, "no such file", exitFailed},
 	} {
 		if _, errs, code := pages(c.args...); code != c.code || !strings.Contains(errs, c.want) {
@@ -200,6 +205,8 @@ func TestPagesCommands(t *testing.T) {
 		{[]string{"--listen", "a/b=127.0.0.1:0"}, "namespace", exitFailed},
 		{[]string{"--lease", "0s"}, "lease", exitUsage},
 		{[]string{"--batch-limit=-1"}, "limits", exitUsage},
+		{[]string{"--tp=-1"}, "--tp -1", exitUsage},
+		{[]string{"--tp=1000000"}, "--tp 1000000", exitUsage},
 		{[]string{"--token-file", token}, "is empty", exitFailed},
 	} {
 		if err := os.WriteFile(token, []byte("\n"), 0o600); err != nil {

@@ -47,9 +47,24 @@ func (f *pagesClientFlags) chosen(ctx context.Context, c *door.Client) ([]pages.
 		}
 	}
 	if len(chosen) == 0 {
-		return nil, fmt.Errorf("no engine has initialised %s in %s: kv3fs pages stat shows what there is", setName(f.Set), namespaceName(f.Namespace))
+		return nil, f.nobody(all)
 	}
 	return chosen, nil
+}
+
+// nobody says that what the flags mean is not there, and what is.
+func (f *pagesClientFlags) nobody(all []pages.SpaceState) error {
+	var there []string
+	for _, s := range all {
+		there = append(there, s.Space.Set+" in "+namespaceName(s.Space.Namespace))
+	}
+	if len(there) == 0 {
+		there = []string{"nothing yet"}
+	}
+	if most := 10; len(there) > most {
+		there = append(there[:most], fmt.Sprintf("and %d more", len(there)-most))
+	}
+	return fmt.Errorf("no engine has initialised %s in %s; there is %s", setName(f.Set), namespaceName(f.Namespace), strings.Join(there, ", "))
 }
 
 func setName(s string) string {
@@ -86,19 +101,21 @@ func (c *pagesStatCmd) Run(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	all, err := client.Stat(ctx)
+	there, err := client.Stat(ctx)
 	if err != nil {
 		return err
 	}
-	all = slices.DeleteFunc(all, func(s pages.SpaceState) bool {
+	all := slices.DeleteFunc(slices.Clone(there), func(s pages.SpaceState) bool {
 		return c.Namespace != "" && s.Space.Namespace != c.Namespace || c.Set != "" && s.Space.Set != c.Set
 	})
-	if c.JSON {
+	switch {
+	case c.JSON:
 		return printJSON(out, all)
-	}
-	if len(all) == 0 {
+	case len(there) == 0:
 		_, err := fmt.Fprintln(out, "No engine has initialised a rank yet.")
 		return err
+	case len(all) == 0:
+		return c.nobody(there)
 	}
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "namespace\tset\tranks\tpages\tfree\treserved\tkeyed\tresting\tkeys\tcomplete\tleased\thits\tmisses\tevicted\trefused\t")
@@ -106,7 +123,7 @@ func (c *pagesStatCmd) Run(ctx context.Context, out io.Writer) error {
 		p := sumPages(s.Ranks)
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n",
 			orDefault(s.Space.Namespace), s.Space.Set, ranksOf(s),
-			humanize.Comma(p.NumPages), humanize.Comma(p.Free), humanize.Comma(p.Reserved), humanize.Comma(p.Keyed), humanize.Comma(p.Resting),
+			humanize.Comma(p.NumPages), humanize.Comma(p.Free), humanize.Comma(p.Reserved), keyedOf(s), humanize.Comma(p.Resting),
 			humanize.Comma(s.Keys), humanize.Comma(s.Complete), humanize.Comma(s.Leased),
 			humanize.Comma(s.Counters.Hits), humanize.Comma(s.Counters.Misses), humanize.Comma(s.Counters.Evicted), humanize.Comma(s.Counters.Refused))
 	}
@@ -123,7 +140,7 @@ func (c *pagesStatCmd) Run(ctx context.Context, out io.Writer) error {
 
 func orDefault(namespace string) string {
 	if namespace == "" {
-		return "default"
+		return "(default)" // no namespace can be called so
 	}
 	return namespace
 }
@@ -134,6 +151,33 @@ func ranksOf(s pages.SpaceState) string {
 		return strconv.Itoa(s.World)
 	}
 	return fmt.Sprintf("%d of %d", len(s.Ranks), s.World)
+}
+
+// keyedOf shows how many pages hold keys, and by rank when not all ranks have as many.
+func keyedOf(s pages.SpaceState) string {
+	all := humanize.Comma(sumPages(s.Ranks).Keyed)
+	if !slices.ContainsFunc(s.Ranks, func(r pages.RankPages) bool { return r.Keyed != s.Ranks[0].Keyed }) {
+		return all
+	}
+	var each []string
+	for _, r := range s.Ranks {
+		each = append(each, fmt.Sprintf("%d:%d", r.Rank, r.Keyed))
+	}
+	return all + " (" + strings.Join(each, " ") + ")"
+}
+
+// lacking names the ranks that do not have most of the keys.
+func lacking(s pages.SpaceState) string {
+	var all []string
+	for _, r := range s.Ranks {
+		if r.Keyed < s.Keys/2 {
+			all = append(all, strconv.Itoa(r.Rank))
+		}
+	}
+	if len(all) == 0 {
+		return "one rank or another"
+	}
+	return "rank " + strings.Join(all, ", ")
 }
 
 func sumPages(ranks []pages.RankPages) (sum pages.RankPages) {
@@ -160,7 +204,7 @@ func hints(s pages.SpaceState) (all []string) {
 		all = append(all, "most pages are reserved and not confirmed: writers die or are slow. They come back by themselves.")
 	}
 	if s.Keys > 0 && s.Complete < s.Keys/2 && len(s.Ranks) > 1 {
-		all = append(all, "most keys lack a rank: look for the rank that does not confirm.")
+		all = append(all, "most keys are not complete, and no engine finds them: they lack "+lacking(s)+". It does not confirm, or is no more.")
 	}
 	return all
 }

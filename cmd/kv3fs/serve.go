@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -90,7 +91,7 @@ func (c *serveCmd) Run(ctx context.Context) error {
 }
 
 // Validate finds what was asked wrongly.
-func (c *serveCmd) Validate() error { return c.Pages.Validate() }
+func (c *serveCmd) Validate() error { return errors.Join(c.Pages.Validate(), validTP(c.TP)) }
 
 // pageService is the page service as asked for. One that was not asked for may be
 // missing.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"golang.org/x/sys/unix"
 
 	"github.com/kv3fs/kv3fs/internal/pages"
 	"github.com/kv3fs/kv3fs/internal/pages/door"
@@ -20,8 +21,8 @@ import (
 // Pages is everything that can be said about a page service.
 type Pages struct {
 	Listen []door.Address // empty: there is none
-	// Optional: what keeps the service from starting is logged, and no error. So it
-	// is for the default address, which one of several daemons has.
+	// Optional: where another service has the address, that is logged, and no error. So
+	// it is for the default address, which one of several daemons has.
 	Optional bool
 	World    int // see door.Options
 	Token    string
@@ -165,9 +166,12 @@ func pagesOf(hostDir string, p Pages) (*pageService, error) {
 		return nil, nil
 	}
 	s, err := startPages(hostDir, p)
-	if err != nil && p.Optional {
+	switch {
+	case err == nil:
+		return s, nil
+	case p.Optional && errors.Is(err, unix.EADDRINUSE):
 		p.Log.Warn("no page service: vLLM's and SGLang's 3FS connectors cannot use this daemon. --pages-listen HOST:PORT chooses another address, --pages-listen off silences this", "err", err)
 		return nil, nil
 	}
-	return s, err
+	return nil, fmt.Errorf("%w (--pages-listen off serves without vLLM's and SGLang's page service)", err)
 }

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kv3fs/kv3fs/internal/pages/door"
+	"github.com/kv3fs/kv3fs/internal/pages/embedded"
 )
 
 // patience bounds every wait for something that should be there soon.
@@ -176,6 +177,23 @@ func TestPagesOptional(t *testing.T) {
 	}
 	if s, err := pagesOf(t.TempDir(), Pages{}); s != nil || err != nil {
 		t.Errorf("off: %v, %v", s, err)
+	}
+}
+
+// TestPagesDamagedBook: a cache that cannot be read is an error also of a service that
+// was not asked for, and says what to do.
+func TestPagesDamagedBook(t *testing.T) {
+	host := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(host, pagesDir), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(host, pagesDir, embedded.FileName), []byte(strings.Repeat("no log ", 10000)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := Pages{Listen: []door.Address{{Network: "tcp", Where: "127.0.0.1:0"}}, Optional: true, Log: slog.New(slog.DiscardHandler)}
+	s, err := pagesOf(host, p)
+	if s != nil || err == nil || !strings.Contains(err.Error(), "move it away") || !strings.Contains(err.Error(), "--pages-listen off") {
+		t.Errorf("%v, %v", s, err)
 	}
 }
 
