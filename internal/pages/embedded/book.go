@@ -34,7 +34,7 @@ type Options struct {
 
 	Logger *slog.Logger
 
-	// Now is the clock; time.Now. Only differences count, except across restarts.
+	// Now is the clock; time.Now. Only differences count.
 	Now func() time.Time
 
 	// LogSlackBytes is how much longer than twice what it says the log may be; see
@@ -125,13 +125,10 @@ func (b *Book) Close() error {
 	return b.log.Close()
 }
 
-// Times are nanoseconds since the book was opened: int64 fits into atomics, and does
-// not follow a wall clock that is set.
+// Times are nanoseconds since the book was opened: int64 fits into atomics. None is
+// written: a clock may have been set between two lives of the process.
 
 func (b *Book) now() int64 { return int64(b.o.Now().Sub(b.start)) }
-
-func (b *Book) wall(t int64) int64      { return b.start.UnixNano() + t }
-func (b *Book) fromWall(ns int64) int64 { return ns - b.start.UnixNano() }
 
 func (b *Book) lease() int64      { return int64(b.o.Lease) }
 func (b *Book) reserve() int64    { return int64(b.o.Reserve) }

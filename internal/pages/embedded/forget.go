@@ -61,10 +61,9 @@ func (s *space) anyBusy(keys *batch) bool {
 // leave writes that keys have no pages any more, then applies it. It is called with
 // the lock and gives it up.
 func (s *space) leave(ctx context.Context, ids []uint32, apply func()) error {
-	now := s.book.now()
 	var recs []*record
 	for _, r := range s.ranks {
-		rec := &record{kind: freed, rank: r.id, atNs: s.book.wall(s.restUntil(ids, now))}
+		rec := &record{kind: freed, rank: r.id}
 		for _, id := range ids {
 			if r.has(id) {
 				rec.pages = append(rec.pages, r.page(id)-1)
@@ -84,15 +83,6 @@ func (s *space) leave(ctx context.Context, ids []uint32, apply func()) error {
 		}
 		s.stay(ids)
 	}, recs...)
-}
-
-// restUntil is when nobody can be at the pages of any of the keys.
-func (s *space) restUntil(ids []uint32, now int64) int64 {
-	until := now
-	for _, id := range ids {
-		until = max(until, s.entries.at(id).leaseUntil.Load())
-	}
-	return until + s.book.quarantine()
 }
 
 // rest forgets a key, whose pages rest.
@@ -118,17 +108,12 @@ func (b *Book) Clear(ctx context.Context, name pages.Space) error {
 	if err := s.lockAlone(ctx); err != nil {
 		return err
 	}
-	now := b.now()
-	until := now + b.quarantine()
-	for _, r := range s.ranks {
-		until = max(until, s.lastTouch(r)+b.quarantine())
-	}
 	return s.write(ctx, func(err error) {
 		s.exclusive = false
 		if err == nil {
-			s.clear(now)
+			s.clear(b.now())
 		}
-	}, &record{kind: cleared, atNs: b.wall(until)})
+	}, &record{kind: cleared})
 }
 
 // clear forgets all keys and ends all reservations.

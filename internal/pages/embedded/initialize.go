@@ -35,15 +35,17 @@ func (b *Book) Initialize(ctx context.Context, name pages.Space, rankID int, o p
 	next := &record{kind: rankSet, rank: rankID, numPages: o.NumPages, world: o.World}
 	recs := []*record{next}
 	state := pages.RankState{Known: old != nil}
+	var closedUntil, numPages int64
 	if old != nil {
-		next.atNs = b.wall(old.closedUntil)
+		closedUntil, numPages = old.closedUntil, old.numPages
 	}
-	if old != nil && old.numPages != o.NumPages {
+	if old != nil && numPages != o.NumPages {
 		state = pages.RankState{Dropped: old.keyed}
 		next.dropped = true
-		next.atNs = b.wall(max(old.closedUntil, s.lastTouch(old)+b.quarantine()))
+		closedUntil = max(closedUntil, s.lastTouch(old)+b.quarantine())
 		recs = append(recs, s.staleRecords(next)...)
 	}
+	next.closed = closedUntil > b.now()
 	err := s.write(ctx, func(err error) {
 		s.exclusive = false
 		if err != nil {
@@ -52,6 +54,7 @@ func (b *Book) Initialize(ctx context.Context, name pages.Space, rankID int, o p
 		for _, rec := range recs {
 			s.setRank(rec)
 		}
+		s.ranks[rankID].closedUntil = closedUntil
 		s.recount()
 		s.counters.droppedPages.Add(state.Dropped)
 	}, recs...)
@@ -61,7 +64,7 @@ func (b *Book) Initialize(ctx context.Context, name pages.Space, rankID int, o p
 	if next.dropped {
 		b.o.Logger.Warn("page store: rank came back with another number of pages, its old pages are dropped",
 			"namespace", name.Namespace, "set", name.Set, "rank", rankID,
-			"pages", o.NumPages, "pages_before", old.numPages, "dropped", state.Dropped)
+			"pages", o.NumPages, "pages_before", numPages, "dropped", state.Dropped)
 	}
 	return state, nil
 }
@@ -90,7 +93,6 @@ func (s *space) setRank(rec *record) {
 		s.dropPages(r)
 	}
 	r.numPages, r.stale = rec.numPages, rec.stale
-	r.closedUntil = s.book.fromWall(rec.atNs)
 	s.world = rec.world
 }
 
@@ -101,5 +103,5 @@ func (s *space) dropPages(r *rank) {
 			s.detach(r, o-1)
 		}
 	}
-	*r = rank{id: r.id, numPages: r.numPages, stale: r.stale}
+	*r = rank{id: r.id, numPages: r.numPages, stale: r.stale, closedUntil: r.closedUntil}
 }

@@ -31,11 +31,9 @@ func (s *space) keepPages(r *rank, old *record) (recs []*record) {
 		switch {
 		case h != nil && h.state == forgotten:
 			rests.pages = append(rests.pages, page)
-			rests.atNs = max(rests.atNs, s.book.wall(h.until))
 		case h != nil && old.kind == reserved && h.hash == old.hashes[i]:
 			same.pages = append(same.pages, page)
 			same.hashes = append(same.hashes, h.hash)
-			same.atNs = max(same.atNs, s.book.wall(h.at))
 		case h == nil && o != 0 && old.kind == confirmed && s.entries.at(o-1).key == old.keys[i]:
 			same.pages = append(same.pages, page)
 			same.keys = append(same.keys, old.keys[i])

@@ -45,6 +45,7 @@ type writer struct {
 	wrote   bool
 	over    bool // it has confirmed or released
 	void    bool // its reservation may have ended early: released, cleared, dropped
+	former  bool // the page may have been reserved anew since
 }
 
 // reader is somebody who was told where a key is.
@@ -261,11 +262,19 @@ func (m *model) save(t *rapid.T) {
 func (m *model) reserveKeys(t *rapid.T, rank int, keys []string, all bool) {
 	asked := m.clock
 	due := m.due(rank, keys, all)
+	before := m.held(rank)
 	var grants []pages.Grant
-	if !m.op(t, len(keys), func() (err error) {
+	answered := m.op(t, len(keys), func() (err error) {
 		grants, err = m.b.Reserve(ctx, modelSpace, rank, keys, all)
 		return err
-	}) {
+	})
+	now := m.held(rank)
+	for _, w := range m.writers {
+		if w.rank == rank && now[w.page] && !before[w.page] {
+			w.former = true
+		}
+	}
+	if !answered {
 		return
 	}
 	pageOf := map[string]int64{}
@@ -388,22 +397,26 @@ func (m *model) confirm(t *rapid.T) {
 	m.confirmWritten(t, w, other)
 }
 
-// reservedAgain tells whether a page has a later reservation than the writer's.
-func (m *model) reservedAgain(w *writer) bool {
+// held is the pages of a rank that are handed out, or rest.
+func (m *model) held(rank int) map[int64]bool {
 	s := m.b.find(modelSpace)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r := s.ranks[w.rank]
-	if !r.used(w.page) {
-		return false
+	held := map[int64]bool{}
+	if r := s.ranks[rank]; r != nil {
+		s.sweep(r, m.b.now())
+		for page := range r.owner {
+			if r.holdOf(uint32(page)) != nil {
+				held[int64(page)] = true
+			}
+		}
 	}
-	h := r.holdOf(uint32(w.page))
-	return h != nil && m.b.wall(h.at) > w.asked.UnixNano()
+	return held
 }
 
 // confirmWritten writes and confirms a page; the other writer's is released with it.
 func (m *model) confirmWritten(t *rapid.T, w, other *writer) {
-	if m.reservedAgain(w) {
+	if w.former {
 		// The page was given out for the same key once more. The protocols name only
 		// key and page, so nobody could tell who confirms: this one is too late by
 		// more than a quarantine, and must not.

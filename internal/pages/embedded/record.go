@@ -26,7 +26,8 @@ const (
 // Pages change hands without a record where the last record is safe to believe: a
 // reservation that ended leaves its page "reserved", which rests after a restart and
 // is free then; a page whose key was evicted remains with its key until the record
-// of its next reservation.
+// of its next reservation. No record says when: how long ago that was nobody can tell
+// after a restart, for clocks are set.
 type record struct {
 	kind  kind
 	space pages.Space
@@ -37,10 +38,7 @@ type record struct {
 	world    int
 	dropped  bool // all earlier pages of the rank are gone
 	stale    bool
-
-	// atNs is wall time, in Unix nanoseconds. reserved: when; all others but
-	// confirmed: until when the pages rest.
-	atNs int64
+	closed   bool // pages that were dropped are perhaps still in use
 
 	pages  []uint32 // reserved, confirmed, freed
 	hashes []uint64 // reserved: of the keys, see hashKey
@@ -50,6 +48,7 @@ type record struct {
 const (
 	flagDropped = 1 << iota
 	flagStale
+	flagClosed
 )
 
 // encode gives a record its binary form.
@@ -63,14 +62,12 @@ func (r *record) encode() []byte {
 	b = appendString(b, r.space.Namespace)
 	b = appendString(b, r.space.Set)
 	b = binary.AppendUvarint(b, uint64(r.rank))
-	b = binary.AppendVarint(b, r.atNs)
 	if r.kind == rankSet {
 		flags := byte(0)
-		if r.dropped {
-			flags |= flagDropped
-		}
-		if r.stale {
-			flags |= flagStale
+		for flag, set := range map[byte]bool{flagDropped: r.dropped, flagStale: r.stale, flagClosed: r.closed} {
+			if set {
+				flags |= flag
+			}
 		}
 		b = binary.AppendUvarint(b, uint64(r.numPages))
 		b = binary.AppendUvarint(b, uint64(r.world))
@@ -105,13 +102,12 @@ func (r *record) decode(b []byte) error {
 	r.space.Namespace = d.string()
 	r.space.Set = d.string()
 	r.rank = int(d.uvarint(maxRank))
-	r.atNs = d.varint()
 	if r.kind == rankSet {
 		r.numPages = int64(d.uvarint(pages.MaxPages))
 		r.world = int(d.uvarint(maxRank + 1))
 		flags := d.byte()
-		r.dropped, r.stale = flags&flagDropped != 0, flags&flagStale != 0
-		if flags&^(flagDropped|flagStale) != 0 || r.numPages == 0 {
+		r.dropped, r.stale, r.closed = flags&flagDropped != 0, flags&flagStale != 0, flags&flagClosed != 0
+		if flags&^(flagDropped|flagStale|flagClosed) != 0 || r.numPages == 0 {
 			d.bad = true
 		}
 		return d.end()
@@ -164,16 +160,6 @@ func (d *decoder) uint64() uint64 {
 func (d *decoder) uvarint(most uint64) uint64 {
 	v, n := binary.Uvarint(d.b)
 	if n <= 0 || v > most {
-		d.bad = true
-		return 0
-	}
-	d.take(n)
-	return v
-}
-
-func (d *decoder) varint() int64 {
-	v, n := binary.Varint(d.b)
-	if n <= 0 {
 		d.bad = true
 		return 0
 	}

@@ -11,11 +11,12 @@ import (
 func someRecords() []*record {
 	space := pages.Space{Namespace: "team", Set: "sglang/kv/3"}
 	return []*record{
-		{kind: rankSet, space: space, rank: 3, numPages: pages.MaxPages, world: 8, dropped: true, stale: true, atNs: 1_800_000_000_000_000_000},
-		{kind: reserved, space: space, rank: maxRank, atNs: -1, pages: []uint32{0, pages.MaxPages - 1}, hashes: []uint64{1, 1 << 63}},
+		{kind: rankSet, space: space, rank: 3, numPages: pages.MaxPages, world: 8, dropped: true, stale: true},
+		{kind: rankSet, numPages: 1, closed: true},
+		{kind: reserved, space: space, rank: maxRank, pages: []uint32{0, pages.MaxPages - 1}, hashes: []uint64{1, 1 << 63}},
 		{kind: confirmed, rank: 1, pages: []uint32{7, 8}, keys: []string{"key", ""}},
-		{kind: freed, space: space, atNs: 5, pages: []uint32{300}},
-		{kind: cleared, space: space, atNs: 5},
+		{kind: freed, space: space, pages: []uint32{300}},
+		{kind: cleared, space: space},
 	}
 }
 
@@ -26,7 +27,7 @@ func TestRecordsSurviveTheirEncoding(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(got.encode(), want.encode()) || got.kind != want.kind || got.space != want.space ||
-			got.rank != want.rank || got.numPages != want.numPages || got.atNs != want.atNs ||
+			got.rank != want.rank || got.numPages != want.numPages || got.stale != want.stale || got.closed != want.closed ||
 			!reflect.DeepEqual(append([]uint32(nil), got.pages...), want.pages) {
 			t.Errorf("%+v became %+v", want, got)
 		}

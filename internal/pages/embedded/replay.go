@@ -7,8 +7,8 @@ import (
 
 // replayer reads the records of the log. What was told to clients before is not known
 // any more in all points, so the worst is assumed: every key may have been located, or
-// its page handed out to be written again, just now; and every page that was reserved
-// lately may still be written.
+// its page handed out to be written again, just now; and so may every page that was
+// ever reserved, or given up, and is not known to be somebody else's.
 func (b *Book) replayer() func(line []byte) error {
 	rec := &record{}
 	return func(line []byte) error {
@@ -22,19 +22,24 @@ func (b *Book) replayer() func(line []byte) error {
 // longestTouch is how long somebody may be at a page that he was told of.
 func (b *Book) longestTouch() int64 { return max(b.lease(), b.reserve()) }
 
+// longestRest is how long a page rests that somebody may have been told of just now.
+func (b *Book) longestRest() int64 { return b.longestTouch() + b.quarantine() }
+
 // replay does what one record says.
 func (s *space) replay(rec *record) error {
 	switch rec.kind {
 	case rankSet:
-		// A clock that was set back must not close the rank for long.
-		rec.atNs = min(rec.atNs, s.book.wall(s.book.longestTouch()+s.book.quarantine()))
 		s.setRank(rec)
+		s.ranks[rec.rank].closedUntil = 0
+		if rec.closed {
+			s.ranks[rec.rank].closedUntil = s.book.longestRest()
+		}
 		return nil
 	case cleared:
 		for _, r := range s.ranks {
 			for page, o := range r.owner {
 				if o != 0 {
-					s.replayFreed(r, uint32(page), rec.atNs)
+					s.replayFreed(r, uint32(page))
 				}
 			}
 		}
@@ -56,11 +61,11 @@ func (s *space) replay(rec *record) error {
 		r.use(page)
 		switch rec.kind {
 		case reserved:
-			s.replayReserved(r, page, rec.hashes[i], rec.atNs)
+			s.replayReserved(r, page, rec.hashes[i])
 		case confirmed:
 			s.replayConfirmed(r, page, keys, i)
 		case freed:
-			s.replayFreed(r, page, rec.atNs)
+			s.replayFreed(r, page)
 		}
 	}
 	return nil
@@ -105,25 +110,14 @@ func (s *space) replayed(keys *batch, i int) (id uint32, known bool) {
 	return keys.again(s, i)
 }
 
-func (s *space) replayReserved(r *rank, page uint32, hash uint64, atNs int64) {
+func (s *space) replayReserved(r *rank, page uint32, hash uint64) {
 	s.disown(r, page)
-	at := min(s.book.fromWall(atNs), 0) // before now, whatever the clock was set to
-	until := at + s.book.reserve()
-	rested := until + s.book.quarantine()
-	switch {
-	case until > 0:
-		r.hold(page, hold{state: writable, hash: hash, at: at, until: until})
-	case rested > 0:
-		r.hold(page, hold{state: late, hash: hash, at: at, until: rested})
-	}
+	r.hold(page, hold{state: late, hash: hash, until: s.book.reserve() + s.book.quarantine()})
 }
 
-func (s *space) replayFreed(r *rank, page uint32, atNs int64) {
+func (s *space) replayFreed(r *rank, page uint32) {
 	s.disown(r, page)
-	until := min(s.book.fromWall(atNs), s.book.longestTouch()+s.book.quarantine())
-	if until > 0 {
-		r.hold(page, hold{state: forgotten, until: until})
-	}
+	r.hold(page, hold{state: forgotten, until: s.book.longestRest()})
 }
 
 // ready is called when the whole log was read, before the book is used.

@@ -51,7 +51,7 @@ func (b *Book) Reserve(ctx context.Context, name pages.Space, rankID int, keys [
 		return grants, nil
 	}
 	wanted.grant(grants, got.pages)
-	rec := &record{kind: reserved, rank: r.id, atNs: b.wall(now), pages: got.pages, hashes: got.hashes}
+	rec := &record{kind: reserved, rank: r.id, pages: got.pages, hashes: got.hashes}
 	if err := s.write(ctx, func(err error) { s.reserved(r, got, err) }, rec); err != nil {
 		return nil, err
 	}

@@ -153,10 +153,17 @@ func (s *space) rankOf(id int) (*rank, error) {
 	if r == nil {
 		return nil, pages.ErrUnknownRank
 	}
-	if r.stale {
-		r.stale = false
-		s.recount()
-		// Not waited for: if it is lost, the rank is heard of again.
+	reopened := r.closedUntil != 0 && r.closedUntil <= s.book.now()
+	if reopened {
+		r.closedUntil = 0
+	}
+	if r.stale || reopened {
+		if r.stale {
+			r.stale = false
+			s.recount()
+		}
+		// Not waited for: if it is lost, the rank is heard of again, and rests again
+		// after a restart.
 		s.book.log.Begin(func(error) {}, s.encode([]*record{s.rankRecord(r)})...)
 	}
 	return r, nil
@@ -165,7 +172,7 @@ func (s *space) rankOf(id int) (*rank, error) {
 func (s *space) rankRecord(r *rank) *record {
 	return &record{
 		kind: rankSet, space: s.name, rank: r.id, numPages: r.numPages,
-		world: s.world, stale: r.stale, atNs: s.book.wall(r.closedUntil),
+		world: s.world, stale: r.stale, closed: r.closedUntil > s.book.now(),
 	}
 }
 

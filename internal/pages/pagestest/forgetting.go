@@ -78,8 +78,10 @@ var forgetting = map[string]func(*world){
 		w.full(0, "read a moment ago")
 		w.Crash()
 		w.full(0, "read a moment ago")
-		w.Advance(w.o.Lease + w.o.Quarantine)
+		w.Advance(w.o.Reserve + w.o.Quarantine)
 		w.save(0, "b")
+		w.Crash()
+		w.save(0, "c") // the time is over, also for later lives
 	},
 
 	"a rank that comes back the same keeps all": func(w *world) {

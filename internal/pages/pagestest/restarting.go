@@ -30,6 +30,22 @@ var restarting = map[string]func(*world){
 		w.save(0, "c", "d")
 	},
 
+	// The book cannot know how long it was down.
+	"a page reserved before a crash rests in full, however long ago that was": func(w *world) {
+		w.initialize(1, 0)
+		page := w.page(0, "a")
+		for range 2 {
+			w.Advance(w.o.Reserve)
+			w.Crash()
+		}
+		w.Advance(w.o.Reserve)
+		w.full(0, "perhaps reserved a moment before the crash")
+		if c := w.confirm(0, "a", page); c.Keys != 1 {
+			w.Fatalf("%+v", c)
+		}
+		w.exist(true, "a")
+	},
+
 	"a writer that survives a crash of the book may confirm": func(w *world) {
 		w.initialize(2, 0)
 		page := w.page(0, "a")
