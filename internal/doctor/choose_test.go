@@ -38,6 +38,7 @@ func TestChooseMount(t *testing.T) {
 	}{
 		{"the only one", one, "", "/a", OK},
 		{"none", root, "", "", Failure},
+		{"another on it", one + line("a/sub", "ext4"), "/a/sub", "", Failure},
 		{"one of two", two, "/b", "/b", OK},
 		{"one of two, unsaid", two, "", "/a", Note},
 		{"with a slash", one, "/a/", "/a", OK},
@@ -59,9 +60,45 @@ func TestChooseMount(t *testing.T) {
 		if asked != "" {
 			asked = dir + asked
 		}
-		point, f := chooseMount(t.Context(), o, asked, host.HF3FS(mounts), mounts)
+		point, f := chooseMount(t.Context(), o, asked, nil, lookAt(t.Context(), o, host.HF3FS(mounts)), mounts)
 		if strings.TrimPrefix(point, dir) != c.point || f.Status != c.status {
 			t.Errorf("%s: %q, %v, %+v; want %q, %v", c.what, point, f.Status, f, c.point, c.status)
+		}
+	}
+}
+
+// Nobody says which mount is meant: where the engine stores decides, then which
+// one answers; and who does not is reported all the same.
+func TestChooseAmongSeveral(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"b/3fs-virt/iovs", "c/3fs-virt/iovs", "c/kv"} {
+		if err := os.MkdirAll(filepath.Join(dir, name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(dir+"/c/kv", dir+"/link"); err != nil {
+		t.Fatal(err)
+	}
+	table := "22 1 254:0 / / rw - ext4 /dev/vda rw\n"
+	for i, name := range []string{"a", "b", "c"} { // a does not answer: it is not there
+		table += fmt.Sprintf("%d 22 0:%d / %s/%s rw - %s x rw\n", 43+i, 43+i, dir, name, host.HF3FSType)
+	}
+	o := on(fixture(t, map[string]string{"/proc/self/mountinfo": table}))
+	mounts, err := o.Host.Mounts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := lookAt(t.Context(), o, host.HF3FS(mounts))
+	for path, point := range map[string]string{"": "/b", "/c/kv/none": "/c", "/b": "/b", "/link/none": "/c", "/a/x": "/a", "/x": "/b"} {
+		var paths []string
+		if path != "" {
+			paths = []string{dir + path}
+		}
+		if got, f := chooseMount(t.Context(), o, "", paths, known, mounts); got != dir+point {
+			t.Errorf("%q: %s, %+v; want %s", path, got, f, point)
 		}
 	}
 }
@@ -78,7 +115,7 @@ func TestQuote(t *testing.T) {
 func TestBareHost(t *testing.T) {
 	o := local()
 	o.Host = fixture(t, nil)
-	_, _, all := checkMounts(t.Context(), o, "", false)
+	_, _, all := checkMounts(t.Context(), o, "", nil, false)
 	if len(all) != 1 || all[0].Status != Warning {
 		t.Errorf("no mountinfo: %+v", all)
 	}

@@ -1,10 +1,11 @@
 package doctor
 
-import "github.com/kv3fs/kv3fs/internal/host"
+import "context"
 
 // checkGDS looks for what cuFile needs besides its library, which is among the
 // engine's packages.
-func checkGDS(h host.Host) []Finding {
+func checkGDS(ctx context.Context, o *Options) []Finding {
+	h := o.Host
 	driver := ok("gds.driver", "nvidia-fs is loaded")
 	if !h.ModuleLoaded("nvidia_fs") {
 		driver = Finding{ID: "gds.driver", Status: Warning, Found: "the kernel module nvidia-fs is not loaded",
@@ -17,7 +18,11 @@ func checkGDS(h host.Host) []Finding {
 		path = v
 	}
 	config := ok("gds.config", "%s", path)
-	if !h.Exists(path) {
+	there, err := ask[bool](ctx, o, mountPatience, "exists", h.Path(path))
+	switch {
+	case err != nil:
+		config = unknown("gds.config", "whether there is "+path, err)
+	case !there:
 		config = Finding{ID: "gds.config", Status: Note, Found: "there is no " + path,
 			Needed: "nothing: cuFile takes its defaults; allow_compat_mode: true there lets it work without nvidia-fs"}
 	}

@@ -303,10 +303,10 @@ func TestFindModule(t *testing.T) {
 	if _, err := exec.LookPath("python3"); err != nil {
 		t.Skip("no python3")
 	}
-	if where, err := findModule(t.Context(), "json"); err != nil || !strings.Contains(where, "json") {
+	if where, err := find(t.Context(), local(), commandPatience, "module", "json"); err != nil || !strings.Contains(where, "json") {
 		t.Errorf("json: %q, %v", where, err)
 	}
-	if where, err := findModule(t.Context(), "kv3fs_no_such_module.io"); !errors.Is(err, exec.ErrNotFound) {
+	if where, err := find(t.Context(), local(), commandPatience, "module", "kv3fs_no_such_module.io"); !errors.Is(err, exec.ErrNotFound) {
 		t.Errorf("no such module: %q, %v", where, err)
 	}
 	dir := t.TempDir()
@@ -314,7 +314,7 @@ func TestFindModule(t *testing.T) {
 	if err := writeFile(dir+"/kv3fs_broken.py", "raise RuntimeError('no library')\n"); err != nil {
 		t.Fatal(err)
 	}
-	_, err := findModule(t.Context(), "kv3fs_broken")
+	_, err := find(t.Context(), local(), commandPatience, "module", "kv3fs_broken")
 	f := judgePackage(engines.Package{Name: "kv3fs_broken", Install: "x"}, "", err)
 	if want(t, "broken", f, "package.kv3fs_broken", Failure); !strings.Contains(f.Found, "no library") {
 		t.Errorf("broken: %+v", f)
@@ -322,10 +322,10 @@ func TestFindModule(t *testing.T) {
 }
 
 func TestGDS(t *testing.T) {
-	for _, f := range checkGDS(fixture(t, map[string]string{"/proc/modules": "nvidia_fs 1 0 - Live\n", "/etc/cufile.json": "{}"})) {
+	for _, f := range checkGDS(t.Context(), on(fixture(t, map[string]string{"/proc/modules": "nvidia_fs 1 0 - Live\n", "/etc/cufile.json": "{}"}))) {
 		want(t, "good", f, f.ID, OK)
 	}
-	bare := checkGDS(fixture(t, nil))
+	bare := checkGDS(t.Context(), on(fixture(t, nil)))
 	want(t, "no driver", bare[0], "gds.driver", Warning)
 	want(t, "no configuration", bare[1], "gds.config", Note)
 }

@@ -64,9 +64,13 @@ func checkFuse(h host.Host, lookPath func(string) (string, error), mounted bool)
 	if h.EUID == 0 {
 		return append(all, ok("fuse.helper", "not needed: root mounts by himself"))
 	}
-	if path, err := firstOf(lookPath, "fusermount3", "fusermount"); err == nil {
+	path, err := firstOf(lookPath, "fusermount3", "fusermount")
+	switch {
+	case err == nil:
 		all = append(all, ok("fuse.helper", "%s", path))
-	} else {
+	case !errors.Is(err, exec.ErrNotFound):
+		all = append(all, unknown("fuse.helper", "whether there is a fusermount3", err))
+	default:
 		all = append(all, Finding{ID: "fuse.helper", Status: worst, Found: "there is no fusermount3", Needed: "it, to mount without being root", Fix: "apt-get install fuse3"})
 	}
 	if h.UserAllowOther() {
@@ -77,11 +81,11 @@ func checkFuse(h host.Host, lookPath func(string) (string, error), mounted bool)
 		Fix:    "echo user_allow_other >> /etc/fuse.conf   # as root"})
 }
 
-func firstOf(lookPath func(string) (string, error), names ...string) (string, error) {
+func firstOf(lookPath func(string) (string, error), names ...string) (path string, err error) {
 	for _, name := range names {
-		if path, err := lookPath(name); err == nil {
-			return path, nil
+		if path, err = lookPath(name); !errors.Is(err, exec.ErrNotFound) {
+			break
 		}
 	}
-	return "", exec.ErrNotFound
+	return path, err
 }

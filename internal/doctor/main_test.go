@@ -51,8 +51,10 @@ func sizes(size, free int64) func(string, *unix.Statfs_t) error {
 	}
 }
 
-func local() *Options {
-	return &Options{Host: host.Local(), Probe: []string{os.Args[0], "probe"}}
+func local() *Options { return on(host.Local()) }
+
+func on(h host.Host) *Options {
+	return &Options{Host: h, Probe: []string{os.Args[0], "probe"}}
 }
 
 // want fails unless a finding is as said. Anything worse than ok says what is

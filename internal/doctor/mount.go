@@ -23,53 +23,87 @@ const mountPatience = 3 * time.Second
 // more.
 var dead = [...]syscall.Errno{syscall.ENOTCONN, syscall.ECONNABORTED, syscall.ENODEV}
 
-// checkMounts finds the mount that is meant and looks at it, and at the others
-// only whether they answer. point is "" when there is none, or none that could
-// be used; daemon is nil when it is not known.
-func checkMounts(ctx context.Context, o *Options, asked string, optional bool) (point string, daemon *wire.Daemon, all []Finding) {
+// checkMounts finds the mount that is meant, by what was asked for or by where
+// the engine stores, and looks at it, and at the others only whether they answer.
+// point is "" when there is none, or none that could be used; daemon is nil when
+// it is not known.
+func checkMounts(ctx context.Context, o *Options, asked string, paths []string, optional bool) (point string, daemon *wire.Daemon, all []Finding) {
 	mounts, err := o.Host.Mounts()
 	if err != nil {
 		return "", nil, []Finding{unseen("what is mounted", err)}
 	}
-	known := host.HF3FS(mounts)
-	chosen, finding := chooseMount(ctx, o, asked, known, mounts)
+	known := lookAt(ctx, o, host.HF3FS(mounts))
+	chosen, finding := chooseMount(ctx, o, asked, paths, known, mounts)
 	if optional {
 		finding.Status = min(finding.Status, Note)
 	}
 	if finding.Status > OK {
 		all = append(all, finding)
 	}
-	if chosen != "" {
-		findings, who, alive := lookAt(ctx, o, chosen, mounts)
-		all, daemon = append(all, findings...), who
-		if alive {
-			point = chosen
+	var others []Finding
+	for _, s := range known {
+		switch {
+		case s.point == chosen && s.err != nil && !errors.Is(s.err, errHung):
+			all = append(all, unseen("how "+chosen+" is", s.err))
+		case s.point == chosen && !s.answers():
+			all = append(all, silent(ctx, "mount", o, s.point, mounts, s.facts.Look))
+		case s.point == chosen:
+			findings, usable := judgeMount(chosen, s.facts)
+			all, daemon = append(all, findings...), s.facts.Daemon
+			if usable {
+				point = chosen
+			}
+		case errors.Is(s.err, errHung) || s.facts.Look.is(dead[:]...):
+			// A program that walks the mounts hangs or fails at this one.
+			f := silent(ctx, "mount.other", o, s.point, mounts, s.facts.Look)
+			f.Status = Warning
+			others = append(others, f)
 		}
 	}
-	return point, daemon, append(all, checkOthers(ctx, o, known, chosen, mounts)...)
+	return point, daemon, append(all, others...)
+}
+
+// sight is a 3FS mount and what it answered.
+type sight struct {
+	point string
+	facts mountFacts
+	err   error
+}
+
+func (s sight) answers() bool { return s.err == nil && !s.facts.Look.any() }
+
+// lookAt asks all mounts at once.
+func lookAt(ctx context.Context, o *Options, points []string) []sight {
+	all := make([]sight, len(points))
+	var group sync.WaitGroup
+	for i, point := range points {
+		group.Go(func() {
+			facts, err := ask[mountFacts](ctx, o, mountPatience, "mount", point)
+			all[i] = sight{point, facts, err}
+		})
+	}
+	group.Wait()
+	return all
 }
 
 // chooseMount decides which 3FS is meant. The finding is about that choice.
-func chooseMount(ctx context.Context, o *Options, asked string, known []string, mounts []host.Mount) (string, Finding) {
+func chooseMount(ctx context.Context, o *Options, asked string, paths []string, known []sight, mounts []host.Mount) (string, Finding) {
 	const id = "mount.path"
+	points := make([]string, len(known))
+	for i, s := range known {
+		points[i] = s.point
+	}
 	if asked == "" {
-		switch len(known) {
-		case 0:
-			return "", Finding{ID: "mount", Status: Failure, Found: "no 3FS is mounted here",
-				Needed: "a mount of type " + host.HF3FSType + ", from a running daemon",
-				Fix:    "kv3fs serve --data /var/lib/kv3fs --mount /mnt/3fs"}
-		case 1:
-			return known[0], Finding{ID: id}
-		}
-		return known[0], Finding{ID: id, Status: Note,
-			Found:  fmt.Sprintf("%d are mounted (%s); looked at %s", len(known), strings.Join(known, ", "), known[0]),
-			Needed: "to be told which one is meant", Fix: "kv3fs doctor --mount " + quote(known[1])}
+		return defaultMount(ctx, o, paths, known, points, mounts)
 	}
-	abs, err := filepath.Abs(asked)
-	if err != nil {
+	abs, err := absolute(ctx, o, asked)
+	switch {
+	case errors.Is(err, errHung):
+		return "", Finding{ID: id, Status: Failure, Found: "the working directory does not answer, so nobody knows where " + asked + " is",
+			Needed: "a name that begins with a slash, or another directory to start from", Fix: "cd /"}
+	case err != nil:
 		return "", unknown(id, "where "+asked+" is", err)
-	}
-	if slices.Contains(known, abs) {
+	case slices.Contains(points, abs):
 		return abs, Finding{ID: id}
 	}
 	facts, err := ask[mountFacts](ctx, o, mountPatience, "mount", abs)
@@ -79,23 +113,76 @@ func chooseMount(ctx context.Context, o *Options, asked string, known []string, 
 			Needed: "a path that leads to the mount"}
 	case err != nil:
 		return "", unknown(id, "what "+abs+" is", err)
-	case facts.Canonical != abs && slices.Contains(known, facts.Canonical):
+	case facts.Canonical != abs && slices.Contains(points, facts.Canonical):
 		return facts.Canonical, Finding{ID: id, Status: Warning, Found: fmt.Sprintf("%s is a way to %s through a symbolic link", abs, facts.Canonical),
 			Needed: "the mount point as the kernel shows it: engines compare the two byte for byte",
 			Fix:    "write " + facts.Canonical + " wherever an engine is told the mount point"}
 	}
-	if m, found := host.Holding(mounts, facts.Canonical); found && facts.Canonical != "" && m.Type == host.HF3FSType {
-		return m.Point, Finding{ID: id, Status: Note, Found: fmt.Sprintf("%s is a directory on the mount %s", abs, m.Point)}
+	if point := holder(points, facts.Canonical, mounts); point != "" {
+		return point, Finding{ID: id, Status: Note, Found: fmt.Sprintf("%s is a directory on the mount %s", abs, point)}
 	}
 	found := "no 3FS is mounted at " + abs
 	if m, there := host.At(mounts, abs); there {
 		found = fmt.Sprintf("what is mounted at %s is of type %s", abs, m.Type)
 	}
 	if len(known) > 0 {
-		found += fmt.Sprintf("; there is 3FS at %s", strings.Join(known, ", "))
+		found += fmt.Sprintf("; there is 3FS at %s", strings.Join(points, ", "))
 	}
 	return "", Finding{ID: "mount", Status: Failure, Found: found, Needed: "a mount of type " + host.HF3FSType + ", from a running daemon",
 		Fix: "kv3fs serve --data /var/lib/kv3fs --mount " + quote(abs)}
+}
+
+// defaultMount is for want of a name: the mount that the engine's files are on,
+// else the first that answers.
+func defaultMount(ctx context.Context, o *Options, paths []string, known []sight, points []string, mounts []host.Mount) (string, Finding) {
+	const id = "mount.path"
+	switch len(points) {
+	case 0:
+		return "", Finding{ID: "mount", Status: Failure, Found: "no 3FS is mounted here",
+			Needed: "a mount of type " + host.HF3FSType + ", from a running daemon",
+			Fix:    "kv3fs serve --data /var/lib/kv3fs --mount /mnt/3fs"}
+	case 1:
+		return points[0], Finding{ID: id}
+	}
+	if len(paths) > 0 {
+		if point := holder(points, paths[0], mounts); point != "" {
+			return point, Finding{ID: id}
+		}
+		// Not by name, but perhaps through a symbolic link.
+		if facts, err := ask[[]pathFacts](ctx, o, mountPatience, "paths", paths[0]); err == nil {
+			if point := holder(points, facts[0].Canonical, mounts); point != "" {
+				return point, Finding{ID: id}
+			}
+		}
+	}
+	first := max(slices.IndexFunc(known, sight.answers), 0)
+	another := points[(first+1)%len(points)]
+	return points[first], Finding{ID: id, Status: Note,
+		Found:  fmt.Sprintf("%d are mounted (%s); looked at %s", len(points), strings.Join(points, ", "), points[first]),
+		Needed: "to be told which one is meant", Fix: "kv3fs doctor --mount " + quote(another)}
+}
+
+// holder is the innermost of points that path is at or below, "" for none or
+// where another file system is in between.
+func holder(points []string, path string, mounts []host.Mount) (found string) {
+	for _, point := range points {
+		if host.Within(path, point) && len(point) > len(found) {
+			found = point
+		}
+	}
+	if m, _ := host.Holding(mounts, path); m.Type != host.HF3FSType && len(m.Point) > len(found) {
+		return ""
+	}
+	return found
+}
+
+// absolute is what path is called from everywhere. The working directory is
+// asked for its name only if it matters: it may be on a mount that hangs.
+func absolute(ctx context.Context, o *Options, path string) (string, error) {
+	if filepath.IsAbs(path) {
+		return filepath.Clean(path), nil
+	}
+	return ask[string](ctx, o, mountPatience, "absolute", path)
 }
 
 // mountFacts are what a mount answers.
@@ -105,19 +192,6 @@ type mountFacts struct {
 	Magic     bool         `json:"magic"` // the ioctl by which clients know a 3FS
 	Iovs      trouble      `json:"iovs"`  // of listing 3fs-virt/iovs
 	Daemon    *wire.Daemon `json:"daemon"`
-}
-
-// lookAt asks the mount at point and its daemon.
-func lookAt(ctx context.Context, o *Options, point string, mounts []host.Mount) (all []Finding, daemon *wire.Daemon, alive bool) {
-	facts, err := ask[mountFacts](ctx, o, mountPatience, "mount", point)
-	if err != nil && !errors.Is(err, errHung) {
-		return []Finding{unseen("how "+point+" is", err)}, nil, false
-	}
-	if err != nil || facts.Look.any() {
-		return []Finding{silent(ctx, "mount", o, point, mounts, facts.Look)}, nil, false
-	}
-	all, alive = judgeMount(point, facts)
-	return all, facts.Daemon, alive
 }
 
 // judgeMount is about a mount that answers.
@@ -183,34 +257,6 @@ func silent(ctx context.Context, id string, o *Options, point string, mounts []h
 		f.Needed = "a mount that answers"
 	}
 	return f
-}
-
-// checkOthers looks whether other 3FS mounts answer, all at once: a program that
-// walks the mounts hangs or fails at one that does not.
-func checkOthers(ctx context.Context, o *Options, known []string, chosen string, mounts []host.Mount) (all []Finding) {
-	var (
-		group    sync.WaitGroup
-		findings = make([]Finding, len(known))
-	)
-	for i, other := range known {
-		if other == chosen {
-			continue
-		}
-		group.Go(func() {
-			facts, err := ask[mountFacts](ctx, o, mountPatience, "mount", other)
-			if errors.Is(err, errHung) || facts.Look.is(dead[:]...) {
-				findings[i] = silent(ctx, "mount.other", o, other, mounts, facts.Look)
-			}
-		})
-	}
-	group.Wait()
-	for _, f := range findings {
-		if f.Status > OK {
-			f.Status = Warning
-			all = append(all, f)
-		}
-	}
-	return all
 }
 
 // quote makes one word for a shell of a path.

@@ -8,43 +8,52 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
+	"syscall"
+	"time"
 
 	"github.com/kv3fs/kv3fs/internal/engines"
 )
 
-// checkPackages looks for what an engine must find installed.
-func checkPackages(ctx context.Context, o *Options, packages []engines.Package) (all []Finding) {
-	var libraries []string
-	for _, p := range packages {
-		if p.Kind == engines.SharedLibrary {
-			libraries = append(libraries, p.Name)
-		}
-	}
-	var places map[string]string
-	var librariesErr error
-	if len(libraries) > 0 {
-		places, librariesErr = ask[map[string]string](ctx, o, commandPatience, append([]string{"libraries"}, libraries...)...)
-	}
-	for _, p := range packages {
-		if p.Kind == engines.SharedLibrary && librariesErr != nil {
-			all = append(all, unknown("package."+p.Name, "whether it is installed", librariesErr))
-			continue
-		}
-		var where string
-		var err error
-		switch p.Kind {
-		case engines.PythonModule:
-			where, err = findModule(ctx, p.Name)
-		case engines.Command:
-			where, err = exec.LookPath(p.Name)
-		case engines.SharedLibrary:
-			if where = places[p.Name]; where == "" {
-				err = exec.ErrNotFound
+// checkPackages looks for what an engine must find installed, for all at once:
+// importing an engine takes Python seconds.
+func checkPackages(ctx context.Context, o *Options, packages []engines.Package) []Finding {
+	all := make([]Finding, len(packages))
+	var group sync.WaitGroup
+	for i, p := range packages {
+		group.Go(func() {
+			what, patience := "command", mountPatience
+			switch p.Kind {
+			case engines.PythonModule:
+				what, patience = "module", commandPatience
+			case engines.SharedLibrary:
+				what, patience = "library", commandPatience
 			}
-		}
-		all = append(all, judgePackage(p, where, err))
+			where, err := find(ctx, o, patience, what, p.Name)
+			all[i] = judgePackage(p, where, err)
+		})
 	}
+	group.Wait()
 	return all
+}
+
+// find asks a probe where something is installed; exec.ErrNotFound says that it
+// is not. PATH and its like may lead to a mount that hangs.
+func find(ctx context.Context, o *Options, patience time.Duration, what, name string) (string, error) {
+	where, err := ask[string](ctx, o, patience, what, name)
+	if err == nil && where == "" {
+		err = exec.ErrNotFound
+	}
+	return where, err
+}
+
+// probeCommand is where a program is in PATH, "" if nowhere.
+func probeCommand(name string) (string, error) {
+	where, err := exec.LookPath(name)
+	if errors.Is(err, exec.ErrNotFound) {
+		return "", nil
+	}
+	return where, err
 }
 
 func judgePackage(p engines.Package, where string, err error) Finding {
@@ -53,7 +62,7 @@ func judgePackage(p engines.Package, where string, err error) Finding {
 	case err == nil:
 		return ok(id, "%s", where)
 	case errors.Is(err, errHung):
-		return unknown(id, "whether it is installed", err)
+		return unknown(id, "whether it is installed", fmt.Errorf("%w: what PATH, PYTHONPATH or LD_LIBRARY_PATH lead to hangs, or takes long", err))
 	}
 	f := Finding{ID: id, Status: Failure, Found: "not found", Needed: "the engine does not start without it", Fix: p.Install}
 	var failed *exec.ExitError
@@ -66,47 +75,40 @@ func judgePackage(p engines.Package, where string, err error) Finding {
 	return f
 }
 
-// findModule imports a module into the python3 of this environment, in a process
-// of its own.
-func findModule(ctx context.Context, name string) (string, error) {
-	const script = `import importlib, importlib.util, sys
-name = sys.argv[1]
-if importlib.util.find_spec(name.split(".")[0]) is None: print("absent"); sys.exit()
-m = importlib.import_module(name)
-version = getattr(m, "__version__", "")
-if not version:
-    try:
-        from importlib.metadata import packages_distributions, version as of
-        version = of(packages_distributions()[name.split(".")[0]][0])
-    except Exception: version = "unknown version"
-print(version, getattr(m, "__file__", None) or "built in")`
-	text, err := output(ctx, commandPatience, "python3", "-c", script, name)
-	found := lastLine(string(text))
-	if err == nil && found == "absent" {
-		err = exec.ErrNotFound
+// probeModule imports a module into the python3 of this environment, which takes
+// the place of this process and answers for it: "" where there is no module.
+// What modules print of their own accord goes elsewhere.
+func probeModule(name string) (string, error) {
+	const script = `import importlib, importlib.util, json, os, sys
+answer = os.fdopen(os.dup(1), "w")
+os.dup2(2, 1)
+name, found = sys.argv[1], ""
+if importlib.util.find_spec(name.split(".")[0]) is not None:
+    m = importlib.import_module(name)
+    version = getattr(m, "__version__", "")
+    if not version:
+        try:
+            from importlib.metadata import packages_distributions, version as of
+            version = of(packages_distributions()[name.split(".")[0]][0])
+        except Exception: version = "unknown version"
+    found = f"{version} {getattr(m, '__file__', None) or 'built in'}"
+json.dump(found, answer)`
+	python, err := probeCommand("python3")
+	if err != nil || python == "" {
+		return "", err
 	}
-	return found, err
+	return "", syscall.Exec(python, []string{"python3", "-c", script, name}, os.Environ())
 }
 
-// probeLibraries looks for shared libraries as the dynamic linker does: in
-// LD_LIBRARY_PATH, whose directories may be on anything, and in its cache.
-func probeLibraries(names []string) map[string]string {
-	found := map[string]string{}
-	for _, name := range names {
-		for _, dir := range filepath.SplitList(os.Getenv("LD_LIBRARY_PATH")) {
-			path := filepath.Join(dir, name)
-			if _, err := os.Stat(path); err == nil && found[name] == "" {
-				found[name] = path
-			}
+// probeLibrary looks for a shared library as the dynamic linker does: in
+// LD_LIBRARY_PATH, and in its cache.
+func probeLibrary(name string) string {
+	for _, dir := range filepath.SplitList(os.Getenv("LD_LIBRARY_PATH")) {
+		if path := filepath.Join(dir, name); exists(path) {
+			return path
 		}
 	}
-	cache := ldCache()
-	for _, name := range names {
-		if found[name] == "" {
-			found[name] = cacheEntry(cache, name)
-		}
-	}
-	return found
+	return cacheEntry(ldCache(), name)
 }
 
 func ldCache() string {

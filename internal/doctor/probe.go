@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"syscall"
 )
 
@@ -15,6 +17,7 @@ func Probe(args []string, out io.Writer) error {
 		return errors.New("probe: which?")
 	}
 	var answer any
+	var err error
 	switch what, args := args[0], args[1:]; {
 	case what == "mount" && len(args) == 1:
 		answer = probeMount(args[0])
@@ -28,14 +31,30 @@ func Probe(args []string, out io.Writer) error {
 		answer = probeFile(args[0])
 	case what == "paths":
 		answer = probePaths(args)
-	case what == "libraries":
-		answer = probeLibraries(args)
+	case what == "absolute" && len(args) == 1:
+		answer, err = filepath.Abs(args[0])
+	case what == "exists" && len(args) == 1:
+		answer = exists(args[0])
+	case what == "command" && len(args) == 1:
+		answer, err = probeCommand(args[0])
+	case what == "module" && len(args) == 1:
+		answer, err = probeModule(args[0])
+	case what == "library" && len(args) == 1:
+		answer = probeLibrary(args[0])
 	case what == "processes" && len(args) == 0:
 		answer = probeProcesses()
 	default:
 		return fmt.Errorf("probe: no %q with %d arguments", what, len(args))
 	}
+	if err != nil {
+		return err
+	}
 	return json.NewEncoder(out).Encode(answer)
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 // trouble is an error that crosses from a probe to the doctor. Its zero value

@@ -3,7 +3,6 @@ package doctor
 import (
 	"context"
 	"fmt"
-	"os/exec"
 	"time"
 
 	"github.com/kv3fs/kv3fs/internal/engines"
@@ -38,11 +37,12 @@ func Run(ctx context.Context, o Options) *Report {
 		asked = e.mount
 	}
 	optional := o.Engine != "" && !e.need.Rings3FS
-	point, daemon, mountFindings := checkMounts(ctx, &o, asked, optional)
+	point, daemon, mountFindings := checkMounts(ctx, &o, asked, e.paths(), optional)
 	r.Mount = point
 
+	lookPath := func(name string) (string, error) { return find(ctx, &o, mountPatience, "command", name) }
 	r.add(checkKernel(o.Host)...)
-	r.add(checkFuse(o.Host, exec.LookPath, point != "" || optional)...)
+	r.add(checkFuse(o.Host, lookPath, point != "" || optional)...)
 	r.add(mountFindings...)
 	if point != "" {
 		r.add(checkRing(ctx, &o, append([]string{point}, e.paths()...)))
@@ -68,7 +68,7 @@ func Run(ctx context.Context, o Options) *Report {
 	}
 	r.add(checkPackages(ctx, &o, e.need.Packages)...)
 	if e.need.GDS {
-		r.add(checkGDS(o.Host)...)
+		r.add(checkGDS(ctx, &o)...)
 	}
 	return r
 }

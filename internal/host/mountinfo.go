@@ -18,12 +18,12 @@ const (
 // Mount is a line of /proc/self/mountinfo.
 type Mount struct {
 	ID, Parent string
-	Device  string // major:minor
-	Point   string
-	Options string // of the mount, comma-separated: rw,relatime
-	Type    string
-	Source  string
-	Super   string // options of the file system
+	Device     string // major:minor
+	Point      string
+	Options    string // of the mount, comma-separated: rw,relatime
+	Type       string
+	Source     string
+	Super      string // options of the file system
 }
 
 // HasOption says whether the mount or its file system has an option.
