@@ -2,6 +2,7 @@ package journal
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash/crc32"
 
@@ -55,7 +56,7 @@ func (j *Journal) commit(batch []*Write) error {
 	if j.broken != nil {
 		return j.broken
 	}
-	next, size := j.next, j.sizeBytes
+	next, count, size := j.next, j.count, j.sizeBytes
 	err := j.transact(func(b *bolt.Bucket) error {
 		if j.wasteful() && !j.rested {
 			n := int64(0)
@@ -82,8 +83,12 @@ func (j *Journal) commit(batch []*Write) error {
 		return nil
 	}
 	written := j.next
-	j.next, j.sizeBytes = next, size
+	j.next, j.count, j.sizeBytes = next, count, size
 	j.o.Logger.Error("page log: write failed", "file", j.path, "error", err)
+	if errors.Is(err, ErrCorrupt) {
+		j.broken, j.stuck = err, true
+		return err
+	}
 	// A commit that failed in its last step may be there all the same, now or after
 	// a restart. Then nothing more can be promised.
 	if last, lerr := j.last(); lerr != nil || last+1 == written && written != next {
@@ -93,21 +98,24 @@ func (j *Journal) commit(batch []*Write) error {
 }
 
 func (j *Journal) transact(fill func(*bolt.Bucket) error) error {
-	tx, err := j.db.Begin(true)
-	if err != nil {
+	return guard(j.path, func() error {
+		tx, err := j.db.Begin(true)
+		if err != nil {
+			return err
+		}
+		b := tx.Bucket([]byte(records))
+		b.FillPercent = 1 // records only ever come at the right edge
+		if err = fill(b); err == nil {
+			err = b.SetSequence(j.count)
+		}
+		if err == nil {
+			err = j.o.Commit(tx.Commit)
+		}
+		if err != nil {
+			_ = tx.Rollback()
+		}
 		return err
-	}
-	b := tx.Bucket([]byte(records))
-	b.FillPercent = 1 // records only ever come at the right edge
-	if err := fill(b); err != nil {
-		_ = tx.Rollback()
-		return err
-	}
-	err = j.o.Commit(tx.Commit)
-	if err != nil {
-		_ = tx.Rollback() // needed when Commit was not even called
-	}
-	return err
+	})
 }
 
 // put appends a record with its checksum.
@@ -119,6 +127,7 @@ func (j *Journal) put(b *bolt.Bucket, rec []byte) error {
 		return err
 	}
 	j.next++
+	j.count++
 	j.sizeBytes += int64(len(value))
 	return nil
 }

@@ -28,6 +28,7 @@ func (j *Journal) compact(b *bolt.Bucket, writing int64) error {
 		if err := b.Delete(key); err != nil {
 			return err
 		}
+		j.count--
 	}
 	for _, rec := range kept {
 		if err := j.put(b, rec); err != nil {

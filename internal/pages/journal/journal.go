@@ -64,9 +64,11 @@ type Journal struct {
 
 	// The committer's own.
 	next      uint64 // sequence number of the next record
+	count     uint64 // of records; the bucket says it too, so that a lost leaf is noticed
 	sizeBytes int64  // of all records
 	rested    bool   // the last commit failed: the next does not compact
 	broken    error  // it is not known what the disk has; nothing is written any more
+	stuck     bool   // bbolt gave up in the middle of a transaction and cannot be closed
 }
 
 // records is the bucket's name.
@@ -90,8 +92,8 @@ func Open(path string, o Options, each func(rec []byte) error) (*Journal, error)
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	j := &Journal{path: path, o: o, next: 1, wake: make(chan struct{}, 1), done: make(chan struct{})}
-	// To be read the file is opened for reading only: what bbolt does to write to it,
-	// it does in a goroutine of its own, where damage ends the process.
+	// It is read before it is opened to be written to, so that nothing is written to a
+	// damaged file.
 	if err := j.read(each); err != nil {
 		return nil, err
 	}
@@ -102,15 +104,15 @@ func Open(path string, o Options, each func(rec []byte) error) (*Journal, error)
 	return j, nil
 }
 
-// openDB opens the file. Its free pages are not written with every commit but found
-// again here.
+// openDB opens the file. Its free pages are written with every commit, although they
+// could be found again here: bbolt looks for them in a goroutine of its own, where
+// damage ends the process.
 func openDB(path string, o Options, readOnly bool) (*bolt.DB, error) {
 	db, err := bolt.Open(path, 0o600, &bolt.Options{
-		Timeout:        o.LockTimeout,
-		ReadOnly:       readOnly,
-		NoFreelistSync: true,
-		FreelistType:   bolt.FreelistMapType,
-		NoStatistics:   true,
+		Timeout:      o.LockTimeout,
+		ReadOnly:     readOnly,
+		FreelistType: bolt.FreelistMapType,
+		NoStatistics: true,
 	})
 	switch {
 	case errors.Is(err, berrors.ErrTimeout):
@@ -167,7 +169,7 @@ func (j *Journal) Close() error {
 	j.mu.Unlock()
 	j.nudge()
 	<-j.done
-	if closed {
+	if closed || j.stuck {
 		return nil
 	}
 	return j.db.Close()

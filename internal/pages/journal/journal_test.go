@@ -225,9 +225,6 @@ func TestFileInUseIsNamedWithItsUser(t *testing.T) {
 // Whatever byte of the file is wrong, the log either says what was written or is
 // refused; it never says something else, and never ends the process.
 func TestDamageIsNeverServed(t *testing.T) {
-	if underRace {
-		t.Skip("bbolt gives up on a damaged tree while a goroutine of its own still looks at it")
-	}
 	dir := t.TempDir()
 	j, _ := open(t, dir, Options{})
 	var want []string

@@ -47,8 +47,8 @@ func (j *Journal) readAll(tx *bolt.Tx, sizeBytes int64, each func(rec []byte) er
 			return corrupt(j.path, fmt.Sprintf("record %x is no record", key))
 		}
 		seq := binary.BigEndian.Uint64(key)
-		if seq < j.next {
-			return corrupt(j.path, fmt.Sprintf("record %d is out of order", seq))
+		if seq != j.next && j.count > 0 {
+			return corrupt(j.path, fmt.Sprintf("record %d follows %d", seq, j.next-1))
 		}
 		if checksum(value[4:]) != binary.LittleEndian.Uint32(value) {
 			return corrupt(j.path, fmt.Sprintf("checksum of record %d is wrong", seq))
@@ -65,7 +65,11 @@ func (j *Journal) readAll(tx *bolt.Tx, sizeBytes int64, each func(rec []byte) er
 			return corrupt(j.path, fmt.Sprintf("record %d: %v", seq, err))
 		}
 		j.next = seq + 1
+		j.count++
 		j.sizeBytes += int64(len(value))
+	}
+	if j.count != b.Sequence() {
+		return corrupt(j.path, fmt.Sprintf("%d records of %d are left", j.count, b.Sequence()))
 	}
 	return nil
 }
