@@ -24,7 +24,7 @@ const (
 // checkText refuses what no parser should see.
 func checkText(content []byte) error {
 	if len(content) > maxConfigBytes {
-		return fmt.Errorf("has %d bytes; configurations have at most %d", len(content), maxConfigBytes)
+		return fmt.Errorf("has more than %d bytes; no configuration is as large", maxConfigBytes)
 	}
 	if !utf8.Valid(content) || bytes.IndexByte(content, 0) >= 0 {
 		return errors.New("is no text in UTF-8")
@@ -71,7 +71,35 @@ func decodeAny(content []byte) (any, error) {
 	if _, err := d.Token(); err != io.EOF {
 		return nil, errors.New("is no JSON: something follows the end of the value")
 	}
+	if key, twice := keyTwice(json.NewDecoder(bytes.NewReader(content))); twice {
+		return nil, fmt.Errorf("has the key %.80q twice in one object; keep one", key)
+	}
 	return v, nil
+}
+
+// keyTwice finds a key that an object has twice, in text that is JSON. Python
+// takes the last and says nothing.
+func keyTwice(d *json.Decoder) (key string, twice bool) {
+	opening, _ := d.Token()
+	if opening != json.Delim('{') && opening != json.Delim('[') {
+		return "", false
+	}
+	seen := map[string]bool{}
+	for d.More() {
+		if opening == json.Delim('{') {
+			name, _ := d.Token()
+			key, _ = name.(string)
+			if seen[key] {
+				return key, true
+			}
+			seen[key] = true
+		}
+		if key, twice = keyTwice(d); twice {
+			return key, true
+		}
+	}
+	d.Token() // what closes it
+	return "", false
 }
 
 // decodeYAML reads one YAML mapping. Aliases are refused: expanded, a small file

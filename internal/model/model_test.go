@@ -51,6 +51,11 @@ func TestLookup(t *testing.T) {
 		"deepseek-ai/DeepSeek-V3.1-Terminus":       "DeepSeek-V3.1",
 		"deepseek-ai/DeepSeek-R1-Distill-Llama-8B": "DeepSeek-R1-Distill-Llama-8B",
 		"mistralai/Mistral-7B-Instruct-v0.3":       "Mistral-7B",
+		"mistralai/Mistral-Large-Instruct-2407":    "Mistral-Large-Instruct-2407",
+		"mistralai/Mistral-Large-Instruct-2411":    "Mistral-Large-Instruct-2411",
+		"moonshotai/Kimi-K2-Instruct-0905":         "Kimi-K2",
+		"deepseek-ai/DeepSeek-R1-0528":             "DeepSeek-R1",
+		"THUDM/GLM-4-32B-0414":                     "GLM-4-32B",
 		"zai-org/GLM-4.5-Air-FP8":                  "GLM-4.5-Air",
 		"openai/gpt-oss-20b":                       "gpt-oss-20b",
 		"/models/Qwen3-32B":                        "Qwen3-32B",
@@ -62,6 +67,15 @@ func TestLookup(t *testing.T) {
 	for name, want := range map[string]string{
 		"deepseek-ai/DeepSeek-V3.2-Exp": "DeepSeek-V3", // another cache beside the latent
 		"Llama-3.1-9B":                  "near it: Llama-3.1-8B",
+		"Mistral-Large-3":               "no shape known",
+		"mistralai/Mistral-Large-2512":  "no shape known",
+		"THUDM/glm-4-9b-chat-1m":        "near it: GLM-4-9B", // with twice the KV heads
+		"Qwen3-8B-nan":                  "near it: Qwen3-8B",
+		"Qwen3-8B-0x1p3":                "near it: Qwen3-8B",
+		"Qwen3-8B-2512":                 "near it: Qwen3-8B",
+		"Qwen3-8B-":                     "near it: Qwen3-8B",
+		"DeepSeek-R1-0528-Qwen3-8B":     "no shape known",
+		"Kimi-K2.5":                     "near it: Kimi-K2",
 		"qwen3":                         "Qwen3-",
 		"":                              "known: ",
 		"temperature":                   "known: ",
@@ -69,6 +83,45 @@ func TestLookup(t *testing.T) {
 		if s, err := Lookup(name); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %+v, %v; want an error with %q", name, s, err, want)
 		}
+	}
+}
+
+// The table a second time, as the bytes of BF16 per token that were worked out
+// apart from it: a row that is changed by mistake fails.
+func TestTable(t *testing.T) {
+	want := map[string]int64{
+		"Llama-2-7B": 524_288, "Llama-2-13B": 819_200, "Llama-2-70B": 327_680,
+		"Llama-3-8B": 131_072, "Llama-3-70B": 327_680,
+		"Llama-3.1-8B": 131_072, "Llama-3.1-70B": 327_680, "Llama-3.1-405B": 516_096,
+		"Llama-3.2-1B": 32_768, "Llama-3.2-3B": 114_688, "Llama-3.3-70B": 327_680,
+		"Qwen2.5-0.5B": 12_288, "Qwen2.5-1.5B": 28_672, "Qwen2.5-3B": 36_864, "Qwen2.5-7B": 57_344,
+		"Qwen2.5-14B": 196_608, "Qwen2.5-32B": 262_144, "Qwen2.5-72B": 327_680,
+		"Qwen2.5-Coder-7B": 57_344, "Qwen2.5-Coder-32B": 262_144, "QwQ-32B": 262_144,
+		"Qwen3-0.6B": 114_688, "Qwen3-1.7B": 114_688, "Qwen3-4B": 147_456, "Qwen3-8B": 147_456,
+		"Qwen3-14B": 163_840, "Qwen3-32B": 262_144, "Qwen3-30B-A3B": 98_304, "Qwen3-235B-A22B": 192_512,
+		"Qwen3-Coder-30B-A3B": 98_304, "Qwen3-Coder-480B-A35B": 253_952,
+		"DeepSeek-V2-Lite": 31_104, "DeepSeek-V2": 69_120, "DeepSeek-V3": 70_272, "DeepSeek-V3.1": 70_272,
+		"DeepSeek-R1": 70_272, "Kimi-K2": 70_272,
+		"DeepSeek-R1-Distill-Qwen-1.5B": 28_672, "DeepSeek-R1-Distill-Qwen-7B": 57_344, "DeepSeek-R1-Distill-Qwen-14B": 196_608,
+		"DeepSeek-R1-Distill-Qwen-32B": 262_144, "DeepSeek-R1-Distill-Llama-8B": 131_072, "DeepSeek-R1-Distill-Llama-70B": 327_680,
+		"Mistral-7B": 131_072, "Mistral-Nemo": 163_840, "Mistral-Small-24B": 163_840,
+		"Mistral-Large-Instruct-2407": 360_448, "Mistral-Large-Instruct-2411": 360_448,
+		"Mixtral-8x7B": 131_072, "Mixtral-8x22B": 229_376,
+		"GLM-4-9B": 40_960, "GLM-4-32B": 62_464, "GLM-4.5": 376_832, "GLM-4.5-Air": 188_416, "GLM-4.6": 376_832,
+		"gpt-oss-20b": 49_152, "gpt-oss-120b": 73_728, "Phi-4": 204_800, "Yi-34B": 245_760,
+	}
+	for _, name := range Names() {
+		s, err := Lookup(name)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if got, err := s.BytesPerToken(1); err != nil || got != want[name] {
+			t.Errorf("%s: %d, %v; want %d", name, got, err, want[name])
+		}
+	}
+	if len(want) != len(Names()) {
+		t.Errorf("%d models here, %d in the table", len(want), len(Names()))
 	}
 }
 

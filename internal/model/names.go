@@ -2,25 +2,31 @@ package model
 
 import (
 	"fmt"
-	"strconv"
+	"slices"
 	"strings"
 
 	"github.com/kv3fs/kv3fs/internal/spelling"
 )
 
-// gqa and mla are rows of the table.
-func gqa(name string, layers, kvHeads, headDim int) Shape {
-	return Shape{Name: name, Layers: layers, KVHeads: kvHeads, HeadDim: headDim}
+// row is a model and the words that may follow its name, besides those that leave
+// any model's shape alone: a version or a date only if that one is known to have it.
+type row struct {
+	Shape
+	tails string
 }
 
-func mla(name string, layers int) Shape {
-	return Shape{Name: name, Layers: layers, LatentDim: 512 + 64} // compressed KV, rotary part
+func gqa(name string, layers, kvHeads, headDim int, tails ...string) row {
+	return row{Shape{Name: name, Layers: layers, KVHeads: kvHeads, HeadDim: headDim}, strings.Join(tails, " ")}
 }
 
-// shapes lists the models that are known, families together. Models whose layers
+func mla(name string, layers int, tails ...string) row {
+	return row{Shape{Name: name, Layers: layers, LatentDim: 512 + 64}, strings.Join(tails, " ")} // compressed KV, rotary part
+}
+
+// rows lists the models that are known, families together. Models whose layers
 // keep caches of different shapes are left out: one number does not describe them.
-func shapes() []Shape {
-	return []Shape{
+func rows() []row {
+	return []row{
 		gqa("Llama-2-7B", 32, 32, 128), gqa("Llama-2-13B", 40, 40, 128), gqa("Llama-2-70B", 80, 8, 128),
 		gqa("Llama-3-8B", 32, 8, 128), gqa("Llama-3-70B", 80, 8, 128),
 		gqa("Llama-3.1-8B", 32, 8, 128), gqa("Llama-3.1-70B", 80, 8, 128), gqa("Llama-3.1-405B", 126, 8, 128),
@@ -28,25 +34,27 @@ func shapes() []Shape {
 		gqa("Llama-3.3-70B", 80, 8, 128),
 
 		gqa("Qwen2.5-0.5B", 24, 2, 64), gqa("Qwen2.5-1.5B", 28, 2, 128), gqa("Qwen2.5-3B", 36, 2, 128),
-		gqa("Qwen2.5-7B", 28, 4, 128), gqa("Qwen2.5-14B", 48, 8, 128), gqa("Qwen2.5-32B", 64, 8, 128),
+		gqa("Qwen2.5-7B", 28, 4, 128, "1m"), gqa("Qwen2.5-14B", 48, 8, 128, "1m"), gqa("Qwen2.5-32B", 64, 8, 128),
 		gqa("Qwen2.5-72B", 80, 8, 128), gqa("Qwen2.5-Coder-7B", 28, 4, 128), gqa("Qwen2.5-Coder-32B", 64, 8, 128),
-		gqa("QwQ-32B", 64, 8, 128),
-		gqa("Qwen3-0.6B", 28, 8, 128), gqa("Qwen3-1.7B", 28, 8, 128), gqa("Qwen3-4B", 36, 8, 128),
+		gqa("QwQ-32B", 64, 8, 128, "preview"),
+		gqa("Qwen3-0.6B", 28, 8, 128), gqa("Qwen3-1.7B", 28, 8, 128), gqa("Qwen3-4B", 36, 8, 128, "thinking", "2507"),
 		gqa("Qwen3-8B", 36, 8, 128), gqa("Qwen3-14B", 40, 8, 128), gqa("Qwen3-32B", 64, 8, 128),
-		gqa("Qwen3-30B-A3B", 48, 4, 128), gqa("Qwen3-235B-A22B", 94, 4, 128),
+		gqa("Qwen3-30B-A3B", 48, 4, 128, "thinking", "2507"), gqa("Qwen3-235B-A22B", 94, 4, 128, "thinking", "2507"),
 		gqa("Qwen3-Coder-30B-A3B", 48, 4, 128), gqa("Qwen3-Coder-480B-A35B", 62, 8, 128),
 
-		mla("DeepSeek-V2-Lite", 27), mla("DeepSeek-V2", 60),
-		mla("DeepSeek-V3", 61), mla("DeepSeek-V3.1", 61), mla("DeepSeek-R1", 61),
+		mla("DeepSeek-V2-Lite", 27), mla("DeepSeek-V2", 60, "0628"),
+		mla("DeepSeek-V3", 61, "0324"), mla("DeepSeek-V3.1", 61, "terminus"), mla("DeepSeek-R1", 61, "zero", "0528"),
 		gqa("DeepSeek-R1-Distill-Qwen-1.5B", 28, 2, 128), gqa("DeepSeek-R1-Distill-Qwen-7B", 28, 4, 128),
 		gqa("DeepSeek-R1-Distill-Qwen-14B", 48, 8, 128), gqa("DeepSeek-R1-Distill-Qwen-32B", 64, 8, 128),
 		gqa("DeepSeek-R1-Distill-Llama-8B", 32, 8, 128), gqa("DeepSeek-R1-Distill-Llama-70B", 80, 8, 128),
-		mla("Kimi-K2", 61),
+		mla("Kimi-K2", 61, "thinking", "0905"),
 
-		gqa("Mistral-7B", 32, 8, 128), gqa("Mistral-Nemo", 40, 8, 128), gqa("Mistral-Small-24B", 40, 8, 128),
-		gqa("Mistral-Large", 88, 8, 128), gqa("Mixtral-8x7B", 32, 8, 128), gqa("Mixtral-8x22B", 56, 8, 128),
+		gqa("Mistral-7B", 32, 8, 128, "v0.1", "v0.2", "v0.3"), gqa("Mistral-Nemo", 40, 8, 128, "2407"),
+		gqa("Mistral-Small-24B", 40, 8, 128, "2501"),
+		gqa("Mistral-Large-Instruct-2407", 88, 8, 128), gqa("Mistral-Large-Instruct-2411", 88, 8, 128),
+		gqa("Mixtral-8x7B", 32, 8, 128, "v0.1"), gqa("Mixtral-8x22B", 56, 8, 128, "v0.1", "v0.3"),
 
-		gqa("GLM-4-9B", 40, 2, 128), gqa("GLM-4-32B", 61, 2, 128),
+		gqa("GLM-4-9B", 40, 2, 128, "0414"), gqa("GLM-4-32B", 61, 2, 128, "0414"),
 		gqa("GLM-4.5", 92, 8, 128), gqa("GLM-4.5-Air", 46, 8, 128), gqa("GLM-4.6", 92, 8, 128),
 
 		gqa("gpt-oss-20b", 24, 8, 64), gqa("gpt-oss-120b", 36, 8, 64),
@@ -55,27 +63,31 @@ func shapes() []Shape {
 	}
 }
 
+// anyTails are words that say how a model was trained on, or how its weights are
+// stored.
+const anyTails = "instruct chat base it hf fp8 fp4 nvfp4 bf16 awq gptq int4 int8 gguf w8a8 dynamic"
+
 // Names lists the models that Lookup knows.
 func Names() []string {
 	var names []string
-	for _, s := range shapes() {
-		names = append(names, s.Name)
+	for _, r := range rows() {
+		names = append(names, r.Name)
 	}
 	return names
 }
 
 // Lookup finds a model by its name, as in Names or as on Hugging Face: the owner
-// before the slash and words that do not change the shape (Instruct, FP8, 2507)
+// before the slash and words that are known not to change the shape (Instruct, FP8)
 // do not count, nor does case. The type of the KV cache is not in the name: an
 // FP8 model usually keeps a BF16 cache.
 func Lookup(name string) (Shape, error) {
 	folded := strings.ToLower(name[strings.LastIndexByte(name, '/')+1:])
 	folded = strings.TrimPrefix(folded, "meta-")
 	var found Shape
-	for _, s := range shapes() {
-		rest, ok := strings.CutPrefix(folded, strings.ToLower(s.Name))
-		if ok && len(s.Name) > len(found.Name) && sameShape(rest) {
-			found = s
+	for _, r := range rows() {
+		rest, ok := strings.CutPrefix(folded, strings.ToLower(r.Name))
+		if ok && len(r.Name) > len(found.Name) && r.sameShape(rest) {
+			found = r.Shape
 		}
 	}
 	if found.Name != "" {
@@ -88,22 +100,14 @@ func Lookup(name string) (Shape, error) {
 }
 
 // sameShape says whether what follows a model's name leaves its shape alone.
-func sameShape(rest string) bool {
+func (r row) sameShape(rest string) bool {
 	if rest == "" {
 		return true
 	}
-	if rest[0] != '-' {
+	words := strings.Split(rest, "-")
+	if words[0] != "" { // another name that begins alike
 		return false
 	}
-	for word := range strings.SplitSeq(rest[1:], "-") {
-		switch word {
-		case "instruct", "chat", "base", "it", "hf", "thinking", "preview", "terminus", "zero", "1m",
-			"fp8", "fp4", "nvfp4", "bf16", "awq", "gptq", "int4", "int8", "gguf", "w8a8", "dynamic":
-			continue
-		}
-		if _, err := strconv.ParseFloat(strings.TrimPrefix(word, "v"), 64); err != nil { // a date or version
-			return false
-		}
-	}
-	return true
+	known := strings.Fields(anyTails + " " + r.tails)
+	return !slices.ContainsFunc(words[1:], func(w string) bool { return !slices.Contains(known, w) })
 }
