@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kv3fs/kv3fs/internal/engines"
 	"github.com/kv3fs/kv3fs/internal/host"
 )
 
@@ -64,7 +65,7 @@ func probeData(dir string) (f dataFacts) {
 }
 
 // checkData looks at the data directory and measures its disk.
-func checkData(ctx context.Context, o *Options, dir string) []Finding {
+func checkData(ctx context.Context, o *Options, e *engine, dir string) []Finding {
 	const id = "data"
 	if dir == "" {
 		return []Finding{{ID: id, Status: Note, Found: "not known: no daemon says it", Needed: "its name, to look at its disk", Fix: "kv3fs doctor --data /var/lib/kv3fs"}}
@@ -84,7 +85,7 @@ func checkData(ctx context.Context, o *Options, dir string) []Finding {
 		return []Finding{unknown(id, "the file system of "+dir, err)}
 	}
 	m, _ := host.Holding(mounts, facts.Canonical)
-	all := []Finding{judgeFileSystem(facts.Canonical, m), judgeAtime(m), judgeSpace(facts)}
+	all := []Finding{judgeFileSystem(facts.Canonical, m), judgeAtime(m), judgeSpace(facts, e, o.Engine)}
 	if facts.Inodes > 0 {
 		all = append(all, judgeInodes(facts))
 	}
@@ -128,17 +129,33 @@ func judgeAtime(m host.Mount) Finding {
 	return f
 }
 
-func judgeSpace(d dataFacts) Finding {
+// judgeSpace compares the space with what an engine's files may grow to, or with
+// what file systems want.
+func judgeSpace(d dataFacts, e *engine, name string) Finding {
 	f := Finding{ID: "data.space", Found: fmt.Sprintf("%s of %s free", bytesText(d.FreeBytes), bytesText(d.SizeBytes))}
+	promised, reserved := e.diskBytes()
 	switch {
 	case d.FreeBytes == 0:
 		f.Status, f.Needed = Failure, "space: every write fails with ENOSPC"
+	case reserved && promised > d.SizeBytes:
+		f.Status, f.Needed = Failure, bytesUnlike(promised, d.SizeBytes)+" for the files that "+e.title+" reserves in full when it starts; or smaller ones"
+		return f
+	case reserved && promised > d.FreeBytes:
+		f.Status, f.Needed = Warning, bytesUnlike(promised, d.FreeBytes)+" free for the files that "+e.title+" reserves in full when it starts, unless they are there already; or smaller ones"
+		return f
+	case promised > d.FreeBytes:
+		f.Status, f.Needed = Warning, bytesUnlike(promised, d.FreeBytes)+" free for the files of "+e.title+" once they have filled, less what they hold already; or smaller ones"
+		return f
 	case float64(d.FreeBytes) < littleSpaceShare*float64(d.SizeBytes):
 		f.Status, f.Needed = Warning, fmt.Sprintf("%d %% free: file systems slow down when full, and kv3fs does not evict", int(math.Round(100*littleSpaceShare)))
 	default:
 		return f
 	}
-	f.Fix = "find DATA -name '*.data' -mtime +7 -delete   # what an engine can spare: docs/spec/clients.md, 15"
+	f.Fix = "du -xh DATA | sort -h | tail   # what each engine can spare: docs/spec/clients.md, 15"
+	if name == engines.LMCache {
+		// Mooncake's shards have that ending, too, and all its data is in them.
+		f.Fix = "find DATA -name '*.data' ! -name 'dfs_shard_*' -mtime +7 -delete   # LMCache's chunks, a week old"
+	}
 	return f
 }
 

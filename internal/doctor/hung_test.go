@@ -74,7 +74,7 @@ func TestHung(t *testing.T) {
 	}
 	disk := mountStuck(t, fuse.MountOptions{})
 	began := time.Now()
-	want(t, "a disk that hangs", checkData(t.Context(), local(), disk)[0], "data", Failure)
+	want(t, "a disk that hangs", checkData(t.Context(), local(), &engine{}, disk)[0], "data", Failure)
 	if took := time.Since(began); took < dataPatience || took > dataPatience+3*time.Second {
 		t.Errorf("a disk that hangs took %v", took)
 	}

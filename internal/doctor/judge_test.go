@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"errors"
+	"math"
 	"os"
 	"os/exec"
 	"strings"
@@ -82,7 +83,9 @@ func TestShm(t *testing.T) {
 		{"nobody asks", 1 << 30, 1 << 30, 0, "", OK, ""},
 		{"a container's 64 MB", 64 << 20, 64 << 20, 0, "", Warning, "size=1G"},
 		{"RTP-LLM on two ranks", 8 << 30, 8 << 30, 16 << 30, "", Failure, "size=18G"},
-		{"full", 64 << 30, 1 << 30, 2 << 30, "", Warning, "size=3G"},
+		{"full", 64 << 30, 1 << 30, 2 << 30, "", Warning, "size=66G"},
+		{"almost", 64 << 30, 2<<30 - 1<<20, 2 << 30, "", Warning, "size=65G"},
+		{"absurd", 64 << 30, 64 << 30, math.MaxInt64, "", Failure, "size=8589934592G"},
 		{"no limit", 0, 0, 8 << 30, "99999999", OK, ""},
 		{"more than memory", 64 << 30, 64 << 30, 8 << 30, "1024", Warning, ""},
 	} {
@@ -92,6 +95,9 @@ func TestShm(t *testing.T) {
 		want(t, c.what, f, "shm.size", c.status)
 		if !strings.Contains(f.Fix, c.fix) || c.fix == "" && f.Fix != "" {
 			t.Errorf("%s: fix %q, want %q", c.what, f.Fix, c.fix)
+		}
+		if c.what == "almost" && !strings.Contains(f.Needed, "2,147,483,648 bytes") {
+			t.Errorf("%s: less than it looks: %+v", c.what, f)
 		}
 	}
 	h := fixture(t, map[string]string{"/run/.containerenv": ""})
@@ -161,8 +167,32 @@ func TestData(t *testing.T) {
 		want(t, options, judgeAtime(host.Mount{Options: options}), "data.atime", status)
 	}
 	for free, status := range map[int64]Status{50: OK, 5: OK, 4: Warning, 0: Failure} {
-		want(t, "space", judgeSpace(dataFacts{SizeBytes: 100, FreeBytes: free}), "data.space", status)
+		want(t, "space", judgeSpace(dataFacts{SizeBytes: 100, FreeBytes: free}, &engine{}, ""), "data.space", status)
 		want(t, "inodes", judgeInodes(dataFacts{Inodes: 100, FreeNodes: uint64(free)}), "data.inodes", status)
+	}
+}
+
+// The files that an engine will have are compared with the space, and nobody is
+// told to delete what holds another's data.
+func TestSpaceForEngine(t *testing.T) {
+	facts := dataFacts{SizeBytes: 100 << 30, FreeBytes: 50 << 30}
+	for _, c := range []struct {
+		need   engines.Need
+		ranks  int
+		status Status
+	}{
+		{engines.Need{DiskBytes: 20 << 30}, 2, OK}, {engines.Need{DiskBytes: 30 << 30}, 2, Warning}, {engines.Need{DiskBytes: math.MaxInt64}, 8, Warning},
+		{engines.Need{DiskBytes: 40 << 30, DiskReserved: true}, 8, OK}, {engines.Need{DiskBytes: 60 << 30, DiskReserved: true}, 1, Warning},
+		{engines.Need{DiskBytes: 101 << 30, DiskReserved: true}, 1, Failure},
+	} {
+		want(t, bytesText(c.need.DiskBytes), judgeSpace(facts, &engine{need: c.need, ranks: c.ranks, title: "x"}, "x"), "data.space", c.status)
+	}
+	facts.FreeBytes = 1
+	for _, name := range append(engines.Names(), "") {
+		f := judgeSpace(facts, &engine{}, name)
+		if deletes := strings.Contains(f.Fix, "-delete"); deletes != (name == engines.LMCache) || deletes && !strings.Contains(f.Fix, "! -name 'dfs_shard_*'") {
+			t.Errorf("%s: %s", name, f.Fix)
+		}
 	}
 }
 

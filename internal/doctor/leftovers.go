@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -50,7 +51,7 @@ const (
 
 // checkLeftovers finds, and with fix removes, what dead daemons and clients have
 // left in a directory of shared memory.
-func checkLeftovers(dir string, now time.Time, fix bool) []Finding {
+func checkLeftovers(dir string, euid int, now time.Time, fix bool) []Finding {
 	const id = "shm.leftovers"
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -62,7 +63,7 @@ func checkLeftovers(dir string, now time.Time, fix bool) []Finding {
 		if strings.HasPrefix(e.Name(), anyPython) {
 			pythons++
 		}
-		if !slices.ContainsFunc(leavers[:], func(prefix string) bool { return strings.HasPrefix(e.Name(), prefix) }) {
+		if !e.Type().IsRegular() || !slices.ContainsFunc(leavers[:], func(prefix string) bool { return strings.HasPrefix(e.Name(), prefix) }) {
 			continue
 		}
 		switch x := inspect(filepath.Join(dir, e.Name()), now, fix); x.use {
@@ -74,9 +75,14 @@ func checkLeftovers(dir string, now time.Time, fix bool) []Finding {
 	}
 	all := []Finding{judgeLeft(dir, left, fix)}
 	if len(unclear) > 0 {
-		all = append(all, Finding{ID: "shm.unclear", Status: Note,
-			Found:  fmt.Sprintf("of %d objects in %s it cannot be told whether anybody uses them: %s: %v", len(unclear), dir, filepath.Base(unclear[0].path), unclear[0].why),
-			Needed: "their owner's rights, or root's, to ask the kernel; they are left alone", Fix: "sudo kv3fs doctor"})
+		f := Finding{ID: "shm.unclear", Status: Note,
+			Found:  fmt.Sprintf("of %d objects in %s it cannot be told whether anybody uses them: %s: %v", len(unclear), dir, shown(filepath.Base(unclear[0].path)), unclear[0].why),
+			Needed: "an answer of the kernel; they are left alone"}
+		if euid != 0 {
+			f.Needed = "their owner's rights, or root's, to ask the kernel; they are left alone"
+			f.Fix = "sudo kv3fs doctor"
+		}
+		all = append(all, f)
 	}
 	if pythons > 0 {
 		all = append(all, Finding{ID: "shm.python", Status: Note, Found: fmt.Sprintf("%d %s* objects in %s: shared memory of Python programs", pythons, anyPython, dir),
@@ -91,7 +97,7 @@ func judgeLeft(dir string, left []object, fix bool) Finding {
 	var names []string
 	for _, x := range left {
 		total += x.bytes
-		names = append(names, filepath.Base(x.path))
+		names = append(names, shown(filepath.Base(x.path)))
 	}
 	const most = 4
 	list := strings.Join(names[:min(len(names), most)], ", ")
@@ -113,6 +119,14 @@ func judgeLeft(dir string, left []object, fix bool) Finding {
 		f.Fix = "kv3fs doctor --fix"
 	}
 	return f
+}
+
+// shown is a name that anybody may have chosen, safe to print on a terminal.
+func shown(name string) string {
+	if quoted := strconv.Quote(name); quoted != `"`+name+`"` {
+		return quoted
+	}
+	return name
 }
 
 func objects(n int, totalBytes int64) string {
@@ -147,7 +161,16 @@ func inspect(path string, now time.Time, remove bool) object {
 		return x.unknown(err)
 	}
 	if remove {
-		if err := os.Remove(path); err != nil {
+		// The name may be another object's by now. Unlink, unlike os.Remove, takes
+		// no directory either.
+		var named unix.Stat_t
+		if err := unix.Lstat(path, &named); err != nil {
+			return x.unknown(err)
+		}
+		if named.Ino != st.Ino || named.Dev != st.Dev {
+			return x
+		}
+		if err := unix.Unlink(path); err != nil {
 			return x.unknown(err)
 		}
 	}

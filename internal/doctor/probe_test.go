@@ -86,18 +86,18 @@ func TestDataProbe(t *testing.T) {
 	o := local()
 	o.NoBandwidth = true
 	dir := t.TempDir()
-	all := checkData(t.Context(), o, dir)
+	all := checkData(t.Context(), o, &engine{}, dir)
 	if len(all) < 3 || byID(t, all, "data").Status > Warning || byID(t, all, "data.space").Status > Warning {
 		t.Errorf("%+v", all)
 	}
-	want(t, "missing", checkData(t.Context(), o, dir+"/none")[0], "data", Failure)
+	want(t, "missing", checkData(t.Context(), o, &engine{}, dir+"/none")[0], "data", Failure)
 	if err := writeFile(dir+"/file", ""); err != nil {
 		t.Fatal(err)
 	}
-	want(t, "a file", checkData(t.Context(), o, dir+"/file")[0], "data", Failure)
-	want(t, "not known", checkData(t.Context(), o, "")[0], "data", Note)
+	want(t, "a file", checkData(t.Context(), o, &engine{}, dir+"/file")[0], "data", Failure)
+	want(t, "not known", checkData(t.Context(), o, &engine{}, "")[0], "data", Note)
 	o.Probe = []string{"false"}
-	want(t, "no probe", checkData(t.Context(), o, dir)[0], "data", Note)
+	want(t, "no probe", checkData(t.Context(), o, &engine{}, dir)[0], "data", Note)
 }
 
 // An engine's configuration: what is in it, and what is on the disk.

@@ -3,10 +3,13 @@ package doctor
 import (
 	"context"
 	"fmt"
+	"math"
+	"strings"
 	"time"
 
 	"github.com/kv3fs/kv3fs/internal/engines"
 	"github.com/kv3fs/kv3fs/internal/host"
+	"github.com/kv3fs/kv3fs/internal/model"
 	"github.com/kv3fs/kv3fs/internal/shm"
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
@@ -48,13 +51,13 @@ func Run(ctx context.Context, o Options) *Report {
 		r.add(checkRing(ctx, &o, append([]string{point}, e.paths()...)))
 	}
 	r.add(checkShm(o.Host, e.shmBytes, e.title))
-	r.add(checkLeftovers(o.Host.Path(shm.Dir), time.Now(), o.Fix)...)
+	r.add(checkLeftovers(o.Host.Path(shm.Dir), o.Host.EUID, time.Now(), o.Fix)...)
 	r.add(checkLimits(o.Host, e.need, o.Engine)...)
 	if daemon != nil {
 		r.add(checkDaemonLimits(o.Host, daemon, e.registrations, e.title)...)
 	}
 	if r.Data = dataDir(&o, daemon); r.Data != "" || point != "" {
-		r.add(checkData(ctx, &o, r.Data)...)
+		r.add(checkData(ctx, &o, e, r.Data)...)
 	}
 	r.add(e.findings...)
 	if e.config != nil {
@@ -104,6 +107,31 @@ func (e *engine) paths() []string {
 	return e.config.BasePaths
 }
 
+// missing is what would have to be said for the sizes to be right.
+func (o *Options) missing() string {
+	var flags []string
+	if o.Params.Model == (model.Shape{}) {
+		flags = append(flags, "--model")
+	}
+	if o.Params.TP == 0 {
+		flags = append(flags, "--tp")
+	}
+	if len(flags) == 0 || engines.DefaultBlockTokens(o.Engine) == 0 {
+		return "nothing that could be said here; the engine's own log tells what it takes"
+	}
+	return "the real ones: " + strings.Join(flags, " and ")
+}
+
+// diskBytes is what the files of all ranks may take, 0 where that has no bound;
+// reserved says that it is taken at once.
+func (e *engine) diskBytes() (bytes int64, reserved bool) {
+	if e.need.DiskReserved {
+		return e.need.DiskBytes, true
+	}
+	ranks := int64(max(e.ranks, 1))
+	return ranks * min(e.need.DiskBytes, math.MaxInt64/ranks), false
+}
+
 // checkEngine finds out what the engine wants, from its configuration if there
 // is one.
 func checkEngine(ctx context.Context, o *Options) *engine {
@@ -130,8 +158,7 @@ func checkEngine(ctx context.Context, o *Options) *engine {
 	}
 	e.title = fmt.Sprintf("%s with %s", o.Engine, plural(e.ranks, "rank"))
 	if e.need.Assumed != "" {
-		e.findings = append(e.findings, Finding{ID: "engine", Status: Note, Found: "sizes are for " + e.need.Assumed,
-			Needed: "the real ones: --model and --tp"})
+		e.findings = append(e.findings, Finding{ID: "engine", Status: Note, Found: "sizes are for " + e.need.Assumed, Needed: o.missing()})
 	}
 	e.shmBytes = e.need.ShmBytes(e.ranks)
 	e.registrations = int64(e.need.Rings+e.need.Iovs) * int64(e.ranks)

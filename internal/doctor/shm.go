@@ -18,6 +18,10 @@ const containerShmBytes = 64 << 20
 // needBytes is 0 where that is not known.
 func checkShm(h host.Host, needBytes int64, forWhat string) Finding {
 	const id = "shm.size"
+	hint := ""
+	if forWhat == "" {
+		hint = " (--engine says how much)"
+	}
 	var st unix.Statfs_t
 	if err := h.Statfs(h.Path(shm.Dir), &st); err != nil {
 		return Finding{ID: id, Status: Failure, Found: fmt.Sprintf("%s: %v", shm.Dir, err),
@@ -27,17 +31,17 @@ func checkShm(h host.Host, needBytes int64, forWhat string) Finding {
 	found := shm.Dir + " has no limit of its own"
 	if st.Blocks != 0 {
 		sizeBytes, freeBytes = int64(st.Blocks)*st.Bsize, int64(st.Bavail)*st.Bsize
-		found = fmt.Sprintf("%s has %s, %s free", shm.Dir, bytesText(sizeBytes), bytesText(freeBytes))
+		found = fmt.Sprintf("%s has %s, %s free", shm.Dir, bytesUnlike(sizeBytes, needBytes), bytesUnlike(freeBytes, needBytes))
 	}
-	f := Finding{ID: id, Found: found, Fix: shmFix(h, max(needBytes+needBytes/8, 1<<30))}
+	f := Finding{ID: id, Found: found, Fix: shmFix(h, wanted(sizeBytes, freeBytes, needBytes))}
 	memory, memoryErr := h.MemoryAvailableBytes()
 	switch {
 	case sizeBytes < needBytes:
-		f.Status, f.Needed = Failure, fmt.Sprintf("%s for %s; beyond the limit it ends with a bus error (SIGBUS)", bytesText(needBytes), forWhat)
+		f.Status, f.Needed = Failure, fmt.Sprintf("%s for %s; beyond the limit it ends with a bus error (SIGBUS)", bytesUnlike(needBytes, sizeBytes), forWhat)
 	case freeBytes < needBytes:
-		f.Status, f.Needed = Warning, fmt.Sprintf("%s free for %s, unless it runs already and that is what is used", bytesText(needBytes), forWhat)
+		f.Status, f.Needed = Warning, fmt.Sprintf("%s free for %s, unless it runs already and that is what is used", bytesUnlike(needBytes, freeBytes), forWhat)
 	case needBytes == 0 && sizeBytes <= containerShmBytes:
-		f.Status, f.Needed = Warning, "more than the 64 MiB that containers get by default: every engine's buffers are larger (--engine says how much)"
+		f.Status, f.Needed = Warning, "more than the 64 MiB that containers get by default: every engine's buffers are larger"+hint
 	case needBytes > 0 && memoryErr == nil && memory < needBytes:
 		f.Status, f.Needed = Warning, fmt.Sprintf("%s of memory for %s: shared memory is memory, and only %s are available", bytesText(needBytes), forWhat, bytesText(memory))
 		f.Fix = ""
@@ -50,8 +54,16 @@ func checkShm(h host.Host, needBytes int64, forWhat string) Finding {
 	return f
 }
 
+// wanted is the size at which /dev/shm has room for needBytes, an eighth more and
+// what is there already; never less than it has.
+func wanted(sizeBytes, freeBytes, needBytes int64) int64 {
+	missing := max(needBytes-freeBytes, 0)
+	missing += min(needBytes/8, math.MaxInt64-missing)
+	return max(sizeBytes+min(missing, math.MaxInt64-sizeBytes), 1<<30)
+}
+
 func shmFix(h host.Host, wantBytes int64) string {
-	gib := (wantBytes + 1<<30 - 1) >> 30
+	gib := (wantBytes-1)>>30 + 1
 	if h.InContainer() {
 		return fmt.Sprintf("docker run --shm-size=%dg ...   # Kubernetes: an emptyDir of medium Memory at %s", gib, shm.Dir)
 	}
@@ -59,3 +71,12 @@ func shmFix(h host.Host, wantBytes int64) string {
 }
 
 func bytesText(n int64) string { return humanize.IBytes(uint64(max(n, 0))) }
+
+// bytesUnlike is bytesText, to the byte where another number has the same text:
+// a reader compares the two.
+func bytesUnlike(n, other int64) string {
+	if text := bytesText(n); n == other || text != bytesText(other) {
+		return text
+	}
+	return humanize.Comma(n) + " bytes"
+}
