@@ -44,7 +44,7 @@ func newPlan(engine string, d Deployment) (*plan, error) {
 		}
 	}
 	if assumed != "" {
-		p.notes = append(p.notes, "no model was named; the sizes are for "+assumed)
+		p.notes = append(p.notes, "no model was named (--model NAME); the sizes are for "+assumed)
 	}
 	if len(p.Dirs) == 0 {
 		p.Dirs = []string{p.ownDir()}
