@@ -2,13 +2,18 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
+
+	"github.com/hanwen/go-fuse/v2/fs"
+	"github.com/hanwen/go-fuse/v2/fuse"
 
 	"github.com/kv3fs/kv3fs/internal/engines"
 )
@@ -187,6 +192,52 @@ func TestEngineConfigThroughALink(t *testing.T) {
 		if status != 0 || !strings.Contains(out, want) || !strings.Contains(out, "hf3fs_mount_point: \""+point+"\"") {
 			t.Errorf("%v: exit %d, want %s in\n%s%s", named, status, want, out, errs)
 		}
+	}
+}
+
+// stuckRoot is a file system whose daemon answers nothing.
+type stuckRoot struct {
+	fs.Inode
+	end chan struct{}
+}
+
+func (r *stuckRoot) Getattr(context.Context, fs.FileHandle, *fuse.AttrOut) syscall.Errno {
+	<-r.end
+	return syscall.EIO
+}
+
+// A 3FS that hangs is known by its name; whoever asks for more of it gets an error.
+func TestEngineConfigOfAStuckMount(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: waits for what does not come")
+	}
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	point, link := filepath.Join(dir, "3fs"), filepath.Join(dir, "lnk")
+	if err := errors.Join(os.Mkdir(point, 0o755), os.Symlink(point, link)); err != nil {
+		t.Fatal(err)
+	}
+	root := &stuckRoot{end: make(chan struct{})}
+	server, err := fs.Mount(point, root, &fs.Options{MountOptions: fuse.MountOptions{Name: "hf3fs", FsName: "hf3fs.stuck", DirectMount: os.Geteuid() == 0}})
+	if err != nil {
+		if os.Getenv("KV3FS_REQUIRE_MOUNTS") != "" {
+			t.Fatal(err)
+		}
+		t.Skipf("no FUSE here: %v", err)
+	}
+	defer func() {
+		close(root.end)
+		if err := server.Unmount(); err != nil {
+			t.Errorf("unmount: %v", err)
+		}
+	}()
+	if status, out, errs := engineConfig("lmcache", "--mount", point+"/", "--dir", point+"/kv"); status != 0 || !strings.Contains(out, point+"/kv") || strings.Contains(out, "no 3FS is mounted") {
+		t.Errorf("by its name: exit %d\n%s%s", status, out, errs)
+	}
+	if status, _, errs := engineConfig("vllm", "--mount", link); status != exitFailed || !strings.Contains(errs, link+" did not answer") {
+		t.Errorf("through a link: exit %d, %s", status, errs)
 	}
 }
 
