@@ -41,7 +41,8 @@ func (*doctorCmd) Help() string {
 Run it where the engine runs, in its container and as its user: limits, rights and
 /dev/shm are those of whoever looks. Nothing is changed but what --fix says.
 
-Exit status: 0, fine; 1, there are warnings; 2, it will not work.`
+Exit status: 0, fine; 1, there are warnings; 2, it will not work, or was asked
+wrongly; 130, interrupted.`
 }
 
 // Validate finds what was asked wrongly.
@@ -86,7 +87,7 @@ func (c *doctorCmd) Run(ctx context.Context, out io.Writer) error {
 	if c.JSON {
 		err = writeJSON(out, report)
 	} else {
-		err = report.WriteTable(out, term.IsTerminal(int(os.Stdout.Fd())) && os.Getenv("NO_COLOR") == "")
+		err = report.WriteTable(out, columns(), term.IsTerminal(int(os.Stdout.Fd())) && os.Getenv("NO_COLOR") == "")
 	}
 	switch {
 	case err != nil:
@@ -97,6 +98,14 @@ func (c *doctorCmd) Run(ctx context.Context, out io.Writer) error {
 		return exitStatus(report.ExitStatus())
 	}
 	return nil
+}
+
+// columns is the width of the terminal, within what can be read.
+func columns() int {
+	if width, _, err := term.GetSize(int(os.Stdout.Fd())); err == nil {
+		return min(max(width, 60), 160)
+	}
+	return 110
 }
 
 // probeCmd is the doctor's other half: it does what may hang, in a process that

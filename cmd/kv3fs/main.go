@@ -10,19 +10,27 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/alecthomas/kong"
 
 	"github.com/kv3fs/kv3fs/internal/engines"
 )
 
-// Exit statuses: 0 it worked, 1 it did not, 2 it was asked wrongly. A command
-// whose answer is a status returns an exitStatus.
+// Exit statuses: 0 it worked, 1 it did not, 2 it was asked wrongly, 130 it was
+// told to stop before its end. A command whose answer is a status returns an
+// exitStatus.
 const (
-	exitFailed = 1
-	exitUsage  = 2
+	exitFailed      = 1
+	exitUsage       = 2
+	exitInterrupted = 130
 )
+
+// abandonAfter is how long a command that does not watch the context may go on
+// after a signal.
+const abandonAfter = 2 * time.Second
 
 // exitStatus ends the program with that status and without a word: the command
 // has said all there is to say.
@@ -44,9 +52,41 @@ type cli struct {
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
+// run executes a command line. A command that asks for the context stops by
+// itself, in order, when a signal ends that. Any other, and what comes before, may
+// be stuck in a system call, as at a mount that hangs: it is left in its goroutine
+// soon after the signal, because the process ends then anyway.
 func run(args []string, stdout, stderr io.Writer) int {
 	ctx, stop := untilSignalled(stderr)
 	defer stop()
+	var watches atomic.Bool
+	ended := make(chan int, 1)
+	go func() {
+		ended <- execute(args, stdout, stderr, func() (context.Context, error) {
+			watches.Store(true)
+			return ctx, nil
+		})
+	}()
+	select {
+	case status := <-ended:
+		return status
+	case <-ctx.Done():
+	}
+	select {
+	case status := <-ended:
+		return status
+	case <-time.After(abandonAfter):
+	}
+	if watches.Load() {
+		return <-ended
+	}
+	fmt.Fprintln(stderr, "kv3fs: interrupted")
+	return exitInterrupted
+}
+
+// execute parses a command line and runs its command, which gets the context by
+// watch.
+func execute(args []string, stdout, stderr io.Writer, watch func() (context.Context, error)) int {
 	parser, err := kong.New(&cli{},
 		kong.Name("kv3fs"),
 		kong.Description("KV-cache storage for LLM inference that speaks 3FS. Every flag can also be set in the environment as KV3FS_<FLAG>."),
@@ -55,7 +95,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		kong.UsageOnError(),
 		kong.Vars{"engines": strings.Join(engines.Names(), ", ")},
 		kong.Writers(stdout, stderr),
-		kong.BindTo(ctx, (*context.Context)(nil)),
+		kong.BindToProvider(watch),
 		kong.BindTo(stdout, (*io.Writer)(nil)),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}),
 	)
@@ -75,9 +115,9 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return 0
 	case errors.As(err, &status):
 		return int(status)
-	case errors.Is(err, context.Canceled) && ctx.Err() != nil:
+	case errors.Is(err, context.Canceled):
 		fmt.Fprintln(stderr, "kv3fs: interrupted")
-		return exitFailed
+		return exitInterrupted
 	default:
 		fmt.Fprintln(stderr, "kv3fs:", err)
 		return exitFailed

@@ -263,7 +263,7 @@ func TestReplay(t *testing.T) {
 		if e := json.Unmarshal(stdout.Bytes(), &r); e != nil || r.Requests == 0 || r.Requests == survey.Requests || r.StoredBlocks == 0 {
 			t.Errorf("%v: %+v", e, r)
 		}
-		if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.ExitCode() != 1 {
+		if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.ExitCode() != exitInterrupted {
 			t.Errorf("ended with %v", err)
 		}
 		s.checkNoTemps(t)

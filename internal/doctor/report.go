@@ -9,11 +9,13 @@ import (
 
 // Report is what a doctor says.
 type Report struct {
-	Status   Status    `json:"status"` // the worst of the findings
-	Mount    string    `json:"mount,omitempty"`
-	Data     string    `json:"data,omitempty"`
-	Engine   string    `json:"engine,omitempty"`
-	Findings []Finding `json:"findings"`
+	Status Status `json:"status"` // the worst of the findings
+	Mount  string `json:"mount,omitempty"`
+	Data   string `json:"data,omitempty"`
+	Engine string `json:"engine,omitempty"`
+	// Interrupted says that there was no time for the rest.
+	Interrupted bool      `json:"interrupted,omitempty"`
+	Findings    []Finding `json:"findings"`
 }
 
 func (r *Report) add(findings ...Finding) {
@@ -34,14 +36,11 @@ func (r *Report) ExitStatus() int {
 	return 0
 }
 
-const (
-	lineWidth = 110
-	markWidth = len("FAILURE")
-)
+const markWidth = len("FAILURE")
 
-// WriteTable writes the report for people, in lines of at most 110 columns
-// unless a word is longer.
-func (r *Report) WriteTable(w io.Writer, colour bool) error {
+// WriteTable writes the report for people, in lines of at most that many columns
+// unless a word is longer. A fix is one line, however long: it is to be pasted.
+func (r *Report) WriteTable(w io.Writer, columns int, colour bool) error {
 	var b strings.Builder
 	idWidth := 0
 	for _, f := range r.Findings {
@@ -51,12 +50,12 @@ func (r *Report) WriteTable(w io.Writer, colour bool) error {
 	indent := below + strings.Repeat(" ", idWidth+2)
 	for _, f := range r.Findings {
 		head := fmt.Sprintf("%s  %-*s  ", mark(f.Status, colour), idWidth, f.ID)
-		b.WriteString(head + wrap(f.Found, indent) + "\n")
+		b.WriteString(head + wrap(f.Found, indent, columns) + "\n")
 		if f.Needed != "" {
-			b.WriteString(below + "needed: " + wrap(f.Needed, below+"        ") + "\n")
+			b.WriteString(below + "needed: " + wrap(f.Needed, below+"        ", columns) + "\n")
 		}
 		if f.Fix != "" {
-			b.WriteString(below + "fix:    " + wrap(f.Fix, below+"        ") + "\n")
+			b.WriteString(below + "fix:    " + f.Fix + "\n")
 		}
 	}
 	b.WriteString("\n" + r.summary() + "\n")
@@ -79,8 +78,8 @@ func mark(s Status, colour bool) string {
 
 // wrap breaks text between words so that it fits behind indent. What fits is left
 // as it is.
-func wrap(text, indent string) string {
-	if len(indent)+utf8.RuneCountInString(text) <= lineWidth {
+func wrap(text, indent string, columns int) string {
+	if len(indent)+utf8.RuneCountInString(text) <= columns {
 		return text
 	}
 	var b strings.Builder
@@ -89,7 +88,7 @@ func wrap(text, indent string) string {
 		n := utf8.RuneCountInString(word)
 		switch {
 		case i == 0:
-		case column+1+n > lineWidth:
+		case column+1+n > columns:
 			b.WriteString("\n" + indent)
 			column = len(indent)
 		default:
@@ -108,10 +107,12 @@ func (r *Report) summary() string {
 		n[f.Status]++
 	}
 	counts := fmt.Sprintf("%s, %s, %s", plural(n[Failure], "failure"), plural(n[Warning], "warning"), plural(n[Note], "note"))
-	switch r.Status {
-	case Failure:
+	switch {
+	case r.Interrupted:
+		return "Interrupted; until then: " + counts + "."
+	case r.Status == Failure:
 		return "This will not work: " + counts + "."
-	case Warning:
+	case r.Status == Warning:
 		return "This works, with reservations: " + counts + "."
 	}
 	return "Nothing is wrong that was looked at: " + counts + "."

@@ -1,11 +1,14 @@
 package doctor
 
 import (
+	"context"
 	"encoding/json"
 	"strings"
 	"testing"
 	"unicode/utf8"
 )
+
+const lineWidth = 100
 
 func sample() *Report {
 	r := &Report{Mount: "/mnt/3fs"}
@@ -18,19 +21,20 @@ func sample() *Report {
 
 func TestTable(t *testing.T) {
 	var plain, coloured strings.Builder
-	if err := sample().WriteTable(&plain, false); err != nil {
+	if err := sample().WriteTable(&plain, lineWidth, false); err != nil {
 		t.Fatal(err)
 	}
-	if err := sample().WriteTable(&coloured, true); err != nil {
+	if err := sample().WriteTable(&coloured, lineWidth, true); err != nil {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(plain.String()) {
-		if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); n > lineWidth {
+		if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); n > lineWidth && !strings.HasPrefix(line, "         fix:    ") {
 			t.Errorf("%d columns: %s", n, line)
 		}
 	}
 	for _, part := range []string{
 		"ok       kernel          Linux 6.18\n", "\nWARNING  shm.size        little\n         needed: much\n         fix:    mount   -o remount\n",
+		"\n         fix:    " + strings.Repeat("x ", 90) + "\n", // to be pasted as it is
 		"\nFAILURE  mount           none\n", "\nThis will not work: 1 failure, 1 warning, 1 note.\n",
 	} {
 		if !strings.Contains(plain.String(), part) {
@@ -39,6 +43,19 @@ func TestTable(t *testing.T) {
 	}
 	if strings.Contains(plain.String(), "\x1b") || !strings.Contains(coloured.String(), "\x1b[1;31mFAILURE\x1b[0m  mount") {
 		t.Errorf("colours:\n%q", coloured.String())
+	}
+}
+
+// Who is interrupted does not say that all is well, nor blames what was not asked.
+func TestInterrupted(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	o := local()
+	o.Fix, o.Engine = true, "vllm"
+	r := Run(ctx, *o)
+	var text strings.Builder
+	if err := r.WriteTable(&text, lineWidth, false); err != nil || !strings.Contains(text.String(), "Interrupted") || len(r.Findings) != 0 {
+		t.Errorf("%v\n%s", err, text.String())
 	}
 }
 

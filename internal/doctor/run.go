@@ -43,36 +43,45 @@ func Run(ctx context.Context, o Options) *Report {
 	point, daemon, mountFindings := checkMounts(ctx, &o, asked, e.paths(), optional)
 	r.Mount = point
 
-	lookPath := func(name string) (string, error) { return find(ctx, &o, mountPatience, "command", name) }
-	r.add(checkKernel(o.Host)...)
-	r.add(checkFuse(o.Host, lookPath, point != "" || optional)...)
-	r.add(mountFindings...)
-	if point != "" {
-		r.add(checkRing(ctx, &o, append([]string{point}, e.paths()...)))
+	// What is asked after ctx has ended finds out nothing.
+	add := func(found ...Finding) {
+		if ctx.Err() == nil {
+			r.add(found...)
+		}
 	}
-	r.add(checkShm(o.Host, e.shmBytes, e.title))
-	r.add(checkLeftovers(o.Host.Path(shm.Dir), o.Host.EUID, time.Now(), o.Fix)...)
-	r.add(checkLimits(o.Host, e.need, o.Engine)...)
+	lookPath := func(name string) (string, error) { return find(ctx, &o, mountPatience, "command", name) }
+	add(checkKernel(o.Host)...)
+	add(checkFuse(o.Host, lookPath, point != "" || optional)...)
+	add(mountFindings...)
+	if point != "" {
+		add(checkRing(ctx, &o, append([]string{point}, e.paths()...)))
+	}
+	add(checkShm(o.Host, e.shmBytes, e.title))
+	if ctx.Err() == nil { // what it changes, it must also tell
+		r.add(checkLeftovers(o.Host.Path(shm.Dir), o.Host.EUID, time.Now(), o.Fix)...)
+	}
+	add(checkLimits(o.Host, e.need, o.Engine)...)
 	if daemon != nil {
-		r.add(checkDaemonLimits(o.Host, daemon, e.registrations, e.title)...)
+		add(checkDaemonLimits(o.Host, daemon, e.registrations, e.title)...)
 	}
 	if r.Data = dataDir(&o, daemon); r.Data != "" || point != "" {
-		r.add(checkData(ctx, &o, e, r.Data)...)
+		add(checkData(ctx, &o, e, r.Data)...)
 	}
-	r.add(e.findings...)
+	add(e.findings...)
 	if e.config != nil {
-		r.add(checkConfig(ctx, &o, e.config, point)...)
+		add(checkConfig(ctx, &o, e.config, point)...)
 	}
 	if o.Engine == "" || e.need.PageService != "" {
-		r.add(checkService(ctx, e.need.PageService, o.Engine))
+		add(checkService(ctx, e.need.PageService, o.Engine))
 	}
 	if e.need.HashSeed {
-		r.add(checkHashSeed(ctx, &o))
+		add(checkHashSeed(ctx, &o))
 	}
-	r.add(checkPackages(ctx, &o, e.need.Packages)...)
+	add(checkPackages(ctx, &o, e.need.Packages)...)
 	if e.need.GDS {
-		r.add(checkGDS(ctx, &o)...)
+		add(checkGDS(ctx, &o)...)
 	}
+	r.Interrupted = ctx.Err() != nil
 	return r
 }
 

@@ -1,0 +1,36 @@
+package main
+
+import (
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A command that is stuck in a system call, here at a pipe that nobody writes to,
+// ends soon after the first signal.
+func TestInterruptStuck(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: waits for what does not come")
+	}
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := unix.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(buildBinary(t), "serve", "--config", pipe)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	killer := time.AfterFunc(time.Minute, func() { cmd.Process.Kill() })
+	defer killer.Stop()
+	time.Sleep(time.Second) // so that it is at the pipe
+	began := time.Now()
+	cmd.Process.Signal(syscall.SIGINT)
+	cmd.Wait()
+	if took := time.Since(began); took > abandonAfter+5*time.Second || cmd.ProcessState.ExitCode() != exitInterrupted {
+		t.Errorf("%v after %v", cmd.ProcessState, took)
+	}
+}
