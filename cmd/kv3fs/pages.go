@@ -68,9 +68,9 @@ func validTP(n int) error {
 // config makes a page service's configuration.
 func (f *pagesFlags) config(listen []string, world int, drain time.Duration, log *slog.Logger) (daemon.Pages, error) {
 	p := daemon.Pages{
-		World: world, Drain: drain, Log: log,
+		Drain: drain, Log: log,
 		Limits: door.Limits{BodyBytes: f.BodyLimit, BatchKeys: f.BatchLimit, Requests: f.Concurrency},
-		Times:  pages.Options{Lease: f.Lease, Hold: f.Hold, Reserve: f.Reserve, Quarantine: f.Quarantine},
+		Book:   pages.Options{World: world, Lease: f.Lease, Hold: f.Hold, Reserve: f.Reserve, Quarantine: f.Quarantine},
 	}
 	for _, s := range listen {
 		a, err := door.ParseAddress(s)

@@ -24,10 +24,9 @@ type Pages struct {
 	// Optional: where another service has the address, that is logged, and no error. So
 	// it is for the default address, which one of several daemons has.
 	Optional bool
-	World    int // see door.Options
 	Token    string
 	Limits   door.Limits
-	Times    pages.Options
+	Book     pages.Options
 	// Drain bounds how long a stop waits for requests that are being answered.
 	Drain time.Duration
 	Log   *slog.Logger
@@ -93,13 +92,13 @@ func startPages(hostDir string, p Pages) (_ *pageService, err error) {
 		s.listeners = append(s.listeners, l)
 	}
 	dir := filepath.Join(hostDir, pagesDir)
-	if s.book, err = embedded.Open(dir, embedded.Options{Options: p.Times, Logger: p.Log}); err != nil {
+	if s.book, err = embedded.Open(dir, embedded.Options{Options: p.Book, Logger: p.Log}); err != nil {
 		return nil, err
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	d := door.New(s.book, door.Options{
-		Limits: p.Limits, World: p.World, Token: p.Token, Registry: registry, Log: p.Log,
+		Limits: p.Limits, Token: p.Token, Registry: registry, Log: p.Log,
 		Probe: func() error { return probe(filepath.Join(dir, "probe")) },
 	})
 	var ctx context.Context

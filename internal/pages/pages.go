@@ -104,9 +104,13 @@ type Book interface {
 // RankOptions describes a rank.
 type RankOptions struct {
 	NumPages int64 // pages of the rank's file, 1 to MaxPages
-	// World is how many ranks make a key complete. 0: as many as are known.
-	World int
 }
+
+// VLLM is the set of vLLM's keys in every namespace: the one of several ranks.
+const VLLM = "vllm"
+
+// MaxRanks bounds the ranks of a space.
+const MaxRanks = 4096
 
 // MaxPages bounds the pages of one rank.
 const MaxPages = 1 << 31
@@ -180,8 +184,12 @@ type Entry struct {
 	Lease    time.Duration `json:"lease_ns"` // how long it may not be evicted
 }
 
-// Options are the times of a Book. The zero value of each means its default.
+// Options of a Book. The zero value of each means its default.
 type Options struct {
+	// World is how many ranks make a key of vLLM complete: 0 to World-1, each of them,
+	// whatever other ranks are known. 0: all that are known.
+	World int
+
 	Lease      time.Duration // a location given out is valid as long; 30 s
 	Hold       time.Duration // a key said to exist is kept as long; 5 s
 	Reserve    time.Duration // a reservation lasts as long; 60 s

@@ -244,7 +244,7 @@ func TestStartUpRace(t *testing.T) {
 	s.want("/keys/batch_exists", `{"keys":["K"]}`, 200, `{"exists":[true]}`)
 
 	// With a fixed world, it is never too early.
-	s = start(t, door.Options{World: 2}, pages.Options{})
+	s = start(t, door.Options{}, pages.Options{World: 2})
 	s.ok("/rank/0/initialize", `{"num_pages":4}`)
 	s.saveV(0, "K")
 	s.want("/keys/batch_exists", `{"keys":["K"]}`, 200, `{"exists":[false]}`)

@@ -16,8 +16,6 @@ import (
 // Options of New. The zero value is good.
 type Options struct {
 	Limits Limits
-	// World is how many ranks of vLLM make a key complete. 0: as many as are known.
-	World int
 	// Token is what clients must know. Empty: anybody may ask.
 	Token string
 	// Probe tells whether the disk under the book takes writes; nil: not looked at.
@@ -31,7 +29,6 @@ type Options struct {
 type Door struct {
 	book    pages.Book
 	limits  Limits
-	world   int
 	token   token
 	probe   func() error
 	log     *slog.Logger
@@ -55,7 +52,7 @@ func New(book pages.Book, o Options) *Door {
 		o.Registry = prometheus.NewRegistry()
 	}
 	d := &Door{
-		book: book, limits: o.Limits.WithDefaults(), world: o.World, token: newToken(o.Token),
+		book: book, limits: o.Limits.WithDefaults(), token: newToken(o.Token),
 		probe: o.Probe, log: o.Log, routes: newRoutes(),
 	}
 	d.slots = make(chan struct{}, d.limits.Requests)

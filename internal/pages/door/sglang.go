@@ -71,7 +71,7 @@ func (c *call) initializePool() error {
 	case len(c.request.pool) > maxPoolBytes:
 		return refusal{http.StatusBadRequest, fmt.Sprintf("namespace is longer than %d bytes", maxPoolBytes)}
 	}
-	return c.makeKnown(c.poolSpace(), pages.RankOptions{NumPages: c.numPages.value, World: 1})
+	return c.makeKnown(c.poolSpace(), pages.RankOptions{NumPages: c.numPages.value})
 }
 
 func (c *call) existInPool() error {

@@ -41,7 +41,7 @@ func (c *call) initialize() error {
 	case c.role != "worker" || c.numPages.value <= 0:
 		return refusal{http.StatusBadRequest, "invalid initialization: want role worker and num_pages above 0, or role scheduler"}
 	}
-	o := pages.RankOptions{NumPages: c.numPages.value, World: c.door.world}
+	o := pages.RankOptions{NumPages: c.numPages.value}
 	if err := c.makeKnown(c.vllm(), o); err != nil {
 		return err
 	}

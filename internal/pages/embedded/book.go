@@ -90,6 +90,9 @@ func Open(dir string, o Options) (*Book, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	if o.World < 0 || o.World > pages.MaxRanks {
+		return nil, fmt.Errorf("page store: %w: %d ranks; 0 to %d", pages.ErrInvalid, o.World, pages.MaxRanks)
+	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}

@@ -21,6 +21,7 @@ type harness struct {
 	dir   string
 	lives int
 	clock time.Time
+	o     pages.Options
 }
 
 func (h *harness) Book() pages.Book { return h.b }
@@ -49,7 +50,7 @@ func (h *harness) home() string { return filepath.Join(h.dir, strconv.Itoa(h.liv
 
 func (h *harness) open() {
 	h.t.Helper()
-	b, err := Open(h.home(), Options{Now: func() time.Time { return h.clock }})
+	b, err := Open(h.home(), Options{Options: h.o, Now: func() time.Time { return h.clock }})
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -64,8 +65,8 @@ func (h *harness) open() {
 	})
 }
 
-func newHarness(t *testing.T) pagestest.Harness {
-	h := &harness{t: t, dir: t.TempDir(), clock: time.Unix(1_800_000_000, 0)}
+func newHarness(t *testing.T, o pages.Options) pagestest.Harness {
+	h := &harness{t: t, o: o, dir: t.TempDir(), clock: time.Unix(1_800_000_000, 0)}
 	h.open()
 	return h
 }
@@ -112,7 +113,7 @@ func TestClockSetAcrossARestart(t *testing.T) {
 }
 
 func clockSet(t *testing.T, step time.Duration) {
-	h := newHarness(t).(*harness)
+	h := newHarness(t, pages.Options{}).(*harness)
 	if _, err := h.b.Initialize(ctx, modelSpace, 0, pages.RankOptions{NumPages: 1}); err != nil {
 		t.Fatal(err)
 	}
@@ -127,5 +128,34 @@ func clockSet(t *testing.T, step time.Duration) {
 			t.Fatal(grants, err)
 		}
 		h.Advance(70 * time.Second)
+	}
+}
+
+// --tp is the operator's word: it holds for what was recorded without it, and when it
+// is taken back.
+func TestAnotherWorldHoldsFromTheNextStartOn(t *testing.T) {
+	h := newHarness(t, pages.Options{}).(*harness)
+	for rank := range 2 {
+		if _, err := h.b.Initialize(ctx, modelSpace, rank, pages.RankOptions{NumPages: 4}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	grants, err := h.b.Reserve(ctx, modelSpace, 0, []string{"a"}, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.b.Confirm(ctx, modelSpace, 0, []pages.Placed{{Key: "a", Page: grants[0].Page}}, nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []struct {
+		world   int
+		visible bool
+	}{{0, false}, {1, true}, {2, false}, {1, true}, {0, false}} {
+		h.o.World = want.world
+		h.Crash()
+		found, err := h.b.Exists(ctx, modelSpace, []string{"a"})
+		if err != nil || found[0] != want.visible {
+			t.Fatalf("%+v: %v %v", want, found, err)
+		}
 	}
 }

@@ -10,7 +10,7 @@ import (
 // What is noted of reservations and of the order of eviction does not pile up, however
 // many keys come and go before a reservation or a lease could have ended.
 func TestNothingPilesUp(t *testing.T) {
-	h := newHarness(t).(*harness)
+	h := newHarness(t, pages.Options{}).(*harness)
 	const numPages, batch = 512, 256
 	if _, err := h.b.Initialize(ctx, benchSpace, 0, pages.RankOptions{NumPages: numPages}); err != nil {
 		t.Fatal(err)

@@ -14,7 +14,7 @@ type entry struct {
 	leaseUntil atomic.Int64 // never before this time plus the quarantine is it evicted
 
 	on       uint32 // ranks that have a page of it
-	counted  uint32 // those of them that are not stale
+	counted  uint32 // those of them that count
 	writing  uint32 // ranks whose confirmation is on its way to the disk
 	complete bool   // all ranks that count have a page of it
 	leaving  bool   // its eviction or deletion is on its way to the disk

@@ -18,21 +18,19 @@ func (b *Book) Initialize(ctx context.Context, name pages.Space, rankID int, o p
 		return none, fmt.Errorf("%w: rank %d; 0 to %d", pages.ErrInvalid, rankID, maxRank)
 	case o.NumPages < 1 || o.NumPages > pages.MaxPages:
 		return none, fmt.Errorf("%w: %d pages; 1 to %d", pages.ErrInvalid, o.NumPages, int64(pages.MaxPages))
-	case o.World < 0 || o.World > maxRank+1:
-		return none, fmt.Errorf("%w: %d ranks; 0 to %d", pages.ErrInvalid, o.World, maxRank+1)
 	}
 	s := b.make(name)
 	if err := s.lockAlone(ctx); err != nil {
 		return none, err
 	}
 	old := s.ranks[rankID]
-	if old != nil && old.numPages == o.NumPages && s.world == o.World {
+	if old != nil && old.numPages == o.NumPages {
 		_, err := s.rankOf(rankID)
 		s.unlockAlone()
 		return pages.RankState{Known: true}, err
 	}
 
-	next := &record{kind: rankSet, rank: rankID, numPages: o.NumPages, world: o.World}
+	next := &record{kind: rankSet, rank: rankID, numPages: o.NumPages}
 	recs := []*record{next}
 	state := pages.RankState{Known: old != nil}
 	var closedUntil, numPages int64
@@ -75,7 +73,7 @@ func (s *space) staleRecords(back *record) (recs []*record) {
 	for id, r := range s.ranks {
 		if id != back.rank && r.numPages != back.numPages && !r.stale {
 			rec := s.rankRecord(r)
-			rec.world, rec.stale = back.world, true
+			rec.stale = true
 			recs = append(recs, rec)
 		}
 	}
@@ -93,7 +91,6 @@ func (s *space) setRank(rec *record) {
 		s.dropPages(r)
 	}
 	r.numPages, r.stale = rec.numPages, rec.stale
-	s.world = rec.world
 }
 
 // dropPages takes all pages of a rank from whoever has them.

@@ -22,7 +22,7 @@ func (s *space) check() error {
 		if err := s.checkRank(r); err != nil {
 			return fmt.Errorf("rank %d: %w", r.id, err)
 		}
-		if s.world == 0 && !r.stale {
+		if s.world == 0 && s.counts(r) {
 			need++
 		}
 	}
@@ -39,7 +39,7 @@ func (s *space) check() error {
 		for _, r := range s.ranks {
 			if r.has(id) {
 				on++
-				if !r.stale {
+				if s.counts(r) {
 					counted++
 				}
 			}

@@ -74,12 +74,13 @@ var modelSpace = pages.Space{Namespace: "m", Set: "vllm"}
 func newModel(dir string, slackBytes int64, lookBound, world int) (*model, error) {
 	m := &model{dir: dir, clock: time.Unix(1_800_000_000, 0), files: map[int]map[int64]string{0: {}, 1: {}}}
 	m.o = Options{lookBound: lookBound, LogSlackBytes: slackBytes, Now: func() time.Time { return m.clock }, Commit: m.commit}
+	m.o.World = world
 	m.o.Options = m.o.Options.WithDefaults()
 	if err := m.open(); err != nil {
 		return nil, err
 	}
 	for rank := range 2 {
-		if _, err := m.b.Initialize(ctx, modelSpace, rank, pages.RankOptions{NumPages: 4, World: world}); err != nil {
+		if _, err := m.b.Initialize(ctx, modelSpace, rank, pages.RankOptions{NumPages: 4}); err != nil {
 			return nil, err
 		}
 	}

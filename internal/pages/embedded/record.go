@@ -35,7 +35,6 @@ type record struct {
 
 	// rankSet
 	numPages int64
-	world    int
 	dropped  bool // all earlier pages of the rank are gone
 	stale    bool
 	closed   bool // pages that were dropped are perhaps still in use
@@ -70,7 +69,6 @@ func (r *record) encode() []byte {
 			}
 		}
 		b = binary.AppendUvarint(b, uint64(r.numPages))
-		b = binary.AppendUvarint(b, uint64(r.world))
 		return append(b, flags)
 	}
 	b = binary.AppendUvarint(b, uint64(len(r.pages)))
@@ -104,7 +102,6 @@ func (r *record) decode(b []byte) error {
 	r.rank = int(d.uvarint(maxRank))
 	if r.kind == rankSet {
 		r.numPages = int64(d.uvarint(pages.MaxPages))
-		r.world = int(d.uvarint(maxRank + 1))
 		flags := d.byte()
 		r.dropped, r.stale, r.closed = flags&flagDropped != 0, flags&flagStale != 0, flags&flagClosed != 0
 		if flags&^(flagDropped|flagStale|flagClosed) != 0 || r.numPages == 0 {

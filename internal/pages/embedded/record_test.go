@@ -11,7 +11,7 @@ import (
 func someRecords() []*record {
 	space := pages.Space{Namespace: "team", Set: "sglang/kv/3"}
 	return []*record{
-		{kind: rankSet, space: space, rank: 3, numPages: pages.MaxPages, world: 8, dropped: true, stale: true},
+		{kind: rankSet, space: space, rank: 3, numPages: pages.MaxPages, dropped: true, stale: true},
 		{kind: rankSet, numPages: 1, closed: true},
 		{kind: reserved, space: space, rank: maxRank, pages: []uint32{0, pages.MaxPages - 1}, hashes: []uint64{1, 1 << 63}},
 		{kind: confirmed, rank: 1, pages: []uint32{7, 8}, keys: []string{"key", ""}},

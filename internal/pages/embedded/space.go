@@ -38,8 +38,13 @@ type counters struct {
 }
 
 func newSpace(b *Book, name pages.Space, expect int) *space {
+	world := 0
+	if name.Set == pages.VLLM {
+		world = b.o.World
+	}
 	return &space{
 		name:    name,
+		world:   world,
 		book:    b,
 		index:   newIndex(expect),
 		ranks:   map[int]*rank{},
@@ -172,9 +177,12 @@ func (s *space) rankOf(id int) (*rank, error) {
 func (s *space) rankRecord(r *rank) *record {
 	return &record{
 		kind: rankSet, space: s.name, rank: r.id, numPages: r.numPages,
-		world: s.world, stale: r.stale, closed: r.closedUntil > s.book.now(),
+		stale: r.stale, closed: r.closedUntil > s.book.now(),
 	}
 }
+
+// counts tells whether a key is not complete without this rank.
+func (s *space) counts(r *rank) bool { return !r.stale && (s.world == 0 || r.id < s.world) }
 
 // attach gives a page that has no owner to a key.
 func (s *space) attach(r *rank, id, page uint32) {
@@ -183,7 +191,7 @@ func (s *space) attach(r *rank, id, page uint32) {
 	r.setPage(id, page+1)
 	r.keyed++
 	e.on++
-	if !r.stale {
+	if s.counts(r) {
 		e.counted++
 	}
 	if !s.place(id, e) && s.need > 0 { // before the first count nothing is listed
@@ -202,7 +210,7 @@ func (s *space) detach(r *rank, id uint32) (page uint32) {
 	r.order.void(page)
 	r.keyed--
 	e.on--
-	if !r.stale {
+	if s.counts(r) {
 		e.counted--
 	}
 	s.book.live.Add(-liveBytes(e.key))
@@ -261,7 +269,7 @@ func (s *space) recount() {
 	s.need = uint32(s.world)
 	if s.world == 0 {
 		for _, r := range s.ranks {
-			if !r.stale {
+			if s.counts(r) {
 				s.need++
 			}
 		}
@@ -273,7 +281,7 @@ func (s *space) recount() {
 	for id, e := range s.entries.all {
 		e.counted = 0
 		for _, r := range s.ranks {
-			if !r.stale && r.has(id) {
+			if s.counts(r) && r.has(id) {
 				e.counted++
 			}
 		}

@@ -36,13 +36,25 @@ var confirming = map[string]func(*world){
 	},
 
 	"a fixed number of ranks rules the start-up race out": func(w *world) {
+		w.fix(2)
 		for rank := range 2 {
-			if _, err := w.Book().Initialize(w.Context(), space, rank, pages.RankOptions{NumPages: 4, World: 2}); err != nil {
-				w.Fatal(err)
-			}
+			w.initialize(4, rank)
 			w.save(rank, "a")
 			w.exist(rank == 1, "a")
 		}
+	},
+
+	"of a fixed number of ranks no other takes the place of one": func(w *world) {
+		w.fix(2)
+		w.initialize(4, 0, 1, 2)
+		w.save(1, "a")
+		w.save(2, "a")
+		w.exist(false, "a")
+		w.save(0, "a")
+		w.exist(true, "a")
+		w.save(0, "b")
+		w.save(1, "b")
+		w.exist(true, "b")
 	},
 
 	// 6.6: a second confirm of a partial key by the same rank overwrites, and leaks

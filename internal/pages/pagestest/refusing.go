@@ -27,7 +27,7 @@ var refusing = map[string]func(*world){
 
 	"arguments out of range are refused, and nothing changes": func(w *world) {
 		w.initialize(2, 0)
-		for _, o := range []pages.RankOptions{{}, {NumPages: -1}, {NumPages: pages.MaxPages + 1}, {NumPages: 1, World: -1}} {
+		for _, o := range []pages.RankOptions{{}, {NumPages: -1}, {NumPages: pages.MaxPages + 1}} {
 			if _, err := w.Book().Initialize(w.Context(), space, 0, o); !errors.Is(err, pages.ErrInvalid) {
 				w.Fatal(o, err)
 			}

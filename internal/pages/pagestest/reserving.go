@@ -142,16 +142,18 @@ var reserving = map[string]func(*world){
 	// The same for keys that are elsewhere.
 	"keys of a rank are found behind any number that only others have": func(w *world) {
 		theirs, ours := keysNamed("theirs", 17_000), keysNamed("ours", 100)
-		for rank, numPages := range []int64{20_000, 100} {
-			if _, err := w.Book().Initialize(w.Context(), space, rank, pages.RankOptions{NumPages: numPages, World: 1}); err != nil {
-				w.Fatal(err)
-			}
-		}
+		w.initialize(20_000, 0)
+		w.initialize(100, 1)
 		w.saveAll(0, theirs)
 		w.saveAll(1, ours)
+		w.calm()
 		w.save(1, "new")
-		w.exist(false, ours[0])
-		w.exist(true, theirs...)
+		if r := w.rank(0); r.Keyed != int64(len(theirs)) {
+			w.Fatalf("%+v", r)
+		}
+		if r := w.rank(1); r.Keyed != 100 {
+			w.Fatalf("%+v", r)
+		}
 	},
 
 	// 6.6: partial keys stay for ever.

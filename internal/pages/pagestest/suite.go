@@ -22,13 +22,13 @@ type Harness interface {
 }
 
 // Run runs the suite; start starts an empty book.
-func Run(t *testing.T, start func(t *testing.T) Harness) {
+func Run(t *testing.T, start func(t *testing.T, o pages.Options) Harness) {
 	for _, group := range []map[string]func(*world){
 		reserving, confirming, reading, forgetting, restarting, refusing,
 	} {
 		for name, test := range group {
 			t.Run(name, func(t *testing.T) {
-				w := &world{T: t, Harness: start(t), o: pages.Options{}.WithDefaults()}
+				w := &world{T: t, Harness: start(t, pages.Options{}), start: start, o: pages.Options{}.WithDefaults()}
 				test(w)
 				w.addsUp()
 			})
@@ -40,10 +40,14 @@ func Run(t *testing.T, start func(t *testing.T) Harness) {
 type world struct {
 	*testing.T
 	Harness
-	o pages.Options
+	start func(*testing.T, pages.Options) Harness
+	o     pages.Options
 }
 
-var space = pages.Space{Set: "vllm"}
+var space = pages.Space{Set: pages.VLLM}
+
+// fix goes on with another book, in which so many ranks make a key complete.
+func (w *world) fix(ranks int) { w.Harness = w.start(w.T, pages.Options{World: ranks}) }
 
 // init makes ranks known, of so many pages each.
 func (w *world) initialize(numPages int64, ranks ...int) {
