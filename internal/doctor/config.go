@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -15,21 +14,25 @@ import (
 	"github.com/kv3fs/kv3fs/internal/host"
 )
 
-// mostConfigBytes is more than any configuration has; a larger file is refused
-// by its reader.
-const mostConfigBytes = 2 << 20
+// mostConfigBytes is more than any configuration has.
+const mostConfigBytes = 1 << 20
 
 // fileFacts are a file's contents.
 type fileFacts struct {
-	Trouble trouble `json:"trouble"`
-	Content []byte  `json:"content"`
+	Trouble   trouble     `json:"trouble"`
+	Mode      fs.FileMode `json:"mode"`
+	SizeBytes int64       `json:"size_bytes"`
+	Content   []byte      `json:"content"` // of a regular file that is not too large
 }
 
+// probeFile does not open what is no regular file: that may wait for a writer.
 func probeFile(path string) (f fileFacts) {
-	file, err := os.Open(path)
+	info, err := os.Stat(path)
 	if err == nil {
-		defer file.Close()
-		f.Content, err = io.ReadAll(io.LimitReader(file, mostConfigBytes))
+		f.Mode, f.SizeBytes = info.Mode(), info.Size()
+		if f.Mode.IsRegular() && f.SizeBytes <= mostConfigBytes {
+			f.Content, err = os.ReadFile(path)
+		}
 	}
 	f.Trouble = troubleOf(err)
 	return f
@@ -39,11 +42,8 @@ func probeFile(path string) (f fileFacts) {
 func (e *engine) readConfig(ctx context.Context, o *Options) {
 	const id = "config"
 	file, err := ask[fileFacts](ctx, o, mountPatience, "file", o.ConfigFile)
-	if err == nil && file.Trouble.any() {
-		err = errors.New(file.Trouble.Text)
-	}
-	if err != nil {
-		e.findings = append(e.findings, Finding{ID: id, Status: Failure, Found: fmt.Sprintf("%s: %v", o.ConfigFile, err), Needed: "the engine's configuration"})
+	if f := judgeFile(o.ConfigFile, file, err); f.Status > OK {
+		e.findings = append(e.findings, f)
 		return
 	}
 	config, err := engines.Read(o.Engine, o.ConfigFile, file.Content, o.Params, o.Host.LookupEnv)
@@ -58,6 +58,37 @@ func (e *engine) readConfig(ctx context.Context, o *Options) {
 	if len(config.Problems) == 0 {
 		e.findings = append(e.findings, ok(id, "%s: every key is known and in range", o.ConfigFile))
 	}
+}
+
+// judgeFile says why a configuration could not be read.
+func judgeFile(name string, file fileFacts, err error) Finding {
+	f := Finding{ID: "config", Status: Failure, Needed: "the engine's configuration: a file of at most " + bytesText(mostConfigBytes)}
+	switch {
+	case errors.Is(err, errHung):
+		f.Found = name + " does not answer: the disk or mount that it is on hangs"
+		f.Needed = "a place that answers; a configuration had better not be on the mount that it is for"
+	case err != nil:
+		f.Found = fmt.Sprintf("%s: %v", name, err)
+	case file.Trouble.is(syscall.ENOENT):
+		f.Found = "there is no " + name
+		f.Fix = "kv3fs engine-config --help   # writes one"
+	case file.Trouble.is(syscall.EACCES):
+		f.Found = fmt.Sprintf("this user may not read %s", name)
+		f.Fix = "chmod a+r " + quote(name) + "   # or run the doctor as the engine's user"
+	case file.Trouble.any():
+		f.Found = file.Trouble.Text
+	case file.Mode.IsDir():
+		f.Found = name + " is a directory"
+		f.Needed = "a file in it"
+	case !file.Mode.IsRegular():
+		f.Found = fmt.Sprintf("%s is no regular file (%v)", name, file.Mode)
+		f.Fix = "cat " + quote(name) + " > FILE   # and name that one"
+	case file.SizeBytes > mostConfigBytes:
+		f.Found = fmt.Sprintf("%s has %s, more than %s", name, bytesUnlike(file.SizeBytes, mostConfigBytes), bytesText(mostConfigBytes))
+	default:
+		return Finding{}
+	}
+	return f
 }
 
 func findingOf(p engines.Problem) Finding {

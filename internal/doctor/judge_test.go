@@ -306,7 +306,7 @@ func TestWhoIsWho(t *testing.T) {
 			t.Errorf("%s is %q, want %q", line, got, engine)
 		}
 	}
-	for line, daemon := range map[string]bool{"kv3fs serve --data /d": true, "/usr/bin/kv3fs --config f serve": true, "kv3fs doctor": false, "kv3fs": false, "vllm serve": false} {
+	for line, daemon := range map[string]bool{"kv3fs serve --data /d": true, "/usr/bin/kv3fs --config f serve": true, "kv3fs doctor": false, "kv3fs pages serve --data /d": false, "kv3fs": false, "vllm serve": false} {
 		if serves(strings.Fields(line)) != daemon {
 			t.Errorf("%s: daemon %v", line, !daemon)
 		}

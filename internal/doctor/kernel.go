@@ -30,10 +30,10 @@ func checkKernel(h host.Host) []Finding {
 		return append(all, Finding{ID: id, Status: Note, Found: "this kernel has none",
 			Needed: "Linux 6.9 or later, for reads and writes through the mount at the disk's speed; rings do not need it"})
 	case h.EUID != 0:
-		return append(all, Finding{ID: id, Status: Note, Found: "this kernel has it, for a daemon of root",
+		return append(all, Finding{ID: id, Status: Note, Found: "Linux " + k.Release + " may have it, for a daemon of root",
 			Needed: "a daemon that runs as root, for reads and writes through the mount at the disk's speed; rings do not need it"})
 	}
-	return append(all, ok(id, "this kernel has it, for a daemon of root"))
+	return append(all, ok(id, "known from 6.9 on, for a daemon of root; it also takes CONFIG_FUSE_PASSTHROUGH and a disk that is not stacked"))
 }
 
 // checkFuse looks whether a mount could be made. Where one is alive that matters

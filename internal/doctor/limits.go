@@ -2,7 +2,6 @@ package doctor
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 
 	"github.com/kv3fs/kv3fs/internal/engines"
@@ -121,5 +120,5 @@ func checkDaemonLimits(h host.Host, d *wire.Daemon, registrations int64, forWhat
 // here, too: it may be in another PID namespace.
 func isDaemon(h host.Host, d *wire.Daemon) bool {
 	args, err := h.Args(d.PID)
-	return err == nil && slices.Contains(args, "serve")
+	return err == nil && servesMount(args)
 }

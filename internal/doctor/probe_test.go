@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -134,16 +135,23 @@ func TestEngineConfig(t *testing.T) {
 		t.Error("without a configuration that can be read, the engine's own needs count")
 	}
 
-	// A configuration that cannot be read to its end does not hold up the doctor.
+	// What is no configuration is called by its name, and not opened.
 	if err := unix.Mkfifo(dir+"/fifo", 0o600); err != nil {
 		t.Fatal(err)
 	}
-	o.ConfigFile = dir + "/fifo"
-	began := time.Now()
-	e = checkEngine(t.Context(), o)
-	want(t, "a pipe", byID(t, e.findings, "config"), "config", Failure)
-	if took := time.Since(began); took > mountPatience+2*time.Second {
-		t.Errorf("a pipe for a configuration: %v", took)
+	if err := writeFile(dir+"/large", strings.Repeat("# nothing\n", 1<<17)); err != nil {
+		t.Fatal(err)
+	}
+	for name, says := range map[string]string{"fifo": "no regular file", "": "is a directory", "nowhere": "there is no", "large": "more than 1.0 MiB", "lmcache.yaml/x": "not a directory"} {
+		o.ConfigFile = filepath.Join(dir, name)
+		f := byID(t, checkEngine(t.Context(), o).findings, "config")
+		if want(t, name, f, "config", Failure); !strings.Contains(f.Found, says) {
+			t.Errorf("%q: %+v", name, f)
+		}
+	}
+	f := judgeFile("/x", fileFacts{Trouble: trouble{syscall.EACCES, "no"}}, nil)
+	if want(t, "not mine", f, "config", Failure); !strings.Contains(f.Fix, "chmod") {
+		t.Errorf("not mine: %+v", f)
 	}
 }
 

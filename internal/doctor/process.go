@@ -46,9 +46,15 @@ func probeProcesses() []process {
 	return all
 }
 
-// serves says whether a command line is that of a kv3fs daemon.
+// serves says whether a command line is that of a kv3fs daemon with a mount.
 func serves(args []string) bool {
-	return len(args) > 1 && filepath.Base(args[0]) == "kv3fs" && slices.Contains(args[1:], "serve")
+	return len(args) > 1 && filepath.Base(args[0]) == "kv3fs" && servesMount(args)
+}
+
+// servesMount tells "serve" from "pages serve", which has no mount.
+func servesMount(args []string) bool {
+	at := slices.Index(args, "serve")
+	return at > 0 && args[at-1] != "pages"
 }
 
 // engineOf says which engine a command line belongs to, "" for none. The doctor
