@@ -14,8 +14,8 @@ import (
 	"github.com/kv3fs/kv3fs/internal/host"
 )
 
-// mostConfigBytes is more than any configuration has.
-const mostConfigBytes = 1 << 20
+// mostConfigBytes is what engines.Read takes; no configuration is as large.
+const mostConfigBytes = 64 << 10
 
 // fileFacts are a file's contents.
 type fileFacts struct {

@@ -142,7 +142,7 @@ func TestEngineConfig(t *testing.T) {
 	if err := writeFile(dir+"/large", strings.Repeat("# nothing\n", 1<<17)); err != nil {
 		t.Fatal(err)
 	}
-	for name, says := range map[string]string{"fifo": "no regular file", "": "is a directory", "nowhere": "there is no", "large": "more than 1.0 MiB", "lmcache.yaml/x": "not a directory"} {
+	for name, says := range map[string]string{"fifo": "no regular file", "": "is a directory", "nowhere": "there is no", "large": "more than 64 KiB", "lmcache.yaml/x": "not a directory"} {
 		o.ConfigFile = filepath.Join(dir, name)
 		f := byID(t, checkEngine(t.Context(), o).findings, "config")
 		if want(t, name, f, "config", Failure); !strings.Contains(f.Found, says) {
