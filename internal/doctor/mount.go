@@ -232,7 +232,11 @@ func silent(ctx context.Context, id string, o *Options, point string, mounts []h
 		f.Needed = "a daemon that answers; meanwhile whoever touches the mount hangs, too"
 		if m, found := host.At(mounts, point); found {
 			_, connection, _ := strings.Cut(m.Device, ":")
-			f.Fix = fmt.Sprintf("echo 1 > /sys/fs/fuse/connections/%s/abort   # cuts everybody off", connection)
+			const control = "/sys/fs/fuse/connections"
+			f.Fix = fmt.Sprintf("echo 1 > %s/%s/abort   # cuts everybody off", control, connection)
+			if !o.Host.Exists(control + "/" + connection) {
+				f.Fix = "mount -t fusectl none " + control + " && " + f.Fix
+			}
 		}
 		if p, found := daemonOf(ctx, o, point); found {
 			f.Found += fmt.Sprintf("; kv3fs is pid %d, state %s", p.PID, p.State)
