@@ -53,6 +53,11 @@ type Book interface {
 	// somebody was told of lately are not given out before he is done with them.
 	Initialize(ctx context.Context, s Space, rank int, o RankOptions) (RankState, error)
 
+	// Forget drops all pages of a rank, which is unknown afterwards, does not count for
+	// completeness, and has to be initialised to come back. Then it gets no pages before
+	// those who were told of its old ones are done with them.
+	Forget(ctx context.Context, s Space, rank int) error
+
 	// Reserve finds a page of the rank for each key, to be written and then
 	// confirmed. A key that has a page on this rank already keeps it (Present);
 	// equal keys of one batch get one page. Where free pages are missing, keys are
@@ -109,8 +114,11 @@ type RankOptions struct {
 // VLLM is the set of vLLM's keys in every namespace: the one of several ranks.
 const VLLM = "vllm"
 
-// MaxRanks bounds the ranks of a space.
-const MaxRanks = 4096
+// Bounds of what is initialised, which stays until it is forgotten.
+const (
+	MaxSpaces = 4096
+	MaxRanks  = 4096 // of a space
+)
 
 // MaxPages bounds the pages of one rank.
 const MaxPages = 1 << 31

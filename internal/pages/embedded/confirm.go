@@ -37,6 +37,10 @@ func (b *Book) Confirm(ctx context.Context, name pages.Space, rankID int, writte
 		if err := s.lockAgain(ctx); err != nil {
 			return nothing, err
 		}
+		if r, err = s.rankOf(rankID); err != nil {
+			s.mu.Unlock()
+			return nothing, err
+		}
 		s.sweep(r, b.now())
 	}
 

@@ -96,21 +96,22 @@ func (b *Book) Evict(ctx context.Context, name pages.Space, n int) (int, error) 
 	if err := s.lock(ctx); err != nil {
 		return 0, err
 	}
-	victims, more := s.victims(nil, n, b.now())
-	for more {
-		if err := s.yield(ctx); err != nil {
-			s.mu.Lock()
-			s.stay(victims)
+	for evicted := 0; ; {
+		victims, more := s.victims(nil, n-evicted, b.now())
+		if len(victims) > 0 {
+			// At once, since marked keys may not be left without the lock.
+			if err := s.leave(ctx, victims, func() { s.evict(nil, victims) }); err != nil {
+				return evicted, err
+			}
+			evicted += len(victims)
+		} else {
 			s.mu.Unlock()
-			return 0, err
 		}
-		var others []uint32
-		others, more = s.victims(nil, n-len(victims), b.now())
-		victims = append(victims, others...)
+		if !more {
+			return evicted, nil
+		}
+		if err := s.lock(ctx); err != nil {
+			return evicted, err
+		}
 	}
-	if len(victims) == 0 {
-		s.mu.Unlock()
-		return 0, nil
-	}
-	return len(victims), s.leave(ctx, victims, func() { s.evict(nil, victims) })
 }

@@ -9,15 +9,23 @@ func (b *Book) keep(line []byte) [][]byte {
 		return [][]byte{append([]byte(nil), line...)} // was understood once; it stays
 	}
 	s := b.find(old.space)
+	if s == nil {
+		return nil
+	}
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	switch old.kind {
-	case rankSet:
-		return s.encode([]*record{s.rankRecord(s.ranks[old.rank])})
-	case cleared:
+	r := s.ranks[old.rank]
+	switch {
+	case old.kind == cleared:
 		return nil // what it ended was older, and was looked at before
+	case old.kind == forgot && r == nil && s.closedUntil > b.now():
+		return s.encode([]*record{old}) // for the rank may come back
+	case old.kind == forgot, r == nil:
+		return nil
+	case old.kind == rankSet:
+		return s.encode([]*record{s.rankRecord(r)})
 	}
-	return s.encode(s.keepPages(s.ranks[old.rank], old))
+	return s.encode(s.keepPages(r, old))
 }
 
 func (s *space) keepPages(r *rank, old *record) (recs []*record) {

@@ -19,7 +19,7 @@ func TestManyAtOnce(t *testing.T) {
 		Lease: 200 * time.Millisecond, Hold: 50 * time.Millisecond,
 		Reserve: 400 * time.Millisecond, Quarantine: 20 * time.Millisecond,
 	}
-	b, err := Open(t.TempDir(), Options{Options: o, LogSlackBytes: 1 << 16})
+	b, err := Open(t.TempDir(), Options{Options: o, LogSlackBytes: 1 << 16, lookBound: 4})
 	if err != nil {
 		t.Fatal(err)
 	}

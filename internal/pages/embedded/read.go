@@ -53,6 +53,9 @@ func (b *Book) Locate(ctx context.Context, name pages.Space, rankID int, keys []
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	r := s.ranks[rankID]
+	if r == nil { // forgotten since
+		return nil, pages.ErrUnknownRank
+	}
 	now := b.now()
 	hits := 0
 	s.use(batch, now, now+b.lease(), func(i int, id uint32) {

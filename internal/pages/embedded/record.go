@@ -18,6 +18,7 @@ const (
 	confirmed                 // pages belong to keys
 	freed                     // pages belong to nobody
 	cleared                   // no page of the space belongs to anybody
+	forgot                    // a rank is unknown, and has no pages
 )
 
 // record is one line of the log. The last record that names a page of a rank says
@@ -94,7 +95,7 @@ func (r *record) decode(b []byte) error {
 	*r = record{pages: r.pages[:0], hashes: r.hashes[:0], keys: r.keys[:0]}
 	d := decoder{b: b, text: string(b)}
 	r.kind = kind(d.byte())
-	if r.kind < rankSet || r.kind > cleared {
+	if r.kind < rankSet || r.kind > forgot {
 		return fmt.Errorf("kind %d is unknown: was it written by a later version?", r.kind)
 	}
 	r.space.Namespace = d.string()

@@ -17,6 +17,7 @@ func someRecords() []*record {
 		{kind: confirmed, rank: 1, pages: []uint32{7, 8}, keys: []string{"key", ""}},
 		{kind: freed, space: space, pages: []uint32{300}},
 		{kind: cleared, space: space},
+		{kind: forgot, space: space, rank: 3},
 	}
 }
 

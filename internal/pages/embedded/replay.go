@@ -35,6 +35,9 @@ func (s *space) replay(rec *record) error {
 			s.ranks[rec.rank].closedUntil = s.book.longestRest()
 		}
 		return nil
+	case forgot:
+		s.forgetRank(rec.rank, s.book.longestRest())
+		return nil
 	case cleared:
 		for _, r := range s.ranks {
 			for page, o := range r.owner {
@@ -48,8 +51,7 @@ func (s *space) replay(rec *record) error {
 	r := s.ranks[rec.rank]
 	if r == nil {
 		// Compaction has moved what is known of the rank behind what its pages are.
-		r = &rank{id: rec.rank}
-		s.ranks[rec.rank] = r
+		r = s.addRank(rec.rank)
 	}
 	keys, err := keysOf(rec.keys)
 	if err != nil {

@@ -39,6 +39,10 @@ func (b *Book) Reserve(ctx context.Context, name pages.Space, rankID int, keys [
 		if err := s.yield(ctx); err != nil {
 			return nil, err
 		}
+		if r, err = s.rankOf(rankID); err != nil {
+			s.mu.Unlock()
+			return nil, err
+		}
 		now = b.now()
 		s.sweep(r, now)
 		wanted = s.present(r, batch, grants, now)

@@ -23,6 +23,10 @@ type space struct {
 	world int    // ranks that make a key complete, if fixed
 	need  uint32 // the same, now; 0 while no rank counts
 
+	// closedUntil is when the pages of ranks that were forgotten may be written again.
+	closedUntil int64
+	gone        bool // it has no rank and is not in the book any more
+
 	policy    Policy
 	nComplete int64 // keys that all ranks have
 
@@ -197,7 +201,7 @@ func (s *space) attach(r *rank, id, page uint32) {
 	if !s.place(id, e) && s.need > 0 { // before the first count nothing is listed
 		s.list(r, page, e)
 	}
-	s.book.live.Add(liveBytes(e.key))
+	s.book.live.Add(s.liveBytes(e.key))
 }
 
 // detach takes the page of a key away; it has no owner then. A key without pages is
@@ -213,7 +217,7 @@ func (s *space) detach(r *rank, id uint32) (page uint32) {
 	if s.counts(r) {
 		e.counted--
 	}
-	s.book.live.Add(-liveBytes(e.key))
+	s.book.live.Add(-s.liveBytes(e.key))
 	if e.on == 0 && e.writing == 0 {
 		s.forget(id, e)
 	} else {
@@ -222,8 +226,12 @@ func (s *space) detach(r *rank, id uint32) (page uint32) {
 	return page
 }
 
-// liveBytes is about what the log needs for a page of a key.
-func liveBytes(key string) int64 { return int64(len(key)) + 8 }
+// recordBytes is about what the log needs for a record that names no pages.
+func (s *space) recordBytes() int64 { return int64(len(s.name.Namespace)+len(s.name.Set)) + 16 }
+
+// liveBytes is about what the log needs for a page of a key, which may be alone in its
+// record: compaction that could gain nothing must not begin.
+func (s *space) liveBytes(key string) int64 { return s.recordBytes() + int64(len(key)) + 8 }
 
 // newEntry makes an entry of a key that has no page yet.
 func (s *space) newEntry(hash uint64, key string) uint32 {

@@ -1,6 +1,10 @@
 package pagestest
 
-import "github.com/kv3fs/kv3fs/internal/pages"
+import (
+	"errors"
+
+	"github.com/kv3fs/kv3fs/internal/pages"
+)
 
 var forgetting = map[string]func(*world){
 	// 6.6: there is no delete. 7.5: delete is unsafe while a reader holds the page.
@@ -82,6 +86,47 @@ var forgetting = map[string]func(*world){
 		w.save(0, "b")
 		w.Crash()
 		w.save(0, "c") // the time is over, also for later lives
+	},
+
+	// With the same number of pages nothing tells that an engine has fewer ranks now.
+	"a rank that is forgotten does not count, and keys are complete without it": func(w *world) {
+		w.initialize(4, 0, 1)
+		w.save(0, "a")
+		w.save(1, "b")
+		if err := w.Book().Forget(w.Context(), space, 1); err != nil {
+			w.Fatal(err)
+		}
+		for range 2 {
+			w.exist(true, "a")
+			w.exist(false, "b")
+			if _, err := w.Book().Locate(w.Context(), space, 1, []string{"a"}); !errors.Is(err, pages.ErrUnknownRank) {
+				w.Fatal(err)
+			}
+			if err := w.Book().Forget(w.Context(), space, 1); !errors.Is(err, pages.ErrUnknownRank) {
+				w.Fatal(err)
+			}
+			w.Crash()
+		}
+		w.initialize(4, 1)
+		w.exist(false, "a")
+	},
+
+	"a rank that was forgotten gets pages again when nobody is at its old ones": func(w *world) {
+		w.initialize(4, 0)
+		w.save(0, "a")
+		w.locate(0, "a")
+		if err := w.Book().Forget(w.Context(), space, 0); err != nil {
+			w.Fatal(err)
+		}
+		if s := w.stat(); len(s) != 0 {
+			w.Fatalf("%+v", s)
+		}
+		w.initialize(4, 0)
+		w.full(0, "read a moment ago")
+		w.Crash()
+		w.full(0, "read a moment ago")
+		w.calm()
+		w.save(0, "a")
 	},
 
 	"a rank that comes back the same keeps all": func(w *world) {
