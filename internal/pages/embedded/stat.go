@@ -32,6 +32,8 @@ func (s *space) stat() pages.SpaceState {
 	}
 	s.mu.Unlock()
 
+	leased := s.leased(now)
+
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	state := pages.SpaceState{
@@ -39,13 +41,9 @@ func (s *space) stat() pages.SpaceState {
 		World:    int(s.need),
 		Keys:     int64(s.index.len),
 		Complete: s.nComplete,
+		Leased:   leased,
 		Ranks:    []pages.RankPages{},
 		Counters: s.counters.read(),
-	}
-	for _, e := range s.entries.all {
-		if e.leaseUntil.Load()+s.book.quarantine() > now {
-			state.Leased++
-		}
 	}
 	for _, r := range s.ranks {
 		p := pages.RankPages{
@@ -59,6 +57,23 @@ func (s *space) stat() pages.SpaceState {
 	}
 	slices.SortFunc(state.Ranks, func(x, y pages.RankPages) int { return cmp.Compare(x.Rank, y.Rank) })
 	return state
+}
+
+// leased counts the keys that may not be evicted, some at a time, so that others get
+// the lock in between.
+func (s *space) leased(now int64) (n int64) {
+	for from, more := uint32(0), true; more; from += lookBound {
+		s.mu.RLock()
+		to := min(from+lookBound, s.entries.used)
+		for id := from; id < to; id++ {
+			if e := s.entries.at(id); e.on > 0 && e.leaseUntil.Load()+s.book.quarantine() > now {
+				n++
+			}
+		}
+		more = to < s.entries.used
+		s.mu.RUnlock()
+	}
+	return n
 }
 
 func (c *counters) read() pages.Counters {
