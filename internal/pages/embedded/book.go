@@ -93,7 +93,8 @@ func Open(dir string, o Options) (*Book, error) {
 	if o.World < 0 || o.World > pages.MaxRanks {
 		return nil, fmt.Errorf("page store: %w: %d ranks; 0 to %d", pages.ErrInvalid, o.World, pages.MaxRanks)
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	unsynced, err := newDirs(dir)
+	if err != nil {
 		return nil, err
 	}
 	b := &Book{o: o, start: o.Now(), spaces: map[pages.Space]*space{}}
@@ -112,6 +113,10 @@ func Open(dir string, o Options) (*Book, error) {
 		return nil, fmt.Errorf("page store: %w", err)
 	}
 	b.log = log
+	if err := syncDirs(unsynced); err != nil {
+		_ = log.Close()
+		return nil, fmt.Errorf("page store: %w", err)
+	}
 	for _, s := range b.all() {
 		if err := s.ready(); err != nil {
 			_ = log.Close()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"time"
 
 	bolt "go.etcd.io/bbolt"
 )
@@ -79,12 +80,12 @@ func (j *Journal) commit(batch []*Write) error {
 		return nil
 	})
 	j.rested = err != nil
+	j.report(err)
 	if err == nil {
 		return nil
 	}
 	written := j.next
 	j.next, j.count, j.sizeBytes = next, count, size
-	j.o.Logger.Error("page log: write failed", "file", j.path, "error", err)
 	if errors.Is(err, ErrCorrupt) {
 		j.broken, j.stuck = err, true
 		return err
@@ -95,6 +96,22 @@ func (j *Journal) commit(batch []*Write) error {
 		j.broken = fmt.Errorf("%s: the outcome of a failed write is unknown, restart the service: %w", j.path, err)
 	}
 	return err
+}
+
+// reportEvery is how often a disk that stays full is complained of.
+const reportEvery = 10 * time.Second
+
+// report logs that writes fail, at once and then now and then, and that they succeed
+// again.
+func (j *Journal) report(err error) {
+	switch {
+	case err != nil && (j.failed.IsZero() || time.Since(j.failed) >= reportEvery):
+		j.failed = time.Now()
+		j.o.Logger.Error("page log: writes fail", "file", j.path, "error", err)
+	case err == nil && !j.failed.IsZero():
+		j.failed = time.Time{}
+		j.o.Logger.Info("page log: writes succeed again", "file", j.path)
+	}
 }
 
 func (j *Journal) transact(fill func(*bolt.Bucket) error) error {

@@ -63,12 +63,13 @@ type Journal struct {
 	done   chan struct{} // closed when the committer has ended
 
 	// The committer's own.
-	next      uint64 // sequence number of the next record
-	count     uint64 // of records; the bucket says it too, so that a lost leaf is noticed
-	sizeBytes int64  // of all records
-	rested    bool   // the last commit failed: the next does not compact
-	broken    error  // it is not known what the disk has; nothing is written any more
-	stuck     bool   // bbolt gave up in the middle of a transaction and cannot be closed
+	next      uint64    // sequence number of the next record
+	count     uint64    // of records; the bucket says it too, so that a lost leaf is noticed
+	sizeBytes int64     // of all records
+	rested    bool      // the last commit failed: the next does not compact
+	failed    time.Time // when a failure was logged last; zero: the last commit succeeded
+	broken    error     // it is not known what the disk has; nothing is written any more
+	stuck     bool      // bbolt gave up in the middle of a transaction and cannot be closed
 }
 
 // records is the bucket's name.
