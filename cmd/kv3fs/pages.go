@@ -21,6 +21,8 @@ type pagesCmd struct {
 	LS    pagesListCmd  `cmd:"" name:"ls" help:"List keys and their pages."`
 	Evict pagesEvictCmd `cmd:"" help:"Forget the least recently used keys now. Engines notice nothing but misses."`
 	Clear pagesClearCmd `cmd:"" help:"Forget all keys. Engines go on, and fill the files anew."`
+
+	ForgetRank pagesForgetRankCmd `cmd:"" help:"Forget a rank that does not come back, so that keys are complete without it."`
 }
 
 // defaultPagesListen is where vLLM looks for the service, on its own host and nowhere
@@ -54,13 +56,10 @@ func (f *pagesFlags) Validate() error {
 	return nil
 }
 
-// maxTP bounds --tp: no engine has as many ranks, and a typing error would keep every
-// key from becoming visible.
-const maxTP = 4096
-
+// validTP bounds --tp: a typing error would keep every key from becoming visible.
 func validTP(n int) error {
-	if n < 0 || n > maxTP {
-		return fmt.Errorf("--tp %d: want 1 to %d ranks, or 0 for as many as have initialised", n, maxTP)
+	if n < 0 || n > pages.MaxRanks {
+		return fmt.Errorf("--tp %d: want 1 to %d ranks, or 0 for as many as have initialised", n, pages.MaxRanks)
 	}
 	return nil
 }

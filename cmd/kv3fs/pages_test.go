@@ -180,6 +180,12 @@ func TestPagesCommands(t *testing.T) {
 	if out, _, code := pages("evict", "--keys", "1", "--set", "vllm"); code != 0 || !strings.Contains(out, "vllm: evicted 1 keys") {
 		t.Errorf("evict: %d %s", code, out)
 	}
+	if _, errs, code := pages("forget-rank", "--rank", "1"); code != exitFailed || !strings.Contains(errs, "--yes") {
+		t.Errorf("forget-rank without --yes: %d %s", code, errs)
+	}
+	if out, errs, code := pages("forget-rank", "--rank", "1", "--yes"); code != 0 || out != "vllm: forgot rank 1\n" {
+		t.Errorf("forget-rank: %d %s %s", code, out, errs)
+	}
 	if out, _, code := pages("clear", "--yes", "--json"); code != 0 || !strings.Contains(out, `"set": "vllm"`) {
 		t.Errorf("clear: %d %s", code, out)
 	}

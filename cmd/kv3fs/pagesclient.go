@@ -204,7 +204,7 @@ func hints(s pages.SpaceState) (all []string) {
 		all = append(all, "most pages are reserved and not confirmed: writers die or are slow. They come back by themselves.")
 	}
 	if s.Keys > 0 && s.Complete < s.Keys/2 && len(s.Ranks) > 1 {
-		all = append(all, "most keys are not complete, and no engine finds them: they lack "+lacking(s)+". It does not confirm, or is no more.")
+		all = append(all, "most keys are not complete, and no engine finds them: they lack "+lacking(s)+". It does not confirm, or is no more: then kv3fs pages forget-rank --rank N.")
 	}
 	return all
 }
@@ -297,6 +297,34 @@ func (c *pagesClearCmd) Run(ctx context.Context, out io.Writer) error {
 	return c.each(ctx, out, "cleared", func(client *door.Client, s pages.SpaceState) (int64, error) {
 		return s.Keys, client.Clear(ctx, s.Space)
 	})
+}
+
+type pagesForgetRankCmd struct {
+	pagesClientFlags
+	Rank int  `required:"" placeholder:"N" help:"The rank, as stat shows it beside the keys that it has."`
+	Yes  bool `help:"Really."`
+}
+
+func (c *pagesForgetRankCmd) Run(ctx context.Context, out io.Writer) error {
+	if !c.Yes {
+		return errors.New("forget-rank drops all pages of the rank, and an engine that still has it must initialise it anew. Say --yes if that is meant")
+	}
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	if c.Set == "" {
+		c.Set = pages.VLLM // the one with several ranks
+	}
+	s := pages.Space{Namespace: c.Namespace, Set: c.Set}
+	if err := client.Forget(ctx, s, c.Rank); err != nil {
+		return err
+	}
+	if c.JSON {
+		return printJSON(out, map[string]any{"space": s, "rank": c.Rank})
+	}
+	_, err = fmt.Fprintf(out, "%s: forgot rank %d\n", spaceName(s), c.Rank)
+	return err
 }
 
 // each does something to each space that the flags mean and prints how many keys it

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -14,7 +15,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/pages"
 )
 
-// The routes of the command line, below /admin/v1: stat, list, evict, clear.
+// The routes of the command line, below /admin/v1: stat, list, evict, clear, forget.
 
 const adminPrefix = "/admin/v1/"
 
@@ -24,12 +25,13 @@ const maxAdminBytes = 64 << 10
 // maxListed bounds the keys of one answer to list.
 const maxListed = 10000
 
-// AdminRequest is the body of list, evict and clear.
+// AdminRequest is the body of list, evict, clear and forget.
 type AdminRequest struct {
 	Space pages.Space `json:"space"`
 	After string      `json:"after,omitempty"` // list: the last key seen
 	Limit int         `json:"limit,omitempty"` // list: at most as many
 	Keys  int         `json:"keys,omitempty"`  // evict: up to as many
+	Rank  *int        `json:"rank,omitempty"`  // forget
 }
 
 // StatAnswer is the answer of stat.
@@ -64,6 +66,8 @@ func (d *Door) admin(w http.ResponseWriter, r *http.Request) bool {
 		do = d.adminEvict
 	case "clear":
 		do = d.adminClear
+	case "forget":
+		do = d.adminForget
 	default:
 		refuse(w, refusal{http.StatusNotFound, "Not Found"})
 		return true
@@ -143,6 +147,22 @@ func (d *Door) adminClear(ctx context.Context, q AdminRequest) (any, error) {
 	if err == nil {
 		d.writes.worked()
 		d.log.Info("a set of keys was cleared by hand", "namespace", q.Space.Namespace, "set", q.Space.Set)
+	}
+	return struct{}{}, err
+}
+
+// adminForget forgets a rank that does not come back.
+func (d *Door) adminForget(ctx context.Context, q AdminRequest) (any, error) {
+	if q.Rank == nil {
+		return nil, refusal{http.StatusBadRequest, "rank is missing"}
+	}
+	err := d.book.Forget(ctx, q.Space, *q.Rank)
+	switch {
+	case errors.Is(err, pages.ErrUnknownRank):
+		return nil, refusal{http.StatusNotFound, fmt.Sprintf("there is no rank %d of set %q in namespace %q", *q.Rank, q.Space.Set, label(q.Space.Namespace))}
+	case err == nil:
+		d.writes.worked()
+		d.log.Info("a rank was forgotten by hand", "namespace", q.Space.Namespace, "set", q.Space.Set, "rank", *q.Rank)
 	}
 	return struct{}{}, err
 }

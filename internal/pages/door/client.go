@@ -69,6 +69,12 @@ func (c *Client) Clear(ctx context.Context, s pages.Space) error {
 	return c.call(ctx, http.MethodPost, "clear", AdminRequest{Space: s}, &none)
 }
 
+// Forget forgets a rank and its pages.
+func (c *Client) Forget(ctx context.Context, s pages.Space, rank int) error {
+	var none struct{}
+	return c.call(ctx, http.MethodPost, "forget", AdminRequest{Space: s, Rank: &rank}, &none)
+}
+
 func (c *Client) call(ctx context.Context, method, name string, q, answer any) error {
 	var body io.Reader = http.NoBody
 	if q != nil {

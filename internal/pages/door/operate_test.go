@@ -384,6 +384,17 @@ func TestAdmin(t *testing.T) {
 		t.Error(err)
 	}
 	s.want("/0/exists", `{"keys":["K"]}`, 200, `{"exists":[false]}`)
+	s.ok("/rank/7/initialize", `{"num_pages":4}`)
+	if err := c.Forget(ctx, v, 7); err != nil {
+		t.Error(err)
+	}
+	if spaces, err := c.Stat(ctx); err != nil || len(spaces[1].Ranks) != 1 {
+		t.Errorf("a forgotten rank: %+v, %v", spaces, err)
+	}
+	if err := c.Forget(ctx, v, 7); err == nil || !strings.Contains(err.Error(), "no rank 7") {
+		t.Errorf("forgotten twice: %v", err)
+	}
+	s.want("/admin/v1/forget", `{"space":{"set":"vllm"}}`, 400, `{"detail":"rank is missing"}`)
 	for _, limit := range []int{0, -1, 10001} {
 		if _, err := c.List(ctx, v, "", limit); err == nil {
 			t.Errorf("limit %d is fine", limit)

@@ -38,8 +38,8 @@ func (c *call) poolSpace() pages.Space {
 	return pages.Space{Namespace: c.namespace, Set: "sglang/" + c.request.pool + "/" + strconv.Itoa(c.pathRank)}
 }
 
-// enter checks the frame of a body and that the pool is known. Ranks never become
-// unknown again, so the question needs no lock that outlives it.
+// enter checks the frame of a body and that the pool is known. One that is forgotten
+// at the same time is none of the client's concern.
 func (c *call) enter(lists ...bool) (pages.Space, error) {
 	for _, ok := range lists {
 		if !ok {

@@ -11,8 +11,6 @@ import (
 
 // vLLM's six routes. All ranks are of one space; a key counts when each has it.
 
-const vllmSet = "vllm"
-
 func vllmRoutes() (byName map[string]*route, initialize, clear *route) {
 	byName = map[string]*route{
 		"batch_allocate": {name: "vllm/batch_allocate", do: (*call).allocate,
@@ -30,7 +28,7 @@ func vllmRoutes() (byName map[string]*route, initialize, clear *route) {
 	return byName, initialize, clear
 }
 
-func (c *call) vllm() pages.Space { return pages.Space{Namespace: c.namespace, Set: vllmSet} }
+func (c *call) vllm() pages.Space { return pages.Space{Namespace: c.namespace, Set: pages.VLLM} }
 
 func (c *call) initialize() error {
 	switch {
