@@ -26,6 +26,10 @@ type model struct {
 	life  int    // counts crashes
 	clock time.Time
 	fault fault
+	ctx   context.Context // of the operation
+	leave func()
+	left  chan struct{} // closed when the operation was answered
+	gone  bool          // the caller of the last operation hung up
 
 	files   map[int]map[int64]string // rank, page: the key whose bytes are there
 	writers []*writer
@@ -65,6 +69,7 @@ const (
 	crashBefore       // the process dies before it
 	crashAfter        // the process dies after it, before anybody is told
 	crashed
+	callerGone // the caller hangs up while it is under way
 )
 
 var ctx = context.Background()
@@ -109,6 +114,10 @@ func (m *model) commit(commit func() error) error {
 	switch f {
 	case noFault:
 		return commit()
+	case callerGone:
+		m.leave()
+		<-m.left // so that the caller's part of it is over before the disk's
+		return commit()
 	case diskFull:
 		m.fault = noFault
 		return syscall.ENOSPC
@@ -144,10 +153,15 @@ func (m *model) copyFile() error {
 // op is called around every operation: it draws a fault, runs it, restarts the book
 // if it died, and tells whether the operation was answered.
 func (m *model) op(t *rapid.T, mayRemove int, f func() error) (answered bool) {
-	m.fault = rapid.SampledFrom([]fault{noFault, noFault, noFault, noFault, noFault, diskFull, crashBefore, crashAfter}).Draw(t, "fault")
+	m.fault = rapid.SampledFrom([]fault{noFault, noFault, noFault, noFault, noFault, diskFull, crashBefore, crashAfter, callerGone}).Draw(t, "fault")
+	m.ctx, m.leave = context.WithCancel(ctx)
+	m.left = make(chan struct{})
+	defer m.leave()
 	planned := m.fault
 	m.before, m.world = m.list(t), m.needed(t)
 	err := f()
+	close(m.left)
+	m.gone = errors.Is(err, context.Canceled)
 	// That a rank was heard of is written without waiting for it: it may meet the
 	// fault, also after the answer.
 	_ = m.b.log.Begin(func(error) {}).Wait(ctx)
@@ -155,6 +169,9 @@ func (m *model) op(t *rapid.T, mayRemove int, f func() error) (answered bool) {
 	failed := planned == diskFull && m.fault == noFault
 	m.fault = noFault
 	switch {
+	case m.gone:
+		m.nothingLost(t, mayRemove)
+		return false
 	case died:
 		_ = m.b.Close()
 		m.clock = m.clock.Add(time.Duration(rapid.IntRange(0, 3).Draw(t, "down")) * time.Second)
@@ -266,7 +283,7 @@ func (m *model) reserveKeys(t *rapid.T, rank int, keys []string, all bool) {
 	before := m.held(rank)
 	var grants []pages.Grant
 	answered := m.op(t, len(keys), func() (err error) {
-		grants, err = m.b.Reserve(ctx, modelSpace, rank, keys, all)
+		grants, err = m.b.Reserve(m.ctx, modelSpace, rank, keys, all)
 		return err
 	})
 	now := m.held(rank)
@@ -438,9 +455,12 @@ func (m *model) confirmWritten(t *rapid.T, w, other *writer) {
 	}
 	var c pages.Confirmed
 	if !m.op(t, 0, func() (err error) {
-		c, err = m.b.Confirm(ctx, modelSpace, w.rank, batch, release)
+		c, err = m.b.Confirm(m.ctx, modelSpace, w.rank, batch, release)
 		return err
 	}) {
+		if m.gone && w.until.After(m.clock) {
+			w.until = m.clock // it had written all
+		}
 		return // it may try again
 	}
 	inTime := w.until.Add(-m.o.Quarantine).After(m.clock)
@@ -448,8 +468,8 @@ func (m *model) confirmWritten(t *rapid.T, w, other *writer) {
 	if w.until.After(m.clock) {
 		w.until = m.clock // it writes no more
 	}
-	if other != nil && !other.present {
-		m.gaveUp(other)
+	if other != nil {
+		other.over = true
 	}
 	if c.Keys+c.Released+c.Ignored != 1+len(release) {
 		t.Fatalf("counted %+v", c)
@@ -457,20 +477,6 @@ func (m *model) confirmWritten(t *rapid.T, w, other *writer) {
 	// Its key was there, or is there now: also if a second page was given up.
 	if _, found := m.list(t)[w.key].Pages[w.rank]; !found && inTime && !w.present && !w.void {
 		t.Fatalf("%q was confirmed on rank %d and is not there", w.key, w.rank)
-	}
-}
-
-// gaveUp notes that a writer released its page; it may write until the quarantine is
-// over.
-func (m *model) gaveUp(w *writer) {
-	w.over, w.void = true, true
-	if until := m.clock.Add(m.o.Quarantine); w.until.After(until) {
-		w.until = until
-	}
-	for _, same := range m.writers {
-		if same.rank == w.rank && same.page == w.page {
-			same.void = true
-		}
 	}
 }
 
@@ -487,7 +493,8 @@ func (m *model) read(t *rapid.T) {
 		t.Fatal(err)
 	}
 	for i, page := range found {
-		if exists[i] != (page != pages.None) {
+		needed := m.o.World == 0 || rank < m.o.World // others may lack a visible key
+		if exists[i] != (page != pages.None) && (needed || !exists[i]) {
 			t.Fatalf("%q exists: %t, at %d", keys[i], exists[i], page)
 		}
 		if page == pages.None {
@@ -502,17 +509,17 @@ func (m *model) read(t *rapid.T) {
 
 func (m *model) remove(t *rapid.T) {
 	keys := rapid.SliceOfN(drawKey, 1, 3).Draw(t, "keys")
-	m.op(t, 1000, func() error { _, err := m.b.Delete(ctx, modelSpace, keys); return err })
+	m.op(t, 1000, func() error { _, err := m.b.Delete(m.ctx, modelSpace, keys); return err })
 	m.voidAll()
 }
 
 func (m *model) evict(t *rapid.T) {
 	n := rapid.IntRange(1, 3).Draw(t, "n")
-	m.op(t, 100, func() error { _, err := m.b.Evict(ctx, modelSpace, n); return err })
+	m.op(t, 100, func() error { _, err := m.b.Evict(m.ctx, modelSpace, n); return err })
 }
 
 func (m *model) clear(t *rapid.T) {
-	m.op(t, 1000, func() error { return m.b.Clear(ctx, modelSpace) })
+	m.op(t, 1000, func() error { return m.b.Clear(m.ctx, modelSpace) })
 	m.voidAll()
 }
 
@@ -520,10 +527,45 @@ func (m *model) initialize(t *rapid.T) {
 	rank := rapid.IntRange(0, 1).Draw(t, "rank")
 	numPages := rapid.SampledFrom([]int64{4, 4, 3}).Draw(t, "pages")
 	m.op(t, 1000, func() error {
-		_, err := m.b.Initialize(ctx, modelSpace, rank, pages.RankOptions{NumPages: numPages})
+		_, err := m.b.Initialize(m.ctx, modelSpace, rank, pages.RankOptions{NumPages: numPages})
 		return err
 	})
 	m.voidAll()
+}
+
+// stray is somebody who initialises a rank that there is not, and an operator who puts
+// that right.
+func (m *model) stray(t *rapid.T) {
+	m.op(t, 1000, func() error {
+		_, err := m.b.Initialize(m.ctx, modelSpace, 2, pages.RankOptions{NumPages: 4})
+		return err
+	})
+	rank := rapid.IntRange(1, 2).Draw(t, "rank")
+	m.op(t, 1000, func() error {
+		if err := m.b.Forget(m.ctx, modelSpace, rank); !errors.Is(err, pages.ErrUnknownRank) {
+			return err
+		}
+		return nil
+	})
+	m.voidAll()
+	for m.b.find(modelSpace).ranks[1] == nil { // the engine starts anew
+		m.op(t, 1000, func() error {
+			_, err := m.b.Initialize(m.ctx, modelSpace, 1, pages.RankOptions{NumPages: 4})
+			return err
+		})
+	}
+}
+
+// lateRelease is a writer who fails at last, perhaps when others have his page.
+func (m *model) lateRelease(t *rapid.T) {
+	if len(m.writers) == 0 {
+		t.Skip("nobody writes")
+	}
+	w := rapid.SampledFrom(m.writers).Draw(t, "writer")
+	if _, err := m.b.Confirm(ctx, modelSpace, w.rank, nil, []int64{w.page}); err != nil {
+		t.Fatal(err)
+	}
+	w.over = true
 }
 
 // voidAll notes that reservations may have ended: confirmations need not succeed.
@@ -604,7 +646,7 @@ func TestNoWrongPageWhateverHappens(t *testing.T) {
 		}
 		defer os.RemoveAll(dir)
 		slack := rapid.SampledFrom([]int64{1, 200, 4 << 20}).Draw(rt, "slack")
-		m, err := newModel(dir, slack, rapid.IntRange(1, 3).Draw(rt, "looks"), 0)
+		m, err := newModel(dir, slack, rapid.IntRange(1, 3).Draw(rt, "looks"), rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(rt, "world"))
 		if err != nil {
 			rt.Fatal(err)
 		}
@@ -620,6 +662,8 @@ func TestNoWrongPageWhateverHappens(t *testing.T) {
 			"evict":      m.evict,
 			"clear":      m.clear,
 			"initialize": m.initialize,
+			"stray":      m.stray,
+			"release":    m.lateRelease,
 			"wait":       m.wait,
 			"wait2":      m.wait,
 			"wait3":      m.wait,
