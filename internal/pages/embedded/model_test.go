@@ -150,9 +150,14 @@ func (m *model) copyFile() error {
 	return os.WriteFile(filepath.Join(m.home(), FileName), data, 0o600)
 }
 
+// settle waits until the book has written what it writes without being waited for,
+// such as that a rank was heard of.
+func (m *model) settle() { _ = m.b.log.Begin(func(error) {}).Wait(ctx) }
+
 // op is called around every operation: it draws a fault, runs it, restarts the book
 // if it died, and tells whether the operation was answered.
 func (m *model) op(t *rapid.T, mayRemove int, f func() error) (answered bool) {
+	m.settle()
 	m.fault = rapid.SampledFrom([]fault{noFault, noFault, noFault, noFault, noFault, diskFull, crashBefore, crashAfter, callerGone}).Draw(t, "fault")
 	m.ctx, m.leave = context.WithCancel(ctx)
 	m.left = make(chan struct{})
@@ -162,9 +167,7 @@ func (m *model) op(t *rapid.T, mayRemove int, f func() error) (answered bool) {
 	err := f()
 	close(m.left)
 	m.gone = errors.Is(err, context.Canceled)
-	// That a rank was heard of is written without waiting for it: it may meet the
-	// fault, also after the answer.
-	_ = m.b.log.Begin(func(error) {}).Wait(ctx)
+	m.settle() // what was written without waiting may meet the fault after the answer
 	died := m.fault == crashed
 	failed := planned == diskFull && m.fault == noFault
 	m.fault = noFault
@@ -481,7 +484,7 @@ func (m *model) confirmWritten(t *rapid.T, w, other *writer) {
 }
 
 func (m *model) read(t *rapid.T) {
-	defer func() { _ = m.b.log.Begin(func(error) {}).Wait(ctx) }()
+	defer m.settle()
 	rank := rapid.IntRange(0, 1).Draw(t, "rank")
 	keys := rapid.SliceOfN(drawKey, 1, 4).Draw(t, "keys")
 	found, err := m.b.Locate(ctx, modelSpace, rank, keys)
@@ -577,12 +580,14 @@ func (m *model) voidAll() {
 
 func (m *model) wait(t *rapid.T) {
 	s := rapid.SampledFrom([]int{1, 4, 6, 11, 31, 61}).Draw(t, "seconds")
+	m.settle()
 	m.clock = m.clock.Add(time.Duration(s) * time.Second)
 }
 
 // neverStuck: when all leases and reservations have ended there is a page for a new
 // key.
 func (m *model) neverStuck(t *rapid.T) {
+	m.settle()
 	m.clock = m.clock.Add(m.o.Reserve + m.o.Lease + 2*m.o.Quarantine)
 	grants, err := m.b.Reserve(ctx, modelSpace, 0, []string{"new"}, true)
 	if err != nil || grants[0].Page == pages.None {
