@@ -8,6 +8,7 @@ type rank struct {
 	id       int
 	numPages int64
 	stale    bool // it does not count for completeness until it is heard of
+	unsaid   bool // that it was heard of is not on the disk yet
 
 	// closedUntil is when pages are given out again, after all were dropped.
 	closedUntil int64

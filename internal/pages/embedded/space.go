@@ -135,11 +135,21 @@ func (s *space) settle() {
 // apply is called with the lock and the outcome: it does what the records say, or
 // undoes what was planned.
 func (s *space) write(ctx context.Context, apply func(err error), recs ...*record) error {
+	var said []*rank
+	for _, r := range s.ranks {
+		if r.unsaid {
+			said = append(said, r)
+			recs = append([]*record{s.rankRecord(r)}, recs...)
+		}
+	}
 	s.inflight++
 	w := s.book.log.Begin(func(err error) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.inflight--
+		for _, r := range said {
+			r.unsaid = r.unsaid && err != nil
+		}
 		apply(err)
 		s.settle()
 	}, s.encode(recs)...)
@@ -171,9 +181,16 @@ func (s *space) rankOf(id int) (*rank, error) {
 			r.stale = false
 			s.recount()
 		}
-		// Not waited for: if it is lost, the rank is heard of again, and rests again
-		// after a restart.
-		s.book.log.Begin(func(error) {}, s.encode([]*record{s.rankRecord(r)})...)
+		r.unsaid = true
+		// Nobody waits for it. Until it is written, every change says it, too: what is
+		// confirmed now must not be hidden after a restart.
+		s.book.log.Begin(func(err error) {
+			if err == nil {
+				s.mu.Lock()
+				r.unsaid = false
+				s.mu.Unlock()
+			}
+		}, s.encode([]*record{s.rankRecord(r)})...)
 	}
 	return r, nil
 }
