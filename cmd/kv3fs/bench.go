@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -69,14 +70,13 @@ func (c *benchRingCmd) Run(ctx context.Context, out io.Writer) error {
 	if report == nil {
 		return err
 	}
-	var printed error
-	if c.JSON {
-		printed = writeJSON(out, report)
-	} else {
-		printed = report.WriteTable(out)
+	return cmp.Or(err, printReport(out, report, c.JSON))
+}
+
+// printReport prints what was measured, also of a bench that did not end.
+func printReport(out io.Writer, report interface{ WriteTable(io.Writer) error }, asJSON bool) error {
+	if asJSON {
+		return writeJSON(out, report)
 	}
-	if err != nil {
-		return err
-	}
-	return printed
+	return report.WriteTable(out)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -60,14 +61,5 @@ func (c *benchPagesCmd) Run(ctx context.Context, out io.Writer) error {
 	if report == nil {
 		return err
 	}
-	var printed error
-	if c.JSON {
-		printed = writeJSON(out, report)
-	} else {
-		printed = report.WriteTable(out)
-	}
-	if err != nil {
-		return err
-	}
-	return printed
+	return cmp.Or(err, printReport(out, report, c.JSON))
 }
