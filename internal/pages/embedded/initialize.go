@@ -36,15 +36,12 @@ func (b *Book) Initialize(ctx context.Context, name pages.Space, rankID int, o p
 
 	next := &record{kind: rankSet, rank: rankID, numPages: o.NumPages}
 	recs := []*record{next}
-	state := pages.RankState{Known: old != nil}
-	closedUntil, numPages := s.closedUntil, int64(0)
-	if old != nil {
-		closedUntil, numPages = old.closedUntil, old.numPages
-	}
-	if old != nil && numPages != o.NumPages {
-		state = pages.RankState{Dropped: old.keyed}
+	var state pages.RankState
+	closedUntil := s.closedUntil
+	if old != nil { // with another number of pages
+		state.Dropped = old.keyed
 		next.dropped = true
-		closedUntil = max(closedUntil, s.lastTouch(old)+b.quarantine())
+		closedUntil = max(s.lastTouch(old)+b.quarantine(), old.closedUntil)
 		recs = append(recs, s.staleRecords(next)...)
 	}
 	next.closed = closedUntil > b.now()
@@ -63,11 +60,6 @@ func (b *Book) Initialize(ctx context.Context, name pages.Space, rankID int, o p
 	}, recs...)
 	if err != nil {
 		return none, err
-	}
-	if next.dropped {
-		b.o.Logger.Warn("page store: rank came back with another number of pages, its old pages are dropped",
-			"namespace", name.Namespace, "set", name.Set, "rank", rankID,
-			"pages", o.NumPages, "pages_before", numPages, "dropped", state.Dropped)
 	}
 	return state, nil
 }
