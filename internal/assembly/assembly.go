@@ -1,0 +1,169 @@
+// Package assembly keeps track of blocks that are being written shard by shard, in
+// one batch or several and perhaps by several callers at once: who writes which
+// shard, who writes the last one, which blocks were given up.
+package assembly
+
+import (
+	"sync"
+	"time"
+
+	"github.com/kv3fs/kv3fs/kvstore/kv"
+)
+
+// Verdict is what Enter says.
+type Verdict int
+
+const (
+	// Write: write this shard into the payload, then call Written or Failed.
+	Write Verdict = iota
+	// Have: the shard is written already.
+	Have
+	// Later: somebody else is at it. The function given to Enter is called once
+	// when that has changed: look then whether the block is there, and Enter again.
+	Later
+)
+
+// Block is a block that is being written into a payload of the store's: a
+// temporary file, a slot, a page.
+type Block[P any] struct {
+	Key     kv.Key
+	Payload P
+	Sums    []uint64 // each set by who writes the shard, before Written
+
+	state    []byte // missing, writing, written
+	writing  int
+	written  int
+	moving   bool // being opened or finished: nobody enters
+	waiting  []func()
+	lastSeen time.Time
+}
+
+const (
+	missing = iota
+	writing
+	written
+)
+
+// Table holds a store's unfinished blocks. Any number of goroutines may use it.
+type Table[P any] struct {
+	shards int
+	now    func() time.Time
+
+	mu     sync.Mutex
+	blocks map[kv.Key]*Block[P]
+}
+
+// New makes a table for blocks of so many shards.
+func New[P any](shards int) *Table[P] {
+	return &Table[P]{shards: shards, now: time.Now, blocks: map[kv.Key]*Block[P]{}}
+}
+
+// Enter asks to write a shard of a block. For the first shard of a block it calls
+// open, outside its lock, and returns its error. Of a Later, again is called
+// without a lock held, from the goroutine that made the change.
+func (t *Table[P]) Enter(key kv.Key, index int, open func() (P, error), again func()) (*Block[P], Verdict, error) {
+	t.mu.Lock()
+	b := t.blocks[key]
+	if b == nil {
+		b = &Block[P]{Key: key, Sums: make([]uint64, t.shards), state: make([]byte, t.shards), moving: true}
+		t.blocks[key] = b
+		t.mu.Unlock()
+		payload, err := open()
+		t.mu.Lock()
+		b.moving = false
+		if err != nil {
+			delete(t.blocks, key)
+			t.wake(b)
+			return nil, Later, err
+		}
+		b.Payload = payload
+		b.claim(index, t.now())
+		t.wake(b)
+		return b, Write, nil
+	}
+	defer t.mu.Unlock()
+	switch {
+	case b.moving || b.state[index] == writing:
+		b.waiting = append(b.waiting, again)
+		return nil, Later, nil
+	case b.state[index] == written:
+		return b, Have, nil
+	}
+	b.claim(index, t.now())
+	return b, Write, nil
+}
+
+// claim begins a shard. Called with the lock.
+func (b *Block[P]) claim(index int, now time.Time) {
+	b.state[index] = writing
+	b.writing++
+	b.lastSeen = now
+}
+
+// wake calls those who wait and unlocks.
+func (t *Table[P]) wake(b *Block[P]) {
+	waiting := b.waiting
+	b.waiting = nil
+	t.mu.Unlock()
+	for _, again := range waiting {
+		again()
+	}
+}
+
+// Written says that a shard is in the payload. To one caller, that of the last
+// shard, it says that the block is whole: he makes it visible, or gives it up, and
+// then calls Finish.
+func (t *Table[P]) Written(b *Block[P], index int) (whole bool) {
+	t.mu.Lock()
+	b.state[index] = written
+	b.writing--
+	b.written++
+	b.lastSeen = t.now()
+	b.moving = b.written == t.shards
+	whole = b.moving
+	t.wake(b)
+	return whole
+}
+
+// Failed says that a shard is not in the payload. When nothing else of the block is
+// either, the block is given up: its payload is the caller's to drop, and then to
+// call Finish.
+func (t *Table[P]) Failed(b *Block[P], index int) (dead bool) {
+	t.mu.Lock()
+	b.state[index] = missing
+	b.writing--
+	b.moving = b.writing == 0 && b.written == 0
+	dead = b.moving
+	t.wake(b)
+	return dead
+}
+
+// Finish forgets a block that has become visible or was given up.
+func (t *Table[P]) Finish(b *Block[P]) {
+	t.mu.Lock()
+	delete(t.blocks, b.Key)
+	b.moving = false
+	t.wake(b)
+}
+
+// Expire takes out the blocks that nobody has written to for so long. They are
+// given up: for each the caller drops the payload and calls Finish.
+func (t *Table[P]) Expire(idle time.Duration) []*Block[P] {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var expired []*Block[P]
+	for _, b := range t.blocks {
+		if !b.moving && b.writing == 0 && t.now().Sub(b.lastSeen) >= idle {
+			b.moving = true
+			expired = append(expired, b)
+		}
+	}
+	return expired
+}
+
+// Len is how many blocks are unfinished.
+func (t *Table[P]) Len() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.blocks)
+}
