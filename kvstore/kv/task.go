@@ -164,10 +164,15 @@ func (t *Task) Cancel() { t.cancel() }
 func (t *Task) Wait(ctx context.Context) error {
 	select {
 	case <-t.done:
+		return t.Err()
+	default:
+	}
+	select {
+	case <-t.done:
+		return t.Err()
 	case <-ctx.Done():
 		t.cancel()
 		<-t.done
 		return errors.Join(ctx.Err(), t.Err())
 	}
-	return t.Err()
 }
