@@ -1,0 +1,86 @@
+package prefill
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/kv3fs/kv3fs/internal/spelling"
+)
+
+// GPU is an accelerator and what its tensor cores reach on paper, without sparsity.
+type GPU struct {
+	Name       string
+	BF16TFLOPS float64
+	FP8TFLOPS  float64 // 0: it has no FP8, or none is published
+}
+
+// GPUs lists those that are known, by their makers' data sheets. The variants of
+// Ascend's 910B differ; it has the figure that is quoted for the name.
+func GPUs() []GPU {
+	return []GPU{
+		{"H100", 989, 1979}, {"H100-PCIe", 756, 1513}, {"H200", 989, 1979}, {"H800", 989, 1979}, {"H20", 148, 296},
+		{"B200", 2250, 4500},
+		{"A100", 312, 0}, {"A800", 312, 0}, {"A30", 165, 0}, {"A10", 125, 0},
+		{"L40S", 362, 733}, {"L20", 119.5, 239}, {"L4", 121, 242},
+		{"Ascend-910B", 320, 0},
+	}
+}
+
+// LookupGPU finds a GPU by name. Case, the maker and how words are joined do not
+// count.
+func LookupGPU(name string) (GPU, error) {
+	wanted := foldGPU(name)
+	var names []string
+	for _, g := range GPUs() {
+		if foldGPU(g.Name) == wanted {
+			return g, nil
+		}
+		names = append(names, g.Name)
+	}
+	if near := spelling.Nearest(name, names, 4); len(near) > 0 {
+		return GPU{}, fmt.Errorf("prefill: no GPU known as %.40q; near it: %s", name, strings.Join(near, ", "))
+	}
+	return GPU{}, fmt.Errorf("prefill: no GPU known as %.40q; known: %s", name, strings.Join(names, ", "))
+}
+
+func foldGPU(name string) string {
+	name = strings.NewReplacer(" ", "", "-", "", "_", "").Replace(strings.ToLower(name))
+	for _, maker := range []string{"nvidia", "huawei", "ascend"} {
+		name = strings.TrimPrefix(name, maker)
+	}
+	return strings.TrimSuffix(name, "sxm")
+}
+
+// Hardware is what an instance of an engine computes on.
+type Hardware struct {
+	GPU   GPU
+	Count int
+	FP8   bool // computes in FP8, not BF16
+}
+
+const maxGPUs = 4096
+
+// Check says what is wrong with hardware.
+func (h Hardware) Check() error {
+	switch {
+	case h.Count < 1 || h.Count > maxGPUs:
+		return fmt.Errorf("prefill: GPUs must be 1 to %d, not %d", maxGPUs, h.Count)
+	case h.FP8 && h.GPU.FP8TFLOPS == 0:
+		return fmt.Errorf("prefill: no FP8 is known of %s; compute in BF16", h.GPU.Name)
+	case !(h.tflops() > 0 && h.tflops() <= 1e9): // also a NaN
+		return fmt.Errorf("prefill: TFLOPS of %s must be positive, not %g", h.GPU.Name, h.tflops())
+	}
+	return nil
+}
+
+func (h Hardware) tflops() float64 {
+	if h.FP8 {
+		return h.GPU.FP8TFLOPS
+	}
+	return h.GPU.BF16TFLOPS
+}
+
+// FLOPS is the peak of all GPUs together, in operations per second.
+func (h Hardware) FLOPS() float64 { return h.tflops() * 1e12 * float64(h.Count) }
+
+func (h Hardware) String() string { return fmt.Sprintf("%dx%s", h.Count, h.GPU.Name) }

@@ -1,0 +1,105 @@
+package prefill
+
+import (
+	"fmt"
+	"math"
+	"time"
+)
+
+// DefaultMFU is the part of the peak that a good engine reaches in prefill.
+const DefaultMFU = 0.5
+
+// Profile predicts how long an engine's prefills take. It does not change and may
+// be used by all.
+type Profile struct {
+	Model    Model
+	Hardware Hardware
+	mfu      [][]float64 // by concurrencies, then by lengths; one for all where nothing was measured
+	// The grid that mfu was measured on, ascending.
+	concurrencies, lengths []int
+}
+
+// NewProfile is a profile with the same MFU for all prompts.
+func NewProfile(m Model, h Hardware, mfu float64) (*Profile, error) {
+	if err := m.Check(); err != nil {
+		return nil, err
+	}
+	if err := h.Check(); err != nil {
+		return nil, err
+	}
+	if !(mfu > 0 && mfu <= 1) {
+		return nil, fmt.Errorf("prefill: MFU must be above 0 and at most 1, not %g", mfu)
+	}
+	return &Profile{Model: m, Hardware: h, mfu: [][]float64{{mfu}}, concurrencies: []int{1}, lengths: []int{1}}, nil
+}
+
+// Measured says whether the profile is fitted to published figures.
+func (p *Profile) Measured() bool { return len(p.lengths) > 1 }
+
+// MFU is the part of the peak that is reached with a prompt of totalTokens when
+// concurrent requests came together.
+func (p *Profile) MFU(totalTokens, concurrent int) float64 {
+	i, rest := between(p.concurrencies, concurrent)
+	at := func(i int) float64 {
+		j, rest := between(p.lengths, totalTokens)
+		row := p.mfu[i]
+		return row[j] + rest*(row[min(j+1, len(row)-1)]-row[j])
+	}
+	low := at(i)
+	return low + rest*(at(min(i+1, len(p.mfu)-1))-low)
+}
+
+// between finds x in an ascending grid: after which point it is, and how far on the
+// way to the next by logarithm.
+func between(grid []int, x int) (i int, rest float64) {
+	for i+1 < len(grid) && x >= grid[i+1] {
+		i++
+	}
+	if i+1 == len(grid) || x <= grid[i] {
+		return i, 0
+	}
+	return i, math.Log(float64(x)/float64(grid[i])) / math.Log(float64(grid[i+1])/float64(grid[i]))
+}
+
+// Request is how long the GPUs are busy with one prompt of totalTokens whose first
+// cachedTokens are there, when concurrent requests came together and run one after
+// the other. The last token of a prompt is always computed: its output is wanted.
+func (p *Profile) Request(cachedTokens, totalTokens, concurrent int) time.Duration {
+	totalTokens = max(totalTokens, 0)
+	cachedTokens = max(min(cachedTokens, totalTokens-1), 0)
+	return seconds(p.Model.FLOPs(cachedTokens, totalTokens) / (p.Hardware.FLOPS() * p.MFU(totalTokens, concurrent)))
+}
+
+// Layers is Request layer by layer, in the order that they run: equal parts, whose
+// sum is Request.
+func (p *Profile) Layers(cachedTokens, totalTokens, concurrent int) []time.Duration {
+	whole := p.Request(cachedTokens, totalTokens, concurrent)
+	layers := make([]time.Duration, p.Model.Layers)
+	n := time.Duration(len(layers))
+	for i := range layers {
+		layers[i] = whole / n
+		if time.Duration(i) < whole%n {
+			layers[i]++
+		}
+	}
+	return layers
+}
+
+// MeanTTFT is the mean of concurrent such requests that come together and wait for
+// nothing but the GPUs.
+func (p *Profile) MeanTTFT(cachedTokens, totalTokens, concurrent int) time.Duration {
+	return p.Request(cachedTokens, totalTokens, concurrent) * time.Duration(max(concurrent, 1)+1) / 2
+}
+
+// TokensPerSecond is how fast a prompt of totalTokens is prefilled.
+func (p *Profile) TokensPerSecond(totalTokens int) float64 {
+	return float64(totalTokens) / p.Request(0, totalTokens, 1).Seconds()
+}
+
+// seconds is a duration, the longest one if it is longer.
+func seconds(s float64) time.Duration {
+	if ns := s * 1e9; ns < math.MaxInt64/4 {
+		return time.Duration(math.Round(ns))
+	}
+	return math.MaxInt64 / 4 // so that a few can be added
+}

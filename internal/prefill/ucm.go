@@ -1,0 +1,73 @@
+package prefill
+
+import (
+	"slices"
+	"time"
+)
+
+// Published is a row of a published table: the mean TTFT of concurrent requests of
+// totalTokens that came together.
+type Published struct {
+	Model       string // as model.Lookup knows it
+	GPU         string
+	GPUs        int
+	TotalTokens int
+	Concurrent  int
+	FullCompute time.Duration // nothing cached
+	Hit80       time.Duration // the first 80 percent in the store
+}
+
+// UCM is the table that Unified Cache Manager, a project of ModelEngine, publishes
+// in its documentation of its store on 3FS: measured with vLLM, QwQ-32B on two
+// H100 and DeepSeek-R1 in AWQ on eight, "4K" being 4,000 tokens.
+func UCM() []Published {
+	return slices.Concat(
+		ucm("QwQ-32B", 2, [][8]float64{
+			// full compute at 4, 8, 16 and 32 thousand tokens, then with 80 percent hit
+			{268.28, 533.62, 1144.92, 2544.43, 116.19, 222.95, 493.03, 1032.93},
+			{402.22, 800.22, 1656.04, 3691.84, 231.55, 461.20, 760.39, 1490.49},
+			{776.34, 1596.00, 3413.29, 6922.88, 453.37, 757.66, 1489.32, 3022.35},
+			{1616.54, 3357.11, 5970.69, 12114.44, 805.95, 1528.08, 2707.25, 5578.02},
+		}),
+		ucm("DeepSeek-R1", 8, [][8]float64{
+			{376.96, 699.60, 1389.29, 2937.73, 246.79, 354.76, 595.04, 987.10},
+			{567.43, 1000.06, 1989.25, 4261.70, 417.65, 581.51, 990.39, 1688.59},
+			{1038.78, 1993.80, 4066.21, 8210.61, 742.64, 1023.65, 1893.01, 3588.30},
+			{2098.07, 4157.40, 7270.95, 14542.17, 1232.56, 2001.83, 3493.18, 6913.94},
+		}),
+	)
+}
+
+func ucm(name string, gpus int, millisByConcurrency [][8]float64) (rows []Published) {
+	for i, millis := range millisByConcurrency {
+		for j := range 4 {
+			rows = append(rows, Published{
+				Model: name, GPU: "H100", GPUs: gpus, TotalTokens: 4000 << j, Concurrent: 1 << i,
+				FullCompute: seconds(millis[j] / 1e3), Hit80: seconds(millis[j+4] / 1e3),
+			})
+		}
+	}
+	return rows
+}
+
+// MeasuredProfile is the profile that gives UCM's published full-compute column
+// back; false if that has none of this model on this hardware.
+func MeasuredProfile(m Model, h Hardware) (*Profile, bool) {
+	p := &Profile{Model: m, Hardware: h}
+	for _, r := range UCM() {
+		if r.Model != m.Name || r.GPU != h.GPU.Name || r.GPUs != h.Count || h.FP8 {
+			continue
+		}
+		if !slices.Contains(p.concurrencies, r.Concurrent) {
+			p.concurrencies = append(p.concurrencies, r.Concurrent)
+			p.mfu = append(p.mfu, nil)
+		}
+		if !slices.Contains(p.lengths, r.TotalTokens) {
+			p.lengths = append(p.lengths, r.TotalTokens)
+		}
+		each := r.FullCompute.Seconds() * 2 / float64(r.Concurrent+1)
+		row := len(p.mfu) - 1
+		p.mfu[row] = append(p.mfu[row], m.FLOPs(0, r.TotalTokens)/(h.FLOPS()*each))
+	}
+	return p, p.Measured()
+}
