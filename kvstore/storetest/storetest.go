@@ -1,9 +1,11 @@
 // Package storetest is the suite that every store, and every decorator of one,
-// passes: each sentence of kv.Store's contract by a test of its own.
+// passes: each sentence of kv.Store's contract by a test of its own, named for what
+// holds.
 package storetest
 
 import (
 	"testing"
+	"time"
 
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
@@ -28,13 +30,45 @@ type Subject struct {
 	Discards bool
 
 	// Damage changes stored bytes below dir of a closed store, seed deciding which
-	// and how; nil where nothing is on a disk. Verified: it then never returns a wrong
-	// byte.
+	// and how; nil where nothing is on a disk. The store must still open. Verified: it
+	// then never returns a wrong byte.
 	Damage   func(t testing.TB, dir string, seed uint64)
 	Verified bool
+
+	// Seeds is how many of them Damage gets; 40, with -short 8.
+	Seeds int
+
+	// AlignBytes: sizes of shards are multiples of it; 0 where any will do.
+	AlignBytes int64
+
+	// OneNamespace: over the dir of one namespace Open refuses another.
+	OneNamespace bool
+
+	// Patience is how long one call or batch may take before it counts as hung; 30 s.
+	Patience time.Duration
 }
 
 // Run runs the suite.
 func Run(t *testing.T, s Subject) {
-	t.Fatal("not written yet")
+	if s.Patience == 0 {
+		s.Patience = 30 * time.Second
+	}
+	if s.Seeds == 0 {
+		s.Seeds = 40
+		if testing.Short() {
+			s.Seeds = 8
+		}
+	}
+	s.AlignBytes = max(s.AlignBytes, 1)
+	for _, group := range []map[string]func(*world){
+		looking, moving, assembling, owning, refusing, watching, cancelling, sharing, lasting, counting, closing, damaging,
+	} {
+		for name, test := range group {
+			t.Run(name, func(t *testing.T) {
+				w := newWorld(t, s)
+				test(w)
+				w.end()
+			})
+		}
+	}
 }

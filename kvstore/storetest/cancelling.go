@@ -1,0 +1,143 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+
+	"github.com/kv3fs/kv3fs/kvstore/kv"
+)
+
+var cancelling = map[string]func(*world){
+	"of a batch whose context has ended nothing is begun": func(w *world) {
+		ended, end := context.WithCancel(w.Context())
+		end()
+		w.dump(key(1))
+		w.notBegun("Dump", w.store.Dump, ended, fill(w.shards(key(0))))
+		w.lacks(key(0))
+		w.notBegun("Load", w.store.Load, ended, w.shards(key(1)))
+		w.dump(key(0))
+		w.holds(key(0), key(1))
+	},
+
+	"a context that has ended never makes a call fail otherwise": func(w *world) {
+		ended, end := context.WithCancel(w.Context())
+		end()
+		w.dump(key(0))
+		w.flush()
+		w.within("Lookup", func() {
+			found := make([]bool, 1)
+			if err := w.store.Lookup(ended, []kv.Key{key(0)}, found); err != nil && !errors.Is(err, context.Canceled) {
+				w.Errorf("Lookup: %v", err)
+			}
+			if _, err := w.store.LookupPrefix(ended, []kv.Key{key(0)}); err != nil && !errors.Is(err, context.Canceled) {
+				w.Errorf("LookupPrefix: %v", err)
+			}
+			if err := w.store.Flush(ended); err != nil && !errors.Is(err, context.Canceled) {
+				w.Errorf("Flush: %v", err)
+			}
+		})
+		w.holds(key(0))
+	},
+
+	"a deadline's error comes back as it is": func(w *world) {
+		late, end := context.WithTimeout(w.Context(), 0)
+		defer end()
+		task, err := w.store.Dump(late, fill(w.shards(key(0))))
+		if err == nil {
+			w.wait(task)
+			err = task.Err()
+		}
+		if !errors.Is(err, context.DeadlineExceeded) {
+			w.Fatal(err)
+		}
+	},
+
+	"of a dump that is cancelled the blocks that were settled whole are there, and no other": func(w *world) {
+		cancelled := 0
+		for round := range 12 {
+			all := keys(round*20, 20)
+			ctx, cancel := context.WithCancel(w.Context())
+			shards := w.shards(all...)
+			task := w.begin("Dump", w.store.Dump, ctx, fill(shards))
+			switch round % 3 {
+			case 0:
+				cancel()
+			case 1:
+				task.Cancel()
+			case 2:
+				w.within("a shard is settled", func() {
+					for range task.All() {
+						break
+					}
+				})
+				task.Cancel()
+			}
+			failed := map[kv.Key]bool{}
+			for i, err := range w.results(task) {
+				if err != nil && !errors.Is(err, context.Canceled) {
+					w.Fatalf("shard %d: %v", i, err)
+				}
+				if err != nil {
+					failed[shards[i].Key] = true
+				}
+			}
+			cancel()
+			cancelled += len(failed)
+			for _, k := range all {
+				if failed[k] {
+					w.lacks(k)
+				} else {
+					w.holds(k)
+				}
+			}
+			w.dump(all...)
+			w.holds(all...)
+		}
+		w.Logf("%d blocks were cancelled", cancelled)
+	},
+
+	"of a load that is cancelled every shard has its own error or the context's": func(w *world) {
+		w.dump(keys(0, 60)...)
+		for round := range 10 {
+			ctx, cancel := context.WithCancel(w.Context())
+			shards := byLayer(w.shards(keys(0, 60)...))
+			task := w.begin("Load", w.store.Load, ctx, shards)
+			if round%2 == 0 {
+				task.Cancel()
+			} else {
+				cancel()
+			}
+			for i, err := range w.results(task) {
+				switch {
+				case err == nil:
+					w.right(shards[i])
+				case errors.Is(err, context.Canceled):
+				case w.subject.Discards && errors.Is(err, kv.ErrMiss):
+				default:
+					w.Fatalf("shard %d: %v", i, err)
+				}
+			}
+			cancel()
+		}
+		w.holds(keys(0, 60)...)
+	},
+}
+
+// notBegun checks that all of a batch is left, with the context's error.
+func (w *world) notBegun(what string, do move, ctx context.Context, shards []kv.Shard) {
+	w.Helper()
+	var t *kv.Task
+	var err error
+	w.within(what, func() { t, err = do(ctx, shards) })
+	if err != nil {
+		if !errors.Is(err, context.Canceled) || t != nil {
+			w.Fatalf("%s: %v, and a task: %t", what, err, t != nil)
+		}
+		return
+	}
+	for i, err := range w.results(t) {
+		if !errors.Is(err, context.Canceled) {
+			w.Fatalf("%s: shard %d: %v", what, i, err)
+		}
+	}
+}

@@ -1,0 +1,152 @@
+package storetest
+
+import (
+	"errors"
+	"os"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/kv3fs/kv3fs/kvstore/kv"
+)
+
+var closing = map[string]func(*world){
+	"closing twice is harmless, also at once": func(w *world) {
+		w.dump(key(0))
+		var together sync.WaitGroup
+		for range 4 {
+			together.Go(func() {
+				if err := w.store.Close(); err != nil {
+					w.Errorf("Close: %v", err)
+				}
+			})
+		}
+		w.within("Close", together.Wait)
+		w.close()
+	},
+
+	"after Close every call says so": func(w *world) {
+		w.dump(key(0))
+		w.close()
+		w.within("a call", func() {
+			_, prefix := w.store.LookupPrefix(w.Context(), keys(0, 2))
+			_, load := w.store.Load(w.Context(), w.shards(key(0)))
+			_, dump := w.store.Dump(w.Context(), fill(w.shards(key(0))))
+			for name, err := range map[string]error{
+				"Lookup": w.store.Lookup(w.Context(), keys(0, 2), make([]bool, 2)), "LookupPrefix": prefix,
+				"Load": load, "Dump": dump, "Flush": w.store.Flush(w.Context()),
+			} {
+				if !errors.Is(err, kv.ErrClosed) {
+					w.Errorf("%s: %v", name, err)
+				}
+			}
+			w.store.Prefetch(keys(0, 2))
+			if l := w.store.Layout(); l != w.o.Layout {
+				w.Errorf("Layout: %+v", l)
+			}
+			if s := w.store.Stats(); s.DumpedShards != int64(w.o.Layout.Shards()) {
+				w.Errorf("Stats: %d shards were dumped", s.DumpedShards)
+			}
+		})
+	},
+
+	"Close settles everything that is under way": func(w *world) {
+		for round := range 6 {
+			if round > 0 {
+				w.anew(w.o.Layout)
+			}
+			w.dump(keys(0, 20)...)
+			w.closeUnderLoad()
+		}
+	},
+
+	"after Close no goroutine and no file is left": func(w *world) {
+		w.reopen()
+		w.close() // whatever the first one leaves in the process for good is there
+		goroutines, files := runtime.NumGoroutine(), openFiles(w)
+		for range 3 {
+			w.open()
+			w.dump(keys(0, 10)...)
+			w.store.Prefetch(keys(0, 30))
+			w.flush()
+			w.holds(keys(0, 10)...)
+			w.wait(w.beginLoad(w.shards(keys(50, 10)...)))
+			w.closeUnderLoad()
+		}
+		patience := time.Now().Add(w.subject.Patience)
+		for runtime.NumGoroutine() > goroutines || openFiles(w) > files {
+			if time.Now().After(patience) {
+				stacks := make([]byte, 1<<20)
+				w.Fatalf("%d goroutines and %d files, before %d and %d\n%s", runtime.NumGoroutine(), openFiles(w),
+					goroutines, files, stacks[:runtime.Stack(stacks, true)])
+			}
+			time.Sleep(time.Millisecond)
+		}
+	},
+}
+
+// closeUnderLoad closes the store while goroutines load and dump: what they began is
+// settled when it is closed, whole blocks are right, and then there is ErrClosed.
+func (w *world) closeUnderLoad() {
+	w.Helper()
+	const goroutines = 4
+	var together, warm sync.WaitGroup
+	var mu sync.Mutex
+	var begun []*kv.Task
+	warm.Add(goroutines)
+	for g := range goroutines {
+		together.Go(func() {
+			for n := 0; ; n++ {
+				if n == 5 {
+					warm.Done()
+				}
+				shards := w.shards(key(n%20), key(200+g))
+				do := w.store.Load
+				if g%2 == 1 {
+					do = w.store.Dump
+					fill(shards)
+				}
+				task, err := do(w.Context(), shards)
+				if err != nil {
+					if !errors.Is(err, kv.ErrClosed) {
+						w.Errorf("a call during Close: %v", err)
+					}
+					if n < 5 {
+						warm.Done()
+					}
+					return
+				}
+				mu.Lock()
+				begun = append(begun, task)
+				mu.Unlock()
+			}
+		})
+	}
+	w.within("batches are begun", warm.Wait)
+	w.close()
+	w.within("calls", together.Wait)
+	for _, t := range begun {
+		select {
+		case <-t.Done():
+		default:
+			w.Fatal("a batch is under way after Close")
+		}
+		for i, err := range w.results(t) {
+			switch s := t.Shard(i); {
+			case err == nil:
+				w.right(s)
+			case errors.Is(err, kv.ErrMiss), errors.Is(err, kv.ErrClosed), errors.Is(err, kv.ErrFull):
+			default:
+				w.Fatalf("shard %d at Close: %v", i, err)
+			}
+		}
+	}
+}
+
+func openFiles(w *world) int {
+	all, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		w.Fatal(err)
+	}
+	return len(all)
+}

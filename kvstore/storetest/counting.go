@@ -1,0 +1,74 @@
+package storetest
+
+import (
+	"encoding/json"
+
+	"github.com/kv3fs/kv3fs/kvstore/kv"
+)
+
+var counting = map[string]func(*world){
+	"Stats names the store": func(w *world) {
+		s := w.store.Stats()
+		if s.Store == "" {
+			w.Fatal("it has no name")
+		}
+		if _, err := json.Marshal(s); err != nil {
+			w.Fatal(err)
+		}
+	},
+
+	"Stats count what happened": func(w *world) {
+		before := w.store.Stats()
+		w.dump(keys(0, 4)...)
+		w.lookup(append(keys(0, 4), keys(50, 3)...)...)
+		w.wait(w.beginLoad(w.shards(key(0), key(1), key(50))))
+		s := w.store.Stats()
+		shards, size := int64(w.o.Layout.Shards()), w.o.Layout.ShardBytes
+		kept := int64(1)
+		if w.subject.Discards {
+			kept = 0
+		}
+		for _, c := range []struct {
+			name      string
+			got, want int64
+		}{
+			{"looked up", s.LookedUp - before.LookedUp, 7},
+			{"found", s.Found - before.Found, 4 * kept},
+			{"shards dumped", s.DumpedShards - before.DumpedShards, 4 * shards},
+			{"bytes dumped", s.DumpedBytes - before.DumpedBytes, 4 * shards * size},
+			{"shards loaded", s.LoadedShards - before.LoadedShards, 2 * shards * kept},
+			{"bytes loaded", s.LoadedBytes - before.LoadedBytes, 2 * shards * size * kept},
+			{"shards missed", s.MissedShards - before.MissedShards, 3*shards - 2*shards*kept},
+			{"loads failed", s.FailedLoads - before.FailedLoads, 0},
+			{"dumps failed", s.FailedDumps - before.FailedDumps, 0},
+			{"corrupt", s.CorruptBlocks - before.CorruptBlocks, 0},
+		} {
+			if c.got != c.want {
+				w.Errorf("%s: %d, want %d", c.name, c.got, c.want)
+			}
+		}
+		if s.Blocks >= 0 && s.Blocks != 4*kept {
+			w.Errorf("%d blocks are held, 4 were dumped", s.Blocks)
+		}
+		if s.CapacityBytes < 0 || s.CapacityBytes > 0 && s.CapacityBytes < int64(w.o.Blocks)*w.o.Layout.BlockBytes {
+			w.Errorf("a capacity of %d bytes is too small for %d blocks", s.CapacityBytes, w.o.Blocks)
+		}
+	},
+
+	"Stats count no miss as a failure": func(w *world) {
+		w.wait(w.beginLoad(w.shards(key(0))))
+		s := w.store.Stats()
+		if s.FailedLoads != 0 || s.MissedShards != int64(w.o.Layout.Shards()) {
+			w.Fatalf("%d failed, %d missed", s.FailedLoads, s.MissedShards)
+		}
+	},
+}
+
+// corrupt is how many damaged blocks a chain has met.
+func corrupt(s kv.Stats) int64 {
+	n := s.CorruptBlocks
+	if s.Next != nil {
+		n += corrupt(*s.Next)
+	}
+	return n
+}

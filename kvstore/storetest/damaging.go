@@ -1,0 +1,70 @@
+package storetest
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/kv3fs/kv3fs/kvstore/kv"
+)
+
+var damaging = map[string]func(*world){
+	"of what was damaged nothing is returned, and it can be dumped again": func(w *world) {
+		if w.subject.Damage == nil || !w.subject.Verified {
+			w.Skip("nothing can be damaged, or nothing tells")
+		}
+		missed := 0
+		for seed := range w.subject.Seeds {
+			missed += w.damaged(uint64(seed))
+			if w.Failed() {
+				w.FailNow()
+			}
+		}
+		if missed == 0 {
+			w.Fatalf("%d seeds, and nothing was ever missed: is there any damage?", w.subject.Seeds)
+		}
+	},
+}
+
+// damaged stores blocks, damages them as the seed says, and reads all. It returns how
+// many were missed.
+func (w *world) damaged(seed uint64) (missed int) {
+	w.Helper()
+	all := keys(0, 12)
+	w.anew(w.layout(1+int(seed%4), 2048))
+	w.dump(all...)
+	w.flush()
+	w.close()
+	w.subject.Damage(w, w.dir, seed)
+	w.open()
+	shards := w.shards(all...)
+	found := w.lookup(all...)
+	lost := map[kv.Key]bool{}
+	for i, err := range w.results(w.beginLoad(shards)) {
+		switch {
+		case err == nil:
+			if !w.right(shards[i]) {
+				w.Fatalf("seed %d: damage was returned as data", seed)
+			}
+		case errors.Is(err, kv.ErrMiss):
+			lost[shards[i].Key] = true
+			if errors.Is(err, kv.ErrCorrupt) && corrupt(w.store.Stats()) == 0 {
+				w.Fatalf("seed %d: %v, and it is not counted", seed, err)
+			}
+		default:
+			w.Fatal(fmt.Sprintf("seed %d, shard %d:", seed, i), err)
+		}
+	}
+	for i, k := range all {
+		if found[i] && lost[k] && corrupt(w.store.Stats()) == 0 {
+			w.Fatalf("seed %d: block %s was found and missed, and no damage is counted", seed, k)
+		}
+		if lost[k] {
+			w.dump(k)
+		}
+	}
+	w.holds(all...)
+	w.flush()
+	w.reopen()
+	w.holds(all...)
+	return len(lost)
+}

@@ -1,0 +1,419 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/zeebo/xxh3"
+
+	"github.com/kv3fs/kv3fs/kvstore/kv"
+)
+
+// disk is what outlives a reference store.
+type disk struct {
+	mu     sync.Mutex
+	blocks map[kv.Key]*block
+}
+
+type block struct {
+	namespace kv.Fingerprint
+	shards    [][]byte
+	sums      []uint64
+}
+
+// reference is the simplest honest store: blocks in a map, a goroutine for each batch.
+// A defect makes it break one sentence of the contract.
+type reference struct {
+	o        Options
+	discards bool
+	defect   string
+	disk     *disk
+	counters kv.Counters
+
+	turns  chan struct{} // of batches that may run at once
+	quit   chan struct{}
+	once   sync.Once
+	calls  sync.WaitGroup // calls and batches
+	mu     sync.Mutex     // also guards what is below
+	closed bool
+	blocks map[kv.Key]*block
+	parts  map[kv.Key]*block
+	files  []*os.File
+}
+
+var _ kv.Store = (*reference)(nil)
+
+func newReference(d *disk, o Options, discards bool, defect string) *reference {
+	r := &reference{
+		o: o, discards: discards, defect: defect, disk: d,
+		turns: make(chan struct{}, 4), quit: make(chan struct{}),
+		blocks: map[kv.Key]*block{}, parts: map[kv.Key]*block{},
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for k, b := range d.blocks {
+		if b.namespace == o.Namespace || r.is("returns what another namespace has") {
+			r.blocks[k] = b
+		}
+	}
+	if r.is("leaves a file open") {
+		if f, err := os.Open(os.DevNull); err == nil {
+			r.files = append(r.files, f)
+		}
+	}
+	return r
+}
+
+func (r *reference) is(defect string) bool { return r.defect == defect }
+
+// name is the key under which a block is kept.
+func (r *reference) name(k kv.Key) kv.Key {
+	if r.is("returns another key's bytes") {
+		k[15] &^= 1
+	}
+	return k
+}
+
+// enter begins a call, unless the store is closed.
+func (r *reference) enter() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed && !r.is("answers after Close") {
+		return kv.ErrClosed
+	}
+	r.calls.Add(1)
+	return nil
+}
+
+func (r *reference) Layout() kv.Layout {
+	if r.is("has another layout") {
+		return kv.Layout{BlockBytes: 1, ShardBytes: 1}
+	}
+	return r.o.Layout
+}
+
+func (r *reference) there(k kv.Key) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	b := r.blocks[r.name(k)]
+	if b == nil && r.is("shows a block before it is whole") {
+		b = r.parts[r.name(k)]
+	}
+	return b != nil
+}
+
+func (r *reference) Lookup(_ context.Context, keys []kv.Key, found []bool) error {
+	if err := r.enter(); err != nil {
+		return err
+	}
+	defer r.calls.Done()
+	for i, k := range keys {
+		there := r.there(k)
+		if there {
+			r.counters.Found.Add(1)
+		}
+		if there || !r.is("leaves what was in found") {
+			found[i] = there
+		}
+	}
+	if !r.is("counts no lookups") {
+		r.counters.LookedUp.Add(int64(len(keys)))
+	}
+	return nil
+}
+
+func (r *reference) LookupPrefix(_ context.Context, keys []kv.Key) (int, error) {
+	if err := r.enter(); err != nil {
+		return 0, err
+	}
+	defer r.calls.Done()
+	n := 0
+	for _, k := range keys {
+		if r.there(k) {
+			n++
+		} else if !r.is("counts a prefix beyond its gaps") {
+			break
+		}
+	}
+	return n, nil
+}
+
+func (r *reference) Prefetch(keys []kv.Key) {
+	if r.is("takes a hint for a block") {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		for _, k := range keys {
+			if r.blocks[k] == nil {
+				r.blocks[k] = r.newBlock()
+			}
+		}
+	}
+}
+
+func (r *reference) newBlock() *block {
+	n := r.o.Layout.Shards()
+	return &block{namespace: r.o.Namespace, shards: make([][]byte, n), sums: make([]uint64, n)}
+}
+
+func (r *reference) Load(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
+	return r.begin(ctx, shards, r.load)
+}
+
+func (r *reference) Dump(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
+	return r.begin(ctx, shards, r.dump)
+}
+
+func (r *reference) begin(ctx context.Context, shards []kv.Shard, move func(*kv.Task, int) error) (*kv.Task, error) {
+	if err := r.o.Layout.CheckShards(shards); err != nil {
+		if !r.is("takes batches that are wrong") || len(shards) == 0 || shards[0].Buf == nil {
+			return nil, err
+		}
+		shards = shards[:1]
+	}
+	if err := r.enter(); err != nil {
+		return nil, err
+	}
+	select {
+	case r.turns <- struct{}{}:
+	case <-ctx.Done():
+		r.calls.Done()
+		return nil, ctx.Err()
+	case <-r.quit:
+		r.calls.Done()
+		return nil, kv.ErrClosed
+	}
+	t := kv.NewTask(ctx, shards)
+	go func() {
+		defer func() {
+			<-r.turns
+			r.calls.Done()
+		}()
+		for i := range shards {
+			if r.is("never settles the last shard") && i > 0 && i == len(shards)-1 {
+				return
+			}
+			t.Settle(i, r.one(t, i, move))
+			switch {
+			case r.is("settles a shard twice") && i == 3:
+				t.Settle(i, nil)
+			case r.is("writes to buffers after they were settled"):
+				time.Sleep(10 * time.Microsecond)
+				t.Shard(i).Buf[0]++
+			}
+		}
+	}()
+	return t, nil
+}
+
+func (r *reference) one(t *kv.Task, i int, move func(*kv.Task, int) error) error {
+	if err := t.Context().Err(); err != nil && !r.is("ignores contexts") {
+		return err
+	}
+	select {
+	case <-r.quit:
+		if r.is("lets Close wait for nothing") {
+			time.Sleep(100 * time.Millisecond)
+		}
+		return kv.ErrClosed
+	default:
+		return move(t, i)
+	}
+}
+
+func (r *reference) load(t *kv.Task, i int) error {
+	s := t.Shard(i)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	b := r.blocks[r.name(s.Key)]
+	if b == nil {
+		if r.is("fails a load with one absent block") {
+			for n := i + 1; n < t.Len(); n++ {
+				if _, settled := t.Result(n); !settled {
+					r.blocks = map[kv.Key]*block{}
+				}
+			}
+		}
+		r.counters.MissedShards.Add(1)
+		if r.is("calls a miss something else") {
+			return errors.New("no such file or directory")
+		}
+		return kv.ErrMiss
+	}
+	if xxh3.Hash(b.shards[s.Index]) != b.sums[s.Index] && !r.is("returns what is damaged") {
+		r.counters.MissedShards.Add(1)
+		if !r.is("counts no damage") {
+			r.counters.CorruptBlocks.Add(1)
+		}
+		if !r.is("keeps what is damaged") {
+			delete(r.blocks, s.Key)
+		}
+		return &kv.CorruptError{Key: s.Key, Where: "memory", What: "a checksum is wrong"}
+	}
+	n := copy(s.Buf, b.shards[s.Index])
+	if r.is("writes beyond a buffer") {
+		s.Buf[:n+1][n] = 0
+	}
+	r.counters.LoadedShards.Add(1)
+	r.counters.LoadedBytes.Add(int64(n))
+	return nil
+}
+
+func (r *reference) dump(t *kv.Task, i int) error {
+	s := t.Shard(i)
+	if r.is("changes what it dumps") {
+		defer func() { s.Buf[0]++ }()
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.counters.DumpedShards.Add(1)
+	r.counters.DumpedBytes.Add(int64(len(s.Buf)))
+	name := r.name(s.Key)
+	if r.discards {
+		return nil
+	}
+	if old := r.blocks[name]; old != nil {
+		switch {
+		case r.is("replaces what is there"):
+			old.shards[s.Index] = append([]byte(nil), s.Buf...)
+			old.sums[s.Index] = xxh3.Hash(s.Buf)
+		case r.is("fails the second writer"):
+			return errors.New("file exists")
+		}
+		return nil
+	}
+	p := r.parts[name]
+	if p == nil {
+		p = r.newBlock()
+		r.parts[name] = p
+	}
+	p.shards[s.Index] = append([]byte(nil), s.Buf...)
+	if r.is("reads dumps after they were settled") {
+		p.shards[s.Index] = s.Buf
+	}
+	p.sums[s.Index] = xxh3.Hash(s.Buf)
+	if r.is("loses a shard") && s.Key == key(1) && s.Index == 1 {
+		clear(p.shards[1])
+		p.sums[1] = xxh3.Hash(p.shards[1])
+	}
+	last := s.Index == r.o.Layout.Shards()-1
+	for n, have := range p.shards {
+		if have != nil {
+			continue
+		}
+		if !r.is("completes a block with its last index") || !last {
+			return nil
+		}
+		p.shards[n] = make([]byte, r.o.Layout.ShardBytes)
+		p.sums[n] = xxh3.Hash(p.shards[n])
+	}
+	r.blocks[name] = p
+	delete(r.parts, name)
+	return nil
+}
+
+// Flush writes what is new to the disk.
+func (r *reference) Flush(ctx context.Context) error {
+	if err := r.enter(); err != nil {
+		return err
+	}
+	defer r.calls.Done()
+	if !r.is("flushes nothing") {
+		r.write()
+	}
+	return nil
+}
+
+func (r *reference) write() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.disk.mu.Lock()
+	defer r.disk.mu.Unlock()
+	for k, b := range r.blocks {
+		r.disk.blocks[k] = b
+	}
+	if r.is("keeps unfinished blocks") {
+		for k, b := range r.parts {
+			for i := range b.shards {
+				if b.shards[i] == nil {
+					b.shards[i] = make([]byte, r.o.Layout.ShardBytes)
+				}
+			}
+			r.disk.blocks[k] = b
+		}
+	}
+}
+
+func (r *reference) Stats() kv.Stats {
+	s := r.counters.Stats("Reference")
+	if r.is("holds more than it says") {
+		s.Blocks = 0
+	}
+	return s
+}
+
+func (r *reference) Close() error {
+	r.mu.Lock()
+	again := r.closed
+	r.closed = true
+	r.mu.Unlock()
+	if again && r.is("cannot be closed twice") {
+		return kv.ErrClosed
+	}
+	r.once.Do(func() { close(r.quit) })
+	if r.is("lets Close wait for nothing") {
+		return nil
+	}
+	r.calls.Wait()
+	if r.is("leaves a goroutine") {
+		go func() { select {} }()
+	}
+	if !r.is("flushes nothing") && !r.is("writes only what was flushed") {
+		r.write()
+	}
+	return nil
+}
+
+// damage flips a bit of some block on the disk, or cuts one short.
+func (d *disk) damage(seed uint64) {
+	rng := rand.New(rand.NewPCG(seed, 1))
+	for n := range 12 {
+		b := d.blocks[key(n)]
+		if b == nil || rng.IntN(3) > 0 {
+			continue
+		}
+		s := rng.IntN(len(b.shards))
+		damaged := append([]byte(nil), b.shards[s]...)
+		damaged[rng.IntN(len(damaged))] ^= 1 << rng.IntN(8)
+		b.shards[s] = damaged[:len(damaged)-rng.IntN(2)]
+	}
+}
+
+// subject is the reference store with a defect.
+func subject(discards bool, defect string) Subject {
+	var mu sync.Mutex
+	disks := map[string]*disk{}
+	at := func(dir string) *disk {
+		mu.Lock()
+		defer mu.Unlock()
+		if disks[dir] == nil {
+			disks[dir] = &disk{blocks: map[kv.Key]*block{}}
+		}
+		return disks[dir]
+	}
+	s := Subject{
+		Open: func(_ testing.TB, dir string, o Options) kv.Store {
+			return newReference(at(dir), o, discards, defect)
+		},
+		Discards: discards,
+	}
+	if !discards {
+		s.Durable, s.Verified = true, true
+		s.Damage = func(_ testing.TB, dir string, seed uint64) { at(dir).damage(seed) }
+	}
+	return s
+}

@@ -1,0 +1,62 @@
+package storetest
+
+import (
+	"bytes"
+	"errors"
+
+	"github.com/kv3fs/kv3fs/kvstore/kv"
+)
+
+var refusing = map[string]func(*world){
+	"a batch of no shards is refused": func(w *world) {
+		w.refused("empty", nil, -1)
+	},
+
+	"a shard of a wrong length is refused, with the whole batch": func(w *world) {
+		for name, buf := range map[string][]byte{
+			"short": w.buffer(w.o.Layout.ShardBytes - 1), "long": w.buffer(w.o.Layout.ShardBytes + 1), "none": nil,
+			"a whole block": w.buffer(w.o.Layout.BlockBytes),
+		} {
+			shards := w.shards(key(0), key(1))
+			shards[4].Buf = buf
+			w.refused(name, shards, 4)
+		}
+	},
+
+	"an index that no shard has is refused, with the whole batch": func(w *world) {
+		for name, index := range map[string]int{"negative": -1, "one too many": w.o.Layout.Shards(), "huge": 1 << 40} {
+			shards := w.shards(key(0), key(1))
+			shards[5].Index = index
+			w.refused(name, shards, 5)
+		}
+	},
+}
+
+// refused checks that both moves refuse a batch, for its i-th shard, and that nothing
+// of it was begun.
+func (w *world) refused(name string, shards []kv.Shard, i int) {
+	w.Helper()
+	for what, do := range map[string]move{"Dump": w.store.Dump, "Load": w.store.Load} {
+		mangle(shards)
+		var t *kv.Task
+		var err error
+		w.within(what, func() { t, err = do(w.Context(), shards) })
+		var mistake *kv.BatchError
+		if !errors.As(err, &mistake) || t != nil {
+			w.Fatalf("%s, %s: task %v, error %v; want no task and a BatchError", name, what, t != nil, err)
+		}
+		if mistake.Shard != i || i >= 0 && mistake.Key != shards[i].Key {
+			w.Fatalf("%s, %s: %v; want one about shard %d", name, what, err, i)
+		}
+	}
+	w.lacks(key(0), key(1))
+	for n, s := range shards {
+		if bytes.Count(s.Buf, []byte{mangled}) != len(s.Buf) {
+			w.Fatalf("%s: shard %d was loaded nevertheless", name, n)
+		}
+	}
+	s := w.store.Stats()
+	if s.DumpedShards != 0 || s.LoadedShards != 0 {
+		w.Fatalf("%s: %d shards dumped, %d loaded", name, s.DumpedShards, s.LoadedShards)
+	}
+}

@@ -1,0 +1,89 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+
+	"github.com/kv3fs/kv3fs/kvstore/kv"
+)
+
+var watching = map[string]func(*world){
+	"every shard is settled once, and All gives each in turn": func(w *world) {
+		for what, begin := range map[string]func([]kv.Shard) *kv.Task{"Dump": w.beginDump, "Load": w.beginLoad} {
+			shards := w.shards(append(keys(0, 10), key(0))...)
+			task := begin(shards)
+			if task.Len() != len(shards) {
+				w.Fatalf("%s: a batch of %d shards has %d", what, len(shards), task.Len())
+			}
+			seen := make([]int, len(shards))
+			w.within("All", func() {
+				for i, err := range task.All() {
+					seen[i]++
+					if again, settled := task.Result(i); !settled || again != err {
+						w.Errorf("%s: shard %d: %v in turn, %v (%t) when asked", what, i, err, again, settled)
+					}
+				}
+			})
+			for i, n := range seen {
+				if n != 1 {
+					w.Fatalf("%s: shard %d came %d times", what, i, n)
+				}
+			}
+			w.wait(task)
+		}
+	},
+
+	"a layer has landed when all its shards are settled, whatever the others do": func(w *world) {
+		w.anew(w.layout(6, 2048))
+		w.dump(keys(0, 12)...)
+		shards := byLayer(w.shards(keys(0, 12)...))
+		task := w.beginLoad(shards)
+		for layer := range 6 {
+			w.until("a layer has landed", task.Landed(layer))
+			for i, s := range shards {
+				if s.Index != layer {
+					continue
+				}
+				err, settled := task.Result(i)
+				if !settled {
+					w.Fatalf("layer %d has landed without shard %d", layer, i)
+				}
+				if !w.subject.Discards && (err != nil || !w.right(s)) {
+					w.Fatal(layer, i, err)
+				}
+			}
+		}
+		w.wait(task)
+	},
+
+	"Err is that of the shard that failed first": func(w *world) {
+		w.dump(key(0))
+		task := w.beginLoad(w.shards(key(0), key(1)))
+		w.wait(task)
+		if err := task.Err(); !errors.Is(err, kv.ErrMiss) {
+			w.Fatal(err)
+		}
+		w.within("Wait", func() {
+			if err := task.Wait(w.Context()); !errors.Is(err, kv.ErrMiss) {
+				w.Error(err)
+			}
+		})
+	},
+
+	"Wait whose context ends cancels, and leaves no buffer in use": func(w *world) {
+		w.dump(keys(0, 40)...)
+		ended, end := context.WithCancel(w.Context())
+		end()
+		for range 10 {
+			shards := w.shards(keys(0, 40)...)
+			task := w.beginLoad(shards)
+			w.within("Wait", func() { _ = task.Wait(ended) })
+			for i, err := range w.results(task) {
+				if err == nil {
+					w.right(shards[i])
+				}
+			}
+			mangle(shards) // a race, where one is in use
+		}
+	},
+}

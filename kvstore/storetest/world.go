@@ -1,0 +1,301 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/kv3fs/kv3fs/kvstore/kv"
+)
+
+// blocksHeld is how many blocks every store that the suite opens must hold.
+const blocksHeld = 256
+
+// world is a store with words for the tests.
+type world struct {
+	*testing.T
+	subject Subject
+	dir     string
+	o       Options
+	store   kv.Store
+
+	mu     sync.Mutex
+	memory []guarded
+}
+
+func newWorld(t *testing.T, s Subject) *world {
+	w := &world{T: t, subject: s, o: Options{Namespace: kv.Fingerprint{1, 2, 3}, Blocks: blocksHeld}}
+	w.o.Layout = w.layout(3, 4096)
+	w.dir = t.TempDir()
+	w.open()
+	return w
+}
+
+// layout is one of so many shards, their size rounded up to what the store takes.
+func (w *world) layout(shards int, shardBytes int64) kv.Layout {
+	shardBytes = (shardBytes + w.subject.AlignBytes - 1) / w.subject.AlignBytes * w.subject.AlignBytes
+	return kv.Layout{BlockBytes: int64(shards) * shardBytes, ShardBytes: shardBytes}
+}
+
+// anew goes on with an empty store of another layout.
+func (w *world) anew(l kv.Layout) {
+	w.Helper()
+	w.close()
+	w.o.Layout, w.dir = l, w.TempDir()
+	w.open()
+}
+
+// open opens what is in the directory.
+func (w *world) open() {
+	w.Helper()
+	store := w.subject.Open(w, w.dir, w.o)
+	w.store = store
+	w.Cleanup(func() { _ = w.closed(store) })
+}
+
+func (w *world) close() {
+	w.Helper()
+	if err := w.closed(w.store); err != nil {
+		w.Fatalf("Close: %v", err)
+	}
+}
+
+func (w *world) closed(store kv.Store) (err error) {
+	w.Helper()
+	w.within("Close", func() { err = store.Close() })
+	return err
+}
+
+func (w *world) reopen() {
+	w.Helper()
+	w.close()
+	w.open()
+}
+
+// end closes the store, after which no memory is in use, and looks at the margins.
+func (w *world) end() {
+	w.Helper()
+	if err := w.closed(w.store); err != nil {
+		w.Errorf("Close: %v", err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, m := range w.memory {
+		if !m.intact() {
+			w.Fatal("the store wrote outside of a buffer")
+		}
+	}
+}
+
+// within bounds a call that must not hang.
+func (w *world) within(what string, call func()) {
+	w.Helper()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		call()
+	}()
+	w.until(what+" returns", done)
+}
+
+// until waits for an event, and ends the test when it does not come.
+func (w *world) until(what string, event <-chan struct{}) {
+	w.Helper()
+	patience := time.NewTimer(w.subject.Patience)
+	defer patience.Stop()
+	select {
+	case <-event:
+	case <-patience.C:
+		w.Fatalf("waited %v in vain until %s", w.subject.Patience, what)
+	}
+}
+
+// buffer is memory for so many bytes.
+func (w *world) buffer(sizeBytes int64) []byte {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	m := newGuarded(sizeBytes, len(w.memory))
+	w.memory = append(w.memory, m)
+	return m.buf
+}
+
+// shards are those of whole blocks, block by block.
+func (w *world) shards(keys ...kv.Key) []kv.Shard {
+	var all []kv.Shard
+	for _, k := range keys {
+		for i := range w.o.Layout.Shards() {
+			all = append(all, w.shard(k, i))
+		}
+	}
+	return all
+}
+
+func (w *world) shard(k kv.Key, index int) kv.Shard {
+	return kv.Shard{Key: k, Index: index, Buf: w.buffer(w.o.Layout.ShardBytes)}
+}
+
+// byLayer puts shards into the order in which an engine wants them.
+func byLayer(shards []kv.Shard) []kv.Shard {
+	slices.SortStableFunc(shards, func(a, b kv.Shard) int { return a.Index - b.Index })
+	return shards
+}
+
+// beginLoad begins a batch that must not be refused.
+func (w *world) beginLoad(shards []kv.Shard) *kv.Task {
+	w.Helper()
+	mangle(shards)
+	return w.begin("Load", w.store.Load, w.Context(), shards)
+}
+
+// beginDump fills the shards first.
+func (w *world) beginDump(shards []kv.Shard) *kv.Task {
+	w.Helper()
+	return w.begin("Dump", w.store.Dump, w.Context(), fill(shards))
+}
+
+type move func(context.Context, []kv.Shard) (*kv.Task, error)
+
+func (w *world) begin(what string, do move, ctx context.Context, shards []kv.Shard) (t *kv.Task) {
+	w.Helper()
+	var err error
+	w.within(what, func() { t, err = do(ctx, shards) })
+	if err != nil {
+		w.Fatalf("%s of %d shards: %v", what, len(shards), err)
+	}
+	return t
+}
+
+// wait waits for a batch.
+func (w *world) wait(t *kv.Task) {
+	w.Helper()
+	w.until("a batch is done", t.Done())
+}
+
+// stored waits for a dump all of which must work.
+func (w *world) stored(t *kv.Task) {
+	w.Helper()
+	w.wait(t)
+	if err := t.Err(); err != nil {
+		w.Fatalf("dumping: %v", err)
+	}
+}
+
+// dump stores whole blocks, in one batch.
+func (w *world) dump(keys ...kv.Key) {
+	w.Helper()
+	w.stored(w.beginDump(w.shards(keys...)))
+}
+
+// results are how the shards of a batch were settled.
+func (w *world) results(t *kv.Task) []error {
+	w.Helper()
+	w.wait(t)
+	all := make([]error, t.Len())
+	for i := range all {
+		err, settled := t.Result(i)
+		if !settled {
+			w.Fatalf("the batch is done, and shard %d of it is not settled", i)
+		}
+		all[i] = err
+	}
+	return all
+}
+
+// right checks a shard that was loaded.
+func (w *world) right(s kv.Shard) bool {
+	w.Helper()
+	wrongBytes, first := content(s.Key, s.Index).Check(s.Buf)
+	if wrongBytes > 0 {
+		w.Errorf("shard %d of block %s: %d wrong bytes of %d, the first at %d", s.Index, s.Key, wrongBytes, len(s.Buf), first)
+	}
+	return wrongBytes == 0
+}
+
+// holds checks that blocks are there, and are what they were; of a store that
+// discards them, that they are not.
+func (w *world) holds(keys ...kv.Key) {
+	w.Helper()
+	if w.subject.Discards {
+		w.lacks(keys...)
+		return
+	}
+	w.found(true, keys...)
+	w.loads(keys...)
+}
+
+// loads checks that blocks are loaded, and right.
+func (w *world) loads(keys ...kv.Key) {
+	w.Helper()
+	shards := w.shards(keys...)
+	for i, err := range w.results(w.beginLoad(shards)) {
+		if err != nil {
+			w.Fatalf("loading shard %d of block %s: %v", shards[i].Index, shards[i].Key, err)
+		}
+		if !w.right(shards[i]) {
+			w.FailNow()
+		}
+	}
+}
+
+// lacks checks that blocks are not there.
+func (w *world) lacks(keys ...kv.Key) {
+	w.Helper()
+	w.found(false, keys...)
+	shards := w.shards(keys...)
+	for i, err := range w.results(w.beginLoad(shards)) {
+		if !errors.Is(err, kv.ErrMiss) {
+			w.Fatalf("loading shard %d of block %s, which is not there: %v", shards[i].Index, shards[i].Key, err)
+		}
+	}
+}
+
+// found checks what Lookup says.
+func (w *world) found(want bool, keys ...kv.Key) {
+	w.Helper()
+	for i, there := range w.lookup(keys...) {
+		if there != want {
+			w.Fatalf("Lookup of block %s (%d of %d): %t", keys[i], i, len(keys), there)
+		}
+	}
+}
+
+func (w *world) lookup(keys ...kv.Key) []bool {
+	w.Helper()
+	found := make([]bool, len(keys))
+	for i := range found {
+		found[i] = i%2 == 0 // what was in it does not count
+	}
+	var err error
+	w.within("Lookup", func() { err = w.store.Lookup(w.Context(), keys, found) })
+	if err != nil {
+		w.Fatalf("Lookup of %d keys: %v", len(keys), err)
+	}
+	return found
+}
+
+// prefix checks what LookupPrefix says.
+func (w *world) prefix(want int, keys ...kv.Key) {
+	w.Helper()
+	if w.subject.Discards {
+		want = 0
+	}
+	var n int
+	var err error
+	w.within("LookupPrefix", func() { n, err = w.store.LookupPrefix(w.Context(), keys) })
+	if err != nil || n != want {
+		w.Fatalf("LookupPrefix of %d keys: %d, %v; want %d", len(keys), n, err, want)
+	}
+}
+
+// flush flushes, with success.
+func (w *world) flush() {
+	w.Helper()
+	var err error
+	w.within("Flush", func() { err = w.store.Flush(w.Context()) })
+	if err != nil {
+		w.Fatalf("Flush: %v", err)
+	}
+}
