@@ -1,0 +1,113 @@
+// Package empty is the store that has nothing: it takes every block and keeps none.
+// At the end of a chain it makes the others all there is; alone it shows what an
+// engine does without a store.
+package empty
+
+import (
+	"context"
+	"sync"
+
+	"github.com/kv3fs/kv3fs/kvstore/kv"
+)
+
+// Store is a kv.Store that misses everything.
+type Store struct {
+	layout   kv.Layout
+	counters kv.Counters
+
+	mu     sync.RWMutex // held for reading by whoever has buffers
+	closed bool
+}
+
+var _ kv.Store = (*Store)(nil)
+
+// New makes one for blocks of a layout.
+func New(layout kv.Layout) *Store { return &Store{layout: layout} }
+
+// Layout is kv.Store's.
+func (s *Store) Layout() kv.Layout { return s.layout }
+
+// Lookup finds nothing.
+func (s *Store) Lookup(ctx context.Context, keys []kv.Key, found []bool) error {
+	if err := s.usable(ctx); err != nil {
+		return err
+	}
+	s.counters.LookedUp.Add(int64(len(keys)))
+	clear(found)
+	return nil
+}
+
+// LookupPrefix finds nothing.
+func (s *Store) LookupPrefix(ctx context.Context, keys []kv.Key) (int, error) {
+	if err := s.usable(ctx); err != nil {
+		return 0, err
+	}
+	s.counters.LookedUp.Add(int64(len(keys)))
+	return 0, nil
+}
+
+// Prefetch does nothing.
+func (s *Store) Prefetch([]kv.Key) {}
+
+// Load misses every shard, before it returns.
+func (s *Store) Load(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
+	return s.settle(ctx, shards, func(kv.Shard) error {
+		s.counters.MissedShards.Add(1)
+		return kv.ErrMiss
+	})
+}
+
+// Dump drops every shard, before it returns.
+func (s *Store) Dump(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
+	return s.settle(ctx, shards, func(shard kv.Shard) error {
+		s.counters.DumpedShards.Add(1)
+		s.counters.DumpedBytes.Add(int64(len(shard.Buf)))
+		return nil
+	})
+}
+
+func (s *Store) settle(ctx context.Context, shards []kv.Shard, how func(kv.Shard) error) (*kv.Task, error) {
+	if err := s.layout.CheckShards(shards); err != nil {
+		return nil, err
+	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.closed {
+		return nil, kv.ErrClosed
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	t := kv.NewTask(ctx, shards)
+	for i, shard := range shards {
+		t.Settle(i, how(shard))
+	}
+	return t, nil
+}
+
+// Flush has nothing to wait for.
+func (s *Store) Flush(ctx context.Context) error { return s.usable(ctx) }
+
+// Stats is kv.Store's. It holds no block.
+func (s *Store) Stats() kv.Stats {
+	stats := s.counters.Stats("Empty")
+	stats.Blocks = 0
+	return stats
+}
+
+// Close is kv.Store's.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	return nil
+}
+
+func (s *Store) usable(ctx context.Context) error {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.closed {
+		return kv.ErrClosed
+	}
+	return ctx.Err()
+}

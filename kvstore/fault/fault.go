@@ -1,0 +1,143 @@
+// Package fault is a decorator for tests: a store in which things go wrong as they
+// are told to. Without faults it is the store behind it.
+package fault
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/kv3fs/kv3fs/kvstore/kv"
+)
+
+// Store is next with faults.
+type Store struct {
+	next kv.Store
+	quit chan struct{}
+
+	mu      sync.Mutex
+	closed  bool
+	batches sync.WaitGroup // that have faults
+	faults  []*fault
+
+	once     sync.Once
+	closeErr error
+}
+
+var (
+	_ kv.Store     = (*Store)(nil)
+	_ kv.Registrar = (*Store)(nil)
+)
+
+// New puts faults before next, which it closes.
+func New(next kv.Store, faults ...Fault) *Store {
+	s := &Store{next: next, quit: make(chan struct{})}
+	s.Set(faults...)
+	return s
+}
+
+// Set has these faults from now on, and no others. What is held by one that is no
+// more stays held.
+func (s *Store) Set(faults ...Fault) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.faults = nil
+	for _, f := range faults {
+		s.faults = append(s.faults, &fault{Fault: f})
+	}
+}
+
+// Hits is how often each of the faults has struck since Set.
+func (s *Store) Hits() []int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	hits := make([]int, len(s.faults))
+	for i, f := range s.faults {
+		hits[i] = f.hits
+	}
+	return hits
+}
+
+// Layout is next's.
+func (s *Store) Layout() kv.Layout { return s.next.Layout() }
+
+// Lookup is next's. Flip turns answers round; Drop finds nothing.
+func (s *Store) Lookup(ctx context.Context, keys []kv.Key, found []bool) error {
+	hits := make([]hit, len(keys))
+	drop := false
+	for i, k := range keys {
+		hits[i] = s.strike(Lookup, k, 0)
+		if err := hits[i].before(ctx, s.quit); err != nil {
+			return err
+		}
+		drop = drop || hits[i].drop
+	}
+	if drop {
+		clear(found)
+		return nil
+	}
+	if err := s.next.Lookup(ctx, keys, found); err != nil {
+		return err
+	}
+	for i, h := range hits {
+		if h.flip {
+			found[i] = !found[i]
+		}
+	}
+	return nil
+}
+
+// LookupPrefix is next's. Drop, or Flip, finds nothing.
+func (s *Store) LookupPrefix(ctx context.Context, keys []kv.Key) (int, error) {
+	for _, k := range keys {
+		h := s.strike(LookupPrefix, k, 0)
+		if err := h.before(ctx, s.quit); err != nil {
+			return 0, err
+		}
+		if h.drop || h.flip {
+			return 0, nil
+		}
+	}
+	return s.next.LookupPrefix(ctx, keys)
+}
+
+// Prefetch is next's: a hint has no faults.
+func (s *Store) Prefetch(keys []kv.Key) { s.next.Prefetch(keys) }
+
+// Flush is next's. Drop says that it is done.
+func (s *Store) Flush(ctx context.Context) error {
+	h := s.strike(Flush, kv.Key{}, 0)
+	if err := h.before(ctx, s.quit); err != nil {
+		return err
+	}
+	if h.drop {
+		return nil
+	}
+	return s.next.Flush(ctx)
+}
+
+// Stats is next's: what a fault kept from it is not counted.
+func (s *Store) Stats() kv.Stats { return s.next.Stats() }
+
+// Register is next's, where next registers memory.
+func (s *Store) Register(name string, mem []byte) error {
+	if r, ok := s.next.(kv.Registrar); ok {
+		return r.Register(name, mem)
+	}
+	return nil
+}
+
+// Close ends what is held, and closes next whatever goes wrong.
+func (s *Store) Close() error {
+	s.once.Do(func() {
+		s.mu.Lock()
+		s.closed = true
+		s.mu.Unlock()
+		h := s.strike(Close, kv.Key{}, 0)
+		err := h.before(context.Background(), nil)
+		close(s.quit)
+		s.closeErr = errors.Join(err, s.next.Close())
+		s.batches.Wait()
+	})
+	return s.closeErr
+}
