@@ -45,6 +45,7 @@ type cli struct {
 	Trace        traceCmd        `cmd:"" help:"Make prompt traces."`
 	Bench        benchCmd        `cmd:"" help:"Measure the rings against the mount and against plain I/O."`
 	Doctor       doctorCmd       `cmd:"" help:"Find out why it does not work here, or not fast, and what to do."`
+	Plan         planCmd         `cmd:"" help:"Say when loading KV beats computing it again, and what it does to the time to the first token."`
 	EngineConfig engineConfigCmd `cmd:"" help:"Print a ready configuration for an inference engine."`
 	Version      versionCmd      `cmd:"" help:"Print the version."`
 	Probe        probeCmd        `cmd:"" hidden:"" help:"Answer a question of the doctor."`

@@ -82,6 +82,10 @@ func TestRequestEdges(t *testing.T) {
 	if last <= 0 || p.Request(1000, 1000, 1) != last || p.Request(5000, 1000, 1) != last {
 		t.Errorf("all cached: %v, %v, want %v", p.Request(1000, 1000, 1), p.Request(5000, 1000, 1), last)
 	}
+	p.Hardware.GPU.BF16TFLOPS = 1e9
+	if d := p.Request(0, 1, 1); d <= 0 {
+		t.Errorf("a GPU without limits: %v", d)
+	}
 	if d := p.Request(0, math.MaxInt, 1); d <= 0 {
 		t.Errorf("an endless prompt: %v", d)
 	}

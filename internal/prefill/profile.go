@@ -65,9 +65,12 @@ func between(grid []int, x int) (i int, rest float64) {
 // cachedTokens are there, when concurrent requests came together and run one after
 // the other. The last token of a prompt is always computed: its output is wanted.
 func (p *Profile) Request(cachedTokens, totalTokens, concurrent int) time.Duration {
-	totalTokens = max(totalTokens, 0)
+	if totalTokens < 1 {
+		return 0
+	}
 	cachedTokens = max(min(cachedTokens, totalTokens-1), 0)
-	return seconds(p.Model.FLOPs(cachedTokens, totalTokens) / (p.Hardware.FLOPS() * p.MFU(totalTokens, concurrent)))
+	took := seconds(p.Model.FLOPs(cachedTokens, totalTokens) / (p.Hardware.FLOPS() * p.MFU(totalTokens, concurrent)))
+	return max(took, 1) // so that it can be divided by
 }
 
 // Layers is Request layer by layer, in the order that they run: equal parts, whose

@@ -1,0 +1,220 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/kv3fs/kv3fs/internal/model"
+	"github.com/kv3fs/kv3fs/internal/prefill"
+)
+
+type planCmd struct {
+	Model      string      `placeholder:"NAME" help:"Model, as on Hugging Face. A wrong name lists those near it."`
+	Layers     int         `placeholder:"N" help:"For any other model: its layers that keep KV, with --kv-heads and --head-dim or with --mla-dim, and with --query-heads and --params."`
+	KVHeads    int         `name:"kv-heads" placeholder:"N" help:"KV heads of a layer."`
+	HeadDim    int         `placeholder:"N" help:"Dimension of a head."`
+	MLADim     int         `name:"mla-dim" placeholder:"N" help:"For MLA: dimension of the latent vector with its rotary part, 576 for DeepSeek-V3. Its heads compute with keys of 192 and values of 128."`
+	QueryHeads int         `placeholder:"N" help:"Query heads of a layer."`
+	Params     paramsCount `placeholder:"N" help:"Parameters that a token passes through, such as 32.8B; of a mixture of experts not all."`
+	KVDType    string      `name:"kv-dtype" default:"bf16" enum:"bf16,fp16,fp8,fp32" help:"Element type of the KV cache, not of the weights. Default: ${default}."`
+
+	GPU     string  `name:"gpu" placeholder:"NAME" help:"GPU of an instance of the engine, such as H100, or 8xH20 for eight. A wrong name lists those near it."`
+	GPUs    int     `name:"gpus" placeholder:"N" help:"How many there are, if --gpu does not say it. Default: 1."`
+	TFLOPS  float64 `name:"tflops" placeholder:"N" help:"For any other GPU: its TFLOPS in prefill, without sparsity."`
+	Compute string  `default:"bf16" enum:"bf16,fp8" help:"Type that it computes in. Default: ${default}."`
+	MFU     float64 `name:"mfu" placeholder:"X" help:"Part of those TFLOPS that the engine reaches in prefill. Default: as UCM measured for QwQ-32B on 2xH100 and DeepSeek-R1 on 8xH100, otherwise 0.5."`
+	TP      int     `name:"tp" placeholder:"N" help:"Tensor-parallel ranks. Default: as many as GPUs."`
+
+	Context     tokenCount    `default:"32Ki" placeholder:"TOKENS" help:"Tokens of a prompt, such as 32768, 32Ki or 1Mi. Default: ${default}."`
+	Hit         share         `default:"80%" placeholder:"SHARE" help:"Part of it that the store has, 0.8 or 80%. Default: ${default}."`
+	BlockTokens int           `default:"128" placeholder:"N" help:"Tokens of a block; whole blocks are loaded. Default: ${default}."`
+	Bandwidth   []bandwidth   `default:"3fs" placeholder:"RATE" help:"What the store gives to the instance, one or several: 40GiB/s, 200Gbit/s, or 3fs (one client of it, 40GiB/s), 100gbe, 200gbe, 400gbe, nvme4, nvme5, pcie5. Default: ${default}."`
+	Overhead    time.Duration `default:"5ms" placeholder:"TIME" help:"What each load takes besides its bytes. Default: ${default}."`
+	Capacity    byteSize      `placeholder:"SIZE" help:"Size of the store, such as 10TiB: how many tokens and conversations fit."`
+
+	JSON bool `name:"json" help:"Print the plan as JSON instead of tables."`
+}
+
+// Help is what "kv3fs plan --help" adds to the flags.
+func (*planCmd) Help() string {
+	return `For example:
+
+  kv3fs plan --model Qwen/QwQ-32B --gpu 2xH100
+  kv3fs plan --model DeepSeek-R1 --gpu 8xH20 --context 64Ki --hit 0.9 --bandwidth nvme4,200gbe
+  kv3fs plan --model mine --layers 62 --kv-heads 8 --head-dim 128 --query-heads 96 --params 35B --gpu 8xH100
+
+says whether loading KV is faster than computing it again, from which prefix on,
+and what it does to the time to the first token (TTFT) of a request alone:
+
+  compute     nothing is loaded
+  loaded      first the load, then what is left to compute
+  overlapped  each layer is computed while the next ones load
+  ideal       what is loaded costs nothing
+
+It is arithmetic: nothing is measured.`
+}
+
+// The largest that is worth a plan.
+const (
+	maxContext    = 16 << 20
+	maxOverhead   = time.Hour
+	maxTokenBytes = 4 << 30 // a thousand times what any model keeps
+)
+
+// Validate finds what was asked wrongly.
+func (c *planCmd) Validate() error {
+	switch {
+	case c.BlockTokens < 1:
+		return fmt.Errorf("--block-tokens must be at least 1, not %d", c.BlockTokens)
+	case int(c.Context) < c.BlockTokens:
+		return fmt.Errorf("--context of %d tokens holds no block of %d; take a longer one, or smaller blocks with --block-tokens", c.Context, c.BlockTokens)
+	case len(c.Bandwidth) == 0:
+		return errors.New("--bandwidth names no store; write 3fs, 200gbe or 40GiB/s")
+	case c.Overhead < 0 || c.Overhead > maxOverhead:
+		return fmt.Errorf("--overhead must be 0 to %v, not %v", maxOverhead, c.Overhead)
+	case c.MFU < 0 || c.MFU > 1:
+		return fmt.Errorf("--mfu must be above 0 and at most 1, not %g", c.MFU)
+	}
+	_, err := c.instance()
+	return err
+}
+
+// Run plans.
+func (c *planCmd) Run(out io.Writer) error {
+	in, err := c.instance()
+	if err != nil {
+		return err
+	}
+	return printReport(out, newPlan(c, in), c.JSON)
+}
+
+// instance is the engine that is planned for.
+type instance struct {
+	profile       *prefill.Profile
+	tp            int
+	rankBytes     int64 // of KV per token, on each rank
+	instanceBytes int64 // of KV per token, on all of them
+}
+
+func (c *planCmd) instance() (in instance, err error) {
+	m, err := c.model()
+	if err != nil {
+		return in, err
+	}
+	h, err := c.hardware()
+	if err != nil {
+		return in, err
+	}
+	if in.tp = c.TP; in.tp == 0 {
+		in.tp = h.Count
+	}
+	if in.tp < 1 || in.tp > h.Count {
+		return in, fmt.Errorf("--tp must be 1 to the number of GPUs, %d, not %d; a GPU is at most one rank", h.Count, in.tp)
+	}
+	if in.rankBytes, err = m.BytesPerToken(in.tp); err != nil {
+		return in, fmt.Errorf("%w (--tp is the number of GPUs by default)", err)
+	}
+	if in.instanceBytes, err = m.InstanceBytesPerToken(in.tp); err != nil {
+		return in, err
+	}
+	if in.instanceBytes > maxTokenBytes {
+		return in, fmt.Errorf("KV of %s per token is more than any model keeps; look at the model's shape", sizeText(in.instanceBytes))
+	}
+	if c.MFU == 0 && c.TFLOPS == 0 {
+		if measured, ok := prefill.MeasuredProfile(m, h); ok {
+			in.profile = measured
+			return in, nil
+		}
+	}
+	mfu := c.MFU
+	if mfu == 0 {
+		mfu = prefill.DefaultMFU
+	}
+	in.profile, err = prefill.NewProfile(m, h, mfu)
+	return in, err
+}
+
+// model is the model that was named, or spelled out.
+func (c *planCmd) model() (m prefill.Model, err error) {
+	const byHand = "--layers with --kv-heads and --head-dim, or with --mla-dim, and --query-heads and --params"
+	shape := model.Shape{Layers: c.Layers, KVHeads: c.KVHeads, HeadDim: c.HeadDim, LatentDim: c.MLADim}
+	switch {
+	case shape != model.Shape{}:
+		shape.Name = c.Model
+		m.Shape = shape
+		if m.MLA() {
+			m.KeyDim, m.ValueDim = 128+64, 128
+		}
+	case c.Model == "":
+		return m, errors.New("name the model with --model, or give " + byHand)
+	default:
+		if m, err = prefill.Lookup(c.Model); err != nil {
+			return m, fmt.Errorf("%w; or give %s", err, byHand)
+		}
+	}
+	if c.Params > 0 {
+		m.Params = float64(c.Params)
+	}
+	if c.QueryHeads != 0 {
+		m.QueryHeads = c.QueryHeads
+	}
+	m.DType = model.DType(c.KVDType)
+	if err := m.Shape.Check(); err != nil {
+		return m, err
+	}
+	if m.Params == 0 || m.QueryHeads == 0 {
+		return m, errors.New("a model that is spelled out needs --params and --query-heads too")
+	}
+	return m, m.Check()
+}
+
+// hardware is the GPUs that were named, "8xH20" or "H20" and their number.
+func (c *planCmd) hardware() (h prefill.Hardware, err error) {
+	if c.GPU == "" {
+		return h, errors.New("name the GPUs with --gpu, such as H100 or 8xH20")
+	}
+	name, count, err := splitCount(c.GPU)
+	if err != nil {
+		return h, err
+	}
+	switch {
+	case c.GPUs < 0:
+		return h, fmt.Errorf("--gpus must be at least 1, not %d", c.GPUs)
+	case count != 0 && c.GPUs != 0 && count != c.GPUs:
+		return h, fmt.Errorf("--gpu %s says %d and --gpus %d; leave out one", c.GPU, count, c.GPUs)
+	case c.TFLOPS != 0 && c.Compute == "fp8":
+		return h, errors.New("--tflops says how fast the GPU computes in whatever type; leave out --compute")
+	}
+	h.Count = max(count, c.GPUs, 1)
+	h.GPU, err = prefill.LookupGPU(name)
+	switch {
+	case c.TFLOPS != 0: // also of a GPU that is known, but does not reach that
+		h.GPU = prefill.GPU{Name: name, BF16TFLOPS: c.TFLOPS}
+	case err != nil:
+		return h, fmt.Errorf("%w; or give its TFLOPS with --tflops", err)
+	default:
+		h.FP8 = c.Compute == "fp8"
+	}
+	return h, h.Check()
+}
+
+// splitCount reads the number off "8xH20"; 0 if there is none.
+func splitCount(gpus string) (name string, count int, err error) {
+	rest := strings.TrimLeft(gpus, "0123456789")
+	digits := gpus[:len(gpus)-len(rest)]
+	for _, times := range []string{"x", "X", "×", "*"} {
+		after, ok := strings.CutPrefix(strings.TrimSpace(rest), times)
+		if !ok || digits == "" {
+			continue
+		}
+		if count, err = strconv.Atoi(digits); err != nil || count < 1 {
+			return "", 0, fmt.Errorf("--gpu %s says no number of GPUs; write 8xH20 for eight", gpus)
+		}
+		return strings.TrimSpace(after), count, nil
+	}
+	return gpus, 0, nil
+}
