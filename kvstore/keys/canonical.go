@@ -1,0 +1,44 @@
+package keys
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+
+	"github.com/kv3fs/kv3fs/kvstore/kv"
+)
+
+// canonical is the text that a fingerprint is the hash of, of a normal namespace:
+//
+//	"kv3fs namespace 1"
+//	Model, Revision, DType, KVDType, Format, LoRA, Salt: 4 bytes of length, then the text
+//	BlockTokens, Layers, TPSize, TPRank, PPSize, PPRank, CPSize, CPRank: 8 bytes each
+//
+// Numbers are little-endian. Every field says where it ends, so that no two namespaces
+// have one text. Stored blocks depend on it: another field is another version.
+func canonical(ns Namespace) []byte {
+	ns = ns.normal()
+	text := append(make([]byte, 0, 256), "kv3fs namespace 1"...)
+	for _, s := range []string{ns.Model, ns.Revision, ns.DType, ns.KVDType, ns.Format, ns.LoRA, ns.Salt} {
+		text = binary.LittleEndian.AppendUint32(text, uint32(len(s)))
+		text = append(text, s...)
+	}
+	for _, n := range []int{ns.BlockTokens, ns.Layers, ns.TPSize, ns.TPRank, ns.PPSize, ns.PPRank, ns.CPSize, ns.CPRank} {
+		text = binary.LittleEndian.AppendUint64(text, uint64(n))
+	}
+	return text
+}
+
+// Fingerprint is the first 16 bytes of the SHA-256 of the namespace's canonical text.
+func (ns Namespace) Fingerprint() kv.Fingerprint {
+	sum := sha256.Sum256(canonical(ns))
+	return kv.Fingerprint(sum[:])
+}
+
+// mix makes an id that knows only tokens a key of a namespace.
+func mix(f kv.Fingerprint, id []byte) kv.Key {
+	text := append(make([]byte, 0, 64), "kv3fs id 1"...)
+	text = append(text, f[:]...)
+	text = append(text, id...)
+	sum := sha256.Sum256(text)
+	return kv.Key(sum[:])
+}

@@ -1,0 +1,198 @@
+package keys
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"strconv"
+
+	"github.com/kv3fs/kv3fs/kvstore/kv"
+)
+
+// The hash functions of LMCache, by the names that its pre_caching_hash_algorithm has
+// for them.
+const (
+	LMCacheBuiltin    = "builtin"     // CPython's hash(), the default
+	LMCacheSHA256     = "sha256"      // of a pickle
+	LMCacheSHA256CBOR = "sha256_cbor" // of canonical CBOR
+)
+
+// LMCacheExtra is the third of the things that LMCache hashes, after the hash before
+// and the tuple of tokens. Which it is depends on LMCache's release; nobody has put
+// anything into it so far.
+type LMCacheExtra string
+
+const (
+	LMCacheExtraEmpty  LMCacheExtra = ""       // (), in newer releases
+	LMCacheExtraNone   LMCacheExtra = "none"   // None, in older ones and in multi-process mode
+	LMCacheExtraAbsent LMCacheExtra = "absent" // the tuple is a pair
+)
+
+// LMCache is what LMCache is told, and which of its forms it has. Namespace.BlockTokens
+// is its chunk_size.
+type LMCache struct {
+	Algorithm string // pre_caching_hash_algorithm; "" is builtin
+
+	// Root is, for builtin, what the first chunk is chained to: the NONE_HASH that
+	// LMCache logs when it starts. Without vLLM it is 0; with vLLM it is Python's
+	// hash() of the text in PYTHONHASHSEED, and differs from process to process where
+	// that is not set. hash("0") with PYTHONHASHSEED=0 is 5313149338359954478 since
+	// Python 3.11.
+	Root int64
+
+	// HashSeed is, for the others, PYTHONHASHSEED: a number, and the same in every
+	// process that is to share.
+	HashSeed string
+
+	Extra LMCacheExtra
+
+	// WholeDigests: a SHA-256 is kept whole, as in older releases and in multi-process
+	// mode. In newer ones only its first 8 bytes are, as a number.
+	WholeDigests bool
+}
+
+// NewLMCacheChain chains chunks as LMCache does. builtin with LMCacheExtraNone is as
+// Python 3.12 and later do it; before, None has another hash in every process. A last
+// chunk that is not whole, which LMCache may store too, has no key. BLAKE3, which
+// multi-process mode has by default, is not covered.
+func NewLMCacheChain(ns Namespace, o LMCache) (*Chain, error) {
+	if err := ns.Check(); err != nil {
+		return nil, err
+	}
+	switch o.Extra {
+	case LMCacheExtraEmpty, LMCacheExtraNone, LMCacheExtraAbsent:
+	default:
+		return nil, fmt.Errorf("kvstore: LMCache's third thing to hash can't be %q; it can be %q, %q or %q",
+			o.Extra, LMCacheExtraEmpty, LMCacheExtraNone, LMCacheExtraAbsent)
+	}
+	fingerprint := ns.Fingerprint()
+	switch o.Algorithm {
+	case "", LMCacheBuiltin:
+		if o.HashSeed != "" {
+			return nil, fmt.Errorf("kvstore: LMCache's builtin hash takes the NONE_HASH of its log as Root, not the hash seed %.20q", o.HashSeed)
+		}
+		return newChain(ns, lmcacheBuiltin{fingerprint, o.Root, o.Extra}), nil
+	case LMCacheSHA256, LMCacheSHA256CBOR:
+	default:
+		return nil, fmt.Errorf("kvstore: LMCache's hash algorithm %.40q is not known; %s, %s and %s are",
+			o.Algorithm, LMCacheBuiltin, LMCacheSHA256, LMCacheSHA256CBOR)
+	}
+	if _, err := strconv.ParseUint(o.HashSeed, 10, 32); err != nil {
+		return nil, fmt.Errorf("kvstore: LMCache's %s needs PYTHONHASHSEED, a number up to 4294967295; it is %.20q", o.Algorithm, o.HashSeed)
+	}
+	if o.Root != 0 {
+		return nil, fmt.Errorf("kvstore: LMCache's %s has no number as Root; its HashSeed decides", o.Algorithm)
+	}
+	digests := lmcacheDigests{fingerprint: fingerprint, seed: o.HashSeed, extra: o.Extra, whole: o.WholeDigests}
+	if o.Algorithm == LMCacheSHA256 {
+		return newChain(ns, lmcachePickle{digests}), nil
+	}
+	return newChain(ns, lmcacheCBOR{digests}), nil
+}
+
+// parts is how many things are hashed.
+func (e LMCacheExtra) parts() int {
+	if e == LMCacheExtraAbsent {
+		return 2
+	}
+	return 3
+}
+
+// lmcacheBuiltin hashes with Python's hash().
+type lmcacheBuiltin struct {
+	fingerprint kv.Fingerprint
+	start       int64
+	extra       LMCacheExtra
+}
+
+func (l lmcacheBuiltin) root() ID { return numberID(uint64(l.start), signed) }
+
+func (l lmcacheBuiltin) next(previous ID, tokens []uint32, scratch []byte) (ID, []byte) {
+	numbers := newPyTuple()
+	for _, token := range tokens {
+		numbers.add(int64(token))
+	}
+	all := newPyTuple()
+	all.add(pyHash(int64(previous.number())))
+	all.add(numbers.sum())
+	switch l.extra {
+	case LMCacheExtraEmpty:
+		empty := newPyTuple()
+		all.add(empty.sum())
+	case LMCacheExtraNone:
+		all.add(pyNone)
+	}
+	return numberID(uint64(all.sum()), signed), scratch
+}
+
+func (l lmcacheBuiltin) name(link ID) Block { return Block{mix(l.fingerprint, link.Bytes()), link} }
+
+// lmcacheDigests is what the two forms of SHA-256 have in common.
+type lmcacheDigests struct {
+	fingerprint kv.Fingerprint
+	seed        string
+	extra       LMCacheExtra
+	whole       bool
+}
+
+// id is what LMCache makes of a digest.
+func (l lmcacheDigests) id(text []byte) ID {
+	sum := sha256.Sum256(text)
+	if l.whole {
+		return digestID(sum[:])
+	}
+	return numberID(binary.BigEndian.Uint64(sum[:]), unsigned)
+}
+
+func (l lmcacheDigests) name(link ID) Block { return Block{mix(l.fingerprint, link.Bytes()), link} }
+
+type lmcachePickle struct{ lmcacheDigests }
+
+func (l lmcachePickle) root() ID { return l.id(pickledText(nil, l.seed)) }
+
+func (l lmcachePickle) next(previous ID, tokens []uint32, scratch []byte) (ID, []byte) {
+	var p pickler
+	p.begin(scratch)
+	if l.whole {
+		p.bytes(previous.Bytes())
+	} else {
+		p.number(previous.number())
+	}
+	p.numbers(tokens)
+	switch l.extra {
+	case LMCacheExtraEmpty:
+		p.emptyTuple()
+	case LMCacheExtraNone:
+		p.none()
+	}
+	p.tuple(l.extra.parts())
+	text := p.end()
+	return l.id(text), text
+}
+
+type lmcacheCBOR struct{ lmcacheDigests }
+
+func (l lmcacheCBOR) root() ID {
+	return l.id(append(appendCBOR(nil, cborText, uint64(len(l.seed))), l.seed...))
+}
+
+func (l lmcacheCBOR) next(previous ID, tokens []uint32, scratch []byte) (ID, []byte) {
+	text := appendCBOR(scratch, cborArray, uint64(l.extra.parts()))
+	if l.whole {
+		text = appendCBOR(text, cborBytes, uint64(previous.size))
+		text = append(text, previous.Bytes()...)
+	} else {
+		text = appendCBOR(text, cborNumber, previous.number())
+	}
+	text = appendCBOR(text, cborArray, uint64(len(tokens)))
+	for _, token := range tokens {
+		text = appendCBOR(text, cborNumber, uint64(token))
+	}
+	switch l.extra {
+	case LMCacheExtraEmpty:
+		text = appendCBOR(text, cborArray, 0)
+	case LMCacheExtraNone:
+		text = append(text, cborNull)
+	}
+	return l.id(text), text
+}

@@ -1,0 +1,19 @@
+package keys
+
+import (
+	"fmt"
+	"math"
+)
+
+// Tokens makes token ids what chains take: every algorithm here hashes 32 bits or
+// would have to guess what an id means that is not one.
+func Tokens[T ~int | ~int32 | ~int64 | ~uint64](ids []T) ([]uint32, error) {
+	tokens := make([]uint32, len(ids))
+	for i, id := range ids {
+		if id < 0 || uint64(id) > math.MaxUint32 {
+			return nil, fmt.Errorf("kvstore: token %d of the sequence is %d; token ids are from 0 to %d", i, id, uint32(math.MaxUint32))
+		}
+		tokens[i] = uint32(id)
+	}
+	return tokens, nil
+}
