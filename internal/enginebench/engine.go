@@ -1,0 +1,251 @@
+package enginebench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/kv3fs/kv3fs/kvstore/kv"
+)
+
+// engine is one instance of a model over a store.
+type engine struct {
+	subject *Subject
+	store   kv.Store
+	hash    func(tokens []uint32) []kv.Key
+	pool    *pool
+	layers  bool    // compute a layer when it has landed, not when all have
+	fast    float64 // how much faster than a real one's its time runs
+
+	gpu       gpu
+	loading   line // whose load is next: the first to be computed is the first to be loaded
+	computing line
+}
+
+// request is a prompt on its way through an engine.
+type request struct {
+	tokens   []uint32
+	arrival  time.Time
+	together int // how many came together
+	bufs     [][]byte
+	loading  *place
+	computes *place
+
+	keys      []kv.Key
+	filledTo  int  // the blocks from here on have their content already
+	abandoned bool // the store may still use the buffers
+	out       outcome
+}
+
+// outcome is what was measured of a request, in the time of the wall.
+type outcome struct {
+	arrival   time.Time
+	done      time.Time // its first token is there
+	tokens    int
+	hitTokens int
+	together  int
+
+	hash, lookup time.Duration
+	firstLayer   time.Duration // from the call of Load until the first layer had landed
+	stalled      time.Duration // the GPU waited for bytes
+	loadBegan    time.Time
+	loadEnded    time.Time
+	loadedBytes  int64
+	lostBlocks   int // found, but not loaded
+	dumpedBytes  int64
+	failedDumps  int // shards
+}
+
+// admit begins a request. Requests are computed in the order in which they are
+// admitted, by one goroutine.
+func (e *engine) admit(ctx context.Context, tokens []uint32, together int) (*request, error) {
+	bufs, err := e.pool.take(ctx, e.subject.blocks(len(tokens)))
+	if err != nil {
+		return nil, err
+	}
+	return &request{
+		tokens: tokens, together: together, bufs: bufs, filledTo: len(bufs),
+		loading: e.loading.join(), computes: e.computing.join(),
+	}, nil
+}
+
+// serve takes a request to its first token: what is measured.
+func (e *engine) serve(ctx context.Context, r *request) error {
+	defer r.loading.done()
+	defer r.computes.done()
+	r.out = outcome{arrival: r.arrival, tokens: len(r.tokens), together: r.together}
+
+	began := time.Now()
+	r.keys = e.hash(r.tokens)
+	hashed := time.Now()
+	r.out.hash = hashed.Sub(began)
+	hits, err := e.store.LookupPrefix(ctx, r.keys)
+	if err != nil && ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err != nil {
+		return fmt.Errorf("bench: lookup: %w", err)
+	}
+	known := time.Now()
+	r.out.lookup = known.Sub(hashed)
+
+	// Without a hit there is nothing to wait for.
+	landed := slices.Repeat([]time.Time{known}, e.subject.profile.Model.Layers)
+	if hits, err = e.load(ctx, r, hits, landed); err != nil {
+		return err
+	}
+	r.out.hitTokens = hits * e.subject.blockTokens
+	each := e.wall(e.subject.compute(r.out.hitTokens, len(r.tokens), r.together)) / time.Duration(len(landed))
+	if err := r.computes.wait(ctx); err != nil {
+		return err
+	}
+	end, stalled := e.gpu.run(known, landed, each)
+	r.computes.done()
+	r.out.stalled = stalled
+	if err := sleepUntil(ctx, end); err != nil {
+		return err
+	}
+	r.out.done = time.Now()
+	return nil
+}
+
+// load loads the leading blocks that were found, when it is the request's turn, and
+// sets when each layer had landed. It returns when all have, with how many blocks
+// are there: fewer where the store lost some on the way.
+func (e *engine) load(ctx context.Context, r *request, hits int, landed []time.Time) (int, error) {
+	if err := r.loading.wait(ctx); err != nil {
+		return 0, err
+	}
+	if hits == 0 {
+		r.loading.done()
+		return 0, nil
+	}
+	l := e.subject.layout
+	var shards []kv.Shard
+	if e.layers {
+		shards = l.ByLayer(r.keys[:hits], r.bufs)
+	} else {
+		shards = l.ByBlock(r.keys[:hits], r.bufs)
+	}
+	r.out.loadBegan = time.Now()
+	task, err := e.store.Load(ctx, shards)
+	r.loading.done()
+	if err != nil {
+		if ctx.Err() != nil {
+			return 0, ctx.Err()
+		}
+		return 0, fmt.Errorf("bench: load: %w", err)
+	}
+	for i := range landed {
+		// Not also on ctx: the task ends with it, and the buffers are in use until then.
+		<-task.Landed(i)
+		landed[i] = time.Now()
+	}
+	<-task.Done()
+	r.out.loadEnded = time.Now()
+	r.out.firstLayer = landed[0].Sub(r.out.loadBegan)
+	if err := ctx.Err(); err != nil {
+		r.abandoned = abandonedAny(task)
+		return 0, err
+	}
+	whole := hits
+	if task.Err() != nil {
+		whole = wholeBlocks(task, hits, e.layers)
+		r.out.lostBlocks = hits - whole
+		r.abandoned = abandonedAny(task)
+	}
+	r.out.loadedBytes = int64(whole) * l.BlockBytes
+	if !e.layers || whole < hits {
+		// What was computed on the way was computed behind a prefix that is not there.
+		for i := range landed {
+			landed[i] = r.out.loadEnded
+		}
+	}
+	return whole, nil
+}
+
+// wholeBlocks is how many of the leading blocks of a load came without an error.
+func wholeBlocks(task *kv.Task, blocks int, byLayer bool) int {
+	whole := blocks
+	for i := range task.Len() {
+		if err, _ := task.Result(i); err == nil {
+			continue
+		}
+		block := i / (task.Len() / blocks)
+		if byLayer {
+			block = i % blocks
+		}
+		whole = min(whole, block)
+	}
+	return whole
+}
+
+// abandonedAny says whether the store may still use a buffer of the batch.
+func abandonedAny(task *kv.Task) bool {
+	for i := range task.Len() {
+		if err, _ := task.Result(i); errors.Is(err, kv.ErrAbandoned) {
+			return true
+		}
+	}
+	return false
+}
+
+// fill computes the blocks from the first-th on, which takes no time on a GPU that
+// has already taken it: nothing of it is measured.
+func (e *engine) fill(r *request, first int) {
+	for b := first; b < r.filledTo; b++ {
+		fillBlock(r.bufs[b], r.keys[b], e.subject.layout)
+	}
+	r.filledTo = min(r.filledTo, first)
+}
+
+// dump stores what was new, as soon as it is computed.
+func (e *engine) dump(ctx context.Context, r *request) error {
+	hits := r.out.hitTokens / e.subject.blockTokens
+	e.fill(r, hits)
+	if hits == len(r.keys) {
+		return nil
+	}
+	task, err := e.store.Dump(ctx, e.subject.layout.ByBlock(r.keys[hits:], r.bufs[hits:]))
+	if err != nil {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return fmt.Errorf("bench: dump: %w", err)
+	}
+	<-task.Done() // which ctx ends too
+	r.abandoned = r.abandoned || abandonedAny(task)
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	for i := range task.Len() {
+		if err, _ := task.Result(i); err != nil {
+			r.out.failedDumps++
+		} else {
+			r.out.dumpedBytes += e.subject.layout.ShardBytes
+		}
+	}
+	return nil
+}
+
+// verify checks what was loaded.
+func (e *engine) verify(r *request) error {
+	hits := r.out.hitTokens / e.subject.blockTokens
+	return checkBlocks(r.bufs, r.keys[:hits], e.subject.layout)
+}
+
+// release gives the request's memory back, without anything in it that could pass
+// for a block that is loaded there next.
+func (e *engine) release(r *request) {
+	if !r.abandoned {
+		for _, buf := range r.bufs {
+			clear(buf)
+		}
+	}
+	e.pool.give(r.bufs, r.abandoned)
+}
+
+// wall is how long something of a real engine takes here.
+func (e *engine) wall(d time.Duration) time.Duration { return time.Duration(float64(d) / e.fast) }

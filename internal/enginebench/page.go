@@ -1,0 +1,76 @@
+package enginebench
+
+import (
+	_ "embed"
+	"fmt"
+	"html/template"
+	"io"
+)
+
+//go:embed page.html
+var pageText string
+
+// WriteHTML writes the report as one page that needs nothing beside it.
+func (r *Report) WriteHTML(w io.Writer) error {
+	page, err := template.New("page").Parse(pageText)
+	if err != nil {
+		return fmt.Errorf("bench: %w", err)
+	}
+	type table struct {
+		Title string
+		Heads []filled
+		Rows  [][]cell
+	}
+	tableOf := func(title string, columns []column) table {
+		t := table{Title: title, Heads: fill(columns, r.Rows)}
+		for i := range r.Rows {
+			var cells []cell
+			for _, f := range t.Heads {
+				cells = append(cells, cell{f.cells[i], f.left})
+			}
+			t.Rows = append(t.Rows, cells)
+		}
+		return t
+	}
+	return page.Execute(w, struct {
+		*Report
+		Lines    []string
+		Cards    []card
+		Sections []section
+		Tables   []table
+	}{r, r.circumstances(), r.cards(), r.sections(), []table{tableOf(ttftTitle, ttftColumns()), tableOf(detailTitle, detailColumns())}})
+}
+
+type cell struct {
+	Text string
+	Left bool
+}
+
+// Head and Left are for the template, which sees exported names only.
+func (f filled) Head() string { return f.head }
+
+// Left says whether the column's text begins at its left edge.
+func (f filled) Left() bool { return f.left }
+
+// card is a figure to see first.
+type card struct{ Figure, About string }
+
+func (r *Report) cards() (all []card) {
+	if len(r.Rows) == 0 {
+		return nil
+	}
+	if r.Workload == UCMTable {
+		low := r.smallestShare()
+		all = append(all, card{percent(low.IdealShare), fmt.Sprintf("of the ideal speed-up in the worst row: %s, %s tokens, %d at once", low.Model, thousands(low.InputTokens), low.Concurrent)})
+		if low.UCM != nil {
+			all = append(all, card{percent(low.UCM.IdealShare), "of the ideal speed-up in what UCM publishes for the same row"})
+		}
+		return all
+	}
+	for _, row := range r.Rows {
+		all = append(all,
+			card{times(row.Speedup), fmt.Sprintf("%s: faster to the first token than computing everything, of %s that are possible", row.Name, times(row.IdealSpeedup))},
+			card{percent(row.HitTokensRatio), fmt.Sprintf("%s: of the tokens were loaded", row.Name)})
+	}
+	return all
+}

@@ -1,0 +1,84 @@
+package enginebench
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/kv3fs/kv3fs/kvstore/kv"
+	"github.com/kv3fs/kv3fs/kvstore/memory"
+)
+
+// pool is the engine's memory, what HBM would be, cut into blocks.
+type pool struct {
+	mem    *memory.Memory
+	blocks int
+
+	mu    sync.Mutex
+	free  [][]byte
+	lost  int           // left to a store that did not answer
+	given chan struct{} // closed and replaced when some come back
+}
+
+func newPool(blocks int, blockBytes int64) (*pool, error) {
+	mem, err := memory.New(int64(blocks) * blockBytes)
+	if err != nil {
+		return nil, fmt.Errorf("bench: memory for %d blocks of %s, which a larger --scale makes smaller: %w", blocks, sizeText(blockBytes), err)
+	}
+	p := &pool{mem: mem, blocks: blocks, given: make(chan struct{})}
+	for i := range int64(blocks) {
+		p.free = append(p.free, mem.Bytes()[i*blockBytes:(i+1)*blockBytes:(i+1)*blockBytes])
+	}
+	return p, nil
+}
+
+// register makes the memory known to a store that can use it in place.
+func (p *pool) register(s kv.Store) error {
+	if r, ok := s.(kv.Registrar); ok {
+		return r.Register(p.mem.Name(), p.mem.Bytes())
+	}
+	return nil
+}
+
+// take waits until n blocks are free. One goroutine calls it: two that each wait
+// for what the other has would wait for ever.
+func (p *pool) take(ctx context.Context, n int) ([][]byte, error) {
+	for {
+		p.mu.Lock()
+		if n > p.blocks-p.lost {
+			p.mu.Unlock()
+			return nil, fmt.Errorf("bench: a prompt of %d blocks does not fit into memory for %d, of which %d were left to a store that did not answer", n, p.blocks, p.lost)
+		}
+		if n <= len(p.free) {
+			rest := len(p.free) - n
+			taken := append([][]byte(nil), p.free[rest:]...)
+			p.free = p.free[:rest]
+			p.mu.Unlock()
+			return taken, nil
+		}
+		given := p.given
+		p.mu.Unlock()
+		select {
+		case <-given:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// give takes blocks back; where the store may still use them, abandoned, they are
+// not used again.
+func (p *pool) give(bufs [][]byte, abandoned bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if abandoned {
+		p.lost += len(bufs)
+	} else {
+		p.free = append(p.free, bufs...)
+	}
+	close(p.given)
+	p.given = make(chan struct{})
+}
+
+// close gives the memory back, once every store that knows it is closed.
+func (p *pool) close() error { return p.mem.Close() }

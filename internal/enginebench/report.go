@@ -1,0 +1,106 @@
+package enginebench
+
+import (
+	"time"
+
+	"github.com/dustin/go-humanize"
+)
+
+// Report is what was measured. Times are those of the simulated engine: where its
+// time ran faster than the wall's, measured times are longer here than they were.
+type Report struct {
+	Workload      string  `json:"workload"`
+	Store         string  `json:"store"`
+	Storage       string  `json:"storage"` // where its bytes are
+	Trace         string  `json:"trace,omitempty"`
+	Load          string  `json:"load"` // layers or whole
+	BlockTokens   int     `json:"block_tokens"`
+	Scale         int64   `json:"scale"`
+	ScaleChosen   bool    `json:"scale_chosen"`                // by the bench, for this machine
+	CopyGBps      float64 `json:"machine_copy_gbps,omitempty"` // that it was chosen from
+	Bandwidth     float64 `json:"simulated_bytes_per_second"`  // at full size; 0: the store's own speed
+	LatencyMs     float64 `json:"simulated_latency_ms"`        // of a shard
+	TimeScale     float64 `json:"time_scale"`                  // how much faster than the wall's the engine's time ran
+	Runs          int     `json:"runs,omitempty"`              // of each row
+	CPUs          int     `json:"cpus"`                        // of this machine
+	StartedDaemon bool    `json:"started_daemon"`              // for the bench
+	Interrupted   bool    `json:"interrupted,omitempty"`       // rows that were not complete are missing
+	Speed         float64 `json:"speed,omitempty"`             // of a trace: 0 as fast as it goes
+	WrongBytes    int     `json:"wrong_bytes"`                 // loaded and not what was dumped: the run ended there
+	Rows          []Row   `json:"rows"`
+}
+
+// Row is what was measured of requests of one kind.
+type Row struct {
+	Name        string `json:"name"` // which pass, where a workload has several
+	Model       string `json:"model"`
+	Hardware    string `json:"hardware"`
+	BlockBytes  int64  `json:"block_bytes"`            // scaled
+	ShardBytes  int64  `json:"shard_bytes"`            // a layer of it
+	InputTokens int    `json:"input_tokens,omitempty"` // of each prompt, where all are as long
+	Concurrent  int    `json:"concurrent,omitempty"`   // 0: as they arrive
+	Requests    int    `json:"requests"`
+
+	Tokens         int64   `json:"tokens"`
+	HitTokens      int64   `json:"hit_tokens"`
+	HitTokensRatio float64 `json:"hit_tokens_ratio"`
+
+	// Mean times to the first token: computing everything, as it was, and if what was
+	// loaded had cost nothing. The median of the runs, where there are several.
+	FullMs     float64 `json:"full_compute_ttft_ms"`
+	MeasuredMs float64 `json:"measured_ttft_ms"`
+	IdealMs    float64 `json:"ideal_ttft_ms"`
+	P50Ms      float64 `json:"measured_ttft_p50_ms"`
+	P99Ms      float64 `json:"measured_ttft_p99_ms"`
+
+	Speedup      float64 `json:"speedup"`       // full compute to measured
+	IdealSpeedup float64 `json:"ideal_speedup"` // full compute to ideal
+	IdealShare   float64 `json:"share_of_ideal_speedup"`
+
+	UCM *Published `json:"ucm_published,omitempty"`
+
+	HashMs       float64 `json:"hash_p50_ms"`
+	LookupMs     float64 `json:"lookup_p50_ms"`
+	LookupP99Ms  float64 `json:"lookup_p99_ms"`
+	FirstLayerMs float64 `json:"first_layer_p50_ms"` // from the load's begin until all blocks had their first layer
+	StallMs      float64 `json:"gpu_stall_mean_ms"`  // the GPU had its turn with a request and waited for its bytes
+
+	LoadedBytes int64   `json:"loaded_bytes"`
+	LoadGBps    float64 `json:"load_gbps"`           // bytes of this machine, while loads were under way
+	FullGBps    float64 `json:"full_size_load_gbps"` // what that is to the simulated engine
+	DumpedBytes int64   `json:"dumped_bytes"`
+	LostBlocks  int     `json:"lost_blocks"` // found, but not loaded: computed instead
+	FailedDumps int     `json:"failed_dumped_shards"`
+
+	// Of streams of requests: times to the first token at even steps from the fastest
+	// to the slowest, and what happened when.
+	Distribution *Distribution `json:"distribution,omitempty"`
+	Timeline     []Moment      `json:"timeline,omitempty"`
+}
+
+// Published is UCM's row for the same prompts.
+type Published struct {
+	FullMs     float64 `json:"full_compute_ttft_ms"`
+	HitMs      float64 `json:"hit80_ttft_ms"`
+	Speedup    float64 `json:"speedup"`
+	IdealShare float64 `json:"share_of_ideal_speedup"`
+}
+
+// Distribution has times to the first token, ascending.
+type Distribution struct {
+	FullMs     []float64 `json:"full_compute_ms"`
+	MeasuredMs []float64 `json:"measured_ms"`
+	IdealMs    []float64 `json:"ideal_ms"`
+}
+
+// Moment is a part of a stream of requests, by when their first tokens came.
+type Moment struct {
+	Seconds        float64 `json:"seconds"` // its end, since the stream began
+	Requests       int     `json:"requests"`
+	HitTokensRatio float64 `json:"hit_tokens_ratio"`
+	FullGBps       float64 `json:"full_size_load_gbps"`
+}
+
+func sizeText(bytes int64) string { return humanize.IBytesN(uint64(max(0, bytes)), 3) }
+
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -1,0 +1,139 @@
+package enginebench
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// burst serves prompts that come together, and only then stores what was new and
+// checks what was loaded, so that neither is in the others' way.
+func (s *session) burst(ctx context.Context, prompts [][]uint32, hits int) ([]outcome, error) {
+	e := s.engine
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var requests []*request
+	defer func() {
+		for _, r := range requests {
+			e.release(r)
+		}
+	}()
+	for _, tokens := range prompts {
+		r, err := e.admit(ctx, tokens, len(prompts))
+		if err != nil {
+			return nil, err
+		}
+		requests = append(requests, r)
+		// What is going to be new is made now.
+		r.keys = e.hash(tokens)
+		e.fill(r, hits)
+	}
+	var wg sync.WaitGroup
+	arrival := time.Now()
+	for _, r := range requests {
+		r.arrival = arrival
+		wg.Go(func() {
+			err := e.serve(ctx, r)
+			if err == nil {
+				err = e.dump(ctx, r)
+			}
+			if err != nil {
+				cancel(err)
+			}
+		})
+	}
+	wg.Wait()
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
+	}
+	var all []outcome
+	for _, r := range requests {
+		if err := e.verify(r); err != nil {
+			return nil, err
+		}
+		all = append(all, r.out)
+	}
+	return all, nil
+}
+
+// arrival is a request of a stream: its prompt, and when it comes since the stream
+// began, in the engine's time.
+type arrival struct {
+	tokens []uint32
+	after  time.Duration
+}
+
+// stream serves prompts one after the other, as many at once as given, or each when
+// it arrives where that is 0. next gives them; false ends it. What was measured until
+// an error comes back with it.
+func (s *session) stream(ctx context.Context, atOnce int, next func() (arrival, bool, error)) ([]outcome, error) {
+	e := s.engine
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var (
+		wg    sync.WaitGroup
+		all   []*request
+		slots = make(chan struct{}, max(atOnce, 1))
+		begin = time.Now()
+		// Guards served, whose requests are done in any order.
+		mu     sync.Mutex
+		served = map[*request]bool{}
+	)
+	for ctx.Err() == nil {
+		a, more, err := next()
+		if err != nil {
+			cancel(err)
+		}
+		if err != nil || !more {
+			break
+		}
+		if atOnce > 0 {
+			select {
+			case slots <- struct{}{}:
+			case <-ctx.Done():
+				continue
+			}
+		} else if sleepUntil(ctx, begin.Add(e.wall(a.after))) != nil {
+			break
+		}
+		came := time.Now()
+		r, err := e.admit(ctx, a.tokens, 1)
+		if err != nil {
+			cancel(err)
+			break
+		}
+		r.arrival = time.Now()
+		if atOnce == 0 {
+			r.arrival = came // having waited for memory counts
+		}
+		all = append(all, r)
+		wg.Go(func() {
+			defer e.release(r)
+			err := e.serve(ctx, r)
+			if atOnce > 0 {
+				<-slots
+			}
+			if err == nil {
+				mu.Lock()
+				served[r] = true
+				mu.Unlock()
+				err = e.dump(ctx, r)
+			}
+			if err == nil {
+				err = e.verify(r)
+			}
+			if err != nil {
+				cancel(err)
+			}
+			s.b.step()
+		})
+	}
+	wg.Wait()
+	var outcomes []outcome
+	for _, r := range all {
+		if served[r] {
+			outcomes = append(outcomes, r.out)
+		}
+	}
+	return outcomes, context.Cause(ctx)
+}

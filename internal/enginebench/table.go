@@ -1,0 +1,226 @@
+package enginebench
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+)
+
+// targetShare is what we aim at in every row of ucm-table. It decides nothing: the
+// machine has its say too.
+const targetShare = 0.90
+
+// What the two tables have.
+const (
+	ttftTitle   = "mean time to the first token, ms; the hit is in tokens"
+	detailTitle = "where time goes: medians in ms, of a request; stall is how long the GPU waited for bytes, on average"
+)
+
+// WriteTable writes the report for a person.
+func (r *Report) WriteTable(w io.Writer) error {
+	var b strings.Builder
+	for _, line := range r.circumstances() {
+		b.WriteString(line + "\n")
+	}
+	b.WriteString("\n")
+	if len(r.Rows) > 0 {
+		b.WriteString(ttftTitle + "\n")
+		writeColumns(&b, ttftColumns(), r.Rows)
+		b.WriteString(detailTitle + "\n")
+		writeColumns(&b, detailColumns(), r.Rows)
+	}
+	if r.Workload == UCMTable && len(r.Rows) > 0 {
+		low := r.smallestShare()
+		fmt.Fprintf(&b, "smallest share of the ideal: %s, of %s, %s tokens, %d at once; target, for information: at least %s\n",
+			percent(low.IdealShare), low.Model, thousands(low.InputTokens), low.Concurrent, percent(targetShare))
+	}
+	if r.WrongBytes > 0 {
+		fmt.Fprintf(&b, "%d WRONG BYTES were loaded; the run ended there\n", r.WrongBytes)
+	}
+	if r.Interrupted {
+		b.WriteString("interrupted: what was not complete is missing\n")
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func (r *Report) smallestShare() Row {
+	return slices.MinFunc(r.Rows, func(a, b Row) int { return cmp.Compare(a.IdealShare, b.IdealShare) })
+}
+
+// circumstances are what the figures depend on.
+func (r *Report) circumstances() []string {
+	what := r.Workload
+	if r.Trace != "" {
+		what += " " + r.Trace
+		if r.Speed > 0 {
+			what += fmt.Sprintf(", at %.3g times its pace", r.Speed)
+		} else {
+			what += ", as fast as it goes"
+		}
+	}
+	chain := fmt.Sprintf("%s through %s", what, r.Store)
+	if r.Storage != "" {
+		chain += ", on " + r.Storage
+	}
+	simulated := "a store as fast as it is"
+	if r.Bandwidth > 0 {
+		simulated = fmt.Sprintf("a simulated store of %s/s", sizeText(int64(r.Bandwidth)))
+	}
+	if r.LatencyMs > 0 {
+		simulated += fmt.Sprintf(" and %.3g ms", r.LatencyMs)
+	}
+	how := "compute overlaps the load, layer by layer"
+	if r.Load == LoadWhole {
+		how = "compute begins when all is loaded"
+	}
+	scale := fmt.Sprintf("blocks of %d tokens at 1/%d of their bytes", r.BlockTokens, r.Scale)
+	if r.ScaleChosen {
+		scale += fmt.Sprintf(", chosen for a machine that copies %.1f GB/s", r.CopyGBps)
+	}
+	lines := []string{chain, simulated + "; " + how, scale}
+	if r.TimeScale > 1 {
+		lines = append(lines, fmt.Sprintf("the engine's time runs %.3g times faster than the wall's", r.TimeScale))
+	}
+	machine := fmt.Sprintf("%d CPUs", r.CPUs)
+	if r.Runs > 0 {
+		machine += fmt.Sprintf("; medians of runs, %d for each row", r.Runs)
+	}
+	return append(lines, machine)
+}
+
+// column is one of a table: its heads, and what a row has there.
+type column struct {
+	head string
+	left bool
+	cell func(Row) string
+}
+
+// what names a row.
+func what() []column {
+	return []column{
+		{"model", true, func(r Row) string { return r.Model + " " + r.Hardware }},
+		{"pass", true, func(r Row) string { return r.Name }},
+		{"tokens", false, func(r Row) string {
+			if r.InputTokens == 0 {
+				return "any"
+			}
+			return thousands(r.InputTokens)
+		}},
+		{"at once", false, func(r Row) string {
+			if r.Concurrent == 0 {
+				return "any"
+			}
+			return fmt.Sprint(r.Concurrent)
+		}},
+		{"hit", false, func(r Row) string { return percent(r.HitTokensRatio) }},
+	}
+}
+
+func ttftColumns() []column {
+	return append(what(),
+		column{"full", false, func(r Row) string { return ms(r.FullMs) }},
+		column{"measured", false, func(r Row) string { return ms(r.MeasuredMs) }},
+		column{"ideal", false, func(r Row) string { return ms(r.IdealMs) }},
+		column{"p50", false, func(r Row) string { return ms(r.P50Ms) }},
+		column{"p99", false, func(r Row) string { return ms(r.P99Ms) }},
+		column{"speed-up", false, func(r Row) string { return times(r.Speedup) }},
+		column{"ideal", false, func(r Row) string { return times(r.IdealSpeedup) }},
+		column{"of ideal", false, func(r Row) string { return percent(r.IdealShare) }},
+		column{"UCM ms", false, func(r Row) string { return ifPublished(r, func(p Published) string { return ms(p.HitMs) }) }},
+		column{"UCM", false, func(r Row) string { return ifPublished(r, func(p Published) string { return times(p.Speedup) }) }},
+		column{"of ideal", false, func(r Row) string { return ifPublished(r, func(p Published) string { return percent(p.IdealShare) }) }},
+	)
+}
+
+func detailColumns() []column {
+	return append(what()[:4],
+		column{"hash", false, func(r Row) string { return ms(r.HashMs) }},
+		column{"lookup", false, func(r Row) string { return ms(r.LookupMs) }},
+		column{"p99", false, func(r Row) string { return ms(r.LookupP99Ms) }},
+		column{"first layer", false, func(r Row) string { return ms(r.FirstLayerMs) }},
+		column{"stall", false, func(r Row) string { return ms(r.StallMs) }},
+		column{"loaded", false, func(r Row) string { return sizeText(r.LoadedBytes) }},
+		column{"GB/s", false, func(r Row) string { return fmt.Sprintf("%.2f", r.LoadGBps) }},
+		column{"GB/s at full size", false, func(r Row) string { return fmt.Sprintf("%.1f", r.FullGBps) }},
+		column{"dumped", false, func(r Row) string { return sizeText(r.DumpedBytes) }},
+		column{"lost blocks", false, func(r Row) string { return fmt.Sprint(r.LostBlocks) }},
+		column{"failed dumps", false, func(r Row) string { return fmt.Sprint(r.FailedDumps) }},
+	)
+}
+
+// filled is a column with its cells.
+type filled struct {
+	column
+	cells []string
+}
+
+// fill makes the cells and leaves out columns that have nothing in any row.
+func fill(columns []column, rows []Row) (all []filled) {
+	for _, c := range columns {
+		f := filled{column: c}
+		empty := true
+		for _, r := range rows {
+			cell := c.cell(r)
+			f.cells = append(f.cells, cell)
+			empty = empty && cell == ""
+		}
+		if !empty {
+			all = append(all, f)
+		}
+	}
+	return all
+}
+
+func writeColumns(b *strings.Builder, columns []column, rows []Row) {
+	all := fill(columns, rows)
+	for i := -1; i < len(rows); i++ {
+		var line strings.Builder
+		for _, f := range all {
+			cell, width := f.head, len(f.head)
+			for _, other := range f.cells {
+				width = max(width, len(other))
+			}
+			if i >= 0 {
+				cell = f.cells[i]
+			}
+			if f.left {
+				width = -width
+			}
+			fmt.Fprintf(&line, "%*s  ", width, cell)
+		}
+		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
+	}
+	b.WriteString("\n")
+}
+
+func ifPublished(r Row, text func(Published) string) string {
+	if r.UCM == nil {
+		return ""
+	}
+	return text(*r.UCM)
+}
+
+// ms has three digits that say something.
+func ms(v float64) string {
+	switch {
+	case v >= 100:
+		return fmt.Sprintf("%.0f", v)
+	case v >= 10:
+		return fmt.Sprintf("%.1f", v)
+	}
+	return fmt.Sprintf("%.2f", v)
+}
+
+func times(v float64) string   { return fmt.Sprintf("%.2fx", v) }
+func percent(v float64) string { return fmt.Sprintf("%.1f%%", 100*v) }
+
+// thousands is 4K for 4000, and 20128 for itself.
+func thousands(n int) string {
+	if n >= 1000 && n%1000 == 0 {
+		return fmt.Sprintf("%dK", n/1000)
+	}
+	return fmt.Sprint(n)
+}

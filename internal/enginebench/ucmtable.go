@@ -1,0 +1,106 @@
+package enginebench
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/kv3fs/kv3fs/kvstore/kv"
+)
+
+// ucmTable measures UCM's table: prompts that come together, of each of which the
+// same part is in the store. First the store is filled. Before each run it is opened
+// anew, so that a cache in its chain is empty.
+func (b *bench) ucmTable(ctx context.Context) error {
+	b.rep.Runs = b.o.Runs
+	b.of = len(b.subjects) * len(b.o.PromptTokens) * len(b.o.Concurrency) * b.o.Runs
+	for _, s := range b.subjects {
+		if err := b.ucmModel(ctx, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *bench) ucmModel(ctx context.Context, s *Subject) (err error) {
+	most, longest := slices.Max(b.o.Concurrency), slices.Max(b.o.PromptTokens)
+	ses, err := b.open(ctx, s)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, ses.close(ctx)) }()
+
+	// The prompts of a row begin as those of every other row do; only the longest need
+	// to be filled in.
+	for i := range most {
+		if err := ses.put(ctx, streamOf(ofTable, b.o.Seed, uint64(i)), b.hitBlocks(s, longest)); err != nil {
+			return err
+		}
+	}
+	tail := b.o.Salt // never seen before, by no earlier bench either
+	for _, atOnce := range b.o.Concurrency {
+		for _, tokens := range b.o.PromptTokens {
+			p := pass{inputTokens: tokens, atOnce: atOnce}
+			hits := b.hitBlocks(s, tokens)
+			for range b.o.Runs {
+				var prompts [][]uint32
+				for i := range atOnce {
+					tail++
+					prompt := streamOf(ofTable, b.o.Seed, uint64(i)).appendTo(nil, 0, hits*s.blockTokens)
+					prompts = append(prompts, streamOf(ofTableTails, tail).appendTo(prompt, 0, tokens-len(prompt)))
+				}
+				if err := ses.reopen(ctx); err != nil {
+					return err
+				}
+				run, err := ses.burst(ctx, prompts, hits)
+				if err != nil {
+					return err
+				}
+				p.runs = append(p.runs, run)
+				b.step()
+			}
+			ses.add(p)
+		}
+	}
+	return nil
+}
+
+// hitBlocks is how many blocks of a prompt are in the store.
+func (b *bench) hitBlocks(s *Subject, tokens int) int {
+	return s.blocks(tokens * b.o.HitPercent / 100)
+}
+
+// put stores the first blocks of a prompt that are not there yet.
+func (s *session) put(ctx context.Context, prompt stream, blocks int) error {
+	e := s.engine
+	r, err := e.admit(ctx, prompt.appendTo(nil, 0, blocks*s.subject.blockTokens), 1)
+	if err != nil {
+		return err
+	}
+	defer e.release(r)
+	defer r.loading.done()
+	defer r.computes.done()
+	r.keys = e.hash(r.tokens)
+	found := make([]bool, len(r.keys))
+	if err := e.store.Lookup(ctx, r.keys, found); err != nil {
+		return err
+	}
+	var missing []kv.Key
+	var bufs [][]byte
+	for i, key := range r.keys {
+		if !found[i] {
+			fillBlock(r.bufs[i], key, s.subject.layout)
+			missing, bufs = append(missing, key), append(bufs, r.bufs[i])
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	task, err := e.store.Dump(ctx, s.subject.layout.ByBlock(missing, bufs))
+	if err != nil {
+		return err
+	}
+	err = task.Wait(ctx)
+	r.abandoned = abandonedAny(task)
+	return err
+}
