@@ -19,12 +19,12 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	}
 	data, mount := o.Data, o.Mount
 	if data == "" {
-		d, err := startDaemon(ctx, o.Binary, o.Scratch, o.IO)
+		d, err := measure.StartDaemon(ctx, o.Binary, o.Scratch, o.IO)
 		if err != nil {
 			return nil, err
 		}
-		defer func() { err = errors.Join(err, d.stop()) }()
-		data, mount = d.data, d.mount
+		defer func() { err = errors.Join(err, d.Stop()) }()
+		data, mount = d.Data, d.Mount
 	}
 	rep := &Report{
 		Data: data, FileSystem: measure.FileSystemName(data), IO: o.IO, Started: o.Data == "",

@@ -233,27 +233,6 @@ func TestTable(t *testing.T) {
 	}
 }
 
-func TestDaemonThatDoesNotStart(t *testing.T) {
-	scratch := t.TempDir()
-	bin := filepath.Join(scratch, "broken")
-	if err := os.WriteFile(bin, []byte("#!/bin/sh\necho it is broken >&2\nexit 3\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	_, err := startDaemon(t.Context(), bin, scratch, "auto")
-	if err == nil || !strings.Contains(err.Error(), "it is broken") || !strings.Contains(err.Error(), "exit status 3") {
-		t.Errorf("got %v", err)
-	}
-	if left, _ := filepath.Glob(filepath.Join(scratch, "kv3fs-bench-*")); len(left) != 0 {
-		t.Errorf("left behind: %v", left)
-	}
-	if _, err := startDaemon(t.Context(), "/nonexistent", scratch, "auto"); err == nil {
-		t.Error("started nothing")
-	}
-	if left, _ := filepath.Glob(filepath.Join(scratch, "kv3fs-bench-*")); len(left) != 0 {
-		t.Errorf("left behind: %v", left)
-	}
-}
-
 func spread(median, least, most float64) measure.Spread {
 	return measure.Spread{Median: median, Min: least, Max: most}
 }

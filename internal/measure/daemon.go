@@ -1,4 +1,4 @@
-package ringbench
+package measure
 
 import (
 	"bytes"
@@ -13,7 +13,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/kv3fs/kv3fs/internal/measure"
 	"github.com/kv3fs/kv3fs/usrbio"
 )
 
@@ -22,17 +21,19 @@ const (
 	stopLimit  = 15 * time.Second
 )
 
-// daemon is a `kv3fs serve` that was started for the bench.
-type daemon struct {
-	scratch     string
-	data, mount string
-	process     *measure.Child
-	told        bool // its end has been reported
+// Daemon is a `kv3fs serve` that was started for a benchmark, in a directory of its own.
+type Daemon struct {
+	Data, Mount string
+
+	scratch string
+	process *Child
+	told    bool // its end has been reported
 }
 
-// startDaemon starts binary as a daemon in a new directory below scratch, and
-// returns when its mount works.
-func startDaemon(ctx context.Context, binary, scratch, mode string) (*daemon, error) {
+// StartDaemon starts binary as a daemon in a new directory below scratch, or below the
+// system's directory for temporary files, and returns when its mount works. mode is
+// its --io.
+func StartDaemon(ctx context.Context, binary, scratch, mode string) (*Daemon, error) {
 	if scratch == "" {
 		scratch = os.TempDir()
 	}
@@ -40,22 +41,22 @@ func startDaemon(ctx context.Context, binary, scratch, mode string) (*daemon, er
 	if err != nil {
 		return nil, fmt.Errorf("bench: scratch directory: %w", err)
 	}
-	d := &daemon{scratch: dir, data: filepath.Join(dir, "data"), mount: filepath.Join(dir, "mount")}
-	if d.process, err = measure.StartChild(binary, "serve", "--data", d.data, "--mount", d.mount, "--io", mode); err != nil {
+	d := &Daemon{scratch: dir, Data: filepath.Join(dir, "data"), Mount: filepath.Join(dir, "mount")}
+	if d.process, err = StartChild(binary, "serve", "--data", d.Data, "--mount", d.Mount, "--io", mode); err != nil {
 		os.RemoveAll(dir)
 		return nil, fmt.Errorf("bench: %w", err)
 	}
 	if err := d.awaitMount(ctx); err != nil {
-		return nil, errors.Join(err, d.stop())
+		return nil, errors.Join(err, d.Stop())
 	}
 	return d, nil
 }
 
-func (d *daemon) awaitMount(ctx context.Context) error {
+func (d *Daemon) awaitMount(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
 	for {
-		m, err := usrbio.Open(d.mount)
+		m, err := usrbio.Open(d.Mount)
 		if err == nil {
 			return m.Close()
 		}
@@ -70,8 +71,8 @@ func (d *daemon) awaitMount(ctx context.Context) error {
 	}
 }
 
-// stop stops the daemon and removes its directory.
-func (d *daemon) stop() error {
+// Stop stops the daemon and removes its directory.
+func (d *Daemon) Stop() error {
 	err := d.process.Stop(stopLimit)
 	switch {
 	case d.told:
@@ -79,7 +80,7 @@ func (d *daemon) stop() error {
 	case err != nil:
 		err = fmt.Errorf("bench: the daemon: %w", err)
 	}
-	if e := unmountLeftover(d.mount); e != nil {
+	if e := unmountLeftover(d.Mount); e != nil {
 		return errors.Join(err, e) // and keep the directory: what is mounted there is not ours to remove
 	}
 	return errors.Join(err, os.RemoveAll(d.scratch))
