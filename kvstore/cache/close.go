@@ -1,0 +1,73 @@
+package cache
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/kv3fs/kv3fs/kvstore/kv"
+)
+
+// Close brings what was accepted to next, within the store's timeout, and closes it.
+func (s *Store) Close() error {
+	s.closeOnce.Do(func() { s.closeErr = s.close() })
+	return s.closeErr
+}
+
+func (s *Store) close() error {
+	s.mu.Lock()
+	s.closed = true
+	batches := make([]*batch, 0, len(s.batches))
+	for b := range s.batches {
+		batches = append(batches, b)
+	}
+	s.mu.Unlock()
+	close(s.closing)
+	s.cancel()
+	for _, b := range batches {
+		b.cancel()
+	}
+	s.calls.Wait()
+	close(s.ended)
+	s.expire(0)
+	s.drain()
+	s.services.Wait()
+	s.crew.end()
+	s.mu.Lock()
+	err := s.write.report()
+	s.mu.Unlock()
+	err = errors.Join(err, s.next.Close())
+	if e := s.table.Leave(); e != nil {
+		err = errors.Join(err, fmt.Errorf("kvstore: cache: %w", e))
+	}
+	s.table.Unmap()
+	return err
+}
+
+// drain waits until the writers have written all, and no longer than it may.
+func (s *Store) drain() {
+	w, written := &s.write, make(chan struct{})
+	s.mu.Lock()
+	w.ended = true
+	w.more.Broadcast()
+	s.mu.Unlock()
+	s.services.Go(func() {
+		timer := time.NewTimer(s.o.Timeout)
+		defer timer.Stop()
+		select {
+		case <-written:
+		case <-timer.C:
+			s.mu.Lock()
+			left := w.queue
+			w.queue = nil
+			for _, d := range left {
+				s.finish(d, kv.ErrTimeout)
+			}
+			s.mu.Unlock()
+			w.cancel()
+		}
+	})
+	w.wg.Wait()
+	close(written)
+	w.cancel()
+}

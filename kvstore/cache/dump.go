@@ -1,0 +1,379 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/kv3fs/kv3fs/internal/assembly"
+	"github.com/kv3fs/kv3fs/kvstore/cache/internal/table"
+	"github.com/kv3fs/kv3fs/kvstore/kv"
+)
+
+// slotRef is where a block that is being dumped is put together.
+type slotRef struct{ slot int32 }
+
+type unfinished = assembly.Block[slotRef]
+
+// dumping is a Dump on its way.
+type dumping struct {
+	s      *Store
+	task   *kv.Task
+	left   atomic.Int64
+	blocks []*unfinished // by shard
+
+	// Of the dumper.
+	verdicts map[kv.Key]error // of blocks that need no slot, or get none
+	until    time.Time        // for how long the batch waits for room
+	straight []int32          // shards that go to next
+	room     <-chan struct{}  // of the last try: closed when there may be room
+}
+
+// Why a shard is not put into a slot.
+var (
+	errThere   = errors.New("the block is there")
+	errThrough = errors.New("the block goes straight to next")
+	errNoRoom  = errors.New("no room now")
+	errLoading = errors.New("the block is on its way from next")
+)
+
+// dumper is the queue of the goroutine that plans dumps.
+type dumper struct {
+	mu      sync.Mutex
+	batches []*dumping
+	again   []retry
+	more    chan struct{} // holds a token when there is something
+}
+
+// retry is a shard whose block was in a state that has changed.
+type retry struct {
+	d *dumping
+	i int
+}
+
+// Dump copies the shards in the background.
+func (s *Store) Dump(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
+	if err := s.admit(ctx, shards, s.dumps); err != nil {
+		return nil, err
+	}
+	d := &dumping{
+		s: s, task: kv.NewTask(ctx, shards),
+		blocks:   make([]*unfinished, len(shards)),
+		verdicts: map[kv.Key]error{},
+	}
+	d.left.Store(int64(len(shards)))
+	s.dumper.put(func(q *dumper) { q.batches = append(q.batches, d) })
+	return d.task, nil
+}
+
+func (q *dumper) init() { q.more = make(chan struct{}, 1) }
+
+func (q *dumper) put(add func(*dumper)) {
+	q.mu.Lock()
+	add(q)
+	q.mu.Unlock()
+	select {
+	case q.more <- struct{}{}:
+	default:
+	}
+}
+
+// next is all that is to be tried again, or the next batch.
+func (q *dumper) next() (again []retry, d *dumping) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.again) > 0 {
+		again, q.again = q.again, nil
+		return again, nil
+	}
+	if len(q.batches) > 0 {
+		d, q.batches[0] = q.batches[0], nil
+		q.batches = q.batches[1:]
+	}
+	return nil, d
+}
+
+// planDumps is the dumper's goroutine.
+func (s *Store) planDumps() {
+	for {
+		select {
+		case <-s.dumper.more:
+		case <-s.ended:
+			return
+		}
+		for {
+			again, d := s.dumper.next()
+			if d == nil && len(again) == 0 {
+				break
+			}
+			for _, r := range again {
+				s.place(r.d, r.i)
+				r.d.goStraight()
+			}
+			if d != nil {
+				for i := range d.task.Len() {
+					s.place(d, i)
+				}
+				d.goStraight()
+			}
+		}
+	}
+}
+
+// place finds a place for a shard, waiting for one if it must, and has it copied.
+func (s *Store) place(d *dumping, i int) {
+	shard := d.task.Shard(i)
+	again := func() { s.dumper.put(func(q *dumper) { q.again = append(q.again, retry{d, i}) }) }
+	for {
+		if err := d.ended(); err != nil {
+			d.settle(i, err)
+			return
+		}
+		verdict, known := d.verdicts[shard.Key]
+		if !known {
+			block, what, err := s.blocks.Enter(shard.Key, shard.Index,
+				func() (slotRef, error) { return s.openBlock(d, shard.Key, again) }, again)
+			switch {
+			case err != nil:
+				verdict = err
+			case what == assembly.Write:
+				d.blocks[i] = block
+				s.copying.Add(1)
+				s.crew.push(d, i, i+1)
+				return
+			case what == assembly.Have:
+				d.settle(i, nil)
+				return
+			case what == assembly.Later:
+				return
+			}
+		}
+		switch {
+		case verdict == errLoading:
+			return
+		case verdict == errNoRoom && s.waitForRoom(d):
+			continue
+		case verdict == errNoRoom:
+			verdict = kv.ErrFull
+		}
+		d.verdicts[shard.Key] = verdict
+		switch verdict {
+		case errThere:
+			d.settle(i, nil)
+		case errThrough:
+			d.straight = append(d.straight, int32(i))
+		default:
+			d.settle(i, verdict)
+		}
+		return
+	}
+}
+
+// openBlock claims a slot for a block of which the first shard is dumped, or says why
+// not. Of a block that is being loaded, again is called when that has ended.
+func (s *Store) openBlock(d *dumping, key kv.Key, again func()) (ref slotRef, verdict error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := s.through[key]; ok {
+		s.through[key] = time.Now()
+		return ref, errThrough
+	}
+	if err := s.do(func() { ref.slot, verdict = s.openSlot(key, again) }); err != nil {
+		verdict = errThrough
+	}
+	switch verdict {
+	case errThrough:
+		// The rest of the block has to go there, too.
+		s.through[key] = time.Now()
+	case errNoRoom:
+		if s.room == nil {
+			s.room = make(chan struct{})
+		}
+		d.room = s.room
+	}
+	return ref, verdict
+}
+
+// openSlot claims the slot, if it can. The lock and the table are held.
+func (s *Store) openSlot(key kv.Key, again func()) (int32, error) {
+	slot, ok := s.table.Find(key)
+	now := table.Now()
+	if ok {
+		switch h := s.table.Head(slot); h.State {
+		case table.Clean, table.Dirty:
+			s.table.Touch(slot, now)
+			return 0, errThere
+		case table.Unsaved:
+			s.table.Become(slot, table.Dirty)
+			s.write.add(&dirtyBlock{key: key, slot: slot, gen: h.Gen})
+			return 0, errThere
+		case table.Partial:
+			// What was loaded of it is no use for a whole block that may be another's.
+			s.table.Become(slot, table.Free)
+		case table.Loading:
+			if f := s.fillings[slot]; f != nil && h.Mine {
+				f.after = append(f.after, again)
+				return 0, errLoading
+			}
+			return 0, errThrough
+		default:
+			return 0, errThrough
+		}
+	}
+	// While something is on its way that makes room, it is worth waiting. Otherwise
+	// only other dumps could, and they may be behind this one.
+	dirty := len(s.write.all)
+	wait := dirty > 0 || s.copying.Load() > 0
+	if s.assembling+dirty < s.dirtyLimit() && dirty < s.o.WaitingQueueDepth {
+		if slot, ok = s.alloc(); ok {
+			s.table.Claim(slot, key, table.Dumping, now)
+			s.assembling++
+			return slot, nil
+		}
+		wait = wait || s.pinned > 0 || len(s.fillings) > 0 || s.table.Others()
+	}
+	if wait {
+		return 0, errNoRoom
+	}
+	return 0, errThrough
+}
+
+// dirtyLimit leaves some slots to loads.
+func (s *Store) dirtyLimit() int { return s.table.Slots() - s.table.Slots()/4 }
+
+// waitForRoom waits until it is worth trying again. A batch waits for the store's
+// timeout in all.
+func (s *Store) waitForRoom(d *dumping) bool {
+	if d.until.IsZero() {
+		d.until = time.Now().Add(s.o.Timeout)
+	}
+	left := time.Until(d.until)
+	if left <= 0 {
+		return false
+	}
+	if s.table.Shared() {
+		left = min(left, lookAgain) // nobody tells when others make room
+	}
+	timer := time.NewTimer(left)
+	defer timer.Stop()
+	select {
+	case <-d.room:
+	case <-timer.C:
+	case <-d.task.Context().Done():
+	case <-s.closing:
+	}
+	return true
+}
+
+// lookAgain is how often to look for what other processes do.
+const lookAgain = 5 * time.Millisecond
+
+// copy copies a shard into its block.
+func (d *dumping) copy(i int) {
+	s, shard, block := d.s, d.task.Shard(i), d.blocks[i]
+	err := d.ended()
+	if err == nil {
+		err = s.table.Write(block.Payload.slot, shard.Key, shard.Index, shard.Buf)
+	}
+	if err != nil {
+		if s.blocks.Failed(block, shard.Index) {
+			s.giveUp(block)
+		}
+	} else if s.blocks.Written(block, shard.Index) {
+		s.whole(block)
+	}
+	if s.copying.Add(-1) == 0 {
+		s.mu.Lock()
+		s.roomChanged()
+		s.mu.Unlock()
+	}
+	d.settle(i, err)
+}
+
+// whole makes a block that is complete visible, and has it written to next.
+func (s *Store) whole(block *unfinished) {
+	s.mu.Lock()
+	s.assembling--
+	d := &dirtyBlock{key: block.Key, slot: block.Payload.slot}
+	s.settle(func() {
+		s.table.Become(d.slot, table.Dirty)
+		d.gen = s.table.Head(d.slot).Gen
+	})
+	s.write.add(d)
+	s.mu.Unlock()
+	s.blocks.Finish(block)
+}
+
+// giveUp drops a block that will not become whole.
+func (s *Store) giveUp(block *unfinished) {
+	s.mu.Lock()
+	s.assembling--
+	s.settle(func() { s.table.Become(block.Payload.slot, table.Free) })
+	s.roomChanged()
+	s.mu.Unlock()
+	s.blocks.Finish(block)
+}
+
+// expire gives up the blocks of which no shard has come for so long.
+func (s *Store) expire(idle time.Duration) {
+	for _, block := range s.blocks.Expire(idle) {
+		s.giveUp(block)
+		s.count.DroppedBlocks.Add(1)
+	}
+}
+
+// goStraight has next take the shards that are not put into slots.
+func (d *dumping) goStraight() {
+	which := d.straight
+	d.straight = nil
+	if len(which) == 0 {
+		return
+	}
+	d.s.calls.Go(func() {
+		shards := make([]kv.Shard, len(which))
+		for n, i := range which {
+			shards[n] = d.task.Shard(int(i))
+		}
+		t, err := d.s.next.Dump(d.task.Context(), shards)
+		if err != nil {
+			for _, i := range which {
+				d.settle(int(i), err)
+			}
+			return
+		}
+		for n, err := range t.All() {
+			d.settle(int(which[n]), err)
+		}
+	})
+}
+
+// ended says why nothing more of the batch is to be begun.
+func (d *dumping) ended() error {
+	if err := d.task.Context().Err(); err != nil {
+		return err
+	}
+	select {
+	case <-d.s.closing:
+		return kv.ErrClosed
+	default:
+		return nil
+	}
+}
+
+// settle settles a shard.
+func (d *dumping) settle(i int, err error) {
+	s := d.s
+	if err == nil {
+		s.count.DumpedShards.Add(1)
+		s.count.DumpedBytes.Add(s.layout.ShardBytes)
+	} else {
+		s.count.FailedDumps.Add(1)
+	}
+	last := d.left.Add(-1) == 0
+	d.task.Settle(i, err)
+	if last {
+		s.leave(s.dumps)
+	}
+}

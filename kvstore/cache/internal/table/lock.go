@@ -1,0 +1,105 @@
+package table
+
+import (
+	"fmt"
+	"runtime"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Locks are of single bytes of the object, by open file description: the kernel
+// drops them when their holder ends in whatever way. The object's bytes do not
+// matter to them.
+const (
+	tableLock   = 0
+	memberLock  = 1 // and one for each further member
+	mostMembers = 64
+)
+
+// tryLock takes one if nobody else has it.
+func tryLock(fd int, at int64) (bool, error) {
+	err := unix.FcntlFlock(uintptr(fd), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK, Start: at, Len: 1})
+	if err == unix.EAGAIN || err == unix.EACCES {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+func unlock(fd int, at int64) {
+	unix.FcntlFlock(uintptr(fd), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_UNLCK, Start: at, Len: 1})
+}
+
+// lockWithin waits for the table's lock. Whoever has it has it for moments, unless
+// he was stopped.
+func lockWithin(fd int, wait time.Duration) error {
+	const shortest, longest = 20 * time.Microsecond, time.Millisecond
+	pause := shortest
+	var until time.Time
+	for tries := 0; ; tries++ {
+		switch ok, err := tryLock(fd, tableLock); {
+		case err != nil:
+			return fmt.Errorf("lock: %w", err)
+		case ok:
+			return nil
+		case tries < 20:
+			runtime.Gosched()
+			continue
+		case until.IsZero():
+			until = time.Now().Add(wait)
+		case time.Now().After(until):
+			return fmt.Errorf("another process has held the cache's lock for %v", wait)
+		}
+		time.Sleep(pause)
+		pause = min(2*pause, longest)
+	}
+}
+
+// Do runs fn, which may use the methods that belong inside it, while nobody else is
+// in the table. On an error fn was not run, or not to its end, and the latter only
+// with ErrBroken.
+func (t *Table) Do(fn func()) error {
+	if !t.shared {
+		return t.guard(fn)
+	}
+	if t.Broken() {
+		return ErrBroken
+	}
+	if err := t.lock(); err != nil {
+		return err
+	}
+	defer unlock(t.fd, tableLock)
+	var st unix.Stat_t
+	if err := unix.Fstat(t.fd, &st); err != nil || st.Size < t.p.total {
+		t.fail()
+		return ErrBroken
+	}
+	return t.guard(func() {
+		if t.m.LoadUint64(changingAt) != 0 {
+			t.rebuild()
+		}
+		t.m.StoreUint64(changingAt, 1)
+		fn()
+		t.m.StoreUint64(changingAt, 0)
+	})
+}
+
+// lock waits its time once; after that, for a while, it only looks.
+func (t *Table) lock() error {
+	wait := t.c.LockWait
+	if time.Now().Before(t.deaf) {
+		wait = 0
+	}
+	err := lockWithin(t.fd, wait)
+	if err != nil {
+		t.deaf = time.Now().Add(t.c.LockWait)
+	}
+	return err
+}
+
+// Now is the monotonic clock, which is the same for all processes.
+func Now() int64 {
+	var ts unix.Timespec
+	unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
+	return ts.Nano()
+}

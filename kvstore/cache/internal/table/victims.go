@@ -1,0 +1,105 @@
+package table
+
+import (
+	"cmp"
+	"container/heap"
+	"slices"
+	"time"
+)
+
+// Policy says how late a slot is to be evicted: the lowest goes first.
+type Policy func(Head) int64
+
+// LRU evicts what was not used for the longest time.
+func LRU(h Head) int64 { return h.UsedAt }
+
+// Aged lets a block that was used often stay for some time longer.
+func Aged(h Head) int64 { return h.UsedAt + int64(min(h.Uses, mostUses))*int64(150*time.Second) }
+
+// Victim is a slot that can be had.
+type Victim struct {
+	Slot  int32
+	gen   uint32
+	used  int64
+	value int64
+}
+
+// Victims are up to max slots that can be had, the best last. Inside Do. It looks at
+// all slots, so ask for many.
+func (t *Table) Victims(p Policy, max int) []Victim {
+	var found dearest
+	for slot := range int32(t.p.slots) {
+		h := t.Head(slot)
+		if !h.State.evictable() || h.Pinned {
+			continue
+		}
+		v := Victim{slot, h.Gen, h.UsedAt, p(h)}
+		if h.State == Free {
+			v.value = 0
+		}
+		switch {
+		case len(found) < max:
+			heap.Push(&found, v)
+		case v.value < found[0].value:
+			found[0] = v
+			heap.Fix(&found, 0)
+		}
+	}
+	slices.SortFunc(found, func(a, b Victim) int {
+		return cmp.Or(cmp.Compare(b.value, a.value), cmp.Compare(b.Slot, a.Slot))
+	})
+	return found
+}
+
+// Evict frees a victim, if nothing has happened to it since it was found, and says
+// whether a block was lost by that. Inside Do.
+func (t *Table) Evict(v Victim) (had, ok bool) {
+	h := t.Head(v.Slot)
+	if !h.State.evictable() || h.Pinned || h.Gen != v.gen || h.UsedAt != v.used {
+		return false, false
+	}
+	if h.State == Free {
+		return false, true
+	}
+	t.Become(v.Slot, Free)
+	return true, true
+}
+
+// dearest is a heap with the dearest on top.
+type dearest []Victim
+
+func (d dearest) Len() int           { return len(d) }
+func (d dearest) Less(i, j int) bool { return d[i].value > d[j].value }
+func (d dearest) Swap(i, j int)      { d[i], d[j] = d[j], d[i] }
+func (d *dearest) Push(v any)        { *d = append(*d, v.(Victim)) }
+func (d *dearest) Pop() any {
+	last := len(*d) - 1
+	v := (*d)[last]
+	*d = (*d)[:last]
+	return v
+}
+
+// Whole is how many blocks are there. Inside Do.
+func (t *Table) Whole() int64 {
+	var n int64
+	for slot := range int32(t.p.slots) {
+		if t.mode(slot).state().Whole() {
+			n++
+		}
+	}
+	return n
+}
+
+// DirtyOfOthers are the slots of other processes whose blocks are on their way to
+// next, and their generations. Inside Do.
+func (t *Table) DirtyOfOthers() map[int32]uint32 { return t.dirty(false) }
+
+func (t *Table) dirty(mine bool) map[int32]uint32 {
+	all := map[int32]uint32{}
+	for slot := range int32(t.p.slots) {
+		if m := t.mode(slot); m.state() == Dirty && (m.owner() == t.me+1) == mine {
+			all[slot] = m.gen()
+		}
+	}
+	return all
+}

@@ -1,0 +1,117 @@
+package cache
+
+import (
+	"context"
+
+	"github.com/kv3fs/kv3fs/kvstore/kv"
+)
+
+// Lookup finds what is in memory, whole, and asks next for the rest, in one batch.
+func (s *Store) Lookup(ctx context.Context, keys []kv.Key, found []bool) error {
+	if err := s.enter(); err != nil {
+		return err
+	}
+	defer s.calls.Done()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	missing := len(keys) - s.inMemory(keys, found)
+	if missing > 0 {
+		if err := s.lookupNext(ctx, keys, found, missing); err != nil {
+			return err
+		}
+	}
+	s.count.LookedUp.Add(int64(len(keys)))
+	s.count.Found.Add(int64(count(found)))
+	return nil
+}
+
+// inMemory looks up keys in the table and says how many are there. Where that cannot
+// be had, none is.
+func (s *Store) inMemory(keys []kv.Key, found []bool) int {
+	clear(found)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.do(func() {
+		for i := range keys {
+			if slot, ok := s.table.Find(keys[i]); ok {
+				found[i] = s.table.Head(slot).State.Whole()
+			}
+		}
+	})
+	return count(found)
+}
+
+func count(found []bool) int {
+	n := 0
+	for _, f := range found {
+		if f {
+			n++
+		}
+	}
+	return n
+}
+
+// lookupNext asks next for the keys that are not found yet.
+func (s *Store) lookupNext(ctx context.Context, keys []kv.Key, found []bool, missing int) error {
+	if missing == len(keys) {
+		return s.next.Lookup(ctx, keys, found)
+	}
+	rest, at := make([]kv.Key, 0, missing), make([]int, 0, missing)
+	for i, f := range found {
+		if !f {
+			rest, at = append(rest, keys[i]), append(at, i)
+		}
+	}
+	there := make([]bool, len(rest))
+	if err := s.next.Lookup(ctx, rest, there); err != nil {
+		return err
+	}
+	for n, i := range at {
+		found[i] = there[n]
+	}
+	return nil
+}
+
+// LookupPrefix asks next only for runs of keys that are not in memory, and for none
+// behind the first that is nowhere.
+func (s *Store) LookupPrefix(ctx context.Context, keys []kv.Key) (int, error) {
+	if err := s.enter(); err != nil {
+		return 0, err
+	}
+	defer s.calls.Done()
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	found := make([]bool, len(keys))
+	s.inMemory(keys, found)
+	n, err := s.prefix(ctx, keys, found)
+	if err != nil {
+		return 0, err
+	}
+	s.count.LookedUp.Add(int64(len(keys)))
+	s.count.Found.Add(int64(n))
+	return n, nil
+}
+
+func (s *Store) prefix(ctx context.Context, keys []kv.Key, found []bool) (int, error) {
+	n := 0
+	for n < len(keys) {
+		if found[n] {
+			n++
+			continue
+		}
+		end := n
+		for end < len(keys) && !found[end] {
+			end++
+		}
+		there, err := s.next.LookupPrefix(ctx, keys[n:end])
+		if err != nil {
+			return 0, err
+		}
+		if n += there; n < end {
+			break
+		}
+	}
+	return n, nil
+}

@@ -1,0 +1,278 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/kv3fs/kv3fs/internal/assembly"
+	"github.com/kv3fs/kv3fs/internal/wire"
+	"github.com/kv3fs/kv3fs/kvstore/cache/internal/table"
+	"github.com/kv3fs/kv3fs/kvstore/kv"
+	"github.com/kv3fs/kv3fs/kvstore/memory"
+)
+
+// Store is the cache; it is a kv.Store.
+type Store struct {
+	next   kv.Store
+	layout kv.Layout
+	o      Options
+	value  table.Policy
+	table  *table.Table
+	crew   *crew
+	count  kv.Counters
+
+	// Of what goes on behind the callers' backs: it ends with Close.
+	ctx    context.Context
+	cancel context.CancelFunc
+
+	loads, dumps chan struct{}  // a token for each batch under way
+	calls        sync.WaitGroup // and everything else that uses the memory
+	services     sync.WaitGroup // goroutines that live until Close
+	closing      chan struct{}  // closed when Close begins
+	ended        chan struct{}  // closed when no call is left
+	closeOnce    sync.Once
+	closeErr     error
+
+	dumper   dumper
+	wantMore chan struct{} // holds a token when there is something to prefetch
+	blocks   *assembly.Table[slotRef]
+	copying  atomic.Int64 // shards of dumps that the crew has
+
+	mu         sync.Mutex
+	closed     bool
+	serial     uint32   // of batches
+	pins       []int32  // by slot: batches of this process that read from it
+	marks      []uint32 // by slot: the last batch that pinned it
+	pinned     int      // slots with pins
+	owed       []func() // changes of the table that wait for its lock
+	victims    []table.Victim
+	searched   bool // in this Do all slots were searched for victims, in vain
+	fillings   map[int32]*filling
+	batches    map[*batch]struct{}
+	room       chan struct{}        // closed when a slot may have become free; nil while nobody waits
+	assembling int                  // slots that dumps are being put together in
+	through    map[kv.Key]time.Time // blocks whose dump goes straight to next, and since when
+	wanted     []kv.Key             // to be prefetched
+	write      writeBehind
+}
+
+const (
+	batchesAtOnce = 1024 // loads, and dumps, under way; more wait
+	planAtOnce    = 512  // shards between two releases of the lock
+)
+
+// New makes a cache before next, which it owns from now on: Close closes it. After
+// an error it does not.
+func New(next kv.Store, o Options) (*Store, error) {
+	l := next.Layout()
+	if err := o.complete(l); err != nil {
+		return nil, err
+	}
+	registrar, _ := next.(kv.Registrar)
+	t, err := open(o, l, registrar != nil)
+	if err != nil {
+		return nil, err
+	}
+	if registrar != nil {
+		if err := registrar.Register(t.Name(), t.Bytes()); err != nil {
+			t.Leave()
+			t.Unmap()
+			return nil, fmt.Errorf("kvstore: cache: register memory: %w", err)
+		}
+	}
+	s := &Store{
+		next: next, layout: l, o: o, value: policies(o.Policy), table: t,
+		crew:     newCrew(o.Streams, int(max(1, grainBytes/l.ShardBytes))),
+		loads:    make(chan struct{}, batchesAtOnce),
+		dumps:    make(chan struct{}, batchesAtOnce),
+		closing:  make(chan struct{}),
+		ended:    make(chan struct{}),
+		wantMore: make(chan struct{}, 1),
+		blocks:   assembly.New[slotRef](l.Shards()),
+		pins:     make([]int32, t.Slots()),
+		marks:    make([]uint32, t.Slots()),
+		fillings: map[int32]*filling{},
+		batches:  map[*batch]struct{}{},
+		through:  map[kv.Key]time.Time{},
+	}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.dumper.init()
+	s.write.init(&s.mu)
+	s.mu.Lock()
+	s.do(s.adopt)
+	s.mu.Unlock()
+	s.services.Go(s.planDumps)
+	s.services.Go(s.janitor)
+	s.services.Go(s.prefetcher)
+	for range writers {
+		s.write.wg.Go(s.writer)
+	}
+	return s, nil
+}
+
+// grainBytes is how much one goroutine copies before it looks again what is first in
+// the queue.
+const grainBytes = 256 << 10
+
+func open(o Options, l kv.Layout, registrar bool) (*table.Table, error) {
+	c := o.config(l)
+	var t *table.Table
+	var err error
+	switch {
+	case o.SharedName != "":
+		t, err = table.Open(memory.NamePrefix+"cache-"+o.SharedName, c, true)
+	case registrar:
+		t, err = table.Open(memory.NamePrefix+wire.NewUUID().String(), c, false)
+	default:
+		if err := checkMemory(c.Bytes()); err != nil {
+			return nil, err
+		}
+		t, err = table.Private(c)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("kvstore: cache: %w", err)
+	}
+	return t, nil
+}
+
+// enter begins a call that uses the memory; it ends with calls.Done.
+func (s *Store) enter() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return kv.ErrClosed
+	}
+	s.calls.Add(1)
+	return nil
+}
+
+// admit begins a batch, which waits while there are too many; it ends with leave.
+func (s *Store) admit(ctx context.Context, shards []kv.Shard, tokens chan struct{}) error {
+	if err := s.layout.CheckShards(shards); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := s.enter(); err != nil {
+		return err
+	}
+	select {
+	case tokens <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		s.calls.Done()
+		return ctx.Err()
+	case <-s.closing:
+		s.calls.Done()
+		return kv.ErrClosed
+	}
+}
+
+func (s *Store) leave(tokens chan struct{}) {
+	<-tokens
+	s.calls.Done()
+}
+
+// do runs fn in the table. The lock is held. Before it what is owed is paid.
+func (s *Store) do(fn func()) error {
+	return s.table.Do(func() {
+		for len(s.owed) > 0 {
+			pay := s.owed[0]
+			s.owed = s.owed[1:]
+			pay()
+		}
+		s.searched = false
+		fn()
+	})
+}
+
+// settle is do for a change that must be made: if the table cannot be had now, then
+// the next time.
+func (s *Store) settle(fn func()) {
+	if err := s.do(fn); err != nil && !errors.Is(err, table.ErrBroken) {
+		s.owed = append(s.owed, fn)
+	}
+}
+
+// roomChanged wakes those who wait for a slot. The lock is held.
+func (s *Store) roomChanged() {
+	if s.room != nil {
+		close(s.room)
+		s.room = nil
+	}
+}
+
+// alloc frees a slot. The lock and the table are held.
+func (s *Store) alloc() (int32, bool) {
+	for {
+		for last := len(s.victims) - 1; last >= 0; last-- {
+			v := s.victims[last]
+			s.victims = s.victims[:last]
+			had, ok := s.table.Evict(v)
+			if had {
+				s.count.EvictedBlocks.Add(1)
+			}
+			if ok {
+				return v.Slot, true
+			}
+		}
+		if s.searched {
+			return 0, false
+		}
+		s.searched = true
+		s.victims = s.table.Victims(s.value, min(512, max(1, s.table.Slots()/64)))
+		if len(s.victims) == 0 {
+			return 0, false
+		}
+		s.searched = false
+	}
+}
+
+// pin keeps a slot from being used for another block. The lock and the table are
+// held.
+func (s *Store) pin(slot int32) {
+	if s.pins[slot]++; s.pins[slot] == 1 {
+		s.pinned++
+		s.table.Pin(slot)
+	}
+}
+
+// unpin takes pins away. The lock is held.
+func (s *Store) unpin(slots []int32) {
+	if len(slots) == 0 {
+		return
+	}
+	s.settle(func() {
+		for _, slot := range slots {
+			if s.pins[slot]--; s.pins[slot] == 0 {
+				s.pinned--
+				s.table.Unpin(slot)
+			}
+		}
+	})
+	s.roomChanged()
+}
+
+// Layout is next's.
+func (s *Store) Layout() kv.Layout { return s.layout }
+
+// Stats is what the cache counted, and next.
+func (s *Store) Stats() kv.Stats {
+	stats := s.count.Stats("Cache")
+	stats.Blocks = 0
+	stats.CapacityBytes = int64(s.table.Slots()) * s.table.SlotBytes()
+	if s.enter() == nil {
+		s.mu.Lock()
+		s.do(func() { stats.Blocks = s.table.Whole() })
+		s.mu.Unlock()
+		s.calls.Done()
+	}
+	next := s.next.Stats()
+	stats.Next = &next
+	return stats
+}

@@ -1,0 +1,79 @@
+package cache_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/kv3fs/kv3fs/kvstore/cache"
+	"github.com/kv3fs/kv3fs/kvstore/empty"
+	"github.com/kv3fs/kv3fs/kvstore/fault"
+	"github.com/kv3fs/kv3fs/kvstore/kv"
+	"github.com/kv3fs/kv3fs/kvstore/storetest"
+)
+
+func options(o storetest.Options) cache.Options {
+	slot := (o.Layout.BlockBytes + 4095) / 4096 * 4096
+	return cache.Options{CapacityBytes: 2 * int64(o.Blocks) * slot, Namespace: o.Namespace, Timeout: 20 * time.Second}
+}
+
+func mustNew(t testing.TB, next kv.Store, o cache.Options) *cache.Store {
+	t.Helper()
+	s, err := cache.New(next, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// Over nothing it is a store that holds what fits.
+func TestSuiteOverEmpty(t *testing.T) {
+	storetest.Run(t, storetest.Subject{Open: func(t testing.TB, _ string, o storetest.Options) kv.Store {
+		return mustNew(t, empty.New(o.Layout), options(o))
+	}})
+}
+
+// perDir are the shelves of a test's directories, which outlive stores.
+type perDir map[string]*things
+
+func (p perDir) of(dir string, ns kv.Fingerprint) *things {
+	at := dir + ns.String()
+	if p[at] == nil {
+		p[at] = newThings()
+	}
+	return p[at]
+}
+
+func TestSuite(t *testing.T) {
+	dirs := perDir{}
+	storetest.Run(t, storetest.Subject{Durable: true, Open: func(t testing.TB, dir string, o storetest.Options) kv.Store {
+		return mustNew(t, newShelf(o.Layout, dirs.of(dir, o.Namespace)), options(o))
+	}})
+}
+
+// In so little memory that nearly everything goes past it or is evicted at once.
+func TestSuiteInLittleMemory(t *testing.T) {
+	dirs := perDir{}
+	storetest.Run(t, storetest.Subject{Durable: true, Open: func(t testing.TB, dir string, o storetest.Options) kv.Store {
+		c := options(o)
+		c.CapacityBytes /= 64
+		return unbounded{mustNew(t, newShelf(o.Layout, dirs.of(dir, o.Namespace)), c)}
+	}})
+}
+
+// unbounded is a cache whose capacity does not count, and neither does what it holds:
+// the chain holds more.
+type unbounded struct{ kv.Store }
+
+func (u unbounded) Stats() kv.Stats {
+	s := u.Store.Stats()
+	s.CapacityBytes, s.Blocks = 0, -1
+	return s
+}
+
+// In shared memory that next knows.
+func TestSuiteOverRegistrar(t *testing.T) {
+	dirs := perDir{}
+	storetest.Run(t, storetest.Subject{Durable: true, Open: func(t testing.TB, dir string, o storetest.Options) kv.Store {
+		return mustNew(t, fault.New(newShelf(o.Layout, dirs.of(dir, o.Namespace))), options(o))
+	}})
+}

@@ -1,0 +1,313 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/kv3fs/kv3fs/kvstore/cache/internal/table"
+	"github.com/kv3fs/kv3fs/kvstore/kv"
+)
+
+const (
+	writers        = 2        // batches on their way to next at once
+	writeAtOnce    = 32       // blocks of each, at most
+	writeBytesOnce = 64 << 20 // and bytes, about
+)
+
+// dirtyBlock is a block that next is to get.
+type dirtyBlock struct {
+	key  kv.Key
+	slot int32
+	gen  uint32
+	done bool
+}
+
+// writeBehind is what is on its way to next. The store's lock guards it.
+type writeBehind struct {
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	more    sync.Cond
+	queue   []*dirtyBlock
+	all     map[int32]*dirtyBlock // by slot: queued, or being written
+	changed chan struct{}         // closed and replaced when one is done
+	ended   bool
+	failed  int   // blocks that did not get there, since this was last reported
+	why     error // of the first
+}
+
+func (w *writeBehind) init(mu *sync.Mutex) {
+	w.ctx, w.cancel = context.WithCancel(context.Background())
+	w.more.L = mu
+	w.all = map[int32]*dirtyBlock{}
+	w.changed = make(chan struct{})
+}
+
+func (w *writeBehind) add(d *dirtyBlock) {
+	w.queue = append(w.queue, d)
+	w.all[d.slot] = d
+	w.more.Signal()
+}
+
+// writer is the goroutine that hands dirty blocks to next.
+func (s *Store) writer() {
+	most := int(min(writeAtOnce, max(1, writeBytesOnce/s.layout.BlockBytes)))
+	for {
+		blocks, ok := s.nextDirty(most)
+		if !ok {
+			return
+		}
+		if len(blocks) == 0 {
+			time.Sleep(lookAgain) // nothing was there, or the table could not be had
+			continue
+		}
+		s.writeBlocks(blocks)
+	}
+}
+
+// nextDirty waits for blocks to write and pins them; there are none when the store is
+// closed and all is written.
+func (s *Store) nextDirty(most int) (pinned []*dirtyBlock, ok bool) {
+	w := &s.write
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for len(w.queue) == 0 {
+		if w.ended {
+			return nil, false
+		}
+		w.more.Wait()
+	}
+	n := min(most, len(w.queue))
+	taken := w.queue[:n:n]
+	w.queue = w.queue[n:]
+	var lost []*dirtyBlock
+	err := s.do(func() {
+		for _, d := range taken {
+			if h := s.table.Head(d.slot); h.State == table.Dirty && h.Mine && h.Gen == d.gen {
+				s.pin(d.slot)
+				pinned = append(pinned, d)
+			} else {
+				lost = append(lost, d)
+			}
+		}
+	})
+	if err != nil && !errors.Is(err, table.ErrBroken) && !w.ended {
+		w.queue = append(w.queue, taken...)
+		return nil, true
+	}
+	if err != nil {
+		lost, pinned = taken, nil
+	}
+	for _, d := range lost {
+		s.finish(d, errors.Join(errLost, err))
+	}
+	return pinned, true
+}
+
+// errLost: a block was damaged in memory, or the memory is gone.
+var errLost = errors.New("kvstore: cache: the block was lost before it was written")
+
+// writeBlocks hands pinned blocks to next.
+func (s *Store) writeBlocks(blocks []*dirtyBlock) {
+	n := s.layout.Shards()
+	shards := make([]kv.Shard, 0, len(blocks)*n)
+	sound := blocks[:0]
+	for _, d := range blocks {
+		if s.table.Shared() && !s.sound(d) {
+			s.written(d, errLost)
+			continue
+		}
+		sound = append(sound, d)
+		for i := range n {
+			shards = append(shards, kv.Shard{Key: d.key, Index: i, Buf: s.table.Shard(d.slot, i)})
+		}
+	}
+	if len(sound) == 0 {
+		return
+	}
+	t, err := s.next.Dump(s.write.ctx, shards)
+	if err != nil {
+		for _, d := range sound {
+			s.written(d, err)
+		}
+		return
+	}
+	left, errs := make([]int, len(sound)), make([]error, len(sound))
+	for i, err := range t.All() {
+		b := i / n
+		if left[b]++; err != nil && (errs[b] == nil || errors.Is(err, kv.ErrAbandoned)) {
+			errs[b] = err
+		}
+		if left[b] == n {
+			s.written(sound[b], errs[b])
+		}
+	}
+}
+
+// sound says whether a block in shared memory is what was put there: next would give
+// whatever it is a checksum of its own.
+func (s *Store) sound(d *dirtyBlock) bool {
+	for i := range s.layout.Shards() {
+		if err := s.table.Read(nil, d.slot, d.key, i); err != nil {
+			if errors.Is(err, table.ErrDamaged) {
+				s.damaged(d.key, d.slot)
+			}
+			return false
+		}
+	}
+	return true
+}
+
+// written is what became of a pinned block.
+func (s *Store) written(d *dirtyBlock, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.table.Broken() && err == nil {
+		err = errLost // of what memory next has read it nobody knows
+	}
+	s.settle(func() {
+		if h := s.table.Head(d.slot); h.State != table.Dirty || !h.Mine || h.Gen != d.gen {
+			return
+		}
+		if err == nil {
+			s.table.Become(d.slot, table.Clean)
+		} else {
+			s.table.Become(d.slot, table.Unsaved)
+		}
+	})
+	if !errors.Is(err, kv.ErrAbandoned) { // else next's storage reads from the slot still
+		s.unpin([]int32{d.slot})
+	}
+	s.finish(d, err)
+}
+
+// finish ends a block's way to next. The lock is held.
+func (s *Store) finish(d *dirtyBlock, err error) {
+	w := &s.write
+	d.done = true
+	if w.all[d.slot] == d {
+		delete(w.all, d.slot)
+	}
+	if err != nil {
+		s.count.DroppedBlocks.Add(1)
+		w.failed++
+		if w.why == nil {
+			w.why = err
+		}
+	}
+	close(w.changed)
+	w.changed = make(chan struct{})
+	s.roomChanged()
+}
+
+// report says how many blocks did not get there, once. The lock is held.
+func (w *writeBehind) report() error {
+	if w.failed == 0 {
+		return nil
+	}
+	err := fmt.Errorf("kvstore: cache: %d blocks did not reach the next store; of the first: %w", w.failed, w.why)
+	w.failed, w.why = 0, nil
+	return err
+}
+
+// Flush waits for the dirty blocks of now, those of other processes that share the
+// cache included, and then for next.
+func (s *Store) Flush(ctx context.Context) error {
+	if err := s.enter(); err != nil {
+		return err
+	}
+	defer s.calls.Done()
+	if err := s.waitWritten(ctx); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	err := s.write.report()
+	s.mu.Unlock()
+	return errors.Join(err, s.next.Flush(ctx))
+}
+
+// waitWritten gives up when nothing is written for the store's timeout.
+func (s *Store) waitWritten(ctx context.Context) error {
+	s.mu.Lock()
+	var own []*dirtyBlock
+	for _, d := range s.write.all {
+		own = append(own, d)
+	}
+	var others map[int32]uint32
+	if s.table.Shared() {
+		s.do(func() { others = s.table.DirtyOfOthers() })
+	}
+	s.mu.Unlock()
+
+	timer := time.NewTimer(s.o.Timeout)
+	defer timer.Stop()
+	for before := len(own) + len(others); ; {
+		s.mu.Lock()
+		own = without(own, func(d *dirtyBlock) bool { return d.done })
+		s.checkOthers(others)
+		changed := s.write.changed
+		s.mu.Unlock()
+		now := len(own) + len(others)
+		if now == 0 {
+			return nil
+		}
+		if now < before {
+			before = now
+			timer.Reset(s.o.Timeout)
+		}
+		var look <-chan time.Time
+		if len(others) > 0 {
+			look = time.After(lookAgain)
+		}
+		select {
+		case <-changed:
+		case <-look:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-s.closing:
+			return kv.ErrClosed
+		case <-timer.C:
+			return fmt.Errorf("kvstore: cache: %d blocks are not in the next store, and none has got there for %v: %w", now, s.o.Timeout, kv.ErrTimeout)
+		}
+	}
+}
+
+// without drops elements in place.
+func without(all []*dirtyBlock, gone func(*dirtyBlock) bool) []*dirtyBlock {
+	left := all[:0]
+	for _, d := range all {
+		if !gone(d) {
+			left = append(left, d)
+		}
+	}
+	return left
+}
+
+// checkOthers takes out what other processes have written. The lock is held.
+func (s *Store) checkOthers(others map[int32]uint32) {
+	if len(others) == 0 {
+		return
+	}
+	err := s.do(func() {
+		for slot, gen := range others {
+			h := s.table.Head(slot)
+			if h.Gen == gen && h.State == table.Dirty {
+				continue
+			}
+			delete(others, slot)
+			if h.Gen == gen && h.State == table.Unsaved {
+				s.write.failed++
+				s.write.why = errors.Join(s.write.why, errOther)
+			}
+		}
+	})
+	if errors.Is(err, table.ErrBroken) {
+		clear(others)
+	}
+}
+
+var errOther = errors.New("another process could not write it")
