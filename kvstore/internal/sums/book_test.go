@@ -1,0 +1,281 @@
+package sums
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/kv3fs/kv3fs/kvstore/kv"
+)
+
+var ours = Shape{kv.Fingerprint{9}, 4096, 1}
+
+func openBook(t *testing.T, root string, s Shape) *Book {
+	t.Helper()
+	b, err := Open(root, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { b.Close() })
+	return b
+}
+
+func do(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func find(t *testing.T, b *Book, key kv.Key) [][]uint64 {
+	t.Helper()
+	found, err := b.Find(key, time.Now())
+	do(t, err)
+	return found.Sums
+}
+
+func logsIn(t *testing.T, root string) []string {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join(root, DirName, "*"))
+	do(t, err)
+	return names
+}
+
+// Two processes with a log each know what the other one writes, also after both
+// are gone and a third one has come.
+func TestBooksAreShared(t *testing.T) {
+	root := t.TempDir()
+	a, b := openBook(t, root, ours), openBook(t, root, ours)
+	do(t, a.Record(kv.Key{1}, []uint64{11}))
+	do(t, b.Record(kv.Key{2}, []uint64{22}))
+	do(t, b.Record(kv.Key{1}, []uint64{12}))
+	check := func(b *Book) {
+		t.Helper()
+		if got := find(t, b, kv.Key{2}); len(got) != 1 || got[0][0] != 22 {
+			t.Error(got)
+		}
+		got, err := b.Again(kv.Key{1}, time.Now())
+		if err != nil || len(got.Sums) != 2 {
+			t.Error(got, err)
+		}
+		if got := find(t, b, kv.Key{3}); got != nil {
+			t.Error(got)
+		}
+	}
+	check(a)
+	check(b)
+	do(t, a.Close())
+	do(t, b.Close())
+	c := openBook(t, root, ours)
+	check(c)
+	if names := logsIn(t, root); len(names) != 2 {
+		t.Errorf("a third process took over none of the logs: %q", names)
+	}
+	if _, err := a.Find(kv.Key{1}, time.Now()); err != kv.ErrClosed {
+		t.Error(err)
+	}
+	if err := a.Record(kv.Key{1}, []uint64{1}); err != kv.ErrClosed {
+		t.Error(err)
+	}
+}
+
+func TestRecordingAgainCostsNothing(t *testing.T) {
+	root := t.TempDir()
+	b := openBook(t, root, ours)
+	do(t, b.Record(kv.Key{1}, []uint64{1}))
+	size := b.logs[b.own].end
+	do(t, b.Record(kv.Key{1}, []uint64{1}))
+	if b.logs[b.own].end != size {
+		t.Error("the log grew")
+	}
+}
+
+// What is forgotten stays so, and what is recorded later counts, whoever reads
+// which log first.
+func TestForget(t *testing.T) {
+	root := t.TempDir()
+	a, b := openBook(t, root, ours), openBook(t, root, ours)
+	key := kv.Key{1}
+	do(t, a.Record(key, []uint64{11}))
+	find(t, b, key)
+	do(t, b.Forget(key))
+	if got := find(t, b, key); got != nil {
+		t.Errorf("the one who forgot: %v", got)
+	}
+	do(t, a.catchUp(time.Now()))
+	if got := find(t, a, key); got != nil {
+		t.Errorf("the one who had written: %v", got)
+	}
+	do(t, a.Record(key, []uint64{11}))
+	do(t, b.catchUp(time.Now()))
+	for _, x := range []*Book{a, b, openBook(t, root, ours)} {
+		if got := find(t, x, key); len(got) != 1 {
+			t.Errorf("recorded anew: %v", got)
+		}
+	}
+}
+
+func TestShapes(t *testing.T) {
+	root := t.TempDir()
+	key := kv.Key{1}
+	whole := openBook(t, root, ours)
+	do(t, whole.Record(key, []uint64{1}))
+	for name, s := range map[string]Shape{
+		"namespace": {kv.Fingerprint{8}, 4096, 1},
+		"size":      {kv.Fingerprint{9}, 8192, 1},
+	} {
+		if got, err := openBook(t, root, s).Find(key, time.Now()); err != nil || !got.Foreign || got.Sums != nil {
+			t.Errorf("another %s: %+v, %v", name, got, err)
+		}
+	}
+	layered := openBook(t, root, Shape{kv.Fingerprint{9}, 4096, 4})
+	if got, err := layered.Find(key, time.Now()); err != nil || got.Foreign || got.Sums != nil {
+		t.Errorf("cut another way: %+v, %v", got, err)
+	}
+	do(t, layered.Record(key, []uint64{1, 2, 3, 4}))
+	if got := find(t, layered, key); len(got) != 1 || !slices.Equal(got[0], []uint64{1, 2, 3, 4}) {
+		t.Error(got)
+	}
+	if got := find(t, whole, key); len(got) != 1 || got[0][0] != 1 {
+		t.Error(got)
+	}
+}
+
+// The taker-over cuts off a torn tail; another reader steps over it.
+func TestTornLog(t *testing.T) {
+	root := t.TempDir()
+	b := openBook(t, root, ours)
+	do(t, b.Record(kv.Key{1}, []uint64{1}))
+	do(t, b.Close())
+	path := logsIn(t, root)[0]
+	raw, err := os.ReadFile(path)
+	do(t, err)
+	do(t, os.WriteFile(path, append(raw, raw[:50]...), 0o644))
+	b = openBook(t, root, ours)
+	do(t, b.Record(kv.Key{2}, []uint64{2}))
+	if info, err := os.Stat(path); err != nil || info.Size() != int64(2*len(raw)) {
+		t.Error(info, err)
+	}
+	other := openBook(t, root, ours)
+	if find(t, other, kv.Key{1}) == nil || find(t, other, kv.Key{2}) == nil {
+		t.Error("records are lost")
+	}
+}
+
+func TestCompact(t *testing.T) {
+	root := t.TempDir()
+	a, b := openBook(t, root, ours), openBook(t, root, ours)
+	const n = 30000 // more than a window
+	for i := range n {
+		do(t, a.Record(kv.Key{byte(i), byte(i >> 8), 1}, []uint64{uint64(i)}))
+	}
+	find(t, b, kv.Key{1})
+	do(t, a.Forget(kv.Key{2, 0, 1}))
+	before := a.logs[a.own].end
+	var during sync.Once
+	do(t, a.Compact(func(k kv.Key) bool {
+		during.Do(func() { do(t, a.Record(kv.Key{0xff, 0xff, 0xff}, []uint64{5})) })
+		return k[0]%2 == 0 || k[0] == 0xff
+	}))
+	if after := a.logs[a.own].end; after > before*6/10 {
+		t.Errorf("%d bytes became %d", before, after)
+	}
+	do(t, a.Record(kv.Key{0xff, 0xff, 0xfe}, []uint64{6}))
+	do(t, b.catchUp(time.Now()))
+	for _, x := range []*Book{a, b, openBook(t, root, ours)} {
+		for key, want := range map[kv.Key]int{{3, 0, 1}: 0, {2, 0, 1}: 0, {4, 0, 1}: 1, {0xff, 0xff, 0xff}: 1, {0xff, 0xff, 0xfe}: 1} {
+			if got := find(t, x, key); len(got) != want {
+				t.Errorf("%s: %v", key, got)
+			}
+		}
+	}
+	if names := logsIn(t, root); len(names) != 3 {
+		t.Errorf("%q", names)
+	}
+}
+
+// A log of a host that is gone for a day is inherited by one process; one that is
+// touched is left alone.
+func TestOtherHosts(t *testing.T) {
+	root := t.TempDir()
+	a := openBook(t, root, ours)
+	do(t, a.Record(kv.Key{1}, []uint64{1}))
+	do(t, a.Close())
+	foreign := filepath.Join(root, DirName, "00000000000000000000000000000000-00000001.log")
+	do(t, os.Rename(logsIn(t, root)[0], foreign))
+	b := openBook(t, root, ours)
+	if len(logsIn(t, root)) != 2 || find(t, b, kv.Key{1}) == nil {
+		t.Errorf("%q", logsIn(t, root))
+	}
+	do(t, os.Chtimes(foreign, time.Time{}, time.Now().Add(-25*time.Hour)))
+	c := openBook(t, root, ours)
+	if _, err := os.Stat(foreign); !os.IsNotExist(err) {
+		t.Error("not inherited", err)
+	}
+	if find(t, c, kv.Key{1}) == nil || find(t, b, kv.Key{1}) == nil {
+		t.Error("lost on the way")
+	}
+}
+
+func TestManyAtOnce(t *testing.T) {
+	root := t.TempDir()
+	books := []*Book{openBook(t, root, ours), openBook(t, root, ours)}
+	var wg sync.WaitGroup
+	for w := range 8 {
+		wg.Go(func() {
+			for i := range 100 {
+				key := kv.Key{byte(w), byte(i)}
+				if err := books[w%2].Record(key, []uint64{uint64(i)}); err != nil {
+					t.Error(err)
+				}
+				if got, err := books[(w+1)%2].Find(key, time.Now()); err != nil || len(got.Sums) != 1 {
+					t.Error(got, err)
+				}
+				if i%10 == 0 {
+					if err := books[w%2].Forget(kv.Key{byte(w), byte(i / 2)}); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestNoDirectory(t *testing.T) {
+	if _, err := Open(filepath.Join(t.TempDir(), "gone"), ours); !os.IsNotExist(err) {
+		t.Error(err)
+	}
+	root := t.TempDir()
+	do(t, os.WriteFile(filepath.Join(root, DirName), nil, 0o600))
+	if _, err := Open(root, ours); err == nil {
+		t.Error("a file is taken for the directory")
+	}
+}
+
+// BenchmarkMillion is what a million blocks cost a process that opens the store.
+func BenchmarkMillion(b *testing.B) {
+	root := b.TempDir()
+	if err := os.Mkdir(filepath.Join(root, DirName), 0o775); err != nil {
+		b.Fatal(err)
+	}
+	var raw []byte
+	for i := range 1 << 20 {
+		r := record{stamp: uint64(i), key: kv.Key{byte(i), byte(i >> 8), byte(i >> 16)}, shape: ours, sums: []uint64{1}}
+		raw = r.append(raw)
+	}
+	if err := os.WriteFile(filepath.Join(root, DirName, fmt.Sprintf("%032x-1.log", 1)), raw, 0o644); err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		book, err := Open(root, ours)
+		if err != nil {
+			b.Fatal(err)
+		}
+		book.Close()
+	}
+}

@@ -1,0 +1,88 @@
+package sums
+
+import (
+	"slices"
+	"time"
+
+	"github.com/kv3fs/kv3fs/kvstore/kv"
+)
+
+// Finding is what is recorded of a block.
+type Finding struct {
+	// Sums are the checksums of the block's shards, in one variant or several:
+	// writers that computed the block with different results have all recorded it.
+	Sums [][]uint64
+
+	// Foreign: there are records, none of which is about a block of the book's
+	// namespace and size.
+	Foreign bool
+}
+
+// Find says what is recorded of a block that was visible at a time. Only what was
+// recorded before is certain to be found.
+func (b *Book) Find(key kv.Key, visible time.Time) (Finding, error) {
+	found, err := b.look(key)
+	if err != nil || len(found.Sums) > 0 {
+		return found, err
+	}
+	return b.Again(key, visible)
+}
+
+// Again is Find for a block that does not match what was found: a writer may have
+// recorded another variant since.
+func (b *Book) Again(key kv.Key, visible time.Time) (Finding, error) {
+	if err := b.catchUp(visible); err != nil {
+		return Finding{}, err
+	}
+	return b.look(key)
+}
+
+// catchUp reads the logs as they were at that time or later. Whoever has waited for
+// another one to do so need not do it again.
+func (b *Book) catchUp(since time.Time) error {
+	b.mu.RLock()
+	current := !b.asOf.Before(since)
+	b.mu.RUnlock()
+	if current {
+		return nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.logs == nil {
+		return errClosed
+	}
+	if !b.asOf.Before(since) {
+		return nil
+	}
+	return b.refresh(time.Now())
+}
+
+func (b *Book) look(key kv.Key) (Finding, error) {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	if b.logs == nil {
+		return Finding{}, errClosed
+	}
+	entries := b.index.entries(key)
+	found := Finding{Foreign: len(entries) > 0}
+	for _, e := range entries {
+		shape := b.index.shapes[e.shape]
+		if shape.Namespace != b.shape.Namespace || shape.BlockBytes != b.shape.BlockBytes {
+			continue
+		}
+		found.Foreign = false
+		switch {
+		case shape.Shards != b.shape.Shards:
+			// The same block, cut another way: nothing to compare a shard with.
+		case shape.Shards == 1:
+			found.Sums = append(found.Sums, []uint64{e.sum})
+		default:
+			r, err := b.logs[e.log].at(e.at, shape.Shards)
+			if err != nil {
+				return Finding{}, err
+			}
+			found.Sums = append(found.Sums, slices.Clone(r.sums))
+		}
+	}
+	return found, nil
+}

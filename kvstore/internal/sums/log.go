@@ -1,0 +1,100 @@
+package sums
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// windowBytes is how much of a log is read at a time.
+const windowBytes = 1 << 20
+
+// log is a log as one process sees it.
+type log struct {
+	name string
+	f    *os.File
+	ino  uint64
+	end  int64 // of the last good record read or written
+}
+
+// openLog opens a log that exists.
+func openLog(path string, flags int) (*log, error) {
+	f, err := os.OpenFile(path, flags, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	l := &log{f: f}
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("stat %s: %w", path, err)
+	}
+	l.ino = st.Ino
+	return l, nil
+}
+
+// lock makes the log this process's own. It fails while another process is alive
+// that has it.
+func (l *log) lock() bool {
+	return unix.Flock(int(l.f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil
+}
+
+// read calls found for every record since the last read, until the file ends.
+func (l *log) read(found func(at int64, r *record)) error {
+	var window []byte
+	for {
+		if window == nil {
+			window = make([]byte, windowBytes)
+		}
+		n, err := l.f.ReadAt(window, l.end)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return fmt.Errorf("read %s: %w", l.f.Name(), err)
+		}
+		base := l.end
+		l.end += int64(scan(window[:n], func(at int, r *record) { found(base+int64(at), r) }))
+		if n < len(window) {
+			return nil
+		}
+		if l.end == base { // nothing but damage, at most the beginning of a record at its end
+			l.end += windowBytes - (mostBytes+alignBytes-1)/alignBytes*alignBytes
+		}
+	}
+}
+
+// at reads one record again.
+func (l *log) at(offset int64, shards int) (record, error) {
+	var r record
+	raw := make([]byte, leastBytes+8*shards)
+	if _, err := l.f.ReadAt(raw, offset); err != nil {
+		return r, fmt.Errorf("read %s: %w", l.f.Name(), err)
+	}
+	if !r.decode(raw) {
+		return r, fmt.Errorf("read %s: the record at %d is damaged", l.f.Name(), offset)
+	}
+	return r, nil
+}
+
+// append writes at the log's end, all or nothing.
+func (l *log) append(raw []byte) error {
+	n, err := l.f.WriteAt(raw, l.end)
+	if err != nil {
+		if n > 0 {
+			_ = l.f.Truncate(l.end) // else it is a torn record, which readers know to step over
+		}
+		return fmt.Errorf("write %s: %w", l.f.Name(), err)
+	}
+	l.end += int64(len(raw))
+	return nil
+}
+
+// mend cuts off what a dead writer left half-written.
+func (l *log) mend() error {
+	st, err := l.f.Stat()
+	if err != nil || st.Size() == l.end {
+		return err
+	}
+	return l.f.Truncate(l.end)
+}
