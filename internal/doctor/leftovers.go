@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kv3fs/kv3fs/internal/rings"
+	"github.com/kv3fs/kv3fs/kvstore/memory"
 )
 
 // youngest is how old an object must be before it can be a leftover: whoever
@@ -23,7 +24,7 @@ const youngest = time.Minute
 
 // leavers are beginnings of the names that 3FS's daemons and clients give to
 // objects in /dev/shm.
-var leavers = [...]string{"sem." + rings.SemPrefix, "hf3fs-iov-", "3FSClient_", "nixl_hf3fs."}
+var leavers = [...]string{"sem." + rings.SemPrefix, memory.NamePrefix, "hf3fs-iov-", "3FSClient_", "nixl_hf3fs."}
 
 // muchLeft is from where leftovers cost something; semaphores are 4 KiB each.
 const muchLeft = 1 << 20

@@ -13,6 +13,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/rings"
 	"github.com/kv3fs/kv3fs/internal/shm"
 	"github.com/kv3fs/kv3fs/internal/wire"
+	"github.com/kv3fs/kv3fs/kvstore/memory"
 )
 
 // leave makes an object as a dead process leaves it, an hour ago.
@@ -48,6 +49,7 @@ func TestFix(t *testing.T) {
 	unused := []string{
 		leave(t, dir, "sem."+rings.SemPrefix+"1", 32), leave(t, dir, "hf3fs-iov-1", 2<<20),
 		leave(t, dir, "3FSClient_1_2_rd", 4096), leave(t, dir, "nixl_hf3fs.1", 0),
+		leave(t, dir, memory.NamePrefix+"1", 4096),
 	}
 	mapped, open, young := leave(t, dir, "hf3fs-iov-mapped", 8192), leave(t, dir, "hf3fs-iov-open", 8192), leave(t, dir, "hf3fs-iov-young", 8192)
 	python, foreign := leave(t, dir, "psm_1", 8192), leave(t, dir, "uc_shm_cache_1", 8192)
@@ -86,7 +88,7 @@ func TestFix(t *testing.T) {
 
 	all := checkLeftovers(dir, 0, time.Now(), false)
 	want(t, "look", all[0], "shm.leftovers", Warning)
-	if !strings.HasPrefix(all[0].Found, "4 objects (2.0 MiB)") {
+	if !strings.HasPrefix(all[0].Found, "5 objects (2.0 MiB)") {
 		t.Errorf("found: %s", all[0].Found)
 	}
 	want(t, "python", byID(t, all, "shm.python"), "shm.python", Note)
