@@ -1,0 +1,153 @@
+package ringio
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/kv3fs/kv3fs/usrbio"
+)
+
+// state of an entry.
+type state uint8
+
+const (
+	free    state = iota
+	copying       // a copier has it
+	ready         // waits for Prepare
+	begun         // the daemon's
+	retired       // the daemon's still, and nobody waits for it
+)
+
+// entry is a piece of a move on a ring.
+type entry struct {
+	state state
+	m     *move
+	from  int // of the move's buffer
+	n     int
+	got   int   // of n, read and not copied yet
+	chunk int64 // where in the staging iov; -1: in place
+	since time.Time
+}
+
+// ring is one ring and its entries, guarded by its lane's lock.
+type ring struct {
+	l       *lane
+	ring    *usrbio.Ring
+	entries []entry
+	spare   []int // free entries
+	ready   []int // to be prepared, in this order
+	work    chan struct{}
+}
+
+func newRing(l *lane, r *usrbio.Ring) *ring {
+	out := &ring{l: l, ring: r, entries: make([]entry, r.Entries()), work: make(chan struct{}, 1)}
+	for i := range out.entries {
+		out.spare = append(out.spare, i)
+	}
+	return out
+}
+
+// take makes an entry of the next n bytes of m.
+func (r *ring) take(m *move, n int, chunk int64, now time.Time) int {
+	last := len(r.spare) - 1
+	i := r.spare[last]
+	r.spare = r.spare[:last]
+	r.entries[i] = entry{state: ready, m: m, from: m.next, n: n, chunk: chunk, since: now}
+	m.next += n
+	m.pending++
+	m.since = now
+	return i
+}
+
+// release gives an entry back, and its piece of the staging iov.
+func (r *ring) release(i int) {
+	if chunk := r.entries[i].chunk; chunk >= 0 {
+		r.l.chunks = append(r.l.chunks, chunk)
+	}
+	r.entries[i] = entry{}
+	r.spare = append(r.spare, i)
+}
+
+// flush hands what is ready over to the daemon. An error is the ring's own; the
+// failures of single requests are in their moves, which end appends to due.
+func (r *ring) flush(due []*move) ([]*move, error) {
+	handed, begunAny := 0, false
+	for _, i := range r.ready {
+		e := &r.entries[i]
+		iov, at := r.l.staging, e.chunk
+		if e.chunk < 0 {
+			iov, at = e.m.iov, e.m.iovAt+int64(e.from)
+		}
+		_, err := r.ring.Prepare(e.m.file.f, e.m.op.Offset+int64(e.from), iov, at, int64(e.n), uint64(i))
+		if errors.Is(err, usrbio.ErrRingFull) {
+			break // a real 3FS makes room in its own time
+		}
+		if ringDead(err) {
+			r.ready = slices.Delete(r.ready, 0, handed)
+			return due, err
+		}
+		handed++
+		if err != nil {
+			e.m.fail(e.m.fileError(err))
+			due = r.l.end(due, r, i)
+			continue
+		}
+		e.state, e.since, begunAny = begun, time.Now(), true
+	}
+	r.ready = slices.Delete(r.ready, 0, handed)
+	if !begunAny {
+		return due, nil
+	}
+	select {
+	case r.work <- struct{}{}:
+	default:
+	}
+	return due, r.ring.Submit()
+}
+
+// idleLook is how often the waiter of a ring on which nothing is under way looks
+// whether the daemon is still there.
+const idleLook = time.Second
+
+// wait collects completions until the ring or ctx ends.
+func (r *ring) wait(ctx context.Context) error {
+	done := make([]usrbio.Completion, len(r.entries))
+	idle := time.NewTimer(idleLook)
+	defer idle.Stop()
+	for {
+		looking := false
+		if r.ring.InFlight() == 0 {
+			idle.Reset(idleLook)
+			select {
+			case <-r.work:
+				continue
+			case <-ctx.Done():
+				return nil
+			case <-idle.C:
+				looking = true
+			}
+		}
+		n, err := r.collect(ctx, done, looking)
+		if n > 0 {
+			r.l.complete(r, done[:n])
+		}
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil && !(looking && errors.Is(err, context.DeadlineExceeded)):
+			return err
+		}
+	}
+}
+
+// collect waits for a completion, or only as long as finding a ring dead takes.
+func (r *ring) collect(ctx context.Context, done []usrbio.Completion, looking bool) (int, error) {
+	if !looking {
+		return r.ring.Wait(ctx, done, 1)
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Millisecond)
+	defer cancel()
+	return r.ring.Wait(ctx, done, 1)
+}
