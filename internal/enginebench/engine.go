@@ -122,41 +122,48 @@ func (e *engine) load(ctx context.Context, r *request, hits int, landed []time.T
 		r.loading.done()
 		return 0, nil
 	}
-	l := e.subject.layout
-	var shards []kv.Shard
-	if e.layers {
-		shards = l.ByLayer(r.keys[:hits], r.bufs)
-	} else {
-		shards = l.ByBlock(r.keys[:hits], r.bufs)
-	}
 	r.out.loadBegan = time.Now()
-	task, err := e.store.Load(ctx, shards)
-	r.loading.done()
-	if err != nil {
-		if ctx.Err() != nil {
-			return 0, ctx.Err()
+	var (
+		batches = e.batches(r, hits)
+		begun   = make(chan *kv.Task, len(batches)) // in the order of batches
+		refused error                               // read after begun is closed
+	)
+	go func() {
+		defer close(begun)
+		defer r.loading.done()
+		for _, shards := range batches {
+			task, err := e.store.Load(ctx, shards)
+			if err != nil {
+				refused = err
+				return
+			}
+			begun <- task
 		}
-		return 0, fmt.Errorf("bench: load: %w", err)
-	}
-	for i := range landed {
+	}()
+	whole, layer := hits, 0
+	for task := range begun {
 		// Not also on ctx: the task ends with it, and the buffers are in use until then.
-		<-task.Landed(i)
-		landed[i] = time.Now()
+		for range task.Len() / hits {
+			<-task.Landed(layer)
+			landed[layer] = time.Now()
+			layer++
+		}
+		<-task.Done()
+		if task.Err() != nil {
+			whole = min(whole, wholeBlocks(task, r.keys[:whole]))
+			r.abandoned = r.abandoned || abandonedAny(task)
+		}
 	}
-	<-task.Done()
 	r.out.loadEnded = time.Now()
-	r.out.firstLayer = landed[0].Sub(r.out.loadBegan)
 	if err := ctx.Err(); err != nil {
-		r.abandoned = abandonedAny(task)
 		return 0, err
 	}
-	whole := hits
-	if task.Err() != nil {
-		whole = wholeBlocks(task, hits, e.layers)
-		r.out.lostBlocks = hits - whole
-		r.abandoned = abandonedAny(task)
+	if refused != nil {
+		return 0, fmt.Errorf("bench: load: %w", refused)
 	}
-	r.out.loadedBytes = int64(whole) * l.BlockBytes
+	r.out.firstLayer = landed[0].Sub(r.out.loadBegan)
+	r.out.lostBlocks = hits - whole
+	r.out.loadedBytes = int64(whole) * e.subject.layout.BlockBytes
 	if !e.layers || whole < hits {
 		// What was computed on the way was computed behind a prefix that is not there.
 		for i := range landed {
@@ -166,20 +173,36 @@ func (e *engine) load(ctx context.Context, r *request, hits int, landed []time.T
 	return whole, nil
 }
 
-// wholeBlocks is how many of the leading blocks of a load came without an error.
-func wholeBlocks(task *kv.Task, blocks int, byLayer bool) int {
-	whole := blocks
-	for i := range task.Len() {
-		if err, _ := task.Result(i); err == nil {
-			continue
-		}
-		block := i / (task.Len() / blocks)
-		if byLayer {
-			block = i % blocks
-		}
-		whole = min(whole, block)
+// shardsPerBatch is about how many shards of a load the store is given at once. Load
+// may wait until there is room for all of a batch, and nothing of it can be seen to
+// have landed until then.
+const shardsPerBatch = 256
+
+// batches are the shards of a load: layer by layer, or all at once.
+func (e *engine) batches(r *request, hits int) (all [][]kv.Shard) {
+	l := e.subject.layout
+	if !e.layers {
+		return [][]kv.Shard{l.ByBlock(r.keys[:hits], r.bufs)}
 	}
-	return whole
+	shards := l.ByLayer(r.keys[:hits], r.bufs)
+	return slices.Collect(slices.Chunk(shards, max(shardsPerBatch/hits, 1)*hits))
+}
+
+// wholeBlocks is how many of the leading blocks have no shard in the batch that came
+// with an error.
+func wholeBlocks(task *kv.Task, keys []kv.Key) int {
+	bad := map[kv.Key]bool{}
+	for i := range task.Len() {
+		if err, _ := task.Result(i); err != nil {
+			bad[task.Shard(i).Key] = true
+		}
+	}
+	for n, key := range keys {
+		if bad[key] {
+			return n
+		}
+	}
+	return len(keys)
 }
 
 // abandonedAny says whether the store may still use a buffer of the batch.

@@ -78,9 +78,7 @@ func rowOf(s *Subject, p pass, fast float64) Row {
 func (p pass) calculated(s *Subject, run []outcome, engineTime func(time.Duration) time.Duration) (full, ideal spans) {
 	var arrivals, whole, rest []time.Duration
 	for _, o := range run {
-		if p.atOnce == 0 {
-			arrivals = append(arrivals, engineTime(o.arrival.Sub(run[0].arrival)))
-		}
+		arrivals = append(arrivals, engineTime(o.arrival.Sub(run[0].arrival)))
 		whole = append(whole, s.compute(0, o.tokens, o.together))
 		rest = append(rest, s.compute(o.hitTokens, o.tokens, o.together))
 	}

@@ -16,9 +16,9 @@ func TestSchedule(t *testing.T) {
 		atOnce            int
 		want              []time.Duration
 	}{
-		"together":            {[]time.Duration{10 * ms, 10 * ms, 10 * ms}, nil, 3, []time.Duration{10 * ms, 20 * ms, 30 * ms}},
-		"one at a time":       {[]time.Duration{10 * ms, 20 * ms, 5 * ms}, nil, 1, []time.Duration{10 * ms, 20 * ms, 5 * ms}},
-		"two at once":         {[]time.Duration{10 * ms, 10 * ms, 10 * ms}, nil, 2, []time.Duration{10 * ms, 20 * ms, 20 * ms}},
+		"together":            {[]time.Duration{10 * ms, 10 * ms, 10 * ms}, make([]time.Duration, 3), 3, []time.Duration{10 * ms, 20 * ms, 30 * ms}},
+		"one at a time":       {[]time.Duration{10 * ms, 20 * ms, 5 * ms}, make([]time.Duration, 3), 1, []time.Duration{10 * ms, 20 * ms, 5 * ms}},
+		"two at once":         {[]time.Duration{10 * ms, 10 * ms, 10 * ms}, []time.Duration{0, 2 * ms, 0}, 2, []time.Duration{10 * ms, 18 * ms, 20 * ms}},
 		"as they arrive":      {[]time.Duration{10 * ms, 10 * ms, 10 * ms}, []time.Duration{0, 5 * ms, 50 * ms}, 0, []time.Duration{10 * ms, 15 * ms, 10 * ms}},
 		"nothing to wait for": {nil, nil, 1, []time.Duration{}},
 	} {
