@@ -31,7 +31,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	b := &bench{o: o, rep: &Report{
 		Workload: o.Workload, Store: o.Store, Storage: o.Storage, Trace: o.TracePath, Load: o.Load, BlockTokens: o.BlockTokens,
 		Scale: o.Scale, Bandwidth: o.Bandwidth, LatencyMs: milliseconds(o.Latency), TimeScale: o.TimeScale,
-		CPUs: runtime.NumCPU(), StartedDaemon: o.StartedDaemon,
+		CPUs: runtime.NumCPU(), StartedDaemon: o.StartedDaemon, Rows: []Row{},
 	}}
 	if err := b.settleScale(profiles); err != nil {
 		return nil, err

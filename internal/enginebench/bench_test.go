@@ -52,7 +52,7 @@ func TestUCMTable(t *testing.T) {
 	var done, of int
 	o.Done = func(n, total int) { done, of = n, total }
 	rep := run(t, o)
-	if len(rep.Rows) != 8 || done != 16 || of != 16 {
+	if len(rep.Rows) != 8 || done != 20 || of != 20 {
 		t.Fatalf("%d rows; %d of %d done", len(rep.Rows), done, of)
 	}
 	// One opening for each run of each model, and one for what is filled in.

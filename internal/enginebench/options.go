@@ -88,6 +88,29 @@ type Options struct {
 	Done   func(done, of int)
 }
 
+// Check says what is wrong with options, Open aside, before anything is begun.
+func (o Options) Check() error {
+	if o.Open == nil {
+		o.Open = func(context.Context, kv.Layout, kv.Fingerprint) (kv.Store, error) { return nil, nil }
+	}
+	if err := o.fillDefaults(); err != nil {
+		return err
+	}
+	profiles, err := o.profiles()
+	if err != nil {
+		return err
+	}
+	for _, p := range profiles {
+		if _, err := newSubject(p, o.BlockTokens, max(o.Scale, 1)); err != nil {
+			return err
+		}
+	}
+	if o.Workload == Trace {
+		_, err = (&bench{o: o}).survey()
+	}
+	return err
+}
+
 func (o *Options) fillDefaults() error {
 	set := func(field *int, value int) {
 		if *field == 0 {

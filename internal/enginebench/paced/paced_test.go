@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kv3fs/kv3fs/kvstore/cache"
 	"github.com/kv3fs/kv3fs/kvstore/empty"
 	"github.com/kv3fs/kv3fs/kvstore/fault"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
@@ -17,6 +18,19 @@ func TestStoreThatDiscards(t *testing.T) {
 		Discards: true,
 		Open: func(t testing.TB, _ string, o storetest.Options) kv.Store {
 			return New(empty.New(o.Layout), Options{BytesPerSecond: 1e9, Latency: 100 * time.Microsecond})
+		},
+	})
+}
+
+func TestStore(t *testing.T) {
+	storetest.Run(t, storetest.Subject{
+		Open: func(t testing.TB, _ string, o storetest.Options) kv.Store {
+			blocks := max(int64(o.Blocks), 64)
+			c, err := cache.New(empty.New(o.Layout), cache.Options{Namespace: o.Namespace, CapacityBytes: blocks * (o.Layout.BlockBytes + 8192)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return New(c, Options{BytesPerSecond: 1e9, Latency: 100 * time.Microsecond})
 		},
 	})
 }
