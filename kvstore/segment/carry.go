@@ -1,0 +1,214 @@
+package segment
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/internal/blockhead"
+	"github.com/kv3fs/kv3fs/internal/transfer"
+	"github.com/kv3fs/kv3fs/kvstore/kv"
+)
+
+// carryBytes is how much is carried at once, unless one block is more.
+const carryBytes = 16 << 20
+
+// carry copies a segment's hottest blocks to where everybody writes. A copy is found
+// in place of the block only when its head is written; after a crash in between both
+// are there, and the newer generation counts. It stops early where there is no slot:
+// making one is what it is a part of.
+func (s *Store) carry(old *segment) {
+	hot := s.hottest(old)
+	if len(hot) == 0 {
+		return
+	}
+	stride := int(s.geo.strideBytes)
+	atOnce := min(len(hot), max(1, carryBytes/stride))
+	mem, err := anonymous(atOnce * stride)
+	if err != nil {
+		s.log.Warn("segment store: nothing is carried forward", "error", err)
+		return
+	}
+	c := &carrier{s: s, old: old}
+	for len(hot) > 0 && !c.stopped {
+		n := min(atOnce, len(hot))
+		c.copies = c.copies[:0]
+		for i, h := range hot[:n] {
+			c.copies = append(c.copies, copying{from: place{old, h.slot}, buf: mem[i*stride : (i+1)*stride : (i+1)*stride]})
+		}
+		c.copyAll()
+		hot = hot[n:]
+	}
+	if !c.abandoned {
+		_ = unix.Munmap(mem)
+	}
+}
+
+// heat is how much a slot was used.
+type heat struct {
+	slot       int
+	hits, last uint32
+}
+
+// hottest are the slots to carry, the best first: those that were loaded most since
+// they were written, and then those that were loaded last.
+func (s *Store) hottest(seg *segment) []heat {
+	most := int(s.o.CarryFraction * float64(s.geo.slots))
+	if most <= 0 {
+		return nil
+	}
+	var hot []heat
+	s.mu.RLock()
+	for i := range s.geo.slots {
+		at := seg.first + uint32(i)
+		if hits := s.table.slots[at].hits.Load(); hits > 0 && s.table.has(at) {
+			hot = append(hot, heat{i, hits, s.table.slots[at].last.Load()})
+		}
+	}
+	s.mu.RUnlock()
+	slices.SortFunc(hot, func(a, b heat) int {
+		return cmp.Or(cmp.Compare(b.hits, a.hits), cmp.Compare(b.last, a.last))
+	})
+	return hot[:min(most, len(hot))]
+}
+
+// carrier copies some blocks at once.
+type carrier struct {
+	s         *Store
+	old       *segment
+	copies    []copying
+	abandoned bool // the storage may still use the memory
+	stopped   bool // there is no slot, or something is wrong
+}
+
+// copying is a block on its way from one slot to another.
+type copying struct {
+	from, to place
+	key      kv.Key
+	buf      []byte // the whole slot
+	taken    bool   // to is ours
+	failed   bool
+}
+
+func (c *carrier) copyAll() {
+	g := &c.s.geo
+	dataBytes := g.strideBytes - blockhead.Size
+	c.move(func(p *copying) transfer.Op {
+		return transfer.Op{File: c.old.data, Offset: g.slotAt(p.from.slot), Buf: p.buf}
+	})
+	for i := range c.copies {
+		if p := &c.copies[i]; !p.failed {
+			c.renew(p)
+		}
+	}
+	c.move(func(p *copying) transfer.Op {
+		return transfer.Op{File: p.to.seg.data, Offset: g.slotAt(p.to.slot), Buf: p.buf[:dataBytes], Write: true}
+	})
+	c.move(func(p *copying) transfer.Op {
+		return transfer.Op{File: p.to.seg.data, Offset: g.headAt(p.to.slot), Buf: p.buf[dataBytes:], Write: true}
+	})
+	for i := range c.copies {
+		c.finish(&c.copies[i])
+	}
+}
+
+// move does one move of every copy that goes on, and waits for all.
+func (c *carrier) move(op func(*copying) transfer.Op) {
+	var ops []transfer.Op
+	var all sync.WaitGroup
+	errs := make([]error, len(c.copies))
+	for i := range c.copies {
+		p := &c.copies[i]
+		if p.failed {
+			continue
+		}
+		o := op(p)
+		all.Add(1)
+		o.Done = func(n int, err error) {
+			errs[i] = wholly(n, len(o.Buf), err)
+			all.Done()
+		}
+		ops = append(ops, o)
+	}
+	if len(ops) == 0 {
+		return
+	}
+	c.s.engine.Do(c.s.closing, ops)
+	all.Wait()
+	for i, err := range errs {
+		if err == nil {
+			continue
+		}
+		p := &c.copies[i]
+		p.failed = true
+		c.abandoned = c.abandoned || errors.Is(err, kv.ErrAbandoned)
+		if p.taken {
+			c.s.blame(p.to.seg, err)
+		}
+		if c.s.closing.Err() != nil || c.abandoned {
+			c.stopped = true
+		}
+	}
+}
+
+// renew checks a block that was read, and gives it a slot and a head of the new
+// generation.
+func (c *carrier) renew(p *copying) {
+	s := c.s
+	raw := p.buf[len(p.buf)-blockhead.Size:]
+	s.mu.RLock()
+	p.key = s.table.slots[p.from.at()].key
+	generation := p.from.seg.generation
+	s.mu.RUnlock()
+	var head blockhead.Head
+	if err := checkBlock(&head, raw, p.buf, s.o.Namespace, p.key, s.o.Layout, generation); err != nil {
+		s.log.Warn("segment store: a block is damaged", "file", c.old.file.Name(), "key", p.key, "error", err)
+		s.quarantine(p.from)
+		p.failed = true
+		return
+	}
+	if p.to, p.taken = s.take(); !p.taken {
+		p.failed, c.stopped = true, true
+		return
+	}
+	head.Sequence = s.generationOf(p.to.seg)
+	head.Encode(raw)
+}
+
+// checkBlock says what is wrong with a whole block and its head.
+func checkBlock(head *blockhead.Head, raw, data []byte, ns kv.Fingerprint, key kv.Key, l kv.Layout, generation uint64) error {
+	if err := head.Decode(raw); err != nil {
+		return err
+	}
+	if err := head.Match(ns, key, l); err != nil {
+		return err
+	}
+	if head.Sequence != generation {
+		return fmt.Errorf("it is of generation %d, not %d", head.Sequence, generation)
+	}
+	for i := range l.Shards() {
+		if err := head.Verify(i, data[int64(i)*l.ShardBytes:int64(i+1)*l.ShardBytes]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// finish makes a copy found, unless the block is gone by now.
+func (c *carrier) finish(p *copying) {
+	if !p.taken {
+		return
+	}
+	s := c.s
+	s.mu.Lock()
+	if at, ok := s.table.find(p.key); !p.failed && ok && at == p.from.at() {
+		s.table.put(p.key, p.to.at())
+	}
+	s.releaseLocked(p.to)
+	s.mu.Unlock()
+	s.unpin(p.to.seg)
+}

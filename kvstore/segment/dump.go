@@ -1,0 +1,277 @@
+package segment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/kv3fs/kv3fs/internal/assembly"
+	"github.com/kv3fs/kv3fs/internal/blockhead"
+	"github.com/kv3fs/kv3fs/internal/transfer"
+	"github.com/kv3fs/kv3fs/kvstore/kv"
+)
+
+type block = assembly.Block[place]
+
+// Dump is kv.Store's.
+func (s *Store) Dump(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
+	b, err := s.begin(ctx, shards)
+	if err != nil {
+		return nil, err
+	}
+	w := &writing{queue: queue{b: b}, s: s}
+	for i := range shards {
+		w.enter(i)
+	}
+	w.end()
+	return b.t, nil
+}
+
+// writing is shards on their way to the engine, in one goroutine.
+type writing struct {
+	queue
+	s *Store
+
+	full error // of the first block that found no slot: the others do not wait again
+
+	// The run that the next shard may continue.
+	block *block
+	run   run
+	buf   []byte
+}
+
+// errThere ends the opening of a block that has become visible in the meantime.
+var errThere = errors.New("the block is there")
+
+// enter begins a shard, or has it begun later, when who is at it has finished.
+func (w *writing) enter(i int) {
+	ctx, shard := w.b.t.Context(), w.b.t.Shard(i)
+	if err := ctx.Err(); err != nil {
+		w.b.settleDump(i, w.s.explain(err, nil))
+		return
+	}
+	if w.s.holds(shard.Key) {
+		w.b.settleHeld(i)
+		return
+	}
+	blk, verdict, err := w.s.unfinished.Enter(shard.Key, shard.Index,
+		func() (place, error) { return w.open(ctx, shard.Key) },
+		func() { w.s.tasks.Go(func() { w.s.enterAgain(w.b, i) }) })
+	switch {
+	case err == errThere:
+		w.b.settleHeld(i)
+	case err != nil:
+		w.b.settleDump(i, err)
+	case verdict == assembly.Have:
+		w.b.settleHeld(i)
+	case verdict == assembly.Write:
+		w.write(blk, i, shard)
+	}
+}
+
+// enterAgain is for a shard that was told Later. Its batch is not done, so Close still
+// waits.
+func (s *Store) enterAgain(b *batch, i int) {
+	w := &writing{queue: queue{b: b}, s: s}
+	w.enter(i)
+	w.end()
+}
+
+// open finds a slot for a block. Nobody else is about to write it, so whether it is
+// there is known for certain.
+func (w *writing) open(ctx context.Context, key kv.Key) (place, error) {
+	if w.s.holds(key) {
+		return place{}, errThere
+	}
+	if p, ok := w.s.take(); ok {
+		return p, nil
+	}
+	if w.full != nil {
+		return place{}, w.full
+	}
+	w.end() // what was gathered must not wait for a segment
+	p, err := w.s.await(ctx)
+	if errors.Is(err, kv.ErrFull) {
+		w.full = err
+	}
+	return p, err
+}
+
+// await waits for a slot.
+func (s *Store) await(ctx context.Context) (place, error) {
+	patience := time.NewTimer(s.o.Timeout)
+	defer patience.Stop()
+	for {
+		s.mu.RLock()
+		isReady, trouble := s.isReady, s.trouble
+		s.mu.RUnlock()
+		if p, ok := s.take(); ok {
+			return p, nil
+		}
+		select {
+		case <-isReady:
+		case <-ctx.Done():
+			return place{}, s.explain(ctx.Err(), nil)
+		case <-patience.C:
+			if trouble != nil {
+				return place{}, fmt.Errorf("%w: no segment can be written to; the last error was: %w", kv.ErrFull, trouble)
+			}
+			return place{}, fmt.Errorf("%w: no segment became free within %v", kv.ErrFull, s.o.Timeout)
+		}
+	}
+}
+
+// holds says whether a block is there.
+func (s *Store) holds(key kv.Key) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	_, ok := s.table.find(key)
+	return ok
+}
+
+// write adds a shard to the run, or begins a new one.
+func (w *writing) write(blk *block, i int, shard kv.Shard) {
+	if w.block == blk && i == w.run.first+w.run.n && shard.Index == w.b.t.Shard(i-1).Index+1 {
+		if both, ok := joined(w.buf, shard.Buf); ok {
+			w.buf = both
+			w.run.n++
+			return
+		}
+	}
+	w.cut()
+	w.block, w.run, w.buf = blk, run{i, 1}, shard.Buf
+}
+
+// cut makes the run a move.
+func (w *writing) cut() {
+	if w.block == nil {
+		return
+	}
+	s, b, blk, shards, buf := w.s, w.b, w.block, w.run, w.buf
+	w.block = nil
+	p := blk.Payload
+	offset := s.geo.slotAt(p.slot) + int64(b.t.Shard(shards.first).Index)*s.o.Layout.ShardBytes
+	w.add(transfer.Op{File: p.seg.data, Offset: offset, Buf: buf, Write: true, Done: func(n int, err error) {
+		s.work.add(func() { s.written(b, blk, shards, wholly(n, len(buf), err)) })
+	}})
+}
+
+// end gives the engine all there is.
+func (w *writing) end() {
+	w.cut()
+	w.flush()
+}
+
+// wholly makes a short write an error.
+func wholly(n, want int, err error) error {
+	if err == nil && n < want {
+		return io.ErrShortWrite
+	}
+	return err
+}
+
+// written goes on when a run is in the file, or failed to get there.
+func (s *Store) written(b *batch, blk *block, shards run, err error) {
+	seg := blk.Payload.seg
+	if err != nil {
+		s.blame(seg, err)
+		err = s.explain(err, seg)
+	}
+	for i := shards.first; i < shards.first+shards.n; i++ {
+		shard := b.t.Shard(i)
+		if err != nil {
+			if s.unfinished.Failed(blk, shard.Index) {
+				s.drop([]*block{blk})
+			}
+			b.settleDump(i, err)
+			continue
+		}
+		blk.Sums[shard.Index] = blockhead.Sum(shard.Buf)
+		if s.unfinished.Written(blk, shard.Index) {
+			s.publish(b, blk, i)
+			continue
+		}
+		b.settleDump(i, nil)
+	}
+}
+
+// publish writes the head behind the data, and makes the block found when it is
+// written. A crash before that leaves a hole, a crash after it a block.
+func (s *Store) publish(b *batch, blk *block, i int) {
+	p := blk.Payload
+	buf, err := s.heads.get(context.Background())
+	if err != nil {
+		s.drop([]*block{blk})
+		b.settleDump(i, err)
+		return
+	}
+	head := blockhead.Head{
+		Namespace: s.o.Namespace, Key: blk.Key, BlockBytes: s.o.Layout.BlockBytes,
+		Sequence: s.generationOf(p.seg), Sums: blk.Sums,
+	}
+	head.Encode(buf)
+	// What has begun is brought to its end, cancelled or not.
+	s.engine.Do(context.Background(), []transfer.Op{{
+		File: p.seg.data, Offset: s.geo.headAt(p.slot), Buf: buf, Write: true,
+		Done: func(n int, err error) {
+			s.heads.put(buf, err)
+			s.work.add(func() { s.published(b, blk, i, wholly(n, blockhead.Size, err)) })
+		},
+	}})
+}
+
+func (s *Store) published(b *batch, blk *block, i int, err error) {
+	if err != nil {
+		s.blame(blk.Payload.seg, err)
+		s.drop([]*block{blk})
+		b.settleDump(i, s.explain(err, blk.Payload.seg))
+		return
+	}
+	p := blk.Payload
+	s.mu.Lock()
+	s.table.put(blk.Key, p.at())
+	s.releaseLocked(p)
+	s.mu.Unlock()
+	s.unpin(p.seg)
+	s.unfinished.Finish(blk)
+	b.settleDump(i, nil)
+}
+
+// generationOf is a pinned segment's.
+func (s *Store) generationOf(seg *segment) uint64 {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return seg.generation
+}
+
+// drop gives up unfinished blocks: their slots become holes.
+func (s *Store) drop(blocks []*block) {
+	for _, blk := range blocks {
+		s.count.DroppedBlocks.Add(1)
+		s.release(blk.Payload)
+		s.unfinished.Finish(blk)
+	}
+}
+
+// blame sets a segment aside, when it was the storage that failed.
+func (s *Store) blame(seg *segment, err error) {
+	if !isOurs(err) {
+		s.setAside(seg, err)
+	}
+}
+
+// settleDump settles a shard that was written, or was not.
+func (b *batch) settleDump(i int, err error) {
+	if err == nil {
+		b.s.count.DumpedShards.Add(1)
+		b.s.count.DumpedBytes.Add(b.s.o.Layout.ShardBytes)
+	} else {
+		b.s.count.FailedDumps.Add(1)
+	}
+	b.settle(i, err)
+}
+
+// settleHeld settles a shard that is there already.
+func (b *batch) settleHeld(i int) { b.settle(i, nil) }

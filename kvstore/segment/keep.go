@@ -1,0 +1,161 @@
+package segment
+
+import (
+	"time"
+)
+
+const (
+	// leavingPatience is how long the keeper waits for the readers of a segment before it
+	// recycles the next one.
+	leavingPatience = time.Second
+
+	// troublePause is how long it waits after a header could not be written.
+	troublePause = time.Second
+)
+
+// keep holds one segment ready, so that who fills one goes on in the next without
+// waiting for anything. Its own work, recycling, has as long as that one takes to fill.
+func (s *Store) keep() {
+	for s.closing.Err() == nil {
+		seg, enough := s.nextFree()
+		switch {
+		case enough:
+			s.waitFor(s.keeperWanted, 0)
+		case seg != nil:
+			if err := s.prepare(seg); err != nil {
+				s.log.Warn("segment store: a segment cannot be begun", "file", seg.file.Name(), "error", err)
+				s.waitFor(nil, troublePause)
+			}
+		default:
+			s.recycle()
+		}
+	}
+}
+
+// waitFor waits for a poke, for the time to be over where there is one, or for Close.
+// It says whether it was the time.
+func (s *Store) waitFor(c chan struct{}, patience time.Duration) (over bool) {
+	var expired <-chan time.Time
+	if patience > 0 {
+		timer := time.NewTimer(patience)
+		defer timer.Stop()
+		expired = timer.C
+	}
+	select {
+	case <-c:
+	case <-expired:
+		return true
+	case <-s.closing.Done():
+	}
+	return false
+}
+
+// nextFree takes a free segment, unless enough are ready.
+func (s *Store) nextFree() (seg *segment, enough bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.ready) > 0 {
+		return nil, true
+	}
+	if len(s.free) == 0 {
+		return nil, false
+	}
+	seg, s.free = s.free[0], s.free[1:]
+	return seg, false
+}
+
+// prepare begins a segment's new generation. The header is with the kernel before the
+// first slot is given out: heads of the old generation count no more when the first of
+// their blocks is overwritten.
+func (s *Store) prepare(seg *segment) error {
+	s.mu.Lock()
+	s.generation++
+	generation := s.generation
+	s.mu.Unlock()
+	header := record{
+		number: seg.number, namespace: s.o.Namespace, generation: generation,
+		layout: s.o.Layout, segmentBytes: s.geo.segmentBytes,
+	}
+	seg.disk.Lock()
+	_, err := seg.file.WriteAt(header.encode(headerMagic), 0)
+	seg.indexed = 0
+	seg.disk.Unlock()
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil {
+		// To the end of the line, without a block; it is tried again in its turn.
+		s.trouble = err
+		seg.state, seg.sealed = full, true
+		s.full = append(s.full, seg)
+		return err
+	}
+	seg.generation, seg.next, seg.sealed, seg.state = generation, 0, false, ready
+	s.trouble = nil
+	s.ready = append(s.ready, seg)
+	close(s.isReady)
+	s.isReady = make(chan struct{})
+	return nil
+}
+
+// recycle evicts the segment that was filled first, but for the blocks that are carried
+// forward, and waits for its readers.
+func (s *Store) recycle() {
+	seg := s.oldest()
+	if seg == nil {
+		// Only segments with unfinished blocks, or with readers. Dumps may be waiting, so
+		// blocks that nobody goes on with have to go.
+		if s.waitFor(s.keeperWanted, s.o.Timeout/30) {
+			s.drop(s.unfinished.Expire(s.o.Timeout / 30))
+		}
+		return
+	}
+	s.carry(seg)
+	if s.closing.Err() != nil {
+		return // its blocks stay for the next process
+	}
+	s.evict(seg)
+	for patience := time.Now().Add(leavingPatience); ; {
+		s.mu.RLock()
+		left := seg.state != leaving
+		s.mu.RUnlock()
+		if left || s.closing.Err() != nil || s.waitFor(s.keeperWanted, max(time.Until(patience), 1)) {
+			return
+		}
+	}
+}
+
+// oldest takes out the segment that was filled first. One that has an unfinished block
+// is passed over, but none of the newer half is taken instead.
+func (s *Store) oldest() *segment {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, seg := range s.full[:(len(s.full)+1)/2] {
+		if seg.writing == 0 {
+			s.full = append(s.full[:i:i], s.full[i+1:]...)
+			return seg
+		}
+	}
+	return nil
+}
+
+// evictSlots is how many slots are evicted before others get the lock.
+const evictSlots = 512
+
+// evict takes what a segment has out of the table. Readers that have found a block keep
+// the segment as it is until they leave; nobody else can come.
+func (s *Store) evict(seg *segment) {
+	for first := 0; first < s.geo.slots; first += evictSlots {
+		s.mu.Lock()
+		for i := first; i < min(first+evictSlots, s.geo.slots); i++ {
+			if s.table.remove(seg.first + uint32(i)) {
+				s.count.EvictedBlocks.Add(1)
+			}
+		}
+		s.mu.Unlock()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	seg.state = leaving
+	s.freeLocked(seg)
+}

@@ -1,0 +1,233 @@
+package segment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/kv3fs/kv3fs/internal/blockhead"
+	"github.com/kv3fs/kv3fs/internal/transfer"
+	"github.com/kv3fs/kv3fs/kvstore/kv"
+)
+
+// Load is kv.Store's. Of a block that is recycled between Lookup and Load it finds
+// nothing, a miss; of one that is recycled afterwards the segment is pinned, and has
+// the block until it is read.
+func (s *Store) Load(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
+	b, err := s.begin(ctx, shards)
+	if err != nil {
+		return nil, err
+	}
+	t, q := b.t, &queue{b: b}
+	blocks := make(map[kv.Key]*reading)
+	for i := 0; i < len(shards); {
+		r := run{i, 1}
+		first := t.Shard(i)
+		buf := first.Buf
+		for next := i + 1; next < len(shards); next++ {
+			shard := t.Shard(next)
+			both, ok := buf, false
+			if shard.Key == first.Key && shard.Index == first.Index+r.n {
+				both, ok = joined(buf, shard.Buf)
+			}
+			if !ok {
+				break
+			}
+			buf = both
+			r.n++
+		}
+		i += r.n
+		rd, known := blocks[first.Key]
+		if !known {
+			rd = s.startReading(b, q, first.Key)
+			blocks[first.Key] = rd
+		}
+		switch {
+		case rd == nil:
+			b.settleLoads(r, kv.ErrMiss)
+		case t.Context().Err() != nil:
+			b.settleLoads(r, s.explain(t.Context().Err(), rd.seg))
+		default:
+			rd.read(q, r, first.Index, buf)
+		}
+	}
+	q.flush()
+	for _, rd := range blocks {
+		if rd != nil {
+			rd.unref()
+		}
+	}
+	return t, nil
+}
+
+// settleLoads settles a run and counts it.
+func (b *batch) settleLoads(r run, err error) {
+	for i := r.first; i < r.first+r.n; i++ {
+		b.settleLoad(i, err)
+	}
+}
+
+func (b *batch) settleLoad(i int, err error) {
+	switch {
+	case err == nil:
+		b.s.count.LoadedShards.Add(1)
+		b.s.count.LoadedBytes.Add(b.s.o.Layout.ShardBytes)
+	case errors.Is(err, kv.ErrMiss):
+		b.s.count.MissedShards.Add(1)
+	default:
+		b.s.count.FailedLoads.Add(1)
+	}
+	b.settle(i, err)
+}
+
+// reading is a block that a batch reads: its head once, whichever of its shards the
+// batch wants.
+type reading struct {
+	place
+	s          *Store
+	b          *batch
+	key        kv.Key
+	generation uint64
+	refs       atomic.Int32 // moves that are not done, and Load itself
+
+	mu      sync.Mutex
+	arrived bool // the head; then the two below stay what they are
+	head    blockhead.Head
+	failed  error    // the head could not be had, or is not this block's
+	waiting []func() // for it
+}
+
+// startReading finds a block, pins its segment and asks for its head; nil is a miss.
+func (s *Store) startReading(b *batch, q *queue, key kv.Key) *reading {
+	s.mu.RLock()
+	at, ok := s.table.find(key)
+	if !ok {
+		s.mu.RUnlock()
+		return nil
+	}
+	seg := s.segmentOf(at)
+	seg.pins.Add(1)
+	r := &reading{place: place{seg, int(at - seg.first)}, s: s, b: b, key: key, generation: seg.generation}
+	s.table.slots[at].hits.Add(1)
+	s.table.slots[at].last.Store(s.clock.Add(1))
+	s.mu.RUnlock()
+	r.refs.Store(1)
+
+	buf, ok := s.heads.try()
+	if !ok {
+		// The heads that are to come back may be those that wait in q.
+		q.flush()
+		var err error
+		if buf, err = s.heads.get(b.t.Context()); err != nil {
+			r.arrive(nil, err)
+			return r
+		}
+	}
+	r.refs.Add(1)
+	q.add(transfer.Op{File: seg.data, Offset: s.geo.headAt(r.slot), Buf: buf, Done: func(n int, err error) {
+		r.arrive(buf[:n], err)
+		s.heads.put(buf, err)
+		r.unref()
+	}})
+	return r
+}
+
+// segmentOf is the segment that a slot of the table is in.
+func (s *Store) segmentOf(at uint32) *segment { return s.segments[int(at)/s.geo.slots] }
+
+// unref lets go of the segment after the last move.
+func (r *reading) unref() {
+	if r.refs.Add(-1) == 0 {
+		r.s.unpin(r.seg)
+	}
+}
+
+// arrive takes the head, and sends on those who wait for it. An error of the head is
+// that of the shards, except that their own buffers are not in use.
+func (r *reading) arrive(raw []byte, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case errors.Is(err, kv.ErrAbandoned):
+		r.failed = fmt.Errorf("%w: %s", kv.ErrTimeout, err)
+	case err != nil:
+		r.failed = r.s.explain(err, r.seg)
+	default:
+		r.failed = r.check(raw)
+	}
+	r.arrived = true
+	for _, job := range r.waiting {
+		r.s.work.add(job)
+	}
+	r.waiting = nil
+}
+
+// check says what is wrong with the head.
+func (r *reading) check(raw []byte) error {
+	err := r.head.Decode(raw)
+	if err == nil {
+		err = r.head.Match(r.s.o.Namespace, r.key, r.s.o.Layout)
+	}
+	if err == nil && r.head.Sequence != r.generation {
+		err = fmt.Errorf("it is of generation %d, not %d", r.head.Sequence, r.generation)
+	}
+	if err != nil {
+		return r.damaged(err.Error())
+	}
+	return nil
+}
+
+func (r *reading) damaged(what string) error {
+	return &kv.CorruptError{Key: r.key, Where: fmt.Sprintf("%s at %d", r.seg.file.Name(), r.s.geo.slotAt(r.slot)), What: what}
+}
+
+// read asks for a run of shards.
+func (r *reading) read(q *queue, shards run, index int, buf []byte) {
+	r.refs.Add(1)
+	offset := r.s.geo.slotAt(r.slot) + int64(index)*r.s.o.Layout.ShardBytes
+	q.add(transfer.Op{File: r.seg.data, Offset: offset, Buf: buf, Done: func(n int, err error) {
+		r.whenHead(func() {
+			r.finish(shards, n == len(buf), err)
+			r.unref()
+		})
+	}})
+}
+
+// whenHead has a job done once the head is there.
+func (r *reading) whenHead(job func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.arrived {
+		r.waiting = append(r.waiting, job)
+		return
+	}
+	r.s.work.add(job)
+}
+
+// finish judges a run that was read and settles it. The segment is still pinned, so
+// what is quarantined is what was read.
+func (r *reading) finish(shards run, whole bool, err error) {
+	if err != nil {
+		r.b.settleLoads(shards, r.s.explain(err, r.seg))
+		return
+	}
+	for i := shards.first; i < shards.first+shards.n; i++ {
+		err := r.failed
+		switch {
+		case err != nil:
+		case !whole:
+			err = r.damaged("it is cut short")
+		case r.s.o.Checksums != kv.ChecksumsOff:
+			shard := r.b.t.Shard(i)
+			if wrong := r.head.Verify(shard.Index, shard.Buf); wrong != nil {
+				err = r.damaged(wrong.Error())
+			}
+		}
+		if errors.Is(err, kv.ErrCorrupt) {
+			r.s.quarantine(r.place)
+		}
+		r.b.settleLoad(i, err)
+	}
+}

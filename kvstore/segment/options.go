@@ -1,0 +1,104 @@
+package segment
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/kv3fs/kv3fs/internal/transfer"
+	"github.com/kv3fs/kv3fs/internal/transfer/posix"
+	"github.com/kv3fs/kv3fs/kvstore/kv"
+)
+
+// Options of Open. Dir, Layout and CapacityBytes must be given.
+type Options struct {
+	// Dir is made where there is none. It must be empty at first, and has nothing else
+	// in it ever.
+	Dir string
+
+	// Layout is the size of blocks. A directory keeps that with which it was first
+	// opened.
+	Layout kv.Layout
+
+	// Namespace is what the blocks belong to. Those of another one stay in the directory
+	// until they are recycled, and are not found.
+	Namespace kv.Fingerprint
+
+	// CapacityBytes is what the directory takes on the disk at most, all of it from the
+	// beginning. With a smaller one than last time the oldest segments are deleted.
+	CapacityBytes int64
+
+	// SegmentBytes is the size of a segment; 0 takes that which the directory has, or 1
+	// GiB, less where the capacity is small. One segment is evicted at a time.
+	SegmentBytes int64
+
+	// CarryFraction is how many of a recycled segment's blocks are kept at most, those
+	// which were loaded most: 0.25 for 0, at most 0.5, none where negative.
+	CarryFraction float64
+
+	// DirectIO, Streams and WaitingQueueDepth are posix.Options'.
+	DirectIO          bool
+	Streams           int
+	WaitingQueueDepth int
+
+	// Timeout bounds every wait; 30 s. A block whose shards stop coming is dropped
+	// after as long.
+	Timeout time.Duration
+
+	// Checksums: ChecksumsOff loads without comparing them. Identities are always
+	// compared, and checksums always recorded.
+	Checksums kv.Checksums
+
+	// Engine moves blocks; nil: system calls. It is the store's from Open on, whatever
+	// Open returns.
+	Engine transfer.Engine
+
+	// Logger hears of segments that are set aside.
+	Logger *slog.Logger
+
+	reserve func(f *os.File, sizeBytes int64) error // a test's
+}
+
+const (
+	defaultTimeout = 30 * time.Second
+	defaultCarry   = 0.25
+	maxCarry       = 0.5
+)
+
+// complete fills in defaults and says what is wrong.
+func (o *Options) complete() error {
+	if err := o.Layout.Check(); err != nil {
+		return err
+	}
+	switch o.Checksums {
+	case "", kv.ChecksumsAuto, kv.ChecksumsRequire, kv.ChecksumsOff:
+	default:
+		return fmt.Errorf("segment store: checksums %q; auto, require or off", o.Checksums)
+	}
+	switch {
+	case o.CapacityBytes <= 0:
+		return fmt.Errorf("segment store: a capacity of %d bytes; say how much of the disk it may take", o.CapacityBytes)
+	case o.SegmentBytes < 0 || o.Timeout < 0:
+		return fmt.Errorf("segment store: segments of %d bytes, a timeout of %v: neither may be negative", o.SegmentBytes, o.Timeout)
+	case o.CarryFraction > maxCarry:
+		return fmt.Errorf("segment store: a carry fraction of %v; more than %v would leave too little room for new blocks", o.CarryFraction, maxCarry)
+	case o.CarryFraction == 0:
+		o.CarryFraction = defaultCarry
+	}
+	if o.Timeout == 0 {
+		o.Timeout = defaultTimeout
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.reserve == nil {
+		o.reserve = reserve
+	}
+	if o.Engine == nil {
+		o.Engine = posix.New(posix.Options{
+			Streams: o.Streams, WaitingQueueDepth: o.WaitingQueueDepth, Timeout: o.Timeout, DirectIO: o.DirectIO,
+		})
+	}
+	return nil
+}

@@ -1,0 +1,116 @@
+package segment
+
+import (
+	"golang.org/x/sys/unix"
+)
+
+// sealAll gives segments that are full their index, and drops blocks whose shards
+// stopped coming.
+func (s *Store) sealAll() {
+	idle := max(s.o.Timeout/4, 1)
+	for s.closing.Err() == nil {
+		s.waitFor(s.sealerWanted, idle)
+		s.drop(s.unfinished.Expire(s.o.Timeout))
+		for s.closing.Err() == nil {
+			seg := s.unsealed()
+			if seg == nil {
+				break
+			}
+			s.seal(seg)
+			s.unpin(seg)
+		}
+	}
+}
+
+// unsealed pins a segment that has all it will ever have, and no index.
+func (s *Store) unsealed() *segment {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, seg := range s.full {
+		if !seg.sealed && seg.writing == 0 {
+			seg.pins.Add(1)
+			seg.sealed = true
+			return seg
+		}
+	}
+	return nil
+}
+
+// seal writes the index and has the device write all of the segment, so that a power
+// cut takes no more than the segments that are not full. Where it fails, the heads are
+// read next time.
+func (s *Store) seal(seg *segment) {
+	err := s.writeIndex(seg)
+	if err == nil {
+		err = unix.Fdatasync(int(seg.file.Fd()))
+	}
+	if err != nil {
+		s.log.Warn("segment store: a segment is not sealed", "file", seg.file.Name(), "error", err)
+	}
+}
+
+// sealAtClose writes the index of a segment that was written to, full or not: whoever
+// opens the directory next knows from the last key of it where to go on.
+func (s *Store) sealAtClose(seg *segment) {
+	if seg.sealed || seg.state == free {
+		return
+	}
+	if err := s.writeIndex(seg); err != nil {
+		s.log.Warn("segment store: a segment is not sealed", "file", seg.file.Name(), "error", err)
+	}
+}
+
+// writeIndex writes all of a segment's index.
+func (s *Store) writeIndex(seg *segment) error {
+	seg.disk.Lock()
+	defer seg.disk.Unlock()
+	pages := s.geo.indexPages()
+	raw := make([]byte, pages*pageBytes)
+	for n := range pages {
+		s.fillIndex(seg, n, raw[n*pageBytes:(n+1)*pageBytes])
+	}
+	seg.indexed = pages // also of a write that is cut short
+	_, err := seg.file.WriteAt(raw, s.geo.indexAt())
+	return err
+}
+
+// fillIndex makes the n-th page of an index from the table.
+func (s *Store) fillIndex(seg *segment, n int, page []byte) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	first := n * indexSlots
+	for i := first; i < min(first+indexSlots, s.geo.slots); i++ {
+		if at := seg.first + uint32(i); s.table.has(at) {
+			setIndexed(page, i-first, s.table.slots[at].key)
+		}
+	}
+	sealIndex(page, seg.number, n, seg.generation)
+}
+
+// quarantine takes a damaged block out of the way for good: it is found no more, its
+// head is wiped, and the index on the disk forgets it, page by page so that the others
+// stay. The caller pins the segment.
+func (s *Store) quarantine(p place) {
+	s.mu.Lock()
+	was := s.table.remove(p.at())
+	if was {
+		s.count.CorruptBlocks.Add(1)
+		s.count.QuarantinedBlocks.Add(1)
+	}
+	s.mu.Unlock()
+	if !was {
+		return // somebody else has, or it was carried away whole
+	}
+	seg := p.seg
+	seg.disk.Lock()
+	defer seg.disk.Unlock()
+	page := make([]byte, pageBytes)
+	_, err := seg.file.WriteAt(page, s.geo.headAt(p.slot))
+	if n := p.slot / indexSlots; err == nil && n < seg.indexed {
+		s.fillIndex(seg, n, page)
+		_, err = seg.file.WriteAt(page, s.geo.indexAt()+int64(n)*pageBytes)
+	}
+	if err != nil {
+		s.log.Warn("segment store: a damaged block cannot be marked", "file", seg.file.Name(), "slot", p.slot, "error", err)
+	}
+}

@@ -1,0 +1,144 @@
+package segment
+
+import (
+	"os"
+	"sync"
+	"sync/atomic"
+
+	"github.com/kv3fs/kv3fs/internal/transfer"
+)
+
+// state is where a segment is in its round.
+type state uint8
+
+const (
+	free    state = iota // nothing in it counts
+	ready                // its header says a generation of which it has no head yet
+	active               // blocks are written to it
+	full                 // no slot is given out any more
+	leaving              // nobody finds its blocks, and somebody still reads one
+)
+
+// segment is a file of slots.
+type segment struct {
+	number uint32
+	first  uint32 // the table's slot that its first one is
+	file   *os.File
+	data   transfer.File
+
+	// pins counts those who read or write one of its slots: while there are any, no new
+	// generation begins. Readers add under the store's lock, having found a block, so
+	// there are no new ones once its blocks are out of the table.
+	pins atomic.Int32
+
+	// Guarded by Store.mu.
+	state      state
+	generation uint64 // changes only with no pin
+	next       int    // the first slot not given out
+	writing    int    // slots that were given out and are neither found nor holes
+	sealed     bool
+
+	foreign bool // at Open: it has blocks of another namespace
+
+	// disk is held while the index is read from the table and written, so that what is
+	// on the disk is never older than what it replaces.
+	disk    sync.Mutex
+	indexed int // pages of the index that may be valid on the disk: those below
+}
+
+// place is a slot of a segment.
+type place struct {
+	seg  *segment
+	slot int
+}
+
+func (p place) at() uint32 { return p.seg.first + uint32(p.slot) }
+
+// unpin lets go of a segment. The last one to go makes a leaving one free.
+func (s *Store) unpin(seg *segment) {
+	if seg.pins.Add(-1) > 0 {
+		return
+	}
+	// Locking for every reader would cost more than looking twice.
+	s.mu.RLock()
+	last := seg.state == leaving
+	s.mu.RUnlock()
+	if last {
+		s.mu.Lock()
+		s.freeLocked(seg)
+		s.mu.Unlock()
+	}
+}
+
+// freeLocked makes a leaving segment free when nobody reads it any more.
+func (s *Store) freeLocked(seg *segment) {
+	if seg.state == leaving && seg.pins.Load() == 0 {
+		seg.state = free
+		s.free = append(s.free, seg)
+		poke(s.keeperWanted)
+	}
+}
+
+// poke says to a goroutine that there may be something to do.
+func poke(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// take gives out the next slot, if there is one. Its owner releases it.
+func (s *Store) take() (place, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.active == nil {
+		if len(s.ready) == 0 {
+			return place{}, false
+		}
+		s.active, s.ready = s.ready[0], s.ready[1:]
+		s.active.state = active
+		poke(s.keeperWanted)
+	}
+	p := place{s.active, s.active.next}
+	p.seg.next++
+	p.seg.writing++
+	p.seg.pins.Add(1)
+	if p.seg.next == s.geo.slots {
+		s.fillLocked(p.seg)
+	}
+	return p, true
+}
+
+// fillLocked ends the writing to a segment.
+func (s *Store) fillLocked(seg *segment) {
+	seg.state = full
+	s.active = nil
+	s.full = append(s.full, seg)
+}
+
+// release ends a slot's writing: it is found, or it is a hole.
+func (s *Store) release(p place) {
+	s.mu.Lock()
+	s.releaseLocked(p)
+	s.mu.Unlock()
+	s.unpin(p.seg)
+}
+
+func (s *Store) releaseLocked(p place) {
+	p.seg.writing--
+	if p.seg.writing == 0 && p.seg.state == full {
+		poke(s.sealerWanted)
+		poke(s.keeperWanted)
+	}
+}
+
+// setAside stops writing to a segment that could not be written to. It is tried again
+// when it is recycled.
+func (s *Store) setAside(seg *segment, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.active == seg {
+		s.log.Warn("segment store: a segment is set aside", "file", seg.file.Name(), "error", err)
+		s.fillLocked(seg)
+	}
+}

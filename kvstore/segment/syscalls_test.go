@@ -1,0 +1,96 @@
+package segment
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+const (
+	tracedDir = "SEGMENT_TEST_TRACED_DIR"
+	hitsFrom  = "hits begin"
+	hitsTo    = "hits end"
+	hits      = 500
+)
+
+// TestTraced is the process whose system calls are looked at.
+func TestTraced(t *testing.T) {
+	dir := os.Getenv(tracedDir)
+	if dir == "" {
+		t.Skip("a part of TestHitIsReadsOnly")
+	}
+	o := options(dir, small, 6, 32)
+	s := open(t, o)
+	dump(t, s, keysOf(0, 50)...)
+	s = reopen(t, s, o)
+	settled(t, s) // the keeper has done what it does after Open
+	fmt.Println(hitsFrom)
+	for i := range hits {
+		loads(t, s, keyOf(i%50))
+		found(t, s, keyOf(i%50))
+	}
+	fmt.Println(hitsTo)
+}
+
+// A hit is reads of files that are open: no open, stat, rename or anything else that
+// asks for a name or an inode.
+func TestHitIsReadsOnly(t *testing.T) {
+	strace, err := exec.LookPath("strace")
+	if err != nil {
+		t.Skip("strace is not installed; scripts/need test installs it")
+	}
+	out := filepath.Join(t.TempDir(), "calls")
+	child := exec.Command(strace, "-f", "-o", out, "-e", "trace=%file,%desc", os.Args[0], "-test.run=^TestTraced$")
+	child.Env = append(os.Environ(), tracedDir+"="+t.TempDir())
+	if said, err := child.CombinedOutput(); err != nil {
+		if strings.Contains(string(said), "ptrace") {
+			t.Skipf("nobody may be traced here: %s", said)
+		}
+		t.Fatalf("%v\n%s", err, said)
+	}
+	raw, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	calls := callsBetween(string(raw), hitsFrom, hitsTo)
+	reads := calls["pread64"] + calls["preadv"] + calls["preadv2"]
+	if want := hits * 2; reads < want || reads > want+10 {
+		t.Errorf("%d hits took %d reads, and should take %d: block and head", hits, reads, want)
+	}
+	for name, n := range calls {
+		switch name {
+		case "pread64", "preadv", "preadv2":
+		case "epoll_pwait", "epoll_ctl", "read", "write", "mmap", "munmap": // the runtime's own
+		default:
+			t.Errorf("%s was called %d times", name, n)
+		}
+	}
+	if callsBetween(string(raw), "", "")["openat"] == 0 {
+		t.Error("the trace has no openat at all: is it one?")
+	}
+}
+
+var call = regexp.MustCompile(`^\d+ +([a-z0-9_]+)\(`)
+
+// callsBetween counts the calls between two that mention these words.
+func callsBetween(trace, from, to string) map[string]int {
+	counts := map[string]int{}
+	counting := from == ""
+	for line := range strings.Lines(trace) {
+		if from != "" && strings.Contains(line, from) {
+			counting = true
+			continue
+		}
+		if to != "" && strings.Contains(line, to) {
+			break
+		}
+		if m := call.FindStringSubmatch(line); m != nil && counting {
+			counts[m[1]]++
+		}
+	}
+	return counts
+}
