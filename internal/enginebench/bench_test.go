@@ -36,8 +36,7 @@ func run(t *testing.T, o Options) *Report {
 		if r.LostBlocks != 0 || r.FailedDumps != 0 {
 			t.Errorf("%s: %d blocks lost, %d dumps failed", r.Name, r.LostBlocks, r.FailedDumps)
 		}
-		// Where a request begins when another ends, the bench takes a moment in between.
-		if r.IdealMs <= 0 || r.IdealMs > r.MeasuredMs*1.02 {
+		if r.IdealMs <= 0 || r.IdealMs > r.MeasuredMs*1.0001 {
 			t.Errorf("%s %d x%d: measured %.3f ms, and ideal is %.3f", r.Name, r.InputTokens, r.Concurrent, r.MeasuredMs, r.IdealMs)
 		}
 	}

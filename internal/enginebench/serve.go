@@ -73,12 +73,14 @@ func (s *session) stream(ctx context.Context, atOnce int, next func() (arrival, 
 	var (
 		wg    sync.WaitGroup
 		all   []*request
-		slots = make(chan struct{}, max(atOnce, 1))
 		begin = time.Now()
-		// Guards served, whose requests are done in any order.
-		mu     sync.Mutex
-		served = map[*request]bool{}
+		// When there was room for one more: from then on it is waited for, whatever the
+		// bench itself takes to begin it.
+		room = make(chan time.Time, atOnce)
 	)
+	for range atOnce {
+		room <- begin
+	}
 	for ctx.Err() == nil {
 		a, more, err := next()
 		if err != nil {
@@ -87,36 +89,30 @@ func (s *session) stream(ctx context.Context, atOnce int, next func() (arrival, 
 		if err != nil || !more {
 			break
 		}
+		came := begin.Add(e.wall(a.after))
 		if atOnce > 0 {
 			select {
-			case slots <- struct{}{}:
+			case came = <-room:
 			case <-ctx.Done():
 				continue
 			}
-		} else if sleepUntil(ctx, begin.Add(e.wall(a.after))) != nil {
+		} else if sleepUntil(ctx, came) != nil {
 			break
 		}
-		came := time.Now()
 		r, err := e.admit(ctx, a.tokens, 1)
 		if err != nil {
 			cancel(err)
 			break
 		}
-		r.arrival = time.Now()
-		if atOnce == 0 {
-			r.arrival = came // having waited for memory counts
-		}
+		r.arrival = came
 		all = append(all, r)
 		wg.Go(func() {
 			defer e.release(r)
 			err := e.serve(ctx, r)
-			if atOnce > 0 {
-				<-slots
-			}
 			if err == nil {
-				mu.Lock()
-				served[r] = true
-				mu.Unlock()
+				if atOnce > 0 {
+					room <- r.out.done
+				}
 				err = e.dump(ctx, r)
 			}
 			if err == nil {
@@ -131,7 +127,7 @@ func (s *session) stream(ctx context.Context, atOnce int, next func() (arrival, 
 	wg.Wait()
 	var outcomes []outcome
 	for _, r := range all {
-		if served[r] {
+		if !r.out.done.IsZero() {
 			outcomes = append(outcomes, r.out)
 		}
 	}
