@@ -1,0 +1,75 @@
+package pages
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/kv3fs/kv3fs/kvstore/kv"
+)
+
+// confirmation is a page that is written.
+type confirmation struct {
+	key  kv.Key
+	page *page
+	done func(error)
+}
+
+// confirmer confirms pages: all that come while one question is under way go into the
+// next one together. It runs while there is something to confirm.
+type confirmer struct {
+	store *Store
+
+	mu      sync.Mutex
+	running bool
+	waiting []confirmation
+}
+
+// add is called by batches that are under way, and does not wait.
+func (c *confirmer) add(one confirmation) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.waiting = append(c.waiting, one)
+	if !c.running {
+		c.running = true
+		c.store.work.Go(c.run)
+	}
+}
+
+func (c *confirmer) run() {
+	for {
+		c.mu.Lock()
+		some := c.waiting[:min(batchKeys, len(c.waiting))]
+		c.waiting = c.waiting[len(some):]
+		if len(some) == 0 {
+			c.waiting, c.running = nil, false
+		}
+		c.mu.Unlock()
+		if len(some) == 0 {
+			return
+		}
+		c.confirm(some)
+	}
+}
+
+func (c *confirmer) confirm(some []confirmation) {
+	keys, pages := make([]kv.Key, len(some)), make([]int64, len(some))
+	for i, one := range some {
+		keys[i], pages[i] = one.key, one.page.number
+	}
+	// Not with the store's life: what is written is worth to be kept.
+	err := c.store.service.confirm(context.Background(), keys, pages)
+	if errors.Is(err, errUnknown) {
+		err = errors.Join(err, c.store.service.initialize(c.store.life))
+	}
+	for _, one := range some {
+		if err == nil && time.Now().After(one.page.confirmBy) {
+			// The service says nothing of what came too late.
+			one.done(fmt.Errorf("%w: block %s was confirmed after its reservation had ended", kv.ErrTimeout, one.key))
+			continue
+		}
+		one.done(err)
+	}
+}

@@ -1,0 +1,267 @@
+package pages
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/kv3fs/kv3fs/internal/assembly"
+	"github.com/kv3fs/kv3fs/internal/blockhead"
+	"github.com/kv3fs/kv3fs/internal/transfer"
+	"github.com/kv3fs/kv3fs/kvstore/kv"
+)
+
+// Dump is kv.Store's. A page is reserved for each block, its shards are written as
+// they come, then its record, and then it is confirmed: until that the block is
+// nowhere, and from then on it outlives us. The last shard is settled with it.
+func (s *Store) Dump(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
+	return s.begin(ctx, shards, s.dump)
+}
+
+// block is one that is being written.
+type block = assembly.Block[*page]
+
+// dumping is a batch of dumps.
+type dumping struct {
+	store  *Store
+	ctx    context.Context
+	task   *kv.Task
+	shards []kv.Shard
+
+	booked  map[kv.Key]*booking
+	present map[kv.Key]bool
+	waiting map[int]bool // shards that somebody else is at
+	again   chan int     // those to be looked at again
+
+	blocks   []*block             // by shard: what it is written to
+	records  []*recording         // by shard: of the block it completes
+	cancels  []context.CancelFunc // of what was queued
+	arrivals *arrivals
+	left     atomic.Int64
+	over     chan struct{}
+}
+
+// recording is a record on its way.
+type recording struct {
+	record *record
+	cancel context.CancelFunc
+}
+
+func (s *Store) dump(ctx context.Context, t *kv.Task, shards []kv.Shard) {
+	s.sweepNow()
+	d := &dumping{
+		store: s, ctx: ctx, task: t, shards: shards,
+		booked: map[kv.Key]*booking{}, present: map[kv.Key]bool{}, waiting: map[int]bool{},
+		again:  make(chan int, len(shards)),
+		blocks: make([]*block, len(shards)), records: make([]*recording, len(shards)),
+		over: make(chan struct{}),
+	}
+	d.left.Store(int64(len(shards)))
+	d.arrivals = newArrivals(len(shards), s.o.Streams, d.arrive)
+	all := make([]int, len(shards))
+	for i := range all {
+		all[i] = i
+	}
+	d.enter(all)
+	d.wait()
+	d.arrivals.close()
+	for key, b := range d.booked {
+		s.unbook(key, b)
+	}
+	for _, cancel := range d.cancels {
+		cancel()
+	}
+}
+
+// wait goes on with shards that somebody else was at, until all are settled.
+func (d *dumping) wait() {
+	ended := d.ctx.Done()
+	for {
+		select {
+		case i := <-d.again:
+			free := []int{i}
+			for len(d.again) > 0 {
+				free = append(free, <-d.again)
+			}
+			d.enterAgain(free)
+		case <-ended:
+			ended = nil
+			for i := range d.waiting {
+				d.settle(i, d.ctx.Err())
+			}
+			clear(d.waiting)
+		case <-d.over:
+			return
+		}
+	}
+}
+
+func (d *dumping) enterAgain(free []int) {
+	still := free[:0]
+	for _, i := range free {
+		if d.waiting[i] {
+			delete(d.waiting, i)
+			still = append(still, i)
+		}
+	}
+	d.enter(still)
+}
+
+// enter finds out what is to be done about shards, and begins to write those that are
+// ours to write.
+func (d *dumping) enter(some []int) {
+	d.book(some)
+	var ops []transfer.Op
+	var writeBy time.Time
+	for _, i := range some {
+		b := d.claim(i)
+		if b == nil {
+			continue
+		}
+		if writeBy.IsZero() || b.Payload.writeBy.Before(writeBy) {
+			writeBy = b.Payload.writeBy
+		}
+		d.blocks[i] = b
+		shard := d.shards[i]
+		ops = append(ops, d.arrivals.op(i, transfer.Op{
+			File: d.store.file, Write: true, Buf: shard.Buf,
+			Offset: d.store.label.at(b.Payload.number) + int64(shard.Index)*d.store.o.Layout.ShardBytes,
+		}))
+	}
+	if len(ops) > 0 {
+		ctx, cancel := context.WithDeadline(d.ctx, writeBy)
+		d.cancels = append(d.cancels, cancel)
+		d.store.engine.Do(ctx, ops)
+	}
+}
+
+// book books pages for the blocks of shards.
+func (d *dumping) book(some []int) {
+	var keys []kv.Key
+	seen := map[kv.Key]bool{}
+	for _, i := range some {
+		if k := d.shards[i].Key; !seen[k] && !d.present[k] {
+			seen[k] = true
+			keys = append(keys, k)
+		}
+	}
+	for k, b := range d.store.book(d.ctx, keys) {
+		d.booked[k] = b
+		if errors.Is(b.err, errPresent) {
+			d.present[k] = true
+		}
+	}
+}
+
+// claim is the block that a shard is to be written to by us, or nil.
+func (d *dumping) claim(i int) *block {
+	s, shard := d.store, d.shards[i]
+	switch {
+	case d.ctx.Err() != nil:
+		d.settle(i, d.ctx.Err())
+		return nil
+	case d.present[shard.Key]:
+		d.settle(i, nil)
+		return nil
+	case s.tooOld(shard.Key):
+		d.settle(i, errTooOld)
+		return nil
+	}
+	b, verdict, err := s.blocks.Enter(shard.Key, shard.Index,
+		func() (*page, error) { return s.take(d.ctx, shard.Key) },
+		func() { d.again <- i })
+	switch {
+	case errors.Is(err, errPresent):
+		d.present[shard.Key] = true
+		d.settle(i, nil)
+	case err != nil:
+		d.settle(i, err)
+	case verdict == assembly.Have:
+		d.settle(i, nil)
+	case verdict == assembly.Later:
+		d.waiting[i] = true
+	default:
+		return b
+	}
+	return nil
+}
+
+// errTooOld: the reservation ends before the block is whole.
+var errTooOld = fmt.Errorf("%w: its shards came too slowly for the reservation of its page; raise --pages-reserve", kv.ErrTimeout)
+
+// arrive takes the end of a write: of a shard, or of the record of the block that a
+// shard has completed.
+func (d *dumping) arrive(a arrival) {
+	if a.of < 0 {
+		d.recorded(-1-a.of, a.err)
+		return
+	}
+	s, b, shard := d.store, d.blocks[a.of], d.shards[a.of]
+	if a.err != nil {
+		if s.blocks.Failed(b, shard.Index) {
+			s.finish(b)
+		}
+		d.settle(a.of, d.explain(a.err))
+		return
+	}
+	b.Sums[shard.Index] = blockhead.Sum(shard.Buf)
+	if !s.blocks.Written(b, shard.Index) {
+		d.settle(a.of, nil)
+		return
+	}
+	// Whatever becomes of this batch, the block has shards of others as well.
+	ctx, cancel := context.WithDeadline(context.Background(), b.Payload.writeBy)
+	r := &recording{s.recordOf(b.Key, b.Sums), cancel}
+	d.records[a.of] = r
+	s.engine.Do(ctx, []transfer.Op{d.arrivals.op(-1-a.of, transfer.Op{
+		File: s.file, Write: true, Buf: r.record.raw,
+		Offset: s.label.at(b.Payload.number) + headAt(s.o.Layout),
+	})})
+}
+
+// recorded goes on with a block whose record is written.
+func (d *dumping) recorded(i int, err error) {
+	s, b, r := d.store, d.blocks[i], d.records[i]
+	r.cancel()
+	if !errors.Is(err, kv.ErrAbandoned) {
+		s.heads.Put(r.record)
+	}
+	if err != nil {
+		s.finish(b)
+		if errors.Is(err, kv.ErrAbandoned) { // the record's memory, not the caller's
+			err = fmt.Errorf("%w: the record of block %s", kv.ErrTimeout, b.Key)
+		}
+		d.settle(i, d.explain(err))
+		return
+	}
+	s.confirmer.add(confirmation{key: b.Key, page: b.Payload, done: func(err error) {
+		s.finish(b)
+		d.settle(i, err)
+	}})
+}
+
+// explain says of a write that was not begun in time why.
+func (d *dumping) explain(err error) error {
+	if errors.Is(err, context.DeadlineExceeded) && d.ctx.Err() == nil {
+		return errTooOld
+	}
+	return err
+}
+
+// settle settles a shard, counted.
+func (d *dumping) settle(i int, err error) {
+	c := &d.store.counters
+	if err == nil {
+		c.DumpedShards.Add(1)
+		c.DumpedBytes.Add(d.store.o.Layout.ShardBytes)
+	} else {
+		err = because(d.ctx, err)
+		c.FailedDumps.Add(1)
+	}
+	d.task.Settle(i, err)
+	if d.left.Add(-1) == 0 {
+		close(d.over)
+	}
+}

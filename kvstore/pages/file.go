@@ -1,0 +1,107 @@
+package pages
+
+import (
+	"bytes"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// openFile opens the page file, or makes it, and says whether it is the right one.
+func openFile(o *Options) (_ *os.File, l label, err error) {
+	if fi, err := os.Stat(o.File); err == nil && !fi.Mode().IsRegular() {
+		return nil, l, fmt.Errorf("kvstore: page file %s: it is no plain file", o.File)
+	}
+	f, err := os.OpenFile(o.File, os.O_RDWR|os.O_CREATE, 0o600)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("its directory is missing: make it, or mount what has it (%w)", err)
+	}
+	if err == nil {
+		l, err = prepare(f, o)
+	}
+	if err != nil {
+		f.Close() // nil, perhaps, which is harmless
+		return nil, l, fmt.Errorf("kvstore: page file %s: %w", o.File, err)
+	}
+	return f, l, nil
+}
+
+// prepare makes an empty file ours, or checks one that is. Of several who come at once
+// one does it.
+func prepare(f *os.File, o *Options) (l label, err error) {
+	if err := lock(f, o.Timeout); err != nil {
+		return l, err
+	}
+	defer func() { _ = unix.Flock(int(f.Fd()), unix.LOCK_UN) }()
+	fi, err := f.Stat()
+	if err != nil {
+		return l, err
+	}
+	head := make([]byte, labelBytes)
+	n, err := f.ReadAt(head, 0)
+	if err != nil && err != io.EOF {
+		return l, err
+	}
+	if bytes.Count(head[:n], []byte{0}) == n { // nobody's yet, or left while it was made
+		return newFile(f, fi.Size(), o)
+	}
+	if l, err = decodeLabel(head[:n]); err == nil {
+		err = l.match(o)
+	}
+	if err == nil && fi.Size() < l.sizeBytes() {
+		err = fmt.Errorf("it has %d bytes and must have %d: it was cut short. Remove it, and it is made anew, empty", fi.Size(), l.sizeBytes())
+	}
+	return l, err
+}
+
+// lockEvery is how often it is tried to lock a file that somebody prepares.
+const lockEvery = 20 * time.Millisecond
+
+// lock waits for a file no longer than the timeout. A file system that knows no locks
+// does without.
+func lock(f *os.File, timeout time.Duration) error {
+	for ends := time.Now().Add(timeout); ; time.Sleep(lockEvery) {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		switch {
+		case err == nil, errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EINVAL):
+			return nil
+		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EWOULDBLOCK) && time.Now().Before(ends):
+		case errors.Is(err, unix.EWOULDBLOCK):
+			return fmt.Errorf("another process has it locked for more than %v", timeout)
+		default:
+			return fmt.Errorf("lock: %w", err)
+		}
+	}
+}
+
+// newFile gives a file its size, and then its label, so that one that was left in
+// between is nobody's.
+func newFile(f *os.File, sizeBytes int64, o *Options) (l label, err error) {
+	if o.CapacityBytes != 0 {
+		sizeBytes = o.CapacityBytes + labelBytes
+	}
+	l = label{rank: o.Rank, namespace: o.Namespace, layout: o.Layout, strideBytes: strideOf(o.Layout)}
+	l.pages = min((sizeBytes-labelBytes)/l.strideBytes, maxPages)
+	if l.pages < 1 {
+		return l, fmt.Errorf("it has no room for a page of %d bytes: raise the capacity, which is %d bytes", l.strideBytes, max(0, sizeBytes-labelBytes))
+	}
+	_, _ = rand.Read(l.id[:]) // never fails
+	err = unix.Fallocate(int(f.Fd()), 0, 0, l.sizeBytes())
+	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS) {
+		err = f.Truncate(l.sizeBytes())
+	}
+	if err != nil {
+		_ = f.Truncate(0)
+		return l, fmt.Errorf("%d bytes for it: %w", l.sizeBytes(), err)
+	}
+	if _, err := f.WriteAt(l.encode(), 0); err != nil {
+		return l, err
+	}
+	return l, f.Sync()
+}

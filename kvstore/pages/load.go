@@ -1,0 +1,261 @@
+package pages
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/kv3fs/kv3fs/internal/transfer"
+	"github.com/kv3fs/kv3fs/kvstore/kv"
+)
+
+// Load is kv.Store's.
+//
+// Of each block the record is read with the data, and a shard is settled when both
+// are there, so that layers land one by one. Its checksum says whether the bytes are
+// the block's, however long the reading took, and whoever has written to the page
+// meanwhile. Without checksums nothing but the lease does, and what comes after its
+// end is a miss.
+func (s *Store) Load(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
+	return s.begin(ctx, shards, s.load)
+}
+
+// loading is a batch of loads.
+type loading struct {
+	store  *Store
+	ctx    context.Context
+	task   *kv.Task
+	shards []kv.Shard
+	blocks []*wanted      // in the order of their first shards
+	byKey  map[kv.Key]int // their places
+}
+
+// wanted is a block of which something is loaded.
+type wanted struct {
+	key    kv.Key
+	page   int64
+	leased time.Time // until then
+	record *record
+
+	mu      sync.Mutex
+	known   bool // what the record says
+	err     error
+	arrived []int // shards that wait for the record
+	gone    bool  // it was found damaged, and deleted
+}
+
+func (s *Store) load(ctx context.Context, t *kv.Task, shards []kv.Shard) {
+	l := &loading{store: s, ctx: ctx, task: t, shards: shards, byKey: map[kv.Key]int{}}
+	var keys []kv.Key
+	for _, shard := range shards {
+		if _, known := l.byKey[shard.Key]; !known {
+			l.byKey[shard.Key] = len(keys)
+			keys = append(keys, shard.Key)
+		}
+	}
+	if err := l.locate(keys); err != nil {
+		for i := range shards {
+			l.settle(i, because(ctx, err))
+		}
+		return
+	}
+	l.read()
+}
+
+// locate finds the pages, whose leases begin no earlier than we ask.
+func (l *loading) locate(keys []kv.Key) error {
+	for at := range chunks(keys) {
+		some := keys[at:min(at+batchKeys, len(keys))]
+		asked := time.Now()
+		pages, err := l.store.service.locate(l.ctx, some)
+		if err != nil {
+			return err
+		}
+		for i, key := range some {
+			l.blocks = append(l.blocks, &wanted{key: key, page: pages[i], leased: asked.Add(l.store.o.Lease)})
+		}
+	}
+	return nil
+}
+
+// read reads what has a page, and settles the rest.
+func (l *loading) read() {
+	s := l.store
+	var absent []int
+	moves := 0
+	for i, shard := range l.shards {
+		if w := l.blocks[l.byKey[shard.Key]]; w.page == none {
+			absent = append(absent, i)
+			continue
+		} else if w.record == nil {
+			w.record = s.heads.Get().(*record)
+			moves++
+		}
+		moves++
+	}
+	if moves == 0 {
+		l.miss(absent)
+		return
+	}
+	ops := make([]transfer.Op, 0, moves)
+	var left atomic.Int64
+	left.Store(int64(moves))
+	over := make(chan struct{})
+	arrivals := newArrivals(moves, s.o.Streams, func(a arrival) {
+		l.arrive(a)
+		if left.Add(-1) == 0 {
+			close(over)
+		}
+	})
+	begun := make([]bool, len(l.blocks))
+	for i, shard := range l.shards {
+		b := l.byKey[shard.Key]
+		w := l.blocks[b]
+		if w.page == none {
+			continue
+		}
+		if !begun[b] {
+			begun[b] = true
+			ops = append(ops, arrivals.op(-1-b, transfer.Op{File: s.file, Offset: s.label.at(w.page) + headAt(s.o.Layout), Buf: w.record.raw}))
+		}
+		ops = append(ops, arrivals.op(i, transfer.Op{File: s.file, Offset: s.label.at(w.page) + int64(shard.Index)*s.o.Layout.ShardBytes, Buf: shard.Buf}))
+	}
+	l.miss(absent)
+	s.engine.Do(l.ctx, ops)
+	<-over
+	arrivals.close()
+	for _, w := range l.blocks {
+		if w.record != nil && !errors.Is(w.err, kv.ErrAbandoned) {
+			s.heads.Put(w.record)
+		}
+	}
+}
+
+func (l *loading) miss(absent []int) {
+	for _, i := range absent {
+		l.settle(i, kv.ErrMiss)
+	}
+}
+
+// arrive takes a move's end.
+func (l *loading) arrive(a arrival) {
+	if a.of < 0 {
+		w := l.blocks[-1-a.of]
+		err := l.judge(w, a.err)
+		w.mu.Lock()
+		w.known, w.err = true, err
+		arrived := w.arrived
+		w.arrived = nil
+		w.mu.Unlock()
+		for _, i := range arrived {
+			l.finish(w, i)
+		}
+		return
+	}
+	w := l.blocks[l.byKey[l.shards[a.of].Key]]
+	if a.err != nil && !errors.Is(a.err, io.ErrUnexpectedEOF) {
+		l.settle(a.of, because(l.ctx, a.err))
+		return
+	}
+	if a.err != nil {
+		l.settle(a.of, l.damaged(w, "the file ends in it"))
+		return
+	}
+	w.mu.Lock()
+	known := w.known
+	if !known {
+		w.arrived = append(w.arrived, a.of)
+	}
+	w.mu.Unlock()
+	if known {
+		l.finish(w, a.of)
+	}
+}
+
+// judge says whether a record that was read is the block's.
+func (l *loading) judge(w *wanted, err error) error {
+	switch {
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return l.damaged(w, "the file ends before its record")
+	case err != nil:
+		return because(l.ctx, err)
+	}
+	h := &w.record.head
+	if err = h.Decode(w.record.raw); err == nil {
+		err = h.Match(l.store.o.Namespace, w.key, l.store.o.Layout)
+	}
+	if err != nil {
+		return l.damaged(w, err.Error())
+	}
+	return nil
+}
+
+// finish settles a shard of which everything has arrived.
+func (l *loading) finish(w *wanted, i int) {
+	shard := l.shards[i]
+	switch {
+	case w.err != nil && errors.Is(w.err, kv.ErrAbandoned):
+		// That is about the record's memory, not the shard's.
+		l.settle(i, fmt.Errorf("%w: the record of block %s", kv.ErrTimeout, w.key))
+	case w.err != nil:
+		l.settle(i, w.err)
+	case l.store.o.Checksums == kv.ChecksumsOff:
+		if time.Now().After(w.leased) {
+			l.settle(i, kv.ErrMiss)
+			return
+		}
+		l.settle(i, nil)
+	default:
+		err := w.record.head.Verify(shard.Index, shard.Buf)
+		if err != nil {
+			err = l.damaged(w, err.Error())
+		}
+		l.settle(i, err)
+	}
+}
+
+// damaged deals with a page that is not its block: where the service may have given
+// it to somebody else, that is a plain miss. Otherwise the key is deleted, before
+// anybody is told, so that the block can be dumped again.
+func (l *loading) damaged(w *wanted, what string) error {
+	if time.Now().After(w.leased) {
+		return kv.ErrMiss
+	}
+	s := l.store
+	err := &kv.CorruptError{Key: w.key, Where: fmt.Sprintf("page %d of %s", w.page, s.o.File), What: what}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.gone {
+		return err
+	}
+	w.gone = true
+	// Somebody else may have found it, and dumped the block anew.
+	pages, failed := s.service.locate(l.ctx, []kv.Key{w.key})
+	if failed == nil && pages[0] != w.page {
+		return kv.ErrMiss
+	}
+	s.counters.CorruptBlocks.Add(1)
+	if failed == nil && s.service.remove(l.ctx, w.key) == nil {
+		s.counters.QuarantinedBlocks.Add(1)
+	}
+	return err
+}
+
+// settle settles a shard, counted.
+func (l *loading) settle(i int, err error) {
+	c := &l.store.counters
+	switch {
+	case err == nil:
+		c.LoadedShards.Add(1)
+		c.LoadedBytes.Add(l.store.o.Layout.ShardBytes)
+	case errors.Is(err, kv.ErrMiss):
+		c.MissedShards.Add(1)
+	default:
+		c.FailedLoads.Add(1)
+	}
+	l.task.Settle(i, err)
+}

@@ -1,0 +1,141 @@
+package pages
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strconv"
+
+	"github.com/kv3fs/kv3fs/kvstore/kv"
+)
+
+// none is the page of a key that has none.
+const none = -1
+
+// body begins a question with the pool's name.
+func (c *service) body(field string) []byte {
+	return append(strconv.AppendQuote(append(make([]byte, 0, 1024), `{"namespace":`...), c.pool), `,"`+field+`":`...)
+}
+
+func appendKeys(b []byte, keys []kv.Key, each func([]byte, int) []byte) []byte {
+	b = append(b, '[')
+	for i := range keys {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = each(b, i)
+	}
+	return append(b, "]"...)
+}
+
+func appendKey(b []byte, k kv.Key) []byte {
+	return append(hex.AppendEncode(append(b, '"'), k[:]), '"')
+}
+
+// initialize makes the rank known.
+func (c *service) initialize(ctx context.Context) error {
+	return c.call(ctx, patient, "initialize", append(strconv.AppendInt(c.body("num_pages"), c.pages, 10), '}'), nil)
+}
+
+// exists says which keys are there.
+func (c *service) exists(ctx context.Context, keys []kv.Key) ([]bool, error) {
+	var a struct {
+		Exists []bool `json:"exists"`
+	}
+	if err := c.ask(ctx, once, "exists", c.keysBody(keys), &a); err != nil {
+		return nil, err
+	}
+	return a.Exists, c.checkLength(len(a.Exists), keys)
+}
+
+func (c *service) keysBody(keys []kv.Key) []byte {
+	return append(appendKeys(c.body("keys"), keys, func(b []byte, i int) []byte { return appendKey(b, keys[i]) }), '}')
+}
+
+func (c *service) checkLength(n int, keys []kv.Key) error {
+	if n != len(keys) {
+		return fmt.Errorf("kvstore: the page service at %s: %w: %d answers to %d keys", c.url, errNonsense, n, len(keys))
+	}
+	return nil
+}
+
+func (c *service) checkPage(page int64) error {
+	if page < none || page >= c.pages {
+		return fmt.Errorf("kvstore: the page service at %s: %w: page %d of %d", c.url, errNonsense, page, c.pages)
+	}
+	return nil
+}
+
+// locate says on which page each key is, or none.
+func (c *service) locate(ctx context.Context, keys []kv.Key) ([]int64, error) {
+	var a struct {
+		Indices []*int64 `json:"indices"`
+	}
+	if err := c.ask(ctx, once, "get_page_indices", c.keysBody(keys), &a); err != nil {
+		return nil, err
+	}
+	pages := make([]int64, len(a.Indices))
+	for i, page := range a.Indices {
+		pages[i] = none
+		if page != nil {
+			pages[i] = *page
+		}
+		if err := c.checkPage(pages[i]); err != nil {
+			return nil, err
+		}
+	}
+	return pages, c.checkLength(len(pages), keys)
+}
+
+// grant is the answer to one key of a reservation.
+type grant struct {
+	present bool
+	page    int64
+}
+
+// UnmarshalJSON reads [present, page].
+func (g *grant) UnmarshalJSON(b []byte) error {
+	pair := []any{&g.present, &g.page}
+	if err := json.Unmarshal(b, &pair); err != nil {
+		return err
+	}
+	if len(pair) != 2 {
+		return fmt.Errorf("a grant of %d values", len(pair))
+	}
+	return nil
+}
+
+// reserve asks for a page for each key that has none.
+func (c *service) reserve(ctx context.Context, keys []kv.Key) ([]grant, error) {
+	var a struct {
+		Indices []grant `json:"indices"`
+	}
+	body := append(appendKeys(c.body("keys"), keys, func(b []byte, i int) []byte {
+		return append(appendKey(append(b, '['), keys[i]), `,""]`...)
+	}), '}')
+	if err := c.ask(ctx, patient, "reserve_and_allocate_page_indices", body, &a); err != nil {
+		return nil, err
+	}
+	for _, g := range a.Indices {
+		if err := c.checkPage(g.page); err != nil {
+			return nil, err
+		}
+	}
+	return a.Indices, c.checkLength(len(a.Indices), keys)
+}
+
+// confirm makes pages their keys'. A service that has forgotten the rank has forgotten
+// the reservations as well.
+func (c *service) confirm(ctx context.Context, keys []kv.Key, pages []int64) error {
+	body := append(appendKeys(c.body("written_keys_to_confirm"), keys, func(b []byte, i int) []byte {
+		b = append(appendKey(append(b, '['), keys[i]), ',')
+		return append(strconv.AppendInt(b, pages[i], 10), ']')
+	}), `,"pages_to_release":[]}`...)
+	return c.call(ctx, patient, "confirm_write", body, nil)
+}
+
+// remove deletes a key, so that it can be dumped again.
+func (c *service) remove(ctx context.Context, key kv.Key) error {
+	return c.ask(ctx, once, "delete_keys", c.keysBody([]kv.Key{key}), nil)
+}

@@ -1,0 +1,161 @@
+package pages
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/kv3fs/kv3fs/kvstore/kv"
+)
+
+// page is one that was reserved for a block.
+type page struct {
+	number int64
+
+	// Until writeBy writes may begin: then they have ended before the service can give
+	// the page to somebody else. Until confirmBy the reservation holds.
+	writeBy, confirmBy time.Time
+}
+
+// booking is a reservation that is being made, or that no block has taken yet.
+type booking struct {
+	made chan struct{} // closed when what is below is known
+	page *page         // or else err says why there is none
+	err  error
+	left bool // its batch was cancelled
+}
+
+// errPresent says that a block is there already.
+var errPresent = errors.New("the block is there already")
+
+// book reserves pages for those blocks of a batch that nobody is writing, with as few
+// questions as possible, and returns what it has booked.
+func (s *Store) book(ctx context.Context, keys []kv.Key) map[kv.Key]*booking {
+	mine := map[kv.Key]*booking{}
+	var wanted []kv.Key
+	s.mu.Lock()
+	for _, k := range keys {
+		if s.unfinished[k] == nil && s.bookings[k] == nil {
+			b := &booking{made: make(chan struct{})}
+			s.bookings[k], mine[k] = b, b
+			wanted = append(wanted, k)
+		}
+	}
+	s.mu.Unlock()
+	for at := range chunks(wanted) {
+		some := wanted[at:min(at+batchKeys, len(wanted))]
+		asked := time.Now()
+		grants, err := s.service.reserve(ctx, some)
+		for i, k := range some {
+			b := mine[k]
+			switch {
+			case err != nil:
+				b.err, b.left = err, ctx.Err() != nil
+			case grants[i].present:
+				b.err = errPresent
+			case grants[i].page == none:
+				b.err = fmt.Errorf("%w: every page of %s is being read or written", kv.ErrFull, s.o.File)
+			default:
+				b.page = s.newPage(grants[i].page, asked)
+			}
+			if b.page == nil {
+				s.unbook(k, b) // only who waits already may believe it
+			}
+			close(b.made)
+		}
+	}
+	return mine
+}
+
+func (s *Store) newPage(number int64, asked time.Time) *page {
+	o := &s.o
+	return &page{
+		number:    number,
+		writeBy:   asked.Add(min(o.Reserve, o.Reserve+o.Quarantine-o.Timeout)),
+		confirmBy: asked.Add(o.Reserve),
+	}
+}
+
+// unbook forgets a booking. A page that nobody has taken comes back to the service by
+// itself, no later than if it were released.
+func (s *Store) unbook(key kv.Key, b *booking) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.bookings[key] == b {
+		delete(s.bookings, key)
+	}
+}
+
+// take is the page for a block that nobody writes: one that was booked, be it by
+// another batch, or else a new one. One goroutine at a time asks for a key.
+func (s *Store) take(ctx context.Context, key kv.Key) (*page, error) {
+	for {
+		s.mu.Lock()
+		b := s.bookings[key]
+		s.mu.Unlock()
+		if b == nil {
+			own := s.book(ctx, []kv.Key{key})
+			if b = own[key]; b == nil {
+				continue // somebody was faster
+			}
+		}
+		select {
+		case <-b.made:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		s.mu.Lock()
+		if s.bookings[key] == b {
+			delete(s.bookings, key)
+		}
+		if b.page != nil {
+			s.unfinished[key] = b.page
+		}
+		s.mu.Unlock()
+		if b.left && ctx.Err() == nil {
+			continue
+		}
+		return b.page, b.err
+	}
+}
+
+// tooOld tells whether an unfinished block can no longer be written to. Nobody enters
+// it then, so that it is swept.
+func (s *Store) tooOld(key kv.Key) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.unfinished[key]
+	return p != nil && time.Now().After(p.writeBy)
+}
+
+// finish forgets a block that is there, or was given up.
+func (s *Store) finish(b *block) {
+	s.mu.Lock()
+	delete(s.unfinished, b.Key)
+	s.mu.Unlock()
+	s.blocks.Finish(b)
+}
+
+// sweep drops the blocks whose shards have stopped coming.
+func (s *Store) sweep(idle time.Duration) {
+	for _, b := range s.blocks.Expire(idle) {
+		s.counters.DroppedBlocks.Add(1)
+		s.finish(b)
+	}
+}
+
+// sweepEvery bounds how often a batch looks for them.
+const sweepEvery = time.Second
+
+func (s *Store) sweepNow() {
+	s.mu.Lock()
+	due := time.Since(s.lastSwept) > sweepEvery
+	if due {
+		s.lastSwept = time.Now()
+	}
+	s.mu.Unlock()
+	if due {
+		s.sweep(s.o.Reserve)
+	}
+}

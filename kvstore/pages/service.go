@@ -1,0 +1,216 @@
+package pages
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/kv3fs/kv3fs/kvstore/kv"
+)
+
+const (
+	// batchKeys is how many keys one question has.
+	batchKeys = 512
+	// maxAnswerBytes bounds what is read of an answer.
+	maxAnswerBytes = 4 << 20
+	// connections are open at once, and kept for so long: shorter than the service
+	// keeps them, which is five minutes.
+	connections = 32
+	keepIdle    = time.Minute
+	// firstPause is how long one waits before a question is asked again; then twice as
+	// long, and so on up to lastPause.
+	firstPause = 10 * time.Millisecond
+	lastPause  = time.Second
+)
+
+// service asks the page service.
+type service struct {
+	url     string // as it was given, without the password
+	base    string // before a route
+	pool    string
+	pages   int64
+	timeout time.Duration
+	http    *http.Client
+}
+
+// address is what a URL says: before a path, and where to connect.
+func address(given string) (base string, transport *http.Transport, err error) {
+	transport = &http.Transport{
+		MaxIdleConnsPerHost: connections, MaxConnsPerHost: connections,
+		IdleConnTimeout: keepIdle, DisableCompression: true,
+		MaxResponseHeaderBytes: 64 << 10,
+	}
+	base = given
+	if path, ok := strings.CutPrefix(given, "unix:"); ok {
+		base = "http://unix"
+		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", path)
+		}
+	}
+	u, err := url.Parse(base)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return "", nil, fmt.Errorf("kvstore: pages: %q is no URL of a page service: want http://HOST:PORT or unix:PATH", redacted(given))
+	}
+	if strings.Trim(u.Path, "/") != "" || u.RawQuery != "" {
+		return "", nil, fmt.Errorf("kvstore: pages: %q has a path: give the service's address alone, the store makes its own namespace", redacted(given))
+	}
+	return strings.TrimRight(base, "/"), transport, nil
+}
+
+// redacted is a URL without its password.
+func redacted(given string) string {
+	if u, err := url.Parse(given); err == nil {
+		return u.Redacted()
+	}
+	return given
+}
+
+func newService(o *Options, l label) (*service, error) {
+	base, transport, err := address(o.URL)
+	if err != nil {
+		return nil, err
+	}
+	return &service{
+		url:  redacted(o.URL),
+		base: fmt.Sprintf("%s/ns/%s/%d/", base, l.spaceName(), l.rank),
+		pool: l.poolName(), pages: l.pages, timeout: o.Timeout,
+		http: &http.Client{Transport: transport},
+	}, nil
+}
+
+func (c *service) close() { c.http.CloseIdleConnections() }
+
+// patience says how long a question is asked again while the service is away or busy.
+type patience bool
+
+const (
+	// once: only what a connection cost that the service had closed.
+	once patience = false
+	// patient: as long as the timeout.
+	patient patience = true
+)
+
+// errUnknown says that the service has forgotten us.
+var errUnknown = errors.New("the page service does not know the rank")
+
+// ask asks; a service that has lost its book is told of the rank again.
+func (c *service) ask(ctx context.Context, p patience, route string, body []byte, answer any) error {
+	err := c.call(ctx, p, route, body, answer)
+	if errors.Is(err, errUnknown) {
+		if err = c.initialize(ctx); err == nil {
+			err = c.call(ctx, p, route, body, answer)
+		}
+	}
+	return err
+}
+
+// call asks until there is an answer, or reason not to hope for one.
+func (c *service) call(parent context.Context, p patience, route string, body []byte, answer any) error {
+	ctx, cancel := context.WithTimeout(parent, c.timeout)
+	defer cancel()
+	pause := firstPause
+	var before error // what kept the service from answering earlier
+	for attempt := 0; ; attempt++ {
+		err := c.once(ctx, route, body, answer)
+		if ctx.Err() != nil && before != nil {
+			err = before
+		}
+		before = err
+		switch {
+		case err == nil:
+			return nil
+		case parent.Err() != nil:
+			return parent.Err()
+		case ctx.Err() != nil:
+			return fmt.Errorf("%w: the page service at %s: %w", kv.ErrTimeout, c.url, err)
+		case !worthAnother(err) || p == once && attempt > 0:
+			return fmt.Errorf("kvstore: the page service at %s: %w", c.url, err)
+		}
+		if attempt == 0 && p == once {
+			continue
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		}
+		pause = min(2*pause, lastPause)
+	}
+}
+
+// refused is an answer that is none.
+type refused struct {
+	status int
+	detail string
+}
+
+func (r *refused) Error() string { return fmt.Sprintf("%s (%d)", r.detail, r.status) }
+
+// worthAnother tells whether the same question may be answered soon. All of ours may
+// be asked twice: what was reserved twice comes back by itself.
+func worthAnother(err error) bool {
+	var r *refused
+	if errors.As(err, &r) {
+		return r.status == http.StatusServiceUnavailable
+	}
+	return !errors.Is(err, errUnknown) && !errors.Is(err, errNonsense)
+}
+
+// errNonsense: whoever answers there is no page service.
+var errNonsense = errors.New("the answer is not that of a page service")
+
+func (c *service) once(ctx context.Context, route string, body []byte, answer any) error {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.base+route, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	r.Header.Set("Content-Type", "application/json")
+	w, err := c.http.Do(r)
+	if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ENOENT) {
+		return fmt.Errorf("nothing answers there; is kv3fs serve running? (%w)", err)
+	}
+	if err != nil {
+		return err
+	}
+	defer w.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(w.Body, maxAnswerBytes))
+	switch {
+	case err != nil:
+		return err
+	case w.StatusCode == http.StatusNoContent && answer == nil:
+		return nil
+	case w.StatusCode == http.StatusOK && answer != nil:
+		if err := json.Unmarshal(text, answer); err != nil {
+			return fmt.Errorf("%w: %s: %w", errNonsense, route, err)
+		}
+		return nil
+	}
+	return explain(w.StatusCode, text)
+}
+
+// explain classifies what is no answer.
+func explain(status int, text []byte) error {
+	var said struct {
+		Detail string `json:"detail"`
+	}
+	_ = json.Unmarshal(text, &said)
+	switch {
+	case status == http.StatusUnauthorized:
+		return &refused{status, "it wants a token: http://kv3fs:TOKEN@HOST:PORT"}
+	case status == http.StatusNotFound && strings.Contains(said.Detail, "not initialized"):
+		return errUnknown
+	case status == http.StatusNotFound:
+		return &refused{status, "it knows no namespaces; its address must be bound to none"}
+	case said.Detail == "":
+		return &refused{status, http.StatusText(status)}
+	}
+	return &refused{status, said.Detail}
+}

@@ -1,0 +1,180 @@
+package pages
+
+import (
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	book "github.com/kv3fs/kv3fs/internal/pages"
+	"github.com/kv3fs/kv3fs/kvstore/kv"
+)
+
+// Two models on one service have the same keys, and not each other's blocks.
+func TestModelsShareNoKeys(t *testing.T) {
+	h := newHost(t, book.Options{})
+	one := mustOpen(t, h.options(t.TempDir(), 20))
+	o := h.options(t.TempDir(), 20)
+	o.Namespace = kv.Fingerprint{8}
+	two := mustOpen(t, o)
+	o = h.options(t.TempDir(), 20)
+	o.Rank = 1
+	three := mustOpen(t, o)
+	stored(t, one, keysOf(0, 5)...)
+	for _, s := range []*Store{two, three} {
+		for _, found := range lookup(t, s, keysOf(0, 5)...) {
+			if found {
+				t.Error("found")
+			}
+		}
+	}
+	stored(t, two, keysOf(3, 5)...)
+	there(t, one, keysOf(0, 5)...)
+	there(t, two, keysOf(3, 5)...)
+}
+
+// Two stores on one file have each other's blocks.
+func TestStoresShareAFile(t *testing.T) {
+	h := newHost(t, book.Options{})
+	o := h.options(t.TempDir(), 400)
+	one, two := mustOpen(t, o), mustOpen(t, o)
+	stored(t, one, keysOf(0, 10)...)
+	there(t, two, keysOf(0, 10)...)
+	var together sync.WaitGroup
+	for _, s := range []*Store{one, two} {
+		together.Go(func() {
+			for round := range 10 {
+				stored(t, s, keysOf(20+round*10, 10)...)
+			}
+		})
+	}
+	together.Wait()
+	there(t, one, keysOf(20, 100)...)
+	there(t, two, keysOf(20, 100)...)
+}
+
+// What was not used for longest makes room, and nothing else is ever returned.
+func TestEviction(t *testing.T) {
+	h := newHost(t, book.Options{})
+	s := mustOpen(t, h.options(t.TempDir(), 10))
+	for n := range 60 {
+		stored(t, s, key(n))
+	}
+	there(t, s, keysOf(50, 10)...)
+	for _, err := range load(t, s, keysOf(0, 50)...) {
+		if !errors.Is(err, kv.ErrMiss) {
+			t.Fatal(err)
+		}
+	}
+	// All ten are being read, as far as the service knows.
+	for _, err := range dump(t, s, key(99)) {
+		if !errors.Is(err, kv.ErrFull) {
+			t.Fatal(err)
+		}
+	}
+	there(t, s, keysOf(50, 10)...)
+}
+
+// A service that gives pages to others while they are read or written: whatever is
+// returned is right nevertheless, for the records and not the leases decide.
+func TestPagesAreTakenAway(t *testing.T) {
+	const short = time.Millisecond
+	// Reserved long enough for a slow machine to write anything at all.
+	h := newHost(t, book.Options{Lease: short, Hold: short, Reserve: 250 * time.Millisecond, Quarantine: short})
+	o := h.options(t.TempDir(), 24)
+	one, two := mustOpen(t, o), mustOpen(t, o)
+	var together sync.WaitGroup
+	var loaded, missed atomic.Int64
+	for g := range 6 {
+		s := one
+		if g%2 == 1 {
+			s = two
+		}
+		rng := rand.New(rand.NewPCG(3, uint64(g)))
+		together.Go(func() {
+			for range 60 {
+				some := keysOf(rng.IntN(40), 1+rng.IntN(8))
+				if g < 3 {
+					for _, err := range dump(t, s, some...) {
+						if err != nil && !errors.Is(err, kv.ErrFull) && !errors.Is(err, kv.ErrTimeout) {
+							t.Error(err)
+						}
+					}
+					continue
+				}
+				for _, err := range load(t, s, some...) { // which checks the bytes
+					switch {
+					case err == nil:
+						loaded.Add(1)
+					case errors.Is(err, kv.ErrMiss):
+						missed.Add(1)
+					default:
+						t.Error(err)
+					}
+				}
+			}
+		})
+	}
+	together.Wait()
+	if loaded.Load() == 0 {
+		t.Error("nothing was ever loaded")
+	}
+	t.Logf("%d shards loaded, %d missed, %d blocks found damaged", loaded.Load(), missed.Load(),
+		one.Stats().CorruptBlocks+two.Stats().CorruptBlocks)
+}
+
+// A lease that has ended is a miss where nothing else says what was read, and none
+// where a checksum does.
+func TestAfterTheLease(t *testing.T) {
+	h := newHost(t, book.Options{})
+	o := h.options(t.TempDir(), 20)
+	stored(t, mustOpen(t, o), key(0))
+	o.Lease = 1
+	checked := mustOpen(t, o)
+	o.Checksums = kv.ChecksumsOff
+	unchecked := mustOpen(t, o)
+	there(t, checked, key(0))
+	for _, err := range load(t, unchecked, key(0)) {
+		if !errors.Is(err, kv.ErrMiss) || errors.Is(err, kv.ErrCorrupt) {
+			t.Error(err)
+		}
+	}
+	o.Lease = 0
+	there(t, mustOpen(t, o), key(0))
+}
+
+// A block whose shards stop coming is dropped, and until then none of its shards is
+// written to a page that may be another's.
+func TestTooSlow(t *testing.T) {
+	h := newHost(t, book.Options{})
+	s := mustOpen(t, h.options(t.TempDir(), 20))
+	shards := shardsOf(key(0))
+	task, err := s.Dump(t.Context(), shards[:1])
+	if err := errors.Join(results(t, task, err)...); err != nil {
+		t.Fatal(err)
+	}
+	s.mu.Lock()
+	s.unfinished[key(0)].writeBy = time.Now().Add(-1)
+	s.mu.Unlock()
+	for _, err := range dump(t, s, key(0)) {
+		if !errors.Is(err, kv.ErrTimeout) {
+			t.Error(err)
+		}
+	}
+	s.sweep(0)
+	if got := s.Stats().DroppedBlocks; got != 1 {
+		t.Errorf("%d blocks dropped", got)
+	}
+	stored(t, s, key(0))
+	there(t, s, key(0))
+
+	// The service says nothing of a confirmation that comes too late.
+	late := s.newPage(3, time.Now().Add(-time.Hour))
+	answers := make(chan error, 1)
+	s.confirmer.confirm([]confirmation{{key(1), late, func(err error) { answers <- err }}})
+	if err := <-answers; !errors.Is(err, kv.ErrTimeout) {
+		t.Error(err)
+	}
+}
