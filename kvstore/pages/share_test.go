@@ -1,6 +1,8 @@
 package pages
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"math/rand/v2"
 	"sync"
@@ -9,6 +11,8 @@ import (
 	"time"
 
 	book "github.com/kv3fs/kv3fs/internal/pages"
+	"github.com/kv3fs/kv3fs/internal/transfer"
+	"github.com/kv3fs/kv3fs/internal/transfer/posix"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
@@ -176,5 +180,83 @@ func TestTooSlow(t *testing.T) {
 	s.confirmer.confirm([]confirmation{{key(1), late, func(err error) { answers <- err }}})
 	if err := <-answers; !errors.Is(err, kv.ErrTimeout) {
 		t.Error(err)
+	}
+}
+
+// held is an engine whose reads wait: of shards, or of records, or of both.
+type held struct {
+	transfer.Engine
+	begun   chan struct{} // closed by the first batch: the pages are located
+	until   chan struct{}
+	held    func(bytes int) bool
+	waiting sync.WaitGroup
+}
+
+func (h *held) Do(ctx context.Context, ops []transfer.Op) {
+	defer close(h.begun)
+	for _, op := range ops {
+		if op.Write || !h.held(len(op.Buf)) {
+			h.Engine.Do(ctx, []transfer.Op{op})
+			continue
+		}
+		h.waiting.Go(func() {
+			<-h.until
+			h.Engine.Do(ctx, []transfer.Op{op})
+		})
+	}
+}
+
+// A page is given to another block after it was located and before it is read: be it
+// the data, the record, or both that are the other's, it is a miss.
+func TestAPageIsRewrittenBeforeItIsRead(t *testing.T) {
+	const short = time.Millisecond
+	small := kv.Layout{BlockBytes: 1024, ShardBytes: 512} // so that a read's length tells what it is of
+	for name, which := range map[string]func(int) bool{
+		"data":   func(n int) bool { return n == 512 },
+		"record": func(n int) bool { return n != 512 },
+		"both":   func(int) bool { return true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHost(t, book.Options{Lease: short, Hold: short, Quarantine: short})
+			o := h.options(t.TempDir(), 1)
+			o.Layout, o.CapacityBytes = small, strideOf(small)
+			writer := mustOpen(t, o)
+			e := &held{Engine: posix.New(posix.Options{}), begun: make(chan struct{}), until: make(chan struct{}), held: which}
+			o.Engine = e
+			reader := mustOpen(t, o)
+			shards := func(k kv.Key, fill byte) []kv.Shard {
+				return small.ByBlock([]kv.Key{k}, [][]byte{bytes.Repeat([]byte{fill}, 1024)})
+			}
+			task, err := writer.Dump(t.Context(), shards(key(0), 1))
+			if err := errors.Join(results(t, task, err)...); err != nil {
+				t.Fatal(err)
+			}
+			reading := shards(key(0), 9)
+			load, err := reader.Load(t.Context(), reading)
+			if err != nil {
+				t.Fatal(err)
+			}
+			<-e.begun
+			for full := true; full && t.Context().Err() == nil; { // until nobody reads it, the service thinks
+				task, err := writer.Dump(t.Context(), shards(key(1), 2))
+				err = errors.Join(results(t, task, err)...)
+				if full = errors.Is(err, kv.ErrFull); err != nil && !full {
+					t.Fatal(err)
+				}
+			}
+			close(e.until)
+			for i, err := range results(t, load, nil) {
+				if err == nil && bytes.Count(reading[i].Buf, []byte{1}) != 512 {
+					t.Errorf("shard %d: %x was returned", i, reading[i].Buf[:4])
+				}
+				if err == nil || !errors.Is(err, kv.ErrMiss) {
+					t.Errorf("shard %d: %v", i, err)
+				}
+			}
+			e.waiting.Wait()
+			if !lookup(t, writer, key(1))[0] {
+				t.Error("the other block was deleted")
+			}
+		})
 	}
 }
