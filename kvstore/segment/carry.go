@@ -3,7 +3,6 @@ package segment
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 
@@ -165,7 +164,7 @@ func (c *carrier) renew(p *copying) {
 	generation := p.from.seg.generation
 	s.mu.RUnlock()
 	var head blockhead.Head
-	if err := checkBlock(&head, raw, p.buf, s.o.Namespace, p.key, s.o.Layout, generation); err != nil {
+	if err := s.checkBlock(&head, raw, p.buf, p.key, generation); err != nil {
 		s.log.Warn("segment store: a block is damaged", "file", c.old.file.Name(), "key", p.key, "error", err)
 		s.quarantine(p.from)
 		p.failed = true
@@ -180,18 +179,13 @@ func (c *carrier) renew(p *copying) {
 }
 
 // checkBlock says what is wrong with a whole block and its head.
-func checkBlock(head *blockhead.Head, raw, data []byte, ns kv.Fingerprint, key kv.Key, l kv.Layout, generation uint64) error {
-	if err := head.Decode(raw); err != nil {
+func (s *Store) checkBlock(head *blockhead.Head, raw, data []byte, key kv.Key, generation uint64) error {
+	if err := s.checkHead(head, raw, key, generation); err != nil {
 		return err
 	}
-	if err := head.Match(ns, key, l); err != nil {
-		return err
-	}
-	if head.Sequence != generation {
-		return fmt.Errorf("it is of generation %d, not %d", head.Sequence, generation)
-	}
-	for i := range l.Shards() {
-		if err := head.Verify(i, data[int64(i)*l.ShardBytes:int64(i+1)*l.ShardBytes]); err != nil {
+	size := s.o.Layout.ShardBytes
+	for i := range s.o.Layout.Shards() {
+		if err := head.Verify(i, data[int64(i)*size:int64(i+1)*size]); err != nil {
 			return err
 		}
 	}

@@ -280,3 +280,24 @@ func snapshot(t testing.TB, dir string) string {
 	}
 	return to
 }
+
+// Without checksums identities are still compared.
+func TestChecksumsOff(t *testing.T) {
+	o := options(t.TempDir(), small, 5, 4)
+	o.Checksums = kv.ChecksumsOff
+	s := open(t, o)
+	dump(t, s, keysOf(0, 4)...)
+	ruin(t, s, keyOf(0))
+	task, err := s.Load(context.Background(), shardsOf(small, keyOf(0)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := task.Wait(context.Background()); err != nil {
+		t.Errorf("a checksum was compared: %v", err)
+	}
+	at, _ := s.table.find(keyOf(1))
+	put(t, s.segments[0].file.Name(), s.geo.headAt(int(at)), make([]byte, 100))
+	if load(t, s, keyOf(1))[0] {
+		t.Error("a block without a head was loaded")
+	}
+}

@@ -233,6 +233,7 @@ func (s *Store) published(b *batch, blk *block, i int, err error) {
 	s.mu.Lock()
 	s.table.put(blk.Key, p.at())
 	s.releaseLocked(p)
+	s.failures = 0
 	s.mu.Unlock()
 	s.unpin(p.seg)
 	s.unfinished.Finish(blk)
@@ -255,9 +256,15 @@ func (s *Store) drop(blocks []*block) {
 	}
 }
 
-// blame sets a segment aside, when it was the storage that failed.
+// blame sets a segment aside, when it was the storage that failed. Where the storage
+// may still write to a slot no other block ever gets it: the segment stays pinned until
+// the store is opened again.
 func (s *Store) blame(seg *segment, err error) {
-	if !isOurs(err) {
+	abandoned := errors.Is(err, kv.ErrAbandoned)
+	if abandoned {
+		seg.pins.Add(1)
+	}
+	if abandoned || !isOurs(err) {
 		s.setAside(seg, err)
 	}
 }

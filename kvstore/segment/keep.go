@@ -9,8 +9,11 @@ const (
 	// recycles the next one.
 	leavingPatience = time.Second
 
-	// troublePause is how long it waits after a header could not be written.
-	troublePause = time.Second
+	// troublePause is how long it waits, when two segments in a row could not be written
+	// to, before it evicts another one: what a broken disk has may still be read. Twice
+	// as long after each further one, up to maxTroublePause.
+	troublePause    = time.Second
+	maxTroublePause = time.Minute
 )
 
 // keep holds one segment ready, so that who fills one goes on in the next without
@@ -24,7 +27,6 @@ func (s *Store) keep() {
 		case seg != nil:
 			if err := s.prepare(seg); err != nil {
 				s.log.Warn("segment store: a segment cannot be begun", "file", seg.file.Name(), "error", err)
-				s.waitFor(nil, troublePause)
 			}
 		default:
 			s.recycle()
@@ -86,6 +88,7 @@ func (s *Store) prepare(seg *segment) error {
 	if err != nil {
 		// To the end of the line, without a block; it is tried again in its turn.
 		s.trouble = err
+		s.failures++
 		seg.state, seg.sealed = full, true
 		s.full = append(s.full, seg)
 		return err
@@ -101,6 +104,7 @@ func (s *Store) prepare(seg *segment) error {
 // recycle evicts the segment that was filled first, but for the blocks that are carried
 // forward, and waits for its readers.
 func (s *Store) recycle() {
+	s.pause()
 	seg := s.oldest()
 	if seg == nil {
 		// Only segments with unfinished blocks, or with readers. Dumps may be waiting, so
@@ -122,6 +126,16 @@ func (s *Store) recycle() {
 		if left || s.closing.Err() != nil || s.waitFor(s.keeperWanted, max(time.Until(patience), 1)) {
 			return
 		}
+	}
+}
+
+// pause waits when writing keeps failing.
+func (s *Store) pause() {
+	s.mu.RLock()
+	failures := s.failures
+	s.mu.RUnlock()
+	if failures > 1 {
+		s.waitFor(nil, min(troublePause<<min(failures-2, 10), maxTroublePause))
 	}
 }
 

@@ -166,17 +166,22 @@ func (r *reading) arrive(raw []byte, err error) {
 
 // check says what is wrong with the head.
 func (r *reading) check(raw []byte) error {
-	err := r.head.Decode(raw)
-	if err == nil {
-		err = r.head.Match(r.s.o.Namespace, r.key, r.s.o.Layout)
-	}
-	if err == nil && r.head.Sequence != r.generation {
-		err = fmt.Errorf("it is of generation %d, not %d", r.head.Sequence, r.generation)
-	}
-	if err != nil {
+	if err := r.s.checkHead(&r.head, raw, r.key, r.generation); err != nil {
 		return r.damaged(err.Error())
 	}
 	return nil
+}
+
+// checkHead decodes a head and says what is wrong with it, for a block of that key in a
+// segment of that generation.
+func (s *Store) checkHead(head *blockhead.Head, raw []byte, key kv.Key, generation uint64) error {
+	if err := head.Decode(raw); err != nil {
+		return err
+	}
+	if head.Sequence != generation {
+		return fmt.Errorf("it is of generation %d, not %d", head.Sequence, generation)
+	}
+	return head.Match(s.o.Namespace, key, s.o.Layout)
 }
 
 func (r *reading) damaged(what string) error {

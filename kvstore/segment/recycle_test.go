@@ -378,3 +378,78 @@ func TestNamespacesTakeTurns(t *testing.T) {
 		t.Error("a namespace that is gone comes back")
 	}
 }
+
+// A disk that takes no writes costs the blocks of a few segments, and not, one failed
+// dump after the other, all of them: they can still be read.
+func TestBrokenDiskKeepsWhatItHas(t *testing.T) {
+	const segments, slots = 8, 4
+	m := newMeddler()
+	o := options(t.TempDir(), small, segments, slots)
+	o.Engine, o.Timeout = m, 100*time.Millisecond
+	s := open(t, o)
+	for i := range (segments - 2) * slots {
+		dump(t, s, keyOf(i))
+	}
+	m.meddle(func(op transfer.Op, do func()) {
+		if op.Write {
+			op.Done(0, syscall.EIO)
+			return
+		}
+		do()
+	})
+	for i := range segments + 2 {
+		err := beginDump(t, s, shardsOf(small, keyOf(1000+i))).Wait(context.Background())
+		if !errors.Is(err, syscall.EIO) && !errors.Is(err, kv.ErrFull) {
+			t.Fatal(err)
+		}
+	}
+	left := 0
+	for _, there := range load(t, s, keysOf(0, (segments-2)*slots)...) {
+		if there {
+			left++
+		}
+	}
+	if left < (segments-5)*slots {
+		t.Errorf("%d blocks of %d are left", left, (segments-2)*slots)
+	}
+	m.meddle(nil)
+	until(t, "it is written to again", func() bool {
+		return beginDump(t, s, shardsOf(small, keyOf(2000))).Wait(context.Background()) == nil
+	})
+	loads(t, s, keyOf(2000))
+}
+
+// A slot that the storage may still write to is never another block's.
+func TestAbandonedSlotIsNotUsedAgain(t *testing.T) {
+	const slots = 4
+	m := newMeddler()
+	o := options(t.TempDir(), small, 5, slots)
+	o.Engine = m
+	s := open(t, o)
+	dump(t, s, keyOf(0))
+	var late func()
+	m.meddle(func(op transfer.Op, do func()) {
+		buf := op.Buf
+		op.Done(0, kv.Abandoned("the disk"))
+		late = func() { put(t, s.segments[0].file.Name(), op.Offset, buf) }
+	})
+	seg := s.segmentWith(t, keyOf(0))
+	if seg != s.segments[0] {
+		t.Fatal("the first segment is not the first")
+	}
+	task := beginDump(t, s, shardsOf(small, keyOf(1)))
+	if err := task.Wait(context.Background()); !errors.Is(err, kv.ErrAbandoned) {
+		t.Fatal(err)
+	}
+	m.meddle(nil)
+	generation := s.generationOf(seg)
+	for i := range 8 * slots {
+		dump(t, s, keyOf(100+i))
+		settled(t, s)
+	}
+	late()
+	if s.generationOf(seg) != generation {
+		t.Error("the segment was begun anew")
+	}
+	loads(t, s, keysOf(100+7*slots, slots)...)
+}

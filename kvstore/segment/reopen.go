@@ -217,6 +217,7 @@ func (s *Store) rebuild() error {
 		}
 	}
 	slices.Reverse(s.full)
+	slices.Reverse(s.free)
 	return s.resume()
 }
 

@@ -136,9 +136,13 @@ func (s *Store) releaseLocked(p place) {
 // when it is recycled.
 func (s *Store) setAside(seg *segment, err error) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.active == seg {
-		s.log.Warn("segment store: a segment is set aside", "file", seg.file.Name(), "error", err)
+	was := s.active == seg
+	if was {
+		s.failures++
 		s.fillLocked(seg)
+	}
+	s.mu.Unlock()
+	if was {
+		s.log.Warn("segment store: a segment is set aside", "file", seg.file.Name(), "error", err)
 	}
 }

@@ -33,7 +33,7 @@ type Store struct {
 	// return.
 	closing context.Context
 	stop    context.CancelFunc
-	tasks   sync.WaitGroup // batches that are not done
+	tasks   sync.WaitGroup // what Close waits for: batches that are not done, above all
 	owned   sync.WaitGroup // keeper and sealer
 	once    sync.Once
 	closed  error // of Close
@@ -54,7 +54,8 @@ type Store struct {
 	free       []*segment
 	full       []*segment    // those filled first are recycled first
 	isReady    chan struct{} // closed and replaced when a segment becomes ready
-	trouble    error         // of the last segment that was set aside
+	trouble    error         // of the last segment that could not be begun
+	failures   int           // segments that could not be written to, since the last block was
 }
 
 var (
@@ -212,10 +213,13 @@ func (s *Store) Stats() kv.Stats {
 // Register is kv.Registrar's.
 func (s *Store) Register(name string, mem []byte) error {
 	s.mu.RLock()
-	defer s.mu.RUnlock()
 	if s.isClosed {
+		s.mu.RUnlock()
 		return kv.ErrClosed
 	}
+	s.tasks.Add(1) // Close waits for it
+	s.mu.RUnlock()
+	defer s.tasks.Done()
 	return s.engine.Register(name, mem)
 }
 
