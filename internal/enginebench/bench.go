@@ -68,8 +68,9 @@ type bench struct {
 	o            Options
 	rep          *Report
 	subjects     []*Subject
-	pooledTokens int // for which the engine has memory
-	of           int // requests, or runs of ucm-table's rows
+	pooledTokens int   // for which the engine has memory
+	storedBytes  int64 // of all subjects, at full size
+	of           int   // requests, or runs of ucm-table's rows
 
 	mu   sync.Mutex
 	done int
@@ -133,6 +134,7 @@ func (b *bench) demand(profiles []*prefill.Profile) (d demand, err error) {
 		d.storedBytes += int64(stored) * perToken
 		d.poolBytes = max(d.poolBytes, int64(b.pooledTokens)*perToken)
 	}
+	b.storedBytes = d.storedBytes
 	return d, nil
 }
 
@@ -216,7 +218,7 @@ func (s *session) reopen(ctx context.Context) error {
 	if err := s.closeStore(ctx); err != nil {
 		return err
 	}
-	store, err := s.b.o.Open(ctx, s.subject.layout, s.namespace)
+	store, err := s.b.o.Open(ctx, Want{s.subject.layout, s.namespace, s.b.storedBytes / s.subject.scale})
 	if err != nil {
 		return err
 	}

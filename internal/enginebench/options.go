@@ -25,6 +25,13 @@ const (
 // Workloads lists their names.
 func Workloads() []string { return []string{UCMTable, RandomTwice, SharedPrefix, Trace} }
 
+// Want is what a store is opened for.
+type Want struct {
+	Layout      kv.Layout
+	Namespace   kv.Fingerprint
+	StoredBytes int64 // about as many will be dumped
+}
+
 // Ways to load.
 const (
 	LoadLayers = "layers" // the first layer of all blocks, then the second; compute each when it is there
@@ -35,9 +42,9 @@ const (
 type Options struct {
 	Workload string
 
-	// Open opens the store for blocks of this kind. What is flushed into one store is
-	// there when the next is opened.
-	Open func(ctx context.Context, layout kv.Layout, namespace kv.Fingerprint) (kv.Store, error)
+	// Open opens a store. What is flushed into one is there when the next of the same
+	// namespace is opened.
+	Open func(context.Context, Want) (kv.Store, error)
 
 	// For the report: the chain, and where its bytes are.
 	Store, Storage string
@@ -91,7 +98,7 @@ type Options struct {
 // Check says what is wrong with options, Open aside, before anything is begun.
 func (o Options) Check() error {
 	if o.Open == nil {
-		o.Open = func(context.Context, kv.Layout, kv.Fingerprint) (kv.Store, error) { return nil, nil }
+		o.Open = func(context.Context, Want) (kv.Store, error) { return nil, nil }
 	}
 	if err := o.fillDefaults(); err != nil {
 		return err

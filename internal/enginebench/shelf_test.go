@@ -16,14 +16,14 @@ type shelf struct {
 }
 
 // open is an Options.Open.
-func (s *shelf) open(_ context.Context, l kv.Layout, ns kv.Fingerprint) (kv.Store, error) {
+func (s *shelf) open(_ context.Context, w Want) (kv.Store, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.blocks == nil {
 		s.blocks = map[kv.Key][][]byte{}
 	}
 	s.opened++
-	var store kv.Store = &shelfStore{shelf: s, layout: l}
+	var store kv.Store = &shelfStore{shelf: s, layout: w.Layout}
 	if s.wrap != nil {
 		store = s.wrap(store)
 	}
