@@ -178,6 +178,9 @@ func (r *reference) begin(ctx context.Context, shards []kv.Shard, move func(*kv.
 	if err := r.enter(); err != nil {
 		return nil, err
 	}
+	if r.is("ignores contexts") {
+		ctx = context.WithoutCancel(ctx)
+	}
 	select {
 	case r.turns <- struct{}{}:
 	case <-ctx.Done():
@@ -211,7 +214,7 @@ func (r *reference) begin(ctx context.Context, shards []kv.Shard, move func(*kv.
 }
 
 func (r *reference) one(t *kv.Task, i int, move func(*kv.Task, int) error) error {
-	if err := t.Context().Err(); err != nil && !r.is("ignores contexts") {
+	if err := t.Context().Err(); err != nil {
 		return err
 	}
 	select {
