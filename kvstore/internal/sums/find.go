@@ -13,9 +13,9 @@ type Finding struct {
 	// writers that computed the block with different results have all recorded it.
 	Sums [][]uint64
 
-	// Foreign: there are records, none of which is about a block of the book's
-	// namespace and size.
-	Foreign bool
+	// Known: there is a record of a block of the book's namespace and size, if perhaps
+	// cut into other shards. Foreign: there are only others.
+	Known, Foreign bool
 }
 
 // Find says what is recorded of a block that was visible at a time. Only what was
@@ -64,13 +64,13 @@ func (b *Book) look(key kv.Key) (Finding, error) {
 		return Finding{}, errClosed
 	}
 	entries := b.index.entries(key)
-	found := Finding{Foreign: len(entries) > 0}
+	var found Finding
 	for _, e := range entries {
 		shape := b.index.shapes[e.shape]
 		if shape.Namespace != b.shape.Namespace || shape.BlockBytes != b.shape.BlockBytes {
 			continue
 		}
-		found.Foreign = false
+		found.Known = true
 		switch {
 		case shape.Shards != b.shape.Shards:
 			// The same block, cut another way: nothing to compare a shard with.
@@ -84,5 +84,6 @@ func (b *Book) look(key kv.Key) (Finding, error) {
 			found.Sums = append(found.Sums, slices.Clone(r.sums))
 		}
 	}
+	found.Foreign = len(entries) > 0 && !found.Known
 	return found, nil
 }

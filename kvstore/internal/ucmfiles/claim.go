@@ -1,0 +1,140 @@
+package ucmfiles
+
+import (
+	"sync"
+	"time"
+
+	"github.com/kv3fs/kv3fs/internal/assembly"
+	"github.com/kv3fs/kv3fs/internal/crew"
+	"github.com/kv3fs/kv3fs/internal/transfer"
+	"github.com/kv3fs/kv3fs/kvstore/kv"
+)
+
+// claim asks which shards of a block a batch is to write. Asking looks for the block
+// and makes its temporary file, so it may hang; then it is abandoned, and what it
+// claims too late is let go of again.
+type claim struct {
+	b      *batch
+	key    kv.Key
+	shards []int         // places in the batch
+	ready  chan struct{} // closed when it has asked, or is abandoned
+
+	// Set before ready, and not read when abandoned.
+	claimed map[int]*assembly.Block[*temporary] // by place in the batch
+	done    map[int]error                       // shards that nobody has to write, and why
+
+	mu    sync.Mutex
+	state claimState
+	early []int // shards that others let go of before it had asked
+}
+
+type claimState int
+
+const (
+	asking claimState = iota
+	asked
+	abandoned
+)
+
+func (b *batch) claim(key kv.Key) *claim {
+	return &claim{
+		b: b, key: key, ready: make(chan struct{}),
+		claimed: map[int]*assembly.Block[*temporary]{}, done: map[int]error{},
+	}
+}
+
+// mine is the block that a shard of the batch is to be written into, or nil.
+func (c *claim) mine(i int) *assembly.Block[*temporary] {
+	if c.gaveUp() {
+		return nil
+	}
+	return c.claimed[i]
+}
+
+func (c *claim) gaveUp() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.state == abandoned
+}
+
+// begin asks, settles what need not be written, and calls then.
+func (c *claim) begin(then func()) {
+	c.b.s.opens.Go(crew.Job{
+		Context: c.b.task.Context(),
+		Run:     c.ask,
+		Done: func(err error) {
+			c.mu.Lock()
+			c.state = asked
+			if err != nil {
+				c.state = abandoned
+			}
+			early := c.early
+			c.mu.Unlock()
+			close(c.ready)
+			if err != nil {
+				c.b.settleAll(c.shards, err)
+			} else {
+				for i, err := range c.done {
+					c.b.settle(i, err)
+				}
+				for _, i := range early {
+					c.retry(i)
+				}
+			}
+			then()
+		},
+		Late: func() {
+			for i, block := range c.claimed {
+				c.b.s.unclaim(block, c.b.task.Shard(i).Index)
+			}
+		},
+	})
+}
+
+func (c *claim) ask() {
+	s := c.b.s
+	there, err := s.has(c.key, time.Now())
+	for _, i := range c.shards {
+		if there || err != nil {
+			c.done[i] = err
+			continue
+		}
+		block, verdict, failed := s.unfinished.Enter(c.key, c.b.task.Shard(i).Index,
+			func() (*temporary, error) { return s.create(c.key) },
+			func() { c.again(i) })
+		switch {
+		case failed != nil:
+			err = failed
+			c.done[i] = err
+		case verdict == assembly.Write:
+			c.claimed[i] = block
+		case verdict == assembly.Have:
+			c.done[i] = nil
+		}
+	}
+}
+
+// again is called when the one who was at a shard has written it, or has not.
+func (c *claim) again(i int) {
+	c.mu.Lock()
+	state := c.state
+	if state == asking {
+		c.early = append(c.early, i)
+	}
+	c.mu.Unlock()
+	if state == asked {
+		c.retry(i)
+	}
+}
+
+// retry asks once more, for one shard.
+func (c *claim) retry(i int) {
+	one := c.b.claim(c.key)
+	one.shards = []int{i}
+	one.begin(func() {
+		if block := one.mine(i); block != nil {
+			b := c.b
+			b.s.engine.Do(b.task.Context(), []transfer.Op{b.move(run{i, 1, b.task.Shard(i).Buf}, block)})
+		}
+	})
+}

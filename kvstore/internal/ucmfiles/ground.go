@@ -1,0 +1,74 @@
+package ucmfiles
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/kvstore/kv"
+)
+
+// dirMode is UCM's with the right to enter for others of the group: its own 0744
+// lets nobody else in.
+const dirMode = 0o775
+
+func makeDirs(root string, names ...string) error {
+	for _, name := range names {
+		if err := os.Mkdir(filepath.Join(root, name), dirMode); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// explain names the cure of what keeps a directory from being used.
+func explain(dir string, err error) error {
+	cure := ""
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		cure = fmt.Sprintf(": user %d may not write there; give it the right, or choose another directory", os.Geteuid())
+	case errors.Is(err, syscall.EROFS):
+		cure = ": choose a file system that is not mounted read-only"
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		cure = ": make room there"
+	}
+	return fmt.Errorf("kvstore: use %s for blocks: %w%s", dir, err, cure)
+}
+
+// choose is the number of the root that a block is written to.
+func choose(key kv.Key, roots int) int {
+	return int(binary.BigEndian.Uint64(key[8:]) % uint64(roots))
+}
+
+// status is what the file system says of a file, past what the kernel remembers:
+// the kernel sees nothing of what goes through a ring, nor of other hosts.
+func status(fd int, path string) (unix.Statx_t, error) {
+	flags := unix.AT_STATX_FORCE_SYNC | unix.AT_SYMLINK_NOFOLLOW
+	if path == "" {
+		flags |= unix.AT_EMPTY_PATH
+	}
+	const mask = unix.STATX_TYPE | unix.STATX_SIZE | unix.STATX_INO | unix.STATX_MTIME
+	for {
+		var st unix.Statx_t
+		err := unix.Statx(fd, path, flags, mask, &st)
+		if !errors.Is(err, syscall.EINTR) {
+			return st, err
+		}
+	}
+}
+
+// gone tells errors that mean that there is no such file.
+func gone(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
+}
+
+// isBlock tells whether what is there has the type and the size of a block.
+func (s *Store) isBlock(st unix.Statx_t) bool {
+	return st.Mode&unix.S_IFMT == unix.S_IFREG && int64(st.Size) == s.o.Layout.BlockBytes
+}

@@ -1,0 +1,150 @@
+package ucmfiles
+
+import (
+	"container/list"
+	"sync"
+	"time"
+
+	"github.com/kv3fs/kv3fs/internal/transfer"
+	"github.com/kv3fs/kv3fs/kvstore/internal/sums"
+	"github.com/kv3fs/kv3fs/kvstore/kv"
+)
+
+// handle is a block that is open.
+type handle struct {
+	key    kv.Key
+	root   *root
+	path   string
+	file   transfer.File
+	ino    uint64
+	opened time.Time
+	found  sums.Finding
+
+	// Of handles:
+	users int
+	since time.Time // idle
+	idle  *list.Element
+	kept  bool // it is the one that others may use
+
+	condemned sync.Once
+}
+
+// handles are the open blocks. Blocks do not change, so an open one is as good as the
+// latest of that name, even when it has no name any more.
+type handles struct {
+	most int // of those that nobody uses
+
+	mu    sync.Mutex
+	byKey map[kv.Key]*handle
+	idle  list.List // of *handle, the longest idle first
+}
+
+func newHandles(most int) *handles {
+	return &handles{most: most, byKey: map[kv.Key]*handle{}}
+}
+
+// take finds an open block; give gives it back.
+func (hs *handles) take(key kv.Key) *handle {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	h := hs.byKey[key]
+	if h == nil {
+		return nil
+	}
+	if h.idle != nil {
+		hs.idle.Remove(h.idle)
+		h.idle = nil
+	}
+	h.users++
+	return h
+}
+
+// add enters a block that was just opened, with one user.
+func (hs *handles) add(h *handle) {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	h.users = 1
+	if hs.byKey[h.key] == nil {
+		hs.byKey[h.key], h.kept = h, true
+	}
+}
+
+// share adds a user to a block that has one.
+func (hs *handles) share(h *handle) {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	h.users++
+}
+
+// give ends a use, and returns what is to be closed.
+func (hs *handles) give(h *handle) (unwanted []*handle) {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	h.users--
+	switch {
+	case h.users > 0:
+		return nil
+	case !h.kept:
+		return []*handle{h}
+	}
+	h.idle, h.since = hs.idle.PushBack(h), time.Now()
+	return hs.shrink(hs.most)
+}
+
+// shrink is called with the lock.
+func (hs *handles) shrink(most int) (unwanted []*handle) {
+	for hs.idle.Len() > most {
+		h := hs.idle.Remove(hs.idle.Front()).(*handle)
+		h.idle = nil
+		delete(hs.byKey, h.key)
+		unwanted = append(unwanted, h)
+	}
+	return unwanted
+}
+
+// close forgets all that nobody uses.
+func (hs *handles) close() (unwanted []*handle) {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	return hs.shrink(0)
+}
+
+// closeIdle forgets those that nobody has used for a while.
+func (hs *handles) closeIdle() (unwanted []*handle) {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	keep := 0
+	for e := hs.idle.Back(); e != nil && time.Since(e.Value.(*handle).since) < idleGap; e = e.Prev() {
+		keep++
+	}
+	return hs.shrink(keep)
+}
+
+// forget sees to it that a block is opened anew by who wants it next.
+func (hs *handles) forget(key kv.Key) (unwanted []*handle) {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	h := hs.byKey[key]
+	if h == nil {
+		return nil
+	}
+	delete(hs.byKey, key)
+	h.kept = false
+	if h.idle == nil {
+		return nil
+	}
+	hs.idle.Remove(h.idle)
+	h.idle = nil
+	return []*handle{h}
+}
+
+// release gives a handle back.
+func (s *Store) release(h *handle) { s.closeHandles(s.handles.give(h)) }
+
+func (s *Store) forgetHandle(key kv.Key) { s.closeHandles(s.handles.forget(key)) }
+
+func (s *Store) closeHandles(unwanted []*handle) {
+	for _, h := range unwanted {
+		s.closeFile(h.file)
+	}
+}

@@ -1,0 +1,75 @@
+package ucmfiles
+
+import (
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/kvstore/kv"
+)
+
+const (
+	tidyGap = time.Hour
+
+	// idleGap is how long a file stays open at most that nobody uses, times two: the
+	// file system cannot take back the room of one that was removed before.
+	idleGap = time.Minute
+)
+
+// expiry is how long a block may lack shards without getting one.
+func (s *Store) expiry() time.Duration { return 2 * s.o.Timeout }
+
+// keepHouse does from time to time what no call does.
+func (s *Store) keepHouse() {
+	defer close(s.janitor)
+	expire := time.NewTicker(s.o.Timeout)
+	defer expire.Stop()
+	idle := time.NewTicker(idleGap)
+	defer idle.Stop()
+	tidy := time.NewTimer(0)
+	defer tidy.Stop()
+	for {
+		select {
+		case <-s.closing.Done():
+			return
+		case <-expire.C:
+			s.dropUnfinished(s.expiry())
+		case <-idle.C:
+			s.closeHandles(s.handles.closeIdle())
+		case <-tidy.C:
+			s.tidy()
+			tidy.Reset(tidyGap)
+		}
+	}
+}
+
+// dropUnfinished gives up the blocks that lack shards for so long, and waits.
+func (s *Store) dropUnfinished(idle time.Duration) {
+	var wg sync.WaitGroup
+	for _, b := range s.unfinished.Expire(idle) {
+		wg.Add(1)
+		s.giveUp(b, wg.Done)
+	}
+	wg.Wait()
+}
+
+// tidy looks after the directories.
+func (s *Store) tidy() {
+	for _, r := range s.roots {
+		s.sweep(r)
+		_ = r.sums.Touch()
+		if r.sums.Grown() {
+			_ = r.sums.Compact(func(key kv.Key) bool { return s.inUse(r, key) })
+		}
+	}
+}
+
+// inUse tells whether what is recorded of a block may be wanted. In doubt it is.
+func (s *Store) inUse(r *root, key kv.Key) bool {
+	if _, ok := s.committing.Load(key); ok || s.closing.Err() != nil {
+		return true
+	}
+	_, err := status(unix.AT_FDCWD, s.path(r, key))
+	return !gone(err)
+}

@@ -1,0 +1,219 @@
+package ucmfiles
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/kv3fs/kv3fs/internal/blockhead"
+	"github.com/kv3fs/kv3fs/internal/crew"
+	"github.com/kv3fs/kv3fs/internal/transfer"
+	"github.com/kv3fs/kv3fs/kvstore/kv"
+)
+
+// Load opens the blocks, several at once, and reads their shards in the order given.
+func (s *Store) Load(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
+	b, err := s.begin(ctx, shards, false)
+	if err != nil {
+		return nil, err
+	}
+	blocks := map[kv.Key]*loading{}
+	for _, shard := range shards {
+		l := blocks[shard.Key]
+		if l == nil {
+			l = &loading{ready: make(chan struct{})}
+			blocks[shard.Key] = l
+			b.open(shard.Key, l)
+		}
+		l.left++
+	}
+	task := b.task
+	go b.load(blocks)
+	return task, nil
+}
+
+// loading is a block that a batch wants.
+type loading struct {
+	ready chan struct{} // closed when the rest is set
+	h     *handle
+	err   error
+
+	left int // of its shards, those that no move was begun for
+}
+
+func (b *batch) open(key kv.Key, l *loading) {
+	var h *handle
+	var err error
+	b.s.opens.Go(crew.Job{
+		Context: b.task.Context(),
+		Run:     func() { h, err = b.s.open(key) },
+		Done: func(failed error) {
+			if failed != nil {
+				l.err = failed
+			} else {
+				l.h, l.err = h, err
+			}
+			close(l.ready)
+		},
+		Late: func() {
+			if err == nil {
+				b.s.release(h)
+			}
+		},
+	})
+}
+
+// load hands moves to the engine as their files are opened.
+func (b *batch) load(blocks map[kv.Key]*loading) {
+	defer b.s.leave()
+	n := b.task.Len()
+	ctx := b.task.Context()
+	var ops []transfer.Op
+	flush := func() {
+		b.s.engine.Do(ctx, ops)
+		ops = nil
+	}
+	for i := 0; i < n; {
+		key := b.task.Shard(i).Key
+		l := blocks[key]
+		select {
+		case <-l.ready:
+		default:
+			flush()
+			<-l.ready
+		}
+		r := b.runFrom(i, func(int) bool { return true })
+		i += r.n
+		if l.err != nil {
+			for k := range r.n {
+				b.settle(r.first+k, l.err)
+			}
+			continue
+		}
+		if l.left -= r.n; l.left > 0 {
+			b.s.handles.share(l.h)
+		}
+		ops = append(ops, b.read(r, l.h))
+		if len(ops) == opsAtOnce {
+			flush()
+		}
+	}
+	flush()
+}
+
+// read is the move of a run. It uses the handle up.
+func (b *batch) read(r run, h *handle) transfer.Op {
+	return transfer.Op{
+		File:   h.file,
+		Offset: int64(b.task.Shard(r.first).Index) * b.s.o.Layout.ShardBytes,
+		Buf:    r.buf,
+		Done: func(n int, err error) {
+			if err == nil && n == len(r.buf) {
+				b.s.minds.do(func() { b.check(r, h) })
+				return
+			}
+			if err == nil {
+				b.cutShort(r, h, len(r.buf)-n)
+				return
+			}
+			// Files of a daemon that is gone want to be opened again.
+			b.s.forgetHandle(h.key)
+			b.finish(r, h, err)
+		},
+	}
+}
+
+func (b *batch) finish(r run, h *handle, err error) {
+	b.s.release(h)
+	for k := range r.n {
+		b.settle(r.first+k, err)
+	}
+}
+
+// check settles the shards of a run that were read.
+func (b *batch) check(r run, h *handle) {
+	if b.s.o.Checksums == kv.ChecksumsOff || len(h.found.Sums) == 0 {
+		if len(h.found.Sums) == 0 {
+			b.s.counters.UnverifiedShards.Add(int64(r.n))
+		}
+		b.finish(r, h, nil)
+		return
+	}
+	var wrong []int
+	for k := range r.n {
+		if i := r.first + k; b.matches(i, h.found.Sums) {
+			b.settle(i, nil)
+		} else {
+			wrong = append(wrong, i)
+		}
+	}
+	if len(wrong) == 0 {
+		b.s.release(h)
+		return
+	}
+	b.recheck(wrong, h)
+}
+
+func (b *batch) matches(i int, variants [][]uint64) bool {
+	shard := b.task.Shard(i)
+	sum := blockhead.Sum(shard.Buf)
+	return slices.ContainsFunc(variants, func(v []uint64) bool { return v[shard.Index] == sum })
+}
+
+// recheck settles shards that match nothing that was known when the file was opened:
+// another writer may have recorded, and put in its place, a block of his.
+func (b *batch) recheck(wrong []int, h *handle) {
+	s := b.s
+	var err error
+	damaged := make([]bool, len(wrong))
+	s.opens.Go(crew.Job{
+		Context: context.Background(),
+		Run: func() {
+			found, failed := h.root.sums.Again(h.key, time.Now())
+			if err = failed; err != nil {
+				return
+			}
+			for k, i := range wrong {
+				damaged[k] = !b.matches(i, found.Sums)
+			}
+			if slices.Contains(damaged, true) {
+				s.condemn(h)
+			}
+		},
+		Done: func(failed error) {
+			s.release(h)
+			if failed == nil {
+				failed = err
+			}
+			for k, i := range wrong {
+				switch {
+				case failed != nil:
+					b.settle(i, fmt.Errorf("tell damage from another variant of block %s: %w", h.key, failed))
+				case damaged[k]:
+					b.settle(i, h.damage(fmt.Sprintf("the checksum of shard %d is wrong", b.task.Shard(i).Index)))
+				default:
+					b.settle(i, nil)
+				}
+			}
+		},
+	})
+}
+
+// cutShort settles a run of a block whose file has lost its end since it was opened.
+func (b *batch) cutShort(r run, h *handle, missing int) {
+	err := error(kv.ErrMiss)
+	if h.found.Known {
+		err = h.damage(fmt.Sprintf("%d bytes of shard %d are missing", missing, b.task.Shard(r.first+r.n-1).Index))
+	}
+	b.s.opens.Go(crew.Job{
+		Context: context.Background(),
+		Run: func() {
+			b.s.forgetHandle(h.key)
+			if h.found.Known {
+				b.s.condemn(h)
+			}
+		},
+		Done: func(error) { b.finish(r, h, err) },
+	})
+}

@@ -1,0 +1,97 @@
+package ucmfiles
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/kvstore/internal/sums"
+	"github.com/kv3fs/kv3fs/kvstore/kv"
+)
+
+// touchGap is how old a time of last use is before it is renewed.
+const touchGap = time.Minute
+
+// acceptable tells whether a block of which that is recorded may be returned.
+func (s *Store) acceptable(found sums.Finding) bool {
+	return !found.Foreign && (len(found.Sums) > 0 || s.o.Checksums != kv.ChecksumsRequire)
+}
+
+// open finds a block and opens it. What is recorded of it and its size decide whether
+// it is this block, damaged, or none of ours.
+func (s *Store) open(key kv.Key) (*handle, error) {
+	if h := s.handles.take(key); h != nil {
+		return h, nil
+	}
+	outcome := error(kv.ErrMiss)
+	for r := range s.rootsOf(key) {
+		h, err := s.openIn(r, key)
+		if err == nil {
+			s.handles.add(h)
+			return h, nil
+		}
+		if err != kv.ErrMiss {
+			outcome = err
+		}
+	}
+	return nil, outcome
+}
+
+func (s *Store) openIn(r *root, key kv.Key) (_ *handle, err error) {
+	path := s.path(r, key)
+	f, err := s.openFile(path)
+	if gone(err) {
+		return nil, kv.ErrMiss
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			f.Close()
+		}
+	}()
+	h := &handle{key: key, root: r, path: path, opened: time.Now()}
+	st, err := status(int(f.Fd()), "")
+	if err != nil {
+		return nil, &os.PathError{Op: "stat", Path: path, Err: err}
+	}
+	h.ino = st.Ino
+	if h.found, err = r.sums.Find(key, h.opened); err != nil {
+		return nil, err
+	}
+	switch {
+	case !s.isBlock(st):
+		if h.found.Foreign || !h.found.Known {
+			return nil, kv.ErrMiss // of a deployment whose blocks have another size
+		}
+		s.condemn(h)
+		return nil, h.damage(fmt.Sprintf("it has %d bytes instead of %d", st.Size, s.o.Layout.BlockBytes))
+	case !s.acceptable(h.found):
+		return nil, kv.ErrMiss
+	}
+	if s.o.Touch && time.Since(time.Unix(st.Mtime.Sec, 0)) > touchGap {
+		_ = unix.UtimesNanoAt(unix.AT_FDCWD, path, nil, 0) // whoever may not is not its cleaner either
+	}
+	if h.file, err = s.engine.Open(f); err != nil {
+		return nil, err
+	}
+	return h, nil
+}
+
+// openFile opens a file; where too many are open, in place of some that nobody uses.
+func (s *Store) openFile(path string) (*os.File, error) {
+	// A pipe of that name is no reason to wait.
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
+	if !errors.Is(err, syscall.EMFILE) {
+		return f, err
+	}
+	for _, h := range s.handles.close() {
+		_ = h.file.Close()
+	}
+	return os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
+}

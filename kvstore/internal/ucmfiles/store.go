@@ -1,0 +1,202 @@
+package ucmfiles
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/kv3fs/kv3fs/internal/assembly"
+	"github.com/kv3fs/kv3fs/internal/crew"
+	"github.com/kv3fs/kv3fs/internal/transfer"
+	"github.com/kv3fs/kv3fs/kvstore/internal/sums"
+	"github.com/kv3fs/kv3fs/kvstore/kv"
+)
+
+// Store is a kv.Store and a kv.Registrar.
+type Store struct {
+	o      Options
+	roots  []*root
+	engine transfer.Engine
+
+	lookups *crew.Crew
+	opens   *crew.Crew // and everything else but moving bytes
+	minds   *minds
+
+	handles    *handles
+	unfinished *assembly.Table[*temporary]
+	committing sync.Map // keys that are recorded and not yet visible
+	writer     string   // in the names of temporary files
+	written    atomic.Int64
+	counters   kv.Counters
+	room       *semaphore.Weighted // for shards that are accepted and not settled
+
+	closing context.Context
+	close   func() error
+
+	mu      sync.Mutex
+	closed  bool
+	active  sync.WaitGroup // batches and calls
+	janitor chan struct{}  // closed when it has ended
+}
+
+var (
+	_ kv.Store     = (*Store)(nil)
+	_ kv.Registrar = (*Store)(nil)
+)
+
+// root is a directory with blocks.
+type root struct {
+	dir  string
+	sums *sums.Book
+}
+
+// Open opens the store. On an error the engine is the caller's to close.
+func Open(o Options) (*Store, error) {
+	if err := o.fillDefaults(); err != nil {
+		return nil, err
+	}
+	s := &Store{
+		o:          o,
+		engine:     o.Engine,
+		handles:    newHandles(o.OpenFiles),
+		unfinished: assembly.New[*temporary](o.Layout.Shards()),
+		writer:     fmt.Sprintf("%08x", rand.Uint32()),
+		room:       semaphore.NewWeighted(int64(o.RunningQueueDepth)),
+		janitor:    make(chan struct{}),
+	}
+	shape := sums.Shape{Namespace: o.Namespace, BlockBytes: o.Layout.BlockBytes, Shards: o.Layout.Shards()}
+	for _, dir := range o.Roots {
+		err := makeDirs(dir, o.TempDir, quarantineDir)
+		var book *sums.Book
+		if err == nil {
+			book, err = sums.Open(dir, shape)
+		}
+		if err != nil {
+			s.closeBooks()
+			return nil, explain(dir, err)
+		}
+		s.roots = append(s.roots, &root{dir: dir, sums: book})
+	}
+	var cancel context.CancelFunc
+	s.closing, cancel = context.WithCancel(context.Background())
+	s.lookups, s.opens, s.minds = crew.New(o.Lookups, o.Timeout), crew.New(o.Opens, o.Timeout), newMinds()
+	s.close = sync.OnceValue(func() error { return s.shutdown(cancel) })
+	go s.keepHouse()
+	return s, nil
+}
+
+// Layout is the size of all blocks.
+func (s *Store) Layout() kv.Layout { return s.o.Layout }
+
+// Prefetch does nothing: there is no memory here to fetch into.
+func (s *Store) Prefetch([]kv.Key) {}
+
+// Flush has nothing to wait for: a block's last shard is settled when the block is
+// in its place, or with the error that says that it is not.
+func (s *Store) Flush(ctx context.Context) error {
+	if s.closing.Err() != nil {
+		return kv.ErrClosed
+	}
+	return ctx.Err()
+}
+
+// Stats is what happened so far.
+func (s *Store) Stats() kv.Stats { return s.counters.Stats(s.o.Name) }
+
+// Register makes memory known to the engine.
+func (s *Store) Register(name string, mem []byte) error { return s.engine.Register(name, mem) }
+
+// rootsOf are the directories where a block may be, that where it is written first.
+func (s *Store) rootsOf(key kv.Key) func(yield func(*root) bool) {
+	return func(yield func(*root) bool) {
+		first := choose(key, len(s.roots))
+		for i := range s.roots {
+			if !yield(s.roots[(first+i)%len(s.roots)]) {
+				return
+			}
+		}
+	}
+}
+
+// path is where a block is.
+func (s *Store) path(r *root, key kv.Key) string { return filepath.Join(r.dir, s.o.Path(key)) }
+
+// enter begins a call, unless the store is closed; leave ends it.
+func (s *Store) enter() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return kv.ErrClosed
+	}
+	s.active.Add(1)
+	return nil
+}
+
+func (s *Store) leave() { s.active.Done() }
+
+// Close ends what is under way, drops what is unfinished and closes everything.
+func (s *Store) Close() error { return s.close() }
+
+func (s *Store) shutdown(cancel context.CancelFunc) error {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	cancel()
+	s.active.Wait() // every shard has its bound
+	var errs []error
+	select {
+	case <-s.janitor:
+	case <-time.After(s.o.Timeout):
+		errs = append(errs, fmt.Errorf("kvstore: the cleaning of %s: %w", s.o.Roots[0], kv.ErrTimeout))
+	}
+	s.dropUnfinished(0)
+	for _, h := range s.handles.close() {
+		s.closeFile(h.file)
+	}
+	errs = append(errs, s.bounded(func() error { return s.closeBooks() }))
+	errs = append(errs, s.lookups.Close(), s.opens.Close(), s.engine.Close())
+	s.minds.close()
+	return errors.Join(errs...)
+}
+
+func (s *Store) closeBooks() error {
+	var errs []error
+	for _, r := range s.roots {
+		errs = append(errs, r.sums.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// bounded does something that may hang after what is queued before it, and waits.
+func (s *Store) bounded(do func() error) error {
+	result := make(chan error, 1)
+	var err error
+	s.opens.Go(crew.Job{
+		Context: context.Background(),
+		Run:     func() { err = do() },
+		Done: func(failed error) {
+			if failed == nil {
+				failed = err
+			}
+			result <- failed
+		},
+	})
+	return <-result
+}
+
+// closeFile closes a file without waiting. One that a file system which hangs does
+// not take back stays open.
+func (s *Store) closeFile(f transfer.File) {
+	s.opens.Go(crew.Job{
+		Context: context.Background(),
+		Run:     func() { _ = f.Close() },
+		Done:    func(error) {},
+	})
+}

@@ -1,0 +1,131 @@
+package ucmfiles
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/kv3fs/kv3fs/internal/assembly"
+	"github.com/kv3fs/kv3fs/internal/crew"
+	"github.com/kv3fs/kv3fs/internal/transfer"
+	"github.com/kv3fs/kv3fs/kvstore/kv"
+)
+
+// temporary is the file of a block that is being written. Its name tells writers
+// apart, which UCM's does not: <key>.<writer>-<number>.
+type temporary struct {
+	root *root
+	path string
+	file transfer.File
+}
+
+var temporaryName = regexp.MustCompile(`^[0-9a-f]{32}\.([0-9a-f]{8})-[0-9]+$`)
+
+// create makes a temporary file where the block is to be.
+func (s *Store) create(key kv.Key) (*temporary, error) {
+	r := s.roots[choose(key, len(s.roots))]
+	name := fmt.Sprintf("%s.%s-%d", key, s.writer, s.written.Add(1))
+	path := filepath.Join(r.dir, s.o.TempDir, name)
+	create := func() (*os.File, error) {
+		return os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o644)
+	}
+	f, err := create()
+	if gone(err) { // the directory: somebody has cleaned up thoroughly
+		if err = makeDirs(r.dir, s.o.TempDir); err == nil {
+			f, err = create()
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	t := &temporary{root: r, path: path}
+	if t.file, err = s.engine.Open(f); err != nil {
+		f.Close()
+		os.Remove(path)
+		return nil, err
+	}
+	return t, nil
+}
+
+// drop removes a temporary file.
+func (t *temporary) drop() {
+	_ = os.Remove(t.path) // what stays is swept up when it is old
+	_ = t.file.Close()
+}
+
+// giveUp drops a block that nobody writes any more, and then calls done.
+func (s *Store) giveUp(b *assembly.Block[*temporary], done func()) {
+	s.counters.DroppedBlocks.Add(1)
+	s.opens.Go(crew.Job{
+		Context: context.Background(),
+		Run:     b.Payload.drop,
+		Done: func(error) {
+			s.unfinished.Finish(b)
+			done()
+		},
+	})
+}
+
+// publish makes a block visible that is whole.
+func (s *Store) publish(t *temporary, key kv.Key, sums []uint64) (err error) {
+	s.committing.Store(key, nil)
+	defer s.committing.Delete(key)
+	defer func() {
+		if err != nil {
+			_ = os.Remove(t.path)
+		}
+	}()
+	if err := t.root.sums.Record(key, sums); err != nil {
+		_ = t.file.Close()
+		return err
+	}
+	if err := t.file.Close(); err != nil {
+		return err
+	}
+	path := s.path(t.root, key)
+	err = os.Rename(t.path, path)
+	if gone(err) {
+		if err = os.MkdirAll(filepath.Dir(path), dirMode); err == nil {
+			err = os.Rename(t.path, path)
+		}
+	}
+	if err == nil {
+		s.forgetHandle(key) // of what was there, which was not good enough
+	}
+	return err
+}
+
+// sweepAge is how old a temporary file must be to be nobody's: its writer gives it up
+// much earlier.
+func (s *Store) sweepAge() time.Duration { return max(10*time.Minute, 4*s.expiry()) }
+
+// sweep removes what dead writers have left. Others' clocks are not asked: the age is
+// counted from the time that the file system gives to a new file.
+func (s *Store) sweep(r *root) {
+	dir := filepath.Join(r.dir, s.o.TempDir)
+	probe := filepath.Join(dir, fmt.Sprintf("%s.%s-%d", kv.Key{}, s.writer, s.written.Add(1)))
+	if err := os.WriteFile(probe, nil, 0o644); err != nil {
+		return
+	}
+	defer os.Remove(probe)
+	now, err := os.Stat(probe)
+	if err != nil {
+		return
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		if !temporaryName.MatchString(e.Name()) || strings.Contains(e.Name(), s.writer) {
+			continue
+		}
+		if info, err := e.Info(); err == nil && now.ModTime().Sub(info.ModTime()) > s.sweepAge() {
+			_ = os.Remove(filepath.Join(dir, e.Name()))
+		}
+	}
+}
