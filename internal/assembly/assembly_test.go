@@ -2,6 +2,7 @@ package assembly
 
 import (
 	"errors"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -32,8 +33,13 @@ func TestLastShardFinishes(t *testing.T) {
 	table := New[string](3)
 	for _, index := range []int{2, 0} {
 		b := enter(t, table, index, Write, never(t))
+		called := 0
+		enter(t, table, index, Later, func() { called++ })
 		if table.Written(b, index) {
 			t.Fatal("whole too early")
+		}
+		if called != 1 {
+			t.Errorf("shard %d: called %d times", index, called)
 		}
 	}
 	enter(t, table, 0, Have, never(t))
@@ -64,16 +70,24 @@ func TestSecondWriterTakesOver(t *testing.T) {
 	second := enter(t, table, 0, Write, never(t))
 	table.Written(second, 0)
 	third := enter(t, table, 1, Write, never(t))
+	enter(t, table, 1, Later, func() { called++ })
 	if table.Failed(third, 1) {
 		t.Error("a block that has a shard is given up at the failure of another")
+	}
+	if called != 2 {
+		t.Errorf("called %d times", called)
 	}
 }
 
 func TestOpenFails(t *testing.T) {
 	table, full := New[string](1), errors.New("full")
-	_, _, err := table.Enter(key, 0, func() (string, error) { return "", full }, never(t))
-	if !errors.Is(err, full) || table.Len() != 0 {
-		t.Errorf("%v, %d blocks", err, table.Len())
+	called := 0
+	_, _, err := table.Enter(key, 0, func() (string, error) {
+		enter(t, table, 0, Later, func() { called++ })
+		return "", full
+	}, never(t))
+	if !errors.Is(err, full) || table.Len() != 0 || called != 1 {
+		t.Errorf("%v, %d blocks, called %d times", err, table.Len(), called)
 	}
 }
 
@@ -97,7 +111,106 @@ func TestExpire(t *testing.T) {
 	if len(table.Expire(time.Minute)) != 0 {
 		t.Error("expired twice")
 	}
-	table.Finish(b)
+	called := 0
+	enter(t, table, 1, Later, func() { called++ })
+	if table.Finish(b); called != 1 || table.Len() != 0 {
+		t.Errorf("called %d times, %d blocks left", called, table.Len())
+	}
+}
+
+// Between the failure of a block's only shard and its end nobody writes into what is
+// about to be dropped.
+func TestGivenUpIsNotEntered(t *testing.T) {
+	table := New[string](2)
+	b := enter(t, table, 0, Write, never(t))
+	if !table.Failed(b, 0) {
+		t.Fatal("a block of which nothing is written goes on")
+	}
+	if len(table.Expire(0)) != 0 {
+		t.Error("given up twice")
+	}
+	called := 0
+	enter(t, table, 0, Later, func() { called++ })
+	enter(t, table, 1, Later, func() { called++ })
+	if table.Finish(b); called != 2 {
+		t.Errorf("called %d times", called)
+	}
+	if enter(t, table, 0, Write, never(t)) == b {
+		t.Error("the block that was given up is written to")
+	}
+}
+
+// Blocks that cannot be opened, whose shards fail, that become whole and that expire,
+// all at once: each payload has one end, and whoever waits is called.
+func TestNobodyIsForgotten(t *testing.T) {
+	const shards, writers, rounds = 3, 8, 500
+	table := New[*atomic.Bool](shards) // whether it has ended
+	full := errors.New("full")
+	finish := func(b *Block[*atomic.Bool]) {
+		if b.Payload.Swap(true) {
+			t.Error("a payload has ended twice")
+		}
+		table.Finish(b)
+	}
+	var all, reaper sync.WaitGroup
+	stop := make(chan struct{})
+	reaper.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			for _, b := range table.Expire(0) {
+				finish(b)
+			}
+		}
+	})
+	for w := range writers {
+		random := rand.New(rand.NewPCG(uint64(w), 0))
+		open := func() (*atomic.Bool, error) {
+			if random.IntN(8) == 0 {
+				return nil, full
+			}
+			return new(atomic.Bool), nil
+		}
+		all.Go(func() {
+			for range rounds {
+				key, index := kv.Key{byte(random.IntN(2))}, random.IntN(shards)
+				called := make(chan struct{}, 1)
+				for entered := false; !entered; {
+					b, verdict, err := table.Enter(key, index, open, func() { called <- struct{}{} })
+					switch entered = true; {
+					case err != nil:
+					case verdict == Later:
+						<-called
+						entered = false
+					case verdict == Have:
+					case b.Payload.Load():
+						t.Error("written to after its end")
+					case random.IntN(6) == 0:
+						if table.Failed(b, index) {
+							finish(b)
+						}
+					default:
+						b.Sums[index] = uint64(w)
+						if table.Written(b, index) {
+							finish(b)
+						}
+					}
+				}
+			}
+		})
+	}
+	all.Wait()
+	close(stop)
+	reaper.Wait()
+	for _, b := range table.Expire(0) {
+		finish(b)
+	}
+	if table.Len() != 0 {
+		t.Errorf("%d blocks never ended", table.Len())
+	}
 }
 
 // Whatever many writers do and fail to do, the block becomes whole, and each of
