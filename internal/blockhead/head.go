@@ -69,7 +69,8 @@ func (h *Head) Encode(dst []byte) {
 	binary.LittleEndian.PutUint64(dst[ownSumAt:], xxh3.Hash(dst[:ownSumAt]))
 }
 
-// ErrNone says that there is no record here at all: nothing was ever written.
+// ErrNone says that there is no record here: nothing was ever written, or its first
+// bytes are damaged. Where a block is known to be, it is damage like any other.
 var ErrNone = errors.New("no block here")
 
 // Decode reads a record of Size bytes. Sums is a slice of its own; with a capacity

@@ -46,6 +46,9 @@ func NewTask(ctx context.Context, shards []Shard) *Task {
 	for _, s := range shards {
 		t.left[s.Index]++
 	}
+	if len(shards) == 0 {
+		t.end()
+	}
 	return t
 }
 
@@ -81,9 +84,13 @@ func (t *Task) Settle(i int, err error) {
 	last := len(t.order) == len(t.shards)
 	t.mu.Unlock()
 	if last {
-		t.cancel()
-		close(t.done)
+		t.end()
 	}
+}
+
+func (t *Task) end() {
+	t.cancel()
+	close(t.done)
 }
 
 // Len is how many shards the batch has.
@@ -160,19 +167,23 @@ func (t *Task) Cancel() { t.cancel() }
 
 // Wait waits until the batch is done and returns Err. When ctx ends first it
 // cancels the batch and still waits for it to be done, which the store bounds by its
-// timeout: after Wait the buffers are the caller's, except where ErrAbandoned.
+// timeout: after Wait the buffers are the caller's, except where ErrAbandoned. Its
+// error is then ctx's, with Err's where that is about something else.
 func (t *Task) Wait(ctx context.Context) error {
 	select {
 	case <-t.done:
 		return t.Err()
-	default:
+	case <-ctx.Done():
 	}
 	select {
-	case <-t.done:
+	case <-t.done: // it was done as well, and is not cancelled
 		return t.Err()
-	case <-ctx.Done():
-		t.cancel()
-		<-t.done
-		return errors.Join(ctx.Err(), t.Err())
+	default:
 	}
+	t.cancel()
+	<-t.done
+	if err := t.Err(); err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
+		return errors.Join(ctx.Err(), err)
+	}
+	return ctx.Err()
 }

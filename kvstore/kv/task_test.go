@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"testing"
 )
 
@@ -98,10 +99,29 @@ func TestTaskWaitsForBuffersAlsoWhenCancelled(t *testing.T) {
 		task.Settle(0, task.Context().Err())
 		task.Settle(1, nil)
 	}()
-	err := task.Wait(ctx)
-	if !isClosed(task.Done()) || !errors.Is(err, context.Canceled) {
+	if err := task.Wait(ctx); !isClosed(task.Done()) || err != context.Canceled {
 		t.Errorf("Wait returned %v, done: %v", err, isClosed(task.Done()))
 	}
+	// What else went wrong is not hidden by it.
+	task = NewTask(context.Background(), batch(0))
+	go func() {
+		<-task.Context().Done()
+		task.Settle(0, ErrTimeout)
+	}()
+	if err := task.Wait(ctx); !errors.Is(err, context.Canceled) || !errors.Is(err, ErrTimeout) {
+		t.Errorf("Wait returned %v", err)
+	}
+}
+
+// lastMoment is a context that has ended, but not before the batch has.
+type lastMoment struct {
+	context.Context
+	settle func()
+}
+
+func (c lastMoment) Done() <-chan struct{} {
+	c.settle()
+	return c.Context.Done()
 }
 
 // A batch that was done before its waiter's context ended was not cancelled.
@@ -114,6 +134,72 @@ func TestTaskDoneWinsOverContext(t *testing.T) {
 		if err := task.Wait(ctx); err != nil {
 			t.Fatal(err)
 		}
+		task = NewTask(context.Background(), batch(0))
+		if err := task.Wait(lastMoment{ctx, func() { task.Settle(0, nil) }}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestTaskOfNothingIsDone(t *testing.T) {
+	task := NewTask(t.Context(), nil)
+	if !isClosed(task.Done()) || task.Context().Err() == nil || task.Err() != nil {
+		t.Error("not done, though nothing is left")
+	}
+}
+
+// Any number may settle, watch, wait and cancel at once.
+func TestTaskForManyGoroutines(t *testing.T) {
+	const shards, layers, writers = 64, 8, 8
+	indices := make([]int, shards)
+	for i := range indices {
+		indices[i] = i % layers
+	}
+	fate := func(i int) error {
+		if i%5 == 0 {
+			return ErrMiss
+		}
+		return nil
+	}
+	for range 20 {
+		task := NewTask(t.Context(), batch(indices...))
+		var all sync.WaitGroup
+		for w := range writers {
+			all.Go(func() {
+				for i := w; i < shards; i += writers {
+					task.Settle(i, fate(i))
+				}
+			})
+			all.Go(func() {
+				<-task.Landed(w)
+				for i := w; i < shards; i += layers {
+					if _, settled := task.Result(i); !settled {
+						t.Errorf("layer %d has landed without shard %d", w, i)
+					}
+				}
+			})
+		}
+		for range 3 {
+			all.Go(func() {
+				seen := map[int]bool{}
+				for i, err := range task.All() {
+					if again, settled := task.Result(i); seen[i] || err != fate(i) || err != again || !settled {
+						t.Errorf("shard %d: %v, then %v", i, err, again)
+					}
+					seen[i] = true
+				}
+				if len(seen) != shards {
+					t.Errorf("%d shards of %d", len(seen), shards)
+				}
+			})
+			all.Go(func() {
+				if err := task.Wait(context.Background()); err != ErrMiss || task.Context().Err() == nil {
+					t.Errorf("Wait: %v", err)
+				}
+			})
+			all.Go(task.Cancel)
+		}
+		all.Wait()
 	}
 }
 
