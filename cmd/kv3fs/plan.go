@@ -164,7 +164,7 @@ func (c *planCmd) model() (m prefill.Model, err error) {
 	}
 	m.DType = model.DType(c.KVDType)
 	if err := m.Shape.Check(); err != nil {
-		return m, err
+		return m, fmt.Errorf("%w; a model that is spelled out needs %s", err, byHand)
 	}
 	if m.Params == 0 || m.QueryHeads == 0 {
 		return m, errors.New("a model that is spelled out needs --params and --query-heads too")
@@ -195,7 +195,7 @@ func (c *planCmd) hardware() (h prefill.Hardware, err error) {
 	case c.TFLOPS != 0: // also of a GPU that is known, but does not reach that
 		h.GPU = prefill.GPU{Name: name, BF16TFLOPS: c.TFLOPS}
 	case err != nil:
-		return h, fmt.Errorf("%w; or give its TFLOPS with --tflops", err)
+		return h, fmt.Errorf("%w; write 8xH20 for eight, or give its TFLOPS with --tflops", err)
 	default:
 		h.FP8 = c.Compute == "fp8"
 	}

@@ -16,7 +16,7 @@ func planned(args ...string) (status int, out, errs string) {
 
 // The whole answer for a person.
 func TestPlan(t *testing.T) {
-	const want = `Over 3fs (42.9 GB/s) loading wins from 128 tokens on; at 32,000 tokens and 80% hit TTFT falls from 2.54 s to 615 ms (4.1 times faster, ideal 4.2).
+	const want = `Over 3fs (42.9 GB/s) loading wins from 128 tokens on; at 32,000 tokens and 80% hit TTFT falls from 2.54 s to 769 ms, to 615 ms if layers load while others are computed (3.3 and 4.1 times faster, ideal 4.2).
 
 instance           QwQ-32B on 2xH100, TP 2, KV in bf16
 prefill            12,576 tokens/s at 32,000 tokens: 1978 TFLOPS, MFU 0.55 (as UCM measured it)
@@ -51,12 +51,14 @@ func TestPlanAnswers(t *testing.T) {
 		// Section 3.3 of the project's study: over 13 GB/s at 4K, 100GbE loses there.
 		{append(coder, "--bandwidth", "100gbe", "--context", "4Ki"), []string{"Over 100gbe (12.5 GB/s) loading wins from 8,448 tokens on; at 4,096 tokens and 80% hit TTFT falls from 78.9 ms to 70.3 ms only if layers load while others are computed."}},
 		{append(coder, "--bandwidth", "4GB/s"), []string{"Over 4GB/s loading wins from 119,040 tokens on; at 32,768 tokens and 80% hit TTFT would rise from 993 ms to 1.67 s."}},
-		{append(coder, "--bandwidth", "1MB/s"), []string{"Over 1MB/s loading takes longer than computing at every length up to 131,072 tokens: 32,768 tokens need 8.38 GB/s; at"}},
-		{append(byHand, "--bandwidth", "100gbe"), []string{"model spelled out on 8xH100", "falls from 993 ms to 540 ms (1.8 times faster, ideal 3.7)"}},
+		{append(coder, "--bandwidth", "1MB/s"), []string{"Over 1MB/s loading takes longer than computing at every length up to 131,072 tokens: 32,768 tokens need 8.42 GB/s, overhead included; at"}},
+		{append(coder, "--overhead", "1h"), []string{"up to 131,072 tokens: the overhead of each load is as long as computing 32,768 tokens; at"}},
+		{append(byHand, "--bandwidth", "100gbe"), []string{"model spelled out on 8xH100", "falls from 993 ms to 804 ms, to 540 ms if layers load while others are computed (1.2 and 1.8 times faster, ideal 3.7)"}},
 		{append(coder, "--hit", "0"), []string{"stays 993 ms: the hit holds no block"}},
 		{append(coder, "--hit", "0.95", "--bandwidth", "200gbe,400Gbit/s"), []string{"\nTTFT over 200gbe (25 GB/s), 95% hit:", "\nTTFT over 400Gbit/s, 95% hit:"}},
 		{[]string{"--model", "DeepSeek-R1", "--gpu", "8xH20"}, []string{"68.6 KiB of the instance, 68.6 KiB on each rank, the same on all (MLA)", "MFU 0.50 (assumed)"}},
 		{[]string{"--model", "DeepSeek-R1", "--gpu", "8 x H100"}, []string{"(as UCM measured it in AWQ)"}},
+		{[]string{"--model", "QwQ-32B", "--params", "7B", "--gpu", "2xH100"}, []string{"MFU 0.50 (assumed)"}},
 		{[]string{"--model", "DeepSeek-R1", "--gpu", "8xH100", "--mfu", "0.4"}, []string{"MFU 0.40 (assumed)"}},
 		{[]string{"--model", "DeepSeek-R1", "--gpu", "8xH100", "--compute", "fp8"}, []string{"1.583e+04 TFLOPS, MFU 0.50 (assumed)"}},
 		{[]string{"--model", "Qwen3-32B", "--gpu", "4×H20", "--tp", "2", "--kv-dtype", "fp8"}, []string{"on 4xH20, TP 2, KV in fp8", "128 KiB of the instance, 64.0 KiB on each rank"}},
@@ -130,6 +132,8 @@ func TestPlanErrors(t *testing.T) {
 		{[]string{"--model", "QwQ-32B", "--gpu", "H100", "--tflops=-3"}, "TFLOPS of H100"},
 		{[]string{"--model", "QwQ-32B", "--gpu", "X", "--tflops", "3", "--compute", "fp8"}, "leave out --compute"},
 		{[]string{"--layers", "3", "--gpu", "H100"}, "give KV heads"},
+		{[]string{"--model", "QwQ-32B", "--kv-heads", "4", "--gpu", "H100"}, "a model that is spelled out needs --layers with"},
+		{[]string{"--model", "QwQ-32B", "--gpu", "H100x8"}, "write 8xH20 for eight, or give its TFLOPS with --tflops"},
 		{[]string{"--layers", "3", "--mla-dim", "576", "--gpu", "H100"}, "needs --params and --query-heads"},
 		{[]string{"--layers", "3", "--mla-dim", "576", "--query-heads=-2", "--params", "1B", "--gpu", "H100"}, "query heads must be"},
 		{[]string{"--layers", "10000", "--kv-heads", "1", "--head-dim", "65536", "--query-heads", "8", "--params", "1B", "--gpu", "1024xH100"}, "more than any model keeps"},

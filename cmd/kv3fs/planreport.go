@@ -140,8 +140,7 @@ func (r *plan) answer(p planPipe) string {
 	over := fmt.Sprintf("Over %s loading", p.text)
 	first := fmt.Sprintf("%s wins from %s tokens on", over, comma(p.WinsFrom))
 	if p.WinsFrom == 0 {
-		first = fmt.Sprintf("%s takes longer than computing at every length up to %s tokens: %s tokens need %s",
-			over, comma(p.WinsUpTo), comma(r.ContextTokens), rateText(r.BreakEvenPerSec))
+		first = fmt.Sprintf("%s takes longer than computing at every length up to %s tokens: %s", over, comma(p.WinsUpTo), r.needed(at))
 	}
 	change := fmt.Sprintf("at %s tokens and %v hit TTFT", comma(r.ContextTokens), share(r.Hit))
 	from := secondsText(at.FullComputeMs)
@@ -153,7 +152,18 @@ func (r *plan) answer(p planPipe) string {
 	case at.LoadedMs >= at.FullComputeMs:
 		return fmt.Sprintf("%s; %s falls from %s to %s only if layers load while others are computed.", first, change, from, secondsText(at.OverlappedMs))
 	}
-	return fmt.Sprintf("%s; %s falls from %s to %s (%.1f times faster, ideal %.1f).", first, change, from, secondsText(at.OverlappedMs), at.Speedup, at.IdealSpeedup)
+	return fmt.Sprintf("%s; %s falls from %s to %s, to %s if layers load while others are computed (%.1f and %.1f times faster, ideal %.1f).", first, change, from,
+		secondsText(at.LoadedMs), secondsText(at.OverlappedMs), at.FullComputeMs/at.LoadedMs, at.Speedup, at.IdealSpeedup)
+}
+
+// needed is what the context would have to be loaded at. More than BreakEven: that
+// leaves out what each load takes besides its bytes.
+func (r *plan) needed(at planRow) string {
+	left := at.FullComputeMs - r.OverheadMs
+	if left <= 0 {
+		return fmt.Sprintf("the overhead of each load is as long as computing %s tokens", comma(at.Tokens))
+	}
+	return fmt.Sprintf("%s tokens need %s, overhead included", comma(at.Tokens), rateText(float64(r.ContextBytes)/left*1e3))
 }
 
 // WriteTable writes the plan for a person.

@@ -39,6 +39,22 @@ func TestMeasuredProfile(t *testing.T) {
 			t.Errorf("%v: nobody measured that", h)
 		}
 	}
+	for what, change := range map[string]func(*Model){
+		"parameters":  func(m *Model) { m.Params /= 2 },
+		"query heads": func(m *Model) { m.QueryHeads /= 2 },
+		"layers":      func(m *Model) { m.Layers /= 2 },
+	} {
+		m := mustLookup(t, "QwQ-32B")
+		change(&m)
+		if _, ok := MeasuredProfile(m, Hardware{GPU: GPU{"H100", 989, 1979}, Count: 2}); ok {
+			t.Errorf("nobody measured a QwQ-32B with half the %s", what)
+		}
+	}
+	m := mustLookup(t, "QwQ-32B")
+	m.DType = model.FP8
+	if _, ok := MeasuredProfile(m, Hardware{GPU: GPU{"H100", 989, 1979}, Count: 2}); !ok {
+		t.Error("smaller KV is not computed faster")
+	}
 }
 
 // Between the published figures and beyond them, more tokens or more to compute
@@ -88,6 +104,9 @@ func TestRequestEdges(t *testing.T) {
 	}
 	if d := p.Request(0, math.MaxInt, 1); d <= 0 {
 		t.Errorf("an endless prompt: %v", d)
+	}
+	if one, many := p.MeanTTFT(0, math.MaxInt, 1), p.MeanTTFT(0, math.MaxInt, math.MaxInt); one <= 0 || many < one {
+		t.Errorf("an endless prompt: %v, many at once: %v", one, many)
 	}
 }
 

@@ -91,7 +91,7 @@ func (p *Profile) Layers(cachedTokens, totalTokens, concurrent int) []time.Durat
 // MeanTTFT is the mean of concurrent such requests that come together and wait for
 // nothing but the GPUs.
 func (p *Profile) MeanTTFT(cachedTokens, totalTokens, concurrent int) time.Duration {
-	return p.Request(cachedTokens, totalTokens, concurrent) * time.Duration(max(concurrent, 1)+1) / 2
+	return seconds(p.Request(cachedTokens, totalTokens, concurrent).Seconds() * (float64(max(concurrent, 1)) + 1) / 2)
 }
 
 // TokensPerSecond is how fast a prompt of totalTokens is prefilled.

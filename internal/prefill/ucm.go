@@ -51,8 +51,13 @@ func ucm(name string, gpus int, millisByConcurrency [][8]float64) (rows []Publis
 }
 
 // MeasuredProfile is the profile that gives UCM's published full-compute column
-// back; false if that has none of this model on this hardware.
+// back; false if that has none of this model on this hardware. A model of the same
+// name and another shape or size is another model.
 func MeasuredProfile(m Model, h Hardware) (*Profile, bool) {
+	known, err := Lookup(m.Name)
+	if known.DType = m.DType; err != nil || known != m {
+		return nil, false
+	}
 	p := &Profile{Model: m, Hardware: h}
 	for _, r := range UCM() {
 		if r.Model != m.Name || r.GPU != h.GPU.Name || r.GPUs != h.Count || h.FP8 {
