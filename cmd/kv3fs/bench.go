@@ -14,6 +14,7 @@ import (
 type benchCmd struct {
 	Ring  benchRingCmd  `cmd:"" help:"Measure a daemon's rings beside its mount and beside plain pread and pwrite on the data directory."`
 	Pages benchPagesCmd `cmd:"" help:"Measure the page service beside a plain Python one."`
+	Store benchStoreCmd `cmd:"" help:"Measure block stores beside a ring on the same files and beside a copy of memory."`
 }
 
 type benchRingCmd struct {

@@ -1,0 +1,35 @@
+package storebench
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+)
+
+// newCopy is what a warm cache is held against: as many threads as it has copy the
+// same bytes between memory of the same kind.
+func newCopy(set *blocks, bufs *buffers, threads int) (*contender, error) {
+	from, err := newBuffers(len(bufs.parts), set.layout.BlockBytes)
+	if err != nil {
+		return nil, err
+	}
+	set.fill(from.parts)
+	load := func(context.Context, *blocks) error {
+		var wg sync.WaitGroup
+		var next atomic.Int64
+		for range threads {
+			wg.Go(func() {
+				for {
+					i := int(next.Add(1)) - 1
+					if i >= len(bufs.parts) {
+						return
+					}
+					copy(bufs.parts[i], from.parts[i])
+				}
+			})
+		}
+		wg.Wait()
+		return nil
+	}
+	return &contender{name: WayCopy, load: load, close: from.close}, nil
+}

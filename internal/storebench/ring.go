@@ -1,0 +1,191 @@
+package storebench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/kv3fs/kv3fs/kvstore/kv"
+	"github.com/kv3fs/kv3fs/usrbio"
+)
+
+// waitLimit bounds what a daemon takes for a load.
+const waitLimit = time.Minute
+
+// blockPath is where UCM, and so Ds3fs, keeps a block.
+func blockPath(mount string, key kv.Key) string {
+	name := key.String()
+	return filepath.Join(mount, name[:2], name)
+}
+
+// plainRing is what Ds3fs is held against: one ring on the same files, opened and
+// registered before, that reads each block into its place in the same buffers.
+type plainRing struct {
+	mount *usrbio.Mount
+	ring  *usrbio.Ring
+	iov   *usrbio.Iov
+	files map[kv.Key]*usrbio.File
+	done  []usrbio.Completion
+}
+
+func newPlainRing(mountPoint string, sets []*blocks, bufs *buffers, depth int) (_ *contender, err error) {
+	r := &plainRing{files: map[kv.Key]*usrbio.File{}, done: make([]usrbio.Completion, depth)}
+	if r.mount, err = usrbio.Open(mountPoint); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			r.mount.Close()
+		}
+	}()
+	if r.iov, err = r.mount.RegisterIov(bufs.mem.Name(), usrbio.IovOptions{}); err != nil {
+		return nil, err
+	}
+	if r.ring, err = r.mount.NewRing(usrbio.RingOptions{Entries: depth}); err != nil {
+		return nil, err
+	}
+	for _, set := range sets {
+		for _, key := range set.keys {
+			if r.files[key], err = register(r.mount, blockPath(mountPoint, key)); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return &contender{name: WayRing, load: r.load, close: r.mount.Close}, nil
+}
+
+func register(m *usrbio.Mount, path string) (*usrbio.File, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return m.Register(f)
+}
+
+// load keeps the ring full and waits for half of it at a time: so the daemon has the
+// other half to go on with.
+func (r *plainRing) load(ctx context.Context, set *blocks) error {
+	ctx, cancel := context.WithTimeout(ctx, waitLimit)
+	defer cancel()
+	size := set.layout.BlockBytes
+	for next, pending := 0, 0; next < len(set.keys) || pending > 0; {
+		for next < len(set.keys) && pending < len(r.done) {
+			if _, err := r.ring.Prepare(r.files[set.keys[next]], 0, r.iov, int64(next)*size, size, 0); err != nil {
+				return err
+			}
+			next++
+			pending++
+		}
+		if err := r.ring.Submit(); err != nil {
+			return err
+		}
+		n, err := r.ring.Wait(ctx, r.done, (pending+1)/2)
+		for _, c := range r.done[:n] {
+			if c.Result != size {
+				return errors.Join(fmt.Errorf("a block of %d bytes: %d came", size, c.Result), c.Err())
+			}
+		}
+		if err != nil {
+			return err
+		}
+		pending -= n
+	}
+	return nil
+}
+
+// ucmWorkers is stream_number of UCM's Ds3fs, as it comes.
+const ucmWorkers = 32
+
+// ucm is how UCM's Ds3fs loads: workers that for each block open and register its
+// file, have one request in flight, copy, deregister and close.
+type ucm struct {
+	mountPoint string
+	bufs       *buffers
+	mount      *usrbio.Mount
+	workers    []ucmWorker
+}
+
+type ucmWorker struct {
+	ring *usrbio.Ring
+	iov  *usrbio.Iov
+}
+
+func newUCM(mountPoint string, l kv.Layout, bufs *buffers) (_ *contender, err error) {
+	u := &ucm{mountPoint: mountPoint, bufs: bufs}
+	if u.mount, err = usrbio.Open(mountPoint); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			u.mount.Close()
+		}
+	}()
+	for range min(ucmWorkers, len(bufs.parts)) {
+		var w ucmWorker
+		if w.iov, err = u.mount.NewIov(l.ShardBytes, usrbio.IovOptions{Reserve: true}); err != nil {
+			return nil, err
+		}
+		if err = w.iov.Unlink(); err != nil { // killed, we leave no memory behind
+			return nil, err
+		}
+		if w.ring, err = u.mount.NewRing(usrbio.RingOptions{Entries: 1, IODepth: 1}); err != nil {
+			return nil, err
+		}
+		u.workers = append(u.workers, w)
+	}
+	return &contender{name: WayUCM, load: u.load, close: u.mount.Close}, nil
+}
+
+func (u *ucm) load(ctx context.Context, set *blocks) error {
+	ctx, cancel := context.WithTimeout(ctx, waitLimit)
+	defer cancel()
+	var (
+		wg     sync.WaitGroup
+		next   atomic.Int64
+		failed = make([]error, len(u.workers))
+	)
+	shards := set.layout.ByBlock(set.keys, u.bufs.parts)
+	for i, w := range u.workers {
+		wg.Go(func() {
+			for failed[i] == nil {
+				n := int(next.Add(1)) - 1
+				if n >= len(shards) {
+					return
+				}
+				failed[i] = w.load(ctx, u.mount, blockPath(u.mountPoint, shards[n].Key), shards[n])
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(failed...)
+}
+
+func (w ucmWorker) load(ctx context.Context, m *usrbio.Mount, path string, s kv.Shard) error {
+	f, err := register(m, path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	size := int64(len(s.Buf))
+	if _, err := w.ring.Prepare(f, int64(s.Index)*size, w.iov, 0, size, 0); err != nil {
+		return err
+	}
+	if err := w.ring.Submit(); err != nil {
+		return err
+	}
+	var done [1]usrbio.Completion
+	if _, err := w.ring.Wait(ctx, done[:], 1); err != nil {
+		return err
+	}
+	if done[0].Result != size {
+		return errors.Join(fmt.Errorf("a shard of %d bytes: %d came", size, done[0].Result), done[0].Err())
+	}
+	copy(s.Buf, w.iov.Bytes())
+	return nil
+}
