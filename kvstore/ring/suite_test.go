@@ -1,0 +1,32 @@
+package ring_test
+
+import (
+	"testing"
+
+	"github.com/kv3fs/kv3fs/kvstore/internal/ucmtest"
+	"github.com/kv3fs/kv3fs/kvstore/kv"
+	"github.com/kv3fs/kv3fs/kvstore/ring"
+	"github.com/kv3fs/kv3fs/kvstore/storetest"
+)
+
+// The suite's directories are stood in for by one mount, emptied for each.
+func TestSuite(t *testing.T) {
+	d := serve(t)
+	latest := ""
+	storetest.Run(t, storetest.Subject{
+		Open: func(t testing.TB, dir string, o storetest.Options) kv.Store {
+			if dir != latest {
+				d.empty(t)
+				latest = dir
+			}
+			s, err := ring.Open(ring.Options{Mount: d.point, Layout: o.Layout, Namespace: o.Namespace, Entries: 16, BufferBytes: 4 << 20})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s
+		},
+		Durable:  true,
+		Damage:   func(t testing.TB, _ string, seed uint64) { ucmtest.Damage(t, d.point, seed) },
+		Verified: true,
+	})
+}
