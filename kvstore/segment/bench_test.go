@@ -114,10 +114,19 @@ func BenchmarkLookup512(b *testing.B) {
 	}
 }
 
-// BenchmarkLoad reads 2 MiB blocks that the page cache has.
+// BenchmarkLoad reads 2 MiB blocks that the page cache has, with and without comparing
+// checksums.
 func BenchmarkLoad(b *testing.B) {
+	for _, sums := range []kv.Checksums{kv.ChecksumsAuto, kv.ChecksumsOff} {
+		b.Run("checksums="+string(sums), func(b *testing.B) { benchLoad(b, sums) })
+	}
+}
+
+func benchLoad(b *testing.B, sums kv.Checksums) {
 	l := kv.Layout{BlockBytes: 2 << 20, ShardBytes: 2 << 20}
-	s, err := Open(options(b.TempDir(), l, 4, 32))
+	o := options(b.TempDir(), l, 4, 32)
+	o.Checksums = sums
+	s, err := Open(o)
 	if err != nil {
 		b.Fatal(err)
 	}

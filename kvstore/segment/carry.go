@@ -18,37 +18,50 @@ const carryBytes = 16 << 20
 
 // carry copies a segment's hottest blocks to where everybody writes. A copy is found
 // in place of the block only when its head is written; after a crash in between both
-// are there, and the newer generation counts. It stops early where there is no slot:
-// making one is what it is a part of.
+// are there, and the newer generation counts.
+//
+// Slots are taken before anything is read: the segment that is written has just been
+// begun, and those who dump would soon have filled it. Where there is none left fewer
+// are carried, for making room is what this is a part of.
 func (s *Store) carry(old *segment) {
-	hot := s.hottest(old)
-	if len(hot) == 0 {
+	c := &carrier{s: s, old: old}
+	var copies []copying
+	for _, h := range s.hottest(old) {
+		to, ok := s.take()
+		if !ok {
+			break
+		}
+		copies = append(copies, copying{from: place{old, h.slot}, to: to, key: h.key})
+	}
+	if len(copies) == 0 {
 		return
 	}
 	stride := int(s.geo.strideBytes)
-	atOnce := min(len(hot), max(1, carryBytes/stride))
+	atOnce := min(len(copies), max(1, carryBytes/stride))
 	mem, err := anonymous(atOnce * stride)
 	if err != nil {
 		s.log.Warn("segment store: nothing is carried forward", "error", err)
-		return
+		c.stopped = true
 	}
-	c := &carrier{s: s, old: old}
-	for len(hot) > 0 && !c.stopped {
-		n := min(atOnce, len(hot))
-		c.copies = c.copies[:0]
-		for i, h := range hot[:n] {
-			c.copies = append(c.copies, copying{from: place{old, h.slot}, buf: mem[i*stride : (i+1)*stride : (i+1)*stride]})
+	for len(copies) > 0 {
+		n := min(atOnce, len(copies))
+		c.copies = copies[:n]
+		for i := range c.copies {
+			if c.copies[i].failed = c.stopped; !c.stopped {
+				c.copies[i].buf = mem[i*stride : (i+1)*stride : (i+1)*stride]
+			}
 		}
 		c.copyAll()
-		hot = hot[n:]
+		copies = copies[n:]
 	}
-	if !c.abandoned {
+	if err == nil && !c.abandoned {
 		_ = unix.Munmap(mem)
 	}
 }
 
 // heat is how much a slot was used.
 type heat struct {
+	key        kv.Key
 	slot       int
 	hits, last uint32
 }
@@ -65,7 +78,7 @@ func (s *Store) hottest(seg *segment) []heat {
 	for i := range s.geo.slots {
 		at := seg.first + uint32(i)
 		if hits := s.table.slots[at].hits.Load(); hits > 0 && s.table.has(at) {
-			hot = append(hot, heat{i, hits, s.table.slots[at].last.Load()})
+			hot = append(hot, heat{s.table.slots[at].key, i, hits, s.table.slots[at].last.Load()})
 		}
 	}
 	s.mu.RUnlock()
@@ -81,7 +94,7 @@ type carrier struct {
 	old       *segment
 	copies    []copying
 	abandoned bool // the storage may still use the memory
-	stopped   bool // there is no slot, or something is wrong
+	stopped   bool // the others are left
 }
 
 // copying is a block on its way from one slot to another.
@@ -89,7 +102,6 @@ type copying struct {
 	from, to place
 	key      kv.Key
 	buf      []byte // the whole slot
-	taken    bool   // to is ours
 	failed   bool
 }
 
@@ -101,7 +113,7 @@ func (c *carrier) copyAll() {
 	})
 	for i := range c.copies {
 		if p := &c.copies[i]; !p.failed {
-			c.renew(p)
+			p.failed = !c.renew(p)
 		}
 	}
 	c.move(func(p *copying) transfer.Op {
@@ -119,6 +131,7 @@ func (c *carrier) copyAll() {
 func (c *carrier) move(op func(*copying) transfer.Op) {
 	var ops []transfer.Op
 	var all sync.WaitGroup
+	writing := false
 	errs := make([]error, len(c.copies))
 	for i := range c.copies {
 		p := &c.copies[i]
@@ -131,6 +144,7 @@ func (c *carrier) move(op func(*copying) transfer.Op) {
 			errs[i] = wholly(n, len(o.Buf), err)
 			all.Done()
 		}
+		writing = o.Write
 		ops = append(ops, o)
 	}
 	if len(ops) == 0 {
@@ -145,7 +159,7 @@ func (c *carrier) move(op func(*copying) transfer.Op) {
 		p := &c.copies[i]
 		p.failed = true
 		c.abandoned = c.abandoned || errors.Is(err, kv.ErrAbandoned)
-		if p.taken {
+		if writing {
 			c.s.blame(p.to.seg, err)
 		}
 		if c.s.closing.Err() != nil || c.abandoned {
@@ -154,28 +168,19 @@ func (c *carrier) move(op func(*copying) transfer.Op) {
 	}
 }
 
-// renew checks a block that was read, and gives it a slot and a head of the new
-// generation.
-func (c *carrier) renew(p *copying) {
+// renew checks a block that was read, and gives it a head of the new generation.
+func (c *carrier) renew(p *copying) bool {
 	s := c.s
 	raw := p.buf[len(p.buf)-blockhead.Size:]
-	s.mu.RLock()
-	p.key = s.table.slots[p.from.at()].key
-	generation := p.from.seg.generation
-	s.mu.RUnlock()
 	var head blockhead.Head
-	if err := s.checkBlock(&head, raw, p.buf, p.key, generation); err != nil {
+	if err := s.checkBlock(&head, raw, p.buf, p.key, s.generationOf(c.old)); err != nil {
 		s.log.Warn("segment store: a block is damaged", "file", c.old.file.Name(), "key", p.key, "error", err)
 		s.quarantine(p.from)
-		p.failed = true
-		return
-	}
-	if p.to, p.taken = s.take(); !p.taken {
-		p.failed, c.stopped = true, true
-		return
+		return false
 	}
 	head.Sequence = s.generationOf(p.to.seg)
 	head.Encode(raw)
+	return true
 }
 
 // checkBlock says what is wrong with a whole block and its head.
@@ -192,11 +197,8 @@ func (s *Store) checkBlock(head *blockhead.Head, raw, data []byte, key kv.Key, g
 	return nil
 }
 
-// finish makes a copy found, unless the block is gone by now.
+// finish makes a copy found, unless the block is gone by now, and ends its writing.
 func (c *carrier) finish(p *copying) {
-	if !p.taken {
-		return
-	}
 	s := c.s
 	s.mu.Lock()
 	if at, ok := s.table.find(p.key); !p.failed && ok && at == p.from.at() {

@@ -204,23 +204,53 @@ func TestReadersPinTheirSegment(t *testing.T) {
 	})
 }
 
-// Unfinished blocks everywhere leave no room: what does not fit is ErrFull, after one
-// wait for all of a batch, and not for ever.
-func TestUnfinishedBlocksFillTheStore(t *testing.T) {
-	const segments, slots = 3, 4
+// Unfinished blocks everywhere, with nobody who goes on with them, have to go when
+// there is no room for others.
+func TestUnfinishedBlocksMakeRoom(t *testing.T) {
+	const segments, slots, blocks = 3, 4, 40
 	o := options(t.TempDir(), small, segments, slots)
-	o.Timeout = 200 * time.Millisecond
+	o.Timeout = 3 * time.Second
 	s := open(t, o)
 	var first []kv.Shard
-	for _, sh := range shardsOf(small, keysOf(0, 200)...) {
+	for _, sh := range shardsOf(small, keysOf(0, blocks)...) {
 		if sh.Index == 0 {
 			first = append(first, sh)
 		}
 	}
-	task := beginDump(t, s, first)
+	if err := beginDump(t, s, first).Wait(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if n := s.Stats().DroppedBlocks; n < blocks-segments*slots {
+		t.Errorf("%d blocks were dropped", n)
+	}
+	dump(t, s, keysOf(0, slots)...)
+	loads(t, s, keysOf(0, slots)...)
+}
+
+// Where every slot is being written there is no room: what does not fit is ErrFull,
+// after one wait for all of the batch.
+func TestFullOfWrites(t *testing.T) {
+	const segments, slots, blocks = 3, 4, 60
+	m := newMeddler()
+	o := options(t.TempDir(), small, segments, slots)
+	o.Engine, o.Timeout = m, time.Second
+	s := open(t, o)
+	settled(t, s)
+	var mu sync.Mutex
+	var held []func()
+	m.meddle(func(op transfer.Op, do func()) {
+		mu.Lock()
+		defer mu.Unlock()
+		held = append(held, do)
+	})
+	task := beginDump(t, s, shardsOf(small, keysOf(0, blocks)...))
+	m.meddle(nil)
+	for _, do := range held {
+		do()
+	}
 	<-task.Done()
 	stored := 0
-	for i := range first {
+	for i := range task.Len() {
 		switch err, _ := task.Result(i); {
 		case err == nil:
 			stored++
@@ -228,13 +258,10 @@ func TestUnfinishedBlocksFillTheStore(t *testing.T) {
 			t.Fatalf("shard %d: %v", i, err)
 		}
 	}
-	// Slots of those that timed out first may have come back.
-	if stored < segments*slots {
-		t.Errorf("%d blocks were begun, of %d", stored, segments*slots)
+	if stored != segments*slots*small.Shards() {
+		t.Errorf("%d shards were stored, in %d slots", stored, segments*slots)
 	}
-	until(t, "the blocks are dropped", func() bool { return s.Stats().DroppedBlocks >= segments*slots })
-	dump(t, s, keysOf(0, slots)...)
-	loads(t, s, keysOf(0, slots)...)
+	loads(t, s, keysOf((segments-1)*slots, slots)...) // the first have made room by now
 }
 
 // A segment that cannot be written to is set aside: the shards concerned have the
@@ -340,6 +367,7 @@ func TestUnfinishedBlockIsDropped(t *testing.T) {
 	o := options(t.TempDir(), small, 4, 8)
 	o.Timeout = 100 * time.Millisecond
 	s := open(t, o)
+	settled(t, s)
 	if err := beginDump(t, s, shardsOf(small, keyOf(0))[:2]).Wait(context.Background()); err != nil {
 		t.Fatal(err)
 	}
@@ -388,6 +416,7 @@ func TestBrokenDiskKeepsWhatItHas(t *testing.T) {
 	o.Engine, o.Timeout = m, 100*time.Millisecond
 	s := open(t, o)
 	for i := range (segments - 2) * slots {
+		settled(t, s)
 		dump(t, s, keyOf(i))
 	}
 	m.meddle(func(op transfer.Op, do func()) {
