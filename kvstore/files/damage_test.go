@@ -1,0 +1,178 @@
+package files_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/kv3fs/kv3fs/kvstore/internal/ucmtest"
+	"github.com/kv3fs/kv3fs/kvstore/kv"
+)
+
+func quarantined(t testing.TB, dir string) []string {
+	t.Helper()
+	all, err := filepath.Glob(filepath.Join(dir, ".kv3fs-quarantine", "*"))
+	must(t, err)
+	return all
+}
+
+// A damaged block is a miss, is counted once and put aside, of which a few are kept.
+func TestQuarantine(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, in(dir))
+	must(t, dump(t, s, 0, keys(20)...))
+	for _, path := range ucmtest.Blocks(t, dir) {
+		f, err := os.OpenFile(path, os.O_RDWR, 0)
+		must(t, err)
+		_, err = f.WriteAt([]byte("damage"), 5000)
+		must(t, err)
+		must(t, f.Close())
+	}
+	for i, k := range keys(20) {
+		_, err := load(t, s, k)
+		var damage *kv.CorruptError
+		if !errors.Is(err, kv.ErrMiss) || !errors.As(err, &damage) || damage.Key != k || damage.Where != ucmPath(dir, k) {
+			t.Errorf("%v", err)
+		}
+		if has(t, s, k) {
+			t.Error("still there")
+		}
+		if _, err := load(t, s, k); err != kv.ErrMiss {
+			t.Error(err)
+		}
+		if st := s.Stats(); st.CorruptBlocks != int64(i+1) || st.QuarantinedBlocks != int64(i+1) {
+			t.Errorf("%+v", st)
+		}
+	}
+	if n := len(quarantined(t, dir)); n != 16 {
+		t.Errorf("%d are kept", n)
+	}
+	must(t, dump(t, s, 0, keys(20)...))
+	for _, k := range keys(20) {
+		loads(t, s, k, 0)
+	}
+}
+
+// An undamaged block under the name of another one, as after a repair of the file
+// system.
+func TestSwappedBlocks(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, in(dir))
+	must(t, dump(t, s, 0, key(1), key(2)))
+	must(t, s.Close())
+	must(t, os.Rename(ucmPath(dir, key(1)), ucmPath(dir, key(2))))
+	s = open(t, in(dir))
+	if _, err := load(t, s, key(2)); !errors.Is(err, kv.ErrCorrupt) {
+		t.Error(err)
+	}
+}
+
+// Damage to the checksums makes blocks unverified, or costs them, and nothing worse.
+func TestDamagedSums(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, in(dir))
+	must(t, dump(t, s, 0, keys(20)...))
+	must(t, s.Close())
+	logs, err := filepath.Glob(filepath.Join(dir, ".kv3fs-sums", "*"))
+	if err != nil || len(logs) != 1 {
+		t.Fatal(logs, err)
+	}
+	raw, err := os.ReadFile(logs[0])
+	must(t, err)
+	for at := 0; at < len(raw); at += 37 {
+		flipped := append([]byte(nil), raw...)
+		flipped[at] ^= 0x10
+		must(t, os.WriteFile(logs[0], flipped, 0o644))
+		s := open(t, in(dir))
+		for _, k := range keys(20) {
+			loads(t, s, k, 0)
+		}
+		if st := s.Stats(); st.CorruptBlocks > 0 || st.UnverifiedShards > int64(layout.Shards()) {
+			t.Fatalf("byte %d: %+v", at, st)
+		}
+		must(t, s.Close())
+	}
+	must(t, os.RemoveAll(filepath.Join(dir, ".kv3fs-sums")))
+	s = open(t, in(dir))
+	loads(t, s, key(3), 0)
+}
+
+// The disk fills up: ErrFull, and nothing half-written stays.
+func TestFullDisk(t *testing.T) {
+	dir := mountSmall(t, 256<<10)
+	o := in(dir)
+	s := open(t, o)
+	var failed kv.Key
+	stored := 0
+	for i := range 100 {
+		err := dump(t, s, 0, key(i))
+		if err == nil {
+			stored++
+			continue
+		}
+		if !errors.Is(err, kv.ErrFull) {
+			t.Fatal(err)
+		}
+		failed = key(i)
+		break
+	}
+	if stored == 0 || failed == (kv.Key{}) {
+		t.Fatalf("%d stored, failed at %s", stored, failed)
+	}
+	for i := range stored {
+		loads(t, s, key(i), 0)
+	}
+	if has(t, s, failed) {
+		t.Error("half of it is there")
+	}
+	eventually(t, "no temporary file is left", func() bool {
+		left, err := os.ReadDir(filepath.Join(dir, ".kv3fs-temp"))
+		return err == nil && len(left) == 0
+	})
+	for i := range 3 {
+		must(t, os.Remove(ucmPath(dir, key(i))))
+	}
+	// The open blocks that were removed keep their room until nobody wants them.
+	must(t, s.Close())
+	s = open(t, o)
+	must(t, dump(t, s, 0, failed))
+	loads(t, s, failed, 0)
+}
+
+// A block whose shards stop coming is given up; files that a dead writer has left are
+// removed when they are old, and nobody else's.
+func TestLeftovers(t *testing.T) {
+	dir := t.TempDir()
+	temp := filepath.Join(dir, ".kv3fs-temp")
+	must(t, os.MkdirAll(temp, 0o755))
+	old := time.Now().Add(-time.Hour)
+	stale := key(1).String() + ".0000000a-12"
+	for name, at := range map[string]time.Time{
+		stale: old, key(1).String() + ".0000000a-13": time.Now(), key(1).String(): old, "notes.txt": old,
+	} {
+		must(t, os.WriteFile(filepath.Join(temp, name), []byte("x"), 0o644))
+		must(t, os.Chtimes(filepath.Join(temp, name), at, at))
+	}
+	o := in(dir)
+	o.Timeout = 50 * time.Millisecond
+	s := open(t, o)
+	shards := layout.ByBlock([]kv.Key{key(5)}, [][]byte{content(key(5), 0)})
+	task, err := s.Dump(t.Context(), shards[:2])
+	must(t, err)
+	must(t, task.Wait(t.Context()))
+	eventually(t, "the unfinished block and the stale file are gone", func() bool {
+		left, err := os.ReadDir(temp)
+		return err == nil && len(left) == 3 && s.Stats().DroppedBlocks == 1
+	})
+	if _, err := os.Stat(filepath.Join(temp, stale)); !os.IsNotExist(err) {
+		t.Error("the stale one is there")
+	}
+	task, err = s.Dump(t.Context(), shards[2:])
+	must(t, err)
+	must(t, task.Wait(t.Context()))
+	if has(t, s, key(5)) {
+		t.Error("a block of two halves, one of which was given up")
+	}
+}

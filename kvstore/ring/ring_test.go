@@ -1,0 +1,212 @@
+package ring_test
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/kv3fs/kv3fs/kvstore/kv"
+	"github.com/kv3fs/kv3fs/kvstore/memory"
+	"github.com/kv3fs/kv3fs/kvstore/ring"
+)
+
+var layout = kv.Layout{BlockBytes: 64 << 10, ShardBytes: 16 << 10}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func open(t testing.TB, d *daemon, o ring.Options) *ring.Store {
+	t.Helper()
+	o.Mount, o.Layout, o.BufferBytes = d.point, layout, 4<<20
+	s, err := ring.Open(o)
+	must(t, err)
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+func content(k kv.Key) []byte { return bytes.Repeat(k[:], int(layout.BlockBytes)/len(k)) }
+
+func begin(t testing.TB, do func(k kv.Key, buf []byte) (*kv.Task, error), k kv.Key, buf []byte) error {
+	t.Helper()
+	task, err := do(k, buf)
+	must(t, err)
+	return task.Wait(t.Context())
+}
+
+func dump(t testing.TB, s kv.Store, k kv.Key) error {
+	t.Helper()
+	return begin(t, func(k kv.Key, buf []byte) (*kv.Task, error) {
+		return s.Dump(t.Context(), layout.ByBlock([]kv.Key{k}, [][]byte{buf}))
+	}, k, content(k))
+}
+
+// load loads a block into buf and insists on its content.
+func load(t testing.TB, s kv.Store, k kv.Key, buf []byte) error {
+	t.Helper()
+	clear(buf)
+	err := begin(t, func(k kv.Key, buf []byte) (*kv.Task, error) {
+		return s.Load(t.Context(), layout.ByBlock([]kv.Key{k}, [][]byte{buf}))
+	}, k, buf)
+	if err == nil && !bytes.Equal(buf, content(k)) {
+		t.Errorf("block %s: wrong bytes", k)
+	}
+	return err
+}
+
+func has(t testing.TB, s kv.Store, k kv.Key) bool {
+	t.Helper()
+	found := make([]bool, 1)
+	must(t, s.Lookup(t.Context(), []kv.Key{k}, found))
+	return found[0]
+}
+
+func path(d *daemon, k kv.Key) string { return filepath.Join(d.point, k.String()[:2], k.String()) }
+
+func TestNotAMount(t *testing.T) {
+	dir := t.TempDir()
+	for want, o := range map[string]ring.Options{
+		"storage_backends is empty": {Layout: layout},
+		"use the Posix store":       {Layout: layout, Mount: dir},
+		"no such file":              {Layout: layout, Mount: dir + "/none"},
+		"block_size":                {Mount: dir},
+	} {
+		if s, err := ring.Open(o); err == nil || s != nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("want an error that says %q, got %v", want, err)
+		}
+	}
+}
+
+func TestOnAMount(t *testing.T) {
+	d := serve(t)
+	below := filepath.Join(d.point, "below")
+	must(t, os.Mkdir(below, 0o755))
+	if _, err := ring.Open(ring.Options{Mount: below, Layout: layout}); err == nil || !strings.Contains(err.Error(), d.point+": name that") {
+		t.Error(err)
+	}
+	if _, err := ring.Open(ring.Options{Mount: d.point, Layout: layout, OpenFiles: -1}); err == nil {
+		t.Error("a negative number of open files")
+	}
+
+	t.Run("UCM's layout", func(t *testing.T) {
+		s := open(t, d, ring.Options{})
+		ours, theirs := kv.Key{1, 2}, kv.Key{1, 3}
+		must(t, dump(t, s, ours))
+		raw, err := os.ReadFile(path(d, ours))
+		if err != nil || !bytes.Equal(raw, content(ours)) {
+			t.Errorf("%d bytes, %v", len(raw), err)
+		}
+		must(t, os.WriteFile(filepath.Join(d.point, ".temp", theirs.String()), content(theirs), 0o644))
+		must(t, os.Rename(filepath.Join(d.point, ".temp", theirs.String()), path(d, theirs)))
+		if !has(t, s, theirs) {
+			t.Error("UCM's block is not found")
+		}
+		must(t, load(t, s, theirs, make([]byte, layout.BlockBytes)))
+		if n := s.Stats().UnverifiedShards; n != int64(layout.Shards()) {
+			t.Errorf("%d unverified", n)
+		}
+	})
+
+	t.Run("registered memory", func(t *testing.T) {
+		mem, err := memory.New(1 << 20)
+		must(t, err)
+		s := open(t, d, ring.Options{})
+		t.Cleanup(func() {
+			must(t, s.Close())
+			must(t, mem.Close())
+		})
+		must(t, kv.Registrar(s).Register(mem.Name(), mem.Bytes()))
+		must(t, dump(t, s, kv.Key{2}))
+		must(t, load(t, s, kv.Key{2}, mem.Bytes()[4096:][:layout.BlockBytes]))
+	})
+
+	// A file that is kept open answers loads, and no question about the namespace.
+	t.Run("open files", func(t *testing.T) {
+		buf := make([]byte, layout.BlockBytes)
+		s := open(t, d, ring.Options{OpenFiles: 1})
+		a, b := kv.Key{3}, kv.Key{4}
+		must(t, dump(t, s, a))
+		must(t, dump(t, s, b))
+		must(t, load(t, s, a, buf))
+		must(t, os.Remove(path(d, a)))
+		if has(t, s, a) {
+			t.Error("a removed block is found")
+		}
+		must(t, load(t, s, a, buf)) // still open
+		must(t, load(t, s, b, buf)) // in its place
+		if err := load(t, s, a, buf); err != kv.ErrMiss {
+			t.Error(err)
+		}
+		must(t, dump(t, s, a))
+		must(t, load(t, s, a, buf))
+	})
+}
+
+// The daemon is killed and another one comes: loads fail while there is none, and
+// work again, also of what was open.
+func TestDaemonReplaced(t *testing.T) {
+	d := serve(t)
+	s := open(t, d, ring.Options{Timeout: 5 * time.Second})
+	buf := make([]byte, layout.BlockBytes)
+	must(t, dump(t, s, kv.Key{1}))
+	must(t, load(t, s, kv.Key{1}, buf))
+	d.kill()
+	if err := load(t, s, kv.Key{1}, buf); err == nil {
+		t.Error("loaded without a daemon")
+	}
+	if err := dump(t, s, kv.Key{2}); err == nil {
+		t.Error("dumped without a daemon")
+	}
+	must(t, syscall.Unmount(d.point, syscall.MNT_DETACH))
+	d.start(t)
+	var err error
+	for patience := time.Now().Add(20 * time.Second); time.Now().Before(patience); time.Sleep(10 * time.Millisecond) {
+		if err = errors.Join(dump(t, s, kv.Key{2}), load(t, s, kv.Key{1}, buf), load(t, s, kv.Key{2}, buf)); err == nil {
+			return
+		}
+	}
+	t.Error(err)
+}
+
+// The daemon stops answering: every call ends, and Close too.
+func TestDaemonStopped(t *testing.T) {
+	d := serve(t)
+	s := open(t, d, ring.Options{Timeout: time.Second})
+	buf := make([]byte, layout.BlockBytes)
+	must(t, dump(t, s, kv.Key{1}))
+	must(t, load(t, s, kv.Key{1}, buf))
+	must(t, d.cmd.Process.Signal(syscall.SIGSTOP))
+	defer d.cmd.Process.Signal(syscall.SIGCONT)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if err := s.Lookup(t.Context(), []kv.Key{{1}, {2}}, make([]bool, 2)); !errors.Is(err, kv.ErrTimeout) {
+			t.Errorf("Lookup: %v", err)
+		}
+		for what, err := range map[string]error{
+			"open":   load(t, s, kv.Key{1}, buf),
+			"closed": load(t, s, kv.Key{2}, buf),
+			"dump":   dump(t, s, kv.Key{3}),
+		} {
+			if !errors.Is(err, kv.ErrTimeout) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		if err := s.Close(); err == nil {
+			t.Error("Close knows nothing of calls that hang")
+		}
+	}()
+	select {
+	case <-ended:
+	case <-time.After(60 * time.Second):
+		t.Fatal("something waits for a daemon that hangs")
+	}
+}
