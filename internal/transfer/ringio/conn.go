@@ -144,6 +144,9 @@ func (c *conn) inPlace(buf []byte) (*usrbio.Iov, int64) {
 	return nil, 0
 }
 
+// lost says that the daemon is.
+func (c *conn) lost(err error) { c.die(staleFor(err)) }
+
 // die ends the connection; the keeper does it. The first reason counts.
 func (c *conn) die(why error) {
 	c.once.Do(func() {
@@ -170,7 +173,7 @@ func (c *conn) keep() {
 		for _, r := range l.rings {
 			c.waiters.Go(func() {
 				if err := r.wait(ctx); err != nil {
-					c.die(staleFor(err))
+					c.lost(err)
 				}
 			})
 		}

@@ -78,6 +78,7 @@ func serve(t testing.TB) *daemon {
 	return d
 }
 
+// start starts one, also in the place of one that was killed.
 func (d *daemon) start(t testing.TB) {
 	t.Helper()
 	path, err := binary()
@@ -132,12 +133,6 @@ func (d *daemon) stop(t testing.TB) {
 	if err := unix.Waitid(unix.P_PID, d.cmd.Process.Pid, nil, unix.WSTOPPED, nil); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// again starts one in the place of one that was killed.
-func (d *daemon) again(t testing.TB) {
-	t.Helper()
-	d.start(t)
 }
 
 func engine(t testing.TB, d *daemon, o ringio.Options) *ringio.Engine {

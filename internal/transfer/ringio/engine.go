@@ -133,7 +133,7 @@ func (e *Engine) Open(f *os.File) (transfer.File, error) {
 	if errors.Is(err, syscall.EXDEV) || errors.Is(err, usrbio.ErrDaemonGone) {
 		// f is of another daemon than ours. Which of the two is the latest?
 		if c != nil && !c.current() {
-			c.die(staleFor(err))
+			c.lost(err)
 			c, r, err = e.register(f)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kv3fs/kv3fs/internal/shm"
 	"github.com/kv3fs/kv3fs/internal/transfer"
 	"github.com/kv3fs/kv3fs/internal/transfer/ringio"
 	"github.com/kv3fs/kv3fs/internal/workload"
@@ -277,7 +278,7 @@ func TestKilledDaemon(t *testing.T) {
 		t.Errorf("closing a stale file: %v", err)
 	}
 
-	d.again(t)
+	d.start(t)
 	f := open(t, e, d, "block")
 	for _, buf := range [][]byte{mem.Bytes()[:len(block)], make([]byte, len(block))} {
 		clear(buf)
@@ -287,6 +288,29 @@ func TestKilledDaemon(t *testing.T) {
 		if wrong, _ := content.Check(buf); wrong != 0 {
 			t.Errorf("from the new daemon: %d wrong bytes", wrong)
 		}
+	}
+}
+
+// Memory whose name somebody has removed is used all the same, through a copy, once
+// there is another daemon.
+func TestMemoryWithoutItsName(t *testing.T) {
+	d := serve(t)
+	if err := os.WriteFile(filepath.Join(d.data, "f"), []byte("12345"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	e := engine(t, d, ringio.Options{})
+	mem := shared(t, e, 4096)
+	if err := shm.Remove(mem.Name()); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		f := open(t, e, d, "f")
+		clear(mem.Bytes())
+		if n, err := do(t, e, transfer.Op{File: f, Buf: mem.Bytes()}); n != 5 || err != nil || string(mem.Bytes()[:5]) != "12345" {
+			t.Errorf("%d, %v: %q", n, err, mem.Bytes()[:5])
+		}
+		d.kill()
+		d.start(t)
 	}
 }
 
@@ -306,7 +330,7 @@ func TestReplacedDaemon(t *testing.T) {
 	if _, err := e.Open(left); err == nil {
 		t.Error("opened with no daemon there")
 	}
-	d.again(t)
+	d.start(t)
 	f := open(t, e, d, "f")
 	if n, err := do(t, e, transfer.Op{File: f, Buf: make([]byte, 10)}); n != 5 || err != nil {
 		t.Errorf("%d, %v", n, err)

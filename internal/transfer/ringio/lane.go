@@ -112,7 +112,7 @@ func (l *lane) pump(due []*move, now time.Time) []*move {
 		}
 		var err error
 		if due, err = r.flush(due); err != nil {
-			l.c.die(err)
+			l.c.lost(err)
 		}
 	}
 	if l.room != nil && len(l.row) < l.c.o.WaitingQueueDepth {
@@ -221,7 +221,7 @@ func (l *lane) copied(r *ring, i int) {
 		e.m.arrived(e.from, e.n, e.got)
 		due = l.end(due, r, i)
 	case l.refuse != nil && l.c.dead():
-		e.m.fail(l.refuse)
+		e.m.fail(e.m.fileError(l.refuse))
 		due = l.end(due, r, i)
 	default:
 		e.state, e.since = ready, now
@@ -322,7 +322,7 @@ func (l *lane) cutOff(why error, harmless bool) {
 	l.mu.Lock()
 	l.refuse = why
 	for _, m := range l.row {
-		m.fail(why)
+		m.fail(m.fileError(why))
 		due = l.leave(due, m)
 	}
 	l.row = nil
@@ -330,10 +330,10 @@ func (l *lane) cutOff(why error, harmless bool) {
 		for i := range r.entries {
 			switch e := &r.entries[i]; {
 			case e.state == ready, e.state == begun && harmless:
-				e.m.fail(why)
+				e.m.fail(e.m.fileError(why))
 				due = l.end(due, r, i)
 			case e.state == begun:
-				due = l.giveUp(due, r, i, why)
+				due = l.giveUp(due, r, i, e.m.fileError(why))
 			}
 		}
 		r.ready = nil
