@@ -15,7 +15,6 @@ import (
 	"github.com/kv3fs/kv3fs/internal/prefill"
 	"github.com/kv3fs/kv3fs/internal/workload"
 	"github.com/kv3fs/kv3fs/kvstore/keys"
-	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
 // Run measures and reports. An interrupted or failed run reports what was complete,
@@ -188,7 +187,7 @@ type session struct {
 	subject   *Subject
 	pool      *pool
 	chain     *keys.Chain
-	namespace kv.Fingerprint
+	namespace keys.Namespace
 	engine    *engine // nil while no store is open
 }
 
@@ -206,7 +205,7 @@ func (b *bench) open(ctx context.Context, s *Subject) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	ses := &session{b: b, subject: s, pool: p, chain: chain, namespace: space.Fingerprint()}
+	ses := &session{b: b, subject: s, pool: p, chain: chain, namespace: space}
 	if err := ses.reopen(ctx); err != nil {
 		return nil, errors.Join(err, p.close())
 	}

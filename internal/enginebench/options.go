@@ -11,6 +11,7 @@ import (
 
 	"github.com/kv3fs/kv3fs/internal/prefill"
 	"github.com/kv3fs/kv3fs/internal/spelling"
+	"github.com/kv3fs/kv3fs/kvstore/keys"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
@@ -28,7 +29,7 @@ func Workloads() []string { return []string{UCMTable, RandomTwice, SharedPrefix,
 // Want is what a store is opened for.
 type Want struct {
 	Layout      kv.Layout
-	Namespace   kv.Fingerprint
+	Namespace   keys.Namespace
 	StoredBytes int64 // about as many will be dumped
 }
 

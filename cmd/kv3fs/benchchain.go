@@ -1,0 +1,188 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/internal/enginebench"
+	"github.com/kv3fs/kv3fs/internal/measure"
+	"github.com/kv3fs/kv3fs/internal/spelling"
+	"github.com/kv3fs/kv3fs/kvstore"
+)
+
+// benchChain is which stores a bench is about, and where their bytes are.
+type benchChain struct {
+	Store   string `placeholder:"CHAIN" help:"A store, or a chain of stores such as \"Cache|Ds3fs\". Default: that of --config, otherwise Ds3fs."`
+	Dir     string `placeholder:"DIR" help:"Directory for the blocks of Posix or Segment, or for the file of Pages. They are left there. Default: one below --scratch that is removed afterwards."`
+	Mount   string `placeholder:"DIR" help:"Mount of a 3FS for Ds3fs, which keeps its blocks there; they are left. Default: a daemon is started for the bench, with its data below --scratch, and stopped afterwards."`
+	Config  string `env:"-" placeholder:"FILE" help:"Configuration of the chain, YAML as package kvstore reads it, or UCM's. --store, --dir and --mount come before what it says, and what the model decides does, too."`
+	Scratch string `placeholder:"DIR" help:"Where what is started for the bench keeps its data: a directory on the disk to measure, or /dev/shm to leave the disk out. Default: the system's directory for temporary files."`
+}
+
+// chain is a configured chain and what was started for it.
+type chain struct {
+	name    string
+	config  kvstore.Config
+	flags   benchChain
+	daemon  *measure.Daemon // nil where none was started
+	scratch string          // to be removed; "" where nothing is
+}
+
+// newChain reads the configuration. Nothing is started yet.
+func newChain(flags benchChain, notice func(string)) (*chain, error) {
+	c := &chain{flags: flags}
+	if flags.Config != "" {
+		text, err := os.ReadFile(flags.Config)
+		if err != nil {
+			return nil, fmt.Errorf("bench: --config: %w", err)
+		}
+		config, notes, err := kvstore.ReadConfig(text)
+		if err != nil {
+			return nil, fmt.Errorf("bench: --config %s: %w", flags.Config, err)
+		}
+		for _, note := range notes {
+			notice(flags.Config + ": " + note)
+		}
+		c.config = config
+	}
+	c.name = cmp.Or(flags.Store, c.config.StorePipeline, "Ds3fs")
+	if known := kvstore.Chains(); !slices.Contains(known, c.name) {
+		if near := spelling.Nearest(c.name, known, 1); len(near) > 0 {
+			return nil, fmt.Errorf("bench: --store %.40q is no chain; did you mean %s?", c.name, near[0])
+		}
+		return nil, fmt.Errorf("bench: --store %.40q is no chain; the chains are %s", c.name, strings.Join(known, ", "))
+	}
+	if where := flags.place(c.last()); where != "" {
+		c.config.StorageBackends = where
+	}
+	return c, nil
+}
+
+// place is what the flags say about where a store has its bytes.
+func (f benchChain) place(store string) string {
+	if store == "Ds3fs" {
+		return f.Mount
+	}
+	return f.Dir
+}
+
+// last is the store at the chain's end, where bytes stay.
+func (c *chain) last() string { return c.name[strings.LastIndex(c.name, "|")+1:] }
+
+// start starts what the chain needs and nobody gave.
+func (c *chain) start(ctx context.Context) error {
+	if c.place() != "" {
+		if c.last() == "Ds3fs" {
+			return nil
+		}
+		if err := os.MkdirAll(c.place(), 0o755); err != nil {
+			return fmt.Errorf("bench: --dir: %w", err)
+		}
+		return nil
+	}
+	switch c.last() {
+	case "Ds3fs":
+		binary, err := os.Executable()
+		if err != nil {
+			return fmt.Errorf("bench: %w", err)
+		}
+		if c.daemon, err = measure.StartDaemon(ctx, binary, c.flags.Scratch, "auto"); err != nil {
+			return err
+		}
+		c.config.StorageBackends = c.daemon.Mount
+	case "Posix", "Segment", "Pages":
+		dir, err := os.MkdirTemp(c.flags.Scratch, "kv3fs-bench-")
+		if err != nil {
+			return fmt.Errorf("bench: scratch directory: %w", err)
+		}
+		c.config.StorageBackends, c.scratch = dir, dir
+	}
+	return nil
+}
+
+// stop takes away what was started.
+func (c *chain) stop() (err error) {
+	if c.daemon != nil {
+		err = c.daemon.Stop()
+	}
+	if c.scratch != "" {
+		err = errors.Join(err, os.RemoveAll(c.scratch))
+	}
+	return err
+}
+
+// place is where the bytes are, the first of several.
+func (c *chain) place() string {
+	first, _, _ := strings.Cut(c.config.StorageBackends, ":")
+	return first
+}
+
+// freeBytes is what the place has room for, 0 if that is not known.
+func (c *chain) freeBytes() int64 {
+	var st unix.Statfs_t
+	if c.place() == "" || unix.Statfs(c.place(), &st) != nil {
+		return 0
+	}
+	return int64(st.Bavail) * st.Bsize
+}
+
+// arguments give the same chain over the same storage to another process.
+func (c *chain) arguments() []string {
+	args := []string{"--store", c.name}
+	if c.flags.Config != "" {
+		args = append(args, "--config", c.flags.Config)
+	}
+	switch {
+	case c.place() == "":
+	case c.last() == "Ds3fs":
+		args = append(args, "--mount", c.place())
+	default:
+		args = append(args, "--dir", c.config.StorageBackends)
+	}
+	return args
+}
+
+// cacheBytes is for a bench's chain whose configuration says nothing: a cache that is
+// made anew again and again, and may be smaller than what goes through it.
+const cacheBytes = 2 << 30
+
+// open opens the chain for the blocks of a bench.
+func (c *chain) open(_ context.Context, w enginebench.Want) (kvstore.Store, error) {
+	config := c.config
+	config.Namespace, config.BlockSize, config.ShardSize = w.Namespace, w.Layout.BlockBytes, w.Layout.ShardBytes
+	config.TensorSize = 0
+	if strings.HasPrefix(c.name, "Cache|") && config.CacheBufferBytes == 0 && config.CacheBufferCapacityGB == 0 {
+		config.CacheBufferBytes = min(cacheBytes, 2*w.StoredBytes+64<<20)
+	}
+	// Of these a directory or a file is for blocks of one size.
+	own := filepath.Join(c.place(), w.Namespace.Fingerprint().String())
+	capacity := w.StoredBytes + w.StoredBytes/2 + 256<<20
+	switch c.last() {
+	case "Segment":
+		config.StorageBackends = own
+		if config.SegmentCapacityGB == 0 && config.SegmentCapacityBytes == 0 {
+			config.SegmentCapacityBytes = capacity
+		}
+	case "Pages":
+		config.StorageBackends = ""
+		if config.PagesFile == "" {
+			config.PagesFile = own
+		}
+		if config.PagesCapacityGB == 0 && config.PagesCapacityBytes == 0 {
+			config.PagesCapacityBytes = capacity
+		}
+	}
+	s, err := kvstore.Open(c.name, config)
+	if err != nil {
+		return nil, fmt.Errorf("bench: %w", err)
+	}
+	return s, nil
+}

@@ -1,0 +1,76 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/kv3fs/kv3fs/internal/enginebench"
+	"github.com/kv3fs/kv3fs/internal/measure"
+)
+
+// coldNode is another process that runs the same workload over the same storage.
+func (c *benchEngineCmd) coldNode(ctx context.Context, chain *chain, scale int64, salt uint64) (*enginebench.Report, error) {
+	binary, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("bench: %w", err)
+	}
+	dir, err := os.MkdirTemp("", "kv3fs-bench-cold-")
+	if err != nil {
+		return nil, fmt.Errorf("bench: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	file := filepath.Join(dir, "report.json")
+	child, err := measure.StartChild(binary, append(c.coldArguments(scale, salt, file), chain.arguments()...)...)
+	if err != nil {
+		return nil, fmt.Errorf("bench: the cold node: %w", err)
+	}
+	select {
+	case <-child.Ended():
+	case <-ctx.Done():
+	}
+	const limit = 30 * time.Second // for what is under way
+	if err = child.Stop(limit); err != nil {
+		err = fmt.Errorf("bench: the cold node: %w", err)
+	}
+	text, readErr := os.ReadFile(file)
+	if readErr != nil {
+		return nil, errors.Join(ctx.Err(), err, readErr)
+	}
+	report := &enginebench.Report{}
+	if e := json.Unmarshal(text, report); e != nil {
+		return nil, errors.Join(err, fmt.Errorf("bench: the cold node's report: %w", e))
+	}
+	return report, err
+}
+
+// coldArguments say everything, so that nothing is chosen again.
+func (c *benchEngineCmd) coldArguments(scale int64, salt uint64, report string) []string {
+	bandwidth := "none"
+	if c.Bandwidth.bytesPerSecond > 0 {
+		bandwidth = strconv.FormatInt(int64(c.Bandwidth.bytesPerSecond), 10) + "B/s"
+	}
+	number := strconv.Itoa
+	args := []string{
+		"bench", "engine", c.Workload, "--cold-report", report, "--salt", strconv.FormatUint(salt, 10), "--no-progress",
+		"--scale", strconv.FormatInt(scale, 10), "--bandwidth", bandwidth, "--latency", c.Latency.String(),
+		"--time-scale", strconv.FormatFloat(c.TimeScale, 'g', -1, 64), "--load", c.Load, "--block-tokens", number(c.BlockTokens),
+		"--groups", number(c.Groups), "--queries", number(c.Queries),
+	}
+	if len(c.Models) > 0 {
+		args = append(args, "--models", strings.Join(c.Models, ","))
+	}
+	if len(c.PromptTokens) > 0 {
+		args = append(args, "--prompt-tokens", number(c.PromptTokens[0]))
+	}
+	if len(c.Concurrency) > 0 {
+		args = append(args, "--concurrency", number(c.Concurrency[0]))
+	}
+	return args
+}

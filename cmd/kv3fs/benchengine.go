@@ -1,0 +1,191 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/kv3fs/kv3fs/internal/enginebench"
+)
+
+type benchEngineCmd struct {
+	Workload string `arg:"" help:"ucm-table, random-twice, shared-prefix or trace."`
+	File     string `arg:"" optional:"" help:"The trace to replay, in Mooncake's format."`
+
+	benchChain `embed:""`
+
+	Models      []string       `placeholder:"NAME" help:"Models, as on Hugging Face, and their GPUs after an @, such as Llama-3.1-70B@4xH100. Default: QwQ-32B, and for ucm-table DeepSeek-R1 too, on the GPUs that UCM measured with."`
+	BlockTokens int            `default:"128" placeholder:"N" help:"Tokens of a block. Default: ${default}."`
+	Load        string         `default:"layers" enum:"layers,whole" help:"layers: compute each layer when its part of every block is there. whole: when all is. Default: ${default}."`
+	Scale       int64          `placeholder:"N" help:"Blocks, and the simulated bandwidth, are N times smaller than they would be. Default: what this machine can do and the storage has room for."`
+	Bandwidth   simulatedSpeed `default:"3fs" placeholder:"RATE" help:"Bandwidth of a simulated store: shards land no faster than through it, 40GiB/s, 200Gbit/s, or 3fs (40GiB/s), 100gbe, nvme4 ...; none: as fast as they do. Default: ${default}."`
+	Latency     time.Duration  `default:"1ms" help:"Latency of a simulated store, for each shard. Default: ${default}."`
+	TimeScale   float64        `default:"1" placeholder:"N" help:"Let the engine's time, and a simulated store's, run N times faster. What this machine takes itself then counts N times. Default: ${default}."`
+
+	PromptTokens []int   `placeholder:"N" help:"Lengths of prompts. Default: ucm-table 4000,8000,16000,32000; random-twice 16000; shared-prefix 20000, without the query."`
+	Concurrency  []int   `placeholder:"N" help:"Requests at once. Default: ucm-table 1,2,4,8; random-twice all; others 8."`
+	HitPercent   int     `default:"80" help:"ucm-table: how much of each prompt is in the store. Default: ${default}."`
+	Runs         int     `default:"3" help:"ucm-table: runs of each row; the median counts."`
+	Prompts      int     `default:"12" help:"random-twice: how many."`
+	Groups       int     `default:"100" help:"shared-prefix: groups of queries with one prefix."`
+	Queries      int     `default:"20" help:"shared-prefix: queries in each."`
+	NoCold       bool    `help:"shared-prefix: no second node."`
+	MaxRequests  int     `placeholder:"N" help:"trace: stop after this many. Default: all."`
+	Speed        float64 `default:"0" help:"trace: 1 is its own pace, 10 ten times faster, 0 as fast as it goes with --concurrency."`
+
+	JSON       bool   `name:"json" help:"Print the report as JSON instead of a table."`
+	HTML       string `name:"html" placeholder:"FILE" help:"Write the report as a page with plots, too."`
+	NoProgress bool   `help:"No progress bar, even on a terminal."`
+
+	// What a cold node is told by the one that starts it.
+	ColdReport string `hidden:""`
+	Salt       uint64 `hidden:""`
+}
+
+// Help is what "kv3fs bench engine --help" adds to the flags.
+func (*benchEngineCmd) Help() string {
+	return `For example:
+
+  kv3fs bench engine ucm-table --scratch /dev/shm --html report.html
+  kv3fs bench engine ucm-table --store "Cache|Posix" --dir /mnt/disk/kv --bandwidth none
+  kv3fs bench engine trace trace.jsonl --mount /mnt/3fs --max-requests 500
+
+An engine without GPUs: prompts are hashed, looked up, loaded and dumped for real,
+and computing takes the time that it would. The report says how long the first
+token takes, beside computing everything, and beside what was possible.
+
+  ucm-table      UCM's table: 4K to 32K tokens, 1 to 8 at once, 80 % in the store
+  random-twice   random prompts, and then the same again: all hits
+  shared-prefix  groups of queries with one long prefix; then other queries from
+                 another process, which has nothing in memory
+  trace FILE     a trace in Mooncake's format ("kv3fs trace generate" makes one);
+                 a second replay over the same --dir or --mount hits what the first
+                 left there
+
+Every block that was loaded is checked: the exit status is 1 if a byte was wrong.`
+}
+
+// Run measures.
+func (c *benchEngineCmd) Run(ctx context.Context, out io.Writer) (err error) {
+	bar := newBar(c.NoProgress)
+	o := c.options()
+	o.Notice, o.Done = bar.notice, bar.done
+	if err := o.Check(); err != nil { // before anything is started
+		return err
+	}
+	chain, err := newChain(c.benchChain, bar.notice)
+	if err != nil {
+		return err
+	}
+	page, err := newPage(c.HTML)
+	if err != nil {
+		return err
+	}
+	defer page.abandon()
+	if err := chain.start(ctx); err != nil {
+		return err
+	}
+	o.Store = chain.name
+	o.Open, o.Storage, o.FreeBytes, o.StartedDaemon = chain.open, chain.place(), chain.freeBytes(), chain.daemon != nil
+	if c.ColdReport == "" && !c.NoCold {
+		o.ColdNode = func(ctx context.Context, scale int64, salt uint64) (*enginebench.Report, error) {
+			bar.notice("the cold node begins, in a process of its own")
+			return c.coldNode(ctx, chain, scale, salt)
+		}
+	}
+	report, err := enginebench.Run(ctx, o)
+	bar.clear()
+	err = errors.Join(err, chain.stop())
+	if report == nil || err != nil && len(report.Rows) == 0 && ctx.Err() == nil {
+		return err // which is all there is to say
+	}
+	return errors.Join(err, c.print(out, report), page.write(report))
+}
+
+func (c *benchEngineCmd) options() enginebench.Options {
+	o := enginebench.Options{
+		Workload: c.Workload, TracePath: c.File,
+		Models: c.Models, BlockTokens: c.BlockTokens, Load: c.Load, Scale: c.Scale,
+		Bandwidth: c.Bandwidth.bytesPerSecond, Latency: c.Latency, TimeScale: c.TimeScale,
+		PromptTokens: c.PromptTokens, Concurrency: c.Concurrency, HitPercent: c.HitPercent, Runs: c.Runs,
+		Prompts: c.Prompts, Groups: c.Groups, Queries: c.Queries, MaxRequests: c.MaxRequests, Speed: c.Speed,
+		IsColdNode: c.ColdReport != "", Salt: c.Salt,
+	}
+	if o.Bandwidth == 0 { // nothing is simulated
+		o.Latency = 0
+	}
+	return o
+}
+
+// print prints the report, or leaves it for the one that started this cold node.
+func (c *benchEngineCmd) print(out io.Writer, report *enginebench.Report) error {
+	if c.ColdReport == "" {
+		return printReport(out, report, c.JSON)
+	}
+	f, err := os.Create(c.ColdReport)
+	if err != nil {
+		return fmt.Errorf("bench: %w", err)
+	}
+	return errors.Join(writeJSON(f, report), f.Close())
+}
+
+// simulatedSpeed is a bandwidth, or none.
+type simulatedSpeed struct{ bytesPerSecond float64 }
+
+// UnmarshalText reads one.
+func (s *simulatedSpeed) UnmarshalText(text []byte) error {
+	if string(text) == "none" {
+		*s = simulatedSpeed{}
+		return nil
+	}
+	var b bandwidth
+	if err := b.UnmarshalText(text); err != nil {
+		return fmt.Errorf("%w; or none", err)
+	}
+	*s = simulatedSpeed{b.BytesPerSecond}
+	return nil
+}
+
+// page is a file that appears when it is complete. The zero value is none.
+type page struct {
+	path string
+	temp *os.File
+}
+
+// newPage finds out now whether the file can be written.
+func newPage(path string) (*page, error) {
+	if path == "" {
+		return &page{}, nil
+	}
+	temp, err := os.CreateTemp(filepath.Dir(path), ".kv3fs-bench-*.html")
+	if err != nil {
+		return nil, fmt.Errorf("bench: --html: %w", err)
+	}
+	return &page{path, temp}, nil
+}
+
+func (p *page) write(report *enginebench.Report) error {
+	if p.temp == nil {
+		return nil
+	}
+	err := errors.Join(report.WriteHTML(p.temp), p.temp.Chmod(0o644), p.temp.Close())
+	if err == nil {
+		err = os.Rename(p.temp.Name(), p.path)
+	}
+	if err != nil {
+		return fmt.Errorf("bench: --html: %w", err)
+	}
+	return nil
+}
+
+// abandon removes what is not complete.
+func (p *page) abandon() {
+	if p.temp != nil {
+		p.temp.Close()
+		os.Remove(p.temp.Name())
+	}
+}

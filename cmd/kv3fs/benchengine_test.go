@@ -1,0 +1,163 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/kv3fs/kv3fs/internal/enginebench"
+)
+
+// benchEngine runs the bench and returns what it said.
+func benchEngine(t *testing.T, bin string, args ...string) (stdout, stderr string, err error) {
+	t.Helper()
+	cmd := exec.Command(bin, append([]string{"bench", "engine"}, args...)...)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err = cmd.Run()
+	return out.String(), errs.String(), err
+}
+
+// tiny makes every workload short.
+func tiny(args ...string) []string {
+	return append(args, "--scale", "2048", "--time-scale", "20", "--models", "QwQ-32B", "--prompt-tokens", "1000",
+		"--groups", "3", "--queries", "2", "--prompts", "3", "--runs", "1", "--concurrency", "2")
+}
+
+func engineReport(t *testing.T, stdout, stderr string, err error) enginebench.Report {
+	t.Helper()
+	var r enginebench.Report
+	if err != nil || json.Unmarshal([]byte(stdout), &r) != nil {
+		t.Fatalf("%v: %s%s", err, stdout, stderr)
+	}
+	return r
+}
+
+func TestBenchEngine(t *testing.T) {
+	bin := buildBinary(t)
+	trace := filepath.Join(t.TempDir(), "trace.jsonl")
+	if out, err := exec.Command(bin, "trace", "generate", "--requests", "20", "--out", trace).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	t.Run("every workload, and nothing is left behind", func(t *testing.T) {
+		for _, c := range []struct {
+			args []string
+			rows []string
+		}{
+			{[]string{"ucm-table"}, []string{""}},
+			{[]string{"random-twice"}, []string{"first pass", "second pass"}},
+			{[]string{"shared-prefix"}, []string{"first node", "cold node"}},
+			{[]string{"trace", trace}, []string{"trace"}},
+		} {
+			scratch := t.TempDir()
+			html := filepath.Join(t.TempDir(), "report.html")
+			stdout, stderr, err := benchEngine(t, bin, tiny(append(c.args, "--store", "Segment", "--scratch", scratch, "--json", "--html", html)...)...)
+			r := engineReport(t, stdout, stderr, err)
+			var names []string
+			for _, row := range r.Rows {
+				names = append(names, row.Name)
+				if row.MeasuredMs <= 0 || row.IdealMs <= 0 || row.LostBlocks != 0 || row.FailedDumps != 0 {
+					t.Errorf("%s: %+v", c.args[0], row)
+				}
+			}
+			if strings.Join(names, ",") != strings.Join(c.rows, ",") {
+				t.Errorf("%s has rows %q", c.args[0], names)
+			}
+			if last := r.Rows[len(r.Rows)-1]; last.HitTokens == 0 {
+				t.Errorf("%s: nothing was found: %+v", c.args[0], last)
+			}
+			if page, err := os.ReadFile(html); err != nil || !strings.Contains(string(page), "</html>") {
+				t.Errorf("%s: no page: %v", c.args[0], err)
+			}
+			if left, _ := os.ReadDir(scratch); len(left) != 0 {
+				t.Errorf("%s left behind: %v", c.args[0], left)
+			}
+		}
+	})
+	t.Run("a chain over a daemon of its own", func(t *testing.T) {
+		skipWithoutFUSE(t)
+		scratch := t.TempDir()
+		stdout, stderr, err := benchEngine(t, bin, tiny("shared-prefix", "--store", "Cache|Ds3fs", "--scratch", scratch, "--json")...)
+		r := engineReport(t, stdout, stderr, err)
+		if len(r.Rows) != 2 || !r.StartedDaemon {
+			t.Fatalf("%+v", r)
+		}
+		// The prefix's seven whole blocks, in each of six queries.
+		if cold := r.Rows[1]; cold.HitTokens != 6*7*128 {
+			t.Errorf("%d tokens hit on the cold node", cold.HitTokens)
+		}
+		if left, _ := os.ReadDir(scratch); len(left) != 0 {
+			t.Errorf("left behind: %v", left)
+		}
+	})
+	t.Run("a running daemon, and a table", func(t *testing.T) {
+		skipWithoutFUSE(t)
+		s := serve(t, bin, t.TempDir())
+		stdout, stderr, err := benchEngine(t, bin, tiny("ucm-table", "--store", "Ds3fs", "--mount", s.mount)...)
+		if err != nil || !strings.Contains(stdout, "of ideal") || !strings.Contains(stdout, s.mount) || !strings.Contains(stdout, "76.8%") {
+			t.Errorf("%v: %s%s", err, stdout, stderr)
+		}
+	})
+	t.Run("blocks stay in a directory that was given", func(t *testing.T) {
+		dir := filepath.Join(t.TempDir(), "kv")
+		for i, want := range []bool{false, true} {
+			stdout, stderr, err := benchEngine(t, bin, tiny("trace", trace, "--store", "Segment", "--dir", dir, "--json", "--max-requests", "1")...)
+			if r := engineReport(t, stdout, stderr, err); (r.Rows[0].HitTokens > 0) != want {
+				t.Errorf("run %d: %+v", i+1, r.Rows[0])
+			}
+		}
+	})
+	t.Run("Ctrl-C", func(t *testing.T) {
+		scratch := t.TempDir()
+		cmd := exec.Command(bin, "bench", "engine", "shared-prefix", "--store", "Segment", "--scratch", scratch, "--scale", "2048", "--groups", "20", "--no-progress")
+		var out, errs bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &out, &errs
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		deadline := time.Now().Add(20 * time.Second)
+		for {
+			if inside, _ := filepath.Glob(filepath.Join(scratch, "*", "*")); len(inside) > 0 {
+				break // the store is open
+			}
+			if time.Now().After(deadline) {
+				t.Fatal("no store was opened")
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+		cmd.Process.Signal(syscall.SIGINT)
+		cmd.Wait()
+		if code := cmd.ProcessState.ExitCode(); code != exitInterrupted || !strings.Contains(out.String(), "interrupted") {
+			t.Errorf("status %d: %s%s", code, out.String(), errs.String())
+		}
+		if left, _ := os.ReadDir(scratch); len(left) != 0 {
+			t.Errorf("left behind: %v", left)
+		}
+	})
+	t.Run("what makes no sense", func(t *testing.T) {
+		for text, args := range map[string][]string{
+			"did you mean ucm-table?": {"ucm-tables"},
+			"near it: QwQ-32B":        {"ucm-table", "--models", "QwQ-33B"},
+			"trace FILE":              {"trace"},
+			"takes no file":           {"random-twice", trace},
+			"no such file":            {"trace", trace + "x"},
+			"Ds3fs":                   {"ucm-table", "--store", "Cache|D3fs"},
+			"/nonexistent":            {"ucm-table", "--store", "Ds3fs", "--mount", "/nonexistent/3fs"},
+			"or none":                 {"ucm-table", "--bandwidth", "fast"},
+			"--html":                  {"ucm-table", "--html", "/nonexistent/page.html"},
+			"does not divide":         {"ucm-table", "--scale", "1000"},
+			"must be one of":          {"ucm-table", "--load", "blocks"},
+			"choose 1 to":             {"ucm-table", "--concurrency", "0"},
+		} {
+			if stdout, stderr, err := benchEngine(t, bin, args...); err == nil || !strings.Contains(stderr, text) {
+				t.Errorf("%v: %v: %s%s; want %q", args, err, stdout, stderr, text)
+			}
+		}
+	})
+}
