@@ -117,6 +117,7 @@ var fences = map[string]map[string]string{
 	"host":    {"internal/doctor": "facts know no judgements"},
 	"doctor":  {"internal/mount": "it asks a mount as clients do"},
 	"engines": {"os": "it knows engines, not this host"},
+	"prefill": {"os": "it is arithmetic"},
 	"virt":    {"internal/rings": "it sees the ring door as a Registry", "internal/stage": "it sees the tree as a Remover"},
 }
 

@@ -1,0 +1,236 @@
+package blocksoak
+
+import (
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/kv3fs/kv3fs/kvstore"
+)
+
+// damages is how many corruptions each chain takes in `make test`; together they
+// are more than 10^5.
+const damages = 26_000
+
+// Files are damaged at rest, at random, tens of thousands of times: bits flipped,
+// pieces zeroed, cut off, copied over others, whole files exchanged, blocks of
+// another model put in. What loads is right or a miss, and what was missed can be
+// dumped again.
+func TestDamage(t *testing.T) {
+	d := startDaemon(t)
+	layout := kvstore.Layout{BlockBytes: 8 << 10, ShardBytes: 4 << 10}
+	for name, o := range openings(t.TempDir(), d, layout, 4<<20) {
+		t.Run(name, func(t *testing.T) {
+			soak := &soak{opening: o, root: o.Config.StorageBackends}
+			switch soak.root {
+			case "":
+				soak.root, soak.large = o.Config.PagesFile, true
+			case d.mount:
+				soak.root = d.data // at rest means below the mount
+			}
+			if o.Config.SegmentBytes > 0 {
+				soak.large = true
+			}
+			soak.run(t)
+		})
+	}
+}
+
+const (
+	blocks   = 128
+	perRound = 256
+)
+
+// soak is the damage done to one chain.
+type soak struct {
+	opening
+	root  string
+	large bool // many blocks in a file
+	rng   *rand.Rand
+}
+
+func (s *soak) run(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	s.rng = rand.New(rand.NewPCG(seed, 1))
+	if s.Config.PagesFile == "" { // a page file belongs to one model
+		stranger := s.opening
+		stranger.Config.Namespace.Model = "kv3fs/another"
+		fill(t, stranger)
+	}
+	done, missed, corrupt, refused := 0, 0, int64(0), 0
+	for done < damages {
+		fill(t, s.opening)
+		files := dataFiles(t, s.root)
+		for range perRound {
+			s.damage(t, files)
+			done++
+		}
+		store, err := s.open()
+		if err != nil {
+			// What says of a directory or a file whose it is was damaged. It is made anew.
+			refused++
+			if err := os.RemoveAll(s.root); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		for n := range blocks {
+			switch v, err := load(t.Context(), store, n); {
+			case v == wrong:
+				t.Fatalf("block %d has wrong bytes after %d corruptions", n, done)
+			case v == missing || err != nil:
+				missed++
+			}
+		}
+		corrupt += corruptBlocks(store.Stats())
+		if err := store.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if missed == 0 || corrupt == 0 {
+		t.Errorf("%d corruptions: %d misses, %d blocks found damaged: the damage does not reach the blocks", done, missed, corrupt)
+	}
+	t.Logf("%d corruptions, %d blocks missed, %d of them found damaged, %d times refused as a whole, no wrong byte", done, missed, corrupt, refused)
+}
+
+// fill dumps all blocks, and insists that they are there then.
+func fill(t *testing.T, o opening) {
+	t.Helper()
+	s, err := o.open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := 0; n < blocks; n += 8 {
+		if err := dump(t.Context(), s, n, n+1, n+2, n+3, n+4, n+5, n+6, n+7); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// corruptBlocks counts along the chain.
+func corruptBlocks(s kvstore.Stats) int64 {
+	n := s.CorruptBlocks
+	if s.Next != nil {
+		n += corruptBlocks(*s.Next)
+	}
+	return n
+}
+
+// damage does one random harm to one of the files.
+func (s *soak) damage(t *testing.T, files []string) {
+	t.Helper()
+	rng := s.rng
+	pick := func() string { return files[rng.IntN(len(files))] }
+	name := pick()
+	f, err := os.OpenFile(name, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	size, first, kinds := info.Size(), int64(0), 8
+	if s.large && rng.IntN(2000) > 0 {
+		// What concerns a whole file would leave little for the rest to do.
+		first, kinds = min(4096, size), 6
+	}
+	if size == first {
+		return
+	}
+	within := func(n int64) int64 { return first + rng.Int64N(size-first-n+1) }
+	piece := func() (off, n int64) {
+		n = min(size-first, 1+rng.Int64N(6000))
+		return within(n), n
+	}
+	switch rng.IntN(kinds) {
+	case 0, 1, 2: // a bit
+		off, one := within(1), make([]byte, 1)
+		f.ReadAt(one, off)
+		one[0] ^= 1 << rng.IntN(8)
+		write(t, f, one, off)
+	case 3: // zeros, as a lost write leaves
+		off, n := piece()
+		write(t, f, make([]byte, n), off)
+	case 4: // a piece of itself elsewhere
+		off, n := piece()
+		copyWithin(t, f, off, within(n), n)
+	case 5: // the same as blocks lie
+		n := min(size-first, 4096*(1+rng.Int64N(3)))
+		copyWithin(t, f, within(n)&^4095, within(n)&^4095, n)
+	case 6: // cut off
+		if err := f.Truncate(rng.Int64N(size)); err != nil {
+			t.Fatal(err)
+		}
+	case 7: // exchanged with another, or replaced by it
+		other := pick()
+		if other == name {
+			return
+		}
+		if rng.IntN(2) == 0 {
+			content, err := os.ReadFile(other)
+			if err != nil {
+				t.Fatal(err)
+			}
+			write(t, f, content[:min(int64(len(content)), size)], 0)
+			return
+		}
+		for _, move := range [][2]string{{name, name + ".x"}, {other, name}, {name + ".x", other}} {
+			if err := os.Rename(move[0], move[1]); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// copyWithin copies n bytes of a file to another place in it, as far as they go.
+func copyWithin(t *testing.T, f *os.File, from, to, n int64) {
+	t.Helper()
+	b := make([]byte, n)
+	got, err := f.ReadAt(b, from)
+	if err != nil && err != io.EOF {
+		t.Fatal(err)
+	}
+	write(t, f, b[:got], to)
+}
+
+func write(t *testing.T, f *os.File, b []byte, off int64) {
+	t.Helper()
+	if _, err := f.WriteAt(b, off); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// dataFiles are the files below root; the daemon's own state is not part of it.
+func dataFiles(t *testing.T, root string) []string {
+	t.Helper()
+	var all []string
+	err := filepath.WalkDir(root, func(name string, e fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case e.IsDir() && e.Name() == ".kv3fs":
+			return filepath.SkipDir
+		case e.Type().IsRegular():
+			all = append(all, name)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(all)
+	return all
+}

@@ -1,0 +1,93 @@
+package blocksoak
+
+import (
+	"bufio"
+	"encoding/json"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kv3fs/kv3fs/kvstore"
+)
+
+const kills = 12
+
+// A process that dumps is killed at any moment. What it had flushed is there, and
+// nothing that is there is wrong.
+func TestKilledWriter(t *testing.T) {
+	d := startDaemon(t)
+	layout := kvstore.Layout{BlockBytes: 64 << 10, ShardBytes: 16 << 10}
+	for name, o := range openings(t.TempDir(), d, layout, 512<<20) {
+		t.Run(name, func(t *testing.T) {
+			next, kept, whole := 0, map[int]bool{}, 0
+			for kill := range kills {
+				first := next
+				next = writeAndDie(t, order{o, first}, rand.N(60*time.Millisecond))
+				for n := first; n < next; n++ {
+					kept[n] = true
+				}
+				s, err := o.open()
+				if err != nil {
+					t.Fatalf("after kill %d: %v", kill+1, err)
+				}
+				for n := range next + 20 { // what was under way may be there, too
+					switch v, err := load(t.Context(), s, n); {
+					case err != nil:
+						t.Errorf("block %d: %v", n, err)
+					case v == wrong:
+						t.Errorf("block %d has wrong bytes", n)
+					case v == missing && kept[n]:
+						t.Errorf("block %d was flushed, and is lost", n)
+					case v == right && n >= next:
+						whole++
+					}
+				}
+				if err := s.Close(); err != nil {
+					t.Error(err)
+				}
+				next += 20
+			}
+			t.Logf("%d kills, %d blocks flushed and all there, %d more were whole", kills, len(kept), whole)
+		})
+	}
+}
+
+// writeAndDie runs a writer, kills it after a while, and returns the first number
+// that it had not flushed.
+func writeAndDie(t *testing.T, o order, after time.Duration) (next int) {
+	t.Helper()
+	arg, err := json.Marshal(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), "KV3FS_BLOCKSOAK_WRITER="+string(arg))
+	var said strings.Builder
+	cmd.Stderr = &said
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(out)
+	next = o.First
+	if lines.Scan() { // it is open
+		kill := time.AfterFunc(after, func() { cmd.Process.Kill() })
+		defer kill.Stop()
+	}
+	for lines.Scan() {
+		if next, err = strconv.Atoi(lines.Text()); err != nil {
+			t.Errorf("the writer said %q", lines.Text())
+		}
+	}
+	if cmd.Wait(); cmd.ProcessState.Exited() {
+		t.Fatalf("the writer ended by itself: %s", &said)
+	}
+	return next
+}

@@ -1,0 +1,50 @@
+package kvstore
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Names of stores, as chains have them.
+const (
+	cacheName   = "Cache"
+	posixName   = "Posix"
+	ds3fsName   = "Ds3fs"
+	segmentName = "Segment"
+	pagesName   = "Pages"
+	emptyName   = "Empty"
+)
+
+// backs are the stores that end a chain.
+var backs = []string{posixName, ds3fsName, segmentName, pagesName, emptyName}
+
+// Chains lists the names that Open takes.
+func Chains() []string {
+	var all []string
+	for _, back := range backs {
+		all = append(all, cacheName+"|"+back, back)
+	}
+	return all
+}
+
+// parseChain reads a chain's name, front first.
+func parseChain(chain string) ([]string, error) {
+	names := strings.Split(chain, "|")
+	for i, name := range names {
+		name = strings.TrimSpace(name)
+		names[i] = name
+		if name != cacheName && !slices.Contains(backs, name) {
+			return nil, fmt.Errorf("kvstore: chain %.60q: there is no store %.40q%s; the chains are %s",
+				chain, name, didYouMean(name, append([]string{cacheName}, backs...)), strings.Join(Chains(), ", "))
+		}
+	}
+	last := names[len(names)-1]
+	switch {
+	case last == cacheName:
+		return nil, fmt.Errorf("kvstore: chain %.60q: a cache needs a store behind it; Cache|Empty keeps blocks in memory alone", chain)
+	case len(names) > 2 || len(names) == 2 && names[0] != cacheName:
+		return nil, fmt.Errorf("kvstore: chain %.60q: a chain is one store, or Cache and one store; the chains are %s", chain, strings.Join(Chains(), ", "))
+	}
+	return names, nil
+}

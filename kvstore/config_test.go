@@ -1,0 +1,231 @@
+package kvstore
+
+import (
+	"errors"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/kv3fs/kv3fs/kvstore/keys"
+	"github.com/kv3fs/kv3fs/kvstore/kv"
+	"github.com/kv3fs/kv3fs/kvstore/storetest"
+)
+
+var namespace = keys.Namespace{Model: "kv3fs/test", BlockTokens: 16}
+
+func TestParseChain(t *testing.T) {
+	for _, chain := range Chains() {
+		if names, err := parseChain(chain); err != nil || strings.Join(names, "|") != chain {
+			t.Errorf("%s: %v, %v", chain, names, err)
+		}
+	}
+	for chain, want := range map[string]string{
+		"":                  "the chains are Cache|Posix",
+		"Cache|Ds3fz":       "did you mean Ds3fs?",
+		"cache|Posix":       "did you mean Cache?",
+		"Cache":             "Cache|Empty",
+		"Posix|Cache":       "needs a store behind it",
+		"Posix|Ds3fs":       "a chain is one store, or Cache and one store",
+		"Cache|Cache|Posix": "a chain is one store, or Cache and one store",
+		"Cache||Posix":      "there is no store",
+	} {
+		if _, err := parseChain(chain); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v; want %q", chain, err, want)
+		}
+	}
+}
+
+const ofUCMs = `
+ucm_connectors:
+  - ucm_connector_name: UcmPipelineStore
+    ucm_connector_config:
+      store_pipeline: "Cache|Ds3fs"
+      storage_backends: /mnt/3fs
+      io_direct: true
+      stream_number: 32
+      timeout_ms: 30000
+      ior_entries: 1
+      ior_depth: 1
+      cache_buffer_capacity_gb: 64
+      share_buffer_enable: false
+      posix_data_trans_concurrency: 128
+      posix_gc_enable: true
+use_layerwise: true
+`
+
+func TestReadConfigOfUCM(t *testing.T) {
+	c, notes, err := ReadConfig([]byte(ofUCMs))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.StorePipeline != "Cache|Ds3fs" || c.StorageBackends != "/mnt/3fs" || !*c.IODirect || c.StreamNumber != 32 || c.CacheBufferCapacityGB != 64 {
+		t.Errorf("%+v", c)
+	}
+	all := strings.Join(notes, "\n")
+	for _, key := range []string{"use_layerwise", "ior_depth", "posix_gc_enable", "posix_data_trans_concurrency does nothing here: it is read by Posix"} {
+		if !strings.Contains(all, key) {
+			t.Errorf("no note about %s in:\n%s", key, all)
+		}
+	}
+	if len(notes) != 4 {
+		t.Errorf("%d notes:\n%s", len(notes), all)
+	}
+}
+
+func TestReadConfig(t *testing.T) {
+	c, notes, err := ReadConfig([]byte(`
+store_pipeline: Cache|Segment
+namespace: {model: Qwen/QwQ-32B, block_tokens: 128, layers: 64, tp_size: 2, tp_rank: 1}
+block_size: 16777216
+shard_size: 262144
+storage_backends: /var/lib/kv
+segment_capacity_gb: 500
+checksums: require
+`))
+	if err != nil || len(notes) != 0 {
+		t.Fatal(err, notes)
+	}
+	want := keys.Namespace{Model: "Qwen/QwQ-32B", BlockTokens: 128, Layers: 64, TPSize: 2, TPRank: 1}
+	if c.Namespace != want || c.BlockSize != 16<<20 || c.ShardSize != 256<<10 || c.SegmentCapacityGB != 500 || c.Checksums != kv.ChecksumsRequire {
+		t.Errorf("%+v", c)
+	}
+	for src, want := range map[string]string{
+		"store_pipline: Posix":          "did you mean store_pipeline?",
+		"block_size: many":              "many",
+		"posix_capacity_gb: 100":        "use Segment, which holds its size",
+		"namespace: {modell: x}":        "modell",
+		"ucm_connectors: []":            "exactly one",
+		"ucm_connectors: [{}]":          "UcmPipelineStore",
+		"a: b: c":                       "configuration",
+		"store_pipeline: Cache|Nothing": "there is no store",
+		"block_size: 1\nblock_size: 2":  "block_size",
+		"ucm_connectors: [{ucm_connector_name: UcmPipelineStore}]": "no ucm_connector_config",
+	} {
+		if _, _, err := ReadConfig([]byte(src)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v; want %q", src, err, want)
+		}
+	}
+	if _, _, err := ReadConfig([]byte("posix_capacity_gb: 0")); err != nil {
+		t.Error(err)
+	}
+}
+
+func FuzzReadConfig(f *testing.F) {
+	f.Add([]byte(ofUCMs))
+	f.Add([]byte("block_size: 1"))
+	f.Fuzz(func(t *testing.T, src []byte) { ReadConfig(src) })
+}
+
+// Every setting is in the documentation, with what it is called there.
+func TestConfigIsDocumented(t *testing.T) {
+	page, err := os.ReadFile("../docs/kvstore.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	described := map[string]bool{}
+	for _, m := range regexp.MustCompile("(?m)^\\| (`[a-z_`, ]+`) \\|").FindAllSubmatch(page, -1) {
+		for _, key := range regexp.MustCompile("[a-z_]+").FindAllString(string(m[1]), -1) {
+			described[key] = true
+		}
+	}
+	known := configKeys()
+	for key := range known {
+		if !described[key] {
+			t.Errorf("%s is not in the table", key)
+		}
+	}
+	for key := range described {
+		if _, ok := known[key]; !ok {
+			t.Errorf("%s is in the table, and unknown", key)
+		}
+	}
+	for key := range readBy {
+		if _, ok := known[key]; !ok {
+			t.Errorf("%s is said to be read, and unknown", key)
+		}
+	}
+	if len(known) < 30 || len(slices.Collect(maps.Keys(described))) < 30 {
+		t.Error("the table was not found")
+	}
+}
+
+func TestOpenRefuses(t *testing.T) {
+	good := Config{Namespace: namespace, BlockSize: 4096, StorageBackends: t.TempDir(), SegmentCapacityBytes: 1 << 20}
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		chain  string
+		change func(c *Config)
+		want   string
+	}{
+		"no model":          {"Empty", func(c *Config) { c.Namespace.Model = "" }, "model"},
+		"no block size":     {"Empty", func(c *Config) { c.BlockSize = 0 }, "block_size"},
+		"does not divide":   {"Empty", func(c *Config) { c.ShardSize = 1000 }, "multiple"},
+		"negative":          {"Empty", func(c *Config) { c.TimeoutMs = -1 }, "timeout_ms"},
+		"checksums":         {"Empty", func(c *Config) { c.Checksums = "sometimes" }, "auto, require or off"},
+		"engine":            {"Posix", func(c *Config) { c.PosixIOEngine = "uring" }, "psync"},
+		"digits":            {"Posix", func(c *Config) { n := 6; c.DataDirShardBytes = &n }, "0 to 5"},
+		"no backends":       {"Posix", func(c *Config) { c.StorageBackends = "" }, "storage_backends is missing"},
+		"a file":            {"Posix", func(c *Config) { c.StorageBackends = file }, "file"},
+		"not a 3FS":         {"Ds3fs", func(c *Config) {}, "3FS"},
+		"no capacity":       {"Segment", func(c *Config) { c.SegmentCapacityBytes = 0 }, "segment_capacity_gb is missing"},
+		"two capacities":    {"Segment", func(c *Config) { c.SegmentCapacityGB = 1 }, "write one"},
+		"two directories":   {"Segment", func(c *Config) { c.StorageBackends += ":/x" }, "Segment has one"},
+		"fraction":          {"Segment", func(c *Config) { c.SegmentCarryFraction = 1 }, "carr"},
+		"no pages":          {"Pages", func(c *Config) {}, "pages_file is missing"},
+		"two caches":        {"Cache|Empty", func(c *Config) { c.CacheBufferBytes, c.CacheBufferCapacityGB = 1, 1 }, "write one"},
+		"too small a cache": {"Cache|Empty", func(c *Config) { c.CacheBufferBytes = 4096 }, "cache"},
+		"policy":            {"Cache|Empty", func(c *Config) { c.CachePolicy = "random" }, "lru"},
+		"store":             {"Cache|Posit", func(c *Config) {}, "did you mean Posix?"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			config := good
+			c.change(&config)
+			s, err := Open(c.chain, config)
+			if err == nil {
+				t.Fatal("opened", s.Close())
+			}
+			if !strings.Contains(strings.ToLower(err.Error()), strings.ToLower(c.want)) {
+				t.Errorf("%v; want %q", err, c.want)
+			}
+		})
+	}
+}
+
+// The contract holds for whole chains.
+func TestChains(t *testing.T) {
+	for _, chain := range []string{"Cache|Posix", "Cache|Segment", "Cache|Empty"} {
+		t.Run(chain, func(t *testing.T) {
+			storetest.Run(t, storetest.Subject{
+				Durable: chain != "Cache|Empty",
+				Open: func(t testing.TB, dir string, o storetest.Options) kv.Store {
+					s, err := Open(chain, Config{
+						Namespace: keys.Namespace{Model: o.Namespace.String(), BlockTokens: 16},
+						BlockSize: o.Layout.BlockBytes, ShardSize: o.Layout.ShardBytes,
+						StorageBackends:      dir,
+						CacheBufferBytes:     int64(o.Blocks+8) * max(o.Layout.BlockBytes, 4096),
+						SegmentCapacityBytes: 64 << 20, SegmentBytes: 4 << 20,
+						TimeoutMs: 10_000,
+					})
+					if err != nil {
+						t.Fatal(err)
+					}
+					return s
+				},
+			})
+		})
+	}
+}
+
+// Names of the contract are the contract's own.
+func TestErrorsAreTheContracts(t *testing.T) {
+	if !errors.Is(&CorruptError{}, ErrMiss) {
+		t.Error("damage is not a miss")
+	}
+}
