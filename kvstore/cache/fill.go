@@ -133,6 +133,7 @@ func (f *fetch) copy(i int) {
 // failed tells those who wait for a shard that next has not brought it.
 func (f *fetch) failed(i int, err error) {
 	s, fill := f.s, f.fills[i]
+	useless := s.table.Check() != nil
 	s.mu.Lock()
 	switch {
 	case errors.Is(err, kv.ErrAbandoned):
@@ -144,7 +145,11 @@ func (f *fetch) failed(i int, err error) {
 	}
 	s.mu.Unlock()
 	for _, it := range fill.arrived(f.shards[i].Index) {
-		it.b.settle(it.i, it.b.why(err))
+		if useless {
+			it.b.again(it.i) // it was the memory that failed
+		} else {
+			it.b.settle(it.i, it.b.why(err))
+		}
 	}
 }
 

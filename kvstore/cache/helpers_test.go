@@ -29,14 +29,17 @@ func keys(from, n int) []kv.Key {
 
 // content fills b with what a shard has.
 func content(b []byte, k kv.Key, index int) []byte {
-	x := binary.BigEndian.Uint64(k[8:])*0x9e3779b97f4a7c15 + uint64(index)*0x2545f4914f6cdd1d
-	for i := 0; i < len(b); i += 8 {
+	const period = 1016 // no power of two
+	x := binary.BigEndian.Uint64(k[8:])*0x9e3779b97f4a7c15 + uint64(index+1)*0x2545f4914f6cdd1d
+	var pattern [period]byte
+	for i := 0; i < period; i += 8 {
 		x ^= x << 13
 		x ^= x >> 7
 		x ^= x << 17
-		var w [8]byte
-		binary.LittleEndian.PutUint64(w[:], x)
-		copy(b[i:], w[:])
+		binary.LittleEndian.PutUint64(pattern[i:], x)
+	}
+	for n := copy(b, pattern[:]); n < len(b); n *= 2 {
+		copy(b[n:], b[:n])
 	}
 	return b
 }

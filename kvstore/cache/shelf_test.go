@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 
+	"github.com/kv3fs/kv3fs/internal/shm"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
@@ -155,16 +156,15 @@ func (s *shelf) one(ctx context.Context, shard kv.Shard, dump bool) error {
 		}
 	}
 	if dump {
-		s.things.put(shard.Key, shard.Index, shard.Buf)
-		return nil
+		return shm.Guard(func() { s.things.put(shard.Key, shard.Index, shard.Buf) })
 	}
 	s.things.mu.Lock()
 	defer s.things.mu.Unlock()
 	if len(s.things.blocks[shard.Key]) < s.layout.Shards() {
 		return kv.ErrMiss
 	}
-	copy(shard.Buf, s.things.blocks[shard.Key][shard.Index])
-	return nil
+	// As system calls do, it survives memory that is not there any more.
+	return shm.Guard(func() { copy(shard.Buf, s.things.blocks[shard.Key][shard.Index]) })
 }
 
 func (s *shelf) Flush(context.Context) error { return nil }

@@ -39,7 +39,7 @@ func (t *Table) put(slot int32, index int, sum uint64) {
 // each shard.
 func (t *Table) Write(slot int32, key kv.Key, index int, src []byte) error {
 	at := t.shardAt(slot, index)
-	return t.guard(func() {
+	return t.sound(func() {
 		sum := seed(key, index)
 		for len(src) > 0 {
 			n := min(pieceBytes, len(src))
@@ -57,9 +57,14 @@ func (t *Table) Write(slot int32, key kv.Key, index int, src []byte) error {
 // the shard into dst, unless that is nil.
 func (t *Table) Accept(dst []byte, slot int32, key kv.Key, index int) error {
 	if dst == nil && !t.c.Verify {
-		return t.guard(func() { t.put(slot, index, 0) })
+		return t.sound(func() { t.put(slot, index, 0) })
 	}
-	err := t.guard(func() { t.put(slot, index, t.copyOut(dst, slot, key, index)) })
+	return t.sound(func() { t.put(slot, index, t.copyOut(dst, slot, key, index)) })
+}
+
+// sound is guard for what must not have happened to memory that was given up.
+func (t *Table) sound(fn func()) error {
+	err := t.guard(fn)
 	if err == nil && t.Broken() {
 		return ErrBroken
 	}
@@ -70,19 +75,14 @@ func (t *Table) Accept(dst []byte, slot int32, key kv.Key, index int) error {
 // dst. Any goroutine may. With nil it only looks at the checksum.
 func (t *Table) Read(dst []byte, slot int32, key kv.Key, index int) error {
 	var got, want uint64
-	err := t.guard(func() {
+	err := t.sound(func() {
 		want = t.m.LoadUint64(t.sumAt(slot, index))
 		got = t.copyOut(dst, slot, key, index)
 	})
-	switch {
-	case err != nil:
-		return err
-	case t.Broken():
-		return ErrBroken
-	case t.c.Verify && got != want:
+	if err == nil && t.c.Verify && got != want {
 		return ErrDamaged
 	}
-	return nil
+	return err
 }
 
 // copyOut copies a shard and sums it up: what arrived in dst, where there is one.

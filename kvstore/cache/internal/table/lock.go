@@ -59,19 +59,17 @@ func lockWithin(fd int, wait time.Duration) error {
 // in the table. On an error fn was not run, or not to its end, and the latter only
 // with ErrBroken.
 func (t *Table) Do(fn func()) error {
-	if !t.shared {
-		return t.guard(fn)
-	}
 	if t.Broken() {
 		return ErrBroken
+	}
+	if !t.shared {
+		return t.guard(fn)
 	}
 	if err := t.lock(); err != nil {
 		return err
 	}
 	defer unlock(t.fd, tableLock)
-	var st unix.Stat_t
-	if err := unix.Fstat(t.fd, &st); err != nil || st.Size < t.p.total {
-		t.fail()
+	if t.Check() != nil {
 		return ErrBroken
 	}
 	return t.guard(func() {
@@ -82,6 +80,22 @@ func (t *Table) Do(fn func()) error {
 		fn()
 		t.m.StoreUint64(changingAt, 0)
 	})
+}
+
+// Check looks whether all of the object is still there, and gives the memory up if it
+// is not, before somebody who cannot bear faults runs into one. Any goroutine may.
+func (t *Table) Check() error {
+	if t.fd < 0 {
+		return nil
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(t.fd, &st); err != nil || st.Size < t.p.total {
+		t.fail()
+	}
+	if t.Broken() {
+		return ErrBroken
+	}
+	return nil
 }
 
 // lock waits its time once; after that, for a while, it only looks.
