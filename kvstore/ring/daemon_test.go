@@ -50,18 +50,22 @@ func notHere(t testing.TB, why string) {
 // daemon is a kv3fs of our own.
 type daemon struct {
 	data, point string
+	options     []string
 	cmd         *exec.Cmd
 	ended       chan struct{}
 }
 
-func serve(t testing.TB) *daemon {
+func serve(t testing.TB, options ...string) *daemon {
 	t.Helper()
 	fuse, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
 	if err != nil {
 		notHere(t, err.Error())
 	}
 	fuse.Close()
-	d := &daemon{data: t.TempDir(), point: t.TempDir()}
+	d := &daemon{data: t.TempDir(), point: t.TempDir(), options: options}
+	if _, err := binary(); err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() {
 		d.cmd.Process.Signal(syscall.SIGCONT)
 		d.cmd.Process.Signal(syscall.SIGTERM)
@@ -79,11 +83,9 @@ func serve(t testing.TB) *daemon {
 
 func (d *daemon) start(t testing.TB) {
 	t.Helper()
-	path, err := binary()
-	if err != nil {
-		t.Fatal(err)
-	}
-	d.cmd, d.ended = exec.Command(path, "serve", "--data", d.data, "--mount", d.point, "--drain", "1s"), make(chan struct{})
+	path, _ := binary()
+	args := append([]string{"serve", "--data", d.data, "--mount", d.point, "--drain", "1s"}, d.options...)
+	d.cmd, d.ended = exec.Command(path, args...), make(chan struct{})
 	stderr, err := d.cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)

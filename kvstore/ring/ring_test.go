@@ -153,7 +153,12 @@ func TestOnAMount(t *testing.T) {
 // The daemon is killed and another one comes: loads fail while there is none, and
 // work again, also of what was open.
 func TestDaemonReplaced(t *testing.T) {
-	d := serve(t)
+	for _, passthrough := range []string{"auto", "off"} {
+		t.Run("passthrough "+passthrough, func(t *testing.T) { daemonReplaced(t, serve(t, "--passthrough", passthrough)) })
+	}
+}
+
+func daemonReplaced(t *testing.T, d *daemon) {
 	s := open(t, d, ring.Options{Timeout: 5 * time.Second})
 	buf := make([]byte, layout.BlockBytes)
 	must(t, dump(t, s, kv.Key{1}))
@@ -170,6 +175,9 @@ func TestDaemonReplaced(t *testing.T) {
 	var err error
 	for patience := time.Now().Add(20 * time.Second); time.Now().Before(patience); time.Sleep(10 * time.Millisecond) {
 		if err = errors.Join(dump(t, s, kv.Key{2}), load(t, s, kv.Key{1}, buf), load(t, s, kv.Key{2}, buf)); err == nil {
+			// And what was written since is recorded where others find it.
+			other := open(t, d, ring.Options{Checksums: kv.ChecksumsRequire})
+			must(t, load(t, other, kv.Key{2}, buf))
 			return
 		}
 	}

@@ -20,6 +20,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -52,6 +53,8 @@ type Book struct {
 	index   index
 	asOf    time.Time // the logs have been read as they were then, or later
 	settled int64     // bytes of own after it was last compacted
+	closed  bool
+	renewed int // times that the file system was found replaced
 }
 
 // Open opens the book of the directory root, whose blocks are to have that shape.
@@ -60,24 +63,29 @@ func Open(root string, shape Shape) (*Book, error) {
 	if err := os.Mkdir(b.dir, 0o775); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
 	}
-	own, err := b.acquire()
-	if err != nil {
-		return nil, fmt.Errorf("a log of checksums in %s: %w", b.dir, err)
-	}
-	b.logs = []*log{own}
-	err = own.read(func(at int64, r *record) { b.learn(b.own, at, r) })
-	if err == nil {
-		err = own.mend()
-	}
-	if err == nil {
-		b.settled = own.end
-		err = b.refresh(time.Now())
-	}
-	if err != nil {
+	if err := b.load(); err != nil {
 		b.Close()
 		return nil, err
 	}
 	return b, nil
+}
+
+// load finds a log of this process's own and reads all. It is called without
+// concurrency.
+func (b *Book) load() error {
+	own, err := b.acquire()
+	if err != nil {
+		return fmt.Errorf("a log of checksums in %s: %w", b.dir, err)
+	}
+	b.index, b.logs, b.own = newIndex(), []*log{own}, 0
+	if err := own.read(func(at int64, r *record) { b.learn(b.own, at, r) }); err != nil {
+		return err
+	}
+	if err := own.mend(); err != nil {
+		return err
+	}
+	b.settled = own.end
+	return b.refresh(time.Now())
 }
 
 // acquire takes over a log that nobody has any more, or makes one.
@@ -263,9 +271,12 @@ func (b *Book) forgetLog(i uint16) {
 // Touch says that the owner of this process's log is alive. Call it every hour.
 func (b *Book) Touch() error {
 	b.mu.RLock()
-	path := filepath.Join(b.dir, b.logs[b.own].name)
+	own, err := b.ownLog()
 	b.mu.RUnlock()
-	return os.Chtimes(path, time.Time{}, time.Now())
+	if err != nil {
+		return err
+	}
+	return os.Chtimes(filepath.Join(b.dir, own.name), time.Time{}, time.Now())
 }
 
 // Close gives the log to who wants it.
@@ -274,6 +285,11 @@ func (b *Book) Close() error {
 	defer b.writing.Unlock()
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.closed = true
+	return b.closeLogs()
+}
+
+func (b *Book) closeLogs() error {
 	var errs []error
 	for _, l := range b.logs {
 		if l != nil {
@@ -285,5 +301,21 @@ func (b *Book) Close() error {
 	return errors.Join(errs...)
 }
 
-// errClosed is what calls after Close get.
-var errClosed = kv.ErrClosed
+// usable says why there are no logs. A lock is held.
+func (b *Book) usable() error {
+	switch {
+	case b.closed:
+		return kv.ErrClosed
+	case b.logs == nil: // they could not be opened again, at the last attempt
+		return fmt.Errorf("the logs of checksums in %s: %w", b.dir, syscall.ESTALE)
+	}
+	return nil
+}
+
+// ownLog is this process's log. A lock is held.
+func (b *Book) ownLog() (*log, error) {
+	if err := b.usable(); err != nil {
+		return nil, err
+	}
+	return b.logs[b.own], nil
+}

@@ -1,11 +1,13 @@
 package sums
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -277,5 +279,63 @@ func BenchmarkMillion(b *testing.B) {
 			b.Fatal(err)
 		}
 		book.Close()
+	}
+}
+
+// The file system under the book is replaced, as when a daemon is: what was open is
+// of no use any more, and the book goes on with what is there now.
+func TestReplacedFileSystem(t *testing.T) {
+	root := t.TempDir()
+	b := openBook(t, root, ours)
+	do(t, b.Record(kv.Key{1}, []uint64{1}))
+	gone := func() error { return syscall.ENOTCONN }
+	lose := func() error {
+		if b.renewed == 0 {
+			return gone()
+		}
+		return nil
+	}
+	do(t, b.retrying(lose))
+	if find(t, b, kv.Key{1}) == nil {
+		t.Error("lost")
+	}
+	do(t, b.Record(kv.Key{2}, []uint64{2}))
+
+	// It is not there yet.
+	away := root + ".away"
+	do(t, os.Rename(root, away))
+	if err := b.retrying(gone); !errors.Is(err, syscall.ENOTCONN) || !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
+	}
+	if _, err := b.Find(kv.Key{1}, time.Now()); !errors.Is(err, syscall.ESTALE) {
+		t.Error(err)
+	}
+	if b.Touch() == nil || b.Grown() {
+		t.Error("there is a log")
+	}
+	do(t, os.Rename(away, root))
+	for i := range byte(2) {
+		if find(t, b, kv.Key{i + 1}) == nil {
+			t.Error("lost")
+		}
+	}
+	do(t, b.Touch())
+}
+
+// A record that is damaged after it was read says nothing, and is no error.
+func TestDamagedLater(t *testing.T) {
+	root := t.TempDir()
+	layered := Shape{kv.Fingerprint{9}, 4096, 2}
+	b := openBook(t, root, layered)
+	do(t, b.Record(kv.Key{1}, []uint64{1, 2}))
+	_, err := b.logs[b.own].f.WriteAt([]byte{0xff}, 60)
+	do(t, err)
+	if got, err := b.Find(kv.Key{1}, time.Now()); err != nil || got.Sums != nil || !got.Known {
+		t.Error(got, err)
+	}
+	do(t, b.Forget(kv.Key{1}))
+	do(t, b.Record(kv.Key{1}, []uint64{3, 4}))
+	if got := find(t, b, kv.Key{1}); len(got) != 1 || got[0][1] != 4 {
+		t.Error(got)
 	}
 }

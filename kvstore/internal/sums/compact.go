@@ -1,6 +1,7 @@
 package sums
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -25,12 +26,11 @@ func (b *Book) Grown() bool {
 // added meanwhile.
 func (b *Book) Compact(alive func(kv.Key) bool) error {
 	b.mu.RLock()
-	if b.logs == nil {
-		b.mu.RUnlock()
-		return errClosed
-	}
-	old := b.logs[b.own]
+	old, err := b.ownLog()
 	b.mu.RUnlock()
+	if err != nil {
+		return err
+	}
 
 	path := filepath.Join(b.dir, old.name)
 	f, err := os.OpenFile(path+".new", os.O_CREATE|os.O_TRUNC|os.O_RDWR, 0o644)
@@ -67,8 +67,8 @@ func (b *Book) rewrite(old, next *log, path string, alive func(kv.Key) bool) err
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.logs == nil {
-		return errClosed
+	if now, err := b.ownLog(); err != nil || now != old {
+		return errors.Join(errors.New("the log was opened anew meanwhile"), err)
 	}
 	if err := os.Rename(path+".new", path); err != nil {
 		return err

@@ -1,7 +1,7 @@
 package sums
 
 import (
-	"slices"
+	"errors"
 	"time"
 
 	"github.com/kv3fs/kv3fs/kvstore/kv"
@@ -20,17 +20,28 @@ type Finding struct {
 
 // Find says what is recorded of a block that was visible at a time. Only what was
 // recorded before is certain to be found.
-func (b *Book) Find(key kv.Key, visible time.Time) (Finding, error) {
-	found, err := b.look(key)
-	if err != nil || len(found.Sums) > 0 {
-		return found, err
-	}
-	return b.Again(key, visible)
+func (b *Book) Find(key kv.Key, visible time.Time) (found Finding, err error) {
+	err = b.retrying(func() error {
+		found, err = b.look(key)
+		if err == nil && len(found.Sums) == 0 {
+			found, err = b.again(key, visible)
+		}
+		return err
+	})
+	return found, err
 }
 
 // Again is Find for a block that does not match what was found: a writer may have
 // recorded another variant since.
-func (b *Book) Again(key kv.Key, visible time.Time) (Finding, error) {
+func (b *Book) Again(key kv.Key, visible time.Time) (found Finding, err error) {
+	err = b.retrying(func() error {
+		found, err = b.again(key, visible)
+		return err
+	})
+	return found, err
+}
+
+func (b *Book) again(key kv.Key, visible time.Time) (Finding, error) {
 	if err := b.catchUp(visible); err != nil {
 		return Finding{}, err
 	}
@@ -48,8 +59,8 @@ func (b *Book) catchUp(since time.Time) error {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.logs == nil {
-		return errClosed
+	if err := b.usable(); err != nil {
+		return err
 	}
 	if !b.asOf.Before(since) {
 		return nil
@@ -60,8 +71,8 @@ func (b *Book) catchUp(since time.Time) error {
 func (b *Book) look(key kv.Key) (Finding, error) {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
-	if b.logs == nil {
-		return Finding{}, errClosed
+	if err := b.usable(); err != nil {
+		return Finding{}, err
 	}
 	entries := b.index.entries(key)
 	var found Finding
@@ -78,10 +89,13 @@ func (b *Book) look(key kv.Key) (Finding, error) {
 			found.Sums = append(found.Sums, []uint64{e.sum})
 		default:
 			r, err := b.logs[e.log].at(e.at, shape.Shards)
+			if errors.Is(err, errDamaged) {
+				continue
+			}
 			if err != nil {
 				return Finding{}, err
 			}
-			found.Sums = append(found.Sums, slices.Clone(r.sums))
+			found.Sums = append(found.Sums, r.sums)
 		}
 	}
 	found.Foreign = len(entries) > 0 && !found.Known

@@ -64,6 +64,9 @@ func (l *log) read(found func(at int64, r *record)) error {
 	}
 }
 
+// errDamaged: what was a good record is none any more.
+var errDamaged = errors.New("a damaged record")
+
 // at reads one record again.
 func (l *log) at(offset int64, shards int) (record, error) {
 	var r record
@@ -72,7 +75,7 @@ func (l *log) at(offset int64, shards int) (record, error) {
 		return r, fmt.Errorf("read %s: %w", l.f.Name(), err)
 	}
 	if !r.decode(raw) {
-		return r, fmt.Errorf("read %s: the record at %d is damaged", l.f.Name(), offset)
+		return r, fmt.Errorf("read %s: %w at %d", l.f.Name(), errDamaged, offset)
 	}
 	return r, nil
 }

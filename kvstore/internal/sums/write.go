@@ -1,6 +1,7 @@
 package sums
 
 import (
+	"errors"
 	"math/rand/v2"
 	"slices"
 
@@ -10,6 +11,10 @@ import (
 // Record says what the shards of a block are, before it becomes visible. Saying it
 // again costs nothing.
 func (b *Book) Record(key kv.Key, sums []uint64) error {
+	return b.retrying(func() error { return b.record(key, sums) })
+}
+
+func (b *Book) record(key kv.Key, sums []uint64) error {
 	b.writing.Lock()
 	defer b.writing.Unlock()
 	found, err := b.look(key)
@@ -24,12 +29,19 @@ func (b *Book) Record(key kv.Key, sums []uint64) error {
 
 // Forget makes all that is recorded of a block void: it is out of the way.
 func (b *Book) Forget(key kv.Key) error {
+	return b.retrying(func() error { return b.forget(key) })
+}
+
+func (b *Book) forget(key kv.Key) error {
 	b.writing.Lock()
 	defer b.writing.Unlock()
 	b.mu.RLock()
 	var void []uint64
 	for _, e := range b.index.entries(key) {
 		r, err := b.logs[e.log].at(e.at, b.index.shapes[e.shape].Shards)
+		if errors.Is(err, errDamaged) {
+			continue // it says nothing any more
+		}
 		if err != nil {
 			b.mu.RUnlock()
 			return err
@@ -49,13 +61,10 @@ func (b *Book) Forget(key kv.Key) error {
 func (b *Book) write(r *record) error {
 	raw := r.append(make([]byte, 0, r.bytes()))
 	b.mu.RLock()
-	var own *log
-	if b.logs != nil {
-		own = b.logs[b.own]
-	}
+	own, err := b.ownLog()
 	b.mu.RUnlock()
-	if own == nil {
-		return errClosed
+	if err != nil {
+		return err
 	}
 	at := own.end
 	if err := own.append(raw); err != nil {
