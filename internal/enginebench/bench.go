@@ -260,5 +260,5 @@ func (s *session) close(ctx context.Context) error {
 
 // add reports a pass.
 func (s *session) add(p pass) {
-	s.b.rep.Rows = append(s.b.rep.Rows, rowOf(s.subject, p, s.b.o.TimeScale))
+	s.b.rep.Rows = append(s.b.rep.Rows, rowOf(s.subject, p, s.b.o.Bandwidth, s.b.o.TimeScale))
 }

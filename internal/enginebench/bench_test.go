@@ -39,6 +39,9 @@ func run(t *testing.T, o Options) *Report {
 		if r.IdealMs <= 0 || r.IdealMs > r.MeasuredMs*1.0001 {
 			t.Errorf("%s %d x%d: measured %.3f ms, and ideal is %.3f", r.Name, r.InputTokens, r.Concurrent, r.MeasuredMs, r.IdealMs)
 		}
+		if r.BoundMs < r.IdealMs || r.BoundMs > r.MeasuredMs*1.0001 {
+			t.Errorf("%s %d x%d: measured %.3f ms, and %.3f is what the bandwidth allows", r.Name, r.InputTokens, r.Concurrent, r.MeasuredMs, r.BoundMs)
+		}
 	}
 	return rep
 }
@@ -105,7 +108,7 @@ func TestSharedPrefix(t *testing.T) {
 	}
 	// 1000 tokens are seven blocks and a part of the eighth, which no two queries share.
 	// A query may come before what the one before it had computed is stored.
-	if got := rep.Rows[0].HitTokens; got > 3*3*7*128 || got%(7*128) != 0 {
+	if got := rep.Rows[0].HitTokens; got > 3*3*7*128 || got%128 != 0 {
 		t.Errorf("%d tokens hit on the first node", got)
 	}
 	if got := rep.Rows[1].HitTokens; got != 3*4*7*128 {

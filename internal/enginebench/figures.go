@@ -11,6 +11,7 @@ const (
 	ofUCM      = "ucm"
 	ofMeasured = "measured"
 	ofIdeal    = "ideal"
+	ofBound    = "bound"
 	ofHits     = "hits"
 	ofRate     = "rate"
 )
@@ -180,10 +181,13 @@ func (c *chart) share(left, width float64, y axis, v float64, class, name string
 // passes draws the mean time to the first token of each pass.
 func (r *Report) passes() section {
 	s := section{Title: "Time to the first token", About: "Mean of all requests, by pass.", Legend: ttftLegend(r.Rows), Wide: true}
+	if r.Bandwidth > 0 {
+		s.Legend = append(s.Legend, legend{ofBound, "ideal, but for the bandwidth"})
+	}
 	c := newChart("", 980, 280)
 	var values []float64
 	for _, row := range r.Rows {
-		values = append(values, row.FullMs, row.MeasuredMs, row.IdealMs)
+		values = append(values, row.FullMs, row.MeasuredMs, row.IdealMs, row.BoundMs)
 	}
 	y := c.y(0, above(values...), false)
 	c.YTicks = linearTicks(y, duration)
@@ -191,13 +195,18 @@ func (r *Report) passes() section {
 	for i, row := range r.Rows {
 		middle := seen(c.Plot.X + (float64(i)+0.5)*each)
 		c.XTicks = append(c.XTicks, tick{middle, fmt.Sprintf("%s: %s of the tokens hit", row.Name, percent(row.HitTokensRatio))})
-		width := min(each*0.2, 90)
-		for j, b := range []struct {
+		type column struct {
 			class, name string
 			v           float64
-		}{{ofFull, "full compute", row.FullMs}, {ofMeasured, "measured", row.MeasuredMs}, {ofIdeal, "ideal", row.IdealMs}} {
+		}
+		columns := []column{{ofFull, "full compute", row.FullMs}, {ofMeasured, "measured", row.MeasuredMs}, {ofIdeal, "ideal", row.IdealMs}}
+		if r.Bandwidth > 0 {
+			columns = append(columns, column{ofBound, "ideal, but for the bandwidth", row.BoundMs})
+		}
+		width := min(each*0.2, 90)
+		for j, b := range columns {
 			top := y.at(b.v)
-			c.Bars = append(c.Bars, bar{rect{seen(middle + (float64(j)-1.5)*width + 1), top, seen(width - 2), seen(c.Plot.Bottom() - top)}, b.class,
+			c.Bars = append(c.Bars, bar{rect{seen(middle + (float64(j)-float64(len(columns))/2)*width + 1), top, seen(width - 2), seen(c.Plot.Bottom() - top)}, b.class,
 				b.name + ": " + duration(b.v), duration(b.v)})
 		}
 	}

@@ -68,8 +68,12 @@ func (r *Report) cards() (all []card) {
 		return all
 	}
 	for _, row := range r.Rows {
+		possible := times(row.IdealSpeedup) + " that are possible"
+		if row.bandwidthBound() {
+			possible = times(ratio(row.FullMs, row.BoundMs)) + " that the bandwidth allows"
+		}
 		all = append(all,
-			card{times(row.Speedup), fmt.Sprintf("%s: faster to the first token than computing everything, of %s that are possible", row.Name, times(row.IdealSpeedup))},
+			card{times(row.Speedup), fmt.Sprintf("%s: faster to the first token than computing everything, of %s", row.Name, possible)},
 			card{percent(row.HitTokensRatio), fmt.Sprintf("%s: of the tokens were loaded", row.Name)})
 	}
 	return all

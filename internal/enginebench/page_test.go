@@ -34,13 +34,14 @@ func example(workload string) *Report {
 		return r
 	}
 	row.UCM, row.Name = nil, "first node"
+	row.BoundMs, row.BoundShare = 57, 0.9828
 	row.Distribution = &Distribution{[]float64{100, 200, 9000}, []float64{20, 60, 800}, []float64{10, 40, 700}}
 	row.Requests = 20
 	for i := range 5 {
 		row.Timeline = append(row.Timeline, Moment{float64(i + 1), i, float64(i) / 5, 3 * float64(i)})
 	}
 	cold := row
-	cold.Name = "cold node"
+	cold.Name, cold.BoundMs, cold.MeasuredMs, cold.BoundShare = "cold node", 90, 100, 0.9
 	r.Rows = []Row{row, cold}
 	return r
 }
@@ -121,7 +122,7 @@ func TestPageShowsTheFigures(t *testing.T) {
 		}
 	}
 	page = pageOf(t, example(SharedPrefix))
-	for _, want := range []string{"cold node: hit ratio", "cold node: loaded, GB/s", "seconds since the first request", "time to the first token", "first node: 80.0% of the tokens hit"} {
+	for _, want := range []string{"cold node: hit ratio", "cold node: loaded, GB/s", "seconds since the first request", "time to the first token", "first node: 80.0% of the tokens hit", "ideal, but for the bandwidth: 90 ms", "of 2.98x that the bandwidth allows", "of 4.85x that are possible"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %q", want)
 		}

@@ -50,12 +50,15 @@ type Row struct {
 	FullMs     float64 `json:"full_compute_ttft_ms"`
 	MeasuredMs float64 `json:"measured_ttft_ms"`
 	IdealMs    float64 `json:"ideal_ttft_ms"`
+	BoundMs    float64 `json:"bandwidth_bound_ttft_ms"` // ideal, but for the simulated bandwidth
 	P50Ms      float64 `json:"measured_ttft_p50_ms"`
 	P99Ms      float64 `json:"measured_ttft_p99_ms"`
 
 	Speedup      float64 `json:"speedup"`       // full compute to measured
 	IdealSpeedup float64 `json:"ideal_speedup"` // full compute to ideal
 	IdealShare   float64 `json:"share_of_ideal_speedup"`
+
+	BoundShare float64 `json:"share_of_bandwidth_bound"`
 
 	UCM *Published `json:"ucm_published,omitempty"`
 
@@ -77,6 +80,10 @@ type Row struct {
 	Distribution *Distribution `json:"distribution,omitempty"`
 	Timeline     []Moment      `json:"timeline,omitempty"`
 }
+
+// bandwidthBound says whether it was bandwidth that kept the row from the ideal, had
+// nothing else.
+func (r Row) bandwidthBound() bool { return r.BoundMs > 1.05*r.IdealMs }
 
 // Published is UCM's row for the same prompts.
 type Published struct {

@@ -19,7 +19,7 @@ type pass struct {
 }
 
 // rowOf sums a pass up.
-func rowOf(s *Subject, p pass, fast float64) Row {
+func rowOf(s *Subject, p pass, bandwidth, fast float64) Row {
 	row := Row{
 		Name: p.name, Model: s.Name(), Hardware: s.Hardware(),
 		BlockBytes: s.layout.BlockBytes, ShardBytes: s.layout.ShardBytes,
@@ -28,11 +28,11 @@ func rowOf(s *Subject, p pass, fast float64) Row {
 	engineTime := func(wall time.Duration) time.Duration { return time.Duration(float64(wall) * fast) }
 
 	var full, ideal, measured spans
-	var fullMeans, idealMeans, means []float64
+	var fullMeans, idealMeans, boundMeans, means []float64
 	var hash, lookup, first, stall spans
 	var loading time.Duration
 	for _, run := range p.runs {
-		fullRun, idealRun := p.calculated(s, run, engineTime)
+		fullRun, idealRun, boundRun := p.calculated(s, run, bandwidth, engineTime)
 		var measuredRun spans
 		for _, o := range run {
 			measuredRun = append(measuredRun, engineTime(o.done.Sub(o.arrival)))
@@ -50,11 +50,13 @@ func rowOf(s *Subject, p pass, fast float64) Row {
 			row.FailedDumps += o.failedDumps
 		}
 		loading += underWay(run)
-		fullMeans, idealMeans, means = append(fullMeans, fullRun.mean()), append(idealMeans, idealRun.mean()), append(means, measuredRun.mean())
+		fullMeans, idealMeans = append(fullMeans, fullRun.mean()), append(idealMeans, idealRun.mean())
+		boundMeans, means = append(boundMeans, boundRun.mean()), append(means, measuredRun.mean())
 		full, ideal, measured = append(full, fullRun...), append(ideal, idealRun...), append(measured, measuredRun...)
 	}
 	row.FullMs = measure.SpreadOf(fullMeans).Median
 	row.IdealMs = measure.SpreadOf(idealMeans).Median
+	row.BoundMs = measure.SpreadOf(boundMeans).Median
 	row.MeasuredMs = measure.SpreadOf(means).Median
 	row.P50Ms, row.P99Ms = measured.quantile(0.5), measured.quantile(0.99)
 	row.HashMs, row.LookupMs, row.LookupP99Ms = hash.quantile(0.5), lookup.quantile(0.5), lookup.quantile(0.99)
@@ -63,6 +65,7 @@ func rowOf(s *Subject, p pass, fast float64) Row {
 	row.Speedup = ratio(row.FullMs, row.MeasuredMs)
 	row.IdealSpeedup = ratio(row.FullMs, row.IdealMs)
 	row.IdealShare = ratio(row.Speedup, row.IdealSpeedup)
+	row.BoundShare = ratio(row.BoundMs, row.MeasuredMs)
 	row.LoadGBps = ratio(float64(row.LoadedBytes)/1e9, loading.Seconds())
 	row.FullGBps = row.LoadGBps * float64(s.scale) / fast
 	row.UCM = publishedFor(s, row)
@@ -74,15 +77,20 @@ func rowOf(s *Subject, p pass, fast float64) Row {
 }
 
 // calculated is what the requests of a run would have waited, had nothing been in
-// the store, and had the store taken no time.
-func (p pass) calculated(s *Subject, run []outcome, engineTime func(time.Duration) time.Duration) (full, ideal spans) {
-	var arrivals, whole, rest []time.Duration
+// the store, had the store taken no time, and had it taken only that of its bandwidth.
+func (p pass) calculated(s *Subject, run []outcome, bandwidth float64, engineTime func(time.Duration) time.Duration) (full, ideal, bound spans) {
+	var whole, rest, loaded []wanted
 	for _, o := range run {
-		arrivals = append(arrivals, engineTime(o.arrival.Sub(run[0].arrival)))
-		whole = append(whole, s.compute(0, o.tokens, o.together))
-		rest = append(rest, s.compute(o.hitTokens, o.tokens, o.together))
+		w := wanted{arrival: engineTime(o.arrival.Sub(run[0].arrival)), compute: s.compute(0, o.tokens, o.together), layers: s.profile.Model.Layers}
+		whole = append(whole, w)
+		w.compute = s.compute(o.hitTokens, o.tokens, o.together)
+		rest = append(rest, w)
+		if bandwidth > 0 {
+			w.load = time.Duration(float64(o.loadedBytes*s.scale) / bandwidth * float64(time.Second))
+		}
+		loaded = append(loaded, w)
 	}
-	return schedule(whole, arrivals, p.atOnce), schedule(rest, arrivals, p.atOnce)
+	return schedule(whole, p.atOnce), schedule(rest, p.atOnce), schedule(loaded, p.atOnce)
 }
 
 // underWay is how long at least one load was.

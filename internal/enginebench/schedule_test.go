@@ -11,18 +11,31 @@ import (
 
 func TestSchedule(t *testing.T) {
 	ms := time.Millisecond
+	computes := func(ms ...int) (all []wanted) {
+		for _, n := range ms {
+			all = append(all, wanted{compute: time.Duration(n) * time.Millisecond, layers: 10})
+		}
+		return all
+	}
+	arriving := computes(10, 10, 10)
+	arriving[1].arrival, arriving[2].arrival = 5*ms, 50*ms
+	// Of two that come together the first waits for its bytes, the second's come
+	// while it is computed.
+	loading := computes(10, 100)
+	loading[0].load, loading[1].load = 30*ms, 20*ms
 	for name, c := range map[string]struct {
-		service, arrivals []time.Duration
-		atOnce            int
-		want              []time.Duration
+		requests []wanted
+		atOnce   int
+		want     []time.Duration
 	}{
-		"together":            {[]time.Duration{10 * ms, 10 * ms, 10 * ms}, make([]time.Duration, 3), 3, []time.Duration{10 * ms, 20 * ms, 30 * ms}},
-		"one at a time":       {[]time.Duration{10 * ms, 20 * ms, 5 * ms}, make([]time.Duration, 3), 1, []time.Duration{10 * ms, 20 * ms, 5 * ms}},
-		"two at once":         {[]time.Duration{10 * ms, 10 * ms, 10 * ms}, []time.Duration{0, 2 * ms, 0}, 2, []time.Duration{10 * ms, 18 * ms, 20 * ms}},
-		"as they arrive":      {[]time.Duration{10 * ms, 10 * ms, 10 * ms}, []time.Duration{0, 5 * ms, 50 * ms}, 0, []time.Duration{10 * ms, 15 * ms, 10 * ms}},
-		"nothing to wait for": {nil, nil, 1, []time.Duration{}},
+		"together":            {computes(10, 10, 10), 3, []time.Duration{10 * ms, 20 * ms, 30 * ms}},
+		"one at a time":       {computes(10, 20, 5), 1, []time.Duration{10 * ms, 20 * ms, 5 * ms}},
+		"two at once":         {computes(10, 10, 10), 2, []time.Duration{10 * ms, 20 * ms, 20 * ms}},
+		"as they arrive":      {arriving, 0, []time.Duration{10 * ms, 15 * ms, 10 * ms}},
+		"through a pipe":      {loading, 2, []time.Duration{31 * ms, 131 * ms}},
+		"nothing to wait for": {nil, 1, []time.Duration{}},
 	} {
-		if got := schedule(c.service, c.arrivals, c.atOnce); !slices.Equal(got, c.want) {
+		if got := schedule(c.requests, c.atOnce); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}

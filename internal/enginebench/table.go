@@ -31,6 +31,9 @@ func (r *Report) WriteTable(w io.Writer) error {
 		b.WriteString(detailTitle + "\n")
 		writeColumns(&b, detailColumns(), r.Rows)
 	}
+	if slices.ContainsFunc(r.Rows, Row.bandwidthBound) {
+		b.WriteString("bound: the ideal, if loading takes the time that the simulated bandwidth makes it take\n")
+	}
 	if r.Workload == UCMTable && len(r.Rows) > 0 {
 		low := r.smallestShare()
 		fmt.Fprintf(&b, "smallest share of the ideal: %s, of %s, %s tokens, %d at once; target, for information: at least %s\n",
@@ -124,11 +127,13 @@ func ttftColumns() []column {
 		column{"full", false, func(r Row) string { return ms(r.FullMs) }},
 		column{"measured", false, func(r Row) string { return ms(r.MeasuredMs) }},
 		column{"ideal", false, func(r Row) string { return ms(r.IdealMs) }},
+		column{"bound", false, func(r Row) string { return ifBound(r, ms(r.BoundMs)) }},
 		column{"p50", false, func(r Row) string { return ms(r.P50Ms) }},
 		column{"p99", false, func(r Row) string { return ms(r.P99Ms) }},
 		column{"speed-up", false, func(r Row) string { return times(r.Speedup) }},
 		column{"ideal", false, func(r Row) string { return times(r.IdealSpeedup) }},
 		column{"of ideal", false, func(r Row) string { return percent(r.IdealShare) }},
+		column{"of bound", false, func(r Row) string { return ifBound(r, percent(r.BoundShare)) }},
 		column{"UCM ms", false, func(r Row) string { return ifPublished(r, func(p Published) string { return ms(p.HitMs) }) }},
 		column{"UCM", false, func(r Row) string { return ifPublished(r, func(p Published) string { return times(p.Speedup) }) }},
 		column{"of ideal", false, func(r Row) string { return ifPublished(r, func(p Published) string { return percent(p.IdealShare) }) }},
@@ -194,6 +199,13 @@ func writeColumns(b *strings.Builder, columns []column, rows []Row) {
 		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
 	}
 	b.WriteString("\n")
+}
+
+func ifBound(r Row, text string) string {
+	if !r.bandwidthBound() {
+		return ""
+	}
+	return text
 }
 
 func ifPublished(r Row, text func(Published) string) string {
