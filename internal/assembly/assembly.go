@@ -87,6 +87,7 @@ func (t *Table[P]) Enter(key kv.Key, index int, open func() (P, error), again fu
 		b.waiting = append(b.waiting, again)
 		return nil, Later, nil
 	case b.state[index] == written:
+		b.lastSeen = t.now() // whoever comes for one shard comes for the others
 		return b, Have, nil
 	}
 	b.claim(index, t.now())

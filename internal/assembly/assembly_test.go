@@ -105,6 +105,11 @@ func TestExpire(t *testing.T) {
 		t.Error("expired just after it was written")
 	}
 	now = now.Add(time.Hour)
+	enter(t, table, 0, Have, never(t))
+	if len(table.Expire(time.Minute)) != 0 {
+		t.Error("expired while somebody dumps it again")
+	}
+	now = now.Add(time.Hour)
 	if got := table.Expire(time.Minute); len(got) != 1 || got[0] != b {
 		t.Fatalf("expired: %v", got)
 	}

@@ -32,7 +32,8 @@ type Engine interface {
 
 	// Do begins the moves in the order given and returns when all are begun or
 	// queued; it waits while the queue is full. Moves that are not begun when ctx
-	// ends get its error. Every op's Done is called, whatever happens.
+	// ends get its error, also after Do has returned. Every op's Done is called,
+	// whatever happens.
 	Do(ctx context.Context, ops []Op)
 
 	// Register is kv.Registrar's: buffers inside mem are used in place from now on.
