@@ -60,9 +60,6 @@ type Book struct {
 // Open opens the book of the directory root, whose blocks are to have that shape.
 func Open(root string, shape Shape) (*Book, error) {
 	b := &Book{dir: filepath.Join(root, DirName), shape: shape, index: newIndex()}
-	if err := os.Mkdir(b.dir, 0o775); err != nil && !errors.Is(err, fs.ErrExist) {
-		return nil, err
-	}
 	if err := b.load(); err != nil {
 		b.Close()
 		return nil, err
@@ -73,6 +70,9 @@ func Open(root string, shape Shape) (*Book, error) {
 // load finds a log of this process's own and reads all. It is called without
 // concurrency.
 func (b *Book) load() error {
+	if err := os.Mkdir(b.dir, 0o775); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
 	own, err := b.acquire()
 	if err != nil {
 		return fmt.Errorf("a log of checksums in %s: %w", b.dir, err)
@@ -211,7 +211,9 @@ func (b *Book) refresh(now time.Time) error {
 		}
 	}
 	for _, name := range names {
-		if err := b.refreshLog(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		err := b.refreshLog(name)
+		// One that has just gone, or that another user keeps to himself, says nothing.
+		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
 			return err
 		}
 	}

@@ -339,3 +339,18 @@ func TestDamagedLater(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// Somebody removes the directory: what it said is lost, and the book begins anew.
+func TestRemovedDirectory(t *testing.T) {
+	root := t.TempDir()
+	b := openBook(t, root, ours)
+	do(t, b.Record(kv.Key{1}, []uint64{1}))
+	do(t, os.RemoveAll(filepath.Join(root, DirName)))
+	if got := find(t, b, kv.Key{2}); got != nil {
+		t.Error(got)
+	}
+	do(t, b.Record(kv.Key{3}, []uint64{3}))
+	if find(t, openBook(t, root, ours), kv.Key{3}) == nil {
+		t.Error("recorded where nobody finds it")
+	}
+}

@@ -2,19 +2,21 @@ package sums
 
 import (
 	"errors"
+	"io/fs"
 	"syscall"
 
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
 // retrying does something once more where open files have become useless: a daemon
-// behind a mount was replaced, or a server has forgotten them.
+// behind a mount was replaced, a server has forgotten them, or somebody has removed
+// the directory.
 func (b *Book) retrying(do func() error) error {
 	b.mu.RLock()
 	renewed := b.renewed
 	b.mu.RUnlock()
 	err := do()
-	if !errors.Is(err, syscall.ENOTCONN) && !errors.Is(err, syscall.ESTALE) {
+	if !errors.Is(err, syscall.ENOTCONN) && !errors.Is(err, syscall.ESTALE) && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	if failed := b.renew(renewed); failed != nil {
