@@ -4,12 +4,19 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
-	"testing"
 	"time"
 
 	"github.com/kv3fs/kv3fs/kvstore/cache"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
+
+// tb is a test, rapid's included.
+type tb interface {
+	Helper()
+	Fatal(...any)
+	Fatalf(string, ...any)
+	Cleanup(func())
+}
 
 var small = kv.Layout{BlockBytes: 3 * 1024, ShardBytes: 1024}
 
@@ -76,13 +83,13 @@ func (t *things) fill(l kv.Layout, all ...kv.Key) {
 const patience = 20 * time.Second
 
 // bounded ends with the test, or when it takes too long.
-func bounded(t testing.TB) context.Context {
+func bounded(t tb) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-func within(t testing.TB, what string, event <-chan struct{}) {
+func within(t tb, what string, event <-chan struct{}) {
 	t.Helper()
 	select {
 	case <-event:
@@ -92,7 +99,7 @@ func within(t testing.TB, what string, event <-chan struct{}) {
 }
 
 // eventually waits for what is only to be seen by looking.
-func eventually(t testing.TB, what string, is func() bool) {
+func eventually(t tb, what string, is func() bool) {
 	t.Helper()
 	for until := time.Now().Add(patience); !is(); time.Sleep(time.Millisecond) {
 		if time.Now().After(until) {
@@ -101,7 +108,7 @@ func eventually(t testing.TB, what string, is func() bool) {
 	}
 }
 
-func begin(t testing.TB, do func(context.Context, []kv.Shard) (*kv.Task, error), shards []kv.Shard) *kv.Task {
+func begin(t tb, do func(context.Context, []kv.Shard) (*kv.Task, error), shards []kv.Shard) *kv.Task {
 	t.Helper()
 	task, err := do(bounded(t), shards)
 	if err != nil {
@@ -110,7 +117,7 @@ func begin(t testing.TB, do func(context.Context, []kv.Shard) (*kv.Task, error),
 	return task
 }
 
-func dump(t testing.TB, s kv.Store, all ...kv.Key) {
+func dump(t tb, s kv.Store, all ...kv.Key) {
 	t.Helper()
 	if err := begin(t, s.Dump, filled(blocks(s.Layout(), all...))).Wait(bounded(t)); err != nil {
 		t.Fatalf("dump: %v", err)
@@ -118,7 +125,7 @@ func dump(t testing.TB, s kv.Store, all ...kv.Key) {
 }
 
 // load wants all shards of these blocks.
-func load(t testing.TB, s kv.Store, all ...kv.Key) {
+func load(t tb, s kv.Store, all ...kv.Key) {
 	t.Helper()
 	shards := blocks(s.Layout(), all...)
 	task := begin(t, s.Load, shards)
@@ -132,7 +139,7 @@ func load(t testing.TB, s kv.Store, all ...kv.Key) {
 	}
 }
 
-func flush(t testing.TB, s kv.Store) {
+func flush(t tb, s kv.Store) {
 	t.Helper()
 	if err := s.Flush(bounded(t)); err != nil {
 		t.Fatalf("flush: %v", err)
@@ -140,7 +147,7 @@ func flush(t testing.TB, s kv.Store) {
 }
 
 // cached opens a cache with room for so many small blocks.
-func cached(t testing.TB, next kv.Store, slots int, o cache.Options) *cache.Store {
+func cached(t tb, next kv.Store, slots int, o cache.Options) *cache.Store {
 	t.Helper()
 	o.CapacityBytes = int64(slots) * 4096
 	s := mustNew(t, next, o)

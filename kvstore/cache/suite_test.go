@@ -16,7 +16,7 @@ func options(o storetest.Options) cache.Options {
 	return cache.Options{CapacityBytes: 2 * int64(o.Blocks) * slot, Namespace: o.Namespace, Timeout: 20 * time.Second}
 }
 
-func mustNew(t testing.TB, next kv.Store, o cache.Options) *cache.Store {
+func mustNew(t tb, next kv.Store, o cache.Options) *cache.Store {
 	t.Helper()
 	s, err := cache.New(next, o)
 	if err != nil {
