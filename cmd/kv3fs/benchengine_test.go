@@ -113,6 +113,39 @@ func TestBenchEngine(t *testing.T) {
 			}
 		}
 	})
+	t.Run("damaged blocks", func(t *testing.T) {
+		dir := t.TempDir()
+		args := tiny("trace", trace, "--store", "Posix", "--dir", dir, "--json", "--max-requests", "2")
+		stdout, stderr, err := benchEngine(t, bin, args...)
+		engineReport(t, stdout, stderr, err)
+		blocks, _ := filepath.Glob(filepath.Join(dir, "???", "*"))
+		if len(blocks) == 0 {
+			t.Fatal("no blocks")
+		}
+		for _, path := range blocks {
+			content, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			content[len(content)/2] ^= 4
+			if err := os.WriteFile(path, content, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		unchecked := filepath.Join(t.TempDir(), "chain.yaml")
+		if err := os.WriteFile(unchecked, []byte("store_pipeline: Posix\nchecksums: \"off\"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		stdout, stderr, err = benchEngine(t, bin, append(args, "--config", unchecked)...)
+		if err == nil || !strings.Contains(stderr, "wrong bytes in") || strings.Contains(stdout, `"wrong_bytes": 0`) {
+			t.Errorf("the bench did not notice: %v: %s%s", err, stdout, stderr)
+		}
+		// A store that checks loses them, and the engine computes them again.
+		stdout, stderr, err = benchEngine(t, bin, args...)
+		if r := engineReport(t, stdout, stderr, err); r.Rows[0].LostBlocks == 0 {
+			t.Errorf("%+v", r.Rows[0])
+		}
+	})
 	t.Run("Ctrl-C", func(t *testing.T) {
 		scratch := t.TempDir()
 		cmd := exec.Command(bin, "bench", "engine", "shared-prefix", "--store", "Segment", "--scratch", scratch, "--scale", "2048", "--groups", "20", "--no-progress")
