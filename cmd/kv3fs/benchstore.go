@@ -40,7 +40,7 @@ A daemon is started for the bench. The contenders of a case take turns, run by r
 on the same blocks and into the same buffers: Cache|Ds3fs beside a plain ring on the
 same files and beside a file opened, read alone and closed for each block, as UCM
 does; the warm cache beside a copy of memory; all of it with and without checksums.
-One block of every run is checked. Memory in /dev/shm: six times a load.
+One block of every run is checked. It takes as much of /dev/shm as two loads and some.
 
 What a hit in segments asks of the kernel is counted by strace, if it is installed.`
 }

@@ -60,29 +60,8 @@ func (b *bench) done() {
 	b.o.Done(b.runs, contenders*b.o.Runs)
 }
 
-// field is the contenders of a case.
-type field struct {
-	all     []*contender
-	closing []func() error
-}
-
-// add takes a contender, to be closed with the field.
-func (f *field) add(x *contender, err error) error {
-	if err == nil {
-		f.all, f.closing = append(f.all, x), append(f.closing, x.close)
-	}
-	return err
-}
-
-// close closes all, the latest first, and joins what goes wrong to err.
-func (f *field) close(err *error) {
-	for i := len(f.closing) - 1; i >= 0; i-- {
-		*err = errors.Join(*err, f.closing[i]())
-	}
-}
-
 // turns lets the contenders of a case load sets, run by run.
-func (b *bench) turns(ctx context.Context, f *field, sets []*blocks) ([]Load, error) {
+func (b *bench) turns(ctx context.Context, all []*contender, sets []*blocks) ([]Load, error) {
 	rates := map[string][]float64{}
 	// Round 0 warms up and is not counted.
 	for round := range b.o.Runs + 1 {
@@ -90,10 +69,10 @@ func (b *bench) turns(ctx context.Context, f *field, sets []*blocks) ([]Load, er
 		if round == 0 {
 			d /= 5
 		}
-		for i := range f.all {
+		for i := range all {
 			// Another begins each round, so that none always follows the same one.
-			x := f.all[(i+round)%len(f.all)]
-			gbps, err := x.sample(ctx, sets, b.bufs, d, round)
+			x := all[(i+round)%len(all)]
+			gbps, err := x.sample(ctx, sets, d, round)
 			if err != nil {
 				return nil, err
 			}
@@ -104,7 +83,7 @@ func (b *bench) turns(ctx context.Context, f *field, sets []*blocks) ([]Load, er
 		}
 	}
 	var out []Load
-	for _, x := range f.all {
+	for _, x := range all {
 		out = append(out, Load{Way: x.name, GBps: measure.SpreadOf(rates[x.name])})
 	}
 	return out, nil

@@ -76,11 +76,15 @@ func newBuffers(n int, blockBytes int64) (*buffers, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &buffers{mem: mem}
-	for i := range int64(n) {
-		b.parts = append(b.parts, mem.Bytes()[i*blockBytes:(i+1)*blockBytes:(i+1)*blockBytes])
+	return &buffers{mem, cut(mem.Bytes(), blockBytes)}, nil
+}
+
+// cut divides memory into parts.
+func cut(mem []byte, partBytes int64) (parts [][]byte) {
+	for ; len(mem) > 0; mem = mem[partBytes:] {
+		parts = append(parts, mem[:partBytes:partBytes])
 	}
-	return b, nil
+	return parts
 }
 
 func (b *buffers) close() error { return b.mem.Close() }

@@ -42,45 +42,44 @@ func (b *bench) openRing(sums kv.Checksums) (*ring.Store, error) {
 // cacheStreams is as many copiers as the memory copy has threads.
 func cacheStreams() int { return min(4, runtime.NumCPU()) }
 
-// openChain puts a cache before Ds3fs.
-func (b *bench) openChain(cacheBytes int64, sums kv.Checksums) (*cache.Store, error) {
+// openChain puts a cache with room for one load before Ds3fs. fromNext is how many of
+// so many loads it must have asked Ds3fs for.
+func (b *bench) openChain(sums kv.Checksums, fromNext func(loads int) int) (*way, error) {
 	next, err := b.openRing(sums)
 	if err != nil {
 		return nil, err
 	}
-	s, err := cache.New(next, cache.Options{CapacityBytes: cacheBytes, Namespace: namespace(), Streams: cacheStreams(), Checksums: sums})
+	s, err := cache.New(next, cache.Options{CapacityBytes: b.o.loadBytes(), Namespace: namespace(), Streams: cacheStreams(), Checksums: sums})
 	if err != nil {
 		return nil, errors.Join(err, next.Close())
 	}
-	return s, nil
+	w := wayOf(s, b.bufs)
+	w.verify = func(loads int) error {
+		got, want := s.Stats().Next.LoadedShards, int64(fromNext(loads)*b.o.Blocks)*int64(b.o.layout().Shards())
+		if got != want {
+			return fmt.Errorf("%d shards came from behind the cache, and %d should have", got, want)
+		}
+		return nil
+	}
+	return w, nil
 }
 
-// chains adds the chain with and without checking to a field.
-func (b *bench) chains(f *field, cacheBytes int64) ([]*cache.Store, error) {
-	var all []*cache.Store
-	for _, sums := range []kv.Checksums{kv.ChecksumsAuto, kv.ChecksumsOff} {
-		name := WayChain
-		if sums == kv.ChecksumsOff {
-			name = WayChainNoSums
-		}
-		s, err := b.openChain(cacheBytes, sums)
-		if err != nil {
-			return nil, err
-		}
-		f.add(ofStore(name, s, b.bufs), nil)
-		all = append(all, s)
+// openAlone is Ds3fs into memory of its own that is registered, as a cache's is.
+func (b *bench) openAlone() (_ *way, err error) {
+	s, err := b.openRing(kv.ChecksumsAuto)
+	if err != nil {
+		return nil, err
 	}
-	return all, nil
-}
-
-// fromNext fails where not so many loads of all blocks came from the store behind
-// the cache.
-func (b *bench) fromNext(s *cache.Store, loads int) error {
-	got, want := s.Stats().Next.LoadedShards, int64(loads*b.o.Blocks)*int64(b.o.layout().Shards())
-	if got != want {
-		return fmt.Errorf("%d shards came from behind the cache, and %d should have", got, want)
+	bufs, err := newBuffers(b.o.Blocks, b.o.BlockBytes)
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
 	}
-	return nil
+	w := wayOf(s, bufs)
+	w.close = func() error { return errors.Join(s.Close(), bufs.close()) }
+	if err := s.Register(bufs.mem.Name(), bufs.mem.Bytes()); err != nil {
+		return nil, errors.Join(err, w.close())
+	}
+	return w, nil
 }
 
 // cold is loads of what is in no memory of the stores': a cache that has room for one
@@ -89,35 +88,15 @@ func (b *bench) cold(ctx context.Context, rep *Report) (err error) {
 	if err := b.store(ctx); err != nil {
 		return err
 	}
-	var f field
-	defer f.close(&err)
-	if err := f.add(newPlainRing(b.daemon.Mount, b.sets, b.bufs, b.o.Depth)); err != nil {
-		return err
-	}
-	chains, err := b.chains(&f, b.o.loadBytes())
-	if err != nil {
-		return err
-	}
-	alone, err := b.openRing(kv.ChecksumsAuto)
-	if err != nil {
-		return err
-	}
-	f.add(ofStore(WayDs3fs, alone, b.bufs), nil)
-	if err := alone.Register(b.bufs.mem.Name(), b.bufs.mem.Bytes()); err != nil {
-		return err
-	}
-	if err := f.add(newUCM(b.daemon.Mount, b.o.layout(), b.bufs)); err != nil {
-		return err
-	}
-	if rep.Cold, err = b.turns(ctx, &f, b.sets); err != nil {
-		return err
-	}
-	for i, s := range chains {
-		if err := b.fromNext(s, f.all[1+i].loads); err != nil {
-			return fmt.Errorf("%s was to be cold: %w", f.all[1+i].name, err)
-		}
-	}
-	return nil
+	every := func(loads int) int { return loads }
+	rep.Cold, err = b.turns(ctx, []*contender{
+		{WayRing, func() (*way, error) { return openPlainRing(b.daemon.Mount, b.sets, b.o.Depth) }},
+		{WayChain, func() (*way, error) { return b.openChain(kv.ChecksumsAuto, every) }},
+		{WayChainNoSums, func() (*way, error) { return b.openChain(kv.ChecksumsOff, every) }},
+		{WayDs3fs, b.openAlone},
+		{WayUCM, func() (*way, error) { return openUCM(b.daemon.Mount, b.o.layout(), b.bufs) }},
+	}, b.sets)
+	return err
 }
 
 // store puts both sets where Ds3fs and UCM keep blocks.
@@ -158,52 +137,38 @@ func dropCaches(dir string) error {
 
 // warm is loads of what is in the cache's memory.
 func (b *bench) warm(ctx context.Context, rep *Report) (err error) {
-	var f field
-	defer f.close(&err)
-	one := b.sets[:1]
-	if err := f.add(newCopy(one[0], b.bufs, cacheStreams())); err != nil {
-		return err
-	}
-	chains, err := b.chains(&f, b.o.loadBytes())
-	if err != nil {
-		return err
-	}
-	for _, s := range chains {
-		if err := one[0].loadFrom(ctx, s, b.bufs.parts); err != nil {
-			return err
-		}
-	}
-	if rep.Warm, err = b.turns(ctx, &f, one); err != nil {
-		return err
-	}
-	for _, s := range chains {
-		if err := b.fromNext(s, 1); err != nil {
-			return fmt.Errorf("the cache was to be warm: %w", err)
-		}
-	}
-	return nil
+	first := func(int) int { return 1 }
+	rep.Warm, err = b.turns(ctx, []*contender{
+		{WayCopy, func() (*way, error) { return openCopy(b.sets[0], b.bufs, cacheStreams()) }},
+		{WayChain, func() (*way, error) { return b.openChain(kv.ChecksumsAuto, first) }},
+		{WayChainNoSums, func() (*way, error) { return b.openChain(kv.ChecksumsOff, first) }},
+	}, b.sets[:1])
+	return err
 }
 
 // segments is loads from segments, with and without checking.
-func (b *bench) segments(ctx context.Context, rep *Report) (err error) {
-	var f field
-	defer f.close(&err)
-	for _, sums := range []kv.Checksums{kv.ChecksumsAuto, kv.ChecksumsOff} {
-		name := WaySegment
-		if sums == kv.ChecksumsOff {
-			name = WaySegmentNoSums
-		}
-		s, err := b.openSegment(name, b.o.layout(), 2*b.o.loadBytes(), sums)
-		if err != nil {
-			return err
-		}
-		f.add(ofStore(name, s, b.bufs), nil)
-		b.sets[0].fill(b.bufs.parts)
-		if err := b.sets[0].dumpInto(ctx, s, b.bufs.parts); err != nil {
-			return err
-		}
+func (b *bench) segments(ctx context.Context, rep *Report) error {
+	open := func(sums kv.Checksums) (*segment.Store, error) {
+		return b.openSegment("segments", b.o.layout(), 2*b.o.loadBytes(), sums)
 	}
-	rep.Segment, err = b.turns(ctx, &f, b.sets[:1])
+	s, err := open(kv.ChecksumsAuto)
+	if err != nil {
+		return err
+	}
+	b.sets[0].fill(b.bufs.parts)
+	if err := errors.Join(b.sets[0].dumpInto(ctx, s, b.bufs.parts), s.Close()); err != nil {
+		return err
+	}
+	as := func(name string, sums kv.Checksums) *contender {
+		return &contender{name, func() (*way, error) {
+			s, err := open(sums)
+			if err != nil {
+				return nil, err
+			}
+			return wayOf(s, b.bufs), nil
+		}}
+	}
+	rep.Segment, err = b.turns(ctx, []*contender{as(WaySegment, kv.ChecksumsAuto), as(WaySegmentNoSums, kv.ChecksumsOff)}, b.sets[:1])
 	return err
 }
 

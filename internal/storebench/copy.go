@@ -6,9 +6,9 @@ import (
 	"sync/atomic"
 )
 
-// newCopy is what a warm cache is held against: as many threads as it has copy the
+// openCopy is what a warm cache is held against: as many threads as it has copy the
 // same bytes between memory of the same kind.
-func newCopy(set *blocks, bufs *buffers, threads int) (*contender, error) {
+func openCopy(set *blocks, bufs *buffers, threads int) (*way, error) {
 	from, err := newBuffers(len(bufs.parts), set.layout.BlockBytes)
 	if err != nil {
 		return nil, err
@@ -31,5 +31,5 @@ func newCopy(set *blocks, bufs *buffers, threads int) (*contender, error) {
 		wg.Wait()
 		return nil
 	}
-	return &contender{name: WayCopy, load: load, close: from.close}, nil
+	return &way{load: load, parts: bufs.parts, close: from.close}, nil
 }

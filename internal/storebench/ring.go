@@ -24,7 +24,7 @@ func blockPath(mount string, key kv.Key) string {
 }
 
 // plainRing is what Ds3fs is held against: one ring on the same files, opened and
-// registered before, that reads each block into its place in the same buffers.
+// registered before, that reads each block into its place in an iov.
 type plainRing struct {
 	mount *usrbio.Mount
 	ring  *usrbio.Ring
@@ -33,7 +33,7 @@ type plainRing struct {
 	done  []usrbio.Completion
 }
 
-func newPlainRing(mountPoint string, sets []*blocks, bufs *buffers, depth int) (_ *contender, err error) {
+func openPlainRing(mountPoint string, sets []*blocks, depth int) (_ *way, err error) {
 	r := &plainRing{files: map[kv.Key]*usrbio.File{}, done: make([]usrbio.Completion, depth)}
 	if r.mount, err = usrbio.Open(mountPoint); err != nil {
 		return nil, err
@@ -43,7 +43,8 @@ func newPlainRing(mountPoint string, sets []*blocks, bufs *buffers, depth int) (
 			r.mount.Close()
 		}
 	}()
-	if r.iov, err = r.mount.RegisterIov(bufs.mem.Name(), usrbio.IovOptions{}); err != nil {
+	size := sets[0].layout.BlockBytes
+	if r.iov, err = newIov(r.mount, int64(len(sets[0].keys))*size); err != nil {
 		return nil, err
 	}
 	if r.ring, err = r.mount.NewRing(usrbio.RingOptions{Entries: depth}); err != nil {
@@ -56,7 +57,15 @@ func newPlainRing(mountPoint string, sets []*blocks, bufs *buffers, depth int) (
 			}
 		}
 	}
-	return &contender{name: WayRing, load: r.load, close: r.mount.Close}, nil
+	return &way{load: r.load, parts: cut(r.iov.Bytes(), size), close: r.mount.Close}, nil
+}
+
+func newIov(m *usrbio.Mount, sizeBytes int64) (*usrbio.Iov, error) {
+	v, err := m.NewIov(sizeBytes, usrbio.IovOptions{Reserve: true})
+	if err != nil {
+		return nil, err
+	}
+	return v, v.Unlink() // killed, we leave no memory behind
 }
 
 func register(m *usrbio.Mount, path string) (*usrbio.File, error) {
@@ -116,7 +125,7 @@ type ucmWorker struct {
 	iov  *usrbio.Iov
 }
 
-func newUCM(mountPoint string, l kv.Layout, bufs *buffers) (_ *contender, err error) {
+func openUCM(mountPoint string, l kv.Layout, bufs *buffers) (_ *way, err error) {
 	u := &ucm{mountPoint: mountPoint, bufs: bufs}
 	if u.mount, err = usrbio.Open(mountPoint); err != nil {
 		return nil, err
@@ -128,10 +137,7 @@ func newUCM(mountPoint string, l kv.Layout, bufs *buffers) (_ *contender, err er
 	}()
 	for range min(ucmWorkers, len(bufs.parts)) {
 		var w ucmWorker
-		if w.iov, err = u.mount.NewIov(l.ShardBytes, usrbio.IovOptions{Reserve: true}); err != nil {
-			return nil, err
-		}
-		if err = w.iov.Unlink(); err != nil { // killed, we leave no memory behind
+		if w.iov, err = newIov(u.mount, l.ShardBytes); err != nil {
 			return nil, err
 		}
 		if w.ring, err = u.mount.NewRing(usrbio.RingOptions{Entries: 1, IODepth: 1}); err != nil {
@@ -139,7 +145,7 @@ func newUCM(mountPoint string, l kv.Layout, bufs *buffers) (_ *contender, err er
 		}
 		u.workers = append(u.workers, w)
 	}
-	return &contender{name: WayUCM, load: u.load, close: u.mount.Close}, nil
+	return &way{load: u.load, parts: bufs.parts, close: u.mount.Close}, nil
 }
 
 func (u *ucm) load(ctx context.Context, set *blocks) error {

@@ -138,16 +138,20 @@ func TestDamageIsFound(t *testing.T) {
 	if slices.Equal(one.keys, other.keys) || one.keys[0] == one.keys[1] {
 		t.Fatalf("the keys are %v and %v", one.keys, other.keys)
 	}
-	copied, err := newCopy(one, bufs, 2)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer copied.close()
-	if gbps, err := copied.sample(t.Context(), []*blocks{one}, bufs, time.Millisecond, 1); err != nil || gbps <= 0 {
+	copied := &contender{WayCopy, func() (*way, error) { return openCopy(one, bufs, 2) }}
+	if gbps, err := copied.sample(t.Context(), []*blocks{one}, time.Millisecond, 1); err != nil || gbps <= 0 {
 		t.Errorf("%v, %v", gbps, err)
 	}
-	if _, err := copied.sample(t.Context(), []*blocks{other}, bufs, time.Millisecond, 1); err == nil || !strings.Contains(err.Error(), "wrong bytes") {
+	if _, err := copied.sample(t.Context(), []*blocks{other}, time.Millisecond, 1); err == nil || !strings.Contains(err.Error(), "wrong bytes") {
 		t.Errorf("another set: %v", err)
+	}
+	lukewarm := &contender{"lukewarm", func() (*way, error) {
+		w, err := openCopy(one, bufs, 2)
+		w.verify = func(int) error { return errors.New("neither cold nor warm") }
+		return w, err
+	}}
+	if _, err := lukewarm.sample(t.Context(), []*blocks{one}, time.Millisecond, 1); err == nil || !strings.Contains(err.Error(), "lukewarm: neither") {
+		t.Errorf("not as it should be: %v", err)
 	}
 	if err := one.check(0, bufs.parts[1]); err == nil {
 		t.Error("another block passes")
