@@ -3,6 +3,7 @@ package cache
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
 
 	"github.com/kv3fs/kv3fs/kvstore/cache/internal/table"
@@ -26,9 +27,11 @@ type batch struct {
 	waits  bool    // some shards wait for this fetch or for others'
 
 	// Guarded by the store's lock.
-	serial uint32
-	now    int64
-	pinned []int32
+	serial   uint32
+	now      int64
+	pinned   []int32
+	retries  []int32 // shards that next is to load after all
+	retrying bool    // by a goroutine that is at it
 }
 
 // item is a shard of a batch. All but the shard itself is guarded by the store's
@@ -53,9 +56,7 @@ func (s *Store) Load(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
 	b.ctx, b.cancel = context.WithCancel(b.task.Context())
 	b.left.Store(int64(len(shards)))
 	b.register()
-	for low := 0; low < len(shards); low += planAtOnce {
-		b.plan(low, min(low+planAtOnce, len(shards)))
-	}
+	b.plan()
 	b.begin()
 	return b.task, nil
 }
@@ -73,27 +74,36 @@ func (b *batch) register() {
 	}
 }
 
-// plan decides what is done for the shards low to high. What is in memory is pinned
-// before anything is evicted for the rest.
-func (b *batch) plan(low, high int) {
-	s := b.s
-	decided := make([]bool, high-low)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.do(func() {
-		for i := low; i < high; i++ {
-			decided[i-low] = b.attach(i)
-		}
-		for i := low; i < high; i++ {
-			if !decided[i-low] {
-				decided[i-low] = b.attach(i) || b.claim(i)
-			}
-		}
-	})
-	for i := low; i < high; i++ {
-		if !decided[i-low] {
+// plan decides what is done for each shard. What is in memory is pinned before
+// anything is evicted for the rest.
+func (b *batch) plan() {
+	decided := make([]bool, len(b.items))
+	b.each(decided, b.attach)
+	b.each(decided, func(i int) bool { return b.attach(i) || b.claim(i) })
+	for i, d := range decided {
+		if !d {
 			b.direct = append(b.direct, int32(i))
 		}
+	}
+}
+
+// each calls decide, with the lock and the table held, for the shards that are not
+// decided yet. Now and then it lets others in.
+func (b *batch) each(decided []bool, decide func(i int) bool) {
+	for low := 0; low < len(decided); low += planAtOnce {
+		high := min(low+planAtOnce, len(decided))
+		if !slices.Contains(decided[low:high], false) {
+			continue
+		}
+		b.s.mu.Lock()
+		b.s.do(func() {
+			for i := low; i < high; i++ {
+				if !decided[i] {
+					decided[i] = decide(i)
+				}
+			}
+		})
+		b.s.mu.Unlock()
 	}
 }
 
@@ -198,9 +208,29 @@ func (b *batch) read(i int) {
 	b.again(i)
 }
 
-// again has next load a shard that the cache could not.
+// again has next load a shard that the cache could not, with others of which the same
+// is true.
 func (b *batch) again(i int) {
-	b.s.calls.Go(func() { b.loadDirect([]int32{int32(i)}) })
+	b.s.mu.Lock()
+	defer b.s.mu.Unlock()
+	b.retries = append(b.retries, int32(i))
+	if !b.retrying {
+		b.retrying = true
+		b.s.calls.Go(b.retry)
+	}
+}
+
+func (b *batch) retry() {
+	for {
+		b.s.mu.Lock()
+		which := b.retries
+		b.retries, b.retrying = nil, len(which) > 0
+		b.s.mu.Unlock()
+		if len(which) == 0 {
+			return
+		}
+		b.loadDirect(which)
+	}
 }
 
 // damaged drops a block that is not what was put there.

@@ -16,14 +16,13 @@ type shelf struct {
 	quit   chan struct{}
 	calls  sync.WaitGroup
 
-	mu       sync.Mutex
-	closed   bool
-	loads    map[place]int // how often each shard was asked for
-	dumps    map[place]int
-	lookups  int // keys
-	batches  int // of loads
-	atOnce   func(shard kv.Shard, dump bool) error
-	register func(name string, mem []byte) error
+	mu      sync.Mutex
+	closed  bool
+	loads   map[place]int // how often each shard was asked for
+	dumps   map[place]int
+	lookups int // keys
+	batches int // of loads
+	atOnce  func(shard kv.Shard, dump bool) error
 }
 
 type place struct {
