@@ -7,6 +7,8 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/cache"
 	"github.com/kv3fs/kv3fs/kvstore/empty"
 	"github.com/kv3fs/kv3fs/kvstore/fault"
+	"github.com/kv3fs/kv3fs/kvstore/files"
+	"github.com/kv3fs/kv3fs/kvstore/internal/ucmtest"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 	"github.com/kv3fs/kv3fs/kvstore/storetest"
 )
@@ -76,4 +78,26 @@ func TestSuiteOverRegistrar(t *testing.T) {
 	storetest.Run(t, storetest.Subject{Durable: true, Open: func(t testing.TB, dir string, o storetest.Options) kv.Store {
 		return mustNew(t, fault.New(newShelf(o.Layout, dirs.of(dir, o.Namespace))), options(o))
 	}})
+}
+
+// Over files, whose damage shows through the cache as misses.
+func TestSuiteOverFiles(t *testing.T) {
+	for name, direct := range map[string]bool{"buffered": false, "direct": true} {
+		t.Run(name, func(t *testing.T) {
+			storetest.Run(t, storetest.Subject{
+				Open: func(t testing.TB, dir string, o storetest.Options) kv.Store {
+					next, err := files.Open(files.Options{
+						Dirs: []string{dir}, Layout: o.Layout, Namespace: o.Namespace, Streams: 4, DirectIO: direct,
+					})
+					if err != nil {
+						t.Fatal(err)
+					}
+					c := options(o)
+					c.CapacityBytes /= 8
+					return unbounded{mustNew(t, next, c)}
+				},
+				Durable: true, Damage: ucmtest.Damage, Verified: true,
+			})
+		})
+	}
 }
