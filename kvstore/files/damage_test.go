@@ -1,6 +1,8 @@
 package files_test
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -174,5 +176,53 @@ func TestLeftovers(t *testing.T) {
 	must(t, task.Wait(t.Context()))
 	if has(t, s, key(5)) {
 		t.Error("a block of two halves, one of which was given up")
+	}
+}
+
+// Ten thousand corruptions of blocks that were written once, and not one wrong
+// byte.
+func TestCorruptions(t *testing.T) {
+	const atOnce = 250
+	rounds := 40
+	if testing.Short() {
+		rounds = 8
+	}
+	small := kv.Layout{BlockBytes: 96, ShardBytes: 32}
+	all := keys(atOnce)
+	var bufs, want [][]byte
+	for _, k := range all {
+		want = append(want, content(k, 0)[:small.BlockBytes])
+		bufs = append(bufs, make([]byte, small.BlockBytes))
+	}
+	dir := t.TempDir()
+	o := in(dir)
+	o.Layout = small
+	s := open(t, o)
+	run := func(do func(context.Context, []kv.Shard) (*kv.Task, error), keys []kv.Key, bufs [][]byte) *kv.Task {
+		task, err := do(t.Context(), small.ByBlock(keys, bufs))
+		must(t, err)
+		<-task.Done()
+		return task
+	}
+	lost := 0
+	for round := range rounds {
+		must(t, run(s.Dump, all, want).Err())
+		for n := range atOnce {
+			ucmtest.DamageOne(t, ucmPath(dir, all[n]), ucmPath(dir, all[(n+1+round)%atOnce]), uint64(round*atOnce+n))
+		}
+		for i, err := range run(s.Load, all, bufs).All() {
+			b, at := i/small.Shards(), int64(i%small.Shards())*small.ShardBytes
+			switch {
+			case err == nil && !bytes.Equal(bufs[b][at:at+small.ShardBytes], want[b][at:at+small.ShardBytes]):
+				t.Fatalf("round %d: wrong bytes", round)
+			case err != nil && !errors.Is(err, kv.ErrMiss):
+				t.Fatalf("round %d: %v", round, err)
+			case err != nil && i%small.Shards() == 0:
+				lost++
+			}
+		}
+	}
+	if lost < rounds*atOnce/4 {
+		t.Errorf("%d corruptions made %d blocks disappear: are there any?", rounds*atOnce, lost)
 	}
 }

@@ -155,3 +155,26 @@ func TestUseShowsInTime(t *testing.T) {
 		}
 	}
 }
+
+// A dump of what is there is done at once, and its slice is the caller's again, however
+// far the store has come in going through it.
+func TestDumpOfWhatIsThere(t *testing.T) {
+	s := open(t, in(t.TempDir()))
+	all := keys(50)
+	must(t, dump(t, s, 0, all...))
+	buf := make([]byte, layout.BlockBytes)
+	bufs := make([][]byte, len(all))
+	for i := range bufs {
+		bufs[i] = buf
+	}
+	for range 50 {
+		shards := layout.ByLayer(all, bufs)
+		task, err := s.Dump(t.Context(), shards)
+		must(t, err)
+		must(t, task.Wait(t.Context()))
+		for i := range shards {
+			shards[i] = kv.Shard{Index: -1}
+		}
+	}
+	loads(t, s, all[7], 0)
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"syscall"
 
@@ -16,12 +17,13 @@ const opsAtOnce = 64
 
 // batch is a task on its way through the store.
 type batch struct {
-	s    *Store
-	task *kv.Task
-	dump bool
-	held atomic.Int64 // tokens of the store's room
-	left atomic.Int64 // shards
-	stop func() bool
+	s      *Store
+	task   *kv.Task
+	shards []kv.Shard // its own: the caller's may change while there is still a look at them
+	dump   bool
+	held   atomic.Int64 // tokens of the store's room
+	left   atomic.Int64 // shards
+	stop   func() bool
 }
 
 // begin takes a batch in. It waits while there is too much to do.
@@ -37,7 +39,7 @@ func (s *Store) begin(ctx context.Context, shards []kv.Shard, dump bool) (*batch
 		s.leave()
 		return nil, err
 	}
-	b := &batch{s: s, task: kv.NewTask(ctx, shards), dump: dump}
+	b := &batch{s: s, task: kv.NewTask(ctx, shards), shards: slices.Clone(shards), dump: dump}
 	s.active.Add(1) // for the goroutine that goes through the shards
 	b.held.Store(weight)
 	b.left.Store(int64(len(shards)))
@@ -131,10 +133,10 @@ type run struct {
 // runFrom is the longest run that begins with a shard of the batch and of which all
 // may take part.
 func (b *batch) runFrom(first int, may func(i int) bool) run {
-	shard := b.task.Shard(first)
+	shard := b.shards[first]
 	r := run{first: first, n: 1, buf: shard.Buf}
-	for i := first + 1; i < b.task.Len() && may(i); i++ {
-		next := b.task.Shard(i)
+	for i := first + 1; i < len(b.shards) && may(i); i++ {
+		next := b.shards[i]
 		if next.Key != shard.Key || next.Index != shard.Index+r.n || !follows(r.buf, next.Buf) {
 			break
 		}

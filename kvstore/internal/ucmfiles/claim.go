@@ -85,7 +85,7 @@ func (c *claim) begin(then func()) {
 		},
 		Late: func() {
 			for i, block := range c.claimed {
-				c.b.s.unclaim(block, c.b.task.Shard(i).Index)
+				c.b.s.unclaim(block, c.b.shards[i].Index)
 			}
 		},
 	})
@@ -99,7 +99,7 @@ func (c *claim) ask() {
 			c.done[i] = err
 			continue
 		}
-		block, verdict, failed := s.unfinished.Enter(c.key, c.b.task.Shard(i).Index,
+		block, verdict, failed := s.unfinished.Enter(c.key, c.b.shards[i].Index,
 			func() (*temporary, error) { return s.create(c.key) },
 			func() { c.again(i) })
 		switch {
@@ -134,7 +134,7 @@ func (c *claim) retry(i int) {
 	one.begin(func() {
 		if block := one.mine(i); block != nil {
 			b := c.b
-			b.s.engine.Do(b.task.Context(), []transfer.Op{b.move(run{i, 1, b.task.Shard(i).Buf}, block)})
+			b.s.engine.Do(b.task.Context(), []transfer.Op{b.move(run{i, 1, b.shards[i].Buf}, block)})
 		}
 	})
 }

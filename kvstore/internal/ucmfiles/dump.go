@@ -40,7 +40,7 @@ func (s *Store) Dump(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
 // write hands moves to the engine as their files are made.
 func (b *batch) write(claims map[kv.Key]*claim) {
 	defer b.s.leave()
-	n := b.task.Len()
+	n := len(b.shards)
 	ctx := b.task.Context()
 	var ops []transfer.Op
 	flush := func() {
@@ -48,7 +48,7 @@ func (b *batch) write(claims map[kv.Key]*claim) {
 		ops = nil
 	}
 	for i := 0; i < n; {
-		c := claims[b.task.Shard(i).Key]
+		c := claims[b.shards[i].Key]
 		select {
 		case <-c.ready:
 		default:
@@ -74,7 +74,7 @@ func (b *batch) write(claims map[kv.Key]*claim) {
 func (b *batch) move(r run, block *assembly.Block[*temporary]) transfer.Op {
 	return transfer.Op{
 		File:   block.Payload.file,
-		Offset: int64(b.task.Shard(r.first).Index) * b.s.o.Layout.ShardBytes,
+		Offset: int64(b.shards[r.first].Index) * b.s.o.Layout.ShardBytes,
 		Buf:    r.buf,
 		Write:  true,
 		Done: func(n int, err error) {
@@ -86,7 +86,7 @@ func (b *batch) move(r run, block *assembly.Block[*temporary]) transfer.Op {
 				err = io.ErrShortWrite
 			}
 			for i := r.first; i < r.first+r.n; i++ {
-				b.s.unclaim(block, b.task.Shard(i).Index)
+				b.s.unclaim(block, b.shards[i].Index)
 				b.settle(i, err)
 			}
 		},
@@ -103,7 +103,7 @@ func (s *Store) unclaim(block *assembly.Block[*temporary], index int) {
 // wrote settles the shards of a run, and sees to the block if it is whole.
 func (b *batch) wrote(r run, block *assembly.Block[*temporary]) {
 	for i := r.first; i < r.first+r.n; i++ {
-		shard := b.task.Shard(i)
+		shard := b.shards[i]
 		block.Sums[shard.Index] = blockhead.Sum(shard.Buf)
 		if b.s.unfinished.Written(block, shard.Index) {
 			b.commit(i, block)

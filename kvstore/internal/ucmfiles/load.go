@@ -67,7 +67,7 @@ func (b *batch) open(key kv.Key, l *loading) {
 // load hands moves to the engine as their files are opened.
 func (b *batch) load(blocks map[kv.Key]*loading) {
 	defer b.s.leave()
-	n := b.task.Len()
+	n := len(b.shards)
 	ctx := b.task.Context()
 	var ops []transfer.Op
 	flush := func() {
@@ -75,7 +75,7 @@ func (b *batch) load(blocks map[kv.Key]*loading) {
 		ops = nil
 	}
 	for i := 0; i < n; {
-		key := b.task.Shard(i).Key
+		key := b.shards[i].Key
 		l := blocks[key]
 		select {
 		case <-l.ready:
@@ -106,7 +106,7 @@ func (b *batch) load(blocks map[kv.Key]*loading) {
 func (b *batch) read(r run, h *handle) transfer.Op {
 	return transfer.Op{
 		File:   h.file,
-		Offset: int64(b.task.Shard(r.first).Index) * b.s.o.Layout.ShardBytes,
+		Offset: int64(b.shards[r.first].Index) * b.s.o.Layout.ShardBytes,
 		Buf:    r.buf,
 		Done: func(n int, err error) {
 			if err == nil && n == len(r.buf) {
@@ -156,7 +156,7 @@ func (b *batch) check(r run, h *handle) {
 }
 
 func (b *batch) matches(i int, variants [][]uint64) bool {
-	shard := b.task.Shard(i)
+	shard := b.shards[i]
 	sum := blockhead.Sum(shard.Buf)
 	return slices.ContainsFunc(variants, func(v []uint64) bool { return v[shard.Index] == sum })
 }
@@ -191,7 +191,7 @@ func (b *batch) recheck(wrong []int, h *handle) {
 				case failed != nil:
 					b.settle(i, fmt.Errorf("tell damage from another variant of block %s: %w", h.key, failed))
 				case damaged[k]:
-					b.settle(i, h.damage(fmt.Sprintf("the checksum of shard %d is wrong", b.task.Shard(i).Index)))
+					b.settle(i, h.damage(fmt.Sprintf("the checksum of shard %d is wrong", b.shards[i].Index)))
 				default:
 					b.settle(i, nil)
 				}
@@ -204,7 +204,7 @@ func (b *batch) recheck(wrong []int, h *handle) {
 func (b *batch) cutShort(r run, h *handle, missing int) {
 	err := error(kv.ErrMiss)
 	if h.found.Known {
-		err = h.damage(fmt.Sprintf("%d bytes of shard %d are missing", missing, b.task.Shard(r.first+r.n-1).Index))
+		err = h.damage(fmt.Sprintf("%d bytes of shard %d are missing", missing, b.shards[r.first+r.n-1].Index))
 	}
 	b.s.opens.Go(crew.Job{
 		Context: context.Background(),
