@@ -15,6 +15,9 @@ func TestSuite(t *testing.T) {
 		"direct":   {Streams: 4, DirectIO: true},
 		"flat":     {Streams: 4, DirShardDigits: new(int), Checksums: kv.ChecksumsRequire},
 	} {
+		if testing.Short() && name != "buffered" {
+			continue
+		}
 		t.Run(name, func(t *testing.T) {
 			storetest.Run(t, storetest.Subject{
 				Open: func(t testing.TB, dir string, so storetest.Options) kv.Store {

@@ -124,6 +124,7 @@ func (b *batch) read(r run, h *handle) transfer.Op {
 	}
 }
 
+// finish gives a handle back and settles the run's shards.
 func (b *batch) finish(r run, h *handle, err error) {
 	b.s.release(h)
 	for k := range r.n {
@@ -140,19 +141,20 @@ func (b *batch) check(r run, h *handle) {
 		b.finish(r, h, nil)
 		return
 	}
-	var wrong []int
-	for k := range r.n {
-		if i := r.first + k; b.matches(i, h.found.Sums) {
-			b.settle(i, nil)
+	var right, wrong []int
+	for i := r.first; i < r.first+r.n; i++ {
+		if b.matches(i, h.found.Sums) {
+			right = append(right, i)
 		} else {
 			wrong = append(wrong, i)
 		}
 	}
 	if len(wrong) == 0 {
-		b.s.release(h)
+		b.finish(r, h, nil)
 		return
 	}
 	b.recheck(wrong, h)
+	b.settleAll(right, nil)
 }
 
 func (b *batch) matches(i int, variants [][]uint64) bool {
