@@ -19,9 +19,9 @@ type engine struct {
 	layers  bool    // compute a layer when it has landed, not when all have
 	fast    float64 // how much faster than a real one's its time runs
 
-	gpu       gpu
-	loading   line // whose load is next: the first to be computed is the first to be loaded
-	computing line
+	// The first to be computed is the first to be looked up and to be loaded.
+	looking, loading, computing line
+	gpu                         gpu
 }
 
 // request is a prompt on its way through an engine.
@@ -30,8 +30,8 @@ type request struct {
 	arrival  time.Time
 	together int // how many came together
 	bufs     [][]byte
-	loading  *place
-	computes *place
+	// Its places in the engine's lines.
+	looks, loads, computes *place
 
 	keys      []kv.Key
 	filledTo  int  // the blocks from here on have their content already
@@ -67,21 +67,31 @@ func (e *engine) admit(ctx context.Context, tokens []uint32, together int) (*req
 	}
 	return &request{
 		tokens: tokens, together: together, bufs: bufs, filledTo: len(bufs),
-		loading: e.loading.join(), computes: e.computing.join(),
+		looks: e.looking.join(), loads: e.loading.join(), computes: e.computing.join(),
 	}, nil
+}
+
+// leave makes way for the others, wherever it still stands in it.
+func (r *request) leave() {
+	r.looks.done()
+	r.loads.done()
+	r.computes.done()
 }
 
 // serve takes a request to its first token: what is measured.
 func (e *engine) serve(ctx context.Context, r *request) error {
-	defer r.loading.done()
-	defer r.computes.done()
+	defer r.leave()
 	r.out = outcome{arrival: r.arrival, tokens: len(r.tokens), together: r.together}
 
+	if err := r.looks.wait(ctx); err != nil {
+		return err
+	}
 	began := time.Now()
 	r.keys = e.hash(r.tokens)
 	hashed := time.Now()
 	r.out.hash = hashed.Sub(began)
 	hits, err := e.store.LookupPrefix(ctx, r.keys)
+	r.looks.done()
 	if err != nil && ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -115,11 +125,11 @@ func (e *engine) serve(ctx context.Context, r *request) error {
 // sets when each layer had landed. It returns when all have, with how many blocks
 // are there: fewer where the store lost some on the way.
 func (e *engine) load(ctx context.Context, r *request, hits int, landed []time.Time) (int, error) {
-	if err := r.loading.wait(ctx); err != nil {
+	if err := r.loads.wait(ctx); err != nil {
 		return 0, err
 	}
 	if hits == 0 {
-		r.loading.done()
+		r.loads.done()
 		return 0, nil
 	}
 	r.out.loadBegan = time.Now()
@@ -130,13 +140,21 @@ func (e *engine) load(ctx context.Context, r *request, hits int, landed []time.T
 	)
 	go func() {
 		defer close(begun)
-		defer r.loading.done()
-		for _, shards := range batches {
+		defer r.loads.done()
+		var tasks []*kv.Task
+		for i, shards := range batches {
+			switch {
+			case i == 1: // nothing hides the first layer
+				<-tasks[0].Landed(0)
+			case i > 1:
+				<-tasks[i-2].Done()
+			}
 			task, err := e.store.Load(ctx, shards)
 			if err != nil {
 				refused = err
 				return
 			}
+			tasks = append(tasks, task)
 			begun <- task
 		}
 	}()
@@ -173,9 +191,10 @@ func (e *engine) load(ctx context.Context, r *request, hits int, landed []time.T
 	return whole, nil
 }
 
-// shardsPerBatch is about how many shards of a load the store is given at once. Load
-// may wait until there is room for all of a batch, and nothing of it can be seen to
-// have landed until then.
+// shardsPerBatch is about how many shards of a load the store is given in a batch, of
+// which it has two at a time. That keeps it busy; more would only be in the way of
+// layers that are wanted sooner, and Load may wait until there is room for all of a
+// batch, and nothing of it can be seen to have landed until then.
 const shardsPerBatch = 256
 
 // batches are the shards of a load: layer by layer, or all at once.

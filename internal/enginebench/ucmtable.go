@@ -79,8 +79,7 @@ func (s *session) put(ctx context.Context, prompt stream, blocks int) error {
 		return err
 	}
 	defer e.release(r)
-	defer r.loading.done()
-	defer r.computes.done()
+	r.leave() // it is not served
 	r.keys = e.hash(r.tokens)
 	found := make([]bool, len(r.keys))
 	if err := e.store.Lookup(ctx, r.keys, found); err != nil {
