@@ -66,7 +66,7 @@ func New(o Options) transfer.Engine {
 	return e
 }
 
-// Open takes f over.
+// Open takes f over; on an error it stays the caller's.
 func (e *engine) Open(f *os.File) (transfer.File, error) {
 	if e.closed.Err() != nil {
 		return nil, fmt.Errorf("open %s: %w", f.Name(), kv.ErrClosed)

@@ -27,7 +27,6 @@ func newFile(f *os.File, direct bool) (*file, error) {
 	own := &file{f: f, fd: int(f.Fd())}
 	flags, err := unix.FcntlInt(uintptr(own.fd), unix.F_GETFL, 0)
 	if err != nil {
-		f.Close()
 		return nil, fmt.Errorf("open %s: %w", f.Name(), err)
 	}
 	own.direct = flags&unix.O_DIRECT != 0
