@@ -159,6 +159,9 @@ func TestHalfALoadedBlock(t *testing.T) {
 	if err := begin(t, s.Load, blocks(small, key(1))).Wait(bounded(t)); !errors.Is(err, kv.ErrMiss) {
 		t.Fatal(err)
 	}
+	if err := begin(t, s.Load, blocks(small, key(1))[:1]).Wait(bounded(t)); !errors.Is(err, kv.ErrMiss) {
+		t.Errorf("the half that was there: %v", err)
+	}
 	dump(t, s, key(1))
 	load(t, s, key(1))
 	flush(t, s)
@@ -244,6 +247,35 @@ func (s *spy) seen() []kv.Shard {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.shards)
+}
+
+// What is only on its way is not found, whichever way a block has come this far.
+func TestNotFoundBeforeItIsThere(t *testing.T) {
+	shelf := newShelf(small, newThings())
+	g := newGate()
+	shelf.before(func(kv.Shard, bool) error { g.pass(); return nil })
+	s := cached(t, shelf, 8, cache.Options{})
+	task := begin(t, s.Load, blocks(small, key(0)))
+	within(t, "next is asked", g.reached)
+	if err := begin(t, s.Dump, filled(blocks(small, key(1)))[:2]).Wait(bounded(t)); err != nil {
+		t.Fatal(err)
+	}
+	found := []bool{true, true}
+	if err := s.Lookup(bounded(t), keys(0, 2), found); err != nil || found[0] || found[1] {
+		t.Errorf("%v, %v", found, err)
+	}
+	for _, k := range keys(0, 2) {
+		if n, err := s.LookupPrefix(bounded(t), []kv.Key{k}); n != 0 || err != nil {
+			t.Errorf("a prefix of %d, %v", n, err)
+		}
+	}
+	if n := s.Stats().Blocks; n != 0 {
+		t.Errorf("%d blocks", n)
+	}
+	close(g.open)
+	if err := task.Wait(bounded(t)); !errors.Is(err, kv.ErrMiss) {
+		t.Error(err)
+	}
 }
 
 // What is being read is not evicted, whatever else wants room.
