@@ -3,10 +3,13 @@ package cache_test
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
 
+	"github.com/kv3fs/kv3fs/internal/shm"
 	"github.com/kv3fs/kv3fs/kvstore/cache"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
@@ -394,6 +397,12 @@ func TestDamagedInMemory(t *testing.T) {
 	load(t, s, keys(0, 4)...)
 	if n := s.Stats().CorruptBlocks; n != 1 {
 		t.Errorf("%d corrupt blocks after it was read anew", n)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(filepath.Join(shm.Dir, next.name)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a closed cache left its memory: %v", err)
 	}
 }
 

@@ -32,8 +32,9 @@ type Options struct {
 	// there are more, or when three quarters of the memory are taken by such blocks.
 	WaitingQueueDepth int
 
-	// Timeout is how long a dump waits for room and a block for its missing shards,
-	// and how long Close takes to bring what was accepted to next; 30 s.
+	// Timeout is how long a dump waits for room and a block for its missing shards, how
+	// long Close takes to bring what was accepted to next, and for how long memory that
+	// a killed process had next's storage write into is not used; 30 s.
 	Timeout time.Duration
 
 	// Policy says which blocks go first when room is needed: "lru", the default, those

@@ -126,7 +126,9 @@ func open(o Options, l kv.Layout, registrar bool) (*table.Table, error) {
 	case o.SharedName != "":
 		t, err = table.Open(memory.NamePrefix+"cache-"+o.SharedName, c, true)
 	case registrar:
-		t, err = table.Open(memory.NamePrefix+wire.NewUUID().String(), c, false)
+		const prefix = memory.NamePrefix + "own-"
+		table.Sweep(prefix)
+		t, err = table.Open(prefix+wire.NewUUID().String(), c, false)
 	default:
 		if err := checkMemory(c.Bytes()); err != nil {
 			return nil, err

@@ -88,7 +88,8 @@ func (t *Table) open() (err error) {
 		}
 	}
 	if !t.shared {
-		return nil
+		_, err := tryLock(t.fd, memberLock) // for Sweep
+		return err
 	}
 	return t.join()
 }

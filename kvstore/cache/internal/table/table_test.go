@@ -426,3 +426,34 @@ func TestShrunken(t *testing.T) {
 		}
 	}
 }
+
+// The memory of a killed process comes back when the next one starts.
+func TestSweep(t *testing.T) {
+	prefix := name(t) + "-"
+	path := func(n string) string { return filepath.Join(shm.Dir, prefix+n) }
+	var tables []*Table
+	for _, n := range []string{"dead", "live"} {
+		table, err := Open(prefix+n, config, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { os.Remove(path(n)) })
+		tables = append(tables, table)
+	}
+	Sweep(prefix)
+	if _, err := os.Stat(path("dead")); err != nil {
+		t.Fatalf("swept while it is in use: %v", err)
+	}
+	die(tables[0])
+	Sweep(prefix)
+	if _, err := os.Stat(path("dead")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("what the dead left is still there: %v", err)
+	}
+	if _, err := os.Stat(path("live")); err != nil {
+		t.Errorf("swept while it is in use: %v", err)
+	}
+	if err := tables[1].Leave(); err != nil {
+		t.Error(err)
+	}
+	tables[1].Unmap()
+}
