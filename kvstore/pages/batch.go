@@ -32,10 +32,31 @@ func (s *Store) enter(ctx context.Context) (_ context.Context, leave func(), err
 	}, nil
 }
 
+// errLate ends what waits longer than the timeout.
+var errLate = fmt.Errorf("%w", kv.ErrTimeout)
+
+// until bounds all waits for others that it is given to, together.
+func until(ctx context.Context, latest time.Time) (context.Context, context.CancelFunc) {
+	return context.WithDeadlineCause(ctx, latest, errLate)
+}
+
+// inTime bounds them by the timeout.
+func (s *Store) inTime(ctx context.Context) (context.Context, context.CancelFunc) {
+	return until(ctx, time.Now().Add(s.o.Timeout))
+}
+
+// endOf says why a context has ended.
+func endOf(ctx context.Context) error {
+	if cause := context.Cause(ctx); cause == errLate || cause == kv.ErrClosed {
+		return cause
+	}
+	return ctx.Err()
+}
+
 // because says of a call that ended with its context why that did.
 func because(ctx context.Context, err error) error {
-	if errors.Is(err, context.Canceled) && errors.Is(context.Cause(ctx), kv.ErrClosed) {
-		return kv.ErrClosed
+	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
+		return endOf(ctx)
 	}
 	return err
 }
@@ -71,16 +92,17 @@ func (s *Store) queue(ctx context.Context) error {
 		return nil
 	default:
 	}
-	patience := time.NewTimer(s.o.Timeout)
-	defer patience.Stop()
+	ctx, done := s.inTime(ctx)
+	defer done()
 	select {
 	case s.places <- struct{}{}:
 		return nil
 	case <-ctx.Done():
-		return because(ctx, ctx.Err())
-	case <-patience.C:
-		return fmt.Errorf("%w: %d batches were before this one", kv.ErrTimeout, s.o.WaitingQueueDepth)
 	}
+	if err := endOf(ctx); err != errLate {
+		return err
+	}
+	return fmt.Errorf("%w: %d batches were before this one", kv.ErrTimeout, s.o.WaitingQueueDepth)
 }
 
 // arrival is a move that has ended.

@@ -12,9 +12,10 @@ import (
 
 // confirmation is a page that is written.
 type confirmation struct {
-	key  kv.Key
-	page *page
-	done func(error)
+	key   kv.Key
+	page  *page
+	until time.Time // no longer is it asked for
+	done  func(error)
 }
 
 // confirmer confirms pages: all that come while one question is under way go into the
@@ -59,10 +60,13 @@ func (c *confirmer) confirm(some []confirmation) {
 	for i, one := range some {
 		keys[i], pages[i] = one.key, one.page.number
 	}
-	// Not with the store's life: what is written is worth to be kept.
-	err := c.store.service.confirm(context.Background(), keys, pages)
+	// Not with the store's life: what is written is worth to be kept. Who waits the
+	// longest waits for one timeout besides his own.
+	ctx, done := until(context.Background(), some[len(some)-1].until)
+	defer done()
+	err := c.store.service.confirm(ctx, keys, pages)
 	if errors.Is(err, errUnknown) {
-		err = errors.Join(err, c.store.service.initialize(c.store.life))
+		err = errors.Join(err, c.store.service.initialize(ctx))
 	}
 	for _, one := range some {
 		if err == nil && time.Now().After(one.page.confirmBy) {

@@ -25,15 +25,16 @@ type block = assembly.Block[*page]
 
 // dumping is a batch of dumps.
 type dumping struct {
-	store  *Store
-	ctx    context.Context
-	task   *kv.Task
-	shards []kv.Shard
+	store    *Store
+	ctx      context.Context
+	patience context.Context // ctx until the batch has waited long enough for others
+	task     *kv.Task
+	shards   []kv.Shard
 
 	booked  map[kv.Key]*booking
-	present map[kv.Key]bool
-	waiting map[int]bool // shards that somebody else is at
-	again   chan int     // those to be looked at again
+	known   map[kv.Key]error // why nothing of a block is to be written: errPresent, or what is wrong
+	waiting map[int]bool     // shards that somebody else is at
+	again   chan int         // those to be looked at again
 
 	blocks   []*block             // by shard: what it is written to
 	records  []*recording         // by shard: of the block it completes
@@ -51,9 +52,11 @@ type recording struct {
 
 func (s *Store) dump(ctx context.Context, t *kv.Task, shards []kv.Shard) {
 	s.sweepNow()
+	patience, done := s.inTime(ctx)
+	defer done()
 	d := &dumping{
-		store: s, ctx: ctx, task: t, shards: shards,
-		booked: map[kv.Key]*booking{}, present: map[kv.Key]bool{}, waiting: map[int]bool{},
+		store: s, ctx: ctx, patience: patience, task: t, shards: shards,
+		booked: map[kv.Key]*booking{}, known: map[kv.Key]error{}, waiting: map[int]bool{},
 		again:  make(chan int, len(shards)),
 		blocks: make([]*block, len(shards)), records: make([]*recording, len(shards)),
 		over: make(chan struct{}),
@@ -77,7 +80,7 @@ func (s *Store) dump(ctx context.Context, t *kv.Task, shards []kv.Shard) {
 
 // wait goes on with shards that somebody else was at, until all are settled.
 func (d *dumping) wait() {
-	ended := d.ctx.Done()
+	ended := d.patience.Done()
 	for {
 		select {
 		case i := <-d.again:
@@ -89,7 +92,7 @@ func (d *dumping) wait() {
 		case <-ended:
 			ended = nil
 			for i := range d.waiting {
-				d.settle(i, d.ctx.Err())
+				d.settle(i, endOf(d.patience))
 			}
 			clear(d.waiting)
 		case <-d.over:
@@ -142,15 +145,15 @@ func (d *dumping) book(some []int) {
 	var keys []kv.Key
 	seen := map[kv.Key]bool{}
 	for _, i := range some {
-		if k := d.shards[i].Key; !seen[k] && !d.present[k] {
+		if k := d.shards[i].Key; !seen[k] && d.known[k] == nil {
 			seen[k] = true
 			keys = append(keys, k)
 		}
 	}
-	for k, b := range d.store.book(d.ctx, keys) {
+	for k, b := range d.store.book(d.patience, keys) {
 		d.booked[k] = b
-		if errors.Is(b.err, errPresent) {
-			d.present[k] = true
+		if b.err != nil {
+			d.known[k] = b.err
 		}
 	}
 }
@@ -158,26 +161,21 @@ func (d *dumping) book(some []int) {
 // claim is the block that a shard is to be written to by us, or nil.
 func (d *dumping) claim(i int) *block {
 	s, shard := d.store, d.shards[i]
-	switch {
-	case d.ctx.Err() != nil:
-		d.settle(i, d.ctx.Err())
-		return nil
-	case d.present[shard.Key]:
-		d.settle(i, nil)
-		return nil
-	case s.tooOld(shard.Key):
-		d.settle(i, errTooOld)
+	key := shard.Key
+	if d.known[key] == nil && s.tooOld(key) {
+		d.known[key] = errTooOld
+	}
+	if d.known[key] != nil || d.patience.Err() != nil {
+		d.settleUnwritten(i)
 		return nil
 	}
-	b, verdict, err := s.blocks.Enter(shard.Key, shard.Index,
-		func() (*page, error) { return s.take(d.ctx, shard.Key) },
+	b, verdict, err := s.blocks.Enter(key, shard.Index,
+		func() (*page, error) { return s.take(d.patience, key) },
 		func() { d.again <- i })
 	switch {
-	case errors.Is(err, errPresent):
-		d.present[shard.Key] = true
-		d.settle(i, nil)
 	case err != nil:
-		d.settle(i, err)
+		d.known[key] = err
+		d.settleUnwritten(i)
 	case verdict == assembly.Have:
 		d.settle(i, nil)
 	case verdict == assembly.Later:
@@ -186,6 +184,18 @@ func (d *dumping) claim(i int) *block {
 		return b
 	}
 	return nil
+}
+
+// settleUnwritten settles a shard that is not to be written by us.
+func (d *dumping) settleUnwritten(i int) {
+	err := d.known[d.shards[i].Key]
+	switch {
+	case err == errPresent:
+		err = nil
+	case err == nil:
+		err = endOf(d.patience)
+	}
+	d.settle(i, err)
 }
 
 // errTooOld: the reservation ends before the block is whole.
@@ -236,7 +246,7 @@ func (d *dumping) recorded(i int, err error) {
 		d.settle(i, d.explain(err))
 		return
 	}
-	s.confirmer.add(confirmation{key: b.Key, page: b.Payload, done: func(err error) {
+	s.confirmer.add(confirmation{key: b.Key, page: b.Payload, until: time.Now().Add(s.o.Timeout), done: func(err error) {
 		s.finish(b)
 		d.settle(i, err)
 	}})
@@ -253,11 +263,10 @@ func (d *dumping) explain(err error) error {
 // settle settles a shard, counted.
 func (d *dumping) settle(i int, err error) {
 	c := &d.store.counters
-	if err == nil {
+	if err = because(d.ctx, err); err == nil {
 		c.DumpedShards.Add(1)
 		c.DumpedBytes.Add(d.store.o.Layout.ShardBytes)
 	} else {
-		err = because(d.ctx, err)
 		c.FailedDumps.Add(1)
 	}
 	d.task.Settle(i, err)

@@ -27,6 +27,7 @@ func (s *Store) Load(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
 // loading is a batch of loads.
 type loading struct {
 	store  *Store
+	mendBy func() time.Time // a timeout from when damage was first found
 	ctx    context.Context
 	task   *kv.Task
 	shards []kv.Shard
@@ -45,11 +46,14 @@ type wanted struct {
 	known   bool // what the record says
 	err     error
 	arrived []int // shards that wait for the record
-	gone    bool  // it was found damaged, and deleted
+	fate    error // of one that was found damaged
 }
 
 func (s *Store) load(ctx context.Context, t *kv.Task, shards []kv.Shard) {
-	l := &loading{store: s, ctx: ctx, task: t, shards: shards, byKey: map[kv.Key]int{}}
+	l := &loading{
+		store: s, ctx: ctx, task: t, shards: shards, byKey: map[kv.Key]int{},
+		mendBy: sync.OnceValue(func() time.Time { return time.Now().Add(s.o.Timeout) }),
+	}
 	var keys []kv.Key
 	for _, shard := range shards {
 		if _, known := l.byKey[shard.Key]; !known {
@@ -59,7 +63,7 @@ func (s *Store) load(ctx context.Context, t *kv.Task, shards []kv.Shard) {
 	}
 	if err := l.locate(keys); err != nil {
 		for i := range shards {
-			l.settle(i, because(ctx, err))
+			l.settle(i, err)
 		}
 		return
 	}
@@ -68,10 +72,12 @@ func (s *Store) load(ctx context.Context, t *kv.Task, shards []kv.Shard) {
 
 // locate finds the pages, whose leases begin no earlier than we ask.
 func (l *loading) locate(keys []kv.Key) error {
+	ctx, done := l.store.inTime(l.ctx)
+	defer done()
 	for at := range chunks(keys) {
 		some := keys[at:min(at+batchKeys, len(keys))]
 		asked := time.Now()
-		pages, err := l.store.service.locate(l.ctx, some)
+		pages, err := l.store.service.locate(ctx, some)
 		if err != nil {
 			return err
 		}
@@ -218,31 +224,42 @@ func (l *loading) finish(w *wanted, i int) {
 	}
 }
 
-// damaged deals with a page that is not its block: where the service may have given
-// it to somebody else, that is a plain miss. Otherwise the key is deleted, before
-// anybody is told, so that the block can be dumped again.
+// damaged deals with a page that is not its block, once: where the service may have
+// given it to somebody else, that is a plain miss.
 func (l *loading) damaged(w *wanted, what string) error {
-	if time.Now().After(w.leased) {
-		return kv.ErrMiss
-	}
-	s := l.store
-	err := &kv.CorruptError{Key: w.key, Where: fmt.Sprintf("page %d of %s", w.page, s.o.File), What: what}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.gone {
-		return err
+	switch {
+	case w.fate != nil:
+	case time.Now().After(w.leased):
+		w.fate = kv.ErrMiss
+	default:
+		w.fate = l.condemn(w, what)
 	}
-	w.gone = true
+	return w.fate
+}
+
+// condemn deletes the key of a damaged block, before anybody is told, so that the
+// block can be dumped again. Until that is done it is no ErrCorrupt.
+func (l *loading) condemn(w *wanted, what string) error {
+	s := l.store
+	ctx, done := until(l.ctx, l.mendBy())
+	defer done()
+	found := &kv.CorruptError{Key: w.key, Where: fmt.Sprintf("page %d of %s", w.page, s.o.File), What: what}
 	// Somebody else may have found it, and dumped the block anew.
-	pages, failed := s.service.locate(l.ctx, []kv.Key{w.key})
-	if failed == nil && pages[0] != w.page {
+	pages, err := s.service.locate(ctx, []kv.Key{w.key})
+	if err == nil && pages[0] != w.page {
 		return kv.ErrMiss
 	}
 	s.counters.CorruptBlocks.Add(1)
-	if failed == nil && s.service.remove(l.ctx, w.key) == nil {
-		s.counters.QuarantinedBlocks.Add(1)
+	if err == nil {
+		err = s.service.remove(ctx, w.key)
 	}
-	return err
+	if err != nil {
+		return fmt.Errorf("%s, and could not be deleted: %w", found, err)
+	}
+	s.counters.QuarantinedBlocks.Add(1)
+	return found
 }
 
 // settle settles a shard, counted.

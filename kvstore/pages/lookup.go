@@ -14,11 +14,13 @@ func (s *Store) Lookup(ctx context.Context, keys []kv.Key, found []bool) error {
 		return err
 	}
 	defer leave()
+	ctx, done := s.inTime(ctx)
+	defer done()
 	for at := range chunks(keys) {
 		some := keys[at:min(at+batchKeys, len(keys))]
 		there, err := s.service.exists(ctx, some)
 		if err != nil {
-			return because(ctx, err)
+			return err
 		}
 		copy(found[at:], there)
 		s.counters.LookedUp.Add(int64(len(some)))
@@ -34,11 +36,13 @@ func (s *Store) LookupPrefix(ctx context.Context, keys []kv.Key) (int, error) {
 		return 0, err
 	}
 	defer leave()
+	ctx, done := s.inTime(ctx)
+	defer done()
 	for at := range chunks(keys) {
 		some := keys[at:min(at+batchKeys, len(keys))]
 		there, err := s.service.exists(ctx, some)
 		if err != nil {
-			return 0, because(ctx, err)
+			return 0, err
 		}
 		s.counters.LookedUp.Add(int64(len(some)))
 		s.counters.Found.Add(int64(count(there)))

@@ -188,7 +188,9 @@ func (s *Store) open(f *os.File) (err error) {
 		f.Close()
 		return err
 	}
-	if err := s.service.initialize(s.life); err != nil {
+	ctx, done := s.inTime(s.life)
+	defer done()
+	if err := s.service.initialize(ctx); err != nil {
 		return errors.Join(err, s.file.Close())
 	}
 	return nil

@@ -103,7 +103,7 @@ func (s *Store) take(ctx context.Context, key kv.Key) (*page, error) {
 		select {
 		case <-b.made:
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return nil, endOf(ctx)
 		}
 		s.mu.Lock()
 		if s.bookings[key] == b {

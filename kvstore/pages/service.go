@@ -13,8 +13,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-
-	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
 const (
@@ -34,12 +32,11 @@ const (
 
 // service asks the page service.
 type service struct {
-	url     string // as it was given, without the password
-	base    string // before a route
-	pool    string
-	pages   int64
-	timeout time.Duration
-	http    *http.Client
+	url   string // as it was given, without the password
+	base  string // before a route
+	pool  string
+	pages int64
+	http  *http.Client
 }
 
 // address is what a URL says: before a path, and where to connect.
@@ -82,7 +79,7 @@ func newService(o *Options, l label) (*service, error) {
 	return &service{
 		url:  redacted(o.URL),
 		base: fmt.Sprintf("%s/ns/%s/%d/", base, l.spaceName(), l.rank),
-		pool: l.poolName(), pages: l.pages, timeout: o.Timeout,
+		pool: l.poolName(), pages: l.pages,
 		http: &http.Client{Transport: transport},
 	}, nil
 }
@@ -95,7 +92,7 @@ type patience bool
 const (
 	// once: only what a connection cost that the service had closed.
 	once patience = false
-	// patient: as long as the timeout.
+	// patient: until the context ends.
 	patient patience = true
 )
 
@@ -113,10 +110,8 @@ func (c *service) ask(ctx context.Context, p patience, route string, body []byte
 	return err
 }
 
-// call asks until there is an answer, or reason not to hope for one.
-func (c *service) call(parent context.Context, p patience, route string, body []byte, answer any) error {
-	ctx, cancel := context.WithTimeout(parent, c.timeout)
-	defer cancel()
+// call asks until there is an answer, or reason not to hope for one, or ctx ends.
+func (c *service) call(ctx context.Context, p patience, route string, body []byte, answer any) error {
 	pause := firstPause
 	var before error // what kept the service from answering earlier
 	for attempt := 0; ; attempt++ {
@@ -128,10 +123,10 @@ func (c *service) call(parent context.Context, p patience, route string, body []
 		switch {
 		case err == nil:
 			return nil
-		case parent.Err() != nil:
-			return parent.Err()
+		case ctx.Err() != nil && endOf(ctx) != errLate:
+			return endOf(ctx)
 		case ctx.Err() != nil:
-			return fmt.Errorf("%w: the page service at %s: %w", kv.ErrTimeout, c.url, err)
+			return fmt.Errorf("%w: the page service at %s: %w", errLate, c.url, err)
 		case !worthAnother(err) || p == once && attempt > 0:
 			return fmt.Errorf("kvstore: the page service at %s: %w", c.url, err)
 		}

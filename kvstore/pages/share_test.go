@@ -177,7 +177,7 @@ func TestTooSlow(t *testing.T) {
 	// The service says nothing of a confirmation that comes too late.
 	late := s.newPage(3, time.Now().Add(-time.Hour))
 	answers := make(chan error, 1)
-	s.confirmer.confirm([]confirmation{{key(1), late, func(err error) { answers <- err }}})
+	s.confirmer.confirm([]confirmation{{key(1), late, time.Now().Add(time.Minute), func(err error) { answers <- err }}})
 	if err := <-answers; !errors.Is(err, kv.ErrTimeout) {
 		t.Error(err)
 	}

@@ -1,0 +1,128 @@
+package pages
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	book "github.com/kv3fs/kv3fs/internal/pages"
+	"github.com/kv3fs/kv3fs/internal/transfer"
+	"github.com/kv3fs/kv3fs/internal/transfer/posix"
+	"github.com/kv3fs/kv3fs/kvstore/kv"
+)
+
+// A service that hangs costs a batch one timeout: of the questions that it would ask,
+// one is asked.
+func TestAServiceThatHangsIsAskedOnce(t *testing.T) {
+	h := newHost(t, book.Options{})
+	var hangs atomic.Bool
+	var asked atomic.Int64
+	middle(h, func(_ string, w http.ResponseWriter, r *http.Request, next http.Handler) {
+		if !hangs.Load() {
+			next.ServeHTTP(w, r)
+			return
+		}
+		asked.Add(1)
+		<-r.Context().Done()
+	})
+	o := h.options(t.TempDir(), 2000)
+	o.Timeout = 200 * time.Millisecond
+	s := mustOpen(t, o)
+	stored(t, s, key(0))
+	hangs.Store(true)
+	const several = 2*batchKeys + 1
+	for what, do := range map[string]func() []error{
+		"Lookup": func() []error {
+			return []error{s.Lookup(t.Context(), keysOf(0, several), make([]bool, several))}
+		},
+		"LookupPrefix": func() []error {
+			_, err := s.LookupPrefix(t.Context(), keysOf(0, several))
+			return []error{err}
+		},
+		"Load": func() []error { return load(t, s, keysOf(0, several)...) },
+		"Dump": func() []error { return dump(t, s, keysOf(0, several)...) },
+	} {
+		asked.Store(0)
+		for _, err := range do() {
+			if !errors.Is(err, kv.ErrTimeout) {
+				t.Fatalf("%s: %v", what, err)
+			}
+		}
+		if n := asked.Load(); n != 1 {
+			t.Errorf("%s: %d questions hung, one after the other", what, n)
+		}
+	}
+	hangs.Store(false)
+	stored(t, s, key(1))
+	there(t, s, key(0), key(1))
+}
+
+// That there is no page is said once for all shards of a batch.
+func TestAFullServiceIsAskedOnce(t *testing.T) {
+	h := newHost(t, book.Options{})
+	var asked atomic.Int64
+	middle(h, func(route string, w http.ResponseWriter, r *http.Request, next http.Handler) {
+		if route == "reserve_and_allocate_page_indices" {
+			asked.Add(1)
+		}
+		next.ServeHTTP(w, r)
+	})
+	s := mustOpen(t, h.options(t.TempDir(), 4))
+	stored(t, s, keysOf(0, 4)...)
+	there(t, s, keysOf(0, 4)...) // and leases them
+	asked.Store(0)
+	for _, err := range dump(t, s, keysOf(10, 20)...) {
+		if !errors.Is(err, kv.ErrFull) {
+			t.Fatal(err)
+		}
+	}
+	if n := asked.Load(); n != 1 {
+		t.Errorf("asked %d times", n)
+	}
+}
+
+// stuck is an engine whose writes wait.
+type stuck struct {
+	transfer.Engine
+	begun   chan struct{} // closed by the first
+	until   chan struct{}
+	once    sync.Once
+	waiting sync.WaitGroup
+}
+
+func (e *stuck) Do(ctx context.Context, ops []transfer.Op) {
+	e.once.Do(func() { close(e.begun) })
+	e.waiting.Go(func() {
+		<-e.until
+		e.Engine.Do(ctx, ops)
+	})
+}
+
+// Who waits for another writer of the block does so no longer than the timeout.
+func TestWaitingForAWriterThatHangs(t *testing.T) {
+	h := newHost(t, book.Options{})
+	e := &stuck{Engine: posix.New(posix.Options{}), begun: make(chan struct{}), until: make(chan struct{})}
+	o := h.options(t.TempDir(), 20)
+	o.Engine, o.Timeout = e, 100*time.Millisecond
+	s := mustOpen(t, o)
+	shards := shardsOf(key(0))
+	first, err := s.Dump(t.Context(), shards)
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-e.begun
+	for _, err := range dump(t, s, key(0)) {
+		if !errors.Is(err, kv.ErrTimeout) {
+			t.Error(err)
+		}
+	}
+	close(e.until)
+	if err := errors.Join(results(t, first, nil)...); err != nil {
+		t.Fatal(err)
+	}
+	e.waiting.Wait()
+}
