@@ -2,7 +2,9 @@ package segment
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/kv3fs/kv3fs/internal/transfer"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
@@ -14,6 +16,9 @@ type batch struct {
 	t    *kv.Task
 	left atomic.Int32
 	free func() bool // from Close
+
+	mu    sync.Mutex
+	until time.Time // how long it waits for room; zero while it has not had to
 }
 
 // begin makes a batch that Close waits for.
@@ -43,6 +48,33 @@ func (b *batch) settle(i int, err error) {
 		b.free()
 		b.s.tasks.Done()
 	}
+}
+
+// patience is how much longer a batch waits for room: the store's timeout, from the first
+// of its shards that has to, be it for another batch that waits. Else shards of one block
+// would wait one after the other.
+func (b *batch) patience() time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.until.IsZero() {
+		b.until = time.Now().Add(b.s.o.Timeout)
+	}
+	return time.Until(b.until)
+}
+
+// hasRoom says that the batch has got some: it has all of its patience again.
+func (b *batch) hasRoom() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.until = time.Time{}
+}
+
+// ended is why a batch whose context has ended goes no further.
+func (b *batch) ended() error {
+	if b.s.closing.Err() != nil {
+		return kv.ErrClosed
+	}
+	return b.t.Context().Err()
 }
 
 // run is shards of a batch, one behind the other, that are moved at once: they are

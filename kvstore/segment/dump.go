@@ -34,8 +34,6 @@ type writing struct {
 	queue
 	s *Store
 
-	full error // of the first block that found no slot: the others do not wait again
-
 	// The run that the next shard may continue.
 	block *block
 	run   run
@@ -47,9 +45,9 @@ var errThere = errors.New("the block is there")
 
 // enter begins a shard, or has it begun later, when who is at it has finished.
 func (w *writing) enter(i int) {
-	ctx, shard := w.b.t.Context(), w.b.t.Shard(i)
-	if err := ctx.Err(); err != nil {
-		w.b.settleDump(i, w.s.explain(err, nil))
+	shard := w.b.t.Shard(i)
+	if w.b.t.Context().Err() != nil {
+		w.b.settleDump(i, w.b.ended())
 		return
 	}
 	if w.s.holds(shard.Key) {
@@ -57,7 +55,7 @@ func (w *writing) enter(i int) {
 		return
 	}
 	blk, verdict, err := w.s.unfinished.Enter(shard.Key, shard.Index,
-		func() (place, error) { return w.open(ctx, shard.Key) },
+		func() (place, error) { return w.open(shard.Key) },
 		func() { w.s.tasks.Go(func() { w.s.enterAgain(w.b, i) }) })
 	switch {
 	case err == errThere:
@@ -66,6 +64,8 @@ func (w *writing) enter(i int) {
 		w.b.settleDump(i, err)
 	case verdict == assembly.Have:
 		w.b.settleHeld(i)
+	case verdict == assembly.Later:
+		w.b.patience() // begins
 	case verdict == assembly.Write:
 		w.write(blk, i, shard)
 	}
@@ -81,27 +81,25 @@ func (s *Store) enterAgain(b *batch, i int) {
 
 // open finds a slot for a block. Nobody else is about to write it, so whether it is
 // there is known for certain.
-func (w *writing) open(ctx context.Context, key kv.Key) (place, error) {
+func (w *writing) open(key kv.Key) (p place, err error) {
 	if w.s.holds(key) {
 		return place{}, errThere
 	}
-	if p, ok := w.s.take(); ok {
-		return p, nil
+	p, ok := w.s.take()
+	if !ok {
+		w.end() // what was gathered must not wait for a segment
+		p, err = w.b.await()
 	}
-	if w.full != nil {
-		return place{}, w.full
-	}
-	w.end() // what was gathered must not wait for a segment
-	p, err := w.s.await(ctx)
-	if errors.Is(err, kv.ErrFull) {
-		w.full = err
+	if err == nil {
+		w.b.hasRoom()
 	}
 	return p, err
 }
 
 // await waits for a slot.
-func (s *Store) await(ctx context.Context) (place, error) {
-	patience := time.NewTimer(s.o.Timeout)
+func (b *batch) await() (place, error) {
+	s := b.s
+	patience := time.NewTimer(b.patience())
 	defer patience.Stop()
 	for {
 		s.mu.RLock()
@@ -112,8 +110,8 @@ func (s *Store) await(ctx context.Context) (place, error) {
 		}
 		select {
 		case <-isReady:
-		case <-ctx.Done():
-			return place{}, s.explain(ctx.Err(), nil)
+		case <-b.t.Context().Done():
+			return place{}, b.ended()
 		case <-patience.C:
 			if trouble != nil {
 				return place{}, fmt.Errorf("%w: no segment can be written to; the last error was: %w", kv.ErrFull, trouble)

@@ -48,7 +48,7 @@ func (s *Store) Load(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
 		case rd == nil:
 			b.settleLoads(r, kv.ErrMiss)
 		case t.Context().Err() != nil:
-			b.settleLoads(r, s.explain(t.Context().Err(), rd.seg))
+			b.settleLoads(r, b.ended())
 		default:
 			rd.read(q, r, first.Index, buf)
 		}
