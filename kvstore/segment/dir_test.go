@@ -41,7 +41,7 @@ func TestWhoseDirectory(t *testing.T) {
 		o := options(t.TempDir(), small, 3, 4)
 		s := open(t, o)
 		dump(t, s, keyOf(0))
-		refused(t, o, o.Dir, fmt.Sprintf("process %d (segment.test)", os.Getpid()))
+		refused(t, o, o.Dir, fmt.Sprintf("process %d (%s)", os.Getpid(), filepath.Base(os.Args[0])))
 		loads(t, s, keyOf(0))
 		loads(t, reopen(t, s, o), keyOf(0))
 	})

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/kv3fs/kv3fs/internal/transfer"
@@ -158,7 +159,9 @@ func TestCapacityIsAPromise(t *testing.T) {
 
 // While somebody reads a block its segment is not recycled, others are, and what he
 // reads at last is right.
-func TestReadersPinTheirSegment(t *testing.T) {
+func TestReadersPinTheirSegment(t *testing.T) { synctest.Test(t, readersPinTheirSegment) }
+
+func readersPinTheirSegment(t *testing.T) {
 	const slots = 4
 	m := newMeddler()
 	o := options(t.TempDir(), small, 5, slots)
@@ -206,7 +209,9 @@ func TestReadersPinTheirSegment(t *testing.T) {
 
 // Unfinished blocks everywhere, with nobody who goes on with them, have to go when
 // there is no room for others.
-func TestUnfinishedBlocksMakeRoom(t *testing.T) {
+func TestUnfinishedBlocksMakeRoom(t *testing.T) { synctest.Test(t, unfinishedBlocksMakeRoom) }
+
+func unfinishedBlocksMakeRoom(t *testing.T) {
 	const segments, slots, blocks = 3, 4, 40
 	o := options(t.TempDir(), small, segments, slots)
 	o.Timeout = 3 * time.Second
@@ -229,7 +234,9 @@ func TestUnfinishedBlocksMakeRoom(t *testing.T) {
 
 // Where every slot is being written there is no room: what does not fit is ErrFull,
 // after one wait for all of the batch.
-func TestFullOfWrites(t *testing.T) {
+func TestFullOfWrites(t *testing.T) { synctest.Test(t, fullOfWrites) }
+
+func fullOfWrites(t *testing.T) {
 	const segments, slots, blocks = 3, 4, 60
 	m := newMeddler()
 	o := options(t.TempDir(), small, segments, slots)
@@ -363,7 +370,9 @@ func (s *Store) segmentWith(t testing.TB, key kv.Key) *segment {
 }
 
 // A block whose shards stop coming is dropped, and is nowhere after a restart.
-func TestUnfinishedBlockIsDropped(t *testing.T) {
+func TestUnfinishedBlockIsDropped(t *testing.T) { synctest.Test(t, unfinishedBlockIsDropped) }
+
+func unfinishedBlockIsDropped(t *testing.T) {
 	o := options(t.TempDir(), small, 4, 8)
 	o.Timeout = 100 * time.Millisecond
 	s := open(t, o)
@@ -409,7 +418,9 @@ func TestNamespacesTakeTurns(t *testing.T) {
 
 // A disk that takes no writes costs the blocks of a few segments, and not, one failed
 // dump after the other, all of them: they can still be read.
-func TestBrokenDiskKeepsWhatItHas(t *testing.T) {
+func TestBrokenDiskKeepsWhatItHas(t *testing.T) { synctest.Test(t, brokenDiskKeepsWhatItHas) }
+
+func brokenDiskKeepsWhatItHas(t *testing.T) {
 	const segments, slots = 8, 4
 	m := newMeddler()
 	o := options(t.TempDir(), small, segments, slots)
@@ -449,7 +460,9 @@ func TestBrokenDiskKeepsWhatItHas(t *testing.T) {
 }
 
 // A slot that the storage may still write to is never another block's.
-func TestAbandonedSlotIsNotUsedAgain(t *testing.T) {
+func TestAbandonedSlotIsNotUsedAgain(t *testing.T) { synctest.Test(t, abandonedSlotIsNotUsedAgain) }
+
+func abandonedSlotIsNotUsedAgain(t *testing.T) {
 	const slots = 4
 	m := newMeddler()
 	o := options(t.TempDir(), small, 5, slots)
