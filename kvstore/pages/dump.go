@@ -28,6 +28,7 @@ type dumping struct {
 	store    *Store
 	ctx      context.Context
 	patience context.Context // ctx until the batch has waited long enough for others
+	file     *handle
 	task     *kv.Task
 	shards   []kv.Shard
 
@@ -67,6 +68,15 @@ func (s *Store) dump(ctx context.Context, t *kv.Task, shards []kv.Shard) {
 	for i := range all {
 		all[i] = i
 	}
+	var err error
+	if d.file, err = s.file.take(patience); err != nil {
+		for i := range all {
+			d.settle(i, err)
+		}
+		d.arrivals.close()
+		return
+	}
+	defer s.file.give(d.file)
 	d.enter(all)
 	d.wait()
 	d.arrivals.close()
@@ -129,7 +139,7 @@ func (d *dumping) enter(some []int) {
 		d.blocks[i] = b
 		shard := d.shards[i]
 		ops = append(ops, d.arrivals.op(i, transfer.Op{
-			File: d.store.file, Write: true, Buf: shard.Buf,
+			File: d.file.file, Write: true, Buf: shard.Buf,
 			Offset: d.store.label.at(b.Payload.number) + int64(shard.Index)*d.store.o.Layout.ShardBytes,
 		}))
 	}
@@ -204,6 +214,7 @@ var errTooOld = fmt.Errorf("%w: its shards came too slowly for the reservation o
 // arrive takes the end of a write: of a shard, or of the record of the block that a
 // shard has completed.
 func (d *dumping) arrive(a arrival) {
+	d.store.file.heed(d.file, a.err)
 	if a.of < 0 {
 		d.recorded(-1-a.of, a.err)
 		return
@@ -226,7 +237,7 @@ func (d *dumping) arrive(a arrival) {
 	r := &recording{s.recordOf(b.Key, b.Sums), cancel}
 	d.records[a.of] = r
 	s.engine.Do(ctx, []transfer.Op{d.arrivals.op(-1-a.of, transfer.Op{
-		File: s.file, Write: true, Buf: r.record.raw,
+		File: d.file.file, Write: true, Buf: r.record.raw,
 		Offset: s.label.at(b.Payload.number) + headAt(s.o.Layout),
 	})})
 }

@@ -29,6 +29,7 @@ type loading struct {
 	store  *Store
 	mendBy func() time.Time // a timeout from when damage was first found
 	ctx    context.Context
+	file   *handle
 	task   *kv.Task
 	shards []kv.Shard
 	blocks []*wanted      // in the order of their first shards
@@ -62,12 +63,23 @@ func (s *Store) load(ctx context.Context, t *kv.Task, shards []kv.Shard) {
 		}
 	}
 	if err := l.locate(keys); err != nil {
-		for i := range shards {
-			l.settle(i, err)
-		}
+		l.settleAll(err)
 		return
 	}
+	file, err := s.file.take(ctx)
+	if err != nil {
+		l.settleAll(err)
+		return
+	}
+	defer s.file.give(file)
+	l.file = file
 	l.read()
+}
+
+func (l *loading) settleAll(err error) {
+	for i := range l.shards {
+		l.settle(i, err)
+	}
 }
 
 // locate finds the pages, whose leases begin no earlier than we ask.
@@ -126,9 +138,9 @@ func (l *loading) read() {
 		}
 		if !begun[b] {
 			begun[b] = true
-			ops = append(ops, arrivals.op(-1-b, transfer.Op{File: s.file, Offset: s.label.at(w.page) + headAt(s.o.Layout), Buf: w.record.raw}))
+			ops = append(ops, arrivals.op(-1-b, transfer.Op{File: l.file.file, Offset: s.label.at(w.page) + headAt(s.o.Layout), Buf: w.record.raw}))
 		}
-		ops = append(ops, arrivals.op(i, transfer.Op{File: s.file, Offset: s.label.at(w.page) + int64(shard.Index)*s.o.Layout.ShardBytes, Buf: shard.Buf}))
+		ops = append(ops, arrivals.op(i, transfer.Op{File: l.file.file, Offset: s.label.at(w.page) + int64(shard.Index)*s.o.Layout.ShardBytes, Buf: shard.Buf}))
 	}
 	l.miss(absent)
 	s.engine.Do(l.ctx, ops)
@@ -149,6 +161,7 @@ func (l *loading) miss(absent []int) {
 
 // arrive takes a move's end.
 func (l *loading) arrive(a arrival) {
+	l.store.file.heed(l.file, a.err)
 	if a.of < 0 {
 		w := l.blocks[-1-a.of]
 		err := l.judge(w, a.err)

@@ -1,16 +1,20 @@
 package pages
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/kv3fs/kv3fs/internal/measure"
+	book "github.com/kv3fs/kv3fs/internal/pages"
 	"github.com/kv3fs/kv3fs/internal/transfer"
 	"github.com/kv3fs/kv3fs/internal/transfer/ringio"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 	"github.com/kv3fs/kv3fs/kvstore/storetest"
+	"github.com/kv3fs/kv3fs/usrbio"
 )
 
 // daemonBinary is kv3fs, built for the test; KV3FS_BIN names one that exists.
@@ -85,4 +89,87 @@ func TestStoreOnAMount(t *testing.T) {
 		Durable: true, Damage: func(t testing.TB, _ string, seed uint64) { damage(t, onMount, seed) },
 		Verified: true, OneNamespace: true, Seeds: 12,
 	})
+}
+
+// mount is a daemon that can be killed and replaced.
+type mount struct {
+	binary, data, point string
+	child               *measure.Child
+}
+
+func (m *mount) start(t *testing.T) {
+	t.Helper()
+	var err error
+	if m.child, err = measure.StartChild(m.binary, "serve", "--data", m.data, "--mount", m.point, "--pages-listen", "off"); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		c, err := usrbio.Open(m.point)
+		if err == nil {
+			c.Close()
+			return
+		}
+		select {
+		case <-m.child.Ended():
+			t.Fatal(m.child.Fate())
+		case <-t.Context().Done():
+			t.Fatal(err)
+		case <-time.After(5 * time.Millisecond): // nobody tells when a mount works
+		}
+	}
+}
+
+// A daemon is killed and replaced: what was confirmed is there, and new blocks can be
+// dumped, without opening the store anew.
+func TestTheMountIsReplaced(t *testing.T) {
+	program := daemonBinary(t)
+	for name, engine := range map[string]func(testing.TB, string) transfer.Engine{
+		"by the kernel": func(testing.TB, string) transfer.Engine { return nil },
+		"by rings":      rings,
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := &mount{binary: program, data: t.TempDir(), point: t.TempDir()}
+			m.start(t)
+			t.Cleanup(func() {
+				if err := m.child.Stop(30 * time.Second); err != nil {
+					t.Error(err)
+				}
+			})
+			o := newHost(t, book.Options{}).options(m.point, 100)
+			o.Engine = engine(t, m.point)
+			s := mustOpen(t, o)
+			stored(t, s, keysOf(0, 10)...)
+			begun := shardsOf(key(50))
+			for _, one := range begun {
+				content(one).Fill(one.Buf)
+			}
+			task, err := s.Dump(t.Context(), begun[:1])
+			if err := errors.Join(results(t, task, err)...); err != nil {
+				t.Fatal(err)
+			}
+			m.child.Kill()
+			for _, err := range load(t, s, keysOf(0, 10)...) {
+				if errors.Is(err, kv.ErrMiss) { // the kernel may well have it
+					t.Errorf("while it is away: %v", err)
+				}
+			}
+			m.start(t)
+			for errors.Join(load(t, s, key(0))...) != nil { // until it is noticed
+				if t.Context().Err() != nil {
+					t.Fatal("never")
+				}
+			}
+			there(t, s, keysOf(0, 10)...)
+			stored(t, s, keysOf(10, 10)...)
+			there(t, s, keysOf(0, 20)...)
+			task, err = s.Dump(t.Context(), begun[1:])
+			if err := errors.Join(results(t, task, err)...); err != nil {
+				t.Fatal(err)
+			}
+			there(t, s, key(50))
+			if got := s.Stats().CorruptBlocks; got != 0 {
+				t.Errorf("%d blocks count as damaged", got)
+			}
+		})
+	}
 }

@@ -2,6 +2,7 @@ package pages
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -169,5 +170,27 @@ func TestAFileThatIsMadeAnewIsEmpty(t *testing.T) {
 	}
 	if got := s.Stats().CorruptBlocks; got != 0 {
 		t.Error(got)
+	}
+}
+
+// Where a file is opened anew, it is the one that was there before.
+func TestOpenAgainTakesNoOther(t *testing.T) {
+	h := newHost(t, book.Options{})
+	o := h.options(t.TempDir(), 8)
+	s := mustOpen(t, o)
+	f, err := openAgain(&o, s.label)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	if err := os.Remove(o.File); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := openAgain(&o, s.label); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("of one that is gone: %v", err)
+	}
+	mustOpen(t, o)
+	if _, err := openAgain(&o, s.label); err == nil || !strings.Contains(err.Error(), "taken its place") {
+		t.Errorf("of one that was made anew: %v", err)
 	}
 }

@@ -75,7 +75,8 @@ type Options struct {
 	// Checksums: the records always have them, so that auto and require are the same.
 	Checksums kv.Checksums
 
-	// Engine moves the data; nil: by system calls. Close closes it.
+	// Engine moves the data; nil: by system calls. Close closes it; where Open fails it
+	// remains the caller's.
 	Engine transfer.Engine
 }
 
@@ -120,7 +121,7 @@ type Store struct {
 	label   label
 	service *service
 	engine  transfer.Engine
-	file    transfer.File
+	file    *keeper
 
 	counters kv.Counters
 	heads    sync.Pool // of *record
@@ -178,22 +179,42 @@ func Open(o Options) (*Store, error) {
 	if err := s.open(f); err != nil {
 		s.end()
 		service.close()
-		return nil, errors.Join(err, s.engine.Close())
+		if o.Engine == nil {
+			err = errors.Join(err, s.engine.Close())
+		}
+		return nil, err
 	}
 	return s, nil
 }
 
-func (s *Store) open(f *os.File) (err error) {
-	if s.file, err = s.engine.Open(f); err != nil {
-		f.Close()
+func (s *Store) open(f *os.File) error {
+	file, err := s.adopt(f)
+	if err != nil {
 		return err
 	}
 	ctx, done := s.inTime(s.life)
 	defer done()
 	if err := s.service.initialize(ctx); err != nil {
-		return errors.Join(err, s.file.Close())
+		return errors.Join(err, file.Close())
 	}
+	s.file = newKeeper(file, func() (transfer.File, error) {
+		f, err := openAgain(&s.o, s.label)
+		if err != nil {
+			return nil, err
+		}
+		return s.adopt(f)
+	}, s.o.Timeout)
 	return nil
+}
+
+// adopt hands an open file to the engine.
+func (s *Store) adopt(f *os.File) (transfer.File, error) {
+	file, err := s.engine.Open(f)
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return file, nil
 }
 
 // Layout is kv.Store's.
@@ -232,7 +253,7 @@ func (s *Store) Close() error {
 		s.work.Wait()
 		s.sweep(0)
 		s.service.close()
-		s.closeErr = errors.Join(s.file.Close(), s.engine.Close())
+		s.closeErr = errors.Join(s.file.close(), s.engine.Close())
 	})
 	return s.closeErr
 }
