@@ -91,7 +91,7 @@ func TestOpenWithoutAService(t *testing.T) {
 	h := newHost(t, book.Options{})
 	h.stop()
 	o := h.options(t.TempDir(), 8)
-	o.Timeout = 100 * time.Millisecond
+	o.Timeout = 500 * time.Millisecond
 	_, err := Open(o)
 	if !errors.Is(err, kv.ErrTimeout) || !errors.Is(err, syscall.ECONNREFUSED) || !strings.Contains(err.Error(), "kv3fs serve") {
 		t.Fatal(err)

@@ -31,6 +31,9 @@ var errPresent = errors.New("the block is there already")
 
 // book reserves pages for those blocks of a batch that nobody is writing, with as few
 // questions as possible, and returns what it has booked.
+//
+// What is there already is not reserved: its page would be kept for us to write, as
+// long as a reservation lasts, and so be of no use to a full file.
 func (s *Store) book(ctx context.Context, keys []kv.Key) map[kv.Key]*booking {
 	mine := map[kv.Key]*booking{}
 	var wanted []kv.Key
@@ -44,7 +47,10 @@ func (s *Store) book(ctx context.Context, keys []kv.Key) map[kv.Key]*booking {
 	}
 	s.mu.Unlock()
 	for at := range chunks(wanted) {
-		some := wanted[at:min(at+batchKeys, len(wanted))]
+		some := s.bookPresent(ctx, mine, wanted[at:min(at+batchKeys, len(wanted))])
+		if len(some) == 0 {
+			continue
+		}
 		asked := time.Now()
 		grants, err := s.service.reserve(ctx, some)
 		for i, k := range some {
@@ -59,13 +65,36 @@ func (s *Store) book(ctx context.Context, keys []kv.Key) map[kv.Key]*booking {
 			default:
 				b.page = s.newPage(grants[i].page, asked)
 			}
-			if b.page == nil {
-				s.unbook(k, b) // only who waits already may believe it
-			}
-			close(b.made)
+			s.booked(k, b)
 		}
 	}
 	return mine
+}
+
+// bookPresent deals with the blocks that are there already, and returns the others. A
+// service that does not answer is asked again when a page is wanted.
+func (s *Store) bookPresent(ctx context.Context, mine map[kv.Key]*booking, keys []kv.Key) (absent []kv.Key) {
+	there, err := s.service.exists(ctx, keys)
+	if err != nil {
+		return keys
+	}
+	for i, k := range keys {
+		if !there[i] {
+			absent = append(absent, k)
+			continue
+		}
+		mine[k].err = errPresent
+		s.booked(k, mine[k])
+	}
+	return absent
+}
+
+// booked tells those who wait for a booking what has become of it.
+func (s *Store) booked(key kv.Key, b *booking) {
+	if b.page == nil {
+		s.unbook(key, b) // only who waits already may believe it
+	}
+	close(b.made)
 }
 
 func (s *Store) newPage(number int64, asked time.Time) *page {

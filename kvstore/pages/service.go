@@ -125,6 +125,8 @@ func (c *service) call(ctx context.Context, p patience, route string, body []byt
 			return nil
 		case ctx.Err() != nil && endOf(ctx) != errLate:
 			return endOf(ctx)
+		case errors.Is(err, errLate):
+			return fmt.Errorf("%w: the page service at %s", errLate, c.url)
 		case ctx.Err() != nil:
 			return fmt.Errorf("%w: the page service at %s: %w", errLate, c.url, err)
 		case !worthAnother(err) || p == once && attempt > 0:

@@ -260,3 +260,18 @@ func TestAPageIsRewrittenBeforeItIsRead(t *testing.T) {
 		})
 	}
 }
+
+// Dumping what is there keeps no page from anybody.
+func TestDumpingAgainHoldsNoPage(t *testing.T) {
+	const short = time.Millisecond
+	h := newHost(t, book.Options{Lease: short, Hold: short, Quarantine: short, Reserve: time.Hour})
+	s := mustOpen(t, h.options(t.TempDir(), 4))
+	stored(t, s, keysOf(0, 4)...)
+	stored(t, s, keysOf(0, 4)...)
+	patience, done := context.WithTimeout(t.Context(), 20*time.Second)
+	defer done()
+	for err := kv.ErrFull; errors.Is(err, kv.ErrFull) && patience.Err() == nil; { // until the leases have ended
+		err = errors.Join(dump(t, s, keysOf(10, 4)...)...)
+	}
+	there(t, s, keysOf(10, 4)...)
+}
