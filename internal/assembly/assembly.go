@@ -162,6 +162,19 @@ func (t *Table[P]) Expire(idle time.Duration) []*Block[P] {
 	return expired
 }
 
+// GiveUp takes out a block whose payload is of no use any more, as Expire does, or
+// returns nil where somebody is at it.
+func (t *Table[P]) GiveUp(key kv.Key, useless func(P) bool) *Block[P] {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	b := t.blocks[key]
+	if b == nil || b.moving || b.writing > 0 || !useless(b.Payload) {
+		return nil
+	}
+	b.moving = true
+	return b
+}
+
 // Len is how many blocks are unfinished.
 func (t *Table[P]) Len() int {
 	t.mu.Lock()

@@ -274,3 +274,29 @@ func TestManyWriters(t *testing.T) {
 		t.Errorf("never whole; %d blocks unfinished", table.Len())
 	}
 }
+
+// A block is given up while nobody is at it, and once.
+func TestGiveUp(t *testing.T) {
+	table := New[string](2)
+	useless := func(payload string) bool { return payload == "payload" }
+	if table.GiveUp(key, useless) != nil {
+		t.Error("of a block that is not there")
+	}
+	b := enter(t, table, 0, Write, never(t))
+	if table.GiveUp(key, useless) != nil {
+		t.Error("while a shard is being written")
+	}
+	table.Written(b, 0)
+	if table.GiveUp(key, func(string) bool { return false }) != nil {
+		t.Error("of one that is of use")
+	}
+	if table.GiveUp(key, useless) != b || table.GiveUp(key, useless) != nil {
+		t.Error("not once")
+	}
+	called := 0
+	enter(t, table, 1, Later, func() { called++ })
+	if table.Finish(b); called != 1 {
+		t.Errorf("called %d times", called)
+	}
+	enter(t, table, 0, Write, never(t))
+}

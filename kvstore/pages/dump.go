@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/kv3fs/kv3fs/internal/assembly"
@@ -263,10 +264,13 @@ func (d *dumping) recorded(i int, err error) {
 	}})
 }
 
-// explain says of a write that was not begun in time why.
+// explain puts a failed write into the words of the contract.
 func (d *dumping) explain(err error) error {
-	if errors.Is(err, context.DeadlineExceeded) && d.ctx.Err() == nil {
+	switch {
+	case errors.Is(err, context.DeadlineExceeded) && d.ctx.Err() == nil: // it was not begun in time
 		return errTooOld
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return fmt.Errorf("%w: %w", kv.ErrFull, err)
 	}
 	return err
 }

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -125,4 +127,24 @@ func TestWaitingForAWriterThatHangs(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.waiting.Wait()
+}
+
+// full is an engine whose writes find no room.
+type full struct{ transfer.Engine }
+
+func (full) Do(_ context.Context, ops []transfer.Op) {
+	for _, op := range ops {
+		op.Done(0, &os.PathError{Op: "write", Path: "pages", Err: syscall.ENOSPC})
+	}
+}
+
+// A file of holes whose disk is full takes nothing, and says why.
+func TestTheDiskIsFull(t *testing.T) {
+	o := newHost(t, book.Options{}).options(t.TempDir(), 20)
+	o.Engine = full{posix.New(posix.Options{})}
+	for _, err := range dump(t, mustOpen(t, o), keysOf(0, 3)...) {
+		if !errors.Is(err, kv.ErrFull) || !errors.Is(err, syscall.ENOSPC) {
+			t.Error(err)
+		}
+	}
 }

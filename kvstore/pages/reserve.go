@@ -149,13 +149,19 @@ func (s *Store) take(ctx context.Context, key kv.Key) (*page, error) {
 	}
 }
 
-// tooOld tells whether an unfinished block can no longer be written to. Nobody enters
-// it then, so that it is swept.
+// tooOld tells whether an unfinished block can no longer be written to, and drops it,
+// so that the next batch can begin it anew.
 func (s *Store) tooOld(key kv.Key) bool {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	p := s.unfinished[key]
-	return p != nil && time.Now().After(p.writeBy)
+	s.mu.Unlock()
+	if p == nil || time.Now().Before(p.writeBy) {
+		return false
+	}
+	if b := s.blocks.GiveUp(key, func(its *page) bool { return its == p }); b != nil {
+		s.drop(b)
+	}
+	return true
 }
 
 // finish forgets a block that is there, or was given up.
@@ -169,9 +175,13 @@ func (s *Store) finish(b *block) {
 // sweep drops the blocks whose shards have stopped coming.
 func (s *Store) sweep(idle time.Duration) {
 	for _, b := range s.blocks.Expire(idle) {
-		s.counters.DroppedBlocks.Add(1)
-		s.finish(b)
+		s.drop(b)
 	}
+}
+
+func (s *Store) drop(b *block) {
+	s.counters.DroppedBlocks.Add(1)
+	s.finish(b)
 }
 
 // sweepEvery bounds how often a batch looks for them.
