@@ -3,6 +3,7 @@ package pages
 import (
 	"errors"
 	"net/http"
+	"os"
 	"sync/atomic"
 	"testing"
 
@@ -49,4 +50,58 @@ func TestDamageThatCannotBeDeleted(t *testing.T) {
 	}
 	stored(t, s, keysOf(0, 12)...)
 	there(t, s, keysOf(0, 12)...)
+}
+
+// A page that another client confirmed and never wrote is no block.
+func TestGarbageOfAnother(t *testing.T) {
+	s := mustOpen(t, newHost(t, book.Options{}).options(t.TempDir(), 40))
+	stored(t, s, keysOf(0, 4)...)
+	given, err := s.service.reserve(t.Context(), keysOf(10, 2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.service.confirm(t.Context(), keysOf(10, 2), []int64{given[0].page, given[1].page}); err != nil {
+		t.Fatal(err)
+	}
+	for _, err := range load(t, s, keysOf(10, 2)...) {
+		if !errors.Is(err, kv.ErrCorrupt) {
+			t.Error(err)
+		}
+	}
+	if got := s.Stats().QuarantinedBlocks; got != 2 {
+		t.Errorf("%d blocks are out of the way", got)
+	}
+	stored(t, s, keysOf(10, 2)...)
+	there(t, s, append(keysOf(0, 4), keysOf(10, 2)...)...)
+}
+
+// A file is cut short while it is open: what was behind the end is a miss, and there is
+// room for it again.
+func TestTheFileIsCutShort(t *testing.T) {
+	for name, direct := range map[string]bool{"buffered": false, "direct": true} {
+		t.Run(name, func(t *testing.T) {
+			o := newHost(t, book.Options{}).options(t.TempDir(), 40)
+			o.DirectIO = direct
+			s := mustOpen(t, o)
+			stored(t, s, keysOf(0, 8)...)
+			end := s.label.at(3) + layout.ShardBytes + 17
+			if err := os.Truncate(o.File, end); err != nil {
+				t.Fatal(err)
+			}
+			lost := 0
+			for _, err := range load(t, s, keysOf(0, 8)...) {
+				if err != nil && !errors.Is(err, kv.ErrCorrupt) {
+					t.Error(err)
+				}
+				if err != nil {
+					lost++
+				}
+			}
+			if lost < 4*layout.Shards() {
+				t.Errorf("%d shards were missed", lost)
+			}
+			stored(t, s, keysOf(0, 8)...)
+			there(t, s, keysOf(0, 8)...)
+		})
+	}
 }

@@ -127,27 +127,30 @@ func (d *dumping) enterAgain(free []int) {
 // ours to write.
 func (d *dumping) enter(some []int) {
 	d.book(some)
-	var ops []transfer.Op
-	var writeBy time.Time
+	type row struct { // of writes that have to begin by the same time
+		writeBy time.Time
+		ops     []transfer.Op
+	}
+	var rows []row
 	for _, i := range some {
 		b := d.claim(i)
 		if b == nil {
 			continue
 		}
-		if writeBy.IsZero() || b.Payload.writeBy.Before(writeBy) {
-			writeBy = b.Payload.writeBy
-		}
 		d.blocks[i] = b
-		shard := d.shards[i]
-		ops = append(ops, d.arrivals.op(i, transfer.Op{
+		if len(rows) == 0 || rows[len(rows)-1].writeBy != b.Payload.writeBy {
+			rows = append(rows, row{writeBy: b.Payload.writeBy})
+		}
+		shard, last := d.shards[i], &rows[len(rows)-1]
+		last.ops = append(last.ops, d.arrivals.op(i, transfer.Op{
 			File: d.file.file, Write: true, Buf: shard.Buf,
 			Offset: d.store.label.at(b.Payload.number) + int64(shard.Index)*d.store.o.Layout.ShardBytes,
 		}))
 	}
-	if len(ops) > 0 {
-		ctx, cancel := context.WithDeadline(d.ctx, writeBy)
+	for _, r := range rows {
+		ctx, cancel := context.WithDeadline(d.ctx, r.writeBy)
 		d.cancels = append(d.cancels, cancel)
-		d.store.engine.Do(ctx, ops)
+		d.store.engine.Do(ctx, r.ops)
 	}
 }
 

@@ -148,3 +148,48 @@ func TestTheDiskIsFull(t *testing.T) {
 		}
 	}
 }
+
+// clock is an engine that notes by when writes have to begin.
+type clock struct {
+	transfer.Engine
+	mu sync.Mutex
+	at map[int64]time.Time // by offset
+}
+
+func (c *clock) Do(ctx context.Context, ops []transfer.Op) {
+	c.mu.Lock()
+	for _, op := range ops {
+		c.at[op.Offset], _ = ctx.Deadline()
+	}
+	c.mu.Unlock()
+	c.Engine.Do(ctx, ops)
+}
+
+// Each block has the time of its own reservation, whatever it is dumped with.
+func TestAnOldBlockHurriesNoOther(t *testing.T) {
+	c := &clock{Engine: posix.New(posix.Options{}), at: map[int64]time.Time{}}
+	o := newHost(t, book.Options{}).options(t.TempDir(), 20)
+	o.Engine = c
+	s := mustOpen(t, o)
+	old := shardsOf(key(0))
+	task, err := s.Dump(t.Context(), old[:1])
+	if err := errors.Join(results(t, task, err)...); err != nil {
+		t.Fatal(err)
+	}
+	s.mu.Lock()
+	p := s.unfinished[key(0)]
+	p.writeBy = p.writeBy.Add(-5 * time.Second)
+	s.mu.Unlock()
+	task, err = s.Dump(t.Context(), append(old[1:], shardsOf(key(1))...))
+	if err := errors.Join(results(t, task, err)...); err != nil {
+		t.Fatal(err)
+	}
+	pages, err := s.service.locate(t.Context(), keysOf(0, 2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	its, others := c.at[s.label.at(pages[0])+layout.ShardBytes], c.at[s.label.at(pages[1])]
+	if its != p.writeBy || !others.After(its.Add(time.Second)) {
+		t.Errorf("an old block has until %v, a new one until %v", its, others)
+	}
+}
