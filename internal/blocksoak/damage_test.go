@@ -12,10 +12,6 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore"
 )
 
-// damages is how many corruptions each chain takes in `make test`; together they
-// are more than 10^5.
-const damages = 26_000
-
 // Files are damaged at rest, at random, tens of thousands of times: bits flipped,
 // pieces zeroed, cut off, copied over others, whole files exchanged, blocks of
 // another model put in. What loads is right or a miss, and what was missed can be
