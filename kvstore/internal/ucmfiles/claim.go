@@ -1,6 +1,8 @@
 package ucmfiles
 
 import (
+	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -22,10 +24,14 @@ type claim struct {
 	// Set before ready, and not read when abandoned.
 	claimed map[int]*assembly.Block[*temporary] // by place in the batch
 	done    map[int]error                       // shards that nobody has to write, and why
+	later   []int                               // shards that somebody else is at
+
+	until time.Time // how long others are waited for
 
 	mu    sync.Mutex
 	state claimState
-	early []int // shards that others let go of before it had asked
+	early []int               // of later, those that others let go of before it had asked
+	stops map[int]func() bool // see expect
 }
 
 type claimState int
@@ -39,7 +45,7 @@ const (
 func (b *batch) claim(key kv.Key) *claim {
 	return &claim{
 		b: b, key: key, ready: make(chan struct{}),
-		claimed: map[int]*assembly.Block[*temporary]{}, done: map[int]error{},
+		claimed: map[int]*assembly.Block[*temporary]{}, done: map[int]error{}, stops: map[int]func() bool{},
 	}
 }
 
@@ -64,9 +70,11 @@ func (c *claim) begin(then func()) {
 		Run:     c.ask,
 		Done: func(err error) {
 			c.mu.Lock()
-			c.state = asked
 			if err != nil {
 				c.state = abandoned
+			} else {
+				c.state = asked
+				c.expectLater()
 			}
 			early := c.early
 			c.mu.Unlock()
@@ -110,6 +118,8 @@ func (c *claim) ask() {
 			c.claimed[i] = block
 		case verdict == assembly.Have:
 			c.done[i] = nil
+		default:
+			c.later = append(c.later, i)
 		}
 	}
 }
@@ -127,10 +137,36 @@ func (c *claim) again(i int) {
 	}
 }
 
-// retry asks once more, for one shard.
+// errSlowWriter: it may hang, and it may be one of many that fail one after the other.
+var errSlowWriter = fmt.Errorf("%w: another writer of the block has not come to an end", kv.ErrTimeout)
+
+// expectLater sees to it that shards that others are at are settled in any case: when
+// the batch is cancelled, and after the timeout, counted from the first time that they
+// had to wait. mu is held.
+func (c *claim) expectLater() {
+	if c.until.IsZero() {
+		c.until = time.Now().Add(c.b.s.o.Timeout)
+	}
+	for _, i := range c.later {
+		bound, cancel := context.WithDeadlineCause(c.b.task.Context(), c.until, errSlowWriter)
+		stop := context.AfterFunc(bound, func() {
+			cancel()
+			c.b.settle(i, context.Cause(bound))
+		})
+		c.stops[i] = func() bool {
+			defer cancel()
+			return stop()
+		}
+	}
+}
+
+// retry asks once more, for one shard, unless it was settled meanwhile.
 func (c *claim) retry(i int) {
+	if !c.stops[i]() {
+		return
+	}
 	one := c.b.claim(c.key)
-	one.shards = []int{i}
+	one.shards, one.until = []int{i}, c.until
 	one.begin(func() {
 		if block := one.mine(i); block != nil {
 			b := c.b

@@ -45,8 +45,18 @@ func (c *counting) since() (moves, opens int) {
 
 func openCounting(t *testing.T, o Options) (*Store, *counting) {
 	t.Helper()
-	c := &counting{Engine: posix.New(posix.Options{Streams: 2})}
-	o.Name, o.Engine, o.TempDir, o.Roots = "Test", c, ".temp", []string{t.TempDir()}
+	c := &counting{}
+	return openOver(t, o, func(e transfer.Engine) transfer.Engine {
+		c.Engine = e
+		return c
+	}), c
+}
+
+// openOver opens a store in a directory of its own, over an engine that is wrapped.
+func openOver(t *testing.T, o Options, wrap func(transfer.Engine) transfer.Engine) *Store {
+	t.Helper()
+	o.Name, o.TempDir, o.Roots = "Test", ".temp", []string{t.TempDir()}
+	o.Engine = wrap(posix.New(posix.Options{Streams: 2, Timeout: o.Timeout}))
 	o.Path = func(k kv.Key) string { return filepath.Join("data", k.String()) }
 	s, err := Open(o)
 	if err != nil {
@@ -57,7 +67,7 @@ func openCounting(t *testing.T, o Options) (*Store, *counting) {
 			t.Error(err)
 		}
 	})
-	return s, c
+	return s
 }
 
 func wait(t *testing.T, task *kv.Task, err error) {
@@ -132,8 +142,8 @@ func TestOpenFiles(t *testing.T) {
 func TestAdmission(t *testing.T) {
 	l := kv.Layout{BlockBytes: 1000, ShardBytes: 1000}
 	s, _ := openCounting(t, Options{Layout: l, RunningQueueDepth: 2})
-	buf := make([]byte, 1000)
-	shards := l.ByBlock([]kv.Key{{1}, {2}, {3}}, [][]byte{buf, buf, buf})
+	buf := make([]byte, 3000)
+	shards := l.ByBlock([]kv.Key{{1}, {2}, {3}}, [][]byte{buf[:1000], buf[1000:2000], buf[2000:]})
 	task, err := s.Dump(t.Context(), shards) // more than there may be, but alone
 	wait(t, task, err)
 	if err := s.room.Acquire(t.Context(), 2); err != nil {

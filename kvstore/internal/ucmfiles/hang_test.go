@@ -1,0 +1,105 @@
+package ucmfiles
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/kv3fs/kv3fs/internal/transfer"
+	"github.com/kv3fs/kv3fs/kvstore/kv"
+)
+
+// hanging is an engine that keeps its files, or what is written to them, until end is
+// closed.
+type hanging struct {
+	transfer.Engine
+	files bool
+	end   chan struct{}
+}
+
+func (h *hanging) Open(f *os.File) (transfer.File, error) {
+	if h.files {
+		<-h.end
+	}
+	return h.Engine.Open(f)
+}
+
+func (h *hanging) Do(ctx context.Context, ops []transfer.Op) {
+	if h.files {
+		h.Engine.Do(ctx, ops)
+		return
+	}
+	go func() {
+		<-h.end
+		h.Engine.Do(context.Background(), ops)
+	}()
+}
+
+// Who dumps a block that another one is writing waits no longer than the timeout, or
+// until he is cancelled, whatever has become of the other.
+func TestWriterThatHangs(t *testing.T) {
+	for name, c := range map[string]struct {
+		files   bool
+		timeout time.Duration
+		want    error
+	}{
+		"making its file": {files: true, timeout: 100 * time.Millisecond, want: kv.ErrTimeout},
+		"writing":         {timeout: 100 * time.Millisecond, want: kv.ErrTimeout},
+		"cancelled":       {want: context.Canceled},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := kv.Layout{BlockBytes: 1200, ShardBytes: 100}
+			h := &hanging{files: c.files, end: make(chan struct{})}
+			s := openOver(t, Options{Layout: l, Timeout: c.timeout}, func(e transfer.Engine) transfer.Engine {
+				h.Engine = e
+				return h
+			})
+			shards := l.ByBlock([]kv.Key{{1}}, [][]byte{make([]byte, l.BlockBytes)})
+			dump := func() *kv.Task {
+				task, err := s.Dump(t.Context(), shards)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return task
+			}
+			first := dump()
+			eventually(t, "the first has begun", func() bool { return s.unfinished.Len() == 1 })
+			others := []*kv.Task{dump(), dump(), dump()}
+			patience := time.After(30 * time.Second)
+			for i, task := range others {
+				if c.want == context.Canceled {
+					task.Cancel()
+				}
+				select {
+				case <-task.Done():
+				case <-patience:
+					t.Fatalf("writer %d waits for ever", i+2)
+				}
+				for _, err := range task.All() {
+					if !errors.Is(err, c.want) {
+						t.Errorf("writer %d: %v", i+2, err)
+					}
+				}
+			}
+			close(h.end)
+			<-first.Done()
+			eventually(t, "no temporary file is left", func() bool {
+				left, err := os.ReadDir(filepath.Join(s.roots[0].dir, ".temp"))
+				return err == nil && len(left) == 0
+			})
+			wait(t, dump(), nil)
+		})
+	}
+}
+
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for patience := time.Now().Add(30 * time.Second); !is(); time.Sleep(time.Millisecond) {
+		if time.Now().After(patience) {
+			t.Fatalf("not in half a minute: %s", what)
+		}
+	}
+}
