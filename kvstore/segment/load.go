@@ -39,17 +39,20 @@ func (s *Store) Load(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
 			r.n++
 		}
 		i += r.n
+		if t.Context().Err() != nil {
+			b.settleLoads(r, b.ended())
+			continue
+		}
 		rd, known := blocks[first.Key]
 		if !known {
 			rd = s.startReading(b, q, first.Key)
 			blocks[first.Key] = rd
 		}
-		switch {
-		case rd == nil:
+		// Whoever asks for a head asks for a shard as well, so that a batch is not done, and
+		// the store not closed, before the head is there.
+		if rd == nil {
 			b.settleLoads(r, kv.ErrMiss)
-		case t.Context().Err() != nil:
-			b.settleLoads(r, b.ended())
-		default:
+		} else {
 			rd.read(q, r, first.Index, buf)
 		}
 	}
