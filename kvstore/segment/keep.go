@@ -79,7 +79,7 @@ func (s *Store) prepare(seg *segment) error {
 		layout: s.o.Layout, segmentBytes: s.geo.segmentBytes,
 	}
 	seg.disk.Lock()
-	_, err := seg.file.WriteAt(header.encode(headerMagic), 0)
+	err := s.writeAt(seg, header.encode(headerMagic), 0)
 	seg.indexed = 0
 	seg.disk.Unlock()
 

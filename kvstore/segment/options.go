@@ -6,6 +6,8 @@ import (
 	"os"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/kv3fs/kv3fs/internal/transfer"
 	"github.com/kv3fs/kv3fs/internal/transfer/posix"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
@@ -57,7 +59,8 @@ type Options struct {
 	// Logger hears of segments that are set aside.
 	Logger *slog.Logger
 
-	reserve func(f *os.File, sizeBytes int64) error // a test's
+	reserve   func(f *os.File, sizeBytes int64) error // a test's, and so is
+	fdatasync func(f *os.File) error
 }
 
 const (
@@ -94,6 +97,9 @@ func (o *Options) complete() error {
 	}
 	if o.reserve == nil {
 		o.reserve = reserve
+	}
+	if o.fdatasync == nil {
+		o.fdatasync = func(f *os.File) error { return unix.Fdatasync(int(f.Fd())) }
 	}
 	if o.Engine == nil {
 		o.Engine = posix.New(posix.Options{

@@ -251,7 +251,7 @@ func (s *Store) resume() error {
 	seg := s.active
 	seg.indexed = seg.next / indexSlots
 	stale := make([]byte, (s.geo.indexPages()-seg.indexed)*pageBytes)
-	if _, err := seg.file.WriteAt(stale, s.geo.indexAt()+int64(seg.indexed)*pageBytes); err != nil {
+	if err := s.writeAt(seg, stale, s.geo.indexAt()+int64(seg.indexed)*pageBytes); err != nil {
 		return fmt.Errorf("segment store: %w", err)
 	}
 	return nil

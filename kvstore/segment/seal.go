@@ -1,8 +1,6 @@
 package segment
 
-import (
-	"golang.org/x/sys/unix"
-)
+import "github.com/kv3fs/kv3fs/internal/blockhead"
 
 // sealAll gives segments that are full their index, and drops blocks whose shards
 // stopped coming.
@@ -42,7 +40,7 @@ func (s *Store) unsealed() *segment {
 func (s *Store) seal(seg *segment) {
 	err := s.writeIndex(seg)
 	if err == nil {
-		err = unix.Fdatasync(int(seg.file.Fd()))
+		err = s.flush(seg)
 	}
 	if err != nil {
 		s.log.Warn("segment store: a segment is not sealed", "file", seg.file.Name(), "error", err)
@@ -70,8 +68,7 @@ func (s *Store) writeIndex(seg *segment) error {
 		s.fillIndex(seg, n, raw[n*pageBytes:(n+1)*pageBytes])
 	}
 	seg.indexed = pages // also of a write that is cut short
-	_, err := seg.file.WriteAt(raw, s.geo.indexAt())
-	return err
+	return s.writeAt(seg, raw, s.geo.indexAt())
 }
 
 // fillIndex makes the n-th page of an index from the table.
@@ -104,11 +101,11 @@ func (s *Store) quarantine(p place) {
 	seg := p.seg
 	seg.disk.Lock()
 	defer seg.disk.Unlock()
-	page := make([]byte, pageBytes)
-	_, err := seg.file.WriteAt(page, s.geo.headAt(p.slot))
+	err := s.writeAt(seg, make([]byte, blockhead.Size), s.geo.headAt(p.slot))
 	if n := p.slot / indexSlots; err == nil && n < seg.indexed {
+		page := make([]byte, pageBytes)
 		s.fillIndex(seg, n, page)
-		_, err = seg.file.WriteAt(page, s.geo.indexAt()+int64(n)*pageBytes)
+		err = s.writeAt(seg, page, s.geo.indexAt()+int64(n)*pageBytes)
 	}
 	if err != nil {
 		s.log.Warn("segment store: a damaged block cannot be marked", "file", seg.file.Name(), "slot", p.slot, "error", err)

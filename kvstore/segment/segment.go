@@ -26,7 +26,7 @@ type segment struct {
 	file   *os.File
 	data   transfer.File
 
-	// pins counts those who read or write one of its slots: while there are any, no new
+	// pins counts those who read or write some of it: while there are any, no new
 	// generation begins. Readers add under the store's lock, having found a block, so
 	// there are no new ones once its blocks are out of the table.
 	pins atomic.Int32

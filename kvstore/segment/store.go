@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kv3fs/kv3fs/internal/assembly"
+	"github.com/kv3fs/kv3fs/internal/crew"
 	"github.com/kv3fs/kv3fs/internal/transfer"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
@@ -26,6 +27,7 @@ type Store struct {
 	count  kv.Counters
 
 	heads      *heads
+	calls      *crew.Crew
 	work       *workers
 	unfinished *assembly.Table[place]
 
@@ -81,6 +83,7 @@ func Open(o Options) (*Store, error) {
 	}
 	s := &Store{
 		o: o, engine: o.Engine, log: o.Logger,
+		calls:        crew.New(callers, o.Timeout),
 		unfinished:   assembly.New[place](o.Layout.Shards()),
 		keeperWanted: make(chan struct{}, 1),
 		sealerWanted: make(chan struct{}, 1),
@@ -98,7 +101,7 @@ func Open(o Options) (*Store, error) {
 }
 
 // letGo releases what open has taken. Files go before the engine, the memory that the
-// engine may use after it.
+// engine may use after it. Its error says what never came back.
 func (s *Store) letGo() error {
 	var errs []error
 	for _, seg := range s.segments {
@@ -109,7 +112,7 @@ func (s *Store) letGo() error {
 			errs = append(errs, seg.file.Close())
 		}
 	}
-	errs = append(errs, s.engine.Close())
+	errs = append(errs, s.calls.Close(), s.engine.Close())
 	if s.heads != nil {
 		s.heads.close()
 	}
@@ -131,9 +134,11 @@ func (s *Store) Close() error {
 		s.owned.Wait()
 		s.drop(s.unfinished.Expire(0))
 		s.work.close()
+		var all sync.WaitGroup
 		for _, seg := range s.segments {
-			s.sealAtClose(seg)
+			all.Go(func() { s.sealAtClose(seg) })
 		}
+		all.Wait()
 		s.closed = s.letGo()
 	})
 	return s.closed
