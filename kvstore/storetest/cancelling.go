@@ -42,7 +42,9 @@ var cancelling = map[string]func(*world){
 	"a deadline's error comes back as it is": func(w *world) {
 		late, end := context.WithTimeout(w.Context(), 0)
 		defer end()
-		task, err := w.store.Dump(late, fill(w.shards(key(0))))
+		var task *kv.Task
+		var err error
+		w.within("Dump", func() { task, err = w.store.Dump(late, fill(w.shards(key(0)))) })
 		if err == nil {
 			w.wait(task)
 			err = task.Err()

@@ -5,6 +5,7 @@ import (
 	"os"
 	"runtime"
 	"sync"
+	"testing"
 	"time"
 
 	"github.com/kv3fs/kv3fs/kvstore/kv"
@@ -51,7 +52,11 @@ var closing = map[string]func(*world){
 	},
 
 	"Close settles everything that is under way": func(w *world) {
-		for round := range 6 {
+		rounds := 6
+		if testing.Short() {
+			rounds = 2
+		}
+		for round := range rounds {
 			if round > 0 {
 				w.anew(w.o.Layout)
 			}
@@ -85,15 +90,16 @@ var closing = map[string]func(*world){
 	},
 }
 
-// closeUnderLoad closes the store while goroutines load and dump: what they began is
-// settled when it is closed, whole blocks are right, and then there is ErrClosed.
+// closeUnderLoad closes the store while goroutines load, dump and ask: what they began
+// is settled when it is closed, whole blocks are right, and then there is ErrClosed.
 func (w *world) closeUnderLoad() {
 	w.Helper()
 	const goroutines = 4
 	var together, warm sync.WaitGroup
 	var mu sync.Mutex
 	var begun []*kv.Task
-	warm.Add(goroutines)
+	warm.Add(goroutines + 1)
+	together.Go(func() { w.askUntilClosed(warm.Done) })
 	for g := range goroutines {
 		together.Go(func() {
 			for n := 0; ; n++ {
@@ -139,6 +145,27 @@ func (w *world) closeUnderLoad() {
 			default:
 				w.Fatalf("shard %d at Close: %v", i, err)
 			}
+		}
+	}
+}
+
+// askUntilClosed calls all that moves no data until there is ErrClosed, and says when
+// it has begun.
+func (w *world) askUntilClosed(begun func()) {
+	begin := sync.OnceFunc(begun)
+	defer begin()
+	for closed := false; !closed; begin() {
+		_, prefix := w.store.LookupPrefix(w.Context(), keys(0, 30))
+		w.store.Prefetch(keys(0, 30))
+		w.store.Stats()
+		for name, err := range map[string]error{
+			"Lookup": w.store.Lookup(w.Context(), keys(0, 30), make([]bool, 30)), "LookupPrefix": prefix,
+			"Flush": w.store.Flush(w.Context()),
+		} {
+			if err != nil && !errors.Is(err, kv.ErrClosed) {
+				w.Errorf("%s during Close: %v", name, err)
+			}
+			closed = closed || err != nil
 		}
 	}
 }

@@ -68,6 +68,7 @@ func TestEveryDefectIsCaught(t *testing.T) {
 		"cannot be closed twice":                    "closing twice is harmless, also at once",
 		"answers after Close":                       "after Close every call says so",
 		"lets Close wait for nothing":               "Close settles everything that is under way",
+		"ends lookups otherwise while it closes":    "Close settles everything that is under way",
 		"leaves a goroutine":                        "after Close no goroutine and no file is left",
 		"leaves a file open":                        "after Close no goroutine and no file is left",
 	} {

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -38,6 +39,7 @@ type reference struct {
 	turns  chan struct{} // of batches that may run at once
 	quit   chan struct{}
 	once   sync.Once
+	ended  atomic.Bool    // Close has
 	calls  sync.WaitGroup // calls and batches
 	mu     sync.Mutex     // also guards what is below
 	closed bool
@@ -109,6 +111,9 @@ func (r *reference) there(k kv.Key) bool {
 
 func (r *reference) Lookup(_ context.Context, keys []kv.Key, found []bool) error {
 	if err := r.enter(); err != nil {
+		if r.is("ends lookups otherwise while it closes") && !r.ended.Load() {
+			return errors.New("interrupted")
+		}
 		return err
 	}
 	defer r.calls.Done()
@@ -372,6 +377,10 @@ func (r *reference) Close() error {
 		return nil
 	}
 	r.calls.Wait()
+	if r.is("ends lookups otherwise while it closes") {
+		time.Sleep(10 * time.Millisecond)
+	}
+	r.ended.Store(true)
 	if r.is("leaves a goroutine") {
 		go func() { select {} }()
 	}
