@@ -14,6 +14,12 @@ type Op struct {
 	Buf    []byte
 	Write  bool
 
+	// Piece, which may be nil, is for who wants to look at the bytes while the
+	// processor has them at hand. An engine that can calls it with all that is moved,
+	// in order and before Done, from one goroutine; another one never does. After a
+	// kv.ErrAbandoned it may still be called.
+	Piece func(piece []byte)
+
 	// Done is called exactly once, from any goroutine, with the bytes that were
 	// moved: fewer than len(Buf) without an error only where the file ends. The
 	// buffer is the caller's again, unless the error is a kv.ErrAbandoned. Done must
@@ -27,7 +33,8 @@ type Op struct {
 // in the engine's time and whose buffer is free nevertheless, kv.ErrAbandoned for
 // one whose buffer is not, kv.ErrClosed after Close, and the context's own.
 type Engine interface {
-	// Open takes f over for moves. Ops of a file may run at once and in any order.
+	// Open takes f over for moves; on an error it stays the caller's. Ops of a file may
+	// run at once and in any order.
 	Open(f *os.File) (File, error)
 
 	// Do begins the moves in the order given and returns when all are begun or

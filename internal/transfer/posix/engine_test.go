@@ -75,7 +75,8 @@ func do(ctx context.Context, e transfer.Engine, ops ...transfer.Op) []result {
 }
 
 // Whatever the alignment of buffer, offset and length, directly or not: the bytes
-// that were written are read, and the file has the length that it should.
+// that were written are read, and shown in pieces, and the file has the length that it
+// should.
 func TestEveryAlignment(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for name, direct := range map[string]bool{"buffered": false, "direct": true} {
@@ -92,7 +93,9 @@ func TestEveryAlignment(t *testing.T) {
 							buf[i] = byte(rng.Uint32())
 						}
 						want := bytes.Clone(buf)
-						if r := do(t.Context(), e, transfer.Op{File: f, Offset: offset, Buf: buf, Write: true}); r[0] != (result{size, nil}) {
+						var shown []byte
+						show := func(piece []byte) { shown = append(shown, piece...) }
+						if r := do(t.Context(), e, transfer.Op{File: f, Offset: offset, Buf: buf, Write: true, Piece: show}); !bytes.Equal(shown, want) || r[0] != (result{size, nil}) {
 							t.Fatalf("write of %d at %d, buffer at %d: %v", size, offset, shift, r)
 						}
 						if got, err := f.Size(); err != nil || got != offset+int64(size) {
@@ -103,12 +106,14 @@ func TestEveryAlignment(t *testing.T) {
 							t.Fatalf("write of %d at %d, buffer at %d: other bytes in the file, %v", size, offset, shift, err)
 						}
 						clear(buf)
-						if r := do(t.Context(), e, transfer.Op{File: f, Offset: offset, Buf: buf}); r[0] != (result{size, nil}) || !bytes.Equal(buf, want) {
+						shown = nil
+						if r := do(t.Context(), e, transfer.Op{File: f, Offset: offset, Buf: buf, Piece: show}); r[0] != (result{size, nil}) || !bytes.Equal(buf, want) || !bytes.Equal(shown, want) {
 							t.Fatalf("read of %d at %d, buffer at %d: %v, equal %v", size, offset, shift, r, bytes.Equal(buf, want))
 						}
 						// Beyond the end there is nothing, and that is no error.
 						long := memory[shift:][:size+5000]
-						if r := do(t.Context(), e, transfer.Op{File: f, Offset: offset, Buf: long}); r[0] != (result{size, nil}) || !bytes.Equal(long[:size], want) {
+						shown = nil
+						if r := do(t.Context(), e, transfer.Op{File: f, Offset: offset, Buf: long, Piece: show}); !bytes.Equal(shown, want) || r[0] != (result{size, nil}) || !bytes.Equal(long[:size], want) {
 							t.Fatalf("read of %d more than %d at %d, buffer at %d: %v", 5000, size, offset, shift, r)
 						}
 						if err := f.Close(); err != nil {

@@ -16,6 +16,10 @@ import (
 // would take less; none in use wants more.
 const sectorBytes = 4096
 
+// pieceBytes is how much goes through the page cache between two looks at it: what
+// was copied is still in the cache of the processor, and a call costs next to nothing.
+const pieceBytes = 256 << 10
+
 // move does one op and says how many bytes were moved.
 func (e *engine) move(op transfer.Op) (int, error) {
 	f := op.File.(*file)
@@ -95,13 +99,18 @@ func (m *mover) staged(body []byte) (n int, err error) {
 // loop moves buf by as many calls as it takes. It ends early, without an error,
 // only where a file that is read does.
 func (m *mover) loop(fd int, buf []byte, offset int64) (n int, err error) {
+	direct := fd == m.f.fd && m.f.direct
 	for n < len(buf) {
+		part := buf[n:]
+		if m.op.Piece != nil && !direct {
+			part = part[:min(len(part), pieceBytes)]
+		}
 		var moved int
 		err := uninterrupted(func() (err error) {
 			if m.op.Write {
-				moved, err = unix.Pwrite(fd, buf[n:], offset+int64(n))
+				moved, err = unix.Pwrite(fd, part, offset+int64(n))
 			} else {
-				moved, err = unix.Pread(fd, buf[n:], offset+int64(n))
+				moved, err = unix.Pread(fd, part, offset+int64(n))
 			}
 			return err
 		})
@@ -113,10 +122,13 @@ func (m *mover) loop(fd int, buf []byte, offset int64) (n int, err error) {
 		case moved == 0:
 			return n, nil
 		}
+		if m.op.Piece != nil {
+			m.op.Piece(part[:moved])
+		}
 		n += moved
 		// Only the end of the file stops a direct read between sectors, and from
 		// there another one would be refused.
-		if fd == m.f.fd && m.f.direct && moved%sectorBytes != 0 && !m.op.Write {
+		if direct && moved%sectorBytes != 0 && !m.op.Write {
 			return n, nil
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"io"
 
 	"github.com/kv3fs/kv3fs/internal/assembly"
-	"github.com/kv3fs/kv3fs/internal/blockhead"
 	"github.com/kv3fs/kv3fs/internal/crew"
 	"github.com/kv3fs/kv3fs/internal/transfer"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
@@ -72,14 +71,16 @@ func (b *batch) write(claims map[kv.Key]*claim) {
 
 // move is the move of a run that this batch has claimed.
 func (b *batch) move(r run, block *assembly.Block[*temporary]) transfer.Op {
+	d := b.s.newDigest(r)
 	return transfer.Op{
 		File:   block.Payload.file,
 		Offset: int64(b.shards[r.first].Index) * b.s.o.Layout.ShardBytes,
 		Buf:    r.buf,
 		Write:  true,
+		Piece:  d.add,
 		Done: func(n int, err error) {
 			if err == nil && n == len(r.buf) {
-				b.s.minds.do(func() { b.wrote(r, block) })
+				b.s.digested(d, func() { b.wrote(r, block, d.sums) })
 				return
 			}
 			if err == nil {
@@ -101,11 +102,12 @@ func (s *Store) unclaim(block *assembly.Block[*temporary], index int) {
 }
 
 // wrote settles the shards of a run, and sees to the block if it is whole.
-func (b *batch) wrote(r run, block *assembly.Block[*temporary]) {
-	for i := r.first; i < r.first+r.n; i++ {
-		shard := b.shards[i]
-		block.Sums[shard.Index] = blockhead.Sum(shard.Buf)
-		if b.s.unfinished.Written(block, shard.Index) {
+func (b *batch) wrote(r run, block *assembly.Block[*temporary], sums []uint64) {
+	for k, sum := range sums {
+		i := r.first + k
+		index := b.shards[i].Index
+		block.Sums[index] = sum
+		if b.s.unfinished.Written(block, index) {
 			b.commit(i, block)
 		} else {
 			b.settle(i, nil)

@@ -6,9 +6,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/kv3fs/kv3fs/internal/blockhead"
 	"github.com/kv3fs/kv3fs/internal/crew"
 	"github.com/kv3fs/kv3fs/internal/transfer"
+	"github.com/kv3fs/kv3fs/kvstore/internal/sums"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
@@ -104,24 +104,36 @@ func (b *batch) load(blocks map[kv.Key]*loading) {
 
 // read is the move of a run. It uses the handle up.
 func (b *batch) read(r run, h *handle) transfer.Op {
-	return transfer.Op{
+	op := transfer.Op{
 		File:   h.file,
 		Offset: int64(b.shards[r.first].Index) * b.s.o.Layout.ShardBytes,
 		Buf:    r.buf,
-		Done: func(n int, err error) {
-			if err == nil && n == len(r.buf) {
-				b.s.minds.do(func() { b.check(r, h) })
-				return
-			}
-			if err == nil {
-				b.cutShort(r, h, len(r.buf)-n)
-				return
-			}
+	}
+	done := func() { b.finish(r, h, nil) }
+	switch {
+	case len(h.found.Sums) == 0:
+		done = func() {
+			b.s.counters.UnverifiedShards.Add(int64(r.n))
+			b.finish(r, h, nil)
+		}
+	case b.s.o.Checksums != kv.ChecksumsOff:
+		d := b.s.newDigest(r)
+		op.Piece = d.add
+		done = func() { b.s.digested(d, func() { b.check(r, h, d.sums) }) }
+	}
+	op.Done = func(n int, err error) {
+		switch {
+		case err == nil && n == len(r.buf):
+			done()
+		case err == nil:
+			b.cutShort(r, h, len(r.buf)-n)
+		default:
 			// Files of a daemon that is gone want to be opened again.
 			b.s.forgetHandle(h.key)
 			b.finish(r, h, err)
-		},
+		}
 	}
+	return op
 }
 
 // finish gives a handle back and settles the run's shards.
@@ -132,18 +144,11 @@ func (b *batch) finish(r run, h *handle, err error) {
 	}
 }
 
-// check settles the shards of a run that were read.
-func (b *batch) check(r run, h *handle) {
-	if b.s.o.Checksums == kv.ChecksumsOff || len(h.found.Sums) == 0 {
-		if len(h.found.Sums) == 0 {
-			b.s.counters.UnverifiedShards.Add(int64(r.n))
-		}
-		b.finish(r, h, nil)
-		return
-	}
+// check settles the shards of a run that were read and have these checksums.
+func (b *batch) check(r run, h *handle, have []uint64) {
 	var right, wrong []int
-	for i := r.first; i < r.first+r.n; i++ {
-		if b.matches(i, h.found.Sums) {
+	for k, sum := range have {
+		if i := r.first + k; matches(b.shards[i].Index, sum, h.found) {
 			right = append(right, i)
 		} else {
 			wrong = append(wrong, i)
@@ -153,19 +158,14 @@ func (b *batch) check(r run, h *handle) {
 		b.finish(r, h, nil)
 		return
 	}
-	b.recheck(wrong, h)
+	b.recheck(r, h, have, wrong)
 	b.settleAll(right, nil)
 }
 
-func (b *batch) matches(i int, variants [][]uint64) bool {
-	shard := b.shards[i]
-	sum := blockhead.Sum(shard.Buf)
-	return slices.ContainsFunc(variants, func(v []uint64) bool { return v[shard.Index] == sum })
-}
-
 // recheck settles shards that match nothing that was known when the file was opened:
-// another writer may have recorded, and put in its place, a block of his.
-func (b *batch) recheck(wrong []int, h *handle) {
+// another writer may have recorded, and put in its place, a block of his. It may end
+// when the buffers are the caller's again, and looks at the checksums alone.
+func (b *batch) recheck(r run, h *handle, have []uint64, wrong []int) {
 	s := b.s
 	var err error
 	damaged := make([]bool, len(wrong))
@@ -177,7 +177,7 @@ func (b *batch) recheck(wrong []int, h *handle) {
 				return
 			}
 			for k, i := range wrong {
-				damaged[k] = !b.matches(i, found.Sums)
+				damaged[k] = !matches(b.shards[i].Index, have[i-r.first], found)
 			}
 			if slices.Contains(damaged, true) {
 				s.condemn(h)
@@ -200,6 +200,11 @@ func (b *batch) recheck(wrong []int, h *handle) {
 			}
 		},
 	})
+}
+
+// matches tells whether a shard is that of one of the variants that are recorded.
+func matches(index int, sum uint64, found sums.Finding) bool {
+	return slices.ContainsFunc(found.Sums, func(v []uint64) bool { return v[index] == sum })
 }
 
 // cutShort settles a run of a block whose file has lost its end since it was opened.

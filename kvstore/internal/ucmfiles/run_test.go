@@ -52,10 +52,14 @@ func openCounting(t *testing.T, o Options) (*Store, *counting) {
 	}), c
 }
 
-// openOver opens a store in a directory of its own, over an engine that is wrapped.
+// openOver opens a store over an engine that is wrapped, without Roots in a directory
+// of its own.
 func openOver(t *testing.T, o Options, wrap func(transfer.Engine) transfer.Engine) *Store {
 	t.Helper()
-	o.Name, o.TempDir, o.Roots = "Test", ".temp", []string{t.TempDir()}
+	o.Name, o.TempDir = "Test", ".temp"
+	if o.Roots == nil {
+		o.Roots = []string{t.TempDir()}
+	}
 	o.Engine = wrap(posix.New(posix.Options{Streams: 2, Timeout: o.Timeout}))
 	o.Path = func(k kv.Key) string { return filepath.Join("data", k.String()) }
 	s, err := Open(o)
