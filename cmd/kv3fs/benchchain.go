@@ -20,11 +20,12 @@ import (
 
 // benchChain is which stores a bench is about, and where their bytes are.
 type benchChain struct {
-	Store   string `placeholder:"CHAIN" help:"A store, or a chain of stores such as \"Cache|Ds3fs\". Default: that of --config, otherwise Ds3fs."`
-	Dir     string `placeholder:"DIR" help:"Directory for the blocks of Posix or Segment, or for the file of Pages. They are left there. Default: one below --scratch that is removed afterwards."`
-	Mount   string `placeholder:"DIR" help:"Mount of a 3FS for Ds3fs, which keeps its blocks there; they are left. Default: a daemon is started for the bench, with its data below --scratch, and stopped afterwards."`
-	Config  string `env:"-" placeholder:"FILE" help:"Configuration of the chain, YAML as package kvstore reads it, or UCM's. --store, --dir and --mount come before what it says, and what the model decides does, too."`
-	Scratch string `placeholder:"DIR" help:"Where what is started for the bench keeps its data: a directory on the disk to measure, or /dev/shm to leave the disk out. Default: the system's directory for temporary files."`
+	Store    string `placeholder:"CHAIN" help:"A store, or a chain of stores such as \"Cache|Ds3fs\". Default: that of --config, otherwise Ds3fs."`
+	Dir      string `placeholder:"DIR" help:"Directory for the blocks of Posix or Segment, or for the file of Pages. They are left there. Default: one below --scratch that is removed afterwards."`
+	Mount    string `placeholder:"DIR" help:"Mount of a 3FS for Ds3fs, which keeps its blocks there; they are left. Default: a daemon is started for the bench, with its data below --scratch, and stopped afterwards."`
+	PagesURL string `name:"pages-url" placeholder:"URL" help:"Page service for Pages, http://HOST:PORT or unix:PATH. Default: one is started for the bench, with its book beside the file, and stopped afterwards."`
+	Config   string `env:"-" placeholder:"FILE" help:"Configuration of the chain, YAML as package kvstore reads it, or UCM's. --store, --dir and --mount come before what it says, and what the model decides does, too."`
+	Scratch  string `placeholder:"DIR" help:"Where what is started for the bench keeps its data: a directory on the disk to measure, or /dev/shm to leave the disk out. Default: the system's directory for temporary files."`
 }
 
 // chain is a configured chain and what was started for it.
@@ -32,8 +33,9 @@ type chain struct {
 	name    string
 	config  kvstore.Config
 	flags   benchChain
-	daemon  *measure.Daemon // nil where none was started
-	scratch string          // to be removed; "" where nothing is
+	daemon  *measure.Daemon      // nil where none was started
+	pages   *measure.PageService // the same
+	scratch string               // to be removed; "" where nothing is
 }
 
 // newChain reads the configuration. Nothing is started yet.
@@ -60,9 +62,11 @@ func newChain(flags benchChain, notice func(string)) (*chain, error) {
 		}
 		return nil, fmt.Errorf("bench: --store %.40q is no chain; the chains are %s", c.name, strings.Join(known, ", "))
 	}
-	if where := flags.place(c.last()); where != "" {
-		c.config.StorageBackends = where
+	if err := flags.check(c.last()); err != nil {
+		return nil, err
 	}
+	c.config.StorageBackends = cmp.Or(flags.place(c.last()), c.config.StorageBackends)
+	c.config.PagesURL = cmp.Or(flags.PagesURL, c.config.PagesURL)
 	return c, nil
 }
 
@@ -74,44 +78,63 @@ func (f benchChain) place(store string) string {
 	return f.Dir
 }
 
+// check finds what is said about another store than the one that keeps the bytes.
+func (f benchChain) check(store string) error {
+	switch {
+	case f.Mount != "" && store != "Ds3fs":
+		return fmt.Errorf("bench: --mount is for Ds3fs; where %s keeps its blocks says --dir", store)
+	case f.Dir != "" && store == "Ds3fs":
+		return errors.New("bench: --dir is for Posix, Segment and Pages; where Ds3fs keeps its blocks says --mount, or --scratch for a daemon of its own")
+	case f.PagesURL != "" && store != "Pages":
+		return fmt.Errorf("bench: --pages-url is for Pages, and not for %s", store)
+	}
+	return nil
+}
+
 // last is the store at the chain's end, where bytes stay.
 func (c *chain) last() string { return c.name[strings.LastIndex(c.name, "|")+1:] }
 
 // start starts what the chain needs and nobody gave.
 func (c *chain) start(ctx context.Context) error {
-	if c.place() != "" {
-		if c.last() == "Ds3fs" {
-			return nil
-		}
+	binary, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("bench: %w", err)
+	}
+	last := c.last()
+	switch {
+	case c.place() != "" && last == "Ds3fs":
+	case c.place() != "":
 		if err := os.MkdirAll(c.place(), 0o755); err != nil {
 			return fmt.Errorf("bench: --dir: %w", err)
 		}
-		return nil
-	}
-	switch c.last() {
-	case "Ds3fs":
-		binary, err := os.Executable()
-		if err != nil {
-			return fmt.Errorf("bench: %w", err)
-		}
+	case last == "Ds3fs":
 		if c.daemon, err = measure.StartDaemon(ctx, binary, c.flags.Scratch, "auto"); err != nil {
 			return err
 		}
 		c.config.StorageBackends = c.daemon.Mount
-	case "Posix", "Segment", "Pages":
-		dir, err := os.MkdirTemp(c.flags.Scratch, "kv3fs-bench-")
-		if err != nil {
+	case last != "Empty":
+		if c.scratch, err = os.MkdirTemp(c.flags.Scratch, "kv3fs-bench-"); err != nil {
 			return fmt.Errorf("bench: scratch directory: %w", err)
 		}
-		c.config.StorageBackends, c.scratch = dir, dir
+		c.config.StorageBackends = c.scratch
+	}
+	// A file that the configuration names has its book where that says, too.
+	if last == "Pages" && c.config.PagesURL == "" && c.config.PagesFile == "" {
+		if c.pages, err = measure.StartPageService(ctx, binary, filepath.Join(c.place(), "book")); err != nil {
+			return errors.Join(err, c.stop())
+		}
+		c.config.PagesURL = c.pages.URL
 	}
 	return nil
 }
 
 // stop takes away what was started.
 func (c *chain) stop() (err error) {
+	if c.pages != nil {
+		err = c.pages.Stop()
+	}
 	if c.daemon != nil {
-		err = c.daemon.Stop()
+		err = errors.Join(err, c.daemon.Stop())
 	}
 	if c.scratch != "" {
 		err = errors.Join(err, os.RemoveAll(c.scratch))
@@ -139,6 +162,9 @@ func (c *chain) arguments() []string {
 	args := []string{"--store", c.name}
 	if c.flags.Config != "" {
 		args = append(args, "--config", c.flags.Config)
+	}
+	if c.pages != nil || c.flags.PagesURL != "" {
+		args = append(args, "--pages-url", c.config.PagesURL)
 	}
 	switch {
 	case c.place() == "":

@@ -161,6 +161,9 @@ func newPage(path string) (*page, error) {
 	if path == "" {
 		return &page{}, nil
 	}
+	if at, err := os.Stat(path); err == nil && at.IsDir() {
+		return nil, fmt.Errorf("bench: --html: %s is a directory; name a file in it", path)
+	}
 	temp, err := os.CreateTemp(filepath.Dir(path), ".kv3fs-bench-*.html")
 	if err != nil {
 		return nil, fmt.Errorf("bench: --html: %w", err)

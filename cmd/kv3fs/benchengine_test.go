@@ -30,6 +30,17 @@ func tiny(args ...string) []string {
 		"--groups", "3", "--queries", "2", "--prompts", "3", "--runs", "1", "--concurrency", "2")
 }
 
+// shortDir is a directory in which a socket may be.
+func shortDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "kv3fs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
 func engineReport(t *testing.T, stdout, stderr string, err error) enginebench.Report {
 	t.Helper()
 	var r enginebench.Report
@@ -96,6 +107,31 @@ func TestBenchEngine(t *testing.T) {
 			t.Errorf("left behind: %v", left)
 		}
 	})
+	t.Run("a chain over a page service of its own", func(t *testing.T) {
+		scratch, temp := t.TempDir(), shortDir(t)
+		t.Setenv("TMPDIR", temp) // where the socket is
+		stdout, stderr, err := benchEngine(t, bin, tiny("shared-prefix", "--store", "Cache|Pages", "--scratch", scratch, "--json")...)
+		r := engineReport(t, stdout, stderr, err)
+		if len(r.Rows) != 2 || r.Rows[1].HitTokens != 6*7*128 {
+			t.Errorf("%+v", r)
+		}
+		for _, dir := range []string{scratch, temp} {
+			if left, _ := os.ReadDir(dir); len(left) != 0 {
+				t.Errorf("left behind: %v", left)
+			}
+		}
+	})
+	t.Run("a running page service", func(t *testing.T) {
+		url := "unix:" + filepath.Join(shortDir(t), "pages")
+		runUntil(t, bin, "kv3fs: pages of ", "pages", "serve", "--data", t.TempDir(), "--listen", url)
+		stdout, stderr, err := benchEngine(t, bin, tiny("shared-prefix", "--store", "Pages", "--pages-url", url, "--scratch", t.TempDir(), "--json")...)
+		if r := engineReport(t, stdout, stderr, err); len(r.Rows) != 2 || r.Rows[1].HitTokens != 6*7*128 {
+			t.Errorf("%+v", r)
+		}
+		if stat, err := exec.Command(bin, "pages", "stat", "--url", url).CombinedOutput(); err != nil || !strings.Contains(string(stat), "file-") {
+			t.Errorf("it was not used: %v: %s", err, stat)
+		}
+	})
 	t.Run("a running daemon, and a table", func(t *testing.T) {
 		skipWithoutFUSE(t)
 		s := serve(t, bin, t.TempDir())
@@ -105,11 +141,13 @@ func TestBenchEngine(t *testing.T) {
 		}
 	})
 	t.Run("blocks stay in a directory that was given", func(t *testing.T) {
-		dir := filepath.Join(t.TempDir(), "kv")
-		for i, want := range []bool{false, true} {
-			stdout, stderr, err := benchEngine(t, bin, tiny("trace", trace, "--store", "Segment", "--dir", dir, "--json", "--max-requests", "1")...)
-			if r := engineReport(t, stdout, stderr, err); (r.Rows[0].HitTokens > 0) != want {
-				t.Errorf("run %d: %+v", i+1, r.Rows[0])
+		for _, store := range []string{"Segment", "Pages"} {
+			dir := filepath.Join(t.TempDir(), "kv")
+			for i, want := range []bool{false, true} {
+				stdout, stderr, err := benchEngine(t, bin, tiny("trace", trace, "--store", store, "--dir", dir, "--json", "--max-requests", "1")...)
+				if r := engineReport(t, stdout, stderr, err); (r.Rows[0].HitTokens > 0) != want {
+					t.Errorf("%s, run %d: %+v", store, i+1, r.Rows[0])
+				}
 			}
 		}
 	})
@@ -184,9 +222,13 @@ func TestBenchEngine(t *testing.T) {
 			"/nonexistent":            {"ucm-table", "--store", "Ds3fs", "--mount", "/nonexistent/3fs"},
 			"or none":                 {"ucm-table", "--bandwidth", "fast"},
 			"--html":                  {"ucm-table", "--html", "/nonexistent/page.html"},
+			"is a directory":          {"ucm-table", "--html", t.TempDir()},
 			"does not divide":         {"ucm-table", "--scale", "1000"},
 			"must be one of":          {"ucm-table", "--load", "blocks"},
 			"choose 1 to":             {"ucm-table", "--concurrency", "0"},
+			"is for Posix, Segment":   {"ucm-table", "--store", "Ds3fs", "--dir", t.TempDir()},
+			"--mount is for Ds3fs":    {"ucm-table", "--store", "Posix", "--mount", t.TempDir()},
+			"--pages-url is for":      {"ucm-table", "--store", "Posix", "--pages-url", "unix:/nonexistent"},
 		} {
 			if stdout, stderr, err := benchEngine(t, bin, args...); err == nil || !strings.Contains(stderr, text) {
 				t.Errorf("%v: %v: %s%s; want %q", args, err, stdout, stderr, text)

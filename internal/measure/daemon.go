@@ -9,30 +9,23 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/kv3fs/kv3fs/usrbio"
 )
 
-const (
-	startLimit = 15 * time.Second
-	stopLimit  = 15 * time.Second
-)
-
 // Daemon is a `kv3fs serve` that was started for a benchmark, in a directory of its own.
 type Daemon struct {
 	Data, Mount string
 
+	service
 	scratch string
-	process *Child
-	told    bool // its end has been reported
 }
 
 // StartDaemon starts binary as a daemon in a new directory below scratch, or below the
 // system's directory for temporary files, and returns when its mount works. mode is
-// its --io.
+// its --io. It has no page service, whose port engines on this machine may look for.
 func StartDaemon(ctx context.Context, binary, scratch, mode string) (*Daemon, error) {
 	if scratch == "" {
 		scratch = os.TempDir()
@@ -42,44 +35,26 @@ func StartDaemon(ctx context.Context, binary, scratch, mode string) (*Daemon, er
 		return nil, fmt.Errorf("bench: scratch directory: %w", err)
 	}
 	d := &Daemon{scratch: dir, Data: filepath.Join(dir, "data"), Mount: filepath.Join(dir, "mount")}
-	if d.process, err = StartChild(binary, "serve", "--data", d.Data, "--mount", d.Mount, "--io", mode); err != nil {
+	if d.process, err = StartChild(binary, "serve", "--data", d.Data, "--mount", d.Mount, "--io", mode, "--pages-listen", "off"); err != nil {
 		os.RemoveAll(dir)
 		return nil, fmt.Errorf("bench: %w", err)
 	}
-	if err := d.awaitMount(ctx); err != nil {
+	err = d.await(ctx, "mount", func() error {
+		m, err := usrbio.Open(d.Mount)
+		if err != nil {
+			return err
+		}
+		return m.Close()
+	})
+	if err != nil {
 		return nil, errors.Join(err, d.Stop())
 	}
 	return d, nil
 }
 
-func (d *Daemon) awaitMount(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, startLimit)
-	defer cancel()
-	for {
-		m, err := usrbio.Open(d.Mount)
-		if err == nil {
-			return m.Close()
-		}
-		select {
-		case <-d.process.Ended():
-			d.told = true
-			return fmt.Errorf("bench: the daemon ended at once: %w", d.process.Fate())
-		case <-ctx.Done():
-			return fmt.Errorf("bench: the daemon has no mount after %v (%w); it said:\n%s", startLimit, err, d.process.LastWords())
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
-}
-
 // Stop stops the daemon and removes its directory.
 func (d *Daemon) Stop() error {
-	err := d.process.Stop(stopLimit)
-	switch {
-	case d.told:
-		err = nil
-	case err != nil:
-		err = fmt.Errorf("bench: the daemon: %w", err)
-	}
+	err := d.stop()
 	if e := unmountLeftover(d.Mount); e != nil {
 		return errors.Join(err, e) // and keep the directory: what is mounted there is not ours to remove
 	}

@@ -1,0 +1,48 @@
+package measure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+)
+
+// PageService is a `kv3fs pages serve` that was started for a benchmark. It takes no
+// port: engines on this machine may look for theirs at the usual one.
+type PageService struct {
+	URL string
+
+	service
+	dir string // of the socket
+}
+
+// StartPageService starts binary as a page service with its book below data, which
+// stays, and returns when it listens.
+func StartPageService(ctx context.Context, binary, data string) (*PageService, error) {
+	dir, err := os.MkdirTemp("", "kv3fs-bench-") // a socket's path must be short
+	if err != nil {
+		return nil, fmt.Errorf("bench: %w", err)
+	}
+	socket := filepath.Join(dir, "pages")
+	s := &PageService{URL: "unix:" + socket, dir: dir}
+	if s.process, err = StartChild(binary, "pages", "serve", "--data", data, "--listen", s.URL); err != nil {
+		os.RemoveAll(dir)
+		return nil, fmt.Errorf("bench: %w", err)
+	}
+	err = s.await(ctx, "page service", func() error {
+		c, err := new(net.Dialer).DialContext(ctx, "unix", socket)
+		if err != nil {
+			return err
+		}
+		return c.Close()
+	})
+	if err != nil {
+		return nil, errors.Join(err, s.Stop())
+	}
+	return s, nil
+}
+
+// Stop stops the service.
+func (s *PageService) Stop() error { return errors.Join(s.stop(), os.RemoveAll(s.dir)) }

@@ -1,0 +1,46 @@
+package measure
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+const (
+	startLimit = 15 * time.Second
+	stopLimit  = 15 * time.Second
+)
+
+// service is a process that others are to use.
+type service struct {
+	process *Child
+	told    bool // its end has been reported
+}
+
+// await waits until the service works. what says what it has none of until then.
+func (s *service) await(ctx context.Context, what string, works func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	for {
+		err := works()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-s.process.Ended():
+			s.told = true
+			return fmt.Errorf("bench: the daemon ended at once: %w", s.process.Fate())
+		case <-ctx.Done():
+			return fmt.Errorf("bench: the daemon has no %s after %v (%w); it said:\n%s", what, startLimit, err, s.process.LastWords())
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// stop stops the process.
+func (s *service) stop() error {
+	if err := s.process.Stop(stopLimit); err != nil && !s.told {
+		return fmt.Errorf("bench: the daemon: %w", err)
+	}
+	return nil
+}
