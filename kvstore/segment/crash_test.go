@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -101,10 +102,17 @@ func (c *crasher) with(op transfer.Op, _ func()) {
 	op.Done(0, context.Canceled)
 }
 
+func (c *crasher) crashed() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.left != ""
+}
+
 // crash runs a store into a crash at its n-th write. Every third block is never
-// finished: it is begun before a kill, and not at all before a power cut, where segments
-// are to be recycled fast. It returns the crash, and how many blocks were begun.
-func crash(t *testing.T, n int, power bool, o Options) (c *crasher, begun int) {
+// finished: it is begun before a kill, and not at all where segments are to be recycled
+// fast: before a power cut, and with hot blocks, which are stored first and loaded all
+// the time. It returns the crash, and how many blocks were begun.
+func crash(t *testing.T, n int, power bool, o Options, hot ...kv.Key) (c *crasher, begun int) {
 	var mu sync.Mutex
 	var confirmed []kv.Key
 	c = newCrasher(t, o.Dir, n, power, func() []kv.Key {
@@ -114,23 +122,27 @@ func crash(t *testing.T, n int, power bool, o Options) (c *crasher, begun int) {
 	})
 	o.Engine = c
 	s := open(t, o)
-	for c.left == "" {
+	if len(hot) > 0 {
+		dump(t, s, hot...)
+	}
+	for !c.crashed() {
 		keys := keysOf(begun, 2)
 		begun += 3
 		shards := shardsOf(small, keys...)
-		if !power {
+		if !power && len(hot) == 0 {
 			shards = append(shards, shardsOf(small, keyOf(begun-1))[:2]...)
 		}
 		task := beginDump(t, s, shards)
 		<-task.Done()
-		c.mu.Lock()
-		crashed := c.left != ""
-		c.mu.Unlock()
-		if crashed {
+		if c.crashed() {
 			break
 		}
 		if err := task.Err(); err != nil {
 			t.Fatal(err)
+		}
+		if len(hot) > 0 {
+			load(t, s, hot...)
+			settled(t, s)
 		}
 		mu.Lock()
 		confirmed = append(confirmed, keys...)
@@ -157,6 +169,34 @@ func TestKilledAtAnyWrite(t *testing.T) {
 		}
 		checkRest(t, s, begun)
 		s.Close()
+	}
+}
+
+// A process is killed at any write while blocks that are hot are carried from segment to
+// segment: each is whole in one of them. No store is opened to look: it would recycle the
+// segment that was being recycled, and would not know which blocks are hot.
+func TestKilledWhileCarrying(t *testing.T) {
+	step := 5
+	if testing.Short() {
+		step = 29
+	}
+	hot := keysOf(8000, 3)
+	for n := 2*len(hot) + 1; n < 300; n += step {
+		o := options(t.TempDir(), small, 4, 6)
+		o.CarryFraction = maxCarry
+		c, _ := crash(t, n, false, o, hot...)
+		whole := map[kv.Key]bool{}
+		_, all := blocksIn(t, c.left)
+		for _, w := range all {
+			if slices.Contains(hot, w.head.Key) && w.right(t) {
+				whole[w.head.Key] = true
+			}
+		}
+		for i, key := range hot {
+			if !whole[key] {
+				t.Fatalf("killed at write %d: hot block %d is gone", n, i)
+			}
+		}
 	}
 }
 

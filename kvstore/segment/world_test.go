@@ -180,10 +180,28 @@ func onDisk(t testing.TB, dir string) (sizeBytes int64) {
 
 // written is a block that a closed store's directory has.
 type written struct {
-	file       string
-	generation uint64
-	slot       int
-	head       blockhead.Head
+	file string
+	slot int
+	at   int64 // in the file
+	head blockhead.Head
+}
+
+// right says whether it is the block that its head says.
+func (w *written) right(t testing.TB) bool {
+	t.Helper()
+	raw, err := os.ReadFile(w.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw = raw[w.at:]
+	for i, sum := range w.head.Sums {
+		size := w.head.BlockBytes / int64(len(w.head.Sums))
+		shard := raw[int64(i)*size : int64(i+1)*size]
+		if n, _ := content(w.head.Key, i).Check(shard); n > 0 || blockhead.Sum(shard) != sum {
+			return false
+		}
+	}
+	return true
 }
 
 // blocksIn are the blocks of a directory, as their heads say.
@@ -217,7 +235,7 @@ func blocksIn(t testing.TB, dir string) (geometry, []written) {
 			continue
 		}
 		for i := range g.slots {
-			w := written{file: file, generation: h.generation, slot: i}
+			w := written{file: file, slot: i, at: g.slotAt(i)}
 			if w.head.Decode(raw[g.headAt(i):]) == nil && w.head.Sequence == h.generation {
 				all = append(all, w)
 			}
