@@ -63,8 +63,8 @@ token takes, beside computing everything, and beside what was possible.
   shared-prefix  groups of queries with one long prefix; then other queries from
                  another process, which has nothing in memory
   trace FILE     a trace in Mooncake's format ("kv3fs trace generate" makes one);
-                 a second replay over the same --dir or --mount hits what the first
-                 left there
+                 a second replay with the same --scale over the same --dir or --mount
+                 hits what the first left there
 
 Every block that was loaded is checked: the exit status is 1 if a byte was wrong.`
 }

@@ -95,7 +95,7 @@ func (b *bench) settleScale(profiles []*prefill.Profile) error {
 	b.rep.ScaleChosen, b.rep.CopyGBps = true, copyRate()
 	b.rep.Scale, err = chooseScale(profiles, b.o.BlockTokens, b.o.Bandwidth*b.o.TimeScale, b.rep.CopyGBps, d, b.o.FreeBytes)
 	if err == nil {
-		b.o.Notice(fmt.Sprintf("blocks at 1/%d of their bytes, for a machine that copies %.1f GB/s", b.rep.Scale, b.rep.CopyGBps))
+		b.o.Notice(fmt.Sprintf("blocks at 1/%d of their bytes, for a machine that copies %.1f GB/s; --scale %[1]d makes them alike again", b.rep.Scale, b.rep.CopyGBps))
 	}
 	return err
 }

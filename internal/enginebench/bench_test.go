@@ -82,6 +82,24 @@ func TestUCMTable(t *testing.T) {
 	}
 }
 
+// What the store has and does not give counts against it.
+func TestUCMTableOfAStoreThatLoses(t *testing.T) {
+	s := &shelf{}
+	o := quick(UCMTable, s)
+	o.PromptTokens, o.Concurrency, o.Runs = []int{4000}, []int{1}, 1
+	good := run(t, o).Rows[0]
+	s.wrap = func(next kv.Store) kv.Store {
+		return fault.New(next, fault.Fault{Method: fault.Load, Err: kv.ErrMiss})
+	}
+	rep, err := Run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := rep.Rows[0]; r.LostBlocks != 25 || r.HitTokens != 0 || r.IdealMs != good.IdealMs || r.IdealShare > 0.25 {
+		t.Errorf("%+v", r)
+	}
+}
+
 func TestRandomTwice(t *testing.T) {
 	o := quick(RandomTwice, &shelf{})
 	o.Prompts, o.PromptTokens = 4, []int{2000}
@@ -89,7 +107,7 @@ func TestRandomTwice(t *testing.T) {
 	if len(rep.Rows) != 2 || rep.Rows[0].HitTokens != 0 || rep.Rows[1].HitTokens != 4*1920 {
 		t.Fatalf("%+v", rep.Rows)
 	}
-	if first, second := rep.Rows[0], rep.Rows[1]; first.LoadedBytes != 0 || first.DumpedBytes != 60*first.BlockBytes || second.DumpedBytes != 0 {
+	if first, second := rep.Rows[0], rep.Rows[1]; first.LoadedBytes != 0 || first.DumpedBytes != 60*first.BlockBytes || second.DumpedBytes != 0 || first.DumpMs <= 0 || second.DumpMs != 0 {
 		t.Errorf("%+v", rep.Rows)
 	}
 }
@@ -251,6 +269,8 @@ func TestBadOptions(t *testing.T) {
 		"there is room for":               func(o *Options) { o.FreeBytes = 1 << 20 },
 		"even at 1/":                      func(o *Options) { o.Scale, o.FreeBytes = 0, 1<<10 },
 		"a hit of 100 percent":            func(o *Options) { o.HitPercent = 100 },
+		"takes one length of prompts":     func(o *Options) { o.Workload, o.PromptTokens = RandomTwice, []int{1000, 2000} },
+		"and one number at once":          func(o *Options) { o.Workload, o.Concurrency = RandomTwice, []int{1, 2} },
 		"0 requests at once":              func(o *Options) { o.Concurrency = []int{0} },
 		"a time scale of 0.5":             func(o *Options) { o.TimeScale = 0.5 },
 		"no store to open":                func(o *Options) { o.Open = nil },

@@ -53,7 +53,8 @@ type outcome struct {
 	loadBegan    time.Time
 	loadEnded    time.Time
 	loadedBytes  int64
-	lostBlocks   int // found, but not loaded
+	lostBlocks   int           // found, but not loaded
+	dump         time.Duration // until the store had taken what was new
 	dumpedBytes  int64
 	failedDumps  int // shards
 }
@@ -250,6 +251,7 @@ func (e *engine) dump(ctx context.Context, r *request) error {
 	if hits == len(r.keys) {
 		return nil
 	}
+	began := time.Now()
 	task, err := e.store.Dump(ctx, e.subject.layout.ByBlock(r.keys[hits:], r.bufs[hits:]))
 	if err != nil {
 		if ctx.Err() != nil {
@@ -258,6 +260,7 @@ func (e *engine) dump(ctx context.Context, r *request) error {
 		return fmt.Errorf("bench: dump: %w", err)
 	}
 	<-task.Done() // which ctx ends too
+	r.out.dump = time.Since(began)
 	r.abandoned = r.abandoned || abandonedAny(task)
 	if err := ctx.Err(); err != nil {
 		return err

@@ -244,7 +244,7 @@ func (r *Report) distributions() section {
 
 // timelines draws hits and bytes over time.
 func (r *Report) timelines() section {
-	s := section{Title: "Over time", About: "By when the first tokens came. GB/s are those of the simulated engine, at full size.",
+	s := section{Title: "Over time", About: "The hit ratio is by when the first tokens came. GB/s are those of the simulated engine, at full size.",
 		Legend: []legend{{ofHits, "hit ratio, in tokens"}, {ofRate, "loaded, GB/s"}}}
 	for _, row := range r.Rows {
 		if len(row.Timeline) == 0 || row.Requests < 10 {

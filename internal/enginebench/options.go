@@ -79,8 +79,8 @@ type Options struct {
 	// random. A cold node gets that of the first.
 	Salt uint64
 
-	PromptTokens []int // ucm-table: default 4000, 8000, 16000, 32000; of others the first counts, default 16000 and 20000
-	Concurrency  []int // ucm-table: default 1, 2, 4, 8; of others the first counts, default 12 and 8
+	PromptTokens []int // ucm-table: default 4000, 8000, 16000, 32000; others have one, default 16000 and 20000
+	Concurrency  []int // ucm-table: default 1, 2, 4, 8; others have one, default 12 and 8
 	HitPercent   int   // ucm-table: default 80
 	Runs         int   // ucm-table: of each row; default 3
 	Prompts      int   // random-twice: default 12
@@ -199,6 +199,9 @@ func (o *Options) check() error {
 		return fmt.Errorf("bench: a speed of %v; choose 1 for the trace's own, 10 for ten times that, 0 for as fast as it goes", o.Speed)
 	case o.MaxRequests < 0:
 		return fmt.Errorf("bench: at most %d requests; choose 1 or more", o.MaxRequests)
+	}
+	if o.Workload != UCMTable && max(len(o.PromptTokens), len(o.Concurrency)) > 1 {
+		return fmt.Errorf("bench: %s takes one length of prompts and one number at once, not several", o.Workload)
 	}
 	for _, n := range o.PromptTokens {
 		if n < 2*o.BlockTokens || n > 1<<22 {

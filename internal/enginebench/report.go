@@ -46,7 +46,7 @@ type Row struct {
 	HitTokensRatio float64 `json:"hit_tokens_ratio"`
 
 	// Mean times to the first token: computing everything, as it was, and if what was
-	// loaded had cost nothing. The median of the runs, where there are several.
+	// loaded had cost nothing; of ucm-table, if all that is stored had been. The median of the runs, where there are several.
 	FullMs     float64 `json:"full_compute_ttft_ms"`
 	MeasuredMs float64 `json:"measured_ttft_ms"`
 	IdealMs    float64 `json:"ideal_ttft_ms"`
@@ -72,6 +72,7 @@ type Row struct {
 	LoadGBps    float64 `json:"load_gbps"`           // bytes of this machine, while loads were under way
 	FullGBps    float64 `json:"full_size_load_gbps"` // what that is to the simulated engine
 	DumpedBytes int64   `json:"dumped_bytes"`
+	DumpMs      float64 `json:"dump_p50_ms"` // until the first store had taken what was new of a request
 	LostBlocks  int     `json:"lost_blocks"` // found, but not loaded: computed instead
 	FailedDumps int     `json:"failed_dumped_shards"`
 

@@ -11,11 +11,12 @@ import (
 // pass is the requests of one kind: how they came, and what was measured of each
 // run, in the order in which they were admitted.
 type pass struct {
-	name        string
-	inputTokens int
-	atOnce      int  // requests under way; 0: as they arrive
-	stream      bool // one after the other, so that there is something to see over time
-	runs        [][]outcome
+	name         string
+	inputTokens  int
+	atOnce       int  // requests under way; 0: as they arrive
+	storedTokens int  // of each prompt, that the bench had put into the store
+	stream       bool // one after the other, so that there is something to see over time
+	runs         [][]outcome
 }
 
 // rowOf sums a pass up.
@@ -29,7 +30,7 @@ func rowOf(s *Subject, p pass, bandwidth, fast float64) Row {
 
 	var full, ideal, measured spans
 	var fullMeans, idealMeans, boundMeans, means []float64
-	var hash, lookup, first, stall spans
+	var hash, lookup, first, stall, dump spans
 	var loading time.Duration
 	for _, run := range p.runs {
 		fullRun, idealRun, boundRun := p.calculated(s, run, bandwidth, engineTime)
@@ -40,6 +41,9 @@ func rowOf(s *Subject, p pass, bandwidth, fast float64) Row {
 			stall = append(stall, engineTime(o.stalled))
 			if o.loadedBytes > 0 {
 				first = append(first, engineTime(o.firstLayer))
+			}
+			if o.dumpedBytes > 0 {
+				dump = append(dump, engineTime(o.dump))
 			}
 			row.Requests++
 			row.Tokens += int64(o.tokens)
@@ -61,6 +65,7 @@ func rowOf(s *Subject, p pass, bandwidth, fast float64) Row {
 	row.P50Ms, row.P99Ms = measured.quantile(0.5), measured.quantile(0.99)
 	row.HashMs, row.LookupMs, row.LookupP99Ms = hash.quantile(0.5), lookup.quantile(0.5), lookup.quantile(0.99)
 	row.FirstLayerMs, row.StallMs = first.quantile(0.5), stall.mean()
+	row.DumpMs = dump.quantile(0.5)
 	row.HitTokensRatio = ratio(float64(row.HitTokens), float64(row.Tokens))
 	row.Speedup = ratio(row.FullMs, row.MeasuredMs)
 	row.IdealSpeedup = ratio(row.FullMs, row.IdealMs)
@@ -83,7 +88,7 @@ func (p pass) calculated(s *Subject, run []outcome, bandwidth float64, engineTim
 	for _, o := range run {
 		w := wanted{arrival: engineTime(o.arrival.Sub(run[0].arrival)), compute: s.compute(0, o.tokens, o.together), layers: s.profile.Model.Layers}
 		whole = append(whole, w)
-		w.compute = s.compute(o.hitTokens, o.tokens, o.together)
+		w.compute = s.compute(max(o.hitTokens, p.storedTokens), o.tokens, o.together)
 		rest = append(rest, w)
 		if bandwidth > 0 {
 			w.load = time.Duration(float64(o.loadedBytes*s.scale) / bandwidth * float64(time.Second))
@@ -145,23 +150,40 @@ func timeline(run []outcome, scale int64, engineTime func(time.Duration) time.Du
 		}
 	}
 	each := end.Sub(begin)/moments + 1
-	var parts [moments]struct{ requests, tokens, hits, bytes int64 }
+	var parts [moments]struct {
+		requests, tokens, hits int64
+		bytes                  float64
+	}
 	for _, o := range run {
 		p := &parts[min(int(o.done.Sub(begin)/each), moments-1)]
 		p.requests++
 		p.tokens += int64(o.tokens)
 		p.hits += int64(o.hitTokens)
-		p.bytes += o.loadedBytes
+		for i := range parts {
+			from := begin.Add(time.Duration(i) * each)
+			parts[i].bytes += float64(o.loadedBytes) * o.loadedBetween(from, from.Add(each))
+		}
 	}
 	var all []Moment
 	for i, p := range parts {
 		all = append(all, Moment{
 			Seconds: engineTime(time.Duration(i+1) * each).Seconds(), Requests: int(p.requests),
 			HitTokensRatio: ratio(float64(p.hits), float64(p.tokens)),
-			FullGBps:       ratio(float64(p.bytes*scale)/1e9, engineTime(each).Seconds()),
+			FullGBps:       ratio(p.bytes*float64(scale)/1e9, engineTime(each).Seconds()),
 		})
 	}
 	return all
+}
+
+// loadedBetween is the part of a load that was between two times, had it come evenly.
+func (o outcome) loadedBetween(from, to time.Time) float64 {
+	if o.loadBegan.After(from) {
+		from = o.loadBegan
+	}
+	if o.loadEnded.Before(to) {
+		to = o.loadEnded
+	}
+	return ratio(float64(max(to.Sub(from), 0)), float64(o.loadEnded.Sub(o.loadBegan)))
 }
 
 // spans are times of many requests.

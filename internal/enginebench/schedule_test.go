@@ -62,6 +62,23 @@ func TestGPUWaitsForEachLayer(t *testing.T) {
 	}
 }
 
+// A load is drawn when it was, and not in the moment in which its request was done.
+func TestTimelineSpreadsALoad(t *testing.T) {
+	begin := time.Unix(1000, 0)
+	o := outcome{arrival: begin, loadBegan: begin.Add(time.Second), loadEnded: begin.Add(3 * time.Second), done: begin.Add(4 * time.Second), loadedBytes: 6e9}
+	var total float64
+	moments := timeline([]outcome{o}, 10, func(wall time.Duration) time.Duration { return 2 * wall })
+	for _, m := range moments {
+		if m.FullGBps > 15.01 {
+			t.Errorf("%v GB/s after %v s; it was 60 GB in 4 s of the engine's", m.FullGBps, m.Seconds)
+		}
+		total += m.FullGBps * moments[0].Seconds
+	}
+	if total < 59.9 || total > 60.1 {
+		t.Errorf("%v GB in all", total)
+	}
+}
+
 func TestLineKeepsItsOrder(t *testing.T) {
 	var l line
 	first, second := l.join(), l.join()

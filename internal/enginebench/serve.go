@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// burst serves prompts that come together, and only then stores what was new and
-// checks what was loaded, so that neither is in the others' way.
+// burst serves prompts that come together, and stores what is new of each when it has
+// its first token. Making that and checking what was loaded is in nobody's way: the one
+// is done before, the other when all are.
 func (s *session) burst(ctx context.Context, prompts [][]uint32, hits int) ([]outcome, error) {
 	e := s.engine
 	ctx, cancel := context.WithCancelCause(ctx)

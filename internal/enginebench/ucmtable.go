@@ -41,8 +41,8 @@ func (b *bench) ucmModel(ctx context.Context, s *Subject) (err error) {
 	tail := b.o.Salt // never seen before, by no earlier bench either
 	for _, atOnce := range b.o.Concurrency {
 		for _, tokens := range b.o.PromptTokens {
-			p := pass{inputTokens: tokens, atOnce: atOnce}
 			hits := b.hitBlocks(s, tokens)
+			p := pass{inputTokens: tokens, atOnce: atOnce, storedTokens: hits * s.blockTokens}
 			for range b.o.Runs {
 				var prompts [][]uint32
 				for i := range atOnce {
