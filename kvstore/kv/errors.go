@@ -22,8 +22,9 @@ var (
 	ErrTimeout = errors.New("kvstore: storage did not answer in time")
 
 	// ErrAbandoned is an ErrTimeout after which something outside this process's
-	// control may still write into the shard's buffer or read from it: use that
-	// memory again only after Close.
+	// control, a call into the kernel or a daemon, may still write into the shard's
+	// buffer or read from it. Use that memory again after a Close that returned no
+	// error; after one that did, never: leave it mapped, and to nobody else.
 	ErrAbandoned = errors.New("kvstore: storage may still use the buffer")
 
 	// ErrClosed: the store is closed.

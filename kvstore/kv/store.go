@@ -21,7 +21,7 @@ import "context"
 // the others go on. ErrMiss (and ErrCorrupt, which is one): compute the block, then
 // Dump it. ErrFull: nothing; the block is not kept. ErrTimeout, and errors of the
 // storage: as ErrMiss, and the same call may work later. ErrAbandoned: moreover do
-// not use that memory again before Close. A BatchError is a mistake of the caller.
+// not use that memory again before a Close without an error. A BatchError is a mistake of the caller.
 // The contexts' own errors come back as they are.
 //
 // What holds after a failure. A block exists whole or not at all: it is there when
@@ -69,7 +69,8 @@ type Store interface {
 
 	// Close ends what is under way, waits until no buffer is in use, and releases
 	// everything; a chain closes its stores from the front, each after what it had
-	// accepted is written, within its timeout. Closing twice is harmless.
+	// accepted is written, within its timeout. On an error buffers that were abandoned
+	// may still be in use. Closing twice is harmless.
 	Close() error
 }
 
