@@ -103,7 +103,7 @@ func (d *dumping) wait() {
 		case <-ended:
 			ended = nil
 			for i := range d.waiting {
-				d.settle(i, endOf(d.patience))
+				d.settleUnwritten(i)
 			}
 			clear(d.waiting)
 		case <-d.over:
@@ -202,11 +202,15 @@ func (d *dumping) claim(i int) *block {
 
 // settleUnwritten settles a shard that is not to be written by us.
 func (d *dumping) settleUnwritten(i int) {
-	err := d.known[d.shards[i].Key]
+	key := d.shards[i].Key
+	err := d.known[key]
 	switch {
 	case err == errPresent:
 		err = nil
-	case err == nil:
+	case err != nil:
+	case endOf(d.patience) == errLate:
+		err = fmt.Errorf("%w: who else writes block %s, or asks for a page for it, did not come to an end", errLate, key)
+	default:
 		err = endOf(d.patience)
 	}
 	d.settle(i, err)

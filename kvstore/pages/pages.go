@@ -62,8 +62,9 @@ type Options struct {
 	// WaitingQueueDepth is how many batches are taken before Load and Dump wait; 1024.
 	WaitingQueueDepth int
 
-	// Timeout bounds every wait: for room in the queue, for the service, for a move;
-	// 30 s. It must be below Reserve.
+	// Timeout bounds every wait: for room in the queue, for the service and for others
+	// who write the same blocks (of a batch, all that together), for a move; 30 s. It
+	// must be below Reserve.
 	Timeout time.Duration
 
 	// Lease, Reserve and Quarantine are what the service has for --pages-lease (30 s),

@@ -3,6 +3,7 @@ package pages
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"os"
 	"path"
@@ -299,4 +300,67 @@ func TestQuestionsAreFew(t *testing.T) {
 		}
 	}
 	t.Logf("%v", asked)
+}
+
+// Whatever requests and answers get lost, for several stores on one file: what was
+// settled is there, and what is loaded is right.
+func TestRequestsFailAtRandom(t *testing.T) {
+	h := newHost(t, book.Options{})
+	var trouble atomic.Bool
+	var n atomic.Uint64
+	middle(h, func(_ string, w http.ResponseWriter, r *http.Request, next http.Handler) {
+		switch fate := rand.New(rand.NewPCG(5, n.Add(1))).IntN(10); {
+		case !trouble.Load() || fate > 2:
+			next.ServeHTTP(w, r)
+		case fate == 0:
+			http.Error(w, `{"detail":"too many requests at once"}`, http.StatusServiceUnavailable)
+		case fate == 1:
+			panic(http.ErrAbortHandler)
+		default:
+			next.ServeHTTP(httptest.NewRecorder(), r)
+			panic(http.ErrAbortHandler)
+		}
+	})
+	o := h.options(t.TempDir(), 2000)
+	stores := []*Store{mustOpen(t, o), mustOpen(t, o)}
+	trouble.Store(true)
+	var together sync.WaitGroup
+	var mu sync.Mutex
+	settled := map[kv.Key]bool{}
+	for g := range 4 {
+		s := stores[g%2]
+		rng := rand.New(rand.NewPCG(6, uint64(g)))
+		together.Go(func() {
+			for range 25 {
+				some := keysOf(rng.IntN(100), 1+rng.IntN(8))
+				lost := map[kv.Key]bool{}
+				for i, err := range dump(t, s, some...) {
+					lost[some[i/layout.Shards()]] = lost[some[i/layout.Shards()]] || err != nil
+				}
+				mu.Lock()
+				for _, k := range some {
+					settled[k] = settled[k] || !lost[k]
+				}
+				mu.Unlock()
+				load(t, s, some...) // which checks the bytes
+			}
+		})
+	}
+	together.Wait()
+	trouble.Store(false)
+	var kept []kv.Key
+	for k, is := range settled {
+		if is {
+			kept = append(kept, k)
+		}
+	}
+	if len(kept) < 50 {
+		t.Errorf("only %d blocks were settled", len(kept))
+	}
+	for _, s := range stores {
+		there(t, s, kept...)
+		if got := s.Stats().CorruptBlocks; got != 0 {
+			t.Errorf("%d blocks count as damaged", got)
+		}
+	}
 }
