@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/kv3fs/kv3fs/kvstore/files"
@@ -45,6 +46,50 @@ func TestAccepted(t *testing.T) {
 		must(t, os.Mkdir(filepath.Join(dir, name), 0o755))
 		open(t, in(dir))
 	}
+}
+
+// A directory that somebody removes is missed by name; when it is there again, all is as
+// before.
+func TestRemoved(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "kv")
+	s := open(t, in(dir))
+	must(t, dump(t, s, 0, key(1)))
+	must(t, os.RemoveAll(dir))
+	if err := dump(t, s, 0, key(2)); err == nil || !strings.Contains(err.Error(), dir+" is gone: make it again") {
+		t.Error(err)
+	}
+	if has(t, s, key(1)) {
+		t.Error("still there")
+	}
+	other := open(t, in(dir)) // makes it
+	must(t, dump(t, s, 0, key(1), key(2)))
+	loads(t, other, key(1), 0)
+	loads(t, other, key(2), 0)
+	if n := other.Stats().UnverifiedShards; n > 0 {
+		t.Errorf("%d shards have no checksum", n)
+	}
+}
+
+// A process that runs out of open files is told which limit to raise.
+func TestTooManyOpenFiles(t *testing.T) {
+	s := open(t, in(t.TempDir()))
+	var limit syscall.Rlimit
+	must(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit))
+	few := limit
+	few.Cur = 100
+	must(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &few))
+	defer syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit)
+	var bufs [][]byte
+	for _, k := range keys(200) {
+		bufs = append(bufs, content(k, 0))
+	}
+	task, err := s.Dump(t.Context(), layout.ByLayer(keys(200), bufs))
+	must(t, err)
+	if err := task.Wait(t.Context()); err == nil || !strings.Contains(err.Error(), "ulimit -n") {
+		t.Error(err)
+	}
+	eventually(t, "a block can be dumped", func() bool { return dump(t, s, 0, key(300)) == nil })
+	loads(t, s, key(300), 0)
 }
 
 // A user who may read and not write is told so, and what to do.

@@ -50,10 +50,10 @@ func TestUCMReadsWhatIsWritten(t *testing.T) {
 			t.Errorf("%v %v", info.Mode(), err)
 		}
 	}
-	left, err := os.ReadDir(filepath.Join(dir, ".kv3fs-temp"))
-	for _, e := range left {
-		t.Errorf("left behind: %s %v", e.Name(), err)
-	}
+	eventually(t, "nothing is left behind", func() bool {
+		left, err := os.ReadDir(filepath.Join(dir, ".kv3fs-temp"))
+		return err == nil && len(left) == 0
+	})
 	for digits, want := range map[int]string{0: "data", 5: key(0).String()[:5]} {
 		o := in(t.TempDir())
 		o.DirShardDigits = &digits
@@ -103,9 +103,25 @@ func TestOtherSizes(t *testing.T) {
 		k := key(10 + i)
 		must(t, os.MkdirAll(filepath.Dir(ucmPath(dir, k)), 0o755))
 		must(t, strange(ucmPath(dir, k)))
-		if _, err := load(t, s, k); err == nil || has(t, s, k) {
+		if _, err := load(t, s, k); err != kv.ErrMiss || has(t, s, k) {
 			t.Errorf("something strange: %v", err)
 		}
+	}
+	// Neither does a block of another size belong to us where we have had one.
+	o := in(dir)
+	o.Layout, o.Namespace = kv.Layout{BlockBytes: 1000, ShardBytes: 1000}, kv.Fingerprint{1}
+	other := open(t, o)
+	must(t, dump(t, s, 0, key(2)))
+	must(t, os.Remove(ucmPath(dir, key(2))))
+	fresh := open(t, in(dir)) // s has it open
+	task, err := other.Dump(t.Context(), []kv.Shard{{Key: key(2), Buf: make([]byte, 1000)}})
+	must(t, err)
+	must(t, task.Wait(t.Context()))
+	if _, err := load(t, fresh, key(2)); err != kv.ErrMiss {
+		t.Error(err)
+	}
+	if !has(t, other, key(2)) {
+		t.Error("the other deployment has lost its block")
 	}
 }
 

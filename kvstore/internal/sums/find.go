@@ -16,6 +16,9 @@ type Finding struct {
 	// Known: there is a record of a block of the book's namespace and size, if perhaps
 	// cut into other shards. Foreign: there are only others.
 	Known, Foreign bool
+
+	// Others are the sizes of blocks of other shapes that have a record.
+	Others []int64
 }
 
 // Find says what is recorded of a block that was visible at a time. Only what was
@@ -79,6 +82,7 @@ func (b *Book) look(key kv.Key) (Finding, error) {
 	for _, e := range entries {
 		shape := b.index.shapes[e.shape]
 		if shape.Namespace != b.shape.Namespace || shape.BlockBytes != b.shape.BlockBytes {
+			found.Others = append(found.Others, shape.BlockBytes)
 			continue
 		}
 		found.Known = true
@@ -98,6 +102,6 @@ func (b *Book) look(key kv.Key) (Finding, error) {
 			found.Sums = append(found.Sums, r.sums)
 		}
 	}
-	found.Foreign = len(entries) > 0 && !found.Known
+	found.Foreign = len(found.Others) > 0 && !found.Known
 	return found, nil
 }

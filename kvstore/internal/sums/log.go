@@ -9,8 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// windowBytes is how much of a log is read at a time.
-const windowBytes = 1 << 20
+// windowBytes is how much of a log is read at a time, after a first look: most often
+// there is nothing new.
+const (
+	windowBytes = 1 << 20
+	lookBytes   = 4 << 10
+)
 
 // log is a log as one process sees it.
 type log struct {
@@ -44,11 +48,7 @@ func (l *log) lock() bool {
 
 // read calls found for every record since the last read, until the file ends.
 func (l *log) read(found func(at int64, r *record)) error {
-	var window []byte
-	for {
-		if window == nil {
-			window = make([]byte, windowBytes)
-		}
+	for window := make([]byte, lookBytes); ; {
 		n, err := l.f.ReadAt(window, l.end)
 		if err != nil && !errors.Is(err, io.EOF) {
 			return fmt.Errorf("read %s: %w", l.f.Name(), err)
@@ -57,6 +57,10 @@ func (l *log) read(found func(at int64, r *record)) error {
 		l.end += int64(scan(window[:n], func(at int, r *record) { found(base+int64(at), r) }))
 		if n < len(window) {
 			return nil
+		}
+		if len(window) < windowBytes {
+			window = make([]byte, windowBytes)
+			continue
 		}
 		if l.end == base { // nothing but damage, at most the beginning of a record at its end
 			l.end += windowBytes - (mostBytes+alignBytes-1)/alignBytes*alignBytes
@@ -78,6 +82,12 @@ func (l *log) at(offset int64, shards int) (record, error) {
 		return r, fmt.Errorf("read %s: %w at %d", l.f.Name(), errDamaged, offset)
 	}
 	return r, nil
+}
+
+// removed tells whether somebody has removed the log: nobody will read it any more.
+func (l *log) removed() bool {
+	var st unix.Stat_t
+	return unix.Fstat(int(l.f.Fd()), &st) == nil && st.Nlink == 0
 }
 
 // append writes at the log's end, all or nothing.

@@ -2,6 +2,8 @@ package sums
 
 import (
 	"errors"
+	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"slices"
 
@@ -17,6 +19,9 @@ func (b *Book) Record(key kv.Key, sums []uint64) error {
 func (b *Book) record(key kv.Key, sums []uint64) error {
 	b.writing.Lock()
 	defer b.writing.Unlock()
+	if _, err := b.writable(); err != nil { // before it is looked for in what nobody else reads
+		return err
+	}
 	found, err := b.look(key)
 	if err != nil {
 		return err
@@ -55,6 +60,17 @@ func (b *Book) forget(key kv.Key) error {
 		}
 	}
 	return nil
+}
+
+// writable is the own log, if it has not been removed.
+func (b *Book) writable() (*log, error) {
+	b.mu.RLock()
+	own, err := b.ownLog()
+	b.mu.RUnlock()
+	if err == nil && own.removed() {
+		err = fmt.Errorf("write %s: %w", own.f.Name(), fs.ErrNotExist)
+	}
+	return own, err
 }
 
 // write appends to the own log. writing is held.

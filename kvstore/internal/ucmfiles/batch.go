@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"syscall"
 
@@ -102,6 +103,10 @@ func (b *batch) explain(err error) error {
 		return fmt.Errorf("%w: %w", kv.ErrTimeout, err)
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		return fmt.Errorf("%w: %w", kv.ErrFull, err)
+	case errors.Is(err, syscall.EMFILE):
+		return fmt.Errorf("%w: raise the limit (ulimit -n), or have fewer blocks under way", err)
+	case err == kv.ErrTimeout:
+		return fmt.Errorf("%w: too much that was asked of %s has not come back", err, strings.Join(b.s.o.Roots, ", "))
 	}
 	return err
 }

@@ -63,9 +63,9 @@ func status(fd int, path string) (unix.Statx_t, error) {
 	}
 }
 
-// gone tells errors that mean that there is no such file.
+// gone tells errors that mean that there is no such file; a link is none.
 func gone(err error) bool {
-	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ELOOP)
 }
 
 // isBlock tells whether what is there has the type and the size of a block.

@@ -131,6 +131,7 @@ func lower(x *atomic.Int64, to int64) {
 
 // has tells whether a block is there that Load would try, as of a time.
 func (s *Store) has(key kv.Key, asOf time.Time) (bool, error) {
+	var failed error // of a directory; the block may be in another one
 	for r := range s.rootsOf(key) {
 		path := s.path(r, key)
 		st, err := status(unix.AT_FDCWD, path)
@@ -139,15 +140,17 @@ func (s *Store) has(key kv.Key, asOf time.Time) (bool, error) {
 		case err == nil || gone(err):
 			continue
 		default:
-			return false, &os.PathError{Op: "stat", Path: path, Err: err}
+			failed = &os.PathError{Op: "stat", Path: path, Err: err}
+			continue
 		}
 		found, err := r.sums.Find(key, asOf)
 		if err != nil {
-			return false, err
+			failed = err
+			continue
 		}
 		if s.acceptable(found) {
 			return true, nil
 		}
 	}
-	return false, nil
+	return false, failed
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"syscall"
 	"time"
 
@@ -66,7 +67,12 @@ func (s *Store) openIn(r *root, key kv.Key) (_ *handle, err error) {
 	}
 	switch {
 	case !s.isBlock(st):
-		if h.found.Foreign || !h.found.Known {
+		if h.found.Known { // or has somebody else put one of his there?
+			if h.found, err = r.sums.Again(key, time.Now()); err != nil {
+				return nil, err
+			}
+		}
+		if !h.found.Known || slices.Contains(h.found.Others, int64(st.Size)) {
 			return nil, kv.ErrMiss // of a deployment whose blocks have another size
 		}
 		s.condemn(h)

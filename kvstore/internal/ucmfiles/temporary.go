@@ -38,6 +38,9 @@ func (s *Store) create(key kv.Key) (*temporary, error) {
 		if err = makeDirs(r.dir, s.o.TempDir); err == nil {
 			f, err = create()
 		}
+		if gone(err) {
+			err = fmt.Errorf("%s is gone: make it again, or mount what belongs there: %w", r.dir, err)
+		}
 	}
 	if err != nil {
 		return nil, err
