@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -37,6 +39,7 @@ type conn struct {
 	dying chan struct{} // closed by the first who finds out
 	gone  chan struct{} // closed by the keeper when nothing is left
 	err   error         // of closing, before gone is closed
+	inUse error         // that the daemon may still use memory in place, likewise
 }
 
 // known is registered memory.
@@ -72,7 +75,7 @@ func connect(o *Options, memories []memory) (_ *conn, err error) {
 	}
 	c.known.Store(new([]known))
 	for _, mem := range memories {
-		// A name that somebody has removed: what is in it is copied from now on.
+		// A name that is not the memory's any more: what is in it is copied from now on.
 		if err := c.register(mem); err != nil && !errors.Is(err, syscall.ENOENT) {
 			return nil, err
 		}
@@ -118,11 +121,15 @@ func (c *conn) lane(write bool) *lane {
 	return c.read
 }
 
-// register tells the daemon of memory.
+// register tells the daemon of memory. ENOENT: the name has gone, or is that of another
+// object by now, which is none of ours to write to.
 func (c *conn) register(mem memory) error {
 	iov, err := c.mount.RegisterIov(mem.name, usrbio.IovOptions{})
 	if err != nil {
 		return err
+	}
+	if ino, err := inodeOf(mem.name); err != nil || ino != mem.ino {
+		return errors.Join(fmt.Errorf("ringio: %s is another object by now: %w", mem.name, syscall.ENOENT), iov.Close())
 	}
 	if iov.Size() < int64(len(mem.bytes)) {
 		return errors.Join(fmt.Errorf("ringio: %s has %d bytes and is said to be mapped to %d: %w",
@@ -185,8 +192,9 @@ func (c *conn) keep() {
 	cancel()
 	c.waiters.Wait()
 	harmless := errors.Is(c.why, ErrStale) && c.daemon.exited()
-	c.read.cutOff(c.why, harmless)
-	c.write.cutOff(c.why, harmless)
+	if n := c.read.cutOff(c.why, harmless) + c.write.cutOff(c.why, harmless); n > 0 {
+		c.inUse = kv.Abandoned(fmt.Sprintf("the daemon of %s has not answered %d requests", c.mount.Path(), n))
+	}
 	close(c.copies) // nobody begins anything any more
 	c.copiers.Wait()
 	c.daemon.close()
@@ -236,7 +244,7 @@ func (c *conn) close() error {
 	c.die(kv.ErrClosed)
 	select {
 	case <-c.gone:
-		return c.err
+		return errors.Join(c.err, c.inUse)
 	case <-time.After(c.o.Timeout):
 		return fmt.Errorf("ringio: the daemon of %s does not answer: %w", c.mount.Path(), kv.ErrTimeout)
 	}
@@ -267,10 +275,27 @@ func (c *conn) bound(fn func() error) error {
 	}
 }
 
-// current tells whether the mount point still is this connection's mount.
-func (c *conn) current() bool {
+// serves tells whether the connection is the one to use although the daemon gave that
+// error: a file of another mount, say, is not of the daemon that has come in its place.
+func (c *conn) serves(err error) bool {
+	switch {
+	case c.dead():
+		return false
+	case !errors.Is(err, syscall.EXDEV) && !errors.Is(err, usrbio.ErrDaemonGone):
+		return true
+	}
 	dev, err := deviceOf(c.mount.Path())
 	return err == nil && dev == c.dev
+}
+
+// inodeOf tells objects of one name apart.
+func inodeOf(object string) (uint64, error) {
+	path := filepath.Join(shm.Dir, object)
+	var st unix.Stat_t
+	if err := unix.Lstat(path, &st); err != nil {
+		return 0, &os.PathError{Op: "stat", Path: path, Err: err}
+	}
+	return st.Ino, nil
 }
 
 func deviceOf(path string) (uint64, error) {

@@ -13,7 +13,9 @@
 //
 // A request cannot be taken back. One that is not answered within the engine's time
 // is settled and retired: its entry, and its piece of the staging iov, are used again
-// when the answer comes after all. Memory that was used in place is abandoned.
+// when the answer comes after all; while none of a ring's has, moves wait for the other
+// rings, or in vain. Memory that was used in place is abandoned, and Close has an error
+// where it still is.
 //
 // # A daemon that is gone
 //

@@ -1,10 +1,12 @@
 package ringio
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -90,11 +92,13 @@ func (o *Options) fillDefaults() error {
 type Engine struct {
 	o Options
 
-	mu       sync.Mutex // also held while a connection is made
+	mu       sync.Mutex // while it is held a daemon is asked only what has a bound
 	memories []memory
-	conn     *conn // the latest
-	failed   error // of the latest attempt to make one
+	conn     *conn     // the latest; nil before the first
+	making   chan made // brings the next; nil while none is being made
+	failed   error     // of the latest attempt to make one
 	retry    time.Time
+	inUse    error // that a daemon of before may still use memory
 	closed   bool
 }
 
@@ -102,6 +106,13 @@ type Engine struct {
 type memory struct {
 	name  string
 	bytes []byte
+	ino   uint64 // of the object that had the name then
+}
+
+// made is what became of an attempt to connect.
+type made struct {
+	c   *conn
+	err error
 }
 
 var _ transfer.Engine = (*Engine)(nil)
@@ -115,11 +126,9 @@ func New(o Options) (*Engine, error) {
 		return nil, err
 	}
 	e := &Engine{o: o}
-	c, err := connect(&e.o, nil)
-	if err != nil {
-		return nil, err
+	if _, err := e.reach(); err != nil {
+		return nil, errors.Join(err, e.Close())
 	}
-	e.conn = c
 	return e, nil
 }
 
@@ -127,15 +136,10 @@ func New(o Options) (*Engine, error) {
 // error f stays the caller's; one that is ErrStale says that f was opened before this
 // daemon came.
 func (e *Engine) Open(f *os.File) (transfer.File, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
 	c, r, err := e.register(f)
-	if errors.Is(err, syscall.EXDEV) || errors.Is(err, usrbio.ErrDaemonGone) {
-		// f is of another daemon than ours. Which of the two is the latest?
-		if c != nil && !c.current() {
-			c.lost(err)
-			c, r, err = e.register(f)
-		}
+	if c != nil && err != nil && !c.serves(err) {
+		c.lost(err)
+		c, r, err = e.register(f)
 	}
 	switch {
 	case err == nil:
@@ -147,8 +151,11 @@ func (e *Engine) Open(f *os.File) (transfer.File, error) {
 	return nil, &os.PathError{Op: "open", Path: f.Name(), Err: err}
 }
 
+// register asks the daemon of f, without the lock: it may never answer.
 func (e *Engine) register(f *os.File) (*conn, *usrbio.File, error) {
+	e.mu.Lock()
 	c, err := e.reach()
+	e.mu.Unlock()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -162,25 +169,41 @@ func (e *Engine) reach() (*conn, error) {
 	switch {
 	case e.closed:
 		return nil, kv.ErrClosed
-	case !e.conn.dead():
+	case e.conn != nil && !e.conn.dead():
 		return e.conn, nil
 	case time.Now().Before(e.retry):
 		return nil, e.failed
 	}
+	if e.making == nil {
+		e.making = make(chan made, 1)
+		go replace(e.conn, &e.o, slices.Clone(e.memories), e.making)
+	}
 	select {
-	case <-e.conn.gone:
+	case m := <-e.making:
+		e.making = nil
+		if m.err == nil {
+			if e.conn != nil {
+				e.inUse = cmp.Or(e.inUse, e.conn.inUse)
+			}
+			e.conn = m.c
+			return m.c, nil
+		}
+		e.failed = m.err
 	case <-time.After(e.o.Timeout):
-		e.failed = fmt.Errorf("ringio: the daemon of %s is gone, and something of it is still there: %w", e.o.Mount, kv.ErrTimeout)
-		e.retry = time.Now().Add(retryGap)
-		return nil, e.failed
+		e.failed = fmt.Errorf("ringio: the daemon of %s does not answer, or the one before it is not quite gone: %w", e.o.Mount, kv.ErrTimeout)
 	}
-	c, err := connect(&e.o, e.memories)
-	if err != nil {
-		e.failed, e.retry = err, time.Now().Add(retryGap)
-		return nil, err
+	e.retry = time.Now().Add(retryGap)
+	return nil, e.failed
+}
+
+// replace connects once nothing is left of the connection before. A daemon that hangs
+// keeps it for as long as it does; reach and Close wait no longer than they may.
+func replace(old *conn, o *Options, memories []memory, to chan<- made) {
+	if old != nil {
+		<-old.gone
 	}
-	e.conn = c
-	return c, nil
+	c, err := connect(o, memories)
+	to <- made{c, err}
 }
 
 // Do is transfer.Engine's.
@@ -213,22 +236,41 @@ func (e *Engine) Register(name string, mem []byte) error {
 	if e.closed {
 		return kv.ErrClosed
 	}
-	m := memory{name, mem}
+	m := memory{name: name, bytes: mem}
 	for _, known := range e.memories {
 		if at, ok := shm.OffsetIn(known.bytes, mem); ok && at == 0 && known.name == name && len(known.bytes) == len(mem) {
 			return nil
 		}
 	}
-	if c, err := e.reach(); err != nil {
+	var err error
+	if m.ino, err = inodeOf(name); err != nil {
 		return err
-	} else if err := c.register(m); err != nil {
+	}
+	if err := e.tell(m); err != nil {
 		return err
 	}
 	e.memories = append(e.memories, m)
 	return nil
 }
 
-// Close is transfer.Engine's.
+// tell has the daemon know memory, the one that is there now. The caller holds mu.
+func (e *Engine) tell(m memory) error {
+	c, err := e.reach()
+	if err != nil {
+		return err
+	}
+	if err = c.register(m); err == nil || c.serves(err) {
+		return err
+	}
+	c.lost(err)
+	if c, err = e.reach(); err != nil {
+		return err
+	}
+	return c.register(m)
+}
+
+// Close is transfer.Engine's. Its error is a kv.ErrAbandoned where a daemon, a former one
+// perhaps, may still use memory that was registered.
 func (e *Engine) Close() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -236,5 +278,15 @@ func (e *Engine) Close() error {
 		return nil
 	}
 	e.closed = true
-	return e.conn.close()
+	if making := e.making; making != nil {
+		go func() { // as long as it takes, see replace
+			if m := <-making; m.err == nil {
+				m.c.close()
+			}
+		}()
+	}
+	if e.conn == nil {
+		return nil
+	}
+	return errors.Join(e.conn.close(), e.inUse)
 }

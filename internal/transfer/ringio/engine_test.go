@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -291,26 +292,38 @@ func TestKilledDaemon(t *testing.T) {
 	}
 }
 
-// Memory whose name somebody has removed is used all the same, through a copy, once
-// there is another daemon.
+// Memory whose name somebody has removed, or given to something else, is used all the
+// same, through a copy, once there is another daemon.
 func TestMemoryWithoutItsName(t *testing.T) {
 	d := serve(t)
 	if err := os.WriteFile(filepath.Join(d.data, "f"), []byte("12345"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	e := engine(t, d, ringio.Options{})
-	mem := shared(t, e, 4096)
-	if err := shm.Remove(mem.Name()); err != nil {
+	gone, taken := shared(t, e, 4096), shared(t, e, 4096)
+	for _, mem := range []*memory.Memory{gone, taken} {
+		if err := shm.Remove(mem.Name()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	other, err := shm.Create(taken.Name(), 4096, 0o600)
+	if err != nil {
 		t.Fatal(err)
 	}
+	defer other.Unmap()
 	for range 2 {
 		f := open(t, e, d, "f")
-		clear(mem.Bytes())
-		if n, err := do(t, e, transfer.Op{File: f, Buf: mem.Bytes()}); n != 5 || err != nil || string(mem.Bytes()[:5]) != "12345" {
-			t.Errorf("%d, %v: %q", n, err, mem.Bytes()[:5])
+		for _, mem := range []*memory.Memory{gone, taken} {
+			clear(mem.Bytes())
+			if n, err := do(t, e, transfer.Op{File: f, Buf: mem.Bytes()}); n != 5 || err != nil || string(mem.Bytes()[:5]) != "12345" {
+				t.Errorf("%d, %v: %q", n, err, mem.Bytes()[:5])
+			}
 		}
 		d.kill()
 		d.start(t)
+	}
+	if other.Bytes()[0] != 0 {
+		t.Error("what has the name now was written to")
 	}
 }
 
@@ -337,6 +350,12 @@ func TestReplacedDaemon(t *testing.T) {
 	}
 	if _, err := e.Open(left); !errors.Is(err, ringio.ErrStale) {
 		t.Errorf("a file of the old daemon: %v", err)
+	}
+	d.kill()
+	d.start(t)
+	mem := shared(t, e, 4096)
+	if n, err := do(t, e, transfer.Op{File: open(t, e, d, "f"), Buf: mem.Bytes()}); n != 5 || err != nil {
+		t.Errorf("into memory that came later: %d, %v", n, err)
 	}
 }
 
@@ -406,12 +425,19 @@ func TestStoppedDaemon(t *testing.T) {
 	}
 }
 
-// The mount is cut off from a daemon that is only stopped: it may still write.
+// The mount is cut off from a daemon that is only stopped: it may still write, whoever
+// has come in its place.
 func TestCutOffDaemon(t *testing.T) {
+	for name, replaced := range map[string]bool{"no daemon": false, "another daemon": true} {
+		t.Run(name, func(t *testing.T) { testCutOff(t, replaced) })
+	}
+}
+
+func testCutOff(t *testing.T, replaced bool) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")
 	}
-	d, e, f, mem := stopped(t, time.Minute)
+	d, e, f, mem := stopped(t, 20*time.Second)
 	ops := []transfer.Op{{File: f, Buf: mem[:4096]}, {File: f, Buf: make([]byte, 4096)}}
 	got := make(chan []result)
 	go func() { got <- results(t.Context(), e, ops) }()
@@ -422,6 +448,19 @@ func TestCutOffDaemon(t *testing.T) {
 	}
 	if !errors.Is(r[1].err, ringio.ErrStale) || errors.Is(r[1].err, kv.ErrAbandoned) {
 		t.Errorf("staged: %v", r[1].err)
+	}
+	if replaced {
+		process, ended := d.cmd.Process, d.ended
+		t.Cleanup(func() {
+			process.Kill()
+			<-ended
+		})
+		d.data = t.TempDir()
+		d.start(t)
+		create(t, e, d, "g")
+	}
+	if err := e.Close(); !errors.Is(err, kv.ErrAbandoned) {
+		t.Errorf("close: %v", err)
 	}
 }
 
@@ -528,6 +567,75 @@ func TestCloseOfAStoppedDaemon(t *testing.T) {
 	for range 2 {
 		if err := f.Close(); !errors.Is(err, kv.ErrTimeout) {
 			t.Errorf("close of a file: %v", err)
+		}
+	}
+}
+
+// A daemon that stops while it is asked for a file keeps nobody but him who asked.
+func TestOpenThatHangs(t *testing.T) {
+	d := serve(t)
+	e := engine(t, d, ringio.Options{Timeout: 100 * time.Millisecond})
+	f, err := os.Create(filepath.Join(d.point, "f"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	d.stop(t)
+	opened := make(chan struct{})
+	go func() {
+		defer close(opened)
+		if _, err := e.Open(f); err == nil {
+			t.Error("opened although the engine is closed")
+		}
+	}()
+	within(t, "Open asks the daemon", func() bool {
+		stacks := make([]byte, 1<<20)
+		return bytes.Contains(stacks[:runtime.Stack(stacks, true)], []byte("IoctlGetInt"))
+	})
+	closed := make(chan error)
+	go func() { closed <- e.Close() }()
+	select {
+	case err := <-closed:
+		if !errors.Is(err, kv.ErrTimeout) {
+			t.Errorf("close: %v", err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("Close waits for Open")
+	}
+	d.cmd.Process.Signal(syscall.SIGCONT)
+	<-opened
+}
+
+// Close waits for pieces that are on their way, and not for a move of many more.
+func TestCloseCutsLongMovesShort(t *testing.T) {
+	d, e, f, _ := stopped(t, time.Minute)
+	results := make(chan error, 2)
+	done := func(_ int, err error) { results <- err }
+	e.Do(t.Context(), []transfer.Op{
+		{File: f, Buf: make([]byte, 1<<20), Done: done}, // 256 pieces, of which 4 are begun
+		{File: f, Buf: make([]byte, 1), Done: done},
+	})
+	closed := make(chan error)
+	go func() { closed <- e.Close() }()
+	if err := <-results; !errors.Is(err, kv.ErrClosed) { // so the lane is closed
+		t.Errorf("what has not begun: %v", err)
+	}
+	if err := d.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-results; !errors.Is(err, kv.ErrClosed) {
+		t.Errorf("what was not all begun: %v", err)
+	}
+	if err := <-closed; err != nil {
+		t.Errorf("close: %v", err)
+	}
+}
+
+func within(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for patience := time.Now().Add(20 * time.Second); !is(); time.Sleep(time.Millisecond) {
+		if time.Now().After(patience) {
+			t.Fatalf("not in time: %s", what)
 		}
 	}
 }

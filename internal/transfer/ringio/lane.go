@@ -286,46 +286,45 @@ func (l *lane) giveUp(due []*move, r *ring, i int, why error) []*move {
 	return l.part(due, m)
 }
 
-// close refuses new moves, and those that have not begun. The channel is closed
-// when all others are settled, at the latest after the engine's time.
+// close refuses new moves and cuts no more pieces. The channel is closed when those
+// that were are settled, at the latest after the engine's time.
 func (l *lane) close() <-chan struct{} {
 	drained := make(chan struct{})
-	var due []*move
 	l.mu.Lock()
-	defer func() {
-		l.mu.Unlock()
-		settleAll(due)
-	}()
 	if l.refuse == nil {
 		l.refuse = kv.ErrClosed
 	}
-	l.row = slices.DeleteFunc(l.row, func(m *move) bool {
-		if m.next > 0 {
-			return false
-		}
-		m.fail(kv.ErrClosed)
-		due = l.leave(due, m)
-		return true
-	})
+	due := l.empty(nil, kv.ErrClosed)
 	if l.active == 0 {
 		close(drained)
 	} else {
 		l.drained = drained
 	}
+	l.mu.Unlock()
+	settleAll(due)
 	return drained
 }
 
-// cutOff ends everything but what is being copied. harmless: the daemon cannot touch
-// anybody's memory any more.
-func (l *lane) cutOff(why error, harmless bool) {
-	var due []*move
-	l.mu.Lock()
-	l.refuse = why
+// empty takes everything from the row.
+func (l *lane) empty(due []*move, why error) []*move {
 	for _, m := range l.row {
 		m.fail(m.fileError(why))
 		due = l.leave(due, m)
 	}
 	l.row = nil
+	if l.room != nil {
+		close(l.room)
+		l.room = nil
+	}
+	return due
+}
+
+// cutOff ends everything but what is being copied. harmless: the daemon cannot touch
+// anybody's memory any more. Else it is told how many requests may still do so in place.
+func (l *lane) cutOff(why error, harmless bool) (inUse int) {
+	l.mu.Lock()
+	l.refuse = why
+	due := l.empty(nil, why)
 	for _, r := range l.rings {
 		for i := range r.entries {
 			switch e := &r.entries[i]; {
@@ -335,15 +334,15 @@ func (l *lane) cutOff(why error, harmless bool) {
 			case e.state == begun:
 				due = l.giveUp(due, r, i, e.m.fileError(why))
 			}
+			if e := &r.entries[i]; e.state == retired && e.chunk < 0 && !harmless {
+				inUse++
+			}
 		}
 		r.ready = nil
 	}
-	if l.room != nil {
-		close(l.room)
-		l.room = nil
-	}
 	l.mu.Unlock()
 	settleAll(due)
+	return inUse
 }
 
 // ringDead tells an error of a ring from one of a request.
