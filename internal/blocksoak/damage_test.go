@@ -59,13 +59,7 @@ func (s *soak) run(t *testing.T) {
 		fill(t, stranger)
 	}
 	done, missed, corrupt, refused := 0, 0, int64(0), 0
-	for round := 0; done < damages; round++ {
-		if s.Config.PagesFile != "" && round%8 == 7 {
-			// Pages whose blocks were damaged rest for longer than this test runs.
-			if err := os.RemoveAll(s.root); err != nil {
-				t.Fatal(err)
-			}
-		}
+	for done < damages {
 		fill(t, s.opening)
 		files := dataFiles(t, s.root)
 		for range perRound {
