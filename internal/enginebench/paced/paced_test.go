@@ -9,6 +9,7 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/cache"
 	"github.com/kv3fs/kv3fs/kvstore/empty"
 	"github.com/kv3fs/kv3fs/kvstore/fault"
+	"github.com/kv3fs/kv3fs/kvstore/files"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 	"github.com/kv3fs/kv3fs/kvstore/storetest"
 )
@@ -32,6 +33,22 @@ func TestStore(t *testing.T) {
 			}
 			return New(c, Options{BytesPerSecond: 1e9, Latency: 100 * time.Microsecond})
 		},
+	})
+}
+
+func TestStoreThatLasts(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the suite over memory is much the same")
+	}
+	storetest.Run(t, storetest.Subject{
+		Open: func(t testing.TB, dir string, o storetest.Options) kv.Store {
+			f, err := files.Open(files.Options{Dirs: []string{dir}, Layout: o.Layout, Namespace: o.Namespace})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return New(f, Options{BytesPerSecond: 1e9, Latency: 100 * time.Microsecond})
+		},
+		Durable: true,
 	})
 }
 
