@@ -109,7 +109,7 @@ func (s *Store) recycle() {
 	if seg == nil {
 		// Only segments with unfinished blocks, or with readers. Dumps may be waiting, so
 		// blocks that nobody goes on with have to go.
-		if s.waitFor(s.keeperWanted, s.o.Timeout/30) {
+		if s.waitFor(s.keeperWanted, max(s.o.Timeout/30, 1)) {
 			s.drop(s.unfinished.Expire(s.o.Timeout / 30))
 		}
 		return
