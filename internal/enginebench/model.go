@@ -90,12 +90,6 @@ func (s *Subject) Name() string { return s.profile.Model.Name }
 // Hardware is the GPUs, as 2xH100.
 func (s *Subject) Hardware() string { return s.profile.Hardware.String() }
 
-// Layout is that of its blocks, at the scale.
-func (s *Subject) Layout() kv.Layout { return s.layout }
-
-// BlockTokens is how many tokens a block holds.
-func (s *Subject) BlockTokens() int { return s.blockTokens }
-
 // compute is how long a prompt keeps the GPUs busy when so many of its tokens were
 // loaded and so many requests came together.
 func (s *Subject) compute(cachedTokens, tokens, together int) time.Duration {

@@ -74,7 +74,6 @@ type Options struct {
 	// TimeScale is how many times faster than the wall's the engine's time runs: its
 	// computing and the simulated store. Default 1.
 	TimeScale float64
-	Seed      uint64
 	// Salt makes prompts that are to be new unlike those of every bench before. Default:
 	// random. A cold node gets that of the first.
 	Salt uint64

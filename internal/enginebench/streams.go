@@ -77,7 +77,7 @@ func (b *bench) askGroups(ctx context.Context, name string) (err error) {
 	}
 	defer func() { err = errors.Join(err, ses.close(ctx)) }()
 	fresh := rand.Uint64() // queries that no other node has asked
-	order := rand.New(rand.NewPCG(b.o.Seed, 0x6b763366)).Perm(b.of)
+	order := rand.New(rand.NewPCG(0, 0x6b763366)).Perm(b.of)
 	run, err := ses.stream(ctx, atOnce, endless(b.of, func(i int) []uint32 {
 		group := order[i] % b.o.Groups
 		prompt := streamOf(ofGroups, b.o.Salt, uint64(group)).appendTo(nil, 0, prefix)
@@ -116,7 +116,7 @@ func (b *bench) trace(ctx context.Context) (err error) {
 		if err != nil {
 			return arrival{}, false, fmt.Errorf("bench: %w", err)
 		}
-		a := arrival{tokens: b.expand(r)}
+		a := arrival{tokens: expand(r)}
 		if b.o.Speed > 0 {
 			a.after = time.Duration(float64(r.Arrival) / b.o.Speed)
 		}
@@ -127,11 +127,11 @@ func (b *bench) trace(ctx context.Context) (err error) {
 }
 
 // expand makes tokens of a request's ids.
-func (b *bench) expand(r workload.Request) []uint32 {
+func expand(r workload.Request) []uint32 {
 	tokens := make([]uint32, 0, r.InputTokens)
 	for _, id := range r.Blocks {
 		n := min(workload.TokensPerBlock, r.InputTokens-len(tokens))
-		tokens = streamOf(ofTrace, b.o.Seed, id).appendTo(tokens, 0, n)
+		tokens = streamOf(ofTrace, id).appendTo(tokens, 0, n)
 	}
 	return tokens
 }

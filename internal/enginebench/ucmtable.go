@@ -33,7 +33,7 @@ func (b *bench) ucmModel(ctx context.Context, s *Subject) (err error) {
 	// The prompts of a row begin as those of every other row do; only the longest need
 	// to be filled in.
 	for i := range most {
-		if err := ses.put(ctx, streamOf(ofTable, b.o.Seed, uint64(i)), b.hitBlocks(s, longest)); err != nil {
+		if err := ses.put(ctx, streamOf(ofTable, uint64(i)), b.hitBlocks(s, longest)); err != nil {
 			return err
 		}
 		b.step()
@@ -47,7 +47,7 @@ func (b *bench) ucmModel(ctx context.Context, s *Subject) (err error) {
 				var prompts [][]uint32
 				for i := range atOnce {
 					tail++
-					prompt := streamOf(ofTable, b.o.Seed, uint64(i)).appendTo(nil, 0, hits*s.blockTokens)
+					prompt := streamOf(ofTable, uint64(i)).appendTo(nil, 0, hits*s.blockTokens)
 					prompts = append(prompts, streamOf(ofTableTails, tail).appendTo(prompt, 0, tokens-len(prompt)))
 				}
 				if err := ses.reopen(ctx); err != nil {
