@@ -98,13 +98,15 @@ func (t *Table) Check() error {
 	return nil
 }
 
-// lock waits its time once; after that, for a while, it only looks.
+// lock waits its time once; after that, for a while, it only looks, until it finds the
+// lock free.
 func (t *Table) lock() error {
 	wait := t.c.LockWait
 	if time.Now().Before(t.deaf) {
 		wait = 0
 	}
 	err := lockWithin(t.fd, wait)
+	t.deaf = time.Time{}
 	if err != nil {
 		t.deaf = time.Now().Add(t.c.LockWait)
 	}

@@ -101,6 +101,7 @@ type Table struct {
 	shared bool // others may have the object open
 	broken atomic.Bool
 	deaf   time.Time // until when to ask for the lock but once
+	hand   int32     // where victims are looked for next
 }
 
 // ErrBroken says that the object was shrunk, or is not what it was: the memory is of

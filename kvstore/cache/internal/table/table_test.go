@@ -143,11 +143,44 @@ func TestVictims(t *testing.T) {
 	}
 	all := table.Victims(LRU, 100)
 	table.Touch(8, 2000)
+	table.Pin(12)
 	for _, v := range all {
 		_, ok := table.Evict(v)
-		if ok != (v.Slot != 8) {
+		if ok != (v.Slot != 8 && v.Slot != 12) {
 			t.Errorf("slot %d: evicted %v", v.Slot, ok)
 		}
+	}
+}
+
+// Of many slots a few are looked at for each victim, and in the end all are.
+func TestVictimsOfMany(t *testing.T) {
+	c := config
+	c.CapacityBytes = 3 * lookAt * 4096
+	table := private(t, c)
+	looked := map[int32]bool{}
+	count := func(h Head) int64 { looked[int32(h.UsedAt)] = true; return h.UsedAt }
+	for slot := range int32(3 * lookAt) {
+		table.Claim(slot, key(int(slot)), Dumping, int64(slot))
+		table.Become(slot, Clean)
+	}
+	for round := range int32(4) {
+		clear(looked)
+		victims := table.Victims(count, 2)
+		first := round % 3 * lookAt
+		if len(looked) != lookAt || victims[1].Slot != first || victims[0].Slot != first+1 {
+			t.Errorf("round %d: %v, after a look at %d slots", round, victims, len(looked))
+		}
+	}
+	last := int32(3*lookAt - 1)
+	for slot := range last {
+		table.Pin(slot)
+	}
+	if v := table.Victims(LRU, 2); len(v) != 1 || v[0].Slot != last {
+		t.Errorf("the only one that can be had: %v", v)
+	}
+	table.Pin(last)
+	if v := table.Victims(LRU, 2); len(v) != 0 {
+		t.Errorf("none can be had: %v", v)
 	}
 }
 
@@ -400,6 +433,9 @@ func TestLockIsBounded(t *testing.T) {
 	}
 	die(stopped)
 	do(t, live, func() {})
+	if !live.deaf.IsZero() {
+		t.Error("it has found the lock free, and still does not wait for it")
+	}
 }
 
 func TestShrunken(t *testing.T) {

@@ -24,31 +24,44 @@ type Victim struct {
 	value int64
 }
 
-// Victims are up to max slots that can be had, the best last. Inside Do. It looks at
-// all slots, so ask for many.
+// lookAt is among how many slots the best are looked for: of a table that is larger,
+// everybody would wait too long.
+const lookAt = 1 << 14
+
+// Victims are up to max slots that can be had, the best last. Inside Do. Of a large
+// table they are the best of some slots only, the next time of those behind; there are
+// none when none of all can be had. To look takes time, so ask for many.
 func (t *Table) Victims(p Policy, max int) []Victim {
 	var found dearest
-	for slot := range int32(t.p.slots) {
-		h := t.Head(slot)
-		if !h.State.evictable() || h.Pinned {
-			continue
-		}
-		v := Victim{slot, h.Gen, h.UsedAt, p(h)}
-		if h.State == Free {
-			v.value = 0
-		}
-		switch {
-		case len(found) < max:
-			heap.Push(&found, v)
-		case v.value < found[0].value:
-			found[0] = v
-			heap.Fix(&found, 0)
+	for looked := int64(0); looked < t.p.slots && len(found) == 0; looked += lookAt {
+		for range min(lookAt, t.p.slots) {
+			t.consider(t.hand, p, max, &found)
+			t.hand = (t.hand + 1) % int32(t.p.slots)
 		}
 	}
 	slices.SortFunc(found, func(a, b Victim) int {
 		return cmp.Or(cmp.Compare(b.value, a.value), cmp.Compare(b.Slot, a.Slot))
 	})
 	return found
+}
+
+// consider takes a slot in if it is among the best so far.
+func (t *Table) consider(slot int32, p Policy, max int, found *dearest) {
+	h := t.Head(slot)
+	if !h.State.evictable() || h.Pinned {
+		return
+	}
+	v := Victim{slot, h.Gen, h.UsedAt, p(h)}
+	if h.State == Free {
+		v.value = 0
+	}
+	switch {
+	case len(*found) < max:
+		heap.Push(found, v)
+	case v.value < (*found)[0].value:
+		(*found)[0] = v
+		heap.Fix(found, 0)
+	}
 }
 
 // Evict frees a victim, if nothing has happened to it since it was found, and says
