@@ -26,9 +26,9 @@ type dumping struct {
 
 	// Of the dumper.
 	verdicts map[kv.Key]error // of blocks that need no slot, or get none
-	until    time.Time        // for how long the batch waits for room
-	straight []int32          // shards that go to next
-	room     <-chan struct{}  // of the last try: closed when there may be room
+	called   time.Time
+	straight []int32         // shards that go to next
+	room     <-chan struct{} // of the last try: closed when there may be room
 }
 
 // Why a shard is not put into a slot.
@@ -45,6 +45,8 @@ type dumper struct {
 	batches []*dumping
 	again   []retry
 	more    chan struct{} // holds a token when there is something
+
+	placed time.Time // when it last got a slot; its goroutine's
 }
 
 // retry is a shard whose block was in a state that has changed.
@@ -59,7 +61,7 @@ func (s *Store) Dump(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
 		return nil, err
 	}
 	d := &dumping{
-		s: s, task: kv.NewTask(ctx, shards),
+		s: s, task: kv.NewTask(ctx, shards), called: time.Now(),
 		blocks:   make([]*unfinished, len(shards)),
 		verdicts: map[kv.Key]error{},
 	}
@@ -230,6 +232,7 @@ func (s *Store) openSlot(key kv.Key, again func()) (int32, error) {
 		if slot, ok = s.alloc(); ok {
 			s.table.Claim(slot, key, table.Dumping, now)
 			s.assembling++
+			s.dumper.placed = time.Now()
 			return slot, nil
 		}
 		wait = wait || s.pinned > 0 || len(s.fillings) > 0 || s.table.Others()
@@ -243,13 +246,15 @@ func (s *Store) openSlot(key kv.Key, again func()) (int32, error) {
 // dirtyLimit leaves some slots to loads.
 func (s *Store) dirtyLimit() int { return s.table.Slots() - s.table.Slots()/4 }
 
-// waitForRoom waits until it is worth trying again. A batch waits for the store's
-// timeout in all.
+// waitForRoom waits until it is worth trying again. When no block has found room for
+// the store's timeout, none of the batches that were there all the time waits longer:
+// one after the other they would take many times that.
 func (s *Store) waitForRoom(d *dumping) bool {
-	if d.until.IsZero() {
-		d.until = time.Now().Add(s.o.Timeout)
+	since := d.called
+	if s.dumper.placed.After(since) {
+		since = s.dumper.placed
 	}
-	left := time.Until(d.until)
+	left := s.o.Timeout - time.Since(since)
 	if left <= 0 {
 		return false
 	}
@@ -336,15 +341,18 @@ func (d *dumping) goStraight() {
 		for n, i := range which {
 			shards[n] = d.task.Shard(int(i))
 		}
-		t, err := d.s.next.Dump(d.task.Context(), shards)
+		ctx, cancel := context.WithCancel(d.task.Context())
+		defer cancel()
+		defer context.AfterFunc(d.s.ctx, cancel)()
+		t, err := d.s.next.Dump(ctx, shards)
 		if err != nil {
 			for _, i := range which {
-				d.settle(int(i), err)
+				d.settle(int(i), why(d.task.Context(), err))
 			}
 			return
 		}
 		for n, err := range t.All() {
-			d.settle(int(which[n]), err)
+			d.settle(int(which[n]), why(d.task.Context(), err))
 		}
 	})
 }

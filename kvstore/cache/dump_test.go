@@ -113,6 +113,30 @@ func TestFull(t *testing.T) {
 	load(t, s, keys(0, 12)...)
 }
 
+// Batches that find no room wait at the same time, and not one after the other.
+func TestFullForAll(t *testing.T) {
+	shelf := newShelf(small, newThings())
+	g := newGate()
+	shelf.before(func(_ kv.Shard, dump bool) error {
+		if dump {
+			g.pass()
+		}
+		return nil
+	})
+	s := cached(t, shelf, 8, cache.Options{Timeout: 200 * time.Millisecond})
+	defer close(g.open)
+	ctx := bounded(t)
+	var tasks []*kv.Task
+	for _, k := range keys(0, 500) {
+		tasks = append(tasks, begin(t, s.Dump, filled(blocks(small, k))))
+	}
+	for n, task := range tasks {
+		if err := task.Wait(ctx); n < 6 && err != nil || n >= 6 && !errors.Is(err, kv.ErrFull) {
+			t.Fatalf("batch %d of %d: %v", n, len(tasks), err)
+		}
+	}
+}
+
 // Layers of more blocks than there is room for go straight to next, whole.
 func TestLayersOfMoreBlocksThanRoom(t *testing.T) {
 	shelf := newShelf(small, newThings())

@@ -27,7 +27,7 @@ type batch struct {
 	waits  bool    // some shards wait for this fetch or for others'
 
 	// Guarded by the store's lock.
-	serial   uint32
+	serial   uint64
 	now      int64
 	pinned   []int32
 	retries  []int32 // shards that next is to load after all
@@ -300,13 +300,8 @@ func (b *batch) watch() {
 	}
 }
 
-// why is the error for the caller: what Close cancelled is closed.
-func (b *batch) why(err error) error {
-	if err != nil && errors.Is(err, context.Canceled) && b.task.Context().Err() == nil {
-		return kv.ErrClosed
-	}
-	return err
-}
+// why is the error for the caller.
+func (b *batch) why(err error) error { return why(b.task.Context(), err) }
 
 // settle settles a shard. The last one lets go of everything before its caller knows.
 func (b *batch) settle(i int, err error) {

@@ -2,6 +2,7 @@ package cache
 
 import (
 	"context"
+	"errors"
 
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
@@ -52,10 +53,26 @@ func count(found []bool) int {
 	return n
 }
 
+// ask is a call of next that ends with Close, too.
+func (s *Store) ask(ctx context.Context, call func(context.Context) error) error {
+	inner, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.ctx, cancel)()
+	return why(ctx, call(inner))
+}
+
+// why is the error for a caller who gave ctx: what Close cancelled is closed.
+func why(ctx context.Context, err error) error {
+	if errors.Is(err, context.Canceled) && ctx.Err() == nil {
+		return kv.ErrClosed
+	}
+	return err
+}
+
 // lookupNext asks next for the keys that are not found yet.
 func (s *Store) lookupNext(ctx context.Context, keys []kv.Key, found []bool, missing int) error {
 	if missing == len(keys) {
-		return s.next.Lookup(ctx, keys, found)
+		return s.ask(ctx, func(ctx context.Context) error { return s.next.Lookup(ctx, keys, found) })
 	}
 	rest, at := make([]kv.Key, 0, missing), make([]int, 0, missing)
 	for i, f := range found {
@@ -64,7 +81,7 @@ func (s *Store) lookupNext(ctx context.Context, keys []kv.Key, found []bool, mis
 		}
 	}
 	there := make([]bool, len(rest))
-	if err := s.next.Lookup(ctx, rest, there); err != nil {
+	if err := s.ask(ctx, func(ctx context.Context) error { return s.next.Lookup(ctx, rest, there) }); err != nil {
 		return err
 	}
 	for n, i := range at {
@@ -105,7 +122,11 @@ func (s *Store) prefix(ctx context.Context, keys []kv.Key, found []bool) (int, e
 		for end < len(keys) && !found[end] {
 			end++
 		}
-		there, err := s.next.LookupPrefix(ctx, keys[n:end])
+		there := 0
+		err := s.ask(ctx, func(ctx context.Context) (err error) {
+			there, err = s.next.LookupPrefix(ctx, keys[n:end])
+			return err
+		})
 		if err != nil {
 			return 0, err
 		}

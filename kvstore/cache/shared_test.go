@@ -7,6 +7,9 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/kv3fs/kv3fs/internal/shm"
 	"github.com/kv3fs/kv3fs/internal/wire"
@@ -115,6 +118,29 @@ func TestFlushWaitsForOthers(t *testing.T) {
 	if !things.has(key(2), small) {
 		t.Error("what one could not write and another one dumped again is not in next")
 	}
+}
+
+// Flush says so when it cannot tell what others have yet to write.
+func TestFlushCannotTell(t *testing.T) {
+	name := shared(t)
+	s := cached(t, newShelf(small, newThings()), 8, cache.Options{SharedName: name, Timeout: 50 * time.Millisecond})
+	stopped, err := os.OpenFile(object(name), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stopped.Close()
+	lock := unix.Flock_t{Type: unix.F_WRLCK, Len: 1} // the table's
+	if err := unix.FcntlFlock(stopped.Fd(), unix.F_OFD_SETLKW, &lock); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Flush(bounded(t)); !errors.Is(err, kv.ErrTimeout) {
+		t.Errorf("flush: %v", err)
+	}
+	lock.Type = unix.F_UNLCK
+	if err := unix.FcntlFlock(stopped.Fd(), unix.F_OFD_SETLK, &lock); err != nil {
+		t.Fatal(err)
+	}
+	flush(t, s)
 }
 
 // What another process is filling or dumping is not waited for.

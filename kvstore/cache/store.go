@@ -44,9 +44,9 @@ type Store struct {
 
 	mu         sync.Mutex
 	closed     bool
-	serial     uint32   // of batches
+	serial     uint64   // of batches
 	pins       []int32  // by slot: batches of this process that read from it
-	marks      []uint32 // by slot: the last batch that pinned it
+	marks      []uint64 // by slot: the last batch that pinned it
 	pinned     int      // slots with pins
 	owed       []func() // changes of the table that wait for its lock
 	victims    []table.Victim
@@ -94,7 +94,7 @@ func New(next kv.Store, o Options) (*Store, error) {
 		wantMore: make(chan struct{}, 1),
 		blocks:   assembly.New[slotRef](l.Shards()),
 		pins:     make([]int32, t.Slots()),
-		marks:    make([]uint32, t.Slots()),
+		marks:    make([]uint64, t.Slots()),
 		fillings: map[int32]*filling{},
 		batches:  map[*batch]struct{}{},
 		through:  map[kv.Key]time.Time{},
@@ -227,7 +227,7 @@ func (s *Store) alloc() (int32, bool) {
 			return 0, false
 		}
 		s.searched = true
-		s.victims = s.table.Victims(s.value, min(512, max(1, s.table.Slots()/64)))
+		s.victims = s.table.Victims(s.value, min(256, max(1, s.table.Slots()/64)))
 		if len(s.victims) == 0 {
 			return 0, false
 		}

@@ -194,14 +194,19 @@ func (s *Store) finish(d *dirtyBlock, err error) {
 	}
 	if err != nil {
 		s.count.DroppedBlocks.Add(1)
-		w.failed++
-		if w.why == nil {
-			w.why = err
-		}
+		w.fail(err)
 	}
 	close(w.changed)
 	w.changed = make(chan struct{})
 	s.roomChanged()
+}
+
+// fail notes a block that did not get there. The lock is held.
+func (w *writeBehind) fail(err error) {
+	w.failed++
+	if w.why == nil {
+		w.why = err
+	}
 }
 
 // report says how many blocks did not get there, once. The lock is held.
@@ -227,7 +232,7 @@ func (s *Store) Flush(ctx context.Context) error {
 	s.mu.Lock()
 	err := s.write.report()
 	s.mu.Unlock()
-	return errors.Join(err, s.next.Flush(ctx))
+	return errors.Join(err, s.ask(ctx, s.next.Flush))
 }
 
 // waitWritten gives up when nothing is written for the store's timeout.
@@ -238,10 +243,14 @@ func (s *Store) waitWritten(ctx context.Context) error {
 		own = append(own, d)
 	}
 	var others map[int32]uint32
+	var err error
 	if s.table.Shared() {
-		s.do(func() { others = s.table.DirtyOfOthers() })
+		err = s.do(func() { others = s.table.DirtyOfOthers() })
 	}
 	s.mu.Unlock()
+	if err != nil && !errors.Is(err, table.ErrBroken) {
+		return fmt.Errorf("kvstore: cache: what others have yet to write cannot be seen: %w: %w", err, kv.ErrTimeout)
+	}
 
 	timer := time.NewTimer(s.o.Timeout)
 	defer timer.Stop()
@@ -300,12 +309,14 @@ func (s *Store) checkOthers(others map[int32]uint32) {
 			}
 			delete(others, slot)
 			if h.Gen == gen && h.State == table.Unsaved {
-				s.write.failed++
-				s.write.why = errors.Join(s.write.why, errOther)
+				s.write.fail(errOther)
 			}
 		}
 	})
 	if errors.Is(err, table.ErrBroken) {
+		for range others {
+			s.write.fail(errLost)
+		}
 		clear(others)
 	}
 }
