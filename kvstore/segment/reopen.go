@@ -118,7 +118,6 @@ func (s *Store) readHeader(seg *segment) error {
 		if err != errNoRecord {
 			s.log.Warn("segment store: a segment's header is damaged; its blocks are lost", "file", seg.file.Name(), "error", err)
 		}
-		s.generation++ // it may have had the latest
 		return nil
 	}
 	seg.generation = h.generation
@@ -184,6 +183,12 @@ type contents struct {
 	whole bool  // the index says it all
 }
 
+// unseenGenerations is how many generations after the latest are never given: their
+// headers may be damaged, or lost with the power, and heads and indexes of theirs be
+// there. It is more than a process begins before the kernel has written the first of
+// their headers.
+const unseenGenerations = 1 << 20
+
 // rebuild fills the table and puts every segment where it was in its round.
 func (s *Store) rebuild() error {
 	all := make([]contents, len(s.segments))
@@ -202,9 +207,9 @@ func (s *Store) rebuild() error {
 		return err
 	}
 	slices.SortFunc(all, func(a, b contents) int { return byGeneration(a.seg, b.seg) })
-	unreadable, newest := s.generation, true
+	s.generation = all[len(all)-1].seg.generation + unseenGenerations
+	newest := true
 	for _, c := range slices.Backward(all) {
-		s.generation = max(s.generation, c.seg.generation+unreadable)
 		s.place(c, newest)
 		newest = newest && len(c.slots) == 0
 		// Of a block that was carried forward, or quarantined in the newer place and
