@@ -37,7 +37,8 @@ func BenchmarkLoad(b *testing.B) {
 	for name, o := range map[string]files.Options{
 		"checked":   {Streams: 4},
 		"unchecked": {Streams: 4, Checksums: kv.ChecksumsOff},
-		"128":       {},
+		"default":   {},
+		"128":       {Streams: 128},
 	} {
 		b.Run(name, func(b *testing.B) {
 			s, shards := benchStore(b, o)

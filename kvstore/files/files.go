@@ -20,6 +20,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 	"time"
 
@@ -43,7 +44,8 @@ type Options struct {
 	DirectIO bool
 
 	// Streams is how many reads and writes are under way at once:
-	// posix_data_trans_concurrency, stream_number. Default 128.
+	// posix_data_trans_concurrency, stream_number. Default 128 with DirectIO, where they
+	// wait for a device; else 8 for each processor and at most 128, as they mostly copy.
 	Streams int
 
 	// WaitingQueueDepth is how many reads and writes wait for a stream; 1024.
@@ -72,10 +74,19 @@ const (
 	name    = "Posix"
 	tempDir = ".kv3fs-temp"
 
-	defaultStreams = 128
-	defaultDigits  = 3
-	mostDigits     = 5
+	mostStreams         = 128 // by default, as in UCM
+	streamsPerProcessor = 8
+
+	defaultDigits = 3
+	mostDigits    = 5
 )
+
+func defaultStreams(direct bool, processors int) int {
+	if direct {
+		return mostStreams
+	}
+	return min(mostStreams, streamsPerProcessor*processors)
+}
 
 // Open opens the store.
 func Open(o Options) (*Store, error) {
@@ -103,7 +114,7 @@ func Open(o Options) (*Store, error) {
 		}
 	}
 	if o.Streams <= 0 {
-		o.Streams = defaultStreams
+		o.Streams = defaultStreams(o.DirectIO, runtime.GOMAXPROCS(0))
 	}
 	engine := posix.New(posix.Options{
 		Streams: o.Streams, WaitingQueueDepth: o.WaitingQueueDepth, Timeout: o.Timeout, DirectIO: o.DirectIO,
