@@ -57,6 +57,30 @@ func TestQuarantine(t *testing.T) {
 	}
 }
 
+// A damaged block is out of the way also where the place for such was removed, or is
+// none.
+func TestNoQuarantine(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, in(dir))
+	place := filepath.Join(dir, ".kv3fs-quarantine")
+	for i, spoil := range []func() error{
+		func() error { return os.Remove(place) },
+		func() error { return errors.Join(os.RemoveAll(place), os.WriteFile(place, nil, 0o600)) },
+	} {
+		must(t, dump(t, s, 0, key(1)))
+		must(t, spoil())
+		must(t, os.WriteFile(ucmPath(dir, key(1)), content(key(2), 0), 0o600))
+		if _, err := load(t, s, key(1)); !errors.Is(err, kv.ErrCorrupt) {
+			t.Error(err)
+		}
+		if n := s.Stats().QuarantinedBlocks; has(t, s, key(1)) || n != int64(i+1) {
+			t.Errorf("still there; %d are put aside", n)
+		}
+	}
+	must(t, dump(t, s, 0, key(1)))
+	loads(t, s, key(1), 0)
+}
+
 // An undamaged block under the name of another one, as after a repair of the file
 // system.
 func TestSwappedBlocks(t *testing.T) {

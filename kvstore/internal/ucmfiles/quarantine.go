@@ -39,11 +39,8 @@ func (s *Store) condemn(h *handle) {
 		}
 		dir := filepath.Join(h.root.dir, quarantineDir)
 		name := fmt.Sprintf("%s.%d", h.key, time.Now().UnixNano())
-		err = os.Rename(h.path, filepath.Join(dir, name))
-		if err != nil && !gone(err) {
-			err = os.Remove(h.path)
-		}
-		if err != nil {
+		_ = makeDirs(h.root.dir, quarantineDir) // if somebody has removed it
+		if os.Rename(h.path, filepath.Join(dir, name)) != nil && os.Remove(h.path) != nil {
 			return
 		}
 		s.counters.QuarantinedBlocks.Add(1)
