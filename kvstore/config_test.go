@@ -198,6 +198,25 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
+// What moves bytes by system calls uses any memory in place: no cache before it has
+// reason to take its own from /dev/shm.
+func TestOnlyRingsTakeMemory(t *testing.T) {
+	c := Config{Namespace: namespace, BlockSize: 4096, SegmentCapacityBytes: 1 << 20}
+	for _, chain := range []string{"Posix", "Segment"} {
+		c.StorageBackends = t.TempDir()
+		s, err := Open(chain, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, ok := s.(kv.Registrar); ok {
+			t.Errorf("%s wants memory to be registered", chain)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // The contract holds for whole chains.
 func TestChains(t *testing.T) {
 	for _, chain := range []string{"Cache|Posix", "Cache|Segment", "Cache|Empty"} {

@@ -135,14 +135,14 @@ func (b *builder) posix() (kv.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return files.Open(files.Options{
+	return withoutRings(files.Open(files.Options{
 		Dirs: dirs, Layout: b.layout, Namespace: b.namespace,
 		DirectIO:          b.IODirect != nil && *b.IODirect || b.PosixIOEngine == "aio",
 		Streams:           b.PosixDataTransConcurrency,
 		WaitingQueueDepth: b.WaitingQueueDepth,
 		RunningQueueDepth: b.RunningQueueDepth,
 		Timeout:           b.timeout, DirShardDigits: b.DataDirShardBytes, Checksums: b.Checksums,
-	})
+	}))
 }
 
 func (b *builder) ds3fs() (kv.Store, error) {
@@ -178,13 +178,23 @@ func (b *builder) segment() (kv.Store, error) {
 	if capacity == 0 {
 		return nil, errors.New("kvstore: segment_capacity_gb is missing; write how much the store may hold")
 	}
-	return segment.Open(segment.Options{
+	return withoutRings(segment.Open(segment.Options{
 		Dir: dirs[0], Layout: b.layout, Namespace: b.namespace,
 		CapacityBytes: capacity, SegmentBytes: b.SegmentBytes, CarryFraction: b.SegmentCarryFraction,
 		DirectIO: b.IODirect != nil && *b.IODirect,
 		Streams:  b.StreamNumber, WaitingQueueDepth: b.WaitingQueueDepth,
 		Timeout: b.timeout, Checksums: b.Checksums,
-	})
+	}))
+}
+
+// withoutRings hides that a store takes memory to be registered: moved by system
+// calls, bytes go to any memory directly, and a cache in front would put its own
+// into /dev/shm for nothing.
+func withoutRings[S kv.Store](s S, err error) (kv.Store, error) {
+	if err != nil {
+		return nil, err
+	}
+	return struct{ kv.Store }{s}, nil
 }
 
 func (b *builder) pages() (kv.Store, error) {
@@ -208,12 +218,12 @@ func (b *builder) pages() (kv.Store, error) {
 	if o.Engine, err = b.ringsFor(filepath.Dir(b.PagesFile)); err != nil {
 		return nil, err
 	}
-	store, err := pages.Open(o)
-	if err != nil && o.Engine != nil {
-		err = errors.Join(err, o.Engine.Close())
+	if o.Engine == nil {
+		return withoutRings(pages.Open(o))
 	}
+	store, err := pages.Open(o)
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, o.Engine.Close())
 	}
 	return store, nil
 }
