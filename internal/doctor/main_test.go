@@ -11,8 +11,15 @@ import (
 	"github.com/kv3fs/kv3fs/internal/host"
 )
 
-// TestMain lets the test binary be the process that probes.
+// TestMain lets the test binary be the process that probes, and one that has caches.
 func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "caches" {
+		if err := caches(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	if len(os.Args) > 1 && os.Args[1] == "probe" {
 		if err := Probe(os.Args[2:], os.Stdout); err != nil {
 			fmt.Fprintln(os.Stderr, err)
