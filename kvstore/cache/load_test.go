@@ -321,6 +321,58 @@ func TestPinsHold(t *testing.T) {
 	}
 }
 
+// What many wait for is not evicted, once it has come, before the last of them has it.
+func TestPinsHoldForAllWhoWait(t *testing.T) {
+	l := kv.Layout{BlockBytes: 1 << 20, ShardBytes: 1 << 20}
+	shelf := newShelf(l, newThings())
+	shelf.things.fill(l, keys(0, 12)...)
+	g := newGate()
+	shelf.before(func(s kv.Shard, _ bool) error {
+		if s.Key == key(0) {
+			g.pass()
+		}
+		return nil
+	})
+	s := mustNew(t, shelf, cache.Options{CapacityBytes: 4 * l.BlockBytes, Streams: 4})
+	defer s.Close()
+	var tasks []*kv.Task
+	var all []kv.Shard
+	for range 32 {
+		shards := blocks(l, key(0))
+		all, tasks = append(all, shards...), append(tasks, begin(t, s.Load, shards))
+	}
+	within(t, "next is asked", g.reached)
+	var others sync.WaitGroup
+	ended := make(chan struct{})
+	for range 4 {
+		others.Go(func() {
+			buf := make([]byte, l.ShardBytes)
+			for n := 0; ; n++ {
+				select {
+				case <-ended:
+					return
+				default:
+				}
+				if task, err := s.Load(t.Context(), []kv.Shard{{Key: key(1 + n%11), Buf: buf}}); err == nil {
+					task.Wait(t.Context())
+				}
+			}
+		})
+	}
+	eventually(t, "others evict", func() bool { return s.Stats().EvictedBlocks > 0 })
+	close(g.open)
+	for n, task := range tasks {
+		if err := task.Wait(bounded(t)); err != nil || !right(all[n]) {
+			t.Errorf("load %d: %v", n, err)
+		}
+	}
+	close(ended)
+	others.Wait()
+	if n, _ := shelf.asked(key(0), 0); n != 1 {
+		t.Errorf("it was read %d times", n)
+	}
+}
+
 // The leaves of a prefix go before its root.
 func TestEvictsTheTailFirst(t *testing.T) {
 	for _, policy := range []string{"lru", "aged"} {

@@ -20,6 +20,10 @@ type Options struct {
 	// SharedName makes processes of one user on this host that give the same name
 	// share one cache. It lives until the last of them has closed it; when they were
 	// killed, the next finds their blocks. Empty: not shared.
+	//
+	// The memory is /dev/shm/kv3fs-mem-cache-<name>, which nobody may shrink or write
+	// to but caches. A cache whose memory is shrunk goes on without it; what next was
+	// moving at that moment may end the process (SIGBUS), or be stored wrong.
 	SharedName string
 
 	// Namespace is that of the blocks. Those who share a cache have the same.
