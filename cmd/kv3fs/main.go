@@ -32,6 +32,10 @@ const (
 // after a signal.
 const abandonAfter = 2 * time.Second
 
+// sameSignal is how soon after a signal another one means nothing more: timeout(1)
+// and terminals signal a process and its group.
+const sameSignal = 300 * time.Millisecond
+
 // exitStatus ends the program with that status and without a word: the command
 // has said all there is to say.
 type exitStatus int
@@ -126,8 +130,8 @@ func execute(args []string, stdout, stderr io.Writer, watch func() (context.Cont
 }
 
 // untilSignalled returns a context that the first SIGINT or SIGTERM ends, which
-// asks for an orderly end. A second one ends the process at once: what it leaves
-// behind, the next daemon clears.
+// asks for an orderly end. A second one, later, ends the process at once: what it
+// leaves behind, the next daemon clears.
 func untilSignalled(stderr io.Writer) (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 2)
@@ -135,15 +139,20 @@ func untilSignalled(stderr io.Writer) (ctx context.Context, stop func()) {
 	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
-		for _, act := range []func(){cancel, func() {
-			fmt.Fprintln(stderr, "kv3fs: told to stop twice; ending at once")
-			os.Exit(exitFailed)
-		}} {
+		var first time.Time
+		for {
 			select {
 			case <-signals:
-				act()
 			case <-done:
 				return
+			}
+			switch {
+			case first.IsZero():
+				first = time.Now()
+				cancel()
+			case time.Since(first) > sameSignal:
+				fmt.Fprintln(stderr, "kv3fs: told to stop twice; ending at once")
+				os.Exit(exitFailed)
 			}
 		}
 	}()

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"io"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"syscall"
@@ -32,5 +34,21 @@ func TestInterruptStuck(t *testing.T) {
 	cmd.Wait()
 	if took := time.Since(began); took > abandonAfter+5*time.Second || cmd.ProcessState.ExitCode() != exitInterrupted {
 		t.Errorf("%v after %v", cmd.ProcessState, took)
+	}
+}
+
+// timeout(1) signals the process and then its group, which is one wish to stop.
+func TestOneStopInTwoSignals(t *testing.T) {
+	ctx, stop := untilSignalled(io.Discard)
+	defer stop()
+	for range 5 {
+		if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(10 * time.Second):
+		t.Fatal("not told to stop")
 	}
 }
