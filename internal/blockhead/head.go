@@ -118,9 +118,12 @@ func (h *Head) Match(ns kv.Fingerprint, key kv.Key, l kv.Layout) error {
 }
 
 // Verify says whether a shard that was read is the one that was written.
-func (h *Head) Verify(index int, shard []byte) error {
-	if got := Sum(shard); got != h.Sums[index] {
-		return fmt.Errorf("checksum of shard %d is %016x, not %016x", index, got, h.Sums[index])
+func (h *Head) Verify(index int, shard []byte) error { return h.VerifySum(index, Sum(shard)) }
+
+// VerifySum is Verify for who has the checksum of what was read.
+func (h *Head) VerifySum(index int, sum uint64) error {
+	if sum != h.Sums[index] {
+		return fmt.Errorf("checksum of shard %d is %016x, not %016x", index, sum, h.Sums[index])
 	}
 	return nil
 }

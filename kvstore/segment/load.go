@@ -195,12 +195,19 @@ func (r *reading) damaged(what string) error {
 func (r *reading) read(q *queue, shards run, index int, buf []byte) {
 	r.refs.Add(1)
 	offset := r.s.geo.slotAt(r.slot) + int64(index)*r.s.o.Layout.ShardBytes
-	q.add(transfer.Op{File: r.seg.data, Offset: offset, Buf: buf, Done: func(n int, err error) {
+	op := transfer.Op{File: r.seg.data, Offset: offset, Buf: buf}
+	var digest *blockhead.Digest
+	if r.s.o.Checksums != kv.ChecksumsOff {
+		digest = blockhead.NewDigest(r.s.o.Layout.ShardBytes, shards.n)
+		op.Piece = digest.Add
+	}
+	op.Done = func(n int, err error) {
 		r.whenHead(func() {
-			r.finish(shards, n == len(buf), err)
+			r.finish(shards, buf[:n], digest, err)
 			r.unref()
 		})
-	}})
+	}
+	q.add(op)
 }
 
 // whenHead has a job done once the head is there.
@@ -216,10 +223,14 @@ func (r *reading) whenHead(job func()) {
 
 // finish judges a run that was read and settles it. The segment is still pinned, so
 // what is quarantined is what was read.
-func (r *reading) finish(shards run, whole bool, err error) {
+func (r *reading) finish(shards run, got []byte, digest *blockhead.Digest, err error) {
 	if err != nil {
 		r.b.settleLoads(shards, r.s.explain(err, r.seg))
 		return
+	}
+	whole := int64(len(got)) == int64(shards.n)*r.s.o.Layout.ShardBytes
+	if whole && digest != nil && len(digest.Sums()) == 0 {
+		digest.Add(got) // the engine has not shown it in pieces
 	}
 	for i := shards.first; i < shards.first+shards.n; i++ {
 		err := r.failed
@@ -227,9 +238,8 @@ func (r *reading) finish(shards run, whole bool, err error) {
 		case err != nil:
 		case !whole:
 			err = r.damaged("it is cut short")
-		case r.s.o.Checksums != kv.ChecksumsOff:
-			shard := r.b.t.Shard(i)
-			if wrong := r.head.Verify(shard.Index, shard.Buf); wrong != nil {
+		case digest != nil:
+			if wrong := r.head.VerifySum(r.b.t.Shard(i).Index, digest.Sums()[i-shards.first]); wrong != nil {
 				err = r.damaged(wrong.Error())
 			}
 		}
