@@ -38,8 +38,8 @@ func (*benchStoreCmd) Help() string {
 
 A daemon is started for the bench. The contenders of a case take turns, run by run,
 on the same blocks and into the same buffers: Cache|Ds3fs beside a plain ring on the
-same files and beside a file opened, read alone and closed for each block, as UCM
-does; the warm cache beside a copy of memory; all of it with and without checksums.
+same files, with all files open and with none, and beside a file opened, read alone
+and closed for each block, as UCM does; the warm cache beside a copy of memory; all of it with and without checksums.
 One block of every run is checked. It takes as much of /dev/shm as two loads and some.
 
 What a hit in segments asks of the kernel is counted by strace, if it is installed.`

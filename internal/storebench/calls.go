@@ -1,6 +1,7 @@
 package storebench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kv3fs/kv3fs/internal/measure"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 	"github.com/kv3fs/kv3fs/kvstore/segment"
 )
@@ -21,6 +23,7 @@ const (
 	hitsTo     = "kv3fs bench: hits end"
 	tracedHits = 1000
 	traceLimit = 2 * time.Minute
+	stopLimit  = 5 * time.Second
 )
 
 // TracedHits is what is looked at from outside: a segment store in dir, and between
@@ -95,10 +98,18 @@ func countCalls(ctx context.Context, binary, scratch string) (_ *Calls, err erro
 	ctx, cancel := context.WithTimeout(ctx, traceLimit)
 	defer cancel()
 	trace := filepath.Join(dir, "trace")
-	child := exec.CommandContext(ctx, strace, "-f", "-qq", "-o", trace, "-e", "trace=%file,%desc",
+	child, err := measure.StartChild(strace, "-f", "-qq", "-o", trace, "-e", "trace=%file,%desc",
 		binary, "bench", "store", "--traced-hits", filepath.Join(dir, "segments"))
-	if said, err := child.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("strace: %w: %s", err, strings.TrimSpace(string(said)))
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case <-child.Ended():
+	case <-ctx.Done():
+	}
+	// Asked to end, it ends what it traces, too.
+	if err := child.Stop(stopLimit); err != nil {
+		return nil, fmt.Errorf("strace: %w", cmp.Or(ctx.Err(), err))
 	}
 	raw, err := os.ReadFile(trace)
 	if err != nil {

@@ -25,6 +25,7 @@ const (
 	WayDs3fs         = "Ds3fs"
 	WayChain         = "Cache|Ds3fs"
 	WayChainNoSums   = "Cache|Ds3fs unchecked"
+	WayChainOpening  = "Cache|Ds3fs, files not open"
 	WayUCM           = "UCM's way"
 	WayCopy          = "memory copy"
 	WaySegment       = "Segment"
@@ -32,20 +33,24 @@ const (
 	WayCache         = "Cache"
 )
 
-func (b *bench) openRing(sums kv.Checksums) (*ring.Store, error) {
+// openRing opens Ds3fs, which keeps so many files open between loads.
+func (b *bench) openRing(sums kv.Checksums, openFiles int) (*ring.Store, error) {
 	return ring.Open(ring.Options{
 		Mount: b.daemon.Mount, Layout: b.o.layout(), Namespace: namespace(), DirectIO: b.o.direct(), Checksums: sums,
-		Streams: 1, Entries: b.o.Depth, OpenFiles: 2 * b.o.Blocks,
+		Streams: 1, Entries: b.o.Depth, OpenFiles: openFiles,
 	})
 }
 
 // cacheStreams is as many copiers as the memory copy has threads.
 func cacheStreams() int { return min(4, runtime.NumCPU()) }
 
+// allFiles is as many as there are blocks.
+func (b *bench) allFiles() int { return 2 * b.o.Blocks }
+
 // openChain puts a cache with room for one load before Ds3fs. fromNext is how many of
 // so many loads it must have asked Ds3fs for.
-func (b *bench) openChain(sums kv.Checksums, fromNext func(loads int) int) (*way, error) {
-	next, err := b.openRing(sums)
+func (b *bench) openChain(sums kv.Checksums, openFiles int, fromNext func(loads int) int) (*way, error) {
+	next, err := b.openRing(sums, openFiles)
 	if err != nil {
 		return nil, err
 	}
@@ -55,18 +60,27 @@ func (b *bench) openChain(sums kv.Checksums, fromNext func(loads int) int) (*way
 	}
 	w := wayOf(s, b.bufs)
 	w.verify = func(loads int) error {
-		got, want := s.Stats().Next.LoadedShards, int64(fromNext(loads)*b.o.Blocks)*int64(b.o.layout().Shards())
+		behind := *s.Stats().Next
+		got, want := behind.LoadedShards, int64(fromNext(loads)*b.o.Blocks)*int64(b.o.layout().Shards())
 		if got != want {
 			return fmt.Errorf("%d shards came from behind the cache, and %d should have", got, want)
 		}
-		return nil
+		return allHaveSums(behind)
 	}
 	return w, nil
 }
 
+// allHaveSums sees to it that what checksums cost is not measured where there are none.
+func allHaveSums(s kv.Stats) error {
+	if s.UnverifiedShards > 0 {
+		return fmt.Errorf("of %d shards no checksum was found", s.UnverifiedShards)
+	}
+	return nil
+}
+
 // openAlone is Ds3fs into memory of its own that is registered, as a cache's is.
 func (b *bench) openAlone() (_ *way, err error) {
-	s, err := b.openRing(kv.ChecksumsAuto)
+	s, err := b.openRing(kv.ChecksumsAuto, b.allFiles())
 	if err != nil {
 		return nil, err
 	}
@@ -75,6 +89,7 @@ func (b *bench) openAlone() (_ *way, err error) {
 		return nil, errors.Join(err, s.Close())
 	}
 	w := wayOf(s, bufs)
+	w.verify = func(int) error { return allHaveSums(s.Stats()) }
 	w.close = func() error { return errors.Join(s.Close(), bufs.close()) }
 	if err := s.Register(bufs.mem.Name(), bufs.mem.Bytes()); err != nil {
 		return nil, errors.Join(err, w.close())
@@ -88,12 +103,16 @@ func (b *bench) cold(ctx context.Context, rep *Report) (err error) {
 	if err := b.store(ctx); err != nil {
 		return err
 	}
-	every := func(loads int) int { return loads }
+	chain := func(sums kv.Checksums, openFiles int) func() (*way, error) {
+		every := func(loads int) int { return loads }
+		return func() (*way, error) { return b.openChain(sums, openFiles, every) }
+	}
 	rep.Cold, err = b.turns(ctx, []*contender{
 		{WayRing, func() (*way, error) { return openPlainRing(b.daemon.Mount, b.sets, b.o.Depth) }},
-		{WayChain, func() (*way, error) { return b.openChain(kv.ChecksumsAuto, every) }},
-		{WayChainNoSums, func() (*way, error) { return b.openChain(kv.ChecksumsOff, every) }},
+		{WayChain, chain(kv.ChecksumsAuto, b.allFiles())},
+		{WayChainNoSums, chain(kv.ChecksumsOff, b.allFiles())},
 		{WayDs3fs, b.openAlone},
+		{WayChainOpening, chain(kv.ChecksumsAuto, 1)},
 		{WayUCM, func() (*way, error) { return openUCM(b.daemon.Mount, b.o.layout(), b.bufs) }},
 	}, b.sets)
 	return err
@@ -101,7 +120,7 @@ func (b *bench) cold(ctx context.Context, rep *Report) (err error) {
 
 // store puts both sets where Ds3fs and UCM keep blocks.
 func (b *bench) store(ctx context.Context) (err error) {
-	s, err := b.openRing(kv.ChecksumsAuto)
+	s, err := b.openRing(kv.ChecksumsAuto, b.allFiles())
 	if err != nil {
 		return err
 	}
@@ -140,8 +159,8 @@ func (b *bench) warm(ctx context.Context, rep *Report) (err error) {
 	first := func(int) int { return 1 }
 	rep.Warm, err = b.turns(ctx, []*contender{
 		{WayCopy, func() (*way, error) { return openCopy(b.sets[0], b.bufs, cacheStreams()) }},
-		{WayChain, func() (*way, error) { return b.openChain(kv.ChecksumsAuto, first) }},
-		{WayChainNoSums, func() (*way, error) { return b.openChain(kv.ChecksumsOff, first) }},
+		{WayChain, func() (*way, error) { return b.openChain(kv.ChecksumsAuto, b.allFiles(), first) }},
+		{WayChainNoSums, func() (*way, error) { return b.openChain(kv.ChecksumsOff, b.allFiles(), first) }},
 	}, b.sets[:1])
 	return err
 }

@@ -59,6 +59,9 @@ func (x *contender) sample(ctx context.Context, sets []*blocks, d time.Duration,
 	}
 	before, began := loads, time.Now()
 	for loads == before || time.Since(began) < d {
+		if ctx.Err() != nil {
+			return 0, ctx.Err()
+		}
 		if err := load(); err != nil {
 			return 0, err
 		}

@@ -66,10 +66,14 @@ func (o *Options) fillDefaults() error {
 		return fmt.Errorf("bench: loads of %d blocks; choose 4 to 65536", o.Blocks)
 	case o.ShardBytes%alignment != 0:
 		return fmt.Errorf("bench: shards of %d bytes; choose a multiple of %d", o.ShardBytes, alignment)
+	case o.BlockBytes > mostBytes/int64(o.Blocks):
+		return fmt.Errorf("bench: loads of %d blocks of %d bytes; choose less than a TiB in all", o.Blocks, o.BlockBytes)
 	case o.Depth < 1 || o.Depth > 4096:
 		return fmt.Errorf("bench: a depth of %d; choose 1 to 4096", o.Depth)
 	case o.Keys < 1 || o.IndexBlocks < o.Keys:
 		return fmt.Errorf("bench: lookups of %d keys among %d blocks; choose at least one key, and as many blocks", o.Keys, o.IndexBlocks)
+	case o.IndexBlocks > mostIndexBlocks:
+		return fmt.Errorf("bench: lookups among %d blocks; choose at most %d", o.IndexBlocks, mostIndexBlocks)
 	case o.Runs < 1 || o.RunTime < time.Millisecond:
 		return fmt.Errorf("bench: %d runs of %v; choose at least one of a millisecond", o.Runs, o.RunTime)
 	}
@@ -78,6 +82,11 @@ func (o *Options) fillDefaults() error {
 	}
 	return nil
 }
+
+const (
+	mostBytes       = 1 << 40 // of a load
+	mostIndexBlocks = 1 << 20 // which take 8 GiB
+)
 
 // alignment is what direct I/O wants, and stores of small blocks have.
 const alignment = 4096

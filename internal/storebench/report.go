@@ -27,7 +27,7 @@ type Report struct {
 	Keys        int     `json:"lookup_keys"`
 	IndexBlocks int     `json:"index_blocks"`
 
-	Cold    []Load   `json:"cold"`    // nothing is in the stores' memory
+	Cold    []Load   `json:"cold"`    // nothing is in the cache
 	Warm    []Load   `json:"warm"`    // all of it is
 	Segment []Load   `json:"segment"` // from segments
 	Lookups []Lookup `json:"lookups"`
@@ -110,7 +110,7 @@ func (r *Report) WriteTable(w io.Writer) error {
 	fmt.Fprintf(&b, "loads of %d blocks of %s in shards of %s; median (min-max) of %d runs of %.3g s each, in turns\n",
 		r.Blocks, sizeText(r.BlockBytes), sizeText(r.ShardBytes), r.Runs, r.RunSeconds)
 	fmt.Fprintf(&b, "blocks on %s (%s), --io %s, %d requests in flight, %d CPUs\n\n", r.Scratch, r.FileSystem, r.IO, r.Depth, r.CPUs)
-	r.writeLoads(&b, "cold: nothing in memory", r.Cold, "to the ring")
+	r.writeLoads(&b, "cold: nothing in the cache", r.Cold, "to the ring")
 	r.writeLoads(&b, "warm: all in the cache", r.Warm, "to the copy")
 	r.writeLoads(&b, "from segments", r.Segment, "to the first")
 	if len(r.Lookups) > 0 {

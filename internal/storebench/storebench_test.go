@@ -2,6 +2,7 @@ package storebench
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"os"
@@ -42,7 +43,9 @@ var binary = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
-func TestRun(t *testing.T) {
+// mounting is a kv3fs that can mount.
+func mounting(t *testing.T) string {
+	t.Helper()
 	if testing.Short() {
 		t.Skip("needs a mount; -short")
 	}
@@ -55,7 +58,11 @@ func TestRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	scratch := t.TempDir()
+	return bin
+}
+
+func TestRun(t *testing.T) {
+	bin, scratch := mounting(t), t.TempDir()
 	last, of := 0, 0
 	r, err := Run(t.Context(), Options{
 		Scratch: scratch, Binary: bin, IO: "buffered", Blocks: 8, BlockBytes: 64 << 10, ShardBytes: 16 << 10, Depth: 4,
@@ -72,7 +79,7 @@ func TestRun(t *testing.T) {
 		got  []Load
 		want []string
 	}{
-		"cold":    {r.Cold, []string{WayRing, WayChain, WayChainNoSums, WayDs3fs, WayUCM}},
+		"cold":    {r.Cold, []string{WayRing, WayChain, WayChainNoSums, WayDs3fs, WayChainOpening, WayUCM}},
 		"warm":    {r.Warm, []string{WayCopy, WayChain, WayChainNoSums}},
 		"segment": {r.Segment, []string{WaySegment, WaySegmentNoSums}},
 	} {
@@ -119,6 +126,8 @@ func TestOptions(t *testing.T) {
 		"choose 1 to 4096":       {Binary: "x", Depth: -1},
 		"at least one key":       {Binary: "x", Keys: 100, IndexBlocks: 10},
 		"at least one of a mill": {Binary: "x", Runs: -1},
+		"less than a TiB":        {Binary: "x", Blocks: 1 << 16, BlockBytes: 1 << 50},
+		"at most 1048576":        {Binary: "x", IndexBlocks: 1 << 30},
 	} {
 		if err := o.fillDefaults(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want %q", o, err, want)
@@ -156,6 +165,43 @@ func TestDamageIsFound(t *testing.T) {
 	if err := one.check(0, bufs.parts[1]); err == nil {
 		t.Error("another block passes")
 	}
+	interrupted, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := copied.sample(interrupted, []*blocks{one}, time.Hour, 1); !errors.Is(err, context.Canceled) {
+		t.Errorf("interrupted: %v", err)
+	}
+}
+
+// What checksums cost is not measured on blocks that have none.
+func TestMissingChecksumsAreFound(t *testing.T) {
+	o := Options{Binary: mounting(t), IO: "buffered", Blocks: 4, BlockBytes: 4096}
+	if err := o.fillDefaults(); err != nil {
+		t.Fatal(err)
+	}
+	d, err := measure.StartDaemon(t.Context(), o.Binary, t.TempDir(), o.IO)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Stop()
+	b := &bench{o: o, daemon: d, sets: []*blocks{blocksOf(1, o.Blocks, o.layout())}}
+	if b.bufs, err = newBuffers(o.Blocks, o.BlockBytes); err != nil {
+		t.Fatal(err)
+	}
+	defer b.bufs.close()
+	if err := b.store(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(filepath.Join(d.Data, ".kv3fs-sums")); err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []*contender{
+		{WayDs3fs, b.openAlone},
+		{WayChain, func() (*way, error) { return b.openChain(kv.ChecksumsAuto, 1, func(int) int { return 1 }) }},
+	} {
+		if _, err := x.sample(t.Context(), b.sets, time.Millisecond, 1); err == nil || !strings.Contains(err.Error(), "no checksum") {
+			t.Errorf("%s: %v", x.name, err)
+		}
+	}
 }
 
 func TestParseCalls(t *testing.T) {
@@ -185,7 +231,7 @@ func TestTable(t *testing.T) {
 	r := Report{
 		Scratch: "/d", FileSystem: "ext4", IO: "direct", CPUs: 2, Runs: 5, RunSeconds: 1,
 		Blocks: 128, BlockBytes: 2 << 20, ShardBytes: 64 << 10, Depth: 32, Keys: 512, IndexBlocks: 16384,
-		Cold:    []Load{{WayRing, s(10)}, {WayChain, s(9)}, {WayChainNoSums, s(10)}, {WayDs3fs, s(9.5)}, {WayUCM, s(2)}},
+		Cold:    []Load{{WayRing, s(10)}, {WayChain, s(9)}, {WayChainNoSums, s(10)}, {WayDs3fs, s(9.5)}, {WayChainOpening, s(6)}, {WayUCM, s(2)}},
 		Warm:    []Load{{WayCopy, s(20)}, {WayChain, s(15)}, {WayChainNoSums, s(19)}},
 		Segment: []Load{{WaySegment, s(8)}, {WaySegmentNoSums, s(8.5)}},
 		Lookups: []Lookup{{WayCache, s(0.05), s(0.1)}, {WaySegment, s(0.06), s(0.3)}},
