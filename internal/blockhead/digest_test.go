@@ -9,8 +9,8 @@ import (
 // In whatever pieces the bytes come, the sums are those of the shards.
 func TestDigest(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
-	for range 200 {
-		shardBytes, n := 1+rng.IntN(3000), 1+rng.IntN(5)
+	for i := range 200 {
+		shardBytes, n := []int{1, 7, 1024, 1088, 1089, 5000, 100_000}[i%7], 1+rng.IntN(5)
 		all := make([]byte, shardBytes*n)
 		for i := range all {
 			all[i] = byte(rng.Uint32())
@@ -21,7 +21,7 @@ func TestDigest(t *testing.T) {
 		}
 		d := NewDigest(int64(shardBytes), n)
 		for rest := all; len(rest) > 0; {
-			piece := rest[:min(len(rest), rng.IntN(2000))]
+			piece := rest[:min(len(rest), 1+rng.IntN(2*shardBytes))]
 			d.Add(piece)
 			rest = rest[len(piece):]
 		}

@@ -23,7 +23,8 @@ type Op struct {
 	// Done is called exactly once, from any goroutine, with the bytes that were
 	// moved: fewer than len(Buf) without an error only where the file ends. The
 	// buffer is the caller's again, unless the error is a kv.ErrAbandoned. Done must
-	// be short, and may call Do only with a context that does not wait (see Do).
+	// be short and must not wait, so it must not call Do, which does while the queue is
+	// full.
 	Done func(n int, err error)
 }
 

@@ -2,42 +2,11 @@ package ucmfiles
 
 import (
 	"context"
-	"math/rand/v2"
 	"testing"
 
-	"github.com/kv3fs/kv3fs/internal/blockhead"
 	"github.com/kv3fs/kv3fs/internal/transfer"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
-
-// However a run is cut, its shards' checksums are those of each as a whole.
-func TestDigest(t *testing.T) {
-	rng := rand.New(rand.NewPCG(1, 2))
-	for _, shardBytes := range []int{1, 7, 1024, 1088, 1089, 5000, 300_000} {
-		for range 20 {
-			n := 1 + rng.IntN(4)
-			buf := make([]byte, n*shardBytes)
-			for i := range buf {
-				buf[i] = byte(rng.Uint32())
-			}
-			s := &Store{o: Options{Layout: kv.Layout{BlockBytes: int64(len(buf)), ShardBytes: int64(shardBytes)}}}
-			d := s.newDigest(run{n: n, buf: buf})
-			for rest := buf; len(rest) > 0; {
-				cut := 1 + rng.IntN(min(len(rest), 2*shardBytes))
-				d.add(rest[:cut])
-				rest = rest[cut:]
-			}
-			if len(d.sums) != n {
-				t.Fatalf("%d checksums of %d shards", len(d.sums), n)
-			}
-			for i, sum := range d.sums {
-				if want := blockhead.Sum(buf[i*shardBytes:][:shardBytes]); sum != want {
-					t.Fatalf("shard %d of %d bytes: %x instead of %x", i, shardBytes, sum, want)
-				}
-			}
-		}
-	}
-}
 
 // blind is an engine that shows no pieces.
 type blind struct{ transfer.Engine }

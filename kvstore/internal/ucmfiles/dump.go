@@ -5,6 +5,7 @@ import (
 	"io"
 
 	"github.com/kv3fs/kv3fs/internal/assembly"
+	"github.com/kv3fs/kv3fs/internal/blockhead"
 	"github.com/kv3fs/kv3fs/internal/crew"
 	"github.com/kv3fs/kv3fs/internal/transfer"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
@@ -71,16 +72,16 @@ func (b *batch) write(claims map[kv.Key]*claim) {
 
 // move is the move of a run that this batch has claimed.
 func (b *batch) move(r run, block *assembly.Block[*temporary]) transfer.Op {
-	d := b.s.newDigest(r)
+	d := blockhead.NewDigest(b.s.o.Layout.ShardBytes, r.n)
 	return transfer.Op{
 		File:   block.Payload.file,
 		Offset: int64(b.shards[r.first].Index) * b.s.o.Layout.ShardBytes,
 		Buf:    r.buf,
 		Write:  true,
-		Piece:  d.add,
+		Piece:  d.Add,
 		Done: func(n int, err error) {
 			if err == nil && n == len(r.buf) {
-				b.s.digested(d, func() { b.wrote(r, block, d.sums) })
+				b.s.digested(r, d, func() { b.wrote(r, block, d.Sums()) })
 				return
 			}
 			if err == nil {

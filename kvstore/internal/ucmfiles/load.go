@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/kv3fs/kv3fs/internal/blockhead"
 	"github.com/kv3fs/kv3fs/internal/crew"
 	"github.com/kv3fs/kv3fs/internal/transfer"
 	"github.com/kv3fs/kv3fs/kvstore/internal/sums"
@@ -117,9 +118,9 @@ func (b *batch) read(r run, h *handle) transfer.Op {
 			b.finish(r, h, nil)
 		}
 	case b.s.o.Checksums != kv.ChecksumsOff:
-		d := b.s.newDigest(r)
-		op.Piece = d.add
-		done = func() { b.s.digested(d, func() { b.check(r, h, d.sums) }) }
+		d := blockhead.NewDigest(b.s.o.Layout.ShardBytes, r.n)
+		op.Piece = d.Add
+		done = func() { b.s.digested(r, d, func() { b.check(r, h, d.Sums()) }) }
 	}
 	op.Done = func(n int, err error) {
 		switch {
