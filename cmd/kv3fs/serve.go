@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"os/signal"
 	"runtime"
 	"slices"
 	"syscall"
@@ -70,6 +71,9 @@ func (c *serveCmd) Run(ctx context.Context) error {
 	set.AttrTimeout, set.EntryTimeout = c.AttrTimeout, c.EntryTimeout
 	set.NegativeTimeout, set.SymlinkTimeout = c.NegativeTimeout, c.SymlinkTimeout
 
+	// Who reads what we say may go before us. A word that he misses must not end the
+	// daemon, with the mount still there.
+	signal.Ignore(syscall.SIGPIPE)
 	// Modes of files are the clients' affair: the kernel has applied their umask.
 	syscall.Umask(0)
 	// A thread that waits for a disk or a semaphore keeps its processor until the
