@@ -17,10 +17,10 @@ import (
 
 // NamePrefix begins the name of every object.
 //
-// It is not that of 3FS's own buffers: some engines delete those of others
-// after five minutes, and a store needs the name whenever it meets a new daemon. What a killed process leaves behind `kv3fs doctor --fix` takes away:
-// it asks the kernel, by a lease, whether any process has the object open, and a
-// Memory has until Close.
+// It is not that of 3FS's own buffers: some engines delete those of others after five
+// minutes, and a store needs the name whenever it meets a new daemon. What a killed
+// process leaves behind `kv3fs doctor --fix` takes away: it asks the kernel, by a lease,
+// whether any process has the object open, and a Memory has until Close.
 const NamePrefix = "kv3fs-mem-"
 
 // Memory is an object in /dev/shm and its mapping.
@@ -69,8 +69,9 @@ func (m *Memory) Name() string { return m.name }
 // program.
 func (m *Memory) Bytes() []byte { return m.bytes }
 
-// Close takes the name away and unmaps. Stores that the memory was registered with
-// are closed before it. Closing twice is harmless.
+// Close takes the name away and unmaps. Stores that the memory was registered with are
+// closed before it; what a daemon still writes after that, it writes into the object,
+// which nobody has any more. Closing twice is harmless.
 func (m *Memory) Close() (err error) {
 	m.once.Do(func() {
 		err = shm.Remove(m.name)
