@@ -34,7 +34,7 @@ const abandonAfter = 2 * time.Second
 
 // sameSignal is how soon after a signal another one means nothing more: timeout(1)
 // and terminals signal a process and its group.
-const sameSignal = 300 * time.Millisecond
+const sameSignal = 100 * time.Millisecond
 
 // exitStatus ends the program with that status and without a word: the command
 // has said all there is to say.
