@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 	"github.com/kv3fs/kv3fs/kvstore/memory"
 	"github.com/kv3fs/kv3fs/kvstore/ring"
@@ -193,6 +195,7 @@ func TestDaemonStopped(t *testing.T) {
 	must(t, dump(t, s, kv.Key{1}))
 	must(t, load(t, s, kv.Key{1}, buf))
 	must(t, d.cmd.Process.Signal(syscall.SIGSTOP))
+	must(t, unix.Waitid(unix.P_PID, d.cmd.Process.Pid, nil, unix.WSTOPPED|unix.WNOWAIT, nil)) // all of its threads
 	defer d.cmd.Process.Signal(syscall.SIGCONT)
 	ended := make(chan struct{})
 	go func() {
