@@ -225,34 +225,44 @@ func TestPowerCutAtAnyWrite(t *testing.T) {
 // that index.
 func TestGenerationIsNotGivenTwice(t *testing.T) {
 	const segments, slots = 4, 4
-	o := options(t.TempDir(), small, segments, slots)
-	s := open(t, o)
-	for i := range (segments - 1) * slots {
-		dump(t, s, keyOf(i))
-		settled(t, s)
+	for name, dumps := range map[string]struct{ before, after int }{
+		"some headers of a process": {(segments - 1) * slots, segments * slots},
+		"all of them":               {0, slots},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := options(t.TempDir(), small, segments, slots)
+			s := open(t, o)
+			for i := range dumps.before {
+				dump(t, s, keyOf(i))
+				settled(t, s)
+			}
+			headers := map[string][]byte{}
+			for _, seg := range s.segments {
+				raw, err := os.ReadFile(seg.file.Name())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if dumps.before == 0 {
+					clear(raw) // the ready segment's was there before the first dump
+				}
+				headers[filepath.Base(seg.file.Name())] = raw[:pageBytes]
+			}
+			for i := range dumps.after {
+				dump(t, s, keyOf(100+i))
+				settled(t, s)
+			}
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			for name, header := range headers {
+				put(t, filepath.Join(o.Dir, name), 0, header)
+			}
+			s = open(t, o)
+			dump(t, s, keysOf(200, slots-1)...)
+			o.Dir = snapshot(t, o.Dir)
+			loads(t, open(t, o), keysOf(200, slots-1)...)
+		})
 	}
-	headers := map[string][]byte{}
-	for _, seg := range s.segments {
-		raw, err := os.ReadFile(seg.file.Name())
-		if err != nil {
-			t.Fatal(err)
-		}
-		headers[filepath.Base(seg.file.Name())] = raw[:pageBytes]
-	}
-	for i := range segments * slots {
-		dump(t, s, keyOf(100+i))
-		settled(t, s)
-	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	for name, header := range headers {
-		put(t, filepath.Join(o.Dir, name), 0, header)
-	}
-	s = open(t, o)
-	dump(t, s, keysOf(200, slots-1)...)
-	o.Dir = snapshot(t, o.Dir)
-	loads(t, open(t, o), keysOf(200, slots-1)...)
 }
 
 // checkRest loads every block that was begun: right or a miss, and those that were

@@ -51,7 +51,7 @@ func (w *writing) enter(i int) {
 		return
 	}
 	if w.s.holds(shard.Key) {
-		w.b.settleHeld(i)
+		w.held(i)
 		return
 	}
 	blk, verdict, err := w.s.unfinished.Enter(shard.Key, shard.Index,
@@ -59,16 +59,23 @@ func (w *writing) enter(i int) {
 		func() { w.s.tasks.Go(func() { w.s.enterAgain(w.b, i) }) })
 	switch {
 	case err == errThere:
-		w.b.settleHeld(i)
+		w.held(i)
 	case err != nil:
 		w.b.settleDump(i, err)
 	case verdict == assembly.Have:
-		w.b.settleHeld(i)
+		w.held(i)
 	case verdict == assembly.Later:
 		w.b.patience() // begins
 	case verdict == assembly.Write:
 		w.write(blk, i, shard)
 	}
+}
+
+// held settles a shard that another writer has brought. What its batch waited for is
+// over.
+func (w *writing) held(i int) {
+	w.b.hasRoom()
+	w.b.settleHeld(i)
 }
 
 // enterAgain is for a shard that was told Later. Its batch is not done, so Close still

@@ -50,7 +50,10 @@ func (s *Store) seal(seg *segment) {
 // sealAtClose writes the index of a segment that was written to, full or not: whoever
 // opens the directory next knows from the last key of it where to go on.
 func (s *Store) sealAtClose(seg *segment) {
-	if seg.sealed || seg.state == free {
+	s.mu.RLock() // an overdue call may come back just now
+	skip := seg.sealed || seg.state == free
+	s.mu.RUnlock()
+	if skip {
 		return
 	}
 	if err := s.writeIndex(seg); err != nil {
