@@ -284,8 +284,19 @@ func (c *conn) serves(err error) bool {
 	case !errors.Is(err, syscall.EXDEV) && !errors.Is(err, usrbio.ErrDaemonGone):
 		return true
 	}
-	dev, err := deviceOf(c.mount.Path())
-	return err == nil && dev == c.dev
+	// The mount point may by now be that of a daemon that hangs: the call is left to
+	// itself then, and the connection is not the one to use.
+	same := make(chan bool, 1)
+	go func() {
+		dev, err := deviceOf(c.mount.Path())
+		same <- err == nil && dev == c.dev
+	}()
+	select {
+	case is := <-same:
+		return is
+	case <-time.After(c.o.Timeout):
+		return false
+	}
 }
 
 // inodeOf tells objects of one name apart.

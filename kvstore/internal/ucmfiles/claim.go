@@ -151,7 +151,11 @@ func (c *claim) expectLater() {
 		bound, cancel := context.WithDeadlineCause(c.b.task.Context(), c.until, errSlowWriter)
 		stop := context.AfterFunc(bound, func() {
 			cancel()
-			c.b.settle(i, context.Cause(bound))
+			err := context.Cause(bound)
+			if err != errSlowWriter {
+				err = bound.Err() // the caller's own, whatever cause he gave
+			}
+			c.b.settle(i, err)
 		})
 		c.stops[i] = func() bool {
 			defer cancel()
