@@ -10,38 +10,15 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
+	"github.com/kv3fs/kv3fs/internal/daemontest"
 	"github.com/kv3fs/kv3fs/internal/measure"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
-var binDir string
-
-func TestMain(m *testing.M) {
-	var err error
-	if binDir, err = os.MkdirTemp("", "kv3fs-bin"); err != nil {
-		panic(err)
-	}
-	code := m.Run()
-	os.RemoveAll(binDir)
-	os.Exit(code)
-}
-
-// binary builds kv3fs once; KV3FS_BIN names one that exists.
-var binary = sync.OnceValues(func() (string, error) {
-	if path := os.Getenv("KV3FS_BIN"); path != "" {
-		return path, nil
-	}
-	path := filepath.Join(binDir, "kv3fs")
-	out, err := exec.Command("go", "build", "-o", path, "github.com/kv3fs/kv3fs/cmd/kv3fs").CombinedOutput()
-	if err != nil {
-		return "", errors.New(string(out))
-	}
-	return path, nil
-})
+func TestMain(m *testing.M) { os.Exit(daemontest.Main(m)) }
 
 // mounting is a kv3fs that can mount.
 func mounting(t *testing.T) string {
@@ -49,12 +26,8 @@ func mounting(t *testing.T) string {
 	if testing.Short() {
 		t.Skip("needs a mount; -short")
 	}
-	fuse, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
-	if err != nil {
-		t.Skip("needs a mount:", err)
-	}
-	fuse.Close()
-	bin, err := binary()
+	daemontest.NeedMounts(t)
+	bin, err := daemontest.Binary()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,8 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/kv3fs/kv3fs/internal/daemontest"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 	"github.com/kv3fs/kv3fs/kvstore/memory"
 	"github.com/kv3fs/kv3fs/kvstore/ring"
@@ -27,9 +26,9 @@ func must(t testing.TB, err error) {
 	}
 }
 
-func open(t testing.TB, d *daemon, o ring.Options) *ring.Store {
+func open(t testing.TB, d *daemontest.Daemon, o ring.Options) *ring.Store {
 	t.Helper()
-	o.Mount, o.Layout, o.BufferBytes = d.point, layout, 4<<20
+	o.Mount, o.Layout, o.BufferBytes = d.Mount, layout, 4<<20
 	s, err := ring.Open(o)
 	must(t, err)
 	t.Cleanup(func() { s.Close() })
@@ -72,7 +71,9 @@ func has(t testing.TB, s kv.Store, k kv.Key) bool {
 	return found[0]
 }
 
-func path(d *daemon, k kv.Key) string { return filepath.Join(d.point, k.String()[:2], k.String()) }
+func path(d *daemontest.Daemon, k kv.Key) string {
+	return filepath.Join(d.Mount, k.String()[:2], k.String())
+}
 
 func TestNotAMount(t *testing.T) {
 	dir := t.TempDir()
@@ -89,13 +90,13 @@ func TestNotAMount(t *testing.T) {
 }
 
 func TestOnAMount(t *testing.T) {
-	d := serve(t)
-	below := filepath.Join(d.point, "below")
+	d := daemontest.Serve(t)
+	below := filepath.Join(d.Mount, "below")
 	must(t, os.Mkdir(below, 0o755))
-	if _, err := ring.Open(ring.Options{Mount: below, Layout: layout}); err == nil || !strings.Contains(err.Error(), d.point+": name that") {
+	if _, err := ring.Open(ring.Options{Mount: below, Layout: layout}); err == nil || !strings.Contains(err.Error(), d.Mount+": name that") {
 		t.Error(err)
 	}
-	if _, err := ring.Open(ring.Options{Mount: d.point, Layout: layout, OpenFiles: -1}); err == nil {
+	if _, err := ring.Open(ring.Options{Mount: d.Mount, Layout: layout, OpenFiles: -1}); err == nil {
 		t.Error("a negative number of open files")
 	}
 
@@ -107,8 +108,8 @@ func TestOnAMount(t *testing.T) {
 		if err != nil || !bytes.Equal(raw, content(ours)) {
 			t.Errorf("%d bytes, %v", len(raw), err)
 		}
-		must(t, os.WriteFile(filepath.Join(d.point, ".temp", theirs.String()), content(theirs), 0o644))
-		must(t, os.Rename(filepath.Join(d.point, ".temp", theirs.String()), path(d, theirs)))
+		must(t, os.WriteFile(filepath.Join(d.Mount, ".temp", theirs.String()), content(theirs), 0o644))
+		must(t, os.Rename(filepath.Join(d.Mount, ".temp", theirs.String()), path(d, theirs)))
 		if !has(t, s, theirs) {
 			t.Error("UCM's block is not found")
 		}
@@ -157,24 +158,24 @@ func TestOnAMount(t *testing.T) {
 // work again, also of what was open.
 func TestDaemonReplaced(t *testing.T) {
 	for _, passthrough := range []string{"auto", "off"} {
-		t.Run("passthrough "+passthrough, func(t *testing.T) { daemonReplaced(t, serve(t, "--passthrough", passthrough)) })
+		t.Run("passthrough "+passthrough, func(t *testing.T) { daemonReplaced(t, daemontest.Serve(t, "--passthrough", passthrough)) })
 	}
 }
 
-func daemonReplaced(t *testing.T, d *daemon) {
+func daemonReplaced(t *testing.T, d *daemontest.Daemon) {
 	s := open(t, d, ring.Options{Timeout: 5 * time.Second})
 	buf := make([]byte, layout.BlockBytes)
 	must(t, dump(t, s, kv.Key{1}))
 	must(t, load(t, s, kv.Key{1}, buf))
-	d.kill()
+	d.Kill()
 	if err := load(t, s, kv.Key{1}, buf); err == nil {
 		t.Error("loaded without a daemon")
 	}
 	if err := dump(t, s, kv.Key{2}); err == nil {
 		t.Error("dumped without a daemon")
 	}
-	must(t, syscall.Unmount(d.point, syscall.MNT_DETACH))
-	d.start(t)
+	must(t, syscall.Unmount(d.Mount, syscall.MNT_DETACH))
+	d.Start(t)
 	var err error
 	for patience := time.Now().Add(20 * time.Second); time.Now().Before(patience); time.Sleep(10 * time.Millisecond) {
 		if err = errors.Join(dump(t, s, kv.Key{2}), load(t, s, kv.Key{1}, buf), load(t, s, kv.Key{2}, buf)); err == nil {
@@ -189,14 +190,12 @@ func daemonReplaced(t *testing.T, d *daemon) {
 
 // The daemon stops answering: every call ends, and Close too.
 func TestDaemonStopped(t *testing.T) {
-	d := serve(t)
+	d := daemontest.Serve(t)
 	s := open(t, d, ring.Options{Timeout: time.Second})
 	buf := make([]byte, layout.BlockBytes)
 	must(t, dump(t, s, kv.Key{1}))
 	must(t, load(t, s, kv.Key{1}, buf))
-	must(t, d.cmd.Process.Signal(syscall.SIGSTOP))
-	must(t, unix.Waitid(unix.P_PID, d.cmd.Process.Pid, nil, unix.WSTOPPED|unix.WNOWAIT, nil)) // all of its threads
-	defer d.cmd.Process.Signal(syscall.SIGCONT)
+	d.Freeze(t)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)

@@ -3,6 +3,7 @@ package ring_test
 import (
 	"testing"
 
+	"github.com/kv3fs/kv3fs/internal/daemontest"
 	"github.com/kv3fs/kv3fs/kvstore/internal/ucmtest"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 	"github.com/kv3fs/kv3fs/kvstore/ring"
@@ -11,22 +12,22 @@ import (
 
 // The suite's directories are stood in for by one mount, emptied for each.
 func TestSuite(t *testing.T) {
-	d := serve(t)
+	d := daemontest.Serve(t)
 	latest := ""
 	storetest.Run(t, storetest.Subject{
 		Open: func(t testing.TB, dir string, o storetest.Options) kv.Store {
 			if dir != latest {
-				d.empty(t)
+				d.Empty(t)
 				latest = dir
 			}
-			s, err := ring.Open(ring.Options{Mount: d.point, Layout: o.Layout, Namespace: o.Namespace, Entries: 16, BufferBytes: 4 << 20})
+			s, err := ring.Open(ring.Options{Mount: d.Mount, Layout: o.Layout, Namespace: o.Namespace, Entries: 16, BufferBytes: 4 << 20})
 			if err != nil {
 				t.Fatal(err)
 			}
 			return s
 		},
 		Durable:  true,
-		Damage:   func(t testing.TB, _ string, seed uint64) { ucmtest.Damage(t, d.point, seed) },
+		Damage:   func(t testing.TB, _ string, seed uint64) { ucmtest.Damage(t, d.Mount, seed) },
 		Verified: true,
 	})
 }

@@ -18,7 +18,7 @@ import (
 func BenchmarkRead(b *testing.B) {
 	const total, depth = 256 << 20, 32
 	d := serve(b)
-	if err := os.WriteFile(filepath.Join(d.data, "f"), make([]byte, total), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(d.Data, "f"), make([]byte, total), 0o644); err != nil {
 		b.Fatal(err)
 	}
 	e := engine(b, d, ringio.Options{Streams: 1, Entries: depth})
@@ -26,7 +26,7 @@ func BenchmarkRead(b *testing.B) {
 	clear(mem.Bytes())
 	f := open(b, e, d, "f")
 
-	m, err := usrbio.Open(d.point)
+	m, err := usrbio.Open(d.Mount)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -35,7 +35,7 @@ func BenchmarkRead(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	raw, err := os.Open(filepath.Join(d.point, "f"))
+	raw, err := os.Open(filepath.Join(d.Mount, "f"))
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -1,143 +1,31 @@
 package ringio_test
 
 import (
-	"bufio"
 	"context"
-	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
-	"syscall"
 	"testing"
-	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/kv3fs/kv3fs/internal/daemontest"
 	"github.com/kv3fs/kv3fs/internal/transfer"
 	"github.com/kv3fs/kv3fs/internal/transfer/ringio"
 	"github.com/kv3fs/kv3fs/kvstore/memory"
 )
 
-var binDir string
+func TestMain(m *testing.M) { os.Exit(daemontest.Main(m)) }
 
-func TestMain(m *testing.M) {
-	var err error
-	if binDir, err = os.MkdirTemp("", "kv3fs-bin"); err != nil {
-		panic(err)
-	}
-	code := m.Run()
-	os.RemoveAll(binDir)
-	os.Exit(code)
-}
-
-// binary builds the daemon once; KV3FS_BIN names one that exists.
-var binary = sync.OnceValues(func() (string, error) {
-	if path := os.Getenv("KV3FS_BIN"); path != "" {
-		return path, nil
-	}
-	path := filepath.Join(binDir, "kv3fs")
-	out, err := exec.Command("go", "build", "-o", path, "github.com/kv3fs/kv3fs/cmd/kv3fs").CombinedOutput()
-	if err != nil {
-		return "", errors.New(string(out))
-	}
-	return path, nil
-})
-
-// daemon is a kv3fs of our own.
-type daemon struct {
-	data, point string
-	cmd         *exec.Cmd
-	ended       chan struct{}
-}
-
-func serve(t testing.TB) *daemon {
+func serve(t testing.TB) *daemontest.Daemon {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("needs a mount; -short")
 	}
-	fuse, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
-	if err != nil {
-		t.Skip("needs a mount:", err)
-	}
-	fuse.Close()
-	d := &daemon{data: t.TempDir(), point: t.TempDir()}
-	t.Cleanup(func() {
-		d.cmd.Process.Signal(syscall.SIGCONT)
-		d.cmd.Process.Signal(syscall.SIGTERM)
-		select {
-		case <-d.ended:
-		case <-time.After(20 * time.Second):
-			d.kill()
-			t.Error("the daemon did not end")
-		}
-		syscall.Unmount(d.point, syscall.MNT_DETACH)
-	})
-	d.start(t)
-	return d
+	return daemontest.Serve(t)
 }
 
-// start starts one, also in the place of one that was killed.
-func (d *daemon) start(t testing.TB) {
+func engine(t testing.TB, d *daemontest.Daemon, o ringio.Options) *ringio.Engine {
 	t.Helper()
-	path, err := binary()
-	if err != nil {
-		t.Fatal(err)
-	}
-	d.cmd, d.ended = exec.Command(path, "serve", "--data", d.data, "--mount", d.point, "--drain", "1s"), make(chan struct{})
-	stderr, err := d.cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := d.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ready := make(chan struct{})
-	var log strings.Builder // to be read when it has ended
-	go func(cmd *exec.Cmd, ended chan struct{}) {
-		defer close(ended)
-		serving := sync.OnceFunc(func() { close(ready) })
-		for s := bufio.NewScanner(stderr); s.Scan(); {
-			if strings.Contains(s.Text(), "serving") {
-				serving()
-			}
-			log.WriteString(s.Text() + "\n")
-		}
-		cmd.Wait()
-	}(d.cmd, d.ended)
-	select {
-	case <-ready:
-	case <-d.ended:
-		t.Fatalf("the daemon ended: %s", log.String())
-	case <-time.After(20 * time.Second):
-		t.Fatal("the daemon does not serve")
-	}
-}
-
-// kill ends the daemon as a crash would.
-func (d *daemon) kill() {
-	d.cmd.Process.Kill()
-	<-d.ended
-}
-
-// stop stops the daemon for the time of the test; it returns when no thread of it
-// runs any more.
-func (d *daemon) stop(t testing.TB) {
-	t.Helper()
-	if err := d.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
-	// Before anything else: what closes a file of it would wait for it.
-	t.Cleanup(func() { d.cmd.Process.Signal(syscall.SIGCONT) })
-	if err := unix.Waitid(unix.P_PID, d.cmd.Process.Pid, nil, unix.WSTOPPED, nil); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func engine(t testing.TB, d *daemon, o ringio.Options) *ringio.Engine {
-	t.Helper()
-	o.Mount = d.point
+	o.Mount = d.Mount
 	e, err := ringio.New(o)
 	if err != nil {
 		t.Fatal(err)
@@ -163,19 +51,19 @@ func shared(t testing.TB, e *ringio.Engine, sizeBytes int) *memory.Memory {
 	return m
 }
 
-func open(t testing.TB, e *ringio.Engine, d *daemon, name string) transfer.File {
+func open(t testing.TB, e *ringio.Engine, d *daemontest.Daemon, name string) transfer.File {
 	t.Helper()
 	return openAs(t, e, d, name, os.O_RDONLY)
 }
 
-func create(t testing.TB, e *ringio.Engine, d *daemon, name string) transfer.File {
+func create(t testing.TB, e *ringio.Engine, d *daemontest.Daemon, name string) transfer.File {
 	t.Helper()
 	return openAs(t, e, d, name, os.O_RDWR|os.O_CREATE)
 }
 
-func openAs(t testing.TB, e *ringio.Engine, d *daemon, name string, flags int) transfer.File {
+func openAs(t testing.TB, e *ringio.Engine, d *daemontest.Daemon, name string, flags int) transfer.File {
 	t.Helper()
-	f, err := os.OpenFile(filepath.Join(d.point, name), flags, 0o644)
+	f, err := os.OpenFile(filepath.Join(d.Mount, name), flags, 0o644)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kv3fs/kv3fs/internal/daemontest"
 	"github.com/kv3fs/kv3fs/internal/shm"
 	"github.com/kv3fs/kv3fs/internal/transfer"
 	"github.com/kv3fs/kv3fs/internal/transfer/ringio"
@@ -46,7 +47,7 @@ func TestEverySizeArrives(t *testing.T) {
 				if n, err := do(t, e, transfer.Op{File: f, Offset: offset, Buf: place.buf, Write: true}); n != size || err != nil {
 					t.Fatalf("wrote %d: %v", n, err)
 				}
-				stored, err := os.ReadFile(filepath.Join(d.data, name))
+				stored, err := os.ReadFile(filepath.Join(d.Data, name))
 				if err != nil || int64(len(stored)) != offset+int64(size) {
 					t.Fatalf("%d bytes are stored: %v", len(stored), err)
 				}
@@ -74,7 +75,7 @@ func TestReadsEndWhereTheFileEnds(t *testing.T) {
 	mem := shared(t, e, 1<<20)
 	for _, size := range []int{0, 1, 32 << 10, 100_000} {
 		name := fmt.Sprint(size)
-		if err := os.WriteFile(filepath.Join(d.data, name), make([]byte, size), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(d.Data, name), make([]byte, size), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		f := open(t, e, d, name)
@@ -147,7 +148,7 @@ func TestManyAtOnce(t *testing.T) {
 func TestErrorsNameTheFile(t *testing.T) {
 	d := serve(t)
 	e := engine(t, d, ringio.Options{})
-	if err := os.WriteFile(filepath.Join(d.data, "read-only"), []byte("x"), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(d.Data, "read-only"), []byte("x"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	f := open(t, e, d, "read-only")
@@ -170,7 +171,7 @@ func TestErrorsNameTheFile(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	other := serve(t)
-	foreign, err := os.Create(filepath.Join(other.point, "foreign"))
+	foreign, err := os.Create(filepath.Join(other.Mount, "foreign"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -231,7 +232,7 @@ func TestKilledDaemon(t *testing.T) {
 	content := workload.PatternOf(1)
 	block := make([]byte, 8*size)
 	content.Fill(block)
-	if err := os.WriteFile(filepath.Join(d.data, "block"), block, 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(d.Data, "block"), block, 0o644); err != nil {
 		t.Fatal(err)
 	}
 	e := engine(t, d, ringio.Options{Timeout: time.Minute})
@@ -270,7 +271,7 @@ func TestKilledDaemon(t *testing.T) {
 		})
 	}
 	<-enough
-	d.kill()
+	d.Kill()
 	wg.Wait()
 	if _, err := do(t, e, transfer.Op{File: old, Buf: make([]byte, 10)}); !errors.Is(err, ringio.ErrStale) {
 		t.Errorf("afterwards: %v", err)
@@ -279,7 +280,7 @@ func TestKilledDaemon(t *testing.T) {
 		t.Errorf("closing a stale file: %v", err)
 	}
 
-	d.start(t)
+	d.Start(t)
 	f := open(t, e, d, "block")
 	for _, buf := range [][]byte{mem.Bytes()[:len(block)], make([]byte, len(block))} {
 		clear(buf)
@@ -296,7 +297,7 @@ func TestKilledDaemon(t *testing.T) {
 // same, through a copy, once there is another daemon.
 func TestMemoryWithoutItsName(t *testing.T) {
 	d := serve(t)
-	if err := os.WriteFile(filepath.Join(d.data, "f"), []byte("12345"), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(d.Data, "f"), []byte("12345"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	e := engine(t, d, ringio.Options{})
@@ -319,8 +320,8 @@ func TestMemoryWithoutItsName(t *testing.T) {
 				t.Errorf("%d, %v: %q", n, err, mem.Bytes()[:5])
 			}
 		}
-		d.kill()
-		d.start(t)
+		d.Kill()
+		d.Start(t)
 	}
 	if other.Bytes()[0] != 0 {
 		t.Error("what has the name now was written to")
@@ -330,20 +331,20 @@ func TestMemoryWithoutItsName(t *testing.T) {
 // A daemon is replaced while nothing is on its way, before anybody has noticed.
 func TestReplacedDaemon(t *testing.T) {
 	d := serve(t)
-	if err := os.WriteFile(filepath.Join(d.data, "f"), []byte("12345"), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(d.Data, "f"), []byte("12345"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	e := engine(t, d, ringio.Options{})
-	left, err := os.Open(filepath.Join(d.point, "f"))
+	left, err := os.Open(filepath.Join(d.Mount, "f"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer left.Close()
-	d.kill()
+	d.Kill()
 	if _, err := e.Open(left); err == nil {
 		t.Error("opened with no daemon there")
 	}
-	d.start(t)
+	d.Start(t)
 	f := open(t, e, d, "f")
 	if n, err := do(t, e, transfer.Op{File: f, Buf: make([]byte, 10)}); n != 5 || err != nil {
 		t.Errorf("%d, %v", n, err)
@@ -351,8 +352,8 @@ func TestReplacedDaemon(t *testing.T) {
 	if _, err := e.Open(left); !errors.Is(err, ringio.ErrStale) {
 		t.Errorf("a file of the old daemon: %v", err)
 	}
-	d.kill()
-	d.start(t)
+	d.Kill()
+	d.Start(t)
 	mem := shared(t, e, 4096)
 	if n, err := do(t, e, transfer.Op{File: open(t, e, d, "f"), Buf: mem.Bytes()}); n != 5 || err != nil {
 		t.Errorf("into memory that came later: %d, %v", n, err)
@@ -361,15 +362,15 @@ func TestReplacedDaemon(t *testing.T) {
 
 // stopped is a daemon that was stopped, and an engine with little room each way:
 // 4 entries, 16 pieces of 4 KiB, and 8 moves in the row.
-func stopped(t *testing.T, timeout time.Duration) (*daemon, *ringio.Engine, transfer.File, []byte) {
+func stopped(t *testing.T, timeout time.Duration) (*daemontest.Daemon, *ringio.Engine, transfer.File, []byte) {
 	d := serve(t)
-	if err := os.WriteFile(filepath.Join(d.data, "f"), make([]byte, 1<<20), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(d.Data, "f"), make([]byte, 1<<20), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	e := engine(t, d, ringio.Options{Streams: 1, Entries: 4, BufferBytes: 128 << 10, WaitingQueueDepth: 8, Timeout: timeout})
 	mem := shared(t, e, 1<<20)
 	f := create(t, e, d, "f")
-	d.stop(t)
+	d.Freeze(t)
 	return d, e, f, mem.Bytes()
 }
 
@@ -400,9 +401,7 @@ func TestStoppedDaemon(t *testing.T) {
 			t.Errorf("write %v: %d are abandoned, want 2", write, abandoned)
 		}
 	}
-	if err := d.cmd.Process.Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
+	d.Thaw(t)
 	for _, write := range []bool{false, true} {
 		var ops []transfer.Op
 		for range 40 { // more than there are entries and pieces
@@ -441,7 +440,7 @@ func testCutOff(t *testing.T, replaced bool) {
 	ops := []transfer.Op{{File: f, Buf: mem[:4096]}, {File: f, Buf: make([]byte, 4096)}}
 	got := make(chan []result)
 	go func() { got <- results(t.Context(), e, ops) }()
-	syscall.Unmount(d.point, syscall.MNT_FORCE) // EBUSY, and cut off
+	syscall.Unmount(d.Mount, syscall.MNT_FORCE) // EBUSY, and cut off
 	r := <-got
 	if !errors.Is(r[0].err, kv.ErrAbandoned) {
 		t.Errorf("in place: %v", r[0].err)
@@ -450,13 +449,7 @@ func testCutOff(t *testing.T, replaced bool) {
 		t.Errorf("staged: %v", r[1].err)
 	}
 	if replaced {
-		process, ended := d.cmd.Process, d.ended
-		t.Cleanup(func() {
-			process.Kill()
-			<-ended
-		})
-		d.data = t.TempDir()
-		d.start(t)
+		d.Supplant(t)
 		create(t, e, d, "g")
 	}
 	if err := e.Close(); !errors.Is(err, kv.ErrAbandoned) {
@@ -496,7 +489,7 @@ func TestCancel(t *testing.T) {
 
 func TestCloseEndsWhatIsUnderWay(t *testing.T) {
 	d := serve(t)
-	if err := os.WriteFile(filepath.Join(d.data, "f"), make([]byte, 1<<20), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(d.Data, "f"), make([]byte, 1<<20), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	e := engine(t, d, ringio.Options{Entries: 2, BufferBytes: 1 << 20})
@@ -543,7 +536,7 @@ func TestCloseEndsWhatIsUnderWay(t *testing.T) {
 	if err := e.Close(); err != nil {
 		t.Errorf("closed again: %v", err)
 	}
-	left, err := os.ReadDir(filepath.Join(d.point, "3fs-virt", "iovs"))
+	left, err := os.ReadDir(filepath.Join(d.Mount, "3fs-virt", "iovs"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -575,12 +568,12 @@ func TestCloseOfAStoppedDaemon(t *testing.T) {
 func TestOpenThatHangs(t *testing.T) {
 	d := serve(t)
 	e := engine(t, d, ringio.Options{Timeout: 100 * time.Millisecond})
-	f, err := os.Create(filepath.Join(d.point, "f"))
+	f, err := os.Create(filepath.Join(d.Mount, "f"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	d.stop(t)
+	d.Freeze(t)
 	opened := make(chan struct{})
 	go func() {
 		defer close(opened)
@@ -602,7 +595,7 @@ func TestOpenThatHangs(t *testing.T) {
 	case <-time.After(20 * time.Second):
 		t.Error("Close waits for Open")
 	}
-	d.cmd.Process.Signal(syscall.SIGCONT)
+	d.Thaw(t)
 	<-opened
 }
 
@@ -620,9 +613,7 @@ func TestCloseCutsLongMovesShort(t *testing.T) {
 	if err := <-results; !errors.Is(err, kv.ErrClosed) { // so the lane is closed
 		t.Errorf("what has not begun: %v", err)
 	}
-	if err := d.cmd.Process.Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
+	d.Thaw(t)
 	if err := <-results; !errors.Is(err, kv.ErrClosed) {
 		t.Errorf("what was not all begun: %v", err)
 	}
