@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kv3fs/kv3fs/internal/daemontest"
 	"github.com/kv3fs/kv3fs/internal/workload"
 	"github.com/kv3fs/kv3fs/kvstore"
 	"github.com/kv3fs/kv3fs/kvstore/keys"
@@ -121,7 +122,7 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	os.Exit(m.Run())
+	os.Exit(daemontest.Main(m))
 }
 
 // order is what a writer is told.
