@@ -9,11 +9,11 @@ import (
 	"time"
 
 	"github.com/kv3fs/kv3fs/internal/host"
-	"github.com/kv3fs/kv3fs/internal/transfer"
-	"github.com/kv3fs/kv3fs/internal/transfer/ringio"
 	"github.com/kv3fs/kv3fs/kvstore/cache"
 	"github.com/kv3fs/kv3fs/kvstore/empty"
 	"github.com/kv3fs/kv3fs/kvstore/files"
+	"github.com/kv3fs/kv3fs/kvstore/internal/transfer"
+	"github.com/kv3fs/kv3fs/kvstore/internal/transfer/ringio"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 	"github.com/kv3fs/kv3fs/kvstore/pages"
 	"github.com/kv3fs/kv3fs/kvstore/ring"

@@ -8,7 +8,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/kv3fs/kv3fs/internal/ringbench"
+	"github.com/kv3fs/kv3fs/internal/bench/ringbench"
 )
 
 type benchCmd struct {

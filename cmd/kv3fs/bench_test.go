@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kv3fs/kv3fs/internal/ringbench"
+	"github.com/kv3fs/kv3fs/internal/bench/ringbench"
 )
 
 func TestBenchRing(t *testing.T) {

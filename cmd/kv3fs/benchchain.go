@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/kv3fs/kv3fs/internal/enginebench"
-	"github.com/kv3fs/kv3fs/internal/measure"
+	"github.com/kv3fs/kv3fs/internal/bench/enginebench"
+	"github.com/kv3fs/kv3fs/internal/bench/measure"
 	"github.com/kv3fs/kv3fs/internal/spelling"
 	"github.com/kv3fs/kv3fs/kvstore"
 )

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kv3fs/kv3fs/internal/enginebench"
-	"github.com/kv3fs/kv3fs/internal/measure"
+	"github.com/kv3fs/kv3fs/internal/bench/enginebench"
+	"github.com/kv3fs/kv3fs/internal/bench/measure"
 )
 
 // coldNode is another process that runs the same workload over the same storage.

@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/kv3fs/kv3fs/internal/enginebench"
+	"github.com/kv3fs/kv3fs/internal/bench/enginebench"
 )
 
 type benchEngineCmd struct {

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kv3fs/kv3fs/internal/enginebench"
+	"github.com/kv3fs/kv3fs/internal/bench/enginebench"
 )
 
 // benchEngine runs the bench and returns what it said.

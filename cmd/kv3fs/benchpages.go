@@ -9,7 +9,7 @@ import (
 	"os/exec"
 	"time"
 
-	"github.com/kv3fs/kv3fs/internal/pagesbench"
+	"github.com/kv3fs/kv3fs/internal/bench/pagesbench"
 )
 
 type benchPagesCmd struct {

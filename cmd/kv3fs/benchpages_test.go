@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kv3fs/kv3fs/internal/pagesbench"
+	"github.com/kv3fs/kv3fs/internal/bench/pagesbench"
 )
 
 func TestBenchPages(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/kv3fs/kv3fs/internal/storebench"
+	"github.com/kv3fs/kv3fs/internal/bench/storebench"
 )
 
 type benchStoreCmd struct {

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kv3fs/kv3fs/internal/storebench"
+	"github.com/kv3fs/kv3fs/internal/bench/storebench"
 )
 
 func TestBenchStore(t *testing.T) {

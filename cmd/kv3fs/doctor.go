@@ -9,10 +9,10 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/kv3fs/kv3fs/internal/doctor"
-	"github.com/kv3fs/kv3fs/internal/engines"
+	"github.com/kv3fs/kv3fs/internal/advise/doctor"
+	"github.com/kv3fs/kv3fs/internal/advise/engines"
+	"github.com/kv3fs/kv3fs/internal/advise/model"
 	"github.com/kv3fs/kv3fs/internal/host"
-	"github.com/kv3fs/kv3fs/internal/model"
 )
 
 type doctorCmd struct {

@@ -14,8 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/kv3fs/kv3fs/internal/doctor"
-	"github.com/kv3fs/kv3fs/internal/rings"
+	"github.com/kv3fs/kv3fs/internal/advise/doctor"
+	"github.com/kv3fs/kv3fs/internal/fs/ringserver"
 	"github.com/kv3fs/kv3fs/internal/shm"
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
@@ -166,7 +166,7 @@ func TestDoctorFix(t *testing.T) {
 		inUse[target] = true
 	}
 	id := wire.NewUUID().String()
-	unused := []string{filepath.Join(shm.Dir, "sem."+rings.SemPrefix+id), filepath.Join(shm.Dir, "hf3fs-iov-"+id)}
+	unused := []string{filepath.Join(shm.Dir, "sem."+ringserver.SemPrefix+id), filepath.Join(shm.Dir, "hf3fs-iov-"+id)}
 	for _, path := range unused {
 		if err := os.WriteFile(path, make([]byte, 32), 0o600); err != nil {
 			t.Fatal(err)

@@ -13,9 +13,9 @@ import (
 	"github.com/alecthomas/kong"
 	"golang.org/x/sys/unix"
 
-	"github.com/kv3fs/kv3fs/internal/engines"
+	"github.com/kv3fs/kv3fs/internal/advise/engines"
+	"github.com/kv3fs/kv3fs/internal/advise/model"
 	"github.com/kv3fs/kv3fs/internal/host"
-	"github.com/kv3fs/kv3fs/internal/model"
 	"github.com/kv3fs/kv3fs/internal/shm"
 )
 

@@ -15,7 +15,7 @@ import (
 	"github.com/hanwen/go-fuse/v2/fs"
 	"github.com/hanwen/go-fuse/v2/fuse"
 
-	"github.com/kv3fs/kv3fs/internal/engines"
+	"github.com/kv3fs/kv3fs/internal/advise/engines"
 )
 
 func engineConfig(args ...string) (status int, out, errs string) {

@@ -16,7 +16,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/kv3fs/kv3fs/internal/engines"
+	"github.com/kv3fs/kv3fs/internal/advise/engines"
 )
 
 // Exit statuses: 0 it worked, 1 it did not, 2 it was asked wrongly, 130 it was

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/kv3fs/kv3fs/internal/daemon"
-	"github.com/kv3fs/kv3fs/internal/pages"
-	"github.com/kv3fs/kv3fs/internal/pages/door"
+	"github.com/kv3fs/kv3fs/internal/pageservice"
+	"github.com/kv3fs/kv3fs/internal/pageservice/httpserver"
 )
 
 // pagesCmd is the page service, alone and from outside.
@@ -58,8 +58,8 @@ func (f *pagesFlags) Validate() error {
 
 // validTP bounds --tp: a typing error would keep every key from becoming visible.
 func validTP(n int) error {
-	if n < 0 || n > pages.MaxRanks {
-		return fmt.Errorf("--tp %d: want 1 to %d ranks, or 0 for as many as have initialised", n, pages.MaxRanks)
+	if n < 0 || n > pageservice.MaxRanks {
+		return fmt.Errorf("--tp %d: want 1 to %d ranks, or 0 for as many as have initialised", n, pageservice.MaxRanks)
 	}
 	return nil
 }
@@ -68,11 +68,11 @@ func validTP(n int) error {
 func (f *pagesFlags) config(listen []string, world int, drain time.Duration, log *slog.Logger) (daemon.Pages, error) {
 	p := daemon.Pages{
 		Drain: drain, Log: log,
-		Limits: door.Limits{BodyBytes: f.BodyLimit, BatchKeys: f.BatchLimit, Requests: f.Concurrency},
-		Book:   pages.Options{World: world, Lease: f.Lease, Hold: f.Hold, Reserve: f.Reserve, Quarantine: f.Quarantine},
+		Limits: httpserver.Limits{BodyBytes: f.BodyLimit, BatchKeys: f.BatchLimit, Requests: f.Concurrency},
+		Book:   pageservice.Options{World: world, Lease: f.Lease, Hold: f.Hold, Reserve: f.Reserve, Quarantine: f.Quarantine},
 	}
 	for _, s := range listen {
-		a, err := door.ParseAddress(s)
+		a, err := httpserver.ParseAddress(s)
 		if err != nil {
 			return p, err
 		}
@@ -122,7 +122,7 @@ func (c *pagesServeCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return daemon.RunPages(ctx, c.Data, p, func(at []door.Address) {
+	return daemon.RunPages(ctx, c.Data, p, func(at []httpserver.Address) {
 		for _, a := range at {
 			fmt.Fprintf(os.Stderr, "kv3fs: pages of %s at %s, pid %d\n", c.Data, a, os.Getpid())
 		}

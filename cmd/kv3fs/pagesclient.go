@@ -15,8 +15,8 @@ import (
 
 	"github.com/dustin/go-humanize"
 
-	"github.com/kv3fs/kv3fs/internal/pages"
-	"github.com/kv3fs/kv3fs/internal/pages/door"
+	"github.com/kv3fs/kv3fs/internal/pageservice"
+	"github.com/kv3fs/kv3fs/internal/pageservice/httpserver"
 )
 
 // pagesClientFlags say which running page service, and which of its keys.
@@ -29,18 +29,18 @@ type pagesClientFlags struct {
 	JSON      bool          `name:"json" help:"Print JSON instead of a table."`
 }
 
-func (f *pagesClientFlags) client() (*door.Client, error) {
+func (f *pagesClientFlags) client() (*httpserver.Client, error) {
 	token, err := readToken(f.TokenFile)
-	return door.NewClient(f.URL, token, f.Timeout), err
+	return httpserver.NewClient(f.URL, token, f.Timeout), err
 }
 
 // chosen asks for the spaces that the flags mean. There must be one.
-func (f *pagesClientFlags) chosen(ctx context.Context, c *door.Client) ([]pages.SpaceState, error) {
+func (f *pagesClientFlags) chosen(ctx context.Context, c *httpserver.Client) ([]pageservice.SpaceState, error) {
 	all, err := c.Stat(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var chosen []pages.SpaceState
+	var chosen []pageservice.SpaceState
 	for _, s := range all {
 		if s.Space.Namespace == f.Namespace && (f.Set == "" || s.Space.Set == f.Set) {
 			chosen = append(chosen, s)
@@ -53,7 +53,7 @@ func (f *pagesClientFlags) chosen(ctx context.Context, c *door.Client) ([]pages.
 }
 
 // nobody says that what the flags mean is not there, and what is.
-func (f *pagesClientFlags) nobody(all []pages.SpaceState) error {
+func (f *pagesClientFlags) nobody(all []pageservice.SpaceState) error {
 	var there []string
 	for _, s := range all {
 		there = append(there, s.Space.Set+" in "+namespaceName(s.Space.Namespace))
@@ -81,7 +81,7 @@ func namespaceName(s string) string {
 	return "namespace " + strconv.Quote(s)
 }
 
-func spaceName(s pages.Space) string {
+func spaceName(s pageservice.Space) string {
 	if s.Namespace == "" {
 		return s.Set
 	}
@@ -105,7 +105,7 @@ func (c *pagesStatCmd) Run(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	all := slices.DeleteFunc(slices.Clone(there), func(s pages.SpaceState) bool {
+	all := slices.DeleteFunc(slices.Clone(there), func(s pageservice.SpaceState) bool {
 		return c.Namespace != "" && s.Space.Namespace != c.Namespace || c.Set != "" && s.Space.Set != c.Set
 	})
 	switch {
@@ -146,7 +146,7 @@ func orDefault(namespace string) string {
 }
 
 // ranksOf shows how many ranks there are, and how many a key needs if those differ.
-func ranksOf(s pages.SpaceState) string {
+func ranksOf(s pageservice.SpaceState) string {
 	if s.World == len(s.Ranks) {
 		return strconv.Itoa(s.World)
 	}
@@ -154,9 +154,9 @@ func ranksOf(s pages.SpaceState) string {
 }
 
 // keyedOf shows how many pages hold keys, and by rank when not all ranks have as many.
-func keyedOf(s pages.SpaceState) string {
+func keyedOf(s pageservice.SpaceState) string {
 	all := humanize.Comma(sumPages(s.Ranks).Keyed)
-	if !slices.ContainsFunc(s.Ranks, func(r pages.RankPages) bool { return r.Keyed != s.Ranks[0].Keyed }) {
+	if !slices.ContainsFunc(s.Ranks, func(r pageservice.RankPages) bool { return r.Keyed != s.Ranks[0].Keyed }) {
 		return all
 	}
 	var each []string
@@ -167,7 +167,7 @@ func keyedOf(s pages.SpaceState) string {
 }
 
 // lacking names the ranks that do not have most of the keys.
-func lacking(s pages.SpaceState) string {
+func lacking(s pageservice.SpaceState) string {
 	var all []string
 	for _, r := range s.Ranks {
 		if r.Keyed < s.Keys/2 {
@@ -180,7 +180,7 @@ func lacking(s pages.SpaceState) string {
 	return "rank " + strings.Join(all, ", ")
 }
 
-func sumPages(ranks []pages.RankPages) (sum pages.RankPages) {
+func sumPages(ranks []pageservice.RankPages) (sum pageservice.RankPages) {
 	for _, r := range ranks {
 		sum.NumPages += r.NumPages
 		sum.Free += r.Free
@@ -192,7 +192,7 @@ func sumPages(ranks []pages.RankPages) (sum pages.RankPages) {
 }
 
 // hints say what the numbers mean when something is wrong.
-func hints(s pages.SpaceState) (all []string) {
+func hints(s pageservice.SpaceState) (all []string) {
 	p := sumPages(s.Ranks)
 	if s.World > len(s.Ranks) {
 		all = append(all, fmt.Sprintf("%d of %d ranks have initialised; no key is complete before all have.", len(s.Ranks), s.World))
@@ -225,8 +225,8 @@ func (c *pagesListCmd) Run(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	type listed struct {
-		Space   pages.Space   `json:"space"`
-		Entries []pages.Entry `json:"entries"`
+		Space   pageservice.Space   `json:"space"`
+		Entries []pageservice.Entry `json:"entries"`
 	}
 	var lists []listed
 	for _, s := range chosen {
@@ -279,7 +279,7 @@ type pagesEvictCmd struct {
 }
 
 func (c *pagesEvictCmd) Run(ctx context.Context, out io.Writer) error {
-	return c.each(ctx, out, "evicted", func(client *door.Client, s pages.SpaceState) (int64, error) {
+	return c.each(ctx, out, "evicted", func(client *httpserver.Client, s pageservice.SpaceState) (int64, error) {
 		n, err := client.Evict(ctx, s.Space, c.Keys)
 		return int64(n), err
 	})
@@ -294,7 +294,7 @@ func (c *pagesClearCmd) Run(ctx context.Context, out io.Writer) error {
 	if !c.Yes {
 		return errors.New("clear forgets every key of the namespace, or of --set: the cache starts empty. Say --yes if that is meant")
 	}
-	return c.each(ctx, out, "cleared", func(client *door.Client, s pages.SpaceState) (int64, error) {
+	return c.each(ctx, out, "cleared", func(client *httpserver.Client, s pageservice.SpaceState) (int64, error) {
 		return s.Keys, client.Clear(ctx, s.Space)
 	})
 }
@@ -314,9 +314,9 @@ func (c *pagesForgetRankCmd) Run(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	if c.Set == "" {
-		c.Set = pages.VLLM // the one with several ranks
+		c.Set = pageservice.VLLM // the one with several ranks
 	}
-	s := pages.Space{Namespace: c.Namespace, Set: c.Set}
+	s := pageservice.Space{Namespace: c.Namespace, Set: c.Set}
 	if err := client.Forget(ctx, s, c.Rank); err != nil {
 		return err
 	}
@@ -329,7 +329,7 @@ func (c *pagesForgetRankCmd) Run(ctx context.Context, out io.Writer) error {
 
 // each does something to each space that the flags mean and prints how many keys it
 // took.
-func (f *pagesClientFlags) each(ctx context.Context, out io.Writer, done string, do func(*door.Client, pages.SpaceState) (int64, error)) error {
+func (f *pagesClientFlags) each(ctx context.Context, out io.Writer, done string, do func(*httpserver.Client, pageservice.SpaceState) (int64, error)) error {
 	client, err := f.client()
 	if err != nil {
 		return err
@@ -339,8 +339,8 @@ func (f *pagesClientFlags) each(ctx context.Context, out io.Writer, done string,
 		return err
 	}
 	type result struct {
-		Space pages.Space `json:"space"`
-		Keys  int64       `json:"keys"`
+		Space pageservice.Space `json:"space"`
+		Keys  int64             `json:"keys"`
 	}
 	var results []result
 	for _, s := range chosen {

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kv3fs/kv3fs/internal/model"
-	"github.com/kv3fs/kv3fs/internal/prefill"
+	"github.com/kv3fs/kv3fs/internal/advise/model"
+	"github.com/kv3fs/kv3fs/internal/advise/prefill"
 )
 
 type planCmd struct {

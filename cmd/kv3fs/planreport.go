@@ -10,7 +10,7 @@ import (
 
 	"github.com/dustin/go-humanize"
 
-	"github.com/kv3fs/kv3fs/internal/prefill"
+	"github.com/kv3fs/kv3fs/internal/advise/prefill"
 )
 
 // plan is what is expected of loading KV for an instance of an engine.

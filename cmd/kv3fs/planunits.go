@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/kv3fs/kv3fs/internal/prefill"
+	"github.com/kv3fs/kv3fs/internal/advise/prefill"
 )
 
 // tokenCount is a number of tokens as people write it: 32768, 32Ki, 32k, 1Mi. They

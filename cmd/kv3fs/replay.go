@@ -12,7 +12,7 @@ import (
 	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
 
-	"github.com/kv3fs/kv3fs/internal/workload"
+	"github.com/kv3fs/kv3fs/internal/bench/workload"
 )
 
 type replayCmd struct {

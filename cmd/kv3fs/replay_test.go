@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/kv3fs/kv3fs/internal/workload"
+	"github.com/kv3fs/kv3fs/internal/bench/workload"
 	"github.com/kv3fs/kv3fs/usrbio"
 )
 

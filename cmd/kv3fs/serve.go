@@ -14,11 +14,11 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/kv3fs/kv3fs/internal/blockio"
 	"github.com/kv3fs/kv3fs/internal/daemon"
-	"github.com/kv3fs/kv3fs/internal/mount"
-	"github.com/kv3fs/kv3fs/internal/rings"
-	"github.com/kv3fs/kv3fs/internal/settings"
+	"github.com/kv3fs/kv3fs/internal/fs/blockio"
+	"github.com/kv3fs/kv3fs/internal/fs/fuseserver"
+	"github.com/kv3fs/kv3fs/internal/fs/ringserver"
+	"github.com/kv3fs/kv3fs/internal/fs/settings"
 )
 
 type serveCmd struct {
@@ -57,9 +57,9 @@ func (c *serveCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	passthrough := mount.PassthroughAuto
+	passthrough := fuseserver.PassthroughAuto
 	if c.Passthrough == "off" {
-		passthrough = mount.PassthroughOff
+		passthrough = fuseserver.PassthroughOff
 	}
 	log := newLogger(c.LogLevel, c.LogFormat)
 	pageService, err := c.pageService(log)
@@ -82,10 +82,10 @@ func (c *serveCmd) Run(ctx context.Context) error {
 
 	return daemon.Run(ctx, daemon.Config{
 		Version: version(), DataDir: c.Data, MountPoint: c.Mount, RemountPrefix: c.Remount,
-		Mount:    mount.Options{Cluster: c.Cluster, AllowOther: c.AllowOther, Passthrough: passthrough, BlockBytes: c.BlockBytes},
+		Mount:    fuseserver.Options{Cluster: c.Cluster, AllowOther: c.AllowOther, Passthrough: passthrough, BlockBytes: c.BlockBytes},
 		Settings: set,
 		IO:       mode,
-		Rings:    rings.Options{Deadline: c.Deadline, Workers: c.Workers},
+		Rings:    ringserver.Options{Deadline: c.Deadline, Workers: c.Workers},
 		Pages:    pageService,
 		Drain:    c.Drain,
 		Log:      log,

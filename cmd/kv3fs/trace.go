@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/kv3fs/kv3fs/internal/workload"
+	"github.com/kv3fs/kv3fs/internal/bench/workload"
 )
 
 type traceCmd struct {

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kv3fs/kv3fs/internal/workload"
+	"github.com/kv3fs/kv3fs/internal/bench/workload"
 )
 
 func TestTraceGenerate(t *testing.T) {

@@ -14,13 +14,13 @@ import (
 
 	sdnotify "github.com/coreos/go-systemd/v22/daemon"
 
-	"github.com/kv3fs/kv3fs/internal/blockio"
-	"github.com/kv3fs/kv3fs/internal/cred"
-	"github.com/kv3fs/kv3fs/internal/mount"
-	"github.com/kv3fs/kv3fs/internal/rings"
-	"github.com/kv3fs/kv3fs/internal/settings"
-	"github.com/kv3fs/kv3fs/internal/stage"
-	"github.com/kv3fs/kv3fs/internal/virt"
+	"github.com/kv3fs/kv3fs/internal/fs/blockio"
+	"github.com/kv3fs/kv3fs/internal/fs/controldir"
+	"github.com/kv3fs/kv3fs/internal/fs/cred"
+	"github.com/kv3fs/kv3fs/internal/fs/fuseserver"
+	"github.com/kv3fs/kv3fs/internal/fs/ringserver"
+	"github.com/kv3fs/kv3fs/internal/fs/settings"
+	"github.com/kv3fs/kv3fs/internal/fs/tree"
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
@@ -29,11 +29,11 @@ type Config struct {
 	Version       string // what the mount says of it
 	DataDir       string // made if missing
 	MountPoint    string // made if missing
-	RemountPrefix string // see virt.Options
-	Mount         mount.Options
+	RemountPrefix string // see controldir.Options
+	Mount         fuseserver.Options
 	Settings      settings.Options
 	IO            blockio.Mode
-	Rings         rings.Options
+	Rings         ringserver.Options
 	Pages         Pages
 	// Drain bounds how long an orderly stop waits for users of the mount.
 	Drain time.Duration
@@ -56,14 +56,14 @@ func Run(ctx context.Context, c Config, ready func(mountPoint string)) (err erro
 	if n := st.removeLeftovers(); n > 0 {
 		c.Log.Info("removed semaphores of a daemon that was killed", "semaphores", n)
 	}
-	tree, err := stage.Open(data, stage.Options{})
+	tree, err := tree.Open(data, tree.Options{})
 	if err != nil {
 		return err
 	}
 	defer tree.Close()
 	set := settings.New(c.Settings)
 	c.Rings.Logger = c.Log
-	door, err := rings.New(files{tree}, set, blockio.Mover{Mode: c.IO, Kind: blockio.KindOf(data)}, c.Rings)
+	door, err := ringserver.New(files{tree}, set, blockio.Mover{Mode: c.IO, Kind: blockio.KindOf(data)}, c.Rings)
 	if err != nil {
 		return err
 	}
@@ -79,14 +79,14 @@ func Run(ctx context.Context, c Config, ready func(mountPoint string)) (err erro
 	if err != nil {
 		return err
 	}
-	control := virt.New(door, set, virt.Options{MountPoint: point, RemountPrefix: c.RemountPrefix})
+	control := controldir.New(door, set, controldir.Options{MountPoint: point, RemountPrefix: c.RemountPrefix})
 	c.Mount.Log = c.Log
 	c.Mount.Daemon = identity(c, data)
 	pageService, err := pagesOf(st.dir, c.Pages)
 	if err != nil {
 		return err
 	}
-	mnt, err := mount.New(tree, control, set, point, c.Mount)
+	mnt, err := fuseserver.New(tree, control, set, point, c.Mount)
 	if err != nil {
 		return errors.Join(err, pageService.stop())
 	}
@@ -97,7 +97,7 @@ func Run(ctx context.Context, c Config, ready func(mountPoint string)) (err erro
 // which waits for them to leave and lets nobody in afterwards; the rings serve
 // until it is gone and then answer what is left. The page service is the last to
 // go, for engines that are leaving still confirm what they have written.
-func serve(ctx context.Context, c Config, tree *stage.Stage, door *rings.Door, mnt *mount.Mount, pageService *pageService, ready func(string)) error {
+func serve(ctx context.Context, c Config, tree *tree.Stage, door *ringserver.Door, mnt *fuseserver.Mount, pageService *pageService, ready func(string)) error {
 	ringCtx, stopRings := context.WithCancel(context.Background())
 	defer stopRings()
 	ringsDone := make(chan error, 1)
@@ -182,9 +182,9 @@ func dataDir(dir string) (string, error) {
 }
 
 // files is the tree as the ring door wants it.
-type files struct{ tree *stage.Stage }
+type files struct{ tree *tree.Stage }
 
-func (f files) Acquire(ino uint64, c cred.Caller, write bool) (rings.File, error) {
+func (f files) Acquire(ino uint64, c cred.Caller, write bool) (ringserver.File, error) {
 	file, err := f.tree.Acquire(ino, c, write)
 	if err != nil {
 		return nil, err // not a typed nil

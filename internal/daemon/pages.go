@@ -13,20 +13,20 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"golang.org/x/sys/unix"
 
-	"github.com/kv3fs/kv3fs/internal/pages"
-	"github.com/kv3fs/kv3fs/internal/pages/door"
-	"github.com/kv3fs/kv3fs/internal/pages/embedded"
+	"github.com/kv3fs/kv3fs/internal/pageservice"
+	"github.com/kv3fs/kv3fs/internal/pageservice/httpserver"
+	"github.com/kv3fs/kv3fs/internal/pageservice/index"
 )
 
 // Pages is everything that can be said about a page service.
 type Pages struct {
-	Listen []door.Address // empty: there is none
+	Listen []httpserver.Address // empty: there is none
 	// Optional: where another service has the address, that is logged, and no error. So
 	// it is for the default address, which one of several daemons has.
 	Optional bool
 	Token    string
-	Limits   door.Limits
-	Book     pages.Options
+	Limits   httpserver.Limits
+	Book     pageservice.Options
 	// Drain bounds how long a stop waits for requests that are being answered.
 	Drain time.Duration
 	Log   *slog.Logger
@@ -38,7 +38,7 @@ const pagesDir = "pages"
 
 // RunPages runs a page service alone until ctx ends. ready is called once, when
 // engines may ask, with the addresses.
-func RunPages(ctx context.Context, dataDirectory string, p Pages, ready func([]door.Address)) error {
+func RunPages(ctx context.Context, dataDirectory string, p Pages, ready func([]httpserver.Address)) error {
 	data, err := dataDir(dataDirectory)
 	if err != nil {
 		return err
@@ -61,8 +61,8 @@ func RunPages(ctx context.Context, dataDirectory string, p Pages, ready func([]d
 
 // pageService is a running page service.
 type pageService struct {
-	book      *embedded.Book
-	listeners []*door.Listener
+	book      *index.Book
+	listeners []*httpserver.Listener
 	cancel    context.CancelFunc
 	done      chan struct{}
 	err       error // once done is closed
@@ -85,19 +85,19 @@ func startPages(hostDir string, p Pages) (_ *pageService, err error) {
 		}
 	}()
 	for _, a := range p.Listen {
-		l, err := door.Listen(a)
+		l, err := httpserver.Listen(a)
 		if err != nil {
 			return nil, err
 		}
 		s.listeners = append(s.listeners, l)
 	}
 	dir := filepath.Join(hostDir, pagesDir)
-	if s.book, err = embedded.Open(dir, embedded.Options{Options: p.Book, Logger: p.Log}); err != nil {
+	if s.book, err = index.Open(dir, index.Options{Options: p.Book, Logger: p.Log}); err != nil {
 		return nil, err
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	d := door.New(s.book, door.Options{
+	d := httpserver.New(s.book, httpserver.Options{
 		Limits: p.Limits, Token: p.Token, Registry: registry, Log: p.Log,
 		Probe: func() error { return probe(filepath.Join(dir, "probe")) },
 	})
@@ -131,7 +131,7 @@ func probe(file string) error {
 	return errors.Join(err, f.Sync(), f.Close(), os.Remove(file))
 }
 
-func (s *pageService) addresses() (all []door.Address) {
+func (s *pageService) addresses() (all []httpserver.Address) {
 	for _, l := range s.listeners {
 		all = append(all, l.Address)
 	}

@@ -15,8 +15,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/kv3fs/kv3fs/internal/pages/door"
-	"github.com/kv3fs/kv3fs/internal/pages/embedded"
+	"github.com/kv3fs/kv3fs/internal/pageservice/httpserver"
+	"github.com/kv3fs/kv3fs/internal/pageservice/index"
 )
 
 // patience bounds every wait for something that should be there soon.
@@ -27,9 +27,9 @@ func pagesOn(t *testing.T, data string) (url string, stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	ready, done := make(chan string, 1), make(chan error, 1)
-	p := Pages{Listen: []door.Address{{Network: "tcp", Where: "127.0.0.1:0"}}, Drain: patience, Log: slog.New(slog.DiscardHandler)}
+	p := Pages{Listen: []httpserver.Address{{Network: "tcp", Where: "127.0.0.1:0"}}, Drain: patience, Log: slog.New(slog.DiscardHandler)}
 	go func() {
-		done <- RunPages(ctx, data, p, func(at []door.Address) { ready <- at[0].Where })
+		done <- RunPages(ctx, data, p, func(at []httpserver.Address) { ready <- at[0].Where })
 	}()
 	select {
 	case where := <-ready:
@@ -167,7 +167,7 @@ func TestPagesOptional(t *testing.T) {
 	}
 	defer taken.Close()
 	var log strings.Builder
-	p := Pages{Listen: []door.Address{{Network: "tcp", Where: taken.Addr().String()}}, Log: slog.New(slog.NewTextHandler(&log, nil))}
+	p := Pages{Listen: []httpserver.Address{{Network: "tcp", Where: taken.Addr().String()}}, Log: slog.New(slog.NewTextHandler(&log, nil))}
 	if s, err := pagesOf(t.TempDir(), p); s != nil || err == nil || !strings.Contains(err.Error(), "in use") {
 		t.Errorf("asked for: %v, %v", s, err)
 	}
@@ -187,10 +187,10 @@ func TestPagesDamagedBook(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(host, pagesDir), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(host, pagesDir, embedded.FileName), []byte(strings.Repeat("no log ", 10000)), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(host, pagesDir, index.FileName), []byte(strings.Repeat("no log ", 10000)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p := Pages{Listen: []door.Address{{Network: "tcp", Where: "127.0.0.1:0"}}, Optional: true, Log: slog.New(slog.DiscardHandler)}
+	p := Pages{Listen: []httpserver.Address{{Network: "tcp", Where: "127.0.0.1:0"}}, Optional: true, Log: slog.New(slog.DiscardHandler)}
 	s, err := pagesOf(host, p)
 	if s != nil || err == nil || !strings.Contains(err.Error(), "move it away") || !strings.Contains(err.Error(), "--pages-listen off") {
 		t.Errorf("%v, %v", s, err)
@@ -209,7 +209,7 @@ func TestPagesOneProcess(t *testing.T) {
 	}
 	where := free.Addr().String()
 	free.Close()
-	p := Pages{Listen: []door.Address{{Network: "tcp", Where: where}}, Log: slog.New(slog.DiscardHandler)}
+	p := Pages{Listen: []httpserver.Address{{Network: "tcp", Where: where}}, Log: slog.New(slog.DiscardHandler)}
 	err = RunPages(t.Context(), data, p, nil)
 	if err == nil || !strings.Contains(err.Error(), fmt.Sprint("process ", os.Getpid())) {
 		t.Errorf("%v", err)

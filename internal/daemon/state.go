@@ -10,12 +10,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/kv3fs/kv3fs/internal/rings"
+	"github.com/kv3fs/kv3fs/internal/fs/ringserver"
+	"github.com/kv3fs/kv3fs/internal/fs/tree"
 	"github.com/kv3fs/kv3fs/internal/shm"
-	"github.com/kv3fs/kv3fs/internal/stage"
 )
 
-// state is this host's part of stage.StateName. Many hosts may serve one shared
+// state is this host's part of tree.StateName. Many hosts may serve one shared
 // directory, but each host only once: the lock file says so, and the file of
 // semaphore names lets the next daemon clean up after one that was killed.
 type state struct {
@@ -54,11 +54,11 @@ func hostDir(dataDir string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("host name: %w", err)
 	}
-	dir := filepath.Join(dataDir, stage.StateName, "hosts", host)
+	dir := filepath.Join(dataDir, tree.StateName, "hosts", host)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", fmt.Errorf("data directory %s: %w", dataDir, err)
 	}
-	return dir, ours(filepath.Join(dataDir, stage.StateName))
+	return dir, ours(filepath.Join(dataDir, tree.StateName))
 }
 
 // ours refuses a state directory that somebody else made or could write to: in
@@ -82,7 +82,7 @@ func (s *state) semaphoreFile() string { return filepath.Join(s.dir, "semaphores
 func (s *state) removeLeftovers() (removed int) {
 	names, _ := os.ReadFile(s.semaphoreFile())
 	for name := range strings.FieldsSeq(string(names)) {
-		if filepath.Base(name) == name && strings.HasPrefix(name, "sem."+rings.SemPrefix) && shm.Remove(name) == nil {
+		if filepath.Base(name) == name && strings.HasPrefix(name, "sem."+ringserver.SemPrefix) && shm.Remove(name) == nil {
 			removed++
 		}
 	}

@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kv3fs/kv3fs/internal/rings"
+	"github.com/kv3fs/kv3fs/internal/fs/ringserver"
+	"github.com/kv3fs/kv3fs/internal/fs/tree"
 	"github.com/kv3fs/kv3fs/internal/shm"
-	"github.com/kv3fs/kv3fs/internal/stage"
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
@@ -37,7 +37,7 @@ func TestLeftovers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	left, err := shm.CreateSem(rings.SemPrefix + wire.NewUUID().String())
+	left, err := shm.CreateSem(ringserver.SemPrefix + wire.NewUUID().String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +70,7 @@ func TestLeftovers(t *testing.T) {
 // A state directory that others can write to is not believed.
 func TestPlantedState(t *testing.T) {
 	dir := t.TempDir()
-	planted := filepath.Join(dir, stage.StateName)
+	planted := filepath.Join(dir, tree.StateName)
 	if err := os.Mkdir(planted, 0o777); err != nil {
 		t.Fatal(err)
 	}

@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/kv3fs/kv3fs/internal/assembly"
-	"github.com/kv3fs/kv3fs/kvstore/cache/internal/table"
+	"github.com/kv3fs/kv3fs/kvstore/cache/table"
+	"github.com/kv3fs/kv3fs/kvstore/internal/assembly"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 

@@ -3,7 +3,7 @@ package cache
 import (
 	"time"
 
-	"github.com/kv3fs/kv3fs/kvstore/cache/internal/table"
+	"github.com/kv3fs/kv3fs/kvstore/cache/table"
 )
 
 // janitor sees to what nobody asks for: blocks whose shards stop coming, processes

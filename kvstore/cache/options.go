@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/kv3fs/kv3fs/internal/host"
-	"github.com/kv3fs/kv3fs/kvstore/cache/internal/table"
+	"github.com/kv3fs/kv3fs/kvstore/cache/table"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 

@@ -1,7 +1,7 @@
 package cache
 
 import (
-	"github.com/kv3fs/kv3fs/kvstore/cache/internal/table"
+	"github.com/kv3fs/kv3fs/kvstore/cache/table"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 

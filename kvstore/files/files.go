@@ -24,7 +24,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kv3fs/kv3fs/internal/transfer/posix"
+	"github.com/kv3fs/kv3fs/kvstore/internal/transfer/posix"
 	"github.com/kv3fs/kv3fs/kvstore/internal/ucmfiles"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/kv3fs/kv3fs/internal/transfer"
+	"github.com/kv3fs/kv3fs/kvstore/internal/transfer"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	book "github.com/kv3fs/kv3fs/internal/pages"
+	book "github.com/kv3fs/kv3fs/internal/pageservice"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 

@@ -9,10 +9,10 @@ import (
 	"sync"
 	"testing"
 
-	book "github.com/kv3fs/kv3fs/internal/pages"
-	"github.com/kv3fs/kv3fs/internal/pages/door"
-	"github.com/kv3fs/kv3fs/internal/pages/embedded"
-	"github.com/kv3fs/kv3fs/internal/workload"
+	"github.com/kv3fs/kv3fs/internal/bench/workload"
+	book "github.com/kv3fs/kv3fs/internal/pageservice"
+	"github.com/kv3fs/kv3fs/internal/pageservice/httpserver"
+	"github.com/kv3fs/kv3fs/internal/pageservice/index"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
@@ -27,7 +27,7 @@ type host struct {
 	dir     string
 	times   book.Options
 	address string
-	book    *embedded.Book
+	book    *index.Book
 	server  *http.Server
 	served  chan error
 	wrap    func(http.Handler) http.Handler // nil: as it is
@@ -43,7 +43,7 @@ func newHost(t testing.TB, times book.Options) *host {
 func (h *host) start() {
 	h.t.Helper()
 	var err error
-	if h.book, err = embedded.Open(h.dir, embedded.Options{Options: h.times}); err != nil {
+	if h.book, err = index.Open(h.dir, index.Options{Options: h.times}); err != nil {
 		h.t.Fatal(err)
 	}
 	l, err := net.Listen("tcp", h.address)
@@ -51,7 +51,7 @@ func (h *host) start() {
 		h.t.Fatal(err)
 	}
 	h.address = l.Addr().String()
-	handler := door.New(h.book, door.Options{}).Handler("")
+	handler := httpserver.New(h.book, httpserver.Options{}).Handler("")
 	if h.wrap != nil {
 		handler = h.wrap(handler)
 	}

@@ -9,8 +9,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/kv3fs/kv3fs/internal/crew"
-	"github.com/kv3fs/kv3fs/internal/transfer"
+	"github.com/kv3fs/kv3fs/kvstore/internal/transfer"
+	"github.com/kv3fs/kv3fs/kvstore/internal/workerpool"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
@@ -18,7 +18,7 @@ import (
 // as a daemon is that was replaced, the next batch opens it anew.
 type keeper struct {
 	open  func() (transfer.File, error)
-	opens *crew.Crew // of one: a file system may hang
+	opens *workerpool.Pool // of one: a file system may hang
 
 	mu     sync.Mutex
 	now    *handle // nil: to be opened
@@ -32,7 +32,7 @@ type handle struct {
 }
 
 func newKeeper(file transfer.File, open func() (transfer.File, error), timeout time.Duration) *keeper {
-	return &keeper{open: open, opens: crew.New(1, timeout), now: &handle{file, 1}}
+	return &keeper{open: open, opens: workerpool.New(1, timeout), now: &handle{file, 1}}
 }
 
 // take is the file, for who gives it back.
@@ -42,14 +42,14 @@ func (k *keeper) take(ctx context.Context) (*handle, error) {
 	}
 	outcome := make(chan error, 1)
 	var failed error
-	k.opens.Go(crew.Job{
+	k.opens.Go(workerpool.Job{
 		Context: ctx,
 		Run:     func() { failed = k.renew() },
 		Done: func(err error) {
 			switch {
 			case err == nil:
 				err = failed
-			case errors.Is(err, crew.ErrOverdue):
+			case errors.Is(err, workerpool.ErrOverdue):
 				err = fmt.Errorf("%w: the page file cannot be opened anew", kv.ErrTimeout)
 			case ctx.Err() != nil:
 				err = endOf(ctx)

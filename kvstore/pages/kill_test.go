@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"testing"
 
-	book "github.com/kv3fs/kv3fs/internal/pages"
+	book "github.com/kv3fs/kv3fs/internal/pageservice"
 )
 
 // optionsOf has the options of a store that a child process is to open.

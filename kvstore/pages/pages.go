@@ -25,9 +25,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/kv3fs/kv3fs/internal/assembly"
-	"github.com/kv3fs/kv3fs/internal/transfer"
-	"github.com/kv3fs/kv3fs/internal/transfer/posix"
+	"github.com/kv3fs/kv3fs/kvstore/internal/assembly"
+	"github.com/kv3fs/kv3fs/kvstore/internal/transfer"
+	"github.com/kv3fs/kv3fs/kvstore/internal/transfer/posix"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 

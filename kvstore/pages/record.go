@@ -1,7 +1,7 @@
 package pages
 
 import (
-	"github.com/kv3fs/kv3fs/internal/blockhead"
+	"github.com/kv3fs/kv3fs/kvstore/internal/blockhead"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 

@@ -15,7 +15,7 @@ import (
 
 	"net/http/httptest"
 
-	book "github.com/kv3fs/kv3fs/internal/pages"
+	book "github.com/kv3fs/kv3fs/internal/pageservice"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 

@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	book "github.com/kv3fs/kv3fs/internal/pages"
-	"github.com/kv3fs/kv3fs/internal/transfer"
-	"github.com/kv3fs/kv3fs/internal/transfer/posix"
+	book "github.com/kv3fs/kv3fs/internal/pageservice"
+	"github.com/kv3fs/kv3fs/kvstore/internal/transfer"
+	"github.com/kv3fs/kv3fs/kvstore/internal/transfer/posix"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 

@@ -19,7 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/kv3fs/kv3fs/internal/transfer/ringio"
+	"github.com/kv3fs/kv3fs/kvstore/internal/transfer/ringio"
 	"github.com/kv3fs/kv3fs/kvstore/internal/ucmfiles"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 	"github.com/kv3fs/kv3fs/usrbio"

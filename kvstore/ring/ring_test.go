@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kv3fs/kv3fs/internal/daemontest"
+	"github.com/kv3fs/kv3fs/internal/test/daemontest"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 	"github.com/kv3fs/kv3fs/kvstore/memory"
 	"github.com/kv3fs/kv3fs/kvstore/ring"

@@ -3,7 +3,7 @@ package ring_test
 import (
 	"testing"
 
-	"github.com/kv3fs/kv3fs/internal/daemontest"
+	"github.com/kv3fs/kv3fs/internal/test/daemontest"
 	"github.com/kv3fs/kv3fs/kvstore/internal/ucmtest"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 	"github.com/kv3fs/kv3fs/kvstore/ring"

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 
-	"github.com/kv3fs/kv3fs/internal/crew"
+	"github.com/kv3fs/kv3fs/kvstore/internal/workerpool"
 )
 
 // callers is how many of the store's own calls into the kernel are under way at once:
@@ -18,7 +18,7 @@ func (s *Store) call(seg *segment, do func() error) error {
 	seg.pins.Add(1)
 	var failed error
 	done := make(chan error, 1)
-	s.calls.Go(crew.Job{
+	s.calls.Go(workerpool.Job{
 		Context: context.Background(),
 		Run:     func() { failed = do() },
 		Done: func(err error) {
@@ -30,7 +30,7 @@ func (s *Store) call(seg *segment, do func() error) error {
 		Late: func() { s.unpin(seg) },
 	})
 	err := <-done
-	if !errors.Is(err, crew.ErrOverdue) {
+	if !errors.Is(err, workerpool.ErrOverdue) {
 		s.unpin(seg)
 	}
 	return err

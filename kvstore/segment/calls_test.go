@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/kv3fs/kv3fs/internal/crew"
+	"github.com/kv3fs/kv3fs/kvstore/internal/workerpool"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
@@ -66,7 +66,7 @@ func closeOnHungDevice(t *testing.T) {
 	dump(t, s, keysOf(0, 2)...)
 	synctest.Wait() // the segment is full, and being sealed
 	begun := time.Now()
-	if err := s.Close(); !errors.Is(err, crew.ErrOverdue) {
+	if err := s.Close(); !errors.Is(err, workerpool.ErrOverdue) {
 		t.Errorf("Close: %v", err)
 	}
 	if took := time.Since(begun); took > 2*defaultTimeout {

@@ -7,9 +7,9 @@ import (
 	"io"
 	"time"
 
-	"github.com/kv3fs/kv3fs/internal/assembly"
-	"github.com/kv3fs/kv3fs/internal/blockhead"
-	"github.com/kv3fs/kv3fs/internal/transfer"
+	"github.com/kv3fs/kv3fs/kvstore/internal/assembly"
+	"github.com/kv3fs/kv3fs/kvstore/internal/blockhead"
+	"github.com/kv3fs/kv3fs/kvstore/internal/transfer"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 

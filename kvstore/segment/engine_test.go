@@ -4,8 +4,8 @@ import (
 	"context"
 	"sync"
 
-	"github.com/kv3fs/kv3fs/internal/transfer"
-	"github.com/kv3fs/kv3fs/internal/transfer/posix"
+	"github.com/kv3fs/kv3fs/kvstore/internal/transfer"
+	"github.com/kv3fs/kv3fs/kvstore/internal/transfer/posix"
 )
 
 // meddler is an engine that lets a test have its way with every move.

@@ -3,7 +3,7 @@ package segment
 import (
 	"fmt"
 
-	"github.com/kv3fs/kv3fs/internal/blockhead"
+	"github.com/kv3fs/kv3fs/kvstore/internal/blockhead"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 

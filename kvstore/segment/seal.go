@@ -1,6 +1,6 @@
 package segment
 
-import "github.com/kv3fs/kv3fs/internal/blockhead"
+import "github.com/kv3fs/kv3fs/kvstore/internal/blockhead"
 
 // sealAll gives segments that are full their index, and drops blocks whose shards
 // stopped coming.

@@ -11,9 +11,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/kv3fs/kv3fs/internal/assembly"
-	"github.com/kv3fs/kv3fs/internal/crew"
-	"github.com/kv3fs/kv3fs/internal/transfer"
+	"github.com/kv3fs/kv3fs/kvstore/internal/assembly"
+	"github.com/kv3fs/kv3fs/kvstore/internal/transfer"
+	"github.com/kv3fs/kv3fs/kvstore/internal/workerpool"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
@@ -27,7 +27,7 @@ type Store struct {
 	count  kv.Counters
 
 	heads      *heads
-	calls      *crew.Crew
+	calls      *workerpool.Pool
 	work       *workers
 	unfinished *assembly.Table[place]
 
@@ -83,7 +83,7 @@ func Open(o Options) (*Store, error) {
 	}
 	s := &Store{
 		o: o, engine: o.Engine, log: o.Logger,
-		calls:        crew.New(callers, o.Timeout),
+		calls:        workerpool.New(callers, o.Timeout),
 		unfinished:   assembly.New[place](o.Layout.Shards()),
 		keeperWanted: make(chan struct{}, 1),
 		sealerWanted: make(chan struct{}, 1),

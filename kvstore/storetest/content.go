@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 
-	"github.com/kv3fs/kv3fs/internal/workload"
+	"github.com/kv3fs/kv3fs/internal/bench/workload"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"syscall"
 
-	"github.com/kv3fs/kv3fs/internal/crew"
+	"github.com/kv3fs/kv3fs/kvstore/internal/workerpool"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
@@ -99,7 +99,7 @@ func (b *batch) explain(err error) error {
 		return nil
 	case errors.Is(err, context.Canceled) && b.s.closing.Err() != nil:
 		return kv.ErrClosed
-	case errors.Is(err, crew.ErrOverdue):
+	case errors.Is(err, workerpool.ErrOverdue):
 		return fmt.Errorf("%w: %w", kv.ErrTimeout, err)
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		return fmt.Errorf("%w: %w", kv.ErrFull, err)

@@ -6,9 +6,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/kv3fs/kv3fs/internal/assembly"
-	"github.com/kv3fs/kv3fs/internal/crew"
-	"github.com/kv3fs/kv3fs/internal/transfer"
+	"github.com/kv3fs/kv3fs/kvstore/internal/assembly"
+	"github.com/kv3fs/kv3fs/kvstore/internal/transfer"
+	"github.com/kv3fs/kv3fs/kvstore/internal/workerpool"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
@@ -65,7 +65,7 @@ func (c *claim) gaveUp() bool {
 
 // begin asks, settles what need not be written, and calls then.
 func (c *claim) begin(then func()) {
-	c.b.s.opens.Go(crew.Job{
+	c.b.s.opens.Go(workerpool.Job{
 		Context: c.b.task.Context(),
 		Run:     c.ask,
 		Done: func(err error) {

@@ -4,10 +4,10 @@ import (
 	"context"
 	"io"
 
-	"github.com/kv3fs/kv3fs/internal/assembly"
-	"github.com/kv3fs/kv3fs/internal/blockhead"
-	"github.com/kv3fs/kv3fs/internal/crew"
-	"github.com/kv3fs/kv3fs/internal/transfer"
+	"github.com/kv3fs/kv3fs/kvstore/internal/assembly"
+	"github.com/kv3fs/kv3fs/kvstore/internal/blockhead"
+	"github.com/kv3fs/kv3fs/kvstore/internal/transfer"
+	"github.com/kv3fs/kv3fs/kvstore/internal/workerpool"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
@@ -119,7 +119,7 @@ func (b *batch) wrote(r run, block *assembly.Block[*temporary], sums []uint64) {
 // commit makes a block visible and settles its last shard.
 func (b *batch) commit(last int, block *assembly.Block[*temporary]) {
 	var err error
-	b.s.opens.Go(crew.Job{
+	b.s.opens.Go(workerpool.Job{
 		Context: context.Background(),
 		Run: func() {
 			err = b.s.publish(block.Payload, block.Key, block.Sums)
@@ -128,7 +128,7 @@ func (b *batch) commit(last int, block *assembly.Block[*temporary]) {
 			switch {
 			case failed == nil && err == nil:
 				b.s.unfinished.Finish(block)
-			case failed == nil || failed == crew.ErrOverdue:
+			case failed == nil || failed == workerpool.ErrOverdue:
 				b.s.counters.DroppedBlocks.Add(1)
 				b.s.unfinished.Finish(block)
 			default:

@@ -6,10 +6,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/kv3fs/kv3fs/internal/blockhead"
-	"github.com/kv3fs/kv3fs/internal/crew"
-	"github.com/kv3fs/kv3fs/internal/transfer"
+	"github.com/kv3fs/kv3fs/kvstore/internal/blockhead"
 	"github.com/kv3fs/kv3fs/kvstore/internal/sums"
+	"github.com/kv3fs/kv3fs/kvstore/internal/transfer"
+	"github.com/kv3fs/kv3fs/kvstore/internal/workerpool"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
@@ -46,7 +46,7 @@ type loading struct {
 func (b *batch) open(key kv.Key, l *loading) {
 	var h *handle
 	var err error
-	b.s.opens.Go(crew.Job{
+	b.s.opens.Go(workerpool.Job{
 		Context: b.task.Context(),
 		Run:     func() { h, err = b.s.open(key) },
 		Done: func(failed error) {
@@ -170,7 +170,7 @@ func (b *batch) recheck(r run, h *handle, have []uint64, wrong []int) {
 	s := b.s
 	var err error
 	damaged := make([]bool, len(wrong))
-	s.opens.Go(crew.Job{
+	s.opens.Go(workerpool.Job{
 		Context: context.Background(),
 		Run: func() {
 			found, failed := h.root.sums.Again(h.key, time.Now())
@@ -214,7 +214,7 @@ func (b *batch) cutShort(r run, h *handle, missing int) {
 	if h.found.Known {
 		err = h.damage(fmt.Sprintf("%d bytes of shard %d are missing", missing, b.shards[r.first+r.n-1].Index))
 	}
-	b.s.opens.Go(crew.Job{
+	b.s.opens.Go(workerpool.Job{
 		Context: context.Background(),
 		Run: func() {
 			b.s.forgetHandle(h.key)

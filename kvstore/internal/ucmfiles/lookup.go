@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/kv3fs/kv3fs/internal/crew"
+	"github.com/kv3fs/kv3fs/kvstore/internal/workerpool"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
@@ -79,7 +79,7 @@ func (s *Store) scan(ctx context.Context, keys []kv.Key, prefix bool) ([]bool, e
 		chunk := keys[begin:min(begin+lookupChunk, len(keys))]
 		var err error
 		wg.Add(1)
-		s.lookups.Go(crew.Job{
+		s.lookups.Go(workerpool.Job{
 			Context: ctx,
 			Run: func() {
 				for i, key := range chunk {
@@ -114,7 +114,7 @@ func (s *Store) scan(ctx context.Context, keys []kv.Key, prefix bool) ([]bool, e
 	if failed == nil {
 		failed = ctx.Err()
 	}
-	if failed == crew.ErrOverdue {
+	if failed == workerpool.ErrOverdue {
 		failed = fmt.Errorf("%w: look for blocks in %s: %w", kv.ErrTimeout, s.o.Roots[0], failed)
 	}
 	return answers, failed

@@ -7,8 +7,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/kv3fs/kv3fs/internal/transfer"
-	"github.com/kv3fs/kv3fs/internal/transfer/posix"
+	"github.com/kv3fs/kv3fs/kvstore/internal/transfer"
+	"github.com/kv3fs/kv3fs/kvstore/internal/transfer/posix"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 

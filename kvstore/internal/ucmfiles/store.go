@@ -12,10 +12,10 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
-	"github.com/kv3fs/kv3fs/internal/assembly"
-	"github.com/kv3fs/kv3fs/internal/crew"
-	"github.com/kv3fs/kv3fs/internal/transfer"
+	"github.com/kv3fs/kv3fs/kvstore/internal/assembly"
 	"github.com/kv3fs/kv3fs/kvstore/internal/sums"
+	"github.com/kv3fs/kv3fs/kvstore/internal/transfer"
+	"github.com/kv3fs/kv3fs/kvstore/internal/workerpool"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
@@ -25,8 +25,8 @@ type Store struct {
 	roots  []*root
 	engine transfer.Engine
 
-	lookups *crew.Crew
-	opens   *crew.Crew // and everything else but moving bytes
+	lookups *workerpool.Pool
+	opens   *workerpool.Pool // and everything else but moving bytes
 	minds   *minds
 
 	handles    *handles
@@ -86,7 +86,7 @@ func Open(o Options) (*Store, error) {
 	}
 	var cancel context.CancelFunc
 	s.closing, cancel = context.WithCancel(context.Background())
-	s.lookups, s.opens, s.minds = crew.New(o.Lookups, o.Timeout), crew.New(o.Opens, o.Timeout), newMinds()
+	s.lookups, s.opens, s.minds = workerpool.New(o.Lookups, o.Timeout), workerpool.New(o.Opens, o.Timeout), newMinds()
 	s.close = sync.OnceValue(func() error { return s.shutdown(cancel) })
 	go s.keepHouse()
 	return s, nil
@@ -178,7 +178,7 @@ func (s *Store) closeBooks() error {
 func (s *Store) bounded(do func() error) error {
 	result := make(chan error, 1)
 	var err error
-	s.opens.Go(crew.Job{
+	s.opens.Go(workerpool.Job{
 		Context: context.Background(),
 		Run:     func() { err = do() },
 		Done: func(failed error) {
@@ -194,7 +194,7 @@ func (s *Store) bounded(do func() error) error {
 // closeFile closes a file without waiting. One that a file system which hangs does
 // not take back stays open.
 func (s *Store) closeFile(f transfer.File) {
-	s.opens.Go(crew.Job{
+	s.opens.Go(workerpool.Job{
 		Context: context.Background(),
 		Run:     func() { _ = f.Close() },
 		Done:    func(error) {},

@@ -9,9 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kv3fs/kv3fs/internal/assembly"
-	"github.com/kv3fs/kv3fs/internal/crew"
-	"github.com/kv3fs/kv3fs/internal/transfer"
+	"github.com/kv3fs/kv3fs/kvstore/internal/assembly"
+	"github.com/kv3fs/kv3fs/kvstore/internal/transfer"
+	"github.com/kv3fs/kv3fs/kvstore/internal/workerpool"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
@@ -63,7 +63,7 @@ func (t *temporary) drop() {
 // giveUp drops a block that nobody writes any more, and then calls done.
 func (s *Store) giveUp(b *assembly.Block[*temporary], done func()) {
 	s.counters.DroppedBlocks.Add(1)
-	s.opens.Go(crew.Job{
+	s.opens.Go(workerpool.Job{
 		Context: context.Background(),
 		Run:     b.Payload.drop,
 		Done: func(error) {

@@ -1,0 +1,387 @@
+package doctor
+
+import (
+	"errors"
+	"math"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/internal/advise/engines"
+	"github.com/kv3fs/kv3fs/internal/host"
+	"github.com/kv3fs/kv3fs/internal/wire"
+)
+
+func byID(t *testing.T, all []Finding, id string) Finding {
+	t.Helper()
+	for _, f := range all {
+		if f.ID == id {
+			return f
+		}
+	}
+	t.Errorf("no %s among %+v", id, all)
+	return Finding{}
+}
+
+func TestKernel(t *testing.T) {
+	for _, c := range []struct {
+		release             string
+		euid                int
+		kernel, passthrough Status
+	}{
+		{"6.18.1", 0, OK, OK}, {"6.9.0", 1000, OK, Note}, {"6.8.12", 0, OK, Note}, {"5.6.0", 0, OK, Note},
+	} {
+		h := fixture(t, map[string]string{"/proc/sys/kernel/osrelease": c.release})
+		h.EUID = c.euid
+		all := checkKernel(h)
+		want(t, c.release, byID(t, all, "kernel"), "kernel", c.kernel)
+		want(t, c.release, byID(t, all, "fuse.passthrough"), "fuse.passthrough", c.passthrough)
+	}
+	want(t, "too old", checkKernel(fixture(t, map[string]string{"/proc/sys/kernel/osrelease": "5.5.19"}))[0], "kernel", Failure)
+	want(t, "no kernel", checkKernel(fixture(t, nil))[0], "kernel", Note)
+}
+
+func TestFuse(t *testing.T) {
+	none := func(string) (string, error) { return "", exec.ErrNotFound }
+	there := func(name string) (string, error) { return "/bin/" + name, nil }
+	good := fixture(t, map[string]string{"/dev/fuse": "", "/etc/fuse.conf": "user_allow_other\n"})
+	for _, f := range checkFuse(good, none, false) {
+		want(t, "root", f, f.ID, OK)
+	}
+	good.EUID = 1000
+	for _, f := range checkFuse(good, there, false) {
+		want(t, "a user", f, f.ID, OK)
+	}
+	bare := fixture(t, nil)
+	bare.EUID = 1000
+	for mounted, worst := range map[bool]Status{false: Failure, true: Note} {
+		all := checkFuse(bare, none, mounted)
+		want(t, "no device", byID(t, all, "fuse.device"), "fuse.device", worst)
+		want(t, "no helper", byID(t, all, "fuse.helper"), "fuse.helper", worst)
+		want(t, "no fuse.conf", byID(t, all, "fuse.allow_other"), "fuse.allow_other", Note)
+	}
+	container := fixture(t, map[string]string{"/.dockerenv": ""})
+	if f := checkFuse(container, none, false)[0]; !strings.Contains(f.Fix, "--device /dev/fuse") {
+		t.Errorf("in a container: %+v", f)
+	}
+}
+
+func TestShm(t *testing.T) {
+	for _, c := range []struct {
+		what             string
+		size, free, need int64
+		memory           string
+		status           Status
+		fix              string
+	}{
+		{"plenty", 64 << 30, 64 << 30, 8 << 30, "99999999", OK, ""},
+		{"nobody asks", 1 << 30, 1 << 30, 0, "", OK, ""},
+		{"a container's 64 MB", 64 << 20, 64 << 20, 0, "", Warning, "size=1G"},
+		{"RTP-LLM on two ranks", 8 << 30, 8 << 30, 16 << 30, "", Failure, "size=18G"},
+		{"full", 64 << 30, 1 << 30, 2 << 30, "", Warning, "size=66G"},
+		{"almost", 64 << 30, 2<<30 - 1<<20, 2 << 30, "", Warning, "size=65G"},
+		{"absurd", 64 << 30, 64 << 30, math.MaxInt64, "", Failure, "size=8589934592G"},
+		{"no limit", 0, 0, 8 << 30, "99999999", OK, ""},
+		{"more than memory", 64 << 30, 64 << 30, 8 << 30, "1024", Warning, ""},
+	} {
+		h := fixture(t, map[string]string{"/proc/meminfo": "MemAvailable: " + c.memory + " kB\n"})
+		h.Statfs = sizes(c.size, c.free)
+		f := checkShm(h, c.need, "x")
+		want(t, c.what, f, "shm.size", c.status)
+		if !strings.Contains(f.Fix, c.fix) || c.fix == "" && f.Fix != "" {
+			t.Errorf("%s: fix %q, want %q", c.what, f.Fix, c.fix)
+		}
+		if c.what == "almost" && !strings.Contains(f.Needed, "2,147,483,648 bytes") {
+			t.Errorf("%s: less than it looks: %+v", c.what, f)
+		}
+	}
+	h := fixture(t, map[string]string{"/run/.containerenv": ""})
+	h.Statfs = sizes(64<<20, 64<<20)
+	if f := checkShm(h, 16<<30, "x"); !strings.Contains(f.Fix, "--shm-size=18g") || !strings.Contains(f.Fix, "Kubernetes") {
+		t.Errorf("in a container: %+v", f)
+	}
+	h.Statfs = func(string, *unix.Statfs_t) error { return syscall.ENOENT }
+	want(t, "none", checkShm(h, 0, ""), "shm.size", Failure)
+}
+
+func TestLimits(t *testing.T) {
+	for _, c := range []struct {
+		soft, hard, need int64
+		status           Status
+	}{
+		{1 << 20, 1 << 20, 40000, OK}, {1024, 1 << 20, 0, Warning}, {1024, 1 << 20, 512, OK}, {1024, 4096, 40000, Failure},
+		{1 << 20, 1 << 30, 512, Note}, {1 << 20, host.Unlimited, 512, Note},
+	} {
+		want(t, limitText(c.hard), judgeOpenFiles(host.Limit{Soft: c.soft, Hard: c.hard}, c.need, "x"), "limit.nofile", c.status)
+	}
+	want(t, "memlock", judgeLocked(host.Limit{Soft: 64 << 10, Hard: 64 << 10}), "limit.memlock", Note)
+	want(t, "memlock", judgeLocked(host.Limit{Soft: host.Unlimited}), "limit.memlock", OK)
+	want(t, "no /proc", checkLimits(fixture(t, nil), engines.Need{}, "")[0], "limits", Note)
+}
+
+func TestDaemonLimits(t *testing.T) {
+	files := func(open, maps string) map[string]string {
+		return map[string]string{
+			"/proc/77/cmdline":           "/usr/bin/kv3fs\x00serve\x00",
+			"/proc/77/limits":            "Max open files            " + open + " " + open + " files\n",
+			"/proc/sys/vm/max_map_count": maps + "\n",
+		}
+	}
+	for _, c := range []struct {
+		what          string
+		files         map[string]string
+		registrations int64
+		status        Status
+	}{
+		{"plenty", files("1048576", "65530"), 512, OK},
+		{"nobody asks", files("20000", "65530"), 0, OK},
+		{"few descriptors", files("1024", "65530"), 256, Warning},
+		{"too few", files("1024", "65530"), 768, Failure},
+		{"few mappings", files("1048576", "1000"), 768, Failure},
+		{"unlimited", files("unlimited", "65530"), 0, OK},
+		{"elsewhere", nil, 0, Note},
+		{"somebody else's number", map[string]string{"/proc/77/cmdline": "bash\x00"}, 0, Note},
+		{"unreadable", map[string]string{"/proc/77/cmdline": "kv3fs\x00serve\x00"}, 0, Note},
+	} {
+		f := checkDaemonLimits(fixture(t, c.files), &wire.Daemon{PID: 77}, c.registrations, "x")[0]
+		want(t, c.what, f, "daemon.limits", c.status)
+		if c.what == "few mappings" && !strings.Contains(f.Fix, "vm.max_map_count") {
+			t.Errorf("%s: %+v", c.what, f)
+		}
+	}
+}
+
+func TestData(t *testing.T) {
+	for kind, status := range map[string]Status{
+		"ext4": OK, "xfs": OK, "tmpfs": Note, "overlay": Warning, "nfs4": Note, "fuse.juicefs": Note, "fuse.hf3fs": Failure,
+	} {
+		want(t, kind, judgeFileSystem("/d", host.Mount{Type: kind, Point: "/", Options: "rw"}), "data", status)
+	}
+	want(t, "read-only", judgeFileSystem("/d", host.Mount{Type: "ext4", Point: "/", Options: "ro"}), "data", Failure)
+	for options, status := range map[string]Status{"rw": OK, "rw,relatime": Note, "rw,noatime": Note} {
+		want(t, options, judgeAtime(host.Mount{Options: options}), "data.atime", status)
+	}
+	for free, status := range map[int64]Status{50: OK, 5: OK, 4: Warning, 0: Failure} {
+		want(t, "space", judgeSpace(dataFacts{SizeBytes: 100, FreeBytes: free}, &engine{}, ""), "data.space", status)
+		want(t, "inodes", judgeInodes(dataFacts{Inodes: 100, FreeNodes: uint64(free)}), "data.inodes", status)
+	}
+}
+
+// The files that an engine will have are compared with the space, and nobody is
+// told to delete what holds another's data.
+func TestSpaceForEngine(t *testing.T) {
+	facts := dataFacts{SizeBytes: 100 << 30, FreeBytes: 50 << 30}
+	for _, c := range []struct {
+		need   engines.Need
+		ranks  int
+		status Status
+	}{
+		{engines.Need{DiskBytes: 20 << 30}, 2, OK}, {engines.Need{DiskBytes: 30 << 30}, 2, Warning}, {engines.Need{DiskBytes: math.MaxInt64}, 8, Warning},
+		{engines.Need{DiskBytes: 40 << 30, DiskReserved: true}, 8, OK}, {engines.Need{DiskBytes: 60 << 30, DiskReserved: true}, 1, Warning},
+		{engines.Need{DiskBytes: 101 << 30, DiskReserved: true}, 1, Failure},
+	} {
+		want(t, bytesText(c.need.DiskBytes), judgeSpace(facts, &engine{need: c.need, ranks: c.ranks, title: "x"}, "x"), "data.space", c.status)
+	}
+	facts.FreeBytes = 1
+	for _, name := range append(engines.Names(), "") {
+		f := judgeSpace(facts, &engine{}, name)
+		if deletes := strings.Contains(f.Fix, "-delete"); deletes != (name == engines.LMCache) || deletes && !strings.Contains(f.Fix, "! -name 'dfs_shard_*'") {
+			t.Errorf("%s: %s", name, f.Fix)
+		}
+	}
+}
+
+func TestDiskJudgement(t *testing.T) {
+	for _, c := range []struct {
+		what   string
+		facts  diskFacts
+		status Status
+	}{
+		{"fast", diskFacts{Direct: true, Read: 3e9, Write: 2e9}, OK},
+		{"slow", diskFacts{Read: 3e9, Write: 90e6}, Note},
+		{"not allowed", diskFacts{Trouble: trouble{syscall.EACCES, "no"}}, Note},
+		{"full", diskFacts{Trouble: trouble{syscall.ENOSPC, "full"}}, Note},
+		{"broken", diskFacts{Trouble: trouble{syscall.EIO, "input/output error"}}, Failure},
+	} {
+		want(t, c.what, judgeDisk(c.facts), "data.bandwidth", c.status)
+	}
+}
+
+func TestMountJudgement(t *testing.T) {
+	daemon := &wire.Daemon{Version: "v1", PID: 5}
+	for _, c := range []struct {
+		what   string
+		facts  mountFacts
+		status Status
+		usable bool
+	}{
+		{"kv3fs", mountFacts{Magic: true, Daemon: daemon}, OK, true},
+		{"another 3FS", mountFacts{Magic: true}, OK, true},
+		{"no ioctl", mountFacts{}, Failure, false},
+		{"no 3fs-virt", mountFacts{Iovs: trouble{syscall.ENOENT, "no such file"}}, Failure, false},
+	} {
+		all, usable := judgeMount("/m", c.facts)
+		want(t, c.what, all[0], "mount", c.status)
+		if usable != c.usable {
+			t.Errorf("%s: usable %v", c.what, usable)
+		}
+		if usable {
+			want(t, c.what, byID(t, all, "daemon"), "daemon", map[bool]Status{true: OK, false: Note}[c.facts.Daemon != nil])
+		}
+	}
+	for _, c := range []struct {
+		look trouble
+		euid int
+		fix  string
+	}{
+		{trouble{syscall.ENOTCONN, "not connected"}, 0, "umount -l '/a b'"},
+		{trouble{syscall.ENOTCONN, "not connected"}, 1000, "fusermount3 -uz '/a b'"},
+		{trouble{syscall.EACCES, "permission denied"}, 1000, "--allow-other"},
+		{trouble{syscall.EIO, "input/output error"}, 0, ""},
+	} {
+		o := local()
+		o.Host.EUID = c.euid
+		f := silent(t.Context(), "mount", o, "/a b", nil, c.look)
+		want(t, c.look.Text, f, "mount", Failure)
+		if !strings.Contains(f.Fix, c.fix) {
+			t.Errorf("%s: fix %q, want %q", c.look.Text, f.Fix, c.fix)
+		}
+	}
+}
+
+func TestRingJudgement(t *testing.T) {
+	for _, c := range []struct {
+		facts  ringFacts
+		status Status
+	}{
+		{ringFacts{Elapsed: time.Millisecond}, OK},
+		{ringFacts{Create: trouble{syscall.EACCES, "permission denied"}}, Note},
+		{ringFacts{Create: trouble{syscall.ENOSPC, "no space"}}, Failure},
+		{ringFacts{Absent: "/dev/shm/sem.x"}, Failure},
+		{ringFacts{Trip: trouble{syscall.ENOSPC, "no space"}}, Failure},
+		{ringFacts{Trip: trouble{syscall.ETIMEDOUT, "timed out"}}, Failure},
+		{ringFacts{Trip: trouble{0, "other bytes"}}, Failure},
+	} {
+		want(t, c.facts.Trip.Text+c.facts.Create.Text, judgeRing(c.facts), "ring", c.status)
+	}
+}
+
+func TestHashSeed(t *testing.T) {
+	seed := func(s string) *string { return &s }
+	vllm := func(value *string, readable bool) process {
+		return process{PID: 9, Args: []string{"/usr/bin/python3", "/usr/bin/vllm", "serve"}, HashSeed: value, Readable: readable}
+	}
+	for _, c := range []struct {
+		what    string
+		env     map[string]string
+		running []process
+		status  Status
+	}{
+		{"nothing", nil, nil, Warning},
+		{"here", map[string]string{hashSeed: "0"}, nil, OK},
+		{"random", map[string]string{hashSeed: "random"}, nil, Warning},
+		{"in the engine", nil, []process{vllm(seed("7"), true)}, OK},
+		{"here, not in the engine", map[string]string{hashSeed: "0"}, []process{vllm(nil, true)}, Warning},
+		{"two", nil, []process{vllm(seed("7"), true), vllm(seed("8"), true)}, Warning},
+		{"hidden", nil, []process{vllm(nil, false)}, Note},
+		{"a daemon is no engine", map[string]string{hashSeed: "0"}, []process{{Args: []string{"kv3fs", "serve"}, Readable: true}}, OK},
+	} {
+		h := fixture(t, nil)
+		h.LookupEnv = environment(c.env)
+		want(t, c.what, judgeHashSeed(h, c.running), "env.PYTHONHASHSEED", c.status)
+	}
+}
+
+func TestWhoIsWho(t *testing.T) {
+	for line, engine := range map[string]string{
+		"python3 -m vllm.entrypoints.openai.api_server": "vllm", "/opt/bin/vllm serve model": "vllm", "python3.12 -m sglang.launch_server": "sglang",
+		"lmcache_server 0.0.0.0": "lmcache", "vi vllm.yaml": "", "kv3fs doctor --engine vllm": "", "kv3fs serve": "", "python3 -c pass": "",
+	} {
+		if got := engineOf(strings.Fields(line)); got != engine {
+			t.Errorf("%s is %q, want %q", line, got, engine)
+		}
+	}
+	for line, daemon := range map[string]bool{"kv3fs serve --data /d": true, "/usr/bin/kv3fs --config f serve": true, "kv3fs doctor": false, "kv3fs pages serve --data /d": false, "kv3fs": false, "vllm serve": false} {
+		if serves(strings.Fields(line)) != daemon {
+			t.Errorf("%s: daemon %v", line, !daemon)
+		}
+	}
+}
+
+func TestPackages(t *testing.T) {
+	p := engines.Package{Name: "x", Install: "pip install x"}
+	want(t, "there", judgePackage(p, "1.0 /usr/lib/x", nil), "package.x", OK)
+	want(t, "not there", judgePackage(p, "", exec.ErrNotFound), "package.x", Failure)
+	want(t, "hangs", judgePackage(p, "", errHung), "package.x", Note)
+	p.Optional = "slower"
+	want(t, "not there, not needed", judgePackage(p, "", exec.ErrNotFound), "package.x", Warning)
+
+	const cache = "2 libs found in cache `/etc/ld.so.cache'\n\tlibcufile.so.0 (libc6,x86-64) => /usr/local/cuda/lib64/libcufile.so.0\n\tlibz.so.1 (libc6,x86-64) => /lib/libz.so.1\n"
+	for name, path := range map[string]string{"libcufile.so": "/usr/local/cuda/lib64/libcufile.so.0", "libz.so.1": "/lib/libz.so.1", "libcu.so": "", "libz": ""} {
+		if got := cacheEntry(cache, name); path != "" && got != path || path == "" && name == "libcu.so" && got != "" {
+			t.Errorf("%s is at %q, want %q", name, got, path)
+		}
+	}
+}
+
+func TestFindModule(t *testing.T) {
+	if _, err := exec.LookPath("python3"); err != nil {
+		t.Skip("no python3")
+	}
+	if where, err := find(t.Context(), local(), commandPatience, "module", "json"); err != nil || !strings.Contains(where, "json") {
+		t.Errorf("json: %q, %v", where, err)
+	}
+	if where, err := find(t.Context(), local(), commandPatience, "module", "kv3fs_no_such_module.io"); !errors.Is(err, exec.ErrNotFound) {
+		t.Errorf("no such module: %q, %v", where, err)
+	}
+	dir := t.TempDir()
+	t.Setenv("PYTHONPATH", dir)
+	if err := writeFile(dir+"/kv3fs_broken.py", "raise RuntimeError('no library')\n"); err != nil {
+		t.Fatal(err)
+	}
+	_, err := find(t.Context(), local(), commandPatience, "module", "kv3fs_broken")
+	f := judgePackage(engines.Package{Name: "kv3fs_broken", Install: "x"}, "", err)
+	if want(t, "broken", f, "package.kv3fs_broken", Failure); !strings.Contains(f.Found, "no library") {
+		t.Errorf("broken: %+v", f)
+	}
+}
+
+func TestGDS(t *testing.T) {
+	for _, f := range checkGDS(t.Context(), on(fixture(t, map[string]string{"/proc/modules": "nvidia_fs 1 0 - Live\n", "/etc/cufile.json": "{}"}))) {
+		want(t, "good", f, f.ID, OK)
+	}
+	bare := checkGDS(t.Context(), on(fixture(t, nil)))
+	want(t, "no driver", bare[0], "gds.driver", Warning)
+	want(t, "no configuration", bare[1], "gds.config", Note)
+}
+
+func TestPathJudgement(t *testing.T) {
+	c := &engines.Config{Engine: "x", Need: engines.Need{Rings3FS: true}}
+	makes := &engines.Config{Engine: "x", MakesPaths: true, Need: engines.Need{Rings3FS: true}}
+	there := pathFacts{Path: "/m/a", Parent: "/m/a", Canonical: "/m/a"}
+	missing := pathFacts{Path: "/m/a/b", Parent: "/m/a", Canonical: "/m/a"}
+	for _, x := range []struct {
+		what   string
+		facts  pathFacts
+		config *engines.Config
+		status Status
+	}{
+		{"there", there, c, OK}, {"missing", missing, c, Failure}, {"will be made", missing, makes, OK},
+		{"elsewhere", pathFacts{Path: "/x", Parent: "/x", Canonical: "/x"}, c, Failure},
+		{"a link that leads elsewhere", pathFacts{Path: "/m/l", Parent: "/m/l", Canonical: "/x"}, c, Failure},
+		{"next door", pathFacts{Path: "/m2", Parent: "/m2", Canonical: "/m2"}, c, Failure},
+		{"elsewhere, any file system", pathFacts{Path: "/x", Parent: "/x", Canonical: "/x"}, &engines.Config{}, OK},
+		{"a file", pathFacts{Path: "/m/a", Parent: "/m/a", Canonical: "/m/a", Write: trouble{syscall.ENOTDIR, "no"}}, c, Failure},
+		{"not mine", pathFacts{Path: "/m/a", Parent: "/m/a", Canonical: "/m/a", Write: trouble{syscall.EACCES, "no"}}, c, Failure},
+		{"full", pathFacts{Path: "/m/a", Parent: "/m/a", Canonical: "/m/a", Write: trouble{syscall.ENOSPC, "no"}}, c, Failure},
+	} {
+		want(t, x.what, judgePath(x.facts, x.config, "/m"), "config.path", x.status)
+	}
+}
+
+func writeFile(path, text string) error { return os.WriteFile(path, []byte(text), 0o644) }

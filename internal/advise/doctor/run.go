@@ -1,0 +1,175 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/kv3fs/kv3fs/internal/advise/engines"
+	"github.com/kv3fs/kv3fs/internal/advise/model"
+	"github.com/kv3fs/kv3fs/internal/host"
+	"github.com/kv3fs/kv3fs/internal/shm"
+	"github.com/kv3fs/kv3fs/internal/wire"
+)
+
+// Options say what to look at. Only Host and Probe are needed.
+type Options struct {
+	Mount string // "": the one the engine's configuration names, or the only one there is
+	Data  string // "": the one the daemon names
+
+	Engine     string         // one of engines.Names, or "": no engine in particular
+	ConfigFile string         // the engine's own configuration; "" for none
+	Params     engines.Params // of the deployment, where there is no configuration
+
+	Fix         bool // remove leftovers
+	NoBandwidth bool // do not measure the disk
+
+	Host  host.Host
+	Probe []string // the command line that runs Probe with the arguments that follow
+}
+
+// Run examines the host. It returns in bounded time whatever hangs, and early
+// when ctx ends: then the report says what was found until then.
+func Run(ctx context.Context, o Options) *Report {
+	r := &Report{Engine: o.Engine, Findings: []Finding{}}
+	e := checkEngine(ctx, &o)
+	asked := o.Mount
+	if asked == "" {
+		asked = e.mount
+	}
+	optional := o.Engine != "" && !e.need.Rings3FS
+	point, daemon, mountFindings := checkMounts(ctx, &o, asked, e.paths(), optional)
+	r.Mount = point
+
+	// What is asked after ctx has ended finds out nothing.
+	add := func(found ...Finding) {
+		if ctx.Err() == nil {
+			r.add(found...)
+		}
+	}
+	lookPath := func(name string) (string, error) { return find(ctx, &o, mountPatience, "command", name) }
+	add(checkKernel(o.Host)...)
+	add(checkFuse(o.Host, lookPath, point != "" || optional)...)
+	add(mountFindings...)
+	if point != "" {
+		add(checkRing(ctx, &o, append([]string{point}, e.paths()...)))
+	}
+	add(checkShm(o.Host, e.shmBytes, e.title))
+	if ctx.Err() == nil { // what it changes, it must also tell
+		r.add(checkLeftovers(o.Host.Path(shm.Dir), o.Host.EUID, time.Now(), o.Fix)...)
+	}
+	add(checkLimits(o.Host, e.need, o.Engine)...)
+	if daemon != nil {
+		add(checkDaemonLimits(o.Host, daemon, e.registrations, e.title)...)
+	}
+	if r.Data = dataDir(&o, daemon); r.Data != "" || point != "" {
+		add(checkData(ctx, &o, e, r.Data)...)
+	}
+	add(e.findings...)
+	if e.config != nil {
+		add(checkConfig(ctx, &o, e.config, point)...)
+	}
+	if o.Engine == "" || e.need.PageService != "" {
+		add(checkService(ctx, e.need.PageService, o.Engine))
+	}
+	if e.need.HashSeed {
+		add(checkHashSeed(ctx, &o))
+	}
+	add(checkPackages(ctx, &o, e.need.Packages)...)
+	if e.need.GDS {
+		add(checkGDS(ctx, &o)...)
+	}
+	r.Interrupted = ctx.Err() != nil
+	return r
+}
+
+// dataDir is the directory to look at: the daemon's, if that is on this side of
+// its container's wall.
+func dataDir(o *Options, d *wire.Daemon) string {
+	switch {
+	case o.Data != "":
+		return o.Data
+	case d != nil && isDaemon(o.Host, d):
+		return d.Data
+	}
+	return ""
+}
+
+// engine is what is known of the engine that is asked about.
+type engine struct {
+	need          engines.Need
+	config        *engines.Config // nil where there is none that could be read
+	mount         string          // that the configuration names
+	ranks         int
+	shmBytes      int64 // of all ranks
+	registrations int64 // likewise: rings and iovs
+	title         string
+	findings      []Finding
+}
+
+func (e *engine) paths() []string {
+	if e.config == nil {
+		return nil
+	}
+	return e.config.BasePaths
+}
+
+// missing is what would have to be said for the sizes to be right.
+func (o *Options) missing() string {
+	var flags []string
+	if o.Params.Model == (model.Shape{}) {
+		flags = append(flags, "--model")
+	}
+	if o.Params.TP == 0 {
+		flags = append(flags, "--tp")
+	}
+	if len(flags) == 0 || engines.DefaultBlockTokens(o.Engine) == 0 {
+		return "nothing that could be said here; the engine's own log tells what it takes"
+	}
+	return "the real ones: " + strings.Join(flags, " and ")
+}
+
+// diskBytes is what the files of all ranks may take, 0 where that has no bound;
+// reserved says that it is taken at once.
+func (e *engine) diskBytes() (bytes int64, reserved bool) {
+	if e.need.DiskReserved {
+		return e.need.DiskBytes, true
+	}
+	ranks := int64(max(e.ranks, 1))
+	return ranks * min(e.need.DiskBytes, math.MaxInt64/ranks), false
+}
+
+// checkEngine finds out what the engine wants, from its configuration if there
+// is one.
+func checkEngine(ctx context.Context, o *Options) *engine {
+	e := &engine{}
+	if o.Engine == "" {
+		return e
+	}
+	e.ranks = max(o.Params.TP, 1)
+	if o.ConfigFile != "" {
+		e.readConfig(ctx, o)
+	}
+	if e.config != nil {
+		e.need, e.mount = e.config.Need, e.config.Mount
+		if o.Params.TP == 0 {
+			e.ranks = max(e.config.TP, 1)
+		}
+	} else {
+		need, err := engines.NeedOf(o.Engine, o.Params)
+		if err != nil {
+			e.findings = append(e.findings, Finding{ID: "engine", Status: Failure, Found: err.Error(), Needed: "a deployment that can be"})
+			return e
+		}
+		e.need = need
+	}
+	e.title = fmt.Sprintf("%s with %s", o.Engine, plural(e.ranks, "rank"))
+	if e.need.Assumed != "" {
+		e.findings = append(e.findings, Finding{ID: "engine", Status: Note, Found: "sizes are for " + e.need.Assumed, Needed: o.missing()})
+	}
+	e.shmBytes = e.need.ShmBytes(e.ranks)
+	e.registrations = int64(e.need.Rings+e.need.Iovs) * int64(e.ranks)
+	return e
+}

@@ -1,0 +1,104 @@
+package doctor
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/kv3fs/kv3fs/internal/advise/engines"
+)
+
+const (
+	defaultService = "http://127.0.0.1:18000"
+	// servicePatience is what vLLM's scheduler can bear (clients.md, R40).
+	servicePatience = time.Second
+	mostAnswerBytes = 64 << 10
+)
+
+// checkService asks the page service a question that needs no state. engine is
+// "" where nobody is known to need it.
+func checkService(ctx context.Context, address, engine string) Finding {
+	const id = "pages"
+	needed := address != ""
+	if !needed {
+		address = defaultService
+	}
+	u, err := url.Parse(strings.TrimSuffix(address, "/"))
+	if err != nil {
+		return Finding{ID: id, Status: Failure, Found: "the page service's URL is none", Needed: "one such as " + defaultService}
+	}
+	shown := u.Redacted() // it may hold a token
+	question := "/keys/batch_exists"
+	if engine == engines.SGLang {
+		question = "/0/exists"
+	}
+	began := time.Now()
+	status, answer, err := post(ctx, u.String()+question, `{"keys":[]}`)
+	elapsed := time.Since(began).Round(time.Millisecond / 10)
+	f := Finding{ID: id, Status: Failure, Needed: fmt.Sprintf("a page service for %s that answers within %v", engine, servicePatience)}
+	if !needed {
+		f.Status, f.Needed = Note, "nothing, unless it is for vLLM, or for SGLang with a metadata server"
+	}
+	var timeout net.Error
+	switch {
+	case errors.As(err, &timeout) && timeout.Timeout():
+		f.Found = fmt.Sprintf("%s: no answer within %v", shown, servicePatience)
+	case errors.Is(err, syscall.ECONNREFUSED):
+		f.Found = fmt.Sprintf("nobody listens at %s", shown)
+	case err != nil:
+		f.Found = fmt.Sprintf("%s: %v", shown, err)
+	case understood(engine, status, answer):
+		return ok(id, "%s answers in %v", shown, elapsed)
+	case status == http.StatusUnauthorized:
+		return Finding{ID: id, Status: Note, Found: fmt.Sprintf("%s answers in %v, and wants a token", shown, elapsed), Needed: "the token in the engine's URL or in ~/.netrc of its user"}
+	default:
+		f.Found = fmt.Sprintf("what listens at %s is no page service of this kind: POST %s is answered with %d", shown, question, status)
+	}
+	if needed {
+		f.Fix = "kv3fs pages serve --data /var/lib/kv3fs --listen " + quote(u.Host)
+	}
+	return f
+}
+
+// understood says whether that was a page service. SGLang's knows no rank before
+// an engine has introduced itself, and says so in other words than a server that
+// does not know the question.
+func understood(engine string, status int, answer []byte) bool {
+	var reply struct {
+		Exists *[]bool `json:"exists"`
+		Detail string  `json:"detail"`
+	}
+	if json.Unmarshal(answer, &reply) != nil {
+		return false
+	}
+	return status == http.StatusOK && reply.Exists != nil ||
+		engine == engines.SGLang && status == http.StatusNotFound && reply.Detail != "" && reply.Detail != "Not Found"
+}
+
+func post(ctx context.Context, to, body string) (status int, answer []byte, err error) {
+	ctx, cancel := context.WithTimeout(ctx, servicePatience)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, to, bytes.NewReader([]byte(body)))
+	if err != nil {
+		return 0, nil, err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	// Of its own, without a proxy: engines talk to their own host.
+	transport := &http.Transport{DisableKeepAlives: true}
+	reply, err := (&http.Client{Transport: transport}).Do(request)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer reply.Body.Close()
+	answer, err = io.ReadAll(io.LimitReader(reply.Body, mostAnswerBytes))
+	return reply.StatusCode, answer, err
+}

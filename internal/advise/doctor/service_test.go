@@ -1,0 +1,65 @@
+package doctor
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kv3fs/kv3fs/internal/advise/engines"
+)
+
+func TestService(t *testing.T) {
+	stuck := make(chan struct{})
+	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		switch {
+		case r.URL.Path == "/stuck/keys/batch_exists":
+			<-stuck
+		case r.Method == http.MethodPost && r.URL.Path == "/keys/batch_exists" && string(body) == `{"keys":[]}`:
+			fmt.Fprint(w, `{"exists":[]}`)
+		case r.URL.Path == "/other/keys/batch_exists":
+			fmt.Fprint(w, `<html>`)
+		case strings.HasPrefix(r.URL.Path, "/locked/"):
+			http.Error(w, "who are you?", http.StatusUnauthorized)
+		case r.URL.Path == "/web/0/exists":
+			http.Error(w, `{"detail":"Not Found"}`, http.StatusNotFound)
+		case r.URL.Path == "/0/exists":
+			http.Error(w, `{"detail":"rank not initialized"}`, http.StatusNotFound)
+		default:
+			http.Error(w, "what?", http.StatusInternalServerError)
+		}
+	}))
+	defer service.Close()
+	defer close(stuck)
+	closed := httptest.NewServer(http.NotFoundHandler())
+	closed.Close()
+	for _, c := range []struct {
+		what, url, engine string
+		status            Status
+	}{
+		{"vLLM's", service.URL, engines.VLLM, OK},
+		{"with a slash", service.URL + "/", engines.VLLM, OK},
+		{"SGLang's", service.URL, engines.SGLang, OK},
+		{"a web server", service.URL + "/web", engines.SGLang, Failure},
+		{"another service", service.URL + "/other", engines.VLLM, Failure},
+		{"one with a token", service.URL + "/locked", engines.VLLM, Note},
+		{"an error", service.URL + "/none", engines.VLLM, Failure},
+		{"nobody", closed.URL, engines.VLLM, Failure},
+		{"no URL", "://", engines.SGLang, Failure},
+	} {
+		want(t, c.what, checkService(t.Context(), c.url, c.engine), "pages", c.status)
+	}
+	secret := strings.Replace(closed.URL, "://", "://kv3fs:secret@", 1)
+	if f := checkService(t.Context(), secret, engines.SGLang); strings.Contains(f.Found+f.Needed+f.Fix, "secret") || !strings.HasPrefix(f.Fix, "kv3fs pages serve") {
+		t.Errorf("a URL with a token: %+v", f)
+	}
+	began := time.Now()
+	want(t, "stuck", checkService(t.Context(), service.URL+"/stuck", engines.VLLM), "pages", Failure)
+	if took := time.Since(began); took > 3*time.Second {
+		t.Errorf("a stuck service took %v", took)
+	}
+}

@@ -1,0 +1,149 @@
+package engines
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/kv3fs/kv3fs/internal/advise/model"
+)
+
+// Need is what an engine asks of a host.
+type Need struct {
+	ShmBytesPerRank int64  // of buffers that one rank creates in /dev/shm; its rings, some KiB each, come on top
+	ShmBytesShared  int64  // beyond that, once a host, however many ranks
+	OpenFiles       int    // descriptors one rank keeps open for storage; a registered file takes two
+	Rings, Iovs     int    // that one rank has registered at once
+	PageService     string // URL that it will contact, "" if none
+	HashSeed        bool   // PYTHONHASHSEED must be set, and equal in every process that shares files
+	GDS             bool   // cuFile is wanted
+	DiskBytes       int64  // of the files that one rank keeps: sparse, they fill as pages are written; 0 if they grow without a limit
+	DiskReserved    bool   // DiskBytes are taken in full at the start, once for all ranks
+	Rings3FS        bool   // needs a fuse.hf3fs mount; false: any file system will do
+	Packages        []Package
+	Assumed         string // what the numbers take for granted because nobody said; "" if nothing
+}
+
+// ShmBytes is what all ranks of a host create in /dev/shm together.
+func (n Need) ShmBytes(ranks int) int64 {
+	if ranks < 1 {
+		ranks = 1
+	}
+	total := product(n.ShmBytesPerRank, int64(ranks))
+	if total > math.MaxInt64-n.ShmBytesShared {
+		return math.MaxInt64
+	}
+	return total + n.ShmBytesShared
+}
+
+// Params describe a deployment. A zero field stands for the engine's default.
+type Params struct {
+	Model       model.Shape // zero: a model of the 8B class, and Need.Assumed says so
+	TP          int         // tensor-parallel ranks; zero is 1
+	BlockTokens int         // tokens of a chunk, page or block
+	Clients     int         // threads, jobs or streams: whatever has rings of its own
+	Entries     int         // of a ring
+	BufferBytes int64       // of one buffer where the engine lets one choose: LMCache's and RTP-LLM's iov
+	FileBytes   int64       // of one file of a fixed size: vLLM's and SGLang's of a rank, Mooncake's shard
+}
+
+// NeedOf says what an engine asks of a host. The engine must be one of Names.
+func NeedOf(engine string, p Params) (Need, error) {
+	if err := known(engine); err != nil {
+		return Need{}, err
+	}
+	if err := p.check(); err != nil {
+		return Need{}, err
+	}
+	switch engine {
+	case LMCache:
+		return lmcacheNeed(p), nil
+	case LMCacheGDS:
+		return gdsNeed(p), nil
+	case VLLM:
+		return vllmNeed(p)
+	case SGLang:
+		return sglangNeed(p)
+	case UCM:
+		return ucmNeed(p)
+	case RTPLLM:
+		return kvcmNeed(), nil
+	case Mooncake:
+		return mooncakeNeed(p), nil
+	default:
+		return nixlNeed(), nil
+	}
+}
+
+func (p Params) check() error {
+	for _, n := range []int{p.TP, p.BlockTokens, p.Clients, p.Entries} {
+		if n < 0 || n > maxCount {
+			return fmt.Errorf("engines: sizes and counts must be 0 to %d, not %d", maxCount, n)
+		}
+	}
+	if p.BufferBytes < 0 || p.FileBytes < 0 {
+		return fmt.Errorf("engines: a buffer of %d bytes, a file of %d", p.BufferBytes, p.FileBytes)
+	}
+	return nil
+}
+
+// maxCount is far above any sensible number of threads, entries or tokens.
+const maxCount = 1 << 20
+
+// DefaultBlockTokens is the number of tokens that an engine stores as one unless
+// told otherwise; 0 where the application decides.
+func DefaultBlockTokens(engine string) int {
+	switch engine {
+	case LMCache, LMCacheGDS:
+		return 256
+	case VLLM:
+		return 16
+	case SGLang:
+		return 64
+	case UCM:
+		return 128
+	}
+	return 0
+}
+
+// blockBytes is what one rank stores for a chunk, page or block.
+func (p Params) blockBytes(engine string) (bytes int64, assumed string, err error) {
+	tokens, ranks := or(p.BlockTokens, DefaultBlockTokens(engine)), or(p.TP, 1)
+	shape, assume := p.Model, p.Model == (model.Shape{})
+	if assume {
+		// Nobody named this model, so that no number of ranks is wrong for it: its
+		// eight heads are as many more as make a whole number a rank.
+		shape = model.Shape{Layers: 32, KVHeads: (8 + ranks - 1) / ranks * ranks, HeadDim: 128}
+	}
+	perToken, err := shape.BytesPerToken(ranks)
+	if err != nil {
+		return 0, "", err
+	}
+	if assume {
+		assumed = fmt.Sprintf("a model of the 8B class (%d bytes of KV per token over all ranks)", perToken*int64(ranks))
+	}
+	return product(perToken, int64(tokens)), assumed, nil
+}
+
+// product multiplies numbers that are not negative, and stops at the largest: a
+// need that absurd fits nowhere.
+func product(factors ...int64) int64 {
+	total := int64(1)
+	for _, f := range factors {
+		if f == 0 {
+			return 0
+		}
+		if total > math.MaxInt64/f {
+			return math.MaxInt64
+		}
+		total *= f
+	}
+	return total
+}
+
+// or returns n, or standby when n is zero.
+func or[N int | int64](n, standby N) N {
+	if n == 0 {
+		return standby
+	}
+	return n
+}

@@ -1,0 +1,142 @@
+package engines
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"math"
+	"path"
+	"strconv"
+	"strings"
+
+	"github.com/kv3fs/kv3fs/internal/advise/model"
+)
+
+// readVLLM reads the value of --kv-transfer-config, alone or in a command line.
+func readVLLM(out *Config, content []byte, p Params, _ func(string) (string, bool)) error {
+	text := bytes.TrimSpace(content)
+	if !bytes.HasPrefix(text, []byte("{")) {
+		words, err := shellWords(string(content))
+		if err != nil {
+			return err
+		}
+		value := lastFlag(words, "--kv-transfer-config", "--kv_transfer_config")
+		if value == "" {
+			return fmt.Errorf("is neither the JSON of --kv-transfer-config nor a command line that has that flag")
+		}
+		text = []byte(value)
+		p = vllmParams(words, p)
+		out.TP = p.TP
+	}
+	values, err := decodeJSON(text)
+	if err != nil {
+		return fmt.Errorf("--kv-transfer-config %w", err)
+	}
+	out.MakesPaths = true
+	return readHF3FSConnector(hf3fsConnector(newMapping(values, "", out)), p)
+}
+
+// vllmParams finds in a command line what decides the size of a page, as far as
+// p does not say it already.
+func vllmParams(words []string, p Params) Params {
+	count := func(asked int, names ...string) int {
+		if asked != 0 {
+			return asked
+		}
+		n, err := strconv.Atoi(lastFlag(words, names...))
+		if err != nil || n < 1 || n > maxCount {
+			return 0
+		}
+		return n
+	}
+	p.TP = count(p.TP, "--tensor-parallel-size", "-tp", "--tensor_parallel_size")
+	p.BlockTokens = count(p.BlockTokens, "--block-size", "--block_size")
+	name := lastFlag(words, "--model")
+	for i, w := range words {
+		if w == "serve" && i+1 < len(words) && name == "" {
+			name = words[i+1]
+		}
+	}
+	if p.Model == (model.Shape{}) {
+		p.Model, _ = model.Lookup(name) // one that is unknown is as good as none
+	}
+	if p.Model != (model.Shape{}) && p.Model.DType == "" && strings.HasPrefix(lastFlag(words, "--kv-cache-dtype"), "fp8") {
+		p.Model.DType = model.FP8
+	}
+	return p
+}
+
+// hf3fsConnector is the part of the configuration that is about the 3FS
+// connector, which may be one of several behind a MultiConnector.
+func hf3fsConnector(m *mapping) *mapping {
+	if m.values["kv_connector"] != "MultiConnector" {
+		return m
+	}
+	list, _ := m.child("kv_connector_extra_config").values["connectors"].([]any)
+	for i, item := range list {
+		values, _ := item.(map[string]any)
+		if values["kv_connector"] == vllmConnector {
+			return newMapping(values, fmt.Sprintf("connectors[%d].", i), m.out)
+		}
+	}
+	return m
+}
+
+const vllmConnector = "HF3FSKVConnector"
+
+func readHF3FSConnector(m *mapping, p Params) error {
+	out := m.out
+	switch name := m.text("kv_connector"); {
+	case name == vllmConnector:
+	case strings.HasPrefix(name, "LMCache"):
+		m.problem(Failure, "kv_connector", name+" leaves storage to LMCache", "check LMCache's own file as engine lmcache")
+	case name == "UCMConnector":
+		m.problem(Failure, "kv_connector", name+" leaves storage to UCM", "check UCM_CONFIG_FILE as engine ucm")
+	default:
+		m.problem(Failure, "kv_connector", fmt.Sprintf("%.80q is not vLLM's 3FS connector", name), "write "+vllmConnector)
+	}
+	if !m.has("kv_role") {
+		m.problem(Failure, "kv_role", "is missing; vLLM does not start", "write kv_both")
+	}
+	m.choice("kv_role", "kv_both", "kv_producer", "kv_consumer")
+	for _, key := range []string{"kv_rank", "kv_parallel_size", "kv_ip", "kv_port", "engine_id", "kv_buffer_device", "kv_buffer_size",
+		"kv_connector_module_path", "kv_load_failure_policy", "enable_permute_local_kv"} {
+		m.has(key)
+	}
+	extra := m.child("kv_connector_extra_config")
+
+	const standby = "/vllm-workspace/mnt/hf3fs"
+	dir := extra.text("hf3fs_storage_path")
+	if dir == "" {
+		extra.problem(Warning, "hf3fs_storage_path", "is missing; vLLM stores in "+standby, "write a directory on the 3FS mount")
+		dir = standby
+	}
+	checkBase(extra, "hf3fs_storage_path", dir, "")
+	out.BasePaths = []string{path.Clean(dir)}
+
+	p.FileBytes = extra.number("hf3fs_file_size", bounds{standby: vllmFileBytes, min: 1, max: math.MaxInt64})
+	if !extra.has("hf3fs_file_size") {
+		extra.problem(Note, "hf3fs_file_size", "is missing; a rank then keeps no more than 1 GiB", "write the bytes that a rank may use")
+	}
+	p.Clients = int(extra.number("hf3fs_client_numjobs", bounds{standby: vllmJobs, min: 1, max: 1024}))
+	if n := extra.number("hf3fs_max_device_buffer_count", bounds{standby: 128, min: 1, max: maxCount}); n < int64(p.Clients)*vllmEntries && extra.has("hf3fs_max_device_buffer_count") {
+		extra.problem(Note, "hf3fs_max_device_buffer_count", fmt.Sprintf("is %d; vLLM raises it to 8 for each of the %d jobs", n, p.Clients), "")
+	}
+	if url := extra.text("hf3fs_metadata_server_url"); url == vllmPageService {
+		extra.problem(Note, "hf3fs_metadata_server_url", "is read by vLLM but not used; "+vllmPageService+" is contacted anyway", "remove it")
+	} else if url != "" {
+		extra.problem(Warning, "hf3fs_metadata_server_url", "is read by vLLM but not used; it contacts "+vllmPageService, "remove it, and let a page service listen on port 18000 of this host")
+	}
+	extra.unknown(about3FS)
+	m.unknown(all)
+
+	n, err := vllmNeed(p)
+	if err != nil {
+		return err
+	}
+	out.Need = n
+	if page := n.ShmBytesPerRank / (2 * vllmEntries * int64(p.Clients)); p.FileBytes < page {
+		extra.problem(Failure, "hf3fs_file_size", fmt.Sprintf("is %d; a page of %s has %d bytes, so that not one fits", p.FileBytes, cmp.Or(n.Assumed, "this model"), page), "write the bytes of many pages, such as 107374182400")
+	}
+	return nil
+}

@@ -1,0 +1,240 @@
+package engines
+
+import (
+	"cmp"
+	"embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"text/template"
+	"unicode"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/kv3fs/kv3fs/internal/advise/model"
+)
+
+// Deployment is what a configuration is written for.
+type Deployment struct {
+	Form        string      // one of Forms; "" is the first
+	Mount       string      // of the 3FS; lmcache-gds needs none when it has Dirs
+	Unmounted   bool        // nothing is mounted there yet
+	Dirs        []string    // to store in; empty: one of its own below the mount
+	ModelName   string      // that the engine is started with; "" leaves a placeholder
+	Model       model.Shape // zero: one of the 8B class
+	TP          int         // tensor-parallel ranks on this host; zero is 1
+	BlockTokens int         // tokens of a chunk, page or block; zero is the engine's default
+	ShmBytes    int64       // that /dev/shm has left to give; zero, with nothing taken: not known, sizes are the defaults
+	ShmTaken    int64       // that others have in /dev/shm already
+	FileBytes   int64       // vLLM, SGLang: file of one rank; zero is 100 GiB
+	PageService string      // SGLang: URL; "" is http://localhost:18000
+}
+
+// Section is a part of what was written that can be copied as it is.
+type Section struct {
+	Name  string // of a file to keep it in; "" for what is only read
+	Title string
+	Text  string
+}
+
+// Written is a configuration and what it takes.
+type Written struct {
+	Sections []Section
+	Need     Need
+	Notes    []string // what was chosen, and why
+	Warnings []string // why it will not work on a host as described
+}
+
+// Forms lists the kinds of configuration that an engine has, the usual one first.
+func Forms(engine string) []string {
+	switch engine {
+	case LMCache:
+		return []string{"remote", "mp"}
+	case RTPLLM:
+		return []string{"kvcm", "direct"}
+	}
+	return []string{"plain"}
+}
+
+// Write makes a configuration that Read finds nothing wrong with. An error names
+// the part of the deployment that makes that impossible.
+func Write(engine string, d Deployment) (*Written, error) {
+	if err := known(engine); err != nil {
+		return nil, err
+	}
+	d.Form = cmp.Or(d.Form, Forms(engine)[0])
+	if !slices.Contains(Forms(engine), d.Form) {
+		return nil, fmt.Errorf("engines: %s has no form %.40q (known: %s)", engine, d.Form, strings.Join(Forms(engine), ", "))
+	}
+	if err := d.check(engine); err != nil {
+		return nil, err
+	}
+	p, err := newPlan(engine, d)
+	if err != nil {
+		return nil, err
+	}
+	t, err := template.New("").Funcs(template.FuncMap{
+		"json": jsonText, "sh": shellText, "jsonsh": jsonInShell, "size": size, "join": strings.Join,
+	}).ParseFS(templates, "templates/*")
+	if err != nil {
+		return nil, err
+	}
+	w := &Written{Need: p.Need, Notes: p.notes, Warnings: p.warnings}
+	for _, s := range sections(engine, d.Form) {
+		var b strings.Builder
+		if err := t.ExecuteTemplate(&b, s.template, p); err != nil {
+			return nil, err
+		}
+		if s.config {
+			if err := approve(engine, s.template, b.String(), Params{Model: d.Model, TP: d.TP, BlockTokens: d.BlockTokens}); err != nil {
+				return nil, err
+			}
+		}
+		name := s.template
+		if s.config || strings.HasPrefix(name, "start-") {
+			w.Sections = append(w.Sections, Section{name, s.title, b.String()})
+			continue
+		}
+		w.Sections = append(w.Sections, Section{"", s.title, b.String()})
+	}
+	w.Sections = append(w.Sections, Section{"", "what must be there", checkList(p)})
+	return w, nil
+}
+
+//go:embed templates
+var templates embed.FS
+
+// part is a section to be: a template, and whether Read reads what it makes.
+type part struct {
+	template, title string
+	config          bool
+}
+
+func sections(engine, form string) []part {
+	know := part{"notes-" + engine + ".txt", "what to know", false}
+	switch engine + " " + form {
+	case LMCache + " remote":
+		return []part{
+			{"lmcache.yaml", "LMCache's configuration, by plugin name", true},
+			{"lmcache-url.yaml", "the same by URL, for an LMCache that knows no remote_storage_plugins", true},
+			{"start-lmcache.sh", "environment and command line", false}, know,
+		}
+	case LMCache + " mp":
+		return []part{{"start-lmcache-mp.sh", "LMCache's server, environment and command lines", true}, know}
+	case LMCacheGDS + " plain":
+		return []part{
+			{"lmcache-gds.yaml", "LMCache's configuration", true},
+			{"start-lmcache-gds.sh", "environment and command line", false}, know,
+		}
+	case VLLM + " plain":
+		return []part{{"start-vllm.sh", "command line", true}, know}
+	case SGLang + " plain":
+		return []part{
+			{"sglang-hf3fs.json", "HiCache's configuration", true},
+			{"start-sglang.sh", "environment and command line", false}, know,
+		}
+	case UCM + " plain":
+		return []part{{"ucm.yaml", "UCM's configuration", true}, {"start-ucm.sh", "command line", false}, know}
+	case RTPLLM + " kvcm":
+		return []part{{"rtp-llm.env", "environment", true}, know}
+	case RTPLLM + " direct":
+		return []part{{"rtp-llm-direct.env", "environment", true}, know}
+	case Mooncake + " plain":
+		return []part{{"mooncake.env", "environment of the master and of every client", true}, {"start-mooncake.sh", "command lines", false}, know}
+	default:
+		return []part{{"nixl-hf3fs.json", "parameters of the plugin", true}, know}
+	}
+}
+
+// approve reads back what was written.
+func approve(engine, name, text string, p Params) error {
+	c, err := Read(engine, name, []byte(text), p, nil)
+	if err != nil {
+		return fmt.Errorf("engines: %w", err)
+	}
+	for _, found := range c.Problems {
+		if found.Severity > Note {
+			return fmt.Errorf("engines: %s: %s %s; %s", name, found.Key, found.What, found.Cure)
+		}
+	}
+	return nil
+}
+
+// check refuses what no configuration could hold.
+func (d Deployment) check(engine string) error {
+	needsMount := engine != LMCacheGDS || len(d.Dirs) == 0
+	switch {
+	case d.Mount == "" && needsMount:
+		return errors.New("engines: no mount point")
+	case d.Mount != "" && (!strings.HasPrefix(d.Mount, "/") || path.Clean(d.Mount) != d.Mount):
+		return fmt.Errorf("engines: the mount point %.80q must be an absolute path without a slash at the end", d.Mount)
+	case d.Mount == "/":
+		return errors.New("engines: the mount point cannot be /, the root of the host; write where the 3FS is, such as /mnt/3fs")
+	case len(d.Mount) > longestMount:
+		return fmt.Errorf("engines: the mount point %.40q... has %d bytes, and a ring has room for %d; mount at a shorter path", d.Mount, len(d.Mount), longestMount)
+	case strings.ContainsFunc(d.Mount, unicode.IsSpace):
+		return fmt.Errorf("engines: the mount point %.80q has a blank; the clients' library cannot find it", d.Mount)
+	}
+	for _, dir := range d.Dirs {
+		switch {
+		case !strings.HasPrefix(dir, "/") || strings.ContainsFunc(dir, func(r rune) bool { return unicode.IsControl(r) || r == ',' }):
+			return fmt.Errorf("engines: the directory %.80q must be an absolute path without commas", dir)
+		case engine != LMCacheGDS && !below(dir, d.Mount):
+			return fmt.Errorf("engines: the directory %.80q is not below the mount point %s", dir, d.Mount)
+		}
+	}
+	fixed := engine == UCM || engine == RTPLLM || engine == NIXL
+	if len(d.Dirs) > 0 && fixed {
+		return fmt.Errorf("engines: %s does not let one choose the directory", engine)
+	}
+	if len(d.Dirs) > 1 && engine != LMCache && engine != LMCacheGDS {
+		return fmt.Errorf("engines: %s stores in one directory", engine)
+	}
+	switch {
+	case d.FileBytes != 0 && engine != VLLM && engine != SGLang:
+		return fmt.Errorf("engines: %s keeps no file of a fixed size for each rank; leave the file size (--file-size) out", engine)
+	case d.PageService != "" && engine == VLLM:
+		return fmt.Errorf("engines: vllm asks %s, whatever it is told; leave the page service (--page-service) out", vllmPageService)
+	case d.PageService != "" && engine != SGLang:
+		return fmt.Errorf("engines: %s asks no page service; leave it (--page-service) out", engine)
+	case d.BlockTokens != 0 && DefaultBlockTokens(engine) == 0:
+		return fmt.Errorf("engines: %s takes the size of a block from the application; leave the tokens (--block-tokens) out", engine)
+	}
+	if d.FileBytes < 0 || d.ShmTaken < 0 || d.ShmBytes < 0 || d.BlockTokens < 0 || d.TP < 0 {
+		return errors.New("engines: sizes and counts cannot be negative")
+	}
+	if strings.ContainsFunc(d.ModelName+d.PageService, unicode.IsControl) {
+		return errors.New("engines: control characters in the model's name or the page service's URL")
+	}
+	return nil
+}
+
+func size(bytes int64) string { return humanize.IBytes(uint64(max(bytes, 0))) }
+
+func jsonText(s string) (string, error) {
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(s)
+	return strings.TrimSuffix(b.String(), "\n"), err
+}
+
+// jsonInShell is JSON text within a shell's single quotes.
+func jsonInShell(s string) (string, error) {
+	s, err := jsonText(s)
+	return strings.ReplaceAll(s, "'", `'\''`), err
+}
+
+// shellText is a word for a shell, quoted if need be.
+func shellText(s string) string {
+	plain := func(r rune) bool {
+		return r == '/' || r == '.' || r == '-' || r == '_' || r == ':' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'
+	}
+	if s != "" && !strings.ContainsFunc(s, func(r rune) bool { return !plain(r) }) {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}

@@ -1,0 +1,86 @@
+package prefill
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/kv3fs/kv3fs/internal/advise/model"
+)
+
+// Model is a model's shape and what a prefill with it costs.
+type Model struct {
+	model.Shape
+	Params     float64 // that a token passes through; of a mixture of experts not all
+	QueryHeads int
+	// Dimensions of a head's key and value while computing, which for MLA are not
+	// those that are kept. Zero means HeadDim.
+	KeyDim, ValueDim int
+	// WindowedLayers attend to a short window only; they are counted as free.
+	WindowedLayers int
+}
+
+// The largest parts of a model that make sense, so that sums stay finite.
+const (
+	maxParams = 1e15
+	maxHeads  = 1 << 16
+	maxDim    = 1 << 16
+)
+
+// Check says what is wrong with a model.
+func (m Model) Check() error {
+	if err := m.Shape.Check(); err != nil {
+		return err
+	}
+	switch key, value := m.dims(); {
+	case !(m.Params >= 1 && m.Params <= maxParams): // also a NaN
+		return fmt.Errorf("prefill: parameters must be 1 to %g, not %g", maxParams, m.Params)
+	case m.QueryHeads < 1 || m.QueryHeads > maxHeads:
+		return fmt.Errorf("prefill: query heads must be 1 to %d, not %d", maxHeads, m.QueryHeads)
+	case key < 1 || value < 1 || key > maxDim || value > maxDim:
+		return fmt.Errorf("prefill: dimensions of a head's key and value must be 1 to %d, not %d and %d", maxDim, key, value)
+	case m.WindowedLayers < 0 || m.WindowedLayers > m.Layers:
+		return fmt.Errorf("prefill: %d layers with a window of %d layers", m.WindowedLayers, m.Layers)
+	}
+	return nil
+}
+
+func (m Model) dims() (key, value int) {
+	key, value = m.KeyDim, m.ValueDim
+	if key == 0 {
+		key = m.HeadDim
+	}
+	if value == 0 {
+		value = m.HeadDim
+	}
+	return key, value
+}
+
+// FLOPs are the floating-point operations that compute the last tokens of a prompt
+// of totalTokens, the first cachedTokens of which are there.
+func (m Model) FLOPs(cachedTokens, totalTokens int) float64 {
+	key, value := m.dims()
+	a := 2 * float64(m.QueryHeads) * float64(key+value) * float64(m.Layers-m.WindowedLayers)
+	cached, total := float64(cachedTokens), float64(totalTokens)
+	return 2*m.Params*(total-cached) + a*(total-cached)*(total+cached)/2
+}
+
+// InstanceBytesPerToken is what all tp ranks together keep for a token: MLA's
+// latent vector once, though each rank needs it; a KV head once for each rank that
+// holds it.
+func (m Model) InstanceBytesPerToken(tp int) (int64, error) {
+	perRank, err := m.BytesPerToken(tp)
+	if err != nil || m.MLA() {
+		return perRank, err
+	}
+	return perRank * int64(tp), nil
+}
+
+// IdealSpeedup is how many times faster a prompt is prefilled when its first
+// cachedTokens cost nothing.
+func (m Model) IdealSpeedup(cachedTokens, totalTokens int) float64 {
+	rest := m.FLOPs(cachedTokens, totalTokens)
+	if rest <= 0 {
+		return math.Inf(1)
+	}
+	return m.FLOPs(0, totalTokens) / rest
+}

@@ -1,0 +1,319 @@
+package prefill
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kv3fs/kv3fs/internal/advise/model"
+)
+
+// The whole of UCM's full-compute column comes back.
+func TestMeasuredProfile(t *testing.T) {
+	rows := UCM()
+	if len(rows) != 32 {
+		t.Fatalf("%d rows", len(rows))
+	}
+	for _, r := range rows {
+		p, ok := MeasuredProfile(mustLookup(t, r.Model), Hardware{GPU: GPU{"H100", 989, 1979}, Count: r.GPUs})
+		if !ok || !p.Measured() {
+			t.Fatalf("%s: no profile", r.Model)
+		}
+		if off := (p.MeanTTFT(0, r.TotalTokens, r.Concurrent) - r.FullCompute).Abs(); off > time.Microsecond {
+			t.Errorf("%s, %d tokens, %d at once: off by %v", r.Model, r.TotalTokens, r.Concurrent, off)
+		}
+		// A hit is worth the same at every concurrency.
+		cached := r.TotalTokens * 8 / 10
+		got := float64(r.FullCompute) / float64(p.MeanTTFT(cached, r.TotalTokens, r.Concurrent))
+		if want := p.Model.IdealSpeedup(cached, r.TotalTokens); math.Abs(got/want-1) > 1e-6 {
+			t.Errorf("%s, %d tokens, %d at once: ideal %.4f, want %.4f", r.Model, r.TotalTokens, r.Concurrent, got, want)
+		}
+	}
+	for _, h := range []Hardware{
+		{GPU: GPU{"H100", 989, 1979}, Count: 4},
+		{GPU: GPU{"H100", 989, 1979}, Count: 2, FP8: true},
+		{GPU: GPU{"H20", 148, 296}, Count: 2},
+	} {
+		if _, ok := MeasuredProfile(mustLookup(t, "QwQ-32B"), h); ok {
+			t.Errorf("%v: nobody measured that", h)
+		}
+	}
+	for what, change := range map[string]func(*Model){
+		"parameters":  func(m *Model) { m.Params /= 2 },
+		"query heads": func(m *Model) { m.QueryHeads /= 2 },
+		"layers":      func(m *Model) { m.Layers /= 2 },
+	} {
+		m := mustLookup(t, "QwQ-32B")
+		change(&m)
+		if _, ok := MeasuredProfile(m, Hardware{GPU: GPU{"H100", 989, 1979}, Count: 2}); ok {
+			t.Errorf("nobody measured a QwQ-32B with half the %s", what)
+		}
+	}
+	m := mustLookup(t, "QwQ-32B")
+	m.DType = model.FP8
+	if _, ok := MeasuredProfile(m, Hardware{GPU: GPU{"H100", 989, 1979}, Count: 2}); !ok {
+		t.Error("smaller KV is not computed faster")
+	}
+}
+
+// Between the published figures and beyond them, more tokens or more to compute
+// never take less time.
+func TestProfileIsMonotone(t *testing.T) {
+	for name, gpus := range map[string]int{"QwQ-32B": 2, "DeepSeek-R1": 8} {
+		p, ok := MeasuredProfile(mustLookup(t, name), Hardware{GPU: GPU{"H100", 989, 1979}, Count: gpus})
+		if !ok {
+			t.Fatalf("%s: no profile", name)
+		}
+		for concurrent := range 20 {
+			before := time.Duration(-1)
+			for tokens := 0; tokens < 140_000; tokens += 97 {
+				now := p.Request(0, tokens, concurrent)
+				if now <= before {
+					t.Fatalf("%s, %d at once: %d tokens take %v, fewer %v", name, concurrent, tokens, now, before)
+				}
+				before = now
+			}
+			before = math.MaxInt64
+			for cached := 0; cached < 32_000; cached += 97 {
+				now := p.Request(cached, 32_000, concurrent)
+				if now >= before {
+					t.Fatalf("%s, %d at once: %d cached take %v, fewer %v", name, concurrent, cached, now, before)
+				}
+				before = now
+			}
+		}
+	}
+}
+
+func TestRequestEdges(t *testing.T) {
+	p := mustProfile(t, "QwQ-32B", "H100", 2)
+	if d := p.Request(0, 0, 1); d != 0 {
+		t.Errorf("no tokens: %v", d)
+	}
+	if d := p.Request(-5, -1, -1); d != 0 {
+		t.Errorf("fewer than none: %v", d)
+	}
+	last := p.Request(999, 1000, 1)
+	if last <= 0 || p.Request(1000, 1000, 1) != last || p.Request(5000, 1000, 1) != last {
+		t.Errorf("all cached: %v, %v, want %v", p.Request(1000, 1000, 1), p.Request(5000, 1000, 1), last)
+	}
+	p.Hardware.GPU.BF16TFLOPS = 1e9
+	if d := p.Request(0, 1, 1); d <= 0 {
+		t.Errorf("a GPU without limits: %v", d)
+	}
+	if d := p.Request(0, math.MaxInt, 1); d <= 0 {
+		t.Errorf("an endless prompt: %v", d)
+	}
+	if one, many := p.MeanTTFT(0, math.MaxInt, 1), p.MeanTTFT(0, math.MaxInt, math.MaxInt); one <= 0 || many < one {
+		t.Errorf("an endless prompt: %v, many at once: %v", one, many)
+	}
+}
+
+func TestLayersAddUp(t *testing.T) {
+	p := mustProfile(t, "QwQ-32B", "H100", 2)
+	for _, tokens := range []int{0, 1, 777, 32000} {
+		layers := p.Layers(tokens/3, tokens, 1)
+		var sum time.Duration
+		for _, d := range layers {
+			sum += d
+		}
+		if len(layers) != 64 || sum != p.Request(tokens/3, tokens, 1) || layers[0]-layers[63] > 1 {
+			t.Errorf("%d tokens: %d layers, %v, want %v", tokens, len(layers), sum, p.Request(tokens/3, tokens, 1))
+		}
+	}
+}
+
+// What is predicted for overlapping is what comes out when each layer's load and
+// computing are laid side by side.
+func TestOverlapIsAPipeline(t *testing.T) {
+	p := mustProfile(t, "QwQ-32B", "H100", 2)
+	for _, bandwidth := range []float64{1e8, 3e9, 1e10, 1e11, 1e13} {
+		for _, cached := range []int{1, 8000, 25600, 31999} {
+			s := Store{Pipe: Pipe{"", bandwidth}, BytesPerToken: 262144, Overhead: 5 * time.Millisecond}
+			got := p.TTFT(s, cached, 32000)
+			loaded, computed := s.Overhead.Seconds(), 0.0
+			for range p.Model.Layers {
+				loaded += got.Load.Seconds() / 64
+				computed = max(computed, loaded) + got.Ideal.Seconds()/64
+			}
+			if math.Abs(got.Overlapped.Seconds()-computed) > 1e-6 {
+				t.Errorf("%g B/s, %d cached: %v, want %.6f s", bandwidth, cached, got.Overlapped, computed)
+			}
+			if got.Loaded != got.Load+got.Ideal+s.Overhead || got.Overlapped > got.Loaded+64 || got.Ideal > got.Overlapped || got.Ideal > got.FullCompute {
+				t.Errorf("%g B/s, %d cached: %+v", bandwidth, cached, got)
+			}
+		}
+	}
+	none := p.TTFT(Store{Pipe: Pipe{"", 1e9}, BytesPerToken: 262144, Overhead: time.Second}, 0, 32000)
+	if none.Loaded != none.FullCompute || none.Overlapped != none.FullCompute || none.Ideal != none.FullCompute || none.Bound() != "compute" {
+		t.Errorf("nothing cached: %+v", none)
+	}
+	if slow := p.TTFT(Store{Pipe: Pipe{"", 1e-9}, BytesPerToken: 262144}, 31999, 32000); slow.Loaded <= 0 || slow.Overlapped <= 0 || slow.Bound() != "load" {
+		t.Errorf("a pipe that stands still: %+v", slow)
+	}
+}
+
+func TestWinsFrom(t *testing.T) {
+	p := mustProfile(t, "QwQ-32B", "H100", 2)
+	store := func(bandwidth float64, overhead time.Duration) Store {
+		return Store{Pipe: Pipe{"", bandwidth}, BytesPerToken: 262144, Overhead: overhead}
+	}
+	for _, overhead := range []time.Duration{0, time.Millisecond, 20 * time.Millisecond} {
+		s := store(40<<30, overhead)
+		from := p.WinsFrom(s, 16, 1<<17)
+		wins := func(n int) bool { return s.Load(n)+s.Overhead < p.Request(0, n, 1) }
+		if from == 0 || from%16 != 0 || !wins(from) || from > 16 && wins(from-16) {
+			t.Errorf("overhead %v: from %d", overhead, from)
+		}
+	}
+	if from := p.WinsFrom(store(1e8, 0), 16, 1<<17); from != 0 {
+		t.Errorf("a slow pipe wins from %d tokens on", from)
+	}
+	// Below what short prompts need, yet above what long ones do.
+	if from := p.WinsFrom(store(3e9, 0), 16, 1<<17); from < 30_000 || from > 35_000 {
+		t.Errorf("3 GB/s wins from %d tokens on, section 3.3 says about 32K", from)
+	}
+	if from := p.WinsFrom(store(1e18, 0), 0, 100); from != 1 {
+		t.Errorf("blocks of nothing: from %d", from)
+	}
+	if from := p.WinsFrom(store(1e18, 0), 128, 100); from != 0 {
+		t.Errorf("no block fits: from %d", from)
+	}
+}
+
+// Every model whose shape is known has a cost, and no cost is of a model unknown.
+func TestEveryModelHasACost(t *testing.T) {
+	for _, name := range model.Names() {
+		m, err := Lookup(name)
+		if err == nil {
+			err = m.Check()
+		}
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if !m.MLA() && m.QueryHeads%m.KVHeads != 0 {
+			t.Errorf("%s: %d query heads for %d KV heads", name, m.QueryHeads, m.KVHeads)
+		}
+	}
+	if len(costs()) != len(model.Names()) {
+		t.Errorf("%d costs for %d models", len(costs()), len(model.Names()))
+	}
+	if _, err := Lookup("QwQ-33B"); err == nil || !strings.Contains(err.Error(), "near it: QwQ-32B") {
+		t.Errorf("misspelt: %v", err)
+	}
+}
+
+// Where a name says how large a model is, the figure agrees: a row that slipped
+// fails.
+func TestCostsAgreeWithNames(t *testing.T) {
+	for name, c := range costs() {
+		said := 0.0
+		for part := range strings.SplitSeq(strings.ToUpper(name), "-") {
+			part = strings.TrimPrefix(part, "A") // active
+			if n, rest, ok := leadingNumber(part); ok && rest == "B" {
+				said = n // the last: of a mixture of experts what is active
+			}
+		}
+		mixture := strings.HasPrefix(name, "gpt-oss") || strings.HasPrefix(name, "Mixtral")
+		if said > 0 && !mixture && (c.billions < said*0.85 || c.billions > said*1.25) {
+			t.Errorf("%s: %g billion parameters", name, c.billions)
+		}
+	}
+}
+
+func leadingNumber(s string) (n float64, rest string, ok bool) {
+	i := strings.IndexFunc(s, func(r rune) bool { return (r < '0' || r > '9') && r != '.' })
+	if i <= 0 {
+		return 0, s, false
+	}
+	for j, scale := 0, 1.0; j < i; j++ {
+		switch {
+		case s[j] == '.':
+			scale = 0.1
+		case scale == 1:
+			n = 10*n + float64(s[j]-'0')
+		default:
+			n, scale = n+scale*float64(s[j]-'0'), scale/10
+		}
+	}
+	return n, s[i:], true
+}
+
+func TestLookupGPU(t *testing.T) {
+	for name, want := range map[string]string{
+		"H100": "H100", "h20": "H20", "NVIDIA H100 SXM": "H100", "nvidia-l40s": "L40S", "A800": "A800",
+		"Ascend 910B": "Ascend-910B", "910b": "Ascend-910B", "h100 pcie": "H100-PCIe",
+	} {
+		if g, err := LookupGPU(name); err != nil || g.Name != want {
+			t.Errorf("%s: %q, %v; want %s", name, g.Name, err, want)
+		}
+	}
+	for name, want := range map[string]string{"H10O": "near it: H100", "": "known: H100", "TPUv5": "known: H100"} {
+		if g, err := LookupGPU(name); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %+v, %v; want an error with %q", name, g, err, want)
+		}
+	}
+	for _, g := range GPUs() {
+		if g.FP8TFLOPS != 0 && (g.FP8TFLOPS < 1.9*g.BF16TFLOPS || g.FP8TFLOPS > 2.1*g.BF16TFLOPS) {
+			t.Errorf("%s: FP8 is twice as fast as BF16 on all GPUs that have it", g.Name)
+		}
+		if err := (Hardware{GPU: g, Count: 8}).Check(); err != nil {
+			t.Error(err)
+		}
+	}
+	if p, err := LookupPipe("nvme6"); err == nil || !strings.Contains(err.Error(), "nvme5") {
+		t.Errorf("nvme6: %+v, %v", p, err)
+	}
+	if p, err := LookupPipe(""); err == nil || !strings.Contains(err.Error(), "known: 3fs") {
+		t.Errorf("no name: %+v, %v", p, err)
+	}
+}
+
+// More ranks than KV heads hold each head more than once.
+func TestReplicatedHeads(t *testing.T) {
+	m := mustLookup(t, "Qwen3-30B-A3B") // 4 KV heads
+	one, err := m.InstanceBytesPerToken(4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if two, err := m.InstanceBytesPerToken(8); err != nil || two != 2*one {
+		t.Errorf("TP 8: %d, %v; TP 4: %d", two, err, one)
+	}
+	if n, err := m.InstanceBytesPerToken(3); err == nil {
+		t.Errorf("TP 3: %d", n)
+	}
+}
+
+func TestBadProfiles(t *testing.T) {
+	good := mustLookup(t, "QwQ-32B")
+	h100 := GPU{"H100", 989, 1979}
+	with := func(change func(*Model)) Model { m := good; change(&m); return m }
+	for _, c := range []struct {
+		m    Model
+		h    Hardware
+		mfu  float64
+		want string
+	}{
+		{Model{}, Hardware{h100, 1, false}, 0.5, "layers"},
+		{with(func(m *Model) { m.Params = 0 }), Hardware{h100, 1, false}, 0.5, "parameters"},
+		{with(func(m *Model) { m.Params = math.NaN() }), Hardware{h100, 1, false}, 0.5, "parameters"},
+		{with(func(m *Model) { m.Params = math.Inf(1) }), Hardware{h100, 1, false}, 0.5, "parameters"},
+		{with(func(m *Model) { m.QueryHeads = 0 }), Hardware{h100, 1, false}, 0.5, "query heads"},
+		{with(func(m *Model) { m.KeyDim = -1 }), Hardware{h100, 1, false}, 0.5, "key and value"},
+		{with(func(m *Model) { m.KVHeads, m.HeadDim, m.LatentDim = 0, 0, 576 }), Hardware{h100, 1, false}, 0.5, "key and value"},
+		{with(func(m *Model) { m.WindowedLayers = 65 }), Hardware{h100, 1, false}, 0.5, "window"},
+		{good, Hardware{h100, 0, false}, 0.5, "GPUs must be"},
+		{good, Hardware{GPU{"X", 0, 0}, 1, false}, 0.5, "TFLOPS of X"},
+		{good, Hardware{GPU{"X", math.NaN(), 0}, 1, false}, 0.5, "TFLOPS of X"},
+		{good, Hardware{GPU{"A100", 312, 0}, 1, true}, 0.5, "no FP8 is known of A100"},
+		{good, Hardware{h100, 1, false}, 0, "MFU"},
+		{good, Hardware{h100, 1, false}, 1.5, "MFU"},
+		{good, Hardware{h100, 1, false}, math.NaN(), "MFU"},
+	} {
+		if p, err := NewProfile(c.m, c.h, c.mfu); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v on %v at %g: %v, %v; want an error with %q", c.m, c.h, c.mfu, p, err, c.want)
+		}
+	}
+}

@@ -1,0 +1,294 @@
+package enginebench
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kv3fs/kv3fs/internal/bench/workload"
+	"github.com/kv3fs/kv3fs/kvstore/fault"
+	"github.com/kv3fs/kv3fs/kvstore/kv"
+)
+
+// quick is a bench of little bytes and short times.
+func quick(name string, s *shelf) Options {
+	return Options{
+		Workload: name, Open: s.open, Store: "Shelf", Scale: 2048, TimeScale: 20,
+		Bandwidth: 40 << 30, Latency: time.Millisecond, Models: []string{"QwQ-32B"},
+	}
+}
+
+func run(t *testing.T, o Options) *Report {
+	t.Helper()
+	rep, err := Run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rep.WrongBytes != 0 || len(rep.Rows) == 0 {
+		t.Fatalf("%+v", rep)
+	}
+	for _, r := range rep.Rows {
+		if r.LostBlocks != 0 || r.FailedDumps != 0 {
+			t.Errorf("%s: %d blocks lost, %d dumps failed", r.Name, r.LostBlocks, r.FailedDumps)
+		}
+		if r.IdealMs <= 0 || r.IdealMs > r.MeasuredMs*1.0001 {
+			t.Errorf("%s %d x%d: measured %.3f ms, and ideal is %.3f", r.Name, r.InputTokens, r.Concurrent, r.MeasuredMs, r.IdealMs)
+		}
+		if r.BoundMs < r.IdealMs || r.BoundMs > r.MeasuredMs*1.0001 {
+			t.Errorf("%s %d x%d: measured %.3f ms, and %.3f is what the bandwidth allows", r.Name, r.InputTokens, r.Concurrent, r.MeasuredMs, r.BoundMs)
+		}
+	}
+	return rep
+}
+
+func TestUCMTable(t *testing.T) {
+	s := &shelf{}
+	o := quick(UCMTable, s)
+	o.Models = []string{"QwQ-32B", "DeepSeek-R1"}
+	o.PromptTokens, o.Concurrency, o.Runs, o.Scale = []int{4000, 8000}, []int{1, 2}, 2, 2048
+	var done, of int
+	o.Done = func(n, total int) { done, of = n, total }
+	rep := run(t, o)
+	if len(rep.Rows) != 8 || done != 20 || of != 20 {
+		t.Fatalf("%d rows; %d of %d done", len(rep.Rows), done, of)
+	}
+	// One opening for each run of each model, and one for what is filled in.
+	if s.opened != 2*(1+8) {
+		t.Errorf("opened %d times", s.opened)
+	}
+	for _, r := range rep.Rows {
+		if r.HitTokensRatio != 0.8 {
+			t.Errorf("%s %d x%d: a hit of %v", r.Model, r.InputTokens, r.Concurrent, r.HitTokensRatio)
+		}
+		if r.UCM == nil || r.UCM.IdealShare <= 0 {
+			t.Fatalf("%s %d x%d: no figure of UCM's", r.Model, r.InputTokens, r.Concurrent)
+		}
+		// The published column comes back.
+		if d := r.FullMs/r.UCM.FullMs - 1; d > 1e-3 || d < -1e-3 {
+			t.Errorf("%s %d x%d: full compute %.2f ms; published are %.2f", r.Model, r.InputTokens, r.Concurrent, r.FullMs, r.UCM.FullMs)
+		}
+		if want := int64(2*r.Concurrent*r.InputTokens) * 8 / 10 / 128 * r.BlockBytes; r.LoadedBytes != want {
+			t.Errorf("%d bytes loaded, not %d", r.LoadedBytes, want)
+		}
+	}
+	// What an earlier bench has left behind changes nothing.
+	if again := run(t, o); again.Rows[0].HitTokensRatio != 0.8 {
+		t.Errorf("the second time a hit of %v", again.Rows[0].HitTokensRatio)
+	}
+}
+
+// What the store has and does not give counts against it.
+func TestUCMTableOfAStoreThatLoses(t *testing.T) {
+	s := &shelf{}
+	o := quick(UCMTable, s)
+	o.PromptTokens, o.Concurrency, o.Runs = []int{4000}, []int{1}, 1
+	good := run(t, o).Rows[0]
+	s.wrap = func(next kv.Store) kv.Store {
+		return fault.New(next, fault.Fault{Method: fault.Load, Err: kv.ErrMiss})
+	}
+	rep, err := Run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := rep.Rows[0]; r.LostBlocks != 25 || r.HitTokens != 0 || r.IdealMs != good.IdealMs || r.IdealShare > 0.25 {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestRandomTwice(t *testing.T) {
+	o := quick(RandomTwice, &shelf{})
+	o.Prompts, o.PromptTokens = 4, []int{2000}
+	rep := run(t, o)
+	if len(rep.Rows) != 2 || rep.Rows[0].HitTokens != 0 || rep.Rows[1].HitTokens != 4*1920 {
+		t.Fatalf("%+v", rep.Rows)
+	}
+	if first, second := rep.Rows[0], rep.Rows[1]; first.LoadedBytes != 0 || first.DumpedBytes != 60*first.BlockBytes || second.DumpedBytes != 0 || first.DumpMs <= 0 || second.DumpMs != 0 {
+		t.Errorf("%+v", rep.Rows)
+	}
+}
+
+func TestSharedPrefix(t *testing.T) {
+	o := quick(SharedPrefix, &shelf{})
+	o.Groups, o.Queries, o.PromptTokens, o.Concurrency = 3, 4, []int{1000}, []int{1}
+	cold := o
+	o.ColdNode = func(ctx context.Context, scale int64, salt uint64) (*Report, error) {
+		cold.Scale, cold.Salt, cold.IsColdNode = scale, salt, true
+		return Run(ctx, cold)
+	}
+	rep := run(t, o)
+	if len(rep.Rows) != 2 || rep.Rows[0].Name != "first node" || rep.Rows[1].Name != "cold node" {
+		t.Fatalf("%+v", rep.Rows)
+	}
+	// 1000 tokens are seven blocks and a part of the eighth, which no two queries share.
+	// A query may come before what the one before it had computed is stored.
+	if got := rep.Rows[0].HitTokens; got > 3*3*7*128 || got%128 != 0 {
+		t.Errorf("%d tokens hit on the first node", got)
+	}
+	if got := rep.Rows[1].HitTokens; got != 3*4*7*128 {
+		t.Errorf("%d tokens hit on the cold node", got)
+	}
+}
+
+// writeTrace makes a trace of so many requests.
+func writeTrace(t *testing.T, requests int) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "trace.jsonl")
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := workload.Generate(f, workload.GenerateOptions{Requests: requests, Seed: 3, QuestionTokens: 500, MaxInputTokens: 8192, RatePerSecond: 2}); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestTrace(t *testing.T) {
+	path := writeTrace(t, 60)
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	survey, err := workload.TakeSurvey(workload.NewReader(f, path), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, speed := range []float64{0, 4} {
+		o := quick(Trace, &shelf{})
+		o.TracePath, o.Speed, o.Concurrency, o.BlockTokens = path, speed, []int{1}, 128
+		rep := run(t, o)
+		r := rep.Rows[0]
+		if r.Requests != 60 || r.Tokens != survey.Tokens || r.Distribution == nil || len(r.Timeline) == 0 {
+			t.Fatalf("%+v", r)
+		}
+		// Blocks of 128 tokens find at least what whole ids of 512 would.
+		if speed == 0 && r.HitTokens < survey.HitBlocks*512*9/10 {
+			t.Errorf("%d tokens hit; ids alone give %d", r.HitTokens, survey.HitTokens)
+		}
+		if speed > 0 && r.Concurrent != 0 {
+			t.Errorf("%d at once though they come at their own pace", r.Concurrent)
+		}
+	}
+	o := quick(Trace, &shelf{})
+	o.TracePath, o.MaxRequests = path, 7
+	if rep := run(t, o); rep.Rows[0].Requests != 7 {
+		t.Errorf("%d requests", rep.Rows[0].Requests)
+	}
+}
+
+// Every way to load counts the same bytes; only the time differs.
+func TestLoadWhole(t *testing.T) {
+	o := quick(UCMTable, &shelf{})
+	o.PromptTokens, o.Concurrency, o.Runs, o.Load = []int{4000}, []int{1}, 1, LoadWhole
+	// Slow enough that bytes take longer than computing, whatever the machine does.
+	o.Bandwidth = 1 << 30
+	whole := run(t, o).Rows[0]
+	loading := float64(25*128*256<<10) / (1 << 30) * 1000 // ms
+	if whole.MeasuredMs < whole.IdealMs+loading {
+		t.Errorf("%.1f ms, with %.1f of loading and %.1f of computing after it", whole.MeasuredMs, loading, whole.IdealMs)
+	}
+}
+
+func TestWrongBytesEndTheRun(t *testing.T) {
+	s := &shelf{}
+	o := quick(RandomTwice, s)
+	o.Prompts, o.PromptTokens = 2, []int{1000}
+	s.wrap = func(next kv.Store) kv.Store {
+		return fault.New(next, fault.Fault{Method: fault.Load, Flip: true, Count: 1})
+	}
+	rep, err := Run(t.Context(), o)
+	var wrong *WrongBytesError
+	if !errors.As(err, &wrong) || wrong.Bytes != 1 || wrong.Blocks != 1 || rep.WrongBytes != 1 {
+		t.Fatalf("%v, %+v", err, rep)
+	}
+	if !strings.Contains(err.Error(), "1 wrong bytes") {
+		t.Error(err)
+	}
+	if len(rep.Rows) == 0 || rep.Rows[0].Name != "first pass" {
+		t.Errorf("what was complete is not reported: %+v", rep.Rows)
+	}
+}
+
+// A block that is found and not loaded is computed.
+func TestLostBlocks(t *testing.T) {
+	s := &shelf{}
+	o := quick(RandomTwice, s)
+	o.Prompts, o.PromptTokens = 1, []int{1280}
+	s.wrap = func(next kv.Store) kv.Store {
+		return fault.New(next, fault.Fault{Method: fault.Load, Err: kv.ErrMiss, Skip: 3, Count: 1})
+	}
+	rep, err := Run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := rep.Rows[1]; r.HitTokens != 3*128 || r.LostBlocks != 7 || r.DumpedBytes != 7*r.BlockBytes {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestInterrupted(t *testing.T) {
+	o := quick(RandomTwice, &shelf{})
+	o.Prompts, o.PromptTokens, o.Concurrency = 4, []int{1000}, []int{1}
+	ctx, cancel := context.WithCancel(t.Context())
+	o.Done = func(done, _ int) {
+		if done == 5 {
+			cancel()
+		}
+	}
+	rep, err := Run(ctx, o)
+	if !errors.Is(err, context.Canceled) || !rep.Interrupted || len(rep.Rows) != 2 || rep.Rows[0].Requests != 4 || rep.Rows[1].Requests < 1 {
+		t.Errorf("%v: %+v", err, rep)
+	}
+}
+
+func TestBadOptions(t *testing.T) {
+	bad := filepath.Join(t.TempDir(), "bad.jsonl")
+	if err := os.WriteFile(bad, []byte(`{"timestamp": 0, "input_length": 700, "output_length": 1, "hash_ids": [1, 2]}`+"\n"+`{"timestamp": 0, "input_length": 700, "output_length": 1, "hash_ids": [1]}`+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for want, change := range map[string]func(*Options){
+		"did you mean ucm-table?":         func(o *Options) { o.Workload = "ucm-tabel" },
+		"did you mean layers?":            func(o *Options) { o.Load = "layer" },
+		"near it: QwQ-32B":                func(o *Options) { o.Models = []string{"QwQ-23B"} },
+		"near it: H100":                   func(o *Options) { o.Models = []string{"QwQ-32B@2xH10"} },
+		"write QwQ-32B@2xH100":            func(o *Options) { o.Models = []string{"QwQ-32B@H100"} },
+		"a power of two up to 524288":     func(o *Options) { o.Scale = 1000 },
+		"which is two blocks":             func(o *Options) { o.PromptTokens = []int{200} },
+		"takes one model, not 2":          func(o *Options) { o.Workload, o.Models = RandomTwice, []string{"QwQ-32B", "Qwen3-8B"} },
+		"the workload trace needs a file": func(o *Options) { o.Workload = Trace },
+		"ucm-table takes no file":         func(o *Options) { o.TracePath = bad },
+		"kv3fs trace generate":            func(o *Options) { o.Workload, o.TracePath = Trace, bad+"x" },
+		"bad.jsonl:2: 1 hash_ids":         func(o *Options) { o.Workload, o.TracePath = Trace, bad },
+		"there is room for":               func(o *Options) { o.FreeBytes = 1 << 20 },
+		"even at 1/":                      func(o *Options) { o.Scale, o.FreeBytes = 0, 1<<10 },
+		"a hit of 100 percent":            func(o *Options) { o.HitPercent = 100 },
+		"takes one length of prompts":     func(o *Options) { o.Workload, o.PromptTokens = RandomTwice, []int{1000, 2000} },
+		"and one number at once":          func(o *Options) { o.Workload, o.Concurrency = RandomTwice, []int{1, 2} },
+		"0 requests at once":              func(o *Options) { o.Concurrency = []int{0} },
+		"a time scale of 0.5":             func(o *Options) { o.TimeScale = 0.5 },
+		"no store to open":                func(o *Options) { o.Open = nil },
+	} {
+		o := quick(UCMTable, &shelf{})
+		change(&o)
+		if _, err := Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v; want %q", err, want)
+		}
+	}
+}
+
+func TestReportIsJSON(t *testing.T) {
+	o := quick(RandomTwice, &shelf{})
+	o.Prompts, o.PromptTokens = 1, []int{1000}
+	text, err := json.Marshal(run(t, o))
+	var back Report
+	if err != nil || json.Unmarshal(text, &back) != nil || len(back.Rows) != 2 {
+		t.Fatalf("%v: %s", err, text)
+	}
+}

@@ -1,0 +1,54 @@
+package enginebench
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/kv3fs/kv3fs/internal/bench/workload"
+	"github.com/kv3fs/kv3fs/kvstore/kv"
+)
+
+// patternOf is what a shard holds: what computing it would have given.
+func patternOf(key kv.Key, shard int) workload.Pattern {
+	return workload.PatternOf(binary.LittleEndian.Uint64(key[:8]), binary.LittleEndian.Uint64(key[8:]), uint64(shard))
+}
+
+// fillBlock writes what a block holds.
+func fillBlock(buf []byte, key kv.Key, l kv.Layout) {
+	for i := range l.Shards() {
+		patternOf(key, i).Fill(buf[int64(i)*l.ShardBytes : int64(i+1)*l.ShardBytes])
+	}
+}
+
+// WrongBytesError says that a store gave something else than what was dumped.
+type WrongBytesError struct {
+	Bytes, Blocks int
+	First         string // which bytes were the first
+}
+
+func (e *WrongBytesError) Error() string {
+	return fmt.Sprintf("bench: %d wrong bytes in %d loaded blocks; the first: %s", e.Bytes, e.Blocks, e.First)
+}
+
+// checkBlocks compares loaded blocks with what they must hold.
+func checkBlocks(bufs [][]byte, keys []kv.Key, l kv.Layout) error {
+	var wrong WrongBytesError
+	for b, key := range keys {
+		bad := 0
+		for i := range l.Shards() {
+			n, first := patternOf(key, i).Check(bufs[b][int64(i)*l.ShardBytes : int64(i+1)*l.ShardBytes])
+			if n > 0 && wrong.First == "" {
+				wrong.First = fmt.Sprintf("block %s, shard %d, offset %d", key, i, first)
+			}
+			bad += n
+		}
+		if bad > 0 {
+			wrong.Bytes += bad
+			wrong.Blocks++
+		}
+	}
+	if wrong.Bytes > 0 {
+		return &wrong
+	}
+	return nil
+}

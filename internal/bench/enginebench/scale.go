@@ -1,0 +1,104 @@
+package enginebench
+
+import (
+	"fmt"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/kv3fs/kv3fs/internal/advise/prefill"
+	"github.com/kv3fs/kv3fs/internal/shm"
+)
+
+const (
+	// copiesPerByte is how often a byte may be copied, checked and handed on between a
+	// disk's cache and the engine, on both sides of a process boundary, with room for
+	// whatever else the machine does: so much slower than a plain copy the simulated
+	// store must be, or the machine is measured and not the store.
+	copiesPerByte = 16
+
+	// What a bench takes of the storage and of /dev/shm when nobody chose a scale.
+	mostStoredBytes = 8 << 30
+	mostPoolBytes   = 2 << 30
+
+	// defaultTargetBandwidth is what the scale is chosen for where no store is simulated.
+	defaultTargetBandwidth = 40 << 30
+)
+
+// demand is what a workload needs of the machine at full size.
+type demand struct {
+	storedBytes int64
+	poolBytes   int64
+}
+
+// chooseScale is the smallest power of two at which this machine can move as many
+// bytes as the simulated store, and has room for the workload.
+func chooseScale(profiles []*prefill.Profile, blockTokens int, bandwidth, copyGBps float64, d demand, freeBytes int64) (int64, error) {
+	most := int64(1 << 20)
+	for _, p := range profiles {
+		layer, err := layerBytes(p, blockTokens)
+		if err != nil {
+			return 0, err
+		}
+		most = min(most, powerOfTwoIn(layer))
+	}
+	if bandwidth == 0 {
+		bandwidth = defaultTargetBandwidth
+	}
+	stored := int64(mostStoredBytes)
+	if freeBytes > 0 {
+		stored = min(stored, freeBytes/2)
+	}
+	pool := int64(mostPoolBytes)
+	if free, err := shm.FreeBytes(); err == nil {
+		pool = min(pool, free/2)
+	}
+	scale := int64(1)
+	for bandwidth/float64(scale) > copyGBps*1e9/copiesPerByte || d.storedBytes/scale > stored || d.poolBytes/scale > pool {
+		scale *= 2
+		if scale > most {
+			return 0, fmt.Errorf("bench: even at 1/%d of its size the workload needs %s of storage and %s of /dev/shm, and is to take at most %s and %s; choose fewer or shorter prompts, or --scale",
+				most, sizeText(d.storedBytes/most), sizeText(d.poolBytes/most), sizeText(stored), sizeText(pool))
+		}
+	}
+	return scale, nil
+}
+
+// checkRoom says what a scale that somebody chose needs more than there is.
+func checkRoom(scale int64, d demand, freeBytes int64) error {
+	if need := d.storedBytes / scale; freeBytes > 0 && need > freeBytes-freeBytes/20 {
+		return fmt.Errorf("bench: the workload stores %s and there is room for %s; choose a larger --scale, fewer requests or another place", sizeText(need), sizeText(freeBytes))
+	}
+	return nil
+}
+
+// copyRate is how fast this machine copies memory, with all its processors, in GB/s.
+func copyRate() float64 {
+	const chunk, rounds = 64 << 20, 2 // more than processors keep
+	workers := runtime.GOMAXPROCS(0)
+	var best float64
+	for range 3 {
+		var ready, done sync.WaitGroup
+		start := make(chan struct{})
+		for range workers {
+			ready.Add(1)
+			done.Go(func() {
+				from, to := make([]byte, chunk), make([]byte, chunk)
+				for i := 0; i < chunk; i += 4096 {
+					from[i], to[i] = 1, 1
+				}
+				ready.Done()
+				<-start
+				for range rounds {
+					copy(to, from)
+				}
+			})
+		}
+		ready.Wait()
+		began := time.Now()
+		close(start)
+		done.Wait()
+		best = max(best, float64(workers*rounds*chunk)/time.Since(began).Seconds()/1e9)
+	}
+	return best
+}

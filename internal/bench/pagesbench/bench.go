@@ -1,0 +1,206 @@
+package pagesbench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+
+	"github.com/kv3fs/kv3fs/internal/bench/measure"
+)
+
+// Run measures and reports. An interrupted or failed run reports what was
+// complete, together with the error.
+func Run(ctx context.Context, o Options) (*Report, error) {
+	if err := o.fillDefaults(); err != nil {
+		return nil, err
+	}
+	if o.Scratch == "" {
+		o.Scratch = os.TempDir()
+	}
+	b := &bench{o: o, report: &Report{
+		URL: o.URL, FileSystem: measure.FileSystemName(o.Scratch), CPUs: runtime.NumCPU(),
+		Clients: o.Clients, Batch: o.Batch, Pages: o.Pages, Runs: o.Runs, RunSeconds: o.RunTime.Seconds(),
+	}}
+	for _, d := range o.dialects() {
+		b.report.Protocols = append(b.report.Protocols, Protocol{Name: d.name})
+		if err := b.measure(ctx, d, &b.report.Protocols[len(b.report.Protocols)-1]); err != nil {
+			return b.report, fmt.Errorf("bench: %s: %w", d.name, err)
+		}
+	}
+	return b.report, nil
+}
+
+type bench struct {
+	o      Options
+	report *Report
+	runs   int // done
+}
+
+// measure measures one protocol. Each part begins with fresh services, so that
+// none is slow for what another left behind.
+func (b *bench) measure(ctx context.Context, d dialect, p *Protocol) error {
+	for _, t := range testCases() {
+		err := b.withCrowds(ctx, d, func(crowds []*crowd) error {
+			r, err := b.rate(ctx, t, crowds)
+			if err == nil {
+				p.Rates = append(p.Rates, r)
+			}
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("%s: %w", t.name, err)
+		}
+	}
+	err := b.withCrowds(ctx, d, func(crowds []*crowd) error {
+		for _, t := range testCases()[:3] {
+			w, err := b.wait(ctx, t, crowds)
+			if err != nil {
+				return fmt.Errorf("%s: %w", t.name, err)
+			}
+			p.Waits = append(p.Waits, w)
+		}
+		return nil
+	})
+	if err != nil || b.o.URL != "" {
+		return err
+	}
+	return b.withServices(ctx, func(services []*service) error {
+		for _, s := range services {
+			f, err := measureFull(ctx, d, s, b.o.Clients, b.o.Batch, b.o.Pages)
+			if err != nil {
+				return err
+			}
+			if s.name == nameOurs {
+				p.Full = &f
+			} else {
+				p.ReferenceFull = &f
+			}
+		}
+		return nil
+	})
+}
+
+// withServices calls do with fresh contenders, ours first.
+func (b *bench) withServices(ctx context.Context, do func([]*service) error) (err error) {
+	var services []*service
+	defer func() {
+		for _, s := range services {
+			err = errors.Join(err, s.stop())
+		}
+	}()
+	if b.o.URL == "" {
+		s, err := startOurs(ctx, b.o.Binary, b.o.Scratch)
+		if err != nil {
+			return err
+		}
+		services = append(services, s)
+	} else {
+		to, err := b.o.urlTarget()
+		if err != nil {
+			return err
+		}
+		services = append(services, &service{name: nameOurs, to: to})
+	}
+	if b.o.Python != "" {
+		s, err := startReference(ctx, b.o.Python, b.o.Scratch)
+		if err != nil {
+			return err
+		}
+		services = append(services, s)
+	}
+	return do(services)
+}
+
+// withCrowds calls do with the clients of fresh contenders.
+func (b *bench) withCrowds(ctx context.Context, d dialect, do func([]*crowd) error) error {
+	return b.withServices(ctx, func(services []*service) (err error) {
+		var crowds []*crowd
+		defer func() {
+			for _, c := range crowds {
+				err = errors.Join(err, c.close())
+			}
+		}()
+		for _, s := range services {
+			c, err := newCrowd(ctx, d, s, b.o.Clients, b.o.Batch, b.o.Pages)
+			if err != nil {
+				return err
+			}
+			crowds = append(crowds, c)
+		}
+		return do(crowds)
+	})
+}
+
+// rate lets the contenders take turns at a case.
+func (b *bench) rate(ctx context.Context, t testCase, crowds []*crowd) (Rate, error) {
+	perSecond, cpu := map[string][]float64{}, map[string][]float64{}
+	var client []float64 // of those that ask us
+	// Round 0 warms up and is not counted.
+	for round := range b.o.Runs + 1 {
+		for i := range crowds {
+			c := crowds[(i+round)%len(crowds)]
+			if t.fills && c.service.name == nameReference {
+				if err := c.empty(); err != nil {
+					return Rate{}, err
+				}
+			}
+			d := b.o.RunTime
+			if round == 0 {
+				d /= 5
+			}
+			got, err := c.run(ctx, d, t.do)
+			if err != nil {
+				return Rate{}, err
+			}
+			if round > 0 {
+				perSecond[c.service.name] = append(perSecond[c.service.name], got.perSecond)
+				cpu[c.service.name] = append(cpu[c.service.name], got.cpuMicros)
+				if c.service.name == nameOurs {
+					client = append(client, got.clientMicros)
+				}
+				b.done(len(crowds))
+			}
+		}
+	}
+	r := Rate{
+		Case: t.name, Ours: measure.SpreadOf(perSecond[nameOurs]),
+		CPUMicros: measure.SpreadOf(cpu[nameOurs]).Median, ClientCPUMicros: measure.SpreadOf(client).Median,
+	}
+	if len(crowds) > 1 {
+		reference := measure.SpreadOf(perSecond[nameReference])
+		r.Reference = &reference
+		r.ReferenceCPUMicros = measure.SpreadOf(cpu[nameReference]).Median
+		r.Ratio = r.Ours.Median / reference.Median
+		if r.CPUMicros > 0 { // and so on this machine, like its clients
+			r.RatioBound = float64(b.report.CPUs) * 1e6 / (r.CPUMicros + r.ClientCPUMicros) / reference.Median
+		}
+	}
+	return r, nil
+}
+
+// wait times a single client, of each contender once.
+func (b *bench) wait(ctx context.Context, t testCase, crowds []*crowd) (Wait, error) {
+	w := Wait{Case: t.name}
+	for _, c := range crowds {
+		waits, err := c.waits(ctx, b.o.RunTime, t.do)
+		if err != nil {
+			return w, err
+		}
+		l := latencyOf(waits)
+		if c.service.name == nameOurs {
+			w.Ours = l
+		} else {
+			w.Reference = &l
+		}
+		b.done(len(crowds))
+	}
+	return w, nil
+}
+
+// done tells about a run.
+func (b *bench) done(contenders int) {
+	b.runs++
+	b.o.Done(b.runs, len(b.o.Protocols)*contenders*(len(testCases())*b.o.Runs+len(testCases())-1))
+}

@@ -1,0 +1,137 @@
+package ringbench
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/kv3fs/kv3fs/internal/bench/measure"
+)
+
+// Report is what was measured.
+type Report struct {
+	Data       string  `json:"data"`
+	FileSystem string  `json:"file_system"`
+	IO         string  `json:"io"`
+	Started    bool    `json:"started_daemon"`
+	CPUs       int     `json:"cpus"`
+	Runs       int     `json:"runs"`
+	RunSeconds float64 `json:"run_seconds"`
+	FileBytes  int64   `json:"file_bytes"`
+	Setup      Setup   `json:"setup"`
+	Cases      []Case  `json:"cases"`
+}
+
+// Case is one kind of request, by all contenders.
+type Case struct {
+	Op        string `json:"op"`
+	SizeBytes int64  `json:"size_bytes"`
+	Rings     int    `json:"rings"`
+	Depth     int    `json:"depth"`
+	Threads   int    `json:"threads"` // of the mount and of the plain loop
+
+	Ring  measure.Spread  `json:"ring_gbps"`
+	Mount measure.Spread  `json:"mount_gbps"`
+	Plain measure.Spread  `json:"plain_gbps"`
+	Fio   *measure.Spread `json:"fio_io_uring_gbps,omitempty"`
+
+	RingToPlain  float64 `json:"ring_to_plain"`
+	MountToPlain float64 `json:"mount_to_plain"`
+}
+
+func caseOf(c testCase, rates map[string][]float64) Case {
+	out := Case{
+		Op: c.op(), SizeBytes: c.sizeBytes, Rings: c.rings, Depth: c.depth, Threads: c.threads,
+		Ring: measure.SpreadOf(rates[nameRing]), Mount: measure.SpreadOf(rates[nameMount]), Plain: measure.SpreadOf(rates[namePlain]),
+	}
+	if f := rates[nameFio]; len(f) > 0 {
+		s := measure.SpreadOf(f)
+		out.Fio = &s
+	}
+	if out.Plain.Median > 0 {
+		out.RingToPlain = out.Ring.Median / out.Plain.Median
+		out.MountToPlain = out.Mount.Median / out.Plain.Median
+	}
+	return out
+}
+
+func rateText(s measure.Spread) string {
+	digits := 2
+	if s.Max < 1 {
+		digits = 3
+	}
+	return fmt.Sprintf("%.*f (%.*f-%.*f)", digits, s.Median, digits, s.Min, digits, s.Max)
+}
+
+// What we aim at. They are printed beside what was measured and decide nothing:
+// the machine has its say too.
+const (
+	targetRatioLarge = 0.90 // at 1 MiB and 4 MiB, depth 32
+	targetRatioSmall = 0.60 // 4 KiB reads at depth 64, as many plain threads as rings
+	targetRingMs     = 0.5
+	targetIovMs      = 5.0
+)
+
+// WriteTable writes the report for a person.
+func (r *Report) WriteTable(w io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "GB/s, median (min-max) of %d runs of %.3g s each, in turns; random offsets in files of %s\n", r.Runs, r.RunSeconds, sizeText(r.FileBytes))
+	fmt.Fprintf(&b, "data on %s (%s), --io %s, %d CPUs\n\n", r.Data, r.FileSystem, r.IO, r.CPUs)
+
+	if len(r.Cases) > 0 {
+		r.writeCases(&b)
+	}
+	b.WriteString(fmt.Sprintf("%-34s %-24s %s", "set-up, median (min-max)", "", "target, for information") + "\n")
+	ms := func(s measure.Spread) string { return fmt.Sprintf("%.3f (%.3f-%.3f) ms", s.Median, s.Min, s.Max) }
+	fmt.Fprintf(&b, "%-34s %-24s at most %.1f ms\n", "ring of 128, create and destroy", ms(r.Setup.RingMs), targetRingMs)
+	if r.Setup.BigIovMs != nil {
+		fmt.Fprintf(&b, "%-34s %-24s at most %.1f ms\n", "iov of 4 GiB, register", ms(*r.Setup.BigIovMs), targetIovMs)
+	} else {
+		fmt.Fprintf(&b, "%-34s skipped: %s\n", "iov of 4 GiB, register", r.Setup.BigIovSkipped)
+	}
+	for _, c := range r.Cases {
+		name := fmt.Sprintf("ring/plain, %s of %s", c.Op, sizeText(c.SizeBytes))
+		switch {
+		case c.SizeBytes >= 1<<20:
+			fmt.Fprintf(&b, "%-34s %-24s at least %.2f\n", name, fmt.Sprintf("%.2f", c.RingToPlain), targetRatioLarge)
+		case c.SizeBytes == 4<<10 && c.Op == "read":
+			fmt.Fprintf(&b, "%-34s %-24s at least %.2f\n", name, fmt.Sprintf("%.2f", c.RingToPlain), targetRatioSmall)
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// writeCases writes a row for each case.
+func (r *Report) writeCases(b *strings.Builder) {
+	withFio := slices.ContainsFunc(r.Cases, func(c Case) bool { return c.Fio != nil })
+	row := func(cells ...string) {
+		const format = "%-5s %8s  %-18s %-20s %-20s %-20s"
+		line := fmt.Sprintf(format, cells[0], cells[1], cells[2], cells[3], cells[4], cells[5])
+		if withFio {
+			line += fmt.Sprintf(" %-20s", cells[6])
+		}
+		line += fmt.Sprintf(" %10s %11s", cells[7], cells[8])
+		b.WriteString(strings.TrimRight(line, " ") + "\n")
+	}
+	row("op", "size", "in flight/threads", "ring", "mount", "plain", "fio io_uring", "ring/plain", "mount/plain")
+	for _, c := range r.Cases {
+		fio := "-"
+		if c.Fio != nil {
+			fio = rateText(*c.Fio)
+		}
+		row(c.Op, sizeText(c.SizeBytes), fmt.Sprintf("%d / %d", c.Rings*c.Depth, c.Threads),
+			rateText(c.Ring), rateText(c.Mount), rateText(c.Plain), fio,
+			fmt.Sprintf("%.2f", c.RingToPlain), fmt.Sprintf("%.2f", c.MountToPlain))
+	}
+	b.WriteString(`
+in flight: requests that the rings and fio have under way; threads: of the mount
+and of the plain pread/pwrite loop on the data directory
+
+`)
+}
+
+func sizeText(bytes int64) string { return humanize.IBytesN(uint64(max(0, bytes)), 3) }

@@ -1,0 +1,90 @@
+package storebench
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/kv3fs/kv3fs/internal/bench/workload"
+	"github.com/kv3fs/kv3fs/kvstore/kv"
+	"github.com/kv3fs/kv3fs/kvstore/memory"
+)
+
+// namespace is that of all blocks here.
+func namespace() kv.Fingerprint { return kv.Fingerprint{0: 'b', 1: 'e', 2: 'n', 3: 'c', 4: 'h'} }
+
+// blocks are what one load brings: keys, and contents that follow from them.
+type blocks struct {
+	set    uint64
+	layout kv.Layout
+	keys   []kv.Key
+}
+
+func blocksOf(set uint64, n int, l kv.Layout) *blocks {
+	b := &blocks{set: set, layout: l, keys: make([]kv.Key, n)}
+	for i := range b.keys {
+		workload.PatternOf(set, uint64(i), 1).Fill(b.keys[i][:])
+	}
+	return b
+}
+
+func (b *blocks) content(i int) workload.Pattern { return workload.PatternOf(b.set, uint64(i)) }
+
+// fill writes what the blocks hold into as many buffers.
+func (b *blocks) fill(bufs [][]byte) {
+	for i, buf := range bufs {
+		b.content(i).Fill(buf)
+	}
+}
+
+// check looks at one block that was loaded.
+func (b *blocks) check(i int, buf []byte) error {
+	if wrong, first := b.content(i).Check(buf); wrong != 0 {
+		return fmt.Errorf("%d wrong bytes in block %s, the first at offset %d", wrong, b.keys[i], first)
+	}
+	return nil
+}
+
+// loadFrom loads all of them.
+func (b *blocks) loadFrom(ctx context.Context, s kv.Store, bufs [][]byte) error {
+	task, err := s.Load(ctx, b.layout.ByBlock(b.keys, bufs))
+	if err != nil {
+		return err
+	}
+	return task.Wait(ctx)
+}
+
+// dumpInto stores all of them, bufs holding what they hold.
+func (b *blocks) dumpInto(ctx context.Context, s kv.Store, bufs [][]byte) error {
+	task, err := s.Dump(ctx, b.layout.ByBlock(b.keys, bufs))
+	if err != nil {
+		return err
+	}
+	if err := task.Wait(ctx); err != nil {
+		return err
+	}
+	return s.Flush(ctx)
+}
+
+// buffers are shared memory, a part for each block of a load.
+type buffers struct {
+	mem   *memory.Memory
+	parts [][]byte
+}
+
+func newBuffers(n int, blockBytes int64) (*buffers, error) {
+	mem, err := memory.New(int64(n) * blockBytes)
+	if err != nil {
+		return nil, err
+	}
+	return &buffers{mem, cut(mem.Bytes(), blockBytes)}, nil
+}
+
+// cut divides memory into parts.
+func cut(mem []byte, partBytes int64) (parts [][]byte) {
+	for ; len(mem) > 0; mem = mem[partBytes:] {
+		parts = append(parts, mem[:partBytes:partBytes])
+	}
+	return parts
+}
+
+func (b *buffers) close() error { return b.mem.Close() }

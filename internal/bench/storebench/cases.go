@@ -1,0 +1,253 @@
+package storebench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/internal/bench/measure"
+	"github.com/kv3fs/kv3fs/kvstore/cache"
+	"github.com/kv3fs/kv3fs/kvstore/empty"
+	"github.com/kv3fs/kv3fs/kvstore/kv"
+	"github.com/kv3fs/kv3fs/kvstore/ring"
+	"github.com/kv3fs/kv3fs/kvstore/segment"
+)
+
+// Ways to the blocks, as reports name them.
+const (
+	WayRing          = "ring"
+	WayDs3fs         = "Ds3fs"
+	WayChain         = "Cache|Ds3fs"
+	WayChainNoSums   = "Cache|Ds3fs unchecked"
+	WayChainOpening  = "Cache|Ds3fs, files not open"
+	WayUCM           = "UCM's way"
+	WayCopy          = "memory copy"
+	WaySegment       = "Segment"
+	WaySegmentNoSums = "Segment unchecked"
+	WayCache         = "Cache"
+)
+
+// openRing opens Ds3fs, which keeps so many files open between loads.
+func (b *bench) openRing(sums kv.Checksums, openFiles int) (*ring.Store, error) {
+	return ring.Open(ring.Options{
+		Mount: b.daemon.Mount, Layout: b.o.layout(), Namespace: namespace(), DirectIO: b.o.direct(), Checksums: sums,
+		Streams: 1, Entries: b.o.Depth, OpenFiles: openFiles,
+	})
+}
+
+// cacheStreams is as many copiers as the memory copy has threads.
+func cacheStreams() int { return min(4, runtime.NumCPU()) }
+
+// allFiles is as many as there are blocks.
+func (b *bench) allFiles() int { return 2 * b.o.Blocks }
+
+// openChain puts a cache with room for one load before Ds3fs. fromNext is how many of
+// so many loads it must have asked Ds3fs for.
+func (b *bench) openChain(sums kv.Checksums, openFiles int, fromNext func(loads int) int) (*way, error) {
+	next, err := b.openRing(sums, openFiles)
+	if err != nil {
+		return nil, err
+	}
+	s, err := cache.New(next, cache.Options{CapacityBytes: b.o.loadBytes(), Namespace: namespace(), Streams: cacheStreams(), Checksums: sums})
+	if err != nil {
+		return nil, errors.Join(err, next.Close())
+	}
+	w := wayOf(s, b.bufs)
+	w.verify = func(loads int) error {
+		behind := *s.Stats().Next
+		got, want := behind.LoadedShards, int64(fromNext(loads)*b.o.Blocks)*int64(b.o.layout().Shards())
+		if got != want {
+			return fmt.Errorf("%d shards came from behind the cache, and %d should have", got, want)
+		}
+		return allHaveSums(behind)
+	}
+	return w, nil
+}
+
+// allHaveSums sees to it that what checksums cost is not measured where there are none.
+func allHaveSums(s kv.Stats) error {
+	if s.UnverifiedShards > 0 {
+		return fmt.Errorf("of %d shards no checksum was found", s.UnverifiedShards)
+	}
+	return nil
+}
+
+// openAlone is Ds3fs into memory of its own that is registered, as a cache's is.
+func (b *bench) openAlone() (_ *way, err error) {
+	s, err := b.openRing(kv.ChecksumsAuto, b.allFiles())
+	if err != nil {
+		return nil, err
+	}
+	bufs, err := newBuffers(b.o.Blocks, b.o.BlockBytes)
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	w := wayOf(s, bufs)
+	w.verify = func(int) error { return allHaveSums(s.Stats()) }
+	w.close = func() error { return errors.Join(s.Close(), bufs.close()) }
+	if err := s.Register(bufs.mem.Name(), bufs.mem.Bytes()); err != nil {
+		return nil, errors.Join(err, w.close())
+	}
+	return w, nil
+}
+
+// cold is loads of what is in no memory of the stores': a cache that has room for one
+// of two sets never has the other.
+func (b *bench) cold(ctx context.Context, rep *Report) (err error) {
+	if err := b.store(ctx); err != nil {
+		return err
+	}
+	chain := func(sums kv.Checksums, openFiles int) func() (*way, error) {
+		every := func(loads int) int { return loads }
+		return func() (*way, error) { return b.openChain(sums, openFiles, every) }
+	}
+	rep.Cold, err = b.turns(ctx, []*contender{
+		{WayRing, func() (*way, error) { return openPlainRing(b.daemon.Mount, b.sets, b.o.Depth) }},
+		{WayChain, chain(kv.ChecksumsAuto, b.allFiles())},
+		{WayChainNoSums, chain(kv.ChecksumsOff, b.allFiles())},
+		{WayDs3fs, b.openAlone},
+		{WayChainOpening, chain(kv.ChecksumsAuto, 1)},
+		{WayUCM, func() (*way, error) { return openUCM(b.daemon.Mount, b.o.layout(), b.bufs) }},
+	}, b.sets)
+	return err
+}
+
+// store puts both sets where Ds3fs and UCM keep blocks.
+func (b *bench) store(ctx context.Context) (err error) {
+	s, err := b.openRing(kv.ChecksumsAuto, b.allFiles())
+	if err != nil {
+		return err
+	}
+	for _, set := range b.sets {
+		set.fill(b.bufs.parts)
+		if err := set.dumpInto(ctx, s, b.bufs.parts); err != nil {
+			return errors.Join(err, s.Close())
+		}
+	}
+	if err := s.Close(); err != nil || !b.o.direct() {
+		return err
+	}
+	return dropCaches(b.daemon.Data)
+}
+
+// dropCaches has the page cache forget the files below dir.
+func dropCaches(dir string) error {
+	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		f, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		if err := unix.Fdatasync(int(f.Fd())); err != nil {
+			return err
+		}
+		return unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED)
+	})
+}
+
+// warm is loads of what is in the cache's memory.
+func (b *bench) warm(ctx context.Context, rep *Report) (err error) {
+	first := func(int) int { return 1 }
+	rep.Warm, err = b.turns(ctx, []*contender{
+		{WayCopy, func() (*way, error) { return openCopy(b.sets[0], b.bufs, cacheStreams()) }},
+		{WayChain, func() (*way, error) { return b.openChain(kv.ChecksumsAuto, b.allFiles(), first) }},
+		{WayChainNoSums, func() (*way, error) { return b.openChain(kv.ChecksumsOff, b.allFiles(), first) }},
+	}, b.sets[:1])
+	return err
+}
+
+// segments is loads from segments, with and without checking.
+func (b *bench) segments(ctx context.Context, rep *Report) error {
+	open := func(sums kv.Checksums) (*segment.Store, error) {
+		return b.openSegment("segments", b.o.layout(), 2*b.o.loadBytes(), sums)
+	}
+	s, err := open(kv.ChecksumsAuto)
+	if err != nil {
+		return err
+	}
+	b.sets[0].fill(b.bufs.parts)
+	if err := errors.Join(b.sets[0].dumpInto(ctx, s, b.bufs.parts), s.Close()); err != nil {
+		return err
+	}
+	as := func(name string, sums kv.Checksums) *contender {
+		return &contender{name, func() (*way, error) {
+			s, err := open(sums)
+			if err != nil {
+				return nil, err
+			}
+			return wayOf(s, b.bufs), nil
+		}}
+	}
+	rep.Segment, err = b.turns(ctx, []*contender{as(WaySegment, kv.ChecksumsAuto), as(WaySegmentNoSums, kv.ChecksumsOff)}, b.sets[:1])
+	return err
+}
+
+func (b *bench) openSegment(name string, l kv.Layout, capacityBytes int64, sums kv.Checksums) (*segment.Store, error) {
+	return segment.Open(segment.Options{
+		// Beside the daemon's data: on the same disk, and removed with it.
+		Dir:    filepath.Join(filepath.Dir(b.daemon.Data), name),
+		Layout: l, Namespace: namespace(), CapacityBytes: capacityBytes + 64<<20, DirectIO: b.o.direct(), Checksums: sums,
+	})
+}
+
+// lookups is how long it takes to be told what is there.
+func (b *bench) lookups(ctx context.Context, rep *Report) (err error) {
+	l := kv.Layout{BlockBytes: alignment, ShardBytes: alignment}
+	index := blocksOf(3, b.o.IndexBlocks, l)
+	indexBytes := int64(b.o.IndexBlocks) * l.BlockBytes
+	inCache, err := cache.New(empty.New(l), cache.Options{CapacityBytes: 2 * indexBytes, Namespace: namespace()})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, inCache.Close()) }()
+	inSegments, err := b.openSegment("index", l, 4*indexBytes, kv.ChecksumsAuto)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, inSegments.Close()) }()
+	all := []*asked{{name: WayCache, store: inCache}, {name: WaySegment, store: inSegments}}
+	for _, a := range all {
+		if err := a.fill(ctx, index); err != nil {
+			return err
+		}
+	}
+	p50, p99 := map[string][]float64{}, map[string][]float64{}
+	for round := range b.o.Runs {
+		for i := range all {
+			a := all[(i+round)%len(all)]
+			half, most, err := a.sample(ctx, index, b.o.Keys, b.o.RunTime, round)
+			if err != nil {
+				return err
+			}
+			p50[a.name], p99[a.name] = append(p50[a.name], half), append(p99[a.name], most)
+			b.done()
+		}
+	}
+	for _, a := range all {
+		rep.Lookups = append(rep.Lookups, Lookup{Store: a.name, P50Ms: measure.SpreadOf(p50[a.name]), P99Ms: measure.SpreadOf(p99[a.name])})
+	}
+	return nil
+}
+
+// calls counts what a hit asks of the kernel, where that can be seen.
+func (b *bench) calls(ctx context.Context, rep *Report) error {
+	c, err := countCalls(ctx, b.o.Binary, filepath.Dir(b.daemon.Data))
+	if err != nil {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		rep.CallsSkipped = err.Error()
+		return nil
+	}
+	rep.Calls = c
+	return nil
+}

@@ -1,0 +1,110 @@
+package controldir
+
+import (
+	"io"
+	"os"
+	"path"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/kv3fs/kv3fs/internal/fs/cred"
+)
+
+// RelPath turns an absolute path as a client sees it into one relative to the
+// mount's root; rm-rf and the mount's mv: links use it. The path is made normal
+// lexically, no symlink is followed.
+//
+// EINVAL: it is relative, outside the mount or the mount's root itself. EPERM: it
+// leads into 3fs-virt, where nothing can be moved or deleted.
+func (t *Tree) RelPath(abs string) (rel string, err syscall.Errno) {
+	rel, ok := t.under(abs)
+	switch {
+	case !ok || rel == "":
+		return "", syscall.EINVAL
+	case rel == DirName || strings.HasPrefix(rel, DirName+"/"):
+		return "", syscall.EPERM
+	}
+	return rel, 0
+}
+
+// under cuts off the deepest prefix of the mount that abs lies under; rel is ""
+// for the prefix itself.
+func (t *Tree) under(abs string) (rel string, ok bool) {
+	if !strings.HasPrefix(abs, "/") {
+		return "", false
+	}
+	abs = path.Clean(abs)
+	for _, p := range t.prefixes {
+		if abs == p {
+			return "", true
+		}
+		if rel, ok := strings.CutPrefix(abs, strings.TrimSuffix(p, "/")+"/"); ok {
+			return rel, true
+		}
+	}
+	return "", false
+}
+
+// RemoveTarget says what c orders to be removed by a symlink in rm-rf that leads
+// to target, relative to the mount's root; the mount removes it. EROFS in
+// read-only mode; EINVAL where an ln was mistyped; else the errors of RelPath.
+func (t *Tree) RemoveTarget(c cred.Caller, target string) (rel string, err syscall.Errno) {
+	if t.settings.Readonly(c.UID) {
+		return "", syscall.EROFS
+	}
+	rel, errno := t.RelPath(target)
+	if errno != 0 {
+		return "", errno
+	}
+	if t.settings.CheckRmRf() && !t.spelledOut(arguments(c.PID)) {
+		return "", syscall.EINVAL
+	}
+	return rel, 0
+}
+
+// spelledOut guards against the slip of an ln(1) typed inside rm-rf, where every
+// operand but the last is deleted: an ln must name everything by absolute paths
+// on the mount. The operand right after an option is exempt, as upstream does
+// it: most often it is the target, which was checked on its own. Programs other
+// than ln know what they do.
+func (t *Tree) spelledOut(argv []string) bool {
+	if len(argv) == 0 {
+		return true
+	}
+	switch argv[0] {
+	case "ln", "/usr/bin/ln", "/bin/ln":
+	default:
+		return true
+	}
+	afterOption := false
+	for _, arg := range argv[1:] {
+		option := strings.HasPrefix(arg, "-")
+		if !option && !afterOption {
+			if _, ok := t.under(arg); !ok {
+				return false
+			}
+		}
+		afterOption = option
+	}
+	return true
+}
+
+// arguments reads the command line of a process by the id of any of its threads;
+// none where it cannot be seen, as from another pid namespace or once it is gone.
+func arguments(pid uint32) []string {
+	if pid == 0 {
+		return nil
+	}
+	f, err := os.Open("/proc/" + strconv.FormatUint(uint64(pid), 10) + "/cmdline")
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	const most = 4 << 20 // beyond what execve takes by default
+	b, err := io.ReadAll(io.LimitReader(f, most))
+	if err != nil || len(b) == 0 {
+		return nil
+	}
+	return strings.Split(strings.TrimSuffix(string(b), "\x00"), "\x00")
+}

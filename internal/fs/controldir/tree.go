@@ -1,0 +1,258 @@
+package controldir
+
+import (
+	"errors"
+	"path"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/kv3fs/kv3fs/internal/fs/cred"
+	"github.com/kv3fs/kv3fs/internal/fs/settings"
+	"github.com/kv3fs/kv3fs/internal/wire"
+)
+
+// DirName is the tree's name in the root of the mount.
+const DirName = "3fs-virt"
+
+// Attr is what stat shows of a virtual inode. Besides, nlink is 1, all times are
+// wire.VirtualTime and the block size is 0.
+type Attr struct {
+	Ino      uint64
+	Mode     uint32 // with the S_IFMT bits
+	UID, GID uint32
+	Size     uint64
+}
+
+// Entry is a name in a virtual directory.
+type Entry struct {
+	Name string
+	Attr Attr
+}
+
+// Options tell the tree which absolute paths are the mount's.
+type Options struct {
+	// MountPoint is where the mount is, absolute.
+	MountPoint string
+	// RemountPrefix is a second path under which clients see the mount's root,
+	// for instance inside containers; empty: there is none. Set it when rm-rf
+	// answers EINVAL to paths that are right where the client runs.
+	RemountPrefix string
+}
+
+// Tree answers for everything under 3fs-virt. All methods may be called
+// concurrently.
+type Tree struct {
+	registry Registry
+	settings *settings.Settings
+	prefixes []string // normal forms of mount point and remount prefix, deepest first
+}
+
+// New makes the tree.
+func New(registry Registry, s *settings.Settings, o Options) *Tree {
+	t := &Tree{registry: registry, settings: s}
+	for _, p := range []string{o.MountPoint, o.RemountPrefix} {
+		if strings.HasPrefix(p, "/") {
+			t.prefixes = append(t.prefixes, path.Clean(p))
+		}
+	}
+	slices.SortStableFunc(t.prefixes, func(a, b string) int { return len(b) - len(a) })
+	return t
+}
+
+// Lookup finds a name. Names of others in iovs are refused with EPERM, root's
+// included: there is no override.
+func (t *Tree) Lookup(c cred.Caller, dir uint64, name string) (Attr, syscall.Errno) {
+	switch dir {
+	case wire.InoVirt:
+		for _, d := range entries() {
+			if d.name == name {
+				return d.attr(), 0
+			}
+		}
+		return Attr{}, syscall.ENOENT
+	case wire.InoRmRf, wire.InoSetConf:
+		return Attr{}, syscall.ENOENT
+	case wire.InoIovs:
+		for _, s := range submitLinks() {
+			if s.name == name {
+				return t.Getattr(c, s.ino)
+			}
+		}
+		r, errno := t.find(c, name)
+		if errno != 0 {
+			return Attr{}, errno
+		}
+		return registrationLink(r).attr(), 0
+	case wire.InoGetConf:
+		i := slices.Index(settings.Keys(), name)
+		if i < 0 {
+			return Attr{}, syscall.EINVAL // what upstream says; ENOENT would be cached
+		}
+		return t.Getattr(c, wire.InoGetConfFirst-uint64(i))
+	}
+	return Attr{}, t.notADirectory(c, dir)
+}
+
+// Getattr describes an inode. ENOENT: there is none, any more or at all. EPERM:
+// it is another uid's registration.
+func (t *Tree) Getattr(c cred.Caller, ino uint64) (Attr, syscall.Errno) {
+	if d, ok := directoryAt(ino); ok {
+		return d.attr(), 0
+	}
+	l, errno := t.link(c, ino)
+	if errno != 0 {
+		return Attr{}, errno
+	}
+	return l.attr(), 0
+}
+
+// Readlink reads a symlink. It checks the caller anew: the kernel may let
+// somebody else pass Lookup from its cache.
+func (t *Tree) Readlink(c cred.Caller, ino uint64) (string, syscall.Errno) {
+	if isDirectory(ino) {
+		return "", syscall.EINVAL
+	}
+	l, errno := t.link(c, ino)
+	return l.target, errno
+}
+
+// Symlink registers or sets, depending on the directory; links in rm-rf are
+// RemoveTarget's. Both work in read-only mode, for they touch no file.
+func (t *Tree) Symlink(c cred.Caller, dir uint64, name, target string) (a Attr, err syscall.Errno) {
+	switch dir {
+	case wire.InoIovs:
+		r, err := t.registry.Register(c, name, target)
+		if err != nil {
+			return Attr{}, errnoOf(err)
+		}
+		return registrationLink(r).attr(), 0
+	case wire.InoSetConf:
+		if err := t.settings.Set(c.UID, name, target); err != nil {
+			return Attr{}, errnoOf(err)
+		}
+		i := slices.Index(settings.Keys(), name)
+		return t.Getattr(c, wire.InoSetConfFirst-uint64(i))
+	}
+	return Attr{}, t.refuse(c, dir)
+}
+
+// Unlink ends a registration, in read-only mode too: it touches no file. Besides
+// a ring's own name it takes the one that upstream's library destroys it by, with
+// the flags in decimal (3.4). Everything else virtual stays: EPERM.
+func (t *Tree) Unlink(c cred.Caller, dir uint64, name string) syscall.Errno {
+	if dir != wire.InoIovs {
+		return t.refuse(c, dir)
+	}
+	for _, s := range submitLinks() {
+		if s.name == name {
+			return syscall.EPERM
+		}
+	}
+	r, errno := t.find(c, name)
+	if errno != 0 {
+		return errno
+	}
+	return errnoOf(t.registry.Unregister(c, r.Name))
+}
+
+// List returns a directory's entries in the order readdir shows them. In iovs
+// these are the submit links and the caller's own registrations.
+func (t *Tree) List(c cred.Caller, dir uint64) ([]Entry, syscall.Errno) {
+	var es []Entry
+	switch dir {
+	case wire.InoVirt:
+		for _, d := range entries() {
+			es = append(es, Entry{d.name, d.attr()})
+		}
+	case wire.InoIovs:
+		for _, s := range submitLinks() {
+			l := link{ino: s.ino, mode: 0o666, target: t.registry.SubmitLink(s.priority)}
+			es = append(es, Entry{s.name, l.attr()})
+		}
+		for _, r := range t.registry.List(c.UID) {
+			es = append(es, Entry{r.Name, registrationLink(r).attr()})
+		}
+	case wire.InoGetConf:
+		for i, key := range settings.Keys() {
+			a, errno := t.Getattr(c, wire.InoGetConfFirst-uint64(i))
+			if errno != 0 {
+				return nil, errno
+			}
+			es = append(es, Entry{key, a})
+		}
+	case wire.InoRmRf, wire.InoSetConf:
+	default:
+		return nil, t.notADirectory(c, dir)
+	}
+	return es, 0
+}
+
+// OpenDir opens a directory; every handle goes to ReleaseDir once. An open of
+// iovs also tells the ring door whose process is alive (3.7); the handles of
+// others mean nothing.
+func (t *Tree) OpenDir(c cred.Caller, dir uint64) (handle uint64, err syscall.Errno) {
+	if !isDirectory(dir) {
+		return 0, t.notADirectory(c, dir)
+	}
+	if dir != wire.InoIovs {
+		return 0, 0
+	}
+	return t.registry.DirOpened(c), 0
+}
+
+// ReleaseDir closes a handle of directory dir, when its last descriptor is closed.
+func (t *Tree) ReleaseDir(dir, handle uint64) {
+	if dir == wire.InoIovs {
+		t.registry.DirReleased(handle)
+	}
+}
+
+// find is the registration that c means by name: its exact name or, where there
+// is none, the decimal spelling of its flags. Lookup has to find the latter as
+// well, or the kernel would never ask for the unlink.
+func (t *Tree) find(c cred.Caller, name string) (Registration, syscall.Errno) {
+	r, ok := t.registry.Lookup(name)
+	if !ok {
+		created, alias := wire.DecimalFlagsAlias(name)
+		if alias {
+			r, ok = t.registry.Lookup(created)
+		}
+	}
+	switch {
+	case !ok:
+		return Registration{}, syscall.ENOENT
+	case r.UID != c.UID:
+		return Registration{}, syscall.EPERM
+	}
+	return r, 0
+}
+
+// notADirectory is the error for using ino as a directory.
+func (t *Tree) notADirectory(c cred.Caller, ino uint64) syscall.Errno {
+	if _, errno := t.link(c, ino); errno != 0 {
+		return errno
+	}
+	return syscall.ENOTDIR
+}
+
+// refuse is the error for changing what does not change: EPERM in a directory.
+func (t *Tree) refuse(c cred.Caller, dir uint64) syscall.Errno {
+	if isDirectory(dir) {
+		return syscall.EPERM
+	}
+	return t.notADirectory(c, dir)
+}
+
+// errnoOf finds the number in err; EIO where there is none, because an error is
+// never a success.
+func errnoOf(err error) syscall.Errno {
+	if err == nil {
+		return 0
+	}
+	var errno syscall.Errno
+	if !errors.As(err, &errno) || errno == 0 {
+		return syscall.EIO
+	}
+	return errno
+}

@@ -1,0 +1,133 @@
+package fuseserver
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// attach mounts a new FUSE connection at point and returns its descriptor.
+func attach(point string, o Options) (int, error) {
+	if os.Geteuid() == 0 {
+		fd, err := attachDirectly(point, o)
+		if !errors.Is(err, unix.EPERM) {
+			return fd, err
+		}
+		// Root without CAP_SYS_ADMIN, as in most containers.
+	}
+	return attachByHelper(point, o)
+}
+
+func attachDirectly(point string, o Options) (int, error) {
+	fd, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, fmt.Errorf("open /dev/fuse: %w", err)
+	}
+	data := fmt.Sprintf("fd=%d,rootmode=40000,user_id=%d,group_id=%d,default_permissions,allow_other,max_read=%d",
+		fd, os.Geteuid(), os.Getegid(), maxIOBytes)
+	if err := unix.Mount(source(o), point, fsType, unix.MS_NOSUID|unix.MS_NODEV, data); err != nil {
+		unix.Close(fd)
+		return -1, fmt.Errorf("mount %s: %w", point, err)
+	}
+	return fd, nil
+}
+
+func source(o Options) string { return subtype + "." + o.Cluster }
+
+// attachByHelper has the set-uid helper mount, which hands the descriptor over
+// a socket.
+func attachByHelper(point string, o Options) (int, error) {
+	opts := []string{"fsname=" + source(o), "subtype=" + subtype, "default_permissions",
+		fmt.Sprintf("max_read=%d", maxIOBytes), "nosuid", "nodev"}
+	if o.AllowOther || os.Geteuid() == 0 {
+		if os.Geteuid() != 0 && !userAllowOther() {
+			return -1, errors.New("allow other users: add a line user_allow_other to /etc/fuse.conf, or run as root, or do without")
+		}
+		opts = append(opts, "allow_other")
+	}
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(pair[0])
+	remote := os.NewFile(uintptr(pair[1]), "fusermount socket")
+	var said bytes.Buffer
+	helper := exec.Command(helperName(), "-o", strings.Join(opts, ","), "--", point)
+	helper.ExtraFiles = []*os.File{remote}
+	helper.Env = append(os.Environ(), "_FUSE_COMMFD=3")
+	helper.Stderr = &said
+	err = helper.Run()
+	remote.Close()
+	if err != nil {
+		return -1, fmt.Errorf("mount %s: %w: %s", point, err, strings.TrimSpace(said.String()))
+	}
+	return receiveFD(pair[0])
+}
+
+func helperName() string {
+	for _, name := range []string{"fusermount3", "fusermount"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
+	}
+	return "fusermount3"
+}
+
+func userAllowOther() bool {
+	conf, err := os.ReadFile("/etc/fuse.conf")
+	if err != nil {
+		return false
+	}
+	return slices.ContainsFunc(strings.Split(string(conf), "\n"), func(line string) bool {
+		return strings.TrimSpace(line) == "user_allow_other"
+	})
+}
+
+func receiveFD(socket int) (int, error) {
+	var data [4]byte
+	control := make([]byte, unix.CmsgSpace(4))
+	_, n, _, _, err := unix.Recvmsg(socket, data[:], control, unix.MSG_CMSG_CLOEXEC)
+	if err != nil {
+		return -1, err
+	}
+	messages, err := unix.ParseSocketControlMessage(control[:n])
+	if err != nil || len(messages) != 1 {
+		return -1, fmt.Errorf("the mount helper sent no descriptor: %w", errors.Join(err, unix.EPROTO))
+	}
+	fds, err := unix.ParseUnixRights(&messages[0])
+	if err != nil || len(fds) != 1 {
+		return -1, fmt.Errorf("the mount helper sent no descriptor: %w", errors.Join(err, unix.EPROTO))
+	}
+	return fds[0], nil
+}
+
+// detach unmounts point: busy mounts fail with EBUSY, unless lazy.
+func detach(point string, lazy bool) error {
+	if os.Geteuid() == 0 {
+		flags := unix.UMOUNT_NOFOLLOW
+		if lazy {
+			flags |= unix.MNT_DETACH
+		}
+		if err := unix.Unmount(point, flags); !errors.Is(err, unix.EPERM) {
+			return err
+		}
+	}
+	flag := "-u"
+	if lazy {
+		flag = "-uz"
+	}
+	out, err := exec.Command(helperName(), flag, "--", point).CombinedOutput()
+	if err == nil {
+		return nil
+	}
+	if bytes.Contains(out, []byte("busy")) {
+		return unix.EBUSY
+	}
+	return fmt.Errorf("unmount %s: %w: %s", point, err, bytes.TrimSpace(out))
+}

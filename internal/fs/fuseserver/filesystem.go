@@ -1,0 +1,337 @@
+package fuseserver
+
+import (
+	"errors"
+	"log/slog"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/internal/fs/controldir"
+	"github.com/kv3fs/kv3fs/internal/fs/cred"
+	"github.com/kv3fs/kv3fs/internal/fs/tree"
+	"github.com/kv3fs/kv3fs/internal/wire"
+)
+
+// fileSystem answers FUSE requests. Node numbers with the top bit set are the
+// virtual tree's, all others the stage's.
+type fileSystem struct {
+	fuse.RawFileSystem // ENOSYS for what is not implemented, as 3FS does
+
+	stage    *tree.Stage
+	virt     Tree
+	settings Settings
+	point    string
+	opts     Options
+	log      *slog.Logger
+
+	server *fuse.Server // set before the first request
+
+	// replyFD is a second descriptor of the connection, for replies that
+	// go-fuse cannot make.
+	replyFD     int
+	passthrough *passthrough
+	handles     *handles
+	lockValue   []byte // what a locked directory shows
+	notes       *notes
+}
+
+func newFileSystem(s *tree.Stage, t Tree, set Settings, opts Options, point string, replyFD int) *fileSystem {
+	fs := &fileSystem{
+		RawFileSystem: fuse.NewDefaultRawFileSystem(),
+		stage:         s, virt: t, settings: set, point: point, opts: opts, log: opts.Log,
+		replyFD:     replyFD,
+		passthrough: &passthrough{nodes: make(map[uint64]*route)},
+		handles:     newHandles(),
+		lockValue:   lockValue(opts.Cluster),
+	}
+	fs.notes = newNotes(func(parent uint64, name string) {
+		fs.server.EntryNotify(parent, name)
+	})
+	return fs
+}
+
+// end closes what the kernel left open when the connection ended.
+func (fs *fileSystem) end() {
+	fs.stage.SetInvalidate(nil)
+	fs.notes.stop()
+	fs.notes.wait()
+	for _, h := range fs.handles.drain() {
+		fs.closeHandle(h)
+	}
+	unix.Close(fs.replyFD)
+}
+
+// invalidate has the kernel forget the attributes it holds of a node. An offset
+// below zero leaves pages alone, and takes no lock a request may hold.
+func (fs *fileSystem) invalidate(node uint64) {
+	fs.server.InodeNotify(node, -1, 0)
+}
+
+func (fs *fileSystem) String() string { return subtype }
+
+func callerOf(h *fuse.InHeader) cred.Caller {
+	return cred.Caller{UID: h.Uid, GID: h.Gid, PID: h.Pid}
+}
+
+// statusOf is the one translation of errors into FUSE's.
+func statusOf(err error) fuse.Status {
+	if err == nil {
+		return fuse.OK
+	}
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		return fuse.Status(errno)
+	}
+	return fuse.EIO
+}
+
+func (fs *fileSystem) readonly(h *fuse.InHeader) bool { return fs.settings.Readonly(h.Uid) }
+
+// attr fills in what a client sees.
+func (fs *fileSystem) attr(out *fuse.Attr, a *tree.Attr) {
+	*out = fuse.Attr{
+		Ino: a.Ino, Size: a.Size, Blocks: a.Blocks, Mode: a.Mode, Nlink: a.Nlink,
+		Atime: uint64(a.Atime.Sec), Atimensec: a.Atime.Nsec,
+		Mtime: uint64(a.Mtime.Sec), Mtimensec: a.Mtime.Nsec,
+		Ctime: uint64(a.Ctime.Sec), Ctimensec: a.Ctime.Nsec,
+		Owner:   fuse.Owner{Uid: a.UID, Gid: a.GID},
+		Blksize: fs.opts.BlockBytes,
+	}
+}
+
+func (fs *fileSystem) entry(out *fuse.EntryOut, e tree.Entry, uid uint32) {
+	out.NodeId = e.ID
+	out.SetEntryTimeout(fs.settings.EntryTimeout(uid))
+	out.SetAttrTimeout(e.Keep)
+	fs.attr(&out.Attr, &e.Attr)
+}
+
+func (fs *fileSystem) Lookup(_ <-chan struct{}, h *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
+	if wire.IsVirtual(h.NodeId) || h.NodeId == tree.RootID && name == controldir.DirName {
+		return fs.virtLookup(h, name, out)
+	}
+	e, err := fs.stage.Lookup(h.NodeId, name, fs.settings.AttrTimeout(h.Uid))
+	if errors.Is(err, unix.ENOENT) {
+		if keep := fs.settings.NegativeTimeout(h.Uid); keep > 0 {
+			out.SetEntryTimeout(keep) // node 0: there is none, and that may be kept
+			return fuse.OK
+		}
+	}
+	if err != nil {
+		return statusOf(err)
+	}
+	fs.entry(out, e, h.Uid)
+	return fuse.OK
+}
+
+func (fs *fileSystem) Forget(node, count uint64) {
+	if !wire.IsVirtual(node) {
+		fs.stage.Forget(node, count)
+	}
+}
+
+func (fs *fileSystem) GetAttr(_ <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut) fuse.Status {
+	if wire.IsVirtual(in.NodeId) {
+		return fs.virtGetAttr(&in.InHeader, out)
+	}
+	e, err := fs.stage.Getattr(in.NodeId, fs.settings.AttrTimeout(in.Uid))
+	if err != nil {
+		return statusOf(err)
+	}
+	out.SetTimeout(e.Keep)
+	fs.attr(&out.Attr, &e.Attr)
+	return fuse.OK
+}
+
+func (fs *fileSystem) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut) fuse.Status {
+	if wire.IsVirtual(in.NodeId) {
+		return fs.virtSetAttr(&in.InHeader)
+	}
+	if fs.readonly(&in.InHeader) {
+		return fuse.EROFS
+	}
+	var c tree.Change
+	if size, ok := in.GetSize(); ok {
+		c.Size = &size
+	}
+	if mode, ok := in.GetMode(); ok {
+		c.Mode = &mode
+	}
+	if uid, ok := in.GetUID(); ok {
+		c.UID = &uid
+	}
+	if gid, ok := in.GetGID(); ok {
+		c.GID = &gid
+	}
+	c.Atime = timespec(in.Valid, fuse.FATTR_ATIME, fuse.FATTR_ATIME_NOW, in.Atime, in.Atimensec)
+	c.Mtime = timespec(in.Valid, fuse.FATTR_MTIME, fuse.FATTR_MTIME_NOW, in.Mtime, in.Mtimensec)
+	c.ClearSetID = in.Valid&fuse.FATTR_KILL_SUIDGID != 0
+	e, err := fs.stage.Setattr(in.NodeId, c, fs.settings.AttrTimeout(in.Uid))
+	if err != nil {
+		return statusOf(err)
+	}
+	out.SetTimeout(e.Keep)
+	fs.attr(&out.Attr, &e.Attr)
+	return fuse.OK
+}
+
+func timespec(valid, set, now uint32, sec uint64, nsec uint32) *unix.Timespec {
+	switch {
+	case valid&now != 0:
+		return &unix.Timespec{Nsec: unix.UTIME_NOW}
+	case valid&set != 0:
+		return &unix.Timespec{Sec: int64(sec), Nsec: int64(nsec)}
+	}
+	return nil
+}
+
+func (fs *fileSystem) Readlink(_ <-chan struct{}, h *fuse.InHeader) ([]byte, fuse.Status) {
+	if wire.IsVirtual(h.NodeId) {
+		target, errno := fs.virt.Readlink(callerOf(h), h.NodeId)
+		return []byte(target), fuse.Status(errno)
+	}
+	target, err := fs.stage.Readlink(h.NodeId)
+	return []byte(target), statusOf(err)
+}
+
+// mayMake is what every request that makes an entry asks first.
+func (fs *fileSystem) mayMake(h *fuse.InHeader, name string) fuse.Status {
+	switch {
+	case wire.IsVirtual(h.NodeId):
+		return fuse.EPERM
+	case fs.readonly(h):
+		return fuse.EROFS
+	case h.NodeId == tree.RootID && name == controldir.DirName:
+		return fuse.Status(unix.EEXIST)
+	}
+	return fuse.OK
+}
+
+func (fs *fileSystem) made(out *fuse.EntryOut, e tree.Entry, err error, h *fuse.InHeader) fuse.Status {
+	if err != nil {
+		return statusOf(err)
+	}
+	fs.entry(out, e, h.Uid)
+	return fuse.OK
+}
+
+func (fs *fileSystem) Mknod(_ <-chan struct{}, in *fuse.MknodIn, name string, out *fuse.EntryOut) fuse.Status {
+	if st := fs.mayMake(&in.InHeader, name); !st.Ok() {
+		return st
+	}
+	if in.Mode&unix.S_IFMT != unix.S_IFREG {
+		return fuse.ENOSYS // only regular files, as in 3FS (case 76)
+	}
+	e, err := fs.stage.Mknod(in.NodeId, name, in.Mode, callerOf(&in.InHeader), fs.settings.AttrTimeout(in.Uid))
+	return fs.made(out, e, err, &in.InHeader)
+}
+
+func (fs *fileSystem) Mkdir(_ <-chan struct{}, in *fuse.MkdirIn, name string, out *fuse.EntryOut) fuse.Status {
+	if st := fs.mayMake(&in.InHeader, name); !st.Ok() {
+		return st
+	}
+	e, err := fs.stage.Mkdir(in.NodeId, name, in.Mode, callerOf(&in.InHeader), fs.settings.AttrTimeout(in.Uid))
+	return fs.made(out, e, err, &in.InHeader)
+}
+
+func (fs *fileSystem) Symlink(cancel <-chan struct{}, h *fuse.InHeader, target, name string, out *fuse.EntryOut) fuse.Status {
+	if h.NodeId == wire.InoRmRf {
+		return fs.symlinkIntoRmRf(cancel, h, target, out)
+	}
+	if wire.IsVirtual(h.NodeId) {
+		return fs.virtSymlink(h, target, name, out)
+	}
+	if st := fs.mayMake(h, name); !st.Ok() {
+		return st
+	}
+	if source, ok := strings.CutPrefix(target, movePrefix); ok {
+		return fs.symlinkToMove(h, source, name, out)
+	}
+	e, err := fs.stage.Symlink(h.NodeId, name, target, callerOf(h), fs.settings.AttrTimeout(h.Uid))
+	if st := fs.made(out, e, err, h); !st.Ok() {
+		return st
+	}
+	keep := fs.settings.SymlinkTimeout(h.Uid)
+	out.SetEntryTimeout(keep)
+	out.SetAttrTimeout(min(e.Keep, keep))
+	return fuse.OK
+}
+
+func (fs *fileSystem) Link(_ <-chan struct{}, in *fuse.LinkIn, name string, out *fuse.EntryOut) fuse.Status {
+	if st := fs.mayMake(&in.InHeader, name); !st.Ok() {
+		return st
+	}
+	if wire.IsVirtual(in.Oldnodeid) {
+		return fuse.EPERM
+	}
+	e, err := fs.stage.Link(in.Oldnodeid, in.NodeId, name, callerOf(&in.InHeader), fs.settings.AttrTimeout(in.Uid))
+	return fs.made(out, e, err, &in.InHeader)
+}
+
+func (fs *fileSystem) Unlink(_ <-chan struct{}, h *fuse.InHeader, name string) fuse.Status {
+	if wire.IsVirtual(h.NodeId) {
+		// In read-only mode, too: 3FS keeps registrations then, by mistake.
+		return fuse.Status(fs.virt.Unlink(callerOf(h), h.NodeId, name))
+	}
+	if fs.readonly(h) {
+		return fuse.EROFS
+	}
+	return statusOf(fs.stage.Unlink(h.NodeId, name))
+}
+
+func (fs *fileSystem) Rmdir(_ <-chan struct{}, h *fuse.InHeader, name string) fuse.Status {
+	if wire.IsVirtual(h.NodeId) || h.NodeId == tree.RootID && name == controldir.DirName {
+		return fuse.EPERM
+	}
+	if fs.readonly(h) {
+		return fuse.EROFS
+	}
+	return statusOf(fs.stage.Rmdir(h.NodeId, name))
+}
+
+func (fs *fileSystem) Rename(cancel <-chan struct{}, in *fuse.RenameIn, name, newName string) fuse.Status {
+	fromVirtual := wire.IsVirtual(in.NodeId) || in.NodeId == tree.RootID && name == controldir.DirName
+	toVirtual := wire.IsVirtual(in.Newdir) || in.Newdir == tree.RootID && newName == controldir.DirName
+	switch {
+	case fromVirtual || toVirtual && in.Newdir != wire.InoRmRf:
+		return fuse.EPERM
+	case fs.readonly(&in.InHeader):
+		return fuse.EROFS
+	case toVirtual:
+		return fs.renameIntoRmRf(cancel, in, name, newName)
+	case in.Flags != 0:
+		return fuse.ENOSYS // the client sees EINVAL (case 76)
+	}
+	return statusOf(fs.stage.Rename(in.NodeId, name, in.Newdir, newName))
+}
+
+func (fs *fileSystem) StatFs(_ <-chan struct{}, _ *fuse.InHeader, out *fuse.StatfsOut) fuse.Status {
+	st, err := fs.stage.Statfs()
+	if err != nil {
+		return statusOf(err)
+	}
+	unit := uint64(st.Frsize)
+	if unit == 0 {
+		unit = uint64(st.Bsize)
+	}
+	*out = fuse.StatfsOut{
+		Blocks: blocksOf(st.Blocks, unit), Bfree: blocksOf(st.Bfree, unit), Bavail: blocksOf(st.Bavail, unit),
+		Bsize: statfsBlock, Frsize: statfsBlock, NameLen: 255,
+	}
+	return fuse.OK
+}
+
+// blocksOf converts to statfs blocks, without overflow for exabytes.
+func blocksOf(n, unit uint64) uint64 {
+	if unit >= statfsBlock {
+		return n * (unit / statfsBlock)
+	}
+	return n / (statfsBlock / max(unit, 1))
+}
+
+// virtualTimeout is how long the kernel keeps entries of the virtual tree.
+const virtualTimeout = 30 * time.Second

@@ -1,0 +1,259 @@
+package fuseserver
+
+import (
+	"encoding/binary"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/internal/fs/controldir"
+	"github.com/kv3fs/kv3fs/internal/fs/tree"
+	"github.com/kv3fs/kv3fs/internal/wire"
+)
+
+func (fs *fileSystem) Ioctl(cancel <-chan struct{}, in *fuse.IoctlIn, arg []byte, _ *fuse.IoctlOut, out []byte) fuse.Status {
+	if in.Flags&fuse.IOCTL_COMPAT != 0 {
+		return fuse.ENOSYS
+	}
+	switch in.Cmd {
+	case wire.IoctlGetMountName:
+		return answer(out, wire.MountNameBytes, func() { copy(out, fs.opts.Cluster) })
+	case wire.IoctlGetPathOffset:
+		return answer(out, 4, func() { binary.NativeEndian.PutUint32(out, uint32(len(fs.point))) })
+	case wire.IoctlGetMagic:
+		return answer(out, 4, func() { binary.NativeEndian.PutUint32(out, wire.Magic) })
+	case wire.IoctlGetVersion:
+		return answer(out, 4, func() { binary.NativeEndian.PutUint32(out, wire.InterfaceVersion) })
+	}
+	if wire.IsVirtual(in.NodeId) {
+		if in.Cmd == wire.IoctlFsync {
+			fs.answerEmpty(in.Unique)
+			return fuse.OK
+		}
+		return fuse.EINVAL
+	}
+	switch in.Cmd {
+	case wire.IoctlFsync:
+		return fs.ioctlFsync(in)
+	case wire.IoctlGetFlags:
+		return fs.ioctlGetFlags(in, out)
+	case wire.IoctlFsGetXattr:
+		return fs.ioctlFsGetXattr(in, out)
+	case wire.IoctlRecursiveRm, wire.IoctlHardlink, wire.IoctlPunchHole, wire.IoctlMove, wire.IoctlRemove, wire.IoctlSetFlags:
+	default:
+		return fuse.EINVAL
+	}
+	if fs.readonly(&in.InHeader) {
+		return fuse.EROFS
+	}
+	switch in.Cmd {
+	case wire.IoctlRecursiveRm:
+		return fs.ioctlRecursiveRm(cancel, in)
+	case wire.IoctlHardlink:
+		return fs.ioctlHardlink(in, arg)
+	case wire.IoctlPunchHole:
+		return fs.ioctlPunchHole(in, arg)
+	case wire.IoctlMove:
+		return fs.ioctlMove(in, arg)
+	case wire.IoctlRemove:
+		return fs.ioctlRemove(cancel, in, arg)
+	default:
+		return fs.ioctlSetFlags(in, arg)
+	}
+}
+
+// answer fills out when the client has room for exactly size bytes.
+func answer(out []byte, size int, fill func()) fuse.Status {
+	if len(out) != size {
+		return fuse.EINVAL
+	}
+	clear(out)
+	fill()
+	return fuse.OK
+}
+
+// answerEmpty tells the kernel that an ioctl succeeded and returns no bytes.
+// The two ioctls declared as four-byte reads are called without an argument:
+// the bytes that go-fuse always sends would go through a wild pointer. go-fuse's
+// own answer comes second, and the kernel knows no such request any more.
+func (fs *fileSystem) answerEmpty(unique uint64) {
+	const header, payload = 16, 16 // fuse_out_header, fuse_ioctl_out with result 0
+	reply := make([]byte, header+payload)
+	binary.NativeEndian.PutUint32(reply, header+payload)
+	binary.NativeEndian.PutUint64(reply[8:], unique)
+	if _, err := unix.Write(fs.replyFD, reply); err != nil && err != unix.ENOENT {
+		fs.log.Warn("answer ioctl", "err", err)
+	}
+}
+
+// ioctlFsync makes the file durable and its attributes exact. What is no
+// regular file has nothing pending.
+func (fs *fileSystem) ioctlFsync(in *fuse.IoctlIn) fuse.Status {
+	if h := fs.handles.get(in.Fh).file; h != nil {
+		if err := h.Sync(false); err != nil {
+			return statusOf(err)
+		}
+	}
+	fs.invalidate(in.NodeId)
+	fs.answerEmpty(in.Unique)
+	return fuse.OK
+}
+
+func (fs *fileSystem) ioctlGetFlags(in *fuse.IoctlIn, out []byte) fuse.Status {
+	flags, err := fs.stage.Flags(in.NodeId)
+	if err != nil {
+		return statusOf(err)
+	}
+	if len(out) < 4 {
+		return fuse.EINVAL
+	}
+	clear(out)
+	binary.NativeEndian.PutUint32(out, flags)
+	return fuse.OK
+}
+
+func (fs *fileSystem) ioctlFsGetXattr(in *fuse.IoctlIn, out []byte) fuse.Status {
+	const (
+		size      = 28   // struct fsxattr
+		immutable = 0x08 // FS_XFLAG_IMMUTABLE
+	)
+	flags, err := fs.stage.Flags(in.NodeId)
+	if err != nil {
+		return statusOf(err)
+	}
+	return answer(out, size, func() {
+		if flags&tree.FlagImmutable != 0 {
+			binary.NativeEndian.PutUint32(out, immutable)
+		}
+	})
+}
+
+func (fs *fileSystem) ioctlSetFlags(in *fuse.IoctlIn, arg []byte) fuse.Status {
+	if len(arg) < 4 {
+		return fuse.EINVAL
+	}
+	return statusOf(fs.stage.SetFlags(in.NodeId, callerOf(&in.InHeader), binary.NativeEndian.Uint32(arg)))
+}
+
+func (fs *fileSystem) ioctlRecursiveRm(cancel <-chan struct{}, in *fuse.IoctlIn) fuse.Status {
+	name, err := fs.stage.RemoveDir(callerOf(&in.InHeader), in.NodeId, cancel)
+	fs.went(name, 0)
+	if err != nil {
+		return statusOf(err)
+	}
+	fs.answerEmpty(in.Unique)
+	return fuse.OK
+}
+
+func (fs *fileSystem) ioctlHardlink(in *fuse.IoctlIn, arg []byte) fuse.Status {
+	a, err := wire.DecodeHardlink(arg)
+	if err != nil {
+		return statusOf(err)
+	}
+	parent, err := fs.realDir(in, a.NewParentIno, a.Name)
+	if err != nil {
+		return statusOf(err)
+	}
+	if err := fs.stage.LinkAs(in.NodeId, parent, a.Name, callerOf(&in.InHeader)); err != nil {
+		return statusOf(err)
+	}
+	fs.invalidate(in.NodeId) // the link count changed
+	fs.notes.entryNow(parent, a.Name)
+	return fuse.OK
+}
+
+// realDir returns the node of a directory that an ioctl names by inode number,
+// for an entry that is not the virtual tree's. The client must be able to reach
+// the directory.
+func (fs *fileSystem) realDir(in *fuse.IoctlIn, ino uint64, name string) (uint64, error) {
+	if wire.IsVirtual(ino) || ino == tree.RootID && name == controldir.DirName {
+		return 0, unix.EPERM
+	}
+	return fs.stage.DirByIno(ino, callerOf(&in.InHeader))
+}
+
+func (fs *fileSystem) ioctlPunchHole(in *fuse.IoctlIn, arg []byte) fuse.Status {
+	ranges, err := wire.DecodePunchHole(arg)
+	if err != nil {
+		return statusOf(err)
+	}
+	starts, ends := make([]uint64, len(ranges)), make([]uint64, len(ranges))
+	block := uint64(fs.opts.BlockBytes)
+	for i, r := range ranges {
+		if r.Start%block != 0 || r.End%block != 0 {
+			return fuse.EINVAL
+		}
+		starts[i], ends[i] = r.Start, r.End
+	}
+	return statusOf(fs.stage.PunchHole(in.NodeId, callerOf(&in.InHeader), starts, ends))
+}
+
+func (fs *fileSystem) ioctlMove(in *fuse.IoctlIn, arg []byte) fuse.Status {
+	a, err := wire.DecodeMove(arg)
+	if err != nil {
+		return statusOf(err)
+	}
+	if ino, err := fs.stage.Ino(in.NodeId); err != nil || ino != a.SrcParentIno {
+		return fuse.EINVAL
+	}
+	if in.NodeId == tree.RootID && a.SrcName == controldir.DirName {
+		return fuse.EPERM
+	}
+	to, err := fs.realDir(in, a.DstParentIno, a.DstName)
+	if err != nil {
+		return statusOf(err)
+	}
+	if a.MoveToTrash {
+		if st := fs.trashable(in, a, to); st != fuse.OK {
+			return st
+		}
+	}
+	if err := fs.stage.RenameAs(in.NodeId, a.SrcName, to, a.DstName, callerOf(&in.InHeader)); err != nil {
+		return statusOf(err)
+	}
+	fs.notes.entryNow(in.NodeId, a.SrcName)
+	fs.notes.entryNow(to, a.DstName)
+	return fuse.OK
+}
+
+// trashable checks what a move to the trash asks beyond a rename: a directory of
+// the caller's own that he can read, write and search, and no file in its place.
+func (fs *fileSystem) trashable(in *fuse.IoctlIn, a wire.Move, to uint64) fuse.Status {
+	src, err := fs.stage.Lookup(in.NodeId, a.SrcName, 0)
+	if err != nil {
+		return statusOf(err)
+	}
+	defer fs.stage.Forget(src.ID, 1)
+	const directory, ownerAll = unix.S_IFDIR, 0o700
+	switch {
+	case src.Attr.Mode&unix.S_IFMT != directory:
+		return fuse.Status(unix.ENOTDIR)
+	case src.Attr.UID != in.Uid && in.Uid != 0, src.Attr.Mode&ownerAll != ownerAll:
+		return fuse.EPERM
+	}
+	dst, err := fs.stage.Lookup(to, a.DstName, 0)
+	if err != nil {
+		return fuse.OK // nothing in its place; RenameAs finds what else is wrong
+	}
+	defer fs.stage.Forget(dst.ID, 1)
+	if dst.Attr.Mode&unix.S_IFMT != directory {
+		return fuse.Status(unix.EEXIST)
+	}
+	return fuse.OK
+}
+
+func (fs *fileSystem) ioctlRemove(cancel <-chan struct{}, in *fuse.IoctlIn, arg []byte) fuse.Status {
+	a, err := wire.DecodeRemove(arg)
+	if err != nil {
+		return statusOf(err)
+	}
+	if ino, err := fs.stage.Ino(in.NodeId); err != nil || ino != a.ParentIno {
+		return fuse.EINVAL
+	}
+	if in.NodeId == tree.RootID && a.Name == controldir.DirName {
+		return fuse.EPERM
+	}
+	err = fs.stage.RemoveEntry(callerOf(&in.InHeader), in.NodeId, a.Name, a.Recursive, cancel)
+	fs.notes.entryNow(in.NodeId, a.Name)
+	return statusOf(err)
+}

@@ -1,0 +1,19 @@
+package fuseserver
+
+import (
+	"bytes"
+	"log/slog"
+)
+
+// fuseLog passes on what go-fuse logs, but for the line it writes when it finds
+// an ioctl answered already (see answerEmpty).
+type fuseLog struct{ log *slog.Logger }
+
+var answeredIoctl = []byte("writer: Write/Writev failed, err: 2=no such file or directory. opcode: IOCTL")
+
+func (f *fuseLog) Write(line []byte) (int, error) {
+	if text := bytes.TrimSpace(line); !bytes.Equal(text, answeredIoctl) {
+		f.log.Warn("fuse: " + string(text))
+	}
+	return len(line), nil
+}

@@ -1,0 +1,184 @@
+package fuseserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/internal/fs/tree"
+)
+
+const (
+	busyRetryInterval = 20 * time.Millisecond
+	// How long after an abort requests in progress may take to return.
+	abortGrace    = 2 * time.Second
+	maxBackground = 64
+)
+
+// Mount is a mounted file system. New makes it, Serve answers its requests,
+// Unmount ends it.
+type Mount struct {
+	point  string
+	minor  int
+	server *fuse.Server
+	fs     *fileSystem
+
+	served    chan struct{} // closed when Serve has returned
+	abandon   chan struct{} // closed when Serve must not wait any more
+	abandoned sync.Once
+}
+
+// New mounts s at point with t as 3fs-virt. Requests wait until Serve runs. On
+// success the stage's invalidation hook is the mount's.
+func New(s *tree.Stage, t Tree, set Settings, point string, opts Options) (*Mount, error) {
+	if err := opts.complete(); err != nil {
+		return nil, err
+	}
+	point, err := preparePoint(point, s.Dir())
+	if err != nil {
+		return nil, err
+	}
+	fd, err := attach(point, opts)
+	if err != nil {
+		return nil, err
+	}
+	m := &Mount{point: point, served: make(chan struct{}), abandon: make(chan struct{})}
+	if info, ok := mountedAt(point); ok {
+		m.minor = info.minor
+	}
+	if err := m.connect(s, t, set, fd, opts); err != nil {
+		return nil, errors.Join(err, detach(point, true))
+	}
+	return m, nil
+}
+
+// connect takes over fd.
+func (m *Mount) connect(s *tree.Stage, t Tree, set Settings, fd int, opts Options) error {
+	second, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 3)
+	if err != nil {
+		unix.Close(fd)
+		return err
+	}
+	m.fs = newFileSystem(s, t, set, opts, m.point, second)
+	m.server, err = fuse.NewServer(m.fs, "/dev/fd/"+strconv.Itoa(fd), fuseOptions(opts))
+	if err != nil {
+		// go-fuse has closed fd, or never took it over; the mount is detached
+		// next, so that both end.
+		unix.Close(second)
+		return fmt.Errorf("mount %s: %w", m.point, err)
+	}
+	m.fs.server = m.server
+	m.fs.passthrough.start(m.server, opts)
+	s.SetInvalidate(m.fs.invalidate)
+	return nil
+}
+
+func fuseOptions(o Options) *fuse.MountOptions {
+	opts := &fuse.MountOptions{
+		MaxBackground: maxBackground,
+		MaxWrite:      maxIOBytes,
+		MaxReadAhead:  maxIOBytes,
+		// A pipe holds 1 MiB: a read of that size and its header do not fit.
+		DisableSplice: true,
+		// A file on overlayfs or another stacked file system may be behind.
+		MaxStackDepth: 2,
+		Logger:        log.New(&fuseLog{log: o.Log}, "", 0),
+		ExtraCapabilities: fuse.CAP_ATOMIC_O_TRUNC | fuse.CAP_IOCTL_DIR | fuse.CAP_READDIRPLUS_AUTO |
+			fuse.CAP_ASYNC_DIO | fuse.CAP_DIRECT_IO_ALLOW_MMAP |
+			// Without it the kernel asks for security.capability at every write.
+			fuse.CAP_HANDLE_KILLPRIV_V2,
+	}
+	if !mayPassthrough(o) {
+		opts.DisabledCapabilities |= fuse.CAP_PASSTHROUGH
+	}
+	return opts
+}
+
+// Point returns the canonical path of the mount.
+func (m *Mount) Point() string { return m.point }
+
+// Serve answers requests until the file system is unmounted, by Unmount or by
+// anybody else, and returns when all are answered and every handle is closed.
+// Call it once. Where the backing file system hangs, so would that: after an
+// Unmount that found requests stuck, Serve returns an error and leaves them to
+// the end of the process, with what they use; closing the stage does nothing then.
+func (m *Mount) Serve() error {
+	defer close(m.served)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		m.server.Serve()
+		m.fs.end()
+	}()
+	select {
+	case <-ended:
+		return nil
+	case <-m.abandon:
+		m.fs.stage.Abandon()
+		m.fs.notes.stop()
+		return fmt.Errorf("mount %s: abandoned with requests in progress", m.point)
+	}
+}
+
+// Unmount ends the mount and waits for Serve to return. While it is busy it
+// tries again until ctx ends; then it detaches the mount from the tree and fails
+// the requests of those who still use it. The error says that they were cut
+// off.
+func (m *Mount) Unmount(ctx context.Context) error {
+	tick := time.NewTicker(busyRetryInterval)
+	defer tick.Stop()
+	for {
+		if !m.mounted() {
+			return m.wait(ctx)
+		}
+		err := detach(m.point, false)
+		if err == nil || errors.Is(err, unix.EINVAL) {
+			return m.wait(ctx)
+		}
+		select {
+		case <-m.served:
+			return nil
+		case <-ctx.Done():
+			return m.cutOff(err)
+		case <-tick.C:
+		}
+	}
+}
+
+// mounted says whether this mount is what is at its point.
+func (m *Mount) mounted() bool {
+	now, ok := mountedAt(m.point)
+	return ok && now.minor == m.minor && now.fsType == fsType
+}
+
+// wait waits for Serve after the mount left the tree. Another mount namespace
+// may hold a copy: then the connection lives until it is aborted.
+func (m *Mount) wait(ctx context.Context) error {
+	select {
+	case <-m.served:
+		return nil
+	case <-ctx.Done():
+		return m.cutOff(unix.EBUSY)
+	}
+}
+
+func (m *Mount) cutOff(why error) error {
+	m.abort()
+	if m.mounted() {
+		detach(m.point, true)
+	}
+	select {
+	case <-m.served:
+	case <-time.After(abortGrace):
+		m.abandoned.Do(func() { close(m.abandon) })
+		<-m.served
+	}
+	return fmt.Errorf("mount %s: detached while in use: %w", m.point, why)
+}

@@ -1,0 +1,339 @@
+package fuseserver
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/internal/fs/tree"
+)
+
+func TestMountinfoLine(t *testing.T) { // R1, case 1
+	w := newWorld(t, Options{})
+	m, ok := mountedAt(w.dir)
+	if !ok || m.fsType != "fuse.hf3fs" || m.source != "hf3fs.stage" {
+		t.Fatalf("%+v", m)
+	}
+	info, _ := os.ReadFile("/proc/self/mountinfo")
+	for line := range strings.Lines(string(info)) {
+		if strings.Contains(line, w.dir) {
+			for _, opt := range []string{"nosuid", "nodev", "default_permissions", "allow_other", "max_read=1048576"} {
+				if !strings.Contains(line, opt) {
+					t.Errorf("no %s in %s", opt, line)
+				}
+			}
+		}
+	}
+}
+
+func TestFindMount(t *testing.T) {
+	const info = "1 0 0:40 / /mnt rw - ext4 /dev/a rw\n" +
+		"2 1 0:41 / /mnt/a\\040b rw shared:3 - fuse.hf3fs hf3fs.x rw\nshort\n" +
+		"3 1 0:42 / /mnt rw - fuse.other y rw\n"
+	if m, ok := findMount(info, "/mnt/a b"); !ok || m.minor != 41 || m.source != "hf3fs.x" {
+		t.Errorf("%+v %v", m, ok)
+	}
+	if m, _ := findMount(info, "/mnt"); m.minor != 42 {
+		t.Errorf("the topmost is %+v", m)
+	}
+	if _, ok := findMount(info, "/"); ok {
+		t.Error("found what is not there")
+	}
+}
+
+func TestRefusesBadPlacesAndNames(t *testing.T) {
+	top := t.TempDir()
+	data := filepath.Join(top, "data")
+	os.Mkdir(data, 0o755)
+	os.WriteFile(filepath.Join(top, "file"), nil, 0o644)
+	s, err := tree.Open(data, tree.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	try := func(point, cluster string) error {
+		_, err := New(s, nil, nil, point, Options{Cluster: cluster})
+		return err
+	}
+	for point, cluster := range map[string]string{
+		data + "/sub": "ok", top: "ok", data: "ok", top + "/no/such/parent": "ok", top + "/file": "ok",
+		top + "/a": "", top + "/b": "with blank", top + "/c": strings.Repeat("x", 32), top + "/d": "a,b", top + "/e": "a\nb",
+	} {
+		if err := try(point, cluster); err == nil {
+			t.Errorf("mounted at %s as %q", point, cluster)
+		}
+	}
+}
+
+func TestMountsThroughSymlinkAndCreates(t *testing.T) {
+	w := newWorld(t, Options{})
+	w.unmount()
+	top := filepath.Dir(w.dir)
+	os.Symlink(w.dir, top+"/link")
+	w.dir = top + "/link"
+	w.mount(Options{})
+	if w.m.Point() != top+"/mnt" {
+		t.Errorf("mounted at %s", w.m.Point())
+	}
+}
+
+func TestRefusesLivingDaemon(t *testing.T) {
+	w := newWorld(t, Options{})
+	_, err := New(w.stage, w.tree, w.settings, w.dir, Options{Cluster: "two"})
+	if err == nil || !strings.Contains(err.Error(), "hf3fs.stage") || !strings.Contains(err.Error(), "fusermount3 -u") {
+		t.Fatalf("error %v", err)
+	}
+}
+
+func TestRecoversFromDeadDaemon(t *testing.T) {
+	top := openUp(t, t.TempDir())
+	os.Mkdir(top+"/data", 0o755)
+	child := exec.Command("/proc/self/exe", top+"/data", top+"/mnt")
+	child.Env = append(os.Environ(), "KV3FS_TEST_CHILD=daemon")
+	out, err := child.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if line, _ := bufio.NewReader(out).ReadString('\n'); line != "mounted\n" {
+		t.Fatalf("child said %q", line)
+	}
+	held, err := os.Create(top + "/mnt/f")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Close()
+	child.Process.Kill()
+	child.Wait()
+	if _, err := held.Write([]byte("x")); err == nil {
+		// Passthrough: the backing file outlives the daemon.
+		t.Log("writes go on without the daemon")
+	}
+	var st unix.Statfs_t
+	if err := unix.Statfs(top+"/mnt", &st); err != unix.ENOTCONN {
+		t.Fatalf("the dead mount answers %v", err)
+	}
+	s, err := tree.Open(top+"/data", tree.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	m, err := New(s, &fakeTree{}, &fakeSettings{}, top+"/mnt", Options{Cluster: "again"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- m.Serve() }()
+	if err := m.AllowOwnUse(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(top + "/mnt/f"); err != nil {
+		t.Error(err)
+	}
+	if err := m.Unmount(context.Background()); err != nil {
+		t.Error(err)
+	}
+	<-served
+}
+
+func TestUnmountWaitsForTheLastUser(t *testing.T) {
+	w := newWorld(t, Options{})
+	f, err := os.Create(w.path("f"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	done := make(chan error)
+	m := w.m
+	go func() { done <- m.Unmount(ctx) }()
+	select {
+	case err := <-done:
+		t.Fatalf("unmounted under an open file: %v", err)
+	case <-time.After(3 * busyRetryInterval):
+	}
+	f.Close()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	<-w.serveErr
+	w.mount(Options{})
+}
+
+func TestUnmountCutsOffWhoStays(t *testing.T) {
+	w := newWorld(t, Options{Passthrough: PassthroughOff})
+	f, err := os.Create(w.path("f"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	d, err := os.Open(w.path("3fs-virt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*busyRetryInterval)
+	defer cancel()
+	began := time.Now()
+	if err := w.m.Unmount(ctx); !errors.Is(err, unix.EBUSY) {
+		t.Errorf("unmount: %v", err)
+	}
+	if took := time.Since(began); took > abortGrace {
+		t.Errorf("took %v", took)
+	}
+	if err := <-w.serveErr; err != nil {
+		t.Errorf("serve: %v", err)
+	}
+	if _, err := f.Write([]byte("x")); err == nil {
+		t.Error("a file of an aborted mount can be written")
+	}
+	if _, ok := mountedAt(w.dir); ok {
+		t.Error("still in the tree")
+	}
+	w.mount(Options{})
+}
+
+// A copy of the mount in another mount namespace keeps the connection alive; it
+// is no request in progress, and Serve ends all the same.
+func TestUnmountWithACopyElsewhere(t *testing.T) {
+	w := newWorld(t, Options{})
+	elsewhere := exec.Command("unshare", "-m", "--propagation", "private", "sh", "-c", "echo copied; exec cat")
+	stdin, err := elsewhere.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := elsewhere.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := elsewhere.Start(); err != nil {
+		t.Skipf("no mount namespaces here: %v", err)
+	}
+	defer elsewhere.Wait()
+	defer stdin.Close()
+	if line, err := bufio.NewReader(stdout).ReadString('\n'); err != nil {
+		t.Skipf("no mount namespaces here: %q, %v", line, err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*busyRetryInterval)
+	defer cancel()
+	if err := w.m.Unmount(ctx); !errors.Is(err, unix.EBUSY) {
+		t.Errorf("unmount: %v", err)
+	}
+	if err := <-w.serveErr; err != nil {
+		t.Errorf("serve: %v", err)
+	}
+	w.mount(Options{})
+}
+
+func TestUnmountedByHand(t *testing.T) {
+	w := newWorld(t, Options{})
+	if err := unix.Unmount(w.dir, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-w.serveErr; err != nil {
+		t.Error(err)
+	}
+	w.serveErr <- nil
+}
+
+// As a user without root the helper mounts: only the daemon's user may look.
+func TestMountsWithoutRoot(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("the other tests are without root already")
+	}
+	const nobody = 65534 // the helper wants a user with a name
+	top := openUp(t, t.TempDir())
+	exe := top + "/test.exe"
+	self, _ := os.ReadFile("/proc/self/exe")
+	os.WriteFile(exe, self, 0o755)
+	for _, dir := range []string{"/data", "/mnt"} {
+		os.Mkdir(top+dir, 0o755)
+		os.Chown(top+dir, nobody, nobody)
+	}
+	os.WriteFile(top+"/data/f", []byte("hello"), 0o644)
+	child := exec.Command(exe, top+"/data", top+"/mnt")
+	child.Env = append(os.Environ(), "KV3FS_TEST_CHILD=daemon")
+	// The device node may be root's alone; then the test cannot be made.
+	user := &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	child.SysProcAttr = user
+	child.Dir = "/"
+	var said bytes.Buffer
+	child.Stderr = &said
+	out, _ := child.StdoutPipe()
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, _ := bufio.NewReader(out).ReadString('\n')
+	defer func() { child.Process.Kill(); child.Wait(); unix.Unmount(top+"/mnt", unix.MNT_DETACH) }()
+	if line != "mounted\n" {
+		child.Wait() // it writes to said until then
+		t.Skipf("no user mounts here: %q %s", line, said.String())
+	}
+	m, _ := mountedAt(top + "/mnt")
+	if m.fsType != "fuse.hf3fs" || m.source != "hf3fs.child" {
+		t.Errorf("%+v", m)
+	}
+	cat := exec.Command("/bin/cat", top+"/mnt/f")
+	cat.SysProcAttr = user
+	if text, err := cat.Output(); string(text) != "hello" {
+		t.Errorf("read %q, %v", text, err)
+	}
+}
+
+// Something hangs that Serve waits for: Unmount and Serve return all the same.
+func TestServeDoesNotHang(t *testing.T) {
+	w := newWorld(t, Options{})
+	hanging, release := make(chan struct{}), make(chan struct{})
+	w.m.fs.notes.send = func(uint64, string) { close(hanging); <-release }
+	w.m.fs.notes.entry(1, "x")
+	<-hanging
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- w.m.Unmount(ctx) }()
+	select {
+	case err := <-done:
+		if err == nil {
+			t.Error("Unmount does not say that somebody was cut off")
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("Unmount hangs")
+		close(release)
+		return
+	}
+	if err := <-w.serveErr; err == nil {
+		t.Error("Serve does not say that it abandoned requests")
+	}
+	w.serveErr <- nil
+	if err := w.stage.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := w.stage.Statfs(); err != nil {
+		t.Errorf("who hangs cannot go on: %v", err)
+	}
+	close(release)
+}
+
+// Read-only mode keeps nobody from ending a registration.
+func TestUnregisterInReadonlyMode(t *testing.T) {
+	w := newWorld(t, Options{})
+	if err := os.Symlink("/dev/shm/x", w.path("3fs-virt/iovs/key")); err != nil {
+		t.Fatal(err)
+	}
+	w.write("f", "x")
+	w.settings.readonly.Store(true)
+	wantErrno(t, "a registration", os.Remove(w.path("3fs-virt/iovs/key")), 0)
+	wantErrno(t, "a file", os.Remove(w.path("f")), unix.EROFS)
+}

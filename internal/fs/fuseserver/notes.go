@@ -1,0 +1,88 @@
+package fuseserver
+
+import (
+	"sync"
+	"time"
+)
+
+// How long an ioctl waits for the kernel to drop names before it answers. The
+// kernel needs the directory's lock for that, which some other request may hold.
+const noteWait = 500 * time.Millisecond
+
+// notes tells the kernel that directory entries changed behind its back. The
+// kernel takes the directory's lock for it: whoever answers a request that holds
+// that lock must not wait for it, and no directory waits for the lock of another.
+// So each directory has a queue of its own, with a worker while there is
+// something in it.
+type notes struct {
+	send func(parent uint64, name string)
+
+	mu      sync.Mutex
+	queues  map[uint64][]note // by directory; a key means that its worker runs
+	stopped bool
+	workers sync.WaitGroup
+}
+
+type note struct {
+	name string
+	done chan struct{}
+}
+
+func newNotes(send func(parent uint64, name string)) *notes {
+	return &notes{send: send, queues: make(map[uint64][]note)}
+}
+
+// entry queues the message that an entry changed and returns a channel that is
+// closed when the kernel has it.
+func (n *notes) entry(parent uint64, name string) <-chan struct{} {
+	done := make(chan struct{})
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.stopped {
+		close(done)
+		return done
+	}
+	queue, running := n.queues[parent]
+	n.queues[parent] = append(queue, note{name, done})
+	if !running {
+		n.workers.Go(func() { n.work(parent) })
+	}
+	return done
+}
+
+// entryNow is entry for those who hold no lock: it waits, within bounds.
+func (n *notes) entryNow(parent uint64, name string) {
+	limit := time.NewTimer(noteWait)
+	defer limit.Stop()
+	select {
+	case <-n.entry(parent, name):
+	case <-limit.C:
+	}
+}
+
+// work sends what is queued for a directory.
+func (n *notes) work(parent uint64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for len(n.queues[parent]) > 0 {
+		next := n.queues[parent][0]
+		n.queues[parent] = n.queues[parent][1:]
+		if !n.stopped {
+			n.mu.Unlock()
+			n.send(parent, next.name)
+			n.mu.Lock()
+		}
+		close(next.done)
+	}
+	delete(n.queues, parent)
+}
+
+// stop drops what is queued, and what comes.
+func (n *notes) stop() {
+	n.mu.Lock()
+	n.stopped = true
+	n.mu.Unlock()
+}
+
+// wait returns when no worker is left. Call it after stop.
+func (n *notes) wait() { n.workers.Wait() }

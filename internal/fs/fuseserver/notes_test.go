@@ -1,0 +1,37 @@
+package fuseserver
+
+import (
+	"testing"
+	"time"
+)
+
+// A directory whose lock is held for long keeps nobody else's names.
+func TestNotesDoNotWaitForOtherDirectories(t *testing.T) {
+	release := make(chan struct{})
+	var sent []string // of directory 2, whose worker is alone
+	n := newNotes(func(parent uint64, name string) {
+		if parent == 1 {
+			<-release
+			return
+		}
+		sent = append(sent, name)
+	})
+	stuck := n.entry(1, "a")
+	for _, name := range []string{"x", "y"} {
+		select {
+		case <-n.entry(2, name):
+		case <-time.After(5 * time.Second):
+			t.Fatal("a note waits for another directory")
+		}
+	}
+	if len(sent) != 2 || sent[0] != "x" || sent[1] != "y" {
+		t.Errorf("sent %q", sent)
+	}
+	dropped := n.entry(1, "b")
+	n.stop()
+	close(release)
+	<-stuck
+	<-dropped
+	n.wait()
+	<-n.entry(3, "late")
+}

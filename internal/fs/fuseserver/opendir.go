@@ -1,0 +1,119 @@
+package fuseserver
+
+import (
+	"github.com/hanwen/go-fuse/v2/fuse"
+
+	"github.com/kv3fs/kv3fs/internal/fs/controldir"
+	"github.com/kv3fs/kv3fs/internal/fs/tree"
+	"github.com/kv3fs/kv3fs/internal/wire"
+)
+
+// afterVirt is the position after the entry 3fs-virt, the root's last. It is
+// none that a file system gives an entry of its own.
+const afterVirt = 1<<63 - 2
+
+func (fs *fileSystem) OpenDir(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
+	if wire.IsVirtual(in.NodeId) {
+		c := callerOf(&in.InHeader)
+		handle, errno := fs.virt.OpenDir(c, in.NodeId)
+		if errno != 0 {
+			return fuse.Status(errno)
+		}
+		out.Fh = fs.handles.add(openThing{virtual: &virtualDir{ino: in.NodeId, handle: handle, caller: c}})
+		return fuse.OK
+	}
+	d, err := fs.stage.OpenDir(in.NodeId)
+	if err != nil {
+		return statusOf(err)
+	}
+	out.Fh = fs.handles.add(openThing{dir: d})
+	return fuse.OK
+}
+
+func (fs *fileSystem) ReleaseDir(in *fuse.ReleaseIn) {
+	fs.closeHandle(fs.handles.take(in.Fh))
+}
+
+func (fs *fileSystem) FsyncDir(_ <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
+	if d := fs.handles.get(in.Fh).dir; d != nil {
+		return statusOf(d.Sync())
+	}
+	return fuse.OK
+}
+
+func (fs *fileSystem) ReadDir(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
+	return fs.list(in, func(e fuse.DirEntry, _ *tree.Dir) bool { return out.AddDirEntry(e) },
+		func(e fuse.DirEntry, _ VirtualAttr) bool { return out.AddDirEntry(e) })
+}
+
+func (fs *fileSystem) ReadDirPlus(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
+	keep := fs.settings.AttrTimeout(in.Uid)
+	return fs.list(in, func(e fuse.DirEntry, d *tree.Dir) bool {
+		entry := out.AddDirLookupEntry(e)
+		if entry == nil {
+			return false
+		}
+		// An entry that went in the meantime keeps node 0: a name without
+		// attributes.
+		if found, err := d.Lookup(e.Name, keep); err == nil {
+			fs.entry(entry, found, in.Uid)
+			out.FixMode(found.Attr.Mode)
+		}
+		return true
+	}, func(e fuse.DirEntry, a VirtualAttr) bool {
+		entry := out.AddDirLookupEntry(e)
+		if entry == nil {
+			return false
+		}
+		virtEntry(entry, a, virtualTimeout)
+		return true
+	})
+}
+
+// list gives the entries from in.Offset on to the one of the two functions that
+// they are for, until it returns false.
+func (fs *fileSystem) list(in *fuse.ReadIn, real func(fuse.DirEntry, *tree.Dir) bool, virtual func(fuse.DirEntry, VirtualAttr) bool) fuse.Status {
+	open := fs.handles.get(in.Fh)
+	if open.virtual != nil {
+		return fs.virtList(open.virtual, in.Offset, virtual)
+	}
+	if open.dir == nil {
+		return fuse.EBADF
+	}
+	if in.Offset == afterVirt {
+		return fuse.OK
+	}
+	ended, err := open.dir.List(int64(in.Offset), func(e tree.Dirent) bool {
+		if in.NodeId == tree.RootID && e.Name == controldir.DirName {
+			return true // shadowed
+		}
+		return real(fuse.DirEntry{Name: e.Name, Ino: e.Ino, Mode: e.Type, Off: uint64(e.Next)}, open.dir)
+	})
+	if err != nil || !ended || in.NodeId != tree.RootID {
+		return statusOf(err)
+	}
+	a, errno := fs.virt.Getattr(callerOf(&in.InHeader), wire.InoVirt)
+	if errno == 0 {
+		virtual(fuse.DirEntry{Name: controldir.DirName, Ino: a.Ino, Mode: a.Mode, Off: afterVirt}, a)
+	}
+	return fuse.OK
+}
+
+func (fs *fileSystem) virtList(d *virtualDir, from uint64, add func(fuse.DirEntry, VirtualAttr) bool) fuse.Status {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if from == 0 {
+		entries, errno := fs.virt.List(d.caller, d.ino)
+		if errno != 0 {
+			return fuse.Status(errno)
+		}
+		d.entries = entries
+	}
+	for i := from; i < uint64(len(d.entries)); i++ {
+		e := d.entries[i]
+		if !add(fuse.DirEntry{Name: e.Name, Ino: e.Attr.Ino, Mode: e.Attr.Mode, Off: i + 1}, e.Attr) {
+			break
+		}
+	}
+	return fuse.OK
+}

@@ -1,0 +1,218 @@
+package fuseserver
+
+import (
+	"errors"
+	"sync"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/internal/fs/cred"
+	"github.com/kv3fs/kv3fs/internal/fs/tree"
+	"github.com/kv3fs/kv3fs/internal/wire"
+)
+
+// openThing is what a FUSE file handle means: one of the three.
+type openThing struct {
+	file    *tree.Handle
+	dir     *tree.Dir
+	virtual *virtualDir
+}
+
+// virtualDir is an open virtual directory.
+type virtualDir struct {
+	ino    uint64
+	handle uint64 // the tree's
+	caller cred.Caller
+
+	mu      sync.Mutex
+	entries []VirtualEntry // snapshot of the last read from the start
+}
+
+// handles numbers what is open.
+type handles struct {
+	mu   sync.RWMutex
+	last uint64
+	open map[uint64]openThing
+}
+
+func newHandles() *handles { return &handles{open: make(map[uint64]openThing)} }
+
+func (t *handles) add(o openThing) uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.last++
+	t.open[t.last] = o
+	return t.last
+}
+
+func (t *handles) get(fh uint64) openThing {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.open[fh]
+}
+
+func (t *handles) take(fh uint64) openThing {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	o := t.open[fh]
+	delete(t.open, fh)
+	return o
+}
+
+func (t *handles) drain() []openThing {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var all []openThing
+	for _, o := range t.open {
+		all = append(all, o)
+	}
+	clear(t.open)
+	return all
+}
+
+func (fs *fileSystem) closeHandle(o openThing) {
+	switch {
+	case o.file != nil:
+		fs.passthrough.close(o.file.ID())
+		o.file.Close()
+	case o.dir != nil:
+		o.dir.Close()
+	case o.virtual != nil:
+		fs.virt.ReleaseDir(o.virtual.ino, o.virtual.handle)
+	}
+}
+
+// writeFlags are the open flags that 3FS refuses in read-only mode.
+const writeFlags = unix.O_WRONLY | unix.O_RDWR | unix.O_CREAT | unix.O_EXCL | unix.O_TRUNC | unix.O_APPEND
+
+func (fs *fileSystem) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
+	if wire.IsVirtual(in.NodeId) {
+		return fuse.EPERM
+	}
+	if in.Flags&writeFlags != 0 && fs.readonly(&in.InHeader) {
+		return fuse.EROFS
+	}
+	h, err := fs.stage.Open(in.NodeId, callerOf(&in.InHeader), int(in.Flags))
+	if err != nil {
+		return statusOf(err)
+	}
+	if in.Mode&fuse.OPEN_KILL_SUIDGID != 0 {
+		if err := h.ClearSetID(); err != nil {
+			h.Close()
+			return statusOf(err)
+		}
+	}
+	fs.opened(h, out)
+	return fuse.OK
+}
+
+func (fs *fileSystem) opened(h *tree.Handle, out *fuse.OpenOut) {
+	fs.passthrough.open(h, out)
+	out.Fh = fs.handles.add(openThing{file: h})
+}
+
+func (fs *fileSystem) Create(_ <-chan struct{}, in *fuse.CreateIn, name string, out *fuse.CreateOut) fuse.Status {
+	if st := fs.mayMake(&in.InHeader, name); !st.Ok() {
+		return st
+	}
+	e, h, err := fs.stage.Create(in.NodeId, name, int(in.Flags), in.Mode, callerOf(&in.InHeader), fs.settings.AttrTimeout(in.Uid))
+	if err != nil {
+		return statusOf(err)
+	}
+	fs.entry(&out.EntryOut, e, in.Uid)
+	fs.opened(h, &out.OpenOut)
+	return fuse.OK
+}
+
+func (fs *fileSystem) Release(_ <-chan struct{}, in *fuse.ReleaseIn) {
+	fs.closeHandle(fs.handles.take(in.Fh))
+}
+
+func (fs *fileSystem) Read(_ <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse.ReadResult, fuse.Status) {
+	h := fs.handles.get(in.Fh).file
+	if h == nil {
+		return nil, fuse.EBADF
+	}
+	total := 0
+	for total < len(buf) {
+		n, err := unix.Pread(h.FD(), buf[total:], int64(in.Offset)+int64(total))
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil && total == 0 {
+			return nil, statusOf(err)
+		}
+		if n <= 0 {
+			break
+		}
+		total += n
+	}
+	return fuse.ReadResultData(buf[:total]), fuse.OK
+}
+
+func (fs *fileSystem) Write(_ <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32, fuse.Status) {
+	h := fs.handles.get(in.Fh).file
+	if h == nil {
+		return 0, fuse.EBADF
+	}
+	if in.WriteFlags&fuse.WRITE_KILL_SUIDGID != 0 {
+		if err := h.ClearSetID(); err != nil {
+			return 0, statusOf(err)
+		}
+	}
+	// The kernel takes the end of the file from attributes it may hold for
+	// long; the backing file knows where its end is.
+	flags := 0
+	if in.Flags&unix.O_APPEND != 0 {
+		flags = unix.RWF_APPEND
+	}
+	total := 0
+	for total < len(data) {
+		n, err := unix.Pwritev2(h.FD(), [][]byte{data[total:]}, int64(in.Offset)+int64(total), flags)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil && total == 0 {
+			return 0, statusOf(err)
+		}
+		if n <= 0 {
+			break
+		}
+		total += n
+	}
+	return uint32(total), fuse.OK
+}
+
+func (fs *fileSystem) Lseek(_ <-chan struct{}, in *fuse.LseekIn, out *fuse.LseekOut) fuse.Status {
+	h := fs.handles.get(in.Fh).file
+	if h == nil {
+		return fuse.EBADF
+	}
+	// Nobody uses the descriptor's own position: all I/O has offsets.
+	off, err := unix.Seek(h.FD(), int64(in.Offset), int(in.Whence))
+	out.Offset = uint64(off)
+	return statusOf(err)
+}
+
+// Flush is close(2) of a client: a backing file system that reports write
+// errors only then reports them to the client.
+func (fs *fileSystem) Flush(_ <-chan struct{}, in *fuse.FlushIn) fuse.Status {
+	h := fs.handles.get(in.Fh).file
+	if h == nil {
+		return fuse.OK
+	}
+	fd, err := unix.FcntlInt(uintptr(h.FD()), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return fuse.OK // out of descriptors: nothing is lost, only told later
+	}
+	return statusOf(unix.Close(fd))
+}
+
+func (fs *fileSystem) Fsync(_ <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
+	h := fs.handles.get(in.Fh).file
+	if h == nil {
+		return fuse.EBADF
+	}
+	return statusOf(h.Sync(in.FsyncFlags&1 != 0))
+}

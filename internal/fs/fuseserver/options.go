@@ -1,0 +1,74 @@
+package fuseserver
+
+import (
+	"fmt"
+	"log/slog"
+)
+
+const (
+	fsType      = "fuse.hf3fs"
+	subtype     = "hf3fs"
+	maxIOBytes  = 1 << 20
+	statfsBlock = 2 << 20
+	// The client library has room for 32 bytes with the NUL.
+	longestCluster = 31
+)
+
+// Passthrough chooses how file bytes travel.
+type Passthrough int
+
+const (
+	// PassthroughAuto lets the kernel read and write the backing file itself
+	// where it can: Linux 6.9 or later, and root.
+	PassthroughAuto Passthrough = iota
+	// PassthroughOff sends every read and write through the daemon.
+	PassthroughOff
+)
+
+// Options of New. Cluster is needed; the zero value of the rest is valid.
+type Options struct {
+	// Cluster names the file system: the mount's source is hf3fs.<Cluster>.
+	// 1 to 31 bytes of letters, digits, '.', '_' and '-'.
+	Cluster string
+
+	// AllowOther lets users other than the daemon's use the mount. Without it
+	// their processes get EACCES. Always on for root; others need
+	// user_allow_other in /etc/fuse.conf.
+	AllowOther bool
+
+	// Passthrough is for tests and for kernels whose passthrough misbehaves.
+	Passthrough Passthrough
+
+	// BlockBytes is st_blksize, the alignment of the punch-hole ioctl.
+	// Default 1 MiB; a power of two.
+	BlockBytes uint32
+
+	// Daemon is what the root's attribute wire.DaemonXattr says. nil: there is no
+	// such attribute.
+	Daemon []byte
+
+	// Log gets what goes wrong. nil: slog.Default().
+	Log *slog.Logger
+}
+
+func (o *Options) complete() error {
+	if o.Cluster == "" || len(o.Cluster) > longestCluster {
+		return fmt.Errorf("cluster name %q: need 1 to %d bytes", o.Cluster, longestCluster)
+	}
+	for _, r := range o.Cluster {
+		ok := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '.' || r == '_' || r == '-'
+		if !ok {
+			return fmt.Errorf("cluster name %q: letters, digits, '.', '_' and '-' only", o.Cluster)
+		}
+	}
+	if o.BlockBytes == 0 {
+		o.BlockBytes = 1 << 20
+	}
+	if o.BlockBytes&(o.BlockBytes-1) != 0 {
+		return fmt.Errorf("block size %d: need a power of two", o.BlockBytes)
+	}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	return nil
+}

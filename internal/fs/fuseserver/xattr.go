@@ -1,0 +1,120 @@
+package fuseserver
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/internal/fs/tree"
+	"github.com/kv3fs/kv3fs/internal/wire"
+)
+
+// lockName is the only extended attribute that is listed: a directory's lock. The
+// stage keeps it in memory: it ends with the daemon, and other hosts do not see it.
+const lockName = "hf3fs.lock"
+
+// lockValue is what a locked directory shows of who has locked it: this daemon.
+func lockValue(cluster string) []byte {
+	host, _ := os.Hostname()
+	id, err := os.ReadFile("/proc/sys/kernel/random/uuid")
+	if err != nil {
+		id = []byte(cluster + "-" + strconv.Itoa(os.Getpid()))
+	}
+	var v struct {
+		Client struct {
+			UUID     string `json:"uuid"`
+			Hostname string `json:"hostname"`
+		} `json:"client"`
+	}
+	v.Client.UUID, v.Client.Hostname = strings.TrimSpace(string(id)), host
+	value, _ := json.Marshal(v) // two strings: cannot fail
+	return value
+}
+
+// setLock does what a client wrote to the attribute.
+func (fs *fileSystem) setLock(node uint64, action string) error {
+	switch action {
+	case "try_lock", "preempt_lock":
+		return fs.stage.Lock(node)
+	case "unlock":
+		return fs.stage.Unlock(node)
+	case "clear":
+		if err := fs.stage.Unlock(node); !errors.Is(err, unix.ENOLCK) {
+			return err
+		}
+		return nil
+	}
+	return unix.EINVAL
+}
+
+// fileType returns the S_IFMT bits of a node, 0 when it is gone.
+func (fs *fileSystem) fileType(node uint64) uint32 {
+	e, err := fs.stage.Getattr(node, 0)
+	if err != nil {
+		return 0
+	}
+	return e.Attr.Mode & unix.S_IFMT
+}
+
+func (fs *fileSystem) GetXAttr(_ <-chan struct{}, h *fuse.InHeader, name string, dest []byte) (uint32, fuse.Status) {
+	switch {
+	case wire.IsVirtual(h.NodeId):
+		return 0, fuse.ENOTSUP
+	case name == wire.DaemonXattr && h.NodeId == tree.RootID && fs.opts.Daemon != nil:
+		return fit(fs.opts.Daemon, dest)
+	case name != lockName || !fs.stage.Locked(h.NodeId):
+		return 0, fuse.ENODATA
+	}
+	return fit(fs.lockValue, dest)
+}
+
+func (fs *fileSystem) ListXAttr(_ <-chan struct{}, h *fuse.InHeader, dest []byte) (uint32, fuse.Status) {
+	switch {
+	case wire.IsVirtual(h.NodeId):
+		return 0, fuse.ENOTSUP
+	case !fs.stage.Locked(h.NodeId):
+		return 0, fuse.OK
+	}
+	return fit([]byte(lockName+"\x00"), dest)
+}
+
+// fit copies value; ERANGE and its size when dest is short, or is no more than a
+// question.
+func fit(value, dest []byte) (uint32, fuse.Status) {
+	if len(dest) < len(value) {
+		return uint32(len(value)), fuse.ERANGE
+	}
+	return uint32(copy(dest, value)), fuse.OK
+}
+
+func (fs *fileSystem) SetXAttr(_ <-chan struct{}, in *fuse.SetXAttrIn, name string, value []byte) fuse.Status {
+	switch {
+	case wire.IsVirtual(in.NodeId) || name != lockName || fs.fileType(in.NodeId) != unix.S_IFDIR:
+		return fuse.ENOTSUP
+	case fs.readonly(&in.InHeader):
+		return fuse.EROFS
+	}
+	return statusOf(fs.setLock(in.NodeId, string(value)))
+}
+
+func (fs *fileSystem) RemoveXAttr(_ <-chan struct{}, h *fuse.InHeader, name string) fuse.Status {
+	switch {
+	case wire.IsVirtual(h.NodeId) || name != lockName:
+		return fuse.EPERM
+	case fs.readonly(h):
+		return fuse.EROFS
+	}
+	switch fs.fileType(h.NodeId) {
+	case unix.S_IFDIR:
+	case unix.S_IFLNK:
+		return fuse.EPERM
+	default:
+		return fuse.ENOTDIR
+	}
+	return statusOf(fs.setLock(h.NodeId, "clear"))
+}

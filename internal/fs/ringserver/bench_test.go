@@ -1,0 +1,93 @@
+package ringserver
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/internal/shm"
+	"github.com/kv3fs/kv3fs/internal/wire"
+)
+
+// BenchmarkReads is the daemon's side of reads from the page cache: an op is a
+// request, with a client of the same process on the other end.
+func BenchmarkReads(b *testing.B) {
+	for _, c := range []struct {
+		bytes uint64
+		depth int
+	}{{4096, 64}, {131072, 32}, {1 << 20, 32}, {4 << 20, 32}} {
+		b.Run(fmt.Sprintf("bytes=%d/depth=%d", c.bytes, c.depth), func(b *testing.B) {
+			d, files := serve(b, Options{})
+			path := filepath.Join(shm.Dir, "kv3fs-bench-"+wire.NewUUID().String())
+			if err := os.WriteFile(path, make([]byte, 128<<20), 0o600); err != nil {
+				b.Fatal(err)
+			}
+			ino := files.add(b, path, os.O_RDWR)
+			os.Remove(path)
+			_, id, _, err := object(b, d, int64(c.bytes)*int64(c.depth), "")
+			if err != nil {
+				b.Fatal(err)
+			}
+			p := newPeer(b, d, c.depth, ".r0.t0")
+			var free []int32
+			for i := range int32(c.depth) {
+				free = append(free, i)
+			}
+			b.SetBytes(int64(c.bytes))
+			b.ResetTimer()
+			before := cpuTime(b)
+			for sent, done := 0, 0; done < b.N; {
+				for len(free) > 0 && sent < b.N {
+					i := free[len(free)-1]
+					free = free[:len(free)-1]
+					p.prep(i, wire.Args{BufID: id, BufOff: uint64(i) * c.bytes, FileIno: ino, FileOff: uint64(sent) * c.bytes % (128 << 20), Len: c.bytes})
+					sent++
+				}
+				p.submit()
+				for _, q := range p.reap(1, 10*time.Second) {
+					if q.Result != int64(c.bytes) {
+						b.Fatal(q)
+					}
+					free = append(free, q.Index)
+					done++
+				}
+			}
+			b.ReportMetric(float64(cpuTime(b)-before)/float64(b.N), "cpu-ns/op")
+		})
+	}
+}
+
+// BenchmarkCreateDestroy is a ring's registration and its end, without FUSE.
+func BenchmarkCreateDestroy(b *testing.B) {
+	d, _ := serve(b, Options{})
+	file := "kv3fs-bench-" + wire.NewUUID().String()
+	m, err := shm.Create(file, wire.RingBytes(128), 0o600)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer m.Unmap()
+	defer shm.Remove(file)
+	for b.Loop() {
+		name := wire.NewUUID().String() + ".r0.t0"
+		if _, err := d.Register(me, name, filepath.Join(shm.Dir, file)); err != nil {
+			b.Fatal(err)
+		}
+		if err := d.Unregister(me, name); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// cpuTime is what this process has spent on processors: steadier than the
+// clock on a machine that others use.
+func cpuTime(b *testing.B) time.Duration {
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}

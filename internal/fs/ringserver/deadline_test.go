@@ -1,0 +1,359 @@
+package ringserver
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hanwen/go-fuse/v2/fs"
+	"github.com/hanwen/go-fuse/v2/fuse"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/internal/shm"
+	"github.com/kv3fs/kv3fs/internal/wire"
+)
+
+// hangingFile is a file on a file system that stops answering: its reads wait
+// for release. With direct, the kernel pins the reader's pages at once and fills
+// them late, like a device; otherwise it copies to the reader's address late.
+type hangingFile struct {
+	fs.Inode
+	direct  bool
+	release chan struct{}
+	delay   time.Duration // of every read after the release
+}
+
+const hangingBytes = 1 << 20
+
+func (h *hangingFile) Getattr(_ context.Context, _ fs.FileHandle, out *fuse.AttrOut) syscall.Errno {
+	out.Size = hangingBytes
+	return 0
+}
+
+func (h *hangingFile) Open(context.Context, uint32) (fs.FileHandle, uint32, syscall.Errno) {
+	if h.direct {
+		return nil, fuse.FOPEN_DIRECT_IO, 0
+	}
+	return nil, 0, 0
+}
+
+func (h *hangingFile) Read(_ context.Context, _ fs.FileHandle, dest []byte, _ int64) (fuse.ReadResult, syscall.Errno) {
+	<-h.release
+	time.Sleep(h.delay)
+	return fuse.ReadResultData(bytes.Repeat([]byte{'x'}, len(dest))), 0
+}
+
+// hanging mounts file systems with one hanging file each and lends the files.
+func hanging(t *testing.T, files *dirFiles, direct bool) (ino uint64, release chan struct{}) {
+	t.Helper()
+	h := &hangingFile{direct: direct, release: make(chan struct{})}
+	return mountHanging(t, files, h), h.release
+}
+
+func mountHanging(t *testing.T, files *dirFiles, h *hangingFile) (ino uint64) {
+	t.Helper()
+	root := &fs.Inode{}
+	dir := t.TempDir()
+	_, err := fs.Mount(dir, root, &fs.Options{
+		MountOptions: fuse.MountOptions{DirectMount: true},
+		OnAdd: func(ctx context.Context) {
+			root.AddChild("f", root.NewPersistentInode(ctx, h, fs.StableAttr{Ino: 1<<40 + uint64(len(files.files))}), false)
+		},
+	})
+	if err != nil {
+		t.Fatalf("NOT TESTED: a FUSE mount for the dead disk needs root or fusermount3: %v", err)
+	}
+	t.Cleanup(func() {
+		// The door closes the file only after this; then the server ends.
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	return files.add(t, filepath.Join(dir, "f"), os.O_RDONLY)
+}
+
+// A request older than its deadline completes with ETIMEDOUT, and its buffer is
+// left alone when the disk answers after all: through the page cache as well as
+// by direct I/O into pinned pages.
+func TestDeadline(t *testing.T) {
+	for name, direct := range map[string]bool{"buffered": false, "direct": true} {
+		t.Run(name, func(t *testing.T) {
+			// One worker: when it serves the next request it is done with the stuck one.
+			d, files := serve(t, Options{Deadline: 200 * time.Millisecond, Workers: 1})
+			ino, release := hanging(t, files, direct)
+			healthy := fileWith(t, files, bytes.Repeat([]byte{'h'}, 4096))
+			buf, id, _, err := object(t, d, 1<<20, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := newPeer(t, d, 8, ".r0.t0")
+			start := time.Now()
+			r.prep(3, wire.Args{BufID: id, BufOff: 8192, FileIno: ino, Len: 65536, Userdata: 33})
+			r.submit()
+			got := r.reap(1, 10*time.Second)
+			if len(got) != 1 || got[0] != (wire.Cqe{Index: 3, Result: -int64(syscall.ETIMEDOUT), Userdata: 33}) {
+				t.Fatalf("completions %+v", got)
+			}
+			if waited := time.Since(start); waited < 200*time.Millisecond || waited > 5*time.Second {
+				t.Errorf("answered after %v, want about 200 ms", waited)
+			}
+			mine := bytes.Repeat([]byte{'c'}, 1<<20)
+			buf.CopyIn(0, mine)
+
+			// One that never gets a worker times out, too.
+			r.prep(4, wire.Args{BufID: id, FileIno: healthy, Len: 10})
+			r.submit()
+			if got := r.reap(1, 10*time.Second); len(got) != 1 || got[0].Result != -int64(syscall.ETIMEDOUT) {
+				t.Fatalf("behind the stuck request: %+v", got)
+			}
+
+			close(release)
+			for end := time.Now().Add(10 * time.Second); ; {
+				if n := r.one(wire.Args{BufID: id, BufOff: 1<<20 - 10, FileIno: healthy, Len: 10}); n == 10 {
+					break
+				} else if n != -int64(syscall.ETIMEDOUT) || time.Now().After(end) {
+					t.Fatalf("after the disk came back: %d", n)
+				}
+			}
+			now := make([]byte, 1<<20)
+			buf.CopyOut(now, 0)
+			copy(mine[1<<20-10:], "hhhhhhhhhh")
+			if !bytes.Equal(now, mine) {
+				t.Error("the late answer went into the client's buffer")
+			}
+			if got := r.reap(1, 50*time.Millisecond); len(got) != 0 {
+				t.Errorf("completed twice: %+v", got)
+			}
+		})
+	}
+}
+
+// A neighbour that shares a page with a timed-out request still gets its bytes
+// where the client looks for them.
+func TestDeadlineSparesNeighbours(t *testing.T) {
+	d, files := serve(t, Options{Deadline: 300 * time.Millisecond, Workers: 4})
+	stuck, releaseStuck := hanging(t, files, false)
+	slow, releaseSlow := hanging(t, files, false)
+	defer close(releaseStuck)
+	buf, id, _, err := object(t, d, 1<<20, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newPeer(t, d, 8, ".r0.t0")
+	other := newPeer(t, d, 8, ".r0.t0")
+	r.prep(0, wire.Args{BufID: id, BufOff: 0, FileIno: stuck, Len: 100})
+	r.submit()
+	time.Sleep(150 * time.Millisecond) // so that their deadlines differ
+	other.prep(1, wire.Args{BufID: id, BufOff: 200, FileIno: slow, Len: 100})
+	other.submit()
+	if got := r.reap(1, 10*time.Second); len(got) != 1 || got[0].Result != -int64(syscall.ETIMEDOUT) {
+		t.Fatalf("stuck: %+v", got)
+	}
+	close(releaseSlow)
+	got := other.reap(1, 10*time.Second)
+	if len(got) != 1 {
+		t.Fatalf("slow: %+v", got)
+	}
+	b := make([]byte, 100)
+	buf.CopyOut(b, 200)
+	if got[0].Result == 100 && !bytes.Equal(b, bytes.Repeat([]byte{'x'}, 100)) {
+		t.Error("a completed read's bytes are not in the client's buffer")
+	}
+	if got[0].Result != 100 && got[0].Result != -int64(syscall.ETIMEDOUT) {
+		t.Errorf("slow: %+v", got)
+	}
+}
+
+// Requests of a ring that is unlinked while they run finish or not, but its
+// memory is let go only after them (case 65).
+func TestUnlinkUnderLoad(t *testing.T) {
+	d, files := serve(t, Options{Workers: 4})
+	ino := fileWith(t, files, pattern(1<<20))
+	for range 200 {
+		_, id, iovName, err := object(t, d, 1<<20, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := newPeer(t, d, 16, ".r0.t0")
+		for i := range int32(16) {
+			r.prep(i, wire.Args{BufID: id, BufOff: uint64(i) << 16, FileIno: ino, Len: 1 << 16})
+		}
+		r.submit()
+		if err := d.Unregister(me, iovName); err != nil {
+			t.Error(err)
+		}
+		if err := d.Unregister(me, r.name); err != nil {
+			t.Error(err)
+		}
+	}
+	var rest []string
+	for _, e := range d.List(me.UID) {
+		rest = append(rest, e.Name)
+	}
+	if len(rest) != 0 {
+		t.Errorf("still registered: %v", rest)
+	}
+}
+
+// A request that is stuck does not take those with it that a worker took along.
+func TestStuckRequestIsAlone(t *testing.T) {
+	d, files := serve(t, Options{Deadline: 20 * time.Second, Workers: 4})
+	stuck, release := hanging(t, files, false)
+	ino := fileWith(t, files, pattern(1<<20))
+	_, id, _, err := object(t, d, 1<<20, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newPeer(t, d, 64, ".r0.t0")
+	for i := range int32(40) {
+		a := wire.Args{BufID: id, BufOff: uint64(i) * 4096, FileIno: ino, Len: 4096, Userdata: uint64(i)}
+		if i == 5 {
+			a.FileIno = stuck
+		}
+		r.prep(i, a)
+	}
+	r.submit()
+	got := r.reap(39, 10*time.Second)
+	if len(got) != 39 {
+		t.Fatalf("%d of 39 requests were answered beside a stuck one", len(got))
+	}
+	for _, c := range got {
+		if c.Result != 4096 || c.Index == 5 {
+			t.Errorf("completion %+v", c)
+		}
+	}
+	close(release)
+	if got := r.reap(1, 10*time.Second); len(got) != 1 || got[0].Index != 5 || got[0].Result != 4096 {
+		t.Errorf("the stuck one: %+v", got)
+	}
+	if got := r.reap(1, 50*time.Millisecond); len(got) != 0 {
+		t.Errorf("completed twice: %+v", got)
+	}
+}
+
+// A ring that always has work on a slow device does not starve another.
+func TestNoRingStarvesAnother(t *testing.T) {
+	d, files := serve(t, Options{Deadline: 2 * time.Second, Workers: 8})
+	h := &hangingFile{direct: true, release: make(chan struct{}), delay: time.Millisecond}
+	close(h.release)
+	slow := mountHanging(t, files, h)
+	quick := fileWith(t, files, pattern(4096))
+	_, id, _, err := object(t, d, 1<<20, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	greedy := newPeer(t, d, 256, ".r0.t0")
+	go func() {
+		defer close(stopped)
+		var free []int32
+		for i := range int32(256) {
+			free = append(free, i)
+		}
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			for _, i := range free {
+				greedy.prep(i, wire.Args{BufID: id, BufOff: uint64(i) * 4096, FileIno: slow, Len: 4096})
+			}
+			greedy.submit()
+			free = free[:0]
+			for _, c := range greedy.reap(1, time.Second) {
+				free = append(free, c.Index)
+			}
+		}
+	}()
+	modest := newPeer(t, d, 4, ".r0.t0")
+	for range 50 {
+		if n := modest.one(wire.Args{BufID: id, FileIno: quick, Len: 4096}); n != 4096 {
+			t.Fatalf("beside a greedy ring: %d", n)
+		}
+	}
+	close(stop)
+	<-stopped
+}
+
+// An iov that is taken away and made again under its old name, smaller, while a
+// request on it must be repeated: the request is refused, and nothing else is touched.
+func TestSpoiledReadOfRemadeIov(t *testing.T) {
+	d, files := serve(t, Options{Deadline: 300 * time.Millisecond, Workers: 4})
+	stuck, releaseStuck := hanging(t, files, false)
+	slow, releaseSlow := hanging(t, files, false)
+	defer close(releaseStuck)
+	_, id, name, err := object(t, d, 1<<20, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, other := newPeer(t, d, 8, ".r0.t0"), newPeer(t, d, 8, ".r0.t0")
+	r.prep(0, wire.Args{BufID: id, BufOff: 524288, FileIno: stuck, Len: 100})
+	r.submit()
+	time.Sleep(150 * time.Millisecond) // so that their deadlines differ
+	other.prep(1, wire.Args{BufID: id, BufOff: 524488, FileIno: slow, Len: 100})
+	other.submit()
+	if got := r.reap(1, 10*time.Second); len(got) != 1 || got[0].Result != -int64(syscall.ETIMEDOUT) {
+		t.Fatalf("stuck: %+v", got)
+	}
+	if err := d.Unregister(me, name); err != nil {
+		t.Fatal(err)
+	}
+	file := "kv3fs-test-" + wire.NewUUID().String()
+	m, err := shm.Create(file, 4096, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Unmap()
+	defer shm.Remove(file)
+	if _, err := d.Register(me, name, filepath.Join(shm.Dir, file)); err != nil {
+		t.Fatal(err)
+	}
+	close(releaseSlow)
+	got := other.reap(1, 10*time.Second)
+	if len(got) != 1 || got[0].Result != -int64(syscall.EINVAL) && got[0].Result != -int64(syscall.ETIMEDOUT) {
+		t.Errorf("slow: %+v", got)
+	}
+	b := make([]byte, 4096)
+	if m.CopyOut(b, 0); !bytes.Equal(b, make([]byte, 4096)) {
+		t.Error("the new iov was written to")
+	}
+}
+
+// A ring that shrinks while its batch is in flight, and goes, ends alone.
+func TestRingShrinksUnderItsBatch(t *testing.T) {
+	d, files := serve(t, Options{Deadline: 200 * time.Millisecond, Workers: 4})
+	stuck, release := hanging(t, files, false)
+	ino := fileWith(t, files, pattern(4096))
+	_, id, _, err := object(t, d, 1<<20, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 20 {
+		r := newPeer(t, d, 1024, ".r0.t0")
+		for i := range int32(20) {
+			a := wire.Args{BufID: id, FileIno: ino, Len: 4096}
+			if i == 10 {
+				a.FileIno = stuck
+			}
+			r.prep(i, a)
+		}
+		r.submit()
+		r.m.Shrink(0)
+		if err := d.Unregister(me, r.name); err != nil {
+			t.Error(err)
+		}
+	}
+	close(release)
+	good := newPeer(t, d, 4, ".r0.t0")
+	for end := time.Now().Add(10 * time.Second); good.one(wire.Args{BufID: id, FileIno: ino, Len: 4096}) != 4096; {
+		if time.Now().After(end) {
+			t.Fatal("the door does not serve any more")
+		}
+	}
+}

@@ -1,0 +1,232 @@
+package ringserver
+
+import (
+	"errors"
+	"math"
+	"syscall"
+	"time"
+
+	"github.com/kv3fs/kv3fs/internal/fs/blockio"
+	"github.com/kv3fs/kv3fs/internal/wire"
+)
+
+// execute moves the bytes of a batch of one ring and posts its completions.
+func (d *Door) execute(r *ring, batch []*request) {
+	var files borrowed
+	var bytes uint64
+	start := time.Now()
+	for _, q := range batch {
+		d.executeOne(r, q, &files)
+		bytes += q.args.Len
+		files.written() // before anybody may be told
+		q.done()
+	}
+	slow := files.waited && time.Since(start) > deviceTime(len(batch), bytes)
+	r.slow.Store(slow)
+	r.lane.noteSlow(slow)
+	r.complete(batch)
+	files.release()
+}
+
+// errStopping answers requests that come while the daemon ends.
+const errStopping = syscall.ESHUTDOWN
+
+// deviceTime is how long a batch must take to have waited for a device: several
+// times what its system calls and copies cost.
+func deviceTime(requests int, bytes uint64) time.Duration {
+	return 30*time.Microsecond + time.Duration(requests)*4*time.Microsecond + time.Duration(bytes/2)
+}
+
+// borrowed is the file and the iov of the request before: neighbours in a batch
+// mostly share them.
+type borrowed struct {
+	file    File
+	waited  bool // some bytes of the batch were not in memory
+	ino     uint64
+	err     error
+	touched bool // written, and not yet said so
+
+	iov   *iov
+	iovID wire.UUID
+	win   *view
+}
+
+func (b *borrowed) written() {
+	if b.touched {
+		b.file.Written()
+		b.touched = false
+	}
+}
+
+func (b *borrowed) release() {
+	b.written()
+	if b.file != nil {
+		b.file.Release()
+	}
+	if b.win != nil {
+		b.win.release()
+	}
+	*b = borrowed{}
+}
+
+// borrow has b.file be the file of a request, which may be the one before.
+func (b *borrowed) borrow(d *Door, r *ring, ino uint64) error {
+	if (b.file != nil || b.err != nil) && b.ino == ino {
+		return b.err
+	}
+	b.written()
+	if b.file != nil {
+		b.file.Release()
+		b.file = nil
+	}
+	b.ino = ino
+	var f File
+	if f, b.err = d.files.Acquire(ino, r.cred, r.write); b.err == nil {
+		b.file = f
+	}
+	return b.err
+}
+
+// viewOf returns buffer and mapping of a request.
+func (b *borrowed) viewOf(d *Door, id wire.UUID) (*iov, *view) {
+	if b.iov == nil || b.iovID != id {
+		b.dropView()
+		if b.iov = d.table.buffer(id); b.iov != nil {
+			b.iovID = id
+			b.iov.lastUse.Store(time.Now().Unix())
+		}
+	}
+	if b.iov != nil && b.win == nil {
+		b.win = b.iov.acquire()
+	}
+	return b.iov, b.win
+}
+
+func (b *borrowed) dropView() {
+	if b.win != nil {
+		b.win.release()
+	}
+	b.iov, b.win = nil, nil
+}
+
+// executeOne sets q.result. The checks come in the order of 4.8.
+func (d *Door) executeOne(r *ring, q *request, b *borrowed) {
+	if q.state.Load() != stateTaken {
+		return
+	}
+	q.result = -int64(syscall.EINVAL)
+	if q.refused {
+		return
+	}
+	if r.write && d.policy.Readonly(r.cred.UID) {
+		q.result = -int64(syscall.EROFS)
+		return
+	}
+	if err := b.borrow(d, r, q.args.FileIno); err != nil {
+		q.result = result(err)
+		return
+	}
+	v, win := b.viewOf(d, q.args.BufID)
+	if win == nil {
+		return
+	}
+	// A ring acts as its uid: another's buffer is out of its reach.
+	if v.uid != r.cred.UID {
+		q.result = -int64(syscall.EACCES)
+		return
+	}
+	if err := v.check(q.args.BufOff, q.args.Len); err != nil {
+		q.result = result(err)
+		return
+	}
+	if q.args.FileOff > math.MaxInt64 || q.args.Len > math.MaxInt64-q.args.FileOff {
+		q.result = -int64(syscall.EFBIG)
+		return
+	}
+	if q.args.Len == 0 {
+		q.result = 0
+		return
+	}
+	q.iov, q.win, q.off, q.len = v, win, int64(q.args.BufOff), int64(q.args.Len)
+	for {
+		q.moved.Store(0)
+		if !q.state.CompareAndSwap(stateTaken, stateRunning) {
+			return // expired, or given to another worker
+		}
+		n, err := d.move(r, b, q)
+		if err != nil {
+			q.result = result(err)
+		} else {
+			q.result = n
+		}
+		if r.write {
+			b.touched = b.touched || n > 0
+			return
+		}
+		// A neighbour's deadline may have cut off a page that this request
+		// shares: read again into the iov's fresh view.
+		if !q.win.isSpoiled(q.off, q.len) || !q.state.CompareAndSwap(stateRunning, stateTaken) {
+			return
+		}
+		b.win.release()
+		b.win = v.acquire()
+		if q.win = b.win; q.win == nil {
+			b.iov = nil
+			q.result = -int64(syscall.EINVAL) // unregistered meanwhile
+			return
+		}
+	}
+}
+
+// pieceBytes is how much is moved at once, so that a request past its deadline
+// stops, and that cutting it off costs so much memory at the most.
+const pieceBytes = 16 << 20
+
+// move is the way of the bytes: a system call for each piece, between the file
+// and the client's window.
+func (d *Door) move(r *ring, b *borrowed, q *request) (done int64, err error) {
+	fileOff, file := int64(q.args.FileOff), b.file
+	if !r.write && r.flags&wire.ForbidReadHoles != 0 {
+		hole, err := blockio.HasHole(file.FD(), fileOff, q.len)
+		if err != nil {
+			return 0, err
+		}
+		if hole {
+			return 0, syscall.ENODATA
+		}
+	}
+	for done < q.len {
+		// Told before it is asked: whoever sets the state to expired then knows
+		// at least as much as this worker has begun.
+		q.moved.Store(done)
+		if q.state.Load() != stateRunning {
+			return done, syscall.ETIMEDOUT
+		}
+		size := min(q.len-done, pieceBytes)
+		w := q.win.m.Window(q.off+done, size)
+		var n int64
+		if r.write {
+			n, err = d.mover.Write(file, w, q.off+done, fileOff+done)
+			b.waited = true
+		} else {
+			var waited bool
+			n, waited, err = d.mover.Read(file, w, q.off+done, fileOff+done)
+			b.waited = b.waited || waited
+		}
+		done += n
+		if err != nil || n < size {
+			return done, err
+		}
+	}
+	return done, nil
+}
+
+// result is the completion's form of an error: a negative errno, EIO for what
+// has none.
+func result(err error) int64 {
+	var errno syscall.Errno
+	if !errors.As(err, &errno) || errno == 0 {
+		errno = syscall.EIO
+	}
+	return -int64(errno)
+}

@@ -1,0 +1,180 @@
+package ringserver
+
+import (
+	"path"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/internal/fs/controldir"
+	"github.com/kv3fs/kv3fs/internal/fs/cred"
+	"github.com/kv3fs/kv3fs/internal/shm"
+	"github.com/kv3fs/kv3fs/internal/wire"
+)
+
+// Register maps the shared memory object target and serves it as the iov or
+// ring that name describes (3.3). When it returns the object's name may vanish.
+func (d *Door) Register(c cred.Caller, name, target string) (controldir.Registration, error) {
+	link, err := wire.ParseLink(name)
+	if err != nil {
+		return controldir.Registration{}, err
+	}
+	fd, sizeBytes, target, err := openTarget(c, target)
+	if err != nil {
+		return controldir.Registration{}, err
+	}
+	defer unix.Close(fd)
+	e := &entry{link: link, Registration: controldir.Registration{Name: name, Target: target, UID: c.UID, GID: c.GID}}
+	if err := d.build(e, c, fd, sizeBytes); err != nil {
+		return controldir.Registration{}, err
+	}
+	if e.owner, err = d.owners.join(c.PID, e); err != nil {
+		e.unmap()
+		return controldir.Registration{}, err
+	}
+	if e.ring != nil { // before it can be found, and so be dropped
+		d.lane(link.Priority).add(e.ring)
+	}
+	if err := d.table.add(e); err != nil {
+		if e.ring != nil {
+			d.lane(link.Priority).remove(e.ring)
+		}
+		d.owners.leave(e)
+		e.unmap()
+		return controldir.Registration{}, err
+	}
+	// The process may have died since join; nobody else would notice.
+	d.owners.reapIfGone(e.owner)
+	return e.Registration, nil
+}
+
+// build maps the object and checks it against its name.
+func (d *Door) build(e *entry, c cred.Caller, fd int, sizeBytes int64) error {
+	if sizeBytes <= 0 || e.link.BlockBytes > sizeBytes {
+		return syscall.EINVAL
+	}
+	if !e.link.Ring {
+		v, err := newIov(fd, sizeBytes, e.link.BlockBytes, c.UID)
+		if err != nil {
+			return syscall.EACCES
+		}
+		e.iov = v
+		return nil
+	}
+	layout, ok := wire.LayoutOf(sizeBytes)
+	if !ok || int(e.link.IODepth) > layout.Entries() {
+		return syscall.EINVAL
+	}
+	m, err := shm.Map(fd, sizeBytes)
+	if err != nil {
+		return syscall.EACCES
+	}
+	e.ring, err = newRing(d, e.link, c, layout, m)
+	if err != nil {
+		m.Unmap()
+	}
+	return err
+}
+
+// Unregister ends a registration: it cannot be found any more at once, its
+// memory stays mapped until the last request using it is done.
+func (d *Door) Unregister(c cred.Caller, name string) error {
+	e := d.table.get(name)
+	switch {
+	case e == nil:
+		return syscall.ENOENT
+	case e.UID != c.UID:
+		return syscall.EPERM
+	}
+	d.drop(e, "")
+	return nil
+}
+
+// reap ends what a process that is gone has left.
+func (d *Door) reap(e *entry) { d.drop(e, "its process is gone") }
+
+func (d *Door) drop(e *entry, why string) {
+	if !d.table.remove(e) {
+		return
+	}
+	if why != "" {
+		d.log.Debug("registration ended", "name", e.Name, "uid", e.UID, "why", why)
+	}
+	d.owners.leave(e)
+	if e.ring != nil {
+		d.lane(e.link.Priority).remove(e.ring)
+	}
+	e.unmap()
+}
+
+// unmap gives up the table's hold on the memory.
+func (e *entry) unmap() {
+	if e.iov != nil {
+		e.iov.close()
+	}
+	if e.ring != nil {
+		e.ring.close()
+	}
+}
+
+// openTarget opens a client's shared memory object read-write, exactly if the
+// client could do so itself, and returns the target's normal form.
+//
+// EINVAL: there is no such regular file. EACCES: it lies outside /dev/shm or in
+// a sub-directory of it, is reached through a symbolic link, or may not be
+// opened by c.
+func openTarget(c cred.Caller, target string) (fd int, sizeBytes int64, normal string, err error) {
+	if !strings.HasPrefix(target, "/") {
+		return -1, 0, "", syscall.EINVAL
+	}
+	normal = path.Clean(target)
+	if path.Dir(normal) != shm.Dir {
+		return -1, 0, "", outside(c, normal)
+	}
+	at, err := unix.Open(normal, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, 0, "", syscall.EINVAL
+	}
+	defer unix.Close(at)
+	var st unix.Stat_t
+	if err := unix.Fstat(at, &st); err != nil {
+		return -1, 0, "", syscall.EINVAL
+	}
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFREG:
+	case unix.S_IFLNK:
+		return -1, 0, "", syscall.EACCES
+	default:
+		return -1, 0, "", syscall.EINVAL
+	}
+	// Through /proc the very object that was looked at is opened, whatever its
+	// name means by now, and a FIFO or device never is.
+	again := "/proc/self/fd/" + strconv.Itoa(at)
+	err = cred.Strict(c, func() (err error) {
+		fd, err = unix.Open(again, unix.O_RDWR|unix.O_CLOEXEC, 0)
+		return err
+	})
+	if err != nil {
+		return -1, 0, "", syscall.EACCES
+	}
+	// The size that both sides derive the layout from is the one after opening.
+	if err := unix.Fstat(fd, &st); err != nil {
+		unix.Close(fd)
+		return -1, 0, "", syscall.EINVAL
+	}
+	return fd, st.Size, normal, nil
+}
+
+// outside is the error for a target that is not directly in /dev/shm. What
+// exists is told with the caller's own rights, so that nobody learns through
+// the daemon what he could not see himself.
+func outside(c cred.Caller, target string) error {
+	var st unix.Stat_t
+	err := cred.Strict(c, func() error { return unix.Stat(target, &st) })
+	if err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return syscall.EINVAL
+	}
+	return syscall.EACCES
+}

@@ -1,0 +1,187 @@
+package ringserver
+
+import (
+	"slices"
+	"sync"
+	"syscall"
+
+	"github.com/kv3fs/kv3fs/internal/fs/controldir"
+	"github.com/kv3fs/kv3fs/internal/fs/cred"
+	"github.com/kv3fs/kv3fs/internal/wire"
+)
+
+// entry is one registration: an iov or a ring, never both.
+type entry struct {
+	controldir.Registration
+	link  wire.Link
+	order uint64 // of registration
+	owner *owner // nil where the process cannot be seen from here
+	iov   *iov
+	ring  *ring
+}
+
+// perUserPart is the part of the table that one user may fill, root excepted.
+const perUserPart = 4
+
+// table knows the registrations by name, index and buffer id. Its lock is never
+// held across a system call.
+type table struct {
+	max int
+
+	mu      sync.RWMutex
+	byName  map[string]*entry
+	byIndex map[int]*entry
+	byUID   map[uint32]int // how many
+	next    int            // where the search for a free index begins
+	orders  uint64
+
+	// Requests name buffers by id at a rate of millions a second.
+	buffers sync.Map // wire.UUID -> *iov
+}
+
+func newTable(max int) *table {
+	return &table{max: max, byName: map[string]*entry{}, byIndex: map[int]*entry{}, byUID: map[uint32]int{}}
+}
+
+// add puts e in. EEXIST: the name is taken; EMFILE: the table, or the user's
+// part of it, is full; EPERM: another user has a buffer of that id.
+func (t *table) add(e *entry) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if _, ok := t.byName[e.Name]; ok {
+		return syscall.EEXIST
+	}
+	if len(t.byName) >= t.max || e.UID != 0 && t.byUID[e.UID] >= max(t.max/perUserPart, 1) {
+		return syscall.EMFILE
+	}
+	if before := t.buffer(e.link.ID); e.iov != nil && before != nil && before.uid != e.UID {
+		return syscall.EPERM
+	}
+	// The index is the inode number, which the kernel may remember for a while
+	// after the registration ended: use the one that rested longest.
+	for t.byIndex[t.next] != nil {
+		t.next = (t.next + 1) % t.max
+	}
+	e.Index = t.next
+	t.byIndex[e.Index] = e
+	t.next = (t.next + 1) % t.max
+	t.orders++
+	e.order = t.orders
+	t.byName[e.Name] = e
+	t.byUID[e.UID]++
+	if e.iov != nil {
+		// Two keys with one id: the later one wins (3.3).
+		if before, ok := t.buffers.Swap(e.link.ID, e.iov); ok {
+			e.iov.shadows = before.(*iov)
+		}
+	}
+	return nil
+}
+
+// remove takes e out and tells whether it was in.
+func (t *table) remove(e *entry) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.byName[e.Name] != e {
+		return false
+	}
+	delete(t.byName, e.Name)
+	if t.byUID[e.UID]--; t.byUID[e.UID] == 0 {
+		delete(t.byUID, e.UID)
+	}
+	delete(t.byIndex, e.Index)
+	if e.iov != nil {
+		t.unshadow(e.link.ID, e.iov)
+	}
+	return true
+}
+
+// unshadow takes v out of the chain of buffers with one id.
+func (t *table) unshadow(id wire.UUID, v *iov) {
+	top, ok := t.buffers.Load(id)
+	if !ok {
+		return
+	}
+	if top == v {
+		if v.shadows == nil {
+			t.buffers.Delete(id)
+		} else {
+			t.buffers.Store(id, v.shadows)
+		}
+		return
+	}
+	for at := top.(*iov); at.shadows != nil; at = at.shadows {
+		if at.shadows == v {
+			at.shadows = v.shadows
+			return
+		}
+	}
+}
+
+// buffer finds an iov by the id in a request.
+func (t *table) buffer(id wire.UUID) *iov {
+	v, ok := t.buffers.Load(id)
+	if !ok {
+		return nil
+	}
+	return v.(*iov)
+}
+
+func (t *table) get(name string) *entry {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.byName[name]
+}
+
+func (t *table) at(index int) *entry {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.byIndex[index]
+}
+
+// all returns the entries in order of registration.
+func (t *table) all() []*entry {
+	t.mu.RLock()
+	es := make([]*entry, 0, len(t.byName))
+	for _, e := range t.byName {
+		es = append(es, e)
+	}
+	t.mu.RUnlock()
+	slices.SortFunc(es, func(a, b *entry) int { return int(a.order) - int(b.order) })
+	return es
+}
+
+// Lookup finds a registration by name, whoever owns it.
+func (d *Door) Lookup(name string) (controldir.Registration, bool) {
+	return registration(d.table.get(name))
+}
+
+// ByIndex finds a registration by its table index.
+func (d *Door) ByIndex(index int) (controldir.Registration, bool) {
+	return registration(d.table.at(index))
+}
+
+func registration(e *entry) (controldir.Registration, bool) {
+	if e == nil {
+		return controldir.Registration{}, false
+	}
+	return e.Registration, true
+}
+
+// List returns a user's registrations in the order they were made.
+func (d *Door) List(uid uint32) []controldir.Registration {
+	var rs []controldir.Registration
+	for _, e := range d.table.all() {
+		if e.UID == uid {
+			rs = append(rs, e.Registration)
+		}
+	}
+	return rs
+}
+
+// DirOpened notes that c opened the directory of registrations, whose handle
+// keeps the registrations of its process after the process itself (3.7).
+func (d *Door) DirOpened(c cred.Caller) (handle uint64) { return d.owners.dirOpened(c.PID) }
+
+// DirReleased notes the last close of such a handle, wherever it was inherited to.
+func (d *Door) DirReleased(handle uint64) { d.owners.dirReleased(handle) }

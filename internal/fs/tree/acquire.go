@@ -1,0 +1,93 @@
+package tree
+
+import (
+	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/internal/fs/cred"
+)
+
+// Acquire returns the file that inode number ino, as clients see it, means now,
+// for one ring request or a batch of them, on behalf of c. The caller releases
+// it when the request is done.
+//
+// c may use it in a direction for which the same uid has the inode open through
+// the mount, by a right it had then; else the kernel is asked, as c. The super-user may do anything.
+// Errors: EBADF when the kernel does not know ino (never looked up, or
+// forgotten) or it is no regular file; EACCES when c may not; others from
+// open(2).
+func (s *Stage) Acquire(ino uint64, c cred.Caller, write bool) (*File, error) {
+	n, ok := s.byIno.get(ino)
+	if !ok || !n.regular() {
+		return nil, unix.EBADF
+	}
+	if !write {
+		return s.acquire(n, c, forReading)
+	}
+	f, err := s.acquire(n, c, forWriting)
+	if err == nil && !c.Root() && !f.of.plain.Load() {
+		if err := f.makePlain(); err != nil {
+			return nil, err
+		}
+	}
+	return f, err
+}
+
+// makePlain clears set-id bits, as the kernel does when an unprivileged client
+// writes. It releases f when it fails.
+func (f *File) makePlain() error {
+	// First the mark: a change of the mode from now on takes it away.
+	f.of.plain.Store(true)
+	if err := clearSetID(f.fd); err != nil {
+		f.of.plain.Store(false)
+		f.Release()
+		return err
+	}
+	return nil
+}
+
+func (s *Stage) acquire(n *node, c cred.Caller, dir direction) (*File, error) {
+	of := s.useOpen(n)
+	free := c.Root() || of.grantedLocked(c.UID, dir)
+	rights := s.rights.Load()
+	if !free {
+		if said, known := of.verdicts[verdictKey{c, dir}]; known && said.rights == rights {
+			if said.err != nil {
+				of.endLocked()
+				return nil, said.err
+			}
+			free = true
+		}
+	}
+	if free {
+		if f := of.coveringLocked(dir); f != nil {
+			of.useLocked(f)
+			of.mu.Unlock()
+			return f, nil
+		}
+		return s.openLocked(of, accessFor(dir), nil)
+	}
+	epoch := of.epoch
+	f, err := s.openLocked(of, accessFor(dir), &c)
+	if err == unix.EPERM {
+		err = unix.EACCES
+	}
+	if err == nil || err == unix.EACCES {
+		of.noteVerdict(verdictKey{c, dir}, verdict{err, rights}, epoch)
+	}
+	return f, err
+}
+
+// noteVerdict remembers what the kernel said while the file stays open through
+// the mount: a file that nobody holds is asked about every time.
+func (of *openFile) noteVerdict(k verdictKey, said verdict, epoch int) {
+	const most = 256 // of processes that come and go while the file stays open
+	of.mu.Lock()
+	defer of.mu.Unlock()
+	if of.dead || of.handles == 0 || of.epoch != epoch {
+		return
+	}
+	if of.verdicts == nil || len(of.verdicts) >= most {
+		of.verdicts = make(map[verdictKey]verdict)
+	}
+	of.verdicts[k] = said
+}

@@ -1,0 +1,269 @@
+package tree
+
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// hotPeriod is how long after a ring write the kernel gets no attributes to
+// keep, so that a stream of ring writes costs one invalidation per period.
+const hotPeriod = time.Second
+
+// Attr is what a client sees of an inode. Directories have size 0 and one link,
+// as 3FS shows them; find(1) reads one link as "count them yourself".
+type Attr struct {
+	Ino, Size, Blocks   uint64 // Blocks of 512 bytes, as the data directory counts them
+	Mode, Nlink         uint32
+	UID, GID            uint32
+	Atime, Mtime, Ctime Time
+}
+
+// Time is a point in time of the backing file system.
+type Time struct {
+	Sec  int64
+	Nsec uint32
+}
+
+// Entry is a node with its attributes and for how long the kernel may believe
+// them.
+type Entry struct {
+	ID   uint64
+	Attr Attr
+	Keep time.Duration
+}
+
+func attrOf(n *node, st *unix.Statx_t) Attr {
+	a := Attr{
+		Ino: n.ino, Size: st.Size, Blocks: st.Blocks,
+		Mode: uint32(st.Mode), Nlink: st.Nlink, UID: st.Uid, GID: st.Gid,
+		Atime: timeOf(st.Atime), Mtime: timeOf(st.Mtime), Ctime: timeOf(st.Ctime),
+	}
+	if n.directory() {
+		a.Size, a.Nlink = 0, 1
+	}
+	return a
+}
+
+func timeOf(t unix.StatxTimestamp) Time { return Time{Sec: t.Sec, Nsec: t.Nsec} }
+
+// entry makes the answer about n, stated at or after began.
+func (s *Stage) entry(n *node, st *unix.Statx_t, began int64, keep time.Duration) Entry {
+	return Entry{ID: n.id, Attr: attrOf(n, st), Keep: s.hand(n, began, keep)}
+}
+
+// momentary is entry for answers that the kernel applies without asking whether they
+// are older than an invalidation: those about files are for this moment only.
+func (s *Stage) momentary(n *node, st *unix.Statx_t, began int64, keep time.Duration) Entry {
+	if n.regular() {
+		keep = 0
+	}
+	return s.entry(n, st, began, keep)
+}
+
+// hand notes that the kernel is about to get attributes of n, read after began,
+// to keep for keep, and returns for how long it may. It and written cannot miss
+// each other: either written sees handed and has the kernel forget, or hand sees
+// hotUntil and gives nothing to keep.
+func (s *Stage) hand(n *node, began int64, keep time.Duration) time.Duration {
+	if keep <= 0 || n.hotUntil.Load() > began {
+		return 0
+	}
+	n.handed.Add(1)
+	if n.hotUntil.Load() > began {
+		return 0
+	}
+	return keep
+}
+
+// written makes attributes the kernel may hold of n stale, before it returns.
+// Of several writers each tells the kernel until one has done so: none may
+// return while another is still telling.
+func (s *Stage) written(n *node) {
+	now := s.now()
+	// Renewing the period once in a while is enough, and spares every writer
+	// of a shared file the cache line.
+	if n.hotUntil.Load() < now+int64(hotPeriod)*3/4 {
+		n.hotUntil.Store(now + int64(hotPeriod))
+	}
+	told, handed := n.told.Load(), n.handed.Load()
+	if told == handed {
+		return
+	}
+	(*s.invalidate.Load())(n.id)
+	for int32(handed-told) > 0 && !n.told.CompareAndSwap(told, handed) {
+		told = n.told.Load()
+	}
+}
+
+// Getattr returns the attributes of a node, through a descriptor in use where
+// there is one, which knows unlinked files too.
+func (s *Stage) Getattr(id uint64, keep time.Duration) (Entry, error) {
+	n, err := s.node(id)
+	if err != nil {
+		return Entry{}, err
+	}
+	began := s.now()
+	st, err := s.stat(n)
+	if err != nil {
+		return Entry{}, err
+	}
+	return s.entry(n, &st, began, keep), nil
+}
+
+func (s *Stage) stat(n *node) (st unix.Statx_t, err error) {
+	if n == s.root {
+		return statFD(s.rootFD)
+	}
+	err = s.onInode(n, func(fd int, known *unix.Statx_t) error {
+		if known != nil {
+			st = *known
+			return nil
+		}
+		st, err = statFD(fd)
+		return err
+	})
+	return st, err
+}
+
+// onInode calls fn with a descriptor of n, which may be O_PATH, and its status
+// where opening it told.
+func (s *Stage) onInode(n *node, fn func(fd int, known *unix.Statx_t) error) error {
+	if f := n.pinAny(); f != nil {
+		defer f.Release()
+		return fn(f.fd, nil)
+	}
+	if n == s.root {
+		return fn(s.rootFD, nil)
+	}
+	fd, st, err := s.openNode(n, unix.O_PATH, nil)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return fn(fd, &st)
+}
+
+// Change says which attributes Setattr sets: those that are not nil.
+type Change struct {
+	Size         *uint64
+	Mode         *uint32
+	UID, GID     *uint32
+	Atime, Mtime *unix.Timespec // Nsec may be UTIME_NOW
+	ClearSetID   bool           // the change clears set-id bits of a file
+}
+
+// Setattr changes attributes. The caller has checked that whoever asks may.
+// Owner and mode of the root are the data directory's and stay: EPERM.
+func (s *Stage) Setattr(id uint64, c Change, keep time.Duration) (Entry, error) {
+	n, err := s.node(id)
+	if err != nil {
+		return Entry{}, err
+	}
+	if n == s.root && (c.Mode != nil || c.UID != nil || c.GID != nil || c.Size != nil) {
+		return Entry{}, unix.EPERM
+	}
+	began := s.now()
+	if c.Size != nil {
+		if err := s.truncate(n, *c.Size); err != nil {
+			return Entry{}, err
+		}
+	}
+	var st unix.Statx_t
+	err = s.onInode(n, func(fd int, _ *unix.Statx_t) error {
+		if err := change(fd, c); err != nil {
+			return err
+		}
+		st, err = statFD(fd)
+		return err
+	})
+	if c.Mode != nil || c.UID != nil || c.GID != nil {
+		s.rightsChanged(n)
+	}
+	if err != nil {
+		return Entry{}, err
+	}
+	return s.momentary(n, &st, began, keep), nil
+}
+
+func change(fd int, c Change) error {
+	if c.UID != nil || c.GID != nil {
+		// Owner before mode: changing the owner clears set-id bits.
+		if err := unix.Fchownat(fd, "", idOrKeep(c.UID), idOrKeep(c.GID), unix.AT_EMPTY_PATH); err != nil {
+			return err
+		}
+	}
+	if c.ClearSetID && c.Mode == nil {
+		if err := clearSetID(fd); err != nil {
+			return err
+		}
+	}
+	if c.Mode != nil {
+		if err := unix.Fchmodat(unix.AT_FDCWD, procPath(fd), *c.Mode&0o7777, 0); err != nil {
+			return err
+		}
+	}
+	if c.Atime != nil || c.Mtime != nil {
+		times := [2]unix.Timespec{timeOrKeep(c.Atime), timeOrKeep(c.Mtime)}
+		return unix.UtimesNanoAt(unix.AT_FDCWD, procPath(fd), times[:], 0)
+	}
+	return nil
+}
+
+func idOrKeep(id *uint32) int {
+	if id == nil {
+		return -1
+	}
+	return int(*id)
+}
+
+func timeOrKeep(t *unix.Timespec) unix.Timespec {
+	if t == nil {
+		return unix.Timespec{Nsec: unix.UTIME_OMIT}
+	}
+	return *t
+}
+
+func (s *Stage) truncate(n *node, size uint64) error {
+	if n.directory() {
+		return unix.EISDIR
+	}
+	if !n.regular() {
+		return unix.EINVAL
+	}
+	if size > 1<<63-1 {
+		return unix.EFBIG
+	}
+	f, err := s.file(n, forWriting)
+	if err != nil {
+		return err
+	}
+	defer f.Release()
+	return unix.Ftruncate(f.fd, int64(size))
+}
+
+// Readlink returns the target of a symbolic link.
+func (s *Stage) Readlink(id uint64) (string, error) {
+	n, err := s.node(id)
+	if err != nil {
+		return "", err
+	}
+	fd, _, err := s.openNode(n, unix.O_PATH, nil)
+	if err != nil {
+		return "", err
+	}
+	defer unix.Close(fd)
+	target := make([]byte, unix.PathMax)
+	size, err := unix.Readlinkat(fd, "", target)
+	if err != nil {
+		return "", err
+	}
+	return string(target[:size]), nil
+}
+
+// Statfs returns the backing file system's figures.
+func (s *Stage) Statfs() (unix.Statfs_t, error) {
+	var st unix.Statfs_t
+	err := unix.Fstatfs(s.rootFD, &st)
+	return st, err
+}

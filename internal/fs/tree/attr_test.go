@@ -1,0 +1,57 @@
+package tree
+
+import (
+	"testing"
+	"time"
+)
+
+// A writer whose fellow is still telling the kernel does not return before the
+// kernel knows.
+func TestTwoWritersInvalidate(t *testing.T) {
+	entered, proceed := make(chan struct{}, 2), make(chan struct{})
+	s, _ := newStage(t, Options{Invalidate: func(uint64) { entered <- struct{}{}; <-proceed }})
+	e, h := create(t, s, RootID, "f", root, 0o600)
+	defer h.Close()
+	must(s.Getattr(e.ID, time.Minute))
+	f := must(s.Acquire(e.Attr.Ino, root, true))
+	defer f.Release()
+	done := make(chan struct{}, 2)
+	write := func() { f.Written(); done <- struct{}{} }
+	go write()
+	<-entered
+	go write()
+	select {
+	case <-entered: // it tells, too
+	case <-done:
+		close(proceed)
+		t.Fatal("the second write was done before the kernel knew of the first")
+	}
+	close(proceed)
+	<-done
+	<-done
+	f.Written()
+	if len(entered) != 0 {
+		t.Error("the kernel was told again")
+	}
+}
+
+// However long the kernel may keep attributes, a ring write makes them stale,
+// and also when the kernel counts the time from later than we do.
+func TestAnyTimeoutIsInvalidated(t *testing.T) {
+	for _, keep := range []time.Duration{time.Nanosecond, time.Hour, 1<<63 - 1} {
+		calls := 0
+		s, _ := newStage(t, Options{Invalidate: func(uint64) { calls++ }})
+		e, h := create(t, s, RootID, "f", root, 0o600)
+		if got := must(s.Getattr(e.ID, keep)); got.Keep != keep {
+			t.Errorf("keep %v: got %v", keep, got.Keep)
+		}
+		time.Sleep(time.Microsecond)
+		f := must(s.Acquire(e.Attr.Ino, root, true))
+		f.Written()
+		f.Release()
+		h.Close()
+		if calls != 1 {
+			t.Errorf("keep %v: %d invalidations", keep, calls)
+		}
+	}
+}

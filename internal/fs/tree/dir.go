@@ -1,0 +1,129 @@
+package tree
+
+import (
+	"bytes"
+	"encoding/binary"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const direntBufferBytes = 32 << 10
+
+// Dir is a directory opened for listing. It streams: nothing is kept but one
+// buffer of entries, so size does not matter. Its positions are those of the
+// backing file system, which keeps them meaningful while entries come and go.
+type Dir struct {
+	stage *Stage
+	node  *node
+	fd    int
+
+	mu   sync.Mutex
+	next int64  // position after the last entry handed out
+	rest []byte // entries read and not handed out
+	buf  []byte
+}
+
+// Dirent is one entry of a listing.
+type Dirent struct {
+	Name string
+	Ino  uint64 // as stat shows it, but for what is mounted on the entry
+	Type uint32 // S_IFMT bits, 0 when unknown
+	Next int64  // position to continue from
+}
+
+// OpenDir opens a directory for listing. The caller closes it.
+func (s *Stage) OpenDir(id uint64) (*Dir, error) {
+	n, err := s.node(id)
+	if err != nil {
+		return nil, err
+	}
+	fd, _, err := s.openNode(n, unix.O_RDONLY|unix.O_DIRECTORY, nil)
+	if err != nil {
+		return nil, err
+	}
+	return &Dir{stage: s, node: n, fd: fd}, nil
+}
+
+// Close ends the listing.
+func (d *Dir) Close() { unix.Close(d.fd) }
+
+// Sync makes the directory's entries durable.
+func (d *Dir) Sync() error { return unix.Fsync(d.fd) }
+
+// List calls fn with the entries from position from on (0 is the start) until
+// fn returns false, which means that the entry was not taken, or the directory
+// ends; then ended is true. "." and ".." and what is hidden are left out.
+func (d *Dir) List(from int64, fn func(Dirent) bool) (ended bool, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if from != d.next || from == 0 {
+		if _, err := unix.Seek(d.fd, from, 0); err != nil {
+			return false, err
+		}
+		d.next, d.rest = from, nil
+	}
+	for {
+		if len(d.rest) == 0 {
+			if d.buf == nil {
+				d.buf = make([]byte, direntBufferBytes)
+			}
+			size, err := unix.Getdents(d.fd, d.buf)
+			if err == unix.EINTR {
+				continue
+			}
+			if err != nil || size == 0 {
+				return err == nil, err
+			}
+			d.rest = d.buf[:size]
+		}
+		e, size := parseDirent(d.rest)
+		if size == 0 {
+			return false, unix.EIO
+		}
+		if d.node != nil {
+			e.Ino = d.stage.inoFor(d.node.key.dev, e.Ino)
+		}
+		shown := e.Name != "." && e.Name != ".." && !d.stage.hidden(d.node, e.Name)
+		if shown && !fn(e) {
+			return false, nil
+		}
+		d.next, d.rest = e.Next, d.rest[size:]
+	}
+}
+
+// parseDirent decodes a linux_dirent64; size is 0 when it is malformed.
+func parseDirent(b []byte) (e Dirent, size int) {
+	const header = 19
+	if len(b) < header {
+		return e, 0
+	}
+	size = int(binary.NativeEndian.Uint16(b[16:]))
+	if size < header || size > len(b) {
+		return e, 0
+	}
+	name := b[header:size]
+	if i := bytes.IndexByte(name, 0); i >= 0 {
+		name = name[:i]
+	}
+	e.Ino = binary.NativeEndian.Uint64(b)
+	e.Next = int64(binary.NativeEndian.Uint64(b[8:]))
+	e.Type = uint32(b[18]) << 12
+	e.Name = string(name)
+	return e, size
+}
+
+// Lookup is Stage.Lookup below the open directory.
+func (d *Dir) Lookup(name string, keep time.Duration) (Entry, error) {
+	began, generation := d.stage.now(), d.stage.renames.Load()
+	st, err := statAt(d.fd, name)
+	if err == nil && d.stage.hiddenInode(&st) {
+		err = unix.ENOENT
+	}
+	if err != nil {
+		return Entry{}, err
+	}
+	n := d.stage.remember(place{d.node, name}, &st, generation)
+	return d.stage.entry(n, &st, began, keep), nil
+}

@@ -1,0 +1,329 @@
+package tree
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/internal/fs/cred"
+)
+
+// direction is what a user of a file does with its bytes.
+type direction int
+
+const (
+	forReading direction = iota
+	forWriting
+)
+
+// directions is a set of them.
+type directions [2]bool
+
+// openFile is what a node has while anybody uses its bytes: descriptors, at
+// most one for each access mode, and who may use them. All I/O has explicit
+// offsets, so handles and rings share descriptors.
+type openFile struct {
+	node  *node
+	stage *Stage
+
+	mu       sync.Mutex
+	dead     bool     // replaced or gone; look at node.open again
+	handles  int      // open files of the mount
+	users    int      // references on files: handles >= 1 keeps files with none
+	files    [3]*File // by unix.O_ACCMODE
+	grants   []grant
+	verdicts map[verdictKey]verdict
+	epoch    int // counts changes of mode and owner: older verdicts are void
+
+	// plain says that the file has no set-id bits that a write would clear.
+	plain atomic.Bool
+}
+
+// grant counts the open files of one uid that cover a direction.
+type grant struct {
+	uid   uint32
+	count [2]int // by direction
+}
+
+// verdictKey is who asked, with the process that his groups come from.
+type verdictKey struct {
+	who cred.Caller
+	dir direction
+}
+
+// verdict is what the kernel said when Stage.rights was that.
+type verdict struct {
+	err    error
+	rights uint64
+}
+
+// File is one descriptor of an inode, shared by all who need its access mode.
+type File struct {
+	of     *openFile
+	fd     int
+	access int
+	refs   int // guarded by of.mu
+
+	// direct is the O_DIRECT twin's descriptor + 1, 0 not tried, -1 refused.
+	direct   atomic.Int64
+	directMu sync.Mutex
+}
+
+// OnDataDevice tells whether the file is on the data directory's own device, and
+// not on another that is mounted below it.
+func (f *File) OnDataDevice() bool { return f.of.node.key.dev == f.of.stage.root.key.dev }
+
+// FD returns the descriptor for buffered I/O with explicit offsets, valid until
+// Release and opened without O_APPEND.
+func (f *File) FD() int { return f.fd }
+
+// DirectFD returns a descriptor of the same file opened with O_DIRECT, valid
+// until Release. It is opened at the first call; ok is false where the backing
+// file system refuses.
+func (f *File) DirectFD() (fd int, ok bool) {
+	if v := f.direct.Load(); v != 0 {
+		return int(v - 1), v > 0
+	}
+	f.directMu.Lock()
+	defer f.directMu.Unlock()
+	if v := f.direct.Load(); v != 0 {
+		return int(v - 1), v > 0
+	}
+	fd, err := unix.Open(procPath(f.fd), f.access|unix.O_DIRECT|unix.O_CLOEXEC, 0)
+	if err != nil {
+		if err == unix.EINVAL {
+			f.direct.Store(-1) // any other error may pass
+		}
+		return -1, false
+	}
+	f.direct.Store(int64(fd) + 1)
+	return fd, true
+}
+
+// Release ends one use. The descriptors must not be used after it.
+func (f *File) Release() {
+	of := f.of
+	of.mu.Lock()
+	f.refs--
+	of.users--
+	of.endLocked()
+}
+
+// Written says that bytes were written through the file by other means than the
+// mount. Attributes that the kernel holds are stale when it returns; call it
+// before the writer learns that the write is done.
+func (f *File) Written() { f.of.stage.written(f.of.node) }
+
+// endLocked unlocks, and closes everything when nobody is left.
+func (of *openFile) endLocked() {
+	if of.handles > 0 || of.users > 0 || of.dead {
+		of.mu.Unlock()
+		return
+	}
+	of.dead = true
+	of.node.open.CompareAndSwap(of, nil)
+	files := of.files
+	of.mu.Unlock()
+	for _, f := range files {
+		if f != nil {
+			f.close()
+		}
+	}
+}
+
+func (f *File) close() {
+	if v := f.direct.Load(); v > 0 {
+		unix.Close(int(v - 1))
+	}
+	unix.Close(f.fd)
+}
+
+// useOpen returns the open state of n, locked and alive.
+func (s *Stage) useOpen(n *node) *openFile {
+	for {
+		of := n.open.Load()
+		if of == nil {
+			of = &openFile{node: n, stage: s}
+			if !n.open.CompareAndSwap(nil, of) {
+				continue
+			}
+		}
+		of.mu.Lock()
+		if !of.dead {
+			return of
+		}
+		of.mu.Unlock()
+	}
+}
+
+// pinAny returns any open file of n, or nil.
+func (n *node) pinAny() *File {
+	of := n.open.Load()
+	if of == nil {
+		return nil
+	}
+	of.mu.Lock()
+	defer of.mu.Unlock()
+	if of.dead {
+		return nil
+	}
+	for _, f := range of.files {
+		if f != nil {
+			return of.useLocked(f)
+		}
+	}
+	return nil
+}
+
+func (of *openFile) useLocked(f *File) *File {
+	f.refs++
+	of.users++
+	return f
+}
+
+// coveringLocked returns a file whose access mode covers dir, or nil.
+func (of *openFile) coveringLocked(dir direction) *File {
+	one := of.files[unix.O_RDONLY]
+	if dir == forWriting {
+		one = of.files[unix.O_WRONLY]
+	}
+	if one != nil {
+		return one
+	}
+	return of.files[unix.O_RDWR]
+}
+
+func accessFor(dir direction) int {
+	if dir == forWriting {
+		return unix.O_WRONLY
+	}
+	return unix.O_RDONLY
+}
+
+// file returns a file of n that covers dir, with the daemon's rights.
+func (s *Stage) file(n *node, dir direction) (*File, error) {
+	of := s.useOpen(n)
+	if f := of.coveringLocked(dir); f != nil {
+		of.useLocked(f)
+		of.mu.Unlock()
+		return f, nil
+	}
+	return s.openLocked(of, accessFor(dir), nil)
+}
+
+// openLocked returns the file of of with exactly the access mode, opening it
+// where needed, as c or with the daemon's rights. It unlocks of.
+func (s *Stage) openLocked(of *openFile, access int, c *cred.Caller) (*File, error) {
+	if f := of.files[access]; f != nil && c == nil {
+		of.useLocked(f)
+		of.mu.Unlock()
+		return f, nil
+	}
+	// The state must not end while it is unlocked for the system calls.
+	of.users++
+	var twin *File
+	for _, f := range of.files {
+		if f != nil {
+			twin = f
+			break
+		}
+	}
+	of.mu.Unlock()
+
+	fd, err := s.openBytes(of.node, access, twin, c)
+
+	of.mu.Lock()
+	of.users--
+	if err != nil {
+		of.endLocked()
+		return nil, err
+	}
+	f := of.files[access]
+	if f == nil {
+		f = &File{of: of, fd: fd, access: access}
+		of.files[access] = f
+		fd = -1
+	}
+	of.useLocked(f)
+	of.mu.Unlock()
+	if fd >= 0 {
+		unix.Close(fd)
+	}
+	return f, nil
+}
+
+// openBytes opens the bytes of n. twin is an open file of n or nil; it stays
+// open during the call.
+func (s *Stage) openBytes(n *node, access int, twin *File, c *cred.Caller) (int, error) {
+	// O_NONBLOCK: a stranger may put a fifo in the file's place.
+	flags := access | unix.O_NONBLOCK
+	reopen := func() (fd int, err error) {
+		open := func() error {
+			fd, err = unix.Open(procPath(twin.fd), flags|unix.O_CLOEXEC, 0)
+			return err
+		}
+		if c == nil {
+			err = open()
+		} else {
+			err = cred.Strict(*c, open)
+		}
+		return fd, err
+	}
+	if twin != nil && c == nil {
+		return reopen()
+	}
+	fd, _, err := s.openNode(n, flags, c)
+	if err != nil && twin != nil && mayHaveMoved(err) {
+		// No name leads there any more; the inode's own mode decides.
+		return reopen()
+	}
+	return fd, err
+}
+
+func (of *openFile) grantLocked(uid uint32, granted directions, by int) {
+	if granted == (directions{}) {
+		return
+	}
+	i := 0
+	for i < len(of.grants) && of.grants[i].uid != uid {
+		i++
+	}
+	if i == len(of.grants) {
+		of.grants = append(of.grants, grant{uid: uid})
+	}
+	g := &of.grants[i]
+	for dir, yes := range granted {
+		if yes {
+			g.count[dir] += by
+		}
+	}
+	if g.count == [2]int{} {
+		of.grants[i] = of.grants[len(of.grants)-1]
+		of.grants = of.grants[:len(of.grants)-1]
+	}
+}
+
+func (of *openFile) grantedLocked(uid uint32, dir direction) bool {
+	for i := range of.grants {
+		if of.grants[i].uid == uid {
+			return of.grants[i].count[dir] > 0
+		}
+	}
+	return false
+}
+
+// rightsChanged voids what is remembered about who may use n, or what is in it.
+func (s *Stage) rightsChanged(n *node) {
+	if n.directory() {
+		s.rights.Add(1)
+		return
+	}
+	if of := n.open.Load(); of != nil {
+		of.mu.Lock()
+		clear(of.verdicts)
+		of.epoch++
+		of.plain.Store(false)
+		of.mu.Unlock()
+	}
+}

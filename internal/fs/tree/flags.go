@@ -1,0 +1,201 @@
+package tree
+
+import (
+	"encoding/binary"
+	"errors"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/internal/fs/cred"
+)
+
+// Inode flags that 3FS clients may name. FlagImmutable is the backing file's
+// own. The others choose a chunk placement in 3FS and mean nothing here; they are
+// kept with the file, so that who sets one finds it again.
+const (
+	FlagImmutable  = 0x10
+	FlagHugeFile   = 0x40000
+	SupportedFlags = FlagImmutable | FlagHugeFile | 0x1000 | 0x1
+
+	keptFlags = SupportedFlags &^ FlagImmutable
+)
+
+// DirByIno returns the node of a directory by its inode number as clients see
+// it, if c can reach it: a number is easily guessed. Errors: ENOENT, ENOTDIR, EPERM.
+func (s *Stage) DirByIno(ino uint64, c cred.Caller) (id uint64, err error) {
+	n, ok := s.byIno.get(ino)
+	switch {
+	case !ok:
+		return 0, unix.ENOENT
+	case !n.directory():
+		return 0, unix.ENOTDIR
+	case n == s.root:
+		return n.id, nil
+	}
+	fd, _, err := s.openNode(n, unix.O_PATH|unix.O_DIRECTORY, &c)
+	if err != nil {
+		return 0, denied(err)
+	}
+	defer unix.Close(fd)
+	// Opening it searches those above; using it searches itself.
+	return n.id, denied(cred.Strict(c, func() error {
+		_, err := statAt(fd, ".")
+		return err
+	}))
+}
+
+// Ino returns a node's inode number as clients see it.
+func (s *Stage) Ino(id uint64) (uint64, error) {
+	n, err := s.node(id)
+	if err != nil {
+		return 0, err
+	}
+	return n.ino, nil
+}
+
+// Flags returns the inode flags of a node.
+func (s *Stage) Flags(id uint64) (flags uint32, err error) {
+	err = s.withFlags(id, func(_ int, now uint32) error {
+		flags = now
+		return nil
+	})
+	return flags, err
+}
+
+// SetFlags sets exactly flags. The super-user may change any, an owner
+// FlagHugeFile. Errors: EINVAL for other flags, EPERM, EOPNOTSUPP where the
+// backing file system can keep none.
+func (s *Stage) SetFlags(id uint64, c cred.Caller, flags uint32) error {
+	if flags&^SupportedFlags != 0 {
+		return unix.EINVAL
+	}
+	e, err := s.Getattr(id, 0)
+	if err != nil {
+		return err
+	}
+	if !c.Root() && c.UID != e.Attr.UID {
+		return unix.EPERM
+	}
+	return s.withFlags(id, func(fd int, now uint32) error {
+		changed := now ^ flags
+		switch {
+		case changed == 0:
+			return nil
+		case !c.Root() && changed != FlagHugeFile:
+			return unix.EPERM
+		}
+		// An immutable file takes no attributes: last when it becomes so, first
+		// when it ceases to be.
+		becomes := flags&FlagImmutable != 0
+		if changed&FlagImmutable != 0 && !becomes {
+			if err := setImmutable(fd, false); err != nil {
+				return err
+			}
+		}
+		if changed&keptFlags != 0 {
+			if err := keepFlags(fd, flags&keptFlags); err != nil {
+				return err
+			}
+		}
+		if changed&FlagImmutable != 0 && becomes {
+			return setImmutable(fd, true)
+		}
+		return nil
+	})
+}
+
+func setImmutable(fd int, on bool) error {
+	flags, err := unix.IoctlGetInt(fd, unix.FS_IOC_GETFLAGS)
+	if err != nil {
+		return unix.EOPNOTSUPP
+	}
+	flags &^= FlagImmutable
+	if on {
+		flags |= FlagImmutable
+	}
+	return unix.IoctlSetPointerInt(fd, unix.FS_IOC_SETFLAGS, flags)
+}
+
+// flagsName is the attribute with the kept flags, where users cannot reach it
+// if the daemon can.
+func flagsName() string {
+	if cred.Privileged() {
+		return "trusted.kv3fs.flags"
+	}
+	return "user.kv3fs.flags"
+}
+
+func keepFlags(fd int, flags uint32) error {
+	if flags == 0 {
+		if err := unix.Fremovexattr(fd, flagsName()); !errors.Is(err, unix.ENODATA) {
+			return err
+		}
+		return nil
+	}
+	return unix.Fsetxattr(fd, flagsName(), binary.LittleEndian.AppendUint32(nil, flags), 0)
+}
+
+func flagsOf(fd int) uint32 {
+	var flags uint32
+	if backing, err := unix.IoctlGetInt(fd, unix.FS_IOC_GETFLAGS); err == nil {
+		flags = uint32(backing) & FlagImmutable
+	}
+	var kept [4]byte
+	if n, err := unix.Fgetxattr(fd, flagsName(), kept[:]); err == nil && n == len(kept) {
+		flags |= binary.LittleEndian.Uint32(kept[:]) & keptFlags
+	}
+	return flags
+}
+
+func (s *Stage) withFlags(id uint64, fn func(fd int, now uint32) error) error {
+	n, err := s.node(id)
+	if err != nil {
+		return err
+	}
+	if !n.regular() && !n.directory() {
+		return unix.ENOTTY
+	}
+	if n.regular() {
+		f, err := s.file(n, forReading)
+		if err != nil {
+			return err
+		}
+		defer f.Release()
+		return fn(f.fd, flagsOf(f.fd))
+	}
+	fd, _, err := s.openNode(n, unix.O_RDONLY|unix.O_DIRECTORY, nil)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return fn(fd, flagsOf(fd))
+}
+
+// PunchHole makes ranges of a file read as zeros and frees their space, with
+// the rights of c. The length stays.
+func (s *Stage) PunchHole(id uint64, c cred.Caller, starts, ends []uint64) error {
+	n, err := s.node(id)
+	if err != nil {
+		return err
+	}
+	if !n.regular() {
+		return unix.EINVAL
+	}
+	f, err := s.acquire(n, c, forWriting)
+	if err != nil {
+		return denied(err)
+	}
+	defer f.Release()
+	for i, start := range starts {
+		end := min(ends[i], 1<<63-1)
+		if start >= end {
+			continue
+		}
+		const how = unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_KEEP_SIZE
+		if err := unix.Fallocate(f.fd, how, int64(start), int64(end-start)); err != nil {
+			return err
+		}
+		f.Written()
+	}
+	return nil
+}

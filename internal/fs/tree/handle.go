@@ -1,0 +1,156 @@
+package tree
+
+import (
+	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/internal/fs/cred"
+)
+
+// Handle is a file opened through the mount. It lives until Close.
+type Handle struct {
+	file   *File
+	uid    uint32
+	access int
+	grants directions
+}
+
+// openToExecute is what the kernel adds to the flags of an open for execve,
+// which needs no right to read.
+const openToExecute = 0x20
+
+// FD returns the handle's descriptor for I/O with explicit offsets.
+func (h *Handle) FD() int { return h.file.fd }
+
+// ID returns the handle's node.
+func (h *Handle) ID() uint64 { return h.file.of.node.id }
+
+// Open opens a regular file for c, whom the caller has checked. Of flags the
+// access mode and O_TRUNC count; O_TRUNC without the right to write is ignored,
+// as in 3FS.
+//
+// The kernel also opens files that nobody asked to read: to execute them, and for
+// ioctl(FS_IOC_GETFLAGS) and file_getattr(2), for which a descriptor or a path is
+// enough. So an open is proof of a right only where the mode says so too; else
+// Acquire asks the kernel.
+func (s *Stage) Open(id uint64, c cred.Caller, flags int) (*Handle, error) {
+	n, err := s.node(id)
+	if err != nil {
+		return nil, err
+	}
+	if n.directory() {
+		return nil, unix.EISDIR
+	}
+	if !n.regular() {
+		return nil, unix.ENXIO
+	}
+	access := flags & unix.O_ACCMODE
+	if access > unix.O_RDWR {
+		return nil, unix.EINVAL
+	}
+	f, err := s.openLocked(s.useOpen(n), access, nil)
+	if err != nil {
+		return nil, err
+	}
+	if flags&unix.O_TRUNC != 0 && access != unix.O_RDONLY {
+		if err := unix.Ftruncate(f.fd, 0); err != nil {
+			f.Release()
+			return nil, err
+		}
+	}
+	var granted directions
+	if flags&openToExecute == 0 {
+		st, err := statFD(f.fd)
+		if err != nil {
+			f.Release()
+			return nil, err
+		}
+		granted[forReading], granted[forWriting] = c.Allows(uint32(st.Mode), st.Uid, st.Gid)
+	}
+	return f.handle(c, access, granted), nil
+}
+
+// handle turns a reference on f into a handle. While it is open, c may use the
+// file in those of the granted directions that access covers.
+func (f *File) handle(c cred.Caller, access int, granted directions) *Handle {
+	granted[forReading] = granted[forReading] && access != unix.O_WRONLY
+	granted[forWriting] = granted[forWriting] && access != unix.O_RDONLY
+	of := f.of
+	of.mu.Lock()
+	of.handles++
+	of.grantLocked(c.UID, granted, +1)
+	of.mu.Unlock()
+	return &Handle{file: f, uid: c.UID, access: access, grants: granted}
+}
+
+// Close ends the handle.
+func (h *Handle) Close() {
+	of := h.file.of
+	of.mu.Lock()
+	h.file.refs--
+	of.users--
+	of.handles--
+	of.grantLocked(h.uid, h.grants, -1)
+	if of.handles == 0 {
+		clear(of.verdicts)
+	}
+	of.endLocked()
+}
+
+// Sync makes what was written durable; with dataOnly times may be left out.
+func (h *Handle) Sync(dataOnly bool) error {
+	if dataOnly {
+		return unix.Fdatasync(h.file.fd)
+	}
+	return unix.Fsync(h.file.fd)
+}
+
+// DirectIO says whether the device of the file takes O_DIRECT. The first file
+// of a device that gives an answer tells for all.
+func (h *Handle) DirectIO() bool {
+	s, dev := h.file.of.stage, h.file.of.node.key.dev
+	s.directMu.Lock()
+	defer s.directMu.Unlock()
+	if ok, known := s.direct[dev]; known {
+		return ok
+	}
+	fd, err := unix.Open(procPath(h.file.fd), h.access|unix.O_DIRECT|unix.O_CLOEXEC, 0)
+	if err == nil {
+		unix.Close(fd)
+	}
+	if err == nil || err == unix.EINVAL {
+		s.direct[dev] = err == nil
+	}
+	return err == nil
+}
+
+// ClearSetID takes the set-id bits that a write by an unprivileged client
+// clears.
+func (h *Handle) ClearSetID() error { return clearSetID(h.file.fd) }
+
+// HasSetID says whether a write by an unprivileged client would clear bits.
+func (h *Handle) HasSetID() bool {
+	st, err := statFD(h.file.fd)
+	return err == nil && withoutSetID(uint32(st.Mode)) != uint32(st.Mode)
+}
+
+func clearSetID(fd int) error {
+	st, err := statFD(fd)
+	if err != nil {
+		return err
+	}
+	mode := uint32(st.Mode)
+	if less := withoutSetID(mode); less != mode {
+		return unix.Fchmodat(unix.AT_FDCWD, procPath(fd), less&0o7777, 0)
+	}
+	return nil
+}
+
+// withoutSetID follows the kernel: set-group-id without group execute is
+// mandatory locking and stays.
+func withoutSetID(mode uint32) uint32 {
+	mode &^= unix.S_ISUID
+	if mode&unix.S_IXGRP != 0 {
+		mode &^= unix.S_ISGID
+	}
+	return mode
+}

@@ -1,0 +1,105 @@
+package tree
+
+import (
+	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/internal/fs/cred"
+)
+
+// A client may have looked a file up and be about to open it when another
+// removes it or renames over it. On a local file system the open works on the
+// inode found. So a file that loses its last name is kept by a descriptor until
+// the kernel forgets it, which it does at once when nobody is about to.
+
+// lastSight returns an O_PATH descriptor of the entry name in dir if removing it
+// takes the last name of a file that the kernel knows, else -1.
+func (s *Stage) lastSight(dir int, name string, st *unix.Statx_t) int {
+	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Nlink > 1 {
+		return -1
+	}
+	if _, known := s.byIdentity.get(identityOf(st)); !known {
+		return -1
+	}
+	fd, err := unix.Openat(dir, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1 // such an open fails with ESTALE then
+	}
+	now, err := statFD(fd)
+	if err != nil || identityOf(&now) != identityOf(st) {
+		unix.Close(fd)
+		return -1
+	}
+	return fd
+}
+
+// orphan keeps fd, from lastSight, for as long as the kernel knows its node.
+func (s *Stage) orphan(st *unix.Statx_t, fd int) {
+	if fd < 0 {
+		return
+	}
+	s.treeMu.Lock()
+	n, known := s.byIdentity.get(identityOf(st))
+	if known {
+		if _, twice := s.orphans[n]; twice {
+			known = false
+		} else {
+			s.orphans[n] = fd
+		}
+	}
+	s.treeMu.Unlock()
+	if !known {
+		unix.Close(fd)
+	}
+}
+
+// openOrphan opens a node that has no name any more.
+func (s *Stage) openOrphan(n *node, flags int, as *cred.Caller) (int, unix.Statx_t, error) {
+	s.treeMu.RLock()
+	path, ok := s.orphans[n]
+	var err error
+	if ok {
+		// Under the lock, or a forget closes it: a dup does not block.
+		path, err = unix.FcntlInt(uintptr(path), unix.F_DUPFD_CLOEXEC, 0)
+	}
+	s.treeMu.RUnlock()
+	if !ok {
+		return -1, unix.Statx_t{}, unix.ENOENT
+	}
+	if err != nil {
+		return -1, unix.Statx_t{}, err
+	}
+	fd := path
+	if flags&unix.O_PATH == 0 {
+		open := func() (err error) {
+			fd, err = unix.Open(procPath(path), flags|unix.O_CLOEXEC, 0)
+			return err
+		}
+		if as == nil {
+			err = open()
+		} else {
+			err = cred.Strict(*as, open)
+		}
+		unix.Close(path)
+		if err != nil {
+			return -1, unix.Statx_t{}, err
+		}
+	}
+	st, err := statFD(fd)
+	if err != nil {
+		unix.Close(fd)
+		return -1, st, err
+	}
+	return fd, st, nil
+}
+
+// closeForgotten closes descriptors of forgotten nodes. Not under treeMu: it may
+// free a file's blocks.
+func (s *Stage) closeForgotten() {
+	s.treeMu.Lock()
+	fds := s.closing
+	s.closing = nil
+	s.treeMu.Unlock()
+	for _, fd := range fds {
+		unix.Close(fd)
+	}
+}

@@ -1,0 +1,194 @@
+package tree
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/internal/fs/cred"
+)
+
+const (
+	// openat2 takes PATH_MAX bytes with the NUL; deeper paths go in steps.
+	longestStepBytes = 4000
+	// A rename anywhere makes a scoped lookup fail with EAGAIN now and then.
+	scopedLookupTries = 64
+
+	resolveRules = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS
+	statMask     = unix.STATX_BASIC_STATS | unix.STATX_BTIME
+)
+
+// openBeneath opens rel below dir without leaving dir and without following any
+// symbolic link, whoever else writes in there.
+func openBeneath(dir int, rel string, flags int) (int, error) {
+	if len(rel) <= longestStepBytes {
+		return openStep(dir, rel, flags)
+	}
+	cut := strings.LastIndexByte(rel[:longestStepBytes], '/')
+	if cut <= 0 {
+		return -1, unix.ENAMETOOLONG
+	}
+	step, err := openStep(dir, rel[:cut], unix.O_PATH|unix.O_DIRECTORY)
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(step)
+	return openBeneath(step, rel[cut+1:], flags)
+}
+
+func openStep(dir int, rel string, flags int) (int, error) {
+	how := unix.OpenHow{Flags: uint64(flags | unix.O_CLOEXEC | unix.O_NOFOLLOW), Resolve: resolveRules}
+	for try := 0; ; try++ {
+		fd, err := unix.Openat2(dir, rel, &how)
+		switch {
+		case err == nil:
+			return fd, nil
+		case err == unix.EINTR:
+		case err == unix.EAGAIN && try < scopedLookupTries:
+		default:
+			return -1, err
+		}
+	}
+}
+
+func statFD(fd int) (unix.Statx_t, error) {
+	var st unix.Statx_t
+	err := unix.Statx(fd, "", unix.AT_EMPTY_PATH, statMask, &st)
+	return st, err
+}
+
+func statAt(dir int, name string) (unix.Statx_t, error) {
+	var st unix.Statx_t
+	err := unix.Statx(dir, name, unix.AT_SYMLINK_NOFOLLOW, statMask, &st)
+	return st, err
+}
+
+// procPath names an open descriptor, an O_PATH one too, for calls that take a
+// path only.
+func procPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
+
+// pathLocked is the path of at below the data directory.
+func (s *Stage) pathLocked(at place) string {
+	if at.parent == nil {
+		return "."
+	}
+	size, depth := 0, 0
+	for p := at; p.parent != nil; p = p.parent.place {
+		size += len(p.name) + 1
+		depth++
+	}
+	path := make([]byte, size)
+	for p := at; p.parent != nil; p = p.parent.place {
+		size--
+		if size < len(path)-1 {
+			path[size] = '/'
+		}
+		size -= len(p.name)
+		copy(path[size:], p.name)
+	}
+	return string(path[:len(path)-1])
+}
+
+// openNode opens the inode of n and returns its status. as is nil for the
+// daemon's own rights.
+func (s *Stage) openNode(n *node, flags int, as *cred.Caller) (int, unix.Statx_t, error) {
+	s.treeMu.RLock()
+	rel := s.pathLocked(n.place)
+	s.treeMu.RUnlock()
+	fd, st, err := s.openIdentity(n, rel, flags, as)
+	if err == nil || !mayHaveMoved(err) && !(errors.Is(err, unix.EACCES) && s.severalNames(n)) {
+		return fd, st, err
+	}
+	// It may be on its way from one name to another, or have several, of which as
+	// can reach some. With no rename under way the tree is true and the answer is
+	// final.
+	s.renameMu.Lock()
+	defer s.renameMu.Unlock()
+	var refused error
+	for _, rel := range s.paths(n) {
+		if fd, st, err = s.openIdentity(n, rel, flags, as); err == nil {
+			return fd, st, nil
+		}
+		if errors.Is(err, unix.EACCES) {
+			refused = err
+		}
+	}
+	if refused != nil {
+		return -1, st, refused
+	}
+	if mayHaveMoved(err) {
+		if fd, st, orphanErr := s.openOrphan(n, flags, as); orphanErr != unix.ENOENT {
+			return fd, st, orphanErr
+		}
+	}
+	return fd, st, err
+}
+
+func (s *Stage) severalNames(n *node) bool {
+	s.treeMu.RLock()
+	defer s.treeMu.RUnlock()
+	return len(s.links[n]) > 0
+}
+
+func (s *Stage) paths(n *node) []string {
+	s.treeMu.RLock()
+	defer s.treeMu.RUnlock()
+	all := []string{s.pathLocked(n.place)}
+	for at := range s.links[n] {
+		all = append(all, s.pathLocked(at))
+	}
+	return all
+}
+
+func mayHaveMoved(err error) bool {
+	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) ||
+		errors.Is(err, unix.ESTALE) || errors.Is(err, unix.ELOOP)
+}
+
+// openIdentity opens rel if it is the inode of n, else fails with ESTALE.
+func (s *Stage) openIdentity(n *node, rel string, flags int, as *cred.Caller) (int, unix.Statx_t, error) {
+	fd := -1
+	open := func() (err error) {
+		fd, err = openBeneath(s.rootFD, rel, flags)
+		return err
+	}
+	var err error
+	if as == nil {
+		err = open()
+	} else {
+		err = cred.Strict(*as, open)
+	}
+	if err != nil {
+		return -1, unix.Statx_t{}, err
+	}
+	st, err := statFD(fd)
+	if err == nil && (identityOf(&st) != n.key || uint32(st.Mode)&unix.S_IFMT != n.kind) {
+		err = unix.ESTALE
+	}
+	if err != nil {
+		unix.Close(fd)
+		return -1, st, err
+	}
+	return fd, st, nil
+}
+
+// inDir calls fn with a descriptor of directory d.
+func (s *Stage) inDir(d *node, fn func(fd int) error) error {
+	if d == s.root {
+		return fn(s.rootFD)
+	}
+	fd, _, err := s.openNode(d, unix.O_PATH|unix.O_DIRECTORY, nil)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return fn(fd)
+}
+
+// hidden says that name in d is not for clients. A data directory may know the
+// same entry by other spellings, too: whoever has its status asks hiddenInode.
+func (s *Stage) hidden(d *node, name string) bool { return d == s.root && name == StateName }
+
+func (s *Stage) hiddenInode(st *unix.Statx_t) bool { return identityOf(st) == s.state }

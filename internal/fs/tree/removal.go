@@ -1,0 +1,213 @@
+package tree
+
+import (
+	"errors"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/internal/fs/cred"
+)
+
+const (
+	// A removal holds a descriptor and a buffer for each level it is down: what is
+	// deeper is first moved up to the top.
+	deepestRemoval = 32
+	// Others may go on making entries: so often a directory is gone through.
+	removalPasses = 2
+	// So many subtrees are moved up at most, which is half a million levels.
+	mostMovedUp = 16 << 10
+	// So many directories are asked for their owner before one is removed.
+	ownerSample = 1024
+
+	ownerAll = unix.S_IRWXU
+)
+
+// removal is one recursive removal. It runs with the rights of the caller.
+type removal struct {
+	stage  *Stage
+	caller cred.Caller
+	cancel <-chan struct{}
+
+	top    *node // the directory to be removed; nil when the kernel does not know it
+	topFD  int
+	moved  []string // subtrees moved up into it
+	moves  int
+	sample int // directories yet to be asked
+}
+
+func (s *Stage) removal(c cred.Caller, cancel <-chan struct{}) *removal {
+	return &removal{stage: s, caller: c, cancel: cancel, sample: ownerSample}
+}
+
+// tree removes the entry name of directory dir, whose node is d or nil.
+func (r *removal) tree(d *node, dir int, name string) error {
+	st, err := statAt(dir, name)
+	if err != nil {
+		return err
+	}
+	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		if err := r.empty(dir, name); err != nil {
+			return err
+		}
+	}
+	_, err = r.stage.unlinkOne(d, dir, name)
+	return err
+}
+
+// empty removes what is in a directory, if all of it may be removed.
+func (r *removal) empty(dir int, name string) error {
+	if err := r.allowed(dir, name, 0); err != nil {
+		return err
+	}
+	list, err := r.open(dir, name)
+	if err != nil {
+		return err
+	}
+	defer list.Close()
+	r.top, r.topFD = list.node, list.fd
+	if err := r.clear(list, 0); err != nil {
+		return err
+	}
+	for len(r.moved) > 0 {
+		last := r.moved[len(r.moved)-1]
+		r.moved = r.moved[:len(r.moved)-1]
+		if err := r.entry(list, last, 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *removal) open(dir int, name string) (*Dir, error) {
+	fd, err := unix.Openat(dir, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	return &Dir{stage: r.stage, node: r.stage.nodeOf(fd), fd: fd}, nil
+}
+
+// allowed says whether directory name in dir and those below it are the caller's.
+func (r *removal) allowed(dir int, name string, depth int) error {
+	if r.caller.Root() || r.sample == 0 || depth == deepestRemoval {
+		return nil
+	}
+	r.sample--
+	list, err := r.open(dir, name)
+	if err != nil {
+		return err
+	}
+	defer list.Close()
+	st, err := statFD(list.fd)
+	if err != nil {
+		return err
+	}
+	if st.Uid != r.caller.UID || st.Mode&ownerAll != ownerAll {
+		return unix.EPERM
+	}
+	var refused error
+	_, err = list.List(0, func(e Dirent) bool {
+		if refused = r.canceled(); refused != nil || e.Type != 0 && e.Type != unix.S_IFDIR {
+			return refused == nil
+		}
+		err := r.allowed(list.fd, e.Name, depth+1)
+		if !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENOTDIR) && !errors.Is(err, unix.ELOOP) {
+			refused = err
+		}
+		return refused == nil && r.sample > 0
+	})
+	if refused != nil {
+		return refused
+	}
+	return err
+}
+
+// clear removes what is in an open directory, depth levels below the top.
+func (r *removal) clear(list *Dir, depth int) error {
+	// Removing moves entries on some file systems, so one pass may miss some.
+	for range removalPasses {
+		seen := false
+		var failed error
+		_, err := list.List(0, func(e Dirent) bool {
+			seen = true
+			failed = r.entry(list, e.Name, depth)
+			return failed == nil
+		})
+		if failed != nil {
+			return failed
+		}
+		if err != nil {
+			return err
+		}
+		if !seen {
+			return nil
+		}
+	}
+	return nil // whoever removes the directory now finds whether it is empty
+}
+
+// entry removes the entry name of an open directory, which may have gone.
+func (r *removal) entry(in *Dir, name string, depth int) error {
+	if err := r.canceled(); err != nil {
+		return err
+	}
+	isDir, err := r.stage.unlinkOne(in.node, in.fd, name)
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		return nil // somebody else was faster
+	case err == nil || !isDir || !errors.Is(err, unix.ENOTEMPTY) && !errors.Is(err, unix.EEXIST):
+		return err
+	case depth == deepestRemoval:
+		return r.moveUp(in, name)
+	}
+	list, err := r.open(in.fd, name)
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	err = r.clear(list, depth+1)
+	list.Close()
+	if err != nil {
+		return err
+	}
+	if _, err = r.stage.unlinkOne(in.node, in.fd, name); errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	return err
+}
+
+// moveUp renames a subtree to an entry of the top, where it is shallow.
+func (r *removal) moveUp(in *Dir, name string) error {
+	if r.moves++; r.moves > mostMovedUp {
+		return unix.ENOTEMPTY
+	}
+	s := r.stage
+	s.renameMu.RLock()
+	defer s.renameMu.RUnlock()
+	for try := range 100 {
+		up := name
+		if try > 0 {
+			up = strconv.Itoa(r.moves) + "." + strconv.Itoa(try)
+		}
+		err := s.renameAt(place{in.node, name}, in.fd, place{r.top, up}, r.topFD, unix.RENAME_NOREPLACE)
+		if errors.Is(err, unix.EEXIST) {
+			continue
+		}
+		if err == nil {
+			r.moved = append(r.moved, up)
+		}
+		return err
+	}
+	return unix.ENOTEMPTY
+}
+
+func (r *removal) canceled() error {
+	select {
+	case <-r.cancel:
+		return unix.EINTR
+	default:
+		return nil
+	}
+}

@@ -1,0 +1,243 @@
+package tree
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/internal/fs/cred"
+)
+
+func removeAll(s *Stage, c cred.Caller, rel string) error {
+	_, err := s.RemoveAll(c, rel, nil)
+	return err
+}
+
+// A directory that went and was made anew is another one.
+func TestRemoveDirRemovesThatDirectory(t *testing.T) {
+	s, dir := newStage(t, Options{})
+	old := must(s.Mkdir(RootID, "d", 0o755, root, 0))
+	if err := s.Rmdir(RootID, "d"); err != nil {
+		t.Fatal(err)
+	}
+	must(s.Mkdir(RootID, "d", 0o755, root, 0))
+	if _, err := s.RemoveDir(root, old.ID, nil); err != unix.ENOENT {
+		t.Errorf("removed directory: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "d")); err != nil {
+		t.Fatal("the new directory of that name went")
+	}
+	moved := must(s.Mkdir(RootID, "m", 0o755, root, 0))
+	if err := s.Rename(RootID, "m", RootID, "n"); err != nil {
+		t.Fatal(err)
+	}
+	if went, err := s.RemoveDir(root, moved.ID, nil); err != nil || went != (Name{RootID, "n"}) {
+		t.Errorf("moved directory: %v, %v", went, err)
+	}
+	if _, err := s.RemoveDir(root, RootID, nil); err != unix.EINVAL {
+		t.Errorf("root: %v", err)
+	}
+}
+
+// makeDeep makes a chain of directories below dir.
+func makeDeep(t *testing.T, dir string, levels int) {
+	t.Helper()
+	at := must(unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY, 0))
+	for range levels {
+		if err := unix.Mkdirat(at, "d", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		next := must(unix.Openat(at, "d", unix.O_PATH|unix.O_DIRECTORY, 0))
+		unix.Close(at)
+		at = next
+	}
+	unix.Close(at)
+}
+
+// A deep tree takes few descriptors to remove.
+func TestRemoveDeepTree(t *testing.T) {
+	s, dir := newStage(t, Options{})
+	for _, name := range []string{"deep", "deep/one", "deep/two"} {
+		if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	makeDeep(t, filepath.Join(dir, "deep/one"), 3000)
+	makeDeep(t, filepath.Join(dir, "deep/two"), 3000)
+	known := must(s.Lookup(RootID, "deep", 0)) // the kernel knows part of it
+	known = must(s.Lookup(known.ID, "one", 0))
+	for range 50 {
+		known = must(s.Lookup(known.ID, "d", 0))
+	}
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	few := limit
+	few.Cur = 100
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &few); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)
+	if err := removeAll(s, root, "deep"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Lstat(filepath.Join(dir, "deep")); !os.IsNotExist(err) {
+		t.Errorf("it is still there: %v", err)
+	}
+}
+
+// A removal ends although somebody keeps making entries, and when it is told to.
+func TestRemovalEnds(t *testing.T) {
+	s, dir := newStage(t, Options{})
+	busy := filepath.Join(dir, "busy")
+	if err := os.Mkdir(busy, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			if fd, err := unix.Open(fmt.Sprintf("%s/%d", busy, i), unix.O_CREAT|unix.O_WRONLY, 0o644); err == nil {
+				unix.Close(fd)
+			}
+		}
+	}()
+	time.Sleep(10 * time.Millisecond)
+	done := make(chan error, 1)
+	go func() { done <- removeAll(s, root, "busy") }()
+	select {
+	case err := <-done:
+		if err != nil && err != unix.ENOTEMPTY {
+			t.Errorf("busy directory: %v", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("it does not end")
+	}
+	close(stop)
+	<-stopped
+	if err := removeAll(s, root, "busy"); err != nil && err != unix.ENOENT {
+		t.Errorf("afterwards: %v", err)
+	}
+
+	makeDeep(t, dir, 3)
+	canceled := make(chan struct{})
+	close(canceled)
+	if _, err := s.RemoveAll(root, "d", canceled); err != unix.EINTR {
+		t.Errorf("canceled: %v", err)
+	}
+}
+
+// Nothing goes when part of a tree is somebody else's, or closed to its owner.
+func TestRemovalAsksForOwnership(t *testing.T) {
+	needRoot(t)
+	for what, c := range map[string]struct {
+		top, below  cred.Caller
+		mode, inner uint32
+		want        error
+	}{
+		"own":                      {stranger, stranger, 0o755, 0o700, nil},
+		"open to all":              {friend, friend, 0o777, 0o777, unix.EPERM},
+		"another's below":          {stranger, friend, 0o777, 0o777, unix.EPERM},
+		"closed to its owner":      {stranger, stranger, 0o555, 0o755, unix.EPERM},
+		"closed to its owner, sub": {stranger, stranger, 0o755, 0o500, unix.EPERM},
+	} {
+		s, dir := newStage(t, Options{})
+		if err := os.Chmod(dir, 0o777); err != nil {
+			t.Fatal(err)
+		}
+		d := must(s.Mkdir(RootID, "d", c.mode, c.top, 0))
+		_, h := create(t, s, d.ID, "aaa", c.top, 0o666)
+		h.Close()
+		sub := must(s.Mkdir(d.ID, "sub", c.inner, c.below, 0))
+		_, h = create(t, s, sub.ID, "f", friend, 0o666)
+		h.Close()
+		if err := s.RemoveEntry(stranger, RootID, "d", true, nil); err != c.want {
+			t.Errorf("%s: %v, want %v", what, err, c.want)
+		}
+		for _, name := range []string{"d/aaa", "d/sub/f"} {
+			if _, err := os.Stat(filepath.Join(dir, name)); (err == nil) != (c.want != nil) {
+				t.Errorf("%s: %s: %v", what, name, err)
+			}
+		}
+	}
+}
+
+// Who removes one of two names has the kernel forget how many there are.
+func TestRemovingANameChangesTheCount(t *testing.T) {
+	told := 0
+	s, _ := newStage(t, Options{Invalidate: func(uint64) { told++ }})
+	a, h := create(t, s, RootID, "a", root, 0o644)
+	h.Close()
+	must(s.Link(a.ID, RootID, "b", root, 0))
+	must(s.Link(a.ID, RootID, "c", root, 0))
+	if err := removeAll(s, root, "a"); err != nil || told != 1 {
+		t.Errorf("%v, told %d times", err, told)
+	}
+	if err := s.RemoveEntry(root, RootID, "b", false, nil); err != nil || told != 2 {
+		t.Errorf("%v, told %d times", err, told)
+	}
+}
+
+// A move by link replaces nothing: the kernel may not know what is there.
+func TestMoveIntoReplacesNothing(t *testing.T) {
+	s, _ := newStage(t, Options{})
+	for _, name := range []string{"a", "b"} {
+		_, h := create(t, s, RootID, name, root, 0o644)
+		h.Close()
+	}
+	if _, err := s.MoveInto(root, "a", RootID, "b"); err != unix.EEXIST {
+		t.Errorf("onto a file: %v", err)
+	}
+	if went, err := s.MoveInto(root, "a", RootID, "c"); err != nil || went != (Name{RootID, "a"}) {
+		t.Errorf("%v, %v", went, err)
+	}
+}
+
+// A directory named by number must be one the caller can reach.
+func TestDirByIno(t *testing.T) {
+	needRoot(t)
+	s, _ := newStage(t, Options{})
+	closed := must(s.Mkdir(RootID, "closed", 0o700, friend, 0))
+	inside := must(s.Mkdir(closed.ID, "inside", 0o777, friend, 0))
+	f, h := create(t, s, RootID, "f", friend, 0o644)
+	h.Close()
+	for _, c := range []struct {
+		ino  uint64
+		who  cred.Caller
+		want error
+	}{
+		{closed.Attr.Ino, friend, nil}, {inside.Attr.Ino, friend, nil}, {inside.Attr.Ino, root, nil},
+		{closed.Attr.Ino, stranger, unix.EPERM}, {inside.Attr.Ino, stranger, unix.EPERM},
+		{f.Attr.Ino, friend, unix.ENOTDIR}, {999999999, friend, unix.ENOENT}, {RootID, stranger, nil},
+	} {
+		if _, err := s.DirByIno(c.ino, c.who); err != c.want {
+			t.Errorf("inode %d for uid %d: %v, want %v", c.ino, c.who.UID, err, c.want)
+		}
+	}
+}
+
+// A tree that the kernel knows takes no descriptor for each of its files.
+func TestRemovalKeepsNoDescriptors(t *testing.T) {
+	s, _ := newStage(t, Options{})
+	d := must(s.Mkdir(RootID, "d", 0o755, root, 0))
+	for i := range 100 {
+		_, h := create(t, s, d.ID, fmt.Sprint(i), root, 0o644)
+		h.Close()
+	}
+	if err := removeAll(s, root, "d"); err != nil {
+		t.Fatal(err)
+	}
+	if len(s.orphans) > 0 {
+		t.Errorf("%d descriptors", len(s.orphans))
+	}
+}

@@ -1,0 +1,74 @@
+package tree
+
+import (
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/internal/fs/cred"
+)
+
+func needRoot(t *testing.T) {
+	t.Helper()
+	if !cred.Privileged() {
+		t.Skip("needs root")
+	}
+}
+
+// mayUse is what Acquire says.
+func mayUse(s *Stage, e Entry, c cred.Caller, write bool) error {
+	f, err := s.Acquire(e.Attr.Ino, c, write)
+	if err == nil {
+		f.Release()
+	}
+	return err
+}
+
+// The kernel opens files for file_getattr(2), FS_IOC_GETFLAGS and execve without
+// asking for the right to read. Such an open is no permission.
+func TestOpenIsNoProofOfRights(t *testing.T) {
+	needRoot(t)
+	s, _ := newStage(t, Options{})
+	for _, c := range []struct {
+		what  string
+		mode  uint32
+		flags int
+	}{
+		{"file_getattr", 0o600, unix.O_RDONLY},
+		{"FS_IOC_GETFLAGS on a descriptor for writing", 0o622, unix.O_RDONLY},
+		{"execve", 0o711, unix.O_RDONLY | openToExecute},
+	} {
+		e, h := create(t, s, RootID, c.what, root, c.mode)
+		h.Close()
+		open, err := s.Open(e.ID, stranger, c.flags)
+		if err != nil {
+			t.Fatalf("%s: %v", c.what, err)
+		}
+		for range 2 { // the second time from memory
+			if err := mayUse(s, e, stranger, false); err != unix.EACCES {
+				t.Errorf("%s: reading by ring: %v", c.what, err)
+			}
+		}
+		open.Close()
+	}
+}
+
+// What was opened by right stays usable by rings while it is open.
+func TestOpenByRightOutlivesTheRight(t *testing.T) {
+	needRoot(t)
+	s, _ := newStage(t, Options{})
+	e, h := create(t, s, RootID, "f", root, 0o606)
+	h.Close()
+	open := must(s.Open(e.ID, stranger, unix.O_RDWR))
+	none := uint32(0)
+	must(s.Setattr(e.ID, Change{Mode: &none}, 0))
+	for _, write := range []bool{false, true} {
+		if err := mayUse(s, e, stranger, write); err != nil {
+			t.Errorf("write %v after chmod 0: %v", write, err)
+		}
+	}
+	open.Close()
+	if err := mayUse(s, e, stranger, false); err != unix.EACCES {
+		t.Errorf("closed: %v", err)
+	}
+}

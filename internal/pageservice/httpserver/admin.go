@@ -1,0 +1,183 @@
+package httpserver
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/kv3fs/kv3fs/internal/pageservice"
+)
+
+// The routes of the command line, below /admin/v1: stat, list, evict, clear, forget.
+
+const adminPrefix = "/admin/v1/"
+
+// maxAdminBytes bounds the body of an admin request.
+const maxAdminBytes = 64 << 10
+
+// maxListed bounds the keys of one answer to list.
+const maxListed = 10000
+
+// AdminRequest is the body of list, evict, clear and forget.
+type AdminRequest struct {
+	Space pageservice.Space `json:"space"`
+	After string            `json:"after,omitempty"` // list: the last key seen
+	Limit int               `json:"limit,omitempty"` // list: at most as many
+	Keys  int               `json:"keys,omitempty"`  // evict: up to as many
+	Rank  *int              `json:"rank,omitempty"`  // forget
+}
+
+// StatAnswer is the answer of stat.
+type StatAnswer struct {
+	Spaces []pageservice.SpaceState `json:"spaces"`
+}
+
+// ListAnswer is the answer of list.
+type ListAnswer struct {
+	Entries []pageservice.Entry `json:"entries"`
+}
+
+// EvictAnswer is the answer of evict.
+type EvictAnswer struct {
+	Evicted int `json:"evicted"`
+}
+
+// admin answers a route of the command line, if it is one.
+func (d *Door) admin(w http.ResponseWriter, r *http.Request) bool {
+	name, ok := strings.CutPrefix(r.URL.Path, adminPrefix)
+	if !ok {
+		return false
+	}
+	method := http.MethodPost
+	var do func(context.Context, AdminRequest) (any, error)
+	switch name {
+	case "stat":
+		method, do = http.MethodGet, d.adminStat
+	case "list":
+		do = d.adminList
+	case "evict":
+		do = d.adminEvict
+	case "clear":
+		do = d.adminClear
+	case "forget":
+		do = d.adminForget
+	default:
+		refuse(w, refusal{http.StatusNotFound, "Not Found"})
+		return true
+	}
+	if r.Method != method {
+		w.Header().Set("Allow", method)
+		refuse(w, refusal{http.StatusMethodNotAllowed, "Method Not Allowed"})
+		return true
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), d.limits.Work)
+	defer cancel()
+	var q AdminRequest
+	if method == http.MethodPost {
+		in := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxAdminBytes))
+		in.DisallowUnknownFields()
+		if err := in.Decode(&q); err != nil && !errors.Is(err, io.EOF) {
+			refuse(w, refusal{http.StatusBadRequest, err.Error()})
+			return true
+		}
+	}
+	answer, err := do(ctx, q)
+	if err != nil {
+		refuse(w, d.translate(err))
+		return true
+	}
+	b, err := json.Marshal(answer)
+	if err != nil {
+		refuse(w, d.translate(err))
+		return true
+	}
+	send(w, http.StatusOK, b)
+	return true
+}
+
+func (d *Door) adminStat(ctx context.Context, _ AdminRequest) (any, error) {
+	spaces, err := d.stats.since(ctx, time.Now())
+	if spaces == nil {
+		spaces = []pageservice.SpaceState{} // an empty list, not null
+	}
+	return StatAnswer{spaces}, err
+}
+
+func (d *Door) adminList(ctx context.Context, q AdminRequest) (any, error) {
+	if q.Limit <= 0 || q.Limit > maxListed {
+		return nil, refusal{http.StatusBadRequest, "limit must be 1 to " + strconv.Itoa(maxListed)}
+	}
+	if err := d.wantSpace(ctx, q.Space); err != nil {
+		return nil, err
+	}
+	entries, err := d.book.List(ctx, q.Space, q.After, q.Limit)
+	if entries == nil {
+		entries = []pageservice.Entry{}
+	}
+	return ListAnswer{entries}, err
+}
+
+func (d *Door) adminEvict(ctx context.Context, q AdminRequest) (any, error) {
+	if q.Keys <= 0 {
+		return nil, refusal{http.StatusBadRequest, "keys must be at least 1"}
+	}
+	if err := d.wantSpace(ctx, q.Space); err != nil {
+		return nil, err
+	}
+	n, err := d.book.Evict(ctx, q.Space, q.Keys)
+	if err == nil {
+		d.writes.worked()
+		d.log.Info("keys were evicted by hand", "namespace", q.Space.Namespace, "set", q.Space.Set, "keys", n)
+	}
+	return EvictAnswer{n}, err
+}
+
+func (d *Door) adminClear(ctx context.Context, q AdminRequest) (any, error) {
+	if err := d.wantSpace(ctx, q.Space); err != nil {
+		return nil, err
+	}
+	err := d.book.Clear(ctx, q.Space)
+	if err == nil {
+		d.writes.worked()
+		d.log.Info("a set of keys was cleared by hand", "namespace", q.Space.Namespace, "set", q.Space.Set)
+	}
+	return struct{}{}, err
+}
+
+// adminForget forgets a rank that does not come back.
+func (d *Door) adminForget(ctx context.Context, q AdminRequest) (any, error) {
+	if q.Rank == nil {
+		return nil, refusal{http.StatusBadRequest, "rank is missing"}
+	}
+	err := d.book.Forget(ctx, q.Space, *q.Rank)
+	switch {
+	case errors.Is(err, pageservice.ErrUnknownRank):
+		return nil, refusal{http.StatusNotFound, fmt.Sprintf("there is no rank %d of set %q in namespace %q", *q.Rank, q.Space.Set, label(q.Space.Namespace))}
+	case err == nil:
+		d.writes.worked()
+		d.log.Info("a rank was forgotten by hand", "namespace", q.Space.Namespace, "set", q.Space.Set, "rank", *q.Rank)
+	}
+	return struct{}{}, err
+}
+
+// wantSpace refuses a space that is not there, so that a typing error is no success.
+func (d *Door) wantSpace(ctx context.Context, s pageservice.Space) error {
+	now := time.Now()
+	for _, since := range []time.Time{now.Add(-statAge), now} { // it may be very new
+		spaces, err := d.stats.since(ctx, since)
+		if err != nil {
+			return err
+		}
+		if slices.ContainsFunc(spaces, func(there pageservice.SpaceState) bool { return there.Space == s }) {
+			return nil
+		}
+	}
+	return refusal{http.StatusNotFound, "there are no keys of set " + strconv.Quote(s.Set) + " in namespace " + strconv.Quote(label(s.Namespace))}
+}

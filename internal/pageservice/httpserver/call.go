@@ -1,0 +1,93 @@
+package httpserver
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/kv3fs/kv3fs/internal/pageservice"
+)
+
+// call is one request on its way: what was asked, of whom, and the answer so far.
+type call struct {
+	request
+	door      *Door
+	ctx       context.Context
+	namespace string
+	pathRank  int
+	out       []byte
+	seen      map[string]struct{}
+}
+
+// calls keeps calls for reuse.
+type calls struct{ pool sync.Pool }
+
+// keepBytes is the largest buffer that is kept for the next request.
+const keepBytes = 1 << 20
+
+func (p *calls) get(d *Door, namespace string) *call {
+	c, _ := p.pool.Get().(*call)
+	if c == nil {
+		c = &call{seen: map[string]struct{}{}}
+	}
+	c.door, c.namespace, c.limits = d, namespace, &d.limits
+	return c
+}
+
+// put takes a call back, unless it has grown so that keeping it would be a leak.
+func (p *calls) put(c *call) {
+	if cap(c.body) > keepBytes || cap(c.out) > keepBytes || cap(c.keys.items) > keepBytes/64 || cap(c.written.items) > keepBytes/64 {
+		return
+	}
+	c.reset()
+	c.ctx, c.out, c.pathRank = nil, c.out[:0], 0
+	p.pool.Put(c)
+}
+
+// makeKnown makes a rank known and says so when that cost pages.
+func (c *call) makeKnown(s pageservice.Space, o pageservice.RankOptions) error {
+	state, err := c.door.book.Initialize(c.ctx, s, c.pathRank, o)
+	if err := c.change(err); err != nil {
+		return err
+	}
+	c.door.metrics.know(c.namespace)
+	log := c.door.log.With("namespace", s.Namespace, "set", s.Set, "rank", c.pathRank, "pages", o.NumPages)
+	switch {
+	case state.Dropped > 0:
+		log.Warn("a rank came back with another number of pages: its old ones are dropped", "dropped_pages", state.Dropped)
+	case !state.Known:
+		log.Info("a new rank")
+	}
+	return nil
+}
+
+// reserveIn reserves pages for keys. Nothing but a new page needs the disk, and so
+// proves that it takes writes.
+func (c *call) reserveIn(s pageservice.Space, rank int, keys []string, allOrNothing bool) ([]pageservice.Grant, error) {
+	grants, err := c.door.book.Reserve(c.ctx, s, rank, keys, allOrNothing)
+	if slices.ContainsFunc(grants, func(g pageservice.Grant) bool { return !g.Present && g.Page != pageservice.None }) {
+		return grants, c.change(err)
+	}
+	return grants, err
+}
+
+// confirmIn confirms and releases what the request says.
+func (c *call) confirmIn(s pageservice.Space, rank int) error {
+	done, err := c.door.book.Confirm(c.ctx, s, rank, c.written.items, c.release.items)
+	if err := c.change(err); err != nil {
+		return err
+	}
+	if done.Ignored > 0 {
+		c.door.log.Debug("pages that were not the caller's are left as they are", "namespace", s.Namespace, "set", s.Set, "rank", rank, "pages", done.Ignored)
+	}
+	return nil
+}
+
+// change notes that a change of the book was made, for readiness, and passes an error
+// on, which is noted where it is answered.
+func (c *call) change(err error) error {
+	if err == nil {
+		c.door.writes.worked()
+	}
+	return err
+}

@@ -1,0 +1,150 @@
+package httpserver
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// Address is where to listen, and for which namespace.
+type Address struct {
+	Namespace string // "" is the default one
+	Network   string // tcp or unix
+	Where     string // HOST:PORT or a path
+}
+
+// ParseAddress reads [NAME=]HOST:PORT or [NAME=]unix:PATH.
+func ParseAddress(s string) (Address, error) {
+	a := Address{Network: "tcp", Where: s}
+	if name, rest, ok := strings.Cut(s, "="); ok && !strings.HasPrefix(s, "unix:") {
+		if !ValidNamespace(name) {
+			return a, fmt.Errorf("address %q: namespace %q: want 1 to %d letters, digits, '.', '_' or '-'", s, name, maxNamespaceBytes)
+		}
+		a.Namespace, a.Where = name, rest
+	}
+	if path, ok := strings.CutPrefix(a.Where, "unix:"); ok {
+		if path == "" {
+			return a, fmt.Errorf("address %q: unix: wants a path after it", s)
+		}
+		a.Network, a.Where = "unix", path
+		return a, nil
+	}
+	if _, _, err := net.SplitHostPort(a.Where); err != nil {
+		return a, fmt.Errorf("address %q: want HOST:PORT or unix:PATH, perhaps with NAME= before it", s)
+	}
+	return a, nil
+}
+
+// String spells an address as a user can reach it.
+func (a Address) String() string {
+	s := "http://" + a.Where
+	if a.Network == "unix" {
+		s = "unix:" + a.Where
+	}
+	if a.Namespace != "" {
+		s += " (namespace " + a.Namespace + ")"
+	}
+	return s
+}
+
+// Open says whether others than this host's own users can reach the address.
+func (a Address) Open() bool {
+	if a.Network == "unix" {
+		return false
+	}
+	host, _, _ := net.SplitHostPort(a.Where)
+	ip := net.ParseIP(host)
+	return host != "localhost" && (ip == nil || !ip.IsLoopback())
+}
+
+// Listener is an address that is listened to.
+type Listener struct {
+	net.Listener
+	Address Address
+}
+
+// Listen listens to an address. Closing the listener of a path removes the path.
+func Listen(a Address) (*Listener, error) {
+	var l net.Listener
+	var err error
+	if a.Network == "unix" {
+		l, err = listenUnix(a.Where)
+	} else {
+		l, err = net.Listen("tcp", a.Where)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("page service at %s: %w", a, err)
+	}
+	if a.Network == "tcp" {
+		a.Where = l.Addr().String() // port 0 has become one
+	}
+	return &Listener{l, a}, nil
+}
+
+// socketMode lets the user's group in.
+const socketMode = 0o660
+
+// listenUnix makes the socket in a directory that only we can enter and moves it
+// into place, so that nobody can connect before it has its mode.
+func listenUnix(path string) (net.Listener, error) {
+	if err := removeDead(path); err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp(filepath.Dir(path), ".s")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	made := filepath.Join(dir, "s")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: made, Net: "unix"})
+	if err != nil {
+		return nil, err
+	}
+	l.SetUnlinkOnClose(false) // that would be the name it was made under
+	if err = os.Chmod(made, socketMode); err == nil {
+		err = os.Rename(made, path)
+	}
+	if err != nil {
+		l.Close()
+		return nil, err
+	}
+	return &unixListener{l, path}, nil
+}
+
+// dialTimeout bounds how long we look for a living owner of a socket.
+const dialTimeout = time.Second
+
+// removeDead removes a socket that nobody listens to any more. Nothing else is
+// removed.
+func removeDead(path string) error {
+	fi, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if fi.Mode().Type() != fs.ModeSocket {
+		return fmt.Errorf("%s is there and is no socket", path)
+	}
+	c, err := net.DialTimeout("unix", path, dialTimeout)
+	if err == nil {
+		c.Close()
+		return fmt.Errorf("%s: another process listens there", path)
+	}
+	return os.Remove(path)
+}
+
+type unixListener struct {
+	net.Listener
+	path string
+}
+
+func (l *unixListener) Close() error {
+	return errors.Join(l.Listener.Close(), os.Remove(l.path))
+}

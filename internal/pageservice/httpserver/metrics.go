@@ -1,0 +1,89 @@
+package httpserver
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+const (
+	// maxLabels bounds how many namespaces, and how many sets of keys, metrics
+	// tell apart; the rest are otherLabel together.
+	maxLabels = 64
+	// Labels that no namespace can have for its name.
+	otherLabel   = "(other)"
+	defaultLabel = "(default)"
+)
+
+// metrics counts requests. A namespace has a label of its own once an engine has
+// initialised a rank in it, or had before a restart, so that mistyped URLs take nobody's place.
+type metrics struct {
+	requests *prometheus.CounterVec
+	seconds  *prometheus.HistogramVec
+
+	mu    sync.RWMutex
+	known map[string]bool // namespaces with a label of their own
+}
+
+func newMetrics(into *prometheus.Registry, s *stats) *metrics {
+	m := &metrics{
+		known: map[string]bool{"": true},
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kv3fs_pages_requests_total",
+			Help: "Requests of engines by answer. 503: try again (no room, or the store's disk is full or broken). 404 of SGLang and 500 of vLLM: a rank that was never initialised. 500 of both: a malformed body.",
+		}, []string{"route", "namespace", "code"}),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "kv3fs_pages_request_seconds",
+			Help:    "Time from a request's head to the end of its answer. It includes reading the body, and the disk for all that changes something: initialize, allocate and reserve, confirm_write, delete_keys, clear.",
+			Buckets: []float64{25e-6, 50e-6, 100e-6, 200e-6, 350e-6, 500e-6, 1e-3, 2e-3, 5e-3, 10e-3, 25e-3, 50e-3, 100e-3, 250e-3, 500e-3, 1, 2.5, 5, 20},
+		}, []string{"route", "namespace"}),
+	}
+	if spaces, err := s.book.Stat(context.Background()); err == nil {
+		for i := range spaces {
+			m.know(spaces[i].Space.Namespace)
+		}
+	}
+	into.MustRegister(m.requests, m.seconds, newStatCollector(s))
+	return m
+}
+
+// know gives a namespace a label of its own, while there is room.
+func (m *metrics) know(namespace string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.known) < maxLabels {
+		m.known[namespace] = true
+	}
+}
+
+func (m *metrics) label(namespace string) string {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if !m.known[namespace] {
+		return otherLabel
+	}
+	return label(namespace)
+}
+
+func (m *metrics) count(namespace string, to *route, status int, took time.Duration) {
+	label := m.label(namespace)
+	m.seconds.WithLabelValues(to.name, label).Observe(took.Seconds())
+	m.requests.WithLabelValues(to.name, label, strconv.Itoa(status)).Inc()
+}
+
+// label is how metrics spell a namespace.
+func label(namespace string) string {
+	if namespace == "" {
+		return defaultLabel
+	}
+	return namespace
+}
+
+func scrapeHandler(from *prometheus.Registry) http.Handler {
+	return promhttp.HandlerFor(from, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: 10 * time.Second, ErrorHandling: promhttp.ContinueOnError})
+}

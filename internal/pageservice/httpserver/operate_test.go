@@ -1,0 +1,422 @@
+package httpserver_test
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/kv3fs/kv3fs/internal/pageservice"
+	"github.com/kv3fs/kv3fs/internal/pageservice/httpserver"
+)
+
+// textLog logs everything into b, from any goroutine.
+func textLog(b *strings.Builder) *slog.Logger {
+	return slog.New(slog.NewTextHandler(&lockedWriter{w: b}, &slog.HandlerOptions{Level: slog.LevelDebug}))
+}
+
+type lockedWriter struct {
+	mu sync.Mutex
+	w  io.Writer
+}
+
+func (l *lockedWriter) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.w.Write(p)
+}
+
+// broken is a book whose disk fails on demand. Reading goes on.
+type broken struct {
+	pageservice.Book
+	err atomic.Pointer[error]
+}
+
+func (b *broken) fail(err error) { b.err.Store(&err) }
+
+func (b *broken) Confirm(ctx context.Context, s pageservice.Space, rank int, written []pageservice.Placed, release []int64) (pageservice.Confirmed, error) {
+	if p := b.err.Load(); p != nil && *p != nil {
+		return pageservice.Confirmed{}, *p
+	}
+	return b.Book.Confirm(ctx, s, rank, written, release)
+}
+
+// TestUnavailable: a store that cannot write is 503, which the clients try again,
+// and not ready; one log line says so, not one per request.
+func TestUnavailable(t *testing.T) {
+	var log strings.Builder
+	s := start(t, httpserver.Options{}, pageservice.Options{})
+	book := &broken{Book: s.book}
+	s = startOn(t, book, httpserver.Options{Log: textLog(&log)}, "")
+	s.ok("/0/initialize", `{"num_pages":4}`)
+	s.reserveS("K")
+	book.fail(pageservice.ErrUnavailable)
+	for range 20 {
+		w, err := s.http.Post(s.url+"/0/confirm_write", "application/json", strings.NewReader(`{"written_keys_to_confirm":[["K",0]]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.Body.Close()
+		if w.StatusCode != 503 || w.Header.Get("Retry-After") == "" {
+			t.Errorf("%d %v", w.StatusCode, w.Header)
+		}
+	}
+	if n := strings.Count(log.String(), "level=ERROR"); n != 1 {
+		t.Errorf("%d log lines:\n%s", n, &log)
+	}
+	if status, answer := s.do("GET", "/readyz", ""); status != 503 || !strings.Contains(answer, "cannot write") {
+		t.Errorf("readyz: %d %s", status, answer)
+	}
+	if status, _ := s.do("GET", "/healthz", ""); status != 200 {
+		t.Errorf("healthz: %d", status)
+	}
+	s.want("/0/exists", `{"keys":["K"]}`, 200, `{"exists":[false]}`)
+	book.fail(nil)
+	s.want("/0/confirm_write", `{"written_keys_to_confirm":[["K",0]]}`, 204, "")
+	if status, answer := s.do("GET", "/readyz", ""); status != 200 {
+		t.Errorf("readyz again: %d %s", status, answer)
+	}
+	for err, status := range map[error]int{
+		pageservice.ErrClosed: 503, context.DeadlineExceeded: 503, errors.New("a bug"): 500, pageservice.ErrInvalid: 400, pageservice.ErrUnknownRank: 404,
+	} {
+		book.fail(err)
+		if got, answer := s.post("/0/confirm_write", `{"written_keys_to_confirm":[["K",0]]}`); got != status {
+			t.Errorf("%v: %d %s", err, got, answer)
+		}
+	}
+}
+
+// TestProbe: the disk under the book is asked, but not by everybody at once.
+func TestProbe(t *testing.T) {
+	var asked atomic.Int64
+	s := start(t, httpserver.Options{Probe: func() error { asked.Add(1); return errors.New("no space left") }}, pageservice.Options{})
+	for range 10 {
+		if status, answer := s.do("GET", "/readyz", ""); status != 503 || !strings.Contains(answer, "no space left") {
+			t.Errorf("%d %s", status, answer)
+		}
+	}
+	if n := asked.Load(); n > 3 {
+		t.Errorf("asked the disk %d times", n)
+	}
+}
+
+// TestProbesAtOnce: who asks while the disk is being asked gets the last answer, until
+// that has taken too long.
+func TestProbesAtOnce(t *testing.T) {
+	t.Parallel()
+	leave, entered := make(chan struct{}), make(chan struct{}, 1)
+	s := start(t, httpserver.Options{Probe: func() error { entered <- struct{}{}; <-leave; return nil }}, pageservice.Options{})
+	ready := func() int {
+		status, _ := s.do("GET", "/readyz", "")
+		return status
+	}
+	first := make(chan int)
+	go func() { first <- ready() }()
+	<-entered
+	for range 20 {
+		if status := ready(); status != 200 {
+			t.Fatalf("while another looks: %d", status)
+		}
+	}
+	if status := <-first; status != 503 {
+		t.Errorf("the disk hangs: %d", status)
+	}
+	if status := ready(); status != 503 {
+		t.Errorf("the disk hangs still: %d", status)
+	}
+	close(leave)
+	soon(t, "ready again", func() bool { return ready() == 200 })
+}
+
+// counting is a book that counts how often it is asked for everything.
+type counting struct {
+	pageservice.Book
+	stats atomic.Int64
+}
+
+func (c *counting) Stat(ctx context.Context) ([]pageservice.SpaceState, error) {
+	c.stats.Add(1)
+	return c.Book.Stat(ctx)
+}
+
+// TestMonitorsAreCheap: who looks after the service takes none of its time.
+func TestMonitorsAreCheap(t *testing.T) {
+	s := start(t, httpserver.Options{}, pageservice.Options{})
+	book := &counting{Book: s.book}
+	s = startOn(t, book, httpserver.Options{}, "")
+	s.ok("/0/initialize", `{"num_pages":4}`)
+	c := httpserver.NewClient(s.url, "", patience)
+	begin, before := time.Now(), book.stats.Load()
+	for range 50 {
+		s.do("GET", "/readyz", "")
+	}
+	if n := book.stats.Load() - before; n != 0 {
+		t.Errorf("readyz asked for everything %d times", n)
+	}
+	for range 50 {
+		w, err := s.http.Get(s.url + "/metrics")
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.Body.Close()
+		if _, err := c.Evict(t.Context(), pageservice.Space{Set: "sglang/kv/0"}, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n, most := book.stats.Load()-before, int64(time.Since(begin)/time.Second)+2; n > most {
+		t.Errorf("asked for everything %d times, more than %d", n, most)
+	}
+}
+
+// TestReservingProves: a page that was given out shows that the disk takes writes.
+func TestReservingProves(t *testing.T) {
+	s := start(t, httpserver.Options{}, pageservice.Options{})
+	book := &broken{Book: s.book}
+	s = startOn(t, book, httpserver.Options{}, "")
+	s.ok("/0/initialize", `{"num_pages":1}`)
+	book.fail(pageservice.ErrUnavailable)
+	s.post("/0/confirm_write", `{"written_keys_to_confirm":[["K",0]]}`)
+	for _, status := range []int{503, 200} {
+		if got, answer := s.do("GET", "/readyz", ""); got != status {
+			t.Errorf("%d %s, want %d", got, answer, status)
+		}
+		s.ok("/0/reserve_and_allocate_page_indices", `{"keys":[["K",""]]}`)
+	}
+	s.post("/0/confirm_write", `{"written_keys_to_confirm":[["K",0]]}`)
+	s.ok("/0/reserve_and_allocate_page_indices", `{"keys":[["no room",""]]}`)
+	if got, _ := s.do("GET", "/readyz", ""); got != 503 {
+		t.Errorf("a key without a page shows nothing: %d", got)
+	}
+}
+
+// TestOddNamespaces: no name of a namespace is mistaken for a label of ours.
+func TestOddNamespaces(t *testing.T) {
+	s := start(t, httpserver.Options{}, pageservice.Options{})
+	for _, prefix := range []string{"", "/ns/default", "/ns/other"} {
+		s.ok(prefix+"/0/initialize", `{"num_pages":4}`)
+	}
+	w, err := s.http.Get(s.url + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Body.Close()
+	b, _ := io.ReadAll(w.Body)
+	if n := strings.Count(string(b), "kv3fs_pages_keys{"); w.StatusCode != 200 || n != 3 {
+		t.Errorf("%d, %d spaces\n%s", w.StatusCode, n, b)
+	}
+}
+
+// TestToken: with a token nothing is open but the health.
+func TestToken(t *testing.T) {
+	s := start(t, httpserver.Options{Token: "secret"}, pageservice.Options{})
+	ask := func(method, path, authorization string) (int, http.Header) {
+		r, _ := http.NewRequest(method, s.url+path, strings.NewReader(`{"keys":[]}`))
+		if authorization != "" {
+			r.Header.Set("Authorization", authorization)
+		}
+		w, err := s.http.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.Body.Close()
+		return w.StatusCode, w.Header
+	}
+	basic := func(password string) string {
+		return "Basic " + base64.StdEncoding.EncodeToString([]byte("anybody:"+password))
+	}
+	for _, c := range []struct {
+		authorization string
+		status        int
+	}{
+		{"Bearer secret", 200}, {basic("secret"), 200},
+		{"", 401}, {"Bearer", 401}, {"Bearer ", 401}, {"Bearer secre", 401}, {"Bearer secret ", 200}, {"Bearer secretsecret", 401},
+		{"secret", 401}, {basic(""), 401}, {basic("no"), 401}, {"Basic secret", 401},
+	} {
+		status, header := ask("POST", "/keys/batch_exists", c.authorization)
+		if status != c.status || status == 401 && header.Get("WWW-Authenticate") == "" {
+			t.Errorf("%q: %d %v", c.authorization, status, header)
+		}
+	}
+	for path, status := range map[string]int{"/metrics": 401, "/admin/v1/stat": 401, "/anything": 401, "/healthz": 200, "/readyz": 200} {
+		if got, _ := ask("GET", path, ""); got != status {
+			t.Errorf("%s: %d", path, got)
+		}
+	}
+}
+
+// TestNamespaces: prefixes and bound listeners lead to the same namespaces, and no
+// two share a key.
+func TestNamespaces(t *testing.T) {
+	s := start(t, httpserver.Options{}, pageservice.Options{})
+	bound := startOn(t, s.book, httpserver.Options{}, "two")
+	for _, at := range []struct {
+		s      *service
+		prefix string
+	}{{s, ""}, {s, "/ns/one"}, {bound, ""}} {
+		at.s.ok(at.prefix+"/rank/0/initialize", `{"num_pages":4}`)
+		at.s.want(at.prefix+"/keys/batch_exists", `{"keys":["K"]}`, 200, `{"exists":[false]}`)
+		at.s.want(at.prefix+"/keys/batch_allocate", `{"rank":0,"keys":[["K",""]]}`, 200, `{"rank":0,"results":[["K",0]]}`)
+		at.s.ok(at.prefix+"/keys/confirm_write", `{"rank":0,"confirmations":[["K",0]]}`)
+	}
+	s.want("/ns/two/keys/batch_exists", `{"keys":["K"]}`, 200, `{"exists":[true]}`)
+	s.want("/ns/two/clear", ``, 204, "")
+	s.want("/keys/batch_exists", `{"keys":["K"]}`, 200, `{"exists":[true]}`)
+	bound.want("/keys/batch_exists", `{"keys":["K"]}`, 200, `{"exists":[false]}`)
+	bound.want("/ns/one/keys/batch_exists", `{"keys":["K"]}`, 404, `{"detail":"Not Found"}`)
+	for _, name := range []string{"a+b", "é", strings.Repeat("n", 65), "a%00", "a%20"} {
+		s.want("/ns/"+name+"/clear", ``, 404, `{"detail":"Not Found"}`)
+	}
+	s.want("/ns/"+strings.Repeat("n", 64)+"/keys/batch_exists", `{"keys":[]}`, 200, `{"exists":[]}`)
+}
+
+// TestMetrics: what Prometheus reads is well-formed, counts right, and does not grow
+// with what strangers ask.
+func TestMetrics(t *testing.T) {
+	s := withSomething(t, httpserver.Options{})
+	for i := range 200 {
+		s.ok("/ns/stranger"+string(rune('a'+i%26))+jsonText(i)+"/keys/batch_exists", `{"keys":["K"]}`)
+	}
+	s.ok("/ns/model/rank/0/initialize", `{"num_pages":4}`)
+	s.post("/keys/batch_exists", `[]`)
+	w, err := s.http.Get(s.url + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Body.Close()
+	p := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := p.TextToMetricFamilies(w.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	value := func(name string, want map[string]string) (sum float64) {
+		for _, m := range families[name].GetMetric() {
+			match := 0
+			for _, l := range m.GetLabel() {
+				if want[l.GetName()] == l.GetValue() {
+					match++
+				}
+			}
+			if match == len(want) {
+				sum += m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+			}
+		}
+		return sum
+	}
+	for _, c := range []struct {
+		name string
+		with map[string]string
+		want float64
+	}{
+		{"kv3fs_pages_requests_total", map[string]string{"route": "vllm/batch_exists", "namespace": "(other)", "code": "200"}, 200},
+		{"kv3fs_pages_request_seconds", map[string]string{"route": "vllm/batch_exists", "namespace": "(other)"}, 200},
+		{"kv3fs_pages_requests_total", map[string]string{"route": "vllm/batch_exists", "namespace": "(default)", "code": "500"}, 1},
+		{"kv3fs_pages_requests_total", map[string]string{"namespace": "model"}, 1},
+		{"kv3fs_pages_pages", map[string]string{"namespace": "(default)", "set": "vllm", "state": "free"}, 5},
+		{"kv3fs_pages_pages", map[string]string{"namespace": "(default)", "set": "vllm", "state": "reserved"}, 2},
+		{"kv3fs_pages_pages", map[string]string{"namespace": "(default)", "set": "sglang/kv/0", "state": "keyed"}, 1},
+		{"kv3fs_pages_keys", map[string]string{"namespace": "(default)", "set": "vllm"}, 1},
+		{"kv3fs_pages_events_total", map[string]string{"namespace": "(default)", "set": "vllm", "event": "confirmed"}, 1},
+	} {
+		if got := value(c.name, c.with); got != c.want {
+			t.Errorf("%s%v = %v, want %v", c.name, c.with, got, c.want)
+		}
+	}
+	for name, f := range families {
+		if len(f.GetHelp()) < 20 {
+			t.Errorf("%s: help %q", name, f.GetHelp())
+		}
+		if n := len(f.GetMetric()); n > 100 {
+			t.Errorf("%s has %d series", name, n)
+		}
+	}
+}
+
+// TestManySets: sets beyond those that metrics tell apart are added up.
+func TestManySets(t *testing.T) {
+	s := start(t, httpserver.Options{}, pageservice.Options{})
+	for rank := range 100 {
+		s.ok("/"+jsonText(rank)+"/initialize", `{"num_pages":10}`)
+	}
+	status, text := 0, ""
+	w, err := s.http.Get(s.url + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, _ := io.ReadAll(w.Body)
+	w.Body.Close()
+	status, text = w.StatusCode, string(b)
+	if status != 200 || !strings.Contains(text, `kv3fs_pages_pages{namespace="(other)",set="(other)",state="free"} 360`) || strings.Contains(text, `events_total{event="hits",namespace="(other)"`) {
+		t.Errorf("%d\n%s", status, text)
+	}
+}
+
+// TestAdmin: the command line's routes, through its client.
+func TestAdmin(t *testing.T) {
+	s := withSomething(t, httpserver.Options{Token: ""})
+	c := httpserver.NewClient(s.url, "", patience)
+	ctx := t.Context()
+	spaces, err := c.Stat(ctx)
+	if err != nil || len(spaces) != 2 || spaces[1].Space.Set != "vllm" || spaces[1].Keys != 1 {
+		t.Fatalf("%+v, %v", spaces, err)
+	}
+	v := spaces[1].Space
+	entries, err := c.List(ctx, v, "", 10)
+	if err != nil || len(entries) != 1 || entries[0].Key != "K" || entries[0].Pages[0] != 0 || !entries[0].Complete {
+		t.Errorf("%+v, %v", entries, err)
+	}
+	if entries, err = c.List(ctx, v, "K", 10); err != nil || entries == nil || len(entries) != 0 {
+		t.Errorf("%+v, %v", entries, err)
+	}
+	if n, err := c.Evict(ctx, v, 10); err != nil || n != 1 {
+		t.Errorf("%d, %v", n, err)
+	}
+	if err := c.Clear(ctx, spaces[0].Space); err != nil {
+		t.Error(err)
+	}
+	s.want("/0/exists", `{"keys":["K"]}`, 200, `{"exists":[false]}`)
+	s.ok("/rank/7/initialize", `{"num_pages":4}`)
+	if err := c.Forget(ctx, v, 7); err != nil {
+		t.Error(err)
+	}
+	if spaces, err := c.Stat(ctx); err != nil || len(spaces[1].Ranks) != 1 {
+		t.Errorf("a forgotten rank: %+v, %v", spaces, err)
+	}
+	if err := c.Forget(ctx, v, 7); err == nil || !strings.Contains(err.Error(), "no rank 7") {
+		t.Errorf("forgotten twice: %v", err)
+	}
+	s.want("/admin/v1/forget", `{"space":{"set":"vllm"}}`, 400, `{"detail":"rank is missing"}`)
+	for _, limit := range []int{0, -1, 10001} {
+		if _, err := c.List(ctx, v, "", limit); err == nil {
+			t.Errorf("limit %d is fine", limit)
+		}
+	}
+	if _, err := c.Evict(ctx, v, 0); err == nil {
+		t.Error("evicting 0 keys is fine")
+	}
+	if err := c.Clear(ctx, pageservice.Space{Set: "vlm"}); err == nil || !strings.Contains(err.Error(), `"vlm"`) {
+		t.Errorf("a set that is not there: %v", err)
+	}
+	for _, path := range []string{"/admin/v1/", "/admin/v1/x", "/admin/v1/stat/"} {
+		s.want(path, "", 404, `{"detail":"Not Found"}`)
+	}
+	for _, c := range [][2]string{{"POST", "stat"}, {"GET", "clear"}, {"GET", "evict"}, {"PUT", "list"}} {
+		if status, _ := s.do(c[0], "/admin/v1/"+c[1], ""); status != 405 {
+			t.Errorf("%s %s: %d", c[0], c[1], status)
+		}
+	}
+	for _, body := range []string{"x", `{"spaec":{}}`, `{"keys":"1"}`, "[" + strings.Repeat(" ", 1<<20)} {
+		if status, _ := s.post("/admin/v1/evict", body); status != 400 {
+			t.Errorf("%s: %d", short(body), status)
+		}
+	}
+}

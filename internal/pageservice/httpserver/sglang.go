@@ -1,0 +1,145 @@
+package httpserver
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+
+	"github.com/kv3fs/kv3fs/internal/pageservice"
+)
+
+// SGLang's seven routes. Each rank and each pool is a space of its own, with one
+// rank.
+
+// maxPoolBytes bounds the name of a pool.
+const maxPoolBytes = 128
+
+func sglangRoutes() map[string]*route {
+	routes := map[string]*route{}
+	for name, r := range map[string]*route{
+		"initialize":                        {do: (*call).initializePool, form: form{"num_pages": numPagesField}},
+		"exists":                            {do: (*call).existInPool, form: form{"keys": keysField}},
+		"reserve_and_allocate_page_indices": {do: (*call).reserveInPool, form: form{"keys": pairsField}},
+		"confirm_write":                     {do: (*call).confirmInPool, form: form{"written_keys_to_confirm": writtenField, "pages_to_release": releaseField}},
+		"delete_keys":                       {do: (*call).deleteFromPool, form: form{"keys": keysField}},
+		"clear":                             {do: (*call).clearPool, form: form{}},
+		"get_page_indices":                  {do: (*call).locateInPool, form: form{"keys": keysField}},
+	} {
+		r.name, r.ranked = "sglang/"+name, true
+		r.form["namespace"] = poolField
+		routes[name] = r
+	}
+	return routes
+}
+
+// poolSpace is the space of the pool and the rank of the request.
+func (c *call) poolSpace() pageservice.Space {
+	return pageservice.Space{Namespace: c.namespace, Set: "sglang/" + c.request.pool + "/" + strconv.Itoa(c.pathRank)}
+}
+
+// enter checks the frame of a body and that the pool is known. One that is forgotten
+// at the same time is none of the client's concern.
+func (c *call) enter(lists ...bool) (pageservice.Space, error) {
+	for _, ok := range lists {
+		if !ok {
+			return pageservice.Space{}, malformed("a field is missing or not a list")
+		}
+	}
+	if c.wrong != nil {
+		return pageservice.Space{}, c.wrong
+	}
+	s := c.poolSpace()
+	_, err := c.door.book.Locate(c.ctx, s, c.pathRank, nil)
+	return s, c.inPool(err)
+}
+
+// inPool says of an unknown rank what SGLang expects: 404.
+func (c *call) inPool(err error) error {
+	if errors.Is(err, pageservice.ErrUnknownRank) {
+		return refusal{http.StatusNotFound, fmt.Sprintf("rank %d of namespace '%s' is not initialized: POST /%d/initialize comes first", c.pathRank, c.request.pool, c.pathRank)}
+	}
+	return err
+}
+
+func (c *call) initializePool() error {
+	switch {
+	case c.wrong != nil:
+		return c.wrong
+	case !c.numPages.given:
+		return malformed("num_pages is missing")
+	case len(c.request.pool) > maxPoolBytes:
+		return refusal{http.StatusBadRequest, fmt.Sprintf("namespace is longer than %d bytes", maxPoolBytes)}
+	}
+	return c.makeKnown(c.poolSpace(), pageservice.RankOptions{NumPages: c.numPages.value})
+}
+
+func (c *call) existInPool() error {
+	s, err := c.enter(c.keys.given && c.keys.isList)
+	if err != nil {
+		return err
+	}
+	there, err := c.door.book.Exists(c.ctx, s, c.keys.items)
+	if err != nil {
+		return err
+	}
+	c.out = append(appendBools(append(c.out, `{"exists":`...), there), '}')
+	return nil
+}
+
+// reserveInPool reserves what it can: SGLang leaves out a key with page -1.
+func (c *call) reserveInPool() error {
+	s, err := c.enter(c.keys.given && c.keys.isList)
+	if err != nil {
+		return err
+	}
+	grants, err := c.reserveIn(s, c.pathRank, c.keys.items, false)
+	if err != nil {
+		return c.inPool(err)
+	}
+	c.out = append(appendList(append(c.out, `{"indices":`...), grants, appendGrant), '}')
+	return nil
+}
+
+func appendGrant(b []byte, g pageservice.Grant) []byte {
+	b = append(strconv.AppendBool(append(b, '['), g.Present), ',')
+	return append(strconv.AppendInt(b, g.Page, 10), ']')
+}
+
+func (c *call) confirmInPool() error {
+	s, err := c.enter(c.written.isList, c.release.isList)
+	if err != nil {
+		return err
+	}
+	return c.inPool(c.confirmIn(s, c.pathRank))
+}
+
+func (c *call) deleteFromPool() error {
+	s, err := c.enter(c.keys.given && c.keys.isList)
+	if err != nil {
+		return err
+	}
+	_, err = c.door.book.Delete(c.ctx, s, c.keys.items)
+	return c.change(err)
+}
+
+func (c *call) clearPool() error {
+	s, err := c.enter()
+	if err != nil {
+		return err
+	}
+	return c.change(c.door.book.Clear(c.ctx, s))
+}
+
+func (c *call) locateInPool() error {
+	s, err := c.enter(c.keys.given && c.keys.isList)
+	if err != nil {
+		return err
+	}
+	where, err := c.door.book.Locate(c.ctx, s, c.pathRank, c.keys.items)
+	if err != nil {
+		return c.inPool(err)
+	}
+	c.out = append(appendPages(append(c.out, `{"indices":`...), where), '}')
+	return nil
+}

@@ -1,0 +1,151 @@
+package httpserver
+
+import (
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kv3fs/kv3fs/internal/pageservice"
+)
+
+// stats asks the book for its own numbers, which takes time and its locks: one asks
+// at a time, and those who waited share the answer.
+type stats struct {
+	book pageservice.Book
+	one  chan struct{} // held by who asks, and who reads what follows
+	at   time.Time     // when the last answer was asked for
+	last []pageservice.SpaceState
+}
+
+// statAge is how old numbers may be that a monitor, or a check, is content with.
+const statAge = time.Second
+
+func newStats(book pageservice.Book) *stats { return &stats{book: book, one: make(chan struct{}, 1)} }
+
+// since gives numbers that are no older than a time. Nobody may change them.
+func (s *stats) since(ctx context.Context, t time.Time) ([]pageservice.SpaceState, error) {
+	select {
+	case s.one <- struct{}{}:
+		defer func() { <-s.one }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if !s.at.Before(t) {
+		return s.last, nil
+	}
+	at := time.Now()
+	last, err := s.book.Stat(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s.at, s.last = at, last
+	return last, nil
+}
+
+// statCollector shows the book's own numbers.
+type statCollector struct {
+	stats  *stats
+	pages  *prometheus.Desc
+	gauges []gauge
+	events *prometheus.Desc
+}
+
+// gauge is one number of a space.
+type gauge struct {
+	desc  *prometheus.Desc
+	value func(*pageservice.SpaceState) int64
+}
+
+// scrapeTimeout bounds how long a scrape waits for the book.
+const scrapeTimeout = 5 * time.Second
+
+func newStatCollector(s *stats) *statCollector {
+	space := []string{"namespace", "set"}
+	desc := func(name, help string, more ...string) *prometheus.Desc {
+		return prometheus.NewDesc("kv3fs_pages_"+name, help, append(space[:2:2], more...), nil)
+	}
+	return &statCollector{
+		stats: s,
+		pages: desc("pages", "Pages of all ranks by state. free: nobody's. reserved: handed to a writer that has not confirmed yet; many for long mean that writers die. keyed: hold a key. resting: given up and not yet to be written again. "+
+			"free at 0 is normal for a full store: keys are evicted instead.", "state"),
+		gauges: []gauge{
+			{desc("keys", "Keys that have at least one page."), func(s *pageservice.SpaceState) int64 { return s.Keys }},
+			{desc("complete_keys", "Keys that every rank has confirmed: those that engines can hit. Far fewer than keys means that a rank does not confirm."), func(s *pageservice.SpaceState) int64 { return s.Complete }},
+			{desc("leased_keys", "Keys that may not be evicted now, because their pages were just given to a reader. Near keys, writers get no pages: the store is too small for the working set."), func(s *pageservice.SpaceState) int64 { return s.Leased }},
+			{desc("ranks", "Ranks that make a key complete."), func(s *pageservice.SpaceState) int64 { return int64(s.World) }},
+		},
+		events: desc("events_total", "What happened to keys and pages since the process started. hits and misses: keys located, and asked for in vain. refused: keys that got no page, because every one was leased, reserved or resting. "+
+			"ignored: confirmations and releases that were not the caller's. expired: reservations that nobody confirmed. dropped: pages of ranks that came back with another size. Sets beyond the first 64 are not counted.", "event"),
+	}
+}
+
+// Describe tells of every metric there is.
+func (c *statCollector) Describe(out chan<- *prometheus.Desc) {
+	out <- c.pages
+	out <- c.events
+	for _, g := range c.gauges {
+		out <- g.desc
+	}
+}
+
+// Collect asks the book. Spaces beyond maxLabels are added up as one, but for their
+// events: a sum that loses a space runs backwards, which no counter may.
+func (c *statCollector) Collect(out chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
+	defer cancel()
+	spaces, err := c.stats.since(ctx, time.Now().Add(-statAge))
+	if err != nil {
+		out <- prometheus.NewInvalidMetric(c.pages, err)
+		return
+	}
+	var other *pageservice.SpaceState
+	for i := range spaces {
+		if i < maxLabels {
+			namespace, set := label(spaces[i].Space.Namespace), spaces[i].Space.Set
+			c.emitNow(out, &spaces[i], namespace, set)
+			c.emitEvents(out, &spaces[i].Counters, namespace, set)
+			continue
+		}
+		if other == nil {
+			other = new(pageservice.SpaceState)
+		}
+		add(other, &spaces[i])
+	}
+	if other != nil {
+		c.emitNow(out, other, otherLabel, otherLabel)
+	}
+}
+
+func (c *statCollector) emitNow(out chan<- prometheus.Metric, s *pageservice.SpaceState, namespace, set string) {
+	var all pageservice.RankPages
+	for _, r := range s.Ranks {
+		all.Free += r.Free
+		all.Reserved += r.Reserved
+		all.Keyed += r.Keyed
+		all.Resting += r.Resting
+	}
+	for state, n := range map[string]int64{"free": all.Free, "reserved": all.Reserved, "keyed": all.Keyed, "resting": all.Resting} {
+		out <- prometheus.MustNewConstMetric(c.pages, prometheus.GaugeValue, float64(n), namespace, set, state)
+	}
+	for _, g := range c.gauges {
+		out <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, float64(g.value(s)), namespace, set)
+	}
+}
+
+func (c *statCollector) emitEvents(out chan<- prometheus.Metric, n *pageservice.Counters, namespace, set string) {
+	for event, n := range map[string]int64{
+		"hits": n.Hits, "misses": n.Misses, "reserved": n.Reserved, "refused": n.Refused, "confirmed": n.Confirmed,
+		"ignored": n.Ignored, "evicted": n.Evicted, "expired": n.Expired, "released": n.Released, "dropped": n.DroppedPages,
+	} {
+		out <- prometheus.MustNewConstMetric(c.events, prometheus.CounterValue, float64(n), namespace, set, event)
+	}
+}
+
+func add(to, s *pageservice.SpaceState) {
+	to.Keys += s.Keys
+	to.Complete += s.Complete
+	to.Leased += s.Leased
+	to.World = max(to.World, s.World)
+	to.Ranks = append(to.Ranks, s.Ranks...)
+}

@@ -1,0 +1,37 @@
+package httpserver
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"net/http"
+	"strings"
+)
+
+// token is the digest of what clients must know; nil: nothing. Digests are compared,
+// so that neither content nor length of a guess shows in the time it takes.
+type token *[sha256.Size]byte
+
+func newToken(secret string) token {
+	if secret == "" {
+		return nil
+	}
+	sum := sha256.Sum256([]byte(secret))
+	return &sum
+}
+
+// allows looks for the token as a bearer token or as a Basic password, whatever the
+// user's name is: that is what the engines' HTTP library makes of
+// http://kv3fs:TOKEN@host:18000, or of a .netrc, and they have no other way.
+func allows(t token, r *http.Request) bool {
+	if t == nil {
+		return true
+	}
+	given, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	if !ok {
+		if _, given, ok = r.BasicAuth(); !ok {
+			return false
+		}
+	}
+	sum := sha256.Sum256([]byte(given))
+	return subtle.ConstantTimeCompare(sum[:], t[:]) == 1
+}

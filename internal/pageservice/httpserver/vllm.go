@@ -1,0 +1,153 @@
+package httpserver
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+
+	"github.com/kv3fs/kv3fs/internal/pageservice"
+)
+
+// vLLM's six routes. All ranks are of one space; a key counts when each has it.
+
+func vllmRoutes() (byName map[string]*route, initialize, clear *route) {
+	byName = map[string]*route{
+		"batch_allocate": {name: "vllm/batch_allocate", do: (*call).allocate,
+			form: form{"rank": rankField, "keys": pairsField}},
+		"confirm_write": {name: "vllm/confirm_write", do: (*call).confirm,
+			form: form{"rank": rankField, "confirmations": writtenField, "pages_to_release": releaseField}},
+		"batch_exists": {name: "vllm/batch_exists", do: (*call).exists,
+			form: form{"keys": keysField}},
+		"get_locations": {name: "vllm/get_locations", do: (*call).locate,
+			form: form{"rank": rankField, "keys": keysField}},
+	}
+	initialize = &route{name: "vllm/initialize", do: (*call).initialize, ranked: true,
+		form: form{"num_pages": numPagesField, "role": roleField}}
+	clear = &route{name: "vllm/clear", do: (*call).clear, noBody: true}
+	return byName, initialize, clear
+}
+
+func (c *call) vllm() pageservice.Space {
+	return pageservice.Space{Namespace: c.namespace, Set: pageservice.VLLM}
+}
+
+func (c *call) initialize() error {
+	switch {
+	case c.role == "scheduler":
+		return c.message("a scheduler needs no pages")
+	case c.role == "worker" && c.wrong != nil:
+		return c.wrong
+	case c.role != "worker" || c.numPages.value <= 0:
+		return refusal{http.StatusBadRequest, "invalid initialization: want role worker and num_pages above 0, or role scheduler"}
+	}
+	o := pageservice.RankOptions{NumPages: c.numPages.value}
+	if err := c.makeKnown(c.vllm(), o); err != nil {
+		return err
+	}
+	return c.message(fmt.Sprintf("rank %d has %d pages", c.pathRank, c.numPages.value))
+}
+
+func (c *call) message(text string) error {
+	c.out = append(appendString(append(c.out, `{"message":`...), text), '}')
+	return nil
+}
+
+// allocate reserves all pages or none: a save of vLLM fails whole for one key
+// without a page, and what the others got would lie reserved for nothing.
+func (c *call) allocate() error {
+	if err := c.wantRank(c.keys.isList, "'rank' and 'keys'"); err != nil {
+		return err
+	}
+	keys := c.distinct(c.keys.items)
+	grants, err := c.reserveIn(c.vllm(), int(c.rank.value), keys, true)
+	if err != nil {
+		return c.failed("allocation failed", err)
+	}
+	b := strconv.AppendInt(append(c.out, `{"rank":`...), c.rank.value, 10)
+	b = append(b, `,"results":[`...)
+	for i, g := range grants {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(appendString(append(b, '['), keys[i]), ',')
+		b = append(strconv.AppendInt(b, g.Page, 10), ']')
+	}
+	c.out = append(b, "]}"...)
+	return nil
+}
+
+func (c *call) confirm() error {
+	if err := c.wantRank(c.written.isList, "'rank' and 'confirmations'"); err != nil {
+		return err
+	}
+	if !c.release.isList {
+		return malformed("pages_to_release is not a list")
+	}
+	return c.failed("confirmation failed", c.confirmIn(c.vllm(), int(c.rank.value)))
+}
+
+func (c *call) exists() error {
+	switch {
+	case !c.keys.isList:
+		return refusal{http.StatusBadRequest, "'keys' is not a list"}
+	case c.wrong != nil:
+		return c.wrong
+	}
+	there, err := c.door.book.Exists(c.ctx, c.vllm(), c.keys.items)
+	if err != nil {
+		return c.failed("looking keys up failed", err)
+	}
+	c.out = append(appendBools(append(c.out, `{"exists":`...), there), '}')
+	return nil
+}
+
+func (c *call) locate() error {
+	if err := c.wantRank(c.keys.isList, "'rank' and 'keys'"); err != nil {
+		return err
+	}
+	where, err := c.door.book.Locate(c.ctx, c.vllm(), int(c.rank.value), c.keys.items)
+	if err != nil {
+		return c.failed("locating keys failed", err)
+	}
+	c.out = append(appendPages(append(c.out, `{"locations":`...), where), '}')
+	return nil
+}
+
+// clear forgets the keys. The ranks stay known, so that engines survive it.
+func (c *call) clear() error {
+	return c.change(c.door.book.Clear(c.ctx, c.vllm()))
+}
+
+// wantRank checks the frame of a body, and then its items.
+func (c *call) wantRank(isList bool, need string) error {
+	switch {
+	case !c.request.rank.given || !isList:
+		return refusal{http.StatusBadRequest, "invalid request: need " + need}
+	case c.wrong != nil:
+		return c.wrong
+	}
+	return nil
+}
+
+// failed says what failed. A rank that was never initialised is a 500 to vLLM.
+func (c *call) failed(what string, err error) error {
+	if errors.Is(err, pageservice.ErrUnknownRank) {
+		return refusal{http.StatusInternalServerError, fmt.Sprintf("%s: rank %d is not initialized", what, c.rank.value)}
+	}
+	return err
+}
+
+// distinct leaves out repetitions; the order of first appearance stays.
+func (c *call) distinct(keys []string) []string {
+	clear(c.seen)
+	kept := keys[:0]
+	for _, key := range keys {
+		if _, again := c.seen[key]; !again {
+			c.seen[key] = struct{}{}
+			kept = append(kept, key)
+		}
+	}
+	clear(c.seen)
+	return kept
+}

@@ -1,0 +1,158 @@
+package index
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/kv3fs/kv3fs/internal/pageservice"
+)
+
+const (
+	benchBatch = 512
+	million    = 1 << 20
+)
+
+var benchSpace = pageservice.Space{Set: "vllm"}
+
+// benchKeys are keys as long as those of SGLang, in batches.
+func benchKeys(n int) [][]string {
+	var batches [][]string
+	for i := 0; i < n; i += benchBatch {
+		batch := make([]string, benchBatch)
+		for k := range batch {
+			batch[k] = fmt.Sprintf("%064x", (i+k)*2654435761)
+		}
+		batches = append(batches, batch)
+	}
+	return batches
+}
+
+func benchBook(tb testing.TB, dir string, numPages int64) *Book {
+	tb.Helper()
+	b, err := Open(dir, Options{})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if _, err := b.Initialize(context.Background(), benchSpace, 0, pageservice.RankOptions{NumPages: numPages}); err != nil {
+		tb.Fatal(err)
+	}
+	return b
+}
+
+// save reserves and confirms a batch, as a writer does.
+func save(tb testing.TB, b *Book, keys []string) {
+	tb.Helper()
+	ctx := context.Background()
+	grants, err := b.Reserve(ctx, benchSpace, 0, keys, true)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	written := make([]pageservice.Placed, len(keys))
+	for i, g := range grants {
+		written[i] = pageservice.Placed{Key: keys[i], Page: g.Page}
+	}
+	if c, err := b.Confirm(ctx, benchSpace, 0, written, nil); err != nil || c.Keys != len(keys) {
+		tb.Fatal(c, err)
+	}
+}
+
+// BenchmarkExists512 asks for 512 keys of a million.
+func BenchmarkExists512(b *testing.B) {
+	book := benchBook(b, b.TempDir(), million)
+	defer book.Close()
+	batches := benchKeys(million)
+	for _, keys := range batches {
+		save(b, book, keys)
+	}
+	defer reportCPU(b)()
+	for i := 0; b.Loop(); i++ {
+		if _, err := book.Exists(context.Background(), benchSpace, batches[i%len(batches)]); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkSave512 is a reservation and a confirmation of 512 new keys, both durable.
+// Half of the time pages of evicted keys are taken.
+func BenchmarkSave512(b *testing.B) {
+	book := benchBook(b, b.TempDir(), 64*benchBatch)
+	defer book.Close()
+	batches := benchKeys(256 * benchBatch)
+	defer reportCPU(b)()
+	for i := 0; b.Loop(); i++ {
+		save(b, book, batches[i%len(batches)])
+	}
+}
+
+// BenchmarkReopenMillion is the time from opening a book of a million keys to its
+// first answer. It also tells the memory that such a book needs.
+func BenchmarkReopenMillion(b *testing.B) {
+	dir := b.TempDir()
+	book := benchBook(b, dir, 2*million)
+	before := heapBytes()
+	for i := range million / benchBatch {
+		save(b, book, benchKeysAt(i))
+	}
+	liveMB := float64(heapBytes()-before) / 1e6
+	if err := book.Close(); err != nil {
+		b.Fatal(err)
+	}
+	info, err := os.Stat(filepath.Join(dir, FileName))
+	if err != nil {
+		b.Fatal(err)
+	}
+	book = nil
+	ask := benchKeysAt(7)
+	for b.Loop() {
+		runtime.GC()
+		start := time.Now()
+		book, err := Open(dir, Options{})
+		if err != nil {
+			b.Fatal(err)
+		}
+		found, err := book.Exists(context.Background(), benchSpace, ask)
+		b.ReportMetric(float64(time.Since(start).Milliseconds()), "reopen-ms")
+		if err != nil || !found[0] || !found[benchBatch-1] {
+			b.Fatal(found[0], err)
+		}
+		book.Close()
+	}
+	b.ReportMetric(liveMB, "live-MB")
+	b.ReportMetric(float64(info.Size())/1e6, "file-MB")
+}
+
+func benchKeysAt(i int) []string {
+	batch := make([]string, benchBatch)
+	for k := range batch {
+		batch[k] = fmt.Sprintf("%064x", (i*benchBatch+k)*2654435761)
+	}
+	return batch
+}
+
+// reportCPU reports the processor time of an operation, which says more than the time
+// that passes when a machine has other things to do.
+func reportCPU(b *testing.B) func() {
+	before := cpuNs(b)
+	return func() { b.ReportMetric(float64(cpuNs(b)-before)/float64(b.N), "cpu-ns/op") }
+}
+
+func cpuNs(tb testing.TB) int64 {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		tb.Fatal(err)
+	}
+	return u.Utime.Nano() + u.Stime.Nano()
+}
+
+func heapBytes() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}

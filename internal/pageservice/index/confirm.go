@@ -1,0 +1,180 @@
+package index
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/kv3fs/kv3fs/internal/pageservice"
+)
+
+// Confirm implements pageservice.Book.
+func (b *Book) Confirm(ctx context.Context, name pageservice.Space, rankID int, written []pageservice.Placed, release []int64) (pageservice.Confirmed, error) {
+	var nothing pageservice.Confirmed
+	if err := b.usable(ctx); err != nil {
+		return nothing, err
+	}
+	keys, err := newBatch(len(written), func(i int) string { return written[i].Key })
+	if err != nil {
+		return nothing, err
+	}
+	defer keys.done()
+	keys.mark()
+	s := b.find(name)
+	if s == nil {
+		return nothing, pageservice.ErrUnknownRank
+	}
+	if err := s.lock(ctx); err != nil {
+		return nothing, err
+	}
+	r, err := s.rankOf(rankID)
+	if err != nil {
+		s.mu.Unlock()
+		return nothing, err
+	}
+	s.sweep(r, b.now())
+	for s.anyComing(r, written, keys) {
+		if err := s.lockAgain(ctx); err != nil {
+			return nothing, err
+		}
+		if r, err = s.rankOf(rankID); err != nil {
+			s.mu.Unlock()
+			return nothing, err
+		}
+		s.sweep(r, b.now())
+	}
+
+	// Cloned, since the committer reads it when the caller may be gone.
+	c := confirmation{release: slices.Clone(release)}
+	for i, w := range written {
+		s.plan(r, &c, w, keys, i)
+	}
+	if len(c.pages) == 0 {
+		s.giveUp(r, &c)
+		s.mu.Unlock()
+		return c.done, nil
+	}
+	rec := &record{kind: confirmed, rank: r.id, pages: c.pages, keys: make([]string, 0, len(c.ids))}
+	for _, id := range c.ids {
+		rec.keys = append(rec.keys, s.entries.at(id).key)
+	}
+	if err := s.write(ctx, func(err error) { s.confirmed(r, &c, err) }, rec); err != nil {
+		return nothing, err
+	}
+	return c.done, nil
+}
+
+// confirmation is what a call of Confirm comes to.
+type confirmation struct {
+	pages   []uint32 // that become their keys'
+	ids     []uint32 // the keys' entries
+	second  []uint32 // whose keys have another page here: given up
+	release []int64
+	done    pageservice.Confirmed
+}
+
+// anyComing tells whether a change of one of the pages, or of the key that it was
+// written for, is under way: what is to be done depends on its outcome.
+func (s *space) anyComing(r *rank, written []pageservice.Placed, keys *batch) bool {
+	keys.look(s)
+	for i, w := range written {
+		if !r.used(w.Page) {
+			continue
+		}
+		if h := r.holdOf(uint32(w.Page)); h != nil && h.busy {
+			return true
+		}
+		if id := keys.ids[i]; id != none && (s.entries.at(id).leaving || r.page(id) == pageComing) {
+			return true
+		}
+	}
+	return false
+}
+
+// plan finds out what the confirmation of one page comes to, and marks it.
+func (s *space) plan(r *rank, c *confirmation, w pageservice.Placed, keys *batch, i int) {
+	if !r.used(w.Page) {
+		c.done.Ignored++
+		return
+	}
+	page := uint32(w.Page)
+	id, known := keys.again(s, i)
+	h := r.holdOf(page)
+	switch {
+	case known && r.page(id) == page+1:
+		c.done.Keys++ // again
+	case h == nil || h.hash != keys.marks[i] || h.state == forgotten:
+		c.done.Ignored++
+	case h.busy:
+		c.done.Keys++ // twice in one batch
+	case known && r.page(id) != 0:
+		h.busy = true
+		c.second = append(c.second, page)
+	default:
+		if !known {
+			id = s.newEntry(keys.hashes[i], strings.Clone(w.Key))
+		}
+		h.busy = true
+		s.entries.at(id).writing++
+		r.setPage(id, pageComing)
+		c.pages = append(c.pages, page)
+		c.ids = append(c.ids, id)
+	}
+}
+
+// confirmed applies a confirmation, or undoes it.
+func (s *space) confirmed(r *rank, c *confirmation, err error) {
+	now := s.book.now()
+	for i, page := range c.pages {
+		id := c.ids[i]
+		e := s.entries.at(id)
+		e.writing--
+		r.setPage(id, 0)
+		if err != nil {
+			h := r.holdOf(page)
+			r.change(page, h.state, h.until)
+			if e.on == 0 && e.writing == 0 {
+				s.forget(id, e)
+			}
+		} else {
+			r.drop(page)
+			e.lastUse.Store(now)
+			s.attach(r, id, page)
+		}
+		s.idle(id, e)
+	}
+	if err != nil {
+		for _, page := range c.second {
+			h := r.holdOf(page)
+			r.change(page, h.state, h.until)
+		}
+		return
+	}
+	c.done.Keys += len(c.pages)
+	s.giveUp(r, c)
+}
+
+// giveUp lets pages rest that their writer does not need: those that he says, and
+// those whose keys have another page. A release names no key: it may come late, from
+// a former writer of the page, and must not cut the time of the present one.
+func (s *space) giveUp(r *rank, c *confirmation) {
+	now := s.book.now()
+	for _, page := range c.second {
+		r.change(page, givenUp, now+s.book.quarantine())
+		c.done.Released++
+	}
+	for _, page := range c.release {
+		if r.used(page) {
+			h := r.holdOf(uint32(page))
+			if h != nil && !h.busy && (h.state == writable || h.state == late) {
+				r.change(uint32(page), givenUp, max(now, h.at+s.book.reserve())+s.book.quarantine())
+				c.done.Released++
+				continue
+			}
+		}
+		c.done.Ignored++
+	}
+	s.counters.confirmed.Add(int64(c.done.Keys))
+	s.counters.released.Add(int64(c.done.Released))
+	s.counters.ignored.Add(int64(c.done.Ignored))
+}

@@ -1,0 +1,57 @@
+package index
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/kv3fs/kv3fs/internal/pageservice"
+)
+
+// An engine that goes away while the disk is at work on its confirmation must not
+// release what its request's room holds next: the page of another writer.
+func TestACallerThatIsGoneReleasesNobodysPage(t *testing.T) {
+	entered, gate := make(chan struct{}), make(chan struct{})
+	block := false
+	b, err := Open(t.TempDir(), Options{Commit: func(commit func() error) error {
+		if block {
+			entered <- struct{}{}
+			<-gate
+		}
+		return commit()
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	if _, err := b.Initialize(ctx, modelSpace, 0, pageservice.RankOptions{NumPages: 8}); err != nil {
+		t.Fatal(err)
+	}
+	g, err := b.Reserve(ctx, modelSpace, 0, []string{"a", "bad", "live"}, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	release := []int64{g[1].Page}
+	gone, leave := context.WithCancel(ctx)
+	done := make(chan error)
+	block = true
+	go func() {
+		_, err := b.Confirm(gone, modelSpace, 0, []pageservice.Placed{{Key: "a", Page: g[0].Page}}, release)
+		done <- err
+	}()
+	<-entered
+	leave()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	release[0] = g[2].Page
+	block = false
+	close(gate)
+	if err := b.log.Begin(func(error) {}).Wait(ctx); err != nil {
+		t.Fatal(err)
+	}
+	c, err := b.Confirm(ctx, modelSpace, 0, nil, []int64{g[1].Page})
+	if err != nil || c != (pageservice.Confirmed{Ignored: 1}) {
+		t.Fatalf("%+v %v, want a page that was released before", c, err)
+	}
+}

@@ -1,0 +1,58 @@
+package index
+
+import (
+	"errors"
+	"syscall"
+	"testing"
+
+	"github.com/kv3fs/kv3fs/internal/pageservice"
+)
+
+// That a stale rank was heard of is written without being waited for. When the disk
+// is full just then, what the rank confirms later is not hidden after a restart.
+func TestRankHeardOfOnAFullDisk(t *testing.T) {
+	dir, full := t.TempDir(), false
+	o := Options{Commit: func(commit func() error) error {
+		if full {
+			return syscall.ENOSPC
+		}
+		return commit()
+	}}
+	o.World = 1
+	b, err := Open(dir, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Rank 1 comes back with another model: rank 0 is stale until it is heard of.
+	for _, r := range []struct{ rank, numPages int }{{0, 4}, {1, 4}, {1, 2}} {
+		if _, err := b.Initialize(ctx, modelSpace, r.rank, pageservice.RankOptions{NumPages: int64(r.numPages)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	full = true
+	if _, err := b.Reserve(ctx, modelSpace, 0, []string{"a"}, true); !errors.Is(err, pageservice.ErrUnavailable) {
+		t.Fatalf("reserve on a full disk: %v", err)
+	}
+	full = false
+	g, err := b.Reserve(ctx, modelSpace, 0, []string{"a"}, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Confirm(ctx, modelSpace, 0, []pageservice.Placed{{Key: "a", Page: g[0].Page}}, nil); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if found, err := b.Exists(ctx, modelSpace, []string{"a"}); err != nil || !found[0] {
+			t.Fatal("the key is not found", found, err)
+		}
+		if err := b.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if b, err = Open(dir, o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,204 @@
+package index
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/kv3fs/kv3fs/internal/pageservice"
+)
+
+// Initialize implements pageservice.Book.
+func (b *Book) Initialize(ctx context.Context, name pageservice.Space, rankID int, o pageservice.RankOptions) (pageservice.RankState, error) {
+	var none pageservice.RankState
+	if err := b.usable(ctx); err != nil {
+		return none, err
+	}
+	switch {
+	case rankID < 0 || rankID > maxRank:
+		return none, fmt.Errorf("%w: rank %d; 0 to %d", pageservice.ErrInvalid, rankID, maxRank)
+	case o.NumPages < 1 || o.NumPages > pageservice.MaxPages:
+		return none, fmt.Errorf("%w: %d pages; 1 to %d", pageservice.ErrInvalid, o.NumPages, int64(pageservice.MaxPages))
+	}
+	s, err := b.enter(ctx, name)
+	if err != nil {
+		return none, err
+	}
+	old := s.ranks[rankID]
+	if old == nil && len(s.ranks) >= pageservice.MaxRanks {
+		s.unlockAlone()
+		return none, fmt.Errorf("%w: a space has at most %d ranks; forget one", pageservice.ErrInvalid, pageservice.MaxRanks)
+	}
+	if old != nil && old.numPages == o.NumPages {
+		_, err := s.rankOf(rankID)
+		s.unlockAlone()
+		return pageservice.RankState{Known: true}, err
+	}
+
+	next := &record{kind: rankSet, rank: rankID, numPages: o.NumPages}
+	recs := []*record{next}
+	var state pageservice.RankState
+	closedUntil := s.closedUntil
+	if old != nil { // with another number of pages
+		state.Dropped = old.keyed
+		next.dropped = true
+		closedUntil = max(s.lastTouch(old)+b.quarantine(), old.closedUntil)
+		recs = append(recs, s.staleRecords(next)...)
+	}
+	next.closed = closedUntil > b.now()
+	err = s.write(ctx, func(err error) {
+		s.exclusive = false
+		if err != nil {
+			s.discard(b.now())
+			return
+		}
+		for _, rec := range recs {
+			s.setRank(rec)
+		}
+		s.ranks[rankID].closedUntil = closedUntil
+		s.recount()
+		s.counters.droppedPages.Add(state.Dropped)
+	}, recs...)
+	if err != nil {
+		return none, err
+	}
+	return state, nil
+}
+
+// enter locks a space alone, which is made if need be.
+func (b *Book) enter(ctx context.Context, name pageservice.Space) (*space, error) {
+	for {
+		if b.find(name) == nil {
+			if err := b.makeRoom(); err != nil {
+				return nil, err
+			}
+		}
+		s := b.make(name)
+		if err := s.lockAlone(ctx); err != nil {
+			return nil, err
+		}
+		if !s.gone {
+			return s, nil
+		}
+		s.unlockAlone()
+	}
+}
+
+// makeRoom makes room for one more space, by those that have no ranks.
+func (b *Book) makeRoom() error {
+	all := b.all()
+	if len(all) < pageservice.MaxSpaces {
+		return nil
+	}
+	now := b.now()
+	for _, s := range all {
+		s.mu.Lock()
+		if !s.exclusive && s.inflight == 0 {
+			s.discard(now)
+		}
+		s.mu.Unlock()
+	}
+	if len(b.all()) < pageservice.MaxSpaces {
+		return nil
+	}
+	return fmt.Errorf("%w: there are at most %d spaces; forget the ranks of one", pageservice.ErrInvalid, pageservice.MaxSpaces)
+}
+
+// discard takes a space out of the book that has no ranks, and nothing to remember.
+func (s *space) discard(now int64) {
+	if len(s.ranks) > 0 || s.closedUntil > now {
+		return
+	}
+	s.gone = true
+	s.book.mu.Lock()
+	defer s.book.mu.Unlock()
+	delete(s.book.spaces, s.name)
+}
+
+// addRank makes a rank, of which nothing is known yet.
+func (s *space) addRank(id int) *rank {
+	r := &rank{id: id}
+	s.ranks[id] = r
+	s.book.live.Add(s.recordBytes())
+	return r
+}
+
+// staleRecords says which other ranks belong to an engine that is no more, since this
+// one came back with another number of pages: those that do not have the new number.
+func (s *space) staleRecords(back *record) (recs []*record) {
+	for id, r := range s.ranks {
+		if id != back.rank && r.numPages != back.numPages && !r.stale {
+			rec := s.rankRecord(r)
+			rec.stale = true
+			recs = append(recs, rec)
+		}
+	}
+	return recs
+}
+
+// setRank does what a rankSet record says, except for recounting.
+func (s *space) setRank(rec *record) {
+	r := s.ranks[rec.rank]
+	if r == nil {
+		r = s.addRank(rec.rank)
+	}
+	if rec.dropped {
+		s.dropPages(r)
+	}
+	r.numPages, r.stale = rec.numPages, rec.stale
+}
+
+// dropPages takes all pages of a rank from whoever has them.
+func (s *space) dropPages(r *rank) {
+	for _, o := range r.owner {
+		if o != 0 && o&heldBit == 0 {
+			s.detach(r, o-1)
+		}
+	}
+	*r = rank{id: r.id, numPages: r.numPages, stale: r.stale, closedUntil: r.closedUntil}
+}
+
+// Forget implements pageservice.Book.
+func (b *Book) Forget(ctx context.Context, name pageservice.Space, rankID int) error {
+	if err := b.usable(ctx); err != nil {
+		return err
+	}
+	s := b.find(name)
+	if s == nil {
+		return pageservice.ErrUnknownRank
+	}
+	if err := s.lockAlone(ctx); err != nil {
+		return err
+	}
+	r := s.ranks[rankID]
+	if r == nil {
+		s.unlockAlone()
+		return pageservice.ErrUnknownRank
+	}
+	closedUntil := max(r.closedUntil, s.lastTouch(r)+b.quarantine())
+	dropped := r.keyed
+	err := s.write(ctx, func(err error) {
+		s.exclusive = false
+		if err != nil {
+			return
+		}
+		s.forgetRank(rankID, closedUntil)
+		s.recount()
+		s.counters.droppedPages.Add(dropped)
+	}, &record{kind: forgot, rank: rankID})
+	if err != nil {
+		return err
+	}
+	b.o.Logger.Warn("page store: a rank was forgotten, its pages are dropped",
+		"namespace", name.Namespace, "set", name.Set, "rank", rankID, "dropped", dropped)
+	return nil
+}
+
+// forgetRank makes a rank unknown. When it comes back, it gets pages from some time on.
+func (s *space) forgetRank(id int, closedUntil int64) {
+	s.closedUntil = max(s.closedUntil, closedUntil)
+	if r := s.ranks[id]; r != nil {
+		s.dropPages(r)
+		delete(s.ranks, id)
+		s.book.live.Add(-s.recordBytes())
+	}
+}

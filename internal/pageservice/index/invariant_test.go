@@ -1,0 +1,154 @@
+package index
+
+import "fmt"
+
+// check returns what is wrong inside a book, if anything: the page tables and the
+// index must say the same, the counts must add up, and each key is in the order once and
+// not too late.
+func (b *Book) check() error {
+	for _, s := range b.all() {
+		if err := s.check(); err != nil {
+			return fmt.Errorf("%v: %w", s.name, err)
+		}
+	}
+	return nil
+}
+
+func (s *space) check() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	need := uint32(s.world)
+	for _, r := range s.ranks {
+		if err := s.checkRank(r); err != nil {
+			return fmt.Errorf("rank %d: %w", r.id, err)
+		}
+		if s.world == 0 && s.counts(r) {
+			need++
+		}
+	}
+	if need != s.need {
+		return fmt.Errorf("%d ranks are needed, not %d", need, s.need)
+	}
+	nComplete := int64(0)
+	if err := s.checkIndex(); err != nil {
+		return err
+	}
+	for id, e := range s.entries.all {
+		key := e.key
+		on, counted := uint32(0), uint32(0)
+		for _, r := range s.ranks {
+			if r.has(id) {
+				on++
+				if s.counts(r) {
+					counted++
+				}
+			}
+		}
+		complete := need > 0 && counted >= need
+		if complete {
+			nComplete++
+		}
+		switch {
+		case e.on != on || e.counted != counted || e.complete != complete:
+			return fmt.Errorf("%q: on %d, counted %d, complete %t; is %d, %d, %t", key, e.on, e.counted, e.complete, on, counted, complete)
+		case s.inflight == 0 && (e.leaving || e.writing > 0 || on == 0):
+			return fmt.Errorf("%q: leaving %t, writing %d, on %d", key, e.leaving, e.writing, on)
+		}
+	}
+	if nComplete != s.nComplete {
+		return fmt.Errorf("%d keys are complete, not %d", nComplete, s.nComplete)
+	}
+	return nil
+}
+
+// checkIndex: each entry is found, and no other.
+func (s *space) checkIndex() error {
+	n := 0
+	for id, e := range s.entries.all {
+		n++
+		if found, ok := s.index.find(&s.entries, hashOf(e.key), e.key); !ok || found != id || e.hash != hashOf(e.key) {
+			return fmt.Errorf("%q is entry %d, found %d %t", e.key, id, found, ok)
+		}
+	}
+	if n != s.index.len {
+		return fmt.Errorf("%d keys are found, not %d", s.index.len, n)
+	}
+	return nil
+}
+
+func (s *space) checkOrder(r *rank) error {
+	listed := map[uint32]int{}
+	for i, q := range []dueHeap{r.order.ready, r.order.waiting} {
+		for _, d := range q {
+			if !r.order.valid(d) {
+				continue
+			}
+			listed[d.page]++
+			o := r.owner[d.page]
+			if o == 0 || o&heldBit != 0 {
+				return fmt.Errorf("page %d is listed and no key's", d.page)
+			}
+			e := s.entries.at(o - 1)
+			if at := []int64{s.worth(e), s.evictableFrom(e)}[i]; d.at > at {
+				return fmt.Errorf("%q is listed in %d at %d, should be at %d", e.key, i, d.at, at)
+			}
+		}
+	}
+	for page, o := range r.owner {
+		if o == 0 || o&heldBit != 0 {
+			continue
+		}
+		if e := s.entries.at(o - 1); listed[uint32(page)] != 1 && !e.missed {
+			return fmt.Errorf("%q is listed %d times", e.key, listed[uint32(page)])
+		} else if e.missed && !e.busy() {
+			return fmt.Errorf("%q is missed for ever", e.key)
+		}
+	}
+	return nil
+}
+
+func (s *space) checkRank(r *rank) error {
+	if err := s.checkOrder(r); err != nil {
+		return err
+	}
+	var free, reserved, resting, keyed int64
+	for page, o := range r.owner {
+		switch {
+		case o == 0:
+			free++
+		case o&heldBit != 0:
+			h := r.holdOf(uint32(page))
+			if h.state == writable {
+				reserved++
+			} else {
+				resting++
+			}
+			if h.busy && s.inflight == 0 {
+				return fmt.Errorf("page %d is busy for ever", page)
+			}
+		default:
+			keyed++
+			if r.page(o-1) != uint32(page)+1 {
+				return fmt.Errorf("page %d has entry %d, which is at %d", page, o-1, r.page(o-1))
+			}
+		}
+	}
+	free += r.numPages - int64(len(r.owner))
+	if free != r.numFree() || reserved != r.reserved || resting != r.resting || keyed != r.keyed {
+		return fmt.Errorf("free %d, reserved %d, resting %d, keyed %d; counted %d, %d, %d, %d",
+			free, reserved, resting, keyed, r.numFree(), r.reserved, r.resting, r.keyed)
+	}
+	seen := map[uint32]bool{}
+	for _, page := range r.free {
+		if seen[page] || r.owner[page] != 0 {
+			return fmt.Errorf("page %d is free twice, or not", page)
+		}
+		seen[page] = true
+	}
+	for id, p := range r.pageOf {
+		if p != 0 && p != pageComing && r.owner[p-1] != uint32(id)+1 {
+			return fmt.Errorf("entry %d is at page %d, which has %d", id, p-1, r.owner[p-1])
+		}
+	}
+	return nil
+}

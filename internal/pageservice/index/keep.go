@@ -1,0 +1,56 @@
+package index
+
+// keep says what is still needed of a record: journal.Options.Keep. It sees the index
+// as it is after everything written so far, and repeats what is true of the pages
+// that the record names. Where a later record says so too, that does no harm.
+func (b *Book) keep(line []byte) [][]byte {
+	old := &record{}
+	if old.decode(line) != nil {
+		return [][]byte{append([]byte(nil), line...)} // was understood once; it stays
+	}
+	s := b.find(old.space)
+	if s == nil {
+		return nil
+	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	r := s.ranks[old.rank]
+	switch {
+	case old.kind == cleared:
+		return nil // what it ended was older, and was looked at before
+	case old.kind == forgot && r == nil && s.closedUntil > b.now():
+		return s.encode([]*record{old}) // for the rank may come back
+	case old.kind == forgot, r == nil:
+		return nil
+	case old.kind == rankSet:
+		return s.encode([]*record{s.rankRecord(r)})
+	}
+	return s.encode(s.keepPages(r, old))
+}
+
+func (s *space) keepPages(r *rank, old *record) (recs []*record) {
+	same := &record{kind: old.kind, rank: r.id}
+	rests := &record{kind: freed, rank: r.id} // the deletion of their keys may name no pages
+	for i, page := range old.pages {
+		if !r.used(int64(page)) {
+			continue // of a time when the rank had other pages
+		}
+		h, o := r.holdOf(page), r.owner[page]
+		switch {
+		case h != nil && h.state == forgotten:
+			rests.pages = append(rests.pages, page)
+		case h != nil && old.kind == reserved && h.hash == old.hashes[i]:
+			same.pages = append(same.pages, page)
+			same.hashes = append(same.hashes, h.hash)
+		case h == nil && o != 0 && old.kind == confirmed && s.entries.at(o-1).key == old.keys[i]:
+			same.pages = append(same.pages, page)
+			same.keys = append(same.keys, old.keys[i])
+		}
+	}
+	for _, rec := range []*record{same, rests} {
+		if len(rec.pages) > 0 {
+			recs = append(recs, rec)
+		}
+	}
+	return recs
+}

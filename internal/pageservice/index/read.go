@@ -1,0 +1,110 @@
+package index
+
+import (
+	"context"
+
+	"github.com/kv3fs/kv3fs/internal/pageservice"
+)
+
+// Exists implements pageservice.Book.
+func (b *Book) Exists(ctx context.Context, name pageservice.Space, keys []string) ([]bool, error) {
+	if err := b.usable(ctx); err != nil {
+		return nil, err
+	}
+	batch, err := keysOf(keys)
+	if err != nil {
+		return nil, err
+	}
+	defer batch.done()
+	found := make([]bool, len(keys))
+	s := b.find(name)
+	if s == nil {
+		return found, nil
+	}
+	now := b.now()
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	hits := s.use(batch, now, now+int64(b.o.Hold), func(i int, _ uint32) { found[i] = true })
+	s.counters.misses.Add(int64(len(keys) - hits))
+	return found, nil
+}
+
+// Locate implements pageservice.Book.
+func (b *Book) Locate(ctx context.Context, name pageservice.Space, rankID int, keys []string) ([]int64, error) {
+	if err := b.usable(ctx); err != nil {
+		return nil, err
+	}
+	batch, err := keysOf(keys)
+	if err != nil {
+		return nil, err
+	}
+	defer batch.done()
+	s := b.find(name)
+	if s == nil {
+		return nil, pageservice.ErrUnknownRank
+	}
+	if err := s.hear(ctx, rankID); err != nil {
+		return nil, err
+	}
+	found := make([]int64, len(keys))
+	for i := range found {
+		found[i] = pageservice.None
+	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	r := s.ranks[rankID]
+	if r == nil { // forgotten since
+		return nil, pageservice.ErrUnknownRank
+	}
+	now := b.now()
+	hits := 0
+	s.use(batch, now, now+b.lease(), func(i int, id uint32) {
+		if r.has(id) {
+			found[i] = int64(r.page(id) - 1)
+			hits++
+		}
+	})
+	s.counters.hits.Add(int64(hits))
+	s.counters.misses.Add(int64(len(keys) - hits))
+	return found, nil
+}
+
+// hear notes that a rank is alive.
+func (s *space) hear(ctx context.Context, rankID int) error {
+	s.mu.RLock()
+	r := s.ranks[rankID]
+	known, stale := r != nil, r != nil && r.stale
+	s.mu.RUnlock()
+	if !known {
+		return pageservice.ErrUnknownRank
+	}
+	if !stale {
+		return nil
+	}
+	if err := s.lock(ctx); err != nil {
+		return err
+	}
+	defer s.mu.Unlock()
+	_, err := s.rankOf(rankID)
+	return err
+}
+
+// use leases the visible keys of a batch, and calls each for them. The read lock is
+// held.
+func (s *space) use(keys *batch, now, leaseUntil int64, each func(i int, id uint32)) (n int) {
+	keys.look(s)
+	for i, id := range keys.ids {
+		if id == none {
+			continue
+		}
+		e := s.entries.at(id)
+		if !e.visible() {
+			continue
+		}
+		e.extend(leaseUntil)
+		e.lastUse.Store(now)
+		n++
+		each(i, id)
+	}
+	return n
+}

@@ -1,0 +1,163 @@
+package index
+
+import (
+	"context"
+
+	"github.com/kv3fs/kv3fs/internal/pageservice"
+)
+
+// Reserve implements pageservice.Book.
+func (b *Book) Reserve(ctx context.Context, name pageservice.Space, rankID int, keys []string, allOrNothing bool) ([]pageservice.Grant, error) {
+	if err := b.usable(ctx); err != nil {
+		return nil, err
+	}
+	batch, err := keysOf(keys)
+	if err != nil {
+		return nil, err
+	}
+	defer batch.done()
+	s := b.find(name)
+	if s == nil {
+		return nil, pageservice.ErrUnknownRank
+	}
+	batch.mark()
+	if err := s.lock(ctx); err != nil {
+		return nil, err
+	}
+	r, err := s.rankOf(rankID)
+	if err != nil {
+		s.mu.Unlock()
+		return nil, err
+	}
+	now := b.now()
+	s.sweep(r, now)
+
+	grants := make([]pageservice.Grant, len(keys))
+	wanted := s.present(r, batch, grants, now)
+	got, more := s.grab(r, wanted, allOrNothing, now)
+	for more {
+		if err := s.yield(ctx); err != nil {
+			return nil, err
+		}
+		if r, err = s.rankOf(rankID); err != nil {
+			s.mu.Unlock()
+			return nil, err
+		}
+		now = b.now()
+		s.sweep(r, now)
+		wanted = s.present(r, batch, grants, now)
+		got, more = s.grab(r, wanted, allOrNothing, now)
+	}
+	if len(got.pages) == 0 {
+		s.mu.Unlock()
+		wanted.grant(grants, nil)
+		s.counters.refused.Add(int64(len(wanted.first)))
+		return grants, nil
+	}
+	wanted.grant(grants, got.pages)
+	rec := &record{kind: reserved, rank: r.id, pages: got.pages, hashes: got.hashes}
+	if err := s.write(ctx, func(err error) { s.reserved(r, got, err) }, rec); err != nil {
+		return nil, err
+	}
+	s.counters.reserved.Add(int64(len(got.pages)))
+	s.counters.refused.Add(int64(len(wanted.first) - len(got.pages)))
+	return grants, nil
+}
+
+// wanted is the distinct keys of a batch that need a page.
+type wanted struct {
+	distinct
+	of []int // for every key of the batch: which wanted one it is, or -1
+}
+
+// grant tells each key its page, or None when there are not as many.
+func (w *wanted) grant(grants []pageservice.Grant, got []uint32) {
+	for i, n := range w.of {
+		switch {
+		case n < 0:
+		case n < len(got):
+			grants[i] = pageservice.Grant{Page: int64(got[n])}
+		default:
+			grants[i] = pageservice.Grant{Page: pageservice.None}
+		}
+	}
+}
+
+// present answers for the keys that the rank has, protects them, and returns the
+// others.
+func (s *space) present(r *rank, keys *batch, grants []pageservice.Grant, now int64) *wanted {
+	keys.look(s)
+	w := &wanted{distinct: keys.distinct(), of: make([]int, len(keys.ids))}
+	for i, id := range keys.ids {
+		w.of[i] = -1
+		if id != none {
+			if e := s.entries.at(id); r.has(id) && !e.leaving {
+				grants[i] = pageservice.Grant{Page: int64(r.page(id) - 1), Present: true}
+				e.extend(now + s.book.reserve())
+				e.lastUse.Store(now)
+				continue
+			}
+		}
+		w.of[i] = w.add(i)
+	}
+	return w
+}
+
+// grab is the pages for a reservation, on their way to the disk.
+type grab struct {
+	pages   []uint32
+	hashes  []uint64
+	nFree   int      // of the pages, the first ones, that were nobody's
+	victims []uint32 // entries that leave; the other pages are theirs
+	at      int64
+}
+
+// grab finds pages: those of nobody first, then those of keys that are to be evicted.
+// Where there are more to look at it takes none.
+func (s *space) grab(r *rank, w *wanted, allOrNothing bool, now int64) (g grab, more bool) {
+	n := len(w.first)
+	if n == 0 || r.closedUntil > now {
+		return g, false
+	}
+	nFree := int(min(int64(n), r.numFree()))
+	var victims []uint32
+	if nFree < n {
+		victims, more = s.victims(r, n-nFree, now)
+		if more || allOrNothing && nFree+len(victims) < n {
+			s.stay(victims)
+			return g, more
+		}
+	}
+	n = nFree + len(victims)
+	g = grab{at: now, nFree: nFree, victims: victims, pages: make([]uint32, 0, n), hashes: make([]uint64, 0, n)}
+	for _, i := range w.first[:n] {
+		g.hashes = append(g.hashes, w.b.marks[i])
+	}
+	for _, hash := range g.hashes[:nFree] {
+		page, _ := r.take(hold{state: writable, busy: true, hash: hash, at: now, until: now + s.book.reserve()})
+		g.pages = append(g.pages, page)
+	}
+	for _, id := range victims {
+		g.pages = append(g.pages, r.page(id)-1)
+	}
+	return g, false
+}
+
+// reserved applies a reservation, or undoes it.
+func (s *space) reserved(r *rank, g grab, err error) {
+	if err != nil {
+		for _, page := range g.pages[:g.nFree] {
+			r.drop(page)
+			r.release(page)
+		}
+		s.stay(g.victims)
+		return
+	}
+	until := g.at + s.book.reserve()
+	for _, page := range g.pages[:g.nFree] {
+		r.change(page, writable, until)
+	}
+	for i, page := range s.evict(r, g.victims) {
+		r.hold(page, hold{state: writable, hash: g.hashes[g.nFree+i], at: g.at, until: until})
+	}
+}

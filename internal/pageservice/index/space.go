@@ -1,0 +1,325 @@
+package index
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"github.com/kv3fs/kv3fs/internal/pageservice"
+)
+
+// space is one set of keys and the ranks that have pages of them.
+type space struct {
+	name pageservice.Space
+	book *Book
+
+	// mu: Exists and Locate read under it, and write nothing but atomics. It is never
+	// held while the disk works.
+	mu      sync.RWMutex
+	index   *index
+	entries table
+	ranks   map[int]*rank
+
+	world int    // ranks that make a key complete, if fixed
+	need  uint32 // the same, now; 0 while no rank counts
+
+	// closedUntil is when the pages of ranks that were forgotten may be written again.
+	closedUntil int64
+	gone        bool // it has no rank and is not in the book any more
+
+	policy    Policy
+	nComplete int64 // keys that all ranks have
+
+	inflight  int           // changes on their way to the disk
+	exclusive bool          // one of them is alone, others wait
+	settled   chan struct{} // closed when a change has ended
+
+	counters counters
+}
+
+type counters struct {
+	hits, misses, reserved, refused, confirmed, ignored, evicted, expired, released, droppedPages atomic.Int64
+}
+
+func newSpace(b *Book, name pageservice.Space, expect int) *space {
+	world := 0
+	if name.Set == pageservice.VLLM {
+		world = b.o.World
+	}
+	return &space{
+		name:    name,
+		world:   world,
+		book:    b,
+		index:   newIndex(expect),
+		ranks:   map[int]*rank{},
+		policy:  b.o.Policy,
+		settled: make(chan struct{}),
+	}
+}
+
+// lock locks the space for a change, when no exclusive one is under way.
+func (s *space) lock(ctx context.Context) error {
+	s.mu.Lock()
+	return s.awaitOthers(ctx)
+}
+
+// lockAgain gives the lock up until some change has ended. On an error the lock is
+// not held.
+func (s *space) lockAgain(ctx context.Context) error {
+	if err := s.await(ctx); err != nil {
+		return err
+	}
+	return s.awaitOthers(ctx)
+}
+
+// yield lets others have the lock in between. On an error the lock is not held.
+func (s *space) yield(ctx context.Context) error {
+	s.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return s.lock(ctx)
+}
+
+func (s *space) awaitOthers(ctx context.Context) error {
+	for s.exclusive {
+		if err := s.await(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lockAlone locks the space when nothing is under way.
+func (s *space) lockAlone(ctx context.Context) error {
+	if err := s.lock(ctx); err != nil {
+		return err
+	}
+	s.exclusive = true
+	for s.inflight > 0 {
+		if err := s.await(ctx); err != nil {
+			s.mu.Lock()
+			s.unlockAlone()
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *space) unlockAlone() {
+	s.exclusive = false
+	s.settle()
+	s.mu.Unlock()
+}
+
+// await waits, without the lock, until some change has ended. When ctx ends first it
+// returns the error, and the lock is not held.
+func (s *space) await(ctx context.Context) error {
+	settled := s.settled
+	s.mu.Unlock()
+	select {
+	case <-settled:
+		s.mu.Lock()
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (s *space) settle() {
+	close(s.settled)
+	s.settled = make(chan struct{})
+}
+
+// write makes records durable. It is called with the lock and gives it up. Then
+// apply is called with the lock and the outcome: it does what the records say, or
+// undoes what was planned.
+func (s *space) write(ctx context.Context, apply func(err error), recs ...*record) error {
+	var said []*rank
+	for _, r := range s.ranks {
+		if r.unsaid {
+			said = append(said, r)
+			recs = append([]*record{s.rankRecord(r)}, recs...)
+		}
+	}
+	s.inflight++
+	w := s.book.log.Begin(func(err error) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.inflight--
+		for _, r := range said {
+			r.unsaid = r.unsaid && err != nil
+		}
+		apply(err)
+		s.settle()
+	}, s.encode(recs)...)
+	s.mu.Unlock()
+	return outcome(ctx, w.Wait(ctx))
+}
+
+func (s *space) encode(recs []*record) [][]byte {
+	all := make([][]byte, len(recs))
+	for i, rec := range recs {
+		rec.space = s.name
+		all[i] = rec.encode()
+	}
+	return all
+}
+
+// rankOf returns a rank and notes that it is alive. The lock is held.
+func (s *space) rankOf(id int) (*rank, error) {
+	r := s.ranks[id]
+	if r == nil {
+		return nil, pageservice.ErrUnknownRank
+	}
+	reopened := r.closedUntil != 0 && r.closedUntil <= s.book.now()
+	if reopened {
+		r.closedUntil = 0
+	}
+	if r.stale || reopened {
+		if r.stale {
+			r.stale = false
+			s.recount()
+		}
+		r.unsaid = true
+		// Nobody waits for it. Until it is written, every change says it, too: what is
+		// confirmed now must not be hidden after a restart.
+		s.book.log.Begin(func(err error) {
+			if err == nil {
+				s.mu.Lock()
+				r.unsaid = false
+				s.mu.Unlock()
+			}
+		}, s.encode([]*record{s.rankRecord(r)})...)
+	}
+	return r, nil
+}
+
+func (s *space) rankRecord(r *rank) *record {
+	return &record{
+		kind: rankSet, space: s.name, rank: r.id, numPages: r.numPages,
+		stale: r.stale, closed: r.closedUntil > s.book.now(),
+	}
+}
+
+// counts tells whether a key is not complete without this rank.
+func (s *space) counts(r *rank) bool { return !r.stale && (s.world == 0 || r.id < s.world) }
+
+// attach gives a page that has no owner to a key.
+func (s *space) attach(r *rank, id, page uint32) {
+	e := s.entries.at(id)
+	r.owner[page] = id + 1
+	r.setPage(id, page+1)
+	r.keyed++
+	e.on++
+	if s.counts(r) {
+		e.counted++
+	}
+	if !s.place(id, e) && s.need > 0 { // before the first count nothing is listed
+		s.list(r, page, e)
+	}
+	s.book.live.Add(s.liveBytes(e.key))
+}
+
+// detach takes the page of a key away; it has no owner then. A key without pages is
+// forgotten.
+func (s *space) detach(r *rank, id uint32) (page uint32) {
+	e := s.entries.at(id)
+	page = r.pageOf[id] - 1
+	r.owner[page] = 0
+	r.pageOf[id] = 0
+	r.order.void(page)
+	r.keyed--
+	e.on--
+	if s.counts(r) {
+		e.counted--
+	}
+	s.book.live.Add(-s.liveBytes(e.key))
+	if e.on == 0 && e.writing == 0 {
+		s.forget(id, e)
+	} else {
+		s.place(id, e)
+	}
+	return page
+}
+
+// recordBytes is about what the log needs for a record that names no pages.
+func (s *space) recordBytes() int64 { return int64(len(s.name.Namespace)+len(s.name.Set)) + 16 }
+
+// liveBytes is about what the log needs for a page of a key, which may be alone in its
+// record: compaction that could gain nothing must not begin.
+func (s *space) liveBytes(key string) int64 { return s.recordBytes() + int64(len(key)) + 8 }
+
+// newEntry makes an entry of a key that has no page yet.
+func (s *space) newEntry(hash uint64, key string) uint32 {
+	id := s.entries.add(hash, key)
+	s.index.add(hash, id)
+	return id
+}
+
+// forget removes an entry without pages.
+func (s *space) forget(id uint32, e *entry) {
+	if e.complete {
+		s.nComplete--
+	}
+	s.index.remove(e.hash, id)
+	s.entries.remove(id)
+}
+
+// place finds out whether a key is complete, and tells whether that is new; then it is
+// listed anew, unless it is about to go.
+func (s *space) place(id uint32, e *entry) bool {
+	complete := s.need > 0 && e.counted >= s.need
+	if complete == e.complete {
+		return false
+	}
+	e.complete = complete
+	if complete {
+		s.nComplete++
+	} else {
+		s.nComplete--
+	}
+	if !e.leaving {
+		s.relist(id, e)
+	}
+	return true
+}
+
+// visible tells whether readers may know of a key.
+func (e *entry) visible() bool { return e.complete && !e.leaving }
+
+// recount finds out anew which keys are complete, when the ranks that count have
+// changed.
+func (s *space) recount() {
+	s.need = uint32(s.world)
+	if s.world == 0 {
+		for _, r := range s.ranks {
+			if s.counts(r) {
+				s.need++
+			}
+		}
+	}
+	s.nComplete = 0
+	for _, r := range s.ranks {
+		r.order.reset(r.keyed)
+	}
+	for id, e := range s.entries.all {
+		e.counted = 0
+		for _, r := range s.ranks {
+			if s.counts(r) && r.has(id) {
+				e.counted++
+			}
+		}
+		if e.complete = s.need > 0 && e.counted >= s.need; e.complete {
+			s.nComplete++
+		}
+		s.relist(id, e)
+	}
+}
+
+// sweep ends the reservations and rests of a rank that are over.
+func (s *space) sweep(r *rank, now int64) {
+	if n := r.sweep(now, s.book.quarantine()); n > 0 {
+		s.counters.expired.Add(n)
+	}
+}

@@ -1,0 +1,143 @@
+package index
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kv3fs/kv3fs/internal/pageservice"
+)
+
+// Stat implements pageservice.Book.
+func (b *Book) Stat(ctx context.Context) ([]pageservice.SpaceState, error) {
+	if err := b.usable(ctx); err != nil {
+		return nil, err
+	}
+	states := []pageservice.SpaceState{}
+	for _, s := range b.all() {
+		if state := s.stat(); len(state.Ranks) > 0 {
+			states = append(states, state)
+		}
+	}
+	return states, nil
+}
+
+func (s *space) stat() pageservice.SpaceState {
+	now := s.book.now()
+	s.mu.Lock()
+	for _, r := range s.ranks {
+		s.sweep(r, now)
+	}
+	s.mu.Unlock()
+
+	leased := s.leased(now)
+
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	state := pageservice.SpaceState{
+		Space:    s.name,
+		World:    int(s.need),
+		Keys:     int64(s.index.len),
+		Complete: s.nComplete,
+		Leased:   leased,
+		Ranks:    []pageservice.RankPages{},
+		Counters: s.counters.read(),
+	}
+	for _, r := range s.ranks {
+		p := pageservice.RankPages{
+			Rank: r.id, NumPages: r.numPages,
+			Free: r.numFree(), Reserved: r.reserved, Keyed: r.keyed, Resting: r.resting,
+		}
+		if r.closedUntil > now {
+			p.Free, p.Resting = 0, p.Resting+p.Free
+		}
+		state.Ranks = append(state.Ranks, p)
+	}
+	slices.SortFunc(state.Ranks, func(x, y pageservice.RankPages) int { return cmp.Compare(x.Rank, y.Rank) })
+	return state
+}
+
+// leased counts the keys that may not be evicted, some at a time, so that others get
+// the lock in between.
+func (s *space) leased(now int64) (n int64) {
+	for from, more := uint32(0), true; more; from += lookBound {
+		s.mu.RLock()
+		to := min(from+lookBound, s.entries.used)
+		for id := from; id < to; id++ {
+			if e := s.entries.at(id); e.on > 0 && e.leaseUntil.Load()+s.book.quarantine() > now {
+				n++
+			}
+		}
+		more = to < s.entries.used
+		s.mu.RUnlock()
+	}
+	return n
+}
+
+func (c *counters) read() pageservice.Counters {
+	return pageservice.Counters{
+		Hits:         c.hits.Load(),
+		Misses:       c.misses.Load(),
+		Reserved:     c.reserved.Load(),
+		Refused:      c.refused.Load(),
+		Confirmed:    c.confirmed.Load(),
+		Ignored:      c.ignored.Load(),
+		Evicted:      c.evicted.Load(),
+		Expired:      c.expired.Load(),
+		Released:     c.released.Load(),
+		DroppedPages: c.droppedPages.Load(),
+	}
+}
+
+// List implements pageservice.Book.
+func (b *Book) List(ctx context.Context, name pageservice.Space, after string, limit int) ([]pageservice.Entry, error) {
+	if err := b.usable(ctx); err != nil {
+		return nil, err
+	}
+	list := []pageservice.Entry{}
+	s := b.find(name)
+	if s == nil || limit <= 0 {
+		return list, nil
+	}
+	now := b.now()
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for _, id := range s.after(after, limit) {
+		e := s.entries.at(id)
+		entry := pageservice.Entry{
+			Key:      e.key,
+			Pages:    map[int]int64{},
+			Complete: e.visible(),
+			Idle:     time.Duration(now - e.lastUse.Load()),
+			Lease:    time.Duration(max(0, e.leaseUntil.Load()+b.quarantine()-now)),
+		}
+		for _, r := range s.ranks {
+			if r.has(id) {
+				entry.Pages[r.id] = int64(r.page(id) - 1)
+			}
+		}
+		list = append(list, entry)
+	}
+	return list, nil
+}
+
+// after returns the entries of the first keys after a key, in their order.
+func (s *space) after(after string, limit int) []uint32 {
+	var ids []uint32
+	cut := func() {
+		slices.SortFunc(ids, func(x, y uint32) int { return strings.Compare(s.entries.at(x).key, s.entries.at(y).key) })
+		ids = ids[:min(len(ids), limit)]
+	}
+	for id, e := range s.entries.all {
+		if e.key <= after && after != "" || e.on == 0 {
+			continue
+		}
+		if ids = append(ids, id); len(ids) >= 2*limit+64 {
+			cut()
+		}
+	}
+	cut()
+	return ids
+}

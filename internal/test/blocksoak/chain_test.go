@@ -1,0 +1,158 @@
+package blocksoak
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/kv3fs/kv3fs/internal/bench/workload"
+	"github.com/kv3fs/kv3fs/internal/test/daemontest"
+	"github.com/kv3fs/kv3fs/kvstore"
+	"github.com/kv3fs/kv3fs/kvstore/keys"
+)
+
+// opening is what opens a chain, in this process and in one that will be killed.
+type opening struct {
+	Chain  string
+	Config kvstore.Config
+}
+
+func (o opening) open() (kvstore.Store, error) { return kvstore.Open(o.Chain, o.Config) }
+
+var namespace = keys.Namespace{Model: "kv3fs/soak", BlockTokens: 128, Layers: 4}
+
+// openings are all chains over one place, those with a limit of that size.
+func openings(dir string, d *daemon, layout kvstore.Layout, capacityBytes int64) map[string]opening {
+	base := kvstore.Config{
+		Namespace: namespace, BlockSize: layout.BlockBytes, ShardSize: layout.ShardBytes,
+		CacheBufferBytes: 64 * layout.BlockBytes, TimeoutMs: 20_000, Checksums: "require",
+	}
+	with := func(change func(c *kvstore.Config)) kvstore.Config {
+		c := base
+		change(&c)
+		return c
+	}
+	return map[string]opening{
+		"Cache|Posix": {"Cache|Posix", with(func(c *kvstore.Config) { c.StorageBackends = filepath.Join(dir, "posix") })},
+		"Cache|Segment": {"Cache|Segment", with(func(c *kvstore.Config) {
+			c.StorageBackends = filepath.Join(dir, "segment")
+			c.SegmentCapacityBytes, c.SegmentBytes = capacityBytes, capacityBytes/16
+		})},
+		"Cache|Ds3fs": {"Cache|Ds3fs", with(func(c *kvstore.Config) { c.StorageBackends = d.mount })},
+		"Cache|Pages": {"Cache|Pages", with(func(c *kvstore.Config) {
+			c.PagesURL, c.PagesFile, c.PagesCapacityBytes = "http://"+d.pages, filepath.Join(dir, "pages"), 3*capacityBytes // pages rest before they are used again
+			c.PagesLeaseMs, c.PagesQuarantineMs = leaseMs, quarantineMs
+		})},
+	}
+}
+
+// key and pattern of the n-th block.
+func key(n int) kvstore.Key {
+	return namespace.Key(fmt.Appendf(nil, "block %d", n))
+}
+
+func pattern(n, shard int) workload.Pattern { return workload.PatternOf(uint64(n), uint64(shard)) }
+
+// shards of the n-th block with fresh buffers.
+func shards(l kvstore.Layout, n int) []kvstore.Shard {
+	return l.ByBlock([]kvstore.Key{key(n)}, [][]byte{make([]byte, l.BlockBytes)})
+}
+
+// dump stores blocks and waits until the first store has them.
+func dump(ctx context.Context, s kvstore.Store, numbers ...int) error {
+	var batch []kvstore.Shard
+	for _, n := range numbers {
+		one := shards(s.Layout(), n)
+		for _, shard := range one {
+			pattern(n, shard.Index).Fill(shard.Buf)
+		}
+		batch = append(batch, one...)
+	}
+	task, err := s.Dump(ctx, batch)
+	if err != nil {
+		return err
+	}
+	return task.Wait(ctx)
+}
+
+// verdict is what loading a block showed.
+type verdict int
+
+const (
+	right verdict = iota
+	missing
+	wrong
+)
+
+// load loads a block and looks at each byte. A shard that is missed misses the
+// block; a wrong byte in any shard that is not is wrong.
+func load(ctx context.Context, s kvstore.Store, n int) (verdict, error) {
+	batch := shards(s.Layout(), n)
+	task, err := s.Load(ctx, batch)
+	if err != nil {
+		return missing, err
+	}
+	v := right
+	for i, err := range task.All() {
+		switch {
+		case errors.Is(err, kvstore.ErrMiss):
+			v = max(v, missing)
+		case err != nil:
+			return missing, err
+		default:
+			if bytes, _ := pattern(n, batch[i].Index).Check(batch[i].Buf); bytes > 0 {
+				v = wrong
+			}
+		}
+	}
+	return v, nil
+}
+
+// TestMain makes this binary the process that is killed.
+func TestMain(m *testing.M) {
+	if arg := os.Getenv("KV3FS_BLOCKSOAK_WRITER"); arg != "" {
+		if err := writer(arg); err != nil {
+			fmt.Fprintln(os.Stderr, "writer:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(daemontest.Main(m))
+}
+
+// order is what a writer is told.
+type order struct {
+	Opening opening
+	First   int
+}
+
+// writer dumps blocks for ever, in batches of several, some of them by layer, and
+// says which have been flushed, one line for each batch.
+func writer(arg string) error {
+	var o order
+	if err := json.Unmarshal([]byte(arg), &o); err != nil {
+		return err
+	}
+	s, err := o.Opening.open()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // should its parent die
+	defer cancel()
+	fmt.Println("open")
+	const batch = 5
+	for n := o.First; ; n += batch {
+		if err := dump(ctx, s, n, n+1, n+2, n+3, n+4); err != nil {
+			return err
+		}
+		if err := s.Flush(ctx); err != nil {
+			return err
+		}
+		fmt.Println(n + batch)
+	}
+}

@@ -1,0 +1,170 @@
+package doctest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kv3fs/kv3fs/internal/advise/engines"
+)
+
+const (
+	enginePages = "../../../docs/engines"
+	firstPage   = "README"
+	// patience is for a machine with much else to do; alone it takes a third.
+	patience = 3 * time.Minute
+)
+
+// readPages reads the README and a page for each engine, and wants no others.
+func readPages(t *testing.T) (names []string, all map[string]page) {
+	t.Helper()
+	names = append([]string{firstPage}, engines.Names()...)
+	all = map[string]page{}
+	for _, name := range names {
+		text, err := os.ReadFile(filepath.Join(enginePages, name+".md"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if all[name], err = parse(string(text)); err != nil {
+			t.Errorf("%s.md: %v", name, err)
+		}
+	}
+	found, _ := filepath.Glob(filepath.Join(enginePages, "*"))
+	if len(found) != len(names) {
+		t.Errorf("docs/engines has %d files, want a README and a page for each of %d engines", len(found), len(names)-1)
+	}
+	if t.Failed() {
+		t.FailNow()
+	}
+	return names, all
+}
+
+func TestEveryBlockIsTriedOrUntried(t *testing.T) { readPages(t) }
+
+func TestEnginePages(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: installs, starts daemons")
+	}
+	if os.Geteuid() != 0 {
+		notTested(t, "a room apart needs root")
+	}
+	if out, err := exec.Command("unshare", "--mount", "--net", "--pid", "--fork", "true").CombinedOutput(); err != nil {
+		notTested(t, fmt.Sprintf("no room apart can be had here: %v: %s", err, out))
+	}
+	names, all := readPages(t)
+	scratch := t.TempDir()
+	out := filepath.Join(scratch, "out")
+	if err := os.Mkdir(out, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		write(t, filepath.Join(out, name+".sh"), all[name].shell(out, name))
+	}
+	write(t, filepath.Join(out, "all.sh"), inOrder(out, names[1:]))
+	runRoom(t, scratch)
+	for _, name := range names {
+		t.Run(name, func(t *testing.T) { judge(t, out, name, all[name]) })
+	}
+}
+
+// shell is the script that tries a page, the output of each block in a file.
+func (p page) shell(out, name string) string {
+	var b strings.Builder
+	for _, s := range p.standIns {
+		kind, what, _ := strings.Cut(s, ":")
+		switch kind {
+		case "python":
+			fmt.Fprintf(&b, "mkdir -p \"$(python3 -c 'import site; print(site.getsitepackages()[0])')/%s\"\n", what)
+		case "command":
+			fmt.Fprintf(&b, "ln -sf /bin/true /usr/bin/%s\n", what)
+		}
+	}
+	for _, block := range p.tried {
+		fmt.Fprintf(&b, "{\n%s} >%s 2>&1 </dev/null\n", block.script, printed(out, name, block))
+	}
+	return b.String()
+}
+
+// inOrder is the script that tries all pages: the README in its own shell, whose
+// environment and daemons the others find. What they mount is theirs alone.
+func inOrder(out string, names []string) string {
+	file := func(name, suffix string) string { return filepath.Join(out, name+suffix) }
+	var b strings.Builder
+	fmt.Fprintf(&b, ". %s; echo tried >%s\n", file(firstPage, ".sh"), file(firstPage, ".status"))
+	for _, name := range names {
+		fmt.Fprintf(&b, "if unshare --mount bash -euo pipefail %s; then echo tried >%s; fi\n", file(name, ".sh"), file(name, ".status"))
+	}
+	return b.String()
+}
+
+func printed(out, name string, b block) string {
+	return filepath.Join(out, fmt.Sprintf("%s.line%d", name, b.line))
+}
+
+// runRoom runs all.sh. The room ends with its first process, and that with us.
+func runRoom(t *testing.T, scratch string) {
+	t.Helper()
+	source, err := filepath.Abs("../../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	room := exec.CommandContext(ctx, "unshare", "--mount", "--net", "--pid", "--fork", "--kill-child",
+		"bash", "testdata/room.sh", scratch, source)
+	// A reader has none of the variables that tests have, and kv3fs takes for flags.
+	room.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "KV3FS_") })
+	room.WaitDelay = 10 * time.Second
+	if text, err := room.CombinedOutput(); err != nil {
+		t.Logf("the room: %v %v\n%s", err, ctx.Err(), text)
+	}
+}
+
+// judge compares what a page shows with what it printed.
+func judge(t *testing.T, out, name string, p page) {
+	_, err := os.Stat(filepath.Join(out, name+".status"))
+	finished := err == nil
+	for i, b := range p.tried {
+		text, err := os.ReadFile(printed(out, name, b))
+		if errors.Is(err, fs.ErrNotExist) {
+			t.Fatalf("%s.md:%d was not reached", name, b.line)
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%s.md:%d printed\n%s", name, b.line, text)
+		next := i+1 < len(p.tried)
+		if next {
+			_, err = os.Stat(printed(out, name, p.tried[i+1]))
+		}
+		switch {
+		case !finished && (!next || err != nil):
+			t.Fatalf("%s.md:%d failed; see what it printed", name, b.line)
+		case b.output != "" && !matches(b.output, string(text)):
+			t.Errorf("%s.md:%d printed that, and the page shows\n%s", name, b.line, b.output)
+		}
+	}
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// notTested ends a test that cannot be run here, loudly.
+func notTested(t *testing.T, why string) {
+	t.Helper()
+	if os.Getenv("KV3FS_REQUIRE_MOUNTS") == "1" {
+		t.Fatalf("NOT TESTED, and KV3FS_REQUIRE_MOUNTS=1 wants it tested: %s", why)
+	}
+	t.Skipf("NOT TESTED: %s", why)
+}

@@ -1,0 +1,195 @@
+package soak
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/usrbio"
+)
+
+// residentLimitBytes is the bound for a daemon that has seen a million
+// files which the kernel forgot.
+const residentLimitBytes = 100 << 20
+
+// start runs the real daemon until the test ends.
+func start(t *testing.T, data string, flags ...string) (mountPoint string, daemon *exec.Cmd) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("NOT TESTED: dropping the kernel's caches needs root")
+	}
+	dir := t.TempDir()
+	binary := filepath.Join(dir, "kv3fs")
+	build := exec.Command("go", "build", "-o", binary, "../../../cmd/kv3fs")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build: %v\n%s", err, out)
+	}
+	mountPoint = filepath.Join(dir, "mnt")
+	daemon = exec.Command(binary, append([]string{"serve", "--data", data, "--mount", mountPoint, "--drain", "2s"}, flags...)...)
+	stderr, err := daemon.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := daemon.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewReader(stderr)
+	for {
+		line, err := lines.ReadString('\n')
+		if err != nil {
+			t.Fatalf("the daemon ended: %v", daemon.Wait())
+		}
+		if strings.Contains(line, ": serving ") {
+			break
+		}
+	}
+	drained := make(chan struct{})
+	go func() {
+		defer close(drained)
+		lines.WriteTo(os.Stderr)
+	}()
+	t.Cleanup(func() {
+		daemon.Process.Signal(syscall.SIGTERM)
+		<-drained
+		if err := daemon.Wait(); err != nil {
+			t.Errorf("daemon: %v", err)
+		}
+	})
+	return mountPoint, daemon
+}
+
+// residentBytes is what the process holds in memory.
+func residentBytes(t *testing.T, pid int) int64 {
+	t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages, err := strconv.ParseInt(strings.Fields(string(b))[1], 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pages * int64(os.Getpagesize())
+}
+
+// settlesBelow waits for the daemon to give memory back.
+func settlesBelow(t *testing.T, pid int, limitBytes int64) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+		resident := residentBytes(t, pid)
+		if resident < limitBytes {
+			t.Logf("%.1f MiB resident, the limit is %.1f", float64(resident)/(1<<20), float64(limitBytes)/(1<<20))
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%.1f MiB resident, want less than %.1f", float64(resident)/(1<<20), float64(limitBytes)/(1<<20))
+		}
+	}
+}
+
+// The daemon's memory does not depend on the number of files it has ever seen.
+// KV3FS_SOAK_FILES=1000000 runs the full number (about five minutes).
+func TestMemoryAfterManyFiles(t *testing.T) {
+	files := 100_000
+	limit := int64(50 << 20) // in proportion: twice what the daemon takes without any
+	if s := os.Getenv("KV3FS_SOAK_FILES"); s != "" {
+		var err error
+		if files, err = strconv.Atoi(s); err != nil {
+			t.Fatal(err)
+		}
+		limit = residentLimitBytes
+	} else if testing.Short() {
+		files = 10_000
+	}
+	data, err := os.MkdirTemp("/dev/shm", "kv3fs-soak-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(data) })
+	mnt, daemon := start(t, data)
+	t.Logf("%.1f MiB resident before", float64(residentBytes(t, daemon.Process.Pid))/(1<<20))
+	buf := make([]byte, 64)
+	for i := range files {
+		dir := filepath.Join(mnt, strconv.Itoa(i/1000))
+		if i%1000 == 0 {
+			if err := os.Mkdir(dir, 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		fd, err := unix.Open(filepath.Join(dir, strconv.Itoa(i)), unix.O_RDWR|unix.O_CREAT, 0o644)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := unix.Pwrite(fd, buf, 0); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := unix.Pread(fd, buf, 0); n != len(buf) || err != nil {
+			t.Fatal(n, err)
+		}
+		unix.Close(fd)
+	}
+	t.Logf("%.1f MiB resident with %d files known to the kernel", float64(residentBytes(t, daemon.Process.Pid))/(1<<20), files)
+	if err := os.WriteFile("/proc/sys/vm/drop_caches", []byte("2"), 0o200); err != nil {
+		t.Fatal(err)
+	}
+	settlesBelow(t, daemon.Process.Pid, limit)
+}
+
+// The daemon's memory does not depend on the size of the iovs, however much has
+// moved through them.
+func TestMemoryAfterLargeIov(t *testing.T) {
+	data, err := os.MkdirTemp("/dev/shm", "kv3fs-soak-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(data) })
+	mnt, daemon := start(t, data)
+	m, err := usrbio.Open(mnt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	const size = 512 << 20
+	iov, err := m.NewIov(size, usrbio.IovOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer iov.Close()
+	file, err := os.Create(filepath.Join(mnt, "f"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if err := file.Truncate(size); err != nil {
+		t.Fatal(err)
+	}
+	f, err := m.Register(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	ring, err := m.NewRing(usrbio.RingOptions{Entries: 8})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ring.Close()
+	var requests []usrbio.Request
+	for off := int64(0); off < size; off += 4 << 20 {
+		requests = append(requests, usrbio.Request{File: f, Offset: off, Iov: iov, IovOffset: off, Bytes: 4 << 20})
+	}
+	if err := ring.Do(t.Context(), requests); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%.1f MiB resident after %d MiB through one iov", float64(residentBytes(t, daemon.Process.Pid))/(1<<20), size>>20)
+	settlesBelow(t, daemon.Process.Pid, 50<<20)
+}

@@ -1,0 +1,108 @@
+package ringio_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/kv3fs/kv3fs/kvstore/internal/transfer"
+	"github.com/kv3fs/kv3fs/kvstore/internal/transfer/ringio"
+	"github.com/kv3fs/kv3fs/usrbio"
+)
+
+// BenchmarkRead is batches of 256 MiB through the engine and through a plain ring,
+// with as many requests in flight.
+func BenchmarkRead(b *testing.B) {
+	const total, depth = 256 << 20, 32
+	d := serve(b)
+	if err := os.WriteFile(filepath.Join(d.Data, "f"), make([]byte, total), 0o644); err != nil {
+		b.Fatal(err)
+	}
+	e := engine(b, d, ringio.Options{Streams: 1, Entries: depth})
+	mem := shared(b, e, total)
+	clear(mem.Bytes())
+	f := open(b, e, d, "f")
+
+	m, err := usrbio.Open(d.Mount)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer m.Close()
+	iov, err := m.RegisterIov(mem.Name(), usrbio.IovOptions{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	raw, err := os.Open(filepath.Join(d.Mount, "f"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer raw.Close()
+	file, err := m.Register(raw)
+	if err != nil {
+		b.Fatal(err)
+	}
+	ring, err := m.NewRing(usrbio.RingOptions{Entries: depth})
+	if err != nil {
+		b.Fatal(err)
+	}
+
+	elsewhere := make([]byte, total)
+	clear(elsewhere)
+	for _, size := range []int{32 << 10, 2 << 20} {
+		through := func(mem []byte) func(*testing.B) {
+			return func(b *testing.B) {
+				b.SetBytes(total)
+				ops := make([]transfer.Op, total/size)
+				for b.Loop() {
+					var wg sync.WaitGroup
+					wg.Add(len(ops))
+					for i := range ops {
+						ops[i] = transfer.Op{File: f, Offset: int64(i * size), Buf: mem[i*size:][:size], Done: func(n int, err error) {
+							if n != size || err != nil {
+								b.Errorf("%d, %v", n, err)
+							}
+							wg.Done()
+						}}
+					}
+					e.Do(b.Context(), ops)
+					wg.Wait()
+				}
+			}
+		}
+		b.Run(fmt.Sprintf("ring/%dKiB", size>>10), func(b *testing.B) {
+			b.SetBytes(total)
+			for b.Loop() {
+				if err := read(b.Context(), ring, file, iov, total, size, depth); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+		b.Run(fmt.Sprintf("place/%dKiB", size>>10), through(mem.Bytes()))
+		b.Run(fmt.Sprintf("staged/%dKiB", size>>10), through(elsewhere))
+	}
+}
+
+// read keeps the ring full, and waits for half of it at a time.
+func read(ctx context.Context, r *usrbio.Ring, f *usrbio.File, v *usrbio.Iov, total, size, depth int) error {
+	done := make([]usrbio.Completion, depth)
+	for at, pending := 0, 0; at < total || pending > 0; {
+		for ; at < total && pending < depth; pending++ {
+			if _, err := r.Prepare(f, int64(at), v, int64(at), int64(size), 0); err != nil {
+				return err
+			}
+			at += size
+		}
+		if err := r.Submit(); err != nil {
+			return err
+		}
+		n, err := r.Wait(ctx, done, (pending+1)/2)
+		if err != nil {
+			return err
+		}
+		pending -= n
+	}
+	return nil
+}
