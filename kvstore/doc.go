@@ -20,7 +20,7 @@
 //		...                                            // compute with it meanwhile
 //	}
 //	err = task.Wait(ctx)                               // a miss is kvstore.ErrMiss: compute it
-//	task, err = store.Dump(ctx, layout.ByBlock(blocks[n:], fresh))
+//	task, err = store.Save(ctx, layout.ByBlock(blocks[n:], fresh))
 //
 // # Stores
 //

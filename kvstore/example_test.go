@@ -62,7 +62,7 @@ func Example() {
 		}
 		// ... compute the rest, then keep it.
 		if hits < len(blocks) {
-			dump, err := store.Dump(ctx, layout.ByBlock(blocks[hits:], memory[hits:]))
+			dump, err := store.Save(ctx, layout.ByBlock(blocks[hits:], memory[hits:]))
 			if err != nil {
 				log.Fatal(err)
 			}

@@ -73,7 +73,7 @@ func TestBenchEngine(t *testing.T) {
 			var names []string
 			for _, row := range r.Rows {
 				names = append(names, row.Name)
-				if row.MeasuredMs <= 0 || row.IdealMs <= 0 || row.LostBlocks != 0 || row.FailedDumps != 0 {
+				if row.MeasuredMs <= 0 || row.IdealMs <= 0 || row.LostBlocks != 0 || row.FailedSaves != 0 {
 					t.Errorf("%s: %+v", c.args[0], row)
 				}
 			}

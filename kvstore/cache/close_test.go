@@ -36,11 +36,11 @@ func TestCloseEndsWhatHangs(t *testing.T) {
 		"Load":  {fault.Load, func(s *cache.Store) error { return moves(s.Load(t.Context(), blocks(small, key(0)))) }},
 		"a Dump that has no room": {fault.Dump, func(s *cache.Store) error {
 			for n := range 3 { // there is room for no other that is not whole
-				if err := moves(s.Dump(t.Context(), filled(blocks(small, key(n)))[:1])); err != nil {
+				if err := moves(s.Save(t.Context(), filled(blocks(small, key(n)))[:1])); err != nil {
 					return err
 				}
 			}
-			return moves(s.Dump(t.Context(), filled(blocks(small, key(3)))))
+			return moves(s.Save(t.Context(), filled(blocks(small, key(3)))))
 		}},
 	} {
 		next := fault.New(newShelf(small, newThings()))

@@ -56,7 +56,7 @@ type retry struct {
 }
 
 // Dump copies the shards in the background.
-func (s *Store) Dump(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
+func (s *Store) Save(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
 	if err := s.admit(ctx, shards, s.dumps); err != nil {
 		return nil, err
 	}
@@ -344,7 +344,7 @@ func (d *dumping) goStraight() {
 		ctx, cancel := context.WithCancel(d.task.Context())
 		defer cancel()
 		defer context.AfterFunc(d.s.ctx, cancel)()
-		t, err := d.s.next.Dump(ctx, shards)
+		t, err := d.s.next.Save(ctx, shards)
 		if err != nil {
 			for _, i := range which {
 				d.settle(int(i), why(d.task.Context(), err))
@@ -374,10 +374,10 @@ func (d *dumping) ended() error {
 func (d *dumping) settle(i int, err error) {
 	s := d.s
 	if err == nil {
-		s.count.DumpedShards.Add(1)
-		s.count.DumpedBytes.Add(s.layout.ShardBytes)
+		s.count.SavedShards.Add(1)
+		s.count.SavedBytes.Add(s.layout.ShardBytes)
 	} else {
-		s.count.FailedDumps.Add(1)
+		s.count.FailedSaves.Add(1)
 	}
 	last := d.left.Add(-1) == 0
 	d.task.Settle(i, err)

@@ -67,8 +67,8 @@ func TestBackpressure(t *testing.T) {
 		return nil
 	})
 	s := cached(t, shelf, 8, cache.Options{})
-	task := begin(t, s.Dump, filled(blocks(small, keys(0, 50)...)))
-	eventually(t, "three quarters of the memory are dirty", func() bool { return s.Stats().DumpedShards == 6*3 })
+	task := begin(t, s.Save, filled(blocks(small, keys(0, 50)...)))
+	eventually(t, "three quarters of the memory are dirty", func() bool { return s.Stats().SavedShards == 6*3 })
 	if _, settled := task.Result(6 * 3); settled {
 		t.Error("a dump did not wait for room")
 	}
@@ -99,7 +99,7 @@ func TestFull(t *testing.T) {
 	})
 	s := cached(t, shelf, 8, cache.Options{Timeout: 200 * time.Millisecond})
 	shards := filled(blocks(small, keys(0, 40)...))
-	for i, err := range begin(t, s.Dump, shards).All() {
+	for i, err := range begin(t, s.Save, shards).All() {
 		if want := i >= 6*3; want != errors.Is(err, kv.ErrFull) || !want && err != nil {
 			t.Fatalf("shard %d: %v", i, err)
 		}
@@ -128,7 +128,7 @@ func TestFullForAll(t *testing.T) {
 	ctx := bounded(t)
 	var tasks []*kv.Task
 	for _, k := range keys(0, 500) {
-		tasks = append(tasks, begin(t, s.Dump, filled(blocks(small, k))))
+		tasks = append(tasks, begin(t, s.Save, filled(blocks(small, k))))
 	}
 	for n, task := range tasks {
 		if err := task.Wait(ctx); n < 6 && err != nil || n >= 6 && !errors.Is(err, kv.ErrFull) {
@@ -147,7 +147,7 @@ func TestLayersOfMoreBlocksThanRoom(t *testing.T) {
 		for _, k := range all {
 			layer = append(layer, filled(blocks(small, k))[i])
 		}
-		if err := begin(t, s.Dump, layer).Wait(bounded(t)); err != nil {
+		if err := begin(t, s.Save, layer).Wait(bounded(t)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -229,7 +229,7 @@ func TestUnfinishedBlocksGo(t *testing.T) {
 	shelf := newShelf(small, newThings())
 	s := cached(t, shelf, 8, cache.Options{Timeout: 50 * time.Millisecond})
 	for _, k := range keys(0, 6) {
-		if err := begin(t, s.Dump, filled(blocks(small, k))[:2]).Wait(bounded(t)); err != nil {
+		if err := begin(t, s.Save, filled(blocks(small, k))[:2]).Wait(bounded(t)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -255,7 +255,7 @@ func TestDumpWhileLoading(t *testing.T) {
 	s := cached(t, shelf, 8, cache.Options{})
 	loading := begin(t, s.Load, blocks(small, key(1)))
 	within(t, "next is asked", g.reached)
-	dumping := begin(t, s.Dump, filled(blocks(small, key(1))))
+	dumping := begin(t, s.Save, filled(blocks(small, key(1))))
 	close(g.open)
 	if err := loading.Wait(bounded(t)); !errors.Is(err, kv.ErrMiss) {
 		t.Errorf("load: %v", err)

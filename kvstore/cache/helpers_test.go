@@ -119,7 +119,7 @@ func begin(t tb, do func(context.Context, []kv.Shard) (*kv.Task, error), shards 
 
 func dump(t tb, s kv.Store, all ...kv.Key) {
 	t.Helper()
-	if err := begin(t, s.Dump, filled(blocks(s.Layout(), all...))).Wait(bounded(t)); err != nil {
+	if err := begin(t, s.Save, filled(blocks(s.Layout(), all...))).Wait(bounded(t)); err != nil {
 		t.Fatalf("dump: %v", err)
 	}
 }

@@ -124,7 +124,7 @@ func something(s *cache.Store) error {
 		s.Flush(ctx)
 	case 3, 4, 5:
 		var t *kv.Task
-		if t, err = s.Dump(ctx, filled(shards[:1+rand.IntN(len(shards))])); err == nil {
+		if t, err = s.Save(ctx, filled(shards[:1+rand.IntN(len(shards))])); err == nil {
 			t.Wait(ctx)
 		}
 	default:

@@ -260,7 +260,7 @@ func TestNotFoundBeforeItIsThere(t *testing.T) {
 	s := cached(t, shelf, 8, cache.Options{})
 	task := begin(t, s.Load, blocks(small, key(0)))
 	within(t, "next is asked", g.reached)
-	if err := begin(t, s.Dump, filled(blocks(small, key(1)))[:2]).Wait(bounded(t)); err != nil {
+	if err := begin(t, s.Save, filled(blocks(small, key(1)))[:2]).Wait(bounded(t)); err != nil {
 		t.Fatal(err)
 	}
 	found := []bool{true, true}

@@ -115,7 +115,7 @@ func (m *model) dump() {
 	for _, s := range shards {
 		m.dumped[s.Key] = true
 	}
-	t, err := m.s.Dump(m.ctx(), shards)
+	t, err := m.s.Save(m.ctx(), shards)
 	if err != nil {
 		m.Fatal(err)
 	}
@@ -137,7 +137,7 @@ func (m *model) dump() {
 func (m *model) flush() {
 	all := m.some("keys")
 	shards := filled(blocks(small, all...))
-	t, err := m.s.Dump(m.ctx(), shards)
+	t, err := m.s.Save(m.ctx(), shards)
 	if err != nil {
 		m.Fatal(err)
 	}

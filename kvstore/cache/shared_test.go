@@ -159,11 +159,11 @@ func TestOthersAreAtIt(t *testing.T) {
 	load(t, stores[1], key(1))
 	dump(t, stores[1], key(1))
 
-	if err := begin(t, stores[0].Dump, filled(blocks(small, key(2)))[:2]).Wait(bounded(t)); err != nil {
+	if err := begin(t, stores[0].Save, filled(blocks(small, key(2)))[:2]).Wait(bounded(t)); err != nil {
 		t.Fatal(err)
 	}
 	for _, shards := range [][]kv.Shard{blocks(small, key(2))[:1], blocks(small, key(2))[1:]} {
-		if err := begin(t, stores[1].Dump, filled(shards)).Wait(bounded(t)); err != nil {
+		if err := begin(t, stores[1].Save, filled(shards)).Wait(bounded(t)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -112,7 +112,7 @@ func (s *shelf) Load(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
 	return s.begin(ctx, shards, false)
 }
 
-func (s *shelf) Dump(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
+func (s *shelf) Save(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
 	return s.begin(ctx, shards, true)
 }
 

@@ -129,7 +129,7 @@ func (s *Store) writeBlocks(blocks []*dirtyBlock) {
 	if len(sound) == 0 {
 		return
 	}
-	t, err := s.next.Dump(s.write.ctx, shards)
+	t, err := s.next.Save(s.write.ctx, shards)
 	if err != nil {
 		for _, d := range sound {
 			s.written(d, err)

@@ -57,11 +57,11 @@ func (s *Store) Load(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
 	})
 }
 
-// Dump drops every shard, before it returns.
-func (s *Store) Dump(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
+// Save drops every shard, before it returns.
+func (s *Store) Save(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
 	return s.settle(ctx, shards, func(shard kv.Shard) error {
-		s.counters.DumpedShards.Add(1)
-		s.counters.DumpedBytes.Add(int64(len(shard.Buf)))
+		s.counters.SavedShards.Add(1)
+		s.counters.SavedBytes.Add(int64(len(shard.Buf)))
 		return nil
 	})
 }

@@ -13,9 +13,9 @@ func (s *Store) Load(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
 	return s.begin(ctx, Load, shards, s.next.Load)
 }
 
-// Dump is next's. A shard that is dropped is never seen by next.
-func (s *Store) Dump(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
-	return s.begin(ctx, Dump, shards, s.next.Dump)
+// Save is next's. A shard that is dropped is never seen by next.
+func (s *Store) Save(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
+	return s.begin(ctx, Dump, shards, s.next.Save)
 }
 
 type move func(context.Context, []kv.Shard) (*kv.Task, error)

@@ -66,16 +66,16 @@ func results(t *testing.T, do func(context.Context, []kv.Shard) (*kv.Task, error
 func TestTheNthFails(t *testing.T) {
 	s := fault.New(empty.New(layout), fault.Fault{Method: fault.Dump, Skip: 3, Count: 2, Err: kv.ErrFull})
 	defer s.Close()
-	for i, err := range results(t, s.Dump, blocks(2)) {
+	for i, err := range results(t, s.Save, blocks(2)) {
 		if failed := errors.Is(err, kv.ErrFull); failed != (i == 3 || i == 4) {
 			t.Errorf("shard %d: %v", i, err)
 		}
 	}
-	if n := s.Stats().DumpedShards; n != 6 || !slices.Equal(s.Hits(), []int{2}) {
+	if n := s.Stats().SavedShards; n != 6 || !slices.Equal(s.Hits(), []int{2}) {
 		t.Errorf("%d shards came through, %v hits", n, s.Hits())
 	}
 	s.Set()
-	if err := errors.Join(results(t, s.Dump, blocks(2))...); err != nil {
+	if err := errors.Join(results(t, s.Save, blocks(2))...); err != nil {
 		t.Errorf("after the fault: %v", err)
 	}
 }
@@ -86,7 +86,7 @@ func TestWhere(t *testing.T) {
 		Where: func(k kv.Key, index int) bool { return k == kv.Key{1} && index == 2 },
 	})
 	defer s.Close()
-	for i, err := range results(t, s.Dump, blocks(3)) {
+	for i, err := range results(t, s.Save, blocks(3)) {
 		if failed := errors.Is(err, kv.ErrTimeout); failed != (i == 6) {
 			t.Errorf("shard %d: %v", i, err)
 		}
@@ -97,7 +97,7 @@ func TestChanceIsSeeded(t *testing.T) {
 	run := func(seed uint64) (failed []int) {
 		s := fault.New(empty.New(layout), fault.Fault{Method: fault.Dump, Chance: 0.3, Seed: seed, Err: kv.ErrFull})
 		defer s.Close()
-		for i, err := range results(t, s.Dump, blocks(50)) {
+		for i, err := range results(t, s.Save, blocks(50)) {
 			if err != nil {
 				failed = append(failed, i)
 			}
@@ -123,7 +123,7 @@ func (f full) Load(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
 	for _, s := range shards {
 		clear(s.Buf)
 	}
-	return f.Dump(ctx, shards)
+	return f.Save(ctx, shards)
 }
 
 func (f full) Lookup(ctx context.Context, keys []kv.Key, found []bool) error {
@@ -163,10 +163,10 @@ func TestDrop(t *testing.T) {
 		fault.Fault{Method: fault.LookupPrefix, Count: 1, Drop: true},
 		fault.Fault{Method: fault.Flush, Err: kv.ErrTimeout})
 	defer s.Close()
-	if err := errors.Join(results(t, s.Dump, blocks(1))...); err != nil {
+	if err := errors.Join(results(t, s.Save, blocks(1))...); err != nil {
 		t.Fatal(err)
 	}
-	if n := s.Stats().DumpedShards; n != 2 {
+	if n := s.Stats().SavedShards; n != 2 {
 		t.Errorf("%d shards came through", n)
 	}
 	found := []bool{true}
@@ -189,7 +189,7 @@ func TestHold(t *testing.T) {
 	release := make(chan struct{})
 	s := fault.New(empty.New(layout), fault.Fault{Method: fault.Dump, Skip: 1, Hold: release})
 	begin := func() *kv.Task {
-		task, err := s.Dump(t.Context(), blocks(1))
+		task, err := s.Save(t.Context(), blocks(1))
 		if err != nil {
 			t.Fatal(err)
 		}

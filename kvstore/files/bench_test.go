@@ -27,7 +27,7 @@ func benchStore(b *testing.B, o files.Options) (kv.Store, []kv.Shard) {
 		bufs = append(bufs, buf)
 	}
 	shards := o.Layout.ByBlock(keys(benchBlocks), bufs)
-	task, err := s.Dump(b.Context(), shards)
+	task, err := s.Save(b.Context(), shards)
 	must(b, err)
 	must(b, task.Wait(b.Context()))
 	return s, shards

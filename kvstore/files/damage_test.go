@@ -185,7 +185,7 @@ func TestLeftovers(t *testing.T) {
 	o.Timeout = 50 * time.Millisecond
 	s := open(t, o)
 	shards := layout.ByBlock([]kv.Key{key(5)}, [][]byte{content(key(5), 0)})
-	task, err := s.Dump(t.Context(), shards[:2])
+	task, err := s.Save(t.Context(), shards[:2])
 	must(t, err)
 	must(t, task.Wait(t.Context()))
 	eventually(t, "the unfinished block and the stale file are gone", func() bool {
@@ -195,7 +195,7 @@ func TestLeftovers(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(temp, stale)); !os.IsNotExist(err) {
 		t.Error("the stale one is there")
 	}
-	task, err = s.Dump(t.Context(), shards[2:])
+	task, err = s.Save(t.Context(), shards[2:])
 	must(t, err)
 	must(t, task.Wait(t.Context()))
 	if has(t, s, key(5)) {
@@ -230,7 +230,7 @@ func TestCorruptions(t *testing.T) {
 	}
 	lost := 0
 	for round := range rounds {
-		must(t, run(s.Dump, all, want).Err())
+		must(t, run(s.Save, all, want).Err())
 		for n := range atOnce {
 			ucmtest.DamageOne(t, ucmPath(dir, all[n]), ucmPath(dir, all[(n+1+round)%atOnce]), uint64(round*atOnce+n))
 		}

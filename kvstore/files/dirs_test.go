@@ -83,7 +83,7 @@ func TestTooManyOpenFiles(t *testing.T) {
 	for _, k := range keys(200) {
 		bufs = append(bufs, content(k, 0))
 	}
-	task, err := s.Dump(t.Context(), layout.ByLayer(keys(200), bufs))
+	task, err := s.Save(t.Context(), layout.ByLayer(keys(200), bufs))
 	must(t, err)
 	if err := task.Wait(t.Context()); err == nil || !strings.Contains(err.Error(), "ulimit -n") {
 		t.Error(err)

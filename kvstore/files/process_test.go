@@ -58,7 +58,7 @@ func dumpGroup(s *files.Store, g int, variant uint64) error {
 		bufs = append(bufs, content(k, variant))
 	}
 	ctx := context.Background()
-	task, err := s.Dump(ctx, layout.ByBlock(group(g), bufs))
+	task, err := s.Save(ctx, layout.ByBlock(group(g), bufs))
 	if err == nil {
 		err = task.Wait(ctx)
 	}

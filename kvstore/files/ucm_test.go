@@ -114,7 +114,7 @@ func TestOtherSizes(t *testing.T) {
 	must(t, dump(t, s, 0, key(2)))
 	must(t, os.Remove(ucmPath(dir, key(2))))
 	fresh := open(t, in(dir)) // s has it open
-	task, err := other.Dump(t.Context(), []kv.Shard{{Key: key(2), Buf: make([]byte, 1000)}})
+	task, err := other.Save(t.Context(), []kv.Shard{{Key: key(2), Buf: make([]byte, 1000)}})
 	must(t, err)
 	must(t, task.Wait(t.Context()))
 	if _, err := load(t, fresh, key(2)); err != kv.ErrMiss {
@@ -185,7 +185,7 @@ func TestDumpOfWhatIsThere(t *testing.T) {
 	}
 	for range 50 {
 		shards := layout.ByLayer(all, bufs)
-		task, err := s.Dump(t.Context(), shards)
+		task, err := s.Save(t.Context(), shards)
 		must(t, err)
 		must(t, task.Wait(t.Context()))
 		for i := range shards {

@@ -66,7 +66,7 @@ func dump(t testing.TB, s kv.Store, variant uint64, all ...kv.Key) error {
 	for _, k := range all {
 		bufs = append(bufs, content(k, variant))
 	}
-	task, err := s.Dump(t.Context(), s.Layout().ByBlock(all, bufs))
+	task, err := s.Save(t.Context(), s.Layout().ByBlock(all, bufs))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,9 +13,9 @@ type Stats struct {
 	LoadedBytes   int64 `json:"bytes_loaded"`
 	MissedShards  int64 `json:"shards_missed"`      // ErrMiss, damage included
 	FailedLoads   int64 `json:"shards_load_failed"` // any other error
-	DumpedShards  int64 `json:"shards_dumped"`
-	DumpedBytes   int64 `json:"bytes_dumped"`
-	FailedDumps   int64 `json:"shards_dump_failed"`
+	SavedShards   int64 `json:"shards_saved"`
+	SavedBytes    int64 `json:"bytes_saved"`
+	FailedSaves   int64 `json:"shards_save_failed"`
 	DroppedBlocks int64 `json:"blocks_dropped"` // begun and never completed, or lost on their way down the chain
 
 	CorruptBlocks     int64 `json:"blocks_corrupt"`
@@ -32,13 +32,13 @@ type Stats struct {
 // Counters is what a store counts with; the zero value is ready, and any number of
 // goroutines may use it.
 type Counters struct {
-	LookedUp, Found                        atomic.Int64
-	LoadedShards, LoadedBytes              atomic.Int64
-	MissedShards, FailedLoads              atomic.Int64
-	DumpedShards, DumpedBytes, FailedDumps atomic.Int64
-	DroppedBlocks                          atomic.Int64
-	CorruptBlocks, QuarantinedBlocks       atomic.Int64
-	UnverifiedShards, EvictedBlocks        atomic.Int64
+	LookedUp, Found                      atomic.Int64
+	LoadedShards, LoadedBytes            atomic.Int64
+	MissedShards, FailedLoads            atomic.Int64
+	SavedShards, SavedBytes, FailedSaves atomic.Int64
+	DroppedBlocks                        atomic.Int64
+	CorruptBlocks, QuarantinedBlocks     atomic.Int64
+	UnverifiedShards, EvictedBlocks      atomic.Int64
 }
 
 // Stats is what was counted so far, for a store of that name. Blocks and
@@ -49,7 +49,7 @@ func (c *Counters) Stats(store string) Stats {
 		LookedUp: c.LookedUp.Load(), Found: c.Found.Load(),
 		LoadedShards: c.LoadedShards.Load(), LoadedBytes: c.LoadedBytes.Load(),
 		MissedShards: c.MissedShards.Load(), FailedLoads: c.FailedLoads.Load(),
-		DumpedShards: c.DumpedShards.Load(), DumpedBytes: c.DumpedBytes.Load(), FailedDumps: c.FailedDumps.Load(),
+		SavedShards: c.SavedShards.Load(), SavedBytes: c.SavedBytes.Load(), FailedSaves: c.FailedSaves.Load(),
 		DroppedBlocks: c.DroppedBlocks.Load(),
 		CorruptBlocks: c.CorruptBlocks.Load(), QuarantinedBlocks: c.QuarantinedBlocks.Load(),
 		UnverifiedShards: c.UnverifiedShards.Load(), EvictedBlocks: c.EvictedBlocks.Load(),

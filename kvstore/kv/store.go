@@ -1,6 +1,9 @@
 package kv
 
-import "context"
+import (
+	"context"
+	"iter"
+)
 
 // A Store keeps blocks of KV cache: fixed-size, immutable, each under the Key that
 // stands for its content. It is a cache: any block may be gone at any time, and a
@@ -55,9 +58,9 @@ type Store interface {
 	// shards of the first layer first.
 	Load(ctx context.Context, shards []Shard) (*Task, error)
 
-	// Dump stores the buffers' content, in the same way. Where a store passes blocks
+	// Save stores the buffers' content, in the same way. Where a store passes blocks
 	// on to another one, a shard is settled when the first has it.
-	Dump(ctx context.Context, shards []Shard) (*Task, error)
+	Save(ctx context.Context, shards []Shard) (*Task, error)
 
 	// Flush waits until every block whose dump was done before the call has arrived
 	// in the last store of the chain, or has failed to: then the error says how many
@@ -81,4 +84,23 @@ type Registrar interface {
 	// from its start. Buffers inside it are from now on used in place. mem stays
 	// mapped until Close.
 	Register(name string, mem []byte) error
+}
+
+// A Deleter is a store that removes blocks on request.
+type Deleter interface {
+	// Delete removes the blocks under these keys; a key that is not there is no error.
+	// After it has returned nil, none of them is found until it is saved again. A Load
+	// under way returns the block's bytes or ErrMiss; a Save under way may win or lose.
+	// A chain deletes from every store. A Delete that a later Flush has covered
+	// outlives a kill -9. After an error any of the blocks may be there or gone.
+	Delete(ctx context.Context, keys []Key) error
+}
+
+// A Lister is a store that goes through what it holds.
+type Lister interface {
+	// Keys yields the key of every block that is there, whole, and belongs to the
+	// store's namespace, in no particular order and each at most once. Blocks that come
+	// or go meanwhile may be seen or not. It holds up no other call for longer than a
+	// few milliseconds. An error is yielded once, with a zero Key, and ends it.
+	Keys(ctx context.Context) iter.Seq2[Key, error]
 }

@@ -14,10 +14,10 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
-// Dump is kv.Store's. A page is reserved for each block, its shards are written as
+// Save is kv.Store's. A page is reserved for each block, its shards are written as
 // they come, then its record, and then it is confirmed: until that the block is
 // nowhere, and from then on it outlives us. The last shard is settled with it.
-func (s *Store) Dump(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
+func (s *Store) Save(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
 	return s.begin(ctx, shards, s.dump)
 }
 
@@ -286,10 +286,10 @@ func (d *dumping) explain(err error) error {
 func (d *dumping) settle(i int, err error) {
 	c := &d.store.counters
 	if err = because(d.ctx, err); err == nil {
-		c.DumpedShards.Add(1)
-		c.DumpedBytes.Add(d.store.o.Layout.ShardBytes)
+		c.SavedShards.Add(1)
+		c.SavedBytes.Add(d.store.o.Layout.ShardBytes)
 	} else {
-		c.FailedDumps.Add(1)
+		c.FailedSaves.Add(1)
 	}
 	d.task.Settle(i, err)
 	if d.left.Add(-1) == 0 {

@@ -148,7 +148,7 @@ func dump(t testing.TB, s *Store, keys ...kv.Key) []error {
 	for _, one := range shards {
 		content(one).Fill(one.Buf)
 	}
-	task, err := s.Dump(t.Context(), shards)
+	task, err := s.Save(t.Context(), shards)
 	return results(t, task, err)
 }
 

@@ -31,7 +31,7 @@ func TestChild(t *testing.T) {
 		stored(t, s, keysOf(first, 4)...)
 		fmt.Println(first)
 		dumpSome := shardsOf(key(1_000_000 + first))
-		task, err := s.Dump(t.Context(), dumpSome[:2])
+		task, err := s.Save(t.Context(), dumpSome[:2])
 		results(t, task, err)
 	}
 }

@@ -143,7 +143,7 @@ func TestTheMountIsReplaced(t *testing.T) {
 			for _, one := range begun {
 				content(one).Fill(one.Buf)
 			}
-			task, err := s.Dump(t.Context(), begun[:1])
+			task, err := s.Save(t.Context(), begun[:1])
 			if err := errors.Join(results(t, task, err)...); err != nil {
 				t.Fatal(err)
 			}
@@ -162,7 +162,7 @@ func TestTheMountIsReplaced(t *testing.T) {
 			there(t, s, keysOf(0, 10)...)
 			stored(t, s, keysOf(10, 10)...)
 			there(t, s, keysOf(0, 20)...)
-			task, err = s.Dump(t.Context(), begun[1:])
+			task, err = s.Save(t.Context(), begun[1:])
 			if err := errors.Join(results(t, task, err)...); err != nil {
 				t.Fatal(err)
 			}

@@ -112,7 +112,7 @@ func TestWaitingForAWriterThatHangs(t *testing.T) {
 	o.Engine, o.Timeout = e, 100*time.Millisecond
 	s := mustOpen(t, o)
 	shards := shardsOf(key(0))
-	first, err := s.Dump(t.Context(), shards)
+	first, err := s.Save(t.Context(), shards)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +172,7 @@ func TestAnOldBlockHurriesNoOther(t *testing.T) {
 	o.Engine = c
 	s := mustOpen(t, o)
 	old := shardsOf(key(0))
-	task, err := s.Dump(t.Context(), old[:1])
+	task, err := s.Save(t.Context(), old[:1])
 	if err := errors.Join(results(t, task, err)...); err != nil {
 		t.Fatal(err)
 	}
@@ -180,7 +180,7 @@ func TestAnOldBlockHurriesNoOther(t *testing.T) {
 	p := s.unfinished[key(0)]
 	p.writeBy = p.writeBy.Add(-5 * time.Second)
 	s.mu.Unlock()
-	task, err = s.Dump(t.Context(), append(old[1:], shardsOf(key(1))...))
+	task, err = s.Save(t.Context(), append(old[1:], shardsOf(key(1))...))
 	if err := errors.Join(results(t, task, err)...); err != nil {
 		t.Fatal(err)
 	}

@@ -60,7 +60,7 @@ func TestADumpOutlivesARestart(t *testing.T) {
 	for _, one := range shards {
 		content(one).Fill(one.Buf)
 	}
-	task, err := s.Dump(t.Context(), shards)
+	task, err := s.Save(t.Context(), shards)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +96,7 @@ func TestTheServiceIsAway(t *testing.T) {
 		}
 	}
 	stats := s.Stats()
-	if stats.FailedLoads != 3 || stats.FailedDumps != 3 || stats.MissedShards != 0 {
+	if stats.FailedLoads != 3 || stats.FailedSaves != 3 || stats.MissedShards != 0 {
 		t.Errorf("%+v", stats)
 	}
 	h.start()
@@ -145,7 +145,7 @@ func TestTheBookIsLostDuringADump(t *testing.T) {
 	for _, one := range shards {
 		content(one).Fill(one.Buf)
 	}
-	task, err := s.Dump(t.Context(), shards[:2])
+	task, err := s.Save(t.Context(), shards[:2])
 	if err := errors.Join(results(t, task, err)...); err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +154,7 @@ func TestTheBookIsLostDuringADump(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.start()
-	task, err = s.Dump(t.Context(), shards[2:])
+	task, err = s.Save(t.Context(), shards[2:])
 	if err := errors.Join(results(t, task, err)...); !errors.Is(err, errUnknown) {
 		t.Fatal(err)
 	}
@@ -279,7 +279,7 @@ func TestQuestionsAreFew(t *testing.T) {
 				some = append(some, one)
 			}
 		}
-		task, err := s.Dump(t.Context(), some)
+		task, err := s.Save(t.Context(), some)
 		if err := errors.Join(results(t, task, err)...); err != nil {
 			t.Fatal(err)
 		}

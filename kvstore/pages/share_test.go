@@ -155,7 +155,7 @@ func TestTooSlow(t *testing.T) {
 	h := newHost(t, book.Options{})
 	s := mustOpen(t, h.options(t.TempDir(), 20))
 	shards := shardsOf(key(0))
-	task, err := s.Dump(t.Context(), shards[:1])
+	task, err := s.Save(t.Context(), shards[:1])
 	if err := errors.Join(results(t, task, err)...); err != nil {
 		t.Fatal(err)
 	}
@@ -226,7 +226,7 @@ func TestAPageIsRewrittenBeforeItIsRead(t *testing.T) {
 			shards := func(k kv.Key, fill byte) []kv.Shard {
 				return small.ByBlock([]kv.Key{k}, [][]byte{bytes.Repeat([]byte{fill}, 1024)})
 			}
-			task, err := writer.Dump(t.Context(), shards(key(0), 1))
+			task, err := writer.Save(t.Context(), shards(key(0), 1))
 			if err := errors.Join(results(t, task, err)...); err != nil {
 				t.Fatal(err)
 			}
@@ -237,7 +237,7 @@ func TestAPageIsRewrittenBeforeItIsRead(t *testing.T) {
 			}
 			<-e.begun
 			for full := true; full && t.Context().Err() == nil; { // until nobody reads it, the service thinks
-				task, err := writer.Dump(t.Context(), shards(key(1), 2))
+				task, err := writer.Save(t.Context(), shards(key(1), 2))
 				err = errors.Join(results(t, task, err)...)
 				if full = errors.Is(err, kv.ErrFull); err != nil && !full {
 					t.Fatal(err)

@@ -47,7 +47,7 @@ func begin(t testing.TB, do func(k kv.Key, buf []byte) (*kv.Task, error), k kv.K
 func dump(t testing.TB, s kv.Store, k kv.Key) error {
 	t.Helper()
 	return begin(t, func(k kv.Key, buf []byte) (*kv.Task, error) {
-		return s.Dump(t.Context(), layout.ByBlock([]kv.Key{k}, [][]byte{buf}))
+		return s.Save(t.Context(), layout.ByBlock([]kv.Key{k}, [][]byte{buf}))
 	}, k, content(k))
 }
 

@@ -72,7 +72,7 @@ func closeOnHungDevice(t *testing.T) {
 	if took := time.Since(begun); took > 2*defaultTimeout {
 		t.Errorf("Close took %v", took)
 	}
-	if _, err := s.Dump(context.Background(), shardsOf(small, keyOf(9))); !errors.Is(err, kv.ErrClosed) {
+	if _, err := s.Save(context.Background(), shardsOf(small, keyOf(9))); !errors.Is(err, kv.ErrClosed) {
 		t.Errorf("after Close: %v", err)
 	}
 }

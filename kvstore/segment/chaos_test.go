@@ -102,7 +102,7 @@ func someBatch(t *testing.T, s *Store, rng *rand.Rand) {
 		defer time.AfterFunc(time.Duration(rng.IntN(1000))*time.Microsecond, cancel).Stop()
 	}
 	if rng.IntN(2) == 0 {
-		task, err := s.Dump(ctx, filled(shards))
+		task, err := s.Save(ctx, filled(shards))
 		if err == nil {
 			err = task.Wait(context.Background())
 		}

@@ -15,8 +15,8 @@ import (
 
 type block = assembly.Block[place]
 
-// Dump is kv.Store's.
-func (s *Store) Dump(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
+// Save is kv.Store's.
+func (s *Store) Save(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
 	b, err := s.begin(ctx, shards)
 	if err != nil {
 		return nil, err
@@ -277,10 +277,10 @@ func (s *Store) blame(seg *segment, err error) {
 // settleDump settles a shard that was written, or was not.
 func (b *batch) settleDump(i int, err error) {
 	if err == nil {
-		b.s.count.DumpedShards.Add(1)
-		b.s.count.DumpedBytes.Add(b.s.o.Layout.ShardBytes)
+		b.s.count.SavedShards.Add(1)
+		b.s.count.SavedBytes.Add(b.s.o.Layout.ShardBytes)
 	} else {
-		b.s.count.FailedDumps.Add(1)
+		b.s.count.FailedSaves.Add(1)
 	}
 	b.settle(i, err)
 }

@@ -130,7 +130,7 @@ func TestCapacityIsAPromise(t *testing.T) {
 		all.Go(func() {
 			for r := range rounds {
 				keys := keysOf(w*1000+r*4, 4)
-				task, err := s.Dump(context.Background(), filled(shardsOf(l, keys...)))
+				task, err := s.Save(context.Background(), filled(shardsOf(l, keys...)))
 				if err == nil {
 					err = task.Wait(context.Background())
 				}
@@ -304,8 +304,8 @@ func TestFailingSegmentIsSetAside(t *testing.T) {
 			t.Error("the segment is still written to")
 		}
 		m.meddle(nil)
-		if stats := s.Stats(); stats.FailedDumps != int64(small.Shards()) {
-			t.Errorf("%d shards failed", stats.FailedDumps)
+		if stats := s.Stats(); stats.FailedSaves != int64(small.Shards()) {
+			t.Errorf("%d shards failed", stats.FailedSaves)
 		}
 	}
 }

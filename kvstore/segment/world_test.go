@@ -94,7 +94,7 @@ func filled(shards []kv.Shard) []kv.Shard {
 
 func beginDump(t testing.TB, s *Store, shards []kv.Shard) *kv.Task {
 	t.Helper()
-	task, err := s.Dump(context.Background(), filled(shards))
+	task, err := s.Save(context.Background(), filled(shards))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,7 @@ var cancelling = map[string]func(*world){
 		ended, end := context.WithCancel(w.Context())
 		end()
 		w.dump(key(1))
-		w.notBegun("Dump", w.store.Dump, ended, fill(w.shards(key(0))))
+		w.notBegun("Dump", w.store.Save, ended, fill(w.shards(key(0))))
 		w.lacks(key(0))
 		w.notBegun("Load", w.store.Load, ended, w.shards(key(1)))
 		w.dump(key(0))
@@ -44,7 +44,7 @@ var cancelling = map[string]func(*world){
 		defer end()
 		var task *kv.Task
 		var err error
-		w.within("Dump", func() { task, err = w.store.Dump(late, fill(w.shards(key(0)))) })
+		w.within("Dump", func() { task, err = w.store.Save(late, fill(w.shards(key(0)))) })
 		if err == nil {
 			w.wait(task)
 			err = task.Err()
@@ -60,7 +60,7 @@ var cancelling = map[string]func(*world){
 			all := keys(round*20, 20)
 			ctx, cancel := context.WithCancel(w.Context())
 			shards := w.shards(all...)
-			task := w.begin("Dump", w.store.Dump, ctx, fill(shards))
+			task := w.begin("Dump", w.store.Save, ctx, fill(shards))
 			switch round % 3 {
 			case 0:
 				cancel()

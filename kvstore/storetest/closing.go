@@ -32,7 +32,7 @@ var closing = map[string]func(*world){
 		w.within("a call", func() {
 			_, prefix := w.store.LookupPrefix(w.Context(), keys(0, 2))
 			_, load := w.store.Load(w.Context(), w.shards(key(0)))
-			_, dump := w.store.Dump(w.Context(), fill(w.shards(key(0))))
+			_, dump := w.store.Save(w.Context(), fill(w.shards(key(0))))
 			for name, err := range map[string]error{
 				"Lookup": w.store.Lookup(w.Context(), keys(0, 2), make([]bool, 2)), "LookupPrefix": prefix,
 				"Load": load, "Dump": dump, "Flush": w.store.Flush(w.Context()),
@@ -45,8 +45,8 @@ var closing = map[string]func(*world){
 			if l := w.store.Layout(); l != w.o.Layout {
 				w.Errorf("Layout: %+v", l)
 			}
-			if s := w.store.Stats(); s.DumpedShards != int64(w.o.Layout.Shards()) {
-				w.Errorf("Stats: %d shards were dumped", s.DumpedShards)
+			if s := w.store.Stats(); s.SavedShards != int64(w.o.Layout.Shards()) {
+				w.Errorf("Stats: %d shards were dumped", s.SavedShards)
 			}
 		})
 	},
@@ -109,7 +109,7 @@ func (w *world) closeUnderLoad() {
 				shards := w.shards(key(n%20), key(200+g))
 				do := w.store.Load
 				if g%2 == 1 {
-					do = w.store.Dump
+					do = w.store.Save
 					fill(shards)
 				}
 				task, err := do(w.Context(), shards)

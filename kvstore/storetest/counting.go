@@ -34,13 +34,13 @@ var counting = map[string]func(*world){
 		}{
 			{"looked up", s.LookedUp - before.LookedUp, 7},
 			{"found", s.Found - before.Found, 4 * kept},
-			{"shards dumped", s.DumpedShards - before.DumpedShards, 4 * shards},
-			{"bytes dumped", s.DumpedBytes - before.DumpedBytes, 4 * shards * size},
+			{"shards dumped", s.SavedShards - before.SavedShards, 4 * shards},
+			{"bytes dumped", s.SavedBytes - before.SavedBytes, 4 * shards * size},
 			{"shards loaded", s.LoadedShards - before.LoadedShards, 2 * shards * kept},
 			{"bytes loaded", s.LoadedBytes - before.LoadedBytes, 2 * shards * size * kept},
 			{"shards missed", s.MissedShards - before.MissedShards, 3*shards - 2*shards*kept},
 			{"loads failed", s.FailedLoads - before.FailedLoads, 0},
-			{"dumps failed", s.FailedDumps - before.FailedDumps, 0},
+			{"dumps failed", s.FailedSaves - before.FailedSaves, 0},
 			{"corrupt", s.CorruptBlocks - before.CorruptBlocks, 0},
 		} {
 			if c.got != c.want {

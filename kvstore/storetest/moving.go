@@ -73,8 +73,8 @@ var moving = map[string]func(*world){
 		w.dump(key(1), key(2), key(0))
 		other := w.shards(key(0))
 		mangle(other)
-		w.stored(w.begin("Dump", w.store.Dump, w.Context(), other))
-		w.stored(w.begin("Dump", w.store.Dump, w.Context(), other[1:2]))
+		w.stored(w.begin("Dump", w.store.Save, w.Context(), other))
+		w.stored(w.begin("Dump", w.store.Save, w.Context(), other[1:2]))
 		w.holds(key(0), key(1), key(2))
 	},
 

@@ -169,7 +169,7 @@ func (r *reference) Load(ctx context.Context, shards []kv.Shard) (*kv.Task, erro
 	return r.begin(ctx, shards, r.load)
 }
 
-func (r *reference) Dump(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
+func (r *reference) Save(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
 	return r.begin(ctx, shards, r.dump)
 }
 
@@ -278,8 +278,8 @@ func (r *reference) dump(t *kv.Task, i int) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.counters.DumpedShards.Add(1)
-	r.counters.DumpedBytes.Add(int64(len(s.Buf)))
+	r.counters.SavedShards.Add(1)
+	r.counters.SavedBytes.Add(int64(len(s.Buf)))
 	name := r.name(s.Key)
 	if r.discards {
 		return nil

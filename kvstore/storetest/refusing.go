@@ -36,7 +36,7 @@ var refusing = map[string]func(*world){
 // of it was begun.
 func (w *world) refused(name string, shards []kv.Shard, i int) {
 	w.Helper()
-	for what, do := range map[string]move{"Dump": w.store.Dump, "Load": w.store.Load} {
+	for what, do := range map[string]move{"Dump": w.store.Save, "Load": w.store.Load} {
 		mangle(shards)
 		var t *kv.Task
 		var err error
@@ -56,7 +56,7 @@ func (w *world) refused(name string, shards []kv.Shard, i int) {
 		}
 	}
 	s := w.store.Stats()
-	if s.DumpedShards != 0 || s.LoadedShards != 0 {
-		w.Fatalf("%s: %d shards dumped, %d loaded", name, s.DumpedShards, s.LoadedShards)
+	if s.SavedShards != 0 || s.LoadedShards != 0 {
+		w.Fatalf("%s: %d shards dumped, %d loaded", name, s.SavedShards, s.LoadedShards)
 	}
 }

@@ -20,7 +20,7 @@ var sharing = map[string]func(*world){
 					shards = byLayer(shards)
 				}
 				together.Go(func() {
-					task, err := w.store.Dump(w.Context(), fill(shards))
+					task, err := w.store.Save(w.Context(), fill(shards))
 					if err == nil {
 						<-task.Done()
 						err = task.Err()
@@ -73,7 +73,7 @@ func (w *world) oneOf(rng *rand.Rand, universe int) bool {
 	}
 	switch rng.IntN(8) {
 	case 0, 1, 2:
-		task, err := w.store.Dump(w.Context(), fill(shards))
+		task, err := w.store.Save(w.Context(), fill(shards))
 		if err == nil {
 			err = task.Wait(w.Context())
 		}

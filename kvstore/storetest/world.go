@@ -153,7 +153,7 @@ func (w *world) beginLoad(shards []kv.Shard) *kv.Task {
 // beginDump fills the shards first.
 func (w *world) beginDump(shards []kv.Shard) *kv.Task {
 	w.Helper()
-	return w.begin("Dump", w.store.Dump, w.Context(), fill(shards))
+	return w.begin("Dump", w.store.Save, w.Context(), fill(shards))
 }
 
 type move func(context.Context, []kv.Shard) (*kv.Task, error)

@@ -33,8 +33,8 @@ func run(t *testing.T, o Options) *Report {
 		t.Fatalf("%+v", rep)
 	}
 	for _, r := range rep.Rows {
-		if r.LostBlocks != 0 || r.FailedDumps != 0 {
-			t.Errorf("%s: %d blocks lost, %d dumps failed", r.Name, r.LostBlocks, r.FailedDumps)
+		if r.LostBlocks != 0 || r.FailedSaves != 0 {
+			t.Errorf("%s: %d blocks lost, %d dumps failed", r.Name, r.LostBlocks, r.FailedSaves)
 		}
 		if r.IdealMs <= 0 || r.IdealMs > r.MeasuredMs*1.0001 {
 			t.Errorf("%s %d x%d: measured %.3f ms, and ideal is %.3f", r.Name, r.InputTokens, r.Concurrent, r.MeasuredMs, r.IdealMs)
@@ -107,7 +107,7 @@ func TestRandomTwice(t *testing.T) {
 	if len(rep.Rows) != 2 || rep.Rows[0].HitTokens != 0 || rep.Rows[1].HitTokens != 4*1920 {
 		t.Fatalf("%+v", rep.Rows)
 	}
-	if first, second := rep.Rows[0], rep.Rows[1]; first.LoadedBytes != 0 || first.DumpedBytes != 60*first.BlockBytes || second.DumpedBytes != 0 || first.DumpMs <= 0 || second.DumpMs != 0 {
+	if first, second := rep.Rows[0], rep.Rows[1]; first.LoadedBytes != 0 || first.SavedBytes != 60*first.BlockBytes || second.SavedBytes != 0 || first.DumpMs <= 0 || second.DumpMs != 0 {
 		t.Errorf("%+v", rep.Rows)
 	}
 }
@@ -228,7 +228,7 @@ func TestLostBlocks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r := rep.Rows[1]; r.HitTokens != 3*128 || r.LostBlocks != 7 || r.DumpedBytes != 7*r.BlockBytes {
+	if r := rep.Rows[1]; r.HitTokens != 3*128 || r.LostBlocks != 7 || r.SavedBytes != 7*r.BlockBytes {
 		t.Errorf("%+v", r)
 	}
 }

@@ -252,7 +252,7 @@ func (e *engine) dump(ctx context.Context, r *request) error {
 		return nil
 	}
 	began := time.Now()
-	task, err := e.store.Dump(ctx, e.subject.layout.ByBlock(r.keys[hits:], r.bufs[hits:]))
+	task, err := e.store.Save(ctx, e.subject.layout.ByBlock(r.keys[hits:], r.bufs[hits:]))
 	if err != nil {
 		if ctx.Err() != nil {
 			return ctx.Err()

@@ -71,10 +71,10 @@ type Row struct {
 	LoadedBytes int64   `json:"loaded_bytes"`
 	LoadGBps    float64 `json:"load_gbps"`           // bytes of this machine, while loads were under way
 	FullGBps    float64 `json:"full_size_load_gbps"` // what that is to the simulated engine
-	DumpedBytes int64   `json:"dumped_bytes"`
+	SavedBytes  int64   `json:"dumped_bytes"`
 	DumpMs      float64 `json:"dump_p50_ms"` // until the first store had taken what was new of a request
 	LostBlocks  int     `json:"lost_blocks"` // found, but not loaded: computed instead
-	FailedDumps int     `json:"failed_dumped_shards"`
+	FailedSaves int     `json:"failed_dumped_shards"`
 
 	// Of streams of requests: times to the first token at even steps from the fastest
 	// to the slowest, and what happened when.

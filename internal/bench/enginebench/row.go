@@ -49,9 +49,9 @@ func rowOf(s *Subject, p pass, bandwidth, fast float64) Row {
 			row.Tokens += int64(o.tokens)
 			row.HitTokens += int64(o.hitTokens)
 			row.LoadedBytes += o.loadedBytes
-			row.DumpedBytes += o.dumpedBytes
+			row.SavedBytes += o.dumpedBytes
 			row.LostBlocks += o.lostBlocks
-			row.FailedDumps += o.failedDumps
+			row.FailedSaves += o.failedDumps
 		}
 		loading += underWay(run)
 		fullMeans, idealMeans = append(fullMeans, fullRun.mean()), append(idealMeans, idealRun.mean())

@@ -83,7 +83,7 @@ func (s *shelfStore) Load(ctx context.Context, shards []kv.Shard) (*kv.Task, err
 	return t, nil
 }
 
-func (s *shelfStore) Dump(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
+func (s *shelfStore) Save(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
 	t := kv.NewTask(ctx, shards)
 	for i, sh := range shards {
 		s.mu.Lock()

@@ -151,9 +151,9 @@ func detailColumns() []column {
 		column{"GB/s", false, func(r Row) string { return fmt.Sprintf("%.2f", r.LoadGBps) }},
 		column{"GB/s at full size", false, func(r Row) string { return fmt.Sprintf("%.1f", r.FullGBps) }},
 		column{"dump", false, func(r Row) string { return ms(r.DumpMs) }},
-		column{"dumped", false, func(r Row) string { return sizeText(r.DumpedBytes) }},
+		column{"dumped", false, func(r Row) string { return sizeText(r.SavedBytes) }},
 		column{"lost blocks", false, func(r Row) string { return fmt.Sprint(r.LostBlocks) }},
-		column{"failed dumps", false, func(r Row) string { return fmt.Sprint(r.FailedDumps) }},
+		column{"failed dumps", false, func(r Row) string { return fmt.Sprint(r.FailedSaves) }},
 	)
 }
 

@@ -96,7 +96,7 @@ func (s *session) put(ctx context.Context, prompt stream, blocks int) error {
 	if len(missing) == 0 {
 		return nil
 	}
-	task, err := e.store.Dump(ctx, s.subject.layout.ByBlock(missing, bufs))
+	task, err := e.store.Save(ctx, s.subject.layout.ByBlock(missing, bufs))
 	if err != nil {
 		return err
 	}

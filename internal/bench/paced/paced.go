@@ -69,9 +69,9 @@ func (s *Store) Load(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
 	return s.pass(ctx, shards, &s.loads, s.next.Load)
 }
 
-// Dump is the other store's, and no faster than the pipe.
-func (s *Store) Dump(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
-	return s.pass(ctx, shards, &s.dumps, s.next.Dump)
+// Save is the other store's, and no faster than the pipe.
+func (s *Store) Save(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
+	return s.pass(ctx, shards, &s.dumps, s.next.Save)
 }
 
 // Flush flushes the store behind.

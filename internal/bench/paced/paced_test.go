@@ -93,7 +93,7 @@ func TestNobodyWaitsForThePaceInVain(t *testing.T) {
 		},
 	} {
 		s := New(empty.New(layout), slow)
-		task, err := s.Dump(t.Context(), batch(100))
+		task, err := s.Save(t.Context(), batch(100))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -126,7 +126,7 @@ func TestShardsAreSettledInOrder(t *testing.T) {
 		fault.Fault{Method: fault.Dump, Where: func(k kv.Key, _ int) bool { return k[0] == 5 }, Err: kv.ErrFull})
 	s := New(behind, Options{})
 	defer s.Close()
-	task, err := s.Dump(t.Context(), batch(8))
+	task, err := s.Save(t.Context(), batch(8))
 	if err != nil {
 		t.Fatal(err)
 	}

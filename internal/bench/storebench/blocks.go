@@ -55,7 +55,7 @@ func (b *blocks) loadFrom(ctx context.Context, s kv.Store, bufs [][]byte) error 
 
 // dumpInto stores all of them, bufs holding what they hold.
 func (b *blocks) dumpInto(ctx context.Context, s kv.Store, bufs [][]byte) error {
-	task, err := s.Dump(ctx, b.layout.ByBlock(b.keys, bufs))
+	task, err := s.Save(ctx, b.layout.ByBlock(b.keys, bufs))
 	if err != nil {
 		return err
 	}

@@ -73,7 +73,7 @@ func dump(ctx context.Context, s kvstore.Store, numbers ...int) error {
 		}
 		batch = append(batch, one...)
 	}
-	task, err := s.Dump(ctx, batch)
+	task, err := s.Save(ctx, batch)
 	if err != nil {
 		return err
 	}

@@ -115,10 +115,10 @@ func (b *batch) count(err error) {
 	c, size := &b.s.counters, b.s.o.Layout.ShardBytes
 	switch {
 	case b.dump && err == nil:
-		c.DumpedShards.Add(1)
-		c.DumpedBytes.Add(size)
+		c.SavedShards.Add(1)
+		c.SavedBytes.Add(size)
 	case b.dump:
-		c.FailedDumps.Add(1)
+		c.FailedSaves.Add(1)
 	case err == nil:
 		c.LoadedShards.Add(1)
 		c.LoadedBytes.Add(size)

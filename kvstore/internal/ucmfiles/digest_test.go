@@ -33,7 +33,7 @@ func TestEngineThatShowsNoPieces(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o := Options{Layout: l, Roots: []string{t.TempDir()}}
 			s := openOver(t, o, wraps[0])
-			task, err := s.Dump(t.Context(), shards)
+			task, err := s.Save(t.Context(), shards)
 			wait(t, task, err)
 			s = openOver(t, o, wraps[1])
 			task, err = s.Load(t.Context(), shards)

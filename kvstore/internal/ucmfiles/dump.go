@@ -11,9 +11,9 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
-// Dump writes the shards of each block into a temporary file, in the order given. A
+// Save writes the shards of each block into a temporary file, in the order given. A
 // shard is settled when it is written, a block's last one when the block is visible.
-func (s *Store) Dump(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
+func (s *Store) Save(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
 	b, err := s.begin(ctx, shards, true)
 	if err != nil {
 		return nil, err

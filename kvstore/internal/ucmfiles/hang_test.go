@@ -59,7 +59,7 @@ func TestWriterThatHangs(t *testing.T) {
 			})
 			shards := l.ByBlock([]kv.Key{{1}}, [][]byte{make([]byte, l.BlockBytes)})
 			dump := func() *kv.Task {
-				task, err := s.Dump(t.Context(), shards)
+				task, err := s.Save(t.Context(), shards)
 				if err != nil {
 					t.Fatal(err)
 				}

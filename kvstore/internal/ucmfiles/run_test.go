@@ -109,7 +109,7 @@ func TestRunsAreMovedAtOnce(t *testing.T) {
 		{"twice", append(l.ByBlock(keys[:1], bufs), l.ByBlock(keys[:1], bufs)...), 2},
 	} {
 		if test.name == "by block" {
-			task, err := s.Dump(t.Context(), test.shards)
+			task, err := s.Save(t.Context(), test.shards)
 			wait(t, task, err)
 			if moves, _ := c.since(); moves != test.moves {
 				t.Errorf("dumped %s by %d moves", test.name, moves)
@@ -130,7 +130,7 @@ func TestOpenFiles(t *testing.T) {
 	s, c := openCounting(t, Options{Layout: l, OpenFiles: 2})
 	buf := make([]byte, 1000)
 	keys := []kv.Key{{1}, {2}, {3}}
-	task, err := s.Dump(t.Context(), l.ByBlock(keys, [][]byte{buf, buf, buf}))
+	task, err := s.Save(t.Context(), l.ByBlock(keys, [][]byte{buf, buf, buf}))
 	wait(t, task, err)
 	c.since()
 	for step, use := range []struct{ block, opens int }{{0, 1}, {1, 1}, {0, 0}, {2, 1}, {0, 0}, {1, 1}, {2, 1}} {
@@ -148,7 +148,7 @@ func TestAdmission(t *testing.T) {
 	s, _ := openCounting(t, Options{Layout: l, RunningQueueDepth: 2})
 	buf := make([]byte, 3000)
 	shards := l.ByBlock([]kv.Key{{1}, {2}, {3}}, [][]byte{buf[:1000], buf[1000:2000], buf[2000:]})
-	task, err := s.Dump(t.Context(), shards) // more than there may be, but alone
+	task, err := s.Save(t.Context(), shards) // more than there may be, but alone
 	wait(t, task, err)
 	if err := s.room.Acquire(t.Context(), 2); err != nil {
 		t.Fatal(err)
