@@ -97,7 +97,7 @@ func Run(ctx context.Context, c Config, ready func(mountPoint string)) (err erro
 // which waits for them to leave and lets nobody in afterwards; the rings serve
 // until it is gone and then answer what is left. The page service is the last to
 // go, for engines that are leaving still confirm what they have written.
-func serve(ctx context.Context, c Config, tree *tree.Stage, door *ringserver.Door, mnt *fuseserver.Mount, pageService *pageService, ready func(string)) error {
+func serve(ctx context.Context, c Config, tree *tree.Tree, door *ringserver.Door, mnt *fuseserver.Mount, pageService *pageService, ready func(string)) error {
 	ringCtx, stopRings := context.WithCancel(context.Background())
 	defer stopRings()
 	ringsDone := make(chan error, 1)
@@ -182,7 +182,7 @@ func dataDir(dir string) (string, error) {
 }
 
 // files is the tree as the ring door wants it.
-type files struct{ tree *tree.Stage }
+type files struct{ tree *tree.Tree }
 
 func (f files) Acquire(ino uint64, c cred.Caller, write bool) (ringserver.File, error) {
 	file, err := f.tree.Acquire(ino, c, write)

@@ -12,9 +12,9 @@ import (
 // FuzzRelPath: what is accepted for moving and deleting stays under the mount's
 // root, is not the root and does not lead into 3fs-virt.
 func FuzzRelPath(f *testing.F) {
-	tree := controldir.New(nil, nil, controldir.Options{MountPoint: "/mnt/3fs", RemountPrefix: "/data"})
+	dir := controldir.New(nil, nil, controldir.Options{MountPoint: "/mnt/3fs", RemountPrefix: "/data"})
 	f.Fuzz(func(t *testing.T, abs string) {
-		rel, errno := tree.RelPath(abs)
+		rel, errno := dir.RelPath(abs)
 		if errno != 0 {
 			if errno != syscall.EINVAL && errno != syscall.EPERM || rel != "" {
 				t.Fatalf("%q: %q, %v", abs, rel, errno)

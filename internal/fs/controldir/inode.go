@@ -78,16 +78,16 @@ func registrationLink(r Registration) link {
 }
 
 // link finds the symlink with an inode number, as c may see it.
-func (t *Tree) link(c cred.Caller, ino uint64) (link, syscall.Errno) {
+func (d *Dir) link(c cred.Caller, ino uint64) (link, syscall.Errno) {
 	for _, s := range submitLinks() {
 		if s.ino == ino {
-			return link{ino: ino, mode: 0o666, target: t.registry.SubmitLink(s.priority)}, 0
+			return link{ino: ino, mode: 0o666, target: d.registry.SubmitLink(s.priority)}, 0
 		}
 	}
 	keys := settings.Keys()
 	switch {
 	case ino <= wire.InoIovFirst && ino > wire.InoIovFirst-wire.MaxIovs:
-		r, ok := t.registry.ByIndex(int(wire.InoIovFirst - ino))
+		r, ok := d.registry.ByIndex(int(wire.InoIovFirst - ino))
 		switch {
 		case !ok:
 			return link{}, syscall.ENOENT
@@ -98,19 +98,19 @@ func (t *Tree) link(c cred.Caller, ino uint64) (link, syscall.Errno) {
 	case ino <= wire.InoGetConfFirst && ino > wire.InoGetConfFirst-uint64(len(keys)):
 		key := keys[wire.InoGetConfFirst-ino]
 		if settings.PerUser(key) {
-			return t.settingLink(c, ino, key, 0o400)
+			return d.settingLink(c, ino, key, 0o400)
 		}
-		return t.settingLink(c, ino, key, 0o444)
+		return d.settingLink(c, ino, key, 0o444)
 	case ino <= wire.InoSetConfFirst && ino > wire.InoSetConfFirst-uint64(len(keys)):
 		// The reply to a set, while the kernel keeps it: it shows what holds now.
-		return t.settingLink(c, ino, keys[wire.InoSetConfFirst-ino], 0o400)
+		return d.settingLink(c, ino, keys[wire.InoSetConfFirst-ino], 0o400)
 	}
 	return link{}, syscall.ENOENT
 }
 
 // settingLink belongs to whoever looks: its target is that caller's value.
-func (t *Tree) settingLink(c cred.Caller, ino uint64, key string, mode uint32) (link, syscall.Errno) {
-	value, err := t.settings.Get(c.UID, key)
+func (d *Dir) settingLink(c cred.Caller, ino uint64, key string, mode uint32) (link, syscall.Errno) {
+	value, err := d.settings.Get(c.UID, key)
 	if err != nil {
 		return link{}, errnoOf(err)
 	}

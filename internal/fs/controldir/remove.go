@@ -17,8 +17,8 @@ import (
 //
 // EINVAL: it is relative, outside the mount or the mount's root itself. EPERM: it
 // leads into 3fs-virt, where nothing can be moved or deleted.
-func (t *Tree) RelPath(abs string) (rel string, err syscall.Errno) {
-	rel, ok := t.under(abs)
+func (d *Dir) RelPath(abs string) (rel string, err syscall.Errno) {
+	rel, ok := d.under(abs)
 	switch {
 	case !ok || rel == "":
 		return "", syscall.EINVAL
@@ -30,12 +30,12 @@ func (t *Tree) RelPath(abs string) (rel string, err syscall.Errno) {
 
 // under cuts off the deepest prefix of the mount that abs lies under; rel is ""
 // for the prefix itself.
-func (t *Tree) under(abs string) (rel string, ok bool) {
+func (d *Dir) under(abs string) (rel string, ok bool) {
 	if !strings.HasPrefix(abs, "/") {
 		return "", false
 	}
 	abs = path.Clean(abs)
-	for _, p := range t.prefixes {
+	for _, p := range d.prefixes {
 		if abs == p {
 			return "", true
 		}
@@ -49,15 +49,15 @@ func (t *Tree) under(abs string) (rel string, ok bool) {
 // RemoveTarget says what c orders to be removed by a symlink in rm-rf that leads
 // to target, relative to the mount's root; the mount removes it. EROFS in
 // read-only mode; EINVAL where an ln was mistyped; else the errors of RelPath.
-func (t *Tree) RemoveTarget(c cred.Caller, target string) (rel string, err syscall.Errno) {
-	if t.settings.Readonly(c.UID) {
+func (d *Dir) RemoveTarget(c cred.Caller, target string) (rel string, err syscall.Errno) {
+	if d.settings.Readonly(c.UID) {
 		return "", syscall.EROFS
 	}
-	rel, errno := t.RelPath(target)
+	rel, errno := d.RelPath(target)
 	if errno != 0 {
 		return "", errno
 	}
-	if t.settings.CheckRmRf() && !t.spelledOut(arguments(c.PID)) {
+	if d.settings.CheckRmRf() && !d.spelledOut(arguments(c.PID)) {
 		return "", syscall.EINVAL
 	}
 	return rel, 0
@@ -68,7 +68,7 @@ func (t *Tree) RemoveTarget(c cred.Caller, target string) (rel string, err sysca
 // on the mount. The operand right after an option is exempt, as upstream does
 // it: most often it is the target, which was checked on its own. Programs other
 // than ln know what they do.
-func (t *Tree) spelledOut(argv []string) bool {
+func (d *Dir) spelledOut(argv []string) bool {
 	if len(argv) == 0 {
 		return true
 	}
@@ -81,7 +81,7 @@ func (t *Tree) spelledOut(argv []string) bool {
 	for _, arg := range argv[1:] {
 		option := strings.HasPrefix(arg, "-")
 		if !option && !afterOption {
-			if _, ok := t.under(arg); !ok {
+			if _, ok := d.under(arg); !ok {
 				return false
 			}
 		}

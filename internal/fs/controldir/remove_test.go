@@ -43,7 +43,7 @@ func TestRelPath(t *testing.T) {
 	nested := controldir.New(nil, nil, controldir.Options{MountPoint: "/mnt/3fs", RemountPrefix: "/mnt/3fs/tenant"})
 	atRoot := controldir.New(nil, nil, controldir.Options{MountPoint: "/"})
 	for _, p := range []struct {
-		tree      *controldir.Tree
+		dir       *controldir.Dir
 		abs, want string
 		errno     syscall.Errno
 	}{
@@ -59,7 +59,7 @@ func TestRelPath(t *testing.T) {
 		{atRoot, "/a", "a", 0},
 		{atRoot, "/..", "", syscall.EINVAL},
 	} {
-		rel, errno := p.tree.RelPath(p.abs)
+		rel, errno := p.dir.RelPath(p.abs)
 		if rel != p.want || errno != p.errno {
 			t.Errorf("%q: %q, %v; want %q, %v", p.abs, rel, errno, p.want, p.errno)
 		}

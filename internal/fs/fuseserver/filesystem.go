@@ -21,8 +21,8 @@ import (
 type fileSystem struct {
 	fuse.RawFileSystem // ENOSYS for what is not implemented, as 3FS does
 
-	stage    *tree.Stage
-	virt     Tree
+	tree     *tree.Tree
+	control  ControlDir
 	settings Settings
 	point    string
 	opts     Options
@@ -36,19 +36,19 @@ type fileSystem struct {
 	passthrough *passthrough
 	handles     *handles
 	lockValue   []byte // what a locked directory shows
-	notes       *notes
+	notifier    *notifier
 }
 
-func newFileSystem(s *tree.Stage, t Tree, set Settings, opts Options, point string, replyFD int) *fileSystem {
+func newFileSystem(t *tree.Tree, control ControlDir, set Settings, opts Options, point string, replyFD int) *fileSystem {
 	fs := &fileSystem{
 		RawFileSystem: fuse.NewDefaultRawFileSystem(),
-		stage:         s, virt: t, settings: set, point: point, opts: opts, log: opts.Log,
+		tree:          t, control: control, settings: set, point: point, opts: opts, log: opts.Log,
 		replyFD:     replyFD,
 		passthrough: &passthrough{nodes: make(map[uint64]*route)},
 		handles:     newHandles(),
 		lockValue:   lockValue(opts.Cluster),
 	}
-	fs.notes = newNotes(func(parent uint64, name string) {
+	fs.notifier = newNotifier(func(parent uint64, name string) {
 		fs.server.EntryNotify(parent, name)
 	})
 	return fs
@@ -56,9 +56,9 @@ func newFileSystem(s *tree.Stage, t Tree, set Settings, opts Options, point stri
 
 // end closes what the kernel left open when the connection ended.
 func (fs *fileSystem) end() {
-	fs.stage.SetInvalidate(nil)
-	fs.notes.stop()
-	fs.notes.wait()
+	fs.tree.SetInvalidate(nil)
+	fs.notifier.stop()
+	fs.notifier.wait()
 	for _, h := range fs.handles.drain() {
 		fs.closeHandle(h)
 	}
@@ -114,7 +114,7 @@ func (fs *fileSystem) Lookup(_ <-chan struct{}, h *fuse.InHeader, name string, o
 	if wire.IsVirtual(h.NodeId) || h.NodeId == tree.RootID && name == controldir.DirName {
 		return fs.virtLookup(h, name, out)
 	}
-	e, err := fs.stage.Lookup(h.NodeId, name, fs.settings.AttrTimeout(h.Uid))
+	e, err := fs.tree.Lookup(h.NodeId, name, fs.settings.AttrTimeout(h.Uid))
 	if errors.Is(err, unix.ENOENT) {
 		if keep := fs.settings.NegativeTimeout(h.Uid); keep > 0 {
 			out.SetEntryTimeout(keep) // node 0: there is none, and that may be kept
@@ -130,7 +130,7 @@ func (fs *fileSystem) Lookup(_ <-chan struct{}, h *fuse.InHeader, name string, o
 
 func (fs *fileSystem) Forget(node, count uint64) {
 	if !wire.IsVirtual(node) {
-		fs.stage.Forget(node, count)
+		fs.tree.Forget(node, count)
 	}
 }
 
@@ -138,7 +138,7 @@ func (fs *fileSystem) GetAttr(_ <-chan struct{}, in *fuse.GetAttrIn, out *fuse.A
 	if wire.IsVirtual(in.NodeId) {
 		return fs.virtGetAttr(&in.InHeader, out)
 	}
-	e, err := fs.stage.Getattr(in.NodeId, fs.settings.AttrTimeout(in.Uid))
+	e, err := fs.tree.Getattr(in.NodeId, fs.settings.AttrTimeout(in.Uid))
 	if err != nil {
 		return statusOf(err)
 	}
@@ -170,7 +170,7 @@ func (fs *fileSystem) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.A
 	c.Atime = timespec(in.Valid, fuse.FATTR_ATIME, fuse.FATTR_ATIME_NOW, in.Atime, in.Atimensec)
 	c.Mtime = timespec(in.Valid, fuse.FATTR_MTIME, fuse.FATTR_MTIME_NOW, in.Mtime, in.Mtimensec)
 	c.ClearSetID = in.Valid&fuse.FATTR_KILL_SUIDGID != 0
-	e, err := fs.stage.Setattr(in.NodeId, c, fs.settings.AttrTimeout(in.Uid))
+	e, err := fs.tree.Setattr(in.NodeId, c, fs.settings.AttrTimeout(in.Uid))
 	if err != nil {
 		return statusOf(err)
 	}
@@ -191,10 +191,10 @@ func timespec(valid, set, now uint32, sec uint64, nsec uint32) *unix.Timespec {
 
 func (fs *fileSystem) Readlink(_ <-chan struct{}, h *fuse.InHeader) ([]byte, fuse.Status) {
 	if wire.IsVirtual(h.NodeId) {
-		target, errno := fs.virt.Readlink(callerOf(h), h.NodeId)
+		target, errno := fs.control.Readlink(callerOf(h), h.NodeId)
 		return []byte(target), fuse.Status(errno)
 	}
-	target, err := fs.stage.Readlink(h.NodeId)
+	target, err := fs.tree.Readlink(h.NodeId)
 	return []byte(target), statusOf(err)
 }
 
@@ -226,7 +226,7 @@ func (fs *fileSystem) Mknod(_ <-chan struct{}, in *fuse.MknodIn, name string, ou
 	if in.Mode&unix.S_IFMT != unix.S_IFREG {
 		return fuse.ENOSYS // only regular files, as in 3FS (case 76)
 	}
-	e, err := fs.stage.Mknod(in.NodeId, name, in.Mode, callerOf(&in.InHeader), fs.settings.AttrTimeout(in.Uid))
+	e, err := fs.tree.Mknod(in.NodeId, name, in.Mode, callerOf(&in.InHeader), fs.settings.AttrTimeout(in.Uid))
 	return fs.made(out, e, err, &in.InHeader)
 }
 
@@ -234,7 +234,7 @@ func (fs *fileSystem) Mkdir(_ <-chan struct{}, in *fuse.MkdirIn, name string, ou
 	if st := fs.mayMake(&in.InHeader, name); !st.Ok() {
 		return st
 	}
-	e, err := fs.stage.Mkdir(in.NodeId, name, in.Mode, callerOf(&in.InHeader), fs.settings.AttrTimeout(in.Uid))
+	e, err := fs.tree.Mkdir(in.NodeId, name, in.Mode, callerOf(&in.InHeader), fs.settings.AttrTimeout(in.Uid))
 	return fs.made(out, e, err, &in.InHeader)
 }
 
@@ -251,7 +251,7 @@ func (fs *fileSystem) Symlink(cancel <-chan struct{}, h *fuse.InHeader, target, 
 	if source, ok := strings.CutPrefix(target, movePrefix); ok {
 		return fs.symlinkToMove(h, source, name, out)
 	}
-	e, err := fs.stage.Symlink(h.NodeId, name, target, callerOf(h), fs.settings.AttrTimeout(h.Uid))
+	e, err := fs.tree.Symlink(h.NodeId, name, target, callerOf(h), fs.settings.AttrTimeout(h.Uid))
 	if st := fs.made(out, e, err, h); !st.Ok() {
 		return st
 	}
@@ -268,19 +268,19 @@ func (fs *fileSystem) Link(_ <-chan struct{}, in *fuse.LinkIn, name string, out 
 	if wire.IsVirtual(in.Oldnodeid) {
 		return fuse.EPERM
 	}
-	e, err := fs.stage.Link(in.Oldnodeid, in.NodeId, name, callerOf(&in.InHeader), fs.settings.AttrTimeout(in.Uid))
+	e, err := fs.tree.Link(in.Oldnodeid, in.NodeId, name, callerOf(&in.InHeader), fs.settings.AttrTimeout(in.Uid))
 	return fs.made(out, e, err, &in.InHeader)
 }
 
 func (fs *fileSystem) Unlink(_ <-chan struct{}, h *fuse.InHeader, name string) fuse.Status {
 	if wire.IsVirtual(h.NodeId) {
 		// In read-only mode, too: 3FS keeps registrations then, by mistake.
-		return fuse.Status(fs.virt.Unlink(callerOf(h), h.NodeId, name))
+		return fuse.Status(fs.control.Unlink(callerOf(h), h.NodeId, name))
 	}
 	if fs.readonly(h) {
 		return fuse.EROFS
 	}
-	return statusOf(fs.stage.Unlink(h.NodeId, name))
+	return statusOf(fs.tree.Unlink(h.NodeId, name))
 }
 
 func (fs *fileSystem) Rmdir(_ <-chan struct{}, h *fuse.InHeader, name string) fuse.Status {
@@ -290,7 +290,7 @@ func (fs *fileSystem) Rmdir(_ <-chan struct{}, h *fuse.InHeader, name string) fu
 	if fs.readonly(h) {
 		return fuse.EROFS
 	}
-	return statusOf(fs.stage.Rmdir(h.NodeId, name))
+	return statusOf(fs.tree.Rmdir(h.NodeId, name))
 }
 
 func (fs *fileSystem) Rename(cancel <-chan struct{}, in *fuse.RenameIn, name, newName string) fuse.Status {
@@ -306,11 +306,11 @@ func (fs *fileSystem) Rename(cancel <-chan struct{}, in *fuse.RenameIn, name, ne
 	case in.Flags != 0:
 		return fuse.ENOSYS // the client sees EINVAL (case 76)
 	}
-	return statusOf(fs.stage.Rename(in.NodeId, name, in.Newdir, newName))
+	return statusOf(fs.tree.Rename(in.NodeId, name, in.Newdir, newName))
 }
 
 func (fs *fileSystem) StatFs(_ <-chan struct{}, _ *fuse.InHeader, out *fuse.StatfsOut) fuse.Status {
-	st, err := fs.stage.Statfs()
+	st, err := fs.tree.Statfs()
 	if err != nil {
 		return statusOf(err)
 	}

@@ -17,41 +17,42 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kv3fs/kv3fs/internal/fs/controldir"
 	"github.com/kv3fs/kv3fs/internal/fs/cred"
 	"github.com/kv3fs/kv3fs/internal/fs/tree"
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
-// fakeTree is a virtual tree with 3fs-virt, its four directories, and one set
+// fakeControlDir is a virtual tree with 3fs-virt, its four directories, and one set
 // of links in iovs.
-type fakeTree struct {
+type fakeControlDir struct {
 	mu    sync.Mutex
 	links map[string]string
 	point string
 	opens atomic.Int64 // OpenDir minus ReleaseDir
 }
 
-func dirAttr(ino uint64, mode uint32) VirtualAttr {
-	return VirtualAttr{Ino: ino, Mode: syscall.S_IFDIR | mode}
+func dirAttr(ino uint64, mode uint32) controldir.Attr {
+	return controldir.Attr{Ino: ino, Mode: syscall.S_IFDIR | mode}
 }
 
-var virtDirs = []VirtualEntry{
+var virtDirs = []controldir.Entry{
 	{Name: "rm-rf", Attr: dirAttr(wire.InoRmRf, 0o777)}, {Name: "iovs", Attr: dirAttr(wire.InoIovs, 0o777)},
 	{Name: "get-conf", Attr: dirAttr(wire.InoGetConf, 0o555)}, {Name: "set-conf", Attr: dirAttr(wire.InoSetConf, 0o777)},
 }
 
-func (t *fakeTree) RelPath(abs string) (string, syscall.Errno) {
+func (t *fakeControlDir) RelPath(abs string) (string, syscall.Errno) {
 	if rel, ok := strings.CutPrefix(filepath.Clean(abs), t.point+"/"); ok {
 		return rel, 0
 	}
 	return "", syscall.EINVAL
 }
 
-func (t *fakeTree) link(name string) VirtualAttr {
-	return VirtualAttr{Ino: wire.InoIovFirst, Mode: syscall.S_IFLNK | 0o400, Size: uint64(len(t.links[name]))}
+func (t *fakeControlDir) link(name string) controldir.Attr {
+	return controldir.Attr{Ino: wire.InoIovFirst, Mode: syscall.S_IFLNK | 0o400, Size: uint64(len(t.links[name]))}
 }
 
-func (t *fakeTree) Lookup(_ cred.Caller, dir uint64, name string) (VirtualAttr, syscall.Errno) {
+func (t *fakeControlDir) Lookup(_ cred.Caller, dir uint64, name string) (controldir.Attr, syscall.Errno) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if dir == wire.InoVirt {
@@ -64,10 +65,10 @@ func (t *fakeTree) Lookup(_ cred.Caller, dir uint64, name string) (VirtualAttr, 
 	if _, ok := t.links[name]; ok && dir == wire.InoIovs {
 		return t.link(name), 0
 	}
-	return VirtualAttr{}, syscall.ENOENT
+	return controldir.Attr{}, syscall.ENOENT
 }
 
-func (t *fakeTree) Getattr(_ cred.Caller, ino uint64) (VirtualAttr, syscall.Errno) {
+func (t *fakeControlDir) Getattr(_ cred.Caller, ino uint64) (controldir.Attr, syscall.Errno) {
 	if ino == wire.InoVirt {
 		return dirAttr(wire.InoVirt, 0o555), 0
 	}
@@ -76,10 +77,10 @@ func (t *fakeTree) Getattr(_ cred.Caller, ino uint64) (VirtualAttr, syscall.Errn
 			return e.Attr, 0
 		}
 	}
-	return VirtualAttr{}, syscall.ENOENT
+	return controldir.Attr{}, syscall.ENOENT
 }
 
-func (t *fakeTree) Readlink(_ cred.Caller, ino uint64) (string, syscall.Errno) {
+func (t *fakeControlDir) Readlink(_ cred.Caller, ino uint64) (string, syscall.Errno) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, target := range t.links {
@@ -88,21 +89,21 @@ func (t *fakeTree) Readlink(_ cred.Caller, ino uint64) (string, syscall.Errno) {
 	return "", syscall.ENOENT
 }
 
-func (t *fakeTree) RemoveTarget(_ cred.Caller, target string) (string, syscall.Errno) {
+func (t *fakeControlDir) RemoveTarget(_ cred.Caller, target string) (string, syscall.Errno) {
 	return t.RelPath(target)
 }
 
-func (t *fakeTree) Symlink(c cred.Caller, dir uint64, name, target string) (VirtualAttr, syscall.Errno) {
+func (t *fakeControlDir) Symlink(c cred.Caller, dir uint64, name, target string) (controldir.Attr, syscall.Errno) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if dir == wire.InoSetConf {
-		return VirtualAttr{Ino: wire.InoSetConfFirst, Mode: syscall.S_IFLNK | 0o400}, 0
+		return controldir.Attr{Ino: wire.InoSetConfFirst, Mode: syscall.S_IFLNK | 0o400}, 0
 	}
 	t.links[name] = target
 	return t.link(name), 0
 }
 
-func (t *fakeTree) Unlink(_ cred.Caller, dir uint64, name string) syscall.Errno {
+func (t *fakeControlDir) Unlink(_ cred.Caller, dir uint64, name string) syscall.Errno {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if _, ok := t.links[name]; !ok {
@@ -112,17 +113,17 @@ func (t *fakeTree) Unlink(_ cred.Caller, dir uint64, name string) syscall.Errno 
 	return 0
 }
 
-func (t *fakeTree) List(_ cred.Caller, dir uint64) ([]VirtualEntry, syscall.Errno) {
+func (t *fakeControlDir) List(_ cred.Caller, dir uint64) ([]controldir.Entry, syscall.Errno) {
 	if dir == wire.InoVirt {
 		return virtDirs, 0
 	}
 	return nil, 0
 }
 
-func (t *fakeTree) OpenDir(cred.Caller, uint64) (uint64, syscall.Errno) {
+func (t *fakeControlDir) OpenDir(cred.Caller, uint64) (uint64, syscall.Errno) {
 	return uint64(t.opens.Add(1)), 0
 }
-func (t *fakeTree) ReleaseDir(_, _ uint64) { t.opens.Add(-1) }
+func (t *fakeControlDir) ReleaseDir(_, _ uint64) { t.opens.Add(-1) }
 
 type fakeSettings struct{ readonly atomic.Bool }
 
@@ -154,8 +155,8 @@ func (l *logged) String() string {
 type world struct {
 	t         testing.TB
 	m         *Mount
-	stage     *tree.Stage
-	tree      *fakeTree
+	tree      *tree.Tree
+	control   *fakeControlDir
 	settings  *fakeSettings
 	data, dir string // below them: the same files
 	log       *logged
@@ -175,25 +176,25 @@ func newWorld(t testing.TB, o Options) *world {
 		t.Skip("no /dev/fuse")
 	}
 	top := openUp(t, t.TempDir())
-	w := &world{t: t, data: top + "/data", dir: top + "/mnt", tree: &fakeTree{links: map[string]string{}},
+	w := &world{t: t, data: top + "/data", dir: top + "/mnt", control: &fakeControlDir{links: map[string]string{}},
 		settings: &fakeSettings{}, log: &logged{}, serveErr: make(chan error, 1)}
 	if err := os.Mkdir(w.data, 0o777); err != nil {
 		t.Fatal(err)
 	}
 	os.Chmod(w.data, 0o777)
 	var err error
-	if w.stage, err = tree.Open(w.data, tree.Options{}); err != nil {
+	if w.tree, err = tree.Open(w.data, tree.Options{}); err != nil {
 		t.Fatal(err)
 	}
-	w.tree.point = w.dir
+	w.control.point = w.dir
 	w.mount(o)
 	t.Cleanup(func() {
 		w.unmount()
-		w.stage.Close()
+		w.tree.Close()
 		if text := w.log.String(); text != "" {
 			t.Errorf("logged: %s", text)
 		}
-		if n := w.tree.opens.Load(); n != 0 {
+		if n := w.control.opens.Load(); n != 0 {
 			t.Errorf("%d virtual directories were not released", n)
 		}
 	})
@@ -205,7 +206,7 @@ func (w *world) mount(o Options) {
 	o.Cluster = "stage"
 	o.Log = slog.New(slog.NewTextHandler(w.log, nil))
 	var err error
-	if w.m, err = New(w.stage, w.tree, w.settings, w.dir, o); err != nil {
+	if w.m, err = New(w.tree, w.control, w.settings, w.dir, o); err != nil {
 		w.t.Fatal(err)
 	}
 	m := w.m
@@ -322,7 +323,7 @@ func childDaemon(a []string) error {
 	if err != nil {
 		return err
 	}
-	m, err := New(s, &fakeTree{links: map[string]string{}}, &fakeSettings{}, a[1], Options{Cluster: "child"})
+	m, err := New(s, &fakeControlDir{links: map[string]string{}}, &fakeSettings{}, a[1], Options{Cluster: "child"})
 	if err != nil {
 		return err
 	}

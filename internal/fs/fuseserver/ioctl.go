@@ -100,7 +100,7 @@ func (fs *fileSystem) ioctlFsync(in *fuse.IoctlIn) fuse.Status {
 }
 
 func (fs *fileSystem) ioctlGetFlags(in *fuse.IoctlIn, out []byte) fuse.Status {
-	flags, err := fs.stage.Flags(in.NodeId)
+	flags, err := fs.tree.Flags(in.NodeId)
 	if err != nil {
 		return statusOf(err)
 	}
@@ -117,7 +117,7 @@ func (fs *fileSystem) ioctlFsGetXattr(in *fuse.IoctlIn, out []byte) fuse.Status 
 		size      = 28   // struct fsxattr
 		immutable = 0x08 // FS_XFLAG_IMMUTABLE
 	)
-	flags, err := fs.stage.Flags(in.NodeId)
+	flags, err := fs.tree.Flags(in.NodeId)
 	if err != nil {
 		return statusOf(err)
 	}
@@ -132,12 +132,12 @@ func (fs *fileSystem) ioctlSetFlags(in *fuse.IoctlIn, arg []byte) fuse.Status {
 	if len(arg) < 4 {
 		return fuse.EINVAL
 	}
-	return statusOf(fs.stage.SetFlags(in.NodeId, callerOf(&in.InHeader), binary.NativeEndian.Uint32(arg)))
+	return statusOf(fs.tree.SetFlags(in.NodeId, callerOf(&in.InHeader), binary.NativeEndian.Uint32(arg)))
 }
 
 func (fs *fileSystem) ioctlRecursiveRm(cancel <-chan struct{}, in *fuse.IoctlIn) fuse.Status {
-	name, err := fs.stage.RemoveDir(callerOf(&in.InHeader), in.NodeId, cancel)
-	fs.went(name, 0)
+	name, err := fs.tree.RemoveDir(callerOf(&in.InHeader), in.NodeId, cancel)
+	fs.forgetName(name, 0)
 	if err != nil {
 		return statusOf(err)
 	}
@@ -154,11 +154,11 @@ func (fs *fileSystem) ioctlHardlink(in *fuse.IoctlIn, arg []byte) fuse.Status {
 	if err != nil {
 		return statusOf(err)
 	}
-	if err := fs.stage.LinkAs(in.NodeId, parent, a.Name, callerOf(&in.InHeader)); err != nil {
+	if err := fs.tree.LinkAs(in.NodeId, parent, a.Name, callerOf(&in.InHeader)); err != nil {
 		return statusOf(err)
 	}
 	fs.invalidate(in.NodeId) // the link count changed
-	fs.notes.entryNow(parent, a.Name)
+	fs.notifier.entryAndWait(parent, a.Name)
 	return fuse.OK
 }
 
@@ -169,7 +169,7 @@ func (fs *fileSystem) realDir(in *fuse.IoctlIn, ino uint64, name string) (uint64
 	if wire.IsVirtual(ino) || ino == tree.RootID && name == controldir.DirName {
 		return 0, unix.EPERM
 	}
-	return fs.stage.DirByIno(ino, callerOf(&in.InHeader))
+	return fs.tree.DirByIno(ino, callerOf(&in.InHeader))
 }
 
 func (fs *fileSystem) ioctlPunchHole(in *fuse.IoctlIn, arg []byte) fuse.Status {
@@ -185,7 +185,7 @@ func (fs *fileSystem) ioctlPunchHole(in *fuse.IoctlIn, arg []byte) fuse.Status {
 		}
 		starts[i], ends[i] = r.Start, r.End
 	}
-	return statusOf(fs.stage.PunchHole(in.NodeId, callerOf(&in.InHeader), starts, ends))
+	return statusOf(fs.tree.PunchHole(in.NodeId, callerOf(&in.InHeader), starts, ends))
 }
 
 func (fs *fileSystem) ioctlMove(in *fuse.IoctlIn, arg []byte) fuse.Status {
@@ -193,7 +193,7 @@ func (fs *fileSystem) ioctlMove(in *fuse.IoctlIn, arg []byte) fuse.Status {
 	if err != nil {
 		return statusOf(err)
 	}
-	if ino, err := fs.stage.Ino(in.NodeId); err != nil || ino != a.SrcParentIno {
+	if ino, err := fs.tree.Ino(in.NodeId); err != nil || ino != a.SrcParentIno {
 		return fuse.EINVAL
 	}
 	if in.NodeId == tree.RootID && a.SrcName == controldir.DirName {
@@ -208,22 +208,22 @@ func (fs *fileSystem) ioctlMove(in *fuse.IoctlIn, arg []byte) fuse.Status {
 			return st
 		}
 	}
-	if err := fs.stage.RenameAs(in.NodeId, a.SrcName, to, a.DstName, callerOf(&in.InHeader)); err != nil {
+	if err := fs.tree.RenameAs(in.NodeId, a.SrcName, to, a.DstName, callerOf(&in.InHeader)); err != nil {
 		return statusOf(err)
 	}
-	fs.notes.entryNow(in.NodeId, a.SrcName)
-	fs.notes.entryNow(to, a.DstName)
+	fs.notifier.entryAndWait(in.NodeId, a.SrcName)
+	fs.notifier.entryAndWait(to, a.DstName)
 	return fuse.OK
 }
 
 // trashable checks what a move to the trash asks beyond a rename: a directory of
 // the caller's own that he can read, write and search, and no file in its place.
 func (fs *fileSystem) trashable(in *fuse.IoctlIn, a wire.Move, to uint64) fuse.Status {
-	src, err := fs.stage.Lookup(in.NodeId, a.SrcName, 0)
+	src, err := fs.tree.Lookup(in.NodeId, a.SrcName, 0)
 	if err != nil {
 		return statusOf(err)
 	}
-	defer fs.stage.Forget(src.ID, 1)
+	defer fs.tree.Forget(src.ID, 1)
 	const directory, ownerAll = unix.S_IFDIR, 0o700
 	switch {
 	case src.Attr.Mode&unix.S_IFMT != directory:
@@ -231,11 +231,11 @@ func (fs *fileSystem) trashable(in *fuse.IoctlIn, a wire.Move, to uint64) fuse.S
 	case src.Attr.UID != in.Uid && in.Uid != 0, src.Attr.Mode&ownerAll != ownerAll:
 		return fuse.EPERM
 	}
-	dst, err := fs.stage.Lookup(to, a.DstName, 0)
+	dst, err := fs.tree.Lookup(to, a.DstName, 0)
 	if err != nil {
 		return fuse.OK // nothing in its place; RenameAs finds what else is wrong
 	}
-	defer fs.stage.Forget(dst.ID, 1)
+	defer fs.tree.Forget(dst.ID, 1)
 	if dst.Attr.Mode&unix.S_IFMT != directory {
 		return fuse.Status(unix.EEXIST)
 	}
@@ -247,13 +247,13 @@ func (fs *fileSystem) ioctlRemove(cancel <-chan struct{}, in *fuse.IoctlIn, arg 
 	if err != nil {
 		return statusOf(err)
 	}
-	if ino, err := fs.stage.Ino(in.NodeId); err != nil || ino != a.ParentIno {
+	if ino, err := fs.tree.Ino(in.NodeId); err != nil || ino != a.ParentIno {
 		return fuse.EINVAL
 	}
 	if in.NodeId == tree.RootID && a.Name == controldir.DirName {
 		return fuse.EPERM
 	}
-	err = fs.stage.RemoveEntry(callerOf(&in.InHeader), in.NodeId, a.Name, a.Recursive, cancel)
-	fs.notes.entryNow(in.NodeId, a.Name)
+	err = fs.tree.RemoveEntry(callerOf(&in.InHeader), in.NodeId, a.Name, a.Recursive, cancel)
+	fs.notifier.entryAndWait(in.NodeId, a.Name)
 	return statusOf(err)
 }

@@ -37,11 +37,11 @@ type Mount struct {
 
 // New mounts s at point with t as 3fs-virt. Requests wait until Serve runs. On
 // success the stage's invalidation hook is the mount's.
-func New(s *tree.Stage, t Tree, set Settings, point string, opts Options) (*Mount, error) {
+func New(t *tree.Tree, control ControlDir, set Settings, point string, opts Options) (*Mount, error) {
 	if err := opts.complete(); err != nil {
 		return nil, err
 	}
-	point, err := preparePoint(point, s.Dir())
+	point, err := preparePoint(point, t.Dir())
 	if err != nil {
 		return nil, err
 	}
@@ -53,20 +53,20 @@ func New(s *tree.Stage, t Tree, set Settings, point string, opts Options) (*Moun
 	if info, ok := mountedAt(point); ok {
 		m.minor = info.minor
 	}
-	if err := m.connect(s, t, set, fd, opts); err != nil {
+	if err := m.connect(t, control, set, fd, opts); err != nil {
 		return nil, errors.Join(err, detach(point, true))
 	}
 	return m, nil
 }
 
 // connect takes over fd.
-func (m *Mount) connect(s *tree.Stage, t Tree, set Settings, fd int, opts Options) error {
+func (m *Mount) connect(t *tree.Tree, control ControlDir, set Settings, fd int, opts Options) error {
 	second, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 3)
 	if err != nil {
 		unix.Close(fd)
 		return err
 	}
-	m.fs = newFileSystem(s, t, set, opts, m.point, second)
+	m.fs = newFileSystem(t, control, set, opts, m.point, second)
 	m.server, err = fuse.NewServer(m.fs, "/dev/fd/"+strconv.Itoa(fd), fuseOptions(opts))
 	if err != nil {
 		// go-fuse has closed fd, or never took it over; the mount is detached
@@ -76,7 +76,7 @@ func (m *Mount) connect(s *tree.Stage, t Tree, set Settings, fd int, opts Option
 	}
 	m.fs.server = m.server
 	m.fs.passthrough.start(m.server, opts)
-	s.SetInvalidate(m.fs.invalidate)
+	t.SetInvalidate(m.fs.invalidate)
 	return nil
 }
 
@@ -121,8 +121,8 @@ func (m *Mount) Serve() error {
 	case <-ended:
 		return nil
 	case <-m.abandon:
-		m.fs.stage.Abandon()
-		m.fs.notes.stop()
+		m.fs.tree.Abandon()
+		m.fs.notifier.stop()
 		return fmt.Errorf("mount %s: abandoned with requests in progress", m.point)
 	}
 }

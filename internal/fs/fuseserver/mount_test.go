@@ -89,7 +89,7 @@ func TestMountsThroughSymlinkAndCreates(t *testing.T) {
 
 func TestRefusesLivingDaemon(t *testing.T) {
 	w := newWorld(t, Options{})
-	_, err := New(w.stage, w.tree, w.settings, w.dir, Options{Cluster: "two"})
+	_, err := New(w.tree, w.control, w.settings, w.dir, Options{Cluster: "two"})
 	if err == nil || !strings.Contains(err.Error(), "hf3fs.stage") || !strings.Contains(err.Error(), "fusermount3 -u") {
 		t.Fatalf("error %v", err)
 	}
@@ -130,7 +130,7 @@ func TestRecoversFromDeadDaemon(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	m, err := New(s, &fakeTree{}, &fakeSettings{}, top+"/mnt", Options{Cluster: "again"})
+	m, err := New(s, &fakeControlDir{}, &fakeSettings{}, top+"/mnt", Options{Cluster: "again"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -296,8 +296,8 @@ func TestMountsWithoutRoot(t *testing.T) {
 func TestServeDoesNotHang(t *testing.T) {
 	w := newWorld(t, Options{})
 	hanging, release := make(chan struct{}), make(chan struct{})
-	w.m.fs.notes.send = func(uint64, string) { close(hanging); <-release }
-	w.m.fs.notes.entry(1, "x")
+	w.m.fs.notifier.send = func(uint64, string) { close(hanging); <-release }
+	w.m.fs.notifier.entry(1, "x")
 	<-hanging
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
@@ -317,10 +317,10 @@ func TestServeDoesNotHang(t *testing.T) {
 		t.Error("Serve does not say that it abandoned requests")
 	}
 	w.serveErr <- nil
-	if err := w.stage.Close(); err != nil {
+	if err := w.tree.Close(); err != nil {
 		t.Error(err)
 	}
-	if _, err := w.stage.Statfs(); err != nil {
+	if _, err := w.tree.Statfs(); err != nil {
 		t.Errorf("who hangs cannot go on: %v", err)
 	}
 	close(release)

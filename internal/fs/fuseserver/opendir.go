@@ -15,18 +15,18 @@ const afterVirt = 1<<63 - 2
 func (fs *fileSystem) OpenDir(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
 	if wire.IsVirtual(in.NodeId) {
 		c := callerOf(&in.InHeader)
-		handle, errno := fs.virt.OpenDir(c, in.NodeId)
+		handle, errno := fs.control.OpenDir(c, in.NodeId)
 		if errno != 0 {
 			return fuse.Status(errno)
 		}
-		out.Fh = fs.handles.add(openThing{virtual: &virtualDir{ino: in.NodeId, handle: handle, caller: c}})
+		out.Fh = fs.handles.add(openHandle{virtual: &virtualDir{ino: in.NodeId, handle: handle, caller: c}})
 		return fuse.OK
 	}
-	d, err := fs.stage.OpenDir(in.NodeId)
+	d, err := fs.tree.OpenDir(in.NodeId)
 	if err != nil {
 		return statusOf(err)
 	}
-	out.Fh = fs.handles.add(openThing{dir: d})
+	out.Fh = fs.handles.add(openHandle{dir: d})
 	return fuse.OK
 }
 
@@ -43,7 +43,7 @@ func (fs *fileSystem) FsyncDir(_ <-chan struct{}, in *fuse.FsyncIn) fuse.Status 
 
 func (fs *fileSystem) ReadDir(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
 	return fs.list(in, func(e fuse.DirEntry, _ *tree.Dir) bool { return out.AddDirEntry(e) },
-		func(e fuse.DirEntry, _ VirtualAttr) bool { return out.AddDirEntry(e) })
+		func(e fuse.DirEntry, _ controldir.Attr) bool { return out.AddDirEntry(e) })
 }
 
 func (fs *fileSystem) ReadDirPlus(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
@@ -60,7 +60,7 @@ func (fs *fileSystem) ReadDirPlus(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.
 			out.FixMode(found.Attr.Mode)
 		}
 		return true
-	}, func(e fuse.DirEntry, a VirtualAttr) bool {
+	}, func(e fuse.DirEntry, a controldir.Attr) bool {
 		entry := out.AddDirLookupEntry(e)
 		if entry == nil {
 			return false
@@ -72,7 +72,7 @@ func (fs *fileSystem) ReadDirPlus(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.
 
 // list gives the entries from in.Offset on to the one of the two functions that
 // they are for, until it returns false.
-func (fs *fileSystem) list(in *fuse.ReadIn, real func(fuse.DirEntry, *tree.Dir) bool, virtual func(fuse.DirEntry, VirtualAttr) bool) fuse.Status {
+func (fs *fileSystem) list(in *fuse.ReadIn, real func(fuse.DirEntry, *tree.Dir) bool, virtual func(fuse.DirEntry, controldir.Attr) bool) fuse.Status {
 	open := fs.handles.get(in.Fh)
 	if open.virtual != nil {
 		return fs.virtList(open.virtual, in.Offset, virtual)
@@ -92,18 +92,18 @@ func (fs *fileSystem) list(in *fuse.ReadIn, real func(fuse.DirEntry, *tree.Dir) 
 	if err != nil || !ended || in.NodeId != tree.RootID {
 		return statusOf(err)
 	}
-	a, errno := fs.virt.Getattr(callerOf(&in.InHeader), wire.InoVirt)
+	a, errno := fs.control.Getattr(callerOf(&in.InHeader), wire.InoVirt)
 	if errno == 0 {
 		virtual(fuse.DirEntry{Name: controldir.DirName, Ino: a.Ino, Mode: a.Mode, Off: afterVirt}, a)
 	}
 	return fuse.OK
 }
 
-func (fs *fileSystem) virtList(d *virtualDir, from uint64, add func(fuse.DirEntry, VirtualAttr) bool) fuse.Status {
+func (fs *fileSystem) virtList(d *virtualDir, from uint64, add func(fuse.DirEntry, controldir.Attr) bool) fuse.Status {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if from == 0 {
-		entries, errno := fs.virt.List(d.caller, d.ino)
+		entries, errno := fs.control.List(d.caller, d.ino)
 		if errno != 0 {
 			return fuse.Status(errno)
 		}

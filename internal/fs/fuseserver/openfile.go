@@ -7,13 +7,14 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 
+	"github.com/kv3fs/kv3fs/internal/fs/controldir"
 	"github.com/kv3fs/kv3fs/internal/fs/cred"
 	"github.com/kv3fs/kv3fs/internal/fs/tree"
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
-// openThing is what a FUSE file handle means: one of the three.
-type openThing struct {
+// openHandle is what a FUSE file handle means: one of the three.
+type openHandle struct {
 	file    *tree.Handle
 	dir     *tree.Dir
 	virtual *virtualDir
@@ -26,19 +27,19 @@ type virtualDir struct {
 	caller cred.Caller
 
 	mu      sync.Mutex
-	entries []VirtualEntry // snapshot of the last read from the start
+	entries []controldir.Entry // snapshot of the last read from the start
 }
 
 // handles numbers what is open.
 type handles struct {
 	mu   sync.RWMutex
 	last uint64
-	open map[uint64]openThing
+	open map[uint64]openHandle
 }
 
-func newHandles() *handles { return &handles{open: make(map[uint64]openThing)} }
+func newHandles() *handles { return &handles{open: make(map[uint64]openHandle)} }
 
-func (t *handles) add(o openThing) uint64 {
+func (t *handles) add(o openHandle) uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.last++
@@ -46,13 +47,13 @@ func (t *handles) add(o openThing) uint64 {
 	return t.last
 }
 
-func (t *handles) get(fh uint64) openThing {
+func (t *handles) get(fh uint64) openHandle {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	return t.open[fh]
 }
 
-func (t *handles) take(fh uint64) openThing {
+func (t *handles) take(fh uint64) openHandle {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	o := t.open[fh]
@@ -60,10 +61,10 @@ func (t *handles) take(fh uint64) openThing {
 	return o
 }
 
-func (t *handles) drain() []openThing {
+func (t *handles) drain() []openHandle {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	var all []openThing
+	var all []openHandle
 	for _, o := range t.open {
 		all = append(all, o)
 	}
@@ -71,7 +72,7 @@ func (t *handles) drain() []openThing {
 	return all
 }
 
-func (fs *fileSystem) closeHandle(o openThing) {
+func (fs *fileSystem) closeHandle(o openHandle) {
 	switch {
 	case o.file != nil:
 		fs.passthrough.close(o.file.ID())
@@ -79,7 +80,7 @@ func (fs *fileSystem) closeHandle(o openThing) {
 	case o.dir != nil:
 		o.dir.Close()
 	case o.virtual != nil:
-		fs.virt.ReleaseDir(o.virtual.ino, o.virtual.handle)
+		fs.control.ReleaseDir(o.virtual.ino, o.virtual.handle)
 	}
 }
 
@@ -93,7 +94,7 @@ func (fs *fileSystem) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut
 	if in.Flags&writeFlags != 0 && fs.readonly(&in.InHeader) {
 		return fuse.EROFS
 	}
-	h, err := fs.stage.Open(in.NodeId, callerOf(&in.InHeader), int(in.Flags))
+	h, err := fs.tree.Open(in.NodeId, callerOf(&in.InHeader), int(in.Flags))
 	if err != nil {
 		return statusOf(err)
 	}
@@ -109,14 +110,14 @@ func (fs *fileSystem) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut
 
 func (fs *fileSystem) opened(h *tree.Handle, out *fuse.OpenOut) {
 	fs.passthrough.open(h, out)
-	out.Fh = fs.handles.add(openThing{file: h})
+	out.Fh = fs.handles.add(openHandle{file: h})
 }
 
 func (fs *fileSystem) Create(_ <-chan struct{}, in *fuse.CreateIn, name string, out *fuse.CreateOut) fuse.Status {
 	if st := fs.mayMake(&in.InHeader, name); !st.Ok() {
 		return st
 	}
-	e, h, err := fs.stage.Create(in.NodeId, name, int(in.Flags), in.Mode, callerOf(&in.InHeader), fs.settings.AttrTimeout(in.Uid))
+	e, h, err := fs.tree.Create(in.NodeId, name, int(in.Flags), in.Mode, callerOf(&in.InHeader), fs.settings.AttrTimeout(in.Uid))
 	if err != nil {
 		return statusOf(err)
 	}

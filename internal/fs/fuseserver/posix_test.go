@@ -173,7 +173,7 @@ func TestRingAndMountSeeTheSame(t *testing.T) { // R11, R12, cases 36 to 38, des
 		f, _ := os.OpenFile(path, os.O_RDWR, 0)
 		defer f.Close()
 		ino := func() (st unix.Stat_t) { unix.Stat(path, &st); return st }
-		r, err := w.stage.Acquire(ino().Ino, cred.Caller{}, true)
+		r, err := w.tree.Acquire(ino().Ino, cred.Caller{}, true)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -190,7 +190,7 @@ func TestRingAndMountSeeTheSame(t *testing.T) { // R11, R12, cases 36 to 38, des
 			}
 		}
 		f.WriteAt([]byte("M"), 3)
-		q, err := w.stage.Acquire(ino().Ino, cred.Caller{}, false)
+		q, err := w.tree.Acquire(ino().Ino, cred.Caller{}, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -234,7 +234,7 @@ func TestPassthroughIsUsed(t *testing.T) {
 	// With the daemon's handle gone the kernel still writes: no request of ours.
 	w.m.fs.handles.mu.Lock()
 	saved := w.m.fs.handles.open
-	w.m.fs.handles.open = map[uint64]openThing{}
+	w.m.fs.handles.open = map[uint64]openHandle{}
 	w.m.fs.handles.mu.Unlock()
 	_, err = f.WriteAt([]byte("kernel"), 0)
 	w.m.fs.handles.mu.Lock()

@@ -40,11 +40,11 @@ func lockValue(cluster string) []byte {
 func (fs *fileSystem) setLock(node uint64, action string) error {
 	switch action {
 	case "try_lock", "preempt_lock":
-		return fs.stage.Lock(node)
+		return fs.tree.Lock(node)
 	case "unlock":
-		return fs.stage.Unlock(node)
+		return fs.tree.Unlock(node)
 	case "clear":
-		if err := fs.stage.Unlock(node); !errors.Is(err, unix.ENOLCK) {
+		if err := fs.tree.Unlock(node); !errors.Is(err, unix.ENOLCK) {
 			return err
 		}
 		return nil
@@ -54,7 +54,7 @@ func (fs *fileSystem) setLock(node uint64, action string) error {
 
 // fileType returns the S_IFMT bits of a node, 0 when it is gone.
 func (fs *fileSystem) fileType(node uint64) uint32 {
-	e, err := fs.stage.Getattr(node, 0)
+	e, err := fs.tree.Getattr(node, 0)
 	if err != nil {
 		return 0
 	}
@@ -67,7 +67,7 @@ func (fs *fileSystem) GetXAttr(_ <-chan struct{}, h *fuse.InHeader, name string,
 		return 0, fuse.ENOTSUP
 	case name == wire.DaemonXattr && h.NodeId == tree.RootID && fs.opts.Daemon != nil:
 		return fit(fs.opts.Daemon, dest)
-	case name != lockName || !fs.stage.Locked(h.NodeId):
+	case name != lockName || !fs.tree.Locked(h.NodeId):
 		return 0, fuse.ENODATA
 	}
 	return fit(fs.lockValue, dest)
@@ -77,7 +77,7 @@ func (fs *fileSystem) ListXAttr(_ <-chan struct{}, h *fuse.InHeader, dest []byte
 	switch {
 	case wire.IsVirtual(h.NodeId):
 		return 0, fuse.ENOTSUP
-	case !fs.stage.Locked(h.NodeId):
+	case !fs.tree.Locked(h.NodeId):
 		return 0, fuse.OK
 	}
 	return fit([]byte(lockName+"\x00"), dest)

@@ -15,15 +15,15 @@ import (
 // Errors: EBADF when the kernel does not know ino (never looked up, or
 // forgotten) or it is no regular file; EACCES when c may not; others from
 // open(2).
-func (s *Stage) Acquire(ino uint64, c cred.Caller, write bool) (*File, error) {
-	n, ok := s.byIno.get(ino)
+func (t *Tree) Acquire(ino uint64, c cred.Caller, write bool) (*File, error) {
+	n, ok := t.byIno.get(ino)
 	if !ok || !n.regular() {
 		return nil, unix.EBADF
 	}
 	if !write {
-		return s.acquire(n, c, forReading)
+		return t.acquire(n, c, forReading)
 	}
-	f, err := s.acquire(n, c, forWriting)
+	f, err := t.acquire(n, c, forWriting)
 	if err == nil && !c.Root() && !f.of.plain.Load() {
 		if err := f.makePlain(); err != nil {
 			return nil, err
@@ -45,10 +45,10 @@ func (f *File) makePlain() error {
 	return nil
 }
 
-func (s *Stage) acquire(n *node, c cred.Caller, dir direction) (*File, error) {
-	of := s.useOpen(n)
+func (t *Tree) acquire(n *node, c cred.Caller, dir direction) (*File, error) {
+	of := t.useOpen(n)
 	free := c.Root() || of.grantedLocked(c.UID, dir)
-	rights := s.rights.Load()
+	rights := t.rights.Load()
 	if !free {
 		if said, known := of.verdicts[verdictKey{c, dir}]; known && said.rights == rights {
 			if said.err != nil {
@@ -64,10 +64,10 @@ func (s *Stage) acquire(n *node, c cred.Caller, dir direction) (*File, error) {
 			of.mu.Unlock()
 			return f, nil
 		}
-		return s.openLocked(of, accessFor(dir), nil)
+		return t.openLocked(of, accessFor(dir), nil)
 	}
 	epoch := of.epoch
-	f, err := s.openLocked(of, accessFor(dir), &c)
+	f, err := t.openLocked(of, accessFor(dir), &c)
 	if err == unix.EPERM {
 		err = unix.EACCES
 	}

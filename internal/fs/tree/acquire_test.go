@@ -11,29 +11,29 @@ import (
 
 // The kernel applies these answers even when a ring write came in between.
 func TestAnswersForTheMoment(t *testing.T) {
-	s, _ := newStage(t, Options{})
-	e, h := create(t, s, RootID, "f", root, 0o644)
+	tr, _ := newTree(t, Options{})
+	e, h := create(t, tr, RootID, "f", root, 0o644)
 	h.Close()
 	size := uint64(5)
-	if got := must(s.Setattr(e.ID, Change{Size: &size}, time.Minute)); got.Keep != 0 {
+	if got := must(tr.Setattr(e.ID, Change{Size: &size}, time.Minute)); got.Keep != 0 {
 		t.Errorf("setattr: keep %v", got.Keep)
 	}
-	if got := must(s.Link(e.ID, RootID, "g", root, time.Minute)); got.Keep != 0 {
+	if got := must(tr.Link(e.ID, RootID, "g", root, time.Minute)); got.Keep != 0 {
 		t.Errorf("link: keep %v", got.Keep)
 	}
-	again, h, err := s.Create(RootID, "f", unix.O_RDWR, 0o644, root, time.Minute)
+	again, h, err := tr.Create(RootID, "f", unix.O_RDWR, 0o644, root, time.Minute)
 	if err != nil || again.Keep != 0 {
 		t.Errorf("create of what is there: keep %v, %v", again.Keep, err)
 	}
 	h.Close()
-	if d := must(s.Mkdir(RootID, "d", 0o755, root, time.Minute)); d.Keep != time.Minute {
+	if d := must(tr.Mkdir(RootID, "d", 0o755, root, time.Minute)); d.Keep != time.Minute {
 		t.Errorf("directory: keep %v", d.Keep)
 	}
 }
 
 // A file that others make and remove all the time can be opened with O_CREAT.
 func TestCreateWhileOthersRemove(t *testing.T) {
-	s, dir := newStage(t, Options{})
+	tr, dir := newTree(t, Options{})
 	stop, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
@@ -50,13 +50,13 @@ func TestCreateWhileOthersRemove(t *testing.T) {
 		}
 	}()
 	for range 2000 {
-		e, h, err := s.Create(RootID, "f", unix.O_RDWR, 0o666, root, 0)
+		e, h, err := tr.Create(RootID, "f", unix.O_RDWR, 0o666, root, 0)
 		if err != nil {
 			t.Errorf("create: %v", err)
 			break
 		}
 		h.Close()
-		s.Forget(e.ID, 1)
+		tr.Forget(e.ID, 1)
 	}
 	close(stop)
 	<-done
@@ -64,10 +64,10 @@ func TestCreateWhileOthersRemove(t *testing.T) {
 
 // Being out of descriptors for a moment is no property of a device or a file.
 func TestPassingErrorsAreNotRemembered(t *testing.T) {
-	s, _ := newStage(t, Options{})
-	e, h := create(t, s, RootID, "f", root, 0o644)
+	tr, _ := newTree(t, Options{})
+	e, h := create(t, tr, RootID, "f", root, 0o644)
 	defer h.Close()
-	f := must(s.Acquire(e.Attr.Ino, root, true))
+	f := must(tr.Acquire(e.Attr.Ino, root, true))
 	defer f.Release()
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
@@ -102,26 +102,26 @@ func TestPassingErrorsAreNotRemembered(t *testing.T) {
 // A ring write takes set-id bits, as a write does.
 func TestRingWritesClearSetID(t *testing.T) {
 	needRoot(t)
-	s, _ := newStage(t, Options{})
-	e, h := create(t, s, RootID, "f", root, 0o666)
+	tr, _ := newTree(t, Options{})
+	e, h := create(t, tr, RootID, "f", root, 0o666)
 	defer h.Close()
 	setID := uint32(0o6777)
 	for round := range 2 { // also after the first write of an open state
-		must(s.Setattr(e.ID, Change{Mode: &setID}, 0))
-		if err := mayUse(s, e, stranger, false); err != nil {
+		must(tr.Setattr(e.ID, Change{Mode: &setID}, 0))
+		if err := mayUse(tr, e, alice, false); err != nil {
 			t.Fatal(err)
 		}
-		if err := mayUse(s, e, root, true); err != nil {
+		if err := mayUse(tr, e, root, true); err != nil {
 			t.Fatal(err)
 		}
-		if got := must(s.Getattr(e.ID, 0)); got.Attr.Mode&0o7777 != setID {
+		if got := must(tr.Getattr(e.ID, 0)); got.Attr.Mode&0o7777 != setID {
 			t.Errorf("round %d: a read or the super-user's write cleared: %o", round, got.Attr.Mode)
 		}
-		if err := mayUse(s, e, stranger, true); err != nil {
+		if err := mayUse(tr, e, alice, true); err != nil {
 			t.Fatal(err)
 		}
-		if got := must(s.Getattr(e.ID, 0)); got.Attr.Mode&0o7777 != 0o777 {
-			t.Errorf("round %d: mode %o after a stranger's ring write", round, got.Attr.Mode)
+		if got := must(tr.Getattr(e.ID, 0)); got.Attr.Mode&0o7777 != 0o777 {
+			t.Errorf("round %d: mode %o after a alice's ring write", round, got.Attr.Mode)
 		}
 	}
 }
@@ -129,43 +129,43 @@ func TestRingWritesClearSetID(t *testing.T) {
 // What the kernel once said about a file holds as long as nothing above changes.
 func TestVerdictsFollowDirectories(t *testing.T) {
 	needRoot(t)
-	s, _ := newStage(t, Options{})
-	top := must(s.Mkdir(RootID, "top", 0o755, root, 0))
-	closed := must(s.Mkdir(RootID, "closed", 0o700, root, 0))
-	d := must(s.Mkdir(top.ID, "d", 0o755, root, 0))
-	e, h := create(t, s, d.ID, "f", root, 0o664)
+	tr, _ := newTree(t, Options{})
+	top := must(tr.Mkdir(RootID, "top", 0o755, root, 0))
+	closed := must(tr.Mkdir(RootID, "closed", 0o700, root, 0))
+	d := must(tr.Mkdir(top.ID, "d", 0o755, root, 0))
+	e, h := create(t, tr, d.ID, "f", root, 0o664)
 	defer h.Close()
 	want := func(what string, want error) {
 		t.Helper()
 		for range 2 {
-			if err := mayUse(s, e, stranger, false); err != want {
+			if err := mayUse(tr, e, alice, false); err != want {
 				t.Errorf("%s: %v, want %v", what, err, want)
 			}
 		}
 	}
 	want("open to all", nil)
 	mode := uint32(0o700)
-	must(s.Setattr(top.ID, Change{Mode: &mode}, 0))
+	must(tr.Setattr(top.ID, Change{Mode: &mode}, 0))
 	want("directory above closed", unix.EACCES)
 	mode = 0o755
-	must(s.Setattr(top.ID, Change{Mode: &mode}, 0))
+	must(tr.Setattr(top.ID, Change{Mode: &mode}, 0))
 	want("and open", nil)
-	if err := s.Rename(top.ID, "d", closed.ID, "d"); err != nil {
+	if err := tr.Rename(top.ID, "d", closed.ID, "d"); err != nil {
 		t.Fatal(err)
 	}
 	want("moved into a closed one", unix.EACCES)
 
-	grouped := stranger
+	grouped := alice
 	grouped.GID = 777
 	group := uint32(777)
-	if err := s.Rename(closed.ID, "d", top.ID, "d"); err != nil {
+	if err := tr.Rename(closed.ID, "d", top.ID, "d"); err != nil {
 		t.Fatal(err)
 	}
-	must(s.Setattr(e.ID, Change{GID: &group}, 0))
-	if err := mayUse(s, e, stranger, true); err != unix.EACCES {
+	must(tr.Setattr(e.ID, Change{GID: &group}, 0))
+	if err := mayUse(tr, e, alice, true); err != unix.EACCES {
 		t.Errorf("without the group: %v", err)
 	}
-	if err := mayUse(s, e, grouped, true); err != nil {
+	if err := mayUse(tr, e, grouped, true); err != nil {
 		t.Errorf("with the group: %v", err)
 	}
 }
@@ -173,21 +173,21 @@ func TestVerdictsFollowDirectories(t *testing.T) {
 // A file with two names can be used by whoever reaches one of them.
 func TestAnyNameWillDo(t *testing.T) {
 	needRoot(t)
-	s, dir := newStage(t, Options{})
-	closed := must(s.Mkdir(RootID, "closed", 0o700, root, 0))
-	e, h := create(t, s, closed.ID, "f", root, 0o644)
+	tr, dir := newTree(t, Options{})
+	closed := must(tr.Mkdir(RootID, "closed", 0o700, root, 0))
+	e, h := create(t, tr, closed.ID, "f", root, 0o644)
 	h.Close()
-	if err := mayUse(s, e, stranger, false); err != unix.EACCES {
+	if err := mayUse(tr, e, alice, false); err != unix.EACCES {
 		t.Errorf("one closed name: %v", err)
 	}
-	must(s.Link(e.ID, RootID, "g", root, 0))
-	if err := mayUse(s, e, stranger, false); err != nil {
+	must(tr.Link(e.ID, RootID, "g", root, 0))
+	if err := mayUse(tr, e, alice, false); err != nil {
 		t.Errorf("and an open one: %v", err)
 	}
 	if err := os.Remove(filepath.Join(dir, "g")); err != nil {
 		t.Fatal(err)
 	}
-	if err := mayUse(s, e, stranger, false); err != unix.EACCES {
+	if err := mayUse(tr, e, alice, false); err != unix.EACCES {
 		t.Errorf("the open one is gone: %v", err)
 	}
 }

@@ -48,24 +48,24 @@ func attrOf(n *node, st *unix.Statx_t) Attr {
 func timeOf(t unix.StatxTimestamp) Time { return Time{Sec: t.Sec, Nsec: t.Nsec} }
 
 // entry makes the answer about n, stated at or after began.
-func (s *Stage) entry(n *node, st *unix.Statx_t, began int64, keep time.Duration) Entry {
-	return Entry{ID: n.id, Attr: attrOf(n, st), Keep: s.hand(n, began, keep)}
+func (t *Tree) entry(n *node, st *unix.Statx_t, began int64, keep time.Duration) Entry {
+	return Entry{ID: n.id, Attr: attrOf(n, st), Keep: t.hand(n, began, keep)}
 }
 
 // momentary is entry for answers that the kernel applies without asking whether they
 // are older than an invalidation: those about files are for this moment only.
-func (s *Stage) momentary(n *node, st *unix.Statx_t, began int64, keep time.Duration) Entry {
+func (t *Tree) momentary(n *node, st *unix.Statx_t, began int64, keep time.Duration) Entry {
 	if n.regular() {
 		keep = 0
 	}
-	return s.entry(n, st, began, keep)
+	return t.entry(n, st, began, keep)
 }
 
 // hand notes that the kernel is about to get attributes of n, read after began,
 // to keep for keep, and returns for how long it may. It and written cannot miss
 // each other: either written sees handed and has the kernel forget, or hand sees
 // hotUntil and gives nothing to keep.
-func (s *Stage) hand(n *node, began int64, keep time.Duration) time.Duration {
+func (t *Tree) hand(n *node, began int64, keep time.Duration) time.Duration {
 	if keep <= 0 || n.hotUntil.Load() > began {
 		return 0
 	}
@@ -79,8 +79,8 @@ func (s *Stage) hand(n *node, began int64, keep time.Duration) time.Duration {
 // written makes attributes the kernel may hold of n stale, before it returns.
 // Of several writers each tells the kernel until one has done so: none may
 // return while another is still telling.
-func (s *Stage) written(n *node) {
-	now := s.now()
+func (t *Tree) written(n *node) {
+	now := t.now()
 	// Renewing the period once in a while is enough, and spares every writer
 	// of a shared file the cache line.
 	if n.hotUntil.Load() < now+int64(hotPeriod)*3/4 {
@@ -90,7 +90,7 @@ func (s *Stage) written(n *node) {
 	if told == handed {
 		return
 	}
-	(*s.invalidate.Load())(n.id)
+	(*t.invalidate.Load())(n.id)
 	for int32(handed-told) > 0 && !n.told.CompareAndSwap(told, handed) {
 		told = n.told.Load()
 	}
@@ -98,24 +98,24 @@ func (s *Stage) written(n *node) {
 
 // Getattr returns the attributes of a node, through a descriptor in use where
 // there is one, which knows unlinked files too.
-func (s *Stage) Getattr(id uint64, keep time.Duration) (Entry, error) {
-	n, err := s.node(id)
+func (t *Tree) Getattr(id uint64, keep time.Duration) (Entry, error) {
+	n, err := t.node(id)
 	if err != nil {
 		return Entry{}, err
 	}
-	began := s.now()
-	st, err := s.stat(n)
+	began := t.now()
+	st, err := t.stat(n)
 	if err != nil {
 		return Entry{}, err
 	}
-	return s.entry(n, &st, began, keep), nil
+	return t.entry(n, &st, began, keep), nil
 }
 
-func (s *Stage) stat(n *node) (st unix.Statx_t, err error) {
-	if n == s.root {
-		return statFD(s.rootFD)
+func (t *Tree) stat(n *node) (st unix.Statx_t, err error) {
+	if n == t.root {
+		return statFD(t.rootFD)
 	}
-	err = s.onInode(n, func(fd int, known *unix.Statx_t) error {
+	err = t.onInode(n, func(fd int, known *unix.Statx_t) error {
 		if known != nil {
 			st = *known
 			return nil
@@ -128,15 +128,15 @@ func (s *Stage) stat(n *node) (st unix.Statx_t, err error) {
 
 // onInode calls fn with a descriptor of n, which may be O_PATH, and its status
 // where opening it told.
-func (s *Stage) onInode(n *node, fn func(fd int, known *unix.Statx_t) error) error {
+func (t *Tree) onInode(n *node, fn func(fd int, known *unix.Statx_t) error) error {
 	if f := n.pinAny(); f != nil {
 		defer f.Release()
 		return fn(f.fd, nil)
 	}
-	if n == s.root {
-		return fn(s.rootFD, nil)
+	if n == t.root {
+		return fn(t.rootFD, nil)
 	}
-	fd, st, err := s.openNode(n, unix.O_PATH, nil)
+	fd, st, err := t.openNode(n, unix.O_PATH, nil)
 	if err != nil {
 		return err
 	}
@@ -155,22 +155,22 @@ type Change struct {
 
 // Setattr changes attributes. The caller has checked that whoever asks may.
 // Owner and mode of the root are the data directory's and stay: EPERM.
-func (s *Stage) Setattr(id uint64, c Change, keep time.Duration) (Entry, error) {
-	n, err := s.node(id)
+func (t *Tree) Setattr(id uint64, c Change, keep time.Duration) (Entry, error) {
+	n, err := t.node(id)
 	if err != nil {
 		return Entry{}, err
 	}
-	if n == s.root && (c.Mode != nil || c.UID != nil || c.GID != nil || c.Size != nil) {
+	if n == t.root && (c.Mode != nil || c.UID != nil || c.GID != nil || c.Size != nil) {
 		return Entry{}, unix.EPERM
 	}
-	began := s.now()
+	began := t.now()
 	if c.Size != nil {
-		if err := s.truncate(n, *c.Size); err != nil {
+		if err := t.truncate(n, *c.Size); err != nil {
 			return Entry{}, err
 		}
 	}
 	var st unix.Statx_t
-	err = s.onInode(n, func(fd int, _ *unix.Statx_t) error {
+	err = t.onInode(n, func(fd int, _ *unix.Statx_t) error {
 		if err := change(fd, c); err != nil {
 			return err
 		}
@@ -178,12 +178,12 @@ func (s *Stage) Setattr(id uint64, c Change, keep time.Duration) (Entry, error) 
 		return err
 	})
 	if c.Mode != nil || c.UID != nil || c.GID != nil {
-		s.rightsChanged(n)
+		t.rightsChanged(n)
 	}
 	if err != nil {
 		return Entry{}, err
 	}
-	return s.momentary(n, &st, began, keep), nil
+	return t.momentary(n, &st, began, keep), nil
 }
 
 func change(fd int, c Change) error {
@@ -224,7 +224,7 @@ func timeOrKeep(t *unix.Timespec) unix.Timespec {
 	return *t
 }
 
-func (s *Stage) truncate(n *node, size uint64) error {
+func (t *Tree) truncate(n *node, size uint64) error {
 	if n.directory() {
 		return unix.EISDIR
 	}
@@ -234,7 +234,7 @@ func (s *Stage) truncate(n *node, size uint64) error {
 	if size > 1<<63-1 {
 		return unix.EFBIG
 	}
-	f, err := s.file(n, forWriting)
+	f, err := t.file(n, forWriting)
 	if err != nil {
 		return err
 	}
@@ -243,12 +243,12 @@ func (s *Stage) truncate(n *node, size uint64) error {
 }
 
 // Readlink returns the target of a symbolic link.
-func (s *Stage) Readlink(id uint64) (string, error) {
-	n, err := s.node(id)
+func (t *Tree) Readlink(id uint64) (string, error) {
+	n, err := t.node(id)
 	if err != nil {
 		return "", err
 	}
-	fd, _, err := s.openNode(n, unix.O_PATH, nil)
+	fd, _, err := t.openNode(n, unix.O_PATH, nil)
 	if err != nil {
 		return "", err
 	}
@@ -262,8 +262,8 @@ func (s *Stage) Readlink(id uint64) (string, error) {
 }
 
 // Statfs returns the backing file system's figures.
-func (s *Stage) Statfs() (unix.Statfs_t, error) {
+func (t *Tree) Statfs() (unix.Statfs_t, error) {
 	var st unix.Statfs_t
-	err := unix.Fstatfs(s.rootFD, &st)
+	err := unix.Fstatfs(t.rootFD, &st)
 	return st, err
 }

@@ -9,11 +9,11 @@ import (
 // kernel knows.
 func TestTwoWritersInvalidate(t *testing.T) {
 	entered, proceed := make(chan struct{}, 2), make(chan struct{})
-	s, _ := newStage(t, Options{Invalidate: func(uint64) { entered <- struct{}{}; <-proceed }})
-	e, h := create(t, s, RootID, "f", root, 0o600)
+	tr, _ := newTree(t, Options{Invalidate: func(uint64) { entered <- struct{}{}; <-proceed }})
+	e, h := create(t, tr, RootID, "f", root, 0o600)
 	defer h.Close()
-	must(s.Getattr(e.ID, time.Minute))
-	f := must(s.Acquire(e.Attr.Ino, root, true))
+	must(tr.Getattr(e.ID, time.Minute))
+	f := must(tr.Acquire(e.Attr.Ino, root, true))
 	defer f.Release()
 	done := make(chan struct{}, 2)
 	write := func() { f.Written(); done <- struct{}{} }
@@ -40,13 +40,13 @@ func TestTwoWritersInvalidate(t *testing.T) {
 func TestAnyTimeoutIsInvalidated(t *testing.T) {
 	for _, keep := range []time.Duration{time.Nanosecond, time.Hour, 1<<63 - 1} {
 		calls := 0
-		s, _ := newStage(t, Options{Invalidate: func(uint64) { calls++ }})
-		e, h := create(t, s, RootID, "f", root, 0o600)
-		if got := must(s.Getattr(e.ID, keep)); got.Keep != keep {
+		tr, _ := newTree(t, Options{Invalidate: func(uint64) { calls++ }})
+		e, h := create(t, tr, RootID, "f", root, 0o600)
+		if got := must(tr.Getattr(e.ID, keep)); got.Keep != keep {
 			t.Errorf("keep %v: got %v", keep, got.Keep)
 		}
 		time.Sleep(time.Microsecond)
-		f := must(s.Acquire(e.Attr.Ino, root, true))
+		f := must(tr.Acquire(e.Attr.Ino, root, true))
 		f.Written()
 		f.Release()
 		h.Close()

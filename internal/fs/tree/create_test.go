@@ -13,7 +13,7 @@ import (
 func TestMakingTouchesNothingElse(t *testing.T) {
 	old := unix.Umask(0o077)
 	defer unix.Umask(old)
-	s, dir := newStage(t, Options{})
+	tr, dir := newTree(t, Options{})
 	outside := filepath.Join(t.TempDir(), "secret")
 	if err := os.WriteFile(outside, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -40,8 +40,8 @@ func TestMakingTouchesNothingElse(t *testing.T) {
 		}
 	}()
 	for range 300 {
-		if e, err := s.Mknod(RootID, "new", 0o666, root, 0); err == nil {
-			s.Forget(e.ID, 1)
+		if e, err := tr.Mknod(RootID, "new", 0o666, root, 0); err == nil {
+			tr.Forget(e.ID, 1)
 		}
 		unix.Unlink(filepath.Join(dir, "new"))
 	}
@@ -55,16 +55,16 @@ func TestMakingTouchesNothingElse(t *testing.T) {
 
 // Modes are what the client asked for.
 func TestModesArriveWhole(t *testing.T) {
-	s, _ := newStage(t, Options{})
-	d, err := s.Mkdir(RootID, "d", 0o777, root, 0)
+	tr, _ := newTree(t, Options{})
+	d, err := tr.Mkdir(RootID, "d", 0o777, root, 0)
 	if err != nil || d.Attr.Mode != unix.S_IFDIR|0o777 {
 		t.Errorf("directory %o, %v", d.Attr.Mode, err)
 	}
-	f, err := s.Mknod(RootID, "f", 0o666, root, 0)
+	f, err := tr.Mknod(RootID, "f", 0o666, root, 0)
 	if err != nil || f.Attr.Mode != unix.S_IFREG|0o666 {
 		t.Errorf("file %o, %v", f.Attr.Mode, err)
 	}
-	g, h := create(t, s, RootID, "g", root, 0o622)
+	g, h := create(t, tr, RootID, "g", root, 0o622)
 	defer h.Close()
 	if g.Attr.Mode != unix.S_IFREG|0o622 {
 		t.Errorf("created file %o", g.Attr.Mode)

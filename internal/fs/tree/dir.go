@@ -15,9 +15,9 @@ const direntBufferBytes = 32 << 10
 // buffer of entries, so size does not matter. Its positions are those of the
 // backing file system, which keeps them meaningful while entries come and go.
 type Dir struct {
-	stage *Stage
-	node  *node
-	fd    int
+	tree *Tree
+	node *node
+	fd   int
 
 	mu   sync.Mutex
 	next int64  // position after the last entry handed out
@@ -34,16 +34,16 @@ type Dirent struct {
 }
 
 // OpenDir opens a directory for listing. The caller closes it.
-func (s *Stage) OpenDir(id uint64) (*Dir, error) {
-	n, err := s.node(id)
+func (t *Tree) OpenDir(id uint64) (*Dir, error) {
+	n, err := t.node(id)
 	if err != nil {
 		return nil, err
 	}
-	fd, _, err := s.openNode(n, unix.O_RDONLY|unix.O_DIRECTORY, nil)
+	fd, _, err := t.openNode(n, unix.O_RDONLY|unix.O_DIRECTORY, nil)
 	if err != nil {
 		return nil, err
 	}
-	return &Dir{stage: s, node: n, fd: fd}, nil
+	return &Dir{tree: t, node: n, fd: fd}, nil
 }
 
 // Close ends the listing.
@@ -83,9 +83,9 @@ func (d *Dir) List(from int64, fn func(Dirent) bool) (ended bool, err error) {
 			return false, unix.EIO
 		}
 		if d.node != nil {
-			e.Ino = d.stage.inoFor(d.node.key.dev, e.Ino)
+			e.Ino = d.tree.inoFor(d.node.key.dev, e.Ino)
 		}
-		shown := e.Name != "." && e.Name != ".." && !d.stage.hidden(d.node, e.Name)
+		shown := e.Name != "." && e.Name != ".." && !d.tree.hidden(d.node, e.Name)
 		if shown && !fn(e) {
 			return false, nil
 		}
@@ -114,16 +114,16 @@ func parseDirent(b []byte) (e Dirent, size int) {
 	return e, size
 }
 
-// Lookup is Stage.Lookup below the open directory.
+// Lookup is Tree.Lookup below the open directory.
 func (d *Dir) Lookup(name string, keep time.Duration) (Entry, error) {
-	began, generation := d.stage.now(), d.stage.renames.Load()
+	began, generation := d.tree.now(), d.tree.renames.Load()
 	st, err := statAt(d.fd, name)
-	if err == nil && d.stage.hiddenInode(&st) {
+	if err == nil && d.tree.hiddenInode(&st) {
 		err = unix.ENOENT
 	}
 	if err != nil {
 		return Entry{}, err
 	}
-	n := d.stage.remember(place{d.node, name}, &st, generation)
-	return d.stage.entry(n, &st, began, keep), nil
+	n := d.tree.remember(place{d.node, name}, &st, generation)
+	return d.tree.entry(n, &st, began, keep), nil
 }

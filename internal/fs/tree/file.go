@@ -24,8 +24,8 @@ type directions [2]bool
 // most one for each access mode, and who may use them. All I/O has explicit
 // offsets, so handles and rings share descriptors.
 type openFile struct {
-	node  *node
-	stage *Stage
+	node *node
+	tree *Tree
 
 	mu       sync.Mutex
 	dead     bool     // replaced or gone; look at node.open again
@@ -52,7 +52,7 @@ type verdictKey struct {
 	dir direction
 }
 
-// verdict is what the kernel said when Stage.rights was that.
+// verdict is what the kernel said when Tree.rights was that.
 type verdict struct {
 	err    error
 	rights uint64
@@ -72,7 +72,7 @@ type File struct {
 
 // OnDataDevice tells whether the file is on the data directory's own device, and
 // not on another that is mounted below it.
-func (f *File) OnDataDevice() bool { return f.of.node.key.dev == f.of.stage.root.key.dev }
+func (f *File) OnDataDevice() bool { return f.of.node.key.dev == f.of.tree.root.key.dev }
 
 // FD returns the descriptor for buffered I/O with explicit offsets, valid until
 // Release and opened without O_APPEND.
@@ -113,7 +113,7 @@ func (f *File) Release() {
 // Written says that bytes were written through the file by other means than the
 // mount. Attributes that the kernel holds are stale when it returns; call it
 // before the writer learns that the write is done.
-func (f *File) Written() { f.of.stage.written(f.of.node) }
+func (f *File) Written() { f.of.tree.written(f.of.node) }
 
 // endLocked unlocks, and closes everything when nobody is left.
 func (of *openFile) endLocked() {
@@ -140,11 +140,11 @@ func (f *File) close() {
 }
 
 // useOpen returns the open state of n, locked and alive.
-func (s *Stage) useOpen(n *node) *openFile {
+func (t *Tree) useOpen(n *node) *openFile {
 	for {
 		of := n.open.Load()
 		if of == nil {
-			of = &openFile{node: n, stage: s}
+			of = &openFile{node: n, tree: t}
 			if !n.open.CompareAndSwap(nil, of) {
 				continue
 			}
@@ -202,19 +202,19 @@ func accessFor(dir direction) int {
 }
 
 // file returns a file of n that covers dir, with the daemon's rights.
-func (s *Stage) file(n *node, dir direction) (*File, error) {
-	of := s.useOpen(n)
+func (t *Tree) file(n *node, dir direction) (*File, error) {
+	of := t.useOpen(n)
 	if f := of.coveringLocked(dir); f != nil {
 		of.useLocked(f)
 		of.mu.Unlock()
 		return f, nil
 	}
-	return s.openLocked(of, accessFor(dir), nil)
+	return t.openLocked(of, accessFor(dir), nil)
 }
 
 // openLocked returns the file of of with exactly the access mode, opening it
 // where needed, as c or with the daemon's rights. It unlocks of.
-func (s *Stage) openLocked(of *openFile, access int, c *cred.Caller) (*File, error) {
+func (t *Tree) openLocked(of *openFile, access int, c *cred.Caller) (*File, error) {
 	if f := of.files[access]; f != nil && c == nil {
 		of.useLocked(f)
 		of.mu.Unlock()
@@ -231,7 +231,7 @@ func (s *Stage) openLocked(of *openFile, access int, c *cred.Caller) (*File, err
 	}
 	of.mu.Unlock()
 
-	fd, err := s.openBytes(of.node, access, twin, c)
+	fd, err := t.openBytes(of.node, access, twin, c)
 
 	of.mu.Lock()
 	of.users--
@@ -255,7 +255,7 @@ func (s *Stage) openLocked(of *openFile, access int, c *cred.Caller) (*File, err
 
 // openBytes opens the bytes of n. twin is an open file of n or nil; it stays
 // open during the call.
-func (s *Stage) openBytes(n *node, access int, twin *File, c *cred.Caller) (int, error) {
+func (t *Tree) openBytes(n *node, access int, twin *File, c *cred.Caller) (int, error) {
 	// O_NONBLOCK: a stranger may put a fifo in the file's place.
 	flags := access | unix.O_NONBLOCK
 	reopen := func() (fd int, err error) {
@@ -273,7 +273,7 @@ func (s *Stage) openBytes(n *node, access int, twin *File, c *cred.Caller) (int,
 	if twin != nil && c == nil {
 		return reopen()
 	}
-	fd, _, err := s.openNode(n, flags, c)
+	fd, _, err := t.openNode(n, flags, c)
 	if err != nil && twin != nil && mayHaveMoved(err) {
 		// No name leads there any more; the inode's own mode decides.
 		return reopen()
@@ -314,9 +314,9 @@ func (of *openFile) grantedLocked(uid uint32, dir direction) bool {
 }
 
 // rightsChanged voids what is remembered about who may use n, or what is in it.
-func (s *Stage) rightsChanged(n *node) {
+func (t *Tree) rightsChanged(n *node) {
 	if n.directory() {
-		s.rights.Add(1)
+		t.rights.Add(1)
 		return
 	}
 	if of := n.open.Load(); of != nil {

@@ -22,17 +22,17 @@ const (
 
 // DirByIno returns the node of a directory by its inode number as clients see
 // it, if c can reach it: a number is easily guessed. Errors: ENOENT, ENOTDIR, EPERM.
-func (s *Stage) DirByIno(ino uint64, c cred.Caller) (id uint64, err error) {
-	n, ok := s.byIno.get(ino)
+func (t *Tree) DirByIno(ino uint64, c cred.Caller) (id uint64, err error) {
+	n, ok := t.byIno.get(ino)
 	switch {
 	case !ok:
 		return 0, unix.ENOENT
 	case !n.directory():
 		return 0, unix.ENOTDIR
-	case n == s.root:
+	case n == t.root:
 		return n.id, nil
 	}
-	fd, _, err := s.openNode(n, unix.O_PATH|unix.O_DIRECTORY, &c)
+	fd, _, err := t.openNode(n, unix.O_PATH|unix.O_DIRECTORY, &c)
 	if err != nil {
 		return 0, denied(err)
 	}
@@ -45,8 +45,8 @@ func (s *Stage) DirByIno(ino uint64, c cred.Caller) (id uint64, err error) {
 }
 
 // Ino returns a node's inode number as clients see it.
-func (s *Stage) Ino(id uint64) (uint64, error) {
-	n, err := s.node(id)
+func (t *Tree) Ino(id uint64) (uint64, error) {
+	n, err := t.node(id)
 	if err != nil {
 		return 0, err
 	}
@@ -54,8 +54,8 @@ func (s *Stage) Ino(id uint64) (uint64, error) {
 }
 
 // Flags returns the inode flags of a node.
-func (s *Stage) Flags(id uint64) (flags uint32, err error) {
-	err = s.withFlags(id, func(_ int, now uint32) error {
+func (t *Tree) Flags(id uint64) (flags uint32, err error) {
+	err = t.withFlags(id, func(_ int, now uint32) error {
 		flags = now
 		return nil
 	})
@@ -65,18 +65,18 @@ func (s *Stage) Flags(id uint64) (flags uint32, err error) {
 // SetFlags sets exactly flags. The super-user may change any, an owner
 // FlagHugeFile. Errors: EINVAL for other flags, EPERM, EOPNOTSUPP where the
 // backing file system can keep none.
-func (s *Stage) SetFlags(id uint64, c cred.Caller, flags uint32) error {
+func (t *Tree) SetFlags(id uint64, c cred.Caller, flags uint32) error {
 	if flags&^SupportedFlags != 0 {
 		return unix.EINVAL
 	}
-	e, err := s.Getattr(id, 0)
+	e, err := t.Getattr(id, 0)
 	if err != nil {
 		return err
 	}
 	if !c.Root() && c.UID != e.Attr.UID {
 		return unix.EPERM
 	}
-	return s.withFlags(id, func(fd int, now uint32) error {
+	return t.withFlags(id, func(fd int, now uint32) error {
 		changed := now ^ flags
 		switch {
 		case changed == 0:
@@ -147,8 +147,8 @@ func flagsOf(fd int) uint32 {
 	return flags
 }
 
-func (s *Stage) withFlags(id uint64, fn func(fd int, now uint32) error) error {
-	n, err := s.node(id)
+func (t *Tree) withFlags(id uint64, fn func(fd int, now uint32) error) error {
+	n, err := t.node(id)
 	if err != nil {
 		return err
 	}
@@ -156,14 +156,14 @@ func (s *Stage) withFlags(id uint64, fn func(fd int, now uint32) error) error {
 		return unix.ENOTTY
 	}
 	if n.regular() {
-		f, err := s.file(n, forReading)
+		f, err := t.file(n, forReading)
 		if err != nil {
 			return err
 		}
 		defer f.Release()
 		return fn(f.fd, flagsOf(f.fd))
 	}
-	fd, _, err := s.openNode(n, unix.O_RDONLY|unix.O_DIRECTORY, nil)
+	fd, _, err := t.openNode(n, unix.O_RDONLY|unix.O_DIRECTORY, nil)
 	if err != nil {
 		return err
 	}
@@ -173,15 +173,15 @@ func (s *Stage) withFlags(id uint64, fn func(fd int, now uint32) error) error {
 
 // PunchHole makes ranges of a file read as zeros and frees their space, with
 // the rights of c. The length stays.
-func (s *Stage) PunchHole(id uint64, c cred.Caller, starts, ends []uint64) error {
-	n, err := s.node(id)
+func (t *Tree) PunchHole(id uint64, c cred.Caller, starts, ends []uint64) error {
+	n, err := t.node(id)
 	if err != nil {
 		return err
 	}
 	if !n.regular() {
 		return unix.EINVAL
 	}
-	f, err := s.acquire(n, c, forWriting)
+	f, err := t.acquire(n, c, forWriting)
 	if err != nil {
 		return denied(err)
 	}

@@ -32,8 +32,8 @@ func (h *Handle) ID() uint64 { return h.file.of.node.id }
 // ioctl(FS_IOC_GETFLAGS) and file_getattr(2), for which a descriptor or a path is
 // enough. So an open is proof of a right only where the mode says so too; else
 // Acquire asks the kernel.
-func (s *Stage) Open(id uint64, c cred.Caller, flags int) (*Handle, error) {
-	n, err := s.node(id)
+func (t *Tree) Open(id uint64, c cred.Caller, flags int) (*Handle, error) {
+	n, err := t.node(id)
 	if err != nil {
 		return nil, err
 	}
@@ -47,7 +47,7 @@ func (s *Stage) Open(id uint64, c cred.Caller, flags int) (*Handle, error) {
 	if access > unix.O_RDWR {
 		return nil, unix.EINVAL
 	}
-	f, err := s.openLocked(s.useOpen(n), access, nil)
+	f, err := t.openLocked(t.useOpen(n), access, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -107,10 +107,10 @@ func (h *Handle) Sync(dataOnly bool) error {
 // DirectIO says whether the device of the file takes O_DIRECT. The first file
 // of a device that gives an answer tells for all.
 func (h *Handle) DirectIO() bool {
-	s, dev := h.file.of.stage, h.file.of.node.key.dev
-	s.directMu.Lock()
-	defer s.directMu.Unlock()
-	if ok, known := s.direct[dev]; known {
+	t, dev := h.file.of.tree, h.file.of.node.key.dev
+	t.directMu.Lock()
+	defer t.directMu.Unlock()
+	if ok, known := t.direct[dev]; known {
 		return ok
 	}
 	fd, err := unix.Open(procPath(h.file.fd), h.access|unix.O_DIRECT|unix.O_CLOEXEC, 0)
@@ -118,7 +118,7 @@ func (h *Handle) DirectIO() bool {
 		unix.Close(fd)
 	}
 	if err == nil || err == unix.EINVAL {
-		s.direct[dev] = err == nil
+		t.direct[dev] = err == nil
 	}
 	return err == nil
 }

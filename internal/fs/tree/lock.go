@@ -7,47 +7,47 @@ import "golang.org/x/sys/unix"
 // is closed.
 
 // Lock marks a directory. ENOTDIR for what is none.
-func (s *Stage) Lock(id uint64) error { return s.setLock(id, true) }
+func (t *Tree) Lock(id uint64) error { return t.setLock(id, true) }
 
 // Unlock takes the mark away: ENOLCK when there is none.
-func (s *Stage) Unlock(id uint64) error { return s.setLock(id, false) }
+func (t *Tree) Unlock(id uint64) error { return t.setLock(id, false) }
 
 // Locked says whether a node is a marked directory.
-func (s *Stage) Locked(id uint64) bool {
-	n, err := s.node(id)
+func (t *Tree) Locked(id uint64) bool {
+	n, err := t.node(id)
 	if err != nil {
 		return false
 	}
-	s.locksMu.Lock()
-	defer s.locksMu.Unlock()
-	return s.locks[n.key]
+	t.locksMu.Lock()
+	defer t.locksMu.Unlock()
+	return t.locks[n.key]
 }
 
-func (s *Stage) setLock(id uint64, on bool) error {
-	n, err := s.node(id)
+func (t *Tree) setLock(id uint64, on bool) error {
+	n, err := t.node(id)
 	if err != nil {
 		return err
 	}
 	if !n.directory() {
 		return unix.ENOTDIR
 	}
-	s.locksMu.Lock()
-	defer s.locksMu.Unlock()
+	t.locksMu.Lock()
+	defer t.locksMu.Unlock()
 	if on {
-		s.locks[n.key] = true
+		t.locks[n.key] = true
 		return nil
 	}
-	if !s.locks[n.key] {
+	if !t.locks[n.key] {
 		return unix.ENOLCK
 	}
-	delete(s.locks, n.key)
+	delete(t.locks, n.key)
 	return nil
 }
 
 // unlockGone forgets the mark of a directory that was removed: another one may
 // get its inode number.
-func (s *Stage) unlockGone(k identity) {
-	s.locksMu.Lock()
-	delete(s.locks, k)
-	s.locksMu.Unlock()
+func (t *Tree) unlockGone(k identity) {
+	t.locksMu.Lock()
+	delete(t.locks, k)
+	t.locksMu.Unlock()
 }

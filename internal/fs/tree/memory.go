@@ -31,14 +31,14 @@ func (f *forgottenNodes) note() {
 // Run gives memory back to the system after the kernel forgot many nodes, until
 // ctx ends. The runtime does so by itself only over minutes. Without Run the
 // stage works and is larger.
-func (s *Stage) Run(ctx context.Context) error {
+func (t *Tree) Run(ctx context.Context) error {
 	pause := time.NewTimer(0)
 	defer pause.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-s.forgotten.many:
+		case <-t.forgotten.many:
 		}
 		// Forgetting comes in storms: wait for the rest of this one.
 		pause.Reset(freeingInterval)
@@ -47,7 +47,7 @@ func (s *Stage) Run(ctx context.Context) error {
 			return nil
 		case <-pause.C:
 		}
-		s.forgotten.count.Store(0)
+		t.forgotten.count.Store(0)
 		debug.FreeOSMemory()
 	}
 }

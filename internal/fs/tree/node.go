@@ -49,7 +49,7 @@ type node struct {
 	key     identity
 	kind    uint32 // S_IFMT bits
 
-	// Guarded by Stage.treeMu. parent is nil for the root only.
+	// Guarded by Tree.mu. parent is nil for the root only.
 	place
 	lookups  uint64 // references the kernel counts
 	children int    // places in this directory: places of others hold it
@@ -69,47 +69,47 @@ func (n *node) regular() bool   { return n.kind == unix.S_IFREG }
 func (n *node) directory() bool { return n.kind == unix.S_IFDIR }
 
 // node returns what the kernel knows as id.
-func (s *Stage) node(id uint64) (*node, error) {
-	if n, ok := s.byID.get(id); ok {
+func (t *Tree) node(id uint64) (*node, error) {
+	if n, ok := t.byID.get(id); ok {
 		return n, nil
 	}
 	return nil, unix.ESTALE
 }
 
 // remember returns the node for an inode seen at at, counting one reference of
-// the kernel. generation is Stage.renames from before it was seen: an older
+// the kernel. generation is Tree.renames from before it was seen: an older
 // sight does not move a node that was renamed since.
-func (s *Stage) remember(at place, st *unix.Statx_t, generation uint64) *node {
+func (t *Tree) remember(at place, st *unix.Statx_t, generation uint64) *node {
 	key := identityOf(st)
 	kind := uint32(st.Mode) & unix.S_IFMT
-	s.treeMu.Lock()
-	defer s.treeMu.Unlock()
-	n, ok := s.byIdentity.get(key)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n, ok := t.byIdentity.get(key)
 	if ok && n.kind == kind {
-		s.seenLocked(n, at, st, generation)
+		t.seenLocked(n, at, st, generation)
 		n.lookups++
 		return n
 	}
-	n = &node{id: s.nextID.Add(1), key: key, kind: kind, place: at, lookups: 1}
-	n.ino = s.inoFor(key.dev, key.ino)
+	n = &node{id: t.nextID.Add(1), key: key, kind: kind, place: at, lookups: 1}
+	n.ino = t.inoFor(key.dev, key.ino)
 	for n.ino >= madeUpInoStart {
-		other, taken := s.byIno.get(n.ino)
+		other, taken := t.byIno.get(n.ino)
 		if !taken || other.key.dev == key.dev && other.key.ino == key.ino {
 			break
 		}
 		n.ino++ // two of one hash: rings must not take one for the other
 	}
 	at.parent.children++
-	s.byIdentity.put(key, n)
-	s.byIno.put(n.ino, n)
-	s.byID.put(n.id, n)
+	t.byIdentity.put(key, n)
+	t.byIno.put(n.ino, n)
+	t.byID.put(n.id, n)
 	return n
 }
 
 // inoFor is the inode number that clients see.
-func (s *Stage) inoFor(dev, ino uint64) uint64 {
-	if dev == s.root.key.dev {
-		if ino == s.root.key.ino {
+func (t *Tree) inoFor(dev, ino uint64) uint64 {
+	if dev == t.root.key.dev {
+		if ino == t.root.key.ino {
 			return RootID
 		}
 		if ino > reservedInos && ino <= largestBackingIno {
@@ -124,143 +124,143 @@ func (s *Stage) inoFor(dev, ino uint64) uint64 {
 }
 
 // seenLocked notes that n was found at at.
-func (s *Stage) seenLocked(n *node, at place, st *unix.Statx_t, generation uint64) {
-	if n.place == at || n == s.root {
+func (t *Tree) seenLocked(n *node, at place, st *unix.Statx_t, generation uint64) {
+	if n.place == at || n == t.root {
 		return
 	}
 	if st.Nlink > 1 && !n.directory() {
-		if !s.links[n][at] {
+		if !t.links[n][at] {
 			at.parent.children++
-			if s.links[n] == nil {
-				s.links[n] = make(map[place]bool)
+			if t.links[n] == nil {
+				t.links[n] = make(map[place]bool)
 			}
-			s.links[n][at] = true
+			t.links[n][at] = true
 		}
 		return
 	}
-	if s.renames.Load() != generation {
+	if t.renames.Load() != generation {
 		return
 	}
-	s.moveLocked(n, at)
+	t.moveLocked(n, at)
 }
 
 // moveLocked makes at the place of n.
-func (s *Stage) moveLocked(n *node, at place) {
+func (t *Tree) moveLocked(n *node, at place) {
 	at.parent.children++
 	old := n.parent
 	n.place = at
-	s.leftLocked(old)
+	t.leftLocked(old)
 }
 
 // leftLocked drops one place from directory d.
-func (s *Stage) leftLocked(d *node) {
+func (t *Tree) leftLocked(d *node) {
 	d.children--
-	s.dropLocked(d)
+	t.dropLocked(d)
 }
 
 // gone notes that the entry at at does not lead to n any more. last says that
 // it was the inode's last name.
-func (s *Stage) gone(n *node, at place, last bool) {
-	s.treeMu.Lock()
-	defer s.treeMu.Unlock()
-	s.unplaceLocked(n, at)
+func (t *Tree) gone(n *node, at place, last bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.unplaceLocked(n, at)
 	if last {
 		// An inode number may return at once: the next owner is another node.
-		s.byIdentity.take(n.key, n)
+		t.byIdentity.take(n.key, n)
 	}
 }
 
 // unplaceLocked removes at from the places of n. A node whose only known place
 // goes keeps it: finding another inode there tells that it is stale.
-func (s *Stage) unplaceLocked(n *node, at place) {
-	others := s.links[n]
+func (t *Tree) unplaceLocked(n *node, at place) {
+	others := t.links[n]
 	if others[at] {
-		s.dropLinkLocked(n, at)
-		s.leftLocked(at.parent)
+		t.dropLinkLocked(n, at)
+		t.leftLocked(at.parent)
 		return
 	}
 	if n.place == at {
 		for other := range others {
 			n.place = other
-			s.dropLinkLocked(n, other)
-			s.leftLocked(at.parent)
+			t.dropLinkLocked(n, other)
+			t.leftLocked(at.parent)
 			return
 		}
 	}
 }
 
 // dropLinkLocked takes a place from the further names of n.
-func (s *Stage) dropLinkLocked(n *node, at place) {
-	delete(s.links[n], at)
-	if len(s.links[n]) == 0 {
-		delete(s.links, n)
+func (t *Tree) dropLinkLocked(n *node, at place) {
+	delete(t.links[n], at)
+	if len(t.links[n]) == 0 {
+		delete(t.links, n)
 	}
 }
 
 // moved notes a rename of n.
-func (s *Stage) moved(n *node, from, to place) {
-	s.treeMu.Lock()
-	defer s.treeMu.Unlock()
+func (t *Tree) moved(n *node, from, to place) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	if n.place == from {
-		s.moveLocked(n, to)
+		t.moveLocked(n, to)
 		return
 	}
-	others := s.links[n]
+	others := t.links[n]
 	if others[from] {
 		if !others[to] {
 			to.parent.children++
 			others[to] = true
 		}
 		delete(others, from)
-		s.leftLocked(from.parent)
+		t.leftLocked(from.parent)
 		return
 	}
 	if len(others) == 0 {
-		s.moveLocked(n, to)
+		t.moveLocked(n, to)
 	}
 }
 
 // Forget takes back count references of the kernel to a node.
-func (s *Stage) Forget(id, count uint64) {
-	n, ok := s.byID.get(id)
-	if !ok || n == s.root {
+func (t *Tree) Forget(id, count uint64) {
+	n, ok := t.byID.get(id)
+	if !ok || n == t.root {
 		return
 	}
-	s.treeMu.Lock()
+	t.mu.Lock()
 	n.lookups -= min(count, n.lookups)
-	s.dropLocked(n)
-	idle := len(s.closing) == 0
-	s.treeMu.Unlock()
+	t.dropLocked(n)
+	idle := len(t.closing) == 0
+	t.mu.Unlock()
 	if !idle {
-		s.closeForgotten()
+		t.closeForgotten()
 	}
 }
 
 // dropLocked removes n, and directories above it that only it held, when
 // nothing refers to it.
-func (s *Stage) dropLocked(n *node) {
-	for n != s.root && n.lookups == 0 && n.children == 0 {
-		if !s.byID.take(n.id, n) {
+func (t *Tree) dropLocked(n *node) {
+	for n != t.root && n.lookups == 0 && n.children == 0 {
+		if !t.byID.take(n.id, n) {
 			return
 		}
-		s.byIdentity.take(n.key, n)
-		s.byIno.take(n.ino, n)
-		if fd, ok := s.orphans[n]; ok {
-			delete(s.orphans, n)
-			s.closing = append(s.closing, fd)
+		t.byIdentity.take(n.key, n)
+		t.byIno.take(n.ino, n)
+		if fd, ok := t.orphans[n]; ok {
+			delete(t.orphans, n)
+			t.closing = append(t.closing, fd)
 		}
-		s.forgotten.note()
-		for at := range s.links[n] {
+		t.forgotten.note()
+		for at := range t.links[n] {
 			at.parent.children--
 			if at.parent != n.parent {
-				s.dropLocked(at.parent)
+				t.dropLocked(at.parent)
 			}
 		}
-		delete(s.links, n)
+		delete(t.links, n)
 		n = n.parent
 		n.children--
 	}
 }
 
 // Nodes returns how many nodes the kernel makes the stage remember.
-func (s *Stage) Nodes() int { return s.byID.len() }
+func (t *Tree) Nodes() int { return t.byID.len() }

@@ -13,11 +13,11 @@ import (
 
 // lastSight returns an O_PATH descriptor of the entry name in dir if removing it
 // takes the last name of a file that the kernel knows, else -1.
-func (s *Stage) lastSight(dir int, name string, st *unix.Statx_t) int {
+func (t *Tree) lastSight(dir int, name string, st *unix.Statx_t) int {
 	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Nlink > 1 {
 		return -1
 	}
-	if _, known := s.byIdentity.get(identityOf(st)); !known {
+	if _, known := t.byIdentity.get(identityOf(st)); !known {
 		return -1
 	}
 	fd, err := unix.Openat(dir, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
@@ -33,35 +33,35 @@ func (s *Stage) lastSight(dir int, name string, st *unix.Statx_t) int {
 }
 
 // orphan keeps fd, from lastSight, for as long as the kernel knows its node.
-func (s *Stage) orphan(st *unix.Statx_t, fd int) {
+func (t *Tree) orphan(st *unix.Statx_t, fd int) {
 	if fd < 0 {
 		return
 	}
-	s.treeMu.Lock()
-	n, known := s.byIdentity.get(identityOf(st))
+	t.mu.Lock()
+	n, known := t.byIdentity.get(identityOf(st))
 	if known {
-		if _, twice := s.orphans[n]; twice {
+		if _, twice := t.orphans[n]; twice {
 			known = false
 		} else {
-			s.orphans[n] = fd
+			t.orphans[n] = fd
 		}
 	}
-	s.treeMu.Unlock()
+	t.mu.Unlock()
 	if !known {
 		unix.Close(fd)
 	}
 }
 
 // openOrphan opens a node that has no name any more.
-func (s *Stage) openOrphan(n *node, flags int, as *cred.Caller) (int, unix.Statx_t, error) {
-	s.treeMu.RLock()
-	path, ok := s.orphans[n]
+func (t *Tree) openOrphan(n *node, flags int, as *cred.Caller) (int, unix.Statx_t, error) {
+	t.mu.RLock()
+	path, ok := t.orphans[n]
 	var err error
 	if ok {
 		// Under the lock, or a forget closes it: a dup does not block.
 		path, err = unix.FcntlInt(uintptr(path), unix.F_DUPFD_CLOEXEC, 0)
 	}
-	s.treeMu.RUnlock()
+	t.mu.RUnlock()
 	if !ok {
 		return -1, unix.Statx_t{}, unix.ENOENT
 	}
@@ -92,13 +92,13 @@ func (s *Stage) openOrphan(n *node, flags int, as *cred.Caller) (int, unix.Statx
 	return fd, st, nil
 }
 
-// closeForgotten closes descriptors of forgotten nodes. Not under treeMu: it may
+// closeForgotten closes descriptors of forgotten nodes. Not under mu: it may
 // free a file's blocks.
-func (s *Stage) closeForgotten() {
-	s.treeMu.Lock()
-	fds := s.closing
-	s.closing = nil
-	s.treeMu.Unlock()
+func (t *Tree) closeForgotten() {
+	t.mu.Lock()
+	fds := t.closing
+	t.closing = nil
+	t.mu.Unlock()
 	for _, fd := range fds {
 		unix.Close(fd)
 	}

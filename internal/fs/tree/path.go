@@ -70,7 +70,7 @@ func statAt(dir int, name string) (unix.Statx_t, error) {
 func procPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 
 // pathLocked is the path of at below the data directory.
-func (s *Stage) pathLocked(at place) string {
+func (t *Tree) pathLocked(at place) string {
 	if at.parent == nil {
 		return "."
 	}
@@ -93,22 +93,22 @@ func (s *Stage) pathLocked(at place) string {
 
 // openNode opens the inode of n and returns its status. as is nil for the
 // daemon's own rights.
-func (s *Stage) openNode(n *node, flags int, as *cred.Caller) (int, unix.Statx_t, error) {
-	s.treeMu.RLock()
-	rel := s.pathLocked(n.place)
-	s.treeMu.RUnlock()
-	fd, st, err := s.openIdentity(n, rel, flags, as)
-	if err == nil || !mayHaveMoved(err) && !(errors.Is(err, unix.EACCES) && s.severalNames(n)) {
+func (t *Tree) openNode(n *node, flags int, as *cred.Caller) (int, unix.Statx_t, error) {
+	t.mu.RLock()
+	rel := t.pathLocked(n.place)
+	t.mu.RUnlock()
+	fd, st, err := t.openIdentity(n, rel, flags, as)
+	if err == nil || !mayHaveMoved(err) && !(errors.Is(err, unix.EACCES) && t.severalNames(n)) {
 		return fd, st, err
 	}
 	// It may be on its way from one name to another, or have several, of which as
 	// can reach some. With no rename under way the tree is true and the answer is
 	// final.
-	s.renameMu.Lock()
-	defer s.renameMu.Unlock()
+	t.renameMu.Lock()
+	defer t.renameMu.Unlock()
 	var refused error
-	for _, rel := range s.paths(n) {
-		if fd, st, err = s.openIdentity(n, rel, flags, as); err == nil {
+	for _, rel := range t.paths(n) {
+		if fd, st, err = t.openIdentity(n, rel, flags, as); err == nil {
 			return fd, st, nil
 		}
 		if errors.Is(err, unix.EACCES) {
@@ -119,25 +119,25 @@ func (s *Stage) openNode(n *node, flags int, as *cred.Caller) (int, unix.Statx_t
 		return -1, st, refused
 	}
 	if mayHaveMoved(err) {
-		if fd, st, orphanErr := s.openOrphan(n, flags, as); orphanErr != unix.ENOENT {
+		if fd, st, orphanErr := t.openOrphan(n, flags, as); orphanErr != unix.ENOENT {
 			return fd, st, orphanErr
 		}
 	}
 	return fd, st, err
 }
 
-func (s *Stage) severalNames(n *node) bool {
-	s.treeMu.RLock()
-	defer s.treeMu.RUnlock()
-	return len(s.links[n]) > 0
+func (t *Tree) severalNames(n *node) bool {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return len(t.links[n]) > 0
 }
 
-func (s *Stage) paths(n *node) []string {
-	s.treeMu.RLock()
-	defer s.treeMu.RUnlock()
-	all := []string{s.pathLocked(n.place)}
-	for at := range s.links[n] {
-		all = append(all, s.pathLocked(at))
+func (t *Tree) paths(n *node) []string {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	all := []string{t.pathLocked(n.place)}
+	for at := range t.links[n] {
+		all = append(all, t.pathLocked(at))
 	}
 	return all
 }
@@ -148,10 +148,10 @@ func mayHaveMoved(err error) bool {
 }
 
 // openIdentity opens rel if it is the inode of n, else fails with ESTALE.
-func (s *Stage) openIdentity(n *node, rel string, flags int, as *cred.Caller) (int, unix.Statx_t, error) {
+func (t *Tree) openIdentity(n *node, rel string, flags int, as *cred.Caller) (int, unix.Statx_t, error) {
 	fd := -1
 	open := func() (err error) {
-		fd, err = openBeneath(s.rootFD, rel, flags)
+		fd, err = openBeneath(t.rootFD, rel, flags)
 		return err
 	}
 	var err error
@@ -175,11 +175,11 @@ func (s *Stage) openIdentity(n *node, rel string, flags int, as *cred.Caller) (i
 }
 
 // inDir calls fn with a descriptor of directory d.
-func (s *Stage) inDir(d *node, fn func(fd int) error) error {
-	if d == s.root {
-		return fn(s.rootFD)
+func (t *Tree) inDir(d *node, fn func(fd int) error) error {
+	if d == t.root {
+		return fn(t.rootFD)
 	}
-	fd, _, err := s.openNode(d, unix.O_PATH|unix.O_DIRECTORY, nil)
+	fd, _, err := t.openNode(d, unix.O_PATH|unix.O_DIRECTORY, nil)
 	if err != nil {
 		return err
 	}
@@ -189,6 +189,6 @@ func (s *Stage) inDir(d *node, fn func(fd int) error) error {
 
 // hidden says that name in d is not for clients. A data directory may know the
 // same entry by other spellings, too: whoever has its status asks hiddenInode.
-func (s *Stage) hidden(d *node, name string) bool { return d == s.root && name == StateName }
+func (t *Tree) hidden(d *node, name string) bool { return d == t.root && name == StateName }
 
-func (s *Stage) hiddenInode(st *unix.Statx_t) bool { return identityOf(st) == s.state }
+func (t *Tree) hiddenInode(st *unix.Statx_t) bool { return identityOf(st) == t.state }

@@ -25,7 +25,7 @@ const (
 
 // removal is one recursive removal. It runs with the rights of the caller.
 type removal struct {
-	stage  *Stage
+	tree   *Tree
 	caller cred.Caller
 	cancel <-chan struct{}
 
@@ -36,12 +36,12 @@ type removal struct {
 	sample int // directories yet to be asked
 }
 
-func (s *Stage) removal(c cred.Caller, cancel <-chan struct{}) *removal {
-	return &removal{stage: s, caller: c, cancel: cancel, sample: ownerSample}
+func (t *Tree) removal(c cred.Caller, cancel <-chan struct{}) *removal {
+	return &removal{tree: t, caller: c, cancel: cancel, sample: ownerSample}
 }
 
-// tree removes the entry name of directory dir, whose node is d or nil.
-func (r *removal) tree(d *node, dir int, name string) error {
+// remove removes the entry name of directory dir, whose node is d or nil.
+func (r *removal) remove(d *node, dir int, name string) error {
 	st, err := statAt(dir, name)
 	if err != nil {
 		return err
@@ -51,7 +51,7 @@ func (r *removal) tree(d *node, dir int, name string) error {
 			return err
 		}
 	}
-	_, err = r.stage.unlinkOne(d, dir, name)
+	_, err = r.tree.unlinkOne(d, dir, name)
 	return err
 }
 
@@ -84,7 +84,7 @@ func (r *removal) open(dir int, name string) (*Dir, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Dir{stage: r.stage, node: r.stage.nodeOf(fd), fd: fd}, nil
+	return &Dir{tree: r.tree, node: r.tree.nodeOf(fd), fd: fd}, nil
 }
 
 // allowed says whether directory name in dir and those below it are the caller's.
@@ -151,7 +151,7 @@ func (r *removal) entry(in *Dir, name string, depth int) error {
 	if err := r.canceled(); err != nil {
 		return err
 	}
-	isDir, err := r.stage.unlinkOne(in.node, in.fd, name)
+	isDir, err := r.tree.unlinkOne(in.node, in.fd, name)
 	switch {
 	case errors.Is(err, unix.ENOENT):
 		return nil // somebody else was faster
@@ -172,7 +172,7 @@ func (r *removal) entry(in *Dir, name string, depth int) error {
 	if err != nil {
 		return err
 	}
-	if _, err = r.stage.unlinkOne(in.node, in.fd, name); errors.Is(err, unix.ENOENT) {
+	if _, err = r.tree.unlinkOne(in.node, in.fd, name); errors.Is(err, unix.ENOENT) {
 		return nil
 	}
 	return err
@@ -183,15 +183,15 @@ func (r *removal) moveUp(in *Dir, name string) error {
 	if r.moves++; r.moves > mostMovedUp {
 		return unix.ENOTEMPTY
 	}
-	s := r.stage
-	s.renameMu.RLock()
-	defer s.renameMu.RUnlock()
+	t := r.tree
+	t.renameMu.RLock()
+	defer t.renameMu.RUnlock()
 	for try := range 100 {
 		up := name
 		if try > 0 {
 			up = strconv.Itoa(r.moves) + "." + strconv.Itoa(try)
 		}
-		err := s.renameAt(place{in.node, name}, in.fd, place{r.top, up}, r.topFD, unix.RENAME_NOREPLACE)
+		err := t.renameAt(place{in.node, name}, in.fd, place{r.top, up}, r.topFD, unix.RENAME_NOREPLACE)
 		if errors.Is(err, unix.EEXIST) {
 			continue
 		}

@@ -12,33 +12,33 @@ import (
 	"github.com/kv3fs/kv3fs/internal/fs/cred"
 )
 
-func removeAll(s *Stage, c cred.Caller, rel string) error {
-	_, err := s.RemoveAll(c, rel, nil)
+func removeAll(tr *Tree, c cred.Caller, rel string) error {
+	_, err := tr.RemoveAll(c, rel, nil)
 	return err
 }
 
 // A directory that went and was made anew is another one.
 func TestRemoveDirRemovesThatDirectory(t *testing.T) {
-	s, dir := newStage(t, Options{})
-	old := must(s.Mkdir(RootID, "d", 0o755, root, 0))
-	if err := s.Rmdir(RootID, "d"); err != nil {
+	tr, dir := newTree(t, Options{})
+	old := must(tr.Mkdir(RootID, "d", 0o755, root, 0))
+	if err := tr.Rmdir(RootID, "d"); err != nil {
 		t.Fatal(err)
 	}
-	must(s.Mkdir(RootID, "d", 0o755, root, 0))
-	if _, err := s.RemoveDir(root, old.ID, nil); err != unix.ENOENT {
+	must(tr.Mkdir(RootID, "d", 0o755, root, 0))
+	if _, err := tr.RemoveDir(root, old.ID, nil); err != unix.ENOENT {
 		t.Errorf("removed directory: %v", err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "d")); err != nil {
 		t.Fatal("the new directory of that name went")
 	}
-	moved := must(s.Mkdir(RootID, "m", 0o755, root, 0))
-	if err := s.Rename(RootID, "m", RootID, "n"); err != nil {
+	moved := must(tr.Mkdir(RootID, "m", 0o755, root, 0))
+	if err := tr.Rename(RootID, "m", RootID, "n"); err != nil {
 		t.Fatal(err)
 	}
-	if went, err := s.RemoveDir(root, moved.ID, nil); err != nil || went != (Name{RootID, "n"}) {
+	if went, err := tr.RemoveDir(root, moved.ID, nil); err != nil || went != (Name{RootID, "n"}) {
 		t.Errorf("moved directory: %v, %v", went, err)
 	}
-	if _, err := s.RemoveDir(root, RootID, nil); err != unix.EINVAL {
+	if _, err := tr.RemoveDir(root, RootID, nil); err != unix.EINVAL {
 		t.Errorf("root: %v", err)
 	}
 }
@@ -60,7 +60,7 @@ func makeDeep(t *testing.T, dir string, levels int) {
 
 // A deep tree takes few descriptors to remove.
 func TestRemoveDeepTree(t *testing.T) {
-	s, dir := newStage(t, Options{})
+	tr, dir := newTree(t, Options{})
 	for _, name := range []string{"deep", "deep/one", "deep/two"} {
 		if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil {
 			t.Fatal(err)
@@ -68,10 +68,10 @@ func TestRemoveDeepTree(t *testing.T) {
 	}
 	makeDeep(t, filepath.Join(dir, "deep/one"), 3000)
 	makeDeep(t, filepath.Join(dir, "deep/two"), 3000)
-	known := must(s.Lookup(RootID, "deep", 0)) // the kernel knows part of it
-	known = must(s.Lookup(known.ID, "one", 0))
+	known := must(tr.Lookup(RootID, "deep", 0)) // the kernel knows part of it
+	known = must(tr.Lookup(known.ID, "one", 0))
 	for range 50 {
-		known = must(s.Lookup(known.ID, "d", 0))
+		known = must(tr.Lookup(known.ID, "d", 0))
 	}
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
@@ -83,7 +83,7 @@ func TestRemoveDeepTree(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)
-	if err := removeAll(s, root, "deep"); err != nil {
+	if err := removeAll(tr, root, "deep"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Lstat(filepath.Join(dir, "deep")); !os.IsNotExist(err) {
@@ -93,7 +93,7 @@ func TestRemoveDeepTree(t *testing.T) {
 
 // A removal ends although somebody keeps making entries, and when it is told to.
 func TestRemovalEnds(t *testing.T) {
-	s, dir := newStage(t, Options{})
+	tr, dir := newTree(t, Options{})
 	busy := filepath.Join(dir, "busy")
 	if err := os.Mkdir(busy, 0o755); err != nil {
 		t.Fatal(err)
@@ -114,7 +114,7 @@ func TestRemovalEnds(t *testing.T) {
 	}()
 	time.Sleep(10 * time.Millisecond)
 	done := make(chan error, 1)
-	go func() { done <- removeAll(s, root, "busy") }()
+	go func() { done <- removeAll(tr, root, "busy") }()
 	select {
 	case err := <-done:
 		if err != nil && err != unix.ENOTEMPTY {
@@ -125,14 +125,14 @@ func TestRemovalEnds(t *testing.T) {
 	}
 	close(stop)
 	<-stopped
-	if err := removeAll(s, root, "busy"); err != nil && err != unix.ENOENT {
+	if err := removeAll(tr, root, "busy"); err != nil && err != unix.ENOENT {
 		t.Errorf("afterwards: %v", err)
 	}
 
 	makeDeep(t, dir, 3)
 	canceled := make(chan struct{})
 	close(canceled)
-	if _, err := s.RemoveAll(root, "d", canceled); err != unix.EINTR {
+	if _, err := tr.RemoveAll(root, "d", canceled); err != unix.EINTR {
 		t.Errorf("canceled: %v", err)
 	}
 }
@@ -145,23 +145,23 @@ func TestRemovalAsksForOwnership(t *testing.T) {
 		mode, inner uint32
 		want        error
 	}{
-		"own":                      {stranger, stranger, 0o755, 0o700, nil},
-		"open to all":              {friend, friend, 0o777, 0o777, unix.EPERM},
-		"another's below":          {stranger, friend, 0o777, 0o777, unix.EPERM},
-		"closed to its owner":      {stranger, stranger, 0o555, 0o755, unix.EPERM},
-		"closed to its owner, sub": {stranger, stranger, 0o755, 0o500, unix.EPERM},
+		"own":                      {alice, alice, 0o755, 0o700, nil},
+		"open to all":              {bob, bob, 0o777, 0o777, unix.EPERM},
+		"another's below":          {alice, bob, 0o777, 0o777, unix.EPERM},
+		"closed to its owner":      {alice, alice, 0o555, 0o755, unix.EPERM},
+		"closed to its owner, sub": {alice, alice, 0o755, 0o500, unix.EPERM},
 	} {
-		s, dir := newStage(t, Options{})
+		tr, dir := newTree(t, Options{})
 		if err := os.Chmod(dir, 0o777); err != nil {
 			t.Fatal(err)
 		}
-		d := must(s.Mkdir(RootID, "d", c.mode, c.top, 0))
-		_, h := create(t, s, d.ID, "aaa", c.top, 0o666)
+		d := must(tr.Mkdir(RootID, "d", c.mode, c.top, 0))
+		_, h := create(t, tr, d.ID, "aaa", c.top, 0o666)
 		h.Close()
-		sub := must(s.Mkdir(d.ID, "sub", c.inner, c.below, 0))
-		_, h = create(t, s, sub.ID, "f", friend, 0o666)
+		sub := must(tr.Mkdir(d.ID, "sub", c.inner, c.below, 0))
+		_, h = create(t, tr, sub.ID, "f", bob, 0o666)
 		h.Close()
-		if err := s.RemoveEntry(stranger, RootID, "d", true, nil); err != c.want {
+		if err := tr.RemoveEntry(alice, RootID, "d", true, nil); err != c.want {
 			t.Errorf("%s: %v, want %v", what, err, c.want)
 		}
 		for _, name := range []string{"d/aaa", "d/sub/f"} {
@@ -175,30 +175,30 @@ func TestRemovalAsksForOwnership(t *testing.T) {
 // Who removes one of two names has the kernel forget how many there are.
 func TestRemovingANameChangesTheCount(t *testing.T) {
 	told := 0
-	s, _ := newStage(t, Options{Invalidate: func(uint64) { told++ }})
-	a, h := create(t, s, RootID, "a", root, 0o644)
+	tr, _ := newTree(t, Options{Invalidate: func(uint64) { told++ }})
+	a, h := create(t, tr, RootID, "a", root, 0o644)
 	h.Close()
-	must(s.Link(a.ID, RootID, "b", root, 0))
-	must(s.Link(a.ID, RootID, "c", root, 0))
-	if err := removeAll(s, root, "a"); err != nil || told != 1 {
+	must(tr.Link(a.ID, RootID, "b", root, 0))
+	must(tr.Link(a.ID, RootID, "c", root, 0))
+	if err := removeAll(tr, root, "a"); err != nil || told != 1 {
 		t.Errorf("%v, told %d times", err, told)
 	}
-	if err := s.RemoveEntry(root, RootID, "b", false, nil); err != nil || told != 2 {
+	if err := tr.RemoveEntry(root, RootID, "b", false, nil); err != nil || told != 2 {
 		t.Errorf("%v, told %d times", err, told)
 	}
 }
 
 // A move by link replaces nothing: the kernel may not know what is there.
 func TestMoveIntoReplacesNothing(t *testing.T) {
-	s, _ := newStage(t, Options{})
+	tr, _ := newTree(t, Options{})
 	for _, name := range []string{"a", "b"} {
-		_, h := create(t, s, RootID, name, root, 0o644)
+		_, h := create(t, tr, RootID, name, root, 0o644)
 		h.Close()
 	}
-	if _, err := s.MoveInto(root, "a", RootID, "b"); err != unix.EEXIST {
+	if _, err := tr.MoveInto(root, "a", RootID, "b"); err != unix.EEXIST {
 		t.Errorf("onto a file: %v", err)
 	}
-	if went, err := s.MoveInto(root, "a", RootID, "c"); err != nil || went != (Name{RootID, "a"}) {
+	if went, err := tr.MoveInto(root, "a", RootID, "c"); err != nil || went != (Name{RootID, "a"}) {
 		t.Errorf("%v, %v", went, err)
 	}
 }
@@ -206,21 +206,21 @@ func TestMoveIntoReplacesNothing(t *testing.T) {
 // A directory named by number must be one the caller can reach.
 func TestDirByIno(t *testing.T) {
 	needRoot(t)
-	s, _ := newStage(t, Options{})
-	closed := must(s.Mkdir(RootID, "closed", 0o700, friend, 0))
-	inside := must(s.Mkdir(closed.ID, "inside", 0o777, friend, 0))
-	f, h := create(t, s, RootID, "f", friend, 0o644)
+	tr, _ := newTree(t, Options{})
+	closed := must(tr.Mkdir(RootID, "closed", 0o700, bob, 0))
+	inside := must(tr.Mkdir(closed.ID, "inside", 0o777, bob, 0))
+	f, h := create(t, tr, RootID, "f", bob, 0o644)
 	h.Close()
 	for _, c := range []struct {
 		ino  uint64
 		who  cred.Caller
 		want error
 	}{
-		{closed.Attr.Ino, friend, nil}, {inside.Attr.Ino, friend, nil}, {inside.Attr.Ino, root, nil},
-		{closed.Attr.Ino, stranger, unix.EPERM}, {inside.Attr.Ino, stranger, unix.EPERM},
-		{f.Attr.Ino, friend, unix.ENOTDIR}, {999999999, friend, unix.ENOENT}, {RootID, stranger, nil},
+		{closed.Attr.Ino, bob, nil}, {inside.Attr.Ino, bob, nil}, {inside.Attr.Ino, root, nil},
+		{closed.Attr.Ino, alice, unix.EPERM}, {inside.Attr.Ino, alice, unix.EPERM},
+		{f.Attr.Ino, bob, unix.ENOTDIR}, {999999999, bob, unix.ENOENT}, {RootID, alice, nil},
 	} {
-		if _, err := s.DirByIno(c.ino, c.who); err != c.want {
+		if _, err := tr.DirByIno(c.ino, c.who); err != c.want {
 			t.Errorf("inode %d for uid %d: %v, want %v", c.ino, c.who.UID, err, c.want)
 		}
 	}
@@ -228,16 +228,16 @@ func TestDirByIno(t *testing.T) {
 
 // A tree that the kernel knows takes no descriptor for each of its files.
 func TestRemovalKeepsNoDescriptors(t *testing.T) {
-	s, _ := newStage(t, Options{})
-	d := must(s.Mkdir(RootID, "d", 0o755, root, 0))
+	tr, _ := newTree(t, Options{})
+	d := must(tr.Mkdir(RootID, "d", 0o755, root, 0))
 	for i := range 100 {
-		_, h := create(t, s, d.ID, fmt.Sprint(i), root, 0o644)
+		_, h := create(t, tr, d.ID, fmt.Sprint(i), root, 0o644)
 		h.Close()
 	}
-	if err := removeAll(s, root, "d"); err != nil {
+	if err := removeAll(tr, root, "d"); err != nil {
 		t.Fatal(err)
 	}
-	if len(s.orphans) > 0 {
-		t.Errorf("%d descriptors", len(s.orphans))
+	if len(tr.orphans) > 0 {
+		t.Errorf("%d descriptors", len(tr.orphans))
 	}
 }

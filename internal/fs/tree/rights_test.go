@@ -16,8 +16,8 @@ func needRoot(t *testing.T) {
 }
 
 // mayUse is what Acquire says.
-func mayUse(s *Stage, e Entry, c cred.Caller, write bool) error {
-	f, err := s.Acquire(e.Attr.Ino, c, write)
+func mayUse(tr *Tree, e Entry, c cred.Caller, write bool) error {
+	f, err := tr.Acquire(e.Attr.Ino, c, write)
 	if err == nil {
 		f.Release()
 	}
@@ -28,7 +28,7 @@ func mayUse(s *Stage, e Entry, c cred.Caller, write bool) error {
 // asking for the right to read. Such an open is no permission.
 func TestOpenIsNoProofOfRights(t *testing.T) {
 	needRoot(t)
-	s, _ := newStage(t, Options{})
+	tr, _ := newTree(t, Options{})
 	for _, c := range []struct {
 		what  string
 		mode  uint32
@@ -38,14 +38,14 @@ func TestOpenIsNoProofOfRights(t *testing.T) {
 		{"FS_IOC_GETFLAGS on a descriptor for writing", 0o622, unix.O_RDONLY},
 		{"execve", 0o711, unix.O_RDONLY | openToExecute},
 	} {
-		e, h := create(t, s, RootID, c.what, root, c.mode)
+		e, h := create(t, tr, RootID, c.what, root, c.mode)
 		h.Close()
-		open, err := s.Open(e.ID, stranger, c.flags)
+		open, err := tr.Open(e.ID, alice, c.flags)
 		if err != nil {
 			t.Fatalf("%s: %v", c.what, err)
 		}
 		for range 2 { // the second time from memory
-			if err := mayUse(s, e, stranger, false); err != unix.EACCES {
+			if err := mayUse(tr, e, alice, false); err != unix.EACCES {
 				t.Errorf("%s: reading by ring: %v", c.what, err)
 			}
 		}
@@ -56,19 +56,19 @@ func TestOpenIsNoProofOfRights(t *testing.T) {
 // What was opened by right stays usable by rings while it is open.
 func TestOpenByRightOutlivesTheRight(t *testing.T) {
 	needRoot(t)
-	s, _ := newStage(t, Options{})
-	e, h := create(t, s, RootID, "f", root, 0o606)
+	tr, _ := newTree(t, Options{})
+	e, h := create(t, tr, RootID, "f", root, 0o606)
 	h.Close()
-	open := must(s.Open(e.ID, stranger, unix.O_RDWR))
+	open := must(tr.Open(e.ID, alice, unix.O_RDWR))
 	none := uint32(0)
-	must(s.Setattr(e.ID, Change{Mode: &none}, 0))
+	must(tr.Setattr(e.ID, Change{Mode: &none}, 0))
 	for _, write := range []bool{false, true} {
-		if err := mayUse(s, e, stranger, write); err != nil {
+		if err := mayUse(tr, e, alice, write); err != nil {
 			t.Errorf("write %v after chmod 0: %v", write, err)
 		}
 	}
 	open.Close()
-	if err := mayUse(s, e, stranger, false); err != unix.EACCES {
+	if err := mayUse(tr, e, alice, false); err != unix.EACCES {
 		t.Errorf("closed: %v", err)
 	}
 }

@@ -2,6 +2,10 @@ package tree
 
 import (
 	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -9,358 +13,151 @@ import (
 	"github.com/kv3fs/kv3fs/internal/fs/cred"
 )
 
-// Lookup returns the node of an entry and counts one reference to it, which
-// Forget takes back.
-func (s *Stage) Lookup(parent uint64, name string, keep time.Duration) (Entry, error) {
-	d, err := s.node(parent)
-	if err != nil {
-		return Entry{}, err
-	}
-	if s.hidden(d, name) {
-		return Entry{}, unix.ENOENT
-	}
-	began, generation := s.now(), s.renames.Load()
-	var st unix.Statx_t
-	err = s.inDir(d, func(fd int) error {
-		st, err = statAt(fd, name)
-		return err
-	})
-	if err == nil && s.hiddenInode(&st) {
-		err = unix.ENOENT
-	}
-	if err != nil {
-		return Entry{}, err
-	}
-	n := s.remember(place{d, name}, &st, generation)
-	return s.entry(n, &st, began, keep), nil
+// StateName is the entry of the data directory that belongs to kv3fs and that
+// clients do not see.
+const StateName = ".kv3fs"
+
+// Options of Open. The zero value is valid.
+type Options struct {
+	// Invalidate tells whoever caches attributes of a node that they are stale;
+	// it returns when no older ones will be used. nil: nobody caches. It may be
+	// called concurrently and must not call back into the stage.
+	Invalidate func(nodeID uint64)
 }
 
-// make creates an entry with fn, as c, and looks it up.
-func (s *Stage) make(parent uint64, name string, c cred.Caller, keep time.Duration, fn func(dir int) error) (Entry, error) {
-	d, err := s.node(parent)
-	if err != nil {
-		return Entry{}, err
-	}
-	if s.hidden(d, name) {
-		return Entry{}, unix.EPERM
-	}
-	began, generation := s.now(), s.renames.Load()
-	var st unix.Statx_t
-	err = s.inDir(d, func(fd int) error {
-		if err := cred.Owner(c, func() error { return fn(fd) }); err != nil {
-			return err
-		}
-		st, err = statAt(fd, name)
-		return err
-	})
-	if err != nil {
-		return Entry{}, err
-	}
-	n := s.remember(place{d, name}, &st, generation)
-	return s.entry(n, &st, began, keep), nil
+// Tree is the tree over one data directory.
+type Tree struct {
+	dir        string
+	rootFD     int
+	root       *node
+	state      identity // of StateName
+	start      time.Time
+	abandoned  atomic.Bool
+	invalidate atomic.Pointer[func(uint64)]
+
+	nextID     atomic.Uint64
+	byID       *index[uint64, *node]
+	byIdentity *index[identity, *node]
+	byIno      *index[uint64, *node]
+	forgotten  forgottenNodes
+
+	// mu guards places, reference counts and membership in the indexes.
+	// No system call is made under it.
+	mu    sync.RWMutex
+	links map[*node]map[place]bool // further names of nodes with several
+	// orphans are O_PATH descriptors of files without a name that the kernel
+	// still knows; closing are those it has forgotten.
+	orphans map[*node]int
+	closing []int
+
+	// renameMu is held shared while an entry moves or goes and the tree is
+	// brought up to date, and exclusively by whoever needs a path to be true.
+	// Nothing that opens a node's path may be called under it.
+	renameMu sync.RWMutex
+	renames  atomic.Uint64 // renames begun or finished
+
+	// rights counts changes of who can reach what: of modes and owners of
+	// directories, and of their places. Older verdicts about files are void.
+	rights atomic.Uint64
+
+	locksMu sync.Mutex
+	locks   map[identity]bool // locked directories
+
+	directMu sync.Mutex
+	direct   map[uint64]bool // does a device take O_DIRECT
 }
 
-// Mkdir creates a directory that belongs to c. The mode has the client's umask
-// applied already, here and below.
-func (s *Stage) Mkdir(parent uint64, name string, mode uint32, c cred.Caller, keep time.Duration) (Entry, error) {
-	return s.make(parent, name, c, keep, func(dir int) error {
-		return unix.Mkdirat(dir, name, mode&0o7777)
-	})
-}
-
-// Mknod creates an empty regular file that belongs to c.
-func (s *Stage) Mknod(parent uint64, name string, mode uint32, c cred.Caller, keep time.Duration) (Entry, error) {
-	return s.make(parent, name, c, keep, func(dir int) error {
-		return unix.Mknodat(dir, name, unix.S_IFREG|mode&0o7777, 0)
-	})
-}
-
-// Symlink creates a symbolic link that belongs to c.
-func (s *Stage) Symlink(parent uint64, name, target string, c cred.Caller, keep time.Duration) (Entry, error) {
-	return s.make(parent, name, c, keep, func(dir int) error { return unix.Symlinkat(target, dir, name) })
-}
-
-// Link gives the inode of node id one more name.
-func (s *Stage) Link(id, parent uint64, name string, c cred.Caller, keep time.Duration) (Entry, error) {
-	return s.link(id, parent, name, keep, func(fn func() error) error { return cred.Owner(c, fn) })
-}
-
-// LinkAs is Link where nobody has checked whether c may.
-func (s *Stage) LinkAs(id, parent uint64, name string, c cred.Caller) error {
-	e, err := s.link(id, parent, name, 0, func(fn func() error) error { return cred.Strict(c, fn) })
-	if err == nil {
-		s.Forget(e.ID, 1)
-	}
-	return denied(err)
-}
-
-func (s *Stage) link(id, parent uint64, name string, keep time.Duration, as func(func() error) error) (Entry, error) {
-	n, err := s.node(id)
+// Open makes dir a stage. The caller closes it after the last use. The umask of
+// the process must be 0: clients have applied their own, and there is no safe way
+// to give an entry bits that it was made without.
+func Open(dir string, opts Options) (*Tree, error) {
+	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return Entry{}, err
+		return nil, fmt.Errorf("open data directory %s: %w", dir, err)
 	}
-	d, err := s.node(parent)
-	if err != nil {
-		return Entry{}, err
+	t := &Tree{
+		dir: dir, rootFD: fd, start: time.Now(),
+		byID:       newIndex[uint64, *node](sameHash),
+		byIdentity: newIndex[identity, *node](identity.hash),
+		byIno:      newIndex[uint64, *node](sameHash),
+		links:      make(map[*node]map[place]bool),
+		orphans:    make(map[*node]int),
+		locks:      make(map[identity]bool),
+		direct:     make(map[uint64]bool),
+		forgotten:  forgottenNodes{many: make(chan struct{}, 1)},
 	}
-	if n.directory() {
-		return Entry{}, unix.EISDIR
-	}
-	if s.hidden(d, name) {
-		return Entry{}, unix.EPERM
-	}
-	began, generation := s.now(), s.renames.Load()
-	var st unix.Statx_t
-	err = s.onInode(n, func(fd int, _ *unix.Statx_t) error {
-		return s.inDir(d, func(dir int) error {
-			err := as(func() error {
-				return unix.Linkat(unix.AT_FDCWD, procPath(fd), dir, name, unix.AT_SYMLINK_FOLLOW)
-			})
-			if err != nil {
-				return err
-			}
-			st, err = statAt(dir, name)
-			return err
-		})
-	})
-	if err != nil {
-		return Entry{}, err
-	}
-	linked := s.remember(place{d, name}, &st, generation)
-	return s.momentary(linked, &st, began, keep), nil
-}
-
-// Create opens name in parent for c, making it with mode when there is none.
-// The caller has checked that c may create there; whether c may open what is
-// there already is the kernel's decision.
-func (s *Stage) Create(parent uint64, name string, flags int, mode uint32, c cred.Caller, keep time.Duration) (Entry, *Handle, error) {
-	d, err := s.node(parent)
-	if err != nil {
-		return Entry{}, nil, err
-	}
-	if s.hidden(d, name) {
-		return Entry{}, nil, unix.EPERM
-	}
-	access := flags & unix.O_ACCMODE
-	began, generation := s.now(), s.renames.Load()
-	fd, made := -1, false
-	err = s.inDir(d, func(dir int) (err error) {
-		for range createTries {
-			fd, made, err = openOrMake(dir, name, flags, mode, c)
-			if !errors.Is(err, unix.ENOENT) {
-				break
-			}
-		}
-		return err
-	})
-	if errors.Is(err, unix.ELOOP) {
-		err = unix.ESTALE // a symbolic link: the kernel looks again and follows it
-	}
-	if err != nil {
-		if fd >= 0 {
-			unix.Close(fd)
-		}
-		return Entry{}, nil, err
-	}
-	st, err := statFD(fd)
-	if err == nil && st.Mode&unix.S_IFMT != unix.S_IFREG {
-		err = unix.ESTALE
-	}
-	if err != nil {
+	t.SetInvalidate(opts.Invalidate)
+	if err := t.begin(); err != nil {
 		unix.Close(fd)
-		return Entry{}, nil, err
+		return nil, fmt.Errorf("data directory %s: %w", dir, err)
 	}
-	n := s.remember(place{d, name}, &st, generation)
-	f := s.adopt(n, fd, access)
-	h := f.handle(c, access, directions{true, true})
-	if !made {
-		return s.momentary(n, &st, began, keep), h, nil
-	}
-	return s.entry(n, &st, began, keep), h, nil
+	return t, nil
 }
 
-// How often a file may go between its creation by others and its opening.
-const createTries = 8
-
-// openOrMake opens name in dir as Create does; ENOENT: it was there and then not.
-func openOrMake(dir int, name string, flags int, mode uint32, c cred.Caller) (fd int, made bool, err error) {
-	how := flags&unix.O_ACCMODE | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
-	err = cred.Owner(c, func() (err error) {
-		fd, err = unix.Openat(dir, name, how|unix.O_CREAT|unix.O_EXCL, mode&0o7777)
-		return err
-	})
-	if !errors.Is(err, unix.EEXIST) || flags&unix.O_EXCL != 0 {
-		return fd, err == nil, err
-	}
-	// Somebody else was faster.
-	err = cred.Strict(c, func() (err error) {
-		fd, err = unix.Openat(dir, name, how|flags&unix.O_TRUNC, 0)
-		return err
-	})
-	return fd, false, err
-}
-
-// adopt gives an open descriptor of n to its open state and returns a reference
-// on the file with the access mode.
-func (s *Stage) adopt(n *node, fd, access int) *File {
-	of := s.useOpen(n)
-	f := of.files[access]
-	spare := f != nil
-	if !spare {
-		f = &File{of: of, fd: fd, access: access}
-		of.files[access] = f
-	}
-	of.useLocked(f)
-	of.mu.Unlock()
-	if spare {
-		unix.Close(fd)
-	}
-	return f
-}
-
-// Unlink removes an entry that is no directory.
-func (s *Stage) Unlink(parent uint64, name string) error { return s.remove(parent, name, 0) }
-
-// Rmdir removes an empty directory.
-func (s *Stage) Rmdir(parent uint64, name string) error {
-	return s.remove(parent, name, unix.AT_REMOVEDIR)
-}
-
-func (s *Stage) remove(parent uint64, name string, how int) error {
-	d, err := s.node(parent)
+func (t *Tree) begin() error {
+	st, err := statFD(t.rootFD)
 	if err != nil {
 		return err
 	}
-	if s.hidden(d, name) {
-		return unix.ENOENT
-	}
-	return s.inDir(d, func(fd int) error {
-		s.renameMu.RLock()
-		defer s.renameMu.RUnlock()
-		st, err := statAt(fd, name)
-		if err == nil && s.hiddenInode(&st) {
-			err = unix.ENOENT
-		}
-		if err != nil {
-			return err
-		}
-		return s.unlinkAt(place{d, name}, fd, how, &st, s.lastSight(fd, name, &st))
-	})
-}
+	t.root = &node{id: RootID, ino: RootID, key: identityOf(&st), kind: unix.S_IFDIR, lookups: 1}
+	t.nextID.Store(RootID)
+	t.byID.put(RootID, t.root)
+	t.byIno.put(RootID, t.root)
+	t.byIdentity.put(t.root.key, t.root)
 
-// unlinkAt removes the entry at at, in the directory open as fd, whose status is
-// st. at.parent may be nil: a directory that the kernel does not know. sight is
-// lastSight's or -1. The caller holds renameMu.
-func (s *Stage) unlinkAt(at place, fd, how int, st *unix.Statx_t, sight int) error {
-	if err := unix.Unlinkat(fd, at.name, how); err != nil {
-		if sight >= 0 {
-			unix.Close(sight)
-		}
+	probe, err := openBeneath(t.rootFD, ".", unix.O_PATH|unix.O_DIRECTORY)
+	if err != nil {
+		return fmt.Errorf("openat2 (Linux 5.6 or later is needed): %w", err)
+	}
+	unix.Close(probe)
+	if err := unix.Mkdirat(t.rootFD, StateName, 0o700); err != nil && !errors.Is(err, unix.EEXIST) {
+		return fmt.Errorf("create %s: %w", StateName, err)
+	}
+	state, err := statAt(t.rootFD, StateName)
+	if err != nil {
+		return fmt.Errorf("%s: %w", StateName, err)
+	}
+	if state.Mode&^unix.S_ISGID != unix.S_IFDIR|0o700 || int(state.Uid) != os.Geteuid() {
+		return fmt.Errorf("%s has mode %o and owner %d: somebody else may have made it; it must be a directory of uid %d with mode 700",
+			StateName, state.Mode, state.Uid, os.Geteuid())
+	}
+	t.state = identityOf(&state)
+	if err := cred.Ready(); err != nil {
 		return err
 	}
-	s.orphan(st, sight)
-	s.left(at, st)
 	return nil
 }
 
-// left notes that the inode of st is no longer at at.
-func (s *Stage) left(at place, st *unix.Statx_t) {
-	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
-		s.unlockGone(identityOf(st))
+// SetInvalidate sets Options.Invalidate once whoever caches exists.
+func (t *Tree) SetInvalidate(fn func(nodeID uint64)) {
+	if fn == nil {
+		fn = func(uint64) {}
 	}
-	if n, ok := s.byIdentity.get(identityOf(st)); ok {
-		s.gone(n, at, st.Nlink <= 1 || n.directory())
-	}
+	t.invalidate.Store(&fn)
 }
 
-// Rename moves an entry, replacing what is there. The caller has checked that
-// it may be.
-func (s *Stage) Rename(parent uint64, name string, newParent uint64, newName string) error {
-	return s.renameBetween(parent, name, newParent, newName, func(fn func() error) error {
-		s.renameMu.RLock()
-		defer s.renameMu.RUnlock()
-		return fn()
-	})
+// Dir returns the data directory as it was given to Open.
+func (t *Tree) Dir() string { return t.dir }
+
+// Abandon makes Close do nothing: somebody who hangs in the stage goes on using
+// its descriptors, and their numbers must not come to mean other files.
+func (t *Tree) Abandon() { t.abandoned.Store(true) }
+
+// Close gives the data directory back. Handles and acquired files must have
+// been released.
+func (t *Tree) Close() error {
+	if t.abandoned.Load() {
+		return nil
+	}
+	t.mu.Lock()
+	for n, fd := range t.orphans {
+		t.closing = append(t.closing, fd)
+		delete(t.orphans, n)
+	}
+	t.mu.Unlock()
+	t.closeForgotten()
+	return unix.Close(t.rootFD)
 }
 
-// RenameAs is Rename where nobody has checked whether c may, and the kernel
-// holds no lock on the directories.
-func (s *Stage) RenameAs(parent uint64, name string, newParent uint64, newName string, c cred.Caller) error {
-	return denied(s.renameBetween(parent, name, newParent, newName, func(fn func() error) error {
-		s.renameMu.Lock()
-		defer s.renameMu.Unlock()
-		return cred.Strict(c, fn)
-	}))
-}
-
-func (s *Stage) renameBetween(parent uint64, name string, newParent uint64, newName string, as func(func() error) error) error {
-	from, err := s.node(parent)
-	if err != nil {
-		return err
-	}
-	to, err := s.node(newParent)
-	if err != nil {
-		return err
-	}
-	if s.hidden(from, name) {
-		return unix.ENOENT
-	}
-	if s.hidden(to, newName) {
-		return unix.EPERM
-	}
-	return s.inDir(from, func(fromFD int) error {
-		return s.inDir(to, func(toFD int) error {
-			return as(func() error {
-				return s.renameAt(place{from, name}, fromFD, place{to, newName}, toFD, 0)
-			})
-		})
-	})
-}
-
-// renameAt does a rename and brings the tree up to date. The caller holds
-// renameMu. A parent may be nil: a directory that the kernel does not know. flags
-// are those of renameat2(2): none, or RENAME_NOREPLACE.
-func (s *Stage) renameAt(from place, fromFD int, to place, toFD, flags int) error {
-	source, err := statAt(fromFD, from.name)
-	if err == nil && s.hiddenInode(&source) {
-		err = unix.ENOENT
-	}
-	if err != nil {
-		return err
-	}
-	victim, victimErr := statAt(toFD, to.name)
-	sight := -1
-	if victimErr == nil && identityOf(&victim) != identityOf(&source) {
-		sight = s.lastSight(toFD, to.name, &victim)
-	}
-	// Odd while it is under way: whoever saw the entry before or during it does
-	// not trust that sight.
-	s.renames.Add(1)
-	defer s.renames.Add(1)
-	err = unix.Renameat2(fromFD, from.name, toFD, to.name, uint(flags))
-	if err == unix.EINVAL && flags == unix.RENAME_NOREPLACE && errors.Is(victimErr, unix.ENOENT) {
-		// A file system that knows no flags. What is made at this moment is lost.
-		err = unix.Renameat2(fromFD, from.name, toFD, to.name, 0)
-	}
-	if err != nil {
-		if sight >= 0 {
-			unix.Close(sight)
-		}
-		return err
-	}
-	if victimErr == nil {
-		if identityOf(&victim) == identityOf(&source) {
-			return nil // two names of one inode: rename(2) does nothing
-		}
-		s.orphan(&victim, sight)
-		s.left(to, &victim)
-		s.linksChanged(&victim)
-	}
-	if source.Mode&unix.S_IFMT == unix.S_IFDIR {
-		s.rights.Add(1)
-	}
-	if n, ok := s.byIdentity.get(identityOf(&source)); ok && to.parent != nil {
-		s.moved(n, from, to)
-	}
-	return nil
-}
+// now is nanoseconds on the stage's clock, never 0.
+func (t *Tree) now() int64 { return int64(time.Since(t.start)) + 1 }

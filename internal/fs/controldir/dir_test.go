@@ -103,7 +103,7 @@ func (r *registry) DirOpened(c cred.Caller) uint64 {
 func (r *registry) DirReleased(handle uint64) { delete(r.open, handle) }
 
 type world struct {
-	*controldir.Tree
+	*controldir.Dir
 	registry *registry
 	settings *settings.Settings
 }
@@ -113,7 +113,7 @@ func newWorld(o settings.Options) world {
 		registry: &registry{open: map[uint64]cred.Caller{}},
 		settings: settings.New(o),
 	}
-	w.Tree = controldir.New(w.registry, w.settings, controldir.Options{MountPoint: "/mnt/3fs/", RemountPrefix: "/data"})
+	w.Dir = controldir.New(w.registry, w.settings, controldir.Options{MountPoint: "/mnt/3fs/", RemountPrefix: "/data"})
 	return w
 }
 

@@ -8,28 +8,22 @@ import (
 	"github.com/kv3fs/kv3fs/internal/fs/cred"
 )
 
-// What the virtual tree answers with.
-type (
-	VirtualAttr  = controldir.Attr
-	VirtualEntry = controldir.Entry
-)
-
-// Tree is what is below 3fs-virt, and 3fs-virt itself. All methods may be
+// ControlDir is what is below 3fs-virt, and 3fs-virt itself. All methods may be
 // called concurrently.
-type Tree interface {
+type ControlDir interface {
 	// RelPath turns an absolute path on the mount, which a client gave, into one
 	// below its root.
 	RelPath(abs string) (rel string, err syscall.Errno)
-	Lookup(c cred.Caller, dir uint64, name string) (VirtualAttr, syscall.Errno)
-	Getattr(c cred.Caller, ino uint64) (VirtualAttr, syscall.Errno)
+	Lookup(c cred.Caller, dir uint64, name string) (controldir.Attr, syscall.Errno)
+	Getattr(c cred.Caller, ino uint64) (controldir.Attr, syscall.Errno)
 	Readlink(c cred.Caller, ino uint64) (string, syscall.Errno)
 	// Symlink is how clients register and set.
-	Symlink(c cred.Caller, dir uint64, name, target string) (a VirtualAttr, err syscall.Errno)
+	Symlink(c cred.Caller, dir uint64, name, target string) (a controldir.Attr, err syscall.Errno)
 	// RemoveTarget is what a link in rm-rf orders to be removed, below the root of
 	// the mount.
 	RemoveTarget(c cred.Caller, target string) (rel string, err syscall.Errno)
 	Unlink(c cred.Caller, dir uint64, name string) syscall.Errno
-	List(c cred.Caller, dir uint64) ([]VirtualEntry, syscall.Errno)
+	List(c cred.Caller, dir uint64) ([]controldir.Entry, syscall.Errno)
 	// OpenDir's handle is given to ReleaseDir exactly once, with the same
 	// directory, at the latest when the mount ends.
 	OpenDir(c cred.Caller, dir uint64) (handle uint64, err syscall.Errno)

@@ -42,32 +42,32 @@ type Options struct {
 
 // Tree answers for everything under 3fs-virt. All methods may be called
 // concurrently.
-type Tree struct {
+type Dir struct {
 	registry Registry
 	settings *settings.Settings
 	prefixes []string // normal forms of mount point and remount prefix, deepest first
 }
 
 // New makes the tree.
-func New(registry Registry, s *settings.Settings, o Options) *Tree {
-	t := &Tree{registry: registry, settings: s}
+func New(registry Registry, s *settings.Settings, o Options) *Dir {
+	d := &Dir{registry: registry, settings: s}
 	for _, p := range []string{o.MountPoint, o.RemountPrefix} {
 		if strings.HasPrefix(p, "/") {
-			t.prefixes = append(t.prefixes, path.Clean(p))
+			d.prefixes = append(d.prefixes, path.Clean(p))
 		}
 	}
-	slices.SortStableFunc(t.prefixes, func(a, b string) int { return len(b) - len(a) })
-	return t
+	slices.SortStableFunc(d.prefixes, func(a, b string) int { return len(b) - len(a) })
+	return d
 }
 
 // Lookup finds a name. Names of others in iovs are refused with EPERM, root's
 // included: there is no override.
-func (t *Tree) Lookup(c cred.Caller, dir uint64, name string) (Attr, syscall.Errno) {
+func (d *Dir) Lookup(c cred.Caller, dir uint64, name string) (Attr, syscall.Errno) {
 	switch dir {
 	case wire.InoVirt:
-		for _, d := range entries() {
-			if d.name == name {
-				return d.attr(), 0
+		for _, e := range entries() {
+			if e.name == name {
+				return e.attr(), 0
 			}
 		}
 		return Attr{}, syscall.ENOENT
@@ -76,10 +76,10 @@ func (t *Tree) Lookup(c cred.Caller, dir uint64, name string) (Attr, syscall.Err
 	case wire.InoIovs:
 		for _, s := range submitLinks() {
 			if s.name == name {
-				return t.Getattr(c, s.ino)
+				return d.Getattr(c, s.ino)
 			}
 		}
-		r, errno := t.find(c, name)
+		r, errno := d.find(c, name)
 		if errno != 0 {
 			return Attr{}, errno
 		}
@@ -89,18 +89,18 @@ func (t *Tree) Lookup(c cred.Caller, dir uint64, name string) (Attr, syscall.Err
 		if i < 0 {
 			return Attr{}, syscall.EINVAL // what upstream says; ENOENT would be cached
 		}
-		return t.Getattr(c, wire.InoGetConfFirst-uint64(i))
+		return d.Getattr(c, wire.InoGetConfFirst-uint64(i))
 	}
-	return Attr{}, t.notADirectory(c, dir)
+	return Attr{}, d.notADirectory(c, dir)
 }
 
 // Getattr describes an inode. ENOENT: there is none, any more or at all. EPERM:
 // it is another uid's registration.
-func (t *Tree) Getattr(c cred.Caller, ino uint64) (Attr, syscall.Errno) {
-	if d, ok := directoryAt(ino); ok {
-		return d.attr(), 0
+func (d *Dir) Getattr(c cred.Caller, ino uint64) (Attr, syscall.Errno) {
+	if e, ok := directoryAt(ino); ok {
+		return e.attr(), 0
 	}
-	l, errno := t.link(c, ino)
+	l, errno := d.link(c, ino)
 	if errno != 0 {
 		return Attr{}, errno
 	}
@@ -109,73 +109,73 @@ func (t *Tree) Getattr(c cred.Caller, ino uint64) (Attr, syscall.Errno) {
 
 // Readlink reads a symlink. It checks the caller anew: the kernel may let
 // somebody else pass Lookup from its cache.
-func (t *Tree) Readlink(c cred.Caller, ino uint64) (string, syscall.Errno) {
+func (d *Dir) Readlink(c cred.Caller, ino uint64) (string, syscall.Errno) {
 	if isDirectory(ino) {
 		return "", syscall.EINVAL
 	}
-	l, errno := t.link(c, ino)
+	l, errno := d.link(c, ino)
 	return l.target, errno
 }
 
 // Symlink registers or sets, depending on the directory; links in rm-rf are
 // RemoveTarget's. Both work in read-only mode, for they touch no file.
-func (t *Tree) Symlink(c cred.Caller, dir uint64, name, target string) (a Attr, err syscall.Errno) {
+func (d *Dir) Symlink(c cred.Caller, dir uint64, name, target string) (a Attr, err syscall.Errno) {
 	switch dir {
 	case wire.InoIovs:
-		r, err := t.registry.Register(c, name, target)
+		r, err := d.registry.Register(c, name, target)
 		if err != nil {
 			return Attr{}, errnoOf(err)
 		}
 		return registrationLink(r).attr(), 0
 	case wire.InoSetConf:
-		if err := t.settings.Set(c.UID, name, target); err != nil {
+		if err := d.settings.Set(c.UID, name, target); err != nil {
 			return Attr{}, errnoOf(err)
 		}
 		i := slices.Index(settings.Keys(), name)
-		return t.Getattr(c, wire.InoSetConfFirst-uint64(i))
+		return d.Getattr(c, wire.InoSetConfFirst-uint64(i))
 	}
-	return Attr{}, t.refuse(c, dir)
+	return Attr{}, d.refuse(c, dir)
 }
 
 // Unlink ends a registration, in read-only mode too: it touches no file. Besides
 // a ring's own name it takes the one that upstream's library destroys it by, with
 // the flags in decimal (3.4). Everything else virtual stays: EPERM.
-func (t *Tree) Unlink(c cred.Caller, dir uint64, name string) syscall.Errno {
+func (d *Dir) Unlink(c cred.Caller, dir uint64, name string) syscall.Errno {
 	if dir != wire.InoIovs {
-		return t.refuse(c, dir)
+		return d.refuse(c, dir)
 	}
 	for _, s := range submitLinks() {
 		if s.name == name {
 			return syscall.EPERM
 		}
 	}
-	r, errno := t.find(c, name)
+	r, errno := d.find(c, name)
 	if errno != 0 {
 		return errno
 	}
-	return errnoOf(t.registry.Unregister(c, r.Name))
+	return errnoOf(d.registry.Unregister(c, r.Name))
 }
 
 // List returns a directory's entries in the order readdir shows them. In iovs
 // these are the submit links and the caller's own registrations.
-func (t *Tree) List(c cred.Caller, dir uint64) ([]Entry, syscall.Errno) {
+func (d *Dir) List(c cred.Caller, dir uint64) ([]Entry, syscall.Errno) {
 	var es []Entry
 	switch dir {
 	case wire.InoVirt:
-		for _, d := range entries() {
-			es = append(es, Entry{d.name, d.attr()})
+		for _, e := range entries() {
+			es = append(es, Entry{e.name, e.attr()})
 		}
 	case wire.InoIovs:
 		for _, s := range submitLinks() {
-			l := link{ino: s.ino, mode: 0o666, target: t.registry.SubmitLink(s.priority)}
+			l := link{ino: s.ino, mode: 0o666, target: d.registry.SubmitLink(s.priority)}
 			es = append(es, Entry{s.name, l.attr()})
 		}
-		for _, r := range t.registry.List(c.UID) {
+		for _, r := range d.registry.List(c.UID) {
 			es = append(es, Entry{r.Name, registrationLink(r).attr()})
 		}
 	case wire.InoGetConf:
 		for i, key := range settings.Keys() {
-			a, errno := t.Getattr(c, wire.InoGetConfFirst-uint64(i))
+			a, errno := d.Getattr(c, wire.InoGetConfFirst-uint64(i))
 			if errno != 0 {
 				return nil, errno
 			}
@@ -183,7 +183,7 @@ func (t *Tree) List(c cred.Caller, dir uint64) ([]Entry, syscall.Errno) {
 		}
 	case wire.InoRmRf, wire.InoSetConf:
 	default:
-		return nil, t.notADirectory(c, dir)
+		return nil, d.notADirectory(c, dir)
 	}
 	return es, 0
 }
@@ -191,32 +191,32 @@ func (t *Tree) List(c cred.Caller, dir uint64) ([]Entry, syscall.Errno) {
 // OpenDir opens a directory; every handle goes to ReleaseDir once. An open of
 // iovs also tells the ring door whose process is alive (3.7); the handles of
 // others mean nothing.
-func (t *Tree) OpenDir(c cred.Caller, dir uint64) (handle uint64, err syscall.Errno) {
+func (d *Dir) OpenDir(c cred.Caller, dir uint64) (handle uint64, err syscall.Errno) {
 	if !isDirectory(dir) {
-		return 0, t.notADirectory(c, dir)
+		return 0, d.notADirectory(c, dir)
 	}
 	if dir != wire.InoIovs {
 		return 0, 0
 	}
-	return t.registry.DirOpened(c), 0
+	return d.registry.DirOpened(c), 0
 }
 
 // ReleaseDir closes a handle of directory dir, when its last descriptor is closed.
-func (t *Tree) ReleaseDir(dir, handle uint64) {
+func (d *Dir) ReleaseDir(dir, handle uint64) {
 	if dir == wire.InoIovs {
-		t.registry.DirReleased(handle)
+		d.registry.DirReleased(handle)
 	}
 }
 
 // find is the registration that c means by name: its exact name or, where there
 // is none, the decimal spelling of its flags. Lookup has to find the latter as
 // well, or the kernel would never ask for the unlink.
-func (t *Tree) find(c cred.Caller, name string) (Registration, syscall.Errno) {
-	r, ok := t.registry.Lookup(name)
+func (d *Dir) find(c cred.Caller, name string) (Registration, syscall.Errno) {
+	r, ok := d.registry.Lookup(name)
 	if !ok {
 		created, alias := wire.DecimalFlagsAlias(name)
 		if alias {
-			r, ok = t.registry.Lookup(created)
+			r, ok = d.registry.Lookup(created)
 		}
 	}
 	switch {
@@ -229,19 +229,19 @@ func (t *Tree) find(c cred.Caller, name string) (Registration, syscall.Errno) {
 }
 
 // notADirectory is the error for using ino as a directory.
-func (t *Tree) notADirectory(c cred.Caller, ino uint64) syscall.Errno {
-	if _, errno := t.link(c, ino); errno != 0 {
+func (d *Dir) notADirectory(c cred.Caller, ino uint64) syscall.Errno {
+	if _, errno := d.link(c, ino); errno != 0 {
 		return errno
 	}
 	return syscall.ENOTDIR
 }
 
 // refuse is the error for changing what does not change: EPERM in a directory.
-func (t *Tree) refuse(c cred.Caller, dir uint64) syscall.Errno {
+func (d *Dir) refuse(c cred.Caller, dir uint64) syscall.Errno {
 	if isDirectory(dir) {
 		return syscall.EPERM
 	}
-	return t.notADirectory(c, dir)
+	return d.notADirectory(c, dir)
 }
 
 // errnoOf finds the number in err; EIO where there is none, because an error is

@@ -7,34 +7,34 @@ import (
 
 // How long an ioctl waits for the kernel to drop names before it answers. The
 // kernel needs the directory's lock for that, which some other request may hold.
-const noteWait = 500 * time.Millisecond
+const notifyWait = 500 * time.Millisecond
 
 // notes tells the kernel that directory entries changed behind its back. The
 // kernel takes the directory's lock for it: whoever answers a request that holds
 // that lock must not wait for it, and no directory waits for the lock of another.
 // So each directory has a queue of its own, with a worker while there is
 // something in it.
-type notes struct {
+type notifier struct {
 	send func(parent uint64, name string)
 
 	mu      sync.Mutex
-	queues  map[uint64][]note // by directory; a key means that its worker runs
+	queues  map[uint64][]notification // by directory; a key means that its worker runs
 	stopped bool
 	workers sync.WaitGroup
 }
 
-type note struct {
+type notification struct {
 	name string
 	done chan struct{}
 }
 
-func newNotes(send func(parent uint64, name string)) *notes {
-	return &notes{send: send, queues: make(map[uint64][]note)}
+func newNotifier(send func(parent uint64, name string)) *notifier {
+	return &notifier{send: send, queues: make(map[uint64][]notification)}
 }
 
 // entry queues the message that an entry changed and returns a channel that is
 // closed when the kernel has it.
-func (n *notes) entry(parent uint64, name string) <-chan struct{} {
+func (n *notifier) entry(parent uint64, name string) <-chan struct{} {
 	done := make(chan struct{})
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -43,16 +43,16 @@ func (n *notes) entry(parent uint64, name string) <-chan struct{} {
 		return done
 	}
 	queue, running := n.queues[parent]
-	n.queues[parent] = append(queue, note{name, done})
+	n.queues[parent] = append(queue, notification{name, done})
 	if !running {
 		n.workers.Go(func() { n.work(parent) })
 	}
 	return done
 }
 
-// entryNow is entry for those who hold no lock: it waits, within bounds.
-func (n *notes) entryNow(parent uint64, name string) {
-	limit := time.NewTimer(noteWait)
+// entryAndWait is entry for those who hold no lock: it waits, within bounds.
+func (n *notifier) entryAndWait(parent uint64, name string) {
+	limit := time.NewTimer(notifyWait)
 	defer limit.Stop()
 	select {
 	case <-n.entry(parent, name):
@@ -61,7 +61,7 @@ func (n *notes) entryNow(parent uint64, name string) {
 }
 
 // work sends what is queued for a directory.
-func (n *notes) work(parent uint64) {
+func (n *notifier) work(parent uint64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for len(n.queues[parent]) > 0 {
@@ -78,11 +78,11 @@ func (n *notes) work(parent uint64) {
 }
 
 // stop drops what is queued, and what comes.
-func (n *notes) stop() {
+func (n *notifier) stop() {
 	n.mu.Lock()
 	n.stopped = true
 	n.mu.Unlock()
 }
 
 // wait returns when no worker is left. Call it after stop.
-func (n *notes) wait() { n.workers.Wait() }
+func (n *notifier) wait() { n.workers.Wait() }

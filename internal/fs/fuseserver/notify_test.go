@@ -9,7 +9,7 @@ import (
 func TestNotesDoNotWaitForOtherDirectories(t *testing.T) {
 	release := make(chan struct{})
 	var sent []string // of directory 2, whose worker is alone
-	n := newNotes(func(parent uint64, name string) {
+	n := newNotifier(func(parent uint64, name string) {
 		if parent == 1 {
 			<-release
 			return

@@ -1,0 +1,366 @@
+package tree
+
+import (
+	"errors"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/internal/fs/cred"
+)
+
+// Lookup returns the node of an entry and counts one reference to it, which
+// Forget takes back.
+func (t *Tree) Lookup(parent uint64, name string, keep time.Duration) (Entry, error) {
+	d, err := t.node(parent)
+	if err != nil {
+		return Entry{}, err
+	}
+	if t.hidden(d, name) {
+		return Entry{}, unix.ENOENT
+	}
+	began, generation := t.now(), t.renames.Load()
+	var st unix.Statx_t
+	err = t.inDir(d, func(fd int) error {
+		st, err = statAt(fd, name)
+		return err
+	})
+	if err == nil && t.hiddenInode(&st) {
+		err = unix.ENOENT
+	}
+	if err != nil {
+		return Entry{}, err
+	}
+	n := t.remember(place{d, name}, &st, generation)
+	return t.entry(n, &st, began, keep), nil
+}
+
+// make creates an entry with fn, as c, and looks it up.
+func (t *Tree) make(parent uint64, name string, c cred.Caller, keep time.Duration, fn func(dir int) error) (Entry, error) {
+	d, err := t.node(parent)
+	if err != nil {
+		return Entry{}, err
+	}
+	if t.hidden(d, name) {
+		return Entry{}, unix.EPERM
+	}
+	began, generation := t.now(), t.renames.Load()
+	var st unix.Statx_t
+	err = t.inDir(d, func(fd int) error {
+		if err := cred.Owner(c, func() error { return fn(fd) }); err != nil {
+			return err
+		}
+		st, err = statAt(fd, name)
+		return err
+	})
+	if err != nil {
+		return Entry{}, err
+	}
+	n := t.remember(place{d, name}, &st, generation)
+	return t.entry(n, &st, began, keep), nil
+}
+
+// Mkdir creates a directory that belongs to c. The mode has the client's umask
+// applied already, here and below.
+func (t *Tree) Mkdir(parent uint64, name string, mode uint32, c cred.Caller, keep time.Duration) (Entry, error) {
+	return t.make(parent, name, c, keep, func(dir int) error {
+		return unix.Mkdirat(dir, name, mode&0o7777)
+	})
+}
+
+// Mknod creates an empty regular file that belongs to c.
+func (t *Tree) Mknod(parent uint64, name string, mode uint32, c cred.Caller, keep time.Duration) (Entry, error) {
+	return t.make(parent, name, c, keep, func(dir int) error {
+		return unix.Mknodat(dir, name, unix.S_IFREG|mode&0o7777, 0)
+	})
+}
+
+// Symlink creates a symbolic link that belongs to c.
+func (t *Tree) Symlink(parent uint64, name, target string, c cred.Caller, keep time.Duration) (Entry, error) {
+	return t.make(parent, name, c, keep, func(dir int) error { return unix.Symlinkat(target, dir, name) })
+}
+
+// Link gives the inode of node id one more name.
+func (t *Tree) Link(id, parent uint64, name string, c cred.Caller, keep time.Duration) (Entry, error) {
+	return t.link(id, parent, name, keep, func(fn func() error) error { return cred.Owner(c, fn) })
+}
+
+// LinkAs is Link where nobody has checked whether c may.
+func (t *Tree) LinkAs(id, parent uint64, name string, c cred.Caller) error {
+	e, err := t.link(id, parent, name, 0, func(fn func() error) error { return cred.Strict(c, fn) })
+	if err == nil {
+		t.Forget(e.ID, 1)
+	}
+	return denied(err)
+}
+
+func (t *Tree) link(id, parent uint64, name string, keep time.Duration, as func(func() error) error) (Entry, error) {
+	n, err := t.node(id)
+	if err != nil {
+		return Entry{}, err
+	}
+	d, err := t.node(parent)
+	if err != nil {
+		return Entry{}, err
+	}
+	if n.directory() {
+		return Entry{}, unix.EISDIR
+	}
+	if t.hidden(d, name) {
+		return Entry{}, unix.EPERM
+	}
+	began, generation := t.now(), t.renames.Load()
+	var st unix.Statx_t
+	err = t.onInode(n, func(fd int, _ *unix.Statx_t) error {
+		return t.inDir(d, func(dir int) error {
+			err := as(func() error {
+				return unix.Linkat(unix.AT_FDCWD, procPath(fd), dir, name, unix.AT_SYMLINK_FOLLOW)
+			})
+			if err != nil {
+				return err
+			}
+			st, err = statAt(dir, name)
+			return err
+		})
+	})
+	if err != nil {
+		return Entry{}, err
+	}
+	linked := t.remember(place{d, name}, &st, generation)
+	return t.momentary(linked, &st, began, keep), nil
+}
+
+// Create opens name in parent for c, making it with mode when there is none.
+// The caller has checked that c may create there; whether c may open what is
+// there already is the kernel's decision.
+func (t *Tree) Create(parent uint64, name string, flags int, mode uint32, c cred.Caller, keep time.Duration) (Entry, *Handle, error) {
+	d, err := t.node(parent)
+	if err != nil {
+		return Entry{}, nil, err
+	}
+	if t.hidden(d, name) {
+		return Entry{}, nil, unix.EPERM
+	}
+	access := flags & unix.O_ACCMODE
+	began, generation := t.now(), t.renames.Load()
+	fd, made := -1, false
+	err = t.inDir(d, func(dir int) (err error) {
+		for range createTries {
+			fd, made, err = openOrMake(dir, name, flags, mode, c)
+			if !errors.Is(err, unix.ENOENT) {
+				break
+			}
+		}
+		return err
+	})
+	if errors.Is(err, unix.ELOOP) {
+		err = unix.ESTALE // a symbolic link: the kernel looks again and follows it
+	}
+	if err != nil {
+		if fd >= 0 {
+			unix.Close(fd)
+		}
+		return Entry{}, nil, err
+	}
+	st, err := statFD(fd)
+	if err == nil && st.Mode&unix.S_IFMT != unix.S_IFREG {
+		err = unix.ESTALE
+	}
+	if err != nil {
+		unix.Close(fd)
+		return Entry{}, nil, err
+	}
+	n := t.remember(place{d, name}, &st, generation)
+	f := t.adopt(n, fd, access)
+	h := f.handle(c, access, directions{true, true})
+	if !made {
+		return t.momentary(n, &st, began, keep), h, nil
+	}
+	return t.entry(n, &st, began, keep), h, nil
+}
+
+// How often a file may go between its creation by others and its opening.
+const createTries = 8
+
+// openOrMake opens name in dir as Create does; ENOENT: it was there and then not.
+func openOrMake(dir int, name string, flags int, mode uint32, c cred.Caller) (fd int, made bool, err error) {
+	how := flags&unix.O_ACCMODE | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
+	err = cred.Owner(c, func() (err error) {
+		fd, err = unix.Openat(dir, name, how|unix.O_CREAT|unix.O_EXCL, mode&0o7777)
+		return err
+	})
+	if !errors.Is(err, unix.EEXIST) || flags&unix.O_EXCL != 0 {
+		return fd, err == nil, err
+	}
+	// Somebody else was faster.
+	err = cred.Strict(c, func() (err error) {
+		fd, err = unix.Openat(dir, name, how|flags&unix.O_TRUNC, 0)
+		return err
+	})
+	return fd, false, err
+}
+
+// adopt gives an open descriptor of n to its open state and returns a reference
+// on the file with the access mode.
+func (t *Tree) adopt(n *node, fd, access int) *File {
+	of := t.useOpen(n)
+	f := of.files[access]
+	spare := f != nil
+	if !spare {
+		f = &File{of: of, fd: fd, access: access}
+		of.files[access] = f
+	}
+	of.useLocked(f)
+	of.mu.Unlock()
+	if spare {
+		unix.Close(fd)
+	}
+	return f
+}
+
+// Unlink removes an entry that is no directory.
+func (t *Tree) Unlink(parent uint64, name string) error { return t.remove(parent, name, 0) }
+
+// Rmdir removes an empty directory.
+func (t *Tree) Rmdir(parent uint64, name string) error {
+	return t.remove(parent, name, unix.AT_REMOVEDIR)
+}
+
+func (t *Tree) remove(parent uint64, name string, how int) error {
+	d, err := t.node(parent)
+	if err != nil {
+		return err
+	}
+	if t.hidden(d, name) {
+		return unix.ENOENT
+	}
+	return t.inDir(d, func(fd int) error {
+		t.renameMu.RLock()
+		defer t.renameMu.RUnlock()
+		st, err := statAt(fd, name)
+		if err == nil && t.hiddenInode(&st) {
+			err = unix.ENOENT
+		}
+		if err != nil {
+			return err
+		}
+		return t.unlinkAt(place{d, name}, fd, how, &st, t.lastSight(fd, name, &st))
+	})
+}
+
+// unlinkAt removes the entry at at, in the directory open as fd, whose status is
+// st. at.parent may be nil: a directory that the kernel does not know. sight is
+// lastSight's or -1. The caller holds renameMu.
+func (t *Tree) unlinkAt(at place, fd, how int, st *unix.Statx_t, sight int) error {
+	if err := unix.Unlinkat(fd, at.name, how); err != nil {
+		if sight >= 0 {
+			unix.Close(sight)
+		}
+		return err
+	}
+	t.orphan(st, sight)
+	t.left(at, st)
+	return nil
+}
+
+// left notes that the inode of st is no longer at at.
+func (t *Tree) left(at place, st *unix.Statx_t) {
+	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		t.unlockGone(identityOf(st))
+	}
+	if n, ok := t.byIdentity.get(identityOf(st)); ok {
+		t.gone(n, at, st.Nlink <= 1 || n.directory())
+	}
+}
+
+// Rename moves an entry, replacing what is there. The caller has checked that
+// it may be.
+func (t *Tree) Rename(parent uint64, name string, newParent uint64, newName string) error {
+	return t.renameBetween(parent, name, newParent, newName, func(fn func() error) error {
+		t.renameMu.RLock()
+		defer t.renameMu.RUnlock()
+		return fn()
+	})
+}
+
+// RenameAs is Rename where nobody has checked whether c may, and the kernel
+// holds no lock on the directories.
+func (t *Tree) RenameAs(parent uint64, name string, newParent uint64, newName string, c cred.Caller) error {
+	return denied(t.renameBetween(parent, name, newParent, newName, func(fn func() error) error {
+		t.renameMu.Lock()
+		defer t.renameMu.Unlock()
+		return cred.Strict(c, fn)
+	}))
+}
+
+func (t *Tree) renameBetween(parent uint64, name string, newParent uint64, newName string, as func(func() error) error) error {
+	from, err := t.node(parent)
+	if err != nil {
+		return err
+	}
+	to, err := t.node(newParent)
+	if err != nil {
+		return err
+	}
+	if t.hidden(from, name) {
+		return unix.ENOENT
+	}
+	if t.hidden(to, newName) {
+		return unix.EPERM
+	}
+	return t.inDir(from, func(fromFD int) error {
+		return t.inDir(to, func(toFD int) error {
+			return as(func() error {
+				return t.renameAt(place{from, name}, fromFD, place{to, newName}, toFD, 0)
+			})
+		})
+	})
+}
+
+// renameAt does a rename and brings the tree up to date. The caller holds
+// renameMu. A parent may be nil: a directory that the kernel does not know. flags
+// are those of renameat2(2): none, or RENAME_NOREPLACE.
+func (t *Tree) renameAt(from place, fromFD int, to place, toFD, flags int) error {
+	source, err := statAt(fromFD, from.name)
+	if err == nil && t.hiddenInode(&source) {
+		err = unix.ENOENT
+	}
+	if err != nil {
+		return err
+	}
+	victim, victimErr := statAt(toFD, to.name)
+	sight := -1
+	if victimErr == nil && identityOf(&victim) != identityOf(&source) {
+		sight = t.lastSight(toFD, to.name, &victim)
+	}
+	// Odd while it is under way: whoever saw the entry before or during it does
+	// not trust that sight.
+	t.renames.Add(1)
+	defer t.renames.Add(1)
+	err = unix.Renameat2(fromFD, from.name, toFD, to.name, uint(flags))
+	if err == unix.EINVAL && flags == unix.RENAME_NOREPLACE && errors.Is(victimErr, unix.ENOENT) {
+		// A file system that knows no flags. What is made at this moment is lost.
+		err = unix.Renameat2(fromFD, from.name, toFD, to.name, 0)
+	}
+	if err != nil {
+		if sight >= 0 {
+			unix.Close(sight)
+		}
+		return err
+	}
+	if victimErr == nil {
+		if identityOf(&victim) == identityOf(&source) {
+			return nil // two names of one inode: rename(2) does nothing
+		}
+		t.orphan(&victim, sight)
+		t.left(to, &victim)
+		t.linksChanged(&victim)
+	}
+	if source.Mode&unix.S_IFMT == unix.S_IFDIR {
+		t.rights.Add(1)
+	}
+	if n, ok := t.byIdentity.get(identityOf(&source)); ok && to.parent != nil {
+		t.moved(n, from, to)
+	}
+	return nil
+}
