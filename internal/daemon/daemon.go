@@ -63,14 +63,14 @@ func Run(ctx context.Context, c Config, ready func(mountPoint string)) (err erro
 	defer tree.Close()
 	set := settings.New(c.Settings)
 	c.Rings.Logger = c.Log
-	door, err := ringserver.New(files{tree}, set, blockio.Mover{Mode: c.IO, Kind: blockio.KindOf(data)}, c.Rings)
+	rings, err := ringserver.New(files{tree}, set.Readonly, blockio.Mover{Mode: c.IO, Kind: blockio.KindOf(data)}, c.Rings)
 	if err != nil {
 		return err
 	}
-	defer door.Close()
+	defer rings.Close()
 	var paths []string
 	for _, p := range []wire.Priority{wire.High, wire.Normal, wire.Low} {
-		paths = append(paths, door.SubmitLink(p))
+		paths = append(paths, rings.SubmitLink(p))
 	}
 	if err := st.noteSemaphores(paths); err != nil {
 		return err
@@ -79,7 +79,7 @@ func Run(ctx context.Context, c Config, ready func(mountPoint string)) (err erro
 	if err != nil {
 		return err
 	}
-	control := controldir.New(door, set, controldir.Options{MountPoint: point, RemountPrefix: c.RemountPrefix})
+	control := controldir.New(rings, set, controldir.Options{MountPoint: point, RemountPrefix: c.RemountPrefix})
 	c.Mount.Log = c.Log
 	c.Mount.Daemon = identity(c, data)
 	pageService, err := pagesOf(st.dir, c.Pages)
@@ -90,18 +90,18 @@ func Run(ctx context.Context, c Config, ready func(mountPoint string)) (err erro
 	if err != nil {
 		return errors.Join(err, pageService.stop())
 	}
-	return serve(ctx, c, tree, door, mnt, pageService, ready)
+	return serve(ctx, c, tree, rings, mnt, pageService, ready)
 }
 
 // serve runs the graph. Stopping goes from the clients inwards: the mount first,
 // which waits for them to leave and lets nobody in afterwards; the rings serve
 // until it is gone and then answer what is left. The page service is the last to
 // go, for engines that are leaving still confirm what they have written.
-func serve(ctx context.Context, c Config, tree *tree.Tree, door *ringserver.Door, mnt *fuseserver.Mount, pageService *pageService, ready func(string)) error {
+func serve(ctx context.Context, c Config, tree *tree.Tree, rings *ringserver.Server, mnt *fuseserver.Mount, pageService *pageService, ready func(string)) error {
 	ringCtx, stopRings := context.WithCancel(context.Background())
 	defer stopRings()
 	ringsDone := make(chan error, 1)
-	go func() { ringsDone <- door.Run(ringCtx) }()
+	go func() { ringsDone <- rings.Run(ringCtx) }()
 	trimCtx, stopTrim := context.WithCancel(context.Background())
 	trimDone := make(chan struct{})
 	go func() {
@@ -181,7 +181,7 @@ func dataDir(dir string) (string, error) {
 	return abs, nil
 }
 
-// files is the tree as the ring door wants it.
+// files is the tree as the ring server sees it.
 type files struct{ tree *tree.Tree }
 
 func (f files) Acquire(ino uint64, c cred.Caller, write bool) (ringserver.File, error) {

@@ -77,10 +77,10 @@ func OpenSem(name string) (*NamedSem, error) {
 // Path is where a client finds the semaphore.
 func (s *NamedSem) Path() string { return filepath.Join(Dir, "sem."+s.name) }
 
-// Mend restores an object that somebody with write permission has shrunk, so
+// Repair restores an object that somebody with write permission has shrunk, so
 // that one hostile user cannot end the service for all. Waiters are woken, to
 // count themselves again.
-func (s *NamedSem) Mend() error {
+func (s *NamedSem) Repair() error {
 	if err := unix.Ftruncate(s.m.fd, semBytes); err != nil {
 		return err
 	}

@@ -211,11 +211,11 @@ func TestNamedSem(t *testing.T) {
 	if err := Guard(func() { s.TakeAll() }); !errors.Is(err, ErrFault) {
 		t.Errorf("shrunken semaphore: %v", err)
 	}
-	if err := s.Mend(); err != nil {
+	if err := s.Repair(); err != nil {
 		t.Fatal(err)
 	}
 	client.Post()
 	if !s.TakeAll() {
-		t.Error("a mended semaphore does not work")
+		t.Error("a repaired semaphore does not work")
 	}
 }

@@ -21,18 +21,18 @@ func BenchmarkReads(b *testing.B) {
 		depth int
 	}{{4096, 64}, {131072, 32}, {1 << 20, 32}, {4 << 20, 32}} {
 		b.Run(fmt.Sprintf("bytes=%d/depth=%d", c.bytes, c.depth), func(b *testing.B) {
-			d, files := serve(b, Options{})
+			s, files := serve(b, Options{})
 			path := filepath.Join(shm.Dir, "kv3fs-bench-"+wire.NewUUID().String())
 			if err := os.WriteFile(path, make([]byte, 128<<20), 0o600); err != nil {
 				b.Fatal(err)
 			}
 			ino := files.add(b, path, os.O_RDWR)
 			os.Remove(path)
-			_, id, _, err := object(b, d, int64(c.bytes)*int64(c.depth), "")
+			_, id, _, err := object(b, s, int64(c.bytes)*int64(c.depth), "")
 			if err != nil {
 				b.Fatal(err)
 			}
-			p := newPeer(b, d, c.depth, ".r0.t0")
+			p := newPeer(b, s, c.depth, ".r0.t0")
 			var free []int32
 			for i := range int32(c.depth) {
 				free = append(free, i)
@@ -63,7 +63,7 @@ func BenchmarkReads(b *testing.B) {
 
 // BenchmarkCreateDestroy is a ring's registration and its end, without FUSE.
 func BenchmarkCreateDestroy(b *testing.B) {
-	d, _ := serve(b, Options{})
+	s, _ := serve(b, Options{})
 	file := "kv3fs-bench-" + wire.NewUUID().String()
 	m, err := shm.Create(file, wire.RingBytes(128), 0o600)
 	if err != nil {
@@ -73,10 +73,10 @@ func BenchmarkCreateDestroy(b *testing.B) {
 	defer shm.Remove(file)
 	for b.Loop() {
 		name := wire.NewUUID().String() + ".r0.t0"
-		if _, err := d.Register(me, name, filepath.Join(shm.Dir, file)); err != nil {
+		if _, err := s.Register(me, name, filepath.Join(shm.Dir, file)); err != nil {
 			b.Fatal(err)
 		}
-		if err := d.Unregister(me, name); err != nil {
+		if err := s.Unregister(me, name); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -13,8 +13,8 @@ const (
 )
 
 // expire answers requests that are past their deadline, until ctx ends.
-func (d *Door) expire(ctx context.Context) {
-	tick := time.NewTicker(max(d.opts.Deadline/20, time.Millisecond))
+func (s *Server) expire(ctx context.Context) {
+	tick := time.NewTicker(max(s.opts.Deadline/20, time.Millisecond))
 	defer tick.Stop()
 	lastForget := time.Now()
 	for {
@@ -22,21 +22,21 @@ func (d *Door) expire(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case now := <-tick.C:
-			for _, l := range d.lanes {
-				for _, r := range l.snapshot() {
-					expired, work := r.lookAfter(now, now.Add(-d.opts.Deadline))
+			for _, p := range s.pollers {
+				for _, r := range p.snapshot() {
+					expired, work := r.tick(now, now.Add(-s.opts.Deadline))
 					if work {
-						l.wake()
+						p.wake()
 					}
 					if expired > 0 {
-						d.log.Warn("requests timed out: the data directory's file system does not answer",
-							"requests", expired, "deadline", d.opts.Deadline, "uid", r.cred.UID)
+						s.log.Warn("requests timed out: the data directory's file system does not answer",
+							"requests", expired, "deadline", s.opts.Deadline, "uid", r.cred.UID)
 					}
 				}
 			}
 			if now.Sub(lastForget) > forgetPagesAfter {
 				lastForget = now
-				d.forgetPages(now.Add(-forgetPagesAfter).Unix())
+				s.forgetPages(now.Add(-forgetPagesAfter).Unix())
 			}
 		}
 	}
@@ -44,8 +44,8 @@ func (d *Door) expire(ctx context.Context) {
 
 // forgetPages drops page-table entries of iovs last used at or before the
 // given unix second.
-func (d *Door) forgetPages(before int64) {
-	d.table.buffers.Range(func(_, v any) bool {
+func (s *Server) forgetPages(before int64) {
+	s.table.buffers.Range(func(_, v any) bool {
 		buf := v.(*iov)
 		if used := buf.lastUse.Load(); used != 0 && used <= before && buf.lastUse.CompareAndSwap(used, 0) {
 			if w := buf.acquire(); w != nil {

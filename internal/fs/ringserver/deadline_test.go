@@ -69,7 +69,7 @@ func mountHanging(t *testing.T, files *dirFiles, h *hangingFile) (ino uint64) {
 		t.Fatalf("NOT TESTED: a FUSE mount for the dead disk needs root or fusermount3: %v", err)
 	}
 	t.Cleanup(func() {
-		// The door closes the file only after this; then the server ends.
+		// The ring server closes the file only after this; then the FUSE server ends.
 		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
 			t.Error(err)
 		}
@@ -84,14 +84,14 @@ func TestDeadline(t *testing.T) {
 	for name, direct := range map[string]bool{"buffered": false, "direct": true} {
 		t.Run(name, func(t *testing.T) {
 			// One worker: when it serves the next request it is done with the stuck one.
-			d, files := serve(t, Options{Deadline: 200 * time.Millisecond, Workers: 1})
+			s, files := serve(t, Options{Deadline: 200 * time.Millisecond, Workers: 1})
 			ino, release := hanging(t, files, direct)
 			healthy := fileWith(t, files, bytes.Repeat([]byte{'h'}, 4096))
-			buf, id, _, err := object(t, d, 1<<20, "")
+			buf, id, _, err := object(t, s, 1<<20, "")
 			if err != nil {
 				t.Fatal(err)
 			}
-			r := newPeer(t, d, 8, ".r0.t0")
+			r := newPeer(t, s, 8, ".r0.t0")
 			start := time.Now()
 			r.prep(3, wire.Args{BufID: id, BufOff: 8192, FileIno: ino, Len: 65536, Userdata: 33})
 			r.submit()
@@ -136,16 +136,16 @@ func TestDeadline(t *testing.T) {
 // A neighbour that shares a page with a timed-out request still gets its bytes
 // where the client looks for them.
 func TestDeadlineSparesNeighbours(t *testing.T) {
-	d, files := serve(t, Options{Deadline: 300 * time.Millisecond, Workers: 4})
+	s, files := serve(t, Options{Deadline: 300 * time.Millisecond, Workers: 4})
 	stuck, releaseStuck := hanging(t, files, false)
 	slow, releaseSlow := hanging(t, files, false)
 	defer close(releaseStuck)
-	buf, id, _, err := object(t, d, 1<<20, "")
+	buf, id, _, err := object(t, s, 1<<20, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := newPeer(t, d, 8, ".r0.t0")
-	other := newPeer(t, d, 8, ".r0.t0")
+	r := newPeer(t, s, 8, ".r0.t0")
+	other := newPeer(t, s, 8, ".r0.t0")
 	r.prep(0, wire.Args{BufID: id, BufOff: 0, FileIno: stuck, Len: 100})
 	r.submit()
 	time.Sleep(150 * time.Millisecond) // so that their deadlines differ
@@ -172,27 +172,27 @@ func TestDeadlineSparesNeighbours(t *testing.T) {
 // Requests of a ring that is unlinked while they run finish or not, but its
 // memory is let go only after them (case 65).
 func TestUnlinkUnderLoad(t *testing.T) {
-	d, files := serve(t, Options{Workers: 4})
+	s, files := serve(t, Options{Workers: 4})
 	ino := fileWith(t, files, pattern(1<<20))
 	for range 200 {
-		_, id, iovName, err := object(t, d, 1<<20, "")
+		_, id, iovName, err := object(t, s, 1<<20, "")
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := newPeer(t, d, 16, ".r0.t0")
+		r := newPeer(t, s, 16, ".r0.t0")
 		for i := range int32(16) {
 			r.prep(i, wire.Args{BufID: id, BufOff: uint64(i) << 16, FileIno: ino, Len: 1 << 16})
 		}
 		r.submit()
-		if err := d.Unregister(me, iovName); err != nil {
+		if err := s.Unregister(me, iovName); err != nil {
 			t.Error(err)
 		}
-		if err := d.Unregister(me, r.name); err != nil {
+		if err := s.Unregister(me, r.name); err != nil {
 			t.Error(err)
 		}
 	}
 	var rest []string
-	for _, e := range d.List(me.UID) {
+	for _, e := range s.List(me.UID) {
 		rest = append(rest, e.Name)
 	}
 	if len(rest) != 0 {
@@ -202,14 +202,14 @@ func TestUnlinkUnderLoad(t *testing.T) {
 
 // A request that is stuck does not take those with it that a worker took along.
 func TestStuckRequestIsAlone(t *testing.T) {
-	d, files := serve(t, Options{Deadline: 20 * time.Second, Workers: 4})
+	s, files := serve(t, Options{Deadline: 20 * time.Second, Workers: 4})
 	stuck, release := hanging(t, files, false)
 	ino := fileWith(t, files, pattern(1<<20))
-	_, id, _, err := object(t, d, 1<<20, "")
+	_, id, _, err := object(t, s, 1<<20, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := newPeer(t, d, 64, ".r0.t0")
+	r := newPeer(t, s, 64, ".r0.t0")
 	for i := range int32(40) {
 		a := wire.Args{BufID: id, BufOff: uint64(i) * 4096, FileIno: ino, Len: 4096, Userdata: uint64(i)}
 		if i == 5 {
@@ -238,17 +238,17 @@ func TestStuckRequestIsAlone(t *testing.T) {
 
 // A ring that always has work on a slow device does not starve another.
 func TestNoRingStarvesAnother(t *testing.T) {
-	d, files := serve(t, Options{Deadline: 2 * time.Second, Workers: 8})
+	s, files := serve(t, Options{Deadline: 2 * time.Second, Workers: 8})
 	h := &hangingFile{direct: true, release: make(chan struct{}), delay: time.Millisecond}
 	close(h.release)
 	slow := mountHanging(t, files, h)
 	quick := fileWith(t, files, pattern(4096))
-	_, id, _, err := object(t, d, 1<<20, "")
+	_, id, _, err := object(t, s, 1<<20, "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	stop, stopped := make(chan struct{}), make(chan struct{})
-	greedy := newPeer(t, d, 256, ".r0.t0")
+	greedy := newPeer(t, s, 256, ".r0.t0")
 	go func() {
 		defer close(stopped)
 		var free []int32
@@ -271,7 +271,7 @@ func TestNoRingStarvesAnother(t *testing.T) {
 			}
 		}
 	}()
-	modest := newPeer(t, d, 4, ".r0.t0")
+	modest := newPeer(t, s, 4, ".r0.t0")
 	for range 50 {
 		if n := modest.one(wire.Args{BufID: id, FileIno: quick, Len: 4096}); n != 4096 {
 			t.Fatalf("beside a greedy ring: %d", n)
@@ -284,15 +284,15 @@ func TestNoRingStarvesAnother(t *testing.T) {
 // An iov that is taken away and made again under its old name, smaller, while a
 // request on it must be repeated: the request is refused, and nothing else is touched.
 func TestSpoiledReadOfRemadeIov(t *testing.T) {
-	d, files := serve(t, Options{Deadline: 300 * time.Millisecond, Workers: 4})
+	s, files := serve(t, Options{Deadline: 300 * time.Millisecond, Workers: 4})
 	stuck, releaseStuck := hanging(t, files, false)
 	slow, releaseSlow := hanging(t, files, false)
 	defer close(releaseStuck)
-	_, id, name, err := object(t, d, 1<<20, "")
+	_, id, name, err := object(t, s, 1<<20, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, other := newPeer(t, d, 8, ".r0.t0"), newPeer(t, d, 8, ".r0.t0")
+	r, other := newPeer(t, s, 8, ".r0.t0"), newPeer(t, s, 8, ".r0.t0")
 	r.prep(0, wire.Args{BufID: id, BufOff: 524288, FileIno: stuck, Len: 100})
 	r.submit()
 	time.Sleep(150 * time.Millisecond) // so that their deadlines differ
@@ -301,7 +301,7 @@ func TestSpoiledReadOfRemadeIov(t *testing.T) {
 	if got := r.reap(1, 10*time.Second); len(got) != 1 || got[0].Result != -int64(syscall.ETIMEDOUT) {
 		t.Fatalf("stuck: %+v", got)
 	}
-	if err := d.Unregister(me, name); err != nil {
+	if err := s.Unregister(me, name); err != nil {
 		t.Fatal(err)
 	}
 	file := "kv3fs-test-" + wire.NewUUID().String()
@@ -311,7 +311,7 @@ func TestSpoiledReadOfRemadeIov(t *testing.T) {
 	}
 	defer m.Unmap()
 	defer shm.Remove(file)
-	if _, err := d.Register(me, name, filepath.Join(shm.Dir, file)); err != nil {
+	if _, err := s.Register(me, name, filepath.Join(shm.Dir, file)); err != nil {
 		t.Fatal(err)
 	}
 	close(releaseSlow)
@@ -327,15 +327,15 @@ func TestSpoiledReadOfRemadeIov(t *testing.T) {
 
 // A ring that shrinks while its batch is in flight, and goes, ends alone.
 func TestRingShrinksUnderItsBatch(t *testing.T) {
-	d, files := serve(t, Options{Deadline: 200 * time.Millisecond, Workers: 4})
+	s, files := serve(t, Options{Deadline: 200 * time.Millisecond, Workers: 4})
 	stuck, release := hanging(t, files, false)
 	ino := fileWith(t, files, pattern(4096))
-	_, id, _, err := object(t, d, 1<<20, "")
+	_, id, _, err := object(t, s, 1<<20, "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range 20 {
-		r := newPeer(t, d, 1024, ".r0.t0")
+		r := newPeer(t, s, 1024, ".r0.t0")
 		for i := range int32(20) {
 			a := wire.Args{BufID: id, FileIno: ino, Len: 4096}
 			if i == 10 {
@@ -345,15 +345,15 @@ func TestRingShrinksUnderItsBatch(t *testing.T) {
 		}
 		r.submit()
 		r.m.Shrink(0)
-		if err := d.Unregister(me, r.name); err != nil {
+		if err := s.Unregister(me, r.name); err != nil {
 			t.Error(err)
 		}
 	}
 	close(release)
-	good := newPeer(t, d, 4, ".r0.t0")
+	good := newPeer(t, s, 4, ".r0.t0")
 	for end := time.Now().Add(10 * time.Second); good.one(wire.Args{BufID: id, FileIno: ino, Len: 4096}) != 4096; {
 		if time.Now().After(end) {
-			t.Fatal("the door does not serve any more")
+			t.Fatal("the server does not serve any more")
 		}
 	}
 }

@@ -11,19 +11,19 @@ import (
 )
 
 // execute moves the bytes of a batch of one ring and posts its completions.
-func (d *Door) execute(r *ring, batch []*request) {
+func (s *Server) execute(r *ring, batch []*request) {
 	var files borrowed
 	var bytes uint64
 	start := time.Now()
 	for _, q := range batch {
-		d.executeOne(r, q, &files)
+		s.executeOne(r, q, &files)
 		bytes += q.args.Len
 		files.written() // before anybody may be told
 		q.done()
 	}
 	slow := files.waited && time.Since(start) > deviceTime(len(batch), bytes)
 	r.slow.Store(slow)
-	r.lane.noteSlow(slow)
+	r.poller.noteSlow(slow)
 	r.complete(batch)
 	files.release()
 }
@@ -70,7 +70,7 @@ func (b *borrowed) release() {
 }
 
 // borrow has b.file be the file of a request, which may be the one before.
-func (b *borrowed) borrow(d *Door, r *ring, ino uint64) error {
+func (b *borrowed) borrow(s *Server, r *ring, ino uint64) error {
 	if (b.file != nil || b.err != nil) && b.ino == ino {
 		return b.err
 	}
@@ -81,17 +81,17 @@ func (b *borrowed) borrow(d *Door, r *ring, ino uint64) error {
 	}
 	b.ino = ino
 	var f File
-	if f, b.err = d.files.Acquire(ino, r.cred, r.write); b.err == nil {
+	if f, b.err = s.files.Acquire(ino, r.cred, r.write); b.err == nil {
 		b.file = f
 	}
 	return b.err
 }
 
 // viewOf returns buffer and mapping of a request.
-func (b *borrowed) viewOf(d *Door, id wire.UUID) (*iov, *view) {
+func (b *borrowed) viewOf(s *Server, id wire.UUID) (*iov, *view) {
 	if b.iov == nil || b.iovID != id {
 		b.dropView()
-		if b.iov = d.table.buffer(id); b.iov != nil {
+		if b.iov = s.table.buffer(id); b.iov != nil {
 			b.iovID = id
 			b.iov.lastUse.Store(time.Now().Unix())
 		}
@@ -110,23 +110,23 @@ func (b *borrowed) dropView() {
 }
 
 // executeOne sets q.result. The checks come in the order of 4.8.
-func (d *Door) executeOne(r *ring, q *request, b *borrowed) {
+func (s *Server) executeOne(r *ring, q *request, b *borrowed) {
 	if q.state.Load() != stateTaken {
 		return
 	}
 	q.result = -int64(syscall.EINVAL)
-	if q.refused {
+	if q.badIndex {
 		return
 	}
-	if r.write && d.policy.Readonly(r.cred.UID) {
+	if r.write && s.readonly(r.cred.UID) {
 		q.result = -int64(syscall.EROFS)
 		return
 	}
-	if err := b.borrow(d, r, q.args.FileIno); err != nil {
-		q.result = result(err)
+	if err := b.borrow(s, r, q.args.FileIno); err != nil {
+		q.result = errnoResult(err)
 		return
 	}
-	v, win := b.viewOf(d, q.args.BufID)
+	v, win := b.viewOf(s, q.args.BufID)
 	if win == nil {
 		return
 	}
@@ -136,7 +136,7 @@ func (d *Door) executeOne(r *ring, q *request, b *borrowed) {
 		return
 	}
 	if err := v.check(q.args.BufOff, q.args.Len); err != nil {
-		q.result = result(err)
+		q.result = errnoResult(err)
 		return
 	}
 	if q.args.FileOff > math.MaxInt64 || q.args.Len > math.MaxInt64-q.args.FileOff {
@@ -153,9 +153,9 @@ func (d *Door) executeOne(r *ring, q *request, b *borrowed) {
 		if !q.state.CompareAndSwap(stateTaken, stateRunning) {
 			return // expired, or given to another worker
 		}
-		n, err := d.move(r, b, q)
+		n, err := s.move(r, b, q)
 		if err != nil {
-			q.result = result(err)
+			q.result = errnoResult(err)
 		} else {
 			q.result = n
 		}
@@ -184,7 +184,7 @@ const pieceBytes = 16 << 20
 
 // move is the way of the bytes: a system call for each piece, between the file
 // and the client's window.
-func (d *Door) move(r *ring, b *borrowed, q *request) (done int64, err error) {
+func (s *Server) move(r *ring, b *borrowed, q *request) (done int64, err error) {
 	fileOff, file := int64(q.args.FileOff), b.file
 	if !r.write && r.flags&wire.ForbidReadHoles != 0 {
 		hole, err := blockio.HasHole(file.FD(), fileOff, q.len)
@@ -206,11 +206,11 @@ func (d *Door) move(r *ring, b *borrowed, q *request) (done int64, err error) {
 		w := q.win.m.Window(q.off+done, size)
 		var n int64
 		if r.write {
-			n, err = d.mover.Write(file, w, q.off+done, fileOff+done)
+			n, err = s.mover.Write(file, w, q.off+done, fileOff+done)
 			b.waited = true
 		} else {
 			var waited bool
-			n, waited, err = d.mover.Read(file, w, q.off+done, fileOff+done)
+			n, waited, err = s.mover.Read(file, w, q.off+done, fileOff+done)
 			b.waited = b.waited || waited
 		}
 		done += n
@@ -223,7 +223,7 @@ func (d *Door) move(r *ring, b *borrowed, q *request) (done int64, err error) {
 
 // result is the completion's form of an error: a negative errno, EIO for what
 // has none.
-func result(err error) int64 {
+func errnoResult(err error) int64 {
 	var errno syscall.Errno
 	if !errors.As(err, &errno) || errno == 0 {
 		errno = syscall.EIO

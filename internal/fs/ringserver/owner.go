@@ -60,7 +60,7 @@ func newOwners(reap func(*entry)) (*owners, error) {
 		reap: reap, epoll: epoll, stop: stop,
 		byTgid: map[int]*owner{}, byID: map[int32]*owner{}, threads: map[int]int{}, handles: map[uint64]*owner{},
 	}
-	if err := o.await(stop, 0); err != nil {
+	if err := o.epollAdd(stop, 0); err != nil {
 		unix.Close(epoll)
 		unix.Close(stop)
 		return nil, err
@@ -69,7 +69,7 @@ func newOwners(reap func(*entry)) (*owners, error) {
 }
 
 // await has watch told when fd becomes readable; id 0 stands for the stop event.
-func (o *owners) await(fd int, id int32) error {
+func (o *owners) epollAdd(fd int, id int32) error {
 	ev := unix.EpollEvent{Events: unix.EPOLLIN, Fd: id}
 	return os.NewSyscallError("epoll_ctl", unix.EpollCtl(o.epoll, unix.EPOLL_CTL_ADD, fd, &ev))
 }
@@ -130,7 +130,7 @@ func (o *owners) leave(e *entry) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	delete(e.owner.entries, e)
-	o.retire(e.owner)
+	o.forgetIfIdle(e.owner)
 }
 
 func (o *owners) dirOpened(tid uint32) uint64 {
@@ -153,10 +153,10 @@ func (o *owners) dirReleased(handle uint64) {
 	}
 	delete(o.handles, handle)
 	w.dirs--
-	left := w.left()
-	o.retire(w)
+	orphans := w.orphans()
+	o.forgetIfIdle(w)
 	o.mu.Unlock()
-	o.reapAll(left)
+	o.reapAll(orphans)
 }
 
 // ended notes that a process is gone.
@@ -169,9 +169,9 @@ func (o *owners) ended(id int32) {
 	}
 	w.gone = true
 	o.forget(w)
-	left := w.left()
+	orphans := w.orphans()
 	o.mu.Unlock()
-	o.reapAll(left)
+	o.reapAll(orphans)
 }
 
 // forget takes w out of the maps: its number may mean another process soon.
@@ -196,13 +196,13 @@ func (o *owners) reapIfGone(w *owner) {
 		return
 	}
 	o.mu.Lock()
-	left := w.left()
+	orphans := w.orphans()
 	o.mu.Unlock()
-	o.reapAll(left)
+	o.reapAll(orphans)
 }
 
 // left lists what is to be reaped: everything, once process and handles are gone.
-func (w *owner) left() []*entry {
+func (w *owner) orphans() []*entry {
 	if !w.gone || w.dirs > 0 {
 		return nil
 	}
@@ -220,7 +220,7 @@ func (o *owners) reapAll(es []*entry) {
 }
 
 // retire forgets an owner that owns nothing.
-func (o *owners) retire(w *owner) {
+func (o *owners) forgetIfIdle(w *owner) {
 	if len(w.entries) == 0 && w.dirs == 0 && !w.gone {
 		o.forget(w)
 	}
@@ -246,7 +246,7 @@ func (o *owners) find(tid int) (*owner, error) {
 	}
 	if w == nil {
 		var err error
-		if w, err = o.adopt(tgid); err != nil {
+		if w, err = o.track(tgid); err != nil {
 			return nil, err
 		}
 	}
@@ -258,7 +258,7 @@ func (o *owners) find(tid int) (*owner, error) {
 }
 
 // adopt begins to watch a process.
-func (o *owners) adopt(tgid int) (*owner, error) {
+func (o *owners) track(tgid int) (*owner, error) {
 	pidfd, err := unix.PidfdOpen(tgid, 0)
 	if err != nil {
 		return nil, syscall.ESRCH
@@ -268,7 +268,7 @@ func (o *owners) adopt(tgid int) (*owner, error) {
 	for o.byID[w.id] != nil {
 		w.id += 2
 	}
-	if err := o.await(pidfd, w.id); err != nil {
+	if err := o.epollAdd(pidfd, w.id); err != nil {
 		unix.Close(pidfd)
 		return nil, syscall.ENOMEM
 	}

@@ -26,23 +26,23 @@ type dirFiles struct {
 
 type dirFile struct{ f *os.File }
 
-func (d dirFile) FD() int               { return int(d.f.Fd()) }
-func (d dirFile) DirectFD() (int, bool) { return -1, false }
-func (d dirFile) OnDataDevice() bool    { return true }
-func (d dirFile) Written()              {}
-func (d dirFile) Release()              {}
+func (s dirFile) FD() int               { return int(s.f.Fd()) }
+func (s dirFile) DirectFD() (int, bool) { return -1, false }
+func (s dirFile) OnDataDevice() bool    { return true }
+func (s dirFile) Written()              {}
+func (s dirFile) Release()              {}
 
-func (d *dirFiles) Acquire(ino uint64, _ cred.Caller, _ bool) (File, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	f := d.files[ino]
+func (s *dirFiles) Acquire(ino uint64, _ cred.Caller, _ bool) (File, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f := s.files[ino]
 	if f == nil {
 		return nil, syscall.EBADF
 	}
 	return dirFile{f}, nil
 }
 
-func (d *dirFiles) add(t testing.TB, path string, flags int) uint64 {
+func (s *dirFiles) add(t testing.TB, path string, flags int) uint64 {
 	t.Helper()
 	f, err := os.OpenFile(path, flags, 0o600)
 	if err != nil {
@@ -53,41 +53,40 @@ func (d *dirFiles) add(t testing.TB, path string, flags int) uint64 {
 		t.Fatal(err)
 	}
 	ino := fi.Sys().(*syscall.Stat_t).Ino
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.files[ino] = f
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.files[ino] = f
 	return ino
 }
 
-type readonlyUsers map[uint32]bool
-
-func (r readonlyUsers) Readonly(uid uint32) bool { return r[uid] }
+// nobodyReadonly is the setting of a server whose users may all write.
+func nobodyReadonly(uint32) bool { return false }
 
 var me = cred.Caller{UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), PID: uint32(os.Getpid())}
 
-// serve runs a door for the test's duration.
-func serve(t testing.TB, o Options) (*Door, *dirFiles) {
+// serve runs a server for the test's duration.
+func serve(t testing.TB, o Options) (*Server, *dirFiles) {
 	t.Helper()
 	files := &dirFiles{files: map[uint64]*os.File{}}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
 	}
-	d, err := New(files, readonlyUsers{}, blockio.Mover{}, o)
+	s, err := New(files, nobodyReadonly, blockio.Mover{}, o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
-	go func() { done <- d.Run(ctx) }()
+	go func() { done <- s.Run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
 		<-done
-		d.Close()
+		s.Close()
 		for _, f := range files.files {
 			f.Close()
 		}
 	})
-	return d, files
+	return s, files
 }
 
 // peer is a client made of nothing but bytes, so that it can be as wrong as a
@@ -97,13 +96,13 @@ type peer struct {
 	name    string
 	m       *shm.Mapping
 	layout  wire.Layout
-	lane    *lane
+	poller  *poller
 	sqeHead int32
 	cqeTail int32
 }
 
 // object makes a shared memory object and registers it under uuid+suffix.
-func object(t testing.TB, d *Door, sizeBytes int64, suffix string) (*shm.Mapping, wire.UUID, string, error) {
+func object(t testing.TB, s *Server, sizeBytes int64, suffix string) (*shm.Mapping, wire.UUID, string, error) {
 	t.Helper()
 	file := "kv3fs-test-" + wire.NewUUID().String()
 	m, err := shm.Create(file, sizeBytes, 0o600)
@@ -113,20 +112,20 @@ func object(t testing.TB, d *Door, sizeBytes int64, suffix string) (*shm.Mapping
 	t.Cleanup(m.Unmap)
 	defer shm.Remove(file)
 	id := wire.NewUUID()
-	_, err = d.Register(me, id.String()+suffix, filepath.Join(shm.Dir, file))
+	_, err = s.Register(me, id.String()+suffix, filepath.Join(shm.Dir, file))
 	return m, id, id.String() + suffix, err
 }
 
-func newPeer(t testing.TB, d *Door, entries int, suffix string) *peer {
+func newPeer(t testing.TB, s *Server, entries int, suffix string) *peer {
 	t.Helper()
 	size := wire.RingBytes(entries)
-	m, _, name, err := object(t, d, size, suffix)
+	m, _, name, err := object(t, s, size, suffix)
 	if err != nil {
 		t.Fatal(err)
 	}
 	link, _ := wire.ParseLink(name)
 	layout, _ := wire.LayoutOf(size)
-	return &peer{t: t, name: name, m: m, layout: layout, lane: d.lane(link.Priority)}
+	return &peer{t: t, name: name, m: m, layout: layout, poller: s.poller(link.Priority)}
 }
 
 // prep publishes a request in argument slot index.
@@ -144,7 +143,7 @@ func (p *peer) prep(index int32, a wire.Args) {
 	p.m.StoreInt32(wire.OffSqeHead, p.sqeHead)
 }
 
-func (p *peer) submit() { p.lane.sem.Post() }
+func (p *peer) submit() { p.poller.sem.Post() }
 
 // reap waits for n completions, or for timeout.
 func (p *peer) reap(n int, timeout time.Duration) []wire.Cqe {

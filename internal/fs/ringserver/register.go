@@ -16,7 +16,7 @@ import (
 
 // Register maps the shared memory object target and serves it as the iov or
 // ring that name describes (3.3). When it returns the object's name may vanish.
-func (d *Door) Register(c cred.Caller, name, target string) (controldir.Registration, error) {
+func (s *Server) Register(c cred.Caller, name, target string) (controldir.Registration, error) {
 	link, err := wire.ParseLink(name)
 	if err != nil {
 		return controldir.Registration{}, err
@@ -27,31 +27,31 @@ func (d *Door) Register(c cred.Caller, name, target string) (controldir.Registra
 	}
 	defer unix.Close(fd)
 	e := &entry{link: link, Registration: controldir.Registration{Name: name, Target: target, UID: c.UID, GID: c.GID}}
-	if err := d.build(e, c, fd, sizeBytes); err != nil {
+	if err := s.build(e, c, fd, sizeBytes); err != nil {
 		return controldir.Registration{}, err
 	}
-	if e.owner, err = d.owners.join(c.PID, e); err != nil {
+	if e.owner, err = s.owners.join(c.PID, e); err != nil {
 		e.unmap()
 		return controldir.Registration{}, err
 	}
 	if e.ring != nil { // before it can be found, and so be dropped
-		d.lane(link.Priority).add(e.ring)
+		s.poller(link.Priority).add(e.ring)
 	}
-	if err := d.table.add(e); err != nil {
+	if err := s.table.add(e); err != nil {
 		if e.ring != nil {
-			d.lane(link.Priority).remove(e.ring)
+			s.poller(link.Priority).remove(e.ring)
 		}
-		d.owners.leave(e)
+		s.owners.leave(e)
 		e.unmap()
 		return controldir.Registration{}, err
 	}
 	// The process may have died since join; nobody else would notice.
-	d.owners.reapIfGone(e.owner)
+	s.owners.reapIfGone(e.owner)
 	return e.Registration, nil
 }
 
 // build maps the object and checks it against its name.
-func (d *Door) build(e *entry, c cred.Caller, fd int, sizeBytes int64) error {
+func (s *Server) build(e *entry, c cred.Caller, fd int, sizeBytes int64) error {
 	if sizeBytes <= 0 || e.link.BlockBytes > sizeBytes {
 		return syscall.EINVAL
 	}
@@ -71,7 +71,7 @@ func (d *Door) build(e *entry, c cred.Caller, fd int, sizeBytes int64) error {
 	if err != nil {
 		return syscall.EACCES
 	}
-	e.ring, err = newRing(d, e.link, c, layout, m)
+	e.ring, err = newRing(s, e.link, c, layout, m)
 	if err != nil {
 		m.Unmap()
 	}
@@ -80,31 +80,31 @@ func (d *Door) build(e *entry, c cred.Caller, fd int, sizeBytes int64) error {
 
 // Unregister ends a registration: it cannot be found any more at once, its
 // memory stays mapped until the last request using it is done.
-func (d *Door) Unregister(c cred.Caller, name string) error {
-	e := d.table.get(name)
+func (s *Server) Unregister(c cred.Caller, name string) error {
+	e := s.table.get(name)
 	switch {
 	case e == nil:
 		return syscall.ENOENT
 	case e.UID != c.UID:
 		return syscall.EPERM
 	}
-	d.drop(e, "")
+	s.drop(e, "")
 	return nil
 }
 
 // reap ends what a process that is gone has left.
-func (d *Door) reap(e *entry) { d.drop(e, "its process is gone") }
+func (s *Server) reap(e *entry) { s.drop(e, "its process is gone") }
 
-func (d *Door) drop(e *entry, why string) {
-	if !d.table.remove(e) {
+func (s *Server) drop(e *entry, why string) {
+	if !s.table.remove(e) {
 		return
 	}
 	if why != "" {
-		d.log.Debug("registration ended", "name", e.Name, "uid", e.UID, "why", why)
+		s.log.Debug("registration ended", "name", e.Name, "uid", e.UID, "why", why)
 	}
-	d.owners.leave(e)
+	s.owners.leave(e)
 	if e.ring != nil {
-		d.lane(e.link.Priority).remove(e.ring)
+		s.poller(e.link.Priority).remove(e.ring)
 	}
 	e.unmap()
 }

@@ -26,14 +26,14 @@ const (
 // ring is one client's I/O ring. Its markers are kept here, the memory shared
 // with the client only shows them.
 type ring struct {
-	door   *Door
-	lane   *lane
-	cred   cred.Caller
-	layout wire.Layout
-	write  bool
-	depth  int32
-	batch  time.Duration // how long a negative depth waits for more; 0: not at all
-	flags  uint64
+	server       *Server
+	poller       *poller
+	cred         cred.Caller
+	layout       wire.Layout
+	write        bool
+	depth        int32
+	batchTimeout time.Duration // how long a negative depth waits for more; 0: not at all
+	flags        uint64
 
 	// seen is sqeTail, for peeking without the lock.
 	seen atomic.Int32
@@ -51,7 +51,7 @@ type ring struct {
 	queued   []*request
 	waiting  uint64 // bytes that queued asks for; foreign numbers, may wrap around
 	inflight list   // admitted and not answered, oldest first
-	holds    int    // why m must stay mapped: the registration, and requests with workers
+	refs     int    // why m must stay mapped: the registration, and requests with workers
 	closed   bool   // unregistered: take no more
 	broken   error
 	partial  time.Time // since when fewer than a batch wait; zero: none do
@@ -68,7 +68,7 @@ type request struct {
 	index    int32
 	userdata uint64
 	args     wire.Args
-	refused  bool // the index is none of the ring's: answer EINVAL
+	badIndex bool // the index is none of the ring's: answer EINVAL
 	admitted time.Time
 	takenAt  time.Time
 
@@ -76,12 +76,12 @@ type request struct {
 	result int64 // the worker's until the state is done
 
 	// Where the worker moves bytes, set before the state is running.
-	iov   *iov
-	win   *view
-	off   int64
-	len   int64
-	moved atomic.Int64 // bytes before the piece that is being moved
-	owed  bool         // expired, but not yet cut off from its buffer; guarded by ring.mu
+	iov         *iov
+	win         *view
+	off         int64
+	len         int64
+	moved       atomic.Int64 // bytes before the piece that is being moved
+	needsDetach bool         // expired, but not yet cut off from its buffer; guarded by ring.mu
 
 	prev, next *request
 }
@@ -95,7 +95,7 @@ const (
 	stateRunning         // with a worker, in a system call
 	stateDone            // with a worker, result is valid
 	stateAnswered        // its completion is posted; the worker may still hold it
-	stateMoved           // another request stands for it
+	stateReplaced        // another request stands for it
 )
 
 // done publishes result.
@@ -105,14 +105,14 @@ func (q *request) done() {
 	}
 }
 
-func newRing(d *Door, link wire.Link, c cred.Caller, layout wire.Layout, m *shm.Mapping) (*ring, error) {
+func newRing(s *Server, link wire.Link, c cred.Caller, layout wire.Layout, m *shm.Mapping) (*ring, error) {
 	r := &ring{
-		door: d, lane: d.lane(link.Priority), cred: c, layout: layout, m: m, sem: m.Sem(layout.SemOff()), holds: 1,
+		server: s, poller: s.poller(link.Priority), cred: c, layout: layout, m: m, sem: m.Sem(layout.SemOff()), refs: 1,
 		write: link.Write, depth: link.IODepth, flags: link.Flags,
 	}
 	if link.IODepth < 0 && link.TimeoutMs > 0 {
-		r.batch = time.Duration(link.TimeoutMs) * time.Millisecond
-		r.timer = time.AfterFunc(time.Hour, r.lane.wake)
+		r.batchTimeout = time.Duration(link.TimeoutMs) * time.Millisecond
+		r.timer = time.AfterFunc(time.Hour, r.poller.wake)
 		r.timer.Stop()
 	}
 	err := shm.Guard(func() {
@@ -130,7 +130,7 @@ func newRing(d *Door, link wire.Link, c cred.Caller, layout wire.Layout, m *shm.
 }
 
 // peek tells cheaply whether take might find something. Call it inside
-// shm.Guard and only where the ring cannot be unmapped meanwhile (lane.peek).
+// shm.Guard and only where the ring cannot be unmapped meanwhile (poller.peek).
 func (r *ring) peek() bool {
 	return r.backlog.Load() || r.m.LoadInt32(wire.OffSqeHead) != r.seen.Load()
 }
@@ -147,7 +147,7 @@ func (r *ring) take(batch []*request) (_ []*request, left uint64) {
 	if err := shm.Guard(r.admit); err != nil {
 		r.breakLocked(err)
 	}
-	most, mostBytes := quantumRequests, min(max(r.waiting/r.lane.shares, quantumBytes), quantumMostBytes)
+	most, mostBytes := quantumRequests, min(max(r.waiting/r.poller.shares, quantumBytes), quantumMostBytes)
 	if r.slow.Load() {
 		most = 1
 	}
@@ -164,7 +164,7 @@ func (r *ring) take(batch []*request) (_ []*request, left uint64) {
 	r.queued = r.queued[:copy(r.queued, r.queued[n:])]
 	r.backlog.Store(len(r.queued) > 0)
 	if len(batch) > 0 {
-		r.holds++
+		r.refs++
 	}
 	return batch, r.waiting
 }
@@ -186,7 +186,7 @@ func (r *ring) admit() {
 		n = 0
 	case r.depth > 0:
 		n -= n % r.depth
-	case r.batch > 0:
+	case r.batchTimeout > 0:
 		n = r.admitPartial(n)
 	}
 	if n == 0 {
@@ -205,7 +205,7 @@ func (r *ring) admit() {
 			r.m.CopyOut(args[:], r.layout.ArgsOff(s.Index))
 			q.args.Decode(&args)
 		} else {
-			q.refused = true
+			q.badIndex = true
 		}
 		r.sqeTail = r.layout.Next(r.sqeTail)
 		r.inflight.push(q)
@@ -228,7 +228,7 @@ func (r *ring) admitPartial(n int32) int32 {
 	if r.partial.IsZero() || n > rest {
 		r.partial = now
 	}
-	if wait := r.batch - now.Sub(r.partial); wait > 0 {
+	if wait := r.batchTimeout - now.Sub(r.partial); wait > 0 {
 		r.timer.Reset(wait)
 		return n - rest
 	}
@@ -251,10 +251,10 @@ func (r *ring) complete(batch []*request) {
 			posted := false
 			for _, q := range batch {
 				switch s := q.state.Load(); {
-				case q.owed: // its system call is over, and with it the danger
+				case q.needsDetach: // its system call is over, and with it the danger
 					r.post(q, -int64(syscall.ETIMEDOUT))
 					posted = true
-				case s != stateAnswered && s != stateMoved:
+				case s != stateAnswered && s != stateReplaced:
 					r.post(q, q.result)
 					posted = true
 				}
@@ -270,7 +270,7 @@ func (r *ring) complete(batch []*request) {
 	for _, q := range batch {
 		r.recycle(q)
 	}
-	r.unhold()
+	r.unref()
 }
 
 // post fills the next completion slot. There is room: admission has seen to it.
@@ -291,12 +291,12 @@ func (r *ring) publish() {
 	r.sem.Post()
 }
 
-// lookAfter does for a ring what its workers cannot while they are stuck: it
+// tick does for a ring what its workers cannot while they are stuck: it
 // admits what nobody has come for, so that its deadline runs; takes back what
 // stuck workers have not begun and answers what they have finished; and answers
 // everything admitted before limit with ETIMEDOUT, whose buffers are left alone
 // from then on. It tells how many those were and whether work waits for workers.
-func (r *ring) lookAfter(now, limit time.Time) (expired int, work bool) {
+func (r *ring) tick(now, limit time.Time) (expired int, work bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed || r.broken != nil {
@@ -333,10 +333,10 @@ func (r *ring) rescue(limit time.Time) {
 		case q.state.CompareAndSwap(stateDone, stateAnswered):
 			r.post(q, q.result)
 			posted = true
-		case q.state.CompareAndSwap(stateTaken, stateMoved):
+		case q.state.CompareAndSwap(stateTaken, stateReplaced):
 			again := r.newRequest()
 			again.index, again.userdata, again.args = q.index, q.userdata, q.args
-			again.refused, again.admitted = q.refused, q.admitted
+			again.badIndex, again.admitted = q.badIndex, q.admitted
 			r.inflight.replace(q, again)
 			r.enqueue(again)
 		}
@@ -357,15 +357,15 @@ func (r *ring) expire(limit time.Time) (expired int) {
 			posted = true
 			continue
 		}
-		if before == stateRunning || q.owed {
+		if before == stateRunning || q.needsDetach {
 			moved := q.moved.Load()
 			if err := q.iov.abandon(q.win, q.off+moved, min(q.len-moved, pieceBytes), r.write); err != nil {
 				// Not answered while its buffer is in danger; tried again soon.
-				r.door.log.Error("cannot cut a stuck request off from its buffer", "err", err)
-				q.owed = true
+				r.server.log.Error("cannot cut a stuck request off from its buffer", "err", err)
+				q.needsDetach = true
 				break
 			}
-			q.owed = false
+			q.needsDetach = false
 		}
 		r.post(q, -int64(syscall.ETIMEDOUT))
 		posted = true
@@ -395,8 +395,8 @@ func (r *ring) breakLocked(err error) {
 	if r.broken == nil {
 		r.broken = err
 		r.abandonAll()
-		r.door.log.Warn("ring detached: its client broke the protocol", "uid", r.cred.UID, "pid", r.cred.PID, "why", err)
-		r.lane.remove(r)
+		r.server.log.Warn("ring detached: its client broke the protocol", "uid", r.cred.UID, "pid", r.cred.PID, "why", err)
+		r.poller.remove(r)
 	}
 }
 
@@ -416,7 +416,7 @@ func (r *ring) close() {
 	}
 	r.queued, r.waiting = nil, 0
 	r.backlog.Store(false)
-	r.unhold()
+	r.unref()
 }
 
 // abandonAll forgets every request without an answer: the memory for answers is
@@ -427,8 +427,8 @@ func (r *ring) abandonAll() {
 	r.backlog.Store(false)
 }
 
-func (r *ring) unhold() {
-	if r.holds--; r.holds == 0 {
+func (r *ring) unref() {
+	if r.refs--; r.refs == 0 {
 		r.m.Unmap()
 	}
 }
@@ -445,7 +445,7 @@ func (r *ring) newRequest() *request {
 // recycle takes a request back once no worker can touch it any more.
 func (r *ring) recycle(q *request) {
 	q.state.Store(stateQueued)
-	q.refused, q.owed, q.result, q.iov, q.win = false, false, 0, nil, nil
+	q.badIndex, q.needsDetach, q.result, q.iov, q.win = false, false, 0, nil, nil
 	r.spare = append(r.spare, q)
 }
 

@@ -152,13 +152,13 @@ func (t *table) all() []*entry {
 }
 
 // Lookup finds a registration by name, whoever owns it.
-func (d *Door) Lookup(name string) (controldir.Registration, bool) {
-	return registration(d.table.get(name))
+func (s *Server) Lookup(name string) (controldir.Registration, bool) {
+	return registration(s.table.get(name))
 }
 
 // ByIndex finds a registration by its table index.
-func (d *Door) ByIndex(index int) (controldir.Registration, bool) {
-	return registration(d.table.at(index))
+func (s *Server) ByIndex(index int) (controldir.Registration, bool) {
+	return registration(s.table.at(index))
 }
 
 func registration(e *entry) (controldir.Registration, bool) {
@@ -169,9 +169,9 @@ func registration(e *entry) (controldir.Registration, bool) {
 }
 
 // List returns a user's registrations in the order they were made.
-func (d *Door) List(uid uint32) []controldir.Registration {
+func (s *Server) List(uid uint32) []controldir.Registration {
 	var rs []controldir.Registration
-	for _, e := range d.table.all() {
+	for _, e := range s.table.all() {
 		if e.UID == uid {
 			rs = append(rs, e.Registration)
 		}
@@ -181,7 +181,7 @@ func (d *Door) List(uid uint32) []controldir.Registration {
 
 // DirOpened notes that c opened the directory of registrations, whose handle
 // keeps the registrations of its process after the process itself (3.7).
-func (d *Door) DirOpened(c cred.Caller) (handle uint64) { return d.owners.dirOpened(c.PID) }
+func (s *Server) DirOpened(c cred.Caller) (handle uint64) { return s.owners.dirOpened(c.PID) }
 
 // DirReleased notes the last close of such a handle, wherever it was inherited to.
-func (d *Door) DirReleased(handle uint64) { d.owners.dirReleased(handle) }
+func (s *Server) DirReleased(handle uint64) { s.owners.dirReleased(handle) }

@@ -30,14 +30,14 @@ func pattern(n int) []byte {
 
 // Case 27: one read with the right bytes, index and userdata.
 func TestReadAndWrite(t *testing.T) {
-	d, files := serve(t, Options{})
+	s, files := serve(t, Options{})
 	content := pattern(3 << 20)
 	ino := fileWith(t, files, content)
-	buf, id, _, err := object(t, d, 1<<20, "")
+	buf, id, _, err := object(t, s, 1<<20, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := newPeer(t, d, 128, ".r0.t0")
+	r := newPeer(t, s, 128, ".r0.t0")
 	r.prep(0, wire.Args{BufID: id, FileIno: ino, Len: 1 << 20, Userdata: 0xfeed})
 	r.submit()
 	got := r.reap(1, 10*time.Second)
@@ -49,7 +49,7 @@ func TestReadAndWrite(t *testing.T) {
 	if !bytes.Equal(read, content[:1<<20]) {
 		t.Error("bytes differ")
 	}
-	w := newPeer(t, d, 4, ".w0.t0")
+	w := newPeer(t, s, 4, ".w0.t0")
 	if n := w.one(wire.Args{BufID: id, BufOff: 5, FileIno: ino, FileOff: 3<<20 + 7, Len: 1000}); n != 1000 {
 		t.Fatalf("write: %d", n)
 	}
@@ -64,17 +64,17 @@ func TestReadAndWrite(t *testing.T) {
 
 // Cases 43 to 46, 84 and the rest of 4.8: the errno of each malformed request.
 func TestMalformedRequests(t *testing.T) {
-	d, files := serve(t, Options{})
+	s, files := serve(t, Options{})
 	ino := fileWith(t, files, pattern(1<<20))
-	_, plain, _, err := object(t, d, 1<<20, "")
+	_, plain, _, err := object(t, s, 1<<20, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, blocks, _, err := object(t, d, 4<<20, ".b1048576")
+	_, blocks, _, err := object(t, s, 4<<20, ".b1048576")
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := newPeer(t, d, 16, ".r0.t0")
+	r := newPeer(t, s, 16, ".r0.t0")
 	for _, c := range []struct {
 		name string
 		args wire.Args
@@ -113,15 +113,15 @@ func TestMalformedRequests(t *testing.T) {
 
 // Cases 49 to 51: the three kinds of io_depth.
 func TestDepthRules(t *testing.T) {
-	d, files := serve(t, Options{})
+	s, files := serve(t, Options{})
 	ino := fileWith(t, files, pattern(1<<20))
-	_, id, _, err := object(t, d, 1<<20, "")
+	_, id, _, err := object(t, s, 1<<20, "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	read := wire.Args{BufID: id, FileIno: ino, Len: 100}
 
-	fixed := newPeer(t, d, 16, ".r4.t0")
+	fixed := newPeer(t, s, 16, ".r4.t0")
 	for i := range int32(3) {
 		fixed.prep(i, read)
 	}
@@ -140,7 +140,7 @@ func TestDepthRules(t *testing.T) {
 		t.Errorf("depth 4 with 2 requests left: %d completions", len(got))
 	}
 
-	eager := newPeer(t, d, 16, ".r-4.t0")
+	eager := newPeer(t, s, 16, ".r-4.t0")
 	eager.prep(0, read)
 	eager.prep(1, read)
 	eager.submit()
@@ -148,7 +148,7 @@ func TestDepthRules(t *testing.T) {
 		t.Errorf("depth -4 without timeout: %d completions of 2", len(got))
 	}
 
-	patient := newPeer(t, d, 16, ".r-4.t60")
+	patient := newPeer(t, s, 16, ".r-4.t60")
 	start := time.Now()
 	patient.prep(0, read)
 	patient.prep(1, read)
@@ -167,17 +167,17 @@ func TestDepthRules(t *testing.T) {
 
 // Case 56, and a ring under full load: every request completes exactly once.
 func TestAllPrioritiesExactlyOnce(t *testing.T) {
-	d, files := serve(t, Options{Workers: 8})
+	s, files := serve(t, Options{Workers: 8})
 	ino := fileWith(t, files, pattern(1<<20))
 	for _, suffix := range []string{".r0.ph.t0", ".r0.t0", ".r0.pl.t0", ".r-8.t1", ".r2.t0"} {
 		t.Run(suffix, func(t *testing.T) {
 			t.Parallel()
-			_, id, _, err := object(t, d, 1<<20, "")
+			_, id, _, err := object(t, s, 1<<20, "")
 			if err != nil {
 				t.Fatal(err)
 			}
 			const entries = 64
-			p := newPeer(t, d, entries, suffix)
+			p := newPeer(t, s, entries, suffix)
 			var free []int32
 			for i := range int32(entries) {
 				free = append(free, i)
@@ -213,18 +213,18 @@ func TestAllPrioritiesExactlyOnce(t *testing.T) {
 // A client that never reaps stalls itself and nobody else; once it reaps, it
 // goes on.
 func TestUnreapedRingStallsOnlyItself(t *testing.T) {
-	d, files := serve(t, Options{})
+	s, files := serve(t, Options{})
 	ino := fileWith(t, files, pattern(4096))
-	_, id, _, err := object(t, d, 4096, "")
+	_, id, _, err := object(t, s, 4096, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	lazy := newPeer(t, d, 4, ".r0.t0")
+	lazy := newPeer(t, s, 4, ".r0.t0")
 	for i := range int32(4) {
 		lazy.prep(i, wire.Args{BufID: id, FileIno: ino, Len: 10})
 	}
 	lazy.submit()
-	other := newPeer(t, d, 4, ".r0.t0")
+	other := newPeer(t, s, 4, ".r0.t0")
 	for range 100 {
 		other.one(wire.Args{BufID: id, FileIno: ino, Len: 10})
 	}
@@ -241,7 +241,7 @@ func TestUnreapedRingStallsOnlyItself(t *testing.T) {
 
 // Cases 17 to 21 and the rest of 3.2 and 3.3: what cannot be registered.
 func TestRegistrationErrors(t *testing.T) {
-	d, _ := serve(t, Options{})
+	s, _ := serve(t, Options{})
 	make_ := func(sizeBytes int64) string {
 		name := "kv3fs-test-" + wire.NewUUID().String()
 		m, err := shm.Create(name, sizeBytes, 0o600)
@@ -312,43 +312,43 @@ func TestRegistrationErrors(t *testing.T) {
 		{"fine", id + ".r128.t0", ok, nil},
 		{"twice", id + ".r128.t0", ok, syscall.EEXIST},
 	} {
-		if _, err := d.Register(me, c.name, c.target); err != c.want {
+		if _, err := s.Register(me, c.name, c.target); err != c.want {
 			t.Errorf("%s: %v, want %v", c.why, err, c.want)
 		}
 	}
-	if _, err := d.Register(me, wire.NewUUID().String(), "/dev/shm//"+filepath.Base(ok)); err != nil {
+	if _, err := s.Register(me, wire.NewUUID().String(), "/dev/shm//"+filepath.Base(ok)); err != nil {
 		t.Errorf("double slash: %v", err)
 	}
-	if got := len(d.List(me.UID)); got != 2 {
+	if got := len(s.List(me.UID)); got != 2 {
 		t.Errorf("%d registrations listed, want 2", got)
 	}
-	if err := d.Unregister(me, id+".r128.t0"); err != nil {
+	if err := s.Unregister(me, id+".r128.t0"); err != nil {
 		t.Error(err)
 	}
-	if err := d.Unregister(me, id+".r128.t0"); err != syscall.ENOENT {
+	if err := s.Unregister(me, id+".r128.t0"); err != syscall.ENOENT {
 		t.Errorf("second unlink: %v", err)
 	}
 }
 
 // Markers out of range end the ring, not the daemon.
 func TestScribbledMarkersDetach(t *testing.T) {
-	d, files := serve(t, Options{})
+	s, files := serve(t, Options{})
 	ino := fileWith(t, files, pattern(4096))
-	_, id, _, err := object(t, d, 4096, "")
+	_, id, _, err := object(t, s, 4096, "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, off := range []int64{wire.OffSqeHead, wire.OffCqeTail} {
 		for _, v := range []int32{-1, 5, 1 << 30} {
-			bad := newPeer(t, d, 4, ".r0.t0")
+			bad := newPeer(t, s, 4, ".r0.t0")
 			bad.m.StoreInt32(wire.OffSqeHead, 1)
 			bad.m.StoreInt32(off, v)
 			bad.submit()
-			good := newPeer(t, d, 4, ".r0.t0")
+			good := newPeer(t, s, 4, ".r0.t0")
 			if n := good.one(wire.Args{BufID: id, FileIno: ino, Len: 10}); n != 10 {
 				t.Fatalf("a neighbour got %d", n)
 			}
-			if err := d.Unregister(me, bad.name); err != nil {
+			if err := s.Unregister(me, bad.name); err != nil {
 				t.Error(err)
 			}
 		}
@@ -357,13 +357,13 @@ func TestScribbledMarkersDetach(t *testing.T) {
 
 // A ring or a semaphore shrunk under the daemon costs only its owner.
 func TestShrunkenMemory(t *testing.T) {
-	d, files := serve(t, Options{})
+	s, files := serve(t, Options{})
 	ino := fileWith(t, files, pattern(1<<20))
-	buf, id, _, err := object(t, d, 1<<20, "")
+	buf, id, _, err := object(t, s, 1<<20, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	good := newPeer(t, d, 4, ".r0.t0")
+	good := newPeer(t, s, 4, ".r0.t0")
 	check := func(when string) {
 		t.Helper()
 		if n := good.one(wire.Args{BufID: id, FileIno: ino, Len: 4096}); n != 4096 {
@@ -371,21 +371,21 @@ func TestShrunkenMemory(t *testing.T) {
 		}
 	}
 	for _, size := range []int64{0, 4096} {
-		bad := newPeer(t, d, 1024, ".r0.t0")
+		bad := newPeer(t, s, 1024, ".r0.t0")
 		bad.m.Shrink(size)
-		d.lane(wire.Normal).wake()
+		s.poller(wire.Normal).wake()
 		check("a ring shrunk")
 	}
-	if err := os.Truncate(d.SubmitLink(wire.Normal), 0); err != nil {
+	if err := os.Truncate(s.SubmitLink(wire.Normal), 0); err != nil {
 		t.Fatal(err)
 	}
 	// The post itself faults in the client; the daemon mends it in time.
 	for end := time.Now().Add(10 * time.Second); ; {
-		if shm.Guard(func() { d.lane(wire.Normal).sem.Post() }) == nil {
+		if shm.Guard(func() { s.poller(wire.Normal).sem.Post() }) == nil {
 			break
 		}
 		if time.Now().After(end) {
-			t.Fatal("a shrunken semaphore was not mended")
+			t.Fatal("a shrunken semaphore was not repaired")
 		}
 		time.Sleep(time.Millisecond)
 	}
@@ -399,9 +399,9 @@ func TestShrunkenMemory(t *testing.T) {
 
 // Scribbling over a served ring at random, under -race, hurts nobody else.
 func TestScribblerUnderLoad(t *testing.T) {
-	d, files := serve(t, Options{Workers: 8})
+	s, files := serve(t, Options{Workers: 8})
 	ino := fileWith(t, files, pattern(1<<20))
-	_, id, _, err := object(t, d, 1<<20, "")
+	_, id, _, err := object(t, s, 1<<20, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -411,7 +411,7 @@ func TestScribblerUnderLoad(t *testing.T) {
 		defer close(done)
 		rng := rand.New(rand.NewPCG(7, 7))
 		for {
-			bad := newPeer(t, d, 16, []string{".r0.t0", ".w0.t0", ".r-4.t1", ".r3.t0"}[rng.IntN(4)])
+			bad := newPeer(t, s, 16, []string{".r0.t0", ".w0.t0", ".r-4.t1", ".r3.t0"}[rng.IntN(4)])
 			for range 200 {
 				select {
 				case <-stop:
@@ -422,11 +422,11 @@ func TestScribblerUnderLoad(t *testing.T) {
 				bad.m.StoreInt32(int64(rng.IntN(int(wire.RingBytes(16))/4)*4), rng.Int32N(40)-2)
 				bad.submit()
 			}
-			d.Unregister(me, bad.name)
+			s.Unregister(me, bad.name)
 		}
 	}()
 	scratch := fileWith(t, files, pattern(4096)) // the scribbler may have written into the other
-	good := newPeer(t, d, 16, ".r0.t0")
+	good := newPeer(t, s, 16, ".r0.t0")
 	for range 3000 {
 		if n := good.one(wire.Args{BufID: id, FileIno: scratch, Len: 4096}); n != 4096 {
 			t.Fatalf("a neighbour got %d", n)
@@ -439,25 +439,25 @@ func TestScribblerUnderLoad(t *testing.T) {
 // What was submitted before the stop is answered before the end.
 func TestStopDrains(t *testing.T) {
 	files := &dirFiles{files: map[uint64]*os.File{}}
-	d, err := New(files, readonlyUsers{}, blockio.Mover{}, Options{Workers: 2})
+	s, err := New(files, nobodyReadonly, blockio.Mover{}, Options{Workers: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer d.Close()
+	defer s.Close()
 	ino := fileWith(t, files, pattern(1<<20))
 	defer func() { files.files[ino].Close() }()
-	_, id, _, err := object(t, d, 1<<20, "")
+	_, id, _, err := object(t, s, 1<<20, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := newPeer(t, d, 64, ".r0.t0")
+	r := newPeer(t, s, 64, ".r0.t0")
 	for i := range int32(64) {
 		r.prep(i, wire.Args{BufID: id, FileIno: ino, Len: 1 << 20})
 	}
 	r.submit()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := d.Run(ctx); err != nil {
+	if err := s.Run(ctx); err != nil {
 		t.Fatal(err)
 	}
 	if got := r.reap(64, 0); len(got) != 64 {
@@ -467,11 +467,11 @@ func TestStopDrains(t *testing.T) {
 
 // What a ring costs the daemon does not depend on its size.
 func TestAdmissionIsBounded(t *testing.T) {
-	d, _ := serve(t, Options{Workers: 2})
-	r := newPeer(t, d, 1<<20, ".r0.t0")
+	s, _ := serve(t, Options{Workers: 2})
+	r := newPeer(t, s, 1<<20, ".r0.t0")
 	r.m.StoreInt32(wire.OffSqeHead, 1<<20) // a million requests of zeros
 	r.submit()
-	e := d.table.get(r.name)
+	e := s.table.get(r.name)
 	seen := 0
 	for done := 0; done < 1<<20; {
 		got := len(r.reap(1, 10*time.Second))
@@ -493,7 +493,7 @@ func TestUsersShareTheTable(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("NOT TESTED: acting as another user needs root")
 	}
-	d, _ := serve(t, Options{MaxRegistrations: 16})
+	s, _ := serve(t, Options{MaxRegistrations: 16})
 	stranger := cred.Caller{UID: 12345, GID: 12345}
 	file := "kv3fs-test-" + wire.NewUUID().String()
 	m, err := shm.Create(file, 4096, 0o600)
@@ -511,20 +511,20 @@ func TestUsersShareTheTable(t *testing.T) {
 		if i == 4 {
 			want = syscall.EMFILE
 		}
-		if _, err := d.Register(stranger, wire.NewUUID().String(), path); err != want {
+		if _, err := s.Register(stranger, wire.NewUUID().String(), path); err != want {
 			t.Errorf("registration %d: %v, want %v", i+1, err, want)
 		}
 	}
 	id := wire.NewUUID().String()
-	if _, err := d.Register(me, id, path); err != nil {
+	if _, err := s.Register(me, id, path); err != nil {
 		t.Errorf("another user: %v", err)
 	}
-	for _, r := range d.List(stranger.UID) {
-		if err := d.Unregister(stranger, r.Name); err != nil {
+	for _, r := range s.List(stranger.UID) {
+		if err := s.Unregister(stranger, r.Name); err != nil {
 			t.Error(err)
 		}
 	}
-	if _, err := d.Register(stranger, id+".b4096", path); err != syscall.EPERM {
+	if _, err := s.Register(stranger, id+".b4096", path); err != syscall.EPERM {
 		t.Errorf("shadowing another's buffer: %v, want EPERM", err)
 	}
 }

@@ -1,9 +1,9 @@
-// Package ringserver is the ring door: it keeps the tables of registered iovs and
+// Package ringserver is the ring server: it keeps the tables of registered iovs and
 // rings, takes requests from the rings, has their bytes moved and posts their
 // completions.
 //
 // The way of a request: a client's post wakes a worker, which sweeps the rings
-// of that priority (lane.go); the ring admits what its io_depth rule lets
+// of that priority (poller.go); the ring admits what its io_depth rule lets
 // through, copying it out of the client's reach (ring.go); the worker resolves
 // buffer and file, moves the bytes (execute.go) and the ring posts exactly one
 // completion, in time (deadline.go). Registrations end when they are unlinked
@@ -37,7 +37,7 @@ type File interface {
 	Release()
 }
 
-// Files is the tree as the ring door sees it.
+// Files is the tree as the ring server sees it.
 type Files interface {
 	// Acquire lends the file behind an inode number to c. It may be called
 	// concurrently. Errors are syscall.Errno: EBADF for a number the kernel does
@@ -45,12 +45,7 @@ type Files interface {
 	Acquire(ino uint64, c cred.Caller, write bool) (File, error)
 }
 
-// Policy is what the settings say about a user.
-type Policy interface {
-	Readonly(uid uint32) bool
-}
-
-// Options of a Door. Zero values mean the defaults.
+// Options of a Server. Zero values mean the defaults.
 type Options struct {
 	// Deadline bounds a request from admission to completion; default 5 s. Raise
 	// it when a slow disk produces ETIMEDOUT for requests that would succeed.
@@ -66,22 +61,22 @@ type Options struct {
 	Logger           *slog.Logger // default slog.Default
 }
 
-// Door serves rings. Registry methods may be called at any time between New and
+// Server serves rings. Registry methods may be called at any time between New and
 // Close, concurrently; I/O happens while Run runs.
-type Door struct {
-	files  Files
-	policy Policy
-	mover  blockio.Mover
-	opts   Options
-	log    *slog.Logger
-	table  *table
-	owners *owners
-	lanes  [3]*lane // high, normal, low
+type Server struct {
+	files    Files
+	readonly func(uid uint32) bool // of the settings; safe for concurrent use
+	mover    blockio.Mover
+	opts     Options
+	log      *slog.Logger
+	table    *table
+	owners   *owners
+	pollers  [3]*poller // high, normal, low
 }
 
 // New makes the three submit semaphores, which the caller's clients find through
 // SubmitLink. On an error nothing is left behind.
-func New(files Files, policy Policy, mover blockio.Mover, o Options) (*Door, error) {
+func New(files Files, readonly func(uid uint32) bool, mover blockio.Mover, o Options) (*Server, error) {
 	if o.Deadline <= 0 {
 		o.Deadline = 5 * time.Second
 	}
@@ -94,9 +89,9 @@ func New(files Files, policy Policy, mover blockio.Mover, o Options) (*Door, err
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	d := &Door{files: files, policy: policy, mover: mover, opts: o, log: o.Logger, table: newTable(o.MaxRegistrations)}
+	s := &Server{files: files, readonly: readonly, mover: mover, opts: o, log: o.Logger, table: newTable(o.MaxRegistrations)}
 	var err error
-	if d.owners, err = newOwners(d.reap); err != nil {
+	if s.owners, err = newOwners(s.reap); err != nil {
 		return nil, err
 	}
 	for i, p := range priorities {
@@ -104,79 +99,79 @@ func New(files Files, policy Policy, mover blockio.Mover, o Options) (*Door, err
 		if p != wire.Normal {
 			workers = max(o.Workers/4, 2)
 		}
-		if d.lanes[i], err = newLane(d, workers); err != nil {
-			d.removeSemaphores()
-			d.owners.close()
-			d.owners.watch() // returns at once, and closes what it waited on
-			return nil, fmt.Errorf("ring door: %w", err)
+		if s.pollers[i], err = newPoller(s, workers); err != nil {
+			s.removeSemaphores()
+			s.owners.close()
+			s.owners.watch() // returns at once, and closes what it waited on
+			return nil, fmt.Errorf("ring server: %w", err)
 		}
 	}
-	return d, nil
+	return s, nil
 }
 
 var priorities = [3]wire.Priority{wire.High, wire.Normal, wire.Low}
 
-func (d *Door) lane(p wire.Priority) *lane { return d.lanes[int(p)+1] }
+func (s *Server) poller(p wire.Priority) *poller { return s.pollers[int(p)+1] }
 
 // SubmitLink is where clients find the submit semaphore of a priority.
-func (d *Door) SubmitLink(p wire.Priority) string { return d.lane(p).sem.Path() }
+func (s *Server) SubmitLink(p wire.Priority) string { return s.poller(p).sem.Path() }
 
 // Run serves until ctx ends; then it takes no more requests, lets those in
 // flight finish or run into their deadline, and returns. Workers stuck in a dead
 // disk are left behind: the process is about to end.
-func (d *Door) Run(ctx context.Context) error {
+func (s *Server) Run(ctx context.Context) error {
 	watching := make(chan struct{})
 	go func() {
 		defer close(watching)
-		d.owners.watch()
+		s.owners.watch()
 	}()
 	expiring, stopExpiring := context.WithCancel(context.Background())
 	expired := make(chan struct{})
 	go func() {
 		defer close(expired)
-		d.expire(expiring)
+		s.expire(expiring)
 	}()
-	var lanes sync.WaitGroup
-	for _, l := range d.lanes {
-		lanes.Go(l.run)
+	var pollers sync.WaitGroup
+	for _, p := range s.pollers {
+		pollers.Go(p.run)
 	}
 	<-ctx.Done()
-	for _, l := range d.lanes {
-		l.stop()
+	for _, p := range s.pollers {
+		p.stop()
 	}
 	idle := make(chan struct{})
 	go func() {
-		lanes.Wait()
+		pollers.Wait()
 		close(idle)
 	}()
 	var err error
 	select {
 	case <-idle:
-	case <-time.After(d.opts.Deadline + time.Second):
-		err = errors.New("ring door: requests are stuck in the data directory's file system; left behind")
+	case <-time.After(s.opts.Deadline + time.Second):
+		err = errors.New("ring server: requests are stuck in the data directory's file system; left behind")
 	}
 	stopExpiring()
 	<-expired
-	d.owners.close()
+	s.owners.close()
 	<-watching
 	return err
 }
 
 // Close takes the semaphores' names away and forgets all registrations. Call it
 // once, after Run has returned.
-func (d *Door) Close() {
-	for _, e := range d.table.all() {
-		d.drop(e, "the daemon ends")
+func (s *Server) Close() {
+	for _, e := range s.table.all() {
+		s.drop(e, "the daemon ends")
 	}
-	d.removeSemaphores()
+	s.removeSemaphores()
 }
 
 // removeSemaphores takes the names away. The mappings stay until the process
 // ends: a late timer or worker may still post.
-func (d *Door) removeSemaphores() {
-	for _, l := range d.lanes {
-		if l != nil {
-			os.Remove(l.sem.Path())
+func (s *Server) removeSemaphores() {
+	for _, p := range s.pollers {
+		if p != nil {
+			os.Remove(p.sem.Path())
 		}
 	}
 }
