@@ -3,12 +3,15 @@ package main
 import (
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"strings"
 
 	"github.com/alecthomas/kong"
 	"github.com/goccy/go-yaml"
+
+	"github.com/kv3fs/kv3fs/internal/spelling"
 )
 
 // yamlFile resolves flags from a configuration file: one mapping whose keys are
@@ -30,23 +33,42 @@ func yamlConfig(r io.Reader) (kong.Resolver, error) {
 	return y, nil
 }
 
-// Validate refuses keys that no command has, so that a misspelt one is not
-// silently nothing.
+// Validate refuses keys that are no flags of the command that was given. A key of
+// another command would do nothing: "serve" with "token-file" would serve without
+// a token.
 func (y *yamlFile) Validate(app *kong.Application) error {
-	var known []string
-	kong.Visit(app, func(node kong.Visitable, next kong.Next) error {
-		if flag, ok := node.(*kong.Flag); ok {
-			known = append(known, flag.Name)
+	command := app.Node
+	known := configKeys(command)
+	for {
+		i := slices.IndexFunc(command.Children, func(n *kong.Node) bool { return n.Active })
+		if i < 0 {
+			break
 		}
-		return next(nil)
-	})
-	for key := range y.values {
-		if !slices.Contains(known, key) {
-			slices.Sort(known)
-			return fmt.Errorf("%s: unknown key %q; keys are the flag names: %s", y.name, key, strings.Join(slices.Compact(known), ", "))
+		command = command.Children[i]
+		known = append(known, configKeys(command)...)
+	}
+	slices.Sort(known)
+	for _, key := range slices.Sorted(maps.Keys(y.values)) {
+		if slices.Contains(known, key) {
+			continue
 		}
+		if near := spelling.Nearest(key, known, 1); len(near) == 1 {
+			return fmt.Errorf("%s: unknown key %q: %s has %s", y.name, key, command.Path(), near[0])
+		}
+		return fmt.Errorf("%s: unknown key %q; the keys are the names of the flags of %s: %s", y.name, key, command.Path(), strings.Join(known, ", "))
 	}
 	return nil
+}
+
+// configKeys returns the flags of a command that a configuration file can set.
+func configKeys(command *kong.Node) []string {
+	var keys []string
+	for _, flag := range command.Flags {
+		if !slices.Contains([]string{"help", "version", "config"}, flag.Name) {
+			keys = append(keys, flag.Name)
+		}
+	}
+	return keys
 }
 
 // Resolve gives a flag its value.

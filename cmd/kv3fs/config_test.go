@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/alecthomas/kong"
 )
 
 // serveWith runs "serve" with a configuration file and a cluster name that the
@@ -56,7 +59,64 @@ func TestConfigurationErrors(t *testing.T) {
 	if status := run([]string{"serve"}, &out, &errs); status != exitUsage || !strings.Contains(errs.String(), "--data") {
 		t.Errorf("nothing given: %d %s", status, errs.String())
 	}
-	if status := run([]string{"version"}, &out, &errs); status != 0 || !strings.HasPrefix(out.String(), "kv3fs ") {
-		t.Errorf("version: %d %s", status, out.String())
+}
+
+// A key that is a flag of another command only would do nothing, so it is refused,
+// and the nearest flag of the command is named.
+func TestConfigurationRefusesKeysOfOtherCommands(t *testing.T) {
+	for _, c := range []struct{ key, want string }{
+		{"token-file", `unknown key "token-file": serve has pages-token-file`},
+		{"listen", `unknown key "listen": serve has pages-listen`},
+		{"capacity", `unknown key "capacity"; the keys are the names of the flags of serve: allow-other, `},
+		{"config", `unknown key "config"`},
+		{"help", `unknown key "help"`},
+		{"version", `unknown key "version"`},
+	} {
+		status, message := serveWith(t, c.key+": true")
+		if status != exitUsage || !strings.Contains(message, c.want) {
+			t.Errorf("%s: status %d, %q; want %d and %q", c.key, status, message, exitUsage, c.want)
+		}
+	}
+}
+
+// The same for every command that reads a configuration, and for the flags of all
+// commands.
+func TestConfigurationKeysAreTheCommandsFlags(t *testing.T) {
+	app, err := kong.New(&cli{}, kong.Name("kv3fs"), kong.Vars{"engines": ""}, kong.Configuration(yamlConfig))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]bool{}
+	for _, leaf := range app.Model.Leaves(false) {
+		for _, flag := range leaf.Flags {
+			all[flag.Name] = true
+		}
+	}
+	readers := 0
+	for _, leaf := range app.Model.Leaves(false) {
+		own, reads := map[string]bool{}, false
+		for _, flag := range leaf.Flags {
+			own[flag.Name] = true
+			reads = reads || flag.Target.Type() == reflect.TypeFor[kong.ConfigFlag]()
+		}
+		if !reads {
+			continue
+		}
+		readers++
+		for key := range all {
+			file := filepath.Join(t.TempDir(), "kv3fs.yaml")
+			if err := os.WriteFile(file, []byte(key+": x"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			var out, errs bytes.Buffer
+			status := run(append(strings.Fields(leaf.Path()), "--config", file), &out, &errs)
+			refused := strings.Contains(errs.String(), "unknown key")
+			if refused == (own[key] && key != "config") {
+				t.Errorf("%s, key %s: %d %s", leaf.Path(), key, status, errs.String())
+			}
+		}
+	}
+	if readers == 0 {
+		t.Error("no command reads a configuration")
 	}
 }

@@ -51,8 +51,11 @@ type cli struct {
 	Doctor       doctorCmd       `cmd:"" help:"Find out why it does not work here, or not fast, and what to do."`
 	Plan         planCmd         `cmd:"" help:"Say when loading KV beats computing it again, and what it does to the time to the first token."`
 	EngineConfig engineConfigCmd `cmd:"" help:"Print a ready configuration for an inference engine."`
-	Version      versionCmd      `cmd:"" help:"Print the version."`
+	Version      versionCmd      `cmd:"" help:"Print the version, and the commit and the protocols of this build."`
+	Help         helpCmd         `cmd:"" help:"Show the help of a command."`
 	Probe        probeCmd        `cmd:"" hidden:"" help:"Answer a question of the doctor."`
+
+	PrintVersion versionFlag `name:"version" env:"-" help:"Print the version, as the command does."`
 }
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
@@ -108,13 +111,16 @@ func execute(args []string, stdout, stderr io.Writer, watch func() (context.Cont
 		fmt.Fprintln(stderr, "kv3fs:", err)
 		return exitFailed
 	}
+	var status exitStatus
 	kctx, err := parser.Parse(args)
-	if err != nil {
+	switch {
+	case errors.As(err, &status):
+		return int(status)
+	case err != nil:
 		fmt.Fprintln(stderr, "kv3fs:", err)
-		fmt.Fprintln(stderr, `Try "kv3fs --help", or "kv3fs serve --help".`)
+		fmt.Fprintf(stderr, "Try \"%s --help\".\n", typedCommand(err))
 		return exitUsage
 	}
-	var status exitStatus
 	switch err := kctx.Run(); {
 	case err == nil:
 		return 0
@@ -127,6 +133,46 @@ func execute(args []string, stdout, stderr io.Writer, watch func() (context.Cont
 		fmt.Fprintln(stderr, "kv3fs:", err)
 		return exitFailed
 	}
+}
+
+// typedCommand returns the command that a wrong command line meant, as far as it
+// was understood: "kv3fs pages stat".
+func typedCommand(err error) string {
+	var parse *kong.ParseError
+	if errors.As(err, &parse) && parse.Context != nil {
+		if node := parse.Context.Selected(); node != nil && !node.Hidden && node.Name != "help" {
+			return node.FullPath()
+		}
+	}
+	return "kv3fs"
+}
+
+type helpCmd struct {
+	Command []string `arg:"" optional:"" help:"The command, such as serve or bench ring. Default: an overview of all."`
+}
+
+// Validate refuses a command that does not exist.
+func (c *helpCmd) Validate(kctx *kong.Context) error {
+	_, err := c.trace(kctx)
+	return err
+}
+
+// Run shows the help.
+func (c *helpCmd) Run(kctx *kong.Context) error {
+	about, err := c.trace(kctx)
+	if err != nil {
+		return err
+	}
+	return about.PrintUsage(false)
+}
+
+// trace finds the command that help is wanted for.
+func (c *helpCmd) trace(kctx *kong.Context) (*kong.Context, error) {
+	about, err := kong.Trace(kctx.Kong, c.Command)
+	if err == nil {
+		err = about.Error
+	}
+	return about, err
 }
 
 // untilSignalled returns a context that the first SIGINT or SIGTERM ends, which
