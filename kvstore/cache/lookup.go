@@ -9,6 +9,9 @@ import (
 
 // Lookup finds what is in memory, whole, and asks next for the rest, in one batch.
 func (s *Store) Lookup(ctx context.Context, keys []kv.Key, found []bool) error {
+	if err := kv.CheckFound(keys, found); err != nil {
+		return err
+	}
 	if err := s.enter(); err != nil {
 		return err
 	}

@@ -81,6 +81,9 @@ func (t *things) remove(k kv.Key) {
 func (s *shelf) Layout() kv.Layout { return s.layout }
 
 func (s *shelf) Lookup(_ context.Context, keys []kv.Key, found []bool) error {
+	if err := kv.CheckFound(keys, found); err != nil {
+		return err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {

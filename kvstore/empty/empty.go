@@ -29,6 +29,9 @@ func (s *Store) Layout() kv.Layout { return s.layout }
 
 // Lookup finds nothing.
 func (s *Store) Lookup(ctx context.Context, keys []kv.Key, found []bool) error {
+	if err := kv.CheckFound(keys, found); err != nil {
+		return err
+	}
 	if err := s.usable(ctx); err != nil {
 		return err
 	}

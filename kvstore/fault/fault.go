@@ -63,6 +63,9 @@ func (s *Store) Layout() kv.Layout { return s.next.Layout() }
 
 // Lookup is next's. Flip turns answers round; Drop finds nothing.
 func (s *Store) Lookup(ctx context.Context, keys []kv.Key, found []bool) error {
+	if err := kv.CheckFound(keys, found); err != nil {
+		return err
+	}
 	hits := make([]hit, len(keys))
 	drop := false
 	for i, k := range keys {

@@ -3,8 +3,6 @@ package keys
 import (
 	"crypto/sha256"
 	"encoding/binary"
-
-	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
 // canonical is the text that a fingerprint is the hash of, of a normal namespace:
@@ -29,16 +27,16 @@ func canonical(ns Namespace) []byte {
 }
 
 // Fingerprint is the first 16 bytes of the SHA-256 of the namespace's canonical text.
-func (ns Namespace) Fingerprint() kv.Fingerprint {
+func (ns Namespace) Fingerprint() Fingerprint {
 	sum := sha256.Sum256(canonical(ns))
-	return kv.Fingerprint(sum[:])
+	return Fingerprint(sum[:])
 }
 
 // mix makes an id that knows only tokens a key of a namespace.
-func mix(f kv.Fingerprint, id []byte) kv.Key {
+func mix(f Fingerprint, id []byte) Key {
 	text := append(make([]byte, 0, 64), "kv3fs id 1"...)
 	text = append(text, f[:]...)
 	text = append(text, id...)
 	sum := sha256.Sum256(text)
-	return kv.Key(sum[:])
+	return Key(sum[:])
 }

@@ -2,8 +2,6 @@ package keys
 
 import (
 	"slices"
-
-	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
 // Chain names the blocks of one sequence of tokens as it grows, turn by turn. One
@@ -20,7 +18,7 @@ type Chain struct {
 
 // Block is a whole block's names.
 type Block struct {
-	Key kv.Key
+	Key Key
 	ID  ID // the engine's; of kv3fs's own chain the key again
 }
 
@@ -43,8 +41,8 @@ func newChain(ns Namespace, s scheme) *Chain {
 
 // Append takes the sequence's next tokens and returns the keys of the blocks that they
 // make whole. However a sequence is cut into calls, its keys are the same.
-func (c *Chain) Append(tokens []uint32) []kv.Key {
-	keys := make([]kv.Key, 0, c.completes(tokens))
+func (c *Chain) Append(tokens []uint32) []Key {
+	keys := make([]Key, 0, c.completes(tokens))
 	c.take(tokens, func(link ID) { keys = append(keys, c.scheme.name(link).Key) })
 	return keys
 }
@@ -58,7 +56,7 @@ func (c *Chain) AppendBlocks(tokens []uint32) []Block {
 
 // Keys are the keys of a sequence that is given from its first token on. The chain
 // stays as it is.
-func (c *Chain) Keys(tokens []uint32) []kv.Key {
+func (c *Chain) Keys(tokens []uint32) []Key {
 	fresh := Chain{scheme: c.scheme, blockTokens: c.blockTokens, last: c.scheme.root()}
 	return fresh.Append(tokens)
 }

@@ -10,8 +10,6 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
-
-	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
 // chains are one of each kind.
@@ -58,7 +56,7 @@ func TestHoweverTheSequenceIsCut(t *testing.T) {
 				t.Fatalf("%d tokens have %d keys", len(whole), len(want))
 			}
 			chain := template.Clone()
-			var got, branch []kv.Key
+			var got, branch []Key
 			for i, turn := range turns {
 				if i == len(turns)/2 {
 					// A branch neither sees nor disturbs what the trunk does after it.
@@ -97,7 +95,7 @@ func TestEveryTokenChangesAllKeysAfterIt(t *testing.T) {
 
 func TestNoKeyTwice(t *testing.T) {
 	each(t, withBlocks(1), func(t *testing.T, chain *Chain) {
-		seen := map[kv.Key]bool{}
+		seen := map[Key]bool{}
 		for _, key := range chain.Keys(make([]uint32, 1000)) {
 			if seen[key] {
 				t.Fatalf("key %s occurs twice in a sequence of equal tokens", key)
@@ -128,7 +126,7 @@ func TestAnotherNamespaceHasOtherKeys(t *testing.T) {
 		if kind == "ucm" {
 			continue
 		}
-		seen := map[kv.Key]string{}
+		seen := map[Key]string{}
 		for what, spoil := range spoils {
 			ns := withBlocks(16)
 			spoil(&ns)
@@ -147,7 +145,7 @@ func TestAnotherNamespaceHasOtherKeys(t *testing.T) {
 }
 
 func TestUCMRanks(t *testing.T) {
-	keys := func(rank int, o UCM) []kv.Key {
+	keys := func(rank int, o UCM) []Key {
 		ns := withBlocks(2)
 		ns.TPRank = rank
 		chain, err := NewUCMChain(ns, o)
@@ -160,7 +158,7 @@ func TestUCMRanks(t *testing.T) {
 				t.Errorf("UCM's id %s is key %s", b.ID, b.Key)
 			}
 		}
-		return []kv.Key{blocks[0].Key, blocks[1].Key}
+		return []Key{blocks[0].Key, blocks[1].Key}
 	}
 	if slices.Equal(keys(0, UCM{}), keys(1, UCM{})) {
 		t.Error("two ranks share blocks")
@@ -181,7 +179,7 @@ func TestKeysAreOfTheIDs(t *testing.T) {
 			want := ns.Key(block.ID.Bytes())
 			switch chain.scheme.(type) {
 			case own, ucm:
-				want = kv.Key(block.ID.Bytes())
+				want = Key(block.ID.Bytes())
 			}
 			if block.Key != want {
 				t.Errorf("the key of id %s is %s, not %s", block.ID, block.Key, want)

@@ -5,8 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"strconv"
-
-	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
 // The hash functions of LMCache, by the names that its pre_caching_hash_algorithm has
@@ -100,7 +98,7 @@ func (e LMCacheExtra) parts() int {
 
 // lmcacheBuiltin hashes with Python's hash().
 type lmcacheBuiltin struct {
-	fingerprint kv.Fingerprint
+	fingerprint Fingerprint
 	start       int64
 	extra       LMCacheExtra
 }
@@ -129,7 +127,7 @@ func (l lmcacheBuiltin) name(link ID) Block { return Block{mix(l.fingerprint, li
 
 // lmcacheDigests is what the two forms of SHA-256 have in common.
 type lmcacheDigests struct {
-	fingerprint kv.Fingerprint
+	fingerprint Fingerprint
 	seed        string
 	extra       LMCacheExtra
 	whole       bool

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-
-	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
 // maxBlockTokens bounds what a chain keeps of a block that is not whole.
@@ -82,4 +80,4 @@ func (ns Namespace) normal() Namespace {
 
 // Key is the key of a block that an engine calls id: the first 16 bytes of the SHA-256
 // of "kv3fs id 1", the fingerprint and the id.
-func (ns Namespace) Key(id []byte) kv.Key { return mix(ns.Fingerprint(), id) }
+func (ns Namespace) Key(id []byte) Key { return mix(ns.Fingerprint(), id) }

@@ -11,8 +11,6 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
-
-	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
 var qwen = Namespace{
@@ -129,7 +127,7 @@ func TestKeyOfALongID(t *testing.T) {
 	id := bytes.Repeat([]byte{7}, 100)
 	f := qwen.Fingerprint()
 	sum := sha256.Sum256([]byte("kv3fs id 1" + string(f[:]) + string(id)))
-	if got := qwen.Key(id); got != kv.Key(sum[:16]) {
+	if got := qwen.Key(id); got != Key(sum[:16]) {
 		t.Errorf("%s, not %x", got, sum[:16])
 	}
 }

@@ -3,8 +3,6 @@ package keys
 import (
 	"crypto/sha256"
 	"encoding/binary"
-
-	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
 // NewChain chains blocks in kv3fs's own way: each link is the SHA-256 of the one before
@@ -17,7 +15,7 @@ func NewChain(ns Namespace) (*Chain, error) {
 	return newChain(ns, own{ns.Fingerprint()}), nil
 }
 
-type own struct{ fingerprint kv.Fingerprint }
+type own struct{ fingerprint Fingerprint }
 
 // root hashes 29 bytes. What next hashes has a multiple of 4, so neither can be taken
 // for the other.
@@ -33,7 +31,7 @@ func (o own) next(previous ID, tokens []uint32, scratch []byte) (ID, []byte) {
 }
 
 func (o own) name(link ID) Block {
-	key := kv.Key(link.raw[:])
+	key := Key(link.raw[:])
 	return Block{key, digestID(key[:])}
 }
 

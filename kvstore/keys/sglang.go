@@ -2,8 +2,6 @@ package keys
 
 import (
 	"crypto/sha256"
-
-	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
 // NewSGLangChain chains pages as SGLang's HiCache does: the SHA-256 of the digest before
@@ -17,7 +15,7 @@ func NewSGLangChain(ns Namespace) (*Chain, error) {
 	return newChain(ns, sglang{ns.Fingerprint()}), nil
 }
 
-type sglang struct{ fingerprint kv.Fingerprint }
+type sglang struct{ fingerprint Fingerprint }
 
 func (s sglang) root() ID { return ID{} }
 

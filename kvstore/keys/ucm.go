@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"path"
-
-	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
 // UCM is what UCM's connector for vLLM is told, and which of its forms it has.
@@ -103,5 +101,5 @@ func (u ucm) name(link ID) Block {
 		sum := md5.Sum(append(text, link.Bytes()...))
 		link = digestID(sum[:])
 	}
-	return Block{kv.Key(link.raw[:]), link}
+	return Block{Key(link.raw[:]), link}
 }

@@ -4,8 +4,6 @@ import (
 	"crypto/md5"
 	"encoding/hex"
 	"strconv"
-
-	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
 // VLLM is what vLLM's 3FS connector is told.
@@ -26,7 +24,7 @@ func NewVLLMChain(ns Namespace, o VLLM) (*Chain, error) {
 }
 
 type vllm struct {
-	fingerprint kv.Fingerprint
+	fingerprint Fingerprint
 	salt        string
 	salted      bool
 }

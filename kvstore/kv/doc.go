@@ -1,4 +1,4 @@
-// Package kv is the contract of the block store: what a Store promises, how
-// blocks are named, and how a batch on its way is watched. Package kvstore has
-// the same names for programs that use a store; this one is for stores.
+// Package kv is the contract between the stores of a chain: Store, Task with its
+// Settle, counters and errors. Programs use package kvstore, which has types of its
+// own and converts at the boundary.
 package kv

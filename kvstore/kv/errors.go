@@ -6,29 +6,32 @@ import (
 )
 
 var (
-	// ErrMiss: the store does not have it. Compute it.
+	// ErrMiss means that the store does not have the block. Compute it.
 	ErrMiss = errors.New("kvstore: no such block")
 
-	// ErrCorrupt: something is stored under that key and it is not this block:
-	// its identity or a checksum is wrong, or it is cut short. It is an ErrMiss,
-	// and the block is out of the way for the next Dump.
+	// ErrCorrupt means that what is stored under the key is not the block: its identity
+	// or a checksum is wrong, or it is cut short. It is also an ErrMiss, and the damaged
+	// block is out of the way of the next Save.
 	ErrCorrupt = errors.New("kvstore: block damaged")
 
-	// ErrFull: no room, and nothing that may make room within the store's
-	// timeout. The block is not stored.
+	// ErrFull means that there is no space, and that nothing freed any within the
+	// store's timeout. The block is not stored.
 	ErrFull = errors.New("kvstore: full")
 
-	// ErrTimeout: the storage did not answer within the store's timeout.
+	// ErrTimeout means that the storage did not answer within the store's timeout.
 	ErrTimeout = errors.New("kvstore: storage did not answer in time")
 
 	// ErrAbandoned is an ErrTimeout after which something outside this process's
-	// control, a call into the kernel or a daemon, may still write into the shard's
-	// buffer or read from it. Use that memory again after a Close that returned no
-	// error; after one that did, never: leave it mapped, and to nobody else.
+	// control, a call into the kernel or a daemon, may still access the shard's buffer.
+	// Use that memory again only after a Close that returned no error. If Close returns
+	// an error, never use it again: leave it mapped and give it to nothing else.
 	ErrAbandoned = errors.New("kvstore: storage may still use the buffer")
 
-	// ErrClosed: the store is closed.
+	// ErrClosed means that the store is closed.
 	ErrClosed = errors.New("kvstore: closed")
+
+	// ErrPending means that shards of a layer are not settled yet.
+	ErrPending = errors.New("kvstore: layer has not landed")
 )
 
 // CorruptError is an ErrCorrupt, and so an ErrMiss, that says what was found.
@@ -42,12 +45,12 @@ func (e *CorruptError) Error() string {
 	return fmt.Sprintf("kvstore: block %s in %s: %s", e.Key, e.Where, e.What)
 }
 
-// Is makes it both.
+// Is reports true for both ErrCorrupt and ErrMiss, so callers may test for either.
 func (e *CorruptError) Is(target error) bool { return target == ErrCorrupt || target == ErrMiss }
 
-// BatchError is the caller's mistake: a batch that was refused as a whole.
+// BatchError is the caller's mistake: the whole batch was refused.
 type BatchError struct {
-	Shard  int // its place in the batch, -1 where it is about all of it
+	Shard  int // its place in the batch; -1 where the mistake is about the whole batch
 	Key    Key
 	Reason string
 }
@@ -59,13 +62,23 @@ func (e *BatchError) Error() string {
 	return fmt.Sprintf("kvstore: batch refused: shard %d, of block %s: %s", e.Shard, e.Key, e.Reason)
 }
 
+// CheckFound returns a BatchError unless found has one place for each key. Every Lookup
+// begins with it.
+func CheckFound(keys []Key, found []bool) error {
+	if len(found) != len(keys) {
+		return &BatchError{Shard: -1, Reason: fmt.Sprintf("found has %d places for %d keys; make it as long as keys", len(found), len(keys))}
+	}
+	return nil
+}
+
 // abandoned is ErrAbandoned and ErrTimeout in one.
 type abandoned struct{ what string }
 
 func (e *abandoned) Error() string { return ErrAbandoned.Error() + ": " + e.what }
+
 func (e *abandoned) Is(target error) bool {
 	return target == ErrAbandoned || target == ErrTimeout
 }
 
-// Abandoned is the ErrAbandoned that says what did not answer.
+// Abandoned returns an ErrAbandoned that says what did not answer.
 func Abandoned(what string) error { return &abandoned{what} }

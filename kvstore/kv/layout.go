@@ -2,30 +2,35 @@ package kv
 
 import "fmt"
 
-// MaxShards is how many shards a block may have.
+// MaxShards is the largest number of shards that a block may have.
 const MaxShards = 488
 
-// Layout is the size of blocks and of their parts. All blocks of a store have
-// the same.
+// Layout is the size of blocks and of their shards. All blocks of a store have the same
+// layout.
 type Layout struct {
 	BlockBytes int64 // of a block
 	ShardBytes int64 // of each of its shards: a layer's part of it, or the whole block
 }
 
-// Shards is how many shards a block has.
-func (l Layout) Shards() int { return int(l.BlockBytes / l.ShardBytes) }
+// Shards returns the number of shards of a block, 0 for a layout without a shard size.
+func (l Layout) Shards() int {
+	if l.ShardBytes <= 0 {
+		return 0
+	}
+	return int(l.BlockBytes / l.ShardBytes)
+}
 
-// Check says what is wrong with a layout.
+// Check returns an error that says what is wrong with a layout.
 func (l Layout) Check() error {
 	switch {
 	case l.BlockBytes <= 0:
-		return fmt.Errorf("kvstore: block_size is %d bytes; it must be positive", l.BlockBytes)
+		return fmt.Errorf("kvstore: BlockBytes (block_size) is %d; it must be positive", l.BlockBytes)
 	case l.ShardBytes <= 0:
-		return fmt.Errorf("kvstore: shard_size is %d bytes; it must be positive", l.ShardBytes)
+		return fmt.Errorf("kvstore: ShardBytes (shard_size) is %d; it must be positive", l.ShardBytes)
 	case l.BlockBytes%l.ShardBytes != 0:
-		return fmt.Errorf("kvstore: a block_size of %d bytes is not a multiple of the shard_size of %d", l.BlockBytes, l.ShardBytes)
+		return fmt.Errorf("kvstore: BlockBytes (block_size) is %d, which is not a multiple of ShardBytes (shard_size), %d", l.BlockBytes, l.ShardBytes)
 	case l.BlockBytes/l.ShardBytes > MaxShards:
-		return fmt.Errorf("kvstore: a block_size of %d bytes has %d shards of %d; at most %d are possible",
+		return fmt.Errorf("kvstore: a block of %d bytes (block_size) has %d shards of %d; at most %d are possible",
 			l.BlockBytes, l.BlockBytes/l.ShardBytes, l.ShardBytes, MaxShards)
 	}
 	return nil
@@ -38,8 +43,8 @@ type Shard struct {
 	Buf   []byte // exactly Layout.ShardBytes long
 }
 
-// CheckShards says what is wrong with a batch, naming the first shard that is.
-// Every store begins Load and Dump with it.
+// CheckShards returns a BatchError that names the first shard that does not fit the
+// layout. Every store begins Load and Save with it.
 func (l Layout) CheckShards(shards []Shard) error {
 	if len(shards) == 0 {
 		return &BatchError{Shard: -1, Reason: "it has no shards"}
@@ -55,42 +60,57 @@ func (l Layout) CheckShards(shards []Shard) error {
 	return nil
 }
 
-// ByBlock cuts each buffer of BlockBytes into shards, one block after the other.
+// ByBlock cuts each buffer into the shards of a block, one block after the other. A
+// buffer beyond the block's size keeps its rest, and buffers beyond the last key are
+// not used. A shard whose buffer is missing or too short gets what there is of it, and
+// Load and Save refuse the batch with a BatchError; so they do with the batch of no
+// shards that a layout without sizes gives.
 func (l Layout) ByBlock(keys []Key, bufs [][]byte) []Shard {
-	shards := make([]Shard, 0, len(keys)*l.Shards())
-	for b, key := range keys {
-		for i := range l.Shards() {
-			shards = append(shards, Shard{key, i, l.part(bufs[b], i)})
-		}
-	}
-	return shards
-}
-
-// ByLayer is ByBlock in the order in which an engine wants to have them: the
-// first shard of all blocks, then the second.
-func (l Layout) ByLayer(keys []Key, bufs [][]byte) []Shard {
-	shards := make([]Shard, 0, len(keys)*l.Shards())
-	for i := range l.Shards() {
+	var shards []Shard
+	if l.Check() == nil {
+		shards = make([]Shard, 0, len(keys)*l.Shards())
 		for b, key := range keys {
-			shards = append(shards, Shard{key, i, l.part(bufs[b], i)})
+			for i := range l.Shards() {
+				shards = append(shards, Shard{key, i, l.part(bufs, b, i)})
+			}
 		}
 	}
 	return shards
 }
 
-func (l Layout) part(buf []byte, i int) []byte {
-	return buf[int64(i)*l.ShardBytes : int64(i+1)*l.ShardBytes]
+// ByLayer is ByBlock in the order in which an engine wants the shards: the first of
+// every block, then the second.
+func (l Layout) ByLayer(keys []Key, bufs [][]byte) []Shard {
+	var shards []Shard
+	if l.Check() == nil {
+		shards = make([]Shard, 0, len(keys)*l.Shards())
+		for i := range l.Shards() {
+			for b, key := range keys {
+				shards = append(shards, Shard{key, i, l.part(bufs, b, i)})
+			}
+		}
+	}
+	return shards
 }
 
-// Checksums says what a store makes of checksums.
+// part returns the bytes of the b-th buffer that belong to the i-th shard.
+func (l Layout) part(bufs [][]byte, b, i int) []byte {
+	if b >= len(bufs) {
+		return nil
+	}
+	size := int64(len(bufs[b]))
+	return bufs[b][min(int64(i)*l.ShardBytes, size):min(int64(i+1)*l.ShardBytes, size)]
+}
+
+// Checksums says how a store uses checksums.
 type Checksums string
 
 const (
-	// ChecksumsAuto, the default: record one for all that is dumped, and check all
-	// that has one. A layout of our own always does.
+	// ChecksumsAuto, the default, records a checksum for everything that is saved and
+	// checks everything that has one. Layouts of our own always have them.
 	ChecksumsAuto Checksums = "auto"
-	// ChecksumsRequire: what has none is a miss.
+	// ChecksumsRequire makes a block without a checksum a miss.
 	ChecksumsRequire Checksums = "require"
-	// ChecksumsOff: load without checking. For measuring what checking costs.
+	// ChecksumsOff loads without checking, to measure what checking costs.
 	ChecksumsOff Checksums = "off"
 )

@@ -67,16 +67,51 @@ func TestOrders(t *testing.T) {
 	}
 }
 
-func TestKeys(t *testing.T) {
-	k := Key{0: 0xab, 15: 1}
-	again, err := ParseKey(k.String())
-	if err != nil || again != k {
-		t.Errorf("%v, %v", again, err)
-	}
-	for _, bad := range []string{"", "ab", k.String() + "0", strings.Repeat("x", 32)} {
-		if _, err := ParseKey(bad); err == nil {
-			t.Errorf("%q is a key", bad)
+// Buffers that are missing or short make a batch that is refused, and panic nowhere.
+func TestOrdersOfBuffersThatDoNotFit(t *testing.T) {
+	l := Layout{BlockBytes: 4, ShardBytes: 2}
+	keys := []Key{{1}, {2}}
+	for name, c := range map[string]struct {
+		bufs  [][]byte
+		block int // the refused shard by block
+		layer int // the refused shard by layer
+	}{
+		"none":             {nil, 0, 0},
+		"one missing":      {[][]byte{make([]byte, 4)}, 2, 1},
+		"one nil":          {[][]byte{nil, make([]byte, 4)}, 0, 0},
+		"short by a byte":  {[][]byte{make([]byte, 4), make([]byte, 3)}, 3, 3},
+		"short by a shard": {[][]byte{make([]byte, 2), make([]byte, 4)}, 1, 2},
+	} {
+		for order, got := range map[string]struct {
+			shards []Shard
+			want   int
+		}{"block": {l.ByBlock(keys, c.bufs), c.block}, "layer": {l.ByLayer(keys, c.bufs), c.layer}} {
+			var refused *BatchError
+			if err := l.CheckShards(got.shards); !errors.As(err, &refused) || refused.Shard != got.want || len(got.shards) != 4 {
+				t.Errorf("%s, by %s: %d shards, %v; want shard %d refused", name, order, len(got.shards), err, got.want)
+			}
 		}
+	}
+	longer := [][]byte{make([]byte, 5), make([]byte, 9), make([]byte, 4)}
+	if err := l.CheckShards(l.ByBlock(keys, longer)); err != nil {
+		t.Errorf("buffers that are longer, and more of them: %v", err)
+	}
+	for _, bad := range []Layout{{}, {BlockBytes: 4}, {ShardBytes: 4}, {-1, 1}, {1 << 62, 1}, {5, 2}} {
+		if n := len(bad.ByBlock(keys, longer)) + len(bad.ByLayer(keys, longer)); n != 0 {
+			t.Errorf("%+v gives %d shards", bad, n)
+		}
+	}
+}
+
+func TestCheckFound(t *testing.T) {
+	for _, c := range []struct{ keys, found int }{{0, 1}, {1, 0}, {3, 2}, {2, 3}} {
+		var refused *BatchError
+		if err := CheckFound(make([]Key, c.keys), make([]bool, c.found)); !errors.As(err, &refused) || refused.Shard != -1 {
+			t.Errorf("%d places for %d keys: %v", c.found, c.keys, err)
+		}
+	}
+	if err := errors.Join(CheckFound(nil, nil), CheckFound(make([]Key, 2), make([]bool, 2))); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -21,7 +21,8 @@ type Task struct {
 	order   []int32       // settled shards, in the order in which they were
 	errs    []error       // by shard
 	settled []bool
-	failed  error                 // of the first shard that has one
+	failed  error                 // of the shard that failed first
+	failing map[int]error         // by shard index: the error of the shard that failed first
 	layers  map[int]chan struct{} // of indices that somebody asked Landed for
 	left    []int32               // by shard index: how many are not settled
 }
@@ -72,6 +73,12 @@ func (t *Task) Settle(i int, err error) {
 		t.failed = err
 	}
 	index := t.shards[i].Index
+	if err != nil && t.failing[index] == nil {
+		if t.failing == nil {
+			t.failing = map[int]error{}
+		}
+		t.failing[index] = err
+	}
 	if t.left[index]--; t.left[index] == 0 {
 		if landed := t.layers[index]; landed != nil {
 			close(landed)
@@ -127,6 +134,22 @@ func (t *Task) Landed(index int) <-chan struct{} {
 		}
 	}
 	return landed
+}
+
+// LandedErr returns nil if every shard of the batch with this index is settled without
+// an error: then the layer may be used. It returns the error of the shard of the layer
+// that failed first, as soon as one has, and ErrPending while shards are not settled
+// and none has failed.
+func (t *Task) LandedErr(index int) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := t.failing[index]; err != nil {
+		return err
+	}
+	if index >= 0 && index < len(t.left) && t.left[index] > 0 {
+		return ErrPending
+	}
+	return nil
 }
 
 // All goes through the shards in the order in which they are settled, waiting for

@@ -90,6 +90,31 @@ func TestTaskTellsLayers(t *testing.T) {
 	<-second
 }
 
+func TestTaskTellsWhetherALayerMayBeUsed(t *testing.T) {
+	task := NewTask(t.Context(), batch(0, 1, 0, 1, 2))
+	want := func(layer int, want error) {
+		t.Helper()
+		if err := task.LandedErr(layer); err != want {
+			t.Errorf("layer %d: %v; want %v", layer, err, want)
+		}
+	}
+	want(0, ErrPending)
+	task.Settle(0, nil)
+	want(0, ErrPending)
+	task.Settle(2, nil)
+	want(0, nil)
+	want(1, ErrPending)
+	task.Settle(3, ErrFull)
+	want(1, ErrFull) // known before the layer has landed
+	task.Settle(1, ErrMiss)
+	want(1, ErrFull)
+	want(2, ErrPending)
+	want(7, nil) // no shard of the batch failed
+	want(-1, nil)
+	task.Settle(4, nil)
+	want(2, nil)
+}
+
 func TestTaskWaitsForBuffersAlsoWhenCancelled(t *testing.T) {
 	task := NewTask(context.Background(), batch(0, 0))
 	ctx, cancel := context.WithCancel(t.Context())

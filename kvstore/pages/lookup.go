@@ -9,6 +9,9 @@ import (
 
 // Lookup asks the service, which keeps what it finds for a few seconds.
 func (s *Store) Lookup(ctx context.Context, keys []kv.Key, found []bool) error {
+	if err := kv.CheckFound(keys, found); err != nil {
+		return err
+	}
 	ctx, leave, err := s.enter(ctx)
 	if err != nil {
 		return err

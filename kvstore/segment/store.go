@@ -149,6 +149,9 @@ func (s *Store) Layout() kv.Layout { return s.o.Layout }
 
 // Lookup is kv.Store's. It looks into memory alone.
 func (s *Store) Lookup(ctx context.Context, keys []kv.Key, found []bool) error {
+	if err := kv.CheckFound(keys, found); err != nil {
+		return err
+	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}

@@ -54,6 +54,7 @@ func TestEveryDefectIsCaught(t *testing.T) {
 		"changes what it dumps":                     "a dump does not change its buffers",
 		"writes beyond a buffer":                    "what was dumped is loaded, block by block and layer by layer",
 		"takes batches that are wrong":              "a shard of a wrong length is refused, with the whole batch",
+		"takes a found of any length":               "a found of a wrong length is refused, and nothing of it is written",
 		"never settles the last shard":              "every shard is settled once, and All gives each in turn",
 		"settles a shard twice":                     "every shard is settled once, and All gives each in turn",
 		"ignores contexts":                          "of a batch whose context has ended nothing is begun",

@@ -110,6 +110,12 @@ func (r *reference) there(k kv.Key) bool {
 }
 
 func (r *reference) Lookup(_ context.Context, keys []kv.Key, found []bool) error {
+	if err := kv.CheckFound(keys, found); err != nil {
+		if !r.is("takes a found of any length") {
+			return err
+		}
+		found = append(found, make([]bool, len(keys))...)
+	}
 	if err := r.enter(); err != nil {
 		if r.is("ends lookups otherwise while it closes") && !r.ended.Load() {
 			return errors.New("interrupted")

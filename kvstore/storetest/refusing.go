@@ -23,6 +23,37 @@ var refusing = map[string]func(*world){
 		}
 	},
 
+	"a found of a wrong length is refused, and nothing of it is written": func(w *world) {
+		w.dump(keys(0, 3)...)
+		asked := keys(0, 3)
+		for _, n := range []int{0, 1, 2, 4, 300} {
+			found, before := make([]bool, n), w.store.Stats().LookedUp
+			for i := range found {
+				found[i] = i%2 == 1
+			}
+			var err error
+			w.within("Lookup", func() { err = w.store.Lookup(w.Context(), asked, found) })
+			var mistake *kv.BatchError
+			if !errors.As(err, &mistake) || mistake.Shard != -1 {
+				w.Fatalf("Lookup of %d keys into %d places: %v; want a BatchError about the whole batch", len(asked), n, err)
+			}
+			for i, there := range found {
+				if there != (i%2 == 1) {
+					w.Fatalf("Lookup of %d keys into %d places wrote place %d", len(asked), n, i)
+				}
+			}
+			if w.store.Stats().LookedUp != before {
+				w.Fatalf("Lookup of %d keys into %d places is counted", len(asked), n)
+			}
+		}
+		w.within("Lookup", func() {
+			if err := w.store.Lookup(w.Context(), nil, make([]bool, 1)); err == nil {
+				w.Error("Lookup of no keys into one place succeeds")
+			}
+		})
+		w.holds(keys(0, 3)...)
+	},
+
 	"an index that no shard has is refused, with the whole batch": func(w *world) {
 		for name, index := range map[string]int{"negative": -1, "one too many": w.o.Layout.Shards(), "huge": 1 << 40} {
 			shards := w.shards(key(0), key(1))

@@ -19,8 +19,8 @@ const lookupChunk = 8
 
 // Lookup asks the file system for every block.
 func (s *Store) Lookup(ctx context.Context, keys []kv.Key, found []bool) error {
-	if len(found) != len(keys) {
-		return &kv.BatchError{Shard: -1, Reason: fmt.Sprintf("room for %d answers about %d keys", len(found), len(keys))}
+	if err := kv.CheckFound(keys, found); err != nil {
+		return err
 	}
 	answers, err := s.scan(ctx, keys, false)
 	if err != nil {
