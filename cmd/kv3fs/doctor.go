@@ -10,7 +10,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/kv3fs/kv3fs/internal/advise/doctor"
-	"github.com/kv3fs/kv3fs/internal/advise/engines"
+	"github.com/kv3fs/kv3fs/internal/advise/engineconfig"
 	"github.com/kv3fs/kv3fs/internal/advise/model"
 	"github.com/kv3fs/kv3fs/internal/host"
 )
@@ -49,19 +49,19 @@ wrongly; 130, interrupted.`
 func (c *doctorCmd) Validate() error {
 	if c.Engine == "" {
 		if c.EngineConfig != "" || c.Model != "" || c.BlockTokens != 0 || c.TP != 0 {
-			return fmt.Errorf("--engine says whose configuration and sizes these are: %s", strings.Join(engines.Names(), ", "))
+			return fmt.Errorf("--engine says whose configuration and sizes these are: %s", strings.Join(engineconfig.Names(), ", "))
 		}
 		return nil
 	}
 	p, err := c.params()
 	if err == nil {
-		_, err = engines.NeedOf(c.Engine, p)
+		_, err = engineconfig.NeedOf(c.Engine, p)
 	}
 	return err
 }
 
-func (c *doctorCmd) params() (p engines.Params, err error) {
-	p = engines.Params{TP: c.TP, BlockTokens: c.BlockTokens}
+func (c *doctorCmd) params() (p engineconfig.Params, err error) {
+	p = engineconfig.Params{TP: c.TP, BlockTokens: c.BlockTokens}
 	if c.Model != "" {
 		p.Model, err = model.Lookup(c.Model)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/alecthomas/kong"
 	"golang.org/x/sys/unix"
 
-	"github.com/kv3fs/kv3fs/internal/advise/engines"
+	"github.com/kv3fs/kv3fs/internal/advise/engineconfig"
 	"github.com/kv3fs/kv3fs/internal/advise/model"
 	"github.com/kv3fs/kv3fs/internal/host"
 	"github.com/kv3fs/kv3fs/internal/shm"
@@ -57,7 +57,7 @@ installed. Each part after a line ==> NAME <== can be copied as it is.`
 
 // Validate finds what was asked wrongly.
 func (c *engineConfigCmd) Validate() error {
-	if _, err := engines.NeedOf(c.Engine, engines.Params{}); err != nil {
+	if _, err := engineconfig.NeedOf(c.Engine, engineconfig.Params{}); err != nil {
 		return err
 	}
 	shape, err := c.shape()
@@ -91,7 +91,7 @@ func (c *engineConfigCmd) shape() (model.Shape, error) {
 
 // Run writes the configuration.
 func (c *engineConfigCmd) Run(out io.Writer) error {
-	d := engines.Deployment{
+	d := engineconfig.Deployment{
 		Form: c.Form, Dirs: c.Dir, ModelName: c.Model, TP: c.TP, BlockTokens: c.BlockTokens,
 		ShmBytes: int64(c.Shm), FileBytes: int64(c.FileSize), PageService: c.PageService,
 	}
@@ -114,7 +114,7 @@ func (c *engineConfigCmd) Run(out io.Writer) error {
 	if d.ShmBytes == 0 {
 		d.ShmBytes, d.ShmTaken = shmRoom()
 	}
-	w, err := engines.Write(c.Engine, d)
+	w, err := engineconfig.Write(c.Engine, d)
 	if err != nil {
 		return err
 	}
@@ -130,7 +130,7 @@ func (c *engineConfigCmd) Run(out io.Writer) error {
 // chooseMount finds the mount point to write down. A mount is known by its name:
 // to look at it would be to wait for its daemon.
 func (c *engineConfigCmd) chooseMount(mounted []string) (string, error) {
-	fixed := engines.FixedMount(c.Engine)
+	fixed := engineconfig.FixedMount(c.Engine)
 	switch {
 	case slices.Contains(mounted, string(c.Mount)):
 		return string(c.Mount), nil
@@ -140,7 +140,7 @@ func (c *engineConfigCmd) chooseMount(mounted []string) (string, error) {
 		return fixed, nil
 	case len(mounted) == 1:
 		return mounted[0], nil
-	case c.Engine == engines.LMCacheGDS && len(c.Dir) > 0:
+	case c.Engine == engineconfig.LMCacheGDS && len(c.Dir) > 0:
 		return "", nil
 	case len(mounted) == 0:
 		return "", errors.New("engine-config: no 3FS is mounted here; start one (kv3fs serve --data DIR --mount /mnt/3fs) or say with --mount where it will be")
@@ -153,7 +153,7 @@ func (c *engineConfigCmd) dirs(mount string) (dirs []string, err error) {
 	for _, dir := range c.Dir {
 		dir = filepath.Clean(dir)
 		switch {
-		case c.Engine == engines.LMCacheGDS || host.Within(dir, mount):
+		case c.Engine == engineconfig.LMCacheGDS || host.Within(dir, mount):
 		case c.Mount != "" && host.Within(dir, string(c.Mount)):
 			dir = filepath.Join(mount, strings.TrimPrefix(dir, string(c.Mount)))
 		default:
@@ -226,12 +226,12 @@ func shmRoom() (freeBytes, takenBytes int64) {
 // writeFiles writes the parts that have a name. None has its name before all are
 // written, so that a full disk changes nothing; a name that is a symbolic link
 // becomes a file, and what it led to stays as it was.
-func (c *engineConfigCmd) writeFiles(w *engines.Written) (err error) {
+func (c *engineConfigCmd) writeFiles(w *engineconfig.Written) (err error) {
 	dir := string(c.Out)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	named := slices.DeleteFunc(slices.Clone(w.Sections), func(s engines.Section) bool { return s.Name == "" })
+	named := slices.DeleteFunc(slices.Clone(w.Sections), func(s engineconfig.Section) bool { return s.Name == "" })
 	for _, s := range named {
 		name := filepath.Join(dir, s.Name)
 		switch info, err := os.Lstat(name); {
@@ -242,7 +242,7 @@ func (c *engineConfigCmd) writeFiles(w *engines.Written) (err error) {
 			return fmt.Errorf("%s exists; --force overwrites it", name)
 		}
 	}
-	temporary := func(s engines.Section) string {
+	temporary := func(s engineconfig.Section) string {
 		return filepath.Join(dir, fmt.Sprintf(".%s.%d", s.Name, os.Getpid()))
 	}
 	for i, s := range named {
@@ -281,7 +281,7 @@ func (d *givenDir) UnmarshalText(text []byte) error {
 	return nil
 }
 
-func (c *engineConfigCmd) print(out io.Writer, w *engines.Written) error {
+func (c *engineConfigCmd) print(out io.Writer, w *engineconfig.Written) error {
 	var b strings.Builder
 	for _, warning := range w.Warnings {
 		fmt.Fprintf(&b, "# WARNING: %s\n", warning)

@@ -15,7 +15,7 @@ import (
 	"github.com/hanwen/go-fuse/v2/fs"
 	"github.com/hanwen/go-fuse/v2/fuse"
 
-	"github.com/kv3fs/kv3fs/internal/advise/engines"
+	"github.com/kv3fs/kv3fs/internal/advise/engineconfig"
 )
 
 func engineConfig(args ...string) (status int, out, errs string) {
@@ -26,12 +26,12 @@ func engineConfig(args ...string) (status int, out, errs string) {
 
 // Every engine's configuration is printed whole, for a mount that is not there yet.
 func TestEngineConfig(t *testing.T) {
-	for _, engine := range engines.Names() {
+	for _, engine := range engineconfig.Names() {
 		status, out, errs := engineConfig(engine, "--mount", "/nonexistent/3fs/", "--model", "meta-llama/Llama-3.1-8B-Instruct", "--tp", "2", "--shm", "64GiB")
 		if status != 0 || !strings.Contains(out, "==> what must be there <==") {
 			t.Errorf("%s: exit %d, %s%s", engine, status, out, errs)
 		}
-		if engine != engines.LMCacheGDS && engine != engines.RTPLLM && !strings.Contains(out, "# WARNING: no 3FS is mounted at /nonexistent/3fs yet") {
+		if engine != engineconfig.LMCacheGDS && engine != engineconfig.RTPLLM && !strings.Contains(out, "# WARNING: no 3FS is mounted at /nonexistent/3fs yet") {
 			t.Errorf("%s: no warning of the mount:\n%s", engine, out)
 		}
 	}

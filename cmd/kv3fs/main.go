@@ -16,7 +16,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/kv3fs/kv3fs/internal/advise/engines"
+	"github.com/kv3fs/kv3fs/internal/advise/engineconfig"
 )
 
 // Exit statuses: 0 it worked, 1 it did not, 2 it was asked wrongly, 130 it was
@@ -101,7 +101,7 @@ func execute(args []string, stdout, stderr io.Writer, watch func() (context.Cont
 		kong.DefaultEnvars("KV3FS"),
 		kong.Configuration(yamlConfig),
 		kong.UsageOnError(),
-		kong.Vars{"engines": strings.Join(engines.Names(), ", ")},
+		kong.Vars{"engines": strings.Join(engineconfig.Names(), ", ")},
 		kong.Writers(stdout, stderr),
 		kong.BindToProvider(watch),
 		kong.BindTo(stdout, (*io.Writer)(nil)),

@@ -10,11 +10,11 @@ import (
 	"strconv"
 	"syscall"
 
-	"github.com/kv3fs/kv3fs/internal/advise/engines"
+	"github.com/kv3fs/kv3fs/internal/advise/engineconfig"
 	"github.com/kv3fs/kv3fs/internal/host"
 )
 
-// mostConfigBytes is what engines.Read takes; no configuration is as large.
+// mostConfigBytes is what engineconfig.Read takes; no configuration is as large.
 const mostConfigBytes = 64 << 10
 
 // fileFacts are a file's contents.
@@ -46,7 +46,7 @@ func (e *engine) readConfig(ctx context.Context, o *Options) {
 		e.findings = append(e.findings, f)
 		return
 	}
-	config, err := engines.Read(o.Engine, o.ConfigFile, file.Content, o.Params, o.Host.LookupEnv)
+	config, err := engineconfig.Read(o.Engine, o.ConfigFile, file.Content, o.Params, o.Host.LookupEnv)
 	if err != nil {
 		e.findings = append(e.findings, Finding{ID: id, Status: Failure, Found: err.Error(), Needed: "a file that " + o.Engine + " can read", Fix: "kv3fs engine-config " + o.Engine})
 		return
@@ -91,26 +91,26 @@ func judgeFile(name string, file fileFacts, err error) Finding {
 	return f
 }
 
-func findingOf(p engines.Problem) Finding {
+func findingOf(p engineconfig.Problem) Finding {
 	f := Finding{ID: "config", Status: Note, Found: p.What, Fix: p.Cure}
 	if p.Key != "" {
 		f.Found = p.Key + ": " + p.What
 	}
 	switch p.Severity {
-	case engines.Warning:
+	case engineconfig.Warning:
 		f.Status = Warning
-	case engines.Failure:
+	case engineconfig.Failure:
 		f.Status = Failure
 	}
 	return f
 }
 
 // checkConfig compares a configuration with the disk.
-func checkConfig(ctx context.Context, o *Options, c *engines.Config, point string) (all []Finding) {
+func checkConfig(ctx context.Context, o *Options, c *engineconfig.Config, point string) (all []Finding) {
 	if c.Mount != "" && point != "" && c.Mount != point {
 		f := Finding{ID: "config.mount", Status: Failure, Found: fmt.Sprintf("the configuration says %s, the mount is %s", c.Mount, point),
 			Needed: "the same bytes: no trailing slash, no symbolic link", Fix: "write " + point + " as the mount point"}
-		if engines.FixedMount(c.Engine) != "" {
+		if engineconfig.FixedMount(c.Engine) != "" {
 			f.Found = fmt.Sprintf("%s looks for %s, unless told otherwise in a way that works; the mount is %s", c.Engine, c.Mount, point)
 			f.Fix = "kv3fs serve --data DIR --mount " + quote(c.Mount)
 		}
@@ -164,7 +164,7 @@ func tryWriting(dir string) error {
 	return errors.Join(f.Close(), os.Remove(name))
 }
 
-func judgePath(f pathFacts, c *engines.Config, point string) Finding {
+func judgePath(f pathFacts, c *engineconfig.Config, point string) Finding {
 	const id = "config.path"
 	missing := f.Parent != f.Path
 	outside := c.Need.Rings3FS && (f.Canonical == "" || !host.Within(f.Canonical, point))

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/kv3fs/kv3fs/internal/advise/engines"
+	"github.com/kv3fs/kv3fs/internal/advise/engineconfig"
 	"github.com/kv3fs/kv3fs/internal/host"
 )
 
@@ -152,7 +152,7 @@ func judgeSpace(d dataFacts, e *engine, name string) Finding {
 		return f
 	}
 	f.Fix = "du -xh DATA | sort -h | tail   # what each engine can spare: docs/spec/clients.md, 15"
-	if name == engines.LMCache {
+	if name == engineconfig.LMCache {
 		// Mooncake's shards have that ending, too, and all its data is in them.
 		f.Fix = "find DATA -name '*.data' ! -name 'dfs_shard_*' -mtime +7 -delete   # LMCache's chunks, a week old"
 	}

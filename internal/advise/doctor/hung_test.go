@@ -13,7 +13,7 @@ import (
 	"github.com/hanwen/go-fuse/v2/fs"
 	"github.com/hanwen/go-fuse/v2/fuse"
 
-	"github.com/kv3fs/kv3fs/internal/advise/engines"
+	"github.com/kv3fs/kv3fs/internal/advise/engineconfig"
 )
 
 // stuckRoot is a file system that takes questions and does not answer them: the
@@ -126,7 +126,7 @@ func TestHungSurroundings(t *testing.T) {
 
 	t.Setenv("PATH", dir)
 	within("PATH", commandPatience, func() {
-		for _, f := range checkPackages(t.Context(), local(), []engines.Package{{Kind: engines.PythonModule, Name: "json"}, {Kind: engines.Command, Name: "c++"}}) {
+		for _, f := range checkPackages(t.Context(), local(), []engineconfig.Package{{Kind: engineconfig.PythonModule, Name: "json"}, {Kind: engineconfig.Command, Name: "c++"}}) {
 			want(t, "PATH", f, f.ID, Note)
 		}
 	})

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/kv3fs/kv3fs/internal/advise/engines"
+	"github.com/kv3fs/kv3fs/internal/advise/engineconfig"
 	"github.com/kv3fs/kv3fs/internal/host"
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
@@ -121,7 +121,7 @@ func TestLimits(t *testing.T) {
 	}
 	want(t, "memlock", judgeLocked(host.Limit{Soft: 64 << 10, Hard: 64 << 10}), "limit.memlock", Note)
 	want(t, "memlock", judgeLocked(host.Limit{Soft: host.Unlimited}), "limit.memlock", OK)
-	want(t, "no /proc", checkLimits(fixture(t, nil), engines.Need{}, "")[0], "limits", Note)
+	want(t, "no /proc", checkLimits(fixture(t, nil), engineconfig.Need{}, "")[0], "limits", Note)
 }
 
 func TestDaemonLimits(t *testing.T) {
@@ -177,20 +177,20 @@ func TestData(t *testing.T) {
 func TestSpaceForEngine(t *testing.T) {
 	facts := dataFacts{SizeBytes: 100 << 30, FreeBytes: 50 << 30}
 	for _, c := range []struct {
-		need   engines.Need
+		need   engineconfig.Need
 		ranks  int
 		status Status
 	}{
-		{engines.Need{DiskBytes: 20 << 30}, 2, OK}, {engines.Need{DiskBytes: 30 << 30}, 2, Warning}, {engines.Need{DiskBytes: math.MaxInt64}, 8, Warning},
-		{engines.Need{DiskBytes: 40 << 30, DiskReserved: true}, 8, OK}, {engines.Need{DiskBytes: 60 << 30, DiskReserved: true}, 1, Warning},
-		{engines.Need{DiskBytes: 101 << 30, DiskReserved: true}, 1, Failure},
+		{engineconfig.Need{DiskBytes: 20 << 30}, 2, OK}, {engineconfig.Need{DiskBytes: 30 << 30}, 2, Warning}, {engineconfig.Need{DiskBytes: math.MaxInt64}, 8, Warning},
+		{engineconfig.Need{DiskBytes: 40 << 30, DiskReserved: true}, 8, OK}, {engineconfig.Need{DiskBytes: 60 << 30, DiskReserved: true}, 1, Warning},
+		{engineconfig.Need{DiskBytes: 101 << 30, DiskReserved: true}, 1, Failure},
 	} {
 		want(t, bytesText(c.need.DiskBytes), judgeSpace(facts, &engine{need: c.need, ranks: c.ranks, title: "x"}, "x"), "data.space", c.status)
 	}
 	facts.FreeBytes = 1
-	for _, name := range append(engines.Names(), "") {
+	for _, name := range append(engineconfig.Names(), "") {
 		f := judgeSpace(facts, &engine{}, name)
-		if deletes := strings.Contains(f.Fix, "-delete"); deletes != (name == engines.LMCache) || deletes && !strings.Contains(f.Fix, "! -name 'dfs_shard_*'") {
+		if deletes := strings.Contains(f.Fix, "-delete"); deletes != (name == engineconfig.LMCache) || deletes && !strings.Contains(f.Fix, "! -name 'dfs_shard_*'") {
 			t.Errorf("%s: %s", name, f.Fix)
 		}
 	}
@@ -314,7 +314,7 @@ func TestWhoIsWho(t *testing.T) {
 }
 
 func TestPackages(t *testing.T) {
-	p := engines.Package{Name: "x", Install: "pip install x"}
+	p := engineconfig.Package{Name: "x", Install: "pip install x"}
 	want(t, "there", judgePackage(p, "1.0 /usr/lib/x", nil), "package.x", OK)
 	want(t, "not there", judgePackage(p, "", exec.ErrNotFound), "package.x", Failure)
 	want(t, "hangs", judgePackage(p, "", errHung), "package.x", Note)
@@ -345,7 +345,7 @@ func TestFindModule(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := find(t.Context(), local(), commandPatience, "module", "kv3fs_broken")
-	f := judgePackage(engines.Package{Name: "kv3fs_broken", Install: "x"}, "", err)
+	f := judgePackage(engineconfig.Package{Name: "kv3fs_broken", Install: "x"}, "", err)
 	if want(t, "broken", f, "package.kv3fs_broken", Failure); !strings.Contains(f.Found, "no library") {
 		t.Errorf("broken: %+v", f)
 	}
@@ -361,21 +361,21 @@ func TestGDS(t *testing.T) {
 }
 
 func TestPathJudgement(t *testing.T) {
-	c := &engines.Config{Engine: "x", Need: engines.Need{Rings3FS: true}}
-	makes := &engines.Config{Engine: "x", MakesPaths: true, Need: engines.Need{Rings3FS: true}}
+	c := &engineconfig.Config{Engine: "x", Need: engineconfig.Need{Rings3FS: true}}
+	makes := &engineconfig.Config{Engine: "x", MakesPaths: true, Need: engineconfig.Need{Rings3FS: true}}
 	there := pathFacts{Path: "/m/a", Parent: "/m/a", Canonical: "/m/a"}
 	missing := pathFacts{Path: "/m/a/b", Parent: "/m/a", Canonical: "/m/a"}
 	for _, x := range []struct {
 		what   string
 		facts  pathFacts
-		config *engines.Config
+		config *engineconfig.Config
 		status Status
 	}{
 		{"there", there, c, OK}, {"missing", missing, c, Failure}, {"will be made", missing, makes, OK},
 		{"elsewhere", pathFacts{Path: "/x", Parent: "/x", Canonical: "/x"}, c, Failure},
 		{"a link that leads elsewhere", pathFacts{Path: "/m/l", Parent: "/m/l", Canonical: "/x"}, c, Failure},
 		{"next door", pathFacts{Path: "/m2", Parent: "/m2", Canonical: "/m2"}, c, Failure},
-		{"elsewhere, any file system", pathFacts{Path: "/x", Parent: "/x", Canonical: "/x"}, &engines.Config{}, OK},
+		{"elsewhere, any file system", pathFacts{Path: "/x", Parent: "/x", Canonical: "/x"}, &engineconfig.Config{}, OK},
 		{"a file", pathFacts{Path: "/m/a", Parent: "/m/a", Canonical: "/m/a", Write: trouble{syscall.ENOTDIR, "no"}}, c, Failure},
 		{"not mine", pathFacts{Path: "/m/a", Parent: "/m/a", Canonical: "/m/a", Write: trouble{syscall.EACCES, "no"}}, c, Failure},
 		{"full", pathFacts{Path: "/m/a", Parent: "/m/a", Canonical: "/m/a", Write: trouble{syscall.ENOSPC, "no"}}, c, Failure},

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strconv"
 
-	"github.com/kv3fs/kv3fs/internal/advise/engines"
+	"github.com/kv3fs/kv3fs/internal/advise/engineconfig"
 	"github.com/kv3fs/kv3fs/internal/host"
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
@@ -20,7 +20,7 @@ const (
 
 // checkLimits is about the limits of this process, which an engine that is
 // started the same way has, too.
-func checkLimits(h host.Host, need engines.Need, engine string) []Finding {
+func checkLimits(h host.Host, need engineconfig.Need, engine string) []Finding {
 	limits, err := h.Limits("self")
 	if err != nil {
 		return []Finding{unknown("limits", "limits of processes", err)}

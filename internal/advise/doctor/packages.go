@@ -12,21 +12,21 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/kv3fs/kv3fs/internal/advise/engines"
+	"github.com/kv3fs/kv3fs/internal/advise/engineconfig"
 )
 
 // checkPackages looks for what an engine must find installed, for all at once:
 // importing an engine takes Python seconds.
-func checkPackages(ctx context.Context, o *Options, packages []engines.Package) []Finding {
+func checkPackages(ctx context.Context, o *Options, packages []engineconfig.Package) []Finding {
 	all := make([]Finding, len(packages))
 	var group sync.WaitGroup
 	for i, p := range packages {
 		group.Go(func() {
 			what, patience := "command", mountPatience
 			switch p.Kind {
-			case engines.PythonModule:
+			case engineconfig.PythonModule:
 				what, patience = "module", commandPatience
-			case engines.SharedLibrary:
+			case engineconfig.SharedLibrary:
 				what, patience = "library", commandPatience
 			}
 			where, err := find(ctx, o, patience, what, p.Name)
@@ -56,7 +56,7 @@ func probeCommand(name string) (string, error) {
 	return where, err
 }
 
-func judgePackage(p engines.Package, where string, err error) Finding {
+func judgePackage(p engineconfig.Package, where string, err error) Finding {
 	id := "package." + p.Name
 	switch {
 	case err == nil:

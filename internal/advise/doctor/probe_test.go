@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/kv3fs/kv3fs/internal/advise/engines"
+	"github.com/kv3fs/kv3fs/internal/advise/engineconfig"
 	"github.com/kv3fs/kv3fs/internal/fs/tree"
 )
 
@@ -108,7 +108,7 @@ func TestEngineConfig(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := local()
-	o.Engine, o.ConfigFile = engines.LMCacheGDS, filepath.Join(dir, "lmcache.yaml")
+	o.Engine, o.ConfigFile = engineconfig.LMCacheGDS, filepath.Join(dir, "lmcache.yaml")
 	if err := writeFile(o.ConfigFile, "chunk_size: 256\ngds_path: "+dir+"/kv\ncufile_buffer_size: 8192\n"); err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +174,7 @@ func TestPathProbe(t *testing.T) {
 
 // Every engine can be asked about, and nothing it says is wider than the table.
 func TestEveryEngine(t *testing.T) {
-	for _, name := range engines.Names() {
+	for _, name := range engineconfig.Names() {
 		o := local()
 		o.Engine = name
 		o.Params.TP = 2
@@ -184,7 +184,7 @@ func TestEveryEngine(t *testing.T) {
 		}
 	}
 	o := local()
-	o.Engine, o.Params.TP = engines.VLLM, 1<<30
+	o.Engine, o.Params.TP = engineconfig.VLLM, 1<<30
 	if e := checkEngine(t.Context(), o); len(e.findings) == 0 || e.findings[0].Status != Failure {
 		t.Errorf("a billion ranks: %+v", e)
 	}

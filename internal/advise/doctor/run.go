@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kv3fs/kv3fs/internal/advise/engines"
+	"github.com/kv3fs/kv3fs/internal/advise/engineconfig"
 	"github.com/kv3fs/kv3fs/internal/advise/model"
 	"github.com/kv3fs/kv3fs/internal/host"
 	"github.com/kv3fs/kv3fs/internal/shm"
@@ -19,9 +19,9 @@ type Options struct {
 	Mount string // "": the one the engine's configuration names, or the only one there is
 	Data  string // "": the one the daemon names
 
-	Engine     string         // one of engines.Names, or "": no engine in particular
-	ConfigFile string         // the engine's own configuration; "" for none
-	Params     engines.Params // of the deployment, where there is no configuration
+	Engine     string              // one of engineconfig.Names, or "": no engine in particular
+	ConfigFile string              // the engine's own configuration; "" for none
+	Params     engineconfig.Params // of the deployment, where there is no configuration
 
 	Fix         bool // remove leftovers
 	NoBandwidth bool // do not measure the disk
@@ -99,9 +99,9 @@ func dataDir(o *Options, d *wire.Daemon) string {
 
 // engine is what is known of the engine that is asked about.
 type engine struct {
-	need          engines.Need
-	config        *engines.Config // nil where there is none that could be read
-	mount         string          // that the configuration names
+	need          engineconfig.Need
+	config        *engineconfig.Config // nil where there is none that could be read
+	mount         string               // that the configuration names
 	ranks         int
 	shmBytes      int64 // of all ranks
 	registrations int64 // likewise: rings and iovs
@@ -125,7 +125,7 @@ func (o *Options) missing() string {
 	if o.Params.TP == 0 {
 		flags = append(flags, "--tp")
 	}
-	if len(flags) == 0 || engines.DefaultBlockTokens(o.Engine) == 0 {
+	if len(flags) == 0 || engineconfig.DefaultBlockTokens(o.Engine) == 0 {
 		return "nothing that could be said here; the engine's own log tells what it takes"
 	}
 	return "the real ones: " + strings.Join(flags, " and ")
@@ -158,7 +158,7 @@ func checkEngine(ctx context.Context, o *Options) *engine {
 			e.ranks = max(e.config.TP, 1)
 		}
 	} else {
-		need, err := engines.NeedOf(o.Engine, o.Params)
+		need, err := engineconfig.NeedOf(o.Engine, o.Params)
 		if err != nil {
 			e.findings = append(e.findings, Finding{ID: "engine", Status: Failure, Found: err.Error(), Needed: "a deployment that can be"})
 			return e

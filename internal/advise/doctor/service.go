@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/kv3fs/kv3fs/internal/advise/engines"
+	"github.com/kv3fs/kv3fs/internal/advise/engineconfig"
 )
 
 const (
@@ -38,7 +38,7 @@ func checkService(ctx context.Context, address, engine string) Finding {
 	}
 	shown := u.Redacted() // it may hold a token
 	question := "/keys/batch_exists"
-	if engine == engines.SGLang {
+	if engine == engineconfig.SGLang {
 		question = "/0/exists"
 	}
 	began := time.Now()
@@ -81,7 +81,7 @@ func understood(engine string, status int, answer []byte) bool {
 		return false
 	}
 	return status == http.StatusOK && reply.Exists != nil ||
-		engine == engines.SGLang && status == http.StatusNotFound && reply.Detail != "" && reply.Detail != "Not Found"
+		engine == engineconfig.SGLang && status == http.StatusNotFound && reply.Detail != "" && reply.Detail != "Not Found"
 }
 
 func post(ctx context.Context, to, body string) (status int, answer []byte, err error) {

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kv3fs/kv3fs/internal/advise/engines"
+	"github.com/kv3fs/kv3fs/internal/advise/engineconfig"
 )
 
 func TestService(t *testing.T) {
@@ -41,24 +41,24 @@ func TestService(t *testing.T) {
 		what, url, engine string
 		status            Status
 	}{
-		{"vLLM's", service.URL, engines.VLLM, OK},
-		{"with a slash", service.URL + "/", engines.VLLM, OK},
-		{"SGLang's", service.URL, engines.SGLang, OK},
-		{"a web server", service.URL + "/web", engines.SGLang, Failure},
-		{"another service", service.URL + "/other", engines.VLLM, Failure},
-		{"one with a token", service.URL + "/locked", engines.VLLM, Note},
-		{"an error", service.URL + "/none", engines.VLLM, Failure},
-		{"nobody", closed.URL, engines.VLLM, Failure},
-		{"no URL", "://", engines.SGLang, Failure},
+		{"vLLM's", service.URL, engineconfig.VLLM, OK},
+		{"with a slash", service.URL + "/", engineconfig.VLLM, OK},
+		{"SGLang's", service.URL, engineconfig.SGLang, OK},
+		{"a web server", service.URL + "/web", engineconfig.SGLang, Failure},
+		{"another service", service.URL + "/other", engineconfig.VLLM, Failure},
+		{"one with a token", service.URL + "/locked", engineconfig.VLLM, Note},
+		{"an error", service.URL + "/none", engineconfig.VLLM, Failure},
+		{"nobody", closed.URL, engineconfig.VLLM, Failure},
+		{"no URL", "://", engineconfig.SGLang, Failure},
 	} {
 		want(t, c.what, checkService(t.Context(), c.url, c.engine), "pages", c.status)
 	}
 	secret := strings.Replace(closed.URL, "://", "://kv3fs:secret@", 1)
-	if f := checkService(t.Context(), secret, engines.SGLang); strings.Contains(f.Found+f.Needed+f.Fix, "secret") || !strings.HasPrefix(f.Fix, "kv3fs pages serve") {
+	if f := checkService(t.Context(), secret, engineconfig.SGLang); strings.Contains(f.Found+f.Needed+f.Fix, "secret") || !strings.HasPrefix(f.Fix, "kv3fs pages serve") {
 		t.Errorf("a URL with a token: %+v", f)
 	}
 	began := time.Now()
-	want(t, "stuck", checkService(t.Context(), service.URL+"/stuck", engines.VLLM), "pages", Failure)
+	want(t, "stuck", checkService(t.Context(), service.URL+"/stuck", engineconfig.VLLM), "pages", Failure)
 	if took := time.Since(began); took > 3*time.Second {
 		t.Errorf("a stuck service took %v", took)
 	}

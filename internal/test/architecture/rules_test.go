@@ -109,15 +109,15 @@ func violations(all []room) []string {
 
 // fences say which packages a room must not know, and why.
 var fences = map[string]map[string]string{
-	"internal/fs/tree":        {"internal/fs/fuseserver": "the tree knows no FUSE", "internal/fs/ringserver": "the tree knows no rings"},
-	"internal/fs/fuseserver":  {"internal/fs/ringserver": "no server calls another"},
-	"internal/fs/ringserver":  {"internal/fs/fuseserver": "no server calls another", "internal/fs/tree": "the ring server gets its files from the daemon"},
-	"internal/fs/controldir":  {"internal/fs/ringserver": "it sees the ring server as a Registry", "internal/fs/tree": "it sees the tree as a Remover"},
-	"internal/host":           {"internal/advise/doctor": "facts know no judgements"},
-	"internal/advise/model":   {"os": "a shape is arithmetic"},
-	"internal/advise/doctor":  {"internal/fs/fuseserver": "it probes a mount as clients do"},
-	"internal/advise/engines": {"os": "it knows engines, not this host"},
-	"internal/advise/prefill": {"os": "it is arithmetic"},
+	"internal/fs/tree":             {"internal/fs/fuseserver": "the tree knows no FUSE", "internal/fs/ringserver": "the tree knows no rings"},
+	"internal/fs/fuseserver":       {"internal/fs/ringserver": "no server calls another"},
+	"internal/fs/ringserver":       {"internal/fs/fuseserver": "no server calls another", "internal/fs/tree": "the ring server gets its files from the daemon"},
+	"internal/fs/controldir":       {"internal/fs/ringserver": "it sees the ring server as a Registry", "internal/fs/tree": "it sees the tree as a Remover"},
+	"internal/host":                {"internal/advise/doctor": "facts know no judgements"},
+	"internal/advise/model":        {"os": "a shape is arithmetic"},
+	"internal/advise/doctor":       {"internal/fs/fuseserver": "it probes a mount as clients do"},
+	"internal/advise/engineconfig": {"os": "it knows engines, not this host"},
+	"internal/advise/prefill":      {"os": "it is arithmetic"},
 }
 
 // pure rooms import no sibling.

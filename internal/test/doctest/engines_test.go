@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kv3fs/kv3fs/internal/advise/engines"
+	"github.com/kv3fs/kv3fs/internal/advise/engineconfig"
 )
 
 const (
@@ -26,7 +26,7 @@ const (
 // readPages reads the README and a page for each engine, and wants no others.
 func readPages(t *testing.T) (names []string, all map[string]page) {
 	t.Helper()
-	names = append([]string{firstPage}, engines.Names()...)
+	names = append([]string{firstPage}, engineconfig.Names()...)
 	all = map[string]page{}
 	for _, name := range names {
 		text, err := os.ReadFile(filepath.Join(enginePages, name+".md"))

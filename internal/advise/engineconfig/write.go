@@ -1,4 +1,4 @@
-package engines
+package engineconfig
 
 import (
 	"cmp"
@@ -67,7 +67,7 @@ func Write(engine string, d Deployment) (*Written, error) {
 	}
 	d.Form = cmp.Or(d.Form, Forms(engine)[0])
 	if !slices.Contains(Forms(engine), d.Form) {
-		return nil, fmt.Errorf("engines: %s has no form %.40q (known: %s)", engine, d.Form, strings.Join(Forms(engine), ", "))
+		return nil, fmt.Errorf("%s has no form %.40q (known: %s)", engine, d.Form, strings.Join(Forms(engine), ", "))
 	}
 	if err := d.check(engine); err != nil {
 		return nil, err
@@ -153,11 +153,11 @@ func sections(engine, form string) []part {
 func approve(engine, name, text string, p Params) error {
 	c, err := Read(engine, name, []byte(text), p, nil)
 	if err != nil {
-		return fmt.Errorf("engines: %w", err)
+		return fmt.Errorf("%w", err)
 	}
 	for _, found := range c.Problems {
 		if found.Severity > Note {
-			return fmt.Errorf("engines: %s: %s %s; %s", name, found.Key, found.What, found.Cure)
+			return fmt.Errorf("%s: %s %s; %s", name, found.Key, found.What, found.Cure)
 		}
 	}
 	return nil
@@ -168,46 +168,46 @@ func (d Deployment) check(engine string) error {
 	needsMount := engine != LMCacheGDS || len(d.Dirs) == 0
 	switch {
 	case d.Mount == "" && needsMount:
-		return errors.New("engines: no mount point")
+		return errors.New("no mount point")
 	case d.Mount != "" && (!strings.HasPrefix(d.Mount, "/") || path.Clean(d.Mount) != d.Mount):
-		return fmt.Errorf("engines: the mount point %.80q must be an absolute path without a slash at the end", d.Mount)
+		return fmt.Errorf("the mount point %.80q must be an absolute path without a slash at the end", d.Mount)
 	case d.Mount == "/":
-		return errors.New("engines: the mount point cannot be /, the root of the host; write where the 3FS is, such as /mnt/3fs")
+		return errors.New("the mount point cannot be /, the root of the host; write where the 3FS is, such as /mnt/3fs")
 	case len(d.Mount) > longestMount:
-		return fmt.Errorf("engines: the mount point %.40q... has %d bytes, and a ring has room for %d; mount at a shorter path", d.Mount, len(d.Mount), longestMount)
+		return fmt.Errorf("the mount point %.40q... has %d bytes, and a ring has room for %d; mount at a shorter path", d.Mount, len(d.Mount), longestMount)
 	case strings.ContainsFunc(d.Mount, unicode.IsSpace):
-		return fmt.Errorf("engines: the mount point %.80q has a blank; the clients' library cannot find it", d.Mount)
+		return fmt.Errorf("the mount point %.80q has a blank; the clients' library cannot find it", d.Mount)
 	}
 	for _, dir := range d.Dirs {
 		switch {
 		case !strings.HasPrefix(dir, "/") || strings.ContainsFunc(dir, func(r rune) bool { return unicode.IsControl(r) || r == ',' }):
-			return fmt.Errorf("engines: the directory %.80q must be an absolute path without commas", dir)
+			return fmt.Errorf("the directory %.80q must be an absolute path without commas", dir)
 		case engine != LMCacheGDS && !below(dir, d.Mount):
-			return fmt.Errorf("engines: the directory %.80q is not below the mount point %s", dir, d.Mount)
+			return fmt.Errorf("the directory %.80q is not below the mount point %s", dir, d.Mount)
 		}
 	}
 	fixed := engine == UCM || engine == RTPLLM || engine == NIXL
 	if len(d.Dirs) > 0 && fixed {
-		return fmt.Errorf("engines: %s does not let one choose the directory", engine)
+		return fmt.Errorf("%s does not let one choose the directory", engine)
 	}
 	if len(d.Dirs) > 1 && engine != LMCache && engine != LMCacheGDS {
-		return fmt.Errorf("engines: %s stores in one directory", engine)
+		return fmt.Errorf("%s stores in one directory", engine)
 	}
 	switch {
 	case d.FileBytes != 0 && engine != VLLM && engine != SGLang:
-		return fmt.Errorf("engines: %s keeps no file of a fixed size for each rank; leave the file size (--file-size) out", engine)
+		return fmt.Errorf("%s keeps no file of a fixed size for each rank; leave the file size (--file-size) out", engine)
 	case d.PageService != "" && engine == VLLM:
-		return fmt.Errorf("engines: vllm asks %s, whatever it is told; leave the page service (--page-service) out", vllmPageService)
+		return fmt.Errorf("vllm asks %s, whatever it is told; leave the page service (--page-service) out", vllmPageService)
 	case d.PageService != "" && engine != SGLang:
-		return fmt.Errorf("engines: %s asks no page service; leave it (--page-service) out", engine)
+		return fmt.Errorf("%s asks no page service; leave it (--page-service) out", engine)
 	case d.BlockTokens != 0 && DefaultBlockTokens(engine) == 0:
-		return fmt.Errorf("engines: %s takes the size of a block from the application; leave the tokens (--block-tokens) out", engine)
+		return fmt.Errorf("%s takes the size of a block from the application; leave the tokens (--block-tokens) out", engine)
 	}
 	if d.FileBytes < 0 || d.ShmTaken < 0 || d.ShmBytes < 0 || d.BlockTokens < 0 || d.TP < 0 {
-		return errors.New("engines: sizes and counts cannot be negative")
+		return errors.New("sizes and counts cannot be negative")
 	}
 	if strings.ContainsFunc(d.ModelName+d.PageService, unicode.IsControl) {
-		return errors.New("engines: control characters in the model's name or the page service's URL")
+		return errors.New("control characters in the model's name or the page service's URL")
 	}
 	return nil
 }

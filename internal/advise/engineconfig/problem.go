@@ -1,4 +1,4 @@
-package engines
+package engineconfig
 
 // Severity says what a problem does to the engine.
 type Severity int

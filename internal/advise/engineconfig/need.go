@@ -1,4 +1,4 @@
-package engines
+package engineconfig
 
 import (
 	"fmt"
@@ -77,11 +77,11 @@ func NeedOf(engine string, p Params) (Need, error) {
 func (p Params) check() error {
 	for _, n := range []int{p.TP, p.BlockTokens, p.Clients, p.Entries} {
 		if n < 0 || n > maxCount {
-			return fmt.Errorf("engines: sizes and counts must be 0 to %d, not %d", maxCount, n)
+			return fmt.Errorf("sizes and counts must be 0 to %d, not %d", maxCount, n)
 		}
 	}
 	if p.BufferBytes < 0 || p.FileBytes < 0 {
-		return fmt.Errorf("engines: a buffer of %d bytes, a file of %d", p.BufferBytes, p.FileBytes)
+		return fmt.Errorf("a buffer of %d bytes, a file of %d", p.BufferBytes, p.FileBytes)
 	}
 	return nil
 }

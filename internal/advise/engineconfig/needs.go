@@ -1,4 +1,4 @@
-package engines
+package engineconfig
 
 // The needs, an engine a function. Figures: docs/spec/clients.md 13.1 and 14.4.
 

@@ -1,4 +1,4 @@
-package engines
+package engineconfig
 
 // PackageKind says how to look for a package.
 type PackageKind int

@@ -1,4 +1,4 @@
-package engines
+package engineconfig
 
 import (
 	"cmp"
@@ -87,7 +87,7 @@ func (p *plan) decideFile() error {
 	asked := or(p.FileBytes, defaultFileBytes)
 	pages := asked / p.BlockBytes
 	if pages < 1 {
-		return fmt.Errorf("engines: a file of %s holds no page of %s (%d tokens); give it more", size(asked), size(p.BlockBytes), p.BlockTokens)
+		return fmt.Errorf("a file of %s holds no page of %s (%d tokens); give it more", size(asked), size(p.BlockBytes), p.BlockTokens)
 	}
 	p.FileBytes = pages * p.BlockBytes
 	p.notes = append(p.notes, fmt.Sprintf("a rank's file of %s keeps %d pages of %s, %d tokens in all", size(p.FileBytes), pages, size(p.BlockBytes), product(pages, int64(p.BlockTokens))))

@@ -1,10 +1,10 @@
-// Package engines knows what each inference engine wants: of a host (Need), in
+// Package engineconfig knows what each inference engine wants: of a host (Need), in
 // its configuration (Read finds what is wrong, Write makes one that works), and
 // what upstream reads and ignores. The facts are in docs/spec/clients.md.
 //
 // It is pure knowledge: text and numbers in, values out. Whether a path exists
 // and a port answers is for its callers to find out.
-package engines
+package engineconfig
 
 import (
 	"fmt"
@@ -40,5 +40,5 @@ func known(engine string) error {
 	if near := spelling.Nearest(engine, Names(), 1); len(near) > 0 {
 		hint = fmt.Sprintf("; did you mean %s?", near[0])
 	}
-	return fmt.Errorf("engines: no engine %.40q%s (known: %s)", engine, hint, strings.Join(Names(), ", "))
+	return fmt.Errorf("no engine %.40q%s (known: %s)", engine, hint, strings.Join(Names(), ", "))
 }
