@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kv3fs/kv3fs/internal/test/daemontest"
 	"github.com/kv3fs/kv3fs/internal/wire"
 	"github.com/kv3fs/kv3fs/usrbio"
 )
@@ -26,7 +27,7 @@ func mountinfoLine(t *testing.T, w *world) {
 	must(t, err)
 	for line := range strings.Lines(string(table)) {
 		f := strings.Split(strings.TrimSuffix(line, "\n"), " ")
-		if len(f) < 10 || f[4] != w.mnt {
+		if len(f) < 10 || f[4] != w.Mount {
 			continue
 		}
 		// Clients count from the end: type, source, super options.
@@ -52,35 +53,35 @@ func nestedFile(t *testing.T, w *world) string {
 
 func findsMountC(t *testing.T, w *world, c *tool) {
 	a := c.ok("extract %s", nestedFile(t, w))
-	if a.kv["mount"] != w.mnt || a.num(t, "ret") != int64(len(w.mnt)+1) {
+	if a.kv["mount"] != w.Mount || a.num(t, "ret") != int64(len(w.Mount)+1) {
 		t.Error(a.line)
 	}
-	c.fails(-1, "extract %s/no/such/path", w.mnt) // upstream aborts
+	c.fails(-1, "extract %s/no/such/path", w.Mount) // upstream aborts
 }
 
 func findsMountGo(t *testing.T, w *world) {
-	if mp, err := usrbio.FindMount(nestedFile(t, w)); err != nil || mp != w.mnt {
+	if mp, err := usrbio.FindMount(nestedFile(t, w)); err != nil || mp != w.Mount {
 		t.Errorf("%q, %v", mp, err)
 	}
-	if _, err := usrbio.FindMount(w.mnt + "/no/such/path"); !errors.Is(err, syscall.ENOENT) {
+	if _, err := usrbio.FindMount(w.Mount + "/no/such/path"); !errors.Is(err, syscall.ENOENT) {
 		t.Error(err)
 	}
 }
 
 func shortBuffer(t *testing.T, w *world, c *tool) {
-	a := c.ok("extract %s %d", nestedFile(t, w), len(w.mnt))
-	if a.num(t, "ret") <= int64(len(w.mnt)) || a.kv["mount"] != "-" {
+	a := c.ok("extract %s %d", nestedFile(t, w), len(w.Mount))
+	if a.num(t, "ret") <= int64(len(w.Mount)) || a.kv["mount"] != "-" {
 		t.Error(a.line)
 	}
-	if a := c.ok("extract %s %d", nestedFile(t, w), len(w.mnt)+1); a.kv["mount"] != w.mnt {
+	if a := c.ok("extract %s %d", nestedFile(t, w), len(w.Mount)+1); a.kv["mount"] != w.Mount {
 		t.Error(a.line)
 	}
 }
 
-func offMountC(t *testing.T, _ *world, c *tool) { c.fails(-1, "extract %s", runDir) }
+func offMountC(t *testing.T, _ *world, c *tool) { c.fails(-1, "extract %s", daemontest.Dir(t)) }
 
 func offMountGo(t *testing.T, _ *world) {
-	if mp, err := usrbio.FindMount(runDir); !errors.Is(err, usrbio.ErrNotMounted) {
+	if mp, err := usrbio.FindMount(daemontest.Dir(t)); !errors.Is(err, usrbio.ErrNotMounted) {
 		t.Errorf("%q, %v", mp, err)
 	}
 }
@@ -89,11 +90,11 @@ func offMountGo(t *testing.T, _ *world) {
 // in it, and a plain directory to bind it to.
 func bound(t *testing.T, w *world) (script, at string) {
 	t.Helper()
-	needRoot(t)
+	daemontest.NeedRoot(t)
 	sub := w.dir(t)
 	must(t, os.Mkdir(sub+"/3fs-virt", 0o755)) // where the control directory is bound to
 	write(t, sub+"/x", pattern(8192, 5))
-	at = newTop(t) + "/data"
+	at = daemontest.NewDir(t) + "/data"
 	must(t, os.Mkdir(at, 0o755))
 	return fmt.Sprintf("mount --bind %s %s; mount --bind %s %s/3fs-virt; exec \"$0\"", sub, at, w.virtual(""), at), at
 }
@@ -128,8 +129,8 @@ func bindMountGo(t *testing.T) {
 
 // anyTypeC: a mount that is not fuse.hf3fs, but has a 3fs-virt.
 func anyTypeC(t *testing.T) {
-	at := newTop(t)
-	needRoot(t)
+	at := daemontest.NewDir(t)
+	daemontest.NeedRoot(t)
 	c := newTool(t, 0, "mount -t tmpfs none "+at+"; mkdir "+at+"/3fs-virt; touch "+at+"/x; exec \"$0\"")
 	c.fails(-1, "extract %s/x", at)
 	c.ok("env HF3FS_USRBIO_DONT_CHECKFS_FOR_MP yes")
@@ -141,8 +142,8 @@ func anyTypeC(t *testing.T) {
 }
 
 func anyTypeGo(t *testing.T) {
-	at := newTop(t)
-	needRoot(t)
+	at := daemontest.NewDir(t)
+	daemontest.NeedRoot(t)
 	script := "mount -t tmpfs none " + at + "; mkdir " + at + "/3fs-virt; touch " + at + "/x; "
 	if out := runChild(t, script+"exec \"$0\"", "find", at+"/x"); !strings.Contains(out, "not on a 3FS") {
 		t.Error(out)
@@ -157,7 +158,7 @@ func magicC(t *testing.T, w *world, c *tool) {
 	write(t, dir+"/f", make([]byte, 4096))
 	for i, open := range []string{
 		dir + "/f rdonly", dir + "/f wronly", dir + "/f rdwr", dir + "/f rdonly,direct", dir + "/f wronly,direct",
-		dir + " rdonly,directory", w.mnt + " rdonly", w.virtual("") + " rdonly", w.virtual("iovs") + " rdonly,directory",
+		dir + " rdonly,directory", w.Mount + " rdonly", w.virtual("") + " rdonly", w.virtual("iovs") + " rdonly,directory",
 		w.virtual("get-conf") + " rdonly", w.virtual("set-conf") + " rdonly", w.virtual("rm-rf") + " rdonly",
 	} {
 		name := fmt.Sprintf("f%d", i)
@@ -171,7 +172,7 @@ func magicC(t *testing.T, w *world, c *tool) {
 		if a := c.ok("ioctl %s 0x80206800", name); a.kv["out"] != hexOf(append([]byte("stage"), make([]byte, 27)...)) {
 			t.Errorf("%s: mount name: %s", open, a.line)
 		}
-		want := hexOf(binary.LittleEndian.AppendUint32(nil, uint32(len(w.mnt))))
+		want := hexOf(binary.LittleEndian.AppendUint32(nil, uint32(len(w.Mount))))
 		if a := c.ok("ioctl %s 0x80046801", name); a.kv["out"] != want {
 			t.Errorf("%s: path offset: %s, want %s", open, a.line, want)
 		}
@@ -184,7 +185,7 @@ func magicC(t *testing.T, w *world, c *tool) {
 func magicGo(t *testing.T, w *world) {
 	dir := w.dir(t)
 	write(t, dir+"/f", nil)
-	for _, path := range []string{dir + "/f", dir, w.mnt, w.virtual(""), w.virtual("iovs")} {
+	for _, path := range []string{dir + "/f", dir, w.Mount, w.virtual(""), w.virtual("iovs")} {
 		f, err := os.Open(path)
 		must(t, err)
 		defer f.Close()
@@ -280,7 +281,7 @@ func virtualTree(t *testing.T, w *world) {
 	if !slices.Equal(names, []string{"get-conf", "iovs", "rm-rf", "set-conf"}) {
 		t.Error(names)
 	}
-	if root := namesIn(t, w.mnt); root[len(root)-1] != "3fs-virt" {
+	if root := namesIn(t, w.Mount); root[len(root)-1] != "3fs-virt" {
 		t.Errorf("the root ends with %q", root[len(root)-1])
 	}
 	if _, err := os.Lstat(w.virtual("nope")); !errors.Is(err, syscall.ENOENT) {

@@ -11,6 +11,8 @@ import (
 	"github.com/hanwen/go-fuse/v2/fs"
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/internal/test/daemontest"
 )
 
 // disk is a file system below a daemon's data directory that can be made to
@@ -89,13 +91,14 @@ func (f *diskFile) Fsync(context.Context, fs.FileHandle, uint32) syscall.Errno {
 // newDisk mounts one at data/disk.
 func newDisk(t *testing.T, data string) *disk {
 	t.Helper()
-	needRoot(t)
+	daemontest.NeedRoot(t)
 	d := &disk{hanging: make(chan struct{}, 1)}
 	at := data + "/disk"
 	must(t, os.Mkdir(at, 0o777))
 	root := &fs.Inode{}
 	server, err := fs.Mount(at, root, &fs.Options{
-		MountOptions:   fuse.MountOptions{DirectMount: true, AllowOther: true, MaxBackground: 64},
+		// go-fuse keeps the pipes that it splices through until the process ends.
+		MountOptions:   fuse.MountOptions{DirectMount: true, AllowOther: true, MaxBackground: 64, DisableSplice: true},
 		RootStableAttr: &fs.StableAttr{Ino: 1},
 		OnAdd: func(ctx context.Context) {
 			root.AddChild("slow", root.NewPersistentInode(ctx, &diskFile{disk: d}, fs.StableAttr{Ino: 1 << 20}), false)
@@ -103,7 +106,7 @@ func newDisk(t *testing.T, data string) *disk {
 		},
 	})
 	if err != nil {
-		notTested(t, "the failing disk needs a FUSE mount: "+err.Error())
+		daemontest.NotTested(t, "the failing disk needs a FUSE mount: "+err.Error())
 	}
 	t.Cleanup(func() {
 		d.mu.Lock()
@@ -123,10 +126,10 @@ func newDisk(t *testing.T, data string) *disk {
 // slowDisk is a daemon with such a disk at disk/.
 func slowDisk(t *testing.T, args ...string) (*world, *disk) {
 	t.Helper()
-	data := newTop(t) + "/data"
+	data := daemontest.NewDir(t) + "/data"
 	must(t, os.Mkdir(data, 0o777))
 	must(t, os.Chmod(data, 0o777))
 	d := newDisk(t, data)
-	w := start(t, serveOptions{data: data, args: args})
+	w := start(t, daemontest.Options{Data: data, Flags: args})
 	return w, d
 }

@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kv3fs/kv3fs/internal/test/daemontest"
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
@@ -27,7 +28,7 @@ func hungDisk(t *testing.T) {
 	healthyPath := write(t, w.dir(t)+"/f", pattern(100, 1))
 	throughBoth(t, w, func(t *testing.T, l library) {
 		for _, writes := range []bool{false, true} {
-			slow, healthy := l.open(w.mnt+"/disk/slow", "rdwr"), l.open(healthyPath, "rdonly")
+			slow, healthy := l.open(w.Mount+"/disk/slow", "rdwr"), l.open(healthyPath, "rdonly")
 			b, r, reads := l.buffer(1<<20, 0), l.ring(ringOptions{entries: 8, write: writes}), l.ring(ringOptions{entries: 8})
 			b.fill(0, 1<<20, 9)
 			release := disk.hang()
@@ -64,7 +65,7 @@ func hungDisk(t *testing.T) {
 func TestDiskError(t *testing.T) {
 	w, _ := slowDisk(t)
 	throughBoth(t, w, func(t *testing.T, l library) {
-		bad, good := l.open(w.mnt+"/disk/eio", "rdwr"), l.open(write(t, w.dir(t)+"/f", make([]byte, 100)), "rdonly")
+		bad, good := l.open(w.Mount+"/disk/eio", "rdwr"), l.open(write(t, w.dir(t)+"/f", make([]byte, 100)), "rdonly")
 		b, r, wr := l.buffer(1<<20, 0), l.ring(ringOptions{entries: 8}), l.ring(ringOptions{entries: 8, write: true})
 		expect(t, -int64(syscall.EIO), r, b, 0, bad, 0, 4096)
 		expect(t, -int64(syscall.EIO), r, b, 0, bad, 0, 1<<20)
@@ -72,18 +73,18 @@ func TestDiskError(t *testing.T) {
 		expect(t, -int64(syscall.EIO), wr, b, 0, bad, 0, 4096)
 		expect(t, 100, r, b, 0, good, 0, 4096)
 	})
-	_, err := os.ReadFile(w.mnt + "/disk/eio")
+	_, err := os.ReadFile(w.Mount + "/disk/eio")
 	wantErrno(t, "through the mount", err, syscall.EIO)
 }
 
 // TestDiskFull: -ENOSPC in the completion, and what was stored stays.
 func TestDiskFull(t *testing.T) {
-	needRoot(t)
-	data := newTop(t) + "/data"
+	daemontest.NeedRoot(t)
+	data := daemontest.NewDir(t) + "/data"
 	must(t, os.Mkdir(data, 0o777))
 	must(t, unix.Mount("none", data, "tmpfs", 0, "size=8m"))
 	t.Cleanup(func() { must(t, unix.Unmount(data, unix.MNT_DETACH)) })
-	w := start(t, serveOptions{data: data})
+	w := start(t, daemontest.Options{Data: data})
 	throughBoth(t, w, func(t *testing.T, l library) {
 		path := w.dir(t) + "/f"
 		f := l.open(path, "rdwr,creat")
@@ -129,8 +130,8 @@ func TestDiskFull(t *testing.T) {
 
 // TestKilledInTransfer: clients die in the middle of transfers, again and again.
 func TestKilledInTransfer(t *testing.T) {
-	needRoot(t)
-	w := start(t, serveOptions{})
+	daemontest.NeedRoot(t)
+	w := start(t, daemontest.Options{})
 	const uid = 22200
 	dir := w.dir(t)
 	for i := range 12 {
@@ -144,8 +145,8 @@ func TestKilledInTransfer(t *testing.T) {
 		c := w.toolAs(t, uid)
 		c.ok("open f %s/f%d rdwr,creat", dir, i)
 		c.ok("reg f")
-		c.ok("iovcreate v %s %d 0 -1", w.mnt, 64<<20)
-		c.ok("iorcreate w %s 64 w 0 -1", w.mnt)
+		c.ok("iovcreate v %s %d 0 -1", w.Mount, 64<<20)
+		c.ok("iorcreate w %s 64 w 0 -1", w.Mount)
 		c.ok("prep_many w v w 0 f 0 %d 64 0", 1<<20)
 		c.ok("submit w")
 		c.die()
@@ -162,24 +163,24 @@ func TestDrain(t *testing.T) {
 	w, disk := slowDisk(t, "--drain", "2s")
 	semaphores := semaphoresOf(t, w)
 	c := w.tool(t)
-	c.ok("open f %s/disk/slow rdonly", w.mnt)
+	c.ok("open f %s/disk/slow rdonly", w.Mount)
 	c.ok("reg f")
-	c.ok("iovcreate v %s 4096 0 -1", w.mnt)
-	c.ok("iorcreate r %s 4 r 0 -1", w.mnt)
+	c.ok("iovcreate v %s 4096 0 -1", w.Mount)
+	c.ok("iorcreate r %s 4 r 0 -1", w.Mount)
 	release := disk.hang()
 	c.ok("prep r v r 0 f 0 100 7")
 	c.ok("submit r")
 	<-disk.hanging
-	must(t, w.cmd.Process.Signal(syscall.SIGTERM))
-	eventually(t, "the daemon stops", func() bool { return strings.Contains(w.log.String(), "stopping") })
+	must(t, w.Signal(syscall.SIGTERM))
+	eventually(t, "the daemon stops", func() bool { return strings.Contains(w.Log(), "stopping") })
 	release()
 	if got := c.ok("wait r 1 1 30000").cqes(t); len(got) != 1 || got[0].result != 100 || got[0].userdata != 7 {
 		t.Errorf("%+v", got)
 	}
 	c.die()
-	within(t, patience, "the end of the daemon", func() { <-w.exited })
-	if w.exitErr != nil {
-		t.Errorf("%v\n%s", w.exitErr, w.log.String())
+	within(t, patience, "the end of the daemon", func() { <-w.Ended() })
+	if w.Err() != nil {
+		t.Errorf("%v\n%s", w.Err(), w.Log())
 	}
 	for _, s := range semaphores {
 		wantGone(t, s)
@@ -193,57 +194,57 @@ func TestDrain(t *testing.T) {
 func TestDrainOfHungDisk(t *testing.T) {
 	w, disk := slowDisk(t, "--drain", "500ms", "--deadline", "500ms")
 	c := w.tool(t)
-	c.ok("open f %s/disk/slow rdonly", w.mnt)
+	c.ok("open f %s/disk/slow rdonly", w.Mount)
 	c.ok("reg f")
-	c.ok("iovcreate v %s 4096 0 -1", w.mnt)
-	c.ok("iorcreate r %s 4 r 0 -1", w.mnt)
+	c.ok("iovcreate v %s 4096 0 -1", w.Mount)
+	c.ok("iorcreate r %s 4 r 0 -1", w.Mount)
 	release := disk.hang()
 	c.ok("prep r v r 0 f 0 100 7")
 	c.ok("submit r")
 	<-disk.hanging
-	must(t, w.cmd.Process.Signal(syscall.SIGTERM))
+	must(t, w.Signal(syscall.SIGTERM))
 	if got := c.ok("wait r 1 1 30000").cqes(t); len(got) != 1 || got[0].result != -int64(syscall.ETIMEDOUT) {
 		t.Errorf("%+v", got)
 	}
-	eventually(t, "the daemon gives up", func() bool { return strings.Contains(w.log.String(), "left behind") })
-	if left := mountsBelow(w.mnt); len(left) != 0 {
+	eventually(t, "the daemon gives up", func() bool { return strings.Contains(w.Log(), "left behind") })
+	if left := daemontest.MountsBelow(w.Mount); len(left) != 0 {
 		t.Error(left)
 	}
 	release()
-	within(t, patience, "the end of the daemon", func() { <-w.exited })
-	if w.exitErr == nil {
+	within(t, patience, "the end of the daemon", func() { <-w.Ended() })
+	if w.Err() == nil {
 		t.Error("as if it had ended in order")
 	}
 }
 
 // TestBusyMount: who stays is cut off when the time is over.
 func TestBusyMount(t *testing.T) {
-	w := start(t, serveOptions{args: []string{"--drain", "600ms"}})
-	f, err := os.Create(w.mnt + "/f")
+	w := start(t, daemontest.Options{Flags: []string{"--drain", "600ms"}})
+	f, err := os.Create(w.Mount + "/f")
 	must(t, err)
 	defer f.Close()
 	took := w.signal(t, syscall.SIGTERM)
 	if took < 500*time.Millisecond || took > 8*time.Second {
 		t.Errorf("ended after %v", took)
 	}
-	if left := mountsBelow(w.mnt); len(left) != 0 {
+	if left := daemontest.MountsBelow(w.Mount); len(left) != 0 {
 		t.Error(left)
 	}
 }
 
 // TestSecondSignal ends at once; the next daemon takes the mount over.
 func TestSecondSignal(t *testing.T) {
-	w := launch(t, serveOptions{args: []string{"--drain", "60s"}})
-	f, err := os.Create(w.mnt + "/f")
+	w := start(t, daemontest.Options{Flags: []string{"--drain", "60s"}})
+	f, err := os.Create(w.Mount + "/f")
 	must(t, err)
 	defer f.Close()
-	must(t, w.cmd.Process.Signal(syscall.SIGTERM))
-	eventually(t, "the daemon stops", func() bool { return strings.Contains(w.log.String(), "stopping") })
+	must(t, w.Signal(syscall.SIGTERM))
+	eventually(t, "the daemon stops", func() bool { return strings.Contains(w.Log(), "stopping") })
 	again := time.Now()
 	eventually(t, "the daemon ends at once", func() bool {
-		_ = w.cmd.Process.Signal(syscall.SIGTERM) // what follows the first at once is taken for the same
+		_ = w.Signal(syscall.SIGTERM) // what follows the first at once is taken for the same
 		select {
-		case <-w.exited:
+		case <-w.Ended():
 			return true
 		default:
 			return false
@@ -252,20 +253,20 @@ func TestSecondSignal(t *testing.T) {
 	if took := time.Since(again); took > 5*time.Second {
 		t.Errorf("ended after %v", took)
 	}
-	if w.exitErr == nil {
+	if w.Err() == nil {
 		t.Error("as if it had ended in order")
 	}
-	next := start(t, serveOptions{data: w.data, mnt: w.mnt, args: []string{"--drain", "300ms"}})
-	wantThere(t, next.mnt+"/f")
+	next := start(t, daemontest.Options{Data: w.Data, Mount: w.Mount, Flags: []string{"--drain", "300ms"}})
+	wantThere(t, next.Mount+"/f")
 }
 
 // TestTwoDaemons: one data directory, one daemon; one mount point, one daemon.
 func TestTwoDaemons(t *testing.T) {
-	w := start(t, serveOptions{})
-	other := newTop(t)
+	w := start(t, daemontest.Options{})
+	other := daemontest.NewDir(t)
 	for want, args := range map[string][]string{
-		"served already":     {"--data", w.data, "--mount", other + "/mnt"},
-		"mounted there":      {"--data", other + "/data", "--mount", w.mnt},
+		"served already":     {"--data", w.Data, "--mount", other + "/mnt"},
+		"mounted there":      {"--data", other + "/data", "--mount", w.Mount},
 		"contains the other": {"--data", other + "/x", "--mount", other},
 	} {
 		var out []byte
@@ -282,24 +283,24 @@ func TestTwoDaemons(t *testing.T) {
 
 // TestUserMount: a daemon without root, mounted through fusermount3.
 func TestUserMount(t *testing.T) {
-	needRoot(t) // only to become another user
+	daemontest.NeedRoot(t) // only to become another user
 	if _, err := exec.LookPath("fusermount3"); err != nil {
-		notTested(t, "a mount without root: "+err.Error())
+		daemontest.NotTested(t, "a mount without root: "+err.Error())
 	}
 	who, err := user.Lookup("nobody") // the helper wants a user with a name
 	if err != nil {
-		notTested(t, "a mount without root: "+err.Error())
+		daemontest.NotTested(t, "a mount without root: "+err.Error())
 	}
 	id, err := strconv.Atoi(who.Uid)
 	must(t, err)
-	w := start(t, serveOptions{uid: uint32(id)})
+	w := start(t, daemontest.Options{UID: uint32(id)})
 	c := w.toolAs(t, uint32(id))
-	c.ok("open f %s/f rdwr,creat", w.mnt)
+	c.ok("open f %s/f rdwr,creat", w.Mount)
 	c.ok("reg f")
-	c.ok("iovcreate v %s 65536 0 -1", w.mnt)
+	c.ok("iovcreate v %s 65536 0 -1", w.Mount)
 	c.ok("fill v 0 65536 3")
-	c.ok("iorcreate w %s 4 w 0 -1", w.mnt)
-	c.ok("iorcreate2 r %s 4 r 0 -1 -1", w.mnt)
+	c.ok("iorcreate w %s 4 w 0 -1", w.Mount)
+	c.ok("iorcreate2 r %s 4 r 0 -1 -1", w.Mount)
 	c.ok("prep w v w 0 f 0 65536 1")
 	c.ok("submit w")
 	if got := c.ok("wait w 1 1 30000").cqes(t); got[0].result != 65536 {
@@ -312,11 +313,11 @@ func TestUserMount(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	c.ok("check v 0 65536 3")
-	if a := c.ok("extract %s/f", w.mnt); a.kv["mount"] != w.mnt {
+	if a := c.ok("extract %s/f", w.Mount); a.kv["mount"] != w.Mount {
 		t.Error(a.line)
 	}
-	w.toolAs(t, bob).fails(int(syscall.EACCES), "open f %s/f rdonly", w.mnt) // without allow_other
-	fileHolds(t, w.data+"/f", 0, 65536, 3)
+	w.toolAs(t, bob).fails(int(syscall.EACCES), "open f %s/f rdonly", w.Mount) // without allow_other
+	fileHolds(t, w.Data+"/f", 0, 65536, 3)
 	c.ok("iordestroy w")
 	c.ok("iordestroy r")
 	c.ok("iovdestroy v")
@@ -330,12 +331,10 @@ func TestHostileClients(t *testing.T) {
 		t.Skip("builds a second binary")
 	}
 	shared(t) // where nothing can be mounted there is nothing to build for
-	binary := raceBinary.get(t, func(dir string) (string, []*exec.Cmd) {
-		out := filepath.Join(dir, "kv3fs-race")
-		return out, []*exec.Cmd{goBuild(out, "CGO_ENABLED=1", "-race")}
-	})
-	w := start(t, serveOptions{binary: binary, args: []string{"--log-level", "ERROR"}, env: []string{"GORACE=halt_on_error=1 exitcode=66"}})
-	path := write(t, w.mnt+"/f", pattern(1<<20, 1))
+	binary := filepath.Join(daemontest.Dir(t), "kv3fs-race")
+	must(t, daemontest.Build(binary, "CGO_ENABLED=1", "-race"))
+	w := start(t, daemontest.Options{Binary: binary, Flags: []string{"--log-level", "ERROR"}, Env: []string{"GORACE=halt_on_error=1 exitcode=66"}})
+	path := write(t, w.Mount+"/f", pattern(1<<20, 1))
 	good := newGoLibrary(t, w)
 	f := good.open(path, "rdonly")
 	b, r := good.buffer(1<<20, 0), good.ring(ringOptions{entries: 16})
@@ -354,8 +353,8 @@ func TestHostileClients(t *testing.T) {
 	}
 	close(stop)
 	all.Wait()
-	if !w.alive() {
-		t.Fatalf("the daemon ended: %v\n%s", w.exitErr, w.log.String())
+	if !w.Alive() {
+		t.Fatalf("the daemon ended: %v\n%s", w.Err(), w.Log())
 	}
 	fileHolds(t, path, 0, 1<<20, 1)
 }
@@ -401,7 +400,7 @@ func scribble(t *testing.T, w *world, seed uint64, stop chan struct{}) {
 
 // shrink takes the memory away from under the daemon.
 func shrink(t *testing.T, w *world, stop chan struct{}) {
-	f, err := os.Open(w.mnt + "/f")
+	f, err := os.Open(w.Mount + "/f")
 	if err != nil {
 		t.Error(err)
 		return

@@ -205,7 +205,7 @@ type cBuffer struct {
 func (l *cLibrary) buffer(size, block int64) buffer {
 	l.t.Helper()
 	b := &cBuffer{l, l.name("iov")}
-	l.ok("iovcreate %s %s %d %d -1", b.name, l.w.mnt, size, block)
+	l.ok("iovcreate %s %s %d %d -1", b.name, l.w.Mount, size, block)
 	return b
 }
 func (b *cBuffer) fill(off, n int64, seed uint64) {
@@ -243,9 +243,9 @@ func (l *cLibrary) ring(o ringOptions) ring {
 	l.t.Helper()
 	r := &cRing{l, l.name("ring"), o.write}
 	if o.flags != 0 {
-		l.ok("iorcreate4 %s %s %d %s %d %d -1 %d", r.name, l.w.mnt, o.entries, letter(o.write), o.depth, o.timeoutMs, o.flags)
+		l.ok("iorcreate4 %s %s %d %s %d %d -1 %d", r.name, l.w.Mount, o.entries, letter(o.write), o.depth, o.timeoutMs, o.flags)
 	} else {
-		l.ok("iorcreate3 %s %s %d %s %d %d %d -1", r.name, l.w.mnt, o.entries, letter(o.write), o.depth, o.priority, o.timeoutMs)
+		l.ok("iorcreate3 %s %s %d %s %d %d %d -1", r.name, l.w.Mount, o.entries, letter(o.write), o.depth, o.priority, o.timeoutMs)
 	}
 	return r
 }

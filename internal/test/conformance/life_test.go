@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kv3fs/kv3fs/internal/test/daemontest"
 	"github.com/kv3fs/kv3fs/internal/wire"
 	"github.com/kv3fs/kv3fs/usrbio"
 )
@@ -33,8 +34,8 @@ func killedC(t *testing.T) {
 	w := shared(t)
 	const uid = 22061
 	c := w.toolAs(t, uid)
-	c.ok("thread iorcreate r %s 4 r 0 -1", w.mnt) // T1 makes the first ring
-	c.ok("iovcreate v %s 65536 0 -1", w.mnt)
+	c.ok("thread iorcreate r %s 4 r 0 -1", w.Mount) // T1 makes the first ring
+	c.ok("iovcreate v %s 65536 0 -1", w.Mount)
 	if a := c.ok("list %s", w.iovs("")); len(a.rest) != 5 {
 		t.Fatal(a.line)
 	}
@@ -50,7 +51,7 @@ func hold(t *testing.T, w *world, uid uint32, mode, path string) *exec.Cmd {
 	cmd.Env = append(os.Environ(), childEnv+"="+mode)
 	cmd.Dir = "/"
 	if uid != uint32(os.Getuid()) {
-		needRoot(t)
+		daemontest.NeedRoot(t)
 		cmd.SysProcAttr = asUser(uid)
 	}
 	cmd.Stderr = os.Stderr
@@ -77,7 +78,7 @@ func hold(t *testing.T, w *world, uid uint32, mode, path string) *exec.Cmd {
 func killedGo(t *testing.T) {
 	w := shared(t)
 	const uid = 22161
-	cmd := hold(t, w, uid, "hold", w.mnt)
+	cmd := hold(t, w, uid, "hold", w.Mount)
 	if a := w.toolAs(t, uid).ok("list %s", w.iovs("")); len(a.rest) != 5 {
 		t.Fatal(a.line)
 	}
@@ -90,9 +91,9 @@ func killedSecondThread(t *testing.T) {
 	w := shared(t)
 	const uid = 22062
 	c := w.toolAs(t, uid)
-	c.ok("iorcreate r %s 4 r 0 -1", w.mnt)
-	c.ok("thread iovcreate v %s 65536 0 -1", w.mnt)
-	c.ok("thread iorcreate r2 %s 4 w 0 -1", w.mnt)
+	c.ok("iorcreate r %s 4 r 0 -1", w.Mount)
+	c.ok("thread iovcreate v %s 65536 0 -1", w.Mount)
+	c.ok("thread iorcreate r2 %s 4 w 0 -1", w.Mount)
 	// As pure Python does: registered without ever opening the directory.
 	id := wire.NewUUID().String()
 	c.ok("thread shm m kv3fs-%s 4096", id)
@@ -130,8 +131,8 @@ func forkedChildKeepsRing(t *testing.T) {
 	c := w.toolAs(t, uid)
 	c.ok("open f %s/f rdonly", dir)
 	c.ok("reg f")
-	c.ok("iovcreate v %s 4096 0 -1", w.mnt)
-	c.ok("iorcreate r %s 4 r 0 -1", w.mnt)
+	c.ok("iovcreate v %s 4096 0 -1", w.Mount)
+	c.ok("iorcreate r %s 4 r 0 -1", w.Mount)
 	c.ok("fork_hold exit")
 	c.cmd.Process.Wait() // the parent is gone; the child has our pipes
 	for range 3 {
@@ -157,8 +158,8 @@ func unlinkedUnderLoad(t *testing.T, w *world, l library) {
 		r.close()
 		b.close()
 	}
-	if !w.alive() {
-		t.Fatal(w.log.String())
+	if !w.Alive() {
+		t.Fatal(w.Log())
 	}
 	b := l.buffer(4096, 0)
 	expect(t, 4096, l.ring(ringOptions{entries: 4}), b, 0, f, 0, 4096)
@@ -171,7 +172,7 @@ func flagsTwoC(t *testing.T) {
 	const uid = 22066
 	c := w.toolAs(t, uid)
 	for flags, want := range map[int]string{1: ".f1", 2: ".f10", 3: ".f11"} {
-		id := c.ok("iorcreate4 r %s 4 r 0 0 -1 %d", w.mnt, flags).kv["uuid"]
+		id := c.ok("iorcreate4 r %s 4 r 0 0 -1 %d", w.Mount, flags).kv["uuid"]
 		if a := c.ok("list %s", w.iovs("")); !slices.Contains(a.rest, id+".r0.t0"+want) {
 			t.Errorf("no %s in %s", want, a.line)
 		}
@@ -211,8 +212,8 @@ func semaphoresOf(t *testing.T, w *world) (paths []string) {
 }
 
 func restarted(t *testing.T, how syscall.Signal) {
-	w := start(t, serveOptions{args: []string{"--drain", "300ms"}})
-	path := w.mnt + "/f"
+	w := start(t, daemontest.Options{Flags: []string{"--drain", "300ms"}})
+	path := w.Mount + "/f"
 	write(t, path, pattern(4096, 1))
 	old, oldGo := newCLibrary(t, w), newGoLibrary(t, w)
 	var files [2]file
@@ -232,7 +233,7 @@ func restarted(t *testing.T, how syscall.Signal) {
 			t.Errorf("%s after %v: %v", s, how, err)
 		}
 	}
-	next := start(t, serveOptions{data: w.data, mnt: w.mnt, args: []string{"--drain", "300ms"}})
+	next := start(t, daemontest.Options{Data: w.Data, Mount: w.Mount, Flags: []string{"--drain", "300ms"}})
 	for _, s := range semaphores {
 		if _, err := os.Lstat(s); !errors.Is(err, syscall.ENOENT) {
 			t.Errorf("%s is left: %v", s, err)
@@ -270,8 +271,8 @@ func restarted(t *testing.T, how syscall.Signal) {
 	old.ok("iordestroy %s", rings[0].(*cRing).name)
 	old.ok("open g %s rdonly", path)
 	old.ok("reg g")
-	old.ok("iovcreate v2 %s 4096 0 -1", w.mnt)
-	old.ok("iorcreate r2 %s 4 r 0 -1", w.mnt)
+	old.ok("iovcreate v2 %s 4096 0 -1", w.Mount)
+	old.ok("iorcreate r2 %s 4 r 0 -1", w.Mount)
 	old.ok("prep r2 v2 r 0 g 0 4096 1")
 	old.ok("submit r2")
 	if got := old.ok("wait r2 1 1 30000").cqes(t); len(got) != 1 || got[0].result != 4096 {
@@ -318,11 +319,11 @@ func rmRf(t *testing.T, w *world) {
 	wantGone(t, dir+"/one")
 	write(t, dir+"/two", nil)
 	must(t, os.Symlink(dir+"/./two", w.virtual("rm-rf/y"))) // and the same name again
-	rel, err := filepath.Rel(w.mnt, dir)
+	rel, err := filepath.Rel(w.Mount, dir)
 	must(t, err)
-	outside := newTop(t)
+	outside := daemontest.NewDir(t)
 	for target, want := range map[string]syscall.Errno{
-		rel: syscall.EINVAL, "d": syscall.EINVAL, outside: syscall.EINVAL, w.mnt: syscall.EINVAL, w.mnt + "/../" + filepath.Base(outside): syscall.EINVAL,
+		rel: syscall.EINVAL, "d": syscall.EINVAL, outside: syscall.EINVAL, w.Mount: syscall.EINVAL, w.Mount + "/../" + filepath.Base(outside): syscall.EINVAL,
 		dir + "/nope": syscall.ENOENT, dir + "/nope/x": syscall.ENOENT,
 	} {
 		wantErrno(t, target, os.Symlink(target, w.virtual("rm-rf/z")), want)
@@ -380,7 +381,7 @@ func mvLink(t *testing.T, w *world) {
 	}
 	wantGone(t, dir+"/a/f")
 	wantErrno(t, "relative", os.Symlink("mv:a/f", dir+"/b/h"), syscall.EINVAL)
-	wantErrno(t, "elsewhere", os.Symlink("mv:"+newTop(t), dir+"/b/h"), syscall.EINVAL)
+	wantErrno(t, "elsewhere", os.Symlink("mv:"+daemontest.NewDir(t), dir+"/b/h"), syscall.EINVAL)
 	wantErrno(t, "missing", os.Symlink("mv:"+dir+"/a/f", dir+"/b/h"), syscall.ENOENT)
 	wantErrno(t, "existing name", os.Symlink("mv:"+dir+"/b/g", dir+"/b"), syscall.EEXIST)
 	must(t, os.Symlink("mv:"+dir+"/b/g", dir+"/b/h")) // within one directory
@@ -499,7 +500,7 @@ func removeIoctl(t *testing.T, w *world, c *tool) {
 	write(t, dir+"/f", nil)
 	c.ok("open v %s rdonly", victim)
 	c.ok("open f %s/f rdonly", dir)
-	c.ok("open m %s rdonly", w.mnt)
+	c.ok("open m %s rdonly", w.Mount)
 	c.fails(int(syscall.ENOTDIR), "ioctl_ptr f 0x8004680A 1")
 	c.fails(int(syscall.EINVAL), "ioctl_ptr m 0x8004680A 1")
 	c.ok("ioctl_ptr v 0x8004680A 1")
@@ -529,8 +530,8 @@ func punchHole(t *testing.T, w *world, c *tool) {
 	// A hole for the ring, too; a descriptor open for reading alone serves where
 	// its user may write.
 	c.ok("reg f")
-	c.ok("iovcreate v %s %d 0 -1", w.mnt, chunk)
-	c.ok("iorcreate4 r %s 4 r 0 0 -1 2", w.mnt)
+	c.ok("iovcreate v %s %d 0 -1", w.Mount, chunk)
+	c.ok("iorcreate4 r %s 4 r 0 0 -1 2", w.Mount)
 	c.ok("prep r v r 0 f 0 %d 1", chunk)
 	c.ok("submit r")
 	if got := c.ok("wait r 1 1 30000").cqes(t); got[0].result != -int64(syscall.ENODATA) {
@@ -554,7 +555,7 @@ func hardlink(t *testing.T, w *world, c *tool) {
 	write(t, dir+"/f", []byte("x"))
 	c.ok("hardlink %s/f %s/g", dir, dir)
 	c.fails(int(syscall.EEXIST), "hardlink %s/f %s/g", dir, dir)
-	root := fmt.Sprintf("%s/linked-%s", w.mnt, wire.NewUUID())
+	root := fmt.Sprintf("%s/linked-%s", w.Mount, wire.NewUUID())
 	wantGone(t, root) // and the kernel remembers
 	c.ok("hardlink %s/f %s", dir, root)
 	a, err := os.Stat(dir + "/f")

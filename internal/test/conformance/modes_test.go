@@ -6,6 +6,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/kv3fs/kv3fs/internal/test/daemontest"
 )
 
 // TestModes runs what moves bytes once more under each way in which a daemon
@@ -23,7 +25,7 @@ func TestModes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := start(t, serveOptions{args: strings.Fields(args)})
+			w := start(t, daemontest.Options{Flags: strings.Fields(args)})
 			for number, fn := range moving {
 				t.Run(number, func(t *testing.T) {
 					throughBoth(t, w, func(t *testing.T, l library) { fn(t, w, l) })
@@ -35,42 +37,42 @@ func TestModes(t *testing.T) {
 
 // TestReadonlyDaemon: nothing can be changed, and nobody can change that.
 func TestReadonlyDaemon(t *testing.T) {
-	data := newTop(t) + "/data"
+	data := daemontest.NewDir(t) + "/data"
 	must(t, os.Mkdir(data, 0o777))
 	write(t, data+"/f", pattern(4096, 1))
-	w := start(t, serveOptions{data: data, args: []string{"--readonly"}})
+	w := start(t, daemontest.Options{Data: data, Flags: []string{"--readonly"}})
 	throughBoth(t, w, func(t *testing.T, l library) {
 		b := l.buffer(4096, 0)
-		expect(t, 4096, l.ring(ringOptions{entries: 4}), b, 0, l.open(w.mnt+"/f", "rdonly"), 0, 4096)
+		expect(t, 4096, l.ring(ringOptions{entries: 4}), b, 0, l.open(w.Mount+"/f", "rdonly"), 0, 4096)
 	})
-	wantErrno(t, "create", os.WriteFile(w.mnt+"/g", nil, 0o644), syscall.EROFS)
-	wantErrno(t, "open", errOf(os.OpenFile(w.mnt+"/f", os.O_RDWR, 0)), syscall.EROFS)
-	wantErrno(t, "remove", os.Remove(w.mnt+"/f"), syscall.EROFS)
-	wantErrno(t, "rename", os.Rename(w.mnt+"/f", w.mnt+"/g"), syscall.EROFS)
-	wantErrno(t, "mkdir", os.Mkdir(w.mnt+"/d", 0o755), syscall.EROFS)
-	wantErrno(t, "chmod", os.Chmod(w.mnt+"/f", 0o600), syscall.EROFS)
-	wantErrno(t, "truncate", os.Truncate(w.mnt+"/f", 0), syscall.EROFS)
-	wantErrno(t, "rm-rf", os.Symlink(w.mnt+"/f", w.virtual("rm-rf/x")), syscall.EROFS)
-	wantErrno(t, "mv:", os.Symlink("mv:"+w.mnt+"/f", w.mnt+"/g"), syscall.EROFS)
+	wantErrno(t, "create", os.WriteFile(w.Mount+"/g", nil, 0o644), syscall.EROFS)
+	wantErrno(t, "open", errOf(os.OpenFile(w.Mount+"/f", os.O_RDWR, 0)), syscall.EROFS)
+	wantErrno(t, "remove", os.Remove(w.Mount+"/f"), syscall.EROFS)
+	wantErrno(t, "rename", os.Rename(w.Mount+"/f", w.Mount+"/g"), syscall.EROFS)
+	wantErrno(t, "mkdir", os.Mkdir(w.Mount+"/d", 0o755), syscall.EROFS)
+	wantErrno(t, "chmod", os.Chmod(w.Mount+"/f", 0o600), syscall.EROFS)
+	wantErrno(t, "truncate", os.Truncate(w.Mount+"/f", 0), syscall.EROFS)
+	wantErrno(t, "rm-rf", os.Symlink(w.Mount+"/f", w.virtual("rm-rf/x")), syscall.EROFS)
+	wantErrno(t, "mv:", os.Symlink("mv:"+w.Mount+"/f", w.Mount+"/g"), syscall.EROFS)
 	wantErrno(t, "set-conf", os.Symlink("false", w.virtual("set-conf/usr.readonly")), syscall.EINVAL)
 	c := w.tool(t)
-	c.ok("open d %s rdonly", w.mnt)
+	c.ok("open d %s rdonly", w.Mount)
 	c.fails(int(syscall.EROFS), "ioctl d 0x4110680F %s", strings.Repeat("00", 272)) // changed: upstream's ioctls do not look
-	fileHolds(t, w.data+"/f", 0, 4096, 1)
+	fileHolds(t, w.Data+"/f", 0, 4096, 1)
 }
 
 func errOf(_ *os.File, err error) error { return err }
 
 // TestRemount: clients that see the mount at another path may use that path.
 func TestRemount(t *testing.T) {
-	w := start(t, serveOptions{args: []string{"--remount", "/container/3fs"}})
+	w := start(t, daemontest.Options{Flags: []string{"--remount", "/container/3fs"}})
 	for _, name := range []string{"/a", "/b"} {
-		write(t, w.mnt+name, []byte(name))
+		write(t, w.Mount+name, []byte(name))
 	}
 	must(t, os.Symlink("/container/3fs/a", w.virtual("rm-rf/x")))
-	wantGone(t, w.mnt+"/a")
-	must(t, os.Symlink("mv:/container/3fs/b", w.mnt+"/c"))
-	if got, err := os.ReadFile(w.mnt + "/c"); err != nil || string(got) != "/b" {
+	wantGone(t, w.Mount+"/a")
+	must(t, os.Symlink("mv:/container/3fs/b", w.Mount+"/c"))
+	if got, err := os.ReadFile(w.Mount + "/c"); err != nil || string(got) != "/b" {
 		t.Errorf("%q, %v", got, err)
 	}
 }
@@ -78,19 +80,19 @@ func TestRemount(t *testing.T) {
 // TestClientInContainer: a client in a PID namespace of its own, as containers
 // have, is recognised when it dies.
 func TestClientInContainer(t *testing.T) {
-	needRoot(t)
-	w := start(t, serveOptions{})
-	write(t, w.mnt+"/f", pattern(100, 1))
+	daemontest.NeedRoot(t)
+	w := start(t, daemontest.Options{})
+	write(t, w.Mount+"/f", pattern(100, 1))
 	cmd := exec.Command(usrbioTool(t))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID, Credential: &syscall.Credential{Uid: alice, Gid: alice}}
 	c := startTool(t, cmd)
 	if a := c.ok("pid"); a.kv["pid"] != "1" {
 		t.Fatal(a.line)
 	}
-	c.ok("open f %s/f rdonly", w.mnt)
+	c.ok("open f %s/f rdonly", w.Mount)
 	c.ok("reg f")
-	c.ok("iorcreate r %s 4 r 0 -1", w.mnt)
-	c.ok("thread iovcreate v %s 4096 0 -1", w.mnt)
+	c.ok("iorcreate r %s 4 r 0 -1", w.Mount)
+	c.ok("thread iovcreate v %s 4096 0 -1", w.Mount)
 	c.ok("prep r v r 0 f 0 100 1")
 	c.ok("submit r")
 	if got := c.ok("wait r 1 1 30000").cqes(t); got[0].result != 100 {
@@ -102,16 +104,16 @@ func TestClientInContainer(t *testing.T) {
 
 // TestManyProcesses: one daemon, many engines.
 func TestManyProcesses(t *testing.T) {
-	w := start(t, serveOptions{})
-	path := write(t, w.mnt+"/f", pattern(1<<20, 1))
+	w := start(t, daemontest.Options{})
+	path := write(t, w.Mount+"/f", pattern(1<<20, 1))
 	var tools []*tool
 	for range 40 {
 		c := w.tool(t)
 		c.ok("open f %s rdonly", path)
 		c.ok("reg f")
-		c.ok("iovcreate v %s %d 0 -1", w.mnt, 1<<20)
+		c.ok("iovcreate v %s %d 0 -1", w.Mount, 1<<20)
 		for i := range 4 {
-			c.ok("iorcreate r%d %s 32 r 0 -1", i, w.mnt)
+			c.ok("iorcreate r%d %s 32 r 0 -1", i, w.Mount)
 		}
 		tools = append(tools, c)
 	}

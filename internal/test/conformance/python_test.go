@@ -6,6 +6,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"github.com/kv3fs/kv3fs/internal/test/daemontest"
 )
 
 // What every script begins with: a file of 100 bytes, a buffer and a ring.
@@ -69,7 +71,7 @@ del done, part
 func throughPython(script string) ways {
 	return way("python", func(t *testing.T) {
 		if err := exec.Command("python3", "-c", "import ctypes, sys; sys.exit(sys.version_info < (3, 9))").Run(); err != nil {
-			notTested(t, "it takes python3, 3.9 or later: "+err.Error())
+			daemontest.NotTested(t, "it takes python3, 3.9 or later: "+err.Error())
 		}
 		w := shared(t)
 		source, err := filepath.Abs(repository + "/clients/python/src")

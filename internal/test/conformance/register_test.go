@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kv3fs/kv3fs/internal/test/daemontest"
 	"github.com/kv3fs/kv3fs/internal/wire"
 	"github.com/kv3fs/kv3fs/usrbio"
 )
@@ -28,11 +29,11 @@ var submitLinks = []string{"submit-ios.ph", "submit-ios", "submit-ios.pl"}
 
 func eachSeesOwn(t *testing.T) {
 	w := shared(t)
-	needRoot(t)
+	daemontest.NeedRoot(t)
 	// Users of this test alone: what they registered is all they see.
 	a, b := w.toolAs(t, 22001), w.toolAs(t, 22002)
-	idA := a.ok("iovcreate v %s 4096 0 -1", w.mnt).kv["uuid"]
-	idB := b.ok("iovcreate v %s 4096 0 -1", w.mnt).kv["uuid"]
+	idA := a.ok("iovcreate v %s 4096 0 -1", w.Mount).kv["uuid"]
+	idB := b.ok("iovcreate v %s 4096 0 -1", w.Mount).kv["uuid"]
 	for id, c := range map[string]*tool{idA: a, idB: b} {
 		got := c.ok("list %s", w.iovs("")).rest
 		if !slices.Equal(got, append(slices.Clone(submitLinks), id)) {
@@ -48,9 +49,9 @@ func eachSeesOwn(t *testing.T) {
 
 func othersKey(t *testing.T) {
 	w := shared(t)
-	needRoot(t)
+	daemontest.NeedRoot(t)
 	a, b := w.toolAs(t, alice), w.toolAs(t, bob)
-	id := a.ok("iovcreate v %s 4096 0 -1", w.mnt).kv["uuid"]
+	id := a.ok("iovcreate v %s 4096 0 -1", w.Mount).kv["uuid"]
 	for _, c := range []*tool{b, w.tool(t)} { // root has no override
 		c.fails(int(syscall.EPERM), "readlink %s", w.iovs(id))
 		c.fails(int(syscall.EPERM), "unlink %s", w.iovs(id))
@@ -85,7 +86,7 @@ func nothingElseInIovs(t *testing.T, w *world) {
 	wantErrno(t, "rmdir", unix.Rmdir(w.iovs("")), inClosed)
 	wantErrno(t, "chmod", os.Chmod(w.iovs(""), 0o700), syscall.EPERM)
 	wantErrno(t, "mkdir in 3fs-virt", os.Mkdir(w.virtual("x"), 0o755), inClosed)
-	wantErrno(t, "rename 3fs-virt", os.Rename(w.virtual(""), w.mnt+"/y"), syscall.EPERM)
+	wantErrno(t, "rename 3fs-virt", os.Rename(w.virtual(""), w.Mount+"/y"), syscall.EPERM)
 }
 
 // link tries a name for an object of so many bytes and takes it away again.
@@ -129,7 +130,7 @@ func depthBeyondRing(t *testing.T, w *world) {
 	if err := link(t, w, 16528, wire.NewUUID().String()+".r128.t0"); err != nil {
 		t.Error(err)
 	}
-	w.tool(t).fails(-int(syscall.EINVAL), "iorcreate r %s 4 r 5 -1", w.mnt)
+	w.tool(t).fails(-int(syscall.EINVAL), "iorcreate r %s 4 r 5 -1", w.Mount)
 	_, err := w.client(t).NewRing(usrbio.RingOptions{Entries: 4, IODepth: 5})
 	wantErrno(t, "usrbio", err, syscall.EINVAL)
 }
@@ -144,7 +145,7 @@ func badTarget(t *testing.T, w *world) {
 }
 
 func targetElsewhere(t *testing.T, w *world) {
-	f := filepath.Join(newTop(t), "regular")
+	f := filepath.Join(daemontest.NewDir(t), "regular")
 	must(t, os.WriteFile(f, make([]byte, 8192), 0o666))
 	wantErrno(t, f, os.Symlink(f, w.iovs(wire.NewUUID().String())), syscall.EACCES)
 	path, _ := object(t, 4096)
@@ -169,11 +170,11 @@ func tinyObjects(t *testing.T, w *world) {
 	}
 	c := w.tool(t)
 	for _, entries := range []int{0, -1, -20, -44} {
-		c.fails(-int(syscall.EINVAL), "iorcreate r %s %d r 0 -1", w.mnt, entries)
+		c.fails(-int(syscall.EINVAL), "iorcreate r %s %d r 0 -1", w.Mount, entries)
 	}
-	c.fails(-int(syscall.EINVAL), "iovcreate v %s 0 0 -1", w.mnt)
-	c.fails(-int(syscall.EINVAL), "iovcreate v %s 4096 8192 -1", w.mnt)
-	if a := c.ok("list %s", w.iovs("")); a.code != 0 || !w.alive() {
+	c.fails(-int(syscall.EINVAL), "iovcreate v %s 0 0 -1", w.Mount)
+	c.fails(-int(syscall.EINVAL), "iovcreate v %s 4096 8192 -1", w.Mount)
+	if a := c.ok("list %s", w.iovs("")); a.code != 0 || !w.Alive() {
 		t.Error(a.line)
 	}
 }
@@ -252,8 +253,8 @@ func unlinkedObjectC(t *testing.T, w *world, c *tool) {
 	c.ok("shm m %s 8192", name)
 	c.ok("symlink /dev/shm/%s %s", name, w.iovs(id))
 	c.ok("shm_unlink %s", name)
-	c.ok("iovwrap v m %s %s 8192 0 -1", id, w.mnt)
-	c.ok("iorcreate r %s 4 r 0 -1", w.mnt)
+	c.ok("iovwrap v m %s %s 8192 0 -1", id, w.Mount)
+	c.ok("iorcreate r %s 4 r 0 -1", w.Mount)
 	c.ok("open f %s rdonly", f)
 	c.ok("reg f")
 	c.ok("prep r v r 4096 f 0 4096 1")
@@ -264,7 +265,7 @@ func unlinkedObjectC(t *testing.T, w *world, c *tool) {
 	c.ok("check v 4096 4096 3")
 	c.ok("unlink %s", w.iovs(id))
 	// The library's own, bound to a NUMA node.
-	target := c.ok("readlink %s", w.iovs(c.ok("iovcreate u %s 8192 0 0", w.mnt).kv["uuid"])).kv["target"]
+	target := c.ok("readlink %s", w.iovs(c.ok("iovcreate u %s 8192 0 0", w.Mount).kv["uuid"])).kv["target"]
 	c.ok("iovunlink u")
 	wantGone(t, target)
 	c.ok("prep r u r 0 f 0 4096 1")
@@ -294,7 +295,7 @@ func layoutC(t *testing.T, w *world, c *tool) {
 			t.Errorf("%d entries: %d bytes, want %d", n, got, want)
 		}
 	}
-	c.ok("iorcreate r %s 128 r 0 -1", w.mnt)
+	c.ok("iorcreate r %s 128 r 0 -1", w.Mount)
 	if n := c.ok("entries r").num(t, "n"); n != 128 {
 		t.Errorf("%d entries", n)
 	}
@@ -311,7 +312,7 @@ func layoutGo(t *testing.T) {
 }
 
 func semInitialisedC(t *testing.T, w *world, c *tool) {
-	c.ok("iorcreate r %s 128 r 0 -1", w.mnt)
+	c.ok("iorcreate r %s 128 r 0 -1", w.Mount)
 	if got := c.ok("peek r 12400 12").kv["hex"]; got != "000000000000000080000000" {
 		t.Errorf("sem_t begins %s", got)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kv3fs/kv3fs/internal/test/daemontest"
 	"github.com/kv3fs/kv3fs/internal/wire"
 	"github.com/kv3fs/kv3fs/usrbio"
 )
@@ -60,13 +61,13 @@ var requirements = map[int]check{
 
 func mountR1(t *testing.T, w *world) {
 	mountinfoLine(t, w)
-	real, err := filepath.EvalSymlinks(w.mnt)
-	if err != nil || real != w.mnt {
+	real, err := filepath.EvalSymlinks(w.Mount)
+	if err != nil || real != w.Mount {
 		t.Errorf("canonical path %s, %v", real, err)
 	}
 	wantThere(t, w.virtual("iovs"))
 	for _, cluster := range []string{"with blank", "", strings.Repeat("x", 32)} {
-		top := newTop(t)
+		top := daemontest.NewDir(t)
 		cmd := exec.Command(kv3fs(t), "serve", "--data", top+"/data", "--mount", top+"/mnt", "--cluster", cluster)
 		var out []byte
 		var err error
@@ -80,14 +81,14 @@ func mountR1(t *testing.T, w *world) {
 func anyObjectName(t *testing.T, w *world, c *tool) {
 	c.ok("open f %s rdonly", write(t, w.dir(t)+"/f", pattern(4096, 3)))
 	c.ok("reg f")
-	c.ok("iorcreate r %s 4 r 0 -1", w.mnt)
+	c.ok("iorcreate r %s 4 r 0 -1", w.Mount)
 	for i, prefix := range []string{"psm_", "hf3fs-iov-", "3FSClient_", "nixl_hf3fs.", "rust os id "} {
 		id, name := wire.NewUUID().String(), fmt.Sprintf("v%d", i)
 		object := strings.ReplaceAll(prefix, " ", "_") + id
 		c.ok("shm m%s %s 4096", name, object)
 		c.ok("symlink /dev/shm/%s %s", object, w.iovs(id))
 		c.ok("shm_unlink %s", object)
-		c.ok("iovwrap %s m%s %s %s 4096 0 -1", name, name, id, w.mnt)
+		c.ok("iovwrap %s m%s %s %s 4096 0 -1", name, name, id, w.Mount)
 		c.ok("prep r %s r 0 f 0 4096 1", name)
 		c.ok("submit r")
 		if got := c.ok("wait r 1 1 30000").cqes(t); got[0].result != 4096 {
@@ -101,7 +102,7 @@ func anyObjectName(t *testing.T, w *world, c *tool) {
 // mapped tells whether the daemon has an object of that name mapped.
 func (w *world) mapped(t *testing.T, name string) bool {
 	t.Helper()
-	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", w.cmd.Process.Pid))
+	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", w.PID()))
 	must(t, err)
 	return strings.Contains(string(maps), name)
 }
@@ -112,10 +113,10 @@ func memoryLetGo(t *testing.T) {
 		c := w.tool(t)
 		c.ok("open f %s rdonly", write(t, w.dir(t)+"/f", pattern(16<<20, 3)))
 		c.ok("reg f")
-		uuid := c.ok("iovcreate v %s %d 0 -1", w.mnt, 16<<20).kv["uuid"]
+		uuid := c.ok("iovcreate v %s %d 0 -1", w.Mount, 16<<20).kv["uuid"]
 		target := c.ok("readlink %s", w.iovs(uuid)).kv["target"]
 		name := filepath.Base(target)
-		c.ok("iorcreate r %s 16 r 0 -1", w.mnt)
+		c.ok("iorcreate r %s 16 r 0 -1", w.Mount)
 		if !w.mapped(t, name) {
 			t.Errorf("%s is not mapped", name)
 		}
@@ -140,14 +141,14 @@ func semaphoresForAll(t *testing.T) {
 			t.Errorf("%s: %v, %v", path, info, err)
 		}
 	}
-	needRoot(t)
+	daemontest.NeedRoot(t)
 	dir := w.dir(t)
 	c := w.toolAs(t, alice)
 	c.ok("open f %s/f rdwr,creat", dir)
 	c.ok("reg f")
-	c.ok("iovcreate v %s 4096 0 -1", w.mnt)
+	c.ok("iovcreate v %s 4096 0 -1", w.Mount)
 	for _, priority := range []int{-1, 0, 1} {
-		c.ok("iorcreate2 r %s 4 w 0 %d -1", w.mnt, priority)
+		c.ok("iorcreate2 r %s 4 w 0 %d -1", w.Mount, priority)
 		c.ok("prep r v w 0 f 0 100 1")
 		c.ok("submit r")
 		if got := c.ok("wait r 1 1 30000").cqes(t); got[0].result != 100 {
@@ -253,21 +254,21 @@ const churned = 2000
 // descriptors counts what the daemon has open.
 func (w *world) descriptors(t *testing.T) int {
 	t.Helper()
-	fds, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", w.cmd.Process.Pid))
+	fds, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", w.PID()))
 	must(t, err)
 	return len(fds)
 }
 
 func churnC(t *testing.T) {
-	w := start(t, serveOptions{})
+	w := start(t, daemontest.Options{})
 	c := w.tool(t)
-	c.ok("open f %s rdonly", write(t, w.mnt+"/f", pattern(100, 3)))
+	c.ok("open f %s rdonly", write(t, w.Mount+"/f", pattern(100, 3)))
 	c.ok("reg f")
-	c.ok("iovcreate v %s 4096 0 -1", w.mnt)
+	c.ok("iovcreate v %s 4096 0 -1", w.Mount)
 	before := 0
 	began := time.Now()
 	for i := range churned {
-		c.ok("iorcreate r %s 1 r 0 -1", w.mnt)
+		c.ok("iorcreate r %s 1 r 0 -1", w.Mount)
 		c.ok("prep r v r 0 f 0 100 1")
 		c.ok("submit r")
 		if got := c.ok("wait r 1 1 30000").cqes(t); len(got) != 1 || got[0].result != 100 {
@@ -283,10 +284,10 @@ func churnC(t *testing.T) {
 }
 
 func churnGo(t *testing.T) {
-	w := start(t, serveOptions{})
+	w := start(t, daemontest.Options{})
 	m := w.client(t)
-	must(t, os.WriteFile(w.mnt+"/f", pattern(100, 3), 0o644))
-	f, err := os.Open(w.mnt + "/f")
+	must(t, os.WriteFile(w.Mount+"/f", pattern(100, 3), 0o644))
+	f, err := os.Open(w.Mount + "/f")
 	must(t, err)
 	defer f.Close()
 	file, err := m.Register(f)
@@ -332,14 +333,14 @@ func twoGiB(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes 2 GiB of memory")
 	}
-	w := start(t, serveOptions{args: []string{"--deadline", "25s"}})
+	w := start(t, daemontest.Options{Flags: []string{"--deadline", "25s"}})
 	var st unix.Statfs_t
 	must(t, unix.Statfs("/dev/shm", &st))
 	const n = 2<<30 + 8192
 	if free := int64(st.Bavail) * st.Bsize; free < 2*n {
-		notTested(t, fmt.Sprintf("a 2 GiB buffer: /dev/shm has %d bytes left", free))
+		daemontest.NotTested(t, fmt.Sprintf("a 2 GiB buffer: /dev/shm has %d bytes left", free))
 	}
-	path := w.mnt + "/f"
+	path := w.Mount + "/f"
 	must(t, os.WriteFile(path, nil, 0o644))
 	must(t, os.Truncate(path, n+100))
 	g, err := os.OpenFile(path, os.O_RDWR, 0)
@@ -459,11 +460,11 @@ func privateObject(t *testing.T) {
 	w.toolAs(t, bob).fails(int(syscall.EACCES), "symlink /dev/shm/psm_%s %s", id, w.iovs(mine))
 	c.ok("symlink /dev/shm/psm_%s %s", id, w.iovs(id))
 	c.ok("shm_unlink psm_%s", id)
-	c.ok("iovwrap v m %s %s 4096 0 -1", id, w.mnt)
+	c.ok("iovwrap v m %s %s 4096 0 -1", id, w.Mount)
 	c.ok("fill v 0 4096 3")
 	c.ok("open f %s/f rdwr,creat", dir)
 	c.ok("reg f")
-	c.ok("iorcreate r %s 4 w 0 -1", w.mnt)
+	c.ok("iorcreate r %s 4 w 0 -1", w.Mount)
 	c.ok("prep r v w 0 f 0 4096 1")
 	c.ok("submit r")
 	if got := c.ok("wait r 1 1 30000").cqes(t); got[0].result != 4096 {
@@ -475,7 +476,7 @@ func privateObject(t *testing.T) {
 	b := w.toolAs(t, bob)
 	b.ok("open f %s/f rdonly", dir)
 	ino := b.ok("fstat f").num(t, "ino")
-	b.ok("iorcreate r %s 4 r 0 -1", w.mnt)
+	b.ok("iorcreate r %s 4 r 0 -1", w.Mount)
 	b.ok("raw_prep r 0 %s 0 %d 0 100 40", id, ino)
 	rawResult(t, b, -int64(syscall.EACCES))
 	// And so is a file that it may not open.
@@ -483,7 +484,7 @@ func privateObject(t *testing.T) {
 	root, err := os.Open(dir + "/secret")
 	must(t, err)
 	defer root.Close()
-	b.ok("iovcreate v %s 4096 0 -1", w.mnt)
+	b.ok("iovcreate v %s 4096 0 -1", w.Mount)
 	b.ok("raw_prep r 1 v 0 %d 0 100 41", inoOf(t, root))
 	rawResult(t, b, -int64(syscall.EACCES))
 }
@@ -500,10 +501,10 @@ func fourGiB(t *testing.T, w *world, c *tool) {
 	if took > time.Second {
 		t.Errorf("registering took %v", took)
 	}
-	c.ok("iovwrap v m %s %s %d 0 -1", id, w.mnt, int64(size))
+	c.ok("iovwrap v m %s %s %d 0 -1", id, w.Mount, int64(size))
 	c.ok("open f %s rdonly", write(t, w.dir(t)+"/f", pattern(4096, 3)))
 	c.ok("reg f")
-	c.ok("iorcreate r %s 4 r 0 -1", w.mnt)
+	c.ok("iorcreate r %s 4 r 0 -1", w.Mount)
 	c.ok("prep r v r %d f 0 4096 1", int64(size-4096))
 	c.ok("submit r")
 	if got := c.ok("wait r 1 1 30000").cqes(t); got[0].result != 4096 {
@@ -913,8 +914,8 @@ func aioR30(t *testing.T) {
 
 func statfsR31(t *testing.T, w *world) {
 	var front, back unix.Statfs_t
-	must(t, unix.Statfs(w.mnt, &front))
-	must(t, unix.Statfs(w.data, &back))
+	must(t, unix.Statfs(w.Mount, &front))
+	must(t, unix.Statfs(w.Data, &back))
 	if front.Type != 0x65735546 || front.Bsize != 2<<20 || front.Frsize != 2<<20 || front.Namelen != 255 || front.Files != 0 {
 		t.Errorf("%+v", front)
 	}
@@ -972,7 +973,7 @@ func inodesR33(t *testing.T, w *world) {
 		}
 	}
 	var st syscall.Stat_t
-	must(t, syscall.Stat(w.mnt, &st))
+	must(t, syscall.Stat(w.Mount, &st))
 	if st.Ino != 1 {
 		t.Errorf("the root is %d", st.Ino)
 	}
@@ -1011,9 +1012,9 @@ func severalUsers(t *testing.T) {
 	b.ok("open f %s/shared rdwr", dir)
 	b.ok("pwrite f 100 100 101")
 	b.ok("reg f")
-	b.ok("iovcreate v %s 4096 0 -1", w.mnt)
+	b.ok("iovcreate v %s 4096 0 -1", w.Mount)
 	b.ok("fill v 0 100 201")
-	b.ok("iorcreate w %s 4 w 0 -1", w.mnt)
+	b.ok("iorcreate w %s 4 w 0 -1", w.Mount)
 	b.ok("prep w v w 0 f 200 100 1")
 	b.ok("submit w")
 	if got := b.ok("wait w 1 1 30000").cqes(t); got[0].result != 100 {

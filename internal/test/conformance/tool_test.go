@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/kv3fs/kv3fs/internal/test/daemontest"
 )
 
 // tool is a process that uses the C library, told what to do line by line (see
@@ -45,11 +47,11 @@ func newTool(t *testing.T, uid uint32, wrap string, env ...string) *tool {
 	cmd.Env = append(os.Environ(), env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{}
 	if uid != uint32(os.Getuid()) {
-		needRoot(t)
+		daemontest.NeedRoot(t)
 		cmd.SysProcAttr = asUser(uid)
 	}
 	if wrap != "" {
-		needRoot(t)
+		daemontest.NeedRoot(t)
 		cmd.SysProcAttr.Unshareflags = syscall.CLONE_NEWNS
 	}
 	return startTool(t, cmd)
@@ -88,11 +90,11 @@ func (w *world) tool(t *testing.T) *tool { return newTool(t, uint32(os.Getuid())
 
 func (w *world) toolAs(t *testing.T, uid uint32) *tool {
 	t.Helper()
-	if !w.private {
+	if !w.PrivateMount {
 		return newTool(t, uid, "")
 	}
 	id := strconv.Itoa(int(uid))
-	pid := strconv.Itoa(w.cmd.Process.Pid)
+	pid := strconv.Itoa(w.PID())
 	return startTool(t, exec.Command("nsenter", "-t", pid, "-m", "-S", id, "-G", id, usrbioTool(t)))
 }
 

@@ -221,9 +221,9 @@ func wrongOpenMode(t *testing.T, w *world, l library) {
 func wrongDirection(t *testing.T, w *world, c *tool) {
 	c.ok("open f %s rdwr,creat", w.dir(t)+"/f")
 	c.ok("reg f")
-	c.ok("iovcreate v %s 4096 0 -1", w.mnt)
-	c.ok("iorcreate r %s 4 r 0 -1", w.mnt)
-	c.ok("iorcreate w %s 4 w 0 -1", w.mnt)
+	c.ok("iovcreate v %s 4096 0 -1", w.Mount)
+	c.ok("iorcreate r %s 4 r 0 -1", w.Mount)
+	c.ok("iorcreate w %s 4 w 0 -1", w.Mount)
 	c.fails(-int(syscall.EINVAL), "prep w v r 0 f 0 10 1")
 	c.fails(-int(syscall.EINVAL), "prep r v w 0 f 0 10 1")
 }
@@ -241,8 +241,8 @@ func wrongRange(t *testing.T, w *world, l library) {
 
 func unregisteredC(t *testing.T, w *world, c *tool) {
 	c.ok("open f %s rdwr,creat", w.dir(t)+"/f")
-	c.ok("iovcreate v %s 4096 0 -1", w.mnt)
-	c.ok("iorcreate r %s 4 r 0 -1", w.mnt)
+	c.ok("iovcreate v %s 4096 0 -1", w.Mount)
+	c.ok("iorcreate r %s 4 r 0 -1", w.Mount)
 	c.fails(-int(syscall.EBADF), "prep r v r 0 f 0 10 1")
 	c.ok("reg f")
 	c.ok("prep r v r 0 f 0 10 1")
@@ -263,8 +263,8 @@ func unregisteredGo(t *testing.T, w *world) {
 // rawSetup gives a tool with a file f (4 KiB), an iov v (64 KiB) and a ring r of 8.
 func rawSetup(t *testing.T, w *world, c *tool) (ino int64) {
 	c.ok("open f %s rdonly", write(t, w.dir(t)+"/f", pattern(4096, 2)))
-	c.ok("iovcreate v %s 65536 0 -1", w.mnt)
-	c.ok("iorcreate r %s 8 r 0 -1", w.mnt)
+	c.ok("iovcreate v %s 65536 0 -1", w.Mount)
+	c.ok("iorcreate r %s 8 r 0 -1", w.Mount)
 	return c.ok("fstat f").num(t, "ino")
 }
 
@@ -297,7 +297,7 @@ func unknownFile(t *testing.T, w *world, c *tool) {
 	// A directory is no regular file; its root is inode 1.
 	c.ok("raw_prep r 0 v 0 1 0 10 40")
 	rawResult(t, c, -int64(syscall.EBADF))
-	c.ok("iorcreate w %s 4 w 0 -1", w.mnt)
+	c.ok("iorcreate w %s 4 w 0 -1", w.Mount)
 	c.ok("raw_prep w 0 v 0 1 0 10 40") // ends upstream's daemon
 	c.ok("submit w")
 	if got := c.ok("raw_reap w 1 1 30000").cqes(t); got[0].result != -int64(syscall.EBADF) {
@@ -321,8 +321,8 @@ func beyondBuffer(t *testing.T, w *world, c *tool) {
 func crossesBlockRaw(t *testing.T, w *world, c *tool) {
 	c.ok("open f %s rdonly", write(t, w.dir(t)+"/f", pattern(8192, 2)))
 	c.ok("reg f")
-	c.ok("iovcreate v %s %d %d -1", w.mnt, 3<<20, 1<<20)
-	c.ok("iorcreate r %s 8 r 0 -1", w.mnt)
+	c.ok("iovcreate v %s %d %d -1", w.Mount, 3<<20, 1<<20)
+	c.ok("iorcreate r %s 8 r 0 -1", w.Mount)
 	result := func(off int64) int64 {
 		c.ok("prep r v r %d f 0 8192 1", off) // the library leaves the check to the daemon
 		c.ok("submit r")
@@ -371,9 +371,9 @@ func readonlyUser(t *testing.T) {
 	path := w.dir(t) + "/f"
 	c.ok("open f %s rdwr,creat", path)
 	c.ok("reg f")
-	c.ok("iovcreate v %s 4096 0 -1", w.mnt)
-	c.ok("iorcreate w %s 4 w 0 -1", w.mnt)
-	c.ok("iorcreate r %s 4 r 0 -1", w.mnt)
+	c.ok("iovcreate v %s 4096 0 -1", w.Mount)
+	c.ok("iorcreate w %s 4 w 0 -1", w.Mount)
+	c.ok("iorcreate r %s 4 r 0 -1", w.Mount)
 	c.ok("prep w v w 0 f 0 100 1")
 	c.ok("submit w")
 	if got := c.ok("wait w 1 1 30000").cqes(t); got[0].result != 100 {
@@ -479,7 +479,7 @@ func negativeDepthTimer(t *testing.T, w *world, l library) {
 func slowFirst(t *testing.T) {
 	w, disk := slowDisk(t)
 	throughBoth(t, w, func(t *testing.T, l library) {
-		slow, healthy := l.open(w.mnt+"/disk/slow", "rdonly"), l.open(write(t, w.dir(t)+"/f", make([]byte, 100)), "rdonly")
+		slow, healthy := l.open(w.Mount+"/disk/slow", "rdonly"), l.open(write(t, w.dir(t)+"/f", make([]byte, 100)), "rdonly")
 		b := l.buffer(8192, 0)
 		for name, r := range map[string]ring{"one job": l.ring(ringOptions{entries: 4}), "two jobs": l.ring(ringOptions{entries: 4, depth: -1})} {
 			release := disk.hang()
@@ -540,8 +540,8 @@ func lostPost(t *testing.T, w *world, c *tool) {
 	f := write(t, w.dir(t)+"/f", make([]byte, 100))
 	c.ok("open f %s rdonly", f)
 	c.ok("reg f")
-	c.ok("iovcreate v %s 4096 0 -1", w.mnt)
-	c.ok("iorcreate r %s 128 r 0 -1", w.mnt)
+	c.ok("iovcreate v %s 4096 0 -1", w.Mount)
+	c.ok("iorcreate r %s 128 r 0 -1", w.Mount)
 	c.ok("prep r v r 0 f 0 10 7")
 	c.ok("submit r")
 	eventually(t, "completed and posted", func() bool {
@@ -575,7 +575,7 @@ func othersSubmit(t *testing.T, w *world, l library) {
 	b, r := l.buffer(4096, 0), l.ring(ringOptions{entries: 4, priority: 1})
 	r.prep(b, 0, f, 0, 10, 5)
 	other := w.tool(t)
-	other.ok("iorcreate2 r %s 4 r 0 1 -1", w.mnt)
+	other.ok("iorcreate2 r %s 4 r 0 1 -1", w.Mount)
 	other.ok("submit r")
 	if got := r.wait(1, 1, patience); !slices.Equal(got, []cqe{{0, 10, 5}}) {
 		t.Errorf("%+v", got)
@@ -591,8 +591,8 @@ func registersOnce(t *testing.T, w *world, c *tool) {
 	c.fails(int(syscall.EINVAL), "reg f")
 	c.fails(int(syscall.EBADF), "reg 123456")
 	c.fails(int(syscall.EBADF), "reg 2") // standard error is no file of a 3FS
-	c.ok("iovcreate v %s 4096 0 -1", w.mnt)
-	c.ok("iorcreate r %s 4 r 0 -1", w.mnt)
+	c.ok("iovcreate v %s 4096 0 -1", w.Mount)
+	c.ok("iorcreate r %s 4 r 0 -1", w.Mount)
 	c.ok("prep r v r 0 handle:f 0 100 1")
 	c.ok("submit r")
 	if got := c.ok("wait r 1 1 30000").cqes(t); got[0].result != 100 {
@@ -614,7 +614,7 @@ func registersAgainGo(t *testing.T, w *world) {
 	if a == b || a.Ino() != inoOf(t, f) {
 		t.Error(a.Ino(), b.Ino())
 	}
-	d, err := os.Open(w.mnt)
+	d, err := os.Open(w.Mount)
 	must(t, err)
 	defer d.Close()
 	_, err = m.Register(d)
@@ -696,7 +696,7 @@ func priorityInName(t *testing.T) {
 	w := shared(t)
 	c := w.toolAs(t, 22080)
 	for priority, want := range map[int]string{-1: ".r0.ph.t0", 0: ".r0.t0", 1: ".r0.pl.t0"} {
-		id := c.ok("iorcreate2 r%d %s 4 r 0 %d -1", priority, w.mnt, priority).kv["uuid"]
+		id := c.ok("iorcreate2 r%d %s 4 r 0 %d -1", priority, w.Mount, priority).kv["uuid"]
 		if a := c.ok("list %s", w.iovs("")); !slices.Contains(a.rest, id+want) {
 			t.Errorf("no %s in %s", id+want, a.line)
 		}
@@ -717,16 +717,16 @@ func sliceOffsets(t *testing.T, w *world, l library) {
 func openedByID(t *testing.T) {
 	w := shared(t)
 	a, b := w.toolAs(t, alice), w.toolAs(t, alice)
-	id := a.ok("iovcreate v %s 8192 4096 -1", w.mnt).kv["uuid"]
+	id := a.ok("iovcreate v %s 8192 4096 -1", w.Mount).kv["uuid"]
 	a.ok("fill v 0 8192 6")
-	b.ok("iovopen v %s %s 8192 4096 -1", id, w.mnt)
+	b.ok("iovopen v %s %s 8192 4096 -1", id, w.Mount)
 	b.ok("check v 0 8192 6")
 	b.ok("fill v 0 8192 7")
 	a.ok("check v 0 8192 7")
-	b.fails(-int(syscall.ENOENT), "iovopen x %s %s 8192 0 -1", id, w.mnt) // other block size, other name
+	b.fails(-int(syscall.ENOENT), "iovopen x %s %s 8192 0 -1", id, w.Mount) // other block size, other name
 	other := w.toolAs(t, bob)
-	other.fails(-int(syscall.EPERM), "iovopen v %s %s 8192 4096 -1", id, w.mnt)
-	w.tool(t).fails(-int(syscall.EPERM), "iovopen v %s %s 8192 4096 -1", id, w.mnt)
+	other.fails(-int(syscall.EPERM), "iovopen v %s %s 8192 4096 -1", id, w.Mount)
+	w.tool(t).fails(-int(syscall.EPERM), "iovopen v %s %s 8192 4096 -1", id, w.Mount)
 }
 
 func openedByIDGo(t *testing.T, w *world) {
@@ -743,7 +743,7 @@ func openedByIDGo(t *testing.T, w *world) {
 	wantErrno(t, "other block size", err, syscall.ENOENT)
 	if os.Geteuid() == 0 {
 		c := w.toolAs(t, alice)
-		id := c.ok("iovcreate v %s 8192 0 -1", w.mnt).kv["uuid"]
+		id := c.ok("iovcreate v %s 8192 0 -1", w.Mount).kv["uuid"]
 		theirs, err := usrbio.ParseID(id)
 		must(t, err)
 		_, err = b.OpenIov(theirs, usrbio.IovOptions{})

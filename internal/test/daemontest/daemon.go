@@ -1,9 +1,7 @@
-// Package daemontest starts a real kv3fs for the tests of its clients, and kills or
-// stops it.
 package daemontest
 
 import (
-	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -19,162 +17,330 @@ import (
 )
 
 const (
-	startLimit = 20 * time.Second
-	stopLimit  = 20 * time.Second
+	startLimit = 30 * time.Second
+	stopLimit  = 30 * time.Second
 )
 
-// Main runs a package's tests and removes what Binary has built; for TestMain.
-func Main(m *testing.M) int {
-	defer os.RemoveAll(binDir())
-	return m.Run()
-}
-
-// binDir is where this process builds.
-func binDir() string { return filepath.Join(os.TempDir(), fmt.Sprintf("kv3fs-bin-%d", os.Getpid())) }
-
-// Binary builds the daemon, once for a package's tests; KV3FS_BIN names one that exists.
-var Binary = sync.OnceValues(func() (string, error) {
-	if path := os.Getenv("KV3FS_BIN"); path != "" {
-		return path, nil
-	}
-	path := filepath.Join(binDir(), "kv3fs")
-	out, err := exec.Command("go", "build", "-o", path, "github.com/kv3fs/kv3fs/cmd/kv3fs").CombinedOutput()
-	if err != nil {
-		return "", errors.New(string(out))
-	}
-	return path, nil
-})
-
-// NeedMounts skips a test where nothing can be mounted, or fails it where all are to run.
-func NeedMounts(t testing.TB) {
-	t.Helper()
-	fuse, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
-	if err == nil {
-		fuse.Close()
-		return
-	}
-	if os.Getenv("KV3FS_REQUIRE_MOUNTS") == "1" {
-		t.Fatalf("NOT TESTED, and KV3FS_REQUIRE_MOUNTS=1 wants it tested: %v", err)
-	}
-	t.Skipf("NOT TESTED: %v", err)
+// Options say how a daemon is started. The zero value starts kv3fs on directories of its
+// own.
+type Options struct {
+	Flags  []string // further flags of kv3fs serve
+	Env    []string // added to the environment
+	Data   string   // data directory; empty: a new one, which every user can write
+	Mount  string   // mount point; empty: a new one
+	UID    uint32   // the user it runs as; 0: the user of the test
+	Binary string   // the program; empty: Binary's
 }
 
 // Daemon is a kv3fs that serves Data at Mount.
 type Daemon struct {
 	Data, Mount string
+	// PrivateMount reports that the mount is in a mount namespace of the daemon's own.
+	PrivateMount bool
 
-	options []string
-	cmd     *exec.Cmd
-	ended   chan struct{}
+	options Options
+	dir     string // of its own
+	now     *process
+	// mayLeaveMount is set where a process was killed, which cannot unmount.
+	mayLeaveMount bool
 }
 
-// Serve starts one until the test ends, when it must go in order.
-func Serve(t testing.TB, options ...string) *Daemon {
-	t.Helper()
-	NeedMounts(t)
-	d := &Daemon{Data: t.TempDir(), Mount: t.TempDir(), options: options}
-	if _, err := Binary(); err != nil {
-		t.Fatal(err)
+// process is one run of a daemon.
+type process struct {
+	cmd   *exec.Cmd
+	log   output
+	ended chan struct{} // closed when it has ended and its log is complete
+	err   error         // how it ended; read after ended
+}
+
+// output collects what a daemon prints.
+type output struct {
+	mu      sync.Mutex
+	text    bytes.Buffer
+	serving chan struct{} // closed when it says that it serves
+	said    bool
+}
+
+func (o *output) Write(b []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.text.Write(b)
+	if !o.said && bytes.Contains(o.text.Bytes(), []byte("kv3fs: serving ")) {
+		o.said = true
+		close(o.serving)
 	}
+	return len(b), nil
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+// Serve starts a daemon with --drain 1s and further flags, for the time of the test.
+func Serve(t testing.TB, flags ...string) *Daemon {
+	t.Helper()
+	return ServeWith(t, Options{Flags: append([]string{"--drain", "1s"}, flags...)})
+}
+
+// ServeWith starts a daemon for the time of the test. At the end of the test it must
+// stop in order; see Stop.
+func ServeWith(t testing.TB, o Options) *Daemon {
+	t.Helper()
+	d := prepare(t, o)
+	t.Cleanup(func() { removeUnmounted(d.dir) })
 	t.Cleanup(func() {
-		if d.cmd == nil {
-			return
+		if err := d.Stop(); err != nil {
+			t.Error(err)
 		}
-		d.cmd.Process.Signal(syscall.SIGCONT)
-		d.cmd.Process.Signal(syscall.SIGTERM)
-		select {
-		case <-d.ended:
-		case <-time.After(stopLimit):
-			d.Kill()
-			t.Error("the daemon did not end")
+		if t.Failed() && d.now != nil {
+			t.Logf("the daemon's log:\n%s", d.Log())
 		}
-		syscall.Unmount(d.Mount, syscall.MNT_DETACH)
 	})
 	d.Start(t)
 	return d
 }
 
-// Start starts it in the place of one that was killed, and returns when it serves.
+var shared struct {
+	mu     sync.Mutex
+	daemon *Daemon
+}
+
+// Shared returns the daemon that all tests of the package share. The first call starts
+// it, with these flags; Main stops it.
+func Shared(t testing.TB, flags ...string) *Daemon {
+	t.Helper()
+	shared.mu.Lock()
+	defer shared.mu.Unlock()
+	if shared.daemon == nil {
+		d := prepare(t, Options{Flags: flags})
+		d.Start(t)
+		shared.daemon = d
+	}
+	if d := shared.daemon; !d.Alive() {
+		t.Fatalf("the shared daemon has ended: %v\n%s", d.Err(), d.Log())
+	}
+	return shared.daemon
+}
+
+func endShared() error {
+	if shared.daemon == nil {
+		return nil
+	}
+	if err := shared.daemon.Stop(); err != nil {
+		return fmt.Errorf("shared daemon: %w", err)
+	}
+	return nil
+}
+
+// prepare makes the directories that a daemon needs and the options leave out.
+func prepare(t testing.TB, o Options) *Daemon {
+	t.Helper()
+	NeedMounts(t)
+	dir, err := newDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &Daemon{Data: o.Data, Mount: o.Mount, options: o, dir: dir}
+	if d.Data == "" {
+		d.Data = filepath.Join(dir, "data")
+		err = errors.Join(err, makeDir(d.Data, 0o777, o.UID))
+	}
+	if d.Mount == "" {
+		d.Mount = filepath.Join(dir, "mnt")
+		err = errors.Join(err, makeDir(d.Mount, 0o755, o.UID))
+	}
+	if o.Binary == "" {
+		var noBinary error
+		d.options.Binary, noBinary = Binary()
+		err = errors.Join(err, noBinary)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func makeDir(path string, mode os.FileMode, uid uint32) error {
+	err := errors.Join(os.Mkdir(path, mode), os.Chmod(path, mode))
+	if uid != 0 {
+		err = errors.Join(err, os.Chown(path, int(uid), int(uid)))
+	}
+	return err
+}
+
+// Start starts the daemon, or starts it again after Kill, and returns when it serves.
 func (d *Daemon) Start(t testing.TB) {
 	t.Helper()
-	path, err := Binary()
-	if err != nil {
+	p := &process{ended: make(chan struct{}), log: output{serving: make(chan struct{})}}
+	p.cmd = exec.Command(d.options.Binary, append([]string{"serve", "--data", d.Data, "--mount", d.Mount, "--cluster", "stage"}, d.options.Flags...)...)
+	p.cmd.Dir = "/"
+	p.cmd.Env = append(os.Environ(), d.options.Env...)
+	p.cmd.Stdout, p.cmd.Stderr = &p.log, &p.log
+	if d.options.UID != 0 {
+		d.runAs(t, p.cmd, d.options.UID)
+	}
+	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(path, append([]string{"serve", "--data", d.Data, "--mount", d.Mount, "--drain", "1s"}, d.options...)...)
-	stderr, err := cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ready, ended := make(chan struct{}), make(chan struct{})
-	d.cmd, d.ended = cmd, ended
-	var log strings.Builder // to be read when it has ended
 	go func() {
-		defer close(ended)
-		serving := sync.OnceFunc(func() { close(ready) })
-		for s := bufio.NewScanner(stderr); s.Scan(); {
-			if strings.Contains(s.Text(), "serving") {
-				serving()
-			}
-			log.WriteString(s.Text() + "\n")
-		}
-		cmd.Wait()
+		p.err = p.cmd.Wait()
+		close(p.ended)
 	}()
+	d.now, d.mayLeaveMount = p, false
 	select {
-	case <-ready:
-	case <-ended:
-		t.Fatalf("the daemon ended: %s", log.String())
+	case <-p.log.serving:
+	case <-p.ended:
+		log := p.log.String()
+		if strings.Contains(log, "fusermount") || strings.Contains(log, "/dev/fuse") {
+			NotTested(t, "no mount: "+log)
+		}
+		t.Fatalf("the daemon ended: %v\n%s", p.err, log)
 	case <-time.After(startLimit):
-		t.Fatal("the daemon does not serve")
+		d.Kill()
+		t.Fatalf("the daemon does not serve after %v\n%s", startLimit, p.log.String())
 	}
 }
 
-// Kill ends it as a crash would.
-func (d *Daemon) Kill() {
-	d.cmd.Process.Kill()
-	<-d.ended
+// runAs makes cmd run as another user. Where the host keeps /dev/fuse for root, the
+// daemon gets a device node of its own in a mount namespace of its own.
+func (d *Daemon) runAs(t testing.TB, cmd *exec.Cmd, uid uint32) {
+	t.Helper()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+	if info, err := os.Stat("/dev/fuse"); err != nil || info.Mode()&0o006 == 0o006 {
+		return
+	}
+	for _, name := range []string{"setpriv", "nsenter"} {
+		if _, err := exec.LookPath(name); err != nil {
+			NotTested(t, "a mount without root: /dev/fuse is root's, and there is no "+name)
+		}
+	}
+	node := filepath.Join(d.dir, "fuse")
+	if err := errors.Join(unix.Mknod(node, unix.S_IFCHR, int(unix.Mkdev(10, 229))), os.Chmod(node, 0o666)); err != nil {
+		t.Fatal(err)
+	}
+	script := fmt.Sprintf(`mount --bind %s /dev/fuse; exec setpriv --reuid=%d --regid=%d --clear-groups "$0" "$@"`, node, uid, uid)
+	args := append([]string{"/bin/sh", "-ec", script, cmd.Path}, cmd.Args[1:]...)
+	cmd.Path, cmd.Args = args[0], args
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
+	d.PrivateMount = true
 }
 
-// Freeze stops it for the time of the test; it returns when no thread of it runs any
-// more.
+// PID returns the process id of the daemon.
+func (d *Daemon) PID() int { return d.now.cmd.Process.Pid }
+
+// Log returns what the daemon has printed since it was started last.
+func (d *Daemon) Log() string { return d.now.log.String() }
+
+// Ended returns a channel that is closed when the daemon has ended.
+func (d *Daemon) Ended() <-chan struct{} { return d.now.ended }
+
+// Err returns how the daemon ended, nil for exit status 0. It waits for the end.
+func (d *Daemon) Err() error {
+	<-d.now.ended
+	return d.now.err
+}
+
+// Alive reports whether the daemon runs.
+func (d *Daemon) Alive() bool {
+	select {
+	case <-d.now.ended:
+		return false
+	default:
+		return true
+	}
+}
+
+// Signal sends a signal and does not wait for its effect.
+func (d *Daemon) Signal(sig os.Signal) error { return d.now.cmd.Process.Signal(sig) }
+
+// Kill ends the daemon as a crash would. Its mount stays, and answers nothing.
+func (d *Daemon) Kill() {
+	d.mayLeaveMount = true
+	_ = d.now.cmd.Process.Kill() // it may have ended
+	<-d.now.ended
+}
+
+// Stop ends the daemon with SIGTERM. It returns an error if the daemon does not end, if
+// it leaves its mount although nobody killed it, or if its log has a panic or a data
+// race. The daemon may have ended before.
+func (d *Daemon) Stop() error {
+	if d.now == nil {
+		return nil
+	}
+	if d.Alive() {
+		_ = d.Signal(syscall.SIGCONT) // it may be frozen
+		_ = d.Signal(syscall.SIGTERM)
+		select {
+		case <-d.now.ended:
+		case <-time.After(stopLimit):
+			d.Kill()
+			unix.Unmount(d.Mount, unix.MNT_DETACH)
+			return fmt.Errorf("the daemon did not end within %v of SIGTERM\n%s", stopLimit, d.Log())
+		}
+	}
+	left := MountsBelow(d.Mount)
+	for range left {
+		unix.Unmount(d.Mount, unix.MNT_DETACH)
+	}
+	log := d.Log()
+	for _, bad := range []string{"panic:", "fatal error:", "DATA RACE", "SIGSEGV"} {
+		if strings.Contains(log, bad) {
+			return fmt.Errorf("the daemon's log has %q:\n%s", bad, log)
+		}
+	}
+	if len(left) > 0 && !d.mayLeaveMount {
+		return fmt.Errorf("the daemon left mounts: %v\n%s", left, log)
+	}
+	return nil
+}
+
+// Freeze stops the daemon with SIGSTOP until Thaw or the end of the test. It returns when
+// no thread of it runs any more.
 func (d *Daemon) Freeze(t testing.TB) {
 	t.Helper()
-	if err := d.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+	p := d.now.cmd.Process
+	if err := p.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	// Before anything else: what closes a file of it would wait for it.
-	cmd := d.cmd
-	t.Cleanup(func() { cmd.Process.Signal(syscall.SIGCONT) })
-	if err := unix.Waitid(unix.P_PID, d.cmd.Process.Pid, nil, unix.WSTOPPED|unix.WNOWAIT, nil); err != nil {
+	// First of all cleanups: closing a file on the mount waits for the daemon.
+	t.Cleanup(func() { p.Signal(syscall.SIGCONT) })
+	if err := unix.Waitid(unix.P_PID, p.Pid, nil, unix.WSTOPPED|unix.WNOWAIT, nil); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// Thaw lets it go on.
+// Thaw lets a frozen daemon continue.
 func (d *Daemon) Thaw(t testing.TB) {
 	t.Helper()
-	if err := d.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+	if err := d.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// Supplant starts another one at the same mount, over data of its own. The first stays
-// as it is, frozen perhaps, and is killed when the test ends.
-func (d *Daemon) Supplant(t testing.TB) {
-	t.Helper()
-	first, ended := d.cmd.Process, d.ended
-	t.Cleanup(func() {
-		first.Kill()
-		<-ended
-	})
-	d.Data = t.TempDir()
-	d.Start(t)
+// CutOff aborts the connection of the mount, as umount -f does: the daemon gets no
+// requests any more, its clients get errors. The mount stays while a file on it is open.
+func (d *Daemon) CutOff() {
+	d.mayLeaveMount = true
+	unix.Unmount(d.Mount, unix.MNT_FORCE) // EBUSY, and cut off
 }
 
-// Empty removes all that is on the mount, as for a new test.
+// Supplant starts another daemon at the same mount, over data of its own. The first one
+// stays as it is, frozen perhaps, and is killed when the test ends.
+func (d *Daemon) Supplant(t testing.TB) {
+	t.Helper()
+	first := d.now
+	t.Cleanup(func() {
+		first.cmd.Process.Kill()
+		<-first.ended
+	})
+	d.Data = NewDir(t)
+	d.Start(t)
+	d.mayLeaveMount = true
+}
+
+// Empty removes everything on the mount, as for a new test.
 func (d *Daemon) Empty(t testing.TB) {
 	t.Helper()
 	entries, err := os.ReadDir(d.Mount)

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"testing"
 	"time"
 
 	"go.uber.org/goleak"
@@ -21,12 +20,13 @@ import (
 const settleTime = 5 * time.Second
 
 // Main runs the tests of a package and returns the status to exit with: non-zero if
-// a test failed or if the process holds something that it did not hold before.
+// a test failed or if the process holds something that it did not hold before. m is a
+// *testing.M, or something that cleans up after one.
 // Options go to goleak, for goroutines that another package keeps on purpose; say
 // why beside each.
 //
 //	func TestMain(m *testing.M) { os.Exit(leaktest.Main(m)) }
-func Main(m *testing.M, options ...goleak.Option) int {
+func Main(m interface{ Run() int }, options ...goleak.Option) int {
 	before := take()
 	status := m.Run()
 	if status == 0 {

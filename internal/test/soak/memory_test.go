@@ -1,19 +1,17 @@
 package soak
 
 import (
-	"bufio"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kv3fs/kv3fs/internal/test/daemontest"
 	"github.com/kv3fs/kv3fs/usrbio"
 )
 
@@ -21,51 +19,27 @@ import (
 // files which the kernel forgot.
 const residentLimitBytes = 100 << 20
 
-// start runs the real daemon until the test ends.
-func start(t *testing.T, data string, flags ...string) (mountPoint string, daemon *exec.Cmd) {
+func TestMain(m *testing.M) { os.Exit(daemontest.Main(m)) }
+
+// start runs the real daemon, with its data in memory, until the test ends.
+func start(t *testing.T) *daemontest.Daemon {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("NOT TESTED: dropping the kernel's caches needs root")
+		daemontest.NotTested(t, "dropping the kernel's caches needs root")
 	}
-	dir := t.TempDir()
-	binary := filepath.Join(dir, "kv3fs")
-	build := exec.Command("go", "build", "-o", binary, "../../../cmd/kv3fs")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
-	}
-	mountPoint = filepath.Join(dir, "mnt")
-	daemon = exec.Command(binary, append([]string{"serve", "--data", data, "--mount", mountPoint, "--drain", "2s"}, flags...)...)
-	stderr, err := daemon.StderrPipe()
+	data, err := os.MkdirTemp("/dev/shm", "kv3fs-soak-")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := daemon.Start(); err != nil {
-		t.Fatal(err)
-	}
-	lines := bufio.NewReader(stderr)
-	for {
-		line, err := lines.ReadString('\n')
-		if err != nil {
-			t.Fatalf("the daemon ended: %v", daemon.Wait())
-		}
-		if strings.Contains(line, ": serving ") {
-			break
-		}
-	}
-	drained := make(chan struct{})
-	go func() {
-		defer close(drained)
-		lines.WriteTo(os.Stderr)
-	}()
+	var d *daemontest.Daemon
 	t.Cleanup(func() {
-		daemon.Process.Signal(syscall.SIGTERM)
-		<-drained
-		if err := daemon.Wait(); err != nil {
-			t.Errorf("daemon: %v", err)
+		os.RemoveAll(data)
+		if d != nil && d.Err() != nil {
+			t.Errorf("daemon: %v", d.Err())
 		}
 	})
-	return mountPoint, daemon
+	d = daemontest.ServeWith(t, daemontest.Options{Data: data, Flags: []string{"--drain", "2s"}})
+	return d
 }
 
 // residentBytes is what the process holds in memory.
@@ -111,16 +85,11 @@ func TestMemoryAfterManyFiles(t *testing.T) {
 	} else if testing.Short() {
 		files = 10_000
 	}
-	data, err := os.MkdirTemp("/dev/shm", "kv3fs-soak-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(data) })
-	mnt, daemon := start(t, data)
-	t.Logf("%.1f MiB resident before", float64(residentBytes(t, daemon.Process.Pid))/(1<<20))
+	daemon := start(t)
+	t.Logf("%.1f MiB resident before", float64(residentBytes(t, daemon.PID()))/(1<<20))
 	buf := make([]byte, 64)
 	for i := range files {
-		dir := filepath.Join(mnt, strconv.Itoa(i/1000))
+		dir := filepath.Join(daemon.Mount, strconv.Itoa(i/1000))
 		if i%1000 == 0 {
 			if err := os.Mkdir(dir, 0o755); err != nil {
 				t.Fatal(err)
@@ -138,23 +107,18 @@ func TestMemoryAfterManyFiles(t *testing.T) {
 		}
 		unix.Close(fd)
 	}
-	t.Logf("%.1f MiB resident with %d files known to the kernel", float64(residentBytes(t, daemon.Process.Pid))/(1<<20), files)
+	t.Logf("%.1f MiB resident with %d files known to the kernel", float64(residentBytes(t, daemon.PID()))/(1<<20), files)
 	if err := os.WriteFile("/proc/sys/vm/drop_caches", []byte("2"), 0o200); err != nil {
 		t.Fatal(err)
 	}
-	settlesBelow(t, daemon.Process.Pid, limit)
+	settlesBelow(t, daemon.PID(), limit)
 }
 
 // The daemon's memory does not depend on the size of the iovs, however much has
 // moved through them.
 func TestMemoryAfterLargeIov(t *testing.T) {
-	data, err := os.MkdirTemp("/dev/shm", "kv3fs-soak-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(data) })
-	mnt, daemon := start(t, data)
-	m, err := usrbio.Open(mnt)
+	daemon := start(t)
+	m, err := usrbio.Open(daemon.Mount)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +129,7 @@ func TestMemoryAfterLargeIov(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer iov.Close()
-	file, err := os.Create(filepath.Join(mnt, "f"))
+	file, err := os.Create(filepath.Join(daemon.Mount, "f"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -190,6 +154,6 @@ func TestMemoryAfterLargeIov(t *testing.T) {
 	if err := ring.Do(t.Context(), requests); err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%.1f MiB resident after %d MiB through one iov", float64(residentBytes(t, daemon.Process.Pid))/(1<<20), size>>20)
-	settlesBelow(t, daemon.Process.Pid, 50<<20)
+	t.Logf("%.1f MiB resident after %d MiB through one iov", float64(residentBytes(t, daemon.PID()))/(1<<20), size>>20)
+	settlesBelow(t, daemon.PID(), 50<<20)
 }
