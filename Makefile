@@ -4,8 +4,14 @@ GO      ?= go
 PREFIX  ?= /usr/local
 DESTDIR ?=
 PYTHON  ?= python3
-T       ?= 30s
+T       ?=
+ARCH    ?= $(shell $(GO) env GOARCH)
 export CGO_ENABLED ?= 0
+
+# The commit, where Go's own stamp is missing (-buildvcs=false, a worktree).
+COMMIT  := $(shell git describe --always --dirty --abbrev=40 --exclude='*' 2>/dev/null)
+DATE    := $(shell git log -1 --format=%cI 2>/dev/null)
+LDFLAGS := $(if $(COMMIT),-X main.commit=$(COMMIT) -X main.date=$(DATE))
 
 .DEFAULT_GOAL := help
 .PHONY: help
@@ -20,27 +26,39 @@ need-test:
 
 .PHONY: build
 build: need ## build bin/kv3fs
-	$(GO) build -o bin/kv3fs ./cmd/kv3fs
+	$(GO) build -ldflags "$(LDFLAGS)" -o bin/kv3fs ./cmd/kv3fs
 
 .PHONY: demo
 demo: build ## start a daemon, replay a generated trace, restart, replay again: all hits
 	scripts/demo
 
 .PHONY: check
-check: need ## the fast checks: format, vet, build, unit tests (under three minutes)
+check: need ## the fast checks: format, vet, build, lint, unit tests (under three minutes)
 	scripts/check
 
 .PHONY: test
-test: need-test ## everything CI runs: check, race, C library, real mounts, demo (under 30 minutes)
+test: need-test ## everything CI runs: check, race, C library, real mounts, fuzzing, demo (under 20 minutes)
 	scripts/test
 
 .PHONY: lint
-lint: need ## staticcheck
-	$(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
+lint: need ## staticcheck and errcheck
+	scripts/lint
 
 .PHONY: fuzz
 fuzz: need ## fuzz every decoder for T (default 30s) each
-	scripts/fuzz $(T)
+	scripts/fuzz $(or $(T),30s)
+
+.PHONY: nightly
+nightly: need-test ## everything long: fuzzing and soaks of T (default 5m) each, kills, random seeds; dist/nightly/report.md
+	scripts/nightly $(or $(T),5m)
+
+.PHONY: cross
+cross: need ## build dist/kv3fs-linux-ARCH for another processor: ARCH=arm64
+	GOARCH=$(ARCH) $(GO) build -trimpath -ldflags "-s -w $(LDFLAGS)" -o dist/kv3fs-linux-$(ARCH) ./cmd/kv3fs
+
+.PHONY: release
+release: need ## build dist/kv3fs-VERSION-linux-*.tar.gz and SHA256SUMS; TAG=v1.2.3 must match VERSION
+	scripts/release $(TAG)
 
 .PHONY: bench
 bench: build ## the ring against the mount and plain I/O, on tmpfs and on disk
