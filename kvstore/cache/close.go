@@ -10,31 +10,18 @@ import (
 
 // Close brings what was accepted to next, within the store's timeout, and closes it.
 func (s *Store) Close() error {
-	s.closeOnce.Do(func() { s.closeErr = s.close() })
-	return s.closeErr
+	return s.close()
 }
 
-func (s *Store) close() error {
-	s.mu.Lock()
-	s.closed = true
-	batches := make([]*batch, 0, len(s.batches))
-	for b := range s.batches {
-		batches = append(batches, b)
-	}
-	s.mu.Unlock()
-	close(s.closing)
-	s.cancel()
-	for _, b := range batches {
-		b.cancel()
-	}
-	s.calls.Wait()
+func (s *Store) shutdown() error {
+	s.group.Close()
 	close(s.ended)
 	s.expire(0)
 	s.drain()
 	s.services.Wait()
-	s.crew.end()
+	err := s.copiers.Close()
 	s.mu.Lock()
-	err := s.write.report()
+	err = errors.Join(err, s.write.report())
 	s.mu.Unlock()
 	err = errors.Join(err, s.next.Close())
 	if e := s.table.Leave(); e != nil {

@@ -72,7 +72,7 @@ type fetch struct {
 
 func (s *Store) newFetch() *fetch {
 	f := &fetch{s: s}
-	f.ctx, f.cancel = context.WithCancel(s.ctx)
+	f.ctx, f.cancel = context.WithCancel(s.group.Closing())
 	return f
 }
 
@@ -84,7 +84,7 @@ func (f *fetch) add(fill *filling, index int) {
 	f.fills = append(f.fills, fill)
 }
 
-// run has next load it, and hands what lands to the crew while the rest is on its way.
+// run has next load it, and hands what arrives to the copiers while the rest is on its way.
 func (f *fetch) run() {
 	defer f.cancel()
 	t, err := f.s.next.Load(f.ctx, f.shards)
@@ -99,22 +99,22 @@ func (f *fetch) run() {
 			f.failed(i, err)
 			continue
 		}
-		f.s.calls.Add(1)
-		f.s.crew.push(f, i, i+1)
+		f.s.group.Hold()
+		f.s.copiers.Each(f, i, i+1, f.s.grain)
 	}
 }
 
-// copy takes a shard that has landed into the cache and to those who wait for it. The
+// Do takes a shard that has landed into the cache and to those who wait for it. The
 // sum is made from what the first of them gets.
-func (f *fetch) copy(i int) {
+func (f *fetch) Do(i int) {
 	s, shard, fill := f.s, f.shards[i], f.fills[i]
-	defer s.calls.Done()
+	defer s.group.Leave()
 	s.mu.Lock()
 	first := fill.take(shard.Index)
 	s.mu.Unlock()
 	var dst []byte
 	if first != nil {
-		dst = first.b.task.Shard(first.i).Buf
+		dst = first.b.Shard(first.i).Buf
 	}
 	err := s.table.Accept(dst, fill.slot, shard.Key, shard.Index)
 	rest := fill.arrived(shard.Index)
@@ -123,7 +123,7 @@ func (f *fetch) copy(i int) {
 	case err != nil:
 		first.b.again(first.i)
 	default:
-		first.b.settle(first.i, nil)
+		first.b.Settle(first.i, nil)
 	}
 	for _, it := range rest {
 		it.b.read(it.i)
@@ -148,7 +148,7 @@ func (f *fetch) failed(i int, err error) {
 		if useless {
 			it.b.again(it.i) // it was the memory that failed
 		} else {
-			it.b.settle(it.i, it.b.why(err))
+			it.b.Settle(it.i, err)
 		}
 	}
 }

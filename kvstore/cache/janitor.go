@@ -14,7 +14,7 @@ func (s *Store) janitor() {
 	for {
 		select {
 		case <-ticker.C:
-		case <-s.closing:
+		case <-s.group.Closing().Done():
 			return
 		}
 		s.expire(s.o.Timeout)

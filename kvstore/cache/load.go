@@ -4,21 +4,16 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync/atomic"
 
 	"github.com/kv3fs/kv3fs/kvstore/cache/table"
+	"github.com/kv3fs/kv3fs/kvstore/internal/batch"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
-// batch is a Load on its way.
-type batch struct {
-	s    *Store
-	task *kv.Task
-
-	// ctx is the task's and ends with Close, too.
-	ctx    context.Context
-	cancel context.CancelFunc
-	left   atomic.Int64 // shards that are not settled
+// loading is a batch of Load.
+type loading struct {
+	*batch.Batch
+	s *Store
 
 	items  []item
 	hits   []int32 // shards that are in memory
@@ -26,8 +21,9 @@ type batch struct {
 	fetch  *fetch  // what this batch asks of next for the cache, nil for nothing
 	waits  bool    // some shards wait for this fetch or for others'
 
+	serial uint64 // of the batch, see Store.marks
+
 	// Guarded by the store's lock.
-	serial   uint64
 	now      int64
 	pinned   []int32
 	retries  []int32 // shards that next is to load after all
@@ -37,7 +33,7 @@ type batch struct {
 // item is a shard of a batch. All but the shard itself is guarded by the store's
 // lock.
 type item struct {
-	b       *batch
+	b       *loading
 	i       int
 	slot    int32
 	waiting bool   // to be settled by whoever takes this away
@@ -47,36 +43,29 @@ type item struct {
 
 // Load copies what is in memory, and fetches what is not.
 func (s *Store) Load(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
-	if err := s.admit(ctx, shards, s.loads); err != nil {
+	began, err := s.group.Begin(ctx, batch.Load, shards, s.loads)
+	if err != nil {
 		return nil, err
 	}
-	s.calls.Add(1) // the batch's own may end before this does
-	defer s.calls.Done()
-	b := &batch{s: s, task: kv.NewTask(ctx, shards), items: make([]item, len(shards)), now: table.Now()}
-	b.ctx, b.cancel = context.WithCancel(b.task.Context())
-	b.left.Store(int64(len(shards)))
-	b.register()
+	s.group.Hold() // the batch may be done before this is
+	defer s.group.Leave()
+	b := &loading{Batch: began, s: s, items: make([]item, len(shards)), serial: s.serial.Add(1), now: table.Now()}
+	b.Last = b.release
 	b.plan()
 	b.begin()
-	return b.task, nil
+	return b.Task, nil
 }
 
-// register makes the batch known to Close.
-func (b *batch) register() {
-	s := b.s
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.serial++
-	b.serial = s.serial
-	s.batches[b] = struct{}{}
-	if s.closed {
-		b.cancel()
-	}
+// release takes the pins away before the caller sees the batch done.
+func (b *loading) release() {
+	b.s.mu.Lock()
+	defer b.s.mu.Unlock()
+	b.s.unpin(b.pinned)
 }
 
 // plan decides what is done for each shard. What is in memory is pinned before
 // anything is evicted for the rest.
-func (b *batch) plan() {
+func (b *loading) plan() {
 	decided := make([]bool, len(b.items))
 	b.each(decided, b.attach)
 	b.each(decided, func(i int) bool { return b.attach(i) || b.claim(i) })
@@ -89,7 +78,7 @@ func (b *batch) plan() {
 
 // each calls decide, with the lock and the table held, for the shards that are not
 // decided yet. Now and then it lets others in.
-func (b *batch) each(decided []bool, decide func(i int) bool) {
+func (b *loading) each(decided []bool, decide func(i int) bool) {
 	for low := 0; low < len(decided); low += planAtOnce {
 		high := min(low+planAtOnce, len(decided))
 		if !slices.Contains(decided[low:high], false) {
@@ -109,8 +98,8 @@ func (b *batch) each(decided []bool, decide func(i int) bool) {
 
 // attach takes a shard that is in memory or on its way there. The lock and the table
 // are held.
-func (b *batch) attach(i int) bool {
-	s, shard, it := b.s, b.task.Shard(i), &b.items[i]
+func (b *loading) attach(i int) bool {
+	s, shard, it := b.s, b.Shard(i), &b.items[i]
 	slot, ok := s.table.Find(shard.Key)
 	if !ok {
 		return false
@@ -140,8 +129,8 @@ func (b *batch) attach(i int) bool {
 
 // claim makes a shard part of what this batch fetches, if there is a slot for it. The
 // lock and the table are held.
-func (b *batch) claim(i int) bool {
-	s, shard := b.s, b.task.Shard(i)
+func (b *loading) claim(i int) bool {
+	s, shard := b.s, b.Shard(i)
 	slot, ok := s.slotFor(shard.Key, b.now)
 	if !ok || !s.fillings[slot].mayFetch(shard.Index) {
 		return false
@@ -155,7 +144,7 @@ func (b *batch) claim(i int) bool {
 
 // pin pins a slot once for the batch. What comes first in a batch counts as used
 // last: the root of a prefix outlives its leaves.
-func (b *batch) pin(slot int32, i int) {
+func (b *loading) pin(slot int32, i int) {
 	s := b.s
 	if s.marks[slot] == b.serial {
 		return
@@ -167,39 +156,39 @@ func (b *batch) pin(slot int32, i int) {
 }
 
 // begin starts what was planned: first what takes longest.
-func (b *batch) begin() {
+func (b *loading) begin() {
 	s := b.s
 	if b.fetch != nil {
-		s.calls.Go(b.fetch.run)
+		s.group.Go(b.fetch.run)
 	}
 	if len(b.direct) > 0 {
-		s.calls.Go(func() { b.loadDirect(b.direct) })
+		s.group.Go(func() { b.loadDirect(b.direct) })
 	}
 	if b.waits {
-		s.calls.Go(b.watch)
+		s.group.Go(b.watch)
 	}
 	if len(b.hits) > 0 {
-		s.crew.push(b, 0, len(b.hits))
+		s.copiers.Each(b, 0, len(b.hits), s.grain)
 	}
 }
 
-// copy copies one that is in memory.
-func (b *batch) copy(n int) {
-	i := b.hits[n]
-	if err := b.ctx.Err(); err != nil {
-		b.settle(int(i), b.why(err))
+// Do copies one that is in memory.
+func (b *loading) Do(n int) {
+	i := int(b.hits[n])
+	if err := b.Ended(); err != nil {
+		b.Settle(i, err)
 		return
 	}
-	b.read(int(i))
+	b.read(i)
 }
 
 // read copies a shard out of the slot that has it. If it is damaged, next may have
 // the block still.
-func (b *batch) read(i int) {
-	shard := b.task.Shard(i)
+func (b *loading) read(i int) {
+	shard := b.Shard(i)
 	err := b.s.table.Read(shard.Buf, b.items[i].slot, shard.Key, shard.Index)
 	if err == nil {
-		b.settle(i, nil)
+		b.Settle(i, nil)
 		return
 	}
 	if errors.Is(err, table.ErrDamaged) {
@@ -210,17 +199,17 @@ func (b *batch) read(i int) {
 
 // again has next load a shard that the cache could not, with others of which the same
 // is true.
-func (b *batch) again(i int) {
+func (b *loading) again(i int) {
 	b.s.mu.Lock()
 	defer b.s.mu.Unlock()
 	b.retries = append(b.retries, int32(i))
 	if !b.retrying {
 		b.retrying = true
-		b.s.calls.Go(b.retry)
+		b.s.group.Go(b.retry)
 	}
 }
 
-func (b *batch) retry() {
+func (b *loading) retry() {
 	for {
 		b.s.mu.Lock()
 		which := b.retries
@@ -254,27 +243,27 @@ func (s *Store) damaged(key kv.Key, slot int32) {
 }
 
 // loadDirect has next load shards into the caller's buffers.
-func (b *batch) loadDirect(which []int32) {
+func (b *loading) loadDirect(which []int32) {
 	shards := make([]kv.Shard, len(which))
 	for n, i := range which {
-		shards[n] = b.task.Shard(int(i))
+		shards[n] = b.Shard(int(i))
 	}
-	t, err := b.s.next.Load(b.ctx, shards)
+	t, err := b.s.next.Load(b.Context(), shards)
 	if err != nil {
 		for _, i := range which {
-			b.settle(int(i), b.why(err))
+			b.Settle(int(i), err)
 		}
 		return
 	}
 	for n, err := range t.All() {
-		b.settle(int(which[n]), b.why(err))
+		b.Settle(int(which[n]), err)
 	}
 }
 
 // watch settles what waits when the batch is cancelled, so that it need not wait for
 // what others want.
-func (b *batch) watch() {
-	<-b.ctx.Done()
+func (b *loading) watch() {
+	<-b.Context().Done()
 	s := b.s
 	var left []int
 	var unwanted []*fetch
@@ -296,34 +285,6 @@ func (b *batch) watch() {
 		f.cancel()
 	}
 	for _, i := range left {
-		b.settle(i, b.why(b.ctx.Err()))
+		b.Settle(i, b.Ended())
 	}
-}
-
-// why is the error for the caller.
-func (b *batch) why(err error) error { return why(b.task.Context(), err) }
-
-// settle settles a shard. The last one lets go of everything before its caller knows.
-func (b *batch) settle(i int, err error) {
-	s := b.s
-	switch {
-	case err == nil:
-		s.count.LoadedShards.Add(1)
-		s.count.LoadedBytes.Add(s.layout.ShardBytes)
-	case errors.Is(err, kv.ErrMiss):
-		s.count.MissedShards.Add(1)
-	default:
-		s.count.FailedLoads.Add(1)
-	}
-	if b.left.Add(-1) > 0 {
-		b.task.Settle(i, err)
-		return
-	}
-	s.mu.Lock()
-	s.unpin(b.pinned)
-	delete(s.batches, b)
-	s.mu.Unlock()
-	b.task.Settle(i, err)
-	b.cancel()
-	s.leave(s.loads)
 }

@@ -2,7 +2,6 @@ package cache
 
 import (
 	"context"
-	"errors"
 
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
@@ -12,10 +11,10 @@ func (s *Store) Lookup(ctx context.Context, keys []kv.Key, found []bool) error {
 	if err := kv.CheckFound(keys, found); err != nil {
 		return err
 	}
-	if err := s.enter(); err != nil {
+	if err := s.group.Enter(); err != nil {
 		return err
 	}
-	defer s.calls.Done()
+	defer s.group.Leave()
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -58,18 +57,9 @@ func count(found []bool) int {
 
 // ask is a call of next that ends with Close, too.
 func (s *Store) ask(ctx context.Context, call func(context.Context) error) error {
-	inner, cancel := context.WithCancel(ctx)
+	inner, cancel := s.group.With(ctx)
 	defer cancel()
-	defer context.AfterFunc(s.ctx, cancel)()
-	return why(ctx, call(inner))
-}
-
-// why is the error for a caller who gave ctx: what Close cancelled is closed.
-func why(ctx context.Context, err error) error {
-	if errors.Is(err, context.Canceled) && ctx.Err() == nil {
-		return kv.ErrClosed
-	}
-	return err
+	return s.group.Explain(call(inner))
 }
 
 // lookupNext asks next for the keys that are not found yet.
@@ -96,10 +86,10 @@ func (s *Store) lookupNext(ctx context.Context, keys []kv.Key, found []bool, mis
 // LookupPrefix asks next only for runs of keys that are not in memory, and for none
 // behind the first that is nowhere.
 func (s *Store) LookupPrefix(ctx context.Context, keys []kv.Key) (int, error) {
-	if err := s.enter(); err != nil {
+	if err := s.group.Enter(); err != nil {
 		return 0, err
 	}
-	defer s.calls.Done()
+	defer s.group.Leave()
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}

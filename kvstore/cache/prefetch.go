@@ -13,11 +13,11 @@ const (
 // Prefetch fetches blocks that next has, a few at a time, as far as there are slots
 // that can be had.
 func (s *Store) Prefetch(keys []kv.Key) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
+	if s.group.Err() != nil {
 		return
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.wanted = append(s.wanted, keys[:min(len(keys), mostWanted-len(s.wanted))]...)
 	select {
 	case s.wantMore <- struct{}{}:
@@ -30,7 +30,7 @@ func (s *Store) prefetcher() {
 	for {
 		select {
 		case <-s.wantMore:
-		case <-s.closing:
+		case <-s.group.Closing().Done():
 			return
 		}
 		for s.prefetchSome() {
@@ -39,10 +39,10 @@ func (s *Store) prefetcher() {
 }
 
 func (s *Store) prefetchSome() (more bool) {
-	if s.enter() != nil {
+	if s.group.Enter() != nil {
 		return false
 	}
-	defer s.calls.Done()
+	defer s.group.Leave()
 	s.mu.Lock()
 	n := min(prefetchAtOnce, len(s.wanted))
 	keys := s.wanted[:n:n]
@@ -54,7 +54,7 @@ func (s *Store) prefetchSome() (more bool) {
 		return false
 	}
 	found := make([]bool, n)
-	if s.next.Lookup(s.ctx, keys, found) != nil {
+	if s.next.Lookup(s.group.Closing(), keys, found) != nil {
 		return true
 	}
 	if f := s.planPrefetch(keys, found); f != nil {

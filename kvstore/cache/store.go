@@ -1,7 +1,6 @@
 package cache
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -11,6 +10,8 @@ import (
 	"github.com/kv3fs/kv3fs/internal/wire"
 	"github.com/kv3fs/kv3fs/kvstore/cache/table"
 	"github.com/kv3fs/kv3fs/kvstore/internal/assembly"
+	"github.com/kv3fs/kv3fs/kvstore/internal/batch"
+	"github.com/kv3fs/kv3fs/kvstore/internal/workerpool"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 	"github.com/kv3fs/kv3fs/kvstore/memory"
 )
@@ -22,29 +23,23 @@ type Store struct {
 	o      Options
 	value  table.Policy
 	table  *table.Table
-	crew   *crew
 	count  kv.Counters
 
-	// Of what goes on behind the callers' backs: it ends with Close.
-	ctx    context.Context
-	cancel context.CancelFunc
-
-	loads, dumps chan struct{}  // a token for each batch under way
-	calls        sync.WaitGroup // and everything else that uses the memory
+	group        *batch.Group // all that uses the memory, but for the goroutines of services
+	loads, saves *batch.Limit
+	copiers      *workerpool.Pool
+	grain        int            // shards that a copier takes at a time
 	services     sync.WaitGroup // goroutines that live until Close
-	closing      chan struct{}  // closed when Close begins
-	ended        chan struct{}  // closed when no call is left
-	closeOnce    sync.Once
-	closeErr     error
+	ended        chan struct{}  // closed when the group is empty
+	close        func() error   // of Close, once
 
 	dumper   dumper
 	wantMore chan struct{} // holds a token when there is something to prefetch
 	blocks   *assembly.Table[slotRef]
-	copying  atomic.Int64 // shards of dumps that the crew has
+	serial   atomic.Uint64 // of the last batch of Load
+	copying  atomic.Int64  // shards of saves that the copiers have
 
 	mu         sync.Mutex
-	closed     bool
-	serial     uint64   // of batches
 	pins       []int32  // by slot: batches of this process that read from it
 	marks      []uint64 // by slot: the last batch that pinned it
 	pinned     int      // slots with pins
@@ -52,7 +47,6 @@ type Store struct {
 	victims    []table.Victim
 	searched   bool // in this Do all slots were searched for victims, in vain
 	fillings   map[int32]*filling
-	batches    map[*batch]struct{}
 	room       chan struct{}        // closed when a slot may have become free; nil while nobody waits
 	assembling int                  // slots that dumps are being put together in
 	through    map[kv.Key]time.Time // blocks whose dump goes straight to next, and since when
@@ -61,7 +55,7 @@ type Store struct {
 }
 
 const (
-	batchesAtOnce = 1024 // loads, and dumps, under way; more wait
+	batchesAtOnce = 1024 // of Load, and of Save; more wait
 	planAtOnce    = 512  // shards between two releases of the lock
 )
 
@@ -86,20 +80,20 @@ func New(next kv.Store, o Options) (*Store, error) {
 	}
 	s := &Store{
 		next: next, layout: l, o: o, value: policies(o.Policy), table: t,
-		crew:     newCrew(o.Streams, int(max(1, grainBytes/l.ShardBytes))),
-		loads:    make(chan struct{}, batchesAtOnce),
-		dumps:    make(chan struct{}, batchesAtOnce),
-		closing:  make(chan struct{}),
+		copiers:  workerpool.New(o.Streams, 0),
+		grain:    int(max(1, grainBytes/l.ShardBytes)),
+		loads:    batch.LimitBatches(batchesAtOnce),
+		saves:    batch.LimitBatches(batchesAtOnce),
 		ended:    make(chan struct{}),
 		wantMore: make(chan struct{}, 1),
 		blocks:   assembly.New[slotRef](l.Shards()),
 		pins:     make([]int32, t.Slots()),
 		marks:    make([]uint64, t.Slots()),
 		fillings: map[int32]*filling{},
-		batches:  map[*batch]struct{}{},
 		through:  map[kv.Key]time.Time{},
 	}
-	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.group = batch.NewGroup(l, &s.count, o.Timeout)
+	s.close = sync.OnceValue(s.shutdown)
 	s.dumper.init()
 	s.write.init(&s.mu)
 	s.mu.Lock()
@@ -139,45 +133,6 @@ func open(o Options, l kv.Layout, registrar bool) (*table.Table, error) {
 		return nil, fmt.Errorf("kvstore: cache: %w", err)
 	}
 	return t, nil
-}
-
-// enter begins a call that uses the memory; it ends with calls.Done.
-func (s *Store) enter() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return kv.ErrClosed
-	}
-	s.calls.Add(1)
-	return nil
-}
-
-// admit begins a batch, which waits while there are too many; it ends with leave.
-func (s *Store) admit(ctx context.Context, shards []kv.Shard, tokens chan struct{}) error {
-	if err := s.layout.CheckShards(shards); err != nil {
-		return err
-	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if err := s.enter(); err != nil {
-		return err
-	}
-	select {
-	case tokens <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		s.calls.Done()
-		return ctx.Err()
-	case <-s.closing:
-		s.calls.Done()
-		return kv.ErrClosed
-	}
-}
-
-func (s *Store) leave(tokens chan struct{}) {
-	<-tokens
-	s.calls.Done()
 }
 
 // do runs fn in the table. The lock is held. Before it what is owed is paid.
@@ -268,11 +223,11 @@ func (s *Store) Stats() kv.Stats {
 	stats := s.count.Stats("Cache")
 	stats.Blocks = 0
 	stats.CapacityBytes = int64(s.table.Slots()) * s.table.SlotBytes()
-	if s.enter() == nil {
+	if s.group.Enter() == nil {
 		s.mu.Lock()
 		s.do(func() { stats.Blocks = s.table.Whole() })
 		s.mu.Unlock()
-		s.calls.Done()
+		s.group.Leave()
 	}
 	next := s.next.Stats()
 	stats.Next = &next

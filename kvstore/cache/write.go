@@ -222,10 +222,10 @@ func (w *writeBehind) report() error {
 // Flush waits for the dirty blocks of now, those of other processes that share the
 // cache included, and then for next.
 func (s *Store) Flush(ctx context.Context) error {
-	if err := s.enter(); err != nil {
+	if err := s.group.Enter(); err != nil {
 		return err
 	}
-	defer s.calls.Done()
+	defer s.group.Leave()
 	if err := s.waitWritten(ctx); err != nil {
 		return err
 	}
@@ -277,7 +277,7 @@ func (s *Store) waitWritten(ctx context.Context) error {
 		case <-look:
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-s.closing:
+		case <-s.group.Closing().Done():
 			return kv.ErrClosed
 		case <-timer.C:
 			return fmt.Errorf("kvstore: cache: %d blocks are not in the next store, and none has got there for %v: %w", now, s.o.Timeout, kv.ErrTimeout)

@@ -150,7 +150,7 @@ func (c *carrier) move(op func(*copying) transfer.Op) {
 	if len(ops) == 0 {
 		return
 	}
-	c.s.engine.Do(c.s.closing, ops)
+	c.s.engine.Do(c.s.group.Closing(), ops)
 	all.Wait()
 	for i, err := range errs {
 		if err == nil {
@@ -162,7 +162,7 @@ func (c *carrier) move(op func(*copying) transfer.Op) {
 		if writing {
 			c.s.blame(p.to.seg, err)
 		}
-		if c.s.closing.Err() != nil || c.abandoned {
+		if c.s.group.Err() != nil || c.abandoned {
 			c.stopped = true
 		}
 	}

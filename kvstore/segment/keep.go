@@ -19,7 +19,7 @@ const (
 // keep holds one segment ready, so that who fills one goes on in the next without
 // waiting for anything. Its own work, recycling, has as long as that one takes to fill.
 func (s *Store) keep() {
-	for s.closing.Err() == nil {
+	for s.group.Err() == nil {
 		seg, enough := s.nextFree()
 		switch {
 		case enough:
@@ -47,7 +47,7 @@ func (s *Store) waitFor(c chan struct{}, patience time.Duration) (over bool) {
 	case <-c:
 	case <-expired:
 		return true
-	case <-s.closing.Done():
+	case <-s.group.Closing().Done():
 	}
 	return false
 }
@@ -115,7 +115,7 @@ func (s *Store) recycle() {
 		return
 	}
 	s.carry(seg)
-	if s.closing.Err() != nil {
+	if s.group.Err() != nil {
 		return // its blocks stay for the next process
 	}
 	s.evict(seg)
@@ -123,7 +123,7 @@ func (s *Store) recycle() {
 		s.mu.RLock()
 		left := seg.state != leaving
 		s.mu.RUnlock()
-		if left || s.closing.Err() != nil || s.waitFor(s.keeperWanted, max(time.Until(patience), 1)) {
+		if left || s.group.Err() != nil || s.waitFor(s.keeperWanted, max(time.Until(patience), 1)) {
 			return
 		}
 	}

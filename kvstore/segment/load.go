@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/kv3fs/kv3fs/kvstore/internal/batch"
 	"github.com/kv3fs/kv3fs/kvstore/internal/blockhead"
 	"github.com/kv3fs/kv3fs/kvstore/internal/transfer"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
@@ -16,31 +17,19 @@ import (
 // nothing, a miss; of one that is recycled afterwards the segment is pinned, and has
 // the block until it is read.
 func (s *Store) Load(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
-	b, err := s.begin(ctx, shards)
+	b, err := s.group.Begin(ctx, batch.Load, shards, nil)
 	if err != nil {
 		return nil, err
 	}
-	t, q := b.t, &queue{b: b}
+	q := &batch.Queue{Engine: s.engine, Context: b.Context()}
 	blocks := make(map[kv.Key]*reading)
 	for i := 0; i < len(shards); {
-		r := run{i, 1}
-		first := t.Shard(i)
-		buf := first.Buf
-		for next := i + 1; next < len(shards); next++ {
-			shard := t.Shard(next)
-			both, ok := buf, false
-			if shard.Key == first.Key && shard.Index == first.Index+r.n {
-				both, ok = joined(buf, shard.Buf)
-			}
-			if !ok {
-				break
-			}
-			buf = both
-			r.n++
+		first, r := b.Shard(i), b.Run(i)
+		for b.Extend(&r, maxRunBytes) {
 		}
-		i += r.n
-		if t.Context().Err() != nil {
-			b.settleLoads(r, b.ended())
+		i += r.N
+		if err := b.Ended(); err != nil {
+			b.SettleRun(r, err)
 			continue
 		}
 		rd, known := blocks[first.Key]
@@ -51,46 +40,29 @@ func (s *Store) Load(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
 		// Whoever asks for a head asks for a shard as well, so that a batch is not done, and
 		// the store not closed, before the head is there.
 		if rd == nil {
-			b.settleLoads(r, kv.ErrMiss)
+			b.SettleRun(r, kv.ErrMiss)
 		} else {
-			rd.read(q, r, first.Index, buf)
+			rd.read(q, r)
 		}
 	}
-	q.flush()
+	q.Flush()
 	for _, rd := range blocks {
 		if rd != nil {
 			rd.unref()
 		}
 	}
-	return t, nil
+	return b.Task, nil
 }
 
-// settleLoads settles a run and counts it.
-func (b *batch) settleLoads(r run, err error) {
-	for i := r.first; i < r.first+r.n; i++ {
-		b.settleLoad(i, err)
-	}
-}
-
-func (b *batch) settleLoad(i int, err error) {
-	switch {
-	case err == nil:
-		b.s.count.LoadedShards.Add(1)
-		b.s.count.LoadedBytes.Add(b.s.o.Layout.ShardBytes)
-	case errors.Is(err, kv.ErrMiss):
-		b.s.count.MissedShards.Add(1)
-	default:
-		b.s.count.FailedLoads.Add(1)
-	}
-	b.settle(i, err)
-}
+// maxRunBytes lets several streams share a large block.
+const maxRunBytes = 4 << 20
 
 // reading is a block that a batch reads: its head once, whichever of its shards the
 // batch wants.
 type reading struct {
 	place
 	s          *Store
-	b          *batch
+	b          *batch.Batch
 	key        kv.Key
 	generation uint64
 	refs       atomic.Int32 // moves that are not done, and Load itself
@@ -103,7 +75,7 @@ type reading struct {
 }
 
 // startReading finds a block, pins its segment and asks for its head; nil is a miss.
-func (s *Store) startReading(b *batch, q *queue, key kv.Key) *reading {
+func (s *Store) startReading(b *batch.Batch, q *batch.Queue, key kv.Key) *reading {
 	s.mu.RLock()
 	at, ok := s.table.find(key)
 	if !ok {
@@ -121,15 +93,15 @@ func (s *Store) startReading(b *batch, q *queue, key kv.Key) *reading {
 	buf, ok := s.heads.try()
 	if !ok {
 		// The heads that are to come back may be those that wait in q.
-		q.flush()
+		q.Flush()
 		var err error
-		if buf, err = s.heads.get(b.t.Context()); err != nil {
+		if buf, err = s.heads.get(b.Context()); err != nil {
 			r.arrive(nil, err)
 			return r
 		}
 	}
 	r.refs.Add(1)
-	q.add(transfer.Op{File: seg.data, Offset: s.geo.headAt(r.slot), Buf: buf, Done: func(n int, err error) {
+	q.Add(transfer.Op{File: seg.data, Offset: s.geo.headAt(r.slot), Buf: buf, Done: func(n int, err error) {
 		r.arrive(buf[:n], err)
 		s.heads.put(buf, err)
 		r.unref()
@@ -156,13 +128,13 @@ func (r *reading) arrive(raw []byte, err error) {
 	case errors.Is(err, kv.ErrAbandoned):
 		r.failed = fmt.Errorf("%w: %s", kv.ErrTimeout, err)
 	case err != nil:
-		r.failed = r.s.explain(err, r.seg)
+		r.failed = r.seg.explain(err)
 	default:
 		r.failed = r.check(raw)
 	}
 	r.arrived = true
 	for _, job := range r.waiting {
-		r.s.work.add(job)
+		r.s.compute(job)
 	}
 	r.waiting = nil
 }
@@ -192,22 +164,22 @@ func (r *reading) damaged(what string) error {
 }
 
 // read asks for a run of shards.
-func (r *reading) read(q *queue, shards run, index int, buf []byte) {
+func (r *reading) read(q *batch.Queue, run batch.Run) {
 	r.refs.Add(1)
-	offset := r.s.geo.slotAt(r.slot) + int64(index)*r.s.o.Layout.ShardBytes
-	op := transfer.Op{File: r.seg.data, Offset: offset, Buf: buf}
+	offset := r.s.geo.slotAt(r.slot) + int64(r.b.Shard(run.First).Index)*r.s.o.Layout.ShardBytes
+	op := transfer.Op{File: r.seg.data, Offset: offset, Buf: run.Buf}
 	var digest *blockhead.Digest
 	if r.s.o.Checksums != kv.ChecksumsOff {
-		digest = blockhead.NewDigest(r.s.o.Layout.ShardBytes, shards.n)
+		digest = blockhead.NewDigest(r.s.o.Layout.ShardBytes, run.N)
 		op.Piece = digest.Add
 	}
 	op.Done = func(n int, err error) {
 		r.whenHead(func() {
-			r.finish(shards, buf[:n], digest, err)
+			r.finish(run, run.Buf[:n], digest, err)
 			r.unref()
 		})
 	}
-	q.add(op)
+	q.Add(op)
 }
 
 // whenHead has a job done once the head is there.
@@ -218,34 +190,34 @@ func (r *reading) whenHead(job func()) {
 		r.waiting = append(r.waiting, job)
 		return
 	}
-	r.s.work.add(job)
+	r.s.compute(job)
 }
 
 // finish judges a run that was read and settles it. The segment is still pinned, so
 // what is quarantined is what was read.
-func (r *reading) finish(shards run, got []byte, digest *blockhead.Digest, err error) {
+func (r *reading) finish(run batch.Run, got []byte, digest *blockhead.Digest, err error) {
 	if err != nil {
-		r.b.settleLoads(shards, r.s.explain(err, r.seg))
+		r.b.SettleRun(run, r.seg.explain(err))
 		return
 	}
-	whole := int64(len(got)) == int64(shards.n)*r.s.o.Layout.ShardBytes
+	whole := int64(len(got)) == int64(run.N)*r.s.o.Layout.ShardBytes
 	if whole && digest != nil && len(digest.Sums()) == 0 {
 		digest.Add(got) // the engine has not shown it in pieces
 	}
-	for i := shards.first; i < shards.first+shards.n; i++ {
+	for i := run.First; i < run.First+run.N; i++ {
 		err := r.failed
 		switch {
 		case err != nil:
 		case !whole:
 			err = r.damaged("it is cut short")
 		case digest != nil:
-			if wrong := r.head.VerifySum(r.b.t.Shard(i).Index, digest.Sums()[i-shards.first]); wrong != nil {
+			if wrong := r.head.VerifySum(r.b.Shard(i).Index, digest.Sums()[i-run.First]); wrong != nil {
 				err = r.damaged(wrong.Error())
 			}
 		}
 		if errors.Is(err, kv.ErrCorrupt) {
 			r.s.quarantine(r.place)
 		}
-		r.b.settleLoad(i, err)
+		r.b.Settle(i, err)
 	}
 }

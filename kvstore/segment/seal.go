@@ -6,10 +6,10 @@ import "github.com/kv3fs/kv3fs/kvstore/internal/blockhead"
 // stopped coming.
 func (s *Store) sealAll() {
 	idle := max(s.o.Timeout/4, 1)
-	for s.closing.Err() == nil {
+	for s.group.Err() == nil {
 		s.waitFor(s.sealerWanted, idle)
 		s.drop(s.unfinished.Expire(s.o.Timeout))
-		for s.closing.Err() == nil {
+		for s.group.Err() == nil {
 			seg := s.unsealed()
 			if seg == nil {
 				break

@@ -9,9 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/kv3fs/kv3fs/kvstore/internal/assembly"
+	"github.com/kv3fs/kv3fs/kvstore/internal/batch"
 	"github.com/kv3fs/kv3fs/kvstore/internal/transfer"
 	"github.com/kv3fs/kv3fs/kvstore/internal/workerpool"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
@@ -28,17 +27,12 @@ type Store struct {
 
 	heads      *heads
 	calls      *workerpool.Pool
-	work       *workers
+	cpu        *workerpool.Pool // for what is too long for an engine's Done: checksums above all
 	unfinished *assembly.Table[place]
 
-	// closing ends when Close begins: batches are cancelled, the store's own goroutines
-	// return.
-	closing context.Context
-	stop    context.CancelFunc
-	tasks   sync.WaitGroup // what Close waits for: batches that are not done, above all
-	owned   sync.WaitGroup // keeper and sealer
-	once    sync.Once
-	closed  error // of Close
+	group *batch.Group
+	owned sync.WaitGroup // keeper and sealer
+	close func() error   // of Close, once
 
 	keeperWanted chan struct{}
 	sealerWanted chan struct{}
@@ -47,7 +41,6 @@ type Store struct {
 
 	// mu is held for memory only, never for a system call.
 	mu         sync.RWMutex
-	isClosed   bool
 	table      *table
 	generation uint64 // the latest
 	segments   []*segment
@@ -89,20 +82,21 @@ func Open(o Options) (*Store, error) {
 		sealerWanted: make(chan struct{}, 1),
 		isReady:      make(chan struct{}),
 	}
-	s.closing, s.stop = context.WithCancel(context.Background())
+	s.group = batch.NewGroup(o.Layout, &s.count, o.Timeout)
+	s.close = sync.OnceValue(s.shutdown)
 	if err := s.open(); err != nil {
-		return nil, errors.Join(err, s.letGo())
+		return nil, errors.Join(err, s.releaseAll())
 	}
-	s.work = newWorkers(min(maxWorkers, runtime.GOMAXPROCS(0)))
+	s.cpu = workerpool.New(min(maxWorkers, runtime.GOMAXPROCS(0)), 0)
 	s.owned.Go(s.keep)
 	s.owned.Go(s.sealAll)
 	poke(s.sealerWanted) // for what the last process has left
 	return s, nil
 }
 
-// letGo releases what open has taken. Files go before the engine, the memory that the
+// releaseAll releases what open has taken: files before the engine, and the memory that the
 // engine may use after it. Its error says what never came back.
-func (s *Store) letGo() error {
+func (s *Store) releaseAll() error {
 	var errs []error
 	for _, seg := range s.segments {
 		if seg.data != nil {
@@ -125,24 +119,24 @@ func (s *Store) letGo() error {
 // Close is kv.Store's. Segments that were written to get an index, so that the next
 // Open need not read heads.
 func (s *Store) Close() error {
-	s.once.Do(func() {
-		s.mu.Lock()
-		s.isClosed = true
-		s.mu.Unlock()
-		s.stop()
-		s.tasks.Wait()
-		s.owned.Wait()
-		s.drop(s.unfinished.Expire(0))
-		s.work.close()
-		var all sync.WaitGroup
-		for _, seg := range s.segments {
-			all.Go(func() { s.sealAtClose(seg) })
-		}
-		all.Wait()
-		s.closed = s.letGo()
-	})
-	return s.closed
+	return s.close()
 }
+
+func (s *Store) shutdown() error {
+	s.group.Close()
+	s.owned.Wait()
+	s.drop(s.unfinished.Expire(0))
+	err := s.cpu.Close()
+	var all sync.WaitGroup
+	for _, seg := range s.segments {
+		all.Go(func() { s.sealAtClose(seg) })
+	}
+	all.Wait()
+	return errors.Join(err, s.releaseAll())
+}
+
+// compute has something done that takes the processor a while.
+func (s *Store) compute(do func()) { s.cpu.Go(workerpool.Job{Run: do}) }
 
 // Layout is kv.Store's.
 func (s *Store) Layout() kv.Layout { return s.o.Layout }
@@ -155,11 +149,11 @@ func (s *Store) Lookup(ctx context.Context, keys []kv.Key, found []bool) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	if err := s.group.Err(); err != nil {
+		return err
+	}
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	if s.isClosed {
-		return kv.ErrClosed
-	}
 	n := 0
 	for i, key := range keys {
 		if _, found[i] = s.table.find(key); found[i] {
@@ -176,11 +170,11 @@ func (s *Store) LookupPrefix(ctx context.Context, keys []kv.Key) (int, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
+	if err := s.group.Err(); err != nil {
+		return 0, err
+	}
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	if s.isClosed {
-		return 0, kv.ErrClosed
-	}
 	n := 0
 	for n < len(keys) {
 		if _, ok := s.table.find(keys[n]); !ok {
@@ -200,10 +194,8 @@ func (s *Store) Prefetch([]kv.Key) {}
 // Flush is kv.Store's. There is nothing to wait for: a dump is settled when the kernel
 // has its data and then its head, which a kill -9 does not take back.
 func (s *Store) Flush(ctx context.Context) error {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	if s.isClosed {
-		return kv.ErrClosed
+	if err := s.group.Err(); err != nil {
+		return err
 	}
 	return ctx.Err()
 }
@@ -220,26 +212,17 @@ func (s *Store) Stats() kv.Stats {
 
 // Register is kv.Registrar's.
 func (s *Store) Register(name string, mem []byte) error {
-	s.mu.RLock()
-	if s.isClosed {
-		s.mu.RUnlock()
-		return kv.ErrClosed
+	if err := s.group.Enter(); err != nil {
+		return err
 	}
-	s.tasks.Add(1) // Close waits for it
-	s.mu.RUnlock()
-	defer s.tasks.Done()
+	defer s.group.Leave()
 	return s.engine.Register(name, mem)
 }
 
-// explain turns what the engine said into what a caller is told.
-func (s *Store) explain(err error, seg *segment) error {
-	switch {
-	case errors.Is(err, context.Canceled) && s.closing.Err() != nil:
-		return kv.ErrClosed
-	case isOurs(err):
+// explain says in which file the storage failed.
+func (seg *segment) explain(err error) error {
+	if isOurs(err) {
 		return err
-	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
-		return fmt.Errorf("%w: %s: %w", kv.ErrFull, seg.file.Name(), err)
 	}
 	return fmt.Errorf("segment store: %s: %w", seg.file.Name(), err)
 }

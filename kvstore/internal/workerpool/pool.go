@@ -1,7 +1,15 @@
-// Package workerpool runs calls that may hang in the kernel, as they do when a server or
-// a disk dies: so many at once, in order, and nobody waits for one longer than the
-// pool's time. What hangs keeps its goroutine; when all hang, what is asked next
-// fails at once.
+// Package workerpool runs jobs on a fixed number of goroutines. It is the only pool of
+// the stores; what they run on it falls into two kinds:
+//
+//   - Calls that may hang in the kernel, as they do when a server or a disk dies. A pool
+//     with a timeout settles such a job when its time is over, whether or not the call
+//     has returned. The call keeps its goroutine; while all goroutines are kept, new jobs
+//     fail at once.
+//   - Work for the processor, such as copies and checksums, which cannot hang. A pool
+//     without a timeout runs it with no timer and no bookkeeping.
+//
+// Jobs begin in the order in which they were queued. Queuing never waits: the callers
+// bound how much they queue.
 package workerpool
 
 import (
@@ -12,182 +20,271 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/kv3fs/kv3fs/internal/invariants"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
-// ErrOverdue says that a job was begun and did not come back in time.
+// ErrOverdue is the error of a job that was begun and did not return in time.
 var ErrOverdue = errors.New("call into the kernel did not return in time")
 
-// Job is one call, or some that belong together.
+// Job is one call, or several that belong together. Only Run must be set.
 type Job struct {
-	// Context: a job that is not begun when it ends is left, with its error.
+	// Context ends the wait for a goroutine: a job that has not begun by then never
+	// does, and is settled with the context's error.
 	Context context.Context
 
-	// Run does it.
+	// Run does the work.
 	Run func()
 
-	// Done is called once: without an error after Run has returned; with ErrOverdue
-	// while Run is still at it; or with the reason why Run was and will not be called:
-	// kv.ErrTimeout, kv.ErrClosed, or the context's.
+	// Done is called exactly once: with nil after Run has returned; with ErrOverdue
+	// while Run is still going; or with the reason why Run is never called, which is
+	// kv.ErrTimeout, kv.ErrClosed or the context's error.
 	Done func(err error)
 
-	// Late, which may be nil, is called when Run has returned after ErrOverdue. Close
-	// does not wait for it.
+	// Late is called when Run returns after Done was given ErrOverdue. Close does not
+	// wait for it.
 	Late func()
+}
+
+// Work is work that consists of many small pieces.
+type Work interface {
+	// Do does the i-th piece. It must not wait for anything.
+	Do(i int)
 }
 
 // Pool runs jobs. Any number of goroutines may use it.
 type Pool struct {
 	size    int
-	timeout time.Duration
+	timeout time.Duration // 0: none
 
 	mu        sync.Mutex
-	more      sync.Cond // of the queue
-	ending    sync.Cond // of what Close waits for
-	queue     []queued
+	more      sync.Cond // signalled when the queue grows
+	ending    sync.Cond // signalled when something changes that Close waits for
+	queue     []queued  // from head on
+	head      int
 	closed    bool
 	unsettled int // jobs whose Done has not returned
-	alive     int // goroutines
-	stuck     int // of these
+	alive     int // goroutines; at most size
+	stuck     int // goroutines whose job is overdue; at most alive
 }
 
+// queued is a job, or the pieces low to high-1 of some work.
 type queued struct {
 	Job
 	since time.Time
+
+	work             Work
+	low, high, grain int
 }
 
-// New starts a pool of so many goroutines. A job waits for its turn no longer than
-// timeout, and then runs no longer than that.
+// New starts a pool of size goroutines, which Close stops. With a timeout, a job waits
+// for a goroutine at most that long and then runs at most that long.
 func New(size int, timeout time.Duration) *Pool {
-	c := &Pool{size: size, timeout: timeout, alive: size}
-	c.more.L, c.ending.L = &c.mu, &c.mu
+	p := &Pool{size: size, timeout: timeout, alive: size}
+	p.more.L, p.ending.L = &p.mu, &p.mu
 	for range size {
-		go c.work()
+		go p.loop()
 	}
-	return c
+	return p
 }
 
-// Go takes a job. It does not wait; how many there are is for its callers to bound.
-func (c *Pool) Go(j Job) {
-	c.mu.Lock()
-	c.unsettled++
+// Go queues a job.
+func (p *Pool) Go(j Job) {
+	q := queued{Job: j}
+	if p.timeout > 0 {
+		q.since = time.Now()
+	}
+	p.mu.Lock()
 	refused := error(nil)
 	switch {
-	case c.closed:
+	case p.closed:
 		refused = kv.ErrClosed
-	case c.stuck == c.size:
+	case p.stuck == p.size:
 		refused = kv.ErrTimeout
-	default:
-		c.queue = append(c.queue, queued{j, time.Now()})
-		c.more.Signal()
 	}
-	c.mu.Unlock()
+	if j.Done != nil {
+		p.unsettled++
+	}
+	if refused == nil {
+		p.push(q)
+		p.more.Signal()
+	}
+	p.mu.Unlock()
 	if refused != nil {
-		c.settle(j, refused)
+		p.settle(j, refused)
 	}
 }
 
-func (c *Pool) settle(j Job, err error) {
+// Each queues the pieces low to high-1 of some work. A goroutine takes grain of them at
+// a time, so several share the work and what was queued first is finished first. Each is
+// for pools without a timeout, and must not be called after Close.
+func (p *Pool) Each(w Work, low, high, grain int) {
+	invariants.Check(p.timeout == 0, "pieces of work are on a pool that has a timeout of %v", p.timeout)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	invariants.Check(!p.closed, "pieces of work were queued after Close")
+	if last := len(p.queue) - 1; last >= p.head && p.queue[last].work == w && p.queue[last].high == low {
+		p.queue[last].high = high
+	} else {
+		p.push(queued{work: w, low: low, high: high, grain: grain})
+	}
+	if high-low > grain {
+		p.more.Broadcast()
+	} else {
+		p.more.Signal()
+	}
+}
+
+// push appends to the queue, over what has left it where that is most of it. The lock
+// is held.
+func (p *Pool) push(q queued) {
+	if len(p.queue) == cap(p.queue) && p.head > len(p.queue)/2 {
+		n := copy(p.queue, p.queue[p.head:])
+		clear(p.queue[n:])
+		p.queue, p.head = p.queue[:n], 0
+	}
+	p.queue = append(p.queue, q)
+}
+
+// pop takes the first job, or the next pieces of the first work. The lock is held.
+func (p *Pool) pop() queued {
+	first := &p.queue[p.head]
+	q := *first
+	if q.work != nil && q.high-q.low > q.grain {
+		q.high = q.low + q.grain
+		first.low = q.high
+		return q
+	}
+	*first = queued{}
+	if p.head++; p.head == len(p.queue) {
+		p.queue, p.head = p.queue[:0], 0
+	}
+	return q
+}
+
+// take empties the queue. The lock is held.
+func (p *Pool) take() []queued {
+	left := p.queue[p.head:]
+	p.queue, p.head = nil, 0
+	return left
+}
+
+// settle tells the owner of a job how it ended.
+func (p *Pool) settle(j Job, err error) {
+	if j.Done == nil {
+		return
+	}
 	j.Done(err)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.unsettled--
-	if c.closed {
-		c.ending.Broadcast()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.unsettled--
+	invariants.Check(p.unsettled >= 0, "a job was settled twice")
+	if p.closed {
+		p.ending.Broadcast()
 	}
 }
 
-func (c *Pool) work() {
+// loop is what each goroutine does.
+func (p *Pool) loop() {
 	for {
-		q, ok := c.next()
-		if !ok {
-			return
-		}
+		q, ok := p.next()
 		switch {
-		case q.Context.Err() != nil:
-			c.settle(q.Job, q.Context.Err())
-		case time.Since(q.since) > c.timeout:
-			c.settle(q.Job, kv.ErrTimeout)
+		case !ok:
+			return
+		case q.work != nil:
+			for i := q.low; i < q.high; i++ {
+				q.work.Do(i)
+			}
+		case q.Context != nil && q.Context.Err() != nil:
+			p.settle(q.Job, q.Context.Err())
+		case p.timeout == 0:
+			q.Run()
+			p.settle(q.Job, nil)
+		case time.Since(q.since) > p.timeout:
+			p.settle(q.Job, kv.ErrTimeout)
 		default:
-			c.run(q.Job)
+			p.run(q.Job)
 		}
 	}
 }
 
-// next waits for a job; there is none after Close.
-func (c *Pool) next() (q queued, ok bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for len(c.queue) == 0 {
-		if c.closed {
-			c.alive--
-			c.ending.Broadcast()
+// next waits for something to do. After Close there is nothing.
+func (p *Pool) next() (q queued, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for p.head == len(p.queue) {
+		if p.closed {
+			p.alive--
+			p.ending.Broadcast()
 			return queued{}, false
 		}
-		c.more.Wait()
+		p.more.Wait()
 	}
-	q, c.queue[0] = c.queue[0], queued{}
-	c.queue = c.queue[1:]
-	return q, true
+	return p.pop(), true
 }
 
-// run runs a job and settles it, or leaves that to the timer.
-func (c *Pool) run(j Job) {
+// run runs a job that may hang. The job is settled when Run returns, or by the timer
+// before that.
+func (p *Pool) run(j Job) {
 	var settled atomic.Bool
-	timer := time.AfterFunc(c.timeout, func() {
+	timer := time.AfterFunc(p.timeout, func() {
 		if settled.CompareAndSwap(false, true) {
-			c.hangs()
-			c.settle(j, ErrOverdue)
+			p.hangs()
+			p.settle(j, ErrOverdue)
 		}
 	})
 	j.Run()
 	if settled.CompareAndSwap(false, true) {
 		timer.Stop()
-		c.settle(j, nil)
+		p.settle(j, nil)
 		return
 	}
 	if j.Late != nil {
 		j.Late()
 	}
-	c.mu.Lock()
-	c.stuck--
-	c.mu.Unlock()
+	p.mu.Lock()
+	p.stuck--
+	invariants.Check(p.stuck >= 0, "%d goroutines are stuck", p.stuck)
+	p.mu.Unlock()
 }
 
-// hangs counts one who does not come back. When nobody is left, those who wait
-// would do so in vain.
-func (c *Pool) hangs() {
-	c.mu.Lock()
-	c.stuck++
-	c.ending.Broadcast()
+// hangs counts a goroutine that does not come back. When none is left, the queued jobs
+// would wait in vain, so they fail.
+func (p *Pool) hangs() {
+	p.mu.Lock()
+	p.stuck++
+	invariants.Check(p.stuck <= p.alive, "%d of %d goroutines are stuck", p.stuck, p.alive)
+	p.ending.Broadcast()
 	var left []queued
-	if c.stuck == c.size {
-		left, c.queue = c.queue, nil
+	if p.stuck == p.size {
+		left = p.take()
 	}
-	c.mu.Unlock()
+	p.mu.Unlock()
 	for _, q := range left {
-		c.settle(q.Job, kv.ErrTimeout)
+		p.settle(q.Job, kv.ErrTimeout)
 	}
 }
 
-// Close leaves what is not begun, with kv.ErrClosed, waits for what is, no longer
-// than the pool's time, and says if something has never come back.
-func (c *Pool) Close() error {
-	c.mu.Lock()
-	left := c.queue
-	c.queue, c.closed = nil, true
-	c.more.Broadcast()
-	c.mu.Unlock()
+// Close settles jobs that have not begun with kv.ErrClosed and waits for those that
+// have, at most for the pool's timeout. Its error says how many never returned. Work
+// given to Each must be done before Close.
+func (p *Pool) Close() error {
+	p.mu.Lock()
+	left := p.take()
+	p.closed = true
+	p.more.Broadcast()
+	p.mu.Unlock()
 	for _, q := range left {
-		c.settle(q.Job, kv.ErrClosed)
+		invariants.Check(q.work == nil, "pieces of work are queued at Close")
+		p.settle(q.Job, kv.ErrClosed)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for c.unsettled > 0 || c.alive > c.stuck {
-		c.ending.Wait()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for p.unsettled > 0 || p.alive > p.stuck {
+		p.ending.Wait()
 	}
-	if c.stuck > 0 {
-		return fmt.Errorf("%d %w, %v ago or more", c.stuck, ErrOverdue, c.timeout)
+	if p.stuck > 0 {
+		return fmt.Errorf("kvstore: %d calls into the kernel have not returned within %v: %w", p.stuck, p.timeout, ErrOverdue)
 	}
 	return nil
 }

@@ -79,8 +79,8 @@ func TestRunsInOrder(t *testing.T) {
 	})
 }
 
-// One that hangs is given up after the time; the others go on; and when it comes
-// back, that is told.
+// A job that hangs is given up when its time is over, the others go on, and its owner
+// is told when it returns after all.
 func TestHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var o outcomes
@@ -109,7 +109,7 @@ func TestHangs(t *testing.T) {
 	})
 }
 
-// When all hang, nobody waits behind them.
+// While all goroutines hang, nothing waits behind them.
 func TestAllHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var o outcomes
@@ -143,7 +143,7 @@ func TestNotBegun(t *testing.T) {
 		var o outcomes
 		c := New(1, time.Second)
 		ctx, cancel := context.WithCancel(t.Context())
-		// Two that take nearly all the time each: the third has waited too long.
+		// Two take nearly all of the time each, so the third has waited too long.
 		c.Go(o.job(t.Context(), "first", func() { time.Sleep(900 * time.Millisecond) }))
 		c.Go(o.job(t.Context(), "second", func() { time.Sleep(900 * time.Millisecond) }))
 		c.Go(o.job(t.Context(), "third", nothing))
@@ -166,4 +166,71 @@ func TestNotBegun(t *testing.T) {
 		o.want(t, "last", nil)
 		o.want(t, "closed", kv.ErrClosed)
 	})
+}
+
+// recorder notes which pieces were done.
+type recorder struct {
+	mu   sync.Mutex
+	done []int
+}
+
+func (r *recorder) Do(i int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.done = append(r.done, i)
+}
+
+// A pool without a timeout does pieces in order, also where they come piece by piece and
+// in between jobs, and lets a job take as long as it takes.
+func TestPieces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := New(1, 0)
+		begin := make(chan struct{})
+		p.Go(Job{Run: func() { <-begin }})
+		var first, second recorder
+		p.Each(&first, 0, 5, 2)
+		p.Each(&first, 5, 7, 2)
+		p.Each(&second, 3, 4, 2)
+		p.Each(&first, 7, 8, 2)
+		var o outcomes
+		p.Go(o.job(t.Context(), "job", func() { time.Sleep(time.Hour) }))
+		close(begin)
+		time.Sleep(2 * time.Hour)
+		synctest.Wait()
+		if !slices.Equal(first.done, []int{0, 1, 2, 3, 4, 5, 6, 7}) || !slices.Equal(second.done, []int{3}) {
+			t.Errorf("done: %v, %v", first.done, second.done)
+		}
+		o.want(t, "job", nil)
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Several goroutines share what is queued, and every piece is done once.
+func TestPiecesAreShared(t *testing.T) {
+	const pieces = 1000
+	p := New(4, 0)
+	var all recorder
+	for low := 0; low < pieces; low += 10 {
+		p.Each(&all, low, low+10, 3)
+	}
+	for {
+		all.mu.Lock()
+		n := len(all.done)
+		all.mu.Unlock()
+		if n == pieces {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if err := p.Close(); err != nil {
+		t.Error(err)
+	}
+	slices.Sort(all.done)
+	for i, piece := range all.done {
+		if i != piece {
+			t.Fatalf("piece %d was done twice or not at all", i)
+		}
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kv3fs/kv3fs/kvstore/internal/assembly"
+	"github.com/kv3fs/kv3fs/kvstore/internal/batch"
 	"github.com/kv3fs/kv3fs/kvstore/internal/blockhead"
 	"github.com/kv3fs/kv3fs/kvstore/internal/transfer"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
@@ -17,27 +18,36 @@ type block = assembly.Block[place]
 
 // Save is kv.Store's.
 func (s *Store) Save(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
-	b, err := s.begin(ctx, shards)
+	b, err := s.group.Begin(ctx, batch.Save, shards, nil)
 	if err != nil {
 		return nil, err
 	}
-	w := &writing{queue: queue{b: b}, s: s}
+	w := s.newWriting(&saving{Batch: b})
 	for i := range shards {
 		w.enter(i)
 	}
 	w.end()
-	return b.t, nil
+	return b.Task, nil
+}
+
+// saving is a batch of Save.
+type saving struct {
+	*batch.Batch
+	room batch.Patience // bounds the waits for a slot
 }
 
 // writing is shards on their way to the engine, in one goroutine.
 type writing struct {
-	queue
+	batch.Queue
 	s *Store
+	b *saving
 
-	// The run that the next shard may continue.
-	block *block
-	run   run
-	buf   []byte
+	block *block // of the run that the next shard may extend; nil: there is none
+	run   batch.Run
+}
+
+func (s *Store) newWriting(b *saving) *writing {
+	return &writing{Queue: batch.Queue{Engine: s.engine, Context: b.Context()}, s: s, b: b}
 }
 
 // errThere ends the opening of a block that has become visible in the meantime.
@@ -45,9 +55,9 @@ var errThere = errors.New("the block is there")
 
 // enter begins a shard, or has it begun later, when who is at it has finished.
 func (w *writing) enter(i int) {
-	shard := w.b.t.Shard(i)
-	if w.b.t.Context().Err() != nil {
-		w.b.settleDump(i, w.b.ended())
+	shard := w.b.Shard(i)
+	if err := w.b.Ended(); err != nil {
+		w.b.Settle(i, err)
 		return
 	}
 	if w.s.holds(shard.Key) {
@@ -56,32 +66,32 @@ func (w *writing) enter(i int) {
 	}
 	blk, verdict, err := w.s.unfinished.Enter(shard.Key, shard.Index,
 		func() (place, error) { return w.open(shard.Key) },
-		func() { w.s.tasks.Go(func() { w.s.enterAgain(w.b, i) }) })
+		func() { w.s.group.Go(func() { w.s.enterAgain(w.b, i) }) })
 	switch {
 	case err == errThere:
 		w.held(i)
 	case err != nil:
-		w.b.settleDump(i, err)
+		w.b.Settle(i, err)
 	case verdict == assembly.Have:
 		w.held(i)
 	case verdict == assembly.Later:
-		w.b.patience() // begins
+		w.b.room.Left(w.s.o.Timeout) // begins
 	case verdict == assembly.Write:
-		w.write(blk, i, shard)
+		w.write(blk, i)
 	}
 }
 
 // held settles a shard that another writer has brought. What its batch waited for is
 // over.
 func (w *writing) held(i int) {
-	w.b.hasRoom()
-	w.b.settleHeld(i)
+	w.b.room.Reset()
+	w.b.SettleUncounted(i)
 }
 
 // enterAgain is for a shard that was told Later. Its batch is not done, so Close still
 // waits.
-func (s *Store) enterAgain(b *batch, i int) {
-	w := &writing{queue: queue{b: b}, s: s}
+func (s *Store) enterAgain(b *saving, i int) {
+	w := s.newWriting(b)
 	w.enter(i)
 	w.end()
 }
@@ -95,18 +105,17 @@ func (w *writing) open(key kv.Key) (p place, err error) {
 	p, ok := w.s.take()
 	if !ok {
 		w.end() // what was gathered must not wait for a segment
-		p, err = w.b.await()
+		p, err = w.s.await(w.b)
 	}
 	if err == nil {
-		w.b.hasRoom()
+		w.b.room.Reset()
 	}
 	return p, err
 }
 
 // await waits for a slot.
-func (b *batch) await() (place, error) {
-	s := b.s
-	patience := time.NewTimer(b.patience())
+func (s *Store) await(b *saving) (place, error) {
+	patience := time.NewTimer(b.room.Left(s.o.Timeout))
 	defer patience.Stop()
 	for {
 		s.mu.RLock()
@@ -117,8 +126,8 @@ func (b *batch) await() (place, error) {
 		}
 		select {
 		case <-isReady:
-		case <-b.t.Context().Done():
-			return place{}, b.ended()
+		case <-b.Context().Done():
+			return place{}, b.Ended()
 		case <-patience.C:
 			if trouble != nil {
 				return place{}, fmt.Errorf("%w: no segment can be written to; the last error was: %w", kv.ErrFull, trouble)
@@ -137,16 +146,12 @@ func (s *Store) holds(key kv.Key) bool {
 }
 
 // write adds a shard to the run, or begins a new one.
-func (w *writing) write(blk *block, i int, shard kv.Shard) {
-	if w.block == blk && i == w.run.first+w.run.n && shard.Index == w.b.t.Shard(i-1).Index+1 {
-		if both, ok := joined(w.buf, shard.Buf); ok {
-			w.buf = both
-			w.run.n++
-			return
-		}
+func (w *writing) write(blk *block, i int) {
+	if w.block == blk && i == w.run.First+w.run.N && w.b.Extend(&w.run, maxRunBytes) {
+		return
 	}
 	w.cut()
-	w.block, w.run, w.buf = blk, run{i, 1}, shard.Buf
+	w.block, w.run = blk, w.b.Run(i)
 }
 
 // cut makes the run a move.
@@ -154,19 +159,19 @@ func (w *writing) cut() {
 	if w.block == nil {
 		return
 	}
-	s, b, blk, shards, buf := w.s, w.b, w.block, w.run, w.buf
+	s, b, blk, run := w.s, w.b, w.block, w.run
 	w.block = nil
 	p := blk.Payload
-	offset := s.geo.slotAt(p.slot) + int64(b.t.Shard(shards.first).Index)*s.o.Layout.ShardBytes
-	w.add(transfer.Op{File: p.seg.data, Offset: offset, Buf: buf, Write: true, Done: func(n int, err error) {
-		s.work.add(func() { s.written(b, blk, shards, wholly(n, len(buf), err)) })
+	offset := s.geo.slotAt(p.slot) + int64(b.Shard(run.First).Index)*s.o.Layout.ShardBytes
+	w.Add(transfer.Op{File: p.seg.data, Offset: offset, Buf: run.Buf, Write: true, Done: func(n int, err error) {
+		s.compute(func() { s.written(b, blk, run, wholly(n, len(run.Buf), err)) })
 	}})
 }
 
 // end gives the engine all there is.
 func (w *writing) end() {
 	w.cut()
-	w.flush()
+	w.Flush()
 }
 
 // wholly makes a short write an error.
@@ -178,19 +183,19 @@ func wholly(n, want int, err error) error {
 }
 
 // written goes on when a run is in the file, or failed to get there.
-func (s *Store) written(b *batch, blk *block, shards run, err error) {
+func (s *Store) written(b *saving, blk *block, run batch.Run, err error) {
 	seg := blk.Payload.seg
 	if err != nil {
 		s.blame(seg, err)
-		err = s.explain(err, seg)
+		err = seg.explain(err)
 	}
-	for i := shards.first; i < shards.first+shards.n; i++ {
-		shard := b.t.Shard(i)
+	for i := run.First; i < run.First+run.N; i++ {
+		shard := b.Shard(i)
 		if err != nil {
 			if s.unfinished.Failed(blk, shard.Index) {
 				s.drop([]*block{blk})
 			}
-			b.settleDump(i, err)
+			b.Settle(i, err)
 			continue
 		}
 		blk.Sums[shard.Index] = blockhead.Sum(shard.Buf)
@@ -198,18 +203,18 @@ func (s *Store) written(b *batch, blk *block, shards run, err error) {
 			s.publish(b, blk, i)
 			continue
 		}
-		b.settleDump(i, nil)
+		b.Settle(i, nil)
 	}
 }
 
 // publish writes the head behind the data, and makes the block found when it is
 // written. A crash before that leaves a hole, a crash after it a block.
-func (s *Store) publish(b *batch, blk *block, i int) {
+func (s *Store) publish(b *saving, blk *block, i int) {
 	p := blk.Payload
 	buf, err := s.heads.get(context.Background())
 	if err != nil {
 		s.drop([]*block{blk})
-		b.settleDump(i, err)
+		b.Settle(i, err)
 		return
 	}
 	head := blockhead.Head{
@@ -222,16 +227,16 @@ func (s *Store) publish(b *batch, blk *block, i int) {
 		File: p.seg.data, Offset: s.geo.headAt(p.slot), Buf: buf, Write: true,
 		Done: func(n int, err error) {
 			s.heads.put(buf, err)
-			s.work.add(func() { s.published(b, blk, i, wholly(n, blockhead.Size, err)) })
+			s.compute(func() { s.published(b, blk, i, wholly(n, blockhead.Size, err)) })
 		},
 	}})
 }
 
-func (s *Store) published(b *batch, blk *block, i int, err error) {
+func (s *Store) published(b *saving, blk *block, i int, err error) {
 	if err != nil {
 		s.blame(blk.Payload.seg, err)
 		s.drop([]*block{blk})
-		b.settleDump(i, s.explain(err, blk.Payload.seg))
+		b.Settle(i, blk.Payload.seg.explain(err))
 		return
 	}
 	p := blk.Payload
@@ -242,7 +247,7 @@ func (s *Store) published(b *batch, blk *block, i int, err error) {
 	s.mu.Unlock()
 	s.unpin(p.seg)
 	s.unfinished.Finish(blk)
-	b.settleDump(i, nil)
+	b.Settle(i, nil)
 }
 
 // generationOf is a pinned segment's.
@@ -273,17 +278,3 @@ func (s *Store) blame(seg *segment, err error) {
 		s.setAside(seg, err)
 	}
 }
-
-// settleDump settles a shard that was written, or was not.
-func (b *batch) settleDump(i int, err error) {
-	if err == nil {
-		b.s.count.SavedShards.Add(1)
-		b.s.count.SavedBytes.Add(b.s.o.Layout.ShardBytes)
-	} else {
-		b.s.count.FailedSaves.Add(1)
-	}
-	b.settle(i, err)
-}
-
-// settleHeld settles a shard that is there already.
-func (b *batch) settleHeld(i int) { b.settle(i, nil) }

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/kv3fs/kv3fs/kvstore/cache/table"
 	"github.com/kv3fs/kv3fs/kvstore/internal/assembly"
+	"github.com/kv3fs/kv3fs/kvstore/internal/batch"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
@@ -17,11 +17,10 @@ type slotRef struct{ slot int32 }
 
 type unfinished = assembly.Block[slotRef]
 
-// dumping is a Dump on its way.
-type dumping struct {
+// saving is a batch of Save.
+type saving struct {
+	*batch.Batch
 	s      *Store
-	task   *kv.Task
-	left   atomic.Int64
 	blocks []*unfinished // by shard
 
 	// Of the dumper.
@@ -42,7 +41,7 @@ var (
 // dumper is the queue of the goroutine that plans dumps.
 type dumper struct {
 	mu      sync.Mutex
-	batches []*dumping
+	batches []*saving
 	again   []retry
 	more    chan struct{} // holds a token when there is something
 
@@ -51,23 +50,23 @@ type dumper struct {
 
 // retry is a shard whose block was in a state that has changed.
 type retry struct {
-	d *dumping
+	d *saving
 	i int
 }
 
-// Dump copies the shards in the background.
+// Save copies the shards in the background.
 func (s *Store) Save(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
-	if err := s.admit(ctx, shards, s.dumps); err != nil {
+	b, err := s.group.Begin(ctx, batch.Save, shards, s.saves)
+	if err != nil {
 		return nil, err
 	}
-	d := &dumping{
-		s: s, task: kv.NewTask(ctx, shards), called: time.Now(),
+	d := &saving{
+		Batch: b, s: s, called: time.Now(),
 		blocks:   make([]*unfinished, len(shards)),
 		verdicts: map[kv.Key]error{},
 	}
-	d.left.Store(int64(len(shards)))
 	s.dumper.put(func(q *dumper) { q.batches = append(q.batches, d) })
-	return d.task, nil
+	return b.Task, nil
 }
 
 func (q *dumper) init() { q.more = make(chan struct{}, 1) }
@@ -83,7 +82,7 @@ func (q *dumper) put(add func(*dumper)) {
 }
 
 // next is all that is to be tried again, or the next batch.
-func (q *dumper) next() (again []retry, d *dumping) {
+func (q *dumper) next() (again []retry, d *saving) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.again) > 0 {
@@ -115,7 +114,7 @@ func (s *Store) planDumps() {
 				r.d.goStraight()
 			}
 			if d != nil {
-				for i := range d.task.Len() {
+				for i := range d.Len() {
 					s.place(d, i)
 				}
 				d.goStraight()
@@ -125,12 +124,12 @@ func (s *Store) planDumps() {
 }
 
 // place finds a place for a shard, waiting for one if it must, and has it copied.
-func (s *Store) place(d *dumping, i int) {
-	shard := d.task.Shard(i)
+func (s *Store) place(d *saving, i int) {
+	shard := d.Shard(i)
 	again := func() { s.dumper.put(func(q *dumper) { q.again = append(q.again, retry{d, i}) }) }
 	for {
-		if err := d.ended(); err != nil {
-			d.settle(i, err)
+		if err := d.Ended(); err != nil {
+			d.Settle(i, err)
 			return
 		}
 		verdict, known := d.verdicts[shard.Key]
@@ -143,10 +142,10 @@ func (s *Store) place(d *dumping, i int) {
 			case what == assembly.Write:
 				d.blocks[i] = block
 				s.copying.Add(1)
-				s.crew.push(d, i, i+1)
+				s.copiers.Each(d, i, i+1, s.grain)
 				return
 			case what == assembly.Have:
-				d.settle(i, nil)
+				d.Settle(i, nil)
 				return
 			case what == assembly.Later:
 				return
@@ -163,11 +162,11 @@ func (s *Store) place(d *dumping, i int) {
 		d.verdicts[shard.Key] = verdict
 		switch verdict {
 		case errThere:
-			d.settle(i, nil)
+			d.Settle(i, nil)
 		case errThrough:
 			d.straight = append(d.straight, int32(i))
 		default:
-			d.settle(i, verdict)
+			d.Settle(i, verdict)
 		}
 		return
 	}
@@ -175,7 +174,7 @@ func (s *Store) place(d *dumping, i int) {
 
 // openBlock claims a slot for a block of which the first shard is dumped, or says why
 // not. Of a block that is being loaded, again is called when that has ended.
-func (s *Store) openBlock(d *dumping, key kv.Key, again func()) (ref slotRef, verdict error) {
+func (s *Store) openBlock(d *saving, key kv.Key, again func()) (ref slotRef, verdict error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, ok := s.through[key]; ok {
@@ -249,7 +248,7 @@ func (s *Store) dirtyLimit() int { return s.table.Slots() - s.table.Slots()/4 }
 // waitForRoom waits until it is worth trying again. When no block has found room for
 // the store's timeout, none of the batches that were there all the time waits longer:
 // one after the other they would take many times that.
-func (s *Store) waitForRoom(d *dumping) bool {
+func (s *Store) waitForRoom(d *saving) bool {
 	since := d.called
 	if s.dumper.placed.After(since) {
 		since = s.dumper.placed
@@ -266,8 +265,7 @@ func (s *Store) waitForRoom(d *dumping) bool {
 	select {
 	case <-d.room:
 	case <-timer.C:
-	case <-d.task.Context().Done():
-	case <-s.closing:
+	case <-d.Context().Done():
 	}
 	return true
 }
@@ -275,10 +273,10 @@ func (s *Store) waitForRoom(d *dumping) bool {
 // lookAgain is how often to look for what other processes do.
 const lookAgain = 5 * time.Millisecond
 
-// copy copies a shard into its block.
-func (d *dumping) copy(i int) {
-	s, shard, block := d.s, d.task.Shard(i), d.blocks[i]
-	err := d.ended()
+// Do copies a shard into its block.
+func (d *saving) Do(i int) {
+	s, shard, block := d.s, d.Shard(i), d.blocks[i]
+	err := d.Ended()
 	if err == nil {
 		err = s.table.Write(block.Payload.slot, shard.Key, shard.Index, shard.Buf)
 	}
@@ -294,7 +292,7 @@ func (d *dumping) copy(i int) {
 		s.roomChanged()
 		s.mu.Unlock()
 	}
-	d.settle(i, err)
+	d.Settle(i, err)
 }
 
 // whole makes a block that is complete visible, and has it written to next.
@@ -330,58 +328,26 @@ func (s *Store) expire(idle time.Duration) {
 }
 
 // goStraight has next take the shards that are not put into slots.
-func (d *dumping) goStraight() {
+func (d *saving) goStraight() {
 	which := d.straight
 	d.straight = nil
 	if len(which) == 0 {
 		return
 	}
-	d.s.calls.Go(func() {
+	d.s.group.Go(func() {
 		shards := make([]kv.Shard, len(which))
 		for n, i := range which {
-			shards[n] = d.task.Shard(int(i))
+			shards[n] = d.Shard(int(i))
 		}
-		ctx, cancel := context.WithCancel(d.task.Context())
-		defer cancel()
-		defer context.AfterFunc(d.s.ctx, cancel)()
-		t, err := d.s.next.Save(ctx, shards)
+		t, err := d.s.next.Save(d.Context(), shards)
 		if err != nil {
 			for _, i := range which {
-				d.settle(int(i), why(d.task.Context(), err))
+				d.Settle(int(i), err)
 			}
 			return
 		}
 		for n, err := range t.All() {
-			d.settle(int(which[n]), why(d.task.Context(), err))
+			d.Settle(int(which[n]), err)
 		}
 	})
-}
-
-// ended says why nothing more of the batch is to be begun.
-func (d *dumping) ended() error {
-	if err := d.task.Context().Err(); err != nil {
-		return err
-	}
-	select {
-	case <-d.s.closing:
-		return kv.ErrClosed
-	default:
-		return nil
-	}
-}
-
-// settle settles a shard.
-func (d *dumping) settle(i int, err error) {
-	s := d.s
-	if err == nil {
-		s.count.SavedShards.Add(1)
-		s.count.SavedBytes.Add(s.layout.ShardBytes)
-	} else {
-		s.count.FailedSaves.Add(1)
-	}
-	last := d.left.Add(-1) == 0
-	d.task.Settle(i, err)
-	if last {
-		s.leave(s.dumps)
-	}
 }

@@ -1,0 +1,154 @@
+// Package batch is the part of Load and Save that is the same in every store. It admits
+// batches and ends them at Close, settles and counts their shards, joins neighbouring
+// shards into one move, and puts errors into the words of the contract.
+//
+// The contract, which the stores build on:
+//
+//   - A Group holds the calls and batches that are under way in one store. What enters
+//     before Close begins is waited for; what comes later gets kv.ErrClosed.
+//   - A Batch is a kv.Task that has entered a Group. The store settles each shard exactly
+//     once, through the Batch. The batch leaves the group with its last shard, so the
+//     store must not be used for a batch whose shards are all settled, except by what
+//     has entered by itself (Enter, Hold, Go).
+//   - When Close begins, the contexts of all batches end. A batch does not begin anything
+//     new then; what it has begun it brings to its end.
+//   - Every wait for admission ends with the caller's context, with Close, and after the
+//     store's timeout.
+//   - Errors given to Settle may be those of the engine, of the worker pool or of the next
+//     store. Settle turns them into the contract's (see Explain) and counts them.
+package batch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/kvstore/internal/workerpool"
+	"github.com/kv3fs/kv3fs/kvstore/kv"
+)
+
+// Group is the calls and batches that are under way in one store. Any number of
+// goroutines may use it.
+type Group struct {
+	layout  kv.Layout
+	count   *kv.Counters
+	timeout time.Duration
+
+	// closing ends when Close begins. It is kept because batches and calls of many
+	// callers derive theirs from it.
+	closing context.Context
+	cancel  context.CancelFunc
+
+	mu     sync.RWMutex
+	closed bool
+	inside sync.WaitGroup // what has entered; nothing enters after closed is set
+}
+
+// NewGroup returns the group of a store of this layout, which counts into count and
+// bounds every wait by timeout.
+func NewGroup(l kv.Layout, count *kv.Counters, timeout time.Duration) *Group {
+	g := &Group{layout: l, count: count, timeout: timeout}
+	g.closing, g.cancel = context.WithCancel(context.Background())
+	return g
+}
+
+// Enter begins a call that Close waits for; Leave ends it. After Close has begun it
+// returns kv.ErrClosed.
+func (g *Group) Enter() error {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	if g.closed {
+		return kv.ErrClosed
+	}
+	g.inside.Add(1)
+	return nil
+}
+
+// Leave ends what Enter or Hold has begun.
+func (g *Group) Leave() { g.inside.Done() }
+
+// Hold makes Close wait for one thing more, until Leave. Only what is inside the group
+// may call it: between Enter and Leave, or before the last shard of a batch is settled.
+func (g *Group) Hold() { g.inside.Add(1) }
+
+// Go runs do in a goroutine that Close waits for. Like Hold, it may only be called from
+// inside the group.
+func (g *Group) Go(do func()) { g.inside.Go(do) }
+
+// Err returns kv.ErrClosed when Close has begun.
+func (g *Group) Err() error {
+	if g.closing.Err() != nil {
+		return kv.ErrClosed
+	}
+	return nil
+}
+
+// Closing returns a context that ends when Close begins.
+func (g *Group) Closing() context.Context { return g.closing }
+
+// With returns ctx, made to end when Close begins, too. Explain turns the error of a call
+// that ended so into kv.ErrClosed.
+func (g *Group) With(ctx context.Context) (context.Context, context.CancelFunc) {
+	inner, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(g.closing, cancel)
+	return inner, func() {
+		stop()
+		cancel()
+	}
+}
+
+// Close refuses what comes from now on, cancels what is under way and waits until it has
+// left.
+func (g *Group) Close() {
+	g.mu.Lock()
+	g.closed = true
+	g.mu.Unlock()
+	g.cancel()
+	g.inside.Wait()
+}
+
+// Explain puts an error of the storage into the words of the contract: what Close has
+// cancelled is kv.ErrClosed, a call that did not return is a kv.ErrTimeout, a file system
+// without space is a kv.ErrFull. Other errors stay as they are.
+func (g *Group) Explain(err error) error {
+	switch {
+	case err == nil, errors.Is(err, kv.ErrMiss):
+		return err
+	case errors.Is(err, context.Canceled) && g.closing.Err() != nil:
+		return kv.ErrClosed
+	case errors.Is(err, workerpool.ErrOverdue) && !errors.Is(err, kv.ErrTimeout):
+		return fmt.Errorf("%w: %w", kv.ErrTimeout, err)
+	case (errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT)) && !errors.Is(err, kv.ErrFull):
+		return fmt.Errorf("%w: %w", kv.ErrFull, err)
+	}
+	return err
+}
+
+// Begin takes a batch into the group. It waits while the limit is reached; a nil limit
+// has no bound. An error means that nothing was begun.
+func (g *Group) Begin(ctx context.Context, m Method, shards []kv.Shard, limit *Limit) (*Batch, error) {
+	if err := g.layout.CheckShards(shards); err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if err := g.Enter(); err != nil {
+		return nil, err
+	}
+	if limit != nil {
+		if err := limit.acquire(ctx, g, len(shards)); err != nil {
+			g.Leave()
+			return nil, err
+		}
+	}
+	b := &Batch{Task: kv.NewTask(ctx, shards), group: g, method: m, limit: limit}
+	b.left.Store(int32(len(shards)))
+	b.unsettled.Store(int32(len(shards)))
+	b.stop = context.AfterFunc(g.closing, b.Cancel)
+	return b, nil
+}
