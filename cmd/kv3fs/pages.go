@@ -69,7 +69,7 @@ func (f *pagesFlags) config(listen []string, world int, drain time.Duration, log
 	p := daemon.Pages{
 		Drain: drain, Log: log,
 		Limits: httpserver.Limits{BodyBytes: f.BodyLimit, BatchKeys: f.BatchLimit, Requests: f.Concurrency},
-		Book:   pageservice.Options{World: world, Lease: f.Lease, Hold: f.Hold, Reserve: f.Reserve, Quarantine: f.Quarantine},
+		Index:  pageservice.Options{World: world, Lease: f.Lease, Hold: f.Hold, Reserve: f.Reserve, Quarantine: f.Quarantine},
 	}
 	for _, s := range listen {
 		a, err := httpserver.ParseAddress(s)

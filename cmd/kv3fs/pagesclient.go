@@ -123,7 +123,7 @@ func (c *pagesStatCmd) Run(ctx context.Context, out io.Writer) error {
 		p := sumPages(s.Ranks)
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n",
 			orDefault(s.Space.Namespace), s.Space.Set, ranksOf(s),
-			humanize.Comma(p.NumPages), humanize.Comma(p.Free), humanize.Comma(p.Reserved), keyedOf(s), humanize.Comma(p.Resting),
+			humanize.Comma(p.NumPages), humanize.Comma(p.Free), humanize.Comma(p.Reserved), keyedOf(s), humanize.Comma(p.Quarantined),
 			humanize.Comma(s.Keys), humanize.Comma(s.Complete), humanize.Comma(s.Leased),
 			humanize.Comma(s.Counters.Hits), humanize.Comma(s.Counters.Misses), humanize.Comma(s.Counters.Evicted), humanize.Comma(s.Counters.Refused))
 	}
@@ -186,7 +186,7 @@ func sumPages(ranks []pageservice.RankPages) (sum pageservice.RankPages) {
 		sum.Free += r.Free
 		sum.Reserved += r.Reserved
 		sum.Keyed += r.Keyed
-		sum.Resting += r.Resting
+		sum.Quarantined += r.Quarantined
 	}
 	return sum
 }

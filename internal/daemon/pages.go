@@ -16,6 +16,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/pageservice"
 	"github.com/kv3fs/kv3fs/internal/pageservice/httpserver"
 	"github.com/kv3fs/kv3fs/internal/pageservice/index"
+	"github.com/kv3fs/kv3fs/internal/pageservice/journal"
 )
 
 // Pages is everything that can be said about a page service.
@@ -26,13 +27,13 @@ type Pages struct {
 	Optional bool
 	Token    string
 	Limits   httpserver.Limits
-	Book     pageservice.Options
+	Index    pageservice.Options
 	// Drain bounds how long a stop waits for requests that are being answered.
 	Drain time.Duration
 	Log   *slog.Logger
 }
 
-// pagesDir is where this host's part of the state directory keeps the book. Each
+// pagesDir is where this host's part of the state directory keeps the page index. Each
 // host that serves a shared directory has one of its own.
 const pagesDir = "pages"
 
@@ -61,7 +62,7 @@ func RunPages(ctx context.Context, dataDirectory string, p Pages, ready func([]h
 
 // pageService is a running page service.
 type pageService struct {
-	book      *index.Book
+	index     *index.Index
 	listeners []*httpserver.Listener
 	cancel    context.CancelFunc
 	done      chan struct{}
@@ -75,7 +76,7 @@ type pageService struct {
 // requests, and take half of the processors.
 const ballastBytes = 32 << 20
 
-// startPages opens the book below a host's state directory and serves it. The
+// startPages opens the page index below a host's state directory and serves it. The
 // listeners come first: they are what another service would have.
 func startPages(hostDir string, p Pages) (_ *pageService, err error) {
 	s := &pageService{done: make(chan struct{}), ballast: make([]byte, ballastBytes)}
@@ -92,12 +93,13 @@ func startPages(hostDir string, p Pages) (_ *pageService, err error) {
 		s.listeners = append(s.listeners, l)
 	}
 	dir := filepath.Join(hostDir, pagesDir)
-	if s.book, err = index.Open(dir, index.Options{Options: p.Book, Logger: p.Log}); err != nil {
+	log := journal.New(dir, journal.Options{Logger: p.Log})
+	if s.index, err = index.Open(log, index.Options{Options: p.Index, Logger: p.Log}); err != nil {
 		return nil, err
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	d := httpserver.New(s.book, httpserver.Options{
+	d := httpserver.New(s.index, httpserver.Options{
 		Limits: p.Limits, Token: p.Token, Registry: registry, Log: p.Log,
 		Probe: func() error { return probe(filepath.Join(dir, "probe")) },
 	})
@@ -113,7 +115,7 @@ func startPages(hostDir string, p Pages) (_ *pageService, err error) {
 		}
 	}()
 	for _, a := range s.addresses() {
-		p.Log.Info("page service", "at", a.String(), "book", dir)
+		p.Log.Info("page service", "at", a.String(), "index", dir)
 		if a.Open() && p.Token == "" {
 			p.Log.Warn("everybody who reaches this host can use the page service: give it a token, or listen on 127.0.0.1 only", "at", a.String())
 		}
@@ -121,7 +123,7 @@ func startPages(hostDir string, p Pages) (_ *pageService, err error) {
 	return s, nil
 }
 
-// probe writes a little where the book is.
+// probe writes a little to the disk of the page index.
 func probe(file string) error {
 	f, err := os.OpenFile(file, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -138,15 +140,15 @@ func (s *pageService) addresses() (all []httpserver.Address) {
 	return all
 }
 
-// stop answers what was asked, and then closes the book. A nil service has nothing
-// to stop.
+// stop answers the requests that have arrived, and then closes the page index. A nil
+// service has nothing to stop.
 func (s *pageService) stop() error {
 	if s == nil {
 		return nil
 	}
 	s.cancel()
 	<-s.done
-	err := errors.Join(s.err, s.book.Close())
+	err := errors.Join(s.err, s.index.Close())
 	if err != nil {
 		return fmt.Errorf("page service: %w", err)
 	}

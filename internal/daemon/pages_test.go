@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kv3fs/kv3fs/internal/pageservice/httpserver"
-	"github.com/kv3fs/kv3fs/internal/pageservice/index"
+	"github.com/kv3fs/kv3fs/internal/pageservice/journal"
 )
 
 // patience bounds every wait for something that should be there soon.
@@ -187,7 +187,7 @@ func TestPagesDamagedBook(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(host, pagesDir), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(host, pagesDir, index.FileName), []byte(strings.Repeat("no log ", 10000)), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(host, pagesDir, journal.FileName), []byte(strings.Repeat("no log ", 10000)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	p := Pages{Listen: []httpserver.Address{{Network: "tcp", Where: "127.0.0.1:0"}}, Optional: true, Log: slog.New(slog.DiscardHandler)}

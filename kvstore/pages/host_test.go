@@ -13,6 +13,7 @@ import (
 	book "github.com/kv3fs/kv3fs/internal/pageservice"
 	"github.com/kv3fs/kv3fs/internal/pageservice/httpserver"
 	"github.com/kv3fs/kv3fs/internal/pageservice/index"
+	"github.com/kv3fs/kv3fs/internal/pageservice/journal"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
@@ -27,7 +28,7 @@ type host struct {
 	dir     string
 	times   book.Options
 	address string
-	book    *index.Book
+	index   *index.Index
 	server  *http.Server
 	served  chan error
 	wrap    func(http.Handler) http.Handler // nil: as it is
@@ -43,7 +44,7 @@ func newHost(t testing.TB, times book.Options) *host {
 func (h *host) start() {
 	h.t.Helper()
 	var err error
-	if h.book, err = index.Open(h.dir, index.Options{Options: h.times}); err != nil {
+	if h.index, err = index.Open(journal.New(h.dir, journal.Options{}), index.Options{Options: h.times}); err != nil {
 		h.t.Fatal(err)
 	}
 	l, err := net.Listen("tcp", h.address)
@@ -51,7 +52,7 @@ func (h *host) start() {
 		h.t.Fatal(err)
 	}
 	h.address = l.Addr().String()
-	handler := httpserver.New(h.book, httpserver.Options{}).Handler("")
+	handler := httpserver.New(h.index, httpserver.Options{}).Handler("")
 	if h.wrap != nil {
 		handler = h.wrap(handler)
 	}
@@ -69,7 +70,7 @@ func (h *host) stop() {
 	if err := <-h.served; !errors.Is(err, http.ErrServerClosed) {
 		h.t.Error(err)
 	}
-	if err := h.book.Close(); err != nil {
+	if err := h.index.Close(); err != nil {
 		h.t.Error(err)
 	}
 	h.server = nil

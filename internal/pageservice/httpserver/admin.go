@@ -50,7 +50,7 @@ type EvictAnswer struct {
 }
 
 // admin answers a route of the command line, if it is one.
-func (d *Door) admin(w http.ResponseWriter, r *http.Request) bool {
+func (s *Server) admin(w http.ResponseWriter, r *http.Request) bool {
 	name, ok := strings.CutPrefix(r.URL.Path, adminPrefix)
 	if !ok {
 		return false
@@ -59,15 +59,15 @@ func (d *Door) admin(w http.ResponseWriter, r *http.Request) bool {
 	var do func(context.Context, AdminRequest) (any, error)
 	switch name {
 	case "stat":
-		method, do = http.MethodGet, d.adminStat
+		method, do = http.MethodGet, s.adminStat
 	case "list":
-		do = d.adminList
+		do = s.adminList
 	case "evict":
-		do = d.adminEvict
+		do = s.adminEvict
 	case "clear":
-		do = d.adminClear
+		do = s.adminClear
 	case "forget":
-		do = d.adminForget
+		do = s.adminForget
 	default:
 		refuse(w, refusal{http.StatusNotFound, "Not Found"})
 		return true
@@ -77,7 +77,7 @@ func (d *Door) admin(w http.ResponseWriter, r *http.Request) bool {
 		refuse(w, refusal{http.StatusMethodNotAllowed, "Method Not Allowed"})
 		return true
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), d.limits.Work)
+	ctx, cancel := context.WithTimeout(r.Context(), s.limits.Work)
 	defer cancel()
 	var q AdminRequest
 	if method == http.MethodPost {
@@ -90,94 +90,94 @@ func (d *Door) admin(w http.ResponseWriter, r *http.Request) bool {
 	}
 	answer, err := do(ctx, q)
 	if err != nil {
-		refuse(w, d.translate(err))
+		refuse(w, s.translate(err))
 		return true
 	}
 	b, err := json.Marshal(answer)
 	if err != nil {
-		refuse(w, d.translate(err))
+		refuse(w, s.translate(err))
 		return true
 	}
 	send(w, http.StatusOK, b)
 	return true
 }
 
-func (d *Door) adminStat(ctx context.Context, _ AdminRequest) (any, error) {
-	spaces, err := d.stats.since(ctx, time.Now())
+func (s *Server) adminStat(ctx context.Context, _ AdminRequest) (any, error) {
+	spaces, err := s.stats.since(ctx, time.Now())
 	if spaces == nil {
 		spaces = []pageservice.SpaceState{} // an empty list, not null
 	}
 	return StatAnswer{spaces}, err
 }
 
-func (d *Door) adminList(ctx context.Context, q AdminRequest) (any, error) {
+func (s *Server) adminList(ctx context.Context, q AdminRequest) (any, error) {
 	if q.Limit <= 0 || q.Limit > maxListed {
 		return nil, refusal{http.StatusBadRequest, "limit must be 1 to " + strconv.Itoa(maxListed)}
 	}
-	if err := d.wantSpace(ctx, q.Space); err != nil {
+	if err := s.wantSpace(ctx, q.Space); err != nil {
 		return nil, err
 	}
-	entries, err := d.book.List(ctx, q.Space, q.After, q.Limit)
+	entries, err := s.index.List(ctx, q.Space, q.After, q.Limit)
 	if entries == nil {
 		entries = []pageservice.Entry{}
 	}
 	return ListAnswer{entries}, err
 }
 
-func (d *Door) adminEvict(ctx context.Context, q AdminRequest) (any, error) {
+func (s *Server) adminEvict(ctx context.Context, q AdminRequest) (any, error) {
 	if q.Keys <= 0 {
 		return nil, refusal{http.StatusBadRequest, "keys must be at least 1"}
 	}
-	if err := d.wantSpace(ctx, q.Space); err != nil {
+	if err := s.wantSpace(ctx, q.Space); err != nil {
 		return nil, err
 	}
-	n, err := d.book.Evict(ctx, q.Space, q.Keys)
+	n, err := s.index.Evict(ctx, q.Space, q.Keys)
 	if err == nil {
-		d.writes.worked()
-		d.log.Info("keys were evicted by hand", "namespace", q.Space.Namespace, "set", q.Space.Set, "keys", n)
+		s.writes.worked()
+		s.log.Info("keys were evicted by hand", "namespace", q.Space.Namespace, "set", q.Space.Set, "keys", n)
 	}
 	return EvictAnswer{n}, err
 }
 
-func (d *Door) adminClear(ctx context.Context, q AdminRequest) (any, error) {
-	if err := d.wantSpace(ctx, q.Space); err != nil {
+func (s *Server) adminClear(ctx context.Context, q AdminRequest) (any, error) {
+	if err := s.wantSpace(ctx, q.Space); err != nil {
 		return nil, err
 	}
-	err := d.book.Clear(ctx, q.Space)
+	err := s.index.Clear(ctx, q.Space)
 	if err == nil {
-		d.writes.worked()
-		d.log.Info("a set of keys was cleared by hand", "namespace", q.Space.Namespace, "set", q.Space.Set)
+		s.writes.worked()
+		s.log.Info("a set of keys was cleared by hand", "namespace", q.Space.Namespace, "set", q.Space.Set)
 	}
 	return struct{}{}, err
 }
 
 // adminForget forgets a rank that does not come back.
-func (d *Door) adminForget(ctx context.Context, q AdminRequest) (any, error) {
+func (s *Server) adminForget(ctx context.Context, q AdminRequest) (any, error) {
 	if q.Rank == nil {
 		return nil, refusal{http.StatusBadRequest, "rank is missing"}
 	}
-	err := d.book.Forget(ctx, q.Space, *q.Rank)
+	err := s.index.Forget(ctx, q.Space, *q.Rank)
 	switch {
 	case errors.Is(err, pageservice.ErrUnknownRank):
 		return nil, refusal{http.StatusNotFound, fmt.Sprintf("there is no rank %d of set %q in namespace %q", *q.Rank, q.Space.Set, label(q.Space.Namespace))}
 	case err == nil:
-		d.writes.worked()
-		d.log.Info("a rank was forgotten by hand", "namespace", q.Space.Namespace, "set", q.Space.Set, "rank", *q.Rank)
+		s.writes.worked()
+		s.log.Info("a rank was forgotten by hand", "namespace", q.Space.Namespace, "set", q.Space.Set, "rank", *q.Rank)
 	}
 	return struct{}{}, err
 }
 
 // wantSpace refuses a space that is not there, so that a typing error is no success.
-func (d *Door) wantSpace(ctx context.Context, s pageservice.Space) error {
+func (s *Server) wantSpace(ctx context.Context, want pageservice.Space) error {
 	now := time.Now()
 	for _, since := range []time.Time{now.Add(-statAge), now} { // it may be very new
-		spaces, err := d.stats.since(ctx, since)
+		spaces, err := s.stats.since(ctx, since)
 		if err != nil {
 			return err
 		}
-		if slices.ContainsFunc(spaces, func(there pageservice.SpaceState) bool { return there.Space == s }) {
+		if slices.ContainsFunc(spaces, func(there pageservice.SpaceState) bool { return there.Space == want }) {
 			return nil
 		}
 	}
-	return refusal{http.StatusNotFound, "there are no keys of set " + strconv.Quote(s.Set) + " in namespace " + strconv.Quote(label(s.Namespace))}
+	return refusal{http.StatusNotFound, "there are no keys of set " + strconv.Quote(want.Set) + " in namespace " + strconv.Quote(label(want.Namespace))}
 }

@@ -11,7 +11,7 @@ import (
 // call is one request on its way: what was asked, of whom, and the answer so far.
 type call struct {
 	request
-	door      *Door
+	server    *Server
 	ctx       context.Context
 	namespace string
 	pathRank  int
@@ -25,12 +25,12 @@ type calls struct{ pool sync.Pool }
 // keepBytes is the largest buffer that is kept for the next request.
 const keepBytes = 1 << 20
 
-func (p *calls) get(d *Door, namespace string) *call {
+func (p *calls) get(s *Server, namespace string) *call {
 	c, _ := p.pool.Get().(*call)
 	if c == nil {
 		c = &call{seen: map[string]struct{}{}}
 	}
-	c.door, c.namespace, c.limits = d, namespace, &d.limits
+	c.server, c.namespace, c.limits = s, namespace, &s.limits
 	return c
 }
 
@@ -46,12 +46,12 @@ func (p *calls) put(c *call) {
 
 // makeKnown makes a rank known and says so when that cost pages.
 func (c *call) makeKnown(s pageservice.Space, o pageservice.RankOptions) error {
-	state, err := c.door.book.Initialize(c.ctx, s, c.pathRank, o)
+	state, err := c.server.index.Initialize(c.ctx, s, c.pathRank, o)
 	if err := c.change(err); err != nil {
 		return err
 	}
-	c.door.metrics.know(c.namespace)
-	log := c.door.log.With("namespace", s.Namespace, "set", s.Set, "rank", c.pathRank, "pages", o.NumPages)
+	c.server.metrics.know(c.namespace)
+	log := c.server.log.With("namespace", s.Namespace, "set", s.Set, "rank", c.pathRank, "pages", o.NumPages)
 	switch {
 	case state.Dropped > 0:
 		log.Warn("a rank came back with another number of pages: its old ones are dropped", "dropped_pages", state.Dropped)
@@ -64,7 +64,7 @@ func (c *call) makeKnown(s pageservice.Space, o pageservice.RankOptions) error {
 // reserveIn reserves pages for keys. Nothing but a new page needs the disk, and so
 // proves that it takes writes.
 func (c *call) reserveIn(s pageservice.Space, rank int, keys []string, allOrNothing bool) ([]pageservice.Grant, error) {
-	grants, err := c.door.book.Reserve(c.ctx, s, rank, keys, allOrNothing)
+	grants, err := c.server.index.Reserve(c.ctx, s, rank, keys, allOrNothing)
 	if slices.ContainsFunc(grants, func(g pageservice.Grant) bool { return !g.Present && g.Page != pageservice.None }) {
 		return grants, c.change(err)
 	}
@@ -73,12 +73,12 @@ func (c *call) reserveIn(s pageservice.Space, rank int, keys []string, allOrNoth
 
 // confirmIn confirms and releases what the request says.
 func (c *call) confirmIn(s pageservice.Space, rank int) error {
-	done, err := c.door.book.Confirm(c.ctx, s, rank, c.written.items, c.release.items)
+	done, err := c.server.index.Confirm(c.ctx, s, rank, c.written.items, c.release.items)
 	if err := c.change(err); err != nil {
 		return err
 	}
 	if done.Ignored > 0 {
-		c.door.log.Debug("pages that were not the caller's are left as they are", "namespace", s.Namespace, "set", s.Set, "rank", rank, "pages", done.Ignored)
+		c.server.log.Debug("pages that were not the caller's are left as they are", "namespace", s.Namespace, "set", s.Set, "rank", rank, "pages", done.Ignored)
 	}
 	return nil
 }
@@ -87,7 +87,7 @@ func (c *call) confirmIn(s pageservice.Space, rank int) error {
 // on, which is noted where it is answered.
 func (c *call) change(err error) error {
 	if err == nil {
-		c.door.writes.worked()
+		c.server.writes.worked()
 	}
 	return err
 }

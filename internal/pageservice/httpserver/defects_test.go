@@ -12,6 +12,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/pageservice"
 	"github.com/kv3fs/kv3fs/internal/pageservice/httpserver"
 	"github.com/kv3fs/kv3fs/internal/pageservice/index"
+	"github.com/kv3fs/kv3fs/internal/pageservice/journal"
 )
 
 // The defects of the reference servers (clients.md 6.6 and 7.6), seen through their
@@ -89,7 +90,7 @@ func soon(t testing.TB, what string, so func() bool) {
 // where counts the pages of a set by state.
 func (s *service) where(set string) (p pageservice.RankPages) {
 	s.t.Helper()
-	all, err := s.book.Stat(s.t.Context())
+	all, err := s.index.Stat(s.t.Context())
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -102,10 +103,10 @@ func (s *service) where(set string) (p pageservice.RankPages) {
 			p.Free += r.Free
 			p.Reserved += r.Reserved
 			p.Keyed += r.Keyed
-			p.Resting += r.Resting
+			p.Quarantined += r.Quarantined
 		}
 	}
-	if p.Free+p.Reserved+p.Keyed+p.Resting != p.NumPages {
+	if p.Free+p.Reserved+p.Keyed+p.Quarantined != p.NumPages {
 		s.t.Errorf("pages are lost: %+v", p)
 	}
 	return p
@@ -130,36 +131,36 @@ func TestVLLMStoreAcceptsWhenFull(t *testing.T) {
 // store is what a kill -9 would leave.
 func TestRestartLosesNothing(t *testing.T) {
 	dir, crashed := t.TempDir(), t.TempDir()
-	book, err := index.Open(dir, index.Options{})
+	x, err := index.Open(journal.New(dir, journal.Options{}), index.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := startOn(t, book, httpserver.Options{}, "")
+	s := startOn(t, x, httpserver.Options{}, "")
 	s.ok("/rank/0/initialize", `{"num_pages":4}`)
 	s.ok("/0/initialize", `{"num_pages":4,"namespace":"kv"}`)
 	inV, inS := s.saveV(0, "K"), s.saveS("K")
 	s.allocateV(0, "unconfirmed")
-	text, err := os.ReadFile(filepath.Join(dir, index.FileName))
+	text, err := os.ReadFile(filepath.Join(dir, journal.FileName))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(crashed, index.FileName), text, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(crashed, journal.FileName), text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := book.Close(); err != nil {
+	if err := x.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if status, answer := s.post("/keys/batch_exists", `{"keys":["K"]}`); status != 503 {
-		t.Errorf("a closed book: %d %s", status, answer)
+		t.Errorf("a closed index: %d %s", status, answer)
 	}
 	for name, dir := range map[string]string{"stopped": dir, "killed": crashed} {
 		t.Run(name, func(t *testing.T) {
-			book, err := index.Open(dir, index.Options{})
+			x, err := index.Open(journal.New(dir, journal.Options{}), index.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer book.Close()
-			s := startOn(t, book, httpserver.Options{}, "")
+			defer x.Close()
+			s := startOn(t, x, httpserver.Options{}, "")
 			s.want("/keys/batch_exists", `{"keys":["K","unconfirmed"]}`, 200, `{"exists":[true,false]}`)
 			s.want("/keys/get_locations", `{"rank":0,"keys":["K"]}`, 200, fmt.Sprintf(`{"locations":[%d]}`, inV))
 			s.want("/0/get_page_indices", `{"keys":["K"]}`, 200, fmt.Sprintf(`{"indices":[%d]}`, inS))

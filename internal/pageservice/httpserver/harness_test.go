@@ -14,42 +14,49 @@ import (
 	"github.com/kv3fs/kv3fs/internal/pageservice"
 	"github.com/kv3fs/kv3fs/internal/pageservice/httpserver"
 	"github.com/kv3fs/kv3fs/internal/pageservice/index"
+	"github.com/kv3fs/kv3fs/internal/pageservice/journal"
 )
 
 // patience bounds every wait for something that should be there soon.
 const patience = 20 * time.Second
 
-// service is a door to a real book, on a real port.
+// service is a server of a real index, on a real port.
 type service struct {
-	t    testing.TB
-	book pageservice.Book
-	door *httpserver.Door
-	url  string
-	http *http.Client
+	t      testing.TB
+	index  *index.Index
+	server *httpserver.Server
+	url    string
+	http   *http.Client
 }
 
-// start starts a service on an embedded book.
+// start starts a service on an empty index, which has a journal.
 func start(t testing.TB, o httpserver.Options, times pageservice.Options) *service {
 	t.Helper()
-	book, err := index.Open(t.TempDir(), index.Options{Options: times})
+	return startWith(t, journal.New(t.TempDir(), journal.Options{}), o, index.Options{Options: times})
+}
+
+// startWith starts a service on an index with a given log.
+func startWith(t testing.TB, log pageservice.Log, o httpserver.Options, indexOptions index.Options) *service {
+	t.Helper()
+	x, err := index.Open(log, indexOptions)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { book.Close() })
-	return startOn(t, book, o, "")
+	t.Cleanup(func() { x.Close() })
+	return startOn(t, x, o, "")
 }
 
-// startOn starts a service on a book, bound to a namespace. What the handlers still
-// do when the test ends is waited for.
-func startOn(t testing.TB, book pageservice.Book, o httpserver.Options, namespace string) *service {
+// startOn starts a service on an index, bound to a namespace. The end of the test waits
+// for its handlers.
+func startOn(t testing.TB, x *index.Index, o httpserver.Options, namespace string) *service {
 	t.Helper()
-	d := httpserver.New(book, o)
-	server := httptest.NewServer(d.Handler(namespace))
+	s := httpserver.New(x, o)
+	server := httptest.NewServer(s.Handler(namespace))
 	t.Cleanup(server.Close)
-	return &service{t, book, d, server.URL, &http.Client{Timeout: patience, Transport: server.Client().Transport}}
+	return &service{t, x, s, server.URL, &http.Client{Timeout: patience, Transport: server.Client().Transport}}
 }
 
-// post sends a body and returns status and answer.
+// post sends a body and returns the status and the answer.
 func (s *service) post(path, body string) (status int, answer string) {
 	s.t.Helper()
 	return s.do(http.MethodPost, path, body)
@@ -77,7 +84,7 @@ func (s *service) do(method, path, body string) (status int, answer string) {
 	return w.StatusCode, string(b)
 }
 
-// want sends a body and compares status and answer.
+// want sends a body and compares the status and the answer.
 func (s *service) want(path, body string, status int, answer string) {
 	s.t.Helper()
 	if gotStatus, got := s.post(path, body); gotStatus != status || got != answer {
@@ -85,7 +92,7 @@ func (s *service) want(path, body string, status int, answer string) {
 	}
 }
 
-// ok sends bodies that must be answered 200 or 204.
+// ok sends a body that must be answered with 200 or 204.
 func (s *service) ok(path, body string) (answer string) {
 	s.t.Helper()
 	status, answer := s.post(path, body)
@@ -114,11 +121,10 @@ func (s *service) raw() net.Conn {
 	return c
 }
 
-// state is everything that the book says of itself, as text to compare. Times and
-// counters of asking are left out.
+// state returns the state of all spaces as text to compare, without times and counters.
 func (s *service) state() string {
 	s.t.Helper()
-	spaces, err := s.book.Stat(s.t.Context())
+	spaces, err := s.index.Stat(s.t.Context())
 	if err != nil {
 		s.t.Fatal(err)
 	}

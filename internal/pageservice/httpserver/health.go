@@ -12,28 +12,28 @@ import (
 )
 
 // healthz says that the process is alive and serves HTTP.
-func (d *Door) healthz(w http.ResponseWriter) { send(w, http.StatusOK, []byte(`{"status":"ok"}`)) }
+func (s *Server) healthz(w http.ResponseWriter) { send(w, http.StatusOK, []byte(`{"status":"ok"}`)) }
 
 // readyz says whether the book is open and can write.
-func (d *Door) readyz(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := context.WithTimeout(r.Context(), d.limits.Work)
+func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), s.limits.Work)
 	defer cancel()
-	if err := d.ready(ctx); err != nil {
+	if err := s.ready(ctx); err != nil {
 		refuse(w, refusal{http.StatusServiceUnavailable, err.Error()})
 		return
 	}
 	send(w, http.StatusOK, []byte(`{"status":"ready"}`))
 }
 
-func (d *Door) ready(ctx context.Context) error {
+func (s *Server) ready(ctx context.Context) error {
 	// A question about nothing: whether the book is open.
-	if _, err := d.book.Exists(ctx, pageservice.Space{}, nil); err != nil {
+	if _, err := s.index.Exists(ctx, pageservice.Space{}, nil); err != nil {
 		return err
 	}
-	if err := d.writes.failing(time.Now()); err != nil {
+	if err := s.writes.failing(time.Now()); err != nil {
 		return err
 	}
-	return d.disk.look(d.probe)
+	return s.disk.look(s.probe)
 }
 
 // writes remembers how the last change of the book went.

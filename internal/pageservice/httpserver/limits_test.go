@@ -18,12 +18,13 @@ import (
 	"github.com/kv3fs/kv3fs/internal/pageservice"
 	"github.com/kv3fs/kv3fs/internal/pageservice/httpserver"
 	"github.com/kv3fs/kv3fs/internal/pageservice/index"
+	"github.com/kv3fs/kv3fs/internal/pageservice/journal"
 )
 
-// serveOn runs a door on listeners of its own until the test ends.
+// serveOn runs a server on listeners of its own until the test ends.
 func serveOn(t *testing.T, o httpserver.Options, drain time.Duration, addresses ...string) (*service, []*httpserver.Listener, context.CancelFunc, <-chan error) {
 	t.Helper()
-	book, err := index.Open(t.TempDir(), index.Options{})
+	x, err := index.Open(journal.New(t.TempDir(), journal.Options{}), index.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,20 +41,20 @@ func serveOn(t *testing.T, o httpserver.Options, drain time.Duration, addresses 
 		listeners = append(listeners, l)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	d := httpserver.New(book, o)
+	s := httpserver.New(x, o)
 	done, ended := make(chan error, 1), make(chan struct{})
 	go func() {
 		defer close(ended)
-		done <- d.Serve(ctx, listeners, func() (context.Context, context.CancelFunc) {
+		done <- s.Serve(ctx, listeners, func() (context.Context, context.CancelFunc) {
 			return context.WithTimeout(context.Background(), drain)
 		})
 	}()
 	t.Cleanup(func() {
 		cancel()
 		<-ended
-		book.Close()
+		x.Close()
 	})
-	return &service{t, book, d, "http://" + listeners[0].Addr().String(), &http.Client{Timeout: patience}}, listeners, cancel, done
+	return &service{t, x, s, "http://" + listeners[0].Addr().String(), &http.Client{Timeout: patience}}, listeners, cancel, done
 }
 
 // TestBodyLimit: a body that is too large is 413, announced or not, and is not taken
@@ -119,14 +120,12 @@ func TestSlowBodiesTakeNoSlot(t *testing.T) {
 // TestLargeBodies: those that do not fit into memory wait for those that do; small
 // ones do not wait.
 func TestLargeBodies(t *testing.T) {
-	s := start(t, httpserver.Options{}, pageservice.Options{})
-	book := &slow{s.book, make(chan struct{}), make(chan struct{})}
 	limits := httpserver.Limits{LargeBytes: 300 << 10, Work: patience}
-	s = startOn(t, book, httpserver.Options{Limits: limits}, "")
-	large := `{"keys":["K"]` + strings.Repeat(" ", 200<<10) + `}`
+	s, log := startSlow(t, limits)
+	large := slowBody + strings.Repeat(" ", 200<<10)
 	answers := make(chan int)
-	ask := func(body io.Reader) {
-		w, err := s.http.Post(s.url+"/keys/batch_exists", "application/json", body)
+	send := func(body io.Reader) {
+		w, err := s.http.Post(s.url+slowPath, "application/json", body)
 		if err != nil {
 			t.Error(err)
 			answers <- 0
@@ -135,30 +134,29 @@ func TestLargeBodies(t *testing.T) {
 		w.Body.Close()
 		answers <- w.StatusCode
 	}
-	go ask(strings.NewReader(large))
-	<-book.entered
-	go ask(io.MultiReader(strings.NewReader(large))) // does not say how large it is
-	go ask(strings.NewReader(`{"keys":["K"]}`))
-	<-book.entered
+	go send(strings.NewReader(large))
+	<-log.entered
+	go send(io.MultiReader(strings.NewReader(large))) // its head does not say how large it is
+	go send(strings.NewReader(slowBody))
+	<-log.entered
 	select {
-	case <-book.entered:
+	case <-log.entered:
 		t.Error("two large ones at once")
 	case <-time.After(200 * time.Millisecond):
 	}
-	book.leave <- struct{}{}
-	book.leave <- struct{}{}
-	<-book.entered
-	book.leave <- struct{}{}
+	log.leave <- struct{}{}
+	log.leave <- struct{}{}
+	<-log.entered
+	log.leave <- struct{}{}
 	for range 3 {
 		if status := <-answers; status != 200 {
 			t.Error(status)
 		}
 	}
 	limits.Work = 200 * time.Millisecond
-	never := &slow{s.book, make(chan struct{}, 2), nil}
-	s = startOn(t, never, httpserver.Options{Limits: limits}, "")
+	s, _ = startSlow(t, limits)
 	for range 2 {
-		go ask(strings.NewReader(large))
+		go send(strings.NewReader(large))
 	}
 	for range 2 {
 		if status := <-answers; status != 503 {
@@ -183,40 +181,62 @@ func TestBatchLimit(t *testing.T) {
 	s.want("/keys/batch_exists", `{"keys":["K","b","c"]}`, 200, `{"exists":[true,false,false]}`)
 }
 
-// slow is a book whose Exists waits.
-type slow struct {
-	pageservice.Book
+// slowLog is a log whose writers wait before they learn the outcome.
+type slowLog struct {
+	pageservice.Log
 	entered, leave chan struct{}
 }
 
-func (s *slow) Exists(ctx context.Context, sp pageservice.Space, keys []string) ([]bool, error) {
-	s.entered <- struct{}{}
-	select {
-	case <-s.leave:
-		return make([]bool, len(keys)), nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
+func (l *slowLog) Append(done func(error), recs ...[]byte) func(context.Context) error {
+	wait := l.Log.Append(done, recs...)
+	return func(ctx context.Context) error {
+		select {
+		case l.entered <- struct{}{}:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		select {
+		case <-l.leave:
+			return wait(ctx)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
+}
+
+// A request that writes the log, and so waits for a slowLog.
+const (
+	slowPath = "/keys/batch_allocate"
+	slowBody = `{"rank":0,"keys":[["K",""]]}`
+)
+
+// startSlow starts a service with rank 0 of vLLM, whose later writers wait.
+func startSlow(t *testing.T, limits httpserver.Limits) (*service, *slowLog) {
+	t.Helper()
+	log := &slowLog{journal.New(t.TempDir(), journal.Options{}), make(chan struct{}, 1), make(chan struct{}, 1)}
+	log.leave <- struct{}{}
+	s := startWith(t, log, httpserver.Options{Limits: limits}, index.Options{})
+	s.ok("/rank/0/initialize", `{"num_pages":100}`)
+	<-log.entered
+	return s, log
 }
 
 // TestConcurrency: beyond the bound it is 503 at once, and nobody waits for nothing.
 func TestConcurrency(t *testing.T) {
-	s := start(t, httpserver.Options{}, pageservice.Options{})
-	book := &slow{s.book, make(chan struct{}), make(chan struct{})}
-	s = startOn(t, book, httpserver.Options{Limits: httpserver.Limits{Requests: 2, Work: patience}}, "")
+	s, log := startSlow(t, httpserver.Limits{Requests: 2, Work: patience})
 	answers := make(chan int)
 	for range 2 {
 		go func() {
-			status, _ := s.post("/keys/batch_exists", `{"keys":["K"]}`)
+			status, _ := s.post(slowPath, slowBody)
 			answers <- status
 		}()
-		<-book.entered
+		<-log.entered
 	}
-	s.want("/keys/batch_exists", `{"keys":["K"]}`, 503, `{"detail":"too many requests at once"}`)
+	s.want(slowPath, slowBody, 503, `{"detail":"too many requests at once"}`)
 	if status, _ := s.do("GET", "/healthz", ""); status != 200 {
 		t.Errorf("healthz: %d", status)
 	}
-	close(book.leave)
+	close(log.leave)
 	for range 2 {
 		if status := <-answers; status != 200 {
 			t.Errorf("one that was in: %d", status)
@@ -224,12 +244,10 @@ func TestConcurrency(t *testing.T) {
 	}
 }
 
-// TestWorkLimit: a book that does not answer is 503 in time.
+// TestWorkLimit: if the index does not answer, the client gets 503 in time.
 func TestWorkLimit(t *testing.T) {
-	s := start(t, httpserver.Options{}, pageservice.Options{})
-	book := &slow{s.book, make(chan struct{}, 1), nil}
-	s = startOn(t, book, httpserver.Options{Limits: httpserver.Limits{Work: 50 * time.Millisecond}}, "")
-	s.want("/keys/batch_exists", `{"keys":["K"]}`, 503, `{"detail":"the page store did not answer in time"}`)
+	s, _ := startSlow(t, httpserver.Limits{Work: 50 * time.Millisecond})
+	s.want(slowPath, slowBody, 503, `{"detail":"the page index did not answer in time"}`)
 }
 
 // TestSlowClients: who sends his head or his body drop by drop, or nothing at all, is

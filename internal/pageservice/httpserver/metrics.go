@@ -43,7 +43,7 @@ func newMetrics(into *prometheus.Registry, s *stats) *metrics {
 			Buckets: []float64{25e-6, 50e-6, 100e-6, 200e-6, 350e-6, 500e-6, 1e-3, 2e-3, 5e-3, 10e-3, 25e-3, 50e-3, 100e-3, 250e-3, 500e-3, 1, 2.5, 5, 20},
 		}, []string{"route", "namespace"}),
 	}
-	if spaces, err := s.book.Stat(context.Background()); err == nil {
+	if spaces, err := s.query(context.Background()); err == nil {
 		for i := range spaces {
 			m.know(spaces[i].Space.Namespace)
 		}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -18,6 +19,8 @@ import (
 
 	"github.com/kv3fs/kv3fs/internal/pageservice"
 	"github.com/kv3fs/kv3fs/internal/pageservice/httpserver"
+	"github.com/kv3fs/kv3fs/internal/pageservice/index"
+	"github.com/kv3fs/kv3fs/internal/pageservice/journal"
 )
 
 // textLog logs everything into b, from any goroutine.
@@ -36,31 +39,30 @@ func (l *lockedWriter) Write(p []byte) (int, error) {
 	return l.w.Write(p)
 }
 
-// broken is a book whose disk fails on demand. Reading goes on.
-type broken struct {
-	pageservice.Book
-	err atomic.Pointer[error]
+// brokenDisk fails every commit on demand.
+type brokenDisk struct{ failing atomic.Bool }
+
+func (d *brokenDisk) commit(commit func() error) error {
+	if d.failing.Load() {
+		return syscall.EIO
+	}
+	return commit()
 }
 
-func (b *broken) fail(err error) { b.err.Store(&err) }
-
-func (b *broken) Confirm(ctx context.Context, s pageservice.Space, rank int, written []pageservice.Placed, release []int64) (pageservice.Confirmed, error) {
-	if p := b.err.Load(); p != nil && *p != nil {
-		return pageservice.Confirmed{}, *p
-	}
-	return b.Book.Confirm(ctx, s, rank, written, release)
+// startBroken starts a service whose disk can be made to fail.
+func startBroken(t *testing.T, o httpserver.Options) (*service, *brokenDisk) {
+	d := &brokenDisk{}
+	return startWith(t, journal.New(t.TempDir(), journal.Options{Commit: d.commit}), o, index.Options{}), d
 }
 
 // TestUnavailable: a store that cannot write is 503, which the clients try again,
 // and not ready; one log line says so, not one per request.
 func TestUnavailable(t *testing.T) {
 	var log strings.Builder
-	s := start(t, httpserver.Options{}, pageservice.Options{})
-	book := &broken{Book: s.book}
-	s = startOn(t, book, httpserver.Options{Log: textLog(&log)}, "")
+	s, disk := startBroken(t, httpserver.Options{Log: textLog(&log)})
 	s.ok("/0/initialize", `{"num_pages":4}`)
 	s.reserveS("K")
-	book.fail(pageservice.ErrUnavailable)
+	disk.failing.Store(true)
 	for range 20 {
 		w, err := s.http.Post(s.url+"/0/confirm_write", "application/json", strings.NewReader(`{"written_keys_to_confirm":[["K",0]]}`))
 		if err != nil {
@@ -81,7 +83,7 @@ func TestUnavailable(t *testing.T) {
 		t.Errorf("healthz: %d", status)
 	}
 	s.want("/0/exists", `{"keys":["K"]}`, 200, `{"exists":[false]}`)
-	book.fail(nil)
+	disk.failing.Store(false)
 	s.want("/0/confirm_write", `{"written_keys_to_confirm":[["K",0]]}`, 204, "")
 	if status, answer := s.do("GET", "/readyz", ""); status != 200 {
 		t.Errorf("readyz again: %d %s", status, answer)
@@ -89,14 +91,13 @@ func TestUnavailable(t *testing.T) {
 	for err, status := range map[error]int{
 		pageservice.ErrClosed: 503, context.DeadlineExceeded: 503, errors.New("a bug"): 500, pageservice.ErrInvalid: 400, pageservice.ErrUnknownRank: 404,
 	} {
-		book.fail(err)
-		if got, answer := s.post("/0/confirm_write", `{"written_keys_to_confirm":[["K",0]]}`); got != status {
-			t.Errorf("%v: %d %s", err, got, answer)
+		if got := s.server.StatusInPool(err); got != status {
+			t.Errorf("%v: %d", err, got)
 		}
 	}
 }
 
-// TestProbe: the disk under the book is asked, but not by everybody at once.
+// TestProbe: readiness probes the disk under the index, but not for every client.
 func TestProbe(t *testing.T) {
 	var asked atomic.Int64
 	s := start(t, httpserver.Options{Probe: func() error { asked.Add(1); return errors.New("no space left") }}, pageservice.Options{})
@@ -138,30 +139,19 @@ func TestProbesAtOnce(t *testing.T) {
 	soon(t, "ready again", func() bool { return ready() == 200 })
 }
 
-// counting is a book that counts how often it is asked for everything.
-type counting struct {
-	pageservice.Book
-	stats atomic.Int64
-}
-
-func (c *counting) Stat(ctx context.Context) ([]pageservice.SpaceState, error) {
-	c.stats.Add(1)
-	return c.Book.Stat(ctx)
-}
-
-// TestMonitorsAreCheap: who looks after the service takes none of its time.
+// TestMonitorsAreCheap: monitors take hardly any time of the service.
 func TestMonitorsAreCheap(t *testing.T) {
 	s := start(t, httpserver.Options{}, pageservice.Options{})
-	book := &counting{Book: s.book}
-	s = startOn(t, book, httpserver.Options{}, "")
+	var stats atomic.Int64
+	s.server.OnStat(func() { stats.Add(1) })
 	s.ok("/0/initialize", `{"num_pages":4}`)
 	c := httpserver.NewClient(s.url, "", patience)
-	begin, before := time.Now(), book.stats.Load()
+	begin, before := time.Now(), stats.Load()
 	for range 50 {
 		s.do("GET", "/readyz", "")
 	}
-	if n := book.stats.Load() - before; n != 0 {
-		t.Errorf("readyz asked for everything %d times", n)
+	if n := stats.Load() - before; n != 0 {
+		t.Errorf("readyz queried the state of all spaces %d times", n)
 	}
 	for range 50 {
 		w, err := s.http.Get(s.url + "/metrics")
@@ -173,26 +163,28 @@ func TestMonitorsAreCheap(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n, most := book.stats.Load()-before, int64(time.Since(begin)/time.Second)+2; n > most {
-		t.Errorf("asked for everything %d times, more than %d", n, most)
+	if n, most := stats.Load()-before, int64(time.Since(begin)/time.Second)+2; n > most {
+		t.Errorf("the state of all spaces was queried %d times, more than %d", n, most)
 	}
 }
 
 // TestReservingProves: a page that was given out shows that the disk takes writes.
 func TestReservingProves(t *testing.T) {
-	s := start(t, httpserver.Options{}, pageservice.Options{})
-	book := &broken{Book: s.book}
-	s = startOn(t, book, httpserver.Options{}, "")
+	s, disk := startBroken(t, httpserver.Options{})
 	s.ok("/0/initialize", `{"num_pages":1}`)
-	book.fail(pageservice.ErrUnavailable)
-	s.post("/0/confirm_write", `{"written_keys_to_confirm":[["K",0]]}`)
+	failedChange := func() {
+		disk.failing.Store(true)
+		s.want("/0/clear", `{}`, 503, `{"detail":"the page index cannot write: input/output error"}`)
+		disk.failing.Store(false)
+	}
+	failedChange()
 	for _, status := range []int{503, 200} {
 		if got, answer := s.do("GET", "/readyz", ""); got != status {
 			t.Errorf("%d %s, want %d", got, answer, status)
 		}
 		s.ok("/0/reserve_and_allocate_page_indices", `{"keys":[["K",""]]}`)
 	}
-	s.post("/0/confirm_write", `{"written_keys_to_confirm":[["K",0]]}`)
+	failedChange()
 	s.ok("/0/reserve_and_allocate_page_indices", `{"keys":[["no room",""]]}`)
 	if got, _ := s.do("GET", "/readyz", ""); got != 503 {
 		t.Errorf("a key without a page shows nothing: %d", got)
@@ -258,7 +250,7 @@ func TestToken(t *testing.T) {
 // two share a key.
 func TestNamespaces(t *testing.T) {
 	s := start(t, httpserver.Options{}, pageservice.Options{})
-	bound := startOn(t, s.book, httpserver.Options{}, "two")
+	bound := startOn(t, s.index, httpserver.Options{}, "two")
 	for _, at := range []struct {
 		s      *service
 		prefix string

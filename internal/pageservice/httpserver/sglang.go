@@ -50,7 +50,7 @@ func (c *call) enter(lists ...bool) (pageservice.Space, error) {
 		return pageservice.Space{}, c.wrong
 	}
 	s := c.poolSpace()
-	_, err := c.door.book.Locate(c.ctx, s, c.pathRank, nil)
+	_, err := c.server.index.Locate(c.ctx, s, c.pathRank, nil)
 	return s, c.inPool(err)
 }
 
@@ -79,7 +79,7 @@ func (c *call) existInPool() error {
 	if err != nil {
 		return err
 	}
-	there, err := c.door.book.Exists(c.ctx, s, c.keys.items)
+	there, err := c.server.index.Exists(c.ctx, s, c.keys.items)
 	if err != nil {
 		return err
 	}
@@ -119,7 +119,7 @@ func (c *call) deleteFromPool() error {
 	if err != nil {
 		return err
 	}
-	_, err = c.door.book.Delete(c.ctx, s, c.keys.items)
+	_, err = c.server.index.Delete(c.ctx, s, c.keys.items)
 	return c.change(err)
 }
 
@@ -128,7 +128,7 @@ func (c *call) clearPool() error {
 	if err != nil {
 		return err
 	}
-	return c.change(c.door.book.Clear(c.ctx, s))
+	return c.change(c.server.index.Clear(c.ctx, s))
 }
 
 func (c *call) locateInPool() error {
@@ -136,7 +136,7 @@ func (c *call) locateInPool() error {
 	if err != nil {
 		return err
 	}
-	where, err := c.door.book.Locate(c.ctx, s, c.pathRank, c.keys.items)
+	where, err := c.server.index.Locate(c.ctx, s, c.pathRank, c.keys.items)
 	if err != nil {
 		return c.inPool(err)
 	}

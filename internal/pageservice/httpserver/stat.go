@@ -9,21 +9,19 @@ import (
 	"github.com/kv3fs/kv3fs/internal/pageservice"
 )
 
-// stats asks the book for its own numbers, which takes time and its locks: one asks
-// at a time, and those who waited share the answer.
+// stats caches the state of all spaces. A query takes time, and locks of the index: one
+// caller at a time makes it, and those who waited meanwhile share its result.
 type stats struct {
-	book pageservice.Book
-	one  chan struct{} // held by who asks, and who reads what follows
-	at   time.Time     // when the last answer was asked for
-	last []pageservice.SpaceState
+	query func(context.Context) ([]pageservice.SpaceState, error)
+	one   chan struct{} // holds a token while somebody uses the fields below
+	at    time.Time     // when the last query began
+	last  []pageservice.SpaceState
 }
 
-// statAge is how old numbers may be that a monitor, or a check, is content with.
+// statAge is how old the state may be that a monitor, or a check, gets.
 const statAge = time.Second
 
-func newStats(book pageservice.Book) *stats { return &stats{book: book, one: make(chan struct{}, 1)} }
-
-// since gives numbers that are no older than a time. Nobody may change them.
+// since returns a state that is no older than t. Callers must not change it.
 func (s *stats) since(ctx context.Context, t time.Time) ([]pageservice.SpaceState, error) {
 	select {
 	case s.one <- struct{}{}:
@@ -35,7 +33,7 @@ func (s *stats) since(ctx context.Context, t time.Time) ([]pageservice.SpaceStat
 		return s.last, nil
 	}
 	at := time.Now()
-	last, err := s.book.Stat(ctx)
+	last, err := s.query(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -43,7 +41,7 @@ func (s *stats) since(ctx context.Context, t time.Time) ([]pageservice.SpaceStat
 	return last, nil
 }
 
-// statCollector shows the book's own numbers.
+// statCollector exports the state of all spaces as metrics.
 type statCollector struct {
 	stats  *stats
 	pages  *prometheus.Desc
@@ -57,7 +55,7 @@ type gauge struct {
 	value func(*pageservice.SpaceState) int64
 }
 
-// scrapeTimeout bounds how long a scrape waits for the book.
+// scrapeTimeout bounds how long a scrape waits for the index.
 const scrapeTimeout = 5 * time.Second
 
 func newStatCollector(s *stats) *statCollector {
@@ -80,7 +78,7 @@ func newStatCollector(s *stats) *statCollector {
 	}
 }
 
-// Describe tells of every metric there is.
+// Describe implements prometheus.Collector.
 func (c *statCollector) Describe(out chan<- *prometheus.Desc) {
 	out <- c.pages
 	out <- c.events
@@ -89,8 +87,9 @@ func (c *statCollector) Describe(out chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect asks the book. Spaces beyond maxLabels are added up as one, but for their
-// events: a sum that loses a space runs backwards, which no counter may.
+// Collect implements prometheus.Collector. Spaces beyond maxLabels are added up as one,
+// without their events: a sum that loses a space would decrease, which a counter must
+// not.
 func (c *statCollector) Collect(out chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
 	defer cancel()
@@ -123,9 +122,9 @@ func (c *statCollector) emitNow(out chan<- prometheus.Metric, s *pageservice.Spa
 		all.Free += r.Free
 		all.Reserved += r.Reserved
 		all.Keyed += r.Keyed
-		all.Resting += r.Resting
+		all.Quarantined += r.Quarantined
 	}
-	for state, n := range map[string]int64{"free": all.Free, "reserved": all.Reserved, "keyed": all.Keyed, "resting": all.Resting} {
+	for state, n := range map[string]int64{"free": all.Free, "reserved": all.Reserved, "keyed": all.Keyed, "resting": all.Quarantined} {
 		out <- prometheus.MustNewConstMetric(c.pages, prometheus.GaugeValue, float64(n), namespace, set, state)
 	}
 	for _, g := range c.gauges {

@@ -94,7 +94,7 @@ func (c *call) exists() error {
 	case c.wrong != nil:
 		return c.wrong
 	}
-	there, err := c.door.book.Exists(c.ctx, c.vllm(), c.keys.items)
+	there, err := c.server.index.Exists(c.ctx, c.vllm(), c.keys.items)
 	if err != nil {
 		return c.failed("looking keys up failed", err)
 	}
@@ -106,7 +106,7 @@ func (c *call) locate() error {
 	if err := c.wantRank(c.keys.isList, "'rank' and 'keys'"); err != nil {
 		return err
 	}
-	where, err := c.door.book.Locate(c.ctx, c.vllm(), int(c.rank.value), c.keys.items)
+	where, err := c.server.index.Locate(c.ctx, c.vllm(), int(c.rank.value), c.keys.items)
 	if err != nil {
 		return c.failed("locating keys failed", err)
 	}
@@ -116,7 +116,7 @@ func (c *call) locate() error {
 
 // clear forgets the keys. The ranks stay known, so that engines survive it.
 func (c *call) clear() error {
-	return c.change(c.door.book.Clear(c.ctx, c.vllm()))
+	return c.change(c.server.index.Clear(c.ctx, c.vllm()))
 }
 
 // wantRank checks the frame of a body, and then its items.

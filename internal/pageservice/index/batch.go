@@ -48,7 +48,7 @@ func (b *batch) done() {
 }
 
 // look finds the entries of all keys. A lock of the space is held.
-func (b *batch) look(s *space) { s.index.findAll(&s.entries, b.hashes, b.keys, b.ids) }
+func (b *batch) look(s *space) { s.byKey.findAll(&s.entries, b.hashes, b.keys, b.ids) }
 
 // mark computes the hashes that the log has.
 func (b *batch) mark() { b.marks = hashKeys(b.marks[:0], b.keys) }
@@ -57,7 +57,7 @@ func (b *batch) mark() { b.marks = hashKeys(b.marks[:0], b.keys) }
 // have got one from an equal key before it.
 func (b *batch) again(s *space, i int) (id uint32, known bool) {
 	if b.ids[i] == none {
-		if id, ok := s.index.find(&s.entries, b.hashes[i], b.keys[i]); ok {
+		if id, ok := s.byKey.find(&s.entries, b.hashes[i], b.keys[i]); ok {
 			b.ids[i] = id
 		}
 	}

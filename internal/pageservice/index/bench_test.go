@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/kv3fs/kv3fs/internal/pageservice"
+	"github.com/kv3fs/kv3fs/internal/pageservice/journal"
 )
 
 const (
@@ -33,9 +34,9 @@ func benchKeys(n int) [][]string {
 	return batches
 }
 
-func benchBook(tb testing.TB, dir string, numPages int64) *Book {
+func benchBook(tb testing.TB, dir string, numPages int64) *Index {
 	tb.Helper()
-	b, err := Open(dir, Options{})
+	b, err := open(dir, Options{})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -46,7 +47,7 @@ func benchBook(tb testing.TB, dir string, numPages int64) *Book {
 }
 
 // save reserves and confirms a batch, as a writer does.
-func save(tb testing.TB, b *Book, keys []string) {
+func save(tb testing.TB, b *Index, keys []string) {
 	tb.Helper()
 	ctx := context.Background()
 	grants, err := b.Reserve(ctx, benchSpace, 0, keys, true)
@@ -103,7 +104,7 @@ func BenchmarkReopenMillion(b *testing.B) {
 	if err := book.Close(); err != nil {
 		b.Fatal(err)
 	}
-	info, err := os.Stat(filepath.Join(dir, FileName))
+	info, err := os.Stat(filepath.Join(dir, journal.FileName))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -112,7 +113,7 @@ func BenchmarkReopenMillion(b *testing.B) {
 	for b.Loop() {
 		runtime.GC()
 		start := time.Now()
-		book, err := Open(dir, Options{})
+		book, err := open(dir, Options{})
 		if err != nil {
 			b.Fatal(err)
 		}

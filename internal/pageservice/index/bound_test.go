@@ -8,11 +8,12 @@ import (
 	"testing"
 
 	"github.com/kv3fs/kv3fs/internal/pageservice"
+	"github.com/kv3fs/kv3fs/internal/pageservice/journal"
 )
 
 // Whoever can ask can initialise: that must not take memory for ever.
 func TestSpacesAndRanksAreBounded(t *testing.T) {
-	b, err := Open(t.TempDir(), Options{})
+	b, err := open(t.TempDir(), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,12 +45,12 @@ func TestSpacesAndRanksAreBounded(t *testing.T) {
 
 func TestAFailedInitializeLeavesNoSpaceBehind(t *testing.T) {
 	full := true
-	b, err := Open(t.TempDir(), Options{Commit: func(commit func() error) error {
+	b, err := openWith(t.TempDir(), journal.Options{Commit: func(commit func() error) error {
 		if full {
 			return syscall.ENOSPC
 		}
 		return commit()
-	}})
+	}}, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +70,7 @@ func TestAFailedInitializeLeavesNoSpaceBehind(t *testing.T) {
 // A log of short keys in a space of a long name is no waste: twice what is counted as
 // needed must be more than what compaction can leave.
 func TestALongNameIsNotWaste(t *testing.T) {
-	b, err := Open(t.TempDir(), Options{})
+	b, err := open(t.TempDir(), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +92,7 @@ func TestALongNameIsNotWaste(t *testing.T) {
 		rec := &record{kind: confirmed, space: s.name, pages: []uint32{uint32(grants[0].Page)}, keys: []string{key}}
 		needed += len(rec.encode()) + 4
 	}
-	if live := b.live.Load(); live < int64(needed) {
+	if live := b.liveBytes.Load(); live < int64(needed) {
 		t.Errorf("%d bytes are counted as needed, but %d are", live, needed)
 	}
 }

@@ -9,9 +9,9 @@ import (
 )
 
 // Confirm implements pageservice.Book.
-func (b *Book) Confirm(ctx context.Context, name pageservice.Space, rankID int, written []pageservice.Placed, release []int64) (pageservice.Confirmed, error) {
+func (x *Index) Confirm(ctx context.Context, name pageservice.Space, rankID int, written []pageservice.Placed, release []int64) (pageservice.Confirmed, error) {
 	var nothing pageservice.Confirmed
-	if err := b.usable(ctx); err != nil {
+	if err := x.usable(ctx); err != nil {
 		return nothing, err
 	}
 	keys, err := newBatch(len(written), func(i int) string { return written[i].Key })
@@ -20,7 +20,7 @@ func (b *Book) Confirm(ctx context.Context, name pageservice.Space, rankID int, 
 	}
 	defer keys.done()
 	keys.mark()
-	s := b.find(name)
+	s := x.find(name)
 	if s == nil {
 		return nothing, pageservice.ErrUnknownRank
 	}
@@ -32,7 +32,7 @@ func (b *Book) Confirm(ctx context.Context, name pageservice.Space, rankID int, 
 		s.mu.Unlock()
 		return nothing, err
 	}
-	s.sweep(r, b.now())
+	s.sweep(r, x.now())
 	for s.anyComing(r, written, keys) {
 		if err := s.lockAgain(ctx); err != nil {
 			return nothing, err
@@ -41,7 +41,7 @@ func (b *Book) Confirm(ctx context.Context, name pageservice.Space, rankID int, 
 			s.mu.Unlock()
 			return nothing, err
 		}
-		s.sweep(r, b.now())
+		s.sweep(r, x.now())
 	}
 
 	// Cloned, since the committer reads it when the caller may be gone.
@@ -124,7 +124,7 @@ func (s *space) plan(r *rank, c *confirmation, w pageservice.Placed, keys *batch
 
 // confirmed applies a confirmation, or undoes it.
 func (s *space) confirmed(r *rank, c *confirmation, err error) {
-	now := s.book.now()
+	now := s.index.now()
 	for i, page := range c.pages {
 		id := c.ids[i]
 		e := s.entries.at(id)
@@ -158,16 +158,16 @@ func (s *space) confirmed(r *rank, c *confirmation, err error) {
 // those whose keys have another page. A release names no key: it may come late, from
 // a former writer of the page, and must not cut the time of the present one.
 func (s *space) giveUp(r *rank, c *confirmation) {
-	now := s.book.now()
+	now := s.index.now()
 	for _, page := range c.second {
-		r.change(page, givenUp, now+s.book.quarantine())
+		r.change(page, givenUp, now+s.index.quarantine())
 		c.done.Released++
 	}
 	for _, page := range c.release {
 		if r.used(page) {
 			h := r.holdOf(uint32(page))
 			if h != nil && !h.busy && (h.state == writable || h.state == late) {
-				r.change(uint32(page), givenUp, max(now, h.at+s.book.reserve())+s.book.quarantine())
+				r.change(uint32(page), givenUp, max(now, h.at+s.index.reserve())+s.index.quarantine())
 				c.done.Released++
 				continue
 			}

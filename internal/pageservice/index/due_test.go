@@ -3,6 +3,7 @@ package index
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/kv3fs/kv3fs/internal/pageservice"
 )
@@ -10,9 +11,14 @@ import (
 // What is noted of reservations and of the order of eviction does not pile up, however
 // many keys come and go before a reservation or a lease could have ended.
 func TestNothingPilesUp(t *testing.T) {
-	h := newHarness(t, pageservice.Options{}).(*harness)
+	clock := time.Unix(1_800_000_000, 0)
+	x, err := open(t.TempDir(), Options{Now: func() time.Time { return clock }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Close()
 	const numPages, batch = 512, 256
-	if _, err := h.b.Initialize(ctx, benchSpace, 0, pageservice.RankOptions{NumPages: numPages}); err != nil {
+	if _, err := x.Initialize(ctx, benchSpace, 0, pageservice.RankOptions{NumPages: numPages}); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 100 {
@@ -20,10 +26,10 @@ func TestNothingPilesUp(t *testing.T) {
 		for k := range keys {
 			keys[k] = fmt.Sprint(i, " ", k)
 		}
-		h.Advance(1)
-		save(t, h.b, keys)
+		clock = clock.Add(1)
+		save(t, x, keys)
 	}
-	r := h.b.find(benchSpace).ranks[0]
+	r := x.find(benchSpace).ranks[0]
 	for name, n := range map[string]int{"due": len(r.due), "ready": len(r.order.ready), "waiting": len(r.order.waiting)} {
 		if n > 2*numPages+2*batch+voidSlack {
 			t.Errorf("%d are %s", n, name)

@@ -9,9 +9,9 @@ import (
 	"github.com/kv3fs/kv3fs/internal/pageservice"
 )
 
-// lookBound is how many keys are looked at in search of victims before others get the
+// searchBound is how many keys are looked at in search of victims before others get the
 // lock. Keys that are not victims are not looked at again for some time.
-const lookBound = 4 << 10
+const searchBound = 4 << 10
 
 // victims finds up to n keys to evict that have a page on r, or on any rank when r is
 // nil, and marks them. It may find fewer before it has looked at all keys; then it
@@ -21,7 +21,7 @@ func (s *space) victims(r *rank, n int, now int64) (victims []uint32, more bool)
 	if r == nil {
 		ranks = slices.Collect(maps.Values(s.ranks))
 	}
-	looks := s.book.o.lookBound
+	looks := s.index.o.searchBound
 	for len(victims) < n {
 		var from *rank
 		var best uint32
@@ -82,14 +82,14 @@ func (s *space) evict(r *rank, victims []uint32) (taken []uint32) {
 }
 
 // Evict implements pageservice.Book.
-func (b *Book) Evict(ctx context.Context, name pageservice.Space, n int) (int, error) {
-	if err := b.usable(ctx); err != nil {
+func (x *Index) Evict(ctx context.Context, name pageservice.Space, n int) (int, error) {
+	if err := x.usable(ctx); err != nil {
 		return 0, err
 	}
 	if n < 0 {
 		return 0, fmt.Errorf("%w: evict %d keys", pageservice.ErrInvalid, n)
 	}
-	s := b.find(name)
+	s := x.find(name)
 	if s == nil {
 		return 0, nil
 	}
@@ -97,7 +97,7 @@ func (b *Book) Evict(ctx context.Context, name pageservice.Space, n int) (int, e
 		return 0, err
 	}
 	for evicted := 0; ; {
-		victims, more := s.victims(nil, n-evicted, b.now())
+		victims, more := s.victims(nil, n-evicted, x.now())
 		if len(victims) > 0 {
 			// At once, since marked keys may not be left without the lock.
 			if err := s.leave(ctx, victims, func() { s.evict(nil, victims) }); err != nil {

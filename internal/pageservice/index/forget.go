@@ -7,8 +7,8 @@ import (
 )
 
 // Delete implements pageservice.Book.
-func (b *Book) Delete(ctx context.Context, name pageservice.Space, keys []string) (int, error) {
-	if err := b.usable(ctx); err != nil {
+func (x *Index) Delete(ctx context.Context, name pageservice.Space, keys []string) (int, error) {
+	if err := x.usable(ctx); err != nil {
 		return 0, err
 	}
 	batch, err := keysOf(keys)
@@ -16,7 +16,7 @@ func (b *Book) Delete(ctx context.Context, name pageservice.Space, keys []string
 		return 0, err
 	}
 	defer batch.done()
-	s := b.find(name)
+	s := x.find(name)
 	if s == nil {
 		return 0, nil
 	}
@@ -40,7 +40,7 @@ func (b *Book) Delete(ctx context.Context, name pageservice.Space, keys []string
 		return 0, nil
 	}
 	return len(ids), s.leave(ctx, ids, func() {
-		now := b.now()
+		now := x.now()
 		for _, id := range ids {
 			s.rest(id, now)
 		}
@@ -87,7 +87,7 @@ func (s *space) leave(ctx context.Context, ids []uint32, apply func()) error {
 
 // rest forgets a key, whose pages rest.
 func (s *space) rest(id uint32, now int64) {
-	until := max(now, s.entries.at(id).leaseUntil.Load()) + s.book.quarantine()
+	until := max(now, s.entries.at(id).leaseUntil.Load()) + s.index.quarantine()
 	for _, r := range s.ranks {
 		if r.has(id) {
 			page := s.detach(r, id)
@@ -97,11 +97,11 @@ func (s *space) rest(id uint32, now int64) {
 }
 
 // Clear implements pageservice.Book.
-func (b *Book) Clear(ctx context.Context, name pageservice.Space) error {
-	if err := b.usable(ctx); err != nil {
+func (x *Index) Clear(ctx context.Context, name pageservice.Space) error {
+	if err := x.usable(ctx); err != nil {
 		return err
 	}
-	s := b.find(name)
+	s := x.find(name)
 	if s == nil {
 		return nil
 	}
@@ -111,7 +111,7 @@ func (b *Book) Clear(ctx context.Context, name pageservice.Space) error {
 	return s.write(ctx, func(err error) {
 		s.exclusive = false
 		if err == nil {
-			s.clear(b.now())
+			s.clear(x.now())
 		}
 	}, &record{kind: cleared})
 }
@@ -128,7 +128,7 @@ func (s *space) clear(now int64) {
 			switch h := r.holdOf(uint32(page)); {
 			case h == nil:
 			case h.state == writable:
-				r.change(uint32(page), forgotten, h.until+s.book.quarantine())
+				r.change(uint32(page), forgotten, h.until+s.index.quarantine())
 			default:
 				r.change(uint32(page), forgotten, h.until)
 			}

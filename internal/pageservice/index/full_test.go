@@ -68,7 +68,7 @@ func TestFullDisk(t *testing.T) {
 				t.Fatalf("lost key %d of %d", i, len(known))
 			}
 		}
-		if err := b.check(); err != nil {
+		if err := b.Check(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -92,7 +92,7 @@ func TestFullDisk(t *testing.T) {
 	if err := b.Close(); err != nil {
 		t.Fatal(err)
 	}
-	b, err := Open(dir, Options{})
+	b, err := open(dir, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +113,7 @@ func TestFullDisk(t *testing.T) {
 	if err := b.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if b, err = Open(dir, Options{}); err != nil {
+	if b, err = open(dir, Options{}); err != nil {
 		t.Fatal(err)
 	}
 	mustKnow()

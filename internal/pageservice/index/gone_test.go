@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/kv3fs/kv3fs/internal/pageservice"
+	"github.com/kv3fs/kv3fs/internal/pageservice/journal"
 )
 
 // An engine that goes away while the disk is at work on its confirmation must not
@@ -13,13 +14,13 @@ import (
 func TestACallerThatIsGoneReleasesNobodysPage(t *testing.T) {
 	entered, gate := make(chan struct{}), make(chan struct{})
 	block := false
-	b, err := Open(t.TempDir(), Options{Commit: func(commit func() error) error {
+	b, err := openWith(t.TempDir(), journal.Options{Commit: func(commit func() error) error {
 		if block {
 			entered <- struct{}{}
 			<-gate
 		}
 		return commit()
-	}})
+	}}, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +48,7 @@ func TestACallerThatIsGoneReleasesNobodysPage(t *testing.T) {
 	release[0] = g[2].Page
 	block = false
 	close(gate)
-	if err := b.log.Begin(func(error) {}).Wait(ctx); err != nil {
+	if err := b.log.Append(func(error) {})(ctx); err != nil {
 		t.Fatal(err)
 	}
 	c, err := b.Confirm(ctx, modelSpace, 0, nil, []int64{g[1].Page})

@@ -6,20 +6,21 @@ import (
 	"testing"
 
 	"github.com/kv3fs/kv3fs/internal/pageservice"
+	"github.com/kv3fs/kv3fs/internal/pageservice/journal"
 )
 
 // That a stale rank was heard of is written without being waited for. When the disk
 // is full just then, what the rank confirms later is not hidden after a restart.
 func TestRankHeardOfOnAFullDisk(t *testing.T) {
 	dir, full := t.TempDir(), false
-	o := Options{Commit: func(commit func() error) error {
+	disk := journal.Options{Commit: func(commit func() error) error {
 		if full {
 			return syscall.ENOSPC
 		}
 		return commit()
 	}}
-	o.World = 1
-	b, err := Open(dir, o)
+	o := Options{Options: pageservice.Options{World: 1}}
+	b, err := openWith(dir, disk, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +49,7 @@ func TestRankHeardOfOnAFullDisk(t *testing.T) {
 		if err := b.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if b, err = Open(dir, o); err != nil {
+		if b, err = openWith(dir, disk, o); err != nil {
 			t.Fatal(err)
 		}
 	}

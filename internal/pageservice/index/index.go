@@ -1,171 +1,163 @@
+// Package index keeps which page of which file holds which key, for all engines on the
+// same files: in memory, with a log of all changes.
+//
+// A change is planned under the lock of its space, where it marks what it touches as
+// busy. Then it is written without the lock. Then it is applied, or undone, under the
+// lock again, in the order in which changes were written. So the index always equals
+// what a restart would find, apart from what needs no record, and only those who write
+// wait for the disk.
 package index
 
-import "hash/maphash"
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
 
-// index finds the entry of a key. It holds no pointers, which spares the garbage
-// collector a million of them, and it is many small tables: one of them grows at a
-// time, so that nobody waits long. Each is a power of two of slots with linear
-// probing.
-type index struct {
-	shards [numShards]shard
-	len    int
+	"github.com/kv3fs/kv3fs/internal/pageservice"
+)
+
+// Options of Open. The zero value is good.
+type Options struct {
+	pageservice.Options
+
+	Logger *slog.Logger
+
+	// Now is the clock; time.Now. Only differences count.
+	Now func() time.Time
+
+	searchBound int // see there
 }
 
-const numShards = 256
+// Limits of one call.
+const (
+	maxKeyBytes = 4 << 10
+	maxRank     = 1<<20 - 1
+)
 
-type shard struct {
-	slots []slot
-	used  int
+// Index is the state that all engines on the same files agree on.
+//
+// All methods may be called at once, from any goroutine; each is atomic, and its results
+// are in the order of its arguments. Strings and slices that are passed in remain the
+// caller's: the index copies what it keeps. A method that returns an error other than
+// ErrUnknownRank has changed nothing that a client could notice; but if the context
+// ends while the disk is at work, the change may still be made.
+//
+// What holds at all times, across kill -9 and power loss:
+//   - no page of a rank has two owners;
+//   - a page whose location was given out goes to no writer before the lease, and then
+//     the quarantine, have ended;
+//   - a page that its writer gave up (released, expired, deleted) goes to no other before
+//     the quarantine has ended;
+//   - a key whose confirmation was acknowledged is found until it is evicted, deleted,
+//     cleared, or its rank comes back with another number of pages;
+//   - a key is visible only while every rank of its space has confirmed it.
+type Index struct {
+	o         Options
+	log       pageservice.Log
+	start     time.Time
+	liveBytes atomic.Int64 // about the length of a log without waste
+
+	closed atomic.Bool
+	mu     sync.RWMutex
+	spaces map[pageservice.Space]*space
+	expect int // a guess at the number of keys of the next space that is made
 }
 
-// slot is 0, or the lower half of a key's hash, and its entry + 1. That half says
-// where in its shard the key belongs, so growing does not look at keys.
-type slot uint64
+// bytesPerKey is about what a key of 64 bytes takes in the log.
+const bytesPerKey = 100
 
-func (s slot) tag() uint32   { return uint32(s >> 32) }
-func (s slot) entry() uint32 { return uint32(s) - 1 }
-
-const minSlots = 8
-
-// full is when a shard grows: at three quarters.
-func (sh *shard) full() bool { return 4*(sh.used+1) > 3*len(sh.slots) }
-
-// seed makes hashes differ from process to process, so that nobody can choose keys
-// that collide.
-var seed = maphash.MakeSeed()
-
-// hashOf is the hash by which a key is indexed.
-func hashOf(key string) uint64 { return maphash.String(seed, key) }
-
-// newIndex returns an index with room for so many keys.
-func newIndex(expect int) *index {
-	x := &index{}
-	if expect < numShards*minSlots {
-		return x // shards come when they are needed
+// Open starts the log and returns the index that it describes. The index owns the log
+// from then on, also after an error.
+func Open(log pageservice.Log, o Options) (*Index, error) {
+	o.Options = o.Options.WithDefaults()
+	if o.searchBound == 0 {
+		o.searchBound = searchBound
 	}
-	for n := range x.shards {
-		x.shards[n].resize(expect / numShards * 17 / 16) // keys spread unevenly
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	return x
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	x := &Index{o: o, log: log, start: o.Now(), spaces: map[pageservice.Space]*space{}, expect: int(log.SizeBytes() / bytesPerKey)}
+	err := x.replay()
+	if err != nil {
+		_ = log.Close()
+		return nil, fmt.Errorf("page index: %w", err)
+	}
+	return x, nil
 }
 
-func (x *index) shard(hash uint64) *shard { return &x.shards[hash>>56] }
-
-// find returns the entry of a key.
-func (x *index) find(t *table, hash uint64, key string) (id uint32, ok bool) {
-	sh := x.shard(hash)
-	if sh.used == 0 {
-		return 0, false
-	}
-	mask := uint32(len(sh.slots) - 1)
-	for i := uint32(hash) & mask; ; i = (i + 1) & mask {
-		switch at := sh.slots[i]; {
-		case at == 0:
-			return 0, false
-		case at.tag() == uint32(hash) && t.at(at.entry()).key == key:
-			return at.entry(), true
-		}
-	}
+// Close closes the index and its log; the state is kept. Later calls return ErrClosed.
+func (x *Index) Close() error {
+	x.closed.Store(true)
+	return x.log.Close()
 }
 
-// none is the entry of a key that has none.
-const none = ^uint32(0)
+// Times are nanoseconds since the index was opened, because an int64 fits into atomics.
+// None is logged: the clock may be set between two lives of the process.
 
-// findAll finds the entries of a batch, or none. It goes through the batch once for
-// each thing it has to fetch from memory, since a processor fetches many at a time
-// when the next does not depend on the last.
-func (x *index) findAll(t *table, hashes []uint64, keys []string, ids []uint32) {
-	for i, hash := range hashes {
-		ids[i] = none
-		if sh := x.shard(hash); sh.used > 0 {
-			ids[i] = sh.slots[uint32(hash)&uint32(len(sh.slots)-1)].entry()
-		}
-	}
-	for i, hash := range hashes {
-		if sh := x.shard(hash); sh.used > 0 {
-			ids[i] = sh.candidate(uint32(hash))
-		}
-	}
-	for i, id := range ids {
-		if id != none && t.at(id).hash != hashes[i] {
-			ids[i] = x.findSlowly(t, hashes[i], keys[i])
-		}
-	}
-	for i, id := range ids {
-		if id != none && t.at(id).key != keys[i] {
-			ids[i] = x.findSlowly(t, hashes[i], keys[i])
-		}
-	}
+func (x *Index) now() int64 { return int64(x.o.Now().Sub(x.start)) }
+
+func (x *Index) lease() int64      { return int64(x.o.Lease) }
+func (x *Index) reserve() int64    { return int64(x.o.Reserve) }
+func (x *Index) quarantine() int64 { return int64(x.o.Quarantine) }
+
+// find returns a space, or nil.
+func (x *Index) find(s pageservice.Space) *space {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	return x.spaces[s]
 }
 
-func (x *index) findSlowly(t *table, hash uint64, key string) uint32 {
-	if id, ok := x.find(t, hash, key); ok {
-		return id
+// make returns a space, which it creates if need be.
+func (x *Index) make(s pageservice.Space) *space {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.spaces[s] == nil {
+		x.spaces[s] = newSpace(x, s, x.expect)
+		x.expect = 0
 	}
-	return none
+	return x.spaces[s]
 }
 
-// candidate returns the first entry with a tag: nearly always the right one.
-func (sh *shard) candidate(tag uint32) uint32 {
-	mask := uint32(len(sh.slots) - 1)
-	for i := tag & mask; ; i = (i + 1) & mask {
-		if at := sh.slots[i]; at == 0 || at.tag() == tag {
-			return at.entry()
-		}
+// all returns the spaces, sorted.
+func (x *Index) all() []*space {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	all := make([]*space, 0, len(x.spaces))
+	for _, s := range x.spaces {
+		all = append(all, s)
 	}
+	slices.SortFunc(all, func(x, y *space) int {
+		return cmp.Or(cmp.Compare(x.name.Namespace, y.name.Namespace), cmp.Compare(x.name.Set, y.name.Set))
+	})
+	return all
 }
 
-// add adds an entry, whose key must not be there.
-func (x *index) add(hash uint64, id uint32) {
-	sh := x.shard(hash)
-	if sh.full() {
-		sh.resize(2 * sh.used)
+// usable returns the reason why a call cannot be served, if there is one.
+func (x *Index) usable(ctx context.Context) error {
+	if x.closed.Load() {
+		return pageservice.ErrClosed
 	}
-	sh.put(slot(hash)<<32 | slot(id+1))
-	x.len++
+	return ctx.Err()
 }
 
-func (sh *shard) put(s slot) {
-	mask := uint32(len(sh.slots) - 1)
-	i := s.tag() & mask
-	for sh.slots[i] != 0 {
-		i = (i + 1) & mask
+// outcome classifies the error of a write.
+func outcome(ctx context.Context, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, pageservice.ErrClosed):
+		return pageservice.ErrClosed
+	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
+		return err
 	}
-	sh.slots[i] = s
-	sh.used++
-}
-
-// resize makes room for n keys.
-func (sh *shard) resize(n int) {
-	size := minSlots
-	for 4*n > 3*size {
-		size *= 2
-	}
-	old := sh.slots
-	*sh = shard{slots: make([]slot, size)}
-	for _, s := range old {
-		if s != 0 {
-			sh.put(s)
-		}
-	}
-}
-
-// remove removes an entry, which must be there. What follows it moves up, so that no
-// traces are left to be probed.
-func (x *index) remove(hash uint64, id uint32) {
-	sh := x.shard(hash)
-	mask := uint32(len(sh.slots) - 1)
-	i := uint32(hash) & mask
-	for sh.slots[i].entry() != id {
-		i = (i + 1) & mask
-	}
-	for j := (i + 1) & mask; sh.slots[j] != 0; j = (j + 1) & mask {
-		if home := sh.slots[j].tag() & mask; (j-home)&mask >= (j-i)&mask {
-			sh.slots[i] = sh.slots[j]
-			i = j
-		}
-	}
-	sh.slots[i] = 0
-	sh.used--
-	x.len--
+	return fmt.Errorf("%w: %w", pageservice.ErrUnavailable, err)
 }

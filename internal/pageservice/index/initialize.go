@@ -8,9 +8,9 @@ import (
 )
 
 // Initialize implements pageservice.Book.
-func (b *Book) Initialize(ctx context.Context, name pageservice.Space, rankID int, o pageservice.RankOptions) (pageservice.RankState, error) {
+func (x *Index) Initialize(ctx context.Context, name pageservice.Space, rankID int, o pageservice.RankOptions) (pageservice.RankState, error) {
 	var none pageservice.RankState
-	if err := b.usable(ctx); err != nil {
+	if err := x.usable(ctx); err != nil {
 		return none, err
 	}
 	switch {
@@ -19,7 +19,7 @@ func (b *Book) Initialize(ctx context.Context, name pageservice.Space, rankID in
 	case o.NumPages < 1 || o.NumPages > pageservice.MaxPages:
 		return none, fmt.Errorf("%w: %d pages; 1 to %d", pageservice.ErrInvalid, o.NumPages, int64(pageservice.MaxPages))
 	}
-	s, err := b.enter(ctx, name)
+	s, err := x.enter(ctx, name)
 	if err != nil {
 		return none, err
 	}
@@ -41,14 +41,14 @@ func (b *Book) Initialize(ctx context.Context, name pageservice.Space, rankID in
 	if old != nil { // with another number of pages
 		state.Dropped = old.keyed
 		next.dropped = true
-		closedUntil = max(s.lastTouch(old)+b.quarantine(), old.closedUntil)
+		closedUntil = max(s.lastTouch(old)+x.quarantine(), old.closedUntil)
 		recs = append(recs, s.staleRecords(next)...)
 	}
-	next.closed = closedUntil > b.now()
+	next.closed = closedUntil > x.now()
 	err = s.write(ctx, func(err error) {
 		s.exclusive = false
 		if err != nil {
-			s.discard(b.now())
+			s.discard(x.now())
 			return
 		}
 		for _, rec := range recs {
@@ -65,14 +65,14 @@ func (b *Book) Initialize(ctx context.Context, name pageservice.Space, rankID in
 }
 
 // enter locks a space alone, which is made if need be.
-func (b *Book) enter(ctx context.Context, name pageservice.Space) (*space, error) {
+func (x *Index) enter(ctx context.Context, name pageservice.Space) (*space, error) {
 	for {
-		if b.find(name) == nil {
-			if err := b.makeRoom(); err != nil {
+		if x.find(name) == nil {
+			if err := x.makeRoom(); err != nil {
 				return nil, err
 			}
 		}
-		s := b.make(name)
+		s := x.make(name)
 		if err := s.lockAlone(ctx); err != nil {
 			return nil, err
 		}
@@ -84,12 +84,12 @@ func (b *Book) enter(ctx context.Context, name pageservice.Space) (*space, error
 }
 
 // makeRoom makes room for one more space, by those that have no ranks.
-func (b *Book) makeRoom() error {
-	all := b.all()
+func (x *Index) makeRoom() error {
+	all := x.all()
 	if len(all) < pageservice.MaxSpaces {
 		return nil
 	}
-	now := b.now()
+	now := x.now()
 	for _, s := range all {
 		s.mu.Lock()
 		if !s.exclusive && s.inflight == 0 {
@@ -97,7 +97,7 @@ func (b *Book) makeRoom() error {
 		}
 		s.mu.Unlock()
 	}
-	if len(b.all()) < pageservice.MaxSpaces {
+	if len(x.all()) < pageservice.MaxSpaces {
 		return nil
 	}
 	return fmt.Errorf("%w: there are at most %d spaces; forget the ranks of one", pageservice.ErrInvalid, pageservice.MaxSpaces)
@@ -109,16 +109,16 @@ func (s *space) discard(now int64) {
 		return
 	}
 	s.gone = true
-	s.book.mu.Lock()
-	defer s.book.mu.Unlock()
-	delete(s.book.spaces, s.name)
+	s.index.mu.Lock()
+	defer s.index.mu.Unlock()
+	delete(s.index.spaces, s.name)
 }
 
 // addRank makes a rank, of which nothing is known yet.
 func (s *space) addRank(id int) *rank {
 	r := &rank{id: id}
 	s.ranks[id] = r
-	s.book.live.Add(s.recordBytes())
+	s.index.liveBytes.Add(s.recordBytes())
 	return r
 }
 
@@ -158,11 +158,11 @@ func (s *space) dropPages(r *rank) {
 }
 
 // Forget implements pageservice.Book.
-func (b *Book) Forget(ctx context.Context, name pageservice.Space, rankID int) error {
-	if err := b.usable(ctx); err != nil {
+func (x *Index) Forget(ctx context.Context, name pageservice.Space, rankID int) error {
+	if err := x.usable(ctx); err != nil {
 		return err
 	}
-	s := b.find(name)
+	s := x.find(name)
 	if s == nil {
 		return pageservice.ErrUnknownRank
 	}
@@ -174,7 +174,7 @@ func (b *Book) Forget(ctx context.Context, name pageservice.Space, rankID int) e
 		s.unlockAlone()
 		return pageservice.ErrUnknownRank
 	}
-	closedUntil := max(r.closedUntil, s.lastTouch(r)+b.quarantine())
+	closedUntil := max(r.closedUntil, s.lastTouch(r)+x.quarantine())
 	dropped := r.keyed
 	err := s.write(ctx, func(err error) {
 		s.exclusive = false
@@ -188,7 +188,7 @@ func (b *Book) Forget(ctx context.Context, name pageservice.Space, rankID int) e
 	if err != nil {
 		return err
 	}
-	b.o.Logger.Warn("page store: a rank was forgotten, its pages are dropped",
+	x.o.Logger.Warn("page store: a rank was forgotten, its pages are dropped",
 		"namespace", name.Namespace, "set", name.Set, "rank", rankID, "dropped", dropped)
 	return nil
 }
@@ -199,6 +199,6 @@ func (s *space) forgetRank(id int, closedUntil int64) {
 	if r := s.ranks[id]; r != nil {
 		s.dropPages(r)
 		delete(s.ranks, id)
-		s.book.live.Add(-s.recordBytes())
+		s.index.liveBytes.Add(-s.recordBytes())
 	}
 }

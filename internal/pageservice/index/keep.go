@@ -3,12 +3,12 @@ package index
 // keep says what is still needed of a record: journal.Options.Keep. It sees the index
 // as it is after everything written so far, and repeats what is true of the pages
 // that the record names. Where a later record says so too, that does no harm.
-func (b *Book) keep(line []byte) [][]byte {
+func (x *Index) keep(line []byte) [][]byte {
 	old := &record{}
 	if old.decode(line) != nil {
 		return [][]byte{append([]byte(nil), line...)} // was understood once; it stays
 	}
-	s := b.find(old.space)
+	s := x.find(old.space)
 	if s == nil {
 		return nil
 	}
@@ -18,7 +18,7 @@ func (b *Book) keep(line []byte) [][]byte {
 	switch {
 	case old.kind == cleared:
 		return nil // what it ended was older, and was looked at before
-	case old.kind == forgot && r == nil && s.closedUntil > b.now():
+	case old.kind == forgot && r == nil && s.closedUntil > x.now():
 		return s.encode([]*record{old}) // for the rank may come back
 	case old.kind == forgot, r == nil:
 		return nil

@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/kv3fs/kv3fs/internal/pageservice"
+	"github.com/kv3fs/kv3fs/internal/pageservice/journal"
 )
 
 // The model is the world around a book: a clock, page files with what was really
@@ -20,8 +21,9 @@ import (
 // lease allows. The book may do whatever it likes, but no reader may ever see the
 // bytes of another key.
 type model struct {
-	b     *Book
+	b     *Index
 	o     Options
+	disk  journal.Options
 	dir   string // of all files
 	life  int    // counts crashes
 	clock time.Time
@@ -76,9 +78,10 @@ var ctx = context.Background()
 
 var modelSpace = pageservice.Space{Namespace: "m", Set: "vllm"}
 
-func newModel(dir string, slackBytes int64, lookBound, world int) (*model, error) {
+func newModel(dir string, slackBytes int64, searchBound, world int) (*model, error) {
 	m := &model{dir: dir, clock: time.Unix(1_800_000_000, 0), files: map[int]map[int64]string{0: {}, 1: {}}}
-	m.o = Options{lookBound: lookBound, LogSlackBytes: slackBytes, Now: func() time.Time { return m.clock }, Commit: m.commit}
+	m.disk = journal.Options{SlackBytes: slackBytes, Commit: m.commit}
+	m.o = Options{searchBound: searchBound, Now: func() time.Time { return m.clock }}
 	m.o.World = world
 	m.o.Options = m.o.Options.WithDefaults()
 	if err := m.open(); err != nil {
@@ -95,7 +98,7 @@ func newModel(dir string, slackBytes int64, lookBound, world int) (*model, error
 func (m *model) home() string { return filepath.Join(m.dir, fmt.Sprint(m.life)) }
 
 func (m *model) open() error {
-	b, err := Open(m.home(), m.o)
+	b, err := openWith(m.home(), m.disk, m.o)
 	if err == nil {
 		m.b = b
 	}
@@ -138,7 +141,7 @@ func (m *model) commit(commit func() error) error {
 
 // copyFile saves the file as kill -9 would leave it.
 func (m *model) copyFile() error {
-	from := filepath.Join(m.home(), FileName)
+	from := filepath.Join(m.home(), journal.FileName)
 	m.life++
 	if err := os.MkdirAll(m.home(), 0o700); err != nil {
 		return err
@@ -147,12 +150,12 @@ func (m *model) copyFile() error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(m.home(), FileName), data, 0o600)
+	return os.WriteFile(filepath.Join(m.home(), journal.FileName), data, 0o600)
 }
 
 // settle waits until the book has written what it writes without being waited for,
 // such as that a rank was heard of.
-func (m *model) settle() { _ = m.b.log.Begin(func(error) {}).Wait(ctx) }
+func (m *model) settle() { _ = m.b.log.Append(func(error) {})(ctx) }
 
 // op is called around every operation: it draws a fault, runs it, restarts the book
 // if it died, and tells whether the operation was answered.
@@ -612,7 +615,7 @@ func (m *model) restart(t *rapid.T) {
 
 // check is called after every step.
 func (m *model) check(t *rapid.T) {
-	if err := m.b.check(); err != nil {
+	if err := m.b.Check(); err != nil {
 		t.Fatal(err)
 	}
 	for key, e := range m.list(t) {
@@ -632,7 +635,7 @@ func (m *model) check(t *rapid.T) {
 		t.Fatal(err)
 	}
 	for _, r := range states[0].Ranks {
-		if r.Free+r.Reserved+r.Keyed+r.Resting != r.NumPages {
+		if r.Free+r.Reserved+r.Keyed+r.Quarantined != r.NumPages {
 			t.Fatalf("pages do not add up: %+v", r)
 		}
 	}

@@ -65,9 +65,9 @@ func (s *space) relist(id uint32, e *entry) {
 // they must not be written; 0 or less when nobody ever was. A key that is not complete
 // is given the time that a reservation lasts, to become so.
 func (s *space) evictableFrom(e *entry) int64 {
-	from := e.leaseUntil.Load() + s.book.quarantine()
+	from := e.leaseUntil.Load() + s.index.quarantine()
 	if !e.complete {
-		from = max(from, e.lastUse.Load()+s.book.reserve())
+		from = max(from, e.lastUse.Load()+s.index.reserve())
 	}
 	return from
 }
@@ -77,7 +77,7 @@ func (s *space) worth(e *entry) int64 {
 	if !e.complete {
 		return e.lastUse.Load() + math.MinInt64/2
 	}
-	return s.policy.Worth(e.key, e.lastUse.Load())
+	return e.lastUse.Load()
 }
 
 // first finds the key of a rank that is to be evicted first, and leaves it at the head

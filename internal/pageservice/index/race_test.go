@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kv3fs/kv3fs/internal/pageservice"
+	"github.com/kv3fs/kv3fs/internal/pageservice/journal"
 )
 
 // Writers, readers and an operator at once, on far too few pages: no reader sees
@@ -19,7 +20,7 @@ func TestManyAtOnce(t *testing.T) {
 		Lease: 200 * time.Millisecond, Hold: 50 * time.Millisecond,
 		Reserve: 400 * time.Millisecond, Quarantine: 20 * time.Millisecond,
 	}
-	b, err := Open(t.TempDir(), Options{Options: o, LogSlackBytes: 1 << 16, lookBound: 4})
+	b, err := openWith(t.TempDir(), journal.Options{SlackBytes: 1 << 16}, Options{Options: o, searchBound: 4})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +121,7 @@ func TestManyAtOnce(t *testing.T) {
 	if read.Load() == 0 || saved.Load() == 0 {
 		t.Errorf("%d read, %d saved", read.Load(), saved.Load())
 	}
-	if err := b.check(); err != nil {
+	if err := b.Check(); err != nil {
 		t.Error(err)
 	}
 	if err := b.Close(); err != nil {

@@ -7,8 +7,8 @@ import (
 )
 
 // Exists implements pageservice.Book.
-func (b *Book) Exists(ctx context.Context, name pageservice.Space, keys []string) ([]bool, error) {
-	if err := b.usable(ctx); err != nil {
+func (x *Index) Exists(ctx context.Context, name pageservice.Space, keys []string) ([]bool, error) {
+	if err := x.usable(ctx); err != nil {
 		return nil, err
 	}
 	batch, err := keysOf(keys)
@@ -17,21 +17,21 @@ func (b *Book) Exists(ctx context.Context, name pageservice.Space, keys []string
 	}
 	defer batch.done()
 	found := make([]bool, len(keys))
-	s := b.find(name)
+	s := x.find(name)
 	if s == nil {
 		return found, nil
 	}
-	now := b.now()
+	now := x.now()
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	hits := s.use(batch, now, now+int64(b.o.Hold), func(i int, _ uint32) { found[i] = true })
+	hits := s.use(batch, now, now+int64(x.o.Hold), func(i int, _ uint32) { found[i] = true })
 	s.counters.misses.Add(int64(len(keys) - hits))
 	return found, nil
 }
 
 // Locate implements pageservice.Book.
-func (b *Book) Locate(ctx context.Context, name pageservice.Space, rankID int, keys []string) ([]int64, error) {
-	if err := b.usable(ctx); err != nil {
+func (x *Index) Locate(ctx context.Context, name pageservice.Space, rankID int, keys []string) ([]int64, error) {
+	if err := x.usable(ctx); err != nil {
 		return nil, err
 	}
 	batch, err := keysOf(keys)
@@ -39,7 +39,7 @@ func (b *Book) Locate(ctx context.Context, name pageservice.Space, rankID int, k
 		return nil, err
 	}
 	defer batch.done()
-	s := b.find(name)
+	s := x.find(name)
 	if s == nil {
 		return nil, pageservice.ErrUnknownRank
 	}
@@ -56,9 +56,9 @@ func (b *Book) Locate(ctx context.Context, name pageservice.Space, rankID int, k
 	if r == nil { // forgotten since
 		return nil, pageservice.ErrUnknownRank
 	}
-	now := b.now()
+	now := x.now()
 	hits := 0
-	s.use(batch, now, now+b.lease(), func(i int, id uint32) {
+	s.use(batch, now, now+x.lease(), func(i int, id uint32) {
 		if r.has(id) {
 			found[i] = int64(r.page(id) - 1)
 			hits++

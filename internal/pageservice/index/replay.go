@@ -3,40 +3,58 @@ package index
 import (
 	"fmt"
 	"strings"
+
+	"github.com/kv3fs/kv3fs/internal/pageservice"
 )
 
-// replayer reads the records of the log. What was told to clients before is not known
-// any more in all points, so the worst is assumed: every key may have been located, or
-// its page handed out to be written again, just now; and so may every page that was
+// replay starts the log and applies its records. The log does not have everything that
+// clients were told before, so replay assumes the worst: that every key was located, or
+// its page handed out to be written again, just now; and so was every page that was
 // ever reserved, or given up, and is not known to be somebody else's.
-func (b *Book) replayer() func(line []byte) error {
-	rec := &record{}
-	return func(line []byte) error {
-		if err := rec.decode(line); err != nil {
-			return err
-		}
-		return b.make(rec.space).replay(rec)
+func (x *Index) replay() error {
+	if x.o.World < 0 || x.o.World > pageservice.MaxRanks {
+		return fmt.Errorf("%w: %d ranks; want 0 to %d", pageservice.ErrInvalid, x.o.World, pageservice.MaxRanks)
 	}
+	rec := &record{}
+	return x.log.Start(pageservice.LogOwner{
+		Replay: func(b []byte) error {
+			if err := rec.decode(b); err != nil {
+				return err
+			}
+			return x.make(rec.space).replay(rec)
+		},
+		Replayed: func() error {
+			for _, s := range x.all() {
+				if err := s.replayed(); err != nil {
+					return fmt.Errorf("space %q %q: %w", s.name.Namespace, s.name.Set, err)
+				}
+			}
+			return nil
+		},
+		Keep:      x.keep,
+		LiveBytes: x.liveBytes.Load,
+	})
 }
 
-// longestTouch is how long somebody may be at a page that he was told of.
-func (b *Book) longestTouch() int64 { return max(b.lease(), b.reserve()) }
+// longestUse is how long a client may use a page that it was told of.
+func (x *Index) longestUse() int64 { return max(x.lease(), x.reserve()) }
 
-// longestRest is how long a page rests that somebody may have been told of just now.
-func (b *Book) longestRest() int64 { return b.longestTouch() + b.quarantine() }
+// longestQuarantine is how long a page stays in quarantine that a client may have been
+// told of just now.
+func (x *Index) longestQuarantine() int64 { return x.longestUse() + x.quarantine() }
 
-// replay does what one record says.
+// replay applies one record.
 func (s *space) replay(rec *record) error {
 	switch rec.kind {
 	case rankSet:
 		s.setRank(rec)
 		s.ranks[rec.rank].closedUntil = 0
 		if rec.closed {
-			s.ranks[rec.rank].closedUntil = s.book.longestRest()
+			s.ranks[rec.rank].closedUntil = s.index.longestQuarantine()
 		}
 		return nil
 	case forgot:
-		s.forgetRank(rec.rank, s.book.longestRest())
+		s.forgetRank(rec.rank, s.index.longestQuarantine())
 		return nil
 	case cleared:
 		for _, r := range s.ranks {
@@ -50,7 +68,7 @@ func (s *space) replay(rec *record) error {
 	}
 	r := s.ranks[rec.rank]
 	if r == nil {
-		// Compaction has moved what is known of the rank behind what its pages are.
+		// Compaction has moved the record of the rank behind those of its pages.
 		r = s.addRank(rec.rank)
 	}
 	keys, err := keysOf(rec.keys)
@@ -73,7 +91,7 @@ func (s *space) replay(rec *record) error {
 	return nil
 }
 
-// disown takes a page from whoever has it.
+// disown removes the owner of a page.
 func (s *space) disown(r *rank, page uint32) {
 	switch o := r.owner[page]; {
 	case o == 0:
@@ -85,25 +103,25 @@ func (s *space) disown(r *rank, page uint32) {
 }
 
 func (s *space) replayConfirmed(r *rank, page uint32, keys *batch, i int) {
-	id, known := s.replayed(keys, i)
+	id, known := s.replayedKey(keys, i)
 	if known && r.page(id) == page+1 {
 		return
 	}
 	s.disown(r, page)
-	if id, known = s.replayed(keys, i); known && r.has(id) {
+	if id, known = s.replayedKey(keys, i); known && r.has(id) {
 		s.detach(r, id)
-		id, known = s.replayed(keys, i)
+		id, known = s.replayedKey(keys, i)
 	}
 	if !known {
 		id = s.newEntry(keys.hashes[i], strings.Clone(keys.keys[i]))
-		s.entries.at(id).leaseUntil.Store(s.book.longestTouch())
+		s.entries.at(id).leaseUntil.Store(s.index.longestUse())
 	}
 	s.attach(r, id, page)
 }
 
-// replayed finds the entry of a key, which may have been forgotten since the batch was
+// replayedKey finds the entry of a key, which may have been removed since the batch was
 // looked up.
-func (s *space) replayed(keys *batch, i int) (id uint32, known bool) {
+func (s *space) replayedKey(keys *batch, i int) (id uint32, known bool) {
 	if id = keys.ids[i]; id != none {
 		if e := s.entries.at(id); e.on == 0 || e.key != keys.keys[i] {
 			keys.ids[i] = none
@@ -114,16 +132,16 @@ func (s *space) replayed(keys *batch, i int) (id uint32, known bool) {
 
 func (s *space) replayReserved(r *rank, page uint32, hash uint64) {
 	s.disown(r, page)
-	r.hold(page, hold{state: late, hash: hash, until: s.book.reserve() + s.book.quarantine()})
+	r.hold(page, hold{state: late, hash: hash, until: s.index.reserve() + s.index.quarantine()})
 }
 
 func (s *space) replayFreed(r *rank, page uint32) {
 	s.disown(r, page)
-	r.hold(page, hold{state: forgotten, until: s.book.longestRest()})
+	r.hold(page, hold{state: forgotten, until: s.index.longestQuarantine()})
 }
 
-// ready is called when the whole log was read, before the book is used.
-func (s *space) ready() error {
+// replayed completes the space after the whole log was read.
+func (s *space) replayed() error {
 	for _, r := range s.ranks {
 		if int64(len(r.owner)) > r.numPages {
 			return fmt.Errorf("rank %d of %d pages uses %d", r.id, r.numPages, len(r.owner))

@@ -7,8 +7,8 @@ import (
 )
 
 // Reserve implements pageservice.Book.
-func (b *Book) Reserve(ctx context.Context, name pageservice.Space, rankID int, keys []string, allOrNothing bool) ([]pageservice.Grant, error) {
-	if err := b.usable(ctx); err != nil {
+func (x *Index) Reserve(ctx context.Context, name pageservice.Space, rankID int, keys []string, allOrNothing bool) ([]pageservice.Grant, error) {
+	if err := x.usable(ctx); err != nil {
 		return nil, err
 	}
 	batch, err := keysOf(keys)
@@ -16,7 +16,7 @@ func (b *Book) Reserve(ctx context.Context, name pageservice.Space, rankID int, 
 		return nil, err
 	}
 	defer batch.done()
-	s := b.find(name)
+	s := x.find(name)
 	if s == nil {
 		return nil, pageservice.ErrUnknownRank
 	}
@@ -29,7 +29,7 @@ func (b *Book) Reserve(ctx context.Context, name pageservice.Space, rankID int, 
 		s.mu.Unlock()
 		return nil, err
 	}
-	now := b.now()
+	now := x.now()
 	s.sweep(r, now)
 
 	grants := make([]pageservice.Grant, len(keys))
@@ -43,7 +43,7 @@ func (b *Book) Reserve(ctx context.Context, name pageservice.Space, rankID int, 
 			s.mu.Unlock()
 			return nil, err
 		}
-		now = b.now()
+		now = x.now()
 		s.sweep(r, now)
 		wanted = s.present(r, batch, grants, now)
 		got, more = s.grab(r, wanted, allOrNothing, now)
@@ -93,7 +93,7 @@ func (s *space) present(r *rank, keys *batch, grants []pageservice.Grant, now in
 		if id != none {
 			if e := s.entries.at(id); r.has(id) && !e.leaving {
 				grants[i] = pageservice.Grant{Page: int64(r.page(id) - 1), Present: true}
-				e.extend(now + s.book.reserve())
+				e.extend(now + s.index.reserve())
 				e.lastUse.Store(now)
 				continue
 			}
@@ -134,7 +134,7 @@ func (s *space) grab(r *rank, w *wanted, allOrNothing bool, now int64) (g grab, 
 		g.hashes = append(g.hashes, w.b.marks[i])
 	}
 	for _, hash := range g.hashes[:nFree] {
-		page, _ := r.take(hold{state: writable, busy: true, hash: hash, at: now, until: now + s.book.reserve()})
+		page, _ := r.take(hold{state: writable, busy: true, hash: hash, at: now, until: now + s.index.reserve()})
 		g.pages = append(g.pages, page)
 	}
 	for _, id := range victims {
@@ -153,7 +153,7 @@ func (s *space) reserved(r *rank, g grab, err error) {
 		s.stay(g.victims)
 		return
 	}
-	until := g.at + s.book.reserve()
+	until := g.at + s.index.reserve()
 	for _, page := range g.pages[:g.nFree] {
 		r.change(page, writable, until)
 	}

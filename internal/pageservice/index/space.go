@@ -10,13 +10,13 @@ import (
 
 // space is one set of keys and the ranks that have pages of them.
 type space struct {
-	name pageservice.Space
-	book *Book
+	name  pageservice.Space
+	index *Index
 
 	// mu: Exists and Locate read under it, and write nothing but atomics. It is never
 	// held while the disk works.
 	mu      sync.RWMutex
-	index   *index
+	byKey   *keyMap
 	entries table
 	ranks   map[int]*rank
 
@@ -27,7 +27,6 @@ type space struct {
 	closedUntil int64
 	gone        bool // it has no rank and is not in the book any more
 
-	policy    Policy
 	nComplete int64 // keys that all ranks have
 
 	inflight  int           // changes on their way to the disk
@@ -41,18 +40,17 @@ type counters struct {
 	hits, misses, reserved, refused, confirmed, ignored, evicted, expired, released, droppedPages atomic.Int64
 }
 
-func newSpace(b *Book, name pageservice.Space, expect int) *space {
+func newSpace(x *Index, name pageservice.Space, expect int) *space {
 	world := 0
 	if name.Set == pageservice.VLLM {
-		world = b.o.World
+		world = x.o.World
 	}
 	return &space{
 		name:    name,
 		world:   world,
-		book:    b,
-		index:   newIndex(expect),
+		index:   x,
+		byKey:   newKeyMap(expect),
 		ranks:   map[int]*rank{},
-		policy:  b.o.Policy,
 		settled: make(chan struct{}),
 	}
 }
@@ -143,7 +141,7 @@ func (s *space) write(ctx context.Context, apply func(err error), recs ...*recor
 		}
 	}
 	s.inflight++
-	w := s.book.log.Begin(func(err error) {
+	wait := s.index.log.Append(func(err error) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.inflight--
@@ -154,7 +152,7 @@ func (s *space) write(ctx context.Context, apply func(err error), recs ...*recor
 		s.settle()
 	}, s.encode(recs)...)
 	s.mu.Unlock()
-	return outcome(ctx, w.Wait(ctx))
+	return outcome(ctx, wait(ctx))
 }
 
 func (s *space) encode(recs []*record) [][]byte {
@@ -172,7 +170,7 @@ func (s *space) rankOf(id int) (*rank, error) {
 	if r == nil {
 		return nil, pageservice.ErrUnknownRank
 	}
-	reopened := r.closedUntil != 0 && r.closedUntil <= s.book.now()
+	reopened := r.closedUntil != 0 && r.closedUntil <= s.index.now()
 	if reopened {
 		r.closedUntil = 0
 	}
@@ -184,7 +182,7 @@ func (s *space) rankOf(id int) (*rank, error) {
 		r.unsaid = true
 		// Nobody waits for it. Until it is written, every change says it, too: what is
 		// confirmed now must not be hidden after a restart.
-		s.book.log.Begin(func(err error) {
+		s.index.log.Append(func(err error) {
 			if err == nil {
 				s.mu.Lock()
 				r.unsaid = false
@@ -198,7 +196,7 @@ func (s *space) rankOf(id int) (*rank, error) {
 func (s *space) rankRecord(r *rank) *record {
 	return &record{
 		kind: rankSet, space: s.name, rank: r.id, numPages: r.numPages,
-		stale: r.stale, closed: r.closedUntil > s.book.now(),
+		stale: r.stale, closed: r.closedUntil > s.index.now(),
 	}
 }
 
@@ -218,7 +216,7 @@ func (s *space) attach(r *rank, id, page uint32) {
 	if !s.place(id, e) && s.need > 0 { // before the first count nothing is listed
 		s.list(r, page, e)
 	}
-	s.book.live.Add(s.liveBytes(e.key))
+	s.index.liveBytes.Add(s.liveBytes(e.key))
 }
 
 // detach takes the page of a key away; it has no owner then. A key without pages is
@@ -234,7 +232,7 @@ func (s *space) detach(r *rank, id uint32) (page uint32) {
 	if s.counts(r) {
 		e.counted--
 	}
-	s.book.live.Add(-s.liveBytes(e.key))
+	s.index.liveBytes.Add(-s.liveBytes(e.key))
 	if e.on == 0 && e.writing == 0 {
 		s.forget(id, e)
 	} else {
@@ -253,7 +251,7 @@ func (s *space) liveBytes(key string) int64 { return s.recordBytes() + int64(len
 // newEntry makes an entry of a key that has no page yet.
 func (s *space) newEntry(hash uint64, key string) uint32 {
 	id := s.entries.add(hash, key)
-	s.index.add(hash, id)
+	s.byKey.add(hash, id)
 	return id
 }
 
@@ -262,7 +260,7 @@ func (s *space) forget(id uint32, e *entry) {
 	if e.complete {
 		s.nComplete--
 	}
-	s.index.remove(e.hash, id)
+	s.byKey.remove(e.hash, id)
 	s.entries.remove(id)
 }
 
@@ -319,7 +317,7 @@ func (s *space) recount() {
 
 // sweep ends the reservations and rests of a rank that are over.
 func (s *space) sweep(r *rank, now int64) {
-	if n := r.sweep(now, s.book.quarantine()); n > 0 {
+	if n := r.sweep(now, s.index.quarantine()); n > 0 {
 		s.counters.expired.Add(n)
 	}
 }

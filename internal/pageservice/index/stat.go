@@ -11,12 +11,12 @@ import (
 )
 
 // Stat implements pageservice.Book.
-func (b *Book) Stat(ctx context.Context) ([]pageservice.SpaceState, error) {
-	if err := b.usable(ctx); err != nil {
+func (x *Index) Stat(ctx context.Context) ([]pageservice.SpaceState, error) {
+	if err := x.usable(ctx); err != nil {
 		return nil, err
 	}
 	states := []pageservice.SpaceState{}
-	for _, s := range b.all() {
+	for _, s := range x.all() {
 		if state := s.stat(); len(state.Ranks) > 0 {
 			states = append(states, state)
 		}
@@ -25,7 +25,7 @@ func (b *Book) Stat(ctx context.Context) ([]pageservice.SpaceState, error) {
 }
 
 func (s *space) stat() pageservice.SpaceState {
-	now := s.book.now()
+	now := s.index.now()
 	s.mu.Lock()
 	for _, r := range s.ranks {
 		s.sweep(r, now)
@@ -39,7 +39,7 @@ func (s *space) stat() pageservice.SpaceState {
 	state := pageservice.SpaceState{
 		Space:    s.name,
 		World:    int(s.need),
-		Keys:     int64(s.index.len),
+		Keys:     int64(s.byKey.len),
 		Complete: s.nComplete,
 		Leased:   leased,
 		Ranks:    []pageservice.RankPages{},
@@ -48,10 +48,10 @@ func (s *space) stat() pageservice.SpaceState {
 	for _, r := range s.ranks {
 		p := pageservice.RankPages{
 			Rank: r.id, NumPages: r.numPages,
-			Free: r.numFree(), Reserved: r.reserved, Keyed: r.keyed, Resting: r.resting,
+			Free: r.numFree(), Reserved: r.reserved, Keyed: r.keyed, Quarantined: r.resting,
 		}
 		if r.closedUntil > now {
-			p.Free, p.Resting = 0, p.Resting+p.Free
+			p.Free, p.Quarantined = 0, p.Quarantined+p.Free
 		}
 		state.Ranks = append(state.Ranks, p)
 	}
@@ -62,11 +62,11 @@ func (s *space) stat() pageservice.SpaceState {
 // leased counts the keys that may not be evicted, some at a time, so that others get
 // the lock in between.
 func (s *space) leased(now int64) (n int64) {
-	for from, more := uint32(0), true; more; from += lookBound {
+	for from, more := uint32(0), true; more; from += searchBound {
 		s.mu.RLock()
-		to := min(from+lookBound, s.entries.used)
+		to := min(from+searchBound, s.entries.used)
 		for id := from; id < to; id++ {
-			if e := s.entries.at(id); e.on > 0 && e.leaseUntil.Load()+s.book.quarantine() > now {
+			if e := s.entries.at(id); e.on > 0 && e.leaseUntil.Load()+s.index.quarantine() > now {
 				n++
 			}
 		}
@@ -92,16 +92,16 @@ func (c *counters) read() pageservice.Counters {
 }
 
 // List implements pageservice.Book.
-func (b *Book) List(ctx context.Context, name pageservice.Space, after string, limit int) ([]pageservice.Entry, error) {
-	if err := b.usable(ctx); err != nil {
+func (x *Index) List(ctx context.Context, name pageservice.Space, after string, limit int) ([]pageservice.Entry, error) {
+	if err := x.usable(ctx); err != nil {
 		return nil, err
 	}
 	list := []pageservice.Entry{}
-	s := b.find(name)
+	s := x.find(name)
 	if s == nil || limit <= 0 {
 		return list, nil
 	}
-	now := b.now()
+	now := x.now()
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	for _, id := range s.after(after, limit) {
@@ -111,7 +111,7 @@ func (b *Book) List(ctx context.Context, name pageservice.Space, after string, l
 			Pages:    map[int]int64{},
 			Complete: e.visible(),
 			Idle:     time.Duration(now - e.lastUse.Load()),
-			Lease:    time.Duration(max(0, e.leaseUntil.Load()+b.quarantine()-now)),
+			Lease:    time.Duration(max(0, e.leaseUntil.Load()+x.quarantine()-now)),
 		}
 		for _, r := range s.ranks {
 			if r.has(id) {

@@ -10,12 +10,12 @@ import (
 // Leased keys are counted in parts, and each once.
 func TestEveryLeasedKeyIsCountedOnce(t *testing.T) {
 	clock := time.Unix(1_800_000_000, 0)
-	b, err := Open(t.TempDir(), Options{Now: func() time.Time { return clock }})
+	b, err := open(t.TempDir(), Options{Now: func() time.Time { return clock }})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer b.Close()
-	const n = 2*lookBound + 10
+	const n = 2*searchBound + 10
 	s := b.make(modelSpace)
 	r := s.addRank(0)
 	r.numPages = n

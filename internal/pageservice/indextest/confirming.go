@@ -69,7 +69,7 @@ var confirming = map[string]func(*world){
 		if w.locate(0, "a") != first {
 			w.Fatal("the second page won")
 		}
-		if r := w.rank(0); r.Keyed != 1 || r.Resting != 1 {
+		if r := w.rank(0); r.Keyed != 1 || r.Quarantined != 1 {
 			w.Fatalf("%+v", r)
 		}
 		w.Advance(w.o.Quarantine)
@@ -81,7 +81,7 @@ var confirming = map[string]func(*world){
 	"two pages for one key in one batch are one key": func(w *world) {
 		w.initialize(2, 0)
 		first, second := w.page(0, "a"), w.page(0, "a")
-		c, err := w.Book().Confirm(w.Context(), space, 0, []pageservice.Placed{{Key: "a", Page: first}, {Key: "a", Page: second}}, nil)
+		c, err := w.Index().Confirm(w.Context(), space, 0, []pageservice.Placed{{Key: "a", Page: first}, {Key: "a", Page: second}}, nil)
 		if err != nil || c != (pageservice.Confirmed{Keys: 1, Released: 1}) {
 			w.Fatalf("%+v %v", c, err)
 		}
@@ -156,12 +156,12 @@ var confirming = map[string]func(*world){
 			g := w.reserve(0, keys...)
 			written, release := []pageservice.Placed{{Key: keys[0], Page: g[0].Page}}, []int64{g[1].Page}
 			ctx, cancel := context.WithTimeout(w.Context(), time.Duration(i)*20*time.Microsecond)
-			_, _ = w.Book().Confirm(ctx, space, 0, written, release)
+			_, _ = w.Index().Confirm(ctx, space, 0, written, release)
 			written[0], release[0] = pageservice.Placed{Key: "x", Page: live}, live
 			cancel()
 			more := []string{fmt.Sprint("c", i)}
 			ctx, cancel = context.WithTimeout(w.Context(), time.Duration(i)*20*time.Microsecond)
-			_, _ = w.Book().Reserve(ctx, space, 0, more, true)
+			_, _ = w.Index().Reserve(ctx, space, 0, more, true)
 			more[0] = "live"
 			cancel()
 		}

@@ -12,7 +12,7 @@ var forgetting = map[string]func(*world){
 		w.initialize(1, 0)
 		w.save(0, "a")
 		w.locate(0, "a")
-		n, err := w.Book().Delete(w.Context(), space, []string{"a", "a", "x"})
+		n, err := w.Index().Delete(w.Context(), space, []string{"a", "a", "x"})
 		if err != nil || n != 1 {
 			w.Fatal(n, err)
 		}
@@ -30,7 +30,7 @@ var forgetting = map[string]func(*world){
 		w.save(0, "a", "b")
 		w.locate(0, "a")
 		page := w.page(0, "c")
-		if err := w.Book().Clear(w.Context(), space); err != nil {
+		if err := w.Index().Clear(w.Context(), space); err != nil {
 			w.Fatal(err)
 		}
 		w.exist(false, "a", "b")
@@ -50,7 +50,7 @@ var forgetting = map[string]func(*world){
 		w.initialize(3, 0)
 		w.save(0, "a", "b", "c")
 		w.locate(0, "a")
-		n, err := w.Book().Evict(w.Context(), space, 10)
+		n, err := w.Index().Evict(w.Context(), space, 10)
 		if err != nil || n != 2 {
 			w.Fatal(n, err)
 		}
@@ -62,7 +62,7 @@ var forgetting = map[string]func(*world){
 	"a rank that comes back with another number of pages starts anew": func(w *world) {
 		w.initialize(4, 0)
 		w.save(0, "a", "b")
-		state, err := w.Book().Initialize(w.Context(), space, 0, pageservice.RankOptions{NumPages: 2})
+		state, err := w.Index().Initialize(w.Context(), space, 0, pageservice.RankOptions{NumPages: 2})
 		if err != nil || state != (pageservice.RankState{Dropped: 2}) {
 			w.Fatal(state, err)
 		}
@@ -93,16 +93,16 @@ var forgetting = map[string]func(*world){
 		w.initialize(4, 0, 1)
 		w.save(0, "a")
 		w.save(1, "b")
-		if err := w.Book().Forget(w.Context(), space, 1); err != nil {
+		if err := w.Index().Forget(w.Context(), space, 1); err != nil {
 			w.Fatal(err)
 		}
 		for range 2 {
 			w.exist(true, "a")
 			w.exist(false, "b")
-			if _, err := w.Book().Locate(w.Context(), space, 1, []string{"a"}); !errors.Is(err, pageservice.ErrUnknownRank) {
+			if _, err := w.Index().Locate(w.Context(), space, 1, []string{"a"}); !errors.Is(err, pageservice.ErrUnknownRank) {
 				w.Fatal(err)
 			}
-			if err := w.Book().Forget(w.Context(), space, 1); !errors.Is(err, pageservice.ErrUnknownRank) {
+			if err := w.Index().Forget(w.Context(), space, 1); !errors.Is(err, pageservice.ErrUnknownRank) {
 				w.Fatal(err)
 			}
 			w.Crash()
@@ -115,7 +115,7 @@ var forgetting = map[string]func(*world){
 		w.initialize(4, 0)
 		w.save(0, "a")
 		w.locate(0, "a")
-		if err := w.Book().Forget(w.Context(), space, 0); err != nil {
+		if err := w.Index().Forget(w.Context(), space, 0); err != nil {
 			w.Fatal(err)
 		}
 		if s := w.stat(); len(s) != 0 {
@@ -132,7 +132,7 @@ var forgetting = map[string]func(*world){
 	"a rank that comes back the same keeps all": func(w *world) {
 		w.initialize(4, 0)
 		w.save(0, "a")
-		state, err := w.Book().Initialize(w.Context(), space, 0, pageservice.RankOptions{NumPages: 4})
+		state, err := w.Index().Initialize(w.Context(), space, 0, pageservice.RankOptions{NumPages: 4})
 		if err != nil || state != (pageservice.RankState{Known: true}) {
 			w.Fatal(state, err)
 		}

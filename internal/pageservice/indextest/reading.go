@@ -6,11 +6,11 @@ var reading = map[string]func(*world){
 	"answers are in the order of the question": func(w *world) {
 		w.initialize(4, 0)
 		w.save(0, "a", "b")
-		found, err := w.Book().Exists(w.Context(), space, []string{"x", "b", "a", "x", "b"})
+		found, err := w.Index().Exists(w.Context(), space, []string{"x", "b", "a", "x", "b"})
 		if err != nil || found[0] || !found[1] || !found[2] || found[3] || !found[4] {
 			w.Fatal(found, err)
 		}
-		at, err := w.Book().Locate(w.Context(), space, 0, []string{"b", "x", "a", "b"})
+		at, err := w.Index().Locate(w.Context(), space, 0, []string{"b", "x", "a", "b"})
 		if err != nil || at[0] == pageservice.None || at[1] != pageservice.None || at[2] == at[0] || at[3] != at[0] {
 			w.Fatal(at, err)
 		}
@@ -20,16 +20,16 @@ var reading = map[string]func(*world){
 		w.initialize(2, 0)
 		w.save(0, "a")
 		for _, other := range []pageservice.Space{{Namespace: "m", Set: "vllm"}, {Set: "sglang/kv/0"}} {
-			if found, err := w.Book().Exists(w.Context(), other, []string{"a"}); err != nil || found[0] {
+			if found, err := w.Index().Exists(w.Context(), other, []string{"a"}); err != nil || found[0] {
 				w.Fatal(found, err)
 			}
-			if _, err := w.Book().Initialize(w.Context(), other, 0, pageservice.RankOptions{NumPages: 1}); err != nil {
+			if _, err := w.Index().Initialize(w.Context(), other, 0, pageservice.RankOptions{NumPages: 1}); err != nil {
 				w.Fatal(err)
 			}
-			if g, err := w.Book().Reserve(w.Context(), other, 0, []string{"a"}, true); err != nil || g[0].Present {
+			if g, err := w.Index().Reserve(w.Context(), other, 0, []string{"a"}, true); err != nil || g[0].Present {
 				w.Fatal(g, err)
 			}
-			if err := w.Book().Clear(w.Context(), other); err != nil {
+			if err := w.Index().Clear(w.Context(), other); err != nil {
 				w.Fatal(err)
 			}
 		}
@@ -49,7 +49,7 @@ var reading = map[string]func(*world){
 		w.save(0, "d", "b", "a", "c")
 		got := ""
 		for after := ""; ; {
-			entries, err := w.Book().List(w.Context(), space, after, 3)
+			entries, err := w.Index().List(w.Context(), space, after, 3)
 			if err != nil {
 				w.Fatal(err)
 			}

@@ -95,7 +95,7 @@ var reserving = map[string]func(*world){
 
 	"without all or nothing the first keys get what there is": func(w *world) {
 		w.initialize(2, 0)
-		g, err := w.Book().Reserve(w.Context(), space, 0, []string{"a", "b", "c"}, false)
+		g, err := w.Index().Reserve(w.Context(), space, 0, []string{"a", "b", "c"}, false)
 		if err != nil || g[0].Page == pageservice.None || g[1].Page == pageservice.None || g[2].Page != pageservice.None {
 			w.Fatalf("%+v %v", g, err)
 		}
@@ -114,7 +114,7 @@ var reserving = map[string]func(*world){
 		w.page(0, "a")
 		w.Advance(w.o.Reserve)
 		w.full(0, "in quarantine")
-		if r := w.rank(0); r.Resting != 1 {
+		if r := w.rank(0); r.Quarantined != 1 {
 			w.Fatalf("%+v", r)
 		}
 		w.Advance(w.o.Quarantine)
@@ -127,7 +127,7 @@ var reserving = map[string]func(*world){
 		leased, idle, more := keysNamed("leased", 17_000), keysNamed("idle", 3_000), keysNamed("more", 100)
 		w.initialize(20_000, 0)
 		w.saveAll(0, leased)
-		if _, err := w.Book().Locate(w.Context(), space, 0, leased); err != nil {
+		if _, err := w.Index().Locate(w.Context(), space, 0, leased); err != nil {
 			w.Fatal(err)
 		}
 		w.saveAll(0, idle[:100])
@@ -207,7 +207,7 @@ func (w *world) saveAll(rank int, keys []string) {
 	for i, g := range w.reserve(rank, keys...) {
 		written[i] = pageservice.Placed{Key: keys[i], Page: g.Page}
 	}
-	c, err := w.Book().Confirm(w.Context(), space, rank, written, nil)
+	c, err := w.Index().Confirm(w.Context(), space, rank, written, nil)
 	if err != nil || c.Keys != len(keys) {
 		w.Fatalf("%d keys: %+v %v", len(keys), c, err)
 	}
@@ -216,7 +216,7 @@ func (w *world) saveAll(rank int, keys []string) {
 // list returns the pages of all keys.
 func (w *world) list() map[string]map[int]int64 {
 	w.Helper()
-	entries, err := w.Book().List(w.Context(), space, "", 1000)
+	entries, err := w.Index().List(w.Context(), space, "", 1000)
 	if err != nil {
 		w.Fatal(err)
 	}

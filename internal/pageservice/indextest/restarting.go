@@ -1,6 +1,10 @@
 package indextest
 
-import "github.com/kv3fs/kv3fs/internal/pageservice"
+import (
+	"time"
+
+	"github.com/kv3fs/kv3fs/internal/pageservice"
+)
 
 var restarting = map[string]func(*world){
 	// 6.6: a restart loses everything, and all calls answer 500 until the engine
@@ -92,11 +96,11 @@ var restarting = map[string]func(*world){
 		w.initialize(2, 0)
 		w.save(0, "a")
 		w.locate(0, "a")
-		if _, err := w.Book().Delete(w.Context(), space, []string{"a"}); err != nil {
+		if _, err := w.Index().Delete(w.Context(), space, []string{"a"}); err != nil {
 			w.Fatal(err)
 		}
 		w.save(0, "b")
-		if err := w.Book().Clear(w.Context(), space); err != nil {
+		if err := w.Index().Clear(w.Context(), space); err != nil {
 			w.Fatal(err)
 		}
 		w.Crash()
@@ -128,6 +132,37 @@ var restarting = map[string]func(*world){
 		w.exist(true, "a")
 		if w.locate(0, "a") == pageservice.None {
 			w.Fatal("not on rank 0")
+		}
+	},
+
+	"a clock that was set lengthens or shortens no quarantine across a restart": func(w *world) {
+		for _, step := range []time.Duration{-100 * time.Hour, 100 * time.Hour} {
+			w.fix(0)
+			w.initialize(1, 0)
+			w.reserve(0, "a")
+			w.Advance(step)
+			w.Crash()
+			for _, want := range []int64{pageservice.None, 0} {
+				if got := w.reserve(0, "b")[0].Page; got != want {
+					w.Fatalf("clock set by %v: page %d, want %d", step, got, want)
+				}
+				w.Advance(70 * time.Second)
+			}
+		}
+	},
+
+	// --tp is the operator's decision. It holds for what was recorded without it, and
+	// when it is taken back.
+	"another number of needed ranks holds from the next start on": func(w *world) {
+		w.initialize(4, 0, 1)
+		w.save(0, "a")
+		for _, want := range []struct {
+			world   int
+			visible bool
+		}{{0, false}, {1, true}, {2, false}, {1, true}, {0, false}} {
+			w.o.World = want.world
+			w.Crash()
+			w.exist(want.visible, "a")
 		}
 	},
 }

@@ -1,6 +1,6 @@
-// Package indextest is the suite that every pageservice.Book passes. Each test is named for
-// what holds, and says which defect of the reference servers (docs/spec/clients.md,
-// 6.6 and 7.6) it rules out.
+// Package indextest tests a page index over an implementation of its log: every
+// pageservice.Log passes. Each test is named for what holds, and says which defect of
+// the reference servers (docs/spec/clients.md, 6.6 and 7.6) it rules out.
 package indextest
 
 import (
@@ -8,27 +8,27 @@ import (
 	"time"
 
 	"github.com/kv3fs/kv3fs/internal/pageservice"
+	"github.com/kv3fs/kv3fs/internal/pageservice/index"
 )
 
-// Harness is a book under test, in a world that the suite controls. The book has the
-// default times.
-type Harness interface {
-	// Book is the book as it runs now.
-	Book() pageservice.Book
-	// Advance moves the book's clock.
-	Advance(d time.Duration)
-	// Crash ends the book as kill -9 would, and starts it again on what is left.
+// Logs provides the logs of one test, all on one stored state.
+type Logs interface {
+	// New returns a log on the stored state, not started.
+	New() pageservice.Log
+	// Crash leaves of the stored state what kill -9 of its process would leave. The log
+	// in use goes on without effect on the stored state, until it is closed.
 	Crash()
 }
 
-// Run runs the suite; start starts an empty book.
-func Run(t *testing.T, start func(t *testing.T, o pageservice.Options) Harness) {
+// Run runs the suite; logs returns an empty log state.
+func Run(t *testing.T, logs func(t *testing.T) Logs) {
 	for _, group := range []map[string]func(*world){
 		reserving, confirming, reading, forgetting, restarting, refusing,
 	} {
 		for name, test := range group {
 			t.Run(name, func(t *testing.T) {
-				w := &world{T: t, Harness: start(t, pageservice.Options{}), start: start, o: pageservice.Options{}.WithDefaults()}
+				w := &world{T: t, newLogs: logs, logs: logs(t), o: pageservice.Options{}.WithDefaults(), clock: time.Unix(1_800_000_000, 0)}
+				w.open()
 				test(w)
 				w.addsUp()
 			})
@@ -36,24 +36,60 @@ func Run(t *testing.T, start func(t *testing.T, o pageservice.Options) Harness) 
 	}
 }
 
-// world is a harness with words for the tests.
+// world is an index under test, in surroundings that the suite controls.
 type world struct {
 	*testing.T
-	Harness
-	start func(*testing.T, pageservice.Options) Harness
-	o     pageservice.Options
+	newLogs func(*testing.T) Logs
+	logs    Logs
+	o       pageservice.Options
+	clock   time.Time
+	index   *index.Index
+}
+
+func (w *world) open() {
+	w.Helper()
+	x, err := index.Open(w.logs.New(), index.Options{Options: w.o, Now: func() time.Time { return w.clock }})
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.index = x
+	w.Cleanup(func() {
+		if err := x.Check(); err != nil {
+			w.Error(err)
+		}
+		if err := x.Close(); err != nil {
+			w.Error(err)
+		}
+	})
+}
+
+// Index returns the index as it runs now.
+func (w *world) Index() *index.Index { return w.index }
+
+// Advance moves the clock of the index.
+func (w *world) Advance(d time.Duration) { w.clock = w.clock.Add(d) }
+
+// Crash ends the index as kill -9 would, and opens it again on what is left.
+func (w *world) Crash() {
+	w.Helper()
+	w.logs.Crash()
+	w.open()
 }
 
 var space = pageservice.Space{Set: pageservice.VLLM}
 
-// fix goes on with another book, in which so many ranks make a key complete.
-func (w *world) fix(ranks int) { w.Harness = w.start(w.T, pageservice.Options{World: ranks}) }
+// fix goes on with another, empty index, in which a key needs so many ranks.
+func (w *world) fix(ranks int) {
+	w.logs = w.newLogs(w.T)
+	w.o.World = ranks
+	w.open()
+}
 
-// init makes ranks known, of so many pages each.
+// initialize makes ranks known, of so many pages each.
 func (w *world) initialize(numPages int64, ranks ...int) {
 	w.Helper()
 	for _, rank := range ranks {
-		if _, err := w.Book().Initialize(w.Context(), space, rank, pageservice.RankOptions{NumPages: numPages}); err != nil {
+		if _, err := w.Index().Initialize(w.Context(), space, rank, pageservice.RankOptions{NumPages: numPages}); err != nil {
 			w.Fatal(err)
 		}
 	}
@@ -62,7 +98,7 @@ func (w *world) initialize(numPages int64, ranks ...int) {
 // reserve reserves pages, all or nothing.
 func (w *world) reserve(rank int, keys ...string) []pageservice.Grant {
 	w.Helper()
-	grants, err := w.Book().Reserve(w.Context(), space, rank, keys, true)
+	grants, err := w.Index().Reserve(w.Context(), space, rank, keys, true)
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -82,24 +118,24 @@ func (w *world) page(rank int, key string) int64 {
 // confirm confirms one page.
 func (w *world) confirm(rank int, key string, page int64, release ...int64) pageservice.Confirmed {
 	w.Helper()
-	c, err := w.Book().Confirm(w.Context(), space, rank, []pageservice.Placed{{Key: key, Page: page}}, release)
+	c, err := w.Index().Confirm(w.Context(), space, rank, []pageservice.Placed{{Key: key, Page: page}}, release)
 	if err != nil {
 		w.Fatal(err)
 	}
 	return c
 }
 
-// release gives pages up.
+// release gives up pages.
 func (w *world) release(rank int, release ...int64) pageservice.Confirmed {
 	w.Helper()
-	c, err := w.Book().Confirm(w.Context(), space, rank, nil, release)
+	c, err := w.Index().Confirm(w.Context(), space, rank, nil, release)
 	if err != nil {
 		w.Fatal(err)
 	}
 	return c
 }
 
-// save makes a rank have keys.
+// save stores keys on a rank.
 func (w *world) save(rank int, keys ...string) {
 	w.Helper()
 	for _, key := range keys {
@@ -110,7 +146,7 @@ func (w *world) save(rank int, keys ...string) {
 // exist checks which keys exist.
 func (w *world) exist(want bool, keys ...string) {
 	w.Helper()
-	found, err := w.Book().Exists(w.Context(), space, keys)
+	found, err := w.Index().Exists(w.Context(), space, keys)
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -124,7 +160,7 @@ func (w *world) exist(want bool, keys ...string) {
 // locate returns the page of a key.
 func (w *world) locate(rank int, key string) int64 {
 	w.Helper()
-	found, err := w.Book().Locate(w.Context(), space, rank, []string{key})
+	found, err := w.Index().Locate(w.Context(), space, rank, []string{key})
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -139,7 +175,7 @@ func (w *world) full(rank int, why string) {
 	}
 }
 
-// calm lets all leases, reservations and rests end.
+// calm advances the clock until all leases, reservations and quarantines have ended.
 func (w *world) calm() { w.Advance(w.o.Reserve + w.o.Lease + 2*w.o.Quarantine) }
 
 // rank returns the counts of a rank.
@@ -158,7 +194,7 @@ func (w *world) rank(id int) pageservice.RankPages {
 
 func (w *world) stat() []pageservice.SpaceState {
 	w.Helper()
-	states, err := w.Book().Stat(w.Context())
+	states, err := w.Index().Stat(w.Context())
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -170,7 +206,7 @@ func (w *world) addsUp() {
 	w.Helper()
 	for _, s := range w.stat() {
 		for _, r := range s.Ranks {
-			if r.Free+r.Reserved+r.Keyed+r.Resting != r.NumPages {
+			if r.Free+r.Reserved+r.Keyed+r.Quarantined != r.NumPages {
 				w.Errorf("%v: %+v does not add up", s.Space, r)
 			}
 		}

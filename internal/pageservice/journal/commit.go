@@ -8,13 +8,15 @@ import (
 	"time"
 
 	bolt "go.etcd.io/bbolt"
+
+	"github.com/kv3fs/kv3fs/internal/pageservice"
 )
 
 // batchBytes bounds what one transaction writes, beyond its first write.
 const batchBytes = 16 << 20
 
-// run is the committer: it writes whatever has been queued in one transaction, so
-// that many writers share the waits for the disk and a lone one does not wait.
+// run is the committer. It writes everything that is queued in one transaction, so that
+// many writers share one wait for the disk and a single one waits for nobody else.
 func (j *Journal) run() {
 	defer close(j.done)
 	for {
@@ -33,8 +35,8 @@ func (j *Journal) run() {
 	}
 }
 
-// take takes the next writes from the queue, and tells whether no more will come.
-func (j *Journal) take() (batch []*Write, closed bool) {
+// take removes the next writes from the queue, and reports whether no more will come.
+func (j *Journal) take() (batch []*write, closed bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	n, size := 0, 0
@@ -52,14 +54,14 @@ func (j *Journal) take() (batch []*Write, closed bool) {
 	return batch, j.closed && len(j.queue) == 0
 }
 
-// commit writes a batch and, ahead of it, what compaction keeps.
-func (j *Journal) commit(batch []*Write) error {
+// commit writes a batch and, before it, what compaction keeps.
+func (j *Journal) commit(batch []*write) error {
 	if j.broken != nil {
 		return j.broken
 	}
 	next, count, size := j.next, j.count, j.sizeBytes
 	err := j.transact(func(b *bolt.Bucket) error {
-		if j.wasteful() && !j.rested {
+		if j.wasteful() && !j.paused {
 			n := int64(0)
 			for _, w := range batch {
 				for _, rec := range w.recs {
@@ -79,35 +81,35 @@ func (j *Journal) commit(batch []*Write) error {
 		}
 		return nil
 	})
-	j.rested = err != nil
+	j.paused = err != nil
 	j.report(err)
 	if err == nil {
 		return nil
 	}
 	written := j.next
 	j.next, j.count, j.sizeBytes = next, count, size
-	if errors.Is(err, ErrCorrupt) {
+	if errors.Is(err, pageservice.ErrCorrupt) {
 		j.broken, j.stuck = err, true
 		return err
 	}
-	// A commit that failed in its last step may be there all the same, now or after
-	// a restart. Then nothing more can be promised.
-	if last, lerr := j.last(); lerr != nil || last+1 == written && written != next {
-		j.broken = fmt.Errorf("%s: the outcome of a failed write is unknown, restart the service: %w", j.path, err)
+	// A commit that failed in its last step may still be on the disk, now or after a
+	// restart. Then nothing more can be promised.
+	if last, lerr := lastRecord(j.db); lerr != nil || last+1 == written && written != next {
+		j.broken = fmt.Errorf("%s: the outcome of a failed write is unknown: %w; restart the service", j.path, err)
 	}
 	return err
 }
 
-// reportEvery is how often a disk that stays full is complained of.
+// reportEvery is how often a disk that stays full is logged.
 const reportEvery = 10 * time.Second
 
-// report logs that writes fail, at once and then now and then, and that they succeed
-// again.
+// report logs that writes fail, at once and then every reportEvery, and that they
+// succeed again.
 func (j *Journal) report(err error) {
 	switch {
 	case err != nil && (j.failed.IsZero() || time.Since(j.failed) >= reportEvery):
 		j.failed = time.Now()
-		j.o.Logger.Error("page log: writes fail", "file", j.path, "error", err)
+		j.o.Logger.Error("page log: writes fail", "file", j.path, "err", err)
 	case err == nil && !j.failed.IsZero():
 		j.failed = time.Time{}
 		j.o.Logger.Info("page log: writes succeed again", "file", j.path)
@@ -120,8 +122,8 @@ func (j *Journal) transact(fill func(*bolt.Bucket) error) error {
 		if err != nil {
 			return err
 		}
-		b := tx.Bucket([]byte(records))
-		b.FillPercent = 1 // records only ever come at the right edge
+		b := tx.Bucket([]byte(bucket))
+		b.FillPercent = 1 // records are only ever added at the right edge
 		if err = fill(b); err == nil {
 			err = b.SetSequence(j.count)
 		}
@@ -153,10 +155,10 @@ func checksum(rec []byte) uint32 {
 	return crc32.Checksum(rec, crc32.MakeTable(crc32.Castagnoli))
 }
 
-// last is the sequence number of the youngest record in the file.
-func (j *Journal) last() (seq uint64, err error) {
-	err = j.db.View(func(tx *bolt.Tx) error {
-		if key, _ := tx.Bucket([]byte(records)).Cursor().Last(); key != nil {
+// lastRecord returns the sequence number of the youngest record in the file.
+func lastRecord(db *bolt.DB) (seq uint64, err error) {
+	err = db.View(func(tx *bolt.Tx) error {
+		if key, _ := tx.Bucket([]byte(bucket)).Cursor().Last(); key != nil {
 			seq = binary.BigEndian.Uint64(key)
 		}
 		return nil

@@ -2,29 +2,29 @@ package journal
 
 import bolt "go.etcd.io/bbolt"
 
-// Compaction takes the oldest records away and writes what is still needed of them
-// at the young end. Since the owner has been told of everything written so far, what
-// it still needs is true at that place of the log.
+// Compaction removes the oldest records and appends what the owner still needs of
+// them. The owner knows the outcome of everything written so far, so what it still
+// needs is true at that place of the log.
 
-// wasteful tells whether less than half of the log is needed.
+// wasteful reports whether less than half of the log is needed.
 func (j *Journal) wasteful() bool {
-	return j.o.Live != nil && j.sizeBytes > 2*j.o.Live()+j.o.SlackBytes
+	return j.sizeBytes > 2*j.owner.LiveBytes()+j.o.SlackBytes
 }
 
-// compact looks at some of the oldest records: four times as much as is written, so
-// that the log shrinks even when half of them are still needed.
+// compact looks at some of the oldest records: four times as many bytes as are being
+// written, so that the log shrinks even when half of it is still needed.
 func (j *Journal) compact(b *bolt.Bucket, writing int64) error {
 	budget := max(4*writing, j.o.SlackBytes/64)
-	var gone [][]byte
+	var old [][]byte
 	var kept [][]byte
 	c := b.Cursor()
 	for key, value := c.First(); key != nil && budget > 0; key, value = c.Next() {
 		budget -= int64(len(value))
 		j.sizeBytes -= int64(len(value))
-		gone = append(gone, append([]byte(nil), key...))
-		kept = append(kept, j.o.Keep(value[4:])...)
+		old = append(old, append([]byte(nil), key...))
+		kept = append(kept, j.owner.Keep(value[4:])...)
 	}
-	for _, key := range gone {
+	for _, key := range old {
 		if err := b.Delete(key); err != nil {
 			return err
 		}

@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// holder names the process that has the file locked, as far as the kernel tells.
+// holder names the process that holds the lock of a file, if the kernel says so.
 func holder(path string) string {
 	const unknown = "another process"
 	var st syscall.Stat_t

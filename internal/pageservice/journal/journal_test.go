@@ -10,55 +10,68 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/kv3fs/kv3fs/internal/pageservice"
 )
 
-// open opens the log in dir and returns what it says.
+// open starts the journal in dir, whose owner needs every record, and returns the
+// records that it had.
 func open(t *testing.T, dir string, o Options) (*Journal, []string) {
 	t.Helper()
-	j, said, err := openFile(filepath.Join(dir, "log.db"), o)
+	return openFor(t, dir, o, keepAll)
+}
+
+// keepAll is an owner that never lets compaction begin.
+var keepAll = pageservice.LogOwner{LiveBytes: func() int64 { return 1 << 40 }}
+
+func openFor(t *testing.T, dir string, o Options, owner pageservice.LogOwner) (*Journal, []string) {
+	t.Helper()
+	j, recs, err := start(dir, o, owner)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = j.Close() })
-	return j, said
+	return j, recs
 }
 
-func openFile(path string, o Options) (j *Journal, said []string, err error) {
-	j, err = Open(path, o, func(rec []byte) error { said = append(said, string(rec)); return nil })
-	return j, said, err
+func start(dir string, o Options, owner pageservice.LogOwner) (j *Journal, recs []string, err error) {
+	owner.Replay = func(rec []byte) error { recs = append(recs, string(rec)); return nil }
+	owner.Replayed = func() error { return nil }
+	j = New(dir, o)
+	return j, recs, j.Start(owner)
 }
 
-func write(j *Journal, recs ...string) error {
+func writeAll(j *Journal, recs ...string) error {
 	var all [][]byte
 	for _, r := range recs {
 		all = append(all, []byte(r))
 	}
-	return j.Begin(func(error) {}, all...).Wait(context.Background())
+	return j.Append(func(error) {}, all...)(context.Background())
 }
 
 func TestRecordsComeBackInOrder(t *testing.T) {
 	dir := t.TempDir()
-	j, said := open(t, dir, Options{})
-	if len(said) != 0 {
-		t.Fatal(said)
+	j, recs := open(t, dir, Options{})
+	if len(recs) != 0 {
+		t.Fatal(recs)
 	}
 	var want []string
 	for i := range 300 {
 		rec := fmt.Sprint(i, strings.Repeat("x", i*i))
 		want = append(want, rec)
-		if err := write(j, rec); err != nil {
+		if err := writeAll(j, rec); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if err := j.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, said = open(t, dir, Options{}); !slices.Equal(said, want) {
-		t.Fatal("the log says something else")
+	if _, recs = open(t, dir, Options{}); !slices.Equal(recs, want) {
+		t.Fatal("other records came back")
 	}
 }
 
-// Writes that wait together are written together, and told in order.
+// Writes that wait together share a commit, and their outcomes come in order.
 func TestWaitingWritesShareACommit(t *testing.T) {
 	commits := 0
 	gate := make(chan struct{})
@@ -67,21 +80,21 @@ func TestWaitingWritesShareACommit(t *testing.T) {
 		<-gate
 		return commit()
 	}})
-	var told []int
-	var last *Write
+	var done []int
+	var last func(context.Context) error
 	for i := range 100 {
-		last = j.Begin(func(err error) {
+		last = j.Append(func(err error) {
 			if err == nil {
-				told = append(told, i)
+				done = append(done, i)
 			}
 		}, []byte{byte(i)})
 	}
 	close(gate)
-	if err := last.Wait(context.Background()); err != nil {
+	if err := last(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	if len(told) != 100 || !slices.IsSorted(told) {
-		t.Error(told)
+	if len(done) != 100 || !slices.IsSorted(done) {
+		t.Error(done)
 	}
 	if commits > 2 {
 		t.Errorf("%d commits", commits)
@@ -100,18 +113,18 @@ func TestFailedCommitChangesNothingAndLaterOnesSucceed(t *testing.T) {
 	}})
 	for i := range 6 {
 		fail = i%2 == 1
-		if err := write(j, fmt.Sprint(i)); fail != errors.Is(err, broken) {
+		if err := writeAll(j, fmt.Sprint(i)); fail != errors.Is(err, broken) {
 			t.Fatal(i, err)
 		}
 	}
 	_ = j.Close()
-	if _, said := open(t, dir, Options{}); !slices.Equal(said, []string{"0", "2", "4"}) {
-		t.Fatal(said)
+	if _, recs := open(t, dir, Options{}); !slices.Equal(recs, []string{"0", "2", "4"}) {
+		t.Fatal(recs)
 	}
 }
 
-// A commit that fails in its last step may be on the disk or not: then nothing is
-// promised any more.
+// A commit that fails in its last step may be on the disk or not: then the journal
+// promises nothing any more.
 func TestNothingIsWrittenAfterAnUnknownOutcome(t *testing.T) {
 	lost := errors.New("lost")
 	first := true
@@ -124,7 +137,7 @@ func TestNothingIsWrittenAfterAnUnknownOutcome(t *testing.T) {
 		return err
 	}})
 	for range 2 {
-		if err := write(j, "x"); !errors.Is(err, lost) {
+		if err := writeAll(j, "x"); !errors.Is(err, lost) {
 			t.Fatal(err)
 		}
 	}
@@ -133,9 +146,8 @@ func TestNothingIsWrittenAfterAnUnknownOutcome(t *testing.T) {
 func TestCompactionKeepsWhatIsNeeded(t *testing.T) {
 	dir := t.TempDir()
 	live := map[string]bool{}
-	o := Options{
-		SlackBytes: 1000,
-		Live:       func() int64 { return int64(len(live) * 100) },
+	owner := pageservice.LogOwner{
+		LiveBytes: func() int64 { return int64(len(live) * 100) },
 		Keep: func(rec []byte) [][]byte {
 			if live[string(rec)] {
 				return [][]byte{slices.Clone(rec)}
@@ -143,30 +155,30 @@ func TestCompactionKeepsWhatIsNeeded(t *testing.T) {
 			return nil
 		},
 	}
-	j, _ := open(t, dir, o)
+	j, _ := openFor(t, dir, Options{SlackBytes: 1000}, owner)
 	for i := range 2000 {
 		rec := fmt.Sprintf("%0100d", i)
 		if i%100 == 0 {
-			// It is live from the moment it is told, not before.
-			w := j.Begin(func(error) { live[rec] = true }, []byte(rec))
-			if err := w.Wait(context.Background()); err != nil {
+			// It is live once its outcome is known, not before.
+			wait := j.Append(func(error) { live[rec] = true }, []byte(rec))
+			if err := wait(context.Background()); err != nil {
 				t.Fatal(err)
 			}
-		} else if err := write(j, rec); err != nil {
+		} else if err := writeAll(j, rec); err != nil {
 			t.Fatal(err)
 		}
 	}
 	_ = j.Close()
-	_, said := open(t, dir, Options{})
+	_, recs := open(t, dir, Options{})
 	for rec := range live {
-		if !slices.Contains(said, rec) {
+		if !slices.Contains(recs, rec) {
 			t.Errorf("%s is gone", rec)
 		}
 	}
-	if len(said) > 60 {
-		t.Errorf("%d records for %d live ones", len(said), len(live))
+	if len(recs) > 60 {
+		t.Errorf("%d records for %d live ones", len(recs), len(live))
 	}
-	info, err := os.Stat(filepath.Join(dir, "log.db"))
+	info, err := os.Stat(filepath.Join(dir, FileName))
 	if err != nil || info.Size() > 1<<20 {
 		t.Error(info.Size(), err)
 	}
@@ -182,22 +194,22 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 	}})
 	taken := make(chan error, 1)
 	ctx, cancel := context.WithCancel(context.Background())
-	w1 := j.Begin(func(err error) { taken <- err }, []byte("at work"))
+	w1 := j.Append(func(err error) { taken <- err }, []byte("at work"))
 	<-entered
 	var withdrawn error
-	w2 := j.Begin(func(err error) { withdrawn = err }, []byte("waiting"))
+	w2 := j.Append(func(err error) { withdrawn = err }, []byte("waiting"))
 	cancel()
-	for _, w := range []*Write{w1, w2} {
-		if err := w.Wait(ctx); !errors.Is(err, context.Canceled) {
+	for _, wait := range []func(context.Context) error{w1, w2} {
+		if err := wait(ctx); !errors.Is(err, context.Canceled) {
 			t.Fatal(err)
 		}
 	}
 	if !errors.Is(withdrawn, context.Canceled) {
-		t.Error("a write that was not begun was not given up:", withdrawn)
+		t.Error("a write that had not begun was not given up:", withdrawn)
 	}
 	close(gate)
 	if err := <-taken; err != nil {
-		t.Error("the disk was at work on it, and it failed:", err)
+		t.Error("a write that had begun failed:", err)
 	}
 }
 
@@ -208,22 +220,22 @@ func TestClosedLogRefuses(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := write(j, "x"); !errors.Is(err, ErrClosed) {
+	if err := writeAll(j, "x"); !errors.Is(err, pageservice.ErrClosed) {
 		t.Fatal(err)
 	}
 }
 
-func TestFileInUseIsNamedWithItsUser(t *testing.T) {
+func TestAFileInUseIsReportedWithItsProcess(t *testing.T) {
 	dir := t.TempDir()
 	open(t, dir, Options{})
-	_, _, err := openFile(filepath.Join(dir, "log.db"), Options{LockTimeout: 10 * time.Millisecond})
+	_, _, err := start(dir, Options{LockTimeout: 10 * time.Millisecond}, keepAll)
 	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("in use by process %d", os.Getpid())) {
 		t.Fatal(err)
 	}
 }
 
-// Whatever byte of the file is wrong, the log either says what was written or is
-// refused; it never says something else, and never ends the process.
+// Whichever byte of the file is wrong, Start either reads what was written or refuses
+// the file; it never reads something else, and never ends the process.
 func TestDamageIsNeverServed(t *testing.T) {
 	dir := t.TempDir()
 	j, _ := open(t, dir, Options{})
@@ -231,41 +243,41 @@ func TestDamageIsNeverServed(t *testing.T) {
 	for i := range 60 {
 		rec := fmt.Sprintf("record %d %s", i, strings.Repeat("y", i*97))
 		want = append(want, rec)
-		if err := write(j, rec); err != nil {
+		if err := writeAll(j, rec); err != nil {
 			t.Fatal(err)
 		}
 	}
 	_ = j.Close()
-	whole, err := os.ReadFile(filepath.Join(dir, "log.db"))
+	whole, err := os.ReadFile(filepath.Join(dir, FileName))
 	if err != nil {
 		t.Fatal(err)
 	}
 	read := func(data []byte) ([]string, error) {
-		path := filepath.Join(t.TempDir(), "log.db")
-		if err := os.WriteFile(path, data, 0o600); err != nil {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, FileName), data, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		j, said, err := openFile(path, Options{})
+		j, recs, err := start(dir, Options{}, keepAll)
 		if err != nil {
 			return nil, err
 		}
-		return said, j.Close()
+		return recs, j.Close()
 	}
 	refused := 0
 	for at := 0; at < len(whole); at += 211 {
 		damaged := slices.Clone(whole)
 		damaged[at] ^= 0x55
-		said, err := read(damaged)
+		recs, err := read(damaged)
 		switch {
-		case errors.Is(err, ErrCorrupt):
+		case errors.Is(err, pageservice.ErrCorrupt):
 			refused++
 		case err != nil:
 			t.Errorf("byte %d: %v", at, err)
-		case !slices.Equal(said, want):
-			// A damaged record of the last commit's alternative is no damage: the
-			// file has two headers, and the older may count.
-			if len(said) != len(want)-1 || !slices.Equal(said, want[:len(want)-1]) {
-				t.Errorf("byte %d: %d records of %d, and no error", at, len(said), len(want))
+		case !slices.Equal(recs, want):
+			// The file has two headers. Where the newer one is damaged, the older one
+			// counts, and the last commit is missing.
+			if len(recs) != len(want)-1 || !slices.Equal(recs, want[:len(want)-1]) {
+				t.Errorf("byte %d: %d records of %d, and no error", at, len(recs), len(want))
 			}
 		}
 	}
@@ -273,8 +285,8 @@ func TestDamageIsNeverServed(t *testing.T) {
 		t.Error("nothing was refused")
 	}
 	for _, size := range []int{0, 1, 4096, len(whole) / 2, len(whole) - 4096} {
-		if said, err := read(whole[:size]); err == nil && len(said) != 0 && !slices.Equal(said, want) {
-			t.Errorf("cut to %d bytes: %d records, and no error", size, len(said))
+		if recs, err := read(whole[:size]); err == nil && len(recs) != 0 && !slices.Equal(recs, want) {
+			t.Errorf("cut to %d bytes: %d records, and no error", size, len(recs))
 		}
 	}
 }

@@ -9,10 +9,12 @@ import (
 	"runtime/debug"
 
 	bolt "go.etcd.io/bbolt"
+
+	"github.com/kv3fs/kv3fs/internal/pageservice"
 )
 
-// read reads the whole log, if there is one.
-func (j *Journal) read(each func(rec []byte) error) error {
+// read passes the whole log to the owner.
+func (j *Journal) read() error {
 	info, err := os.Stat(j.path)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() == 0 {
 		return nil
@@ -20,31 +22,31 @@ func (j *Journal) read(each func(rec []byte) error) error {
 	if err != nil {
 		return err
 	}
-	return guard(j.path, func() error {
-		db, err := openDB(j.path, j.o, true)
-		if err != nil {
-			return err
-		}
-		err = db.View(func(tx *bolt.Tx) error { return j.readAll(tx, info.Size(), each) })
-		return errors.Join(err, db.Close())
+	db, err := openDB(j.path, j.o, true)
+	if err != nil {
+		return err
+	}
+	err = guard(j.path, func() error {
+		return db.View(func(tx *bolt.Tx) error { return j.readAll(tx, info.Size()) })
 	})
+	return errors.Join(err, db.Close())
 }
 
-// leafBytes is less than any leaf of the tree holds, except the last.
+// leafBytes is less than what any leaf of the tree holds, except the last.
 const leafBytes = 1 << 10
 
-func (j *Journal) readAll(tx *bolt.Tx, sizeBytes int64, each func(rec []byte) error) error {
+func (j *Journal) readAll(tx *bolt.Tx, sizeBytes int64) error {
 	if sizeBytes < tx.Size() {
 		return corrupt(j.path, fmt.Sprintf("%d bytes of %d are left", sizeBytes, tx.Size()))
 	}
-	b := tx.Bucket([]byte(records))
+	b := tx.Bucket([]byte(bucket))
 	if b == nil {
-		return nil // the process ended while it made the file
+		return nil // the process ended while it was making the file
 	}
 	c, seeker, unsought := b.Cursor(), b.Cursor(), 0
 	for key, value := c.First(); key != nil; key, value = c.Next() {
 		if len(key) != 8 || len(value) < 4 {
-			return corrupt(j.path, fmt.Sprintf("record %x is no record", key))
+			return corrupt(j.path, fmt.Sprintf("record %x is malformed", key))
 		}
 		seq := binary.BigEndian.Uint64(key)
 		if seq != j.next && j.count > 0 {
@@ -53,15 +55,15 @@ func (j *Journal) readAll(tx *bolt.Tx, sizeBytes int64, each func(rec []byte) er
 		if checksum(value[4:]) != binary.LittleEndian.Uint32(value) {
 			return corrupt(j.path, fmt.Sprintf("checksum of record %d is wrong", seq))
 		}
-		// Going from one record to the next does not look at what leads to the leaf;
-		// opening the file to write does.
+		// Going from one record to the next does not look at the branches that lead to
+		// the leaf; writing does.
 		if unsought += len(value); unsought >= leafBytes {
 			unsought = 0
 			if found, _ := seeker.Seek(key); string(found) != string(key) {
 				return corrupt(j.path, fmt.Sprintf("record %d is not found", seq))
 			}
 		}
-		if err := each(value[4:]); err != nil {
+		if err := j.owner.Replay(value[4:]); err != nil {
 			return corrupt(j.path, fmt.Sprintf("record %d: %v", seq, err))
 		}
 		j.next = seq + 1
@@ -74,8 +76,8 @@ func (j *Journal) readAll(tx *bolt.Tx, sizeBytes int64, each func(rec []byte) er
 	return nil
 }
 
-// guard turns a panic into an error: bbolt believes the pages of its file, which it
-// maps into memory, and a damaged or shortened one leads it astray.
+// guard turns a panic into an error: bbolt maps its file into memory and trusts what it
+// reads there, so it panics or faults on a damaged or shortened file.
 func guard(path string, f func() error) (err error) {
 	old := debug.SetPanicOnFault(true)
 	defer debug.SetPanicOnFault(old)
@@ -88,5 +90,5 @@ func guard(path string, f func() error) (err error) {
 }
 
 func corrupt(path string, cause any) error {
-	return fmt.Errorf("%w: %s: %v; restore the file from a backup, or move it away to start with an empty cache", ErrCorrupt, path, cause)
+	return fmt.Errorf("%w: %s: %v; restore the file from a backup, or move it away to start with an empty cache", pageservice.ErrCorrupt, path, cause)
 }

@@ -3,31 +3,29 @@ package journal
 import (
 	"context"
 	"sync/atomic"
+
+	"github.com/kv3fs/kv3fs/internal/pageservice"
 )
 
-// Write is a change on its way to the disk.
-type Write struct {
-	recs  [][]byte
-	told  func(error) // tells the owner the outcome
-	state atomic.Int32
-	err   error         // valid once done is closed
-	done  chan struct{} // closed after told has returned
+// write is a change on its way to the disk.
+type write struct {
+	recs     [][]byte
+	done     func(error) // tells the owner the outcome
+	state    atomic.Int32
+	err      error         // valid once finished is closed
+	finished chan struct{} // closed after done has returned
 }
 
 const (
-	queued int32 = iota
-	taken        // the committer has it
-	withdrawn
-	refused // the log was closed; Wait tells it
+	queued    int32 = iota
+	taken           // the committer has it
+	withdrawn       // its waiter gave it up
+	refused         // the log was closed; wait says so
 )
 
-// Begin queues records that become durable together, in the order of calls. It never
-// blocks. The journal owns the records from now on. told is called once with the
-// outcome, by the committer in the order of calls, unless Wait gave the write up. A
-// failed write has changed nothing, and later ones may succeed. After Close it is Wait
-// that tells ErrClosed.
-func (j *Journal) Begin(told func(error), recs ...[]byte) *Write {
-	w := &Write{recs: recs, told: told, done: make(chan struct{})}
+// enqueue queues a write, or marks it as refused.
+func (j *Journal) enqueue(done func(error), recs [][]byte) *write {
+	w := &write{recs: recs, done: done, finished: make(chan struct{})}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.closed {
@@ -46,20 +44,18 @@ func (j *Journal) nudge() {
 	}
 }
 
-// Wait returns the outcome. When ctx ends first, a write that the committer has not
-// taken is given up; one that the disk is at work on goes on, its outcome unknown to
-// the caller.
-func (w *Write) Wait(ctx context.Context) error {
+// wait is the function that Append returns.
+func (w *write) wait(ctx context.Context) error {
 	if w.state.CompareAndSwap(refused, withdrawn) {
-		w.finish(ErrClosed)
+		w.finish(pageservice.ErrClosed)
 	}
 	select {
-	case <-w.done: // also when ctx has ended as well
+	case <-w.finished: // also when ctx has ended as well
 		return w.err
 	default:
 	}
 	select {
-	case <-w.done:
+	case <-w.finished:
 		return w.err
 	case <-ctx.Done():
 		if w.state.CompareAndSwap(queued, withdrawn) {
@@ -69,8 +65,8 @@ func (w *Write) Wait(ctx context.Context) error {
 	}
 }
 
-func (w *Write) finish(err error) {
+func (w *write) finish(err error) {
 	w.err = err
-	w.told(err)
-	close(w.done)
+	w.done(err)
+	close(w.finished)
 }

@@ -2,11 +2,12 @@ package index
 
 import "fmt"
 
-// check returns what is wrong inside a book, if anything: the page tables and the
-// index must say the same, the counts must add up, and each key is in the order once and
-// not too late.
-func (b *Book) check() error {
-	for _, s := range b.all() {
+// Check returns an error that describes what is inconsistent inside the index, if
+// anything is: the tables of pages and of keys must agree, the counts must add up, and
+// each key must be in the order of eviction once and not too late. It looks at every
+// page, under the locks: it is for tests, and for builds that assert invariants.
+func (x *Index) Check() error {
+	for _, s := range x.all() {
 		if err := s.check(); err != nil {
 			return fmt.Errorf("%v: %w", s.name, err)
 		}
@@ -66,12 +67,12 @@ func (s *space) checkIndex() error {
 	n := 0
 	for id, e := range s.entries.all {
 		n++
-		if found, ok := s.index.find(&s.entries, hashOf(e.key), e.key); !ok || found != id || e.hash != hashOf(e.key) {
+		if found, ok := s.byKey.find(&s.entries, hashOf(e.key), e.key); !ok || found != id || e.hash != hashOf(e.key) {
 			return fmt.Errorf("%q is entry %d, found %d %t", e.key, id, found, ok)
 		}
 	}
-	if n != s.index.len {
-		return fmt.Errorf("%d keys are found, not %d", s.index.len, n)
+	if n != s.byKey.len {
+		return fmt.Errorf("%d keys are found, not %d", s.byKey.len, n)
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package index
+package journal
 
 import (
 	"path/filepath"
@@ -6,25 +6,22 @@ import (
 	"testing"
 )
 
-// A power cut must not take the name of the book, nor those of its directories.
+// A loss of power must not undo the name of the file, nor those of its directories.
 func TestNewDirectoriesAreSynced(t *testing.T) {
 	top := t.TempDir()
 	dir := filepath.Join(top, "a", "b")
-	got, err := newDirs(dir)
+	got, err := newDirs(filepath.Join(dir, FileName))
 	if want := []string{dir, filepath.Join(top, "a"), top}; err != nil || !slices.Equal(got, want) {
 		t.Fatal(got, want, err)
 	}
 	if err := syncDirs(got); err != nil {
 		t.Fatal(err)
 	}
-	b, err := Open(dir, Options{})
-	if err != nil {
+	j, _ := open(t, dir, Options{})
+	if err := j.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if got, err = newDirs(dir); err != nil || len(got) != 0 {
+	if got, err = newDirs(filepath.Join(dir, FileName)); err != nil || len(got) != 0 {
 		t.Fatal(got, err)
 	}
 }

@@ -1,4 +1,4 @@
-package index
+package journal
 
 import (
 	"errors"
@@ -7,10 +7,12 @@ import (
 	"path/filepath"
 )
 
-// newDirs makes a directory and returns those whose names a power cut could take away:
-// it, if it has no book yet, and the parents of all that were made.
-func newDirs(dir string) (unsynced []string, err error) {
-	if _, err := os.Stat(filepath.Join(dir, FileName)); errors.Is(err, fs.ErrNotExist) {
+// newDirs makes the directory of a file. It returns the directories in which a loss of
+// power could still undo a new name: that of the file, if there is no file yet, and the
+// parents of all that were made.
+func newDirs(file string) (unsynced []string, err error) {
+	dir := filepath.Dir(file)
+	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
 		unsynced = append(unsynced, dir)
 	}
 	for at := filepath.Clean(dir); ; at = filepath.Dir(at) {

@@ -1,0 +1,65 @@
+package pageservice
+
+import "context"
+
+// Log makes the changes of an index durable, in order. It is the seam between the
+// index and where its state is kept: package journal is a file of this host.
+//
+// Start is called once, before anything else but SizeBytes and Close. Afterwards
+// Append and the functions that it returns may be called at once, from any goroutine,
+// and Close from one of them. Package indextest holds the tests that every Log passes.
+type Log interface {
+	// SizeBytes returns about how many bytes of records Start will read, so that the
+	// index can size its tables; 0 where that is unknown.
+	SizeBytes() int64
+
+	// Start reads the log, passes it to the owner, and then accepts writes. While it
+	// runs, and until Close, no other process can start the same log: the error says
+	// which process has it. An error that wraps ErrCorrupt means that the log is
+	// damaged; then nothing was written to it. After any error the log holds nothing,
+	// and only Close may be called.
+	Start(LogOwner) error
+
+	// Append queues records that become durable together, and returns at once. The log
+	// owns the records from then on.
+	//
+	// done is called exactly once, with the outcome, from a goroutine of the log or
+	// from wait; calls follow the order of Append, except for writes that wait gave up.
+	// done may take locks of its owner, but must not wait for the log.
+	//
+	// After nil, the records survive the loss of power, and Start will read them after
+	// all that were appended before. After an error, Start will not read them, and later
+	// writes may succeed. If a Log cannot tell which of the two holds, it reports an
+	// error and refuses every later write, with an error, until it is started anew;
+	// then Start tells. After Close, the outcome is ErrClosed.
+	//
+	// wait returns the outcome; the caller must call it, unless it does not care. When
+	// ctx ends first, wait returns the error of ctx: a write that was still queued is
+	// given up, and one that had begun goes on, with an outcome that only done learns.
+	// What a refused write tells after Close, wait tells.
+	Append(done func(error), recs ...[]byte) (wait func(ctx context.Context) error)
+
+	// Close finishes the writes that were queued, and releases the log. Further calls
+	// do nothing.
+	Close() error
+}
+
+// LogOwner is what a Log calls back. Replay and Replayed are called during Start, in
+// the goroutine of its caller; the others by one goroutine at a time.
+type LogOwner struct {
+	// Replay receives every record, oldest first; rec is valid during the call only.
+	// An error means that the record is no record of the owner: the log is damaged.
+	Replay func(rec []byte) error
+
+	// Replayed is called after the last record. An error means the same.
+	Replayed func() error
+
+	// Keep returns what the owner still needs of the oldest record, as new records that
+	// the log appends before it drops the old one. It is called after the outcome of all
+	// earlier writes was passed to done, and before any later write is durable; rec is
+	// valid during the call only.
+	Keep func(rec []byte) [][]byte
+
+	// LiveBytes returns about how many bytes a log without waste would have.
+	LiveBytes func() int64
+}
