@@ -13,8 +13,8 @@ import (
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
-// BenchmarkReads is the daemon's side of reads from the page cache: an op is a
-// request, with a client of the same process on the other end.
+// BenchmarkReads measures the daemon's side of reads from the page cache: an op is one
+// request; the client runs in the same process.
 func BenchmarkReads(b *testing.B) {
 	for _, c := range []struct {
 		bytes uint64
@@ -61,7 +61,7 @@ func BenchmarkReads(b *testing.B) {
 	}
 }
 
-// BenchmarkCreateDestroy is a ring's registration and its end, without FUSE.
+// BenchmarkCreateDestroy measures registering and unregistering a ring, without FUSE.
 func BenchmarkCreateDestroy(b *testing.B) {
 	s, _ := serve(b, Options{})
 	file := "kv3fs-bench-" + wire.NewUUID().String()
@@ -82,8 +82,8 @@ func BenchmarkCreateDestroy(b *testing.B) {
 	}
 }
 
-// cpuTime is what this process has spent on processors: steadier than the
-// clock on a machine that others use.
+// cpuTime returns the processor time of this process, which is steadier than the clock
+// on a machine that others use.
 func cpuTime(b *testing.B) time.Duration {
 	var u unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/hanwen/go-fuse/v2/fs"
 	"github.com/hanwen/go-fuse/v2/fuse"
+	"github.com/hanwen/go-fuse/v2/splice"
 
 	"golang.org/x/sys/unix"
 
@@ -18,9 +19,9 @@ import (
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
-// hangingFile is a file on a file system that stops answering: its reads wait
-// for release. With direct, the kernel pins the reader's pages at once and fills
-// them late, like a device; otherwise it copies to the reader's address late.
+// hangingFile is a file on a file system that stops answering: its reads wait for
+// release. With direct, the kernel pins the reader's pages at once and fills them
+// late, as a device does; otherwise it copies to the reader's address late.
 type hangingFile struct {
 	fs.Inode
 	direct  bool
@@ -48,7 +49,7 @@ func (h *hangingFile) Read(_ context.Context, _ fs.FileHandle, dest []byte, _ in
 	return fuse.ReadResultData(bytes.Repeat([]byte{'x'}, len(dest))), 0
 }
 
-// hanging mounts file systems with one hanging file each and lends the files.
+// hanging mounts a file system with one hanging file and adds that to files.
 func hanging(t *testing.T, files *dirFiles, direct bool) (ino uint64, release chan struct{}) {
 	t.Helper()
 	h := &hangingFile{direct: direct, release: make(chan struct{})}
@@ -59,15 +60,19 @@ func mountHanging(t *testing.T, files *dirFiles, h *hangingFile) (ino uint64) {
 	t.Helper()
 	root := &fs.Inode{}
 	dir := t.TempDir()
-	_, err := fs.Mount(dir, root, &fs.Options{
+	server, err := fs.Mount(dir, root, &fs.Options{
 		MountOptions: fuse.MountOptions{DirectMount: true},
 		OnAdd: func(ctx context.Context) {
 			root.AddChild("f", root.NewPersistentInode(ctx, h, fs.StableAttr{Ino: 1<<40 + uint64(len(files.files))}), false)
 		},
 	})
 	if err != nil {
-		t.Fatalf("NOT TESTED: a FUSE mount for the dead disk needs root or fusermount3: %v", err)
+		t.Fatalf("NOT TESTED: a FUSE mount that acts as a dead disk needs root or fusermount3: %v", err)
 	}
+	files.after = append(files.after, func() {
+		server.Wait()
+		splice.ClearSplicePool() // go-fuse keeps its pipes for the next mount
+	})
 	t.Cleanup(func() {
 		// The ring server closes the file only after this; then the FUSE server ends.
 		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
@@ -77,13 +82,13 @@ func mountHanging(t *testing.T, files *dirFiles, h *hangingFile) (ino uint64) {
 	return files.add(t, filepath.Join(dir, "f"), os.O_RDONLY)
 }
 
-// A request older than its deadline completes with ETIMEDOUT, and its buffer is
-// left alone when the disk answers after all: through the page cache as well as
-// by direct I/O into pinned pages.
+// A request past its deadline completes with ETIMEDOUT, and nothing writes to its
+// buffer when the disk answers after all: neither through the page cache nor by
+// direct I/O into pinned pages.
 func TestDeadline(t *testing.T) {
 	for name, direct := range map[string]bool{"buffered": false, "direct": true} {
 		t.Run(name, func(t *testing.T) {
-			// One worker: when it serves the next request it is done with the stuck one.
+			// With one worker, the next request is served only after the stuck one.
 			s, files := serve(t, Options{Deadline: 200 * time.Millisecond, Workers: 1})
 			ino, release := hanging(t, files, direct)
 			healthy := fileWith(t, files, bytes.Repeat([]byte{'h'}, 4096))
@@ -105,7 +110,7 @@ func TestDeadline(t *testing.T) {
 			mine := bytes.Repeat([]byte{'c'}, 1<<20)
 			buf.CopyIn(0, mine)
 
-			// One that never gets a worker times out, too.
+			// A request that never gets a worker times out, too.
 			r.prep(4, wire.Args{BufID: id, FileIno: healthy, Len: 10})
 			r.submit()
 			if got := r.reap(1, 10*time.Second); len(got) != 1 || got[0].Result != -int64(syscall.ETIMEDOUT) {
@@ -133,8 +138,8 @@ func TestDeadline(t *testing.T) {
 	}
 }
 
-// A neighbour that shares a page with a timed-out request still gets its bytes
-// where the client looks for them.
+// A request that shares a page with a timed-out one still has its bytes in the
+// client's memory.
 func TestDeadlineSparesNeighbours(t *testing.T) {
 	s, files := serve(t, Options{Deadline: 300 * time.Millisecond, Workers: 4})
 	stuck, releaseStuck := hanging(t, files, false)
@@ -169,8 +174,8 @@ func TestDeadlineSparesNeighbours(t *testing.T) {
 	}
 }
 
-// Requests of a ring that is unlinked while they run finish or not, but its
-// memory is let go only after them (case 65).
+// A ring may be unlinked while its requests run: its memory is released only after
+// them (case 65).
 func TestUnlinkUnderLoad(t *testing.T) {
 	s, files := serve(t, Options{Workers: 4})
 	ino := fileWith(t, files, pattern(1<<20))
@@ -200,7 +205,7 @@ func TestUnlinkUnderLoad(t *testing.T) {
 	}
 }
 
-// A request that is stuck does not take those with it that a worker took along.
+// A stuck request does not delay the others of its batch.
 func TestStuckRequestIsAlone(t *testing.T) {
 	s, files := serve(t, Options{Deadline: 20 * time.Second, Workers: 4})
 	stuck, release := hanging(t, files, false)
@@ -229,7 +234,7 @@ func TestStuckRequestIsAlone(t *testing.T) {
 	}
 	close(release)
 	if got := r.reap(1, 10*time.Second); len(got) != 1 || got[0].Index != 5 || got[0].Result != 4096 {
-		t.Errorf("the stuck one: %+v", got)
+		t.Errorf("the stuck request: %+v", got)
 	}
 	if got := r.reap(1, 50*time.Millisecond); len(got) != 0 {
 		t.Errorf("completed twice: %+v", got)
@@ -281,8 +286,8 @@ func TestNoRingStarvesAnother(t *testing.T) {
 	<-stopped
 }
 
-// An iov that is taken away and made again under its old name, smaller, while a
-// request on it must be repeated: the request is refused, and nothing else is touched.
+// An iov is removed and registered again under the same name, smaller, while a request
+// on it must be repeated: the request is refused, and the new iov is not written to.
 func TestSpoiledReadOfRemadeIov(t *testing.T) {
 	s, files := serve(t, Options{Deadline: 300 * time.Millisecond, Workers: 4})
 	stuck, releaseStuck := hanging(t, files, false)
@@ -325,7 +330,8 @@ func TestSpoiledReadOfRemadeIov(t *testing.T) {
 	}
 }
 
-// A ring that shrinks while its batch is in flight, and goes, ends alone.
+// A client that shrinks its ring while a batch is in flight, and unlinks it, hurts
+// nobody else.
 func TestRingShrinksUnderItsBatch(t *testing.T) {
 	s, files := serve(t, Options{Deadline: 200 * time.Millisecond, Workers: 4})
 	stuck, release := hanging(t, files, false)

@@ -7,10 +7,11 @@ import (
 	"time"
 
 	"github.com/kv3fs/kv3fs/internal/fs/blockio"
+	"github.com/kv3fs/kv3fs/internal/invariants"
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
-// execute moves the bytes of a batch of one ring and posts its completions.
+// execute moves the bytes of a batch of one ring and posts the completions.
 func (s *Server) execute(r *ring, batch []*request) {
 	var files borrowed
 	var bytes uint64
@@ -18,7 +19,7 @@ func (s *Server) execute(r *ring, batch []*request) {
 	for _, q := range batch {
 		s.executeOne(r, q, &files)
 		bytes += q.args.Len
-		files.written() // before anybody may be told
+		files.written() // before the completion can be seen
 		q.done()
 	}
 	slow := files.waited && time.Since(start) > deviceTime(len(batch), bytes)
@@ -28,23 +29,23 @@ func (s *Server) execute(r *ring, batch []*request) {
 	files.release()
 }
 
-// errStopping answers requests that come while the daemon ends.
+// errStopping answers requests that arrive while the daemon ends.
 const errStopping = syscall.ESHUTDOWN
 
-// deviceTime is how long a batch must take to have waited for a device: several
-// times what its system calls and copies cost.
+// deviceTime returns how long a batch takes at least if it waited for a device:
+// several times what its system calls and copies cost.
 func deviceTime(requests int, bytes uint64) time.Duration {
 	return 30*time.Microsecond + time.Duration(requests)*4*time.Microsecond + time.Duration(bytes/2)
 }
 
-// borrowed is the file and the iov of the request before: neighbours in a batch
-// mostly share them.
+// borrowed holds the file and the view of the previous request for the next one:
+// requests in a batch mostly share them.
 type borrowed struct {
 	file    File
 	waited  bool // some bytes of the batch were not in memory
 	ino     uint64
 	err     error
-	touched bool // written, and not yet said so
+	touched bool // written, but Written has not been called
 
 	iov   *iov
 	iovID wire.UUID
@@ -69,7 +70,7 @@ func (b *borrowed) release() {
 	*b = borrowed{}
 }
 
-// borrow has b.file be the file of a request, which may be the one before.
+// borrow sets b.file to the file of a request, which may be that of the previous one.
 func (b *borrowed) borrow(s *Server, r *ring, ino uint64) error {
 	if (b.file != nil || b.err != nil) && b.ino == ino {
 		return b.err
@@ -87,7 +88,7 @@ func (b *borrowed) borrow(s *Server, r *ring, ino uint64) error {
 	return b.err
 }
 
-// viewOf returns buffer and mapping of a request.
+// viewOf returns the iov of a request and its current view; either may be nil.
 func (b *borrowed) viewOf(s *Server, id wire.UUID) (*iov, *view) {
 	if b.iov == nil || b.iovID != id {
 		b.dropView()
@@ -109,7 +110,7 @@ func (b *borrowed) dropView() {
 	b.iov, b.win = nil, nil
 }
 
-// executeOne sets q.result. The checks come in the order of 4.8.
+// executeOne checks a request, in the order of 4.8, executes it and sets q.result.
 func (s *Server) executeOne(r *ring, q *request, b *borrowed) {
 	if q.state.Load() != stateTaken {
 		return
@@ -130,7 +131,7 @@ func (s *Server) executeOne(r *ring, q *request, b *borrowed) {
 	if win == nil {
 		return
 	}
-	// A ring acts as its uid: another's buffer is out of its reach.
+	// A ring acts as its uid and must not reach another user's buffer.
 	if v.uid != r.cred.UID {
 		q.result = -int64(syscall.EACCES)
 		return
@@ -151,9 +152,12 @@ func (s *Server) executeOne(r *ring, q *request, b *borrowed) {
 	for {
 		q.moved.Store(0)
 		if !q.state.CompareAndSwap(stateTaken, stateRunning) {
-			return // expired, or given to another worker
+			return // expired, or requeued for another worker
 		}
 		n, err := s.move(r, b, q)
+		if invariants.Enabled {
+			invariants.Check(q.win.refs.Load() > 0, "request %d: its view was unmapped while it ran", q.index)
+		}
 		if err != nil {
 			q.result = errnoResult(err)
 		} else {
@@ -163,8 +167,8 @@ func (s *Server) executeOne(r *ring, q *request, b *borrowed) {
 			b.touched = b.touched || n > 0
 			return
 		}
-		// A neighbour's deadline may have cut off a page that this request
-		// shares: read again into the iov's fresh view.
+		// Another request's deadline may have detached a page that this request
+		// shares: read again into the iov's new view.
 		if !q.win.isSpoiled(q.off, q.len) || !q.state.CompareAndSwap(stateRunning, stateTaken) {
 			return
 		}
@@ -178,12 +182,12 @@ func (s *Server) executeOne(r *ring, q *request, b *borrowed) {
 	}
 }
 
-// pieceBytes is how much is moved at once, so that a request past its deadline
-// stops, and that cutting it off costs so much memory at the most.
+// pieceBytes is how much is moved at once: it bounds how far a request runs past its
+// deadline and how much memory detaching its buffer costs.
 const pieceBytes = 16 << 20
 
-// move is the way of the bytes: a system call for each piece, between the file
-// and the client's window.
+// move moves the bytes of a request between the file and the client's window, with
+// one system call for each piece.
 func (s *Server) move(r *ring, b *borrowed, q *request) (done int64, err error) {
 	fileOff, file := int64(q.args.FileOff), b.file
 	if !r.write && r.flags&wire.ForbidReadHoles != 0 {
@@ -196,8 +200,8 @@ func (s *Server) move(r *ring, b *borrowed, q *request) (done int64, err error) 
 		}
 	}
 	for done < q.len {
-		// Told before it is asked: whoever sets the state to expired then knows
-		// at least as much as this worker has begun.
+		// First the count, then the state: a deadline that sets the state to answered
+		// then sees at least the pieces that this worker has finished.
 		q.moved.Store(done)
 		if q.state.Load() != stateRunning {
 			return done, syscall.ETIMEDOUT
@@ -221,8 +225,8 @@ func (s *Server) move(r *ring, b *borrowed, q *request) (done int64, err error) 
 	return done, nil
 }
 
-// result is the completion's form of an error: a negative errno, EIO for what
-// has none.
+// errnoResult returns an error as a completion's result: the negative errno, EIO
+// where it has none.
 func errnoResult(err error) int64 {
 	var errno syscall.Errno
 	if !errors.As(err, &errno) || errno == 0 {

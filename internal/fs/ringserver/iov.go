@@ -6,28 +6,30 @@ import (
 	"sync/atomic"
 	"syscall"
 
+	"github.com/kv3fs/kv3fs/internal/invariants"
 	"github.com/kv3fs/kv3fs/internal/shm"
 )
 
-// iov is a client's data buffer. It is reached through the table; whoever uses
-// its memory holds a view.
+// iov is a client's data buffer. Requests find it through the table and use its
+// memory through a view.
 type iov struct {
 	sizeBytes  int64
-	blockBytes int64 // sub-block that no request may cross; 0: none
+	blockBytes int64 // size of the sub-blocks, whose boundaries no request may cross; 0: none
 	uid        uint32
 	shadows    *iov // an older iov with the same id; guarded by table.mu
 
-	lastUse atomic.Int64 // unix seconds of the last request; 0 when its pages were forgotten
+	lastUse atomic.Int64 // unix seconds of the last request; 0 once its pages were forgotten
 
 	mu  sync.Mutex
 	cur *view // nil once closed
 }
 
-// view is one mapping of an iov with its users. An expired request spoils pages
-// of a view; the iov then goes on with a fresh one.
+// view is one mapping of an iov, with a count of its users. When a request expires,
+// pages of its view are detached from the client's memory; the iov then continues
+// with a new view.
 type view struct {
-	m    *shm.Mapping
-	refs atomic.Int64
+	m    *shm.Mapping // unmapped when refs drops to 0
+	refs atomic.Int64 // one for iov.cur, one for each user
 
 	mu      sync.Mutex
 	spoiled []span
@@ -49,23 +51,31 @@ func newView(m *shm.Mapping) *view {
 	return w
 }
 
-// acquire returns the current view, or nil once the iov is closed; release it.
+// acquire returns the current view, which the caller must release, or nil once the
+// iov is closed.
 func (v *iov) acquire() *view {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.cur != nil {
-		v.cur.refs.Add(1)
+		refs := v.cur.refs.Add(1)
+		if invariants.Enabled {
+			invariants.Check(refs > 1, "view: acquired after it was unmapped")
+		}
 	}
 	return v.cur
 }
 
 func (w *view) release() {
-	if w.refs.Add(-1) == 0 {
+	refs := w.refs.Add(-1)
+	if invariants.Enabled {
+		invariants.Check(refs >= 0, "view: released more often than acquired")
+	}
+	if refs == 0 {
 		w.m.Unmap()
 	}
 }
 
-// close gives up the table's reference.
+// close drops iov.cur, so that no request gets a view any more.
 func (v *iov) close() {
 	v.mu.Lock()
 	cur := v.cur
@@ -76,7 +86,7 @@ func (v *iov) close() {
 	}
 }
 
-// check validates a request's range; the errors are those of 4.8.
+// check validates a request's range. Its errors are those of 4.8.
 func (v *iov) check(off, n uint64) error {
 	size := uint64(v.sizeBytes)
 	if off > size || n > size-off {
@@ -88,16 +98,19 @@ func (v *iov) check(off, n uint64) error {
 	return nil
 }
 
-// abandon cuts the memory that a running system call works on off from the
-// client: the call may finish whenever it likes. New requests get a fresh view.
-// A write only reads the client's memory; of what a read may have had pinned by
-// its file system, whole pages are taken out of the object as well. An error
-// means that the buffer is still within the call's reach.
+// abandon detaches the memory that a running system call uses from the client's
+// object, so that the call may finish at any time. New requests get a new view. A
+// write only reads the client's memory. For a read, whose file system may have
+// pinned the pages, whole pages are punched out of the object as well. After an
+// error the call can still reach the buffer.
 func (v *iov) abandon(w *view, off, n int64, write bool) error {
+	if invariants.Enabled {
+		invariants.Check(w.refs.Load() > 0, "view: detached after it was unmapped")
+	}
 	v.mu.Lock()
 	if v.cur == w {
-		// Without memory for a fresh view the iov ends here: its requests are
-		// refused from now on.
+		// Without memory for a new view the iov ends here: its requests are refused
+		// from now on.
 		v.cur = nil
 		if m, err := w.m.Remap(); err == nil {
 			v.cur = newView(m)
@@ -119,8 +132,8 @@ func (v *iov) abandon(w *view, off, n int64, write bool) error {
 	return w.m.Punch(off, n)
 }
 
-// isSpoiled tells whether what was read into [off, off+n) of w may have gone to
-// pages that abandon cut off.
+// isSpoiled reports whether bytes that were read into [off, off+n) of w may have gone
+// to pages that abandon detached.
 func (w *view) isSpoiled(off, n int64) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

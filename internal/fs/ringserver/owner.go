@@ -10,36 +10,37 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/internal/invariants"
 )
 
-// owners knows which process each registration belongs to and when it is gone.
+// owners records which process each registration belongs to and notices when that
+// process ends.
 //
-// A registration ends when its process is gone, whichever of its threads made
-// it, and when the last handle on the registration directory that this process
-// opened is released: a forked child that inherited the handle keeps the
-// parent's rings (usrbio.md 3.7 and 11, case 64). A process in a PID namespace
-// that cannot be seen from here has no owner; its registrations last until they
-// are unlinked.
+// A registration ends when its process has ended, whichever of its threads made it,
+// and the last handle that the process opened on the registration directory is
+// released: a forked child that inherited the handle keeps the parent's rings
+// (usrbio.md 3.7 and 11, case 64). A process in a PID namespace that the daemon
+// cannot see has no owner; its registrations last until they are unlinked.
 type owners struct {
-	reap  func(*entry)
-	epoll int
-	stop  int // eventfd
+	reap      func(*entry)
+	epoll     int
+	stopEvent int // eventfd
 
 	mu      sync.Mutex
 	byTgid  map[int]*owner
-	byID    map[int32]*owner // as epoll reports them; numbers of processes are used again
+	byID    map[int32]*owner // as epoll reports them; process numbers are reused
 	threads map[int]int      // tid -> tgid as last seen, verified at use
 	handles map[uint64]*owner
 	lastID  uint64
-	stopped bool
 }
 
 // owner is one client process.
 type owner struct {
 	id    int32
 	tgid  int
-	pidfd int // -1 once closed
-	gone  bool
+	pidfd int   // -1 once closed
+	gone  bool  // the process has ended
 	tids  []int // its keys in owners.threads
 	// dirs counts open handles of the registration directory.
 	dirs    int
@@ -51,38 +52,31 @@ func newOwners(reap func(*entry)) (*owners, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("epoll_create1", err)
 	}
-	stop, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
+	stopEvent, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
 	if err != nil {
 		unix.Close(epoll)
 		return nil, os.NewSyscallError("eventfd", err)
 	}
 	o := &owners{
-		reap: reap, epoll: epoll, stop: stop,
+		reap: reap, epoll: epoll, stopEvent: stopEvent,
 		byTgid: map[int]*owner{}, byID: map[int32]*owner{}, threads: map[int]int{}, handles: map[uint64]*owner{},
 	}
-	if err := o.epollAdd(stop, 0); err != nil {
+	if err := o.epollAdd(stopEvent, 0); err != nil {
 		unix.Close(epoll)
-		unix.Close(stop)
+		unix.Close(stopEvent)
 		return nil, err
 	}
 	return o, nil
 }
 
-// await has watch told when fd becomes readable; id 0 stands for the stop event.
+// epollAdd makes watch report id when fd becomes readable; id 0 is the stop event.
 func (o *owners) epollAdd(fd int, id int32) error {
 	ev := unix.EpollEvent{Events: unix.EPOLLIN, Fd: id}
 	return os.NewSyscallError("epoll_ctl", unix.EpollCtl(o.epoll, unix.EPOLL_CTL_ADD, fd, &ev))
 }
 
-// watch waits for processes to end until close.
+// watch reaps the registrations of processes as they end, until stop.
 func (o *owners) watch() {
-	defer func() {
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		unix.Close(o.epoll)
-		unix.Close(o.stop)
-		o.epoll, o.stop = -1, -1
-	}()
 	events := make([]unix.EpollEvent, 32)
 	for {
 		n, err := unix.EpollWait(o.epoll, events, -1)
@@ -101,20 +95,31 @@ func (o *owners) watch() {
 	}
 }
 
-// close ends watch. Owners' descriptors close with their last registration.
+// stop ends watch.
+func (o *owners) stop() { unix.Write(o.stopEvent, []byte{1, 0, 0, 0, 0, 0, 0, 0}) }
+
+// close releases what watch uses. Call it when watch has returned, or was not called.
+// Each owner's descriptor is closed with its last registration.
 func (o *owners) close() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if !o.stopped {
-		o.stopped = true
-		unix.Write(o.stop, []byte{1, 0, 0, 0, 0, 0, 0, 0})
-	}
+	unix.Close(o.epoll)
+	unix.Close(o.stopEvent)
+	o.epoll, o.stopEvent = -1, -1
 }
 
-// join makes e belong to the process of thread tid. ESRCH: that process is gone.
+// unlock ends a change that began with mu.Lock.
+func (o *owners) unlock() {
+	if invariants.Enabled {
+		o.check()
+	}
+	o.mu.Unlock()
+}
+
+// join makes e belong to the process of thread tid. ESRCH: that process has ended.
 func (o *owners) join(tid uint32, e *entry) (*owner, error) {
 	o.mu.Lock()
-	defer o.mu.Unlock()
+	defer o.unlock()
 	w, err := o.find(int(tid))
 	if w != nil {
 		w.entries[e] = struct{}{}
@@ -122,20 +127,20 @@ func (o *owners) join(tid uint32, e *entry) (*owner, error) {
 	return w, err
 }
 
-// leave takes e from its owner; it is not reaped any more.
+// leave removes e from its owner, so that it is not reaped any more.
 func (o *owners) leave(e *entry) {
 	if e.owner == nil {
 		return
 	}
 	o.mu.Lock()
-	defer o.mu.Unlock()
+	defer o.unlock()
 	delete(e.owner.entries, e)
 	o.forgetIfIdle(e.owner)
 }
 
 func (o *owners) dirOpened(tid uint32) uint64 {
 	o.mu.Lock()
-	defer o.mu.Unlock()
+	defer o.unlock()
 	o.lastID++
 	if w, _ := o.find(int(tid)); w != nil {
 		w.dirs++
@@ -155,11 +160,11 @@ func (o *owners) dirReleased(handle uint64) {
 	w.dirs--
 	orphans := w.orphans()
 	o.forgetIfIdle(w)
-	o.mu.Unlock()
+	o.unlock()
 	o.reapAll(orphans)
 }
 
-// ended notes that a process is gone.
+// ended records that a process has ended.
 func (o *owners) ended(id int32) {
 	o.mu.Lock()
 	w := o.byID[id]
@@ -170,11 +175,11 @@ func (o *owners) ended(id int32) {
 	w.gone = true
 	o.forget(w)
 	orphans := w.orphans()
-	o.mu.Unlock()
+	o.unlock()
 	o.reapAll(orphans)
 }
 
-// forget takes w out of the maps: its number may mean another process soon.
+// forget removes w from the maps: its number may mean another process soon.
 func (o *owners) forget(w *owner) {
 	if o.byTgid[w.tgid] == w {
 		delete(o.byTgid, w.tgid)
@@ -185,12 +190,12 @@ func (o *owners) forget(w *owner) {
 	}
 	w.tids = nil
 	if w.pidfd >= 0 {
-		unix.Close(w.pidfd) // which also takes it out of the epoll set
+		unix.Close(w.pidfd) // also removes it from the epoll set
 		w.pidfd = -1
 	}
 }
 
-// reapIfGone ends w's registrations if it has ended before they were complete.
+// reapIfGone ends w's registrations if its process ended before they were complete.
 func (o *owners) reapIfGone(w *owner) {
 	if w == nil {
 		return
@@ -201,7 +206,8 @@ func (o *owners) reapIfGone(w *owner) {
 	o.reapAll(orphans)
 }
 
-// left lists what is to be reaped: everything, once process and handles are gone.
+// orphans returns the registrations to reap: all of w's once its process has ended and
+// its handles are released.
 func (w *owner) orphans() []*entry {
 	if !w.gone || w.dirs > 0 {
 		return nil
@@ -219,15 +225,15 @@ func (o *owners) reapAll(es []*entry) {
 	}
 }
 
-// retire forgets an owner that owns nothing.
+// forgetIfIdle stops watching a process that owns nothing any more.
 func (o *owners) forgetIfIdle(w *owner) {
 	if len(w.entries) == 0 && w.dirs == 0 && !w.gone {
 		o.forget(w)
 	}
 }
 
-// find returns the owner of thread tid's process, new if need be; nil for a
-// thread that cannot be seen from here.
+// find returns the owner of thread tid's process, a new one if need be, or nil for a
+// thread in a PID namespace that the daemon cannot see.
 func (o *owners) find(tid int) (*owner, error) {
 	if tid == 0 {
 		return nil, nil
@@ -242,7 +248,7 @@ func (o *owners) find(tid int) (*owner, error) {
 	}
 	w := o.byTgid[tgid]
 	if w != nil && unix.PidfdSendSignal(w.pidfd, 0, nil, 0) == unix.ESRCH {
-		w = nil // its end is about to be reported; the number is used again already
+		w = nil // its end is about to be reported; the number has been reused already
 	}
 	if w == nil {
 		var err error
@@ -257,7 +263,7 @@ func (o *owners) find(tid int) (*owner, error) {
 	return w, nil
 }
 
-// adopt begins to watch a process.
+// track starts to watch a process.
 func (o *owners) track(tgid int) (*owner, error) {
 	pidfd, err := unix.PidfdOpen(tgid, 0)
 	if err != nil {
@@ -276,8 +282,8 @@ func (o *owners) track(tgid int) (*owner, error) {
 	return w, nil
 }
 
-// threadGroup is the process a thread belongs to. The FUSE header carries the
-// thread's id (3.7).
+// threadGroup returns the process that a thread belongs to. The FUSE header has only
+// the thread's id (3.7).
 func threadGroup(tid int) (int, error) {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(tid) + "/status")
 	if err != nil {
@@ -288,5 +294,5 @@ func threadGroup(tid int) (int, error) {
 			return strconv.Atoi(strings.TrimSpace(v))
 		}
 	}
-	return 0, fmt.Errorf("/proc/%d/status has no Tgid", tid)
+	return 0, fmt.Errorf("read /proc/%d/status: it has no Tgid", tid)
 }

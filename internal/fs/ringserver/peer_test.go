@@ -17,11 +17,12 @@ import (
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
-// dirFiles lends the files of a directory by their inode numbers, all to
-// everybody. What the real tree does is tested with real mounts.
+// dirFiles lends files by their inode numbers to every caller. The real tree is tested
+// with real mounts.
 type dirFiles struct {
 	mu    sync.Mutex
 	files map[uint64]*os.File
+	after []func() // called when the files are closed
 }
 
 type dirFile struct{ f *os.File }
@@ -59,12 +60,12 @@ func (s *dirFiles) add(t testing.TB, path string, flags int) uint64 {
 	return ino
 }
 
-// nobodyReadonly is the setting of a server whose users may all write.
+// nobodyReadonly is the setting under which every user may write.
 func nobodyReadonly(uint32) bool { return false }
 
 var me = cred.Caller{UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), PID: uint32(os.Getpid())}
 
-// serve runs a server for the test's duration.
+// serve runs a server until the test ends.
 func serve(t testing.TB, o Options) (*Server, *dirFiles) {
 	t.Helper()
 	files := &dirFiles{files: map[uint64]*os.File{}}
@@ -85,12 +86,14 @@ func serve(t testing.TB, o Options) (*Server, *dirFiles) {
 		for _, f := range files.files {
 			f.Close()
 		}
+		for _, after := range files.after {
+			after()
+		}
 	})
 	return s, files
 }
 
-// peer is a client made of nothing but bytes, so that it can be as wrong as a
-// test wants.
+// peer is a client that writes raw bytes, so that a test can make it break any rule.
 type peer struct {
 	t       testing.TB
 	name    string
@@ -101,7 +104,7 @@ type peer struct {
 	cqeTail int32
 }
 
-// object makes a shared memory object and registers it under uuid+suffix.
+// object creates a shared memory object and registers it as uuid+suffix.
 func object(t testing.TB, s *Server, sizeBytes int64, suffix string) (*shm.Mapping, wire.UUID, string, error) {
 	t.Helper()
 	file := "kv3fs-test-" + wire.NewUUID().String()
@@ -128,7 +131,7 @@ func newPeer(t testing.TB, s *Server, entries int, suffix string) *peer {
 	return &peer{t: t, name: name, m: m, layout: layout, poller: s.poller(link.Priority)}
 }
 
-// prep publishes a request in argument slot index.
+// prep fills argument slot index and publishes its submission entry.
 func (p *peer) prep(index int32, a wire.Args) {
 	var args [wire.ArgsBytes]byte
 	a.Encode(&args)
@@ -145,7 +148,7 @@ func (p *peer) prep(index int32, a wire.Args) {
 
 func (p *peer) submit() { p.poller.sem.Post() }
 
-// reap waits for n completions, or for timeout.
+// reap collects completions until it has n or timeout has passed.
 func (p *peer) reap(n int, timeout time.Duration) []wire.Cqe {
 	var got []wire.Cqe
 	for end := time.Now().Add(timeout); ; {
@@ -183,7 +186,7 @@ func (p *peer) one(a wire.Args) int64 {
 	return got[0].Result
 }
 
-// fileWith makes a file and lends it.
+// fileWith creates a file with content and adds it to files.
 func fileWith(t testing.TB, files *dirFiles, content []byte) uint64 {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "f")

@@ -7,71 +7,73 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/kv3fs/kv3fs/internal/invariants"
 	"github.com/kv3fs/kv3fs/internal/shm"
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
-// poller serves the rings of one priority.
+// poller serves the rings of one priority with a pool of workers.
 //
-// One of its workers leads: it waits for the submit semaphore, looks at the
-// rings and does the work it finds itself, so that a request costs no
-// hand-over. The others follow: they are parked until the leader passes the
-// baton, which it does before work that would keep it from leading: when
-// requests wait for a device, or when there is more to copy than one processor
-// should. A monitor takes the baton from a leader who is stuck unexpectedly.
-// While the leader works nobody waits for the semaphore, so that a client's post
-// is a memory access and no system call.
+// One worker is the leader: it waits for the submit semaphore, polls the rings and
+// executes what it finds, so that a request costs no hand-over between threads. The
+// others are followers: they sleep until the leader hands over the lead. It does so
+// before work that would keep it from polling: when requests wait for a device, or
+// when there is more to copy than one processor should. A monitor takes the lead
+// from a leader that is stuck unexpectedly. While the leader works nobody waits for
+// the semaphore, so that a client's post is a memory access and no system call.
 type poller struct {
 	server  *Server
 	workers int
-	shares  uint64 // in how many parts a backlog is copied, so that all processors have some
+	shares  uint64 // a backlog is copied in so many parts, so that every processor gets some
 	sem     *shm.NamedSem
 
-	leaderToken chan struct{} // holds the baton while nobody leads
-	term        atomic.Int64  // the leader's; whoever passes or takes the baton counts it up
-	busySince   atomic.Int64  // when the leader began what it does with the baton in hand, in ns; 0: it leads
+	leaderToken chan struct{} // full while nobody leads
+	term        atomic.Int64  // of the leader; counted up when the lead is handed over or taken
+	busySince   atomic.Int64  // when the leader began its current batch, unix nanoseconds; 0: it polls
 
 	toMonitor  chan struct{} // wakes the monitor
 	monitoring atomic.Bool
 
 	busy atomic.Int32 // workers that move bytes
-	// slow is above 0 while requests wait for a device: then more workers than
-	// processors are worth having. Otherwise they would only be in each other's
-	// way.
+	// slow is above 0 while requests wait for a device. Then more workers than
+	// processors are useful; otherwise they would only compete.
 	slow atomic.Int32
 
 	quit       chan struct{}
-	ended      sync.Once    // closes quit; a leader and its predecessor may both come to it
-	drainUntil atomic.Int64 // unix nanoseconds: until when an ended poller still serves; 0: it has not ended
+	ended      sync.Once    // closes quit; a leader and its predecessor may both reach it
+	drainUntil atomic.Int64 // until when a stopped poller still serves, unix nanoseconds; 0: not stopped
 
-	repairLogged atomic.Int64 // unix seconds of the last such message
+	repairLogged atomic.Int64 // when the last repair was logged, unix seconds
 
 	mu    sync.RWMutex // held shared while rings are peeked at, so that none is unmapped
 	rings []*ring
-	next  atomic.Uint32 // where the next look begins, so that no ring is always last
+	next  atomic.Uint32 // where the next search begins, so that no ring is always last
+
+	semMu     sync.RWMutex // held shared while wake posts
+	semClosed bool
 }
 
 const (
-	// pollEvery bounds the leader's wait while there are rings. A post that
-	// arrives wakes it at once; this is for posts that a stranger, who can write
-	// to the semaphore like everybody, has made disappear.
+	// pollEvery bounds the leader's wait while there are rings. A post wakes it at
+	// once; this is for posts that are lost because any process may write to the
+	// semaphore.
 	pollEvery = 50 * time.Millisecond
 	idleWait  = time.Minute
 
-	// spinFor is how long a leader that had work looks for more before it
-	// sleeps: about what going to sleep and being woken costs.
+	// spinFor is how long a leader that had work looks for more before it sleeps:
+	// about what sleeping and being woken costs.
 	spinFor = 20 * time.Microsecond
 
-	// stuckAfter is when the monitor finds a successor for a leader: well above
-	// what a batch takes to copy while other threads want the processor, too.
+	// stuckAfter is when the monitor replaces a leader: well above what a batch takes
+	// to copy while other threads want the processor, too.
 	stuckAfter = 5 * time.Millisecond
 
-	// drainFor bounds how long an ending poller serves what clients had submitted:
-	// a client that never stops submitting must not keep the daemon.
+	// drainFor bounds how long a stopped poller serves what clients have submitted: a
+	// client that never stops submitting must not keep the daemon alive.
 	drainFor = time.Second
 )
 
-// SemPrefix begins the names of the submit semaphores (4.4), in /dev/shm behind
+// SemPrefix begins the names of the submit semaphores (4.4), in /dev/shm after
 // "sem.". A daemon that was killed leaves them behind.
 const SemPrefix = "hf3fs-submit-ios."
 
@@ -94,7 +96,7 @@ func (p *poller) add(r *ring) {
 	first := len(p.rings) == 1
 	p.mu.Unlock()
 	if first {
-		p.wake() // the leader may be asleep for as long as nothing could come
+		p.wake() // the leader may be in its long wait, for want of rings
 	}
 }
 
@@ -114,20 +116,25 @@ func (p *poller) snapshot() []*ring {
 	return slices.Clone(p.rings)
 }
 
-// wake has the leader look at the rings.
+// wake makes the leader look at the rings.
 func (p *poller) wake() {
+	p.semMu.RLock()
+	defer p.semMu.RUnlock()
+	if p.semClosed {
+		return
+	}
 	if err := shm.Guard(p.sem.Post); err != nil {
 		p.repair()
 	}
 }
 
-// mend restores a semaphore that a client has shrunk.
+// repair restores a semaphore that a client has shrunk.
 func (p *poller) repair() {
 	if now, last := time.Now().Unix(), p.repairLogged.Load(); now-last >= 60 && p.repairLogged.CompareAndSwap(last, now) {
-		p.server.log.Warn("a submit semaphore was damaged by a client; repaired", "path", p.sem.Path())
+		p.server.log.Warn("submit semaphore repaired: a client had damaged it", "path", p.sem.Path())
 	}
 	if err := p.sem.Repair(); err != nil {
-		p.server.log.Error("cannot repair a submit semaphore; requests may be slow until restart", "path", p.sem.Path(), "err", err)
+		p.server.log.Error("cannot repair a submit semaphore; requests may be slow until a restart", "path", p.sem.Path(), "err", err)
 	}
 }
 
@@ -137,7 +144,16 @@ func (p *poller) stop() {
 	p.wake()
 }
 
-// run is the poller's life: it returns when stop was called and all workers are done.
+// close removes the semaphore. Call it when no worker uses it: after run, or before.
+func (p *poller) close() {
+	p.semMu.Lock()
+	defer p.semMu.Unlock()
+	p.semClosed = true // a ring's timer may still fire
+	p.sem.Close(true)
+}
+
+// run starts the workers and the monitor. It returns after stop, when all of them
+// have ended.
 func (p *poller) run() {
 	var all sync.WaitGroup
 	all.Go(p.monitor)
@@ -157,7 +173,7 @@ func (p *poller) run() {
 	all.Wait()
 }
 
-// lead finds and does work until it has passed the baton or the poller has ended.
+// lead finds and does work until the lead is handed over or the poller has ended.
 func (p *poller) lead(batch []*request) {
 	mine := p.term.Load()
 	var worked time.Time // when there was work last; zero: not since the last sleep
@@ -181,7 +197,7 @@ func (p *poller) lead(batch []*request) {
 			p.wait()
 		case p.slow.Load() > 0, share && int(p.busy.Load())+1 < runtime.NumCPU():
 			p.handOver(mine)
-			// Without the baton it stays with this ring, as long as somebody else
+			// No longer the leader, it stays with this ring as long as another worker
 			// looks after the other rings.
 			for len(batch) > 0 {
 				p.work(r, batch)
@@ -196,23 +212,26 @@ func (p *poller) lead(batch []*request) {
 			p.busySince.Store(start)
 			p.alertMonitor()
 			p.work(r, batch)
-			p.busySince.CompareAndSwap(start, 0) // unless it is a successor's by now
+			p.busySince.CompareAndSwap(start, 0) // unless a successor has set it by now
 			worked = time.Now()
 		}
 		if p.term.Load() != mine {
-			p.wake() // what woke this worker was for its successor
+			p.wake() // the post that woke this worker was meant for its successor
 			return
 		}
 	}
 }
 
 func (p *poller) work(r *ring, batch []*request) {
-	p.busy.Add(1)
+	busy := p.busy.Add(1)
+	if invariants.Enabled {
+		invariants.Check(busy > 0 && int(busy) <= p.workers, "poller: %d of %d workers are busy", busy, p.workers)
+	}
 	p.server.execute(r, batch)
 	p.busy.Add(-1)
 }
 
-// overdue tells whether an ended poller has drained for long enough.
+// overdue reports whether a stopped poller has drained for long enough.
 func (p *poller) overdue() bool {
 	last := p.drainUntil.Load()
 	return last != 0 && time.Now().UnixNano() > last
@@ -226,24 +245,27 @@ func (p *poller) refuse(batch []*request) []*request {
 	return batch
 }
 
-// pass gives the baton of a term to a follower, unless it was taken already.
+// handOver ends a term: a follower becomes the leader, unless one has already.
 func (p *poller) handOver(term int64) {
 	if p.term.CompareAndSwap(term, term+1) {
+		if invariants.Enabled {
+			invariants.Check(len(p.leaderToken) == 0, "poller: two leaders at the end of term %d", term)
+		}
 		p.leaderToken <- struct{}{}
 	}
 }
 
-// alert has the monitor look at the leader for a while.
+// alertMonitor makes the monitor watch the leader for a while.
 func (p *poller) alertMonitor() {
 	if !p.monitoring.Load() && p.monitoring.CompareAndSwap(false, true) {
-		p.toMonitor <- struct{}{} // it is parked: there is room
+		p.toMonitor <- struct{}{} // does not block: the monitor sleeps and has taken the last one
 	}
 }
 
-// watch is the monitor: it passes the baton for a leader who is stuck in work
-// that was expected to be short. It sleeps while the poller does.
+// monitor hands over the lead for a leader that is stuck in work that was expected
+// to be short. It sleeps while the poller does.
 func (p *poller) monitor() {
-	const restAfter = 20 // looks at an idle leader
+	const restAfter = 20 // ticks with an idle leader
 	tick := time.NewTicker(stuckAfter)
 	defer tick.Stop()
 	for {
@@ -271,7 +293,7 @@ func (p *poller) monitor() {
 			}
 			if idle == restAfter {
 				p.monitoring.Store(false)
-				// A leader that began just now saw the monitor still awake.
+				// A leader that began just now saw monitoring as true and did not alert.
 				if p.busySince.Load() != 0 && p.monitoring.CompareAndSwap(false, true) {
 					idle = 0
 				}
@@ -280,7 +302,7 @@ func (p *poller) monitor() {
 	}
 }
 
-// noteSlow remembers a batch that waited for a device over the next fast ones.
+// noteSlow remembers a batch that waited for a device until 64 fast ones followed.
 func (p *poller) noteSlow(slow bool) {
 	const fastOnes = 64
 	if slow {
@@ -299,12 +321,12 @@ func (p *poller) wait() {
 	p.mu.RUnlock()
 	if err := shm.Guard(func() { p.sem.Wait(bound) }); err != nil {
 		p.repair()
-		time.Sleep(time.Millisecond) // whoever damages semaphores in a loop must not have a core for it
+		time.Sleep(time.Millisecond) // a client that damages semaphores in a loop must not take a core
 	}
 }
 
-// find takes a batch from the next ring that has one to give; nil when none
-// has. share says that enough is left, there or elsewhere, for another worker.
+// find takes a batch from the next ring that has one; r is nil when none has. share
+// reports that enough is left, in this ring or others, for another worker.
 func (p *poller) find(batch []*request) (r *ring, _ []*request, share bool) {
 	start := int(p.next.Load())
 	for i := 0; ; i++ {
@@ -320,12 +342,12 @@ func (p *poller) find(batch []*request) (r *ring, _ []*request, share bool) {
 	}
 }
 
-// sharedBytes is how much must be left over before another worker is woken to
-// copy it: waking costs about as much as copying 64 KiB.
+// sharedBytes is how much must be left before another worker is woken to copy it:
+// waking costs about as much as copying 64 KiB.
 const sharedBytes = 512 << 10
 
-// peek looks for a ring that may have work, from position i of a round that
-// begins at start, and tells whether others behind it may have some too.
+// peek looks for a ring that may have work, from position i of a round that begins
+// at start. others reports whether a ring after it may have some, too.
 func (p *poller) peek(start, i int) (found *ring, at int, others bool) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
@@ -340,7 +362,7 @@ func (p *poller) peek(start, i int) (found *ring, at int, others bool) {
 			r = nil
 		})
 		if err != nil {
-			r = p.rings[(start+i)%n] // take meets the same fault and detaches the ring
+			r = p.rings[(start+i)%n] // take will fault as well and detach the ring
 		}
 		switch {
 		case r == nil:

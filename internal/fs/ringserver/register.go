@@ -14,8 +14,8 @@ import (
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
-// Register maps the shared memory object target and serves it as the iov or
-// ring that name describes (3.3). When it returns the object's name may vanish.
+// Register maps the shared memory object target and serves it as the iov or ring that
+// name describes (3.3). When it returns, the object's name is no longer needed.
 func (s *Server) Register(c cred.Caller, name, target string) (controldir.Registration, error) {
 	link, err := wire.ParseLink(name)
 	if err != nil {
@@ -45,7 +45,7 @@ func (s *Server) Register(c cred.Caller, name, target string) (controldir.Regist
 		e.unmap()
 		return controldir.Registration{}, err
 	}
-	// The process may have died since join; nobody else would notice.
+	// The process may have ended between join and add, when nothing could be reaped.
 	s.owners.reapIfGone(e.owner)
 	return e.Registration, nil
 }
@@ -78,8 +78,8 @@ func (s *Server) build(e *entry, c cred.Caller, fd int, sizeBytes int64) error {
 	return err
 }
 
-// Unregister ends a registration: it cannot be found any more at once, its
-// memory stays mapped until the last request using it is done.
+// Unregister ends a registration. It cannot be found any more; its memory stays
+// mapped until the last request that uses it has finished.
 func (s *Server) Unregister(c cred.Caller, name string) error {
 	e := s.table.get(name)
 	switch {
@@ -92,15 +92,15 @@ func (s *Server) Unregister(c cred.Caller, name string) error {
 	return nil
 }
 
-// reap ends what a process that is gone has left.
-func (s *Server) reap(e *entry) { s.drop(e, "its process is gone") }
+// reap ends a registration whose process has ended.
+func (s *Server) reap(e *entry) { s.drop(e, "its process has ended") }
 
-func (s *Server) drop(e *entry, why string) {
+func (s *Server) drop(e *entry, reason string) {
 	if !s.table.remove(e) {
 		return
 	}
-	if why != "" {
-		s.log.Debug("registration ended", "name", e.Name, "uid", e.UID, "why", why)
+	if reason != "" {
+		s.log.Debug("registration ended", "name", e.Name, "uid", e.UID, "reason", reason)
 	}
 	s.owners.leave(e)
 	if e.ring != nil {
@@ -109,7 +109,7 @@ func (s *Server) drop(e *entry, why string) {
 	e.unmap()
 }
 
-// unmap gives up the table's hold on the memory.
+// unmap drops the registration's references to the memory.
 func (e *entry) unmap() {
 	if e.iov != nil {
 		e.iov.close()
@@ -119,12 +119,11 @@ func (e *entry) unmap() {
 	}
 }
 
-// openTarget opens a client's shared memory object read-write, exactly if the
-// client could do so itself, and returns the target's normal form.
+// openTarget opens a client's shared memory object read-write, if and only if the
+// client could do so itself, and returns the target as a clean path.
 //
-// EINVAL: there is no such regular file. EACCES: it lies outside /dev/shm or in
-// a sub-directory of it, is reached through a symbolic link, or may not be
-// opened by c.
+// EINVAL: there is no such regular file. EACCES: it lies outside /dev/shm or in a
+// sub-directory of it, it is a symbolic link, or c may not open it.
 func openTarget(c cred.Caller, target string) (fd int, sizeBytes int64, normal string, err error) {
 	if !strings.HasPrefix(target, "/") {
 		return -1, 0, "", syscall.EINVAL
@@ -149,8 +148,8 @@ func openTarget(c cred.Caller, target string) (fd int, sizeBytes int64, normal s
 	default:
 		return -1, 0, "", syscall.EINVAL
 	}
-	// Through /proc the very object that was looked at is opened, whatever its
-	// name means by now, and a FIFO or device never is.
+	// Opening through /proc yields the object that was examined, even if its name
+	// means another one by now, and never a FIFO or device.
 	again := "/proc/self/fd/" + strconv.Itoa(at)
 	err = cred.Strict(c, func() (err error) {
 		fd, err = unix.Open(again, unix.O_RDWR|unix.O_CLOEXEC, 0)
@@ -159,7 +158,7 @@ func openTarget(c cred.Caller, target string) (fd int, sizeBytes int64, normal s
 	if err != nil {
 		return -1, 0, "", syscall.EACCES
 	}
-	// The size that both sides derive the layout from is the one after opening.
+	// Both sides derive the layout from the size after opening.
 	if err := unix.Fstat(fd, &st); err != nil {
 		unix.Close(fd)
 		return -1, 0, "", syscall.EINVAL
@@ -167,9 +166,8 @@ func openTarget(c cred.Caller, target string) (fd int, sizeBytes int64, normal s
 	return fd, st.Size, normal, nil
 }
 
-// outside is the error for a target that is not directly in /dev/shm. What
-// exists is told with the caller's own rights, so that nobody learns through
-// the daemon what he could not see himself.
+// outside returns the error for a target that is not directly in /dev/shm. It looks
+// with the rights of the caller, which so learns nothing that it could not see itself.
 func outside(c cred.Caller, target string) error {
 	var st unix.Stat_t
 	err := cred.Strict(c, func() error { return unix.Stat(target, &st) })

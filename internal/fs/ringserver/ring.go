@@ -8,23 +8,24 @@ import (
 	"time"
 
 	"github.com/kv3fs/kv3fs/internal/fs/cred"
+	"github.com/kv3fs/kv3fs/internal/invariants"
 	"github.com/kv3fs/kv3fs/internal/shm"
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
-// What one worker takes from a ring at once and completes with one post: tens of
-// microseconds of copying, since waking a client costs 5 to 10 µs on both sides,
-// and no more, so that client and worker have something to do at the same time
-// (4 KiB reads at depth 64, 2 processors, of plain I/O: 0.60 with 64 requests, 0.66
-// with 32, 0.73 with 16). More bytes when much is waiting anyway.
+// One worker takes at most a quantum from a ring and completes it with one post.
+// A quantum is tens of microseconds of copying, because waking a client costs 5 to
+// 10 µs on both sides. It is no larger, so that client and worker can run at the
+// same time (4 KiB reads at depth 64, 2 processors, of plain I/O: 0.60 with 64
+// requests, 0.66 with 32, 0.73 with 16). It has more bytes when many are waiting.
 const (
 	quantumRequests  = 16
 	quantumBytes     = 512 << 10
 	quantumMostBytes = 2 << 20
 )
 
-// ring is one client's I/O ring. Its markers are kept here, the memory shared
-// with the client only shows them.
+// ring is one client's I/O ring. Its markers are kept here; the memory shared with
+// the client only shows them.
 type ring struct {
 	server       *Server
 	poller       *poller
@@ -35,75 +36,38 @@ type ring struct {
 	batchTimeout time.Duration // how long a negative depth waits for more; 0: not at all
 	flags        uint64
 
-	// seen is sqeTail, for peeking without the lock.
+	// seen is sqeTail, for peek, which does not lock.
 	seen atomic.Int32
-	// backlog says that queued is not empty, for the same purpose.
+	// backlog reports whether queued has requests, also for peek.
 	backlog atomic.Bool
-	// slow says that requests of this ring lately waited for a device: each then
-	// wants a worker of its own.
+	// slow reports whether requests of this ring recently waited for a device. Then
+	// each of them gets a worker of its own.
 	slow atomic.Bool
 
 	mu       sync.Mutex
-	m        *shm.Mapping // unmapped once closed and idle
+	m        *shm.Mapping // unmapped when refs drops to 0
 	sem      shm.Sem
 	sqeTail  int32 // first submission slot not yet taken
 	cqeHead  int32 // next completion slot to fill
 	queued   []*request
-	waiting  uint64 // bytes that queued asks for; foreign numbers, may wrap around
+	waiting  uint64 // bytes that queued asks for; the client's numbers, may wrap around
 	inflight list   // admitted and not answered, oldest first
-	refs     int    // why m must stay mapped: the registration, and requests with workers
+	refs     int    // one for the registration, one for each batch with a worker
 	closed   bool   // unregistered: take no more
 	broken   error
 	partial  time.Time // since when fewer than a batch wait; zero: none do
 	timer    *time.Timer
 	spare    []*request
+
+	// freeSlots counts the completion slots that were free at the last admission and
+	// have not been filled since; at least inflight.n. For invariants only.
+	freeSlots int32
 }
 
-// mostInflight bounds what is admitted of one ring at once, and so the memory
-// that a ring of any size costs the daemon. A larger io_depth is still honoured.
+// mostInflight bounds the requests of one ring that are admitted at once, and so
+// the memory that a ring of any size costs the daemon. A larger io_depth is still
+// honoured.
 const mostInflight = 4096
-
-// request is one admitted operation: our own copy of what the client asked.
-type request struct {
-	index    int32
-	userdata uint64
-	args     wire.Args
-	badIndex bool // the index is none of the ring's: answer EINVAL
-	admitted time.Time
-	takenAt  time.Time
-
-	state  atomic.Int32
-	result int64 // the worker's until the state is done
-
-	// Where the worker moves bytes, set before the state is running.
-	iov         *iov
-	win         *view
-	off         int64
-	len         int64
-	moved       atomic.Int64 // bytes before the piece that is being moved
-	needsDetach bool         // expired, but not yet cut off from its buffer; guarded by ring.mu
-
-	prev, next *request
-}
-
-// The states of a request. A worker moves it from taken to running to done; the
-// deadline to answered from any; a rescue from taken to moved, when the worker is
-// stuck in a neighbour.
-const (
-	stateQueued   = iota // in ring.queued
-	stateTaken           // with a worker, not begun
-	stateRunning         // with a worker, in a system call
-	stateDone            // with a worker, result is valid
-	stateAnswered        // its completion is posted; the worker may still hold it
-	stateReplaced        // another request stands for it
-)
-
-// done publishes result.
-func (q *request) done() {
-	if !q.state.CompareAndSwap(stateRunning, stateDone) {
-		q.state.CompareAndSwap(stateTaken, stateDone) // it never came to a system call
-	}
-}
 
 func newRing(s *Server, link wire.Link, c cred.Caller, layout wire.Layout, m *shm.Mapping) (*ring, error) {
 	r := &ring{
@@ -117,7 +81,7 @@ func newRing(s *Server, link wire.Link, c cred.Caller, layout wire.Layout, m *sh
 	}
 	err := shm.Guard(func() {
 		r.sem.Init()
-		// Zero in a fresh object; whatever else the client left there is taken
+		// Zero in a new object. Other values that the client left there are used
 		// once and never read back.
 		r.sqeTail = m.LoadInt32(wire.OffSqeTail)
 		r.cqeHead = m.LoadInt32(wire.OffCqeHead)
@@ -129,18 +93,28 @@ func newRing(s *Server, link wire.Link, c cred.Caller, layout wire.Layout, m *sh
 	return r, nil
 }
 
-// peek tells cheaply whether take might find something. Call it inside
-// shm.Guard and only where the ring cannot be unmapped meanwhile (poller.peek).
+// unlock ends a change that began with mu.Lock.
+func (r *ring) unlock() {
+	if invariants.Enabled {
+		defer r.mu.Unlock()
+		r.check()
+		return
+	}
+	r.mu.Unlock()
+}
+
+// peek reports cheaply whether take might find something. Call it inside shm.Guard
+// and only where the ring cannot be unmapped meanwhile (poller.peek).
 func (r *ring) peek() bool {
 	return r.backlog.Load() || r.m.LoadInt32(wire.OffSqeHead) != r.seen.Load()
 }
 
-// take admits what the client has submitted and hands a quantum of it to the
-// calling worker, which must give it back to complete. left is how many bytes
-// are left to ask for.
+// take admits what the client has submitted and gives a quantum of it to the
+// calling worker, which must return it through complete. left is how many bytes
+// are still queued.
 func (r *ring) take(batch []*request) (_ []*request, left uint64) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
+	defer r.unlock()
 	if r.closed || r.broken != nil {
 		return batch, 0
 	}
@@ -169,8 +143,8 @@ func (r *ring) take(batch []*request) (_ []*request, left uint64) {
 	return batch, r.waiting
 }
 
-// admit copies requests out of the client's reach, as many as the io_depth rule
-// (4.7) and the room for completions allow.
+// admit copies requests out of the client's reach: as many as the io_depth rule
+// (4.7) and the free completion slots allow.
 func (r *ring) admit() {
 	head := r.m.LoadInt32(wire.OffSqeHead)
 	cqeTail := r.m.LoadInt32(wire.OffCqeTail)
@@ -179,8 +153,8 @@ func (r *ring) admit() {
 		return
 	}
 	waiting := r.layout.Count(r.sqeTail, head)
-	room := int32(r.layout.Entries()-r.inflight.n) - r.layout.Count(cqeTail, r.cqeHead)
-	n := min(waiting, room, max(mostInflight-int32(r.inflight.n), r.depth))
+	free := int32(r.layout.Entries()-r.inflight.n) - r.layout.Count(cqeTail, r.cqeHead)
+	n := min(waiting, free, max(mostInflight-int32(r.inflight.n), r.depth))
 	switch {
 	case n <= 0:
 		n = 0
@@ -191,6 +165,9 @@ func (r *ring) admit() {
 	}
 	if n == 0 {
 		return
+	}
+	if invariants.Enabled {
+		r.freeSlots = free + int32(r.inflight.n)
 	}
 	now := time.Now()
 	var sqe [wire.SqeBytes]byte
@@ -216,7 +193,7 @@ func (r *ring) admit() {
 }
 
 // admitPartial applies the rule of a negative depth with a timeout: full batches
-// at once, the rest when its time has come.
+// at once, the rest when the timeout has passed.
 func (r *ring) admitPartial(n int32) int32 {
 	size := min(-r.depth, int32(r.layout.Entries()))
 	rest := n % size
@@ -241,17 +218,17 @@ func (r *ring) enqueue(q *request) {
 	r.waiting += q.args.Len
 }
 
-// complete posts the completions of a batch that take handed out, but for those
-// that somebody else has answered already.
+// complete posts the completions of a batch that take returned, except for those
+// that the deadline or a rescue has answered already.
 func (r *ring) complete(batch []*request) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
+	defer r.unlock()
 	if r.broken == nil {
 		err := shm.Guard(func() {
 			posted := false
 			for _, q := range batch {
 				switch s := q.state.Load(); {
-				case q.needsDetach: // its system call is over, and with it the danger
+				case q.needsDetach: // its system call has ended and cannot touch the buffer any more
 					r.post(q, -int64(syscall.ETIMEDOUT))
 					posted = true
 				case s != stateAnswered && s != stateReplaced:
@@ -273,8 +250,15 @@ func (r *ring) complete(batch []*request) {
 	r.unref()
 }
 
-// post fills the next completion slot. There is room: admission has seen to it.
+// post fills the next completion slot, which admission made sure is free.
 func (r *ring) post(q *request, result int64) {
+	if invariants.Enabled {
+		invariants.Check(!q.posted && r.inflight.has(q), "request %d: completed twice", q.index)
+		invariants.Check(r.refs > 0, "request %d: completed in a ring that is unmapped", q.index)
+		q.posted = true
+		r.freeSlots--
+		invariants.Check(r.freeSlots >= 0, "ring: more completions than slots")
+	}
 	r.inflight.remove(q)
 	var cqe [wire.CqeBytes]byte
 	c := wire.Cqe{Index: q.index, Result: result, Userdata: q.userdata}
@@ -291,120 +275,26 @@ func (r *ring) publish() {
 	r.sem.Post()
 }
 
-// tick does for a ring what its workers cannot while they are stuck: it
-// admits what nobody has come for, so that its deadline runs; takes back what
-// stuck workers have not begun and answers what they have finished; and answers
-// everything admitted before limit with ETIMEDOUT, whose buffers are left alone
-// from then on. It tells how many those were and whether work waits for workers.
-func (r *ring) tick(now, limit time.Time) (expired int, work bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.closed || r.broken != nil {
-		return 0, false
-	}
-	if err := shm.Guard(func() {
-		r.admit()
-		if r.broken == nil {
-			r.rescue(now.Add(-rescueAfter))
-			expired = r.expire(limit)
-		}
-	}); err != nil {
-		r.breakLocked(err)
-	}
-	if len(r.queued) > 0 {
-		r.slow.Store(true) // whoever should have come for it is stuck
-	}
-	r.backlog.Store(len(r.queued) > 0)
-	return expired, len(r.queued) > 0
-}
-
-// rescueAfter is when a batch that is still not complete is held to be stuck in
-// one of its requests.
-const rescueAfter = 50 * time.Millisecond
-
-// rescue parts requests of batches taken before limit from the one their worker
-// is stuck in.
-func (r *ring) rescue(limit time.Time) {
-	posted := false
-	for q := r.inflight.first; q != nil; {
-		next := q.next
-		switch {
-		case q.state.Load() == stateQueued || !q.takenAt.Before(limit):
-		case q.state.CompareAndSwap(stateDone, stateAnswered):
-			r.post(q, q.result)
-			posted = true
-		case q.state.CompareAndSwap(stateTaken, stateReplaced):
-			again := r.newRequest()
-			again.index, again.userdata, again.args = q.index, q.userdata, q.args
-			again.badIndex, again.admitted = q.badIndex, q.admitted
-			r.inflight.replace(q, again)
-			r.enqueue(again)
-		}
-		q = next
-	}
-	if posted {
-		r.publish()
-	}
-}
-
-// expire answers what was admitted before limit.
-func (r *ring) expire(limit time.Time) (expired int) {
-	posted := false
-	for q := r.inflight.first; q != nil && q.admitted.Before(limit); q = r.inflight.first {
-		before := q.state.Swap(stateAnswered)
-		if before == stateDone {
-			r.post(q, q.result)
-			posted = true
-			continue
-		}
-		if before == stateRunning || q.needsDetach {
-			moved := q.moved.Load()
-			if err := q.iov.abandon(q.win, q.off+moved, min(q.len-moved, pieceBytes), r.write); err != nil {
-				// Not answered while its buffer is in danger; tried again soon.
-				r.server.log.Error("cannot cut a stuck request off from its buffer", "err", err)
-				q.needsDetach = true
-				break
-			}
-			q.needsDetach = false
-		}
-		r.post(q, -int64(syscall.ETIMEDOUT))
-		posted = true
-		expired++
-	}
-	if posted {
-		r.publish()
-	}
-	// What waited for a worker is answered now and must not be executed; what is
-	// with a worker comes back through complete.
-	kept := r.queued[:0]
-	for _, q := range r.queued {
-		if q.state.Load() == stateAnswered {
-			r.waiting -= q.args.Len
-			r.recycle(q)
-		} else {
-			kept = append(kept, q)
-		}
-	}
-	r.queued = kept
-	return expired
-}
-
-// breakLocked stops serving a ring whose client broke the rules. It is never
-// repaired; the client may unlink it and make another.
+// breakLocked detaches a ring whose client broke the rules. It is never repaired;
+// the client may unlink it and make another.
 func (r *ring) breakLocked(err error) {
 	if r.broken == nil {
 		r.broken = err
 		r.abandonAll()
-		r.server.log.Warn("ring detached: its client broke the protocol", "uid", r.cred.UID, "pid", r.cred.PID, "why", err)
+		r.server.log.Warn("ring detached: its client broke the protocol", "uid", r.cred.UID, "pid", r.cred.PID, "err", err)
 		r.poller.remove(r)
 	}
 }
 
-// close ends the registration's hold. Requests with workers finish; their
-// completions are written while they hold the memory.
+// close ends the registration's reference. Requests with workers finish; their
+// batches still hold the memory, so their completions can be written.
 func (r *ring) close() {
 	r.mu.Lock()
-	defer r.mu.Unlock()
+	defer r.unlock()
+	if invariants.Enabled {
+		invariants.Check(!r.closed, "ring: closed twice")
+		invariants.Check(!r.poller.has(r), "ring: closed while the poller can find it")
+	}
 	r.closed = true
 	if r.timer != nil {
 		r.timer.Stop()
@@ -419,8 +309,8 @@ func (r *ring) close() {
 	r.unref()
 }
 
-// abandonAll forgets every request without an answer: the memory for answers is
-// not there any more. What workers hold comes back through complete.
+// abandonAll drops every request without an answer, because the memory for answers
+// cannot be used any more. Batches with workers still return through complete.
 func (r *ring) abandonAll() {
 	r.inflight = list{}
 	r.queued, r.waiting = nil, 0
@@ -442,57 +332,14 @@ func (r *ring) newRequest() *request {
 	return &request{}
 }
 
-// recycle takes a request back once no worker can touch it any more.
+// recycle keeps a request for reuse once no worker can touch it any more.
 func (r *ring) recycle(q *request) {
+	if invariants.Enabled {
+		replaced := q.state.Load() == stateReplaced
+		invariants.Check(r.broken != nil || q.posted != replaced, "request %d: recycled; completed: %v, replaced: %v", q.index, q.posted, replaced)
+		q.posted = false
+	}
 	q.state.Store(stateQueued)
 	q.badIndex, q.needsDetach, q.result, q.iov, q.win = false, false, 0, nil, nil
 	r.spare = append(r.spare, q)
-}
-
-// list is a doubly linked list of requests in order of admission.
-type list struct {
-	first, last *request
-	n           int
-}
-
-func (l *list) push(q *request) {
-	q.prev, q.next = l.last, nil
-	if l.last == nil {
-		l.first = q
-	} else {
-		l.last.next = q
-	}
-	l.last = q
-	l.n++
-}
-
-func (l *list) remove(q *request) {
-	if q.prev == nil {
-		l.first = q.next
-	} else {
-		q.prev.next = q.next
-	}
-	if q.next == nil {
-		l.last = q.prev
-	} else {
-		q.next.prev = q.prev
-	}
-	q.prev, q.next = nil, nil
-	l.n--
-}
-
-// replace puts b in the place of a.
-func (l *list) replace(a, b *request) {
-	b.prev, b.next = a.prev, a.next
-	if a.prev == nil {
-		l.first = b
-	} else {
-		a.prev.next = b
-	}
-	if a.next == nil {
-		l.last = b
-	} else {
-		a.next.prev = b
-	}
-	a.prev, a.next = nil, nil
 }

@@ -1,13 +1,14 @@
-// Package ringserver is the ring server: it keeps the tables of registered iovs and
-// rings, takes requests from the rings, has their bytes moved and posts their
-// completions.
+// Package ringserver serves the shared memory rings of USRBIO: it keeps the
+// registered iovs and rings, takes requests from the rings, moves their bytes and
+// posts their completions.
 //
-// The way of a request: a client's post wakes a worker, which sweeps the rings
-// of that priority (poller.go); the ring admits what its io_depth rule lets
-// through, copying it out of the client's reach (ring.go); the worker resolves
-// buffer and file, moves the bytes (execute.go) and the ring posts exactly one
-// completion, in time (deadline.go). Registrations end when they are unlinked
-// or when their process is gone (owner.go).
+// A request passes through these files. A client's post wakes a worker, which polls
+// the rings of that priority (poller.go). The ring admits as many requests as its
+// io_depth rule allows and copies them out of the client's reach (ring.go). The
+// worker checks each request, resolves buffer and file and moves the bytes
+// (execute.go). The ring posts exactly one completion (ring.go), in time
+// (deadline.go). A registration ends when it is unlinked or when its process has
+// ended (owner.go).
 package ringserver
 
 import (
@@ -28,24 +29,25 @@ import (
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
-// File is a file lent by the tree for the time of some requests.
+// File is a file that the tree lends for the duration of some requests.
 type File interface {
 	blockio.File
-	// Written says that bytes were stored; it returns when nobody can see the
-	// attributes of before. It comes before the completion is posted.
+	// Written reports that bytes were stored. It returns when no process can see the
+	// old attributes any more, and is called before the completion is posted.
 	Written()
 	Release()
 }
 
-// Files is the tree as the ring server sees it.
+// Files lends files by inode number. It is implemented over the tree, which this
+// package must not import.
 type Files interface {
-	// Acquire lends the file behind an inode number to c. It may be called
-	// concurrently. Errors are syscall.Errno: EBADF for a number the kernel does
-	// not know or that is no regular file, EACCES where c may not open it.
+	// Acquire lends the file with inode number ino to c. It may be called concurrently.
+	// Errors are syscall.Errno: EBADF for a number that the kernel does not know or
+	// that is no regular file, EACCES where c may not open it.
 	Acquire(ino uint64, c cred.Caller, write bool) (File, error)
 }
 
-// Options of a Server. Zero values mean the defaults.
+// Options configure a Server. Zero values mean the defaults.
 type Options struct {
 	// Deadline bounds a request from admission to completion; default 5 s. Raise
 	// it when a slow disk produces ETIMEDOUT for requests that would succeed.
@@ -54,15 +56,15 @@ type Options struct {
 	// 64. Raise it for a device or a distributed file system that wants more in
 	// flight.
 	Workers int
-	// MaxRegistrations bounds iovs and rings together; default wire.MaxIovs, or
-	// what the limits of the process and the kernel let it map, if that is less.
-	// A user other than root may have a quarter of them.
+	// MaxRegistrations bounds iovs and rings together; default wire.MaxIovs, or what
+	// the limits of process and kernel allow, if that is less. A user other than root
+	// may have a quarter of them.
 	MaxRegistrations int
 	Logger           *slog.Logger // default slog.Default
 }
 
-// Server serves rings. Registry methods may be called at any time between New and
-// Close, concurrently; I/O happens while Run runs.
+// Server serves rings. Its registry methods may be called concurrently at any time
+// between New and Close; I/O happens while Run runs.
 type Server struct {
 	files    Files
 	readonly func(uid uint32) bool // of the settings; safe for concurrent use
@@ -72,9 +74,11 @@ type Server struct {
 	table    *table
 	owners   *owners
 	pollers  [3]*poller // high, normal, low
+	stuck    bool       // Run has left workers behind
 }
 
-// New makes the three submit semaphores, which the caller's clients find through
+// New returns a Server that is ready for registrations; readonly is the setting of a
+// user. It creates the three submit semaphores, which clients find through
 // SubmitLink. On an error nothing is left behind.
 func New(files Files, readonly func(uid uint32) bool, mover blockio.Mover, o Options) (*Server, error) {
 	if o.Deadline <= 0 {
@@ -100,10 +104,9 @@ func New(files Files, readonly func(uid uint32) bool, mover blockio.Mover, o Opt
 			workers = max(o.Workers/4, 2)
 		}
 		if s.pollers[i], err = newPoller(s, workers); err != nil {
-			s.removeSemaphores()
+			s.closePollers()
 			s.owners.close()
-			s.owners.watch() // returns at once, and closes what it waited on
-			return nil, fmt.Errorf("ring server: %w", err)
+			return nil, fmt.Errorf("ring server: create a submit semaphore: %w", err)
 		}
 	}
 	return s, nil
@@ -113,12 +116,12 @@ var priorities = [3]wire.Priority{wire.High, wire.Normal, wire.Low}
 
 func (s *Server) poller(p wire.Priority) *poller { return s.pollers[int(p)+1] }
 
-// SubmitLink is where clients find the submit semaphore of a priority.
+// SubmitLink returns the path of the submit semaphore of a priority, for clients.
 func (s *Server) SubmitLink(p wire.Priority) string { return s.poller(p).sem.Path() }
 
-// Run serves until ctx ends; then it takes no more requests, lets those in
-// flight finish or run into their deadline, and returns. Workers stuck in a dead
-// disk are left behind: the process is about to end.
+// Run serves until ctx ends. Then it takes no more requests, waits until those in
+// flight finish or meet their deadline, and returns. Workers that are stuck in a
+// dead disk are left behind: the process is about to end.
 func (s *Server) Run(ctx context.Context) error {
 	watching := make(chan struct{})
 	go func() {
@@ -148,37 +151,43 @@ func (s *Server) Run(ctx context.Context) error {
 	select {
 	case <-idle:
 	case <-time.After(s.opts.Deadline + time.Second):
-		err = errors.New("ring server: requests are stuck in the data directory's file system; left behind")
+		s.stuck = true
+		err = errors.New("ring server: the data directory's file system does not answer: requests that are stuck in it were abandoned")
 	}
 	stopExpiring()
 	<-expired
-	s.owners.close()
+	s.owners.stop()
 	<-watching
 	return err
 }
 
-// Close takes the semaphores' names away and forgets all registrations. Call it
-// once, after Run has returned.
+// Close ends all registrations and removes the semaphores. Call it once, after Run
+// has returned.
 func (s *Server) Close() {
 	for _, e := range s.table.all() {
 		s.drop(e, "the daemon ends")
 	}
-	s.removeSemaphores()
+	s.owners.close()
+	s.closePollers()
 }
 
-// removeSemaphores takes the names away. The mappings stay until the process
-// ends: a late timer or worker may still post.
-func (s *Server) removeSemaphores() {
+// closePollers removes the semaphores. Where workers are stuck and may still post,
+// only the names go; the mappings stay until the process ends.
+func (s *Server) closePollers() {
 	for _, p := range s.pollers {
-		if p != nil {
+		switch {
+		case p == nil:
+		case s.stuck:
 			os.Remove(p.sem.Path())
+		default:
+			p.close()
 		}
 	}
 }
 
-// mappable is how many registrations this process can hold: each takes a
-// descriptor and a mapping, and the process needs some for itself. Without the
-// bound, the mapping that fails could be one of the runtime's own.
+// mappable returns how many registrations this process can hold. Each takes a
+// descriptor and a mapping, and the process needs some for itself: without the
+// bound, the mapping that fails could be one of the Go runtime's.
 func mappable() int {
 	n := wire.MaxIovs
 	var files unix.Rlimit

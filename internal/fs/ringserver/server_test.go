@@ -58,7 +58,7 @@ func TestReadAndWrite(t *testing.T) {
 	}
 	buf.CopyOut(read[:1007], 0)
 	if !bytes.Equal(read[7:1007], content[5:1005]) || !bytes.Equal(read[:7], make([]byte, 7)) {
-		t.Error("what was written reads differently")
+		t.Error("the written bytes read back differently")
 	}
 }
 
@@ -83,7 +83,7 @@ func TestMalformedRequests(t *testing.T) {
 		{"unknown buffer", wire.Args{BufID: wire.NewUUID(), FileIno: ino, Len: 1}, -int64(syscall.EINVAL)},
 		{"unknown file", wire.Args{BufID: plain, FileIno: 1 << 50, Len: 1}, -int64(syscall.EBADF)},
 		{"beyond the buffer", wire.Args{BufID: plain, BufOff: 1<<20 - 10, FileIno: ino, Len: 11}, -int64(syscall.EINVAL)},
-		{"beyond the buffer, second on it", wire.Args{BufID: plain, BufOff: 1<<20 - 10, FileIno: ino, Len: 11}, -int64(syscall.EINVAL)},
+		{"beyond the buffer, in a cached view", wire.Args{BufID: plain, BufOff: 1<<20 - 10, FileIno: ino, Len: 11}, -int64(syscall.EINVAL)},
 		{"offset beyond the buffer", wire.Args{BufID: plain, BufOff: 1<<20 + 1, FileIno: ino, Len: 0}, -int64(syscall.EINVAL)},
 		{"offset + length overflow", wire.Args{BufID: plain, BufOff: 1 << 63, FileIno: ino, Len: 1 << 63}, -int64(syscall.EINVAL)},
 		{"length overflow", wire.Args{BufID: plain, BufOff: 1, FileIno: ino, Len: 1<<64 - 1}, -int64(syscall.EINVAL)},
@@ -165,7 +165,7 @@ func TestDepthRules(t *testing.T) {
 	}
 }
 
-// Case 56, and a ring under full load: every request completes exactly once.
+// Case 56, under full load: every request completes exactly once.
 func TestAllPrioritiesExactlyOnce(t *testing.T) {
 	s, files := serve(t, Options{Workers: 8})
 	ino := fileWith(t, files, pattern(1<<20))
@@ -195,11 +195,11 @@ func TestAllPrioritiesExactlyOnce(t *testing.T) {
 				p.submit()
 				got := p.reap(1, 10*time.Second)
 				if len(got) == 0 {
-					t.Fatalf("stalled with %d of %d done", done, total)
+					t.Fatalf("stalled after %d of %d requests", done, total)
 				}
 				for _, c := range got {
 					if c.Result != 4096 || flying[c.Index] != c.Userdata {
-						t.Fatalf("completion %+v, in flight there: %d", c, flying[c.Index])
+						t.Fatalf("completion %+v, want userdata %d", c, flying[c.Index])
 					}
 					delete(flying, c.Index)
 					free = append(free, c.Index)
@@ -210,8 +210,7 @@ func TestAllPrioritiesExactlyOnce(t *testing.T) {
 	}
 }
 
-// A client that never reaps stalls itself and nobody else; once it reaps, it
-// goes on.
+// A client that does not reap stalls only its own ring, until it reaps.
 func TestUnreapedRingStallsOnlyItself(t *testing.T) {
 	s, files := serve(t, Options{})
 	ino := fileWith(t, files, pattern(4096))
@@ -228,7 +227,7 @@ func TestUnreapedRingStallsOnlyItself(t *testing.T) {
 	for range 100 {
 		other.one(wire.Args{BufID: id, FileIno: ino, Len: 10})
 	}
-	for i := range int32(4) { // breaks the rule of one completion slot each, too
+	for i := range int32(4) { // more requests than completion slots
 		lazy.prep(i, wire.Args{BufID: id, FileIno: ino, Len: 20})
 	}
 	lazy.submit()
@@ -239,10 +238,10 @@ func TestUnreapedRingStallsOnlyItself(t *testing.T) {
 	}
 }
 
-// Cases 17 to 21 and the rest of 3.2 and 3.3: what cannot be registered.
+// Cases 17 to 21 and the rest of 3.2 and 3.3: names and objects that are refused.
 func TestRegistrationErrors(t *testing.T) {
 	s, _ := serve(t, Options{})
-	make_ := func(sizeBytes int64) string {
+	newObject := func(sizeBytes int64) string {
 		name := "kv3fs-test-" + wire.NewUUID().String()
 		m, err := shm.Create(name, sizeBytes, 0o600)
 		if sizeBytes == 0 {
@@ -259,7 +258,7 @@ func TestRegistrationErrors(t *testing.T) {
 		t.Cleanup(func() { shm.Remove(name) })
 		return filepath.Join(shm.Dir, name)
 	}
-	ok := make_(16528)
+	ok := newObject(16528)
 	regular := filepath.Join(t.TempDir(), "regular")
 	if err := os.WriteFile(regular, pattern(16528), 0o600); err != nil {
 		t.Fatal(err)
@@ -304,10 +303,10 @@ func TestRegistrationErrors(t *testing.T) {
 		{"through a link", id, link, syscall.EACCES},
 		{"in a sub-directory", id, filepath.Join(sub, "x"), syscall.EACCES},
 		{"relative", id, "dev/shm/x", syscall.EINVAL},
-		{"empty object", id, make_(0), syscall.EINVAL},
-		{"empty ring object", id + ".r0.t0", make_(0), syscall.EINVAL},
-		{"tiny ring", id + ".r0.t0", make_(4096), syscall.EINVAL},
-		{"ring without entries", id + ".r-4.t0", make_(4240), syscall.EINVAL},
+		{"empty object", id, newObject(0), syscall.EINVAL},
+		{"empty ring object", id + ".r0.t0", newObject(0), syscall.EINVAL},
+		{"tiny ring", id + ".r0.t0", newObject(4096), syscall.EINVAL},
+		{"ring without entries", id + ".r-4.t0", newObject(4240), syscall.EINVAL},
 		{"gpu memory", id + ".gdr.d0", "gdr://x", syscall.EINVAL},
 		{"fine", id + ".r128.t0", ok, nil},
 		{"twice", id + ".r128.t0", ok, syscall.EEXIST},
@@ -330,7 +329,7 @@ func TestRegistrationErrors(t *testing.T) {
 	}
 }
 
-// Markers out of range end the ring, not the daemon.
+// Markers out of range detach the ring and leave the daemon serving.
 func TestScribbledMarkersDetach(t *testing.T) {
 	s, files := serve(t, Options{})
 	ino := fileWith(t, files, pattern(4096))
@@ -346,7 +345,7 @@ func TestScribbledMarkersDetach(t *testing.T) {
 			bad.submit()
 			good := newPeer(t, s, 4, ".r0.t0")
 			if n := good.one(wire.Args{BufID: id, FileIno: ino, Len: 10}); n != 10 {
-				t.Fatalf("a neighbour got %d", n)
+				t.Fatalf("another ring got %d", n)
 			}
 			if err := s.Unregister(me, bad.name); err != nil {
 				t.Error(err)
@@ -355,7 +354,7 @@ func TestScribbledMarkersDetach(t *testing.T) {
 	}
 }
 
-// A ring or a semaphore shrunk under the daemon costs only its owner.
+// A client that shrinks its ring, its iov or a semaphore hurts nobody else.
 func TestShrunkenMemory(t *testing.T) {
 	s, files := serve(t, Options{})
 	ino := fileWith(t, files, pattern(1<<20))
@@ -379,7 +378,7 @@ func TestShrunkenMemory(t *testing.T) {
 	if err := os.Truncate(s.SubmitLink(wire.Normal), 0); err != nil {
 		t.Fatal(err)
 	}
-	// The post itself faults in the client; the daemon mends it in time.
+	// The client's own post faults until the daemon has repaired the semaphore.
 	for end := time.Now().Add(10 * time.Second); ; {
 		if shm.Guard(func() { s.poller(wire.Normal).sem.Post() }) == nil {
 			break
@@ -397,7 +396,7 @@ func TestShrunkenMemory(t *testing.T) {
 	check("the buffer shrunk")
 }
 
-// Scribbling over a served ring at random, under -race, hurts nobody else.
+// A client that writes random bytes over its ring, under -race, hurts nobody else.
 func TestScribblerUnderLoad(t *testing.T) {
 	s, files := serve(t, Options{Workers: 8})
 	ino := fileWith(t, files, pattern(1<<20))
@@ -425,18 +424,18 @@ func TestScribblerUnderLoad(t *testing.T) {
 			s.Unregister(me, bad.name)
 		}
 	}()
-	scratch := fileWith(t, files, pattern(4096)) // the scribbler may have written into the other
+	scratch := fileWith(t, files, pattern(4096)) // the bad client may have written to the other file
 	good := newPeer(t, s, 16, ".r0.t0")
 	for range 3000 {
 		if n := good.one(wire.Args{BufID: id, FileIno: scratch, Len: 4096}); n != 4096 {
-			t.Fatalf("a neighbour got %d", n)
+			t.Fatalf("another ring got %d", n)
 		}
 	}
 	close(stop)
 	<-done
 }
 
-// What was submitted before the stop is answered before the end.
+// Run answers all requests that were submitted before its context ended.
 func TestStopDrains(t *testing.T) {
 	files := &dirFiles{files: map[uint64]*os.File{}}
 	s, err := New(files, nobodyReadonly, blockio.Mover{}, Options{Workers: 2})
@@ -465,7 +464,7 @@ func TestStopDrains(t *testing.T) {
 	}
 }
 
-// What a ring costs the daemon does not depend on its size.
+// The number of requests admitted at once is bounded, whatever the size of the ring.
 func TestAdmissionIsBounded(t *testing.T) {
 	s, _ := serve(t, Options{Workers: 2})
 	r := newPeer(t, s, 1<<20, ".r0.t0")
@@ -484,17 +483,17 @@ func TestAdmissionIsBounded(t *testing.T) {
 		e.ring.mu.Unlock()
 	}
 	if seen > mostInflight {
-		t.Errorf("%d requests were admitted at once, want at most %d", seen, mostInflight)
+		t.Errorf("%d requests were in flight at once, want at most %d", seen, mostInflight)
 	}
 }
 
-// One user cannot fill the table for all, nor shadow another's buffer.
+// A user cannot fill the whole table, nor shadow another user's buffer.
 func TestUsersShareTheTable(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("NOT TESTED: acting as another user needs root")
 	}
 	s, _ := serve(t, Options{MaxRegistrations: 16})
-	stranger := cred.Caller{UID: 12345, GID: 12345}
+	other := cred.Caller{UID: 12345, GID: 12345}
 	file := "kv3fs-test-" + wire.NewUUID().String()
 	m, err := shm.Create(file, 4096, 0o600)
 	if err != nil {
@@ -511,7 +510,7 @@ func TestUsersShareTheTable(t *testing.T) {
 		if i == 4 {
 			want = syscall.EMFILE
 		}
-		if _, err := s.Register(stranger, wire.NewUUID().String(), path); err != want {
+		if _, err := s.Register(other, wire.NewUUID().String(), path); err != want {
 			t.Errorf("registration %d: %v, want %v", i+1, err, want)
 		}
 	}
@@ -519,12 +518,12 @@ func TestUsersShareTheTable(t *testing.T) {
 	if _, err := s.Register(me, id, path); err != nil {
 		t.Errorf("another user: %v", err)
 	}
-	for _, r := range s.List(stranger.UID) {
-		if err := s.Unregister(stranger, r.Name); err != nil {
+	for _, r := range s.List(other.UID) {
+		if err := s.Unregister(other, r.Name); err != nil {
 			t.Error(err)
 		}
 	}
-	if _, err := s.Register(stranger, id+".b4096", path); err != syscall.EPERM {
-		t.Errorf("shadowing another's buffer: %v, want EPERM", err)
+	if _, err := s.Register(other, id+".b4096", path); err != syscall.EPERM {
+		t.Errorf("a buffer with another user's id: %v, want EPERM", err)
 	}
 }

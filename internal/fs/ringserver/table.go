@@ -7,6 +7,7 @@ import (
 
 	"github.com/kv3fs/kv3fs/internal/fs/controldir"
 	"github.com/kv3fs/kv3fs/internal/fs/cred"
+	"github.com/kv3fs/kv3fs/internal/invariants"
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
@@ -20,20 +21,20 @@ type entry struct {
 	ring  *ring
 }
 
-// perUserPart is the part of the table that one user may fill, root excepted.
+// perUserPart divides the table: a user other than root may fill one part of so many.
 const perUserPart = 4
 
-// table knows the registrations by name, index and buffer id. Its lock is never
-// held across a system call.
+// table finds registrations by name, index and buffer id. Its lock is never held
+// across a system call.
 type table struct {
 	max int
 
 	mu      sync.RWMutex
 	byName  map[string]*entry
 	byIndex map[int]*entry
-	byUID   map[uint32]int // how many
+	byUID   map[uint32]int // number of registrations
 	next    int            // where the search for a free index begins
-	orders  uint64
+	orders  uint64         // the last entry's order
 
 	// Requests name buffers by id at a rate of millions a second.
 	buffers sync.Map // wire.UUID -> *iov
@@ -43,11 +44,11 @@ func newTable(max int) *table {
 	return &table{max: max, byName: map[string]*entry{}, byIndex: map[int]*entry{}, byUID: map[uint32]int{}}
 }
 
-// add puts e in. EEXIST: the name is taken; EMFILE: the table, or the user's
-// part of it, is full; EPERM: another user has a buffer of that id.
+// add inserts e. EEXIST: the name is taken. EMFILE: the table, or the user's part of
+// it, is full. EPERM: another user has a buffer with that id.
 func (t *table) add(e *entry) error {
 	t.mu.Lock()
-	defer t.mu.Unlock()
+	defer t.unlock()
 	if _, ok := t.byName[e.Name]; ok {
 		return syscall.EEXIST
 	}
@@ -57,8 +58,8 @@ func (t *table) add(e *entry) error {
 	if before := t.buffer(e.link.ID); e.iov != nil && before != nil && before.uid != e.UID {
 		return syscall.EPERM
 	}
-	// The index is the inode number, which the kernel may remember for a while
-	// after the registration ended: use the one that rested longest.
+	// The index determines the inode number, which the kernel may remember for a while
+	// after a registration ended: use the index that has been free the longest.
 	for t.byIndex[t.next] != nil {
 		t.next = (t.next + 1) % t.max
 	}
@@ -70,7 +71,7 @@ func (t *table) add(e *entry) error {
 	t.byName[e.Name] = e
 	t.byUID[e.UID]++
 	if e.iov != nil {
-		// Two keys with one id: the later one wins (3.3).
+		// Two names with the same id: the later one wins (3.3).
 		if before, ok := t.buffers.Swap(e.link.ID, e.iov); ok {
 			e.iov.shadows = before.(*iov)
 		}
@@ -78,10 +79,18 @@ func (t *table) add(e *entry) error {
 	return nil
 }
 
-// remove takes e out and tells whether it was in.
+// unlock ends a change that began with mu.Lock.
+func (t *table) unlock() {
+	if invariants.Enabled {
+		t.check()
+	}
+	t.mu.Unlock()
+}
+
+// remove removes e and reports whether it was registered.
 func (t *table) remove(e *entry) bool {
 	t.mu.Lock()
-	defer t.mu.Unlock()
+	defer t.unlock()
 	if t.byName[e.Name] != e {
 		return false
 	}
@@ -96,7 +105,7 @@ func (t *table) remove(e *entry) bool {
 	return true
 }
 
-// unshadow takes v out of the chain of buffers with one id.
+// unshadow removes v from the chain of buffers with the same id.
 func (t *table) unshadow(id wire.UUID, v *iov) {
 	top, ok := t.buffers.Load(id)
 	if !ok {
@@ -118,7 +127,7 @@ func (t *table) unshadow(id wire.UUID, v *iov) {
 	}
 }
 
-// buffer finds an iov by the id in a request.
+// buffer returns the iov with the id of a request, or nil.
 func (t *table) buffer(id wire.UUID) *iov {
 	v, ok := t.buffers.Load(id)
 	if !ok {
@@ -139,7 +148,7 @@ func (t *table) at(index int) *entry {
 	return t.byIndex[index]
 }
 
-// all returns the entries in order of registration.
+// all returns the entries in the order of registration.
 func (t *table) all() []*entry {
 	t.mu.RLock()
 	es := make([]*entry, 0, len(t.byName))
@@ -151,12 +160,12 @@ func (t *table) all() []*entry {
 	return es
 }
 
-// Lookup finds a registration by name, whoever owns it.
+// Lookup returns the registration with a name, of any user.
 func (s *Server) Lookup(name string) (controldir.Registration, bool) {
 	return registration(s.table.get(name))
 }
 
-// ByIndex finds a registration by its table index.
+// ByIndex returns the registration with a table index.
 func (s *Server) ByIndex(index int) (controldir.Registration, bool) {
 	return registration(s.table.at(index))
 }
@@ -168,7 +177,7 @@ func registration(e *entry) (controldir.Registration, bool) {
 	return e.Registration, true
 }
 
-// List returns a user's registrations in the order they were made.
+// List returns a user's registrations in the order in which they were made.
 func (s *Server) List(uid uint32) []controldir.Registration {
 	var rs []controldir.Registration
 	for _, e := range s.table.all() {
@@ -179,9 +188,9 @@ func (s *Server) List(uid uint32) []controldir.Registration {
 	return rs
 }
 
-// DirOpened notes that c opened the directory of registrations, whose handle
-// keeps the registrations of its process after the process itself (3.7).
+// DirOpened records that c opened the directory of registrations. The handle keeps
+// the registrations of c's process alive after the process has ended (3.7).
 func (s *Server) DirOpened(c cred.Caller) (handle uint64) { return s.owners.dirOpened(c.PID) }
 
-// DirReleased notes the last close of such a handle, wherever it was inherited to.
+// DirReleased records the last close of such a handle, in whichever process.
 func (s *Server) DirReleased(handle uint64) { s.owners.dirReleased(handle) }

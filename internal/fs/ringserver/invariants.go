@@ -1,0 +1,92 @@
+package ringserver
+
+import (
+	"slices"
+
+	"github.com/kv3fs/kv3fs/internal/invariants"
+)
+
+// deepCheck bounds the sets whose every element is checked after each change.
+const deepCheck = 256
+
+// check asserts what ring's fields promise. The caller holds mu.
+func (r *ring) check() {
+	inflight, queued := r.inflight.n, len(r.queued)
+	invariants.Check(r.refs >= 0, "ring: %d references", r.refs)
+	invariants.Check(r.refs > 0 || r.closed, "ring: unmapped while it is registered")
+	invariants.Check(r.refs > 0 || inflight == 0, "ring: unmapped with %d requests in flight", inflight)
+	invariants.Check(r.broken == nil || inflight == 0, "ring: detached with %d requests in flight", inflight)
+	invariants.Check(inflight <= int(r.freeSlots), "ring: %d requests in flight, %d completion slots", inflight, r.freeSlots)
+	invariants.Check(r.backlog.Load() == (queued > 0), "ring: backlog is %v with %d queued", r.backlog.Load(), queued)
+	if inflight > deepCheck {
+		return
+	}
+	var n, inQueuedState int
+	for q := r.inflight.first; q != nil; q = q.next {
+		n++
+		s := q.state.Load()
+		if s == stateQueued {
+			inQueuedState++
+		}
+		invariants.Check(!q.posted, "request %d: in flight after its completion", q.index)
+		invariants.Check(s < stateAnswered || s == stateAnswered && q.needsDetach, "request %d: in flight in state %d", q.index, s)
+	}
+	invariants.Check(n == inflight, "ring: %d requests are linked, %d counted", n, inflight)
+	invariants.Check(inQueuedState == queued, "ring: %d requests in state queued, %d in the queue", inQueuedState, queued)
+	var waiting uint64
+	for _, q := range r.queued {
+		waiting += q.args.Len
+		invariants.Check(r.inflight.has(q), "request %d: queued and not in flight", q.index)
+	}
+	invariants.Check(waiting == r.waiting, "ring: %d bytes are queued, %d counted", waiting, r.waiting)
+}
+
+// check asserts that the indices of the table agree. The caller holds mu.
+func (t *table) check() {
+	users := 0
+	for _, n := range t.byUID {
+		users += n
+	}
+	invariants.Check(len(t.byName) == len(t.byIndex) && len(t.byName) == users && users <= t.max,
+		"table of %d: %d names, %d indices, %d counted by user", t.max, len(t.byName), len(t.byIndex), users)
+	if users > deepCheck {
+		return
+	}
+	for name, e := range t.byName {
+		invariants.Check(e.Name == name && t.byIndex[e.Index] == e, "table: %s is not at index %d", name, e.Index)
+		if e.iov == nil {
+			continue
+		}
+		v := t.buffer(e.link.ID)
+		for v != nil && v != e.iov {
+			v = v.shadows
+		}
+		invariants.Check(v == e.iov, "table: no request can find the iov %s", name)
+	}
+}
+
+// check asserts that the maps of owners agree. The caller holds mu.
+func (o *owners) check() {
+	dirs := map[*owner]int{}
+	for _, w := range o.handles {
+		dirs[w]++
+	}
+	for w, n := range dirs {
+		invariants.Check(w.dirs == n, "owner %d: %d open handles, %d counted", w.id, n, w.dirs)
+	}
+	for id, w := range o.byID {
+		invariants.Check(w.id == id && w.pidfd >= 0 && !w.gone, "owner %d: watched, but its process %d has ended", id, w.tgid)
+		invariants.Check(len(w.entries) > 0 || w.dirs > 0, "owner %d: watched, but owns nothing", id)
+		invariants.Check(w.dirs == dirs[w], "owner %d: %d open handles, %d counted", id, dirs[w], w.dirs)
+	}
+	for tgid, w := range o.byTgid {
+		invariants.Check(w.tgid == tgid && o.byID[w.id] == w, "owner of process %d: not watched", tgid)
+	}
+}
+
+// has reports whether the poller serves r.
+func (p *poller) has(r *ring) bool {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return slices.Contains(p.rings, r)
+}

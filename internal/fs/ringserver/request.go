@@ -1,0 +1,108 @@
+package ringserver
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/kv3fs/kv3fs/internal/invariants"
+	"github.com/kv3fs/kv3fs/internal/wire"
+)
+
+// request is one admitted operation, with our own copy of what the client wrote.
+type request struct {
+	index    int32
+	userdata uint64
+	args     wire.Args
+	badIndex bool // index lies outside the ring: answer EINVAL
+	admitted time.Time
+	takenAt  time.Time
+
+	state  atomic.Int32
+	result int64 // belongs to the worker until the state is done
+
+	// Where the worker moves bytes; set before the state becomes running.
+	iov   *iov
+	win   *view
+	off   int64
+	len   int64
+	moved atomic.Int64 // bytes finished before the current piece
+
+	needsDetach bool // expired, but the kernel can still reach its buffer; guarded by ring.mu
+	posted      bool // its completion is in the ring; kept for invariants only, guarded by ring.mu
+
+	prev, next *request
+}
+
+// The states of a request. Its worker moves it from taken to running to done. The
+// deadline moves it from any state to answered. A rescue moves it from taken to
+// replaced when the worker is stuck in another request of the batch.
+const (
+	stateQueued   = iota // in ring.queued
+	stateTaken           // with a worker, not begun
+	stateRunning         // with a worker, in a system call
+	stateDone            // with a worker, result is valid
+	stateAnswered        // its completion is posted; the worker may still hold it
+	stateReplaced        // a copy of it was queued and will be answered instead
+)
+
+// done publishes result.
+func (q *request) done() {
+	if invariants.Enabled {
+		s := q.state.Load()
+		invariants.Check(s != stateQueued && s != stateDone, "request %d: a worker ended it in state %d", q.index, s)
+	}
+	if !q.state.CompareAndSwap(stateRunning, stateDone) {
+		q.state.CompareAndSwap(stateTaken, stateDone) // it needed no system call
+	}
+}
+
+// list is a doubly linked list of requests in order of admission.
+type list struct {
+	first, last *request
+	n           int
+}
+
+// has reports whether q is linked, as far as q itself can tell.
+func (l *list) has(q *request) bool { return q.prev != nil || l.first == q }
+
+func (l *list) push(q *request) {
+	q.prev, q.next = l.last, nil
+	if l.last == nil {
+		l.first = q
+	} else {
+		l.last.next = q
+	}
+	l.last = q
+	l.n++
+}
+
+func (l *list) remove(q *request) {
+	if q.prev == nil {
+		l.first = q.next
+	} else {
+		q.prev.next = q.next
+	}
+	if q.next == nil {
+		l.last = q.prev
+	} else {
+		q.next.prev = q.prev
+	}
+	q.prev, q.next = nil, nil
+	l.n--
+}
+
+// replace puts b in the place of a.
+func (l *list) replace(a, b *request) {
+	b.prev, b.next = a.prev, a.next
+	if a.prev == nil {
+		l.first = b
+	} else {
+		a.prev.next = b
+	}
+	if a.next == nil {
+		l.last = b
+	} else {
+		a.next.prev = b
+	}
+	a.prev, a.next = nil, nil
+}
