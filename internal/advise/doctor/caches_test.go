@@ -20,8 +20,8 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/memory"
 )
 
-// caches has a block store's caches, a private one and one that could be shared, until
-// its input ends.
+// caches holds a block store's caches, a private one and a shared one, until standard
+// input ends.
 func caches() error {
 	for _, shared := range []string{"", "doctor-" + wire.NewUUID().String()} {
 		next := fault.New(empty.New(kv.Layout{BlockBytes: 4096, ShardBytes: 4096})) // registers memory
@@ -34,7 +34,8 @@ func caches() error {
 	return err
 }
 
-// mappedObjects are the objects of caches and other block memory that a process maps.
+// mappedObjects returns the objects of caches and other block memory that a process
+// maps.
 func mappedObjects(t *testing.T, pid int) (paths []string) {
 	t.Helper()
 	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
@@ -49,7 +50,7 @@ func mappedObjects(t *testing.T, pid int) (paths []string) {
 	return paths
 }
 
-// The memory of caches stays as long as their process lives, and goes when it was
+// The memory of caches is kept while their process lives and removed after it was
 // killed.
 func TestCachesOfTheKilled(t *testing.T) {
 	p := exec.Command(os.Args[0], "caches")
@@ -80,14 +81,14 @@ func TestCachesOfTheKilled(t *testing.T) {
 	for _, path := range objects {
 		t.Cleanup(func() { os.Remove(path) })
 		if x := inspect(path, later, true); x.use != used || !there(path) {
-			t.Errorf("while it lives: %+v", x)
+			t.Errorf("while the process lives: %+v", x)
 		}
 	}
 	p.Process.Kill()
 	p.Wait()
 	for _, path := range objects {
 		if x := inspect(path, later, true); x.use != unused || x.bytes < 16*4096 || there(path) {
-			t.Errorf("when it is dead: %+v", x)
+			t.Errorf("after the process died: %+v", x)
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/host"
 )
 
-// Which mount is meant, from a table of mounts whose points are ordinary
+// The table of mounts decides which one is examined; the mount points are ordinary
 // directories here.
 func TestChooseMount(t *testing.T) {
 	dir, err := filepath.EvalSymlinks(t.TempDir())
@@ -33,8 +33,8 @@ func TestChooseMount(t *testing.T) {
 	one := root + line("a", host.HF3FSType)
 	two := one + line("b", host.HF3FSType) + line("nfs", "nfs4")
 	for _, c := range []struct {
-		what, table, asked, point string
-		status                    Status
+		what, table, requested, point string
+		status                        Status
 	}{
 		{"the only one", one, "", "/a", OK},
 		{"none", root, "", "", Failure},
@@ -56,19 +56,19 @@ func TestChooseMount(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		asked := c.asked
-		if asked != "" {
-			asked = dir + asked
+		requested := c.requested
+		if requested != "" {
+			requested = dir + requested
 		}
-		point, f := chooseMount(t.Context(), o, asked, nil, lookAt(t.Context(), o, host.HF3FS(mounts)), mounts)
+		point, f := chooseMount(t.Context(), o, requested, nil, probeMounts(t.Context(), o, host.HF3FS(mounts)), mounts)
 		if strings.TrimPrefix(point, dir) != c.point || f.Status != c.status {
 			t.Errorf("%s: %q, %v, %+v; want %q, %v", c.what, point, f.Status, f, c.point, c.status)
 		}
 	}
 }
 
-// Nobody says which mount is meant: where the engine stores decides, then which
-// one answers; and who does not is reported all the same.
+// If no mount is requested, the one that holds the engine's files is chosen, else the
+// first that answers.
 func TestChooseAmongSeveral(t *testing.T) {
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -91,7 +91,7 @@ func TestChooseAmongSeveral(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	known := lookAt(t.Context(), o, host.HF3FS(mounts))
+	known := probeMounts(t.Context(), o, host.HF3FS(mounts))
 	for path, point := range map[string]string{"": "/b", "/c/kv/none": "/c", "/b": "/b", "/link/none": "/c", "/a/x": "/a", "/x": "/b"} {
 		var paths []string
 		if path != "" {
@@ -111,7 +111,7 @@ func TestQuote(t *testing.T) {
 	}
 }
 
-// A host of which nothing is known gets notes and no verdict that is a guess.
+// A host without any facts gets notes and warnings, but no OK that is a guess.
 func TestBareHost(t *testing.T) {
 	o := local()
 	o.Host = fixture(t, nil)
@@ -120,6 +120,6 @@ func TestBareHost(t *testing.T) {
 		t.Errorf("no mountinfo: %+v", all)
 	}
 	if slices.ContainsFunc(checkLimits(o.Host, checkEngine(t.Context(), o).need, ""), func(f Finding) bool { return f.Status == OK }) {
-		t.Error("limits that are not known are fine")
+		t.Error("unknown limits are reported as OK")
 	}
 }

@@ -14,34 +14,35 @@ import (
 	"github.com/kv3fs/kv3fs/internal/host"
 )
 
-// mostConfigBytes is what engineconfig.Read takes; no configuration is as large.
-const mostConfigBytes = 64 << 10
+// maxConfigBytes is the limit of engineconfig.Read, far above any configuration.
+const maxConfigBytes = 64 << 10
 
-// fileFacts are a file's contents.
+// fileFacts is what probeFile finds: a file's type, size and content.
 type fileFacts struct {
-	Trouble   trouble     `json:"trouble"`
+	Err       probeError  `json:"error"`
 	Mode      fs.FileMode `json:"mode"`
 	SizeBytes int64       `json:"size_bytes"`
-	Content   []byte      `json:"content"` // of a regular file that is not too large
+	Content   []byte      `json:"content"` // only of a regular file of at most maxConfigBytes
 }
 
-// probeFile does not open what is no regular file: that may wait for a writer.
+// probeFile reads a regular file. It does not open anything else: opening a pipe
+// waits for a writer.
 func probeFile(path string) (f fileFacts) {
 	info, err := os.Stat(path)
 	if err == nil {
 		f.Mode, f.SizeBytes = info.Mode(), info.Size()
-		if f.Mode.IsRegular() && f.SizeBytes <= mostConfigBytes {
+		if f.Mode.IsRegular() && f.SizeBytes <= maxConfigBytes {
 			f.Content, err = os.ReadFile(path)
 		}
 	}
-	f.Trouble = troubleOf(err)
+	f.Err = probeErrorOf(err)
 	return f
 }
 
-// readConfig reads the engine's configuration, and reports what is wrong in it.
+// readConfig reads the engine's configuration and reports what is wrong with it.
 func (e *engine) readConfig(ctx context.Context, o *Options) {
 	const id = "config"
-	file, err := ask[fileFacts](ctx, o, mountPatience, "file", o.ConfigFile)
+	file, err := runProbe[fileFacts](ctx, o, mountTimeout, "file", o.ConfigFile)
 	if f := judgeFile(o.ConfigFile, file, err); f.Status > OK {
 		e.findings = append(e.findings, f)
 		return
@@ -60,31 +61,32 @@ func (e *engine) readConfig(ctx context.Context, o *Options) {
 	}
 }
 
-// judgeFile says why a configuration could not be read.
+// judgeFile says why a configuration could not be read. It returns the zero Finding
+// for a file that was read.
 func judgeFile(name string, file fileFacts, err error) Finding {
-	f := Finding{ID: "config", Status: Failure, Needed: "the engine's configuration: a file of at most " + bytesText(mostConfigBytes)}
+	f := Finding{ID: "config", Status: Failure, Needed: "the engine's configuration: a file of at most " + bytesText(maxConfigBytes)}
 	switch {
-	case errors.Is(err, errHung):
-		f.Found = name + " does not answer: the disk or mount that it is on hangs"
-		f.Needed = "a place that answers; a configuration had better not be on the mount that it is for"
+	case errors.Is(err, errNoAnswer):
+		f.Found = name + " does not answer: its disk or mount hangs"
+		f.Needed = "a file on a disk that answers; do not keep an engine's configuration on the mount it describes"
 	case err != nil:
 		f.Found = fmt.Sprintf("%s: %v", name, err)
-	case file.Trouble.is(syscall.ENOENT):
+	case file.Err.is(syscall.ENOENT):
 		f.Found = "there is no " + name
 		f.Fix = "kv3fs engine-config --help   # writes one"
-	case file.Trouble.is(syscall.EACCES):
-		f.Found = fmt.Sprintf("this user may not read %s", name)
+	case file.Err.is(syscall.EACCES):
+		f.Found = "this user may not read " + name
 		f.Fix = "chmod a+r " + quote(name) + "   # or run the doctor as the engine's user"
-	case file.Trouble.any():
-		f.Found = file.Trouble.Text
+	case file.Err.any():
+		f.Found = file.Err.Text
 	case file.Mode.IsDir():
 		f.Found = name + " is a directory"
 		f.Needed = "a file in it"
 	case !file.Mode.IsRegular():
 		f.Found = fmt.Sprintf("%s is no regular file (%v)", name, file.Mode)
 		f.Fix = "cat " + quote(name) + " > FILE   # and name that one"
-	case file.SizeBytes > mostConfigBytes:
-		f.Found = fmt.Sprintf("%s has %s, more than %s", name, bytesUnlike(file.SizeBytes, mostConfigBytes), bytesText(mostConfigBytes))
+	case file.SizeBytes > maxConfigBytes:
+		f.Found = fmt.Sprintf("%s has %s, more than %s", name, bytesDistinct(file.SizeBytes, maxConfigBytes), bytesText(maxConfigBytes))
 	default:
 		return Finding{}
 	}
@@ -105,21 +107,22 @@ func findingOf(p engineconfig.Problem) Finding {
 	return f
 }
 
-// checkConfig compares a configuration with the disk.
+// checkConfig compares a configuration with the mount and with the directories that
+// exist.
 func checkConfig(ctx context.Context, o *Options, c *engineconfig.Config, point string) (all []Finding) {
 	if c.Mount != "" && point != "" && c.Mount != point {
 		f := Finding{ID: "config.mount", Status: Failure, Found: fmt.Sprintf("the configuration says %s, the mount is %s", c.Mount, point),
 			Needed: "the same bytes: no trailing slash, no symbolic link", Fix: "write " + point + " as the mount point"}
 		if engineconfig.FixedMount(c.Engine) != "" {
-			f.Found = fmt.Sprintf("%s looks for %s, unless told otherwise in a way that works; the mount is %s", c.Engine, c.Mount, point)
+			f.Found = fmt.Sprintf("%s looks for %s, and no setting changes that; the mount is %s", c.Engine, c.Mount, point)
 			f.Fix = "kv3fs serve --data DIR --mount " + quote(c.Mount)
 		}
 		all = append(all, f)
 	}
-	if len(c.BasePaths) == 0 || point == "" && c.Need.Rings3FS { // at a dead mount all are missing, which says nothing new
+	if len(c.BasePaths) == 0 || point == "" && c.Need.Rings3FS { // without a mount all paths are missing, which is no news
 		return all
 	}
-	facts, err := ask[[]pathFacts](ctx, o, mountPatience, append([]string{"paths"}, c.BasePaths...)...)
+	facts, err := runProbe[[]pathFacts](ctx, o, mountTimeout, append([]string{"paths"}, c.BasePaths...)...)
 	if err != nil {
 		return append(all, unknown("config.path", "whether the base paths exist", err))
 	}
@@ -129,12 +132,12 @@ func checkConfig(ctx context.Context, o *Options, c *engineconfig.Config, point 
 	return all
 }
 
-// pathFacts are about a directory an engine wants to store in.
+// pathFacts describes a directory that an engine wants to store in.
 type pathFacts struct {
-	Path      string  `json:"path"`
-	Canonical string  `json:"canonical"` // of Path, or of Parent where it is missing
-	Parent    string  `json:"parent"`    // the nearest that exists; Path itself if it does
-	Write     trouble `json:"write"`     // of making a file in Parent
+	Path      string     `json:"path"`
+	Canonical string     `json:"canonical"` // of Path, or of Parent if Path is missing; without symbolic links
+	Parent    string     `json:"parent"`    // Path if it exists, else its nearest parent that does
+	Write     probeError `json:"write"`     // of creating a file in Parent
 }
 
 func probePaths(paths []string) []pathFacts {
@@ -149,7 +152,7 @@ func probePaths(paths []string) []pathFacts {
 			f.Parent = filepath.Dir(f.Parent)
 		}
 		f.Canonical, _ = filepath.EvalSymlinks(f.Parent)
-		f.Write = troubleOf(tryWriting(f.Parent))
+		f.Write = probeErrorOf(tryWriting(f.Parent))
 		all = append(all, f)
 	}
 	return all
@@ -171,18 +174,18 @@ func judgePath(f pathFacts, c *engineconfig.Config, point string) Finding {
 	switch {
 	case outside:
 		return Finding{ID: id, Status: Failure, Found: fmt.Sprintf("%s is not on the mount %s", f.Path, point),
-			Needed: "directories below the mount point", Fix: "mkdir -p " + quote(filepath.Join(point, filepath.Base(f.Path))) + "   # and name that one"}
+			Needed: "a directory below the mount point", Fix: "mkdir -p " + quote(filepath.Join(point, filepath.Base(f.Path))) + "   # and name that one"}
 	case missing && !c.MakesPaths:
-		return Finding{ID: id, Status: Failure, Found: f.Path + " does not exist", Needed: "a directory that is there: " + c.Engine + " does not make it", Fix: "mkdir -p " + quote(f.Path)}
+		return Finding{ID: id, Status: Failure, Found: f.Path + " does not exist", Needed: "an existing directory: " + c.Engine + " does not create it", Fix: "mkdir -p " + quote(f.Path)}
 	case f.Write.is(syscall.ENOTDIR):
-		return Finding{ID: id, Status: Failure, Found: f.Path + " is no directory", Needed: "one"}
+		return Finding{ID: id, Status: Failure, Found: f.Path + " is not a directory", Needed: "a directory"}
 	case f.Write.is(syscall.EACCES, syscall.EPERM):
 		return Finding{ID: id, Status: Failure, Found: fmt.Sprintf("this user may not write in %s", f.Parent),
-			Needed: "a directory of the user that the engine runs as (run the doctor as that one)", Fix: "chown USER " + quote(f.Parent)}
+			Needed: "a directory that the engine's user may write in (run the doctor as that user)", Fix: "chown USER " + quote(f.Parent)}
 	case f.Write.any():
-		return Finding{ID: id, Status: Failure, Found: f.Write.Text, Needed: "a directory that can be written in"}
+		return Finding{ID: id, Status: Failure, Found: f.Write.Text, Needed: "a writable directory"}
 	case missing:
-		return ok(id, "%s will be made by %s", f.Path, c.Engine)
+		return ok(id, "%s will be created by %s", f.Path, c.Engine)
 	}
-	return ok(id, "%s can be written in", f.Path)
+	return ok(id, "%s is writable", f.Path)
 }

@@ -19,31 +19,31 @@ import (
 )
 
 const (
-	// dataPatience is for what a disk answers from memory.
-	dataPatience = 5 * time.Second
+	// dataTimeout is for calls that a file system answers from memory.
+	dataTimeout = 5 * time.Second
 
 	littleSpaceShare  = 0.05
 	littleInodesShare = 0.05
 )
 
-// network file systems, as the kernel calls them.
-var network = []string{"nfs", "nfs4", "cifs", "smb3", "ceph", "lustre", "gpfs", "glusterfs", "beegfs", "9p", "afs", "wekafs"}
+// networkTypes lists network file systems by the kernel's names.
+var networkTypes = [...]string{"nfs", "nfs4", "cifs", "smb3", "ceph", "lustre", "gpfs", "glusterfs", "beegfs", "9p", "afs", "wekafs"}
 
-// dataFacts are what the data directory's file system says.
+// dataFacts describes the file system of the data directory.
 type dataFacts struct {
-	Canonical string  `json:"canonical"`
-	Look      trouble `json:"look"`
-	SizeBytes int64   `json:"size_bytes"`
-	FreeBytes int64   `json:"free_bytes"` // for users
-	Inodes    uint64  `json:"inodes"`     // 0 where the file system does not count them
-	FreeNodes uint64  `json:"free_inodes"`
-	ReadOnly  bool    `json:"read_only"`
+	Canonical string     `json:"canonical"`
+	Look      probeError `json:"look"`
+	SizeBytes int64      `json:"size_bytes"`
+	FreeBytes int64      `json:"free_bytes"` // to users other than root
+	Inodes    uint64     `json:"inodes"`     // 0 where the file system does not count them
+	FreeNodes uint64     `json:"free_inodes"`
+	ReadOnly  bool       `json:"read_only"`
 }
 
 func probeData(dir string) (f dataFacts) {
 	var err error
 	if f.Canonical, err = filepath.EvalSymlinks(dir); err != nil {
-		f.Look = troubleOf(err)
+		f.Look = probeErrorOf(err)
 		return f
 	}
 	info, err := os.Stat(f.Canonical)
@@ -55,7 +55,7 @@ func probeData(dir string) (f dataFacts) {
 		err = unix.Statfs(f.Canonical, &st)
 	}
 	if err != nil {
-		f.Look = troubleOf(err)
+		f.Look = probeErrorOf(err)
 		return f
 	}
 	f.SizeBytes, f.FreeBytes = int64(st.Blocks)*st.Bsize, int64(st.Bavail)*st.Bsize
@@ -64,21 +64,21 @@ func probeData(dir string) (f dataFacts) {
 	return f
 }
 
-// checkData looks at the data directory and measures its disk.
+// checkData examines the data directory and measures its disk.
 func checkData(ctx context.Context, o *Options, e *engine, dir string) []Finding {
 	const id = "data"
 	if dir == "" {
-		return []Finding{{ID: id, Status: Note, Found: "not known: no daemon says it", Needed: "its name, to look at its disk", Fix: "kv3fs doctor --data /var/lib/kv3fs"}}
+		return []Finding{{ID: id, Status: Note, Found: "the data directory is not known: no daemon names it", Needed: "its name, to examine its disk", Fix: "kv3fs doctor --data /var/lib/kv3fs"}}
 	}
-	facts, err := ask[dataFacts](ctx, o, dataPatience, "data", dir)
+	facts, err := runProbe[dataFacts](ctx, o, dataTimeout, "data", dir)
 	switch {
-	case errors.Is(err, errHung):
-		return []Finding{{ID: id, Status: Failure, Found: fmt.Sprintf("%s does not answer within %v: its disk or file server hangs", dir, dataPatience),
+	case errors.Is(err, errNoAnswer):
+		return []Finding{{ID: id, Status: Failure, Found: fmt.Sprintf("%s does not answer within %v: its disk or file server hangs", dir, dataTimeout),
 			Needed: "a disk that answers", Fix: "dmesg | tail   # what the disk says"}}
 	case err != nil:
 		return []Finding{unknown(id, "what is at "+dir, err)}
 	case facts.Look.any():
-		return []Finding{{ID: id, Status: Failure, Found: facts.Look.Text, Needed: "a directory that this user may look into; kv3fs serve makes it if it is missing"}}
+		return []Finding{{ID: id, Status: Failure, Found: facts.Look.Text, Needed: "a directory that this user may read; kv3fs serve creates a missing one"}}
 	}
 	mounts, err := o.Host.Mounts()
 	if err != nil {
@@ -99,38 +99,38 @@ func judgeFileSystem(dir string, m host.Mount) Finding {
 	f := Finding{ID: "data", Found: fmt.Sprintf("%s is on %s (%s, mounted at %s)", dir, m.Type, m.Source, m.Point)}
 	switch {
 	case m.Type == host.HF3FSType:
-		f.Status, f.Needed = Failure, "another directory: this is itself on a 3FS"
+		f.Status, f.Needed = Failure, "another directory: this one is itself on a 3FS"
 	case m.HasOption("ro"):
-		f.Status, f.Needed, f.Fix = Failure, "a file system that can be written to", "mount -o remount,rw "+quote(m.Point)
+		f.Status, f.Needed, f.Fix = Failure, "a writable file system", "mount -o remount,rw "+quote(m.Point)
 	case m.Type == "tmpfs" || m.Type == "ramfs":
-		f.Status, f.Needed = Note, "nothing, if the cache may be lost at a reboot: this is memory, and competes with /dev/shm for it"
+		f.Status, f.Needed = Note, "nothing, if a reboot may lose the cache: this is memory, and /dev/shm uses the same memory"
 	case m.Type == "overlay":
-		f.Status, f.Needed = Warning, "a volume: a container's own layer is slow, has no passthrough, and goes with the container"
+		f.Status, f.Needed = Warning, "a volume: a container's own layer is slow, has no passthrough, and disappears with the container"
 		f.Fix = "docker run -v /HOST/DIR:" + quote(dir) + " ...   # Kubernetes: a hostPath or persistentVolumeClaim"
-	case slices.Contains(network, m.Type) || m.Type == "fuse" || strings.HasPrefix(m.Type, "fuse."):
+	case slices.Contains(networkTypes[:], m.Type) || m.Type == "fuse" || strings.HasPrefix(m.Type, "fuse."):
 		f.Status, f.Needed = Note, "a server that answers within kv3fs's --deadline (5 s); a local disk is faster"
 	}
 	return f
 }
 
-// judgeAtime is for those who evict by age.
+// judgeAtime says whether access times can be used to evict files by age.
 func judgeAtime(m host.Mount) Finding {
 	f := Finding{ID: "data.atime"}
 	switch {
 	case m.HasOption("noatime"):
-		f.Status, f.Found = Note, "noatime: reads leave no trace"
+		f.Status, f.Found = Note, "noatime: reads do not change access times"
 	case m.HasOption("relatime"):
 		f.Status, f.Found = Note, "relatime: a file's access time may be a day behind its last read"
 	default:
-		f.Found = "access times are kept"
+		f.Found = "access times are exact"
 		return f
 	}
-	f.Needed = "nothing, unless something evicts by access time: take the modification time then, or strictatime"
+	f.Needed = "nothing, unless you evict by access time: then use the modification time, or mount with strictatime"
 	return f
 }
 
-// judgeSpace compares the space with what an engine's files may grow to, or with
-// what file systems want.
+// judgeSpace compares the free space with the size that an engine's files may reach,
+// or with the share that file systems need free.
 func judgeSpace(d dataFacts, e *engine, name string) Finding {
 	f := Finding{ID: "data.space", Found: fmt.Sprintf("%s of %s free", bytesText(d.FreeBytes), bytesText(d.SizeBytes))}
 	promised, reserved := e.diskBytes()
@@ -138,22 +138,22 @@ func judgeSpace(d dataFacts, e *engine, name string) Finding {
 	case d.FreeBytes == 0:
 		f.Status, f.Needed = Failure, "space: every write fails with ENOSPC"
 	case reserved && promised > d.SizeBytes:
-		f.Status, f.Needed = Failure, bytesUnlike(promised, d.SizeBytes)+" for the files that "+e.title+" reserves in full when it starts; or smaller ones"
+		f.Status, f.Needed = Failure, bytesDistinct(promised, d.SizeBytes)+" for the files that "+e.title+" reserves in full when it starts; or smaller files"
 		return f
 	case reserved && promised > d.FreeBytes:
-		f.Status, f.Needed = Warning, bytesUnlike(promised, d.FreeBytes)+" free for the files that "+e.title+" reserves in full when it starts, unless they are there already; or smaller ones"
+		f.Status, f.Needed = Warning, bytesDistinct(promised, d.FreeBytes)+" free for the files that "+e.title+" reserves in full when it starts, unless they exist already; or smaller files"
 		return f
 	case promised > d.FreeBytes:
-		f.Status, f.Needed = Warning, bytesUnlike(promised, d.FreeBytes)+" free for the files of "+e.title+" once they have filled, less what they hold already; or smaller ones"
+		f.Status, f.Needed = Warning, bytesDistinct(promised, d.FreeBytes)+" free for the files of "+e.title+" once they are full, less what they hold already; or smaller files"
 		return f
 	case float64(d.FreeBytes) < littleSpaceShare*float64(d.SizeBytes):
-		f.Status, f.Needed = Warning, fmt.Sprintf("%d %% free: file systems slow down when full, and kv3fs does not evict", int(math.Round(100*littleSpaceShare)))
+		f.Status, f.Needed = Warning, fmt.Sprintf("%d %% free: full file systems are slow, and kv3fs does not evict", int(math.Round(100*littleSpaceShare)))
 	default:
 		return f
 	}
-	f.Fix = "du -xh DATA | sort -h | tail   # what each engine can spare: docs/spec/clients.md, 15"
+	f.Fix = "du -xh DATA | sort -h | tail   # what can be deleted, by engine: docs/spec/clients.md, 15"
 	if name == engineconfig.LMCache {
-		// Mooncake's shards have that ending, too, and all its data is in them.
+		// Mooncake's shard files have the same suffix and hold all its data.
 		f.Fix = "find DATA -name '*.data' ! -name 'dfs_shard_*' -mtime +7 -delete   # LMCache's chunks, a week old"
 	}
 	return f
@@ -162,7 +162,7 @@ func judgeSpace(d dataFacts, e *engine, name string) Finding {
 func judgeInodes(d dataFacts) Finding {
 	f := Finding{ID: "data.inodes", Found: fmt.Sprintf("%d of %d free", d.FreeNodes, d.Inodes)}
 	if float64(d.FreeNodes) < littleInodesShare*float64(d.Inodes) {
-		f.Status, f.Needed = Warning, "more: without a free inode no file can be made, however much space there is; LMCache makes one a chunk"
+		f.Status, f.Needed = Warning, "more free inodes: every new file takes one, however much space there is; LMCache makes a file for each chunk"
 		f.Fix = "df -i   # fewer, larger files, or a file system without such a limit: xfs, btrfs"
 		if d.FreeNodes == 0 {
 			f.Status = Failure

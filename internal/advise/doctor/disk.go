@@ -19,31 +19,31 @@ import (
 )
 
 const (
-	diskPhase      = time.Second // writing, then reading
-	diskPatience   = 2*diskPhase + 4*time.Second
+	diskPhase      = time.Second // once writing, once reading
+	diskTimeout    = 2*diskPhase + 4*time.Second
 	diskThreads    = 4
 	diskBlockBytes = 1 << 20
-	// What the measurement may take of the disk for its two seconds.
-	diskMostBytes = 1 << 30
-	diskMostShare = 10 // one in so many bytes that are free
+	// The measurement occupies at most these, for its two seconds.
+	maxDiskBytes = 1 << 30
+	maxDiskShare = 10 // the free space divided by this
 
 	slowBytesPerSecond = 200e6
 )
 
-// diskFacts are what two seconds showed.
+// diskFacts holds what the measurement found.
 type diskFacts struct {
-	Trouble trouble `json:"trouble"`
-	Direct  bool    `json:"direct"` // past the page cache
-	Write   float64 `json:"write_bytes_per_second"`
-	Read    float64 `json:"read_bytes_per_second"`
+	Err    probeError `json:"error"`
+	Direct bool       `json:"direct"` // bypassed the page cache
+	Write  float64    `json:"write_bytes_per_second"`
+	Read   float64    `json:"read_bytes_per_second"`
 }
 
 func checkDisk(ctx context.Context, o *Options, dir string) Finding {
 	const id = "data.bandwidth"
-	facts, err := ask[diskFacts](ctx, o, diskPatience, "disk", dir)
+	facts, err := runProbe[diskFacts](ctx, o, diskTimeout, "disk", dir)
 	switch {
-	case errors.Is(err, errHung):
-		return Finding{ID: id, Status: Failure, Found: fmt.Sprintf("two seconds of reading and writing were not over after %v", diskPatience),
+	case errors.Is(err, errNoAnswer):
+		return Finding{ID: id, Status: Failure, Found: fmt.Sprintf("a measurement of two seconds was not finished after %v", diskTimeout),
 			Needed: "a disk that answers", Fix: "dmesg | tail   # what the disk says"}
 	case err != nil:
 		return unknown(id, "how fast the disk is", err)
@@ -54,12 +54,12 @@ func checkDisk(ctx context.Context, o *Options, dir string) Finding {
 func judgeDisk(d diskFacts) Finding {
 	const id = "data.bandwidth"
 	switch {
-	case d.Trouble.is(syscall.EACCES, syscall.EPERM, syscall.EROFS):
-		return Finding{ID: id, Status: Note, Found: "not measured: " + d.Trouble.Text, Needed: "a user who may write there, or root"}
-	case d.Trouble.is(syscall.ENOSPC):
-		return Finding{ID: id, Status: Note, Found: "not measured: there is too little space", Needed: "tenfold what it would take"}
-	case d.Trouble.any():
-		return Finding{ID: id, Status: Failure, Found: d.Trouble.Text, Needed: "a disk that reads and writes"}
+	case d.Err.is(syscall.EACCES, syscall.EPERM, syscall.EROFS):
+		return Finding{ID: id, Status: Note, Found: "not measured: " + d.Err.Text, Needed: "a user who may write there, or root"}
+	case d.Err.is(syscall.ENOSPC):
+		return Finding{ID: id, Status: Note, Found: "not measured: there is too little space", Needed: "ten times the space that the measurement takes"}
+	case d.Err.any():
+		return Finding{ID: id, Status: Failure, Found: d.Err.Text, Needed: "a disk that reads and writes"}
 	}
 	f := ok(id, "writes %s, reads %s (1 MiB blocks, %d threads", rateText(d.Write), rateText(d.Read), diskThreads)
 	if d.Direct {
@@ -69,7 +69,7 @@ func judgeDisk(d diskFacts) Finding {
 	}
 	if min(d.Read, d.Write) < slowBytesPerSecond {
 		f.Status = Note
-		f.Needed = "it depends: loading KV cache pays where it is faster than computing it, commonly from 1 GB/s on"
+		f.Needed = "it depends: loading KV cache pays off where it is faster than computing it, usually from 1 GB/s"
 	}
 	return f
 }
@@ -81,20 +81,20 @@ func rateText(bytesPerSecond float64) string {
 	return fmt.Sprintf("%.0f MB/s", bytesPerSecond/1e6)
 }
 
-// probeDisk measures in a file that has lost its name before the first byte.
+// probeDisk measures the disk with a file that it unlinks before the first byte.
 func probeDisk(data string) (facts diskFacts) {
 	f, direct, err := scratchFile(data)
 	if err != nil {
-		return diskFacts{Trouble: troubleOf(err)}
+		return diskFacts{Err: probeErrorOf(err)}
 	}
 	defer f.Close()
 	var st unix.Statfs_t
 	if err := unix.Fstatfs(int(f.Fd()), &st); err != nil {
-		return diskFacts{Trouble: troubleOf(err)}
+		return diskFacts{Err: probeErrorOf(err)}
 	}
-	blocks := min(int64(st.Bavail)*st.Bsize/diskMostShare, diskMostBytes) / diskBlockBytes / diskThreads
+	blocks := min(int64(st.Bavail)*st.Bsize/maxDiskShare, maxDiskBytes) / diskBlockBytes / diskThreads
 	if blocks == 0 {
-		return diskFacts{Trouble: troubleOf(fmt.Errorf("%s: %w", data, syscall.ENOSPC))}
+		return diskFacts{Err: probeErrorOf(fmt.Errorf("%s: %w", data, syscall.ENOSPC))}
 	}
 	facts.Direct = direct
 	written := make([]int64, diskThreads) // blocks of each thread's part
@@ -108,13 +108,13 @@ func probeDisk(data string) (facts diskFacts) {
 			return f.ReadAt(buf, (int64(thread)*blocks+block%written[thread])*diskBlockBytes)
 		})
 	}
-	facts.Trouble = troubleOf(err)
+	facts.Err = probeErrorOf(err)
 	return facts
 }
 
-// scratchFile makes a file without a name, in kv3fs's own directory if this user
-// may, else in the data directory. Without direct I/O each write waits for the
-// disk all the same.
+// scratchFile returns an unlinked file, in kv3fs's own directory if this user may
+// write there, else in the data directory. Where direct I/O is not possible, O_DSYNC
+// makes each write wait for the disk.
 func scratchFile(data string) (f *os.File, direct bool, err error) {
 	for _, dir := range []string{filepath.Join(data, tree.StateName), data} {
 		name := filepath.Join(dir, ".kv3fs-doctor-"+strconv.Itoa(os.Getpid()))
@@ -131,7 +131,7 @@ func scratchFile(data string) (f *os.File, direct bool, err error) {
 	return nil, false, err
 }
 
-// phase lets threads move blocks for a while, each at least one.
+// phase lets diskThreads threads move blocks for diskPhase, each at least one block.
 func phase(move func(thread int, block int64, buf []byte) (int, error)) (bytesPerSecond float64, err error) {
 	var (
 		moved  atomic.Int64
@@ -163,8 +163,8 @@ func phase(move func(thread int, block int64, buf []byte) (int, error)) (bytesPe
 	return float64(moved.Load()) / time.Since(began).Seconds(), nil
 }
 
-// alignedBlock is memory that begins at a page, as direct I/O wants it, and does
-// not compress.
+// alignedBlock returns page-aligned memory, as direct I/O needs it, filled with
+// bytes that do not compress.
 func alignedBlock() ([]byte, error) {
 	buf, err := unix.Mmap(-1, 0, diskBlockBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 	if err != nil {
@@ -172,5 +172,5 @@ func alignedBlock() ([]byte, error) {
 	}
 	var seed [32]byte
 	rand.NewChaCha8(seed).Read(buf)
-	return buf, nil // goes with the probe's process
+	return buf, nil // unmapped when the probe's process ends
 }

@@ -2,15 +2,15 @@ package doctor
 
 import "context"
 
-// checkGDS looks for what cuFile needs besides its library, which is among the
-// engine's packages.
+// checkGDS looks for what cuFile needs besides its library, which checkPackages
+// looks for.
 func checkGDS(ctx context.Context, o *Options) []Finding {
 	h := o.Host
 	driver := ok("gds.driver", "nvidia-fs is loaded")
 	if !h.ModuleLoaded("nvidia_fs") {
 		driver = Finding{ID: "gds.driver", Status: Warning, Found: "the kernel module nvidia-fs is not loaded",
-			Needed: "it, for transfers between disk and GPU; without it cuFile copies through main memory",
-			Fix:    "modprobe nvidia-fs   # of the package nvidia-gds; its gdscheck -p says more"}
+			Needed: "nvidia-fs, for transfers between disk and GPU; without it cuFile copies through main memory",
+			Fix:    "modprobe nvidia-fs   # from the package nvidia-gds; its gdscheck -p says more"}
 	}
 	const file = "/etc/cufile.json"
 	path := file
@@ -18,13 +18,13 @@ func checkGDS(ctx context.Context, o *Options) []Finding {
 		path = v
 	}
 	config := ok("gds.config", "%s", path)
-	there, err := ask[bool](ctx, o, mountPatience, "exists", h.Path(path))
+	there, err := runProbe[bool](ctx, o, mountTimeout, "exists", h.Path(path))
 	switch {
 	case err != nil:
 		config = unknown("gds.config", "whether there is "+path, err)
 	case !there:
 		config = Finding{ID: "gds.config", Status: Note, Found: "there is no " + path,
-			Needed: "nothing: cuFile takes its defaults; allow_compat_mode: true there lets it work without nvidia-fs"}
+			Needed: "nothing: cuFile uses its defaults; with allow_compat_mode: true in that file it works without nvidia-fs"}
 	}
 	return []Finding{driver, config}
 }

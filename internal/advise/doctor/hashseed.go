@@ -9,20 +9,20 @@ import (
 	"github.com/kv3fs/kv3fs/internal/host"
 )
 
-// checkHashSeed is about keys that are made with Python's hash(): it differs
-// from process to process unless it is told not to.
+// checkHashSeed checks that keys made with Python's hash() agree: without the
+// variable, hash() differs from process to process.
 func checkHashSeed(ctx context.Context, o *Options) Finding {
-	running, err := ask[[]process](ctx, o, processPatience, "processes")
+	running, err := runProbe[[]process](ctx, o, processTimeout, "processes")
 	if err != nil {
-		running = nil // then it is about this shell alone
+		running = nil // then only this environment counts
 	}
 	return judgeHashSeed(o.Host, running)
 }
 
 func judgeHashSeed(h host.Host, running []process) Finding {
 	const id = "env." + hashSeed
-	f := Finding{ID: id, Status: Warning, Needed: "one number in every process that shares files: else each computes keys of its own and finds nothing",
-		Fix: "export " + hashSeed + "=0   # before the engine is started, on every host"}
+	f := Finding{ID: id, Status: Warning, Needed: "the same number in every process that shares files: otherwise each computes other keys and finds nothing",
+		Fix: "export " + hashSeed + "=0   # on every host, before the engine starts"}
 	var without, seeds []string
 	unreadable := 0
 	for _, p := range running {
@@ -41,18 +41,18 @@ func judgeHashSeed(h host.Host, running []process) Finding {
 	case len(without) > 0:
 		f.Found = "not set in the running " + strings.Join(without, ", ")
 	case len(seeds) > 1:
-		f.Found = "running engines have different ones: " + strings.Join(seeds, ", ")
+		f.Found = "running engines have different values: " + strings.Join(seeds, ", ")
 	case len(seeds) == 1:
-		return ok(id, "%s in all running engines that can be looked at", seeds[0])
+		return ok(id, "%s in all running engines whose environment is readable", seeds[0])
 	case set && fixedSeed(&value):
-		return ok(id, "%s here; an engine started from here has it, too", value)
+		return ok(id, "%s here; an engine started from here inherits it", value)
 	case unreadable > 0:
-		f.Status, f.Found = Note, "the environment of the running engines is not this user's to read"
+		f.Status, f.Found = Note, "this user may not read the environment of the running engines"
 	default:
-		f.Found = "not set here, nor does an engine run"
+		f.Found = "not set here, and no engine runs"
 	}
 	return f
 }
 
-// fixedSeed says whether a value of the variable makes hash() repeatable.
+// fixedSeed reports whether a value of the variable makes hash() repeatable.
 func fixedSeed(value *string) bool { return value != nil && *value != "" && *value != "random" }

@@ -16,8 +16,8 @@ import (
 	"github.com/kv3fs/kv3fs/internal/advise/engineconfig"
 )
 
-// stuckRoot is a file system that takes questions and does not answer them: the
-// kernel cannot even kill who has asked.
+// stuckRoot is a file system that accepts requests and does not answer them. The
+// kernel cannot even kill the process that waits for an answer.
 type stuckRoot struct {
 	fs.Inode
 	end chan struct{}
@@ -28,7 +28,7 @@ func (r *stuckRoot) Statfs(context.Context, *fuse.StatfsOut) syscall.Errno {
 	return syscall.EIO
 }
 
-// A stuckRoot may be entered, and says nothing of what is in it.
+// Access lets callers enter the file system; nothing in it answers.
 func (r *stuckRoot) Access(context.Context, uint32) syscall.Errno { return fs.OK }
 
 func (r *stuckRoot) Getattr(context.Context, fs.FileHandle, *fuse.AttrOut) syscall.Errno {
@@ -66,16 +66,16 @@ func mountStuck(t *testing.T, options fuse.MountOptions) string {
 	return dir
 }
 
-// Neither a mount nor a disk that hangs holds up the doctor, though what has
-// asked it cannot be killed.
+// The doctor returns in bounded time from a mount or disk that hangs, although its
+// probes cannot be killed.
 func TestHung(t *testing.T) {
 	if testing.Short() {
-		t.Skip("-short: waits for what does not come")
+		t.Skip("-short: waits for timeouts")
 	}
 	disk := mountStuck(t, fuse.MountOptions{})
 	began := time.Now()
 	want(t, "a disk that hangs", checkData(t.Context(), local(), &engine{}, disk)[0], "data", Failure)
-	if took := time.Since(began); took < dataPatience || took > dataPatience+3*time.Second {
+	if took := time.Since(began); took < dataTimeout || took > dataTimeout+3*time.Second {
 		t.Errorf("a disk that hangs took %v", took)
 	}
 
@@ -87,22 +87,22 @@ func TestHung(t *testing.T) {
 	if !strings.Contains(f.Found, "does not answer") || !strings.Contains(f.Fix, "/abort") {
 		t.Errorf("%+v", f)
 	}
-	if took := time.Since(began); took > 4*mountPatience {
+	if took := time.Since(began); took > 4*mountTimeout {
 		t.Errorf("a mount that hangs took %v", took)
 	}
 }
 
-// Nor does anything else that leads to a mount that hangs: where programs are
-// looked for, a file that the environment names, and the working directory.
+// The same holds for other ways to a mount that hangs: PATH, a file that the
+// environment names, and the working directory.
 func TestHungSurroundings(t *testing.T) {
 	if testing.Short() {
-		t.Skip("-short: waits for what does not come")
+		t.Skip("-short: waits for timeouts")
 	}
 	dir := mountStuck(t, fuse.MountOptions{})
-	within := func(what string, limit time.Duration, ask func()) {
+	within := func(what string, limit time.Duration, check func()) {
 		t.Helper()
 		ended := make(chan struct{})
-		go func() { defer close(ended); ask() }()
+		go func() { defer close(ended); check() }()
 		select {
 		case <-ended:
 		case <-time.After(limit + 3*time.Second):
@@ -112,32 +112,32 @@ func TestHungSurroundings(t *testing.T) {
 
 	o := local()
 	o.Host.LookupEnv = environment(map[string]string{"CUFILE_ENV_PATH_JSON": dir + "/cufile.json"})
-	within("CUFILE_ENV_PATH_JSON", mountPatience, func() {
+	within("CUFILE_ENV_PATH_JSON", mountTimeout, func() {
 		want(t, "CUFILE_ENV_PATH_JSON", byID(t, checkGDS(t.Context(), o), "gds.config"), "gds.config", Note)
 	})
 
-	// Of the probes alone: this process has to end.
+	// Only the probes change their working directory: this process has to end.
 	here := local()
 	here.Probe = append([]string{"sh", "-c", `cd "$1" && shift && exec "$@"`, "sh", dir}, here.Probe...)
-	within("the working directory", mountPatience, func() {
+	within("the working directory", mountTimeout, func() {
 		_, f := chooseMount(t.Context(), here, ".", nil, nil, nil)
 		want(t, "the working directory", f, "mount.path", Failure)
 	})
 
 	t.Setenv("PATH", dir)
-	within("PATH", commandPatience, func() {
+	within("PATH", commandTimeout, func() {
 		for _, f := range checkPackages(t.Context(), local(), []engineconfig.Package{{Kind: engineconfig.PythonModule, Name: "json"}, {Kind: engineconfig.Command, Name: "c++"}}) {
 			want(t, "PATH", f, f.ID, Note)
 		}
 	})
 	o.Host.EUID = 1000
-	within("PATH", mountPatience, func() {
+	within("PATH", mountTimeout, func() {
 		all := checkFuse(o.Host, func(name string) (string, error) {
-			return find(t.Context(), o, mountPatience, "command", name)
+			return find(t.Context(), o, mountTimeout, "command", name)
 		}, false)
 		want(t, "PATH", byID(t, all, "fuse.helper"), "fuse.helper", Note)
 	})
-	if _, err := find(t.Context(), o, mountPatience, "command", "c++"); !errors.Is(err, errHung) {
+	if _, err := find(t.Context(), o, mountTimeout, "command", "c++"); !errors.Is(err, errNoAnswer) {
 		t.Errorf("PATH: %v", err)
 	}
 }

@@ -80,7 +80,7 @@ func TestShm(t *testing.T) {
 		fix              string
 	}{
 		{"plenty", 64 << 30, 64 << 30, 8 << 30, "99999999", OK, ""},
-		{"nobody asks", 1 << 30, 1 << 30, 0, "", OK, ""},
+		{"no engine", 1 << 30, 1 << 30, 0, "", OK, ""},
 		{"a container's 64 MB", 64 << 20, 64 << 20, 0, "", Warning, "size=1G"},
 		{"RTP-LLM on two ranks", 8 << 30, 8 << 30, 16 << 30, "", Failure, "size=18G"},
 		{"full", 64 << 30, 1 << 30, 2 << 30, "", Warning, "size=66G"},
@@ -97,7 +97,7 @@ func TestShm(t *testing.T) {
 			t.Errorf("%s: fix %q, want %q", c.what, f.Fix, c.fix)
 		}
 		if c.what == "almost" && !strings.Contains(f.Needed, "2,147,483,648 bytes") {
-			t.Errorf("%s: less than it looks: %+v", c.what, f)
+			t.Errorf("%s: the numbers look equal: %+v", c.what, f)
 		}
 	}
 	h := fixture(t, map[string]string{"/run/.containerenv": ""})
@@ -139,13 +139,13 @@ func TestDaemonLimits(t *testing.T) {
 		status        Status
 	}{
 		{"plenty", files("1048576", "65530"), 512, OK},
-		{"nobody asks", files("20000", "65530"), 0, OK},
+		{"no engine", files("20000", "65530"), 0, OK},
 		{"few descriptors", files("1024", "65530"), 256, Warning},
 		{"too few", files("1024", "65530"), 768, Failure},
 		{"few mappings", files("1048576", "1000"), 768, Failure},
 		{"unlimited", files("unlimited", "65530"), 0, OK},
 		{"elsewhere", nil, 0, Note},
-		{"somebody else's number", map[string]string{"/proc/77/cmdline": "bash\x00"}, 0, Note},
+		{"another process with that id", map[string]string{"/proc/77/cmdline": "bash\x00"}, 0, Note},
 		{"unreadable", map[string]string{"/proc/77/cmdline": "kv3fs\x00serve\x00"}, 0, Note},
 	} {
 		f := checkDaemonLimits(fixture(t, c.files), &wire.Daemon{PID: 77}, c.registrations, "x")[0]
@@ -172,8 +172,8 @@ func TestData(t *testing.T) {
 	}
 }
 
-// The files that an engine will have are compared with the space, and nobody is
-// told to delete what holds another's data.
+// The size that an engine's files will reach is compared with the free space, and the
+// fix never deletes files that may hold another engine's data.
 func TestSpaceForEngine(t *testing.T) {
 	facts := dataFacts{SizeBytes: 100 << 30, FreeBytes: 50 << 30}
 	for _, c := range []struct {
@@ -204,9 +204,9 @@ func TestDiskJudgement(t *testing.T) {
 	}{
 		{"fast", diskFacts{Direct: true, Read: 3e9, Write: 2e9}, OK},
 		{"slow", diskFacts{Read: 3e9, Write: 90e6}, Note},
-		{"not allowed", diskFacts{Trouble: trouble{syscall.EACCES, "no"}}, Note},
-		{"full", diskFacts{Trouble: trouble{syscall.ENOSPC, "full"}}, Note},
-		{"broken", diskFacts{Trouble: trouble{syscall.EIO, "input/output error"}}, Failure},
+		{"not allowed", diskFacts{Err: probeError{syscall.EACCES, "no"}}, Note},
+		{"full", diskFacts{Err: probeError{syscall.ENOSPC, "full"}}, Note},
+		{"broken", diskFacts{Err: probeError{syscall.EIO, "input/output error"}}, Failure},
 	} {
 		want(t, c.what, judgeDisk(c.facts), "data.bandwidth", c.status)
 	}
@@ -223,7 +223,7 @@ func TestMountJudgement(t *testing.T) {
 		{"kv3fs", mountFacts{Magic: true, Daemon: daemon}, OK, true},
 		{"another 3FS", mountFacts{Magic: true}, OK, true},
 		{"no ioctl", mountFacts{}, Failure, false},
-		{"no 3fs-virt", mountFacts{Iovs: trouble{syscall.ENOENT, "no such file"}}, Failure, false},
+		{"no 3fs-virt", mountFacts{Iovs: probeError{syscall.ENOENT, "no such file"}}, Failure, false},
 	} {
 		all, usable := judgeMount("/m", c.facts)
 		want(t, c.what, all[0], "mount", c.status)
@@ -235,18 +235,18 @@ func TestMountJudgement(t *testing.T) {
 		}
 	}
 	for _, c := range []struct {
-		look trouble
+		look probeError
 		euid int
 		fix  string
 	}{
-		{trouble{syscall.ENOTCONN, "not connected"}, 0, "umount -l '/a b'"},
-		{trouble{syscall.ENOTCONN, "not connected"}, 1000, "fusermount3 -uz '/a b'"},
-		{trouble{syscall.EACCES, "permission denied"}, 1000, "--allow-other"},
-		{trouble{syscall.EIO, "input/output error"}, 0, ""},
+		{probeError{syscall.ENOTCONN, "not connected"}, 0, "umount -l '/a b'"},
+		{probeError{syscall.ENOTCONN, "not connected"}, 1000, "fusermount3 -uz '/a b'"},
+		{probeError{syscall.EACCES, "permission denied"}, 1000, "--allow-other"},
+		{probeError{syscall.EIO, "input/output error"}, 0, ""},
 	} {
 		o := local()
 		o.Host.EUID = c.euid
-		f := silent(t.Context(), "mount", o, "/a b", nil, c.look)
+		f := judgeUnresponsive(t.Context(), "mount", o, "/a b", nil, c.look)
 		want(t, c.look.Text, f, "mount", Failure)
 		if !strings.Contains(f.Fix, c.fix) {
 			t.Errorf("%s: fix %q, want %q", c.look.Text, f.Fix, c.fix)
@@ -260,12 +260,12 @@ func TestRingJudgement(t *testing.T) {
 		status Status
 	}{
 		{ringFacts{Elapsed: time.Millisecond}, OK},
-		{ringFacts{Create: trouble{syscall.EACCES, "permission denied"}}, Note},
-		{ringFacts{Create: trouble{syscall.ENOSPC, "no space"}}, Failure},
+		{ringFacts{Create: probeError{syscall.EACCES, "permission denied"}}, Note},
+		{ringFacts{Create: probeError{syscall.ENOSPC, "no space"}}, Failure},
 		{ringFacts{Absent: "/dev/shm/sem.x"}, Failure},
-		{ringFacts{Trip: trouble{syscall.ENOSPC, "no space"}}, Failure},
-		{ringFacts{Trip: trouble{syscall.ETIMEDOUT, "timed out"}}, Failure},
-		{ringFacts{Trip: trouble{0, "other bytes"}}, Failure},
+		{ringFacts{Trip: probeError{syscall.ENOSPC, "no space"}}, Failure},
+		{ringFacts{Trip: probeError{syscall.ETIMEDOUT, "timed out"}}, Failure},
+		{ringFacts{Trip: probeError{0, "other bytes"}}, Failure},
 	} {
 		want(t, c.facts.Trip.Text+c.facts.Create.Text, judgeRing(c.facts), "ring", c.status)
 	}
@@ -297,7 +297,7 @@ func TestHashSeed(t *testing.T) {
 	}
 }
 
-func TestWhoIsWho(t *testing.T) {
+func TestProcessesAreRecognised(t *testing.T) {
 	for line, engine := range map[string]string{
 		"python3 -m vllm.entrypoints.openai.api_server": "vllm", "/opt/bin/vllm serve model": "vllm", "python3.12 -m sglang.launch_server": "sglang",
 		"lmcache_server 0.0.0.0": "lmcache", "vi vllm.yaml": "", "kv3fs doctor --engine vllm": "", "kv3fs serve": "", "python3 -c pass": "",
@@ -317,7 +317,7 @@ func TestPackages(t *testing.T) {
 	p := engineconfig.Package{Name: "x", Install: "pip install x"}
 	want(t, "there", judgePackage(p, "1.0 /usr/lib/x", nil), "package.x", OK)
 	want(t, "not there", judgePackage(p, "", exec.ErrNotFound), "package.x", Failure)
-	want(t, "hangs", judgePackage(p, "", errHung), "package.x", Note)
+	want(t, "hangs", judgePackage(p, "", errNoAnswer), "package.x", Note)
 	p.Optional = "slower"
 	want(t, "not there, not needed", judgePackage(p, "", exec.ErrNotFound), "package.x", Warning)
 
@@ -333,10 +333,10 @@ func TestFindModule(t *testing.T) {
 	if _, err := exec.LookPath("python3"); err != nil {
 		t.Skip("no python3")
 	}
-	if where, err := find(t.Context(), local(), commandPatience, "module", "json"); err != nil || !strings.Contains(where, "json") {
+	if where, err := find(t.Context(), local(), commandTimeout, "module", "json"); err != nil || !strings.Contains(where, "json") {
 		t.Errorf("json: %q, %v", where, err)
 	}
-	if where, err := find(t.Context(), local(), commandPatience, "module", "kv3fs_no_such_module.io"); !errors.Is(err, exec.ErrNotFound) {
+	if where, err := find(t.Context(), local(), commandTimeout, "module", "kv3fs_no_such_module.io"); !errors.Is(err, exec.ErrNotFound) {
 		t.Errorf("no such module: %q, %v", where, err)
 	}
 	dir := t.TempDir()
@@ -344,7 +344,7 @@ func TestFindModule(t *testing.T) {
 	if err := writeFile(dir+"/kv3fs_broken.py", "raise RuntimeError('no library')\n"); err != nil {
 		t.Fatal(err)
 	}
-	_, err := find(t.Context(), local(), commandPatience, "module", "kv3fs_broken")
+	_, err := find(t.Context(), local(), commandTimeout, "module", "kv3fs_broken")
 	f := judgePackage(engineconfig.Package{Name: "kv3fs_broken", Install: "x"}, "", err)
 	if want(t, "broken", f, "package.kv3fs_broken", Failure); !strings.Contains(f.Found, "no library") {
 		t.Errorf("broken: %+v", f)
@@ -374,11 +374,11 @@ func TestPathJudgement(t *testing.T) {
 		{"there", there, c, OK}, {"missing", missing, c, Failure}, {"will be made", missing, makes, OK},
 		{"elsewhere", pathFacts{Path: "/x", Parent: "/x", Canonical: "/x"}, c, Failure},
 		{"a link that leads elsewhere", pathFacts{Path: "/m/l", Parent: "/m/l", Canonical: "/x"}, c, Failure},
-		{"next door", pathFacts{Path: "/m2", Parent: "/m2", Canonical: "/m2"}, c, Failure},
+		{"a similar name", pathFacts{Path: "/m2", Parent: "/m2", Canonical: "/m2"}, c, Failure},
 		{"elsewhere, any file system", pathFacts{Path: "/x", Parent: "/x", Canonical: "/x"}, &engineconfig.Config{}, OK},
-		{"a file", pathFacts{Path: "/m/a", Parent: "/m/a", Canonical: "/m/a", Write: trouble{syscall.ENOTDIR, "no"}}, c, Failure},
-		{"not mine", pathFacts{Path: "/m/a", Parent: "/m/a", Canonical: "/m/a", Write: trouble{syscall.EACCES, "no"}}, c, Failure},
-		{"full", pathFacts{Path: "/m/a", Parent: "/m/a", Canonical: "/m/a", Write: trouble{syscall.ENOSPC, "no"}}, c, Failure},
+		{"a file", pathFacts{Path: "/m/a", Parent: "/m/a", Canonical: "/m/a", Write: probeError{syscall.ENOTDIR, "no"}}, c, Failure},
+		{"not writable", pathFacts{Path: "/m/a", Parent: "/m/a", Canonical: "/m/a", Write: probeError{syscall.EACCES, "no"}}, c, Failure},
+		{"full", pathFacts{Path: "/m/a", Parent: "/m/a", Canonical: "/m/a", Write: probeError{syscall.ENOSPC, "no"}}, c, Failure},
 	} {
 		want(t, x.what, judgePath(x.facts, x.config, "/m"), "config.path", x.status)
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/host"
 )
 
-// Kernels with what is wanted of them.
+// The kernels that introduced openat2 and FUSE passthrough.
 const (
 	openat2Major, openat2Minor         = 5, 6
 	passthroughMajor, passthroughMinor = 6, 9
@@ -21,23 +21,23 @@ func checkKernel(h host.Host) []Finding {
 		return []Finding{unknown("kernel", "the kernel's version", err)}
 	}
 	if !k.AtLeast(openat2Major, openat2Minor) {
-		return []Finding{{ID: "kernel", Status: Failure, Found: "Linux " + k.Release, Needed: "Linux 5.6 or later, for openat2", Fix: "upgrade the kernel; 6.9 or later is best"}}
+		return []Finding{{ID: "kernel", Status: Failure, Found: "Linux " + k.Release, Needed: "Linux 5.6 or later, for openat2", Fix: "upgrade the kernel, best to 6.9 or later"}}
 	}
 	all := []Finding{ok("kernel", "Linux %s", k.Release)}
 	const id = "fuse.passthrough"
 	switch {
 	case !k.AtLeast(passthroughMajor, passthroughMinor):
-		return append(all, Finding{ID: id, Status: Note, Found: "this kernel has none",
+		return append(all, Finding{ID: id, Status: Note, Found: "Linux " + k.Release + " has no passthrough",
 			Needed: "Linux 6.9 or later, for reads and writes through the mount at the disk's speed; rings do not need it"})
 	case h.EUID != 0:
-		return append(all, Finding{ID: id, Status: Note, Found: "Linux " + k.Release + " may have it, for a daemon of root",
+		return append(all, Finding{ID: id, Status: Note, Found: "Linux " + k.Release + " may have passthrough, for a daemon that runs as root",
 			Needed: "a daemon that runs as root, for reads and writes through the mount at the disk's speed; rings do not need it"})
 	}
-	return append(all, ok(id, "known from 6.9 on, for a daemon of root; it also takes CONFIG_FUSE_PASSTHROUGH and a disk that is not stacked"))
+	return append(all, ok(id, "available to a daemon that runs as root, with CONFIG_FUSE_PASSTHROUGH and on a file system that is not stacked"))
 }
 
-// checkFuse looks whether a mount could be made. Where one is alive that matters
-// only for the next.
+// checkFuse checks whether this user could mount. If something is mounted already,
+// problems are only notes: they matter for the next mount.
 func checkFuse(h host.Host, lookPath func(string) (string, error), mounted bool) (all []Finding) {
 	worst := Failure
 	if mounted {
@@ -51,18 +51,18 @@ func checkFuse(h host.Host, lookPath func(string) (string, error), mounted bool)
 		all = append(all, ok("fuse.device", device+" can be opened"))
 	case errors.Is(err, fs.ErrNotExist) && h.InContainer():
 		all = append(all, Finding{ID: "fuse.device", Status: worst, Found: "there is no " + device,
-			Needed: "the device, to mount in this container; a container that only uses a mount needs none",
+			Needed: "the device, to mount in this container; a container that only uses a mount does not need it",
 			Fix:    "docker run --device /dev/fuse --cap-add SYS_ADMIN ..."})
 	case errors.Is(err, fs.ErrNotExist):
 		all = append(all, Finding{ID: "fuse.device", Status: worst, Found: "there is no " + device, Needed: "FUSE in the kernel, to mount", Fix: "modprobe fuse"})
 	case errors.Is(err, fs.ErrPermission):
-		all = append(all, Finding{ID: "fuse.device", Status: worst, Found: device + " may not be opened", Needed: "the right to read and write it, to mount",
+		all = append(all, Finding{ID: "fuse.device", Status: worst, Found: "this user may not open " + device, Needed: "the right to read and write it, to mount",
 			Fix: "chmod 666 /dev/fuse   # as root; in a container: --device /dev/fuse"})
 	default:
-		all = append(all, unknown("fuse.device", device, err))
+		all = append(all, unknown("fuse.device", "whether "+device+" can be opened", err))
 	}
 	if h.EUID == 0 {
-		return append(all, ok("fuse.helper", "not needed: root mounts by himself"))
+		return append(all, ok("fuse.helper", "not needed: root mounts without it"))
 	}
 	path, err := firstOf(lookPath, "fusermount3", "fusermount")
 	switch {
@@ -71,16 +71,17 @@ func checkFuse(h host.Host, lookPath func(string) (string, error), mounted bool)
 	case !errors.Is(err, exec.ErrNotFound):
 		all = append(all, unknown("fuse.helper", "whether there is a fusermount3", err))
 	default:
-		all = append(all, Finding{ID: "fuse.helper", Status: worst, Found: "there is no fusermount3", Needed: "it, to mount without being root", Fix: "apt-get install fuse3"})
+		all = append(all, Finding{ID: "fuse.helper", Status: worst, Found: "there is no fusermount3", Needed: "fusermount3, to mount without being root", Fix: "apt-get install fuse3"})
 	}
 	if h.UserAllowOther() {
 		return append(all, ok("fuse.allow_other", "user_allow_other is in /etc/fuse.conf"))
 	}
 	return append(all, Finding{ID: "fuse.allow_other", Status: Note, Found: "user_allow_other is not in /etc/fuse.conf",
-		Needed: "it, if other users than the daemon's are to use the mount; a daemon of root does not need it",
+		Needed: "that line, if users other than the daemon's shall use the mount; a daemon that runs as root does not need it",
 		Fix:    "echo user_allow_other >> /etc/fuse.conf   # as root"})
 }
 
+// firstOf returns the path of the first program that lookPath finds.
 func firstOf(lookPath func(string) (string, error), names ...string) (path string, err error) {
 	for _, name := range names {
 		if path, err = lookPath(name); !errors.Is(err, exec.ErrNotFound) {

@@ -18,27 +18,27 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/memory"
 )
 
-// youngest is how old an object must be before it can be a leftover: whoever
-// makes one opens it, registers it and hands it over within moments.
-const youngest = time.Minute
+// minLeftoverAge is how old an object must be to count as a leftover: programs open
+// and register what they create within moments.
+const minLeftoverAge = time.Minute
 
-// leavers are beginnings of the names that 3FS's daemons and clients give to
-// objects in /dev/shm.
-var leavers = [...]string{"sem." + ringserver.SemPrefix, memory.NamePrefix, "hf3fs-iov-", "3FSClient_", "nixl_hf3fs."}
+// leftoverPrefixes begin the names that 3FS daemons and clients give to objects in
+// /dev/shm.
+var leftoverPrefixes = [...]string{"sem." + ringserver.SemPrefix, memory.NamePrefix, "hf3fs-iov-", "3FSClient_", "nixl_hf3fs."}
 
-// muchLeft is from where leftovers cost something; semaphores are 4 KiB each.
-const muchLeft = 1 << 20
+// muchMemory is the size from which leftovers are a warning; a semaphore has 4 KiB.
+const muchMemory = 1 << 20
 
-// anyPython begins the name of shared memory of any Python program. Engines use
-// it for buffers, and so does everybody else: it is counted and never touched.
-const anyPython = "psm_"
+// pythonPrefix begins the names of shared memory of Python programs, engines among
+// many others. Such objects are counted and never touched.
+const pythonPrefix = "psm_"
 
 // object is something in /dev/shm that may be a leftover.
 type object struct {
 	path  string
 	bytes int64 // of memory
 	use   use
-	why   error // of useUnknown
+	err   error // why use is useUnknown
 }
 
 // use says whether any process has an object open or mapped.
@@ -50,8 +50,8 @@ const (
 	useUnknown
 )
 
-// checkLeftovers finds, and with fix removes, what dead daemons and clients have
-// left in a directory of shared memory.
+// checkLeftovers finds what dead daemons and clients left in a directory of shared
+// memory, and removes it if fix is set.
 func checkLeftovers(dir string, euid int, now time.Time, fix bool) []Finding {
 	const id = "shm.leftovers"
 	entries, err := os.ReadDir(dir)
@@ -61,10 +61,10 @@ func checkLeftovers(dir string, euid int, now time.Time, fix bool) []Finding {
 	var left, unclear []object
 	pythons := 0
 	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), anyPython) {
+		if strings.HasPrefix(e.Name(), pythonPrefix) {
 			pythons++
 		}
-		if !e.Type().IsRegular() || !slices.ContainsFunc(leavers[:], func(prefix string) bool { return strings.HasPrefix(e.Name(), prefix) }) {
+		if !e.Type().IsRegular() || !slices.ContainsFunc(leftoverPrefixes[:], func(prefix string) bool { return strings.HasPrefix(e.Name(), prefix) }) {
 			continue
 		}
 		switch x := inspect(filepath.Join(dir, e.Name()), now, fix); x.use {
@@ -74,25 +74,25 @@ func checkLeftovers(dir string, euid int, now time.Time, fix bool) []Finding {
 			unclear = append(unclear, x)
 		}
 	}
-	all := []Finding{judgeLeft(dir, left, fix)}
+	all := []Finding{judgeLeftovers(dir, left, fix)}
 	if len(unclear) > 0 {
 		f := Finding{ID: "shm.unclear", Status: Note,
-			Found:  fmt.Sprintf("of %d objects in %s it cannot be told whether anybody uses them: %s: %v", len(unclear), dir, shown(filepath.Base(unclear[0].path)), unclear[0].why),
-			Needed: "an answer of the kernel; they are left alone"}
+			Found:  fmt.Sprintf("cannot determine whether a process uses %s in %s: %s: %v", plural(len(unclear), "object"), dir, shown(filepath.Base(unclear[0].path)), unclear[0].err),
+			Needed: "a kernel that grants leases on them; they are left alone"}
 		if euid != 0 {
-			f.Needed = "their owner's rights, or root's, to ask the kernel; they are left alone"
+			f.Needed = "the rights of their owner or of root; they are left alone"
 			f.Fix = "sudo kv3fs doctor"
 		}
 		all = append(all, f)
 	}
 	if pythons > 0 {
-		all = append(all, Finding{ID: "shm.python", Status: Note, Found: fmt.Sprintf("%d %s* objects in %s: shared memory of Python programs", pythons, anyPython, dir),
-			Needed: "nothing, if these run; the doctor never removes them, whoever's they are"})
+		all = append(all, Finding{ID: "shm.python", Status: Note, Found: fmt.Sprintf("%d %s* objects in %s: shared memory of Python programs", pythons, pythonPrefix, dir),
+			Needed: "nothing, if these programs run; the doctor never removes such objects"})
 	}
 	return all
 }
 
-func judgeLeft(dir string, left []object, fix bool) Finding {
+func judgeLeftovers(dir string, left []object, fix bool) Finding {
 	f := Finding{ID: "shm.leftovers"}
 	var total int64
 	var names []string
@@ -107,22 +107,22 @@ func judgeLeft(dir string, left []object, fix bool) Finding {
 	}
 	switch {
 	case len(left) == 0:
-		f.Found = "nothing in " + dir + " is left over from dead daemons and clients"
+		f.Found = "no leftovers of dead daemons and clients in " + dir
 	case fix:
 		f.Found = fmt.Sprintf("removed %s, which nothing used: %s", objects(len(left), total), strings.Join(names, ", "))
 	default:
 		f.Status = Note
-		if total >= muchLeft {
+		if total >= muchMemory {
 			f.Status = Warning
 		}
 		f.Found = fmt.Sprintf("%s in %s that no process uses: %s", objects(len(left), total), dir, list)
-		f.Needed = "the memory they take; whoever made them is dead"
+		f.Needed = "the memory they occupy; the processes that made them are dead"
 		f.Fix = "kv3fs doctor --fix"
 	}
 	return f
 }
 
-// shown is a name that anybody may have chosen, safe to print on a terminal.
+// shown returns a name that any user may have chosen, safe to print on a terminal.
 func shown(name string) string {
 	if quoted := strconv.Quote(name); quoted != `"`+name+`"` {
 		return quoted
@@ -134,25 +134,25 @@ func objects(n int, totalBytes int64) string {
 	return fmt.Sprintf("%s (%s)", plural(n, "object"), bytesText(totalBytes))
 }
 
-// inspect looks at one object. With remove, one that is unused is gone
-// afterwards; one that vanishes meanwhile counts as used.
+// inspect finds out whether a process uses an object, and removes an unused one if
+// remove is set. An object that vanishes meanwhile counts as used.
 //
-// The kernel is asked for a write lease, which it grants if nobody else has the
-// file open. Unlike a search of /proc that knows of processes in other
-// namespaces and of other users, of mappings, and of descriptors in flight, and
-// while the lease is held nobody can open the object behind our back.
+// It asks the kernel for a write lease, which is granted if nobody else has the file
+// open. Unlike a search of /proc, this covers mappings, descriptors in flight, and
+// processes of other users and in other namespaces; and while the lease is held,
+// nobody can open the object.
 func inspect(path string, now time.Time, remove bool) object {
 	x := object{path: path, use: used}
 	fd, err := unix.Open(path, unix.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return x.unknown(err)
 	}
-	defer unix.Close(fd) // ends the lease, too
+	defer unix.Close(fd) // also ends the lease
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return x.unknown(err)
 	}
-	if st.Mode&unix.S_IFMT != unix.S_IFREG || now.Sub(time.Unix(st.Mtim.Unix())) < youngest {
+	if st.Mode&unix.S_IFMT != unix.S_IFREG || now.Sub(time.Unix(st.Mtim.Unix())) < minLeftoverAge {
 		return x
 	}
 	x.bytes = st.Blocks * 512
@@ -162,8 +162,8 @@ func inspect(path string, now time.Time, remove bool) object {
 		return x.unknown(err)
 	}
 	if remove {
-		// The name may be another object's by now. Unlink, unlike os.Remove, takes
-		// no directory either.
+		// The name may belong to another object by now. Unlink, unlike os.Remove,
+		// removes no directory.
 		var named unix.Stat_t
 		if err := unix.Lstat(path, &named); err != nil {
 			return x.unknown(err)
@@ -179,9 +179,10 @@ func inspect(path string, now time.Time, remove bool) object {
 	return x
 }
 
+// unknown returns the object with the error that hides its use.
 func (x object) unknown(err error) object {
 	if !errors.Is(err, fs.ErrNotExist) {
-		x.use, x.why = useUnknown, err
+		x.use, x.err = useUnknown, err
 	}
 	return x
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/memory"
 )
 
-// leave makes an object as a dead process leaves it, an hour ago.
+// leave makes an object as a process that died an hour ago left it.
 func leave(t *testing.T, dir, name string, sizeBytes int) string {
 	t.Helper()
 	path := filepath.Join(dir, name)
@@ -38,8 +38,8 @@ func age(t *testing.T, path string, by time.Duration) {
 
 func there(path string) bool { _, err := os.Lstat(path); return err == nil }
 
-// What nothing uses goes, and only that: neither what is mapped or open, however
-// little of it shows in /proc, nor what is young, a link, or another's by name.
+// Only unused objects are removed: not those that are mapped or open, even if /proc
+// does not show it, nor young ones, links, or objects with other names.
 func TestFix(t *testing.T) {
 	dir, err := os.MkdirTemp(shm.Dir, "kv3fs-doctor-test-")
 	if err != nil {
@@ -71,7 +71,7 @@ func TestFix(t *testing.T) {
 	}
 	defer unix.Munmap(memory)
 	unix.Close(fd)
-	// A descriptor that no process has: it is on its way between two.
+	// A descriptor that no process holds: it is in flight between two.
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -93,11 +93,11 @@ func TestFix(t *testing.T) {
 	}
 	want(t, "python", byID(t, all, "shm.python"), "shm.python", Note)
 	if slices.ContainsFunc(all, func(f Finding) bool { return f.ID == "shm.unclear" }) {
-		t.Errorf("what is no regular file is none of ours: %+v", all)
+		t.Errorf("something that is not a regular file is reported: %+v", all)
 	}
 	for _, path := range unused {
 		if !there(path) {
-			t.Fatalf("looking has removed %s", path)
+			t.Fatalf("without --fix, %s was removed", path)
 		}
 	}
 
@@ -115,11 +115,11 @@ func TestFix(t *testing.T) {
 
 	unix.Munmap(memory)
 	if all := checkLeftovers(dir, 0, time.Now(), true); there(mapped) || !strings.HasPrefix(all[0].Found, "removed 1 object") {
-		t.Errorf("once nobody maps it: %+v", all[0])
+		t.Errorf("after it was unmapped: %+v", all[0])
 	}
 }
 
-// A few semaphores are no reason to worry, and nothing none at all.
+// A few semaphores are only a note, and no leftovers are OK.
 func TestLittleLeft(t *testing.T) {
 	dir := t.TempDir()
 	want(t, "nothing", checkLeftovers(dir, 0, time.Now(), false)[0], "shm.leftovers", OK)
@@ -128,7 +128,8 @@ func TestLittleLeft(t *testing.T) {
 	want(t, "no directory", checkLeftovers(filepath.Join(dir, "none"), 0, time.Now(), false)[0], "shm.leftovers", Note)
 }
 
-// Anybody may make objects there, of any name: none reaches the terminal as it is.
+// Any user may make objects with any name there, so names are quoted before they reach
+// the terminal.
 func TestNamesAreShown(t *testing.T) {
 	dir := t.TempDir()
 	leave(t, dir, "hf3fs-iov-\x1b[2Jx", 32)
@@ -137,7 +138,7 @@ func TestNamesAreShown(t *testing.T) {
 	}
 }
 
-// A semaphore that is in use as the daemon uses it stays.
+// A semaphore that is mapped, as the daemon maps its own, is kept.
 func TestLivingSemaphore(t *testing.T) {
 	name := ringserver.SemPrefix + wire.NewUUID().String()
 	sem, err := shm.CreateSem(name)

@@ -10,20 +10,20 @@ import (
 )
 
 const (
-	// Upstream's client library makes a table of the hard limit's length, 16
-	// bytes an entry. A million is what systemd gives; container runtimes often
-	// give a thousand times that.
-	sensibleOpenFiles = 1 << 24
-	// enoughOpenFiles is for an engine of which nothing is known.
+	// maxSensibleOpenFiles bounds the hard limit: upstream's client library makes a
+	// table of that length, 16 bytes an entry. systemd sets a million; container
+	// runtimes often set a thousand times that.
+	maxSensibleOpenFiles = 1 << 24
+	// enoughOpenFiles is enough for an engine of which nothing is known.
 	enoughOpenFiles = 4096
 )
 
-// checkLimits is about the limits of this process, which an engine that is
-// started the same way has, too.
+// checkLimits checks the limits of this process, which an engine started the same
+// way has as well.
 func checkLimits(h host.Host, need engineconfig.Need, engine string) []Finding {
 	limits, err := h.Limits("self")
 	if err != nil {
-		return []Finding{unknown("limits", "limits of processes", err)}
+		return []Finding{unknown("limits", "the limits of processes", err)}
 	}
 	return []Finding{
 		judgeOpenFiles(limits[host.OpenFiles], int64(need.OpenFiles), engine),
@@ -33,20 +33,20 @@ func checkLimits(h host.Host, need engineconfig.Need, engine string) []Finding {
 
 func judgeOpenFiles(l host.Limit, need int64, engine string) Finding {
 	f := Finding{ID: "limit.nofile", Found: fmt.Sprintf("%s open files, at most %s", limitText(l.Soft), limitText(l.Hard))}
-	who := "a process of " + engine
+	process := "a process of " + engine
 	if need == 0 {
-		need, who = enoughOpenFiles, "an engine"
+		need, process = enoughOpenFiles, "an engine"
 	}
 	switch {
 	case l.Hard < need:
-		f.Status, f.Needed = Failure, fmt.Sprintf("%d for %s", need, who)
+		f.Status, f.Needed = Failure, fmt.Sprintf("%d for %s", need, process)
 		f.Fix = fmt.Sprintf("docker run --ulimit nofile=%d:%d ...   # or LimitNOFILE=%d in the systemd unit", 2*need, 2*need, 2*need)
 	case l.Soft < need:
-		f.Status, f.Needed = Warning, fmt.Sprintf("%d for %s, which may not raise its own", need, who)
+		f.Status, f.Needed = Warning, fmt.Sprintf("%d for %s, which may not raise its own limit", need, process)
 		f.Fix = fmt.Sprintf("ulimit -n %d   # before starting it", min(2*need, l.Hard))
-	case l.Hard > sensibleOpenFiles:
+	case l.Hard > maxSensibleOpenFiles:
 		f.Status = Note
-		f.Needed = fmt.Sprintf("below %d: DeepSeek's client library makes a table as long as that limit, and fails or takes gigabytes. kv3fs's does not", sensibleOpenFiles)
+		f.Needed = fmt.Sprintf("below %d: DeepSeek's client library makes a table as long as that limit, and fails or takes gigabytes. kv3fs's does not", maxSensibleOpenFiles)
 		f.Fix = "ulimit -Hn 1048576   # or docker run --ulimit nofile=1048576:1048576"
 	}
 	return f
@@ -56,7 +56,7 @@ func judgeLocked(l host.Limit) Finding {
 	f := Finding{ID: "limit.memlock", Found: lockedText(l.Soft) + " of locked memory"}
 	if l.Soft != host.Unlimited {
 		f.Status = Note
-		f.Needed = "unlimited, where an engine registers its buffers with RDMA cards; kv3fs locks none"
+		f.Needed = "unlimited, if an engine registers its buffers with RDMA cards; kv3fs locks no memory"
 		f.Fix = "ulimit -l unlimited   # or docker run --ulimit memlock=-1, LimitMEMLOCK=infinity"
 	}
 	return f
@@ -76,15 +76,15 @@ func lockedText(n int64) string {
 	return bytesText(n)
 }
 
-// checkDaemonLimits is about how many rings and iovs the daemon can hold: half
-// of its descriptors or of its mappings, and for one user other than root a
-// quarter of that (docs/compatibility.md).
+// checkDaemonLimits checks how many rings and iovs the daemon can hold: half of its
+// descriptors or of its mappings, whichever is less, and for each user other than root
+// a quarter of that (docs/compatibility.md).
 func checkDaemonLimits(h host.Host, d *wire.Daemon, registrations int64, forWhat string) []Finding {
 	const id = "daemon.limits"
 	pid := strconv.Itoa(d.PID)
 	if !isDaemon(h, d) {
-		return []Finding{{ID: id, Status: Note, Found: "its process " + pid + " cannot be seen from here, as from another container",
-			Needed: "nothing; its limits are not checked"}}
+		return []Finding{{ID: id, Status: Note, Found: "the daemon's process " + pid + " is not visible here, for example because it is in another container",
+			Needed: "nothing; the daemon's limits are not checked"}}
 	}
 	limits, err := h.Limits(pid)
 	if err != nil {
@@ -95,19 +95,19 @@ func checkDaemonLimits(h host.Host, d *wire.Daemon, registrations int64, forWhat
 		return []Finding{unknown(id, "vm.max_map_count", err)}
 	}
 	files := limits[host.OpenFiles].Soft
-	room := min(files, maps) / 2
-	f := Finding{ID: id, Found: fmt.Sprintf("room for %d rings and buffers (%s open files, vm.max_map_count %d)", room, limitText(files), maps)}
+	most := min(files, maps) / 2
+	f := Finding{ID: id, Found: fmt.Sprintf("at most %d rings and buffers (%s open files, vm.max_map_count %d)", most, limitText(files), maps)}
 	need := max(registrations, 1024)
 	switch {
-	case room >= 4*need: // a user other than root may have a quarter
+	case most >= 4*need: // a user other than root may have a quarter
 		if registrations > 0 {
-			f.Found += fmt.Sprintf("; %s wants %d", forWhat, registrations)
+			f.Found += fmt.Sprintf("; %s needs %d", forWhat, registrations)
 		}
 		return []Finding{f}
-	case room < registrations:
+	case most < registrations:
 		f.Status, f.Needed = Failure, fmt.Sprintf("%d for %s", registrations, forWhat)
 	default:
-		f.Status, f.Needed = Warning, fmt.Sprintf("%d, so that every user has enough: one other than root gets a quarter", 4*need)
+		f.Status, f.Needed = Warning, fmt.Sprintf("%d, so that every user has enough: users other than root get a quarter each", 4*need)
 	}
 	f.Fix = fmt.Sprintf("LimitNOFILE=%d in kv3fs's systemd unit, or ulimit -n before starting it", 16*need)
 	if maps < files {
@@ -116,8 +116,8 @@ func checkDaemonLimits(h host.Host, d *wire.Daemon, registrations int64, forWhat
 	return []Finding{f}
 }
 
-// isDaemon says whether the number that a daemon gives for itself is its number
-// here, too: it may be in another PID namespace.
+// isDaemon reports whether the process id that a daemon gives is valid here: the
+// daemon may be in another PID namespace.
 func isDaemon(h host.Host, d *wire.Daemon) bool {
 	args, err := h.Args(d.PID)
 	return err == nil && servesMount(args)

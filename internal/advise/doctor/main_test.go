@@ -9,9 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kv3fs/kv3fs/internal/host"
+	"github.com/kv3fs/kv3fs/internal/test/leaktest"
 )
 
-// TestMain lets the test binary be the process that probes, and one that has caches.
+// TestMain lets the test binary also be the process that probes and a process with
+// caches.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "caches" {
 		if err := caches(); err != nil {
@@ -27,11 +29,11 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	os.Setenv("GORACE", "atexit_sleep_ms=0") // of the probes: they would all linger
-	os.Exit(m.Run())
+	os.Setenv("GORACE", "atexit_sleep_ms=0") // for the probes, which would all linger
+	os.Exit(leaktest.Main(m))
 }
 
-// fixture is a host of files. Its /dev/shm has 24 GiB.
+// fixture returns a host made of files. Its /dev/shm has 24 GiB.
 func fixture(t *testing.T, files map[string]string) host.Host {
 	t.Helper()
 	root := t.TempDir()
@@ -64,17 +66,17 @@ func on(h host.Host) *Options {
 	return &Options{Host: h, Probe: []string{os.Args[0], "probe"}}
 }
 
-// want fails unless a finding is as said. Anything worse than ok says what is
-// needed, and every line of a table fits (TestFindingsFit has the wrapping).
+// want fails unless a finding has this ID and status. A finding worse than OK must say
+// what is needed.
 func want(t *testing.T, what string, f Finding, id string, s Status) {
 	t.Helper()
 	if f.ID != id || f.Status != s || f.Found == "" {
 		t.Errorf("%s: %v, %+v; want %s, %v", what, f.Status, f, id, s)
 	}
 	if (f.Status == OK) != (f.Needed == "") && f.Fix == "" && f.Status != Note {
-		t.Errorf("%s: %+v does not say what is needed, or does without need", what, f)
+		t.Errorf("%s: %+v must say what is needed unless it is OK, and only then", what, f)
 	}
 	if f.Status == OK && f.Fix != "" {
-		t.Errorf("%s: it is well, and has a fix: %+v", what, f)
+		t.Errorf("%s: OK, but has a fix: %+v", what, f)
 	}
 }

@@ -15,21 +15,21 @@ import (
 	"github.com/kv3fs/kv3fs/internal/advise/engineconfig"
 )
 
-// checkPackages looks for what an engine must find installed, for all at once:
-// importing an engine takes Python seconds.
+// checkPackages checks that an engine's packages are installed. It looks for all in
+// parallel, because Python takes seconds to import an engine.
 func checkPackages(ctx context.Context, o *Options, packages []engineconfig.Package) []Finding {
 	all := make([]Finding, len(packages))
 	var group sync.WaitGroup
 	for i, p := range packages {
 		group.Go(func() {
-			what, patience := "command", mountPatience
+			what, timeout := "command", mountTimeout
 			switch p.Kind {
 			case engineconfig.PythonModule:
-				what, patience = "module", commandPatience
+				what, timeout = "module", commandTimeout
 			case engineconfig.SharedLibrary:
-				what, patience = "library", commandPatience
+				what, timeout = "library", commandTimeout
 			}
-			where, err := find(ctx, o, patience, what, p.Name)
+			where, err := find(ctx, o, timeout, what, p.Name)
 			all[i] = judgePackage(p, where, err)
 		})
 	}
@@ -37,17 +37,17 @@ func checkPackages(ctx context.Context, o *Options, packages []engineconfig.Pack
 	return all
 }
 
-// find asks a probe where something is installed; exec.ErrNotFound says that it
-// is not. PATH and its like may lead to a mount that hangs.
-func find(ctx context.Context, o *Options, patience time.Duration, what, name string) (string, error) {
-	where, err := ask[string](ctx, o, patience, what, name)
+// find returns where something is installed, or exec.ErrNotFound. It uses a probe,
+// because PATH and similar variables may lead to a mount that hangs.
+func find(ctx context.Context, o *Options, timeout time.Duration, what, name string) (string, error) {
+	where, err := runProbe[string](ctx, o, timeout, what, name)
 	if err == nil && where == "" {
 		err = exec.ErrNotFound
 	}
 	return where, err
 }
 
-// probeCommand is where a program is in PATH, "" if nowhere.
+// probeCommand returns the path of a program in PATH, "" if there is none.
 func probeCommand(name string) (string, error) {
 	where, err := exec.LookPath(name)
 	if errors.Is(err, exec.ErrNotFound) {
@@ -61,13 +61,13 @@ func judgePackage(p engineconfig.Package, where string, err error) Finding {
 	switch {
 	case err == nil:
 		return ok(id, "%s", where)
-	case errors.Is(err, errHung):
-		return unknown(id, "whether it is installed", fmt.Errorf("%w: what PATH, PYTHONPATH or LD_LIBRARY_PATH lead to hangs, or takes long", err))
+	case errors.Is(err, errNoAnswer):
+		return unknown(id, "whether it is installed", fmt.Errorf("%w: a directory in PATH, PYTHONPATH or LD_LIBRARY_PATH hangs or is slow", err))
 	}
 	f := Finding{ID: id, Status: Failure, Found: "not found", Needed: "the engine does not start without it", Fix: p.Install}
 	var failed *exec.ExitError
 	if errors.As(err, &failed) {
-		f.Found = fmt.Sprintf("found, and does not work: %v", err)
+		f.Found = fmt.Sprintf("found, but does not work: %v", err)
 	}
 	if p.Optional != "" {
 		f.Status, f.Needed = Warning, p.Optional
@@ -75,9 +75,9 @@ func judgePackage(p engineconfig.Package, where string, err error) Finding {
 	return f
 }
 
-// probeModule imports a module into the python3 of this environment, which takes
-// the place of this process and answers for it: "" where there is no module.
-// What modules print of their own accord goes elsewhere.
+// probeModule replaces this process by the environment's python3, which imports a
+// module and writes the probe's answer: "" if there is no such module. What the module
+// itself prints goes to standard error.
 func probeModule(name string) (string, error) {
 	const script = `import importlib, importlib.util, json, os, sys
 answer = os.fdopen(os.dup(1), "w")
@@ -101,7 +101,7 @@ json.dump(found, answer)`
 }
 
 // probeLibrary looks for a shared library as the dynamic linker does: in
-// LD_LIBRARY_PATH, and in its cache.
+// LD_LIBRARY_PATH, then in the linker's cache.
 func probeLibrary(name string) string {
 	for _, dir := range filepath.SplitList(os.Getenv("LD_LIBRARY_PATH")) {
 		if path := filepath.Join(dir, name); exists(path) {
@@ -120,8 +120,8 @@ func ldCache() string {
 	return ""
 }
 
-// cacheEntry finds a library in what ldconfig -p prints, by its name or, where
-// that has no version, by its name with one.
+// cacheEntry finds a library in the output of ldconfig -p, by its name or by its name
+// followed by a version.
 func cacheEntry(cache, name string) string {
 	for line := range strings.Lines(cache) {
 		entry, path, ok := strings.Cut(strings.TrimSpace(line), " => ")

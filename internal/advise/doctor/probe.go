@@ -10,11 +10,11 @@ import (
 	"syscall"
 )
 
-// Probe does in this process what a doctor asked of it, and writes the answer
-// for the doctor to read. It may hang.
+// Probe executes a doctor's request in this process and writes the answer as JSON.
+// It may hang.
 func Probe(args []string, out io.Writer) error {
 	if len(args) == 0 {
-		return errors.New("probe: which?")
+		return errors.New("probe: no request given")
 	}
 	var answer any
 	var err error
@@ -44,7 +44,7 @@ func Probe(args []string, out io.Writer) error {
 	case what == "processes" && len(args) == 0:
 		answer = probeProcesses()
 	default:
-		return fmt.Errorf("probe: no %q with %d arguments", what, len(args))
+		return fmt.Errorf("probe: unknown request %q with %d arguments", what, len(args))
 	}
 	if err != nil {
 		return err
@@ -57,14 +57,14 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// trouble is an error that crosses from a probe to the doctor. Its zero value
-// is none.
-type trouble struct {
+// probeError is an error that a probe sends to the doctor. The zero value means no
+// error.
+type probeError struct {
 	Errno syscall.Errno `json:"errno,omitempty"`
 	Text  string        `json:"text,omitempty"`
 }
 
-func troubleOf(err error) (t trouble) {
+func probeErrorOf(err error) (t probeError) {
 	if err != nil {
 		t.Text = err.Error()
 		errors.As(err, &t.Errno)
@@ -72,9 +72,9 @@ func troubleOf(err error) (t trouble) {
 	return t
 }
 
-func (t trouble) any() bool { return t.Text != "" }
+func (t probeError) any() bool { return t.Text != "" }
 
-func (t trouble) is(errnos ...syscall.Errno) bool {
+func (t probeError) is(errnos ...syscall.Errno) bool {
 	for _, e := range errnos {
 		if t.Errno == e {
 			return true

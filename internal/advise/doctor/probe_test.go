@@ -16,7 +16,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/fs/tree"
 )
 
-// Whatever a program does, it is waited for so long and no longer.
+// output waits a bounded time, whatever the program does.
 func TestOutput(t *testing.T) {
 	if text, err := output(t.Context(), time.Minute, "echo", "x"); err != nil || string(text) != "x\n" {
 		t.Errorf("%q, %v", text, err)
@@ -25,17 +25,17 @@ func TestOutput(t *testing.T) {
 		t.Errorf("a failure: %v", err)
 	}
 	if _, err := output(t.Context(), time.Minute, "kv3fs-no-such-program"); err == nil {
-		t.Error("a program that is not there has run")
+		t.Error("a missing program ran")
 	}
 	began := time.Now()
-	// The grandchild keeps the pipe when sh is gone.
-	if _, err := output(t.Context(), 100*time.Millisecond, "sh", "-c", "sleep 5 & sleep 5"); !errors.Is(err, errHung) {
+	// The grandchild keeps the pipe open after sh has ended.
+	if _, err := output(t.Context(), 100*time.Millisecond, "sh", "-c", "sleep 5 & sleep 5"); !errors.Is(err, errNoAnswer) {
 		t.Errorf("hung: %v", err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	if _, err := output(ctx, time.Minute, "sleep", "5"); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("called off: %v", err)
+		t.Errorf("cancelled: %v", err)
 	}
 	if took := time.Since(began); took > 4*time.Second {
 		t.Errorf("bounded waits took %v", took)
@@ -48,12 +48,12 @@ func TestProbeRefuses(t *testing.T) {
 			t.Errorf("%q was answered", args)
 		}
 	}
-	if _, err := ask[mountFacts](t.Context(), local(), time.Minute, "nonsense"); err == nil {
+	if _, err := runProbe[mountFacts](t.Context(), local(), time.Minute, "nonsense"); err == nil {
 		t.Error("nonsense was answered")
 	}
 }
 
-// The disk is measured in about two seconds and shows no trace of it.
+// Measuring the disk takes about two seconds and leaves nothing behind.
 func TestDisk(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: takes two seconds")
@@ -61,7 +61,7 @@ func TestDisk(t *testing.T) {
 	for _, data := range []string{t.TempDir(), filepath.Dir(stateIn(t, t.TempDir()))} {
 		began := time.Now()
 		f := checkDisk(t.Context(), local(), data)
-		if took := time.Since(began); took > diskPatience || f.Status > Note || !strings.Contains(f.Found, "writes") {
+		if took := time.Since(began); took > diskTimeout || f.Status > Note || !strings.Contains(f.Found, "writes") {
 			t.Errorf("%v, %+v", took, f)
 		}
 		filepath.WalkDir(data, func(path string, d os.DirEntry, err error) error {
@@ -101,7 +101,7 @@ func TestDataProbe(t *testing.T) {
 	want(t, "no probe", checkData(t.Context(), o, &engine{}, dir)[0], "data", Note)
 }
 
-// An engine's configuration: what is in it, and what is on the disk.
+// An engine's configuration is checked by itself and against the disk.
 func TestEngineConfig(t *testing.T) {
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -132,10 +132,10 @@ func TestEngineConfig(t *testing.T) {
 	e = checkEngine(t.Context(), o)
 	want(t, "nonsense", byID(t, e.findings, "config"), "config", Failure)
 	if e.need.Packages == nil {
-		t.Error("without a configuration that can be read, the engine's own needs count")
+		t.Error("with an unreadable configuration, the engine's default needs are missing")
 	}
 
-	// What is no configuration is called by its name, and not opened.
+	// Something that is not a configuration file is named as what it is and not opened.
 	if err := unix.Mkfifo(dir+"/fifo", 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -149,9 +149,9 @@ func TestEngineConfig(t *testing.T) {
 			t.Errorf("%q: %+v", name, f)
 		}
 	}
-	f := judgeFile("/x", fileFacts{Trouble: trouble{syscall.EACCES, "no"}}, nil)
-	if want(t, "not mine", f, "config", Failure); !strings.Contains(f.Fix, "chmod") {
-		t.Errorf("not mine: %+v", f)
+	f := judgeFile("/x", fileFacts{Err: probeError{syscall.EACCES, "no"}}, nil)
+	if want(t, "not readable", f, "config", Failure); !strings.Contains(f.Fix, "chmod") {
+		t.Errorf("not readable: %+v", f)
 	}
 }
 
@@ -172,7 +172,7 @@ func TestPathProbe(t *testing.T) {
 	}
 }
 
-// Every engine can be asked about, and nothing it says is wider than the table.
+// The doctor knows the needs of every engine.
 func TestEveryEngine(t *testing.T) {
 	for _, name := range engineconfig.Names() {
 		o := local()

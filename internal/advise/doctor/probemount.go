@@ -12,29 +12,29 @@ import (
 	"github.com/kv3fs/kv3fs/usrbio"
 )
 
-// maxIdentityBytes bounds what a daemon may say of itself.
+// maxIdentityBytes bounds the attribute by which a daemon identifies itself.
 const maxIdentityBytes = 64 << 10
 
-// probeMount asks whatever is at path. A mount of a dead daemon has no canonical
+// probeMount examines what is mounted at path. A dead daemon's mount has no canonical
 // path any more; its errno says enough.
 func probeMount(path string) (f mountFacts) {
 	f.Canonical, _ = filepath.EvalSymlinks(path)
 	var st unix.Statfs_t
 	if err := unix.Statfs(path, &st); err != nil {
-		f.Look = troubleOf(err)
+		f.Look = probeErrorOf(err)
 		return f
 	}
 	dir, err := os.Open(path)
 	if err != nil {
-		f.Look = troubleOf(err)
+		f.Look = probeErrorOf(err)
 		return f
 	}
 	defer dir.Close()
 	f.Iovs = readable(filepath.Join(path, host.VirtDir, "iovs"))
-	if f.Iovs.is(dead[:]...) { // of a 3fs-virt that is mounted by itself
+	if f.Iovs.is(dead[:]...) { // a 3fs-virt that is mounted by itself
 		f.Look = f.Iovs
 	}
-	// The root of a container's tree may be a part of the mount, or none of it.
+	// In a container, path may be only a part of the mount, or not on it at all.
 	if virt, err := os.Open(filepath.Join(path, host.VirtDir)); err == nil {
 		f.Magic = usrbio.IsHF3FS(virt)
 		virt.Close()

@@ -10,10 +10,12 @@ import (
 	"github.com/kv3fs/kv3fs/internal/host"
 )
 
-// processPatience: reading the arguments of a process takes a lock of it.
-const processPatience = 3 * time.Second
+// processTimeout bounds the reading of /proc: the kernel locks a process to read its
+// arguments.
+const processTimeout = 3 * time.Second
 
-// hashSeed is the variable that makes Python's hash() the same in all processes.
+// hashSeed is the environment variable that makes Python's hash() the same in all
+// processes.
 const hashSeed = "PYTHONHASHSEED"
 
 // process is a running daemon or engine.
@@ -21,8 +23,8 @@ type process struct {
 	PID      int      `json:"pid"`
 	State    string   `json:"state"`
 	Args     []string `json:"args"`
-	HashSeed *string  `json:"hash_seed"` // nil: not set, or not readable
-	Readable bool     `json:"readable"`  // its environment is
+	HashSeed *string  `json:"hash_seed"` // nil if not set or not readable
+	Readable bool     `json:"readable"`  // whether its environment is readable
 }
 
 // probeProcesses lists the daemons and engines that run here.
@@ -46,19 +48,20 @@ func probeProcesses() []process {
 	return all
 }
 
-// serves says whether a command line is that of a kv3fs daemon with a mount.
+// serves reports whether a command line is that of a kv3fs daemon with a mount.
 func serves(args []string) bool {
 	return len(args) > 1 && filepath.Base(args[0]) == "kv3fs" && servesMount(args)
 }
 
-// servesMount tells "serve" from "pages serve", which has no mount.
+// servesMount reports whether the arguments are those of "serve", not of "pages
+// serve", which has no mount.
 func servesMount(args []string) bool {
 	at := slices.Index(args, "serve")
 	return at > 0 && args[at-1] != "pages"
 }
 
-// engineOf says which engine a command line belongs to, "" for none. The doctor
-// and whoever edits a file of that name are none.
+// engineOf returns the engine that a command line starts, or "". Neither the doctor
+// nor an editor of a file with an engine's name is one.
 func engineOf(args []string) string {
 	program := filepath.Base(args[0])
 	python := strings.HasPrefix(program, "python")
@@ -76,10 +79,10 @@ func engineOf(args []string) string {
 	return ""
 }
 
-// daemonOf finds the kv3fs that was started for a mount point, for want of an
-// answer from the mount.
+// daemonOf finds the kv3fs daemon of a mount that does not answer, by its command
+// line.
 func daemonOf(ctx context.Context, o *Options, point string) (process, bool) {
-	all, err := ask[[]process](ctx, o, processPatience, "processes")
+	all, err := runProbe[[]process](ctx, o, processTimeout, "processes")
 	if err != nil {
 		return process{}, false
 	}

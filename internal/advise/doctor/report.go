@@ -7,13 +7,13 @@ import (
 	"unicode/utf8"
 )
 
-// Report is what a doctor says.
+// Report holds what the doctor found.
 type Report struct {
 	Status Status `json:"status"` // the worst of the findings
 	Mount  string `json:"mount,omitempty"`
 	Data   string `json:"data,omitempty"`
 	Engine string `json:"engine,omitempty"`
-	// Interrupted says that there was no time for the rest.
+	// Interrupted reports that checks are missing because the context ended.
 	Interrupted bool      `json:"interrupted,omitempty"`
 	Findings    []Finding `json:"findings"`
 }
@@ -25,7 +25,7 @@ func (r *Report) add(findings ...Finding) {
 	}
 }
 
-// ExitStatus is 0 for fine, 1 for warnings, 2 for what will not work.
+// ExitStatus returns 0 if all is well, 1 for warnings and 2 for failures.
 func (r *Report) ExitStatus() int {
 	switch r.Status {
 	case Failure:
@@ -38,8 +38,8 @@ func (r *Report) ExitStatus() int {
 
 const markWidth = len("FAILURE")
 
-// WriteTable writes the report for people, in lines of at most that many columns
-// unless a word is longer. A fix is one line, however long: it is to be pasted.
+// WriteTable writes the report for people, in lines of at most so many columns unless
+// a word is longer. A fix stays on one line, however long, so that it can be pasted.
 func (r *Report) WriteTable(w io.Writer, columns int, colour bool) error {
 	var b strings.Builder
 	idWidth := 0
@@ -63,7 +63,7 @@ func (r *Report) WriteTable(w io.Writer, columns int, colour bool) error {
 	return err
 }
 
-// mark is a status padded to markWidth, which colours do not count in.
+// mark returns a status padded to markWidth; escape sequences of colours do not count.
 func mark(s Status, colour bool) string {
 	text := s.String()
 	if s >= Warning {
@@ -76,7 +76,7 @@ func mark(s Status, colour bool) string {
 	return [...]string{"\x1b[32m", "\x1b[36m", "\x1b[33m", "\x1b[1;31m"}[s] + text + "\x1b[0m"
 }
 
-// wrap breaks text between words so that it fits behind indent. What fits is left
+// wrap breaks text between words so that it fits behind indent. Text that fits stays
 // as it is.
 func wrap(text, indent string, columns int) string {
 	if len(indent)+utf8.RuneCountInString(text) <= columns {
@@ -109,13 +109,13 @@ func (r *Report) summary() string {
 	counts := fmt.Sprintf("%s, %s, %s", plural(n[Failure], "failure"), plural(n[Warning], "warning"), plural(n[Note], "note"))
 	switch {
 	case r.Interrupted:
-		return "Interrupted; until then: " + counts + "."
+		return "Interrupted. Found until then: " + counts + "."
 	case r.Status == Failure:
 		return "This will not work: " + counts + "."
 	case r.Status == Warning:
 		return "This works, with reservations: " + counts + "."
 	}
-	return "Nothing is wrong that was looked at: " + counts + "."
+	return "Nothing that was checked is wrong: " + counts + "."
 }
 
 func plural(n int, what string) string {

@@ -46,7 +46,8 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// Who is interrupted does not say that all is well, nor blames what was not asked.
+// An interrupted doctor reports neither that all is well nor failures of checks that
+// were cut short.
 func TestInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -70,7 +71,7 @@ func TestExitStatus(t *testing.T) {
 	}
 }
 
-// The names in JSON are a promise.
+// The names in JSON do not change between versions.
 func TestJSON(t *testing.T) {
 	text, err := json.Marshal(sample())
 	if err != nil {

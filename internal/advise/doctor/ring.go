@@ -18,32 +18,31 @@ import (
 )
 
 const (
-	// ringPatience is more than the daemon's own deadline for a request.
-	ringPatience = 10 * time.Second
-	ringBytes    = 4 << 10
+	// ringTimeout is longer than the daemon's default deadline for a request.
+	ringTimeout = 10 * time.Second
+	ringBytes   = 4 << 10
 )
 
-// ringFacts are how a trip through the rings went.
+// ringFacts describes a write and a read through rings.
 type ringFacts struct {
-	Create  trouble       `json:"create"` // of the file
-	Absent  string        `json:"absent"` // the daemon's semaphore, where it is not in this /dev/shm
-	Trip    trouble       `json:"trip"`
+	Create  probeError    `json:"create"` // of the file
+	Absent  string        `json:"absent"` // the daemon's semaphore, if it is not in this /dev/shm
+	Trip    probeError    `json:"trip"`
 	Elapsed time.Duration `json:"elapsed_ns"`
 }
 
-// checkRing writes 4 KiB through a ring and reads them back, in a file that has
-// lost its name before the first byte. dirs are tried in turn until one can be
-// written in.
+// checkRing writes 4 KiB through a ring and reads them back, in a file that it unlinks
+// before the first byte. It tries dirs in turn until it can create the file.
 func checkRing(ctx context.Context, o *Options, dirs []string) Finding {
 	const id = "ring"
 	var facts ringFacts
 	for _, dir := range dirs {
 		var err error
-		facts, err = ask[ringFacts](ctx, o, ringPatience, "ring", dir)
+		facts, err = runProbe[ringFacts](ctx, o, ringTimeout, "ring", dir)
 		switch {
-		case errors.Is(err, errHung):
-			return Finding{ID: id, Status: Failure, Found: fmt.Sprintf("%d bytes through a ring: no answer within %v", ringBytes, ringPatience),
-				Needed: "answers within the daemon's --deadline, 5 s by default; most engines wait for ever"}
+		case errors.Is(err, errNoAnswer):
+			return Finding{ID: id, Status: Failure, Found: fmt.Sprintf("%d bytes through a ring: no answer within %v", ringBytes, ringTimeout),
+				Needed: "an answer within the daemon's --deadline, 5 s by default; most engines wait without limit"}
 		case err != nil:
 			return unknown(id, "whether rings work", err)
 		}
@@ -59,45 +58,44 @@ func judgeRing(f ringFacts) Finding {
 	switch {
 	case f.Create.is(syscall.EACCES, syscall.EPERM, syscall.EROFS):
 		return Finding{ID: id, Status: Note, Found: "not tried: " + f.Create.Text,
-			Needed: "a file on the mount; run the doctor as a user who may write there"}
+			Needed: "permission to create a file on the mount: run the doctor as a user who has it"}
 	case f.Create.any():
-		return Finding{ID: id, Status: Failure, Found: f.Create.Text, Needed: "files can be made on the mount"}
+		return Finding{ID: id, Status: Failure, Found: f.Create.Text, Needed: "a mount on which files can be created"}
 	case f.Absent != "":
-		return Finding{ID: id, Status: Failure, Found: fmt.Sprintf("the daemon's semaphore %s is not here: this is another /dev/shm than the daemon's", f.Absent),
+		return Finding{ID: id, Status: Failure, Found: fmt.Sprintf("the daemon's semaphore %s does not exist here: this is not the daemon's /dev/shm", f.Absent),
 			Needed: "the daemon's /dev/shm: rings are shared memory",
 			Fix:    "docker run --ipc=host ...   # or: -v /dev/shm:/dev/shm; Kubernetes: hostIPC: true"}
 	case f.Trip.is(syscall.ENOSPC, syscall.ENOMEM):
-		return Finding{ID: id, Status: Failure, Found: f.Trip.Text, Needed: "room in /dev/shm and on the disk"}
+		return Finding{ID: id, Status: Failure, Found: f.Trip.Text, Needed: "free space in /dev/shm and on the disk"}
 	case f.Trip.is(syscall.ETIMEDOUT):
 		return Finding{ID: id, Status: Failure, Found: f.Trip.Text, Needed: "a disk that answers within the daemon's --deadline",
 			Fix: "dmesg | tail   # what the disk says; a slow network file system: kv3fs serve --deadline 30s"}
 	case f.Trip.any():
 		return Finding{ID: id, Status: Failure, Found: f.Trip.Text, Needed: "a write and a read of 4 KiB through a ring"}
 	}
-	return ok(id, "4 KiB written and read back, with all that goes before, in %v", f.Elapsed.Round(10*time.Microsecond))
+	return ok(id, "4 KiB written and read back in %v, with the setup of the rings", f.Elapsed.Round(10*time.Microsecond))
 }
 
-// probeRing makes the trip in a new file in dir.
+// probeRing writes and reads through rings in a new file in dir.
 func probeRing(dir string) (facts ringFacts) {
 	name := filepath.Join(dir, ".kv3fs-doctor-"+strconv.Itoa(os.Getpid()))
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		return ringFacts{Create: troubleOf(err)}
+		return ringFacts{Create: probeErrorOf(err)}
 	}
 	defer f.Close()
 	if err := os.Remove(name); err != nil {
-		return ringFacts{Create: troubleOf(err)}
+		return ringFacts{Create: probeErrorOf(err)}
 	}
 	if path := absentSemaphore(dir); path != "" {
 		return ringFacts{Absent: path}
 	}
 	began := time.Now()
 	err = roundTrip(dir, f)
-	return ringFacts{Trip: troubleOf(err), Elapsed: time.Since(began)}
+	return ringFacts{Trip: probeErrorOf(err), Elapsed: time.Since(began)}
 }
 
-// absentSemaphore is the daemon's semaphore if it cannot be found where the
-// daemon says it is.
+// absentSemaphore returns the path of the daemon's semaphore if nothing is there.
 func absentSemaphore(dir string) string {
 	point, err := usrbio.FindMount(dir)
 	if err != nil {
@@ -113,6 +111,7 @@ func absentSemaphore(dir string) string {
 	return path
 }
 
+// roundTrip writes random bytes through a ring and reads them back.
 func roundTrip(dir string, f *os.File) error {
 	m, err := usrbio.Open(dir)
 	if err != nil {
@@ -151,7 +150,7 @@ func roundTrip(dir string, f *os.File) error {
 		}
 	}
 	if !bytes.Equal(written, back) {
-		return errors.New("through a ring: other bytes came back than were written")
+		return errors.New("through a ring: the bytes read differ from those written")
 	}
 	return nil
 }

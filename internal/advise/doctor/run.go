@@ -14,42 +14,42 @@ import (
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
-// Options say what to look at. Only Host and Probe are needed.
+// Options select what to examine. Only Host and Probe are required.
 type Options struct {
-	Mount string // "": the one the engine's configuration names, or the only one there is
-	Data  string // "": the one the daemon names
+	Mount string // "" means the one that the engine's configuration names, or the only one
+	Data  string // "" means the one that the daemon names
 
-	Engine     string              // one of engineconfig.Names, or "": no engine in particular
+	Engine     string              // one of engineconfig.Names, or "" for no engine in particular
 	ConfigFile string              // the engine's own configuration; "" for none
-	Params     engineconfig.Params // of the deployment, where there is no configuration
+	Params     engineconfig.Params // of the deployment, if there is no configuration
 
 	Fix         bool // remove leftovers
 	NoBandwidth bool // do not measure the disk
 
 	Host  host.Host
-	Probe []string // the command line that runs Probe with the arguments that follow
+	Probe []string // a command line that calls Probe with the arguments appended to it
 }
 
-// Run examines the host. It returns in bounded time whatever hangs, and early
-// when ctx ends: then the report says what was found until then.
+// Run examines the host. It returns in bounded time even if disks or mounts hang, and
+// early if ctx ends; the report then has what was found until then.
 func Run(ctx context.Context, o Options) *Report {
 	r := &Report{Engine: o.Engine, Findings: []Finding{}}
 	e := checkEngine(ctx, &o)
-	asked := o.Mount
-	if asked == "" {
-		asked = e.mount
+	requested := o.Mount
+	if requested == "" {
+		requested = e.mount
 	}
 	optional := o.Engine != "" && !e.need.Rings3FS
-	point, daemon, mountFindings := checkMounts(ctx, &o, asked, e.paths(), optional)
+	point, daemon, mountFindings := checkMounts(ctx, &o, requested, e.paths(), optional)
 	r.Mount = point
 
-	// What is asked after ctx has ended finds out nothing.
+	// Checks that ran after ctx had ended found nothing out.
 	add := func(found ...Finding) {
 		if ctx.Err() == nil {
 			r.add(found...)
 		}
 	}
-	lookPath := func(name string) (string, error) { return find(ctx, &o, mountPatience, "command", name) }
+	lookPath := func(name string) (string, error) { return find(ctx, &o, mountTimeout, "command", name) }
 	add(checkKernel(o.Host)...)
 	add(checkFuse(o.Host, lookPath, point != "" || optional)...)
 	add(mountFindings...)
@@ -57,7 +57,7 @@ func Run(ctx context.Context, o Options) *Report {
 		add(checkRing(ctx, &o, append([]string{point}, e.paths()...)))
 	}
 	add(checkShm(o.Host, e.shmBytes, e.title))
-	if ctx.Err() == nil { // what it changes, it must also tell
+	if ctx.Err() == nil { // it may remove objects, so its findings must be reported
 		r.add(checkLeftovers(o.Host.Path(shm.Dir), o.Host.EUID, time.Now(), o.Fix)...)
 	}
 	add(checkLimits(o.Host, e.need, o.Engine)...)
@@ -85,8 +85,8 @@ func Run(ctx context.Context, o Options) *Report {
 	return r
 }
 
-// dataDir is the directory to look at: the daemon's, if that is on this side of
-// its container's wall.
+// dataDir returns the data directory to examine: the requested one, else the
+// daemon's, unless the daemon may be in another container.
 func dataDir(o *Options, d *wire.Daemon) string {
 	switch {
 	case o.Data != "":
@@ -97,15 +97,15 @@ func dataDir(o *Options, d *wire.Daemon) string {
 	return ""
 }
 
-// engine is what is known of the engine that is asked about.
+// engine holds what is known of the engine that is examined.
 type engine struct {
 	need          engineconfig.Need
-	config        *engineconfig.Config // nil where there is none that could be read
-	mount         string               // that the configuration names
+	config        *engineconfig.Config // nil if none could be read
+	mount         string               // named by the configuration
 	ranks         int
-	shmBytes      int64 // of all ranks
-	registrations int64 // likewise: rings and iovs
-	title         string
+	shmBytes      int64  // of all ranks
+	registrations int64  // rings and iovs of all ranks
+	title         string // for messages: "vllm with 2 ranks"
 	findings      []Finding
 }
 
@@ -116,7 +116,7 @@ func (e *engine) paths() []string {
 	return e.config.BasePaths
 }
 
-// missing is what would have to be said for the sizes to be right.
+// missing returns what the user would have to add to make the sizes exact.
 func (o *Options) missing() string {
 	var flags []string
 	if o.Params.Model == (model.Shape{}) {
@@ -126,13 +126,13 @@ func (o *Options) missing() string {
 		flags = append(flags, "--tp")
 	}
 	if len(flags) == 0 || engineconfig.DefaultBlockTokens(o.Engine) == 0 {
-		return "nothing that could be said here; the engine's own log tells what it takes"
+		return "no flag makes them exact; the engine's own log says what it takes"
 	}
-	return "the real ones: " + strings.Join(flags, " and ")
+	return "the real ones, given by " + strings.Join(flags, " and ")
 }
 
-// diskBytes is what the files of all ranks may take, 0 where that has no bound;
-// reserved says that it is taken at once.
+// diskBytes returns what the files of all ranks may occupy, 0 if that has no bound.
+// reserved reports whether they occupy it from the start.
 func (e *engine) diskBytes() (bytes int64, reserved bool) {
 	if e.need.DiskReserved {
 		return e.need.DiskBytes, true
@@ -141,8 +141,7 @@ func (e *engine) diskBytes() (bytes int64, reserved bool) {
 	return ranks * min(e.need.DiskBytes, math.MaxInt64/ranks), false
 }
 
-// checkEngine finds out what the engine wants, from its configuration if there
-// is one.
+// checkEngine finds out what the engine needs, from its configuration if there is one.
 func checkEngine(ctx context.Context, o *Options) *engine {
 	e := &engine{}
 	if o.Engine == "" {
@@ -160,7 +159,7 @@ func checkEngine(ctx context.Context, o *Options) *engine {
 	} else {
 		need, err := engineconfig.NeedOf(o.Engine, o.Params)
 		if err != nil {
-			e.findings = append(e.findings, Finding{ID: "engine", Status: Failure, Found: err.Error(), Needed: "a deployment that can be"})
+			e.findings = append(e.findings, Finding{ID: "engine", Status: Failure, Found: err.Error(), Needed: "a possible deployment"})
 			return e
 		}
 		e.need = need

@@ -19,13 +19,13 @@ import (
 
 const (
 	defaultService = "http://127.0.0.1:18000"
-	// servicePatience is what vLLM's scheduler can bear (clients.md, R40).
-	servicePatience = time.Second
-	mostAnswerBytes = 64 << 10
+	// serviceTimeout is as long as vLLM's scheduler may wait (clients.md, R40).
+	serviceTimeout = time.Second
+	maxAnswerBytes = 64 << 10
 )
 
-// checkService asks the page service a question that needs no state. engine is
-// "" where nobody is known to need it.
+// checkService sends the page service a request that needs no state. address is ""
+// if no engine is known to need the service.
 func checkService(ctx context.Context, address, engine string) Finding {
 	const id = "pages"
 	needed := address != ""
@@ -34,34 +34,34 @@ func checkService(ctx context.Context, address, engine string) Finding {
 	}
 	u, err := url.Parse(strings.TrimSuffix(address, "/"))
 	if err != nil {
-		return Finding{ID: id, Status: Failure, Found: "the page service's URL is none", Needed: "one such as " + defaultService}
+		return Finding{ID: id, Status: Failure, Found: "the page service's URL is not valid", Needed: "a URL such as " + defaultService}
 	}
 	shown := u.Redacted() // it may hold a token
-	question := "/keys/batch_exists"
+	path := "/keys/batch_exists"
 	if engine == engineconfig.SGLang {
-		question = "/0/exists"
+		path = "/0/exists"
 	}
 	began := time.Now()
-	status, answer, err := post(ctx, u.String()+question, `{"keys":[]}`)
+	status, answer, err := post(ctx, u.String()+path, `{"keys":[]}`)
 	elapsed := time.Since(began).Round(time.Millisecond / 10)
-	f := Finding{ID: id, Status: Failure, Needed: fmt.Sprintf("a page service for %s that answers within %v", engine, servicePatience)}
+	f := Finding{ID: id, Status: Failure, Needed: fmt.Sprintf("a page service for %s that answers within %v", engine, serviceTimeout)}
 	if !needed {
 		f.Status, f.Needed = Note, "nothing, unless it is for vLLM, or for SGLang with a metadata server"
 	}
 	var timeout net.Error
 	switch {
 	case errors.As(err, &timeout) && timeout.Timeout():
-		f.Found = fmt.Sprintf("%s: no answer within %v", shown, servicePatience)
+		f.Found = fmt.Sprintf("%s: no answer within %v", shown, serviceTimeout)
 	case errors.Is(err, syscall.ECONNREFUSED):
-		f.Found = fmt.Sprintf("nobody listens at %s", shown)
+		f.Found = fmt.Sprintf("nothing listens at %s", shown)
 	case err != nil:
 		f.Found = fmt.Sprintf("%s: %v", shown, err)
 	case understood(engine, status, answer):
 		return ok(id, "%s answers in %v", shown, elapsed)
 	case status == http.StatusUnauthorized:
-		return Finding{ID: id, Status: Note, Found: fmt.Sprintf("%s answers in %v, and wants a token", shown, elapsed), Needed: "the token in the engine's URL or in ~/.netrc of its user"}
+		return Finding{ID: id, Status: Note, Found: fmt.Sprintf("%s answers in %v and requires a token", shown, elapsed), Needed: "the token in the engine's URL or in ~/.netrc of its user"}
 	default:
-		f.Found = fmt.Sprintf("what listens at %s is no page service of this kind: POST %s is answered with %d", shown, question, status)
+		f.Found = fmt.Sprintf("%s is not a page service of this kind: POST %s is answered with %d", shown, path, status)
 	}
 	if needed {
 		f.Fix = "kv3fs pages serve --data /var/lib/kv3fs --listen " + quote(u.Host)
@@ -69,9 +69,9 @@ func checkService(ctx context.Context, address, engine string) Finding {
 	return f
 }
 
-// understood says whether that was a page service. SGLang's knows no rank before
-// an engine has introduced itself, and says so in other words than a server that
-// does not know the question.
+// understood reports whether an answer is that of a page service. SGLang's service
+// knows no ranks until an engine initialises, and its error for that differs from that
+// of a server without such a path.
 func understood(engine string, status int, answer []byte) bool {
 	var reply struct {
 		Exists *[]bool `json:"exists"`
@@ -85,20 +85,20 @@ func understood(engine string, status int, answer []byte) bool {
 }
 
 func post(ctx context.Context, to, body string) (status int, answer []byte, err error) {
-	ctx, cancel := context.WithTimeout(ctx, servicePatience)
+	ctx, cancel := context.WithTimeout(ctx, serviceTimeout)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, to, bytes.NewReader([]byte(body)))
 	if err != nil {
 		return 0, nil, err
 	}
 	request.Header.Set("Content-Type", "application/json")
-	// Of its own, without a proxy: engines talk to their own host.
+	// A transport of its own, without a proxy: engines talk to their own host.
 	transport := &http.Transport{DisableKeepAlives: true}
 	reply, err := (&http.Client{Transport: transport}).Do(request)
 	if err != nil {
 		return 0, nil, err
 	}
 	defer reply.Body.Close()
-	answer, err = io.ReadAll(io.LimitReader(reply.Body, mostAnswerBytes))
+	answer, err = io.ReadAll(io.LimitReader(reply.Body, maxAnswerBytes))
 	return reply.StatusCode, answer, err
 }

@@ -48,7 +48,7 @@ func TestService(t *testing.T) {
 		{"another service", service.URL + "/other", engineconfig.VLLM, Failure},
 		{"one with a token", service.URL + "/locked", engineconfig.VLLM, Note},
 		{"an error", service.URL + "/none", engineconfig.VLLM, Failure},
-		{"nobody", closed.URL, engineconfig.VLLM, Failure},
+		{"nothing listens", closed.URL, engineconfig.VLLM, Failure},
 		{"no URL", "://", engineconfig.SGLang, Failure},
 	} {
 		want(t, c.what, checkService(t.Context(), c.url, c.engine), "pages", c.status)

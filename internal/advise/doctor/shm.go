@@ -11,11 +11,11 @@ import (
 	"github.com/kv3fs/kv3fs/internal/shm"
 )
 
-// containerShmBytes is what container runtimes give where nobody says otherwise.
+// containerShmBytes is the default of container runtimes.
 const containerShmBytes = 64 << 20
 
-// checkShm compares /dev/shm with what an engine on this host makes there;
-// needBytes is 0 where that is not known.
+// checkShm compares the size of /dev/shm with what an engine creates there. needBytes
+// is 0 if that is not known.
 func checkShm(h host.Host, needBytes int64, forWhat string) Finding {
 	const id = "shm.size"
 	hint := ""
@@ -25,21 +25,21 @@ func checkShm(h host.Host, needBytes int64, forWhat string) Finding {
 	var st unix.Statfs_t
 	if err := h.Statfs(h.Path(shm.Dir), &st); err != nil {
 		return Finding{ID: id, Status: Failure, Found: fmt.Sprintf("%s: %v", shm.Dir, err),
-			Needed: "a tmpfs there: rings and buffers are shared memory", Fix: "mount -t tmpfs -o mode=1777 tmpfs " + shm.Dir}
+			Needed: "a tmpfs: rings and buffers are shared memory", Fix: "mount -t tmpfs -o mode=1777 tmpfs " + shm.Dir}
 	}
 	sizeBytes, freeBytes := int64(math.MaxInt64), int64(math.MaxInt64)
 	found := shm.Dir + " has no limit of its own"
 	if st.Blocks != 0 {
 		sizeBytes, freeBytes = int64(st.Blocks)*st.Bsize, int64(st.Bavail)*st.Bsize
-		found = fmt.Sprintf("%s has %s, %s free", shm.Dir, bytesUnlike(sizeBytes, needBytes), bytesUnlike(freeBytes, needBytes))
+		found = fmt.Sprintf("%s has %s, %s free", shm.Dir, bytesDistinct(sizeBytes, needBytes), bytesDistinct(freeBytes, needBytes))
 	}
 	f := Finding{ID: id, Found: found, Fix: shmFix(h, wanted(sizeBytes, freeBytes, needBytes))}
 	memory, memoryErr := h.MemoryAvailableBytes()
 	switch {
 	case sizeBytes < needBytes:
-		f.Status, f.Needed = Failure, fmt.Sprintf("%s for %s; beyond the limit it ends with a bus error (SIGBUS)", bytesUnlike(needBytes, sizeBytes), forWhat)
+		f.Status, f.Needed = Failure, fmt.Sprintf("%s for %s; a process that touches more is killed by SIGBUS", bytesDistinct(needBytes, sizeBytes), forWhat)
 	case freeBytes < needBytes:
-		f.Status, f.Needed = Warning, fmt.Sprintf("%s free for %s, unless it runs already and that is what is used", bytesUnlike(needBytes, freeBytes), forWhat)
+		f.Status, f.Needed = Warning, fmt.Sprintf("%s free for %s, unless it runs already and occupies the rest", bytesDistinct(needBytes, freeBytes), forWhat)
 	case needBytes == 0 && sizeBytes <= containerShmBytes:
 		f.Status, f.Needed = Warning, "more than the 64 MiB that containers get by default: every engine's buffers are larger"+hint
 	case needBytes > 0 && memoryErr == nil && memory < needBytes:
@@ -47,15 +47,15 @@ func checkShm(h host.Host, needBytes int64, forWhat string) Finding {
 		f.Fix = ""
 	default:
 		if needBytes > 0 {
-			f.Found += fmt.Sprintf("; %s wants %s", forWhat, bytesText(needBytes))
+			f.Found += fmt.Sprintf("; %s needs %s", forWhat, bytesText(needBytes))
 		}
 		f.Fix = ""
 	}
 	return f
 }
 
-// wanted is the size at which /dev/shm has room for needBytes, an eighth more and
-// what is there already; never less than it has.
+// wanted returns the size at which /dev/shm holds needBytes, an eighth more, and what
+// it holds already. It is never less than the present size.
 func wanted(sizeBytes, freeBytes, needBytes int64) int64 {
 	missing := max(needBytes-freeBytes, 0)
 	missing += min(needBytes/8, math.MaxInt64-missing)
@@ -67,14 +67,14 @@ func shmFix(h host.Host, wantBytes int64) string {
 	if h.InContainer() {
 		return fmt.Sprintf("docker run --shm-size=%dg ...   # Kubernetes: an emptyDir of medium Memory at %s", gib, shm.Dir)
 	}
-	return fmt.Sprintf("mount -o remount,size=%dG %s   # and in /etc/fstab; what exists there stays", gib, shm.Dir)
+	return fmt.Sprintf("mount -o remount,size=%dG %s   # and in /etc/fstab; existing objects stay", gib, shm.Dir)
 }
 
 func bytesText(n int64) string { return humanize.IBytes(uint64(max(n, 0))) }
 
-// bytesUnlike is bytesText, to the byte where another number has the same text:
-// a reader compares the two.
-func bytesUnlike(n, other int64) string {
+// bytesDistinct returns bytesText of n, or n to the byte if another number that the
+// reader compares it with has the same text.
+func bytesDistinct(n, other int64) string {
 	if text := bytesText(n); n == other || text != bytesText(other) {
 		return text
 	}

@@ -1,0 +1,81 @@
+package doctor
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+	"time"
+)
+
+// errNoAnswer is the error of a program that did not finish in time.
+var errNoAnswer = errors.New("no answer in time")
+
+const (
+	// killGrace is how long a killed process may take to end. A process that waits
+	// in the kernel for a FUSE daemon or a disk does not end before that answers.
+	killGrace = 500 * time.Millisecond
+	// commandTimeout is for programs of the host, such as Python started from a
+	// cold disk.
+	commandTimeout = 10 * time.Second
+)
+
+// output runs a program and returns what it prints. Whatever the program does,
+// output returns within limit plus killGrace. A program that takes longer gets
+// errNoAnswer and is killed. If the kernel cannot kill it, it is left behind with the
+// goroutine that waits for it; both end once the disk or daemon answers.
+func output(ctx context.Context, limit time.Duration, argv ...string) ([]byte, error) {
+	var stdout, stderr bytes.Buffer
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	cmd.WaitDelay = killGrace // for grandchildren that keep the pipes open
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	var cause error
+	select {
+	case err := <-ended:
+		if err != nil {
+			if line := lastLine(stderr.String()); line != "" {
+				err = fmt.Errorf("%w: %s", err, line)
+			}
+		}
+		return stdout.Bytes(), err
+	case <-timer.C:
+		cause = fmt.Errorf("%w (%v)", errNoAnswer, limit)
+	case <-ctx.Done():
+		cause = ctx.Err()
+	}
+	cmd.Process.Kill()
+	select {
+	case <-ended:
+	case <-time.After(killGrace):
+	}
+	return nil, cause
+}
+
+// lastLine returns the last line of an error output, where programs say what went
+// wrong.
+func lastLine(text string) string {
+	text = strings.TrimSpace(text)
+	return text[strings.LastIndexByte(text, '\n')+1:]
+}
+
+// runProbe runs a probe in its own process and decodes its answer.
+func runProbe[T any](ctx context.Context, o *Options, limit time.Duration, args ...string) (answer T, err error) {
+	text, err := output(ctx, limit, append(o.Probe[:len(o.Probe):len(o.Probe)], args...)...)
+	if err != nil {
+		return answer, err
+	}
+	if err := json.Unmarshal(text, &answer); err != nil {
+		return answer, fmt.Errorf("probe %s: %w", args[0], err)
+	}
+	return answer, nil
+}
