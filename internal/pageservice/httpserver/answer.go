@@ -1,12 +1,13 @@
 package httpserver
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
-
-	"github.com/go-json-experiment/json/jsontext"
+	"unicode/utf8"
 
 	"github.com/kv3fs/kv3fs/internal/pageservice"
 )
@@ -107,8 +108,21 @@ func appendList[T any](b []byte, all []T, one func([]byte, T) []byte) []byte {
 	return append(b, ']')
 }
 
-// appendString appends a JSON string. What is no UTF-8 is replaced.
+// appendString appends a JSON string. Invalid UTF-8 is replaced.
 func appendString(b []byte, s string) []byte {
-	b, _ = jsontext.AppendQuote(b, s) // the error is of the replacement
-	return b
+	b = append(b, '"')
+	if isPlain(s) && strings.IndexByte(s, '"') < 0 {
+		return append(append(b, s...), '"')
+	}
+	for _, r := range s { // an invalid byte is read as utf8.RuneError
+		switch short := strings.IndexRune("\"\\\b\f\n\r\t", r); {
+		case short >= 0:
+			b = append(b, '\\', `"\bfnrt`[short])
+		case r < ' ':
+			b = fmt.Appendf(b, `\u%04x`, r)
+		default:
+			b = utf8.AppendRune(b, r)
+		}
+	}
+	return append(b, '"')
 }

@@ -8,15 +8,15 @@ import (
 	"github.com/kv3fs/kv3fs/internal/pageservice"
 )
 
-// call is one request on its way: what was asked, of whom, and the answer so far.
+// call is one request that is being executed, with the answer so far.
 type call struct {
 	request
 	server    *Server
-	ctx       context.Context
+	ctx       context.Context // the request's: a call lives no longer
 	namespace string
 	pathRank  int
 	out       []byte
-	seen      map[string]struct{}
+	seen      map[string]struct{} // see distinct
 }
 
 // calls keeps calls for reuse.
@@ -34,9 +34,9 @@ func (p *calls) get(s *Server, namespace string) *call {
 	return c
 }
 
-// put takes a call back, unless it has grown so that keeping it would be a leak.
+// put takes a call back, unless it has grown so much that keeping it would be a leak.
 func (p *calls) put(c *call) {
-	if cap(c.body) > keepBytes || cap(c.out) > keepBytes || cap(c.keys.items) > keepBytes/64 || cap(c.written.items) > keepBytes/64 {
+	if cap(c.parser.levels) > keepBytes/1024 || cap(c.parser.names) > keepBytes/64 || cap(c.body) > keepBytes || cap(c.out) > keepBytes || cap(c.keys.items) > keepBytes/64 || cap(c.written.items) > keepBytes/64 {
 		return
 	}
 	c.reset()
@@ -44,7 +44,7 @@ func (p *calls) put(c *call) {
 	p.pool.Put(c)
 }
 
-// makeKnown makes a rank known and says so when that cost pages.
+// makeKnown initialises a rank, and logs whether pages were dropped.
 func (c *call) makeKnown(s pageservice.Space, o pageservice.RankOptions) error {
 	state, err := c.server.index.Initialize(c.ctx, s, c.pathRank, o)
 	if err := c.change(err); err != nil {
@@ -54,15 +54,15 @@ func (c *call) makeKnown(s pageservice.Space, o pageservice.RankOptions) error {
 	log := c.server.log.With("namespace", s.Namespace, "set", s.Set, "rank", c.pathRank, "pages", o.NumPages)
 	switch {
 	case state.Dropped > 0:
-		log.Warn("a rank came back with another number of pages: its old ones are dropped", "dropped_pages", state.Dropped)
+		log.Warn("rank came back with another number of pages, its old pages are dropped", "dropped_pages", state.Dropped)
 	case !state.Known:
-		log.Info("a new rank")
+		log.Info("new rank")
 	}
 	return nil
 }
 
-// reserveIn reserves pages for keys. Nothing but a new page needs the disk, and so
-// proves that it takes writes.
+// reserveIn reserves pages for keys. Only a new page needs the disk, and so proves that
+// the disk takes writes.
 func (c *call) reserveIn(s pageservice.Space, rank int, keys []string, allOrNothing bool) ([]pageservice.Grant, error) {
 	grants, err := c.server.index.Reserve(c.ctx, s, rank, keys, allOrNothing)
 	if slices.ContainsFunc(grants, func(g pageservice.Grant) bool { return !g.Present && g.Page != pageservice.None }) {
@@ -71,20 +71,20 @@ func (c *call) reserveIn(s pageservice.Space, rank int, keys []string, allOrNoth
 	return grants, err
 }
 
-// confirmIn confirms and releases what the request says.
+// confirmIn confirms and releases the pages that the request names.
 func (c *call) confirmIn(s pageservice.Space, rank int) error {
 	done, err := c.server.index.Confirm(c.ctx, s, rank, c.written.items, c.release.items)
 	if err := c.change(err); err != nil {
 		return err
 	}
 	if done.Ignored > 0 {
-		c.server.log.Debug("pages that were not the caller's are left as they are", "namespace", s.Namespace, "set", s.Set, "rank", rank, "pages", done.Ignored)
+		c.server.log.Debug("ignored pages that are not the caller's", "namespace", s.Namespace, "set", s.Set, "rank", rank, "pages", done.Ignored)
 	}
 	return nil
 }
 
-// change notes that a change of the book was made, for readiness, and passes an error
-// on, which is noted where it is answered.
+// change records, for readiness, that the index was changed. It returns its argument:
+// translate records errors.
 func (c *call) change(err error) error {
 	if err == nil {
 		c.server.writes.worked()

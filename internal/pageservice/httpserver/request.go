@@ -1,7 +1,6 @@
 package httpserver
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -10,21 +9,15 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"github.com/kv3fs/kv3fs/internal/pageservice"
 )
 
-// request is what a body says. It is reused: nothing of it outlives the request
-// but what was copied out of it.
+// request holds what a body says. It is reused: nothing of it outlives the request
+// except what was copied.
 type request struct {
 	limits *Limits
 	body   []byte
-	text   string // body; keys without escapes are parts of it
-	src    bytes.Buffer
-	dec    jsontext.Decoder
-
-	scanner scanner
+	parser parser
 
 	rank, numPages number
 	role, pool     string
@@ -36,23 +29,23 @@ type request struct {
 
 // number is an integer field.
 type number struct {
-	given bool // and not null
+	given bool // and is not null
 	value int64
 }
 
-// list is a field that holds a list. Its storage is reused.
+// list is a field that is a list. Its storage is reused.
 type list[T any] struct {
 	given  bool
-	isList bool // true also when it is not given
+	isList bool // also where it is not given
 	items  []T
 }
 
 func (l *list[T]) reset() {
-	clear(l.items) // keys would keep the last body
+	clear(l.items) // keys would keep the last body in memory
 	l.given, l.isList, l.items = false, true, l.items[:0]
 }
 
-// errMalformed: the body is not what the protocol knows. The references answer 500.
+// errMalformed: the body is not of the protocol. The reference servers answer 500.
 var errMalformed = errors.New("malformed body")
 
 func malformed(format string, args ...any) error {
@@ -60,14 +53,8 @@ func malformed(format string, args ...any) error {
 }
 
 func (r *request) reset() {
-	r.body, r.text = r.body[:0], ""
-	clear(r.scanner.names)
-	r.scanner.text = ""
-	r.forget()
-}
-
-// forget empties the fields.
-func (r *request) forget() {
+	r.body = r.body[:0]
+	r.parser.reset()
 	r.rank, r.numPages = number{}, number{}
 	r.role, r.pool = "worker", "kv"
 	r.keys.reset()
@@ -76,8 +63,8 @@ func (r *request) forget() {
 	r.wrong = nil
 }
 
-// read takes the body in. The buffer grows with what arrives, not with what the
-// head promises.
+// read reads the body. The buffer grows with what arrives, not with what the head
+// announces.
 func (r *request) read(w http.ResponseWriter, hr *http.Request) error {
 	r.reset()
 	tooLarge := refusal{http.StatusRequestEntityTooLarge, fmt.Sprintf("the body is larger than %d bytes", r.limits.BodyBytes)}
@@ -107,250 +94,179 @@ func (r *request) read(w http.ResponseWriter, hr *http.Request) error {
 
 // parse understands the body, which is one JSON object.
 func (r *request) parse(f form) error {
-	r.text = string(r.body)
-	if r.scan(f) {
-		return nil
-	}
-	r.forget()
-	return r.parseUnusual(f)
+	text := string(r.body) // keys without escapes are parts of it
+	return r.parseText(f, text, isPlain(text))
 }
 
-func (r *request) parseUnusual(f form) error {
-	r.src = *bytes.NewBuffer(r.body)
-	r.dec.Reset(&r.src)
-	if r.dec.PeekKind() != '{' {
-		if _, err := r.dec.ReadValue(); err != nil {
-			return malformed("%v", err)
+// parseText parses a text. If plain is false for a plain text, the result is the same,
+// and takes longer.
+func (r *request) parseText(f form, text string, plain bool) error {
+	p := &r.parser
+	if err := p.start(text, plain); err != nil {
+		return err
+	}
+	if p.peek() != '{' {
+		if err := p.skip(); err != nil {
+			return err
 		}
 		return malformed("it is not a JSON object")
 	}
-	if err := r.object(f); err != nil {
-		var syntax *jsontext.SyntacticError
-		if errors.As(err, &syntax) || errors.Is(err, io.ErrUnexpectedEOF) {
-			return malformed("%v", err)
+	err := p.object(func(name string) error {
+		if read := f[name]; read != nil {
+			return read(r)
 		}
+		return p.skip()
+	})
+	if err != nil {
 		return err
 	}
-	if _, err := r.dec.ReadToken(); err != io.EOF {
-		return malformed("there is something after the JSON object")
+	p.peek()
+	if p.at < len(p.text) {
+		return malformed("byte %d: there is something after the JSON object", p.at)
 	}
 	return nil
 }
 
-func (r *request) object(f form) error {
-	if _, err := r.dec.ReadToken(); err != nil {
-		return err
-	}
-	for r.dec.PeekKind() == '"' {
-		name, err := r.string()
-		if err != nil {
-			return err
-		}
-		read := f[name].read
-		if read == nil {
-			read = (*request).skip
-		}
-		if err := read(r); err != nil {
-			return err
-		}
-	}
-	_, err := r.dec.ReadToken()
-	return err
-}
-
-func (r *request) skip() error { return r.dec.SkipValue() }
-
-// object-field readers, for forms
+// form maps the fields that a body may have to their readers. Other fields are skipped.
+type form map[string]func(*request) error
 
 func readRank(r *request) error     { return r.integer("rank", &r.rank) }
 func readNumPages(r *request) error { return r.integer("num_pages", &r.numPages) }
 
-// readRole reads a role. One that is no string is none that we know.
+// readRole reads a role. A role that is not a string is unknown.
 func readRole(r *request) error {
-	if r.dec.PeekKind() != '"' {
+	if r.parser.peek() != '"' {
 		r.role = ""
-		return r.skip()
+		return r.parser.skip()
 	}
-	s, err := r.string()
+	s, err := r.parser.string()
 	r.role = strings.Clone(s)
 	return err
 }
 
 // readPool reads SGLang's namespace, an opaque name of a pool.
 func readPool(r *request) error {
-	if r.dec.PeekKind() != '"' {
+	if r.parser.peek() != '"' {
 		return r.mismatch("namespace is not a string")
 	}
-	s, err := r.string()
+	s, err := r.parser.string()
 	r.pool = strings.Clone(s)
 	return err
 }
 
 func readKeys(r *request) error {
-	return readList(r, &r.keys, func() (string, error) { return r.key("keys") })
+	return readList(r, &r.keys, func(key *string) error { return r.key("keys", key) })
 }
 
-// readPairs reads [key, prefix key] and leaves the prefix out: nobody uses it.
+// readPairs reads [key, prefix key] and drops the prefix key, which is not used.
 func readPairs(r *request) error {
-	return readList(r, &r.keys, func() (key string, err error) {
-		err = r.pair("keys", func() error { key, err = r.key("keys"); return err }, r.skip)
-		return key, err
+	return readList(r, &r.keys, func(key *string) error {
+		return r.pair("keys", func() error { return r.key("keys", key) }, r.parser.skip)
 	})
 }
 
 // readWritten reads [key, page].
 func readWritten(r *request) error {
-	return readList(r, &r.written, func() (p pageservice.Placed, err error) {
-		var page number
-		err = r.pair("what was written",
-			func() error { p.Key, err = r.key("what was written"); return err },
-			func() error { return r.page(&page) })
-		p.Page = page.value
-		return p, err
+	const what = "what was written"
+	return readList(r, &r.written, func(p *pageservice.Placed) error {
+		return r.pair(what, func() error { return r.key(what, &p.Key) }, func() error { return r.page(&p.Page) })
 	})
 }
 
 func readRelease(r *request) error {
-	if r.dec.PeekKind() == 'n' { // as none
-		return r.skip()
+	if r.parser.peek() == 'n' { // null is an empty list
+		return r.parser.skip()
 	}
-	return readList(r, &r.release, func() (int64, error) {
-		var page number
-		err := r.page(&page)
-		return page.value, err
-	})
+	return readList(r, &r.release, r.page)
 }
 
-// readList reads a list item by item. A value that is no list is noted in the list,
-// and an item of a wrong type in the request; both are read over, so that what is
-// no JSON is found first.
-func readList[T any](r *request, l *list[T], item func() (T, error)) error {
+// readList reads a list item by item. A value that is not a list is noted in the list,
+// and an item of a wrong type in the request. Both are skipped, so that what is not
+// JSON is found first.
+func readList[T any](r *request, l *list[T], item func(*T) error) error {
 	l.given = true
-	if r.dec.PeekKind() != '[' {
+	if r.parser.peek() != '[' {
 		l.isList = false
-		return r.skip()
+		return r.parser.skip()
 	}
-	if _, err := r.dec.ReadToken(); err != nil {
-		return err
-	}
-	depth := r.dec.StackDepth()
-	for {
-		if r.dec.PeekKind() == ']' {
-			_, err := r.dec.ReadToken()
-			return err
-		}
+	return r.parser.list(func() error {
 		if len(l.items) == r.limits.BatchKeys {
 			return refusal{http.StatusRequestEntityTooLarge, fmt.Sprintf("more than %d items in one request", r.limits.BatchKeys)}
 		}
-		v, err := item()
-		if err != nil {
-			return err
-		}
-		if err := r.leave(depth); err != nil {
-			return err
-		}
-		l.items = append(l.items, v)
-	}
+		var none T
+		l.items = append(l.items, none)
+		return item(&l.items[len(l.items)-1])
+	})
 }
 
-// leave reads over what is left of an item of a wrong type.
-func (r *request) leave(depth int) error {
-	for r.dec.StackDepth() > depth {
-		var err error
-		switch r.dec.PeekKind() {
-		case ']', '}':
-			_, err = r.dec.ReadToken()
-		default:
-			err = r.dec.SkipValue()
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// pair reads a list of exactly two.
+// pair reads a list of exactly two values.
 func (r *request) pair(what string, first, second func() error) error {
-	if r.dec.PeekKind() != '[' {
+	if r.parser.peek() != '[' {
 		return r.mismatch(what + ": an item is not a pair")
 	}
-	if _, err := r.dec.ReadToken(); err != nil {
-		return err
-	}
-	for _, read := range []func() error{first, second} {
-		if r.dec.PeekKind() == ']' {
-			break
+	n := 0
+	err := r.parser.list(func() error {
+		n++
+		switch n {
+		case 1:
+			return first()
+		case 2:
+			return second()
 		}
-		if err := read(); err != nil {
-			return err
-		}
-	}
-	if _, n := r.dec.StackIndex(r.dec.StackDepth()); n != 2 || r.dec.PeekKind() != ']' {
+		return r.parser.skip()
+	})
+	if n != 2 {
 		r.note(what + ": an item is not a pair")
-		return nil // left by leave
 	}
-	_, err := r.dec.ReadToken()
 	return err
 }
 
-func (r *request) key(what string) (string, error) {
-	if r.dec.PeekKind() != '"' {
-		return "", r.mismatch(what + ": a key is not a string")
+func (r *request) key(what string, key *string) (err error) {
+	if r.parser.peek() != '"' {
+		return r.mismatch(what + ": a key is not a string")
 	}
-	key, err := r.string()
-	if err == nil && len(key) > r.limits.KeyBytes {
-		err = refusal{http.StatusBadRequest, fmt.Sprintf("a key of %d bytes; at most %d", len(key), r.limits.KeyBytes)}
+	*key, err = r.parser.string()
+	if err == nil && len(*key) > r.limits.KeyBytes {
+		err = refusal{http.StatusBadRequest, fmt.Sprintf("a key of %d bytes; at most %d", len(*key), r.limits.KeyBytes)}
 	}
-	return key, err
+	return err
 }
 
-func (r *request) page(n *number) error { return r.integer("a page", n) }
+func (r *request) page(page *int64) error {
+	var n number
+	err := r.integer("a page", &n)
+	*page = n.value
+	return err
+}
 
 // integer reads a number that must be written as an integer: neither 1.0 nor 1e3.
 func (r *request) integer(what string, n *number) error {
-	switch r.dec.PeekKind() {
-	case 'n':
+	switch c := r.parser.peek(); {
+	case c == 'n':
 		*n = number{}
 		if what != "rank" {
 			return r.mismatch(what + " is null")
 		}
-		return r.skip()
-	case '0':
-	default:
+		return r.parser.skip()
+	case !isNumber(c):
 		n.given = true
 		return r.mismatch(what + " is not an integer")
 	}
-	v, err := r.dec.ReadValue()
+	s, err := r.parser.number()
 	if err != nil {
 		return err
 	}
-	end := int(r.dec.InputOffset())
 	n.given = true
-	if n.value, err = strconv.ParseInt(r.text[end-len(v):end], 10, 64); err != nil {
+	if n.value, err = strconv.ParseInt(s, 10, 64); err != nil {
 		r.note(what + " is not an integer of 64 bits")
 	}
 	return nil
 }
 
-// string reads a string, as a part of the text if it can be.
-func (r *request) string() (string, error) {
-	v, err := r.dec.ReadValue()
-	if err != nil {
-		return "", err
-	}
-	end := int(r.dec.InputOffset())
-	if bytes.IndexByte(v, '\\') < 0 {
-		return r.text[end-len(v)+1 : end-1], nil
-	}
-	s, err := jsontext.AppendUnquote(nil, v)
-	return string(s), err
-}
-
-// mismatch notes a value of a wrong type and reads over it.
+// mismatch notes a value of a wrong type and skips it.
 func (r *request) mismatch(what string) error {
 	r.note(what)
-	return r.skip()
+	return r.parser.skip()
 }
 
 func (r *request) note(what string) {

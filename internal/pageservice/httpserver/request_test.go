@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"io"
 	"net/http/httptest"
 	"slices"
 	"strings"
@@ -36,7 +35,7 @@ func FuzzKeys(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, body string) {
-		r, err := parsed(t, form{"keys": keysField, "namespace": poolField}, body)
+		r, err := parsed(t, form{"keys": readKeys, "namespace": readPool}, body)
 		var want map[string]json.RawMessage
 		oracle := json.Unmarshal([]byte(body), &want)
 		if err == nil && oracle != nil {
@@ -79,7 +78,7 @@ func FuzzConfirm(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, body string) {
-		r, err := parsed(t, form{"rank": rankField, "confirmations": writtenField, "pages_to_release": releaseField}, body)
+		r, err := parsed(t, form{"rank": readRank, "confirmations": readWritten, "pages_to_release": readRelease}, body)
 		if err != nil || r.wrong != nil || !r.written.isList || !r.release.isList {
 			return
 		}
@@ -199,7 +198,7 @@ func same(t *testing.T, got []byte, v any) {
 func TestReuse(t *testing.T) {
 	l := Limits{}.WithDefaults()
 	r := &request{limits: &l}
-	f := form{"rank": rankField, "keys": keysField, "num_pages": numPagesField, "role": roleField, "namespace": poolField, "confirmations": writtenField, "pages_to_release": releaseField}
+	f := form{"rank": readRank, "keys": readKeys, "num_pages": readNumPages, "role": readRole, "namespace": readPool, "confirmations": readWritten, "pages_to_release": readRelease}
 	for _, body := range []string{`{"rank":7,"keys":[1,"a"],"num_pages":9,"role":"x","namespace":"y","confirmations":[["a",1]],"pages_to_release":[1]}`, `{"keys":7}`, `{"keys":["`, `{}`} {
 		if err := r.read(httptest.NewRecorder(), httptest.NewRequest("POST", "/", strings.NewReader(body))); err != nil {
 			t.Fatal(err)
@@ -216,7 +215,7 @@ func TestParseAllocates(t *testing.T) {
 	l := Limits{}.WithDefaults()
 	r := &request{limits: &l}
 	body := []byte(`{"keys":["` + strings.Repeat(`d8839002544966f443098ab486a3e3e8","`, 511) + `x"]}`)
-	f := form{"keys": keysField}
+	f := form{"keys": readKeys}
 	n := testing.AllocsPerRun(20, func() {
 		r.reset()
 		r.body = append(r.body[:0], body...)
@@ -226,25 +225,5 @@ func TestParseAllocates(t *testing.T) {
 	})
 	if n > 8 {
 		t.Errorf("%v allocations for 512 keys", n)
-	}
-}
-
-func BenchmarkParse(b *testing.B) {
-	body := `{"keys":["` + strings.Repeat(`d8839002544966f443098ab486a3e3e8","`, 511) + `x"]}`
-	l := Limits{}.WithDefaults()
-	r := &request{limits: &l}
-	f := form{"keys": keysField}
-	hr := httptest.NewRequest("POST", "/", nil)
-	b.SetBytes(int64(len(body)))
-	b.ReportAllocs()
-	for b.Loop() {
-		hr.Body = io.NopCloser(strings.NewReader(body))
-		hr.ContentLength = int64(len(body))
-		if err := r.read(nil, hr); err != nil {
-			b.Fatal(err)
-		}
-		if err := r.parse(f); err != nil {
-			b.Fatal(err)
-		}
 	}
 }

@@ -18,16 +18,16 @@ const maxPoolBytes = 128
 func sglangRoutes() map[string]*route {
 	routes := map[string]*route{}
 	for name, r := range map[string]*route{
-		"initialize":                        {do: (*call).initializePool, form: form{"num_pages": numPagesField}},
-		"exists":                            {do: (*call).existInPool, form: form{"keys": keysField}},
-		"reserve_and_allocate_page_indices": {do: (*call).reserveInPool, form: form{"keys": pairsField}},
-		"confirm_write":                     {do: (*call).confirmInPool, form: form{"written_keys_to_confirm": writtenField, "pages_to_release": releaseField}},
-		"delete_keys":                       {do: (*call).deleteFromPool, form: form{"keys": keysField}},
+		"initialize":                        {do: (*call).initializePool, form: form{"num_pages": readNumPages}},
+		"exists":                            {do: (*call).existInPool, form: form{"keys": readKeys}},
+		"reserve_and_allocate_page_indices": {do: (*call).reserveInPool, form: form{"keys": readPairs}},
+		"confirm_write":                     {do: (*call).confirmInPool, form: form{"written_keys_to_confirm": readWritten, "pages_to_release": readRelease}},
+		"delete_keys":                       {do: (*call).deleteFromPool, form: form{"keys": readKeys}},
 		"clear":                             {do: (*call).clearPool, form: form{}},
-		"get_page_indices":                  {do: (*call).locateInPool, form: form{"keys": keysField}},
+		"get_page_indices":                  {do: (*call).locateInPool, form: form{"keys": readKeys}},
 	} {
 		r.name, r.ranked = "sglang/"+name, true
-		r.form["namespace"] = poolField
+		r.form["namespace"] = readPool
 		routes[name] = r
 	}
 	return routes

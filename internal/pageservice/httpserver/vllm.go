@@ -14,16 +14,16 @@ import (
 func vllmRoutes() (byName map[string]*route, initialize, clear *route) {
 	byName = map[string]*route{
 		"batch_allocate": {name: "vllm/batch_allocate", do: (*call).allocate,
-			form: form{"rank": rankField, "keys": pairsField}},
+			form: form{"rank": readRank, "keys": readPairs}},
 		"confirm_write": {name: "vllm/confirm_write", do: (*call).confirm,
-			form: form{"rank": rankField, "confirmations": writtenField, "pages_to_release": releaseField}},
+			form: form{"rank": readRank, "confirmations": readWritten, "pages_to_release": readRelease}},
 		"batch_exists": {name: "vllm/batch_exists", do: (*call).exists,
-			form: form{"keys": keysField}},
+			form: form{"keys": readKeys}},
 		"get_locations": {name: "vllm/get_locations", do: (*call).locate,
-			form: form{"rank": rankField, "keys": keysField}},
+			form: form{"rank": readRank, "keys": readKeys}},
 	}
 	initialize = &route{name: "vllm/initialize", do: (*call).initialize, ranked: true,
-		form: form{"num_pages": numPagesField, "role": roleField}}
+		form: form{"num_pages": readNumPages, "role": readRole}}
 	clear = &route{name: "vllm/clear", do: (*call).clear, noBody: true}
 	return byName, initialize, clear
 }

@@ -1,6 +1,8 @@
 package httpserver
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http/httptest"
 	"reflect"
@@ -10,11 +12,11 @@ import (
 
 // everyField is a form with all fields there are, pairs and plain keys apart.
 var everyField = []form{
-	{"rank": rankField, "keys": keysField, "namespace": poolField, "num_pages": numPagesField, "role": roleField},
-	{"rank": rankField, "keys": pairsField, "confirmations": writtenField, "pages_to_release": releaseField, "namespace": poolField},
+	{"rank": readRank, "keys": readKeys, "namespace": readPool, "num_pages": readNumPages, "role": readRole},
+	{"rank": readRank, "keys": readPairs, "confirmations": readWritten, "pages_to_release": readRelease, "namespace": readPool},
 }
 
-// engineBodies are of the two engines, as Python spells them and without spaces.
+// engineBodies are bodies of the two engines, as Python writes them and without spaces.
 var engineBodies = []string{
 	`{"keys": ["d8839002544966f443098ab486a3e3e8", "1"]}`, `{"keys":["d8839002544966f443098ab486a3e3e8","1"]}`,
 	`{"rank": 0, "keys": ["d8839002544966f443098ab486a3e3e8"]}`, `{"namespace": "kv", "keys": []}`,
@@ -22,25 +24,24 @@ var engineBodies = []string{
 	`{"rank": 0, "confirmations": [["a", 0], ["b", 2147483647]], "pages_to_release": [10, 3]}`, `{"confirmations":[["a",1]],"pages_to_release":[]}`, `{}`,
 }
 
-// TestEnginesAreScanned: what engines send does not need the general parser.
-func TestEnginesAreScanned(t *testing.T) {
+// TestEnginesSendPlainBodies: what engines send takes the short way, and is understood.
+func TestEnginesSendPlainBodies(t *testing.T) {
 	for _, body := range engineBodies {
-		scanned := false
+		understood := false
 		for _, f := range everyField {
-			l := Limits{}.WithDefaults()
-			r := &request{limits: &l, body: []byte(body), text: body}
-			r.forget()
-			scanned = scanned || r.scan(f)
+			r, err := parsed(t, f, body)
+			understood = understood || err == nil && r.wrong == nil
 		}
-		if !scanned {
-			t.Errorf("%s is not scanned", body)
+		if !understood || !isPlain(body) {
+			t.Errorf("%s: understood %t, plain %t", body, understood, isPlain(body))
 		}
 	}
 }
 
-// FuzzScan holds the scanner against the general parser: with it or without it, the
-// same is understood, and the same error made.
-func FuzzScan(f *testing.F) {
+// FuzzParse holds the parser against itself without the short way for plain bodies: the
+// fields are the same, and so are the errors. What it accepts is JSON, and what it
+// refuses is not, or ambiguous.
+func FuzzParse(f *testing.F) {
 	for _, s := range engineBodies {
 		f.Add(s)
 	}
@@ -49,7 +50,7 @@ func FuzzScan(f *testing.F) {
 		`{"keys":["a\\"]}`, "{\"keys\":[\"a\x01\"]}", "{\"keys\":[\"\xff\"]}", `{"keys":["é"]}`, "{\"keys\":[\"\x7f\"]}", "{\"keys\"\n:[\"a\"]}", `{"keys":["a" "b"]}`,
 		`{"rank":01,"keys":[]}`, `{"rank":-0}`, `{"rank":1.0}`, `{"rank":1e2}`, `{"rank":999999999999999999}`, `{"rank":9223372036854775807}`, `{"rank":9223372036854775808}`,
 		`{"rank":null}`, `{"rank":}`, `{"rank":1 2}`, `{"x":1,"rank":2}`, `{"rank":2,"keys":["a"],"keys":7}`, `{"confirmations":[["a",1],["b"]]}`, `{"confirmations":[["a",1,2]]}`,
-		`{"keys":[["a","b","c"]]}`, `{"keys":[["a",null]]}`, `{"keys":[["a",["b"]]]}`, `{"pages_to_release":[1,"a"]}`, `{"pages_to_release":null}`, `{"keys":["12345678901234567"]}`,
+		`{"keys":[["a","b","c"]]}`, `{"keys":[["a",null]]}`, `{"keys":[["a",["b"]]]}`, `{"x":{"a":[1,{"b":{}},{"b":[]}],"b":2},"keys":["\\u00e9\\ud83e\\udd8a\\n\\/"]}`, `{"x":[{"a":1,"\\u0061":2}]}`, `{"x":[-0.5e+7,1E2,true,false,nul]}`, `{"pages_to_release":[1,"a"]}`, `{"pages_to_release":null}`, `{"keys":["12345678901234567"]}`,
 		`{"keys":["1","2","3","4","5","6","7","8","9"]}`, `{,}`, `{"keys" , []}`, `{"role":"worker","keys":["a"]}`,
 	} {
 		f.Add(s)
@@ -57,25 +58,32 @@ func FuzzScan(f *testing.F) {
 	l := Limits{BatchKeys: 8, KeyBytes: 16}.WithDefaults() // within reach
 	f.Fuzz(func(t *testing.T, body string) {
 		for _, form := range everyField {
-			with, without := &request{limits: &l}, &request{limits: &l}
-			for _, r := range []*request{with, without} {
+			short, long := &request{limits: &l}, &request{limits: &l}
+			for _, r := range []*request{short, long} {
 				if err := r.read(httptest.NewRecorder(), httptest.NewRequest("POST", "/", strings.NewReader(body))); err != nil {
 					t.Fatal(err)
 				}
 			}
-			without.text = string(without.body)
-			got, want := with.parse(form), without.parseUnusual(form)
+			got, want := short.parse(form), long.parseText(form, body, false)
 			if fmt.Sprint(got) != fmt.Sprint(want) {
-				t.Fatalf("%q: %v with the scanner, %v without", body, got, want)
+				t.Fatalf("%q: %v the short way, %v the long one", body, got, want)
 			}
-			if a, b := understood(with), understood(without); !reflect.DeepEqual(a, b) {
-				t.Fatalf("%q: %v with the scanner, %v without", body, a, b)
+			if a, b := understood(short), understood(long); !reflect.DeepEqual(a, b) {
+				t.Fatalf("%q: %v the short way, %v the long one", body, a, b)
+			}
+			var object map[string]json.RawMessage
+			valid := json.Unmarshal([]byte(body), &object) == nil && object != nil
+			switch {
+			case got == nil && !valid:
+				t.Fatalf("%q is accepted", body)
+			case errors.Is(got, errMalformed) && valid && !ambiguous(body):
+				t.Fatalf("%q: %v", body, got)
 			}
 		}
 	})
 }
 
-// understood is all that routes see of a request.
+// understood returns all that routes see of a request.
 func understood(r *request) []any {
 	return []any{
 		r.rank, r.numPages, r.role, r.pool, fmt.Sprint(r.wrong),
