@@ -1,6 +1,8 @@
-// Package host reads what a Linux host says of itself in /proc, /sys and /etc:
-// facts, no judgements. Nothing it reads can hang with a disk or a FUSE daemon,
-// but for Processes, which says so.
+// Package host reads facts about a Linux host from /proc, /sys and /etc.
+//
+// It judges nothing; the doctor and the stores do. Except for Processes, Args,
+// Environ and Statfs, which say so, nothing here can hang with a disk or a FUSE
+// daemon.
 package host
 
 import (
@@ -13,24 +15,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Host is a host as seen by one process on it. Tests make one of a directory.
+// Host is a host as seen by one of its processes. Tests make one from a directory.
 type Host struct {
-	Root      string // where /proc, /sys, /etc and /dev are: "/"
+	Root      string // directory that holds /proc, /sys, /etc and /dev: "/"
 	EUID      int
 	LookupEnv func(string) (string, bool)
-	// Statfs is statfs(2). It may hang where path is on a mount that does.
+	// Statfs is statfs(2). It hangs if path is on a mount that hangs.
 	Statfs func(path string, st *unix.Statfs_t) error
 }
 
-// Local is the host this process runs on.
+// Local returns the host that this process runs on.
 func Local() Host {
 	return Host{Root: "/", EUID: os.Geteuid(), LookupEnv: os.LookupEnv, Statfs: unix.Statfs}
 }
 
-// Path is where the host's own path is for this process.
+// Path returns the path below Root of a path on the host.
 func (h Host) Path(name string) string { return filepath.Join(h.Root, name) }
 
-// Exists says whether something has that name.
+// Exists reports whether something has that name.
 func (h Host) Exists(name string) bool {
 	_, err := os.Lstat(h.Path(name))
 	return err == nil
@@ -41,7 +43,7 @@ func (h Host) read(name string) (string, error) {
 	return string(text), err
 }
 
-// Sysctl is the number in a file of /proc/sys, named as sysctl(8) does.
+// Sysctl returns the number in a file of /proc/sys, named as in sysctl(8).
 func (h Host) Sysctl(name string) (int64, error) {
 	text, err := h.read("/proc/sys/" + strings.ReplaceAll(name, ".", "/"))
 	if err != nil {
@@ -50,7 +52,7 @@ func (h Host) Sysctl(name string) (int64, error) {
 	return strconv.ParseInt(strings.TrimSpace(text), 10, 64)
 }
 
-// MemoryAvailableBytes is what new programs could use without swapping.
+// MemoryAvailableBytes returns the memory that new programs can use without swapping.
 func (h Host) MemoryAvailableBytes() (int64, error) {
 	text, err := h.read("/proc/meminfo")
 	if err != nil {
@@ -62,13 +64,13 @@ func (h Host) MemoryAvailableBytes() (int64, error) {
 			return kib << 10, err
 		}
 	}
-	return 0, fmt.Errorf("/proc/meminfo: no MemAvailable")
+	return 0, fmt.Errorf("/proc/meminfo has no line MemAvailable")
 }
 
-// UserAllowOther says whether users other than root may let others into their
-// FUSE mounts.
+// UserAllowOther reports whether users other than root may open their FUSE mounts to
+// other users.
 func (h Host) UserAllowOther() bool {
-	text, _ := h.read("/etc/fuse.conf") // none: the default, which is no
+	text, _ := h.read("/etc/fuse.conf") // without the file, they may not
 	for line := range strings.Lines(text) {
 		if strings.TrimSpace(line) == "user_allow_other" {
 			return true
@@ -77,7 +79,7 @@ func (h Host) UserAllowOther() bool {
 	return false
 }
 
-// ModuleLoaded says whether a kernel module of that name is loaded.
+// ModuleLoaded reports whether a kernel module of that name is loaded.
 func (h Host) ModuleLoaded(name string) bool {
 	text, _ := h.read("/proc/modules")
 	for line := range strings.Lines(text) {
@@ -88,7 +90,7 @@ func (h Host) ModuleLoaded(name string) bool {
 	return false
 }
 
-// InContainer says whether this looks like the inside of a container.
+// InContainer reports whether this process seems to run in a container.
 func (h Host) InContainer() bool {
 	if h.Exists("/.dockerenv") || h.Exists("/run/.containerenv") {
 		return true

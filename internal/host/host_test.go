@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// fixture makes a host of files.
+// fixture returns a host made of files.
 func fixture(t *testing.T, files map[string]string) Host {
 	t.Helper()
 	root := t.TempDir()
@@ -41,11 +41,11 @@ func TestKernel(t *testing.T) {
 	}
 	for _, release := range []string{"", "six", "6", "6.x", "."} {
 		if k, err := parseKernel(release); err == nil {
-			t.Errorf("%q was taken for %+v", release, k)
+			t.Errorf("%q was read as %+v", release, k)
 		}
 	}
 	if k := (Kernel{Major: 6, Minor: 9}); !k.AtLeast(6, 9) || !k.AtLeast(5, 20) || k.AtLeast(6, 10) || k.AtLeast(7, 0) {
-		t.Error("6.9 is out of order")
+		t.Error("6.9 compares wrongly")
 	}
 }
 
@@ -81,7 +81,7 @@ func TestMounts(t *testing.T) {
 	}
 }
 
-// What another mount hides is not there for whoever looks for a 3FS.
+// HF3FS lists no mount that another one hides.
 func TestHF3FS(t *testing.T) {
 	const root = "10 1 8:1 / / rw - ext4 /dev/vda rw\n"
 	line := func(id, parent int, point, kind string) string {
@@ -141,7 +141,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// The limits of this very process, by the kernel's own words.
+// Limits reads the table of the running kernel.
 func TestLocalLimits(t *testing.T) {
 	limits, err := Local().Limits("self")
 	if err != nil || limits[OpenFiles].Hard <= 0 {
@@ -171,7 +171,7 @@ func TestProcesses(t *testing.T) {
 		t.Errorf("unset: %v, %v", set, err)
 	}
 	if _, _, err := h.Environ(78, "B"); err == nil {
-		t.Error("a process that is not there has an environment")
+		t.Error("a missing process has an environment")
 	}
 }
 

@@ -9,15 +9,15 @@ import (
 // Kernel is a version of Linux.
 type Kernel struct {
 	Major, Minor int
-	Release      string // as uname -r prints it
+	Release      string // as printed by uname -r
 }
 
-// AtLeast says whether k is that version or a later one.
+// AtLeast reports whether k is that version or a later one.
 func (k Kernel) AtLeast(major, minor int) bool {
 	return k.Major > major || k.Major == major && k.Minor >= minor
 }
 
-// Kernel is the running one.
+// Kernel returns the version of the running kernel.
 func (h Host) Kernel() (Kernel, error) {
 	text, err := h.read("/proc/sys/kernel/osrelease")
 	if err != nil {
@@ -38,7 +38,7 @@ func parseKernel(release string) (Kernel, error) {
 		k.Minor, err = strconv.Atoi(minor)
 	}
 	if err != nil {
-		return k, fmt.Errorf("kernel release %.40q is no version", release)
+		return k, fmt.Errorf("kernel release %.40q does not begin with a version such as 6.9", release)
 	}
 	return k, nil
 }

@@ -7,19 +7,19 @@ import (
 	"strings"
 )
 
-// Unlimited is a limit that is none.
+// Unlimited stands for no limit.
 const Unlimited = math.MaxInt64
 
 // Limit is a resource limit of a process.
 type Limit struct{ Soft, Hard int64 }
 
-// Names of limits that Limits reports.
+// Names of limits in the result of Limits.
 const (
 	OpenFiles    = "Max open files"
 	LockedMemory = "Max locked memory" // bytes
 )
 
-// Limits are the resource limits of a process, by the kernel's names. pid is a
+// Limits returns the resource limits of a process by the kernel's names. pid is a
 // number or "self".
 func (h Host) Limits(pid string) (map[string]Limit, error) {
 	text, err := h.read("/proc/" + pid + "/limits")
@@ -28,13 +28,13 @@ func (h Host) Limits(pid string) (map[string]Limit, error) {
 	}
 	all := parseLimits(text)
 	if len(all) == 0 {
-		return nil, fmt.Errorf("/proc/%s/limits: nothing that looks like a limit", pid)
+		return nil, fmt.Errorf("/proc/%s/limits has no line with a limit", pid)
 	}
 	return all, nil
 }
 
-// parseLimits reads the kernel's table, whose first column is 25 wide and has
-// blanks in it.
+// parseLimits reads the kernel's table, whose first column is 25 bytes wide and
+// contains blanks.
 func parseLimits(text string) map[string]Limit {
 	const nameWidth = 25
 	all := map[string]Limit{}

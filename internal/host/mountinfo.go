@@ -26,7 +26,7 @@ type Mount struct {
 	Super      string // options of the file system
 }
 
-// HasOption says whether the mount or its file system has an option.
+// HasOption reports whether the mount or its file system has an option.
 func (m Mount) HasOption(name string) bool {
 	for _, list := range []string{m.Options, m.Super} {
 		for o := range strings.SplitSeq(list, ",") {
@@ -38,7 +38,7 @@ func (m Mount) HasOption(name string) bool {
 	return false
 }
 
-// Mounts lists what is mounted, later mounts after those they cover.
+// Mounts lists all mounts. A mount comes after those that it covers.
 func (h Host) Mounts() ([]Mount, error) {
 	text, err := h.read("/proc/self/mountinfo")
 	if err != nil {
@@ -47,7 +47,8 @@ func (h Host) Mounts() ([]Mount, error) {
 	return parseMountinfo(text), nil
 }
 
-// parseMountinfo skips lines it does not understand.
+// parseMountinfo reads the format of /proc/self/mountinfo. It skips lines that it does
+// not understand.
 func parseMountinfo(text string) (all []Mount) {
 	for line := range strings.Lines(text) {
 		before, after, ok := strings.Cut(line, " - ")
@@ -68,9 +69,8 @@ func parseMountinfo(text string) (all []Mount) {
 	return all
 }
 
-// HF3FS lists where 3FS mounts can be reached, in the order of mounting. A
-// 3fs-virt that is bind-mounted into a directory makes that directory one, as
-// clients see it.
+// HF3FS lists the directories at which 3FS can be reached, in the order of mounting. A
+// directory into which a 3fs-virt is bind-mounted counts, as it does for clients.
 func HF3FS(mounts []Mount) (points []string) {
 	for i, m := range mounts {
 		if m.Type != HF3FSType || covered(mounts, i) {
@@ -87,9 +87,9 @@ func HF3FS(mounts []Mount) (points []string) {
 	return points
 }
 
-// covered says whether a later mount, at the same point or above it, hides the
-// one of that index. Later ones above it that it is mounted on do not: a host
-// moves to its real root after mounting /proc, and mounts can be moved.
+// covered reports whether a later mount, at the same point or above it, hides the one
+// with that index. A later mount does not hide the mounts that are mounted on it: a
+// host moves to its real root after mounting /proc, and mounts can be moved.
 func covered(mounts []Mount, index int) bool {
 	m := mounts[index]
 	for _, later := range mounts[index+1:] {
@@ -100,9 +100,9 @@ func covered(mounts []Mount, index int) bool {
 	return false
 }
 
-// isOn says whether the mount of that ID is among those that m is mounted on.
+// isOn reports whether m is mounted on the mount with that ID, directly or not.
 func isOn(mounts []Mount, m Mount, id string) bool {
-	for range mounts { // no more steps than that, whatever the table says
+	for range mounts { // bounds the steps if parents form a cycle
 		if m.Parent == id {
 			return true
 		}
@@ -115,7 +115,7 @@ func isOn(mounts []Mount, m Mount, id string) bool {
 	return false
 }
 
-// At returns what is mounted at a path, the topmost if there are several.
+// At returns the mount at a path, the topmost if there are several.
 func At(mounts []Mount, point string) (found Mount, ok bool) {
 	for _, m := range mounts {
 		if m.Point == point {
@@ -125,7 +125,7 @@ func At(mounts []Mount, point string) (found Mount, ok bool) {
 	return found, ok
 }
 
-// Holding returns the mount that an absolute path without symlinks is on.
+// Holding returns the mount that holds an absolute path without symbolic links.
 func Holding(mounts []Mount, path string) (found Mount, ok bool) {
 	for _, m := range mounts {
 		if Within(path, m.Point) && len(m.Point) >= len(found.Point) {
@@ -135,7 +135,7 @@ func Holding(mounts []Mount, path string) (found Mount, ok bool) {
 	return found, ok
 }
 
-// Within says whether path is dir or below it, by their names.
+// Within reports whether path is dir or below it, judged by their names.
 func Within(path, dir string) bool {
 	rest, ok := strings.CutPrefix(path, strings.TrimSuffix(dir, "/"))
 	return ok && (rest == "" || rest[0] == '/')

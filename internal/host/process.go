@@ -9,12 +9,12 @@ import (
 // Process is a running program.
 type Process struct {
 	PID   int
-	State string // as ps prints it: R, S, D, T, Z ...
+	State string // as printed by ps: R, S, D, T, Z ...
 	Args  []string
 }
 
-// Processes lists the processes that can be seen. The kernel takes a lock of
-// each process to read its arguments: one that is stuck can hold up the caller.
+// Processes lists the visible processes. It may hang: the kernel locks each process to
+// read its arguments, and a stuck process may hold that lock.
 func (h Host) Processes() ([]Process, error) {
 	entries, err := os.ReadDir(h.Path("/proc"))
 	if err != nil {
@@ -27,7 +27,7 @@ func (h Host) Processes() ([]Process, error) {
 			continue
 		}
 		p := Process{PID: pid}
-		if p.Args, err = h.Args(pid); err != nil || len(p.Args) == 0 { // has ended, or is the kernel's
+		if p.Args, err = h.Args(pid); err != nil || len(p.Args) == 0 { // has ended, or is a kernel thread
 			continue
 		}
 		stat, _ := h.read("/proc/" + e.Name() + "/stat")
@@ -37,8 +37,8 @@ func (h Host) Processes() ([]Process, error) {
 	return all, nil
 }
 
-// Args is the command line of a process, empty for one of the kernel's. It can
-// hang as Processes can.
+// Args returns the command line of a process, empty for a kernel thread. It may hang
+// as Processes may.
 func (h Host) Args(pid int) ([]string, error) {
 	text, err := h.read("/proc/" + strconv.Itoa(pid) + "/cmdline")
 	if text = strings.TrimRight(text, "\x00"); err != nil || text == "" {
@@ -47,8 +47,8 @@ func (h Host) Args(pid int) ([]string, error) {
 	return strings.Split(text, "\x00"), nil
 }
 
-// parseState finds the state behind the program's name, which is in parentheses
-// and may hold any.
+// parseState finds the state after the program's name, which is in parentheses and may
+// contain parentheses.
 func parseState(stat string) string {
 	after := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
 	if len(after) == 0 {
@@ -57,8 +57,8 @@ func parseState(stat string) string {
 	return after[0]
 }
 
-// Environ looks a variable up in the environment a process was started with.
-// It can hang as Processes can.
+// Environ looks up a variable in the environment that a process was started with. It
+// may hang as Processes may.
 func (h Host) Environ(pid int, name string) (value string, set bool, err error) {
 	text, err := h.read("/proc/" + strconv.Itoa(pid) + "/environ")
 	if err != nil {

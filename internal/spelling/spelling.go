@@ -1,6 +1,4 @@
-// Package spelling guesses what a misspelt name was meant to be.
-//
-// It is pure: names in, names out.
+// Package spelling guesses which known name a misspelt name stands for.
 package spelling
 
 import (
@@ -8,13 +6,13 @@ import (
 	"strings"
 )
 
-// tooLong is the length from which a name is compared by its beginning only, so
-// that a hostile one costs little.
-const tooLong = 128
+// maxCompared is how many bytes of a name are compared, so that a hostile name costs
+// little.
+const maxCompared = 128
 
-// Nearest returns the known names that word was probably meant to be, the most
-// likely first, at most limit of them. Case does not count. A name that differs
-// in more than a third of its letters is not meant, unless one holds the other.
+// Nearest returns the known names that word probably stands for, the most likely
+// first, at most limit of them. Case does not count. A name that differs in more than
+// a third of its letters is left out, unless one name contains the other.
 func Nearest(word string, known []string, limit int) []string {
 	type guess struct {
 		name     string
@@ -25,8 +23,8 @@ func Nearest(word string, known []string, limit int) []string {
 	for _, name := range known {
 		folded := fold(name)
 		d := distance(word, folded)
-		holds := len(word) >= 3 && (strings.Contains(folded, word) || strings.Contains(word, folded) && len(folded) >= 3)
-		if d <= max(len(word), len(folded))/3 || holds {
+		contains := len(word) >= 3 && (strings.Contains(folded, word) || strings.Contains(word, folded) && len(folded) >= 3)
+		if d <= max(len(word), len(folded))/3 || contains {
 			guesses = append(guesses, guess{name, d})
 		}
 	}
@@ -38,10 +36,10 @@ func Nearest(word string, known []string, limit int) []string {
 	return names
 }
 
-func fold(s string) string { return strings.ToLower(s[:min(len(s), tooLong)]) }
+func fold(s string) string { return strings.ToLower(s[:min(len(s), maxCompared)]) }
 
-// distance counts the letters to insert, delete or replace (Levenshtein). Two
-// neighbours that changed places count as two.
+// distance returns the Levenshtein distance: the number of bytes to insert, delete or
+// replace. Two swapped neighbours count as two.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
@@ -63,8 +61,8 @@ func distance(a, b string) int {
 	return row[len(b)]
 }
 
-// Slip returns the known name that word is when one or two letters of it are
-// wrong, and none when more are: for places where most names are unknown.
+// Slip returns the known name from which word differs in one or two letters, if any.
+// It is for places where most names are unknown.
 func Slip(word string, known []string) []string {
 	for _, name := range Nearest(word, known, 1) {
 		if d := distance(fold(word), fold(name)); d <= 2 && d*4 <= len(name) {

@@ -86,8 +86,8 @@ func TestLookup(t *testing.T) {
 	}
 }
 
-// The table a second time, as the bytes of BF16 per token that were worked out
-// apart from it: a row that is changed by mistake fails.
+// The table once more, as bytes of BF16 per token that were worked out independently:
+// a row that is changed by mistake fails.
 func TestTable(t *testing.T) {
 	want := map[string]int64{
 		"Llama-2-7B": 524_288, "Llama-2-13B": 819_200, "Llama-2-70B": 327_680,

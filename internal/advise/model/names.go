@@ -8,11 +8,11 @@ import (
 	"github.com/kv3fs/kv3fs/internal/spelling"
 )
 
-// row is a model and the words that may follow its name, besides those that leave
-// any model's shape alone: a version or a date only if that one is known to have it.
+// row is a model and the words that may follow its name, besides anyTails: a version
+// or a date only if that release is known to have this shape.
 type row struct {
 	Shape
-	tails string
+	tails string // separated by blanks
 }
 
 func gqa(name string, layers, kvHeads, headDim int, tails ...string) row {
@@ -23,8 +23,8 @@ func mla(name string, layers int, tails ...string) row {
 	return row{Shape{Name: name, Layers: layers, LatentDim: 512 + 64}, strings.Join(tails, " ")} // compressed KV, rotary part
 }
 
-// rows lists the models that are known, families together. Models whose layers
-// keep caches of different shapes are left out: one number does not describe them.
+// rows lists the known models by family. Models whose layers keep caches of different
+// shapes are left out: one number does not describe them.
 func rows() []row {
 	return []row{
 		gqa("Llama-2-7B", 32, 32, 128), gqa("Llama-2-13B", 40, 40, 128), gqa("Llama-2-70B", 80, 8, 128),
@@ -63,8 +63,8 @@ func rows() []row {
 	}
 }
 
-// anyTails are words that say how a model was trained on, or how its weights are
-// stored.
+// anyTails are words that may follow any model's name: how it was fine-tuned, or how
+// its weights are stored.
 const anyTails = "instruct chat base it hf fp8 fp4 nvfp4 bf16 awq gptq int4 int8 gguf w8a8 dynamic"
 
 // Names lists the models that Lookup knows.
@@ -76,10 +76,9 @@ func Names() []string {
 	return names
 }
 
-// Lookup finds a model by its name, as in Names or as on Hugging Face: the owner
-// before the slash and words that are known not to change the shape (Instruct, FP8)
-// do not count, nor does case. The type of the KV cache is not in the name: an
-// FP8 model usually keeps a BF16 cache.
+// Lookup finds a model by its name, as in Names or as on Hugging Face. It ignores
+// case, the owner before the slash, and words that are known not to change the shape
+// (Instruct, FP8). DType is left empty: an FP8 model usually keeps a BF16 cache.
 func Lookup(name string) (Shape, error) {
 	folded := strings.ToLower(name[strings.LastIndexByte(name, '/')+1:])
 	folded = strings.TrimPrefix(folded, "meta-")
@@ -99,13 +98,13 @@ func Lookup(name string) (Shape, error) {
 	return Shape{}, fmt.Errorf("model: no shape known for %.80q; known: %s", name, strings.Join(Names(), ", "))
 }
 
-// sameShape says whether what follows a model's name leaves its shape alone.
+// sameShape reports whether what follows a model's name leaves its shape unchanged.
 func (r row) sameShape(rest string) bool {
 	if rest == "" {
 		return true
 	}
 	words := strings.Split(rest, "-")
-	if words[0] != "" { // another name that begins alike
+	if words[0] != "" { // a different name that begins alike
 		return false
 	}
 	known := strings.Fields(anyTails + " " + r.tails)

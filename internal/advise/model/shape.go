@@ -1,7 +1,5 @@
-// Package model knows how many bytes of KV cache a token takes: the shapes of
-// the common models by name, and the arithmetic for any other.
-//
-// It is pure: no files, no network, no other room.
+// Package model computes how many bytes of KV cache a token takes. It knows the shapes
+// of common models by name; any other shape can be spelled out.
 package model
 
 import (
@@ -13,15 +11,15 @@ import (
 // cache. Either KVHeads and HeadDim are set (attention with a K and a V per
 // head) or LatentDim alone (MLA: one latent vector for all heads).
 type Shape struct {
-	Name      string // as the model's publisher writes it; "" for one that was spelled out
-	Layers    int    // that keep KV
+	Name      string // as the model's publisher writes it; "" for a shape that was spelled out
+	Layers    int    // only those that keep KV
 	KVHeads   int
 	HeadDim   int
 	LatentDim int   // MLA: rank of the compressed KV plus the part that carries the position
-	DType     DType // of the KV cache, not of the weights; zero means BF16
+	DType     DType // of the KV cache, not of the weights; "" means BF16
 }
 
-// MLA says whether K and V are one latent vector, which every rank holds whole.
+// MLA reports whether K and V are one latent vector, which every rank holds whole.
 func (s Shape) MLA() bool { return s.LatentDim > 0 }
 
 // DType is an element type of KV caches.
@@ -35,10 +33,10 @@ const (
 	FP32 DType = "fp32"
 )
 
-// DTypes lists them.
+// DTypes lists the element types.
 func DTypes() []DType { return []DType{BF16, FP16, FP8, FP32} }
 
-// Bytes is the size of an element, 0 for a type that is none of DTypes.
+// Bytes returns the size of an element, 0 for a type that is not in DTypes.
 func (d DType) Bytes() int64 {
 	switch d {
 	case "", BF16, FP16:
@@ -51,14 +49,14 @@ func (d DType) Bytes() int64 {
 	return 0
 }
 
-// Bounds far above any model, so that products stay within an int64.
+// Bounds far above any model; products of them fit an int64.
 const (
 	maxLayers = 10_000
 	maxWidth  = 1 << 20 // heads times head size, or the latent vector
 	maxTP     = 4096
 )
 
-// Check says what is wrong with a shape.
+// Check returns an error that says what is wrong with a shape.
 func (s Shape) Check() error {
 	gqa := s.KVHeads != 0 || s.HeadDim != 0
 	switch {
@@ -69,16 +67,16 @@ func (s Shape) Check() error {
 	case !gqa && (s.LatentDim < 1 || s.LatentDim > maxWidth):
 		return errors.New("model: give KV heads and head dimension, or an MLA dimension (576 for DeepSeek-V3)")
 	case gqa && (s.KVHeads < 1 || s.HeadDim < 1 || s.KVHeads > maxWidth || s.HeadDim > maxWidth/s.KVHeads):
-		return fmt.Errorf("model: KV heads (%d) and head dimension (%d) must be positive and no more than %d together", s.KVHeads, s.HeadDim, maxWidth)
+		return fmt.Errorf("model: KV heads (%d) and head dimension (%d) must be positive, and their product no more than %d", s.KVHeads, s.HeadDim, maxWidth)
 	case s.DType.Bytes() == 0:
-		return fmt.Errorf("model: KV type %q is none of %v", s.DType, DTypes())
+		return fmt.Errorf("model: KV type %q is not one of %v", s.DType, DTypes())
 	}
 	return nil
 }
 
-// BytesPerToken is what one of tp tensor-parallel ranks keeps for a token. KV
-// heads are divided among the ranks; with fewer heads than ranks each is held by
-// several. MLA's latent vector is not divided: every rank holds it whole.
+// BytesPerToken returns what one of tp tensor-parallel ranks keeps for a token. KV
+// heads are divided among the ranks; if there are fewer heads than ranks, several
+// ranks hold each head. Every rank holds MLA's latent vector whole.
 func (s Shape) BytesPerToken(tp int) (int64, error) {
 	if tp < 1 || tp > maxTP {
 		return 0, fmt.Errorf("model: tensor parallelism must be 1 to %d, not %d", maxTP, tp)
