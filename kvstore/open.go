@@ -2,6 +2,7 @@ package kvstore
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -230,7 +231,7 @@ func (b *builder) pages() (kv.Store, error) {
 
 // ringsFor is an engine that uses the rings where dir is on a 3FS, else nil.
 func (b *builder) ringsFor(dir string) (transfer.Engine, error) {
-	mount, err := usrbio.FindMount(dir)
+	mount, err := usrbio.FindMount(context.Background(), dir)
 	if errors.Is(err, usrbio.ErrNotMounted) {
 		return nil, nil
 	}

@@ -11,11 +11,11 @@ import (
 func benchRing(b *testing.B, entries int) (*Ring, *peer, *File, *Iov) {
 	m, p := testMount(b)
 	p.execute = func(_ bool, a wire.Args) int64 { return int64(a.Len) }
-	v, err := m.NewIov(1<<20, IovOptions{})
+	v, err := m.NewIov(bg, 1<<20, IovOptions{})
 	if err != nil {
 		b.Fatal(err)
 	}
-	r, err := m.NewRing(RingOptions{Entries: entries})
+	r, err := m.NewRing(bg, RingOptions{Entries: entries})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -34,7 +34,7 @@ func BenchmarkHalves(b *testing.B) {
 	for b.Loop() {
 		start := time.Now()
 		for i := range int64(batch) {
-			if _, err := r.Prepare(f, i<<12, v, 0, 4096, uint64(i)); err != nil {
+			if _, err := r.Prepare(Request{File: f, FileOffset: i << 12, Iov: v, Bytes: 4096, Userdata: uint64(i)}); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -65,7 +65,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 			b.ReportAllocs()
 			n := 0
 			for b.Loop() {
-				if _, err := r.Prepare(f, 0, v, 0, 4096, 0); err != nil {
+				if _, err := r.Prepare(Request{File: f, Iov: v, Bytes: 4096}); err != nil {
 					b.Fatal(err)
 				}
 				if n++; n%batch != 0 {

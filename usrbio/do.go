@@ -6,22 +6,22 @@ import (
 	"syscall"
 )
 
-// Request is one transfer for Do: Bytes bytes between Offset in File and
-// IovOffset in Iov, in the ring's direction.
+// Request is one transfer between a File and an Iov, in the ring's direction.
 type Request struct {
-	File      *File
-	Offset    int64
-	Iov       *Iov
-	IovOffset int64
-	Bytes     int64
+	File       *File
+	FileOffset int64 // in bytes
+	Iov        *Iov
+	IovOffset  int64  // in bytes
+	Bytes      int64  // how many to move, at least 1
+	Userdata   uint64 // comes back in the Completion; Do ignores it
 
 	// Result is set by Do: bytes moved or a negative errno. -EINPROGRESS: Do
-	// ended before the request did, and its memory still belongs to the daemon.
-	// -ECANCELED: Do ended before the request began.
+	// returned before the request ended, and its memory still belongs to the
+	// daemon. -ECANCELED: Do returned before the request began.
 	Result int64
 }
 
-// Err is nil or the errno in Result.
+// Err returns nil or the errno in Result.
 func (r *Request) Err() error { return Completion{Result: r.Result}.Err() }
 
 // batch is what Do keeps between calls.
@@ -31,13 +31,13 @@ type batch struct {
 }
 
 // Do prepares all requests, as many at a time as the ring takes, and waits for
-// all of them. The results are in the requests; the error is only about the
-// ring or a request that Prepare refused, after which the rest is not begun but
-// what was begun is waited for.
+// all of them. The results are in the requests; the error is about the ring or
+// about a request that Prepare refused. After a refusal Do begins no more requests
+// but waits for those it has begun.
 //
-// A ring used with Do is used with nothing else: Do takes every completion for
-// its own. Goroutines may share it and take turns. With a positive IODepth the
-// number of requests must be a multiple of it.
+// Use a ring either with Do or with Prepare and Wait, never both: Do takes every
+// completion as its own. Goroutines may share the ring; their calls take turns.
+// With a positive IODepth the number of requests must be a multiple of it.
 func (r *Ring) Do(ctx context.Context, requests []Request) error {
 	select {
 	case r.batch.turn <- struct{}{}:
@@ -57,9 +57,9 @@ func (r *Ring) Do(ctx context.Context, requests []Request) error {
 	for left := len(requests); left > 0; {
 		first := begun
 		for ; begun < len(requests) && refused == nil; begun++ {
-			q := &requests[begun]
-			tag := uint64(r.batch.number)<<32 | uint64(begun)
-			_, err := r.Prepare(q.File, q.Offset, q.Iov, q.IovOffset, q.Bytes, tag)
+			q := requests[begun]
+			q.Userdata = uint64(r.batch.number)<<32 | uint64(begun)
+			_, err := r.Prepare(q)
 			if errors.Is(err, ErrRingFull) {
 				break
 			}
@@ -67,7 +67,7 @@ func (r *Ring) Do(ctx context.Context, requests []Request) error {
 				refused, left = err, left-(len(requests)-begun)
 				break
 			}
-			q.Result = -int64(syscall.EINPROGRESS)
+			requests[begun].Result = -int64(syscall.EINPROGRESS)
 		}
 		if begun > first {
 			if err := r.Submit(); err != nil {

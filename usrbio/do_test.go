@@ -14,7 +14,7 @@ func requests(b rig, n int, bytes int64) []Request {
 	q := make([]Request, n)
 	for i := range q {
 		off := int64(i) * bytes
-		q[i] = Request{File: b.f, Offset: off, Iov: b.v, IovOffset: off, Bytes: bytes}
+		q[i] = Request{File: b.f, FileOffset: off, Iov: b.v, IovOffset: off, Bytes: bytes}
 	}
 	return q
 }

@@ -1,64 +1,67 @@
-// Package usrbio moves bytes between files on a 3FS mount and shared memory
-// without a system call per request. It speaks the ring protocol of DeepSeek's
-// 3FS ("USRBIO") to a kv3fs daemon or to a real hf3fs_fuse_main, in pure Go.
+// Package usrbio reads and writes files on a 3FS mount through shared memory,
+// without a system call per request. It is a pure Go client of the ring protocol of
+// DeepSeek's 3FS ("USRBIO") and talks to a kv3fs daemon or to a real
+// hf3fs_fuse_main.
 //
-// The pieces, in the order a program meets them:
+// The types, in the order in which a program needs them:
 //
-//	m, err := usrbio.Open("/mnt/3fs/some/dir")            // the mount this path is on
-//	buf, err := m.NewIov(64<<20, usrbio.IovOptions{})     // memory the daemon can reach
-//	ring, err := m.NewRing(usrbio.RingOptions{Entries: 256})
-//	f, err := m.Register(osFile)                          // a file rings may name
+//	m, err := usrbio.Open(ctx, "/mnt/3fs/some/dir")           // the mount that holds this path
+//	buf, err := m.NewIov(ctx, 64<<20, usrbio.IovOptions{})    // memory the daemon can reach
+//	ring, err := m.NewRing(ctx, usrbio.RingOptions{Entries: 256})
+//	f, err := m.Register(ctx, osFile)                         // a file that requests may name
 //
-//	for i := range blocks {                               // ask: no system call
-//		ring.Prepare(f, blocks[i].Offset, buf, i*blockBytes, blockBytes, uint64(i))
+//	for i := range int64(blocks) { // queue requests, without a system call
+//		ring.Prepare(usrbio.Request{
+//			File: f, FileOffset: i * blockBytes,
+//			Iov: buf, IovOffset: i * blockBytes,
+//			Bytes: blockBytes, Userdata: uint64(i),
+//		})
 //	}
-//	ring.Submit()                                         // wake the daemon, once
-//	n, err := ring.Wait(ctx, completions, len(blocks))    // collect
+//	ring.Submit()                                             // wake the daemon, once
+//	n, err := ring.Wait(ctx, completions, blocks)             // collect the results
 //
-// A Mount is the registration desk. An Iov is a block of shared memory that
-// holds data; Iov.Bytes is an ordinary byte slice. A Ring carries requests, in
-// one direction only: one made with Write reads from iovs and writes to files,
-// any other one fills iovs from files. A File is an open file, known to the
-// daemon by its inode number.
+// A Mount holds the registrations with one daemon. An Iov is a block of shared
+// memory for data; Iov.Bytes is an ordinary byte slice. A Ring carries requests in
+// one direction: one made with Write moves bytes from iovs to files, any other from
+// files to iovs. A File is an open file, which the daemon knows by its inode number.
 //
 // # Ownership
 //
-// From Prepare until its Completion has come out of Wait, the request's bytes
-// of the Iov belong to the daemon: do not read them (for a ring that reads) or
-// change them (either kind), and keep File and Iov open. A request cannot be
-// taken back. Where a wait ends early, by its context or by an error, the
-// requests without a Completion stay in flight and so does their memory; to be
-// rid of it, close the Iov and make another one.
+// From Prepare until Wait has returned the Completion, the request's bytes of the
+// Iov belong to the daemon: do not read them (on a ring that reads) or change them
+// (on either kind), and keep File and Iov open. A request cannot be cancelled. If a
+// wait ends early, by its context or by an error, the requests without a Completion
+// stay in flight, and their memory stays the daemon's. To give that memory up,
+// close the Iov and make another one.
 //
 // # Results
 //
-// Completion.Result is the number of bytes moved, or a negative errno. A read
-// that is short has met the end of the file, and on a real 3FS perhaps a hole
-// at its end: a reader of fixed-size blocks takes it as "not there". Files that
-// are written through a ring bypass this program's page cache.
+// Completion.Result is the number of bytes moved, or a negative errno. A short read
+// has reached the end of the file or, on a real 3FS, perhaps a hole at its end; a
+// reader of fixed-size blocks takes it as "not there". Writes through a ring bypass
+// this program's page cache.
 //
-// # When the daemon goes away
+// # When the daemon stops
 //
-// Rings, iovs and files of a daemon that stopped are dead, also when a new
-// daemon has taken over the same directory. Within about a second the calls of
-// this package say so with ErrDaemonGone; none waits for a dead daemon. Close
-// the Mount, which closes everything made through it, and Open it again.
+// Rings, iovs and files of a daemon that stopped are unusable, even if a new daemon
+// has taken over the same directory. Within about a second the calls of this package
+// return ErrDaemonGone; none waits for a dead daemon. Close the Mount, which closes
+// everything made through it, and Open it again.
 //
-// A daemon that is there and does not answer (stopped in a debugger, say) is
-// waited for once, for 30 seconds. From then on whatever must ask it, such as
-// making and closing rings and iovs, fails with ETIMEDOUT at once: Close the
-// Mount here, too. Rings do not depend on such answers.
+// A daemon may also be there and not answer, for example stopped in a debugger.
+// Every call that needs an answer takes a context and waits at most until the
+// context ends, or for 30 seconds. After one wait of 30 seconds, calls that need an
+// answer, such as making and closing rings and iovs, fail with ETIMEDOUT at once
+// until the daemon answers again. Requests on rings do not depend on such answers.
 //
 // # Concurrency
 //
 // All methods may be called by any number of goroutines, and Close at any time.
-// Ring's methods take turns: all callers of Prepare and Submit on one lock, all
-// callers of Wait on another. The usual arrangement is one goroutine that
-// prepares and one that waits, on as many rings as there are such pairs.
-// Whatever a goroutine did before Prepare happens before the return of the Wait
-// that delivers the Completion.
+// Callers of a Ring's Prepare and Submit take turns on one lock, callers of Wait on
+// another. Usually one goroutine prepares and one waits, on as many rings as there
+// are such pairs. Whatever a goroutine did before Prepare happens before the return
+// of the Wait that delivers the Completion.
 //
-// One thread of the operating system is set aside for each Mount: a real 3FS
-// cleans up after a dead client by the thread that registered, and Go moves
-// goroutines between threads at will.
+// Each Mount occupies one operating system thread: a real 3FS cleans up after a dead
+// client by the thread that registered, and Go moves goroutines between threads.
 package usrbio

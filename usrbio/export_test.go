@@ -2,5 +2,5 @@ package usrbio
 
 import "time"
 
-// SetPatience is for tests that have less of it.
-func (m *Mount) SetPatience(d time.Duration) { m.desk.(*iovsDir).patience = d }
+// SetPatience shortens the bound on waits for the daemon.
+func (m *Mount) SetPatience(d time.Duration) { m.registrar.(*iovsDir).patience = d }

@@ -1,6 +1,8 @@
 package usrbio
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -15,32 +17,51 @@ const (
 	fsType  = "fuse.hf3fs"
 	virtDir = "3fs-virt"
 
-	// envAnyType is upstream's switch that lets any file system with a 3fs-virt
-	// in it be a 3FS.
+	// envAnyType is upstream's switch: with "yes", any file system that has a
+	// 3fs-virt counts as a 3FS.
 	envAnyType = "HF3FS_USRBIO_DONT_CHECKFS_FOR_MP"
 )
 
-// FindMount tells where the 3FS that holds path is mounted. The path must exist;
-// symlinks in it are followed. ErrNotMounted means that it is elsewhere.
+// FindMount returns the mount point of the 3FS that holds path. The path must
+// exist; symlinks in it are followed. ErrNotMounted means that path is not on a
+// 3FS.
 //
 // A directory with 3fs-virt bind-mounted into it counts as a mount point, as in
-// containers that see a part of the tree only.
-func FindMount(path string) (string, error) {
+// containers that see only a part of the tree.
+//
+// If the mount hangs, FindMount returns ctx.Err(), or ETIMEDOUT after 30 seconds;
+// one thread of this process then stays blocked until the daemon answers.
+func FindMount(ctx context.Context, path string) (string, error) {
+	var mountPoint string // fn's, until bounded has returned without an error
+	err := bounded(ctx, func() (err error) {
+		mountPoint, err = findMountOf(path)
+		return err
+	})
+	switch {
+	case err == nil:
+		return mountPoint, nil
+	case errors.Is(err, ErrNotMounted):
+		return "", err
+	}
+	return "", explain("find mount", err)
+}
+
+func findMountOf(path string) (string, error) {
 	real := path
 	if !filepath.IsAbs(path) {
 		wd, err := os.Getwd()
 		if err != nil {
-			return "", fmt.Errorf("usrbio: find mount: %w", err)
+			return "", err
 		}
 		real = wd + "/" + path // not Join: .. after a symlink leads elsewhere
 	}
 	real, err := filepath.EvalSymlinks(real)
 	if err != nil {
-		return "", explain("find mount", err)
+		return "", err
 	}
 	table, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
-		return "", fmt.Errorf("usrbio: find mount: %w", err)
+		return "", err
 	}
 	exists := func(p string) bool { _, err := os.Stat(p); return err == nil }
 	if mp := findMount(string(table), real, os.Getenv(envAnyType) == "yes", exists); mp != "" {
@@ -49,9 +70,9 @@ func FindMount(path string) (string, error) {
 	return "", fmt.Errorf("%w: %s", ErrNotMounted, path)
 }
 
-// findMount picks the deepest mount point above the canonical path, or "". Only
-// mounts above the path are asked whether they have a 3fs-virt, so that a hung
-// mount somewhere else holds up nobody.
+// findMount returns the deepest 3FS mount point above the canonical path, or "".
+// It looks for 3fs-virt only in mounts above the path, so that a hung mount
+// elsewhere does not matter.
 func findMount(mountinfo, path string, anyType bool, exists func(string) bool) string {
 	best := ""
 	for line := range strings.Lines(mountinfo) {
@@ -75,14 +96,27 @@ func findMount(mountinfo, path string, anyType bool, exists func(string) bool) s
 	return best
 }
 
-// within tells whether path is dir or below it.
+// within reports whether path is dir or below it.
 func within(path, dir string) bool {
 	rest, ok := strings.CutPrefix(path, strings.TrimSuffix(dir, "/"))
 	return ok && (rest == "" || rest[0] == '/')
 }
 
-// IsHF3FS tells whether f is a file or directory of a 3FS, by asking it.
-func IsHF3FS(f *os.File) bool {
+// IsHF3FS reports whether f is a file or directory of a 3FS, by an ioctl. The error
+// is about ctx or a mount that hangs, as with FindMount.
+func IsHF3FS(ctx context.Context, f *os.File) (bool, error) {
+	var is bool // fn's, until bounded has returned without an error
+	err := bounded(ctx, func() error {
+		is = hasMagic(f)
+		return nil
+	})
+	if err != nil {
+		return false, explain("query "+f.Name(), err)
+	}
+	return is, nil
+}
+
+func hasMagic(f *os.File) bool {
 	magic := 0
 	err := control(f, func(fd int) (err error) {
 		magic, err = unix.IoctlGetInt(fd, wire.IoctlGetMagic)
@@ -91,8 +125,8 @@ func IsHF3FS(f *os.File) bool {
 	return err == nil && uint32(magic) == wire.Magic
 }
 
-// control runs fn on f's descriptor, which stays open meanwhile, and repeats it
-// where a signal got in the way: a FUSE daemon may answer EINTR then.
+// control runs fn on f's descriptor, which stays open meanwhile. It runs fn again
+// after EINTR, with which a FUSE daemon may answer when a signal arrives.
 func control(f *os.File, fn func(fd int) error) error {
 	conn, err := f.SyscallConn()
 	if err != nil {

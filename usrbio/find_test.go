@@ -70,13 +70,13 @@ func TestFindMountLeavesOthersAlone(t *testing.T) {
 }
 
 func TestFindMountOfThisMachine(t *testing.T) {
-	if _, err := FindMount(filepath.Join(t.TempDir(), "missing")); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := FindMount(bg, filepath.Join(t.TempDir(), "missing")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("missing path: %v", err)
 	}
-	if mp, err := FindMount(t.TempDir()); !errors.Is(err, ErrNotMounted) {
+	if mp, err := FindMount(bg, t.TempDir()); !errors.Is(err, ErrNotMounted) {
 		t.Errorf("temporary directory: %q, %v", mp, err)
 	}
-	if _, err := Open(t.TempDir()); !errors.Is(err, ErrNotMounted) {
+	if _, err := Open(bg, t.TempDir()); !errors.Is(err, ErrNotMounted) {
 		t.Errorf("open: %v", err)
 	}
 	// With any type allowed a directory with a 3fs-virt still needs a mount.
@@ -86,7 +86,7 @@ func TestFindMountOfThisMachine(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Chdir(dir)
-	if mp, err := FindMount("."); !errors.Is(err, ErrNotMounted) {
+	if mp, err := FindMount(bg, "."); !errors.Is(err, ErrNotMounted) {
 		t.Errorf("directory that is no mount: %q, %v", mp, err)
 	}
 }
@@ -96,12 +96,12 @@ func TestIsHF3FSOfOthers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if IsHF3FS(f) {
-		t.Error("a temporary directory is a 3FS")
+	if is, err := IsHF3FS(bg, f); is || err != nil {
+		t.Error("a temporary directory is a 3FS:", is, err)
 	}
 	f.Close()
-	if IsHF3FS(f) {
-		t.Error("a closed file is on a 3FS")
+	if is, err := IsHF3FS(bg, f); is || err != nil {
+		t.Error("a closed file is on a 3FS:", is, err)
 	}
 	m, _ := testMount(t)
 	g, err := os.Open(t.TempDir())
@@ -109,7 +109,7 @@ func TestIsHF3FSOfOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer g.Close()
-	if _, err := m.Register(g); !errors.Is(err, ErrNotMounted) {
+	if _, err := m.Register(bg, g); !errors.Is(err, ErrNotMounted) {
 		t.Errorf("register: %v", err)
 	}
 }

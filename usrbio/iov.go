@@ -1,10 +1,10 @@
 package usrbio
 
 import (
+	"context"
 	"fmt"
 	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 
@@ -12,38 +12,38 @@ import (
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
-// ID names an iov to the daemon and to other processes.
+// ID names an iov, for the daemon and for other processes.
 type ID [16]byte
 
-// ParseID reads the canonical form, 8-4-4-4-12 hexadecimal digits.
+// ParseID parses the canonical form, 8-4-4-4-12 hexadecimal digits.
 func ParseID(s string) (ID, error) {
 	u, ok := wire.ParseUUID(s)
 	if !ok {
-		return ID{}, fmt.Errorf("usrbio: %q is no id: %w", s, syscall.EINVAL)
+		return ID{}, fmt.Errorf("usrbio: parse iov id %q: want 8-4-4-4-12 hexadecimal digits: %w", s, syscall.EINVAL)
 	}
 	return ID(u), nil
 }
 
-// String is the canonical form.
+// String returns the canonical form.
 func (id ID) String() string { return wire.UUID(id).String() }
 
-// IovOptions says how an iov is made. The zero value is right for most.
+// IovOptions are the options of an iov. The zero value suits most programs.
 type IovOptions struct {
-	// BlockBytes cuts the iov into blocks that no request may cross. 0: one
-	// block. A real 3FS registers each block with its network cards by itself.
+	// BlockBytes divides the iov into blocks, which no request may cross. 0: one
+	// block. A real 3FS registers each block separately with its network cards.
 	BlockBytes int64
 
 	// NUMANode binds the memory to a node; nil leaves it to the kernel.
 	NUMANode *int
 
-	// Reserve takes all memory at once, so that a full /dev/shm is an error here
-	// and not a fault (SIGBUS) at the first touch of a page. It costs what
-	// zeroing the memory costs. Without it only the free space is looked at.
+	// Reserve allocates all memory at once, so that a full /dev/shm is an error
+	// here and not a fault (SIGBUS) at the first touch of a page. It takes as long
+	// as zeroing the memory. Without it, only the free space is checked.
 	Reserve bool
 }
 
-// Iov is shared memory for the data of requests. Its registration and, where
-// NewIov made it, its name in /dev/shm go when it is closed.
+// Iov is shared memory for the data of requests. Close removes its registration
+// and, if NewIov made it, its name in /dev/shm.
 type Iov struct {
 	m          *Mount
 	id         ID
@@ -52,18 +52,19 @@ type Iov struct {
 	mem        *shm.Mapping
 	sizeBytes  int64
 	closed     atomic.Bool
-	once       sync.Once
+	closing    once
 
 	registered bool        // the link is ours to unlink
 	created    bool        // the object is ours
-	named      atomic.Bool // it still has its name
+	named      atomic.Bool // our object still has its name
 	object     string
 }
 
-// NewIov makes an iov of zero bytes. Memory is taken page by page as it is
-// touched; see IovOptions.Reserve. ENOSPC means that /dev/shm is too small, in
-// a container often a matter of its shm size.
-func (m *Mount) NewIov(sizeBytes int64, o IovOptions) (*Iov, error) {
+// NewIov makes an iov of sizeBytes zero bytes. Memory is allocated page by page as
+// it is touched; see IovOptions.Reserve. ENOSPC means that /dev/shm is too small;
+// a container has a setting for its size. If the daemon does not answer, the error
+// is ctx.Err() or, after 30 seconds, ETIMEDOUT.
+func (m *Mount) NewIov(ctx context.Context, sizeBytes int64, o IovOptions) (*Iov, error) {
 	op := fmt.Sprintf("new iov of %d bytes", sizeBytes)
 	if sizeBytes <= 0 {
 		return nil, explain(op, syscall.EINVAL)
@@ -76,7 +77,7 @@ func (m *Mount) NewIov(sizeBytes int64, o IovOptions) (*Iov, error) {
 	if err != nil {
 		return nil, explain(op, err)
 	}
-	v, err := m.register(mem, object, o)
+	v, err := m.register(ctx, mem, object, o)
 	if err != nil {
 		mem.Unmap()
 		shm.Remove(object)
@@ -84,33 +85,35 @@ func (m *Mount) NewIov(sizeBytes int64, o IovOptions) (*Iov, error) {
 	}
 	v.created = true
 	v.named.Store(true)
-	return m.keep(v)
+	return m.keep(ctx, v)
 }
 
-// RegisterIov makes an iov of an object that exists in /dev/shm, all of it; name
-// has no slash. The object's name stays the caller's to remove, at any time
-// from now on. The object must not be made smaller while the iov is open.
-func (m *Mount) RegisterIov(name string, o IovOptions) (*Iov, error) {
+// RegisterIov makes an iov of an existing object in /dev/shm, all of it; name has
+// no slash. The caller removes the object's name, at any time from now on. The
+// object must not be made smaller while the iov is open. The bounds are those of
+// NewIov.
+func (m *Mount) RegisterIov(ctx context.Context, name string, o IovOptions) (*Iov, error) {
 	op := "register iov " + name
 	mem, err := shm.Open(name)
 	if err != nil {
 		return nil, explain(op, err)
 	}
-	v, err := m.register(mem, name, o)
+	v, err := m.register(ctx, mem, name, o)
 	if err != nil {
 		mem.Unmap()
 		return nil, explain(op, err)
 	}
-	return m.keep(v)
+	return m.keep(ctx, v)
 }
 
 // OpenIov maps an iov that another process of the same user has registered and
-// whose object still has its name. o.BlockBytes must be the one it was made
-// with. The registration stays the other process's: it ends with it.
-func (m *Mount) OpenIov(id ID, o IovOptions) (*Iov, error) {
+// whose object still has its name. o.BlockBytes must be the same as in that
+// process. The registration belongs to that process and ends with it. The bounds
+// are those of NewIov.
+func (m *Mount) OpenIov(ctx context.Context, id ID, o IovOptions) (*Iov, error) {
 	op := "open iov " + id.String()
 	link := wire.Link{ID: wire.UUID(id), BlockBytes: o.BlockBytes}.Name()
-	target, err := m.desk.readlink(link)
+	target, err := m.registrar.readlink(ctx, link)
 	if err != nil {
 		return nil, explain(op, err)
 	}
@@ -122,11 +125,11 @@ func (m *Mount) OpenIov(id ID, o IovOptions) (*Iov, error) {
 	if err != nil {
 		return nil, explain(op, err)
 	}
-	return m.keep(&Iov{m: m, id: id, link: link, blockBytes: o.BlockBytes, mem: mem, sizeBytes: mem.Len(), object: name})
+	return m.keep(ctx, &Iov{m: m, id: id, link: link, blockBytes: o.BlockBytes, mem: mem, sizeBytes: mem.Len(), object: name})
 }
 
-// register prepares the memory and tells the daemon of it.
-func (m *Mount) register(mem *shm.Mapping, object string, o IovOptions) (*Iov, error) {
+// register prepares the memory and registers it with the daemon.
+func (m *Mount) register(ctx context.Context, mem *shm.Mapping, object string, o IovOptions) (*Iov, error) {
 	if o.BlockBytes < 0 || o.BlockBytes > mem.Len() {
 		return nil, fmt.Errorf("blocks of %d bytes: %w", o.BlockBytes, syscall.EINVAL)
 	}
@@ -142,30 +145,30 @@ func (m *Mount) register(mem *shm.Mapping, object string, o IovOptions) (*Iov, e
 	}
 	id := wire.NewUUID()
 	link := wire.Link{ID: id, BlockBytes: o.BlockBytes}.Name()
-	if err := m.desk.link(filepath.Join(shm.Dir, object), link); err != nil {
+	if err := m.registrar.link(ctx, filepath.Join(shm.Dir, object), link); err != nil {
 		return nil, err
 	}
 	return &Iov{m: m, id: ID(id), link: link, blockBytes: o.BlockBytes, mem: mem, sizeBytes: mem.Len(), registered: true, object: object}, nil
 }
 
-// keep hands a finished iov over to its mount and to the caller.
-func (m *Mount) keep(v *Iov) (*Iov, error) {
+// keep adds a finished iov to its mount.
+func (m *Mount) keep(ctx context.Context, v *Iov) (*Iov, error) {
 	if err := adopt(m, &m.iovs, v); err != nil {
-		v.release()
+		v.release(ctx)
 		return nil, err
 	}
 	return v, nil
 }
 
-// ID is the iov's name to the daemon; OpenIov takes it.
+// ID returns the name by which the daemon knows the iov; OpenIov takes it.
 func (v *Iov) ID() ID { return v.id }
 
-// Size is the iov's size in bytes.
+// Size returns the iov's size in bytes.
 func (v *Iov) Size() int64 { return v.sizeBytes }
 
-// Bytes is the memory itself, valid until Close: touching it later crashes the
-// program, and so does touching it after somebody has made the object smaller,
-// which needs its name (see Unlink) and its owner's rights.
+// Bytes returns the memory itself, valid until Close. Touching it later crashes
+// the program. So does touching it after the object was made smaller, which takes
+// its name (see Unlink) and its owner's rights.
 func (v *Iov) Bytes() []byte {
 	if v.closed.Load() {
 		return nil
@@ -173,9 +176,9 @@ func (v *Iov) Bytes() []byte {
 	return v.mem.Bytes()
 }
 
-// Unlink takes the object's name in /dev/shm away early: nobody can open it any
-// more, and it cannot be left behind if this process is killed. The iov works
-// on. EINVAL for an iov whose object NewIov has not made.
+// Unlink removes the object's name from /dev/shm early: no process can open it any
+// more, and nothing is left behind if this process is killed. The iov keeps
+// working. The error is EINVAL for an iov that NewIov has not made.
 func (v *Iov) Unlink() error {
 	if !v.created || v.closed.Load() {
 		return explain("unlink iov", syscall.EINVAL)
@@ -186,22 +189,22 @@ func (v *Iov) Unlink() error {
 	return shm.Remove(v.object)
 }
 
-// Close ends the registration and unmaps the memory. Requests in flight go on
-// against the daemon's own mapping and harm nobody, but what they read is lost.
-// Closing twice is harmless.
-func (v *Iov) Close() (err error) {
-	v.once.Do(func() {
-		err = v.release()
-		disown(v.m, &v.m.iovs, v) // last: m's Close must not overtake this one
+// Close ends the registration and unmaps the memory. Requests in flight continue on
+// the daemon's own mapping and do no harm, but what they read is lost. ctx bounds
+// only the wait for the daemon, as with Mount.Close. Closing twice is harmless.
+func (v *Iov) Close(ctx context.Context) error {
+	return v.closing.do(ctx, func() error {
+		err := v.release(ctx)
+		disown(v.m, &v.m.iovs, v) // last: Mount.Close must not overtake this one
+		return err
 	})
-	return err
 }
 
-func (v *Iov) release() error {
+func (v *Iov) release(ctx context.Context) error {
 	v.closed.Store(true)
 	var err error
 	if v.registered {
-		err = forget("close iov", v.m.desk.unlink(v.link))
+		err = removed("close iov", v.m.registrar.unlink(ctx, v.link))
 	}
 	if v.named.Swap(false) {
 		shm.Remove(v.object)
@@ -210,5 +213,5 @@ func (v *Iov) release() error {
 	return err
 }
 
-// objectName is one that upstream's cleanup scripts know.
+// objectName returns a new name that upstream's cleanup scripts recognise.
 func objectName() string { return "hf3fs-iov-" + wire.NewUUID().String() }

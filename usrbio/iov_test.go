@@ -1,6 +1,7 @@
 package usrbio
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"os"
@@ -16,7 +17,7 @@ import (
 func TestIovIsSeenByOthers(t *testing.T) {
 	for _, o := range []IovOptions{{}, {BlockBytes: 1000}, {Reserve: true}} {
 		m, p := testMount(t)
-		v, err := m.NewIov(5000, o)
+		v, err := m.NewIov(bg, 5000, o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -31,7 +32,7 @@ func TestIovIsSeenByOthers(t *testing.T) {
 		if got := string(p.iovs[wire.UUID(id)].Bytes()[:5]); got != "hello" {
 			t.Errorf("the daemon sees %q", got)
 		}
-		w, err := m.OpenIov(id, o)
+		w, err := m.OpenIov(bg, id, o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -41,7 +42,7 @@ func TestIovIsSeenByOthers(t *testing.T) {
 		if err := w.Unlink(); !errors.Is(err, syscall.EINVAL) {
 			t.Errorf("unlink of an opened iov: %v", err)
 		}
-		if err := w.Close(); err != nil {
+		if err := w.Close(bg); err != nil {
 			t.Error(err)
 		}
 		if len(p.target) != 1 {
@@ -53,10 +54,10 @@ func TestIovIsSeenByOthers(t *testing.T) {
 		if err := v.Unlink(); err != nil {
 			t.Errorf("second unlink: %v", err)
 		}
-		if _, err := m.OpenIov(id, o); !errors.Is(err, fs.ErrNotExist) {
+		if _, err := m.OpenIov(bg, id, o); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("open after unlink: %v", err)
 		}
-		if v.Close() != nil || v.Close() != nil || v.Bytes() != nil {
+		if v.Close(bg) != nil || v.Close(bg) != nil || v.Bytes() != nil {
 			t.Error("close is not as it should be")
 		}
 	}
@@ -71,7 +72,7 @@ func TestRegisterIov(t *testing.T) {
 	}
 	defer mem.Unmap()
 	defer shm.Remove(name)
-	v, err := m.RegisterIov(name, IovOptions{})
+	v, err := m.RegisterIov(bg, name, IovOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,14 +86,14 @@ func TestRegisterIov(t *testing.T) {
 	if err := v.Unlink(); !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("unlink: %v", err)
 	}
-	if err := v.Close(); err != nil {
+	if err := v.Close(bg); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(filepath.Join(shm.Dir, name)); err != nil {
 		t.Errorf("the caller's object is gone: %v", err)
 	}
 	for _, bad := range []string{"kv3fs-test-missing", "../etc/passwd", "", ".", ".."} {
-		if _, err := m.RegisterIov(bad, IovOptions{}); err == nil {
+		if _, err := m.RegisterIov(bg, bad, IovOptions{}); err == nil {
 			t.Errorf("%q was registered", bad)
 		}
 	}
@@ -114,7 +115,7 @@ func TestNewIovRefuses(t *testing.T) {
 		{100, IovOptions{NUMANode: &minus}, syscall.EINVAL},
 		{100, IovOptions{NUMANode: &far}, nil}, // whatever errno, but one
 	} {
-		v, err := m.NewIov(c.size, c.o)
+		v, err := m.NewIov(bg, c.size, c.o)
 		if err == nil || c.want != nil && !errors.Is(err, c.want) {
 			t.Errorf("%d bytes, %+v: %v, %v", c.size, c.o, v, err)
 		}
@@ -127,7 +128,7 @@ func TestNewIovRefuses(t *testing.T) {
 func TestNUMANode(t *testing.T) {
 	m, _ := testMount(t)
 	node := 0
-	v, err := m.NewIov(1<<20, IovOptions{NUMANode: &node, Reserve: true})
+	v, err := m.NewIov(bg, 1<<20, IovOptions{NUMANode: &node, Reserve: true})
 	if errors.Is(err, syscall.ENOSYS) || errors.Is(err, syscall.EPERM) {
 		t.Skip("this kernel or sandbox has no mbind:", err)
 	}
@@ -150,22 +151,22 @@ func TestMountClosesAll(t *testing.T) {
 	if b.m.Path() != "/test" {
 		t.Errorf("path %q", b.m.Path())
 	}
-	if err := b.m.Close(); err != nil {
+	if err := b.m.Close(bg); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.m.Close(); err != nil {
+	if err := b.m.Close(bg); err != nil {
 		t.Fatal(err)
 	}
 	if b.v.Bytes() != nil || !b.f.closed.Load() {
 		t.Error("something is open")
 	}
-	if err := errors.Join(b.r.Close(), b.v.Close(), b.f.Close()); err != nil {
+	if err := errors.Join(b.r.Close(bg), b.v.Close(bg), b.f.Close(bg)); err != nil {
 		t.Error(err)
 	}
-	if _, err := b.m.NewIov(100, IovOptions{}); !errors.Is(err, os.ErrClosed) {
+	if _, err := b.m.NewIov(bg, 100, IovOptions{}); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("new iov: %v", err)
 	}
-	if _, err := b.m.NewRing(RingOptions{}); !errors.Is(err, os.ErrClosed) {
+	if _, err := b.m.NewRing(bg, RingOptions{}); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("new ring: %v", err)
 	}
 }
@@ -173,23 +174,24 @@ func TestMountClosesAll(t *testing.T) {
 // A semaphore link that leads elsewhere is not followed.
 func TestSubmitLinkIsChecked(t *testing.T) {
 	for _, target := range []string{"", "/dev/shm/sem.", "/dev/shm/other", "/tmp/sem.x", "/dev/shm/sem.a/b", "/dev/shm/sem.../x"} {
-		m := newMount("/test", semDesk(target))
-		if _, err := m.NewRing(RingOptions{}); !errors.Is(err, syscall.EIO) {
+		m := newMount("/test", semRegistrar(target))
+		if _, err := m.NewRing(bg, RingOptions{}); !errors.Is(err, syscall.EIO) {
 			t.Errorf("%q: %v", target, err)
 		}
 	}
-	m := newMount("/test", semDesk("/dev/shm/sem.kv3fs-test-missing"))
-	if _, err := m.NewRing(RingOptions{}); !errors.Is(err, syscall.ENOENT) || !strings.Contains(err.Error(), "must be the daemon's") {
+	m := newMount("/test", semRegistrar("/dev/shm/sem.kv3fs-test-missing"))
+	if _, err := m.NewRing(bg, RingOptions{}); !errors.Is(err, syscall.ENOENT) || !strings.Contains(err.Error(), "must be the daemon's") {
 		t.Errorf("missing semaphore: %v", err)
 	}
 }
 
-// semDesk is a desk whose semaphore links all say the same.
-type semDesk string
+// semRegistrar is a registrar whose semaphore links all have the same target.
+type semRegistrar string
 
-func (s semDesk) link(target, name string) error       { return syscall.EPERM }
-func (s semDesk) unlink(name string) error             { return syscall.ENOENT }
-func (s semDesk) readlink(name string) (string, error) { return string(s), nil }
-func (s semDesk) probe(name string) error              { return nil }
-func (s semDesk) bound(fn func() error) error          { return fn() }
-func (s semDesk) close() error                         { return nil }
+func (s semRegistrar) link(context.Context, string, string) error              { return syscall.EPERM }
+func (s semRegistrar) unlink(context.Context, string) error                    { return syscall.ENOENT }
+func (s semRegistrar) readlink(context.Context, string) (string, error)        { return string(s), nil }
+func (s semRegistrar) probe(string) error                                      { return nil }
+func (s semRegistrar) call(_ context.Context, fn func() error, _ func()) error { return fn() }
+func (s semRegistrar) finish(_ context.Context, fn func() error) error         { return fn() }
+func (s semRegistrar) close(context.Context) error                             { return nil }

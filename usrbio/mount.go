@@ -1,6 +1,7 @@
 package usrbio
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -15,9 +16,9 @@ import (
 // Mount is a connection to the daemon behind one 3FS mount. Everything made
 // through it lives at most as long as it does.
 type Mount struct {
-	path string
-	desk desk
-	dev  uint64 // st_dev of every file on this mount
+	path      string
+	registrar registrar
+	dev       uint64 // st_dev of every file on this mount
 
 	mu     sync.Mutex
 	closed bool
@@ -25,16 +26,19 @@ type Mount struct {
 	files  map[*File]struct{}
 	iovs   map[*Iov]struct{}
 	submit map[wire.Priority]*shm.NamedSem
+
+	closing once
 }
 
 // Open connects to the daemon of the mount that holds path. ErrNotMounted means
-// that path is not on a 3FS, ErrDaemonGone that its daemon is no more.
-func Open(path string) (*Mount, error) {
-	mp, err := FindMount(path)
+// that path is not on a 3FS, ErrDaemonGone that the daemon has stopped. The bounds
+// are those of FindMount.
+func Open(ctx context.Context, path string) (*Mount, error) {
+	mp, err := FindMount(ctx, path)
 	if err != nil {
 		return nil, err
 	}
-	dir, err := openIovsDir(mp)
+	dir, err := openIovsDir(ctx, mp)
 	if err != nil {
 		return nil, explain("open "+mp, err)
 	}
@@ -43,33 +47,34 @@ func Open(path string) (*Mount, error) {
 	return m, nil
 }
 
-func newMount(path string, d desk) *Mount {
+func newMount(path string, r registrar) *Mount {
 	return &Mount{
-		path:   path,
-		desk:   d,
-		rings:  map[*Ring]struct{}{},
-		files:  map[*File]struct{}{},
-		iovs:   map[*Iov]struct{}{},
-		submit: map[wire.Priority]*shm.NamedSem{},
+		path:      path,
+		registrar: r,
+		rings:     map[*Ring]struct{}{},
+		files:     map[*File]struct{}{},
+		iovs:      map[*Iov]struct{}{},
+		submit:    map[wire.Priority]*shm.NamedSem{},
 	}
 }
 
-// Path is the mount point.
+// Path returns the mount point.
 func (m *Mount) Path() string { return m.path }
 
-// Close closes everything made through m: rings first, so that nobody waits on
-// them any more, then files and iovs, whose memory must not be touched
-// afterwards. Requests in flight are not waited for. Closing twice is harmless.
+// Close closes everything made through m: rings first, so that no goroutine waits
+// on them any more, then files, then iovs, whose memory must not be touched
+// afterwards. It does not wait for requests in flight. Closing twice is harmless.
 //
-// A daemon that hangs is waited for once, for half a minute: ETIMEDOUT. What is
-// registered with it is then made up for when it answers, or when this process
-// ends.
-func (m *Mount) Close() error {
+// What this process holds is released in any case. ctx bounds only the wait for
+// the daemon, as does half a minute (ETIMEDOUT), waited once. A registration whose
+// removal the daemon has not confirmed by then is removed when the daemon answers
+// or when this process ends.
+func (m *Mount) Close(ctx context.Context) error {
+	return m.closing.do(ctx, func() error { return m.close(ctx) })
+}
+
+func (m *Mount) close(ctx context.Context) error {
 	m.mu.Lock()
-	if m.closed {
-		m.mu.Unlock()
-		return nil
-	}
 	m.closed = true
 	rings, files, iovs := m.rings, m.files, m.iovs
 	m.rings, m.files, m.iovs = nil, nil, nil
@@ -77,27 +82,21 @@ func (m *Mount) Close() error {
 
 	var errs []error
 	for r := range rings {
-		errs = append(errs, r.Close())
+		errs = append(errs, r.Close(ctx))
 	}
-	if len(files) > 0 {
-		errs = append(errs, m.desk.bound(func() error { // close(2) asks the daemon
-			var errs []error
-			for f := range files {
-				errs = append(errs, f.Close())
-			}
-			return errors.Join(errs...)
-		}))
+	for f := range files {
+		errs = append(errs, f.Close(ctx))
 	}
 	for v := range iovs {
-		errs = append(errs, v.Close())
+		errs = append(errs, v.Close(ctx))
 	}
 	for _, s := range m.submit { // no ring is left to post to it
 		s.Close(false)
 	}
-	return errors.Join(append(errs, m.desk.close())...)
+	return errors.Join(append(errs, m.registrar.close(ctx))...)
 }
 
-// adopt enters something new in its set, unless m has been closed meanwhile.
+// adopt adds x to its set, unless m has been closed meanwhile.
 func adopt[T comparable](m *Mount, set *map[T]struct{}, x T) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -108,7 +107,7 @@ func adopt[T comparable](m *Mount, set *map[T]struct{}, x T) error {
 	return nil
 }
 
-// disown is adopt's reverse.
+// disown undoes adopt.
 func disown[T comparable](m *Mount, set *map[T]struct{}, x T) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -116,8 +115,8 @@ func disown[T comparable](m *Mount, set *map[T]struct{}, x T) {
 }
 
 // submitSem opens the semaphore that wakes the daemon for rings of a priority.
-// It stays open until m is closed: rings come and go.
-func (m *Mount) submitSem(p wire.Priority) (*shm.NamedSem, error) {
+// It stays open until m is closed, because rings come and go.
+func (m *Mount) submitSem(ctx context.Context, p wire.Priority) (*shm.NamedSem, error) {
 	link := map[wire.Priority]string{wire.High: "submit-ios.ph", wire.Normal: "submit-ios", wire.Low: "submit-ios.pl"}[p]
 	if link == "" {
 		return nil, fmt.Errorf("no priority %d: %w", p, syscall.EINVAL)
@@ -128,7 +127,7 @@ func (m *Mount) submitSem(p wire.Priority) (*shm.NamedSem, error) {
 	if s != nil {
 		return s, nil
 	}
-	target, err := m.desk.readlink(link)
+	target, err := m.registrar.readlink(ctx, link)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", link, err)
 	}

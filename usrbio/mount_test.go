@@ -18,7 +18,10 @@ import (
 	"github.com/kv3fs/kv3fs/usrbio"
 )
 
-var binDir string
+var (
+	binDir string
+	bg     = context.Background()
+)
 
 func TestMain(m *testing.M) {
 	var err error
@@ -132,10 +135,10 @@ func TestOnAMount(t *testing.T) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if mp := must(usrbio.FindMount(dir))(t); mp != d.point {
+	if mp := must(usrbio.FindMount(bg, dir))(t); mp != d.point {
 		t.Errorf("mount of %s is %s", dir, mp)
 	}
-	m := must(usrbio.Open(dir))(t)
+	m := must(usrbio.Open(bg, dir))(t)
 	if m.Path() != d.point {
 		t.Errorf("path %s", m.Path())
 	}
@@ -145,29 +148,29 @@ func TestOnAMount(t *testing.T) {
 	for i := range content {
 		content[i] = byte(rng.Uint32())
 	}
-	v := must(m.NewIov(8<<20, usrbio.IovOptions{}))(t)
+	v := must(m.NewIov(bg, 8<<20, usrbio.IovOptions{}))(t)
 	if err := v.Unlink(); err != nil {
 		t.Fatal(err)
 	}
 	osFile := must(os.OpenFile(filepath.Join(dir, "f"), os.O_RDWR|os.O_CREATE, 0o644))(t)
-	if !usrbio.IsHF3FS(osFile) {
+	if is, err := usrbio.IsHF3FS(bg, osFile); !is || err != nil {
 		t.Error("a file of the mount is not on a 3FS")
 	}
-	f := must(m.Register(osFile))(t)
+	f := must(m.Register(bg, osFile))(t)
 	if err := osFile.Close(); err != nil { // f holds its own
 		t.Fatal(err)
 	}
 	for _, priority := range []usrbio.Priority{usrbio.PriorityHigh, usrbio.PriorityNormal, usrbio.PriorityLow} {
-		w := must(m.NewRing(usrbio.RingOptions{Write: true, Priority: priority, Entries: 4}))(t)
-		r := must(m.NewRing(usrbio.RingOptions{Priority: priority, Entries: 4}))(t)
+		w := must(m.NewRing(bg, usrbio.RingOptions{Write: true, Priority: priority, Entries: 4}))(t)
+		r := must(m.NewRing(bg, usrbio.RingOptions{Priority: priority, Entries: 4}))(t)
 		clear(v.Bytes())
 		copy(v.Bytes(), content)
 		var in, out []usrbio.Request
 		const step = 300_001
 		for off := int64(0); off < size; off += step {
 			n := min(step, size-off)
-			out = append(out, usrbio.Request{File: f, Offset: off, Iov: v, IovOffset: off, Bytes: n})
-			in = append(in, usrbio.Request{File: f, Offset: off, Iov: v, IovOffset: 4<<20 + off, Bytes: n})
+			out = append(out, usrbio.Request{File: f, FileOffset: off, Iov: v, IovOffset: off, Bytes: n})
+			in = append(in, usrbio.Request{File: f, FileOffset: off, Iov: v, IovOffset: 4<<20 + off, Bytes: n})
 		}
 		for _, step := range []struct {
 			ring     *usrbio.Ring
@@ -186,7 +189,7 @@ func TestOnAMount(t *testing.T) {
 			t.Error("the bytes read are not those written")
 		}
 		// Closing the mount closes these; some programs do it themselves.
-		if err := errors.Join(w.Close(), r.Close()); err != nil {
+		if err := errors.Join(w.Close(bg), r.Close(bg)); err != nil {
 			t.Error(err)
 		}
 	}
@@ -194,11 +197,11 @@ func TestOnAMount(t *testing.T) {
 		t.Error("the file is not what was written")
 	}
 	// At and behind the end of the file.
-	r := must(m.NewRing(usrbio.RingOptions{}))(t)
+	r := must(m.NewRing(bg, usrbio.RingOptions{}))(t)
 	past := []usrbio.Request{
-		{File: f, Offset: size - 10, Iov: v, Bytes: 4096},
-		{File: f, Offset: size, Iov: v, IovOffset: 4096, Bytes: 4096},
-		{File: f, Offset: size + 1<<30, Iov: v, IovOffset: 8192, Bytes: 4096},
+		{File: f, FileOffset: size - 10, Iov: v, Bytes: 4096},
+		{File: f, FileOffset: size, Iov: v, IovOffset: 4096, Bytes: 4096},
+		{File: f, FileOffset: size + 1<<30, Iov: v, IovOffset: 8192, Bytes: 4096},
 	}
 	if err := r.Do(within20s(t), past); err != nil {
 		t.Fatal(err)
@@ -206,7 +209,7 @@ func TestOnAMount(t *testing.T) {
 	if past[0].Result != 10 || past[1].Result != 0 || past[2].Result != 0 {
 		t.Errorf("at the end: %d, %d, %d", past[0].Result, past[1].Result, past[2].Result)
 	}
-	if err := m.Close(); err != nil {
+	if err := m.Close(bg); err != nil {
 		t.Error(err)
 	}
 	names := must(os.ReadDir(filepath.Join(d.point, "3fs-virt", "iovs")))(t)
@@ -217,28 +220,28 @@ func TestOnAMount(t *testing.T) {
 
 func TestRegisterOnAMount(t *testing.T) {
 	d := serve(t, t.TempDir(), t.TempDir())
-	m := must(usrbio.Open(d.point))(t)
-	defer m.Close()
+	m := must(usrbio.Open(bg, d.point))(t)
+	defer m.Close(bg)
 	dir := must(os.Open(d.point))(t)
 	defer dir.Close()
-	if _, err := m.Register(dir); !errors.Is(err, syscall.EINVAL) {
+	if _, err := m.Register(bg, dir); !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("a directory: %v", err)
 	}
 	virt := must(os.Open(filepath.Join(d.point, "3fs-virt")))(t)
 	defer virt.Close()
-	if !usrbio.IsHF3FS(virt) {
+	if is, err := usrbio.IsHF3FS(bg, virt); !is || err != nil {
 		t.Error("3fs-virt is not on a 3FS")
 	}
-	if _, err := m.Register(virt); !errors.Is(err, syscall.EINVAL) {
+	if _, err := m.Register(bg, virt); !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("a virtual directory: %v", err)
 	}
-	if _, err := usrbio.Open(filepath.Join(d.point, "missing")); !errors.Is(err, os.ErrNotExist) {
+	if _, err := usrbio.Open(bg, filepath.Join(d.point, "missing")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a missing path: %v", err)
 	}
 	other := serve(t, t.TempDir(), t.TempDir())
 	file := must(os.Create(filepath.Join(other.point, "f")))(t)
 	defer file.Close()
-	if _, err := m.Register(file); !errors.Is(err, syscall.EXDEV) {
+	if _, err := m.Register(bg, file); !errors.Is(err, syscall.EXDEV) {
 		t.Errorf("a file of another mount: %v", err)
 	}
 }
@@ -246,16 +249,16 @@ func TestRegisterOnAMount(t *testing.T) {
 // Another process's iov, by its id.
 func TestIovOfAnotherMountHandle(t *testing.T) {
 	d := serve(t, t.TempDir(), t.TempDir())
-	a, b := must(usrbio.Open(d.point))(t), must(usrbio.Open(d.point))(t)
-	defer a.Close()
-	defer b.Close()
-	v := must(a.NewIov(1<<20, usrbio.IovOptions{BlockBytes: 1 << 19}))(t)
+	a, b := must(usrbio.Open(bg, d.point))(t), must(usrbio.Open(bg, d.point))(t)
+	defer a.Close(bg)
+	defer b.Close(bg)
+	v := must(a.NewIov(bg, 1<<20, usrbio.IovOptions{BlockBytes: 1 << 19}))(t)
 	copy(v.Bytes(), "shared")
-	w := must(b.OpenIov(v.ID(), usrbio.IovOptions{BlockBytes: 1 << 19}))(t)
+	w := must(b.OpenIov(bg, v.ID(), usrbio.IovOptions{BlockBytes: 1 << 19}))(t)
 	if got := string(w.Bytes()[:6]); got != "shared" {
 		t.Errorf("got %q", got)
 	}
-	if _, err := b.OpenIov(v.ID(), usrbio.IovOptions{}); !errors.Is(err, syscall.ENOENT) {
+	if _, err := b.OpenIov(bg, v.ID(), usrbio.IovOptions{}); !errors.Is(err, syscall.ENOENT) {
 		t.Errorf("with another block size: %v", err)
 	}
 }
@@ -270,12 +273,12 @@ func TestDaemonEnds(t *testing.T) {
 func daemonEnds(t *testing.T, signal syscall.Signal) {
 	data, point := t.TempDir(), t.TempDir()
 	d := serve(t, data, point)
-	m := must(usrbio.Open(point))(t)
-	r := must(m.NewRing(usrbio.RingOptions{IODepth: 8}))(t) // never served with less
-	v := must(m.NewIov(1<<20, usrbio.IovOptions{}))(t)
+	m := must(usrbio.Open(bg, point))(t)
+	r := must(m.NewRing(bg, usrbio.RingOptions{IODepth: 8}))(t) // never served with less
+	v := must(m.NewIov(bg, 1<<20, usrbio.IovOptions{}))(t)
 	file := must(os.Create(filepath.Join(point, "f")))(t)
-	f := must(m.Register(file))(t)
-	if _, err := r.Prepare(f, 0, v, 0, 4096, 1); err != nil {
+	f := must(m.Register(bg, file))(t)
+	if _, err := r.Prepare(usrbio.Request{File: f, Iov: v, Bytes: 4096, Userdata: 1}); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.Submit(); err != nil {
@@ -300,57 +303,57 @@ func daemonEnds(t *testing.T, signal syscall.Signal) {
 	case <-time.After(10 * time.Second):
 		t.Fatal("wait hangs on a dead daemon")
 	}
-	if _, err := m.NewIov(4096, usrbio.IovOptions{}); !errors.Is(err, usrbio.ErrDaemonGone) {
+	if _, err := m.NewIov(bg, 4096, usrbio.IovOptions{}); !errors.Is(err, usrbio.ErrDaemonGone) {
 		t.Errorf("new iov: %v", err)
 	}
 	file.Close()
-	if err := m.Close(); err != nil {
+	if err := m.Close(bg); err != nil {
 		t.Errorf("close: %v", err)
 	}
 	if signal == syscall.SIGKILL { // the mount is left, dead
-		if _, err := usrbio.Open(point); !errors.Is(err, usrbio.ErrDaemonGone) {
+		if _, err := usrbio.Open(bg, point); !errors.Is(err, usrbio.ErrDaemonGone) {
 			t.Errorf("open of a dead mount: %v", err)
 		}
 	}
 	serve(t, data, point)
-	m = must(usrbio.Open(point))(t)
-	defer m.Close()
-	must(m.NewRing(usrbio.RingOptions{}))(t)
+	m = must(usrbio.Open(bg, point))(t)
+	defer m.Close(bg)
+	must(m.NewRing(bg, usrbio.RingOptions{}))(t)
 }
 
 // A daemon that is stopped for a while is waited for once, and finds everything
 // gone when it goes on.
 func TestDaemonHangs(t *testing.T) {
 	d := serve(t, t.TempDir(), t.TempDir())
-	m := must(usrbio.Open(d.point))(t)
+	m := must(usrbio.Open(bg, d.point))(t)
 	m.SetPatience(500 * time.Millisecond)
 	for range 20 {
-		must(m.NewRing(usrbio.RingOptions{Entries: 4}))(t)
-		must(m.NewIov(4096, usrbio.IovOptions{}))(t)
+		must(m.NewRing(bg, usrbio.RingOptions{Entries: 4}))(t)
+		must(m.NewIov(bg, 4096, usrbio.IovOptions{}))(t)
 		file := must(os.CreateTemp(d.point, "f"))(t)
-		must(m.Register(file))(t)
+		must(m.Register(bg, file))(t)
 		file.Close()
 	}
-	other := must(usrbio.Open(d.point))(t) // with files and no rings
+	other := must(usrbio.Open(bg, d.point))(t) // with files and no rings
 	other.SetPatience(500 * time.Millisecond)
 	file := must(os.Create(filepath.Join(d.point, "g")))(t)
-	must(other.Register(file))(t)
+	must(other.Register(bg, file))(t)
 	file.Close()
 
 	d.cmd.Process.Signal(syscall.SIGSTOP)
 	running := sync.OnceFunc(func() { d.cmd.Process.Signal(syscall.SIGCONT) })
 	defer running()
 	began := time.Now()
-	if _, err := m.NewRing(usrbio.RingOptions{Priority: usrbio.PriorityHigh}); !errors.Is(err, syscall.ETIMEDOUT) {
+	if _, err := m.NewRing(bg, usrbio.RingOptions{Priority: usrbio.PriorityHigh}); !errors.Is(err, syscall.ETIMEDOUT) {
 		t.Errorf("new ring: %v", err)
 	}
-	if _, err := m.NewIov(4096, usrbio.IovOptions{}); !errors.Is(err, syscall.ETIMEDOUT) {
+	if _, err := m.NewIov(bg, 4096, usrbio.IovOptions{}); !errors.Is(err, syscall.ETIMEDOUT) {
 		t.Errorf("new iov: %v", err)
 	}
-	if err := m.Close(); !errors.Is(err, syscall.ETIMEDOUT) {
+	if err := m.Close(bg); !errors.Is(err, syscall.ETIMEDOUT) {
 		t.Errorf("close: %v", err)
 	}
-	if err := other.Close(); !errors.Is(err, syscall.ETIMEDOUT) {
+	if err := other.Close(bg); !errors.Is(err, syscall.ETIMEDOUT) {
 		t.Errorf("close with a file: %v", err)
 	}
 	if took := time.Since(began); took > 10*time.Second {
@@ -376,16 +379,16 @@ func TestDaemonHangs(t *testing.T) {
 func BenchmarkMountRead4K(b *testing.B) {
 	const size, depth = 64 << 20, 512
 	d := serve(b, b.TempDir(), b.TempDir())
-	m := must(usrbio.Open(d.point))(b)
-	defer m.Close()
+	m := must(usrbio.Open(bg, d.point))(b)
+	defer m.Close(bg)
 	file := must(os.Create(filepath.Join(d.point, "f")))(b)
 	defer file.Close()
 	if _, err := file.Write(make([]byte, size)); err != nil {
 		b.Fatal(err)
 	}
-	f := must(m.Register(file))(b)
-	v := must(m.NewIov(depth*4096, usrbio.IovOptions{Reserve: true}))(b)
-	r := must(m.NewRing(usrbio.RingOptions{Entries: depth}))(b)
+	f := must(m.Register(bg, file))(b)
+	v := must(m.NewIov(bg, depth*4096, usrbio.IovOptions{Reserve: true}))(b)
+	r := must(m.NewRing(bg, usrbio.RingOptions{Entries: depth}))(b)
 	rng := rand.New(rand.NewPCG(1, 1))
 	dst := make([]usrbio.Completion, depth)
 	ctx := context.Background()
@@ -401,7 +404,7 @@ func BenchmarkMountRead4K(b *testing.B) {
 		begun := inFlight
 		for left > 0 && len(free) > 0 {
 			k := free[len(free)-1]
-			if _, err := r.Prepare(f, rng.Int64N(size/4096)*4096, v, k*4096, 4096, uint64(k)); err != nil {
+			if _, err := r.Prepare(usrbio.Request{File: f, FileOffset: rng.Int64N(size/4096) * 4096, Iov: v, IovOffset: k * 4096, Bytes: 4096, Userdata: uint64(k)}); err != nil {
 				break
 			}
 			free = free[:len(free)-1]
@@ -428,14 +431,14 @@ func BenchmarkMountRead4K(b *testing.B) {
 // What a program pays that makes a ring for each transfer.
 func BenchmarkMountNewRing(b *testing.B) {
 	d := serve(b, b.TempDir(), b.TempDir())
-	m := must(usrbio.Open(d.point))(b)
-	defer m.Close()
+	m := must(usrbio.Open(bg, d.point))(b)
+	defer m.Close(bg)
 	for b.Loop() {
-		r, err := m.NewRing(usrbio.RingOptions{Entries: 64})
+		r, err := m.NewRing(bg, usrbio.RingOptions{Entries: 64})
 		if err != nil {
 			b.Fatal(err)
 		}
-		if err := r.Close(); err != nil {
+		if err := r.Close(bg); err != nil {
 			b.Fatal(err)
 		}
 	}

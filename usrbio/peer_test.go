@@ -1,6 +1,7 @@
 package usrbio
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,16 +15,15 @@ import (
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
-// peer plays the daemon: a desk where shared memory is registered by name, and
-// a loop that serves the rings from its own mappings of them. Files are
-// byte slices by inode number.
+// peer plays the daemon: it is a registrar, and it serves the rings from its own
+// mappings of them. Files are byte slices by inode number.
 type peer struct {
 	sem map[string]*shm.NamedSem // by link name
 
 	// What it does with a request; nil: moves bytes between window and file.
 	execute func(w bool, a wire.Args) int64
 
-	gone    atomic.Bool // every desk call answers ENOTCONN
+	gone    atomic.Bool // every call of the registrar returns ENOTCONN
 	hang    atomic.Bool // readlink does not answer
 	mute    atomic.Bool // completions are written and not posted
 	stalled atomic.Bool // nothing is served
@@ -86,7 +86,7 @@ func testMount(t testing.TB) (*Mount, *peer) {
 	p := newPeer(t)
 	m := newMount("/test", p)
 	t.Cleanup(func() {
-		if err := m.Close(); err != nil {
+		if err := m.Close(bg); err != nil {
 			t.Errorf("close mount: %v", err)
 		}
 		p.mu.Lock()
@@ -122,7 +122,7 @@ func (p *peer) content(ino uint64) []byte {
 	return p.files[ino]
 }
 
-func (p *peer) link(target, name string) error {
+func (p *peer) link(_ context.Context, target, name string) error {
 	if p.gone.Load() {
 		return syscall.ENOTCONN
 	}
@@ -150,7 +150,7 @@ func (p *peer) link(target, name string) error {
 	return nil
 }
 
-func (p *peer) unlink(name string) error {
+func (p *peer) unlink(_ context.Context, name string) error {
 	if p.gone.Load() {
 		return syscall.ENOTCONN
 	}
@@ -171,7 +171,7 @@ func (p *peer) unlink(name string) error {
 	return nil
 }
 
-func (p *peer) readlink(name string) (string, error) {
+func (p *peer) readlink(_ context.Context, name string) (string, error) {
 	for p.hang.Load() {
 		time.Sleep(time.Millisecond)
 	}
@@ -190,13 +190,15 @@ func (p *peer) readlink(name string) (string, error) {
 }
 
 func (p *peer) probe(name string) error {
-	_, err := p.readlink(name)
+	_, err := p.readlink(bg, name)
 	return err
 }
 
-func (p *peer) bound(fn func() error) error { return fn() }
+func (p *peer) call(_ context.Context, fn func() error, _ func()) error { return fn() }
 
-func (p *peer) close() error { return nil }
+func (p *peer) finish(_ context.Context, fn func() error) error { return fn() }
+
+func (p *peer) close(context.Context) error { return nil }
 
 // serve drains the rings whenever its semaphore is posted.
 func (p *peer) serve(s *shm.NamedSem) {

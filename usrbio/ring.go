@@ -98,11 +98,12 @@ func (o RingOptions) link() (l wire.Link, entries int, err error) {
 
 // Ring carries requests to the daemon and completions back.
 //
-// Its memory is ours and has no name by the time NewRing returns, so only the
-// daemon can reach it. The daemon is believed in nothing all the same: what it
-// writes is copied, checked and used, in that order, and every access is under
-// shm.Guard because the daemon could shrink the object.
+// Its memory belongs to this process and has no name by the time NewRing returns,
+// so only the daemon can reach it. The daemon is untrusted all the same: what it
+// writes is copied, checked and used, in that order, and an object that it shrinks
+// is an ErrProtocol.
 type Ring struct {
+	// Every access to mem is inside shm.Guard.
 	m       *Mount
 	link    string
 	write   bool
@@ -116,29 +117,29 @@ type Ring struct {
 	sqeHead atomic.Int32 // ours alone; the copy in the ring is for the daemon. Stored under prep
 	ticket  uint64       // of the latest request
 
-	turn       chan struct{} // holds a token while a goroutine is in Wait, or doing the last rites
+	turn       chan struct{} // holds a token while a goroutine is in Wait or unmaps the memory
 	cqeTail    int32         // ours alone, as sqeHead; belongs to the holder of turn
 	brisk      bool          // the last Wait got its completions in quick succession; likewise
-	quietSince time.Time     // when completions ceased, or were last asked after; likewise
+	quietSince time.Time     // when completions ceased, or the last probe began; likewise
 
 	batch batch // of Do
 
-	closing  atomic.Bool // the memory may be gone for him who gets turn
-	closed   sync.Once
-	closeErr error
-	end      atomic.Pointer[error] // why the ring is unusable; nil while it is usable
-	probing  atomic.Bool
+	unmapping atomic.Bool // the memory may be gone for the next holder of turn
+	closing   once
+	end       atomic.Pointer[error] // why the ring is unusable; nil while it is usable
+	probing   atomic.Bool
 }
 
-// NewRing makes a ring. ENOENT from the semaphore's name means that this
-// process and the daemon do not share /dev/shm.
-func (m *Mount) NewRing(o RingOptions) (*Ring, error) {
+// NewRing makes a ring. ENOENT for the daemon's semaphore means that this process
+// and the daemon do not share /dev/shm. If the daemon does not answer, the error
+// is ctx.Err() or, after 30 seconds, ETIMEDOUT.
+func (m *Mount) NewRing(ctx context.Context, o RingOptions) (*Ring, error) {
 	const op = "new ring"
 	l, entries, err := o.link()
 	if err != nil {
 		return nil, explain(op, err)
 	}
-	submit, err := m.submitSem(l.Priority)
+	submit, err := m.submitSem(ctx, l.Priority)
 	if err != nil {
 		return nil, explain(op, err)
 	}
@@ -147,7 +148,7 @@ func (m *Mount) NewRing(o RingOptions) (*Ring, error) {
 	if err != nil {
 		return nil, explain(op, err)
 	}
-	err = m.desk.link(filepath.Join(shm.Dir, object), l.Name())
+	err = m.registrar.link(ctx, filepath.Join(shm.Dir, object), l.Name())
 	shm.Remove(object) // the daemon has it by now, or never will
 	if err != nil {
 		mem.Unmap()
@@ -168,38 +169,40 @@ func (m *Mount) NewRing(o RingOptions) (*Ring, error) {
 	}
 	if err := adopt(m, &m.rings, r); err != nil {
 		r.mem.Unmap()
-		r.unregister()
+		r.unregister(ctx)
 		return nil, err
 	}
 	return r, nil
 }
 
-// Entries is how many requests can be in flight.
+// Entries returns how many requests can be in flight.
 func (r *Ring) Entries() int { return r.slots.n }
 
-// InFlight is how many requests are: prepared, and not yet out of Wait.
+// InFlight returns the number of requests that are prepared and not yet collected
+// by Wait.
 func (r *Ring) InFlight() int { return r.slots.inFlight() }
 
-// Prepare queues one request: n bytes between fileOffset in f and iovOffset in
-// v, in the ring's direction. The daemon may begin at once; Submit makes sure
-// that it does. userdata comes back in the Completion, as does slot, the lowest
-// free number in [0, Entries).
+// Prepare queues one request. The daemon may begin at once; Submit makes sure that
+// it does. Userdata comes back in the Completion, as does slot, the lowest free
+// number in [0, Entries). Prepare ignores Result.
 //
 // After an error nothing is queued and the memory is the caller's. ErrRingFull
-// (EAGAIN): Wait, then try again. EINVAL: a range that does not fit, or things
-// of different mounts. EBADF: f is closed. EACCES: f was not opened for this
-// direction. ErrDaemonGone, ErrProtocol, os.ErrClosed: the ring is dead.
-func (r *Ring) Prepare(f *File, fileOffset int64, v *Iov, iovOffset, n int64, userdata uint64) (slot int, err error) {
+// (EAGAIN): Wait, then try again. EINVAL: a range that does not fit, or file, iov
+// and ring belong to different mounts. EBADF: the file is closed. EACCES: it was
+// not opened for this direction. ErrDaemonGone, ErrProtocol, os.ErrClosed: the ring
+// is unusable.
+func (r *Ring) Prepare(q Request) (slot int, err error) {
+	f, v := q.File, q.Iov
 	switch {
 	case f == nil || v == nil || f.m != r.m || v.m != r.m:
 		return -1, errOtherMount
-	case n <= 0:
+	case q.Bytes <= 0:
 		return -1, errEmpty
-	case fileOffset < 0 || fileOffset > math.MaxInt64-n:
+	case q.FileOffset < 0 || q.FileOffset > math.MaxInt64-q.Bytes:
 		return -1, errFileRange
-	case iovOffset < 0 || iovOffset > v.sizeBytes || n > v.sizeBytes-iovOffset:
+	case q.IovOffset < 0 || q.IovOffset > v.sizeBytes || q.Bytes > v.sizeBytes-q.IovOffset:
 		return -1, errIovRange
-	case v.blockBytes > 0 && iovOffset/v.blockBytes != (iovOffset+n-1)/v.blockBytes:
+	case v.blockBytes > 0 && q.IovOffset/v.blockBytes != (q.IovOffset+q.Bytes-1)/v.blockBytes:
 		return -1, errBlock
 	case v.closed.Load():
 		return -1, errIovClosed
@@ -221,14 +224,14 @@ func (r *Ring) Prepare(f *File, fileOffset int64, v *Iov, iovOffset, n int64, us
 	r.ticket++
 	args := wire.Args{
 		BufID:    wire.UUID(v.id),
-		BufOff:   uint64(iovOffset),
+		BufOff:   uint64(q.IovOffset),
 		FileIno:  f.ino,
-		FileOff:  uint64(fileOffset),
-		Len:      uint64(n),
+		FileOff:  uint64(q.FileOffset),
+		Len:      uint64(q.Bytes),
 		Userdata: r.ticket,
 	}
 	// Taken before it is published: the completion may be there any moment.
-	r.slots.take(slot, request{ticket: r.ticket, userdata: userdata, length: n})
+	r.slots.take(slot, issued{ticket: r.ticket, userdata: q.Userdata, length: q.Bytes})
 	if err := r.publish(int32(slot), &args); err != nil {
 		r.slots.abandon(slot)
 		return -1, err
@@ -328,7 +331,7 @@ func (r *Ring) Wait(ctx context.Context, dst []Completion, atLeast int) (n int, 
 		}
 	}
 	defer func() { <-r.turn }()
-	if r.closing.Load() { // the memory may be gone
+	if r.unmapping.Load() { // the memory may be gone
 		return 0, *r.end.Load()
 	}
 	began := time.Now()
@@ -500,7 +503,7 @@ func (r *Ring) probe() {
 	}
 	go func() {
 		defer r.probing.Store(false)
-		err := r.m.desk.probe(r.link)
+		err := r.m.registrar.probe(r.link)
 		switch {
 		case daemonGone(err):
 			r.fail(fmt.Errorf("%w (%w)", ErrDaemonGone, err))
@@ -519,23 +522,26 @@ func (r *Ring) fail(why error) error {
 
 var errRingClosed = fmt.Errorf("usrbio: ring: %w", os.ErrClosed)
 
-// Close ends the ring and returns a goroutine in Wait from it. It does not wait
-// for requests in flight: collect them first, or give up their memory (see the
-// package comment). Closing twice is harmless.
-func (r *Ring) Close() error {
-	r.closed.Do(func() {
+// Close ends the ring and makes a goroutine in Wait return. It does not wait for
+// requests in flight: collect them first, or give up their memory (see the package
+// comment). ctx bounds only the wait for the daemon, as with Mount.Close. Closing
+// twice is harmless.
+func (r *Ring) Close(ctx context.Context) error {
+	return r.closing.do(ctx, func() error {
 		r.fail(errRingClosed)
-		r.closing.Store(true)
-		shm.Guard(r.arrived.Post) // hurry the waiter up
+		r.unmapping.Store(true)
+		shm.Guard(r.arrived.Post) // wakes the waiter
 		r.turn <- struct{}{}
 		r.prep.Lock()
 		r.mem.Unmap()
 		r.prep.Unlock()
 		<-r.turn
-		r.closeErr = r.unregister() // may take its time: nobody waits behind it
-		disown(r.m, &r.m.rings, r)  // last: m's Close must not overtake this one
+		err := r.unregister(ctx)   // may take long: no lock is held
+		disown(r.m, &r.m.rings, r) // last: Mount.Close must not overtake this one
+		return err
 	})
-	return r.closeErr
 }
 
-func (r *Ring) unregister() error { return forget("close ring", r.m.desk.unlink(r.link)) }
+func (r *Ring) unregister(ctx context.Context) error {
+	return removed("close ring", r.m.registrar.unlink(ctx, r.link))
+}

@@ -39,11 +39,11 @@ type rig struct {
 func fixture(t testing.TB, o RingOptions) rig {
 	t.Helper()
 	m, p := testMount(t)
-	r, err := m.NewRing(o)
+	r, err := m.NewRing(bg, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	v, err := m.NewIov(64<<10, IovOptions{})
+	v, err := m.NewIov(bg, 64<<10, IovOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +57,7 @@ func fixture(t testing.TB, o RingOptions) rig {
 
 func (b rig) prepare(t testing.TB, off, n int64, userdata uint64) int {
 	t.Helper()
-	slot, err := b.r.Prepare(b.f, off, b.v, off, n, userdata)
+	slot, err := b.r.Prepare(Request{File: b.f, FileOffset: off, Iov: b.v, IovOffset: off, Bytes: n, Userdata: userdata})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +73,7 @@ func TestReadThroughRing(t *testing.T) {
 		t.Errorf("slot %d, want 0", slot)
 	}
 	b.prepare(t, 8192, 8192, 78)
-	if _, err := b.r.Prepare(b.f, 32<<10-100, b.v, 16<<10, 4096, 79); err != nil { // across the end
+	if _, err := b.r.Prepare(Request{File: b.f, FileOffset: 32<<10 - 100, Iov: b.v, IovOffset: 16 << 10, Bytes: 4096, Userdata: 79}); err != nil { // across the end
 		t.Fatal(err)
 	}
 	if err := b.r.Submit(); err != nil {
@@ -122,7 +122,7 @@ func TestRingFullAndLowestSlot(t *testing.T) {
 			t.Errorf("slot %d, want %d", slot, want)
 		}
 	}
-	_, err := b.r.Prepare(b.f, 0, b.v, 0, 16, 4)
+	_, err := b.r.Prepare(Request{File: b.f, Iov: b.v, Bytes: 16, Userdata: 4})
 	if !errors.Is(err, ErrRingFull) || !errors.Is(err, syscall.EAGAIN) {
 		t.Fatalf("fifth: %v", err)
 	}
@@ -154,7 +154,7 @@ func TestQueueFullWithFreeSlot(t *testing.T) {
 	if n, err := b.r.Wait(bg, dst[:], 1); n != 1 || err != nil {
 		t.Fatal(n, err)
 	}
-	if _, err := b.r.Prepare(b.f, 0, b.v, 0, 16, 2); !errors.Is(err, ErrRingFull) {
+	if _, err := b.r.Prepare(Request{File: b.f, Iov: b.v, Bytes: 16, Userdata: 2}); !errors.Is(err, ErrRingFull) {
 		t.Fatalf("prepare: %v", err)
 	}
 	if b.r.InFlight() != 1 {
@@ -164,25 +164,25 @@ func TestQueueFullWithFreeSlot(t *testing.T) {
 
 func TestPrepareRefuses(t *testing.T) {
 	b := fixture(t, RingOptions{})
-	w, err := b.m.NewRing(RingOptions{Write: true})
+	w, err := b.m.NewRing(bg, RingOptions{Write: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	blocks, err := b.m.NewIov(4000, IovOptions{BlockBytes: 1000})
+	blocks, err := b.m.NewIov(bg, 4000, IovOptions{BlockBytes: 1000})
 	if err != nil {
 		t.Fatal(err)
 	}
 	readOnly := b.p.file(t, b.m, 43, syscall.O_RDONLY, []byte{1})
 	writeOnly := b.p.file(t, b.m, 44, syscall.O_WRONLY, []byte{1})
 	closedFile := b.p.file(t, b.m, 45, syscall.O_RDWR, []byte{1})
-	closedFile.Close()
-	closedIov, err := b.m.NewIov(10, IovOptions{})
+	closedFile.Close(bg)
+	closedIov, err := b.m.NewIov(bg, 10, IovOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	closedIov.Close()
+	closedIov.Close(bg)
 	other, _ := testMount(t)
-	foreign, err := other.NewIov(100, IovOptions{})
+	foreign, err := other.NewIov(bg, 100, IovOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,7 +220,7 @@ func TestPrepareRefuses(t *testing.T) {
 		{name: "write to a write-only file", r: w, f: writeOnly, v: b.v, n: 1},
 	} {
 		before := c.r.InFlight()
-		slot, err := c.r.Prepare(c.f, c.fileOff, c.v, c.iovOff, c.n, 0)
+		slot, err := c.r.Prepare(Request{File: c.f, FileOffset: c.fileOff, Iov: c.v, IovOffset: c.iovOff, Bytes: c.n})
 		if !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", c.name, err, c.want)
 		}
@@ -334,7 +334,7 @@ func TestWaitNaps(t *testing.T) {
 	}{
 		{"context over", func(b rig, cancel func()) { cancel() }, context.Canceled},
 		{"deadline", func(b rig, cancel func()) {}, context.DeadlineExceeded},
-		{"closed", func(b rig, cancel func()) { b.r.Close() }, os.ErrClosed},
+		{"closed", func(b rig, cancel func()) { b.r.Close(bg) }, os.ErrClosed},
 		{"daemon gone", func(b rig, cancel func()) { b.p.gone.Store(true) }, ErrDaemonGone},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -447,19 +447,19 @@ func TestDaemonGone(t *testing.T) {
 	if d := time.Since(start); d > 5*time.Second {
 		t.Errorf("it took %v to find out", d)
 	}
-	if _, err := b.r.Prepare(b.f, 0, b.v, 0, 16, 1); !errors.Is(err, ErrDaemonGone) {
+	if _, err := b.r.Prepare(Request{File: b.f, Iov: b.v, Bytes: 16, Userdata: 1}); !errors.Is(err, ErrDaemonGone) {
 		t.Errorf("prepare: %v", err)
 	}
 	if err := b.r.Submit(); !errors.Is(err, ErrDaemonGone) {
 		t.Errorf("submit: %v", err)
 	}
-	if _, err := b.m.NewIov(100, IovOptions{}); !errors.Is(err, ErrDaemonGone) {
+	if _, err := b.m.NewIov(bg, 100, IovOptions{}); !errors.Is(err, ErrDaemonGone) {
 		t.Errorf("new iov: %v", err)
 	}
-	if _, err := b.m.NewRing(RingOptions{}); !errors.Is(err, ErrDaemonGone) {
+	if _, err := b.m.NewRing(bg, RingOptions{}); !errors.Is(err, ErrDaemonGone) {
 		t.Errorf("new ring: %v", err)
 	}
-	if err := b.m.Close(); err != nil {
+	if err := b.m.Close(bg); err != nil {
 		t.Errorf("close: %v", err)
 	}
 }
@@ -473,7 +473,7 @@ func TestDaemonGoneWhilePolling(t *testing.T) {
 	var dst [4]Completion
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
 		b.r.Wait(bg, dst[:], 0)
-		if _, err := b.r.Prepare(b.f, 0, b.v, 0, 16, 1); errors.Is(err, ErrDaemonGone) {
+		if _, err := b.r.Prepare(Request{File: b.f, Iov: b.v, Bytes: 16, Userdata: 1}); errors.Is(err, ErrDaemonGone) {
 			return
 		}
 		if time.Now().After(deadline) {
@@ -488,7 +488,7 @@ func TestRingForgotten(t *testing.T) {
 	b := fixture(t, RingOptions{})
 	b.p.stalled.Store(true)
 	b.prepare(t, 0, 16, 0)
-	if err := b.p.unlink(b.r.link); err != nil {
+	if err := b.p.unlink(bg, b.r.link); err != nil {
 		t.Fatal(err)
 	}
 	var dst [1]Completion
@@ -549,13 +549,13 @@ func TestProtocolBroken(t *testing.T) {
 			if n != c.good || !errors.Is(err, ErrProtocol) || !errors.Is(err, syscall.EPROTO) {
 				t.Errorf("wait: %d, %v", n, err)
 			}
-			if _, err := b.r.Prepare(b.f, 0, b.v, 0, 16, 1); !errors.Is(err, ErrProtocol) {
+			if _, err := b.r.Prepare(Request{File: b.f, Iov: b.v, Bytes: 16, Userdata: 1}); !errors.Is(err, ErrProtocol) {
 				t.Errorf("prepare: %v", err)
 			}
 			if err := b.r.Submit(); !errors.Is(err, ErrProtocol) {
 				t.Errorf("submit: %v", err)
 			}
-			if err := b.r.Close(); err != nil {
+			if err := b.r.Close(bg); err != nil {
 				t.Errorf("close: %v", err)
 			}
 		})
@@ -571,7 +571,7 @@ func TestProtocolBrokenUnderPrepare(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := fixture(t, RingOptions{Entries: 8})
 			do(b.p.only(t))
-			if _, err := b.r.Prepare(b.f, 0, b.v, 0, 16, 1); !errors.Is(err, ErrProtocol) {
+			if _, err := b.r.Prepare(Request{File: b.f, Iov: b.v, Bytes: 16, Userdata: 1}); !errors.Is(err, ErrProtocol) {
 				t.Errorf("prepare: %v", err)
 			}
 			if b.r.InFlight() != 0 {
@@ -640,7 +640,7 @@ func TestCloseEndsWait(t *testing.T) {
 	time.Sleep(5 * time.Millisecond)
 	var wg sync.WaitGroup
 	for range 3 {
-		wg.Go(func() { b.r.Close() })
+		wg.Go(func() { b.r.Close(bg) })
 	}
 	wg.Wait()
 	for range 3 {
@@ -648,13 +648,13 @@ func TestCloseEndsWait(t *testing.T) {
 			t.Errorf("wait: %v", err)
 		}
 	}
-	if _, err := b.r.Prepare(b.f, 0, b.v, 0, 16, 0); !errors.Is(err, os.ErrClosed) {
+	if _, err := b.r.Prepare(Request{File: b.f, Iov: b.v, Bytes: 16}); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("prepare: %v", err)
 	}
 	if err := b.r.Submit(); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("submit: %v", err)
 	}
-	if err := b.r.Close(); err != nil {
+	if err := b.r.Close(bg); err != nil {
 		t.Errorf("second close: %v", err)
 	}
 }
@@ -667,7 +667,7 @@ func TestCloseRacesWithUse(t *testing.T) {
 		for range 2 {
 			wg.Go(func() {
 				for {
-					if _, err := b.r.Prepare(b.f, 0, b.v, 0, 16, 0); err != nil && !errors.Is(err, ErrRingFull) {
+					if _, err := b.r.Prepare(Request{File: b.f, Iov: b.v, Bytes: 16}); err != nil && !errors.Is(err, ErrRingFull) {
 						return
 					}
 					if b.r.Submit() != nil {
@@ -685,8 +685,8 @@ func TestCloseRacesWithUse(t *testing.T) {
 			})
 		}
 		time.Sleep(time.Millisecond)
-		wg.Go(func() { b.r.Close() })
-		wg.Go(func() { b.m.Close() })
+		wg.Go(func() { b.r.Close(bg) })
+		wg.Go(func() { b.m.Close(bg) })
 		wg.Wait()
 	}
 }
@@ -714,7 +714,7 @@ func TestPreparerAndWaiter(t *testing.T) {
 		for i := range total {
 			k := <-free
 			payload[k] = i
-			if _, err := b.r.Prepare(b.f, int64(i), b.v, 0, int64(i%4096)+1, uint64(i)<<8|uint64(k)); err != nil {
+			if _, err := b.r.Prepare(Request{File: b.f, FileOffset: int64(i), Iov: b.v, Bytes: int64(i%4096) + 1, Userdata: uint64(i)<<8 | uint64(k)}); err != nil {
 				t.Error(err)
 				return
 			}
@@ -753,7 +753,7 @@ func TestManyPreparers(t *testing.T) {
 		wg.Go(func() {
 			var dst [4]Completion
 			for prepared := 0; prepared < each; {
-				_, err := b.r.Prepare(b.f, 0, b.v, 0, 64, 0)
+				_, err := b.r.Prepare(Request{File: b.f, Iov: b.v, Bytes: 64})
 				switch {
 				case err == nil:
 					prepared++
@@ -809,7 +809,7 @@ func TestRingLinkNames(t *testing.T) {
 		}
 	}
 	m, _ := testMount(t)
-	if _, err := m.NewRing(RingOptions{Priority: 7}); !errors.Is(err, syscall.EINVAL) {
+	if _, err := m.NewRing(bg, RingOptions{Priority: 7}); !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("priority 7: %v", err)
 	}
 }
@@ -821,12 +821,12 @@ func TestRegistrationFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer sem.Close(true)
-	m := newMount("/test", semDesk(sem.Path()))
-	defer m.Close()
-	if _, err := m.NewRing(RingOptions{}); !errors.Is(err, syscall.EPERM) {
+	m := newMount("/test", semRegistrar(sem.Path()))
+	defer m.Close(bg)
+	if _, err := m.NewRing(bg, RingOptions{}); !errors.Is(err, syscall.EPERM) {
 		t.Errorf("new ring: %v", err)
 	}
-	if _, err := m.NewIov(100, IovOptions{}); !errors.Is(err, syscall.EPERM) {
+	if _, err := m.NewIov(bg, 100, IovOptions{}); !errors.Is(err, syscall.EPERM) {
 		t.Errorf("new iov: %v", err)
 	}
 }
@@ -854,7 +854,7 @@ func FuzzRingMemory(f *testing.F) {
 				seen[c.Userdata] = true
 			}
 			if !seen[12] {
-				b.r.Prepare(b.f, 0, b.v, 0, 16, 12)
+				b.r.Prepare(Request{File: b.f, Iov: b.v, Bytes: 16, Userdata: 12})
 			}
 		}
 	})
@@ -862,16 +862,16 @@ func FuzzRingMemory(f *testing.F) {
 
 func ExampleMount() {
 	if err := func() error {
-		m, err := Open("/mnt/3fs/models")
+		m, err := Open(bg, "/mnt/3fs/models")
 		if err != nil {
 			return err
 		}
-		defer m.Close()
-		buf, err := m.NewIov(64<<20, IovOptions{})
+		defer m.Close(bg)
+		buf, err := m.NewIov(bg, 64<<20, IovOptions{})
 		if err != nil {
 			return err
 		}
-		ring, err := m.NewRing(RingOptions{Entries: 64})
+		ring, err := m.NewRing(bg, RingOptions{Entries: 64})
 		if err != nil {
 			return err
 		}
@@ -880,13 +880,13 @@ func ExampleMount() {
 			return err
 		}
 		defer name.Close()
-		file, err := m.Register(name)
+		file, err := m.Register(bg, name)
 		if err != nil {
 			return err
 		}
 		const block = 1 << 20
 		for i := range int64(64) {
-			if _, err := ring.Prepare(file, i*block, buf, i*block, block, uint64(i)); err != nil {
+			if _, err := ring.Prepare(Request{File: file, FileOffset: i * block, Iov: buf, IovOffset: i * block, Bytes: block, Userdata: uint64(i)}); err != nil {
 				return err
 			}
 		}
@@ -919,7 +919,7 @@ func ExampleRing_Do() {
 	requests := make([]Request, 1000)
 	for i := range requests {
 		off := int64(i) << 16
-		requests[i] = Request{File: file, Offset: off, Iov: buf, IovOffset: off, Bytes: 1 << 16}
+		requests[i] = Request{File: file, FileOffset: off, Iov: buf, IovOffset: off, Bytes: 1 << 16}
 	}
 	if err := ring.Do(context.Background(), requests); err != nil {
 		fmt.Println(err)

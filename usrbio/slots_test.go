@@ -12,7 +12,7 @@ func TestSlotsLowestFirst(t *testing.T) {
 			if got := s.lowest(); got != want {
 				t.Fatalf("%d slots: lowest %d, want %d", n, got, want)
 			}
-			s.take(want, request{ticket: uint64(want) + 1, userdata: uint64(want) * 3})
+			s.take(want, issued{ticket: uint64(want) + 1, userdata: uint64(want) * 3})
 		}
 		if got := s.lowest(); got != -1 || s.inFlight() != n {
 			t.Fatalf("%d slots: lowest %d of a full set of %d", n, got, s.inFlight())
@@ -33,7 +33,7 @@ func TestSlotsLowestFirst(t *testing.T) {
 
 func TestSlotsRefuse(t *testing.T) {
 	s := newSlots(65)
-	s.take(0, request{ticket: 5, userdata: 50, length: 500})
+	s.take(0, issued{ticket: 5, userdata: 50, length: 500})
 	for _, c := range []struct {
 		i      int
 		ticket uint64

@@ -86,9 +86,9 @@ func serve(t *testing.T, bin, data string) *served {
 		}
 	})
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		m, err := usrbio.Open(s.mount)
+		m, err := usrbio.Open(t.Context(), s.mount)
 		if err == nil {
-			m.Close()
+			m.Close(t.Context())
 			return s
 		}
 		if time.Now().After(deadline) {

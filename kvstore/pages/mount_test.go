@@ -104,9 +104,9 @@ func (m *mount) start(t *testing.T) {
 		t.Fatal(err)
 	}
 	for {
-		c, err := usrbio.Open(m.point)
+		c, err := usrbio.Open(t.Context(), m.point)
 		if err == nil {
-			c.Close()
+			c.Close(t.Context())
 			return
 		}
 		select {

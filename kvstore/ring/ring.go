@@ -12,6 +12,7 @@ package ring
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -125,7 +126,7 @@ func findMount(dir string) (string, error) {
 	if dir == "" {
 		return "", errors.New("kvstore: storage_backends is empty; name the directory where the 3FS is mounted")
 	}
-	mount, err := usrbio.FindMount(dir)
+	mount, err := usrbio.FindMount(context.Background(), dir)
 	if errors.Is(err, usrbio.ErrNotMounted) {
 		return "", fmt.Errorf("kvstore: storage_backends: %w: mount a 3FS or kv3fs there, or use the Posix store", err)
 	}

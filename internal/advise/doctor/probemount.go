@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"context"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -36,7 +37,7 @@ func probeMount(path string) (f mountFacts) {
 	}
 	// In a container, path may be only a part of the mount, or not on it at all.
 	if virt, err := os.Open(filepath.Join(path, host.VirtDir)); err == nil {
-		f.Magic = usrbio.IsHF3FS(virt)
+		f.Magic, _ = usrbio.IsHF3FS(context.Background(), virt)
 		virt.Close()
 	}
 	value := make([]byte, maxIdentityBytes)

@@ -91,13 +91,13 @@ func probeRing(dir string) (facts ringFacts) {
 		return ringFacts{Absent: path}
 	}
 	began := time.Now()
-	err = roundTrip(dir, f)
+	err = roundTrip(context.Background(), dir, f) // the parent process bounds this one
 	return ringFacts{Trip: probeErrorOf(err), Elapsed: time.Since(began)}
 }
 
 // absentSemaphore returns the path of the daemon's semaphore if nothing is there.
 func absentSemaphore(dir string) string {
-	point, err := usrbio.FindMount(dir)
+	point, err := usrbio.FindMount(context.Background(), dir)
 	if err != nil {
 		return ""
 	}
@@ -112,17 +112,17 @@ func absentSemaphore(dir string) string {
 }
 
 // roundTrip writes random bytes through a ring and reads them back.
-func roundTrip(dir string, f *os.File) error {
-	m, err := usrbio.Open(dir)
+func roundTrip(ctx context.Context, dir string, f *os.File) error {
+	m, err := usrbio.Open(ctx, dir)
 	if err != nil {
 		return err
 	}
-	defer m.Close()
-	iov, err := m.NewIov(2*ringBytes, usrbio.IovOptions{Reserve: true})
+	defer m.Close(ctx)
+	iov, err := m.NewIov(ctx, 2*ringBytes, usrbio.IovOptions{Reserve: true})
 	if err != nil {
 		return err
 	}
-	file, err := m.Register(f)
+	file, err := m.Register(ctx, f)
 	if err != nil {
 		return err
 	}
@@ -134,12 +134,12 @@ func roundTrip(dir string, f *os.File) error {
 		write  bool
 		offset int64
 	}{{true, 0}, {false, ringBytes}} {
-		ring, err := m.NewRing(usrbio.RingOptions{Entries: 1, Write: step.write})
+		ring, err := m.NewRing(ctx, usrbio.RingOptions{Entries: 1, Write: step.write})
 		if err != nil {
 			return err
 		}
 		request := []usrbio.Request{{File: file, Iov: iov, IovOffset: step.offset, Bytes: ringBytes}}
-		if err := ring.Do(context.Background(), request); err != nil {
+		if err := ring.Do(ctx, request); err != nil {
 			return err
 		}
 		if err := request[0].Err(); err != nil {

@@ -40,11 +40,11 @@ func StartDaemon(ctx context.Context, binary, scratch, mode string) (*Daemon, er
 		return nil, fmt.Errorf("bench: %w", err)
 	}
 	err = d.await(ctx, "mount", func() error {
-		m, err := usrbio.Open(d.Mount)
+		m, err := usrbio.Open(ctx, d.Mount)
 		if err != nil {
 			return err
 		}
-		return m.Close()
+		return m.Close(ctx)
 	})
 	if err != nil {
 		return nil, errors.Join(err, d.Stop())

@@ -63,7 +63,7 @@ type bench struct {
 
 // measure lets the contenders of a case take turns.
 func (b *bench) measure(ctx context.Context, c testCase, cases int) (_ Case, err error) {
-	contenders, err := b.contenders(c)
+	contenders, err := b.contenders(ctx, c)
 	defer func() {
 		for _, x := range slices.Backward(contenders) {
 			err = errors.Join(err, x.close())
@@ -114,9 +114,9 @@ func (b *bench) measure(ctx context.Context, c testCase, cases int) (_ Case, err
 
 // contenders are those of a case, fio last. They are returned also with an
 // error, to be closed.
-func (b *bench) contenders(c testCase) (all []contender, err error) {
+func (b *bench) contenders(ctx context.Context, c testCase) (all []contender, err error) {
 	direct := b.o.IO == "direct"
-	ring, err := newRingContender(c, b.files)
+	ring, err := newRingContender(ctx, c, b.files)
 	if err != nil {
 		return all, err
 	}

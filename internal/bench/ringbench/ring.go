@@ -30,9 +30,9 @@ type ringWorker struct {
 	dst   []usrbio.Completion
 }
 
-func newRingContender(c testCase, f *files) (_ *ringContender, err error) {
+func newRingContender(ctx context.Context, c testCase, f *files) (_ *ringContender, err error) {
 	r := &ringContender{c: c, files: f}
-	if r.mount, err = usrbio.Open(f.mount); err != nil {
+	if r.mount, err = usrbio.Open(ctx, f.mount); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -42,13 +42,13 @@ func newRingContender(c testCase, f *files) (_ *ringContender, err error) {
 	}()
 	for ring := range c.rings {
 		w := ringWorker{dst: make([]usrbio.Completion, c.depth)}
-		if w.iov, err = r.mount.NewIov(c.sizeBytes*int64(c.depth), usrbio.IovOptions{Reserve: true}); err != nil {
+		if w.iov, err = r.mount.NewIov(ctx, c.sizeBytes*int64(c.depth), usrbio.IovOptions{Reserve: true}); err != nil {
 			return nil, err
 		}
 		if err = w.iov.Unlink(); err != nil { // killed, we leave no memory behind
 			return nil, err
 		}
-		if w.ring, err = r.mount.NewRing(usrbio.RingOptions{Entries: c.depth, Write: c.write}); err != nil {
+		if w.ring, err = r.mount.NewRing(ctx, usrbio.RingOptions{Entries: c.depth, Write: c.write}); err != nil {
 			return nil, err
 		}
 		mode := os.O_RDONLY
@@ -59,7 +59,7 @@ func newRingContender(c testCase, f *files) (_ *ringContender, err error) {
 		if err != nil {
 			return nil, err
 		}
-		w.file, err = r.mount.Register(file)
+		w.file, err = r.mount.Register(ctx, file)
 		file.Close()
 		if err != nil {
 			return nil, err
@@ -73,7 +73,7 @@ func newRingContender(c testCase, f *files) (_ *ringContender, err error) {
 }
 
 func (r *ringContender) name() string { return nameRing }
-func (r *ringContender) close() error { return r.mount.Close() }
+func (r *ringContender) close() error { return r.mount.Close(context.Background()) }
 
 func (r *ringContender) run(ctx context.Context, d time.Duration, round int) (sample, error) {
 	for ring := range r.rings {
@@ -125,7 +125,11 @@ func (r *ringContender) buffers() (all [][]byte) {
 // go on with, and neither side is woken for every single request.
 func (w *ringWorker) work(ctx context.Context, size int64, deadline time.Time) (requests int64, err error) {
 	prepare := func(entry uint64) error {
-		_, err := w.ring.Prepare(w.file, w.lanes[entry].next(), w.iov, int64(entry)*size, size, entry)
+		_, err := w.ring.Prepare(usrbio.Request{
+			File: w.file, FileOffset: w.lanes[entry].next(),
+			Iov: w.iov, IovOffset: int64(entry) * size,
+			Bytes: size, Userdata: entry,
+		})
 		return err
 	}
 	for entry := range w.lanes {

@@ -30,11 +30,11 @@ type Setup struct {
 }
 
 func measureSetup(ctx context.Context, mount string) (s Setup, err error) {
-	m, err := usrbio.Open(mount)
+	m, err := usrbio.Open(ctx, mount)
 	if err != nil {
 		return s, err
 	}
-	defer func() { err = errors.Join(err, m.Close()) }()
+	defer func() { err = errors.Join(err, m.Close(context.Background())) }()
 
 	var ms []float64
 	for range ringRounds {
@@ -42,11 +42,11 @@ func measureSetup(ctx context.Context, mount string) (s Setup, err error) {
 			return s, err
 		}
 		began := time.Now()
-		r, err := m.NewRing(usrbio.RingOptions{Entries: 128})
+		r, err := m.NewRing(ctx, usrbio.RingOptions{Entries: 128})
 		if err != nil {
 			return s, err
 		}
-		if err := r.Close(); err != nil {
+		if err := r.Close(ctx); err != nil {
 			return s, err
 		}
 		ms = append(ms, milliseconds(time.Since(began)))
@@ -67,12 +67,12 @@ func measureSetup(ctx context.Context, mount string) (s Setup, err error) {
 			return s, err
 		}
 		began := time.Now()
-		v, err := m.NewIov(bigIovBytes, usrbio.IovOptions{}) // sparse: no page is touched
+		v, err := m.NewIov(ctx, bigIovBytes, usrbio.IovOptions{}) // sparse: no page is touched
 		if err != nil {
 			return s, err
 		}
 		ms = append(ms, milliseconds(time.Since(began)))
-		if err := v.Close(); err != nil {
+		if err := v.Close(ctx); err != nil {
 			return s, err
 		}
 	}

@@ -79,7 +79,7 @@ func allHaveSums(s kv.Stats) error {
 }
 
 // openAlone is Ds3fs into memory of its own that is registered, as a cache's is.
-func (b *bench) openAlone() (_ *way, err error) {
+func (b *bench) openAlone(context.Context) (_ *way, err error) {
 	s, err := b.openRing(kv.ChecksumsAuto, b.allFiles())
 	if err != nil {
 		return nil, err
@@ -103,17 +103,17 @@ func (b *bench) cold(ctx context.Context, rep *Report) (err error) {
 	if err := b.store(ctx); err != nil {
 		return err
 	}
-	chain := func(sums kv.Checksums, openFiles int) func() (*way, error) {
+	chain := func(sums kv.Checksums, openFiles int) func(context.Context) (*way, error) {
 		every := func(loads int) int { return loads }
-		return func() (*way, error) { return b.openChain(sums, openFiles, every) }
+		return func(context.Context) (*way, error) { return b.openChain(sums, openFiles, every) }
 	}
 	rep.Cold, err = b.turns(ctx, []*contender{
-		{WayRing, func() (*way, error) { return openPlainRing(b.daemon.Mount, b.sets, b.o.Depth) }},
+		{WayRing, func(ctx context.Context) (*way, error) { return openPlainRing(ctx, b.daemon.Mount, b.sets, b.o.Depth) }},
 		{WayChain, chain(kv.ChecksumsAuto, b.allFiles())},
 		{WayChainNoSums, chain(kv.ChecksumsOff, b.allFiles())},
 		{WayDs3fs, b.openAlone},
 		{WayChainOpening, chain(kv.ChecksumsAuto, 1)},
-		{WayUCM, func() (*way, error) { return openUCM(b.daemon.Mount, b.o.layout(), b.bufs) }},
+		{WayUCM, func(ctx context.Context) (*way, error) { return openUCM(ctx, b.daemon.Mount, b.o.layout(), b.bufs) }},
 	}, b.sets)
 	return err
 }
@@ -158,9 +158,9 @@ func dropCaches(dir string) error {
 func (b *bench) warm(ctx context.Context, rep *Report) (err error) {
 	first := func(int) int { return 1 }
 	rep.Warm, err = b.turns(ctx, []*contender{
-		{WayCopy, func() (*way, error) { return openCopy(b.sets[0], b.bufs, cacheStreams()) }},
-		{WayChain, func() (*way, error) { return b.openChain(kv.ChecksumsAuto, b.allFiles(), first) }},
-		{WayChainNoSums, func() (*way, error) { return b.openChain(kv.ChecksumsOff, b.allFiles(), first) }},
+		{WayCopy, func(context.Context) (*way, error) { return openCopy(b.sets[0], b.bufs, cacheStreams()) }},
+		{WayChain, func(context.Context) (*way, error) { return b.openChain(kv.ChecksumsAuto, b.allFiles(), first) }},
+		{WayChainNoSums, func(context.Context) (*way, error) { return b.openChain(kv.ChecksumsOff, b.allFiles(), first) }},
 	}, b.sets[:1])
 	return err
 }
@@ -179,7 +179,7 @@ func (b *bench) segments(ctx context.Context, rep *Report) error {
 		return err
 	}
 	as := func(name string, sums kv.Checksums) *contender {
-		return &contender{name, func() (*way, error) {
+		return &contender{name, func(context.Context) (*way, error) {
 			s, err := open(sums)
 			if err != nil {
 				return nil, err

@@ -15,7 +15,7 @@ import (
 // gives back the next one mostly gets.
 type contender struct {
 	name string
-	open func() (*way, error)
+	open func(context.Context) (*way, error)
 }
 
 // way is a contender that is open. Its loads follow one another.
@@ -37,7 +37,7 @@ func (x *contender) sample(ctx context.Context, sets []*blocks, d time.Duration,
 			err = fmt.Errorf("%s: %w", x.name, err)
 		}
 	}()
-	w, err := x.open()
+	w, err := x.open(ctx)
 	if err != nil {
 		return 0, err
 	}

@@ -34,48 +34,48 @@ type plainRing struct {
 	done  []usrbio.Completion
 }
 
-func openPlainRing(mountPoint string, sets []*blocks, depth int) (_ *way, err error) {
+func openPlainRing(ctx context.Context, mountPoint string, sets []*blocks, depth int) (_ *way, err error) {
 	r := &plainRing{files: map[kv.Key]*usrbio.File{}, done: make([]usrbio.Completion, depth)}
-	if r.mount, err = usrbio.Open(mountPoint); err != nil {
+	if r.mount, err = usrbio.Open(ctx, mountPoint); err != nil {
 		return nil, err
 	}
 	defer func() {
 		if err != nil {
-			r.mount.Close()
+			r.close()
 		}
 	}()
 	size := sets[0].layout.BlockBytes
-	if r.iov, err = newIov(r.mount, int64(len(sets[0].keys))*size); err != nil {
+	if r.iov, err = newIov(ctx, r.mount, int64(len(sets[0].keys))*size); err != nil {
 		return nil, err
 	}
-	if r.ring, err = r.mount.NewRing(usrbio.RingOptions{Entries: depth}); err != nil {
+	if r.ring, err = r.mount.NewRing(ctx, usrbio.RingOptions{Entries: depth}); err != nil {
 		return nil, err
 	}
 	for _, set := range sets {
 		for _, key := range set.keys {
-			if r.files[key], err = register(r.mount, blockPath(mountPoint, key)); err != nil {
+			if r.files[key], err = register(ctx, r.mount, blockPath(mountPoint, key)); err != nil {
 				return nil, err
 			}
 		}
 	}
-	return &way{load: r.load, parts: cut(r.iov.Bytes(), size), close: r.mount.Close}, nil
+	return &way{load: r.load, parts: cut(r.iov.Bytes(), size), close: r.close}, nil
 }
 
-func newIov(m *usrbio.Mount, sizeBytes int64) (*usrbio.Iov, error) {
-	v, err := m.NewIov(sizeBytes, usrbio.IovOptions{Reserve: true})
+func newIov(ctx context.Context, m *usrbio.Mount, sizeBytes int64) (*usrbio.Iov, error) {
+	v, err := m.NewIov(ctx, sizeBytes, usrbio.IovOptions{Reserve: true})
 	if err != nil {
 		return nil, err
 	}
 	return v, v.Unlink() // killed, we leave no memory behind
 }
 
-func register(m *usrbio.Mount, path string) (*usrbio.File, error) {
+func register(ctx context.Context, m *usrbio.Mount, path string) (*usrbio.File, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	return m.Register(f)
+	return m.Register(ctx, f)
 }
 
 // load keeps the ring full and waits for half of it at a time: so the daemon has the
@@ -86,7 +86,7 @@ func (r *plainRing) load(ctx context.Context, set *blocks) error {
 	size := set.layout.BlockBytes
 	for next, pending := 0, 0; next < len(set.keys) || pending > 0; {
 		for next < len(set.keys) && pending < len(r.done) {
-			if _, err := r.ring.Prepare(r.files[set.keys[next]], 0, r.iov, int64(next)*size, size, 0); err != nil {
+			if _, err := r.ring.Prepare(usrbio.Request{File: r.files[set.keys[next]], Iov: r.iov, IovOffset: int64(next) * size, Bytes: size}); err != nil {
 				return err
 			}
 			next++
@@ -109,6 +109,8 @@ func (r *plainRing) load(ctx context.Context, set *blocks) error {
 	return nil
 }
 
+func (r *plainRing) close() error { return r.mount.Close(context.Background()) }
+
 // ucmWorkers is stream_number of UCM's Ds3fs, as it comes.
 const ucmWorkers = 32
 
@@ -126,28 +128,30 @@ type ucmWorker struct {
 	iov  *usrbio.Iov
 }
 
-func openUCM(mountPoint string, l kv.Layout, bufs *buffers) (_ *way, err error) {
+func openUCM(ctx context.Context, mountPoint string, l kv.Layout, bufs *buffers) (_ *way, err error) {
 	u := &ucm{mountPoint: mountPoint, bufs: bufs}
-	if u.mount, err = usrbio.Open(mountPoint); err != nil {
+	if u.mount, err = usrbio.Open(ctx, mountPoint); err != nil {
 		return nil, err
 	}
 	defer func() {
 		if err != nil {
-			u.mount.Close()
+			u.close()
 		}
 	}()
 	for range min(ucmWorkers, len(bufs.parts)) {
 		var w ucmWorker
-		if w.iov, err = newIov(u.mount, l.ShardBytes); err != nil {
+		if w.iov, err = newIov(ctx, u.mount, l.ShardBytes); err != nil {
 			return nil, err
 		}
-		if w.ring, err = u.mount.NewRing(usrbio.RingOptions{Entries: 1, IODepth: 1}); err != nil {
+		if w.ring, err = u.mount.NewRing(ctx, usrbio.RingOptions{Entries: 1, IODepth: 1}); err != nil {
 			return nil, err
 		}
 		u.workers = append(u.workers, w)
 	}
-	return &way{load: u.load, parts: bufs.parts, close: u.mount.Close}, nil
+	return &way{load: u.load, parts: bufs.parts, close: u.close}, nil
 }
+
+func (u *ucm) close() error { return u.mount.Close(context.Background()) }
 
 func (u *ucm) load(ctx context.Context, set *blocks) error {
 	ctx, cancel := context.WithTimeout(ctx, waitLimit)
@@ -174,13 +178,13 @@ func (u *ucm) load(ctx context.Context, set *blocks) error {
 }
 
 func (w ucmWorker) load(ctx context.Context, m *usrbio.Mount, path string, s kv.Shard) error {
-	f, err := register(m, path)
+	f, err := register(ctx, m, path)
 	if err != nil {
 		return err
 	}
-	defer f.Close()
+	defer f.Close(ctx)
 	size := int64(len(s.Buf))
-	if _, err := w.ring.Prepare(f, int64(s.Index)*size, w.iov, 0, size, 0); err != nil {
+	if _, err := w.ring.Prepare(usrbio.Request{File: f, FileOffset: int64(s.Index) * size, Iov: w.iov, Bytes: size}); err != nil {
 		return err
 	}
 	if err := w.ring.Submit(); err != nil {

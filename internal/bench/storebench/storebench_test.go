@@ -120,14 +120,14 @@ func TestDamageIsFound(t *testing.T) {
 	if slices.Equal(one.keys, other.keys) || one.keys[0] == one.keys[1] {
 		t.Fatalf("the keys are %v and %v", one.keys, other.keys)
 	}
-	copied := &contender{WayCopy, func() (*way, error) { return openCopy(one, bufs, 2) }}
+	copied := &contender{WayCopy, func(context.Context) (*way, error) { return openCopy(one, bufs, 2) }}
 	if gbps, err := copied.sample(t.Context(), []*blocks{one}, time.Millisecond, 1); err != nil || gbps <= 0 {
 		t.Errorf("%v, %v", gbps, err)
 	}
 	if _, err := copied.sample(t.Context(), []*blocks{other}, time.Millisecond, 1); err == nil || !strings.Contains(err.Error(), "wrong bytes") {
 		t.Errorf("another set: %v", err)
 	}
-	lukewarm := &contender{"lukewarm", func() (*way, error) {
+	lukewarm := &contender{"lukewarm", func(context.Context) (*way, error) {
 		w, err := openCopy(one, bufs, 2)
 		w.verify = func(int) error { return errors.New("neither cold nor warm") }
 		return w, err
@@ -169,7 +169,9 @@ func TestMissingChecksumsAreFound(t *testing.T) {
 	}
 	for _, x := range []*contender{
 		{WayDs3fs, b.openAlone},
-		{WayChain, func() (*way, error) { return b.openChain(kv.ChecksumsAuto, 1, func(int) int { return 1 }) }},
+		{WayChain, func(context.Context) (*way, error) {
+			return b.openChain(kv.ChecksumsAuto, 1, func(int) int { return 1 })
+		}},
 	} {
 		if _, err := x.sample(t.Context(), b.sets, time.Millisecond, 1); err == nil || !strings.Contains(err.Error(), "no checksum") {
 			t.Errorf("%s: %v", x.name, err)

@@ -118,7 +118,7 @@ func Replay(ctx context.Context, t *Reader, o ReplayOptions) (rep *Report, err e
 	if err := o.fillDefaults(); err != nil {
 		return nil, err
 	}
-	r, err := newReplay(o)
+	r, err := newReplay(ctx, o)
 	if err != nil {
 		return nil, err
 	}
@@ -167,13 +167,13 @@ type replay struct {
 	full    bool                // no space left: nothing is written any more
 }
 
-func newReplay(o ReplayOptions) (_ *replay, err error) {
+func newReplay(ctx context.Context, o ReplayOptions) (_ *replay, err error) {
 	r := &replay{
 		o: o, dir: filepath.Join(o.Mount, o.Dir), left: o.MaxBlocks,
 		written: map[uint64]struct{}{},
 		report:  newReport(o),
 	}
-	if r.mount, err = usrbio.Open(o.Mount); err != nil {
+	if r.mount, err = usrbio.Open(ctx, o.Mount); err != nil {
 		if errors.Is(err, usrbio.ErrNotMounted) {
 			err = fmt.Errorf("%s is not on a 3FS mount; start one with `kv3fs serve --data DIR --mount %s`: %w", o.Mount, o.Mount, err)
 		}
@@ -213,7 +213,7 @@ func newReplay(o ReplayOptions) (_ *replay, err error) {
 	}
 	r.report.MaxBlocks = r.left
 	for n := range o.Ranks {
-		k, err := newRank(r, n)
+		k, err := newRank(ctx, r, n)
 		if err != nil {
 			return nil, fmt.Errorf("rank %d: %w", n, err)
 		}
@@ -227,7 +227,7 @@ func (r *replay) close() error {
 	for _, k := range r.ranks {
 		k.stop()
 	}
-	err := r.mount.Close()
+	err := r.mount.Close(context.Background()) // also when interrupted
 	if r.temps != "" {
 		if e := os.RemoveAll(r.temps); e != nil && !errors.Is(e, unix.ENOTCONN) {
 			err = errors.Join(err, e)
@@ -401,7 +401,7 @@ type inFlight struct {
 	ok     bool
 }
 
-func newRank(r *replay, n int) (*rank, error) {
+func newRank(ctx context.Context, r *replay, n int) (*rank, error) {
 	k := &rank{
 		n: n, r: r, steps: make(chan func()), ended: make(chan struct{}),
 		blocks:    make([]inFlight, r.o.Depth),
@@ -410,7 +410,7 @@ func newRank(r *replay, n int) (*rank, error) {
 	}
 	var err error
 	// Reserve: a full /dev/shm is an error now and not a fault later.
-	if k.iov, err = r.mount.NewIov(r.o.BlockBytes*int64(r.o.Depth), usrbio.IovOptions{Reserve: true}); err != nil {
+	if k.iov, err = r.mount.NewIov(ctx, r.o.BlockBytes*int64(r.o.Depth), usrbio.IovOptions{Reserve: true}); err != nil {
 		if errors.Is(err, unix.ENOSPC) {
 			err = fmt.Errorf("%w; enlarge /dev/shm, or choose fewer ranks, a smaller --depth or smaller blocks", err)
 		}
@@ -419,10 +419,10 @@ func newRank(r *replay, n int) (*rank, error) {
 	if err = k.iov.Unlink(); err != nil { // killed, we leave no memory behind
 		return nil, err
 	}
-	if k.reads, err = r.mount.NewRing(usrbio.RingOptions{Entries: r.o.Depth}); err != nil {
+	if k.reads, err = r.mount.NewRing(ctx, usrbio.RingOptions{Entries: r.o.Depth}); err != nil {
 		return nil, err
 	}
-	if k.writes, err = r.mount.NewRing(usrbio.RingOptions{Entries: r.o.Depth, Write: true}); err != nil {
+	if k.writes, err = r.mount.NewRing(ctx, usrbio.RingOptions{Entries: r.o.Depth, Write: true}); err != nil {
 		return nil, err
 	}
 	go func() {
@@ -545,7 +545,7 @@ func (k *rank) batch(interrupt context.Context, ring *usrbio.Ring, ids []uint64,
 				}
 			}
 			hist.record(time.Since(b.began))
-			if err := k.closeBlock(b); err != nil {
+			if err := k.closeBlock(ctx, b); err != nil {
 				return err
 			}
 		}
@@ -561,8 +561,12 @@ func (k *rank) batch(interrupt context.Context, ring *usrbio.Ring, ids []uint64,
 		if f == nil { // counted by open
 			continue
 		}
-		if b.file, err = k.r.mount.Register(f); err == nil {
-			_, err = ring.Prepare(b.file, 0, k.iov, int64(slot)*k.r.o.BlockBytes, k.r.o.BlockBytes, uint64(slot))
+		if b.file, err = k.r.mount.Register(ctx, f); err == nil {
+			_, err = ring.Prepare(usrbio.Request{
+				File: b.file,
+				Iov:  k.iov, IovOffset: int64(slot) * k.r.o.BlockBytes,
+				Bytes: k.r.o.BlockBytes, Userdata: uint64(slot),
+			})
 		}
 		f.Close() // the registration has a descriptor of its own
 		if err != nil {
@@ -703,8 +707,8 @@ func (k *rank) name(b *inFlight) error {
 
 // closeBlock ends a block's registration, and removes its temporary file if it
 // has not become the block.
-func (k *rank) closeBlock(b *inFlight) error {
-	err := b.file.Close()
+func (k *rank) closeBlock(ctx context.Context, b *inFlight) error {
+	err := b.file.Close(ctx)
 	if b.temp == "" {
 		return err
 	}

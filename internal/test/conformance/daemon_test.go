@@ -71,9 +71,9 @@ func (w *world) virtual(name string) string { return filepath.Join(w.Mount, "3fs
 // client connects package usrbio.
 func (w *world) client(t *testing.T) *usrbio.Mount {
 	t.Helper()
-	m, err := usrbio.Open(w.Mount)
+	m, err := usrbio.Open(context.Background(), w.Mount)
 	must(t, err)
-	t.Cleanup(func() { m.Close() })
+	t.Cleanup(func() { m.Close(context.Background()) })
 	return m
 }
 

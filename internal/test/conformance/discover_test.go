@@ -60,10 +60,10 @@ func findsMountC(t *testing.T, w *world, c *tool) {
 }
 
 func findsMountGo(t *testing.T, w *world) {
-	if mp, err := usrbio.FindMount(nestedFile(t, w)); err != nil || mp != w.Mount {
+	if mp, err := usrbio.FindMount(context.Background(), nestedFile(t, w)); err != nil || mp != w.Mount {
 		t.Errorf("%q, %v", mp, err)
 	}
-	if _, err := usrbio.FindMount(w.Mount + "/no/such/path"); !errors.Is(err, syscall.ENOENT) {
+	if _, err := usrbio.FindMount(context.Background(), w.Mount+"/no/such/path"); !errors.Is(err, syscall.ENOENT) {
 		t.Error(err)
 	}
 }
@@ -81,7 +81,7 @@ func shortBuffer(t *testing.T, w *world, c *tool) {
 func offMountC(t *testing.T, _ *world, c *tool) { c.fails(-1, "extract %s", daemontest.Dir(t)) }
 
 func offMountGo(t *testing.T, _ *world) {
-	if mp, err := usrbio.FindMount(daemontest.Dir(t)); !errors.Is(err, usrbio.ErrNotMounted) {
+	if mp, err := usrbio.FindMount(context.Background(), daemontest.Dir(t)); !errors.Is(err, usrbio.ErrNotMounted) {
 		t.Errorf("%q, %v", mp, err)
 	}
 }
@@ -189,8 +189,8 @@ func magicGo(t *testing.T, w *world) {
 		f, err := os.Open(path)
 		must(t, err)
 		defer f.Close()
-		if !usrbio.IsHF3FS(f) {
-			t.Error(path)
+		if is, err := usrbio.IsHF3FS(context.Background(), f); !is || err != nil {
+			t.Error(path, err)
 		}
 		if v, err := unix.IoctlGetInt(int(f.Fd()), wire.IoctlGetVersion); err != nil || int32(v) != 1 {
 			t.Error(path, v, err)
@@ -217,8 +217,10 @@ func notMagicGo(t *testing.T, w *world) {
 	e, err := os.Open("/proc/self/exe")
 	must(t, err)
 	defer e.Close()
-	if usrbio.IsHF3FS(p) || usrbio.IsHF3FS(e) {
-		t.Error("taken for a 3FS")
+	for _, f := range []*os.File{p, e} {
+		if is, err := usrbio.IsHF3FS(context.Background(), f); is || err != nil {
+			t.Error("taken for a 3FS:", is, err)
+		}
 	}
 }
 
@@ -335,7 +337,7 @@ func child(mode string, args []string) int {
 }
 
 func childMode(mode, path string) error {
-	mp, err := usrbio.FindMount(path)
+	mp, err := usrbio.FindMount(context.Background(), path)
 	if err != nil {
 		return err
 	}
@@ -343,18 +345,18 @@ func childMode(mode, path string) error {
 		fmt.Println(mp)
 		return nil
 	}
-	m, err := usrbio.Open(path)
+	m, err := usrbio.Open(context.Background(), path)
 	if err != nil {
 		return err
 	}
-	iov, err := m.NewIov(1<<20, usrbio.IovOptions{})
+	iov, err := m.NewIov(context.Background(), 1<<20, usrbio.IovOptions{})
 	if err != nil {
 		return err
 	}
 	if err := iov.Unlink(); err != nil { // a killed process leaves no name behind
 		return err
 	}
-	r, err := m.NewRing(usrbio.RingOptions{Entries: 16, Write: mode == "write"})
+	r, err := m.NewRing(context.Background(), usrbio.RingOptions{Entries: 16, Write: mode == "write"})
 	if err != nil {
 		return err
 	}
@@ -375,7 +377,7 @@ func childRead(m *usrbio.Mount, r *usrbio.Ring, iov *usrbio.Iov, path string) er
 	if err != nil {
 		return err
 	}
-	file, err := m.Register(f)
+	file, err := m.Register(context.Background(), f)
 	if err != nil {
 		return err
 	}
@@ -396,7 +398,7 @@ func childWrite(m *usrbio.Mount, r *usrbio.Ring, iov *usrbio.Iov, path string) e
 	if err != nil {
 		return err
 	}
-	file, err := m.Register(f)
+	file, err := m.Register(context.Background(), f)
 	if err != nil {
 		return err
 	}
@@ -404,7 +406,7 @@ func childWrite(m *usrbio.Mount, r *usrbio.Ring, iov *usrbio.Iov, path string) e
 	for {
 		var q []usrbio.Request
 		for i := range int64(16) {
-			q = append(q, usrbio.Request{File: file, Iov: iov, Offset: i << 16, IovOffset: i << 16, Bytes: 1 << 16})
+			q = append(q, usrbio.Request{File: file, Iov: iov, FileOffset: i << 16, IovOffset: i << 16, Bytes: 1 << 16})
 		}
 		if err := r.Do(context.Background(), q); err != nil {
 			return err

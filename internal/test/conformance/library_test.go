@@ -306,12 +306,16 @@ func (l *goLibrary) open(path, flags string) file {
 	f, err := os.OpenFile(path, bits, 0o644)
 	must(l.t, err)
 	l.t.Cleanup(func() { f.Close() })
-	r, err := l.m.Register(f)
+	r, err := l.m.Register(context.Background(), f)
 	must(l.t, err)
 	return &goFile{l.t, f, r}
 }
 func (f *goFile) fsync() { f.t.Helper(); must(f.t, f.f.Sync()) }
-func (f *goFile) close() { f.t.Helper(); must(f.t, f.r.Close()); must(f.t, f.f.Close()) }
+func (f *goFile) close() {
+	f.t.Helper()
+	must(f.t, f.r.Close(context.Background()))
+	must(f.t, f.f.Close())
+}
 
 type goBuffer struct {
 	t *testing.T
@@ -320,7 +324,7 @@ type goBuffer struct {
 
 func (l *goLibrary) buffer(size, block int64) buffer {
 	l.t.Helper()
-	v, err := l.m.NewIov(size, usrbio.IovOptions{BlockBytes: block})
+	v, err := l.m.NewIov(context.Background(), size, usrbio.IovOptions{BlockBytes: block})
 	must(l.t, err)
 	return &goBuffer{l.t, v}
 }
@@ -337,7 +341,7 @@ func (b *goBuffer) wrong(off, n int64, seed uint64) string {
 func (b *goBuffer) zeros(off, n int64) bool {
 	return string(b.v.Bytes()[off:off+n]) == string(make([]byte, n))
 }
-func (b *goBuffer) close() { b.t.Helper(); must(b.t, b.v.Close()) }
+func (b *goBuffer) close() { b.t.Helper(); must(b.t, b.v.Close(context.Background())) }
 
 type goRing struct {
 	t *testing.T
@@ -346,7 +350,7 @@ type goRing struct {
 
 func (l *goLibrary) ring(o ringOptions) ring {
 	l.t.Helper()
-	r, err := l.m.NewRing(usrbio.RingOptions{
+	r, err := l.m.NewRing(context.Background(), usrbio.RingOptions{
 		Entries: o.entries, Write: o.write, IODepth: o.depth, Timeout: time.Duration(o.timeoutMs) * time.Millisecond,
 		Priority: usrbio.Priority(o.priority), AllowReadUncommitted: o.flags&1 != 0, ForbidReadHoles: o.flags&2 != 0,
 	})
@@ -355,7 +359,7 @@ func (l *goLibrary) ring(o ringOptions) ring {
 }
 func (r *goRing) prep(b buffer, bufOff int64, f file, fileOff, n int64, userdata uint64) (int, syscall.Errno) {
 	r.t.Helper()
-	slot, err := r.r.Prepare(f.(*goFile).r, fileOff, b.(*goBuffer).v, bufOff, n, userdata)
+	slot, err := r.r.Prepare(usrbio.Request{File: f.(*goFile).r, FileOffset: fileOff, Iov: b.(*goBuffer).v, IovOffset: bufOff, Bytes: n, Userdata: userdata})
 	return slot, errnoOf(r.t, err)
 }
 func (r *goRing) submit() { r.t.Helper(); must(r.t, r.r.Submit()) }
@@ -374,7 +378,7 @@ func (r *goRing) wait(most, least int, limit time.Duration) []cqe {
 	}
 	return all
 }
-func (r *goRing) close() { r.t.Helper(); must(r.t, r.r.Close()) }
+func (r *goRing) close() { r.t.Helper(); must(r.t, r.r.Close(context.Background())) }
 
 func errnoOf(t *testing.T, err error) syscall.Errno {
 	t.Helper()

@@ -248,7 +248,7 @@ func restarted(t *testing.T, how syscall.Signal) {
 		t.Errorf("%+v", got)
 	}
 	r := rings[1].(*goRing).r
-	if _, err := r.Prepare(files[1].(*goFile).r, 0, buffers[1].(*goBuffer).v, 0, 100, 1); err == nil {
+	if _, err := r.Prepare(usrbio.Request{File: files[1].(*goFile).r, Iov: buffers[1].(*goBuffer).v, Bytes: 100, Userdata: 1}); err == nil {
 		_, err = r.Wait(withDeadline(t, patience), make([]usrbio.Completion, 1), 1)
 		wantErrno(t, "the Go client's wait", err, usrbioGone)
 	} else {

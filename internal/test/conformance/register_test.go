@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -131,7 +132,7 @@ func depthBeyondRing(t *testing.T, w *world) {
 		t.Error(err)
 	}
 	w.tool(t).fails(-int(syscall.EINVAL), "iorcreate r %s 4 r 5 -1", w.Mount)
-	_, err := w.client(t).NewRing(usrbio.RingOptions{Entries: 4, IODepth: 5})
+	_, err := w.client(t).NewRing(context.Background(), usrbio.RingOptions{Entries: 4, IODepth: 5})
 	wantErrno(t, "usrbio", err, syscall.EINVAL)
 }
 
@@ -281,7 +282,7 @@ func unlinkedObjectGo(t *testing.T, w *world) {
 	l := newGoLibrary(t, w)
 	f := l.open(write(t, w.dir(t)+"/f", pattern(4096, 3)), "rdonly")
 	path, _ := object(t, 8192)
-	v, err := l.m.RegisterIov(filepath.Base(path), usrbio.IovOptions{})
+	v, err := l.m.RegisterIov(context.Background(), filepath.Base(path), usrbio.IovOptions{})
 	must(t, err)
 	must(t, os.Remove(path))
 	b := &goBuffer{t, v}

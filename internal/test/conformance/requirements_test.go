@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -290,19 +291,19 @@ func churnGo(t *testing.T) {
 	f, err := os.Open(w.Mount + "/f")
 	must(t, err)
 	defer f.Close()
-	file, err := m.Register(f)
+	file, err := m.Register(context.Background(), f)
 	must(t, err)
-	iov, err := m.NewIov(4096, usrbio.IovOptions{})
+	iov, err := m.NewIov(context.Background(), 4096, usrbio.IovOptions{})
 	must(t, err)
 	before := 0
 	began := time.Now()
 	for i := range churned {
-		r, err := m.NewRing(usrbio.RingOptions{Entries: 1})
+		r, err := m.NewRing(context.Background(), usrbio.RingOptions{Entries: 1})
 		must(t, err)
 		q := []usrbio.Request{{File: file, Iov: iov, Bytes: 100}}
 		must(t, r.Do(withDeadline(t, patience), q))
 		must(t, q[0].Err())
-		must(t, r.Close())
+		must(t, r.Close(context.Background()))
 		if i == 10 {
 			before = w.descriptors(t)
 		}

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"slices"
@@ -254,7 +255,7 @@ func unregisteredC(t *testing.T, w *world, c *tool) {
 func unregisteredGo(t *testing.T, w *world) {
 	l := newGoLibrary(t, w)
 	f := l.open(w.dir(t)+"/f", "rdwr,creat").(*goFile)
-	must(t, f.r.Close())
+	must(t, f.r.Close(context.Background()))
 	if _, errno := l.ring(ringOptions{entries: 4}).prep(l.buffer(4096, 0), 0, f, 0, 10, 1); errno != syscall.EBADF {
 		t.Error(errno)
 	}
@@ -607,9 +608,9 @@ func registersAgainGo(t *testing.T, w *world) {
 	f, err := os.Open(write(t, w.dir(t)+"/f", nil))
 	must(t, err)
 	defer f.Close()
-	a, err := m.Register(f)
+	a, err := m.Register(context.Background(), f)
 	must(t, err)
-	b, err := m.Register(f) // a value of its own, no number that could be taken
+	b, err := m.Register(context.Background(), f) // a value of its own, no number that could be taken
 	must(t, err)
 	if a == b || a.Ino() != inoOf(t, f) {
 		t.Error(a.Ino(), b.Ino())
@@ -617,7 +618,7 @@ func registersAgainGo(t *testing.T, w *world) {
 	d, err := os.Open(w.Mount)
 	must(t, err)
 	defer d.Close()
-	_, err = m.Register(d)
+	_, err = m.Register(context.Background(), d)
 	wantErrno(t, "a directory", err, syscall.EINVAL)
 }
 
@@ -731,22 +732,22 @@ func openedByID(t *testing.T) {
 
 func openedByIDGo(t *testing.T, w *world) {
 	a, b := w.client(t), w.client(t)
-	v, err := a.NewIov(8192, usrbio.IovOptions{BlockBytes: 4096})
+	v, err := a.NewIov(context.Background(), 8192, usrbio.IovOptions{BlockBytes: 4096})
 	must(t, err)
 	copy(v.Bytes(), pattern(8192, 6))
-	u, err := b.OpenIov(v.ID(), usrbio.IovOptions{BlockBytes: 4096})
+	u, err := b.OpenIov(context.Background(), v.ID(), usrbio.IovOptions{BlockBytes: 4096})
 	must(t, err)
 	if string(u.Bytes()) != string(pattern(8192, 6)) {
 		t.Error("other bytes")
 	}
-	_, err = b.OpenIov(v.ID(), usrbio.IovOptions{})
+	_, err = b.OpenIov(context.Background(), v.ID(), usrbio.IovOptions{})
 	wantErrno(t, "other block size", err, syscall.ENOENT)
 	if os.Geteuid() == 0 {
 		c := w.toolAs(t, alice)
 		id := c.ok("iovcreate v %s 8192 0 -1", w.Mount).kv["uuid"]
 		theirs, err := usrbio.ParseID(id)
 		must(t, err)
-		_, err = b.OpenIov(theirs, usrbio.IovOptions{})
+		_, err = b.OpenIov(context.Background(), theirs, usrbio.IovOptions{})
 		wantErrno(t, "another user's", err, syscall.EPERM)
 	}
 }

@@ -122,11 +122,11 @@ func (p *process) killAgainAndAgain(ctx context.Context, every func() time.Durat
 // mounted tells whether a mount works.
 func mounted(point string) func() error {
 	return func() error {
-		m, err := usrbio.Open(point)
+		m, err := usrbio.Open(context.Background(), point)
 		if err != nil {
 			return err
 		}
-		return m.Close()
+		return m.Close(context.Background())
 	}
 }
 

@@ -46,17 +46,17 @@ func makePageFiles(mountPoint, prefix string, numPages int) error {
 	return nil
 }
 
-func (d *desk) open() (err error) {
-	if d.mount, err = usrbio.Open(d.mountPoint); err != nil {
+func (d *desk) open(ctx context.Context) (err error) {
+	if d.mount, err = usrbio.Open(ctx, d.mountPoint); err != nil {
 		return err
 	}
-	if d.iov, err = d.mount.NewIov(batchPages*pageBytes, usrbio.IovOptions{}); err != nil {
+	if d.iov, err = d.mount.NewIov(ctx, batchPages*pageBytes, usrbio.IovOptions{}); err != nil {
 		return err
 	}
-	if d.read, err = d.mount.NewRing(usrbio.RingOptions{Entries: batchPages}); err != nil {
+	if d.read, err = d.mount.NewRing(ctx, usrbio.RingOptions{Entries: batchPages}); err != nil {
 		return err
 	}
-	if d.write, err = d.mount.NewRing(usrbio.RingOptions{Entries: batchPages, Write: true}); err != nil {
+	if d.write, err = d.mount.NewRing(ctx, usrbio.RingOptions{Entries: batchPages, Write: true}); err != nil {
 		return err
 	}
 	for rank := range d.files {
@@ -64,7 +64,7 @@ func (d *desk) open() (err error) {
 		if err != nil {
 			return err
 		}
-		d.files[rank], err = d.mount.Register(f)
+		d.files[rank], err = d.mount.Register(ctx, f)
 		if err := errors.Join(err, f.Close()); err != nil {
 			return err
 		}
@@ -74,7 +74,7 @@ func (d *desk) open() (err error) {
 
 func (d *desk) close() {
 	if d.mount != nil {
-		d.mount.Close() // fails for a daemon that is gone, and closes all the same
+		d.mount.Close(context.Background()) // fails for a daemon that is gone, and closes all the same
 		d.mount = nil
 	}
 }
@@ -94,7 +94,7 @@ func (d *desk) ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, setUpLimit)
 	defer cancel()
 	for d.mount == nil {
-		err := d.open()
+		err := d.open(ctx)
 		if err == nil {
 			d.tally.registered.Add(1)
 			return nil
@@ -124,13 +124,13 @@ func (d *desk) transfer(ctx context.Context, writing bool, rank int, pages []int
 	}
 	requests := make([]usrbio.Request, len(pages))
 	for i, page := range pages {
-		requests[i] = usrbio.Request{File: d.files[rank], Offset: page * pageBytes, Iov: d.iov, IovOffset: int64(i) * pageBytes, Bytes: pageBytes}
+		requests[i] = usrbio.Request{File: d.files[rank], FileOffset: page * pageBytes, Iov: d.iov, IovOffset: int64(i) * pageBytes, Bytes: pageBytes}
 	}
 	err := ring.Do(ctx, requests)
 	if err == nil {
 		for _, r := range requests {
 			if r.Result != pageBytes {
-				err = errors.Join(err, fmt.Errorf("page at %d: %d of %d bytes: %w", r.Offset, r.Result, pageBytes, r.Err()))
+				err = errors.Join(err, fmt.Errorf("page at %d: %d of %d bytes: %w", r.FileOffset, r.Result, pageBytes, r.Err()))
 			}
 		}
 	}

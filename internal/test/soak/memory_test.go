@@ -118,17 +118,17 @@ func TestMemoryAfterManyFiles(t *testing.T) {
 // moved through them.
 func TestMemoryAfterLargeIov(t *testing.T) {
 	daemon := start(t)
-	m, err := usrbio.Open(daemon.Mount)
+	m, err := usrbio.Open(t.Context(), daemon.Mount)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer m.Close()
+	defer m.Close(t.Context())
 	const size = 512 << 20
-	iov, err := m.NewIov(size, usrbio.IovOptions{})
+	iov, err := m.NewIov(t.Context(), size, usrbio.IovOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer iov.Close()
+	defer iov.Close(t.Context())
 	file, err := os.Create(filepath.Join(daemon.Mount, "f"))
 	if err != nil {
 		t.Fatal(err)
@@ -137,19 +137,19 @@ func TestMemoryAfterLargeIov(t *testing.T) {
 	if err := file.Truncate(size); err != nil {
 		t.Fatal(err)
 	}
-	f, err := m.Register(file)
+	f, err := m.Register(t.Context(), file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
-	ring, err := m.NewRing(usrbio.RingOptions{Entries: 8})
+	defer f.Close(t.Context())
+	ring, err := m.NewRing(t.Context(), usrbio.RingOptions{Entries: 8})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer ring.Close()
+	defer ring.Close(t.Context())
 	var requests []usrbio.Request
 	for off := int64(0); off < size; off += 4 << 20 {
-		requests = append(requests, usrbio.Request{File: f, Offset: off, Iov: iov, IovOffset: off, Bytes: 4 << 20})
+		requests = append(requests, usrbio.Request{File: f, FileOffset: off, Iov: iov, IovOffset: off, Bytes: 4 << 20})
 	}
 	if err := ring.Do(t.Context(), requests); err != nil {
 		t.Fatal(err)

@@ -26,12 +26,13 @@ func BenchmarkRead(b *testing.B) {
 	clear(mem.Bytes())
 	f := open(b, e, d, "f")
 
-	m, err := usrbio.Open(d.Mount)
+	ctx := context.Background()
+	m, err := usrbio.Open(ctx, d.Mount)
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer m.Close()
-	iov, err := m.RegisterIov(mem.Name(), usrbio.IovOptions{})
+	defer m.Close(ctx)
+	iov, err := m.RegisterIov(ctx, mem.Name(), usrbio.IovOptions{})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -40,11 +41,11 @@ func BenchmarkRead(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer raw.Close()
-	file, err := m.Register(raw)
+	file, err := m.Register(ctx, raw)
 	if err != nil {
 		b.Fatal(err)
 	}
-	ring, err := m.NewRing(usrbio.RingOptions{Entries: depth})
+	ring, err := m.NewRing(ctx, usrbio.RingOptions{Entries: depth})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -90,7 +91,7 @@ func read(ctx context.Context, r *usrbio.Ring, f *usrbio.File, v *usrbio.Iov, to
 	done := make([]usrbio.Completion, depth)
 	for at, pending := 0, 0; at < total || pending > 0; {
 		for ; at < total && pending < depth; pending++ {
-			if _, err := r.Prepare(f, int64(at), v, int64(at), int64(size), 0); err != nil {
+			if _, err := r.Prepare(usrbio.Request{File: f, FileOffset: int64(at), Iov: v, IovOffset: int64(at), Bytes: int64(size)}); err != nil {
 				return err
 			}
 			at += size

@@ -56,13 +56,13 @@ type copyJob struct {
 
 // connect makes a connection to the daemon that is there now.
 func connect(o *Options, memories []memory) (_ *conn, err error) {
-	m, err := usrbio.Open(o.Mount)
+	m, err := usrbio.Open(context.Background(), o.Mount)
 	if err != nil {
 		return nil, err
 	}
 	defer func() {
 		if err != nil {
-			m.Close()
+			m.Close(context.Background())
 		}
 	}()
 	c := &conn{
@@ -95,7 +95,7 @@ func (c *conn) newLane(write bool) (*lane, error) {
 	l := &lane{c: c, write: write, chunkBytes: c.o.chunkBytes()}
 	size := c.o.BufferBytes / 2 / int64(l.chunkBytes) * int64(l.chunkBytes)
 	var err error
-	if l.staging, err = c.mount.NewIov(size, usrbio.IovOptions{NUMANode: c.o.NUMANode, Reserve: true}); err != nil {
+	if l.staging, err = c.mount.NewIov(context.Background(), size, usrbio.IovOptions{NUMANode: c.o.NUMANode, Reserve: true}); err != nil {
 		return nil, err
 	}
 	if err := l.staging.Unlink(); err != nil { // killed, we leave no memory behind
@@ -105,7 +105,7 @@ func (c *conn) newLane(write bool) (*lane, error) {
 		l.chunks = append(l.chunks, at)
 	}
 	for range c.o.Streams {
-		r, err := c.mount.NewRing(usrbio.RingOptions{Entries: c.o.Entries, Write: write})
+		r, err := c.mount.NewRing(context.Background(), usrbio.RingOptions{Entries: c.o.Entries, Write: write})
 		if err != nil {
 			return nil, err
 		}
@@ -124,16 +124,16 @@ func (c *conn) lane(write bool) *lane {
 // register tells the daemon of memory. ENOENT: the name has gone, or is that of another
 // object by now, which is none of ours to write to.
 func (c *conn) register(mem memory) error {
-	iov, err := c.mount.RegisterIov(mem.name, usrbio.IovOptions{})
+	iov, err := c.mount.RegisterIov(context.Background(), mem.name, usrbio.IovOptions{})
 	if err != nil {
 		return err
 	}
 	if ino, err := inodeOf(mem.name); err != nil || ino != mem.ino {
-		return errors.Join(fmt.Errorf("ringio: %s is another object by now: %w", mem.name, syscall.ENOENT), iov.Close())
+		return errors.Join(fmt.Errorf("ringio: %s is another object by now: %w", mem.name, syscall.ENOENT), iov.Close(context.Background()))
 	}
 	if iov.Size() < int64(len(mem.bytes)) {
 		return errors.Join(fmt.Errorf("ringio: %s has %d bytes and is said to be mapped to %d: %w",
-			mem.name, iov.Size(), len(mem.bytes), syscall.EINVAL), iov.Close())
+			mem.name, iov.Size(), len(mem.bytes), syscall.EINVAL), iov.Close(context.Background()))
 	}
 	all := append([]known(nil), *c.known.Load()...)
 	all = append(all, known{mem, iov})
@@ -198,7 +198,7 @@ func (c *conn) keep() {
 	close(c.copies) // nobody begins anything any more
 	c.copiers.Wait()
 	c.daemon.close()
-	c.err = c.mount.Close()
+	c.err = c.mount.Close(context.Background())
 }
 
 // lookAfter looks at both lanes from time to time until the connection dies.

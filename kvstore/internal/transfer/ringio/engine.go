@@ -159,7 +159,7 @@ func (e *Engine) register(f *os.File) (*conn, *usrbio.File, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	r, err := c.mount.Register(f)
+	r, err := c.mount.Register(context.Background(), f)
 	return c, r, err
 }
 

@@ -1,6 +1,7 @@
 package ringio
 
 import (
+	"context"
 	"errors"
 	"os"
 
@@ -56,6 +57,6 @@ func (f *file) Close() error {
 		if errors.Is(err, unix.ENOTCONN) {
 			err = nil
 		}
-		return errors.Join(f.f.Close(), err)
+		return errors.Join(f.f.Close(context.Background()), err)
 	})
 }

@@ -80,7 +80,11 @@ func (r *ring) flush(due []*move) ([]*move, error) {
 		if e.chunk < 0 {
 			iov, at = e.m.iov, e.m.iovAt+int64(e.from)
 		}
-		_, err := r.ring.Prepare(e.m.file.f, e.m.op.Offset+int64(e.from), iov, at, int64(e.n), uint64(i))
+		_, err := r.ring.Prepare(usrbio.Request{
+			File: e.m.file.f, FileOffset: e.m.op.Offset + int64(e.from),
+			Iov: iov, IovOffset: at,
+			Bytes: int64(e.n), Userdata: uint64(i),
+		})
 		if errors.Is(err, usrbio.ErrRingFull) {
 			break // a real 3FS makes room in its own time
 		}

@@ -1,0 +1,160 @@
+package usrbio
+
+import (
+	"context"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// patience bounds every call that the daemon must answer, whatever the caller's
+// context. A daemon that works answers these calls from memory.
+const patience = 30 * time.Second
+
+// responder bounds the waits for one daemon's answers. Once a wait has lasted for
+// patience, the daemon counts as hung and nobody waits for it until it answers.
+type responder struct {
+	patience time.Duration
+
+	mu   sync.Mutex
+	hung chan struct{} // closed while the daemon counts as hung, then replaced
+}
+
+func newResponder(patience time.Duration) *responder {
+	return &responder{patience: patience, hung: make(chan struct{})}
+}
+
+// whileHung returns a channel that is closed when the daemon counts as hung.
+func (r *responder) whileHung() <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.hung
+}
+
+// giveUp marks the daemon as hung.
+func (r *responder) giveUp() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !isClosed(r.hung) {
+		close(r.hung)
+	}
+	return syscall.ETIMEDOUT
+}
+
+// answered notes an answer that nobody waited for: the daemon works again.
+func (r *responder) answered() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if isClosed(r.hung) {
+		r.hung = make(chan struct{})
+	}
+}
+
+// expired reports, as an error, that there is nothing to wait for from the start.
+func (r *responder) expired(ctx context.Context) error {
+	if isClosed(r.whileHung()) {
+		return syscall.ETIMEDOUT
+	}
+	return ctx.Err()
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// question is a call that the daemon must answer, on a goroutine that may block
+// for as long as the daemon does.
+type question struct {
+	of     *responder
+	fn     func() error
+	undo   func()        // nil: nothing to undo
+	answer chan error    // unbuffered: the caller receives it, or nobody does
+	left   chan struct{} // closed when the caller no longer waits
+}
+
+func (r *responder) question(fn func() error, undo func()) *question {
+	return &question{of: r, fn: fn, undo: undo, answer: make(chan error), left: make(chan struct{})}
+}
+
+// ask runs fn, and then undo if fn succeeded for a caller that no longer waits.
+func (q *question) ask() {
+	err := q.fn()
+	select {
+	case q.answer <- err:
+	case <-q.left:
+		q.of.answered()
+		if err == nil && q.undo != nil {
+			q.undo()
+		}
+	}
+}
+
+// await waits for the answer, at most until ctx ends, the timer fires or the
+// daemon counts as hung.
+func (r *responder) await(ctx context.Context, q *question, timer *time.Timer) error {
+	var err error
+	select {
+	case err = <-q.answer:
+		return err
+	case <-ctx.Done():
+		err = ctx.Err()
+	case <-r.whileHung():
+		err = syscall.ETIMEDOUT
+	case <-timer.C:
+		err = r.giveUp()
+	}
+	close(q.left)
+	return err
+}
+
+// bounded runs fn where there is no Mount yet. If it returns early, fn keeps a
+// thread until the daemon answers.
+func bounded(ctx context.Context, fn func() error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	r := newResponder(patience)
+	q := r.question(fn, nil)
+	timer := time.NewTimer(r.patience)
+	defer timer.Stop()
+	go q.ask()
+	return r.await(ctx, q, timer)
+}
+
+// once runs a Close once. Later callers wait for the first, as long as their
+// context lasts, and return its error.
+type once struct {
+	mu   sync.Mutex
+	done chan struct{} // nil: not begun
+	err  error         // before done is closed
+}
+
+func (o *once) do(ctx context.Context, fn func() error) error {
+	o.mu.Lock()
+	done := o.done
+	if done == nil {
+		o.done = make(chan struct{})
+	}
+	o.mu.Unlock()
+	if done == nil {
+		defer close(o.done)
+		o.err = fn()
+		return o.err
+	}
+	select {
+	case <-done:
+		return o.err
+	case <-ctx.Done():
+		select {
+		case <-done:
+			return o.err
+		default:
+			return ctx.Err()
+		}
+	}
+}
