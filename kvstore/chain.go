@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Names of stores, as chains have them.
+// Names of stores in the names of chains.
 const (
 	cacheName   = "Cache"
 	posixName   = "Posix"
@@ -19,7 +19,7 @@ const (
 // backs are the stores that end a chain.
 var backs = []string{posixName, ds3fsName, segmentName, pagesName, emptyName}
 
-// Chains lists the names that Open takes.
+// Chains returns the names of all chains.
 func Chains() []string {
 	var all []string
 	for _, back := range backs {
@@ -28,7 +28,10 @@ func Chains() []string {
 	return all
 }
 
-// parseChain reads a chain's name, front first.
+// chainName is the name that parseChain reads.
+func chainName(names []string) string { return strings.Join(names, "|") }
+
+// parseChain reads the name of a chain and returns its stores, the first in front.
 func parseChain(chain string) ([]string, error) {
 	names := strings.Split(chain, "|")
 	for i, name := range names {

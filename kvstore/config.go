@@ -1,132 +1,299 @@
 package kvstore
 
 import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
 	"github.com/kv3fs/kv3fs/kvstore/keys"
-	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
-// Config is the configuration of a chain. Keys are those of UCM's
-// ucm_connector_config where it has them, and so are defaults, unless said. The
-// zero value of a field means its default; one that no store of the chain reads
-// is an error.
+const defaultTimeout = 30 * time.Second
+
+// Config configures a chain. Namespace and Layout are required, and so are the options
+// of the stores of the chain that have required fields. The zero value of any other
+// field means its default. Options of a store that the chain does not have are an error.
+//
+// [ReadConfig] reads UCM's configuration files and makes a Config of them.
 type Config struct {
-	// StorePipeline is the chain's name; ReadConfig's files have it, Open is told.
-	StorePipeline string `yaml:"store_pipeline"`
+	// Namespace is what decides the bytes of blocks besides their tokens. Blocks of
+	// another namespace are misses.
+	Namespace keys.Namespace
 
-	// Namespace is what decides the bytes of blocks, besides their tokens. Blocks of
-	// another one are misses. Required.
-	Namespace keys.Namespace `yaml:"namespace"`
+	// Layout is the size of blocks and of their shards. Where ShardBytes is 0, a block
+	// is one shard.
+	Layout Layout
 
-	// BlockSize is the bytes of a block, ShardSize those of each of its parts, which
-	// divide it; default one shard. Where TensorSize is given and ShardSize is not, it
-	// is ShardSize.
-	BlockSize  int64 `yaml:"block_size"`
-	ShardSize  int64 `yaml:"shard_size"`
-	TensorSize int64 `yaml:"tensor_size"`
+	// Timeout bounds every wait. Default 30 s.
+	Timeout time.Duration
 
-	// StorageBackends is where blocks are: for Posix one directory or several with
-	// colons between them, for Ds3fs the root of the mount (only the first counts),
-	// for Segment a directory of its own. Required for those.
-	StorageBackends string `yaml:"storage_backends"`
+	// Checksums says how checksums are used. Default ChecksumsAuto.
+	Checksums Checksums
 
-	// TimeoutMs bounds every wait. Default 30000.
-	TimeoutMs int `yaml:"timeout_ms"`
-	// IODirect bypasses the page cache. Default true for Ds3fs, else false.
-	IODirect *bool `yaml:"io_direct"`
-	// StreamNumber is how many requests Segment and Pages have in flight, and for
-	// Ds3fs how many rings it has in each direction. Default 32; for Ds3fs 2, since
-	// one ring has many requests in flight here.
-	StreamNumber int `yaml:"stream_number"`
-	// WaitingQueueDepth is how many requests may wait for their turn, in Cache how
-	// many blocks may wait to be written to the next store. Default 1024; for Ds3fs
-	// and Cache 8192.
-	WaitingQueueDepth int `yaml:"waiting_queue_depth"`
-	// RunningQueueDepth is how many shards may be under way. Default 32768.
-	RunningQueueDepth int `yaml:"running_queue_depth"`
-	// Checksums is auto (the default), require or off. Not UCM's.
-	Checksums kv.Checksums `yaml:"checksums"`
+	// Logger receives what an operator wants to know: the chain that was opened, damaged
+	// blocks, blocks that were dropped, storage that did not answer. Default: no log.
+	Logger *slog.Logger `json:"-"`
 
-	// Of Ds3fs:
+	// Options of each store.
+	Cache   *CacheOptions
+	Posix   *PosixOptions
+	Ds3fs   *Ds3fsOptions
+	Segment *SegmentOptions
+	Pages   *PagesOptions
 
-	// IOREntries is how many requests a ring has in flight. Default 64, not UCM's 1.
-	IOREntries int `yaml:"ior_entries"`
-	// NUMAID is the node to take memory from. Default -1: any.
-	NUMAID *int `yaml:"numa_id"`
-	// BufferSize is the shared memory through which buffers pass that are not
-	// registered. Default 64 MiB; UCM's documents say 64 GB, its code does not read it.
-	BufferSize int64 `yaml:"buffer_size"`
-	// OpenFiles is how many files stay open and registered. Default 1024. Not UCM's.
-	OpenFiles int `yaml:"open_files"`
-
-	// Of Cache:
-
-	// CacheBufferCapacityGB is the cache's size in GiB. Default 256, or 32 if it is
-	// not shared, but not more than half of the memory that is free.
-	CacheBufferCapacityGB int `yaml:"cache_buffer_capacity_gb"`
-	// CacheBufferBytes is the same in bytes, for small ones. Not UCM's.
-	CacheBufferBytes int64 `yaml:"cache_buffer_bytes"`
-	// ShareBufferEnable lets processes of the same UniqueID share one cache. Default
-	// false; UCM's is true for MLA models.
-	ShareBufferEnable bool `yaml:"share_buffer_enable"`
-	// UniqueID names the shared cache. Default: the namespace's fingerprint.
-	UniqueID string `yaml:"unique_id"`
-	// CacheStreamNumber is how many threads copy. Default 4, but not more than there
-	// are processors.
-	CacheStreamNumber int `yaml:"cache_stream_number"`
-	// CachePolicy is lru (the default) or aged. Not UCM's.
-	CachePolicy string `yaml:"cache_policy"`
-
-	// Of Posix:
-
-	// PosixIOEngine is psync (the default) or aio, which means io_direct here.
-	PosixIOEngine string `yaml:"posix_io_engine"`
-	// PosixDataTransConcurrency is how many requests are in flight. Default 128 with
-	// IODirect, else 8 for each processor and at most 128.
-	PosixDataTransConcurrency int `yaml:"posix_data_trans_concurrency"`
-	// DataDirShardBytes is how many hexadecimal digits of a key name its directory,
-	// 0 to 5. Default 3.
-	DataDirShardBytes *int `yaml:"data_dir_shard_bytes"`
-
-	// Of Segment, none UCM's:
-
-	// SegmentCapacityGB is the store's size in GiB; SegmentCapacityBytes the same in
-	// bytes. One is required.
-	SegmentCapacityGB    int   `yaml:"segment_capacity_gb"`
-	SegmentCapacityBytes int64 `yaml:"segment_capacity_bytes"`
-	// SegmentBytes is the size of each file. Default 1 GiB, less in a small store.
-	SegmentBytes int64 `yaml:"segment_bytes"`
-	// SegmentCarryFraction is how much of a file that is used again may be blocks
-	// that were hit, and are kept. Default 0.25; at most 0.5, none where negative.
-	SegmentCarryFraction float64 `yaml:"segment_carry_fraction"`
-
-	// Of Pages, none UCM's:
-
-	// PagesURL is the page service. Default http://127.0.0.1:18000.
-	PagesURL string `yaml:"pages_url"`
-	// PagesFile is the file whose pages it hands out. Required.
-	PagesFile string `yaml:"pages_file"`
-	// PagesCapacityGB is the size in GiB of a file that is made; PagesCapacityBytes
-	// the same in bytes. Without either the file must be there.
-	PagesCapacityGB    int   `yaml:"pages_capacity_gb"`
-	PagesCapacityBytes int64 `yaml:"pages_capacity_bytes"`
-	// PagesRank is the rank whose pages these are. Default 0.
-	PagesRank int `yaml:"pages_rank"`
-	// PagesLeaseMs, PagesReserveMs and PagesQuarantineMs are what the service has for
-	// --pages-lease, --pages-reserve and --pages-quarantine. Defaults 30000, 60000 and
-	// 10000, as there.
-	PagesLeaseMs      int `yaml:"pages_lease_ms"`
-	PagesReserveMs    int `yaml:"pages_reserve_ms"`
-	PagesQuarantineMs int `yaml:"pages_quarantine_ms"`
+	// Speed slows the chain down, for benchmarks and tests of engines. Default: as fast
+	// as it is.
+	Speed *Speed
 }
 
-// Layout is the size of the blocks.
-func (c Config) Layout() (Layout, error) {
-	l := Layout{BlockBytes: c.BlockSize, ShardBytes: c.ShardSize}
-	if l.ShardBytes == 0 {
-		l.ShardBytes = c.TensorSize
+// CachePolicy says which blocks a cache evicts first.
+type CachePolicy string
+
+const (
+	// CacheLRU, the default, evicts the blocks that were not used for the longest time.
+	CacheLRU CachePolicy = "lru"
+	// CacheAged counts uses, too: each keeps a block 150 s longer, at most five times,
+	// so that a prompt that all users share outlives the chat of one.
+	CacheAged CachePolicy = "aged"
+)
+
+// CacheOptions configure Cache, which keeps blocks in host memory.
+type CacheOptions struct {
+	// CapacityBytes is the size of the cache. Default 32 GiB, or 256 GiB where it is
+	// Shared, but at most half of the memory that is free. The first process decides the
+	// size of a shared cache.
+	CapacityBytes int64
+
+	// Shared lets processes of the same user and SharedName use one cache.
+	Shared bool
+	// SharedName names the shared cache. Default: the namespace's fingerprint.
+	SharedName string
+
+	// Copiers is how many goroutines copy. Default 4, but at most one for each processor.
+	Copiers int
+
+	// WaitingBlocks is how many blocks may wait to be written to the next store before
+	// Save waits. Default 8192.
+	WaitingBlocks int
+
+	Policy CachePolicy
+}
+
+// OneDir is a [PosixOptions.KeyDigits] that puts all blocks into one directory.
+const OneDir = -1
+
+// PosixOptions configure Posix, which keeps a file for each block in any directory.
+// UCM's Posix store can use the same directories.
+type PosixOptions struct {
+	// Dirs are where the blocks are, on one disk each, for example. Required. A block's
+	// key decides which one it is written to.
+	Dirs []string
+
+	// DirectIO bypasses the page cache.
+	DirectIO bool
+
+	// Transfers is how many reads and writes run at once. Default 128 with DirectIO,
+	// else 8 for each processor and at most 128.
+	Transfers int
+	// WaitingTransfers is how many more may wait. Default 1024.
+	WaitingTransfers int
+	// AcceptedShards is how many shards may be under way before Load and Save wait.
+	// Default 32768.
+	AcceptedShards int
+
+	// KeyDigits is how many hexadecimal digits of its key name a block's directory, at
+	// most 5, or OneDir. Default 3. UCM, where it uses the same blocks, must have the
+	// same number.
+	KeyDigits int
+}
+
+// Ds3fsOptions configure Ds3fs, which keeps a file for each block on a 3FS or kv3fs
+// mount and moves its data through rings. UCM's Ds3fs store can use the same mount.
+type Ds3fsOptions struct {
+	// Mount is where the file system is mounted. Required.
+	Mount string
+
+	// Rings is how many rings there are in each direction. Default 2.
+	Rings int
+	// WaitingTransfers is how many requests may wait for a ring. Default 8192.
+	WaitingTransfers int
+	// AcceptedShards is how many shards may be under way before Load and Save wait.
+	// Default 32768.
+	AcceptedShards int
+	// OpenFiles is how many files stay open and registered. Default 1024.
+	OpenFiles int
+
+	RingOptions
+}
+
+// RingOptions configure the rings of Ds3fs, and those of Pages on a 3FS.
+type RingOptions struct {
+	// RingEntries is how many requests each ring has in flight. Default 64.
+	RingEntries int
+	// BufferBytes is the size of the shared memory for data whose buffers are not
+	// registered. Default 64 MiB.
+	BufferBytes int64
+	// NUMANode is the node to take that memory from. Default any.
+	NUMANode *int
+}
+
+// SegmentOptions configure Segment, which packs blocks into large files.
+type SegmentOptions struct {
+	// Dir holds nothing else. Required.
+	Dir string
+
+	// CapacityBytes is what the directory takes on the disk at most. Required.
+	CapacityBytes int64
+	// SegmentBytes is the size of each file. Default 1 GiB, less in a small store.
+	SegmentBytes int64
+	// CarryFraction is how much of a file that is reused may be blocks that were hit, and
+	// are kept. Default 0.25; at most 0.5; none where negative.
+	CarryFraction float64
+
+	// DirectIO bypasses the page cache.
+	DirectIO bool
+	// Transfers is how many reads and writes run at once. Default 32.
+	Transfers int
+	// WaitingTransfers is how many more may wait. Default 1024.
+	WaitingTransfers int
+}
+
+// PagesOptions configure Pages, which keeps blocks in pages of one file that a page
+// service hands out, so that many processes share it.
+type PagesOptions struct {
+	// URL is the page service: http://HOST:PORT, with a token
+	// http://kv3fs:TOKEN@HOST:PORT, or unix:PATH. Default http://127.0.0.1:18000.
+	URL string
+
+	// File holds the pages. Required. All processes that use it use one service.
+	File string
+	// CapacityBytes is the size of a file that is made. Without it the file must exist.
+	CapacityBytes int64
+	// Rank is the rank whose pages these are. Default 0.
+	Rank int
+
+	// Lease, Reserve and Quarantine are those of the service: its --pages-lease,
+	// --pages-reserve and --pages-quarantine. Defaults 30 s, 60 s and 10 s, as there. If
+	// larger than the service's, writes are wasted. Timeout must be below Reserve.
+	Lease, Reserve, Quarantine time.Duration
+
+	// DirectIO bypasses the page cache.
+	DirectIO bool
+	// Transfers is how many reads and writes run at once. Default 32.
+	Transfers int
+	// WaitingBatches is how many batches are accepted before Load and Save wait, and on a
+	// 3FS how many requests may wait for a ring. Default 1024.
+	WaitingBatches int
+
+	RingOptions
+}
+
+// Speed is that of a simulated storage. The shards of a batch go one after the other
+// through a pipe that all batches in the same direction share, and are settled in the
+// order given: when the pipe has let them through and the chain has moved them,
+// whichever is later. Lookups are not slowed down.
+type Speed struct {
+	BytesPerSecond float64       // in each direction; 0: no bound
+	Latency        time.Duration // of each shard, besides its bytes
+}
+
+// complete checks what is not the business of a single store and fills in defaults.
+func (c *Config) complete(chain []string) error {
+	if err := c.Namespace.Check(); err != nil {
+		return err
 	}
-	if l.ShardBytes == 0 {
-		l.ShardBytes = l.BlockBytes
+	if c.Layout.ShardBytes == 0 {
+		c.Layout.ShardBytes = c.Layout.BlockBytes
 	}
-	return l, l.Check()
+	if err := c.Layout.Check(); err != nil {
+		return err
+	}
+	switch {
+	case c.Timeout < 0:
+		return fmt.Errorf("kvstore: Config.Timeout is %v; it must not be negative", c.Timeout)
+	case c.Timeout == 0:
+		c.Timeout = defaultTimeout
+	}
+	switch c.Checksums {
+	case "", ChecksumsAuto, ChecksumsRequire, ChecksumsOff:
+	default:
+		return fmt.Errorf("kvstore: Config.Checksums is %.40q; use auto, require or off", c.Checksums)
+	}
+	if s := c.Speed; s != nil && (s.BytesPerSecond < 0 || s.Latency < 0) {
+		return errors.New("kvstore: Config.Speed is negative; use 0 for no bound")
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	for _, options := range []struct {
+		store string
+		given bool
+	}{
+		{cacheName, c.Cache != nil}, {posixName, c.Posix != nil}, {ds3fsName, c.Ds3fs != nil},
+		{segmentName, c.Segment != nil}, {pagesName, c.Pages != nil},
+	} {
+		if options.given && !slices.Contains(chain, options.store) {
+			return fmt.Errorf("kvstore: Config.%s is set, and the chain %s has no %s; remove the options or add the store",
+				options.store, chainName(chain), options.store)
+		}
+	}
+	return c.checkNumbers()
+}
+
+// checkNumbers refuses numbers that cannot be, and names the field.
+func (c *Config) checkNumbers() error {
+	type number struct {
+		field string
+		value int64
+	}
+	var all []number
+	add := func(field string, value int64) { all = append(all, number{field, value}) }
+	rings := func(store string, r RingOptions) {
+		add(store+".RingEntries", int64(r.RingEntries))
+		add(store+".BufferBytes", r.BufferBytes)
+		if r.NUMANode != nil {
+			add(store+".NUMANode", int64(*r.NUMANode))
+		}
+	}
+	if o := c.Cache; o != nil {
+		add("Cache.CapacityBytes", o.CapacityBytes)
+		add("Cache.Copiers", int64(o.Copiers))
+		add("Cache.WaitingBlocks", int64(o.WaitingBlocks))
+	}
+	if o := c.Posix; o != nil {
+		add("Posix.Transfers", int64(o.Transfers))
+		add("Posix.WaitingTransfers", int64(o.WaitingTransfers))
+		add("Posix.AcceptedShards", int64(o.AcceptedShards))
+	}
+	if o := c.Ds3fs; o != nil {
+		add("Ds3fs.Rings", int64(o.Rings))
+		add("Ds3fs.WaitingTransfers", int64(o.WaitingTransfers))
+		add("Ds3fs.AcceptedShards", int64(o.AcceptedShards))
+		add("Ds3fs.OpenFiles", int64(o.OpenFiles))
+		rings("Ds3fs", o.RingOptions)
+	}
+	if o := c.Segment; o != nil {
+		add("Segment.CapacityBytes", o.CapacityBytes)
+		add("Segment.SegmentBytes", o.SegmentBytes)
+		add("Segment.Transfers", int64(o.Transfers))
+		add("Segment.WaitingTransfers", int64(o.WaitingTransfers))
+	}
+	if o := c.Pages; o != nil {
+		add("Pages.CapacityBytes", o.CapacityBytes)
+		add("Pages.Rank", int64(o.Rank))
+		add("Pages.Lease", int64(o.Lease))
+		add("Pages.Reserve", int64(o.Reserve))
+		add("Pages.Quarantine", int64(o.Quarantine))
+		add("Pages.Transfers", int64(o.Transfers))
+		add("Pages.WaitingBatches", int64(o.WaitingBatches))
+		rings("Pages", o.RingOptions)
+	}
+	for _, n := range all {
+		if n.value < 0 {
+			return fmt.Errorf("kvstore: Config.%s is %d; it must not be negative", n.field, n.value)
+		}
+	}
+	return nil
 }

@@ -2,6 +2,7 @@ package kvstore_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"os"
@@ -10,8 +11,8 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/keys"
 )
 
-// A turn of an engine: what is there is loaded, layer by layer, and what is not is
-// computed and dumped.
+// A turn of an engine: blocks that are stored are loaded layer by layer, and the rest is
+// computed and saved.
 func Example() {
 	dir, err := os.MkdirTemp("", "kv")
 	if err != nil {
@@ -21,12 +22,10 @@ func Example() {
 
 	model := keys.Namespace{Model: "example/tiny", BlockTokens: 4, Layers: 2}
 	store, err := kvstore.Open("Cache|Segment", kvstore.Config{
-		Namespace:            model,
-		BlockSize:            64 << 10,
-		ShardSize:            32 << 10, // a layer's part
-		StorageBackends:      dir,
-		SegmentCapacityBytes: 16 << 20,
-		CacheBufferBytes:     4 << 20,
+		Namespace: model,
+		Layout:    kvstore.Layout{BlockBytes: 64 << 10, ShardBytes: 32 << 10}, // a shard is a layer's part
+		Cache:     &kvstore.CacheOptions{CapacityBytes: 4 << 20},
+		Segment:   &kvstore.SegmentOptions{Dir: dir, CapacityBytes: 16 << 20},
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -54,29 +53,34 @@ func Example() {
 				log.Fatal(err)
 			}
 			for layer := range layout.Shards() {
-				<-load.Landed(layer) // all blocks have it: compute with it
+				<-load.Landed(layer)
+				if load.LandedErr(layer) != nil {
+					hits = 0 // a block was lost meanwhile: compute the whole prompt
+					break
+				}
+				// ... every block has this layer: compute with it.
 			}
-			if err := load.Wait(ctx); err != nil {
-				log.Fatal(err) // an engine computes what is kvstore.ErrMiss
+			if err := load.Wait(ctx); err != nil && !errors.Is(err, kvstore.ErrMiss) {
+				log.Print(err) // the storage failed; what it did not load is computed, too
 			}
 		}
-		// ... compute the rest, then keep it.
+		// ... compute the rest, then save it.
 		if hits < len(blocks) {
-			dump, err := store.Save(ctx, layout.ByBlock(blocks[hits:], memory[hits:]))
+			save, err := store.Save(ctx, layout.ByBlock(blocks[hits:], memory[hits:]))
 			if err != nil {
 				log.Fatal(err)
 			}
-			if err := dump.Wait(ctx); err != nil {
-				log.Fatal(err)
+			if err := save.Wait(ctx); err != nil {
+				log.Print(err) // these blocks are not kept
 			}
 		}
-		fmt.Printf("%d of %d blocks were there\n", hits, len(blocks))
+		fmt.Printf("%d of %d blocks were stored\n", hits, len(blocks))
 	}
 	serve(1, 2, 3, 4, 5, 6, 7, 8)
 	serve(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)
-	serve(1, 2, 3, 9, 5, 6, 7, 8) // another beginning: nothing in common
+	serve(1, 2, 3, 9, 5, 6, 7, 8) // another beginning: no block in common
 	// Output:
-	// 0 of 2 blocks were there
-	// 2 of 3 blocks were there
-	// 0 of 2 blocks were there
+	// 0 of 2 blocks were stored
+	// 2 of 3 blocks were stored
+	// 0 of 2 blocks were stored
 }

@@ -6,13 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"strings"
-	"time"
 
 	"github.com/kv3fs/kv3fs/internal/host"
 	"github.com/kv3fs/kv3fs/kvstore/cache"
 	"github.com/kv3fs/kv3fs/kvstore/empty"
 	"github.com/kv3fs/kv3fs/kvstore/files"
+	"github.com/kv3fs/kv3fs/kvstore/internal/meter"
+	"github.com/kv3fs/kv3fs/kvstore/internal/paced"
 	"github.com/kv3fs/kv3fs/kvstore/internal/transfer"
 	"github.com/kv3fs/kv3fs/kvstore/internal/transfer/ringio"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
@@ -23,7 +23,6 @@ import (
 )
 
 const (
-	defaultTimeoutMs     = 30_000
 	defaultPagesURL      = "http://127.0.0.1:18000"
 	defaultCacheGB       = 32
 	defaultSharedCacheGB = 256
@@ -31,84 +30,62 @@ const (
 	gib = 1 << 30
 )
 
-// Open opens a chain by its name: a store, or Cache and a store with a bar between
-// them ("Cache|Ds3fs"). It is the caller's to Close.
-func Open(chain string, c Config) (Store, error) {
+// Open opens a chain by its name: a store, or Cache and a store with a bar between them
+// ("Cache|Ds3fs"). [Chains] lists them. The caller closes it.
+func Open(chain string, c Config) (*Store, error) {
 	names, err := parseChain(chain)
 	if err != nil {
 		return nil, err
 	}
-	layout, err := c.Layout()
-	if err != nil {
+	if err := c.complete(names); err != nil {
 		return nil, err
 	}
-	if err := c.check(); err != nil {
-		return nil, err
-	}
-	b := builder{Config: c, layout: layout, namespace: c.Namespace.Fingerprint(), timeout: time.Duration(cmp.Or(c.TimeoutMs, defaultTimeoutMs)) * time.Millisecond}
-	back := names[len(names)-1]
-	store, err := b.back(back)
+	b := builder{Config: c, namespace: c.Namespace.Fingerprint()}
+	last := names[len(names)-1]
+	store, err := b.open(last)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", back, err)
+		return nil, fmt.Errorf("%s: %w", last, err)
 	}
-	if names[0] != cacheName {
-		return store, nil
+	if b.rings {
+		store = meter.NewRegistrar(store, c.Logger)
+	} else {
+		store = meter.New(store, c.Logger)
 	}
-	front, err := b.cache(store)
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: %w", cacheName, err), store.Close())
-	}
-	return front, nil
-}
-
-// check refuses numbers that cannot be, naming the key.
-func (c *Config) check() error {
-	if err := c.Namespace.Check(); err != nil {
-		return err
-	}
-	for _, n := range []struct {
-		key   string
-		value int64
-	}{
-		{"timeout_ms", int64(c.TimeoutMs)}, {"stream_number", int64(c.StreamNumber)},
-		{"waiting_queue_depth", int64(c.WaitingQueueDepth)}, {"running_queue_depth", int64(c.RunningQueueDepth)},
-		{"ior_entries", int64(c.IOREntries)}, {"buffer_size", c.BufferSize}, {"open_files", int64(c.OpenFiles)},
-		{"cache_buffer_capacity_gb", int64(c.CacheBufferCapacityGB)}, {"cache_buffer_bytes", c.CacheBufferBytes},
-		{"cache_stream_number", int64(c.CacheStreamNumber)}, {"posix_data_trans_concurrency", int64(c.PosixDataTransConcurrency)},
-		{"segment_capacity_gb", int64(c.SegmentCapacityGB)}, {"segment_capacity_bytes", c.SegmentCapacityBytes},
-		{"segment_bytes", c.SegmentBytes}, {"pages_capacity_gb", int64(c.PagesCapacityGB)},
-		{"pages_capacity_bytes", c.PagesCapacityBytes}, {"pages_rank", int64(c.PagesRank)},
-		{"pages_lease_ms", int64(c.PagesLeaseMs)}, {"pages_reserve_ms", int64(c.PagesReserveMs)}, {"pages_quarantine_ms", int64(c.PagesQuarantineMs)},
-	} {
-		if n.value < 0 {
-			return fmt.Errorf("kvstore: %s is %d; it cannot be negative", n.key, n.value)
+	if names[0] == cacheName {
+		front, err := b.cache(store)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("%s: %w", cacheName, err), store.Close())
 		}
+		store = meter.New(front, c.Logger)
 	}
-	switch c.Checksums {
-	case "", kv.ChecksumsAuto, kv.ChecksumsRequire, kv.ChecksumsOff:
-	default:
-		return fmt.Errorf("kvstore: checksums is %.40q; write auto, require or off", c.Checksums)
+	if s := c.Speed; s != nil {
+		store = paced.New(store, paced.Options{BytesPerSecond: s.BytesPerSecond, Latency: s.Latency})
 	}
-	switch c.PosixIOEngine {
-	case "", "psync", "aio":
-	default:
-		return fmt.Errorf("kvstore: posix_io_engine is %.40q; write psync, or aio", c.PosixIOEngine)
-	}
-	if d := c.DataDirShardBytes; d != nil && (*d < 0 || *d > 5) {
-		return fmt.Errorf("kvstore: data_dir_shard_bytes is %d; write 0 to 5", *d)
-	}
-	return nil
+	c.Logger.Info("opened block store", "chain", chainName(names), "namespace", b.namespace.String(),
+		"block_bytes", c.Layout.BlockBytes, "shard_bytes", c.Layout.ShardBytes)
+	return &Store{store}, nil
 }
 
-// builder is a configuration with what all stores take from it.
+// plain is a store as the interface, nil where it was not opened.
+func plain[S kv.Store](s S, err error) (kv.Store, error) {
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// builder opens the stores of a configuration that is complete.
 type builder struct {
 	Config
-	layout    kv.Layout
 	namespace kv.Fingerprint
-	timeout   time.Duration
+	rings     bool // the store moves data through rings, so that registered memory helps
 }
 
-func (b *builder) back(name string) (kv.Store, error) {
+func (b *builder) layout() kv.Layout       { return kv.Layout(b.Layout) }
+func (b *builder) checksums() kv.Checksums { return kv.Checksums(b.Checksums) }
+
+// open opens a store that ends a chain.
+func (b *builder) open(name string) (kv.Store, error) {
 	switch name {
 	case posixName:
 		return b.posix()
@@ -119,109 +96,86 @@ func (b *builder) back(name string) (kv.Store, error) {
 	case pagesName:
 		return b.pages()
 	default: // parseChain knows no other
-		return empty.New(b.layout), nil
+		return empty.New(b.layout()), nil
 	}
-}
-
-// backends are the directories of storage_backends.
-func (b *builder) backends() ([]string, error) {
-	if b.StorageBackends == "" {
-		return nil, errors.New("kvstore: storage_backends is missing; write the directory that holds the blocks")
-	}
-	return strings.Split(b.StorageBackends, ":"), nil
 }
 
 func (b *builder) posix() (kv.Store, error) {
-	dirs, err := b.backends()
-	if err != nil {
-		return nil, err
+	if b.Posix == nil || len(b.Posix.Dirs) == 0 {
+		return nil, errors.New("kvstore: Config.Posix.Dirs is empty; name the directories that hold the blocks")
 	}
-	return withoutRings(files.Open(files.Options{
-		Dirs: dirs, Layout: b.layout, Namespace: b.namespace,
-		DirectIO:          b.IODirect != nil && *b.IODirect || b.PosixIOEngine == "aio",
-		Streams:           b.PosixDataTransConcurrency,
-		WaitingQueueDepth: b.WaitingQueueDepth,
-		RunningQueueDepth: b.RunningQueueDepth,
-		Timeout:           b.timeout, DirShardDigits: b.DataDirShardBytes, Checksums: b.Checksums,
+	var digits *int
+	switch d := b.Posix.KeyDigits; {
+	case d == OneDir:
+		digits = new(int)
+	case d < 0 || d > 5:
+		return nil, fmt.Errorf("kvstore: Config.Posix.KeyDigits is %d; use 1 to 5, or OneDir", d)
+	case d > 0:
+		digits = &d
+	}
+	return plain(files.Open(files.Options{
+		Dirs: b.Posix.Dirs, Layout: b.layout(), Namespace: b.namespace,
+		DirectIO:          b.Posix.DirectIO,
+		Streams:           b.Posix.Transfers,
+		WaitingQueueDepth: b.Posix.WaitingTransfers,
+		RunningQueueDepth: b.Posix.AcceptedShards,
+		Timeout:           b.Timeout, DirShardDigits: digits, Checksums: b.checksums(),
 	}))
 }
 
 func (b *builder) ds3fs() (kv.Store, error) {
-	dirs, err := b.backends()
-	if err != nil {
-		return nil, err
+	if b.Ds3fs == nil || b.Ds3fs.Mount == "" {
+		return nil, errors.New("kvstore: Config.Ds3fs.Mount is empty; name the directory where the 3FS is mounted")
 	}
-	return ring.Open(ring.Options{
-		Mount: dirs[0], Layout: b.layout, Namespace: b.namespace,
-		DirectIO:          b.IODirect == nil || *b.IODirect,
-		Streams:           b.StreamNumber,
-		Entries:           b.IOREntries,
-		BufferBytes:       b.BufferSize,
-		OpenFiles:         b.OpenFiles,
-		WaitingQueueDepth: b.WaitingQueueDepth,
-		RunningQueueDepth: b.RunningQueueDepth,
-		Timeout:           b.timeout, NUMANode: b.numaNode(), Checksums: b.Checksums,
-	})
-}
-
-func (b *builder) segment() (kv.Store, error) {
-	dirs, err := b.backends()
-	if err != nil {
-		return nil, err
-	}
-	if len(dirs) > 1 {
-		return nil, fmt.Errorf("kvstore: storage_backends names %d directories; Segment has one", len(dirs))
-	}
-	capacity, err := oneSize("segment_capacity_gb", b.SegmentCapacityGB, "segment_capacity_bytes", b.SegmentCapacityBytes)
-	if err != nil {
-		return nil, err
-	}
-	if capacity == 0 {
-		return nil, errors.New("kvstore: segment_capacity_gb is missing; write how much the store may hold")
-	}
-	return withoutRings(segment.Open(segment.Options{
-		Dir: dirs[0], Layout: b.layout, Namespace: b.namespace,
-		CapacityBytes: capacity, SegmentBytes: b.SegmentBytes, CarryFraction: b.SegmentCarryFraction,
-		DirectIO: b.IODirect != nil && *b.IODirect,
-		Streams:  b.StreamNumber, WaitingQueueDepth: b.WaitingQueueDepth,
-		Timeout: b.timeout, Checksums: b.Checksums,
+	b.rings = true
+	return plain(ring.Open(ring.Options{
+		Mount: b.Ds3fs.Mount, Layout: b.layout(), Namespace: b.namespace,
+		Streams:           b.Ds3fs.Rings,
+		Entries:           b.Ds3fs.RingEntries,
+		BufferBytes:       b.Ds3fs.BufferBytes,
+		OpenFiles:         b.Ds3fs.OpenFiles,
+		WaitingQueueDepth: b.Ds3fs.WaitingTransfers,
+		RunningQueueDepth: b.Ds3fs.AcceptedShards,
+		Timeout:           b.Timeout, NUMANode: b.Ds3fs.NUMANode, Checksums: b.checksums(),
 	}))
 }
 
-// withoutRings hides that a store takes memory to be registered: moved by system
-// calls, bytes go to any memory directly, and a cache in front would put its own
-// into /dev/shm for nothing.
-func withoutRings[S kv.Store](s S, err error) (kv.Store, error) {
-	if err != nil {
-		return nil, err
+func (b *builder) segment() (kv.Store, error) {
+	switch {
+	case b.Segment == nil || b.Segment.Dir == "":
+		return nil, errors.New("kvstore: Config.Segment.Dir is empty; name a directory that holds nothing else")
+	case b.Segment.CapacityBytes == 0:
+		return nil, errors.New("kvstore: Config.Segment.CapacityBytes is 0; say how much of the disk the store may take")
 	}
-	return struct{ kv.Store }{s}, nil
+	return plain(segment.Open(segment.Options{
+		Dir: b.Segment.Dir, Layout: b.layout(), Namespace: b.namespace,
+		CapacityBytes: b.Segment.CapacityBytes, SegmentBytes: b.Segment.SegmentBytes, CarryFraction: b.Segment.CarryFraction,
+		DirectIO: b.Segment.DirectIO,
+		Streams:  b.Segment.Transfers, WaitingQueueDepth: b.Segment.WaitingTransfers,
+		Timeout: b.Timeout, Checksums: b.checksums(), Logger: b.Logger,
+	}))
 }
 
 func (b *builder) pages() (kv.Store, error) {
-	if b.PagesFile == "" {
-		return nil, errors.New("kvstore: pages_file is missing; write the path of the file that holds the pages")
-	}
-	capacity, err := oneSize("pages_capacity_gb", b.PagesCapacityGB, "pages_capacity_bytes", b.PagesCapacityBytes)
-	if err != nil {
-		return nil, err
+	if b.Pages == nil || b.Pages.File == "" {
+		return nil, errors.New("kvstore: Config.Pages.File is empty; name the file that holds the pages")
 	}
 	o := pages.Options{
-		URL: cmp.Or(b.PagesURL, defaultPagesURL), File: b.PagesFile, Rank: b.PagesRank, CapacityBytes: capacity,
-		Layout: b.layout, Namespace: b.namespace, DirectIO: b.IODirect != nil && *b.IODirect,
-		Streams:           b.StreamNumber,
-		WaitingQueueDepth: b.WaitingQueueDepth,
-		Timeout:           b.timeout, Checksums: b.Checksums,
-		Lease:      time.Duration(b.PagesLeaseMs) * time.Millisecond,
-		Reserve:    time.Duration(b.PagesReserveMs) * time.Millisecond,
-		Quarantine: time.Duration(b.PagesQuarantineMs) * time.Millisecond,
+		URL: cmp.Or(b.Pages.URL, defaultPagesURL), File: b.Pages.File, Rank: b.Pages.Rank, CapacityBytes: b.Pages.CapacityBytes,
+		Layout: b.layout(), Namespace: b.namespace, DirectIO: b.Pages.DirectIO,
+		Streams:           b.Pages.Transfers,
+		WaitingQueueDepth: b.Pages.WaitingBatches,
+		Timeout:           b.Timeout, Checksums: b.checksums(),
+		Lease: b.Pages.Lease, Reserve: b.Pages.Reserve, Quarantine: b.Pages.Quarantine,
 	}
-	if o.Engine, err = b.ringsFor(filepath.Dir(b.PagesFile)); err != nil {
+	var err error
+	if o.Engine, err = b.ringsFor(filepath.Dir(b.Pages.File)); err != nil {
 		return nil, err
 	}
 	if o.Engine == nil {
-		return withoutRings(pages.Open(o))
+		return plain(pages.Open(o))
 	}
+	b.rings = true
 	store, err := pages.Open(o)
 	if err != nil {
 		return nil, errors.Join(err, o.Engine.Close())
@@ -229,7 +183,7 @@ func (b *builder) pages() (kv.Store, error) {
 	return store, nil
 }
 
-// ringsFor is an engine that uses the rings where dir is on a 3FS, else nil.
+// ringsFor returns an engine that uses rings if dir is on a 3FS, else nil.
 func (b *builder) ringsFor(dir string) (transfer.Engine, error) {
 	mount, err := usrbio.FindMount(context.Background(), dir)
 	if errors.Is(err, usrbio.ErrNotMounted) {
@@ -240,53 +194,36 @@ func (b *builder) ringsFor(dir string) (transfer.Engine, error) {
 	}
 	return ringio.New(ringio.Options{
 		Mount:             mount,
-		Entries:           b.IOREntries,
-		BufferBytes:       b.BufferSize,
-		WaitingQueueDepth: b.WaitingQueueDepth,
-		Timeout:           b.timeout, NUMANode: b.numaNode(),
+		Entries:           b.Pages.RingEntries,
+		BufferBytes:       b.Pages.BufferBytes,
+		WaitingQueueDepth: b.Pages.WaitingBatches,
+		Timeout:           b.Timeout, NUMANode: b.Pages.NUMANode,
 	})
 }
 
-func (b *builder) numaNode() *int {
-	if b.NUMAID == nil || *b.NUMAID < 0 {
-		return nil
-	}
-	return b.NUMAID
-}
-
 func (b *builder) cache(next kv.Store) (kv.Store, error) {
+	given := cmp.Or(b.Cache, &CacheOptions{})
 	o := cache.Options{
 		Namespace:         b.namespace,
-		CapacityBytes:     b.CacheBufferBytes,
-		Streams:           b.CacheStreamNumber,
-		WaitingQueueDepth: b.WaitingQueueDepth,
-		Timeout:           b.timeout, Policy: b.CachePolicy, Checksums: b.Checksums,
+		CapacityBytes:     given.CapacityBytes,
+		Streams:           given.Copiers,
+		WaitingQueueDepth: given.WaitingBlocks,
+		Timeout:           b.Timeout, Policy: string(given.Policy), Checksums: b.checksums(),
 	}
 	standard := int64(defaultCacheGB)
-	if b.ShareBufferEnable {
-		o.SharedName = cmp.Or(b.UniqueID, b.namespace.String())
-		standard = defaultSharedCacheGB
-	}
 	switch {
-	case o.CapacityBytes > 0 && b.CacheBufferCapacityGB > 0:
-		return nil, errors.New("kvstore: cache_buffer_capacity_gb and cache_buffer_bytes are both given; write one")
-	case b.CacheBufferCapacityGB > 0:
-		o.CapacityBytes = int64(b.CacheBufferCapacityGB) * gib
-	case o.CapacityBytes == 0:
+	case given.Shared:
+		o.SharedName = cmp.Or(given.SharedName, b.namespace.String())
+		standard = defaultSharedCacheGB
+	case given.SharedName != "":
+		return nil, errors.New("kvstore: Config.Cache.SharedName is set without Shared; set both or neither")
+	}
+	if o.CapacityBytes == 0 {
 		free, err := host.Local().MemoryAvailableBytes()
 		if err != nil {
-			return nil, fmt.Errorf("kvstore: how much memory is free: %w; write cache_buffer_capacity_gb", err)
+			return nil, fmt.Errorf("kvstore: find out how much memory is free: %w; set Config.Cache.CapacityBytes (cache_buffer_capacity_gb)", err)
 		}
 		o.CapacityBytes = min(standard*gib, free/2)
 	}
-	return cache.New(next, o)
-}
-
-// oneSize is a size that is given in GiB or in bytes.
-func oneSize(gbKey string, gb int, bytesKey string, bytes int64) (int64, error) {
-	switch {
-	case gb > 0 && bytes > 0:
-		return 0, fmt.Errorf("kvstore: %s and %s are both given; write one", gbKey, bytesKey)
-	}
-	return max(int64(gb)*gib, bytes), nil
+	return plain(cache.New(next, o))
 }

@@ -31,7 +31,7 @@ type benchChain struct {
 // chain is a configured chain and what was started for it.
 type chain struct {
 	name    string
-	config  kvstore.Config
+	config  kvstore.UCMConfig
 	flags   benchChain
 	daemon  *measure.Daemon      // nil where none was started
 	pages   *measure.PageService // the same
@@ -181,7 +181,7 @@ func (c *chain) arguments() []string {
 const cacheBytes = 2 << 30
 
 // open opens the chain for the blocks of a bench.
-func (c *chain) open(_ context.Context, w enginebench.Want) (kvstore.Store, error) {
+func (c *chain) open(_ context.Context, w enginebench.Want) (*kvstore.Store, error) {
 	config := c.config
 	config.Namespace, config.BlockSize, config.ShardSize = w.Namespace, w.Layout.BlockBytes, w.Layout.ShardBytes
 	config.TensorSize = 0
@@ -206,7 +206,12 @@ func (c *chain) open(_ context.Context, w enginebench.Want) (kvstore.Store, erro
 			config.PagesCapacityBytes = capacity
 		}
 	}
-	s, err := kvstore.Open(c.name, config)
+	typed, err := config.Config(c.name)
+	if err != nil {
+		return nil, fmt.Errorf("bench: %w", err)
+	}
+	typed.Speed = w.Speed
+	s, err := kvstore.Open(c.name, typed)
 	if err != nil {
 		return nil, fmt.Errorf("bench: %w", err)
 	}

@@ -14,9 +14,9 @@ import (
 	"github.com/kv3fs/kv3fs/internal/shm"
 	"github.com/kv3fs/kv3fs/internal/wire"
 	"github.com/kv3fs/kv3fs/kvstore/cache"
+	"github.com/kv3fs/kv3fs/kvstore/internal/storesuite"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 	"github.com/kv3fs/kv3fs/kvstore/memory"
-	"github.com/kv3fs/kv3fs/kvstore/storetest"
 )
 
 // shared is a name for a cache that is gone at the test's end.
@@ -39,7 +39,7 @@ func gone(t testing.TB, name string) {
 
 func TestSuiteShared(t *testing.T) {
 	dirs := perDir{}
-	storetest.Run(t, storetest.Subject{Durable: true, Open: func(t testing.TB, dir string, o storetest.Options) kv.Store {
+	storesuite.Run(t, storesuite.Subject{Durable: true, Open: func(t testing.TB, dir string, o storesuite.Options) kv.Store {
 		h := fnv.New64()
 		fmt.Fprint(h, dir, o)
 		c := options(o)

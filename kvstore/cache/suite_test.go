@@ -8,12 +8,12 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/empty"
 	"github.com/kv3fs/kv3fs/kvstore/fault"
 	"github.com/kv3fs/kv3fs/kvstore/files"
+	"github.com/kv3fs/kv3fs/kvstore/internal/storesuite"
 	"github.com/kv3fs/kv3fs/kvstore/internal/ucmtest"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
-	"github.com/kv3fs/kv3fs/kvstore/storetest"
 )
 
-func options(o storetest.Options) cache.Options {
+func options(o storesuite.Options) cache.Options {
 	slot := (o.Layout.BlockBytes + 4095) / 4096 * 4096
 	return cache.Options{CapacityBytes: 2 * int64(o.Blocks) * slot, Namespace: o.Namespace, Timeout: 20 * time.Second}
 }
@@ -29,7 +29,7 @@ func mustNew(t tb, next kv.Store, o cache.Options) *cache.Store {
 
 // Over nothing it is a store that holds what fits.
 func TestSuiteOverEmpty(t *testing.T) {
-	storetest.Run(t, storetest.Subject{Open: func(t testing.TB, _ string, o storetest.Options) kv.Store {
+	storesuite.Run(t, storesuite.Subject{Open: func(t testing.TB, _ string, o storesuite.Options) kv.Store {
 		return mustNew(t, empty.New(o.Layout), options(o))
 	}})
 }
@@ -47,7 +47,7 @@ func (p perDir) of(dir string, ns kv.Fingerprint) *things {
 
 func TestSuite(t *testing.T) {
 	dirs := perDir{}
-	storetest.Run(t, storetest.Subject{Durable: true, Open: func(t testing.TB, dir string, o storetest.Options) kv.Store {
+	storesuite.Run(t, storesuite.Subject{Durable: true, Open: func(t testing.TB, dir string, o storesuite.Options) kv.Store {
 		return mustNew(t, newShelf(o.Layout, dirs.of(dir, o.Namespace)), options(o))
 	}})
 }
@@ -55,7 +55,7 @@ func TestSuite(t *testing.T) {
 // In so little memory that nearly everything goes past it or is evicted at once.
 func TestSuiteInLittleMemory(t *testing.T) {
 	dirs := perDir{}
-	storetest.Run(t, storetest.Subject{Durable: true, Open: func(t testing.TB, dir string, o storetest.Options) kv.Store {
+	storesuite.Run(t, storesuite.Subject{Durable: true, Open: func(t testing.TB, dir string, o storesuite.Options) kv.Store {
 		c := options(o)
 		c.CapacityBytes /= 64
 		return unbounded{mustNew(t, newShelf(o.Layout, dirs.of(dir, o.Namespace)), c)}
@@ -75,7 +75,7 @@ func (u unbounded) Stats() kv.Stats {
 // In shared memory that next knows.
 func TestSuiteOverRegistrar(t *testing.T) {
 	dirs := perDir{}
-	storetest.Run(t, storetest.Subject{Durable: true, Open: func(t testing.TB, dir string, o storetest.Options) kv.Store {
+	storesuite.Run(t, storesuite.Subject{Durable: true, Open: func(t testing.TB, dir string, o storesuite.Options) kv.Store {
 		return mustNew(t, fault.New(newShelf(o.Layout, dirs.of(dir, o.Namespace))), options(o))
 	}})
 }
@@ -87,8 +87,8 @@ func TestSuiteOverFiles(t *testing.T) {
 			if direct && testing.Short() {
 				t.Skip("the files differ, the cache does not")
 			}
-			storetest.Run(t, storetest.Subject{
-				Open: func(t testing.TB, dir string, o storetest.Options) kv.Store {
+			storesuite.Run(t, storesuite.Subject{
+				Open: func(t testing.TB, dir string, o storesuite.Options) kv.Store {
 					next, err := files.Open(files.Options{
 						Dirs: []string{dir}, Layout: o.Layout, Namespace: o.Namespace, Streams: 4, DirectIO: direct,
 					})

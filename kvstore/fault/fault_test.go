@@ -11,8 +11,8 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/cache"
 	"github.com/kv3fs/kv3fs/kvstore/empty"
 	"github.com/kv3fs/kv3fs/kvstore/fault"
+	"github.com/kv3fs/kv3fs/kvstore/internal/storesuite"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
-	"github.com/kv3fs/kv3fs/kvstore/storetest"
 )
 
 var layout = kv.Layout{BlockBytes: 64, ShardBytes: 16}
@@ -25,8 +25,8 @@ func TestStore(t *testing.T) {
 		"some delay": {{Method: fault.Load, Chance: 0.05, Delay: 1}, {Method: fault.Dump, Chance: 0.05, Delay: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			storetest.Run(t, storetest.Subject{
-				Open: func(t testing.TB, _ string, o storetest.Options) kv.Store {
+			storesuite.Run(t, storesuite.Subject{
+				Open: func(t testing.TB, _ string, o storesuite.Options) kv.Store {
 					next, err := cache.New(empty.New(o.Layout), cache.Options{CapacityBytes: 64 << 20, Namespace: o.Namespace})
 					if err != nil {
 						t.Fatal(err)

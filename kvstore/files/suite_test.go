@@ -4,9 +4,9 @@ import (
 	"testing"
 
 	"github.com/kv3fs/kv3fs/kvstore/files"
+	"github.com/kv3fs/kv3fs/kvstore/internal/storesuite"
 	"github.com/kv3fs/kv3fs/kvstore/internal/ucmtest"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
-	"github.com/kv3fs/kv3fs/kvstore/storetest"
 )
 
 func TestSuite(t *testing.T) {
@@ -19,8 +19,8 @@ func TestSuite(t *testing.T) {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
-			storetest.Run(t, storetest.Subject{
-				Open: func(t testing.TB, dir string, so storetest.Options) kv.Store {
+			storesuite.Run(t, storesuite.Subject{
+				Open: func(t testing.TB, dir string, so storesuite.Options) kv.Store {
 					o := o
 					o.Dirs, o.Layout, o.Namespace = []string{dir}, so.Layout, so.Namespace
 					s, err := files.Open(o)

@@ -60,34 +60,45 @@ func (l Layout) CheckShards(shards []Shard) error {
 	return nil
 }
 
-// ByBlock cuts each buffer into the shards of a block, one block after the other. A
-// buffer beyond the block's size keeps its rest, and buffers beyond the last key are
-// not used. A shard whose buffer is missing or too short gets what there is of it, and
-// Load and Save refuse the batch with a BatchError; so they do with the batch of no
-// shards that a layout without sizes gives.
-func (l Layout) ByBlock(keys []Key, bufs [][]byte) []Shard {
-	var shards []Shard
-	if l.Check() == nil {
-		shards = make([]Shard, 0, len(keys)*l.Shards())
-		for b, key := range keys {
-			for i := range l.Shards() {
-				shards = append(shards, Shard{key, i, l.part(bufs, b, i)})
-			}
+// ByBlock is the package function for shards of this package.
+func (l Layout) ByBlock(keys []Key, bufs [][]byte) []Shard { return ByBlock[Shard](l, keys, bufs) }
+
+// ByLayer is the package function for shards of this package.
+func (l Layout) ByLayer(keys []Key, bufs [][]byte) []Shard { return ByLayer[Shard](l, keys, bufs) }
+
+// shard is Shard, and that of package kvstore.
+type shard interface {
+	~struct {
+		Key   Key
+		Index int
+		Buf   []byte
+	}
+}
+
+// ByBlock cuts each buffer into the shards of a block, one block after the other. See
+// kvstore.Layout for buffers that do not fit.
+func ByBlock[S shard](l Layout, keys []Key, bufs [][]byte) []S {
+	if l.Check() != nil {
+		return nil
+	}
+	shards := make([]S, 0, len(keys)*l.Shards())
+	for b, key := range keys {
+		for i := range l.Shards() {
+			shards = append(shards, S{key, i, l.part(bufs, b, i)})
 		}
 	}
 	return shards
 }
 
-// ByLayer is ByBlock in the order in which an engine wants the shards: the first of
-// every block, then the second.
-func (l Layout) ByLayer(keys []Key, bufs [][]byte) []Shard {
-	var shards []Shard
-	if l.Check() == nil {
-		shards = make([]Shard, 0, len(keys)*l.Shards())
-		for i := range l.Shards() {
-			for b, key := range keys {
-				shards = append(shards, Shard{key, i, l.part(bufs, b, i)})
-			}
+// ByLayer is ByBlock with the first shard of every block first, then the second.
+func ByLayer[S shard](l Layout, keys []Key, bufs [][]byte) []S {
+	if l.Check() != nil {
+		return nil
+	}
+	shards := make([]S, 0, len(keys)*l.Shards())
+	for i := range l.Shards() {
+		for b, key := range keys {
+			shards = append(shards, S{key, i, l.part(bufs, b, i)})
 		}
 	}
 	return shards

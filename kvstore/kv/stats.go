@@ -2,34 +2,47 @@ package kv
 
 import "sync/atomic"
 
-// Stats is what a store has counted since it was opened.
+// Stats is what a store has counted since it was opened. See kvstore.Stats.
 type Stats struct {
-	Store string `json:"store"` // as in a chain's name: Cache, Ds3fs ...
+	Store string // as in a chain's name: Cache, Ds3fs ...
 
-	LookedUp int64 `json:"keys_looked_up"`
-	Found    int64 `json:"keys_found"`
+	LookedUp int64
+	Found    int64
 
-	LoadedShards  int64 `json:"shards_loaded"`
-	LoadedBytes   int64 `json:"bytes_loaded"`
-	MissedShards  int64 `json:"shards_missed"`      // ErrMiss, damage included
-	FailedLoads   int64 `json:"shards_load_failed"` // any other error
-	SavedShards   int64 `json:"shards_saved"`
-	SavedBytes    int64 `json:"bytes_saved"`
-	FailedSaves   int64 `json:"shards_save_failed"`
-	DroppedBlocks int64 `json:"blocks_dropped"` // begun and never completed, or lost on their way down the chain
+	LoadedShards  int64
+	LoadedBytes   int64
+	MissedShards  int64 // ErrMiss, damage included
+	FailedLoads   int64 // shards, with any other error
+	SavedShards   int64
+	SavedBytes    int64
+	FailedSaves   int64
+	DroppedBlocks int64 // begun and never completed, or lost on their way down the chain
 
-	CorruptBlocks     int64 `json:"blocks_corrupt"`
-	QuarantinedBlocks int64 `json:"blocks_quarantined"`
-	UnverifiedShards  int64 `json:"shards_unverified"` // loaded where nothing recorded a checksum
-	EvictedBlocks     int64 `json:"blocks_evicted"`
+	CorruptBlocks     int64
+	QuarantinedBlocks int64
+	UnverifiedShards  int64 // loaded though no checksum was recorded
+	EvictedBlocks     int64
 
-	Blocks        int64 `json:"blocks"`         // held now, -1 where only the storage knows
-	CapacityBytes int64 `json:"capacity_bytes"` // 0: unbounded
+	Blocks        int64 // held now, -1 where only the storage knows
+	CapacityBytes int64 // 0: unbounded
 
-	Next *Stats `json:"next,omitempty"` // the rest of the chain
+	Timing Timing
+
+	Next *Stats // the rest of the chain
 }
 
-// Counters is what a store counts with; the zero value is ready, and any number of
+// Timing is what package meter adds to a store's Stats.
+type Timing struct {
+	Lookup               Latency
+	LoadBatch, LoadShard Latency
+	SaveBatch, SaveShard Latency
+
+	WaitingBatches                int64 // calls of Load and Save that have not returned
+	LoadingBatches, LoadingShards int64 // begun and not settled
+	SavingBatches, SavingShards   int64
+}
+
+// Counters is what a store counts with. The zero value is ready, and any number of
 // goroutines may use it.
 type Counters struct {
 	LookedUp, Found                      atomic.Int64
@@ -41,8 +54,8 @@ type Counters struct {
 	UnverifiedShards, EvictedBlocks      atomic.Int64
 }
 
-// Stats is what was counted so far, for a store of that name. Blocks and
-// CapacityBytes are the store's to fill in.
+// Stats returns what was counted so far, for a store of that name. The store fills in
+// Blocks and CapacityBytes.
 func (c *Counters) Stats(store string) Stats {
 	return Stats{
 		Store:    store,

@@ -5,30 +5,32 @@ import (
 	"errors"
 	"iter"
 	"sync"
+
+	"github.com/kv3fs/kv3fs/internal/invariants"
 )
 
-// Task is one batch of shards on its way. Each is settled once, with an error or
-// without; when all are, the task is done. Any number of goroutines may use its
-// methods.
+// Task is one batch of shards. Each shard is settled once, with an error or without;
+// when all are, the task is done. Any number of goroutines may use its methods.
 type Task struct {
-	ctx    context.Context
+	ctx    context.Context // the batch's: it ends when the batch is cancelled or done
 	cancel context.CancelFunc
 	shards []Shard
 	done   chan struct{}
 
-	mu      sync.Mutex
-	changed chan struct{} // closed and replaced when a shard is settled and somebody waits
-	order   []int32       // settled shards, in the order in which they were
-	errs    []error       // by shard
-	settled []bool
-	failed  error                 // of the shard that failed first
-	failing map[int]error         // by shard index: the error of the shard that failed first
-	layers  map[int]chan struct{} // of indices that somebody asked Landed for
-	left    []int32               // by shard index: how many are not settled
+	mu       sync.Mutex
+	changed  chan struct{}          // closed and replaced when a shard is settled and a goroutine waits
+	order    []int32                // settled shards, in the order in which they were
+	errs     []error                // by shard
+	settled  []bool                 // by shard
+	failed   error                  // of the shard that failed first
+	failing  map[int]error          // by shard index: the error of the shard that failed first
+	layers   map[int]chan struct{}  // by shard index, of those that Landed was called for
+	left     []int32                // by shard index: how many are not settled
+	observer func(i int, err error) // sees every shard before it is settled
 }
 
-// NewTask is for stores. ctx is that of the call. The store settles every shard of
-// it exactly once.
+// NewTask makes the task of a batch for a store. ctx is that of the call. The store
+// settles every shard exactly once.
 func NewTask(ctx context.Context, shards []Shard) *Task {
 	t := &Task{
 		shards:  shards,
@@ -53,16 +55,21 @@ func NewTask(ctx context.Context, shards []Shard) *Task {
 	return t
 }
 
-// Context is for stores: it ends when the batch is cancelled, and when it is done.
+// Context is for stores. It ends when the batch is cancelled, and when it is done.
 func (t *Task) Context() context.Context { return t.ctx }
 
-// Shard is for stores: the i-th of the batch.
+// Shard returns the i-th shard of the batch.
 func (t *Task) Shard(i int) Shard { return t.shards[i] }
 
-// Settle is for stores: the i-th shard is dealt with, and its buffer is the
-// caller's again. Settling one twice is a mistake of the store's, and panics.
+// Settle is for stores. It ends the i-th shard, whose buffer then belongs to the caller
+// again. Settling a shard twice is a bug in the store, and panics.
 func (t *Task) Settle(i int, err error) {
 	t.mu.Lock()
+	if observe := t.observer; observe != nil && !t.settled[i] {
+		t.mu.Unlock()
+		observe(i, err)
+		t.mu.Lock()
+	}
 	if t.settled[i] {
 		t.mu.Unlock()
 		panic("kvstore: shard settled twice")
@@ -89,9 +96,42 @@ func (t *Task) Settle(i int, err error) {
 		t.changed = nil
 	}
 	last := len(t.order) == len(t.shards)
+	if invariants.Enabled && (last || len(t.order) < 64) { // each check looks at all shards
+		t.check()
+	}
 	t.mu.Unlock()
 	if last {
 		t.end()
+	}
+}
+
+// check asserts what the fields say of each other. t.mu is held.
+func (t *Task) check() {
+	settled, left := 0, 0
+	for _, is := range t.settled {
+		if is {
+			settled++
+		}
+	}
+	for index, n := range t.left {
+		invariants.Check(n >= 0, "layer %d has %d shards left", index, n)
+		left += int(n)
+	}
+	invariants.Check(settled == len(t.order) && settled+left == len(t.shards),
+		"of %d shards %d are settled, %d in order, and %d are left", len(t.shards), settled, len(t.order), left)
+}
+
+// Observe makes f see every shard and its error once, before Done is closed: those that
+// are settled already before Observe returns, the others from Settle. A task has one
+// observer at most. f must not block, and may be called by several goroutines at once.
+func (t *Task) Observe(f func(i int, err error)) {
+	t.mu.Lock()
+	invariants.Check(t.observer == nil, "a task has a second observer")
+	t.observer = f
+	settled := t.order[:len(t.order):len(t.order)]
+	t.mu.Unlock()
+	for _, i := range settled {
+		f(int(i), t.errs[i]) // written before the lock was released, and never again
 	}
 }
 
@@ -100,28 +140,28 @@ func (t *Task) end() {
 	close(t.done)
 }
 
-// Len is how many shards the batch has.
+// Len returns the number of shards of the batch.
 func (t *Task) Len() int { return len(t.shards) }
 
-// Done is closed when every shard is settled.
+// Done returns a channel that is closed when every shard is settled.
 func (t *Task) Done() <-chan struct{} { return t.done }
 
-// Err is the error of the shard that failed first, nil while none has.
+// Err returns the error of the shard that failed first, nil while none has.
 func (t *Task) Err() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.failed
 }
 
-// Result is how the i-th shard was settled, and whether it is yet.
+// Result returns the error of the i-th shard, and whether it is settled.
 func (t *Task) Result(i int) (err error, settled bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.errs[i], t.settled[i]
 }
 
-// Landed is closed when every shard of the batch with this index is settled: all
-// blocks have their layer.
+// Landed returns a channel that is closed when every shard of the batch with this index
+// is settled, with an error or without: see LandedErr.
 func (t *Task) Landed(index int) <-chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -152,8 +192,8 @@ func (t *Task) LandedErr(index int) error {
 	return nil
 }
 
-// All goes through the shards in the order in which they are settled, waiting for
-// each: its place in the batch, and its error.
+// All yields the shards in the order in which they are settled, and waits for each: its
+// place in the batch, and its error.
 func (t *Task) All() iter.Seq2[int, error] {
 	return func(yield func(int, error) bool) {
 		for n := range t.shards {
@@ -184,14 +224,13 @@ func (t *Task) nth(n int) (int, error) {
 	}
 }
 
-// Cancel asks for what has not begun to be left, with context.Canceled. What has
-// is brought to its end.
+// Cancel settles what has not begun with context.Canceled. What has begun is finished.
 func (t *Task) Cancel() { t.cancel() }
 
-// Wait waits until the batch is done and returns Err. When ctx ends first it
-// cancels the batch and still waits for it to be done, which the store bounds by its
-// timeout: after Wait the buffers are the caller's, except where ErrAbandoned. Its
-// error is then ctx's, with Err's where that is about something else.
+// Wait waits until the batch is done and returns Err. When ctx ends first, Wait cancels
+// the batch and still waits for it, which the store bounds by its timeout: after Wait
+// the buffers belong to the caller, unless ErrAbandoned says otherwise. It then returns
+// ctx's error, joined with Err's where that is another one.
 func (t *Task) Wait(ctx context.Context) error {
 	select {
 	case <-t.done:

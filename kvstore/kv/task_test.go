@@ -228,6 +228,39 @@ func TestTaskForManyGoroutines(t *testing.T) {
 	}
 }
 
+// An observer sees each shard once, whether it was settled before or after it came, and
+// all of them before the task is done.
+func TestTaskIsObserved(t *testing.T) {
+	const shards = 64
+	for range 50 {
+		task := NewTask(t.Context(), batch(make([]int, shards)...))
+		var all sync.WaitGroup
+		for w := range 4 {
+			all.Go(func() {
+				for i := w; i < shards; i += 4 {
+					task.Settle(i, nil)
+				}
+			})
+		}
+		var mu sync.Mutex
+		seen := map[int]int{}
+		task.Observe(func(i int, err error) {
+			mu.Lock()
+			defer mu.Unlock()
+			seen[i]++
+		})
+		<-task.Done()
+		mu.Lock()
+		for i := range shards {
+			if seen[i] != 1 {
+				t.Fatalf("shard %d was seen %d times", i, seen[i])
+			}
+		}
+		mu.Unlock()
+		all.Wait()
+	}
+}
+
 func TestTaskRefusesToSettleTwice(t *testing.T) {
 	task := NewTask(t.Context(), batch(0))
 	task.Settle(0, nil)

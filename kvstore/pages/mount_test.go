@@ -10,10 +10,10 @@ import (
 
 	"github.com/kv3fs/kv3fs/internal/bench/measure"
 	book "github.com/kv3fs/kv3fs/internal/pageservice"
+	"github.com/kv3fs/kv3fs/kvstore/internal/storesuite"
 	"github.com/kv3fs/kv3fs/kvstore/internal/transfer"
 	"github.com/kv3fs/kv3fs/kvstore/internal/transfer/ringio"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
-	"github.com/kv3fs/kv3fs/kvstore/storetest"
 	"github.com/kv3fs/kv3fs/usrbio"
 )
 
@@ -66,8 +66,8 @@ func TestStoreOnAMount(t *testing.T) {
 	// The suite's directories are stood in for by one on the mount, emptied for each.
 	var services hosts
 	latest, onMount := "", filepath.Join(d.Mount, "suite")
-	storetest.Run(t, storetest.Subject{
-		Open: func(t testing.TB, dir string, o storetest.Options) kv.Store {
+	storesuite.Run(t, storesuite.Subject{
+		Open: func(t testing.TB, dir string, o storesuite.Options) kv.Store {
 			if dir != latest {
 				if err := os.RemoveAll(onMount); err != nil {
 					t.Fatal(err)

@@ -6,16 +6,16 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/kv3fs/kv3fs/kvstore/internal/storesuite"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
-	"github.com/kv3fs/kv3fs/kvstore/storetest"
 )
 
 func TestStore(t *testing.T) {
 	for name, direct := range map[string]bool{"buffered": false, "direct": true} {
 		t.Run(name, func(t *testing.T) {
 			var services hosts
-			storetest.Run(t, storetest.Subject{
-				Open: func(t testing.TB, dir string, o storetest.Options) kv.Store {
+			storesuite.Run(t, storesuite.Subject{
+				Open: func(t testing.TB, dir string, o storesuite.Options) kv.Store {
 					s, err := Open(Options{
 						URL: services.at(t, dir).url(), File: filepath.Join(dir, "pages"), DirectIO: direct,
 						Layout: o.Layout, Namespace: o.Namespace,

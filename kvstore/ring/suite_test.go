@@ -4,18 +4,18 @@ import (
 	"testing"
 
 	"github.com/kv3fs/kv3fs/internal/test/daemontest"
+	"github.com/kv3fs/kv3fs/kvstore/internal/storesuite"
 	"github.com/kv3fs/kv3fs/kvstore/internal/ucmtest"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 	"github.com/kv3fs/kv3fs/kvstore/ring"
-	"github.com/kv3fs/kv3fs/kvstore/storetest"
 )
 
 // The suite's directories are stood in for by one mount, emptied for each.
 func TestSuite(t *testing.T) {
 	d := daemontest.Serve(t)
 	latest := ""
-	storetest.Run(t, storetest.Subject{
-		Open: func(t testing.TB, dir string, o storetest.Options) kv.Store {
+	storesuite.Run(t, storesuite.Subject{
+		Open: func(t testing.TB, dir string, o storesuite.Options) kv.Store {
 			if dir != latest {
 				d.Empty(t)
 				latest = dir

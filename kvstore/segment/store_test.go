@@ -3,15 +3,15 @@ package segment
 import (
 	"testing"
 
+	"github.com/kv3fs/kv3fs/kvstore/internal/storesuite"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
-	"github.com/kv3fs/kv3fs/kvstore/storetest"
 )
 
 func TestStore(t *testing.T) {
 	for name, direct := range map[string]bool{"buffered": false, "direct": true} {
 		t.Run(name, func(t *testing.T) {
-			storetest.Run(t, storetest.Subject{
-				Open: func(t testing.TB, dir string, so storetest.Options) kv.Store {
+			storesuite.Run(t, storesuite.Subject{
+				Open: func(t testing.TB, dir string, so storesuite.Options) kv.Store {
 					o := options(dir, so.Layout, 10, so.Blocks/5)
 					o.Namespace, o.DirectIO = so.Namespace, direct
 					return open(t, o)

@@ -7,25 +7,35 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/kv3fs/kv3fs/internal/shm"
+	"github.com/kv3fs/kv3fs/internal/test/daemontest"
 	"github.com/kv3fs/kv3fs/internal/wire"
-	"github.com/kv3fs/kv3fs/kvstore/cache"
-	"github.com/kv3fs/kv3fs/kvstore/empty"
-	"github.com/kv3fs/kv3fs/kvstore/fault"
-	"github.com/kv3fs/kv3fs/kvstore/kv"
+	"github.com/kv3fs/kv3fs/kvstore"
+	"github.com/kv3fs/kv3fs/kvstore/keys"
 	"github.com/kv3fs/kv3fs/kvstore/memory"
 )
 
-// caches holds a block store's caches, a private one and a shared one, until standard
-// input ends.
-func caches() error {
-	for _, shared := range []string{"", "doctor-" + wire.NewUUID().String()} {
-		next := fault.New(empty.New(kv.Layout{BlockBytes: 4096, ShardBytes: 4096})) // registers memory
-		if _, err := cache.New(next, cache.Options{CapacityBytes: 16 * 4096, SharedName: shared}); err != nil {
+// caches holds a block store's shared cache and, in front of a 3FS at mount, a private
+// one, until standard input ends.
+func caches(mount string) error {
+	name := "doctor-" + wire.NewUUID().String()
+	c := kvstore.Config{
+		Namespace: keys.Namespace{Model: name, BlockTokens: 16},
+		Layout:    kvstore.Layout{BlockBytes: 4096},
+		Cache:     &kvstore.CacheOptions{CapacityBytes: 16 * 4096, Shared: true, SharedName: name},
+	}
+	if _, err := kvstore.Open("Cache|Empty", c); err != nil {
+		return err
+	}
+	if mount != "" {
+		c.Cache = &kvstore.CacheOptions{CapacityBytes: 16 * 4096}
+		c.Ds3fs = &kvstore.Ds3fsOptions{Mount: mount}
+		if _, err := kvstore.Open("Cache|Ds3fs", c); err != nil {
 			return err
 		}
 	}
@@ -53,7 +63,12 @@ func mappedObjects(t *testing.T, pid int) (paths []string) {
 // The memory of caches is kept while their process lives and removed after it was
 // killed.
 func TestCachesOfTheKilled(t *testing.T) {
-	p := exec.Command(os.Args[0], "caches")
+	mount, want := "", []string{memory.NamePrefix + "cache-doctor-"}
+	if !testing.Short() { // only a cache in front of rings has its own memory in /dev/shm
+		daemontest.NeedMounts(t)
+		mount, want = daemontest.Serve(t).Mount, append(want, memory.NamePrefix+"own-")
+	}
+	p := exec.Command(os.Args[0], "caches", mount)
 	p.Stderr = os.Stderr
 	in, err := p.StdinPipe()
 	if err != nil {
@@ -72,10 +87,11 @@ func TestCachesOfTheKilled(t *testing.T) {
 	if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
 		t.Fatalf("%q, %v", line, err)
 	}
-	objects := mappedObjects(t, p.Process.Pid)
-	if len(objects) != 2 || !strings.Contains(strings.Join(objects, " "), memory.NamePrefix+"own-") ||
-		!strings.Contains(strings.Join(objects, " "), memory.NamePrefix+"cache-doctor-") {
-		t.Fatalf("it maps %q", objects)
+	objects := slices.Compact(slices.Sorted(slices.Values(mappedObjects(t, p.Process.Pid)))) // rings map one again
+	for _, prefix := range want {
+		if len(objects) != len(want) || !strings.Contains(strings.Join(objects, " "), prefix) {
+			t.Fatalf("it maps %q", objects)
+		}
 	}
 	later := time.Now().Add(time.Hour)
 	for _, path := range objects {
@@ -86,6 +102,12 @@ func TestCachesOfTheKilled(t *testing.T) {
 	}
 	p.Process.Kill()
 	p.Wait()
+	// The daemon maps what was registered until it sees that its client is gone.
+	for _, path := range objects {
+		for deadline := time.Now().Add(10 * time.Second); inspect(path, later, false).use == used && time.Now().Before(deadline); {
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
 	for _, path := range objects {
 		if x := inspect(path, later, true); x.use != unused || x.bytes < 16*4096 || there(path) {
 			t.Errorf("after the process died: %+v", x)

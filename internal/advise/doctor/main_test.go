@@ -9,14 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kv3fs/kv3fs/internal/host"
-	"github.com/kv3fs/kv3fs/internal/test/leaktest"
+	"github.com/kv3fs/kv3fs/internal/test/daemontest"
 )
 
 // TestMain lets the test binary also be the process that probes and a process with
 // caches.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "caches" {
-		if err := caches(); err != nil {
+		if err := caches(os.Args[2]); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 		os.Exit(0)
 	}
 	os.Setenv("GORACE", "atexit_sleep_ms=0") // for the probes, which would all linger
-	os.Exit(leaktest.Main(m))
+	os.Exit(daemontest.Main(m))
 }
 
 // fixture returns a host made of files. Its /dev/shm has 24 GiB.

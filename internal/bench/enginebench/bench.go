@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/kv3fs/kv3fs/internal/advise/prefill"
-	"github.com/kv3fs/kv3fs/internal/bench/paced"
 	"github.com/kv3fs/kv3fs/internal/bench/workload"
+	"github.com/kv3fs/kv3fs/kvstore"
 	"github.com/kv3fs/kv3fs/kvstore/keys"
 )
 
@@ -220,19 +220,20 @@ func (s *session) reopen(ctx context.Context) error {
 	if err := s.closeStore(ctx); err != nil {
 		return err
 	}
-	store, err := s.b.o.Open(ctx, Want{s.subject.layout, s.namespace, s.b.storedBytes / s.subject.scale})
+	o := s.b.o
+	want := Want{Layout: s.subject.layout, Namespace: s.namespace, StoredBytes: s.b.storedBytes / s.subject.scale}
+	if o.Bandwidth > 0 || o.Latency > 0 {
+		want.Speed = &kvstore.Speed{
+			BytesPerSecond: o.Bandwidth / float64(s.subject.scale) * o.TimeScale,
+			Latency:        time.Duration(float64(o.Latency) / o.TimeScale),
+		}
+	}
+	store, err := o.Open(ctx, want)
 	if err != nil {
 		return err
 	}
 	if err := s.pool.register(store); err != nil {
 		return errors.Join(fmt.Errorf("bench: %w", err), store.Close())
-	}
-	o := s.b.o
-	if o.Bandwidth > 0 || o.Latency > 0 {
-		store = paced.New(store, paced.Options{
-			BytesPerSecond: o.Bandwidth / float64(s.subject.scale) * o.TimeScale,
-			Latency:        time.Duration(float64(o.Latency) / o.TimeScale),
-		})
 	}
 	s.engine = &engine{
 		subject: s.subject, store: store, hash: s.chain.Keys, pool: s.pool,

@@ -7,18 +7,19 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/kv3fs/kv3fs/internal/bench/workload"
-	"github.com/kv3fs/kv3fs/kvstore/fault"
-	"github.com/kv3fs/kv3fs/kvstore/kv"
+	"github.com/kv3fs/kv3fs/kvstore"
+	"github.com/kv3fs/kv3fs/kvstore/keys"
 )
 
 // quick is a bench of little bytes and short times.
 func quick(name string, s *shelf) Options {
 	return Options{
-		Workload: name, Open: s.open, Store: "Shelf", Scale: 2048, TimeScale: 20,
+		Workload: name, Open: s.open, Store: "Posix", Scale: 2048, TimeScale: 20,
 		Bandwidth: 40 << 30, Latency: time.Millisecond, Models: []string{"QwQ-32B"},
 	}
 }
@@ -47,7 +48,7 @@ func run(t *testing.T, o Options) *Report {
 }
 
 func TestUCMTable(t *testing.T) {
-	s := &shelf{}
+	s := newShelf(t)
 	o := quick(UCMTable, s)
 	o.Models = []string{"QwQ-32B", "DeepSeek-R1"}
 	o.PromptTokens, o.Concurrency, o.Runs, o.Scale = []int{4000, 8000}, []int{1, 2}, 2, 2048
@@ -84,13 +85,11 @@ func TestUCMTable(t *testing.T) {
 
 // What the store has and does not give counts against it.
 func TestUCMTableOfAStoreThatLoses(t *testing.T) {
-	s := &shelf{}
+	s := newShelf(t)
 	o := quick(UCMTable, s)
 	o.PromptTokens, o.Concurrency, o.Runs = []int{4000}, []int{1}, 1
 	good := run(t, o).Rows[0]
-	s.wrap = func(next kv.Store) kv.Store {
-		return fault.New(next, fault.Fault{Method: fault.Load, Err: kv.ErrMiss})
-	}
+	s.beforeRun = sync.OnceFunc(func() { s.flip("") })
 	rep, err := Run(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
@@ -101,7 +100,7 @@ func TestUCMTableOfAStoreThatLoses(t *testing.T) {
 }
 
 func TestRandomTwice(t *testing.T) {
-	o := quick(RandomTwice, &shelf{})
+	o := quick(RandomTwice, newShelf(t))
 	o.Prompts, o.PromptTokens = 4, []int{2000}
 	rep := run(t, o)
 	if len(rep.Rows) != 2 || rep.Rows[0].HitTokens != 0 || rep.Rows[1].HitTokens != 4*1920 {
@@ -113,7 +112,7 @@ func TestRandomTwice(t *testing.T) {
 }
 
 func TestSharedPrefix(t *testing.T) {
-	o := quick(SharedPrefix, &shelf{})
+	o := quick(SharedPrefix, newShelf(t))
 	o.Groups, o.Queries, o.PromptTokens, o.Concurrency = 3, 4, []int{1000}, []int{1}
 	cold := o
 	o.ColdNode = func(ctx context.Context, scale int64, salt uint64) (*Report, error) {
@@ -161,7 +160,7 @@ func TestTrace(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, speed := range []float64{0, 4} {
-		o := quick(Trace, &shelf{})
+		o := quick(Trace, newShelf(t))
 		o.TracePath, o.Speed, o.Concurrency, o.BlockTokens = path, speed, []int{1}, 128
 		rep := run(t, o)
 		r := rep.Rows[0]
@@ -176,7 +175,7 @@ func TestTrace(t *testing.T) {
 			t.Errorf("%d at once though they come at their own pace", r.Concurrent)
 		}
 	}
-	o := quick(Trace, &shelf{})
+	o := quick(Trace, newShelf(t))
 	o.TracePath, o.MaxRequests = path, 7
 	if rep := run(t, o); rep.Rows[0].Requests != 7 {
 		t.Errorf("%d requests", rep.Rows[0].Requests)
@@ -185,7 +184,7 @@ func TestTrace(t *testing.T) {
 
 // Every way to load counts the same bytes; only the time differs.
 func TestLoadWhole(t *testing.T) {
-	o := quick(UCMTable, &shelf{})
+	o := quick(UCMTable, newShelf(t))
 	o.PromptTokens, o.Concurrency, o.Runs, o.Load = []int{4000}, []int{1}, 1, LoadWhole
 	// Slow enough that bytes take longer than computing, whatever the machine does.
 	o.Bandwidth = 1 << 30
@@ -197,11 +196,14 @@ func TestLoadWhole(t *testing.T) {
 }
 
 func TestWrongBytesEndTheRun(t *testing.T) {
-	s := &shelf{}
+	s := newShelf(t)
 	o := quick(RandomTwice, s)
-	o.Prompts, o.PromptTokens = 2, []int{1000}
-	s.wrap = func(next kv.Store) kv.Store {
-		return fault.New(next, fault.Fault{Method: fault.Load, Flip: true, Count: 1})
+	o.Prompts, o.PromptTokens, o.Salt = 2, []int{1000}, 7
+	s.checksums = kvstore.ChecksumsOff
+	o.Done = func(done, _ int) {
+		if done == 2 { // all blocks of the first pass are saved
+			s.flip(s.block(o, 0, 3))
+		}
 	}
 	rep, err := Run(t.Context(), o)
 	var wrong *WrongBytesError
@@ -216,13 +218,25 @@ func TestWrongBytesEndTheRun(t *testing.T) {
 	}
 }
 
+// block returns the name of the n-th block of a prompt of random-twice.
+func (s *shelf) block(o Options, prompt uint64, n int) string {
+	s.Helper()
+	chain, err := keys.NewChain(s.namespace)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return chain.Keys(streamOf(ofTwice, o.Salt, prompt).appendTo(nil, 0, o.PromptTokens[0]))[n].String()
+}
+
 // A block that is found and not loaded is computed.
 func TestLostBlocks(t *testing.T) {
-	s := &shelf{}
+	s := newShelf(t)
 	o := quick(RandomTwice, s)
-	o.Prompts, o.PromptTokens = 1, []int{1280}
-	s.wrap = func(next kv.Store) kv.Store {
-		return fault.New(next, fault.Fault{Method: fault.Load, Err: kv.ErrMiss, Skip: 3, Count: 1})
+	o.Prompts, o.PromptTokens, o.Salt = 1, []int{1280}, 7
+	o.Done = func(done, _ int) {
+		if done == 1 {
+			s.flip(s.block(o, 0, 3))
+		}
 	}
 	rep, err := Run(t.Context(), o)
 	if err != nil {
@@ -234,7 +248,7 @@ func TestLostBlocks(t *testing.T) {
 }
 
 func TestInterrupted(t *testing.T) {
-	o := quick(RandomTwice, &shelf{})
+	o := quick(RandomTwice, newShelf(t))
 	o.Prompts, o.PromptTokens, o.Concurrency = 4, []int{1000}, []int{1}
 	ctx, cancel := context.WithCancel(t.Context())
 	o.Done = func(done, _ int) {
@@ -275,7 +289,7 @@ func TestBadOptions(t *testing.T) {
 		"a time scale of 0.5":             func(o *Options) { o.TimeScale = 0.5 },
 		"no store to open":                func(o *Options) { o.Open = nil },
 	} {
-		o := quick(UCMTable, &shelf{})
+		o := quick(UCMTable, newShelf(t))
 		change(&o)
 		if _, err := Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v; want %q", err, want)
@@ -284,7 +298,7 @@ func TestBadOptions(t *testing.T) {
 }
 
 func TestReportIsJSON(t *testing.T) {
-	o := quick(RandomTwice, &shelf{})
+	o := quick(RandomTwice, newShelf(t))
 	o.Prompts, o.PromptTokens = 1, []int{1000}
 	text, err := json.Marshal(run(t, o))
 	var back Report

@@ -5,16 +5,16 @@ import (
 	"fmt"
 
 	"github.com/kv3fs/kv3fs/internal/bench/workload"
-	"github.com/kv3fs/kv3fs/kvstore/kv"
+	"github.com/kv3fs/kv3fs/kvstore"
 )
 
 // patternOf is what a shard holds: what computing it would have given.
-func patternOf(key kv.Key, shard int) workload.Pattern {
+func patternOf(key kvstore.Key, shard int) workload.Pattern {
 	return workload.PatternOf(binary.LittleEndian.Uint64(key[:8]), binary.LittleEndian.Uint64(key[8:]), uint64(shard))
 }
 
 // fillBlock writes what a block holds.
-func fillBlock(buf []byte, key kv.Key, l kv.Layout) {
+func fillBlock(buf []byte, key kvstore.Key, l kvstore.Layout) {
 	for i := range l.Shards() {
 		patternOf(key, i).Fill(buf[int64(i)*l.ShardBytes : int64(i+1)*l.ShardBytes])
 	}
@@ -31,7 +31,7 @@ func (e *WrongBytesError) Error() string {
 }
 
 // checkBlocks compares loaded blocks with what they must hold.
-func checkBlocks(bufs [][]byte, keys []kv.Key, l kv.Layout) error {
+func checkBlocks(bufs [][]byte, keys []kvstore.Key, l kvstore.Layout) error {
 	var wrong WrongBytesError
 	for b, key := range keys {
 		bad := 0

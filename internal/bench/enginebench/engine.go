@@ -7,14 +7,14 @@ import (
 	"slices"
 	"time"
 
-	"github.com/kv3fs/kv3fs/kvstore/kv"
+	"github.com/kv3fs/kv3fs/kvstore"
 )
 
 // engine is one instance of a model over a store.
 type engine struct {
 	subject *Subject
-	store   kv.Store
-	hash    func(tokens []uint32) []kv.Key
+	store   *kvstore.Store
+	hash    func(tokens []uint32) []kvstore.Key
 	pool    *pool
 	layers  bool    // compute a layer when it has landed, not when all have
 	fast    float64 // how much faster than a real one's its time runs
@@ -33,7 +33,7 @@ type request struct {
 	// Its places in the engine's lines.
 	looks, loads, computes *place
 
-	keys      []kv.Key
+	keys      []kvstore.Key
 	filledTo  int  // the blocks from here on have their content already
 	abandoned bool // the store may still use the buffers
 	out       outcome
@@ -136,13 +136,13 @@ func (e *engine) load(ctx context.Context, r *request, hits int, landed []time.T
 	r.out.loadBegan = time.Now()
 	var (
 		batches = e.batches(r, hits)
-		begun   = make(chan *kv.Task, len(batches)) // in the order of batches
-		refused error                               // read after begun is closed
+		begun   = make(chan *kvstore.Task, len(batches)) // in the order of batches
+		refused error                                    // read after begun is closed
 	)
 	go func() {
 		defer close(begun)
 		defer r.loads.done()
-		var tasks []*kv.Task
+		var tasks []*kvstore.Task
 		for i, shards := range batches {
 			switch {
 			case i == 1: // nothing hides the first layer
@@ -199,10 +199,10 @@ func (e *engine) load(ctx context.Context, r *request, hits int, landed []time.T
 const shardsPerBatch = 256
 
 // batches are the shards of a load: layer by layer, or all at once.
-func (e *engine) batches(r *request, hits int) (all [][]kv.Shard) {
+func (e *engine) batches(r *request, hits int) (all [][]kvstore.Shard) {
 	l := e.subject.layout
 	if !e.layers {
-		return [][]kv.Shard{l.ByBlock(r.keys[:hits], r.bufs)}
+		return [][]kvstore.Shard{l.ByBlock(r.keys[:hits], r.bufs)}
 	}
 	shards := l.ByLayer(r.keys[:hits], r.bufs)
 	return slices.Collect(slices.Chunk(shards, max(shardsPerBatch/hits, 1)*hits))
@@ -210,8 +210,8 @@ func (e *engine) batches(r *request, hits int) (all [][]kv.Shard) {
 
 // wholeBlocks is how many of the leading blocks have no shard in the batch that came
 // with an error.
-func wholeBlocks(task *kv.Task, keys []kv.Key) int {
-	bad := map[kv.Key]bool{}
+func wholeBlocks(task *kvstore.Task, keys []kvstore.Key) int {
+	bad := map[kvstore.Key]bool{}
 	for i := range task.Len() {
 		if err, _ := task.Result(i); err != nil {
 			bad[task.Shard(i).Key] = true
@@ -226,9 +226,9 @@ func wholeBlocks(task *kv.Task, keys []kv.Key) int {
 }
 
 // abandonedAny says whether the store may still use a buffer of the batch.
-func abandonedAny(task *kv.Task) bool {
+func abandonedAny(task *kvstore.Task) bool {
 	for i := range task.Len() {
-		if err, _ := task.Result(i); errors.Is(err, kv.ErrAbandoned) {
+		if err, _ := task.Result(i); errors.Is(err, kvstore.ErrAbandoned) {
 			return true
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/kv3fs/kv3fs/internal/advise/prefill"
-	"github.com/kv3fs/kv3fs/kvstore/kv"
+	"github.com/kv3fs/kv3fs/kvstore"
 )
 
 // Subject is a model on its GPUs, and the blocks that it keeps at a scale.
@@ -15,7 +15,7 @@ type Subject struct {
 	profile     *prefill.Profile
 	blockTokens int
 	scale       int64
-	layout      kv.Layout
+	layout      kvstore.Layout
 }
 
 // hardwareFor is what a model runs on when nobody says.
@@ -77,7 +77,7 @@ func newSubject(p *prefill.Profile, blockTokens int, scale int64) (*Subject, err
 			blockTokens, p.Model.Name, layer, scale, powerOfTwoIn(layer))
 	}
 	shard := layer / scale
-	s := &Subject{profile: p, blockTokens: blockTokens, scale: scale, layout: kv.Layout{BlockBytes: shard * int64(p.Model.Layers), ShardBytes: shard}}
+	s := &Subject{profile: p, blockTokens: blockTokens, scale: scale, layout: kvstore.Layout{BlockBytes: shard * int64(p.Model.Layers), ShardBytes: shard}}
 	if err := s.layout.Check(); err != nil {
 		return nil, fmt.Errorf("bench: %s in blocks of %d tokens: %w", p.Model.Name, blockTokens, err)
 	}

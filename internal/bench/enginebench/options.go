@@ -11,8 +11,8 @@ import (
 
 	"github.com/kv3fs/kv3fs/internal/advise/prefill"
 	"github.com/kv3fs/kv3fs/internal/spelling"
+	"github.com/kv3fs/kv3fs/kvstore"
 	"github.com/kv3fs/kv3fs/kvstore/keys"
-	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
 // Workloads.
@@ -28,9 +28,10 @@ func Workloads() []string { return []string{UCMTable, RandomTwice, SharedPrefix,
 
 // Want is what a store is opened for.
 type Want struct {
-	Layout      kv.Layout
+	Layout      kvstore.Layout
 	Namespace   keys.Namespace
-	StoredBytes int64 // about as many will be dumped
+	StoredBytes int64          // about as many will be saved
+	Speed       *kvstore.Speed // of the simulated storage; nil: as fast as it is
 }
 
 // Ways to load.
@@ -45,7 +46,7 @@ type Options struct {
 
 	// Open opens a store. What is flushed into one is there when the next of the same
 	// namespace is opened.
-	Open func(context.Context, Want) (kv.Store, error)
+	Open func(context.Context, Want) (*kvstore.Store, error)
 
 	// For the report: the chain, and where its bytes are.
 	Store, Storage string
@@ -98,7 +99,7 @@ type Options struct {
 // Check says what is wrong with options, Open aside, before anything is begun.
 func (o Options) Check() error {
 	if o.Open == nil {
-		o.Open = func(context.Context, Want) (kv.Store, error) { return nil, nil }
+		o.Open = func(context.Context, Want) (*kvstore.Store, error) { return nil, nil }
 	}
 	if err := o.fillDefaults(); err != nil {
 		return err

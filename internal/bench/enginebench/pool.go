@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/kv3fs/kv3fs/kvstore/kv"
+	"github.com/kv3fs/kv3fs/kvstore"
 	"github.com/kv3fs/kv3fs/kvstore/memory"
 )
 
@@ -32,12 +32,9 @@ func newPool(blocks int, blockBytes int64) (*pool, error) {
 	return p, nil
 }
 
-// register makes the memory known to a store that can use it in place.
-func (p *pool) register(s kv.Store) error {
-	if r, ok := s.(kv.Registrar); ok {
-		return r.Register(p.mem.Name(), p.mem.Bytes())
-	}
-	return nil
+// register tells a store of the memory, which it may use in place.
+func (p *pool) register(s *kvstore.Store) error {
+	return s.Register(p.mem.Name(), p.mem.Bytes())
 }
 
 // take waits until n blocks are free. One goroutine calls it: two that each wait

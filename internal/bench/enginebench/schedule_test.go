@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kv3fs/kv3fs/kvstore/kv"
+	"github.com/kv3fs/kv3fs/kvstore"
 )
 
 func TestSchedule(t *testing.T) {
@@ -136,18 +136,18 @@ func TestPromptsAreTheSameEverywhere(t *testing.T) {
 	if slices.Equal(streamOf(ofTrace, 0, 47).appendTo(nil, 0, 10), whole[:10]) || slices.Equal(streamOf(ofTwice, 0, 46).appendTo(nil, 0, 10), whole[:10]) {
 		t.Error("streams of different names are the same")
 	}
-	l := kv.Layout{BlockBytes: 4096, ShardBytes: 1024}
+	l := kvstore.Layout{BlockBytes: 4096, ShardBytes: 1024}
 	buf := make([]byte, l.BlockBytes)
-	fillBlock(buf, kv.Key{1}, l)
-	if err := checkBlocks([][]byte{buf}, []kv.Key{{1}}, l); err != nil {
+	fillBlock(buf, kvstore.Key{1}, l)
+	if err := checkBlocks([][]byte{buf}, []kvstore.Key{{1}}, l); err != nil {
 		t.Error(err)
 	}
 	// Layers that changed places are wrong, too.
 	copy(buf, buf[1024:2048])
-	if err := checkBlocks([][]byte{buf}, []kv.Key{{1}}, l); err == nil {
+	if err := checkBlocks([][]byte{buf}, []kvstore.Key{{1}}, l); err == nil {
 		t.Error("a block with its second layer in the place of the first passes")
 	}
-	if err := checkBlocks([][]byte{make([]byte, l.BlockBytes)}, []kv.Key{{1}}, l); err == nil {
+	if err := checkBlocks([][]byte{make([]byte, l.BlockBytes)}, []kvstore.Key{{1}}, l); err == nil {
 		t.Error("a block of zeros passes")
 	}
 }

@@ -2,101 +2,73 @@ package enginebench
 
 import (
 	"context"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"sync"
+	"testing"
 
-	"github.com/kv3fs/kv3fs/kvstore/kv"
+	"github.com/kv3fs/kv3fs/kvstore"
+	"github.com/kv3fs/kv3fs/kvstore/keys"
 )
 
-// shelf is what outlives the stores that are opened over it.
+// shelf is a directory of blocks that outlives the stores opened over it.
 type shelf struct {
-	mu     sync.Mutex
-	blocks map[kv.Key][][]byte
-	opened int
-	wrap   func(kv.Store) kv.Store
+	testing.TB
+	dir       string
+	checksums kvstore.Checksums
+
+	mu        sync.Mutex
+	opened    int
+	namespace keys.Namespace // for which it was opened last
+	beforeRun func()         // called by open
 }
+
+func newShelf(t testing.TB) *shelf { return &shelf{TB: t, dir: filepath.Join(t.TempDir(), "blocks")} }
 
 // open is an Options.Open.
-func (s *shelf) open(_ context.Context, w Want) (kv.Store, error) {
+func (s *shelf) open(_ context.Context, w Want) (*kvstore.Store, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.blocks == nil {
-		s.blocks = map[kv.Key][][]byte{}
-	}
 	s.opened++
-	var store kv.Store = &shelfStore{shelf: s, layout: w.Layout}
-	if s.wrap != nil {
-		store = s.wrap(store)
+	s.namespace = w.Namespace
+	if s.beforeRun != nil {
+		s.beforeRun()
 	}
-	return store, nil
+	// Blocks of another model have another size.
+	dir := s.dir + w.Namespace.Model
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return nil, err
+	}
+	return kvstore.Open("Posix", kvstore.Config{
+		Namespace: w.Namespace, Layout: w.Layout, Speed: w.Speed, Checksums: s.checksums,
+		Posix: &kvstore.PosixOptions{Dirs: []string{dir}},
+	})
 }
 
-// shelfStore is a store for tests: what it is asked is done before it returns.
-type shelfStore struct {
-	*shelf
-	layout kv.Layout
-}
-
-func (s *shelfStore) Layout() kv.Layout { return s.layout }
-
-func (s *shelfStore) there(k kv.Key) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	parts := s.blocks[k]
-	for _, p := range parts {
-		if p == nil {
-			return false
+// flip changes a byte of the block, "" for each block.
+func (s *shelf) flip(block string) (flipped int) {
+	s.Helper()
+	err := filepath.WalkDir(filepath.Dir(s.dir), func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() || len(d.Name()) != 32 || block != "" && d.Name() != block {
+			return err
 		}
-	}
-	return parts != nil
-}
-
-func (s *shelfStore) Lookup(_ context.Context, keys []kv.Key, found []bool) error {
-	for i, k := range keys {
-		found[i] = s.there(k)
-	}
-	return nil
-}
-
-func (s *shelfStore) LookupPrefix(_ context.Context, keys []kv.Key) (int, error) {
-	for i, k := range keys {
-		if !s.there(k) {
-			return i, nil
+		f, err := os.OpenFile(path, os.O_RDWR, 0)
+		if err != nil {
+			return err
 		}
-	}
-	return len(keys), nil
-}
-
-func (s *shelfStore) Prefetch([]kv.Key) {}
-
-func (s *shelfStore) Load(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
-	t := kv.NewTask(ctx, shards)
-	for i, sh := range shards {
-		if !s.there(sh.Key) {
-			t.Settle(i, kv.ErrMiss)
-			continue
+		defer f.Close()
+		one := make([]byte, 1)
+		if _, err := f.ReadAt(one, 100); err != nil {
+			return err
 		}
-		s.mu.Lock()
-		copy(sh.Buf, s.blocks[sh.Key][sh.Index])
-		s.mu.Unlock()
-		t.Settle(i, nil)
+		one[0]++
+		flipped++
+		_, err = f.WriteAt(one, 100)
+		return err
+	})
+	if err != nil || flipped == 0 {
+		s.Errorf("%d blocks were damaged: %v", flipped, err)
 	}
-	return t, nil
+	return flipped
 }
-
-func (s *shelfStore) Save(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
-	t := kv.NewTask(ctx, shards)
-	for i, sh := range shards {
-		s.mu.Lock()
-		if s.blocks[sh.Key] == nil {
-			s.blocks[sh.Key] = make([][]byte, s.layout.Shards())
-		}
-		s.blocks[sh.Key][sh.Index] = append([]byte(nil), sh.Buf...)
-		s.mu.Unlock()
-		t.Settle(i, nil)
-	}
-	return t, nil
-}
-
-func (s *shelfStore) Flush(context.Context) error { return nil }
-func (s *shelfStore) Stats() kv.Stats             { return kv.Stats{Store: "Shelf"} }
-func (s *shelfStore) Close() error                { return nil }

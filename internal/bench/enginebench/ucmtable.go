@@ -5,7 +5,7 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/kv3fs/kv3fs/kvstore/kv"
+	"github.com/kv3fs/kv3fs/kvstore"
 )
 
 // ucmTable measures UCM's table: prompts that come together, of each of which the
@@ -85,7 +85,7 @@ func (s *session) put(ctx context.Context, prompt stream, blocks int) error {
 	if err := e.store.Lookup(ctx, r.keys, found); err != nil {
 		return err
 	}
-	var missing []kv.Key
+	var missing []kvstore.Key
 	var bufs [][]byte
 	for i, key := range r.keys {
 		if !found[i] {

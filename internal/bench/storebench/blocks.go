@@ -5,22 +5,23 @@ import (
 	"fmt"
 
 	"github.com/kv3fs/kv3fs/internal/bench/workload"
-	"github.com/kv3fs/kv3fs/kvstore/kv"
+	"github.com/kv3fs/kv3fs/kvstore"
+	"github.com/kv3fs/kv3fs/kvstore/keys"
 	"github.com/kv3fs/kv3fs/kvstore/memory"
 )
 
 // namespace is that of all blocks here.
-func namespace() kv.Fingerprint { return kv.Fingerprint{0: 'b', 1: 'e', 2: 'n', 3: 'c', 4: 'h'} }
+func namespace() keys.Namespace { return keys.Namespace{Model: "kv3fs bench store", BlockTokens: 1} }
 
 // blocks are what one load brings: keys, and contents that follow from them.
 type blocks struct {
 	set    uint64
-	layout kv.Layout
-	keys   []kv.Key
+	layout kvstore.Layout
+	keys   []kvstore.Key
 }
 
-func blocksOf(set uint64, n int, l kv.Layout) *blocks {
-	b := &blocks{set: set, layout: l, keys: make([]kv.Key, n)}
+func blocksOf(set uint64, n int, l kvstore.Layout) *blocks {
+	b := &blocks{set: set, layout: l, keys: make([]kvstore.Key, n)}
 	for i := range b.keys {
 		workload.PatternOf(set, uint64(i), 1).Fill(b.keys[i][:])
 	}
@@ -45,7 +46,7 @@ func (b *blocks) check(i int, buf []byte) error {
 }
 
 // loadFrom loads all of them.
-func (b *blocks) loadFrom(ctx context.Context, s kv.Store, bufs [][]byte) error {
+func (b *blocks) loadFrom(ctx context.Context, s *kvstore.Store, bufs [][]byte) error {
 	task, err := s.Load(ctx, b.layout.ByBlock(b.keys, bufs))
 	if err != nil {
 		return err
@@ -54,7 +55,7 @@ func (b *blocks) loadFrom(ctx context.Context, s kv.Store, bufs [][]byte) error 
 }
 
 // dumpInto stores all of them, bufs holding what they hold.
-func (b *blocks) dumpInto(ctx context.Context, s kv.Store, bufs [][]byte) error {
+func (b *blocks) dumpInto(ctx context.Context, s *kvstore.Store, bufs [][]byte) error {
 	task, err := s.Save(ctx, b.layout.ByBlock(b.keys, bufs))
 	if err != nil {
 		return err

@@ -14,8 +14,7 @@ import (
 	"time"
 
 	"github.com/kv3fs/kv3fs/internal/bench/measure"
-	"github.com/kv3fs/kv3fs/kvstore/kv"
-	"github.com/kv3fs/kv3fs/kvstore/segment"
+	"github.com/kv3fs/kv3fs/kvstore"
 )
 
 const (
@@ -29,8 +28,10 @@ const (
 // TracedHits is what is looked at from outside: a segment store in dir, and between
 // two lines on out nothing but hits, each a lookup and a load.
 func TracedHits(ctx context.Context, dir string, out io.Writer) (err error) {
-	l := kv.Layout{BlockBytes: 64 << 10, ShardBytes: 64 << 10}
-	s, err := segment.Open(segment.Options{Dir: dir, Layout: l, Namespace: namespace(), CapacityBytes: 64 << 20})
+	l := kvstore.Layout{BlockBytes: 64 << 10, ShardBytes: 64 << 10}
+	s, err := kvstore.Open("Segment", kvstore.Config{
+		Namespace: namespace(), Layout: l, Segment: &kvstore.SegmentOptions{Dir: dir, CapacityBytes: 64 << 20},
+	})
 	if err != nil {
 		return err
 	}

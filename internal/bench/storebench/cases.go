@@ -12,11 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kv3fs/kv3fs/internal/bench/measure"
-	"github.com/kv3fs/kv3fs/kvstore/cache"
-	"github.com/kv3fs/kv3fs/kvstore/empty"
-	"github.com/kv3fs/kv3fs/kvstore/kv"
-	"github.com/kv3fs/kv3fs/kvstore/ring"
-	"github.com/kv3fs/kv3fs/kvstore/segment"
+	"github.com/kv3fs/kv3fs/kvstore"
 )
 
 // Ways to the blocks, as reports name them.
@@ -33,11 +29,13 @@ const (
 	WayCache         = "Cache"
 )
 
-// openRing opens Ds3fs, which keeps so many files open between loads.
-func (b *bench) openRing(sums kv.Checksums, openFiles int) (*ring.Store, error) {
-	return ring.Open(ring.Options{
-		Mount: b.daemon.Mount, Layout: b.o.layout(), Namespace: namespace(), DirectIO: b.o.direct(), Checksums: sums,
-		Streams: 1, Entries: b.o.Depth, OpenFiles: openFiles,
+// openRing opens a chain with Ds3fs, which keeps so many files open between loads.
+func (b *bench) openRing(chain string, sums kvstore.Checksums, openFiles int, cache *kvstore.CacheOptions) (*kvstore.Store, error) {
+	return kvstore.Open(chain, kvstore.Config{
+		Namespace: namespace(), Layout: b.o.layout(), Checksums: sums, Cache: cache,
+		Ds3fs: &kvstore.Ds3fsOptions{
+			Mount: b.daemon.Mount, Rings: 1, OpenFiles: openFiles, RingOptions: kvstore.RingOptions{RingEntries: b.o.Depth},
+		},
 	})
 }
 
@@ -49,14 +47,10 @@ func (b *bench) allFiles() int { return 2 * b.o.Blocks }
 
 // openChain puts a cache with room for one load before Ds3fs. fromNext is how many of
 // so many loads it must have asked Ds3fs for.
-func (b *bench) openChain(sums kv.Checksums, openFiles int, fromNext func(loads int) int) (*way, error) {
-	next, err := b.openRing(sums, openFiles)
+func (b *bench) openChain(sums kvstore.Checksums, openFiles int, fromNext func(loads int) int) (*way, error) {
+	s, err := b.openRing("Cache|Ds3fs", sums, openFiles, &kvstore.CacheOptions{CapacityBytes: b.o.loadBytes(), Copiers: cacheStreams()})
 	if err != nil {
 		return nil, err
-	}
-	s, err := cache.New(next, cache.Options{CapacityBytes: b.o.loadBytes(), Namespace: namespace(), Streams: cacheStreams(), Checksums: sums})
-	if err != nil {
-		return nil, errors.Join(err, next.Close())
 	}
 	w := wayOf(s, b.bufs)
 	w.verify = func(loads int) error {
@@ -71,7 +65,7 @@ func (b *bench) openChain(sums kv.Checksums, openFiles int, fromNext func(loads 
 }
 
 // allHaveSums sees to it that what checksums cost is not measured where there are none.
-func allHaveSums(s kv.Stats) error {
+func allHaveSums(s kvstore.Stats) error {
 	if s.UnverifiedShards > 0 {
 		return fmt.Errorf("of %d shards no checksum was found", s.UnverifiedShards)
 	}
@@ -80,7 +74,7 @@ func allHaveSums(s kv.Stats) error {
 
 // openAlone is Ds3fs into memory of its own that is registered, as a cache's is.
 func (b *bench) openAlone(context.Context) (_ *way, err error) {
-	s, err := b.openRing(kv.ChecksumsAuto, b.allFiles())
+	s, err := b.openRing("Ds3fs", kvstore.ChecksumsAuto, b.allFiles(), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -103,16 +97,16 @@ func (b *bench) cold(ctx context.Context, rep *Report) (err error) {
 	if err := b.store(ctx); err != nil {
 		return err
 	}
-	chain := func(sums kv.Checksums, openFiles int) func(context.Context) (*way, error) {
+	chain := func(sums kvstore.Checksums, openFiles int) func(context.Context) (*way, error) {
 		every := func(loads int) int { return loads }
 		return func(context.Context) (*way, error) { return b.openChain(sums, openFiles, every) }
 	}
 	rep.Cold, err = b.turns(ctx, []*contender{
 		{WayRing, func(ctx context.Context) (*way, error) { return openPlainRing(ctx, b.daemon.Mount, b.sets, b.o.Depth) }},
-		{WayChain, chain(kv.ChecksumsAuto, b.allFiles())},
-		{WayChainNoSums, chain(kv.ChecksumsOff, b.allFiles())},
+		{WayChain, chain(kvstore.ChecksumsAuto, b.allFiles())},
+		{WayChainNoSums, chain(kvstore.ChecksumsOff, b.allFiles())},
 		{WayDs3fs, b.openAlone},
-		{WayChainOpening, chain(kv.ChecksumsAuto, 1)},
+		{WayChainOpening, chain(kvstore.ChecksumsAuto, 1)},
 		{WayUCM, func(ctx context.Context) (*way, error) { return openUCM(ctx, b.daemon.Mount, b.o.layout(), b.bufs) }},
 	}, b.sets)
 	return err
@@ -120,7 +114,7 @@ func (b *bench) cold(ctx context.Context, rep *Report) (err error) {
 
 // store puts both sets where Ds3fs and UCM keep blocks.
 func (b *bench) store(ctx context.Context) (err error) {
-	s, err := b.openRing(kv.ChecksumsAuto, b.allFiles())
+	s, err := b.openRing("Ds3fs", kvstore.ChecksumsAuto, b.allFiles(), nil)
 	if err != nil {
 		return err
 	}
@@ -159,18 +153,18 @@ func (b *bench) warm(ctx context.Context, rep *Report) (err error) {
 	first := func(int) int { return 1 }
 	rep.Warm, err = b.turns(ctx, []*contender{
 		{WayCopy, func(context.Context) (*way, error) { return openCopy(b.sets[0], b.bufs, cacheStreams()) }},
-		{WayChain, func(context.Context) (*way, error) { return b.openChain(kv.ChecksumsAuto, b.allFiles(), first) }},
-		{WayChainNoSums, func(context.Context) (*way, error) { return b.openChain(kv.ChecksumsOff, b.allFiles(), first) }},
+		{WayChain, func(context.Context) (*way, error) { return b.openChain(kvstore.ChecksumsAuto, b.allFiles(), first) }},
+		{WayChainNoSums, func(context.Context) (*way, error) { return b.openChain(kvstore.ChecksumsOff, b.allFiles(), first) }},
 	}, b.sets[:1])
 	return err
 }
 
 // segments is loads from segments, with and without checking.
 func (b *bench) segments(ctx context.Context, rep *Report) error {
-	open := func(sums kv.Checksums) (*segment.Store, error) {
+	open := func(sums kvstore.Checksums) (*kvstore.Store, error) {
 		return b.openSegment("segments", b.o.layout(), 2*b.o.loadBytes(), sums)
 	}
-	s, err := open(kv.ChecksumsAuto)
+	s, err := open(kvstore.ChecksumsAuto)
 	if err != nil {
 		return err
 	}
@@ -178,7 +172,7 @@ func (b *bench) segments(ctx context.Context, rep *Report) error {
 	if err := errors.Join(b.sets[0].dumpInto(ctx, s, b.bufs.parts), s.Close()); err != nil {
 		return err
 	}
-	as := func(name string, sums kv.Checksums) *contender {
+	as := func(name string, sums kvstore.Checksums) *contender {
 		return &contender{name, func(context.Context) (*way, error) {
 			s, err := open(sums)
 			if err != nil {
@@ -187,29 +181,34 @@ func (b *bench) segments(ctx context.Context, rep *Report) error {
 			return wayOf(s, b.bufs), nil
 		}}
 	}
-	rep.Segment, err = b.turns(ctx, []*contender{as(WaySegment, kv.ChecksumsAuto), as(WaySegmentNoSums, kv.ChecksumsOff)}, b.sets[:1])
+	rep.Segment, err = b.turns(ctx, []*contender{as(WaySegment, kvstore.ChecksumsAuto), as(WaySegmentNoSums, kvstore.ChecksumsOff)}, b.sets[:1])
 	return err
 }
 
-func (b *bench) openSegment(name string, l kv.Layout, capacityBytes int64, sums kv.Checksums) (*segment.Store, error) {
-	return segment.Open(segment.Options{
-		// Beside the daemon's data: on the same disk, and removed with it.
-		Dir:    filepath.Join(filepath.Dir(b.daemon.Data), name),
-		Layout: l, Namespace: namespace(), CapacityBytes: capacityBytes + 64<<20, DirectIO: b.o.direct(), Checksums: sums,
+func (b *bench) openSegment(name string, l kvstore.Layout, capacityBytes int64, sums kvstore.Checksums) (*kvstore.Store, error) {
+	return kvstore.Open("Segment", kvstore.Config{
+		Namespace: namespace(), Layout: l, Checksums: sums,
+		Segment: &kvstore.SegmentOptions{
+			// Beside the daemon's data: on the same disk, and removed with it.
+			Dir:           filepath.Join(filepath.Dir(b.daemon.Data), name),
+			CapacityBytes: capacityBytes + 64<<20, DirectIO: b.o.direct(),
+		},
 	})
 }
 
 // lookups is how long it takes to be told what is there.
 func (b *bench) lookups(ctx context.Context, rep *Report) (err error) {
-	l := kv.Layout{BlockBytes: alignment, ShardBytes: alignment}
+	l := kvstore.Layout{BlockBytes: alignment, ShardBytes: alignment}
 	index := blocksOf(3, b.o.IndexBlocks, l)
 	indexBytes := int64(b.o.IndexBlocks) * l.BlockBytes
-	inCache, err := cache.New(empty.New(l), cache.Options{CapacityBytes: 2 * indexBytes, Namespace: namespace()})
+	inCache, err := kvstore.Open("Cache|Empty", kvstore.Config{
+		Namespace: namespace(), Layout: l, Cache: &kvstore.CacheOptions{CapacityBytes: 2 * indexBytes},
+	})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, inCache.Close()) }()
-	inSegments, err := b.openSegment("index", l, 4*indexBytes, kv.ChecksumsAuto)
+	inSegments, err := b.openSegment("index", l, 4*indexBytes, kvstore.ChecksumsAuto)
 	if err != nil {
 		return err
 	}

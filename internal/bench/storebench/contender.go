@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/kv3fs/kv3fs/kvstore/kv"
+	"github.com/kv3fs/kv3fs/kvstore"
 )
 
 // contender is one way to the blocks. It is opened anew for each run, so that what
@@ -81,7 +81,7 @@ func (x *contender) sample(ctx context.Context, sets []*blocks, d time.Duration,
 }
 
 // wayOf is a store as a way into bufs.
-func wayOf(s kv.Store, bufs *buffers) *way {
+func wayOf(s *kvstore.Store, bufs *buffers) *way {
 	return &way{
 		load:  func(ctx context.Context, set *blocks) error { return set.loadFrom(ctx, s, bufs.parts) },
 		parts: bufs.parts,

@@ -7,13 +7,13 @@ import (
 	"slices"
 	"time"
 
-	"github.com/kv3fs/kv3fs/kvstore/kv"
+	"github.com/kv3fs/kv3fs/kvstore"
 )
 
 // asked is a store full of small blocks whose lookups are timed.
 type asked struct {
 	name  string
-	store kv.Store
+	store *kvstore.Store
 }
 
 // fill puts all blocks there.
@@ -36,7 +36,7 @@ func (a *asked) fill(ctx context.Context, index *blocks) error {
 // returns the median and the 99th percentile in milliseconds.
 func (a *asked) sample(ctx context.Context, index *blocks, n int, d time.Duration, round int) (p50, p99 float64, err error) {
 	random := rand.New(rand.NewPCG(uint64(round), 1))
-	keys, found := make([]kv.Key, n), make([]bool, n)
+	keys, found := make([]kvstore.Key, n), make([]bool, n)
 	var took []time.Duration
 	for began := time.Now(); len(took) < 100 || time.Since(began) < d; {
 		for i := range keys {

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/kv3fs/kv3fs/kvstore/kv"
+	"github.com/kv3fs/kv3fs/kvstore"
 )
 
 // Options say what is measured. The zero value of a field means its default.
@@ -91,8 +91,8 @@ const (
 // alignment is what direct I/O wants, and stores of small blocks have.
 const alignment = 4096
 
-func (o *Options) layout() kv.Layout {
-	return kv.Layout{BlockBytes: o.BlockBytes, ShardBytes: o.ShardBytes}
+func (o *Options) layout() kvstore.Layout {
+	return kvstore.Layout{BlockBytes: o.BlockBytes, ShardBytes: o.ShardBytes}
 }
 
 // loadBytes is how much one load brings.

@@ -11,7 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/kv3fs/kv3fs/kvstore/kv"
+	"github.com/kv3fs/kv3fs/kvstore"
 	"github.com/kv3fs/kv3fs/usrbio"
 )
 
@@ -19,7 +19,7 @@ import (
 const waitLimit = time.Minute
 
 // blockPath is where UCM, and so Ds3fs, keeps a block.
-func blockPath(mount string, key kv.Key) string {
+func blockPath(mount string, key kvstore.Key) string {
 	name := key.String()
 	return filepath.Join(mount, name[:2], name)
 }
@@ -30,12 +30,12 @@ type plainRing struct {
 	mount *usrbio.Mount
 	ring  *usrbio.Ring
 	iov   *usrbio.Iov
-	files map[kv.Key]*usrbio.File
+	files map[kvstore.Key]*usrbio.File
 	done  []usrbio.Completion
 }
 
 func openPlainRing(ctx context.Context, mountPoint string, sets []*blocks, depth int) (_ *way, err error) {
-	r := &plainRing{files: map[kv.Key]*usrbio.File{}, done: make([]usrbio.Completion, depth)}
+	r := &plainRing{files: map[kvstore.Key]*usrbio.File{}, done: make([]usrbio.Completion, depth)}
 	if r.mount, err = usrbio.Open(ctx, mountPoint); err != nil {
 		return nil, err
 	}
@@ -128,7 +128,7 @@ type ucmWorker struct {
 	iov  *usrbio.Iov
 }
 
-func openUCM(ctx context.Context, mountPoint string, l kv.Layout, bufs *buffers) (_ *way, err error) {
+func openUCM(ctx context.Context, mountPoint string, l kvstore.Layout, bufs *buffers) (_ *way, err error) {
 	u := &ucm{mountPoint: mountPoint, bufs: bufs}
 	if u.mount, err = usrbio.Open(ctx, mountPoint); err != nil {
 		return nil, err
@@ -177,7 +177,7 @@ func (u *ucm) load(ctx context.Context, set *blocks) error {
 	return cmp.Or(failed...) // mostly all say the same
 }
 
-func (w ucmWorker) load(ctx context.Context, m *usrbio.Mount, path string, s kv.Shard) error {
+func (w ucmWorker) load(ctx context.Context, m *usrbio.Mount, path string, s kvstore.Shard) error {
 	f, err := register(ctx, m, path)
 	if err != nil {
 		return err

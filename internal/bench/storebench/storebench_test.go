@@ -15,7 +15,7 @@ import (
 
 	"github.com/kv3fs/kv3fs/internal/bench/measure"
 	"github.com/kv3fs/kv3fs/internal/test/daemontest"
-	"github.com/kv3fs/kv3fs/kvstore/kv"
+	"github.com/kv3fs/kv3fs/kvstore"
 )
 
 func TestMain(m *testing.M) { os.Exit(daemontest.Main(m)) }
@@ -110,7 +110,7 @@ func TestOptions(t *testing.T) {
 
 // What is loaded must be what was dumped, and nothing else may pass for it.
 func TestDamageIsFound(t *testing.T) {
-	l := kv.Layout{BlockBytes: 8192, ShardBytes: 4096}
+	l := kvstore.Layout{BlockBytes: 8192, ShardBytes: 4096}
 	bufs, err := newBuffers(4, l.BlockBytes)
 	if err != nil {
 		t.Fatal(err)
@@ -170,7 +170,7 @@ func TestMissingChecksumsAreFound(t *testing.T) {
 	for _, x := range []*contender{
 		{WayDs3fs, b.openAlone},
 		{WayChain, func(context.Context) (*way, error) {
-			return b.openChain(kv.ChecksumsAuto, 1, func(int) int { return 1 })
+			return b.openChain(kvstore.ChecksumsAuto, 1, func(int) int { return 1 })
 		}},
 	} {
 		if _, err := x.sample(t.Context(), b.sets, time.Millisecond, 1); err == nil || !strings.Contains(err.Error(), "no checksum") {

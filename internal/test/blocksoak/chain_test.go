@@ -19,32 +19,38 @@ import (
 // opening is what opens a chain, in this process and in one that will be killed.
 type opening struct {
 	Chain  string
-	Config kvstore.Config
+	Config kvstore.UCMConfig
 }
 
-func (o opening) open() (kvstore.Store, error) { return kvstore.Open(o.Chain, o.Config) }
+func (o opening) open() (*kvstore.Store, error) {
+	c, err := o.Config.Config(o.Chain)
+	if err != nil {
+		return nil, err
+	}
+	return kvstore.Open(o.Chain, c)
+}
 
 var namespace = keys.Namespace{Model: "kv3fs/soak", BlockTokens: 128, Layers: 4}
 
 // openings are all chains over one place, those with a limit of that size.
 func openings(dir string, d *daemon, layout kvstore.Layout, capacityBytes int64) map[string]opening {
-	base := kvstore.Config{
+	base := kvstore.UCMConfig{
 		Namespace: namespace, BlockSize: layout.BlockBytes, ShardSize: layout.ShardBytes,
 		CacheBufferBytes: 64 * layout.BlockBytes, TimeoutMs: 20_000, Checksums: "require",
 	}
-	with := func(change func(c *kvstore.Config)) kvstore.Config {
+	with := func(change func(c *kvstore.UCMConfig)) kvstore.UCMConfig {
 		c := base
 		change(&c)
 		return c
 	}
 	return map[string]opening{
-		"Cache|Posix": {"Cache|Posix", with(func(c *kvstore.Config) { c.StorageBackends = filepath.Join(dir, "posix") })},
-		"Cache|Segment": {"Cache|Segment", with(func(c *kvstore.Config) {
+		"Cache|Posix": {"Cache|Posix", with(func(c *kvstore.UCMConfig) { c.StorageBackends = filepath.Join(dir, "posix") })},
+		"Cache|Segment": {"Cache|Segment", with(func(c *kvstore.UCMConfig) {
 			c.StorageBackends = filepath.Join(dir, "segment")
 			c.SegmentCapacityBytes, c.SegmentBytes = capacityBytes, capacityBytes/16
 		})},
-		"Cache|Ds3fs": {"Cache|Ds3fs", with(func(c *kvstore.Config) { c.StorageBackends = d.mount })},
-		"Cache|Pages": {"Cache|Pages", with(func(c *kvstore.Config) {
+		"Cache|Ds3fs": {"Cache|Ds3fs", with(func(c *kvstore.UCMConfig) { c.StorageBackends = d.mount })},
+		"Cache|Pages": {"Cache|Pages", with(func(c *kvstore.UCMConfig) {
 			c.PagesURL, c.PagesFile, c.PagesCapacityBytes = "http://"+d.pages, filepath.Join(dir, "pages"), 3*capacityBytes // pages rest before they are used again
 			c.PagesLeaseMs, c.PagesQuarantineMs = leaseMs, quarantineMs
 		})},
@@ -64,7 +70,7 @@ func shards(l kvstore.Layout, n int) []kvstore.Shard {
 }
 
 // dump stores blocks and waits until the first store has them.
-func dump(ctx context.Context, s kvstore.Store, numbers ...int) error {
+func dump(ctx context.Context, s *kvstore.Store, numbers ...int) error {
 	var batch []kvstore.Shard
 	for _, n := range numbers {
 		one := shards(s.Layout(), n)
@@ -91,7 +97,7 @@ const (
 
 // load loads a block and looks at each byte. A shard that is missed misses the
 // block; a wrong byte in any shard that is not is wrong.
-func load(ctx context.Context, s kvstore.Store, n int) (verdict, error) {
+func load(ctx context.Context, s *kvstore.Store, n int) (verdict, error) {
 	batch := shards(s.Layout(), n)
 	task, err := s.Load(ctx, batch)
 	if err != nil {

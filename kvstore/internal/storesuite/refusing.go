@@ -1,4 +1,4 @@
-package storetest
+package storesuite
 
 import (
 	"bytes"
@@ -69,7 +69,7 @@ func (w *world) refused(name string, shards []kv.Shard, i int) {
 	w.Helper()
 	for what, do := range map[string]move{"Dump": w.store.Save, "Load": w.store.Load} {
 		mangle(shards)
-		var t *kv.Task
+		var t Task
 		var err error
 		w.within(what, func() { t, err = do(w.Context(), shards) })
 		var mistake *kv.BatchError

@@ -1,4 +1,4 @@
-package storetest
+package storesuite
 
 import (
 	"os"
@@ -55,6 +55,18 @@ func TestEveryDefectIsCaught(t *testing.T) {
 		"writes beyond a buffer":                    "what was dumped is loaded, block by block and layer by layer",
 		"takes batches that are wrong":              "a shard of a wrong length is refused, with the whole batch",
 		"takes a found of any length":               "a found of a wrong length is refused, and nothing of it is written",
+		"deletes nothing":                           "what was deleted is not there, and the rest is",
+		"deletes all keys but the last":             "what was deleted is not there, and the rest is",
+		"deletes all that there is":                 "what was deleted is not there, and the rest is",
+		"deletes from memory alone":                 "what was deleted does not come back when the store is opened again",
+		"fails to delete what is not there":         "deleting what is not there, or nothing, or one key twice succeeds",
+		"remembers what was deleted as damaged":     "a load while its block is deleted brings the block or a miss",
+		"lists all but one":                         "Keys yields every block that is there, once",
+		"lists one twice":                           "Keys yields every block that is there, once",
+		"lists blocks that are not whole":           "Keys yields no block that is not whole",
+		"holds its lock while it lists":             "a caller may leave Keys early, and use the store in the middle of it",
+		"goes on after an error of Keys":            "Keys after Close says so, once",
+		"lists without looking at the context":      "Keys whose context has ended says so, once",
 		"never settles the last shard":              "every shard is settled once, and All gives each in turn",
 		"settles a shard twice":                     "every shard is settled once, and All gives each in turn",
 		"ignores contexts":                          "of a batch whose context has ended nothing is begun",

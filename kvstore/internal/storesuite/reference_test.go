@@ -1,10 +1,13 @@
-package storetest
+package storesuite
 
 import (
 	"context"
 	"errors"
+	"iter"
+	"maps"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -48,7 +51,11 @@ type reference struct {
 	files  []*os.File
 }
 
-var _ kv.Store = (*reference)(nil)
+var (
+	_ kv.Store   = (*reference)(nil)
+	_ kv.Deleter = (*reference)(nil)
+	_ kv.Lister  = (*reference)(nil)
+)
 
 func newReference(d *disk, o Options, discards bool, defect string) *reference {
 	r := &reference{
@@ -328,6 +335,74 @@ func (r *reference) dump(t *kv.Task, i int) error {
 	r.blocks[name] = p
 	delete(r.parts, name)
 	return nil
+}
+
+func (r *reference) Delete(_ context.Context, keys []kv.Key) error {
+	if err := r.enter(); err != nil {
+		return err
+	}
+	defer r.calls.Done()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i, k := range keys {
+		switch {
+		case r.is("deletes nothing"), r.is("deletes all keys but the last") && len(keys) > 1 && i == len(keys)-1:
+			continue
+		case r.is("fails to delete what is not there") && r.blocks[r.name(k)] == nil:
+			return kv.ErrMiss
+		case r.is("deletes all that there is"):
+			clear(r.blocks)
+		}
+		delete(r.blocks, r.name(k))
+		delete(r.parts, r.name(k))
+		if r.is("remembers what was deleted as damaged") {
+			r.counters.CorruptBlocks.Add(1)
+		}
+		if !r.is("deletes from memory alone") {
+			r.disk.mu.Lock()
+			delete(r.disk.blocks, r.name(k))
+			r.disk.mu.Unlock()
+		}
+	}
+	return nil
+}
+
+func (r *reference) Keys(ctx context.Context) iter.Seq2[kv.Key, error] {
+	return func(yield func(kv.Key, error) bool) {
+		if err := r.enter(); err != nil {
+			for range 2 {
+				if !yield(kv.Key{}, err) || !r.is("goes on after an error of Keys") {
+					return
+				}
+			}
+			return
+		}
+		defer r.calls.Done()
+		r.mu.Lock()
+		all := slices.Collect(maps.Keys(r.blocks))
+		if r.is("lists blocks that are not whole") {
+			all = slices.AppendSeq(all, maps.Keys(r.parts))
+		}
+		r.mu.Unlock()
+		switch {
+		case r.is("lists all but one") && len(all) > 0:
+			all = all[1:]
+		case r.is("lists one twice") && len(all) > 0:
+			all = append(all, all[0])
+		case r.is("holds its lock while it lists"):
+			r.mu.Lock()
+			defer r.mu.Unlock()
+		}
+		for _, k := range all {
+			if err := ctx.Err(); err != nil && !r.is("lists without looking at the context") {
+				yield(kv.Key{}, err)
+				return
+			}
+			if !yield(k, nil) {
+				return
+			}
+		}
+	}
 }
 
 // Flush writes what is new to the disk.

@@ -1,4 +1,4 @@
-package storetest
+package storesuite
 
 import (
 	"context"
@@ -9,7 +9,7 @@ import (
 
 var watching = map[string]func(*world){
 	"every shard is settled once, and All gives each in turn": func(w *world) {
-		for what, begin := range map[string]func([]kv.Shard) *kv.Task{"Dump": w.beginDump, "Load": w.beginLoad} {
+		for what, begin := range map[string]func([]kv.Shard) Task{"Dump": w.beginDump, "Load": w.beginLoad} {
 			shards := w.shards(append(keys(0, 10), key(0))...)
 			task := begin(shards)
 			if task.Len() != len(shards) {
@@ -51,6 +51,30 @@ var watching = map[string]func(*world){
 				if !w.subject.Discards && (err != nil || !w.right(s)) {
 					w.Fatal(layer, i, err)
 				}
+			}
+		}
+		w.wait(task)
+	},
+
+	"a layer may be used when LandedErr is nil, and not before": func(w *world) {
+		w.anew(w.layout(4, 2048))
+		w.dump(keys(0, 6)...)
+		w.stored(w.beginDump([]kv.Shard{w.shard(key(9), 1)}))
+		shards := byLayer(w.shards(keys(0, 6)...))
+		shards = append(shards, w.shard(key(9), 2)) // of a block that is not whole
+		task := w.beginLoad(shards)
+		for layer := range 4 {
+			if task.LandedErr(layer) == nil {
+				w.until("a layer whose LandedErr is nil has landed", task.Landed(layer))
+			}
+			w.until("a layer has landed", task.Landed(layer))
+			switch err := task.LandedErr(layer); {
+			case layer == 2 || w.subject.Discards:
+				if !errors.Is(err, kv.ErrMiss) {
+					w.Errorf("LandedErr of layer %d, which has a shard that is missed: %v", layer, err)
+				}
+			case err != nil:
+				w.Errorf("LandedErr of layer %d: %v", layer, err)
 			}
 		}
 		w.wait(task)

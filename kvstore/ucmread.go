@@ -13,10 +13,10 @@ import (
 	"github.com/kv3fs/kv3fs/internal/spelling"
 )
 
-// ReadConfig reads YAML: a Config by its keys, or a file as UCM has it, with the
-// keys below ucm_connectors. A key that is unknown, or that would not do what it
-// says, is an error; notes are about keys that do nothing here.
-func ReadConfig(src []byte) (c Config, notes []string, err error) {
+// ReadConfig reads YAML: the keys of UCMConfig, or a file of UCM's, which has them below
+// ucm_connectors. A key that is unknown, or that would not do what it says, is an error.
+// Keys that have no effect here are in notes, a sentence for each.
+func ReadConfig(src []byte) (c UCMConfig, notes []string, err error) {
 	values := map[string]any{}
 	if err := yaml.Unmarshal(src, &values); err != nil {
 		return c, nil, fmt.Errorf("kvstore: configuration: %s", yaml.FormatError(err, false, true))
@@ -140,7 +140,7 @@ var readBy = map[string][]string{
 // configKeys are all keys, with the stores that read each; none: every store.
 func configKeys() map[string][]string {
 	keys := map[string][]string{}
-	for field := range reflect.TypeFor[Config]().Fields() {
+	for field := range reflect.TypeFor[UCMConfig]().Fields() {
 		key := field.Tag.Get("yaml")
 		keys[key] = readBy[key]
 	}

@@ -1,7 +1,6 @@
 package kvstore
 
 import (
-	"errors"
 	"maps"
 	"os"
 	"path/filepath"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/kv3fs/kv3fs/kvstore/keys"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
-	"github.com/kv3fs/kv3fs/kvstore/storetest"
 )
 
 var namespace = keys.Namespace{Model: "kv3fs/test", BlockTokens: 16}
@@ -90,7 +88,7 @@ checksums: require
 		t.Fatal(err, notes)
 	}
 	want := keys.Namespace{Model: "Qwen/QwQ-32B", BlockTokens: 128, Layers: 64, TPSize: 2, TPRank: 1}
-	if c.Namespace != want || c.BlockSize != 16<<20 || c.ShardSize != 256<<10 || c.SegmentCapacityGB != 500 || c.Checksums != kv.ChecksumsRequire {
+	if c.Namespace != want || c.BlockSize != 16<<20 || c.ShardSize != 256<<10 || c.SegmentCapacityGB != 500 || c.Checksums != ChecksumsRequire {
 		t.Errorf("%+v", c)
 	}
 	for src, want := range map[string]string{
@@ -154,40 +152,44 @@ func TestConfigIsDocumented(t *testing.T) {
 }
 
 func TestOpenRefuses(t *testing.T) {
-	good := Config{Namespace: namespace, BlockSize: 4096, StorageBackends: t.TempDir(), SegmentCapacityBytes: 1 << 20}
+	good := UCMConfig{Namespace: namespace, BlockSize: 4096, StorageBackends: t.TempDir(), SegmentCapacityBytes: 1 << 20}
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
 		chain  string
-		change func(c *Config)
+		change func(c *UCMConfig)
 		want   string
 	}{
-		"no model":          {"Empty", func(c *Config) { c.Namespace.Model = "" }, "model"},
-		"no block size":     {"Empty", func(c *Config) { c.BlockSize = 0 }, "block_size"},
-		"does not divide":   {"Empty", func(c *Config) { c.ShardSize = 1000 }, "multiple"},
-		"negative":          {"Empty", func(c *Config) { c.TimeoutMs = -1 }, "timeout_ms"},
-		"checksums":         {"Empty", func(c *Config) { c.Checksums = "sometimes" }, "auto, require or off"},
-		"engine":            {"Posix", func(c *Config) { c.PosixIOEngine = "uring" }, "psync"},
-		"digits":            {"Posix", func(c *Config) { n := 6; c.DataDirShardBytes = &n }, "0 to 5"},
-		"no backends":       {"Posix", func(c *Config) { c.StorageBackends = "" }, "storage_backends is missing"},
-		"a file":            {"Posix", func(c *Config) { c.StorageBackends = file }, "file"},
-		"not a 3FS":         {"Ds3fs", func(c *Config) {}, "3FS"},
-		"no capacity":       {"Segment", func(c *Config) { c.SegmentCapacityBytes = 0 }, "segment_capacity_gb is missing"},
-		"two capacities":    {"Segment", func(c *Config) { c.SegmentCapacityGB = 1 }, "write one"},
-		"two directories":   {"Segment", func(c *Config) { c.StorageBackends += ":/x" }, "Segment has one"},
-		"fraction":          {"Segment", func(c *Config) { c.SegmentCarryFraction = 1 }, "carr"},
-		"no pages":          {"Pages", func(c *Config) {}, "pages_file is missing"},
-		"two caches":        {"Cache|Empty", func(c *Config) { c.CacheBufferBytes, c.CacheBufferCapacityGB = 1, 1 }, "write one"},
-		"too small a cache": {"Cache|Empty", func(c *Config) { c.CacheBufferBytes = 4096 }, "cache"},
-		"policy":            {"Cache|Empty", func(c *Config) { c.CachePolicy = "random" }, "lru"},
-		"store":             {"Cache|Posit", func(c *Config) {}, "did you mean Posix?"},
+		"no model":          {"Empty", func(c *UCMConfig) { c.Namespace.Model = "" }, "model"},
+		"no block size":     {"Empty", func(c *UCMConfig) { c.BlockSize = 0 }, "block_size"},
+		"does not divide":   {"Empty", func(c *UCMConfig) { c.ShardSize = 1000 }, "multiple"},
+		"negative":          {"Empty", func(c *UCMConfig) { c.TimeoutMs = -1 }, "timeout_ms"},
+		"checksums":         {"Empty", func(c *UCMConfig) { c.Checksums = "sometimes" }, "auto, require or off"},
+		"engine":            {"Posix", func(c *UCMConfig) { c.PosixIOEngine = "uring" }, "psync"},
+		"digits":            {"Posix", func(c *UCMConfig) { n := 6; c.DataDirShardBytes = &n }, "0 to 5"},
+		"no backends":       {"Posix", func(c *UCMConfig) { c.StorageBackends = "" }, "storage_backends is missing"},
+		"a file":            {"Posix", func(c *UCMConfig) { c.StorageBackends = file }, "file"},
+		"not a 3FS":         {"Ds3fs", func(c *UCMConfig) {}, "3FS"},
+		"no capacity":       {"Segment", func(c *UCMConfig) { c.SegmentCapacityBytes = 0 }, "segment_capacity_gb is missing"},
+		"two capacities":    {"Segment", func(c *UCMConfig) { c.SegmentCapacityGB = 1 }, "write one"},
+		"two directories":   {"Segment", func(c *UCMConfig) { c.StorageBackends += ":/x" }, "Segment has one"},
+		"fraction":          {"Segment", func(c *UCMConfig) { c.SegmentCarryFraction = 1 }, "carr"},
+		"no pages":          {"Pages", func(c *UCMConfig) {}, "pages_file is missing"},
+		"two caches":        {"Cache|Empty", func(c *UCMConfig) { c.CacheBufferBytes, c.CacheBufferCapacityGB = 1, 1 }, "write one"},
+		"too small a cache": {"Cache|Empty", func(c *UCMConfig) { c.CacheBufferBytes = 4096 }, "cache"},
+		"policy":            {"Cache|Empty", func(c *UCMConfig) { c.CachePolicy = "random" }, "lru"},
+		"store":             {"Cache|Posit", func(c *UCMConfig) {}, "did you mean Posix?"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			config := good
-			c.change(&config)
-			s, err := Open(c.chain, config)
+			ucm := good
+			c.change(&ucm)
+			config, err := ucm.Config(c.chain)
+			var s *Store
+			if err == nil {
+				s, err = Open(c.chain, config)
+			}
 			if err == nil {
 				t.Fatal("opened", s.Close())
 			}
@@ -198,53 +200,26 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-// What moves bytes by system calls uses any memory in place: no cache before it has
+// Stores that move data by system calls use any memory in place: no cache in front has
 // reason to take its own from /dev/shm.
 func TestOnlyRingsTakeMemory(t *testing.T) {
-	c := Config{Namespace: namespace, BlockSize: 4096, SegmentCapacityBytes: 1 << 20}
-	for _, chain := range []string{"Posix", "Segment"} {
-		c.StorageBackends = t.TempDir()
+	for chain, c := range map[string]Config{
+		"Posix":   {Posix: &PosixOptions{Dirs: []string{t.TempDir()}}},
+		"Segment": {Segment: &SegmentOptions{Dir: t.TempDir(), CapacityBytes: 1 << 20}},
+	} {
+		c.Namespace, c.Layout.BlockBytes = namespace, 4096
 		s, err := Open(chain, c)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, ok := s.(kv.Registrar); ok {
+		if _, ok := s.chain.(kv.Registrar); ok {
 			t.Errorf("%s wants memory to be registered", chain)
+		}
+		if err := s.Register("no-such-object", make([]byte, 4096)); err != nil {
+			t.Errorf("%s: Register: %v; want nothing done", chain, err)
 		}
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
-	}
-}
-
-// The contract holds for whole chains.
-func TestChains(t *testing.T) {
-	for _, chain := range []string{"Cache|Posix", "Cache|Segment", "Cache|Empty"} {
-		t.Run(chain, func(t *testing.T) {
-			storetest.Run(t, storetest.Subject{
-				Durable: chain != "Cache|Empty",
-				Open: func(t testing.TB, dir string, o storetest.Options) kv.Store {
-					s, err := Open(chain, Config{
-						Namespace: keys.Namespace{Model: o.Namespace.String(), BlockTokens: 16},
-						BlockSize: o.Layout.BlockBytes, ShardSize: o.Layout.ShardBytes,
-						StorageBackends:      dir,
-						CacheBufferBytes:     int64(o.Blocks+8) * max(o.Layout.BlockBytes, 4096),
-						SegmentCapacityBytes: 64 << 20, SegmentBytes: 4 << 20,
-						TimeoutMs: 10_000,
-					})
-					if err != nil {
-						t.Fatal(err)
-					}
-					return s
-				},
-			})
-		})
-	}
-}
-
-// Names of the contract are the contract's own.
-func TestErrorsAreTheContracts(t *testing.T) {
-	if !errors.Is(&CorruptError{}, ErrMiss) {
-		t.Error("damage is not a miss")
 	}
 }

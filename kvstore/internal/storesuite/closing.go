@@ -1,4 +1,4 @@
-package storetest
+package storesuite
 
 import (
 	"errors"
@@ -97,7 +97,7 @@ func (w *world) closeUnderLoad() {
 	const goroutines = 4
 	var together, warm sync.WaitGroup
 	var mu sync.Mutex
-	var begun []*kv.Task
+	var begun []Task
 	warm.Add(goroutines + 1)
 	together.Go(func() { w.askUntilClosed(warm.Done) })
 	for g := range goroutines {

@@ -1,4 +1,4 @@
-package storetest
+package storesuite
 
 import (
 	"errors"
@@ -93,7 +93,7 @@ var moving = map[string]func(*world){
 	},
 
 	"more batches than any queue has room for are begun one after the other": func(w *world) {
-		var tasks []*kv.Task
+		var tasks []Task
 		for i := range 120 {
 			tasks = append(tasks, w.beginDump(w.shards(key(i))))
 		}
@@ -127,7 +127,7 @@ var moving = map[string]func(*world){
 	},
 
 	"memory that was registered is used as any other": func(w *world) {
-		r, ok := w.store.(kv.Registrar)
+		r, ok := as[kv.Registrar](w.store)
 		if !ok {
 			w.Skip("it registers none")
 		}

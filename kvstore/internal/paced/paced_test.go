@@ -10,22 +10,22 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/empty"
 	"github.com/kv3fs/kv3fs/kvstore/fault"
 	"github.com/kv3fs/kv3fs/kvstore/files"
+	"github.com/kv3fs/kv3fs/kvstore/internal/storesuite"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
-	"github.com/kv3fs/kv3fs/kvstore/storetest"
 )
 
 func TestStoreThatDiscards(t *testing.T) {
-	storetest.Run(t, storetest.Subject{
+	storesuite.Run(t, storesuite.Subject{
 		Discards: true,
-		Open: func(t testing.TB, _ string, o storetest.Options) kv.Store {
+		Open: func(t testing.TB, _ string, o storesuite.Options) kv.Store {
 			return New(empty.New(o.Layout), Options{BytesPerSecond: 1e9, Latency: 100 * time.Microsecond})
 		},
 	})
 }
 
 func TestStore(t *testing.T) {
-	storetest.Run(t, storetest.Subject{
-		Open: func(t testing.TB, _ string, o storetest.Options) kv.Store {
+	storesuite.Run(t, storesuite.Subject{
+		Open: func(t testing.TB, _ string, o storesuite.Options) kv.Store {
 			blocks := max(int64(o.Blocks), 64)
 			c, err := cache.New(empty.New(o.Layout), cache.Options{Namespace: o.Namespace, CapacityBytes: blocks * (o.Layout.BlockBytes + 8192)})
 			if err != nil {
@@ -40,8 +40,8 @@ func TestStoreThatLasts(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the suite over memory is much the same")
 	}
-	storetest.Run(t, storetest.Subject{
-		Open: func(t testing.TB, dir string, o storetest.Options) kv.Store {
+	storesuite.Run(t, storesuite.Subject{
+		Open: func(t testing.TB, dir string, o storesuite.Options) kv.Store {
 			f, err := files.Open(files.Options{Dirs: []string{dir}, Layout: o.Layout, Namespace: o.Namespace})
 			if err != nil {
 				t.Fatal(err)

@@ -1,4 +1,4 @@
-package storetest
+package storesuite
 
 import (
 	"context"
@@ -42,7 +42,7 @@ var cancelling = map[string]func(*world){
 	"a deadline's error comes back as it is": func(w *world) {
 		late, end := context.WithTimeout(w.Context(), 0)
 		defer end()
-		var task *kv.Task
+		var task Task
 		var err error
 		w.within("Dump", func() { task, err = w.store.Save(late, fill(w.shards(key(0)))) })
 		if err == nil {
@@ -128,7 +128,7 @@ var cancelling = map[string]func(*world){
 // notBegun checks that all of a batch is left, with the context's error.
 func (w *world) notBegun(what string, do move, ctx context.Context, shards []kv.Shard) {
 	w.Helper()
-	var t *kv.Task
+	var t Task
 	var err error
 	w.within(what, func() { t, err = do(ctx, shards) })
 	if err != nil {

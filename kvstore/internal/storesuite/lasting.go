@@ -1,4 +1,4 @@
-package storetest
+package storesuite
 
 import "github.com/kv3fs/kv3fs/kvstore/kv"
 

@@ -4,6 +4,8 @@ package paced
 
 import (
 	"context"
+	"errors"
+	"iter"
 	"sync"
 	"time"
 
@@ -72,6 +74,22 @@ func (s *Store) Load(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
 // Save is the other store's, and no faster than the pipe.
 func (s *Store) Save(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
 	return s.pass(ctx, shards, &s.dumps, s.next.Save)
+}
+
+// Delete deletes from the store behind.
+func (s *Store) Delete(ctx context.Context, keys []kv.Key) error {
+	if d, ok := s.next.(kv.Deleter); ok {
+		return d.Delete(ctx, keys)
+	}
+	return errors.ErrUnsupported
+}
+
+// Keys lists the store behind.
+func (s *Store) Keys(ctx context.Context) iter.Seq2[kv.Key, error] {
+	if l, ok := s.next.(kv.Lister); ok {
+		return l.Keys(ctx)
+	}
+	return func(yield func(kv.Key, error) bool) { yield(kv.Key{}, errors.ErrUnsupported) }
 }
 
 // Flush flushes the store behind.

@@ -1,4 +1,4 @@
-package storetest
+package storesuite
 
 import (
 	"context"
@@ -20,7 +20,7 @@ type world struct {
 	subject Subject
 	dir     string
 	o       Options
-	store   kv.Store
+	store   Store
 
 	mu     sync.Mutex
 	memory []guarded
@@ -29,7 +29,7 @@ type world struct {
 func newWorld(t *testing.T, s Subject) *world {
 	w := &world{T: t, subject: s, o: Options{Namespace: kv.Fingerprint{1, 2, 3}, Blocks: blocksHeld}}
 	w.o.Layout = w.layout(3, 4096)
-	w.dir = t.TempDir()
+	w.dir = w.newDir()
 	w.open()
 	return w
 }
@@ -44,14 +44,21 @@ func (w *world) layout(shards int, shardBytes int64) kv.Layout {
 func (w *world) anew(l kv.Layout) {
 	w.Helper()
 	w.close()
-	w.o.Layout, w.dir = l, w.TempDir()
+	w.o.Layout, w.dir = l, w.newDir()
 	w.open()
+}
+
+func (w *world) newDir() string {
+	if w.subject.Dir != nil {
+		return w.subject.Dir(w)
+	}
+	return w.TempDir()
 }
 
 // open opens what is in the directory.
 func (w *world) open() {
 	w.Helper()
-	store := w.subject.Open(w, w.dir, w.o)
+	store := w.subject.open(w, w.dir, w.o)
 	w.store = store
 	w.Cleanup(func() { _ = w.closed(store) })
 }
@@ -63,7 +70,7 @@ func (w *world) close() {
 	}
 }
 
-func (w *world) closed(store kv.Store) (err error) {
+func (w *world) closed(store Store) (err error) {
 	w.Helper()
 	w.within("Close", func() { err = store.Close() })
 	return err
@@ -144,21 +151,21 @@ func byLayer(shards []kv.Shard) []kv.Shard {
 }
 
 // beginLoad begins a batch that must not be refused.
-func (w *world) beginLoad(shards []kv.Shard) *kv.Task {
+func (w *world) beginLoad(shards []kv.Shard) Task {
 	w.Helper()
 	mangle(shards)
 	return w.begin("Load", w.store.Load, w.Context(), shards)
 }
 
 // beginDump fills the shards first.
-func (w *world) beginDump(shards []kv.Shard) *kv.Task {
+func (w *world) beginDump(shards []kv.Shard) Task {
 	w.Helper()
 	return w.begin("Dump", w.store.Save, w.Context(), fill(shards))
 }
 
-type move func(context.Context, []kv.Shard) (*kv.Task, error)
+type move func(context.Context, []kv.Shard) (Task, error)
 
-func (w *world) begin(what string, do move, ctx context.Context, shards []kv.Shard) (t *kv.Task) {
+func (w *world) begin(what string, do move, ctx context.Context, shards []kv.Shard) (t Task) {
 	w.Helper()
 	var err error
 	w.within(what, func() { t, err = do(ctx, shards) })
@@ -169,13 +176,13 @@ func (w *world) begin(what string, do move, ctx context.Context, shards []kv.Sha
 }
 
 // wait waits for a batch.
-func (w *world) wait(t *kv.Task) {
+func (w *world) wait(t Task) {
 	w.Helper()
 	w.until("a batch is done", t.Done())
 }
 
 // stored waits for a dump all of which must work.
-func (w *world) stored(t *kv.Task) {
+func (w *world) stored(t Task) {
 	w.Helper()
 	w.wait(t)
 	if err := t.Err(); err != nil {
@@ -190,7 +197,7 @@ func (w *world) dump(keys ...kv.Key) {
 }
 
 // results are how the shards of a batch were settled.
-func (w *world) results(t *kv.Task) []error {
+func (w *world) results(t Task) []error {
 	w.Helper()
 	w.wait(t)
 	all := make([]error, t.Len())
@@ -207,7 +214,7 @@ func (w *world) results(t *kv.Task) []error {
 // right checks a shard that was loaded.
 func (w *world) right(s kv.Shard) bool {
 	w.Helper()
-	wrongBytes, first := content(s.Key, s.Index).Check(s.Buf)
+	wrongBytes, first := content(s.Key, s.Index).check(s.Buf)
 	if wrongBytes > 0 {
 		w.Errorf("shard %d of block %s: %d wrong bytes of %d, the first at %d", s.Index, s.Key, wrongBytes, len(s.Buf), first)
 	}

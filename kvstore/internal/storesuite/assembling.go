@@ -1,4 +1,4 @@
-package storetest
+package storesuite
 
 import (
 	"errors"
@@ -38,7 +38,7 @@ var assembling = map[string]func(*world){
 
 	"batches of one block that are under way at once complete it": func(w *world) {
 		w.anew(w.layout(8, 1024))
-		var tasks []*kv.Task
+		var tasks []Task
 		for i := range 8 {
 			tasks = append(tasks, w.beginDump([]kv.Shard{w.shard(key(0), 7-i), w.shard(key(1), i)}))
 		}

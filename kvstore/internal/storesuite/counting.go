@@ -1,4 +1,4 @@
-package storetest
+package storesuite
 
 import (
 	"encoding/json"

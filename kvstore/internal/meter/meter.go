@@ -1,0 +1,219 @@
+// Package meter measures a store from outside: how long its calls take, how much is in
+// flight, and what an operator should read in a log.
+package meter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/kv3fs/kv3fs/kvstore/kv"
+)
+
+// Store is another store with Timing in its Stats.
+type Store struct {
+	kv.Store
+	name   string
+	logger *slog.Logger
+
+	lookups kv.Histogram
+	waiting atomic.Int64 // calls of Load and Save that have not returned
+	loads   direction
+	saves   direction
+	dropped atomic.Int64 // blocks that the log has told of
+}
+
+// direction is what is measured of loads, or of saves.
+type direction struct {
+	name                 string
+	batchTime, shardTime kv.Histogram
+	batches, shards      atomic.Int64 // in flight
+}
+
+var (
+	_ kv.Deleter = (*Store)(nil)
+	_ kv.Lister  = (*Store)(nil)
+)
+
+// New measures next, which is closed when the returned store is.
+func New(next kv.Store, logger *slog.Logger) kv.Store { return of(next, logger) }
+
+// NewRegistrar is New for a store whose Register is of use, and passes it on. To have
+// memory registered with other stores, which move data by system calls, gains nothing.
+func NewRegistrar(next kv.Store, logger *slog.Logger) kv.Store {
+	if r, ok := next.(kv.Registrar); ok {
+		return &registrar{of(next, logger), r}
+	}
+	return of(next, logger)
+}
+
+func of(next kv.Store, logger *slog.Logger) *Store {
+	s := &Store{Store: next, name: next.Stats().Store, logger: logger}
+	s.loads.name, s.saves.name = "load", "save"
+	return s
+}
+
+// registrar is a Store that passes Register on.
+type registrar struct {
+	*Store
+	kv.Registrar
+}
+
+// Lookup is next's.
+func (s *Store) Lookup(ctx context.Context, keys []kv.Key, found []bool) error {
+	defer s.lookedUp(time.Now())
+	return s.Store.Lookup(ctx, keys, found)
+}
+
+// LookupPrefix is next's.
+func (s *Store) LookupPrefix(ctx context.Context, keys []kv.Key) (int, error) {
+	defer s.lookedUp(time.Now())
+	return s.Store.LookupPrefix(ctx, keys)
+}
+
+func (s *Store) lookedUp(began time.Time) { s.lookups.Add(time.Since(began)) }
+
+// Load is next's.
+func (s *Store) Load(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
+	return s.begin(ctx, shards, &s.loads, s.Store.Load)
+}
+
+// Save is next's.
+func (s *Store) Save(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
+	return s.begin(ctx, shards, &s.saves, s.Store.Save)
+}
+
+func (s *Store) begin(ctx context.Context, shards []kv.Shard, d *direction, do func(context.Context, []kv.Shard) (*kv.Task, error)) (*kv.Task, error) {
+	b := &batch{store: s, direction: d, began: time.Now()}
+	s.waiting.Add(1)
+	t, err := do(ctx, shards)
+	s.waiting.Add(-1)
+	if err != nil {
+		b.log(kv.Key{}, err)
+		return nil, err
+	}
+	b.task = t
+	b.left.Store(int64(t.Len()))
+	d.batches.Add(1)
+	d.shards.Add(int64(t.Len()))
+	t.Observe(b.settled)
+	return t, nil
+}
+
+// batch measures one call of Load or Save.
+type batch struct {
+	store     *Store
+	direction *direction
+	task      *kv.Task
+	began     time.Time
+	left      atomic.Int64 // shards that are not settled
+
+	mu     sync.Mutex
+	logged map[any]bool // damaged keys and kinds of errors that the log has; nil before the first
+}
+
+func (b *batch) settled(i int, err error) {
+	d := time.Since(b.began)
+	b.direction.shardTime.Add(d)
+	b.direction.shards.Add(-1)
+	if err != nil && err != kv.ErrMiss {
+		b.log(b.task.Shard(i).Key, err)
+	}
+	if b.left.Add(-1) == 0 {
+		b.direction.batchTime.Add(d)
+		b.direction.batches.Add(-1)
+	}
+}
+
+// log writes what an operator wants to know: each damaged block of a batch once, and
+// once for a batch that the storage did not answer.
+func (b *batch) log(key kv.Key, err error) {
+	var damaged *kv.CorruptError
+	switch {
+	case errors.As(err, &damaged):
+		if b.first(damaged.Key) {
+			b.store.logger.Warn("damaged block", "store", b.store.name, "key", damaged.Key.String(), "where", damaged.Where, "found", damaged.What)
+		}
+	case errors.Is(err, kv.ErrAbandoned):
+		if b.first(kv.ErrAbandoned) {
+			b.store.logger.Error("storage did not answer and may still use a buffer", "store", b.store.name, "operation", b.direction.name, "key", key.String(), "error", err)
+		}
+	case errors.Is(err, kv.ErrTimeout):
+		if b.first(kv.ErrTimeout) {
+			b.store.logger.Warn("storage did not answer in time", "store", b.store.name, "operation", b.direction.name, "key", key.String(), "error", err)
+		}
+	}
+}
+
+// first reports whether it is called with what for the first time.
+func (b *batch) first(what any) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.logged == nil {
+		b.logged = map[any]bool{}
+	}
+	was := b.logged[what]
+	b.logged[what] = true
+	return !was
+}
+
+// Delete is next's.
+func (s *Store) Delete(ctx context.Context, keys []kv.Key) error {
+	d, ok := s.Store.(kv.Deleter)
+	if !ok {
+		return fmt.Errorf("kvstore: %s: Delete: %w", s.name, errors.ErrUnsupported)
+	}
+	return d.Delete(ctx, keys)
+}
+
+// Keys is next's.
+func (s *Store) Keys(ctx context.Context) iter.Seq2[kv.Key, error] {
+	l, ok := s.Store.(kv.Lister)
+	if !ok {
+		return func(yield func(kv.Key, error) bool) {
+			yield(kv.Key{}, fmt.Errorf("kvstore: %s: Keys: %w", s.name, errors.ErrUnsupported))
+		}
+	}
+	return l.Keys(ctx)
+}
+
+// Flush is next's.
+func (s *Store) Flush(ctx context.Context) error {
+	err := s.Store.Flush(ctx)
+	s.logDropped()
+	return err
+}
+
+// Close is next's.
+func (s *Store) Close() error {
+	err := s.Store.Close()
+	s.logDropped()
+	return err
+}
+
+// logDropped tells of the blocks that were dropped since it did so last.
+func (s *Store) logDropped() {
+	dropped := s.Store.Stats().DroppedBlocks
+	if n := dropped - s.dropped.Swap(dropped); n > 0 {
+		s.logger.Warn("blocks dropped", "store", s.name, "blocks", n)
+	}
+}
+
+// Stats is next's, with Timing.
+func (s *Store) Stats() kv.Stats {
+	stats := s.Store.Stats()
+	stats.Timing = kv.Timing{
+		Lookup:    s.lookups.Latency(),
+		LoadBatch: s.loads.batchTime.Latency(), LoadShard: s.loads.shardTime.Latency(),
+		SaveBatch: s.saves.batchTime.Latency(), SaveShard: s.saves.shardTime.Latency(),
+		WaitingBatches: s.waiting.Load(),
+		LoadingBatches: s.loads.batches.Load(), LoadingShards: s.loads.shards.Load(),
+		SavingBatches: s.saves.batches.Load(), SavingShards: s.saves.shards.Load(),
+	}
+	return stats
+}

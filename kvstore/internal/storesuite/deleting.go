@@ -1,0 +1,386 @@
+package storesuite
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/kv3fs/kv3fs/kvstore/kv"
+)
+
+var deleting = map[string]func(*world){
+	"what was deleted is not there, and the rest is": func(w *world) {
+		w.dump(keys(0, 10)...)
+		w.delete(key(1), key(3), key(9))
+		w.lacks(key(1), key(3), key(9))
+		w.holds(key(0), key(2), key(4), key(5), key(6), key(7), key(8))
+		w.prefix(1, keys(0, 10)...)
+	},
+
+	"what was deleted does not come back when the store is opened again": func(w *world) {
+		w.durable()
+		w.dump(keys(0, 6)...)
+		w.flush()
+		w.delete(key(0), key(5))
+		w.flush()
+		w.reopen()
+		w.lacks(key(0), key(5))
+		w.holds(keys(1, 4)...)
+	},
+
+	"what was deleted before it was flushed does not come back either": func(w *world) {
+		w.dump(keys(0, 6)...)
+		w.delete(key(0), key(5))
+		w.flush()
+		w.lacks(key(0), key(5))
+		w.holds(keys(1, 4)...)
+		if w.subject.Durable {
+			w.reopen()
+			w.lacks(key(0), key(5))
+			w.holds(keys(1, 4)...)
+		}
+	},
+
+	"what was deleted can be saved again": func(w *world) {
+		for range 5 {
+			w.dump(keys(0, 4)...)
+			w.holds(keys(0, 4)...)
+			w.delete(keys(0, 4)...)
+			w.lacks(keys(0, 4)...)
+		}
+		w.dump(keys(0, 4)...)
+		w.flush()
+		w.holds(keys(0, 4)...)
+		if w.subject.Durable {
+			w.reopen()
+			w.holds(keys(0, 4)...)
+		}
+	},
+
+	"deleting what is not there, or nothing, or one key twice succeeds": func(w *world) {
+		w.dump(keys(0, 3)...)
+		w.delete()
+		w.delete(key(7))
+		w.delete(key(0), key(8), key(0))
+		w.delete(key(0))
+		w.lacks(key(0), key(7), key(8))
+		w.holds(key(1), key(2))
+	},
+
+	"more keys than any batch of an engine are deleted in one call": func(w *world) {
+		w.dump(keys(0, 100)...)
+		w.delete(keys(20, 3000)...)
+		w.holds(keys(0, 20)...)
+		w.lacks(keys(20, 80)...)
+	},
+
+	"a load while its block is deleted brings the block or a miss": func(w *world) {
+		d := w.deleter()
+		for n := range 20 {
+			all := keys(n*5, 5)
+			w.dump(all...)
+			shards := byLayer(w.shards(all...))
+			task := w.beginLoad(shards)
+			var together sync.WaitGroup
+			together.Go(func() {
+				if err := d.Delete(w.Context(), all); err != nil {
+					w.Errorf("Delete: %v", err)
+				}
+			})
+			for i, err := range w.results(task) {
+				if err == nil {
+					w.right(shards[i])
+				} else if !errors.Is(err, kv.ErrMiss) || errors.Is(err, kv.ErrCorrupt) {
+					w.Errorf("shard %d of a block that is being deleted: %v", i, err)
+				}
+			}
+			w.within("Delete", together.Wait)
+			w.lacks(all...)
+		}
+		if n := corrupt(w.store.Stats()); n != 0 {
+			w.Errorf("%d deleted blocks are counted as damaged", n)
+		}
+	},
+
+	"a save while its block is deleted leaves all of it or nothing": func(w *world) {
+		d := w.deleter()
+		for n := range 20 {
+			all := keys(n*5, 5)
+			task := w.beginDump(byLayer(w.shards(all...)))
+			var together sync.WaitGroup
+			together.Go(func() {
+				if err := d.Delete(w.Context(), all); err != nil {
+					w.Errorf("Delete: %v", err)
+				}
+			})
+			w.stored(task)
+			w.within("Delete", together.Wait)
+			for i, there := range w.lookup(all...) {
+				if there {
+					w.holds(all[i])
+				}
+			}
+			w.delete(all...)
+			w.lacks(all...)
+		}
+	},
+
+	"Delete after Close says so, and one whose context has ended deletes or says so": func(w *world) {
+		d := w.deleter()
+		w.dump(keys(0, 2)...)
+		ended, end := context.WithCancel(w.Context())
+		end()
+		switch err := d.Delete(ended, keys(0, 1)); {
+		case err == nil:
+			w.lacks(key(0))
+		case !errors.Is(err, context.Canceled):
+			w.Errorf("Delete: %v", err)
+		}
+		w.holds(key(1))
+		w.close()
+		if err := d.Delete(w.Context(), keys(0, 1)); !errors.Is(err, kv.ErrClosed) {
+			w.Errorf("Delete after Close: %v", err)
+		}
+	},
+}
+
+var listing = map[string]func(*world){
+	"Keys yields every block that is there, once": func(w *world) {
+		w.lists()
+		w.dump(keys(0, 100)...)
+		w.lists(keys(0, 100)...)
+		w.flush()
+		w.lists(keys(0, 100)...)
+		w.dump(keys(0, 10)...)
+		w.dump(kv.Key{}, key(200))
+		w.lists(append(keys(0, 100), kv.Key{}, key(200))...)
+		if w.subject.Durable {
+			w.flush()
+			w.reopen()
+			w.lists(append(keys(0, 100), kv.Key{}, key(200))...)
+		}
+	},
+
+	"Keys yields no block that is not whole": func(w *world) {
+		w.dump(key(1))
+		w.stored(w.beginDump([]kv.Shard{w.shard(key(0), 0), w.shard(key(2), 2)}))
+		w.lists(key(1))
+		w.stored(w.beginDump([]kv.Shard{w.shard(key(0), 1), w.shard(key(0), 2)}))
+		w.lists(key(0), key(1))
+	},
+
+	"Keys yields no block that was deleted": func(w *world) {
+		w.deleter()
+		w.dump(keys(0, 20)...)
+		w.delete(keys(5, 10)...)
+		w.lists(append(keys(0, 5), keys(15, 5)...)...)
+		w.flush()
+		w.lists(append(keys(0, 5), keys(15, 5)...)...)
+	},
+
+	"Keys yields no block of another namespace": func(w *world) {
+		w.durable()
+		if w.subject.OneNamespace {
+			w.Skip("it does not open what belongs to another")
+		}
+		w.lister()
+		w.dump(keys(0, 5)...)
+		w.flush()
+		w.close()
+		mine := w.o.Namespace
+		w.o.Namespace = kv.Fingerprint{9}
+		w.open()
+		if got := w.listed(); len(got) != 0 && !w.subject.Unverified {
+			w.Fatalf("%d blocks of another namespace", len(got))
+		}
+		w.close()
+		w.o.Namespace = mine
+		w.open()
+		w.lists(keys(0, 5)...)
+	},
+
+	"a caller may leave Keys early, and use the store in the middle of it": func(w *world) {
+		w.dump(keys(0, 50)...)
+		n := 0
+		w.deleter()
+		l := w.lister()
+		w.within("Keys", func() {
+			for range l.Keys(w.Context()) {
+				if n++; n == 3 {
+					break
+				}
+			}
+			for k, err := range l.Keys(w.Context()) {
+				if err != nil {
+					w.Error(err)
+					return
+				}
+				if d, ok := as[kv.Deleter](w.store); ok {
+					if err := d.Delete(w.Context(), []kv.Key{k}); err != nil {
+						w.Error(err)
+						return
+					}
+				}
+				if err := w.store.Lookup(w.Context(), []kv.Key{k}, make([]bool, 1)); err != nil {
+					w.Error(err)
+					return
+				}
+			}
+		})
+		if _, ok := as[kv.Deleter](w.store); ok {
+			w.lists()
+			w.lacks(keys(0, 50)...)
+		}
+	},
+
+	"Keys while blocks come and go yields those that stay": func(w *world) {
+		w.deleter()
+		w.lister()
+		stay := keys(0, 40)
+		w.dump(stay...)
+		quit := make(chan struct{})
+		var together sync.WaitGroup
+		together.Go(func() {
+			for n := 0; ; n++ {
+				select {
+				case <-quit:
+					return
+				default:
+				}
+				some := keys(100+n%50, 1)
+				task, err := w.store.Save(w.Context(), fill(w.shards(some...)))
+				if err == nil {
+					<-task.Done()
+					err = task.Err()
+				}
+				if d, ok := as[kv.Deleter](w.store); ok && err == nil && n%2 == 1 {
+					err = d.Delete(w.Context(), some)
+				}
+				if err != nil {
+					w.Error(err)
+					return
+				}
+			}
+		})
+		for range 10 {
+			got := w.listed()
+			for _, k := range stay {
+				if !w.subject.Discards && !got[k] {
+					w.Errorf("block %s, which stays, is not listed", k)
+				}
+			}
+		}
+		close(quit)
+		w.within("saving", together.Wait)
+	},
+
+	"Keys after Close says so, once": func(w *world) {
+		l := w.lister()
+		w.dump(key(0))
+		w.close()
+		w.endsWith(l, w.Context(), kv.ErrClosed)
+	},
+
+	"Keys whose context has ended says so, once": func(w *world) {
+		w.dump(keys(0, 10)...)
+		ended, end := context.WithCancel(w.Context())
+		end()
+		w.endsWith(w.lister(), ended, context.Canceled)
+	},
+}
+
+// endsWith checks that a listing yields one error, the last of all, with a zero key.
+func (w *world) endsWith(l kv.Lister, ctx context.Context, want error) {
+	w.Helper()
+	var last error
+	w.within("Keys", func() {
+		for k, err := range l.Keys(ctx) {
+			if last != nil {
+				w.Errorf("something comes after the error: %s, %v", k, err)
+			}
+			if err != nil && k != (kv.Key{}) {
+				w.Errorf("the error comes with key %s", k)
+			}
+			last = err
+		}
+	})
+	if !errors.Is(last, want) && (want == kv.ErrClosed || !w.subject.Discards) { // with nothing to list it may just end
+		w.Errorf("Keys ends with %v; want %v", last, want)
+	}
+}
+
+func (w *world) deleter() kv.Deleter {
+	w.Helper()
+	d, ok := as[kv.Deleter](w.store)
+	if !ok || errors.Is(d.Delete(w.Context(), nil), errors.ErrUnsupported) {
+		w.Skip("it deletes nothing")
+	}
+	return d
+}
+
+func (w *world) lister() kv.Lister {
+	w.Helper()
+	l, ok := as[kv.Lister](w.store)
+	if !ok {
+		w.Skip("it lists nothing")
+	}
+	for _, err := range l.Keys(w.Context()) {
+		if errors.Is(err, errors.ErrUnsupported) {
+			w.Skip("it lists nothing")
+		}
+		break
+	}
+	return l
+}
+
+// delete deletes blocks.
+func (w *world) delete(keys ...kv.Key) {
+	w.Helper()
+	d := w.deleter()
+	var err error
+	w.within("Delete", func() { err = d.Delete(w.Context(), keys) })
+	if err != nil {
+		w.Fatalf("Delete of %d keys: %v", len(keys), err)
+	}
+}
+
+// listed returns what Keys yields, none of it twice.
+func (w *world) listed() map[kv.Key]bool {
+	w.Helper()
+	l := w.lister()
+	got := map[kv.Key]bool{}
+	w.within("Keys", func() {
+		for k, err := range l.Keys(w.Context()) {
+			if err != nil {
+				w.Errorf("Keys: %v", err)
+			} else if got[k] {
+				w.Errorf("Keys yields block %s twice", k)
+			}
+			got[k] = true
+		}
+	})
+	if w.Failed() {
+		w.FailNow()
+	}
+	return got
+}
+
+// lists checks that Keys yields these blocks and no others.
+func (w *world) lists(want ...kv.Key) {
+	w.Helper()
+	if w.subject.Discards {
+		want = nil
+	}
+	got := w.listed()
+	for _, k := range want {
+		if !got[k] {
+			w.Fatalf("Keys does not yield block %s, one of %d that are there; it yields %d", k, len(want), len(got))
+		}
+		delete(got, k)
+	}
+	if len(got) > 0 {
+		w.Fatalf("Keys yields %d blocks that are not there, such as %s", len(got), slices.Collect(maps.Keys(got))[0])
+	}
+}

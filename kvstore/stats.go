@@ -1,0 +1,117 @@
+package kvstore
+
+import (
+	"time"
+
+	"github.com/kv3fs/kv3fs/kvstore/kv"
+)
+
+// Stats is what a store has counted since it was opened. Counts never fall; Blocks,
+// CapacityBytes and the queue depths are of this moment.
+type Stats struct {
+	Store string `json:"store"` // as in a chain's name: Cache, Ds3fs ...
+
+	LookedUp int64 `json:"keys_looked_up"`
+	Found    int64 `json:"keys_found"`
+
+	LoadedShards  int64 `json:"shards_loaded"`
+	LoadedBytes   int64 `json:"bytes_loaded"`
+	MissedShards  int64 `json:"shards_missed"`      // ErrMiss, damage included
+	FailedLoads   int64 `json:"shards_load_failed"` // any other error
+	SavedShards   int64 `json:"shards_saved"`
+	SavedBytes    int64 `json:"bytes_saved"`
+	FailedSaves   int64 `json:"shards_save_failed"`
+	DroppedBlocks int64 `json:"blocks_dropped"` // begun and never completed, or lost on their way down the chain
+
+	CorruptBlocks     int64 `json:"blocks_corrupt"`
+	QuarantinedBlocks int64 `json:"blocks_quarantined"`
+	UnverifiedShards  int64 `json:"shards_unverified"` // loaded though no checksum was recorded
+	EvictedBlocks     int64 `json:"blocks_evicted"`
+
+	Blocks        int64 `json:"blocks"`         // held now, -1 where only the storage knows
+	CapacityBytes int64 `json:"capacity_bytes"` // 0: unbounded
+
+	// Latencies. Lookup is that of Lookup, LookupPrefix and Contains; the others run
+	// from the call of Load or Save, until the last shard of the batch is settled, and
+	// until each shard is.
+	Lookup    Latency `json:"lookup_latency"`
+	LoadBatch Latency `json:"load_batch_latency"`
+	LoadShard Latency `json:"load_shard_latency"`
+	SaveBatch Latency `json:"save_batch_latency"`
+	SaveShard Latency `json:"save_shard_latency"`
+
+	// Queue depths: calls of Load and Save that wait for the store to take their batch,
+	// and what was taken and is not settled.
+	WaitingBatches int64 `json:"batches_waiting"`
+	LoadingBatches int64 `json:"batches_loading"`
+	LoadingShards  int64 `json:"shards_loading"`
+	SavingBatches  int64 `json:"batches_saving"`
+	SavingShards   int64 `json:"shards_saving"`
+
+	Next *Stats `json:"next,omitempty"` // the rest of the chain
+}
+
+// LatencyBuckets is the number of buckets of a [Latency].
+const LatencyBuckets = kv.LatencyBuckets
+
+// LatencyBound returns the upper bound of the i-th bucket of a [Latency]: 32 µs for the
+// first, and twice as much for each further one, up to 33.6 s. The last has no bound.
+func LatencyBound(i int) time.Duration { return kv.LatencyBound(i) }
+
+// Latency is a histogram of durations.
+type Latency struct {
+	Count   int64                 `json:"count"`
+	Sum     time.Duration         `json:"sum_ns"`
+	Buckets [LatencyBuckets]int64 `json:"buckets"` // how many in each; not cumulative
+}
+
+// Mean returns the average, 0 where nothing was counted.
+func (l Latency) Mean() time.Duration {
+	if l.Count == 0 {
+		return 0
+	}
+	return l.Sum / time.Duration(l.Count)
+}
+
+// Quantile returns a duration that the given share of all durations does not exceed: the
+// bound of their bucket, so at most twice the true one. The longest that it returns is
+// the last bound. It is 0 where nothing was counted.
+func (l Latency) Quantile(share float64) time.Duration {
+	if l.Count == 0 {
+		return 0
+	}
+	below := int64(0)
+	for i, n := range l.Buckets[:LatencyBuckets-1] {
+		below += n
+		if float64(below) >= share*float64(l.Count) && below > 0 {
+			return LatencyBound(i)
+		}
+	}
+	return LatencyBound(LatencyBuckets - 2)
+}
+
+func statsOf(s kv.Stats) Stats {
+	t := s.Timing
+	all := Stats{
+		Store:    s.Store,
+		LookedUp: s.LookedUp, Found: s.Found,
+		LoadedShards: s.LoadedShards, LoadedBytes: s.LoadedBytes,
+		MissedShards: s.MissedShards, FailedLoads: s.FailedLoads,
+		SavedShards: s.SavedShards, SavedBytes: s.SavedBytes, FailedSaves: s.FailedSaves,
+		DroppedBlocks: s.DroppedBlocks,
+		CorruptBlocks: s.CorruptBlocks, QuarantinedBlocks: s.QuarantinedBlocks,
+		UnverifiedShards: s.UnverifiedShards, EvictedBlocks: s.EvictedBlocks,
+		Blocks: s.Blocks, CapacityBytes: s.CapacityBytes,
+		Lookup:    Latency(t.Lookup),
+		LoadBatch: Latency(t.LoadBatch), LoadShard: Latency(t.LoadShard),
+		SaveBatch: Latency(t.SaveBatch), SaveShard: Latency(t.SaveShard),
+		WaitingBatches: t.WaitingBatches,
+		LoadingBatches: t.LoadingBatches, LoadingShards: t.LoadingShards,
+		SavingBatches: t.SavingBatches, SavingShards: t.SavingShards,
+	}
+	if s.Next != nil {
+		next := statsOf(*s.Next)
+		all.Next = &next
+	}
+	return all
+}

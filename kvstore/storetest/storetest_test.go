@@ -1,0 +1,16 @@
+package storetest_test
+
+import (
+	"testing"
+
+	"github.com/kv3fs/kv3fs/kvstore/storetest"
+)
+
+// The contract holds for whole chains, through the API that programs use.
+func TestChains(t *testing.T) {
+	for _, chain := range []string{"Cache|Posix", "Cache|Segment", "Cache|Empty", "Posix", "Segment", "Empty"} {
+		t.Run(chain, func(t *testing.T) {
+			storetest.Run(t, chain, storetest.Options{})
+		})
+	}
+}

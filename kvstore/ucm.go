@@ -1,0 +1,315 @@
+package kvstore
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kv3fs/kv3fs/kvstore/keys"
+)
+
+// UCMConfig is a chain's configuration in the terms of UCM: its fields are the keys of
+// UCM's ucm_connector_config, and keys of our own for what UCM does not have. Defaults
+// are UCM's, too, unless a comment says otherwise. The zero value of a field means its
+// default. [ReadConfig] reads one, and [UCMConfig.Config] makes a Config of it.
+type UCMConfig struct {
+	// StorePipeline is the name of the chain, for files.
+	StorePipeline string `yaml:"store_pipeline"`
+
+	// Namespace is what decides the bytes of blocks, besides their tokens. Blocks of
+	// another one are misses. Required.
+	Namespace keys.Namespace `yaml:"namespace"`
+
+	// BlockSize is the bytes of a block, ShardSize those of each of its parts, which
+	// divide it; default one shard. Where TensorSize is given and ShardSize is not, it
+	// is ShardSize.
+	BlockSize  int64 `yaml:"block_size"`
+	ShardSize  int64 `yaml:"shard_size"`
+	TensorSize int64 `yaml:"tensor_size"`
+
+	// StorageBackends is where blocks are: for Posix one directory or several with
+	// colons between them, for Ds3fs the root of the mount (only the first counts),
+	// for Segment a directory of its own. Required for those.
+	StorageBackends string `yaml:"storage_backends"`
+
+	// TimeoutMs bounds every wait. Default 30000.
+	TimeoutMs int `yaml:"timeout_ms"`
+	// IODirect bypasses the page cache. Default true for Ds3fs, else false.
+	IODirect *bool `yaml:"io_direct"`
+	// StreamNumber is how many requests Segment and Pages have in flight, and for
+	// Ds3fs how many rings it has in each direction. Default 32; for Ds3fs 2, since
+	// one ring has many requests in flight here.
+	StreamNumber int `yaml:"stream_number"`
+	// WaitingQueueDepth is how many requests may wait for their turn, in Cache how
+	// many blocks may wait to be written to the next store. Default 1024; for Ds3fs
+	// and Cache 8192.
+	WaitingQueueDepth int `yaml:"waiting_queue_depth"`
+	// RunningQueueDepth is how many shards may be under way. Default 32768.
+	RunningQueueDepth int `yaml:"running_queue_depth"`
+	// Checksums is auto (the default), require or off. Not UCM's.
+	Checksums Checksums `yaml:"checksums"`
+
+	// Of Ds3fs:
+
+	// IOREntries is how many requests a ring has in flight. Default 64, not UCM's 1.
+	IOREntries int `yaml:"ior_entries"`
+	// NUMAID is the node to take memory from. Default -1: any.
+	NUMAID *int `yaml:"numa_id"`
+	// BufferSize is the shared memory through which buffers pass that are not
+	// registered. Default 64 MiB; UCM's documents say 64 GB, its code does not read it.
+	BufferSize int64 `yaml:"buffer_size"`
+	// OpenFiles is how many files stay open and registered. Default 1024. Not UCM's.
+	OpenFiles int `yaml:"open_files"`
+
+	// Of Cache:
+
+	// CacheBufferCapacityGB is the cache's size in GiB. Default 256, or 32 if it is
+	// not shared, but not more than half of the memory that is free.
+	CacheBufferCapacityGB int `yaml:"cache_buffer_capacity_gb"`
+	// CacheBufferBytes is the same in bytes, for small ones. Not UCM's.
+	CacheBufferBytes int64 `yaml:"cache_buffer_bytes"`
+	// ShareBufferEnable lets processes of the same UniqueID share one cache. Default
+	// false; UCM's is true for MLA models.
+	ShareBufferEnable bool `yaml:"share_buffer_enable"`
+	// UniqueID names the shared cache. Default: the namespace's fingerprint.
+	UniqueID string `yaml:"unique_id"`
+	// CacheStreamNumber is how many threads copy. Default 4, but not more than there
+	// are processors.
+	CacheStreamNumber int `yaml:"cache_stream_number"`
+	// CachePolicy is lru (the default) or aged. Not UCM's.
+	CachePolicy string `yaml:"cache_policy"`
+
+	// Of Posix:
+
+	// PosixIOEngine is psync (the default) or aio, which means io_direct here.
+	PosixIOEngine string `yaml:"posix_io_engine"`
+	// PosixDataTransConcurrency is how many requests are in flight. Default 128 with
+	// IODirect, else 8 for each processor and at most 128.
+	PosixDataTransConcurrency int `yaml:"posix_data_trans_concurrency"`
+	// DataDirShardBytes is how many hexadecimal digits of a key name its directory,
+	// 0 to 5. Default 3.
+	DataDirShardBytes *int `yaml:"data_dir_shard_bytes"`
+
+	// Of Segment, none UCM's:
+
+	// SegmentCapacityGB is the store's size in GiB; SegmentCapacityBytes the same in
+	// bytes. One is required.
+	SegmentCapacityGB    int   `yaml:"segment_capacity_gb"`
+	SegmentCapacityBytes int64 `yaml:"segment_capacity_bytes"`
+	// SegmentBytes is the size of each file. Default 1 GiB, less in a small store.
+	SegmentBytes int64 `yaml:"segment_bytes"`
+	// SegmentCarryFraction is how much of a file that is used again may be blocks
+	// that were hit, and are kept. Default 0.25; at most 0.5, none where negative.
+	SegmentCarryFraction float64 `yaml:"segment_carry_fraction"`
+
+	// Of Pages, none UCM's:
+
+	// PagesURL is the page service. Default http://127.0.0.1:18000.
+	PagesURL string `yaml:"pages_url"`
+	// PagesFile is the file whose pages it hands out. Required.
+	PagesFile string `yaml:"pages_file"`
+	// PagesCapacityGB is the size in GiB of a file that is made; PagesCapacityBytes
+	// the same in bytes. Without either the file must be there.
+	PagesCapacityGB    int   `yaml:"pages_capacity_gb"`
+	PagesCapacityBytes int64 `yaml:"pages_capacity_bytes"`
+	// PagesRank is the rank whose pages these are. Default 0.
+	PagesRank int `yaml:"pages_rank"`
+	// PagesLeaseMs, PagesReserveMs and PagesQuarantineMs are what the service has for
+	// --pages-lease, --pages-reserve and --pages-quarantine. Defaults 30000, 60000 and
+	// 10000, as there.
+	PagesLeaseMs      int `yaml:"pages_lease_ms"`
+	PagesReserveMs    int `yaml:"pages_reserve_ms"`
+	PagesQuarantineMs int `yaml:"pages_quarantine_ms"`
+}
+
+// Layout returns the size of the blocks and of their shards.
+func (c UCMConfig) Layout() (Layout, error) {
+	l := Layout{BlockBytes: c.BlockSize, ShardBytes: c.ShardSize}
+	if l.ShardBytes == 0 {
+		l.ShardBytes = c.TensorSize
+	}
+	if l.ShardBytes == 0 {
+		l.ShardBytes = l.BlockBytes
+	}
+	return l, l.Check()
+}
+
+// Config returns the same configuration for Open of that chain. Fields that no store of
+// the chain reads are left out. Errors name the keys.
+func (c UCMConfig) Config(chain string) (Config, error) {
+	names, err := parseChain(chain)
+	if err != nil {
+		return Config{}, err
+	}
+	layout, err := c.Layout()
+	if err != nil {
+		return Config{}, err
+	}
+	if err := c.check(); err != nil {
+		return Config{}, err
+	}
+	to := Config{
+		Namespace: c.Namespace, Layout: layout, Checksums: c.Checksums,
+		Timeout: milliseconds(c.TimeoutMs),
+	}
+	for _, name := range names {
+		if err := c.options(name, &to); err != nil {
+			return Config{}, fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return to, nil
+}
+
+// options sets the options of one store.
+func (c *UCMConfig) options(store string, to *Config) (err error) {
+	switch store {
+	case cacheName:
+		to.Cache, err = c.cache()
+	case posixName:
+		to.Posix, err = c.posix()
+	case ds3fsName:
+		to.Ds3fs, err = c.ds3fs()
+	case segmentName:
+		to.Segment, err = c.segment()
+	case pagesName:
+		to.Pages, err = c.pages()
+	}
+	return err
+}
+
+func milliseconds(ms int) time.Duration { return time.Duration(ms) * time.Millisecond }
+
+// check refuses values that cannot be, and names the key.
+func (c *UCMConfig) check() error {
+	for _, n := range []struct {
+		key   string
+		value int64
+	}{
+		{"timeout_ms", int64(c.TimeoutMs)}, {"stream_number", int64(c.StreamNumber)},
+		{"waiting_queue_depth", int64(c.WaitingQueueDepth)}, {"running_queue_depth", int64(c.RunningQueueDepth)},
+		{"ior_entries", int64(c.IOREntries)}, {"buffer_size", c.BufferSize}, {"open_files", int64(c.OpenFiles)},
+		{"cache_buffer_capacity_gb", int64(c.CacheBufferCapacityGB)}, {"cache_buffer_bytes", c.CacheBufferBytes},
+		{"cache_stream_number", int64(c.CacheStreamNumber)}, {"posix_data_trans_concurrency", int64(c.PosixDataTransConcurrency)},
+		{"segment_capacity_gb", int64(c.SegmentCapacityGB)}, {"segment_capacity_bytes", c.SegmentCapacityBytes},
+		{"segment_bytes", c.SegmentBytes}, {"pages_capacity_gb", int64(c.PagesCapacityGB)},
+		{"pages_capacity_bytes", c.PagesCapacityBytes}, {"pages_rank", int64(c.PagesRank)},
+		{"pages_lease_ms", int64(c.PagesLeaseMs)}, {"pages_reserve_ms", int64(c.PagesReserveMs)}, {"pages_quarantine_ms", int64(c.PagesQuarantineMs)},
+	} {
+		if n.value < 0 {
+			return fmt.Errorf("kvstore: %s is %d; it must not be negative", n.key, n.value)
+		}
+	}
+	switch c.Checksums {
+	case "", ChecksumsAuto, ChecksumsRequire, ChecksumsOff:
+	default:
+		return fmt.Errorf("kvstore: checksums is %.40q; use auto, require or off", c.Checksums)
+	}
+	if !slices.Contains([]string{"", "psync", "aio"}, c.PosixIOEngine) {
+		return fmt.Errorf("kvstore: posix_io_engine is %.40q; use psync or aio", c.PosixIOEngine)
+	}
+	if d := c.DataDirShardBytes; d != nil && (*d < 0 || *d > 5) {
+		return fmt.Errorf("kvstore: data_dir_shard_bytes is %d; use 0 to 5", *d)
+	}
+	return nil
+}
+
+// backends returns the directories of storage_backends.
+func (c *UCMConfig) backends() ([]string, error) {
+	if c.StorageBackends == "" {
+		return nil, errors.New("kvstore: storage_backends is missing; name the directory that holds the blocks")
+	}
+	return strings.Split(c.StorageBackends, ":"), nil
+}
+
+func (c *UCMConfig) posix() (*PosixOptions, error) {
+	dirs, err := c.backends()
+	o := &PosixOptions{
+		Dirs: dirs, DirectIO: c.direct() || c.PosixIOEngine == "aio",
+		Transfers: c.PosixDataTransConcurrency, WaitingTransfers: c.WaitingQueueDepth, AcceptedShards: c.RunningQueueDepth,
+	}
+	if d := c.DataDirShardBytes; d != nil {
+		o.KeyDigits = *d
+		if *d == 0 {
+			o.KeyDigits = OneDir
+		}
+	}
+	return o, err
+}
+
+func (c *UCMConfig) ds3fs() (*Ds3fsOptions, error) {
+	dirs, err := c.backends()
+	if err != nil {
+		return nil, err
+	}
+	return &Ds3fsOptions{
+		Mount: dirs[0], Rings: c.StreamNumber, OpenFiles: c.OpenFiles,
+		WaitingTransfers: c.WaitingQueueDepth, AcceptedShards: c.RunningQueueDepth, RingOptions: c.rings(),
+	}, nil
+}
+
+func (c *UCMConfig) rings() RingOptions {
+	o := RingOptions{RingEntries: c.IOREntries, BufferBytes: c.BufferSize}
+	if c.NUMAID != nil && *c.NUMAID >= 0 {
+		o.NUMANode = c.NUMAID
+	}
+	return o
+}
+
+func (c *UCMConfig) segment() (*SegmentOptions, error) {
+	dirs, err := c.backends()
+	if err != nil {
+		return nil, err
+	}
+	if len(dirs) > 1 {
+		return nil, fmt.Errorf("kvstore: storage_backends names %d directories; Segment has one", len(dirs))
+	}
+	capacity, err := oneSize("segment_capacity_gb", c.SegmentCapacityGB, "segment_capacity_bytes", c.SegmentCapacityBytes)
+	if err != nil {
+		return nil, err
+	}
+	if capacity == 0 {
+		return nil, errors.New("kvstore: segment_capacity_gb is missing; say how much of the disk the store may take")
+	}
+	return &SegmentOptions{
+		Dir: dirs[0], CapacityBytes: capacity, SegmentBytes: c.SegmentBytes, CarryFraction: c.SegmentCarryFraction,
+		DirectIO: c.direct(), Transfers: c.StreamNumber, WaitingTransfers: c.WaitingQueueDepth,
+	}, nil
+}
+
+func (c *UCMConfig) pages() (*PagesOptions, error) {
+	if c.PagesFile == "" {
+		return nil, errors.New("kvstore: pages_file is missing; name the file that holds the pages")
+	}
+	capacity, err := oneSize("pages_capacity_gb", c.PagesCapacityGB, "pages_capacity_bytes", c.PagesCapacityBytes)
+	return &PagesOptions{
+		URL: c.PagesURL, File: c.PagesFile, CapacityBytes: capacity, Rank: c.PagesRank,
+		Lease: milliseconds(c.PagesLeaseMs), Reserve: milliseconds(c.PagesReserveMs), Quarantine: milliseconds(c.PagesQuarantineMs),
+		DirectIO: c.direct(), Transfers: c.StreamNumber, WaitingBatches: c.WaitingQueueDepth, RingOptions: c.rings(),
+	}, err
+}
+
+func (c *UCMConfig) cache() (*CacheOptions, error) {
+	capacity, err := oneSize("cache_buffer_capacity_gb", c.CacheBufferCapacityGB, "cache_buffer_bytes", c.CacheBufferBytes)
+	o := &CacheOptions{
+		CapacityBytes: capacity, Shared: c.ShareBufferEnable,
+		Copiers: c.CacheStreamNumber, WaitingBlocks: c.WaitingQueueDepth, Policy: CachePolicy(c.CachePolicy),
+	}
+	if c.ShareBufferEnable {
+		o.SharedName = c.UniqueID
+	}
+	return o, err
+}
+
+// direct reports whether io_direct is set. Ds3fs does not read it: through a ring the
+// daemon decides.
+func (c *UCMConfig) direct() bool { return c.IODirect != nil && *c.IODirect }
+
+// oneSize returns a size that is given in GiB or in bytes.
+func oneSize(gbKey string, gb int, bytesKey string, bytes int64) (int64, error) {
+	if gb > 0 && bytes > 0 {
+		return 0, fmt.Errorf("kvstore: %s and %s are both given; write one", gbKey, bytesKey)
+	}
+	return max(int64(gb)*gib, bytes), nil
+}
