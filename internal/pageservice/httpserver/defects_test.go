@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,11 +16,26 @@ import (
 	"github.com/kv3fs/kv3fs/internal/pageservice/journal"
 )
 
-// The defects of the reference servers (clients.md 6.6 and 7.6), seen through their
-// own protocols, and what happens here instead.
+// These tests show the defects of the reference servers (clients.md 6.6 and 7.6) through
+// their own protocols, and what happens here instead.
 
-// brief are times that a test can wait for.
-var brief = pageservice.Options{Lease: 150 * time.Millisecond, Hold: 10 * time.Millisecond, Reserve: 150 * time.Millisecond, Quarantine: 100 * time.Millisecond}
+// clock is the time of an index: it stands still unless a test advances it, so that no
+// lease or reservation ends because the machine is busy.
+type clock struct{ ns atomic.Int64 }
+
+func (c *clock) now() time.Time          { return time.Unix(1_800_000_000, c.ns.Load()) }
+func (c *clock) advance(d time.Duration) { c.ns.Add(int64(d)) }
+
+// times are those of an index in these tests: the defaults.
+var times = pageservice.Options{}.WithDefaults()
+
+// startStill starts a service with a clock that the test advances.
+func startStill(t testing.TB) (*service, *clock) {
+	t.Helper()
+	c := &clock{}
+	log := journal.New(t.TempDir(), journal.Options{})
+	return startWith(t, log, httpserver.Options{}, index.Options{Now: c.now}), c
+}
 
 // saveV stores a key of vLLM on a rank, which must get a page.
 func (s *service) saveV(rank int, key string) (page int64) {
@@ -77,17 +93,17 @@ func pairs(keys []string) string {
 	return jsonText(all)
 }
 
-// soon tries until something is so.
-func soon(t testing.TB, what string, so func() bool) {
+// soon waits until a condition holds.
+func soon(t testing.TB, what string, holds func() bool) {
 	t.Helper()
-	for end := time.Now().Add(patience); !so(); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(patience); !holds(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatal("in vain: " + what)
+			t.Fatalf("waited %v for: %s", patience, what)
 		}
 	}
 }
 
-// where counts the pages of a set by state.
+// where counts the pages of a set by owner.
 func (s *service) where(set string) (p pageservice.RankPages) {
 	s.t.Helper()
 	all, err := s.index.Stat(s.t.Context())
@@ -114,12 +130,18 @@ func (s *service) where(set string) (p pageservice.RankPages) {
 
 // 6.6: "no eviction and no delete, so the store stops accepting once full".
 func TestVLLMStoreAcceptsWhenFull(t *testing.T) {
-	s := start(t, httpserver.Options{}, brief)
+	s, clock := startStill(t)
 	s.ok("/rank/0/initialize", `{"num_pages":3}`)
 	for i := range 20 {
 		key := fmt.Sprint("k", i)
-		page := pageservice.None
-		soon(t, "a page for "+key, func() bool { page = s.allocateV(0, key)[0]; return page >= 0 })
+		page := s.allocateV(0, key)[0]
+		if page < 0 { // every page has a key that was just reported to exist
+			clock.advance(times.Hold + times.Quarantine)
+			page = s.allocateV(0, key)[0]
+		}
+		if page < 0 {
+			t.Fatalf("no page for %s", key)
+		}
 		s.ok("/keys/confirm_write", fmt.Sprintf(`{"rank":0,"confirmations":[["%s",%d]]}`, key, page))
 		s.want("/keys/batch_exists", `{"keys":["`+key+`"]}`, 200, `{"exists":[true]}`)
 	}
@@ -128,7 +150,7 @@ func TestVLLMStoreAcceptsWhenFull(t *testing.T) {
 
 // 6.6: "restart loses everything and allocate/locations return 500 until vLLM
 // restarts"; 7.6: "up to one interval of mapping is lost on crash". The copy of the
-// store is what a kill -9 would leave.
+// file is what kill -9 would leave.
 func TestRestartLosesNothing(t *testing.T) {
 	dir, crashed := t.TempDir(), t.TempDir()
 	x, err := index.Open(journal.New(dir, journal.Options{}), index.Options{})
@@ -173,13 +195,18 @@ func TestRestartLosesNothing(t *testing.T) {
 // 6.6: "reserved pages never confirmed leak"; 7.6: "a writer that dies between
 // reserve and confirm loses the page".
 func TestDeadWritersPagesComeBack(t *testing.T) {
-	s := start(t, httpserver.Options{}, brief)
+	s, clock := startStill(t)
 	s.ok("/rank/0/initialize", `{"num_pages":2}`)
 	s.ok("/0/initialize", `{"num_pages":2}`)
 	s.allocateV(0, "a", "b")
 	s.reserveS("a", "b")
-	soon(t, "vLLM's pages back", func() bool { return s.allocateV(0, "c", "d")[0] >= 0 })
-	soon(t, "SGLang's pages back", func() bool { return s.reserveS("c", "d")[1] >= 0 })
+	clock.advance(times.Reserve + times.Quarantine)
+	if s.allocateV(0, "c", "d")[0] < 0 {
+		t.Error("vLLM's pages are not back")
+	}
+	if s.reserveS("c", "d")[1] < 0 {
+		t.Error("SGLang's pages are not back")
+	}
 	s.where("vllm")
 }
 
@@ -256,7 +283,7 @@ func TestStartUpRace(t *testing.T) {
 
 // 6.6: "/clear also forgets the ranks: not usable as a live flush".
 func TestClearIsALiveFlush(t *testing.T) {
-	s := start(t, httpserver.Options{}, brief)
+	s, _ := startStill(t)
 	s.ok("/rank/0/initialize", `{"num_pages":4}`)
 	s.saveV(0, "K")
 	s.ok("/clear", "")
@@ -276,7 +303,7 @@ func TestTooFewPagesReserveNone(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 	if got := s.allocateV(0, "K", "a", "b"); got[0] != page || got[1] < 0 || got[2] < 0 {
-		t.Errorf("nothing was kept, yet: %v", got)
+		t.Errorf("pages of a refused batch are not free: %v", got)
 	}
 }
 
@@ -294,22 +321,23 @@ func TestOtherNumberOfPages(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 	if !strings.Contains(log.String(), "level=WARN") || !strings.Contains(log.String(), "dropped_pages=1") {
-		t.Errorf("no word of the dropped page:\n%s", &log)
+		t.Errorf("the log does not mention the dropped page:\n%s", &log)
 	}
 }
 
 // 7.6: "eviction without pins lets a concurrent reader receive another key's bytes":
-// while a location is leased its page goes to nobody, and then it rests.
+// while a location is leased its page goes to nobody, and then to the quarantine.
 func TestLeasedPagesAreNotReused(t *testing.T) {
-	s := start(t, httpserver.Options{}, brief)
+	s, clock := startStill(t)
 	s.ok("/0/initialize", `{"num_pages":1}`)
 	s.saveS("K")
-	begin := time.Now()
 	s.ok("/0/get_page_indices", `{"keys":["K"]}`)
-	s.want("/0/reserve_and_allocate_page_indices", `{"keys":[["other",""]]}`, 200, `{"indices":[[false,-1]]}`)
-	soon(t, "a page", func() bool { return s.reserveS("other")[0] >= 0 })
-	if took := time.Since(begin); took < brief.Lease {
-		t.Errorf("the page was given away after %s", took)
+	for _, held := range []time.Duration{times.Lease, times.Quarantine} {
+		s.want("/0/reserve_and_allocate_page_indices", `{"keys":[["other",""]]}`, 200, `{"indices":[[false,-1]]}`)
+		clock.advance(held)
+	}
+	if s.reserveS("other")[0] < 0 {
+		t.Error("the page was not given out after the lease and the quarantine")
 	}
 }
 

@@ -51,6 +51,7 @@ func (x *Index) Confirm(ctx context.Context, name pageservice.Space, rankID int,
 	}
 	if len(c.pages) == 0 {
 		s.giveUp(r, &c)
+		s.assert()
 		s.mu.Unlock()
 		return c.done, nil
 	}

@@ -1,6 +1,39 @@
 package index
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/kv3fs/kv3fs/internal/invariants"
+)
+
+// checkEvery is after how many changes of a space a build that asserts invariants goes
+// through all its pages. The sums it checks after each change.
+const checkEvery = 64
+
+// assert panics, in a build that asserts invariants, if the pages of the space are not
+// as Check wants them. It is called after a change, with the lock.
+func (s *space) assert() {
+	if !invariants.Enabled {
+		return
+	}
+	for _, r := range s.ranks {
+		sum := r.numFree() + r.reserved + r.keyed + r.quarantined
+		invariants.Check(sum == r.numPages && min(r.numFree(), r.reserved, r.keyed, r.quarantined) >= 0,
+			"rank %d: %d free, %d reserved, %d keyed and %d quarantined pages, of %d", r.id, r.numFree(), r.reserved, r.keyed, r.quarantined, r.numPages)
+	}
+	if s.changes++; s.changes%checkEvery == 0 {
+		err := s.checkLocked()
+		invariants.Check(err == nil, "%v: %v", s.name, err)
+	}
+}
+
+// assertOwner panics, in a build that asserts invariants, if a page has another owner
+// than the one from which it is about to pass.
+func (r *rank) assertOwner(page uint32, is bool, want string) {
+	if invariants.Enabled {
+		invariants.Check(is, "rank %d: page %d has owner %#x, want %s", r.id, page, r.owner[page], want)
+	}
+}
 
 // Check returns an error that describes what is inconsistent inside the index, if
 // anything is: the tables of pages and of keys must agree, the counts must add up, and
@@ -18,6 +51,10 @@ func (x *Index) Check() error {
 func (s *space) check() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.checkLocked()
+}
+
+func (s *space) checkLocked() error {
 	need := uint32(s.world)
 	for _, r := range s.ranks {
 		if err := s.checkRank(r); err != nil {
@@ -112,7 +149,7 @@ func (s *space) checkRank(r *rank) error {
 	if err := s.checkOrder(r); err != nil {
 		return err
 	}
-	var free, reserved, resting, keyed int64
+	var free, reserved, quarantined, keyed int64
 	for page, o := range r.owner {
 		switch {
 		case o == 0:
@@ -122,7 +159,7 @@ func (s *space) checkRank(r *rank) error {
 			if h.state == writable {
 				reserved++
 			} else {
-				resting++
+				quarantined++
 			}
 			if h.busy && s.inflight == 0 {
 				return fmt.Errorf("page %d is busy for ever", page)
@@ -135,9 +172,9 @@ func (s *space) checkRank(r *rank) error {
 		}
 	}
 	free += r.numPages - int64(len(r.owner))
-	if free != r.numFree() || reserved != r.reserved || resting != r.resting || keyed != r.keyed {
-		return fmt.Errorf("free %d, reserved %d, resting %d, keyed %d; counted %d, %d, %d, %d",
-			free, reserved, resting, keyed, r.numFree(), r.reserved, r.resting, r.keyed)
+	if free != r.numFree() || reserved != r.reserved || quarantined != r.quarantined || keyed != r.keyed {
+		return fmt.Errorf("free %d, reserved %d, quarantined %d, keyed %d; counted %d, %d, %d, %d",
+			free, reserved, quarantined, keyed, r.numFree(), r.reserved, r.quarantined, r.keyed)
 	}
 	seen := map[uint32]bool{}
 	for _, page := range r.free {

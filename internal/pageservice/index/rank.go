@@ -23,7 +23,7 @@ type rank struct {
 	dueBound int // due is tidied when it is longer
 	order    order
 
-	reserved, keyed, resting int64
+	reserved, keyed, quarantined int64
 }
 
 const (
@@ -68,6 +68,7 @@ func (r *rank) take(h hold) (page uint32, ok bool) {
 
 // hold makes a page that has no owner a hold.
 func (r *rank) hold(page uint32, h hold) {
+	r.assertOwner(page, r.owner[page] == 0, "nobody")
 	var i uint32
 	if n := len(r.spare); n > 0 {
 		i, r.spare = r.spare[n-1], r.spare[:n-1]
@@ -86,6 +87,7 @@ func (r *rank) hold(page uint32, h hold) {
 // change gives a hold another state and end.
 func (r *rank) change(page uint32, state holdState, until int64) {
 	h := r.holdOf(page)
+	r.assertOwner(page, h != nil, "a hold")
 	*r.count(h.state)--
 	*r.count(state)++
 	h.state, h.until, h.busy = state, until, false
@@ -107,6 +109,7 @@ func (r *rank) ends(page uint32, at int64) {
 
 // drop ends a hold; the page has no owner then.
 func (r *rank) drop(page uint32) {
+	r.assertOwner(page, r.owner[page]&heldBit != 0, "a hold")
 	i := r.owner[page] &^ heldBit
 	*r.count(r.holds[i].state)--
 	r.holds[i] = hold{}
@@ -115,13 +118,16 @@ func (r *rank) drop(page uint32) {
 }
 
 // release makes a page that has no owner free.
-func (r *rank) release(page uint32) { r.free = append(r.free, page) }
+func (r *rank) release(page uint32) {
+	r.assertOwner(page, r.owner[page] == 0, "nobody")
+	r.free = append(r.free, page)
+}
 
 func (r *rank) count(s holdState) *int64 {
 	if s == writable {
 		return &r.reserved
 	}
-	return &r.resting
+	return &r.quarantined
 }
 
 // holdOf returns the hold of a page, or nil. It is good until the next hold.

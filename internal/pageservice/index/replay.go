@@ -153,5 +153,6 @@ func (s *space) replayed() error {
 		}
 	}
 	s.recount()
+	s.assert()
 	return nil
 }

@@ -34,6 +34,7 @@ type space struct {
 	settled   chan struct{} // closed when a change has ended
 
 	counters counters
+	changes  int // see assert
 }
 
 type counters struct {
@@ -149,6 +150,7 @@ func (s *space) write(ctx context.Context, apply func(err error), recs ...*recor
 			r.unsaid = r.unsaid && err != nil
 		}
 		apply(err)
+		s.assert()
 		s.settle()
 	}, s.encode(recs)...)
 	s.mu.Unlock()
@@ -206,6 +208,7 @@ func (s *space) counts(r *rank) bool { return !r.stale && (s.world == 0 || r.id 
 // attach gives a page that has no owner to a key.
 func (s *space) attach(r *rank, id, page uint32) {
 	e := s.entries.at(id)
+	r.assertOwner(page, r.owner[page] == 0, "nobody")
 	r.owner[page] = id + 1
 	r.setPage(id, page+1)
 	r.keyed++
@@ -224,6 +227,7 @@ func (s *space) attach(r *rank, id, page uint32) {
 func (s *space) detach(r *rank, id uint32) (page uint32) {
 	e := s.entries.at(id)
 	page = r.pageOf[id] - 1
+	r.assertOwner(page, r.owner[page] == id+1, "its key")
 	r.owner[page] = 0
 	r.pageOf[id] = 0
 	r.order.void(page)

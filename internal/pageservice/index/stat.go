@@ -30,6 +30,7 @@ func (s *space) stat() pageservice.SpaceState {
 	for _, r := range s.ranks {
 		s.sweep(r, now)
 	}
+	s.assert()
 	s.mu.Unlock()
 
 	leased := s.leased(now)
@@ -48,7 +49,7 @@ func (s *space) stat() pageservice.SpaceState {
 	for _, r := range s.ranks {
 		p := pageservice.RankPages{
 			Rank: r.id, NumPages: r.numPages,
-			Free: r.numFree(), Reserved: r.reserved, Keyed: r.keyed, Quarantined: r.resting,
+			Free: r.numFree(), Reserved: r.reserved, Keyed: r.keyed, Quarantined: r.quarantined,
 		}
 		if r.closedUntil > now {
 			p.Free, p.Quarantined = 0, p.Quarantined+p.Free
