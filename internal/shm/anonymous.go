@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Anonymous maps memory of this process alone, in huge pages where the kernel has
-// them, outside Go's heap. It has no object: Remap and Punch fail.
+// Anonymous maps private memory outside Go's heap, in huge pages where the kernel has
+// them. There is no object behind it: Remap and Punch fail.
 func Anonymous(sizeBytes int64) (*Mapping, error) {
 	if sizeBytes <= 0 || int64(int(sizeBytes)) != sizeBytes {
 		return nil, unix.EINVAL
@@ -22,13 +22,13 @@ func Anonymous(sizeBytes int64) (*Mapping, error) {
 	return m, nil
 }
 
-// WantHugePages asks for huge pages; a kernel that has none says no, and nothing
-// is lost.
+// WantHugePages asks the kernel for huge pages. It is only a hint: a kernel without
+// them ignores it.
 func (m *Mapping) WantHugePages() { unix.Madvise(m.data, unix.MADV_HUGEPAGE) }
 
-// Sever puts zeros of this process's own where the object was: whatever still uses
-// the mapping, in other goroutines or in system calls, no longer faults and no
-// longer meets the object.
+// Sever replaces the object with private zero pages at the same address. Goroutines
+// and system calls that still use the mapping do not fault any more and cannot reach
+// the object.
 func (m *Mapping) Sever() error {
 	at := uintptr(unsafe.Pointer(&m.data[0]))
 	_, _, errno := unix.Syscall6(unix.SYS_MMAP, at, uintptr(len(m.data)), unix.PROT_READ|unix.PROT_WRITE,

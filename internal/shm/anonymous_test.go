@@ -16,15 +16,14 @@ func TestAnonymous(t *testing.T) {
 	m.OrUint64(8, 4)
 	m.AndUint64(8, ^uint64(2))
 	if got := m.LoadUint64(8); got != 1<<63|4 {
-		t.Errorf("%#x", got)
+		t.Errorf("the word is %#x", got)
 	}
 	if _, err := Anonymous(0); err == nil {
-		t.Error("no memory at all")
+		t.Error("Anonymous(0) succeeded")
 	}
 }
 
-// A mapping that was severed is memory like any other, whatever becomes of the
-// object.
+// A severed mapping is ordinary memory, even after the object has shrunk.
 func TestSeverEndsFaults(t *testing.T) {
 	m := object(t, 2*4096)
 	defer m.Unmap()

@@ -6,12 +6,13 @@ import (
 	"runtime/debug"
 )
 
-// ErrFault says that the object shrank, or its disk failed, under a memory access.
-var ErrFault = errors.New("shared memory faulted: the object was shrunk by its owner")
+// ErrFault is the error of a memory access to an object that was shrunk or whose disk
+// failed.
+var ErrFault = errors.New("access to shared memory faulted: its owner has shrunk the object")
 
-// Guard runs fn, in which Mapping's word and copy methods may be used, and turns
-// a fault on the mapped memory into ErrFault. fn's own state must make sense at
-// every access: what it had done before the fault stays done. Other panics pass.
+// Guard runs fn, in which Mapping's word and copy methods may be used, and turns a
+// fault on the mapped memory into ErrFault. A fault ends fn at that access and undoes
+// nothing, so fn's own state must be consistent at every access. Other panics pass.
 func Guard(fn func()) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {

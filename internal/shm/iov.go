@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Open maps an existing object, all of it.
+// Open maps the whole of an existing object.
 func Open(name string) (*Mapping, error) {
 	path := filepath.Join(Dir, name)
 	if filepath.Base(path) != name {
@@ -35,7 +35,7 @@ func Open(name string) (*Mapping, error) {
 	return m, nil
 }
 
-// FreeBytes is how much more memory objects can take.
+// FreeBytes returns how many more bytes objects under Dir can take.
 func FreeBytes() (int64, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(Dir, &st); err != nil {
@@ -47,9 +47,9 @@ func FreeBytes() (int64, error) {
 	return int64(st.Bavail) * st.Bsize, nil
 }
 
-// Reserve takes the object's memory now; ENOSPC where there is not enough.
+// Reserve allocates the object's memory now. ENOSPC: there is not enough.
 func (m *Mapping) Reserve() error {
-	const step = 64 << 20 // a signal undoes a call that it interrupts: keep them short
+	const step = 64 << 20 // short calls, because a signal undoes a call that it interrupts
 	for off := int64(0); off < m.Len(); {
 		n := min(step, m.Len()-off)
 		switch err := unix.Fallocate(m.fd, unix.FALLOC_FL_KEEP_SIZE, off, n); err {
@@ -63,7 +63,7 @@ func (m *Mapping) Reserve() error {
 	return nil
 }
 
-// Bind puts pages that are not there yet on one NUMA node.
+// Bind makes pages that are allocated from now on come from one NUMA node.
 func (m *Mapping) Bind(node int) error {
 	const (
 		mpolBind = 2 // MPOL_BIND, set_mempolicy(2)
@@ -75,13 +75,13 @@ func (m *Mapping) Bind(node int) error {
 	var mask [maxNodes / 64]uint64
 	mask[node/64] = 1 << (node % 64)
 	_, _, errno := unix.Syscall6(unix.SYS_MBIND, uintptr(unsafe.Pointer(&m.data[0])), uintptr(len(m.data)),
-		mpolBind, uintptr(unsafe.Pointer(&mask)), maxNodes+1, 0) // the kernel takes one off
+		mpolBind, uintptr(unsafe.Pointer(&mask)), maxNodes+1, 0) // the kernel subtracts one
 	if errno != 0 {
 		return errno
 	}
 	return nil
 }
 
-// Bytes is the memory of an object of our own. Touching it after Unmap, or
-// after somebody has shrunk the object, is a fault that ends the program.
+// Bytes returns the mapped memory, for objects of our own. An access after Unmap, or
+// after a process has shrunk the object, is a fault that ends the program.
 func (m *Mapping) Bytes() []byte { return m.data[:len(m.data):len(m.data)] }

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Create makes a new object of exactly sizeBytes zero bytes under Dir and maps
-// it. name has no slash; mode is subject to the umask, as with shm_open.
+// Create creates an object of sizeBytes zero bytes under Dir and maps it. name has no
+// slash; mode is subject to the umask, as with shm_open.
 func Create(name string, sizeBytes int64, mode os.FileMode) (*Mapping, error) {
 	path := filepath.Join(Dir, name)
 	fd, err := unix.Open(path, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, uint32(mode.Perm()))
@@ -26,33 +26,33 @@ func Create(name string, sizeBytes int64, mode os.FileMode) (*Mapping, error) {
 	}()
 	if err != nil {
 		os.Remove(path)
-		return nil, fmt.Errorf("shared memory %s of %d bytes: %w", path, sizeBytes, err)
+		return nil, fmt.Errorf("create %s with %d bytes: %w", path, sizeBytes, err)
 	}
 	return m, nil
 }
 
-// Remove takes an object's name away; mappings live on.
+// Remove removes an object's name; its mappings remain.
 func Remove(name string) error { return os.Remove(filepath.Join(Dir, name)) }
 
-// NamedSem is a POSIX named semaphore as sem_open makes it: a 32-byte object
-// called sem.<name>.
+// NamedSem is a POSIX named semaphore, as sem_open creates it: a 32-byte object with
+// the name sem.<name>.
 type NamedSem struct {
 	Sem
 	m    *Mapping
 	name string
 }
 
-// CreateSem makes a named semaphore of value 0 that every user may post.
+// CreateSem creates a named semaphore of value 0 that every user may post.
 func CreateSem(name string) (*NamedSem, error) {
 	m, err := Create("sem."+name, semBytes, 0o666)
 	if err != nil {
 		return nil, err
 	}
-	// The umask has cut the mode; every uid must be able to open it.
+	// The umask has reduced the mode; every uid must be able to open the semaphore.
 	if err := unix.Fchmod(m.fd, 0o666); err != nil {
 		m.Unmap()
 		Remove("sem." + name)
-		return nil, fmt.Errorf("semaphore %s: %w", name, err)
+		return nil, fmt.Errorf("set the mode of semaphore %s: %w", name, err)
 	}
 	s := &NamedSem{Sem: m.Sem(0), m: m, name: name}
 	s.Init()
@@ -74,12 +74,12 @@ func OpenSem(name string) (*NamedSem, error) {
 	return &NamedSem{Sem: m.Sem(0), m: m, name: name}, nil
 }
 
-// Path is where a client finds the semaphore.
+// Path returns the path of the semaphore's object.
 func (s *NamedSem) Path() string { return filepath.Join(Dir, "sem."+s.name) }
 
-// Repair restores an object that somebody with write permission has shrunk, so
-// that one hostile user cannot end the service for all. Waiters are woken, to
-// count themselves again.
+// Repair restores an object that a process with write permission has shrunk, so that
+// one hostile user cannot end the service for all. It wakes the waiters, which then
+// register as waiters again.
 func (s *NamedSem) Repair() error {
 	if err := unix.Ftruncate(s.m.fd, semBytes); err != nil {
 		return err
@@ -90,7 +90,7 @@ func (s *NamedSem) Repair() error {
 	})
 }
 
-// Close unmaps; remove also takes the name away, which its creator does.
+// Close unmaps the semaphore. With remove, for its creator, it removes the name, too.
 func (s *NamedSem) Close(remove bool) {
 	s.m.Unmap()
 	if remove {

@@ -7,26 +7,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// RawPread is Pread without announcing the call to Go's scheduler, as a C
-// program would make it. Announced, a call of more than 20 µs has the runtime's
-// monitor at work and its goroutine on another thread afterwards: on two cores
-// that took a quarter of the copying (2-core EPYC, 2026-11). But the rest of the
-// program lacks a processor for as long as the call lasts, and a garbage
-// collection waits for it. So this is for calls that only copy: of files in
-// memory, a megabyte at a time, or on a thread of its own for measuring.
+// RawPread is Pread without announcing the call to Go's scheduler. For an announced
+// call of more than 20 µs the runtime's monitor takes the processor away, and the
+// goroutine continues on another thread: on two cores that cost a quarter of the copy
+// rate (2-core EPYC, 2026-11). But while a raw call lasts, the program has one
+// processor less, and a garbage collection waits for it. So use it only for calls that
+// just copy: from files in memory, a megabyte at a time, or on a thread of its own in
+// a benchmark.
 func (w Window) RawPread(fd int, off int64) (int64, error) {
 	return w.rawCall(syscall.SYS_PREAD64, fd, off)
 }
 
-// RawPwrite is Pwrite in the same way.
+// RawPwrite is Pwrite without announcing the call, as RawPread.
 func (w Window) RawPwrite(fd int, off int64) (int64, error) {
 	return w.rawCall(syscall.SYS_PWRITE64, fd, off)
 }
 
-// RawPreadCached reads what the page cache has, in the same way, and never waits
-// for the device (preadv2 with RWF_NOWAIT). EAGAIN: the first byte is not there;
-// EOPNOTSUPP: the file system cannot tell. A count below Len means only that the
-// rest is not cached or not there.
+// RawPreadCached reads what the page cache has, without announcing the call, and never
+// waits for a device (preadv2 with RWF_NOWAIT). EAGAIN: the first byte is not cached.
+// EOPNOTSUPP: the file system cannot tell. A count below Len means only that the rest
+// is not cached or beyond the end of the file.
 func (w Window) RawPreadCached(fd int, off int64) (int64, error) {
 	iov := unix.Iovec{Base: unsafe.SliceData(w.b)}
 	iov.SetLen(min(len(w.b), maxIOBytes))

@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sem is glibc's 64-bit sem_t (usrbio.md 4.2, observed with glibc 2.36): the
-// value in the low half of the first word, the number of waiters in the high
-// half, then the process-shared mark.
+// sem is glibc's 64-bit sem_t (usrbio.md 4.2, observed with glibc 2.36). The first
+// word has the value in its low half and the number of waiters in its high half; the
+// process-shared mark follows.
 type sem struct {
 	valueAndWaiters uint64
 	shared          uint32
@@ -29,8 +29,8 @@ const (
 
 var _ [semBytes]byte = [unsafe.Sizeof(sem{})]byte{}
 
-// Sem is a process-shared semaphore inside a Mapping. Its methods may fault
-// like any access to foreign memory: use them inside Guard.
+// Sem is a process-shared semaphore inside a Mapping. Its methods may fault, like any
+// access to shared memory: use them inside Guard.
 type Sem struct{ s *sem }
 
 // Init is sem_init(s, 1, 0).
@@ -39,8 +39,8 @@ func (s Sem) Init() {
 	atomic.StoreUint32(&s.s.shared, semSharedMark)
 }
 
-// Post adds one and wakes a waiter if there is one. At the value where glibc
-// answers EOVERFLOW it only wakes: so many tokens say all there is to say.
+// Post increments the value and wakes a waiter if there is one. At the value where
+// glibc returns EOVERFLOW it only wakes: the value is above 0 anyway.
 func (s Sem) Post() {
 	d := atomic.LoadUint64(&s.s.valueAndWaiters)
 	if uint32(d) < math.MaxInt32 {
@@ -51,7 +51,7 @@ func (s Sem) Post() {
 	}
 }
 
-// TakeAll sets the value to 0 without waiting and tells whether it was above.
+// TakeAll sets the value to 0 without waiting and reports whether it was above 0.
 func (s Sem) TakeAll() bool {
 	for {
 		d := atomic.LoadUint64(&s.s.valueAndWaiters)
@@ -64,21 +64,8 @@ func (s Sem) TakeAll() bool {
 	}
 }
 
-// TakeOne takes one token without waiting, if there is one.
-func (s Sem) TakeOne() bool {
-	for {
-		d := atomic.LoadUint64(&s.s.valueAndWaiters)
-		if uint32(d) == 0 {
-			return false
-		}
-		if atomic.CompareAndSwapUint64(&s.s.valueAndWaiters, d, d-1) {
-			return true
-		}
-	}
-}
-
-// Wait returns when the value is above 0 or timeout has passed, whichever is
-// first; it takes nothing. It may return early. It blocks its thread.
+// Wait waits until the value is above 0 or timeout has passed, and leaves the value as
+// it is. It may return early. It blocks its thread.
 func (s Sem) Wait(timeout time.Duration) {
 	d := atomic.AddUint64(&s.s.valueAndWaiters, oneWaiter)
 	if uint32(d) == 0 {
@@ -86,7 +73,7 @@ func (s Sem) Wait(timeout time.Duration) {
 		futex(s.valueAddr(), futexWait, 0, &ts)
 	}
 	for {
-		// A stranger may have zeroed the count; never borrow from below it.
+		// A peer may have set the count of waiters to 0: do not go below.
 		d := atomic.LoadUint64(&s.s.valueAndWaiters)
 		if d>>32 == 0 || atomic.CompareAndSwapUint64(&s.s.valueAndWaiters, d, d-oneWaiter) {
 			return

@@ -7,6 +7,7 @@ import (
 	"os"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,7 +16,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
-// object makes a mapping whose name is gone at the test's end.
+// object creates and maps an object whose name is removed when the test ends.
 func object(t *testing.T, sizeBytes int64) *Mapping {
 	t.Helper()
 	name := "kv3fs-test-" + wire.NewUUID().String()
@@ -47,8 +48,21 @@ func TestSemLayout(t *testing.T) {
 	if v := binary.LittleEndian.Uint64(b[:]); v != 2 {
 		t.Errorf("after two posts: %#x, want 2", v)
 	}
-	if !m.Sem(0).TakeOne() || !m.Sem(0).TakeAll() || m.Sem(0).TakeAll() || m.Sem(0).TakeOne() {
-		t.Error("two tokens did not go in one TakeOne and one TakeAll")
+	if !m.Sem(0).takeOne() || !m.Sem(0).TakeAll() || m.Sem(0).TakeAll() || m.Sem(0).takeOne() {
+		t.Error("a value of 2 was not taken by one takeOne and one TakeAll")
+	}
+}
+
+// takeOne decrements a value above 0, without waiting, and reports whether it did.
+func (s Sem) takeOne() bool {
+	for {
+		d := atomic.LoadUint64(&s.s.valueAndWaiters)
+		if uint32(d) == 0 {
+			return false
+		}
+		if atomic.CompareAndSwapUint64(&s.s.valueAndWaiters, d, d-1) {
+			return true
+		}
 	}
 }
 
@@ -64,7 +78,7 @@ func TestSemWakesWaiter(t *testing.T) {
 	for range 200 {
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			for !m.Sem(0).TakeOne() {
+			for !m.Sem(0).takeOne() {
 				m.Sem(0).Wait(10 * time.Second)
 			}
 		})
@@ -82,7 +96,7 @@ func TestSemWakesWaiter(t *testing.T) {
 	}
 }
 
-// A stranger may write anything into the word; nothing may hang or go negative.
+// A peer may write anything into the word: nothing hangs and no count goes negative.
 func TestSemScribbled(t *testing.T) {
 	m := object(t, 4096)
 	defer m.Unmap()
@@ -110,7 +124,7 @@ func TestGuardTurnsShrinkingIntoError(t *testing.T) {
 		reached = true
 	})
 	if !errors.Is(err, ErrFault) || reached {
-		t.Fatalf("access beyond the shrunken object: err %v, went on %v", err, reached)
+		t.Fatalf("access beyond the shrunken object: err %v, fn went on: %v", err, reached)
 	}
 	if err := Guard(func() { m.Sem(8192).Post() }); !errors.Is(err, ErrFault) {
 		t.Errorf("semaphore beyond the end: %v", err)
@@ -160,7 +174,7 @@ func TestDetachLeavesObjectAlone(t *testing.T) {
 	var b [1]byte
 	for _, off := range []int64{0, 7 * 4096} {
 		if fresh.CopyOut(b[:], off); b[0] != 'c' {
-			t.Errorf("byte %d outside the detached pages is cut off, too", off)
+			t.Errorf("byte %d, outside the detached pages, was detached, too", off)
 		}
 	}
 }

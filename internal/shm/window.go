@@ -6,33 +6,33 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Window is a range of payload in a client's memory. Only system calls touch
-// it, since touching it from Go may fault at any time; they answer EFAULT. The
-// race detector is not told: two windows of one client may overlap if the
-// client says so, and only the client is hurt.
+// Window is a range of payload in a client's memory. Only system calls access it:
+// they return EFAULT, where an access from Go might fault at any time. The race
+// detector does not see them: a client may ask for overlapping windows, which harms
+// only that client.
 type Window struct{ b []byte }
 
-// OwnWindow is a window over our own memory.
+// OwnWindow returns a window over memory of this process.
 func OwnWindow(b []byte) Window { return Window{b} }
 
-// Len is the window's size in bytes.
+// Len returns the window's size in bytes.
 func (w Window) Len() int64 { return int64(len(w.b)) }
 
-// First is the window's first n bytes, or all of it.
+// First returns the window's first n bytes, or all of it.
 func (w Window) First(n int64) Window { return Window{w.b[:min(n, int64(len(w.b)))]} }
 
-// From is the window without its first n bytes.
+// From returns the window without its first n bytes.
 func (w Window) From(n int64) Window { return Window{w.b[n:]} }
 
 // maxIOBytes is how much the kernel moves in one call (MAX_RW_COUNT).
 const maxIOBytes = 0x7ffff000
 
-// Pread is pread(2) into the window, of as much as one call takes.
+// Pread calls pread(2) into the window, for as much as one call takes.
 func (w Window) Pread(fd int, off int64) (int64, error) {
 	return w.call(unix.SYS_PREAD64, fd, off)
 }
 
-// Pwrite is pwrite(2) out of the window, of as much as one call takes.
+// Pwrite calls pwrite(2) out of the window, for as much as one call takes.
 func (w Window) Pwrite(fd int, off int64) (int64, error) {
 	return w.call(unix.SYS_PWRITE64, fd, off)
 }

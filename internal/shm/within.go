@@ -2,7 +2,8 @@ package shm
 
 import "unsafe"
 
-// OffsetIn tells where in outer's memory inner begins, if all of inner is in it.
+// OffsetIn returns where in outer's memory inner begins; ok is false unless all of
+// inner lies in it.
 func OffsetIn(outer, inner []byte) (offset int64, ok bool) {
 	first := uintptr(unsafe.Pointer(unsafe.SliceData(outer)))
 	at := uintptr(unsafe.Pointer(unsafe.SliceData(inner)))

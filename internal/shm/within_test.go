@@ -29,6 +29,6 @@ func TestOffsetIn(t *testing.T) {
 		}
 	}
 	if _, ok := OffsetIn(nil, outer); ok {
-		t.Error("something is in nothing")
+		t.Error("a slice was found in a nil slice")
 	}
 }

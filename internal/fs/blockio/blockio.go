@@ -1,6 +1,6 @@
-// Package blockio moves bytes between files and windows: between the data
-// directory and memory that belongs to a client. One copy through the page
-// cache, or none with direct I/O; never a buffer of our own in between.
+// Package blockio moves bytes between files of the data directory and windows of
+// client memory, with one copy through the page cache or none with direct I/O, and
+// without buffers of its own.
 package blockio
 
 import (
@@ -11,12 +11,12 @@ import (
 	"github.com/kv3fs/kv3fs/internal/shm"
 )
 
-// Mode says which way bytes take.
+// Mode selects between the page cache and direct I/O.
 type Mode int
 
 const (
-	// Auto reads what the page cache has from there and the rest directly,
-	// where alignment and file system allow; it writes through the page cache.
+	// Auto reads from the page cache what is cached, and the rest directly where
+	// alignment and file system allow. It writes through the page cache.
 	Auto Mode = iota
 	// Buffered always uses the page cache.
 	Buffered
@@ -24,7 +24,7 @@ const (
 	Direct
 )
 
-// ParseMode reads auto, buffered or direct.
+// ParseMode parses auto, buffered or direct; an empty string is auto.
 func ParseMode(s string) (Mode, error) {
 	switch s {
 	case "auto", "":
@@ -40,40 +40,40 @@ func ParseMode(s string) (Mode, error) {
 func (m Mode) String() string { return [...]string{"auto", "buffered", "direct"}[m] }
 
 const (
-	// SectorBytes is the alignment at which direct I/O is tried. Devices with
-	// smaller sectors would take less; none in use takes only more.
+	// SectorBytes is the alignment at which direct I/O is tried. Devices with smaller
+	// sectors would accept less; no device in use requires more.
 	SectorBytes = 4096
 
-	// autoDirectBytes is the least request that Auto reads directly: below it,
-	// one device round trip costs more than the page cache's copy.
+	// autoDirectBytes is the smallest request that Auto reads directly: for a smaller
+	// one, a device round trip costs more than the page cache's copy.
 	autoDirectBytes = 128 << 10
 )
 
-// File is an open file as the stage lends it: descriptors stay valid while the
-// borrower holds it.
+// File is an open file that the tree lends. Its descriptors stay valid until the
+// borrower releases it.
 type File interface {
 	FD() int
-	// DirectFD is the same file opened O_DIRECT; ok is false where the file
-	// system has no direct I/O.
+	// DirectFD returns a descriptor of the same file opened with O_DIRECT; ok is false
+	// where the file system has no direct I/O.
 	DirectFD() (fd int, ok bool)
-	// OnDataDevice tells whether the mover's kind is the file's: another file
-	// system may be mounted below.
+	// OnDataDevice reports whether the file is on the data directory's file system, so
+	// that the mover's Kind applies: another one may be mounted below.
 	OnDataDevice() bool
 }
 
-// Kind is what one must know of a file's file system to read it well.
+// Kind is a kind of file system, as far as it decides how to read a file.
 type Kind int8
 
 const (
-	// Disk may have to wait for a device, but tells what is cached.
+	// Disk may wait for a device, and can report what is cached.
 	Disk Kind = iota
 	// Memory never waits: tmpfs.
 	Memory
-	// Foreign cannot tell what is cached: network file systems, FUSE.
+	// Foreign cannot report what is cached: network file systems, FUSE.
 	Foreign
 )
 
-// KindOf looks at a directory's file system.
+// KindOf returns the kind of a directory's file system.
 func KindOf(dir string) Kind {
 	var st unix.Statfs_t
 	if unix.Statfs(dir, &st) != nil {
@@ -90,17 +90,17 @@ func KindOf(dir string) Kind {
 
 const lustreMagic = 0x0bd00bd0
 
-// Mover moves bytes by one mode, in files of one kind. It has no state: any
-// number of goroutines may use it at once.
+// Mover moves bytes in one mode, for a data directory of one kind. It has no state:
+// any number of goroutines may use it at once.
 type Mover struct {
 	Mode Mode
 	Kind Kind // of the data directory
 }
 
-// Read fills w from offset off of f, zeros where the file has a hole, and stops
-// short only at the end of the file. windowOff is w's offset from a page
-// boundary of memory; only its alignment matters. waited says that the bytes
-// were perhaps not in memory. The error is a syscall.Errno.
+// Read fills w from offset off of f, with zeros where the file has a hole, and stops
+// short only at the end of the file. windowOff is w's offset from a page boundary of
+// memory; only its alignment matters. waited reports that some bytes may not have been
+// in memory. The error is a syscall.Errno.
 func (m Mover) Read(f File, w shm.Window, windowOff, off int64) (n int64, waited bool, err error) {
 	direct := m.Mode != Buffered && aligned(windowOff, off, w.Len()) && (m.Mode == Direct || w.Len() >= autoDirectBytes)
 	kind := m.Kind
@@ -121,7 +121,7 @@ func (m Mover) Read(f File, w shm.Window, windowOff, off int64) (n int64, waited
 		n += got
 		switch {
 		case err != nil, kind == Disk && got < piece.Len() && got > 0:
-			cached = nil // the rest is not in memory, or the file system cannot tell
+			cached = nil // the rest is not in memory, or the file system cannot report it
 		case got == 0, got < piece.Len():
 			return n, false, nil // the end of the file
 		}
@@ -138,12 +138,12 @@ func (m Mover) Read(f File, w shm.Window, windowOff, off int64) (n int64, waited
 	return n + rest, true, err
 }
 
-// rawBytes is how much is copied from memory in one call that Go's scheduler
-// does not know of: less than 100 µs.
+// rawBytes is how much is copied from memory in one call that is not announced to Go's
+// scheduler: less than 100 µs.
 const rawBytes = 1 << 20
 
-// Write stores w at offset off of f. On an error some leading part may have
-// been stored.
+// Write stores w at offset off of f. After an error, a leading part may have been
+// stored.
 func (m Mover) Write(f File, w shm.Window, windowOff, off int64) (int64, error) {
 	if m.Mode == Direct && aligned(windowOff, off, w.Len()) {
 		if fd, ok := f.DirectFD(); ok {
@@ -156,8 +156,8 @@ func (m Mover) Write(f File, w shm.Window, windowOff, off int64) (int64, error) 
 	return writeFull(f.FD(), w, off)
 }
 
-// HasHole tells whether [off, off+n) meets a hole before the end of the file.
-// The answer is as fine as the file system's block size.
+// HasHole reports whether [off, off+n) has a hole before the end of the file, with the
+// granularity of the file system's blocks.
 func HasHole(fd int, off, n int64) (bool, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
@@ -167,7 +167,7 @@ func HasHole(fd int, off, n int64) (bool, error) {
 	if off >= end {
 		return false, nil
 	}
-	// The descriptor's position is nobody's business: all I/O here is positional.
+	// No code uses the descriptor's position: all I/O is positional.
 	hole, err := unix.Seek(fd, off, unix.SEEK_HOLE)
 	if err == unix.ENXIO { // truncated in between
 		return false, nil
@@ -202,7 +202,7 @@ func readDirect(f File, w shm.Window, off int64) (int64, error) {
 			return done, nil
 		}
 		done += n
-		if err != nil || n%SectorBytes != 0 { // no direct I/O here, or the end of the file is near
+		if err != nil || n%SectorBytes != 0 { // no direct I/O here, or close to the end of the file
 			rest, err := readFull(f.FD(), w.From(done), off+done)
 			return done + rest, err
 		}
@@ -235,7 +235,7 @@ func writeFull(fd int, w shm.Window, off int64) (int64, error) {
 			return done, err
 		}
 		if n == 0 {
-			return done, unix.EIO // POSIX has no such answer to a non-empty write
+			return done, unix.EIO // POSIX does not allow 0 for a non-empty write
 		}
 		done += n
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/shm"
 )
 
-// onDisk is a file with both descriptors.
+// onDisk is a file with a buffered and a direct descriptor.
 type onDisk struct {
 	buffered, direct int
 	foreign          bool
@@ -38,7 +38,7 @@ func open(t *testing.T, path string) onDisk {
 	return onDisk{buffered: fd, direct: direct}
 }
 
-// memory is page-aligned, as an iov is.
+// memory returns page-aligned memory, like that of an iov.
 func memory(t *testing.T, size int) []byte {
 	t.Helper()
 	b, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
@@ -49,9 +49,9 @@ func memory(t *testing.T, size int) []byte {
 	return b
 }
 
-// Whatever the mode, the kind, the alignment and what is cached: the bytes of the
-// file, all of them up to its end, and zeros where it has holes.
-func TestEveryWayReadsTheSame(t *testing.T) {
+// Every mode, kind, alignment and state of the cache gives the bytes of the file, up to
+// its end, and zeros where it has holes.
+func TestAllModesReadTheSame(t *testing.T) {
 	const fileBytes = 5<<20 + 1234
 	content := make([]byte, fileBytes)
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -105,8 +105,8 @@ func TestEveryWayReadsTheSame(t *testing.T) {
 	}
 }
 
-// What is in memory is known to be, and what is not costs no wrong answer.
-func TestWaitedTellsWhatWasCached(t *testing.T) {
+// Read reports whether the bytes were cached, and is right in both cases.
+func TestReadReportsWaiting(t *testing.T) {
 	f := open(t, filepath.Join(t.TempDir(), "f"))
 	mem := memory(t, 1<<20)
 	m := Mover{Mode: Buffered, Kind: Disk}
