@@ -5,6 +5,7 @@ package empty
 
 import (
 	"context"
+	"iter"
 	"sync"
 
 	"github.com/kv3fs/kv3fs/kvstore/kv"
@@ -19,7 +20,11 @@ type Store struct {
 	closed bool
 }
 
-var _ kv.Store = (*Store)(nil)
+var (
+	_ kv.Store   = (*Store)(nil)
+	_ kv.Deleter = (*Store)(nil)
+	_ kv.Lister  = (*Store)(nil)
+)
 
 // New makes one for blocks of a layout.
 func New(layout kv.Layout) *Store { return &Store{layout: layout} }
@@ -86,6 +91,18 @@ func (s *Store) settle(ctx context.Context, shards []kv.Shard, how func(kv.Shard
 		t.Settle(i, how(shard))
 	}
 	return t, nil
+}
+
+// Delete has nothing to remove.
+func (s *Store) Delete(ctx context.Context, _ []kv.Key) error { return s.usable(ctx) }
+
+// Keys yields nothing, or an error if the store is closed.
+func (s *Store) Keys(ctx context.Context) iter.Seq2[kv.Key, error] {
+	return func(yield func(kv.Key, error) bool) {
+		if err := s.usable(ctx); err != nil {
+			yield(kv.Key{}, err)
+		}
+	}
 }
 
 // Flush has nothing to wait for.

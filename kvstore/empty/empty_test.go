@@ -13,3 +13,28 @@ func TestStore(t *testing.T) {
 		Discards: true,
 	})
 }
+
+func TestDeleteAndKeys(t *testing.T) {
+	s := New(kv.Layout{BlockBytes: 8, ShardBytes: 8})
+	for k, err := range s.Keys(t.Context()) {
+		t.Error(k, err)
+	}
+	if err := s.Delete(t.Context(), []kv.Key{{1}}); err != nil {
+		t.Error(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, err := range s.Keys(t.Context()) {
+		if n++; err != kv.ErrClosed {
+			t.Error(err)
+		}
+	}
+	if n != 1 {
+		t.Errorf("%d errors of a store that is closed", n)
+	}
+	if err := s.Delete(t.Context(), nil); err != kv.ErrClosed {
+		t.Error(err)
+	}
+}

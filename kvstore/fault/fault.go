@@ -5,6 +5,8 @@ package fault
 import (
 	"context"
 	"errors"
+	"fmt"
+	"iter"
 	"sync"
 
 	"github.com/kv3fs/kv3fs/kvstore/kv"
@@ -27,6 +29,8 @@ type Store struct {
 var (
 	_ kv.Store     = (*Store)(nil)
 	_ kv.Registrar = (*Store)(nil)
+	_ kv.Deleter   = (*Store)(nil)
+	_ kv.Lister    = (*Store)(nil)
 )
 
 // New puts faults before next, which it closes.
@@ -102,6 +106,53 @@ func (s *Store) LookupPrefix(ctx context.Context, keys []kv.Key) (int, error) {
 		}
 	}
 	return s.next.LookupPrefix(ctx, keys)
+}
+
+// Delete is next's. Drop leaves a block where it is, and says that it is deleted. A next
+// that deletes nothing is an errors.ErrUnsupported.
+func (s *Store) Delete(ctx context.Context, keys []kv.Key) error {
+	next, ok := s.next.(kv.Deleter)
+	if !ok {
+		return fmt.Errorf("kvstore: delete from %T: %w", s.next, errors.ErrUnsupported)
+	}
+	var passed []kv.Key
+	for _, k := range keys {
+		h := s.strike(Delete, k, 0)
+		if err := h.before(ctx, s.quit); err != nil {
+			return err
+		}
+		if !h.drop {
+			passed = append(passed, k)
+		}
+	}
+	return next.Delete(ctx, passed)
+}
+
+// Keys is next's. Drop leaves a key out. A next that lists nothing is an
+// errors.ErrUnsupported.
+func (s *Store) Keys(ctx context.Context) iter.Seq2[kv.Key, error] {
+	next, ok := s.next.(kv.Lister)
+	if !ok {
+		return func(yield func(kv.Key, error) bool) {
+			yield(kv.Key{}, fmt.Errorf("kvstore: list the blocks of %T: %w", s.next, errors.ErrUnsupported))
+		}
+	}
+	return func(yield func(kv.Key, error) bool) {
+		for k, err := range next.Keys(ctx) {
+			if err != nil {
+				yield(k, err)
+				return
+			}
+			h := s.strike(Keys, k, 0)
+			if err := h.before(ctx, s.quit); err != nil {
+				yield(kv.Key{}, err)
+				return
+			}
+			if !h.drop && !yield(k, nil) {
+				return
+			}
+		}
+	}
 }
 
 // Prefetch is next's: a hint has no faults.

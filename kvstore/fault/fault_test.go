@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"iter"
 	"slices"
 	"testing"
 	"time"
@@ -229,6 +230,65 @@ func TestHold(t *testing.T) {
 		t.Error(err)
 	}
 	if err := <-looked; !errors.Is(err, kv.ErrClosed) {
+		t.Error(err)
+	}
+}
+
+// shelf has three keys and notes which are deleted.
+type shelf struct {
+	*empty.Store
+	deleted []kv.Key
+}
+
+func (s *shelf) Delete(_ context.Context, keys []kv.Key) error {
+	s.deleted = append(s.deleted, keys...)
+	return nil
+}
+
+func (s *shelf) Keys(context.Context) iter.Seq2[kv.Key, error] {
+	return func(yield func(kv.Key, error) bool) {
+		_ = yield(kv.Key{1}, nil) && yield(kv.Key{2}, nil) && yield(kv.Key{3}, nil)
+	}
+}
+
+func TestDeleteAndKeys(t *testing.T) {
+	next := &shelf{Store: empty.New(layout)}
+	s := fault.New(next)
+	defer s.Close()
+	keys := func() (all []kv.Key, failed error) {
+		for k, err := range s.Keys(t.Context()) {
+			if err != nil {
+				failed = err
+				continue
+			}
+			all = append(all, k)
+		}
+		return all, failed
+	}
+	if all, err := keys(); err != nil || !slices.Equal(all, []kv.Key{{1}, {2}, {3}}) {
+		t.Error(all, err)
+	}
+	s.Set(fault.Fault{Method: fault.Keys, Skip: 1, Count: 1, Drop: true}, fault.Fault{Method: fault.Delete, Count: 1, Drop: true})
+	if all, err := keys(); err != nil || !slices.Equal(all, []kv.Key{{1}, {3}}) {
+		t.Error(all, err)
+	}
+	if err := s.Delete(t.Context(), []kv.Key{{1}, {2}}); err != nil || !slices.Equal(next.deleted, []kv.Key{{2}}) {
+		t.Error(next.deleted, err)
+	}
+	s.Set(fault.Fault{Method: fault.Keys, Skip: 1, Err: kv.ErrTimeout}, fault.Fault{Method: fault.Delete, Skip: 1, Err: kv.ErrTimeout})
+	if all, err := keys(); !errors.Is(err, kv.ErrTimeout) || !slices.Equal(all, []kv.Key{{1}}) {
+		t.Error(all, err)
+	}
+	if err := s.Delete(t.Context(), []kv.Key{{1}, {2}}); !errors.Is(err, kv.ErrTimeout) || len(next.deleted) != 1 {
+		t.Error(next.deleted, err)
+	}
+
+	// A store that cannot do it.
+	s = fault.New(struct{ kv.Store }{next})
+	if _, err := keys(); !errors.Is(err, errors.ErrUnsupported) {
+		t.Error(err)
+	}
+	if err := s.Delete(t.Context(), []kv.Key{{1}}); !errors.Is(err, errors.ErrUnsupported) {
 		t.Error(err)
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
-// Method is where a fault may strike: each shard of a Load or a Dump, each key of a
-// Lookup or a LookupPrefix, each Flush and Close.
+// Method is where a fault may strike: each shard of a Load or a Save, each key of a
+// Lookup, a LookupPrefix or a Delete, each key that Keys yields, each Flush and Close.
 type Method int
 
 // The methods that may fail.
@@ -20,6 +20,8 @@ const (
 	Dump
 	Flush
 	Close
+	Delete
+	Keys
 )
 
 // Fault is something that goes wrong, when it strikes: first Delay, then Hold, then

@@ -125,7 +125,7 @@ func Open(o Options) (*Store, error) {
 		Namespace:         o.Namespace,
 		Checksums:         o.Checksums,
 		Roots:             o.Dirs,
-		Path:              func(key kv.Key) string { return blockPath(key, digits) },
+		DirDigits:         digits,
 		TempDir:           tempDir,
 		Engine:            engine,
 		OpenFiles:         keepOpen,
@@ -142,14 +142,6 @@ func Open(o Options) (*Store, error) {
 // keepOpen files stay open for who loads the same block next, layer by layer. More
 // would keep room on the disk from UCM's cleaner.
 const keepOpen = 64
-
-func blockPath(key kv.Key, digits int) string {
-	id := key.String()
-	if digits == 0 {
-		return filepath.Join("data", id)
-	}
-	return filepath.Join(id[:digits], id)
-}
 
 // ours matches what this store, UCM's, or a file system makes in a directory of
 // blocks.

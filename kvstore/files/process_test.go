@@ -17,8 +17,11 @@ import (
 
 const childEnv = "KV3FS_TEST_DUMPS_TO"
 
-// TestMain makes the test program, when it is told so, a process that dumps blocks in
-// groups of four and prints the number of each group that was flushed.
+// deletes is the variant of a child that deletes groups in place of saving them.
+const deletes = 1 << 40
+
+// TestMain makes the test program, when it is told so, a process that saves or deletes
+// blocks in groups of four and prints the number of each group that was flushed.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(childEnv); dir != "" {
 		if err := child(dir); err != nil {
@@ -44,7 +47,12 @@ func child(dir string) error {
 		return err
 	}
 	for g := range groups {
-		if err := dumpGroup(s, g, variant); err != nil {
+		if variant == deletes {
+			err = s.Delete(context.Background(), group(g))
+		} else {
+			err = dumpGroup(s, g, variant)
+		}
+		if err != nil {
 			return err
 		}
 		fmt.Println(g)

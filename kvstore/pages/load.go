@@ -266,7 +266,7 @@ func (l *loading) condemn(w *wanted, what string) error {
 	}
 	s.counters.CorruptBlocks.Add(1)
 	if err == nil {
-		err = s.service.remove(ctx, w.key)
+		err = s.service.remove(ctx, once, []kv.Key{w.key})
 	}
 	if err != nil {
 		return fmt.Errorf("%s, and could not be deleted: %w", found, err)

@@ -4,9 +4,11 @@ import (
 	"context"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 
+	"github.com/kv3fs/kv3fs/kvstore/keys"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
@@ -135,7 +137,47 @@ func (c *service) confirm(ctx context.Context, keys []kv.Key, pages []int64) err
 	return c.call(ctx, patient, "confirm_write", body, nil)
 }
 
-// remove deletes a key, so that it can be dumped again.
-func (c *service) remove(ctx context.Context, key kv.Key) error {
-	return c.ask(ctx, once, "delete_keys", c.keysBody([]kv.Key{key}), nil)
+// remove deletes keys, so that they can be saved again.
+func (c *service) remove(ctx context.Context, p patience, keys []kv.Key) error {
+	return c.ask(ctx, p, "delete_keys", c.keysBody(keys), nil)
+}
+
+// listed is how many keys one answer to list has at most.
+const listed = 4096
+
+// list returns the keys that are there after a key, in their order, and the last one
+// that it has seen. There are no more when last is empty.
+func (c *service) list(ctx context.Context, after string) (found []kv.Key, last string, err error) {
+	var a struct {
+		Entries []struct {
+			Key      string `json:"key"`
+			Complete bool   `json:"complete"`
+		} `json:"entries"`
+	}
+	type space struct {
+		Namespace string `json:"namespace"`
+		Set       string `json:"set"`
+	}
+	body, err := json.Marshal(struct {
+		Space space  `json:"space"`
+		After string `json:"after"`
+		Limit int    `json:"limit"`
+	}{space{c.space, c.set}, after, listed})
+	if err != nil {
+		return nil, "", err
+	}
+	err = c.call(ctx, once, "/admin/v1/list", body, &a)
+	if errors.Is(err, errUnknown) {
+		return nil, "", nil // a service that has lost its index has no keys
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	for _, e := range a.Entries {
+		if key, err := keys.ParseKey(e.Key); err == nil && key.String() == e.Key && e.Complete {
+			found = append(found, key)
+		}
+		last = e.Key
+	}
+	return found, last, nil
 }

@@ -34,6 +34,9 @@ const (
 type service struct {
 	url   string // as it was given, without the password
 	base  string // before a route
+	ours  string // between base and the routes of the rank
+	space string
+	set   string
 	pool  string
 	pages int64
 	http  *http.Client
@@ -78,7 +81,8 @@ func newService(o *Options, l label) (*service, error) {
 	}
 	return &service{
 		url:  redacted(o.URL),
-		base: fmt.Sprintf("%s/ns/%s/%d/", base, l.spaceName(), l.rank),
+		base: base, ours: fmt.Sprintf("/ns/%s/%d/", l.spaceName(), l.rank),
+		space: l.spaceName(), set: fmt.Sprintf("sglang/%s/%d", l.poolName(), l.rank),
 		pool: l.poolName(), pages: l.pages,
 		http: &http.Client{Transport: transport},
 	}, nil
@@ -165,6 +169,9 @@ func worthAnother(err error) bool {
 var errNonsense = errors.New("the answer is not that of a page service")
 
 func (c *service) once(ctx context.Context, route string, body []byte, answer any) error {
+	if !strings.HasPrefix(route, "/") {
+		route = c.ours + route
+	}
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.base+route, bytes.NewReader(body))
 	if err != nil {
 		return err
@@ -202,7 +209,7 @@ func explain(status int, text []byte) error {
 	switch {
 	case status == http.StatusUnauthorized:
 		return &refused{status, "it wants a token: http://kv3fs:TOKEN@HOST:PORT"}
-	case status == http.StatusNotFound && strings.Contains(said.Detail, "not initialized"):
+	case status == http.StatusNotFound && (strings.Contains(said.Detail, "not initialized") || strings.HasPrefix(said.Detail, "there are no keys of set")):
 		return errUnknown
 	case status == http.StatusNotFound:
 		return &refused{status, "it knows no namespaces; its address must be bound to none"}

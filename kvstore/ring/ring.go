@@ -76,8 +76,9 @@ type Options struct {
 type Store struct{ *ucmfiles.Store }
 
 const (
-	name    = "Ds3fs"
-	tempDir = ".temp"
+	name      = "Ds3fs"
+	tempDir   = ".temp"
+	dirDigits = 2
 
 	defaultOpenFiles = 1024
 )
@@ -108,7 +109,7 @@ func Open(o Options) (*Store, error) {
 		Namespace:         o.Namespace,
 		Checksums:         o.Checksums,
 		Roots:             []string{mount},
-		Path:              blockPath,
+		DirDigits:         dirDigits,
 		TempDir:           tempDir,
 		Engine:            engine,
 		OpenFiles:         openFiles,
@@ -156,9 +157,4 @@ func limitOpenFiles(wanted int) (int, error) {
 		return 0, fmt.Errorf("kvstore: ask for the limit of open files: %w", err)
 	}
 	return int(min(uint64(wanted), limit.Cur/4)), nil
-}
-
-func blockPath(key kv.Key) string {
-	id := key.String()
-	return filepath.Join(id[:2], id)
 }

@@ -132,6 +132,42 @@ func TestOnAMount(t *testing.T) {
 		must(t, load(t, s, kv.Key{2}, mem.Bytes()[4096:][:layout.BlockBytes]))
 	})
 
+	t.Run("delete and list", func(t *testing.T) {
+		d.Empty(t)
+		s, other := open(t, d, ring.Options{}), open(t, d, ring.Options{})
+		buf := make([]byte, layout.BlockBytes)
+		all := []kv.Key{{5, 1}, {5, 2}, {6}}
+		for _, k := range all {
+			must(t, dump(t, s, k))
+			must(t, load(t, s, k, buf)) // it stays open
+		}
+		must(t, os.WriteFile(path(d, kv.Key{5, 3}), content(kv.Key{5, 3}), 0o644)) // UCM's
+		keys := func(s *ring.Store) (n int) {
+			for _, err := range s.Keys(t.Context()) {
+				must(t, err)
+				n++
+			}
+			return n
+		}
+		if n := keys(other); n != 3 {
+			t.Errorf("%d keys are listed", n)
+		}
+		must(t, s.Delete(t.Context(), all[:2]))
+		for _, k := range all[:2] {
+			if err := load(t, s, k, buf); err != kv.ErrMiss || has(t, s, k) || has(t, other, k) {
+				t.Errorf("a deleted block: %v", err)
+			}
+		}
+		if n := keys(other); n != 1 {
+			t.Errorf("%d keys are listed after two of three were deleted", n)
+		}
+		if err := s.Delete(t.Context(), []kv.Key{{5, 3}}); err == nil || !has(t, s, kv.Key{5, 3}) {
+			t.Errorf("UCM's block: %v", err)
+		}
+		must(t, dump(t, s, all[0]))
+		must(t, load(t, other, all[0], buf))
+	})
+
 	// A file that is kept open answers loads, and no question about the namespace.
 	t.Run("open files", func(t *testing.T) {
 		buf := make([]byte, layout.BlockBytes)

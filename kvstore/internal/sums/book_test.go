@@ -33,6 +33,13 @@ func do(t *testing.T, err error) {
 	}
 }
 
+// put records checksums.
+func put(t *testing.T, b *Book, key kv.Key, sums []uint64) {
+	t.Helper()
+	_, err := b.Record(key, sums)
+	do(t, err)
+}
+
 func find(t *testing.T, b *Book, key kv.Key) [][]uint64 {
 	t.Helper()
 	found, err := b.Find(key, time.Now())
@@ -52,9 +59,9 @@ func logsIn(t *testing.T, root string) []string {
 func TestBooksAreShared(t *testing.T) {
 	root := t.TempDir()
 	a, b := openBook(t, root, ours), openBook(t, root, ours)
-	do(t, a.Record(kv.Key{1}, []uint64{11}))
-	do(t, b.Record(kv.Key{2}, []uint64{22}))
-	do(t, b.Record(kv.Key{1}, []uint64{12}))
+	put(t, a, kv.Key{1}, []uint64{11})
+	put(t, b, kv.Key{2}, []uint64{22})
+	put(t, b, kv.Key{1}, []uint64{12})
 	check := func(b *Book) {
 		t.Helper()
 		if got := find(t, b, kv.Key{2}); len(got) != 1 || got[0][0] != 22 {
@@ -80,7 +87,7 @@ func TestBooksAreShared(t *testing.T) {
 	if _, err := a.Find(kv.Key{1}, time.Now()); err != kv.ErrClosed {
 		t.Error(err)
 	}
-	if err := a.Record(kv.Key{1}, []uint64{1}); err != kv.ErrClosed {
+	if _, err := a.Record(kv.Key{1}, []uint64{1}); err != kv.ErrClosed {
 		t.Error(err)
 	}
 }
@@ -88,9 +95,9 @@ func TestBooksAreShared(t *testing.T) {
 func TestRecordingAgainCostsNothing(t *testing.T) {
 	root := t.TempDir()
 	b := openBook(t, root, ours)
-	do(t, b.Record(kv.Key{1}, []uint64{1}))
+	put(t, b, kv.Key{1}, []uint64{1})
 	size := b.logs[b.own].end
-	do(t, b.Record(kv.Key{1}, []uint64{1}))
+	put(t, b, kv.Key{1}, []uint64{1})
 	if b.logs[b.own].end != size {
 		t.Error("the log grew")
 	}
@@ -102,7 +109,7 @@ func TestForget(t *testing.T) {
 	root := t.TempDir()
 	a, b := openBook(t, root, ours), openBook(t, root, ours)
 	key := kv.Key{1}
-	do(t, a.Record(key, []uint64{11}))
+	put(t, a, key, []uint64{11})
 	find(t, b, key)
 	do(t, b.Forget(key))
 	if got := find(t, b, key); got != nil {
@@ -112,7 +119,7 @@ func TestForget(t *testing.T) {
 	if got := find(t, a, key); got != nil {
 		t.Errorf("the one who had written: %v", got)
 	}
-	do(t, a.Record(key, []uint64{11}))
+	put(t, a, key, []uint64{11})
 	do(t, b.catchUp(time.Now()))
 	for _, x := range []*Book{a, b, openBook(t, root, ours)} {
 		if got := find(t, x, key); len(got) != 1 {
@@ -125,7 +132,7 @@ func TestShapes(t *testing.T) {
 	root := t.TempDir()
 	key := kv.Key{1}
 	whole := openBook(t, root, ours)
-	do(t, whole.Record(key, []uint64{1}))
+	put(t, whole, key, []uint64{1})
 	for name, s := range map[string]Shape{
 		"namespace": {kv.Fingerprint{8}, 4096, 1},
 		"size":      {kv.Fingerprint{9}, 8192, 1},
@@ -138,7 +145,7 @@ func TestShapes(t *testing.T) {
 	if got, err := layered.Find(key, time.Now()); err != nil || got.Foreign || got.Sums != nil {
 		t.Errorf("cut another way: %+v, %v", got, err)
 	}
-	do(t, layered.Record(key, []uint64{1, 2, 3, 4}))
+	put(t, layered, key, []uint64{1, 2, 3, 4})
 	if got := find(t, layered, key); len(got) != 1 || !slices.Equal(got[0], []uint64{1, 2, 3, 4}) {
 		t.Error(got)
 	}
@@ -151,14 +158,14 @@ func TestShapes(t *testing.T) {
 func TestTornLog(t *testing.T) {
 	root := t.TempDir()
 	b := openBook(t, root, ours)
-	do(t, b.Record(kv.Key{1}, []uint64{1}))
+	put(t, b, kv.Key{1}, []uint64{1})
 	do(t, b.Close())
 	path := logsIn(t, root)[0]
 	raw, err := os.ReadFile(path)
 	do(t, err)
 	do(t, os.WriteFile(path, append(raw, raw[:50]...), 0o644))
 	b = openBook(t, root, ours)
-	do(t, b.Record(kv.Key{2}, []uint64{2}))
+	put(t, b, kv.Key{2}, []uint64{2})
 	if info, err := os.Stat(path); err != nil || info.Size() != int64(2*len(raw)) {
 		t.Error(info, err)
 	}
@@ -173,20 +180,20 @@ func TestCompact(t *testing.T) {
 	a, b := openBook(t, root, ours), openBook(t, root, ours)
 	const n = 30000 // more than a window
 	for i := range n {
-		do(t, a.Record(kv.Key{byte(i), byte(i >> 8), 1}, []uint64{uint64(i)}))
+		put(t, a, kv.Key{byte(i), byte(i >> 8), 1}, []uint64{uint64(i)})
 	}
 	find(t, b, kv.Key{1})
 	do(t, a.Forget(kv.Key{2, 0, 1}))
 	before := a.logs[a.own].end
 	var during sync.Once
 	do(t, a.Compact(func(k kv.Key) bool {
-		during.Do(func() { do(t, a.Record(kv.Key{0xff, 0xff, 0xff}, []uint64{5})) })
+		during.Do(func() { put(t, a, kv.Key{0xff, 0xff, 0xff}, []uint64{5}) })
 		return k[0]%2 == 0 || k[0] == 0xff
 	}))
 	if after := a.logs[a.own].end; after > before*6/10 {
 		t.Errorf("%d bytes became %d", before, after)
 	}
-	do(t, a.Record(kv.Key{0xff, 0xff, 0xfe}, []uint64{6}))
+	put(t, a, kv.Key{0xff, 0xff, 0xfe}, []uint64{6})
 	do(t, b.catchUp(time.Now()))
 	for _, x := range []*Book{a, b, openBook(t, root, ours)} {
 		for key, want := range map[kv.Key]int{{3, 0, 1}: 0, {2, 0, 1}: 0, {4, 0, 1}: 1, {0xff, 0xff, 0xff}: 1, {0xff, 0xff, 0xfe}: 1} {
@@ -200,12 +207,56 @@ func TestCompact(t *testing.T) {
 	}
 }
 
+// What was recorded and forgotten leaves nothing behind, unless the record is in another
+// log.
+func TestCompactForgets(t *testing.T) {
+	root := t.TempDir()
+	a, b := openBook(t, root, ours), openBook(t, root, ours)
+	put(t, b, kv.Key{1}, []uint64{1})
+	for i := range byte(100) {
+		key := kv.Key{2, i}
+		put(t, a, key, []uint64{uint64(i)})
+		do(t, a.Forget(key))
+	}
+	find(t, a, kv.Key{1})
+	do(t, a.Forget(kv.Key{1}))
+	do(t, a.Compact(func(kv.Key) bool { return true }))
+	if size := a.logs[a.own].end; size != leastBytes {
+		t.Errorf("%d bytes are left; one record that forgets has %d", size, leastBytes)
+	}
+	do(t, b.catchUp(time.Now()))
+	for _, x := range []*Book{a, b, openBook(t, root, ours)} {
+		if got := find(t, x, kv.Key{1}); got != nil {
+			t.Errorf("remembered: %v", got)
+		}
+	}
+}
+
+// Each namespace forgets its own records only.
+func TestForgetOfOneNamespace(t *testing.T) {
+	root := t.TempDir()
+	a, b := openBook(t, root, ours), openBook(t, root, Shape{kv.Fingerprint{8}, 4096, 1})
+	put(t, a, kv.Key{1}, []uint64{1})
+	put(t, b, kv.Key{1}, []uint64{2})
+	if _, err := a.Again(kv.Key{1}, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	do(t, a.Forget(kv.Key{1}))
+	do(t, b.catchUp(time.Now()))
+	if got, err := a.Find(kv.Key{1}, time.Now()); err != nil || got.Known || !got.Foreign {
+		t.Errorf("the one who forgot: %+v, %v", got, err)
+	}
+	if got := find(t, b, kv.Key{1}); len(got) != 1 {
+		t.Errorf("the other namespace: %v", got)
+	}
+}
+
 // A log of a host that is gone for a day is inherited by one process; one that is
 // touched is left alone.
 func TestOtherHosts(t *testing.T) {
 	root := t.TempDir()
 	a := openBook(t, root, ours)
-	do(t, a.Record(kv.Key{1}, []uint64{1}))
+	put(t, a, kv.Key{1}, []uint64{1})
 	do(t, a.Close())
 	foreign := filepath.Join(root, DirName, "00000000000000000000000000000000-00000001.log")
 	do(t, os.Rename(logsIn(t, root)[0], foreign))
@@ -231,7 +282,7 @@ func TestManyAtOnce(t *testing.T) {
 		wg.Go(func() {
 			for i := range 100 {
 				key := kv.Key{byte(w), byte(i)}
-				if err := books[w%2].Record(key, []uint64{uint64(i)}); err != nil {
+				if _, err := books[w%2].Record(key, []uint64{uint64(i)}); err != nil {
 					t.Error(err)
 				}
 				if got, err := books[(w+1)%2].Find(key, time.Now()); err != nil || len(got.Sums) != 1 {
@@ -287,7 +338,7 @@ func BenchmarkMillion(b *testing.B) {
 func TestReplacedFileSystem(t *testing.T) {
 	root := t.TempDir()
 	b := openBook(t, root, ours)
-	do(t, b.Record(kv.Key{1}, []uint64{1}))
+	put(t, b, kv.Key{1}, []uint64{1})
 	gone := func() error { return syscall.ENOTCONN }
 	lose := func() error {
 		if b.renewed == 0 {
@@ -299,7 +350,7 @@ func TestReplacedFileSystem(t *testing.T) {
 	if find(t, b, kv.Key{1}) == nil {
 		t.Error("lost")
 	}
-	do(t, b.Record(kv.Key{2}, []uint64{2}))
+	put(t, b, kv.Key{2}, []uint64{2})
 
 	// It is not there yet.
 	away := root + ".away"
@@ -327,14 +378,14 @@ func TestDamagedLater(t *testing.T) {
 	root := t.TempDir()
 	layered := Shape{kv.Fingerprint{9}, 4096, 2}
 	b := openBook(t, root, layered)
-	do(t, b.Record(kv.Key{1}, []uint64{1, 2}))
+	put(t, b, kv.Key{1}, []uint64{1, 2})
 	_, err := b.logs[b.own].f.WriteAt([]byte{0xff}, 60)
 	do(t, err)
 	if got, err := b.Find(kv.Key{1}, time.Now()); err != nil || got.Sums != nil || !got.Known {
 		t.Error(got, err)
 	}
 	do(t, b.Forget(kv.Key{1}))
-	do(t, b.Record(kv.Key{1}, []uint64{3, 4}))
+	put(t, b, kv.Key{1}, []uint64{3, 4})
 	if got := find(t, b, kv.Key{1}); len(got) != 1 || got[0][1] != 4 {
 		t.Error(got)
 	}
@@ -344,12 +395,12 @@ func TestDamagedLater(t *testing.T) {
 func TestRemovedDirectory(t *testing.T) {
 	root := t.TempDir()
 	b := openBook(t, root, ours)
-	do(t, b.Record(kv.Key{1}, []uint64{1}))
+	put(t, b, kv.Key{1}, []uint64{1})
 	do(t, os.RemoveAll(filepath.Join(root, DirName)))
 	if got := find(t, b, kv.Key{2}); got != nil {
 		t.Error(got)
 	}
-	do(t, b.Record(kv.Key{3}, []uint64{3}))
+	put(t, b, kv.Key{3}, []uint64{3})
 	if find(t, openBook(t, root, ours), kv.Key{3}) == nil {
 		t.Error("recorded where nobody finds it")
 	}

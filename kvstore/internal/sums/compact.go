@@ -86,6 +86,7 @@ func (b *Book) rewrite(old, next *log, path string, alive func(kv.Key) bool) err
 // and says where they end.
 func (b *Book) copy(from, to *log, offset int64, alive func(kv.Key) bool) (end int64, err error) {
 	reader := log{f: from.f, end: offset}
+	left := map[uint64]struct{}{} // stamps of void records that are not copied
 	var pending []byte
 	var failed error
 	flush := func() {
@@ -98,8 +99,15 @@ func (b *Book) copy(from, to *log, offset int64, alive func(kv.Key) bool) (end i
 		b.mu.RLock()
 		_, void := b.index.forgotten[r.stamp]
 		b.mu.RUnlock()
-		// What forgets is kept: the record may be in somebody else's log.
-		if r.forget || !void && alive(r.key) {
+		switch {
+		case r.forget:
+			// It is needed for a record in another log, and for one that was copied.
+			if _, done := left[r.stamp]; !done {
+				pending = r.append(pending)
+			}
+		case void:
+			left[r.stamp] = struct{}{}
+		case alive(r.key):
 			pending = r.append(pending)
 		}
 		if len(pending) >= windowBytes {

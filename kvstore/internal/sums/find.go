@@ -71,6 +71,11 @@ func (b *Book) catchUp(since time.Time) error {
 	return b.refresh(time.Now())
 }
 
+// ours reports whether blocks of a shape are of this book's namespace and size.
+func (b *Book) ours(s Shape) bool {
+	return s.Namespace == b.shape.Namespace && s.BlockBytes == b.shape.BlockBytes
+}
+
 func (b *Book) look(key kv.Key) (Finding, error) {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
@@ -81,7 +86,7 @@ func (b *Book) look(key kv.Key) (Finding, error) {
 	var found Finding
 	for _, e := range entries {
 		shape := b.index.shapes[e.shape]
-		if shape.Namespace != b.shape.Namespace || shape.BlockBytes != b.shape.BlockBytes {
+		if !b.ours(shape) {
 			found.Others = append(found.Others, shape.BlockBytes)
 			continue
 		}

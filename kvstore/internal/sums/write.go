@@ -10,29 +10,34 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
-// Record says what the shards of a block are, before it becomes visible. Saying it
-// again costs nothing.
-func (b *Book) Record(key kv.Key, sums []uint64) error {
-	return b.retrying(func() error { return b.record(key, sums) })
+// Record records the checksums of a block's shards, before it becomes visible. Nothing
+// is written if they are known, as Record then reports.
+func (b *Book) Record(key kv.Key, sums []uint64) (known bool, err error) {
+	err = b.retrying(func() error {
+		known, err = b.record(key, sums)
+		return err
+	})
+	return known, err
 }
 
-func (b *Book) record(key kv.Key, sums []uint64) error {
+func (b *Book) record(key kv.Key, sums []uint64) (known bool, err error) {
 	b.writing.Lock()
 	defer b.writing.Unlock()
 	if _, err := b.writable(); err != nil { // before it is looked for in what nobody else reads
-		return err
+		return false, err
 	}
 	found, err := b.look(key)
 	if err != nil {
-		return err
+		return false, err
 	}
 	if slices.ContainsFunc(found.Sums, func(known []uint64) bool { return slices.Equal(known, sums) }) {
-		return nil
+		return true, nil
 	}
-	return b.write(&record{stamp: rand.Uint64(), key: key, shape: b.shape, sums: sums})
+	return false, b.write(&record{stamp: rand.Uint64(), key: key, shape: b.shape, sums: sums})
 }
 
-// Forget makes all that is recorded of a block void: it is out of the way.
+// Forget makes void what is recorded of a block of the store's namespace and size, as
+// far as this process knows: the block has been removed. Records of others stay.
 func (b *Book) Forget(key kv.Key) error {
 	return b.retrying(func() error { return b.forget(key) })
 }
@@ -43,7 +48,11 @@ func (b *Book) forget(key kv.Key) error {
 	b.mu.RLock()
 	var void []uint64
 	for _, e := range b.index.entries(key) {
-		r, err := b.logs[e.log].at(e.at, b.index.shapes[e.shape].Shards)
+		shape := b.index.shapes[e.shape]
+		if !b.ours(shape) {
+			continue
+		}
+		r, err := b.logs[e.log].at(e.at, shape.Shards)
 		if errors.Is(err, errDamaged) {
 			continue // it says nothing any more
 		}

@@ -34,9 +34,10 @@ type handle struct {
 type handles struct {
 	most int // of those that nobody uses
 
-	mu    sync.Mutex
-	byKey map[kv.Key]*handle
-	idle  list.List // of *handle, the longest idle first
+	mu       sync.Mutex
+	byKey    map[kv.Key]*handle
+	idle     list.List // of *handle, the longest idle first
+	removals uint64    // how often forgetRemoved was called
 }
 
 func newHandles(most int) *handles {
@@ -59,12 +60,20 @@ func (hs *handles) take(key kv.Key) *handle {
 	return h
 }
 
-// add enters a block that was just opened, with one user.
-func (hs *handles) add(h *handle) {
+// epoch is for add.
+func (hs *handles) epoch() uint64 {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	return hs.removals
+}
+
+// add enters a block that was just opened, with one user. epoch is from before it was:
+// a block that may have been removed since is not kept for others.
+func (hs *handles) add(h *handle, epoch uint64) {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
 	h.users = 1
-	if hs.byKey[h.key] == nil {
+	if hs.byKey[h.key] == nil && hs.removals == epoch {
 		hs.byKey[h.key], h.kept = h, true
 	}
 }
@@ -124,6 +133,18 @@ func (hs *handles) closeIdle() (unwanted []*handle) {
 func (hs *handles) forget(key kv.Key) (unwanted []*handle) {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
+	return hs.forgetLocked(key)
+}
+
+// forgetRemoved is forget for a block whose file has been removed.
+func (hs *handles) forgetRemoved(key kv.Key) (unwanted []*handle) {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	hs.removals++
+	return hs.forgetLocked(key)
+}
+
+func (hs *handles) forgetLocked(key kv.Key) (unwanted []*handle) {
 	h := hs.byKey[key]
 	if h == nil {
 		return nil

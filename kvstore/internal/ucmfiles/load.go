@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/kv3fs/kv3fs/kvstore/internal/blockhead"
 	"github.com/kv3fs/kv3fs/kvstore/internal/sums"
 	"github.com/kv3fs/kv3fs/kvstore/internal/transfer"
@@ -164,17 +166,28 @@ func (b *batch) check(r run, h *handle, have []uint64) {
 }
 
 // recheck settles shards that match nothing that was known when the file was opened:
-// another writer may have recorded, and put in its place, a block of his. It may end
-// when the buffers are the caller's again, and looks at the checksums alone.
+// another writer may since have recorded a variant of its own, or a Delete may have made
+// the records void. It may end when the buffers are the caller's again, so it looks at
+// the checksums alone.
 func (b *batch) recheck(r run, h *handle, have []uint64, wrong []int) {
 	s := b.s
 	var err error
+	unverified := false
 	damaged := make([]bool, len(wrong))
 	s.opens.Go(workerpool.Job{
 		Context: context.Background(),
 		Run: func() {
 			found, failed := h.root.sums.Again(h.key, time.Now())
 			if err = failed; err != nil {
+				return
+			}
+			if !found.Known {
+				// What is still in its place was written by a UCM. What is not has been
+				// deleted, or was found damaged by another process.
+				if unverified = s.acceptable(found) && s.isInPlace(h); !unverified {
+					err = kv.ErrMiss
+					s.forgetHandle(h.key)
+				}
 				return
 			}
 			for k, i := range wrong {
@@ -189,8 +202,13 @@ func (b *batch) recheck(r run, h *handle, have []uint64, wrong []int) {
 			if failed == nil {
 				failed = err
 			}
+			if failed == nil && unverified {
+				s.counters.UnverifiedShards.Add(int64(len(wrong)))
+			}
 			for k, i := range wrong {
 				switch {
+				case failed == kv.ErrMiss:
+					b.settle(i, failed)
 				case failed != nil:
 					b.settle(i, fmt.Errorf("tell damage from another variant of block %s: %w", h.key, failed))
 				case damaged[k]:
@@ -201,6 +219,12 @@ func (b *batch) recheck(r run, h *handle, have []uint64, wrong []int) {
 			}
 		},
 	})
+}
+
+// isInPlace reports whether a block that is open is the one that others would open.
+func (s *Store) isInPlace(h *handle) bool {
+	st, err := status(unix.AT_FDCWD, h.path)
+	return err == nil && st.Ino == h.ino
 }
 
 // matches tells whether a shard is that of one of the variants that are recorded.

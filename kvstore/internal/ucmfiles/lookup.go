@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kv3fs/kv3fs/kvstore/internal/sums"
 	"github.com/kv3fs/kv3fs/kvstore/internal/workerpool"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
@@ -22,7 +24,9 @@ func (s *Store) Lookup(ctx context.Context, keys []kv.Key, found []bool) error {
 	if err := kv.CheckFound(keys, found); err != nil {
 		return err
 	}
-	answers, err := s.scan(ctx, keys, false)
+	answers, err := s.scan(ctx, s.lookups, keys, func(_ int, key kv.Key, asOf time.Time) (bool, error) {
+		return s.has(key, asOf)
+	})
 	if err != nil {
 		return err
 	}
@@ -38,10 +42,21 @@ func (s *Store) Lookup(ctx context.Context, keys []kv.Key, found []bool) error {
 	return nil
 }
 
-// LookupPrefix asks in order and not beyond the first that is not there, give or
-// take what was asked at the same time.
+// LookupPrefix asks for blocks in order, several at once. It asks for none behind the
+// first that is missing, except for those that were asked for at the same time.
 func (s *Store) LookupPrefix(ctx context.Context, keys []kv.Key) (int, error) {
-	answers, err := s.scan(ctx, keys, true)
+	var gap atomic.Int64 // the first key that is known to be missing
+	gap.Store(int64(len(keys)))
+	answers, err := s.scan(ctx, s.lookups, keys, func(i int, key kv.Key, asOf time.Time) (bool, error) {
+		if int64(i) > gap.Load() {
+			return false, nil
+		}
+		there, err := s.has(key, asOf)
+		if err == nil && !there {
+			lower(&gap, int64(i))
+		}
+		return there, err
+	})
 	if err != nil {
 		return 0, err
 	}
@@ -54,43 +69,39 @@ func (s *Store) LookupPrefix(ctx context.Context, keys []kv.Key) (int, error) {
 	return n, nil
 }
 
-// scan looks for blocks, several at once. With prefix those behind a gap do not
-// matter.
-func (s *Store) scan(ctx context.Context, keys []kv.Key, prefix bool) ([]bool, error) {
+// scan calls ask for every key, several at once in the pool, and returns the answers.
+// asOf is when it began.
+func (s *Store) scan(ctx context.Context, pool *workerpool.Pool, keys []kv.Key, ask func(i int, key kv.Key, asOf time.Time) (bool, error)) ([]bool, error) {
 	if err := s.enter(); err != nil {
 		return nil, err
 	}
 	defer s.leave()
-	// Its own memory: what hangs may come back when the caller has long gone.
-	keys = append([]kv.Key(nil), keys...)
+	// A call that hangs may return long after the caller has left, so it has memory of
+	// its own.
+	keys = slices.Clone(keys)
 	answers := make([]bool, len(keys))
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.closing, cancel)()
 	var (
-		began  = time.Now()
-		gap    atomic.Int64
+		asOf   = time.Now()
 		wg     sync.WaitGroup
 		mu     sync.Mutex
 		failed error
 	)
-	gap.Store(int64(len(keys)))
 	for begin := 0; begin < len(keys); begin += lookupChunk {
 		chunk := keys[begin:min(begin+lookupChunk, len(keys))]
 		var err error
 		wg.Add(1)
-		s.lookups.Go(workerpool.Job{
+		pool.Go(workerpool.Job{
 			Context: ctx,
 			Run: func() {
 				for i, key := range chunk {
-					if prefix && int64(begin+i) > gap.Load() || ctx.Err() != nil {
+					if ctx.Err() != nil {
 						return
 					}
-					if answers[begin+i], err = s.has(key, began); err != nil {
+					if answers[begin+i], err = ask(begin+i, key, asOf); err != nil {
 						return
-					}
-					if !answers[begin+i] {
-						lower(&gap, int64(begin+i))
 					}
 				}
 			},
@@ -114,10 +125,15 @@ func (s *Store) scan(ctx context.Context, keys []kv.Key, prefix bool) ([]bool, e
 	if failed == nil {
 		failed = ctx.Err()
 	}
-	if failed == workerpool.ErrOverdue {
-		failed = fmt.Errorf("%w: look for blocks in %s: %w", kv.ErrTimeout, s.o.Roots[0], failed)
+	return answers, s.overdue(failed)
+}
+
+// overdue makes a call that did not return in time a kv.ErrTimeout.
+func (s *Store) overdue(err error) error {
+	if err == workerpool.ErrOverdue {
+		return fmt.Errorf("%w: blocks in %s: %w", kv.ErrTimeout, s.o.Roots[0], err)
 	}
-	return answers, failed
+	return err
 }
 
 func lower(x *atomic.Int64, to int64) {
@@ -129,18 +145,22 @@ func lower(x *atomic.Int64, to int64) {
 	}
 }
 
-// has tells whether a block is there that Load would try, as of a time.
+// has reports whether a block is there that Load would try. asOf is when the caller
+// began to look.
 func (s *Store) has(key kv.Key, asOf time.Time) (bool, error) {
-	var failed error // of a directory; the block may be in another one
+	return s.any(key, asOf, s.acceptable)
+}
+
+// any reports whether a file has the type and the size of a block and what is recorded
+// of it is as wanted.
+func (s *Store) any(key kv.Key, asOf time.Time, wanted func(sums.Finding) bool) (bool, error) {
+	var failed error // of one directory; the block may be in another
 	for r := range s.rootsOf(key) {
-		path := s.path(r, key)
-		st, err := status(unix.AT_FDCWD, path)
-		switch {
-		case err == nil && s.isBlock(st):
-		case err == nil || gone(err):
-			continue
-		default:
-			failed = &os.PathError{Op: "stat", Path: path, Err: err}
+		there, err := s.isThere(r, key)
+		if err != nil {
+			failed = err
+		}
+		if !there {
 			continue
 		}
 		found, err := r.sums.Find(key, asOf)
@@ -148,9 +168,22 @@ func (s *Store) has(key kv.Key, asOf time.Time) (bool, error) {
 			failed = err
 			continue
 		}
-		if s.acceptable(found) {
+		if wanted(found) {
 			return true, nil
 		}
 	}
 	return false, failed
+}
+
+// isThere reports whether a file in the place of a block has its type and size.
+func (s *Store) isThere(r *root, key kv.Key) (bool, error) {
+	path := s.path(r, key)
+	st, err := status(unix.AT_FDCWD, path)
+	switch {
+	case gone(err):
+		return false, nil
+	case err != nil:
+		return false, &os.PathError{Op: "stat", Path: path, Err: err}
+	}
+	return s.isBlock(st), nil
 }

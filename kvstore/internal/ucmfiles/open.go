@@ -28,11 +28,12 @@ func (s *Store) open(key kv.Key) (*handle, error) {
 	if h := s.handles.take(key); h != nil {
 		return h, nil
 	}
+	epoch := s.handles.epoch()
 	outcome := error(kv.ErrMiss)
 	for r := range s.rootsOf(key) {
 		h, err := s.openIn(r, key)
 		if err == nil {
-			s.handles.add(h)
+			s.handles.add(h, epoch)
 			return h, nil
 		}
 		if err != kv.ErrMiss {

@@ -27,8 +27,9 @@ type Options struct {
 	// from wherever it is: UCM distributes otherwise, by a hash of its C++ library.
 	Roots []string
 
-	// Path is where a block is, below its root.
-	Path func(kv.Key) string
+	// DirDigits is how many hexadecimal digits of the key name the directory of a block,
+	// below its root; with 0 it is called data.
+	DirDigits int
 
 	// TempDir is where blocks are while they are written, below the same root.
 	TempDir string

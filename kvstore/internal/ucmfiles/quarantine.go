@@ -8,8 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
@@ -33,8 +31,7 @@ func (s *Store) condemn(h *handle) {
 		s.counters.CorruptBlocks.Add(1)
 		s.forgetHandle(h.key)
 		// Another process may have put a good one in its place.
-		st, err := status(unix.AT_FDCWD, h.path)
-		if err != nil || st.Ino != h.ino {
+		if !s.isInPlace(h) {
 			return
 		}
 		dir := filepath.Join(h.root.dir, quarantineDir)

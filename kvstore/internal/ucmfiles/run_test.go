@@ -3,7 +3,6 @@ package ucmfiles
 import (
 	"context"
 	"os"
-	"path/filepath"
 	"sync"
 	"testing"
 
@@ -61,7 +60,6 @@ func openOver(t *testing.T, o Options, wrap func(transfer.Engine) transfer.Engin
 		o.Roots = []string{t.TempDir()}
 	}
 	o.Engine = wrap(posix.New(posix.Options{Streams: 2, Timeout: o.Timeout}))
-	o.Path = func(k kv.Key) string { return filepath.Join("data", k.String()) }
 	s, err := Open(o)
 	if err != nil {
 		t.Fatal(err)

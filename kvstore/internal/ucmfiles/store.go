@@ -19,7 +19,7 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
-// Store is a kv.Store and a kv.Registrar.
+// Store is a kv.Store that registers memory, deletes blocks and lists them.
 type Store struct {
 	o      Options
 	roots  []*root
@@ -49,6 +49,8 @@ type Store struct {
 var (
 	_ kv.Store     = (*Store)(nil)
 	_ kv.Registrar = (*Store)(nil)
+	_ kv.Deleter   = (*Store)(nil)
+	_ kv.Lister    = (*Store)(nil)
 )
 
 // root is a directory with blocks.
@@ -125,8 +127,19 @@ func (s *Store) rootsOf(key kv.Key) func(yield func(*root) bool) {
 	}
 }
 
-// path is where a block is.
-func (s *Store) path(r *root, key kv.Key) string { return filepath.Join(r.dir, s.o.Path(key)) }
+// path returns where a block is.
+func (s *Store) path(r *root, key kv.Key) string {
+	id := key.String()
+	return filepath.Join(r.dir, s.dirOf(id), id)
+}
+
+// dirOf returns the name of the directory that holds the block with this id.
+func (s *Store) dirOf(id string) string {
+	if s.o.DirDigits == 0 {
+		return "data"
+	}
+	return id[:s.o.DirDigits]
+}
 
 // enter begins a call, unless the store is closed; leave ends it.
 func (s *Store) enter() error {
@@ -160,7 +173,7 @@ func (s *Store) shutdown(cancel context.CancelFunc) error {
 	for _, h := range s.handles.close() {
 		s.closeFile(h.file)
 	}
-	errs = append(errs, s.bounded(func() error { return s.closeBooks() }))
+	errs = append(errs, within(context.Background(), s.opens, s.closeBooks))
 	errs = append(errs, s.lookups.Close(), s.opens.Close(), s.engine.Close())
 	s.minds.close()
 	return errors.Join(errs...)
@@ -174,12 +187,13 @@ func (s *Store) closeBooks() error {
 	return errors.Join(errs...)
 }
 
-// bounded does something that may hang after what is queued before it, and waits.
-func (s *Store) bounded(do func() error) error {
+// within runs a call that may hang in a pool and waits for it no longer than the
+// pool's time. After an error the call may still be running.
+func within(ctx context.Context, pool *workerpool.Pool, do func() error) error {
 	result := make(chan error, 1)
 	var err error
-	s.opens.Go(workerpool.Job{
-		Context: context.Background(),
+	pool.Go(workerpool.Job{
+		Context: ctx,
 		Run:     func() { err = do() },
 		Done: func(failed error) {
 			if failed == nil {

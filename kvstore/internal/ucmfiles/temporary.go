@@ -82,7 +82,8 @@ func (s *Store) publish(t *temporary, key kv.Key, sums []uint64) (err error) {
 			_ = os.Remove(t.path)
 		}
 	}()
-	if err := t.root.sums.Record(key, sums); err != nil {
+	known, err := t.root.sums.Record(key, sums)
+	if err != nil {
 		_ = t.file.Close()
 		return err
 	}
@@ -96,8 +97,16 @@ func (s *Store) publish(t *temporary, key kv.Key, sums []uint64) (err error) {
 			err = os.Rename(t.path, path)
 		}
 	}
-	if err == nil {
-		s.forgetHandle(key) // of what was there, which was not good enough
+	if err != nil {
+		return err
+	}
+	s.forgetHandle(key) // of what was there, which was not good enough
+	if !known {
+		return nil
+	}
+	// A Delete may have made void what was known before the block was in its place.
+	if _, err = t.root.sums.Again(key, time.Now()); err == nil {
+		_, err = t.root.sums.Record(key, sums)
 	}
 	return err
 }

@@ -1,0 +1,136 @@
+package ucmfiles
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/kvstore/internal/blockhead"
+	"github.com/kv3fs/kv3fs/kvstore/internal/sums"
+	"github.com/kv3fs/kv3fs/kvstore/kv"
+)
+
+// Delete removes the files of blocks and makes their checksum records void.
+//
+// It removes only what the store's namespace has a record of. A file without any
+// record, as UCM writes them, carries no namespace: Delete leaves it and returns an
+// error if Lookup would find it. A process that has a block open may still load it for
+// a minute or two.
+func (s *Store) Delete(ctx context.Context, keys []kv.Key) error {
+	var mu sync.Mutex
+	var refused error
+	_, err := s.scan(ctx, s.opens, keys, func(_ int, key kv.Key, _ time.Time) (bool, error) {
+		if err := s.remove(key); err != nil { // the other keys are deleted all the same
+			mu.Lock()
+			defer mu.Unlock()
+			refused = err
+		}
+		return false, nil
+	})
+	if err != nil {
+		return err
+	}
+	return refused
+}
+
+// remove removes a block from wherever it is.
+func (s *Store) remove(key kv.Key) error {
+	var failed error
+	for r := range s.rootsOf(key) {
+		if err := s.removeFrom(r, key); err != nil {
+			failed = err
+		}
+	}
+	s.closeHandles(s.handles.forgetRemoved(key))
+	return failed
+}
+
+// A Save that competes with a Delete records its block again once it is in its place,
+// see publish. For so long the block has no record.
+const (
+	unrecordedLooks = 10
+	unrecordedPause = 5 * time.Millisecond
+)
+
+// removeFrom removes a block from one root.
+func (s *Store) removeFrom(r *root, key kv.Key) error {
+	for range unrecordedLooks {
+		there, err := s.isThere(r, key)
+		if !there || err != nil {
+			return err
+		}
+		found, err := r.sums.Again(key, time.Now())
+		switch {
+		case err != nil:
+			return err
+		case !s.acceptable(found):
+			return nil // Lookup does not find it
+		case found.Known:
+			return s.removeRecorded(r, key, found)
+		}
+		time.Sleep(unrecordedPause)
+	}
+	return fmt.Errorf("kvstore: delete block %s: %s has no checksum record and so no namespace; remove the file if nobody needs it", key, s.path(r, key))
+}
+
+// removeRecorded removes a block of which that is recorded. The file goes before the
+// record: a process that is killed in between leaves a record without a block, which is
+// harmless.
+func (s *Store) removeRecorded(r *root, key kv.Key, found sums.Finding) error {
+	path := s.path(r, key)
+	if slices.Contains(found.Others, s.o.Layout.BlockBytes) {
+		// A namespace with blocks of the same size has recorded this key, too.
+		if ours, err := s.matchesFile(path, found); err != nil || !ours {
+			if err == nil {
+				err = r.sums.Forget(key)
+			}
+			return err
+		}
+	}
+	if err := unix.Unlink(path); err != nil && !gone(err) {
+		return &os.PathError{Op: "unlink", Path: path, Err: err}
+	}
+	if err := r.sums.Forget(key); err != nil {
+		return err
+	}
+	return s.recordAgain(r, key, found)
+}
+
+// matchesFile reports whether the first shard of a file has a checksum that the store's
+// namespace has recorded.
+func (s *Store) matchesFile(path string, found sums.Finding) (bool, error) {
+	f, err := s.openFile(path)
+	if gone(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	shard := make([]byte, s.o.Layout.ShardBytes)
+	if _, err := f.ReadAt(shard, 0); err != nil && err != io.EOF {
+		return false, err
+	}
+	return matches(0, blockhead.Sum(shard), found), nil
+}
+
+// recordAgain records what was made void if the block is there: a Save that was under
+// way has put it in its place, and may have relied on the record that it found.
+func (s *Store) recordAgain(r *root, key kv.Key, found sums.Finding) error {
+	there, err := s.isThere(r, key)
+	if !there || err != nil {
+		return err
+	}
+	for _, variant := range found.Sums {
+		if _, err := r.sums.Record(key, variant); err != nil {
+			return err
+		}
+	}
+	return nil
+}
