@@ -5,6 +5,8 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,10 +20,12 @@ type hanging struct {
 	transfer.Engine
 	files bool
 	end   chan struct{}
+	begun atomic.Int64 // calls of Open or Do that were held
 }
 
 func (h *hanging) Open(f *os.File) (transfer.File, error) {
 	if h.files {
+		h.begun.Add(1)
 		<-h.end
 	}
 	return h.Engine.Open(f)
@@ -32,6 +36,7 @@ func (h *hanging) Do(ctx context.Context, ops []transfer.Op) {
 		h.Engine.Do(ctx, ops)
 		return
 	}
+	h.begun.Add(int64(len(ops)))
 	go func() {
 		<-h.end
 		h.Engine.Do(context.Background(), ops)
@@ -46,17 +51,19 @@ func TestWriterThatHangs(t *testing.T) {
 		timeout time.Duration
 		want    error
 	}{
-		"making its file": {files: true, timeout: 100 * time.Millisecond, want: kv.ErrTimeout},
-		"writing":         {timeout: 100 * time.Millisecond, want: kv.ErrTimeout},
+		"making its file": {files: true, timeout: 500 * time.Millisecond, want: kv.ErrTimeout},
+		"writing":         {timeout: 500 * time.Millisecond, want: kv.ErrTimeout},
 		"cancelled":       {want: context.Canceled},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := kv.Layout{BlockBytes: 1200, ShardBytes: 100}
 			h := &hanging{files: c.files, end: make(chan struct{})}
+			goOn := sync.OnceFunc(func() { close(h.end) })
 			s := openOver(t, Options{Layout: l, Timeout: c.timeout}, func(e transfer.Engine) transfer.Engine {
 				h.Engine = e
 				return h
 			})
+			t.Cleanup(goOn) // before the store is closed, which waits for the engine
 			shards := l.ByBlock([]kv.Key{{1}}, [][]byte{make([]byte, l.BlockBytes)})
 			dump := func() *kv.Task {
 				task, err := s.Save(t.Context(), shards)
@@ -66,7 +73,7 @@ func TestWriterThatHangs(t *testing.T) {
 				return task
 			}
 			first := dump()
-			eventually(t, "the first has begun", func() bool { return s.unfinished.Len() == 1 })
+			eventually(t, "the first has every shard", func() bool { return h.begun.Load() == 1 })
 			others := []*kv.Task{dump(), dump(), dump()}
 			patience := time.After(30 * time.Second)
 			for i, task := range others {
@@ -84,7 +91,7 @@ func TestWriterThatHangs(t *testing.T) {
 					}
 				}
 			}
-			close(h.end)
+			goOn()
 			<-first.Done()
 			eventually(t, "no temporary file is left", func() bool {
 				left, err := os.ReadDir(filepath.Join(s.roots[0].dir, ".temp"))
