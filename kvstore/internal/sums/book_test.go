@@ -36,7 +36,12 @@ func do(t *testing.T, err error) {
 // put records checksums.
 func put(t *testing.T, b *Book, key kv.Key, sums []uint64) {
 	t.Helper()
-	_, err := b.Record(key, sums)
+	do(t, b.Record(key, sums))
+}
+
+func forget(t *testing.T, b *Book, key kv.Key) {
+	t.Helper()
+	_, err := b.Forget(key)
 	do(t, err)
 }
 
@@ -87,7 +92,7 @@ func TestBooksAreShared(t *testing.T) {
 	if _, err := a.Find(kv.Key{1}, time.Now()); err != kv.ErrClosed {
 		t.Error(err)
 	}
-	if _, err := a.Record(kv.Key{1}, []uint64{1}); err != kv.ErrClosed {
+	if err := a.Record(kv.Key{1}, []uint64{1}); err != kv.ErrClosed {
 		t.Error(err)
 	}
 }
@@ -111,7 +116,7 @@ func TestForget(t *testing.T) {
 	key := kv.Key{1}
 	put(t, a, key, []uint64{11})
 	find(t, b, key)
-	do(t, b.Forget(key))
+	forget(t, b, key)
 	if got := find(t, b, key); got != nil {
 		t.Errorf("the one who forgot: %v", got)
 	}
@@ -183,7 +188,7 @@ func TestCompact(t *testing.T) {
 		put(t, a, kv.Key{byte(i), byte(i >> 8), 1}, []uint64{uint64(i)})
 	}
 	find(t, b, kv.Key{1})
-	do(t, a.Forget(kv.Key{2, 0, 1}))
+	forget(t, a, kv.Key{2, 0, 1})
 	before := a.logs[a.own].end
 	var during sync.Once
 	do(t, a.Compact(func(k kv.Key) bool {
@@ -216,10 +221,10 @@ func TestCompactForgets(t *testing.T) {
 	for i := range byte(100) {
 		key := kv.Key{2, i}
 		put(t, a, key, []uint64{uint64(i)})
-		do(t, a.Forget(key))
+		forget(t, a, key)
 	}
 	find(t, a, kv.Key{1})
-	do(t, a.Forget(kv.Key{1}))
+	forget(t, a, kv.Key{1})
 	do(t, a.Compact(func(kv.Key) bool { return true }))
 	if size := a.logs[a.own].end; size != leastBytes {
 		t.Errorf("%d bytes are left; one record that forgets has %d", size, leastBytes)
@@ -241,7 +246,7 @@ func TestForgetOfOneNamespace(t *testing.T) {
 	if _, err := a.Again(kv.Key{1}, time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	do(t, a.Forget(kv.Key{1}))
+	forget(t, a, kv.Key{1})
 	do(t, b.catchUp(time.Now()))
 	if got, err := a.Find(kv.Key{1}, time.Now()); err != nil || got.Known || !got.Foreign {
 		t.Errorf("the one who forgot: %+v, %v", got, err)
@@ -282,14 +287,14 @@ func TestManyAtOnce(t *testing.T) {
 		wg.Go(func() {
 			for i := range 100 {
 				key := kv.Key{byte(w), byte(i)}
-				if _, err := books[w%2].Record(key, []uint64{uint64(i)}); err != nil {
+				if err := books[w%2].Record(key, []uint64{uint64(i)}); err != nil {
 					t.Error(err)
 				}
 				if got, err := books[(w+1)%2].Find(key, time.Now()); err != nil || len(got.Sums) != 1 {
 					t.Error(got, err)
 				}
 				if i%10 == 0 {
-					if err := books[w%2].Forget(kv.Key{byte(w), byte(i / 2)}); err != nil {
+					if _, err := books[w%2].Forget(kv.Key{byte(w), byte(i / 2)}); err != nil {
 						t.Error(err)
 					}
 				}
@@ -384,7 +389,7 @@ func TestDamagedLater(t *testing.T) {
 	if got, err := b.Find(kv.Key{1}, time.Now()); err != nil || got.Sums != nil || !got.Known {
 		t.Error(got, err)
 	}
-	do(t, b.Forget(kv.Key{1}))
+	forget(t, b, kv.Key{1})
 	put(t, b, kv.Key{1}, []uint64{3, 4})
 	if got := find(t, b, kv.Key{1}); len(got) != 1 || got[0][1] != 4 {
 		t.Error(got)

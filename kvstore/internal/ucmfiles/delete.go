@@ -88,7 +88,7 @@ func (s *Store) removeRecorded(r *root, key kv.Key, found sums.Finding) error {
 		// A namespace with blocks of the same size has recorded this key, too.
 		if ours, err := s.matchesFile(path, found); err != nil || !ours {
 			if err == nil {
-				err = r.sums.Forget(key)
+				_, err = r.sums.Forget(key)
 			}
 			return err
 		}
@@ -96,10 +96,16 @@ func (s *Store) removeRecorded(r *root, key kv.Key, found sums.Finding) error {
 	if err := unix.Unlink(path); err != nil && !gone(err) {
 		return &os.PathError{Op: "unlink", Path: path, Err: err}
 	}
-	if err := r.sums.Forget(key); err != nil {
+	void, err := r.sums.Forget(key)
+	if err != nil {
 		return err
 	}
-	return s.recordAgain(r, key, found)
+	// A Save that was under way may have put the block in its place, and have looked at
+	// its record, before that became void.
+	if there, err := s.isThere(r, key); !there || err != nil {
+		return err
+	}
+	return r.sums.RecordAgain(key, void...)
 }
 
 // matchesFile reports whether the first shard of a file has a checksum that the store's
@@ -118,19 +124,4 @@ func (s *Store) matchesFile(path string, found sums.Finding) (bool, error) {
 		return false, err
 	}
 	return matches(0, blockhead.Sum(shard), found), nil
-}
-
-// recordAgain records what was made void if the block is there: a Save that was under
-// way has put it in its place, and may have relied on the record that it found.
-func (s *Store) recordAgain(r *root, key kv.Key, found sums.Finding) error {
-	there, err := s.isThere(r, key)
-	if !there || err != nil {
-		return err
-	}
-	for _, variant := range found.Sums {
-		if _, err := r.sums.Record(key, variant); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -41,7 +41,7 @@ func (s *Store) condemn(h *handle) {
 			return
 		}
 		s.counters.QuarantinedBlocks.Add(1)
-		_ = h.root.sums.Forget(h.key) // else it is found damaged once more
+		_, _ = h.root.sums.Forget(h.key) // else it is found damaged once more
 		limitQuarantine(dir)
 	})
 }

@@ -82,8 +82,7 @@ func (s *Store) publish(t *temporary, key kv.Key, sums []uint64) (err error) {
 			_ = os.Remove(t.path)
 		}
 	}()
-	known, err := t.root.sums.Record(key, sums)
-	if err != nil {
+	if err := t.root.sums.Record(key, sums); err != nil {
 		_ = t.file.Close()
 		return err
 	}
@@ -101,14 +100,8 @@ func (s *Store) publish(t *temporary, key kv.Key, sums []uint64) (err error) {
 		return err
 	}
 	s.forgetHandle(key) // of what was there, which was not good enough
-	if !known {
-		return nil
-	}
-	// A Delete may have made void what was known before the block was in its place.
-	if _, err = t.root.sums.Again(key, time.Now()); err == nil {
-		_, err = t.root.sums.Record(key, sums)
-	}
-	return err
+	// A Delete may have made the record void before the block was in its place.
+	return t.root.sums.RecordAgain(key, sums)
 }
 
 // sweepAge is how old a temporary file must be to be nobody's: its writer gives it up
