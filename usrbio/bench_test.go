@@ -22,7 +22,7 @@ func benchRing(b *testing.B, entries int) (*Ring, *peer, *File, *Iov) {
 	return r, p, p.file(b, m, 7, 2, []byte{0}), v
 }
 
-// What each half of a request costs, the other side doing its part off the clock.
+// The cost of each half of a request; what the peer does is not measured.
 func BenchmarkHalves(b *testing.B) {
 	const batch = 1024
 	r, p, f, v := benchRing(b, batch)
@@ -55,7 +55,7 @@ func BenchmarkHalves(b *testing.B) {
 	b.ReportMetric(float64(wait.Nanoseconds())/float64(rounds), "ns/reap")
 }
 
-// A request through the ring and back, the peer on another thread.
+// A request and its completion, with the peer on another thread.
 func BenchmarkRoundTrip(b *testing.B) {
 	for _, batch := range []int{1, 16, 256} {
 		b.Run("batch="+string(rune('0'+batch/100))+string(rune('0'+batch/10%10))+string(rune('0'+batch%10)), func(b *testing.B) {

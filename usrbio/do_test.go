@@ -59,14 +59,14 @@ func TestDoRefused(t *testing.T) {
 	}
 	q = requests(b, 1, 0)
 	if err := b.r.Do(soon(t), q); !errors.Is(err, syscall.EINVAL) {
-		t.Fatalf("only a refused one: %v", err)
+		t.Fatalf("a single request that is refused: %v", err)
 	}
 	if b.r.InFlight() != 0 {
 		t.Errorf("%d in flight", b.r.InFlight())
 	}
 }
 
-// A Do that ended early leaves completions behind; the next one is not misled.
+// A Do that ended early leaves completions behind; the next Do ignores them.
 func TestDoAfterEarlyEnd(t *testing.T) {
 	b := fixture(t, RingOptions{Entries: 4})
 	b.p.stalled.Store(true)

@@ -6,13 +6,13 @@ import (
 	"syscall"
 )
 
-// ErrNotMounted says that a path or file is not on a 3FS mount.
+// ErrNotMounted means that a path or file is not on a 3FS mount.
 var ErrNotMounted = errors.New("usrbio: not on a 3FS mount")
 
-// Errors of rings. errors.Is finds the errno in each as well.
+// Errors of rings. errors.Is also finds the errno in each.
 var (
-	// ErrRingFull (EAGAIN): every entry is in use. Wait for completions, then
-	// prepare again. Nothing was queued.
+	// ErrRingFull (EAGAIN): every entry is in use. Nothing was queued; wait for
+	// completions, then prepare again.
 	ErrRingFull error = &errno{"usrbio: ring full", syscall.EAGAIN}
 
 	// ErrDaemonGone (ENOTCONN): the daemon stopped, or no longer knows the
@@ -20,13 +20,13 @@ var (
 	// Open it again.
 	ErrDaemonGone error = &errno{"usrbio: daemon gone", syscall.ENOTCONN}
 
-	// ErrProtocol (EPROTO): the daemon wrote something into the ring that cannot
-	// be: a marker out of range, a completion nobody asked for. The ring is not
-	// used any more; what it had in flight is as after a wait that ended early.
+	// ErrProtocol (EPROTO): the daemon wrote something impossible into the ring: a
+	// marker out of range, or a completion of no request. The ring is not used any
+	// more; its requests in flight are as after a wait that ended early.
 	ErrProtocol error = &errno{"usrbio: daemon broke the ring protocol", syscall.EPROTO}
 )
 
-// What Prepare refuses, as values so that a refusal allocates nothing.
+// Why Prepare refuses a request; values, so that a refusal allocates nothing.
 var (
 	errEmpty      error = &errno{"usrbio: request of no bytes", syscall.EINVAL}
 	errFileRange  error = &errno{"usrbio: file offset out of range", syscall.EINVAL}
@@ -37,10 +37,10 @@ var (
 	errIovClosed  error = &errno{"usrbio: iov is closed", syscall.EINVAL}
 	errReadOnly   error = &errno{"usrbio: file was opened read-only", syscall.EACCES}
 	errWriteOnly  error = &errno{"usrbio: file was opened write-only", syscall.EACCES}
-	errNoRoom     error = &errno{"usrbio: no room for completions", syscall.EINVAL}
+	errNoSpace    error = &errno{"usrbio: wait: no space for completions", syscall.EINVAL}
 )
 
-// errno is an errno that says what it is about.
+// errno is an errno with a text.
 type errno struct {
 	text string
 	no   syscall.Errno
@@ -49,11 +49,14 @@ type errno struct {
 func (e *errno) Error() string { return e.text }
 func (e *errno) Unwrap() error { return e.no }
 
-// explain names the operation, and recognises the errnos with which the kernel
-// answers for a FUSE daemon that is no more.
+// explain names the operation and recognises the errnos that the kernel returns when
+// a FUSE daemon has stopped.
 func explain(op string, err error) error {
 	if daemonGone(err) {
 		return fmt.Errorf("usrbio: %s: %w (%w)", op, ErrDaemonGone, err)
+	}
+	if err == syscall.ETIMEDOUT {
+		return fmt.Errorf("usrbio: %s: the daemon does not answer: %w", op, err)
 	}
 	return fmt.Errorf("usrbio: %s: %w", op, err)
 }

@@ -60,11 +60,11 @@ func TestFindMountPicks(t *testing.T) {
 	}
 }
 
-// A mount that hangs is not asked for a path that is not below it.
+// findMount does not look into a mount that does not hold the path: it may hang.
 func TestFindMountLeavesOthersAlone(t *testing.T) {
 	const table = "43 22 0:40 / /mnt/hung rw - fuse.hf3fs hf3fs.stage rw\n"
 	findMount(table, "/mnt/other/x", false, func(p string) bool {
-		t.Errorf("asked for %s", p)
+		t.Errorf("looked for %s", p)
 		return false
 	})
 }
@@ -79,7 +79,7 @@ func TestFindMountOfThisMachine(t *testing.T) {
 	if _, err := Open(bg, t.TempDir()); !errors.Is(err, ErrNotMounted) {
 		t.Errorf("open: %v", err)
 	}
-	// With any type allowed a directory with a 3fs-virt still needs a mount.
+	// With any type allowed, a directory with a 3fs-virt still needs a mount.
 	t.Setenv(envAnyType, "yes")
 	dir := t.TempDir()
 	if err := os.Mkdir(filepath.Join(dir, virtDir), 0o755); err != nil {
@@ -87,7 +87,7 @@ func TestFindMountOfThisMachine(t *testing.T) {
 	}
 	t.Chdir(dir)
 	if mp, err := FindMount(bg, "."); !errors.Is(err, ErrNotMounted) {
-		t.Errorf("directory that is no mount: %q, %v", mp, err)
+		t.Errorf("directory that is not a mount: %q, %v", mp, err)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"syscall"
 
+	"github.com/kv3fs/kv3fs/internal/invariants"
 	"github.com/kv3fs/kv3fs/internal/shm"
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
@@ -53,6 +54,7 @@ type Iov struct {
 	sizeBytes  int64
 	closed     atomic.Bool
 	closing    once
+	inFlight   atomic.Int64 // requests on it; only in builds that assert invariants
 
 	registered bool        // the link is ours to unlink
 	created    bool        // the object is ours
@@ -211,6 +213,15 @@ func (v *Iov) release(ctx context.Context) error {
 	}
 	v.mem.Unmap()
 	return err
+}
+
+// hold counts the requests in flight on v, which may be nil in tests.
+func (v *Iov) hold(n int64) {
+	if v == nil {
+		return
+	}
+	left := v.inFlight.Add(n)
+	invariants.Check(left >= 0, "iov %v: %d requests in flight", v.id, left)
 }
 
 // objectName returns a new name that upstream's cleanup scripts recognise.

@@ -22,7 +22,7 @@ func TestIovIsSeenByOthers(t *testing.T) {
 			t.Fatal(err)
 		}
 		if v.Size() != 5000 || len(v.Bytes()) != 5000 {
-			t.Errorf("%d bytes, %d in hand", v.Size(), len(v.Bytes()))
+			t.Errorf("%d bytes, of which %d are mapped", v.Size(), len(v.Bytes()))
 		}
 		copy(v.Bytes(), "hello")
 		id, err := ParseID(v.ID().String())
@@ -37,7 +37,7 @@ func TestIovIsSeenByOthers(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := string(w.Bytes()[:5]); got != "hello" || w.Size() != 5000 || w.ID() != id {
-			t.Errorf("the other sees %q in %d bytes", got, w.Size())
+			t.Errorf("the second mapping sees %q in %d bytes", got, w.Size())
 		}
 		if err := w.Unlink(); !errors.Is(err, syscall.EINVAL) {
 			t.Errorf("unlink of an opened iov: %v", err)
@@ -46,7 +46,7 @@ func TestIovIsSeenByOthers(t *testing.T) {
 			t.Error(err)
 		}
 		if len(p.target) != 1 {
-			t.Error("closing an opened iov took the registration with it")
+			t.Error("closing an opened iov removed the registration")
 		}
 		if err := v.Unlink(); err != nil {
 			t.Error(err)
@@ -58,7 +58,7 @@ func TestIovIsSeenByOthers(t *testing.T) {
 			t.Errorf("open after unlink: %v", err)
 		}
 		if v.Close(bg) != nil || v.Close(bg) != nil || v.Bytes() != nil {
-			t.Error("close is not as it should be")
+			t.Error("close failed, or left memory")
 		}
 	}
 }
@@ -171,7 +171,7 @@ func TestMountClosesAll(t *testing.T) {
 	}
 }
 
-// A semaphore link that leads elsewhere is not followed.
+// A semaphore link to another place is not followed.
 func TestSubmitLinkIsChecked(t *testing.T) {
 	for _, target := range []string{"", "/dev/shm/sem.", "/dev/shm/other", "/tmp/sem.x", "/dev/shm/sem.a/b", "/dev/shm/sem.../x"} {
 		m := newMount("/test", semRegistrar(target))

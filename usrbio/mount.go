@@ -9,6 +9,7 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/kv3fs/kv3fs/internal/invariants"
 	"github.com/kv3fs/kv3fs/internal/shm"
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
@@ -102,6 +103,10 @@ func adopt[T comparable](m *Mount, set *map[T]struct{}, x T) error {
 	defer m.mu.Unlock()
 	if m.closed {
 		return fmt.Errorf("usrbio: mount %s: %w", m.path, os.ErrClosed)
+	}
+	if invariants.Enabled {
+		_, known := (*set)[x]
+		invariants.Check(!known, "mount %s: %v is added twice", m.path, x)
 	}
 	(*set)[x] = struct{}{}
 	return nil

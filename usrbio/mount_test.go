@@ -1,115 +1,32 @@
 package usrbio_test
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/kv3fs/kv3fs/internal/test/daemontest"
 	"github.com/kv3fs/kv3fs/usrbio"
 )
 
-var (
-	binDir string
-	bg     = context.Background()
-)
+var bg = context.Background()
 
-func TestMain(m *testing.M) {
-	var err error
-	if binDir, err = os.MkdirTemp("", "kv3fs-bin"); err != nil {
-		panic(err)
-	}
-	code := m.Run()
-	os.RemoveAll(binDir)
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { os.Exit(daemontest.Main(m)) }
 
-// binary builds the daemon once; KV3FS_BIN names one that exists.
-var binary = sync.OnceValues(func() (string, error) {
-	if path := os.Getenv("KV3FS_BIN"); path != "" {
-		return path, nil
-	}
-	path := filepath.Join(binDir, "kv3fs")
-	out, err := exec.Command("go", "build", "-o", path, "github.com/kv3fs/kv3fs/cmd/kv3fs").CombinedOutput()
-	if err != nil {
-		return "", errors.New(string(out))
-	}
-	return path, nil
-})
-
-// daemon is a kv3fs of our own, mounted at point.
-type daemon struct {
-	point string
-	cmd   *exec.Cmd
-	ended chan struct{}
-}
-
-func serve(t testing.TB, data, point string) *daemon {
+// serve starts a daemon for the time of the test. An empty point is a new directory.
+func serve(t testing.TB, point string) *daemontest.Daemon {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("needs a mount; -short")
 	}
-	fuse, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
-	if err != nil {
-		t.Skip("needs a mount:", err)
-	}
-	fuse.Close()
-	path, err := binary()
-	if err != nil {
-		t.Fatal(err)
-	}
-	d := &daemon{point: point, cmd: exec.Command(path, "serve", "--data", data, "--mount", point, "--drain", "1s"), ended: make(chan struct{})}
-	stderr, err := d.cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := d.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ready := make(chan struct{})
-	var log bytes.Buffer // to be read when it has ended
-	go func() {
-		defer close(d.ended)
-		serving := sync.OnceFunc(func() { close(ready) })
-		for s := bufio.NewScanner(stderr); s.Scan(); {
-			if strings.Contains(s.Text(), "serving") {
-				serving()
-			}
-			log.WriteString(s.Text() + "\n")
-		}
-		d.cmd.Wait()
-	}()
-	t.Cleanup(func() {
-		d.cmd.Process.Signal(syscall.SIGTERM)
-		select {
-		case <-d.ended:
-		case <-time.After(20 * time.Second):
-			d.cmd.Process.Kill()
-			<-d.ended
-			t.Error("the daemon did not end")
-		}
-		syscall.Unmount(point, syscall.MNT_DETACH)
-		if t.Failed() {
-			t.Log(log.String())
-		}
-	})
-	select {
-	case <-ready:
-	case <-d.ended:
-		t.Fatalf("the daemon ended: %s", log.String())
-	case <-time.After(20 * time.Second):
-		t.Fatal("the daemon does not serve")
-	}
-	return d
+	return daemontest.ServeWith(t, daemontest.Options{Flags: []string{"--drain", "1s"}, Mount: point})
 }
 
 func within20s(t testing.TB) context.Context {
@@ -118,7 +35,7 @@ func within20s(t testing.TB) context.Context {
 	return ctx
 }
 
-// must unwraps what a test cannot go on without.
+// must returns x; on an error the test ends.
 func must[T any](x T, err error) func(testing.TB) T {
 	return func(t testing.TB) T {
 		t.Helper()
@@ -130,16 +47,16 @@ func must[T any](x T, err error) func(testing.TB) T {
 }
 
 func TestOnAMount(t *testing.T) {
-	d := serve(t, t.TempDir(), filepath.Join(t.TempDir(), "my mount"))
-	dir := filepath.Join(d.point, "a", "b")
+	d := serve(t, filepath.Join(t.TempDir(), "my mount"))
+	dir := filepath.Join(d.Mount, "a", "b")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if mp := must(usrbio.FindMount(bg, dir))(t); mp != d.point {
+	if mp := must(usrbio.FindMount(bg, dir))(t); mp != d.Mount {
 		t.Errorf("mount of %s is %s", dir, mp)
 	}
 	m := must(usrbio.Open(bg, dir))(t)
-	if m.Path() != d.point {
+	if m.Path() != d.Mount {
 		t.Errorf("path %s", m.Path())
 	}
 	const size = 3<<20 + 17
@@ -196,7 +113,7 @@ func TestOnAMount(t *testing.T) {
 	if got := must(os.ReadFile(filepath.Join(dir, "f")))(t); !bytes.Equal(got, content) {
 		t.Error("the file is not what was written")
 	}
-	// At and behind the end of the file.
+	// At and beyond the end of the file.
 	r := must(m.NewRing(bg, usrbio.RingOptions{}))(t)
 	past := []usrbio.Request{
 		{File: f, FileOffset: size - 10, Iov: v, Bytes: 4096},
@@ -212,22 +129,22 @@ func TestOnAMount(t *testing.T) {
 	if err := m.Close(bg); err != nil {
 		t.Error(err)
 	}
-	names := must(os.ReadDir(filepath.Join(d.point, "3fs-virt", "iovs")))(t)
+	names := must(os.ReadDir(filepath.Join(d.Mount, "3fs-virt", "iovs")))(t)
 	if len(names) != 3 {
 		t.Errorf("left registered: %v", names)
 	}
 }
 
 func TestRegisterOnAMount(t *testing.T) {
-	d := serve(t, t.TempDir(), t.TempDir())
-	m := must(usrbio.Open(bg, d.point))(t)
+	d := serve(t, "")
+	m := must(usrbio.Open(bg, d.Mount))(t)
 	defer m.Close(bg)
-	dir := must(os.Open(d.point))(t)
+	dir := must(os.Open(d.Mount))(t)
 	defer dir.Close()
 	if _, err := m.Register(bg, dir); !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("a directory: %v", err)
 	}
-	virt := must(os.Open(filepath.Join(d.point, "3fs-virt")))(t)
+	virt := must(os.Open(filepath.Join(d.Mount, "3fs-virt")))(t)
 	defer virt.Close()
 	if is, err := usrbio.IsHF3FS(bg, virt); !is || err != nil {
 		t.Error("3fs-virt is not on a 3FS")
@@ -235,11 +152,11 @@ func TestRegisterOnAMount(t *testing.T) {
 	if _, err := m.Register(bg, virt); !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("a virtual directory: %v", err)
 	}
-	if _, err := usrbio.Open(bg, filepath.Join(d.point, "missing")); !errors.Is(err, os.ErrNotExist) {
+	if _, err := usrbio.Open(bg, filepath.Join(d.Mount, "missing")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a missing path: %v", err)
 	}
-	other := serve(t, t.TempDir(), t.TempDir())
-	file := must(os.Create(filepath.Join(other.point, "f")))(t)
+	other := serve(t, "")
+	file := must(os.Create(filepath.Join(other.Mount, "f")))(t)
 	defer file.Close()
 	if _, err := m.Register(bg, file); !errors.Is(err, syscall.EXDEV) {
 		t.Errorf("a file of another mount: %v", err)
@@ -248,8 +165,8 @@ func TestRegisterOnAMount(t *testing.T) {
 
 // Another process's iov, by its id.
 func TestIovOfAnotherMountHandle(t *testing.T) {
-	d := serve(t, t.TempDir(), t.TempDir())
-	a, b := must(usrbio.Open(bg, d.point))(t), must(usrbio.Open(bg, d.point))(t)
+	d := serve(t, "")
+	a, b := must(usrbio.Open(bg, d.Mount))(t), must(usrbio.Open(bg, d.Mount))(t)
 	defer a.Close(bg)
 	defer b.Close(bg)
 	v := must(a.NewIov(bg, 1<<20, usrbio.IovOptions{BlockBytes: 1 << 19}))(t)
@@ -263,7 +180,7 @@ func TestIovOfAnotherMountHandle(t *testing.T) {
 	}
 }
 
-// Case 78: the daemon ends under a waiting client, and another one is started.
+// Case 78: the daemon ends while a client waits, and another daemon is started.
 func TestDaemonEnds(t *testing.T) {
 	for _, signal := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM} {
 		t.Run(signal.String(), func(t *testing.T) { daemonEnds(t, signal) })
@@ -271,8 +188,8 @@ func TestDaemonEnds(t *testing.T) {
 }
 
 func daemonEnds(t *testing.T, signal syscall.Signal) {
-	data, point := t.TempDir(), t.TempDir()
-	d := serve(t, data, point)
+	d := serve(t, "")
+	point := d.Mount
 	m := must(usrbio.Open(bg, point))(t)
 	r := must(m.NewRing(bg, usrbio.RingOptions{IODepth: 8}))(t) // never served with less
 	v := must(m.NewIov(bg, 1<<20, usrbio.IovOptions{}))(t)
@@ -291,8 +208,12 @@ func daemonEnds(t *testing.T, signal syscall.Signal) {
 		waited <- err
 	}()
 	time.Sleep(50 * time.Millisecond)
-	d.cmd.Process.Signal(signal)
-	<-d.ended
+	if signal == syscall.SIGKILL {
+		d.Kill()
+	} else {
+		d.Signal(signal)
+		<-d.Ended()
+	}
 	start := time.Now()
 	select {
 	case err := <-waited:
@@ -315,34 +236,32 @@ func daemonEnds(t *testing.T, signal syscall.Signal) {
 			t.Errorf("open of a dead mount: %v", err)
 		}
 	}
-	serve(t, data, point)
+	d.Start(t)
 	m = must(usrbio.Open(bg, point))(t)
 	defer m.Close(bg)
 	must(m.NewRing(bg, usrbio.RingOptions{}))(t)
 }
 
-// A daemon that is stopped for a while is waited for once, and finds everything
-// gone when it goes on.
+// Calls wait only once for a daemon that is frozen. When it continues, everything is
+// removed.
 func TestDaemonHangs(t *testing.T) {
-	d := serve(t, t.TempDir(), t.TempDir())
-	m := must(usrbio.Open(bg, d.point))(t)
+	d := serve(t, "")
+	m := must(usrbio.Open(bg, d.Mount))(t)
 	m.SetPatience(500 * time.Millisecond)
 	for range 20 {
 		must(m.NewRing(bg, usrbio.RingOptions{Entries: 4}))(t)
 		must(m.NewIov(bg, 4096, usrbio.IovOptions{}))(t)
-		file := must(os.CreateTemp(d.point, "f"))(t)
+		file := must(os.CreateTemp(d.Mount, "f"))(t)
 		must(m.Register(bg, file))(t)
 		file.Close()
 	}
-	other := must(usrbio.Open(bg, d.point))(t) // with files and no rings
+	other := must(usrbio.Open(bg, d.Mount))(t) // with files and no rings
 	other.SetPatience(500 * time.Millisecond)
-	file := must(os.Create(filepath.Join(d.point, "g")))(t)
+	file := must(os.Create(filepath.Join(d.Mount, "g")))(t)
 	must(other.Register(bg, file))(t)
 	file.Close()
 
-	d.cmd.Process.Signal(syscall.SIGSTOP)
-	running := sync.OnceFunc(func() { d.cmd.Process.Signal(syscall.SIGCONT) })
-	defer running()
+	d.Freeze(t)
 	began := time.Now()
 	if _, err := m.NewRing(bg, usrbio.RingOptions{Priority: usrbio.PriorityHigh}); !errors.Is(err, syscall.ETIMEDOUT) {
 		t.Errorf("new ring: %v", err)
@@ -359,11 +278,11 @@ func TestDaemonHangs(t *testing.T) {
 	if took := time.Since(began); took > 10*time.Second {
 		t.Errorf("it took %v", took)
 	}
-	running()
+	d.Thaw(t)
 	var names []string
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		names = nil
-		for _, e := range must(os.ReadDir(filepath.Join(d.point, "3fs-virt", "iovs")))(t) {
+		for _, e := range must(os.ReadDir(filepath.Join(d.Mount, "3fs-virt", "iovs")))(t) {
 			if !strings.HasPrefix(e.Name(), "submit-ios") {
 				names = append(names, e.Name())
 			}
@@ -375,13 +294,13 @@ func TestDaemonHangs(t *testing.T) {
 	t.Errorf("left behind: %q", names)
 }
 
-// Reads of 4 KiB out of the page cache, one thread that prepares and reaps.
+// Reads of 4 KiB from the page cache, with one thread that prepares and reaps.
 func BenchmarkMountRead4K(b *testing.B) {
 	const size, depth = 64 << 20, 512
-	d := serve(b, b.TempDir(), b.TempDir())
-	m := must(usrbio.Open(bg, d.point))(b)
+	d := serve(b, "")
+	m := must(usrbio.Open(bg, d.Mount))(b)
 	defer m.Close(bg)
-	file := must(os.Create(filepath.Join(d.point, "f")))(b)
+	file := must(os.Create(filepath.Join(d.Mount, "f")))(b)
 	defer file.Close()
 	if _, err := file.Write(make([]byte, size)); err != nil {
 		b.Fatal(err)
@@ -392,7 +311,7 @@ func BenchmarkMountRead4K(b *testing.B) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	dst := make([]usrbio.Completion, depth)
 	ctx := context.Background()
-	// Buffers go with slots: a free slot's buffer is free.
+	// Each slot has a buffer, which is free when the slot is.
 	free := make([]int64, depth)
 	for i := range free {
 		free[i] = int64(i)
@@ -428,10 +347,10 @@ func BenchmarkMountRead4K(b *testing.B) {
 	}
 }
 
-// What a program pays that makes a ring for each transfer.
+// The cost of making a ring for each transfer.
 func BenchmarkMountNewRing(b *testing.B) {
-	d := serve(b, b.TempDir(), b.TempDir())
-	m := must(usrbio.Open(bg, d.point))(b)
+	d := serve(b, "")
+	m := must(usrbio.Open(bg, d.Mount))(b)
 	defer m.Close(bg)
 	for b.Loop() {
 		r, err := m.NewRing(bg, usrbio.RingOptions{Entries: 64})

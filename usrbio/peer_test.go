@@ -20,7 +20,7 @@ import (
 type peer struct {
 	sem map[string]*shm.NamedSem // by link name
 
-	// What it does with a request; nil: moves bytes between window and file.
+	// execute handles a request; nil: it moves bytes between iov and file.
 	execute func(w bool, a wire.Args) int64
 
 	gone    atomic.Bool // every call of the registrar returns ENOTCONN
@@ -69,6 +69,12 @@ func newPeer(t testing.TB) *peer {
 		for _, s := range p.sem {
 			s.Close(true)
 		}
+		for _, r := range p.rings { // of a test whose daemon is gone
+			r.mem.Unmap()
+		}
+		for _, mem := range p.iovs {
+			mem.Unmap()
+		}
 		for name, target := range p.target {
 			if strings.Contains(name, ".b") {
 				continue
@@ -98,7 +104,7 @@ func testMount(t testing.TB) (*Mount, *peer) {
 	return m, p
 }
 
-// file is a registered file of the peer's.
+// file registers a file of the peer.
 func (p *peer) file(t testing.TB, m *Mount, ino uint64, access int, content []byte) *File {
 	t.Helper()
 	p.mu.Lock()
@@ -115,7 +121,7 @@ func (p *peer) file(t testing.TB, m *Mount, ino uint64, access int, content []by
 	return f
 }
 
-// content is the peer's file, once it is done with it.
+// content returns a file of the peer. The caller sees to it that no request is in flight.
 func (p *peer) content(ino uint64) []byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -143,6 +149,7 @@ func (p *peer) link(_ context.Context, target, name string) error {
 	}
 	layout, ok := wire.LayoutOf(mem.Len())
 	if !ok || int(l.IODepth) > layout.Entries() {
+		mem.Unmap()
 		return syscall.EINVAL
 	}
 	mem.Sem(layout.SemOff()).Init()
@@ -217,7 +224,7 @@ func (p *peer) serve(s *shm.NamedSem) {
 	}
 }
 
-// round serves what is queued on every ring, and tells whether there was any.
+// round serves what is queued on every ring and reports whether there was anything.
 func (p *peer) round() (any bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -269,7 +276,7 @@ func (p *peer) drain(r *peerRing) bool {
 	return true
 }
 
-// complete appends one completion, whatever it says.
+// complete appends one completion without checking it.
 func (r *peerRing) complete(c wire.Cqe) {
 	var b [wire.CqeBytes]byte
 	c.Encode(&b)
@@ -278,7 +285,7 @@ func (r *peerRing) complete(c wire.Cqe) {
 	r.mem.StoreInt32(wire.OffCqeHead, r.cqeHead)
 }
 
-// move is what a daemon does with a request; the caller holds mu.
+// move does with a request what a daemon does; the caller holds mu.
 func (p *peer) move(write bool, a wire.Args) int64 {
 	mem, content := p.iovs[a.BufID], p.files[a.FileIno]
 	switch {
@@ -296,7 +303,7 @@ func (p *peer) move(write bool, a wire.Args) int64 {
 	return int64(copy(window, content[a.FileOff:]))
 }
 
-// only is the peer's one ring.
+// only returns the peer's single ring.
 func (p *peer) only(t testing.TB) *peerRing {
 	t.Helper()
 	p.mu.Lock()

@@ -3,7 +3,6 @@ package usrbio
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -298,5 +297,5 @@ func removed(op string, err error) error {
 	if err == nil || errors.Is(err, syscall.ENOENT) || daemonGone(err) {
 		return nil
 	}
-	return fmt.Errorf("usrbio: %s: %w", op, err)
+	return explain(op, err)
 }

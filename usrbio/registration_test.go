@@ -44,8 +44,8 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// One call waits in vain; no other one does, before or after it. What the daemon
-// carries out in the end is undone, what was to go goes.
+// Only one call waits in vain. What the daemon carries out afterwards is undone, and
+// what was to be removed is removed.
 func TestRegistrarOfHungDaemon(t *testing.T) {
 	d, path := testDir(t, 200*time.Millisecond)
 	if err := errors.Join(d.link(bg, "/dev/shm/x", "first"), d.link(bg, "/dev/shm/x", "second")); err != nil {
@@ -94,7 +94,7 @@ func TestRegistrarOfHungDaemon(t *testing.T) {
 		t.Errorf("unlink: %v", err)
 	}
 	if err := d.probe("first"); err != nil {
-		t.Errorf("the probe stands in no queue: %v", err)
+		t.Errorf("the probe queued behind a call that hangs: %v", err)
 	}
 	if err := d.close(bg); err != nil {
 		t.Errorf("close: %v", err)
@@ -118,8 +118,8 @@ func TestRegistrarOfHungDaemon(t *testing.T) {
 	}
 }
 
-// The daemon answers while the desk is still open: what is owed does not wait for
-// its end.
+// The daemon answers while the registrar is still open: what is owed is done then, not
+// at the end.
 func TestRegistrarMakesUp(t *testing.T) {
 	d, path := testDir(t, 20*time.Millisecond)
 	if err := d.link(bg, "/dev/shm/x", "a"); err != nil {
@@ -145,7 +145,7 @@ func (h hungRegistrar) unlink(ctx context.Context, name string) error {
 	return h.peer.unlink(ctx, name)
 }
 
-// A Close that waits for the daemon holds up nobody else.
+// A Close that waits for the daemon delays no other call.
 func TestCloseOnHungDaemon(t *testing.T) {
 	b := fixture(t, RingOptions{})
 	h := hungRegistrar{b.p, make(chan struct{})}

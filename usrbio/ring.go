@@ -12,11 +12,12 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/kv3fs/kv3fs/internal/invariants"
 	"github.com/kv3fs/kv3fs/internal/shm"
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
-// Priority is a class of rings that the daemon serves before or after others.
+// Priority is a class of rings. The daemon serves higher classes first.
 type Priority int8
 
 // The three priorities of 3FS.
@@ -26,28 +27,28 @@ const (
 	PriorityLow    Priority = 1
 )
 
-// RingOptions says how a ring works. The zero value is a ring of 128 entries
-// that reads, where each Submit sends what there is.
+// RingOptions are the options of a ring. The zero value is a ring of 128 entries
+// that reads and in which the daemon takes requests as they come.
 type RingOptions struct {
-	// Entries is how many requests can be in flight. 0: 128.
+	// Entries is the number of requests that can be in flight. 0: 128.
 	Entries int
 
 	// Write makes a ring that writes to files. Without it the ring reads.
 	Write bool
 
-	// IODepth makes the daemon take requests in batches: 0, whatever is queued;
-	// D > 0, exactly D, waiting for ever where fewer are queued; D < 0, at most
-	// -D, waiting for them up to Timeout. Leave it at 0 without a reason.
+	// IODepth makes the daemon take requests in batches. 0: whatever is queued.
+	// D > 0: exactly D; it waits forever while fewer are queued. D < 0: at most
+	// -D; it waits for them up to Timeout. Leave it at 0 unless you have a reason.
 	IODepth int
 
-	// Timeout goes with an IODepth below 0; it is rounded up to a millisecond. A
-	// real 3FS forgets it and waits for a full batch, so leave it at 0 there.
+	// Timeout applies to an IODepth below 0; it is rounded up to a millisecond. A
+	// real 3FS ignores it and waits for a full batch, so leave it at 0 there.
 	Timeout time.Duration
 
 	// Priority of the ring's requests.
 	Priority Priority
 
-	// AllowReadUncommitted lets reads see what a write has not committed yet.
+	// AllowReadUncommitted lets reads return data that a write has not committed.
 	AllowReadUncommitted bool
 
 	// ForbidReadHoles makes a read that meets a hole fail with ENODATA. Without
@@ -59,14 +60,14 @@ const (
 	defaultEntries = 128
 	maxEntries     = 1 << 20
 
-	step     = time.Millisecond      // between looks while something is in flight
-	idleStep = 10 * time.Millisecond // while nothing is
+	step     = time.Millisecond      // between checks while requests are in flight
+	idleStep = 10 * time.Millisecond // while none is
 
-	probeGap     = 250 * time.Millisecond // between questions whether the daemon lives, likewise
+	probeGap     = 250 * time.Millisecond // between probes of the daemon, likewise
 	idleProbeGap = time.Second
 )
 
-// link is the registration that the options ask for.
+// link returns the registration for these options.
 func (o RingOptions) link() (l wire.Link, entries int, err error) {
 	if entries = o.Entries; entries == 0 {
 		entries = defaultEntries
@@ -114,11 +115,11 @@ type Ring struct {
 	slots   slots
 
 	prep    sync.Mutex
-	sqeHead atomic.Int32 // ours alone; the copy in the ring is for the daemon. Stored under prep
+	sqeHead atomic.Int32 // written by us only, under prep; the copy in the ring is for the daemon
 	ticket  uint64       // of the latest request
 
 	turn       chan struct{} // holds a token while a goroutine is in Wait or unmaps the memory
-	cqeTail    int32         // ours alone, as sqeHead; belongs to the holder of turn
+	cqeTail    int32         // likewise, by the holder of turn
 	brisk      bool          // the last Wait got its completions in quick succession; likewise
 	quietSince time.Time     // when completions ceased, or the last probe began; likewise
 
@@ -230,8 +231,8 @@ func (r *Ring) Prepare(q Request) (slot int, err error) {
 		Len:      uint64(q.Bytes),
 		Userdata: r.ticket,
 	}
-	// Taken before it is published: the completion may be there any moment.
-	r.slots.take(slot, issued{ticket: r.ticket, userdata: q.Userdata, length: q.Bytes})
+	// Taken before it is published: the completion may arrive at any moment.
+	r.slots.take(slot, issued{ticket: r.ticket, userdata: q.Userdata, length: q.Bytes, iov: held(v)})
 	if err := r.publish(int32(slot), &args); err != nil {
 		r.slots.abandon(slot)
 		return -1, err
@@ -239,8 +240,20 @@ func (r *Ring) Prepare(q Request) (slot int, err error) {
 	return slot, nil
 }
 
+// held returns v in builds that assert invariants, else nil.
+func held(v *Iov) *Iov {
+	if invariants.Enabled {
+		return v
+	}
+	return nil
+}
+
 // publish writes a request into the ring and moves the head past it.
 func (r *Ring) publish(slot int32, args *wire.Args) error {
+	if invariants.Enabled {
+		invariants.Check(!r.prep.TryLock(), "publish without prep held")
+		invariants.Check(r.layout.Valid(r.sqeHead.Load()), "submission head %d", r.sqeHead.Load())
+	}
 	var (
 		argsBytes [wire.ArgsBytes]byte
 		sqeBytes  [wire.SqeBytes]byte
@@ -254,8 +267,8 @@ func (r *Ring) publish(slot int32, args *wire.Args) error {
 	next := r.layout.Next(head)
 	fault := shm.Guard(func() {
 		tail = r.mem.LoadInt32(wire.OffSqeTail)
-		// A real 3FS retires submissions in their order, so that there may be a
-		// free slot and no free place in the queue (4.7).
+		// A real 3FS retires submissions in order, so the queue may be full although
+		// a slot is free (4.7).
 		if full = next == tail; full || !r.layout.Valid(tail) {
 			return
 		}
@@ -275,8 +288,8 @@ func (r *Ring) publish(slot int32, args *wire.Args) error {
 	return nil
 }
 
-// Submit wakes the daemon for what has been prepared. One Submit serves any
-// number of requests.
+// Submit wakes the daemon for the requests that have been prepared. One Submit is
+// enough for any number of them.
 func (r *Ring) Submit() error {
 	r.prep.Lock()
 	defer r.prep.Unlock()
@@ -296,7 +309,7 @@ type Completion struct {
 	Userdata uint64
 }
 
-// Err is nil or the errno in Result.
+// Err returns nil or the errno in Result.
 func (c Completion) Err() error {
 	if c.Result >= 0 {
 		return nil
@@ -304,21 +317,20 @@ func (c Completion) Err() error {
 	return syscall.Errno(-c.Result)
 }
 
-// Wait collects completions into dst, in the order in which the daemon wrote
-// them, and returns how many. It returns when there are atLeast so many, or as
-// many as dst holds if that is fewer; it takes more where more are ready, and
-// with an atLeast of 0 it only looks.
+// Wait collects completions into dst, in the order in which the daemon wrote them,
+// and returns their number. It returns when there are atLeast that many, or when dst
+// is full. It takes more if more are ready; with atLeast 0 it does not wait.
 //
-// With fewer it returns an error, and the completions it has are good all the
-// same: ctx.Err() within some 10 ms, ErrDaemonGone, ErrProtocol or os.ErrClosed.
-// EINVAL: dst is empty. Wait does not count what is in flight: asked for more
-// than will ever be prepared it waits for its context.
+// With fewer it returns an error, and the completions it has are valid all the same:
+// ctx.Err() within some 10 ms, ErrDaemonGone, ErrProtocol or os.ErrClosed. EINVAL:
+// dst is empty. Wait does not count what is in flight: asked for more completions
+// than will ever come, it waits for its context.
 //
-// A Result that is not possible, such as more bytes than were asked for (a real
-// 3FS can do that where a batch of reads meets holes), comes out as -EIO.
+// A Result that is not possible, such as more bytes than requested (a real 3FS can
+// report that if a batch of reads meets holes), is returned as -EIO.
 func (r *Ring) Wait(ctx context.Context, dst []Completion, atLeast int) (n int, err error) {
 	if len(dst) == 0 {
-		return 0, errNoRoom
+		return 0, errNoSpace
 	}
 	atLeast = min(atLeast, len(dst))
 	select {
@@ -363,30 +375,30 @@ func (r *Ring) Wait(ctx context.Context, dst []Completion, atLeast int) (n int, 
 	}
 }
 
-// While completions come as fast as small cached requests make them, a waiter
-// looks for the next ones for a moment before it sleeps: then the daemon need
-// not wake it, which would cost either side as much as several requests.
+// While completions arrive as fast as those of small cached requests, a waiter spins
+// for a moment before it sleeps. Then the daemon need not wake it, which would cost
+// each side as much as several requests.
 const (
 	briskEach = 3 * time.Microsecond
 	spinFor   = 40 * time.Microsecond
 )
 
-// Bounds of a nap, and how long a completion must take for one: below the least,
-// sleeping costs more than it saves.
+// Bounds of a nap, and the least time for each completion that makes one worthwhile:
+// below that, sleeping costs more than it saves.
 const (
 	leastNap  = 60 * time.Microsecond
 	mostNap   = 250 * time.Microsecond
 	leastEach = 40 * time.Microsecond
 )
 
-// napUntil is for how long without a completion naps go on: after that the daemon
-// waits for something, its posts are rare, and looking for them costs more.
+// napUntil is the time without a completion after which naps end: the daemon is then
+// waiting for something, its posts are rare, and looking for them costs more.
 const napUntil = 2 * time.Millisecond
 
-// nap sleeps through half of the time that the missing completions should take,
-// going by the done ones, and tells whether it did. Asleep on the semaphore, it
-// would be woken for each completion, which costs the daemon a system call and
-// both a switch of threads: at 1 MiB a tenth of the copy.
+// nap sleeps for half of the time that the missing completions should take, judging
+// by those that are done, and reports whether it slept. Asleep on the semaphore, it
+// would be woken for each completion, which costs the daemon a system call and both
+// sides a thread switch: at 1 MiB a tenth of the copy.
 func (r *Ring) nap(ctx context.Context, took time.Duration, done, missing int) bool {
 	if done == 0 || missing < 2 || !r.quietSince.IsZero() && time.Since(r.quietSince) > napUntil {
 		return false
@@ -400,8 +412,8 @@ func (r *Ring) nap(ctx context.Context, took time.Duration, done, missing int) b
 	return true
 }
 
-// broken is ErrProtocol where that has ended the ring, so that a dropped
-// completion is reported even by a Wait that got what it wanted.
+// broken returns ErrProtocol if that has ended the ring, so that even a Wait that got
+// what it wanted reports a dropped completion.
 func (r *Ring) broken() error {
 	if end := r.end.Load(); end != nil && errors.Is(*end, ErrProtocol) {
 		return *end
@@ -409,9 +421,13 @@ func (r *Ring) broken() error {
 	return nil
 }
 
-// reap takes completions that are there. What the daemon cannot have meant is
-// dropped and ends the ring.
+// reap takes the completions that are there. An impossible one is dropped and ends
+// the ring.
 func (r *Ring) reap(dst []Completion) (n int) {
+	if invariants.Enabled {
+		invariants.Check(len(r.turn) == 1, "reap without turn held")
+		invariants.Check(!r.unmapping.Load() || r.end.Load() != nil, "the memory goes while the ring is usable")
+	}
 	var (
 		cqe   wire.Cqe
 		b     [wire.CqeBytes]byte
@@ -440,9 +456,9 @@ func (r *Ring) reap(dst []Completion) (n int) {
 			n++
 		}
 		r.mem.StoreInt32(wire.OffCqeTail, tail)
-		// The daemon may have held requests back for want of room for their
-		// completions (4.7). Upstream's library posts after every reap; where
-		// nothing is queued that only costs both sides a wake-up.
+		// The daemon may have held requests back because there was no space for their
+		// completions (4.7). Upstream's library posts after every reap; if nothing is
+		// queued, that only costs both sides a wake-up.
 		queue = r.mem.LoadInt32(wire.OffSqeTail) != r.sqeHead.Load()
 	})
 	r.cqeTail = tail
@@ -459,8 +475,8 @@ func (r *Ring) reap(dst []Completion) (n int) {
 
 const maxErrno = 4095 // MAX_ERRNO of the kernel
 
-// pause waits for the daemon's post, a step at the most: the semaphore is a
-// hint, and a lost post costs no more than that.
+// pause waits for the daemon's post, at most one step: the semaphore is a hint, and
+// a lost post costs no more than that.
 func (r *Ring) pause(ctx context.Context) {
 	d := step
 	if r.slots.inFlight() == 0 {
@@ -470,7 +486,7 @@ func (r *Ring) pause(ctx context.Context) {
 		d = max(0, min(d, time.Until(deadline)))
 	}
 	fault := shm.Guard(func() {
-		if !r.arrived.TakeAll() { // else there is something to look at
+		if !r.arrived.TakeAll() { // otherwise there may be completions
 			r.arrived.Wait(d)
 		}
 	})
@@ -479,8 +495,8 @@ func (r *Ring) pause(ctx context.Context) {
 	}
 }
 
-// quiet notes that there was nothing to collect. Where that has been so for
-// long, it asks whether the daemon is still there.
+// quiet notes that there was nothing to collect. If that has lasted, it probes
+// whether the daemon is still there.
 func (r *Ring) quiet() {
 	now := time.Now()
 	if r.quietSince.IsZero() {
@@ -495,8 +511,9 @@ func (r *Ring) quiet() {
 	r.probe()
 }
 
-// probe asks the daemon for our registration. It does so on the side, one
-// question at a time: a daemon that hangs must not hold up the wait.
+// probe asks the daemon for our registration, on a goroutine of its own and one
+// question at a time: a daemon that hangs must not delay the wait. Nothing waits for
+// that goroutine; it ends when the daemon answers or exits.
 func (r *Ring) probe() {
 	if r.probing.Swap(true) {
 		return
@@ -513,8 +530,8 @@ func (r *Ring) probe() {
 	}()
 }
 
-// fail ends the ring for the reason given, unless it has ended already, and
-// returns the reason.
+// fail ends the ring for the given reason and returns the reason. If the ring has
+// ended already, the first reason stays.
 func (r *Ring) fail(why error) error {
 	r.end.CompareAndSwap(nil, &why)
 	return *r.end.Load()

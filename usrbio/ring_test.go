@@ -20,7 +20,7 @@ import (
 
 var bg = context.Background()
 
-// soon bounds a wait that is expected to end by itself.
+// soon returns a context for a wait that should end by itself.
 func soon(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(bg, 20*time.Second)
 	t.Cleanup(cancel)
@@ -129,7 +129,7 @@ func TestRingFullAndLowestSlot(t *testing.T) {
 	if b.r.InFlight() != 4 {
 		t.Errorf("%d in flight", b.r.InFlight())
 	}
-	// The daemon completes slot 1 only, and takes all.
+	// The daemon takes all requests and completes only slot 1.
 	r := b.p.only(t)
 	r.mem.StoreInt32(wire.OffSqeTail, 4)
 	r.sqeTail = 4
@@ -244,16 +244,16 @@ func TestWaitEndsEarly(t *testing.T) {
 		t.Errorf("poll: %d, %v", n, err)
 	}
 	if _, err := b.r.Wait(bg, nil, 1); !errors.Is(err, syscall.EINVAL) {
-		t.Errorf("without room: %v", err)
+		t.Errorf("with an empty dst: %v", err)
 	}
 	expired, cancel := context.WithCancel(bg)
 	cancel()
 	b.p.only(t).complete(wire.Cqe{Index: 0, Result: 16, Userdata: 1})
 	if n, err := b.r.Wait(expired, dst[:], 1); n != 1 || err != nil {
-		t.Errorf("what is there comes out although the context is over: %d, %v", n, err)
+		t.Errorf("a completion that is there although the context has ended: %d, %v", n, err)
 	}
 	if n, err := b.r.Wait(expired, dst[:], 1); n != 0 || !errors.Is(err, context.Canceled) {
-		t.Errorf("context over: %d, %v", n, err)
+		t.Errorf("context ended: %d, %v", n, err)
 	}
 	short, cancel := context.WithTimeout(bg, 20*time.Millisecond)
 	defer cancel()
@@ -266,8 +266,8 @@ func TestWaitEndsEarly(t *testing.T) {
 	}
 }
 
-// A wait for many naps. It is as right as one that sleeps on the semaphore, and
-// ends for the same reasons as soon.
+// A wait for many completions naps. It is as correct as one that sleeps on the
+// semaphore, and ends for the same reasons, as early.
 func TestWaitNaps(t *testing.T) {
 	const n = 32
 	slowly := func(t *testing.T) rig {
@@ -300,8 +300,8 @@ func TestWaitNaps(t *testing.T) {
 		}
 	})
 
-	// The daemon answers two of 32, so that the wait has something to go by, and
-	// then no more.
+	// The daemon answers two of 32 requests, from which the wait can judge, and then
+	// no more.
 	stuck := func(t *testing.T) rig {
 		b := fixture(t, RingOptions{Entries: n})
 		b.p.stalled.Store(true)
@@ -332,7 +332,7 @@ func TestWaitNaps(t *testing.T) {
 		end  func(b rig, cancel func())
 		want error
 	}{
-		{"context over", func(b rig, cancel func()) { cancel() }, context.Canceled},
+		{"context ended", func(b rig, cancel func()) { cancel() }, context.Canceled},
 		{"deadline", func(b rig, cancel func()) {}, context.DeadlineExceeded},
 		{"closed", func(b rig, cancel func()) { b.r.Close(bg) }, os.ErrClosed},
 		{"daemon gone", func(b rig, cancel func()) { b.p.gone.Store(true) }, ErrDaemonGone},
@@ -351,7 +351,7 @@ func TestWaitNaps(t *testing.T) {
 			select {
 			case <-ended:
 			case <-time.After(10 * time.Second):
-				t.Fatal("the wait goes on")
+				t.Fatal("the wait does not end")
 			}
 			if !errors.Is(*err, c.want) || *got > 2 {
 				t.Errorf("wait: %d, %v", *got, *err)
@@ -360,7 +360,7 @@ func TestWaitNaps(t *testing.T) {
 		})
 	}
 
-	// When nothing comes for a while it sleeps on the semaphore again.
+	// If nothing arrives for a while, it sleeps on the semaphore again.
 	b := stuck(t)
 	ctx, cancel := context.WithCancel(bg)
 	defer cancel()
@@ -374,7 +374,7 @@ func TestWaitNaps(t *testing.T) {
 		{"slow answers", time.Millisecond, 1, 8, 0, true},
 		{"quiet for a moment", time.Millisecond, 1, 8, napUntil / 4, true},
 		{"quiet for long", time.Millisecond, 1, 8, 2 * napUntil, false},
-		{"nothing to go by", time.Millisecond, 0, 8, 0, false},
+		{"nothing to judge from", time.Millisecond, 0, 8, 0, false},
 		{"the last one", time.Millisecond, 8, 1, 0, false},
 		{"fast answers", 10 * time.Microsecond, 8, 8, 0, false},
 	} {
@@ -389,11 +389,11 @@ func TestWaitNaps(t *testing.T) {
 	cancel()
 	b.r.quietSince = time.Time{}
 	if b.r.nap(ctx, time.Millisecond, 1, 8) {
-		t.Error("naps after its context")
+		t.Error("naps although its context has ended")
 	}
 }
 
-// A second waiter obeys its context while the first one has the ring.
+// A second waiter obeys its context while the first one holds the ring.
 func TestWaitersTakeTurns(t *testing.T) {
 	b := fixture(t, RingOptions{})
 	b.p.stalled.Store(true)
@@ -417,7 +417,7 @@ func TestWaitersTakeTurns(t *testing.T) {
 	wg.Wait()
 }
 
-// Case 55: a completion whose post is lost is found all the same.
+// Case 55: a completion is found even if its post is lost.
 func TestLostPost(t *testing.T) {
 	b := fixture(t, RingOptions{})
 	b.p.mute.Store(true)
@@ -445,7 +445,7 @@ func TestDaemonGone(t *testing.T) {
 		t.Fatalf("wait: %d, %v", n, err)
 	}
 	if d := time.Since(start); d > 5*time.Second {
-		t.Errorf("it took %v to find out", d)
+		t.Errorf("it took %v to notice", d)
 	}
 	if _, err := b.r.Prepare(Request{File: b.f, Iov: b.v, Bytes: 16, Userdata: 1}); !errors.Is(err, ErrDaemonGone) {
 		t.Errorf("prepare: %v", err)
@@ -464,7 +464,7 @@ func TestDaemonGone(t *testing.T) {
 	}
 }
 
-// A program that only ever polls learns of it as well.
+// A program that only polls notices it, too.
 func TestDaemonGoneWhilePolling(t *testing.T) {
 	b := fixture(t, RingOptions{})
 	b.p.stalled.Store(true)
@@ -482,8 +482,8 @@ func TestDaemonGoneWhilePolling(t *testing.T) {
 	}
 }
 
-// The daemon lives and has dropped the ring, as a real 3FS does when somebody
-// lists the directory from the wrong thread.
+// The daemon is alive and has dropped the ring, as a real 3FS does when the wrong
+// thread lists the directory.
 func TestRingForgotten(t *testing.T) {
 	b := fixture(t, RingOptions{})
 	b.p.stalled.Store(true)
@@ -515,7 +515,7 @@ func TestHungDaemon(t *testing.T) {
 	}
 }
 
-// What a daemon must not write ends the ring, and nothing else.
+// What a daemon must not write ends the ring and nothing else.
 func TestProtocolBroken(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -526,7 +526,7 @@ func TestProtocolBroken(t *testing.T) {
 		{"index far beyond", func(r *peerRing) { r.complete(wire.Cqe{Index: math.MaxInt32, Userdata: 1}) }, 0},
 		{"index below", func(r *peerRing) { r.complete(wire.Cqe{Index: -1, Userdata: 1}) }, 0},
 		{"least index", func(r *peerRing) { r.complete(wire.Cqe{Index: math.MinInt32, Userdata: 1}) }, 0},
-		{"never asked", func(r *peerRing) { r.complete(wire.Cqe{Index: 5, Userdata: 0}) }, 0},
+		{"never requested", func(r *peerRing) { r.complete(wire.Cqe{Index: 5, Userdata: 0}) }, 0},
 		{"other ticket", func(r *peerRing) { r.complete(wire.Cqe{Index: 0, Userdata: 2}) }, 0},
 		{"twice", func(r *peerRing) {
 			r.complete(wire.Cqe{Index: 0, Result: 16, Userdata: 1})
@@ -581,7 +581,7 @@ func TestProtocolBrokenUnderPrepare(t *testing.T) {
 	}
 }
 
-// A dropped completion is reported although the wait got what it asked for.
+// A dropped completion is reported even if the wait got as many as it wanted.
 func TestDroppedCompletionIsReported(t *testing.T) {
 	b := fixture(t, RingOptions{})
 	b.p.stalled.Store(true)
@@ -620,7 +620,7 @@ func TestResults(t *testing.T) {
 			t.Fatal(err)
 		}
 		if dst[0].Result != c.want || dst[0].Err() != c.err {
-			t.Errorf("the daemon's %d comes out as %d, %v", c.result, dst[0].Result, dst[0].Err())
+			t.Errorf("the daemon's result %d is returned as %d, %v", c.result, dst[0].Result, dst[0].Err())
 		}
 	}
 }
@@ -659,7 +659,7 @@ func TestCloseEndsWait(t *testing.T) {
 	}
 }
 
-// Everything at once with Close: nothing may crash or hang.
+// Every call at once, and Close: nothing may crash or hang.
 func TestCloseRacesWithUse(t *testing.T) {
 	for range 30 {
 		b := fixture(t, RingOptions{Entries: 8})
@@ -691,9 +691,9 @@ func TestCloseRacesWithUse(t *testing.T) {
 	}
 }
 
-// One goroutine prepares and another one waits. Under the race detector this
-// also shows that what went before Prepare is visible after Wait, and the other
-// way round when a slot is used again: payload[] is plain memory.
+// One goroutine prepares and another waits. Under the race detector this also shows
+// that what happened before Prepare is visible after Wait, and the reverse when a slot
+// is used again: payload is plain memory.
 func TestPreparerAndWaiter(t *testing.T) {
 	total := 200_000
 	if testing.Short() {
@@ -744,7 +744,7 @@ func TestPreparerAndWaiter(t *testing.T) {
 	wg.Wait()
 }
 
-// Several goroutines share a ring, each waiting for whatever comes.
+// Several goroutines share a ring, and each takes any completions.
 func TestManyPreparers(t *testing.T) {
 	b := fixture(t, RingOptions{Entries: 16})
 	const each, users = 2000, 4

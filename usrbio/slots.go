@@ -3,6 +3,8 @@ package usrbio
 import (
 	"math/bits"
 	"sync/atomic"
+
+	"github.com/kv3fs/kv3fs/internal/invariants"
 )
 
 // slots records which argument slots of a ring are in flight and what was
@@ -20,6 +22,7 @@ type issued struct {
 	ticket   uint64 // the userdata in the ring: unique to the request
 	userdata uint64
 	length   int64
+	iov      *Iov // only in builds that assert invariants
 }
 
 func newSlots(n int) slots {
@@ -43,22 +46,39 @@ func (s *slots) lowest() int {
 
 // take marks slot i in flight as r.
 func (s *slots) take(i int, r issued) {
+	if invariants.Enabled {
+		invariants.Check(!s.isBusy(i), "slot %d is taken while it is in flight", i)
+		invariants.Check(r.ticket > s.issued[i].ticket, "slot %d: ticket %d after %d", i, r.ticket, s.issued[i].ticket)
+		invariants.Check(r.length > 0, "slot %d: a request of %d bytes", i, r.length)
+		r.iov.hold(1)
+	}
 	s.issued[i] = r
 	s.busy[i/64].Or(1 << (i % 64))
 }
 
 // give frees slot i if it is in flight under that ticket.
 func (s *slots) give(i int, ticket uint64) (r issued, ok bool) {
-	if i < 0 || i >= s.n || s.busy[i/64].Load()&(1<<(i%64)) == 0 || s.issued[i].ticket != ticket {
+	if i < 0 || i >= s.n || !s.isBusy(i) || s.issued[i].ticket != ticket {
 		return issued{}, false
 	}
 	r = s.issued[i]
+	if invariants.Enabled {
+		r.iov.hold(-1)
+	}
 	s.busy[i/64].And(^uint64(1 << (i % 64)))
 	return r, true
 }
 
 // abandon frees slot i, which was taken and not handed to the daemon.
-func (s *slots) abandon(i int) { s.busy[i/64].And(^uint64(1 << (i % 64))) }
+func (s *slots) abandon(i int) {
+	if invariants.Enabled {
+		invariants.Check(s.isBusy(i), "slot %d is abandoned and was not taken", i)
+		s.issued[i].iov.hold(-1)
+	}
+	s.busy[i/64].And(^uint64(1 << (i % 64)))
+}
+
+func (s *slots) isBusy(i int) bool { return s.busy[i/64].Load()&(1<<(i%64)) != 0 }
 
 // inFlight returns the number of busy slots.
 func (s *slots) inFlight() int {
@@ -66,5 +86,6 @@ func (s *slots) inFlight() int {
 	for w := range s.busy {
 		n += bits.OnesCount64(s.busy[w].Load())
 	}
+	invariants.Check(n >= 0 && n <= s.n, "%d of %d slots are in flight", n, s.n)
 	return n
 }

@@ -12,17 +12,17 @@ func TestSlotsLowestFirst(t *testing.T) {
 			if got := s.lowest(); got != want {
 				t.Fatalf("%d slots: lowest %d, want %d", n, got, want)
 			}
-			s.take(want, issued{ticket: uint64(want) + 1, userdata: uint64(want) * 3})
+			s.take(want, issued{ticket: uint64(want) + 1, userdata: uint64(want) * 3, length: 1})
 		}
 		if got := s.lowest(); got != -1 || s.inFlight() != n {
 			t.Fatalf("%d slots: lowest %d of a full set of %d", n, got, s.inFlight())
 		}
-		for i := n - 1; i >= 0; i-- { // each one given back is the lowest
+		for i := n - 1; i >= 0; i-- { // each one freed is the lowest
 			if r, ok := s.give(i, uint64(i)+1); !ok || r.userdata != uint64(i)*3 {
 				t.Errorf("%d slots: %d came back as %+v, %v", n, i, r, ok)
 			}
 			if got := s.lowest(); got != i {
-				t.Errorf("%d slots: lowest %d after %d was given back", n, got, i)
+				t.Errorf("%d slots: lowest %d after %d was freed", n, got, i)
 			}
 		}
 		if s.inFlight() != 0 {
@@ -39,7 +39,7 @@ func TestSlotsRefuse(t *testing.T) {
 		ticket uint64
 	}{{-1, 5}, {1, 5}, {64, 0}, {65, 0}, {127, 0}, {128, 0}, {1 << 30, 0}, {-1 << 31, 0}, {0, 0}, {0, 4}} {
 		if _, ok := s.give(c.i, c.ticket); ok {
-			t.Errorf("slot %d was given back under ticket %d", c.i, c.ticket)
+			t.Errorf("slot %d was freed under ticket %d", c.i, c.ticket)
 		}
 	}
 	r, ok := s.give(0, 5)
@@ -47,6 +47,6 @@ func TestSlotsRefuse(t *testing.T) {
 		t.Errorf("got %+v, %v", r, ok)
 	}
 	if _, ok := s.give(0, 5); ok {
-		t.Error("slot 0 was given back twice")
+		t.Error("slot 0 was freed twice")
 	}
 }
