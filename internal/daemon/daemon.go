@@ -102,6 +102,14 @@ func serve(ctx context.Context, c Config, tree *tree.Tree, rings *ringserver.Ser
 	defer stopRings()
 	ringsDone := make(chan error, 1)
 	go func() { ringsDone <- rings.Run(ringCtx) }()
+	endRings := func() error {
+		stopRings()
+		err := <-ringsDone
+		if err != nil {
+			tree.Abandon() // requests that are stuck go on using its files
+		}
+		return err
+	}
 	trimCtx, stopTrim := context.WithCancel(context.Background())
 	trimDone := make(chan struct{})
 	go func() {
@@ -124,13 +132,10 @@ func serve(ctx context.Context, c Config, tree *tree.Tree, rings *ringserver.Ser
 			c.Log.Warn("clients were cut off", "err", err)
 		}
 		cancel()
-		errs = append(errs, <-mountDone)
-		stopRings()
-		errs = append(errs, <-ringsDone)
+		errs = append(errs, <-mountDone, endRings())
 	case err := <-mountDone:
 		c.Log.Info("unmounted by somebody else; ending", "mount", mnt.Point())
-		stopRings()
-		errs = append(errs, err, <-ringsDone)
+		errs = append(errs, err, endRings())
 	}
 	errs = append(errs, pageService.stop())
 	stopTrim()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/kv3fs/kv3fs/internal/fs/cred"
 	"github.com/kv3fs/kv3fs/internal/fs/settings"
+	"github.com/kv3fs/kv3fs/internal/invariants"
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
@@ -171,6 +172,7 @@ func (d *Dir) List(c cred.Caller, dir uint64) ([]Entry, syscall.Errno) {
 			es = append(es, Entry{s.name, l.attr()})
 		}
 		for _, r := range d.registry.List(c.UID) {
+			invariants.Check(r.UID == c.UID, "registration %s of uid %d is listed for uid %d", r.Name, r.UID, c.UID)
 			es = append(es, Entry{r.Name, registrationLink(r).attr()})
 		}
 	case wire.InoGetConf:

@@ -10,6 +10,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/fs/controldir"
 	"github.com/kv3fs/kv3fs/internal/fs/cred"
 	"github.com/kv3fs/kv3fs/internal/fs/settings"
+	"github.com/kv3fs/kv3fs/internal/test/leaktest"
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
@@ -23,7 +24,7 @@ func TestMain(m *testing.M) {
 		io.Copy(io.Discard, os.Stdin)
 		return
 	}
-	os.Exit(m.Run())
+	os.Exit(leaktest.Main(m))
 }
 
 const (

@@ -5,6 +5,7 @@ import (
 
 	"github.com/kv3fs/kv3fs/internal/fs/cred"
 	"github.com/kv3fs/kv3fs/internal/fs/settings"
+	"github.com/kv3fs/kv3fs/internal/invariants"
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
@@ -74,6 +75,7 @@ func (l link) attr() Attr {
 }
 
 func registrationLink(r Registration) link {
+	invariants.Check(r.Index >= 0 && r.Index < wire.MaxIovs, "registration %s has index %d", r.Name, r.Index)
 	return link{ino: wire.InoIovFirst - uint64(r.Index), mode: 0o400, uid: r.UID, gid: r.GID, target: r.Target}
 }
 
@@ -87,7 +89,9 @@ func (d *Dir) link(c cred.Caller, ino uint64) (link, syscall.Errno) {
 	keys := settings.Keys()
 	switch {
 	case ino <= wire.InoIovFirst && ino > wire.InoIovFirst-wire.MaxIovs:
-		r, ok := d.registry.ByIndex(int(wire.InoIovFirst - ino))
+		index := int(wire.InoIovFirst - ino)
+		r, ok := d.registry.ByIndex(index)
+		invariants.Check(!ok || r.Index == index, "registration %s has index %d and is found at %d", r.Name, r.Index, index)
 		switch {
 		case !ok:
 			return link{}, syscall.ENOENT

@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/internal/test/leaktest"
 )
 
 const childEnv = "KV3FS_TEST_CHILD"
@@ -33,7 +35,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	os.Exit(m.Run())
+	os.Exit(leaktest.Main(m))
 }
 
 // child starts this program as uid and gid 12345 with one more group.

@@ -20,6 +20,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/fs/controldir"
 	"github.com/kv3fs/kv3fs/internal/fs/cred"
 	"github.com/kv3fs/kv3fs/internal/fs/tree"
+	"github.com/kv3fs/kv3fs/internal/test/leaktest"
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
@@ -341,5 +342,5 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	os.Exit(m.Run())
+	os.Exit(leaktest.Main(m))
 }

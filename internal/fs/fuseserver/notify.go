@@ -3,6 +3,8 @@ package fuseserver
 import (
 	"sync"
 	"time"
+
+	"github.com/kv3fs/kv3fs/internal/invariants"
 )
 
 // How long an ioctl waits for the kernel to drop names before it answers. The
@@ -64,6 +66,8 @@ func (n *notifier) entryAndWait(parent uint64, name string) {
 func (n *notifier) work(parent uint64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	_, running := n.queues[parent]
+	invariants.Check(running, "a worker runs for directory %d, which has no queue", parent)
 	for len(n.queues[parent]) > 0 {
 		next := n.queues[parent][0]
 		n.queues[parent] = n.queues[parent][1:]

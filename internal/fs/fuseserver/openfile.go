@@ -10,6 +10,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/fs/controldir"
 	"github.com/kv3fs/kv3fs/internal/fs/cred"
 	"github.com/kv3fs/kv3fs/internal/fs/tree"
+	"github.com/kv3fs/kv3fs/internal/invariants"
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
@@ -18,6 +19,17 @@ type openHandle struct {
 	file    *tree.Handle
 	dir     *tree.Dir
 	virtual *virtualDir
+}
+
+// check asserts that the handle is exactly one of the three.
+func (o openHandle) check() {
+	kinds := 0
+	for _, is := range []bool{o.file != nil, o.dir != nil, o.virtual != nil} {
+		if is {
+			kinds++
+		}
+	}
+	invariants.Check(kinds == 1, "a handle is %d things", kinds)
 }
 
 // virtualDir is an open virtual directory.
@@ -42,6 +54,7 @@ func newHandles() *handles { return &handles{open: make(map[uint64]openHandle)} 
 func (t *handles) add(o openHandle) uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	o.check()
 	t.last++
 	t.open[t.last] = o
 	return t.last
@@ -56,7 +69,8 @@ func (t *handles) get(fh uint64) openHandle {
 func (t *handles) take(fh uint64) openHandle {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	o := t.open[fh]
+	o, known := t.open[fh]
+	invariants.Check(known, "handle %d is released and not open", fh)
 	delete(t.open, fh)
 	return o
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 
 	"github.com/kv3fs/kv3fs/internal/fs/tree"
+	"github.com/kv3fs/kv3fs/internal/invariants"
 )
 
 // passthrough decides how the bytes of each open file travel. The kernel
@@ -70,6 +71,7 @@ func (p *passthrough) close(id uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	r := p.nodes[id]
+	invariants.Check(r != nil && r.opens > 0, "node %d is closed more often than opened", id)
 	if r == nil {
 		return
 	}

@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/internal/invariants"
 )
 
 // hotPeriod is how long after a ring write the kernel gets no attributes to
@@ -87,6 +89,7 @@ func (t *Tree) written(n *node) {
 		n.hotUntil.Store(now + int64(hotPeriod))
 	}
 	told, handed := n.told.Load(), n.handed.Load()
+	invariants.Check(int32(handed-told) >= 0, "node %d: the kernel forgot attributes %d times and got them %d times", n.id, told, handed)
 	if told == handed {
 		return
 	}

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/internal/invariants"
 )
 
 const direntBufferBytes = 32 << 10
@@ -43,11 +45,17 @@ func (t *Tree) OpenDir(id uint64) (*Dir, error) {
 	if err != nil {
 		return nil, err
 	}
+	t.opened()
 	return &Dir{tree: t, node: n, fd: fd}, nil
 }
 
 // Close ends the listing.
-func (d *Dir) Close() { unix.Close(d.fd) }
+func (d *Dir) Close() {
+	invariants.Check(d.fd >= 0, "directory closed twice")
+	unix.Close(d.fd)
+	d.fd = -1
+	d.tree.closed()
+}
 
 // Sync makes the directory's entries durable.
 func (d *Dir) Sync() error { return unix.Fsync(d.fd) }

@@ -207,8 +207,7 @@ func (t *Tree) adopt(n *node, fd, access int) *File {
 	f := of.files[access]
 	spare := f != nil
 	if !spare {
-		f = &File{of: of, fd: fd, access: access}
-		of.files[access] = f
+		f = t.newFile(of, fd, access)
 	}
 	of.useLocked(f)
 	of.mu.Unlock()
@@ -244,21 +243,21 @@ func (t *Tree) remove(parent uint64, name string, how int) error {
 		if err != nil {
 			return err
 		}
-		return t.unlinkAt(place{d, name}, fd, how, &st, t.lastSight(fd, name, &st))
+		return t.unlinkAt(place{d, name}, fd, how, &st, t.openLastName(fd, name, &st))
 	})
 }
 
 // unlinkAt removes the entry at at, in the directory open as fd, whose status is
 // st. at.parent may be nil: a directory that the kernel does not know. sight is
-// lastSight's or -1. The caller holds renameMu.
-func (t *Tree) unlinkAt(at place, fd, how int, st *unix.Statx_t, sight int) error {
+// openLastName's or -1. The caller holds renameMu.
+func (t *Tree) unlinkAt(at place, fd, how int, st *unix.Statx_t, orphanFD int) error {
 	if err := unix.Unlinkat(fd, at.name, how); err != nil {
-		if sight >= 0 {
-			unix.Close(sight)
+		if orphanFD >= 0 {
+			unix.Close(orphanFD)
 		}
 		return err
 	}
-	t.orphan(st, sight)
+	t.orphan(st, orphanFD)
 	t.left(at, st)
 	return nil
 }
@@ -329,9 +328,9 @@ func (t *Tree) renameAt(from place, fromFD int, to place, toFD, flags int) error
 		return err
 	}
 	victim, victimErr := statAt(toFD, to.name)
-	sight := -1
+	orphanFD := -1
 	if victimErr == nil && identityOf(&victim) != identityOf(&source) {
-		sight = t.lastSight(toFD, to.name, &victim)
+		orphanFD = t.openLastName(toFD, to.name, &victim)
 	}
 	// Odd while it is under way: whoever saw the entry before or during it does
 	// not trust that sight.
@@ -343,8 +342,8 @@ func (t *Tree) renameAt(from place, fromFD int, to place, toFD, flags int) error
 		err = unix.Renameat2(fromFD, from.name, toFD, to.name, 0)
 	}
 	if err != nil {
-		if sight >= 0 {
-			unix.Close(sight)
+		if orphanFD >= 0 {
+			unix.Close(orphanFD)
 		}
 		return err
 	}
@@ -352,7 +351,7 @@ func (t *Tree) renameAt(from place, fromFD int, to place, toFD, flags int) error
 		if identityOf(&victim) == identityOf(&source) {
 			return nil // two names of one inode: rename(2) does nothing
 		}
-		t.orphan(&victim, sight)
+		t.orphan(&victim, orphanFD)
 		t.left(to, &victim)
 		t.linksChanged(&victim)
 	}

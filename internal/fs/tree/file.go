@@ -107,6 +107,7 @@ func (f *File) Release() {
 	of.mu.Lock()
 	f.refs--
 	of.users--
+	of.checkLocked()
 	of.endLocked()
 }
 
@@ -122,6 +123,7 @@ func (of *openFile) endLocked() {
 		return
 	}
 	of.dead = true
+	of.checkLocked()
 	of.node.open.CompareAndSwap(of, nil)
 	files := of.files
 	of.mu.Unlock()
@@ -132,11 +134,20 @@ func (of *openFile) endLocked() {
 	}
 }
 
+// newFile makes fd the file of of with the access mode. The caller holds of.mu.
+func (t *Tree) newFile(of *openFile, fd, access int) *File {
+	f := &File{of: of, fd: fd, access: access}
+	of.files[access] = f
+	t.opened()
+	return f
+}
+
 func (f *File) close() {
 	if v := f.direct.Load(); v > 0 {
 		unix.Close(int(v - 1))
 	}
 	unix.Close(f.fd)
+	f.of.tree.closed()
 }
 
 // useOpen returns the open state of n, locked and alive.
@@ -179,6 +190,7 @@ func (n *node) pinAny() *File {
 func (of *openFile) useLocked(f *File) *File {
 	f.refs++
 	of.users++
+	of.checkLocked()
 	return f
 }
 
@@ -241,8 +253,7 @@ func (t *Tree) openLocked(of *openFile, access int, c *cred.Caller) (*File, erro
 	}
 	f := of.files[access]
 	if f == nil {
-		f = &File{of: of, fd: fd, access: access}
-		of.files[access] = f
+		f = t.newFile(of, fd, access)
 		fd = -1
 	}
 	of.useLocked(f)

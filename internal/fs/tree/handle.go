@@ -78,6 +78,7 @@ func (f *File) handle(c cred.Caller, access int, granted directions) *Handle {
 	of.mu.Lock()
 	of.handles++
 	of.grantLocked(c.UID, granted, +1)
+	of.checkLocked()
 	of.mu.Unlock()
 	return &Handle{file: f, uid: c.UID, access: access, grants: granted}
 }
@@ -90,6 +91,7 @@ func (h *Handle) Close() {
 	of.users--
 	of.handles--
 	of.grantLocked(h.uid, h.grants, -1)
+	of.checkLocked()
 	if of.handles == 0 {
 		clear(of.verdicts)
 	}

@@ -70,6 +70,21 @@ func (x *index[K, V]) take(k K, v V) bool {
 	return true
 }
 
+// all calls yield with every value.
+func (x *index[K, V]) all(yield func(V) bool) {
+	for i := range x.shards {
+		s := &x.shards[i]
+		s.mu.RLock()
+		for _, v := range s.m {
+			if !yield(v) {
+				s.mu.RUnlock()
+				return
+			}
+		}
+		s.mu.RUnlock()
+	}
+}
+
 func (x *index[K, V]) len() int {
 	n := 0
 	for i := range x.shards {

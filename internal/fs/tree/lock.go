@@ -2,17 +2,16 @@ package tree
 
 import "golang.org/x/sys/unix"
 
-// Directories can be locked: a mark that clients set and read, which keeps nobody
-// from anything here. It lasts as long as the directory, at most until the stage
-// is closed.
+// Clients can lock directories. The lock is a mark that they set and read; it
+// prevents nothing here. It lasts until the directory is removed or the tree is closed.
 
-// Lock marks a directory. ENOTDIR for what is none.
+// Lock locks a directory. It fails with ENOTDIR for anything else.
 func (t *Tree) Lock(id uint64) error { return t.setLock(id, true) }
 
-// Unlock takes the mark away: ENOLCK when there is none.
+// Unlock removes the lock of a directory. It fails with ENOLCK where there is none.
 func (t *Tree) Unlock(id uint64) error { return t.setLock(id, false) }
 
-// Locked says whether a node is a marked directory.
+// Locked reports whether a node is a locked directory.
 func (t *Tree) Locked(id uint64) bool {
 	n, err := t.node(id)
 	if err != nil {
@@ -44,7 +43,7 @@ func (t *Tree) setLock(id uint64, on bool) error {
 	return nil
 }
 
-// unlockGone forgets the mark of a directory that was removed: another one may
+// unlockGone drops the lock of a directory that was removed: another directory may
 // get its inode number.
 func (t *Tree) unlockGone(k identity) {
 	t.locksMu.Lock()

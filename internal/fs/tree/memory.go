@@ -8,12 +8,12 @@ import (
 )
 
 const (
-	// So many forgotten nodes are worth a collection: about 20 MiB.
+	// A collection is worth its cost after this many forgotten nodes, about 20 MiB.
 	forgottenWorthFreeing = 64 << 10
 	freeingInterval       = 3 * time.Second
 )
 
-// forgottenNodes counts nodes forgotten since memory was last given back.
+// forgottenNodes counts nodes forgotten since memory was last returned to the system.
 type forgottenNodes struct {
 	count atomic.Int64
 	many  chan struct{} // capacity 1
@@ -28,9 +28,9 @@ func (f *forgottenNodes) note() {
 	}
 }
 
-// Run gives memory back to the system after the kernel forgot many nodes, until
-// ctx ends. The runtime does so by itself only over minutes. Without Run the
-// stage works and is larger.
+// Run returns memory to the system after the kernel forgot many nodes, until ctx
+// ends. The runtime by itself takes minutes to do so. Without Run the tree works
+// and uses more memory.
 func (t *Tree) Run(ctx context.Context) error {
 	pause := time.NewTimer(0)
 	defer pause.Stop()
@@ -40,7 +40,7 @@ func (t *Tree) Run(ctx context.Context) error {
 			return nil
 		case <-t.forgotten.many:
 		}
-		// Forgetting comes in storms: wait for the rest of this one.
+		// The kernel forgets many nodes at once: wait for the rest.
 		pause.Reset(freeingInterval)
 		select {
 		case <-ctx.Done():

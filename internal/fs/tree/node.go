@@ -4,6 +4,8 @@ import (
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/internal/invariants"
 )
 
 // RootID is the node number and the inode number of the root.
@@ -155,6 +157,7 @@ func (t *Tree) moveLocked(n *node, at place) {
 // leftLocked drops one place from directory d.
 func (t *Tree) leftLocked(d *node) {
 	d.children--
+	invariants.Check(d.children >= 0, "node %d has %d children", d.id, d.children)
 	t.dropLocked(d)
 }
 
@@ -227,6 +230,7 @@ func (t *Tree) Forget(id, count uint64) {
 		return
 	}
 	t.mu.Lock()
+	invariants.Check(count <= n.lookups, "the kernel forgets %d lookups of %d of node %d", count, n.lookups, n.id)
 	n.lookups -= min(count, n.lookups)
 	t.dropLocked(n)
 	idle := len(t.closing) == 0
@@ -243,6 +247,7 @@ func (t *Tree) dropLocked(n *node) {
 		if !t.byID.take(n.id, n) {
 			return
 		}
+		n.checkDropLocked()
 		t.byIdentity.take(n.key, n)
 		t.byIno.take(n.ino, n)
 		if fd, ok := t.orphans[n]; ok {
@@ -252,6 +257,7 @@ func (t *Tree) dropLocked(n *node) {
 		t.forgotten.note()
 		for at := range t.links[n] {
 			at.parent.children--
+			invariants.Check(at.parent.children >= 0, "node %d has %d children", at.parent.id, at.parent.children)
 			if at.parent != n.parent {
 				t.dropLocked(at.parent)
 			}
@@ -259,6 +265,7 @@ func (t *Tree) dropLocked(n *node) {
 		delete(t.links, n)
 		n = n.parent
 		n.children--
+		invariants.Check(n.children >= 0, "node %d has %d children", n.id, n.children)
 	}
 }
 

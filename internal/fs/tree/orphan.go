@@ -6,14 +6,14 @@ import (
 	"github.com/kv3fs/kv3fs/internal/fs/cred"
 )
 
-// A client may have looked a file up and be about to open it when another
-// removes it or renames over it. On a local file system the open works on the
-// inode found. So a file that loses its last name is kept by a descriptor until
-// the kernel forgets it, which it does at once when nobody is about to.
+// One client may look a file up, and another remove it or rename over it before
+// the first opens it. On a local file system the open still succeeds, on the inode
+// that was found. So the tree holds a descriptor of a file that loses its last name
+// until the kernel forgets the file, which it does at once unless an open is coming.
 
-// lastSight returns an O_PATH descriptor of the entry name in dir if removing it
-// takes the last name of a file that the kernel knows, else -1.
-func (t *Tree) lastSight(dir int, name string, st *unix.Statx_t) int {
+// openLastName returns an O_PATH descriptor of the entry name in dir if it is the
+// last name of a file that the kernel knows, and -1 otherwise.
+func (t *Tree) openLastName(dir int, name string, st *unix.Statx_t) int {
 	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Nlink > 1 {
 		return -1
 	}
@@ -22,7 +22,7 @@ func (t *Tree) lastSight(dir int, name string, st *unix.Statx_t) int {
 	}
 	fd, err := unix.Openat(dir, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return -1 // such an open fails with ESTALE then
+		return -1 // an open that is coming fails with ESTALE
 	}
 	now, err := statFD(fd)
 	if err != nil || identityOf(&now) != identityOf(st) {
@@ -32,7 +32,7 @@ func (t *Tree) lastSight(dir int, name string, st *unix.Statx_t) int {
 	return fd
 }
 
-// orphan keeps fd, from lastSight, for as long as the kernel knows its node.
+// orphan keeps fd, from openLastName, for as long as the kernel knows its node.
 func (t *Tree) orphan(st *unix.Statx_t, fd int) {
 	if fd < 0 {
 		return
@@ -52,13 +52,13 @@ func (t *Tree) orphan(st *unix.Statx_t, fd int) {
 	}
 }
 
-// openOrphan opens a node that has no name any more.
+// openOrphan opens a node that has lost its last name.
 func (t *Tree) openOrphan(n *node, flags int, as *cred.Caller) (int, unix.Statx_t, error) {
 	t.mu.RLock()
 	path, ok := t.orphans[n]
 	var err error
 	if ok {
-		// Under the lock, or a forget closes it: a dup does not block.
+		// Under the lock, or a forget could close it. A dup does not block.
 		path, err = unix.FcntlInt(uintptr(path), unix.F_DUPFD_CLOEXEC, 0)
 	}
 	t.mu.RUnlock()
@@ -92,8 +92,8 @@ func (t *Tree) openOrphan(n *node, flags int, as *cred.Caller) (int, unix.Statx_
 	return fd, st, nil
 }
 
-// closeForgotten closes descriptors of forgotten nodes. Not under mu: it may
-// free a file's blocks.
+// closeForgotten closes descriptors of forgotten nodes. The caller does not hold mu:
+// closing may free a file's blocks, which takes time.
 func (t *Tree) closeForgotten() {
 	t.mu.Lock()
 	fds := t.closing

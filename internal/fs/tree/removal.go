@@ -84,6 +84,7 @@ func (r *removal) open(dir int, name string) (*Dir, error) {
 	if err != nil {
 		return nil, err
 	}
+	r.tree.opened()
 	return &Dir{tree: r.tree, node: r.tree.nodeOf(fd), fd: fd}, nil
 }
 

@@ -176,8 +176,8 @@ func (t *Tree) unlinkOne(d *node, dir int, name string) (isDir bool, err error) 
 	}
 	// No last sight is kept: the kernel, which does not know, would have us keep
 	// a descriptor for each file of a tree.
-	const noSight = -1
-	if err := t.unlinkAt(place{d, name}, dir, how, &st, noSight); err != nil {
+	const noDescriptor = -1
+	if err := t.unlinkAt(place{d, name}, dir, how, &st, noDescriptor); err != nil {
 		return isDir, err
 	}
 	t.linksChanged(&st)

@@ -63,6 +63,8 @@ type Tree struct {
 	locksMu sync.Mutex
 	locks   map[identity]bool // locked directories
 
+	inUse atomic.Int64 // files and directories open; counted with invariants only
+
 	directMu sync.Mutex
 	direct   map[uint64]bool // does a device take O_DIRECT
 }
@@ -149,6 +151,7 @@ func (t *Tree) Close() error {
 	if t.abandoned.Load() {
 		return nil
 	}
+	t.checkClose()
 	t.mu.Lock()
 	for n, fd := range t.orphans {
 		t.closing = append(t.closing, fd)

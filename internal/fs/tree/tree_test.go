@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kv3fs/kv3fs/internal/fs/cred"
+	"github.com/kv3fs/kv3fs/internal/test/leaktest"
 )
 
 var (
@@ -26,7 +27,7 @@ var (
 
 func TestMain(m *testing.M) {
 	unix.Umask(0) // as the daemon has it
-	os.Exit(m.Run())
+	os.Exit(leaktest.Main(m))
 }
 
 func newTree(t testing.TB, opts Options) (*Tree, string) {
@@ -40,42 +41,12 @@ func newTree(t testing.TB, opts Options) (*Tree, string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		checkTree(t, tr)
+		if err := tr.inconsistent(); err != nil {
+			t.Error(err)
+		}
 		tr.Close()
 	})
 	return tr, dir
-}
-
-// checkTree verifies reference counts after every test.
-func checkTree(t testing.TB, tr *Tree) {
-	t.Helper()
-	tr.mu.Lock()
-	defer tr.mu.Unlock()
-	children := map[*node]int{}
-	for i := range tr.byID.shards {
-		for _, n := range tr.byID.shards[i].m {
-			if n != tr.root {
-				children[n.parent]++
-			}
-			for at := range tr.links[n] {
-				children[at.parent]++
-			}
-			if n.lookups == 0 && n.children == 0 && n != tr.root {
-				t.Errorf("node %q is kept for nobody", n.name)
-			}
-		}
-	}
-	for i := range tr.byID.shards {
-		for _, n := range tr.byID.shards[i].m {
-			if n.children != children[n] {
-				t.Errorf("node %q counts %d children, has %d", n.name, n.children, children[n])
-			}
-			delete(children, n)
-		}
-	}
-	if len(children) > 0 {
-		t.Errorf("%d directories are referenced and not known", len(children))
-	}
 }
 
 func must[T any](v T, err error) T {

@@ -42,6 +42,16 @@ func (d *disk) hang() (release func()) {
 	}
 }
 
+// releaseAll ends every wait.
+func (d *disk) releaseAll() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.release != nil {
+		close(d.release)
+		d.release = nil
+	}
+}
+
 func (d *disk) wait() {
 	d.mu.Lock()
 	ch := d.release
@@ -109,12 +119,7 @@ func newDisk(t *testing.T, data string) *disk {
 		daemontest.NotTested(t, "the failing disk needs a FUSE mount: "+err.Error())
 	}
 	t.Cleanup(func() {
-		d.mu.Lock()
-		if d.release != nil {
-			close(d.release)
-			d.release = nil
-		}
-		d.mu.Unlock()
+		d.releaseAll()
 		if err := unix.Unmount(at, unix.MNT_DETACH); err != nil {
 			t.Error(err)
 		}
@@ -131,5 +136,6 @@ func slowDisk(t *testing.T, args ...string) (*world, *disk) {
 	must(t, os.Chmod(data, 0o777))
 	d := newDisk(t, data)
 	w := start(t, daemontest.Options{Data: data, Flags: args})
+	t.Cleanup(d.releaseAll) // before the daemon must end
 	return w, d
 }

@@ -206,7 +206,7 @@ func TestDrainOfHungDisk(t *testing.T) {
 	if got := c.ok("wait r 1 1 30000").cqes(t); len(got) != 1 || got[0].result != -int64(syscall.ETIMEDOUT) {
 		t.Errorf("%+v", got)
 	}
-	eventually(t, "the daemon gives up", func() bool { return strings.Contains(w.Log(), "left behind") })
+	eventually(t, "the daemon gives up", func() bool { return strings.Contains(w.Log(), "were abandoned") })
 	if left := daemontest.MountsBelow(w.Mount); len(left) != 0 {
 		t.Error(left)
 	}

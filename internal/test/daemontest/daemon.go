@@ -259,7 +259,10 @@ func (d *Daemon) Signal(sig os.Signal) error { return d.now.cmd.Process.Signal(s
 func (d *Daemon) Kill() {
 	d.mayLeaveMount = true
 	_ = d.now.cmd.Process.Kill() // it may have ended
-	<-d.now.ended
+	select {
+	case <-d.now.ended:
+	case <-time.After(stopLimit): // it hangs in the kernel, which even a killed process cannot leave
+	}
 }
 
 // Stop ends the daemon with SIGTERM. It returns an error if the daemon does not end, if

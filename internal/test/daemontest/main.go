@@ -12,6 +12,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/kv3fs/kv3fs/internal/invariants"
 	"github.com/kv3fs/kv3fs/internal/test/leaktest"
 )
 
@@ -123,9 +124,12 @@ var Binary = sync.OnceValues(func() (string, error) {
 })
 
 // Build builds kv3fs as path, with an addition to the environment and further flags of
-// go build.
+// go build. It asserts invariants if the test does.
 func Build(path, env string, flags ...string) error {
 	args := append([]string{"build", "-trimpath", "-o", path}, flags...)
+	if invariants.Enabled {
+		args = append(args, "-tags", "invariants")
+	}
 	cmd := exec.Command("go", append(args, "github.com/kv3fs/kv3fs/cmd/kv3fs")...)
 	cmd.Env = append(os.Environ(), env)
 	if out, err := cmd.CombinedOutput(); err != nil {
