@@ -1,11 +1,11 @@
 package wire
 
-// DaemonXattr is the extended attribute of a mount's root by which a kv3fs
-// daemon says who it is. It can be read and is not listed, so that no copying
-// program carries it along. A real 3FS has no such attribute.
+// DaemonXattr is the extended attribute of a mount's root that identifies a kv3fs
+// daemon. It can be read but is not listed, so that copying programs do not copy it. A
+// real 3FS has no such attribute.
 const DaemonXattr = "user.kv3fs.daemon"
 
-// Daemon is the attribute's value, as JSON.
+// Daemon is the value of that attribute, in JSON.
 type Daemon struct {
 	Version string `json:"version"`
 	PID     int    `json:"pid"` // in the daemon's PID namespace

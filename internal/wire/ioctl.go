@@ -6,14 +6,14 @@ import (
 	"syscall"
 )
 
-// Magic identifies a 3FS file descriptor; only IoctlGetMagic yields it (1.3).
+// Magic identifies a 3FS file descriptor; only IoctlGetMagic returns it (1.3).
 const Magic = 0x8f3f5fff
 
-// InterfaceVersion is what IoctlGetVersion answers.
+// InterfaceVersion is the reply to IoctlGetVersion.
 const InterfaceVersion = 1
 
-// The ioctls of 1.5. IoctlFsync and IoctlRecursiveRm are declared as four-byte
-// reads but called without a third argument: their replies must carry no bytes.
+// The ioctls of 1.5. IoctlFsync and IoctlRecursiveRm are declared as four-byte reads
+// but called without a third argument, so their replies must have no bytes.
 const (
 	IoctlGetMountName  = 0x80206800
 	IoctlGetPathOffset = 0x80046801
@@ -30,7 +30,7 @@ const (
 	IoctlFsGetXattr    = 0x801c581f
 )
 
-// Sizes of the ioctl arguments, and how many ranges one punch takes.
+// Sizes of the ioctl arguments, and the largest number of ranges in one of them.
 const (
 	MountNameBytes = 32
 	HardlinkBytes  = 264
@@ -40,13 +40,13 @@ const (
 	MaxPunchRanges = 1000
 )
 
-// Hardlink asks for a name of the ioctl's file in another directory.
+// Hardlink requests another name for the ioctl's file, in any directory.
 type Hardlink struct {
 	NewParentIno uint64
 	Name         string
 }
 
-// DecodeHardlink reads the argument; EINVAL for a wrong size or name.
+// DecodeHardlink decodes the argument. EINVAL: wrong size or name.
 func DecodeHardlink(b []byte) (Hardlink, error) {
 	if len(b) != HardlinkBytes {
 		return Hardlink{}, syscall.EINVAL
@@ -58,8 +58,8 @@ func DecodeHardlink(b []byte) (Hardlink, error) {
 // Range is a half-open byte range.
 type Range struct{ Start, End uint64 }
 
-// DecodePunchHole reads up to MaxPunchRanges ranges; EINVAL for a wrong size, a
-// count out of range or a range that ends before it starts.
+// DecodePunchHole decodes up to MaxPunchRanges ranges. EINVAL: wrong size, a count out
+// of range, or a range that ends before it starts.
 func DecodePunchHole(b []byte) ([]Range, error) {
 	if len(b) != PunchHoleBytes {
 		return nil, syscall.EINVAL
@@ -82,14 +82,14 @@ func DecodePunchHole(b []byte) ([]Range, error) {
 	return ranges, nil
 }
 
-// Move asks for a rename from the ioctl's directory.
+// Move requests a rename from the ioctl's directory.
 type Move struct {
 	SrcParentIno, DstParentIno uint64
 	SrcName, DstName           string
 	MoveToTrash                bool
 }
 
-// DecodeMove reads the argument; EINVAL for a wrong size or name.
+// DecodeMove decodes the argument. EINVAL: wrong size or name.
 func DecodeMove(b []byte) (Move, error) {
 	if len(b) != MoveBytes {
 		return Move{}, syscall.EINVAL
@@ -109,14 +109,14 @@ func DecodeMove(b []byte) (Move, error) {
 	return m, nil
 }
 
-// Remove asks for a name of the ioctl's directory to go.
+// Remove requests the removal of a name from the ioctl's directory.
 type Remove struct {
 	ParentIno uint64
 	Name      string
 	Recursive bool
 }
 
-// DecodeRemove reads the argument; EINVAL for a wrong size or name.
+// DecodeRemove decodes the argument. EINVAL: wrong size or name.
 func DecodeRemove(b []byte) (Remove, error) {
 	if len(b) != RemoveBytes {
 		return Remove{}, syscall.EINVAL
@@ -125,8 +125,8 @@ func DecodeRemove(b []byte) (Remove, error) {
 	return Remove{ParentIno: binary.LittleEndian.Uint64(b), Name: name, Recursive: b[264] != 0}, err
 }
 
-// entryName cuts at the NUL, or at the field's end where there is none, and
-// refuses what cannot name a directory entry.
+// entryName returns the name before the NUL, or the whole field without one. EINVAL:
+// it cannot name a directory entry.
 func entryName(b []byte) (string, error) {
 	if i := bytes.IndexByte(b, 0); i >= 0 {
 		b = b[:i]

@@ -10,7 +10,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
-// The numbers, composed as <asm-generic/ioctl.h> does.
+// The numbers are composed as in <asm-generic/ioctl.h>.
 func TestIoctlNumbers(t *testing.T) {
 	const write, read = 1, 2
 	for _, c := range []struct {
@@ -70,7 +70,7 @@ func TestDecodeHardlink(t *testing.T) {
 	if want := (wire.Hardlink{NewParentIno: 7, Name: "name"}); err != nil || got != want {
 		t.Errorf("%+v, %v", got, err)
 	}
-	// A name may fill its 255 bytes; the pad byte is none of it.
+	// A name may fill its 255 bytes; the pad byte does not belong to it.
 	got, err = wire.DecodeHardlink(argument(264, field{8, strings.Repeat("n", 256)}))
 	if err != nil || got.Name != strings.Repeat("n", 255) {
 		t.Errorf("%d bytes of name, %v", len(got.Name), err)
@@ -130,14 +130,14 @@ func TestDecodePunchHole(t *testing.T) {
 	if _, err := wire.DecodePunchHole(argument(16016, field{0, uint32(1)}, field{16, uint64(2)}, field{8016, uint64(1)})); err != syscall.EINVAL {
 		t.Errorf("a range that ends before it starts: %v", err)
 	}
-	// The last range there is room for.
+	// The last range that fits.
 	b = argument(16016, field{0, uint32(1000)}, field{16 + 8*999, uint64(1)}, field{8016 + 8*999, ^uint64(0)})
 	if got, err := wire.DecodePunchHole(b); err != nil || got[999] != (wire.Range{Start: 1, End: ^uint64(0)}) {
 		t.Errorf("last range: %v", err)
 	}
 }
 
-// Case 73, sizes: an argument one byte off is refused.
+// Case 73, sizes: an argument that is one byte too short or too long is refused.
 func TestIoctlArgumentSizes(t *testing.T) {
 	for what, sized := range map[string]struct {
 		bytes  int
@@ -156,8 +156,8 @@ func TestIoctlArgumentSizes(t *testing.T) {
 	}
 }
 
-// FuzzIoctlArguments: decoders take any bytes, and what they accept can name a
-// directory entry, ends where it should and is bounded.
+// FuzzIoctlArguments: decoders take any bytes; accepted names can name a directory
+// entry, and accepted ranges are in order and bounded in number.
 func FuzzIoctlArguments(f *testing.F) {
 	name := func(t *testing.T, err error, names ...string) {
 		t.Helper()

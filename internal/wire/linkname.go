@@ -22,11 +22,11 @@ const (
 	Low    Priority = 1
 )
 
-// Link is what a name under 3fs-virt/iovs says (3.3): an iov, or with Ring set
-// an I/O ring.
+// Link is the meaning of a name under 3fs-virt/iovs (3.3): an iov, or with Ring set an
+// I/O ring.
 type Link struct {
 	ID         UUID
-	BlockBytes int64 // sub-block of an iov; 0: the whole object is one block
+	BlockBytes int64 // size of an iov's sub-blocks; 0: the whole object is one
 
 	Ring      bool
 	Write     bool // direction of the ring
@@ -36,9 +36,9 @@ type Link struct {
 	Flags     uint64
 }
 
-// ParseLink reads a registration name. Items come in any order, a repeated item
-// overrides, empty and unknown items are ignored. Errors are EIO for a malformed
-// uuid and EINVAL for everything else, as clients expect.
+// ParseLink parses a registration name. Items may come in any order; a repeated item
+// overrides the earlier one; empty and unknown items are ignored. Errors are EIO for a
+// malformed uuid and EINVAL for everything else, as clients expect.
 func ParseLink(name string) (Link, error) {
 	id, items, _ := strings.Cut(name, ".")
 	var l Link
@@ -94,8 +94,8 @@ func ParseLink(name string) (Link, error) {
 	return l, nil
 }
 
-// Name is the canonical spelling: b, r or w, p, t, f, with flags in binary. A
-// ring always carries its .t, which upstream's daemon cannot do without.
+// Name returns the canonical spelling: b, r or w, p, t, f, with flags in binary. A ring
+// always has a .t, because upstream's daemon requires it.
 func (l Link) Name() string {
 	var b strings.Builder
 	b.WriteString(l.ID.String())
@@ -115,10 +115,9 @@ func (l Link) Name() string {
 	return b.String()
 }
 
-// DecimalFlagsAlias turns a ring name whose flags are spelled in decimal into
-// the name under which it was created. Upstream's library registers a ring with
-// binary flags and unlinks it with decimal ones (3.4); ok is false where name
-// is no such spelling.
+// DecimalFlagsAlias converts a ring name with decimal flags into the name under which
+// the ring was created. Upstream's library registers a ring with binary flags and
+// unlinks it with decimal ones (3.4). ok is false where name is no such spelling.
 func DecimalFlagsAlias(name string) (created string, ok bool) {
 	i := strings.LastIndex(name, ".f")
 	if i < 0 {
@@ -131,8 +130,8 @@ func DecimalFlagsAlias(name string) (created string, ok bool) {
 	return name[:i+2] + strconv.FormatUint(n, 2), true
 }
 
-// decimalPrefix is C's atoll: leading blanks, a sign, digits as far as they go;
-// saturating, and 0 where there are none.
+// decimalPrefix parses like C's atoll: leading blanks, a sign, and digits up to the
+// first other byte. It saturates, and returns 0 where there are no digits.
 func decimalPrefix(s string) int64 {
 	s = strings.TrimLeft(s, " \t\n\v\f\r")
 	end := 0
@@ -142,12 +141,12 @@ func decimalPrefix(s string) int64 {
 	for end < len(s) && s[end] >= '0' && s[end] <= '9' {
 		end++
 	}
-	n, _ := strconv.ParseInt(s[:end], 10, 64) // on overflow ParseInt saturates, as wanted
+	n, _ := strconv.ParseInt(s[:end], 10, 64) // saturates on overflow
 	return n
 }
 
-// parseFlags reads base 2 over the whole string, empty meaning 0, with the
-// leading blanks and sign that strtoull takes.
+// parseFlags parses the whole string in base 2, with the leading blanks and sign that
+// strtoull accepts; an empty string is 0.
 func parseFlags(s string) (uint64, bool) {
 	if s == "" {
 		return 0, true

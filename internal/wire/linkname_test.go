@@ -15,7 +15,7 @@ func testUUID() wire.UUID {
 	return wire.UUID{0x3f, 0xa8, 0x5f, 0x64, 0x57, 0x17, 0x45, 0x62, 0xb3, 0xfc, 0x2c, 0x96, 0x3f, 0x66, 0xaf, 0xa6}
 }
 
-// Accepted names, with what they say and how kv3fs itself would spell them.
+// Accepted names, with their meaning and their canonical spelling.
 func TestParseLink(t *testing.T) {
 	for _, c := range []struct {
 		items string // after the uuid
@@ -37,14 +37,14 @@ func TestParseLink(t *testing.T) {
 		{".t0.ph.w4", wire.Link{Ring: true, Write: true, IODepth: 4, Priority: wire.High}, ".w4.ph.t0"},
 		// A repeated item overrides, in direction as well.
 		{".r1.w2.t3.t4", wire.Link{Ring: true, Write: true, IODepth: 2, TimeoutMs: 4}, ".w2.t4"},
-		// Empty and unknown items say nothing.
+		// Empty and unknown items are ignored.
 		{"..r0..t0.", wire.Link{Ring: true}, ".r0.t0"},
 		{".gdr.d0", wire.Link{}, ""},
 		// Only the first letter of a priority counts.
 		{".r0.p.t0", wire.Link{Ring: true}, ".r0.t0"},
 		{".r0.pnormal", wire.Link{Ring: true}, ".r0.t0"},
 		{".r0.plow", wire.Link{Ring: true, Priority: wire.Low}, ".r0.pl.t0"},
-		// Numbers as atoll and strtoull take them.
+		// Numbers as atoll and strtoull accept them.
 		{".r +7.t \t1", wire.Link{Ring: true, IODepth: 7, TimeoutMs: 1}, ".r7.t1"},
 		{".r0.f", wire.Link{Ring: true}, ".r0.t0"},
 		{".r0.f +1", wire.Link{Ring: true, Flags: 1}, ".r0.t0.f1"},
@@ -59,7 +59,7 @@ func TestParseLink(t *testing.T) {
 			t.Errorf("%q: %+v, %v; want %+v", c.items, got, err, c.want)
 		}
 		if name := got.Name(); name != uuidText+c.name {
-			t.Errorf("%q: spelled %q, want %q", c.items, name, c.name)
+			t.Errorf("%q: canonical name %q, want %q", c.items, name, c.name)
 		}
 	}
 }
@@ -86,12 +86,12 @@ func TestParseLinkRefuses(t *testing.T) {
 		uuidText + ".r0.pH":    syscall.EINVAL,
 		uuidText + ".r0.t-1":   syscall.EINVAL,
 		uuidText + ".r0.t0.f2": syscall.EINVAL,
-		// What the fields cannot hold.
+		// Numbers that the fields cannot hold.
 		uuidText + ".r2147483648":                     syscall.EINVAL,
 		uuidText + ".w-2147483649":                    syscall.EINVAL,
 		uuidText + ".r0.t2147483648":                  syscall.EINVAL,
 		uuidText + ".r0.f1" + strings.Repeat("0", 64): syscall.EINVAL,
-		// Flags are a number over the whole item, or nothing at all.
+		// Flags are one number over the whole item, or empty.
 		uuidText + ".r0.f-":   syscall.EINVAL,
 		uuidText + ".r0.f ":   syscall.EINVAL,
 		uuidText + ".r0.f1_0": syscall.EINVAL,
@@ -111,7 +111,7 @@ func TestDecimalFlagsAlias(t *testing.T) {
 		uuidText + ".r0.t0.f3":                    uuidText + ".r0.t0.f11",
 		uuidText + ".r0.t0.f10":                   uuidText + ".r0.t0.f1010",
 		uuidText + ".r0.t0.f18446744073709551615": uuidText + ".r0.t0.f" + strings.Repeat("1", 64),
-		// Below two both spellings are one.
+		// Below 2 both spellings are the same.
 		uuidText + ".r0.t0.f0":                    "",
 		uuidText + ".r0.t0.f1":                    "",
 		uuidText + ".r0.t0":                       "",
@@ -128,9 +128,9 @@ func TestDecimalFlagsAlias(t *testing.T) {
 	}
 }
 
-// FuzzParseLink: whatever is accepted keeps its documented bounds, and its
-// canonical name says the same. The decimal spelling that upstream's library
-// destroys a ring by leads back to the name it was created by.
+// FuzzParseLink: an accepted link is within its documented bounds and parses again from
+// its canonical name. The decimal spelling with which upstream's library unlinks a ring
+// converts to the name under which it was created.
 func FuzzParseLink(f *testing.F) {
 	f.Fuzz(func(t *testing.T, name string) {
 		l, err := wire.ParseLink(name)
@@ -149,11 +149,11 @@ func FuzzParseLink(f *testing.F) {
 		canonical := l.Name()
 		again, err := wire.ParseLink(canonical)
 		if err != nil || again != l {
-			t.Fatalf("%q says %+v, its canonical name %q %+v, %v", name, l, canonical, again, err)
+			t.Fatalf("%q means %+v, but its canonical name %q means %+v, %v", name, l, canonical, again, err)
 		}
 		if alias := decimalName(l); l.Flags >= 2 {
 			if created, ok := wire.DecimalFlagsAlias(alias); !ok || created != canonical {
-				t.Fatalf("alias %q leads to %q, not %q", alias, created, canonical)
+				t.Fatalf("alias %q converts to %q, want %q", alias, created, canonical)
 			}
 		}
 	})

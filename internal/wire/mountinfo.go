@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// UnescapeMountinfo turns the kernel's \040 and its like in a field of
-// /proc/self/mountinfo back into what they stand for: blanks and backslashes.
+// UnescapeMountinfo replaces the octal escapes in a field of /proc/self/mountinfo, such
+// as \040 for a blank, by the bytes that they stand for.
 func UnescapeMountinfo(s string) string {
 	if !strings.Contains(s, `\`) {
 		return s

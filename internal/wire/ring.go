@@ -12,8 +12,8 @@ const (
 	SqeBytes  = 16 // one submission entry
 	SemBytes  = 32 // a glibc sem_t
 
-	// The four markers. "Head" is where the producer writes, "tail" where the
-	// consumer reads: the reverse of io_uring.
+	// The four markers. The producer writes at head and the consumer reads at tail, the
+	// reverse of io_uring.
 	OffSqeHead = 0  // stored by the client
 	OffSqeTail = 4  // stored by the daemon
 	OffCqeHead = 8  // stored by the daemon
@@ -25,15 +25,15 @@ const (
 	fixedBytes    = OffArgs + SemBytes + ringTailBytes
 )
 
-// RingBytes is the exact object size for a ring with entries usable entries:
+// RingBytes returns the exact object size of a ring with so many usable entries:
 // 4240 + 96*entries. entries must not be negative.
 func RingBytes(entries int) int64 {
 	return fixedBytes + perEntryBytes*(int64(entries)+1)
 }
 
-// Usable is the number of usable entries of a ring object of sizeBytes, or a
-// number below 1 where the object is too small to be a ring. Upstream computes
-// this unsigned and lets a tiny object look enormous; here it is just too small.
+// Usable returns the number of usable entries in a ring object of sizeBytes, below 1
+// where the object is too small to be a ring. Upstream computes this unsigned, so that
+// a tiny object seems enormous there.
 func Usable(sizeBytes int64) int {
 	if sizeBytes < fixedBytes {
 		return -1
@@ -41,14 +41,14 @@ func Usable(sizeBytes int64) int {
 	return int(min(math.MaxInt32, (sizeBytes-fixedBytes)/perEntryBytes)) - 1
 }
 
-// Layout gives the offsets of a ring's arrays for its ring length E, one more
-// than the usable entries: one slot is kept empty to tell full from empty.
+// Layout gives the offsets of a ring's arrays. The ring length is one more than the
+// usable entries: one slot stays empty to tell a full ring from an empty one.
 type Layout struct {
 	RingLen int32 // slots in each of the three arrays
 }
 
-// LayoutOf derives the layout from the object's size, as both sides do; ok is
-// false where the object has no usable entry.
+// LayoutOf derives the layout from the object's size, as both sides do. ok is false
+// where the object has no usable entry.
 func LayoutOf(sizeBytes int64) (l Layout, ok bool) {
 	n := Usable(sizeBytes)
 	if n < 1 {
@@ -57,22 +57,26 @@ func LayoutOf(sizeBytes int64) (l Layout, ok bool) {
 	return Layout{RingLen: int32(n + 1)}, true
 }
 
-// Entries is the number of usable entries.
+// Entries returns the number of usable entries.
 func (l Layout) Entries() int { return int(l.RingLen) - 1 }
 
-// ArgsOff, CqeOff and SqeOff are byte offsets of slot i, which must be in [0, RingLen).
+// ArgsOff returns the byte offset of argument slot i, which must be in [0, RingLen).
 func (l Layout) ArgsOff(i int32) int64 { return OffArgs + ArgsBytes*int64(i) }
+
+// CqeOff returns the byte offset of completion slot i.
 func (l Layout) CqeOff(i int32) int64 {
 	return OffArgs + ArgsBytes*int64(l.RingLen) + CqeBytes*int64(i)
 }
+
+// SqeOff returns the byte offset of submission slot i.
 func (l Layout) SqeOff(i int32) int64 {
 	return OffArgs + (ArgsBytes+CqeBytes)*int64(l.RingLen) + SqeBytes*int64(i)
 }
 
-// SemOff is the byte offset of the completion semaphore.
+// SemOff returns the byte offset of the completion semaphore.
 func (l Layout) SemOff() int64 { return OffArgs + perEntryBytes*int64(l.RingLen) }
 
-// Next is the marker after i.
+// Next returns the marker after i.
 func (l Layout) Next(i int32) int32 {
 	if i++; i == l.RingLen {
 		return 0
@@ -80,8 +84,8 @@ func (l Layout) Next(i int32) int32 {
 	return i
 }
 
-// Count is the number of filled slots between a consumer's tail and a
-// producer's head; both must be Valid.
+// Count returns the number of filled slots between a consumer's tail and a producer's
+// head; both must be Valid.
 func (l Layout) Count(tail, head int32) int32 {
 	if head >= tail {
 		return head - tail
@@ -89,10 +93,10 @@ func (l Layout) Count(tail, head int32) int32 {
 	return head - tail + l.RingLen
 }
 
-// Valid tells whether a marker or index read from the other side can be used.
+// Valid reports whether a marker or index from the peer is in range.
 func (l Layout) Valid(i int32) bool { return i >= 0 && i < l.RingLen }
 
-// Args is one request as the client wrote it (4.2); nothing in it is checked.
+// Args is one request as the client wrote it (4.2), unchecked.
 type Args struct {
 	BufID    UUID
 	BufOff   uint64 // bytes from the start of the iov
@@ -102,7 +106,7 @@ type Args struct {
 	Userdata uint64
 }
 
-// Decode reads an argument slot of ArgsBytes.
+// Decode reads an argument slot.
 func (a *Args) Decode(b *[ArgsBytes]byte) {
 	copy(a.BufID[:], b[:16])
 	a.BufOff = binary.LittleEndian.Uint64(b[16:])
@@ -122,7 +126,8 @@ func (a *Args) Encode(b *[ArgsBytes]byte) {
 	binary.LittleEndian.PutUint64(b[48:], a.Userdata)
 }
 
-// Sqe is a submission entry: which argument slot, and a value to hand back.
+// Sqe is a submission entry: the index of an argument slot, and a value that the
+// completion returns.
 type Sqe struct {
 	Index    int32
 	Userdata uint64
@@ -140,7 +145,7 @@ func (s *Sqe) Encode(b *[SqeBytes]byte) {
 	binary.LittleEndian.PutUint64(b[8:], s.Userdata)
 }
 
-// Cqe is a completion entry: Result is bytes transferred or a negative errno.
+// Cqe is a completion entry: Result is the bytes transferred or a negative errno.
 type Cqe struct {
 	Index    int32
 	Result   int64

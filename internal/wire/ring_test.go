@@ -38,7 +38,7 @@ func TestLayout(t *testing.T) {
 	}
 }
 
-// Objects too small for a ring (case 21), and one larger than markers can count.
+// Objects that are too small for a ring (case 21), or larger than markers can count.
 func TestUsable(t *testing.T) {
 	for sizeBytes, want := range map[int64]int{
 		math.MinInt64: -1, -1: -1, 0: -1, 4096: -1, 4143: -1,
@@ -57,7 +57,7 @@ func TestUsable(t *testing.T) {
 	}
 	for entries := range 5000 {
 		if got := wire.Usable(wire.RingBytes(entries)); got != entries {
-			t.Fatalf("%d entries come back as %d", entries, got)
+			t.Fatalf("an object for %d entries has %d", entries, got)
 		}
 	}
 }
@@ -83,14 +83,14 @@ func TestMarkers(t *testing.T) {
 			t.Errorf("marker %d is valid: %v", i, !want)
 		}
 	}
-	// The longest ring there is: nothing overflows.
+	// With the longest possible ring nothing overflows.
 	l, _ = wire.LayoutOf(math.MaxInt64)
 	if l.RingLen != math.MaxInt32 || l.Next(math.MaxInt32-1) != 0 || l.Count(math.MaxInt32-1, 0) != 1 || l.Count(0, math.MaxInt32-1) != math.MaxInt32-1 {
 		t.Errorf("longest ring: %+v", l)
 	}
 }
 
-// Where the fields stand (4.2), byte by byte.
+// The offsets of the fields (4.2), byte by byte.
 func TestEntryFields(t *testing.T) {
 	var args [wire.ArgsBytes]byte
 	for i := range args {
@@ -117,11 +117,11 @@ func TestEntryFields(t *testing.T) {
 		t.Errorf("cqe %+v", c)
 	}
 	if wire.OffSqeHead != 0 || wire.OffSqeTail != 4 || wire.OffCqeHead != 8 || wire.OffCqeTail != 12 || wire.OffArgs != 16 {
-		t.Error("markers moved")
+		t.Error("the offsets of the markers changed")
 	}
 }
 
-// What is encoded into dirty memory leaves nothing of it in the padding.
+// Encoding into dirty memory clears the padding.
 func TestEncodeClearsPadding(t *testing.T) {
 	sqe := [wire.SqeBytes]byte(bytes.Repeat([]byte{0xff}, wire.SqeBytes))
 	(&wire.Sqe{Index: -1}).Encode(&sqe)
@@ -136,8 +136,7 @@ func TestEncodeClearsPadding(t *testing.T) {
 	}
 }
 
-// FuzzRingEntries: an entry that was decoded encodes to what it was decoded from,
-// padding apart.
+// FuzzRingEntries: a decoded entry encodes to the same bytes, except for the padding.
 func FuzzRingEntries(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var args, args2 [wire.ArgsBytes]byte
@@ -171,8 +170,8 @@ func FuzzRingEntries(f *testing.F) {
 	})
 }
 
-// FuzzLayout: whatever size an object has, its arrays and semaphore lie inside it
-// and valid markers step through all of its slots.
+// FuzzLayout: for an object of any size, the arrays and the semaphore lie inside it and
+// valid markers step through all slots.
 func FuzzLayout(f *testing.F) {
 	f.Fuzz(func(t *testing.T, sizeBytes int64, marker int32) {
 		l, ok := wire.LayoutOf(sizeBytes)

@@ -5,11 +5,11 @@ import (
 	"encoding/hex"
 )
 
-// UUID is the 16 bytes of an iov's or a ring's id in text order (RFC 4122), as
-// they stand in a request (3.1).
+// UUID is the id of an iov or a ring: 16 bytes in text order (RFC 4122), as in a
+// request (3.1).
 type UUID [16]byte
 
-// ParseUUID reads the canonical 8-4-4-4-12 form, either case, and nothing else.
+// ParseUUID parses the canonical 8-4-4-4-12 form, in either case, and nothing else.
 func ParseUUID(s string) (u UUID, ok bool) {
 	if len(s) != 36 || s[8] != '-' || s[13] != '-' || s[18] != '-' || s[23] != '-' {
 		return UUID{}, false
@@ -21,7 +21,7 @@ func ParseUUID(s string) (u UUID, ok bool) {
 	return u, true
 }
 
-// NewUUID draws a random (version 4) id.
+// NewUUID returns a random (version 4) id.
 func NewUUID() UUID {
 	var u UUID
 	rand.Read(u[:]) // never fails since Go 1.24
@@ -30,7 +30,7 @@ func NewUUID() UUID {
 	return u
 }
 
-// String is the canonical lower-case form.
+// String returns the canonical lower-case form.
 func (u UUID) String() string {
 	b := make([]byte, 36)
 	hex.Encode(b[0:8], u[0:4])

@@ -8,7 +8,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
-// decimalName is the name by which upstream's library destroys a ring.
+// decimalName returns the name with which upstream's library unlinks a ring.
 func decimalName(l wire.Link) string {
 	flags := l.Flags
 	l.Flags = 0
@@ -22,7 +22,7 @@ func TestParseUUID(t *testing.T) {
 			t.Errorf("%s: %x, %v", s, u, ok)
 		}
 		if u.String() != uuidText {
-			t.Errorf("%s spelled %s", s, u)
+			t.Errorf("%s is spelled %s", s, u)
 		}
 	}
 	for _, s := range []string{
@@ -54,8 +54,8 @@ func TestNewUUID(t *testing.T) {
 	}
 }
 
-// FuzzUUID: text that is accepted is the value's canonical form in some case, and
-// every value's text is accepted.
+// FuzzUUID: accepted text is the value's canonical form, in upper or lower case, and the
+// text of every value is accepted.
 func FuzzUUID(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string, raw []byte) {
 		if u, ok := wire.ParseUUID(text); ok && u.String() != strings.ToLower(text) {

@@ -1,7 +1,7 @@
 package wire
 
-// Inode numbers of the virtual tree (2.1). Numbers of real files never have any
-// of the top four bits set.
+// Inode numbers of the virtual directory (2.1). Numbers of real files have none of the
+// top four bits set.
 const (
 	InoVirt         = 0xfffffffffffffffe // /3fs-virt
 	InoRmRf         = 0xfffffffffffffffd // /3fs-virt/rm-rf
@@ -18,16 +18,16 @@ const (
 
 	VirtualMask = 0xf000000000000000
 
-	// VirtualTime is atime, mtime and ctime of everything virtual, in seconds.
+	// VirtualTime is atime, mtime and ctime of all virtual inodes, in seconds.
 	VirtualTime = 1685548800
 
-	// MaxIovs bounds the registrations, iovs and rings together (iov_limit).
+	// MaxIovs bounds iovs and rings together (iov_limit).
 	MaxIovs = 1 << 20
 )
 
-// IsVirtual tells whether an inode number belongs to the virtual tree.
+// IsVirtual reports whether an inode number belongs to the virtual directory.
 func IsVirtual(ino uint64) bool { return ino&VirtualMask != 0 }
 
-// TransientIno is the inode number of the reply to a rm-rf or mv: symlink made
-// in a directory.
+// TransientIno returns the inode number in the reply to creating an rm-rf or mv:
+// symlink in a directory.
 func TransientIno(parentIno uint64) uint64 { return ^(inoTransientTop + parentIno) + 1 }

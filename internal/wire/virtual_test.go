@@ -6,7 +6,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
-// The table of 2.1: formulas give the numbers clients know.
+// The formulas of 2.1 give the numbers that clients use.
 func TestVirtualInodes(t *testing.T) {
 	for _, c := range []struct {
 		what      string
@@ -27,7 +27,7 @@ func TestVirtualInodes(t *testing.T) {
 		}
 	}
 	if wire.VirtualTime != 1685548800 {
-		t.Error("the time of everything virtual changed")
+		t.Error("the time of virtual inodes changed")
 	}
 }
 
@@ -45,7 +45,7 @@ func TestIsVirtual(t *testing.T) {
 			t.Errorf("%#x is virtual: %v", ino, !want)
 		}
 	}
-	// No kind of inode runs into the next one's numbers.
+	// The number ranges of the kinds of inodes do not overlap.
 	bounds := []uint64{
 		wire.InoSetConfFirst - 16, wire.InoSetConfFirst, wire.InoSetConf,
 		wire.InoGetConfFirst - 16, wire.InoGetConfFirst, wire.InoGetConf,
