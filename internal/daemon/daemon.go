@@ -1,5 +1,5 @@
-// Package daemon is the composition root, the one room that knows everybody:
-// configuration in, graph out, run, stop in order.
+// Package daemon builds a kv3fs daemon from its configuration, runs it and stops its
+// parts in order. It is the composition root, and so imports all of them.
 package daemon
 
 import (
@@ -24,25 +24,25 @@ import (
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
-// Config is everything that can be said about a daemon.
+// Config configures a daemon.
 type Config struct {
-	Version       string // what the mount says of it
-	DataDir       string // made if missing
-	MountPoint    string // made if missing
+	Version       string // shown by the mount, see identity
+	DataDir       string // created if missing
+	MountPoint    string // created if missing
 	RemountPrefix string // see controldir.Options
 	Mount         fuseserver.Options
 	Settings      settings.Options
 	IO            blockio.Mode
 	Rings         ringserver.Options
 	Pages         Pages
-	// Drain bounds how long an orderly stop waits for users of the mount.
+	// Drain bounds how long a stop waits for users of the mount.
 	Drain time.Duration
 	Log   *slog.Logger
 }
 
-// Run serves until ctx ends or somebody unmounts, and leaves nothing behind:
-// requests in flight are answered, the mount is gone, semaphores are removed.
-// ready is called once, when clients may come.
+// Run serves until ctx ends or another process unmounts. It leaves nothing behind:
+// requests in flight are answered, the mount and the semaphores are removed. It calls
+// ready once, when the mount serves clients.
 func Run(ctx context.Context, c Config, ready func(mountPoint string)) (err error) {
 	data, err := dataDir(c.DataDir)
 	if err != nil {
@@ -54,7 +54,7 @@ func Run(ctx context.Context, c Config, ready func(mountPoint string)) (err erro
 	}
 	defer st.close()
 	if n := st.removeLeftovers(); n > 0 {
-		c.Log.Info("removed semaphores of a daemon that was killed", "semaphores", n)
+		c.Log.Info("removed the semaphores of a killed daemon", "semaphores", n)
 	}
 	tree, err := tree.Open(data, tree.Options{})
 	if err != nil {
@@ -93,10 +93,10 @@ func Run(ctx context.Context, c Config, ready func(mountPoint string)) (err erro
 	return serve(ctx, c, tree, rings, mnt, pageService, ready)
 }
 
-// serve runs the graph. Stopping goes from the clients inwards: the mount first,
-// which waits for them to leave and lets nobody in afterwards; the rings serve
-// until it is gone and then answer what is left. The page service is the last to
-// go, for engines that are leaving still confirm what they have written.
+// serve runs the parts of a daemon. They stop in this order: first the mount, which
+// waits for its users to leave and admits no new ones; then the rings, which serve
+// until the mount is removed and answer what is left; the page service last, because
+// engines that are leaving still confirm what they have written.
 func serve(ctx context.Context, c Config, tree *tree.Tree, rings *ringserver.Server, mnt *fuseserver.Mount, pageService *pageService, ready func(string)) error {
 	ringCtx, stopRings := context.WithCancel(context.Background())
 	defer stopRings()
@@ -106,7 +106,7 @@ func serve(ctx context.Context, c Config, tree *tree.Tree, rings *ringserver.Ser
 		stopRings()
 		err := <-ringsDone
 		if err != nil {
-			tree.Abandon() // requests that are stuck go on using its files
+			tree.Abandon() // stuck requests still use its files
 		}
 		return err
 	}
@@ -126,15 +126,15 @@ func serve(ctx context.Context, c Config, tree *tree.Tree, rings *ringserver.Ser
 	select {
 	case <-ctx.Done():
 		sdnotify.SdNotify(false, sdnotify.SdNotifyStopping)
-		c.Log.Info("stopping", "mount", mnt.Point(), "waiting_at_most", c.Drain)
+		c.Log.Info("stopping", "mount", mnt.Point(), "drain", c.Drain)
 		drain, cancel := context.WithTimeout(context.Background(), c.Drain)
 		if err := mnt.Unmount(drain); err != nil {
-			c.Log.Warn("clients were cut off", "err", err)
+			c.Log.Warn("unmounted while clients used the mount", "mount", mnt.Point(), "err", err)
 		}
 		cancel()
 		errs = append(errs, <-mountDone, endRings())
 	case err := <-mountDone:
-		c.Log.Info("unmounted by somebody else; ending", "mount", mnt.Point())
+		c.Log.Info("unmounted by another process; stopping", "mount", mnt.Point())
 		errs = append(errs, err, endRings())
 	}
 	errs = append(errs, pageService.stop())
@@ -143,8 +143,7 @@ func serve(ctx context.Context, c Config, tree *tree.Tree, rings *ringserver.Ser
 	return errors.Join(errs...)
 }
 
-// identity is what the mount's root says of the daemon to those who look for a
-// fault.
+// identity returns the value of wire.DaemonXattr, for diagnosis.
 func identity(c Config, data string) []byte {
 	value, _ := json.Marshal(wire.Daemon{ // strings and a number: cannot fail
 		Version: c.Version, PID: os.Getpid(), Data: data, Cluster: c.Mount.Cluster,
@@ -153,40 +152,41 @@ func identity(c Config, data string) []byte {
 	return value
 }
 
-// mountPoint returns the path that the kernel will show for the mount, and
-// clients will use: absolute and without symbolic links. The point itself is not
-// touched: a dead daemon's mount there answers nothing.
+// mountPoint returns the path of the mount as the kernel will show it and clients will
+// use it: absolute and without symbolic links. It does not touch the mount point
+// itself, where a dead daemon's mount may not answer.
 func mountPoint(dir string) (string, error) {
 	abs, err := filepath.Abs(dir)
 	if err != nil {
-		return "", fmt.Errorf("mount point %s: %w", dir, err)
+		return "", fmt.Errorf("resolve mount point %s: %w", dir, err)
 	}
 	if target, err := os.Readlink(abs); err == nil {
 		return "", fmt.Errorf("mount point %s is a symbolic link: give its target, %s", dir, target)
 	}
 	parent, err := filepath.EvalSymlinks(filepath.Dir(abs))
 	if err != nil {
-		return "", fmt.Errorf("mount point %s: %w", dir, err)
+		return "", fmt.Errorf("resolve mount point %s: %w", dir, err)
 	}
 	return filepath.Join(parent, filepath.Base(abs)), nil
 }
 
-// dataDir makes the data directory if it is missing and returns its true path.
+// dataDir creates the data directory if it is missing and returns its path without
+// symbolic links.
 func dataDir(dir string) (string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", fmt.Errorf("data directory: %w", err)
+		return "", fmt.Errorf("create data directory %s: %w", dir, err)
 	}
 	abs, err := filepath.Abs(dir)
 	if err != nil {
-		return "", fmt.Errorf("data directory %s: %w", dir, err)
+		return "", fmt.Errorf("resolve data directory %s: %w", dir, err)
 	}
 	if abs, err = filepath.EvalSymlinks(abs); err != nil {
-		return "", fmt.Errorf("data directory %s: %w", dir, err)
+		return "", fmt.Errorf("resolve data directory %s: %w", dir, err)
 	}
 	return abs, nil
 }
 
-// files is the tree as the ring server sees it.
+// files lends files of the tree to the ring server.
 type files struct{ tree *tree.Tree }
 
 func (f files) Acquire(ino uint64, c cred.Caller, write bool) (ringserver.File, error) {

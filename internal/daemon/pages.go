@@ -19,26 +19,26 @@ import (
 	"github.com/kv3fs/kv3fs/internal/pageservice/journal"
 )
 
-// Pages is everything that can be said about a page service.
+// Pages configures a page service.
 type Pages struct {
-	Listen []httpserver.Address // empty: there is none
-	// Optional: where another service has the address, that is logged, and no error. So
-	// it is for the default address, which one of several daemons has.
+	Listen []httpserver.Address // empty: no page service
+	// Optional makes an address that is in use a warning instead of an error. It is for
+	// the default address, which only one of several daemons can have.
 	Optional bool
 	Token    string
 	Limits   httpserver.Limits
 	Index    pageservice.Options
-	// Drain bounds how long a stop waits for requests that are being answered.
+	// Drain bounds how long a stop waits for requests in flight.
 	Drain time.Duration
 	Log   *slog.Logger
 }
 
-// pagesDir is where this host's part of the state directory keeps the page index. Each
-// host that serves a shared directory has one of its own.
+// pagesDir is the directory of the page index in this host's part of the state
+// directory. Each host that serves a shared data directory has a page index of its own.
 const pagesDir = "pages"
 
-// RunPages runs a page service alone until ctx ends. ready is called once, when
-// engines may ask, with the addresses.
+// RunPages runs a page service without a mount until ctx ends. It calls ready once with
+// the addresses, when they accept requests.
 func RunPages(ctx context.Context, dataDirectory string, p Pages, ready func([]httpserver.Address)) error {
 	data, err := dataDir(dataDirectory)
 	if err != nil {
@@ -66,7 +66,7 @@ type pageService struct {
 	listeners []*httpserver.Listener
 	cancel    context.CancelFunc
 	done      chan struct{}
-	err       error // once done is closed
+	err       error // valid once done is closed
 	ballast   []byte
 }
 
@@ -76,8 +76,8 @@ type pageService struct {
 // requests, and take half of the processors.
 const ballastBytes = 32 << 20
 
-// startPages opens the page index below a host's state directory and serves it. The
-// listeners come first: they are what another service would have.
+// startPages opens the page index below a host's state directory and serves it until
+// stop. It opens the listeners first, since an address in use is the likeliest failure.
 func startPages(hostDir string, p Pages) (_ *pageService, err error) {
 	s := &pageService{done: make(chan struct{}), ballast: make([]byte, ballastBytes)}
 	defer func() {
@@ -111,19 +111,19 @@ func startPages(hostDir string, p Pages) (_ *pageService, err error) {
 			return context.WithTimeout(context.Background(), p.Drain)
 		})
 		if ctx.Err() == nil {
-			p.Log.Error("the page service has ended by itself; restart to have it again", "err", s.err)
+			p.Log.Error("page service failed; restart the daemon to start it again", "err", s.err)
 		}
 	}()
 	for _, a := range s.addresses() {
-		p.Log.Info("page service", "at", a.String(), "index", dir)
+		p.Log.Info("page service listens", "address", a.String(), "index", dir)
 		if a.Open() && p.Token == "" {
-			p.Log.Warn("everybody who reaches this host can use the page service: give it a token, or listen on 127.0.0.1 only", "at", a.String())
+			p.Log.Warn("page service is open to the network: set a token, or listen on 127.0.0.1 only", "address", a.String())
 		}
 	}
 	return s, nil
 }
 
-// probe writes a little to the disk of the page index.
+// probe reports whether the file system of the page index accepts writes.
 func probe(file string) error {
 	f, err := os.OpenFile(file, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -140,17 +140,16 @@ func (s *pageService) addresses() (all []httpserver.Address) {
 	return all
 }
 
-// stop answers the requests that have arrived, and then closes the page index. A nil
-// service has nothing to stop.
+// stop answers the requests that have arrived and closes the page index. On a nil
+// service it does nothing.
 func (s *pageService) stop() error {
 	if s == nil {
 		return nil
 	}
 	s.cancel()
 	<-s.done
-	err := errors.Join(s.err, s.index.Close())
-	if err != nil {
-		return fmt.Errorf("page service: %w", err)
+	if err := errors.Join(s.err, s.index.Close()); err != nil {
+		return fmt.Errorf("stop the page service: %w", err)
 	}
 	return nil
 }
@@ -161,7 +160,7 @@ func (s *pageService) closeListeners() {
 	}
 }
 
-// pagesOf starts the page service of a daemon; nil if there is none.
+// pagesOf starts the page service of a daemon. It returns nil where there is none.
 func pagesOf(hostDir string, p Pages) (*pageService, error) {
 	if len(p.Listen) == 0 {
 		return nil, nil
@@ -171,7 +170,7 @@ func pagesOf(hostDir string, p Pages) (*pageService, error) {
 	case err == nil:
 		return s, nil
 	case p.Optional && errors.Is(err, unix.EADDRINUSE):
-		p.Log.Warn("no page service: vLLM's and SGLang's 3FS connectors cannot use this daemon. --pages-listen HOST:PORT chooses another address, --pages-listen off silences this", "err", err)
+		p.Log.Warn("no page service: vLLM's and SGLang's 3FS connectors cannot use this daemon; --pages-listen HOST:PORT selects another address, --pages-listen off silences this", "err", err)
 		return nil, nil
 	}
 	return nil, fmt.Errorf("%w (--pages-listen off serves without vLLM's and SGLang's page service)", err)

@@ -19,10 +19,10 @@ import (
 	"github.com/kv3fs/kv3fs/internal/pageservice/journal"
 )
 
-// patience bounds every wait for something that should be there soon.
+// patience bounds every wait for something that should happen soon.
 const patience = 20 * time.Second
 
-// pagesOn runs a page service until stop, and returns where it answers.
+// pagesOn runs a page service until stop and returns its URL.
 func pagesOn(t *testing.T, data string) (url string, stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -65,9 +65,9 @@ func post(t *testing.T, url, body string) (status int, answer string) {
 	return w.StatusCode, string(b)
 }
 
-// TestPagesFullDisk: with a full disk under the book, changes are 503 and the service
-// is not ready; what was confirmed is found, then and after a restart; and when there
-// is room again it goes on.
+// TestPagesFullDisk: with a full disk below the page index, changes return 503 and the
+// service is not ready. Confirmed keys are found then and after a restart. The service
+// continues once there is room again.
 func TestPagesFullDisk(t *testing.T) {
 	dir := t.TempDir()
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
@@ -124,7 +124,7 @@ func TestPagesFullDisk(t *testing.T) {
 		}
 	}
 	if !refused {
-		t.Fatal("a full disk takes everything")
+		t.Fatal("a full disk accepted every write")
 	}
 	if status, answer := post(t, url+"/readyz", ""); status != 503 || !strings.Contains(answer, "cannot write") {
 		t.Errorf("ready with a full disk: %d %s", status, answer)
@@ -148,7 +148,7 @@ func TestPagesFullDisk(t *testing.T) {
 	}
 	for end := time.Now().Add(patience); save(confirmed) != 204; time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatal("it does not go on")
+			t.Fatal("the service does not continue with room on the disk")
 		}
 	}
 	confirmed++
@@ -158,8 +158,8 @@ func TestPagesFullDisk(t *testing.T) {
 	}
 }
 
-// TestPagesOptional: what was not asked for may be missing, with a warning that says
-// why; what was asked for may not.
+// TestPagesOptional: an address in use is an error, unless the page service is optional;
+// then it is a warning that says why.
 func TestPagesOptional(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -169,19 +169,19 @@ func TestPagesOptional(t *testing.T) {
 	var log strings.Builder
 	p := Pages{Listen: []httpserver.Address{{Network: "tcp", Where: taken.Addr().String()}}, Log: slog.New(slog.NewTextHandler(&log, nil))}
 	if s, err := pagesOf(t.TempDir(), p); s != nil || err == nil || !strings.Contains(err.Error(), "in use") {
-		t.Errorf("asked for: %v, %v", s, err)
+		t.Errorf("required: %v, %v", s, err)
 	}
 	p.Optional = true
 	if s, err := pagesOf(t.TempDir(), p); s != nil || err != nil || !strings.Contains(log.String(), "--pages-listen") {
-		t.Errorf("not asked for: %v, %v\n%s", s, err, &log)
+		t.Errorf("optional: %v, %v\n%s", s, err, &log)
 	}
 	if s, err := pagesOf(t.TempDir(), Pages{}); s != nil || err != nil {
 		t.Errorf("off: %v, %v", s, err)
 	}
 }
 
-// TestPagesDamagedBook: a cache that cannot be read is an error also of a service that
-// was not asked for, and says what to do.
+// TestPagesDamagedBook: a damaged page index is an error, also of an optional page service,
+// and the error says what to do.
 func TestPagesDamagedBook(t *testing.T) {
 	host := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(host, pagesDir), 0o700); err != nil {
@@ -197,8 +197,8 @@ func TestPagesDamagedBook(t *testing.T) {
 	}
 }
 
-// TestPagesOneProcess: a second service on the same data says who has it, and leaves
-// no listener behind.
+// TestPagesOneProcess: a second service on the same data names the process that has it,
+// and leaves no listener behind.
 func TestPagesOneProcess(t *testing.T) {
 	data := t.TempDir()
 	_, stop := pagesOn(t, data)

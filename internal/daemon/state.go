@@ -15,16 +15,16 @@ import (
 	"github.com/kv3fs/kv3fs/internal/shm"
 )
 
-// state is this host's part of tree.StateName. Many hosts may serve one shared
-// directory, but each host only once: the lock file says so, and the file of
-// semaphore names lets the next daemon clean up after one that was killed.
+// state is this host's part of tree.StateName. Many hosts may serve a shared directory,
+// but each host only once, which the lock file ensures. The file of semaphore names lets
+// the next daemon clean up after one that was killed.
 type state struct {
 	dir  string
 	lock *os.File
 }
 
-// openState locks the data directory for this host. The lock goes with the
-// process, however it ends.
+// openState locks the data directory for this host. The kernel releases the lock when
+// the process ends, however it ends.
 func openState(dataDir string) (*state, error) {
 	dir, err := hostDir(dataDir)
 	if err != nil {
@@ -32,7 +32,7 @@ func openState(dataDir string) (*state, error) {
 	}
 	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("data directory %s: %w", dataDir, err)
+		return nil, fmt.Errorf("lock data directory %s: %w", dataDir, err)
 	}
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		holder, _ := os.ReadFile(lock.Name())
@@ -48,37 +48,38 @@ func openState(dataDir string) (*state, error) {
 	return &state{dir: dir, lock: lock}, nil
 }
 
-// hostDir makes this host's part of the state directory if it is missing.
+// hostDir returns this host's part of the state directory, which it creates if it is
+// missing.
 func hostDir(dataDir string) (string, error) {
 	host, err := os.Hostname()
 	if err != nil {
-		return "", fmt.Errorf("host name: %w", err)
+		return "", fmt.Errorf("read the host name: %w", err)
 	}
 	dir := filepath.Join(dataDir, tree.StateName, "hosts", host)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", fmt.Errorf("data directory %s: %w", dataDir, err)
+		return "", fmt.Errorf("create the state directory of data directory %s: %w", dataDir, err)
 	}
-	return dir, ours(filepath.Join(dataDir, tree.StateName))
+	return dir, checkOwner(filepath.Join(dataDir, tree.StateName))
 }
 
-// ours refuses a state directory that somebody else made or could write to: in
-// a data directory open to all, anybody could have planted it.
-func ours(dir string) error {
+// checkOwner refuses a state directory that another user created or can write to: in a
+// data directory that is open to all, any user could have planted it.
+func checkOwner(dir string) error {
 	fi, err := os.Lstat(dir)
 	if err != nil {
 		return err
 	}
 	st := fi.Sys().(*syscall.Stat_t)
 	if !fi.IsDir() || int(st.Uid) != os.Geteuid() || fi.Mode().Perm()&0o022 != 0 {
-		return fmt.Errorf("%s is not this user's own directory (%v, uid %d): somebody else has made it; look at it and remove it", dir, fi.Mode(), st.Uid)
+		return fmt.Errorf("state directory %s: not a directory that only this user can write to (%v, uid %d): somebody else may have planted it; inspect it and remove it", dir, fi.Mode(), st.Uid)
 	}
 	return nil
 }
 
 func (s *state) semaphoreFile() string { return filepath.Join(s.dir, "semaphores") }
 
-// removeLeftovers takes away the semaphores of a daemon that was killed. Only
-// names that a daemon gives are touched, whatever the file says.
+// removeLeftovers removes the semaphores of a daemon that was killed. Whatever the file
+// contains, it removes only names of the kind that a daemon gives.
 func (s *state) removeLeftovers() (removed int) {
 	names, _ := os.ReadFile(s.semaphoreFile())
 	for name := range strings.FieldsSeq(string(names)) {
@@ -89,7 +90,7 @@ func (s *state) removeLeftovers() (removed int) {
 	return removed
 }
 
-// noteSemaphores writes down what removeLeftovers would have to remove.
+// noteSemaphores records the semaphores for removeLeftovers.
 func (s *state) noteSemaphores(paths []string) error {
 	var b strings.Builder
 	for _, p := range paths {

@@ -12,7 +12,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
-// A data directory is served once on a host; the second daemon is told by whom.
+// A data directory is served once on a host; the second daemon's error names the first.
 func TestOneDaemonOnAHost(t *testing.T) {
 	dir := t.TempDir()
 	first, err := openState(dir)
@@ -30,7 +30,7 @@ func TestOneDaemonOnAHost(t *testing.T) {
 	again.close()
 }
 
-// Semaphores of a killed daemon go, and nothing else that the file names.
+// The semaphores of a killed daemon are removed, and nothing else that the file names.
 func TestLeftovers(t *testing.T) {
 	dir := t.TempDir()
 	killed, err := openState(dir)
@@ -67,7 +67,7 @@ func TestLeftovers(t *testing.T) {
 	}
 }
 
-// A state directory that others can write to is not believed.
+// A state directory that other users can write to is refused.
 func TestPlantedState(t *testing.T) {
 	dir := t.TempDir()
 	planted := filepath.Join(dir, tree.StateName)
@@ -82,7 +82,7 @@ func TestPlantedState(t *testing.T) {
 	}
 }
 
-// The mount point is what the kernel will show (usrbio.md 1.2).
+// The mount point is the path that the kernel will show (usrbio.md 1.2).
 func TestMountPoint(t *testing.T) {
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
