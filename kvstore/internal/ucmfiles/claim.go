@@ -16,7 +16,7 @@ import (
 // and makes its temporary file, so it may hang; then it is abandoned, and what it
 // claims too late is let go of again.
 type claim struct {
-	b      *batch
+	b      *moving
 	key    kv.Key
 	shards []int         // places in the batch
 	ready  chan struct{} // closed when it has asked, or is abandoned
@@ -42,7 +42,7 @@ const (
 	abandoned
 )
 
-func (b *batch) claim(key kv.Key) *claim {
+func (b *moving) claim(key kv.Key) *claim {
 	return &claim{
 		b: b, key: key, ready: make(chan struct{}),
 		claimed: map[int]*assembly.Block[*temporary]{}, done: map[int]error{}, stops: map[int]func() bool{},
@@ -66,7 +66,7 @@ func (c *claim) gaveUp() bool {
 // begin asks, settles what need not be written, and calls then.
 func (c *claim) begin(then func()) {
 	c.b.s.opens.Go(workerpool.Job{
-		Context: c.b.task.Context(),
+		Context: c.b.Context(),
 		Run:     c.ask,
 		Done: func(err error) {
 			c.mu.Lock()
@@ -93,7 +93,7 @@ func (c *claim) begin(then func()) {
 		},
 		Late: func() {
 			for i, block := range c.claimed {
-				c.b.s.unclaim(block, c.b.shards[i].Index)
+				c.b.s.unclaim(block, c.b.Shard(i).Index)
 			}
 		},
 	})
@@ -107,7 +107,7 @@ func (c *claim) ask() {
 			c.done[i] = err
 			continue
 		}
-		block, verdict, failed := s.unfinished.Enter(c.key, c.b.shards[i].Index,
+		block, verdict, failed := s.unfinished.Enter(c.key, c.b.Shard(i).Index,
 			func() (*temporary, error) { return s.create(c.key) },
 			func() { c.again(i) })
 		switch {
@@ -148,7 +148,7 @@ func (c *claim) expectLater() {
 		c.until = time.Now().Add(c.b.s.o.Timeout)
 	}
 	for _, i := range c.later {
-		bound, cancel := context.WithDeadlineCause(c.b.task.Context(), c.until, errSlowWriter)
+		bound, cancel := context.WithDeadlineCause(c.b.Context(), c.until, errSlowWriter)
 		stop := context.AfterFunc(bound, func() {
 			cancel()
 			err := context.Cause(bound)
@@ -174,7 +174,7 @@ func (c *claim) retry(i int) {
 	one.begin(func() {
 		if block := one.mine(i); block != nil {
 			b := c.b
-			b.s.engine.Do(b.task.Context(), []transfer.Op{b.move(run{i, 1, b.shards[i].Buf}, block)})
+			b.s.engine.Do(b.Context(), []transfer.Op{b.move(b.Run(i), block)})
 		}
 	})
 }

@@ -1,16 +1,20 @@
 package ucmfiles
 
-import "github.com/kv3fs/kv3fs/kvstore/internal/blockhead"
+import (
+	"github.com/kv3fs/kv3fs/kvstore/internal/batch"
+	"github.com/kv3fs/kv3fs/kvstore/internal/blockhead"
+	"github.com/kv3fs/kv3fs/kvstore/internal/workerpool"
+)
 
 // digested calls then when a run that was moved has all of its checksums: at once,
-// where the engine has shown the pieces, or when one of the minds has gone through it.
-func (s *Store) digested(r run, d *blockhead.Digest, then func()) {
-	if len(d.Sums()) == r.n {
+// where the engine has shown the pieces, or when the pool has computed them.
+func (s *Store) digested(r batch.Run, d *blockhead.Digest, then func()) {
+	if len(d.Sums()) == r.N {
 		then()
 		return
 	}
-	s.minds.do(func() {
-		d.Add(r.buf)
+	s.compute.Go(workerpool.Job{Run: func() {
+		d.Add(r.Buf)
 		then()
-	})
+	}})
 }

@@ -83,13 +83,12 @@ func (s *Store) blockDirs(ctx context.Context) ([]string, error) {
 // namesIn returns what the directories of one name have in them, sorted and without
 // duplicates. A root that has no such directory adds nothing.
 func (s *Store) namesIn(ctx context.Context, dir string) ([]string, error) {
-	if err := s.enter(); err != nil {
+	if err := s.group.Enter(); err != nil {
 		return nil, err
 	}
-	defer s.leave()
-	ctx, cancel := context.WithCancel(ctx)
+	defer s.group.Leave()
+	ctx, cancel := s.group.With(ctx)
 	defer cancel()
-	defer context.AfterFunc(s.closing, cancel)()
 	var all []string
 	for _, r := range s.roots {
 		var names []string
@@ -98,7 +97,7 @@ func (s *Store) namesIn(ctx context.Context, dir string) ([]string, error) {
 			return err
 		})
 		switch {
-		case s.closing.Err() != nil:
+		case s.group.Err() != nil:
 			return nil, kv.ErrClosed
 		case err != nil && !gone(err):
 			return nil, s.overdue(err)

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kv3fs/kv3fs/kvstore/internal/batch"
 	"github.com/kv3fs/kv3fs/kvstore/internal/blockhead"
 	"github.com/kv3fs/kv3fs/kvstore/internal/sums"
 	"github.com/kv3fs/kv3fs/kvstore/internal/transfer"
@@ -17,7 +18,7 @@ import (
 
 // Load opens the blocks, several at once, and reads their shards in the order given.
 func (s *Store) Load(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
-	b, err := s.begin(ctx, shards, false)
+	b, err := s.begin(ctx, batch.Load, shards)
 	if err != nil {
 		return nil, err
 	}
@@ -31,9 +32,8 @@ func (s *Store) Load(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
 		}
 		l.left++
 	}
-	task := b.task
-	go b.load(blocks)
-	return task, nil
+	s.group.Go(func() { b.load(blocks) })
+	return b.Task, nil
 }
 
 // loading is a block that a batch wants.
@@ -45,11 +45,11 @@ type loading struct {
 	left int // of its shards, those that no move was begun for
 }
 
-func (b *batch) open(key kv.Key, l *loading) {
+func (b *moving) open(key kv.Key, l *loading) {
 	var h *handle
 	var err error
 	b.s.opens.Go(workerpool.Job{
-		Context: b.task.Context(),
+		Context: b.Context(),
 		Run:     func() { h, err = b.s.open(key) },
 		Done: func(failed error) {
 			if failed != nil {
@@ -68,68 +68,56 @@ func (b *batch) open(key kv.Key, l *loading) {
 }
 
 // load hands moves to the engine as their files are opened.
-func (b *batch) load(blocks map[kv.Key]*loading) {
-	defer b.s.leave()
-	n := len(b.shards)
-	ctx := b.task.Context()
-	var ops []transfer.Op
-	flush := func() {
-		b.s.engine.Do(ctx, ops)
-		ops = nil
-	}
-	for i := 0; i < n; {
-		key := b.shards[i].Key
+func (b *moving) load(blocks map[kv.Key]*loading) {
+	q := batch.Queue{Engine: b.s.engine, Context: b.Context()}
+	for i := 0; i < b.Len(); {
+		key := b.Shard(i).Key
 		l := blocks[key]
 		select {
 		case <-l.ready:
 		default:
-			flush()
+			q.Flush()
 			<-l.ready
 		}
 		r := b.runFrom(i, func(int) bool { return true })
-		i += r.n
+		i += r.N
 		if l.err != nil {
-			for k := range r.n {
-				b.settle(r.first+k, l.err)
-			}
+			b.SettleRun(r, b.s.explain(l.err))
 			continue
 		}
-		if l.left -= r.n; l.left > 0 {
+		if l.left -= r.N; l.left > 0 {
 			b.s.handles.share(l.h)
 		}
-		ops = append(ops, b.read(r, l.h))
-		if len(ops) == opsAtOnce {
-			flush()
-		}
+		q.Add(b.read(r, l.h))
 	}
-	flush()
+	q.Flush()
 }
 
 // read is the move of a run. It uses the handle up.
-func (b *batch) read(r run, h *handle) transfer.Op {
+func (b *moving) read(r batch.Run, h *handle) transfer.Op {
 	op := transfer.Op{
 		File:   h.file,
-		Offset: int64(b.shards[r.first].Index) * b.s.o.Layout.ShardBytes,
-		Buf:    r.buf,
+		Offset: int64(b.Shard(r.First).Index) * b.s.o.Layout.ShardBytes,
+		Buf:    r.Buf,
 	}
 	done := func() { b.finish(r, h, nil) }
 	switch {
 	case len(h.found.Sums) == 0:
 		done = func() {
-			b.s.counters.UnverifiedShards.Add(int64(r.n))
+			b.s.counters.UnverifiedShards.Add(int64(r.N))
 			b.finish(r, h, nil)
 		}
 	case b.s.o.Checksums != kv.ChecksumsOff:
-		d := blockhead.NewDigest(b.s.o.Layout.ShardBytes, r.n)
+		d := blockhead.NewDigest(b.s.o.Layout.ShardBytes, r.N)
 		op.Piece = d.Add
 		done = func() { b.s.digested(r, d, func() { b.check(r, h, d.Sums()) }) }
 	}
 	op.Done = func(n int, err error) {
 		switch {
-		case err == nil && n == len(r.buf):
+		case err == nil && n == len(r.Buf):
 			done()
 		case err == nil:
-			b.cutShort(r, h, len(r.buf)-n)
+			b.cutShort(r, h, len(r.Buf)-n)
 		default:
 			// Files of a daemon that is gone want to be opened again.
 			b.s.forgetHandle(h.key)
@@ -140,18 +128,16 @@ func (b *batch) read(r run, h *handle) transfer.Op {
 }
 
 // finish gives a handle back and settles the run's shards.
-func (b *batch) finish(r run, h *handle, err error) {
+func (b *moving) finish(r batch.Run, h *handle, err error) {
 	b.s.release(h)
-	for k := range r.n {
-		b.settle(r.first+k, err)
-	}
+	b.SettleRun(r, b.s.explain(err))
 }
 
 // check settles the shards of a run that were read and have these checksums.
-func (b *batch) check(r run, h *handle, have []uint64) {
+func (b *moving) check(r batch.Run, h *handle, have []uint64) {
 	var right, wrong []int
 	for k, sum := range have {
-		if i := r.first + k; matches(b.shards[i].Index, sum, h.found) {
+		if i := r.First + k; matches(b.Shard(i).Index, sum, h.found) {
 			right = append(right, i)
 		} else {
 			wrong = append(wrong, i)
@@ -169,13 +155,12 @@ func (b *batch) check(r run, h *handle, have []uint64) {
 // another writer may since have recorded a variant of its own, or a Delete may have made
 // the records void. It may end when the buffers are the caller's again, so it looks at
 // the checksums alone.
-func (b *batch) recheck(r run, h *handle, have []uint64, wrong []int) {
+func (b *moving) recheck(r batch.Run, h *handle, have []uint64, wrong []int) {
 	s := b.s
 	var err error
 	unverified := false
 	damaged := make([]bool, len(wrong))
 	s.opens.Go(workerpool.Job{
-		Context: context.Background(),
 		Run: func() {
 			found, failed := h.root.sums.Again(h.key, time.Now())
 			if err = failed; err != nil {
@@ -191,7 +176,7 @@ func (b *batch) recheck(r run, h *handle, have []uint64, wrong []int) {
 				return
 			}
 			for k, i := range wrong {
-				damaged[k] = !matches(b.shards[i].Index, have[i-r.first], found)
+				damaged[k] = !matches(b.Shard(i).Index, have[i-r.First], found)
 			}
 			if slices.Contains(damaged, true) {
 				s.condemn(h)
@@ -212,7 +197,7 @@ func (b *batch) recheck(r run, h *handle, have []uint64, wrong []int) {
 				case failed != nil:
 					b.settle(i, fmt.Errorf("tell damage from another variant of block %s: %w", h.key, failed))
 				case damaged[k]:
-					b.settle(i, h.damage(fmt.Sprintf("the checksum of shard %d is wrong", b.shards[i].Index)))
+					b.settle(i, h.damage(fmt.Sprintf("the checksum of shard %d is wrong", b.Shard(i).Index)))
 				default:
 					b.settle(i, nil)
 				}
@@ -233,13 +218,12 @@ func matches(index int, sum uint64, found sums.Finding) bool {
 }
 
 // cutShort settles a run of a block whose file has lost its end since it was opened.
-func (b *batch) cutShort(r run, h *handle, missing int) {
+func (b *moving) cutShort(r batch.Run, h *handle, missing int) {
 	err := error(kv.ErrMiss)
 	if h.found.Known {
-		err = h.damage(fmt.Sprintf("%d bytes of shard %d are missing", missing, b.shards[r.first+r.n-1].Index))
+		err = h.damage(fmt.Sprintf("%d bytes of shard %d are missing", missing, b.Shard(r.First+r.N-1).Index))
 	}
 	b.s.opens.Go(workerpool.Job{
-		Context: context.Background(),
 		Run: func() {
 			b.s.forgetHandle(h.key)
 			if h.found.Known {

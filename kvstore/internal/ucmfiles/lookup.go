@@ -72,17 +72,16 @@ func (s *Store) LookupPrefix(ctx context.Context, keys []kv.Key) (int, error) {
 // scan calls ask for every key, several at once in the pool, and returns the answers.
 // asOf is when it began.
 func (s *Store) scan(ctx context.Context, pool *workerpool.Pool, keys []kv.Key, ask func(i int, key kv.Key, asOf time.Time) (bool, error)) ([]bool, error) {
-	if err := s.enter(); err != nil {
+	if err := s.group.Enter(); err != nil {
 		return nil, err
 	}
-	defer s.leave()
+	defer s.group.Leave()
 	// A call that hangs may return long after the caller has left, so it has memory of
 	// its own.
 	keys = slices.Clone(keys)
 	answers := make([]bool, len(keys))
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := s.group.With(ctx)
 	defer cancel()
-	defer context.AfterFunc(s.closing, cancel)()
 	var (
 		asOf   = time.Now()
 		wg     sync.WaitGroup
@@ -119,8 +118,8 @@ func (s *Store) scan(ctx context.Context, pool *workerpool.Pool, keys []kv.Key, 
 		})
 	}
 	wg.Wait()
-	if s.closing.Err() != nil {
-		return nil, kv.ErrClosed
+	if err := s.group.Err(); err != nil {
+		return nil, err
 	}
 	if failed == nil {
 		failed = ctx.Err()

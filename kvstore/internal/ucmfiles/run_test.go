@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/kv3fs/kv3fs/kvstore/internal/batch"
 	"github.com/kv3fs/kv3fs/kvstore/internal/transfer"
 	"github.com/kv3fs/kv3fs/kvstore/internal/transfer/posix"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
@@ -148,7 +149,8 @@ func TestAdmission(t *testing.T) {
 	shards := l.ByBlock([]kv.Key{{1}, {2}, {3}}, [][]byte{buf[:1000], buf[1000:2000], buf[2000:]})
 	task, err := s.Save(t.Context(), shards) // more than there may be, but alone
 	wait(t, task, err)
-	if err := s.room.Acquire(t.Context(), 2); err != nil {
+	other, err := s.group.Begin(t.Context(), batch.Load, shards[:2], s.limit)
+	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -161,7 +163,7 @@ func TestAdmission(t *testing.T) {
 	if err := <-refused; err != context.Canceled {
 		t.Error(err)
 	}
-	s.room.Release(2)
+	other.SettleAll([]int{0, 1}, kv.ErrMiss)
 	task, err = s.Load(t.Context(), shards)
 	wait(t, task, err)
 }

@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/semaphore"
-
 	"github.com/kv3fs/kv3fs/kvstore/internal/assembly"
+	"github.com/kv3fs/kv3fs/kvstore/internal/batch"
 	"github.com/kv3fs/kv3fs/kvstore/internal/sums"
 	"github.com/kv3fs/kv3fs/kvstore/internal/transfer"
 	"github.com/kv3fs/kv3fs/kvstore/internal/workerpool"
@@ -27,7 +27,7 @@ type Store struct {
 
 	lookups *workerpool.Pool
 	opens   *workerpool.Pool // and everything else but moving bytes
-	minds   *minds
+	compute *workerpool.Pool // checksums
 
 	handles    *handles
 	unfinished *assembly.Table[*temporary]
@@ -35,15 +35,11 @@ type Store struct {
 	writer     string   // in the names of temporary files
 	written    atomic.Int64
 	counters   kv.Counters
-	room       *semaphore.Weighted // for shards that are accepted and not settled
+	group      *batch.Group
+	limit      *batch.Limit
 
-	closing context.Context
-	close   func() error
-
-	mu      sync.Mutex
-	closed  bool
-	active  sync.WaitGroup // batches and calls
-	janitor chan struct{}  // closed when it has ended
+	close  func() error
+	upkeep chan struct{} // closed when the goroutine that does it has ended
 }
 
 var (
@@ -70,9 +66,10 @@ func Open(o Options) (*Store, error) {
 		handles:    newHandles(o.OpenFiles),
 		unfinished: assembly.New[*temporary](o.Layout.Shards()),
 		writer:     fmt.Sprintf("%08x", rand.Uint32()),
-		room:       semaphore.NewWeighted(int64(o.RunningQueueDepth)),
-		janitor:    make(chan struct{}),
+		limit:      batch.LimitShards(o.RunningQueueDepth),
+		upkeep:     make(chan struct{}),
 	}
+	s.group = batch.NewGroup(o.Layout, &s.counters, o.Timeout)
 	shape := sums.Shape{Namespace: o.Namespace, BlockBytes: o.Layout.BlockBytes, Shards: o.Layout.Shards()}
 	for _, dir := range o.Roots {
 		err := makeDirs(dir, o.TempDir, quarantineDir)
@@ -82,15 +79,14 @@ func Open(o Options) (*Store, error) {
 		}
 		if err != nil {
 			s.closeBooks()
-			return nil, explain(dir, err)
+			return nil, unusable(dir, err)
 		}
 		s.roots = append(s.roots, &root{dir: dir, sums: book})
 	}
-	var cancel context.CancelFunc
-	s.closing, cancel = context.WithCancel(context.Background())
-	s.lookups, s.opens, s.minds = workerpool.New(o.Lookups, o.Timeout), workerpool.New(o.Opens, o.Timeout), newMinds()
-	s.close = sync.OnceValue(func() error { return s.shutdown(cancel) })
-	go s.keepHouse()
+	s.lookups, s.opens = workerpool.New(o.Lookups, o.Timeout), workerpool.New(o.Opens, o.Timeout)
+	s.compute = workerpool.New(runtime.GOMAXPROCS(0), 0)
+	s.close = sync.OnceValue(s.shutdown)
+	go s.lookAfter()
 	return s, nil
 }
 
@@ -103,8 +99,8 @@ func (s *Store) Prefetch([]kv.Key) {}
 // Flush has nothing to wait for: a block's last shard is settled when the block is
 // in its place, or with the error that says that it is not.
 func (s *Store) Flush(ctx context.Context) error {
-	if s.closing.Err() != nil {
-		return kv.ErrClosed
+	if err := s.group.Err(); err != nil {
+		return err
 	}
 	return ctx.Err()
 }
@@ -141,31 +137,14 @@ func (s *Store) dirOf(id string) string {
 	return id[:s.o.DirDigits]
 }
 
-// enter begins a call, unless the store is closed; leave ends it.
-func (s *Store) enter() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return kv.ErrClosed
-	}
-	s.active.Add(1)
-	return nil
-}
-
-func (s *Store) leave() { s.active.Done() }
-
 // Close ends what is under way, drops what is unfinished and closes everything.
 func (s *Store) Close() error { return s.close() }
 
-func (s *Store) shutdown(cancel context.CancelFunc) error {
-	s.mu.Lock()
-	s.closed = true
-	s.mu.Unlock()
-	cancel()
-	s.active.Wait() // every shard has its bound
+func (s *Store) shutdown() error {
+	s.group.Close() // every shard has its bound
 	var errs []error
 	select {
-	case <-s.janitor:
+	case <-s.upkeep:
 	case <-time.After(s.o.Timeout):
 		errs = append(errs, fmt.Errorf("kvstore: the cleaning of %s: %w", s.o.Roots[0], kv.ErrTimeout))
 	}
@@ -174,8 +153,7 @@ func (s *Store) shutdown(cancel context.CancelFunc) error {
 		s.closeFile(h.file)
 	}
 	errs = append(errs, within(context.Background(), s.opens, s.closeBooks))
-	errs = append(errs, s.lookups.Close(), s.opens.Close(), s.engine.Close())
-	s.minds.close()
+	errs = append(errs, s.lookups.Close(), s.opens.Close(), s.engine.Close(), s.compute.Close())
 	return errors.Join(errs...)
 }
 
@@ -208,9 +186,5 @@ func within(ctx context.Context, pool *workerpool.Pool, do func() error) error {
 // closeFile closes a file without waiting. One that a file system which hangs does
 // not take back stays open.
 func (s *Store) closeFile(f transfer.File) {
-	s.opens.Go(workerpool.Job{
-		Context: context.Background(),
-		Run:     func() { _ = f.Close() },
-		Done:    func(error) {},
-	})
+	s.opens.Go(workerpool.Job{Run: func() { _ = f.Close() }})
 }

@@ -1,7 +1,6 @@
 package ucmfiles
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -64,8 +63,7 @@ func (t *temporary) drop() {
 func (s *Store) giveUp(b *assembly.Block[*temporary], done func()) {
 	s.counters.DroppedBlocks.Add(1)
 	s.opens.Go(workerpool.Job{
-		Context: context.Background(),
-		Run:     b.Payload.drop,
+		Run: b.Payload.drop,
 		Done: func(error) {
 			s.unfinished.Finish(b)
 			done()

@@ -5,6 +5,7 @@ import (
 	"io"
 
 	"github.com/kv3fs/kv3fs/kvstore/internal/assembly"
+	"github.com/kv3fs/kv3fs/kvstore/internal/batch"
 	"github.com/kv3fs/kv3fs/kvstore/internal/blockhead"
 	"github.com/kv3fs/kv3fs/kvstore/internal/transfer"
 	"github.com/kv3fs/kv3fs/kvstore/internal/workerpool"
@@ -14,7 +15,7 @@ import (
 // Save writes the shards of each block into a temporary file, in the order given. A
 // shard is settled when it is written, a block's last one when the block is visible.
 func (s *Store) Save(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
-	b, err := s.begin(ctx, shards, true)
+	b, err := s.begin(ctx, batch.Save, shards)
 	if err != nil {
 		return nil, err
 	}
@@ -29,30 +30,22 @@ func (s *Store) Save(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
 		}
 		c.shards = append(c.shards, i)
 	}
-	task := b.task
+	s.group.Go(func() { b.write(claims) })
 	for _, c := range order {
 		c.begin(func() {})
 	}
-	go b.write(claims)
-	return task, nil
+	return b.Task, nil
 }
 
 // write hands moves to the engine as their files are made.
-func (b *batch) write(claims map[kv.Key]*claim) {
-	defer b.s.leave()
-	n := len(b.shards)
-	ctx := b.task.Context()
-	var ops []transfer.Op
-	flush := func() {
-		b.s.engine.Do(ctx, ops)
-		ops = nil
-	}
-	for i := 0; i < n; {
-		c := claims[b.shards[i].Key]
+func (b *moving) write(claims map[kv.Key]*claim) {
+	q := batch.Queue{Engine: b.s.engine, Context: b.Context()}
+	for i := 0; i < b.Len(); {
+		c := claims[b.Shard(i).Key]
 		select {
 		case <-c.ready:
 		default:
-			flush()
+			q.Flush()
 			<-c.ready
 		}
 		block := c.mine(i)
@@ -61,34 +54,31 @@ func (b *batch) write(claims map[kv.Key]*claim) {
 			continue
 		}
 		r := b.runFrom(i, func(k int) bool { return c.mine(k) == block })
-		i += r.n
-		ops = append(ops, b.move(r, block))
-		if len(ops) == opsAtOnce {
-			flush()
-		}
+		i += r.N
+		q.Add(b.move(r, block))
 	}
-	flush()
+	q.Flush()
 }
 
 // move is the move of a run that this batch has claimed.
-func (b *batch) move(r run, block *assembly.Block[*temporary]) transfer.Op {
-	d := blockhead.NewDigest(b.s.o.Layout.ShardBytes, r.n)
+func (b *moving) move(r batch.Run, block *assembly.Block[*temporary]) transfer.Op {
+	d := blockhead.NewDigest(b.s.o.Layout.ShardBytes, r.N)
 	return transfer.Op{
 		File:   block.Payload.file,
-		Offset: int64(b.shards[r.first].Index) * b.s.o.Layout.ShardBytes,
-		Buf:    r.buf,
+		Offset: int64(b.Shard(r.First).Index) * b.s.o.Layout.ShardBytes,
+		Buf:    r.Buf,
 		Write:  true,
 		Piece:  d.Add,
 		Done: func(n int, err error) {
-			if err == nil && n == len(r.buf) {
+			if err == nil && n == len(r.Buf) {
 				b.s.digested(r, d, func() { b.wrote(r, block, d.Sums()) })
 				return
 			}
 			if err == nil {
 				err = io.ErrShortWrite
 			}
-			for i := r.first; i < r.first+r.n; i++ {
-				b.s.unclaim(block, b.shards[i].Index)
+			for i := r.First; i < r.First+r.N; i++ {
+				b.s.unclaim(block, b.Shard(i).Index)
 				b.settle(i, err)
 			}
 		},
@@ -103,10 +93,10 @@ func (s *Store) unclaim(block *assembly.Block[*temporary], index int) {
 }
 
 // wrote settles the shards of a run, and sees to the block if it is whole.
-func (b *batch) wrote(r run, block *assembly.Block[*temporary], sums []uint64) {
+func (b *moving) wrote(r batch.Run, block *assembly.Block[*temporary], sums []uint64) {
 	for k, sum := range sums {
-		i := r.first + k
-		index := b.shards[i].Index
+		i := r.First + k
+		index := b.Shard(i).Index
 		block.Sums[index] = sum
 		if b.s.unfinished.Written(block, index) {
 			b.commit(i, block)
@@ -117,10 +107,9 @@ func (b *batch) wrote(r run, block *assembly.Block[*temporary], sums []uint64) {
 }
 
 // commit makes a block visible and settles its last shard.
-func (b *batch) commit(last int, block *assembly.Block[*temporary]) {
+func (b *moving) commit(last int, block *assembly.Block[*temporary]) {
 	var err error
 	b.s.opens.Go(workerpool.Job{
-		Context: context.Background(),
 		Run: func() {
 			err = b.s.publish(block.Payload, block.Key, block.Sums)
 		},

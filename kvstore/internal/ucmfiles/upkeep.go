@@ -20,9 +20,9 @@ const (
 // expiry is how long a block may lack shards without getting one.
 func (s *Store) expiry() time.Duration { return 2 * s.o.Timeout }
 
-// keepHouse does from time to time what no call does.
-func (s *Store) keepHouse() {
-	defer close(s.janitor)
+// lookAfter does from time to time what no call does.
+func (s *Store) lookAfter() {
+	defer close(s.upkeep)
 	expire := time.NewTicker(s.o.Timeout)
 	defer expire.Stop()
 	idle := time.NewTicker(idleGap)
@@ -31,7 +31,7 @@ func (s *Store) keepHouse() {
 	defer tidy.Stop()
 	for {
 		select {
-		case <-s.closing.Done():
+		case <-s.group.Closing().Done():
 			return
 		case <-expire.C:
 			s.dropUnfinished(s.expiry())
@@ -67,7 +67,7 @@ func (s *Store) tidy() {
 
 // inUse tells whether what is recorded of a block may be wanted. In doubt it is.
 func (s *Store) inUse(r *root, key kv.Key) bool {
-	if _, ok := s.committing.Load(key); ok || s.closing.Err() != nil {
+	if _, ok := s.committing.Load(key); ok || s.group.Err() != nil {
 		return true
 	}
 	_, err := status(unix.AT_FDCWD, s.path(r, key))

@@ -27,8 +27,8 @@ func makeDirs(root string, names ...string) error {
 	return nil
 }
 
-// explain names the cure of what keeps a directory from being used.
-func explain(dir string, err error) error {
+// unusable says why a directory cannot be used, and names the cure.
+func unusable(dir string, err error) error {
 	cure := ""
 	switch {
 	case errors.Is(err, fs.ErrPermission):
