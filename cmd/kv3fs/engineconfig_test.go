@@ -28,7 +28,7 @@ func engineConfig(args ...string) (status int, out, errs string) {
 func TestEngineConfig(t *testing.T) {
 	for _, engine := range engineconfig.Names() {
 		status, out, errs := engineConfig(engine, "--mount", "/nonexistent/3fs/", "--model", "meta-llama/Llama-3.1-8B-Instruct", "--tp", "2", "--shm", "64GiB")
-		if status != 0 || !strings.Contains(out, "==> what must be there <==") {
+		if status != 0 || !strings.Contains(out, "==> requirements <==") {
 			t.Errorf("%s: exit %d, %s%s", engine, status, out, errs)
 		}
 		if engine != engineconfig.LMCacheGDS && engine != engineconfig.RTPLLM && !strings.Contains(out, "# WARNING: no 3FS is mounted at /nonexistent/3fs yet") {

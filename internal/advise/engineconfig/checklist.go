@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// checkList says what must be on the host before the engine starts, in comment
-// lines, so that the whole output can be pasted.
+// checkList lists what the host must have before the engine starts. It consists of
+// comment lines, so that the whole output can be pasted into a shell.
 func checkList(p *plan) string {
 	var b strings.Builder
 	item := func(what, how string) {
@@ -25,21 +25,21 @@ func checkList(p *plan) string {
 		item("a 3FS at "+p.seenAt()+": grep fuse.hf3fs /proc/self/mountinfo", "kv3fs serve --data DIR --mount "+shellText(p.seenAt()))
 	}
 	if total := p.Need.ShmBytes(p.TP); total > 0 {
-		what := fmt.Sprintf("/dev/shm with %s%s, and some to spare: df -h /dev/shm", size(total), p.forRanks())
-		how := fmt.Sprintf("mount -o remount,size=%d /dev/shm   # if it has less; a container: --shm-size=%[1]d", p.shmSize(total))
+		what := fmt.Sprintf("more than %s free in /dev/shm%s: df -h /dev/shm", size(total), p.forRanks())
+		how := fmt.Sprintf("mount -o remount,size=%d /dev/shm   # if it has less; in a container: --shm-size=%[1]d", p.shmSize(total))
 		if p.shmKnown() && p.shmFits(total) {
 			how = ""
 		}
 		item(what, how)
 	}
 	if p.Need.OpenFiles > 0 {
-		item(fmt.Sprintf("%d open files for storage per rank, beside the engine's own: ulimit -Hn", p.Need.OpenFiles), "LimitNOFILE= in a systemd unit, --ulimit nofile= for a container")
+		item(fmt.Sprintf("%d open files per rank for storage, besides the engine's own: ulimit -Hn", p.Need.OpenFiles), "LimitNOFILE= in a systemd unit, --ulimit nofile= for a container")
 	}
 	if url := p.pageService(); url != "" {
 		item("a page service at "+url, "kv3fs serve runs it on port 18000; alone: kv3fs pages serve --data DIR")
 	}
 	if p.Need.HashSeed {
-		item("PYTHONHASHSEED equal in every process that shares these files", "else a restart finds nothing again")
+		item("the same PYTHONHASHSEED in every process that shares these files", "otherwise nothing is found after a restart")
 	}
 	if p.Need.Assumed != "" {
 		fmt.Fprintf(&b, "# The sizes assume %s.\n", p.Need.Assumed)
@@ -47,7 +47,7 @@ func checkList(p *plan) string {
 	return b.String()
 }
 
-// pageService is the URL that the configuration as written leads to.
+// pageService returns the URL that the engine will use with this configuration.
 func (p *plan) pageService() string {
 	if p.Engine == SGLang {
 		return p.PageService
@@ -55,7 +55,7 @@ func (p *plan) pageService() string {
 	return p.Need.PageService
 }
 
-// seenAt is where the engine looks for the mount.
+// seenAt returns the path at which the engine looks for the mount.
 func (p *plan) seenAt() string {
 	if p.Engine == RTPLLM {
 		return rtpMount
@@ -63,7 +63,7 @@ func (p *plan) seenAt() string {
 	return p.Mount
 }
 
-// look is a package with the command that looks for it.
+// look returns a package's name with a command that looks for it.
 func (p Package) look() string {
 	switch p.Kind {
 	case PythonModule:

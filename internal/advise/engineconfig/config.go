@@ -6,40 +6,41 @@ import (
 	"slices"
 )
 
-// Config is what an engine's own configuration says about storage.
+// Config holds what an engine's own configuration says about storage.
 type Config struct {
 	Engine     string
 	Mount      string    // the 3FS mount it names, cleaned; "" when the engine derives it from the base paths
-	BasePaths  []string  // directories it stores in, on the mount if Need.Rings3FS; they must be writable
-	MakesPaths bool      // the engine makes missing base paths; else they must exist
-	TP         int       // tensor-parallel ranks, 0 when the file does not say
-	Need       Need      // what it asks of the host, with the file's own sizes
+	BasePaths  []string  // directories it stores in; writable, and on the mount if Need.Rings3FS
+	MakesPaths bool      // the engine creates missing base paths; otherwise they must exist
+	TP         int       // tensor-parallel ranks, 0 if the file does not say
+	Need       Need      // what it needs of the host, with the file's own sizes
 	Problems   []Problem // the worst first, then by key
 }
 
 // Read parses and checks an engine's own configuration. Which file that is:
 //
-//	lmcache      YAML of LMCACHE_CONFIG_FILE; or the JSON of --l2-adapter, or a command line that has it
+//	lmcache      YAML of LMCACHE_CONFIG_FILE; or the JSON of --l2-adapter, or a command line with that flag
 //	lmcache-gds  YAML of LMCACHE_CONFIG_FILE
-//	vllm         JSON of --kv-transfer-config; or a command line or script that has it
+//	vllm         JSON of --kv-transfer-config; or a command line or script with that flag
 //	sglang       JSON of SGLANG_HICACHE_HF3FS_CONFIG_PATH
 //	ucm          YAML of UCM_CONFIG_FILE
-//	rtp-llm      environment file, KEY=VALUE a line, RECO_MODEL_SDK_CONFIG among them
+//	rtp-llm      environment file, a KEY=VALUE per line, RECO_MODEL_SDK_CONFIG among them
 //	mooncake     environment file
-//	nixl         JSON object of the plugin's parameters, or KEY=VALUE a line
+//	nixl         JSON object of the plugin's parameters, or a KEY=VALUE per line
 //
-// fileName is for messages. Of asked, only Model, TP and BlockTokens count: what
-// the caller knows of them goes before the file's; all other sizes are the file's.
-// env looks up what the engine would find in its environment; nil means an empty
-// one. An error means that the text cannot be read as a whole; everything else is a
-// Problem. Read does not judge PYTHONHASHSEED, which no file holds: Need.HashSeed
-// says that it matters.
-func Read(engine, fileName string, content []byte, asked Params, env func(string) (string, bool)) (*Config, error) {
+// fileName is for messages. Of given, only Model, TP and BlockTokens count; they take
+// precedence over the file, which decides all other sizes. env looks up the engine's
+// environment; nil means an empty one.
+//
+// Read returns an error if the text cannot be parsed at all. Everything else is a
+// Problem. Read does not judge PYTHONHASHSEED, which no file holds; Need.HashSeed
+// reports that it matters.
+func Read(engine, fileName string, content []byte, given Params, env func(string) (string, bool)) (*Config, error) {
 	if err := known(engine); err != nil {
 		return nil, err
 	}
-	asked = Params{Model: asked.Model, TP: asked.TP, BlockTokens: asked.BlockTokens}
-	if err := asked.check(); err != nil {
+	given = Params{Model: given.Model, TP: given.TP, BlockTokens: given.BlockTokens}
+	if err := given.check(); err != nil {
 		return nil, err
 	}
 	if env == nil {
@@ -48,7 +49,7 @@ func Read(engine, fileName string, content []byte, asked Params, env func(string
 	out := &Config{Engine: engine}
 	err := checkText(content)
 	if err == nil {
-		err = reader(engine)(out, content, asked, env)
+		err = reader(engine)(out, content, given, env)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", fileName, err)
@@ -59,8 +60,9 @@ func Read(engine, fileName string, content []byte, asked Params, env func(string
 	return out, nil
 }
 
-type readFunc func(out *Config, content []byte, asked Params, env func(string) (string, bool)) error
+type readFunc func(out *Config, content []byte, given Params, env func(string) (string, bool)) error
 
+// reader returns the function that reads an engine's configuration.
 func reader(engine string) readFunc {
 	switch engine {
 	case LMCache:

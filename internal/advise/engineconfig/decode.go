@@ -15,19 +15,19 @@ import (
 )
 
 const (
-	// maxConfigBytes bounds what is parsed; no engine's configuration is near it.
+	// maxConfigBytes bounds the text to parse; configurations are far smaller.
 	maxConfigBytes = 64 << 10
-	// maxDepth bounds how deep brackets may nest, because parsers recurse.
+	// maxDepth bounds the nesting of brackets, because parsers recurse.
 	maxDepth = 64
 )
 
-// checkText refuses what no parser should see.
+// checkText refuses text that is not safe to parse.
 func checkText(content []byte) error {
 	if len(content) > maxConfigBytes {
-		return fmt.Errorf("has more than %d bytes; no configuration is as large", maxConfigBytes)
+		return fmt.Errorf("has more than %d bytes, which is too large for a configuration", maxConfigBytes)
 	}
 	if !utf8.Valid(content) || bytes.IndexByte(content, 0) >= 0 {
-		return errors.New("is no text in UTF-8")
+		return errors.New("is not UTF-8 text")
 	}
 	depth := 0
 	for _, c := range content {
@@ -64,12 +64,12 @@ func decodeAny(content []byte) (any, error) {
 	var v any
 	if err := d.Decode(&v); err != nil {
 		if err == io.EOF {
-			err = errors.New("nothing there")
+			err = errors.New("it is empty")
 		}
-		return nil, fmt.Errorf("is no JSON: %w", err)
+		return nil, fmt.Errorf("is not JSON: %w", err)
 	}
 	if _, err := d.Token(); err != io.EOF {
-		return nil, errors.New("is no JSON: something follows the end of the value")
+		return nil, errors.New("is not JSON: something follows the end of the value")
 	}
 	if key, twice := keyTwice(json.NewDecoder(bytes.NewReader(content))); twice {
 		return nil, fmt.Errorf("has the key %.80q twice in one object; keep one", key)
@@ -77,8 +77,8 @@ func decodeAny(content []byte) (any, error) {
 	return v, nil
 }
 
-// keyTwice finds a key that an object has twice, in text that is JSON. Python
-// takes the last and says nothing.
+// keyTwice finds a key that an object in valid JSON has twice. Python silently uses the
+// last one.
 func keyTwice(d *json.Decoder) (key string, twice bool) {
 	opening, _ := d.Token()
 	if opening != json.Delim('{') && opening != json.Delim('[') {
@@ -98,39 +98,39 @@ func keyTwice(d *json.Decoder) (key string, twice bool) {
 			return key, true
 		}
 	}
-	d.Token() // what closes it
+	d.Token() // the closing bracket
 	return "", false
 }
 
-// decodeYAML reads one YAML mapping. Aliases are refused: expanded, a small file
-// can become a large one, and no engine's configuration needs them.
+// decodeYAML reads one YAML mapping. It refuses aliases: no engine's configuration
+// needs them, and expanding them can turn a small file into a large one.
 func decodeYAML(content []byte) (map[string]any, error) {
 	if err := checkLines(content); err != nil {
 		return nil, err
 	}
 	file, err := parser.ParseBytes(content, 0)
 	if err != nil {
-		return nil, fmt.Errorf("is no YAML: %w", firstLine(err))
+		return nil, fmt.Errorf("is not YAML: %w", firstLine(err))
 	}
 	var aliases aliasFinder
 	for _, doc := range file.Docs {
 		ast.Walk(&aliases, doc)
 	}
 	if aliases.found {
-		return nil, errors.New("has a YAML alias (*name), which is not read; write the value out")
+		return nil, errors.New("has a YAML alias (*name), which is not supported; write the value out")
 	}
 	if len(file.Docs) > 1 {
 		return nil, errors.New("has several YAML documents; engines read one")
 	}
 	values := map[string]any{}
 	if err := yaml.Unmarshal(content, &values); err != nil {
-		return nil, fmt.Errorf("is no YAML mapping of keys to values: %w", firstLine(err))
+		return nil, fmt.Errorf("is not a YAML mapping of keys to values: %w", firstLine(err))
 	}
 	return values, nil
 }
 
-// checkLines bounds nesting that needs no brackets: by indentation, and by
-// several list or mapping marks on a line.
+// checkLines bounds nesting without brackets: by indentation, and by several list or
+// mapping marks on a line.
 func checkLines(content []byte) error {
 	for line := range bytes.Lines(content) {
 		rest := bytes.TrimLeft(line, " \t")
@@ -154,7 +154,7 @@ func (f *aliasFinder) Visit(n ast.Node) ast.Visitor {
 	return f
 }
 
-// firstLine is an error without the excerpt that the YAML parser adds.
+// firstLine returns an error without the excerpt that the YAML parser adds.
 func firstLine(err error) error {
 	line, _, _ := strings.Cut(err.Error(), "\n")
 	return errors.New(clip(line))

@@ -1,9 +1,10 @@
-// Package engineconfig knows what each inference engine wants: of a host (Need), in
-// its configuration (Read finds what is wrong, Write makes one that works), and
-// what upstream reads and ignores. The facts are in docs/spec/clients.md.
+// Package engineconfig reads and writes the configurations of inference engines that
+// store KV cache. NeedOf says what an engine needs of a host, Read finds what is wrong
+// in a configuration, and Write makes one that works. The facts about engines, such as
+// which keys upstream ignores, come from docs/spec/clients.md.
 //
-// It is pure knowledge: text and numbers in, values out. Whether a path exists
-// and a port answers is for its callers to find out.
+// The package turns text and numbers into values. Its callers find out whether a path
+// exists or a port answers.
 package engineconfig
 
 import (
@@ -14,7 +15,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/spelling"
 )
 
-// The engines and connectors that are known.
+// The known engines and connectors.
 const (
 	LMCache    = "lmcache"     // LMCache's 3FS connector (remote) and its multi-process L2 adapter
 	LMCacheGDS = "lmcache-gds" // LMCache's GDS backend: cuFile, or mmap, on any file system
@@ -40,5 +41,5 @@ func known(engine string) error {
 	if near := spelling.Nearest(engine, Names(), 1); len(near) > 0 {
 		hint = fmt.Sprintf("; did you mean %s?", near[0])
 	}
-	return fmt.Errorf("no engine %.40q%s (known: %s)", engine, hint, strings.Join(Names(), ", "))
+	return fmt.Errorf("unknown engine %.40q%s (known: %s)", engine, hint, strings.Join(Names(), ", "))
 }

@@ -11,13 +11,13 @@ import (
 
 const hf3fsScheme = "hf3fs://"
 
-// Bounds that LMCache checks itself, in both of its 3FS clients.
+// Bounds that LMCache itself checks, in both of its 3FS clients.
 func lmcacheIov() bounds {
-	return bounds{standby: lmcacheIovBytes, min: 100 * mib, max: 2 * gib}
+	return bounds{fallback: lmcacheIovBytes, min: 100 * mib, max: 2 * gib}
 }
-func lmcacheRing() bounds  { return bounds{standby: lmcacheEntries, min: 128, max: 1024} }
+func lmcacheRing() bounds  { return bounds{fallback: lmcacheEntries, min: 128, max: 1024} }
 func lmcacheDepth() bounds { return bounds{min: -128, max: 128} }
-func numaNode() bounds     { return bounds{standby: -1, min: -1, max: 1023} }
+func numaNode() bounds     { return bounds{fallback: -1, min: -1, max: 1023} }
 
 // readLMCache reads one of LMCache's two kinds of configuration: the YAML of the
 // remote connector, or what starts the multi-process server.
@@ -48,7 +48,7 @@ func readLMCache(out *Config, content []byte, _ Params, env func(string) (string
 	return nil
 }
 
-// lmcacheExtra is extra_config, with what the environment has over it.
+// lmcacheExtra returns extra_config, overridden by the environment.
 func lmcacheExtra(top *mapping, env func(string) (string, bool)) (*mapping, error) {
 	extra := top.child("extra_config")
 	text, ok := env("LMCACHE_EXTRA_CONFIG")
@@ -66,7 +66,7 @@ func lmcacheExtra(top *mapping, env func(string) (string, bool)) (*mapping, erro
 	if extra.values == nil {
 		return newMapping(over, "LMCACHE_EXTRA_CONFIG.", top.out), nil
 	}
-	top.problem(Note, "extra_config", "is in the file and in LMCACHE_EXTRA_CONFIG; taken here with the environment over the file", "keep it in one place")
+	top.problem(Note, "extra_config", "is in the file and in LMCACHE_EXTRA_CONFIG; this check lets the environment override the file", "keep it in one place")
 	for key, v := range over {
 		extra.values[key] = v
 	}
@@ -81,12 +81,12 @@ func readRemote(top, extra *mapping) {
 	out.Mount = mountOf(extra, "hf3fs_mount_point", true)
 	clients := readRemotePaths(top, extra)
 
-	threads := int(extra.number("hf3fs_io_thread_num", bounds{standby: lmcacheThreads, min: 2, max: 16}))
+	threads := int(extra.number("hf3fs_io_thread_num", bounds{fallback: lmcacheThreads, min: 2, max: 16}))
 	iov := extra.number("hf3fs_iov_size", lmcacheIov())
 	entries := int(extra.number("hf3fs_ior_entries", lmcacheRing()))
 	extra.number("hf3fs_numa_id", numaNode())
 	if extra.number("hf3fs_io_depth", lmcacheDepth()) != 0 {
-		extra.problem(Warning, "hf3fs_io_depth", "is checked and stored by LMCache but never reaches the ring, whose depth stays 0", "remove it; depth 0 is right for one request at a time")
+		extra.problem(Warning, "hf3fs_io_depth", "is checked and stored by LMCache but never reaches the ring, whose depth stays 0", "remove it; 0 is right for one request at a time")
 	}
 	extra.flag("save_chunk_meta", true)
 	if dir := extra.text("fs_connector_relative_tmp_dir"); strings.HasPrefix(dir, "/") {
@@ -104,7 +104,7 @@ func readRemote(top, extra *mapping) {
 	out.Need = n
 }
 
-// mountOf reads the mount point, which must be there.
+// mountOf reads the mount point, which is required.
 func mountOf(m *mapping, key string, exact bool) string {
 	mount := m.text(key)
 	if mount == "" && !m.has(key) {
@@ -118,8 +118,8 @@ func mountOf(m *mapping, key string, exact bool) string {
 	return path.Clean(mount)
 }
 
-// readRemotePaths finds the base paths of either form and counts the connectors
-// that the configuration makes.
+// readRemotePaths finds the base paths, in both forms of the configuration, and counts
+// the connectors that LMCache will create.
 func readRemotePaths(top, extra *mapping) (connectors int) {
 	out := top.out
 	fallback := extra.words("hf3fs_base_path")
@@ -151,7 +151,7 @@ func readRemotePaths(top, extra *mapping) (connectors int) {
 	url := top.text("remote_url")
 	rest, isURL := strings.CutPrefix(url, hf3fsScheme)
 	if isURL {
-		top.problem(Note, "remote_url", "is LMCache's old way to name a 3FS; it still works", `new: remote_storage_plugins: ["hf3fs.primary"] and extra_config remote_storage_plugin.hf3fs.primary.base_path`)
+		top.problem(Note, "remote_url", "is LMCache's older way to name a 3FS; it still works", `newer: remote_storage_plugins: ["hf3fs.primary"] and extra_config remote_storage_plugin.hf3fs.primary.base_path`)
 		paths(top, "remote_url", splitList(rest))
 		if connectors > 1 {
 			top.problem(Warning, "remote_url", "and remote_storage_plugins both name a 3FS; LMCache makes a connector for each", "keep one")
@@ -160,14 +160,14 @@ func readRemotePaths(top, extra *mapping) (connectors int) {
 	if !isURL && !slices.ContainsFunc(plugins, func(p string) bool { return p == "hf3fs" || strings.HasPrefix(p, "hf3fs.") }) {
 		key, what := "remote_storage_plugins", "nothing here stores on a 3FS through its rings"
 		if url != "" {
-			key, what = "remote_url", fmt.Sprintf("%.80q stores elsewhere than on a 3FS's rings", url)
+			key, what = "remote_url", fmt.Sprintf("%.80q does not store through the rings of a 3FS", url)
 		}
 		top.problem(Failure, key, what, `write remote_storage_plugins: ["hf3fs.primary"] and extra_config remote_storage_plugin.hf3fs.primary.base_path`)
 	}
 	return connectors
 }
 
-// misplaced finds the connector's keys outside extra_config.
+// misplaced reports keys of the connector that are outside extra_config.
 func misplaced(top, extra *mapping) {
 	for key := range extra.known {
 		if about3FS(key) && top.values[key] != nil {
@@ -177,19 +177,18 @@ func misplaced(top, extra *mapping) {
 	}
 }
 
-// lmcacheGenericKeys checks the keys that every LMCache backend shares, as far as
-// they matter for storage.
+// lmcacheGenericKeys checks those keys of all LMCache backends that matter for storage.
 func lmcacheGenericKeys(top *mapping) {
-	top.number("chunk_size", bounds{standby: 256, min: 1, max: maxCount})
+	top.number("chunk_size", bounds{fallback: 256, min: 1, max: maxCount})
 	top.flag("local_cpu", true)
-	top.number("blocking_timeout_secs", bounds{standby: 10, min: 1, max: math.MaxInt32})
+	top.number("blocking_timeout_secs", bounds{fallback: 10, min: 1, max: math.MaxInt32})
 	for _, key := range []string{"max_local_cpu_size", "remote_serde", "use_layerwise", "save_unfull_chunk", "pre_caching_hash_algorithm", "use_exists_sync", "extra_config"} {
 		top.has(key)
 	}
 }
 
-// seedNeeded says whether chunks are named by Python's own hash, which differs
-// from process to process unless it is seeded.
+// seedNeeded reports whether chunks are named by Python's own hash, which differs from
+// process to process unless it is seeded.
 func seedNeeded(top *mapping) bool {
 	algorithm := top.text("pre_caching_hash_algorithm")
 	return algorithm == "" || algorithm == "builtin"
@@ -236,13 +235,13 @@ func readL2Adapter(m *mapping) {
 		checkBase(m, "base_paths", p, out.Mount)
 		out.BasePaths = append(out.BasePaths, path.Clean(p))
 	}
-	workers := int(m.number("num_workers", bounds{standby: lmcacheThreads, min: 1, max: 1024}))
+	workers := int(m.number("num_workers", bounds{fallback: lmcacheThreads, min: 1, max: 1024}))
 	entries := int(m.number("ior_entries", lmcacheRing()))
 	iov := m.number("iov_size", lmcacheIov())
 	if depth := m.number("io_depth", lmcacheDepth()); depth != 0 {
-		what := fmt.Sprintf("is %d; a 3FS as upstream has it may then keep a part of a batch waiting for ever, kv3fs for 200 ms", depth)
+		what := fmt.Sprintf("is %d; part of a batch may then wait, forever on upstream's 3FS, for 200 ms on kv3fs", depth)
 		if depth > 0 {
-			what = fmt.Sprintf("is %d: a batch with another number of requests left than a multiple of it is never started", depth)
+			what = fmt.Sprintf("is %d: requests start only in batches of exactly that many, so the rest of a batch may never start", depth)
 		}
 		m.problem(Warning, "io_depth", what, "write 0")
 	}
@@ -250,7 +249,7 @@ func readL2Adapter(m *mapping) {
 	m.flag("enable_key_buffer", true)
 	m.child("per_op_workers")
 	for _, key := range []string{"eviction", "serde", "max_capacity_gb"} {
-		m.has(key) // of adapters in general
+		m.has(key) // keys of all adapters
 	}
 	m.unknown(all)
 	out.Need = lmcacheMPNeed(Params{Clients: workers, BufferBytes: iov, Entries: entries})

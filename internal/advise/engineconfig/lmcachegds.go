@@ -41,9 +41,9 @@ func readGDS(out *Config, content []byte, _ Params, env func(string) (string, bo
 		gds = gds && v != false
 	}
 	extra.flag("use_direct_io", false)
-	threads := extra.number("disk_io_threads", bounds{standby: 4, min: 1, max: 1024})
-	threads = extra.number("gds_io_threads", bounds{standby: threads, min: 1, max: 1024})
-	extra.number("max_alloc_attempts", bounds{standby: 10, min: 1, max: math.MaxInt32})
+	threads := extra.number("disk_io_threads", bounds{fallback: 4, min: 1, max: 1024})
+	threads = extra.number("gds_io_threads", bounds{fallback: threads, min: 1, max: 1024})
+	extra.number("max_alloc_attempts", bounds{fallback: 10, min: 1, max: math.MaxInt32})
 	extra.has("allocation_attempt_delay_secs")
 	none := func(string) bool { return false }
 	extra.unknown(none)

@@ -11,13 +11,13 @@ import (
 	"github.com/kv3fs/kv3fs/internal/spelling"
 )
 
-// mapping is one level of keys and values of a configuration, with the problems
-// that reading it finds.
+// mapping is one level of a configuration's keys and values. Reading it adds problems
+// to out.
 type mapping struct {
 	values map[string]any
-	where  string // what goes before a key in a problem, e.g. "extra_config."
+	where  string // prefix of keys in problems, e.g. "extra_config."
 	out    *Config
-	known  map[string]bool // keys that were asked for
+	known  map[string]bool // keys that have been looked up
 }
 
 func newMapping(values map[string]any, where string, out *Config) *mapping {
@@ -30,7 +30,7 @@ func (c *Config) add(s Severity, key, what, cure string) {
 
 func (m *mapping) problem(s Severity, key, what, cure string) { m.out.add(s, m.where+key, what, cure) }
 
-// get returns the value of a key; a null is as good as none.
+// get returns the value of a key; null counts as missing.
 func (m *mapping) get(key string) (any, bool) {
 	m.known[key] = true
 	v, ok := m.values[key]
@@ -52,7 +52,8 @@ func (m *mapping) text(key string) string {
 	return s
 }
 
-// choice returns one of the words, the first by default.
+// choice returns the word that a key has, which must be one of words; the first is the
+// default.
 func (m *mapping) choice(key string, words ...string) string {
 	s := m.text(key)
 	if s == "" {
@@ -65,32 +66,33 @@ func (m *mapping) choice(key string, words ...string) string {
 	return s
 }
 
-// flag returns the truth of a key.
-func (m *mapping) flag(key string, standby bool) bool {
+// flag returns the truth value of a key.
+func (m *mapping) flag(key string, fallback bool) bool {
 	v, ok := m.get(key)
 	if !ok {
-		return standby
+		return fallback
 	}
 	b, ok := v.(bool)
 	if !ok {
-		m.problem(Failure, key, "is "+kindOf(v)+", not a truth value", "write true or false, without quotes")
-		return standby
+		m.problem(Failure, key, "is "+kindOf(v)+", not true or false", "write true or false, without quotes")
+		return fallback
 	}
 	return b
 }
 
-// bounds of a whole number.
+// bounds limit a whole number.
 type bounds struct {
-	standby, min, max int64
-	converts          bool // the engine converts text and fractions
+	fallback, min, max int64
+	converts           bool // the engine converts text and fractions
 }
 
-// number returns the whole number of a key. One that is out of bounds or none at
-// all is a failure, and the default stands in for it.
+// number returns the whole number of a key, or the default if the key is missing. A
+// value that is out of bounds or not a whole number is a failure; then the default is
+// used as well.
 func (m *mapping) number(key string, b bounds) int64 {
 	v, ok := m.get(key)
 	if !ok {
-		return b.standby
+		return b.fallback
 	}
 	cure := fmt.Sprintf("write a whole number, %d to %d", b.min, b.max)
 	n, ok := whole(v, b.converts)
@@ -102,10 +104,10 @@ func (m *mapping) number(key string, b bounds) int64 {
 	default:
 		return n
 	}
-	return b.standby
+	return b.fallback
 }
 
-// child returns the mapping below a key, an empty one if there is none.
+// child returns the mapping below a key, or an empty one.
 func (m *mapping) child(key string) *mapping {
 	v, ok := m.get(key)
 	values, isMap := v.(map[string]any)
@@ -115,7 +117,7 @@ func (m *mapping) child(key string) *mapping {
 	return newMapping(values, m.where+key+".", m.out)
 }
 
-// words returns a list of text, or one text as a list of one.
+// words returns the list of strings of a key. A single string is split at commas.
 func (m *mapping) words(key string) []string {
 	v, ok := m.get(key)
 	if !ok {
@@ -141,19 +143,19 @@ func (m *mapping) words(key string) []string {
 	return all
 }
 
-// ignored warns of a key that the engine reads no further, if it is there.
+// ignored reports a key that the engine does not use, if it is present.
 func (m *mapping) ignored(s Severity, key, what, cure string) {
 	if m.has(key) {
 		m.problem(s, key, what, cure)
 	}
 }
 
-// maxUnknown bounds the problems about unknown keys.
+// maxUnknown bounds the number of problems about unknown keys.
 const maxUnknown = 20
 
-// unknown reports keys that nobody has asked for. Where the engine has many more
-// keys than those that matter here, ours says which ones must be known; others
-// are reported only when they look like a slip of the pen.
+// unknown reports keys that were never looked up. An engine may have many other keys
+// that do not matter here: ours reports which ones must be known, and other keys are
+// reported only if they look like misspelt known keys.
 func (m *mapping) unknown(ours func(key string) bool) {
 	known := slices.Sorted(maps.Keys(m.known))
 	count := 0
@@ -170,14 +172,14 @@ func (m *mapping) unknown(ours func(key string) bool) {
 			continue
 		}
 		if count++; count > maxUnknown {
-			m.problem(Warning, "", "has more keys that are unknown", "")
+			m.problem(Warning, "", "has more unknown keys", "")
 			return
 		}
 		cure := "remove it"
 		if len(near) > 0 {
 			cure = "write " + near[0]
 		}
-		m.problem(Warning, clip(key), "is no key that is read; it does nothing", cure)
+		m.problem(Warning, clip(key), "is not a key that the engine reads; it does nothing", cure)
 	}
 }
 
@@ -192,7 +194,7 @@ func clip(s string) string {
 	return s
 }
 
-// splitList splits text at commas, as engines write lists of paths.
+// splitList splits text at commas, which is how engines write lists of paths.
 func splitList(s string) []string {
 	var parts []string
 	for part := range strings.SplitSeq(s, ",") {
@@ -203,8 +205,8 @@ func splitList(s string) []string {
 	return parts
 }
 
-// whole is a value as a whole number. With convert, text and fractions count as
-// Python's int would have them.
+// whole returns a value as a whole number. With convert, it converts text and
+// fractions as Python's int does.
 func whole(v any, convert bool) (int64, bool) {
 	switch v := v.(type) {
 	case int64:
@@ -231,7 +233,7 @@ func whole(v any, convert bool) (int64, bool) {
 	return 0, false
 }
 
-// kindOf names a value's type in a sentence, with the value when it is short.
+// kindOf describes a value for a sentence: its type, and the value if it is short.
 func kindOf(v any) string {
 	switch v := v.(type) {
 	case string:

@@ -23,7 +23,7 @@ func readMooncake(out *Config, content []byte, _ Params, env func(string) (strin
 		enabled = true
 	}
 	if !enabled {
-		m.problem(Failure, "MOONCAKE_ENABLE_DFS", "is not true; nothing is stored on a file system", "write MOONCAKE_ENABLE_DFS=true")
+		m.problem(Failure, "MOONCAKE_ENABLE_DFS", "is not true, so nothing is stored on a file system", "write MOONCAKE_ENABLE_DFS=true")
 	}
 	root := e.either("MOONCAKE_DFS_ROOT_DIR", "MOONCAKE_DISTRIBUTED_ROOT_DIR", "/mnt/3fs/mooncake")
 	checkBase(m, "MOONCAKE_DFS_ROOT_DIR", root, "")
@@ -42,9 +42,9 @@ func readMooncake(out *Config, content []byte, _ Params, env func(string) (strin
 	capacity := e.count("MOONCAKE_DFS_SHARD_CAPACITY", mooncakeShardBytes, math.MaxInt64)
 	alignment := e.count("MOONCAKE_DFS_ALIGNMENT", 4096, 1<<40)
 	if alignment&(alignment-1) != 0 {
-		m.problem(Failure, "MOONCAKE_DFS_ALIGNMENT", fmt.Sprintf("is %d, no power of two", alignment), "write 4096")
+		m.problem(Failure, "MOONCAKE_DFS_ALIGNMENT", fmt.Sprintf("is %d, not a power of two", alignment), "write 4096")
 	} else if capacity%alignment != 0 {
-		m.problem(Failure, "MOONCAKE_DFS_SHARD_CAPACITY", fmt.Sprintf("is %d, no multiple of the alignment %d", capacity, alignment), "write bytes, such as 4294967296")
+		m.problem(Failure, "MOONCAKE_DFS_SHARD_CAPACITY", fmt.Sprintf("is %d, not a multiple of the alignment %d", capacity, alignment), "write bytes, such as 4294967296")
 	}
 	if e.text("MOONCAKE_DFS_SINGLE_TENANT") != "" && !e.truth("MOONCAKE_DFS_SINGLE_TENANT") {
 		m.problem(Failure, "MOONCAKE_DFS_SINGLE_TENANT", "is not true, which Mooncake requires", "write true")
@@ -70,15 +70,15 @@ func readMooncake(out *Config, content []byte, _ Params, env func(string) (strin
 func readMooncakeEviction(e environment) {
 	m := e.m
 	e.truth("MOONCAKE_DFS_EVICTION_ENABLED")
-	share := func(key string, standby float64) float64 {
+	share := func(key string, fallback float64) float64 {
 		s := e.text(key)
 		if s == "" {
-			return standby
+			return fallback
 		}
 		f, err := strconv.ParseFloat(s, 64)
 		if err != nil || !(f >= 0 && f <= 1) {
-			m.problem(Failure, key, fmt.Sprintf("is %.80q", s), fmt.Sprintf("write a share from 0 to 1, such as %g", standby))
-			return standby
+			m.problem(Failure, key, fmt.Sprintf("is %.80q", s), fmt.Sprintf("write a share from 0 to 1, such as %g", fallback))
+			return fallback
 		}
 		return f
 	}
@@ -93,7 +93,7 @@ func readMooncakeEviction(e environment) {
 }
 
 // either returns the value of a key or of its older name.
-func (e environment) either(key, older, standby string) string {
+func (e environment) either(key, older, fallback string) string {
 	if s := e.text(key); s != "" {
 		e.m.known[older] = true
 		return s
@@ -102,5 +102,5 @@ func (e environment) either(key, older, standby string) string {
 		e.m.problem(Note, older, "is the older name of "+key, "write "+key)
 		return s
 	}
-	return standby
+	return fallback
 }

@@ -7,23 +7,23 @@ import (
 	"github.com/kv3fs/kv3fs/internal/advise/model"
 )
 
-// Need is what an engine asks of a host.
+// Need describes what an engine needs of a host.
 type Need struct {
-	ShmBytesPerRank int64  // of buffers that one rank creates in /dev/shm; its rings, some KiB each, come on top
-	ShmBytesShared  int64  // beyond that, once a host, however many ranks
-	OpenFiles       int    // descriptors one rank keeps open for storage; a registered file takes two
+	ShmBytesPerRank int64  // buffers that one rank creates in /dev/shm; its rings add some KiB each
+	ShmBytesShared  int64  // further memory in /dev/shm, once per host
+	OpenFiles       int    // descriptors that one rank keeps open for storage; a registered file takes two
 	Rings, Iovs     int    // that one rank has registered at once
 	PageService     string // URL that it will contact, "" if none
-	HashSeed        bool   // PYTHONHASHSEED must be set, and equal in every process that shares files
-	GDS             bool   // cuFile is wanted
-	DiskBytes       int64  // of the files that one rank keeps: sparse, they fill as pages are written; 0 if they grow without a limit
-	DiskReserved    bool   // DiskBytes are taken in full at the start, once for all ranks
-	Rings3FS        bool   // needs a fuse.hf3fs mount; false: any file system will do
+	HashSeed        bool   // PYTHONHASHSEED must be set, to the same value in every process that shares files
+	GDS             bool   // uses cuFile
+	DiskBytes       int64  // files of one rank: sparse, they fill as pages are written; 0 if they grow without limit
+	DiskReserved    bool   // DiskBytes are reserved in full at the start, once for all ranks
+	Rings3FS        bool   // needs a fuse.hf3fs mount; otherwise any file system will do
 	Packages        []Package
-	Assumed         string // what the numbers take for granted because nobody said; "" if nothing
+	Assumed         string // what the numbers assume because it was not given; "" if nothing
 }
 
-// ShmBytes is what all ranks of a host create in /dev/shm together.
+// ShmBytes returns what all ranks of a host together create in /dev/shm.
 func (n Need) ShmBytes(ranks int) int64 {
 	if ranks < 1 {
 		ranks = 1
@@ -35,18 +35,18 @@ func (n Need) ShmBytes(ranks int) int64 {
 	return total + n.ShmBytesShared
 }
 
-// Params describe a deployment. A zero field stands for the engine's default.
+// Params describe a deployment. A zero field means the engine's default.
 type Params struct {
-	Model       model.Shape // zero: a model of the 8B class, and Need.Assumed says so
+	Model       model.Shape // zero means a model of the 8B class, and Need.Assumed says so
 	TP          int         // tensor-parallel ranks; zero is 1
 	BlockTokens int         // tokens of a chunk, page or block
-	Clients     int         // threads, jobs or streams: whatever has rings of its own
+	Clients     int         // threads, jobs or streams: each has its own rings
 	Entries     int         // of a ring
-	BufferBytes int64       // of one buffer where the engine lets one choose: LMCache's and RTP-LLM's iov
-	FileBytes   int64       // of one file of a fixed size: vLLM's and SGLang's of a rank, Mooncake's shard
+	BufferBytes int64       // of one buffer, if it is configurable: LMCache's and RTP-LLM's iov
+	FileBytes   int64       // of one file of fixed size: a rank's with vLLM and SGLang, a shard with Mooncake
 }
 
-// NeedOf says what an engine asks of a host. The engine must be one of Names.
+// NeedOf returns what an engine needs of a host. The engine must be one of Names.
 func NeedOf(engine string, p Params) (Need, error) {
 	if err := known(engine); err != nil {
 		return Need{}, err
@@ -81,7 +81,7 @@ func (p Params) check() error {
 		}
 	}
 	if p.BufferBytes < 0 || p.FileBytes < 0 {
-		return fmt.Errorf("a buffer of %d bytes, a file of %d", p.BufferBytes, p.FileBytes)
+		return fmt.Errorf("a buffer of %d bytes or a file of %d bytes is negative", p.BufferBytes, p.FileBytes)
 	}
 	return nil
 }
@@ -89,8 +89,8 @@ func (p Params) check() error {
 // maxCount is far above any sensible number of threads, entries or tokens.
 const maxCount = 1 << 20
 
-// DefaultBlockTokens is the number of tokens that an engine stores as one unless
-// told otherwise; 0 where the application decides.
+// DefaultBlockTokens returns how many tokens an engine stores as one block by default,
+// 0 if the application decides.
 func DefaultBlockTokens(engine string) int {
 	switch engine {
 	case LMCache, LMCacheGDS:
@@ -105,13 +105,13 @@ func DefaultBlockTokens(engine string) int {
 	return 0
 }
 
-// blockBytes is what one rank stores for a chunk, page or block.
+// blockBytes returns what one rank stores for a chunk, page or block.
 func (p Params) blockBytes(engine string) (bytes int64, assumed string, err error) {
 	tokens, ranks := or(p.BlockTokens, DefaultBlockTokens(engine)), or(p.TP, 1)
 	shape, assume := p.Model, p.Model == (model.Shape{})
 	if assume {
-		// Nobody named this model, so that no number of ranks is wrong for it: its
-		// eight heads are as many more as make a whole number a rank.
+		// The model is ours to choose, so every number of ranks must fit it: round
+		// its eight heads up to a multiple of the ranks.
 		shape = model.Shape{Layers: 32, KVHeads: (8 + ranks - 1) / ranks * ranks, HeadDim: 128}
 	}
 	perToken, err := shape.BytesPerToken(ranks)
@@ -124,8 +124,8 @@ func (p Params) blockBytes(engine string) (bytes int64, assumed string, err erro
 	return product(perToken, int64(tokens)), assumed, nil
 }
 
-// product multiplies numbers that are not negative, and stops at the largest: a
-// need that absurd fits nowhere.
+// product multiplies numbers that are not negative. It saturates at the largest int64:
+// such a need fits nowhere.
 func product(factors ...int64) int64 {
 	total := int64(1)
 	for _, f := range factors {
@@ -140,10 +140,10 @@ func product(factors ...int64) int64 {
 	return total
 }
 
-// or returns n, or standby when n is zero.
-func or[N int | int64](n, standby N) N {
+// or returns n, or fallback if n is zero.
+func or[N int | int64](n, fallback N) N {
 	if n == 0 {
-		return standby
+		return fallback
 	}
 	return n
 }

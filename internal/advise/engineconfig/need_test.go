@@ -72,7 +72,7 @@ func TestNeedRefuses(t *testing.T) {
 			t.Errorf("%s %+v: %+v, %v; want an error with %q", c.engine, c.p, n, err, c.want)
 		}
 	}
-	// Absurd sizes stop at the largest number instead of wrapping around.
+	// Absurd sizes saturate at the largest number.
 	n, err := NeedOf(LMCache, Params{Clients: maxCount, BufferBytes: math.MaxInt64})
 	if err != nil || n.ShmBytes(8) != math.MaxInt64 {
 		t.Errorf("%+v, %v", n, err)

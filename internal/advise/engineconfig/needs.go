@@ -1,6 +1,6 @@
 package engineconfig
 
-// The needs, an engine a function. Figures: docs/spec/clients.md 13.1 and 14.4.
+// One function per engine returns its need. Figures: docs/spec/clients.md 13.1, 14.4.
 
 const (
 	mib = 1 << 20
@@ -19,7 +19,7 @@ const (
 
 	ucmStreams       = 32
 	ucmFewestBlocks  = 1024 // that the Cache in front must hold
-	ucmSharedCacheGB = 256  // in /dev/shm, when ranks share it: MLA
+	ucmSharedCacheGB = 256  // in /dev/shm, if ranks share it: MLA
 
 	rtpIovBytes    = 4 * gib // one to read, one to write
 	rtpCachedFiles = 20000
@@ -27,13 +27,13 @@ const (
 	mooncakeShards     = 64
 	mooncakeShardBytes = 4 * gib
 	mooncakeIovBytes   = 32 * mib
-	mooncakeThreads    = 16 // that do I/O; Mooncake has no number to set
+	mooncakeThreads    = 16 // that do I/O; Mooncake has no setting for it
 
 	vllmPageService = "http://localhost:18000"
 )
 
-// lmcacheNeed is of the remote connector: every I/O thread has a client of its
-// own, and the thread that starts it has one more.
+// lmcacheNeed returns the need of the remote connector: every I/O thread has its own
+// client, and the thread that starts them has one more.
 func lmcacheNeed(p Params) Need {
 	clients := or(p.Clients, lmcacheThreads) + 1
 	return Need{
@@ -45,7 +45,8 @@ func lmcacheNeed(p Params) Need {
 	}
 }
 
-// lmcacheMPNeed is of the L2 adapter: one server process works for all ranks.
+// lmcacheMPNeed returns the need of the L2 adapter: one server process works for all
+// ranks.
 func lmcacheMPNeed(p Params) Need {
 	workers := or(p.Clients, lmcacheThreads)
 	return Need{
@@ -76,7 +77,7 @@ func vllmNeed(p Params) (Need, error) {
 		return Need{}, err
 	}
 	jobs := or(p.Clients, vllmJobs)
-	const mock = "vLLM then says nothing and uses ordinary file calls instead of rings"
+	const mock = "vLLM silently uses ordinary file calls instead of rings"
 	return Need{
 		ShmBytesPerRank: product(int64(jobs), 2, vllmEntries, page),
 		OpenFiles:       2 * jobs,
@@ -111,7 +112,8 @@ func sglangNeed(p Params) (Need, error) {
 	}, nil
 }
 
-// ucmNeed is of Cache|Ds3fs without layerwise transfer, where one I/O is a block.
+// ucmNeed returns the need of Cache|Ds3fs without layerwise transfer, where one I/O is
+// a block.
 func ucmNeed(p Params) (Need, error) {
 	block, assumed, err := p.blockBytes(UCM)
 	if err != nil {
@@ -134,8 +136,8 @@ func ucmNeed(p Params) (Need, error) {
 	return n, nil
 }
 
-// kvcmNeed is of RTP-LLM through Tair KVCM: a ring per operation. Its buffers are
-// fixed, see rtpllm.go.
+// kvcmNeed returns the need of RTP-LLM through Tair KVCM: a ring per operation. Its
+// buffers are fixed, see rtpllm.go.
 func kvcmNeed() Need {
 	const operations = 8
 	return Need{
@@ -147,7 +149,7 @@ func kvcmNeed() Need {
 	}
 }
 
-// rtpDirectNeed is of RTP-LLM's own 3FS tier.
+// rtpDirectNeed returns the need of RTP-LLM's own 3FS tier.
 func rtpDirectNeed(readIovBytes, writeIovBytes int64) Need {
 	n := kvcmNeed()
 	n.ShmBytesPerRank = readIovBytes + writeIovBytes
@@ -164,16 +166,16 @@ func mooncakeNeed(p Params) Need {
 		DiskBytes:    product(int64(or(p.Entries, mooncakeShards)), or(p.FileBytes, mooncakeShardBytes)),
 		DiskReserved: true,
 		Rings3FS:     true,
-		Assumed:      "16 threads of a client that do I/O at once; Mooncake makes buffers for as many as come",
+		Assumed:      "16 threads of a client that do I/O at once; Mooncake makes a buffer for every thread that does",
 		Packages:     []Package{{Command, "mooncake_master", "cmake -B build -DUSE_3FS=ON && cmake --build build && cmake --install build   # in Mooncake's source, after what the library below installs", ""}, cLibrary()},
 	}
 }
 
-// nixlNeed knows no sizes: the application registers the memory.
+// nixlNeed returns a need without sizes: the application registers the memory.
 func nixlNeed() Need {
 	return Need{
 		Rings3FS: true,
-		Assumed:  "no application yet: it takes as much of /dev/shm as it registers or has in flight, and a ring for each request",
+		Assumed:  "no application: it will take as much of /dev/shm as it registers or has in flight, and a ring for each request",
 		Packages: []Package{pip("nixl", "nixl   # and libplugin_HF3FS.so, built from its source, into NIXL's plugin directory"), cLibrary()},
 	}
 }

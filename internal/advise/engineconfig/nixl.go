@@ -26,7 +26,7 @@ func readNIXL(out *Config, content []byte, _ Params, _ func(string) (string, boo
 	m := newMapping(values, "", out)
 	for _, key := range slices.Sorted(maps.Keys(values)) {
 		if _, ok := values[key].(string); !ok && len(out.Problems) < maxUnknown {
-			m.problem(Failure, clip(key), "is "+kindOf(values[key])+"; NIXL takes text only", `write it in quotes`)
+			m.problem(Failure, clip(key), "is "+kindOf(values[key])+"; NIXL accepts only text", `write it in quotes`)
 			values[key] = fmt.Sprint(values[key])
 		}
 	}
@@ -43,9 +43,9 @@ func readNIXL(out *Config, content []byte, _ Params, _ func(string) (string, boo
 		const most = 1 << 20
 		switch n, err := strconv.Atoi(s); {
 		case err != nil || n < 1:
-			m.problem(Warning, "iopool_size", fmt.Sprintf("is %.80q; the plugin says nothing and takes %d", s, nixlPoolSize), "write a whole number in quotes")
+			m.problem(Warning, "iopool_size", fmt.Sprintf("is %.80q; the plugin silently uses %d", s, nixlPoolSize), "write a whole number in quotes")
 		case n > most:
-			m.problem(Warning, "iopool_size", fmt.Sprintf("is %d; the plugin takes %d at most", n, most), "write a smaller number")
+			m.problem(Warning, "iopool_size", fmt.Sprintf("is %d; the plugin accepts at most %d", n, most), "write a smaller number")
 		}
 	}
 	m.unknown(all)

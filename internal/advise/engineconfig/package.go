@@ -1,6 +1,6 @@
 package engineconfig
 
-// PackageKind says how to look for a package.
+// PackageKind determines how to look for a package.
 type PackageKind int
 
 // Kinds of packages.
@@ -15,7 +15,7 @@ type Package struct {
 	Kind     PackageKind
 	Name     string // module, library file or command
 	Install  string // how to get it
-	Optional string // what happens without it; "" when the engine does not work without it
+	Optional string // what happens without it; "" if the engine does not work without it
 }
 
 func pythonClient(optional string) Package {

@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// longestMount is what a ring of upstream's has room for.
+// longestMount is the size of the field for the mount point in upstream's rings.
 const longestMount = 255
 
-// checkMount reports what is wrong with a mount point as text. With exact, the
-// engine compares it letter by letter with what the library finds.
+// checkMount reports what is wrong with the text of a mount point. exact means that the
+// engine compares it byte by byte with what the library finds.
 func checkMount(m *mapping, key, mount string, exact bool) {
 	sloppy := Note
 	if exact {
@@ -19,25 +19,25 @@ func checkMount(m *mapping, key, mount string, exact bool) {
 	switch {
 	case mount == "":
 	case !strings.HasPrefix(mount, "/"):
-		m.problem(Failure, key, fmt.Sprintf("%.80q is no absolute path", mount), "write the path of the mount from the root, such as /mnt/3fs")
+		m.problem(Failure, key, fmt.Sprintf("%.80q is not an absolute path", mount), "write the absolute path of the mount, such as /mnt/3fs")
 	case len(mount) > longestMount:
-		m.problem(Failure, key, fmt.Sprintf("is longer than the %d bytes that a ring has for it", longestMount), "mount at a shorter path")
+		m.problem(Failure, key, fmt.Sprintf("is longer than %d bytes; a ring holds only %[1]d", longestMount), "mount at a shorter path")
 	case path.Clean(mount) != mount:
-		m.problem(sloppy, key, fmt.Sprintf("%.80q is not how the library writes it", mount), "write "+path.Clean(mount))
+		m.problem(sloppy, key, fmt.Sprintf("%.80q is not as the library writes it", mount), "write "+path.Clean(mount))
 	}
 }
 
-// checkBase reports what is wrong with a base path as text; mount may be "".
+// checkBase reports what is wrong with the text of a base path; mount may be "".
 func checkBase(m *mapping, key, base, mount string) {
 	switch {
 	case !strings.HasPrefix(base, "/"):
-		m.problem(Failure, key, fmt.Sprintf("%.80q is no absolute path", base), "write the path from the root")
+		m.problem(Failure, key, fmt.Sprintf("%.80q is not an absolute path", base), "write an absolute path")
 	case strings.HasPrefix(mount, "/") && !below(base, mount):
 		m.problem(Failure, key, fmt.Sprintf("%.80q is not below the mount point %.80q", base, mount), "choose a directory below the mount point, such as "+path.Join(mount, "kvcache"))
 	}
 }
 
-// below says whether a path is a directory or in it.
+// below reports whether base is dir or below it.
 func below(base, dir string) bool {
 	base, dir = path.Clean(base), path.Clean(dir)
 	return base == dir || dir == "/" || strings.HasPrefix(base, dir+"/")

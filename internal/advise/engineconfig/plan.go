@@ -10,7 +10,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/advise/model"
 )
 
-// plan is a deployment with everything decided: what the templates see.
+// plan is a deployment with all sizes decided. It is the data of the templates.
 type plan struct {
 	Deployment
 	Engine      string
@@ -55,7 +55,7 @@ func newPlan(engine string, d Deployment) (*plan, error) {
 		}
 	}
 	if engine == LMCacheGDS {
-		p.GDSBufferMB = min(max(16*p.BlockBytes/mib, 1024), 8192) // some chunks under way at once
+		p.GDSBufferMB = min(max(16*p.BlockBytes/mib, 1024), 8192) // for 16 chunks at once
 	}
 	switch fixed := FixedMount(engine); {
 	case fixed != "" && d.Mount != fixed:
@@ -66,8 +66,8 @@ func newPlan(engine string, d Deployment) (*plan, error) {
 	return p, p.fit(params)
 }
 
-// ownDir is a directory below the mount for this engine. vLLM and SGLang write
-// nothing about the model into their keys and files, so it goes into the path.
+// ownDir returns a directory below the mount for this engine. Keys and files of vLLM
+// and SGLang do not name the model, so the path does.
 func (p *plan) ownDir() string {
 	switch p.Engine {
 	case UCM, NIXL:
@@ -84,18 +84,18 @@ func (p *plan) ownDir() string {
 
 // decideFile rounds the file of a rank down to whole pages.
 func (p *plan) decideFile() error {
-	asked := or(p.FileBytes, defaultFileBytes)
-	pages := asked / p.BlockBytes
+	given := or(p.FileBytes, defaultFileBytes)
+	pages := given / p.BlockBytes
 	if pages < 1 {
-		return fmt.Errorf("a file of %s holds no page of %s (%d tokens); give it more", size(asked), size(p.BlockBytes), p.BlockTokens)
+		return fmt.Errorf("a file of %s is too small for a page of %s (%d tokens); choose a larger file (--file-size)", size(given), size(p.BlockBytes), p.BlockTokens)
 	}
 	p.FileBytes = pages * p.BlockBytes
 	p.notes = append(p.notes, fmt.Sprintf("a rank's file of %s keeps %d pages of %s, %d tokens in all", size(p.FileBytes), pages, size(p.BlockBytes), product(pages, int64(p.BlockTokens))))
 	return nil
 }
 
-// fit takes the first choice of sizes whose need /dev/shm can meet. A tenth of it
-// is left to the engine's own processes.
+// fit takes the first of the possible sizes that fits into /dev/shm, of which it leaves
+// a tenth to other uses.
 func (p *plan) fit(params Params) error {
 	choices := p.choices()
 	var first int64
@@ -115,13 +115,13 @@ func (p *plan) fit(params Params) error {
 			continue
 		}
 		if i > 0 {
-			p.notes = append(p.notes, fmt.Sprintf("the sizes are smaller than usual, because those take %s of /dev/shm%s; it has %s to give, of which a tenth is left to others", size(first), p.forRanks(), size(p.ShmBytes)))
+			p.notes = append(p.notes, fmt.Sprintf("the sizes are smaller than usual, because those take %s of /dev/shm%s; it has %s free, of which a tenth is left to other uses", size(first), p.forRanks(), size(p.ShmBytes)))
 		}
 		return nil
 	}
 	total := p.Need.ShmBytes(p.TP)
 	p.warnings = append(p.warnings, fmt.Sprintf(
-		"even the smallest sizes take %s of /dev/shm%s; it has %s to give, of which a tenth is left to others: enlarge it to %s or more (mount -o remount,size=%d /dev/shm; a container: --shm-size; Kubernetes: an emptyDir of medium Memory)",
+		"even the smallest sizes take %s of /dev/shm%s; it has %s free, of which a tenth is left to other uses: enlarge it to %s or more (mount -o remount,size=%d /dev/shm; in a container: --shm-size; in Kubernetes: an emptyDir of medium Memory)",
 		size(total), p.forRanks(), size(p.ShmBytes), size(p.shmSize(total)), p.shmSize(total)))
 	return nil
 }
@@ -133,14 +133,14 @@ func (p *plan) forRanks() string {
 	return fmt.Sprintf(" for %d ranks", p.TP)
 }
 
-// shmKnown says whether it is known what /dev/shm has to give.
+// shmKnown reports whether the size of /dev/shm is known.
 func (p *plan) shmKnown() bool { return p.ShmBytes > 0 || p.ShmTaken > 0 }
 
-// shmFits says whether /dev/shm has room for a need, for all that is known.
+// shmFits reports whether a need fits into /dev/shm, or its size is not known.
 func (p *plan) shmFits(need int64) bool { return !p.shmKnown() || need <= p.ShmBytes/10*9 }
 
-// shmSize is the size of /dev/shm that a need takes beside what is in it already,
-// in whole gigabytes. For a need that does not fit it is above the present one.
+// shmSize returns the size that /dev/shm must have for a need and for what it holds
+// already, in whole GiB. For a need that does not fit, it exceeds the present size.
 func (p *plan) shmSize(need int64) int64 {
 	if need > math.MaxInt64/4 || p.ShmTaken > math.MaxInt64/4 {
 		return math.MaxInt64
@@ -148,6 +148,7 @@ func (p *plan) shmSize(need int64) int64 {
 	return ((need/9*10+p.ShmTaken)/gib + 1) * gib
 }
 
+// needOf returns the need of the plan's engine and form with the sizes of c.
 func (p *plan) needOf(c Params) (Need, error) {
 	switch {
 	case p.Engine == LMCache && p.Form == "mp":
@@ -158,7 +159,7 @@ func (p *plan) needOf(c Params) (Need, error) {
 	return NeedOf(p.Engine, c)
 }
 
-// choices lists sizes that are valid, the best first, the smallest last.
+// choices lists valid sizes, the best first, the smallest last.
 func (p *plan) choices() []Params {
 	switch p.Engine {
 	case LMCache:
@@ -179,6 +180,7 @@ func (p *plan) choices() []Params {
 	return []Params{{}}
 }
 
+// halved lists sizes with ever fewer clients, down to one.
 func halved(clients, entries int) (all []Params) {
 	for ; clients > 0; clients /= 2 {
 		all = append(all, Params{Clients: clients, Entries: entries})
@@ -186,8 +188,8 @@ func halved(clients, entries int) (all []Params) {
 	return all
 }
 
-// lmcacheChoices takes the smallest buffer that LMCache allows and that holds a
-// chunk: a thread moves one chunk at a time, so the rest of it would lie idle.
+// lmcacheChoices prefers the smallest buffer that LMCache allows and that holds a
+// chunk: a thread moves one chunk at a time, so it would not use more.
 func (p *plan) lmcacheChoices() (all []Params) {
 	iov := lmcacheIov()
 	chunk := min(p.BlockBytes, iov.max)
@@ -206,8 +208,8 @@ func (p *plan) lmcacheChoices() (all []Params) {
 	return all
 }
 
-// ucmChoices: the Cache in front must hold ucmFewestBlocks. Ranks of an MLA model
-// share it in /dev/shm; others have memory of their own.
+// ucmChoices lists sizes at which the Cache in front holds ucmFewestBlocks. Ranks of an
+// MLA model share the Cache in /dev/shm; ranks of other models have their own memory.
 func (p *plan) ucmChoices() (all []Params) {
 	least := max((product(ucmFewestBlocks, p.BlockBytes)-1)/gib+1, 1)
 	if !p.Model.MLA() {

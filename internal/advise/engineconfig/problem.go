@@ -1,13 +1,13 @@
 package engineconfig
 
-// Severity says what a problem does to the engine.
+// Severity is the effect of a problem on the engine.
 type Severity int
 
 // From harmless to fatal.
 const (
-	Note    Severity = iota // works, and there is something to know
-	Warning                 // works otherwise than the file says, or slowly
-	Failure                 // does not start, or does not use the storage
+	Note    Severity = iota // it works, with something to know
+	Warning                 // it works slowly, or not as the file says
+	Failure                 // it does not start, or does not use the storage
 )
 
 func (s Severity) String() string {
@@ -23,7 +23,7 @@ func (s Severity) String() string {
 // Problem is one thing that is wrong, or worth knowing, in a configuration.
 type Problem struct {
 	Severity Severity
-	Key      string // the key as the file writes it, "" when it is about the whole file
-	What     string // what is there and what the engine makes of it
+	Key      string // the key as the file writes it, "" for the whole file
+	What     string // what the file says and what the engine does with it
 	Cure     string // what to write instead; "" if there is nothing to do
 }

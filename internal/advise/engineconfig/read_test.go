@@ -52,7 +52,8 @@ const mooncakeGood = "MOONCAKE_ENABLE_DFS=true\nMOONCAKE_DFS_ROOT_DIR=/mnt/3fs/m
 
 const l2Good = `{"type": "hf3fs", "mount_point": "/mnt/3fs", "base_paths": "/mnt/3fs/a, /mnt/3fs/b", "num_workers": 8}`
 
-// What upstream's documents show is read without more than notes, and counted.
+// The examples in upstream's documents cause no more than notes, and their needs are
+// computed.
 func TestGoodConfigurations(t *testing.T) {
 	for _, c := range []struct {
 		name, engine, text string
@@ -104,7 +105,7 @@ func TestGoodConfigurations(t *testing.T) {
 	}
 }
 
-// Every slip is named with its key, what it does and the cure.
+// Every mistake is reported with its key, its effect and the cure.
 func TestBadConfigurations(t *testing.T) {
 	lm := func(old, new string) string { return strings.Replace(lmcacheGood, old, new, 1) }
 	for _, c := range []struct {
@@ -124,7 +125,7 @@ func TestBadConfigurations(t *testing.T) {
 		{LMCache, lm("hf3fs_iov_size", "hf3fs_iov_sise"), Warning, "extra_config.hf3fs_iov_sise", "does nothing"},
 		{LMCache, "hf3fs_iov_size: 1\n" + lmcacheGood, Warning, "hf3fs_iov_size", "only below extra_config"},
 		{LMCache, lm(`"/3fs/stage"`, `"/3fs/stage/"`), Failure, "extra_config.hf3fs_mount_point", "write /3fs/stage"},
-		{LMCache, lm(`"/3fs/stage"`, `3fs/stage`), Failure, "extra_config.hf3fs_mount_point", "no absolute path"},
+		{LMCache, lm(`"/3fs/stage"`, `3fs/stage`), Failure, "extra_config.hf3fs_mount_point", "not an absolute path"},
 		{LMCache, lm(`hf3fs_mount_point: "/3fs/stage"`, ``), Failure, "extra_config.hf3fs_mount_point", "is missing"},
 		{LMCache, lm(`dir1,`, `../x,`), Failure, "extra_config.remote_storage_plugin.hf3fs.primary.base_path", "not below the mount point"},
 		{LMCache, lm("hf3fs.primary.base_path", "hf3fs.other.base_path"), Warning, "extra_config.remote_storage_plugin.hf3fs.other.base_path", "write remote_storage_plugin.hf3fs.primary.base_path"},
@@ -132,7 +133,7 @@ func TestBadConfigurations(t *testing.T) {
 		{LMCache, lm(`["hf3fs.primary"]`, `["hf3fs"]`), Failure, "remote_storage_plugins", "without an instance"},
 		{LMCache, lm(`["hf3fs.primary"]`, `["fs.primary"]`), Failure, "remote_storage_plugins", "nothing here stores on a 3FS"},
 		{LMCache, lm(`remote_storage_plugins`, `remote_storage_plugin`), Warning, "remote_storage_plugin", "write remote_storage_plugins"},
-		{LMCache, "remote_url: redis://h:1\nextra_config: {hf3fs_mount_point: /m}", Failure, "remote_url", "stores elsewhere"},
+		{LMCache, "remote_url: redis://h:1\nextra_config: {hf3fs_mount_point: /m}", Failure, "remote_url", "does not store through the rings"},
 		{LMCache, "remote_url: hf3fs://\nextra_config: {hf3fs_mount_point: /m}", Failure, "remote_url", "names no base path"},
 		{LMCache, "remote_url: hf3fs:///3fs/stage/u\n" + lmcacheGood, Warning, "remote_url", "both name a 3FS"},
 		{LMCache, "extra_config: 3", Failure, "extra_config", "not a mapping"},
@@ -142,14 +143,14 @@ func TestBadConfigurations(t *testing.T) {
 		{LMCache, `{"type": "hf3fs", "base_paths": "/m/a"}`, Failure, "mount_point", "missing"},
 		{LMCache, `{"type": "hf3fs", "mount_point": "/m"}`, Failure, "base_paths", "names no directory"},
 		{LMCache, `{"type": "hf3fs", "mount_point": "/m", "base_paths": "/n"}`, Failure, "base_paths", "not below"},
-		{LMCache, `{"type": "hf3fs", "mount_point": "/m", "base_paths": "/m/a", "io_depth": 8}`, Warning, "io_depth", "never started"},
+		{LMCache, `{"type": "hf3fs", "mount_point": "/m", "base_paths": "/m/a", "io_depth": 8}`, Warning, "io_depth", "may never start"},
 		{LMCache, `{"type": "hf3fs", "mount_point": "/m", "base_paths": "/m/a", "hf3fs_iov_size": 8}`, Warning, "hf3fs_iov_size", "write iov_size"},
 		{LMCache, `{"type": "fs", "base_paths": "/m/a"}`, Failure, "type", "not the 3FS adapter"},
 		{LMCache, `lmcache server --l2-adapter '{"type": "fs"}'`, Failure, "--l2-adapter", "no adapter of type hf3fs"},
 
 		{LMCacheGDS, "gds_paths: /x", Failure, "gds_path", "names no directory"},
 		{LMCacheGDS, "gds_paths: /x", Warning, "gds_paths", "write gds_path"},
-		{LMCacheGDS, "gds_path: x", Failure, "gds_path", "no absolute path"},
+		{LMCacheGDS, "gds_path: x", Failure, "gds_path", "not an absolute path"},
 		{LMCacheGDS, "gds_path: /x\ngds_backend: cuda", Failure, "gds_backend", "cufile, hipfile"},
 		{LMCacheGDS, "gds_path: /x\ngds_path_sharding: by_host", Failure, "gds_path_sharding", "by_gpu"},
 		{LMCacheGDS, "gds_path: /x\ncufile_buffer_size: 1", Note, "cufile_buffer_size", "older name"},
@@ -164,16 +165,16 @@ func TestBadConfigurations(t *testing.T) {
 		{VLLM, strings.Replace(vllmGood, `"hf3fs_file_size"`, `"hf3fs_metadata_server_url":"http://other:1","hf3fs_file_size"`, 1), Warning, "kv_connector_extra_config.hf3fs_metadata_server_url", "not used"},
 		{VLLM, strings.Replace(vllmGood, `"hf3fs_file_size"`, `"hf3fs_metadata_server_url":"http://localhost:18000","hf3fs_file_size"`, 1), Note, "kv_connector_extra_config.hf3fs_metadata_server_url", "anyway"},
 		{VLLM, strings.Replace(vllmGood, "1099511627776", `"1TiB"`, 1), Failure, "kv_connector_extra_config.hf3fs_file_size", "not a whole number"},
-		{VLLM, strings.Replace(vllmGood, "1099511627776", `100`, 1), Failure, "kv_connector_extra_config.hf3fs_file_size", "not one fits"},
+		{VLLM, strings.Replace(vllmGood, "1099511627776", `100`, 1), Failure, "kv_connector_extra_config.hf3fs_file_size", "not one page of"},
 		{VLLM, strings.Replace(vllmGood, "hf3fs_file_size", `hf3fs_filesize`, 1), Warning, "kv_connector_extra_config.hf3fs_filesize", "write hf3fs_file_size"},
-		{VLLM, strings.Replace(vllmGood, "/mnt/3fs/v", `v`, 1), Failure, "kv_connector_extra_config.hf3fs_storage_path", "no absolute path"},
+		{VLLM, strings.Replace(vllmGood, "/mnt/3fs/v", `v`, 1), Failure, "kv_connector_extra_config.hf3fs_storage_path", "not an absolute path"},
 		{VLLM, strings.Replace(vllmGood, `"hf3fs_file_size"`, `"hf3fs_client_numjobs":0,"hf3fs_file_size"`, 1), Failure, "kv_connector_extra_config.hf3fs_client_numjobs", "1 to"},
 		{VLLM, strings.Replace(vllmGood, `"kv_role"`, `"kv_rolle":1,"kv_role"`, 1), Warning, "kv_rolle", "write kv_role"},
 
 		{SGLang, `{}`, Failure, "entries", "does not start without it"},
 		{SGLang, strings.Replace(sglangGood, "/mnt/3fs/s/hicache", "/mnt/3fs/s/", 1), Warning, "file_path_prefix", "ends with a slash"},
 		{SGLang, strings.Replace(sglangGood, "/mnt/3fs/s/hicache", "hicache", 1), Failure, "file_path_prefix", "absolute"},
-		{SGLang, strings.Replace(sglangGood, "http://10.0.0.1:18000", "10.0.0.1:18000", 1), Failure, "metadata_server_url", "no URL"},
+		{SGLang, strings.Replace(sglangGood, "http://10.0.0.1:18000", "10.0.0.1:18000", 1), Failure, "metadata_server_url", "not a URL"},
 		{SGLang, strings.Replace(sglangGood, `"numjobs"`, `"use_mock_hf3fs_client": true, "numjobs"`, 1), Warning, "use_mock_hf3fs_client", "not read from this file"},
 		{SGLang, strings.Replace(sglangGood, `"metadata_server_url"`, `"metadata_server"`, 1), Warning, "metadata_server", "write metadata_server_url"},
 		{SGLang, strings.Replace(sglangGood, `"numjobs": 16`, `"numjobs": "many"`, 1), Failure, "numjobs", "not a whole number"},
@@ -181,12 +182,12 @@ func TestBadConfigurations(t *testing.T) {
 		{UCM, "ucm_connectors: []", Failure, "ucm_connectors", "exactly one"},
 		{UCM, "ucm_connectors: [3, 4]", Failure, "ucm_connectors", "has 2"},
 		{UCM, strings.Replace(ucmGood, "UcmPipelineStore", "UcmNfsStore", 1), Failure, "ucm_connectors[0].ucm_connector_name", "UcmPipelineStore"},
-		{UCM, strings.Replace(ucmGood, "Cache|Ds3fs", "cache|ds3fs", 1), Failure, "ucm_connectors[0].ucm_connector_config.store_pipeline", "not how UCM writes it"},
+		{UCM, strings.Replace(ucmGood, "Cache|Ds3fs", "cache|ds3fs", 1), Failure, "ucm_connectors[0].ucm_connector_config.store_pipeline", "not as UCM writes it"},
 		{UCM, strings.Replace(ucmGood, "Cache|Ds3fs", "Cache|Posix", 1), Note, "ucm_connectors[0].ucm_connector_config.store_pipeline", "not the rings"},
 		{UCM, strings.Replace(ucmGood, "/mount/3fs", "/mount/3fs:/b", 1), Warning, "ucm_connectors[0].ucm_connector_config.storage_backends", "uses the first"},
-		{UCM, ucmGood + "      running_queue_depth: 32768", Warning, "ucm_connectors[0].ucm_connector_config.running_queue_depth", "has no such setting"},
-		{UCM, ucmGood + "      buffer_size: 64", Warning, "ucm_connectors[0].ucm_connector_config.buffer_size", "read by neither"},
-		{UCM, ucmGood + "      ior_depth: 8", Failure, "ucm_connectors[0].ucm_connector_config.ior_depth", "for ever"},
+		{UCM, ucmGood + "      running_queue_depth: 32768", Warning, "ucm_connectors[0].ucm_connector_config.running_queue_depth", "Ds3fs does not have it"},
+		{UCM, ucmGood + "      buffer_size: 64", Warning, "ucm_connectors[0].ucm_connector_config.buffer_size", "neither Cache nor Ds3fs reads it"},
+		{UCM, ucmGood + "      ior_depth: 8", Failure, "ucm_connectors[0].ucm_connector_config.ior_depth", "forever"},
 		{UCM, ucmGood + "      posix_io_engine: aio", Warning, "ucm_connectors[0].ucm_connector_config.posix_io_engine", "does not read it"},
 		{UCM, ucmGood + "      stream_numbers: 8", Warning, "ucm_connectors[0].ucm_connector_config.stream_numbers", "write stream_number"},
 		{UCM, ucmGood + "      cache_stream_number: 33", Failure, "ucm_connectors[0].ucm_connector_config.cache_stream_number", "1 to 32"},
@@ -195,7 +196,7 @@ func TestBadConfigurations(t *testing.T) {
 		{RTPLLM, strings.Replace(rtpGood, `"3fs"`, `"hf3fs"`, 1), Failure, "RECO_MODEL_SDK_CONFIG[0].type", `write "3fs"`},
 		{RTPLLM, rtpGood, Note, "RECO_MODEL_SDK_CONFIG[0].type", "skips this entry"},
 		{RTPLLM, strings.Replace(rtpGood, `"type"`, `"mountpoint":"/m","type"`, 1), Warning, "RECO_MODEL_SDK_CONFIG[0].mountpoint", "does not reach the SDK"},
-		{RTPLLM, "REUSE_CACHE=1\nENABLE_REMOTE_CACHE=1\nRECO_SERVER_ADDRESS=h:1\nRECO_MODEL_SDK_CONFIG={}", Failure, "RECO_MODEL_SDK_CONFIG", "no JSON list"},
+		{RTPLLM, "REUSE_CACHE=1\nENABLE_REMOTE_CACHE=1\nRECO_SERVER_ADDRESS=h:1\nRECO_MODEL_SDK_CONFIG={}", Failure, "RECO_MODEL_SDK_CONFIG", "not a JSON list"},
 		{RTPLLM, "ENABLE_REMOTE_CACHE=1", Failure, "REUSE_CACHE", "REUSE_CACHE=1"},
 		{RTPLLM, "REUSE_CACHE=1", Failure, "ENABLE_REMOTE_CACHE", "nothing is stored"},
 		{RTPLLM, "REUSE_CACHE=1\nENABLE_REMOTE_CACHE=1", Failure, "RECO_SERVER_ADDRESS", "is missing"},
@@ -210,7 +211,7 @@ func TestBadConfigurations(t *testing.T) {
 		{Mooncake, mooncakeGood + "MOONCAKE_DFS_FS_ADAPTER=posix", Warning, "MOONCAKE_DFS_FS_ADAPTER", "not the rings"},
 		{Mooncake, mooncakeGood + "MOONCAKE_DFS_FS_ADAPTER=3fs", Failure, "MOONCAKE_DFS_FS_ADAPTER", "write hf3fs"},
 		{Mooncake, mooncakeGood + "MOONCAKE_DFS_ALIGNMENT=5000", Failure, "MOONCAKE_DFS_ALIGNMENT", "power of two"},
-		{Mooncake, mooncakeGood + "MOONCAKE_DFS_SHARD_CAPACITY=4097", Failure, "MOONCAKE_DFS_SHARD_CAPACITY", "no multiple"},
+		{Mooncake, mooncakeGood + "MOONCAKE_DFS_SHARD_CAPACITY=4097", Failure, "MOONCAKE_DFS_SHARD_CAPACITY", "not a multiple"},
 		{Mooncake, mooncakeGood + "MOONCAKE_DFS_SHARD_COUNT=0", Failure, "MOONCAKE_DFS_SHARD_COUNT", "1 to"},
 		{Mooncake, mooncakeGood + "MOONCAKE_DFS_SINGLE_TENANT=false", Failure, "MOONCAKE_DFS_SINGLE_TENANT", "requires"},
 		{Mooncake, mooncakeGood + "MOONCAKE_DFS_HIGH_WATERMARK=0.5", Failure, "MOONCAKE_DFS_LOW_WATERMARK", "not below"},
@@ -218,12 +219,12 @@ func TestBadConfigurations(t *testing.T) {
 		{Mooncake, mooncakeGood + "MOONCAKE_DFS_SHARDS=4", Warning, "MOONCAKE_DFS_SHARDS", "does nothing"},
 		{Mooncake, "MOONCAKE_ENABLE_DFS=1\nMOONCAKE_DISTRIBUTED_ROOT_DIR=/m", Note, "MOONCAKE_DISTRIBUTED_ROOT_DIR", "older name"},
 
-		{NIXL, `{"mount_point": "/mnt/3fs", "iopool_size": 64}`, Failure, "iopool_size", "text only"},
-		{NIXL, `{"mount_point": "/mnt/3fs", "iopool_size": "lots"}`, Warning, "iopool_size", "takes 64"},
+		{NIXL, `{"mount_point": "/mnt/3fs", "iopool_size": 64}`, Failure, "iopool_size", "only text"},
+		{NIXL, `{"mount_point": "/mnt/3fs", "iopool_size": "lots"}`, Warning, "iopool_size", "uses 64"},
 		{NIXL, `{"mount_point": "/mnt/3fs", "iopool_size": "2000000"}`, Warning, "iopool_size", "at most"},
 		{NIXL, `{"mount_point": "/mnt/3fs", "mem_config": "vram"}`, Failure, "mem_config", "auto, dram, dram_zc"},
 		{NIXL, `{"mountpoint": "/mnt/3fs"}`, Warning, "mountpoint", "write mount_point"},
-		{NIXL, `{"mount_point": "mnt"}`, Failure, "mount_point", "no absolute path"},
+		{NIXL, `{"mount_point": "mnt"}`, Failure, "mount_point", "not an absolute path"},
 	} {
 		got, err := Read(c.engine, "file", []byte(c.text), Params{}, nil)
 		if err != nil {
@@ -242,7 +243,7 @@ func TestBadConfigurations(t *testing.T) {
 	}
 }
 
-// A named model decides the size of a block, and the file all other sizes.
+// The given model decides the size of a block; the file decides all other sizes.
 func TestReadForAModel(t *testing.T) {
 	v3 := shape(t, "DeepSeek-V3")
 	ucm := func(more string) string { return ucmGood + "      " + more }
@@ -288,33 +289,33 @@ func TestReadForAModel(t *testing.T) {
 	}
 }
 
-// What cannot be read as a whole is an error that names the file and the reason.
+// Text that cannot be parsed is an error that names the file and the reason.
 func TestUnreadable(t *testing.T) {
 	for _, c := range []struct{ engine, text, want string }{
 		{"vlm", "", "did you mean vllm?"},
-		{LMCache, "a: [", "is no YAML"},
-		{LMCache, "- a\n- b", "no YAML mapping"},
+		{LMCache, "a: [", "is not YAML"},
+		{LMCache, "- a\n- b", "not a YAML mapping"},
 		{LMCache, "a: &x 1\nb: *x", "alias"},
 		{LMCache, "a: 1\n---\nb: 2", "several YAML documents"},
-		{LMCache, "\xff\xfe", "no text in UTF-8"},
+		{LMCache, "\xff\xfe", "not UTF-8 text"},
 		{LMCache, strings.Repeat("#", maxConfigBytes+1), "more than 65536 bytes"},
 		{LMCache, strings.Repeat("[", 1000), "nests brackets"},
 		{LMCache, "a:\n" + strings.Repeat("- ", 1000), "list marks"},
 		{LMCache, strings.Repeat(" ", 1000) + "a: 1", "indented"},
 		{LMCache, "lmcache server --l2-adapter", "without a value"},
-		{LMCache, "lmcache server --l2-adapter 'x'", "--l2-adapter is no JSON"},
-		{LMCache, "lmcache server --l2-adapter '", "not closed"},
+		{LMCache, "lmcache server --l2-adapter 'x'", "--l2-adapter is not JSON"},
+		{LMCache, "lmcache server --l2-adapter '", "unclosed"},
 		{VLLM, "", "neither the JSON of --kv-transfer-config nor"},
-		{VLLM, `vllm serve --kv-transfer-config "$CONFIG"`, "is no JSON"},
+		{VLLM, `vllm serve --kv-transfer-config "$CONFIG"`, "is not JSON"},
 		{VLLM, `{"a":1} {"b":2}`, "something follows"},
-		{VLLM, `{"a":`, "is no JSON"},
-		{SGLang, "", "nothing there"},
+		{VLLM, `{"a":`, "is not JSON"},
+		{SGLang, "", "it is empty"},
 		{SGLang, `{"numjobs": 1, "entries": 8, "numjobs": 2}`, `the key "numjobs" twice`},
 		{SGLang, `{"pools": [{"a": {"b": 1}}, {"a": 1, "\u0061": 2}]}`, `the key "a" twice`},
 		{LMCache, "chunk_size: 1\nchunk_size: 2", "chunk_size"},
 		{LMCache, "extra_config: {a: 1, a: 2}", "already defined"},
 		{SGLang, "[]", "is a list, not a JSON object"},
-		{UCM, "\t- x: [", "is no YAML"},
+		{UCM, "\t- x: [", "is not YAML"},
 		{RTPLLM, "what is this", "not KEY=VALUE"},
 		{RTPLLM, "A='x", "quotes"},
 		{NIXL, "mount point=/x", "not KEY=VALUE"},
@@ -327,12 +328,12 @@ func TestUnreadable(t *testing.T) {
 			t.Errorf("%s: an error of %d bytes", c.engine, len(err.Error()))
 		}
 	}
-	if _, err := Read(LMCache, "f", []byte("a: 1"), Params{}, environ(map[string]string{"LMCACHE_EXTRA_CONFIG": "x"})); err == nil || !strings.Contains(err.Error(), "LMCACHE_EXTRA_CONFIG is no JSON") {
+	if _, err := Read(LMCache, "f", []byte("a: 1"), Params{}, environ(map[string]string{"LMCACHE_EXTRA_CONFIG": "x"})); err == nil || !strings.Contains(err.Error(), "LMCACHE_EXTRA_CONFIG is not JSON") {
 		t.Error(err)
 	}
 }
 
-// FuzzRead: whatever is in a file, Read returns, and what it says is bounded.
+// FuzzRead checks that Read returns for every text, and that its output is bounded.
 func FuzzRead(f *testing.F) {
 	for i, text := range []string{lmcacheGood, vllmGood, sglangGood, ucmGood, rtpGood, mooncakeGood, l2Good,
 		"lmcache server --l2-adapter '" + l2Good + "'", "vllm serve x --kv-transfer-config '" + vllmGood + "'", "a: &x [1]\nb: *x", "? - - ? x\n: {y: !!binary x}"} {

@@ -9,16 +9,16 @@ import (
 	"strings"
 )
 
-// Where RTP-LLM's and Tair KVCM's code has the 3FS. Neither of them lets RTP-LLM's
-// configuration change it.
+// The paths at which RTP-LLM's and Tair KVCM's code looks for the 3FS. RTP-LLM's
+// configuration can change neither.
 const (
 	rtpMount    = "/3fs/stage/3fs"
 	rtpRootDir  = "rtp_llm"    // of the direct tier
 	kvcmRootDir = "kv_manager" // of the SDK
 )
 
-// FixedMount is the mount point that is built into an engine, "" for one that
-// can be told.
+// FixedMount returns the mount point that is built into an engine, "" if it is
+// configurable.
 func FixedMount(engine string) string {
 	if engine == RTPLLM {
 		return rtpMount
@@ -40,7 +40,7 @@ func readRTPLLM(out *Config, content []byte, _ Params, env func(string) (string,
 	out.Mount = rtpMount
 	out.Need = kvcmNeed()
 	if !e.truth("REUSE_CACHE") {
-		m.problem(Failure, "REUSE_CACHE", "is not 1; RTP-LLM then keeps no cache at all", "write REUSE_CACHE=1")
+		m.problem(Failure, "REUSE_CACHE", "is not 1, so RTP-LLM keeps no cache at all", "write REUSE_CACHE=1")
 	}
 	switch {
 	case direct && remote:
@@ -48,7 +48,7 @@ func readRTPLLM(out *Config, content []byte, _ Params, env func(string) (string,
 	case direct:
 		m.problem(Note, "ENABLE_3FS", "is the direct 3FS tier, which RTP-LLM had from August 2025 to April 2026", "with a newer RTP-LLM use ENABLE_REMOTE_CACHE=1")
 	case !remote:
-		m.problem(Failure, "ENABLE_REMOTE_CACHE", "is not 1, and ENABLE_3FS is not either; nothing is stored on a 3FS", "write ENABLE_REMOTE_CACHE=1")
+		m.problem(Failure, "ENABLE_REMOTE_CACHE", "is not 1, nor is ENABLE_3FS, so nothing is stored on a 3FS", "write ENABLE_REMOTE_CACHE=1")
 	}
 	if remote || !direct {
 		readKVCM(e)
@@ -63,12 +63,12 @@ func readRTPLLM(out *Config, content []byte, _ Params, env func(string) (string,
 	return nil
 }
 
-// readRTPDirect reads what is about RTP-LLM's own 3FS tier.
+// readRTPDirect reads the settings of RTP-LLM's own 3FS tier.
 func readRTPDirect(e environment) {
 	m, out := e.m, e.m.out
 	for _, key := range []string{"BIZ_NAME", "CHECKPOINT_PATH"} {
 		if e.text(key) == "" {
-			m.problem(Failure, key, "is missing; it is part of every file's path", "set it, equal on all hosts that share files")
+			m.problem(Failure, key, "is missing; it is part of every file's path", "set it, to the same value on all hosts that share files")
 		}
 	}
 	for key, ms := range map[string]int64{
@@ -80,7 +80,7 @@ func readRTPDirect(e environment) {
 	const largest = 1 << 50
 	read, write := e.count("THREEFS_READ_IOV_SIZE", rtpIovBytes, largest), e.count("THREEFS_WRITE_IOV_SIZE", rtpIovBytes, largest)
 	if write%mib != 0 {
-		m.problem(Failure, "THREEFS_WRITE_IOV_SIZE", fmt.Sprintf("is %d; the buffer is cut into blocks of 1 MiB", write), "write a multiple of 1048576")
+		m.problem(Failure, "THREEFS_WRITE_IOV_SIZE", fmt.Sprintf("is %d; RTP-LLM divides the buffer into blocks of 1 MiB", write), "write a multiple of 1048576")
 	}
 	dir := path.Join(rtpMount, rtpRootDir)
 	if root := e.text("THREEFS_ROOT_DIR"); root != "" {
@@ -94,7 +94,7 @@ func readRTPDirect(e environment) {
 	out.Need = rtpDirectNeed(read, write)
 }
 
-// readKVCM reads what is about Tair KVCM, whose SDK moves the data.
+// readKVCM reads the settings of Tair KVCM, whose SDK moves the data.
 func readKVCM(e environment) {
 	m, out := e.m, e.m.out
 	out.BasePaths = append(out.BasePaths, path.Join(rtpMount, kvcmRootDir))
@@ -108,7 +108,7 @@ func readKVCM(e environment) {
 	v, err := decodeAny([]byte(text))
 	backends, ok := v.([]any)
 	if err != nil || !ok {
-		m.problem(Failure, "RECO_MODEL_SDK_CONFIG", "is no JSON list", `write [{"type":"3fs","sdk_log_level":"INFO"}]`)
+		m.problem(Failure, "RECO_MODEL_SDK_CONFIG", "is not a JSON list", `write [{"type":"3fs","sdk_log_level":"INFO"}]`)
 		return
 	}
 	for i, b := range backends[:min(len(backends), maxUnknown)] {
@@ -121,8 +121,8 @@ func readKVCM(e environment) {
 	}
 }
 
-// readSDKBackend reads one backend of the SDK. RTP-LLM parses it and writes it
-// out again for the SDK, and the two know 3FS by different names.
+// readSDKBackend reads one backend of the SDK. RTP-LLM parses it and writes it again
+// for the SDK; the two have different names for 3FS.
 func readSDKBackend(m *mapping) {
 	const defaults = "; the SDK's defaults hold: mount " + rtpMount + "/, directory " + kvcmRootDir + "/, buffers of 4 GiB each way"
 	switch kind := m.text("type"); kind {
@@ -133,7 +133,7 @@ func readSDKBackend(m *mapping) {
 	case "":
 		m.problem(Failure, "type", "is missing", `write "3fs"`)
 	default:
-		return // another storage, not ours to judge
+		return // another kind of storage, which is not judged here
 	}
 	for _, key := range []string{"sdk_log_file_path", "sdk_log_level"} {
 		m.text(key)
@@ -146,8 +146,8 @@ func readSDKBackend(m *mapping) {
 	}
 }
 
-// rtpKnown lists RTP-LLM's other settings of this cache, whose values do not
-// decide whether it works.
+// rtpKnown marks RTP-LLM's other settings of this cache as known. It works with any
+// value of them.
 func rtpKnown(m *mapping) {
 	for _, key := range []string{
 		"THREEFS_MATCH_TIMEOUT_MS", "THREEFS_RPC_GET_CACHE_TIMEOUT_MS", "THREEFS_RPC_PUT_CACHE_TIMEOUT_MS", "THREEFS_READ_TIMEOUT_MS",
@@ -162,7 +162,7 @@ func rtpKnown(m *mapping) {
 	}
 }
 
-// environment is an environment file with the environment behind it.
+// environment looks a variable up in a file, then in the engine's environment.
 type environment struct {
 	m   *mapping
 	env func(string) (string, bool)
@@ -184,16 +184,16 @@ func (e environment) truth(key string) bool {
 	return false
 }
 
-// count returns a number from 1 on, or the default when nothing is set.
-func (e environment) count(key string, standby, most int64) int64 {
+// count returns a number of at least 1, or the default if none is set.
+func (e environment) count(key string, fallback, most int64) int64 {
 	s := strings.TrimSpace(e.text(key))
 	if s == "" {
-		return standby
+		return fallback
 	}
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil || n < 1 || n > most {
 		e.m.problem(Failure, key, fmt.Sprintf("is %.80q", s), fmt.Sprintf("write a whole number, 1 to %d", most))
-		return standby
+		return fallback
 	}
 	return n
 }

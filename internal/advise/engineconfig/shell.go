@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// shellWords splits a command line or a small script into words as a shell does,
-// quotes, backslashes and comments included. Nothing is expanded.
+// shellWords splits a command line or a small script into words as a shell does, with
+// quotes, backslashes and comments. It expands nothing.
 func shellWords(text string) ([]string, error) {
 	var words []string
 	var word strings.Builder
@@ -23,7 +23,7 @@ func shellWords(text string) ([]string, error) {
 		case c == '\'':
 			closing := strings.IndexByte(text[i+1:], '\'')
 			if closing < 0 {
-				return nil, errors.New("has a ' that is not closed")
+				return nil, errors.New("has an unclosed '")
 			}
 			word.WriteString(text[i+1 : i+1+closing])
 			i += closing + 1
@@ -32,7 +32,7 @@ func shellWords(text string) ([]string, error) {
 			inWord = true
 			for i++; ; i++ {
 				if i >= len(text) {
-					return nil, errors.New(`has a " that is not closed`)
+					return nil, errors.New(`has an unclosed "`)
 				}
 				if text[i] == '"' {
 					break
@@ -64,7 +64,7 @@ func shellWords(text string) ([]string, error) {
 	return words, nil
 }
 
-// flagValues returns the values of a flag, written --flag value or --flag=value.
+// flagValues returns all values of a flag, written --flag value or --flag=value.
 func flagValues(words []string, names ...string) []string {
 	var values []string
 	for i, w := range words {
@@ -79,7 +79,7 @@ func flagValues(words []string, names ...string) []string {
 	return values
 }
 
-// lastFlag returns the last value of a flag, which is the one that counts.
+// lastFlag returns the last value of a flag, which is the one that takes effect.
 func lastFlag(words []string, names ...string) string {
 	if v := flagValues(words, names...); len(v) > 0 {
 		return v[len(v)-1]
@@ -87,8 +87,9 @@ func lastFlag(words []string, names ...string) string {
 	return ""
 }
 
-// envFile reads KEY=VALUE lines: a shell's (export, quotes) or a container's.
-// What is not quoted is taken as it is, so that bare JSON keeps its quotes.
+// envFile reads KEY=VALUE lines of a shell (export, quotes) or of a container. A value
+// that does not begin with a quote is taken literally, so that bare JSON keeps its
+// quotes.
 func envFile(out *Config, content []byte) (map[string]any, error) {
 	values := map[string]any{}
 	for line := range strings.Lines(string(content)) {
@@ -103,12 +104,12 @@ func envFile(out *Config, content []byte) (map[string]any, error) {
 		if n := len(value); n >= 2 && (value[0] == '\'' || value[0] == '"') {
 			words, err := shellWords(value)
 			if err != nil || len(words) != 1 {
-				return nil, errors.New("has quotes that a shell would not read as one value: " + clip(line))
+				return nil, errors.New("has a line whose quotes do not enclose the whole value: " + clip(line))
 			}
 			value = words[0]
 		}
 		if _, twice := values[key]; twice {
-			out.add(Warning, key, "is set twice; the last one counts", "remove one")
+			out.add(Warning, key, "is set twice; the last value takes effect", "remove one")
 		}
 		values[key] = value
 	}

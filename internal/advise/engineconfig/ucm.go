@@ -8,7 +8,7 @@ import (
 )
 
 // readUCM reads the YAML of UCM_CONFIG_FILE.
-func readUCM(out *Config, content []byte, asked Params, _ func(string) (string, bool)) error {
+func readUCM(out *Config, content []byte, given Params, _ func(string) (string, bool)) error {
 	values, err := decodeYAML(content)
 	if err != nil {
 		return err
@@ -25,7 +25,7 @@ func readUCM(out *Config, content []byte, asked Params, _ func(string) (string, 
 	connectors, _ := top.values["ucm_connectors"].([]any)
 	if len(connectors) != 1 {
 		top.problem(Failure, "ucm_connectors", fmt.Sprintf("has %d connectors", len(connectors)), "write a list of exactly one")
-		out.Need, err = ucmNeed(asked)
+		out.Need, err = ucmNeed(given)
 		return err
 	}
 	first, _ := connectors[0].(map[string]any)
@@ -36,7 +36,7 @@ func readUCM(out *Config, content []byte, asked Params, _ func(string) (string, 
 	}
 	m := connector.child("ucm_connector_config")
 	connector.unknown(all)
-	return readPipeline(m, layerwise, asked)
+	return readPipeline(m, layerwise, given)
 }
 
 const ucmPipeline = "Cache|Ds3fs"
@@ -53,25 +53,25 @@ func readPipeline(m *mapping, layerwise bool, p Params) error {
 	case strings.HasSuffix(pipeline, "Posix"):
 		m.problem(Note, "store_pipeline", fmt.Sprintf("%.80q uses ordinary file calls, not the rings; Ds3fs, which uses them, is in few versions of UCM", pipeline), "")
 	case strings.EqualFold(pipeline, ucmPipeline):
-		m.problem(Failure, "store_pipeline", fmt.Sprintf("%.80q is not how UCM writes it", pipeline), "write "+ucmPipeline)
+		m.problem(Failure, "store_pipeline", fmt.Sprintf("%.80q is not as UCM writes it", pipeline), "write "+ucmPipeline)
 	default:
 		m.problem(Failure, "store_pipeline", fmt.Sprintf("%.80q does not store on a 3FS", pipeline), "write "+ucmPipeline)
 	}
 	readUCMBackends(m, rings)
 
-	p.Clients = int(m.number("stream_number", bounds{standby: ucmStreams, min: 1, max: 1024}))
-	entries := m.number("ior_entries", bounds{standby: 1, min: 1, max: 1024})
-	if depth := m.number("ior_depth", bounds{standby: 1, min: -1024, max: 1024}); depth > 1 {
-		m.problem(Failure, "ior_depth", fmt.Sprintf("is %d, but a worker has one request in flight; the ring would wait for the others for ever", depth), "write 1")
+	p.Clients = int(m.number("stream_number", bounds{fallback: ucmStreams, min: 1, max: 1024}))
+	entries := m.number("ior_entries", bounds{fallback: 1, min: 1, max: 1024})
+	if depth := m.number("ior_depth", bounds{fallback: 1, min: -1024, max: 1024}); depth > 1 {
+		m.problem(Failure, "ior_depth", fmt.Sprintf("is %d, but a worker has one request in flight, so the ring would wait forever for more", depth), "write 1")
 	} else if entries > 1 {
 		m.problem(Note, "ior_entries", "is more than 1; a worker has one request in flight", "")
 	}
 	m.number("numa_id", numaNode())
 	m.flag("io_direct", true)
-	m.number("timeout_ms", bounds{standby: 30000, min: 1, max: math.MaxInt32})
-	m.number("cache_stream_number", bounds{standby: 4, min: 1, max: 32})
+	m.number("timeout_ms", bounds{fallback: 30000, min: 1, max: math.MaxInt32})
+	m.number("cache_stream_number", bounds{fallback: 4, min: 1, max: 32})
 	shared := m.flag("share_buffer_enable", p.Model.MLA())
-	cacheGB := m.number("cache_buffer_capacity_gb", bounds{standby: ucmSharedCacheGB, min: 1, max: 1 << 20})
+	cacheGB := m.number("cache_buffer_capacity_gb", bounds{fallback: ucmSharedCacheGB, min: 1, max: 1 << 20})
 	for _, key := range []string{"cpu_affinity_cores", "store_health"} {
 		m.has(key)
 	}
@@ -79,7 +79,7 @@ func readPipeline(m *mapping, layerwise bool, p Params) error {
 		ucmIgnored(m)
 	}
 	if layerwise && rings {
-		out.add(Warning, "use_layerwise", "lets Ds3fs name a file complete before all its layers are written", "write use_layerwise: false")
+		out.add(Warning, "use_layerwise", "lets Ds3fs give a file its final name before all its layers are written", "write use_layerwise: false")
 	}
 	m.unknown(func(key string) bool { return rings && about3FS(key) })
 
@@ -124,13 +124,13 @@ func readUCMBackends(m *mapping, rings bool) {
 	}
 }
 
-// ucmIgnored reports keys that UCM's documents give for Ds3fs, or that belong to
-// another store, and that Ds3fs does not read.
+// ucmIgnored reports keys that Ds3fs does not read, although UCM's documents list them
+// for Ds3fs or another store has them.
 func ucmIgnored(m *mapping) {
-	const front = "is read by the Cache in front only; Ds3fs, for which UCM's documents list it, has no such setting"
+	const front = "is read only by the Cache in front; Ds3fs does not have it, although UCM's documents say so"
 	m.ignored(Warning, "waiting_queue_depth", front, "remove it; stream_number says how much Ds3fs does at once")
 	m.ignored(Warning, "running_queue_depth", front, "remove it; stream_number says how much Ds3fs does at once")
-	m.ignored(Warning, "buffer_size", "is in UCM's documents, but read by neither Cache nor Ds3fs", "write cache_buffer_capacity_gb")
+	m.ignored(Warning, "buffer_size", "is in UCM's documents, but neither Cache nor Ds3fs reads it", "write cache_buffer_capacity_gb")
 	for _, key := range []string{"device_id", "tensor_size", "shard_size", "block_size"} {
 		m.ignored(Warning, key, "is set by UCM itself from the model", "remove it")
 	}
@@ -138,7 +138,7 @@ func ucmIgnored(m *mapping) {
 	for key := range m.values {
 		if (strings.HasPrefix(key, "posix_") || key == "data_dir_shard_bytes") && reported < maxUnknown {
 			reported++
-			m.ignored(Warning, clip(key), "is of the Posix store; Ds3fs does not read it", "remove it")
+			m.ignored(Warning, clip(key), "belongs to the Posix store; Ds3fs does not read it", "remove it")
 			m.known[key] = true
 		}
 	}

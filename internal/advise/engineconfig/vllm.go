@@ -12,7 +12,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/advise/model"
 )
 
-// readVLLM reads the value of --kv-transfer-config, alone or in a command line.
+// readVLLM reads the value of --kv-transfer-config, by itself or in a command line.
 func readVLLM(out *Config, content []byte, p Params, _ func(string) (string, bool)) error {
 	text := bytes.TrimSpace(content)
 	if !bytes.HasPrefix(text, []byte("{")) {
@@ -36,12 +36,11 @@ func readVLLM(out *Config, content []byte, p Params, _ func(string) (string, boo
 	return readHF3FSConnector(hf3fsConnector(newMapping(values, "", out)), p)
 }
 
-// vllmParams finds in a command line what decides the size of a page, as far as
-// p does not say it already.
+// vllmParams completes p with what a command line says about the size of a page.
 func vllmParams(words []string, p Params) Params {
-	count := func(asked int, names ...string) int {
-		if asked != 0 {
-			return asked
+	count := func(given int, names ...string) int {
+		if given != 0 {
+			return given
 		}
 		n, err := strconv.Atoi(lastFlag(words, names...))
 		if err != nil || n < 1 || n > maxCount {
@@ -58,7 +57,7 @@ func vllmParams(words []string, p Params) Params {
 		}
 	}
 	if p.Model == (model.Shape{}) {
-		p.Model, _ = model.Lookup(name) // one that is unknown is as good as none
+		p.Model, _ = model.Lookup(name) // an unknown model counts as none
 	}
 	if p.Model != (model.Shape{}) && p.Model.DType == "" && strings.HasPrefix(lastFlag(words, "--kv-cache-dtype"), "fp8") {
 		p.Model.DType = model.FP8
@@ -66,8 +65,8 @@ func vllmParams(words []string, p Params) Params {
 	return p
 }
 
-// hf3fsConnector is the part of the configuration that is about the 3FS
-// connector, which may be one of several behind a MultiConnector.
+// hf3fsConnector returns the configuration of the 3FS connector, which may be one of
+// several in a MultiConnector.
 func hf3fsConnector(m *mapping) *mapping {
 	if m.values["kv_connector"] != "MultiConnector" {
 		return m
@@ -105,21 +104,21 @@ func readHF3FSConnector(m *mapping, p Params) error {
 	}
 	extra := m.child("kv_connector_extra_config")
 
-	const standby = "/vllm-workspace/mnt/hf3fs"
+	const fallback = "/vllm-workspace/mnt/hf3fs"
 	dir := extra.text("hf3fs_storage_path")
 	if dir == "" {
-		extra.problem(Warning, "hf3fs_storage_path", "is missing; vLLM stores in "+standby, "write a directory on the 3FS mount")
-		dir = standby
+		extra.problem(Warning, "hf3fs_storage_path", "is missing; vLLM stores in "+fallback, "write a directory on the 3FS mount")
+		dir = fallback
 	}
 	checkBase(extra, "hf3fs_storage_path", dir, "")
 	out.BasePaths = []string{path.Clean(dir)}
 
-	p.FileBytes = extra.number("hf3fs_file_size", bounds{standby: vllmFileBytes, min: 1, max: math.MaxInt64})
+	p.FileBytes = extra.number("hf3fs_file_size", bounds{fallback: vllmFileBytes, min: 1, max: math.MaxInt64})
 	if !extra.has("hf3fs_file_size") {
-		extra.problem(Note, "hf3fs_file_size", "is missing; a rank then keeps no more than 1 GiB", "write the bytes that a rank may use")
+		extra.problem(Note, "hf3fs_file_size", "is missing; a rank then keeps at most 1 GiB", "write how many bytes a rank may use")
 	}
-	p.Clients = int(extra.number("hf3fs_client_numjobs", bounds{standby: vllmJobs, min: 1, max: 1024}))
-	if n := extra.number("hf3fs_max_device_buffer_count", bounds{standby: 128, min: 1, max: maxCount}); n < int64(p.Clients)*vllmEntries && extra.has("hf3fs_max_device_buffer_count") {
+	p.Clients = int(extra.number("hf3fs_client_numjobs", bounds{fallback: vllmJobs, min: 1, max: 1024}))
+	if n := extra.number("hf3fs_max_device_buffer_count", bounds{fallback: 128, min: 1, max: maxCount}); n < int64(p.Clients)*vllmEntries && extra.has("hf3fs_max_device_buffer_count") {
 		extra.problem(Note, "hf3fs_max_device_buffer_count", fmt.Sprintf("is %d; vLLM raises it to 8 for each of the %d jobs", n, p.Clients), "")
 	}
 	if url := extra.text("hf3fs_metadata_server_url"); url == vllmPageService {
@@ -136,7 +135,7 @@ func readHF3FSConnector(m *mapping, p Params) error {
 	}
 	out.Need = n
 	if page := n.ShmBytesPerRank / (2 * vllmEntries * int64(p.Clients)); p.FileBytes < page {
-		extra.problem(Failure, "hf3fs_file_size", fmt.Sprintf("is %d; a page of %s has %d bytes, so that not one fits", p.FileBytes, cmp.Or(n.Assumed, "this model"), page), "write the bytes of many pages, such as 107374182400")
+		extra.problem(Failure, "hf3fs_file_size", fmt.Sprintf("is %d; not one page of %s fits, which has %d bytes", p.FileBytes, cmp.Or(n.Assumed, "this model"), page), "write the bytes of many pages, such as 107374182400")
 	}
 	return nil
 }

@@ -17,38 +17,38 @@ import (
 	"github.com/kv3fs/kv3fs/internal/advise/model"
 )
 
-// Deployment is what a configuration is written for.
+// Deployment describes what Write makes a configuration for.
 type Deployment struct {
-	Form        string      // one of Forms; "" is the first
-	Mount       string      // of the 3FS; lmcache-gds needs none when it has Dirs
+	Form        string      // one of Forms; "" means the first
+	Mount       string      // mount point of the 3FS; lmcache-gds with Dirs needs none
 	Unmounted   bool        // nothing is mounted there yet
-	Dirs        []string    // to store in; empty: one of its own below the mount
+	Dirs        []string    // directories to store in; empty means an own one below the mount
 	ModelName   string      // that the engine is started with; "" leaves a placeholder
-	Model       model.Shape // zero: one of the 8B class
-	TP          int         // tensor-parallel ranks on this host; zero is 1
-	BlockTokens int         // tokens of a chunk, page or block; zero is the engine's default
-	ShmBytes    int64       // that /dev/shm has left to give; zero, with nothing taken: not known, sizes are the defaults
-	ShmTaken    int64       // that others have in /dev/shm already
-	FileBytes   int64       // vLLM, SGLang: file of one rank; zero is 100 GiB
-	PageService string      // SGLang: URL; "" is http://localhost:18000
+	Model       model.Shape // zero means a model of the 8B class
+	TP          int         // tensor-parallel ranks on this host; 0 means 1
+	BlockTokens int         // tokens of a chunk, page or block; 0 means the engine's default
+	ShmBytes    int64       // free in /dev/shm; 0, if ShmTaken is 0 too, means unknown: sizes are the defaults
+	ShmTaken    int64       // used in /dev/shm already
+	FileBytes   int64       // vLLM, SGLang: file of one rank; 0 means 100 GiB
+	PageService string      // SGLang: URL; "" means http://localhost:18000
 }
 
-// Section is a part of what was written that can be copied as it is.
+// Section is a part of the output that can be copied as it is.
 type Section struct {
-	Name  string // of a file to keep it in; "" for what is only read
+	Name  string // of the file to store it in; "" for text that is only to be read
 	Title string
 	Text  string
 }
 
-// Written is a configuration and what it takes.
+// Written is a configuration and what it needs.
 type Written struct {
 	Sections []Section
 	Need     Need
 	Notes    []string // what was chosen, and why
-	Warnings []string // why it will not work on a host as described
+	Warnings []string // why it will not work on the host as described
 }
 
-// Forms lists the kinds of configuration that an engine has, the usual one first.
+// Forms lists an engine's kinds of configuration, the usual one first.
 func Forms(engine string) []string {
 	switch engine {
 	case LMCache:
@@ -59,8 +59,8 @@ func Forms(engine string) []string {
 	return []string{"plain"}
 }
 
-// Write makes a configuration that Read finds nothing wrong with. An error names
-// the part of the deployment that makes that impossible.
+// Write makes a configuration in which Read finds no warnings or failures. An error
+// names the part of the deployment that makes that impossible.
 func Write(engine string, d Deployment) (*Written, error) {
 	if err := known(engine); err != nil {
 		return nil, err
@@ -100,83 +100,83 @@ func Write(engine string, d Deployment) (*Written, error) {
 		}
 		w.Sections = append(w.Sections, Section{"", s.title, b.String()})
 	}
-	w.Sections = append(w.Sections, Section{"", "what must be there", checkList(p)})
+	w.Sections = append(w.Sections, Section{"", "requirements", checkList(p)})
 	return w, nil
 }
 
 //go:embed templates
 var templates embed.FS
 
-// part is a section to be: a template, and whether Read reads what it makes.
+// part describes a section: its template, and whether Read can read the result.
 type part struct {
 	template, title string
 	config          bool
 }
 
 func sections(engine, form string) []part {
-	know := part{"notes-" + engine + ".txt", "what to know", false}
+	notes := part{"notes-" + engine + ".txt", "notes", false}
 	switch engine + " " + form {
 	case LMCache + " remote":
 		return []part{
 			{"lmcache.yaml", "LMCache's configuration, by plugin name", true},
-			{"lmcache-url.yaml", "the same by URL, for an LMCache that knows no remote_storage_plugins", true},
-			{"start-lmcache.sh", "environment and command line", false}, know,
+			{"lmcache-url.yaml", "the same by URL, for an LMCache without remote_storage_plugins", true},
+			{"start-lmcache.sh", "environment and command line", false}, notes,
 		}
 	case LMCache + " mp":
-		return []part{{"start-lmcache-mp.sh", "LMCache's server, environment and command lines", true}, know}
+		return []part{{"start-lmcache-mp.sh", "LMCache's server, environment and command lines", true}, notes}
 	case LMCacheGDS + " plain":
 		return []part{
 			{"lmcache-gds.yaml", "LMCache's configuration", true},
-			{"start-lmcache-gds.sh", "environment and command line", false}, know,
+			{"start-lmcache-gds.sh", "environment and command line", false}, notes,
 		}
 	case VLLM + " plain":
-		return []part{{"start-vllm.sh", "command line", true}, know}
+		return []part{{"start-vllm.sh", "command line", true}, notes}
 	case SGLang + " plain":
 		return []part{
 			{"sglang-hf3fs.json", "HiCache's configuration", true},
-			{"start-sglang.sh", "environment and command line", false}, know,
+			{"start-sglang.sh", "environment and command line", false}, notes,
 		}
 	case UCM + " plain":
-		return []part{{"ucm.yaml", "UCM's configuration", true}, {"start-ucm.sh", "command line", false}, know}
+		return []part{{"ucm.yaml", "UCM's configuration", true}, {"start-ucm.sh", "command line", false}, notes}
 	case RTPLLM + " kvcm":
-		return []part{{"rtp-llm.env", "environment", true}, know}
+		return []part{{"rtp-llm.env", "environment", true}, notes}
 	case RTPLLM + " direct":
-		return []part{{"rtp-llm-direct.env", "environment", true}, know}
+		return []part{{"rtp-llm-direct.env", "environment", true}, notes}
 	case Mooncake + " plain":
-		return []part{{"mooncake.env", "environment of the master and of every client", true}, {"start-mooncake.sh", "command lines", false}, know}
+		return []part{{"mooncake.env", "environment of the master and of every client", true}, {"start-mooncake.sh", "command lines", false}, notes}
 	default:
-		return []part{{"nixl-hf3fs.json", "parameters of the plugin", true}, know}
+		return []part{{"nixl-hf3fs.json", "parameters of the plugin", true}, notes}
 	}
 }
 
-// approve reads back what was written.
+// approve checks with Read what a template produced.
 func approve(engine, name, text string, p Params) error {
 	c, err := Read(engine, name, []byte(text), p, nil)
 	if err != nil {
-		return fmt.Errorf("%w", err)
+		return fmt.Errorf("the configuration is not readable: %w", err)
 	}
 	for _, found := range c.Problems {
 		if found.Severity > Note {
-			return fmt.Errorf("%s: %s %s; %s", name, found.Key, found.What, found.Cure)
+			return fmt.Errorf("the configuration %s would not work: %s %s; %s", name, found.Key, found.What, found.Cure)
 		}
 	}
 	return nil
 }
 
-// check refuses what no configuration could hold.
+// check refuses what no configuration can express.
 func (d Deployment) check(engine string) error {
 	needsMount := engine != LMCacheGDS || len(d.Dirs) == 0
 	switch {
 	case d.Mount == "" && needsMount:
-		return errors.New("no mount point")
+		return errors.New("the mount point is missing")
 	case d.Mount != "" && (!strings.HasPrefix(d.Mount, "/") || path.Clean(d.Mount) != d.Mount):
 		return fmt.Errorf("the mount point %.80q must be an absolute path without a slash at the end", d.Mount)
 	case d.Mount == "/":
 		return errors.New("the mount point cannot be /, the root of the host; write where the 3FS is, such as /mnt/3fs")
 	case len(d.Mount) > longestMount:
-		return fmt.Errorf("the mount point %.40q... has %d bytes, and a ring has room for %d; mount at a shorter path", d.Mount, len(d.Mount), longestMount)
+		return fmt.Errorf("the mount point %.40q... has %d bytes, but a ring holds only %d; mount at a shorter path", d.Mount, len(d.Mount), longestMount)
 	case strings.ContainsFunc(d.Mount, unicode.IsSpace):
-		return fmt.Errorf("the mount point %.80q has a blank; the clients' library cannot find it", d.Mount)
+		return fmt.Errorf("the mount point %.80q contains a blank, so the clients' library cannot find it; mount at another path", d.Mount)
 	}
 	for _, dir := range d.Dirs {
 		switch {
@@ -188,18 +188,18 @@ func (d Deployment) check(engine string) error {
 	}
 	fixed := engine == UCM || engine == RTPLLM || engine == NIXL
 	if len(d.Dirs) > 0 && fixed {
-		return fmt.Errorf("%s does not let one choose the directory", engine)
+		return fmt.Errorf("the directory of %s cannot be chosen; leave it (--dir) out", engine)
 	}
 	if len(d.Dirs) > 1 && engine != LMCache && engine != LMCacheGDS {
-		return fmt.Errorf("%s stores in one directory", engine)
+		return fmt.Errorf("%s stores in one directory; give only one (--dir)", engine)
 	}
 	switch {
 	case d.FileBytes != 0 && engine != VLLM && engine != SGLang:
 		return fmt.Errorf("%s keeps no file of a fixed size for each rank; leave the file size (--file-size) out", engine)
 	case d.PageService != "" && engine == VLLM:
-		return fmt.Errorf("vllm asks %s, whatever it is told; leave the page service (--page-service) out", vllmPageService)
+		return fmt.Errorf("vllm always uses the page service at %s; leave the URL (--page-service) out", vllmPageService)
 	case d.PageService != "" && engine != SGLang:
-		return fmt.Errorf("%s asks no page service; leave it (--page-service) out", engine)
+		return fmt.Errorf("%s uses no page service; leave the URL (--page-service) out", engine)
 	case d.BlockTokens != 0 && DefaultBlockTokens(engine) == 0:
 		return fmt.Errorf("%s takes the size of a block from the application; leave the tokens (--block-tokens) out", engine)
 	}
@@ -207,7 +207,7 @@ func (d Deployment) check(engine string) error {
 		return errors.New("sizes and counts cannot be negative")
 	}
 	if strings.ContainsFunc(d.ModelName+d.PageService, unicode.IsControl) {
-		return errors.New("control characters in the model's name or the page service's URL")
+		return errors.New("the model's name or the page service's URL contains control characters")
 	}
 	return nil
 }
@@ -222,13 +222,13 @@ func jsonText(s string) (string, error) {
 	return strings.TrimSuffix(b.String(), "\n"), err
 }
 
-// jsonInShell is JSON text within a shell's single quotes.
+// jsonInShell returns JSON text for use within a shell's single quotes.
 func jsonInShell(s string) (string, error) {
 	s, err := jsonText(s)
 	return strings.ReplaceAll(s, "'", `'\''`), err
 }
 
-// shellText is a word for a shell, quoted if need be.
+// shellText returns text as one shell word, quoted if necessary.
 func shellText(s string) string {
 	plain := func(r rune) bool {
 		return r == '/' || r == '.' || r == '-' || r == '_' || r == ':' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'

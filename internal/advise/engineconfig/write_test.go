@@ -25,8 +25,8 @@ func shape(t *testing.T, name string) model.Shape {
 	return s
 }
 
-// Whatever the deployment, what is written reads back without a problem, and is
-// sized as it was counted.
+// For every deployment, Read finds no problem in what Write made, and computes the same
+// sizes.
 func TestWrittenReadsBack(t *testing.T) {
 	for _, engine := range Names() {
 		for _, form := range Forms(engine) {
@@ -139,7 +139,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// /dev/shm is to be enlarged where it does not do, and never to less than it has.
+// The checklist says how to enlarge /dev/shm if it is too small, and never shrinks it.
 func TestShmAdvice(t *testing.T) {
 	llama := shape(t, "Llama-3.1-8B")
 	for _, c := range []struct {
@@ -170,7 +170,7 @@ func TestShmAdvice(t *testing.T) {
 	}
 }
 
-// A model that nobody named stands in no one's way.
+// Without a named model, every number of ranks is accepted.
 func TestAnyNumberOfRanksWithoutAModel(t *testing.T) {
 	for _, engine := range Names() {
 		for _, tp := range []int{1, 3, 5, 12, 4096} {
@@ -186,7 +186,7 @@ func TestAnyNumberOfRanksWithoutAModel(t *testing.T) {
 	}
 }
 
-// A mount that is not there yet is said once, with a line that can be pasted.
+// A missing mount is reported once, with a line that can be pasted.
 func TestUnmounted(t *testing.T) {
 	for _, c := range []struct {
 		engine, mount, want string
@@ -207,7 +207,7 @@ func TestUnmounted(t *testing.T) {
 	}
 }
 
-// What fixes something is a line for a shell, with the explanation behind a #.
+// A fix is a line for a shell, with its explanation after a #.
 func TestInstallIsALine(t *testing.T) {
 	for _, engine := range Names() {
 		n, err := NeedOf(engine, Params{})
@@ -222,7 +222,7 @@ func TestInstallIsALine(t *testing.T) {
 	}
 }
 
-// What no configuration can hold is refused, with the reason.
+// A deployment that no configuration can express is refused, with the reason.
 func TestWriteRefuses(t *testing.T) {
 	for _, c := range []struct {
 		engine string
@@ -230,28 +230,28 @@ func TestWriteRefuses(t *testing.T) {
 		want   string
 	}{
 		{"vlm", Deployment{Mount: "/mnt/3fs"}, "did you mean vllm?"},
-		{LMCache, Deployment{}, "no mount point"},
+		{LMCache, Deployment{}, "the mount point is missing"},
 		{LMCache, Deployment{Mount: "mnt"}, "absolute path"},
 		{LMCache, Deployment{Mount: "/mnt/3fs/"}, "without a slash at the end"},
 		{LMCache, Deployment{Mount: "/mnt/3 fs"}, "blank"},
 		{LMCache, Deployment{Mount: "/mnt/3fs", Form: "url"}, "known: remote, mp"},
 		{LMCache, Deployment{Mount: "/mnt/3fs", Dirs: []string{"/mnt/3fsx"}}, "not below"},
 		{LMCache, Deployment{Mount: "/mnt/3fs", Dirs: []string{"/mnt/3fs/a,b"}}, "without commas"},
-		{LMCache, Deployment{Mount: "/" + strings.Repeat("m", 255)}, "room for 255"},
+		{LMCache, Deployment{Mount: "/" + strings.Repeat("m", 255)}, "holds only 255"},
 		{VLLM, Deployment{Mount: "/mnt/3fs", Dirs: []string{"/mnt/3fs/a", "/mnt/3fs/b"}}, "one directory"},
-		{UCM, Deployment{Mount: "/mnt/3fs", Dirs: []string{"/mnt/3fs/a"}}, "does not let"},
+		{UCM, Deployment{Mount: "/mnt/3fs", Dirs: []string{"/mnt/3fs/a"}}, "cannot be chosen"},
 		{UCM, Deployment{Mount: "/mnt/a:b"}, "storage_backends"},
-		{UCM, Deployment{Mount: "/" + strings.Repeat("m", 255)}, "room for 255"},
+		{UCM, Deployment{Mount: "/" + strings.Repeat("m", 255)}, "holds only 255"},
 		{VLLM, Deployment{Mount: "/"}, "cannot be /"},
 		{LMCache, Deployment{Mount: "/mnt/3fs", FileBytes: gib}, "--file-size"},
-		{VLLM, Deployment{Mount: "/mnt/3fs", PageService: "http://h:1"}, "whatever it is told"},
+		{VLLM, Deployment{Mount: "/mnt/3fs", PageService: "http://h:1"}, "always uses"},
 		{UCM, Deployment{Mount: "/mnt/3fs", PageService: "http://h:1"}, "--page-service"},
 		{NIXL, Deployment{Mount: "/mnt/3fs", BlockTokens: 16}, "--block-tokens"},
-		{VLLM, Deployment{Mount: "/mnt/3fs", FileBytes: 1 << 20}, "no page"},
+		{VLLM, Deployment{Mount: "/mnt/3fs", FileBytes: 1 << 20}, "too small for a page"},
 		{VLLM, Deployment{Mount: "/mnt/3fs", BlockTokens: 1 << 30}, "must be 0 to"},
 		{VLLM, Deployment{Mount: "/mnt/3fs", TP: 3, Model: shape(t, "Llama-3.1-8B")}, "cannot be divided"},
 		{VLLM, Deployment{Mount: "/mnt/3fs", TP: -1}, "negative"},
-		{SGLang, Deployment{Mount: "/mnt/3fs", PageService: "localhost:18000"}, "no URL"},
+		{SGLang, Deployment{Mount: "/mnt/3fs", PageService: "localhost:18000"}, "not a URL"},
 		{SGLang, Deployment{Mount: "/mnt/3fs", ModelName: "a\nb"}, "control characters"},
 	} {
 		if w, err := Write(c.engine, c.d); err == nil || !strings.Contains(err.Error(), c.want) {

@@ -1,5 +1,5 @@
 export PYTHONHASHSEED=0   # the same in every process that shares these files
-mkdir -p{{range .Dirs}} {{sh .}}{{end}}   # the adapter does not make them
+mkdir -p{{range .Dirs}} {{sh .}}{{end}}   # the adapter does not create them
 lmcache server --host localhost --port 5555 --chunk-size {{.BlockTokens}} \
   --l1-size-gb 20 --eviction-policy LRU \
   --l2-adapter '{"type": "hf3fs", "mount_point": {{jsonsh .Mount}}, "base_paths": {{jsonsh (join .Dirs ",")}}, "num_workers": {{.Clients}}, "ior_entries": {{.Entries}}, "io_depth": 0, "iov_size": {{.BufferBytes}}}' &
