@@ -8,7 +8,7 @@ import (
 	"golang.org/x/term"
 )
 
-// bar is a bench's progress, shown on a terminal only.
+// bar is the progress bar of a bench. It is shown only on a terminal.
 type bar struct{ *progressbar.ProgressBar }
 
 func newBar(never bool) bar {
@@ -28,7 +28,7 @@ func (b bar) done(runs, of int) {
 
 func (b bar) clear() { b.Clear() }
 
-// notice prints a line for a person.
+// notice prints a line on standard error.
 func (b bar) notice(line string) {
 	b.Clear()
 	fmt.Fprintln(os.Stderr, "kv3fs bench:", line)

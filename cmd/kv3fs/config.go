@@ -14,8 +14,8 @@ import (
 	"github.com/kv3fs/kv3fs/internal/spelling"
 )
 
-// yamlFile resolves flags from a configuration file: one mapping whose keys are
-// flag names without the dashes. Flags and environment win over it.
+// yamlFile resolves flags from a configuration file: one mapping whose keys are flag
+// names without the leading dashes. The command line and the environment override it.
 type yamlFile struct {
 	name   string
 	values map[string]any
@@ -71,7 +71,7 @@ func configKeys(command *kong.Node) []string {
 	return keys
 }
 
-// Resolve gives a flag its value.
+// Resolve returns the value that the file has for a flag.
 func (y *yamlFile) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
 	v, ok := y.values[flag.Name]
 	if !ok || slices.ContainsFunc(flag.Envs, func(env string) bool { _, set := os.LookupEnv(env); return set }) {
@@ -79,7 +79,7 @@ func (y *yamlFile) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any,
 	}
 	switch v.(type) {
 	case map[string]any, []any:
-		return nil, fmt.Errorf("%s: key %q wants a single value", y.name, flag.Name)
+		return nil, fmt.Errorf("%s: key %q must have a single value", y.name, flag.Name)
 	}
 	return fmt.Sprint(v), nil
 }

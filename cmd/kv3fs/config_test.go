@@ -11,8 +11,8 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// serveWith runs "serve" with a configuration file and a cluster name that the
-// daemon refuses, so that its error tells which one counted.
+// serveWith runs "serve" with a configuration file. Tests give it cluster names that the
+// daemon refuses, so that its error shows which one took effect.
 func serveWith(t *testing.T, config string, flags ...string) (status int, message string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -26,7 +26,7 @@ func serveWith(t *testing.T, config string, flags ...string) (status int, messag
 	return status, errs.String()
 }
 
-// The command line wins over the environment, and that over the file.
+// The command line overrides the environment, which overrides the file.
 func TestConfigurationPrecedence(t *testing.T) {
 	if status, message := serveWith(t, "cluster: of the file"); status != exitFailed || !strings.Contains(message, "of the file") {
 		t.Errorf("file alone: %d %s", status, message)
@@ -40,12 +40,12 @@ func TestConfigurationPrecedence(t *testing.T) {
 	}
 }
 
-// What is wrong in a configuration is named, with the file and the cure.
+// An error in a configuration names the key and the cure.
 func TestConfigurationErrors(t *testing.T) {
 	for _, c := range []struct{ config, want string }{
 		{"clutser: x", `unknown key "clutser"`},
 		{"workers: many", "workers"},
-		{"cluster: [a, b]", `"cluster" wants a single value`},
+		{"cluster: [a, b]", `"cluster" must have a single value`},
 		{"deadline: 5", "deadline"},
 		{"io: mmap", "io"},
 		{"- just\n- a list", "not a YAML mapping"},

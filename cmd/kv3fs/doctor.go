@@ -16,17 +16,17 @@ import (
 )
 
 type doctorCmd struct {
-	Mount string `placeholder:"DIR" help:"The mount to look at. Default: the one that --engine-config names, or the only one there is."`
-	Data  string `placeholder:"DIR" help:"The daemon's data directory. Default: what the daemon says."`
+	Mount string `placeholder:"DIR" help:"The mount to examine. Default: the one that --engine-config names, or the only one."`
+	Data  string `placeholder:"DIR" help:"The daemon's data directory. Default: asked of the daemon."`
 
-	Engine       string `placeholder:"NAME" help:"Look for what this engine needs, too: ${engines}."`
-	EngineConfig string `placeholder:"FILE" help:"The engine's own configuration, to be checked; wants --engine."`
-	Model        string `placeholder:"NAME" help:"The model, as on Hugging Face; it decides how much memory an engine without --engine-config wants."`
-	BlockTokens  int    `placeholder:"N" help:"Tokens of a chunk, page or block, likewise. Default: the engine's."`
+	Engine       string `placeholder:"NAME" help:"Also check what this engine needs: ${engines}."`
+	EngineConfig string `placeholder:"FILE" help:"Also check this file, the engine's own configuration; needs --engine."`
+	Model        string `placeholder:"NAME" help:"The model, as on Hugging Face. It decides how much memory an engine without --engine-config needs."`
+	BlockTokens  int    `placeholder:"N" help:"Tokens of a chunk, page or block, which decide the memory as well. Default: the engine's."`
 	TP           int    `name:"tp" placeholder:"N" help:"Tensor-parallel ranks on this host. Default: as the engine's configuration says, or 1."`
 
-	Fix         bool `help:"Remove what dead daemons and clients have left in /dev/shm. Nothing else is changed."`
-	NoBandwidth bool `help:"Do not measure the disk, which takes two seconds and for that long at most 1 GiB and a tenth of the free space."`
+	Fix         bool `help:"Remove what dead daemons and clients left in /dev/shm. Nothing else is changed."`
+	NoBandwidth bool `help:"Do not measure the disk. The measurement takes two seconds, and for that time at most 1 GiB and a tenth of the free space."`
 	JSON        bool `name:"json" help:"Print the report as JSON instead of a table."`
 }
 
@@ -38,18 +38,18 @@ func (*doctorCmd) Help() string {
   kv3fs doctor --engine vllm --tp 8                      # and what vLLM needs
   kv3fs doctor --engine lmcache --engine-config lmc.yaml # and whether its file is right
 
-Run it where the engine runs, in its container and as its user: limits, rights and
-/dev/shm are those of whoever looks. Nothing is changed but what --fix says.
+Run it where the engine runs, in its container and as its user: the doctor sees the
+limits, rights and /dev/shm of its own process. It changes nothing without --fix.
 
-Exit status: 0, fine; 1, there are warnings; 2, it will not work, or was asked
-wrongly; 130, interrupted.`
+Exit status: 0, all is well; 1, there are warnings; 2, it will not work, or the
+command line is wrong; 130, interrupted.`
 }
 
-// Validate finds what was asked wrongly.
+// Validate reports invalid flags.
 func (c *doctorCmd) Validate() error {
 	if c.Engine == "" {
 		if c.EngineConfig != "" || c.Model != "" || c.BlockTokens != 0 || c.TP != 0 {
-			return fmt.Errorf("--engine says whose configuration and sizes these are: %s", strings.Join(engineconfig.Names(), ", "))
+			return fmt.Errorf("--engine-config, --model, --block-tokens and --tp need --engine, one of %s", strings.Join(engineconfig.Names(), ", "))
 		}
 		return nil
 	}
@@ -100,7 +100,7 @@ func (c *doctorCmd) Run(ctx context.Context, out io.Writer) error {
 	return nil
 }
 
-// columns is the width of the terminal, within what can be read.
+// columns returns the width of the terminal, within readable limits.
 func columns() int {
 	if width, _, err := term.GetSize(int(os.Stdout.Fd())); err == nil {
 		return min(max(width, 60), 160)
@@ -108,11 +108,11 @@ func columns() int {
 	return 110
 }
 
-// probeCmd is the doctor's other half: it does what may hang, in a process that
-// can be left behind.
+// probeCmd is the command that the doctor runs in a process of its own, for what may
+// hang: such a process can be left behind.
 type probeCmd struct {
 	Args []string `arg:"" passthrough:""`
 }
 
-// Run answers one question of the doctor.
+// Run executes one request of the doctor.
 func (c *probeCmd) Run(out io.Writer) error { return doctor.Probe(c.Args, out) }

@@ -20,7 +20,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
-// requireFUSE skips where there is no FUSE, unless that must not be.
+// requireFUSE skips a test without FUSE, unless KV3FS_REQUIRE_MOUNTS forbids that.
 func requireFUSE(t *testing.T) {
 	t.Helper()
 	if os.Getenv("KV3FS_REQUIRE_MOUNTS") == "" {
@@ -28,8 +28,7 @@ func requireFUSE(t *testing.T) {
 	}
 }
 
-// consult runs kv3fs doctor --json, which must end well before anybody loses
-// patience.
+// consult runs kv3fs doctor --json, which must end within 20 seconds.
 func consult(t *testing.T, bin string, args ...string) (r doctor.Report, status int) {
 	t.Helper()
 	cmd := exec.Command(bin, append([]string{"doctor", "--json", "--no-bandwidth"}, args...)...)
@@ -66,7 +65,7 @@ func finding(t *testing.T, r doctor.Report, id string) doctor.Finding {
 	return doctor.Finding{}
 }
 
-// A daemon that lives, hangs and dies, as the doctor sees it.
+// The doctor examines a daemon that works, is stopped, and dies.
 func TestDoctor(t *testing.T) {
 	requireFUSE(t)
 	bin := buildBinary(t)
@@ -75,7 +74,7 @@ func TestDoctor(t *testing.T) {
 	r, _ := consult(t, bin, "--mount", s.mount)
 	for _, id := range []string{"kernel", "mount", "daemon", "ring", "daemon.limits"} {
 		if f := finding(t, r, id); f.Status != doctor.OK {
-			t.Errorf("of a daemon in health: %+v", f)
+			t.Errorf("of a daemon that works: %+v", f)
 		}
 	}
 	if r.Mount != s.mount || r.Data != s.data {
@@ -150,8 +149,8 @@ func TestDoctor(t *testing.T) {
 	}
 }
 
-// --fix removes what nobody uses, and leaves a living daemon's alone however old
-// it is.
+// --fix removes unused objects, but keeps those of a living daemon, however old they
+// are.
 func TestDoctorFix(t *testing.T) {
 	requireFUSE(t)
 	bin := buildBinary(t)
@@ -202,7 +201,7 @@ func TestDoctorFix(t *testing.T) {
 	}
 }
 
-// What is asked wrongly is status 2 and no report.
+// A wrong command line gives status 2 and no report.
 func TestDoctorUsage(t *testing.T) {
 	for _, args := range [][]string{
 		{"--engine", "vlm"}, {"--engine-config", "x"}, {"--tp", "4"}, {"--engine", "vllm", "--model", "no-such-model"}, {"--engine", "vllm", "--tp", "-1"},

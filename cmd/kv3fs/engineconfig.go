@@ -21,13 +21,13 @@ import (
 
 type engineConfigCmd struct {
 	Engine string `arg:"" help:"lmcache, lmcache-gds, vllm, sglang, ucm, rtp-llm, mooncake or nixl."`
-	Form   string `placeholder:"FORM" help:"Kind of configuration: remote or mp for lmcache (in the engine, or a server for several), kvcm or direct for rtp-llm. Default: the first."`
+	Form   string `placeholder:"FORM" help:"Kind of configuration: remote (in the engine) or mp (a server for several engines) for lmcache, kvcm or direct for rtp-llm. Default: the first."`
 
 	Mount givenDir `placeholder:"DIR" help:"Where the 3FS is mounted, or will be. Default: the only fuse.hf3fs mount of this host."`
-	Dir   []string `type:"path" sep:"none" placeholder:"DIR" help:"Directory below the mount to store in; lmcache and lmcache-gds take several. Default: one named after the engine."`
+	Dir   []string `type:"path" sep:"none" placeholder:"DIR" help:"Directory below the mount to store in; repeat the flag for several, with lmcache and lmcache-gds. Default: one named after the engine."`
 
-	Model   string `placeholder:"NAME" help:"Model, as on Hugging Face; it decides the sizes. A wrong name lists those near it."`
-	Layers  int    `placeholder:"N" help:"For any other model: its layers that keep KV, with --kv-heads and --head-dim or with --mla-dim."`
+	Model   string `placeholder:"NAME" help:"Model, as on Hugging Face; it decides the sizes. For an unknown name, similar ones are listed."`
+	Layers  int    `placeholder:"N" help:"For a model that is not known by name: its number of layers that keep KV. Give --kv-heads and --head-dim too, or --mla-dim."`
 	KVHeads int    `name:"kv-heads" placeholder:"N" help:"KV heads of a layer."`
 	HeadDim int    `placeholder:"N" help:"Dimension of a head."`
 	MLADim  int    `name:"mla-dim" placeholder:"N" help:"For MLA: dimension of the latent vector with its rotary part, 576 for DeepSeek-V3."`
@@ -35,11 +35,11 @@ type engineConfigCmd struct {
 	TP      int    `name:"tp" default:"1" help:"Tensor-parallel ranks on this host."`
 
 	BlockTokens int      `placeholder:"N" help:"Tokens of a chunk, page or block. Default: the engine's (LMCache 256, vLLM 16, SGLang 64, UCM 128)."`
-	Shm         byteSize `placeholder:"SIZE" help:"What /dev/shm can give the engine, such as 64GiB. Default: what it has free here."`
-	FileSize    byteSize `placeholder:"SIZE" help:"vLLM, SGLang: size of the file that each rank keeps its pages in. Default: 100GiB."`
-	PageService string   `placeholder:"URL" help:"SGLang: where the page service is. Default: http://localhost:18000."`
+	Shm         byteSize `placeholder:"SIZE" help:"How much of /dev/shm the engine may use, such as 64GiB. Default: what is free here."`
+	FileSize    byteSize `placeholder:"SIZE" help:"vLLM, SGLang: size of the file in which each rank keeps its pages. Default: 100GiB."`
+	PageService string   `placeholder:"URL" help:"SGLang: address of the page service. Default: http://localhost:18000."`
 
-	Out   givenDir `placeholder:"DIR" help:"Write the files there, and print only the rest."`
+	Out   givenDir `placeholder:"DIR" help:"Write the files into this directory, and print only the rest."`
 	Force bool     `help:"Overwrite files in --out."`
 }
 
@@ -50,12 +50,13 @@ func (*engineConfigCmd) Help() string {
   kv3fs engine-config lmcache --model meta-llama/Llama-3.1-8B-Instruct
   kv3fs engine-config vllm --model Qwen/Qwen3-32B --tp 2 --out .
 
-prints files, environment and command lines that fit the mount, /dev/shm and the
-model, what upstream ignores or calls by another name, and a list of what must be
-installed. Each part after a line ==> NAME <== can be copied as it is.`
+The output is files, environment variables and command lines with sizes that fit the
+mount, /dev/shm and the model; notes on settings that the engine ignores or calls by
+another name; and a list of requirements. Each part after a line ==> NAME <== can be
+copied as it is.`
 }
 
-// Validate finds what was asked wrongly.
+// Validate reports invalid flags.
 func (c *engineConfigCmd) Validate() error {
 	if _, err := engineconfig.NeedOf(c.Engine, engineconfig.Params{}); err != nil {
 		return err
@@ -68,12 +69,12 @@ func (c *engineConfigCmd) Validate() error {
 		err = fmt.Errorf("--tp must be at least 1, not %d", c.TP)
 	}
 	if c.Force && c.Out == "" {
-		err = errors.New("--force is for --out")
+		err = errors.New("--force needs --out")
 	}
 	return err
 }
 
-// shape is the model's, the zero one if none was named.
+// shape returns the model's shape, the zero one if no model was given.
 func (c *engineConfigCmd) shape() (model.Shape, error) {
 	s := model.Shape{Layers: c.Layers, KVHeads: c.KVHeads, HeadDim: c.HeadDim, LatentDim: c.MLADim}
 	if s == (model.Shape{}) && c.Model == "" {
@@ -112,14 +113,14 @@ func (c *engineConfigCmd) Run(out io.Writer) error {
 		return err
 	}
 	if d.ShmBytes == 0 {
-		d.ShmBytes, d.ShmTaken = shmRoom()
+		d.ShmBytes, d.ShmTaken = shmUsage()
 	}
 	w, err := engineconfig.Write(c.Engine, d)
 	if err != nil {
 		return err
 	}
 	if c.Out != "" {
-		_, err := answer(string(c.Out), patience, func() (struct{}, error) { return struct{}{}, c.writeFiles(w) })
+		_, err := bounded(string(c.Out), pathTimeout, func() (struct{}, error) { return struct{}{}, c.writeFiles(w) })
 		if err != nil {
 			return fmt.Errorf("engine-config: %w", err)
 		}
@@ -127,15 +128,15 @@ func (c *engineConfigCmd) Run(out io.Writer) error {
 	return c.print(out, w)
 }
 
-// chooseMount finds the mount point to write down. A mount is known by its name:
-// to look at it would be to wait for its daemon.
+// chooseMount returns the mount point for the configuration. It only compares names,
+// because any access to a mount waits for its daemon.
 func (c *engineConfigCmd) chooseMount(mounted []string) (string, error) {
 	fixed := engineconfig.FixedMount(c.Engine)
 	switch {
 	case slices.Contains(mounted, string(c.Mount)):
 		return string(c.Mount), nil
 	case c.Mount != "":
-		return withoutLinks(string(c.Mount)) // the library knows it by no other name
+		return withoutLinks(string(c.Mount)) // the only name that the clients' library accepts
 	case fixed != "" && (slices.Contains(mounted, fixed) || len(mounted) != 1):
 		return fixed, nil
 	case len(mounted) == 1:
@@ -143,12 +144,12 @@ func (c *engineConfigCmd) chooseMount(mounted []string) (string, error) {
 	case c.Engine == engineconfig.LMCacheGDS && len(c.Dir) > 0:
 		return "", nil
 	case len(mounted) == 0:
-		return "", errors.New("engine-config: no 3FS is mounted here; start one (kv3fs serve --data DIR --mount /mnt/3fs) or say with --mount where it will be")
+		return "", errors.New("engine-config: no 3FS is mounted here; start one (kv3fs serve --data DIR --mount /mnt/3fs), or name its future mount point with --mount")
 	}
 	return "", fmt.Errorf("engine-config: several 3FS are mounted: %s; choose one with --mount", strings.Join(mounted, ", "))
 }
 
-// dirs are the directories below the mount as they are called by its real name.
+// dirs returns the directories to store in, below the mount's real name.
 func (c *engineConfigCmd) dirs(mount string) (dirs []string, err error) {
 	for _, dir := range c.Dir {
 		dir = filepath.Clean(dir)
@@ -166,15 +167,17 @@ func (c *engineConfigCmd) dirs(mount string) (dirs []string, err error) {
 	return dirs, nil
 }
 
-// withoutLinks is the real name of a path, whose end need not exist.
+// withoutLinks returns a path without symbolic links. The end of the path need not
+// exist.
 func withoutLinks(path string) (string, error) {
-	found, err := answer(path, patience, func() (string, error) { return resolved(path), nil })
+	found, err := bounded(path, pathTimeout, func() (string, error) { return resolved(path), nil })
 	if err != nil {
 		return "", fmt.Errorf("engine-config: %w", err)
 	}
 	return found, nil
 }
 
+// resolved resolves the links of the part of a path that exists.
 func resolved(path string) string {
 	found, err := filepath.EvalSymlinks(path)
 	switch {
@@ -186,13 +189,13 @@ func resolved(path string) string {
 	return filepath.Join(resolved(filepath.Dir(path)), filepath.Base(path))
 }
 
-// patience is how long a file system may take, which hangs for good if its daemon
-// is stopped.
-const patience = 5 * time.Second
+// pathTimeout bounds the work of a file system, which hangs forever if its daemon is
+// stopped.
+const pathTimeout = 5 * time.Second
 
-// answer does what may hang at a path. What has not ended by then is left behind:
-// the command is about to end.
-func answer[T any](path string, limit time.Duration, do func() (T, error)) (T, error) {
+// bounded calls do, which may hang at a path, and waits at most limit for it. After
+// that it leaves do's goroutine behind: the process is about to end.
+func bounded[T any](path string, limit time.Duration, do func() (T, error)) (T, error) {
 	type result struct {
 		value T
 		err   error
@@ -209,13 +212,13 @@ func answer[T any](path string, limit time.Duration, do func() (T, error)) (T, e
 		return r.value, r.err
 	case <-timer.C:
 		var none T
-		return none, fmt.Errorf("%s did not answer within %v; look what hangs there (kv3fs doctor does so for a 3FS) or name another path", path, limit)
+		return none, fmt.Errorf("%s did not answer within %v: its file system hangs; find out why (for a 3FS with kv3fs doctor), or name another path", path, limit)
 	}
 }
 
-// shmRoom is what /dev/shm has left and what is in it; both are 0 when that cannot
-// be told, or has no limit.
-func shmRoom() (freeBytes, takenBytes int64) {
+// shmUsage returns how much of /dev/shm is free and how much is used. Both are 0 if that
+// is unknown or /dev/shm has no limit.
+func shmUsage() (freeBytes, usedBytes int64) {
 	var st unix.Statfs_t
 	if unix.Statfs(shm.Dir, &st) != nil {
 		return 0, 0
@@ -223,9 +226,9 @@ func shmRoom() (freeBytes, takenBytes int64) {
 	return int64(st.Bavail) * st.Bsize, int64(st.Blocks-st.Bfree) * st.Bsize
 }
 
-// writeFiles writes the parts that have a name. None has its name before all are
-// written, so that a full disk changes nothing; a name that is a symbolic link
-// becomes a file, and what it led to stays as it was.
+// writeFiles writes the sections that have a name. It renames the files into place after
+// all are written, so that a full disk changes nothing. A symbolic link of that name is
+// replaced by the file; its target stays as it was.
 func (c *engineConfigCmd) writeFiles(w *engineconfig.Written) (err error) {
 	dir := string(c.Out)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -259,7 +262,7 @@ func (c *engineConfigCmd) writeFiles(w *engineconfig.Written) (err error) {
 	return err
 }
 
-// writeNew writes a file that was not there.
+// writeNew creates and writes a file, which must not exist.
 func writeNew(name, text string) error {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if err != nil {
@@ -269,18 +272,19 @@ func writeNew(name, text string) error {
 	return errors.Join(err, f.Close())
 }
 
-// givenDir is a directory that is named on a command line, made absolute.
+// givenDir is the absolute path of a directory that was given on the command line.
 type givenDir string
 
-// UnmarshalText refuses the empty name: whoever gives one has a variable unset.
+// UnmarshalText refuses an empty name, which usually comes from an unset variable.
 func (d *givenDir) UnmarshalText(text []byte) error {
 	if len(text) == 0 {
-		return errors.New("names no directory")
+		return errors.New("is empty; it must name a directory")
 	}
 	*d = givenDir(filepath.Clean(kong.ExpandPath(string(text))))
 	return nil
 }
 
+// print writes the sections for people, without those that went to files.
 func (c *engineConfigCmd) print(out io.Writer, w *engineconfig.Written) error {
 	var b strings.Builder
 	for _, warning := range w.Warnings {

@@ -24,7 +24,8 @@ func engineConfig(args ...string) (status int, out, errs string) {
 	return status, o.String(), e.String()
 }
 
-// Every engine's configuration is printed whole, for a mount that is not there yet.
+// A complete configuration is printed for every engine, even if the mount does not exist
+// yet.
 func TestEngineConfig(t *testing.T) {
 	for _, engine := range engineconfig.Names() {
 		status, out, errs := engineConfig(engine, "--mount", "/nonexistent/3fs/", "--model", "meta-llama/Llama-3.1-8B-Instruct", "--tp", "2", "--shm", "64GiB")
@@ -60,7 +61,7 @@ func TestEngineConfig(t *testing.T) {
 	}
 }
 
-// What was asked wrongly is told apart from what does not work, each with a cure.
+// Wrong command lines and failures have different exit statuses, and both name a cure.
 func TestEngineConfigErrors(t *testing.T) {
 	for _, c := range []struct {
 		args   []string
@@ -78,11 +79,11 @@ func TestEngineConfigErrors(t *testing.T) {
 		{[]string{"vllm", "--force"}, exitUsage, "--out"},
 		{[]string{"vllm", "--form", "url"}, exitFailed, "known: plain"},
 		{[]string{"lmcache", "--dir", "/elsewhere"}, exitFailed, "not below the mount point"},
-		{[]string{"vllm", "--mount", ""}, exitUsage, "names no directory"},
+		{[]string{"vllm", "--mount", ""}, exitUsage, "must name a directory"},
 		{[]string{"vllm", "--mount", "/"}, exitFailed, "cannot be /"},
 		{[]string{"lmcache", "--file-size", "1GiB"}, exitFailed, "--file-size"},
 		{[]string{"vllm", "--page-service", "http://other:1"}, exitFailed, "--page-service"},
-		{[]string{"vllm", "--file-size", "4k"}, exitFailed, "holds no page"},
+		{[]string{"vllm", "--file-size", "4k"}, exitFailed, "too small for a page"},
 	} {
 		args := c.args
 		if len(args) > 0 && !slices.Contains(args, "--mount") {
@@ -114,7 +115,7 @@ func TestEngineConfigOut(t *testing.T) {
 		t.Errorf("overwriting: exit %d, %s", status, errs)
 	}
 	if left, _ := os.ReadDir(dir); len(left) != 1 {
-		t.Errorf("refused, yet it wrote: %v", left)
+		t.Errorf("it was refused, but wrote: %v", left)
 	}
 	elsewhere := filepath.Join(t.TempDir(), "mine")
 	if err := os.WriteFile(elsewhere, []byte("mine"), 0o600); err != nil {
@@ -134,7 +135,7 @@ func TestEngineConfigOut(t *testing.T) {
 	}
 }
 
-// Where the second file cannot be written, the first is not there either.
+// If the second file cannot be written, the first is not written either.
 func TestEngineConfigOutWhole(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Mkdir(filepath.Join(dir, "start-sglang.sh"), 0o755); err != nil {
@@ -176,7 +177,7 @@ func TestChooseMount(t *testing.T) {
 	}
 }
 
-// Mount and directories are written by their real names, whatever they are called.
+// The configuration names mount and directories without symbolic links.
 func TestEngineConfigThroughALink(t *testing.T) {
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -195,7 +196,7 @@ func TestEngineConfigThroughALink(t *testing.T) {
 	}
 }
 
-// stuckRoot is a file system whose daemon answers nothing.
+// stuckRoot is a file system whose daemon does not answer.
 type stuckRoot struct {
 	fs.Inode
 	end chan struct{}
@@ -206,10 +207,11 @@ func (r *stuckRoot) Getattr(context.Context, fs.FileHandle, *fuse.AttrOut) sysca
 	return syscall.EIO
 }
 
-// A 3FS that hangs is known by its name; whoever asks for more of it gets an error.
+// The mount point of a 3FS that hangs is accepted by its name; anything that needs an
+// answer from the mount is an error.
 func TestEngineConfigOfAStuckMount(t *testing.T) {
 	if testing.Short() {
-		t.Skip("-short: waits for what does not come")
+		t.Skip("-short: waits for a timeout")
 	}
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -241,15 +243,15 @@ func TestEngineConfigOfAStuckMount(t *testing.T) {
 	}
 }
 
-// What hangs at a path is given up, and the path named.
-func TestAnswerIsBounded(t *testing.T) {
+// Work that hangs at a path is given up, and the error names the path.
+func TestBounded(t *testing.T) {
 	end := make(chan struct{})
 	defer close(end)
-	_, err := answer("/mnt/stuck", 10*time.Millisecond, func() (string, error) { <-end; return "", nil })
+	_, err := bounded("/mnt/stuck", 10*time.Millisecond, func() (string, error) { <-end; return "", nil })
 	if err == nil || !strings.Contains(err.Error(), "/mnt/stuck did not answer") {
 		t.Error(err)
 	}
-	if got, err := answer("/", time.Minute, func() (string, error) { return "x", nil }); got != "x" || err != nil {
+	if got, err := bounded("/", time.Minute, func() (string, error) { return "x", nil }); got != "x" || err != nil {
 		t.Errorf("%q, %v", got, err)
 	}
 }

@@ -1,5 +1,5 @@
-// Command kv3fs is a 3FS that one command starts: a mount, its rings, and the
-// tools to try and measure them.
+// Command kv3fs serves a directory as a 3FS: a mount and its rings. It also has the
+// tools to configure engines for it, to check a host, and to measure.
 package main
 
 import (
@@ -19,51 +19,50 @@ import (
 	"github.com/kv3fs/kv3fs/internal/advise/engineconfig"
 )
 
-// Exit statuses: 0 it worked, 1 it did not, 2 it was asked wrongly, 130 it was
-// told to stop before its end. A command whose answer is a status returns an
-// exitStatus.
+// Exit statuses besides 0. Commands return an exitStatus to use others. The doctor
+// ends with 2 for findings of failures, too.
 const (
 	exitFailed      = 1
-	exitUsage       = 2
-	exitInterrupted = 130
+	exitUsage       = 2   // the command line is wrong
+	exitInterrupted = 130 // stopped by a signal before it had finished
 )
 
-// abandonAfter is how long a command that does not watch the context may go on
-// after a signal.
+// abandonAfter is how long a command that does not use the context may go on after a
+// signal.
 const abandonAfter = 2 * time.Second
 
-// sameSignal is how soon after a signal another one means nothing more: timeout(1)
-// and terminals signal a process and its group.
+// sameSignal is how soon after a first signal a second one is taken for the same
+// request: timeout(1) and terminals signal a process and its group.
 const sameSignal = 100 * time.Millisecond
 
-// exitStatus ends the program with that status and without a word: the command
-// has said all there is to say.
+// exitStatus is an error that ends the program with that status and prints nothing: the
+// command has printed all there is to say.
 type exitStatus int
 
 func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
 
 type cli struct {
-	Serve        serveCmd        `cmd:"" help:"Serve a data directory as a 3FS: a mount, its control directory and its rings."`
-	Pages        pagesCmd        `cmd:"" help:"The page service of vLLM's and SGLang's 3FS connectors: run it alone, look into it, empty it."`
-	Replay       replayCmd       `cmd:"" help:"Replay a prompt trace through the rings as inference engines do, and check every byte."`
-	Trace        traceCmd        `cmd:"" help:"Make prompt traces."`
-	Bench        benchCmd        `cmd:"" help:"Measure the rings against the mount and against plain I/O."`
-	Doctor       doctorCmd       `cmd:"" help:"Find out why it does not work here, or not fast, and what to do."`
-	Plan         planCmd         `cmd:"" help:"Say when loading KV beats computing it again, and what it does to the time to the first token."`
+	Serve        serveCmd        `cmd:"" help:"Serve a directory as a 3FS: a mount, its control directory and its rings."`
+	Pages        pagesCmd        `cmd:"" help:"Run, inspect or empty the page service of vLLM's and SGLang's 3FS connectors."`
+	Replay       replayCmd       `cmd:"" help:"Replay a trace of prompts through the rings as inference engines do, and check every byte."`
+	Trace        traceCmd        `cmd:"" help:"Make traces of prompts."`
+	Bench        benchCmd        `cmd:"" help:"Measure rings, page service, block stores, or a simulated engine."`
+	Doctor       doctorCmd       `cmd:"" help:"Find out why kv3fs does not work on this host, or is slow, and what to do."`
+	Plan         planCmd         `cmd:"" help:"Calculate when loading KV is faster than computing it again, and the time to the first token."`
 	EngineConfig engineConfigCmd `cmd:"" help:"Print a ready configuration for an inference engine."`
 	Version      versionCmd      `cmd:"" help:"Print the version, and the commit and the protocols of this build."`
 	Help         helpCmd         `cmd:"" help:"Show the help of a command."`
-	Probe        probeCmd        `cmd:"" hidden:"" help:"Answer a question of the doctor."`
+	Probe        probeCmd        `cmd:"" hidden:"" help:"Execute a request of the doctor."`
 
 	PrintVersion versionFlag `name:"version" env:"-" help:"Print the version, as the command does."`
 }
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
-// run executes a command line. A command that asks for the context stops by
-// itself, in order, when a signal ends that. Any other, and what comes before, may
-// be stuck in a system call, as at a mount that hangs: it is left in its goroutine
-// soon after the signal, because the process ends then anyway.
+// run executes a command line. A command that uses the context stops by itself, in
+// order, when a signal ends the context. Other commands, and the parsing before, may be
+// stuck in a system call, as at a mount that hangs. Soon after a signal run leaves them
+// behind in their goroutine, because the process ends then.
 func run(args []string, stdout, stderr io.Writer) int {
 	ctx, stop := untilSignalled(stderr)
 	defer stop()
@@ -92,12 +91,12 @@ func run(args []string, stdout, stderr io.Writer) int {
 	return exitInterrupted
 }
 
-// execute parses a command line and runs its command, which gets the context by
-// watch.
+// execute parses a command line and runs its command. A command that uses the context
+// gets it from watch.
 func execute(args []string, stdout, stderr io.Writer, watch func() (context.Context, error)) int {
 	parser, err := kong.New(&cli{},
 		kong.Name("kv3fs"),
-		kong.Description("KV-cache storage for LLM inference that speaks 3FS. Every flag can also be set in the environment as KV3FS_<FLAG>."),
+		kong.Description("KV-cache storage for LLM inference with the interfaces of 3FS. Every flag can also be set in the environment as KV3FS_<FLAG>."),
 		kong.DefaultEnvars("KV3FS"),
 		kong.Configuration(yamlConfig),
 		kong.UsageOnError(),
@@ -175,9 +174,9 @@ func (c *helpCmd) trace(kctx *kong.Context) (*kong.Context, error) {
 	return about, err
 }
 
-// untilSignalled returns a context that the first SIGINT or SIGTERM ends, which
-// asks for an orderly end. A second one, later, ends the process at once: what it
-// leaves behind, the next daemon clears.
+// untilSignalled returns a context that the first SIGINT or SIGTERM ends, for an orderly
+// stop. A second signal, later, ends the process at once; the next daemon removes what
+// it leaves behind. stop ends the goroutine that watches for signals.
 func untilSignalled(stderr io.Writer) (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 2)
@@ -197,7 +196,7 @@ func untilSignalled(stderr io.Writer) (ctx context.Context, stop func()) {
 				first = time.Now()
 				cancel()
 			case time.Since(first) > sameSignal:
-				fmt.Fprintln(stderr, "kv3fs: told to stop twice; ending at once")
+				fmt.Fprintln(stderr, "kv3fs: second signal to stop; ending at once")
 				os.Exit(exitFailed)
 			}
 		}

@@ -10,13 +10,17 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/internal/test/leaktest"
 )
 
-// A command that is stuck in a system call, here at a pipe that nobody writes to,
-// ends soon after the first signal.
+func TestMain(m *testing.M) { os.Exit(leaktest.Main(m)) }
+
+// A command that is stuck in a system call, here at a pipe without a writer, ends soon
+// after the first signal.
 func TestInterruptStuck(t *testing.T) {
 	if testing.Short() {
-		t.Skip("-short: waits for what does not come")
+		t.Skip("-short: waits for a timeout")
 	}
 	pipe := filepath.Join(t.TempDir(), "pipe")
 	if err := unix.Mkfifo(pipe, 0o600); err != nil {
@@ -28,7 +32,7 @@ func TestInterruptStuck(t *testing.T) {
 	}
 	killer := time.AfterFunc(time.Minute, func() { cmd.Process.Kill() })
 	defer killer.Stop()
-	time.Sleep(time.Second) // so that it is at the pipe
+	time.Sleep(time.Second) // until it waits at the pipe
 	began := time.Now()
 	cmd.Process.Signal(syscall.SIGINT)
 	cmd.Wait()
@@ -37,7 +41,7 @@ func TestInterruptStuck(t *testing.T) {
 	}
 }
 
-// timeout(1) signals the process and then its group, which is one wish to stop.
+// timeout(1) signals the process and then its group; that is one request to stop.
 func TestOneStopInTwoSignals(t *testing.T) {
 	ctx, stop := untilSignalled(io.Discard)
 	defer stop()
@@ -49,6 +53,6 @@ func TestOneStopInTwoSignals(t *testing.T) {
 	select {
 	case <-ctx.Done():
 	case <-time.After(10 * time.Second):
-		t.Fatal("not told to stop")
+		t.Fatal("the context did not end")
 	}
 }

@@ -13,28 +13,28 @@ import (
 )
 
 type planCmd struct {
-	Model      string      `placeholder:"NAME" help:"Model, as on Hugging Face. A wrong name lists those near it."`
-	Layers     int         `placeholder:"N" help:"For any other model: its layers that keep KV, with --kv-heads and --head-dim or with --mla-dim, and with --query-heads and --params."`
+	Model      string      `placeholder:"NAME" help:"Model, as on Hugging Face. For an unknown name, similar ones are listed."`
+	Layers     int         `placeholder:"N" help:"For a model that is not known by name: its number of layers that keep KV. Give --kv-heads and --head-dim too, or --mla-dim; and --query-heads and --params."`
 	KVHeads    int         `name:"kv-heads" placeholder:"N" help:"KV heads of a layer."`
 	HeadDim    int         `placeholder:"N" help:"Dimension of a head."`
 	MLADim     int         `name:"mla-dim" placeholder:"N" help:"For MLA: dimension of the latent vector with its rotary part, 576 for DeepSeek-V3. Its heads compute with keys of 192 and values of 128."`
 	QueryHeads int         `placeholder:"N" help:"Query heads of a layer."`
-	Params     paramsCount `placeholder:"N" help:"Parameters that a token passes through, such as 32.8B; of a mixture of experts not all."`
+	Params     paramsCount `placeholder:"N" help:"Parameters that a token passes through, such as 32.8B; for a mixture of experts, only the active ones."`
 	KVDType    string      `name:"kv-dtype" default:"bf16" enum:"bf16,fp16,fp8,fp32" help:"Element type of the KV cache, not of the weights. Default: ${default}."`
 
-	GPU     string  `name:"gpu" placeholder:"NAME" help:"GPU of an instance of the engine, such as H100, or 8xH20 for eight. A wrong name lists those near it."`
-	GPUs    int     `name:"gpus" placeholder:"N" help:"How many there are, if --gpu does not say it. Default: 1."`
-	TFLOPS  float64 `name:"tflops" placeholder:"N" help:"For any other GPU: its TFLOPS in prefill, without sparsity."`
-	Compute string  `default:"bf16" enum:"bf16,fp8" help:"Type that it computes in. Default: ${default}."`
-	MFU     float64 `name:"mfu" placeholder:"X" help:"Part of those TFLOPS that the engine reaches in prefill. Default: as UCM measured for QwQ-32B on 2xH100 and DeepSeek-R1 on 8xH100, otherwise 0.5."`
-	TP      int     `name:"tp" placeholder:"N" help:"Tensor-parallel ranks. Default: as many as GPUs."`
+	GPU     string  `name:"gpu" placeholder:"NAME" help:"GPUs of one instance of the engine: H100 for one, 8xH20 for eight. For an unknown name, similar ones are listed."`
+	GPUs    int     `name:"gpus" placeholder:"N" help:"Number of GPUs, if --gpu does not contain it. Default: 1."`
+	TFLOPS  float64 `name:"tflops" placeholder:"N" help:"For a GPU that is not known by name: its TFLOPS in prefill, without sparsity."`
+	Compute string  `default:"bf16" enum:"bf16,fp8" help:"Type in which the GPU computes. Default: ${default}."`
+	MFU     float64 `name:"mfu" placeholder:"X" help:"Share of those TFLOPS that the engine reaches in prefill. Default: as UCM measured it for QwQ-32B on 2xH100 and DeepSeek-R1 on 8xH100, otherwise 0.5."`
+	TP      int     `name:"tp" placeholder:"N" help:"Tensor-parallel ranks. Default: the number of GPUs."`
 
 	Context     tokenCount    `default:"32Ki" placeholder:"TOKENS" help:"Tokens of a prompt, such as 32768, 32Ki or 1Mi. Default: ${default}."`
-	Hit         share         `default:"80%" placeholder:"SHARE" help:"Part of it that the store has, 0.8 or 80%. Default: ${default}."`
-	BlockTokens int           `default:"128" placeholder:"N" help:"Tokens of a block; whole blocks are loaded. Default: ${default}."`
-	Bandwidth   []bandwidth   `default:"3fs" placeholder:"RATE" help:"What the store gives to the instance, one or several: 40GiB/s, 200Gbit/s, or 3fs (one client of it, 40GiB/s), 100gbe, 200gbe, 400gbe, nvme4, nvme5, pcie5. Default: ${default}."`
-	Overhead    time.Duration `default:"5ms" placeholder:"TIME" help:"What each load takes besides its bytes. Default: ${default}."`
-	Capacity    byteSize      `placeholder:"SIZE" help:"Size of the store, such as 10TiB: how many tokens and conversations fit."`
+	Hit         share         `default:"80%" placeholder:"SHARE" help:"Share of the prompt that is in the store, 0.8 or 80%. Default: ${default}."`
+	BlockTokens int           `default:"128" placeholder:"N" help:"Tokens of a block; only whole blocks are loaded. Default: ${default}."`
+	Bandwidth   []bandwidth   `default:"3fs" placeholder:"RATE" help:"Rate at which the instance loads from the store, one or several: 40GiB/s, 200Gbit/s, or a name: 3fs (one client of it, 40GiB/s), 100gbe, 200gbe, 400gbe, nvme4, nvme5, pcie5. Default: ${default}."`
+	Overhead    time.Duration `default:"5ms" placeholder:"TIME" help:"Time that each load takes besides moving its bytes. Default: ${default}."`
+	Capacity    byteSize      `placeholder:"SIZE" help:"Size of the store, such as 10TiB; the plan then says how many tokens and conversations fit."`
 
 	JSON bool `name:"json" help:"Print the plan as JSON instead of tables."`
 }
@@ -47,33 +47,33 @@ func (*planCmd) Help() string {
   kv3fs plan --model DeepSeek-R1 --gpu 8xH20 --context 64Ki --hit 0.9 --bandwidth nvme4,200gbe
   kv3fs plan --model mine --layers 62 --kv-heads 8 --head-dim 128 --query-heads 96 --params 35B --gpu 8xH100
 
-says whether loading KV is faster than computing it again, from which prefix on,
-and what it does to the time to the first token (TTFT) of a request alone:
+The plan says whether loading KV is faster than computing it again, from which prefix
+length on, and how it changes the time to the first token (TTFT) of a single request:
 
   compute     nothing is loaded
-  loaded      first the load, then what is left to compute
+  loaded      first the prefix is loaded, then the rest is computed
   overlapped  each layer is computed while the next ones load
-  ideal       what is loaded costs nothing
+  ideal       loading costs nothing
 
-It is arithmetic: nothing is measured.`
+It is a calculation: nothing is measured.`
 }
 
-// The largest that is worth a plan.
+// The largest values that a plan accepts.
 const (
 	maxContext    = 16 << 20
 	maxOverhead   = time.Hour
 	maxTokenBytes = 4 << 30 // a thousand times what any model keeps
 )
 
-// Validate finds what was asked wrongly.
+// Validate reports invalid flags.
 func (c *planCmd) Validate() error {
 	switch {
 	case c.BlockTokens < 1:
 		return fmt.Errorf("--block-tokens must be at least 1, not %d", c.BlockTokens)
 	case int(c.Context) < c.BlockTokens:
-		return fmt.Errorf("--context of %d tokens holds no block of %d; take a longer one, or smaller blocks with --block-tokens", c.Context, c.BlockTokens)
+		return fmt.Errorf("--context of %d tokens is shorter than a block of %d; choose a longer context, or smaller blocks with --block-tokens", c.Context, c.BlockTokens)
 	case len(c.Bandwidth) == 0:
-		return errors.New("--bandwidth names no store; write 3fs, 200gbe or 40GiB/s")
+		return errors.New("--bandwidth is empty; write 3fs, 200gbe or 40GiB/s")
 	case c.Overhead < 0 || c.Overhead > maxOverhead:
 		return fmt.Errorf("--overhead must be 0 to %v, not %v", maxOverhead, c.Overhead)
 	case c.MFU < 0 || c.MFU > 1:
@@ -83,7 +83,7 @@ func (c *planCmd) Validate() error {
 	return err
 }
 
-// Run plans.
+// Run prints the plan.
 func (c *planCmd) Run(out io.Writer) error {
 	in, err := c.instance()
 	if err != nil {
@@ -92,12 +92,12 @@ func (c *planCmd) Run(out io.Writer) error {
 	return printReport(out, newPlan(c, in), c.JSON)
 }
 
-// instance is the engine that is planned for.
+// instance is the engine instance that the plan is for.
 type instance struct {
 	profile       *prefill.Profile
 	tp            int
 	rankBytes     int64 // of KV per token, on each rank
-	instanceBytes int64 // of KV per token, on all of them
+	instanceBytes int64 // of KV per token, on all ranks
 }
 
 func (c *planCmd) instance() (in instance, err error) {
@@ -122,7 +122,7 @@ func (c *planCmd) instance() (in instance, err error) {
 		return in, err
 	}
 	if in.instanceBytes > maxTokenBytes {
-		return in, fmt.Errorf("KV of %s per token is more than any model keeps; look at the model's shape", sizeText(in.instanceBytes))
+		return in, fmt.Errorf("KV of %s per token is more than any model keeps; check the model's shape", sizeText(in.instanceBytes))
 	}
 	if c.MFU == 0 && c.TFLOPS == 0 {
 		if measured, ok := prefill.MeasuredProfile(m, h); ok {
@@ -138,7 +138,7 @@ func (c *planCmd) instance() (in instance, err error) {
 	return in, err
 }
 
-// model is the model that was named, or spelled out.
+// model returns the model, given by name or by its shape.
 func (c *planCmd) model() (m prefill.Model, err error) {
 	const byHand = "--layers with --kv-heads and --head-dim, or with --mla-dim, and --query-heads and --params"
 	shape := model.Shape{Layers: c.Layers, KVHeads: c.KVHeads, HeadDim: c.HeadDim, LatentDim: c.MLADim}
@@ -164,15 +164,15 @@ func (c *planCmd) model() (m prefill.Model, err error) {
 	}
 	m.DType = model.DType(c.KVDType)
 	if err := m.Shape.Check(); err != nil {
-		return m, fmt.Errorf("%w; a model that is spelled out needs %s", err, byHand)
+		return m, fmt.Errorf("%w; a model given by its shape needs %s", err, byHand)
 	}
 	if m.Params == 0 || m.QueryHeads == 0 {
-		return m, errors.New("a model that is spelled out needs --params and --query-heads too")
+		return m, errors.New("a model given by its shape needs --params and --query-heads too")
 	}
 	return m, m.Check()
 }
 
-// hardware is the GPUs that were named, "8xH20" or "H20" and their number.
+// hardware returns the GPUs, given as "8xH20" or as "H20" and --gpus.
 func (c *planCmd) hardware() (h prefill.Hardware, err error) {
 	if c.GPU == "" {
 		return h, errors.New("name the GPUs with --gpu, such as H100 or 8xH20")
@@ -185,14 +185,14 @@ func (c *planCmd) hardware() (h prefill.Hardware, err error) {
 	case c.GPUs < 0:
 		return h, fmt.Errorf("--gpus must be at least 1, not %d", c.GPUs)
 	case count != 0 && c.GPUs != 0 && count != c.GPUs:
-		return h, fmt.Errorf("--gpu %s says %d and --gpus %d; leave out one", c.GPU, count, c.GPUs)
+		return h, fmt.Errorf("--gpu %s says %d GPUs, but --gpus %d; leave out one", c.GPU, count, c.GPUs)
 	case c.TFLOPS != 0 && c.Compute == "fp8":
-		return h, errors.New("--tflops says how fast the GPU computes in whatever type; leave out --compute")
+		return h, errors.New("--tflops is the speed in any type; leave out --compute")
 	}
 	h.Count = max(count, c.GPUs, 1)
 	h.GPU, err = prefill.LookupGPU(name)
 	switch {
-	case c.TFLOPS != 0: // also of a GPU that is known, but does not reach that
+	case c.TFLOPS != 0: // it also overrides the figure of a known GPU
 		h.GPU = prefill.GPU{Name: name, BF16TFLOPS: c.TFLOPS}
 	case err != nil:
 		return h, fmt.Errorf("%w; write 8xH20 for eight, or give its TFLOPS with --tflops", err)
@@ -202,7 +202,7 @@ func (c *planCmd) hardware() (h prefill.Hardware, err error) {
 	return h, h.Check()
 }
 
-// splitCount reads the number off "8xH20"; 0 if there is none.
+// splitCount splits "8xH20" into name and number; the number is 0 if there is none.
 func splitCount(gpus string) (name string, count int, err error) {
 	rest := strings.TrimLeft(gpus, "0123456789")
 	digits := gpus[:len(gpus)-len(rest)]
@@ -212,7 +212,7 @@ func splitCount(gpus string) (name string, count int, err error) {
 			continue
 		}
 		if count, err = strconv.Atoi(digits); err != nil || count < 1 {
-			return "", 0, fmt.Errorf("--gpu %s says no number of GPUs; write 8xH20 for eight", gpus)
+			return "", 0, fmt.Errorf("--gpu %s does not begin with a valid number; write 8xH20 for eight GPUs", gpus)
 		}
 		return strings.TrimSpace(after), count, nil
 	}

@@ -14,7 +14,7 @@ func planned(args ...string) (status int, out, errs string) {
 	return status, o.String(), e.String()
 }
 
-// The whole answer for a person.
+// The whole report, as printed for people.
 func TestPlan(t *testing.T) {
 	const want = `Over 3fs (42.9 GB/s) loading wins from 128 tokens on; at 32,000 tokens and 80% hit TTFT falls from 2.54 s to 769 ms, to 615 ms if layers load while others are computed (3.3 and 4.1 times faster, ideal 4.2).
 
@@ -75,7 +75,7 @@ func TestPlanAnswers(t *testing.T) {
 	}
 }
 
-// What a program reads says the same, and has no number that JSON has not.
+// The report as JSON says the same, and has no numbers that JSON cannot express.
 func TestPlanJSON(t *testing.T) {
 	for _, args := range [][]string{
 		{"--model", "QwQ-32B", "--gpu", "2xH100", "--context", "32000", "--capacity", "1TB"},
@@ -109,7 +109,7 @@ func TestPlanJSON(t *testing.T) {
 	}
 }
 
-// What was asked wrongly is said with its cure.
+// An error about a wrong command line names the cure.
 func TestPlanErrors(t *testing.T) {
 	good := []string{"--model", "QwQ-32B", "--gpu", "2xH100"}
 	for _, c := range []struct {
@@ -121,18 +121,18 @@ func TestPlanErrors(t *testing.T) {
 		{[]string{"--model", "QwQ-33B", "--gpu", "H100"}, "near it: QwQ-32B; or give --layers"},
 		{[]string{"--model", "QwQ-32B", "--gpu", "H10O"}, "near it: H100"},
 		{[]string{"--model", "QwQ-32B", "--gpu", "TPU"}, "or give its TFLOPS with --tflops"},
-		{[]string{"--model", "QwQ-32B", "--gpu", "0xH100"}, "says no number of GPUs"},
-		{[]string{"--model", "QwQ-32B", "--gpu", "99999999999999999999xH100"}, "says no number of GPUs"},
+		{[]string{"--model", "QwQ-32B", "--gpu", "0xH100"}, "does not begin with a valid number"},
+		{[]string{"--model", "QwQ-32B", "--gpu", "99999999999999999999xH100"}, "does not begin with a valid number"},
 		{[]string{"--model", "QwQ-32B", "--gpu", "5000xH100"}, "GPUs must be 1 to 4096"},
 		{[]string{"--model", "QwQ-32B", "--gpu", "8xH100", "--gpus", "4"}, "leave out one"},
 		{[]string{"--model", "QwQ-32B", "--gpu", "H100", "--gpus=-1"}, "--gpus must be at least 1"},
 		{[]string{"--model", "QwQ-32B", "--gpu", "3xH100"}, "cannot be divided among 3 ranks"},
-		{[]string{"--model", "QwQ-32B", "--gpu", "A100", "--compute", "fp8"}, "no FP8 is known of A100"},
+		{[]string{"--model", "QwQ-32B", "--gpu", "A100", "--compute", "fp8"}, "no FP8 speed is known for A100"},
 		{[]string{"--model", "QwQ-32B", "--gpu", "H100", "--tflops", "NaN"}, "TFLOPS of H100"},
 		{[]string{"--model", "QwQ-32B", "--gpu", "H100", "--tflops=-3"}, "TFLOPS of H100"},
 		{[]string{"--model", "QwQ-32B", "--gpu", "X", "--tflops", "3", "--compute", "fp8"}, "leave out --compute"},
 		{[]string{"--layers", "3", "--gpu", "H100"}, "give KV heads"},
-		{[]string{"--model", "QwQ-32B", "--kv-heads", "4", "--gpu", "H100"}, "a model that is spelled out needs --layers with"},
+		{[]string{"--model", "QwQ-32B", "--kv-heads", "4", "--gpu", "H100"}, "a model given by its shape needs --layers with"},
 		{[]string{"--model", "QwQ-32B", "--gpu", "H100x8"}, "write 8xH20 for eight, or give its TFLOPS with --tflops"},
 		{[]string{"--layers", "3", "--mla-dim", "576", "--gpu", "H100"}, "needs --params and --query-heads"},
 		{[]string{"--layers", "3", "--mla-dim", "576", "--query-heads=-2", "--params", "1B", "--gpu", "H100"}, "query heads must be"},
@@ -141,20 +141,20 @@ func TestPlanErrors(t *testing.T) {
 		{append(good, "--params", "37"), "write 32.8B"},
 		{append(good, "--params", "lots"), "write 32.8B"},
 		{append(good, "--kv-dtype", "int3"), "--kv-dtype"},
-		{append(good, "--context", "100"), "holds no block of 128"},
-		{append(good, "--context", "0"), "no number of tokens"},
-		{append(good, "--context", "17Mi"), "no number of tokens"},
-		{append(good, "--context", "32i"), "no number of tokens"},
-		{append(good, "--context", "3kk"), "no number of tokens"},
-		{append(good, "--context", "many"), "no number of tokens"},
+		{append(good, "--context", "100"), "shorter than a block of 128"},
+		{append(good, "--context", "0"), "not a number of tokens"},
+		{append(good, "--context", "17Mi"), "not a number of tokens"},
+		{append(good, "--context", "32i"), "not a number of tokens"},
+		{append(good, "--context", "3kk"), "not a number of tokens"},
+		{append(good, "--context", "many"), "not a number of tokens"},
 		{append(good, "--hit", "80"), "percentage such as 80%"},
-		{append(good, "--hit", "NaN"), "is no share"},
-		{append(good, "--hit=-1"), "is no share"},
+		{append(good, "--hit", "NaN"), "is not a share"},
+		{append(good, "--hit=-1"), "is not a share"},
 		{append(good, "--bandwidth", "nvme6"), "nvme5; or write a rate"},
 		{append(good, "--bandwidth", "400Gb/s"), "bits or bytes"},
-		{append(good, "--bandwidth", "fast/s"), "is no rate"},
-		{append(good, "--bandwidth", ""), "--bandwidth names no store"},
-		{append(good, "--bandwidth", "0GB/s"), "is no rate"},
+		{append(good, "--bandwidth", "fast/s"), "is not a rate"},
+		{append(good, "--bandwidth", ""), "--bandwidth is empty"},
+		{append(good, "--bandwidth", "0GB/s"), "is not a rate"},
 		{append(good, "--overhead=-1s"), "--overhead must be"},
 		{append(good, "--overhead", "2h"), "--overhead must be"},
 		{append(good, "--mfu", "1.5"), "--mfu must be"},

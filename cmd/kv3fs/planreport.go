@@ -13,9 +13,9 @@ import (
 	"github.com/kv3fs/kv3fs/internal/advise/prefill"
 )
 
-// plan is what is expected of loading KV for an instance of an engine.
+// plan holds the prediction for an instance of an engine.
 type plan struct {
-	Answers []string `json:"answers"` // a sentence for each pipe
+	Answers []string `json:"answers"` // one sentence per pipe
 
 	Model       string  `json:"model,omitempty"`
 	GPU         string  `json:"gpu"`
@@ -48,14 +48,14 @@ type planCapacity struct {
 	Conversations int64 `json:"conversations"`
 }
 
-// planPipe is what one bandwidth does.
+// planPipe holds the prediction for one bandwidth.
 type planPipe struct {
 	Name           string    `json:"name"`
 	BytesPerSecond float64   `json:"bytes_per_second"`
 	WinsFrom       int       `json:"wins_from_tokens"` // 0: never
 	WinsUpTo       int       `json:"looked_up_to"`     // tokens
 	Contexts       []planRow `json:"contexts"`         // ascending
-	text           string    // the name and what it means
+	text           string    // the name with its rate
 }
 
 // planRow is a request of one length.
@@ -99,7 +99,7 @@ func newPlan(c *planCmd, in instance) *plan {
 	return r
 }
 
-// contexts are the lengths to show: 4Ki to 128Ki, and the one that was asked for.
+// contexts returns the lengths to show: 4Ki to 128Ki, and the given one.
 func (r *plan) contexts() []int {
 	lengths := []int{r.ContextTokens}
 	for n := 4 << 10; n <= 128<<10; n *= 2 {
@@ -134,7 +134,7 @@ func (r *plan) pipe(p prefill.Pipe, in instance, overhead time.Duration) planPip
 	return out
 }
 
-// answer is the sentence that a person came for.
+// answer returns the conclusion for one bandwidth in a sentence.
 func (r *plan) answer(p planPipe) string {
 	at := p.Contexts[slices.IndexFunc(p.Contexts, func(row planRow) bool { return row.Tokens == r.ContextTokens })]
 	over := fmt.Sprintf("Over %s loading", p.text)
@@ -228,7 +228,7 @@ func sizeText(bytes int64) string { return humanize.IBytesN(uint64(bytes), 3) }
 
 func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// secondsText writes a time in the unit that suits.
+// secondsText writes a time in ms or s.
 func secondsText(ms float64) string {
 	switch {
 	case ms < 999.5:
@@ -239,7 +239,7 @@ func secondsText(ms float64) string {
 	return humanize.Comma(int64(ms/1e3)) + " s"
 }
 
-// threeDigits writes a number above 0 so that a column of them can be compared.
+// threeDigits writes a positive number with two or three digits, for columns.
 func threeDigits(x float64) string {
 	switch {
 	case x < 0.995:

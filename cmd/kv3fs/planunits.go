@@ -9,8 +9,8 @@ import (
 	"github.com/kv3fs/kv3fs/internal/advise/prefill"
 )
 
-// tokenCount is a number of tokens as people write it: 32768, 32Ki, 32k, 1Mi. They
-// all count in powers of 1024, as contexts do.
+// tokenCount is a number of tokens as people write it: 32768, 32Ki, 32k, 1Mi. All units
+// are powers of 1024, as usual for contexts.
 type tokenCount int
 
 // UnmarshalText reads such a number.
@@ -25,13 +25,13 @@ func (c *tokenCount) UnmarshalText(text []byte) error {
 	}
 	n, err := strconv.Atoi(s)
 	if err != nil || n < 1 || n > maxContext/scale {
-		return fmt.Errorf("%q is no number of tokens up to %dMi; write 32768 or 32Ki", text, maxContext>>20)
+		return fmt.Errorf("%q is not a number of tokens up to %dMi; write 32768 or 32Ki", text, maxContext>>20)
 	}
 	*c = tokenCount(n * scale)
 	return nil
 }
 
-// share is a part of the whole, 0.8 or 80%.
+// share is a share of the whole, 0.8 or 80%.
 type share float64
 
 // UnmarshalText reads one.
@@ -42,7 +42,7 @@ func (s *share) UnmarshalText(text []byte) error {
 		f /= 100
 	}
 	if err != nil || !(f >= 0 && f <= 1) {
-		return fmt.Errorf("%q is no share; write 0 to 1, or a percentage such as 80%%", text)
+		return fmt.Errorf("%q is not a share; write 0 to 1, or a percentage such as 80%%", text)
 	}
 	*s = share(f)
 	return nil
@@ -70,8 +70,8 @@ func (c *paramsCount) UnmarshalText(text []byte) error {
 	}
 	f, err := strconv.ParseFloat(s, 64)
 	f *= scale
-	if err != nil || !(f >= 1e6 && f <= 1e15) { // 37 alone is meant as 37B
-		return fmt.Errorf("%q is no number of parameters; write 32.8B or 600M", text)
+	if err != nil || !(f >= 1e6 && f <= 1e15) { // 37 without a unit would mean 37B
+		return fmt.Errorf("%q is not a number of parameters; write 32.8B or 600M", text)
 	}
 	*c = paramsCount(f)
 	return nil
@@ -100,17 +100,17 @@ func (b *bandwidth) UnmarshalText(text []byte) error {
 	case strings.HasSuffix(amount, "bit"):
 		amount, bits = strings.TrimSuffix(amount, "it"), 8
 	case strings.HasSuffix(amount, "b"):
-		return fmt.Errorf("%q may be bits or bytes; write 400Gbit/s or 50GB/s", text)
+		return fmt.Errorf("%q may mean bits or bytes; write 400Gbit/s or 50GB/s", text)
 	}
 	var n byteSize
 	if err := n.UnmarshalText([]byte(amount)); err != nil {
-		return fmt.Errorf("%q is no rate; write 40GiB/s, 12.5GB/s or 200Gbit/s", text)
+		return fmt.Errorf("%q is not a rate; write 40GiB/s, 12.5GB/s or 200Gbit/s", text)
 	}
 	*b = bandwidth{Name: s, BytesPerSecond: float64(n) / bits}
 	return nil
 }
 
-// String is the pipe's name and what that means.
+// String returns the pipe's name with its rate.
 func (b bandwidth) String() string {
 	if strings.Contains(b.Name, "/") {
 		return b.Name
@@ -118,7 +118,7 @@ func (b bandwidth) String() string {
 	return fmt.Sprintf("%s (%.3g GB/s)", b.Name, b.BytesPerSecond/1e9)
 }
 
-// rateText writes a rate in powers of 1000, as networks and disks are sold.
+// rateText writes a rate in powers of 1000, as is usual for networks and disks.
 func rateText(bytesPerSecond float64) string {
 	switch {
 	case bytesPerSecond < 999.5e3:

@@ -22,36 +22,37 @@ import (
 )
 
 type serveCmd struct {
-	Config kong.ConfigFlag `placeholder:"FILE" help:"YAML file of flag names and values, e.g. 'data: /var/lib/kv3fs'. The environment and the command line win over it."`
+	Config kong.ConfigFlag `placeholder:"FILE" help:"YAML file whose keys are the names of these flags, e.g. 'data: /var/lib/kv3fs'. The environment and the command line override it."`
 
-	Data    string `required:"" placeholder:"DIR" help:"Directory that holds the files, as ordinary files. Made if missing; on a local disk or on any mounted file system."`
-	Mount   string `required:"" placeholder:"DIR" help:"Where clients see the files, e.g. /mnt/3fs. Made if missing. A mount that a dead daemon left there is taken over."`
+	Data    string `required:"" placeholder:"DIR" help:"Directory that stores the files, as ordinary files, on a local disk or any mounted file system. Created if missing."`
+	Mount   string `required:"" placeholder:"DIR" help:"Where clients see the files, e.g. /mnt/3fs. Created if missing. The mount of a dead daemon there is replaced."`
 	Cluster string `default:"kv3fs" help:"Name of the file system; the mount's source is hf3fs.CLUSTER. At most 31 letters, digits, '.', '_' or '-'."`
 
-	IO         string        `name:"io" default:"auto" enum:"auto,buffered,direct" help:"How bytes reach the disk. buffered: through the page cache. direct: past it, for requests aligned to 4 KiB. auto: reads of 128 KiB and more take what the page cache has and the rest directly; writes go through the page cache."`
-	Deadline   time.Duration `default:"5s" help:"Longest time a ring request may take; then it completes with ETIMEDOUT. Raise it for a slow distributed file system."`
-	Workers    int           `default:"64" help:"Ring requests executed at once, per priority. Raise it for a device that wants more in flight."`
-	BlockBytes uint32        `default:"1048576" help:"st_blksize of files, which plays the part of 3FS's chunk size: punched holes are multiples of it. A power of two."`
+	IO         string        `name:"io" default:"auto" enum:"auto,buffered,direct" help:"How bytes reach the disk. buffered: through the page cache. direct: past it, for requests aligned to 4 KiB. auto: reads of 128 KiB and more take what the page cache has and read the rest directly; writes go through the page cache."`
+	Deadline   time.Duration `default:"5s" help:"Time after which a ring request completes with ETIMEDOUT. Raise it for a slow distributed file system."`
+	Workers    int           `default:"64" help:"Number of ring requests executed at once, per priority. Raise it for a device that needs more requests in flight."`
+	BlockBytes uint32        `default:"1048576" help:"st_blksize of files, a power of two. It stands for 3FS's chunk size: punched holes are multiples of it."`
 
-	AllowOther  bool          `help:"Let other users in. Always so for root; others need user_allow_other in /etc/fuse.conf."`
-	Passthrough string        `default:"auto" enum:"auto,off" help:"Let the kernel read and write files of the mount itself (Linux 6.9 and later, root), or never."`
-	Remount     string        `placeholder:"DIR" help:"A second path under which clients see the mount, e.g. in containers; rm-rf and mv: accept it too."`
-	Readonly    bool          `help:"Refuse every change, EROFS."`
-	Drain       time.Duration `default:"10s" help:"How long SIGTERM waits for clients to leave the mount before they are cut off. A second SIGTERM ends the daemon at once; the next one takes the dead mount over."`
+	AllowOther  bool          `help:"Admit other users. Always on for root; other users need user_allow_other in /etc/fuse.conf."`
+	Passthrough string        `default:"auto" enum:"auto,off" help:"auto: let the kernel itself read and write the files of the mount, where it can (Linux 6.9 and later, root). off: never."`
+	Remount     string        `placeholder:"DIR" help:"A second path under which clients see the mount, e.g. in containers; the names rm-rf and mv: in 3fs-virt accept it too."`
+	Readonly    bool          `help:"Refuse every change with EROFS."`
+	Drain       time.Duration `default:"10s" help:"How long to wait after SIGTERM for clients to leave the mount, before they are cut off. A second SIGTERM ends the daemon at once; the next daemon replaces the dead mount."`
 
-	AttrTimeout     time.Duration `default:"30s" help:"How long the kernel may keep attributes. Changes through this mount and its rings are seen at once regardless; lower it when others change the data directory."`
-	EntryTimeout    time.Duration `default:"30s" help:"How long the kernel may keep names."`
-	NegativeTimeout time.Duration `default:"5s" help:"How long the kernel may remember that a name does not exist."`
-	SymlinkTimeout  time.Duration `default:"5s" help:"How long the kernel may keep a name made under 3fs-virt."`
+	AttrTimeout     time.Duration `default:"30s" help:"How long the kernel may cache attributes. Changes through this mount and its rings are visible at once in any case; lower it if other programs change the data directory."`
+	EntryTimeout    time.Duration `default:"30s" help:"How long the kernel may cache names."`
+	NegativeTimeout time.Duration `default:"5s" help:"How long the kernel may cache that a name does not exist."`
+	SymlinkTimeout  time.Duration `default:"5s" help:"How long the kernel may cache a name made under 3fs-virt."`
 
-	PagesListen []string   `placeholder:"[NAME=]HOST:PORT" help:"Where the page service of vLLM and SGLang listens, or unix:PATH, or off; several, separated by commas or by giving the flag again. NAME= binds an address to a namespace. Default: 127.0.0.1:18000, if nothing listens there yet."`
-	TP          int        `name:"tp" placeholder:"N" help:"Ranks of vLLM that make a key of the page service complete. Default: as many as have initialised."`
+	PagesListen []string   `placeholder:"[NAME=]HOST:PORT" help:"Address of the page service of vLLM and SGLang: HOST:PORT, unix:PATH, or off. Give several separated by commas, or repeat the flag. NAME= binds an address to a namespace. Default: 127.0.0.1:18000, if nothing listens there yet."`
+	TP          int        `name:"tp" placeholder:"N" help:"Number of vLLM ranks that must store a key of the page service before it is visible. Default: as many as have initialised."`
 	Pages       pagesFlags `embed:"" prefix:"pages-"`
 
 	LogLevel  slog.Level `default:"INFO" help:"DEBUG, INFO, WARN or ERROR."`
-	LogFormat string     `default:"text" enum:"text,json" help:"Form of the log on standard error."`
+	LogFormat string     `default:"text" enum:"text,json" help:"Format of the log on standard error."`
 }
 
+// Run serves until ctx ends.
 func (c *serveCmd) Run(ctx context.Context) error {
 	mode, err := blockio.ParseMode(c.IO)
 	if err != nil {
@@ -71,13 +72,13 @@ func (c *serveCmd) Run(ctx context.Context) error {
 	set.AttrTimeout, set.EntryTimeout = c.AttrTimeout, c.EntryTimeout
 	set.NegativeTimeout, set.SymlinkTimeout = c.NegativeTimeout, c.SymlinkTimeout
 
-	// Who reads what we say may go before us. A word that he misses must not end the
-	// daemon, with the mount still there.
+	// The reader of our output may end before we do. A failed write must not kill
+	// the daemon and leave its mount behind.
 	signal.Ignore(syscall.SIGPIPE)
-	// Modes of files are the clients' affair: the kernel has applied their umask.
+	// Clients decide the modes of files: the kernel has applied their umask.
 	syscall.Umask(0)
-	// A thread that waits for a disk or a semaphore keeps its processor until the
-	// runtime's monitor notices; with more of them nobody has to wait for that.
+	// A thread that waits for a disk or a semaphore keeps its processor (P) until the
+	// runtime's monitor notices. With more processors no goroutine waits for that.
 	runtime.GOMAXPROCS(max(4*runtime.NumCPU(), 8))
 
 	return daemon.Run(ctx, daemon.Config{
@@ -94,11 +95,11 @@ func (c *serveCmd) Run(ctx context.Context) error {
 	})
 }
 
-// Validate finds what was asked wrongly.
+// Validate reports invalid flags.
 func (c *serveCmd) Validate() error { return errors.Join(c.Pages.Validate(), validTP(c.TP)) }
 
-// pageService is the page service as asked for. One that was not asked for may be
-// missing.
+// pageService returns the configuration of the page service. Without --pages-listen the
+// service is optional: its default address may be in use.
 func (c *serveCmd) pageService(log *slog.Logger) (daemon.Pages, error) {
 	listen := c.PagesListen
 	switch {

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// A daemon whose words nobody reads any more, as one of a bench that was killed, takes
-// its mount away all the same.
+// A daemon whose standard error was closed, as happens when a bench is killed, still
+// unmounts.
 func TestServeOutlivesItsReader(t *testing.T) {
 	skipWithoutFUSE(t)
 	point := filepath.Join(t.TempDir(), "mnt")
@@ -27,8 +27,8 @@ func TestServeOutlivesItsReader(t *testing.T) {
 	defer syscall.Unmount(point, syscall.MNT_DETACH)
 	killer := time.AfterFunc(20*time.Second, func() { cmd.Process.Kill() })
 	defer killer.Stop()
-	said := bufio.NewScanner(stderr)
-	for said.Scan() && !strings.Contains(said.Text(), "serving") {
+	lines := bufio.NewScanner(stderr)
+	for lines.Scan() && !strings.Contains(lines.Text(), "serving") {
 	}
 	stderr.Close()
 	cmd.Process.Signal(syscall.SIGTERM)

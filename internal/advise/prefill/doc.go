@@ -1,39 +1,37 @@
-// Package prefill is the arithmetic of computing a prompt's KV against loading it:
-// floating-point operations and bytes in, times out.
+// Package prefill predicts how long it takes to compute a prompt's KV cache, and how
+// long to load it, from floating-point operations and bytes.
 //
 // # Cost
 //
-// A prefill of L tokens takes 2·P·L + a·L²/2 operations: P parameters that a token
-// passes through, and attention, where a = 2·heads·(key + value dimension)·layers,
-// each token looking at those before it. Behind a cached prefix of C tokens what
-// is left is the difference of two such sums: the tail still looks at the whole
-// prompt. Time is operations over the GPUs' peak times MFU, the part of the peak
-// that an engine reaches.
+// A prefill of L tokens takes 2·P·L + a·L²/2 operations. P is the number of parameters
+// that a token passes through. The second term is attention, where each token attends
+// to those before it, and a = 2·heads·(key + value dimension)·layers. After a cached
+// prefix of C tokens, the difference of two such sums is left: the tail still attends
+// to the whole prompt. The time is the operations divided by the GPUs' peak times MFU,
+// the part of the peak that an engine reaches.
 //
-// # Many at once
+// # Concurrent requests
 //
 // UCM's published figures are the mean TTFT of c requests that arrive together.
-// Prefills that run one after the other, s each, end at s, 2s, ... cs: their mean
-// is s·(c+1)/2, which is 1.5, 2.5 and 4.5 times s for 2, 4 and 8. The published
-// means are 1.43 to 1.51, 2.7 to 3.0 and 4.8 to 6.3 times the single one: close,
-// and above it where batches share steps and tokens of those that have begun come
-// in between. So a [Profile] runs requests one after the other, each at the MFU
-// that gives the published mean:
+// Prefills that run one after the other, s each, end at s, 2s, ... cs. Their mean is
+// s·(c+1)/2, which is 1.5, 2.5 and 4.5 times s for 2, 4 and 8. The published means are
+// 1.43 to 1.51, 2.7 to 3.0 and 4.8 to 6.3 times the single one: close, and higher where
+// batches share steps and decode tokens of earlier requests come in between. So a
+// [Profile] runs requests one after the other, each at the MFU that gives the published
+// mean:
 //
 //	s(c) = published(c) · 2/(c+1)
 //
-// which gives the whole column back exactly. A partial prefill takes the share of
-// s(c) that its operations are of the whole prompt's, so that the ideal speed-up
-// of a hit is the same at every c. Between the published lengths and concurrencies
-// MFU is interpolated over their logarithms, outside it is the nearest one's.
+// This reproduces the whole column exactly. A partial prefill takes that share of s(c)
+// that its operations have in the whole prompt's, so the ideal speed-up of a hit is the
+// same at every c. MFU is interpolated over the logarithms of the published lengths and
+// concurrencies; outside them it is that of the nearest point.
 //
 // # Loading
 //
-// A hit's bytes are those of all ranks together, MLA's latent vector once. Where
-// the load comes before the computing, a request takes their sum. Where each layer
-// is computed while later ones load, it takes the longer of the two and one layer
-// of the shorter: the first layer's load is hidden by nothing, and neither is the
-// last layer's computing where loading is what takes longer.
-//
-// It is pure: no files, no clock, no network.
+// A hit's bytes are those of all ranks together, with MLA's latent vector counted once.
+// If the load comes before the computation, a request takes the sum of both. If each
+// layer is computed while later ones load, it takes the longer of the two plus one
+// layer of the shorter: nothing overlaps the load of the first layer, nor, where loading
+// takes longer, the computation of the last.
 package prefill

@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// The project's tables of what is to be expected, section 3 of its study of the
-// field, cell by cell as they are printed there.
+// These tests compare predictions with tables of the project's study of the field,
+// section 3, cell by cell as printed there.
 
-// printed says whether got, rounded as the text is, is what it says; ulps is how
-// far the last digit may be off where the table was rounded from other roundings.
+// printed reports whether got, rounded like the text, equals it. ulps is how far the
+// last digit may be off where the table was computed from rounded numbers.
 func printed(got float64, text string, ulps float64) bool {
 	want, err := strconv.ParseFloat(text, 64)
 	if err != nil {

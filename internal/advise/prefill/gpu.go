@@ -7,15 +7,15 @@ import (
 	"github.com/kv3fs/kv3fs/internal/spelling"
 )
 
-// GPU is an accelerator and what its tensor cores reach on paper, without sparsity.
+// GPU is an accelerator with the nominal speed of its tensor cores, without sparsity.
 type GPU struct {
 	Name       string
 	BF16TFLOPS float64
-	FP8TFLOPS  float64 // 0: it has no FP8, or none is published
+	FP8TFLOPS  float64 // 0 if it has no FP8, or no figure is published
 }
 
-// GPUs lists those that are known, by their makers' data sheets. The variants of
-// Ascend's 910B differ; it has the figure that is quoted for the name.
+// GPUs lists the known GPUs with the figures of their data sheets. The variants of
+// Ascend's 910B differ; the figure here is the one usually quoted for the name.
 func GPUs() []GPU {
 	return []GPU{
 		{"H100", 989, 1979}, {"H100-PCIe", 756, 1513}, {"H200", 989, 1979}, {"H800", 989, 1979}, {"H20", 148, 296},
@@ -26,8 +26,8 @@ func GPUs() []GPU {
 	}
 }
 
-// LookupGPU finds a GPU by name. Case, the maker and how words are joined do not
-// count.
+// LookupGPU finds a GPU by name. It ignores case, the maker, and blanks, hyphens and
+// underscores.
 func LookupGPU(name string) (GPU, error) {
 	wanted := foldGPU(name)
 	var names []string
@@ -38,9 +38,9 @@ func LookupGPU(name string) (GPU, error) {
 		names = append(names, g.Name)
 	}
 	if near := spelling.Nearest(name, names, 4); len(near) > 0 {
-		return GPU{}, fmt.Errorf("prefill: no GPU known as %.40q; near it: %s", name, strings.Join(near, ", "))
+		return GPU{}, fmt.Errorf("unknown GPU %.40q; near it: %s", name, strings.Join(near, ", "))
 	}
-	return GPU{}, fmt.Errorf("prefill: no GPU known as %.40q; known: %s", name, strings.Join(names, ", "))
+	return GPU{}, fmt.Errorf("unknown GPU %.40q; known: %s", name, strings.Join(names, ", "))
 }
 
 func foldGPU(name string) string {
@@ -60,13 +60,13 @@ type Hardware struct {
 
 const maxGPUs = 4096
 
-// Check says what is wrong with hardware.
+// Check returns an error that says what is wrong with the hardware.
 func (h Hardware) Check() error {
 	switch {
 	case h.Count < 1 || h.Count > maxGPUs:
 		return fmt.Errorf("prefill: GPUs must be 1 to %d, not %d", maxGPUs, h.Count)
 	case h.FP8 && h.GPU.FP8TFLOPS == 0:
-		return fmt.Errorf("prefill: no FP8 is known of %s; compute in BF16", h.GPU.Name)
+		return fmt.Errorf("prefill: no FP8 speed is known for %s; compute in BF16", h.GPU.Name)
 	case !(h.tflops() > 0 && h.tflops() <= 1e9): // also a NaN
 		return fmt.Errorf("prefill: TFLOPS of %s must be positive, not %g", h.GPU.Name, h.tflops())
 	}
@@ -80,7 +80,7 @@ func (h Hardware) tflops() float64 {
 	return h.GPU.BF16TFLOPS
 }
 
-// FLOPS is the peak of all GPUs together, in operations per second.
+// FLOPS returns the peak of all GPUs together, in operations per second.
 func (h Hardware) FLOPS() float64 { return h.tflops() * 1e12 * float64(h.Count) }
 
 func (h Hardware) String() string { return fmt.Sprintf("%dx%s", h.Count, h.GPU.Name) }

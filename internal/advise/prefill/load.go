@@ -8,14 +8,14 @@ import (
 	"github.com/kv3fs/kv3fs/internal/spelling"
 )
 
-// Pipe is a way that KV comes, for a whole instance of an engine.
+// Pipe is a way over which a whole instance of an engine loads KV.
 type Pipe struct {
 	Name           string
 	BytesPerSecond float64
 }
 
-// Pipes lists those with a name: line rates, and what one client of 3FS has been
-// seen to read.
+// Pipes lists the pipes with a name: line rates, and the rate at which one client of
+// 3FS has been seen to read.
 func Pipes() []Pipe {
 	return []Pipe{
 		{"3fs", 40 << 30},
@@ -25,7 +25,7 @@ func Pipes() []Pipe {
 	}
 }
 
-// LookupPipe finds a pipe by name; case does not count.
+// LookupPipe finds a pipe by name. It ignores case.
 func LookupPipe(name string) (Pipe, error) {
 	var names []string
 	for _, p := range Pipes() {
@@ -35,36 +35,36 @@ func LookupPipe(name string) (Pipe, error) {
 		names = append(names, p.Name)
 	}
 	if near := spelling.Nearest(name, names, 4); len(near) > 0 {
-		return Pipe{}, fmt.Errorf("prefill: no pipe known as %.40q; near it: %s", name, strings.Join(near, ", "))
+		return Pipe{}, fmt.Errorf("unknown bandwidth name %.40q; near it: %s", name, strings.Join(near, ", "))
 	}
-	return Pipe{}, fmt.Errorf("prefill: no pipe known as %.40q; known: %s", name, strings.Join(names, ", "))
+	return Pipe{}, fmt.Errorf("unknown bandwidth name %.40q; known: %s", name, strings.Join(names, ", "))
 }
 
-// Store is where an instance loads from, and what it loads.
+// Store describes what an instance loads from, and how much it loads.
 type Store struct {
 	Pipe          Pipe
 	BytesPerToken int64         // of the whole instance
-	Overhead      time.Duration // of a load, whatever its size
+	Overhead      time.Duration // of a load of any size
 }
 
-// TokensPerSecond is how fast tokens come, once they do.
+// TokensPerSecond returns the rate at which tokens load, without overhead.
 func (s Store) TokensPerSecond() float64 { return s.Pipe.BytesPerSecond / float64(s.BytesPerToken) }
 
-// Load is how long the bytes of a prefix take.
+// Load returns how long the bytes of a prefix take, without overhead.
 func (s Store) Load(tokens int) time.Duration {
 	return seconds(float64(max(tokens, 0)) / s.TokensPerSecond())
 }
 
-// TTFT is the time to the first token of one request, done in several ways.
+// TTFT holds the time to the first token of one request, processed in several ways.
 type TTFT struct {
 	FullCompute time.Duration // nothing is loaded
-	Loaded      time.Duration // first all is loaded, then the rest computed
+	Loaded      time.Duration // first everything is loaded, then the rest is computed
 	Overlapped  time.Duration // each layer is computed while the next ones load
-	Ideal       time.Duration // what was cached costs nothing
-	Load        time.Duration // alone, without overhead
+	Ideal       time.Duration // the cached prefix costs nothing
+	Load        time.Duration // the load alone, without overhead
 }
 
-// Bound says what an overlapped request waits for longer.
+// Bound returns what takes longer in an overlapped request: "load" or "compute".
 func (t TTFT) Bound() string {
 	if t.Load > t.Ideal {
 		return "load"
@@ -72,8 +72,8 @@ func (t TTFT) Bound() string {
 	return "compute"
 }
 
-// TTFT predicts a request of totalTokens whose first cachedTokens are in the store.
-// A request with none is computed without asking the store.
+// TTFT predicts the times of a request of totalTokens whose first cachedTokens are in
+// the store. A request without cached tokens has no overhead.
 func (p *Profile) TTFT(s Store, cachedTokens, totalTokens int) TTFT {
 	t := TTFT{
 		FullCompute: p.Request(0, totalTokens, 1),
@@ -88,15 +88,15 @@ func (p *Profile) TTFT(s Store, cachedTokens, totalTokens int) TTFT {
 	return t
 }
 
-// BreakEven is the bandwidth, in bytes per second, from which on loading a prompt
-// of totalTokens takes less time than computing it.
+// BreakEven returns the bandwidth, in bytes per second, above which loading a prompt of
+// totalTokens takes less time than computing it.
 func (p *Profile) BreakEven(bytesPerToken int64, totalTokens int) float64 {
 	return float64(bytesPerToken) * p.TokensPerSecond(totalTokens)
 }
 
-// WinsFrom is the shortest prefix, in whole blocks, from which on loading takes
-// less time than computing, with nothing to hide the load behind: it and every
-// longer one up to limitTokens. 0 if there is none.
+// WinsFrom returns the shortest prefix, in whole blocks, such that loading it or any
+// longer one, up to limitTokens, takes less time than computing it, without overlap. It
+// returns 0 if there is none.
 func (p *Profile) WinsFrom(s Store, blockTokens, limitTokens int) int {
 	blockTokens = max(blockTokens, 1)
 	shortest := 0

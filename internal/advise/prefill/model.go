@@ -7,26 +7,26 @@ import (
 	"github.com/kv3fs/kv3fs/internal/advise/model"
 )
 
-// Model is a model's shape and what a prefill with it costs.
+// Model is a model's shape with the cost of a prefill.
 type Model struct {
 	model.Shape
-	Params     float64 // that a token passes through; of a mixture of experts not all
+	Params     float64 // that a token passes through: of a mixture of experts, not all
 	QueryHeads int
-	// Dimensions of a head's key and value while computing, which for MLA are not
-	// those that are kept. Zero means HeadDim.
+	// Dimensions of a head's key and value during computation. For MLA they differ
+	// from those that are kept. Zero means HeadDim.
 	KeyDim, ValueDim int
-	// WindowedLayers attend to a short window only; they are counted as free.
+	// WindowedLayers attend only to a short window; their attention counts as free.
 	WindowedLayers int
 }
 
-// The largest parts of a model that make sense, so that sums stay finite.
+// Bounds far above any model, so that sums stay finite.
 const (
 	maxParams = 1e15
 	maxHeads  = 1 << 16
 	maxDim    = 1 << 16
 )
 
-// Check says what is wrong with a model.
+// Check returns an error that says what is wrong with a model.
 func (m Model) Check() error {
 	if err := m.Shape.Check(); err != nil {
 		return err
@@ -39,7 +39,7 @@ func (m Model) Check() error {
 	case key < 1 || value < 1 || key > maxDim || value > maxDim:
 		return fmt.Errorf("prefill: dimensions of a head's key and value must be 1 to %d, not %d and %d", maxDim, key, value)
 	case m.WindowedLayers < 0 || m.WindowedLayers > m.Layers:
-		return fmt.Errorf("prefill: %d layers with a window of %d layers", m.WindowedLayers, m.Layers)
+		return fmt.Errorf("prefill: layers with a window must be 0 to all %d layers, not %d", m.Layers, m.WindowedLayers)
 	}
 	return nil
 }
@@ -55,8 +55,8 @@ func (m Model) dims() (key, value int) {
 	return key, value
 }
 
-// FLOPs are the floating-point operations that compute the last tokens of a prompt
-// of totalTokens, the first cachedTokens of which are there.
+// FLOPs returns the floating-point operations that compute a prompt of totalTokens whose
+// first cachedTokens are cached.
 func (m Model) FLOPs(cachedTokens, totalTokens int) float64 {
 	key, value := m.dims()
 	a := 2 * float64(m.QueryHeads) * float64(key+value) * float64(m.Layers-m.WindowedLayers)
@@ -64,8 +64,8 @@ func (m Model) FLOPs(cachedTokens, totalTokens int) float64 {
 	return 2*m.Params*(total-cached) + a*(total-cached)*(total+cached)/2
 }
 
-// InstanceBytesPerToken is what all tp ranks together keep for a token: MLA's
-// latent vector once, though each rank needs it; a KV head once for each rank that
+// InstanceBytesPerToken returns what all tp ranks together load for a token: MLA's
+// latent vector once, although every rank needs it; a KV head once for each rank that
 // holds it.
 func (m Model) InstanceBytesPerToken(tp int) (int64, error) {
 	perRank, err := m.BytesPerToken(tp)
@@ -75,7 +75,7 @@ func (m Model) InstanceBytesPerToken(tp int) (int64, error) {
 	return perRank * int64(tp), nil
 }
 
-// IdealSpeedup is how many times faster a prompt is prefilled when its first
+// IdealSpeedup returns how many times faster a prompt is prefilled if its first
 // cachedTokens cost nothing.
 func (m Model) IdealSpeedup(cachedTokens, totalTokens int) float64 {
 	rest := m.FLOPs(cachedTokens, totalTokens)

@@ -6,11 +6,11 @@ import (
 	"github.com/kv3fs/kv3fs/internal/advise/model"
 )
 
-// compute is what a model costs, beside its shape.
+// compute holds the cost of a model, besides its shape.
 type compute struct {
-	billions         float64 // parameters that a token passes through, as published
+	billions         float64 // published number of parameters that a token passes through
 	queryHeads       int
-	keyDim, valueDim int // zero: the shape's
+	keyDim, valueDim int // zero means the shape's
 	windowed         int
 }
 
@@ -22,7 +22,7 @@ func latent(billions float64, queryHeads int) compute {
 	return compute{billions: billions, queryHeads: queryHeads, keyDim: 128 + 64, valueDim: 128}
 }
 
-// costs are those of the models that internal/advise/model knows the shape of.
+// costs returns the costs of the models whose shapes internal/advise/model knows.
 func costs() map[string]compute {
 	return map[string]compute{
 		"Llama-2-7B": dense(6.74, 32), "Llama-2-13B": dense(13.0, 40), "Llama-2-70B": dense(69.0, 64),
@@ -52,7 +52,7 @@ func costs() map[string]compute {
 		"GLM-4-9B": dense(9.4, 32), "GLM-4-32B": dense(32.6, 48),
 		"GLM-4.5": dense(32, 96), "GLM-4.5-Air": dense(12, 96), "GLM-4.6": dense(32, 96),
 
-		// Every other layer looks at 128 tokens.
+		// Every other layer attends to 128 tokens only.
 		"gpt-oss-20b":  {billions: 3.6, queryHeads: 64, windowed: 12},
 		"gpt-oss-120b": {billions: 5.1, queryHeads: 64, windowed: 18},
 

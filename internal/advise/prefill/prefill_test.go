@@ -9,7 +9,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/advise/model"
 )
 
-// The whole of UCM's full-compute column comes back.
+// A measured profile reproduces UCM's whole full-compute column.
 func TestMeasuredProfile(t *testing.T) {
 	rows := UCM()
 	if len(rows) != 32 {
@@ -57,8 +57,8 @@ func TestMeasuredProfile(t *testing.T) {
 	}
 }
 
-// Between the published figures and beyond them, more tokens or more to compute
-// never take less time.
+// More tokens to compute never take less time, between the published figures and beyond
+// them.
 func TestProfileIsMonotone(t *testing.T) {
 	for name, gpus := range map[string]int{"QwQ-32B": 2, "DeepSeek-R1": 8} {
 		p, ok := MeasuredProfile(mustLookup(t, name), Hardware{GPU: GPU{"H100", 989, 1979}, Count: gpus})
@@ -124,8 +124,8 @@ func TestLayersAddUp(t *testing.T) {
 	}
 }
 
-// What is predicted for overlapping is what comes out when each layer's load and
-// computing are laid side by side.
+// The predicted overlapped time equals a simulation of each layer's load and
+// computation.
 func TestOverlapIsAPipeline(t *testing.T) {
 	p := mustProfile(t, "QwQ-32B", "H100", 2)
 	for _, bandwidth := range []float64{1e8, 3e9, 1e10, 1e11, 1e13} {
@@ -182,7 +182,7 @@ func TestWinsFrom(t *testing.T) {
 	}
 }
 
-// Every model whose shape is known has a cost, and no cost is of a model unknown.
+// Every model with a known shape has a cost, and vice versa.
 func TestEveryModelHasACost(t *testing.T) {
 	for _, name := range model.Names() {
 		m, err := Lookup(name)
@@ -205,7 +205,7 @@ func TestEveryModelHasACost(t *testing.T) {
 	}
 }
 
-// Where a name says how large a model is, the figure agrees: a row that slipped
+// Where a model's name contains its size, the figure agrees, so that a misplaced row
 // fails.
 func TestCostsAgreeWithNames(t *testing.T) {
 	for name, c := range costs() {
@@ -307,7 +307,7 @@ func TestBadProfiles(t *testing.T) {
 		{good, Hardware{h100, 0, false}, 0.5, "GPUs must be"},
 		{good, Hardware{GPU{"X", 0, 0}, 1, false}, 0.5, "TFLOPS of X"},
 		{good, Hardware{GPU{"X", math.NaN(), 0}, 1, false}, 0.5, "TFLOPS of X"},
-		{good, Hardware{GPU{"A100", 312, 0}, 1, true}, 0.5, "no FP8 is known of A100"},
+		{good, Hardware{GPU{"A100", 312, 0}, 1, true}, 0.5, "no FP8 speed is known for A100"},
 		{good, Hardware{h100, 1, false}, 0, "MFU"},
 		{good, Hardware{h100, 1, false}, 1.5, "MFU"},
 		{good, Hardware{h100, 1, false}, math.NaN(), "MFU"},

@@ -6,20 +6,20 @@ import (
 	"time"
 )
 
-// DefaultMFU is the part of the peak that a good engine reaches in prefill.
+// DefaultMFU is the share of the peak that a good engine reaches in prefill.
 const DefaultMFU = 0.5
 
-// Profile predicts how long an engine's prefills take. It does not change and may
-// be used by all.
+// Profile predicts how long an engine's prefills take. It is immutable, so goroutines
+// may share it.
 type Profile struct {
 	Model    Model
 	Hardware Hardware
-	mfu      [][]float64 // by concurrencies, then by lengths; one for all where nothing was measured
-	// The grid that mfu was measured on, ascending.
+	mfu      [][]float64 // by concurrency, then by length; a single value if nothing was measured
+	// The grid on which mfu was measured, ascending.
 	concurrencies, lengths []int
 }
 
-// NewProfile is a profile with the same MFU for all prompts.
+// NewProfile returns a profile with the same MFU for all prompts.
 func NewProfile(m Model, h Hardware, mfu float64) (*Profile, error) {
 	if err := m.Check(); err != nil {
 		return nil, err
@@ -33,11 +33,11 @@ func NewProfile(m Model, h Hardware, mfu float64) (*Profile, error) {
 	return &Profile{Model: m, Hardware: h, mfu: [][]float64{{mfu}}, concurrencies: []int{1}, lengths: []int{1}}, nil
 }
 
-// Measured says whether the profile is fitted to published figures.
+// Measured reports whether the profile is fitted to published figures.
 func (p *Profile) Measured() bool { return len(p.lengths) > 1 }
 
-// MFU is the part of the peak that is reached with a prompt of totalTokens when
-// concurrent requests came together.
+// MFU returns the share of the peak that is reached with a prompt of totalTokens when
+// concurrent requests arrive together.
 func (p *Profile) MFU(totalTokens, concurrent int) float64 {
 	i, rest := between(p.concurrencies, concurrent)
 	at := func(i int) float64 {
@@ -49,8 +49,8 @@ func (p *Profile) MFU(totalTokens, concurrent int) float64 {
 	return low + rest*(at(min(i+1, len(p.mfu)-1))-low)
 }
 
-// between finds x in an ascending grid: after which point it is, and how far on the
-// way to the next by logarithm.
+// between locates x in an ascending grid: the index of the point before it, and its
+// logarithmic position between that and the next one.
 func between(grid []int, x int) (i int, rest float64) {
 	for i+1 < len(grid) && x >= grid[i+1] {
 		i++
@@ -61,20 +61,20 @@ func between(grid []int, x int) (i int, rest float64) {
 	return i, math.Log(float64(x)/float64(grid[i])) / math.Log(float64(grid[i+1])/float64(grid[i]))
 }
 
-// Request is how long the GPUs are busy with one prompt of totalTokens whose first
-// cachedTokens are there, when concurrent requests came together and run one after
-// the other. The last token of a prompt is always computed: its output is wanted.
+// Request returns how long the GPUs work on one prompt of totalTokens whose first
+// cachedTokens are cached, when concurrent requests arrive together and run one after
+// the other. The last token of a prompt is always computed, for its output.
 func (p *Profile) Request(cachedTokens, totalTokens, concurrent int) time.Duration {
 	if totalTokens < 1 {
 		return 0
 	}
 	cachedTokens = max(min(cachedTokens, totalTokens-1), 0)
 	took := seconds(p.Model.FLOPs(cachedTokens, totalTokens) / (p.Hardware.FLOPS() * p.MFU(totalTokens, concurrent)))
-	return max(took, 1) // so that it can be divided by
+	return max(took, 1) // callers divide by it
 }
 
-// Layers is Request layer by layer, in the order that they run: equal parts, whose
-// sum is Request.
+// Layers returns Request divided into equal parts, one for each layer. Their sum is
+// exactly Request.
 func (p *Profile) Layers(cachedTokens, totalTokens, concurrent int) []time.Duration {
 	whole := p.Request(cachedTokens, totalTokens, concurrent)
 	layers := make([]time.Duration, p.Model.Layers)
@@ -88,21 +88,21 @@ func (p *Profile) Layers(cachedTokens, totalTokens, concurrent int) []time.Durat
 	return layers
 }
 
-// MeanTTFT is the mean of concurrent such requests that come together and wait for
-// nothing but the GPUs.
+// MeanTTFT returns the mean TTFT of concurrent requests as in Request, which arrive
+// together and wait only for the GPUs.
 func (p *Profile) MeanTTFT(cachedTokens, totalTokens, concurrent int) time.Duration {
 	return seconds(p.Request(cachedTokens, totalTokens, concurrent).Seconds() * (float64(max(concurrent, 1)) + 1) / 2)
 }
 
-// TokensPerSecond is how fast a prompt of totalTokens is prefilled.
+// TokensPerSecond returns the rate at which a prompt of totalTokens is prefilled.
 func (p *Profile) TokensPerSecond(totalTokens int) float64 {
 	return float64(totalTokens) / p.Request(0, totalTokens, 1).Seconds()
 }
 
-// seconds is a duration, the longest one if it is longer.
+// seconds converts to a duration. It saturates.
 func seconds(s float64) time.Duration {
 	if ns := s * 1e9; ns < math.MaxInt64/4 {
 		return time.Duration(math.Round(ns))
 	}
-	return math.MaxInt64 / 4 // so that a few can be added
+	return math.MaxInt64 / 4 // leaves room to add a few
 }

@@ -5,25 +5,25 @@ import (
 	"time"
 )
 
-// Published is a row of a published table: the mean TTFT of concurrent requests of
-// totalTokens that came together.
+// Published is a row of a published table: the mean TTFT of concurrent requests that
+// arrived together.
 type Published struct {
 	Model       string // as model.Lookup knows it
 	GPU         string
 	GPUs        int
 	TotalTokens int
 	Concurrent  int
-	FullCompute time.Duration // nothing cached
-	Hit80       time.Duration // the first 80 percent in the store
+	FullCompute time.Duration // nothing is cached
+	Hit80       time.Duration // the first 80 percent are in the store
 }
 
-// UCM is the table that Unified Cache Manager, a project of ModelEngine, publishes
-// in its documentation of its store on 3FS: measured with vLLM, QwQ-32B on two
-// H100 and DeepSeek-R1 in AWQ on eight, "4K" being 4,000 tokens.
+// UCM returns the table in the documentation of the 3FS store of Unified Cache Manager,
+// a project of ModelEngine. It was measured with vLLM, with QwQ-32B on two H100 and
+// DeepSeek-R1 in AWQ on eight; "4K" means 4,000 tokens.
 func UCM() []Published {
 	return slices.Concat(
 		ucm("QwQ-32B", 2, [][8]float64{
-			// full compute at 4, 8, 16 and 32 thousand tokens, then with 80 percent hit
+			// full compute at 4, 8, 16 and 32 thousand tokens, then the same with an 80 percent hit
 			{268.28, 533.62, 1144.92, 2544.43, 116.19, 222.95, 493.03, 1032.93},
 			{402.22, 800.22, 1656.04, 3691.84, 231.55, 461.20, 760.39, 1490.49},
 			{776.34, 1596.00, 3413.29, 6922.88, 453.37, 757.66, 1489.32, 3022.35},
@@ -50,9 +50,9 @@ func ucm(name string, gpus int, millisByConcurrency [][8]float64) (rows []Publis
 	return rows
 }
 
-// MeasuredProfile is the profile that gives UCM's published full-compute column
-// back; false if that has none of this model on this hardware. A model of the same
-// name and another shape or size is another model.
+// MeasuredProfile returns the profile that reproduces UCM's published full-compute
+// column. It returns false if the table lacks this model on this hardware. A model with
+// a known name but another shape or size counts as another model.
 func MeasuredProfile(m Model, h Hardware) (*Profile, bool) {
 	known, err := Lookup(m.Name)
 	if known.DType = m.DType; err != nil || known != m {
