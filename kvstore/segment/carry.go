@@ -103,6 +103,7 @@ type copying struct {
 	key      kv.Key
 	buf      []byte // the whole slot
 	failed   bool
+	headed   bool // its head may be on the disk
 }
 
 func (c *carrier) copyAll() {
@@ -119,12 +120,31 @@ func (c *carrier) copyAll() {
 	c.move(func(p *copying) transfer.Op {
 		return transfer.Op{File: p.to.seg.data, Offset: g.slotAt(p.to.slot), Buf: p.buf[:dataBytes], Write: true}
 	})
+	if c.s.lockPlaces(c.s.group.Closing()) == nil {
+		defer c.s.unlockPlaces()
+	} else {
+		c.stopped = true
+	}
+	for i := range c.copies {
+		p := &c.copies[i]
+		p.failed = p.failed || c.stopped || !c.s.isAt(p.key, p.from)
+		p.headed = !p.failed
+	}
 	c.move(func(p *copying) transfer.Op {
 		return transfer.Op{File: p.to.seg.data, Offset: g.headAt(p.to.slot), Buf: p.buf[dataBytes:], Write: true}
 	})
 	for i := range c.copies {
 		c.finish(&c.copies[i])
 	}
+}
+
+// isAt reports whether a block is found in that place. It may have been deleted, or
+// quarantined.
+func (s *Store) isAt(key kv.Key, p place) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	at, ok := s.table.find(key)
+	return ok && at == p.at()
 }
 
 // move does one move of every copy that goes on, and waits for all.
@@ -203,6 +223,12 @@ func (c *carrier) finish(p *copying) {
 	s.mu.Lock()
 	if at, ok := s.table.find(p.key); !p.failed && ok && at == p.from.at() {
 		s.table.put(p.key, p.to.at())
+		c.old.stale = true
+		for _, l := range s.listings {
+			l.carried = append(l.carried, p.key)
+		}
+	} else if p.headed {
+		s.leaveStale(p.to, p.key)
 	}
 	s.releaseLocked(p.to)
 	s.mu.Unlock()

@@ -299,15 +299,25 @@ func TestKilled(t *testing.T) {
 			t.Fatal(err)
 		}
 		fmt.Printf("flushed %d\n", n)
+		// Some time later one of them is deleted; in between another one is hot.
+		if old := n - 160; old >= first {
+			load(t, s, keyOf(old+82))
+			remove(t, s, keyOf(old+2))
+			if err := s.Flush(context.Background()); err != nil {
+				t.Fatal(err)
+			}
+			fmt.Printf("deleted %d\n", old+2)
+		}
 	}
 }
 
-// kill -9 again and again: what was flushed is there, unless it had to make room, and
-// what was half-written is not.
+// kill -9 again and again: what was flushed is there, unless it had to make room; what
+// was half-written, or deleted before a Flush, is not.
 func TestKill(t *testing.T) {
 	dir := t.TempDir()
 	lives, next := 6, 0
 	var flushed []int
+	var deleted []kv.Key
 	if testing.Short() {
 		lives = 2
 	}
@@ -322,7 +332,7 @@ func TestKill(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		lines, last, left := bufio.NewScanner(out), -1, 20+rng.IntN(100)
+		lines, last, left := bufio.NewScanner(out), -1, 60+rng.IntN(100)
 		for lines.Scan() {
 			if n, ok := strings.CutPrefix(lines.Text(), "flushed "); ok {
 				last, _ = strconv.Atoi(n)
@@ -330,6 +340,10 @@ func TestKill(t *testing.T) {
 				if left--; left == 0 {
 					_ = child.Process.Kill()
 				}
+			}
+			if n, ok := strings.CutPrefix(lines.Text(), "deleted "); ok {
+				number, _ := strconv.Atoi(n)
+				deleted = append(deleted, keyOf(number))
 			}
 		}
 		_ = child.Wait()
@@ -342,7 +356,10 @@ func TestKill(t *testing.T) {
 		held := (12-3)*64/4 - 2*lives
 		var whole, halves []kv.Key
 		for _, n := range flushed[max(0, len(flushed)-held):] {
-			whole = append(whole, keysOf(n, 3)...)
+			whole = append(whole, keysOf(n, 2)...)
+			if !slices.Contains(deleted, keyOf(n+2)) && n+160 > last {
+				whole = append(whole, keyOf(n+2)) // nobody was about to delete it
+			}
 			halves = append(halves, keyOf(n+3))
 		}
 		loads(t, s, whole...)
@@ -350,6 +367,9 @@ func TestKill(t *testing.T) {
 			if f {
 				t.Fatalf("half-written block %d of %d is found", i, len(halves))
 			}
+		}
+		if len(deleted) > 0 {
+			gone(t, s, deleted...)
 		}
 		if err := s.Close(); err != nil {
 			t.Fatal(err)

@@ -70,7 +70,18 @@ func (s *Store) nextFree() (seg *segment, enough bool) {
 // first slot is given out: heads of the old generation count no more when the first of
 // their blocks is overwritten.
 func (s *Store) prepare(seg *segment) error {
+	if s.lockPlaces(s.group.Closing()) != nil {
+		return nil
+	}
+	defer s.unlockPlaces()
 	s.mu.Lock()
+	if seg.pins.Load() > 0 {
+		// A Delete has timed out, and its call may still write to the header.
+		seg.state = leaving
+		s.freeLocked(seg)
+		s.mu.Unlock()
+		return nil
+	}
 	s.generation++
 	generation := s.generation
 	s.mu.Unlock()
@@ -93,7 +104,8 @@ func (s *Store) prepare(seg *segment) error {
 		s.full = append(s.full, seg)
 		return err
 	}
-	seg.generation, seg.next, seg.sealed, seg.state = generation, 0, false, ready
+	seg.generation, seg.next, seg.state = generation, 0, ready
+	seg.sealed, seg.stale, seg.blank = false, false, false
 	s.trouble = nil
 	s.ready = append(s.ready, seg)
 	close(s.isReady)
@@ -159,6 +171,9 @@ const evictSlots = 512
 // evict takes what a segment has out of the table. Readers that have found a block keep
 // the segment as it is until they leave; nobody else can come.
 func (s *Store) evict(seg *segment) {
+	s.mu.Lock()
+	seg.stale = true
+	s.mu.Unlock()
 	for first := 0; first < s.geo.slots; first += evictSlots {
 		s.mu.Lock()
 		for i := first; i < min(first+evictSlots, s.geo.slots); i++ {

@@ -72,6 +72,9 @@ type reading struct {
 	head    blockhead.Head
 	failed  error    // the head could not be had, or is not this block's
 	waiting []func() // for it
+
+	judged  sync.Once // whether a head that is not this block's is damage
+	deleted bool      // no: the block was deleted
 }
 
 // startReading finds a block, pins its segment and asks for its head; nil is a miss.
@@ -207,6 +210,11 @@ func (r *reading) finish(run batch.Run, got []byte, digest *blockhead.Digest, er
 	for i := run.First; i < run.First+run.N; i++ {
 		err := r.failed
 		switch {
+		case errors.Is(err, kv.ErrCorrupt):
+			r.judged.Do(func() { r.deleted = !r.s.quarantine(r.place) })
+			if r.deleted {
+				err = kv.ErrMiss
+			}
 		case err != nil:
 		case !whole:
 			err = r.damaged("it is cut short")
@@ -215,7 +223,7 @@ func (r *reading) finish(run batch.Run, got []byte, digest *blockhead.Digest, er
 				err = r.damaged(wrong.Error())
 			}
 		}
-		if errors.Is(err, kv.ErrCorrupt) {
+		if r.failed == nil && errors.Is(err, kv.ErrCorrupt) {
 			r.s.quarantine(r.place)
 		}
 		r.b.Settle(i, err)

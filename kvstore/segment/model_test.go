@@ -68,6 +68,28 @@ func TestModel(t *testing.T) {
 					}
 				}
 			},
+			"delete": func(rt *rapid.T) {
+				keys := rapid.SliceOfN(pick, 1, 5).Draw(rt, "keys")
+				remove(t, s, keys...)
+				for i, f := range found(t, s, keys...) {
+					if f {
+						rt.Fatalf("block %s is found, and was deleted", keys[i])
+					}
+					// Its shards may be unfinished, and then still become a block.
+					delete(wholeAt, keys[i])
+					if s.unfinished.Len() == 0 {
+						delete(ever, keys[i])
+					}
+				}
+			},
+			"list": func(rt *rapid.T) {
+				all := listed(t, s)
+				for n := range 61 {
+					if key := keyOf(n); all[key] != found(t, s, key)[0] {
+						rt.Fatalf("block %s is listed: %t", key, all[key])
+					}
+				}
+			},
 			"reopen": func(*rapid.T) {
 				s.Close()
 				s = open(t, o)

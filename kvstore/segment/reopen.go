@@ -116,6 +116,7 @@ func (s *Store) readHeader(seg *segment) error {
 		err = fmt.Errorf("it is the header of segment %d", h.number)
 	}
 	if err != nil {
+		seg.blank = err == errNoRecord
 		if err != errNoRecord {
 			s.log.Warn("segment store: a segment's header is damaged; its blocks are lost", "file", seg.file.Name(), "error", err)
 		}
@@ -156,7 +157,7 @@ func (s *Store) makeMissing(count int) (err error) {
 			return fmt.Errorf("segment store: %w", err)
 		}
 		made = append(made, f.Name())
-		s.segments = append(s.segments, &segment{number: number, file: f})
+		s.segments = append(s.segments, &segment{number: number, file: f, blank: true})
 		if err := s.o.reserve(f, s.geo.segmentBytes); err != nil {
 			return s.noRoom(f, count, err)
 		}
@@ -222,6 +223,8 @@ func (s *Store) rebuild() error {
 			at := c.seg.first + uint32(i)
 			if _, known := s.table.find(s.table.slots[at].key); !known {
 				s.table.put(s.table.slots[at].key, at)
+			} else {
+				c.seg.stale = true
 			}
 		}
 	}

@@ -235,6 +235,9 @@ func (s *Store) publish(b *saving, blk *block, i int) {
 func (s *Store) published(b *saving, blk *block, i int, err error) {
 	if err != nil {
 		s.blame(blk.Payload.seg, err)
+		s.mu.Lock()
+		s.leaveStale(blk.Payload, blk.Key)
+		s.mu.Unlock()
 		s.drop([]*block{blk})
 		b.Settle(i, blk.Payload.seg.explain(err))
 		return

@@ -1,7 +1,5 @@
 package segment
 
-import "github.com/kv3fs/kv3fs/kvstore/internal/blockhead"
-
 // sealAll gives segments that are full their index, and drops blocks whose shards
 // stopped coming.
 func (s *Store) sealAll() {
@@ -87,30 +85,22 @@ func (s *Store) fillIndex(seg *segment, n int, page []byte) {
 	sealIndex(page, seg.number, n, seg.generation)
 }
 
-// quarantine takes a damaged block out of the way for good: it is found no more, its
-// head is wiped, and the index on the disk forgets it, page by page so that the others
-// stay. The caller pins the segment.
-func (s *Store) quarantine(p place) {
+// quarantine takes a damaged block out of the way for good: it is found no more, and its
+// head is wiped. It reports whether the block was still there. The caller pins the
+// segment.
+func (s *Store) quarantine(p place) (was bool) {
 	s.mu.Lock()
-	was := s.table.remove(p.at())
+	was = s.table.remove(p.at())
 	if was {
 		s.count.CorruptBlocks.Add(1)
 		s.count.QuarantinedBlocks.Add(1)
 	}
 	s.mu.Unlock()
 	if !was {
-		return // somebody else has, or it was carried away whole
+		return false // quarantined, deleted, or carried away whole
 	}
-	seg := p.seg
-	seg.disk.Lock()
-	defer seg.disk.Unlock()
-	err := s.writeAt(seg, make([]byte, blockhead.Size), s.geo.headAt(p.slot))
-	if n := p.slot / indexSlots; err == nil && n < seg.indexed {
-		page := make([]byte, pageBytes)
-		s.fillIndex(seg, n, page)
-		err = s.writeAt(seg, page, s.geo.indexAt()+int64(n)*pageBytes)
+	if err := s.wipe(p.seg, []int{p.slot}); err != nil {
+		s.log.Warn("segment store: a damaged block cannot be marked", "file", p.seg.file.Name(), "slot", p.slot, "error", err)
 	}
-	if err != nil {
-		s.log.Warn("segment store: a damaged block cannot be marked", "file", seg.file.Name(), "slot", p.slot, "error", err)
-	}
+	return true
 }

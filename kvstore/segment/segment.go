@@ -37,6 +37,8 @@ type segment struct {
 	next       int    // the first slot not given out
 	writing    int    // slots that were given out and are neither found nor holes
 	sealed     bool
+	stale      bool // it may have heads of blocks that are found elsewhere, or nowhere
+	blank      bool // its header on the disk is wiped, or there never was one
 
 	foreign bool // at Open: it has blocks of another namespace
 

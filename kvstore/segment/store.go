@@ -37,6 +37,8 @@ type Store struct {
 	keeperWanted chan struct{}
 	sealerWanted chan struct{}
 
+	places chan struct{} // a lock, see lockPlaces
+
 	clock atomic.Uint32 // ticks at every block that is loaded
 
 	// mu is held for memory only, never for a system call.
@@ -50,12 +52,15 @@ type Store struct {
 	full       []*segment    // those filled first are recycled first
 	isReady    chan struct{} // closed and replaced when a segment becomes ready
 	trouble    error         // of the last segment that could not be begun
-	failures   int           // segments that could not be written to, since the last block was
+	listings   []*listing
+	failures   int // segments that could not be written to, since the last block was
 }
 
 var (
 	_ kv.Store     = (*Store)(nil)
 	_ kv.Registrar = (*Store)(nil)
+	_ kv.Deleter   = (*Store)(nil)
+	_ kv.Lister    = (*Store)(nil)
 )
 
 // Name is the store's in chains.
@@ -81,6 +86,7 @@ func Open(o Options) (*Store, error) {
 		keeperWanted: make(chan struct{}, 1),
 		sealerWanted: make(chan struct{}, 1),
 		isReady:      make(chan struct{}),
+		places:       make(chan struct{}, 1),
 	}
 	s.group = batch.NewGroup(o.Layout, &s.count, o.Timeout)
 	s.close = sync.OnceValue(s.shutdown)
