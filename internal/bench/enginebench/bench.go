@@ -8,10 +8,10 @@ import (
 	"os"
 	"runtime"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/kv3fs/kv3fs/internal/advise/prefill"
+	"github.com/kv3fs/kv3fs/internal/bench/measure"
 	"github.com/kv3fs/kv3fs/internal/bench/workload"
 	"github.com/kv3fs/kv3fs/kvstore"
 	"github.com/kv3fs/kv3fs/kvstore/keys"
@@ -27,7 +27,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &bench{o: o, rep: &Report{
+	b := &bench{o: o, progress: measure.NewProgress(o.Done), rep: &Report{
 		Workload: o.Workload, Store: o.Store, Storage: o.Storage, Trace: o.TracePath, Load: o.Load, BlockTokens: o.BlockTokens,
 		Scale: o.Scale, Bandwidth: o.Bandwidth, LatencyMs: milliseconds(o.Latency), TimeScale: o.TimeScale,
 		CPUs: runtime.NumCPU(), StartedDaemon: o.StartedDaemon, Rows: []Row{},
@@ -67,20 +67,10 @@ type bench struct {
 	o            Options
 	rep          *Report
 	subjects     []*Subject
-	pooledTokens int   // for which the engine has memory
-	storedBytes  int64 // of all subjects, at full size
-	of           int   // requests, or runs of ucm-table's rows
-
-	mu   sync.Mutex
-	done int
-}
-
-// step is one more of what there are so many of.
-func (b *bench) step() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.done++
-	b.o.Done(b.done, b.of)
+	pooledTokens int               // for which the engine has memory
+	storedBytes  int64             // of all subjects, at full size
+	traced       int               // requests of the trace
+	progress     *measure.Progress // of requests, or of runs of ucm-table's rows
 }
 
 // settleScale chooses a scale where nobody did, and looks whether there is room.
@@ -125,7 +115,8 @@ func (b *bench) demand(profiles []*prefill.Profile) (d demand, err error) {
 		}
 		longest = survey.longest
 		stored = survey.distinct * workload.TokensPerBlock
-		b.of = survey.requests
+		b.traced = survey.requests
+		b.progress.Expect(b.traced)
 	}
 	b.pooledTokens = b.requestsInMemory() * longest
 	for _, p := range profiles {

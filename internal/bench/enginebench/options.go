@@ -150,9 +150,6 @@ func (o *Options) fillDefaults() error {
 	if o.Notice == nil {
 		o.Notice = func(string) {}
 	}
-	if o.Done == nil {
-		o.Done = func(int, int) {}
-	}
 	return o.check()
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/kv3fs/kv3fs/internal/bench/measure"
 	"github.com/kv3fs/kv3fs/kvstore"
 	"github.com/kv3fs/kv3fs/kvstore/memory"
 )
@@ -23,7 +24,7 @@ type pool struct {
 func newPool(blocks int, blockBytes int64) (*pool, error) {
 	mem, err := memory.New(int64(blocks) * blockBytes)
 	if err != nil {
-		return nil, fmt.Errorf("bench: memory for %d blocks of %s, which a larger --scale makes smaller: %w", blocks, sizeText(blockBytes), err)
+		return nil, fmt.Errorf("bench: memory for %d blocks of %s, which a larger --scale makes smaller: %w", blocks, measure.SizeText(blockBytes), err)
 	}
 	p := &pool{mem: mem, blocks: blocks, given: make(chan struct{})}
 	for i := range int64(blocks) {

@@ -1,10 +1,6 @@
 package enginebench
 
-import (
-	"time"
-
-	"github.com/dustin/go-humanize"
-)
+import "time"
 
 // Report is what was measured. Times are those of the simulated engine: where its
 // time ran faster than the wall's, measured times are longer here than they were.
@@ -108,7 +104,5 @@ type Moment struct {
 	HitTokensRatio float64 `json:"hit_tokens_ratio"`
 	FullGBps       float64 `json:"full_size_load_gbps"`
 }
-
-func sizeText(bytes int64) string { return humanize.IBytesN(uint64(max(0, bytes)), 3) }
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kv3fs/kv3fs/internal/advise/prefill"
+	"github.com/kv3fs/kv3fs/internal/bench/measure"
 	"github.com/kv3fs/kv3fs/internal/shm"
 )
 
@@ -58,7 +59,7 @@ func chooseScale(profiles []*prefill.Profile, blockTokens int, bandwidth, copyGB
 		scale *= 2
 		if scale > most {
 			return 0, fmt.Errorf("bench: even at 1/%d of its size the workload needs %s of storage and %s of /dev/shm, and is to take at most %s and %s; choose fewer or shorter prompts, or --scale",
-				most, sizeText(d.storedBytes/most), sizeText(d.poolBytes/most), sizeText(stored), sizeText(pool))
+				most, measure.SizeText(d.storedBytes/most), measure.SizeText(d.poolBytes/most), measure.SizeText(stored), measure.SizeText(pool))
 		}
 	}
 	return scale, nil
@@ -67,7 +68,7 @@ func chooseScale(profiles []*prefill.Profile, blockTokens int, bandwidth, copyGB
 // checkRoom says what a scale that somebody chose needs more than there is.
 func checkRoom(scale int64, d demand, freeBytes int64) error {
 	if need := d.storedBytes / scale; freeBytes > 0 && need > freeBytes-freeBytes/20 {
-		return fmt.Errorf("bench: the workload stores %s and there is room for %s; choose a larger --scale, fewer requests or another place", sizeText(need), sizeText(freeBytes))
+		return fmt.Errorf("bench: the workload stores %s and there is room for %s; choose a larger --scale, fewer requests or another place", measure.SizeText(need), measure.SizeText(freeBytes))
 	}
 	return nil
 }

@@ -122,7 +122,7 @@ func (s *session) stream(ctx context.Context, atOnce int, next func() (arrival, 
 			if err != nil {
 				cancel(err)
 			}
-			s.b.step()
+			s.b.progress.Step()
 		})
 	}
 	wg.Wait()

@@ -25,7 +25,7 @@ func endless(n int, prompt func(i int) []uint32) func() (arrival, bool, error) {
 // randomTwice runs random prompts twice, as UCM's own bench does: the first time
 // nothing is there, the second time all is.
 func (b *bench) randomTwice(ctx context.Context) (err error) {
-	b.of = 2 * b.o.Prompts
+	b.progress.Expect(2 * b.o.Prompts)
 	s, tokens, atOnce := b.subjects[0], b.o.PromptTokens[0], b.o.Concurrency[0]
 	ses, err := b.open(ctx, s)
 	if err != nil {
@@ -53,7 +53,7 @@ const queryTokens = 128
 // sharedPrefix asks each group's queries, in random order, first here and then on a
 // node that has nothing in memory and other queries.
 func (b *bench) sharedPrefix(ctx context.Context) error {
-	b.of = b.o.Groups * b.o.Queries
+	b.progress.Expect(b.o.Groups * b.o.Queries)
 	name := "first node"
 	if b.o.IsColdNode {
 		name = "cold node"
@@ -77,8 +77,9 @@ func (b *bench) askGroups(ctx context.Context, name string) (err error) {
 	}
 	defer func() { err = errors.Join(err, ses.close(ctx)) }()
 	fresh := rand.Uint64() // queries that no other node has asked
-	order := rand.New(rand.NewPCG(0, 0x6b763366)).Perm(b.of)
-	run, err := ses.stream(ctx, atOnce, endless(b.of, func(i int) []uint32 {
+	queries := b.o.Groups * b.o.Queries
+	order := rand.New(rand.NewPCG(0, 0x6b763366)).Perm(queries)
+	run, err := ses.stream(ctx, atOnce, endless(queries, func(i int) []uint32 {
 		group := order[i] % b.o.Groups
 		prompt := streamOf(ofGroups, b.o.Salt, uint64(group)).appendTo(nil, 0, prefix)
 		return streamOf(ofQueries, fresh, uint64(i)).appendTo(prompt, 0, queryTokens)
@@ -106,7 +107,7 @@ func (b *bench) trace(ctx context.Context) (err error) {
 	if b.o.Speed > 0 {
 		atOnce = 0
 	}
-	left := b.of
+	left := b.traced
 	run, err := ses.stream(ctx, atOnce, func() (arrival, bool, error) {
 		if left == 0 {
 			return arrival{}, false, nil

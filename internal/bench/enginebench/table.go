@@ -6,6 +6,8 @@ import (
 	"io"
 	"slices"
 	"strings"
+
+	"github.com/kv3fs/kv3fs/internal/bench/measure"
 )
 
 // targetShare is what we aim at in every row of ucm-table. It decides nothing: the
@@ -70,7 +72,7 @@ func (r *Report) circumstances() []string {
 	}
 	simulated := "a store as fast as it is"
 	if r.Bandwidth > 0 {
-		simulated = fmt.Sprintf("a simulated store of %s/s", sizeText(int64(r.Bandwidth)))
+		simulated = fmt.Sprintf("a simulated store of %s/s", measure.SizeText(int64(r.Bandwidth)))
 	}
 	if r.LatencyMs > 0 {
 		simulated += fmt.Sprintf(" and %.3g ms", r.LatencyMs)
@@ -147,11 +149,11 @@ func detailColumns() []column {
 		column{"p99", false, func(r Row) string { return ms(r.LookupP99Ms) }},
 		column{"first layer", false, func(r Row) string { return ms(r.FirstLayerMs) }},
 		column{"stall", false, func(r Row) string { return ms(r.StallMs) }},
-		column{"loaded", false, func(r Row) string { return sizeText(r.LoadedBytes) }},
+		column{"loaded", false, func(r Row) string { return measure.SizeText(r.LoadedBytes) }},
 		column{"GB/s", false, func(r Row) string { return fmt.Sprintf("%.2f", r.LoadGBps) }},
 		column{"GB/s at full size", false, func(r Row) string { return fmt.Sprintf("%.1f", r.FullGBps) }},
 		column{"dump", false, func(r Row) string { return ms(r.DumpMs) }},
-		column{"dumped", false, func(r Row) string { return sizeText(r.SavedBytes) }},
+		column{"dumped", false, func(r Row) string { return measure.SizeText(r.SavedBytes) }},
 		column{"lost blocks", false, func(r Row) string { return fmt.Sprint(r.LostBlocks) }},
 		column{"failed dumps", false, func(r Row) string { return fmt.Sprint(r.FailedSaves) }},
 	)

@@ -13,7 +13,7 @@ import (
 // anew, so that a cache in its chain is empty.
 func (b *bench) ucmTable(ctx context.Context) error {
 	b.rep.Runs = b.o.Runs
-	b.of = len(b.subjects) * (len(b.o.PromptTokens)*len(b.o.Concurrency)*b.o.Runs + slices.Max(b.o.Concurrency))
+	b.progress.Expect(len(b.subjects) * (len(b.o.PromptTokens)*len(b.o.Concurrency)*b.o.Runs + slices.Max(b.o.Concurrency)))
 	for _, s := range b.subjects {
 		if err := b.ucmModel(ctx, s); err != nil {
 			return err
@@ -36,7 +36,7 @@ func (b *bench) ucmModel(ctx context.Context, s *Subject) (err error) {
 		if err := ses.put(ctx, streamOf(ofTable, uint64(i)), b.hitBlocks(s, longest)); err != nil {
 			return err
 		}
-		b.step()
+		b.progress.Step()
 	}
 	tail := b.o.Salt // never seen before, by no earlier bench either
 	for _, atOnce := range b.o.Concurrency {
@@ -58,7 +58,7 @@ func (b *bench) ucmModel(ctx context.Context, s *Subject) (err error) {
 					return err
 				}
 				p.runs = append(p.runs, run)
-				b.step()
+				b.progress.Step()
 			}
 			ses.add(p)
 		}

@@ -16,20 +16,20 @@ import (
 type Child struct {
 	cmd    *exec.Cmd
 	output output
-	ended  chan struct{} // closed when the process is gone
+	ended  chan struct{} // closed when the process has exited
 	err    error         // of the process; read after ended
 }
 
-// StartChild starts a program. It goes when this process is killed.
+// StartChild starts a program. If this process is killed, the program is terminated.
 func StartChild(program string, args ...string) (*Child, error) {
 	c := &Child{cmd: exec.Command(program, args...), ended: make(chan struct{})}
 	c.cmd.Stdout, c.cmd.Stderr = &c.output, &c.output
-	// Not in our process group: an interrupt at the terminal is for the bench,
-	// which then stops the child in its turn.
+	// In a process group of its own: an interrupt at the terminal goes to the bench,
+	// which then stops the child.
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	started := make(chan error)
 	go func() {
-		runtime.LockOSThread() // Pdeathsig is about this thread, which must stay
+		runtime.LockOSThread() // Pdeathsig is sent when this thread exits
 		defer runtime.UnlockOSThread()
 		err := c.cmd.Start()
 		started <- err
@@ -44,13 +44,13 @@ func StartChild(program string, args ...string) (*Child, error) {
 	return c, nil
 }
 
-// PID is its process id.
+// PID returns the process id.
 func (c *Child) PID() int { return c.cmd.Process.Pid }
 
-// Ended is closed when the process is gone.
+// Ended returns a channel that is closed when the process has exited.
 func (c *Child) Ended() <-chan struct{} { return c.ended }
 
-// Fate says how a process that has ended did so, and its last words.
+// Fate waits for the end of the process and returns how it ended, with its last output.
 func (c *Child) Fate() error {
 	<-c.ended
 	err := c.err
@@ -60,8 +60,8 @@ func (c *Child) Fate() error {
 	return fmt.Errorf("%w; it said:\n%s", err, c.LastWords())
 }
 
-// Stop asks the process to end and kills it if it has not within the limit. A
-// process that had to be killed, or ended badly, is an error.
+// Stop asks the process to end and kills it after the limit. It returns an error if the
+// process had to be killed or failed.
 func (c *Child) Stop(limit time.Duration) error {
 	c.cmd.Process.Signal(syscall.SIGTERM)
 	killer := time.AfterFunc(limit, func() { c.cmd.Process.Kill() })
@@ -81,10 +81,10 @@ func (c *Child) Kill() {
 	<-c.ended
 }
 
-// LastWords are the last lines that it printed.
+// LastWords returns the last lines that the process printed.
 func (c *Child) LastWords() string { return c.output.tail() }
 
-// output keeps what a process prints.
+// output keeps the end of what a process prints.
 type output struct {
 	mu sync.Mutex
 	b  []byte

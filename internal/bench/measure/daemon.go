@@ -15,7 +15,7 @@ import (
 	"github.com/kv3fs/kv3fs/usrbio"
 )
 
-// Daemon is a `kv3fs serve` that was started for a benchmark, in a directory of its own.
+// Daemon is a "kv3fs serve" that was started for a benchmark, in a directory of its own.
 type Daemon struct {
 	Data, Mount string
 
@@ -23,16 +23,13 @@ type Daemon struct {
 	scratch string
 }
 
-// StartDaemon starts binary as a daemon in a new directory below scratch, or below the
-// system's directory for temporary files, and returns when its mount works. mode is
-// its --io. It has no page service, whose port engines on this machine may look for.
+// StartDaemon starts binary as a daemon in a new directory below scratch, by default the
+// system's directory for temporary files, and returns when its mount works. mode is its
+// --io. It has no page service, because engines on this machine may look for that port.
 func StartDaemon(ctx context.Context, binary, scratch, mode string) (*Daemon, error) {
-	if scratch == "" {
-		scratch = os.TempDir()
-	}
-	dir, err := os.MkdirTemp(scratch, "kv3fs-bench-")
+	dir, err := NewScratch(scratch)
 	if err != nil {
-		return nil, fmt.Errorf("bench: scratch directory: %w", err)
+		return nil, err
 	}
 	d := &Daemon{scratch: dir, Data: filepath.Join(dir, "data"), Mount: filepath.Join(dir, "mount")}
 	if d.process, err = StartChild(binary, "serve", "--data", d.Data, "--mount", d.Mount, "--io", mode, "--pages-listen", "off"); err != nil {
@@ -52,16 +49,16 @@ func StartDaemon(ctx context.Context, binary, scratch, mode string) (*Daemon, er
 	return d, nil
 }
 
-// Stop stops the daemon and removes its directory.
+// Stop stops the daemon, unmounts what it left and removes its directory.
 func (d *Daemon) Stop() error {
 	err := d.stop()
 	if e := unmountLeftover(d.Mount); e != nil {
-		return errors.Join(err, e) // and keep the directory: what is mounted there is not ours to remove
+		return errors.Join(err, e) // and keep the directory: something is still mounted there
 	}
 	return errors.Join(err, os.RemoveAll(d.scratch))
 }
 
-// unmountLeftover takes away the mount of a daemon that could not.
+// unmountLeftover removes the mount of a daemon that could not do so.
 func unmountLeftover(point string) error {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil || !strings.Contains(string(mounts), " "+point+" ") {
@@ -71,7 +68,7 @@ func unmountLeftover(point string) error {
 		return nil
 	}
 	if out, err := exec.Command("fusermount3", "-uz", point).CombinedOutput(); err != nil {
-		return fmt.Errorf("bench: %s is still mounted, `fusermount3 -uz` it: %s", point, bytes.TrimSpace(out))
+		return fmt.Errorf("bench: %s is still mounted: %s; unmount it with `fusermount3 -uz %s`", point, bytes.TrimSpace(out), point)
 	}
 	return nil
 }

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FileSystemName is the kind of file system that holds dir.
+// FileSystemName returns the type of the file system that holds dir.
 func FileSystemName(dir string) string {
 	var st unix.Statfs_t
 	if unix.Statfs(dir, &st) != nil {

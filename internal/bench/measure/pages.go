@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 )
 
-// PageService is a `kv3fs pages serve` that was started for a benchmark. It takes no
-// port: engines on this machine may look for theirs at the usual one.
+// PageService is a "kv3fs pages serve" that was started for a benchmark. It listens on a
+// socket, because engines on this machine may look for their service at the usual port.
 type PageService struct {
 	URL string
 
@@ -18,12 +18,12 @@ type PageService struct {
 	dir string // of the socket
 }
 
-// StartPageService starts binary as a page service with its book below data, which
+// StartPageService starts binary as a page service whose index is below data, which
 // stays, and returns when it listens.
 func StartPageService(ctx context.Context, binary, data string) (*PageService, error) {
-	dir, err := os.MkdirTemp("", "kv3fs-bench-") // a socket's path must be short
+	dir, err := NewScratch("") // a socket's path must be short
 	if err != nil {
-		return nil, fmt.Errorf("bench: %w", err)
+		return nil, err
 	}
 	socket := filepath.Join(dir, "pages")
 	s := &PageService{URL: "unix:" + socket, dir: dir}
@@ -44,5 +44,5 @@ func StartPageService(ctx context.Context, binary, data string) (*PageService, e
 	return s, nil
 }
 
-// Stop stops the service.
+// Stop stops the service and removes its socket.
 func (s *PageService) Stop() error { return errors.Join(s.stop(), os.RemoveAll(s.dir)) }

@@ -11,13 +11,13 @@ const (
 	stopLimit  = 15 * time.Second
 )
 
-// service is a process that others are to use.
+// service is a child process that a benchmark uses.
 type service struct {
-	process *Child
-	told    bool // its end has been reported
+	process  *Child
+	reported bool // its end has been returned as an error
 }
 
-// await waits until the service works. what says what it has none of until then.
+// await waits until works succeeds. what names what the process lacks until then.
 func (s *service) await(ctx context.Context, what string, works func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
@@ -28,7 +28,7 @@ func (s *service) await(ctx context.Context, what string, works func() error) er
 		}
 		select {
 		case <-s.process.Ended():
-			s.told = true
+			s.reported = true
 			return fmt.Errorf("bench: the daemon ended at once: %w", s.process.Fate())
 		case <-ctx.Done():
 			return fmt.Errorf("bench: the daemon has no %s after %v (%w); it said:\n%s", what, startLimit, err, s.process.LastWords())
@@ -39,7 +39,7 @@ func (s *service) await(ctx context.Context, what string, works func() error) er
 
 // stop stops the process.
 func (s *service) stop() error {
-	if err := s.process.Stop(stopLimit); err != nil && !s.told {
+	if err := s.process.Stop(stopLimit); err != nil && !s.reported {
 		return fmt.Errorf("bench: the daemon: %w", err)
 	}
 	return nil

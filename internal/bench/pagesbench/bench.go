@@ -19,7 +19,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	if o.Scratch == "" {
 		o.Scratch = os.TempDir()
 	}
-	b := &bench{o: o, report: &Report{
+	b := &bench{o: o, progress: measure.NewProgress(o.Done), report: &Report{
 		URL: o.URL, FileSystem: measure.FileSystemName(o.Scratch), CPUs: runtime.NumCPU(),
 		Clients: o.Clients, Batch: o.Batch, Pages: o.Pages, Runs: o.Runs, RunSeconds: o.RunTime.Seconds(),
 	}}
@@ -35,7 +35,8 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 type bench struct {
 	o      Options
 	report *Report
-	runs   int // done
+
+	progress *measure.Progress
 }
 
 // measure measures one protocol. Each part begins with fresh services, so that
@@ -137,32 +138,26 @@ func (b *bench) withCrowds(ctx context.Context, d dialect, do func([]*crowd) err
 func (b *bench) rate(ctx context.Context, t testCase, crowds []*crowd) (Rate, error) {
 	perSecond, cpu := map[string][]float64{}, map[string][]float64{}
 	var client []float64 // of those that ask us
-	// Round 0 warms up and is not counted.
-	for round := range b.o.Runs + 1 {
-		for i := range crowds {
-			c := crowds[(i+round)%len(crowds)]
-			if t.fills && c.service.name == nameReference {
-				if err := c.empty(); err != nil {
-					return Rate{}, err
-				}
-			}
-			d := b.o.RunTime
-			if round == 0 {
-				d /= 5
-			}
-			got, err := c.run(ctx, d, t.do)
-			if err != nil {
-				return Rate{}, err
-			}
-			if round > 0 {
-				perSecond[c.service.name] = append(perSecond[c.service.name], got.perSecond)
-				cpu[c.service.name] = append(cpu[c.service.name], got.cpuMicros)
-				if c.service.name == nameOurs {
-					client = append(client, got.clientMicros)
-				}
-				b.done(len(crowds))
+	err := measure.Turns(ctx, b.o.rounds(), crowds, func(ctx context.Context, c *crowd, turn measure.Turn) error {
+		if t.fills && c.service.name == nameReference {
+			if err := c.empty(); err != nil {
+				return err
 			}
 		}
+		got, err := c.run(ctx, turn.Time, t.do)
+		if err != nil || !turn.Counts() {
+			return err
+		}
+		perSecond[c.service.name] = append(perSecond[c.service.name], got.perSecond)
+		cpu[c.service.name] = append(cpu[c.service.name], got.cpuMicros)
+		if c.service.name == nameOurs {
+			client = append(client, got.clientMicros)
+		}
+		b.step(len(crowds))
+		return nil
+	})
+	if err != nil {
+		return Rate{}, err
 	}
 	r := Rate{
 		Case: t.name, Ours: measure.SpreadOf(perSecond[nameOurs]),
@@ -194,13 +189,13 @@ func (b *bench) wait(ctx context.Context, t testCase, crowds []*crowd) (Wait, er
 		} else {
 			w.Reference = &l
 		}
-		b.done(len(crowds))
+		b.step(len(crowds))
 	}
 	return w, nil
 }
 
-// done tells about a run.
-func (b *bench) done(contenders int) {
-	b.runs++
-	b.o.Done(b.runs, len(b.o.Protocols)*contenders*(len(testCases())*b.o.Runs+len(testCases())-1))
+// step counts a run of so many contenders.
+func (b *bench) step(contenders int) {
+	b.progress.Expect(len(b.o.Protocols) * contenders * (len(testCases())*b.o.Runs + len(testCases()) - 1))
+	b.progress.Step()
 }

@@ -1,12 +1,15 @@
 package pagesbench
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/url"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/kv3fs/kv3fs/internal/bench/measure"
 )
 
 // Options say what is measured. The zero value of a field means its default.
@@ -34,26 +37,16 @@ type Options struct {
 }
 
 func (o *Options) fillDefaults() error {
-	set := func(field *int, value int) {
-		if *field == 0 {
-			*field = value
-		}
-	}
-	set(&o.Clients, 8)
-	set(&o.Batch, 512)
-	set(&o.Pages, 1<<20)
-	set(&o.Runs, 5)
-	if o.RunTime == 0 {
-		o.RunTime = 2 * time.Second
-	}
+	o.Clients = cmp.Or(o.Clients, 8)
+	o.Batch = cmp.Or(o.Batch, 512)
+	o.Pages = cmp.Or(o.Pages, 1<<20)
+	o.Runs = cmp.Or(o.Runs, 5)
+	o.RunTime = cmp.Or(o.RunTime, 2*time.Second)
 	if len(o.Protocols) == 0 {
 		o.Protocols = []string{"vllm", "sglang"}
 	}
 	if o.Notice == nil {
 		o.Notice = func(string) {}
-	}
-	if o.Done == nil {
-		o.Done = func(int, int) {}
 	}
 	switch {
 	case o.URL == "" && o.Binary == "":
@@ -64,17 +57,20 @@ func (o *Options) fillDefaults() error {
 		return fmt.Errorf("bench: batches of %d keys; choose 1 to 4096", o.Batch)
 	case o.Pages < 16*o.Batch*o.Clients:
 		return fmt.Errorf("bench: %d pages are too few; choose at least %d, sixteen batches for each client", o.Pages, 16*o.Batch*o.Clients)
-	case o.Runs < 1 || o.RunTime < time.Millisecond:
-		return fmt.Errorf("bench: %d runs of %v; choose at least one of a millisecond", o.Runs, o.RunTime)
 	}
 	for _, p := range o.Protocols {
 		if !slices.Contains([]string{"vllm", "sglang"}, p) {
 			return fmt.Errorf("bench: protocol %q is unknown: use vllm or sglang", p)
 		}
 	}
+	if err := o.rounds().Check(); err != nil {
+		return err
+	}
 	_, err := o.urlTarget()
 	return err
 }
+
+func (o *Options) rounds() measure.Rounds { return measure.Rounds{Runs: o.Runs, RunTime: o.RunTime} }
 
 func (o *Options) urlTarget() (target, error) {
 	if o.URL == "" {

@@ -130,7 +130,7 @@ more when it is full, ours evicts. mix: of ten operations 7 exists, 2 locate,
 }
 
 func rateText(s measure.Spread) string {
-	return fmt.Sprintf("%.0f (%.0f-%.0f)", s.Median, s.Min, s.Max)
+	return s.Text(0)
 }
 
 func (l Latency) text() string { return fmt.Sprintf("%.3f  %.3f", l.P50Ms, l.P99Ms) }

@@ -38,7 +38,7 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	if rep.Setup, err = measureSetup(ctx, mount); err != nil {
 		return nil, fmt.Errorf("bench: %w", err)
 	}
-	b := &bench{o: o, files: f, fio: !o.NoFio}
+	b := &bench{o: o, files: f, fio: !o.NoFio, progress: measure.NewProgress(o.Done)}
 	if _, err := exec.LookPath("fio"); err != nil && b.fio {
 		b.fio = false
 		o.Notice("fio is not installed: no io_uring column")
@@ -47,7 +47,7 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	for _, c := range cases {
 		done, err := b.measure(ctx, c, len(cases))
 		if err != nil {
-			return rep, fmt.Errorf("bench: %s of %s: %w", c.op(), sizeText(c.sizeBytes), err)
+			return rep, fmt.Errorf("bench: %s of %s: %w", c.op(), measure.SizeText(c.sizeBytes), err)
 		}
 		rep.Cases = append(rep.Cases, done)
 	}
@@ -58,7 +58,8 @@ type bench struct {
 	o     Options
 	files *files
 	fio   bool
-	runs  int // done
+
+	progress *measure.Progress
 }
 
 // measure lets the contenders of a case take turns.
@@ -78,49 +79,37 @@ func (b *bench) measure(ctx context.Context, c testCase, cases int) (_ Case, err
 		}
 	}
 	rates := map[string][]float64{}
-	// Round 0 warms up and is not counted.
-	for round := range b.o.Runs + 1 {
-		// Another begins each round: what one leaves behind in the disk's queues
-		// and buffers would always meet the same next one.
-		turn := contenders
-		for i := range turn {
-			x := turn[(i+round)%len(turn)]
-			d := b.o.RunTime
-			if round == 0 {
-				d /= 5
-			}
-			s, err := x.run(ctx, d, round)
-			switch {
-			case err != nil && ctx.Err() != nil:
-				return Case{}, ctx.Err()
-			case err != nil && x.name() == nameFio && round == 0:
-				// Often no io_uring in a container. The others do not need it.
-				b.o.Notice(fmt.Sprintf("no io_uring column: %v", err))
-				b.fio = false
-				contenders = contenders[:len(contenders)-1]
-				continue
-			case err != nil:
-				return Case{}, err
-			}
-			if round > 0 {
-				rates[x.name()] = append(rates[x.name()], float64(s.requests*c.sizeBytes)/s.elapsed.Seconds()/1e9)
-				b.runs++
-				b.o.Done(b.runs, cases*len(contenders)*b.o.Runs)
-			}
+	b.progress.Expect(cases * len(contenders) * b.o.Runs)
+	err = measure.Turns(ctx, b.o.rounds(), contenders, func(ctx context.Context, x contender, turn measure.Turn) error {
+		s, err := x.run(ctx, turn.Time, turn.Round)
+		if err != nil && x.name() == nameFio && !turn.Counts() && ctx.Err() == nil {
+			// Often no io_uring in a container. The others do not need it.
+			b.o.Notice(fmt.Sprintf("no io_uring column: %v", err))
+			b.fio = false
+			b.progress.Expect(cases * (len(contenders) - 1) * b.o.Runs)
+			return measure.ErrUnavailable
 		}
+		if err == nil && turn.Counts() {
+			rates[x.name()] = append(rates[x.name()], float64(s.requests*c.sizeBytes)/s.elapsed.Seconds()/1e9)
+			b.progress.Step()
+		}
+		return err
+	})
+	if err != nil {
+		return Case{}, err
 	}
 	return caseOf(c, rates), nil
 }
 
-// contenders are those of a case, fio last. They are returned also with an
-// error, to be closed.
+// contenders makes the contenders of a case, fio last. With an error it returns those
+// that are to be closed.
 func (b *bench) contenders(ctx context.Context, c testCase) (all []contender, err error) {
 	direct := b.o.IO == "direct"
 	ring, err := newRingContender(ctx, c, b.files)
 	if err != nil {
 		return all, err
 	}
-	all = append(all, ring) // closed last: the others use its buffers
+	all = append(all, ring) // closed last, because the others use its buffers
 	mount, err := newMountContender(c, b.files, ring.buffers(), direct)
 	if err != nil {
 		return all, err

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kv3fs/kv3fs/internal/bench/measure"
 	"github.com/kv3fs/kv3fs/internal/bench/workload"
 )
 
@@ -31,7 +32,7 @@ func makeFiles(ctx context.Context, dataDir, mountDir string, rings int, sizeByt
 		return nil, fmt.Errorf("bench: data directory %s: %w", dataDir, err)
 	}
 	if free, need := int64(st.Bavail)*st.Bsize, 2*int64(rings)*sizeBytes; free < need+need/10 {
-		return nil, fmt.Errorf("bench: the files take %s and %s has %s free; choose a smaller --file-bytes or another place", sizeText(need), dataDir, sizeText(free))
+		return nil, fmt.Errorf("bench: the files take %s and %s has %s free; choose a smaller --file-bytes or another place", measure.SizeText(need), dataDir, measure.SizeText(free))
 	}
 	if err := os.Mkdir(f.mount, 0o755); err != nil {
 		return nil, fmt.Errorf("bench: %w", err)

@@ -1,19 +1,22 @@
 package ringbench
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/kv3fs/kv3fs/internal/bench/measure"
 )
 
 // Options say what is measured. The zero value of a field means its default.
 type Options struct {
-	// Data and Mount are those of a running daemon. Without both, Binary is
-	// started as one, in a directory of its own below Scratch.
+	// Data and Mount are those of a running daemon. If both are empty, Binary is
+	// started as a daemon, in a new directory below Scratch.
 	Data, Mount string
 	Scratch     string // default: the system's directory for temporary files
-	Binary      string // a kv3fs; required where a daemon is to be started
+	Binary      string // a kv3fs; required if a daemon is to be started
 
 	// IO is the daemon's --io: buffered, direct or auto (the default). direct
 	// makes the mount and the plain loop use O_DIRECT as well.
@@ -27,16 +30,16 @@ type Options struct {
 	RunTime    time.Duration // of each run; default 500 ms
 	NoFio      bool
 
-	// Notice gets lines for a person, Done is called after every run.
+	// Notice gets lines for a person. Done is called after every run.
 	Notice func(line string)
 	Done   func(runs, of int)
 }
 
-// smallBytes is from where on a request is worth a thread of its own in the
-// plain loop, and needs fewer in flight.
+// smallBytes is the size from which a request is worth a thread of its own in the plain
+// loop, and from which fewer in flight are enough.
 const smallBytes = 128 << 10
 
-// DefaultDepth is a ring's depth for requests of this size.
+// DefaultDepth returns a ring's depth for requests of this size.
 func DefaultDepth(sizeBytes int64) int {
 	if sizeBytes < smallBytes {
 		return 64
@@ -44,10 +47,10 @@ func DefaultDepth(sizeBytes int64) int {
 	return 32
 }
 
-// PlainThreads is how many threads the plain loop and the mount get against so
-// many rings of this depth. Small requests are bound by their cost, not by
-// waiting: there the rings are held against as many threads as there are rings.
-// Large ones get as many as are in flight, up to 64.
+// PlainThreads returns the number of threads that the plain loop and the mount get
+// against so many rings of this depth. Small requests are bound by their cost and not
+// by waiting: for them it is the number of rings. For large ones it is the number of
+// requests in flight, up to 64.
 func PlainThreads(sizeBytes int64, rings, depth int) int {
 	if sizeBytes < smallBytes {
 		return rings
@@ -59,30 +62,16 @@ func PlainThreads(sizeBytes int64, rings, depth int) int {
 const chunkBytes = 4096
 
 func (o *Options) fillDefaults() error {
-	set := func(field *int, value int) {
-		if *field == 0 {
-			*field = value
-		}
-	}
-	set(&o.Rings, 1)
-	set(&o.Runs, 5)
-	if o.RunTime == 0 {
-		o.RunTime = 500 * time.Millisecond
-	}
-	if o.FileBytes == 0 {
-		o.FileBytes = 256 << 20
-	}
+	o.Rings = cmp.Or(o.Rings, 1)
+	o.Runs = cmp.Or(o.Runs, 5)
+	o.RunTime = cmp.Or(o.RunTime, 500*time.Millisecond)
+	o.FileBytes = cmp.Or(o.FileBytes, 256<<20)
 	if len(o.SizesBytes) == 0 {
 		o.SizesBytes = []int64{4 << 10, 128 << 10, 1 << 20, 4 << 20}
 	}
-	if o.IO == "" {
-		o.IO = "auto"
-	}
+	o.IO = cmp.Or(o.IO, "auto")
 	if o.Notice == nil {
 		o.Notice = func(string) {}
-	}
-	if o.Done == nil {
-		o.Done = func(int, int) {}
 	}
 	switch {
 	case (o.Data == "") != (o.Mount == ""):
@@ -95,8 +84,6 @@ func (o *Options) fillDefaults() error {
 		return fmt.Errorf("bench: %d rings; choose 1 to 256", o.Rings)
 	case o.Depth < 0 || o.Depth > 4096:
 		return fmt.Errorf("bench: a depth of %d; choose 1 to 4096", o.Depth)
-	case o.Runs < 1 || o.RunTime < time.Millisecond:
-		return fmt.Errorf("bench: %d runs of %v; choose at least one of a millisecond", o.Runs, o.RunTime)
 	}
 	for _, size := range o.SizesBytes {
 		if size < chunkBytes || size%chunkBytes != 0 {
@@ -106,10 +93,10 @@ func (o *Options) fillDefaults() error {
 		// more threads for a file than entries of its ring.
 		if need := size * int64(o.depth(size)); o.FileBytes < need {
 			return fmt.Errorf("bench: files of %s are too small for %d requests of %s in flight; choose --file-bytes %s, a smaller --depth or smaller --sizes",
-				sizeText(o.FileBytes), o.depth(size), sizeText(size), sizeText(need))
+				measure.SizeText(o.FileBytes), o.depth(size), measure.SizeText(size), measure.SizeText(need))
 		}
 	}
-	return nil
+	return o.rounds().Check()
 }
 
 func (o *Options) depth(sizeBytes int64) int {
@@ -118,6 +105,8 @@ func (o *Options) depth(sizeBytes int64) int {
 	}
 	return DefaultDepth(sizeBytes)
 }
+
+func (o *Options) rounds() measure.Rounds { return measure.Rounds{Runs: o.Runs, RunTime: o.RunTime} }
 
 // testCase is one row of the table.
 type testCase struct {

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/dustin/go-humanize"
-
 	"github.com/kv3fs/kv3fs/internal/bench/measure"
 )
 
@@ -63,7 +61,7 @@ func rateText(s measure.Spread) string {
 	if s.Max < 1 {
 		digits = 3
 	}
-	return fmt.Sprintf("%.*f (%.*f-%.*f)", digits, s.Median, digits, s.Min, digits, s.Max)
+	return s.Text(digits)
 }
 
 // What we aim at. They are printed beside what was measured and decide nothing:
@@ -78,7 +76,7 @@ const (
 // WriteTable writes the report for a person.
 func (r *Report) WriteTable(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "GB/s, median (min-max) of %d runs of %.3g s each, in turns; random offsets in files of %s\n", r.Runs, r.RunSeconds, sizeText(r.FileBytes))
+	fmt.Fprintf(&b, "GB/s, median (min-max) of %d runs of %.3g s each, in turns; random offsets in files of %s\n", r.Runs, r.RunSeconds, measure.SizeText(r.FileBytes))
 	fmt.Fprintf(&b, "data on %s (%s), --io %s, %d CPUs\n\n", r.Data, r.FileSystem, r.IO, r.CPUs)
 
 	if len(r.Cases) > 0 {
@@ -93,7 +91,7 @@ func (r *Report) WriteTable(w io.Writer) error {
 		fmt.Fprintf(&b, "%-34s skipped: %s\n", "iov of 4 GiB, register", r.Setup.BigIovSkipped)
 	}
 	for _, c := range r.Cases {
-		name := fmt.Sprintf("ring/plain, %s of %s", c.Op, sizeText(c.SizeBytes))
+		name := fmt.Sprintf("ring/plain, %s of %s", c.Op, measure.SizeText(c.SizeBytes))
 		switch {
 		case c.SizeBytes >= 1<<20:
 			fmt.Fprintf(&b, "%-34s %-24s at least %.2f\n", name, fmt.Sprintf("%.2f", c.RingToPlain), targetRatioLarge)
@@ -123,7 +121,7 @@ func (r *Report) writeCases(b *strings.Builder) {
 		if c.Fio != nil {
 			fio = rateText(*c.Fio)
 		}
-		row(c.Op, sizeText(c.SizeBytes), fmt.Sprintf("%d / %d", c.Rings*c.Depth, c.Threads),
+		row(c.Op, measure.SizeText(c.SizeBytes), fmt.Sprintf("%d / %d", c.Rings*c.Depth, c.Threads),
 			rateText(c.Ring), rateText(c.Mount), rateText(c.Plain), fio,
 			fmt.Sprintf("%.2f", c.RingToPlain), fmt.Sprintf("%.2f", c.MountToPlain))
 	}
@@ -133,5 +131,3 @@ and of the plain pread/pwrite loop on the data directory
 
 `)
 }
-
-func sizeText(bytes int64) string { return humanize.IBytesN(uint64(max(0, bytes)), 3) }

@@ -58,7 +58,7 @@ func measureSetup(ctx context.Context, mount string) (s Setup, err error) {
 		return s, err
 	}
 	if free := int64(st.Bavail) * st.Bsize; free < bigIovBytes {
-		s.BigIovSkipped = fmt.Sprintf("/dev/shm has %s free", sizeText(free))
+		s.BigIovSkipped = fmt.Sprintf("/dev/shm has %s free", measure.SizeText(free))
 		return s, nil
 	}
 	ms = ms[:0]

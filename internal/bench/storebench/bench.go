@@ -20,7 +20,8 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, d.Stop()) }()
-	b := &bench{o: o, daemon: d}
+	b := &bench{o: o, daemon: d, progress: measure.NewProgress(o.Done)}
+	b.progress.Expect(contenders * o.Runs)
 	if b.bufs, err = newBuffers(o.Blocks, o.BlockBytes); err != nil {
 		return nil, fmt.Errorf("bench: %w", err)
 	}
@@ -49,38 +50,26 @@ type bench struct {
 	daemon *measure.Daemon
 	bufs   *buffers
 	sets   []*blocks
-	runs   int // done
+
+	progress *measure.Progress
 }
 
-// contenders are how many there are in all cases.
+// contenders is the number of contenders in all cases.
 const contenders = 6 + 3 + 2 + 2
-
-func (b *bench) done() {
-	b.runs++
-	b.o.Done(b.runs, contenders*b.o.Runs)
-}
 
 // turns lets the contenders of a case load sets, run by run.
 func (b *bench) turns(ctx context.Context, all []*contender, sets []*blocks) ([]Load, error) {
 	rates := map[string][]float64{}
-	// Round 0 warms up and is not counted.
-	for round := range b.o.Runs + 1 {
-		d := b.o.RunTime
-		if round == 0 {
-			d /= 5
+	err := measure.Turns(ctx, b.o.rounds(), all, func(ctx context.Context, x *contender, turn measure.Turn) error {
+		gbps, err := x.sample(ctx, sets, turn.Time, turn.Round)
+		if err == nil && turn.Counts() {
+			rates[x.name] = append(rates[x.name], gbps)
+			b.progress.Step()
 		}
-		for i := range all {
-			// Another begins each round, so that none always follows the same one.
-			x := all[(i+round)%len(all)]
-			gbps, err := x.sample(ctx, sets, d, round)
-			if err != nil {
-				return nil, err
-			}
-			if round > 0 {
-				rates[x.name] = append(rates[x.name], gbps)
-				b.done()
-			}
-		}
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
 	var out []Load
 	for _, x := range all {

@@ -220,16 +220,16 @@ func (b *bench) lookups(ctx context.Context, rep *Report) (err error) {
 		}
 	}
 	p50, p99 := map[string][]float64{}, map[string][]float64{}
-	for round := range b.o.Runs {
-		for i := range all {
-			a := all[(i+round)%len(all)]
-			half, most, err := a.sample(ctx, index, b.o.Keys, b.o.RunTime, round)
-			if err != nil {
-				return err
-			}
+	err = measure.Turns(ctx, b.o.rounds(), all, func(ctx context.Context, a *asked, turn measure.Turn) error {
+		half, most, err := a.sample(ctx, index, b.o.Keys, turn.Time, turn.Round)
+		if err == nil && turn.Counts() {
 			p50[a.name], p99[a.name] = append(p50[a.name], half), append(p99[a.name], most)
-			b.done()
+			b.progress.Step()
 		}
+		return err
+	})
+	if err != nil {
+		return err
 	}
 	for _, a := range all {
 		rep.Lookups = append(rep.Lookups, Lookup{Store: a.name, P50Ms: measure.SpreadOf(p50[a.name]), P99Ms: measure.SpreadOf(p99[a.name])})

@@ -1,11 +1,13 @@
 package storebench
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
 	"time"
 
+	"github.com/kv3fs/kv3fs/internal/bench/measure"
 	"github.com/kv3fs/kv3fs/kvstore"
 )
 
@@ -32,31 +34,15 @@ type Options struct {
 }
 
 func (o *Options) fillDefaults() error {
-	set := func(field *int, value int) {
-		if *field == 0 {
-			*field = value
-		}
-	}
-	set(&o.Blocks, 128)
-	set(&o.Depth, 32)
-	set(&o.Keys, 512)
-	set(&o.IndexBlocks, 16384)
-	set(&o.Runs, 5)
-	if o.BlockBytes == 0 {
-		o.BlockBytes = 2 << 20
-	}
-	if o.ShardBytes == 0 {
-		o.ShardBytes = o.BlockBytes
-	}
-	if o.RunTime == 0 {
-		o.RunTime = time.Second
-	}
-	if o.IO == "" {
-		o.IO = "direct"
-	}
-	if o.Done == nil {
-		o.Done = func(int, int) {}
-	}
+	o.Blocks = cmp.Or(o.Blocks, 128)
+	o.Depth = cmp.Or(o.Depth, 32)
+	o.Keys = cmp.Or(o.Keys, 512)
+	o.IndexBlocks = cmp.Or(o.IndexBlocks, 16384)
+	o.Runs = cmp.Or(o.Runs, 5)
+	o.BlockBytes = cmp.Or(o.BlockBytes, 2<<20)
+	o.ShardBytes = cmp.Or(o.ShardBytes, o.BlockBytes)
+	o.RunTime = cmp.Or(o.RunTime, time.Second)
+	o.IO = cmp.Or(o.IO, "direct")
 	switch {
 	case o.Binary == "":
 		return errors.New("bench: no kv3fs to start a daemon from")
@@ -74,13 +60,11 @@ func (o *Options) fillDefaults() error {
 		return fmt.Errorf("bench: lookups of %d keys among %d blocks; choose at least one key, and as many blocks", o.Keys, o.IndexBlocks)
 	case o.IndexBlocks > mostIndexBlocks:
 		return fmt.Errorf("bench: lookups among %d blocks; choose at most %d", o.IndexBlocks, mostIndexBlocks)
-	case o.Runs < 1 || o.RunTime < time.Millisecond:
-		return fmt.Errorf("bench: %d runs of %v; choose at least one of a millisecond", o.Runs, o.RunTime)
 	}
 	if err := o.layout().Check(); err != nil {
 		return fmt.Errorf("bench: %w", err)
 	}
-	return nil
+	return o.rounds().Check()
 }
 
 const (
@@ -99,3 +83,5 @@ func (o *Options) layout() kvstore.Layout {
 func (o *Options) loadBytes() int64 { return int64(o.Blocks) * o.BlockBytes }
 
 func (o *Options) direct() bool { return o.IO == "direct" }
+
+func (o *Options) rounds() measure.Rounds { return measure.Rounds{Runs: o.Runs, RunTime: o.RunTime} }

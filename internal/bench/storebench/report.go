@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/dustin/go-humanize"
-
 	"github.com/kv3fs/kv3fs/internal/bench/measure"
 )
 
@@ -108,7 +106,7 @@ func rateOf(loads []Load, way string) float64 {
 func (r *Report) WriteTable(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "loads of %d blocks of %s in shards of %s; median (min-max) of %d runs of %.3g s each, in turns\n",
-		r.Blocks, sizeText(r.BlockBytes), sizeText(r.ShardBytes), r.Runs, r.RunSeconds)
+		r.Blocks, measure.SizeText(r.BlockBytes), measure.SizeText(r.ShardBytes), r.Runs, r.RunSeconds)
 	fmt.Fprintf(&b, "blocks on %s (%s), --io %s, %d requests in flight, %d CPUs\n\n", r.Scratch, r.FileSystem, r.IO, r.Depth, r.CPUs)
 	r.writeLoads(&b, "cold: nothing in the cache", r.Cold, "to the ring")
 	r.writeLoads(&b, "warm: all in the cache", r.Warm, "to the copy")
@@ -116,7 +114,7 @@ func (r *Report) WriteTable(w io.Writer) error {
 	if len(r.Lookups) > 0 {
 		fmt.Fprintf(&b, "%-42s %-28s %s\n", fmt.Sprintf("lookup of %d keys among %d", r.Keys, r.IndexBlocks), "p50, ms", "p99, ms")
 		for _, l := range r.Lookups {
-			fmt.Fprintf(&b, "  %-40s %-28s %s\n", l.Store, spreadText(l.P50Ms, 3), spreadText(l.P99Ms, 3))
+			fmt.Fprintf(&b, "  %-40s %-28s %s\n", l.Store, l.P50Ms.Text(3), l.P99Ms.Text(3))
 		}
 		b.WriteString("\n")
 	}
@@ -151,7 +149,7 @@ func (r *Report) writeLoads(b *strings.Builder, title string, loads []Load, besi
 		if first := loads[0].GBps.Median; first > 0 {
 			ratio = fmt.Sprintf("%.2f", l.GBps.Median/first)
 		}
-		fmt.Fprintf(b, "  %-40s %-28s %s\n", l.Way, spreadText(l.GBps, 2), ratio)
+		fmt.Fprintf(b, "  %-40s %-28s %s\n", l.Way, l.GBps.Text(2), ratio)
 	}
 	b.WriteString("\n")
 }
@@ -166,9 +164,3 @@ func (c *Calls) namesText() string {
 	}
 	return strings.Join(all, ", ")
 }
-
-func spreadText(s measure.Spread, digits int) string {
-	return fmt.Sprintf("%.*f (%.*f-%.*f)", digits, s.Median, digits, s.Min, digits, s.Max)
-}
-
-func sizeText(bytes int64) string { return humanize.IBytesN(uint64(max(0, bytes)), 3) }

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kv3fs/kv3fs/internal/bench/measure"
 	"github.com/kv3fs/kv3fs/usrbio"
 )
 
@@ -206,10 +207,10 @@ func newReplay(ctx context.Context, o ReplayOptions) (_ *replay, err error) {
 		}
 		if blocks == 0 {
 			return nil, fmt.Errorf("%s has %s free, too little for one block of %s on %d ranks; make room, or choose smaller blocks or --max-blocks",
-				o.Mount, sizeText(free), sizeText(o.BlockBytes), o.Ranks)
+				o.Mount, measure.SizeText(free), measure.SizeText(o.BlockBytes), o.Ranks)
 		}
 		r.left = blocks
-		o.Notice(fmt.Sprintf("at most %s blocks will be written: half of the %s free at %s (--max-blocks changes it)", countText(blocks), sizeText(free), o.Mount))
+		o.Notice(fmt.Sprintf("at most %s blocks will be written: half of the %s free at %s (--max-blocks changes it)", countText(blocks), measure.SizeText(free), o.Mount))
 	}
 	r.report.MaxBlocks = r.left
 	for n := range o.Ranks {

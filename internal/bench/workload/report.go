@@ -9,6 +9,8 @@ import (
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 	"github.com/dustin/go-humanize"
+
+	"github.com/kv3fs/kv3fs/internal/bench/measure"
 )
 
 // maxWrong is how many wrong blocks, and how many errors of a rank, are told
@@ -152,7 +154,7 @@ func (w WrongBlock) String() string {
 func (r *Report) WriteTable(w io.Writer, unlimited *Survey) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s requests of %s in %s; ranks: %d, in flight: %d blocks of %s each\n\n",
-		countText(int64(r.Requests)), r.Trace, secondsText(r.ElapsedSeconds), r.Ranks, r.Depth, sizeText(r.BlockBytes))
+		countText(int64(r.Requests)), r.Trace, secondsText(r.ElapsedSeconds), r.Ranks, r.Depth, measure.SizeText(r.BlockBytes))
 
 	fmt.Fprintf(&b, "hits      %6.2f %% of tokens  (%s of %s)\n", 100*r.HitTokensRatio, countText(r.HitTokens), countText(r.Tokens))
 	fmt.Fprintf(&b, "          %6.2f %% of blocks  (%s of %s", 100*r.HitBlocksRatio, countText(r.HitBlocks), countText(r.Blocks))
@@ -182,7 +184,7 @@ func (r *Report) WriteTable(w io.Writer, unlimited *Survey) error {
 	row := func(name string, l LatencySummary, bytes int64, seconds float64) {
 		moved, rate := "", ""
 		if seconds > 0 {
-			moved, rate = sizeText(bytes), fmt.Sprintf("%.2f", float64(bytes)/seconds/1e9)
+			moved, rate = measure.SizeText(bytes), fmt.Sprintf("%.2f", float64(bytes)/seconds/1e9)
 		}
 		line := fmt.Sprintf("%-22s %10s %10s %10s %10s %10s %10s", name, countText(l.Count), l.P50.text(l), l.P99.text(l), l.Max.text(l), moved, rate)
 		b.WriteString(strings.TrimRight(line, " ") + "\n")
@@ -252,8 +254,7 @@ func ratio(part, whole int64) float64 {
 	return float64(part) / float64(whole)
 }
 
-func sizeText(bytes int64) string { return humanize.IBytesN(uint64(max(0, bytes)), 3) }
-func countText(n int64) string    { return humanize.Comma(n) }
+func countText(n int64) string { return humanize.Comma(n) }
 func secondsText(s float64) string {
 	return time.Duration(s * float64(time.Second)).Round(10 * time.Millisecond).String()
 }
