@@ -35,7 +35,7 @@ func (c *confirmer) add(one confirmation) {
 	c.waiting = append(c.waiting, one)
 	if !c.running {
 		c.running = true
-		c.store.work.Go(c.run)
+		c.store.group.Go(c.run)
 	}
 }
 

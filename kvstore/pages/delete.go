@@ -20,7 +20,7 @@ func (s *Store) Delete(ctx context.Context, keys []kv.Key) error {
 	defer done()
 	for at := range chunks(keys) {
 		if err := s.service.remove(ctx, patient, keys[at:min(at+batchKeys, len(keys))]); err != nil {
-			return err
+			return s.group.Explain(err)
 		}
 	}
 	return nil
@@ -56,5 +56,6 @@ func (s *Store) list(ctx context.Context, after string) ([]kv.Key, string, error
 	defer leave()
 	ctx, done := s.inTime(ctx)
 	defer done()
-	return s.service.list(ctx, after)
+	keys, last, err := s.service.list(ctx, after)
+	return keys, last, s.group.Explain(err)
 }

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/kv3fs/kv3fs/kvstore/internal/batch"
 	"github.com/kv3fs/kv3fs/kvstore/internal/transfer"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
@@ -21,16 +22,15 @@ import (
 // meanwhile. Without checksums nothing but the lease does, and what comes after its
 // end is a miss.
 func (s *Store) Load(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
-	return s.begin(ctx, shards, s.load)
+	return s.begin(ctx, batch.Load, shards, s.load)
 }
 
 // loading is a batch of loads.
 type loading struct {
+	*batch.Batch
 	store  *Store
 	mendBy func() time.Time // a timeout from when damage was first found
-	ctx    context.Context
 	file   *handle
-	task   *kv.Task
 	shards []kv.Shard
 	blocks []*wanted      // in the order of their first shards
 	byKey  map[kv.Key]int // their places
@@ -50,9 +50,9 @@ type wanted struct {
 	fate    error // of one that was found damaged
 }
 
-func (s *Store) load(ctx context.Context, t *kv.Task, shards []kv.Shard) {
+func (s *Store) load(b *batch.Batch, shards []kv.Shard) {
 	l := &loading{
-		store: s, ctx: ctx, task: t, shards: shards, byKey: map[kv.Key]int{},
+		Batch: b, store: s, shards: shards, byKey: map[kv.Key]int{},
 		mendBy: sync.OnceValue(func() time.Time { return time.Now().Add(s.o.Timeout) }),
 	}
 	var keys []kv.Key
@@ -66,7 +66,7 @@ func (s *Store) load(ctx context.Context, t *kv.Task, shards []kv.Shard) {
 		l.settleAll(err)
 		return
 	}
-	file, err := s.file.take(ctx)
+	file, err := s.file.take(b.Context())
 	if err != nil {
 		l.settleAll(err)
 		return
@@ -78,13 +78,13 @@ func (s *Store) load(ctx context.Context, t *kv.Task, shards []kv.Shard) {
 
 func (l *loading) settleAll(err error) {
 	for i := range l.shards {
-		l.settle(i, err)
+		l.Settle(i, err)
 	}
 }
 
 // locate finds the pages, whose leases begin no earlier than we ask.
 func (l *loading) locate(keys []kv.Key) error {
-	ctx, done := l.store.inTime(l.ctx)
+	ctx, done := l.store.inTime(l.Context())
 	defer done()
 	for at := range chunks(keys) {
 		some := keys[at:min(at+batchKeys, len(keys))]
@@ -143,7 +143,7 @@ func (l *loading) read() {
 		ops = append(ops, arrivals.op(i, transfer.Op{File: l.file.file, Offset: s.label.at(w.page) + int64(shard.Index)*s.o.Layout.ShardBytes, Buf: shard.Buf}))
 	}
 	l.miss(absent)
-	s.engine.Do(l.ctx, ops)
+	s.engine.Do(l.Context(), ops)
 	<-over
 	arrivals.close()
 	for _, w := range l.blocks {
@@ -155,7 +155,7 @@ func (l *loading) read() {
 
 func (l *loading) miss(absent []int) {
 	for _, i := range absent {
-		l.settle(i, kv.ErrMiss)
+		l.Settle(i, kv.ErrMiss)
 	}
 }
 
@@ -177,11 +177,11 @@ func (l *loading) arrive(a arrival) {
 	}
 	w := l.blocks[l.byKey[l.shards[a.of].Key]]
 	if a.err != nil && !errors.Is(a.err, io.ErrUnexpectedEOF) {
-		l.settle(a.of, because(l.ctx, a.err))
+		l.Settle(a.of, a.err)
 		return
 	}
 	if a.err != nil {
-		l.settle(a.of, l.damaged(w, "the file ends in it"))
+		l.Settle(a.of, l.damaged(w, "the file ends in it"))
 		return
 	}
 	w.mu.Lock()
@@ -201,7 +201,7 @@ func (l *loading) judge(w *wanted, err error) error {
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return l.damaged(w, "the file ends before its record")
 	case err != nil:
-		return because(l.ctx, err)
+		return err
 	}
 	h := &w.record.head
 	if err = h.Decode(w.record.raw); err == nil {
@@ -219,21 +219,21 @@ func (l *loading) finish(w *wanted, i int) {
 	switch {
 	case w.err != nil && errors.Is(w.err, kv.ErrAbandoned):
 		// That is about the record's memory, not the shard's.
-		l.settle(i, fmt.Errorf("%w: the record of block %s", kv.ErrTimeout, w.key))
+		l.Settle(i, fmt.Errorf("%w: the record of block %s", kv.ErrTimeout, w.key))
 	case w.err != nil:
-		l.settle(i, w.err)
+		l.Settle(i, w.err)
 	case l.store.o.Checksums == kv.ChecksumsOff:
 		if time.Now().After(w.leased) {
-			l.settle(i, kv.ErrMiss)
+			l.Settle(i, kv.ErrMiss)
 			return
 		}
-		l.settle(i, nil)
+		l.Settle(i, nil)
 	default:
 		err := w.record.head.Verify(shard.Index, shard.Buf)
 		if err != nil {
 			err = l.damaged(w, err.Error())
 		}
-		l.settle(i, err)
+		l.Settle(i, err)
 	}
 }
 
@@ -256,7 +256,7 @@ func (l *loading) damaged(w *wanted, what string) error {
 // block can be dumped again. Until that is done it is no ErrCorrupt.
 func (l *loading) condemn(w *wanted, what string) error {
 	s := l.store
-	ctx, done := until(l.ctx, l.mendBy())
+	ctx, done := until(l.Context(), l.mendBy())
 	defer done()
 	found := &kv.CorruptError{Key: w.key, Where: fmt.Sprintf("page %d of %s", w.page, s.o.File), What: what}
 	// Somebody else may have found it, and dumped the block anew.
@@ -273,19 +273,4 @@ func (l *loading) condemn(w *wanted, what string) error {
 	}
 	s.counters.QuarantinedBlocks.Add(1)
 	return found
-}
-
-// settle settles a shard, counted.
-func (l *loading) settle(i int, err error) {
-	c := &l.store.counters
-	switch {
-	case err == nil:
-		c.LoadedShards.Add(1)
-		c.LoadedBytes.Add(l.store.o.Layout.ShardBytes)
-	case errors.Is(err, kv.ErrMiss):
-		c.MissedShards.Add(1)
-	default:
-		c.FailedLoads.Add(1)
-	}
-	l.task.Settle(i, err)
 }

@@ -23,7 +23,7 @@ func (s *Store) Lookup(ctx context.Context, keys []kv.Key, found []bool) error {
 		some := keys[at:min(at+batchKeys, len(keys))]
 		there, err := s.service.exists(ctx, some)
 		if err != nil {
-			return err
+			return s.group.Explain(err)
 		}
 		copy(found[at:], there)
 		s.counters.LookedUp.Add(int64(len(some)))
@@ -45,7 +45,7 @@ func (s *Store) LookupPrefix(ctx context.Context, keys []kv.Key) (int, error) {
 		some := keys[at:min(at+batchKeys, len(keys))]
 		there, err := s.service.exists(ctx, some)
 		if err != nil {
-			return 0, err
+			return 0, s.group.Explain(err)
 		}
 		s.counters.LookedUp.Add(int64(len(some)))
 		s.counters.Found.Add(int64(count(there)))

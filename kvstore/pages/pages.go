@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"github.com/kv3fs/kv3fs/kvstore/internal/assembly"
+	"github.com/kv3fs/kv3fs/kvstore/internal/batch"
 	"github.com/kv3fs/kv3fs/kvstore/internal/transfer"
 	"github.com/kv3fs/kv3fs/kvstore/internal/transfer/posix"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
@@ -122,20 +123,17 @@ type Store struct {
 	label   label
 	service *service
 	engine  transfer.Engine
-	file    *keeper
+	file    *pageFile
 
 	counters kv.Counters
-	heads    sync.Pool // of *record
-	places   chan struct{}
-	life     context.Context // until Close
-	end      context.CancelFunc
+	heads    sync.Pool    // of *record
+	group    *batch.Group // what is under way
+	limit    *batch.Limit
 
 	blocks    *assembly.Table[*page]
 	confirmer confirmer
 
 	mu         sync.Mutex
-	closed     bool
-	work       sync.WaitGroup // batches, and what they have begun
 	unfinished map[kv.Key]*page
 	bookings   map[kv.Key]*booking
 	lastSwept  time.Time
@@ -168,19 +166,19 @@ func Open(o Options) (*Store, error) {
 	}
 	s := &Store{
 		o: o, label: l, service: service, engine: o.Engine,
-		places:     make(chan struct{}, o.WaitingQueueDepth),
+		limit:      batch.LimitBatches(o.WaitingQueueDepth),
 		blocks:     assembly.New[*page](o.Layout.Shards()),
 		unfinished: map[kv.Key]*page{},
 		bookings:   map[kv.Key]*booking{},
 	}
 	s.heads.New = func() any { return newRecord() }
-	s.life, s.end = context.WithCancel(context.Background())
+	s.group = batch.NewGroup(o.Layout, &s.counters, o.Timeout)
 	s.confirmer.store = s
 	if s.engine == nil {
 		s.engine = posix.New(posix.Options{Streams: o.Streams, Timeout: o.Timeout, DirectIO: o.DirectIO})
 	}
 	if err := s.open(f); err != nil {
-		s.end()
+		s.group.Close()
 		service.close()
 		if o.Engine == nil {
 			err = errors.Join(err, s.engine.Close())
@@ -195,12 +193,12 @@ func (s *Store) open(f *os.File) error {
 	if err != nil {
 		return err
 	}
-	ctx, done := s.inTime(s.life)
+	ctx, done := s.inTime(context.Background())
 	defer done()
 	if err := s.service.initialize(ctx); err != nil {
 		return errors.Join(err, file.Close())
 	}
-	s.file = newKeeper(file, func() (transfer.File, error) {
+	s.file = newPageFile(file, func() (transfer.File, error) {
 		f, err := openAgain(&s.o, s.label)
 		if err != nil {
 			return nil, err
@@ -240,8 +238,8 @@ func (s *Store) Stats() kv.Stats {
 // Flush has nothing to wait for: a dump is settled when the service has confirmed its
 // block, durably.
 func (s *Store) Flush(ctx context.Context) error {
-	if s.life.Err() != nil {
-		return kv.ErrClosed
+	if err := s.group.Err(); err != nil {
+		return err
 	}
 	return ctx.Err()
 }
@@ -249,11 +247,7 @@ func (s *Store) Flush(ctx context.Context) error {
 // Close is kv.Store's. What is unfinished then is dropped.
 func (s *Store) Close() error {
 	s.once.Do(func() {
-		s.mu.Lock()
-		s.closed = true
-		s.mu.Unlock()
-		s.end()
-		s.work.Wait()
+		s.group.Close()
 		s.sweep(0)
 		s.service.close()
 		s.closeErr = errors.Join(s.file.close(), s.engine.Close())

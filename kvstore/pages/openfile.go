@@ -14,9 +14,9 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
-// keeper has the page file open for batches to use. Where what is behind it is gone,
-// as a daemon is that was replaced, the next batch opens it anew.
-type keeper struct {
+// pageFile keeps the page file open for batches to use. When what is behind it is gone,
+// as after a daemon was replaced, the next batch opens it again.
+type pageFile struct {
 	open  func() (transfer.File, error)
 	opens *workerpool.Pool // of one: a file system may hang
 
@@ -28,23 +28,23 @@ type keeper struct {
 // handle is the file as it was opened once.
 type handle struct {
 	file  transfer.File
-	users int // of which the keeper is one while it has it
+	users int // of which the pageFile is one while it has it
 }
 
-func newKeeper(file transfer.File, open func() (transfer.File, error), timeout time.Duration) *keeper {
-	return &keeper{open: open, opens: workerpool.New(1, timeout), now: &handle{file, 1}}
+func newPageFile(file transfer.File, open func() (transfer.File, error), timeout time.Duration) *pageFile {
+	return &pageFile{open: open, opens: workerpool.New(1, timeout), now: &handle{file, 1}}
 }
 
 // take is the file, for who gives it back.
-func (k *keeper) take(ctx context.Context) (*handle, error) {
-	if h := k.current(); h != nil {
+func (p *pageFile) take(ctx context.Context) (*handle, error) {
+	if h := p.current(); h != nil {
 		return h, nil
 	}
 	outcome := make(chan error, 1)
 	var failed error
-	k.opens.Go(workerpool.Job{
+	p.opens.Go(workerpool.Job{
 		Context: ctx,
-		Run:     func() { failed = k.renew() },
+		Run:     func() { failed = p.renew() },
 		Done: func(err error) {
 			switch {
 			case err == nil:
@@ -60,51 +60,51 @@ func (k *keeper) take(ctx context.Context) (*handle, error) {
 	if err := <-outcome; err != nil {
 		return nil, err
 	}
-	if h := k.current(); h != nil {
+	if h := p.current(); h != nil {
 		return h, nil
 	}
 	return nil, syscall.ENOTCONN // gone again
 }
 
-func (k *keeper) current() *handle {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.now != nil {
-		k.now.users++
+func (p *pageFile) current() *handle {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.now != nil {
+		p.now.users++
 	}
-	return k.now
+	return p.now
 }
 
 // renew opens the file, unless somebody has.
-func (k *keeper) renew() error {
-	k.mu.Lock()
-	known := k.now != nil
-	k.mu.Unlock()
+func (p *pageFile) renew() error {
+	p.mu.Lock()
+	known := p.now != nil
+	p.mu.Unlock()
 	if known {
 		return nil
 	}
-	file, err := k.open()
+	file, err := p.open()
 	if err != nil {
 		return err
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.closed { // it took too long
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed { // it took too long
 		return errors.Join(kv.ErrClosed, file.Close())
 	}
-	k.now = &handle{file, 1}
+	p.now = &handle{file, 1}
 	return nil
 }
 
 // heed looks at how a move has ended, and gives up a file that is of no use any more.
-func (k *keeper) heed(h *handle, err error) {
+func (p *pageFile) heed(h *handle, err error) {
 	if !gone(err) {
 		return
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.now == h {
-		k.now = nil
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.now == h {
+		p.now = nil
 		h.users-- // who calls is another one
 	}
 }
@@ -113,26 +113,26 @@ func (k *keeper) heed(h *handle, err error) {
 func gone(err error) bool { return errors.Is(err, syscall.ENOTCONN) || errors.Is(err, syscall.ESTALE) }
 
 // give ends a use.
-func (k *keeper) give(h *handle) {
-	k.mu.Lock()
+func (p *pageFile) give(h *handle) {
+	p.mu.Lock()
 	h.users--
 	last := h.users == 0
-	k.mu.Unlock()
+	p.mu.Unlock()
 	if last {
 		_ = h.file.Close() // it is of no use any more, and may well say so
 	}
 }
 
 // close is called when nobody uses the file.
-func (k *keeper) close() error {
-	err := k.opens.Close()
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.closed = true
-	if k.now == nil {
+func (p *pageFile) close() error {
+	err := p.opens.Close()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	if p.now == nil {
 		return err
 	}
-	if failed := k.now.file.Close(); !gone(failed) { // what was settled is not lost by it
+	if failed := p.now.file.Close(); !gone(failed) { // what was settled is not lost by it
 		err = errors.Join(err, failed)
 	}
 	return err

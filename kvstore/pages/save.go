@@ -4,11 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/kv3fs/kv3fs/kvstore/internal/assembly"
+	"github.com/kv3fs/kv3fs/kvstore/internal/batch"
 	"github.com/kv3fs/kv3fs/kvstore/internal/blockhead"
 	"github.com/kv3fs/kv3fs/kvstore/internal/transfer"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
@@ -18,19 +17,18 @@ import (
 // they come, then its record, and then it is confirmed: until that the block is
 // nowhere, and from then on it outlives us. The last shard is settled with it.
 func (s *Store) Save(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
-	return s.begin(ctx, shards, s.dump)
+	return s.begin(ctx, batch.Save, shards, s.save)
 }
 
 // block is one that is being written.
 type block = assembly.Block[*page]
 
-// dumping is a batch of dumps.
-type dumping struct {
+// saving is a batch of saves.
+type saving struct {
+	*batch.Batch
 	store    *Store
-	ctx      context.Context
-	patience context.Context // ctx until the batch has waited long enough for others
+	patience context.Context // the batch's, until it has waited long enough for others
 	file     *handle
-	task     *kv.Task
 	shards   []kv.Shard
 
 	booked  map[kv.Key]*booking
@@ -42,8 +40,6 @@ type dumping struct {
 	records  []*recording         // by shard: of the block it completes
 	cancels  []context.CancelFunc // of what was queued
 	arrivals *arrivals
-	left     atomic.Int64
-	over     chan struct{}
 }
 
 // recording is a record on its way.
@@ -52,18 +48,16 @@ type recording struct {
 	cancel context.CancelFunc
 }
 
-func (s *Store) dump(ctx context.Context, t *kv.Task, shards []kv.Shard) {
+func (s *Store) save(b *batch.Batch, shards []kv.Shard) {
 	s.sweepNow()
-	patience, done := s.inTime(ctx)
+	patience, done := s.inTime(b.Context())
 	defer done()
-	d := &dumping{
-		store: s, ctx: ctx, patience: patience, task: t, shards: shards,
+	d := &saving{
+		Batch: b, store: s, patience: patience, shards: shards,
 		booked: map[kv.Key]*booking{}, known: map[kv.Key]error{}, waiting: map[int]bool{},
 		again:  make(chan int, len(shards)),
 		blocks: make([]*block, len(shards)), records: make([]*recording, len(shards)),
-		over: make(chan struct{}),
 	}
-	d.left.Store(int64(len(shards)))
 	d.arrivals = newArrivals(len(shards), s.o.Streams, d.arrive)
 	all := make([]int, len(shards))
 	for i := range all {
@@ -71,9 +65,7 @@ func (s *Store) dump(ctx context.Context, t *kv.Task, shards []kv.Shard) {
 	}
 	var err error
 	if d.file, err = s.file.take(patience); err != nil {
-		for i := range all {
-			d.settle(i, err)
-		}
+		d.SettleAll(all, err)
 		d.arrivals.close()
 		return
 	}
@@ -90,7 +82,7 @@ func (s *Store) dump(ctx context.Context, t *kv.Task, shards []kv.Shard) {
 }
 
 // wait goes on with shards that somebody else was at, until all are settled.
-func (d *dumping) wait() {
+func (d *saving) wait() {
 	ended := d.patience.Done()
 	for {
 		select {
@@ -106,13 +98,13 @@ func (d *dumping) wait() {
 				d.settleUnwritten(i)
 			}
 			clear(d.waiting)
-		case <-d.over:
+		case <-d.Done():
 			return
 		}
 	}
 }
 
-func (d *dumping) enterAgain(free []int) {
+func (d *saving) enterAgain(free []int) {
 	still := free[:0]
 	for _, i := range free {
 		if d.waiting[i] {
@@ -125,7 +117,7 @@ func (d *dumping) enterAgain(free []int) {
 
 // enter finds out what is to be done about shards, and begins to write those that are
 // ours to write.
-func (d *dumping) enter(some []int) {
+func (d *saving) enter(some []int) {
 	d.book(some)
 	type row struct { // of writes that have to begin by the same time
 		writeBy time.Time
@@ -148,14 +140,14 @@ func (d *dumping) enter(some []int) {
 		}))
 	}
 	for _, r := range rows {
-		ctx, cancel := context.WithDeadline(d.ctx, r.writeBy)
+		ctx, cancel := context.WithDeadline(d.Context(), r.writeBy)
 		d.cancels = append(d.cancels, cancel)
 		d.store.engine.Do(ctx, r.ops)
 	}
 }
 
 // book books pages for the blocks of shards.
-func (d *dumping) book(some []int) {
+func (d *saving) book(some []int) {
 	var keys []kv.Key
 	seen := map[kv.Key]bool{}
 	for _, i := range some {
@@ -173,7 +165,7 @@ func (d *dumping) book(some []int) {
 }
 
 // claim is the block that a shard is to be written to by us, or nil.
-func (d *dumping) claim(i int) *block {
+func (d *saving) claim(i int) *block {
 	s, shard := d.store, d.shards[i]
 	key := shard.Key
 	if d.known[key] == nil && s.tooOld(key) {
@@ -191,7 +183,7 @@ func (d *dumping) claim(i int) *block {
 		d.known[key] = err
 		d.settleUnwritten(i)
 	case verdict == assembly.Have:
-		d.settle(i, nil)
+		d.Settle(i, nil)
 	case verdict == assembly.Later:
 		d.waiting[i] = true
 	default:
@@ -201,7 +193,7 @@ func (d *dumping) claim(i int) *block {
 }
 
 // settleUnwritten settles a shard that is not to be written by us.
-func (d *dumping) settleUnwritten(i int) {
+func (d *saving) settleUnwritten(i int) {
 	key := d.shards[i].Key
 	err := d.known[key]
 	switch {
@@ -213,7 +205,7 @@ func (d *dumping) settleUnwritten(i int) {
 	default:
 		err = endOf(d.patience)
 	}
-	d.settle(i, err)
+	d.Settle(i, err)
 }
 
 // errTooOld: the reservation ends before the block is whole.
@@ -221,7 +213,7 @@ var errTooOld = fmt.Errorf("%w: its shards came too slowly for the reservation o
 
 // arrive takes the end of a write: of a shard, or of the record of the block that a
 // shard has completed.
-func (d *dumping) arrive(a arrival) {
+func (d *saving) arrive(a arrival) {
 	d.store.file.heed(d.file, a.err)
 	if a.of < 0 {
 		d.recorded(-1-a.of, a.err)
@@ -232,12 +224,12 @@ func (d *dumping) arrive(a arrival) {
 		if s.blocks.Failed(b, shard.Index) {
 			s.finish(b)
 		}
-		d.settle(a.of, d.explain(a.err))
+		d.Settle(a.of, d.late(a.err))
 		return
 	}
 	b.Sums[shard.Index] = blockhead.Sum(shard.Buf)
 	if !s.blocks.Written(b, shard.Index) {
-		d.settle(a.of, nil)
+		d.Settle(a.of, nil)
 		return
 	}
 	// Whatever becomes of this batch, the block has shards of others as well.
@@ -251,7 +243,7 @@ func (d *dumping) arrive(a arrival) {
 }
 
 // recorded goes on with a block whose record is written.
-func (d *dumping) recorded(i int, err error) {
+func (d *saving) recorded(i int, err error) {
 	s, b, r := d.store, d.blocks[i], d.records[i]
 	r.cancel()
 	if !errors.Is(err, kv.ErrAbandoned) {
@@ -262,37 +254,19 @@ func (d *dumping) recorded(i int, err error) {
 		if errors.Is(err, kv.ErrAbandoned) { // the record's memory, not the caller's
 			err = fmt.Errorf("%w: the record of block %s", kv.ErrTimeout, b.Key)
 		}
-		d.settle(i, d.explain(err))
+		d.Settle(i, d.late(err))
 		return
 	}
 	s.confirmer.add(confirmation{key: b.Key, page: b.Payload, until: time.Now().Add(s.o.Timeout), done: func(err error) {
 		s.finish(b)
-		d.settle(i, err)
+		d.Settle(i, err)
 	}})
 }
 
-// explain puts a failed write into the words of the contract.
-func (d *dumping) explain(err error) error {
-	switch {
-	case errors.Is(err, context.DeadlineExceeded) && d.ctx.Err() == nil: // it was not begun in time
+// late returns errTooOld for a write that was not begun before its reservation ended.
+func (d *saving) late(err error) error {
+	if errors.Is(err, context.DeadlineExceeded) && d.Context().Err() == nil {
 		return errTooOld
-	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-		return fmt.Errorf("%w: %w", kv.ErrFull, err)
 	}
 	return err
-}
-
-// settle settles a shard, counted.
-func (d *dumping) settle(i int, err error) {
-	c := &d.store.counters
-	if err = because(d.ctx, err); err == nil {
-		c.SavedShards.Add(1)
-		c.SavedBytes.Add(d.store.o.Layout.ShardBytes)
-	} else {
-		c.FailedSaves.Add(1)
-	}
-	d.task.Settle(i, err)
-	if d.left.Add(-1) == 0 {
-		close(d.over)
-	}
 }
