@@ -118,6 +118,7 @@ func (c *pagesServeCmd) Validate() error {
 const stopPatience = 10 * time.Second
 
 func (c *pagesServeCmd) Run(ctx context.Context) error {
+	tuneCollector()
 	p, err := c.config(c.Listen, c.TP, stopPatience, newLogger(c.LogLevel, c.LogFormat))
 	if err != nil {
 		return err

@@ -54,6 +54,7 @@ type serveCmd struct {
 
 // Run serves until ctx ends.
 func (c *serveCmd) Run(ctx context.Context) error {
+	tuneCollector()
 	mode, err := blockio.ParseMode(c.IO)
 	if err != nil {
 		return err

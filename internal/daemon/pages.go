@@ -67,19 +67,12 @@ type pageService struct {
 	cancel    context.CancelFunc
 	done      chan struct{}
 	err       error // valid once done is closed
-	ballast   []byte
 }
-
-// ballastBytes is a part of the heap that is never touched and so takes no memory,
-// but lets the collector wait for as much garbage more. A batch of 512 keys leaves
-// some 20 KiB; with a small book the collector would run for every two hundred
-// requests, and take half of the processors.
-const ballastBytes = 32 << 20
 
 // startPages opens the page index below a host's state directory and serves it until
 // stop. It opens the listeners first, since an address in use is the likeliest failure.
 func startPages(hostDir string, p Pages) (_ *pageService, err error) {
-	s := &pageService{done: make(chan struct{}), ballast: make([]byte, ballastBytes)}
+	s := &pageService{done: make(chan struct{})}
 	defer func() {
 		if err != nil {
 			s.closeListeners()
