@@ -7,27 +7,27 @@ import (
 	"github.com/kv3fs/kv3fs/internal/pageservice"
 )
 
-// batch is the keys of a call and what is known of them. The room is used again by
-// later calls.
+// batch holds the keys of a call and what is known of them. Later calls reuse its
+// memory.
 type batch struct {
 	keys   []string
 	hashes []uint64
-	ids    []uint32 // entries, or none, as of the last look
-	marks  []uint64 // hashes as the log has them, see mark
+	ids    []uint32 // entries, or none, as of the last lookUp
+	logged []uint64 // hashes as in the log, see hashForLog
 	seen   []uint32 // see distinct
 }
 
 var batches = sync.Pool{New: func() any { return new(batch) }}
 
-// newBatch takes the keys of a call; done gives them back. n is how many, and key
-// yields them.
+// newBatch returns a batch of n keys, which key returns one by one. The caller calls
+// release when it no longer uses the batch.
 func newBatch(n int, key func(i int) string) (*batch, error) {
 	b := batches.Get().(*batch)
 	for i := range n {
 		k := key(i)
 		if len(k) > maxKeyBytes {
-			b.done()
-			return nil, fmt.Errorf("%w: a key of %d bytes; at most %d", pageservice.ErrInvalid, len(k), maxKeyBytes)
+			b.release()
+			return nil, fmt.Errorf("%w: a key of %d bytes; want at most %d", pageservice.ErrInvalid, len(k), maxKeyBytes)
 		}
 		b.keys = append(b.keys, k)
 		b.hashes = append(b.hashes, hashOf(k))
@@ -40,22 +40,22 @@ func keysOf(keys []string) (*batch, error) {
 	return newBatch(len(keys), func(i int) string { return keys[i] })
 }
 
-// done is called when nothing of the batch is used any more.
-func (b *batch) done() {
-	clear(b.keys) // keeps none of them from the garbage collector
+// release makes the batch available to later calls.
+func (b *batch) release() {
+	clear(b.keys) // so that the garbage collector can free them
 	b.keys, b.hashes, b.ids = b.keys[:0], b.hashes[:0], b.ids[:0]
 	batches.Put(b)
 }
 
-// look finds the entries of all keys. A lock of the space is held.
-func (b *batch) look(s *space) { s.byKey.findAll(&s.entries, b.hashes, b.keys, b.ids) }
+// lookUp finds the entries of all keys. The caller holds the lock of the space.
+func (b *batch) lookUp(s *space) { s.byKey.findAll(&s.entries, b.hashes, b.keys, b.ids) }
 
-// mark computes the hashes that the log has.
-func (b *batch) mark() { b.marks = hashKeys(b.marks[:0], b.keys) }
+// hashForLog computes the hashes that the log contains.
+func (b *batch) hashForLog() { b.logged = hashKeys(b.logged[:0], b.keys) }
 
-// again finds the entry of a key that had none when the batch was looked up, and may
-// have got one from an equal key before it.
-func (b *batch) again(s *space, i int) (id uint32, known bool) {
+// entry returns the entry of the i-th key. If the key had none when the batch was looked
+// up, it may have got one since, from an equal key earlier in the batch.
+func (b *batch) entry(s *space, i int) (id uint32, known bool) {
 	if b.ids[i] == none {
 		if id, ok := s.byKey.find(&s.entries, b.hashes[i], b.keys[i]); ok {
 			b.ids[i] = id
@@ -64,13 +64,13 @@ func (b *batch) again(s *space, i int) (id uint32, known bool) {
 	return b.ids[i], b.ids[i] != none
 }
 
-// distinct tells which of several keys are equal.
+// distinct finds out which of several keys are equal.
 type distinct struct {
 	b     *batch
-	first []int // where each stands in the batch first
+	first []int // where in the batch each occurs first
 }
 
-// distinct begins with no keys.
+// distinct returns an empty set of keys of the batch.
 func (b *batch) distinct() distinct {
 	size := 4
 	for size < 2*len(b.keys) {
@@ -84,7 +84,7 @@ func (b *batch) distinct() distinct {
 	return distinct{b: b, first: make([]int, 0, len(b.keys))}
 }
 
-// add tells which distinct key the i-th of the batch is.
+// add adds the i-th key of the batch and returns which distinct key it is.
 func (d *distinct) add(i int) int {
 	b, mask := d.b, uint32(len(d.b.seen)-1)
 	for at := uint32(b.hashes[i]) & mask; ; at = (at + 1) & mask {

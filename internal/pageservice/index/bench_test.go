@@ -34,7 +34,7 @@ func benchKeys(n int) [][]string {
 	return batches
 }
 
-func benchBook(tb testing.TB, dir string, numPages int64) *Index {
+func benchIndex(tb testing.TB, dir string, numPages int64) *Index {
 	tb.Helper()
 	b, err := open(dir, Options{})
 	if err != nil {
@@ -63,17 +63,17 @@ func save(tb testing.TB, b *Index, keys []string) {
 	}
 }
 
-// BenchmarkExists512 asks for 512 keys of a million.
+// BenchmarkExists512 queries 512 keys of a million.
 func BenchmarkExists512(b *testing.B) {
-	book := benchBook(b, b.TempDir(), million)
-	defer book.Close()
+	x := benchIndex(b, b.TempDir(), million)
+	defer x.Close()
 	batches := benchKeys(million)
 	for _, keys := range batches {
-		save(b, book, keys)
+		save(b, x, keys)
 	}
 	defer reportCPU(b)()
 	for i := 0; b.Loop(); i++ {
-		if _, err := book.Exists(context.Background(), benchSpace, batches[i%len(batches)]); err != nil {
+		if _, err := x.Exists(context.Background(), benchSpace, batches[i%len(batches)]); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -82,47 +82,47 @@ func BenchmarkExists512(b *testing.B) {
 // BenchmarkSave512 is a reservation and a confirmation of 512 new keys, both durable.
 // Half of the time pages of evicted keys are taken.
 func BenchmarkSave512(b *testing.B) {
-	book := benchBook(b, b.TempDir(), 64*benchBatch)
-	defer book.Close()
+	x := benchIndex(b, b.TempDir(), 64*benchBatch)
+	defer x.Close()
 	batches := benchKeys(256 * benchBatch)
 	defer reportCPU(b)()
 	for i := 0; b.Loop(); i++ {
-		save(b, book, batches[i%len(batches)])
+		save(b, x, batches[i%len(batches)])
 	}
 }
 
-// BenchmarkReopenMillion is the time from opening a book of a million keys to its
-// first answer. It also tells the memory that such a book needs.
+// BenchmarkReopenMillion is the time from opening an index of a million keys to its
+// first answer. It also reports the memory that such an index needs.
 func BenchmarkReopenMillion(b *testing.B) {
 	dir := b.TempDir()
-	book := benchBook(b, dir, 2*million)
+	x := benchIndex(b, dir, 2*million)
 	before := heapBytes()
 	for i := range million / benchBatch {
-		save(b, book, benchKeysAt(i))
+		save(b, x, benchKeysAt(i))
 	}
 	liveMB := float64(heapBytes()-before) / 1e6
-	if err := book.Close(); err != nil {
+	if err := x.Close(); err != nil {
 		b.Fatal(err)
 	}
 	info, err := os.Stat(filepath.Join(dir, journal.FileName))
 	if err != nil {
 		b.Fatal(err)
 	}
-	book = nil
-	ask := benchKeysAt(7)
+	x = nil
+	some := benchKeysAt(7)
 	for b.Loop() {
 		runtime.GC()
 		start := time.Now()
-		book, err := open(dir, Options{})
+		x, err := open(dir, Options{})
 		if err != nil {
 			b.Fatal(err)
 		}
-		found, err := book.Exists(context.Background(), benchSpace, ask)
+		found, err := x.Exists(context.Background(), benchSpace, some)
 		b.ReportMetric(float64(time.Since(start).Milliseconds()), "reopen-ms")
 		if err != nil || !found[0] || !found[benchBatch-1] {
 			b.Fatal(found[0], err)
 		}
-		book.Close()
+		x.Close()
 	}
 	b.ReportMetric(liveMB, "live-MB")
 	b.ReportMetric(float64(info.Size())/1e6, "file-MB")

@@ -11,7 +11,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/pageservice/journal"
 )
 
-// Whoever can ask can initialise: that must not take memory for ever.
+// Every client can initialise ranks: that must not take memory without bound.
 func TestSpacesAndRanksAreBounded(t *testing.T) {
 	b, err := open(t.TempDir(), Options{})
 	if err != nil {
@@ -59,7 +59,7 @@ func TestAFailedInitializeLeavesNoSpaceBehind(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(b.all()) != 0 {
-		t.Fatal("a space is left")
+		t.Fatal("a space is left behind")
 	}
 	full = false
 	if _, err := b.Initialize(ctx, modelSpace, 0, pageservice.RankOptions{NumPages: 1}); err != nil {
@@ -67,8 +67,8 @@ func TestAFailedInitializeLeavesNoSpaceBehind(t *testing.T) {
 	}
 }
 
-// A log of short keys in a space of a long name is no waste: twice what is counted as
-// needed must be more than what compaction can leave.
+// A log of short keys in a space with a long name is not waste: what compaction cannot
+// remove must be less than twice the bytes that are counted as live.
 func TestALongNameIsNotWaste(t *testing.T) {
 	b, err := open(t.TempDir(), Options{})
 	if err != nil {
@@ -93,6 +93,6 @@ func TestALongNameIsNotWaste(t *testing.T) {
 		needed += len(rec.encode()) + 4
 	}
 	if live := b.liveBytes.Load(); live < int64(needed) {
-		t.Errorf("%d bytes are counted as needed, but %d are", live, needed)
+		t.Errorf("%d bytes are counted as live, but %d are needed", live, needed)
 	}
 }

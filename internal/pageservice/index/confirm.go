@@ -8,7 +8,15 @@ import (
 	"github.com/kv3fs/kv3fs/internal/pageservice"
 )
 
-// Confirm implements pageservice.Book.
+// Confirm makes written pages belong to their keys, durably: when it returns, they
+// survive the loss of power. Then it gives up the pages in release. It ignores, and
+// counts in Confirmed.Ignored, what is not the caller's to confirm or to release: a page
+// that was never reserved for this key, or whose reservation has ended and that somebody
+// else has now, or that belongs to a key.
+//
+// A release names no key, and may come late from a former writer of the page. So the
+// quarantine begins as if the reservation had lasted, and the present writer may still
+// confirm the page.
 func (x *Index) Confirm(ctx context.Context, name pageservice.Space, rankID int, written []pageservice.Placed, release []int64) (pageservice.Confirmed, error) {
 	var nothing pageservice.Confirmed
 	if err := x.usable(ctx); err != nil {
@@ -18,8 +26,8 @@ func (x *Index) Confirm(ctx context.Context, name pageservice.Space, rankID int,
 	if err != nil {
 		return nothing, err
 	}
-	defer keys.done()
-	keys.mark()
+	defer keys.release()
+	keys.hashForLog()
 	s := x.find(name)
 	if s == nil {
 		return nothing, pageservice.ErrUnknownRank
@@ -33,7 +41,7 @@ func (x *Index) Confirm(ctx context.Context, name pageservice.Space, rankID int,
 		return nothing, err
 	}
 	s.sweep(r, x.now())
-	for s.anyComing(r, written, keys) {
+	for s.anyPending(r, written, keys) {
 		if err := s.lockAgain(ctx); err != nil {
 			return nothing, err
 		}
@@ -44,7 +52,7 @@ func (x *Index) Confirm(ctx context.Context, name pageservice.Space, rankID int,
 		s.sweep(r, x.now())
 	}
 
-	// Cloned, since the committer reads it when the caller may be gone.
+	// A copy, because confirmed may run when the caller is gone.
 	c := confirmation{release: slices.Clone(release)}
 	for i, w := range written {
 		s.plan(r, &c, w, keys, i)
@@ -65,19 +73,19 @@ func (x *Index) Confirm(ctx context.Context, name pageservice.Space, rankID int,
 	return c.done, nil
 }
 
-// confirmation is what a call of Confirm comes to.
+// confirmation holds the effects of a call of Confirm.
 type confirmation struct {
-	pages   []uint32 // that become their keys'
+	pages   []uint32 // that will belong to their keys
 	ids     []uint32 // the keys' entries
-	second  []uint32 // whose keys have another page here: given up
+	second  []uint32 // that are given up, because their keys have another page here
 	release []int64
 	done    pageservice.Confirmed
 }
 
-// anyComing tells whether a change of one of the pages, or of the key that it was
-// written for, is under way: what is to be done depends on its outcome.
-func (s *space) anyComing(r *rank, written []pageservice.Placed, keys *batch) bool {
-	keys.look(s)
+// anyPending reports whether a change of one of the pages, or of the key that it was
+// written for, is being logged: what to do depends on its outcome.
+func (s *space) anyPending(r *rank, written []pageservice.Placed, keys *batch) bool {
+	keys.lookUp(s)
 	for i, w := range written {
 		if !r.used(w.Page) {
 			continue
@@ -85,26 +93,26 @@ func (s *space) anyComing(r *rank, written []pageservice.Placed, keys *batch) bo
 		if h := r.holdOf(uint32(w.Page)); h != nil && h.busy {
 			return true
 		}
-		if id := keys.ids[i]; id != none && (s.entries.at(id).leaving || r.page(id) == pageComing) {
+		if id := keys.ids[i]; id != none && (s.entries.at(id).removing || r.page(id) == pageComing) {
 			return true
 		}
 	}
 	return false
 }
 
-// plan finds out what the confirmation of one page comes to, and marks it.
+// plan decides what the confirmation of one page does, and marks the page as busy.
 func (s *space) plan(r *rank, c *confirmation, w pageservice.Placed, keys *batch, i int) {
 	if !r.used(w.Page) {
 		c.done.Ignored++
 		return
 	}
 	page := uint32(w.Page)
-	id, known := keys.again(s, i)
+	id, known := keys.entry(s, i)
 	h := r.holdOf(page)
 	switch {
 	case known && r.page(id) == page+1:
 		c.done.Keys++ // again
-	case h == nil || h.hash != keys.marks[i] || h.state == forgotten:
+	case h == nil || h.hash != keys.logged[i] || h.state == forgotten:
 		c.done.Ignored++
 	case h.busy:
 		c.done.Keys++ // twice in one batch
@@ -142,7 +150,7 @@ func (s *space) confirmed(r *rank, c *confirmation, err error) {
 			e.lastUse.Store(now)
 			s.attach(r, id, page)
 		}
-		s.idle(id, e)
+		s.changed(id, e)
 	}
 	if err != nil {
 		for _, page := range c.second {
@@ -155,9 +163,9 @@ func (s *space) confirmed(r *rank, c *confirmation, err error) {
 	s.giveUp(r, c)
 }
 
-// giveUp lets pages rest that their writer does not need: those that he says, and
-// those whose keys have another page. A release names no key: it may come late, from
-// a former writer of the page, and must not cut the time of the present one.
+// giveUp puts into quarantine the pages that their writer released, and those whose keys
+// have another page. A release names no key: it may come late, from a former writer of
+// the page, and must not shorten the time of the present one.
 func (s *space) giveUp(r *rank, c *confirmation) {
 	now := s.index.now()
 	for _, page := range c.second {

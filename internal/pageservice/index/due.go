@@ -1,17 +1,17 @@
 package index
 
-// due is a page that something happens to at a time, unless it has changed since.
+// due is an event of a page at a time. It is void if the page has changed since.
 type due struct {
 	at   int64
 	page uint32
 	turn uint32 // see order
 }
 
-// dueHeap has the earliest at its head. Pages come in batches of one time, so most
-// pushes stay where they are.
+// dueHeap is a heap with the earliest event at its head. Pages come in batches of one
+// time, so most pushes move nothing.
 type dueHeap []due
 
-// children of a node: those of one lie in one or two cache lines.
+// children is the number of children of a node: they lie in one or two cache lines.
 const children = 4
 
 func (h *dueHeap) push(d due) {
@@ -27,12 +27,12 @@ func (h *dueHeap) push(d due) {
 	}
 }
 
-// keep throws away all but some.
-func (h *dueHeap) keep(some func(due) bool) {
+// filter removes the events for which keep is false.
+func (h *dueHeap) filter(keep func(due) bool) {
 	all := *h
 	*h = all[:0]
 	for _, d := range all {
-		if some(d) {
+		if keep(d) {
 			h.push(d)
 		}
 	}

@@ -8,9 +8,9 @@ import (
 	"github.com/kv3fs/kv3fs/internal/pageservice"
 )
 
-// What is noted of reservations and of the order of eviction does not pile up, however
-// many keys come and go before a reservation or a lease could have ended.
-func TestNothingPilesUp(t *testing.T) {
+// The queues of reservations and of the order of eviction stay short, however many keys
+// come and go before a reservation or a lease ends.
+func TestQueuesStayShort(t *testing.T) {
 	clock := time.Unix(1_800_000_000, 0)
 	x, err := open(t.TempDir(), Options{Now: func() time.Time { return clock }})
 	if err != nil {
@@ -32,7 +32,7 @@ func TestNothingPilesUp(t *testing.T) {
 	r := x.find(benchSpace).ranks[0]
 	for name, n := range map[string]int{"due": len(r.due), "ready": len(r.order.ready), "waiting": len(r.order.waiting)} {
 		if n > 2*numPages+2*batch+voidSlack {
-			t.Errorf("%d are %s", n, name)
+			t.Errorf("the queue %s has %d items", name, n)
 		}
 	}
 }

@@ -5,29 +5,29 @@ import (
 	"sync/atomic"
 )
 
-// entry is what is known of one key. Entries are named by small numbers, which ranks
-// and policies use as indexes.
+// entry holds what is known of one key. Entries have small numbers, which ranks use as
+// indexes.
 type entry struct {
 	key        string
 	hash       uint64 // see hashOf
 	lastUse    atomic.Int64
-	leaseUntil atomic.Int64 // never before this time plus the quarantine is it evicted
+	leaseUntil atomic.Int64 // it is not evicted before this time plus the quarantine
 
-	on       uint32 // ranks that have a page of it
-	counted  uint32 // those of them that count
-	writing  uint32 // ranks whose confirmation is on its way to the disk
-	complete bool   // all ranks that count have a page of it
-	leaving  bool   // its eviction or deletion is on its way to the disk
-	missed   bool   // it was taken out of an order while it was busy
+	on       uint32 // ranks that have a page for it
+	counted  uint32 // ranks among those that count for completeness
+	writing  uint32 // ranks whose confirmation is being logged
+	complete bool   // all ranks that count have a page for it
+	removing bool   // its eviction or deletion is being logged
+	unlisted bool   // it was taken out of an order of eviction while it was busy
 }
 
-// busy tells whether a change of it is on its way to the disk.
-func (e *entry) busy() bool { return e.leaving || e.writing > 0 }
+// busy reports whether a change of it is being logged.
+func (e *entry) busy() bool { return e.removing || e.writing > 0 }
 
-// never is a lease that no one ever had.
+// never is the end of a lease that no client ever had.
 const never = math.MinInt64 / 4
 
-// extend lets the lease last until a time at least. It may be called at once.
+// extend makes the lease last at least until a time. It may be called concurrently.
 func (e *entry) extend(until int64) {
 	for {
 		old := e.leaseUntil.Load()
@@ -37,20 +37,20 @@ func (e *entry) extend(until int64) {
 	}
 }
 
-// slabLen entries are allocated at once. They never move, so their atomics are safe
-// while the table grows.
+// slabLen is how many entries are allocated at once. They never move, so their atomics
+// are safe while the table grows.
 const slabLen = 1024
 
 // table holds the entries of a space by number.
 type table struct {
 	slabs []*[slabLen]entry
-	used  uint32   // numbers ever given
-	spare []uint32 // of them, those that are free
+	used  uint32   // numbers ever used
+	spare []uint32 // the free ones among them
 }
 
 func (t *table) at(id uint32) *entry { return &t.slabs[id/slabLen][id%slabLen] }
 
-// add makes an entry for a key, which it keeps.
+// add makes an entry for a key, and keeps the key.
 func (t *table) add(hash uint64, key string) uint32 {
 	var id uint32
 	if n := len(t.spare); n > 0 {
@@ -69,14 +69,14 @@ func (t *table) add(hash uint64, key string) uint32 {
 	return id
 }
 
-// remove forgets an entry.
+// remove makes the number of an entry free.
 func (t *table) remove(id uint32) {
 	e := t.at(id)
-	e.key, e.on, e.counted, e.writing, e.complete, e.leaving, e.missed = "", 0, 0, 0, false, false, false
+	e.key, e.on, e.counted, e.writing, e.complete, e.removing, e.unlisted = "", 0, 0, 0, false, false, false
 	t.spare = append(t.spare, id)
 }
 
-// all yields the entries that have pages, or are about to; they may be removed
+// all yields the entries that have pages or are getting one. They may be removed
 // meanwhile.
 func (t *table) all(yield func(id uint32, e *entry) bool) {
 	for id := range t.used {

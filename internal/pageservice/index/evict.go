@@ -9,13 +9,12 @@ import (
 	"github.com/kv3fs/kv3fs/internal/pageservice"
 )
 
-// searchBound is how many keys are looked at in search of victims before others get the
-// lock. Keys that are not victims are not looked at again for some time.
+// searchBound is how many keys a search for victims looks at before others get the lock.
+// It does not look again soon at keys that are not victims.
 const searchBound = 4 << 10
 
-// victims finds up to n keys to evict that have a page on r, or on any rank when r is
-// nil, and marks them. It may find fewer before it has looked at all keys; then it
-// says that there are more to look at.
+// victims finds up to n keys to evict that have a page on r, or on any rank if r is nil,
+// and marks them. If it finds fewer before it has looked at all keys, it reports more.
 func (s *space) victims(r *rank, n int, now int64) (victims []uint32, more bool) {
 	ranks := []*rank{r}
 	if r == nil {
@@ -39,31 +38,31 @@ func (s *space) victims(r *rank, n int, now int64) (victims []uint32, more bool)
 		}
 		from.order.ready.pop()
 		e := s.entries.at(best)
-		e.leaving, e.missed = true, true
+		e.removing, e.unlisted = true, true
 		victims = append(victims, best)
 	}
 	return victims, false
 }
 
-// stay lets keys be that were to leave.
-func (s *space) stay(ids []uint32) {
+// keepKeys unmarks keys that were to be removed.
+func (s *space) keepKeys(ids []uint32) {
 	for _, id := range ids {
 		e := s.entries.at(id)
-		e.leaving = false
-		s.idle(id, e)
+		e.removing = false
+		s.changed(id, e)
 	}
 }
 
-// idle is called when a change of a key has ended. Meanwhile it may have come to the
-// head of the order, in vain.
-func (s *space) idle(id uint32, e *entry) {
-	if e.missed && !e.busy() {
+// changed is called when a change of a key has ended. Meanwhile the key may have lost its
+// place in the order of eviction.
+func (s *space) changed(id uint32, e *entry) {
+	if e.unlisted && !e.busy() {
 		s.relist(id, e)
 	}
 }
 
-// evict forgets keys. Their pages on r are returned, without an owner and in the
-// order of keys; those on other ranks are free.
+// evict forgets keys. It returns their pages on r, without an owner and in the order of
+// the keys; their pages on other ranks become free.
 func (s *space) evict(r *rank, victims []uint32) (taken []uint32) {
 	for _, id := range victims {
 		for _, q := range s.ranks {
@@ -81,13 +80,14 @@ func (s *space) evict(r *rank, victims []uint32) (taken []uint32) {
 	return taken
 }
 
-// Evict implements pageservice.Book.
+// Evict forgets up to n keys as if their pages were needed, respecting leases, and
+// returns how many it forgot.
 func (x *Index) Evict(ctx context.Context, name pageservice.Space, n int) (int, error) {
 	if err := x.usable(ctx); err != nil {
 		return 0, err
 	}
 	if n < 0 {
-		return 0, fmt.Errorf("%w: evict %d keys", pageservice.ErrInvalid, n)
+		return 0, fmt.Errorf("%w: evict %d keys; want 0 or more", pageservice.ErrInvalid, n)
 	}
 	s := x.find(name)
 	if s == nil {
@@ -99,8 +99,8 @@ func (x *Index) Evict(ctx context.Context, name pageservice.Space, n int) (int, 
 	for evicted := 0; ; {
 		victims, more := s.victims(nil, n-evicted, x.now())
 		if len(victims) > 0 {
-			// At once, since marked keys may not be left without the lock.
-			if err := s.leave(ctx, victims, func() { s.evict(nil, victims) }); err != nil {
+			// These first: keys must not stay marked while others have the lock.
+			if err := s.logRemoval(ctx, victims, func() { s.evict(nil, victims) }); err != nil {
 				return evicted, err
 			}
 			evicted += len(victims)

@@ -6,7 +6,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/pageservice"
 )
 
-// Delete implements pageservice.Book.
+// Delete forgets keys on all ranks, and returns how many there were.
 func (x *Index) Delete(ctx context.Context, name pageservice.Space, keys []string) (int, error) {
 	if err := x.usable(ctx); err != nil {
 		return 0, err
@@ -15,7 +15,7 @@ func (x *Index) Delete(ctx context.Context, name pageservice.Space, keys []strin
 	if err != nil {
 		return 0, err
 	}
-	defer batch.done()
+	defer batch.release()
 	s := x.find(name)
 	if s == nil {
 		return 0, nil
@@ -30,8 +30,8 @@ func (x *Index) Delete(ctx context.Context, name pageservice.Space, keys []strin
 	}
 	var ids []uint32
 	for _, id := range batch.ids {
-		if id != none && !s.entries.at(id).leaving {
-			s.entries.at(id).leaving = true
+		if id != none && !s.entries.at(id).removing {
+			s.entries.at(id).removing = true
 			ids = append(ids, id)
 		}
 	}
@@ -39,17 +39,17 @@ func (x *Index) Delete(ctx context.Context, name pageservice.Space, keys []strin
 		s.mu.Unlock()
 		return 0, nil
 	}
-	return len(ids), s.leave(ctx, ids, func() {
+	return len(ids), s.logRemoval(ctx, ids, func() {
 		now := x.now()
 		for _, id := range ids {
-			s.rest(id, now)
+			s.quarantine(id, now)
 		}
 	})
 }
 
-// anyBusy tells whether a change of one of the keys is under way.
+// anyBusy reports whether a change of one of the keys is being logged.
 func (s *space) anyBusy(keys *batch) bool {
-	keys.look(s)
+	keys.lookUp(s)
 	for _, id := range keys.ids {
 		if id != none && s.entries.at(id).busy() {
 			return true
@@ -58,9 +58,9 @@ func (s *space) anyBusy(keys *batch) bool {
 	return false
 }
 
-// leave writes that keys have no pages any more, then applies it. It is called with
-// the lock and gives it up.
-func (s *space) leave(ctx context.Context, ids []uint32, apply func()) error {
+// logRemoval logs that keys have no pages any more, then applies it. The caller holds the
+// lock, and logRemoval releases it.
+func (s *space) logRemoval(ctx context.Context, ids []uint32, apply func()) error {
 	var recs []*record
 	for _, r := range s.ranks {
 		rec := &record{kind: freed, rank: r.id}
@@ -74,19 +74,19 @@ func (s *space) leave(ctx context.Context, ids []uint32, apply func()) error {
 		}
 	}
 	for _, id := range ids {
-		s.entries.at(id).leaving = true
+		s.entries.at(id).removing = true
 	}
 	return s.write(ctx, func(err error) {
 		if err == nil {
 			apply()
 			return
 		}
-		s.stay(ids)
+		s.keepKeys(ids)
 	}, recs...)
 }
 
-// rest forgets a key, whose pages rest.
-func (s *space) rest(id uint32, now int64) {
+// quarantine forgets a key, and puts its pages into quarantine.
+func (s *space) quarantine(id uint32, now int64) {
 	until := max(now, s.entries.at(id).leaseUntil.Load()) + s.index.quarantine()
 	for _, r := range s.ranks {
 		if r.has(id) {
@@ -96,7 +96,7 @@ func (s *space) rest(id uint32, now int64) {
 	}
 }
 
-// Clear implements pageservice.Book.
+// Clear forgets all keys and ends all reservations. Ranks stay known.
 func (x *Index) Clear(ctx context.Context, name pageservice.Space) error {
 	if err := x.usable(ctx); err != nil {
 		return err
@@ -119,8 +119,8 @@ func (x *Index) Clear(ctx context.Context, name pageservice.Space) error {
 // clear forgets all keys and ends all reservations.
 func (s *space) clear(now int64) {
 	for id, e := range s.entries.all {
-		e.leaving = true
-		s.rest(id, now)
+		e.removing = true
+		s.quarantine(id, now)
 	}
 	for _, r := range s.ranks {
 		s.sweep(r, now)
@@ -136,9 +136,9 @@ func (s *space) clear(now int64) {
 	}
 }
 
-// lastTouch is when the last of those who were told of a page of the rank will have
-// left it alone.
-func (s *space) lastTouch(r *rank) int64 {
+// lastUse returns when the last client that was told of a page of the rank will have
+// stopped using it.
+func (s *space) lastUse(r *rank) int64 {
 	last := int64(never)
 	for page, o := range r.owner {
 		switch {

@@ -11,8 +11,8 @@ import (
 	"github.com/kv3fs/kv3fs/internal/pageservice"
 )
 
-// On a full disk writing fails, reading goes on, and nothing is lost; when there is
-// room again writing goes on.
+// On a full disk, changes fail, queries succeed, and nothing is lost. When there is space
+// again, changes succeed.
 func TestFullDisk(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("mounts a small tmpfs, which needs root")
@@ -31,7 +31,7 @@ func TestFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := filepath.Join(disk, "pages")
-	b := benchBook(t, dir, 1<<20)
+	b := benchIndex(t, dir, 1<<20)
 	var known []string
 	batch := func(i int) []string {
 		keys := make([]string, 64)
@@ -40,7 +40,7 @@ func TestFullDisk(t *testing.T) {
 		}
 		return keys
 	}
-	// store saves a batch, if the disk lets it.
+	// store saves a batch, unless the disk is full.
 	store := func(i int) error {
 		keys := batch(i)
 		grants, err := b.Reserve(ctx, benchSpace, 0, keys, true)
@@ -76,7 +76,7 @@ func TestFullDisk(t *testing.T) {
 	next, failed := 0, 0
 	for ; failed < 5; next++ {
 		if next > 10000 {
-			t.Fatal("the disk is never full")
+			t.Fatal("the disk does not get full")
 		}
 		if err := store(next); err != nil {
 			if !errors.Is(err, pageservice.ErrUnavailable) || !errors.Is(err, syscall.ENOSPC) {
@@ -106,7 +106,7 @@ func TestFullDisk(t *testing.T) {
 	}
 	for range 10 {
 		if next++; store(next) != nil {
-			t.Fatal("there is room, and writing fails")
+			t.Fatal("there is space, and a change fails")
 		}
 	}
 	mustKnow()

@@ -9,9 +9,9 @@ import (
 	"github.com/kv3fs/kv3fs/internal/pageservice/journal"
 )
 
-// An engine that goes away while the disk is at work on its confirmation must not
-// release what its request's room holds next: the page of another writer.
-func TestACallerThatIsGoneReleasesNobodysPage(t *testing.T) {
+// The slices of a request are reused when its caller is gone. A confirmation that is
+// still being logged then must not release the page of another writer.
+func TestAConfirmationWhoseCallerIsGoneReleasesNoOtherPage(t *testing.T) {
 	entered, gate := make(chan struct{}), make(chan struct{})
 	block := false
 	b, err := openWith(t.TempDir(), journal.Options{Commit: func(commit func() error) error {
@@ -53,6 +53,6 @@ func TestACallerThatIsGoneReleasesNobodysPage(t *testing.T) {
 	}
 	c, err := b.Confirm(ctx, modelSpace, 0, nil, []int64{g[1].Page})
 	if err != nil || c != (pageservice.Confirmed{Ignored: 1}) {
-		t.Fatalf("%+v %v, want a page that was released before", c, err)
+		t.Fatalf("%+v %v, want a page that is already released", c, err)
 	}
 }

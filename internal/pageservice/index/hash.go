@@ -5,8 +5,8 @@ const (
 	fnvPrime  = 1099511628211
 )
 
-// hashKey is FNV-1a, 64 bits. A reservation remembers this much of its key: enough
-// to refuse a confirmation that mixes pages up. It is part of the log's format.
+// hashKey returns the 64-bit FNV-1a hash. A reservation remembers this of its key, which
+// is enough to refuse a confirmation that mixes up pages. It is part of the log's format.
 func hashKey(key string) uint64 {
 	h := uint64(fnvOffset)
 	for i := range len(key) {
@@ -15,8 +15,8 @@ func hashKey(key string) uint64 {
 	return h
 }
 
-// hashKeys appends hashKey of each key. Keys are mostly of one length; four such are
-// hashed at once, since each step of a hash waits for the one before.
+// hashKeys appends the hashKey of each key. Keys mostly have one length; it hashes four
+// such keys at once, because each step of a hash depends on the one before.
 func hashKeys(hashes []uint64, keys []string) []uint64 {
 	for ; len(keys) >= 4; keys = keys[4:] {
 		a, b, c, d := keys[0], keys[1], keys[2], keys[3]

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// The log holds these hashes: they must stay what they are.
+// The log contains these hashes, so they must not change.
 func TestHashesAreFNV(t *testing.T) {
 	keys := []string{"a", "b", "c", "d", "", "long", strings.Repeat("k", 64), "x", "y", "zz", "z"}
 	for from := range keys {

@@ -31,7 +31,7 @@ type Options struct {
 	// Now is the clock; time.Now. Only differences count.
 	Now func() time.Time
 
-	searchBound int // see there
+	searchBound int // see the constant
 }
 
 // Limits of one call.

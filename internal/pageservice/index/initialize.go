@@ -7,7 +7,11 @@ import (
 	"github.com/kv3fs/kv3fs/internal/pageservice"
 )
 
-// Initialize implements pageservice.Book.
+// Initialize makes a rank known, or finds it again. A rank that comes back with another
+// number of pages is another model or file: its old pages are dropped
+// (RankState.Dropped), and ranks of the space that have yet another number do not count
+// for completeness until their next request. Pages that a client was told of lately are
+// not given out before it has stopped using them.
 func (x *Index) Initialize(ctx context.Context, name pageservice.Space, rankID int, o pageservice.RankOptions) (pageservice.RankState, error) {
 	var none pageservice.RankState
 	if err := x.usable(ctx); err != nil {
@@ -15,11 +19,11 @@ func (x *Index) Initialize(ctx context.Context, name pageservice.Space, rankID i
 	}
 	switch {
 	case rankID < 0 || rankID > maxRank:
-		return none, fmt.Errorf("%w: rank %d; 0 to %d", pageservice.ErrInvalid, rankID, maxRank)
+		return none, fmt.Errorf("%w: rank %d; want 0 to %d", pageservice.ErrInvalid, rankID, maxRank)
 	case o.NumPages < 1 || o.NumPages > pageservice.MaxPages:
-		return none, fmt.Errorf("%w: %d pages; 1 to %d", pageservice.ErrInvalid, o.NumPages, int64(pageservice.MaxPages))
+		return none, fmt.Errorf("%w: %d pages; want 1 to %d", pageservice.ErrInvalid, o.NumPages, int64(pageservice.MaxPages))
 	}
-	s, err := x.enter(ctx, name)
+	s, err := x.lockSpace(ctx, name)
 	if err != nil {
 		return none, err
 	}
@@ -41,7 +45,7 @@ func (x *Index) Initialize(ctx context.Context, name pageservice.Space, rankID i
 	if old != nil { // with another number of pages
 		state.Dropped = old.keyed
 		next.dropped = true
-		closedUntil = max(s.lastTouch(old)+x.quarantine(), old.closedUntil)
+		closedUntil = max(s.lastUse(old)+x.quarantine(), old.closedUntil)
 		recs = append(recs, s.staleRecords(next)...)
 	}
 	next.closed = closedUntil > x.now()
@@ -64,11 +68,11 @@ func (x *Index) Initialize(ctx context.Context, name pageservice.Space, rankID i
 	return state, nil
 }
 
-// enter locks a space alone, which is made if need be.
-func (x *Index) enter(ctx context.Context, name pageservice.Space) (*space, error) {
+// lockSpace locks a space for an exclusive change, and creates it if need be.
+func (x *Index) lockSpace(ctx context.Context, name pageservice.Space) (*space, error) {
 	for {
 		if x.find(name) == nil {
-			if err := x.makeRoom(); err != nil {
+			if err := x.discardEmpty(); err != nil {
 				return nil, err
 			}
 		}
@@ -76,15 +80,15 @@ func (x *Index) enter(ctx context.Context, name pageservice.Space) (*space, erro
 		if err := s.lockAlone(ctx); err != nil {
 			return nil, err
 		}
-		if !s.gone {
+		if !s.discarded {
 			return s, nil
 		}
 		s.unlockAlone()
 	}
 }
 
-// makeRoom makes room for one more space, by those that have no ranks.
-func (x *Index) makeRoom() error {
+// discardEmpty discards spaces without ranks, if there may be no more spaces.
+func (x *Index) discardEmpty() error {
 	all := x.all()
 	if len(all) < pageservice.MaxSpaces {
 		return nil
@@ -103,18 +107,18 @@ func (x *Index) makeRoom() error {
 	return fmt.Errorf("%w: there are at most %d spaces; forget the ranks of one", pageservice.ErrInvalid, pageservice.MaxSpaces)
 }
 
-// discard takes a space out of the book that has no ranks, and nothing to remember.
+// discard removes a space that has no ranks, and nothing to remember.
 func (s *space) discard(now int64) {
 	if len(s.ranks) > 0 || s.closedUntil > now {
 		return
 	}
-	s.gone = true
+	s.discarded = true
 	s.index.mu.Lock()
 	defer s.index.mu.Unlock()
 	delete(s.index.spaces, s.name)
 }
 
-// addRank makes a rank, of which nothing is known yet.
+// addRank adds a rank of which nothing is known yet.
 func (s *space) addRank(id int) *rank {
 	r := &rank{id: id}
 	s.ranks[id] = r
@@ -122,8 +126,9 @@ func (s *space) addRank(id int) *rank {
 	return r
 }
 
-// staleRecords says which other ranks belong to an engine that is no more, since this
-// one came back with another number of pages: those that do not have the new number.
+// staleRecords returns records that mark other ranks as stale, because a rank came back
+// with another number of pages: those that do not have the new number belong to an
+// engine that no longer exists.
 func (s *space) staleRecords(back *record) (recs []*record) {
 	for id, r := range s.ranks {
 		if id != back.rank && r.numPages != back.numPages && !r.stale {
@@ -135,7 +140,7 @@ func (s *space) staleRecords(back *record) (recs []*record) {
 	return recs
 }
 
-// setRank does what a rankSet record says, except for recounting.
+// setRank applies a rankSet record, without recounting.
 func (s *space) setRank(rec *record) {
 	r := s.ranks[rec.rank]
 	if r == nil {
@@ -147,7 +152,7 @@ func (s *space) setRank(rec *record) {
 	r.numPages, r.stale = rec.numPages, rec.stale
 }
 
-// dropPages takes all pages of a rank from whoever has them.
+// dropPages removes the owners of all pages of a rank.
 func (s *space) dropPages(r *rank) {
 	for _, o := range r.owner {
 		if o != 0 && o&heldBit == 0 {
@@ -157,7 +162,9 @@ func (s *space) dropPages(r *rank) {
 	*r = rank{id: r.id, numPages: r.numPages, stale: r.stale, closedUntil: r.closedUntil}
 }
 
-// Forget implements pageservice.Book.
+// Forget drops all pages of a rank. It is unknown afterwards, does not count for
+// completeness, and has to be initialised to come back. Then it gets no pages before the
+// clients that were told of its old ones have stopped using them.
 func (x *Index) Forget(ctx context.Context, name pageservice.Space, rankID int) error {
 	if err := x.usable(ctx); err != nil {
 		return err
@@ -174,7 +181,7 @@ func (x *Index) Forget(ctx context.Context, name pageservice.Space, rankID int) 
 		s.unlockAlone()
 		return pageservice.ErrUnknownRank
 	}
-	closedUntil := max(r.closedUntil, s.lastTouch(r)+x.quarantine())
+	closedUntil := max(r.closedUntil, s.lastUse(r)+x.quarantine())
 	dropped := r.keyed
 	err := s.write(ctx, func(err error) {
 		s.exclusive = false
@@ -188,12 +195,12 @@ func (x *Index) Forget(ctx context.Context, name pageservice.Space, rankID int) 
 	if err != nil {
 		return err
 	}
-	x.o.Logger.Warn("page store: a rank was forgotten, its pages are dropped",
+	x.o.Logger.Warn("rank was forgotten, its pages are dropped",
 		"namespace", name.Namespace, "set", name.Set, "rank", rankID, "dropped", dropped)
 	return nil
 }
 
-// forgetRank makes a rank unknown. When it comes back, it gets pages from some time on.
+// forgetRank makes a rank unknown. If it comes back, it gets pages from closedUntil on.
 func (s *space) forgetRank(id int, closedUntil int64) {
 	s.closedUntil = max(s.closedUntil, closedUntil)
 	if r := s.ranks[id]; r != nil {

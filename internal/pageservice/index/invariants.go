@@ -65,10 +65,10 @@ func (s *space) checkLocked() error {
 		}
 	}
 	if need != s.need {
-		return fmt.Errorf("%d ranks are needed, not %d", need, s.need)
+		return fmt.Errorf("%d ranks are needed, but need is %d", need, s.need)
 	}
 	nComplete := int64(0)
-	if err := s.checkIndex(); err != nil {
+	if err := s.checkKeys(); err != nil {
 		return err
 	}
 	for id, e := range s.entries.all {
@@ -88,19 +88,19 @@ func (s *space) checkLocked() error {
 		}
 		switch {
 		case e.on != on || e.counted != counted || e.complete != complete:
-			return fmt.Errorf("%q: on %d, counted %d, complete %t; is %d, %d, %t", key, e.on, e.counted, e.complete, on, counted, complete)
-		case s.inflight == 0 && (e.leaving || e.writing > 0 || on == 0):
-			return fmt.Errorf("%q: leaving %t, writing %d, on %d", key, e.leaving, e.writing, on)
+			return fmt.Errorf("%q: on %d, counted %d, complete %t; should be %d, %d, %t", key, e.on, e.counted, e.complete, on, counted, complete)
+		case s.inflight == 0 && (e.removing || e.writing > 0 || on == 0):
+			return fmt.Errorf("%q: removing %t, writing %d, on %d, and no change is under way", key, e.removing, e.writing, on)
 		}
 	}
 	if nComplete != s.nComplete {
-		return fmt.Errorf("%d keys are complete, not %d", nComplete, s.nComplete)
+		return fmt.Errorf("%d keys are complete, but %d are counted", nComplete, s.nComplete)
 	}
 	return nil
 }
 
-// checkIndex: each entry is found, and no other.
-func (s *space) checkIndex() error {
+// checkKeys checks that the key map finds each entry, and no other.
+func (s *space) checkKeys() error {
 	n := 0
 	for id, e := range s.entries.all {
 		n++
@@ -109,11 +109,13 @@ func (s *space) checkIndex() error {
 		}
 	}
 	if n != s.byKey.len {
-		return fmt.Errorf("%d keys are found, not %d", s.byKey.len, n)
+		return fmt.Errorf("the key map has %d keys, but there are %d", s.byKey.len, n)
 	}
 	return nil
 }
 
+// checkOrder checks that each key of a rank is in the order of eviction once, and not
+// too late.
 func (s *space) checkOrder(r *rank) error {
 	listed := map[uint32]int{}
 	for i, q := range []dueHeap{r.order.ready, r.order.waiting} {
@@ -124,11 +126,11 @@ func (s *space) checkOrder(r *rank) error {
 			listed[d.page]++
 			o := r.owner[d.page]
 			if o == 0 || o&heldBit != 0 {
-				return fmt.Errorf("page %d is listed and no key's", d.page)
+				return fmt.Errorf("page %d is in an order of eviction, but belongs to no key", d.page)
 			}
 			e := s.entries.at(o - 1)
-			if at := []int64{s.worth(e), s.evictableFrom(e)}[i]; d.at > at {
-				return fmt.Errorf("%q is listed in %d at %d, should be at %d", e.key, i, d.at, at)
+			if at := []int64{s.evictionRank(e), s.evictableFrom(e)}[i]; d.at > at {
+				return fmt.Errorf("%q is in queue %d at %d, should be at %d", e.key, i, d.at, at)
 			}
 		}
 	}
@@ -136,15 +138,16 @@ func (s *space) checkOrder(r *rank) error {
 		if o == 0 || o&heldBit != 0 {
 			continue
 		}
-		if e := s.entries.at(o - 1); listed[uint32(page)] != 1 && !e.missed {
-			return fmt.Errorf("%q is listed %d times", e.key, listed[uint32(page)])
-		} else if e.missed && !e.busy() {
-			return fmt.Errorf("%q is missed for ever", e.key)
+		if e := s.entries.at(o - 1); listed[uint32(page)] != 1 && !e.unlisted {
+			return fmt.Errorf("%q is in the order of eviction %d times", e.key, listed[uint32(page)])
+		} else if e.unlisted && !e.busy() {
+			return fmt.Errorf("%q is busy no more and in no order", e.key)
 		}
 	}
 	return nil
 }
 
+// checkRank checks that the tables of a rank agree, and that its counts add up.
 func (s *space) checkRank(r *rank) error {
 	if err := s.checkOrder(r); err != nil {
 		return err
@@ -162,7 +165,7 @@ func (s *space) checkRank(r *rank) error {
 				quarantined++
 			}
 			if h.busy && s.inflight == 0 {
-				return fmt.Errorf("page %d is busy for ever", page)
+				return fmt.Errorf("page %d is busy, and no change is under way", page)
 			}
 		default:
 			keyed++
@@ -179,7 +182,7 @@ func (s *space) checkRank(r *rank) error {
 	seen := map[uint32]bool{}
 	for _, page := range r.free {
 		if seen[page] || r.owner[page] != 0 {
-			return fmt.Errorf("page %d is free twice, or not", page)
+			return fmt.Errorf("page %d is in the free list twice, or has an owner", page)
 		}
 		seen[page] = true
 	}

@@ -23,7 +23,7 @@ func TestBrokenInvariantsPanic(t *testing.T) {
 			r.keyed++
 			s.assert()
 		},
-		"page 0 is listed and no key's": func(s *space, r *rank) {
+		"page 0 is in an order of eviction, but belongs to no key": func(s *space, r *rank) {
 			r.owner[0] = 0
 			r.free = append(r.free, 0)
 			r.keyed--

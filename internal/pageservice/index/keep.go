@@ -1,12 +1,12 @@
 package index
 
-// keep says what is still needed of a record: journal.Options.Keep. It sees the index
-// as it is after everything written so far, and repeats what is true of the pages
-// that the record names. Where a later record says so too, that does no harm.
-func (x *Index) keep(line []byte) [][]byte {
+// keep implements pageservice.LogOwner.Keep. It sees the index as it is after everything
+// logged so far, and repeats what is true of the pages that the record names. It does no
+// harm if a later record says the same.
+func (x *Index) keep(b []byte) [][]byte {
 	old := &record{}
-	if old.decode(line) != nil {
-		return [][]byte{append([]byte(nil), line...)} // was understood once; it stays
+	if old.decode(b) != nil {
+		return [][]byte{append([]byte(nil), b...)} // keep what cannot be understood
 	}
 	s := x.find(old.space)
 	if s == nil {
@@ -17,9 +17,9 @@ func (x *Index) keep(line []byte) [][]byte {
 	r := s.ranks[old.rank]
 	switch {
 	case old.kind == cleared:
-		return nil // what it ended was older, and was looked at before
+		return nil // what it ended was older, and has been dropped before
 	case old.kind == forgot && r == nil && s.closedUntil > x.now():
-		return s.encode([]*record{old}) // for the rank may come back
+		return s.encode([]*record{old}) // because the rank may come back
 	case old.kind == forgot, r == nil:
 		return nil
 	case old.kind == rankSet:
@@ -30,15 +30,15 @@ func (x *Index) keep(line []byte) [][]byte {
 
 func (s *space) keepPages(r *rank, old *record) (recs []*record) {
 	same := &record{kind: old.kind, rank: r.id}
-	rests := &record{kind: freed, rank: r.id} // the deletion of their keys may name no pages
+	quarantined := &record{kind: freed, rank: r.id} // the deletion of their keys may name no pages
 	for i, page := range old.pages {
 		if !r.used(int64(page)) {
-			continue // of a time when the rank had other pages
+			continue // of an earlier life of the rank, with other pages
 		}
 		h, o := r.holdOf(page), r.owner[page]
 		switch {
 		case h != nil && h.state == forgotten:
-			rests.pages = append(rests.pages, page)
+			quarantined.pages = append(quarantined.pages, page)
 		case h != nil && old.kind == reserved && h.hash == old.hashes[i]:
 			same.pages = append(same.pages, page)
 			same.hashes = append(same.hashes, h.hash)
@@ -47,7 +47,7 @@ func (s *space) keepPages(r *rank, old *record) (recs []*record) {
 			same.keys = append(same.keys, old.keys[i])
 		}
 	}
-	for _, rec := range []*record{same, rests} {
+	for _, rec := range []*record{same, quarantined} {
 		if len(rec.pages) > 0 {
 			recs = append(recs, rec)
 		}

@@ -2,9 +2,9 @@ package index
 
 import "hash/maphash"
 
-// index finds the entry of a key. It holds no pointers, which spares the garbage
-// collector a million of them, and it is many small tables: one of them grows at a
-// time, so that nobody waits long. Each is a power of two of slots with linear
+// keyMap finds the entry of a key. It holds no pointers, which spares the garbage
+// collector a million of them. It consists of many small tables, of which only one grows
+// at a time, so that no caller waits long. Each has a power of two of slots, with linear
 // probing.
 type keyMap struct {
 	shards [numShards]shard
@@ -18,8 +18,8 @@ type shard struct {
 	used  int
 }
 
-// slot is 0, or the lower half of a key's hash, and its entry + 1. That half says
-// where in its shard the key belongs, so growing does not look at keys.
+// slot is 0, or holds the lower half of a key's hash and its entry + 1. That half
+// determines the place in the shard, so growing does not look at keys.
 type slot uint64
 
 func (s slot) tag() uint32   { return uint32(s >> 32) }
@@ -27,24 +27,24 @@ func (s slot) entry() uint32 { return uint32(s) - 1 }
 
 const minSlots = 8
 
-// full is when a shard grows: at three quarters.
+// full reports whether a shard must grow: at three quarters.
 func (sh *shard) full() bool { return 4*(sh.used+1) > 3*len(sh.slots) }
 
-// seed makes hashes differ from process to process, so that nobody can choose keys
+// seed makes hashes differ from process to process, so that a client cannot choose keys
 // that collide.
 var seed = maphash.MakeSeed()
 
-// hashOf is the hash by which a key is indexed.
+// hashOf returns the hash by which a key is found.
 func hashOf(key string) uint64 { return maphash.String(seed, key) }
 
-// newKeyMap returns an index with room for so many keys.
+// newKeyMap returns an empty map, made for about expect keys.
 func newKeyMap(expect int) *keyMap {
 	x := &keyMap{}
 	if expect < numShards*minSlots {
-		return x // shards come when they are needed
+		return x // shards are made when they are needed
 	}
 	for n := range x.shards {
-		x.shards[n].resize(expect / numShards * 17 / 16) // keys spread unevenly
+		x.shards[n].resize(expect / numShards * 17 / 16) // since keys spread unevenly
 	}
 	return x
 }
@@ -72,8 +72,8 @@ func (m *keyMap) find(t *table, hash uint64, key string) (id uint32, ok bool) {
 const none = ^uint32(0)
 
 // findAll finds the entries of a batch, or none. It goes through the batch once for
-// each thing it has to fetch from memory, since a processor fetches many at a time
-// when the next does not depend on the last.
+// each thing that it fetches from memory: a processor fetches many at a time if one
+// does not depend on the other.
 func (m *keyMap) findAll(t *table, hashes []uint64, keys []string, ids []uint32) {
 	for i, hash := range hashes {
 		ids[i] = none
@@ -105,7 +105,7 @@ func (m *keyMap) findSlowly(t *table, hash uint64, key string) uint32 {
 	return none
 }
 
-// candidate returns the first entry with a tag: nearly always the right one.
+// candidate returns the first entry with a tag, which is nearly always the right one.
 func (sh *shard) candidate(tag uint32) uint32 {
 	mask := uint32(len(sh.slots) - 1)
 	for i := tag & mask; ; i = (i + 1) & mask {
@@ -115,7 +115,7 @@ func (sh *shard) candidate(tag uint32) uint32 {
 	}
 }
 
-// add adds an entry, whose key must not be there.
+// add adds an entry whose key has none yet.
 func (m *keyMap) add(hash uint64, id uint32) {
 	sh := m.shard(hash)
 	if sh.full() {
@@ -135,7 +135,7 @@ func (sh *shard) put(s slot) {
 	sh.used++
 }
 
-// resize makes room for n keys.
+// resize makes the shard large enough for n keys.
 func (sh *shard) resize(n int) {
 	size := minSlots
 	for 4*n > 3*size {
@@ -150,8 +150,8 @@ func (sh *shard) resize(n int) {
 	}
 }
 
-// remove removes an entry, which must be there. What follows it moves up, so that no
-// traces are left to be probed.
+// remove removes an entry, which must exist. Later slots move up, so that probing finds
+// no gaps.
 func (m *keyMap) remove(hash uint64, id uint32) {
 	sh := m.shard(hash)
 	mask := uint32(len(sh.slots) - 1)

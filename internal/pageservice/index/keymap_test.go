@@ -7,8 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// An index answers as a map does, also when hashes collide in part or in whole.
-func TestIndexIsAMap(t *testing.T) {
+// A keyMap finds what a map finds, also when hashes collide in part or in whole.
+func TestKeyMapIsAMap(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		bits := rapid.SampledFrom([]uint64{0, 3, 1<<32 - 1, 1<<63 | 7, ^uint64(0)}).Draw(rt, "bits")
 		hash := func(key string) uint64 { return hashOf(key) & bits }
@@ -43,8 +43,9 @@ func TestIndexIsAMap(t *testing.T) {
 	})
 }
 
-// Growing to a million keys, no shard is ever long in growing, and none is too full.
-func TestIndexGrowsInSmallSteps(t *testing.T) {
+// With a million keys, no shard is so large that growing it takes long, and none is too
+// full.
+func TestKeyMapGrowsInSmallSteps(t *testing.T) {
 	x := newKeyMap(0)
 	for id := range uint32(1 << 20) {
 		x.add(hashOf(fmt.Sprint(id)), id)

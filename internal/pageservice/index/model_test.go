@@ -16,37 +16,36 @@ import (
 	"github.com/kv3fs/kv3fs/internal/pageservice/journal"
 )
 
-// The model is the world around a book: a clock, page files with what was really
-// written into them, writers who write late, and readers who read as long as their
-// lease allows. The book may do whatever it likes, but no reader may ever see the
-// bytes of another key.
+// model simulates what surrounds an index: a clock, page files with the bytes that were
+// really written, writers that write late, and readers that read as long as their lease
+// allows. Whatever the index does, no reader may see the bytes of another key.
 type model struct {
 	b     *Index
 	o     Options
 	disk  journal.Options
 	dir   string // of all files
-	life  int    // counts crashes
+	life  int    // the number of crashes
 	clock time.Time
 	fault fault
 	ctx   context.Context // of the operation
 	leave func()
-	left  chan struct{} // closed when the operation was answered
-	gone  bool          // the caller of the last operation hung up
+	left  chan struct{} // closed when the operation has returned
+	gone  bool          // the caller of the last operation was gone
 
 	files   map[int]map[int64]string // rank, page: the key whose bytes are there
 	writers []*writer
 	readers []reader
-	before  map[string]pageservice.Entry // when the operation began
-	world   int                          // the same
+	before  map[string]pageservice.Entry // the keys when the operation began
+	world   int                          // the number of needed ranks at that time
 }
 
-// writer is somebody who was told to write a page.
+// writer is a client that was told to write a page.
 type writer struct {
 	rank    int
 	key     string
 	page    int64
-	asked   time.Time
-	until   time.Time // it may write so long
+	begin   time.Time
+	until   time.Time // it may write until then
 	present bool      // the key was there: it writes the same again
 	wrote   bool
 	over    bool // it has confirmed or released
@@ -54,7 +53,7 @@ type writer struct {
 	former  bool // the page may have been reserved anew since
 }
 
-// reader is somebody who was told where a key is.
+// reader is a client that was told where a key is.
 type reader struct {
 	rank  int
 	key   string
@@ -62,16 +61,16 @@ type reader struct {
 	until time.Time
 }
 
-// fault is what happens to the next write to the disk.
+// fault is what happens at the next write to the disk.
 type fault int
 
 const (
 	noFault     fault = iota
-	diskFull          // it fails, the book goes on
+	diskFull          // it fails, the index goes on
 	crashBefore       // the process dies before it
-	crashAfter        // the process dies after it, before anybody is told
+	crashAfter        // the process dies after it, before the outcome is known
 	crashed
-	callerGone // the caller hangs up while it is under way
+	callerGone // the caller goes away while it is under way
 )
 
 var ctx = context.Background()
@@ -111,7 +110,7 @@ func (m *model) reopen(t *rapid.T) {
 	}
 }
 
-// commit is what the book's disk does.
+// commit simulates the disk.
 func (m *model) commit(commit func() error) error {
 	f := m.fault
 	switch f {
@@ -119,7 +118,7 @@ func (m *model) commit(commit func() error) error {
 		return commit()
 	case callerGone:
 		m.leave()
-		<-m.left // so that the caller's part of it is over before the disk's
+		<-m.left // so that the caller has returned before the disk is done
 		return commit()
 	case diskFull:
 		m.fault = noFault
@@ -139,7 +138,7 @@ func (m *model) commit(commit func() error) error {
 	return syscall.EIO
 }
 
-// copyFile saves the file as kill -9 would leave it.
+// copyFile copies the file as kill -9 would leave it.
 func (m *model) copyFile() error {
 	from := filepath.Join(m.home(), journal.FileName)
 	m.life++
@@ -153,13 +152,13 @@ func (m *model) copyFile() error {
 	return os.WriteFile(filepath.Join(m.home(), journal.FileName), data, 0o600)
 }
 
-// settle waits until the book has written what it writes without being waited for,
-// such as that a rank was heard of.
+// settle waits until the index has logged what nobody waits for, such as that a rank is
+// alive.
 func (m *model) settle() { _ = m.b.log.Append(func(error) {})(ctx) }
 
-// op is called around every operation: it draws a fault, runs it, restarts the book
-// if it died, and tells whether the operation was answered.
-func (m *model) op(t *rapid.T, mayRemove int, f func() error) (answered bool) {
+// op wraps every operation: it draws a fault, runs the operation, restarts the index if it
+// died, and reports whether the operation succeeded.
+func (m *model) op(t *rapid.T, mayRemove int, f func() error) (succeeded bool) {
 	m.settle()
 	m.fault = rapid.SampledFrom([]fault{noFault, noFault, noFault, noFault, noFault, diskFull, crashBefore, crashAfter, callerGone}).Draw(t, "fault")
 	m.ctx, m.leave = context.WithCancel(ctx)
@@ -170,7 +169,7 @@ func (m *model) op(t *rapid.T, mayRemove int, f func() error) (answered bool) {
 	err := f()
 	close(m.left)
 	m.gone = errors.Is(err, context.Canceled)
-	m.settle() // what was written without waiting may meet the fault after the answer
+	m.settle() // a write that nobody waits for may meet the fault later
 	died := m.fault == crashed
 	failed := planned == diskFull && m.fault == noFault
 	m.fault = noFault
@@ -214,7 +213,7 @@ func (m *model) list(t *rapid.T) map[string]pageservice.Entry {
 	return all
 }
 
-// needed is how many ranks make a key complete.
+// needed returns how many ranks a key needs to be complete.
 func (m *model) needed(t *rapid.T) int {
 	states, err := m.b.Stat(ctx)
 	if err != nil {
@@ -223,13 +222,13 @@ func (m *model) needed(t *rapid.T) int {
 	return states[0].World
 }
 
-// nothingLost compares with the time before the operation: at most so many keys have
-// lost a page, or are not visible any more. Evicted keys may have come back.
+// nothingLost compares with the time before the operation: at most mayRemove keys have
+// lost a page, or are no longer visible. Evicted keys may have come back.
 func (m *model) nothingLost(t *rapid.T, mayRemove int) {
 	now := m.list(t)
 	lost := map[string]bool{}
 	for key, e := range m.before {
-		// When a rank is heard of again, keys that it does not have are hidden.
+		// When a stale rank returns, keys that it does not have are hidden.
 		if e.Complete && !now[key].Complete && m.needed(t) == m.world {
 			lost[key] = true
 		}
@@ -252,7 +251,7 @@ func (m *model) nothingLost(t *rapid.T, mayRemove int) {
 	}
 }
 
-// write puts bytes into a page file.
+// write writes the bytes of a key into a page.
 func (m *model) write(t *rapid.T, w *writer) {
 	m.files[w.rank][w.page] = w.key
 	w.wrote = true
@@ -270,8 +269,7 @@ func (m *model) reserve(t *rapid.T) {
 	m.reserveKeys(t, rank, keys, all)
 }
 
-// save does what an engine does most of the time: all ranks reserve, write and
-// confirm.
+// save does what engines mostly do: all ranks reserve, write and confirm.
 func (m *model) save(t *rapid.T) {
 	key := drawKey.Draw(t, "key")
 	for rank := range 2 {
@@ -284,11 +282,11 @@ func (m *model) save(t *rapid.T) {
 }
 
 func (m *model) reserveKeys(t *rapid.T, rank int, keys []string, all bool) {
-	asked := m.clock
+	begin := m.clock
 	due := m.due(rank, keys, all)
 	before := m.held(rank)
 	var grants []pageservice.Grant
-	answered := m.op(t, len(keys), func() (err error) {
+	succeeded := m.op(t, len(keys), func() (err error) {
 		grants, err = m.b.Reserve(m.ctx, modelSpace, rank, keys, all)
 		return err
 	})
@@ -298,7 +296,7 @@ func (m *model) reserveKeys(t *rapid.T, rank int, keys []string, all bool) {
 			w.former = true
 		}
 	}
-	if !answered {
+	if !succeeded {
 		return
 	}
 	pageOf := map[string]int64{}
@@ -330,20 +328,20 @@ func (m *model) reserveKeys(t *rapid.T, rank int, keys []string, all bool) {
 			m.mustBeIdle(t, rank, g.Page)
 		}
 		m.writers = append(m.writers, &writer{
-			rank: rank, key: keys[i], page: g.Page, present: g.Present, asked: asked,
-			until: asked.Add(m.o.Reserve + m.o.Quarantine),
+			rank: rank, key: keys[i], page: g.Page, present: g.Present, begin: begin,
+			until: begin.Add(m.o.Reserve + m.o.Quarantine),
 		})
 	}
 	if due >= 0 && got != due {
 		t.Fatalf("%d pages were given out for %q, want %d", got, keys, due)
 	}
 	if all && none && some {
-		t.Fatal("some keys got a page, although all or none were to")
+		t.Fatal("some keys got a page and some did not, in spite of allOrNothing")
 	}
 }
 
-// due is how many pages a reservation must get: no key is overlooked that may be
-// evicted, however few are looked at in one go. It is -1 when the rank is not heard of.
+// due returns how many pages a reservation must get: it overlooks no key that may be
+// evicted, however few it looks at in one go. It returns -1 for a stale rank.
 func (m *model) due(rank int, keys []string, all bool) int {
 	s := m.b.find(modelSpace)
 	s.mu.Lock()
@@ -376,7 +374,7 @@ func (m *model) due(rank int, keys []string, all bool) int {
 	return min(idle, len(wanted))
 }
 
-// mustBeIdle checks that nobody knows of a page that a writer just got.
+// mustBeIdle checks that no other client may use a page that a writer just got.
 func (m *model) mustBeIdle(t *rapid.T, rank int, page int64) {
 	for _, w := range m.writers {
 		if w.rank == rank && w.page == page && w.until.After(m.clock) {
@@ -390,7 +388,7 @@ func (m *model) mustBeIdle(t *rapid.T, rank int, page int64) {
 	}
 }
 
-// drawWriter picks one who has not confirmed or released.
+// drawWriter draws a writer that has not confirmed or released.
 func (m *model) drawWriter(t *rapid.T) *writer {
 	var some []*writer
 	for _, w := range m.writers {
@@ -399,7 +397,7 @@ func (m *model) drawWriter(t *rapid.T) *writer {
 		}
 	}
 	if len(some) == 0 {
-		t.Skip("nobody writes")
+		t.Skip("there is no writer")
 	}
 	return rapid.SampledFrom(some).Draw(t, "writer")
 }
@@ -421,7 +419,7 @@ func (m *model) confirm(t *rapid.T) {
 	m.confirmWritten(t, w, other)
 }
 
-// held is the pages of a rank that are handed out, or rest.
+// held returns the pages of a rank that are reserved or in quarantine.
 func (m *model) held(rank int) map[int64]bool {
 	s := m.b.find(modelSpace)
 	s.mu.Lock()
@@ -438,12 +436,12 @@ func (m *model) held(rank int) map[int64]bool {
 	return held
 }
 
-// confirmWritten writes and confirms a page; the other writer's is released with it.
+// confirmWritten writes and confirms a page, and releases that of another writer.
 func (m *model) confirmWritten(t *rapid.T, w, other *writer) {
 	if w.former {
-		// The page was given out for the same key once more. The protocols name only
-		// key and page, so nobody could tell who confirms: this one is too late by
-		// more than a quarantine, and must not.
+		// The page was given out for the same key again. The protocols name only key and
+		// page, so the index cannot tell who confirms. This writer is too late by more
+		// than a quarantine, and must not confirm.
 		w.over = true
 		return
 	}
@@ -465,9 +463,9 @@ func (m *model) confirmWritten(t *rapid.T, w, other *writer) {
 		return err
 	}) {
 		if m.gone && w.until.After(m.clock) {
-			w.until = m.clock // it had written all
+			w.until = m.clock // it had written everything
 		}
-		return // it may try again
+		return // it may retry
 	}
 	inTime := w.until.Add(-m.o.Quarantine).After(m.clock)
 	w.over = true
@@ -480,7 +478,7 @@ func (m *model) confirmWritten(t *rapid.T, w, other *writer) {
 	if c.Keys+c.Released+c.Ignored != 1+len(release) {
 		t.Fatalf("counted %+v", c)
 	}
-	// Its key was there, or is there now: also if a second page was given up.
+	// Its key was there, or is there now, even if a second page was given up.
 	if _, found := m.list(t)[w.key].Pages[w.rank]; !found && inTime && !w.present && !w.void {
 		t.Fatalf("%q was confirmed on rank %d and is not there", w.key, w.rank)
 	}
@@ -539,8 +537,8 @@ func (m *model) initialize(t *rapid.T) {
 	m.voidAll()
 }
 
-// stray is somebody who initialises a rank that there is not, and an operator who puts
-// that right.
+// stray initialises a rank that does not exist, and forgets a rank, as an operator would
+// to put that right.
 func (m *model) stray(t *rapid.T) {
 	m.op(t, 1000, func() error {
 		_, err := m.b.Initialize(m.ctx, modelSpace, 2, pageservice.RankOptions{NumPages: 4})
@@ -562,10 +560,10 @@ func (m *model) stray(t *rapid.T) {
 	}
 }
 
-// lateRelease is a writer who fails at last, perhaps when others have his page.
+// lateRelease releases the page of a writer that fails late, when others may have it.
 func (m *model) lateRelease(t *rapid.T) {
 	if len(m.writers) == 0 {
-		t.Skip("nobody writes")
+		t.Skip("there is no writer")
 	}
 	w := rapid.SampledFrom(m.writers).Draw(t, "writer")
 	if _, err := m.b.Confirm(ctx, modelSpace, w.rank, nil, []int64{w.page}); err != nil {
@@ -574,7 +572,7 @@ func (m *model) lateRelease(t *rapid.T) {
 	w.over = true
 }
 
-// voidAll notes that reservations may have ended: confirmations need not succeed.
+// voidAll records that reservations may have ended, so confirmations need not succeed.
 func (m *model) voidAll() {
 	for _, w := range m.writers {
 		w.void = true
@@ -587,8 +585,8 @@ func (m *model) wait(t *rapid.T) {
 	m.clock = m.clock.Add(time.Duration(s) * time.Second)
 }
 
-// neverStuck: when all leases and reservations have ended there is a page for a new
-// key.
+// neverStuck checks that there is a page for a new key once all leases and reservations
+// have ended.
 func (m *model) neverStuck(t *rapid.T) {
 	m.settle()
 	m.clock = m.clock.Add(m.o.Reserve + m.o.Lease + 2*m.o.Quarantine)
@@ -603,7 +601,7 @@ func (m *model) neverStuck(t *rapid.T) {
 	}
 }
 
-// restart ends the process in good order.
+// restart closes the index and opens it again.
 func (m *model) restart(t *rapid.T) {
 	m.before, m.world = m.list(t), m.needed(t)
 	if err := m.b.Close(); err != nil {
@@ -613,7 +611,7 @@ func (m *model) restart(t *rapid.T) {
 	m.nothingLost(t, 0)
 }
 
-// check is called after every step.
+// check runs after every step.
 func (m *model) check(t *rapid.T) {
 	if err := m.b.Check(); err != nil {
 		t.Fatal(err)
@@ -643,9 +641,9 @@ func (m *model) check(t *rapid.T) {
 
 var drawKey = rapid.SampledFrom([]string{"a", "b", "c", "d", "e", "f", "g", "h"})
 
-// No reader ever sees bytes of another key, no page has two owners, and nothing that
-// was confirmed is lost: whatever is asked in whatever order, with writers that come
-// late, a disk that is full, and a process that dies before or after any write.
+// No reader ever sees bytes of another key, no page has two owners, and nothing that was
+// confirmed is lost: whatever the order of requests, with late writers, a full disk, and a
+// process that dies before or after any write.
 func TestNoWrongPageWhateverHappens(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		dir, err := os.MkdirTemp(t.TempDir(), "")

@@ -5,39 +5,39 @@ import "math"
 // order is the order in which the keys of a rank are evicted: some are ready, the
 // others wait until they may be evicted.
 //
-// Readers change the last use and the lease of a key and do not tell the order, for
-// they have no lock that would allow it. Both only grow. So a queue has a key too
-// early at worst, and puts it right when it comes to the head: work that was paid for
-// by the use, and never done twice for one.
+// Readers change the last use and the lease of a key without updating the order, because
+// they do not hold the lock for it. Both only grow, so a key is at worst too early in its
+// queue, and is put right when it comes to the head. That happens at most once for each
+// use.
 type order struct {
-	turn    []uint32 // by page: that of its only item in a queue; other items are void
-	ready   dueHeap  // by worth
+	turn    []uint32 // by page: the turn of its only valid item in a queue
+	ready   dueHeap  // by evictionRank
 	waiting dueHeap  // by the time when they are ready
 }
 
-// voidSlack is how many void items are not worth the work of taking them out.
+// voidSlack is how many void items may stay in a queue.
 const voidSlack = 1 << 10
 
-// reset empties the queues, and makes room for so many keys that wait.
+// reset empties the queues, and allocates space for so many waiting keys.
 func (o *order) reset(waiting int64) {
 	o.ready, o.waiting = nil, make(dueHeap, 0, waiting)
 }
 
 func (o *order) valid(d due) bool { return o.turn[d.page] == d.turn }
 
-// void takes a page out of the order.
+// void removes a page from the order.
 func (o *order) void(page uint32) { o.turn[page]++ }
 
-// tidy keeps the queues about as long as what is in them.
+// tidy removes void items when they are many.
 func (o *order) tidy(keyed int64) {
 	if int64(len(o.ready)+len(o.waiting)) <= 2*keyed+voidSlack {
 		return
 	}
-	o.ready.keep(o.valid)
-	o.waiting.keep(o.valid)
+	o.ready.filter(o.valid)
+	o.waiting.filter(o.valid)
 }
 
-// list puts the page of a key into the order of its rank, anew if need be.
+// list puts the page of a key into the order of its rank, in place of what it had there.
 func (s *space) list(r *rank, page uint32, e *entry) {
 	r.order.void(page)
 	d := due{page: page, turn: r.order.turn[page]}
@@ -45,7 +45,7 @@ func (s *space) list(r *rank, page uint32, e *entry) {
 		d.at = from
 		r.order.waiting.push(d)
 	} else {
-		d.at = s.worth(e)
+		d.at = s.evictionRank(e)
 		r.order.ready.push(d)
 	}
 	r.order.tidy(r.keyed)
@@ -53,7 +53,7 @@ func (s *space) list(r *rank, page uint32, e *entry) {
 
 // relist puts all pages of a key into the order.
 func (s *space) relist(id uint32, e *entry) {
-	e.missed = false
+	e.unlisted = false
 	for _, r := range s.ranks {
 		if r.has(id) {
 			s.list(r, r.page(id)-1, e)
@@ -61,9 +61,9 @@ func (s *space) relist(id uint32, e *entry) {
 	}
 }
 
-// evictableFrom is when nobody can have been told of a key's pages so recently that
-// they must not be written; 0 or less when nobody ever was. A key that is not complete
-// is given the time that a reservation lasts, to become so.
+// evictableFrom returns the time from which no client can still use a key's pages; 0 or
+// less if no client was ever told of them. A key that is not complete has as long as a
+// reservation lasts to become so.
 func (s *space) evictableFrom(e *entry) int64 {
 	from := e.leaseUntil.Load() + s.index.quarantine()
 	if !e.complete {
@@ -72,8 +72,9 @@ func (s *space) evictableFrom(e *entry) int64 {
 	return from
 }
 
-// worth orders the keys that are ready: first those that nobody completed.
-func (s *space) worth(e *entry) int64 {
+// evictionRank orders the keys that are ready, lowest first: keys that never became
+// complete, then the least recently used.
+func (s *space) evictionRank(e *entry) int64 {
 	if !e.complete {
 		return e.lastUse.Load() + math.MinInt64/2
 	}
@@ -81,7 +82,7 @@ func (s *space) worth(e *entry) int64 {
 }
 
 // first finds the key of a rank that is to be evicted first, and leaves it at the head
-// of those that are ready. It counts down looks and gives up when there are none left.
+// of the ready ones. It counts down looks, and gives up at 0.
 func (s *space) first(r *rank, now int64, looks *int) (id uint32, ok bool) {
 	o := &r.order
 	for ; len(o.waiting) > 0 && o.waiting[0].at <= now && *looks > 0; *looks-- {
@@ -93,7 +94,7 @@ func (s *space) first(r *rank, now int64, looks *int) (id uint32, ok bool) {
 		if d.at = s.evictableFrom(e); d.at > now {
 			o.waiting.push(d)
 		} else {
-			d.at = s.worth(e)
+			d.at = s.evictionRank(e)
 			o.ready.push(d)
 		}
 	}
@@ -105,19 +106,19 @@ func (s *space) first(r *rank, now int64, looks *int) (id uint32, ok bool) {
 		}
 		id = r.owner[d.page] - 1
 		e := s.entries.at(id)
-		from, worth := s.evictableFrom(e), s.worth(e)
-		if !e.busy() && from <= now && worth == d.at {
+		from, rank := s.evictableFrom(e), s.evictionRank(e)
+		if !e.busy() && from <= now && rank == d.at {
 			return id, true
 		}
 		o.ready.pop()
 		switch {
 		case e.busy():
-			e.missed = true
+			e.unlisted = true
 		case from > now:
 			d.at = from
 			o.waiting.push(d)
 		default:
-			d.at = worth
+			d.at = rank
 			o.ready.push(d)
 		}
 	}

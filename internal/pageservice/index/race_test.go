@@ -12,8 +12,8 @@ import (
 	"github.com/kv3fs/kv3fs/internal/pageservice/journal"
 )
 
-// Writers, readers and an operator at once, on far too few pages: no reader sees
-// another key's bytes, and at the end everything adds up. Worth most with -race.
+// Writers, readers and an operator use far too few pages at once: no reader sees another
+// key's bytes, and at the end the counts add up. The test finds most with -race.
 func TestManyAtOnce(t *testing.T) {
 	const ranks, numPages, keys = 2, 64, 300
 	o := pageservice.Options{
@@ -44,14 +44,14 @@ func TestManyAtOnce(t *testing.T) {
 	write := func() error {
 		some := batch()
 		for rank := range ranks {
-			asked := time.Now()
+			begin := time.Now()
 			grants, err := b.Reserve(ctx, modelSpace, rank, some, rand.IntN(2) == 0)
 			if err != nil {
 				return err
 			}
 			var written []pageservice.Placed
 			for i, g := range grants {
-				if g.Page == pageservice.None || time.Since(asked) > o.Reserve {
+				if g.Page == pageservice.None || time.Since(begin) > o.Reserve {
 					continue
 				}
 				files[rank][g.Page].Store(&some[i])
@@ -65,13 +65,13 @@ func TestManyAtOnce(t *testing.T) {
 		}
 		return nil
 	}
-	look := func() error {
+	query := func() error {
 		some := batch()
 		rank := rand.IntN(ranks)
 		if _, err := b.Exists(ctx, modelSpace, some); err != nil {
 			return err
 		}
-		asked := time.Now()
+		begin := time.Now()
 		found, err := b.Locate(ctx, modelSpace, rank, some)
 		if err != nil {
 			return err
@@ -82,7 +82,7 @@ func TestManyAtOnce(t *testing.T) {
 				continue
 			}
 			got := *files[rank][page].Load()
-			if time.Since(asked) < o.Lease && got != some[i] {
+			if time.Since(begin) < o.Lease && got != some[i] {
 				return fmt.Errorf("rank %d page %d: read %q, want %q", rank, page, got, some[i])
 			}
 			read.Add(1)
@@ -109,7 +109,7 @@ func TestManyAtOnce(t *testing.T) {
 	for i := range 16 {
 		all.Go(func() {
 			for time.Now().Before(ends) {
-				f := []func() error{write, look, look, operate}[i%4]
+				f := []func() error{write, query, query, operate}[i%4]
 				if err := f(); err != nil {
 					t.Error(err)
 					return

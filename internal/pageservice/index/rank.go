@@ -2,57 +2,57 @@ package index
 
 import "math"
 
-// rank is the pages of one file. What it needs grows with the pages that were ever
-// used, not with those it was promised.
+// rank holds the owners of the pages of one file. Its memory grows with the pages that
+// were ever used, not with numPages.
 type rank struct {
 	id       int
 	numPages int64
-	stale    bool // it does not count for completeness until it is heard of
-	unsaid   bool // that it was heard of is not on the disk yet
+	stale    bool // it does not count for completeness until its next request
+	unlogged bool // the log still has it as stale or closed
 
-	// closedUntil is when pages are given out again, after all were dropped.
+	// closedUntil is when pages are given out again after all were dropped.
 	closedUntil int64
 
 	pageOf []uint32 // by entry: 0, or its page + 1, or pageComing
-	owner  []uint32 // by page that was ever used: 0, or entry + 1, or hold | heldBit
-	free   []uint32 // the pages that were used and are nobody's
+	owner  []uint32 // by page, for those ever used: 0, or entry + 1, or hold | heldBit
+	free   []uint32 // the pages among those that have no owner
 
 	holds    []hold
-	spare    []uint32 // holds that are free
+	spare    []uint32 // unused elements of holds
 	due      dueHeap
-	dueBound int // due is tidied when it is longer
+	dueBound int // the length of due at which void events are removed
 	order    order
 
 	reserved, keyed, quarantined int64
 }
 
 const (
-	pageComing = math.MaxUint32 // a confirmation is on its way to the disk
-	heldBit    = 1 << 31        // marks the number of a hold
+	pageComing = math.MaxUint32 // a confirmation is being logged
+	heldBit    = 1 << 31        // marks an index of holds
 )
 
-// hold is a page that is neither free nor a key's.
+// hold describes a page that is reserved or in quarantine.
 type hold struct {
 	state holdState
-	busy  bool   // a change of it is on its way to the disk; it does not end
+	busy  bool   // a change of it is being logged; until then it does not end
 	hash  uint64 // of the key that it was reserved for
-	at    int64  // when it was reserved
+	at    int64  // when the page was reserved
 	until int64  // when the state ends
 }
 
 type holdState uint8
 
 const (
-	writable  holdState = iota + 1 // reserved; late when it ends
-	late                           // the reservation ended: it rests, and may yet be confirmed
-	givenUp                        // released: it rests, and may yet be confirmed
-	forgotten                      // its key was deleted: it rests
+	writable  holdState = iota + 1 // reserved; becomes late at its end
+	late                           // the reservation ended: in quarantine, may still be confirmed
+	givenUp                        // released: in quarantine, may still be confirmed
+	forgotten                      // its key was deleted: in quarantine
 )
 
-// numFree counts the pages that are nobody's.
+// numFree returns the number of pages without an owner.
 func (r *rank) numFree() int64 { return r.numPages - int64(len(r.owner)) + int64(len(r.free)) }
 
-// take takes a page that is nobody's, if there is one, and holds it.
+// take makes a free page a hold, if there is one.
 func (r *rank) take(h hold) (page uint32, ok bool) {
 	if n := len(r.free); n > 0 {
 		page, r.free = r.free[n-1], r.free[:n-1]
@@ -66,7 +66,7 @@ func (r *rank) take(h hold) (page uint32, ok bool) {
 	return page, true
 }
 
-// hold makes a page that has no owner a hold.
+// hold makes a page without an owner a hold.
 func (r *rank) hold(page uint32, h hold) {
 	r.assertOwner(page, r.owner[page] == 0, "nobody")
 	var i uint32
@@ -84,7 +84,7 @@ func (r *rank) hold(page uint32, h hold) {
 	}
 }
 
-// change gives a hold another state and end.
+// change changes the state and the end of a hold.
 func (r *rank) change(page uint32, state holdState, until int64) {
 	h := r.holdOf(page)
 	r.assertOwner(page, h != nil, "a hold")
@@ -94,12 +94,12 @@ func (r *rank) change(page uint32, state holdState, until int64) {
 	r.ends(page, until)
 }
 
-// ends notes when a hold ends. Most holds are confirmed long before; what is noted of
-// them is thrown away when there is twice as much as was left the last time.
+// ends records when a hold ends. Most holds are confirmed long before: their events are
+// removed whenever there are twice as many as were left the last time.
 func (r *rank) ends(page uint32, at int64) {
 	r.due.push(due{at: at, page: page})
 	if len(r.due) > r.dueBound {
-		r.due.keep(func(d due) bool {
+		r.due.filter(func(d due) bool {
 			h := r.holdOf(d.page)
 			return h != nil && !h.busy && h.until == d.at
 		})
@@ -107,7 +107,7 @@ func (r *rank) ends(page uint32, at int64) {
 	}
 }
 
-// drop ends a hold; the page has no owner then.
+// drop ends a hold; the page has no owner afterwards.
 func (r *rank) drop(page uint32) {
 	r.assertOwner(page, r.owner[page]&heldBit != 0, "a hold")
 	i := r.owner[page] &^ heldBit
@@ -117,7 +117,7 @@ func (r *rank) drop(page uint32) {
 	r.owner[page] = 0
 }
 
-// release makes a page that has no owner free.
+// release makes a page without an owner free.
 func (r *rank) release(page uint32) {
 	r.assertOwner(page, r.owner[page] == 0, "nobody")
 	r.free = append(r.free, page)
@@ -130,7 +130,7 @@ func (r *rank) count(s holdState) *int64 {
 	return &r.quarantined
 }
 
-// holdOf returns the hold of a page, or nil. It is good until the next hold.
+// holdOf returns the hold of a page, or nil. It is valid until the next call of hold.
 func (r *rank) holdOf(page uint32) *hold {
 	if o := r.owner[page]; o&heldBit != 0 {
 		return &r.holds[o&^heldBit]
@@ -138,7 +138,7 @@ func (r *rank) holdOf(page uint32) *hold {
 	return nil
 }
 
-// use makes a page, and those before it, ones that were used.
+// use marks a page, and all before it, as used.
 func (r *rank) use(page uint32) {
 	for int(page) >= len(r.owner) {
 		r.owner = append(r.owner, 0)
@@ -146,10 +146,10 @@ func (r *rank) use(page uint32) {
 	}
 }
 
-// used tells whether a page was ever given out.
+// used reports whether a page was ever given out.
 func (r *rank) used(page int64) bool { return page >= 0 && page < int64(len(r.owner)) }
 
-// page returns where an entry is: 0 for nowhere, its page + 1, or pageComing.
+// page returns the page of an entry + 1, or 0, or pageComing.
 func (r *rank) page(entry uint32) uint32 {
 	if int(entry) < len(r.pageOf) {
 		return r.pageOf[entry]
@@ -157,10 +157,10 @@ func (r *rank) page(entry uint32) uint32 {
 	return 0
 }
 
-// has tells whether an entry has a page here.
+// has reports whether an entry has a page on this rank.
 func (r *rank) has(entry uint32) bool { p := r.page(entry); return p != 0 && p != pageComing }
 
-// setPage sets where an entry is.
+// setPage sets what page returns.
 func (r *rank) setPage(entry, page uint32) {
 	for int(entry) >= len(r.pageOf) {
 		r.pageOf = append(r.pageOf, 0)
@@ -168,14 +168,14 @@ func (r *rank) setPage(entry, page uint32) {
 	r.pageOf[entry] = page
 }
 
-// sweep ends what is over, and counts the reservations among it.
+// sweep ends the holds that are over, and counts the reservations among them.
 func (r *rank) sweep(now, quarantine int64) (expired int64) {
 	for len(r.due) > 0 && r.due[0].at <= now {
 		d := r.due.pop()
 		h := r.holdOf(d.page)
 		switch {
 		case h == nil || h.busy || h.until != d.at:
-			// It has changed since.
+			// The hold has changed since.
 		case h.state == writable:
 			expired++
 			r.change(d.page, late, h.until+quarantine)

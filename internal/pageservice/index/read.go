@@ -6,7 +6,8 @@ import (
 	"github.com/kv3fs/kv3fs/internal/pageservice"
 )
 
-// Exists implements pageservice.Book.
+// Exists reports which keys every needed rank has confirmed. It keeps those for a short
+// time (Options.Hold), so that they are still there when the client locates them.
 func (x *Index) Exists(ctx context.Context, name pageservice.Space, keys []string) ([]bool, error) {
 	if err := x.usable(ctx); err != nil {
 		return nil, err
@@ -15,7 +16,7 @@ func (x *Index) Exists(ctx context.Context, name pageservice.Space, keys []strin
 	if err != nil {
 		return nil, err
 	}
-	defer batch.done()
+	defer batch.release()
 	found := make([]bool, len(keys))
 	s := x.find(name)
 	if s == nil {
@@ -29,7 +30,7 @@ func (x *Index) Exists(ctx context.Context, name pageservice.Space, keys []strin
 	return found, nil
 }
 
-// Locate implements pageservice.Book.
+// Locate returns the page of each visible key on a rank, or None, and leases it.
 func (x *Index) Locate(ctx context.Context, name pageservice.Space, rankID int, keys []string) ([]int64, error) {
 	if err := x.usable(ctx); err != nil {
 		return nil, err
@@ -38,12 +39,12 @@ func (x *Index) Locate(ctx context.Context, name pageservice.Space, rankID int, 
 	if err != nil {
 		return nil, err
 	}
-	defer batch.done()
+	defer batch.release()
 	s := x.find(name)
 	if s == nil {
 		return nil, pageservice.ErrUnknownRank
 	}
-	if err := s.hear(ctx, rankID); err != nil {
+	if err := s.noteAlive(ctx, rankID); err != nil {
 		return nil, err
 	}
 	found := make([]int64, len(keys))
@@ -69,8 +70,8 @@ func (x *Index) Locate(ctx context.Context, name pageservice.Space, rankID int, 
 	return found, nil
 }
 
-// hear notes that a rank is alive.
-func (s *space) hear(ctx context.Context, rankID int) error {
+// noteAlive notes that the engine of a rank is alive.
+func (s *space) noteAlive(ctx context.Context, rankID int) error {
 	s.mu.RLock()
 	r := s.ranks[rankID]
 	known, stale := r != nil, r != nil && r.stale
@@ -89,10 +90,10 @@ func (s *space) hear(ctx context.Context, rankID int) error {
 	return err
 }
 
-// use leases the visible keys of a batch, and calls each for them. The read lock is
-// held.
+// use leases the visible keys of a batch, and calls each for them. The caller holds the
+// lock for reading.
 func (s *space) use(keys *batch, now, leaseUntil int64, each func(i int, id uint32)) (n int) {
-	keys.look(s)
+	keys.lookUp(s)
 	for i, id := range keys.ids {
 		if id == none {
 			continue

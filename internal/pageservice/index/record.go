@@ -8,12 +8,12 @@ import (
 	"github.com/kv3fs/kv3fs/internal/pageservice"
 )
 
-// kind is what a record tells. The number is also the version of its form: a new
-// form gets a new number.
+// kind is the kind of a record. The number is also the version of its format: a new
+// format gets a new number.
 type kind byte
 
 const (
-	rankSet   kind = iota + 1 // a rank is so and so
+	rankSet   kind = iota + 1 // a rank has these properties
 	reserved                  // pages were handed to a writer
 	confirmed                 // pages belong to keys
 	freed                     // pages belong to nobody
@@ -21,14 +21,14 @@ const (
 	forgot                    // a rank is unknown, and has no pages
 )
 
-// record is one line of the log. The last record that names a page of a rank says
-// whose it is, and the last one that names a key says which page it has there.
+// record is one entry of the log. The last record that names a page of a rank says who
+// owns it, and the last one that names a key says which page it has there.
 //
-// Pages change hands without a record where the last record is safe to believe: a
-// reservation that ended leaves its page "reserved", which rests after a restart and
-// is free then; a page whose key was evicted remains with its key until the record
-// of its next reservation. No record says when: how long ago that was nobody can tell
-// after a restart, for clocks are set.
+// A page changes its owner without a record where believing the last record is safe. A
+// reservation that ended leaves its page "reserved": after a restart the page is in
+// quarantine, and then free. A page whose key was evicted stays with the key until the
+// record of its next reservation. No record has a time: clocks are set, so after a
+// restart nobody can tell how long ago it was.
 type record struct {
 	kind  kind
 	space pageservice.Space
@@ -38,10 +38,10 @@ type record struct {
 	numPages int64
 	dropped  bool // all earlier pages of the rank are gone
 	stale    bool
-	closed   bool // pages that were dropped are perhaps still in use
+	closed   bool // dropped pages may still be in use
 
 	pages  []uint32 // reserved, confirmed, freed
-	hashes []uint64 // reserved: of the keys, see hashKey
+	hashes []uint64 // reserved: those of the keys, see hashKey
 	keys   []string // confirmed
 }
 
@@ -51,7 +51,7 @@ const (
 	flagClosed
 )
 
-// encode gives a record its binary form.
+// encode returns the binary form of a record.
 func (r *record) encode() []byte {
 	size := 40 + len(r.space.Namespace) + len(r.space.Set) + 5*len(r.pages) + 8*len(r.hashes)
 	for _, key := range r.keys {
@@ -89,14 +89,13 @@ func appendString[T string | []byte](b []byte, s T) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
-// decode reads a record into r, whose slices it uses again; keys are parts of one
-// string.
+// decode reads a record into r, whose slices it reuses; keys are parts of one string.
 func (r *record) decode(b []byte) error {
 	*r = record{pages: r.pages[:0], hashes: r.hashes[:0], keys: r.keys[:0]}
 	d := decoder{b: b, text: string(b)}
 	r.kind = kind(d.byte())
 	if r.kind < rankSet || r.kind > forgot {
-		return fmt.Errorf("kind %d is unknown: was it written by a later version?", r.kind)
+		return fmt.Errorf("its kind %d is unknown: a later version of kv3fs may have written it", r.kind)
 	}
 	r.space.Namespace = d.string()
 	r.space.Set = d.string()
@@ -124,10 +123,10 @@ func (r *record) decode(b []byte) error {
 
 var errMalformed = errors.New("malformed record")
 
-// decoder takes a record apart; bad stays set after the first thing amiss.
+// decoder reads the fields of a record; bad stays set after the first error.
 type decoder struct {
 	b    []byte // what is left
-	text string // all of it
+	text string // the whole record
 	bad  bool
 }
 

@@ -35,7 +35,7 @@ func TestRecordsSurviveTheirEncoding(t *testing.T) {
 	}
 }
 
-// Whatever decodes is what it encodes to: nothing is read that is not kept.
+// A record that decodes encodes to what it says: decode reads nothing that encode drops.
 func FuzzRecord(f *testing.F) {
 	for _, r := range someRecords() {
 		b := r.encode()

@@ -75,8 +75,8 @@ func (s *space) replay(rec *record) error {
 	if err != nil {
 		return err
 	}
-	defer keys.done()
-	keys.look(s)
+	defer keys.release()
+	keys.lookUp(s)
 	for i, page := range rec.pages {
 		r.use(page)
 		switch rec.kind {
@@ -127,7 +127,7 @@ func (s *space) replayedKey(keys *batch, i int) (id uint32, known bool) {
 			keys.ids[i] = none
 		}
 	}
-	return keys.again(s, i)
+	return keys.entry(s, i)
 }
 
 func (s *space) replayReserved(r *rank, page uint32, hash uint64) {

@@ -6,7 +6,14 @@ import (
 	"github.com/kv3fs/kv3fs/internal/pageservice"
 )
 
-// Reserve implements pageservice.Book.
+// Reserve finds a page of the rank for each key, to be written and then confirmed. A key
+// that already has a page on this rank keeps it (Present); equal keys of one batch get
+// one page. Where free pages are missing, keys are evicted; where even that does not
+// suffice, a key gets None. With allOrNothing, either every key that needs a page gets
+// one or none does.
+//
+// A reservation ends by itself after Options.Reserve. The pages of Present keys are
+// protected for as long, because the client may write them again.
 func (x *Index) Reserve(ctx context.Context, name pageservice.Space, rankID int, keys []string, allOrNothing bool) ([]pageservice.Grant, error) {
 	if err := x.usable(ctx); err != nil {
 		return nil, err
@@ -15,12 +22,12 @@ func (x *Index) Reserve(ctx context.Context, name pageservice.Space, rankID int,
 	if err != nil {
 		return nil, err
 	}
-	defer batch.done()
+	defer batch.release()
 	s := x.find(name)
 	if s == nil {
 		return nil, pageservice.ErrUnknownRank
 	}
-	batch.mark()
+	batch.hashForLog()
 	if err := s.lock(ctx); err != nil {
 		return nil, err
 	}
@@ -64,13 +71,13 @@ func (x *Index) Reserve(ctx context.Context, name pageservice.Space, rankID int,
 	return grants, nil
 }
 
-// wanted is the distinct keys of a batch that need a page.
+// wanted holds the distinct keys of a batch that need a page.
 type wanted struct {
 	distinct
-	of []int // for every key of the batch: which wanted one it is, or -1
+	of []int // for every key of the batch: the index of its distinct key, or -1
 }
 
-// grant tells each key its page, or None when there are not as many.
+// grant sets the page of each key that needs one, or None for those that get none.
 func (w *wanted) grant(grants []pageservice.Grant, got []uint32) {
 	for i, n := range w.of {
 		switch {
@@ -83,15 +90,14 @@ func (w *wanted) grant(grants []pageservice.Grant, got []uint32) {
 	}
 }
 
-// present answers for the keys that the rank has, protects them, and returns the
-// others.
+// present grants the keys that the rank has, protects them, and returns the others.
 func (s *space) present(r *rank, keys *batch, grants []pageservice.Grant, now int64) *wanted {
-	keys.look(s)
+	keys.lookUp(s)
 	w := &wanted{distinct: keys.distinct(), of: make([]int, len(keys.ids))}
 	for i, id := range keys.ids {
 		w.of[i] = -1
 		if id != none {
-			if e := s.entries.at(id); r.has(id) && !e.leaving {
+			if e := s.entries.at(id); r.has(id) && !e.removing {
 				grants[i] = pageservice.Grant{Page: int64(r.page(id) - 1), Present: true}
 				e.extend(now + s.index.reserve())
 				e.lastUse.Store(now)
@@ -103,17 +109,17 @@ func (s *space) present(r *rank, keys *batch, grants []pageservice.Grant, now in
 	return w
 }
 
-// grab is the pages for a reservation, on their way to the disk.
+// grab holds the pages of a reservation while it is being logged.
 type grab struct {
 	pages   []uint32
 	hashes  []uint64
-	nFree   int      // of the pages, the first ones, that were nobody's
-	victims []uint32 // entries that leave; the other pages are theirs
+	nFree   int      // how many of the pages, the first ones, were free
+	victims []uint32 // entries that are evicted; the other pages are theirs
 	at      int64
 }
 
-// grab finds pages: those of nobody first, then those of keys that are to be evicted.
-// Where there are more to look at it takes none.
+// grab finds pages: free ones first, then those of keys to be evicted. If it has to look
+// at more keys than it may in one go, it takes none and reports more.
 func (s *space) grab(r *rank, w *wanted, allOrNothing bool, now int64) (g grab, more bool) {
 	n := len(w.first)
 	if n == 0 || r.closedUntil > now {
@@ -124,14 +130,14 @@ func (s *space) grab(r *rank, w *wanted, allOrNothing bool, now int64) (g grab, 
 	if nFree < n {
 		victims, more = s.victims(r, n-nFree, now)
 		if more || allOrNothing && nFree+len(victims) < n {
-			s.stay(victims)
+			s.keepKeys(victims)
 			return g, more
 		}
 	}
 	n = nFree + len(victims)
 	g = grab{at: now, nFree: nFree, victims: victims, pages: make([]uint32, 0, n), hashes: make([]uint64, 0, n)}
 	for _, i := range w.first[:n] {
-		g.hashes = append(g.hashes, w.b.marks[i])
+		g.hashes = append(g.hashes, w.b.logged[i])
 	}
 	for _, hash := range g.hashes[:nFree] {
 		page, _ := r.take(hold{state: writable, busy: true, hash: hash, at: now, until: now + s.index.reserve()})
@@ -150,7 +156,7 @@ func (s *space) reserved(r *rank, g grab, err error) {
 			r.drop(page)
 			r.release(page)
 		}
-		s.stay(g.victims)
+		s.keepKeys(g.victims)
 		return
 	}
 	until := g.at + s.index.reserve()

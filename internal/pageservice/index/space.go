@@ -8,29 +8,29 @@ import (
 	"github.com/kv3fs/kv3fs/internal/pageservice"
 )
 
-// space is one set of keys and the ranks that have pages of them.
+// space is one set of keys, and the ranks that have pages for them.
 type space struct {
 	name  pageservice.Space
 	index *Index
 
-	// mu: Exists and Locate read under it, and write nothing but atomics. It is never
-	// held while the disk works.
+	// mu guards what follows. Exists and Locate hold it for reading, and write only
+	// atomics. Nobody holds it while waiting for the disk.
 	mu      sync.RWMutex
 	byKey   *keyMap
 	entries table
 	ranks   map[int]*rank
 
-	world int    // ranks that make a key complete, if fixed
-	need  uint32 // the same, now; 0 while no rank counts
+	world int    // how many ranks a key needs to be complete, if that is fixed
+	need  uint32 // how many it needs now; 0 while no rank counts
 
-	// closedUntil is when the pages of ranks that were forgotten may be written again.
+	// closedUntil is when the pages of forgotten ranks may be written again.
 	closedUntil int64
-	gone        bool // it has no rank and is not in the book any more
+	discarded   bool // it had no rank, and was removed from Index.spaces
 
-	nComplete int64 // keys that all ranks have
+	nComplete int64 // keys that all needed ranks have
 
-	inflight  int           // changes on their way to the disk
-	exclusive bool          // one of them is alone, others wait
+	inflight  int           // changes that are being logged
+	exclusive bool          // one change excludes all others, which wait
 	settled   chan struct{} // closed when a change has ended
 
 	counters counters
@@ -56,13 +56,13 @@ func newSpace(x *Index, name pageservice.Space, expect int) *space {
 	}
 }
 
-// lock locks the space for a change, when no exclusive one is under way.
+// lock locks the space for a change, once no exclusive one is under way.
 func (s *space) lock(ctx context.Context) error {
 	s.mu.Lock()
 	return s.awaitOthers(ctx)
 }
 
-// lockAgain gives the lock up until some change has ended. On an error the lock is
+// lockAgain releases the lock until some change has ended. After an error the lock is
 // not held.
 func (s *space) lockAgain(ctx context.Context) error {
 	if err := s.await(ctx); err != nil {
@@ -71,7 +71,7 @@ func (s *space) lockAgain(ctx context.Context) error {
 	return s.awaitOthers(ctx)
 }
 
-// yield lets others have the lock in between. On an error the lock is not held.
+// yield lets others take the lock in between. After an error the lock is not held.
 func (s *space) yield(ctx context.Context) error {
 	s.mu.Unlock()
 	if err := ctx.Err(); err != nil {
@@ -89,7 +89,7 @@ func (s *space) awaitOthers(ctx context.Context) error {
 	return nil
 }
 
-// lockAlone locks the space when nothing is under way.
+// lockAlone locks the space for an exclusive change, once no other is under way.
 func (s *space) lockAlone(ctx context.Context) error {
 	if err := s.lock(ctx); err != nil {
 		return err
@@ -111,7 +111,7 @@ func (s *space) unlockAlone() {
 	s.mu.Unlock()
 }
 
-// await waits, without the lock, until some change has ended. When ctx ends first it
+// await waits, without the lock, until some change has ended. If ctx ends first, it
 // returns the error, and the lock is not held.
 func (s *space) await(ctx context.Context) error {
 	settled := s.settled
@@ -125,19 +125,20 @@ func (s *space) await(ctx context.Context) error {
 	}
 }
 
+// settle wakes those who wait for a change to end.
 func (s *space) settle() {
 	close(s.settled)
 	s.settled = make(chan struct{})
 }
 
-// write makes records durable. It is called with the lock and gives it up. Then
+// write makes records durable. The caller holds the lock, and write releases it. Then
 // apply is called with the lock and the outcome: it does what the records say, or
 // undoes what was planned.
 func (s *space) write(ctx context.Context, apply func(err error), recs ...*record) error {
-	var said []*rank
+	var logged []*rank
 	for _, r := range s.ranks {
-		if r.unsaid {
-			said = append(said, r)
+		if r.unlogged {
+			logged = append(logged, r)
 			recs = append([]*record{s.rankRecord(r)}, recs...)
 		}
 	}
@@ -146,8 +147,8 @@ func (s *space) write(ctx context.Context, apply func(err error), recs ...*recor
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.inflight--
-		for _, r := range said {
-			r.unsaid = r.unsaid && err != nil
+		for _, r := range logged {
+			r.unlogged = r.unlogged && err != nil
 		}
 		apply(err)
 		s.assert()
@@ -166,7 +167,7 @@ func (s *space) encode(recs []*record) [][]byte {
 	return all
 }
 
-// rankOf returns a rank and notes that it is alive. The lock is held.
+// rankOf returns a rank and notes that its engine is alive. The caller holds the lock.
 func (s *space) rankOf(id int) (*rank, error) {
 	r := s.ranks[id]
 	if r == nil {
@@ -181,13 +182,13 @@ func (s *space) rankOf(id int) (*rank, error) {
 			r.stale = false
 			s.recount()
 		}
-		r.unsaid = true
-		// Nobody waits for it. Until it is written, every change says it, too: what is
-		// confirmed now must not be hidden after a restart.
+		r.unlogged = true
+		// Nobody waits for this record. Until it is durable, every change writes it, too:
+		// what is confirmed now must not be hidden after a restart.
 		s.index.log.Append(func(err error) {
 			if err == nil {
 				s.mu.Lock()
-				r.unsaid = false
+				r.unlogged = false
 				s.mu.Unlock()
 			}
 		}, s.encode([]*record{s.rankRecord(r)})...)
@@ -202,10 +203,10 @@ func (s *space) rankRecord(r *rank) *record {
 	}
 }
 
-// counts tells whether a key is not complete without this rank.
+// counts reports whether a key needs this rank to be complete.
 func (s *space) counts(r *rank) bool { return !r.stale && (s.world == 0 || r.id < s.world) }
 
-// attach gives a page that has no owner to a key.
+// attach makes a key the owner of a page that has none.
 func (s *space) attach(r *rank, id, page uint32) {
 	e := s.entries.at(id)
 	r.assertOwner(page, r.owner[page] == 0, "nobody")
@@ -216,14 +217,14 @@ func (s *space) attach(r *rank, id, page uint32) {
 	if s.counts(r) {
 		e.counted++
 	}
-	if !s.place(id, e) && s.need > 0 { // before the first count nothing is listed
+	if !s.updateComplete(id, e) && s.need > 0 { // before the first recount nothing is listed
 		s.list(r, page, e)
 	}
 	s.index.liveBytes.Add(s.liveBytes(e.key))
 }
 
-// detach takes the page of a key away; it has no owner then. A key without pages is
-// forgotten.
+// detach takes the page of a key away; it has no owner afterwards. A key without pages
+// is forgotten.
 func (s *space) detach(r *rank, id uint32) (page uint32) {
 	e := s.entries.at(id)
 	page = r.pageOf[id] - 1
@@ -240,19 +241,19 @@ func (s *space) detach(r *rank, id uint32) (page uint32) {
 	if e.on == 0 && e.writing == 0 {
 		s.forget(id, e)
 	} else {
-		s.place(id, e)
+		s.updateComplete(id, e)
 	}
 	return page
 }
 
-// recordBytes is about what the log needs for a record that names no pages.
+// recordBytes returns about how long a record without pages is in the log.
 func (s *space) recordBytes() int64 { return int64(len(s.name.Namespace)+len(s.name.Set)) + 16 }
 
-// liveBytes is about what the log needs for a page of a key, which may be alone in its
-// record: compaction that could gain nothing must not begin.
+// liveBytes returns about how much the log needs for a page of a key. The page may be
+// alone in its record: compaction must not begin where it could gain nothing.
 func (s *space) liveBytes(key string) int64 { return s.recordBytes() + int64(len(key)) + 8 }
 
-// newEntry makes an entry of a key that has no page yet.
+// newEntry makes an entry for a key that has no page yet.
 func (s *space) newEntry(hash uint64, key string) uint32 {
 	id := s.entries.add(hash, key)
 	s.byKey.add(hash, id)
@@ -268,9 +269,9 @@ func (s *space) forget(id uint32, e *entry) {
 	s.entries.remove(id)
 }
 
-// place finds out whether a key is complete, and tells whether that is new; then it is
-// listed anew, unless it is about to go.
-func (s *space) place(id uint32, e *entry) bool {
+// updateComplete updates whether a key is complete, and reports whether that changed. If
+// so, the key gets a new place in the order of eviction, unless it is being removed.
+func (s *space) updateComplete(id uint32, e *entry) bool {
 	complete := s.need > 0 && e.counted >= s.need
 	if complete == e.complete {
 		return false
@@ -281,17 +282,16 @@ func (s *space) place(id uint32, e *entry) bool {
 	} else {
 		s.nComplete--
 	}
-	if !e.leaving {
+	if !e.removing {
 		s.relist(id, e)
 	}
 	return true
 }
 
-// visible tells whether readers may know of a key.
-func (e *entry) visible() bool { return e.complete && !e.leaving }
+// visible reports whether readers may learn of a key.
+func (e *entry) visible() bool { return e.complete && !e.removing }
 
-// recount finds out anew which keys are complete, when the ranks that count have
-// changed.
+// recount finds out which keys are complete, after the ranks that count have changed.
 func (s *space) recount() {
 	s.need = uint32(s.world)
 	if s.world == 0 {
@@ -319,7 +319,7 @@ func (s *space) recount() {
 	}
 }
 
-// sweep ends the reservations and rests of a rank that are over.
+// sweep ends the reservations and quarantines of a rank that are over.
 func (s *space) sweep(r *rank, now int64) {
 	if n := r.sweep(now, s.index.quarantine()); n > 0 {
 		s.counters.expired.Add(n)

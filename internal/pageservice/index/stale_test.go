@@ -9,9 +9,9 @@ import (
 	"github.com/kv3fs/kv3fs/internal/pageservice/journal"
 )
 
-// That a stale rank was heard of is written without being waited for. When the disk
-// is full just then, what the rank confirms later is not hidden after a restart.
-func TestRankHeardOfOnAFullDisk(t *testing.T) {
+// Nobody waits for the record that a stale rank is alive again. If the disk is full just
+// then, what the rank confirms later is still visible after a restart.
+func TestAStaleRankThatReturnsOnAFullDisk(t *testing.T) {
 	dir, full := t.TempDir(), false
 	disk := journal.Options{Commit: func(commit func() error) error {
 		if full {
@@ -24,7 +24,7 @@ func TestRankHeardOfOnAFullDisk(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Rank 1 comes back with another model: rank 0 is stale until it is heard of.
+	// Rank 1 comes back with another model: rank 0 is stale until its next request.
 	for _, r := range []struct{ rank, numPages int }{{0, 4}, {1, 4}, {1, 2}} {
 		if _, err := b.Initialize(ctx, modelSpace, r.rank, pageservice.RankOptions{NumPages: int64(r.numPages)}); err != nil {
 			t.Fatal(err)

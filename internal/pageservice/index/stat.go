@@ -10,7 +10,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/pageservice"
 )
 
-// Stat implements pageservice.Book.
+// Stat returns the state of all spaces that have ranks, sorted by name.
 func (x *Index) Stat(ctx context.Context) ([]pageservice.SpaceState, error) {
 	if err := x.usable(ctx); err != nil {
 		return nil, err
@@ -60,8 +60,8 @@ func (s *space) stat() pageservice.SpaceState {
 	return state
 }
 
-// leased counts the keys that may not be evicted, some at a time, so that others get
-// the lock in between.
+// leased counts the keys that may not be evicted. It counts some at a time, so that
+// others get the lock in between.
 func (s *space) leased(now int64) (n int64) {
 	for from, more := uint32(0), true; more; from += searchBound {
 		s.mu.RLock()
@@ -92,7 +92,7 @@ func (c *counters) read() pageservice.Counters {
 	}
 }
 
-// List implements pageservice.Book.
+// List returns up to limit keys of a space that follow a key, in the order of keys.
 func (x *Index) List(ctx context.Context, name pageservice.Space, after string, limit int) ([]pageservice.Entry, error) {
 	if err := x.usable(ctx); err != nil {
 		return nil, err
@@ -124,7 +124,7 @@ func (x *Index) List(ctx context.Context, name pageservice.Space, after string, 
 	return list, nil
 }
 
-// after returns the entries of the first keys after a key, in their order.
+// after returns the entries of the first limit keys after a key, in their order.
 func (s *space) after(after string, limit int) []uint32 {
 	var ids []uint32
 	cut := func() {

@@ -7,7 +7,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/pageservice"
 )
 
-// Leased keys are counted in parts, and each once.
+// Stat counts leased keys in several steps, and each key once.
 func TestEveryLeasedKeyIsCountedOnce(t *testing.T) {
 	clock := time.Unix(1_800_000_000, 0)
 	b, err := open(t.TempDir(), Options{Now: func() time.Time { return clock }})
