@@ -13,10 +13,10 @@ import (
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
-// DirName is the tree's name in the root of the mount.
+// DirName is the name of the control directory in the root of the mount.
 const DirName = "3fs-virt"
 
-// Attr is what stat shows of a virtual inode. Besides, nlink is 1, all times are
+// Attr is what stat shows of a virtual inode. In addition, nlink is 1, all times are
 // wire.VirtualTime and the block size is 0.
 type Attr struct {
 	Ino      uint64
@@ -31,17 +31,17 @@ type Entry struct {
 	Attr Attr
 }
 
-// Options tell the tree which absolute paths are the mount's.
+// Options tell which absolute paths are on the mount.
 type Options struct {
 	// MountPoint is where the mount is, absolute.
 	MountPoint string
-	// RemountPrefix is a second path under which clients see the mount's root,
-	// for instance inside containers; empty: there is none. Set it when rm-rf
-	// answers EINVAL to paths that are right where the client runs.
+	// RemountPrefix is a second path under which clients see the mount's root, for
+	// instance in containers; empty: there is none. Set it when rm-rf answers EINVAL
+	// to paths that are valid where the client runs.
 	RemountPrefix string
 }
 
-// Tree answers for everything under 3fs-virt. All methods may be called
+// Dir is the control directory, with everything below it. All methods may be called
 // concurrently.
 type Dir struct {
 	registry Registry
@@ -49,7 +49,7 @@ type Dir struct {
 	prefixes []string // normal forms of mount point and remount prefix, deepest first
 }
 
-// New makes the tree.
+// New returns a control directory.
 func New(registry Registry, s *settings.Settings, o Options) *Dir {
 	d := &Dir{registry: registry, settings: s}
 	for _, p := range []string{o.MountPoint, o.RemountPrefix} {
@@ -61,8 +61,8 @@ func New(registry Registry, s *settings.Settings, o Options) *Dir {
 	return d
 }
 
-// Lookup finds a name. Names of others in iovs are refused with EPERM, root's
-// included: there is no override.
+// Lookup finds a name. It refuses registrations of other users in iovs with EPERM, also
+// to root: there is no override.
 func (d *Dir) Lookup(c cred.Caller, dir uint64, name string) (Attr, syscall.Errno) {
 	switch dir {
 	case wire.InoVirt:
@@ -95,8 +95,8 @@ func (d *Dir) Lookup(c cred.Caller, dir uint64, name string) (Attr, syscall.Errn
 	return Attr{}, d.notADirectory(c, dir)
 }
 
-// Getattr describes an inode. ENOENT: there is none, any more or at all. EPERM:
-// it is another uid's registration.
+// Getattr returns the attributes of an inode. ENOENT: there is no such inode, or no
+// longer. EPERM: it is a registration of another uid.
 func (d *Dir) Getattr(c cred.Caller, ino uint64) (Attr, syscall.Errno) {
 	if e, ok := directoryAt(ino); ok {
 		return e.attr(), 0
@@ -108,8 +108,8 @@ func (d *Dir) Getattr(c cred.Caller, ino uint64) (Attr, syscall.Errno) {
 	return l.attr(), 0
 }
 
-// Readlink reads a symlink. It checks the caller anew: the kernel may let
-// somebody else pass Lookup from its cache.
+// Readlink reads a symlink. It checks the caller again, because the kernel may answer
+// another user's lookup from its cache.
 func (d *Dir) Readlink(c cred.Caller, ino uint64) (string, syscall.Errno) {
 	if isDirectory(ino) {
 		return "", syscall.EINVAL
@@ -118,8 +118,9 @@ func (d *Dir) Readlink(c cred.Caller, ino uint64) (string, syscall.Errno) {
 	return l.target, errno
 }
 
-// Symlink registers or sets, depending on the directory; links in rm-rf are
-// RemoveTarget's. Both work in read-only mode, for they touch no file.
+// Symlink registers shared memory or sets a setting, depending on the directory;
+// RemoveTarget handles links in rm-rf. Both work in read-only mode, because they touch
+// no file.
 func (d *Dir) Symlink(c cred.Caller, dir uint64, name, target string) (a Attr, err syscall.Errno) {
 	switch dir {
 	case wire.InoIovs:
@@ -138,9 +139,9 @@ func (d *Dir) Symlink(c cred.Caller, dir uint64, name, target string) (a Attr, e
 	return Attr{}, d.refuse(c, dir)
 }
 
-// Unlink ends a registration, in read-only mode too: it touches no file. Besides
-// a ring's own name it takes the one that upstream's library destroys it by, with
-// the flags in decimal (3.4). Everything else virtual stays: EPERM.
+// Unlink ends a registration, in read-only mode, too, because it touches no file. It
+// accepts a ring's own name and the one that upstream's library uses, with the flags in
+// decimal (3.4). Nothing else in the control directory can be removed: EPERM.
 func (d *Dir) Unlink(c cred.Caller, dir uint64, name string) syscall.Errno {
 	if dir != wire.InoIovs {
 		return d.refuse(c, dir)
@@ -190,9 +191,9 @@ func (d *Dir) List(c cred.Caller, dir uint64) ([]Entry, syscall.Errno) {
 	return es, 0
 }
 
-// OpenDir opens a directory; every handle goes to ReleaseDir once. An open of
-// iovs also tells the ring door whose process is alive (3.7); the handles of
-// others mean nothing.
+// OpenDir opens a directory; every handle goes to ReleaseDir once. An open of iovs also
+// tells the registry that the caller's process is alive (3.7); handles of other
+// directories mean nothing.
 func (d *Dir) OpenDir(c cred.Caller, dir uint64) (handle uint64, err syscall.Errno) {
 	if !isDirectory(dir) {
 		return 0, d.notADirectory(c, dir)
@@ -210,9 +211,9 @@ func (d *Dir) ReleaseDir(dir, handle uint64) {
 	}
 }
 
-// find is the registration that c means by name: its exact name or, where there
-// is none, the decimal spelling of its flags. Lookup has to find the latter as
-// well, or the kernel would never ask for the unlink.
+// find returns the registration that c means by name: by its exact name or, if there is
+// none, by the decimal spelling of its flags. Lookup has to find the latter as well, or
+// the kernel would never send the unlink.
 func (d *Dir) find(c cred.Caller, name string) (Registration, syscall.Errno) {
 	r, ok := d.registry.Lookup(name)
 	if !ok {
@@ -230,7 +231,7 @@ func (d *Dir) find(c cred.Caller, name string) (Registration, syscall.Errno) {
 	return r, 0
 }
 
-// notADirectory is the error for using ino as a directory.
+// notADirectory returns the error for using ino as a directory.
 func (d *Dir) notADirectory(c cred.Caller, ino uint64) syscall.Errno {
 	if _, errno := d.link(c, ino); errno != 0 {
 		return errno
@@ -238,7 +239,7 @@ func (d *Dir) notADirectory(c cred.Caller, ino uint64) syscall.Errno {
 	return syscall.ENOTDIR
 }
 
-// refuse is the error for changing what does not change: EPERM in a directory.
+// refuse returns the error for changing what cannot be changed: EPERM in a directory.
 func (d *Dir) refuse(c cred.Caller, dir uint64) syscall.Errno {
 	if isDirectory(dir) {
 		return syscall.EPERM
@@ -246,8 +247,7 @@ func (d *Dir) refuse(c cred.Caller, dir uint64) syscall.Errno {
 	return d.notADirectory(c, dir)
 }
 
-// errnoOf finds the number in err; EIO where there is none, because an error is
-// never a success.
+// errnoOf returns the errno in err, or EIO where there is none.
 func errnoOf(err error) syscall.Errno {
 	if err == nil {
 		return 0

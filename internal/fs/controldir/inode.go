@@ -18,7 +18,7 @@ type directory struct {
 
 func (d directory) attr() Attr { return Attr{Ino: d.ino, Mode: syscall.S_IFDIR | d.perm} }
 
-// entries are the directories that the container lists, in that order.
+// entries returns the directories that the control directory lists, in that order.
 func entries() [4]directory {
 	return [4]directory{
 		{"rm-rf", wire.InoRmRf, 0o777},
@@ -28,7 +28,7 @@ func entries() [4]directory {
 	}
 }
 
-// directoryAt finds a directory by its inode number, the container included.
+// directoryAt finds a directory by its inode number, the control directory included.
 func directoryAt(ino uint64) (directory, bool) {
 	if ino == wire.InoVirt {
 		return directory{DirName, ino, 0o555}, true
@@ -53,7 +53,7 @@ type submitLink struct {
 	priority wire.Priority
 }
 
-// submitLinks are in the order readdir shows them.
+// submitLinks returns the submit links in the order in which readdir shows them.
 func submitLinks() [3]submitLink {
 	return [3]submitLink{
 		{"submit-ios.ph", wire.InoSubmitHigh, wire.High},
@@ -106,13 +106,14 @@ func (d *Dir) link(c cred.Caller, ino uint64) (link, syscall.Errno) {
 		}
 		return d.settingLink(c, ino, key, 0o444)
 	case ino <= wire.InoSetConfFirst && ino > wire.InoSetConfFirst-uint64(len(keys)):
-		// The reply to a set, while the kernel keeps it: it shows what holds now.
+		// The reply to a set, which the kernel may have cached: it shows the value now.
 		return d.settingLink(c, ino, keys[wire.InoSetConfFirst-ino], 0o400)
 	}
 	return link{}, syscall.ENOENT
 }
 
-// settingLink belongs to whoever looks: its target is that caller's value.
+// settingLink returns the link of a setting. It belongs to the caller, and its target is
+// the caller's value.
 func (d *Dir) settingLink(c cred.Caller, ino uint64, key string, mode uint32) (link, syscall.Errno) {
 	value, err := d.settings.Get(c.UID, key)
 	if err != nil {

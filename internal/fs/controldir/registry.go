@@ -5,23 +5,24 @@ import (
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
-// Registry is the ring door as the virtual directory sees it. Its methods may be
-// called concurrently. Errors are syscall.Errno; after one nothing has changed.
+// Registry holds the registrations of shared memory: the ring server, as the control
+// directory sees it. Its methods may be called concurrently. Errors are syscall.Errno;
+// after an error nothing has changed.
 type Registry interface {
-	// Register maps target and serves it as name says (3.3); when it returns, the
-	// client may rely on that and remove the target's name.
+	// Register maps target and serves it as name says (3.3). When it has returned,
+	// the client may remove the target's name.
 	Register(c cred.Caller, name, target string) (Registration, error)
-	// Unregister: ENOENT, EPERM for another uid's.
+	// Unregister ends a registration. Errors: ENOENT, and EPERM for another uid's.
 	Unregister(c cred.Caller, name string) error
 	// Lookup finds a registration by its exact name, whoever owns it.
 	Lookup(name string) (Registration, bool)
-	// ByIndex finds a registration by the table index its inode number shows.
+	// ByIndex finds a registration by its table index, which its inode number shows.
 	ByIndex(index int) (Registration, bool)
 	// List returns a user's registrations in order of registration.
 	List(uid uint32) []Registration
-	// SubmitLink is "/dev/shm/sem.<name>" of a priority's submit semaphore.
+	// SubmitLink returns "/dev/shm/sem.<name>" of a priority's submit semaphore.
 	SubmitLink(p wire.Priority) string
-	// DirOpened notes an open of the iovs directory (3.7) and DirReleased its last
+	// DirOpened records an open of the iovs directory (3.7), DirReleased its last
 	// close.
 	DirOpened(c cred.Caller) (handle uint64)
 	DirReleased(handle uint64)

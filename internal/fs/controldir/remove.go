@@ -11,11 +11,11 @@ import (
 	"github.com/kv3fs/kv3fs/internal/fs/cred"
 )
 
-// RelPath turns an absolute path as a client sees it into one relative to the
-// mount's root; rm-rf and the mount's mv: links use it. The path is made normal
-// lexically, no symlink is followed.
+// RelPath turns an absolute path as a client sees it into one relative to the mount's
+// root; rm-rf and the mount's mv: links use it. It cleans the path lexically and
+// follows no symlink.
 //
-// EINVAL: it is relative, outside the mount or the mount's root itself. EPERM: it
+// EINVAL: the path is relative, outside the mount or the mount's root itself. EPERM: it
 // leads into 3fs-virt, where nothing can be moved or deleted.
 func (d *Dir) RelPath(abs string) (rel string, err syscall.Errno) {
 	rel, ok := d.under(abs)
@@ -28,8 +28,8 @@ func (d *Dir) RelPath(abs string) (rel string, err syscall.Errno) {
 	return rel, 0
 }
 
-// under cuts off the deepest prefix of the mount that abs lies under; rel is ""
-// for the prefix itself.
+// under cuts off the deepest prefix of the mount that contains abs; rel is "" for the
+// prefix itself.
 func (d *Dir) under(abs string) (rel string, ok bool) {
 	if !strings.HasPrefix(abs, "/") {
 		return "", false
@@ -46,9 +46,9 @@ func (d *Dir) under(abs string) (rel string, ok bool) {
 	return "", false
 }
 
-// RemoveTarget says what c orders to be removed by a symlink in rm-rf that leads
-// to target, relative to the mount's root; the mount removes it. EROFS in
-// read-only mode; EINVAL where an ln was mistyped; else the errors of RelPath.
+// RemoveTarget returns what c orders to be removed by a symlink to target in rm-rf,
+// relative to the mount's root; the FUSE server removes it. Errors: EROFS in read-only
+// mode, EINVAL where an ln was mistyped, and those of RelPath.
 func (d *Dir) RemoveTarget(c cred.Caller, target string) (rel string, err syscall.Errno) {
 	if d.settings.Readonly(c.UID) {
 		return "", syscall.EROFS
@@ -63,11 +63,10 @@ func (d *Dir) RemoveTarget(c cred.Caller, target string) (rel string, err syscal
 	return rel, 0
 }
 
-// spelledOut guards against the slip of an ln(1) typed inside rm-rf, where every
-// operand but the last is deleted: an ln must name everything by absolute paths
-// on the mount. The operand right after an option is exempt, as upstream does
-// it: most often it is the target, which was checked on its own. Programs other
-// than ln know what they do.
+// spelledOut reports whether an ln(1) names everything by absolute paths on the mount.
+// It guards against a mistake in an ln typed inside rm-rf, where every operand but the
+// last is deleted. The operand right after an option is exempt, as in upstream: most
+// often it is the target, which was checked already. Other programs are not checked.
 func (d *Dir) spelledOut(argv []string) bool {
 	if len(argv) == 0 {
 		return true
@@ -90,8 +89,8 @@ func (d *Dir) spelledOut(argv []string) bool {
 	return true
 }
 
-// arguments reads the command line of a process by the id of any of its threads;
-// none where it cannot be seen, as from another pid namespace or once it is gone.
+// arguments returns the command line of a process by the id of any of its threads. It
+// returns none if the process is in another pid namespace or has ended.
 func arguments(pid uint32) []string {
 	if pid == 0 {
 		return nil

@@ -10,22 +10,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Caller is who asks: file-system uid and gid, and a process or thread id of
-// the asking process, from which supplementary groups are read when they matter.
-// With PID 0, as from another pid namespace, or once the process is gone there
-// are none.
+// Caller is the client of a request: file-system uid and gid, and an id of its process or
+// thread, from which supplementary groups are read when they matter. There are none with
+// PID 0, as from another pid namespace, and after the process has ended.
 type Caller struct {
 	UID, GID, PID uint32
 }
 
-// Root reports whether the caller is the super-user, for whom nothing is
-// refused.
+// Root reports whether the caller is the super-user, who may do anything.
 func (c Caller) Root() bool { return c.UID == 0 }
 
 // Strict runs fn with the rights of c and no capability at all, so that the
-// kernel decides what c may do. A daemon without privileges can be nobody but
-// itself: EPERM for others, the super-user included. It may be called
-// concurrently.
+// kernel decides what c may do. A daemon without privileges has only its own identity:
+// EPERM for other users, the super-user included. Strict may be called concurrently.
 //
 // fn runs once, on another goroutine, locked to its thread, and Strict waits for
 // it. fn must not start goroutines that it expects to have the identity. Its
@@ -40,10 +37,10 @@ func Strict(c Caller, fn func() error) error {
 	return onThread(c, supplementary(c), dropCapabilities, fn)
 }
 
-// Owner runs fn so that what it creates belongs to c, while the daemon's
-// capabilities stay in force: rights were checked by someone else (the kernel's
-// default_permissions), who knows all of c's groups. It may be called
-// concurrently; fn runs once, on another goroutine locked to its thread.
+// Owner runs fn so that what it creates belongs to c, with the daemon's capabilities in
+// force: rights have been checked already by the kernel's default_permissions, which
+// knows all of c's groups. It may be called concurrently; fn runs once, on another
+// goroutine locked to its thread.
 func Owner(c Caller, fn func() error) error {
 	if !privileged() || c.UID == 0 && c.GID == 0 {
 		return fn()
@@ -51,7 +48,7 @@ func Owner(c Caller, fn func() error) error {
 	return onThread(c, nil, keepCapabilities, fn)
 }
 
-// Privileged reports whether this process can take the identity of others.
+// Privileged reports whether this process can take the identity of other users.
 func Privileged() bool { return privileged() }
 
 type capabilityRule bool
@@ -61,7 +58,7 @@ const (
 	keepCapabilities capabilityRule = true
 )
 
-// identity is what the daemon's threads have and must get back.
+// identity is what the daemon's threads have, and what leave restores.
 type identity struct {
 	uid, gid int
 	groups   []int
@@ -81,16 +78,16 @@ var daemon = sync.OnceValues(func() (id identity, err error) {
 	return id, nil
 })
 
-// Ready reports whether this process knows its own identity, without which it
-// could take no other and come back. The daemon asks before it serves.
+// Ready returns an error if this process cannot read its own identity, which it must
+// restore after it has taken another. The daemon calls it before it serves.
 func Ready() error {
 	_, err := daemon()
 	return err
 }
 
-// onThread runs fn on a goroutine of its own. When the thread's identity
-// cannot be put back the goroutine ends without unlocking the thread, and the
-// runtime destroys it: no other goroutine ever runs with a stranger's rights.
+// onThread runs fn on a goroutine of its own. If the thread's identity cannot be
+// restored, the goroutine ends without unlocking the thread, and the runtime destroys
+// it: no other goroutine ever runs with the client's rights.
 func onThread(c Caller, groups []int, rule capabilityRule, fn func() error) error {
 	home, err := daemon()
 	if err != nil {
@@ -135,7 +132,7 @@ func enter(c Caller, groups []int, rule capabilityRule, home identity) error {
 	if rule == dropCapabilities {
 		caps = caps.withoutEffective()
 	}
-	// A file-system uid other than 0 took the file capabilities from the
+	// Setting a file-system uid other than 0 removed the file capabilities from the
 	// effective set; the permitted set still has them.
 	return storeCapabilities(caps)
 }

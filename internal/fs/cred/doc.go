@@ -1,7 +1,7 @@
-// Package cred runs file operations as the client that asked for them.
+// Package cred runs file operations with the identity of the client that requested them.
 //
-// The daemon is one process for many users. Linux keeps credentials per
-// thread, so an operation runs on an OS thread of its own that takes the
-// client's file-system identity and puts the daemon's back afterwards. A
-// daemon without root has one identity only: it acts for nobody else.
+// The daemon is one process for many users. Linux keeps credentials per thread, so an
+// operation runs on an OS thread of its own, which takes the client's file-system
+// identity and restores the daemon's afterwards. A daemon without root has only its own
+// identity and acts for no other user.
 package cred

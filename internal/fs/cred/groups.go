@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// supplementary reads the groups of c from /proc. Process ids are reused: the
-// answer counts only while the process has the uid of c.
+// supplementary reads the groups of c from /proc. Process ids are reused, so the groups
+// count only if the process has the uid of c.
 func supplementary(c Caller) []int {
 	if c.PID == 0 {
 		return nil
@@ -19,8 +19,8 @@ func supplementary(c Caller) []int {
 	return parseGroups(string(status), c.UID)
 }
 
-// parseGroups takes the Groups line when the file-system uid (the fourth number
-// of the Uid line) is uid.
+// parseGroups returns the Groups line if the file-system uid (the fourth number of the
+// Uid line) is uid.
 func parseGroups(status string, uid uint32) []int {
 	var groups []int
 	same := false

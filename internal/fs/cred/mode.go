@@ -6,9 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Allows says which directions the permission bits of an inode give c, as the
-// kernel reads them: the owner's, else the group's, else those of others. Groups
-// beyond c.GID are looked up only where they make a difference.
+// Allows reports what the permission bits of an inode allow c, as the kernel reads them:
+// the owner's, else the group's, else those of others. Groups beyond c.GID are looked up
+// only where they make a difference.
 func (c Caller) Allows(mode, uid, gid uint32) (read, write bool) {
 	if c.Root() {
 		return true, true

@@ -7,22 +7,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// abort ends the connection: whoever waits for an answer gets an error, in every
-// mount namespace that has a copy of the mount.
+// abort ends the connection: every pending request fails, in every mount namespace
+// that has a copy of the mount.
 func (m *Mount) abort() {
 	control := strconv.Itoa(m.minor) + "/abort"
 	if os.WriteFile("/sys/fs/fuse/connections/"+control, []byte("1"), 0) == nil || abortDetached(control) == nil {
 		return
 	}
-	// Without the control file system a forced unmount aborts first. It needs the
-	// mount to be in the tree still.
+	// Where the control file system cannot be reached: a forced unmount aborts, too,
+	// but only while the mount is attached.
 	if m.mounted() {
 		unix.Unmount(m.point, unix.MNT_FORCE|unix.UMOUNT_NOFOLLOW)
 	}
 }
 
-// abortDetached reaches the control file system where nobody has mounted it, as
-// in containers: by a mount of its own that is in no tree. It takes root.
+// abortDetached aborts through the control file system where that is not mounted, as
+// in containers: by a mount of its own that is attached nowhere. It needs root.
 func abortDetached(control string) error {
 	ctl, err := unix.Fsopen("fusectl", unix.FSOPEN_CLOEXEC)
 	if err != nil {

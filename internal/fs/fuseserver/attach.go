@@ -40,14 +40,14 @@ func attachDirectly(point string, o Options) (int, error) {
 
 func source(o Options) string { return subtype + "." + o.Cluster }
 
-// attachByHelper has the set-uid helper mount, which hands the descriptor over
-// a socket.
+// attachByHelper has the set-uid helper mount. The helper passes the descriptor back
+// over a socket.
 func attachByHelper(point string, o Options) (int, error) {
 	opts := []string{"fsname=" + source(o), "subtype=" + subtype, "default_permissions",
 		fmt.Sprintf("max_read=%d", maxIOBytes), "nosuid", "nodev"}
 	if o.AllowOther || os.Geteuid() == 0 {
 		if os.Geteuid() != 0 && !userAllowOther() {
-			return -1, errors.New("allow other users: add a line user_allow_other to /etc/fuse.conf, or run as root, or do without")
+			return -1, errors.New("mount for other users: /etc/fuse.conf does not allow it: add a line user_allow_other, run as root, or mount without allow-other")
 		}
 		opts = append(opts, "allow_other")
 	}
@@ -107,7 +107,7 @@ func receiveFD(socket int) (int, error) {
 	return fds[0], nil
 }
 
-// detach unmounts point: busy mounts fail with EBUSY, unless lazy.
+// detach unmounts point. A busy mount fails with EBUSY, unless lazy is set.
 func detach(point string, lazy bool) error {
 	if os.Geteuid() == 0 {
 		flags := unix.UMOUNT_NOFOLLOW

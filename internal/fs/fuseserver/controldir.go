@@ -11,7 +11,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
-// movePrefix begins the target of a symbolic link that is an order to move.
+// movePrefix begins the target of a symbolic link that orders a move.
 const movePrefix = "mv:"
 
 func virtAttr(out *fuse.Attr, a controldir.Attr) {
@@ -38,7 +38,7 @@ func (fs *fileSystem) virtLookup(h *fuse.InHeader, name string, out *fuse.EntryO
 		a, errno = fs.control.Lookup(callerOf(h), h.NodeId, name)
 	}
 	if errno != 0 {
-		return fuse.Status(errno) // plain errors: nothing here is cached as missing
+		return fuse.Status(errno) // an error, so that the kernel caches no missing entry
 	}
 	virtEntry(out, a, virtualTimeout)
 	return fuse.OK
@@ -54,7 +54,7 @@ func (fs *fileSystem) virtGetAttr(h *fuse.InHeader, out *fuse.AttrOut) fuse.Stat
 	return fuse.OK
 }
 
-// virtSetAttr refuses: nothing in the virtual tree has attributes of its own.
+// virtSetAttr fails: nothing in the control directory has attributes that can change.
 func (fs *fileSystem) virtSetAttr(h *fuse.InHeader) fuse.Status {
 	a, errno := fs.control.Getattr(callerOf(h), h.NodeId)
 	if errno == 0 && a.Mode&unix.S_IFMT == unix.S_IFDIR {
@@ -63,7 +63,7 @@ func (fs *fileSystem) virtSetAttr(h *fuse.InHeader) fuse.Status {
 	return fuse.ENOENT
 }
 
-// virtSymlink has the tree act on a link.
+// virtSymlink passes a new link to the control directory, which acts on it.
 func (fs *fileSystem) virtSymlink(h *fuse.InHeader, target, name string, out *fuse.EntryOut) fuse.Status {
 	a, errno := fs.control.Symlink(callerOf(h), h.NodeId, name, target)
 	if errno != 0 {
@@ -73,8 +73,8 @@ func (fs *fileSystem) virtSymlink(h *fuse.InHeader, target, name string, out *fu
 	return fuse.OK
 }
 
-// transient answers a symlink request with an entry that is not there, and that
-// the kernel asks about again at its next use.
+// transient answers a symlink request with an entry that does not exist, and that the
+// kernel looks up again at its next use.
 func (fs *fileSystem) transient(h *fuse.InHeader, target string, out *fuse.EntryOut) {
 	parent := h.NodeId
 	if ino, err := fs.tree.Ino(parent); err == nil && !wire.IsVirtual(parent) {
@@ -83,8 +83,8 @@ func (fs *fileSystem) transient(h *fuse.InHeader, target string, out *fuse.Entry
 	virtEntry(out, controldir.Attr{Ino: wire.TransientIno(parent), Mode: unix.S_IFLNK, Size: uint64(len(target))}, 0)
 }
 
-// went has the kernel forget a name, soon: whoever asked may hold the lock of its
-// directory until he has the answer.
+// forgetName has the kernel forget a name. It does not wait for that if the name is in
+// requestDir: the client's request may hold the lock of that directory until answered.
 func (fs *fileSystem) forgetName(n tree.Name, requestDir uint64) {
 	switch n.Parent {
 	case 0:

@@ -1,8 +1,8 @@
-// Package fuseserver is the mount door: it mounts the stage as fuse.hf3fs and turns
-// FUSE calls into calls of the stage and of the virtual tree 3fs-virt.
+// Package fuseserver serves the mount: it mounts the file tree as fuse.hf3fs and
+// answers FUSE requests from the tree and from the control directory 3fs-virt.
 //
-// Bytes are cached once, in the page cache of the data directory: files are
-// opened with kernel passthrough where the kernel has it and lets us, else with
-// direct I/O, never through FUSE's own page cache. So the mount and the rings
-// always see the same bytes.
+// Bytes are cached once, in the page cache of the data directory. Files are opened
+// with kernel passthrough where the kernel supports and permits it, else with direct
+// I/O, never through FUSE's own page cache. So the mount and the rings always see the
+// same bytes.
 package fuseserver

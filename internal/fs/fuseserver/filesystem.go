@@ -16,8 +16,8 @@ import (
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
-// fileSystem answers FUSE requests. Node numbers with the top bit set are the
-// virtual tree's, all others the stage's.
+// fileSystem answers FUSE requests. Node numbers with the top bit set belong to the
+// control directory, all others to the tree.
 type fileSystem struct {
 	fuse.RawFileSystem // ENOSYS for what is not implemented, as 3FS does
 
@@ -35,7 +35,7 @@ type fileSystem struct {
 	replyFD     int
 	passthrough *passthrough
 	handles     *handles
-	lockValue   []byte // what a locked directory shows
+	lockValue   []byte // the attribute of a locked directory
 	notifier    *notifier
 }
 
@@ -65,8 +65,8 @@ func (fs *fileSystem) end() {
 	unix.Close(fs.replyFD)
 }
 
-// invalidate has the kernel forget the attributes it holds of a node. An offset
-// below zero leaves pages alone, and takes no lock a request may hold.
+// invalidate has the kernel forget the attributes it holds of a node. The negative
+// offset leaves pages alone and takes no lock that a request may hold.
 func (fs *fileSystem) invalidate(node uint64) {
 	fs.server.InodeNotify(node, -1, 0)
 }
@@ -77,7 +77,7 @@ func callerOf(h *fuse.InHeader) cred.Caller {
 	return cred.Caller{UID: h.Uid, GID: h.Gid, PID: h.Pid}
 }
 
-// statusOf is the one translation of errors into FUSE's.
+// statusOf translates an error into a FUSE status. There is no other translation.
 func statusOf(err error) fuse.Status {
 	if err == nil {
 		return fuse.OK
@@ -91,7 +91,7 @@ func statusOf(err error) fuse.Status {
 
 func (fs *fileSystem) readonly(h *fuse.InHeader) bool { return fs.settings.Readonly(h.Uid) }
 
-// attr fills in what a client sees.
+// attr fills in the attributes that a client sees.
 func (fs *fileSystem) attr(out *fuse.Attr, a *tree.Attr) {
 	*out = fuse.Attr{
 		Ino: a.Ino, Size: a.Size, Blocks: a.Blocks, Mode: a.Mode, Nlink: a.Nlink,
@@ -117,7 +117,7 @@ func (fs *fileSystem) Lookup(_ <-chan struct{}, h *fuse.InHeader, name string, o
 	e, err := fs.tree.Lookup(h.NodeId, name, fs.settings.AttrTimeout(h.Uid))
 	if errors.Is(err, unix.ENOENT) {
 		if keep := fs.settings.NegativeTimeout(h.Uid); keep > 0 {
-			out.SetEntryTimeout(keep) // node 0: there is none, and that may be kept
+			out.SetEntryTimeout(keep) // node 0: no such entry, which the kernel may cache
 			return fuse.OK
 		}
 	}
@@ -198,7 +198,7 @@ func (fs *fileSystem) Readlink(_ <-chan struct{}, h *fuse.InHeader) ([]byte, fus
 	return []byte(target), statusOf(err)
 }
 
-// mayMake is what every request that makes an entry asks first.
+// mayMake checks what every request that creates an entry must satisfy.
 func (fs *fileSystem) mayMake(h *fuse.InHeader, name string) fuse.Status {
 	switch {
 	case wire.IsVirtual(h.NodeId):
@@ -274,7 +274,8 @@ func (fs *fileSystem) Link(_ <-chan struct{}, in *fuse.LinkIn, name string, out 
 
 func (fs *fileSystem) Unlink(_ <-chan struct{}, h *fuse.InHeader, name string) fuse.Status {
 	if wire.IsVirtual(h.NodeId) {
-		// In read-only mode, too: 3FS keeps registrations then, by mistake.
+		// In read-only mode, too. 3FS keeps registrations in that mode, which is a
+		// mistake.
 		return fuse.Status(fs.control.Unlink(callerOf(h), h.NodeId, name))
 	}
 	if fs.readonly(h) {
@@ -333,5 +334,5 @@ func blocksOf(n, unit uint64) uint64 {
 	return n / (statfsBlock / max(unit, 1))
 }
 
-// virtualTimeout is how long the kernel keeps entries of the virtual tree.
+// virtualTimeout is how long the kernel keeps entries of the control directory.
 const virtualTimeout = 30 * time.Second

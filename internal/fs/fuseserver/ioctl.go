@@ -62,7 +62,7 @@ func (fs *fileSystem) Ioctl(cancel <-chan struct{}, in *fuse.IoctlIn, arg []byte
 	}
 }
 
-// answer fills out when the client has room for exactly size bytes.
+// answer fills out if the client has room for exactly size bytes.
 func answer(out []byte, size int, fill func()) fuse.Status {
 	if len(out) != size {
 		return fuse.EINVAL
@@ -73,21 +73,21 @@ func answer(out []byte, size int, fill func()) fuse.Status {
 }
 
 // answerEmpty tells the kernel that an ioctl succeeded and returns no bytes.
-// The two ioctls declared as four-byte reads are called without an argument:
-// the bytes that go-fuse always sends would go through a wild pointer. go-fuse's
-// own answer comes second, and the kernel knows no such request any more.
+// Clients call two ioctls, which are declared as four-byte reads, without an argument:
+// the bytes that go-fuse always sends would be written through a wild pointer. The
+// answer of go-fuse comes second, when the kernel no longer knows the request.
 func (fs *fileSystem) answerEmpty(unique uint64) {
 	const header, payload = 16, 16 // fuse_out_header, fuse_ioctl_out with result 0
 	reply := make([]byte, header+payload)
 	binary.NativeEndian.PutUint32(reply, header+payload)
 	binary.NativeEndian.PutUint64(reply[8:], unique)
 	if _, err := unix.Write(fs.replyFD, reply); err != nil && err != unix.ENOENT {
-		fs.log.Warn("answer ioctl", "err", err)
+		fs.log.Warn("ioctl not answered", "err", err)
 	}
 }
 
-// ioctlFsync makes the file durable and its attributes exact. What is no
-// regular file has nothing pending.
+// ioctlFsync makes the file durable and has the kernel drop its attributes. Anything
+// but a regular file has nothing to write.
 func (fs *fileSystem) ioctlFsync(in *fuse.IoctlIn) fuse.Status {
 	if h := fs.handles.get(in.Fh).file; h != nil {
 		if err := h.Sync(false); err != nil {
@@ -162,9 +162,9 @@ func (fs *fileSystem) ioctlHardlink(in *fuse.IoctlIn, arg []byte) fuse.Status {
 	return fuse.OK
 }
 
-// realDir returns the node of a directory that an ioctl names by inode number,
-// for an entry that is not the virtual tree's. The client must be able to reach
-// the directory.
+// realDir returns the node of a directory that an ioctl names by inode number, for an
+// entry name outside the control directory. The client must be able to reach the
+// directory.
 func (fs *fileSystem) realDir(in *fuse.IoctlIn, ino uint64, name string) (uint64, error) {
 	if wire.IsVirtual(ino) || ino == tree.RootID && name == controldir.DirName {
 		return 0, unix.EPERM
@@ -216,8 +216,9 @@ func (fs *fileSystem) ioctlMove(in *fuse.IoctlIn, arg []byte) fuse.Status {
 	return fuse.OK
 }
 
-// trashable checks what a move to the trash asks beyond a rename: a directory of
-// the caller's own that he can read, write and search, and no file in its place.
+// trashable checks what a move to the trash requires beyond a rename: the source is a
+// directory of the caller's, with all of its owner's rights, and the target is not a
+// file.
 func (fs *fileSystem) trashable(in *fuse.IoctlIn, a wire.Move, to uint64) fuse.Status {
 	src, err := fs.tree.Lookup(in.NodeId, a.SrcName, 0)
 	if err != nil {
@@ -233,7 +234,7 @@ func (fs *fileSystem) trashable(in *fuse.IoctlIn, a wire.Move, to uint64) fuse.S
 	}
 	dst, err := fs.tree.Lookup(to, a.DstName, 0)
 	if err != nil {
-		return fuse.OK // nothing in its place; RenameAs finds what else is wrong
+		return fuse.OK // no target; RenameAs finds what else is wrong
 	}
 	defer fs.tree.Forget(dst.ID, 1)
 	if dst.Attr.Mode&unix.S_IFMT != directory {

@@ -17,13 +17,14 @@ import (
 
 const (
 	busyRetryInterval = 20 * time.Millisecond
-	// How long after an abort requests in progress may take to return.
+	// abortGrace is the time that requests in progress may take to return after an
+	// abort.
 	abortGrace    = 2 * time.Second
 	maxBackground = 64
 )
 
-// Mount is a mounted file system. New makes it, Serve answers its requests,
-// Unmount ends it.
+// Mount is a mounted file system. New mounts it, Serve answers its requests, Unmount
+// ends it.
 type Mount struct {
 	point  string
 	minor  int
@@ -31,12 +32,12 @@ type Mount struct {
 	fs     *fileSystem
 
 	served    chan struct{} // closed when Serve has returned
-	abandon   chan struct{} // closed when Serve must not wait any more
+	abandon   chan struct{} // closed when Serve must stop waiting
 	abandoned sync.Once
 }
 
-// New mounts s at point with t as 3fs-virt. Requests wait until Serve runs. On
-// success the stage's invalidation hook is the mount's.
+// New mounts t at point with control as 3fs-virt. Requests wait until Serve runs. On
+// success it sets the tree's invalidation hook.
 func New(t *tree.Tree, control ControlDir, set Settings, point string, opts Options) (*Mount, error) {
 	if err := opts.complete(); err != nil {
 		return nil, err
@@ -59,7 +60,7 @@ func New(t *tree.Tree, control ControlDir, set Settings, point string, opts Opti
 	return m, nil
 }
 
-// connect takes over fd.
+// connect starts the FUSE connection on fd, which it owns from then on.
 func (m *Mount) connect(t *tree.Tree, control ControlDir, set Settings, fd int, opts Options) error {
 	second, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 3)
 	if err != nil {
@@ -69,8 +70,8 @@ func (m *Mount) connect(t *tree.Tree, control ControlDir, set Settings, fd int, 
 	m.fs = newFileSystem(t, control, set, opts, m.point, second)
 	m.server, err = fuse.NewServer(m.fs, "/dev/fd/"+strconv.Itoa(fd), fuseOptions(opts))
 	if err != nil {
-		// go-fuse has closed fd, or never took it over; the mount is detached
-		// next, so that both end.
+		// go-fuse has closed fd, or does not own it yet. The mount is detached next,
+		// which ends both.
 		unix.Close(second)
 		return fmt.Errorf("mount %s: %w", m.point, err)
 	}
@@ -87,7 +88,7 @@ func fuseOptions(o Options) *fuse.MountOptions {
 		MaxReadAhead:  maxIOBytes,
 		// A pipe holds 1 MiB: a read of that size and its header do not fit.
 		DisableSplice: true,
-		// A file on overlayfs or another stacked file system may be behind.
+		// The data directory may be on overlayfs or another stacked file system.
 		MaxStackDepth: 2,
 		Logger:        log.New(&fuseLog{log: o.Log}, "", 0),
 		ExtraCapabilities: fuse.CAP_ATOMIC_O_TRUNC | fuse.CAP_IOCTL_DIR | fuse.CAP_READDIRPLUS_AUTO |
@@ -104,11 +105,11 @@ func fuseOptions(o Options) *fuse.MountOptions {
 // Point returns the canonical path of the mount.
 func (m *Mount) Point() string { return m.point }
 
-// Serve answers requests until the file system is unmounted, by Unmount or by
-// anybody else, and returns when all are answered and every handle is closed.
-// Call it once. Where the backing file system hangs, so would that: after an
-// Unmount that found requests stuck, Serve returns an error and leaves them to
-// the end of the process, with what they use; closing the stage does nothing then.
+// Serve answers requests until the file system is unmounted, by Unmount or by another
+// process, and returns when all are answered and every handle is closed. Call it once.
+// Requests may be stuck in the backing file system: after an Unmount that found such,
+// Serve returns an error and leaves them and what they use until the process ends; it
+// abandons the tree.
 func (m *Mount) Serve() error {
 	defer close(m.served)
 	ended := make(chan struct{})
@@ -127,10 +128,9 @@ func (m *Mount) Serve() error {
 	}
 }
 
-// Unmount ends the mount and waits for Serve to return. While it is busy it
-// tries again until ctx ends; then it detaches the mount from the tree and fails
-// the requests of those who still use it. The error says that they were cut
-// off.
+// Unmount ends the mount and waits for Serve to return. While the mount is busy it
+// tries again until ctx ends. Then it detaches the mount, fails the requests of
+// processes that still use it, and returns an error that says so.
 func (m *Mount) Unmount(ctx context.Context) error {
 	tick := time.NewTicker(busyRetryInterval)
 	defer tick.Stop()
@@ -152,14 +152,14 @@ func (m *Mount) Unmount(ctx context.Context) error {
 	}
 }
 
-// mounted says whether this mount is what is at its point.
+// mounted reports whether this mount is the one at its mount point.
 func (m *Mount) mounted() bool {
 	now, ok := mountedAt(m.point)
 	return ok && now.minor == m.minor && now.fsType == fsType
 }
 
-// wait waits for Serve after the mount left the tree. Another mount namespace
-// may hold a copy: then the connection lives until it is aborted.
+// wait waits for Serve after the mount point is unmounted. Another mount namespace may
+// hold a copy of the mount: then the connection lives until it is aborted.
 func (m *Mount) wait(ctx context.Context) error {
 	select {
 	case <-m.served:

@@ -7,15 +7,14 @@ import (
 	"github.com/kv3fs/kv3fs/internal/invariants"
 )
 
-// How long an ioctl waits for the kernel to drop names before it answers. The
-// kernel needs the directory's lock for that, which some other request may hold.
+// notifyWait is how long an ioctl waits for the kernel to drop names before it answers.
+// The kernel needs the directory's lock for that, which another request may hold.
 const notifyWait = 500 * time.Millisecond
 
-// notes tells the kernel that directory entries changed behind its back. The
-// kernel takes the directory's lock for it: whoever answers a request that holds
-// that lock must not wait for it, and no directory waits for the lock of another.
-// So each directory has a queue of its own, with a worker while there is
-// something in it.
+// notifier tells the kernel that directory entries changed without its knowledge. The
+// kernel takes the directory's lock for it: code that answers a request which holds
+// that lock must not wait, and no directory may wait for the lock of another. So each
+// directory has a queue of its own, with a worker while the queue is not empty.
 type notifier struct {
 	send func(parent uint64, name string)
 
@@ -35,7 +34,7 @@ func newNotifier(send func(parent uint64, name string)) *notifier {
 }
 
 // entry queues the message that an entry changed and returns a channel that is
-// closed when the kernel has it.
+// closed when the kernel has received it.
 func (n *notifier) entry(parent uint64, name string) <-chan struct{} {
 	done := make(chan struct{})
 	n.mu.Lock()
@@ -52,7 +51,7 @@ func (n *notifier) entry(parent uint64, name string) <-chan struct{} {
 	return done
 }
 
-// entryAndWait is entry for those who hold no lock: it waits, within bounds.
+// entryAndWait is entry for requests that hold no lock: it waits, at most notifyWait.
 func (n *notifier) entryAndWait(parent uint64, name string) {
 	limit := time.NewTimer(notifyWait)
 	defer limit.Stop()
@@ -81,7 +80,7 @@ func (n *notifier) work(parent uint64) {
 	delete(n.queues, parent)
 }
 
-// stop drops what is queued, and what comes.
+// stop drops everything that is queued or will be.
 func (n *notifier) stop() {
 	n.mu.Lock()
 	n.stopped = true

@@ -8,8 +8,8 @@ import (
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
-// afterVirt is the position after the entry 3fs-virt, the root's last. It is
-// none that a file system gives an entry of its own.
+// afterVirt is the position after the entry 3fs-virt, the root's last. No file system
+// uses it for an entry.
 const afterVirt = 1<<63 - 2
 
 func (fs *fileSystem) OpenDir(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
@@ -53,7 +53,7 @@ func (fs *fileSystem) ReadDirPlus(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.
 		if entry == nil {
 			return false
 		}
-		// An entry that went in the meantime keeps node 0: a name without
+		// An entry that was removed in the meantime keeps node 0: a name without
 		// attributes.
 		if found, err := d.Lookup(e.Name, keep); err == nil {
 			fs.entry(entry, found, in.Uid)
@@ -70,8 +70,8 @@ func (fs *fileSystem) ReadDirPlus(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.
 	})
 }
 
-// list gives the entries from in.Offset on to the one of the two functions that
-// they are for, until it returns false.
+// list calls real or virtual with each entry from in.Offset on, depending on what the
+// entry is, until that returns false.
 func (fs *fileSystem) list(in *fuse.ReadIn, real func(fuse.DirEntry, *tree.Dir) bool, virtual func(fuse.DirEntry, controldir.Attr) bool) fuse.Status {
 	open := fs.handles.get(in.Fh)
 	if open.virtual != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
-// openHandle is what a FUSE file handle means: one of the three.
+// openHandle is what a FUSE file handle stands for: one of the three.
 type openHandle struct {
 	file    *tree.Handle
 	dir     *tree.Dir
@@ -35,14 +35,14 @@ func (o openHandle) check() {
 // virtualDir is an open virtual directory.
 type virtualDir struct {
 	ino    uint64
-	handle uint64 // the tree's
+	handle uint64 // from ControlDir.OpenDir
 	caller cred.Caller
 
 	mu      sync.Mutex
 	entries []controldir.Entry // snapshot of the last read from the start
 }
 
-// handles numbers what is open.
+// handles maps FUSE file handles to what is open.
 type handles struct {
 	mu   sync.RWMutex
 	last uint64
@@ -176,8 +176,8 @@ func (fs *fileSystem) Write(_ <-chan struct{}, in *fuse.WriteIn, data []byte) (u
 			return 0, statusOf(err)
 		}
 	}
-	// The kernel takes the end of the file from attributes it may hold for
-	// long; the backing file knows where its end is.
+	// The kernel takes the end of the file from attributes that may be old; the
+	// backing file knows its end.
 	flags := 0
 	if in.Flags&unix.O_APPEND != 0 {
 		flags = unix.RWF_APPEND
@@ -204,14 +204,14 @@ func (fs *fileSystem) Lseek(_ <-chan struct{}, in *fuse.LseekIn, out *fuse.Lseek
 	if h == nil {
 		return fuse.EBADF
 	}
-	// Nobody uses the descriptor's own position: all I/O has offsets.
+	// The descriptor's own position is not used: all I/O has offsets.
 	off, err := unix.Seek(h.FD(), int64(in.Offset), int(in.Whence))
 	out.Offset = uint64(off)
 	return statusOf(err)
 }
 
-// Flush is close(2) of a client: a backing file system that reports write
-// errors only then reports them to the client.
+// Flush handles close(2) of a client. A backing file system that reports write errors
+// only on close reports them here to the client.
 func (fs *fileSystem) Flush(_ <-chan struct{}, in *fuse.FlushIn) fuse.Status {
 	h := fs.handles.get(in.Fh).file
 	if h == nil {
@@ -219,7 +219,7 @@ func (fs *fileSystem) Flush(_ <-chan struct{}, in *fuse.FlushIn) fuse.Status {
 	}
 	fd, err := unix.FcntlInt(uintptr(h.FD()), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
-		return fuse.OK // out of descriptors: nothing is lost, only told later
+		return fuse.OK // out of descriptors: an error is reported later, none is lost
 	}
 	return statusOf(unix.Close(fd))
 }

@@ -43,11 +43,11 @@ type Options struct {
 	// Default 1 MiB; a power of two.
 	BlockBytes uint32
 
-	// Daemon is what the root's attribute wire.DaemonXattr says. nil: there is no
+	// Daemon is the value of the root's attribute wire.DaemonXattr. nil: there is no
 	// such attribute.
 	Daemon []byte
 
-	// Log gets what goes wrong. nil: slog.Default().
+	// Log gets warnings. nil: slog.Default().
 	Log *slog.Logger
 }
 

@@ -11,8 +11,8 @@ import (
 	"github.com/kv3fs/kv3fs/internal/invariants"
 )
 
-// passthrough decides how the bytes of each open file travel. The kernel
-// insists that all opens of an inode agree, and share one backing id.
+// passthrough decides how the bytes of each open file travel. The kernel requires that
+// all opens of an inode use the same way and share one backing id.
 type passthrough struct {
 	server  *fuse.Server
 	enabled atomic.Bool
@@ -35,7 +35,7 @@ func (p *passthrough) start(server *fuse.Server, o Options) {
 	p.enabled.Store(mayPassthrough(o) && server.KernelSettings().Flags64()&fuse.CAP_PASSTHROUGH != 0)
 }
 
-// open chooses the route of a new open file and fills in the answer.
+// open chooses the route of a new open file and fills in the reply.
 func (p *passthrough) open(h *tree.Handle, out *fuse.OpenOut) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -53,9 +53,9 @@ func (p *passthrough) open(h *tree.Handle, out *fuse.OpenOut) {
 }
 
 func (p *passthrough) choose(h *tree.Handle) *route {
-	// A file whose set-id bits a write clears: the kernel writes with our
-	// rights, which clear nothing. And a device without O_DIRECT would fail a
-	// client's open with that flag.
+	// Not for a file whose set-id bits a write clears: the kernel writes with the
+	// daemon's rights, which clear nothing. And not on a device without O_DIRECT,
+	// where a client's open with that flag would fail.
 	if !p.enabled.Load() || h.HasSetID() || !h.DirectIO() {
 		return &route{}
 	}

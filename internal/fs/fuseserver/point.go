@@ -11,13 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A mount that does not answer a statfs for so long belongs to a daemon that
-// hangs, which is alive.
+// probeTimeout bounds the wait for a statfs. A mount that does not answer within it
+// belongs to a daemon that hangs, and so is alive.
 const probeTimeout = 3 * time.Second
 
-// preparePoint returns the canonical path to mount at: an existing directory
-// apart from data, where no living FUSE daemon is mounted. What a dead one left
-// there is detached.
+// preparePoint returns the canonical path to mount at: an existing directory apart from
+// data, where no living FUSE daemon has a mount. It detaches the mounts of dead ones.
 func preparePoint(point, data string) (string, error) {
 	abs, err := filepath.Abs(point)
 	if err != nil {
@@ -54,7 +53,7 @@ func preparePoint(point, data string) (string, error) {
 	return canonical, apart(canonical, data)
 }
 
-// apart refuses a mount that would contain its own data or be part of it.
+// apart returns an error if the mount would contain its own data or be part of it.
 func apart(point, data string) error {
 	data, err := filepath.Abs(data)
 	if err != nil {
@@ -64,7 +63,7 @@ func apart(point, data string) error {
 		return fmt.Errorf("data directory: %w", err)
 	}
 	if within(point, data) || within(data, point) {
-		return fmt.Errorf("mount point %s and data directory %s: one contains the other; choose two apart", point, data)
+		return fmt.Errorf("mount point %s and data directory %s: one contains the other: choose separate directories", point, data)
 	}
 	return nil
 }
@@ -73,8 +72,8 @@ func within(path, dir string) bool {
 	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
 }
 
-// clearPoint detaches mounts of dead FUSE daemons from point and refuses living
-// ones.
+// clearPoint detaches mounts of dead FUSE daemons from point. It returns an error for
+// the mount of a living one.
 func clearPoint(point string) error {
 	const mostStacked = 16
 	for range mostStacked {
@@ -83,19 +82,19 @@ func clearPoint(point string) error {
 			return nil
 		}
 		if !dead(point) {
-			return fmt.Errorf("mount point %s: %s (%s) is mounted there and alive: stop its daemon, or unmount it with 'fusermount3 -u %s'",
+			return fmt.Errorf("mount point %s: %s (%s) is mounted there and its daemon is alive: stop the daemon, or unmount with 'fusermount3 -u %s'",
 				point, m.source, m.fsType, point)
 		}
 		if err := detach(point, true); err != nil {
-			return fmt.Errorf("mount point %s: detach what a dead daemon left: %w", point, err)
+			return fmt.Errorf("mount point %s: detach the mount of a dead daemon: %w", point, err)
 		}
 	}
 	return fmt.Errorf("mount point %s: %w", point, unix.EBUSY)
 }
 
-// dead says whether the connection of the FUSE mount at point has ended. The
-// question can hang with the daemon that is asked, so it is put by a goroutine
-// that may outlive the answer; starting fails then.
+// dead reports whether the connection of the FUSE mount at point has ended. The statfs
+// can hang with the daemon of that mount, so it runs in a goroutine, which then stays
+// until the process ends; New fails in this case.
 func dead(point string) bool {
 	answer := make(chan error, 1)
 	go func() {

@@ -14,11 +14,12 @@ import (
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
-// lockName is the only extended attribute that is listed: a directory's lock. The
-// stage keeps it in memory: it ends with the daemon, and other hosts do not see it.
+// lockName is the only extended attribute that is listed: a directory's lock. The tree
+// keeps it in memory, so it ends with the daemon, and other hosts do not see it.
 const lockName = "hf3fs.lock"
 
-// lockValue is what a locked directory shows of who has locked it: this daemon.
+// lockValue returns the value of the lock attribute, which names the client that holds
+// the lock: in 3FS a FUSE daemon, here always this one.
 func lockValue(cluster string) []byte {
 	host, _ := os.Hostname()
 	id, err := os.ReadFile("/proc/sys/kernel/random/uuid")
@@ -36,7 +37,7 @@ func lockValue(cluster string) []byte {
 	return value
 }
 
-// setLock does what a client wrote to the attribute.
+// setLock executes the action that a client wrote to the attribute.
 func (fs *fileSystem) setLock(node uint64, action string) error {
 	switch action {
 	case "try_lock", "preempt_lock":
@@ -52,7 +53,7 @@ func (fs *fileSystem) setLock(node uint64, action string) error {
 	return unix.EINVAL
 }
 
-// fileType returns the S_IFMT bits of a node, 0 when it is gone.
+// fileType returns the S_IFMT bits of a node, 0 if it does not exist any more.
 func (fs *fileSystem) fileType(node uint64) uint32 {
 	e, err := fs.tree.Getattr(node, 0)
 	if err != nil {
@@ -83,8 +84,8 @@ func (fs *fileSystem) ListXAttr(_ <-chan struct{}, h *fuse.InHeader, dest []byte
 	return fit([]byte(lockName+"\x00"), dest)
 }
 
-// fit copies value; ERANGE and its size when dest is short, or is no more than a
-// question.
+// fit copies value into dest. If dest is too short, or empty to query the size, it
+// returns the size and ERANGE.
 func fit(value, dest []byte) (uint32, fuse.Status) {
 	if len(dest) < len(value) {
 		return uint32(len(value)), fuse.ERANGE

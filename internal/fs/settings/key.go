@@ -6,8 +6,8 @@ import "strings"
 // inode numbers are counted from it.
 type key int
 
-// The keys. Each says what kv3fs does with it; one that is only stored can be
-// set and read back, because clients and scripts of 3FS do, and changes nothing.
+// The keys, each with what kv3fs does with it. A key that is only stored can be set and
+// read back, because clients and scripts of 3FS do so, but has no effect.
 const (
 	// Only stored: no RDMA happens between client and daemon.
 	maxConcurrentTransmission key = iota
@@ -16,28 +16,28 @@ const (
 	periodicSyncEnable
 	periodicSyncInterval
 	periodicSyncFlush
-	// Only stored, both: the ring door's workers are counted once, at its start.
+	// Only stored, both: the ring server has a fixed number of workers.
 	ioWorkersHigh
 	ioWorkersLow
-	// Only stored: the ring door itself bounds what one worker takes from a ring,
+	// Only stored: the ring server itself bounds what one worker takes from a ring,
 	// by count and by bytes.
 	maxJobsPerRing
-	// Only stored: no worker of the ring door waits for a queue with a timeout.
+	// Only stored: no worker of the ring server waits for a queue with a timeout.
 	ioJobDequeueTimeout
 
 	// Only stored: bytes are cached once, in the page cache of the data directory.
 	enableReadCache
-	// Acted on by the mount, by rm-rf and by the ring door: EROFS for whatever
-	// would change a file. Control files stay usable, see virt.
+	// The mount, rm-rf and the ring server obey it: EROFS for whatever would change a
+	// file. The control directory stays usable.
 	readonly
 	// Only stored: reads and writes always move bytes.
 	dryrunBenchMode
 	// Only stored, both: stat is exact without flushing or syncing anything.
 	flushOnStat
 	syncOnStat
-	// Acted on by the mount, all four: how long the kernel may keep attributes,
-	// names, the absence of a name, and the replies to creating a symlink in
-	// 3fs-virt. A uid's own value counts up to the daemon-wide one.
+	// The mount obeys all four: how long the kernel may keep attributes, names, the
+	// absence of a name, and the replies to creating a symlink in 3fs-virt. A uid's
+	// own value counts up to the daemon-wide one.
 	attrTimeout
 	entryTimeout
 	negativeTimeout
@@ -90,7 +90,7 @@ func (k key) kind() kind {
 	return boolean
 }
 
-// perUser tells usr keys from sys keys.
+// perUser reports whether k is a usr key rather than a sys key.
 func (k key) perUser() bool { return k >= enableReadCache }
 
 // keyNamed finds a key by its full name, prefix included.
@@ -103,8 +103,8 @@ func keyNamed(name string) (key, bool) {
 	return 0, false
 }
 
-// Keys returns the names of all settings in protocol order: the position of a
-// name in it is the position its inode numbers count from.
+// Keys returns the names of all settings in protocol order. Inode numbers follow from a
+// name's position in it.
 func Keys() []string {
 	names := make([]string, keyCount)
 	for k := range keyCount {
@@ -113,6 +113,5 @@ func Keys() []string {
 	return names
 }
 
-// PerUser tells whether the setting called name is one that each uid has for
-// itself.
+// PerUser reports whether each uid has its own value of the setting name.
 func PerUser(name string) bool { return strings.HasPrefix(name, "usr.") }

@@ -12,7 +12,7 @@ import (
 // Options are the daemon's configuration of the settings. Start from Defaults:
 // several zero values are meaningful and rarely wanted.
 type Options struct {
-	// DaemonUID may set sys keys, beside root.
+	// DaemonUID may set sys keys, as root may.
 	DaemonUID uint32
 	// MaxUID is the highest uid that may set usr keys.
 	MaxUID uint32
@@ -31,23 +31,23 @@ type Options struct {
 	IOJobDequeueTimeout       time.Duration
 
 	ReadCache    bool
-	Readonly     bool // for everybody, and nobody can turn it off for himself
+	Readonly     bool // for all users; no user can turn it off
 	DryRunBench  bool
 	FlushOnStat  bool
 	SyncOnStat   bool
-	AttrTimeout  time.Duration // this and the next three: 0 is no caching, 1 h the most
+	AttrTimeout  time.Duration // this and the next three: 0 means no caching, 1 h is the maximum
 	EntryTimeout time.Duration
-	// NegativeTimeout delays the sight of files that another host has created.
+	// NegativeTimeout delays when files created by another host become visible.
 	NegativeTimeout time.Duration
-	// SymlinkTimeout is for how long a setting that was just set cannot be set
-	// again: the kernel keeps the name.
+	// SymlinkTimeout is how long a setting that was just set cannot be set again,
+	// because the kernel keeps the name.
 	SymlinkTimeout time.Duration
 }
 
-// longestTimeout bounds what the kernel may keep, by whatever setting.
+// longestTimeout bounds how long any setting lets the kernel keep something.
 const longestTimeout = time.Hour
 
-// Defaults are those of 3FS (8.2).
+// Defaults returns the defaults of 3FS (8.2).
 func Defaults() Options {
 	return Options{
 		DaemonUID: uint32(os.Geteuid()),
@@ -100,12 +100,12 @@ func (o Options) values() [keyCount]value {
 type Settings struct {
 	opts Options
 
-	mu  sync.Mutex // held by writers, who replace now
+	mu  sync.Mutex // held by writers, which replace now
 	now atomic.Pointer[state]
 }
 
-// state is never changed once it is published. A change copies the map of users,
-// which is cheap for as many uids as ever set something on one host.
+// state is not changed once it is published. A change copies the map of users, which is
+// cheap: few uids ever set something on one host.
 type state struct {
 	everybody [keyCount]value
 	users     map[uint32]*own
@@ -117,8 +117,8 @@ type own struct {
 	values [keyCount]value // meaningful where set
 }
 
-// New starts from o. Negative times and counts that are too small are raised to
-// the least that makes sense.
+// New returns settings with the values of o. Negative times and counts that are too
+// small are raised to the smallest valid value.
 func New(o Options) *Settings {
 	s := &Settings{opts: o}
 	s.now.Store(&state{everybody: o.values()})
@@ -137,9 +137,9 @@ func (s *Settings) Get(uid uint32, name string) (string, error) {
 
 // Set changes a usr key for the caller's uid or a sys key for the daemon.
 //
-// EINVAL: no such key, or a value out of its range. EPERM: the uid has no
-// settings of its own, or may not set sys keys. EIO: the text is no value of the
-// key's type. After an error nothing has changed.
+// EINVAL: no such key, or a value out of its range. EPERM: the uid has no settings of its
+// own, or may not set sys keys. EIO: the text is not a value of the key's type. After an
+// error nothing has changed.
 func (s *Settings) Set(caller uint32, name, text string) error {
 	k, ok := keyNamed(name)
 	switch {
@@ -179,7 +179,7 @@ func (s *Settings) Set(caller uint32, name, text string) error {
 	return nil
 }
 
-// check parses text and holds it against the range of k.
+// check parses text and checks it against the range of k.
 func (s *Settings) check(k key, text string) (value, error) {
 	v, err := parse(k.kind(), text)
 	if err != nil {
@@ -206,7 +206,7 @@ func (s *Settings) effective(uid uint32, k key) value {
 	now := s.now.Load()
 	v := now.everybody[k]
 	if k == readonly && v != 0 {
-		return v // who turned it off before it was turned on for everybody has no exception
+		return v // also for a uid that turned it off before it was turned on for all
 	}
 	if mine := now.users[uid]; mine != nil && mine.set[k] {
 		return mine.values[k]
@@ -216,27 +216,27 @@ func (s *Settings) effective(uid uint32, k key) value {
 
 func (s *Settings) on(uid uint32, k key) bool { return s.effective(uid, k) != 0 }
 
-// Readonly tells whether uid may change nothing.
+// Readonly reports whether uid may change nothing.
 func (s *Settings) Readonly(uid uint32) bool { return s.on(uid, readonly) }
 
-// AttrTimeout is how long the kernel may keep attributes that uid asked for.
+// AttrTimeout returns how long the kernel may keep attributes that uid requested.
 func (s *Settings) AttrTimeout(uid uint32) time.Duration { return s.timeout(uid, attrTimeout) }
 
-// EntryTimeout is how long the kernel may keep a name that uid looked up.
+// EntryTimeout returns how long the kernel may keep a name that uid looked up.
 func (s *Settings) EntryTimeout(uid uint32) time.Duration { return s.timeout(uid, entryTimeout) }
 
-// NegativeTimeout is how long the kernel may remember that a name is absent.
+// NegativeTimeout returns how long the kernel may remember that a name is absent.
 func (s *Settings) NegativeTimeout(uid uint32) time.Duration { return s.timeout(uid, negativeTimeout) }
 
-// SymlinkTimeout is how long the kernel may keep the reply to a symlink made in
+// SymlinkTimeout returns how long the kernel may keep the reply to a symlink made in
 // 3fs-virt.
 func (s *Settings) SymlinkTimeout(uid uint32) time.Duration { return s.timeout(uid, symlinkTimeout) }
 
-// timeout is uid's own value up to the daemon-wide one: the kernel's caches are
-// shared, so who wants things kept for longer would decide that for others.
+// timeout returns uid's own value, but at most the daemon-wide one: the kernel's caches
+// are shared, so a longer value of one uid would apply to others.
 func (s *Settings) timeout(uid uint32, k key) time.Duration {
 	return min(s.effective(uid, k).asTimeout(), s.now.Load().everybody[k].asTimeout())
 }
 
-// CheckRmRf tells whether rm-rf looks at the arguments of ln.
+// CheckRmRf reports whether rm-rf checks the arguments of ln.
 func (s *Settings) CheckRmRf() bool { return s.opts.CheckRmRf }

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// value is a setting's value in 64 bits: 0 or 1, a count, the bits of a float64
-// of seconds, or nanoseconds, as the key's kind says.
+// value is a setting's value in 64 bits. The key's kind decides what it is: 0 or 1, a
+// count, the bits of a float64 of seconds, or nanoseconds.
 type value int64
 
 func fromBool(b bool) value {
@@ -23,8 +23,8 @@ func fromSeconds(d time.Duration) value {
 	return value(math.Float64bits(max(d, 0).Seconds()))
 }
 
-// asTimeout reads a value of kind seconds, saturating at what a Duration holds:
-// a value is parsed before its range is checked.
+// asTimeout returns a value of kind seconds as a Duration, or the longest Duration if
+// that is too short: a value is parsed before its range is checked.
 func (v value) asTimeout() time.Duration {
 	ns := math.Float64frombits(uint64(v)) * float64(time.Second)
 	if ns >= math.MaxInt64 {
@@ -71,8 +71,8 @@ func format(k kind, v value) string {
 	return "'0ns'"
 }
 
-// parse reads a TOML value; a string may stand without quotes. EIO: it is none
-// of that kind. EINVAL: it is negative.
+// parse reads a TOML value; a string needs no quotes. EIO: it is not of that kind.
+// EINVAL: it is negative.
 func parse(k kind, text string) (value, error) {
 	text = strings.Trim(text, " \t\r\n")
 	switch k {
@@ -95,7 +95,7 @@ func parse(k kind, text string) (value, error) {
 func parseInteger(text string) (value, error) {
 	digits := strings.TrimLeft(text, "+-")
 	if len(digits) > 1 && digits[0] == '0' && !strings.ContainsRune("xob", rune(digits[1])) {
-		return 0, syscall.EIO // Go would read octal, TOML knows no such number
+		return 0, syscall.EIO // Go reads octal, TOML does not allow the number
 	}
 	n, err := strconv.ParseInt(text, 0, 64)
 	if err != nil {
@@ -109,7 +109,7 @@ func parseInteger(text string) (value, error) {
 
 func parseSeconds(text string) (value, error) {
 	if strings.Trim(text, "+-0123456789.eE") != "" {
-		return 0, syscall.EIO // infinities, NaN and hexadecimal too: no time the kernel could keep
+		return 0, syscall.EIO // also infinities, NaN and hexadecimal: no valid time for the kernel
 	}
 	f, err := strconv.ParseFloat(text, 64)
 	if err != nil {

@@ -6,15 +6,14 @@ import (
 	"github.com/kv3fs/kv3fs/internal/fs/cred"
 )
 
-// Acquire returns the file that inode number ino, as clients see it, means now,
-// for one ring request or a batch of them, on behalf of c. The caller releases
-// it when the request is done.
+// Acquire returns the file with inode number ino, as clients see it, for one ring
+// request of c or a batch of them. The caller releases it when the request is complete.
 //
-// c may use it in a direction for which the same uid has the inode open through
-// the mount, by a right it had then; else the kernel is asked, as c. The super-user may do anything.
-// Errors: EBADF when the kernel does not know ino (never looked up, or
-// forgotten) or it is no regular file; EACCES when c may not; others from
-// open(2).
+// c may use the file in a direction for which the same uid has the inode open through
+// the mount, by a right that it had then. Otherwise the kernel decides, as for c. The
+// super-user may do anything. Errors: EBADF when the kernel does not know ino (never
+// looked up, or forgotten) or it is not a regular file; EACCES when c may not; others
+// from open(2).
 func (t *Tree) Acquire(ino uint64, c cred.Caller, write bool) (*File, error) {
 	n, ok := t.byIno.get(ino)
 	if !ok || !n.regular() {
@@ -35,7 +34,7 @@ func (t *Tree) Acquire(ino uint64, c cred.Caller, write bool) (*File, error) {
 // makePlain clears set-id bits, as the kernel does when an unprivileged client
 // writes. It releases f when it fails.
 func (f *File) makePlain() error {
-	// First the mark: a change of the mode from now on takes it away.
+	// The mark first: a change of the mode from now on clears it.
 	f.of.plain.Store(true)
 	if err := clearSetID(f.fd); err != nil {
 		f.of.plain.Store(false)
@@ -77,10 +76,10 @@ func (t *Tree) acquire(n *node, c cred.Caller, dir direction) (*File, error) {
 	return f, err
 }
 
-// noteVerdict remembers what the kernel said while the file stays open through
-// the mount: a file that nobody holds is asked about every time.
+// noteVerdict remembers the kernel's decision while the file stays open through the
+// mount. For a file that is not, the kernel decides every time.
 func (of *openFile) noteVerdict(k verdictKey, said verdict, epoch int) {
-	const most = 256 // of processes that come and go while the file stays open
+	const most = 256 // for processes that come and go while the file stays open
 	of.mu.Lock()
 	defer of.mu.Unlock()
 	if of.dead || of.handles == 0 || of.epoch != epoch {

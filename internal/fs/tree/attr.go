@@ -8,8 +8,8 @@ import (
 	"github.com/kv3fs/kv3fs/internal/invariants"
 )
 
-// hotPeriod is how long after a ring write the kernel gets no attributes to
-// keep, so that a stream of ring writes costs one invalidation per period.
+// hotPeriod is the time after a ring write during which the kernel gets no attributes
+// to keep, so that a stream of ring writes costs one invalidation per period.
 const hotPeriod = time.Second
 
 // Attr is what a client sees of an inode. Directories have size 0 and one link,
@@ -27,8 +27,7 @@ type Time struct {
 	Nsec uint32
 }
 
-// Entry is a node with its attributes and for how long the kernel may believe
-// them.
+// Entry is a node with its attributes, and how long the kernel may keep them.
 type Entry struct {
 	ID   uint64
 	Attr Attr
@@ -49,13 +48,13 @@ func attrOf(n *node, st *unix.Statx_t) Attr {
 
 func timeOf(t unix.StatxTimestamp) Time { return Time{Sec: t.Sec, Nsec: t.Nsec} }
 
-// entry makes the answer about n, stated at or after began.
+// entry returns the reply about n, whose status was read at or after began.
 func (t *Tree) entry(n *node, st *unix.Statx_t, began int64, keep time.Duration) Entry {
 	return Entry{ID: n.id, Attr: attrOf(n, st), Keep: t.hand(n, began, keep)}
 }
 
-// momentary is entry for answers that the kernel applies without asking whether they
-// are older than an invalidation: those about files are for this moment only.
+// momentary is entry for replies that the kernel applies even if they are older than
+// an invalidation. Those about files must not be kept.
 func (t *Tree) momentary(n *node, st *unix.Statx_t, began int64, keep time.Duration) Entry {
 	if n.regular() {
 		keep = 0
@@ -63,10 +62,10 @@ func (t *Tree) momentary(n *node, st *unix.Statx_t, began int64, keep time.Durat
 	return t.entry(n, st, began, keep)
 }
 
-// hand notes that the kernel is about to get attributes of n, read after began,
-// to keep for keep, and returns for how long it may. It and written cannot miss
-// each other: either written sees handed and has the kernel forget, or hand sees
-// hotUntil and gives nothing to keep.
+// hand records that the kernel is about to get attributes of n, read after began, and
+// returns how long it may keep them, at most keep. hand and written cannot miss each
+// other: either written sees handed and has the kernel forget, or hand sees hotUntil
+// and gives nothing to keep.
 func (t *Tree) hand(n *node, began int64, keep time.Duration) time.Duration {
 	if keep <= 0 || n.hotUntil.Load() > began {
 		return 0
@@ -78,13 +77,13 @@ func (t *Tree) hand(n *node, began int64, keep time.Duration) time.Duration {
 	return keep
 }
 
-// written makes attributes the kernel may hold of n stale, before it returns.
-// Of several writers each tells the kernel until one has done so: none may
-// return while another is still telling.
+// written invalidates the attributes that the kernel may hold of n, before it returns.
+// Of several writers, each tells the kernel until one of them has finished: none may
+// return while another is still telling it.
 func (t *Tree) written(n *node) {
 	now := t.now()
-	// Renewing the period once in a while is enough, and spares every writer
-	// of a shared file the cache line.
+	// It is enough to renew the period from time to time; writers of a shared file
+	// then do not contend for the cache line.
 	if n.hotUntil.Load() < now+int64(hotPeriod)*3/4 {
 		n.hotUntil.Store(now + int64(hotPeriod))
 	}
@@ -99,8 +98,8 @@ func (t *Tree) written(n *node) {
 	}
 }
 
-// Getattr returns the attributes of a node, through a descriptor in use where
-// there is one, which knows unlinked files too.
+// Getattr returns the attributes of a node. It uses a descriptor that is open where
+// there is one, so it works for unlinked files, too.
 func (t *Tree) Getattr(id uint64, keep time.Duration) (Entry, error) {
 	n, err := t.node(id)
 	if err != nil {
@@ -129,8 +128,8 @@ func (t *Tree) stat(n *node) (st unix.Statx_t, err error) {
 	return st, err
 }
 
-// onInode calls fn with a descriptor of n, which may be O_PATH, and its status
-// where opening it told.
+// onInode calls fn with a descriptor of n, which may be O_PATH, and with its status if
+// that was read already.
 func (t *Tree) onInode(n *node, fn func(fd int, known *unix.Statx_t) error) error {
 	if f := n.pinAny(); f != nil {
 		defer f.Release()
@@ -156,8 +155,8 @@ type Change struct {
 	ClearSetID   bool           // the change clears set-id bits of a file
 }
 
-// Setattr changes attributes. The caller has checked that whoever asks may.
-// Owner and mode of the root are the data directory's and stay: EPERM.
+// Setattr changes attributes. The caller has checked the client's rights. Owner and
+// mode of the root are the data directory's and cannot be changed: EPERM.
 func (t *Tree) Setattr(id uint64, c Change, keep time.Duration) (Entry, error) {
 	n, err := t.node(id)
 	if err != nil {

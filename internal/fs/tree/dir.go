@@ -13,24 +13,24 @@ import (
 
 const direntBufferBytes = 32 << 10
 
-// Dir is a directory opened for listing. It streams: nothing is kept but one
-// buffer of entries, so size does not matter. Its positions are those of the
-// backing file system, which keeps them meaningful while entries come and go.
+// Dir is a directory opened for listing. It keeps only one buffer of entries, however
+// large the directory is. Its positions are those of the backing file system, which
+// keeps them valid while entries are created and removed.
 type Dir struct {
 	tree *Tree
 	node *node
 	fd   int
 
 	mu   sync.Mutex
-	next int64  // position after the last entry handed out
-	rest []byte // entries read and not handed out
+	next int64  // position after the last entry that was returned
+	rest []byte // entries read and not returned yet
 	buf  []byte
 }
 
 // Dirent is one entry of a listing.
 type Dirent struct {
 	Name string
-	Ino  uint64 // as stat shows it, but for what is mounted on the entry
+	Ino  uint64 // as stat shows it, unless something is mounted on the entry
 	Type uint32 // S_IFMT bits, 0 when unknown
 	Next int64  // position to continue from
 }
@@ -60,9 +60,9 @@ func (d *Dir) Close() {
 // Sync makes the directory's entries durable.
 func (d *Dir) Sync() error { return unix.Fsync(d.fd) }
 
-// List calls fn with the entries from position from on (0 is the start) until
-// fn returns false, which means that the entry was not taken, or the directory
-// ends; then ended is true. "." and ".." and what is hidden are left out.
+// List calls fn with the entries from position from on (0 is the start) until fn
+// returns false, which means that it did not take the entry, or the directory ends;
+// ended reports the latter. List omits ".", ".." and hidden entries.
 func (d *Dir) List(from int64, fn func(Dirent) bool) (ended bool, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"github.com/kv3fs/kv3fs/internal/fs/cred"
 )
 
-// Lookup returns the node of an entry and counts one reference to it, which
-// Forget takes back.
+// Lookup returns the node of an entry. It counts one reference to the node, which
+// Forget drops.
 func (t *Tree) Lookup(parent uint64, name string, keep time.Duration) (Entry, error) {
 	d, err := t.node(parent)
 	if err != nil {
@@ -85,7 +85,8 @@ func (t *Tree) Link(id, parent uint64, name string, c cred.Caller, keep time.Dur
 	return t.link(id, parent, name, keep, func(fn func() error) error { return cred.Owner(c, fn) })
 }
 
-// LinkAs is Link where nobody has checked whether c may.
+// LinkAs is Link for requests that the kernel has not checked; it checks the rights
+// of c.
 func (t *Tree) LinkAs(id, parent uint64, name string, c cred.Caller) error {
 	e, err := t.link(id, parent, name, 0, func(fn func() error) error { return cred.Strict(c, fn) })
 	if err == nil {
@@ -130,9 +131,9 @@ func (t *Tree) link(id, parent uint64, name string, keep time.Duration, as func(
 	return t.momentary(linked, &st, began, keep), nil
 }
 
-// Create opens name in parent for c, making it with mode when there is none.
-// The caller has checked that c may create there; whether c may open what is
-// there already is the kernel's decision.
+// Create opens name in parent for c and creates it with mode where it is missing.
+// The caller has checked that c may create there. Whether c may open a file that
+// exists already is the kernel's decision.
 func (t *Tree) Create(parent uint64, name string, flags int, mode uint32, c cred.Caller, keep time.Duration) (Entry, *Handle, error) {
 	d, err := t.node(parent)
 	if err != nil {
@@ -154,7 +155,7 @@ func (t *Tree) Create(parent uint64, name string, flags int, mode uint32, c cred
 		return err
 	})
 	if errors.Is(err, unix.ELOOP) {
-		err = unix.ESTALE // a symbolic link: the kernel looks again and follows it
+		err = unix.ESTALE // a symbolic link: the kernel looks it up again and follows it
 	}
 	if err != nil {
 		if fd >= 0 {
@@ -179,10 +180,12 @@ func (t *Tree) Create(parent uint64, name string, flags int, mode uint32, c cred
 	return t.entry(n, &st, began, keep), h, nil
 }
 
-// How often a file may go between its creation by others and its opening.
+// createTries bounds how often another client may create the file and remove it again
+// before Create has opened it.
 const createTries = 8
 
-// openOrMake opens name in dir as Create does; ENOENT: it was there and then not.
+// openOrMake opens name in dir as Create does. ENOENT means that the file existed and
+// was removed before it could be opened.
 func openOrMake(dir int, name string, flags int, mode uint32, c cred.Caller) (fd int, made bool, err error) {
 	how := flags&unix.O_ACCMODE | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
 	err = cred.Owner(c, func() (err error) {
@@ -192,7 +195,7 @@ func openOrMake(dir int, name string, flags int, mode uint32, c cred.Caller) (fd
 	if !errors.Is(err, unix.EEXIST) || flags&unix.O_EXCL != 0 {
 		return fd, err == nil, err
 	}
-	// Somebody else was faster.
+	// Another client has created it first.
 	err = cred.Strict(c, func() (err error) {
 		fd, err = unix.Openat(dir, name, how|flags&unix.O_TRUNC, 0)
 		return err
@@ -200,8 +203,8 @@ func openOrMake(dir int, name string, flags int, mode uint32, c cred.Caller) (fd
 	return fd, false, err
 }
 
-// adopt gives an open descriptor of n to its open state and returns a reference
-// on the file with the access mode.
+// adopt adds fd, an open descriptor of n, to the open state of n. It returns a
+// reference on the file with the access mode, and closes fd if there was one already.
 func (t *Tree) adopt(n *node, fd, access int) *File {
 	of := t.useOpen(n)
 	f := of.files[access]
@@ -217,7 +220,7 @@ func (t *Tree) adopt(n *node, fd, access int) *File {
 	return f
 }
 
-// Unlink removes an entry that is no directory.
+// Unlink removes an entry that is not a directory.
 func (t *Tree) Unlink(parent uint64, name string) error { return t.remove(parent, name, 0) }
 
 // Rmdir removes an empty directory.
@@ -248,7 +251,7 @@ func (t *Tree) remove(parent uint64, name string, how int) error {
 }
 
 // unlinkAt removes the entry at at, in the directory open as fd, whose status is
-// st. at.parent may be nil: a directory that the kernel does not know. sight is
+// st. at.parent is nil for a directory that the kernel does not know. orphanFD is
 // openLastName's or -1. The caller holds renameMu.
 func (t *Tree) unlinkAt(at place, fd, how int, st *unix.Statx_t, orphanFD int) error {
 	if err := unix.Unlinkat(fd, at.name, how); err != nil {
@@ -262,7 +265,7 @@ func (t *Tree) unlinkAt(at place, fd, how int, st *unix.Statx_t, orphanFD int) e
 	return nil
 }
 
-// left notes that the inode of st is no longer at at.
+// left records that the inode of st is no longer at at.
 func (t *Tree) left(at place, st *unix.Statx_t) {
 	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
 		t.unlockGone(identityOf(st))
@@ -272,8 +275,8 @@ func (t *Tree) left(at place, st *unix.Statx_t) {
 	}
 }
 
-// Rename moves an entry, replacing what is there. The caller has checked that
-// it may be.
+// Rename moves an entry and replaces what is there. The caller has checked the
+// client's rights.
 func (t *Tree) Rename(parent uint64, name string, newParent uint64, newName string) error {
 	return t.renameBetween(parent, name, newParent, newName, func(fn func() error) error {
 		t.renameMu.RLock()
@@ -282,8 +285,8 @@ func (t *Tree) Rename(parent uint64, name string, newParent uint64, newName stri
 	})
 }
 
-// RenameAs is Rename where nobody has checked whether c may, and the kernel
-// holds no lock on the directories.
+// RenameAs is Rename for requests where the kernel has neither checked rights nor
+// locked the directories; it checks the rights of c.
 func (t *Tree) RenameAs(parent uint64, name string, newParent uint64, newName string, c cred.Caller) error {
 	return denied(t.renameBetween(parent, name, newParent, newName, func(fn func() error) error {
 		t.renameMu.Lock()
@@ -316,9 +319,9 @@ func (t *Tree) renameBetween(parent uint64, name string, newParent uint64, newNa
 	})
 }
 
-// renameAt does a rename and brings the tree up to date. The caller holds
-// renameMu. A parent may be nil: a directory that the kernel does not know. flags
-// are those of renameat2(2): none, or RENAME_NOREPLACE.
+// renameAt renames an entry and updates the tree. The caller holds renameMu. A parent
+// is nil for a directory that the kernel does not know. flags are those of
+// renameat2(2): none, or RENAME_NOREPLACE.
 func (t *Tree) renameAt(from place, fromFD int, to place, toFD, flags int) error {
 	source, err := statAt(fromFD, from.name)
 	if err == nil && t.hiddenInode(&source) {
@@ -332,13 +335,14 @@ func (t *Tree) renameAt(from place, fromFD int, to place, toFD, flags int) error
 	if victimErr == nil && identityOf(&victim) != identityOf(&source) {
 		orphanFD = t.openLastName(toFD, to.name, &victim)
 	}
-	// Odd while it is under way: whoever saw the entry before or during it does
-	// not trust that sight.
+	// Counted at the start and at the end: a lookup that saw an entry before or
+	// during the rename finds another count and does not rely on what it saw.
 	t.renames.Add(1)
 	defer t.renames.Add(1)
 	err = unix.Renameat2(fromFD, from.name, toFD, to.name, uint(flags))
 	if err == unix.EINVAL && flags == unix.RENAME_NOREPLACE && errors.Is(victimErr, unix.ENOENT) {
-		// A file system that knows no flags. What is made at this moment is lost.
+		// The file system supports no flags. An entry created at this moment is
+		// replaced.
 		err = unix.Renameat2(fromFD, from.name, toFD, to.name, 0)
 	}
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/fs/cred"
 )
 
-// direction is what a user of a file does with its bytes.
+// direction is what a request does with the bytes of a file.
 type direction int
 
 const (
@@ -17,18 +17,18 @@ const (
 	forWriting
 )
 
-// directions is a set of them.
+// directions is a set of directions.
 type directions [2]bool
 
-// openFile is what a node has while anybody uses its bytes: descriptors, at
-// most one for each access mode, and who may use them. All I/O has explicit
-// offsets, so handles and rings share descriptors.
+// openFile is the state of a node whose bytes are in use: descriptors, at most one
+// for each access mode, and who may use them. All I/O has explicit offsets, so
+// handles and rings share descriptors.
 type openFile struct {
 	node *node
 	tree *Tree
 
 	mu       sync.Mutex
-	dead     bool     // replaced or gone; look at node.open again
+	dead     bool     // closed; look at node.open again
 	handles  int      // open files of the mount
 	users    int      // references on files: handles >= 1 keeps files with none
 	files    [3]*File // by unix.O_ACCMODE
@@ -36,7 +36,7 @@ type openFile struct {
 	verdicts map[verdictKey]verdict
 	epoch    int // counts changes of mode and owner: older verdicts are void
 
-	// plain says that the file has no set-id bits that a write would clear.
+	// plain is set while the file has no set-id bits that a write would clear.
 	plain atomic.Bool
 }
 
@@ -46,32 +46,32 @@ type grant struct {
 	count [2]int // by direction
 }
 
-// verdictKey is who asked, with the process that his groups come from.
+// verdictKey is a caller, with the process that its groups come from, and what it wants.
 type verdictKey struct {
-	who cred.Caller
-	dir direction
+	caller cred.Caller
+	dir    direction
 }
 
-// verdict is what the kernel said when Tree.rights was that.
+// verdict is the kernel's decision at the time of a value of Tree.rights.
 type verdict struct {
 	err    error
 	rights uint64
 }
 
-// File is one descriptor of an inode, shared by all who need its access mode.
+// File is one descriptor of an inode, shared by all users of its access mode.
 type File struct {
 	of     *openFile
 	fd     int
 	access int
 	refs   int // guarded by of.mu
 
-	// direct is the O_DIRECT twin's descriptor + 1, 0 not tried, -1 refused.
+	// direct is the descriptor opened with O_DIRECT, plus 1; 0: not tried, -1: refused.
 	direct   atomic.Int64
 	directMu sync.Mutex
 }
 
-// OnDataDevice tells whether the file is on the data directory's own device, and
-// not on another that is mounted below it.
+// OnDataDevice reports whether the file is on the data directory's own device rather
+// than on one that is mounted below it.
 func (f *File) OnDataDevice() bool { return f.of.node.key.dev == f.of.tree.root.key.dev }
 
 // FD returns the descriptor for buffered I/O with explicit offsets, valid until
@@ -79,8 +79,8 @@ func (f *File) OnDataDevice() bool { return f.of.node.key.dev == f.of.tree.root.
 func (f *File) FD() int { return f.fd }
 
 // DirectFD returns a descriptor of the same file opened with O_DIRECT, valid
-// until Release. It is opened at the first call; ok is false where the backing
-// file system refuses.
+// until Release. The first call opens it; ok is false where the backing file system
+// refuses.
 func (f *File) DirectFD() (fd int, ok bool) {
 	if v := f.direct.Load(); v != 0 {
 		return int(v - 1), v > 0
@@ -93,7 +93,7 @@ func (f *File) DirectFD() (fd int, ok bool) {
 	fd, err := unix.Open(procPath(f.fd), f.access|unix.O_DIRECT|unix.O_CLOEXEC, 0)
 	if err != nil {
 		if err == unix.EINVAL {
-			f.direct.Store(-1) // any other error may pass
+			f.direct.Store(-1) // any other error may be temporary
 		}
 		return -1, false
 	}
@@ -111,12 +111,12 @@ func (f *File) Release() {
 	of.endLocked()
 }
 
-// Written says that bytes were written through the file by other means than the
-// mount. Attributes that the kernel holds are stale when it returns; call it
-// before the writer learns that the write is done.
+// Written records that bytes were written through the file, but not through the mount.
+// When it returns, the kernel has dropped older attributes. Call it before the writer
+// learns that the write is complete.
 func (f *File) Written() { f.of.tree.written(f.of.node) }
 
-// endLocked unlocks, and closes everything when nobody is left.
+// endLocked unlocks, and closes everything when no user is left.
 func (of *openFile) endLocked() {
 	if of.handles > 0 || of.users > 0 || of.dead {
 		of.mu.Unlock()
@@ -267,7 +267,7 @@ func (t *Tree) openLocked(of *openFile, access int, c *cred.Caller) (*File, erro
 // openBytes opens the bytes of n. twin is an open file of n or nil; it stays
 // open during the call.
 func (t *Tree) openBytes(n *node, access int, twin *File, c *cred.Caller) (int, error) {
-	// O_NONBLOCK: a stranger may put a fifo in the file's place.
+	// O_NONBLOCK: another user may put a fifo in the file's place.
 	flags := access | unix.O_NONBLOCK
 	reopen := func() (fd int, err error) {
 		open := func() error {
@@ -286,7 +286,7 @@ func (t *Tree) openBytes(n *node, access int, twin *File, c *cred.Caller) (int, 
 	}
 	fd, _, err := t.openNode(n, flags, c)
 	if err != nil && twin != nil && mayHaveMoved(err) {
-		// No name leads there any more; the inode's own mode decides.
+		// No name leads to it any more; the inode's own mode decides.
 		return reopen()
 	}
 	return fd, err
@@ -324,7 +324,7 @@ func (of *openFile) grantedLocked(uid uint32, dir direction) bool {
 	return false
 }
 
-// rightsChanged voids what is remembered about who may use n, or what is in it.
+// rightsChanged voids what is remembered about who may use n, or files below it.
 func (t *Tree) rightsChanged(n *node) {
 	if n.directory() {
 		t.rights.Add(1)

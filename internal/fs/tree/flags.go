@@ -10,8 +10,8 @@ import (
 )
 
 // Inode flags that 3FS clients may name. FlagImmutable is the backing file's
-// own. The others choose a chunk placement in 3FS and mean nothing here; they are
-// kept with the file, so that who sets one finds it again.
+// own. The others choose a chunk placement in 3FS and have no effect here; they are
+// stored with the file, so that a client reads back what it has set.
 const (
 	FlagImmutable  = 0x10
 	FlagHugeFile   = 0x40000
@@ -20,8 +20,8 @@ const (
 	keptFlags = SupportedFlags &^ FlagImmutable
 )
 
-// DirByIno returns the node of a directory by its inode number as clients see
-// it, if c can reach it: a number is easily guessed. Errors: ENOENT, ENOTDIR, EPERM.
+// DirByIno returns the node of a directory by its inode number as clients see it, if c
+// can reach the directory: a number is easily guessed. Errors: ENOENT, ENOTDIR, EPERM.
 func (t *Tree) DirByIno(ino uint64, c cred.Caller) (id uint64, err error) {
 	n, ok := t.byIno.get(ino)
 	switch {
@@ -37,7 +37,7 @@ func (t *Tree) DirByIno(ino uint64, c cred.Caller) (id uint64, err error) {
 		return 0, denied(err)
 	}
 	defer unix.Close(fd)
-	// Opening it searches those above; using it searches itself.
+	// Opening it takes search permission above it; statAt takes it on the directory.
 	return n.id, denied(cred.Strict(c, func() error {
 		_, err := statAt(fd, ".")
 		return err
@@ -62,9 +62,9 @@ func (t *Tree) Flags(id uint64) (flags uint32, err error) {
 	return flags, err
 }
 
-// SetFlags sets exactly flags. The super-user may change any, an owner
-// FlagHugeFile. Errors: EINVAL for other flags, EPERM, EOPNOTSUPP where the
-// backing file system can keep none.
+// SetFlags makes flags the flags of a node. The super-user may change any, the owner
+// only FlagHugeFile. Errors: EINVAL for other flags, EPERM, and EOPNOTSUPP where the
+// backing file system stores none.
 func (t *Tree) SetFlags(id uint64, c cred.Caller, flags uint32) error {
 	if flags&^SupportedFlags != 0 {
 		return unix.EINVAL
@@ -84,8 +84,8 @@ func (t *Tree) SetFlags(id uint64, c cred.Caller, flags uint32) error {
 		case !c.Root() && changed != FlagHugeFile:
 			return unix.EPERM
 		}
-		// An immutable file takes no attributes: last when it becomes so, first
-		// when it ceases to be.
+		// An immutable file accepts no attributes: set this flag last, clear it
+		// first.
 		becomes := flags&FlagImmutable != 0
 		if changed&FlagImmutable != 0 && !becomes {
 			if err := setImmutable(fd, false); err != nil {
@@ -116,8 +116,8 @@ func setImmutable(fd int, on bool) error {
 	return unix.IoctlSetPointerInt(fd, unix.FS_IOC_SETFLAGS, flags)
 }
 
-// flagsName is the attribute with the kept flags, where users cannot reach it
-// if the daemon can.
+// flagsName returns the name of the extended attribute that stores flags: one that
+// users cannot change, if the daemon may use such.
 func flagsName() string {
 	if cred.Privileged() {
 		return "trusted.kv3fs.flags"

@@ -14,8 +14,8 @@ type Handle struct {
 	grants directions
 }
 
-// openToExecute is what the kernel adds to the flags of an open for execve,
-// which needs no right to read.
+// openToExecute is added by the kernel to the flags of an open for execve, which needs
+// no right to read.
 const openToExecute = 0x20
 
 // FD returns the handle's descriptor for I/O with explicit offsets.
@@ -24,14 +24,14 @@ func (h *Handle) FD() int { return h.file.fd }
 // ID returns the handle's node.
 func (h *Handle) ID() uint64 { return h.file.of.node.id }
 
-// Open opens a regular file for c, whom the caller has checked. Of flags the
-// access mode and O_TRUNC count; O_TRUNC without the right to write is ignored,
+// Open opens a regular file for c, whose rights the caller has checked. Of flags, only
+// the access mode and O_TRUNC matter; O_TRUNC without the right to write is ignored,
 // as in 3FS.
 //
-// The kernel also opens files that nobody asked to read: to execute them, and for
-// ioctl(FS_IOC_GETFLAGS) and file_getattr(2), for which a descriptor or a path is
-// enough. So an open is proof of a right only where the mode says so too; else
-// Acquire asks the kernel.
+// The kernel opens files for reading also where the client needs no right to read: to
+// execute them, and for ioctl(FS_IOC_GETFLAGS) and file_getattr(2), for which a
+// descriptor or a path is enough. So an open proves a right only where the mode grants
+// it, too; otherwise Acquire leaves the decision to the kernel.
 func (t *Tree) Open(id uint64, c cred.Caller, flags int) (*Handle, error) {
 	n, err := t.node(id)
 	if err != nil {
@@ -69,8 +69,8 @@ func (t *Tree) Open(id uint64, c cred.Caller, flags int) (*Handle, error) {
 	return f.handle(c, access, granted), nil
 }
 
-// handle turns a reference on f into a handle. While it is open, c may use the
-// file in those of the granted directions that access covers.
+// handle turns a reference on f into a handle. While the handle is open, c may use the
+// file in the granted directions that access covers.
 func (f *File) handle(c cred.Caller, access int, granted directions) *Handle {
 	granted[forReading] = granted[forReading] && access != unix.O_WRONLY
 	granted[forWriting] = granted[forWriting] && access != unix.O_RDONLY
@@ -98,7 +98,7 @@ func (h *Handle) Close() {
 	of.endLocked()
 }
 
-// Sync makes what was written durable; with dataOnly times may be left out.
+// Sync makes what was written durable; dataOnly permits to leave out times.
 func (h *Handle) Sync(dataOnly bool) error {
 	if dataOnly {
 		return unix.Fdatasync(h.file.fd)
@@ -106,8 +106,8 @@ func (h *Handle) Sync(dataOnly bool) error {
 	return unix.Fsync(h.file.fd)
 }
 
-// DirectIO says whether the device of the file takes O_DIRECT. The first file
-// of a device that gives an answer tells for all.
+// DirectIO reports whether the device of the file supports O_DIRECT. The first clear
+// answer for a file of a device holds for all its files.
 func (h *Handle) DirectIO() bool {
 	t, dev := h.file.of.tree, h.file.of.node.key.dev
 	t.directMu.Lock()
@@ -125,11 +125,10 @@ func (h *Handle) DirectIO() bool {
 	return err == nil
 }
 
-// ClearSetID takes the set-id bits that a write by an unprivileged client
-// clears.
+// ClearSetID clears the set-id bits that a write by an unprivileged client clears.
 func (h *Handle) ClearSetID() error { return clearSetID(h.file.fd) }
 
-// HasSetID says whether a write by an unprivileged client would clear bits.
+// HasSetID reports whether a write by an unprivileged client would clear bits.
 func (h *Handle) HasSetID() bool {
 	st, err := statFD(h.file.fd)
 	return err == nil && withoutSetID(uint32(st.Mode)) != uint32(st.Mode)
@@ -147,8 +146,8 @@ func clearSetID(fd int) error {
 	return nil
 }
 
-// withoutSetID follows the kernel: set-group-id without group execute is
-// mandatory locking and stays.
+// withoutSetID returns mode without set-id bits, as the kernel clears them:
+// set-group-id without group execute means mandatory locking and stays.
 func withoutSetID(mode uint32) uint32 {
 	mode &^= unix.S_ISUID
 	if mode&unix.S_IXGRP != 0 {

@@ -8,9 +8,9 @@ const (
 	indexShrinkFloor = 512
 )
 
-// index is a map in shards. A Go map never gives memory back, and the kernel
-// may make the stage know millions of nodes and forget them again, so a shard
-// that has emptied to under a quarter of its peak is rebuilt.
+// index is a map in shards. A Go map never returns memory, and the kernel may make the
+// tree remember millions of nodes and then forget them. So a shard is rebuilt once it
+// holds less than a quarter of its peak.
 type index[K comparable, V comparable] struct {
 	hash   func(K) uint64
 	shards [indexShards]indexShard[K, V]

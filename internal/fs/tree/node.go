@@ -12,17 +12,17 @@ import (
 const RootID = 1
 
 const (
-	// Larger backing inode numbers, and those of other devices, are replaced by
-	// numbers from madeUpInoStart to its double: a hash, so that an inode has the
-	// same one whenever it is seen.
+	// Larger backing inode numbers, and those of other devices, are replaced by a
+	// hash from madeUpInoStart to twice that. A hash, so that an inode always gets
+	// the same number.
 	largestBackingIno = 1<<52 - 1
 	madeUpInoStart    = 1 << 56
-	// Inode numbers up to here have meanings of their own in 3FS.
+	// 3FS uses inode numbers up to this one for itself.
 	reservedInos = 2
 )
 
-// identity tells an inode from every other one, also from a later one with the
-// same number.
+// identity distinguishes an inode from every other one, also from a later one with
+// the same number.
 type identity struct {
 	dev, ino uint64
 	birth    int64 // nanoseconds, 0 where the file system keeps none
@@ -44,7 +44,7 @@ type place struct {
 	name   string
 }
 
-// node is an inode the kernel knows. A million of them is normal: it is small,
+// node is an inode that the kernel knows. There may be millions, so a node is small,
 // and what only some need is in side tables.
 type node struct {
 	id, ino uint64
@@ -54,23 +54,23 @@ type node struct {
 	// Guarded by Tree.mu. parent is nil for the root only.
 	place
 	lookups  uint64 // references the kernel counts
-	children int    // places in this directory: places of others hold it
+	children int    // places in this directory; each keeps it from being dropped
 
 	open atomic.Pointer[openFile]
 
-	// handed counts the times that the kernel got attributes to keep; told is how
-	// many of them it was told to forget. Where they are equal it keeps none, but
-	// expired ones. They wrap.
+	// handed counts how often the kernel got attributes to keep, told how many of
+	// those it was told to forget. Where the two are equal, the kernel holds none that
+	// have not expired. Both wrap.
 	handed, told atomic.Uint32
-	// hotUntil is until when ring writes forbid giving it any, in nanoseconds on
-	// the stage's clock.
+	// hotUntil is the time until which the kernel gets no attributes to keep, because
+	// of ring writes; in nanoseconds on the tree's clock.
 	hotUntil atomic.Int64
 }
 
 func (n *node) regular() bool   { return n.kind == unix.S_IFREG }
 func (n *node) directory() bool { return n.kind == unix.S_IFDIR }
 
-// node returns what the kernel knows as id.
+// node returns the node that the kernel knows as id.
 func (t *Tree) node(id uint64) (*node, error) {
 	if n, ok := t.byID.get(id); ok {
 		return n, nil
@@ -78,9 +78,9 @@ func (t *Tree) node(id uint64) (*node, error) {
 	return nil, unix.ESTALE
 }
 
-// remember returns the node for an inode seen at at, counting one reference of
-// the kernel. generation is Tree.renames from before it was seen: an older
-// sight does not move a node that was renamed since.
+// remember returns the node of an inode that was seen at at, and counts one reference
+// of the kernel. generation is Tree.renames from before it was seen: a node that was
+// renamed since is not moved back.
 func (t *Tree) remember(at place, st *unix.Statx_t, generation uint64) *node {
 	key := identityOf(st)
 	kind := uint32(st.Mode) & unix.S_IFMT
@@ -99,7 +99,7 @@ func (t *Tree) remember(at place, st *unix.Statx_t, generation uint64) *node {
 		if !taken || other.key.dev == key.dev && other.key.ino == key.ino {
 			break
 		}
-		n.ino++ // two of one hash: rings must not take one for the other
+		n.ino++ // two with one hash: rings must not confuse them
 	}
 	at.parent.children++
 	t.byIdentity.put(key, n)
@@ -108,7 +108,7 @@ func (t *Tree) remember(at place, st *unix.Statx_t, generation uint64) *node {
 	return n
 }
 
-// inoFor is the inode number that clients see.
+// inoFor returns the inode number that clients see.
 func (t *Tree) inoFor(dev, ino uint64) uint64 {
 	if dev == t.root.key.dev {
 		if ino == t.root.key.ino {
@@ -118,14 +118,14 @@ func (t *Tree) inoFor(dev, ino uint64) uint64 {
 			return ino
 		}
 	}
-	// The finalizer of splitmix64: every bit counts in every other.
+	// The finalizer of splitmix64: every input bit affects every output bit.
 	h := ino ^ dev*0x9e3779b97f4a7c15
 	h = (h ^ h>>30) * 0xbf58476d1ce4e5b9
 	h = (h ^ h>>27) * 0x94d049bb133111eb
 	return madeUpInoStart + (h^h>>31)%madeUpInoStart
 }
 
-// seenLocked notes that n was found at at.
+// seenLocked records that n was found at at.
 func (t *Tree) seenLocked(n *node, at place, st *unix.Statx_t, generation uint64) {
 	if n.place == at || n == t.root {
 		return
@@ -161,20 +161,20 @@ func (t *Tree) leftLocked(d *node) {
 	t.dropLocked(d)
 }
 
-// gone notes that the entry at at does not lead to n any more. last says that
-// it was the inode's last name.
+// gone records that the entry at at no longer leads to n. last reports whether it was
+// the inode's last name.
 func (t *Tree) gone(n *node, at place, last bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.unplaceLocked(n, at)
 	if last {
-		// An inode number may return at once: the next owner is another node.
+		// The inode number may be reused at once: its next inode is another node.
 		t.byIdentity.take(n.key, n)
 	}
 }
 
-// unplaceLocked removes at from the places of n. A node whose only known place
-// goes keeps it: finding another inode there tells that it is stale.
+// unplaceLocked removes at from the places of n. A node keeps its only known place:
+// finding another inode there shows that the place is stale.
 func (t *Tree) unplaceLocked(n *node, at place) {
 	others := t.links[n]
 	if others[at] {
@@ -192,7 +192,7 @@ func (t *Tree) unplaceLocked(n *node, at place) {
 	}
 }
 
-// dropLinkLocked takes a place from the further names of n.
+// dropLinkLocked removes a place from the further names of n.
 func (t *Tree) dropLinkLocked(n *node, at place) {
 	delete(t.links[n], at)
 	if len(t.links[n]) == 0 {
@@ -200,7 +200,7 @@ func (t *Tree) dropLinkLocked(n *node, at place) {
 	}
 }
 
-// moved notes a rename of n.
+// moved records a rename of n.
 func (t *Tree) moved(n *node, from, to place) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -223,7 +223,7 @@ func (t *Tree) moved(n *node, from, to place) {
 	}
 }
 
-// Forget takes back count references of the kernel to a node.
+// Forget drops count references of the kernel to a node.
 func (t *Tree) Forget(id, count uint64) {
 	n, ok := t.byID.get(id)
 	if !ok || n == t.root {
@@ -240,8 +240,8 @@ func (t *Tree) Forget(id, count uint64) {
 	}
 }
 
-// dropLocked removes n, and directories above it that only it held, when
-// nothing refers to it.
+// dropLocked removes n when nothing refers to it, and then directories above that only
+// n kept.
 func (t *Tree) dropLocked(n *node) {
 	for n != t.root && n.lookups == 0 && n.children == 0 {
 		if !t.byID.take(n.id, n) {
@@ -269,5 +269,5 @@ func (t *Tree) dropLocked(n *node) {
 	}
 }
 
-// Nodes returns how many nodes the kernel makes the stage remember.
+// Nodes returns the number of nodes that the kernel knows.
 func (t *Tree) Nodes() int { return t.byID.len() }

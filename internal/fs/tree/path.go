@@ -11,17 +11,17 @@ import (
 )
 
 const (
-	// openat2 takes PATH_MAX bytes with the NUL; deeper paths go in steps.
+	// openat2 takes PATH_MAX bytes with the NUL; longer paths are opened in steps.
 	longestStepBytes = 4000
-	// A rename anywhere makes a scoped lookup fail with EAGAIN now and then.
+	// A rename anywhere may make a scoped lookup fail with EAGAIN.
 	scopedLookupTries = 64
 
 	resolveRules = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS
 	statMask     = unix.STATX_BASIC_STATS | unix.STATX_BTIME
 )
 
-// openBeneath opens rel below dir without leaving dir and without following any
-// symbolic link, whoever else writes in there.
+// openBeneath opens rel below dir. It never leaves dir and follows no symbolic link,
+// whatever other processes do there at the same time.
 func openBeneath(dir int, rel string, flags int) (int, error) {
 	if len(rel) <= longestStepBytes {
 		return openStep(dir, rel, flags)
@@ -65,8 +65,8 @@ func statAt(dir int, name string) (unix.Statx_t, error) {
 	return st, err
 }
 
-// procPath names an open descriptor, an O_PATH one too, for calls that take a
-// path only.
+// procPath returns a path to an open descriptor, also an O_PATH one, for calls that
+// take only a path.
 func procPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 
 // pathLocked is the path of at below the data directory.
@@ -101,9 +101,9 @@ func (t *Tree) openNode(n *node, flags int, as *cred.Caller) (int, unix.Statx_t,
 	if err == nil || !mayHaveMoved(err) && !(errors.Is(err, unix.EACCES) && t.severalNames(n)) {
 		return fd, st, err
 	}
-	// It may be on its way from one name to another, or have several, of which as
-	// can reach some. With no rename under way the tree is true and the answer is
-	// final.
+	// It may be in the middle of a rename, or have several names of which as can
+	// reach only some. While no rename runs, the tree is up to date and the answer
+	// is final.
 	t.renameMu.Lock()
 	defer t.renameMu.Unlock()
 	var refused error
@@ -147,7 +147,7 @@ func mayHaveMoved(err error) bool {
 		errors.Is(err, unix.ESTALE) || errors.Is(err, unix.ELOOP)
 }
 
-// openIdentity opens rel if it is the inode of n, else fails with ESTALE.
+// openIdentity opens rel. It fails with ESTALE if rel is not the inode of n.
 func (t *Tree) openIdentity(n *node, rel string, flags int, as *cred.Caller) (int, unix.Statx_t, error) {
 	fd := -1
 	open := func() (err error) {
@@ -187,8 +187,8 @@ func (t *Tree) inDir(d *node, fn func(fd int) error) error {
 	return fn(fd)
 }
 
-// hidden says that name in d is not for clients. A data directory may know the
-// same entry by other spellings, too: whoever has its status asks hiddenInode.
+// hidden reports whether name in d is hidden from clients. The data directory may have
+// other spellings of the same entry, so code that has its status uses hiddenInode.
 func (t *Tree) hidden(d *node, name string) bool { return d == t.root && name == StateName }
 
 func (t *Tree) hiddenInode(st *unix.Statx_t) bool { return identityOf(st) == t.state }

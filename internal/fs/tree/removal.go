@@ -10,14 +10,16 @@ import (
 )
 
 const (
-	// A removal holds a descriptor and a buffer for each level it is down: what is
-	// deeper is first moved up to the top.
+	// A removal holds a descriptor and a buffer for each level. Subtrees below this
+	// depth are first moved up to the top.
 	deepestRemoval = 32
-	// Others may go on making entries: so often a directory is gone through.
+	// removalPasses bounds how often a directory is listed, for other processes may
+	// keep creating entries.
 	removalPasses = 2
-	// So many subtrees are moved up at most, which is half a million levels.
+	// mostMovedUp bounds the subtrees moved up, which is half a million levels.
 	mostMovedUp = 16 << 10
-	// So many directories are asked for their owner before one is removed.
+	// ownerSample is the number of directories whose owner is checked before anything
+	// is removed.
 	ownerSample = 1024
 
 	ownerAll = unix.S_IRWXU
@@ -33,7 +35,7 @@ type removal struct {
 	topFD  int
 	moved  []string // subtrees moved up into it
 	moves  int
-	sample int // directories yet to be asked
+	sample int // directories whose owner is yet to be checked
 }
 
 func (t *Tree) removal(c cred.Caller, cancel <-chan struct{}) *removal {
@@ -55,7 +57,7 @@ func (r *removal) remove(d *node, dir int, name string) error {
 	return err
 }
 
-// empty removes what is in a directory, if all of it may be removed.
+// empty removes the contents of a directory, if all of it may be removed.
 func (r *removal) empty(dir int, name string) error {
 	if err := r.allowed(dir, name, 0); err != nil {
 		return err
@@ -88,7 +90,8 @@ func (r *removal) open(dir int, name string) (*Dir, error) {
 	return &Dir{tree: r.tree, node: r.tree.nodeOf(fd), fd: fd}, nil
 }
 
-// allowed says whether directory name in dir and those below it are the caller's.
+// allowed returns an error unless directory name in dir, and those below it, belong to
+// the caller.
 func (r *removal) allowed(dir int, name string, depth int) error {
 	if r.caller.Root() || r.sample == 0 || depth == deepestRemoval {
 		return nil
@@ -123,9 +126,9 @@ func (r *removal) allowed(dir int, name string, depth int) error {
 	return err
 }
 
-// clear removes what is in an open directory, depth levels below the top.
+// clear removes the contents of an open directory, depth levels below the top.
 func (r *removal) clear(list *Dir, depth int) error {
-	// Removing moves entries on some file systems, so one pass may miss some.
+	// On some file systems a removal moves other entries, so one pass may miss some.
 	for range removalPasses {
 		seen := false
 		var failed error
@@ -144,10 +147,10 @@ func (r *removal) clear(list *Dir, depth int) error {
 			return nil
 		}
 	}
-	return nil // whoever removes the directory now finds whether it is empty
+	return nil // removing the directory shows whether it is empty
 }
 
-// entry removes the entry name of an open directory, which may have gone.
+// entry removes the entry name of an open directory. It may be gone already.
 func (r *removal) entry(in *Dir, name string, depth int) error {
 	if err := r.canceled(); err != nil {
 		return err
@@ -155,7 +158,7 @@ func (r *removal) entry(in *Dir, name string, depth int) error {
 	isDir, err := r.tree.unlinkOne(in.node, in.fd, name)
 	switch {
 	case errors.Is(err, unix.ENOENT):
-		return nil // somebody else was faster
+		return nil // another process has removed it
 	case err == nil || !isDir || !errors.Is(err, unix.ENOTEMPTY) && !errors.Is(err, unix.EEXIST):
 		return err
 	case depth == deepestRemoval:

@@ -10,8 +10,8 @@ import (
 	"github.com/kv3fs/kv3fs/internal/fs/cred"
 )
 
-// splitRel checks a path below the root, in lexically clean form, and takes its
-// last name off.
+// splitRel checks a path below the root and splits it, in lexically clean form, into
+// directory and last name.
 func splitRel(rel string) (dir, name string, err error) {
 	rel = path.Clean("/" + rel)[1:]
 	if rel == "" {
@@ -27,8 +27,8 @@ func splitRel(rel string) (dir, name string, err error) {
 	return strings.TrimSuffix(dir, "/"), name, nil
 }
 
-// Name is an entry that went: what the kernel has to forget. Parent is 0 when it
-// does not know the directory.
+// Name is an entry that was removed, which the kernel has to forget. Parent is 0 when
+// the kernel does not know the directory.
 type Name struct {
 	Parent uint64
 	Name   string
@@ -44,15 +44,15 @@ func (t *Tree) nodeOf(fd int) *node {
 	return n
 }
 
-// RemoveAll removes what is at rel and everything below it with the rights of c,
-// following no symbolic link. Errors: EINVAL for the root, EPERM when c may not,
-// EINTR when cancel was closed, ENOTEMPTY when others keep making entries, and
-// others from the kernel. With the last three, part of it may be gone.
+// RemoveAll removes the entry at rel and everything below it with the rights of c,
+// following no symbolic link. Errors: EINVAL for the root, EPERM when c may not, EINTR
+// when cancel was closed, ENOTEMPTY when other processes keep creating entries, and
+// others from the kernel. After one of the last three, part of it may be gone.
 //
 // A directory must belong to c, with all of its owner's rights, and so must those
-// below it; a sample of them is asked before anything is removed. The super-user
-// may remove what he likes.
-func (t *Tree) RemoveAll(c cred.Caller, rel string, cancel <-chan struct{}) (went Name, err error) {
+// below it; a sample of them is checked before anything is removed. The super-user may
+// remove anything.
+func (t *Tree) RemoveAll(c cred.Caller, rel string, cancel <-chan struct{}) (removed Name, err error) {
 	dir, name, err := splitRel(rel)
 	if err != nil {
 		return Name{}, err
@@ -64,15 +64,15 @@ func (t *Tree) RemoveAll(c cred.Caller, rel string, cancel <-chan struct{}) (wen
 		}
 		defer unix.Close(fd)
 		d := t.nodeOf(fd)
-		went = nameOf(d, name)
+		removed = nameOf(d, name)
 		return t.removal(c, cancel).remove(d, fd, name)
 	}))
-	return went, err
+	return removed, err
 }
 
-// RemoveDir is RemoveAll for a directory that the kernel knows, wherever it is
-// now: ENOENT when it is nowhere.
-func (t *Tree) RemoveDir(c cred.Caller, id uint64, cancel <-chan struct{}) (went Name, err error) {
+// RemoveDir is RemoveAll for a directory that the kernel knows, wherever it is now. It
+// fails with ENOENT if the directory has been removed.
+func (t *Tree) RemoveDir(c cred.Caller, id uint64, cancel <-chan struct{}) (removed Name, err error) {
 	n, err := t.node(id)
 	if err != nil {
 		return Name{}, err
@@ -83,10 +83,10 @@ func (t *Tree) RemoveDir(c cred.Caller, id uint64, cancel <-chan struct{}) (went
 	if !n.directory() {
 		return Name{}, unix.ENOTDIR
 	}
-	// Brings the place up to date, if it is anywhere.
+	// Updates the place, if the directory still has one.
 	fd, _, err := t.openNode(n, unix.O_PATH|unix.O_DIRECTORY, nil)
 	if err != nil {
-		return Name{}, gone(err)
+		return Name{}, missing(err)
 	}
 	unix.Close(fd)
 	t.mu.RLock()
@@ -94,7 +94,7 @@ func (t *Tree) RemoveDir(c cred.Caller, id uint64, cancel <-chan struct{}) (went
 	t.mu.RUnlock()
 	fd, _, err = t.openNode(at.parent, unix.O_PATH|unix.O_DIRECTORY, &c)
 	if err != nil {
-		return Name{}, denied(gone(err))
+		return Name{}, denied(missing(err))
 	}
 	defer unix.Close(fd)
 	err = denied(cred.Strict(c, func() error {
@@ -110,8 +110,9 @@ func (t *Tree) RemoveDir(c cred.Caller, id uint64, cancel <-chan struct{}) (went
 	return nameOf(at.parent, at.name), err
 }
 
-// gone is how a client that has a directory open hears that it is nowhere.
-func gone(err error) error {
+// missing returns ENOENT in place of errors which say that a directory, which a client
+// has open, was removed.
+func missing(err error) error {
 	if mayHaveMoved(err) {
 		return unix.ENOENT
 	}
@@ -125,8 +126,8 @@ func nameOf(d *node, name string) Name {
 	return Name{Parent: d.id, Name: name}
 }
 
-// RemoveEntry removes an entry of directory parent with the rights of c: with
-// recursive everything below it too, as RemoveAll does, else a directory must be
+// RemoveEntry removes an entry of directory parent with the rights of c. With recursive
+// it removes everything below, too, as RemoveAll does; without, a directory must be
 // empty.
 func (t *Tree) RemoveEntry(c cred.Caller, parent uint64, name string, recursive bool, cancel <-chan struct{}) error {
 	d, err := t.node(parent)
@@ -150,7 +151,7 @@ func (t *Tree) RemoveEntry(c cred.Caller, parent uint64, name string, recursive 
 	})
 }
 
-// denied is how 3FS says that rights are missing.
+// denied returns EPERM in place of EACCES, as 3FS does.
 func denied(err error) error {
 	if errors.Is(err, unix.EACCES) {
 		return unix.EPERM
@@ -158,8 +159,8 @@ func denied(err error) error {
 	return err
 }
 
-// unlinkOne removes a file or an empty directory and says which it was. d is
-// the node of the directory, or nil. The kernel does not know that it happens.
+// unlinkOne removes a file or an empty directory and reports which it was. d is the
+// node of the directory, or nil. The kernel does not know of the removal.
 func (t *Tree) unlinkOne(d *node, dir int, name string) (isDir bool, err error) {
 	t.renameMu.RLock()
 	defer t.renameMu.RUnlock()
@@ -174,8 +175,8 @@ func (t *Tree) unlinkOne(d *node, dir int, name string) (isDir bool, err error) 
 	if isDir = st.Mode&unix.S_IFMT == unix.S_IFDIR; isDir {
 		how = unix.AT_REMOVEDIR
 	}
-	// No last sight is kept: the kernel, which does not know, would have us keep
-	// a descriptor for each file of a tree.
+	// No descriptor of the last name: the kernel does not know of the removal, so
+	// there would be one for each file of a tree.
 	const noDescriptor = -1
 	if err := t.unlinkAt(place{d, name}, dir, how, &st, noDescriptor); err != nil {
 		return isDir, err
@@ -184,8 +185,8 @@ func (t *Tree) unlinkOne(d *node, dir int, name string) (isDir bool, err error) 
 	return isDir, nil
 }
 
-// linksChanged has the kernel forget the attributes of an inode that lost one of
-// its names behind its back.
+// linksChanged has the kernel forget the attributes of an inode that lost one of its
+// names without the kernel's knowledge.
 func (t *Tree) linksChanged(st *unix.Statx_t) {
 	if st.Nlink < 2 || st.Mode&unix.S_IFMT == unix.S_IFDIR {
 		return
@@ -195,9 +196,9 @@ func (t *Tree) linksChanged(st *unix.Statx_t) {
 	}
 }
 
-// MoveInto renames what is at rel to a new entry of directory newParent with the
+// MoveInto renames the entry at rel to a new entry of directory newParent with the
 // rights of c. Errors are those of rename(2), EPERM for missing rights, EEXIST.
-func (t *Tree) MoveInto(c cred.Caller, rel string, newParent uint64, newName string) (went Name, err error) {
+func (t *Tree) MoveInto(c cred.Caller, rel string, newParent uint64, newName string) (removed Name, err error) {
 	dir, name, err := splitRel(rel)
 	if err != nil {
 		return Name{}, err
@@ -217,11 +218,11 @@ func (t *Tree) MoveInto(c cred.Caller, rel string, newParent uint64, newName str
 			}
 			defer unix.Close(fd)
 			d := t.nodeOf(fd)
-			went = nameOf(d, name)
+			removed = nameOf(d, name)
 			t.renameMu.Lock()
 			defer t.renameMu.Unlock()
 			return t.renameAt(place{d, name}, fd, place{to, newName}, toFD, unix.RENAME_NOREPLACE)
 		}))
 	})
-	return went, err
+	return removed, err
 }

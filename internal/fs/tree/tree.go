@@ -19,13 +19,13 @@ const StateName = ".kv3fs"
 
 // Options of Open. The zero value is valid.
 type Options struct {
-	// Invalidate tells whoever caches attributes of a node that they are stale;
-	// it returns when no older ones will be used. nil: nobody caches. It may be
-	// called concurrently and must not call back into the stage.
+	// Invalidate tells the cache that attributes of a node are stale; it returns
+	// when no older ones will be used. nil: there is no cache. It may be called
+	// concurrently and must not call back into the tree.
 	Invalidate func(nodeID uint64)
 }
 
-// Tree is the tree over one data directory.
+// Tree is the file tree over one data directory.
 type Tree struct {
 	dir        string
 	rootFD     int
@@ -41,23 +41,23 @@ type Tree struct {
 	byIno      *index[uint64, *node]
 	forgotten  forgottenNodes
 
-	// mu guards places, reference counts and membership in the indexes.
-	// No system call is made under it.
+	// mu guards places, reference counts and membership in the indexes. System
+	// calls are not made under it, but for a dup.
 	mu    sync.RWMutex
 	links map[*node]map[place]bool // further names of nodes with several
-	// orphans are O_PATH descriptors of files without a name that the kernel
-	// still knows; closing are those it has forgotten.
+	// orphans holds O_PATH descriptors of files that have no name and that the
+	// kernel still knows; closing holds those that it has forgotten.
 	orphans map[*node]int
 	closing []int
 
-	// renameMu is held shared while an entry moves or goes and the tree is
-	// brought up to date, and exclusively by whoever needs a path to be true.
-	// Nothing that opens a node's path may be called under it.
+	// renameMu is held shared while an entry is moved or removed and the tree is
+	// updated, and exclusively where a path must not change. Nothing that opens a
+	// node's path may be called under it.
 	renameMu sync.RWMutex
 	renames  atomic.Uint64 // renames begun or finished
 
-	// rights counts changes of who can reach what: of modes and owners of
-	// directories, and of their places. Older verdicts about files are void.
+	// rights counts changes that decide who can reach what: of modes and owners of
+	// directories, and of their places. They void older verdicts about files.
 	rights atomic.Uint64
 
 	locksMu sync.Mutex
@@ -66,12 +66,12 @@ type Tree struct {
 	inUse atomic.Int64 // files and directories open; counted with invariants only
 
 	directMu sync.Mutex
-	direct   map[uint64]bool // does a device take O_DIRECT
+	direct   map[uint64]bool // by device: does it support O_DIRECT
 }
 
-// Open makes dir a stage. The caller closes it after the last use. The umask of
-// the process must be 0: clients have applied their own, and there is no safe way
-// to give an entry bits that it was made without.
+// Open returns the tree over dir. The caller closes it after the last use. The umask
+// of the process must be 0: clients have applied their own, and there is no safe way
+// to add bits to an entry that was created without them.
 func Open(dir string, opts Options) (*Tree, error) {
 	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -120,7 +120,7 @@ func (t *Tree) begin() error {
 		return fmt.Errorf("%s: %w", StateName, err)
 	}
 	if state.Mode&^unix.S_ISGID != unix.S_IFDIR|0o700 || int(state.Uid) != os.Geteuid() {
-		return fmt.Errorf("%s has mode %o and owner %d: somebody else may have made it; it must be a directory of uid %d with mode 700",
+		return fmt.Errorf("%s has mode %o and owner %d, so another user may have made it: make it a directory of uid %d with mode 700",
 			StateName, state.Mode, state.Uid, os.Geteuid())
 	}
 	t.state = identityOf(&state)
@@ -130,7 +130,7 @@ func (t *Tree) begin() error {
 	return nil
 }
 
-// SetInvalidate sets Options.Invalidate once whoever caches exists.
+// SetInvalidate sets Options.Invalidate, for a cache that is made after the tree.
 func (t *Tree) SetInvalidate(fn func(nodeID uint64)) {
 	if fn == nil {
 		fn = func(uint64) {}
@@ -141,12 +141,12 @@ func (t *Tree) SetInvalidate(fn func(nodeID uint64)) {
 // Dir returns the data directory as it was given to Open.
 func (t *Tree) Dir() string { return t.dir }
 
-// Abandon makes Close do nothing: somebody who hangs in the stage goes on using
-// its descriptors, and their numbers must not come to mean other files.
+// Abandon makes Close do nothing. Use it when a call into the tree hangs: the call
+// keeps using the tree's descriptors, and their numbers must not get reused.
 func (t *Tree) Abandon() { t.abandoned.Store(true) }
 
-// Close gives the data directory back. Handles and acquired files must have
-// been released.
+// Close closes the data directory. All handles, directories and acquired files must
+// have been closed and released.
 func (t *Tree) Close() error {
 	if t.abandoned.Load() {
 		return nil
@@ -162,5 +162,5 @@ func (t *Tree) Close() error {
 	return unix.Close(t.rootFD)
 }
 
-// now is nanoseconds on the stage's clock, never 0.
+// now returns nanoseconds on the tree's clock, never 0.
 func (t *Tree) now() int64 { return int64(time.Since(t.start)) + 1 }
