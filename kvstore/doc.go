@@ -1,41 +1,43 @@
-// Package kvstore keeps blocks of KV cache: it is what the connectors of LMCache,
-// UCM and RTP-LLM do, as a Go library. Blocks are named by a hash of their tokens
-// and of all tokens before them, looked up, loaded and dumped in batches through a
-// chain of stores, and what comes back is always what was stored.
+// Package kvstore keeps blocks of KV cache for Go programs, as the connectors of LMCache,
+// UCM and RTP-LLM do in Python and C++. A block is a fixed run of tokens' keys and values
+// and is named by a hash of its tokens and of all tokens before them. Blocks are looked
+// up, loaded and saved in batches through a chain of stores. What is loaded is what was
+// saved, or a miss.
 //
 //	store, err := kvstore.Open("Cache|Ds3fs", kvstore.Config{
-//		Namespace:       keys.Namespace{Model: "Qwen/QwQ-32B", BlockTokens: 128, Layers: 64, TPSize: 2},
-//		BlockSize:       16 << 20, // of this rank, all layers
-//		ShardSize:       256 << 10, // a layer's part
-//		StorageBackends: "/mnt/3fs",
+//		Namespace: keys.Namespace{Model: "Qwen/QwQ-32B", BlockTokens: 128, Layers: 64},
+//		Layout:    kvstore.Layout{BlockBytes: 32 << 20, ShardBytes: 512 << 10}, // a shard is a layer's part
+//		Ds3fs:     &kvstore.Ds3fsOptions{Mount: "/mnt/3fs"},
 //	})
-//	defer store.Close()
+//	layout := store.Layout()
+//	n, err := store.LookupPrefix(ctx, blocks)                      // how many of the first blocks are stored
+//	load, err := store.Load(ctx, layout.ByLayer(blocks[:n], bufs)) // into your memory, layer by layer
+//	<-load.Landed(0)
+//	err = load.LandedErr(0) // nil: compute with layer 0 while the others land
+//	save, err := store.Save(ctx, layout.ByBlock(blocks[n:], fresh))
+//	err = save.Wait(ctx)
 //
-//	chain, err := keys.NewChain(namespace)             // names for the prompt's blocks
-//	blocks := chain.Append(tokens)
-//	n, err := store.LookupPrefix(ctx, blocks)          // how many of the first are there
-//	task, err := store.Load(ctx, layout.ByLayer(blocks[:n], buffers))
-//	for layer := range layout.Shards() {
-//		<-task.Landed(layer)                           // all blocks have this layer
-//		...                                            // compute with it meanwhile
-//	}
-//	err = task.Wait(ctx)                               // a miss is kvstore.ErrMiss: compute it
-//	task, err = store.Save(ctx, layout.ByBlock(blocks[n:], fresh))
+// Package keys makes the keys of a prompt's blocks. The example of this package is a
+// whole turn of an engine, with its errors.
 //
 // # Stores
 //
-// A chain is one of these, or Cache in front of one of these:
+// A chain is one of these stores, or Cache and one of these stores:
 //
-//	Posix    a file per block in any directory; UCM's Posix store reads and writes the same files
-//	Ds3fs    a file per block on a 3FS, through its rings; UCM's Ds3fs store likewise
-//	Segment  blocks packed into large files: no metadata operation per block; holds its size
-//	Pages    pages of one large file, handed out by kv3fs's page service; many processes share it
-//	Empty    keeps nothing: Cache|Empty is a cache in memory alone
+//   - Posix keeps a file for each block in any directory. UCM's Posix store reads and
+//     writes the same files.
+//   - Ds3fs keeps a file for each block on a 3FS and moves it through rings. UCM's Ds3fs
+//     store reads and writes the same files.
+//   - Segment packs blocks into large files. It needs no metadata operation for a block
+//     and enforces its capacity.
+//   - Pages keeps blocks in pages of one large file, which kv3fs's page service hands
+//     out. Many processes share it.
+//   - Empty keeps nothing: Cache|Empty is a cache in memory alone.
 //
-// Cache keeps blocks in host memory, its own or shared by processes. What a load
-// misses there fills it; a dump is done when it has the block, which then goes on
-// to the next store in the background. Flush waits for that.
+// Cache keeps blocks in host memory, private or shared by processes. A load that misses
+// the cache fills it. A save is done when the cache has the block; the cache then writes
+// it to the next store in the background, and Flush waits for that.
 //
-// Store is the contract, the same for all. [Config] has every setting with its
-// default; the names are UCM's where UCM has one.
+// [Store] and [Task] have the contract, which is the same for all chains, and [Config]
+// every setting with its default.
 package kvstore

@@ -64,7 +64,7 @@ func TestReadConfigOfUCM(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 	all := strings.Join(notes, "\n")
-	for _, key := range []string{"use_layerwise", "ior_depth", "posix_gc_enable", "posix_data_trans_concurrency does nothing here: it is read by Posix"} {
+	for _, key := range []string{"use_layerwise", "ior_depth", "posix_gc_enable", "posix_data_trans_concurrency has no effect here: only Posix reads it"} {
 		if !strings.Contains(all, key) {
 			t.Errorf("no note about %s in:\n%s", key, all)
 		}
@@ -94,7 +94,7 @@ checksums: require
 	for src, want := range map[string]string{
 		"store_pipline: Posix":          "did you mean store_pipeline?",
 		"block_size: many":              "many",
-		"posix_capacity_gb: 100":        "use Segment, which holds its size",
+		"posix_capacity_gb: 100":        "use Segment, which does",
 		"namespace: {modell: x}":        "modell",
 		"ucm_connectors: []":            "exactly one",
 		"ucm_connectors: [{}]":          "UcmPipelineStore",
@@ -118,7 +118,7 @@ func FuzzReadConfig(f *testing.F) {
 	f.Fuzz(func(t *testing.T, src []byte) { ReadConfig(src) })
 }
 
-// Every setting is in the documentation, with what it is called there.
+// Every key is in the documentation.
 func TestConfigIsDocumented(t *testing.T) {
 	page, err := os.ReadFile("../docs/kvstore.md")
 	if err != nil {
@@ -138,12 +138,12 @@ func TestConfigIsDocumented(t *testing.T) {
 	}
 	for key := range described {
 		if _, ok := known[key]; !ok {
-			t.Errorf("%s is in the table, and unknown", key)
+			t.Errorf("%s is in the table and is no key", key)
 		}
 	}
 	for key := range readBy {
 		if _, ok := known[key]; !ok {
-			t.Errorf("%s is said to be read, and unknown", key)
+			t.Errorf("%s has readers and is no key", key)
 		}
 	}
 	if len(known) < 30 || len(slices.Collect(maps.Keys(described))) < 30 {

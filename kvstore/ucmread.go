@@ -32,7 +32,7 @@ func ReadConfig(src []byte) (c UCMConfig, notes []string, err error) {
 			if key == "posix_capacity_gb" && fmt.Sprint(values[key]) != "0" {
 				return c, nil, fmt.Errorf("kvstore: configuration: posix_capacity_gb is %v: %s", values[key], reason)
 			}
-			notes = append(notes, key+" does nothing here: "+reason)
+			notes = append(notes, key+" has no effect here: "+reason)
 			delete(values, key)
 			continue
 		}
@@ -54,14 +54,14 @@ func ReadConfig(src []byte) (c UCMConfig, notes []string, err error) {
 		}
 		for _, key := range slices.Sorted(maps.Keys(values)) {
 			if readers := known[key]; len(readers) > 0 && !slices.ContainsFunc(chain, func(name string) bool { return slices.Contains(readers, name) }) {
-				notes = append(notes, fmt.Sprintf("%s does nothing here: it is read by %s, and the chain is %s", key, strings.Join(readers, " and "), c.StorePipeline))
+				notes = append(notes, fmt.Sprintf("%s has no effect here: only %s reads it, and the chain is %s", key, strings.Join(readers, " and "), c.StorePipeline))
 			}
 		}
 	}
 	return c, notes, nil
 }
 
-// ofUCM takes a chain's keys out of a file of UCM's.
+// ofUCM returns the keys of the chain in a file of UCM's.
 func ofUCM(top map[string]any) (values map[string]any, notes []string, err error) {
 	list, _ := top["ucm_connectors"].([]any)
 	if len(list) != 1 {
@@ -77,23 +77,23 @@ func ofUCM(top map[string]any) (values map[string]any, notes []string, err error
 	}
 	for _, key := range slices.Sorted(maps.Keys(top)) {
 		if key != "ucm_connectors" {
-			notes = append(notes, key+" does nothing here: it is a setting of UCM's connector, not of its stores")
+			notes = append(notes, key+" has no effect here: it is a setting of UCM's connector, not of its stores")
 		}
 	}
 	return values, notes, nil
 }
 
-// foreign are UCM's keys that have no meaning here, and why.
+// foreign are the keys of UCM that have no effect here, with the reason.
 var foreign = map[string]string{
-	"device_id":                            "the caller's memory is loaded into and dumped from wherever it is",
+	"device_id":                            "data moves to and from the caller's memory wherever that is",
 	"cpu_affinity_cores":                   "the Go runtime places its threads; confine the process instead",
-	"store_health":                         "a store that fails says so in each error",
-	"enable_event_sync":                    "it is about UCM's device streams",
-	"ior_depth":                            "requests are handed over as they come",
-	"posix_lookup_concurrency":             "lookups adapt to how many keys are asked for",
-	"posix_open_concurrency":               "files are opened by the requests that need them",
-	"posix_commit_concurrency":             "a block is named by the request that writes its last shard",
-	"posix_capacity_gb":                    "Posix has no limit of its own; use Segment, which holds its size, or write 0",
+	"store_health":                         "a store that fails returns errors",
+	"enable_event_sync":                    "it configures UCM's device streams",
+	"ior_depth":                            "requests are submitted as they come",
+	"posix_lookup_concurrency":             "lookups adapt to the number of keys",
+	"posix_open_concurrency":               "each request opens the file that it needs",
+	"posix_commit_concurrency":             "the request that writes the last shard of a block renames its file",
+	"posix_capacity_gb":                    "Posix does not enforce a capacity; use Segment, which does, or write 0",
 	"posix_gc_enable":                      collects,
 	"posix_gc_recycle_percent":             collects,
 	"posix_gc_concurrency":                 collects,
@@ -103,9 +103,9 @@ var foreign = map[string]string{
 	"posix_gc_shard_sample_ratio":          collects,
 }
 
-const collects = "Posix removes no blocks by itself; use Segment, which holds its size"
+const collects = "Posix evicts no blocks; use Segment, which enforces its capacity"
 
-// readBy are the stores that read a key, where not all do.
+// readBy lists the stores that read a key, for keys that not all stores read.
 var readBy = map[string][]string{
 	"storage_backends":             {"Posix", "Ds3fs", "Segment"},
 	"io_direct":                    {"Posix", "Ds3fs", "Segment", "Pages"},
@@ -137,7 +137,7 @@ var readBy = map[string][]string{
 	"pages_rank":                   {"Pages"},
 }
 
-// configKeys are all keys, with the stores that read each; none: every store.
+// configKeys returns all keys with the stores that read each; none means every store.
 func configKeys() map[string][]string {
 	keys := map[string][]string{}
 	for field := range reflect.TypeFor[UCMConfig]().Fields() {
@@ -147,7 +147,7 @@ func configKeys() map[string][]string {
 	return keys
 }
 
-// didYouMean is the end of an error about a name that is not one.
+// didYouMean returns the end of an error about an unknown name.
 func didYouMean(name string, known []string) string {
 	slices.Sort(known)
 	if near := spelling.Nearest(name, known, 1); len(near) > 0 {

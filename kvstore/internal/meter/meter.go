@@ -120,15 +120,24 @@ type batch struct {
 func (b *batch) settled(i int, err error) {
 	d := time.Since(b.began)
 	b.direction.shardTime.Add(d)
-	b.direction.shards.Add(-1)
 	if err != nil && err != kv.ErrMiss {
 		b.log(b.task.Shard(i).Key, err)
 	}
-	if b.left.Add(-1) == 0 {
+	left := b.left.Add(-1)
+	if settled := int64(b.task.Len()) - left; settled%group == 0 {
+		b.direction.shards.Add(-group)
+	} else if left == 0 {
+		b.direction.shards.Add(-(settled % group))
+	}
+	if left == 0 {
 		b.direction.batchTime.Add(d)
 		b.direction.batches.Add(-1)
 	}
 }
+
+// group is how many settled shards of a batch are taken at once from the number that
+// all batches share. Goroutines that settle would else contend for it.
+const group = 16
 
 // log writes what an operator wants to know: each damaged block of a batch once, and
 // once for a batch that the storage did not answer.
