@@ -56,7 +56,7 @@ func (c *benchRingCmd) Run(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("bench: %w", err)
 	}
-	bar := newBar(c.NoProgress)
+	bar := newBenchBar(c.NoProgress)
 	o := ringbench.Options{
 		Data: c.Data, Mount: c.Mount, Scratch: c.Scratch, Binary: binary, IO: c.IO,
 		Depth: c.Depth, Rings: c.Rings, FileBytes: int64(c.FileBytes),
@@ -69,13 +69,21 @@ func (c *benchRingCmd) Run(ctx context.Context, out io.Writer) error {
 	}
 	report, err := ringbench.Run(ctx, o)
 	bar.clear()
+	return printMeasured(out, report, err, c.JSON)
+}
+
+// printMeasured prints what a benchmark has measured, even if it failed or was
+// interrupted, and returns its error.
+func printMeasured[R any, P interface {
+	*R
+	WriteTable(io.Writer) error
+}](out io.Writer, report P, err error, asJSON bool) error {
 	if report == nil {
 		return err
 	}
-	return cmp.Or(err, printReport(out, report, c.JSON))
+	return cmp.Or(err, printReport(out, report, asJSON))
 }
 
-// printReport prints what was measured, also of a bench that did not end.
 func printReport(out io.Writer, report interface{ WriteTable(io.Writer) error }, asJSON bool) error {
 	if asJSON {
 		return writeJSON(out, report)

@@ -71,7 +71,7 @@ Every block that was loaded is checked: the exit status is 1 if a byte was wrong
 
 // Run measures.
 func (c *benchEngineCmd) Run(ctx context.Context, out io.Writer) (err error) {
-	bar := newBar(c.NoProgress)
+	bar := newBenchBar(c.NoProgress)
 	o := c.options()
 	o.Notice, o.Done = bar.notice, bar.done
 	if err := o.Check(); err != nil { // before anything is started

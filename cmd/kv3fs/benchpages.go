@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -45,7 +44,7 @@ func (c *benchPagesCmd) Run(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("bench: %w", err)
 	}
-	bar := newBar(c.NoProgress)
+	bar := newBenchBar(c.NoProgress)
 	o := pagesbench.Options{
 		URL: c.URL, Scratch: c.Scratch, Binary: binary,
 		Protocols: c.Protocols, Clients: c.Clients, Batch: c.Batch, Pages: c.Pages, Runs: c.Runs, RunTime: c.RunTime,
@@ -58,8 +57,5 @@ func (c *benchPagesCmd) Run(ctx context.Context, out io.Writer) error {
 	}
 	report, err := pagesbench.Run(ctx, o)
 	bar.clear()
-	if report == nil {
-		return err
-	}
-	return cmp.Or(err, printReport(out, report, c.JSON))
+	return printMeasured(out, report, err, c.JSON)
 }

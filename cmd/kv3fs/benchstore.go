@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -54,7 +53,7 @@ func (c *benchStoreCmd) Run(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("bench: %w", err)
 	}
-	bar := newBar(c.NoProgress)
+	bar := newBenchBar(c.NoProgress)
 	report, err := storebench.Run(ctx, storebench.Options{
 		Scratch: c.Scratch, Binary: binary, IO: c.IO,
 		Blocks: c.Blocks, BlockBytes: int64(c.BlockBytes), ShardBytes: int64(c.ShardBytes), Depth: c.Depth,
@@ -62,8 +61,5 @@ func (c *benchStoreCmd) Run(ctx context.Context, out io.Writer) error {
 		Done: bar.done,
 	})
 	bar.clear()
-	if report == nil {
-		return err
-	}
-	return cmp.Or(err, printReport(out, report, c.JSON))
+	return printMeasured(out, report, err, c.JSON)
 }

@@ -6,11 +6,9 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"time"
 
 	"github.com/dustin/go-humanize"
 	"github.com/schollz/progressbar/v3"
-	"golang.org/x/term"
 
 	"github.com/kv3fs/kv3fs/internal/bench/workload"
 )
@@ -58,14 +56,11 @@ func (c *replayCmd) Run(ctx context.Context, out io.Writer) error {
 		Mount: c.Mount, Dir: c.Dir, Ranks: c.Ranks, Depth: c.Depth,
 		BlockBytes: int64(c.BlockBytes), MaxBlocks: c.MaxBlocks,
 		MaxRequests: c.Requests, Speed: c.Speed,
-		Notice: func(line string) {
-			bar.Clear()
-			fmt.Fprintln(os.Stderr, "kv3fs replay:", line)
-		},
-		Done: func(n int) { bar.Set(n) },
+		Notice: bar.notice,
+		Done:   func(n int) { bar.Set(n) },
 	}
 	report, err := workload.Replay(ctx, workload.NewReader(source, source.Name()), o)
-	bar.Clear()
+	bar.clear()
 	if report == nil {
 		return err
 	}
@@ -81,8 +76,8 @@ func (c *replayCmd) Run(ctx context.Context, out io.Writer) error {
 	return printed
 }
 
-// open opens the trace. A file is read once to its end first, so that a fault in
-// its last line is known now and not after an hour; survey is nil for a pipe.
+// open opens the trace. It first reads a file once to its end, so that a fault in the
+// last line is found now and not after an hour. survey is nil for a pipe.
 func (c *replayCmd) open() (*os.File, *workload.Survey, error) {
 	if c.Trace == "-" {
 		return os.Stdin, nil, nil
@@ -105,24 +100,15 @@ func (c *replayCmd) open() (*os.File, *workload.Survey, error) {
 	return f, &survey, nil
 }
 
-func (c *replayCmd) progress(survey *workload.Survey) *progressbar.ProgressBar {
+func (c *replayCmd) progress(survey *workload.Survey) bar {
 	total := -1
 	if survey != nil {
 		total = survey.Requests
 	} else if c.Requests > 0 {
 		total = c.Requests
 	}
-	return progressbar.NewOptions(total,
-		progressbar.OptionSetWriter(os.Stderr),
-		progressbar.OptionSetVisibility(!c.NoProgress && term.IsTerminal(int(os.Stderr.Fd()))),
-		progressbar.OptionSetDescription("replaying"),
-		progressbar.OptionShowCount(),
-		progressbar.OptionShowIts(),
-		progressbar.OptionSetItsString("requests"),
-		progressbar.OptionThrottle(100*time.Millisecond),
-		progressbar.OptionClearOnFinish(),
-		progressbar.OptionSetSpinnerChangeInterval(0), // no goroutine of its own: notices clear the bar
-	)
+	return newBar("replay", "replaying", total, c.NoProgress,
+		progressbar.OptionShowIts(), progressbar.OptionSetItsString("requests"))
 }
 
 func writeJSON(out io.Writer, v any) error {
@@ -131,12 +117,12 @@ func writeJSON(out io.Writer, v any) error {
 	return e.Encode(v)
 }
 
-// byteSize is a number of bytes that is written as people write it: 4096, 64k,
-// 256KiB, 1.5GiB. A bare k, m, g or t counts in powers of 1024, as in dd and fio;
-// KB, MB and GB in powers of 1000.
+// byteSize is a number of bytes as people write it: 4096, 64k, 256KiB, 1.5GiB. A bare
+// k, m, g or t counts in powers of 1024, as in dd and fio; KB, MB and GB count in powers
+// of 1000.
 type byteSize int64
 
-// UnmarshalText reads such a number.
+// UnmarshalText parses such a number.
 func (b *byteSize) UnmarshalText(text []byte) error {
 	s := string(text)
 	if n := len(s); n > 0 {

@@ -52,10 +52,10 @@ func (c *traceGenerateCmd) Run(ctx context.Context, out io.Writer) (err error) {
 		return workload.Generate(writerUntil{ctx, out}, o)
 	}
 	if info, err := os.Stat(c.Out); err == nil && !info.Mode().IsRegular() {
-		return fmt.Errorf("trace: %s is no regular file; for a pipe or device use --out - and redirect", c.Out)
+		return fmt.Errorf("trace: %s is not a regular file; for a pipe or device use --out - and redirect", c.Out)
 	}
-	// Beside its final name: an interrupted run must not leave half a trace that
-	// looks whole.
+	// Under a temporary name first: an interrupted run must not leave half a trace that
+	// looks complete.
 	f, err := os.CreateTemp(filepath.Dir(c.Out), filepath.Base(c.Out)+".*")
 	if err != nil {
 		return fmt.Errorf("trace: %w", err)
