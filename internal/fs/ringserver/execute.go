@@ -200,8 +200,8 @@ func (s *Server) move(r *ring, b *borrowed, q *request) (done int64, err error) 
 		}
 	}
 	for done < q.len {
-		// First the count, then the state: a deadline that sets the state to answered
-		// then sees at least the pieces that this worker has finished.
+		// Store the count before checking the state: a deadline that ends the request
+		// then knows where the piece begins that this worker may have started.
 		q.moved.Store(done)
 		if q.state.Load() != stateRunning {
 			return done, syscall.ETIMEDOUT
