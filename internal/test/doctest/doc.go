@@ -1,19 +1,19 @@
-// Package doctest runs what docs/engines tells people to type. It has no code of
-// its own.
+// Package doctest runs the commands in docs/engines and compares their output with the
+// pages. It contains only tests.
 //
-// Every fenced block of a page there is one of three, by the words after its
-// fence: "sh tried", which the test runs; "sh untried", which it cannot run, and
-// the text beside it says why; "text output", what the tried block before it
-// prints. "..." stands for anything, on a line of its own for any lines.
+// The words after the fence of a block say which of three kinds it is. The test runs a
+// block marked "sh tried". It cannot run one marked "sh untried"; the text beside the
+// block says why. A block marked "text output" shows what the tried block before it
+// prints, where "..." stands for any text, or on a line by itself for any lines.
 //
-// The README comes first, and what it installs and starts is there for the other
-// pages, each of which has a shell of its own. All of them run in a room apart,
-// with file system, processes, network and /dev/shm of its own
-// (testdata/room.sh), so that a page means /mnt/3fs and port 18000 when it says
-// so, and nothing is left behind. A page names what stands in for the engine in a
-// comment:
+// The README runs first. The other pages, each in a shell of its own, use what it
+// installs and starts. All of them run in a sandbox with its own file system, processes,
+// network and /dev/shm (testdata/sandbox.sh), so that pages can use /mnt/3fs and port
+// 18000 and leave nothing behind. A page names in a comment what stands in for the
+// engine:
 //
 //	<!-- stand-ins: python:lmcache command:ninja -->
 //
-// an empty Python module and a command that does nothing, for the doctor to find.
+// This makes an empty Python module and a command that does nothing, for the doctor to
+// find.
 package doctest

@@ -14,16 +14,19 @@ import (
 	"time"
 
 	"github.com/kv3fs/kv3fs/internal/advise/engineconfig"
+	"github.com/kv3fs/kv3fs/internal/test/leaktest"
 )
 
 const (
 	enginePages = "../../../docs/engines"
 	firstPage   = "README"
-	// patience is for a machine with much else to do; alone it takes a third.
-	patience = 3 * time.Minute
+	// timeout is for a busy machine; an idle one takes a third of it.
+	timeout = 3 * time.Minute
 )
 
-// readPages reads the README and a page for each engine, and wants no others.
+func TestMain(m *testing.M) { os.Exit(leaktest.Main(m)) }
+
+// readPages reads the README and a page for each engine. Other pages are an error.
 func readPages(t *testing.T) (names []string, all map[string]page) {
 	t.Helper()
 	names = append([]string{firstPage}, engineconfig.Names()...)
@@ -54,10 +57,10 @@ func TestEnginePages(t *testing.T) {
 		t.Skip("-short: installs, starts daemons")
 	}
 	if os.Geteuid() != 0 {
-		notTested(t, "a room apart needs root")
+		notTested(t, "a sandbox needs root")
 	}
 	if out, err := exec.Command("unshare", "--mount", "--net", "--pid", "--fork", "true").CombinedOutput(); err != nil {
-		notTested(t, fmt.Sprintf("no room apart can be had here: %v: %s", err, out))
+		notTested(t, fmt.Sprintf("no sandbox can be made here: %v: %s", err, out))
 	}
 	names, all := readPages(t)
 	scratch := t.TempDir()
@@ -69,13 +72,13 @@ func TestEnginePages(t *testing.T) {
 		write(t, filepath.Join(out, name+".sh"), all[name].shell(out, name))
 	}
 	write(t, filepath.Join(out, "all.sh"), inOrder(out, names[1:]))
-	runRoom(t, scratch)
+	runSandbox(t, scratch)
 	for _, name := range names {
 		t.Run(name, func(t *testing.T) { judge(t, out, name, all[name]) })
 	}
 }
 
-// shell is the script that tries a page, the output of each block in a file.
+// shell returns the script that runs a page's blocks, each with its output in a file.
 func (p page) shell(out, name string) string {
 	var b strings.Builder
 	for _, s := range p.standIns {
@@ -93,8 +96,9 @@ func (p page) shell(out, name string) string {
 	return b.String()
 }
 
-// inOrder is the script that tries all pages: the README in its own shell, whose
-// environment and daemons the others find. What they mount is theirs alone.
+// inOrder returns the script that runs all pages. The README runs in its own shell, so
+// that the others inherit its environment and its daemons. Each of them has its own
+// mounts.
 func inOrder(out string, names []string) string {
 	file := func(name, suffix string) string { return filepath.Join(out, name+suffix) }
 	var b strings.Builder
@@ -109,26 +113,27 @@ func printed(out, name string, b block) string {
 	return filepath.Join(out, fmt.Sprintf("%s.line%d", name, b.line))
 }
 
-// runRoom runs all.sh. The room ends with its first process, and that with us.
-func runRoom(t *testing.T, scratch string) {
+// runSandbox runs all.sh. The sandbox ends with its first process, which ends with the
+// test.
+func runSandbox(t *testing.T, scratch string) {
 	t.Helper()
 	source, err := filepath.Abs("../../..")
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
-	room := exec.CommandContext(ctx, "unshare", "--mount", "--net", "--pid", "--fork", "--kill-child",
-		"bash", "testdata/room.sh", scratch, source)
-	// A reader has none of the variables that tests have, and kv3fs takes for flags.
-	room.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "KV3FS_") })
-	room.WaitDelay = 10 * time.Second
-	if text, err := room.CombinedOutput(); err != nil {
-		t.Logf("the room: %v %v\n%s", err, ctx.Err(), text)
+	sandbox := exec.CommandContext(ctx, "unshare", "--mount", "--net", "--pid", "--fork", "--kill-child",
+		"bash", "testdata/sandbox.sh", scratch, source)
+	// Tests set variables that kv3fs takes for flags; a reader of the pages has none.
+	sandbox.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "KV3FS_") })
+	sandbox.WaitDelay = 10 * time.Second
+	if text, err := sandbox.CombinedOutput(); err != nil {
+		t.Logf("the sandbox: %v %v\n%s", err, ctx.Err(), text)
 	}
 }
 
-// judge compares what a page shows with what it printed.
+// judge compares the output of a page's blocks with what the page shows.
 func judge(t *testing.T, out, name string, p page) {
 	_, err := os.Stat(filepath.Join(out, name+".status"))
 	finished := err == nil
@@ -148,7 +153,7 @@ func judge(t *testing.T, out, name string, p page) {
 		case !finished && (!next || err != nil):
 			t.Fatalf("%s.md:%d failed; see what it printed", name, b.line)
 		case b.output != "" && !matches(b.output, string(text)):
-			t.Errorf("%s.md:%d printed that, and the page shows\n%s", name, b.line, b.output)
+			t.Errorf("%s.md:%d printed that, but the page shows\n%s", name, b.line, b.output)
 		}
 	}
 }
@@ -160,7 +165,8 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-// notTested ends a test that cannot be run here, loudly.
+// notTested ends a test that cannot run here: it fails if every test is required, and
+// skips otherwise.
 func notTested(t *testing.T, why string) {
 	t.Helper()
 	if os.Getenv("KV3FS_REQUIRE_MOUNTS") == "1" {

@@ -8,14 +8,14 @@ import (
 	"testing"
 )
 
-// block is a fenced block to be run.
+// block is a fenced block to run.
 type block struct {
 	line   int // of its fence
 	script string
-	output string // what it prints; "" if the page does not say
+	output string // what it prints; "" if the page does not show it
 }
 
-// page is what a file of docs/engines has to be tried.
+// page holds what the test runs of a file in docs/engines.
 type page struct {
 	tried    []block
 	standIns []string
@@ -25,9 +25,9 @@ var standIns = regexp.MustCompile(`^<!-- stand-ins:((?: (?:python|command):[a-z0
 
 // parse reads a page. An error names the line.
 func parse(text string) (p page, err error) {
-	var info string // of the fence we are in
+	var info string // words after the opening fence
 	var body strings.Builder
-	begin, shows := 0, false // shows: the block before is one that output may follow
+	begin, shows := 0, false // shows: output may follow, because the last block is tried
 	for i, line := range strings.Split(text, "\n") {
 		number := i + 1
 		switch {
@@ -47,7 +47,7 @@ func parse(text string) (p page, err error) {
 			case info == "sh tried":
 				p.tried = append(p.tried, block{line: begin, script: body.String()})
 			case info == "text output" && !shows:
-				return p, fmt.Errorf("line %d: output of no block that is tried", begin)
+				return p, fmt.Errorf("line %d: output must follow a block that is tried", begin)
 			case info == "text output":
 				p.tried[len(p.tried)-1].output = body.String()
 			case info != "sh untried":
@@ -58,14 +58,14 @@ func parse(text string) (p page, err error) {
 	}
 	switch {
 	case begin != 0:
-		return p, fmt.Errorf("line %d: a block that does not end", begin)
+		return p, fmt.Errorf("line %d: the block does not end", begin)
 	case len(p.tried) == 0:
 		return p, fmt.Errorf("no block is tried")
 	}
 	return p, nil
 }
 
-// matches tells whether a page shows what was printed.
+// matches reports whether the output that a page shows matches what was printed.
 func matches(shown, printed string) bool {
 	var pattern strings.Builder
 	for line := range strings.Lines(shown) {
@@ -106,7 +106,7 @@ func TestParse(t *testing.T) {
 		"<!-- stand-in: python:x -->\n```sh tried\nx\n```",
 	} {
 		if p, err := parse(text); err == nil {
-			t.Errorf("%q was taken for %+v", text, p)
+			t.Errorf("%q was read as %+v", text, p)
 		}
 	}
 }

@@ -1,10 +1,10 @@
-# A room apart: this machine's files, of which it changes copies in memory only,
-# and its own processes, network and /dev/shm. All of it ends with its first process.
-# Wants to be started in new mount, network and process namespaces.
+# Runs SCRATCH/out/all.sh in a sandbox: it sees this machine's files, but changes only
+# copies in memory, and has its own processes, network and /dev/shm. The sandbox ends
+# with its first process. Start this in new mount, network and process namespaces.
 #
-#   room.sh SCRATCH SOURCE
+#   sandbox.sh SCRATCH SOURCE
 #
-# runs SCRATCH/out/all.sh in SOURCE. SCRATCH/out is shared with the world outside.
+# The working directory is SOURCE. SCRATCH/out is shared with the outside.
 set -euo pipefail
 scratch=$1 source=$2
 layers=$scratch/layers root=$scratch/layers/root
@@ -15,9 +15,9 @@ mount -t overlay overlay -o "lowerdir=/,upperdir=$layers/upper,workdir=$layers/w
 mount -t proc proc "$root/proc"
 mount --rbind /sys "$root/sys"
 mount --bind /dev "$root/dev" # without what is mounted below it
-# Twice what RTP-LLM wants; memory that nobody touches costs nothing.
+# Twice what RTP-LLM needs; untouched memory costs nothing.
 mount -t tmpfs -o size=16g tmpfs "$root/dev/shm"
-# The overlay shows no other file systems.
+# The overlay does not show other file systems.
 mkdir -p "$root/$scratch/out" "$root/var/lib/kv3fs"
 mount --bind "$scratch/out" "$root/$scratch/out"
 [ -e "$root/$source/go.mod" ] || mount --bind --mkdir "$source" "$root/$source"
@@ -25,4 +25,4 @@ mount --bind "$scratch/out" "$root/$scratch/out"
 mount --bind "$scratch/data" "$root/var/lib/kv3fs"
 ip link set lo up
 export HOME=/root
-exec chroot "$root" bash -c 'cd "$1" && rm -rf dist && exec bash -euo pipefail "$2"' room "$source" "$scratch/out/all.sh"
+exec chroot "$root" bash -c 'cd "$1" && rm -rf dist && exec bash -euo pipefail "$2"' sandbox "$source" "$scratch/out/all.sh"
