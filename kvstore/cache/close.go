@@ -48,7 +48,9 @@ func (s *Store) drain() {
 			left := w.queue
 			w.queue = nil
 			for _, d := range left {
-				s.finish(d, kv.ErrTimeout)
+				if !d.done {
+					s.finish(d, kv.ErrTimeout)
+				}
 			}
 			s.mu.Unlock()
 			w.cancel()

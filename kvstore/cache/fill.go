@@ -188,6 +188,8 @@ func (f *filling) end() {
 	delete(s.fillings, f.slot)
 	s.settle(func() {
 		switch n := s.table.Count(f.slot); {
+		case s.table.Head(f.slot).Doomed && !f.lost:
+			s.table.Become(f.slot, table.Free)
 		case f.lost:
 			s.table.Become(f.slot, table.Lost)
 		case f.missing || n == 0:

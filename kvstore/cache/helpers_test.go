@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"sync"
 	"time"
 
 	"github.com/kv3fs/kv3fs/kvstore/cache"
@@ -159,9 +160,14 @@ func cached(t tb, next kv.Store, slots int, o cache.Options) *cache.Store {
 type gate struct {
 	reached chan struct{} // gets a token for each that has come
 	open    chan struct{}
+	release func() // opens it, once
 }
 
-func newGate() *gate { return &gate{make(chan struct{}, 10000), make(chan struct{})} }
+func newGate() *gate {
+	g := &gate{reached: make(chan struct{}, 10000), open: make(chan struct{})}
+	g.release = sync.OnceFunc(func() { close(g.open) })
+	return g
+}
 
 func (g *gate) pass() {
 	g.reached <- struct{}{}

@@ -190,6 +190,43 @@ func (m *model) lookup() {
 	}
 }
 
+func (m *model) remove() {
+	all := m.some("keys")
+	if err := m.s.Delete(m.ctx(), all); err != nil {
+		m.Fatalf("delete: %v", err)
+	}
+	found := make([]bool, len(all))
+	if err := m.s.Lookup(m.ctx(), all, found); err != nil {
+		m.Fatal(err)
+	}
+	for i, k := range all {
+		if found[i] {
+			m.Fatalf("block %s was deleted and is found", k)
+		}
+		delete(m.known, k)
+	}
+}
+
+func (m *model) list() {
+	seen := map[kv.Key]bool{}
+	for k, err := range m.s.Keys(m.ctx()) {
+		switch {
+		case err != nil:
+			m.Fatalf("list: %v", err)
+		case seen[k]:
+			m.Fatalf("block %s is listed twice", k)
+		case !m.known[k] && !m.dumped[k]:
+			m.Fatalf("block %s is listed, and was never dumped", k)
+		}
+		seen[k] = true
+	}
+	for k := range m.known {
+		if !seen[k] {
+			m.Fatalf("block %s is in next and was not listed", k)
+		}
+	}
+}
+
 func (m *model) prefetch() {
 	all := m.some("keys")
 	for _, k := range all {
@@ -240,6 +277,7 @@ func TestModel(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"load": step(m.load), "load again": step(m.load), "dump": step(m.dump), "flush": step(m.flush),
 			"lookup": step(m.lookup), "mood": step(m.mood),
+			"delete": step(m.remove), "list": step(m.list),
 			"prefetch": step(m.prefetch),
 		})
 		m.mu.Lock()

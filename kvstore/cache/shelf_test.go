@@ -2,6 +2,7 @@ package cache_test
 
 import (
 	"context"
+	"iter"
 	"sync"
 
 	"github.com/kv3fs/kv3fs/internal/shm"
@@ -110,6 +111,36 @@ func (s *shelf) LookupPrefix(ctx context.Context, keys []kv.Key) (int, error) {
 }
 
 func (s *shelf) Prefetch([]kv.Key) {}
+
+func (s *shelf) Delete(_ context.Context, keys []kv.Key) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return kv.ErrClosed
+	}
+	for _, k := range keys {
+		s.things.remove(k)
+	}
+	return nil
+}
+
+func (s *shelf) Keys(context.Context) iter.Seq2[kv.Key, error] {
+	return func(yield func(kv.Key, error) bool) {
+		s.things.mu.Lock()
+		var all []kv.Key
+		for k, shards := range s.things.blocks {
+			if len(shards) == s.layout.Shards() {
+				all = append(all, k)
+			}
+		}
+		s.things.mu.Unlock()
+		for _, k := range all {
+			if !yield(k, nil) {
+				return
+			}
+		}
+	}
+}
 
 func (s *shelf) Load(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
 	return s.begin(ctx, shards, false)

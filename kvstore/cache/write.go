@@ -22,7 +22,10 @@ type dirtyBlock struct {
 	key  kv.Key
 	slot int32
 	gen  uint32
-	done bool
+
+	// Guarded by the store's lock.
+	taken bool // by a writer: next may be storing it
+	done  bool
 }
 
 // writeBehind is what is on its way to next. The store's lock guards it.
@@ -82,16 +85,21 @@ func (s *Store) nextDirty(most int) (pinned []*dirtyBlock, ok bool) {
 		w.more.Wait()
 	}
 	n := min(most, len(w.queue))
-	taken := w.queue[:n:n]
+	taken := without(w.queue[:n:n], func(d *dirtyBlock) bool { return d.done }) // deleted
 	w.queue = w.queue[n:]
-	var lost []*dirtyBlock
+	var lost, deleted []*dirtyBlock
 	err := s.do(func() {
 		for _, d := range taken {
-			if h := s.table.Head(d.slot); h.State == table.Dirty && h.Mine && h.Gen == d.gen {
-				s.pin(d.slot)
-				pinned = append(pinned, d)
-			} else {
+			switch h := s.table.Head(d.slot); {
+			case h.State != table.Dirty || !h.Mine || h.Gen != d.gen:
 				lost = append(lost, d)
+			case h.Doomed:
+				s.table.Become(d.slot, table.Free)
+				deleted = append(deleted, d)
+			default:
+				s.pin(d.slot)
+				d.taken = true
+				pinned = append(pinned, d)
 			}
 		}
 	})
@@ -100,7 +108,10 @@ func (s *Store) nextDirty(most int) (pinned []*dirtyBlock, ok bool) {
 		return nil, true
 	}
 	if err != nil {
-		lost, pinned = taken, nil
+		lost, deleted, pinned = taken, nil, nil
+	}
+	for _, d := range deleted {
+		s.finish(d, nil)
 	}
 	for _, d := range lost {
 		s.finish(d, errors.Join(errLost, err))
@@ -170,12 +181,16 @@ func (s *Store) written(d *dirtyBlock, err error) {
 		err = errLost // of what memory next has read it nobody knows
 	}
 	s.settle(func() {
-		if h := s.table.Head(d.slot); h.State != table.Dirty || !h.Mine || h.Gen != d.gen {
+		h := s.table.Head(d.slot)
+		if h.State != table.Dirty || !h.Mine || h.Gen != d.gen {
 			return
 		}
-		if err == nil {
+		switch {
+		case h.Doomed:
+			s.table.Become(d.slot, table.Free)
+		case err == nil:
 			s.table.Become(d.slot, table.Clean)
-		} else {
+		default:
 			s.table.Become(d.slot, table.Unsaved)
 		}
 	})
@@ -226,7 +241,7 @@ func (s *Store) Flush(ctx context.Context) error {
 		return err
 	}
 	defer s.group.Leave()
-	if err := s.waitWritten(ctx); err != nil {
+	if err := s.flushDirty(ctx); err != nil {
 		return err
 	}
 	s.mu.Lock()
@@ -235,8 +250,8 @@ func (s *Store) Flush(ctx context.Context) error {
 	return errors.Join(err, s.ask(ctx, s.next.Flush))
 }
 
-// waitWritten gives up when nothing is written for the store's timeout.
-func (s *Store) waitWritten(ctx context.Context) error {
+// flushDirty waits for all blocks that are dirty now.
+func (s *Store) flushDirty(ctx context.Context) error {
 	s.mu.Lock()
 	var own []*dirtyBlock
 	for _, d := range s.write.all {
@@ -251,7 +266,13 @@ func (s *Store) waitWritten(ctx context.Context) error {
 	if err != nil && !errors.Is(err, table.ErrBroken) {
 		return fmt.Errorf("kvstore: cache: what others have yet to write cannot be seen: %w: %w", err, kv.ErrTimeout)
 	}
+	return s.waitWritten(ctx, own, others)
+}
 
+// waitWritten waits until next has these blocks, or has not taken them. Of those of other
+// processes it knows slots and generations. It gives up when nothing is written for the
+// store's timeout.
+func (s *Store) waitWritten(ctx context.Context, own []*dirtyBlock, others map[int32]uint32) error {
 	timer := time.NewTimer(s.o.Timeout)
 	defer timer.Stop()
 	for before := len(own) + len(others); ; {

@@ -101,10 +101,23 @@ func (t *Table) rebuild() {
 		s := m.state()
 		_, twice := t.Find(t.Key(slot))
 		switch {
+		case m.doomed(): // its owner frees it
 		case s > Lost, s.indexed() && twice, s.Whole() && t.Count(slot) != int(t.p.shards):
 			t.setMode(slot, newMode(Free, 0, 0, m.gen()))
 		case s.indexed():
 			t.insert(slot)
 		}
 	}
+}
+
+// Keys returns the keys of the whole blocks in at most so many slots from first on, and
+// how many slots that were: 0 at the end. Inside Do.
+func (t *Table) Keys(first int32, most int) (keys []kv.Key, looked int) {
+	for slot := first; looked < most && int64(slot) < t.p.slots; slot++ {
+		if m := t.mode(slot); m.state().Whole() && !m.doomed() {
+			keys = append(keys, t.Key(slot))
+		}
+		looked++
+	}
+	return keys, looked
 }

@@ -60,7 +60,11 @@ func (t *Table) bury(member int, now int64) {
 		case Dumping:
 			t.Become(slot, Free)
 		case Dirty:
-			t.Become(slot, Dirty)
+			if m.doomed() {
+				t.Become(slot, Free)
+			} else {
+				t.Become(slot, Dirty)
+			}
 		}
 	}
 }

@@ -39,6 +39,7 @@ func (s State) evictable() bool { return s == Free || s == Partial || s == Clean
 type Head struct {
 	State  State
 	Mine   bool   // this process is the owner
+	Doomed bool   // deleted: it is not found, and becomes Free when its owner has finished
 	Gen    uint32 // one more with every claim
 	Uses   int
 	Pinned bool  // by anybody
@@ -54,8 +55,11 @@ const (
 	sinceAt = 40 // when its owner was found dead
 )
 
-// mode is the word that changes a slot's state.
+// mode is the word that changes a slot's state: 8 bits of state, 8 of owner, 15 of uses,
+// one that dooms the block, 32 of generation.
 type mode uint64
+
+const doomedBit mode = 1 << 31
 
 // owner is one more than the member's number, 0: none.
 func newMode(s State, owner, uses int, gen uint32) mode {
@@ -64,7 +68,8 @@ func newMode(s State, owner, uses int, gen uint32) mode {
 
 func (m mode) state() State { return State(m) }
 func (m mode) owner() int   { return int(uint8(m >> 8)) }
-func (m mode) uses() int    { return int(uint16(m >> 16)) }
+func (m mode) uses() int    { return int(m >> 16 & 0x7fff) }
+func (m mode) doomed() bool { return m&doomedBit != 0 }
 func (m mode) gen() uint32  { return uint32(m >> 32) }
 
 func (t *Table) headAt(slot int32) int64 { return t.p.heads + int64(slot)*headBytes }
@@ -76,7 +81,7 @@ func (t *Table) setMode(slot int32, m mode) { t.m.StoreUint64(t.headAt(slot)+mod
 func (t *Table) Head(slot int32) Head {
 	m := t.mode(slot)
 	return Head{
-		State: m.state(), Mine: m.owner() == t.me+1, Gen: m.gen(), Uses: m.uses(),
+		State: m.state(), Mine: m.owner() == t.me+1, Doomed: m.doomed(), Gen: m.gen(), Uses: m.uses(),
 		Pinned: t.m.LoadUint64(t.headAt(slot)+pinsAt) != 0,
 		UsedAt: int64(t.m.LoadUint64(t.headAt(slot) + usedAt)),
 	}
@@ -126,6 +131,14 @@ func (t *Table) Become(slot int32, s State) {
 	t.setMode(slot, newMode(s, owner, old.uses(), old.gen()))
 }
 
+// Doom deletes a block in a slot that its owner still uses, Loading or Dirty: it is not
+// found any more, and its owner has to free it. Another block may be claimed under the
+// same key.
+func (t *Table) Doom(slot int32) {
+	t.remove(slot)
+	t.setMode(slot, t.mode(slot)|doomedBit)
+}
+
 // oneUse is how much later a slot must be used to count as used again: an engine
 // that goes layer by layer comes once for every layer.
 const (
@@ -138,7 +151,7 @@ func (t *Table) Touch(slot int32, now int64) {
 	at, m := t.headAt(slot), t.mode(slot)
 	last := int64(t.m.LoadUint64(at + usedAt))
 	if now-last >= oneUse && m.uses() < mostUses {
-		t.setMode(slot, newMode(m.state(), m.owner(), m.uses()+1, m.gen()))
+		t.setMode(slot, m+1<<16)
 	}
 	t.m.StoreUint64(at+usedAt, uint64(now))
 }

@@ -96,7 +96,7 @@ func (d *dearest) Pop() any {
 func (t *Table) Whole() int64 {
 	var n int64
 	for slot := range int32(t.p.slots) {
-		if t.mode(slot).state().Whole() {
+		if m := t.mode(slot); m.state().Whole() && !m.doomed() {
 			n++
 		}
 	}
