@@ -115,7 +115,7 @@ func TestPagesCommands(t *testing.T) {
 		t.Helper()
 		return kv3fs(append([]string{"pages"}, append(args, "--url", "unix:"+socket)...)...)
 	}
-	if _, errs, code := pages("stat"); code != exitFailed || !strings.Contains(errs, "nothing answers at unix:"+socket+": is kv3fs serve running?") {
+	if _, errs, code := pages("stat"); code != exitFailed || !strings.Contains(errs, "no page service at unix:"+socket+": ") || !strings.Contains(errs, "is kv3fs serve running?") {
 		t.Errorf("nobody there: %d %s", code, errs)
 	}
 	service := runUntil(t, bin, "kv3fs: pages of ", "pages", "serve", "--data", data, "--listen", "unix:"+socket+",m2=127.0.0.1:0")

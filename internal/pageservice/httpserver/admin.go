@@ -15,7 +15,8 @@ import (
 	"github.com/kv3fs/kv3fs/internal/pageservice"
 )
 
-// The routes of the command line, below /admin/v1: stat, list, evict, clear, forget.
+// This file has the routes of the command line, below /admin/v1: stat, list, evict,
+// clear, forget.
 
 const adminPrefix = "/admin/v1/"
 
@@ -28,9 +29,9 @@ const maxListed = 10000
 // AdminRequest is the body of list, evict, clear and forget.
 type AdminRequest struct {
 	Space pageservice.Space `json:"space"`
-	After string            `json:"after,omitempty"` // list: the last key seen
-	Limit int               `json:"limit,omitempty"` // list: at most as many
-	Keys  int               `json:"keys,omitempty"`  // evict: up to as many
+	After string            `json:"after,omitempty"` // list: the last key of the list so far
+	Limit int               `json:"limit,omitempty"` // list: how many keys at most
+	Keys  int               `json:"keys,omitempty"`  // evict: how many at most
 	Rank  *int              `json:"rank,omitempty"`  // forget
 }
 
@@ -49,7 +50,7 @@ type EvictAnswer struct {
 	Evicted int `json:"evicted"`
 }
 
-// admin answers a route of the command line, if it is one.
+// admin answers a request of the command line, and reports whether it is one.
 func (s *Server) admin(w http.ResponseWriter, r *http.Request) bool {
 	name, ok := strings.CutPrefix(r.URL.Path, adminPrefix)
 	if !ok {
@@ -79,16 +80,16 @@ func (s *Server) admin(w http.ResponseWriter, r *http.Request) bool {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), s.limits.Work)
 	defer cancel()
-	var q AdminRequest
+	var query AdminRequest
 	if method == http.MethodPost {
 		in := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxAdminBytes))
 		in.DisallowUnknownFields()
-		if err := in.Decode(&q); err != nil && !errors.Is(err, io.EOF) {
+		if err := in.Decode(&query); err != nil && !errors.Is(err, io.EOF) {
 			refuse(w, refusal{http.StatusBadRequest, err.Error()})
 			return true
 		}
 	}
-	answer, err := do(ctx, q)
+	answer, err := do(ctx, query)
 	if err != nil {
 		refuse(w, s.translate(err))
 		return true
@@ -134,7 +135,7 @@ func (s *Server) adminEvict(ctx context.Context, q AdminRequest) (any, error) {
 	n, err := s.index.Evict(ctx, q.Space, q.Keys)
 	if err == nil {
 		s.writes.worked()
-		s.log.Info("keys were evicted by hand", "namespace", q.Space.Namespace, "set", q.Space.Set, "keys", n)
+		s.log.Info("operator evicted keys", "namespace", q.Space.Namespace, "set", q.Space.Set, "keys", n)
 	}
 	return EvictAnswer{n}, err
 }
@@ -146,12 +147,12 @@ func (s *Server) adminClear(ctx context.Context, q AdminRequest) (any, error) {
 	err := s.index.Clear(ctx, q.Space)
 	if err == nil {
 		s.writes.worked()
-		s.log.Info("a set of keys was cleared by hand", "namespace", q.Space.Namespace, "set", q.Space.Set)
+		s.log.Info("operator cleared a set of keys", "namespace", q.Space.Namespace, "set", q.Space.Set)
 	}
 	return struct{}{}, err
 }
 
-// adminForget forgets a rank that does not come back.
+// adminForget forgets a rank that will not come back.
 func (s *Server) adminForget(ctx context.Context, q AdminRequest) (any, error) {
 	if q.Rank == nil {
 		return nil, refusal{http.StatusBadRequest, "rank is missing"}
@@ -162,15 +163,15 @@ func (s *Server) adminForget(ctx context.Context, q AdminRequest) (any, error) {
 		return nil, refusal{http.StatusNotFound, fmt.Sprintf("there is no rank %d of set %q in namespace %q", *q.Rank, q.Space.Set, label(q.Space.Namespace))}
 	case err == nil:
 		s.writes.worked()
-		s.log.Info("a rank was forgotten by hand", "namespace", q.Space.Namespace, "set", q.Space.Set, "rank", *q.Rank)
+		s.log.Info("operator forgot a rank", "namespace", q.Space.Namespace, "set", q.Space.Set, "rank", *q.Rank)
 	}
 	return struct{}{}, err
 }
 
-// wantSpace refuses a space that is not there, so that a typing error is no success.
+// wantSpace refuses a space that does not exist, so that a typing error is an error.
 func (s *Server) wantSpace(ctx context.Context, want pageservice.Space) error {
 	now := time.Now()
-	for _, since := range []time.Time{now.Add(-statAge), now} { // it may be very new
+	for _, since := range []time.Time{now.Add(-statAge), now} { // the space may be very new
 		spaces, err := s.stats.since(ctx, since)
 		if err != nil {
 			return err

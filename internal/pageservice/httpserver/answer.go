@@ -12,7 +12,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/pageservice"
 )
 
-// refusal is an error as the client gets it.
+// refusal is an error in the form that the client gets.
 type refusal struct {
 	status int
 	detail string
@@ -20,23 +20,23 @@ type refusal struct {
 
 func (r refusal) Error() string { return r.detail }
 
-// retryAfterSeconds is what a client is told to wait that asked at a bad moment.
+// retryAfterSeconds is how long a client should wait after a 503.
 const retryAfterSeconds = "1"
 
-// refuse answers an error in FastAPI's form, an object with a detail.
+// refuse sends an error in FastAPI's form, an object with a detail.
 func refuse(w http.ResponseWriter, r refusal) {
 	sendRefusal(w, r.status, appendString([]byte(`{"detail":`), r.detail))
 }
 
 const (
-	// drainBytes and drainTime bound what is read of a body that nobody wants.
+	// drainBytes and drainTime bound how much of a refused body is read.
 	drainBytes = 64 << 20
 	drainTime  = 5 * time.Second
 )
 
-// refuseRest answers before all of the body was read, and then reads over some of the
-// rest: a client that is still sending when the connection is closed never sees the
-// answer. One that was too slow has had his time.
+// refuseRest answers before the whole body was read, and then reads some of the rest: a
+// client that is still sending when the connection is closed never sees the answer. It
+// does not do so for a client that was too slow.
 func refuseRest(w http.ResponseWriter, r *http.Request, answer refusal) {
 	w.Header().Set("Connection", "close")
 	refuse(w, answer)
@@ -50,14 +50,14 @@ func refuseRest(w http.ResponseWriter, r *http.Request, answer refusal) {
 	_, _ = io.CopyN(io.Discard, r.Body, drainBytes)
 }
 
-// refuseRank answers a rank in the path that is no integer, in FastAPI's form.
+// refuseRank refuses a rank in the path that is not an integer, in FastAPI's form.
 func refuseRank(w http.ResponseWriter, input string) {
 	b := []byte(`{"detail":[{"type":"int_parsing","loc":["path","rank"],"msg":"Input should be a valid integer, unable to parse string as an integer","input":`)
 	b = append(appendString(b, input), `}]`...)
 	sendRefusal(w, http.StatusUnprocessableEntity, b)
 }
 
-// sendRefusal closes the object and sends it.
+// sendRefusal completes the object and sends it.
 func sendRefusal(w http.ResponseWriter, status int, b []byte) {
 	h := w.Header()
 	switch status {
@@ -80,14 +80,14 @@ func send(w http.ResponseWriter, status int, b []byte) {
 	h.Set("Content-Type", "application/json")
 	h.Set("Content-Length", strconv.Itoa(len(b)))
 	w.WriteHeader(status)
-	_, _ = w.Write(b) // to a client that is gone, perhaps
+	_, _ = w.Write(b) // fails where the client is gone
 }
 
 func appendBools(b []byte, all []bool) []byte {
 	return appendList(b, all, strconv.AppendBool)
 }
 
-// appendPages appends page numbers; None is null.
+// appendPages appends page numbers, with null for None.
 func appendPages(b []byte, all []int64) []byte {
 	return appendList(b, all, func(b []byte, page int64) []byte {
 		if page == pageservice.None {

@@ -16,7 +16,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/pageservice"
 )
 
-// Client asks a page service what the command line wants to know.
+// Client makes the requests of the command line to a page service.
 type Client struct {
 	url   string // as the user gave it
 	base  string
@@ -24,10 +24,10 @@ type Client struct {
 	http  *http.Client
 }
 
-// maxAnswerBytes bounds what a client reads.
+// maxAnswerBytes bounds how much of an answer the client reads.
 const maxAnswerBytes = 256 << 20
 
-// NewClient makes a client for http://HOST:PORT or unix:PATH. Each call takes at most
+// NewClient returns a client for http://HOST:PORT or unix:PATH. Each call takes at most
 // the timeout.
 func NewClient(url, token string, timeout time.Duration) *Client {
 	c := &Client{url: url, base: strings.TrimRight(url, "/"), token: token, http: &http.Client{Timeout: timeout}}
@@ -42,21 +42,21 @@ func NewClient(url, token string, timeout time.Duration) *Client {
 	return c
 }
 
-// Stat describes all spaces.
+// Stat returns the state of all spaces.
 func (c *Client) Stat(ctx context.Context) (spaces []pageservice.SpaceState, err error) {
 	var a StatAnswer
 	err = c.call(ctx, http.MethodGet, "stat", nil, &a)
 	return a.Spaces, err
 }
 
-// List gives up to limit keys of a space after a key.
+// List returns up to limit keys of a space that follow a key.
 func (c *Client) List(ctx context.Context, s pageservice.Space, after string, limit int) ([]pageservice.Entry, error) {
 	var a ListAnswer
 	err := c.call(ctx, http.MethodPost, "list", AdminRequest{Space: s, After: after, Limit: limit}, &a)
 	return a.Entries, err
 }
 
-// Evict evicts up to n keys of a space and tells how many it were.
+// Evict evicts up to n keys of a space and returns how many it evicted.
 func (c *Client) Evict(ctx context.Context, s pageservice.Space, n int) (int, error) {
 	var a EvictAnswer
 	err := c.call(ctx, http.MethodPost, "evict", AdminRequest{Space: s, Keys: n}, &a)
@@ -86,7 +86,7 @@ func (c *Client) call(ctx context.Context, method, name string, q, answer any) e
 	}
 	r, err := http.NewRequestWithContext(ctx, method, c.base+adminPrefix+name, body)
 	if err != nil {
-		return fmt.Errorf("%q is no URL of a page service: want http://HOST:PORT or unix:PATH", c.url)
+		return fmt.Errorf("%q is not the URL of a page service: want http://HOST:PORT or unix:PATH", c.url)
 	}
 	if c.token != "" {
 		r.Header.Set("Authorization", "Bearer "+c.token)
@@ -104,21 +104,21 @@ func (c *Client) call(ctx context.Context, method, name string, q, answer any) e
 		return c.refused(w.StatusCode, b)
 	}
 	if err := json.Unmarshal(b, answer); err != nil {
-		return fmt.Errorf("what answers at %s is no page service of kv3fs: %w", c.url, err)
+		return fmt.Errorf("the server at %s is no page service of kv3fs: %w", c.url, err)
 	}
 	return nil
 }
 
-// explain says what to look at when there is no answer.
+// explain adds to an error what the user should check.
 func (c *Client) explain(err error) error {
 	var timeout net.Error
 	switch {
 	case errors.Is(err, context.Canceled):
 		return err
 	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ENOENT):
-		return fmt.Errorf("nothing answers at %s: is kv3fs serve running? --url is where it listens, as it logs at its start (%w)", c.url, err)
+		return fmt.Errorf("no page service at %s: %w; is kv3fs serve running? It logs at its start where it listens, which is what --url wants", c.url, err)
 	case errors.As(err, &timeout) && timeout.Timeout():
-		return fmt.Errorf("%s did not answer within %s: is its disk alive? GET /readyz says (%w)", c.url, c.http.Timeout, err)
+		return fmt.Errorf("%s did not answer within %s: %w; is its disk alive? GET /readyz shows it", c.url, c.http.Timeout, err)
 	}
 	return fmt.Errorf("%s: %w", c.url, err)
 }
@@ -129,9 +129,9 @@ func (c *Client) refused(status int, body []byte) error {
 	}
 	switch json.Unmarshal(body, &said); {
 	case status == http.StatusUnauthorized:
-		return fmt.Errorf("%s wants a token: --token-file names the file that it was started with", c.url)
+		return fmt.Errorf("%s refused the token: --token-file must name the file that the service was started with", c.url)
 	case said.Detail == "Not Found":
-		return fmt.Errorf("what answers at %s is no page service of kv3fs, or an older one", c.url)
+		return fmt.Errorf("the server at %s is no page service of kv3fs, or an older one", c.url)
 	case said.Detail == "":
 		return fmt.Errorf("%s answered %d %s", c.url, status, http.StatusText(status))
 	}

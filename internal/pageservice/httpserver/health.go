@@ -11,10 +11,10 @@ import (
 	"github.com/kv3fs/kv3fs/internal/pageservice"
 )
 
-// healthz says that the process is alive and serves HTTP.
+// healthz answers that the process is alive and serves HTTP.
 func (s *Server) healthz(w http.ResponseWriter) { send(w, http.StatusOK, []byte(`{"status":"ok"}`)) }
 
-// readyz says whether the book is open and can write.
+// readyz answers whether the index is open and can write.
 func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), s.limits.Work)
 	defer cancel()
@@ -26,44 +26,45 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) ready(ctx context.Context) error {
-	// A question about nothing: whether the book is open.
+	// A query without keys fails only if the index is closed.
 	if _, err := s.index.Exists(ctx, pageservice.Space{}, nil); err != nil {
 		return err
 	}
 	if err := s.writes.failing(time.Now()); err != nil {
 		return err
 	}
-	return s.disk.look(s.probe)
+	return s.disk.check(s.probe)
 }
 
-// writes remembers how the last change of the book went.
+// writes remembers the outcome of the last change of the index.
 type writes struct {
 	mu       sync.Mutex
-	err      error // of the last change; nil: it was made
+	err      error // of the last change; nil if it was made
 	at       time.Time
 	reported time.Time
-	silent   int // failures since then
+	silent   int // failures since reported
 }
 
 const (
-	// doubtTime is how long a failed change counts against readiness when no
-	// other is tried.
+	// doubtTime is how long a failed change counts against readiness if no other
+	// follows.
 	doubtTime = 30 * time.Second
 	// reportEvery bounds how often failures are logged.
 	reportEvery = 10 * time.Second
-	// lookEvery bounds how often the disk is probed, whoever asks.
-	lookEvery = time.Second
-	// lookPatience is how long the disk may take to answer a probe.
-	lookPatience = 3 * time.Second
+	// probeEvery bounds how often the disk is probed, whatever the number of clients.
+	probeEvery = time.Second
+	// probeLimit is how long the disk may take to answer a probe.
+	probeLimit = 3 * time.Second
 )
 
-// worked notes that a change was made.
+// worked records that a change was made.
 func (w *writes) worked() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.err = nil
 }
 
+// failing returns why changes fail, if they do.
 func (w *writes) failing(now time.Time) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -73,8 +74,8 @@ func (w *writes) failing(now time.Time) error {
 	return w.err
 }
 
-// failed notes that the book could not write, and logs it unless that was done just
-// now.
+// failed records that the index could not write, and logs it unless that was done less
+// than reportEvery ago.
 func (w *writes) failed(log *slog.Logger, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -82,24 +83,24 @@ func (w *writes) failed(log *slog.Logger, err error) {
 	if w.silent++; time.Since(w.reported) < reportEvery {
 		return
 	}
-	log.Error("the page store is unavailable: engines get 503 and try again", "err", err, "requests_refused", w.silent)
+	log.Error("page index cannot write, engines get 503 and try again", "err", err, "requests_refused", w.silent)
 	w.reported, w.silent = time.Now(), 0
 }
 
-// disk remembers what the disk under the book answered to its last probe.
+// disk remembers the outcome of the last probe of the disk under the index.
 type disk struct {
 	mu      sync.Mutex
-	began   time.Time // the last probe
-	looking bool      // it has not been answered yet
-	found   error     // what the one before found
+	began   time.Time // when the last probe began
+	probing bool      // it has not ended yet
+	found   error     // the outcome of the last one that ended
 }
 
-// errHangs: a disk that does not answer is one that takes no writes.
+// errHangs: a disk that does not answer takes no writes.
 var errHangs = fmt.Errorf("%w: its disk does not answer", pageservice.ErrUnavailable)
 
-// look probes the disk, or tells what was found a moment ago. A disk that hangs keeps
-// one probe, and nobody who asks longer than lookPatience.
-func (d *disk) look(probe func() error) error {
+// check probes the disk, or returns the outcome of a moment ago. On a disk that hangs,
+// one probe hangs, and callers wait no longer than probeLimit.
+func (d *disk) check(probe func() error) error {
 	if probe == nil {
 		return nil
 	}
@@ -110,22 +111,22 @@ func (d *disk) look(probe func() error) error {
 	select {
 	case err := <-answer:
 		return err
-	case <-time.After(lookPatience):
+	case <-time.After(probeLimit):
 		return errHangs
 	}
 }
 
-// begin starts a probe, or says why there is no need to.
+// begin starts a probe, or returns an outcome that needs none.
 func (d *disk) begin(probe func() error) (answer chan error, known error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	switch since := time.Since(d.began); {
-	case d.looking && since >= lookPatience:
+	case d.probing && since >= probeLimit:
 		return nil, errHangs
-	case d.looking || since < lookEvery:
+	case d.probing || since < probeEvery:
 		return nil, d.found
 	}
-	d.began, d.looking = time.Now(), true
+	d.began, d.probing = time.Now(), true
 	answer = make(chan error, 1)
 	go func() {
 		err := probe()
@@ -134,7 +135,7 @@ func (d *disk) begin(probe func() error) (answer chan error, known error) {
 		}
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		d.looking, d.found = false, err
+		d.probing, d.found = false, err
 		answer <- err
 	}()
 	return answer, nil

@@ -2,28 +2,28 @@ package httpserver
 
 import "time"
 
-// Limits bound what a client can make the service hold or wait for. The zero value
-// of each means its default.
+// Limits bound what a client can make the service hold, and how long it can make it wait.
+// The zero value of each field means its default.
 type Limits struct {
 	BodyBytes   int64         // of one request; 8 MiB
-	LargeBytes  int64         // of all bodies above smallBody together; 128 MiB. Further ones wait, at most Work
+	LargeBytes  int64         // of all bodies above smallBody together; 128 MiB. Others wait, for at most Work
 	BatchKeys   int           // keys, or pages, of one request; 65536
 	KeyBytes    int           // of one key; 4096
-	Requests    int           // executed at once, before others get 503; 512
-	Connections int           // open at once, before others are closed; 4096
-	Header      time.Duration // a request's head comes within; 5 s
-	Body        time.Duration // a whole request comes within; 15 s
-	Work        time.Duration // the book answers within; 10 s, below Body, which cuts it off
-	Write       time.Duration // an answer is taken within, from the request's begin on; 60 s
-	Idle        time.Duration // a connection may rest between requests; 5 min
+	Requests    int           // executed at once; others get 503; 512
+	Connections int           // open at once; others are closed; 4096
+	Header      time.Duration // for the head of a request to arrive; 5 s
+	Body        time.Duration // for a whole request to arrive; 15 s
+	Work        time.Duration // for the index to answer; 10 s, which must be below Body
+	Write       time.Duration // from the begin of a request until its answer was sent; 60 s
+	Idle        time.Duration // that a connection may be idle between requests; 5 min
 }
 
-// smallBody is what a body may have without waiting for room: above the batches that
-// engines send, so that those never wait for somebody else's megabytes. The number of
-// connections bounds how many there are.
+// smallBody is the size up to which a body does not wait for memory. It is above that of
+// the batches that engines send, so that these never wait for somebody else's megabytes.
+// The number of connections bounds how many small bodies there are.
 const smallBody = 128 << 10
 
-// WithDefaults fills in what is zero.
+// WithDefaults returns l with defaults in place of zeros.
 func (l Limits) WithDefaults() Limits {
 	orElse(&l.BodyBytes, 8<<20)
 	orElse(&l.LargeBytes, 128<<20)

@@ -18,7 +18,7 @@ type Address struct {
 	Where     string // HOST:PORT or a path
 }
 
-// ParseAddress reads [NAME=]HOST:PORT or [NAME=]unix:PATH.
+// ParseAddress parses [NAME=]HOST:PORT or [NAME=]unix:PATH.
 func ParseAddress(s string) (Address, error) {
 	a := Address{Network: "tcp", Where: s}
 	if name, rest, ok := strings.Cut(s, "="); ok && !strings.HasPrefix(s, "unix:") {
@@ -29,18 +29,18 @@ func ParseAddress(s string) (Address, error) {
 	}
 	if path, ok := strings.CutPrefix(a.Where, "unix:"); ok {
 		if path == "" {
-			return a, fmt.Errorf("address %q: unix: wants a path after it", s)
+			return a, fmt.Errorf("address %q: want a path after unix:", s)
 		}
 		a.Network, a.Where = "unix", path
 		return a, nil
 	}
 	if _, _, err := net.SplitHostPort(a.Where); err != nil {
-		return a, fmt.Errorf("address %q: want HOST:PORT or unix:PATH, perhaps with NAME= before it", s)
+		return a, fmt.Errorf("address %q: want HOST:PORT or unix:PATH, optionally with NAME= before it", s)
 	}
 	return a, nil
 }
 
-// String spells an address as a user can reach it.
+// String returns the address in the form that a client needs.
 func (a Address) String() string {
 	s := "http://" + a.Where
 	if a.Network == "unix" {
@@ -52,7 +52,7 @@ func (a Address) String() string {
 	return s
 }
 
-// Open says whether others than this host's own users can reach the address.
+// Open reports whether other hosts can reach the address.
 func (a Address) Open() bool {
 	if a.Network == "unix" {
 		return false
@@ -62,13 +62,13 @@ func (a Address) Open() bool {
 	return host != "localhost" && (ip == nil || !ip.IsLoopback())
 }
 
-// Listener is an address that is listened to.
+// Listener listens at an address.
 type Listener struct {
 	net.Listener
 	Address Address
 }
 
-// Listen listens to an address. Closing the listener of a path removes the path.
+// Listen listens at an address. Closing the listener of a path removes the path.
 func Listen(a Address) (*Listener, error) {
 	var l net.Listener
 	var err error
@@ -86,11 +86,11 @@ func Listen(a Address) (*Listener, error) {
 	return &Listener{l, a}, nil
 }
 
-// socketMode lets the user's group in.
+// socketMode lets the group of the user connect.
 const socketMode = 0o660
 
-// listenUnix makes the socket in a directory that only we can enter and moves it
-// into place, so that nobody can connect before it has its mode.
+// listenUnix makes the socket in a directory that only this user can enter, and moves it
+// into place, so that no client can connect before it has its mode.
 func listenUnix(path string) (net.Listener, error) {
 	if err := removeDead(path); err != nil {
 		return nil, err
@@ -105,7 +105,7 @@ func listenUnix(path string) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.SetUnlinkOnClose(false) // that would be the name it was made under
+	l.SetUnlinkOnClose(false) // the name would be that under which it was made
 	if err = os.Chmod(made, socketMode); err == nil {
 		err = os.Rename(made, path)
 	}
@@ -116,11 +116,10 @@ func listenUnix(path string) (net.Listener, error) {
 	return &unixListener{l, path}, nil
 }
 
-// dialTimeout bounds how long we look for a living owner of a socket.
+// dialTimeout bounds the search for a process that listens at a socket.
 const dialTimeout = time.Second
 
-// removeDead removes a socket that nobody listens to any more. Nothing else is
-// removed.
+// removeDead removes a socket at which no process listens any more, and nothing else.
 func removeDead(path string) error {
 	fi, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -130,12 +129,12 @@ func removeDead(path string) error {
 		return err
 	}
 	if fi.Mode().Type() != fs.ModeSocket {
-		return fmt.Errorf("%s is there and is no socket", path)
+		return fmt.Errorf("%s exists and is no socket; remove it or choose another path", path)
 	}
 	c, err := net.DialTimeout("unix", path, dialTimeout)
 	if err == nil {
 		c.Close()
-		return fmt.Errorf("%s: another process listens there", path)
+		return fmt.Errorf("%s: another process listens there; stop it or choose another path", path)
 	}
 	return os.Remove(path)
 }

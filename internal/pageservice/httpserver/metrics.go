@@ -12,16 +12,16 @@ import (
 )
 
 const (
-	// maxLabels bounds how many namespaces, and how many sets of keys, metrics
-	// tell apart; the rest are otherLabel together.
+	// maxLabels bounds how many namespaces, and how many sets of keys, have labels of
+	// their own in metrics; the others share otherLabel.
 	maxLabels = 64
-	// Labels that no namespace can have for its name.
+	// Labels that cannot be names of namespaces.
 	otherLabel   = "(other)"
 	defaultLabel = "(default)"
 )
 
 // metrics counts requests. A namespace has a label of its own once an engine has
-// initialised a rank in it, or had before a restart, so that mistyped URLs take nobody's place.
+// initialised a rank in it, also before a restart, so that mistyped URLs use up no labels.
 type metrics struct {
 	requests *prometheus.CounterVec
 	seconds  *prometheus.HistogramVec
@@ -35,11 +35,11 @@ func newMetrics(into *prometheus.Registry, s *stats) *metrics {
 		known: map[string]bool{"": true},
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kv3fs_pages_requests_total",
-			Help: "Requests of engines by answer. 503: try again (no room, or the store's disk is full or broken). 404 of SGLang and 500 of vLLM: a rank that was never initialised. 500 of both: a malformed body.",
+			Help: "Requests of engines by status. 503: try again (too many requests, or the disk of the page index is full or broken). 404 for SGLang and 500 for vLLM: a rank that was never initialised. 500 for both: a malformed body.",
 		}, []string{"route", "namespace", "code"}),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "kv3fs_pages_request_seconds",
-			Help:    "Time from a request's head to the end of its answer. It includes reading the body, and the disk for all that changes something: initialize, allocate and reserve, confirm_write, delete_keys, clear.",
+			Help:    "Time from the head of a request to the end of its answer. It includes reading the body, and the disk for every change: initialize, allocate and reserve, confirm_write, delete_keys, clear.",
 			Buckets: []float64{25e-6, 50e-6, 100e-6, 200e-6, 350e-6, 500e-6, 1e-3, 2e-3, 5e-3, 10e-3, 25e-3, 50e-3, 100e-3, 250e-3, 500e-3, 1, 2.5, 5, 20},
 		}, []string{"route", "namespace"}),
 	}
@@ -52,7 +52,7 @@ func newMetrics(into *prometheus.Registry, s *stats) *metrics {
 	return m
 }
 
-// know gives a namespace a label of its own, while there is room.
+// know gives a namespace a label of its own, up to maxLabels.
 func (m *metrics) know(namespace string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -76,7 +76,7 @@ func (m *metrics) count(namespace string, to *route, status int, took time.Durat
 	m.requests.WithLabelValues(to.name, label, strconv.Itoa(status)).Inc()
 }
 
-// label is how metrics spell a namespace.
+// label returns the label of a namespace in metrics.
 func label(namespace string) string {
 	if namespace == "" {
 		return defaultLabel

@@ -5,16 +5,16 @@ import (
 	"strings"
 )
 
-// route is one thing that can be asked.
+// route is one kind of request.
 type route struct {
-	name   string // as metrics and logs call it
+	name   string // in metrics and logs
 	form   form
-	do     func(*call) error // an answer left empty is 204
-	ranked bool              // the path has a rank
-	noBody bool              // the body is read over
+	do     func(*call) error // an empty answer becomes 204
+	ranked bool              // the path contains a rank
+	noBody bool              // the body is ignored
 }
 
-// routes are all of both protocols.
+// routes holds the routes of both protocols.
 type routes struct {
 	vllm           map[string]*route // below /keys
 	vllmInitialize *route            // /rank/R/initialize
@@ -29,8 +29,8 @@ func newRoutes() routes {
 	return r
 }
 
-// find resolves a path without the namespace. Literal first segments win over a
-// rank (R42): /keys/confirm_write is vLLM's.
+// find returns the route of a path without its namespace. A literal first segment takes
+// precedence over a rank (R42): /keys/confirm_write is vLLM's.
 func (r *routes) find(path string) (found *route, rank string) {
 	first, rest, more := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	switch {
@@ -49,7 +49,7 @@ func (r *routes) find(path string) (found *route, rank string) {
 	return r.sglang[rest], first
 }
 
-// splitNamespace takes /ns/NAME off a path.
+// splitNamespace removes /ns/NAME from a path.
 func splitNamespace(path string) (name, rest string, ok bool) {
 	after, ok := strings.CutPrefix(path, "/ns/")
 	if !ok {
@@ -62,7 +62,7 @@ func splitNamespace(path string) (name, rest string, ok bool) {
 // maxNamespaceBytes bounds the name of a namespace.
 const maxNamespaceBytes = 64
 
-// ValidNamespace tells whether a namespace may have this name.
+// ValidNamespace reports whether a namespace may have this name.
 func ValidNamespace(name string) bool {
 	if name == "" || len(name) > maxNamespaceBytes {
 		return false
@@ -77,8 +77,8 @@ func ValidNamespace(name string) bool {
 	return true
 }
 
-// parseRank reads a rank of a path: decimal digits, perhaps with a sign. One beyond
-// all ranks is as unknown as any other that was never initialised.
+// parseRank parses a rank in a path: decimal digits, optionally with a sign. A rank that
+// is too large is unknown, like any other that was never initialised.
 func parseRank(s string) (rank int, ok bool) {
 	digits := strings.TrimLeft(s, "+-")
 	if len(s)-len(digits) > 1 || digits == "" || strings.Trim(digits, "0123456789") != "" {

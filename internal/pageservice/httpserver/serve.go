@@ -10,12 +10,12 @@ import (
 	"sync/atomic"
 )
 
-// maxHeaderBytes bounds a request's head.
+// maxHeaderBytes bounds the head of a request.
 const maxHeaderBytes = 16 << 10
 
-// Serve answers on the listeners until ctx ends; then it takes no more requests,
-// finishes those it has, and returns when drain ends at the latest, whose function
-// is called once ctx has ended. The listeners are closed in any case.
+// Serve serves the listeners until ctx ends. Then it accepts no more requests, finishes
+// those that have arrived, and returns at the latest when the context ends that drain
+// returns; drain is called once ctx has ended. Serve always closes the listeners.
 func (s *Server) Serve(ctx context.Context, listeners []*Listener, drain func() (context.Context, context.CancelFunc)) error {
 	var open atomic.Int64
 	servers := make([]*http.Server, len(listeners))
@@ -45,11 +45,11 @@ func (s *Server) Serve(ctx context.Context, listeners []*Listener, drain func() 
 	limit, cancel := drain()
 	defer cancel()
 	var stopped sync.WaitGroup
-	for _, h := range servers { // at once: none takes requests while another finishes
+	for _, h := range servers { // concurrently, so that none accepts requests while another finishes
 		stopped.Go(func() {
 			if err := h.Shutdown(limit); err != nil {
 				h.Close()
-				s.log.Warn("clients of the page service were cut off", "err", err)
+				s.log.Warn("cut off clients of the page service", "err", err)
 			}
 		})
 	}
@@ -60,7 +60,7 @@ func (s *Server) Serve(ctx context.Context, listeners []*Listener, drain func() 
 	return errors.Join(onlyReal(errs)...)
 }
 
-// onlyReal leaves out that a server was told to stop.
+// onlyReal drops the errors that only say that a server was told to stop.
 func onlyReal(errs []error) (real []error) {
 	for _, err := range errs {
 		if !errors.Is(err, http.ErrServerClosed) {
@@ -70,8 +70,8 @@ func onlyReal(errs []error) (real []error) {
 	return real
 }
 
-// limitConnections closes connections beyond a number at once: each costs a
-// descriptor and a goroutine, even if it never says a word.
+// limitConnections closes connections beyond the most that may be open: each costs a
+// descriptor and a goroutine, even if the client never sends anything.
 func limitConnections(open *atomic.Int64, most int64) func(net.Conn, http.ConnState) {
 	return func(c net.Conn, s http.ConnState) {
 		switch s {

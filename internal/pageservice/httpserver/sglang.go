@@ -9,8 +9,8 @@ import (
 	"github.com/kv3fs/kv3fs/internal/pageservice"
 )
 
-// SGLang's seven routes. Each rank and each pool is a space of its own, with one
-// rank.
+// This file has SGLang's seven routes. Each pool of each rank is a space of its own, with
+// one rank.
 
 // maxPoolBytes bounds the name of a pool.
 const maxPoolBytes = 128
@@ -33,13 +33,13 @@ func sglangRoutes() map[string]*route {
 	return routes
 }
 
-// poolSpace is the space of the pool and the rank of the request.
+// poolSpace returns the space of the pool and the rank of the request.
 func (c *call) poolSpace() pageservice.Space {
 	return pageservice.Space{Namespace: c.namespace, Set: "sglang/" + c.request.pool + "/" + strconv.Itoa(c.pathRank)}
 }
 
-// enter checks the frame of a body and that the pool is known. One that is forgotten
-// at the same time is none of the client's concern.
+// enter checks that the fields of a body are there and that the pool is known. lists
+// reports for each list whether it is one.
 func (c *call) enter(lists ...bool) (pageservice.Space, error) {
 	for _, ok := range lists {
 		if !ok {
@@ -54,7 +54,7 @@ func (c *call) enter(lists ...bool) (pageservice.Space, error) {
 	return s, c.inPool(err)
 }
 
-// inPool says of an unknown rank what SGLang expects: 404.
+// inPool turns an unknown rank into what SGLang expects: 404.
 func (c *call) inPool(err error) error {
 	if errors.Is(err, pageservice.ErrUnknownRank) {
 		return refusal{http.StatusNotFound, fmt.Sprintf("rank %d of namespace '%s' is not initialized: POST /%d/initialize comes first", c.pathRank, c.request.pool, c.pathRank)}
@@ -87,7 +87,7 @@ func (c *call) existInPool() error {
 	return nil
 }
 
-// reserveInPool reserves what it can: SGLang leaves out a key with page -1.
+// reserveInPool reserves what it can: SGLang skips a key with page -1.
 func (c *call) reserveInPool() error {
 	s, err := c.enter(c.keys.given && c.keys.isList)
 	if err != nil {

@@ -65,15 +65,15 @@ func newStatCollector(s *stats) *statCollector {
 	}
 	return &statCollector{
 		stats: s,
-		pages: desc("pages", "Pages of all ranks by state. free: nobody's. reserved: handed to a writer that has not confirmed yet; many for long mean that writers die. keyed: hold a key. resting: given up and not yet to be written again. "+
-			"free at 0 is normal for a full store: keys are evicted instead.", "state"),
+		pages: desc("pages", "Pages of all ranks by state. free: without an owner. reserved: handed to a writer that has not confirmed yet; if many stay so, writers die. keyed: belong to a key. resting: in quarantine, given up and not yet to be written again. "+
+			"free at 0 is normal for a full file: keys are evicted instead.", "state"),
 		gauges: []gauge{
 			{desc("keys", "Keys that have at least one page."), func(s *pageservice.SpaceState) int64 { return s.Keys }},
 			{desc("complete_keys", "Keys that every rank has confirmed: those that engines can hit. Far fewer than keys means that a rank does not confirm."), func(s *pageservice.SpaceState) int64 { return s.Complete }},
-			{desc("leased_keys", "Keys that may not be evicted now, because their pages were just given to a reader. Near keys, writers get no pages: the store is too small for the working set."), func(s *pageservice.SpaceState) int64 { return s.Leased }},
-			{desc("ranks", "Ranks that make a key complete."), func(s *pageservice.SpaceState) int64 { return int64(s.World) }},
+			{desc("leased_keys", "Keys that may not be evicted now, because a reader was just told of their pages. If this is close to keys, writers get no pages: the file is too small for the working set."), func(s *pageservice.SpaceState) int64 { return s.Leased }},
+			{desc("ranks", "Ranks that a key needs to be complete."), func(s *pageservice.SpaceState) int64 { return int64(s.World) }},
 		},
-		events: desc("events_total", "What happened to keys and pages since the process started. hits and misses: keys located, and asked for in vain. refused: keys that got no page, because every one was leased, reserved or resting. "+
+		events: desc("events_total", "Events of keys and pages since the process started. hits and misses: keys that were found, and not found. refused: keys that got no page, because every page was leased, reserved or in quarantine. "+
 			"ignored: confirmations and releases that were not the caller's. expired: reservations that nobody confirmed. dropped: pages of ranks that came back with another size. Sets beyond the first 64 are not counted.", "event"),
 	}
 }

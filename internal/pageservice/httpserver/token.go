@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// token is the digest of what clients must know; nil: nothing. Digests are compared,
-// so that neither content nor length of a guess shows in the time it takes.
+// token is the digest of the secret that clients must present; nil: none. Comparing
+// digests takes the same time whatever the content and the length of a guess.
 type token *[sha256.Size]byte
 
 func newToken(secret string) token {
@@ -19,9 +19,9 @@ func newToken(secret string) token {
 	return &sum
 }
 
-// allows looks for the token as a bearer token or as a Basic password, whatever the
-// user's name is: that is what the engines' HTTP library makes of
-// http://kv3fs:TOKEN@host:18000, or of a .netrc, and they have no other way.
+// allows looks for the token as a bearer token, or as the password of Basic with any user
+// name. The latter is what the engines' HTTP library makes of
+// http://kv3fs:TOKEN@host:18000 or of a .netrc; engines have no other way.
 func allows(t token, r *http.Request) bool {
 	if t == nil {
 		return true

@@ -9,7 +9,8 @@ import (
 	"github.com/kv3fs/kv3fs/internal/pageservice"
 )
 
-// vLLM's six routes. All ranks are of one space; a key counts when each has it.
+// This file has vLLM's six routes. All ranks are of one space; a key is visible when each
+// has it.
 
 func vllmRoutes() (byName map[string]*route, initialize, clear *route) {
 	byName = map[string]*route{
@@ -53,8 +54,8 @@ func (c *call) message(text string) error {
 	return nil
 }
 
-// allocate reserves all pages or none: a save of vLLM fails whole for one key
-// without a page, and what the others got would lie reserved for nothing.
+// allocate reserves all pages or none: if one key gets no page, a save of vLLM fails as a
+// whole, and the pages of the others would be reserved in vain.
 func (c *call) allocate() error {
 	if err := c.wantRank(c.keys.isList, "'rank' and 'keys'"); err != nil {
 		return err
@@ -114,12 +115,12 @@ func (c *call) locate() error {
 	return nil
 }
 
-// clear forgets the keys. The ranks stay known, so that engines survive it.
+// clear forgets the keys. The ranks stay known, so that engines can go on.
 func (c *call) clear() error {
 	return c.change(c.server.index.Clear(c.ctx, c.vllm()))
 }
 
-// wantRank checks the frame of a body, and then its items.
+// wantRank checks that the fields of a body are there, and then their items.
 func (c *call) wantRank(isList bool, need string) error {
 	switch {
 	case !c.request.rank.given || !isList:
@@ -130,7 +131,7 @@ func (c *call) wantRank(isList bool, need string) error {
 	return nil
 }
 
-// failed says what failed. A rank that was never initialised is a 500 to vLLM.
+// failed names what failed. vLLM expects 500 for a rank that was never initialised.
 func (c *call) failed(what string, err error) error {
 	if errors.Is(err, pageservice.ErrUnknownRank) {
 		return refusal{http.StatusInternalServerError, fmt.Sprintf("%s: rank %d is not initialized", what, c.rank.value)}
@@ -138,7 +139,7 @@ func (c *call) failed(what string, err error) error {
 	return err
 }
 
-// distinct leaves out repetitions; the order of first appearance stays.
+// distinct removes repeated keys, and keeps the order of first occurrence.
 func (c *call) distinct(keys []string) []string {
 	clear(c.seen)
 	kept := keys[:0]
