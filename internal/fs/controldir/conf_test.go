@@ -26,7 +26,7 @@ func (w world) conf(t *testing.T, c cred.Caller, key string) string {
 	return value
 }
 
-// Case 71: values as clients compare them, and EINVAL, not ENOENT, for a key
+// Case 71: values in the form that clients compare, and EINVAL, not ENOENT, for a key
 // that does not exist.
 func TestGetConf(t *testing.T) {
 	w := newWorld(settings.Defaults())
@@ -53,7 +53,7 @@ func TestGetConf(t *testing.T) {
 	wantErrno(t, "the number after the last key", errno, syscall.ENOENT)
 }
 
-// Case 72: a set is for the caller's uid alone, and the directory stays empty.
+// Case 72: a set affects only the caller's uid, and the directory stays empty.
 func TestSetConf(t *testing.T) {
 	w := newWorld(settings.Defaults())
 	const key = "usr.enable_read_cache" // number 8
@@ -68,8 +68,8 @@ func TestSetConf(t *testing.T) {
 	if got := w.conf(t, bob(), key); got != "true" {
 		t.Errorf("bob reads %q", got)
 	}
-	// EEXIST for an immediate repetition is the kernel's; the tree never finds
-	// the name, but answers for the inode that the kernel remembers.
+	// EEXIST for an immediate repetition comes from the kernel. The control directory never
+	// finds the name, but answers for the inode that the kernel remembers.
 	_, errno = w.Lookup(alice(), wire.InoSetConf, key)
 	wantErrno(t, "lookup", errno, syscall.ENOENT)
 	if got, errno := w.Readlink(alice(), a.Ino); errno != 0 || got != "false" {

@@ -14,7 +14,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
-// stayEnv makes the test binary a process that only lives until its standard
+// stayEnv makes the test binary a process that lives until its standard
 // input ends: a stand-in for an ln(1) caught in the middle of symlink(2).
 const stayEnv = "KV3FS_TEST_STAY"
 
@@ -149,8 +149,8 @@ func wantErrno(t *testing.T, what string, got, want syscall.Errno) {
 	}
 }
 
-// Case 11: the container's entries, their modes and inode numbers.
-func TestContainer(t *testing.T) {
+// Case 11: the entries of 3fs-virt, their modes and inode numbers.
+func TestEntries(t *testing.T) {
 	w := newWorld(settings.Defaults())
 	want := []controldir.Entry{
 		{Name: "rm-rf", Attr: controldir.Attr{Ino: 0xfffffffffffffffd, Mode: syscall.S_IFDIR | 0o777}},
@@ -170,7 +170,7 @@ func TestContainer(t *testing.T) {
 		}
 	}
 	if a, errno := w.Getattr(alice(), wire.InoVirt); errno != 0 || a != (controldir.Attr{Ino: 0xfffffffffffffffe, Mode: syscall.S_IFDIR | 0o555}) {
-		t.Errorf("container: %+v, %v", a, errno)
+		t.Errorf("3fs-virt: %+v, %v", a, errno)
 	}
 	for _, name := range []string{"", "mv", "IOVS", "rm-rf/"} {
 		_, errno := w.Lookup(alice(), wire.InoVirt, name)
@@ -178,7 +178,7 @@ func TestContainer(t *testing.T) {
 	}
 }
 
-// Case 12: everybody sees the semaphores and only own registrations.
+// Case 12: each user sees the semaphores and only its own registrations.
 func TestListShowsOnlyOwnRegistrations(t *testing.T) {
 	w := newWorld(settings.Defaults())
 	first := w.register(t, alice(), uuidA, shmA)
@@ -210,7 +210,7 @@ func TestListShowsOnlyOwnRegistrations(t *testing.T) {
 	}
 }
 
-// Case 13: a foreign key is EPERM, for root as for anybody.
+// Case 13: another user's key is EPERM, also for root.
 func TestForeignRegistration(t *testing.T) {
 	w := newWorld(settings.Defaults())
 	name := uuidA + ".r0.t0.f10"
@@ -258,7 +258,7 @@ func TestSubmitLinks(t *testing.T) {
 	}
 }
 
-// Cases 16 and 17: the ring door's errnos come through; what it accepts is found.
+// Cases 16 and 17: errnos of the registry reach the client; what it accepts is found.
 func TestRegistrationErrors(t *testing.T) {
 	w := newWorld(settings.Defaults())
 	for name, want := range map[string]syscall.Errno{
@@ -274,7 +274,7 @@ func TestRegistrationErrors(t *testing.T) {
 }
 
 // Case 66: upstream's library destroys a ring by the decimal spelling of its
-// flags, and the kernel looks that name up before it asks for the unlink.
+// flags, and the kernel looks that name up before it sends the unlink.
 func TestDecimalFlags(t *testing.T) {
 	w := newWorld(settings.Defaults())
 	created, destroyed := uuidA+".r0.t0.f10", uuidA+".r0.t0.f2"
@@ -286,7 +286,7 @@ func TestDecimalFlags(t *testing.T) {
 	_, errno := w.Lookup(alice(), wire.InoIovs, created)
 	wantErrno(t, "after it", errno, syscall.ENOENT)
 
-	// A ring of that very name goes first: .f10 is flags 2, though 10 is 0b1010.
+	// A ring with exactly that name comes first: .f10 is flags 2, though 10 is 0b1010.
 	w.register(t, alice(), uuidA+".r0.t0.f1010", shmA)
 	w.register(t, alice(), created, shmB)
 	wantErrno(t, "unlink", w.Unlink(alice(), wire.InoIovs, created), 0)
@@ -294,7 +294,7 @@ func TestDecimalFlags(t *testing.T) {
 	wantErrno(t, "the other ring", errno, 0)
 }
 
-// Read-only mode protects files; registrations are none.
+// Read-only mode protects files. Registrations are not files.
 func TestRegistrationsInReadonlyMode(t *testing.T) {
 	o := settings.Defaults()
 	o.Readonly = true
@@ -305,7 +305,7 @@ func TestRegistrationsInReadonlyMode(t *testing.T) {
 	wantErrno(t, "rm-rf", errno, syscall.EROFS)
 }
 
-// Case 15 and its like: nothing else can be made or unmade in the tree.
+// Case 15 and similar: nothing else can be created or removed in the control directory.
 func TestRefusals(t *testing.T) {
 	w := newWorld(settings.Defaults())
 	ino := w.register(t, alice(), uuidA, shmA).Ino
@@ -335,7 +335,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// Handles of iovs reach the ring door, each with its caller; others do not.
+// Handles of iovs reach the registry, each with its caller; others do not.
 func TestDirectoryHandles(t *testing.T) {
 	w := newWorld(settings.Defaults())
 	h, errno := w.OpenDir(alice(), wire.InoIovs)

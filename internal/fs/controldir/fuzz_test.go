@@ -9,8 +9,8 @@ import (
 	"github.com/kv3fs/kv3fs/internal/fs/controldir"
 )
 
-// FuzzRelPath: what is accepted for moving and deleting stays under the mount's
-// root, is not the root and does not lead into 3fs-virt.
+// FuzzRelPath checks that a path accepted for moving and deleting is below the mount's
+// root, and is neither the root nor in 3fs-virt.
 func FuzzRelPath(f *testing.F) {
 	dir := controldir.New(nil, nil, controldir.Options{MountPoint: "/mnt/3fs", RemountPrefix: "/data"})
 	f.Fuzz(func(t *testing.T, abs string) {

@@ -11,7 +11,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
-// A registry that confuses its registrations is caught before a client sees one.
+// A registry that confuses its registrations is detected before a client sees one.
 func TestInvariantsOfRegistrations(t *testing.T) {
 	for want, fn := range map[string]func(w world, r *registry){
 		"has index 1 and is found at 0": func(w world, r *registry) {

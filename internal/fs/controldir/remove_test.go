@@ -13,7 +13,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
-// Case 67: what rm-rf is ordered to delete and what it refuses.
+// Case 67: which orders rm-rf accepts and which it refuses.
 func TestRmRf(t *testing.T) {
 	w := newWorld(settings.Defaults())
 	for _, step := range []struct {
@@ -22,8 +22,8 @@ func TestRmRf(t *testing.T) {
 	}{
 		{"d/sub", "", syscall.EINVAL},              // relative
 		{"/tmp/d", "", syscall.EINVAL},             // off the mount
-		{"/mnt/3fs2/d", "", syscall.EINVAL},        // a prefix, but not of components
-		{"/mnt/3fs/d/../../d", "", syscall.EINVAL}, // off the mount once it is normal
+		{"/mnt/3fs2/d", "", syscall.EINVAL},        // a prefix of the string, not of the path
+		{"/mnt/3fs/d/../../d", "", syscall.EINVAL}, // off the mount once it is cleaned
 		{"/mnt/3fs", "", syscall.EINVAL},           // the root itself
 		{"/mnt/3fs/3fs-virt/iovs", "", syscall.EPERM},
 		{"/mnt/3fs/./d//sub/", "d/sub", 0},
@@ -87,14 +87,14 @@ func running(t *testing.T, argv ...string) uint32 {
 	}
 	t.Cleanup(func() {
 		stdin.Close()
-		cmd.Process.Kill() // under the race detector an exit of its own takes a second
+		cmd.Process.Kill() // under the race detector its own exit takes a second
 		cmd.Wait()
 	})
 	io.Copy(io.Discard, stdout)
 	return uint32(cmd.Process.Pid)
 }
 
-// Case 68: an ln that names something by a relative path is stopped.
+// Case 68: an ln that names something by a relative path is refused.
 func TestCheckRmRf(t *testing.T) {
 	const d, rmrf = "/mnt/3fs/d", "/mnt/3fs/3fs-virt/rm-rf/"
 	for _, run := range []struct {

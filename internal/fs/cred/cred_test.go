@@ -49,14 +49,14 @@ func child(t *testing.T, what string, group uint32) *exec.Cmd {
 	return cmd
 }
 
-// A daemon that cannot become others does nothing in their name.
+// A daemon that cannot take other identities does nothing for other users.
 func TestStrictWithoutPrivileges(t *testing.T) {
 	if out, err := child(t, "unprivileged", 1).CombinedOutput(); err != nil || len(out) > 0 {
 		t.Errorf("%v: %s", err, out)
 	}
 }
 
-// Groups of the caller count from the first try on: they can take rights, too.
+// The caller's groups are always set, because a group can also deny a right.
 func TestStrictHasTheCallersGroups(t *testing.T) {
 	const group = 4711
 	cmd := child(t, "stay", group)
@@ -192,7 +192,7 @@ func TestParseGroups(t *testing.T) {
 		t.Fatalf("groups %v", got)
 	}
 	if got := parseGroups(status, 7); got != nil {
-		t.Fatalf("another process's groups were believed: %v", got)
+		t.Fatalf("the groups of a process of another uid were used: %v", got)
 	}
 }
 

@@ -24,7 +24,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
-// fakeControlDir is a virtual tree with 3fs-virt, its four directories, and one set
+// fakeControlDir is a control directory with its four directories and one set
 // of links in iovs.
 type fakeControlDir struct {
 	mu    sync.Mutex
@@ -134,7 +134,7 @@ func (s *fakeSettings) EntryTimeout(uint32) time.Duration    { return 30 * time.
 func (s *fakeSettings) NegativeTimeout(uint32) time.Duration { return 5 * time.Second }
 func (s *fakeSettings) SymlinkTimeout(uint32) time.Duration  { return 5 * time.Second }
 
-// logged collects the mount's log: a test that leaves a line there fails.
+// logged collects the mount's log. A test fails if there is a line in it.
 type logged struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -159,7 +159,7 @@ type world struct {
 	tree      *tree.Tree
 	control   *fakeControlDir
 	settings  *fakeSettings
-	data, dir string // below them: the same files
+	data, dir string // both show the same files
 	log       *logged
 	serveErr  chan error
 }
@@ -294,7 +294,7 @@ func (w *world) as(child string, args ...string) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-// children are what the test binary does when it is started as a child.
+// children are the main functions of the test binary when it is started as a child.
 var children = map[string]func(args []string) error{
 	"write":  func(a []string) error { return os.WriteFile(a[0], []byte("child"), 0o640) },
 	"read":   func(a []string) error { _, err := os.ReadFile(a[0]); return err },

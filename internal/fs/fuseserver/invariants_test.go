@@ -10,7 +10,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/fs/tree"
 )
 
-// Each check of this package sees what it is there for.
+// Each invariant of this package is broken once, and must panic.
 func TestInvariants(t *testing.T) {
 	open := newHandles()
 	fh := open.add(openHandle{dir: &tree.Dir{}})

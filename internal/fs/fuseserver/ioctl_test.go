@@ -10,7 +10,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
-// Inode flags are found again, whether the backing file system has them or not;
+// Inode flags can be read back, whether the backing file system has them or not;
 // unknown ones are refused (usrbio.md 1.5).
 func TestInodeFlags(t *testing.T) {
 	both(t, func(t *testing.T, w *world) {
@@ -50,7 +50,7 @@ func TestInodeFlags(t *testing.T) {
 	})
 }
 
-// A move to the trash takes directories of the caller's own, and never replaces
+// A move to the trash accepts only the caller's own directories, and never replaces
 // a file.
 func TestMoveToTrash(t *testing.T) {
 	both(t, func(t *testing.T, w *world) {

@@ -52,7 +52,7 @@ func TestFindMount(t *testing.T) {
 	}
 }
 
-func TestRefusesBadPlacesAndNames(t *testing.T) {
+func TestBadMountPointsAndNamesAreRefused(t *testing.T) {
 	top := t.TempDir()
 	data := filepath.Join(top, "data")
 	os.Mkdir(data, 0o755)
@@ -173,7 +173,7 @@ func TestUnmountWaitsForTheLastUser(t *testing.T) {
 	w.mount(Options{})
 }
 
-func TestUnmountCutsOffWhoStays(t *testing.T) {
+func TestUnmountCutsOffRemainingClients(t *testing.T) {
 	w := newWorld(t, Options{Passthrough: PassthroughOff})
 	f, err := os.Create(w.path("f"))
 	if err != nil {
@@ -201,13 +201,13 @@ func TestUnmountCutsOffWhoStays(t *testing.T) {
 		t.Error("a file of an aborted mount can be written")
 	}
 	if _, ok := mountedAt(w.dir); ok {
-		t.Error("still in the tree")
+		t.Error("still mounted")
 	}
 	w.mount(Options{})
 }
 
-// A copy of the mount in another mount namespace keeps the connection alive; it
-// is no request in progress, and Serve ends all the same.
+// A copy of the mount in another mount namespace keeps the connection alive. It
+// is not a request in progress, so Serve ends.
 func TestUnmountWithACopyElsewhere(t *testing.T) {
 	w := newWorld(t, Options{})
 	elsewhere := exec.Command("unshare", "-m", "--propagation", "private", "sh", "-c", "echo copied; exec cat")
@@ -249,7 +249,7 @@ func TestUnmountedByHand(t *testing.T) {
 	w.serveErr <- nil
 }
 
-// As a user without root the helper mounts: only the daemon's user may look.
+// Without root the helper mounts, and only the daemon's user has access.
 func TestMountsWithoutRoot(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("the other tests are without root already")
@@ -266,7 +266,7 @@ func TestMountsWithoutRoot(t *testing.T) {
 	os.WriteFile(top+"/data/f", []byte("hello"), 0o644)
 	child := exec.Command(exe, top+"/data", top+"/mnt")
 	child.Env = append(os.Environ(), "KV3FS_TEST_CHILD=daemon")
-	// The device node may be root's alone; then the test cannot be made.
+	// Only root may have access to the device node; then the test cannot run.
 	user := &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
 	child.SysProcAttr = user
 	child.Dir = "/"
@@ -279,7 +279,7 @@ func TestMountsWithoutRoot(t *testing.T) {
 	line, _ := bufio.NewReader(out).ReadString('\n')
 	defer func() { child.Process.Kill(); child.Wait(); unix.Unmount(top+"/mnt", unix.MNT_DETACH) }()
 	if line != "mounted\n" {
-		child.Wait() // it writes to said until then
+		child.Wait() // until then it writes to said
 		t.Skipf("no user mounts here: %q %s", line, said.String())
 	}
 	m, _ := mountedAt(top + "/mnt")
@@ -293,7 +293,7 @@ func TestMountsWithoutRoot(t *testing.T) {
 	}
 }
 
-// Something hangs that Serve waits for: Unmount and Serve return all the same.
+// Unmount and Serve return even if something hangs that Serve waits for.
 func TestServeDoesNotHang(t *testing.T) {
 	w := newWorld(t, Options{})
 	hanging, release := make(chan struct{}), make(chan struct{})
@@ -307,7 +307,7 @@ func TestServeDoesNotHang(t *testing.T) {
 	select {
 	case err := <-done:
 		if err == nil {
-			t.Error("Unmount does not say that somebody was cut off")
+			t.Error("Unmount does not report that a client was cut off")
 		}
 	case <-time.After(20 * time.Second):
 		t.Error("Unmount hangs")
@@ -315,14 +315,14 @@ func TestServeDoesNotHang(t *testing.T) {
 		return
 	}
 	if err := <-w.serveErr; err == nil {
-		t.Error("Serve does not say that it abandoned requests")
+		t.Error("Serve does not report that it abandoned requests")
 	}
 	w.serveErr <- nil
 	if err := w.tree.Close(); err != nil {
 		t.Error(err)
 	}
 	if _, err := w.tree.Statfs(); err != nil {
-		t.Errorf("who hangs cannot go on: %v", err)
+		t.Errorf("a call that hangs cannot continue: %v", err)
 	}
 	close(release)
 	closeDescriptors(t, w.data) // an abandoned tree keeps its own; the leak test is not about that
@@ -347,7 +347,7 @@ func closeDescriptors(t *testing.T, path string) {
 	}
 }
 
-// Read-only mode keeps nobody from ending a registration.
+// Registrations can be removed in read-only mode.
 func TestUnregisterInReadonlyMode(t *testing.T) {
 	w := newWorld(t, Options{})
 	if err := os.Symlink("/dev/shm/x", w.path("3fs-virt/iovs/key")); err != nil {

@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// A directory whose lock is held for long keeps nobody else's names.
-func TestNotesDoNotWaitForOtherDirectories(t *testing.T) {
+// Notifications do not wait for another directory, whose lock may be held for long.
+func TestNotificationsDoNotWaitForOtherDirectories(t *testing.T) {
 	release := make(chan struct{})
-	var sent []string // of directory 2, whose worker is alone
+	var sent []string // of directory 2, which has one worker
 	n := newNotifier(func(parent uint64, name string) {
 		if parent == 1 {
 			<-release
@@ -21,7 +21,7 @@ func TestNotesDoNotWaitForOtherDirectories(t *testing.T) {
 		select {
 		case <-n.entry(2, name):
 		case <-time.After(5 * time.Second):
-			t.Fatal("a note waits for another directory")
+			t.Fatal("a notification waits for another directory")
 		}
 	}
 	if len(sent) != 2 || sent[0] != "x" || sent[1] != "y" {

@@ -134,7 +134,7 @@ func TestAppendTruncDirectAndMmap(t *testing.T) { // R20, R29, R30
 			t.Errorf("size %d after O_TRUNC", info.Size())
 		}
 		f.Truncate(8192)
-		// In another process: a page fault of this one keeps the processor that
+		// In another process: a page fault of this one blocks the processor that
 		// would have to answer it.
 		child := exec.Command("/proc/self/exe", w.path("f"))
 		child.Env = append(os.Environ(), "KV3FS_TEST_CHILD=mmap")
@@ -231,7 +231,7 @@ func TestPassthroughIsUsed(t *testing.T) {
 	if n != 1 {
 		t.Errorf("%d files in passthrough", n)
 	}
-	// With the daemon's handle gone the kernel still writes: no request of ours.
+	// Without the daemon's handle the kernel still writes: the daemon gets no request.
 	w.m.fs.handles.mu.Lock()
 	saved := w.m.fs.handles.open
 	w.m.fs.handles.open = map[uint64]openHandle{}
@@ -289,7 +289,7 @@ func TestIoctls(t *testing.T) { // R2, cases 7, 9, 10, 73, 74, 75
 		link := make([]byte, wire.HardlinkBytes)
 		binary.LittleEndian.PutUint64(link, 1)
 		copy(link[8:], "hard")
-		os.Stat(w.path("hard")) // a negative entry that must go
+		os.Stat(w.path("hard")) // a negative entry, which must be dropped
 		if e := ioctlBytes(f.Fd(), wire.IoctlHardlink, link); e != 0 {
 			t.Errorf("hardlink: %v", e)
 		}
@@ -331,7 +331,7 @@ func TestIoctls(t *testing.T) { // R2, cases 7, 9, 10, 73, 74, 75
 	})
 }
 
-func TestVirtualTree(t *testing.T) { // cases 11, 15, 67, 69, 70
+func TestControlDirectory(t *testing.T) { // cases 11, 15, 67, 69, 70
 	w := newWorld(t, Options{})
 	os.Mkdir(filepath.Join(w.data, "3fs-virt"), 0o755) // shadowed
 	w.write("z", "")

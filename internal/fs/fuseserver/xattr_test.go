@@ -9,8 +9,8 @@ import (
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
-// The root says which daemon serves it to whoever asks, and to nobody who lists
-// attributes in order to copy them.
+// The root names the daemon that serves it in an attribute that is not listed, because
+// programs list attributes in order to copy them.
 func TestDaemonAttribute(t *testing.T) {
 	const value = `{"version":"v1"}`
 	w := newWorld(t, Options{Daemon: []byte(value)})
@@ -36,16 +36,16 @@ func TestDaemonAttribute(t *testing.T) {
 	wantErrno(t, "of the virtual directory", err, unix.ENOTSUP)
 }
 
-// A mount that was told of no daemon has no such attribute, as a real 3FS.
+// Without Options.Daemon there is no such attribute, as on a real 3FS.
 func TestNoDaemonAttribute(t *testing.T) {
 	w := newWorld(t, Options{})
 	_, err := unix.Getxattr(w.dir, wire.DaemonXattr, make([]byte, 256))
 	wantErrno(t, "without a daemon's name", err, unix.ENODATA)
 }
 
-// The lock of a directory is the directory's: it outlives what the kernel
-// remembers, and not the directory. Who removes it where there can be none hears
-// why (usrbio.md 7.5).
+// The lock of a directory lasts until the directory is removed, even if the kernel
+// forgets the directory. Removing a lock where there can be none fails with an errno
+// that says why (usrbio.md 7.5).
 func TestDirectoryLock(t *testing.T) {
 	w := newWorld(t, Options{})
 	dir := w.path("d")
@@ -63,7 +63,7 @@ func TestDirectoryLock(t *testing.T) {
 	if err := unix.Setxattr(dir, lockName, []byte("try_lock"), 0); err != nil {
 		t.Fatal(err)
 	}
-	os.WriteFile("/proc/sys/vm/drop_caches", []byte("2"), 0) // a forget, most likely
+	os.WriteFile("/proc/sys/vm/drop_caches", []byte("2"), 0) // most likely causes a forget
 	if !locked() {
 		t.Error("the lock was forgotten")
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/kv3fs/kv3fs/internal/fs/settings"
 )
 
-// FuzzSet: any text is refused with a number clients know and changes nothing, or
-// is accepted and then reads back as a spelling that means the same.
+// FuzzSet checks that any text is either refused with an errno that clients know, and
+// changes nothing, or accepted, and then reads back as a text with the same meaning.
 func FuzzSet(f *testing.F) {
 	f.Fuzz(func(t *testing.T, name, text string) {
 		s := settings.New(options())

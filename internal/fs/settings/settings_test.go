@@ -41,8 +41,8 @@ func wantValue(t *testing.T, s *settings.Settings, uid uint32, key, want string)
 	}
 }
 
-// The list's order is counted in inode numbers and its defaults are compared as
-// raw text by clients.
+// Inode numbers depend on the order of the keys, and clients compare the defaults as
+// raw text.
 func TestKeysAndDefaults(t *testing.T) {
 	want := []struct{ key, value string }{
 		{"sys.storage.net_client.rdma_control.max_concurrent_transmission", "64"},
@@ -79,8 +79,8 @@ func TestKeysAndDefaults(t *testing.T) {
 	}
 }
 
-// What a value may look like and how it is read back; every spelling that Get
-// produces is one that Set takes.
+// Which texts are values, and how they read back. Set accepts every text that Get
+// returns.
 func TestValues(t *testing.T) {
 	const (
 		flag     = "sys.periodic_sync.enable"
@@ -159,14 +159,14 @@ func TestValues(t *testing.T) {
 		}
 		wantValue(t, s, 0, c.key, c.want)
 		if err := s.Set(0, c.key, c.want); err != nil {
-			t.Errorf("%s: its own spelling %s is refused: %v", c.key, c.want, err)
+			t.Errorf("%s: the text %s, which Get returned, is refused: %v", c.key, c.want, err)
 		}
 		wantValue(t, s, 0, c.key, c.want)
 	}
 }
 
-// Upstream freezes all settings of a uid with its first set; here one key is
-// overridden and the rest keeps following.
+// Upstream freezes all settings of a uid with its first set. Here one key is
+// overridden, and the others still follow the daemon's.
 func TestOwnValuesOverrideOneKey(t *testing.T) {
 	s := settings.New(options())
 	if err := s.Set(alice, "usr.attr_timeout", "1.5"); err != nil {
@@ -211,7 +211,7 @@ func TestWhoMaySet(t *testing.T) {
 	wantValue(t, s, bob, jobs, "9")
 }
 
-// Everybody has his own read-only mode, and nobody an exception from the daemon's.
+// Each uid has its own read-only mode. None can turn off the daemon's.
 func TestReadonly(t *testing.T) {
 	s := settings.New(options())
 	if err := s.Set(alice, "usr.readonly", "true"); err != nil {
@@ -259,8 +259,8 @@ func TestAccessors(t *testing.T) {
 	wantValue(t, s, alice, "usr.attr_timeout", "0.1")
 }
 
-// The kernel's caches are shared: nobody has it keep things for longer than the
-// daemon does, and no number is too large to be understood.
+// The kernel's caches are shared: no uid can make it cache for longer than the
+// daemon does. No number is too large to parse.
 func TestTimeoutsAreBounded(t *testing.T) {
 	o := options()
 	o.EntryTimeout = math.MaxInt64
@@ -285,7 +285,7 @@ func TestTimeoutsAreBounded(t *testing.T) {
 	}
 }
 
-// Concurrent sets of many uids all survive; run it with -race.
+// No concurrent set of many uids is lost; run it with -race.
 func TestConcurrentSets(t *testing.T) {
 	s := settings.New(options())
 	var wg sync.WaitGroup

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The kernel applies these answers even when a ring write came in between.
-func TestAnswersForTheMoment(t *testing.T) {
+// The kernel applies these replies even if a ring write came in between.
+func TestRepliesThatMayNotBeKept(t *testing.T) {
 	tr, _ := newTree(t, Options{})
 	e, h := create(t, tr, RootID, "f", root, 0o644)
 	h.Close()
@@ -23,7 +23,7 @@ func TestAnswersForTheMoment(t *testing.T) {
 	}
 	again, h, err := tr.Create(RootID, "f", unix.O_RDWR, 0o644, root, time.Minute)
 	if err != nil || again.Keep != 0 {
-		t.Errorf("create of what is there: keep %v, %v", again.Keep, err)
+		t.Errorf("create of an existing file: keep %v, %v", again.Keep, err)
 	}
 	h.Close()
 	if d := must(tr.Mkdir(RootID, "d", 0o755, root, time.Minute)); d.Keep != time.Minute {
@@ -31,7 +31,7 @@ func TestAnswersForTheMoment(t *testing.T) {
 	}
 }
 
-// A file that others make and remove all the time can be opened with O_CREAT.
+// A file that other processes keep creating and removing can be opened with O_CREAT.
 func TestCreateWhileOthersRemove(t *testing.T) {
 	tr, dir := newTree(t, Options{})
 	stop, done := make(chan struct{}), make(chan struct{})
@@ -62,8 +62,8 @@ func TestCreateWhileOthersRemove(t *testing.T) {
 	<-done
 }
 
-// Being out of descriptors for a moment is no property of a device or a file.
-func TestPassingErrorsAreNotRemembered(t *testing.T) {
+// A temporary lack of descriptors is not remembered for a device or a file.
+func TestTemporaryErrorsAreNotRemembered(t *testing.T) {
 	tr, _ := newTree(t, Options{})
 	e, h := create(t, tr, RootID, "f", root, 0o644)
 	defer h.Close()
@@ -92,21 +92,21 @@ func TestPassingErrorsAreNotRemembered(t *testing.T) {
 	}
 	unix.Close(fd)
 	if _, twin := f.DirectFD(); !twin {
-		t.Error("the file has no twin any more")
+		t.Error("the file has no O_DIRECT descriptor after a temporary error")
 	}
 	if !h.DirectIO() {
-		t.Error("the device refuses O_DIRECT for ever")
+		t.Error("the device is taken to refuse O_DIRECT after a temporary error")
 	}
 }
 
-// A ring write takes set-id bits, as a write does.
+// A ring write clears set-id bits, as a write does.
 func TestRingWritesClearSetID(t *testing.T) {
 	needRoot(t)
 	tr, _ := newTree(t, Options{})
 	e, h := create(t, tr, RootID, "f", root, 0o666)
 	defer h.Close()
 	setID := uint32(0o6777)
-	for round := range 2 { // also after the first write of an open state
+	for round := range 2 { // also after the first write to an open file
 		must(tr.Setattr(e.ID, Change{Mode: &setID}, 0))
 		if err := mayUse(tr, e, alice, false); err != nil {
 			t.Fatal(err)
@@ -121,12 +121,12 @@ func TestRingWritesClearSetID(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := must(tr.Getattr(e.ID, 0)); got.Attr.Mode&0o7777 != 0o777 {
-			t.Errorf("round %d: mode %o after a alice's ring write", round, got.Attr.Mode)
+			t.Errorf("round %d: mode %o after alice's ring write", round, got.Attr.Mode)
 		}
 	}
 }
 
-// What the kernel once said about a file holds as long as nothing above changes.
+// The kernel's decision about a file stays valid until a directory above it changes.
 func TestVerdictsFollowDirectories(t *testing.T) {
 	needRoot(t)
 	tr, _ := newTree(t, Options{})
@@ -170,8 +170,8 @@ func TestVerdictsFollowDirectories(t *testing.T) {
 	}
 }
 
-// A file with two names can be used by whoever reaches one of them.
-func TestAnyNameWillDo(t *testing.T) {
+// A file with two names can be used by any user who can reach one of them.
+func TestOneReachableNameIsEnough(t *testing.T) {
 	needRoot(t)
 	tr, dir := newTree(t, Options{})
 	closed := must(tr.Mkdir(RootID, "closed", 0o700, root, 0))
@@ -188,6 +188,6 @@ func TestAnyNameWillDo(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := mayUse(tr, e, alice, false); err != unix.EACCES {
-		t.Errorf("the open one is gone: %v", err)
+		t.Errorf("after the open name was removed: %v", err)
 	}
 }

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A writer whose fellow is still telling the kernel does not return before the
+// While one writer is telling the kernel, a second one does not return before the
 // kernel knows.
 func TestTwoWritersInvalidate(t *testing.T) {
 	entered, proceed := make(chan struct{}, 2), make(chan struct{})
@@ -21,10 +21,10 @@ func TestTwoWritersInvalidate(t *testing.T) {
 	<-entered
 	go write()
 	select {
-	case <-entered: // it tells, too
+	case <-entered: // the second tells it, too
 	case <-done:
 		close(proceed)
-		t.Fatal("the second write was done before the kernel knew of the first")
+		t.Fatal("the second write completed before the kernel knew of the first")
 	}
 	close(proceed)
 	<-done
@@ -35,8 +35,8 @@ func TestTwoWritersInvalidate(t *testing.T) {
 	}
 }
 
-// However long the kernel may keep attributes, a ring write makes them stale,
-// and also when the kernel counts the time from later than we do.
+// However long the kernel may keep attributes, a ring write invalidates them,
+// even if the kernel's clock for them starts later than ours.
 func TestAnyTimeoutIsInvalidated(t *testing.T) {
 	for _, keep := range []time.Duration{time.Nanosecond, time.Hour, 1<<63 - 1} {
 		calls := 0

@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Whoever can rename in a directory may put a symbolic link in the place of what
-// is being made there: nothing outside may change, whatever the umask.
-func TestMakingTouchesNothingElse(t *testing.T) {
+// A user who can rename in a directory may put a symbolic link in the place of an entry
+// that is being created: nothing outside may change, whatever the umask.
+func TestCreationTouchesNothingElse(t *testing.T) {
 	old := unix.Umask(0o077)
 	defer unix.Umask(old)
 	tr, dir := newTree(t, Options{})
@@ -53,8 +53,8 @@ func TestMakingTouchesNothingElse(t *testing.T) {
 	}
 }
 
-// Modes are what the client asked for.
-func TestModesArriveWhole(t *testing.T) {
+// New entries have exactly the mode that the client requested.
+func TestModesAreExact(t *testing.T) {
 	tr, _ := newTree(t, Options{})
 	d, err := tr.Mkdir(RootID, "d", 0o777, root, 0)
 	if err != nil || d.Attr.Mode != unix.S_IFDIR|0o777 {

@@ -15,7 +15,7 @@ func TestLocksEndWithTheDirectory(t *testing.T) {
 	tr.Forget(d.ID, 1)
 	d = must(tr.Lookup(RootID, "d", 0))
 	if !tr.Locked(d.ID) {
-		t.Error("the lock went with the kernel's memory")
+		t.Error("the lock ended when the kernel forgot the directory")
 	}
 	tr.Forget(d.ID, 1)
 	if err := removeAll(tr, root, "d"); err != nil {

@@ -17,7 +17,7 @@ func removeAll(tr *Tree, c cred.Caller, rel string) error {
 	return err
 }
 
-// A directory that went and was made anew is another one.
+// A directory that was removed and created again is a different one.
 func TestRemoveDirRemovesThatDirectory(t *testing.T) {
 	tr, dir := newTree(t, Options{})
 	old := must(tr.Mkdir(RootID, "d", 0o755, root, 0))
@@ -29,7 +29,7 @@ func TestRemoveDirRemovesThatDirectory(t *testing.T) {
 		t.Errorf("removed directory: %v", err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "d")); err != nil {
-		t.Fatal("the new directory of that name went")
+		t.Fatal("the new directory of that name was removed")
 	}
 	moved := must(tr.Mkdir(RootID, "m", 0o755, root, 0))
 	if err := tr.Rename(RootID, "m", RootID, "n"); err != nil {
@@ -43,7 +43,7 @@ func TestRemoveDirRemovesThatDirectory(t *testing.T) {
 	}
 }
 
-// makeDeep makes a chain of directories below dir.
+// makeDeep creates a chain of directories below dir.
 func makeDeep(t *testing.T, dir string, levels int) {
 	t.Helper()
 	at := must(unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY, 0))
@@ -58,7 +58,7 @@ func makeDeep(t *testing.T, dir string, levels int) {
 	unix.Close(at)
 }
 
-// A deep tree takes few descriptors to remove.
+// Removing a deep tree takes few descriptors.
 func TestRemoveDeepTree(t *testing.T) {
 	tr, dir := newTree(t, Options{})
 	for _, name := range []string{"deep", "deep/one", "deep/two"} {
@@ -87,11 +87,11 @@ func TestRemoveDeepTree(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := os.Lstat(filepath.Join(dir, "deep")); !os.IsNotExist(err) {
-		t.Errorf("it is still there: %v", err)
+		t.Errorf("it still exists: %v", err)
 	}
 }
 
-// A removal ends although somebody keeps making entries, and when it is told to.
+// A removal ends although another process keeps creating entries, and when it is canceled.
 func TestRemovalEnds(t *testing.T) {
 	tr, dir := newTree(t, Options{})
 	busy := filepath.Join(dir, "busy")
@@ -121,7 +121,7 @@ func TestRemovalEnds(t *testing.T) {
 			t.Errorf("busy directory: %v", err)
 		}
 	case <-time.After(10 * time.Second):
-		t.Error("it does not end")
+		t.Error("the removal does not end")
 	}
 	close(stop)
 	<-stopped
@@ -137,7 +137,7 @@ func TestRemovalEnds(t *testing.T) {
 	}
 }
 
-// Nothing goes when part of a tree is somebody else's, or closed to its owner.
+// Nothing is removed if part of a tree belongs to another user or is closed to its owner.
 func TestRemovalAsksForOwnership(t *testing.T) {
 	needRoot(t)
 	for what, c := range map[string]struct {
@@ -172,7 +172,7 @@ func TestRemovalAsksForOwnership(t *testing.T) {
 	}
 }
 
-// Who removes one of two names has the kernel forget how many there are.
+// Removing one of several names has the kernel forget the link count.
 func TestRemovingANameChangesTheCount(t *testing.T) {
 	told := 0
 	tr, _ := newTree(t, Options{Invalidate: func(uint64) { told++ }})
@@ -188,7 +188,7 @@ func TestRemovingANameChangesTheCount(t *testing.T) {
 	}
 }
 
-// A move by link replaces nothing: the kernel may not know what is there.
+// A move by link replaces nothing, because the kernel may not know the target.
 func TestMoveIntoReplacesNothing(t *testing.T) {
 	tr, _ := newTree(t, Options{})
 	for _, name := range []string{"a", "b"} {
@@ -203,7 +203,7 @@ func TestMoveIntoReplacesNothing(t *testing.T) {
 	}
 }
 
-// A directory named by number must be one the caller can reach.
+// A directory named by inode number must be one that the caller can reach.
 func TestDirByIno(t *testing.T) {
 	needRoot(t)
 	tr, _ := newTree(t, Options{})
@@ -226,7 +226,7 @@ func TestDirByIno(t *testing.T) {
 	}
 }
 
-// A tree that the kernel knows takes no descriptor for each of its files.
+// Removing a tree that the kernel knows does not take a descriptor for each file.
 func TestRemovalKeepsNoDescriptors(t *testing.T) {
 	tr, _ := newTree(t, Options{})
 	d := must(tr.Mkdir(RootID, "d", 0o755, root, 0))

@@ -15,7 +15,7 @@ func needRoot(t *testing.T) {
 	}
 }
 
-// mayUse is what Acquire says.
+// mayUse returns the error of Acquire.
 func mayUse(tr *Tree, e Entry, c cred.Caller, write bool) error {
 	f, err := tr.Acquire(e.Attr.Ino, c, write)
 	if err == nil {
@@ -25,8 +25,8 @@ func mayUse(tr *Tree, e Entry, c cred.Caller, write bool) error {
 }
 
 // The kernel opens files for file_getattr(2), FS_IOC_GETFLAGS and execve without
-// asking for the right to read. Such an open is no permission.
-func TestOpenIsNoProofOfRights(t *testing.T) {
+// checking the right to read. Such an open does not grant it.
+func TestOpenDoesNotProveRights(t *testing.T) {
 	needRoot(t)
 	tr, _ := newTree(t, Options{})
 	for _, c := range []struct {
@@ -53,7 +53,7 @@ func TestOpenIsNoProofOfRights(t *testing.T) {
 	}
 }
 
-// What was opened by right stays usable by rings while it is open.
+// A file that was opened with the right to do so stays usable by rings while it is open.
 func TestOpenByRightOutlivesTheRight(t *testing.T) {
 	needRoot(t)
 	tr, _ := newTree(t, Options{})

@@ -65,7 +65,7 @@ func create(t testing.TB, tr *Tree, parent uint64, name string, c cred.Caller, m
 	return e, h
 }
 
-func TestHidesItsState(t *testing.T) {
+func TestStateIsHidden(t *testing.T) {
 	tr, _ := newTree(t, Options{})
 	if _, err := tr.Lookup(RootID, StateName, 0); err != unix.ENOENT {
 		t.Errorf("lookup: %v", err)
@@ -105,7 +105,7 @@ func TestInodeNumbers(t *testing.T) { // R33
 			t.Errorf("%+v: %#x", odd, n)
 		}
 	}
-	// The same after a forget, and where two have one hash.
+	// The same number after a forget; different ones where two have one hash.
 	fst := must(statAt(tr.rootFD, "f"))
 	fst.Ino = 1 << 60
 	remember := func(name string) *node { return tr.remember(place{tr.root, name}, &fst, 0) }
@@ -141,7 +141,7 @@ func TestHardLinksAreOneNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	if e, err := tr.Getattr(a.ID, 0); err != nil || e.Attr.Nlink != 1 {
-		t.Fatalf("after the first name went: %v", err)
+		t.Fatalf("after the first name was removed: %v", err)
 	}
 	if err := tr.Rename(RootID, "b", RootID, "c"); err != nil {
 		t.Fatal(err)
@@ -231,10 +231,10 @@ func TestAcquireRights(t *testing.T) {
 	}
 	h.Close()
 	if err := try(alice, true); err != nil {
-		t.Errorf("owner, nobody has it open: %v", err)
+		t.Errorf("owner, no open file: %v", err)
 	}
 	if n, _ := tr.node(e.ID); n.open.Load() != nil {
-		t.Error("a descriptor stays although nobody uses it")
+		t.Error("a descriptor stays open although it is not in use")
 	}
 }
 
@@ -247,7 +247,7 @@ func TestWrittenInvalidatesOncePerBurst(t *testing.T) {
 	defer f.Release()
 	f.Written()
 	if calls.Load() != 0 {
-		t.Fatal("invalidated although nobody cached")
+		t.Fatal("invalidated although nothing was cached")
 	}
 	n, _ := tr.node(e.ID)
 	n.hotUntil.Store(0)
@@ -350,7 +350,7 @@ func TestRenamesWhileOpening(t *testing.T) {
 	wg.Wait()
 }
 
-func TestForgettingGivesMemoryBack(t *testing.T) {
+func TestForgettingReturnsMemory(t *testing.T) {
 	if testing.Short() {
 		t.Skip("remembers 300000 nodes")
 	}
@@ -360,7 +360,7 @@ func TestForgettingGivesMemoryBack(t *testing.T) {
 	wg.Go(func() { tr.Run(ctx) })
 	defer wg.Wait()
 	defer cancel()
-	// The stage does not care whether the files are there when it remembers
+	// The tree does not check whether the files exist when it remembers
 	// them: one inode's status with other numbers stands for many files.
 	os.WriteFile(filepath.Join(dir, "f"), nil, 0o644)
 	st := must(statAt(tr.rootFD, "f"))
@@ -389,7 +389,7 @@ func TestForgettingGivesMemoryBack(t *testing.T) {
 	grown := int64(after.HeapInuse) - int64(before.HeapInuse)
 	t.Logf("%d bytes a node, %d KiB left", (full.HeapInuse-before.HeapInuse)/nodes, grown>>10)
 	if grown > 8<<20 {
-		t.Errorf("%d MiB stay in use", grown>>20)
+		t.Errorf("%d MiB are still in use", grown>>20)
 	}
 }
 
@@ -522,7 +522,7 @@ func BenchmarkWritten(b *testing.B) {
 	}
 }
 
-// A state directory that others made, or could look into, is not taken over.
+// Open refuses a state directory that another user has made or can look into.
 func TestPlantedState(t *testing.T) {
 	for what, plant := range map[string]func(path string) error{
 		"mode":    func(p string) error { return os.Mkdir(p, 0o755) },
@@ -544,10 +544,10 @@ func TestPlantedState(t *testing.T) {
 	}
 }
 
-// The state is hidden by whatever name the data directory knows it.
-func TestHidesItsStateByIdentity(t *testing.T) {
+// The state directory is hidden under every name that the data directory accepts for it.
+func TestStateIsHiddenByIdentity(t *testing.T) {
 	tr, dir := newTree(t, Options{})
-	// What a casefolding directory would do with another spelling.
+	// As in a casefolding directory, with another spelling.
 	if err := os.Rename(filepath.Join(dir, StateName), filepath.Join(dir, ".KV3FS")); err != nil {
 		t.Fatal(err)
 	}

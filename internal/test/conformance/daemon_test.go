@@ -16,10 +16,10 @@ import (
 	"github.com/kv3fs/kv3fs/usrbio"
 )
 
-// patience bounds every wait for something that should be there soon.
+// patience bounds every wait for something that should happen soon.
 const patience = 30 * time.Second
 
-// chunk is st_blksize, which plays the part of 3FS's chunk size.
+// chunk is st_blksize, which stands for 3FS's chunk size.
 const chunk = 1 << 20
 
 // world is a running daemon with what the cases need of it.
@@ -37,7 +37,7 @@ func shared(t *testing.T) *world {
 	return &world{daemontest.Shared(t, "--block-bytes", strconv.Itoa(chunk))}
 }
 
-// signal sends sig and waits for the end, which it times.
+// signal sends sig, waits for the end and returns how long that took.
 func (w *world) signal(t *testing.T, sig syscall.Signal) time.Duration {
 	t.Helper()
 	began := time.Now()
@@ -53,7 +53,7 @@ func (w *world) signal(t *testing.T, sig syscall.Signal) time.Duration {
 // dirs numbers the directories of tests.
 var dirs atomic.Int64
 
-// dir makes a directory of the test's own in the mount, which everybody may use.
+// dir makes a directory of the test's own on the mount, which every user may use.
 func (w *world) dir(t *testing.T) string {
 	t.Helper()
 	d := filepath.Join(w.Mount, fmt.Sprintf("t%d", dirs.Add(1)))
@@ -62,13 +62,13 @@ func (w *world) dir(t *testing.T) string {
 	return d
 }
 
-// behind is where a path of the mount lies in the data directory.
+// behind returns the place in the data directory of a path on the mount.
 func (w *world) behind(path string) string { return w.Data + strings.TrimPrefix(path, w.Mount) }
 
 func (w *world) iovs(name string) string    { return filepath.Join(w.Mount, "3fs-virt", "iovs", name) }
 func (w *world) virtual(name string) string { return filepath.Join(w.Mount, "3fs-virt", name) }
 
-// client connects package usrbio.
+// client connects to the mount through package usrbio.
 func (w *world) client(t *testing.T) *usrbio.Mount {
 	t.Helper()
 	m, err := usrbio.Open(context.Background(), w.Mount)
@@ -88,12 +88,12 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// eventually polls: nothing notifies about the things it is used for.
+// eventually polls until ok returns true, for things that nothing notifies about.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("in vain: %s", what)
+			t.Fatalf("waited %v in vain: %s", patience, what)
 		}
 	}
 }

@@ -86,8 +86,8 @@ func offMountGo(t *testing.T, _ *world) {
 	}
 }
 
-// bound makes the two places of case 5: a directory of the mount with something
-// in it, and a plain directory to bind it to.
+// bound makes the two directories of case 5: one on the mount, with something
+// in it, and a plain one to bind it to.
 func bound(t *testing.T, w *world) (script, at string) {
 	t.Helper()
 	daemontest.NeedRoot(t)
@@ -127,7 +127,7 @@ func bindMountGo(t *testing.T) {
 	}
 }
 
-// anyTypeC: a mount that is not fuse.hf3fs, but has a 3fs-virt.
+// anyTypeC uses a mount that is not fuse.hf3fs but has a 3fs-virt.
 func anyTypeC(t *testing.T) {
 	at := daemontest.NewDir(t)
 	daemontest.NeedRoot(t)
@@ -299,7 +299,7 @@ func virtualTree(t *testing.T, w *world) {
 	}
 }
 
-// namesIn lists a directory in its own order.
+// namesIn lists a directory, unsorted.
 func namesIn(t *testing.T, dir string) []string {
 	t.Helper()
 	f, err := os.Open(dir)
@@ -310,7 +310,7 @@ func namesIn(t *testing.T, dir string) []string {
 	return names
 }
 
-// ---- Go clients as processes of their own ----
+// ---- Go clients as separate processes ----
 
 const childEnv = "KV3FS_CONFORMANCE_CHILD"
 
@@ -328,7 +328,7 @@ func runChild(t *testing.T, script, mode, arg string) string {
 	return string(out)
 }
 
-// child is what a child does. Its output is for the test.
+// child is the main function of a child process. The test reads its output.
 func child(mode string, args []string) int {
 	if err := childMode(mode, args[0]); err != nil {
 		fmt.Println(err)
@@ -353,7 +353,7 @@ func childMode(mode, path string) error {
 	if err != nil {
 		return err
 	}
-	if err := iov.Unlink(); err != nil { // a killed process leaves no name behind
+	if err := iov.Unlink(); err != nil { // so that no name is left when the process is killed
 		return err
 	}
 	r, err := m.NewRing(context.Background(), usrbio.RingOptions{Entries: 16, Write: mode == "write"})
@@ -392,7 +392,7 @@ func childRead(m *usrbio.Mount, r *usrbio.Ring, iov *usrbio.Iov, path string) er
 	return nil
 }
 
-// childWrite writes for ever, 16 requests at a time.
+// childWrite writes until it is killed, 16 requests at a time.
 func childWrite(m *usrbio.Mount, r *usrbio.Ring, iov *usrbio.Iov, path string) error {
 	f, err := os.OpenFile(filepath.Join(path, fmt.Sprint("w", os.Getpid())), os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {

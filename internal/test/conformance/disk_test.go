@@ -15,8 +15,8 @@ import (
 	"github.com/kv3fs/kv3fs/internal/test/daemontest"
 )
 
-// disk is a file system below a daemon's data directory that can be made to
-// hang or to fail. It has the files slow and eio, each diskBytes long, of 'd'.
+// disk is a file system below a daemon's data directory that the test can make
+// hang. It has the files slow and eio, each diskBytes long, full of 'd'; eio fails.
 type disk struct {
 	hanging chan struct{} // gets a value for each call that hangs
 
@@ -26,7 +26,7 @@ type disk struct {
 
 const diskBytes = 1 << 20
 
-// hang makes calls on slow wait until the function returned is called.
+// hang makes calls on slow wait until the returned function is called.
 func (d *disk) hang() (release func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -42,7 +42,7 @@ func (d *disk) hang() (release func()) {
 	}
 }
 
-// releaseAll ends every wait.
+// releaseAll ends every wait that hang began.
 func (d *disk) releaseAll() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -98,7 +98,7 @@ func (f *diskFile) Write(_ context.Context, _ fs.FileHandle, data []byte, _ int6
 }
 func (f *diskFile) Fsync(context.Context, fs.FileHandle, uint32) syscall.Errno { return f.err }
 
-// newDisk mounts one at data/disk.
+// newDisk mounts a disk at data/disk.
 func newDisk(t *testing.T, data string) *disk {
 	t.Helper()
 	daemontest.NeedRoot(t)
@@ -128,7 +128,7 @@ func newDisk(t *testing.T, data string) *disk {
 	return d
 }
 
-// slowDisk is a daemon with such a disk at disk/.
+// slowDisk starts a daemon with such a disk at disk/.
 func slowDisk(t *testing.T, args ...string) (*world, *disk) {
 	t.Helper()
 	data := daemontest.NewDir(t) + "/data"

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestCompatibilityTable: what docs/compatibility.md names as its proof exists,
-// and every number is named.
+// TestCompatibilityTable checks that the tests that docs/compatibility.md names exist,
+// and that it names every number.
 func TestCompatibilityTable(t *testing.T) {
 	text, err := os.ReadFile(repository + "/docs/compatibility.md")
 	must(t, err)
@@ -36,7 +36,7 @@ func TestCompatibilityTable(t *testing.T) {
 	}
 	for _, m := range regexp.MustCompile("`(Test[A-Z][A-Za-z]+)`").FindAllStringSubmatch(string(text), -1) {
 		if err := exec.Command("grep", "-rq", "--include=*_test.go", "func "+m[1]+"(", repository+"/internal").Run(); err != nil {
-			t.Errorf("there is no %s", m[1])
+			t.Errorf("docs/compatibility.md names %s, which does not exist", m[1])
 		}
 	}
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
-// hungDisk is R13: a disk that stops answering costs a deadline, not a client.
+// hungDisk is R13: if a disk stops answering, requests time out and no client hangs.
 func hungDisk(t *testing.T) {
 	const deadline = 700 * time.Millisecond
 	w, disk := slowDisk(t, "--deadline", deadline.String())
@@ -49,11 +49,11 @@ func hungDisk(t *testing.T) {
 			if len(got) != 4 || took < deadline || took > 5*time.Second {
 				t.Errorf("write %v: %d answers after %v", writes, len(got), took)
 			}
-			expect(t, 100, reads, b, 1<<20-100, healthy, 0, 100) // others go on
-			b.fill(0, 1<<20, 10)                                 // the buffer is ours again
+			expect(t, 100, reads, b, 1<<20-100, healthy, 0, 100) // other requests are served
+			b.fill(0, 1<<20, 10)                                 // the client may use the buffer again
 			release()
 			eventually(t, "the disk serves again", func() bool { return one(t, reads, b, 1<<19, slow, 0, 100) == 100 })
-			holds(t, b, 0, 1<<19, 10) // what came late went nowhere
+			holds(t, b, 0, 1<<19, 10) // late data did not reach the buffer
 			if got := r.wait(4, 1, 50*time.Millisecond); len(got) != 0 {
 				t.Errorf("completed twice: %+v", got)
 			}
@@ -61,7 +61,7 @@ func hungDisk(t *testing.T) {
 	})
 }
 
-// TestDiskError: EIO of the disk is EIO of the request, and of nothing else.
+// TestDiskError checks that EIO of the disk fails its request, and no other one.
 func TestDiskError(t *testing.T) {
 	w, _ := slowDisk(t)
 	throughBoth(t, w, func(t *testing.T, l library) {
@@ -77,7 +77,7 @@ func TestDiskError(t *testing.T) {
 	wantErrno(t, "through the mount", err, syscall.EIO)
 }
 
-// TestDiskFull: -ENOSPC in the completion, and what was stored stays.
+// TestDiskFull checks for -ENOSPC in the completion, and that stored data survives.
 func TestDiskFull(t *testing.T) {
 	daemontest.NeedRoot(t)
 	data := daemontest.NewDir(t) + "/data"
@@ -102,9 +102,9 @@ func TestDiskFull(t *testing.T) {
 			stored++
 		}
 		if stored == 0 {
-			t.Fatal("nothing fits")
+			t.Fatal("not even one request fits on the disk")
 		}
-		for i := range 20 { // and again, in a batch
+		for i := range 20 { // the same in a batch
 			wr.prep(b, 0, f, (stored+int64(i))<<20, 1<<20, 1)
 		}
 		wr.submit()
@@ -121,14 +121,14 @@ func TestDiskFull(t *testing.T) {
 		must(t, os.Remove(path+"2"))
 		f.close()
 		must(t, os.Remove(path))
-		g := l.open(path, "rdwr,creat") // room again
+		g := l.open(path, "rdwr,creat") // there is space again
 		eventually(t, "the space comes back", func() bool { return one(t, wr, b, 0, g, 0, 1<<20) == 1<<20 })
 		g.close()
 		must(t, os.Remove(path))
 	})
 }
 
-// TestKilledInTransfer: clients die in the middle of transfers, again and again.
+// TestKilledInTransfer kills clients in the middle of transfers.
 func TestKilledInTransfer(t *testing.T) {
 	daemontest.NeedRoot(t)
 	w := start(t, daemontest.Options{})
@@ -158,7 +158,7 @@ func TestKilledInTransfer(t *testing.T) {
 	expect(t, 100, l.ring(ringOptions{entries: 4}), b, 0, f, 0, 100)
 }
 
-// TestDrain: SIGTERM answers what is in flight before the daemon ends.
+// TestDrain checks that the daemon answers requests in flight after SIGTERM.
 func TestDrain(t *testing.T) {
 	w, disk := slowDisk(t, "--drain", "2s")
 	semaphores := semaphoresOf(t, w)
@@ -187,9 +187,9 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// TestDrainOfHungDisk: a request that never ends does not hold the daemon up
-// beyond its deadline. The process itself stays until the kernel lets go of the
-// call it is stuck in; a FUSE file system as the dead disk holds even a killed
+// TestDrainOfHungDisk checks that a request that never ends does not keep the daemon
+// beyond its deadline. The process itself stays until the kernel returns from the
+// call it is stuck in; a FUSE file system as the hung disk holds even a killed
 // process.
 func TestDrainOfHungDisk(t *testing.T) {
 	w, disk := slowDisk(t, "--drain", "500ms", "--deadline", "500ms")
@@ -213,11 +213,11 @@ func TestDrainOfHungDisk(t *testing.T) {
 	release()
 	within(t, patience, "the end of the daemon", func() { <-w.Ended() })
 	if w.Err() == nil {
-		t.Error("as if it had ended in order")
+		t.Error("the exit status is 0, as after an orderly end")
 	}
 }
 
-// TestBusyMount: who stays is cut off when the time is over.
+// TestBusyMount checks that clients that stay are cut off after --drain.
 func TestBusyMount(t *testing.T) {
 	w := start(t, daemontest.Options{Flags: []string{"--drain", "600ms"}})
 	f, err := os.Create(w.Mount + "/f")
@@ -232,7 +232,7 @@ func TestBusyMount(t *testing.T) {
 	}
 }
 
-// TestSecondSignal ends at once; the next daemon takes the mount over.
+// TestSecondSignal ends a daemon at once; the next daemon takes the mount over.
 func TestSecondSignal(t *testing.T) {
 	w := start(t, daemontest.Options{Flags: []string{"--drain", "60s"}})
 	f, err := os.Create(w.Mount + "/f")
@@ -242,7 +242,7 @@ func TestSecondSignal(t *testing.T) {
 	eventually(t, "the daemon stops", func() bool { return strings.Contains(w.Log(), "stopping") })
 	again := time.Now()
 	eventually(t, "the daemon ends at once", func() bool {
-		_ = w.Signal(syscall.SIGTERM) // what follows the first at once is taken for the same
+		_ = w.Signal(syscall.SIGTERM) // one right after the first counts as the same
 		select {
 		case <-w.Ended():
 			return true
@@ -254,13 +254,13 @@ func TestSecondSignal(t *testing.T) {
 		t.Errorf("ended after %v", took)
 	}
 	if w.Err() == nil {
-		t.Error("as if it had ended in order")
+		t.Error("the exit status is 0, as after an orderly end")
 	}
 	next := start(t, daemontest.Options{Data: w.Data, Mount: w.Mount, Flags: []string{"--drain", "300ms"}})
 	wantThere(t, next.Mount+"/f")
 }
 
-// TestTwoDaemons: one data directory, one daemon; one mount point, one daemon.
+// TestTwoDaemons checks that a data directory, or a mount point, has only one daemon.
 func TestTwoDaemons(t *testing.T) {
 	w := start(t, daemontest.Options{})
 	other := daemontest.NewDir(t)
@@ -271,7 +271,7 @@ func TestTwoDaemons(t *testing.T) {
 	} {
 		var out []byte
 		var err error
-		within(t, patience, "a refused start", func() {
+		within(t, patience, "a start that must be refused", func() {
 			out, err = exec.Command(kv3fs(t), append([]string{"serve"}, args...)...).CombinedOutput()
 		})
 		if err == nil || !strings.Contains(string(out), want) {
@@ -281,7 +281,7 @@ func TestTwoDaemons(t *testing.T) {
 	wantThere(t, w.virtual("iovs"))
 }
 
-// TestUserMount: a daemon without root, mounted through fusermount3.
+// TestUserMount runs a daemon without root, mounted through fusermount3.
 func TestUserMount(t *testing.T) {
 	daemontest.NeedRoot(t) // only to become another user
 	if _, err := exec.LookPath("fusermount3"); err != nil {
@@ -324,13 +324,13 @@ func TestUserMount(t *testing.T) {
 	c.die()
 }
 
-// TestHostileClients: what clients write into their memory, shrink, scribble and
-// register, costs only themselves. The daemon has the race detector in it.
+// TestHostileClients checks that clients that scribble over their memory, shrink it
+// or register nonsense harm only themselves. The daemon has the race detector in it.
 func TestHostileClients(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds a second binary")
 	}
-	shared(t) // where nothing can be mounted there is nothing to build for
+	shared(t) // skips before the build where nothing can be mounted
 	binary := filepath.Join(daemontest.Dir(t), "kv3fs-race")
 	must(t, daemontest.Build(binary, "CGO_ENABLED=1", "-race"))
 	w := start(t, daemontest.Options{Binary: binary, Flags: []string{"--log-level", "ERROR"}, Env: []string{"GORACE=halt_on_error=1 exitcode=66"}})
@@ -348,7 +348,7 @@ func TestHostileClients(t *testing.T) {
 	all.Go(func() { rubbishNames(t, w, stop) })
 	end := time.Now().Add(6 * time.Second)
 	for time.Now().Before(end) && !t.Failed() {
-		expect(t, 65536, r, b, 0, f, 65536, 65536) // the neighbour notices nothing
+		expect(t, 65536, r, b, 0, f, 65536, 65536) // another client is not affected
 		holds(t, b, 0, 65536, 65537)
 	}
 	close(stop)
@@ -398,7 +398,7 @@ func scribble(t *testing.T, w *world, seed uint64, stop chan struct{}) {
 	}
 }
 
-// shrink takes the memory away from under the daemon.
+// shrink shrinks memory objects while the daemon uses them.
 func shrink(t *testing.T, w *world, stop chan struct{}) {
 	f, err := os.Open(w.Mount + "/f")
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/kv3fs/kv3fs/usrbio"
 )
 
-// library is what the C library and package usrbio have in common, so that one
-// case can be tried through both.
+// library is the common part of the C library and package usrbio, so that one
+// case can run through both.
 type library interface {
 	open(path, flags string) file // and registers it
 	buffer(sizeBytes, blockBytes int64) buffer
@@ -60,11 +60,11 @@ type cqe struct {
 	userdata uint64
 }
 
-// ways are the ways in which one number is shown, by name: c and go for the two
+// ways are the ways in which one number is tested, by name: c and go for the two
 // libraries, raw for a ring written by hand, sys for plain system calls.
 type ways map[string]func(*testing.T)
 
-// both tries fn through both libraries against the shared daemon.
+// both runs fn through both libraries against the shared daemon.
 func both(fn func(*testing.T, *world, library)) ways {
 	return ways{
 		"c":  func(t *testing.T) { w := shared(t); fn(t, w, newCLibrary(t, w)) },
@@ -72,7 +72,7 @@ func both(fn func(*testing.T, *world, library)) ways {
 	}
 }
 
-// throughBoth is both for a daemon of the test's own.
+// throughBoth is both for the test's own daemon.
 func throughBoth(t *testing.T, w *world, fn func(*testing.T, library)) {
 	t.Run("c", func(t *testing.T) { fn(t, newCLibrary(t, w)) })
 	t.Run("go", func(t *testing.T) { fn(t, newGoLibrary(t, w)) })
@@ -96,7 +96,7 @@ func goWay(fn func(*testing.T, *world)) ways {
 	return way("go", func(t *testing.T) { fn(t, shared(t)) })
 }
 
-// one queues one request and waits for its result.
+// one queues one request and returns its result.
 func one(t *testing.T, r ring, b buffer, bufOff int64, f file, fileOff, n int64) int64 {
 	t.Helper()
 	index, errno := r.prep(b, bufOff, f, fileOff, n, 77)
@@ -111,7 +111,7 @@ func one(t *testing.T, r ring, b buffer, bufOff int64, f file, fileOff, n int64)
 	return got[0].result
 }
 
-// expect is one with a result known beforehand.
+// expect queues one request and checks its result.
 func expect(t *testing.T, want int64, r ring, b buffer, bufOff int64, f file, fileOff, n int64) {
 	t.Helper()
 	if got := one(t, r, b, bufOff, f, fileOff, n); got != want {
@@ -133,7 +133,7 @@ func holds(t *testing.T, b buffer, off, n int64, seed uint64) {
 	}
 }
 
-// pattern is what fill writes, in both libraries.
+// pattern returns the bytes that fill writes, in both libraries.
 func pattern(n int64, seed uint64) []byte {
 	p := make([]byte, n)
 	for i := range p {
@@ -142,14 +142,14 @@ func pattern(n int64, seed uint64) []byte {
 	return p
 }
 
-// write makes a file through the mount.
+// write creates a file through the mount.
 func write(t *testing.T, path string, content []byte) string {
 	t.Helper()
 	must(t, os.WriteFile(path, content, 0o644))
 	return path
 }
 
-// holds the pattern on disk?
+// fileHolds checks that a file has the pattern.
 func fileHolds(t *testing.T, path string, off, n int64, seed uint64) {
 	t.Helper()
 	f, err := os.Open(path)
@@ -160,7 +160,7 @@ func fileHolds(t *testing.T, path string, off, n int64, seed uint64) {
 		t.Errorf("%s: %d bytes at %d: %v", path, m, off, err)
 	}
 	if string(got) != string(pattern(n, seed)) {
-		t.Errorf("%s: other bytes at %d", path, off)
+		t.Errorf("%s: wrong bytes at %d", path, off)
 	}
 }
 

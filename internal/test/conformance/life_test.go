@@ -18,14 +18,14 @@ import (
 	"github.com/kv3fs/kv3fs/usrbio"
 )
 
-// Cases 61 to 66 and 78: who is gone, and what stays.
+// Cases 61 to 66 and 78: processes that end, and what remains of them.
 
-// goneFor waits until uid has nothing registered any more, as another process
-// of that uid sees it.
+// goneFor waits until uid has no registration left, as seen by another process
+// of that uid.
 func goneFor(t *testing.T, w *world, uid uint32) {
 	t.Helper()
 	c := w.toolAs(t, uid)
-	eventually(t, "everything of the dead process is gone", func() bool {
+	eventually(t, "all registrations of the dead process are removed", func() bool {
 		return slices.Equal(c.ok("list %s", w.iovs("")).rest, submitLinks)
 	})
 }
@@ -67,10 +67,10 @@ func hold(t *testing.T, w *world, uid uint32, mode, path string) *exec.Cmd {
 	select {
 	case s := <-line:
 		if !strings.HasPrefix(s, "holding") && !strings.HasPrefix(s, "writing") {
-			t.Fatalf("the child says %q", s)
+			t.Fatalf("the child printed %q", s)
 		}
 	case <-time.After(patience):
-		t.Fatal("the child says nothing")
+		t.Fatal("the child printed nothing")
 	}
 	return cmd
 }
@@ -86,7 +86,7 @@ func killedGo(t *testing.T) {
 	goneFor(t, w, uid)
 }
 
-// Changed: upstream leaks what a second thread has registered.
+// Changed: upstream leaks the registrations of a second thread.
 func killedSecondThread(t *testing.T) {
 	w := shared(t)
 	const uid = 22062
@@ -94,7 +94,7 @@ func killedSecondThread(t *testing.T) {
 	c.ok("iorcreate r %s 4 r 0 -1", w.Mount)
 	c.ok("thread iovcreate v %s 65536 0 -1", w.Mount)
 	c.ok("thread iorcreate r2 %s 4 w 0 -1", w.Mount)
-	// As pure Python does: registered without ever opening the directory.
+	// As pure Python does: it registers without opening the directory.
 	id := wire.NewUUID().String()
 	c.ok("thread shm m kv3fs-%s 4096", id)
 	c.ok("thread symlink /dev/shm/kv3fs-%s %s", id, w.iovs(id))
@@ -106,7 +106,7 @@ func killedSecondThread(t *testing.T) {
 	goneFor(t, w, uid)
 }
 
-// Changed: upstream drops what the listing thread has registered.
+// Changed: upstream drops the registrations of a thread that lists iovs.
 func listingIsHarmless(t *testing.T, w *world, l library) {
 	f := l.open(write(t, w.dir(t)+"/f", pattern(100, 1)), "rdonly")
 	b, r := l.buffer(4096, 0), l.ring(ringOptions{entries: 4})
@@ -118,7 +118,7 @@ func listingIsHarmless(t *testing.T, w *world, l library) {
 	} else {
 		registered(t, w)
 	}
-	time.Sleep(20 * time.Millisecond) // the release of the directory is not waited for by anybody
+	time.Sleep(20 * time.Millisecond) // nothing waits for the release of the directory
 	expect(t, 100, r, b, 0, f, 0, 4096)
 	holds(t, b, 0, 100, 1)
 }
@@ -134,7 +134,7 @@ func forkedChildKeepsRing(t *testing.T) {
 	c.ok("iovcreate v %s 4096 0 -1", w.Mount)
 	c.ok("iorcreate r %s 4 r 0 -1", w.Mount)
 	c.ok("fork_hold exit")
-	c.cmd.Process.Wait() // the parent is gone; the child has our pipes
+	c.cmd.Process.Wait() // the parent has ended; the child has our pipes
 	for range 3 {
 		c.ok("prep r v r 0 f 0 4096 1")
 		c.ok("submit r")
@@ -166,7 +166,7 @@ func unlinkedUnderLoad(t *testing.T, w *world, l library) {
 	holds(t, b, 0, 4096, 1)
 }
 
-// Changed: nothing is left, because this library unlinks the name it has made.
+// Changed: nothing is left, because this library unlinks the name it has created.
 func flagsTwoC(t *testing.T) {
 	w := shared(t)
 	const uid = 22066
@@ -183,7 +183,7 @@ func flagsTwoC(t *testing.T) {
 	}
 }
 
-// Changed: what upstream's library says when it destroys such a ring is heard.
+// Changed: the daemon accepts the name by which upstream's library destroys such a ring.
 func flagsAlias(t *testing.T, w *world) {
 	for made, destroyed := range map[string]string{".r0.t0.f10": ".r0.t0.f2", ".w4.ph.t7.f11": ".w4.ph.t7.f3", ".r0.t0.f1": ".r0.t0.f1"} {
 		path, _ := object(t, 16528)
@@ -194,7 +194,7 @@ func flagsAlias(t *testing.T, w *world) {
 		}
 		for _, name := range registered(t, w) {
 			if strings.HasPrefix(name, id) {
-				t.Errorf("%s is left", name)
+				t.Errorf("%s still exists", name)
 			}
 		}
 	}
@@ -236,10 +236,10 @@ func restarted(t *testing.T, how syscall.Signal) {
 	next := start(t, daemontest.Options{Data: w.Data, Mount: w.Mount, Flags: []string{"--drain", "300ms"}})
 	for _, s := range semaphores {
 		if _, err := os.Lstat(s); !errors.Is(err, syscall.ENOENT) {
-			t.Errorf("%s is left: %v", s, err)
+			t.Errorf("%s still exists: %v", s, err)
 		}
 	}
-	// The old ring: the C library's wait says nothing, the Go client's says why.
+	// The old ring: wait of the C library returns nothing, that of the Go client an error.
 	if _, errno := rings[0].prep(buffers[0], 0, files[0], 0, 100, 1); errno != 0 {
 		t.Error(errno)
 	}
@@ -254,20 +254,20 @@ func restarted(t *testing.T, how syscall.Signal) {
 	} else {
 		wantErrno(t, "the Go client's prepare", err, usrbioGone)
 	}
-	// The old descriptor: dead, or still served by the kernel alone.
+	// The old descriptor: dead, or still served by the kernel without a daemon.
 	switch n, err := held.ReadAt(make([]byte, 100), 0); {
 	case err == nil && n == 100:
 	case errors.Is(err, syscall.ENOTCONN) || errors.Is(err, syscall.ECONNABORTED):
 	default:
 		t.Errorf("old descriptor: %d, %v", n, err)
 	}
-	// Everything anew.
+	// New connections work.
 	throughBoth(t, next, func(t *testing.T, l library) {
 		f, b, r := l.open(path, "rdwr"), l.buffer(4096, 0), l.ring(ringOptions{entries: 4})
 		expect(t, 4096, r, b, 0, f, 0, 4096)
 		holds(t, b, 0, 4096, 1)
 	})
-	// The process that lived through it can begin anew as well.
+	// The process that survived the restart can open the mount again, too.
 	old.ok("iordestroy %s", rings[0].(*cRing).name)
 	old.ok("open g %s rdonly", path)
 	old.ok("reg g")
@@ -332,7 +332,7 @@ func rmRf(t *testing.T, w *world) {
 	wantThere(t, outside)
 }
 
-// rmRfRights: somebody else's tree stays.
+// rmRfRights checks that another user's tree cannot be removed.
 func rmRfRights(t *testing.T) {
 	w := shared(t)
 	dir := w.dir(t)
@@ -366,7 +366,7 @@ func mvIntoRmRf(t *testing.T, w *world) {
 	if names := namesIn(t, w.virtual("rm-rf")); len(names) != 0 {
 		t.Error(names)
 	}
-	must(t, os.Mkdir(victim, 0o755)) // the name is free
+	must(t, os.Mkdir(victim, 0o755)) // the name can be used again
 	wantErrno(t, "out of rm-rf", os.Rename(w.virtual("rm-rf")+"/d", dir+"/e"), syscall.ENOENT)
 }
 
@@ -386,9 +386,9 @@ func mvLink(t *testing.T, w *world) {
 	wantErrno(t, "existing name", os.Symlink("mv:"+dir+"/b/g", dir+"/b"), syscall.EEXIST)
 	must(t, os.Symlink("mv:"+dir+"/b/g", dir+"/b/h")) // within one directory
 	wantThere(t, dir+"/b/h")
-	// The kernel hears of the old name a moment later: the caller holds the lock
-	// of the directory until it has its answer.
-	eventually(t, "the old name is gone", func() bool {
+	// The kernel is told to forget the old name a moment later: the caller holds the lock
+	// of the directory until its request is answered.
+	eventually(t, "the old name is removed", func() bool {
 		_, err := os.Lstat(dir + "/b/g")
 		return errors.Is(err, syscall.ENOENT)
 	})
@@ -429,7 +429,7 @@ func setConf(t *testing.T) {
 	if got := value(other, "usr.enable_read_cache"); got != "true" {
 		t.Error(got)
 	}
-	// Older kernels answer a repetition from their cache, newer ones ask.
+	// Older kernels answer a repetition from their cache, newer ones ask the daemon.
 	if a := c.do("symlink false %s", set("usr.enable_read_cache")); a.code != 0 && a.code != int(syscall.EEXIST) {
 		t.Error(a.line)
 	}
@@ -440,7 +440,7 @@ func setConf(t *testing.T) {
 	if got := value(c, "usr.attr_timeout"); got != "1.5" {
 		t.Error(got)
 	}
-	c.fails(int(syscall.EPERM), "symlink 16 %s", set("sys.max_jobs_per_ioring")) // changed: upstream lets anybody
+	c.fails(int(syscall.EPERM), "symlink 16 %s", set("sys.max_jobs_per_ioring")) // changed: upstream lets any user
 	root := w.tool(t)
 	root.fails(int(syscall.EINVAL), "symlink 1000000 %s", set("sys.storage.net_client.rdma_control.max_concurrent_transmission"))
 	w.toolAs(t, 1_000_001).fails(int(syscall.EPERM), "symlink true %s", set("usr.readonly"))
@@ -525,10 +525,10 @@ func punchHole(t *testing.T, w *world, c *tool) {
 	must(t, err)
 	want := append(make([]byte, chunk), pattern(3*chunk, 1)[chunk:]...)
 	if string(got) != string(want) {
-		t.Error("other bytes than zeros and the rest")
+		t.Error("the file does not have zeros in the hole and its bytes elsewhere")
 	}
-	// A hole for the ring, too; a descriptor open for reading alone serves where
-	// its user may write.
+	// The ring sees the hole, too. A read-only descriptor is enough if its user may
+	// write the file.
 	c.ok("reg f")
 	c.ok("iovcreate v %s %d 0 -1", w.Mount, chunk)
 	c.ok("iorcreate4 r %s 4 r 0 0 -1 2", w.Mount)
@@ -543,7 +543,7 @@ func punchHole(t *testing.T, w *world, c *tool) {
 	c.ok("open d %s rdonly", filepath.Dir(path))
 	c.fails(int(syscall.EINVAL), "punchhole d 0 0:%d", chunk) // crashes upstream
 	if os.Geteuid() == 0 {
-		other := w.toolAs(t, alice) // changed: upstream asks for no right
+		other := w.toolAs(t, alice) // changed: upstream requires no right
 		other.ok("open f %s rdonly", path)
 		other.fails(int(syscall.EPERM), "punchhole f 0 %d:%d", chunk, 2*chunk)
 		fileHolds(t, path, chunk, chunk, 1+chunk)
@@ -556,7 +556,7 @@ func hardlink(t *testing.T, w *world, c *tool) {
 	c.ok("hardlink %s/f %s/g", dir, dir)
 	c.fails(int(syscall.EEXIST), "hardlink %s/f %s/g", dir, dir)
 	root := fmt.Sprintf("%s/linked-%s", w.Mount, wire.NewUUID())
-	wantGone(t, root) // and the kernel remembers
+	wantGone(t, root) // the kernel caches that
 	c.ok("hardlink %s/f %s", dir, root)
 	a, err := os.Stat(dir + "/f")
 	must(t, err)

@@ -19,7 +19,7 @@ func TestMain(m *testing.M) {
 	os.Exit(daemontest.Main(m))
 }
 
-// built is something made once per run.
+// built is a file built once per run.
 type built struct {
 	once sync.Once
 	path string
@@ -59,7 +59,7 @@ func kv3fs(t *testing.T) string {
 	return path
 }
 
-// usrbioTool is the scripted driver of the C library, beside its library.
+// usrbioTool is a program that drives the C library by a script. The library lies beside it.
 func usrbioTool(t *testing.T) string {
 	return toolBinary.get(t, func(dir string) (string, []*exec.Cmd) {
 		build := filepath.Join(dir, "c")
@@ -70,7 +70,7 @@ func usrbioTool(t *testing.T) string {
 	})
 }
 
-// self is this test binary where every user can run it.
+// self is a copy of this test binary that every user can run.
 func self(t *testing.T) string {
 	return selfBinary.get(t, func(dir string) (string, []*exec.Cmd) {
 		out := filepath.Join(dir, "self.test")

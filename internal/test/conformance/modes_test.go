@@ -10,8 +10,8 @@ import (
 	"github.com/kv3fs/kv3fs/internal/test/daemontest"
 )
 
-// TestModes runs what moves bytes once more under each way in which a daemon
-// can be told to move them.
+// TestModes repeats the cases that move bytes with each way in which a daemon can be
+// told to move them.
 func TestModes(t *testing.T) {
 	moving := map[string]func(*testing.T, *world, library){
 		"27": readsOneMiB, "30": endOfFile, "31": holeReadsAsZeros, "32": holeForbidden, "33": insideHole, "34": sparseGiB,
@@ -35,7 +35,7 @@ func TestModes(t *testing.T) {
 	}
 }
 
-// TestReadonlyDaemon: nothing can be changed, and nobody can change that.
+// TestReadonlyDaemon checks that nothing can be changed, not even the mode itself.
 func TestReadonlyDaemon(t *testing.T) {
 	data := daemontest.NewDir(t) + "/data"
 	must(t, os.Mkdir(data, 0o777))
@@ -57,13 +57,13 @@ func TestReadonlyDaemon(t *testing.T) {
 	wantErrno(t, "set-conf", os.Symlink("false", w.virtual("set-conf/usr.readonly")), syscall.EINVAL)
 	c := w.tool(t)
 	c.ok("open d %s rdonly", w.Mount)
-	c.fails(int(syscall.EROFS), "ioctl d 0x4110680F %s", strings.Repeat("00", 272)) // changed: upstream's ioctls do not look
+	c.fails(int(syscall.EROFS), "ioctl d 0x4110680F %s", strings.Repeat("00", 272)) // changed: upstream's ioctls ignore the mode
 	fileHolds(t, w.Data+"/f", 0, 4096, 1)
 }
 
 func errOf(_ *os.File, err error) error { return err }
 
-// TestRemount: clients that see the mount at another path may use that path.
+// TestRemount checks that clients that see the mount at another path may use that path.
 func TestRemount(t *testing.T) {
 	w := start(t, daemontest.Options{Flags: []string{"--remount", "/container/3fs"}})
 	for _, name := range []string{"/a", "/b"} {
@@ -77,8 +77,8 @@ func TestRemount(t *testing.T) {
 	}
 }
 
-// TestClientInContainer: a client in a PID namespace of its own, as containers
-// have, is recognised when it dies.
+// TestClientInContainer checks that the daemon notices the end of a client in a PID
+// namespace of its own, as in a container.
 func TestClientInContainer(t *testing.T) {
 	daemontest.NeedRoot(t)
 	w := start(t, daemontest.Options{})
@@ -102,7 +102,7 @@ func TestClientInContainer(t *testing.T) {
 	goneFor(t, w, alice)
 }
 
-// TestManyProcesses: one daemon, many engines.
+// TestManyProcesses runs many engines on one daemon.
 func TestManyProcesses(t *testing.T) {
 	w := start(t, daemontest.Options{})
 	path := write(t, w.Mount+"/f", pattern(1<<20, 1))
@@ -141,7 +141,7 @@ func TestManyProcesses(t *testing.T) {
 	}
 }
 
-// TestVersion: the binary under test says what it is.
+// TestVersion checks that the binary under test prints its version.
 func TestVersion(t *testing.T) {
 	out, err := exec.Command(kv3fs(t), "version").CombinedOutput()
 	if err != nil || len(out) == 0 {

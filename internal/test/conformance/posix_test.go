@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// notSupported is case 76: what 3FS does not have, in its words.
+// notSupported is case 76: what 3FS does not support fails with the same errno.
 func notSupported(t *testing.T, w *world) {
 	dir := w.dir(t)
 	f, err := os.Create(dir + "/f")

@@ -10,7 +10,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/test/daemontest"
 )
 
-// What every script begins with: a file of 100 bytes, a buffer and a ring.
+// The beginning of every script: a file of 100 bytes, a buffer and a ring.
 const pythonPreamble = `
 import errno, os, sys, time
 from multiprocessing.shared_memory import SharedMemory

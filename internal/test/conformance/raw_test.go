@@ -10,7 +10,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
-// rawRing is a ring written by hand from the specification, past both libraries.
+// rawRing is a ring driven by hand after the specification, without either library.
 type rawRing struct {
 	t      *testing.T
 	w      *world
@@ -22,7 +22,7 @@ type rawRing struct {
 	tail   int32
 }
 
-// object makes a shared memory object and returns its path.
+// object creates a shared memory object and returns its path.
 func object(t *testing.T, sizeBytes int64) (path string, mem *shm.Mapping) {
 	t.Helper()
 	name := "hf3fs-iov-" + wire.NewUUID().String()
@@ -68,7 +68,7 @@ func (r *rawRing) push(index int32, a wire.Args) {
 	r.mem.StoreInt32(wire.OffSqeHead, r.head)
 }
 
-// reap waits for at least n completions and takes what is there.
+// reap waits for at least n completions and returns all that are there.
 func (r *rawRing) reap(n int, limit time.Duration) (got []wire.Cqe) {
 	for end := time.Now().Add(limit); ; time.Sleep(time.Millisecond) {
 		for head := r.mem.LoadInt32(wire.OffCqeHead); r.tail != head; {

@@ -31,7 +31,7 @@ var submitLinks = []string{"submit-ios.ph", "submit-ios", "submit-ios.pl"}
 func eachSeesOwn(t *testing.T) {
 	w := shared(t)
 	daemontest.NeedRoot(t)
-	// Users of this test alone: what they registered is all they see.
+	// Only this test has these users, so they see exactly what they registered.
 	a, b := w.toolAs(t, 22001), w.toolAs(t, 22002)
 	idA := a.ok("iovcreate v %s 4096 0 -1", w.Mount).kv["uuid"]
 	idB := b.ok("iovcreate v %s 4096 0 -1", w.Mount).kv["uuid"]
@@ -43,7 +43,7 @@ func eachSeesOwn(t *testing.T) {
 	}
 	for _, name := range namesIn(t, w.iovs("")) {
 		if name == idA || name == idB {
-			t.Error("root sees what is not its own")
+			t.Error("root sees registrations of others")
 		}
 	}
 }
@@ -82,7 +82,7 @@ func nothingElseInIovs(t *testing.T, w *world) {
 	wantErrno(t, "rename from", os.Rename(w.iovs("submit-ios"), f+"2"), syscall.EPERM)
 	inClosed := syscall.EPERM
 	if os.Geteuid() != 0 {
-		inClosed = syscall.EACCES // the kernel itself says so: 3fs-virt has mode 0555
+		inClosed = syscall.EACCES // from the kernel: 3fs-virt has mode 0555
 	}
 	wantErrno(t, "rmdir", unix.Rmdir(w.iovs("")), inClosed)
 	wantErrno(t, "chmod", os.Chmod(w.iovs(""), 0o700), syscall.EPERM)
@@ -90,7 +90,7 @@ func nothingElseInIovs(t *testing.T, w *world) {
 	wantErrno(t, "rename 3fs-virt", os.Rename(w.virtual(""), w.Mount+"/y"), syscall.EPERM)
 }
 
-// link tries a name for an object of so many bytes and takes it away again.
+// link registers an object of so many bytes under a name, and ends the registration.
 func link(t *testing.T, w *world, sizeBytes int64, name string) error {
 	t.Helper()
 	path, _ := object(t, sizeBytes)
@@ -215,14 +215,14 @@ func inoOf(t *testing.T, f *os.File) uint64 {
 	return st.Ino
 }
 
-// ringNameGone works on both libraries: the ring's object has no name once the
-// ring is there, and the ring works.
+// ringNameGone checks, for both libraries, that the ring's object has no name once the
+// ring exists, and that the ring works.
 func ringNameGone(t *testing.T, w *world, l library) {
 	before := registered(t, w)
 	r := l.ring(ringOptions{entries: 4})
 	var target string
 	for _, name := range registered(t, w) {
-		// Other tests register things meanwhile: every ring of ours must do.
+		// Other tests register at the same time, so try several rings.
 		if !slices.Contains(before, name) && strings.Contains(name, ".r0.t0") {
 			if to, err := os.Readlink(w.iovs(name)); err == nil {
 				target = to
@@ -232,7 +232,7 @@ func ringNameGone(t *testing.T, w *world, l library) {
 	if !strings.HasPrefix(target, "/dev/shm/hf3fs-iov-") {
 		t.Fatalf("target %q", target)
 	}
-	eventually(t, target+" has lost its name", func() bool {
+	eventually(t, target+" has no name any more", func() bool {
 		_, err := os.Lstat(target)
 		return errors.Is(err, syscall.ENOENT)
 	})

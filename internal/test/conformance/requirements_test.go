@@ -22,14 +22,14 @@ import (
 	"github.com/kv3fs/kv3fs/usrbio"
 )
 
-// requirements are those that the known clients have, by the numbers of the
-// client survey: R1 to R16 of rings, R20 to R35 of the mount.
+// requirements are those of the known clients, by their numbers in the
+// client survey: R1 to R16 for rings, R20 to R35 for the mount.
 var requirements = map[int]check{
 	1:  {what: "type, canonical path, no blanks", ways: sys(mountR1)},
 	2:  {what: "magic on every descriptor", ways: c(magicC).and(goWay(magicGo))},
 	3:  {what: "objects of any name, mapped at once", ways: c(anyObjectName)},
 	4:  {what: "the grammar of link names", ways: sys(badItems).and(way("raw", func(t *testing.T) { itemsInAnyOrder(t, shared(t)) }))},
-	5:  {what: "memory is let go at unlink and at death", ways: way("sys", memoryLetGo)},
+	5:  {what: "memory is released after an unlink and after a process ended", ways: way("sys", memoryReleased)},
 	6:  {what: "submit semaphores for every uid", ways: way("c", semaphoresForAll)},
 	7:  {what: "exactly one completion each", ways: both(exactlyOnce)},
 	8:  {what: "rings of every size, many, short-lived", ways: both(everySize).and(both64("many ")).and(way("churn c", churnC)).and(way("churn go", churnGo))},
@@ -100,7 +100,7 @@ func anyObjectName(t *testing.T, w *world, c *tool) {
 	}
 }
 
-// mapped tells whether the daemon has an object of that name mapped.
+// mapped reports whether the daemon has an object of that name mapped.
 func (w *world) mapped(t *testing.T, name string) bool {
 	t.Helper()
 	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", w.PID()))
@@ -108,7 +108,7 @@ func (w *world) mapped(t *testing.T, name string) bool {
 	return strings.Contains(string(maps), name)
 }
 
-func memoryLetGo(t *testing.T) {
+func memoryReleased(t *testing.T) {
 	w := shared(t)
 	for _, how := range []string{"unlink", "death"} {
 		c := w.tool(t)
@@ -130,7 +130,7 @@ func memoryLetGo(t *testing.T) {
 			c.die()
 			os.Remove(target)
 		}
-		eventually(t, "the daemon lets the memory go after "+how, func() bool { return !w.mapped(t, name) })
+		eventually(t, "the daemon releases the memory after "+how, func() bool { return !w.mapped(t, name) })
 	}
 }
 
@@ -191,7 +191,7 @@ func exactlyOnce(t *testing.T, w *world, l library) {
 		}
 	}
 	if got := r.wait(32, 1, 50*time.Millisecond); len(got) != 0 {
-		t.Errorf("more than was asked for: %+v", got)
+		t.Errorf("more completions than requests: %+v", got)
 	}
 }
 
@@ -217,7 +217,7 @@ func everySize(t *testing.T, w *world, l library) {
 	}
 }
 
-// both64 is 64 rings and 64 iovs in one process.
+// both64 uses 64 rings and 64 iovs in one process.
 func both64(prefix string) ways {
 	many := func(t *testing.T, w *world, l library) {
 		f := l.open(write(t, w.dir(t)+"/f", pattern(4096, 3)), "rdonly")
@@ -252,7 +252,7 @@ func both64(prefix string) ways {
 
 const churned = 2000
 
-// descriptors counts what the daemon has open.
+// descriptors returns the number of descriptors that the daemon has open.
 func (w *world) descriptors(t *testing.T) int {
 	t.Helper()
 	fds, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", w.PID()))
@@ -281,7 +281,7 @@ func churnC(t *testing.T) {
 		}
 	}
 	t.Logf("C library: %d rings made, used and destroyed per second", int(churned/time.Since(began).Seconds()))
-	eventually(t, "no descriptor is left behind", func() bool { return w.descriptors(t) <= before+4 })
+	eventually(t, "the daemon closes the descriptors", func() bool { return w.descriptors(t) <= before+4 })
 }
 
 func churnGo(t *testing.T) {
@@ -309,7 +309,7 @@ func churnGo(t *testing.T) {
 		}
 	}
 	t.Logf("usrbio: %d rings made, used and closed per second", int(churned/time.Since(began).Seconds()))
-	eventually(t, "no descriptor is left behind", func() bool { return w.descriptors(t) <= before+4 })
+	eventually(t, "the daemon closes the descriptors", func() bool { return w.descriptors(t) <= before+4 })
 }
 
 func oddSizes(t *testing.T, w *world, l library) {
@@ -329,7 +329,7 @@ func oddSizes(t *testing.T, w *world, l library) {
 	}
 }
 
-// twoGiB: more than one system call moves.
+// twoGiB reads more than one system call can move.
 func twoGiB(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes 2 GiB of memory")
@@ -356,7 +356,7 @@ func twoGiB(t *testing.T) {
 	expect(t, n, r, b, 0, f, 0, n)
 	holds(t, b, n-8192, 8192, 6)
 	if !b.zeros(0, 4096) || !b.zeros(1<<31-4096, 4096) {
-		t.Error("no zeros")
+		t.Error("the hole does not read as zeros")
 	}
 	b.close()
 }
@@ -456,7 +456,7 @@ func privateObject(t *testing.T) {
 	if info.Mode() != 0o600 {
 		t.Fatal(info.Mode())
 	}
-	// Nobody else can have it registered in his own name.
+	// Another user cannot register it under a name of its own.
 	mine := wire.NewUUID().String()
 	w.toolAs(t, bob).fails(int(syscall.EACCES), "symlink /dev/shm/psm_%s %s", id, w.iovs(mine))
 	c.ok("symlink /dev/shm/psm_%s %s", id, w.iovs(id))
@@ -480,7 +480,7 @@ func privateObject(t *testing.T) {
 	b.ok("iorcreate r %s 4 r 0 -1", w.Mount)
 	b.ok("raw_prep r 0 %s 0 %d 0 100 40", id, ino)
 	rawResult(t, b, -int64(syscall.EACCES))
-	// And so is a file that it may not open.
+	// The same for a file that it may not open.
 	must(t, os.WriteFile(dir+"/secret", pattern(100, 1), 0o600))
 	root, err := os.Open(dir + "/secret")
 	must(t, err)
@@ -515,7 +515,7 @@ func fourGiB(t *testing.T, w *world, c *tool) {
 	c.ok("unlink %s", w.iovs(id))
 }
 
-// nameRemoved: clean-up scripts remove names from /dev/shm.
+// nameRemoved checks that a ring works after a clean-up script removed its name.
 func nameRemoved(t *testing.T, w *world, l library) {
 	f := l.open(write(t, w.dir(t)+"/f", pattern(4096, 3)), "rdonly")
 	r := l.ring(ringOptions{entries: 4})
@@ -533,7 +533,7 @@ func nameRemoved(t *testing.T, w *world, l library) {
 	must(t, os.Remove(target))
 	expect(t, 4096, r, b, 0, f, 0, 4096)
 	holds(t, b, 0, 4096, 3)
-	b.close() // finds no name, and does not mind
+	b.close() // works although the name is gone
 }
 
 // canonical puts the dashes into 32 hexadecimal digits.
@@ -669,7 +669,7 @@ func renames(t *testing.T, w *world, l library) {
 	b.fill(0, 4096, 3)
 	expect(t, 4096, l.ring(ringOptions{entries: 4, write: true}), b, 0, source, 0, 4096)
 	fileHolds(t, dir+"/sub/old", 0, 4096, 3)
-	// Atomic: who looks finds one or the other.
+	// A rename is atomic: a reader finds one file or the other.
 	stop := make(chan struct{})
 	var looker sync.WaitGroup
 	looker.Go(func() {
@@ -713,7 +713,7 @@ func unlinkedOpen(t *testing.T, w *world, l library) {
 	if info, err := held.Stat(); err != nil || info.Size() != 65636 {
 		t.Errorf("%d, %v", info.Size(), err)
 	}
-	write(t, path, []byte("another")) // the name again
+	write(t, path, []byte("another")) // a new file of that name
 	expect(t, 65536, r, b, 0, f, 0, 65536)
 	holds(t, b, 0, 65536, 4)
 }
@@ -747,7 +747,7 @@ func statR26(t *testing.T, w *world, l library) {
 	dir := w.dir(t)
 	path := dir + "/f"
 	for _, mode := range []uint32{unix.F_OK, unix.R_OK} {
-		wantErrno(t, "access", unix.Access(path, mode), syscall.ENOENT) // and the kernel remembers
+		wantErrno(t, "access", unix.Access(path, mode), syscall.ENOENT) // the kernel caches that
 	}
 	f := l.open(path, "rdwr,creat")
 	for _, mode := range []uint32{unix.F_OK, unix.R_OK, unix.W_OK} {
@@ -757,9 +757,9 @@ func statR26(t *testing.T, w *world, l library) {
 	}
 	before, err := os.Stat(path)
 	must(t, err)
-	time.Sleep(20 * time.Millisecond) // so that the clock of the file system moves
+	time.Sleep(20 * time.Millisecond) // so that the file system's clock advances
 	b, wr := l.buffer(4096, 0), l.ring(ringOptions{entries: 4, write: true})
-	for i := range int64(20) { // every write is seen at once
+	for i := range int64(20) { // every write is visible at once
 		expect(t, 100, wr, b, 0, f, i*100, 100)
 		wantSize(t, path, i*100+100)
 	}
@@ -775,7 +775,7 @@ func statR26(t *testing.T, w *world, l library) {
 func largeDirectory(t *testing.T, w *world) {
 	dir := w.dir(t)
 	const n = 20000
-	for i := range n { // behind the mount, which is faster
+	for i := range n { // in the data directory, which is faster
 		f, err := os.OpenFile(fmt.Sprintf("%s/key@%05d", w.behind(dir), i), os.O_CREATE|os.O_WRONLY, 0o644)
 		must(t, err)
 		f.Close()
@@ -877,7 +877,7 @@ func mmapR29(t *testing.T, w *world, l library) {
 	p, err := unix.Mmap(int(h.Fd()), 0, 1<<20, unix.PROT_READ, unix.MAP_PRIVATE|unix.MAP_POPULATE)
 	must(t, err)
 	if !bytes.Equal(p, pattern(1<<20, 6)) {
-		t.Error("a mapping shows other bytes than the ring wrote")
+		t.Error("a mapping does not show the bytes that the ring wrote")
 	}
 	must(t, unix.Munmap(p))
 }
@@ -921,7 +921,7 @@ func statfsR31(t *testing.T, w *world) {
 		t.Errorf("%+v", front)
 	}
 	near := func(what string, a, b uint64) {
-		if diff := max(a, b) - min(a, b); diff > 1<<30 { // others use the disk as well
+		if diff := max(a, b) - min(a, b); diff > 1<<30 { // other processes use the disk, too
 			t.Errorf("%s: %d and %d bytes", what, a, b)
 		}
 	}
@@ -965,18 +965,18 @@ func inodesR33(t *testing.T, w *world) {
 		must(t, os.Rename(path, path+"r"))
 		must(t, syscall.Stat(path+"r", &st))
 		if st.Ino != ino {
-			t.Errorf("%s changes its number", path)
+			t.Errorf("%s: the inode number changes", path)
 		}
 		must(t, os.Link(path+"r", path+"l"))
 		must(t, syscall.Stat(path+"l", &st))
 		if st.Ino != ino {
-			t.Errorf("%s has another number as a link", path)
+			t.Errorf("%s: the inode number of a link differs", path)
 		}
 	}
 	var st syscall.Stat_t
 	must(t, syscall.Stat(w.Mount, &st))
 	if st.Ino != 1 {
-		t.Errorf("the root is %d", st.Ino)
+		t.Errorf("the root has inode number %d", st.Ino)
 	}
 }
 

@@ -8,11 +8,11 @@ import (
 	"testing"
 )
 
-// check is one number of the specification and what shows it.
+// check is one number of the specification and the tests for it.
 type check struct {
 	what  string
 	ways  ways
-	alone bool // measures time, or needs much memory: not beside others
+	alone bool // measures time, or needs much memory: runs alone
 }
 
 func signal(sig syscall.Signal) func(*testing.T) {
@@ -24,22 +24,22 @@ var cases = map[int]check{
 	1:  {what: "mountinfo names type and source", ways: sys(mountinfoLine)},
 	2:  {what: "the mount point is found from a path", ways: c(findsMountC).and(goWay(findsMountGo))},
 	3:  {what: "a buffer that is too short is left alone", ways: c(shortBuffer)},
-	4:  {what: "a path elsewhere is on no 3FS", ways: c(offMountC).and(goWay(offMountGo))},
+	4:  {what: "a path elsewhere is not on a 3FS", ways: c(offMountC).and(goWay(offMountGo))},
 	5:  {what: "bind mounts of a part and of 3fs-virt", ways: way("c", bindMountC).and(way("go", bindMountGo))},
 	6:  {what: "another file system type, if asked for", ways: way("c", anyTypeC).and(way("go", anyTypeGo))},
 	7:  {what: "magic, version, mount name and path offset on every descriptor", ways: c(magicC).and(goWay(magicGo))},
-	8:  {what: "O_PATH and foreign descriptors are no 3FS", ways: c(notMagicC).and(goWay(notMagicGo))},
+	8:  {what: "O_PATH and foreign descriptors are not on a 3FS", ways: c(notMagicC).and(goWay(notMagicGo))},
 	9:  {what: "an unknown ioctl", ways: c(unknownIoctl)},
 	10: {what: "forced sync with a wild pointer", ways: c(forceFsync)},
 	11: {what: "3fs-virt: names, modes, inode numbers", ways: sys(virtualTree)},
-	12: {what: "each uid lists its own", ways: way("c", eachSeesOwn)},
+	12: {what: "each uid lists its own registrations", ways: way("c", eachSeesOwn)},
 	13: {what: "another uid's key", ways: way("c", othersKey)},
 	14: {what: "submit links stay", ways: sys(submitLinkStays)},
 	15: {what: "iovs holds registrations only", ways: sys(nothingElseInIovs)},
-	16: {what: "no uuid", ways: sys(badUUID)},
+	16: {what: "a name without a uuid", ways: sys(badUUID)},
 	17: {what: "contradictions in the name", ways: sys(badItems)},
 	18: {what: "depth beyond the ring", ways: sys(depthBeyondRing)},
-	19: {what: "target missing or no file", ways: sys(badTarget)},
+	19: {what: "target missing or not a file", ways: sys(badTarget)},
 	20: {what: "target elsewhere", ways: sys(targetElsewhere)},
 	21: {what: "objects too small", ways: sys(tinyObjects)},
 	22: {what: "items in any order", ways: way("raw", func(t *testing.T) { itemsInAnyOrder(t, shared(t)) })},
@@ -77,7 +77,7 @@ var cases = map[int]check{
 	54: {what: "a deadline in the past", ways: both(pastDeadline)},
 	55: {what: "a lost post", ways: c(lostPost)},
 	56: {what: "three priorities", ways: both(priorities)},
-	57: {what: "somebody else submits", ways: both(othersSubmit)},
+	57: {what: "another process submits", ways: both(othersSubmit)},
 	58: {what: "what registering returns", ways: c(registersOnce).and(goWay(registersAgainGo))},
 	59: {what: "a number used again", ways: c(staleNumber)},
 	60: {what: "the original closed", ways: both(originalClosed)},
@@ -95,8 +95,8 @@ var cases = map[int]check{
 	72: {what: "set-conf", ways: way("c", setConf)},
 	73: {what: "MOVE", ways: c(moveIoctl)},
 	74: {what: "REMOVE and RECURSIVE_RM", ways: c(removeIoctl)},
-	75: {what: "PUNCH_HOLE (changed: asks for the right to write)", ways: c(punchHole).and(way("hardlink", func(t *testing.T) { w := shared(t); hardlink(t, w, w.tool(t)) }))},
-	76: {what: "what there is not", ways: sys(notSupported)},
+	75: {what: "PUNCH_HOLE (changed: requires the right to write)", ways: c(punchHole).and(way("hardlink", func(t *testing.T) { w := shared(t); hardlink(t, w, w.tool(t)) }))},
+	76: {what: "unsupported operations", ways: sys(notSupported)},
 	77: {what: "unflushed writes (changed)", ways: both(unflushedWrite)},
 	78: {what: "a restarted daemon", ways: way("killed", signal(syscall.SIGKILL)).and(way("stopped", signal(syscall.SIGTERM)))},
 	79: {what: "an empty slice; an idle wait (changed)", ways: both(emptySliceAndIdleWait).and(throughPython(pythonEmptySliceAndIdleWait))},
@@ -136,7 +136,7 @@ func TestEveryNumberHasATest(t *testing.T) {
 		}
 		for n, c := range checks {
 			if !slices.Contains(numbers, n) {
-				t.Errorf("%s %d is no number of the specification", what, n)
+				t.Errorf("%s %d is not in the specification", what, n)
 			}
 			for name, fn := range c.ways {
 				if fn == nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/test/daemontest"
 )
 
-// tool is a process that uses the C library, told what to do line by line (see
+// tool is a process that uses the C library and reads its commands line by line (see
 // clients/c/tests/usrbio_tool.c).
 type tool struct {
 	t     *testing.T
@@ -25,7 +25,7 @@ type tool struct {
 	made  []string // shared memory objects, which a killed process leaves behind
 }
 
-// answer is what a command said.
+// answer is the reply to a command.
 type answer struct {
 	line string
 	code int // 0: ok; else exactly what the library returned
@@ -33,7 +33,7 @@ type answer struct {
 	rest []string // words without an equals sign
 }
 
-// newTool starts one as uid; wrap, where given, is a shell command that ends
+// newTool starts a tool as uid. wrap, if not empty, is a shell command that ends
 // with exec "$0" and runs in a mount namespace of its own.
 func newTool(t *testing.T, uid uint32, wrap string, env ...string) *tool {
 	t.Helper()
@@ -111,7 +111,7 @@ func (c *tool) end() {
 	}
 }
 
-// die kills the process as nothing in it can notice, and waits until it is gone.
+// die kills the process with SIGKILL and waits until it has ended.
 func (c *tool) die() {
 	c.t.Helper()
 	must(c.t, c.cmd.Process.Kill())
@@ -121,7 +121,7 @@ func (c *tool) die() {
 func (c *tool) send(format string, args ...any) {
 	c.t.Helper()
 	if _, err := fmt.Fprintf(c.in, format+"\n", args...); err != nil {
-		c.t.Fatalf("usrbio_tool is gone at %q: %v", fmt.Sprintf(format, args...), err)
+		c.t.Fatalf("usrbio_tool has ended before %q: %v", fmt.Sprintf(format, args...), err)
 	}
 }
 
@@ -164,7 +164,7 @@ func parseAnswer(t *testing.T, line string) answer {
 	return a
 }
 
-// do runs one command, whatever comes of it.
+// do runs one command, which may fail.
 func (c *tool) do(format string, args ...any) answer {
 	c.t.Helper()
 	c.send(format, args...)
@@ -191,7 +191,7 @@ func (c *tool) ok(format string, args ...any) answer {
 	return a
 }
 
-// fails runs a command that must answer want, sign and all.
+// fails runs a command that must fail with want, including its sign.
 func (c *tool) fails(want int, format string, args ...any) {
 	c.t.Helper()
 	if a := c.do(format, args...); a.code != want {

@@ -38,7 +38,7 @@ func ringFull(t *testing.T, w *world, l library) {
 			t.Errorf("%d: %d, %v", i, index, errno)
 		}
 	}
-	// Not reaped: busy, executed or not.
+	// A slot that is not reaped is busy, whether the request was executed or not.
 	for range 3 {
 		if _, errno := r.prep(b, 0, f, 0, 10, 1); errno != syscall.EAGAIN {
 			t.Errorf("the fifth: %v", errno)
@@ -89,7 +89,7 @@ func endOfFile(t *testing.T, w *world, l library) {
 	expect(t, 1, r, b, 0, f, 999, 4096)
 }
 
-// holed makes a file whose first chunk is a hole and whose second holds a pattern.
+// holed creates a file whose first chunk is a hole and whose second has a pattern.
 func holed(t *testing.T, w *world) string {
 	t.Helper()
 	f, err := os.Create(w.dir(t) + "/holed")
@@ -106,7 +106,7 @@ func holeReadsAsZeros(t *testing.T, w *world, l library) {
 	b.fill(0, 2*chunk+4096, 99)
 	expect(t, 2*chunk, r, b, 0, f, 0, 2*chunk+4096)
 	if !b.zeros(0, chunk) {
-		t.Error("the hole is not zeros")
+		t.Error("the hole does not read as zeros")
 	}
 	holds(t, b, chunk, chunk, 8)
 }
@@ -117,7 +117,7 @@ func holeForbidden(t *testing.T, w *world, l library) {
 	expect(t, -int64(syscall.ENODATA), r, b, 0, f, 0, 2*chunk)
 	expect(t, -int64(syscall.ENODATA), r, b, 0, f, chunk-4096, 8192)
 	expect(t, chunk, r, b, 0, f, chunk, chunk) // no hole in it
-	expect(t, 0, r, b, 0, f, 2*chunk, 4096)    // behind the end is no hole
+	expect(t, 0, r, b, 0, f, 2*chunk, 4096)    // beyond the end is not a hole
 	holds(t, b, 0, chunk, 8)
 }
 
@@ -128,7 +128,7 @@ func insideHole(t *testing.T, w *world, l library) {
 	b.fill(0, chunk, 99)
 	expect(t, chunk, l.ring(ringOptions{entries: 4}), b, 0, f, 0, chunk)
 	if !b.zeros(0, chunk) {
-		t.Error("the hole is not zeros")
+		t.Error("the hole does not read as zeros")
 	}
 	expect(t, -int64(syscall.ENODATA), l.ring(ringOptions{entries: 4, flags: 2}), b, 0, f, 0, chunk)
 }
@@ -143,7 +143,7 @@ func sparseGiB(t *testing.T, w *world, l library) {
 		b.fill(0, 4096, 99)
 		expect(t, 4096, r, b, 0, f, off, 4096)
 		if !b.zeros(0, 4096) {
-			t.Error("no zeros at", off)
+			t.Error("the hole does not read as zeros at", off)
 		}
 	}
 }
@@ -154,7 +154,7 @@ const tenMiB = 10 << 20
 func grown(t *testing.T, w *world, l library) (path string, f file) {
 	path = w.dir(t) + "/f"
 	f = l.open(path, "rdwr,creat")
-	if info, err := os.Stat(path); err != nil || info.Size() != 0 { // attributes are in the kernel's cache now
+	if info, err := os.Stat(path); err != nil || info.Size() != 0 { // the kernel caches attributes now
 		t.Fatal(info, err)
 	}
 	b, r := l.buffer(tenMiB, 0), l.ring(ringOptions{entries: 4, write: true})
@@ -177,7 +177,7 @@ func writesExtend(t *testing.T, w *world, l library) {
 	fileHolds(t, path, tenMiB, tenMiB, 12)
 }
 
-// Better than asked: exact at once, before the forced sync too.
+// Better than required: exact at once, even before the forced sync.
 func sizeAfterForceFsync(t *testing.T, w *world, l library) {
 	path, f := grown(t, w, l)
 	wantSize(t, path, 2*tenMiB)
@@ -261,7 +261,7 @@ func unregisteredGo(t *testing.T, w *world) {
 	}
 }
 
-// rawSetup gives a tool with a file f (4 KiB), an iov v (64 KiB) and a ring r of 8.
+// rawSetup returns a tool with a file f (4 KiB), an iov v (64 KiB) and a ring r of 8.
 func rawSetup(t *testing.T, w *world, c *tool) (ino int64) {
 	c.ok("open f %s rdonly", write(t, w.dir(t)+"/f", pattern(4096, 2)))
 	c.ok("iovcreate v %s 65536 0 -1", w.Mount)
@@ -295,7 +295,7 @@ func unknownFile(t *testing.T, w *world, c *tool) {
 		c.ok("raw_prep r 0 v 0 %s 0 10 40", ino)
 		rawResult(t, c, -int64(syscall.EBADF))
 	}
-	// A directory is no regular file; its root is inode 1.
+	// A directory is not a regular file; the root is inode 1.
 	c.ok("raw_prep r 0 v 0 1 0 10 40")
 	rawResult(t, c, -int64(syscall.EBADF))
 	c.ok("iorcreate w %s 4 w 0 -1", w.Mount)
@@ -309,7 +309,7 @@ func unknownFile(t *testing.T, w *world, c *tool) {
 func beyondBuffer(t *testing.T, w *world, c *tool) {
 	ino := rawSetup(t, w, c)
 	c.ok("raw_prep r 0 v 65000 %d 0 1000 40", ino)
-	c.ok("raw_prep r 1 v 65536 %d 0 1 41", ino) // upstream does not look at the second
+	c.ok("raw_prep r 1 v 65536 %d 0 1 41", ino) // upstream does not check the second
 	c.ok("raw_prep r 2 v 0xffffffffffffffff %d 0 2 42", ino)
 	c.ok("raw_prep r 3 v 0 %d 0 0xffffffffffffffff 43", ino)
 	c.ok("raw_prep r 4 v 65436 %d 0 100 44", ino)
@@ -398,7 +398,7 @@ func readonlyUser(t *testing.T) {
 	c.fails(int(syscall.EROFS), "unlink %s", path)
 	c.fails(int(syscall.EROFS), "symlink %s %s", path, w.virtual("rm-rf/x"))
 	c.ok("open g %s rdonly", path)
-	// Changed: control files are no files. Upstream does not let a registration go.
+	// Changed: a registration is not a file. Upstream does not let it be removed.
 	id := wire.NewUUID().String()
 	c.ok("shm m kv3fs-%s 4096", id)
 	c.ok("symlink /dev/shm/kv3fs-%s %s", id, w.iovs(id))
@@ -408,7 +408,7 @@ func readonlyUser(t *testing.T) {
 	if a := c.ok("list %s", w.iovs("")); len(a.rest) != 5 { // v, r and three semaphores
 		t.Error(a.line)
 	}
-	c2 := w.tool(t) // the others go on
+	c2 := w.tool(t) // other clients are not affected
 	c2.ok("open f %s rdwr,creat", w.dir(t)+"/f")
 }
 
@@ -440,11 +440,11 @@ func negativeDepth(t *testing.T, w *world, l library) {
 	}
 }
 
-// Changed: the timer upstream meant. There a partial batch waits for ever.
+// Changed: the timer works as upstream intended. There a partial batch waits for ever.
 func negativeDepthTimer(t *testing.T, w *world, l library) {
 	f := l.open(write(t, w.dir(t)+"/f", make([]byte, 100)), "rdonly")
 	b, r := l.buffer(4096, 0), l.ring(ringOptions{entries: 8, depth: -4, timeoutMs: 20})
-	partial := func(r ring, tries int) (took []time.Duration) { // sorted: a busy machine may be late
+	partial := func(r ring, tries int) (took []time.Duration) { // sorted, because a busy machine may be late
 		for range tries {
 			began := time.Now()
 			r.prep(b, 0, f, 0, 10, 1)
@@ -461,9 +461,9 @@ func negativeDepthTimer(t *testing.T, w *world, l library) {
 	if took := partial(r, 5); took[0] < 15*time.Millisecond || took[0] > 200*time.Millisecond {
 		t.Errorf("2 of 4 after %v, want about 20 ms", took)
 	}
-	// A daemon whose timer does not fire finds the requests when it looks at the
-	// ring for another reason, every 50 ms. A timeout far below that tells the
-	// timer from the look.
+	// A daemon whose timer does not fire finds the requests when it visits the
+	// ring for another reason, every 50 ms. A timeout far below that distinguishes
+	// the two.
 	if took := partial(l.ring(ringOptions{entries: 8, depth: -4, timeoutMs: 5}), 11); took[0] < 4*time.Millisecond || took[5] > 30*time.Millisecond {
 		t.Errorf("2 of 4 after %v, want about 5 ms", took)
 	}
@@ -533,10 +533,10 @@ func pastDeadline(t *testing.T, w *world, l library) {
 	}
 	r.prep(b, 0, f, 0, 10, 1)
 	r.submit()
-	eventually(t, "what is ready comes in spite of the deadline", func() bool { return len(r.wait(4, 1, -time.Second)) == 1 })
+	eventually(t, "completions that are ready are returned in spite of the deadline", func() bool { return len(r.wait(4, 1, -time.Second)) == 1 })
 }
 
-// lostPost: the completion is there, its semaphore post is not.
+// lostPost checks a completion whose semaphore post was lost.
 func lostPost(t *testing.T, w *world, c *tool) {
 	f := write(t, w.dir(t)+"/f", make([]byte, 100))
 	c.ok("open f %s rdonly", f)
@@ -556,7 +556,7 @@ func lostPost(t *testing.T, w *world, c *tool) {
 		}
 	})
 	if took > 5*time.Second {
-		t.Errorf("noticed after %v", took)
+		t.Errorf("the completion was noticed after %v", took)
 	}
 }
 
@@ -591,7 +591,7 @@ func registersOnce(t *testing.T, w *world, c *tool) {
 	}
 	c.fails(int(syscall.EINVAL), "reg f")
 	c.fails(int(syscall.EBADF), "reg 123456")
-	c.fails(int(syscall.EBADF), "reg 2") // standard error is no file of a 3FS
+	c.fails(int(syscall.EBADF), "reg 2") // standard error is not on a 3FS
 	c.ok("iovcreate v %s 4096 0 -1", w.Mount)
 	c.ok("iorcreate r %s 4 r 0 -1", w.Mount)
 	c.ok("prep r v r 0 handle:f 0 100 1")
@@ -610,7 +610,7 @@ func registersAgainGo(t *testing.T, w *world) {
 	defer f.Close()
 	a, err := m.Register(context.Background(), f)
 	must(t, err)
-	b, err := m.Register(context.Background(), f) // a value of its own, no number that could be taken
+	b, err := m.Register(context.Background(), f) // its own value, not a number that could be reused
 	must(t, err)
 	if a == b || a.Ino() != inoOf(t, f) {
 		t.Error(a.Ino(), b.Ino())
@@ -631,7 +631,7 @@ func staleNumber(t *testing.T, w *world, c *tool) {
 		t.Fatalf("number %d, want %d", two, one)
 	}
 	c.fails(int(syscall.EINVAL), "reg g")
-	c.ok("dereg g") // works now that the number is open on a 3FS again
+	c.ok("dereg g") // works, because the number is open on a 3FS again
 	c.ok("reg g")
 }
 
@@ -651,8 +651,8 @@ func originalClosed(t *testing.T, w *world, l library) {
 	holds(t, b, 0, 100, 1)
 }
 
-// Changed: mount and rings see the same bytes; upstream's ring reads none of
-// what write(2) has not flushed.
+// Changed: mount and rings see the same bytes; upstream's ring does not read what
+// write(2) has not flushed.
 func unflushedWrite(t *testing.T, w *world, l library) {
 	path := w.dir(t) + "/f"
 	f := l.open(path, "rdwr,creat")
@@ -666,7 +666,7 @@ func unflushedWrite(t *testing.T, w *world, l library) {
 	holds(t, b, 0, 100, 3)
 	must(t, g.Sync())
 	expect(t, 100, r, b, 0, f, 0, 4096)
-	// And the other way round, under a descriptor that has read before.
+	// And the other way round, with a descriptor that has read before.
 	wr := l.ring(ringOptions{entries: 4, write: true})
 	b.fill(0, 100, 4)
 	got := make([]byte, 100)
@@ -679,7 +679,7 @@ func unflushedWrite(t *testing.T, w *world, l library) {
 	}
 }
 
-// emptySliceAndIdleWait is what cases 79's Python calls become on the ring.
+// emptySliceAndIdleWait makes the ring calls behind case 79's Python calls.
 func emptySliceAndIdleWait(t *testing.T, w *world, l library) {
 	f := l.open(write(t, w.dir(t)+"/f", make([]byte, 100)), "rdonly")
 	b, r := l.buffer(4096, 0), l.ring(ringOptions{entries: 4})
@@ -691,8 +691,8 @@ func emptySliceAndIdleWait(t *testing.T, w *world, l library) {
 	}
 }
 
-// priorityInName: the C library does put the priority into the name; ignoring
-// it is the Python client's affair.
+// priorityInName checks that the C library puts the priority into the name; only the
+// Python client ignores it.
 func priorityInName(t *testing.T) {
 	w := shared(t)
 	c := w.toolAs(t, 22080)
@@ -704,7 +704,7 @@ func priorityInName(t *testing.T) {
 	}
 }
 
-// sliceOffsets: what case 81's slice of a slice becomes on the ring.
+// sliceOffsets makes the ring calls behind case 81's slice of a slice.
 func sliceOffsets(t *testing.T, w *world, l library) {
 	f := l.open(write(t, w.dir(t)+"/f", pattern(100, 3)), "rdonly")
 	b, r := l.buffer(4096, 0), l.ring(ringOptions{entries: 4})
@@ -738,7 +738,7 @@ func openedByIDGo(t *testing.T, w *world) {
 	u, err := b.OpenIov(context.Background(), v.ID(), usrbio.IovOptions{BlockBytes: 4096})
 	must(t, err)
 	if string(u.Bytes()) != string(pattern(8192, 6)) {
-		t.Error("other bytes")
+		t.Error("wrong bytes")
 	}
 	_, err = b.OpenIov(context.Background(), v.ID(), usrbio.IovOptions{})
 	wantErrno(t, "other block size", err, syscall.ENOENT)
@@ -792,7 +792,7 @@ func hugeOffsetGo(t *testing.T, w *world) {
 	expect(t, 0, l.ring(ringOptions{entries: 4}), l.buffer(4096, 0), 0, f, 1<<62, 10)
 }
 
-// runs a shell command and returns what it said.
+// shell runs a shell command and returns its output.
 func shell(t *testing.T, script string) (string, error) {
 	t.Helper()
 	var out []byte
