@@ -3,10 +3,10 @@
 /*
  * hf3fs_usrbio.h - the C interface of 3FS's user-space rings (USRBIO), as served by kv3fs.
  *
- * Names, struct layouts and constants are those that programs written for 3FS's own
- * libhf3fs_api_shared.so compile and link against; both libraries can replace each other.
+ * Names, struct layouts and constants are those of 3FS's own libhf3fs_api_shared.so, so programs
+ * compile and link against either library, and each can replace the other.
  *
- * Three return conventions live here, and they cannot be changed any more:
+ * There are three return conventions, kept for compatibility:
  *   hf3fs_reg_fd                      <= 0 is success, > 0 is an errno
  *   hf3fs_hardlink, hf3fs_punchhole   0 is success, > 0 is an errno
  *   every other int                   >= 0 is success, < 0 is a negated errno
@@ -27,9 +27,9 @@ extern "C" {
 
 #pragma GCC visibility push(default)
 
-struct timespec; /* <time.h> keeps it to itself under a strict -std=c99 */
+struct timespec; /* <time.h> does not declare it under a strict -std=c99 */
 
-/* Answer of the GET_MAGIC_NUM ioctl on any descriptor of the file system; statfs never gives it. */
+/* What the GET_MAGIC_NUM ioctl returns on any descriptor of the file system; statfs never returns it. */
 #define HF3FS_SUPER_MAGIC 0x8f3f5fff
 
 /* Ring flags (hf3fs_iorcreate4). */
@@ -39,7 +39,7 @@ struct timespec; /* <time.h> keeps it to itself under a strict -std=c99 */
 typedef void *hf3fs_iov_handle;
 typedef void *hf3fs_ior_handle;
 
-/* A shared-memory data buffer. The caller owns the struct, the library owns what iovh points to. */
+/* A shared-memory data buffer. The caller owns the struct; the library owns what iovh points to. */
 struct hf3fs_iov {
   uint8_t *base;         /* first byte of the mapping, which is byte 0 of the shared object */
   hf3fs_iov_handle iovh; /* null for a wrapped iov */
@@ -69,22 +69,22 @@ struct hf3fs_cqe {
   const void *userdata;
 };
 
-/* Safe from any thread. False for every descriptor that cannot be asked, O_PATH ones included. */
+/* Safe from any thread. False for every descriptor that does not support ioctls, such as an O_PATH one. */
 bool hf3fs_is_hf3fs(int fd);
 
 /*
- * Finds the mount that holds path, which must exist. Returns strlen(mount) + 1, or -1 when path is
- * missing or elsewhere. When the result is larger than size, nothing was written.
+ * Finds the mount that holds path, which must exist. Returns strlen(mount) + 1, or -1 if path is
+ * missing or not on hf3fs. If the result is larger than size, nothing was written.
  */
 int hf3fs_extract_mount_point(char *hf3fs_mount_point, int size, const char *path);
 
 /*
- * Buffers. The create functions overwrite *iov whatever was in it, so that destroying it after a
- * failure is harmless. Different iovs may be handled from different threads at the same time.
+ * Buffers. The create functions overwrite *iov, whatever it contained, so destroying it after a
+ * failure is harmless. Different threads may handle different iovs at the same time.
  */
 int hf3fs_iovcreate(struct hf3fs_iov *iov, const char *hf3fs_mount_point, size_t size, size_t block_size, int numa);
 
-/* Maps what another process of the same user created; id and block_size must be those of the creator. */
+/* Maps an iov that another process of the same user created; id and block_size must be the same as there. */
 int hf3fs_iovopen(struct hf3fs_iov *iov,
                   const uint8_t id[16],
                   const char *hf3fs_mount_point,
@@ -95,12 +95,12 @@ int hf3fs_iovopen(struct hf3fs_iov *iov,
 /* Removes the name of the shared object; the mapping and the registration stay. */
 void hf3fs_iovunlink(struct hf3fs_iov *iov);
 
-/* Removes registration (also that of an opened iov), name and mapping. Twice is once. */
+/* Removes the registration (also that of an opened iov), the name and the mapping. A second call does nothing. */
 void hf3fs_iovdestroy(struct hf3fs_iov *iov);
 
 /*
  * Describes memory whose shared object the caller has registered under exactly this id. buf must be
- * byte 0 of that object. The registration stays the caller's to remove.
+ * byte 0 of that object. The caller removes the registration.
  */
 int hf3fs_iovwrap(struct hf3fs_iov *iov,
                   void *buf,
@@ -110,10 +110,10 @@ int hf3fs_iovwrap(struct hf3fs_iov *iov,
                   size_t block_size,
                   int numa);
 
-/* Bytes of shared memory that a ring of this many entries takes; 0 for a negative number. */
+/* Bytes of shared memory that a ring with this many entries needs; 0 for a negative number. */
 size_t hf3fs_ior_size(int entries);
 
-/* Rings. Each form adds one parameter to the one before, but create4 has flags and no priority. */
+/* Rings. Each function adds one parameter to the one before, but create4 has flags and no priority. */
 int hf3fs_iorcreate(struct hf3fs_ior *ior,
                     const char *hf3fs_mount_point,
                     int entries,
@@ -144,24 +144,24 @@ int hf3fs_iorcreate4(struct hf3fs_ior *ior,
                      int numa,
                      uint64_t flags);
 
-/* Does not wait for I/O in flight, which may still write into its buffers. Twice is once. */
+/* Does not wait for I/O in flight, which may still write into its buffers. A second call does nothing. */
 void hf3fs_iordestroy(struct hf3fs_ior *ior);
 
 /*
- * Makes an open file known to hf3fs_prep_io. Returns a number <= 0 that names the registration as
- * well as fd does, or a positive errno. flags is unused. Safe from any thread.
+ * Registers an open file for hf3fs_prep_io. Returns a number <= 0 that names the registration just as
+ * fd does, or a positive errno. flags is unused. Safe from any thread.
  */
 int hf3fs_reg_fd(int fd, uint64_t flags);
 
-/* Takes fd, or the value that hf3fs_reg_fd returned. Works after close(fd) too. Safe from any thread. */
+/* Takes fd or the value that hf3fs_reg_fd returned. Also works after close(fd). Safe from any thread. */
 void hf3fs_dereg_fd(int fd);
 
-/* Requests that can be outstanding at once. */
+/* The number of requests that can be outstanding at once. */
 int hf3fs_io_entries(const struct hf3fs_ior *ior);
 
 /*
- * Queues one request, which may start before hf3fs_submit_ios. Returns its index. One thread at a
- * time per ring; another thread may wait meanwhile.
+ * Queues one request, which may start before hf3fs_submit_ios. Returns its index. Only one thread at
+ * a time may prepare on a ring; another thread may wait meanwhile.
  */
 int hf3fs_prep_io(const struct hf3fs_ior *ior,
                   const struct hf3fs_iov *iov,
@@ -176,8 +176,8 @@ int hf3fs_prep_io(const struct hf3fs_ior *ior,
 int hf3fs_submit_ios(const struct hf3fs_ior *ior);
 
 /*
- * Collects up to cqec completions, and at least min_results of them unless abs_timeout (an absolute
- * CLOCK_REALTIME time; null: never) passes first, which is not an error. min_results <= 0 polls.
+ * Collects up to cqec completions. Returns when there are at least min_results, or at abs_timeout (an
+ * absolute CLOCK_REALTIME time; null: never), which is not an error. min_results <= 0 polls.
  */
 int hf3fs_wait_for_ios(const struct hf3fs_ior *ior,
                        struct hf3fs_cqe *cqes,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The layouts that other compilers have already baked into programs and ctypes declarations. */
+/* The layouts that existing programs and ctypes declarations depend on. */
 
 #include "hf3fs_usrbio.h"
 

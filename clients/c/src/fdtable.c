@@ -18,11 +18,11 @@
 #define STATE_USED 1u
 #define STATE_MODE_SHIFT 1
 #define STATE_MODE_MASK 3u
-#define STATE_STEP 8u /* a generation: no two registrations of a slot in a row share a state */
+#define STATE_STEP 8u /* a generation: two consecutive registrations of a slot never share a state */
 
 /*
- * state: stored under the lock; says whether ino is valid and changes with every change of ino, so
- * that a reader who finds the same state before and after reading ino has read a matching pair.
+ * state: stored under the lock. It says whether ino is valid and changes with every change of ino: a
+ * reader that finds the same state before and after reading ino has read a matching pair.
  */
 struct slot {
   _Atomic uint32_t state;
@@ -31,7 +31,7 @@ struct slot {
   _Atomic uint64_t ino;
 };
 
-/* Grows by leaves: a table for every possible descriptor would be sized by a limit that may be infinite. */
+/* Grows by leaves, because the limit on descriptors, by which a flat table would be sized, may be infinite. */
 static _Atomic(struct slot *) leaves[LEAVES];
 
 static bool number_of(int fd, unsigned *number) {
@@ -71,7 +71,7 @@ static void fill_locked(struct slot *slot, int partner, bool is_duplicate, const
   uint32_t state = next_state_locked(slot) | (unsigned)file->access_mode << STATE_MODE_SHIFT | STATE_USED;
   slot->partner = partner;
   slot->is_duplicate = is_duplicate;
-  /* Release: a reader who sees this ino sees that the slot's former state is over. */
+  /* Release: a reader that sees this ino also sees that the slot's former state has ended. */
   atomic_store_explicit(&slot->ino, file->ino, memory_order_release);
   atomic_store_explicit(&slot->state, state, memory_order_release);
 }
@@ -82,7 +82,7 @@ static void clear_locked(struct slot *slot) {
 
 static bool identify(int fd, struct usrbio_file *file) {
   struct statx stx;
-  /* No sync: the number of an open file does not change, so do not ask the daemon for it. */
+  /* No sync: the inode number of an open file does not change, so the daemon need not be asked. */
   if (statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_INO, &stx) != 0) {
     return false;
   }
@@ -111,14 +111,14 @@ static int enter_locked(int fd, int dup_fd, const struct usrbio_file *file) {
     return EINVAL;
   }
   if (used_locked(duplicate_slot)) {
-    return EAGAIN; /* a registered number whose file was closed since: take another one */
+    return EAGAIN; /* the number is registered and its file was closed since: take another one */
   }
   fill_locked(original, dup_fd, false, file);
   fill_locked(duplicate_slot, fd, true, file);
   return 0;
 }
 
-/* A negated errno, or the duplicate now registered with fd; EAGAIN and *taken if that number was in use. */
+/* Returns a negated errno or the duplicate now registered with fd; EAGAIN and *taken if that number was in use. */
 static int add_with_dup(int fd, int at_least, int *taken) {
   int dup_fd = duplicate(fd, at_least);
   if (dup_fd < 0) {
@@ -156,7 +156,7 @@ int usrbio_fdtable_add(int fd) {
   return -result;
 }
 
-/* Unless the program closed it behind our back and the number is another file's by now. */
+/* Closes the duplicate, unless the program has closed it and the number now belongs to another file. */
 static void close_duplicate(int dup_fd, uint64_t ino) {
   struct usrbio_file file;
   if (identify(dup_fd, &file) ? file.ino == ino : errno == ENOTCONN) {
@@ -200,7 +200,7 @@ int usrbio_fdtable_find(int fd, struct usrbio_file *file) {
     if (!(before & STATE_USED)) {
       return -EBADF;
     }
-    /* Acquire: an ino of a later registration brings the later state with it. */
+    /* Acquire: whoever reads the ino of a later registration also sees the later state. */
     file->ino = atomic_load_explicit(&slot->ino, memory_order_acquire);
     after = atomic_load_explicit(&slot->state, memory_order_relaxed);
   } while (before != after);
@@ -214,7 +214,7 @@ int hf3fs_reg_fd(int fd, uint64_t flags) {
 }
 
 /*
- * No look at what fd is now: the duplicate is ours, so a registration whose file was closed first can
- * be ended all the same. Until it is, the number stays taken (hf3fs_reg_fd: EINVAL).
+ * Does not check what fd is now: the duplicate is ours, so a registration can be ended even if its file
+ * was closed first. Until then the number stays taken (hf3fs_reg_fd: EINVAL).
  */
 void hf3fs_dereg_fd(int fd) { usrbio_fdtable_remove(fd); }

@@ -38,7 +38,7 @@ int hf3fs_prep_io(const struct hf3fs_ior *ior,
   if (err != 0) {
     return err;
   }
-  /* The daemon does not know how the file was opened; this is the only check there is. */
+  /* The daemon does not know how the file was opened, so this is the only check. */
   if (file.access_mode == (read ? O_WRONLY : O_RDONLY)) {
     return -EACCES;
   }
@@ -58,12 +58,12 @@ int hf3fs_submit_ios(const struct hf3fs_ior *ior) {
   if (ring == NULL) {
     return -EINVAL;
   }
-  /* Overflow, the only failure left, means that two thousand million wake-ups are pending. */
+  /* The only possible failure is an overflow, at two thousand million pending wake-ups. */
   sem_post(ring->submit_sem);
   return 0;
 }
 
-/* How long a lost post of the daemon can go unnoticed. Looked up at each wait that has to sleep. */
+/* How long a lost post of the daemon can go unnoticed. Read at each wait that has to sleep. */
 static long jitter_ms(void) {
   const char *setting = getenv("HF3FS_USRBIO_WAIT_JITTER_MS");
   long ms = setting == NULL ? 0 : strtol(setting, NULL, 10);
@@ -84,7 +84,7 @@ static struct timespec after_ms(struct timespec t, long ms) {
   return t;
 }
 
-/* False if the deadline has passed. Whatever ends the sleep, the caller looks at the ring again. */
+/* Returns false if the deadline has passed. Whatever ends the sleep, the caller checks the ring again. */
 static bool sleep_for_completions(struct usrbio_ring *ring, const struct timespec *deadline, long *jitter) {
   struct timespec now;
   clock_gettime(CLOCK_REALTIME, &now);
@@ -97,7 +97,7 @@ static bool sleep_for_completions(struct usrbio_ring *ring, const struct timespe
   struct timespec until = after_ms(now, *jitter);
   if (deadline != NULL && before(deadline, &until)) {
     until = *deadline;
-    /* An out-of-range nanosecond would make the wait fail at once, over and over. */
+    /* With nanoseconds out of range every wait would fail at once. */
     until.tv_nsec = until.tv_nsec < 0 ? 0 : until.tv_nsec >= NSEC_PER_SEC ? NSEC_PER_SEC - 1 : until.tv_nsec;
   }
   sem_timedwait(ring->done_sem, &until);
@@ -125,7 +125,7 @@ int hf3fs_wait_for_ios(const struct hf3fs_ior *ior,
       return collected > 0 ? collected : n;
     }
     if (drained) {
-      /* Work may have been held back for want of completion space. */
+      /* The daemon may have held requests back because there was no completion space. */
       sem_post(ring->submit_sem);
     }
     collected += n;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What the file system answers on an open descriptor. */
+/* The ioctls of the file system. */
 
 #include <errno.h>
 #include <fcntl.h>
@@ -45,7 +45,7 @@ bool hf3fs_is_hf3fs(int fd) {
   return fd >= 0 && ioctl(fd, GET_MAGIC, &magic) == 0 && magic == HF3FS_SUPER_MAGIC;
 }
 
-/* Splits link_name into the directory's attributes and the name in it. 0, or a positive errno. */
+/* Splits link_name into the attributes of its directory and the name in it. Returns 0 or a positive errno. */
 static int locate(const char *link_name, struct stat *parent, const char **name) {
   const char *slash = strrchr(link_name, '/');
   *name = slash == NULL ? link_name : slash + 1;
@@ -81,7 +81,7 @@ static int link_open_file(int fd, const char *link_name) {
   if (fstat(fd, &target) != 0) {
     return errno;
   }
-  /* The daemon sees only the parent's number, which on another file system is another directory's. */
+  /* The daemon sees only the parent's inode number, which names another directory on another file system. */
   if (parent.st_dev != target.st_dev) {
     return EXDEV;
   }

@@ -42,7 +42,7 @@ static int build(struct usrbio_ring *ring, const char *mount, const struct ring_
   if (err != 0) {
     return err;
   }
-  /* The daemon has mapped it, so the name has served: nothing to clean up in /dev/shm if we are killed. */
+  /* The daemon has mapped it and the name is no longer needed: if we are killed, nothing is left in /dev/shm. */
   usrbio_registration_unlink_shm(r);
 
   sem_t *submit_sem = NULL;
@@ -66,7 +66,7 @@ static int create(struct hf3fs_ior *ior, const char *mount, const struct ring_op
     return -EINVAL;
   }
   memset(ior, 0, sizeof(*ior));
-  /* The daemon refuses io_depth > entries too, but only after everything has been built. */
+  /* The daemon also refuses io_depth > entries, but only after everything has been built. */
   if (!usrbio_mount_ok(mount) || o->entries < 1 || o->io_depth > o->entries || o->timeout_ms < 0) {
     return -EINVAL;
   }

@@ -93,7 +93,7 @@ void hf3fs_iovdestroy(struct hf3fs_iov *iov) {
     return;
   }
   if (iov->iovh == NULL) {
-    usrbio_log(USRBIO_DEBUG, "iovdestroy of an iov that owns nothing");
+    usrbio_log(USRBIO_DEBUG, "iovdestroy: the iov owns nothing");
     return;
   }
   usrbio_registration_destroy(iov->iovh);

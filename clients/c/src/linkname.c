@@ -51,7 +51,7 @@ void usrbio_ior_suffix(char suffix[USRBIO_SUFFIX_BYTES],
                        int timeout_ms,
                        uint64_t flags) {
   const char *prio = priority < 0 ? ".ph" : priority > 0 ? ".pl" : "";
-  /* ".t" even for 0: a 3FS daemon that is told none of t, f and p reads an option it does not have. */
+  /* ".t" even for 0: without t, f and p, a 3FS daemon reads an option that does not exist. */
   int n = snprintf(suffix, USRBIO_SUFFIX_BYTES, ".%c%d%s.t%d", for_read ? 'r' : 'w', io_depth, prio, timeout_ms);
   if (flags == 0 || n < 0) {
     return;

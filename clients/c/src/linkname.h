@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Names under <mount>/3fs-virt/iovs: how a buffer or a ring announces itself to the daemon. */
+/* Names under <mount>/3fs-virt/iovs, by which buffers and rings are registered with the daemon. */
 
 #ifndef USRBIO_LINKNAME_H
 #define USRBIO_LINKNAME_H
@@ -16,19 +16,19 @@
 #define USRBIO_SUFFIX_BYTES 128     /* longest: .r-2147483648.ph.t2147483647.f<64 digits> */
 #define USRBIO_PATH_BYTES (USRBIO_MOUNT_BYTES + sizeof("/3fs-virt/iovs/") + USRBIO_UUID_TEXT_BYTES + USRBIO_SUFFIX_BYTES)
 
-/* A random (version 4) id. 0, or a negated errno. */
+/* Makes a random (version 4) id. Returns 0 or a negated errno. */
 int usrbio_uuid_new(uint8_t id[16]);
 void usrbio_uuid_text(const uint8_t id[16], char text[USRBIO_UUID_TEXT_BYTES]);
 
-/* Null, empty or longer than struct hf3fs_iov can hold: false. */
+/* Returns false for a string that is null, empty or too long for struct hf3fs_iov. */
 bool usrbio_mount_ok(const char *mount);
 
 /* ".b<n>", or nothing for 0. */
 void usrbio_iov_suffix(char suffix[USRBIO_SUFFIX_BYTES], size_t block_size);
 
 /*
- * ".{r|w}<depth>[.ph|.pl].t<ms>[.f<binary>]". The one place that spells it: creation, rollback and
- * destruction use the string made here, so they cannot disagree on it.
+ * ".{r|w}<depth>[.ph|.pl].t<ms>[.f<binary>]". Only this function formats it: creation, rollback
+ * and destruction use the string made here, so they cannot differ.
  */
 void usrbio_ior_suffix(char suffix[USRBIO_SUFFIX_BYTES],
                        bool for_read,

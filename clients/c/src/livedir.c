@@ -34,10 +34,10 @@ static struct held *find_locked(const char *mount) {
   return NULL;
 }
 
-/* NONE also when the program closed our descriptor and the number means another file by now. */
+/* NONE also means that the program closed our descriptor and the number is now another file. */
 enum handle_state { HANDLE_NONE, HANDLE_LIVE, HANDLE_STALE };
 
-/* Asking the handle alone does not do: the kernel may answer for a dead daemon out of its cache. */
+/* fstat of the handle is not enough: for a dead daemon the kernel may answer from its cache. */
 static enum handle_state state_of(const struct held *h, const struct stat *now) {
   struct stat st;
   if (fstat(h->fd, &st) != 0) {
@@ -72,7 +72,7 @@ void usrbio_livedir_hold(const char *mount) {
   usrbio_iovs_path(path, mount, "");
   struct stat now;
   if (stat(path, &now) != 0) {
-    usrbio_log(USRBIO_WARN, "look at %s: %s", path, strerror(errno));
+    usrbio_log(USRBIO_WARN, "stat %s: %s", path, strerror(errno));
     return;
   }
 
@@ -90,7 +90,7 @@ void usrbio_livedir_hold(const char *mount) {
   }
   struct held *fresh = calloc(1, sizeof(*fresh));
   if (fresh == NULL || !open_handle(path, fresh)) {
-    /* Not an error of the registration: it works, it would only outlive us if we were killed. */
+    /* Not an error: the registration works, but it would outlive us if we were killed. */
     usrbio_log(USRBIO_WARN, "hold %s: %s", path, strerror(errno));
     free(fresh);
     return;
@@ -112,8 +112,8 @@ void usrbio_livedir_hold(const char *mount) {
   usrbio_unlock();
 
   /*
-   * Another thread was faster: our second handle stays open, unnamed. Closing it would be read as
-   * our death, as far as this thread's registrations go.
+   * Another thread was faster: our second handle stays open and unused. To the daemon, closing it
+   * would mean that the owner of this thread's registrations has died.
    */
   free(fresh);
   if (replace && state == HANDLE_STALE) {

@@ -27,7 +27,7 @@ enum usrbio_log_level usrbio_log_level_of(const char *name) {
   return USRBIO_WARN;
 }
 
-/* Once, at load: a level that changes while threads log would need a lock for nothing. */
+/* Once, at load: a level that changes while threads log would need a lock. */
 __attribute__((constructor)) static void read_level(void) {
   threshold = usrbio_log_level_of(getenv("HF3FS_USRBIO_LIB_LOG"));
 }
@@ -46,7 +46,7 @@ void usrbio_log(enum usrbio_log_level level, const char *format, ...) {
   if (n >= 0) {
     used = strlen(line);
     line[used++] = '\n';
-    /* One write, so that lines of several threads do not mix. */
+    /* One write, so that the lines of several threads do not mix. */
     ssize_t ignored = write(STDERR_FILENO, line, used);
     (void)ignored;
   }

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Complaints on stderr, for failures that the interface has no way to return. */
+/* Messages on stderr, for failures that the interface cannot return. */
 
 #ifndef USRBIO_LOG_H
 #define USRBIO_LOG_H
 
 enum usrbio_log_level { USRBIO_DEBUG, USRBIO_INFO, USRBIO_WARN, USRBIO_ERROR, USRBIO_SILENT };
 
-/* Keeps errno, so that it can be called between a failure and its report. */
+/* Preserves errno, so that it can be called between a failure and its report. */
 __attribute__((format(printf, 2, 3))) void usrbio_log(enum usrbio_log_level level, const char *format, ...);
 
 /* DBG*, INFO, WARN*, ERR*, CRITICAL and FATAL; anything else is WARN. */

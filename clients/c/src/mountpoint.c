@@ -12,7 +12,7 @@
 
 #define VIRT "3fs-virt"
 
-/* Undoes the kernel's \ooo for blank, tab, newline and backslash. */
+/* Undoes the kernel's \ooo escapes of blank, tab, newline and backslash. */
 static void unescape(char *text) {
   char *to = text;
   for (const char *from = text; *from != '\0'; to++) {
@@ -36,7 +36,7 @@ static bool contains(const char *dir, const char *path) {
   return strncmp(dir, path, len) == 0 && (path[len] == '/' || path[len] == '\0');
 }
 
-/* In place: fields by position, and the third from the end. False for anything that is no mount. */
+/* Splits in place: fields by position, and the third from the end. Returns false if line is not a mount. */
 static bool split(char *line, char **mount, char **type) {
   char *last[3] = {NULL, NULL, NULL};
   int count = 0;
@@ -53,7 +53,7 @@ static bool split(char *line, char **mount, char **type) {
   return count >= 10;
 }
 
-/* A container may bind-mount 3fs-virt by itself, beside the directory it wants: then its parent is the mount. */
+/* A container may bind-mount 3fs-virt separately, beside the directory it needs: then its parent is the mount. */
 static bool strip_virt(char *mount) {
   char *slash = strrchr(mount, '/');
   if (slash == NULL || strcmp(slash + 1, VIRT) != 0) {
@@ -75,7 +75,7 @@ char *usrbio_mountpoint_find(FILE *mountinfo, const char *path, bool any_type, b
     }
     unescape(mount);
     bool is_virt = strip_virt(mount);
-    /* Of several prefixes of one path the deepest is the longest. */
+    /* Of several mounts that contain the path, the one with the longest name is the deepest. */
     if (!contains(mount, path) || (best != NULL && strlen(mount) <= strlen(best))) {
       continue;
     }

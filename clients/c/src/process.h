@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Who we are, across fork. */
+/* The identity of this process, across fork. */
 
 #ifndef USRBIO_PROCESS_H
 #define USRBIO_PROCESS_H
@@ -8,13 +8,13 @@
 #include <pthread.h>
 #include <sys/types.h>
 
-/* getpid() without the system call; right in a forked child too. */
+/* getpid() without the system call; also correct in a forked child. */
 pid_t usrbio_process_id(void);
 
 /*
  * The one lock of the slow paths (fd table, held directories). fork() takes it, so a child never
- * inherits it locked; therefore nobody may call into the file system while holding it, or a hung
- * mount would hang every fork().
+ * inherits it locked. Therefore no code may call into the file system while holding it: a mount that
+ * hangs would block every fork().
  */
 void usrbio_lock(void);
 void usrbio_unlock(void);

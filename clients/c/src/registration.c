@@ -24,13 +24,13 @@ struct usrbio_registration {
   uint8_t *base;
   size_t size_bytes;
   uint8_t id[16];
-  char shm_name[SHM_NAME_BYTES]; /* empty once unlinked, or if it is not ours to unlink */
+  char shm_name[SHM_NAME_BYTES]; /* empty if already unlinked, or not ours to unlink */
   char link[USRBIO_PATH_BYTES];
 };
 
 /*
- * Preferred, not bound: a full node then costs speed instead of a SIGBUS. A hint that cannot be
- * followed (no such node, no NUMA, seccomp) is not worth a failure.
+ * Preferred, not bound: a full node then costs speed and not a SIGBUS. If the hint cannot be followed
+ * (no such node, no NUMA, seccomp), that is not an error.
  */
 static void prefer_node(void *base, size_t size_bytes, int numa) {
   enum { MODE_PREFERRED = 1, MASK_WORDS = 16, BITS = 64 };
@@ -71,7 +71,7 @@ static int create_shm(struct usrbio_registration *r, size_t size_bytes, int numa
     return -EIO;
   }
   int err;
-  /* Exactly: both sides derive the ring's geometry from the object's size. */
+  /* Exactly this size: both sides derive the ring's geometry from it. */
   if (ftruncate(fd, (off_t)size_bytes) != 0) {
     usrbio_log(USRBIO_ERROR, "resize %s%s: %s", SHM_DIR, r->shm_name, strerror(errno));
     err = -EIO;
@@ -97,7 +97,7 @@ static void name_link(struct usrbio_registration *r, const char *mount, const ch
   usrbio_iovs_path(r->link, mount, name);
 }
 
-/* A FUSE daemon may answer EINTR where a signal came, perhaps after it has done what was asked. */
+/* A FUSE daemon may return EINTR when a signal arrives, even after it has carried out the call. */
 static int link_name(const char *target, const char *path) {
   if (symlink(target, path) == 0) {
     return 0;
@@ -128,7 +128,7 @@ int usrbio_registration_create(const char *mount,
   if (r == NULL) {
     return -ENOMEM;
   }
-  /* The id is not the uuid in the shm name: knowing a file in /dev/shm must not name a buffer. */
+  /* The id differs from the uuid in the shm name: the name of a file in /dev/shm must not reveal the id. */
   int err = usrbio_uuid_new(r->id);
   if (err == 0) {
     err = create_shm(r, size_bytes, numa);
@@ -212,7 +212,7 @@ void usrbio_registration_unlink_shm(struct usrbio_registration *r) {
 }
 
 void usrbio_registration_destroy(struct usrbio_registration *r) {
-  /* ENOENT: somebody who opened it was first. ENOTCONN: the daemon, and with it the registration, is gone. */
+  /* ENOENT: a process that opened it has removed it. ENOTCONN: the daemon and its registrations are gone. */
   int err = unlink_name(r->link);
   if (err != 0 && err != -ENOENT && err != -ENOTCONN) {
     usrbio_log(USRBIO_WARN, "deregister %s: %s", r->link, strerror(-err));

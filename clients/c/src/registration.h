@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* One shared-memory object that the daemon knows under one link name: a buffer, or a ring's memory. */
+/* One shared-memory object, registered under one link name: a buffer, or a ring's memory. */
 
 #ifndef USRBIO_REGISTRATION_H
 #define USRBIO_REGISTRATION_H
@@ -12,9 +12,9 @@
 struct usrbio_registration;
 
 /*
- * Makes a zero-filled object of exactly size_bytes, maps it and registers it as <new id><suffix>. When
- * this returns 0 the daemon has mapped it too. Otherwise nothing is left behind: -EIO for trouble
- * with the memory, else the negated errno of symlink.
+ * Makes a zero-filled object of exactly size_bytes, maps it and registers it as <new id><suffix>. If
+ * this returns 0, the daemon has also mapped it. Otherwise nothing is left behind; the result is -EIO
+ * for a failure of the memory, else the negated errno of symlink.
  */
 int usrbio_registration_create(const char *mount,
                                const char *suffix,
@@ -22,7 +22,7 @@ int usrbio_registration_create(const char *mount,
                                int numa,
                                struct usrbio_registration **out);
 
-/* Maps what somebody else registered as <id><suffix>. */
+/* Maps what another process has registered as <id><suffix>. */
 int usrbio_registration_open(const char *mount,
                              const uint8_t id[16],
                              const char *suffix,

@@ -9,7 +9,7 @@
 #include "log.h"
 #include "process.h"
 
-#define SLACK_BYTES 4096u /* never used by anybody, but part of the size that both sides compute with */
+#define SLACK_BYTES 4096u /* unused, but part of the size from which both sides compute the layout */
 #define FIXED_BYTES (sizeof(struct usrbio_markers) + sizeof(sem_t) + SLACK_BYTES)
 #define SLOT_BYTES (sizeof(struct usrbio_args) + sizeof(struct hf3fs_cqe) + sizeof(struct usrbio_sqe))
 
@@ -65,8 +65,8 @@ void usrbio_ring_fini(struct usrbio_ring *ring) { usrbio_slots_fini(&ring->slots
 
 int usrbio_ring_push(struct usrbio_ring *ring, const struct usrbio_args *args) {
   /*
-   * The head is read back from shared memory, although only we store it: after a fork the parent may
-   * have moved it, and a child that takes the ring over must go on from there.
+   * The head is read from shared memory, although only we store it: after a fork the parent may have
+   * moved it, and a child that takes over the ring must continue from there.
    */
   uint32_t head = atomic_load_explicit(&ring->markers->sqe_head, memory_order_relaxed);
   uint32_t tail = atomic_load_explicit(&ring->markers->sqe_tail, memory_order_acquire);
@@ -75,7 +75,7 @@ int usrbio_ring_push(struct usrbio_ring *ring, const struct usrbio_args *args) {
   }
   uint32_t next = head + 1 == ring->ring_len ? 0 : head + 1;
   if (next == tail) {
-    return -EAGAIN; /* free slots do not help: an older batch still holds the submission ring */
+    return -EAGAIN; /* even with free slots: an older batch still occupies the submission ring */
   }
   int index = usrbio_slots_take(&ring->slots);
   if (index < 0) {
@@ -84,15 +84,15 @@ int usrbio_ring_push(struct usrbio_ring *ring, const struct usrbio_args *args) {
   ring->args[index] = *args;
   ring->sqes[head].index = index;
   ring->sqes[head].userdata = args->userdata;
-  /* Release: whoever sees the new head sees the request. It is live from here on. */
+  /* Release: a daemon that sees the new head also sees the request, which may start from now on. */
   atomic_store_explicit(&ring->markers->sqe_head, next, memory_order_release);
   return index;
 }
 
 /*
  * Waiters of one process take turns, because a copy made before a compare-and-swap of the tail could
- * be a whole lap old. The loser does not queue up: it goes back to its bounded wait. A lock whose
- * holder is another process is a fork's picture of a thread that does not exist here.
+ * be a whole lap old. The loser does not queue: it returns to its bounded wait. A lock whose holder is
+ * another process was copied by fork(); the holding thread does not exist in this process.
  */
 static bool begin_reap(struct usrbio_ring *ring) {
   int self = (int)usrbio_process_id();
@@ -108,12 +108,12 @@ static bool begin_reap(struct usrbio_ring *ring) {
 
 static void end_reap(struct usrbio_ring *ring) { atomic_store_explicit(&ring->reaper, 0, memory_order_release); }
 
-/* Keeps the completions whose slot we really have outstanding. */
-static uint32_t keep_believable(struct usrbio_ring *ring, struct hf3fs_cqe *cqes, uint32_t count) {
+/* Keeps the completions whose slot is outstanding. */
+static uint32_t keep_outstanding(struct usrbio_ring *ring, struct hf3fs_cqe *cqes, uint32_t count) {
   uint32_t kept = 0;
   for (uint32_t i = 0; i < count; i++) {
     if (!usrbio_slots_give_back(&ring->slots, cqes[i].index)) {
-      /* Once: a daemon that has lost its mind must not fill our disk too. */
+      /* Only once: a broken daemon must not fill the disk with log lines. */
       if (!atomic_exchange(&ring->complained, true)) {
         usrbio_log(USRBIO_ERROR, "completion for index %d, which is not outstanding, dropped", cqes[i].index);
       }
@@ -147,13 +147,13 @@ int usrbio_ring_reap(struct usrbio_ring *ring, struct hf3fs_cqe *out, int room, 
     out[i] = ring->cqes[slot];
     slot = slot + 1 == ring->ring_len ? 0 : slot + 1;
   }
-  /* Release: the daemon may overwrite the slots only after we copied them. Fails if a forked relative won. */
+  /* Release: the daemon may overwrite the slots only after we copied them. Fails if a forked process was faster. */
   if (count > 0 && !atomic_compare_exchange_strong_explicit(&ring->markers->cqe_tail, &tail, slot,
                                                             memory_order_acq_rel, memory_order_relaxed)) {
     count = 0;
   }
   end_reap(ring);
   *drained = count > 0;
-  /* Slots go back after the tail, so that outstanding requests never exceed the completion space. */
-  return (int)keep_believable(ring, out, count);
+  /* Slots are freed after the tail is stored, so that outstanding requests never exceed the completion space. */
+  return (int)keep_outstanding(ring, out, count);
 }

@@ -3,8 +3,8 @@
 /*
  * The ring: its layout in shared memory, and the client's half of the protocol.
  *
- * The daemon is the peer. Its two markers and its completions are believed only after a check, each
- * is read once, and whatever fails a check is dropped or reported, never used as an index.
+ * The daemon is the peer and is not trusted. Its two markers and its completions are read once and
+ * checked before use. What fails a check is dropped or reported, never used as an index.
  */
 
 #ifndef USRBIO_RING_H
@@ -22,9 +22,9 @@
 /* Values in [0, ring_len). In this protocol head is where a producer writes, tail where a consumer reads. */
 struct usrbio_markers {
   _Atomic uint32_t sqe_head; /* stored by us; publishes the sqe and its args */
-  _Atomic uint32_t sqe_tail; /* stored by the daemon; gives sqes back */
+  _Atomic uint32_t sqe_tail; /* stored by the daemon; frees sqes */
   _Atomic uint32_t cqe_head; /* stored by the daemon; publishes cqes */
-  _Atomic uint32_t cqe_tail; /* stored by us; gives cqes back */
+  _Atomic uint32_t cqe_tail; /* stored by us; frees cqes */
 };
 
 struct usrbio_args {
@@ -59,7 +59,7 @@ struct usrbio_layout {
 
 size_t usrbio_ring_bytes(int entries);
 
-/* False when size_bytes is too small for a single entry. */
+/* Returns false if size_bytes is too small for a single entry. */
 bool usrbio_ring_layout(size_t size_bytes, struct usrbio_layout *layout);
 
 struct usrbio_registration;
@@ -73,26 +73,26 @@ struct usrbio_ring {
   sem_t *done_sem;   /* initialised by the daemon */
   sem_t *submit_sem; /* one for all rings of a priority */
 
-  /* Ours alone. */
+  /* Not shared. */
   uint32_t entries;
   uint32_t ring_len;
   bool for_read;
-  struct usrbio_slots slots; /* who owns args[i]: free, or busy from prep until its completion is reaped */
-  _Atomic bool complained;   /* about the daemon's completions */
-  _Atomic int reaper;        /* process id of the reaping thread, 0: nobody */
+  struct usrbio_slots slots; /* args[i] is free, or busy from prep until its completion is reaped */
+  _Atomic bool complained;   /* the daemon's completions have been logged as wrong */
+  _Atomic int reaper;        /* process id of the reaping thread, 0: none */
   struct usrbio_registration *registration; /* null in tests */
 };
 
-/* 0, or a negated errno. base must stay mapped until usrbio_ring_fini. */
+/* Returns 0 or a negated errno. base must stay mapped until usrbio_ring_fini. */
 int usrbio_ring_init(struct usrbio_ring *ring, void *base, size_t size_bytes, bool for_read, sem_t *submit_sem);
 void usrbio_ring_fini(struct usrbio_ring *ring);
 
-/* The request's slot index, -EAGAIN when full, -EIO when the daemon has left the protocol. */
+/* Returns the request's slot index, -EAGAIN if the ring is full, -EIO if the daemon broke the protocol. */
 int usrbio_ring_push(struct usrbio_ring *ring, const struct usrbio_args *args);
 
 /*
- * Moves up to room completions to out and frees their slots. Returns how many; *drained says whether
- * ring space was given back (also for completions that were dropped). -EIO: markers out of range.
+ * Moves up to room completions to out and frees their slots. Returns their number; *drained says
+ * whether ring space was freed (also by completions that were dropped). -EIO: markers out of range.
  */
 int usrbio_ring_reap(struct usrbio_ring *ring, struct hf3fs_cqe *out, int room, bool *drained);
 

@@ -39,8 +39,8 @@ void usrbio_slots_fini(struct usrbio_slots *slots) {
 }
 
 /*
- * Clear first, look again second; give_back sets the word first and the summary second. In whichever
- * order the two meet, one of them leaves the summary bit set.
+ * First clear the summary bit, then check the word again; give_back sets first the word, then the
+ * summary. However the two interleave, one of them leaves the summary bit set.
  */
 static void mark_word_empty(struct usrbio_slots *slots, uint32_t word) {
   uint64_t bit = UINT64_C(1) << (word % 64);

@@ -49,7 +49,7 @@ int usrbio_submitsem_open(const char *mount, int priority, sem_t **out) {
   sem_t *sem = sem_open(sem_name, 0);
   if (sem == SEM_FAILED) {
     int err = -errno;
-    /* Most often: we do not share /dev/shm with the daemon. */
+    /* Usually the cause is that we do not share /dev/shm with the daemon. */
     usrbio_log(USRBIO_ERROR, "open semaphore %s: %s", target, strerror(-err));
     return err;
   }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The little a C test needs: compare, say where, stop. */
+/* Checks for C tests: compare, print the location, stop. */
 
 #ifndef CHECK_H
 #define CHECK_H

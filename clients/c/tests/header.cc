@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A C++ program's view of the header: it must come first and alone, and mean the same layout.
+// How a C++ program uses the header: first, alone, and with the same layout.
 
 #include "hf3fs_usrbio.h"
 

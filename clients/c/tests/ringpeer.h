@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * A stand-in for the daemon's half of a ring, in a thread of the test: takes what was submitted, and
- * completes each request with result = len. It computes the layout itself, from the specification.
+ * Plays the daemon's half of a ring in a thread of the test: takes what was submitted and completes
+ * each request with result = len. It computes the layout independently, from the specification.
  */
 
 #ifndef RINGPEER_H
@@ -42,7 +42,7 @@ static inline void peer_init(struct ringpeer *p, void *base, size_t size, sem_t 
   sem_init(peer_sem(p), 1, 0);
 }
 
-/* Appends one completion, whatever the caller wants it to say. False if there is no room. */
+/* Appends one completion as given, valid or not. Returns false if there is no space. */
 static inline bool peer_complete(struct ringpeer *p, int32_t index, int64_t result, uint64_t userdata) {
   uint32_t head = atomic_load(peer_marker(p, 2));
   uint32_t next = (head + 1) % p->ring_len;
@@ -57,7 +57,7 @@ static inline bool peer_complete(struct ringpeer *p, int32_t index, int64_t resu
   return true;
 }
 
-/* Serves everything queued right now; returns how many. */
+/* Serves everything that is queued now and returns how many there were. */
 static inline uint32_t peer_serve(struct ringpeer *p) {
   uint32_t tail = atomic_load(peer_marker(p, 1));
   uint32_t head = atomic_load(peer_marker(p, 0));
@@ -79,7 +79,7 @@ static inline uint32_t peer_serve(struct ringpeer *p) {
   for (uint32_t i = 0; i < count; i++) {
     uint32_t k = p->backwards ? count - 1 - i : i;
     if (!peer_complete(p, batch[k].index, (int64_t)lens[k], batch[k].userdata)) {
-      abort(); /* the client promises completion space for whatever is outstanding */
+      abort(); /* the client guarantees completion space for everything outstanding */
     }
   }
   free(batch);

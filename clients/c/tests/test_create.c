@@ -22,7 +22,7 @@ static char sem_name[64];
 
 static void path_of(char *path, const char *name) { snprintf(path, PATH_MAX, "%s/3fs-virt/iovs/%s", mount, name); }
 
-/* What a signal makes of a call on a FUSE mount: done, and yet EINTR. */
+/* What a signal can do to a call on a FUSE mount: it is carried out and returns EINTR. */
 static int interruptions;
 
 static int interrupted(int result) {
@@ -45,7 +45,7 @@ static void link_submit(const char *name, const char *target) {
   CHECK_EQ(symlink(target, path), 0);
 }
 
-/* How many registrations there are, and the name of one of them. */
+/* Counts the registrations and returns the name of one of them. */
 static int registrations(char name[256]) {
   char path[PATH_MAX];
   path_of(path, "");
@@ -109,12 +109,12 @@ static void iovs(void) {
   CHECK_EQ(hf3fs_iovopen(&b, (const uint8_t *)a.id, mount, 5000, 1000, -1), 0);
   a.base[4999] = 42;
   CHECK_EQ(b.base[4999], 42);
-  hf3fs_iovunlink(&b); /* not the owner of the name */
+  hf3fs_iovunlink(&b); /* does not own the name */
   CHECK(exists(target));
   hf3fs_iovunlink(&a);
   CHECK(!exists(target));
   CHECK_EQ(registrations(NULL), 1);
-  hf3fs_iovdestroy(&b); /* documented: takes the registration with it */
+  hf3fs_iovdestroy(&b); /* documented: also removes the registration */
   CHECK_EQ(registrations(NULL), 0);
   hf3fs_iovdestroy(&a);
   hf3fs_iovdestroy(&a);
@@ -158,7 +158,7 @@ static void ring_name(const struct hf3fs_ior *ior, const char *suffix) {
   CHECK_STR(name, want);
   path_of(path, name);
   CHECK(readlink(path, target, sizeof(target) - 1) > 0);
-  CHECK(!exists(target)); /* the ring's shm name is gone at once */
+  CHECK(!exists(target)); /* the ring's shm name is removed at once */
 }
 
 static void rings(void) {
@@ -192,7 +192,7 @@ static void rings(void) {
   ring_name(&r, ".w2.pl.t20");
   hf3fs_iordestroy(&r);
 
-  /* The bug this library is known for: flags were binary when created, decimal when destroyed. */
+  /* A bug of 3FS's library: flags are binary in creation and decimal in destruction. */
   const char *suffixes[] = {".r0.t5", ".r0.t5.f1", ".r0.t5.f10", ".r0.t5.f11"};
   for (uint64_t flags = 0; flags < 4; flags++) {
     CHECK_EQ(hf3fs_iorcreate4(&r, mount, 4, true, 0, 5, -1, flags), 0);
@@ -203,7 +203,7 @@ static void rings(void) {
   }
 }
 
-/* No ring without its semaphore, and nothing left of the attempt. */
+/* Without its semaphore there is no ring, and nothing is left of the attempt. */
 static void submit_links(void) {
   struct hf3fs_ior r;
   char target[400];
@@ -261,7 +261,7 @@ static void held_directory(void) {
   CHECK_EQ(waitpid(child, &status, 0), child);
   CHECK_EQ(status, 0);
 
-  /* A program that closed everything gets a new one, and its own files are left alone. */
+  /* A program that closed everything gets a new handle, and its own files are not touched. */
   int last = open("/dev/null", O_RDONLY) - 1;
   int null_fd = last + 1;
   CHECK_EQ(dup2(null_fd, last), last);

@@ -61,7 +61,7 @@ static void closed_without_deregistration(void) {
   int handle = usrbio_fdtable_add(fd);
   CHECK(handle < 0);
   close(fd);
-  expect(fd, old_ino, O_RDWR); /* I/O on the old file goes on */
+  expect(fd, old_ino, O_RDWR); /* I/O on the old file continues */
 
   int again = temp_file(&new_ino);
   CHECK_EQ(again, fd);
@@ -71,7 +71,7 @@ static void closed_without_deregistration(void) {
   CHECK(usrbio_fdtable_add(again) < 0);
   expect(again, new_ino, O_RDWR);
   close(again);
-  hf3fs_dereg_fd(again); /* after the close: frees the number all the same */
+  hf3fs_dereg_fd(again); /* also frees the number after the close */
   struct usrbio_file none;
   CHECK_EQ(usrbio_fdtable_find(again, &none), -EBADF);
 }
@@ -82,7 +82,7 @@ static void duplicate_avoids_taken_numbers(void) {
   int handle_a = usrbio_fdtable_add(a);
   CHECK(handle_a < 0);
   int b = temp_file(&ino_b);
-  close(a); /* the next dup would land on its number */
+  close(a); /* the next dup would get its number */
   int handle_b = usrbio_fdtable_add(b);
   CHECK(handle_b < 0 && handle_b != -a);
   expect(a, ino_a, O_RDWR);
@@ -146,7 +146,7 @@ static void bounds(void) {
   close(fd);
 }
 
-/* Readers run without a lock: what they see is one registration or the other, never a mixture. */
+/* Readers run without a lock: they see one registration or the other, never a mixture. */
 static _Atomic bool stop;
 static int contested;
 static uint64_t ino_rdwr, ino_rdonly;

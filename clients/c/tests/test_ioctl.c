@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What hardlink and punchhole refuse by themselves; what they send is for tests on a mount. */
+/* What hardlink and punchhole refuse themselves; tests on a mount check what they send. */
 
 #include <errno.h>
 #include <fcntl.h>
@@ -27,7 +27,7 @@ int main(void) {
   CHECK_EQ(hf3fs_hardlink(file, "/tmp/"), ENOENT);
   CHECK_EQ(hf3fs_hardlink(file, ""), ENOENT);
   CHECK_EQ(hf3fs_hardlink(file, "/proc/x"), EXDEV);
-  CHECK_EQ(hf3fs_hardlink(file, "/tmp/x"), ENOTTY); /* gets as far as the file system */
+  CHECK_EQ(hf3fs_hardlink(file, "/tmp/x"), ENOTTY); /* reaches the file system */
   CHECK_EQ(chdir("/tmp"), 0);
   CHECK_EQ(hf3fs_hardlink(file, "bare-name"), ENOTTY);
   char name[300];

@@ -10,7 +10,7 @@
 #define HF3FS " rw,nosuid shared:7 - fuse.hf3fs hf3fs.stage rw,user_id=0\n"
 #define OTHER " rw - ext4 /dev/sda1 rw\n"
 
-static const char *without_virt = ""; /* the one mount that shows no 3fs-virt */
+static const char *without_virt = ""; /* the only mount without a 3fs-virt */
 static int asked;
 
 static bool has_virt(const char *mount) {
@@ -38,7 +38,7 @@ int main(void) {
   find("(none)", "/srv/x", false, plain);
   find("/srv", "/srv/x", true, plain);
 
-  /* Only the mount that would win is asked, and none that does not contain the path. */
+  /* Only the mount that would be chosen is checked, and none that does not contain the path. */
   asked = 0;
   find("(none)", "/elsewhere", false, plain);
   CHECK_EQ(asked, 0);

@@ -180,7 +180,7 @@ static void full_and_lowest_free(void) {
   CHECK_EQ(c[0].result, -EIO);
   CHECK_EQ(submits(&f), 1); /* completion space was freed */
   CHECK_EQ(prep(&f, 1, 9), 1);
-  /* A later batch done first: indices are free, submission slots are not. */
+  /* A later batch completes first: indices are free, submission slots are not. */
   CHECK(peer_complete(&f.peer, 3, 1, 3));
   CHECK_EQ(hf3fs_wait_for_ios(&f.ior, c, 8, 0, NULL), 1);
   CHECK_EQ(prep(&f, 1, 9), 3);
@@ -215,11 +215,11 @@ static void how_wait_counts(void) {
   }
   f.peer.backwards = true;
   CHECK_EQ(peer_serve(&f.peer), 6);
-  CHECK_EQ(hf3fs_wait_for_ios(&f.ior, c, 2, 100, &past), 2); /* min is clamped, ready ones count after the deadline */
+  CHECK_EQ(hf3fs_wait_for_ios(&f.ior, c, 2, 100, &past), 2); /* min is clamped; completions that are ready count even after the deadline */
   CHECK_EQ(c[0].index, 5);
   CHECK_EQ(c[0].result, 6);
   CHECK_EQ((uintptr_t)c[0].userdata, 105);
-  CHECK_EQ(hf3fs_wait_for_ios(&f.ior, c, 8, 1, NULL), 4); /* more than the minimum when ready */
+  CHECK_EQ(hf3fs_wait_for_ios(&f.ior, c, 8, 1, NULL), 4); /* more than the minimum, because they are ready */
   CHECK_EQ(c[3].index, 0);
   CHECK_EQ(submits(&f), 2); /* one per drain */
   teardown(&f);
@@ -258,7 +258,7 @@ static void hostile_peer(void) {
   CHECK(peer_complete(&f.peer, 1, 1, 1));
   CHECK_EQ(hf3fs_wait_for_ios(&f.ior, c, 8, 0, NULL), 1);
   CHECK_EQ(c[0].index, 1);
-  CHECK(peer_complete(&f.peer, 1, 1, 1)); /* the same once more */
+  CHECK(peer_complete(&f.peer, 1, 1, 1)); /* the same again */
   struct timespec past = {0};
   CHECK_EQ(hf3fs_wait_for_ios(&f.ior, c, 8, 1, &past), 0);
 
@@ -335,7 +335,7 @@ static void prepare_here_wait_there(int entries, int waiters) {
   free(s);
 }
 
-/* A fork's copy of a lock held by a thread that does not exist in the child must not stop the child. */
+/* A lock copied by fork(), whose holder does not exist in the child, must not block the child. */
 static void stale_lock_after_fork(void) {
   struct fixture f;
   struct hf3fs_cqe c[1];
@@ -343,7 +343,7 @@ static void stale_lock_after_fork(void) {
   CHECK_EQ(prep(&f, 5, 1), 0);
   CHECK_EQ(peer_serve(&f.peer), 1);
   atomic_store(&f.ring.reaper, (int)getpid());
-  CHECK_EQ(hf3fs_wait_for_ios(&f.ior, c, 1, 0, NULL), 0); /* another thread of ours is at it */
+  CHECK_EQ(hf3fs_wait_for_ios(&f.ior, c, 1, 0, NULL), 0); /* another thread of this process is reaping */
   pid_t child = fork();
   CHECK(child >= 0);
   if (child == 0) {

@@ -33,7 +33,7 @@ static void refuses_what_is_not_out(void) {
   usrbio_slots_fini(&s);
 }
 
-/* A taker and a giver on every word boundary: no index is ever lost or handed out twice. */
+/* One thread takes and one frees, across every word boundary: no index is lost or handed out twice. */
 enum { COUNT = 130, ROUNDS = 50000 };
 static struct usrbio_slots shared;
 static _Atomic int owned[COUNT];

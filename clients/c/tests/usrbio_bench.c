@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * usrbio_bench reads one file through one ring, as the Python client's benchmark wants it done: it is
- * what Python is held against, and does request by request what ringloop.py does there.
+ * usrbio_bench reads one file through one ring. The Python client's benchmark compares Python with it;
+ * it does the same as ringloop.py there, request by request.
  *
  *   usrbio_bench MOUNT FILE SHM SIZE DEPTH OFFSETS
  *
@@ -31,10 +31,10 @@
 
 #include "hf3fs_usrbio.h"
 
-/* After that long without a completion the daemon hangs. */
+/* After this time without a completion the daemon counts as hung. */
 #define PATIENCE_SECONDS 30
 
-/* Long enough for the daemon to complete a batch that nobody waits for. */
+/* Long enough for the daemon to complete a batch that no thread waits for. */
 #define BATCH_PAUSE_NS 2000000
 
 static struct hf3fs_iov iov;
@@ -44,7 +44,7 @@ static int fd;
 static size_t size, depth;
 static uint64_t *offsets;
 static size_t offset_count, next_offset;
-static uint64_t *held; /* the offset last asked for, by slot */
+static uint64_t *held; /* the last requested offset, by slot */
 static struct hf3fs_cqe *cqes;
 
 static void die(const char *format, ...) {
@@ -64,7 +64,7 @@ static double seconds_now(clockid_t clock) {
   return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
-/* Registers the memory as Python's make_iovec does: a link with an id of our own, and no block size. */
+/* Registers the memory as Python's make_iovec does: a link with a new id and no block size. */
 static void wrap(const char *mount, const char *shm) {
   int shm_fd = shm_open(shm, O_RDWR, 0);
   if (shm_fd < 0) die("%s: %s", shm, strerror(errno));
@@ -109,7 +109,7 @@ static void submit(void) {
   if (err < 0) die("submit_ios: %s", strerror(-err));
 }
 
-/* Collects at least so many completions, which must be good. */
+/* Collects at least this many completions, which must be good. */
 static size_t wait_for(size_t at_least) {
   struct timespec until;
   clock_gettime(CLOCK_REALTIME, &until);
@@ -121,7 +121,7 @@ static size_t wait_for(size_t at_least) {
   return (size_t)n;
 }
 
-/* Half of the requests are collected at a time: the daemon has the other half to go on with. */
+/* Half of the requests are collected at a time, so that the daemon can work on the other half. */
 static void rate(double seconds) {
   size_t requests = 0, pending = depth;
   double began = seconds_now(CLOCK_MONOTONIC), end = began + seconds, now = began;
@@ -159,7 +159,7 @@ static void cost(size_t batches) {
     for (size_t slot = 0; slot < depth; slot++) prepare(slot);
     prepares[batch] = (seconds_now(CLOCK_MONOTONIC) - began) * 1e9 / (double)depth;
     submit();
-    /* Only a wait could tell when all are complete, and waiting is what must not be in the figure. */
+    /* Only a wait could tell when all are complete, but the figure must not include waiting. */
     nanosleep(&(struct timespec){.tv_nsec = BATCH_PAUSE_NS}, NULL);
     began = seconds_now(CLOCK_MONOTONIC);
     wait_for(depth);

@@ -165,7 +165,7 @@ static int integer(const char *s) { return (int)number(s); }
 
 static bool direction(const char *s) { return s[0] == 'r' || s[0] == '1' || s[0] == 't'; }
 
-/* A string for "no mount given" and "the null pointer" too. */
+/* Also accepts strings for "no mount given" and "the null pointer". */
 static const char *mount_arg(const char *s) { return strcmp(s, "NULL") == 0 ? NULL : strcmp(s, "EMPTY") == 0 ? "" : s; }
 
 static int fd_arg(const char *s) {
@@ -322,7 +322,7 @@ static int do_ftruncate(FILE *out, int argc, char **argv) {
   return ftruncate(fd_arg(argv[0]), number(argv[1])) == 0 ? 0 : errno;
 }
 
-/* Page-aligned, so that it serves direct I/O. */
+/* Page-aligned, as direct I/O needs it. */
 static uint8_t *scratch(size_t len) {
   uint8_t *p = aligned_alloc(4096, (len / 4096 + 1) * 4096);
   if (p == NULL) {
@@ -650,7 +650,7 @@ static int do_peek(FILE *out, int argc, char **argv) {
   return 0;
 }
 
-/* The object may have no name any more, but the kernel lets root reach it through the mapping. */
+/* The object may have lost its name, but root can reach it through the mapping. */
 static int do_truncate_shm(FILE *out, int argc, char **argv) {
   (void)out, (void)argc;
   uint8_t *base;
@@ -782,7 +782,7 @@ static int prep(char **argv, uint64_t shift, uint64_t nth) {
   if (r == NULL || v == NULL) {
     return USAGE;
   }
-  /* Through integers: hostile tests point outside the buffer on purpose. */
+  /* Computed as integers: hostile tests point outside the buffer on purpose. */
   void *ptr = (void *)((uintptr_t)v->iov.base + (uint64_t)number(argv[3]) + shift);
   return hf3fs_prep_io(&r->ior, &v->iov, direction(argv[2]), ptr, fd_arg(argv[4]), (uint64_t)number(argv[5]) + shift,
                        (uint64_t)number(argv[6]), (void *)((uintptr_t)number(argv[7 + (nth != UINT64_MAX)]) +
@@ -853,7 +853,7 @@ static int do_wait(FILE *out, int argc, char **argv) {
   return n < 0 ? n : 0;
 }
 
-/* ---- the ring past the library, from the specification alone ---- */
+/* ---- the ring without the library, from the specification alone ---- */
 
 struct raw {
   uint8_t *base;
@@ -997,7 +997,7 @@ static int start_task(struct task *t, int argc, char **argv) {
   return pthread_create(&t->thread, NULL, task_main, t);
 }
 
-/* The task's own answer becomes ours: its text goes to out, its verdict is returned. */
+/* Passes the task's answer on: its text goes to out, its result is returned. */
 static int finish_task(struct task *t, FILE *out) {
   pthread_join(t->thread, NULL);
   int code = 0;
@@ -1061,7 +1061,7 @@ static int do_fork_idle(FILE *out, int argc, char **argv) {
     return errno;
   }
   if (child == 0) {
-    /* Not the pipes, though: who reads our answers to the end must not wait for this one. */
+    /* But not the pipes: a reader of our answers must not wait for this process. */
     int null_fd = open("/dev/null", O_RDWR);
     for (int fd = 0; fd < 3; fd++) {
       dup2(null_fd, fd);
