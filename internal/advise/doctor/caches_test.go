@@ -20,32 +20,30 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/memory"
 )
 
-// caches holds a block store's shared cache and, in front of a 3FS at mount, a private
-// one, until standard input ends.
+// caches holds two block stores with caches until standard input ends: one private, in
+// front of rings on a mount, and one shared.
 func caches(mount string) error {
-	name := "doctor-" + wire.NewUUID().String()
-	c := kvstore.Config{
-		Namespace: keys.Namespace{Model: name, BlockTokens: 16},
+	private := kvstore.Config{
+		Namespace: keys.Namespace{Model: "doctor", BlockTokens: 16},
 		Layout:    kvstore.Layout{BlockBytes: 4096},
-		Cache:     &kvstore.CacheOptions{CapacityBytes: 16 * 4096, Shared: true, SharedName: name},
+		Cache:     &kvstore.CacheOptions{CapacityBytes: 16 * 4096},
+		Ds3fs:     &kvstore.Ds3fsOptions{Mount: mount, RingOptions: kvstore.RingOptions{BufferBytes: 1 << 20}},
 	}
-	if _, err := kvstore.Open("Cache|Empty", c); err != nil {
+	if _, err := kvstore.Open("Cache|Ds3fs", private); err != nil {
 		return err
 	}
-	if mount != "" {
-		c.Cache = &kvstore.CacheOptions{CapacityBytes: 16 * 4096}
-		c.Ds3fs = &kvstore.Ds3fsOptions{Mount: mount}
-		if _, err := kvstore.Open("Cache|Ds3fs", c); err != nil {
-			return err
-		}
+	shared := private
+	shared.Ds3fs = nil
+	shared.Cache = &kvstore.CacheOptions{CapacityBytes: 16 * 4096, Shared: true, SharedName: "doctor-" + wire.NewUUID().String()}
+	if _, err := kvstore.Open("Cache|Empty", shared); err != nil {
+		return err
 	}
 	fmt.Println("ready")
 	_, err := io.Copy(io.Discard, os.Stdin)
 	return err
 }
 
-// mappedObjects returns the objects of caches and other block memory that a process
-// maps.
+// mappedObjects returns the objects of caches that a process maps.
 func mappedObjects(t *testing.T, pid int) (paths []string) {
 	t.Helper()
 	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
@@ -57,18 +55,18 @@ func mappedObjects(t *testing.T, pid int) (paths []string) {
 			paths = append(paths, strings.TrimSpace(line[at:]))
 		}
 	}
-	return paths
+	slices.Sort(paths)
+	return slices.Compact(paths) // rings map the private one, too
 }
 
 // The memory of caches is kept while their process lives and removed after it was
 // killed.
 func TestCachesOfTheKilled(t *testing.T) {
-	mount, want := "", []string{memory.NamePrefix + "cache-doctor-"}
-	if !testing.Short() { // only a cache in front of rings has its own memory in /dev/shm
-		daemontest.NeedMounts(t)
-		mount, want = daemontest.Serve(t).Mount, append(want, memory.NamePrefix+"own-")
+	if testing.Short() {
+		t.Skip("-short: starts a daemon")
 	}
-	p := exec.Command(os.Args[0], "caches", mount)
+	d := daemontest.Serve(t, "--pages-listen", "off")
+	p := exec.Command(os.Args[0], "caches", d.Mount)
 	p.Stderr = os.Stderr
 	in, err := p.StdinPipe()
 	if err != nil {
@@ -87,11 +85,10 @@ func TestCachesOfTheKilled(t *testing.T) {
 	if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
 		t.Fatalf("%q, %v", line, err)
 	}
-	objects := slices.Compact(slices.Sorted(slices.Values(mappedObjects(t, p.Process.Pid)))) // rings map one again
-	for _, prefix := range want {
-		if len(objects) != len(want) || !strings.Contains(strings.Join(objects, " "), prefix) {
-			t.Fatalf("it maps %q", objects)
-		}
+	objects := mappedObjects(t, p.Process.Pid)
+	if len(objects) != 2 || !strings.Contains(strings.Join(objects, " "), memory.NamePrefix+"own-") ||
+		!strings.Contains(strings.Join(objects, " "), memory.NamePrefix+"cache-doctor-") {
+		t.Fatalf("it maps %q", objects)
 	}
 	later := time.Now().Add(time.Hour)
 	for _, path := range objects {
@@ -102,14 +99,12 @@ func TestCachesOfTheKilled(t *testing.T) {
 	}
 	p.Process.Kill()
 	p.Wait()
-	// The daemon maps what was registered until it sees that its client is gone.
 	for _, path := range objects {
-		for deadline := time.Now().Add(10 * time.Second); inspect(path, later, false).use == used && time.Now().Before(deadline); {
-			time.Sleep(10 * time.Millisecond)
+		x := inspect(path, later, true)
+		for end := time.Now().Add(10 * time.Second); x.use == used && time.Now().Before(end); x = inspect(path, later, true) {
+			time.Sleep(10 * time.Millisecond) // until the daemon has unmapped the dead client's buffer
 		}
-	}
-	for _, path := range objects {
-		if x := inspect(path, later, true); x.use != unused || x.bytes < 16*4096 || there(path) {
+		if x.use != unused || x.bytes < 16*4096 || there(path) {
 			t.Errorf("after the process died: %+v", x)
 		}
 	}

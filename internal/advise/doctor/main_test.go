@@ -15,7 +15,7 @@ import (
 // TestMain lets the test binary also be the process that probes and a process with
 // caches.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == "caches" {
+	if len(os.Args) > 2 && os.Args[1] == "caches" {
 		if err := caches(os.Args[2]); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
