@@ -110,45 +110,19 @@ func (b *borrowed) dropView() {
 	b.iov, b.win = nil, nil
 }
 
-// executeOne checks a request, in the order of 4.8, executes it and sets q.result.
+// executeOne executes a request and sets q.result.
 func (s *Server) executeOne(r *ring, q *request, b *borrowed) {
 	if q.state.Load() != stateTaken {
 		return
 	}
-	q.result = -int64(syscall.EINVAL)
-	if q.badIndex {
-		return
-	}
-	if r.write && s.readonly(r.cred.UID) {
-		q.result = -int64(syscall.EROFS)
-		return
-	}
-	if err := b.borrow(s, r, q.args.FileIno); err != nil {
+	if err := s.check(r, q, b); err != nil {
 		q.result = errnoResult(err)
 		return
 	}
-	v, win := b.viewOf(s, q.args.BufID)
-	if win == nil {
-		return
-	}
-	// A ring acts as its uid and must not reach another user's buffer.
-	if v.uid != r.cred.UID {
-		q.result = -int64(syscall.EACCES)
-		return
-	}
-	if err := v.check(q.args.BufOff, q.args.Len); err != nil {
-		q.result = errnoResult(err)
-		return
-	}
-	if q.args.FileOff > math.MaxInt64 || q.args.Len > math.MaxInt64-q.args.FileOff {
-		q.result = -int64(syscall.EFBIG)
-		return
-	}
-	if q.args.Len == 0 {
+	if q.len == 0 {
 		q.result = 0
 		return
 	}
-	q.iov, q.win, q.off, q.len = v, win, int64(q.args.BufOff), int64(q.args.Len)
 	for {
 		q.moved.Store(0)
 		if !q.state.CompareAndSwap(stateTaken, stateRunning) {
@@ -173,13 +147,43 @@ func (s *Server) executeOne(r *ring, q *request, b *borrowed) {
 			return
 		}
 		b.win.release()
-		b.win = v.acquire()
+		b.win = q.iov.acquire()
 		if q.win = b.win; q.win == nil {
 			b.iov = nil
 			q.result = -int64(syscall.EINVAL) // unregistered meanwhile
 			return
 		}
 	}
+}
+
+// check checks what the client wrote, in the order of 4.8. It borrows the file and sets
+// where in the client's memory the bytes are.
+func (s *Server) check(r *ring, q *request, b *borrowed) error {
+	if q.badIndex {
+		return syscall.EINVAL
+	}
+	if r.write && s.readonly(r.cred.UID) {
+		return syscall.EROFS
+	}
+	if err := b.borrow(s, r, q.args.FileIno); err != nil {
+		return err
+	}
+	v, win := b.viewOf(s, q.args.BufID)
+	if win == nil {
+		return syscall.EINVAL
+	}
+	// A ring acts as its uid and must not reach another user's buffer.
+	if v.uid != r.cred.UID {
+		return syscall.EACCES
+	}
+	if err := v.check(q.args.BufOff, q.args.Len); err != nil {
+		return err
+	}
+	if q.args.FileOff > math.MaxInt64 || q.args.Len > math.MaxInt64-q.args.FileOff {
+		return syscall.EFBIG
+	}
+	q.iov, q.win, q.off, q.len = v, win, int64(q.args.BufOff), int64(q.args.Len)
+	return nil
 }
 
 // pieceBytes is how much is moved at once: it bounds how far a request runs past its
