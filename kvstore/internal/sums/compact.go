@@ -9,30 +9,30 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
-// compactBytes is how much a log grows at least before it is worth a look.
+// compactBytes is how much a log must grow before compaction is considered.
 const compactBytes = 8 << 20
 
-// Grown tells whether Compact is worth its while.
-func (b *Book) Grown() bool {
-	b.writing.Lock()
-	defer b.writing.Unlock()
-	b.mu.RLock()
-	defer b.mu.RUnlock()
-	return b.logs != nil && b.logs[b.own].end-b.settled > max(compactBytes, b.settled)
+// Grown reports whether the log has grown enough to be compacted.
+func (ls *Logs) Grown() bool {
+	ls.writing.Lock()
+	defer ls.writing.Unlock()
+	ls.mu.RLock()
+	defer ls.mu.RUnlock()
+	return ls.logs != nil && ls.logs[ls.own].end-ls.settled > max(compactBytes, ls.settled)
 }
 
-// Compact writes this process's log anew without the blocks that are gone, as alive
-// says: it must know of those that are recorded and not yet visible. Records are
-// added meanwhile.
-func (b *Book) Compact(alive func(kv.Key) bool) error {
-	b.mu.RLock()
-	old, err := b.ownLog()
-	b.mu.RUnlock()
+// Compact rewrites this process's log without the blocks for which alive returns false.
+// alive must return true for blocks that are recorded and not yet visible. Records can
+// be added meanwhile.
+func (ls *Logs) Compact(alive func(kv.Key) bool) error {
+	ls.mu.RLock()
+	old, err := ls.ownLog()
+	ls.mu.RUnlock()
 	if err != nil {
 		return err
 	}
 
-	path := filepath.Join(b.dir, old.name)
+	path := filepath.Join(ls.dir, old.name)
 	f, err := os.OpenFile(path+".new", os.O_CREATE|os.O_TRUNC|os.O_RDWR, 0o644)
 	if err != nil {
 		return err
@@ -42,7 +42,7 @@ func (b *Book) Compact(alive func(kv.Key) bool) error {
 	if err != nil {
 		return err
 	}
-	if err := b.rewrite(old, next, path, alive); err != nil {
+	if err := ls.rewrite(old, next, path, alive); err != nil {
 		next.f.Close()
 		os.Remove(path + ".new")
 		return fmt.Errorf("compact: %w", err)
@@ -50,41 +50,41 @@ func (b *Book) Compact(alive func(kv.Key) bool) error {
 	return nil
 }
 
-func (b *Book) rewrite(old, next *log, path string, alive func(kv.Key) bool) error {
+func (ls *Logs) rewrite(old, next *log, path string, alive func(kv.Key) bool) error {
 	if !next.lock() {
 		return fmt.Errorf("%s.new is locked by another process", path)
 	}
 	next.name = old.name
-	// Most of it while others write.
-	done, err := b.copy(old, next, 0, alive)
+	// Most of it is copied while others write.
+	done, err := ls.copy(old, next, 0, alive)
 	if err != nil {
 		return err
 	}
-	b.writing.Lock()
-	defer b.writing.Unlock()
-	if _, err := b.copy(old, next, done, func(kv.Key) bool { return true }); err != nil {
+	ls.writing.Lock()
+	defer ls.writing.Unlock()
+	if _, err := ls.copy(old, next, done, func(kv.Key) bool { return true }); err != nil {
 		return err
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if now, err := b.ownLog(); err != nil || now != old {
-		return errors.Join(errors.New("the log was opened anew meanwhile"), err)
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if now, err := ls.ownLog(); err != nil || now != old {
+		return errors.Join(errors.New("the log was opened again meanwhile"), err)
 	}
 	if err := os.Rename(path+".new", path); err != nil {
 		return err
 	}
-	b.index.drop(b.own)
+	ls.index.drop(ls.own)
 	old.f.Close()
-	b.logs[b.own] = next
+	ls.logs[ls.own] = next
 	next.end = 0
-	err = next.read(func(at int64, r *record) { b.learn(b.own, at, r) })
-	b.settled = next.end
+	err = next.read(func(at int64, r *record) { ls.learn(ls.own, at, r) })
+	ls.settled = next.end
 	return err
 }
 
-// copy appends the records of from, beginning at an offset, that are still of use,
-// and says where they end.
-func (b *Book) copy(from, to *log, offset int64, alive func(kv.Key) bool) (end int64, err error) {
+// copy appends to a log those records of another, from an offset on, that are still of
+// use. It returns where the last one ends.
+func (ls *Logs) copy(from, to *log, offset int64, alive func(kv.Key) bool) (end int64, err error) {
 	reader := log{f: from.f, end: offset}
 	left := map[uint64]struct{}{} // stamps of void records that are not copied
 	var pending []byte
@@ -96,12 +96,12 @@ func (b *Book) copy(from, to *log, offset int64, alive func(kv.Key) bool) (end i
 		pending = pending[:0]
 	}
 	err = reader.read(func(_ int64, r *record) {
-		b.mu.RLock()
-		_, void := b.index.forgotten[r.stamp]
-		b.mu.RUnlock()
+		ls.mu.RLock()
+		_, void := ls.index.forgotten[r.stamp]
+		ls.mu.RUnlock()
 		switch {
 		case r.forget:
-			// It is needed for a record in another log, and for one that was copied.
+			// It is needed for a record that is in another log or that was copied.
 			if _, done := left[r.stamp]; !done {
 				pending = r.append(pending)
 			}

@@ -7,12 +7,12 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
-// mostPerKey is how many records of one block are held: the last. There are several
-// where writers computed it with different results.
+// mostPerKey is how many records of one block the index holds; older ones are dropped.
+// There are several where writers computed the block with different results.
 const mostPerKey = 16
 
-// entry is what memory holds of a record: 24 bytes. The checksums of a block with
-// more than one shard stay in the log.
+// entry is what the index holds of a record: 24 bytes. The checksums of a block with more
+// than one shard stay in the log.
 type entry struct {
 	sum   uint64 // of the only shard
 	at    int64
@@ -20,7 +20,7 @@ type entry struct {
 	shape uint16
 }
 
-// index is what all logs say.
+// index holds what all logs say.
 type index struct {
 	shapes    []Shape
 	first     map[kv.Key]entry
@@ -64,7 +64,7 @@ func (x *index) shape(s Shape) uint16 {
 	return uint16(i)
 }
 
-// add enters a record of a block.
+// add enters a record of a block, unless it is void.
 func (x *index) add(r *record, log uint16, at int64) {
 	if _, gone := x.forgotten[r.stamp]; gone {
 		return
@@ -80,7 +80,7 @@ func (x *index) add(r *record, log uint16, at int64) {
 	x.set(r.key, append(x.entries(r.key), e))
 }
 
-// drop takes out everything that a log said.
+// drop removes everything that one log said.
 func (x *index) drop(log uint16) {
 	for key := range maps.Clone(x.more) {
 		x.set(key, slices.DeleteFunc(x.entries(key), func(e entry) bool { return e.log == log }))

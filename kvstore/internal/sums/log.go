@@ -9,14 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// windowBytes is how much of a log is read at a time, after a first look: most often
-// there is nothing new.
+// windowBytes is how much of a log is read at a time. The first read is only lookBytes:
+// most often there is nothing new.
 const (
 	windowBytes = 1 << 20
 	lookBytes   = 4 << 10
 )
 
-// log is a log as one process sees it.
+// log is one log file.
 type log struct {
 	name string
 	f    *os.File
@@ -40,8 +40,8 @@ func openLog(path string, flags int) (*log, error) {
 	return l, nil
 }
 
-// lock makes the log this process's own. It fails while another process is alive
-// that has it.
+// lock makes the log this process's own, and reports whether it could: it fails while the
+// process that owns the log is alive.
 func (l *log) lock() bool {
 	return unix.Flock(int(l.f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil
 }
@@ -62,13 +62,13 @@ func (l *log) read(found func(at int64, r *record)) error {
 			window = make([]byte, windowBytes)
 			continue
 		}
-		if l.end == base { // nothing but damage, at most the beginning of a record at its end
+		if l.end == base { // nothing but damage, and perhaps the beginning of a record
 			l.end += windowBytes - (mostBytes+alignBytes-1)/alignBytes*alignBytes
 		}
 	}
 }
 
-// errDamaged: what was a good record is none any more.
+// errDamaged says that a record that was read before has been damaged since.
 var errDamaged = errors.New("a damaged record")
 
 // at reads one record again.
@@ -84,7 +84,7 @@ func (l *log) at(offset int64, shards int) (record, error) {
 	return r, nil
 }
 
-// removed tells whether somebody has removed the log: nobody will read it any more.
+// removed reports whether the log file was removed: no other process reads it any more.
 func (l *log) removed() bool {
 	var st unix.Stat_t
 	return unix.Fstat(int(l.f.Fd()), &st) == nil && st.Nlink == 0
@@ -95,7 +95,7 @@ func (l *log) append(raw []byte) error {
 	n, err := l.f.WriteAt(raw, l.end)
 	if err != nil {
 		if n > 0 {
-			_ = l.f.Truncate(l.end) // else it is a torn record, which readers know to step over
+			_ = l.f.Truncate(l.end) // if that fails, readers skip the torn record
 		}
 		return fmt.Errorf("write %s: %w", l.f.Name(), err)
 	}
@@ -103,7 +103,7 @@ func (l *log) append(raw []byte) error {
 	return nil
 }
 
-// mend cuts off what a dead writer left half-written.
+// mend cuts off the record that a dead writer left half-written.
 func (l *log) mend() error {
 	st, err := l.f.Stat()
 	if err != nil || st.Size() == l.end {

@@ -36,7 +36,7 @@ const (
 
 var magic = []byte("kSum")
 
-// record is what a log says of a block.
+// record is one entry of a log.
 type record struct {
 	forget bool
 	stamp  uint64
@@ -45,7 +45,7 @@ type record struct {
 	sums   []uint64
 }
 
-// Shape is what blocks of one deployment have in common.
+// Shape is what all blocks of one deployment have in common.
 type Shape struct {
 	Namespace  kv.Fingerprint
 	BlockBytes int64
@@ -74,7 +74,7 @@ func (r *record) append(dst []byte) []byte {
 	return binary.LittleEndian.AppendUint64(dst, xxh3.Hash(dst[begin:]))
 }
 
-// decode reads the record at the beginning of src, if there is one.
+// decode reads the record at the beginning of src, and reports whether there is one.
 func (r *record) decode(src []byte) bool {
 	if len(src) < leastBytes || !bytes.HasPrefix(src, magic) || src[4] != version {
 		return false
@@ -105,10 +105,9 @@ func (r *record) decode(src []byte) bool {
 	return true
 }
 
-// scan calls found for each record in src, which begins at a multiple of 8 of the
-// log, and steps over what is damaged. It returns where the last good one ends:
-// what is behind may be a record that is still being written. The record is valid
-// during the call.
+// scan calls found for each record in src, which begins at a multiple of 8 of the log,
+// and skips what is damaged. It returns where the last good record ends: behind it, a
+// record may still be being written. The record is valid during the call.
 func scan(src []byte, found func(at int, r *record)) (end int) {
 	var r record
 	for at := 0; at+leastBytes <= len(src); {

@@ -37,7 +37,7 @@ func TestRecordRoundTrip(t *testing.T) {
 	}
 }
 
-// Every flipped bit costs the record, and only that.
+// A flipped bit costs the record that it is in, and no other.
 func TestEveryBitCounts(t *testing.T) {
 	var raw []byte
 	for i := range byte(3) {
@@ -64,7 +64,7 @@ func TestTornTail(t *testing.T) {
 	}
 }
 
-// Only records that somebody wrote are found, whatever is between them.
+// Only records that were written are found, whatever is between them.
 func FuzzScan(f *testing.F) {
 	raw := block(2, 5, 6).append(block(1, 4).append(nil))
 	f.Add(raw)
@@ -88,7 +88,7 @@ func FuzzScan(f *testing.F) {
 	})
 }
 
-// Random damage to a long log costs what it hits.
+// Random damage to a long log costs only the records that it hits.
 func TestDamageIsLocal(t *testing.T) {
 	const records = 1000
 	rng := rand.New(rand.NewPCG(3, 4))

@@ -8,40 +8,40 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
-// retrying does something once more where open files have become useless: a daemon
-// behind a mount was replaced, a server has forgotten them, or somebody has removed
-// the directory.
-func (b *Book) retrying(do func() error) error {
-	b.mu.RLock()
-	renewed := b.renewed
-	b.mu.RUnlock()
+// retrying opens the logs again and repeats a call that failed because the open files
+// have become useless: the daemon behind a mount was replaced, a server has forgotten
+// them, or the directory was removed.
+func (ls *Logs) retrying(do func() error) error {
+	ls.mu.RLock()
+	renewed := ls.renewed
+	ls.mu.RUnlock()
 	err := do()
 	if !errors.Is(err, syscall.ENOTCONN) && !errors.Is(err, syscall.ESTALE) && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if failed := b.renew(renewed); failed != nil {
+	if failed := ls.renew(renewed); failed != nil {
 		return errors.Join(err, failed)
 	}
 	return do()
 }
 
-// renew opens all logs anew, unless somebody has since.
-func (b *Book) renew(since int) error {
-	b.writing.Lock()
-	defer b.writing.Unlock()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.renewed != since {
+// renew opens all logs again, unless another caller has since.
+func (ls *Logs) renew(since int) error {
+	ls.writing.Lock()
+	defer ls.writing.Unlock()
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if ls.renewed != since {
 		return nil
 	}
-	if b.closed {
+	if ls.closed {
 		return kv.ErrClosed
 	}
-	_ = b.closeLogs()
-	if err := b.load(); err != nil {
-		_ = b.closeLogs()
+	_ = ls.closeLogs()
+	if err := ls.load(); err != nil {
+		_ = ls.closeLogs()
 		return err
 	}
-	b.renewed++
+	ls.renewed++
 	return nil
 }

@@ -13,19 +13,19 @@ import (
 
 // Record records the checksums of a block's shards, before it becomes visible. Nothing
 // is written if they are known.
-func (b *Book) Record(key kv.Key, sums []uint64) error {
-	return b.retrying(func() error { return b.record(key, sums) })
+func (ls *Logs) Record(key kv.Key, sums []uint64) error {
+	return ls.retrying(func() error { return ls.record(key, sums) })
 }
 
 // RecordAgain records those variants of a visible block that another process has made
 // void since they were recorded.
-func (b *Book) RecordAgain(key kv.Key, variants ...[]uint64) error {
-	return b.retrying(func() error {
-		if err := b.catchUp(time.Now()); err != nil {
+func (ls *Logs) RecordAgain(key kv.Key, variants ...[]uint64) error {
+	return ls.retrying(func() error {
+		if err := ls.catchUp(time.Now()); err != nil {
 			return err
 		}
 		for _, sums := range variants {
-			if err := b.record(key, sums); err != nil {
+			if err := ls.record(key, sums); err != nil {
 				return err
 			}
 		}
@@ -33,82 +33,82 @@ func (b *Book) RecordAgain(key kv.Key, variants ...[]uint64) error {
 	})
 }
 
-func (b *Book) record(key kv.Key, sums []uint64) error {
-	b.writing.Lock()
-	defer b.writing.Unlock()
-	if _, err := b.writable(); err != nil { // before it is looked for in what nobody else reads
+func (ls *Logs) record(key kv.Key, sums []uint64) error {
+	ls.writing.Lock()
+	defer ls.writing.Unlock()
+	if _, err := ls.writable(); err != nil { // checked before look: nobody else reads a removed log
 		return err
 	}
-	found, err := b.look(key)
+	found, err := ls.look(key)
 	if err != nil {
 		return err
 	}
 	if slices.ContainsFunc(found.Sums, func(known []uint64) bool { return slices.Equal(known, sums) }) {
 		return nil
 	}
-	return b.write(&record{stamp: rand.Uint64(), key: key, shape: b.shape, sums: sums})
+	return ls.write(&record{stamp: rand.Uint64(), key: key, shape: ls.shape, sums: sums})
 }
 
 // Forget makes void what is recorded of a block of the store's namespace and size, as
 // far as this process knows, and returns those variants: the block has been removed.
 // Records of other namespaces and sizes stay.
-func (b *Book) Forget(key kv.Key) (void [][]uint64, err error) {
-	err = b.retrying(func() error {
-		void, err = b.forget(key)
+func (ls *Logs) Forget(key kv.Key) (void [][]uint64, err error) {
+	err = ls.retrying(func() error {
+		void, err = ls.forget(key)
 		return err
 	})
 	return void, err
 }
 
-func (b *Book) forget(key kv.Key) (void [][]uint64, err error) {
-	b.writing.Lock()
-	defer b.writing.Unlock()
-	b.mu.RLock()
+func (ls *Logs) forget(key kv.Key) (void [][]uint64, err error) {
+	ls.writing.Lock()
+	defer ls.writing.Unlock()
+	ls.mu.RLock()
 	var stamps []uint64
-	for _, e := range b.index.entries(key) {
-		shape := b.index.shapes[e.shape]
-		if !b.ours(shape) {
+	for _, e := range ls.index.entries(key) {
+		shape := ls.index.shapes[e.shape]
+		if !ls.ours(shape) {
 			continue
 		}
-		r, err := b.logs[e.log].at(e.at, shape.Shards)
+		r, err := ls.logs[e.log].at(e.at, shape.Shards)
 		if errors.Is(err, errDamaged) {
-			continue // it says nothing any more
+			continue // there is nothing to make void
 		}
 		if err != nil {
-			b.mu.RUnlock()
+			ls.mu.RUnlock()
 			return nil, err
 		}
 		stamps = append(stamps, r.stamp)
-		if shape.Shards == b.shape.Shards {
+		if shape.Shards == ls.shape.Shards {
 			void = append(void, r.sums)
 		}
 	}
-	b.mu.RUnlock()
+	ls.mu.RUnlock()
 	for _, stamp := range stamps {
-		if err := b.write(&record{forget: true, stamp: stamp, key: key, shape: Shape{Namespace: b.shape.Namespace}}); err != nil {
+		if err := ls.write(&record{forget: true, stamp: stamp, key: key, shape: Shape{Namespace: ls.shape.Namespace}}); err != nil {
 			return void, err
 		}
 	}
 	return void, nil
 }
 
-// writable is the own log, if it has not been removed.
-func (b *Book) writable() (*log, error) {
-	b.mu.RLock()
-	own, err := b.ownLog()
-	b.mu.RUnlock()
+// writable returns this process's log, or an error if it was removed.
+func (ls *Logs) writable() (*log, error) {
+	ls.mu.RLock()
+	own, err := ls.ownLog()
+	ls.mu.RUnlock()
 	if err == nil && own.removed() {
 		err = fmt.Errorf("write %s: %w", own.f.Name(), fs.ErrNotExist)
 	}
 	return own, err
 }
 
-// write appends to the own log. writing is held.
-func (b *Book) write(r *record) error {
+// write appends to this process's log. writing is held.
+func (ls *Logs) write(r *record) error {
 	raw := r.append(make([]byte, 0, r.bytes()))
-	b.mu.RLock()
-	own, err := b.ownLog()
-	b.mu.RUnlock()
+	ls.mu.RLock()
+	own, err := ls.ownLog()
+	ls.mu.RUnlock()
 	if err != nil {
 		return err
 	}
@@ -116,8 +116,8 @@ func (b *Book) write(r *record) error {
 	if err := own.append(raw); err != nil {
 		return err
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.learn(b.own, at, r)
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	ls.learn(ls.own, at, r)
 	return nil
 }

@@ -52,7 +52,7 @@ var (
 // root is a directory with blocks.
 type root struct {
 	dir  string
-	sums *sums.Book
+	sums *sums.Logs
 }
 
 // Open opens the store. On an error the engine is the caller's to close.
@@ -73,15 +73,15 @@ func Open(o Options) (*Store, error) {
 	shape := sums.Shape{Namespace: o.Namespace, BlockBytes: o.Layout.BlockBytes, Shards: o.Layout.Shards()}
 	for _, dir := range o.Roots {
 		err := makeDirs(dir, o.TempDir, quarantineDir)
-		var book *sums.Book
+		var logs *sums.Logs
 		if err == nil {
-			book, err = sums.Open(dir, shape)
+			logs, err = sums.Open(dir, shape)
 		}
 		if err != nil {
-			s.closeBooks()
+			s.closeLogs()
 			return nil, unusable(dir, err)
 		}
-		s.roots = append(s.roots, &root{dir: dir, sums: book})
+		s.roots = append(s.roots, &root{dir: dir, sums: logs})
 	}
 	s.lookups, s.opens = workerpool.New(o.Lookups, o.Timeout), workerpool.New(o.Opens, o.Timeout)
 	s.compute = workerpool.New(runtime.GOMAXPROCS(0), 0)
@@ -152,12 +152,12 @@ func (s *Store) shutdown() error {
 	for _, h := range s.handles.close() {
 		s.closeFile(h.file)
 	}
-	errs = append(errs, within(context.Background(), s.opens, s.closeBooks))
+	errs = append(errs, within(context.Background(), s.opens, s.closeLogs))
 	errs = append(errs, s.lookups.Close(), s.opens.Close(), s.engine.Close(), s.compute.Close())
 	return errors.Join(errs...)
 }
 
-func (s *Store) closeBooks() error {
+func (s *Store) closeLogs() error {
 	var errs []error
 	for _, r := range s.roots {
 		errs = append(errs, r.sums.Close())

@@ -16,7 +16,7 @@ import (
 
 var ours = Shape{kv.Fingerprint{9}, 4096, 1}
 
-func openBook(t *testing.T, root string, s Shape) *Book {
+func openLogs(t *testing.T, root string, s Shape) *Logs {
 	t.Helper()
 	b, err := Open(root, s)
 	if err != nil {
@@ -34,18 +34,18 @@ func do(t *testing.T, err error) {
 }
 
 // put records checksums.
-func put(t *testing.T, b *Book, key kv.Key, sums []uint64) {
+func put(t *testing.T, b *Logs, key kv.Key, sums []uint64) {
 	t.Helper()
 	do(t, b.Record(key, sums))
 }
 
-func forget(t *testing.T, b *Book, key kv.Key) {
+func forget(t *testing.T, b *Logs, key kv.Key) {
 	t.Helper()
 	_, err := b.Forget(key)
 	do(t, err)
 }
 
-func find(t *testing.T, b *Book, key kv.Key) [][]uint64 {
+func find(t *testing.T, b *Logs, key kv.Key) [][]uint64 {
 	t.Helper()
 	found, err := b.Find(key, time.Now())
 	do(t, err)
@@ -59,15 +59,15 @@ func logsIn(t *testing.T, root string) []string {
 	return names
 }
 
-// Two processes with a log each know what the other one writes, also after both
-// are gone and a third one has come.
-func TestBooksAreShared(t *testing.T) {
+// Two processes with a log each read what the other one writes, and so does a third one
+// after both have gone.
+func TestLogsAreShared(t *testing.T) {
 	root := t.TempDir()
-	a, b := openBook(t, root, ours), openBook(t, root, ours)
+	a, b := openLogs(t, root, ours), openLogs(t, root, ours)
 	put(t, a, kv.Key{1}, []uint64{11})
 	put(t, b, kv.Key{2}, []uint64{22})
 	put(t, b, kv.Key{1}, []uint64{12})
-	check := func(b *Book) {
+	check := func(b *Logs) {
 		t.Helper()
 		if got := find(t, b, kv.Key{2}); len(got) != 1 || got[0][0] != 22 {
 			t.Error(got)
@@ -84,7 +84,7 @@ func TestBooksAreShared(t *testing.T) {
 	check(b)
 	do(t, a.Close())
 	do(t, b.Close())
-	c := openBook(t, root, ours)
+	c := openLogs(t, root, ours)
 	check(c)
 	if names := logsIn(t, root); len(names) != 2 {
 		t.Errorf("a third process took over none of the logs: %q", names)
@@ -99,7 +99,7 @@ func TestBooksAreShared(t *testing.T) {
 
 func TestRecordingAgainCostsNothing(t *testing.T) {
 	root := t.TempDir()
-	b := openBook(t, root, ours)
+	b := openLogs(t, root, ours)
 	put(t, b, kv.Key{1}, []uint64{1})
 	size := b.logs[b.own].end
 	put(t, b, kv.Key{1}, []uint64{1})
@@ -108,25 +108,25 @@ func TestRecordingAgainCostsNothing(t *testing.T) {
 	}
 }
 
-// What is forgotten stays so, and what is recorded later counts, whoever reads
-// which log first.
+// What was made void stays void, and what is recorded later counts, whichever log is read
+// first.
 func TestForget(t *testing.T) {
 	root := t.TempDir()
-	a, b := openBook(t, root, ours), openBook(t, root, ours)
+	a, b := openLogs(t, root, ours), openLogs(t, root, ours)
 	key := kv.Key{1}
 	put(t, a, key, []uint64{11})
 	find(t, b, key)
 	forget(t, b, key)
 	if got := find(t, b, key); got != nil {
-		t.Errorf("the one who forgot: %v", got)
+		t.Errorf("in the process that forgot it: %v", got)
 	}
 	do(t, a.catchUp(time.Now()))
 	if got := find(t, a, key); got != nil {
-		t.Errorf("the one who had written: %v", got)
+		t.Errorf("in the process that had written it: %v", got)
 	}
 	put(t, a, key, []uint64{11})
 	do(t, b.catchUp(time.Now()))
-	for _, x := range []*Book{a, b, openBook(t, root, ours)} {
+	for _, x := range []*Logs{a, b, openLogs(t, root, ours)} {
 		if got := find(t, x, key); len(got) != 1 {
 			t.Errorf("recorded anew: %v", got)
 		}
@@ -136,17 +136,17 @@ func TestForget(t *testing.T) {
 func TestShapes(t *testing.T) {
 	root := t.TempDir()
 	key := kv.Key{1}
-	whole := openBook(t, root, ours)
+	whole := openLogs(t, root, ours)
 	put(t, whole, key, []uint64{1})
 	for name, s := range map[string]Shape{
 		"namespace": {kv.Fingerprint{8}, 4096, 1},
 		"size":      {kv.Fingerprint{9}, 8192, 1},
 	} {
-		if got, err := openBook(t, root, s).Find(key, time.Now()); err != nil || !got.Foreign || got.Sums != nil {
+		if got, err := openLogs(t, root, s).Find(key, time.Now()); err != nil || !got.Foreign || got.Sums != nil {
 			t.Errorf("another %s: %+v, %v", name, got, err)
 		}
 	}
-	layered := openBook(t, root, Shape{kv.Fingerprint{9}, 4096, 4})
+	layered := openLogs(t, root, Shape{kv.Fingerprint{9}, 4096, 4})
 	if got, err := layered.Find(key, time.Now()); err != nil || got.Foreign || got.Sums != nil {
 		t.Errorf("cut another way: %+v, %v", got, err)
 	}
@@ -159,22 +159,22 @@ func TestShapes(t *testing.T) {
 	}
 }
 
-// The taker-over cuts off a torn tail; another reader steps over it.
+// A process that takes a log over cuts off a torn tail; other readers skip it.
 func TestTornLog(t *testing.T) {
 	root := t.TempDir()
-	b := openBook(t, root, ours)
+	b := openLogs(t, root, ours)
 	put(t, b, kv.Key{1}, []uint64{1})
 	do(t, b.Close())
 	path := logsIn(t, root)[0]
 	raw, err := os.ReadFile(path)
 	do(t, err)
 	do(t, os.WriteFile(path, append(raw, raw[:50]...), 0o644))
-	b = openBook(t, root, ours)
+	b = openLogs(t, root, ours)
 	put(t, b, kv.Key{2}, []uint64{2})
 	if info, err := os.Stat(path); err != nil || info.Size() != int64(2*len(raw)) {
 		t.Error(info, err)
 	}
-	other := openBook(t, root, ours)
+	other := openLogs(t, root, ours)
 	if find(t, other, kv.Key{1}) == nil || find(t, other, kv.Key{2}) == nil {
 		t.Error("records are lost")
 	}
@@ -182,7 +182,7 @@ func TestTornLog(t *testing.T) {
 
 func TestCompact(t *testing.T) {
 	root := t.TempDir()
-	a, b := openBook(t, root, ours), openBook(t, root, ours)
+	a, b := openLogs(t, root, ours), openLogs(t, root, ours)
 	const n = 30000 // more than a window
 	for i := range n {
 		put(t, a, kv.Key{byte(i), byte(i >> 8), 1}, []uint64{uint64(i)})
@@ -200,7 +200,7 @@ func TestCompact(t *testing.T) {
 	}
 	put(t, a, kv.Key{0xff, 0xff, 0xfe}, []uint64{6})
 	do(t, b.catchUp(time.Now()))
-	for _, x := range []*Book{a, b, openBook(t, root, ours)} {
+	for _, x := range []*Logs{a, b, openLogs(t, root, ours)} {
 		for key, want := range map[kv.Key]int{{3, 0, 1}: 0, {2, 0, 1}: 0, {4, 0, 1}: 1, {0xff, 0xff, 0xff}: 1, {0xff, 0xff, 0xfe}: 1} {
 			if got := find(t, x, key); len(got) != want {
 				t.Errorf("%s: %v", key, got)
@@ -216,7 +216,7 @@ func TestCompact(t *testing.T) {
 // log.
 func TestCompactForgets(t *testing.T) {
 	root := t.TempDir()
-	a, b := openBook(t, root, ours), openBook(t, root, ours)
+	a, b := openLogs(t, root, ours), openLogs(t, root, ours)
 	put(t, b, kv.Key{1}, []uint64{1})
 	for i := range byte(100) {
 		key := kv.Key{2, i}
@@ -230,7 +230,7 @@ func TestCompactForgets(t *testing.T) {
 		t.Errorf("%d bytes are left; one record that forgets has %d", size, leastBytes)
 	}
 	do(t, b.catchUp(time.Now()))
-	for _, x := range []*Book{a, b, openBook(t, root, ours)} {
+	for _, x := range []*Logs{a, b, openLogs(t, root, ours)} {
 		if got := find(t, x, kv.Key{1}); got != nil {
 			t.Errorf("remembered: %v", got)
 		}
@@ -240,7 +240,7 @@ func TestCompactForgets(t *testing.T) {
 // Each namespace forgets its own records only.
 func TestForgetOfOneNamespace(t *testing.T) {
 	root := t.TempDir()
-	a, b := openBook(t, root, ours), openBook(t, root, Shape{kv.Fingerprint{8}, 4096, 1})
+	a, b := openLogs(t, root, ours), openLogs(t, root, Shape{kv.Fingerprint{8}, 4096, 1})
 	put(t, a, kv.Key{1}, []uint64{1})
 	put(t, b, kv.Key{1}, []uint64{2})
 	if _, err := a.Again(kv.Key{1}, time.Now()); err != nil {
@@ -249,7 +249,7 @@ func TestForgetOfOneNamespace(t *testing.T) {
 	forget(t, a, kv.Key{1})
 	do(t, b.catchUp(time.Now()))
 	if got, err := a.Find(kv.Key{1}, time.Now()); err != nil || got.Known || !got.Foreign {
-		t.Errorf("the one who forgot: %+v, %v", got, err)
+		t.Errorf("in the namespace that forgot it: %+v, %v", got, err)
 	}
 	if got := find(t, b, kv.Key{1}); len(got) != 1 {
 		t.Errorf("the other namespace: %v", got)
@@ -260,17 +260,17 @@ func TestForgetOfOneNamespace(t *testing.T) {
 // touched is left alone.
 func TestOtherHosts(t *testing.T) {
 	root := t.TempDir()
-	a := openBook(t, root, ours)
+	a := openLogs(t, root, ours)
 	put(t, a, kv.Key{1}, []uint64{1})
 	do(t, a.Close())
 	foreign := filepath.Join(root, DirName, "00000000000000000000000000000000-00000001.log")
 	do(t, os.Rename(logsIn(t, root)[0], foreign))
-	b := openBook(t, root, ours)
+	b := openLogs(t, root, ours)
 	if len(logsIn(t, root)) != 2 || find(t, b, kv.Key{1}) == nil {
 		t.Errorf("%q", logsIn(t, root))
 	}
 	do(t, os.Chtimes(foreign, time.Time{}, time.Now().Add(-25*time.Hour)))
-	c := openBook(t, root, ours)
+	c := openLogs(t, root, ours)
 	if _, err := os.Stat(foreign); !os.IsNotExist(err) {
 		t.Error("not inherited", err)
 	}
@@ -281,20 +281,20 @@ func TestOtherHosts(t *testing.T) {
 
 func TestManyAtOnce(t *testing.T) {
 	root := t.TempDir()
-	books := []*Book{openBook(t, root, ours), openBook(t, root, ours)}
+	all := []*Logs{openLogs(t, root, ours), openLogs(t, root, ours)}
 	var wg sync.WaitGroup
 	for w := range 8 {
 		wg.Go(func() {
 			for i := range 100 {
 				key := kv.Key{byte(w), byte(i)}
-				if err := books[w%2].Record(key, []uint64{uint64(i)}); err != nil {
+				if err := all[w%2].Record(key, []uint64{uint64(i)}); err != nil {
 					t.Error(err)
 				}
-				if got, err := books[(w+1)%2].Find(key, time.Now()); err != nil || len(got.Sums) != 1 {
+				if got, err := all[(w+1)%2].Find(key, time.Now()); err != nil || len(got.Sums) != 1 {
 					t.Error(got, err)
 				}
 				if i%10 == 0 {
-					if _, err := books[w%2].Forget(kv.Key{byte(w), byte(i / 2)}); err != nil {
+					if _, err := all[w%2].Forget(kv.Key{byte(w), byte(i / 2)}); err != nil {
 						t.Error(err)
 					}
 				}
@@ -315,7 +315,7 @@ func TestNoDirectory(t *testing.T) {
 	}
 }
 
-// BenchmarkMillion is what a million blocks cost a process that opens the store.
+// BenchmarkMillion measures what a million blocks cost a process that opens the store.
 func BenchmarkMillion(b *testing.B) {
 	root := b.TempDir()
 	if err := os.Mkdir(filepath.Join(root, DirName), 0o775); err != nil {
@@ -330,19 +330,19 @@ func BenchmarkMillion(b *testing.B) {
 		b.Fatal(err)
 	}
 	for b.Loop() {
-		book, err := Open(root, ours)
+		logs, err := Open(root, ours)
 		if err != nil {
 			b.Fatal(err)
 		}
-		book.Close()
+		logs.Close()
 	}
 }
 
-// The file system under the book is replaced, as when a daemon is: what was open is
-// of no use any more, and the book goes on with what is there now.
+// The file system below the logs is replaced, as when a daemon is: open files are useless
+// from then on, and the logs go on with what is there now.
 func TestReplacedFileSystem(t *testing.T) {
 	root := t.TempDir()
-	b := openBook(t, root, ours)
+	b := openLogs(t, root, ours)
 	put(t, b, kv.Key{1}, []uint64{1})
 	gone := func() error { return syscall.ENOTCONN }
 	lose := func() error {
@@ -382,7 +382,7 @@ func TestReplacedFileSystem(t *testing.T) {
 func TestDamagedLater(t *testing.T) {
 	root := t.TempDir()
 	layered := Shape{kv.Fingerprint{9}, 4096, 2}
-	b := openBook(t, root, layered)
+	b := openLogs(t, root, layered)
 	put(t, b, kv.Key{1}, []uint64{1, 2})
 	_, err := b.logs[b.own].f.WriteAt([]byte{0xff}, 60)
 	do(t, err)
@@ -396,17 +396,17 @@ func TestDamagedLater(t *testing.T) {
 	}
 }
 
-// Somebody removes the directory: what it said is lost, and the book begins anew.
+// The directory is removed: what was recorded is lost, and recording begins anew.
 func TestRemovedDirectory(t *testing.T) {
 	root := t.TempDir()
-	b := openBook(t, root, ours)
+	b := openLogs(t, root, ours)
 	put(t, b, kv.Key{1}, []uint64{1})
 	do(t, os.RemoveAll(filepath.Join(root, DirName)))
 	if got := find(t, b, kv.Key{2}); got != nil {
 		t.Error(got)
 	}
 	put(t, b, kv.Key{3}, []uint64{3})
-	if find(t, openBook(t, root, ours), kv.Key{3}) == nil {
-		t.Error("recorded where nobody finds it")
+	if find(t, openLogs(t, root, ours), kv.Key{3}) == nil {
+		t.Error("recorded in a file that has been removed")
 	}
 }
