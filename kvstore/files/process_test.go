@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/kv3fs/kv3fs/internal/test/leaktest"
 	"github.com/kv3fs/kv3fs/kvstore/files"
 	"github.com/kv3fs/kv3fs/kvstore/internal/ucmtest"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
@@ -30,7 +31,7 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	os.Exit(m.Run())
+	os.Exit(leaktest.Main(m))
 }
 
 func child(dir string) error {

@@ -3,6 +3,7 @@ package pages
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"os"
 	"sync"
@@ -29,6 +30,7 @@ func TestAServiceThatHangsIsAskedOnce(t *testing.T) {
 			return
 		}
 		asked.Add(1)
+		_, _ = io.Copy(io.Discard, r.Body) // or the server does not notice that the client has gone
 		<-r.Context().Done()
 	})
 	o := h.options(t.TempDir(), 2000)

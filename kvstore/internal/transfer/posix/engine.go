@@ -1,5 +1,5 @@
-// Package posix is the transfer.Engine that asks the kernel: pread and pwrite from
-// a bounded number of goroutines, past the page cache where that is wanted and
+// Package posix moves bytes by system calls: it is a transfer.Engine that calls pread and
+// pwrite from a bounded number of goroutines, past the page cache if that is wanted and
 // possible.
 package posix
 
@@ -18,30 +18,32 @@ import (
 
 // Options of New. The zero value is good.
 type Options struct {
-	// Streams is how many moves are under way at once; 32. More help where the
-	// storage is far away.
+	// Streams is how many moves are under way at once; 32. More help if the storage is
+	// far away.
 	Streams int
 
-	// WaitingQueueDepth is how many moves wait for one of them before Do does; 1024.
+	// WaitingQueueDepth is how many moves wait for a stream before Do blocks; 1024.
 	WaitingQueueDepth int
 
 	// Timeout is how long a move may wait for its turn, and then how long it may
 	// take; 30 s.
 	Timeout time.Duration
 
-	// DirectIO moves past the page cache what is aligned to 4096 bytes in the file.
-	// A buffer that is not costs a copy. Where the file system knows no direct I/O
-	// nothing changes.
+	// DirectIO bypasses the page cache for moves that are aligned to 4096 bytes in the
+	// file. A buffer that is not aligned costs a copy. On a file system without direct
+	// I/O it changes nothing.
 	DirectIO bool
 }
 
 // engine is a transfer.Engine.
 type engine struct {
 	o       Options
-	crew    *workerpool.Pool
+	pool    *workerpool.Pool
 	room    chan struct{} // holds a token for each op that is waiting or under way
 	staging staging
 
+	// closed ends when Close begins, which closing does. Calls of Do that wait select on
+	// it.
 	closing func()
 	closed  context.Context
 }
@@ -59,14 +61,14 @@ func New(o Options) transfer.Engine {
 	}
 	e := &engine{
 		o:    o,
-		crew: workerpool.New(o.Streams, o.Timeout),
+		pool: workerpool.New(o.Streams, o.Timeout),
 		room: make(chan struct{}, o.WaitingQueueDepth+o.Streams),
 	}
 	e.closed, e.closing = context.WithCancel(context.Background())
 	return e
 }
 
-// Open takes f over; on an error it stays the caller's.
+// Open takes f over. On an error f stays the caller's.
 func (e *engine) Open(f *os.File) (transfer.File, error) {
 	if e.closed.Err() != nil {
 		return nil, fmt.Errorf("open %s: %w", f.Name(), kv.ErrClosed)
@@ -77,7 +79,7 @@ func (e *engine) Open(f *os.File) (transfer.File, error) {
 // Register does nothing: buffers are used in place.
 func (e *engine) Register(string, []byte) error { return nil }
 
-// Do queues the moves.
+// Do implements transfer.Engine.
 func (e *engine) Do(ctx context.Context, ops []transfer.Op) {
 	timeout := sync.OnceValue(func() <-chan time.Time { return time.After(e.o.Timeout) })
 	for i := range ops {
@@ -89,7 +91,7 @@ func (e *engine) Do(ctx context.Context, ops []transfer.Op) {
 		}
 		var n int
 		var failed error
-		e.crew.Go(workerpool.Job{
+		e.pool.Go(workerpool.Job{
 			Context: ctx,
 			Run:     func() { n, failed = e.move(op) },
 			Done: func(err error) {
@@ -98,7 +100,7 @@ func (e *engine) Do(ctx context.Context, ops []transfer.Op) {
 				case err == nil:
 					op.Done(n, failed)
 				case errors.Is(err, workerpool.ErrOverdue):
-					op.Done(0, kv.Abandoned(fmt.Sprintf("%s did not come back in %v", describe(op), e.o.Timeout)))
+					op.Done(0, kv.Abandoned(fmt.Sprintf("%s did not return in %v", describe(op), e.o.Timeout)))
 				default:
 					op.Done(0, err)
 				}
@@ -140,11 +142,11 @@ func describe(op transfer.Op) string {
 	return fmt.Sprintf("%s %s at %d", what, op.File.(*file).f.Name(), op.Offset)
 }
 
-// Close waits for what has begun. Its error says that something never came back:
-// the kernel may still use that op's buffer, for as long as the process lives.
+// Close waits for what has begun. Its error says that a call has never returned: the
+// kernel may use the buffer of that move for as long as the process lives.
 func (e *engine) Close() error {
 	e.closing()
-	err := e.crew.Close()
+	err := e.pool.Close()
 	e.staging.close()
 	return err
 }

@@ -8,19 +8,22 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/internal/invariants"
 )
 
-// file is a transfer.File. A call that hangs may outlive Close, so the descriptor,
-// whose number could by then be another file's, lives until the last call is over.
+// file is a transfer.File. A call that hangs may outlive Close, and by then the number of
+// a closed descriptor could be that of another file. So the descriptor stays open until
+// the last call has returned.
 type file struct {
 	f      *os.File
 	fd     int
-	direct bool // fd is past the page cache
+	direct bool // fd bypasses the page cache
 
 	mu     sync.Mutex
 	users  int
 	closed bool
-	second *os.File // through the page cache, opened when it is first needed
+	second *os.File // uses the page cache; opened when it is first needed
 }
 
 func newFile(f *os.File, direct bool) (*file, error) {
@@ -32,12 +35,12 @@ func newFile(f *os.File, direct bool) (*file, error) {
 	own.direct = flags&unix.O_DIRECT != 0
 	if direct && !own.direct {
 		_, err := unix.FcntlInt(uintptr(own.fd), unix.F_SETFL, flags|unix.O_DIRECT)
-		own.direct = err == nil // EINVAL: the file system has none
+		own.direct = err == nil // EINVAL: the file system has no direct I/O
 	}
 	return own, nil
 }
 
-// use keeps the descriptor from being closed until done.
+// use keeps the descriptor open until done.
 func (f *file) use() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -52,8 +55,9 @@ func (f *file) done() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.users--
+	invariants.Check(f.users >= 0, "%s has %d users", f.f.Name(), f.users)
 	if f.closed && f.users == 0 {
-		_ = f.closeAll() // there is nobody left to tell
+		_ = f.closeAll() // nobody is left to report an error to
 	}
 }
 
@@ -65,7 +69,7 @@ func (f *file) closeAll() error {
 	return err
 }
 
-// Close gives the file back.
+// Close closes the file when its last use ends.
 func (f *file) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -79,7 +83,7 @@ func (f *file) Close() error {
 	return f.closeAll()
 }
 
-// Size asks for the file's length.
+// Size returns the file's length.
 func (f *file) Size() (int64, error) {
 	if err := f.use(); err != nil {
 		return 0, err
@@ -92,7 +96,7 @@ func (f *file) Size() (int64, error) {
 	return st.Size, nil
 }
 
-// buffered is a descriptor through the page cache.
+// buffered returns a descriptor that uses the page cache.
 func (f *file) buffered() (fd int, err error) {
 	if !f.direct {
 		return f.fd, nil
@@ -104,7 +108,7 @@ func (f *file) buffered() (fd int, err error) {
 		if err != nil {
 			return 0, err
 		}
-		// By way of /proc it is the same file, whatever has become of its name.
+		// Through /proc it is the same file, even if its name is gone.
 		fd, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", f.fd), flags&unix.O_ACCMODE|unix.O_CLOEXEC, 0)
 		if err != nil {
 			return 0, fmt.Errorf("open again without O_DIRECT: %w", err)

@@ -12,15 +12,16 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/internal/transfer"
 )
 
-// sectorBytes is the alignment that direct I/O gets. Devices with smaller sectors
-// would take less; none in use wants more.
+// sectorBytes is the alignment of direct I/O. Devices with smaller sectors would accept
+// less; none in use needs more.
 const sectorBytes = 4096
 
-// pieceBytes is how much goes through the page cache between two looks at it: what
-// was copied is still in the cache of the processor, and a call costs next to nothing.
+// pieceBytes is how much is moved through the page cache between two calls of Piece. That
+// much is still in the processor's cache then, and an extra system call costs next to
+// nothing.
 const pieceBytes = 256 << 10
 
-// move does one op and says how many bytes were moved.
+// move does one op and returns how many bytes were moved.
 func (e *engine) move(op transfer.Op) (int, error) {
 	f := op.File.(*file)
 	if err := f.use(); err != nil {
@@ -39,15 +40,15 @@ func (e *engine) move(op transfer.Op) (int, error) {
 	return n, err
 }
 
-// mover is a move on its way.
+// mover is a move that is under way.
 type mover struct {
 	op transfer.Op
 	f  *file
 	e  *engine
 }
 
-// all moves everything: what is aligned in the file directly, and the rest, which
-// is at the end, through the page cache.
+// all moves everything: directly what is aligned in the file, and through the page cache
+// the rest at the end.
 func (m *mover) all() (n int, err error) {
 	if m.f.direct && m.op.Offset%sectorBytes == 0 {
 		body := m.op.Buf[:len(m.op.Buf)/sectorBytes*sectorBytes]
@@ -56,7 +57,7 @@ func (m *mover) all() (n int, err error) {
 		} else {
 			n, err = m.staged(body)
 		}
-		// EINVAL: a file system that takes the flag and then wants more than we give.
+		// EINVAL: the file system accepts the flag, and then wants more than we give it.
 		if err != nil && !errors.Is(err, syscall.EINVAL) || err == nil && n < len(body) {
 			return n, err
 		}
@@ -72,7 +73,7 @@ func (m *mover) all() (n int, err error) {
 	return n + rest, err
 }
 
-// staged moves body by way of memory that is aligned.
+// staged moves body through memory that is aligned.
 func (m *mover) staged(body []byte) (n int, err error) {
 	stage, err := m.e.staging.take()
 	if err != nil {
@@ -96,8 +97,8 @@ func (m *mover) staged(body []byte) (n int, err error) {
 	return n, nil
 }
 
-// loop moves buf by as many calls as it takes. It ends early, without an error,
-// only where a file that is read does.
+// loop moves buf with as many calls as it takes. It stops early without an error only at
+// the end of a file that is read.
 func (m *mover) loop(fd int, buf []byte, offset int64) (n int, err error) {
 	direct := fd == m.f.fd && m.f.direct
 	for n < len(buf) {
@@ -126,8 +127,8 @@ func (m *mover) loop(fd int, buf []byte, offset int64) (n int, err error) {
 			m.op.Piece(part[:moved])
 		}
 		n += moved
-		// Only the end of the file stops a direct read between sectors, and from
-		// there another one would be refused.
+		// A direct read stops between sectors only at the end of the file. Another one
+		// from there would fail.
 		if direct && moved%sectorBytes != 0 && !m.op.Write {
 			return n, nil
 		}

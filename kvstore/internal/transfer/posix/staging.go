@@ -9,8 +9,8 @@ import (
 
 const stageBytes = 1 << 20
 
-// staging lends aligned memory from outside Go's heap. There are never more pieces
-// than moves at once.
+// staging lends aligned memory from outside Go's heap. It has at most as many pieces as
+// there are streams.
 type staging struct {
 	mu     sync.Mutex
 	free   [][]byte
@@ -35,7 +35,7 @@ func (s *staging) take() ([]byte, error) {
 func (s *staging) give(stage []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed { // a move that came back after all
+	if s.closed { // the move has returned after Close
 		_ = unix.Munmap(stage)
 		return
 	}

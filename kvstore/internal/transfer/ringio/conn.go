@@ -18,28 +18,28 @@ import (
 	"github.com/kv3fs/kv3fs/usrbio"
 )
 
-// conn is an engine's connection to one daemon, from the day it is made until it is
-// found dead or closed. Its keeper owns all of its other goroutines.
+// conn is an engine's connection to one daemon, until the daemon is found dead or the
+// engine is closed. The goroutine that runs it owns all of its other goroutines.
 type conn struct {
 	o       *Options
 	mount   *usrbio.Mount
 	dev     uint64
 	daemon  *witness
-	read    *lane
-	write   *lane
+	read    *direction
+	write   *direction
 	known   atomic.Pointer[[]known] // replaced, never changed
 	copies  chan copyJob
 	copiers sync.WaitGroup
 	waiters sync.WaitGroup
 
-	hung atomic.Bool // it has once not answered a system call in time
+	hung atomic.Bool // the latest system call that bound ran has not returned in time
 
 	once  sync.Once
-	why   error         // why it is dead, before dying is closed
-	dying chan struct{} // closed by the first who finds out
-	gone  chan struct{} // closed by the keeper when nothing is left
-	err   error         // of closing, before gone is closed
-	inUse error         // that the daemon may still use memory in place, likewise
+	why   error         // why it is dead; set before dying is closed
+	dying chan struct{} // closed by the first caller of die
+	gone  chan struct{} // closed by run when nothing is left
+	err   error         // of closing; set before gone is closed
+	inUse error         // says that the daemon may still use memory in place; set likewise
 }
 
 // known is registered memory.
@@ -75,64 +75,64 @@ func connect(o *Options, memories []memory) (_ *conn, err error) {
 	}
 	c.known.Store(new([]known))
 	for _, mem := range memories {
-		// A name that is not the memory's any more: what is in it is copied from now on.
+		// If the name is no longer that of the memory, its buffers are copied from now on.
 		if err := c.register(mem); err != nil && !errors.Is(err, syscall.ENOENT) {
 			return nil, err
 		}
 	}
-	if c.read, err = c.newLane(false); err != nil {
+	if c.read, err = c.newDirection(false); err != nil {
 		return nil, err
 	}
-	if c.write, err = c.newLane(true); err != nil {
+	if c.write, err = c.newDirection(true); err != nil {
 		return nil, err
 	}
 	c.daemon = findDaemon(m.Path())
-	go c.keep()
+	go c.run()
 	return c, nil
 }
 
-func (c *conn) newLane(write bool) (*lane, error) {
-	l := &lane{c: c, write: write, chunkBytes: c.o.chunkBytes()}
-	size := c.o.BufferBytes / 2 / int64(l.chunkBytes) * int64(l.chunkBytes)
+func (c *conn) newDirection(write bool) (*direction, error) {
+	d := &direction{c: c, write: write, chunkBytes: c.o.chunkBytes()}
+	size := c.o.BufferBytes / 2 / int64(d.chunkBytes) * int64(d.chunkBytes)
 	var err error
-	if l.staging, err = c.mount.NewIov(context.Background(), size, usrbio.IovOptions{NUMANode: c.o.NUMANode, Reserve: true}); err != nil {
+	if d.staging, err = c.mount.NewIov(context.Background(), size, usrbio.IovOptions{NUMANode: c.o.NUMANode, Reserve: true}); err != nil {
 		return nil, err
 	}
-	if err := l.staging.Unlink(); err != nil { // killed, we leave no memory behind
+	if err := d.staging.Unlink(); err != nil { // so that nothing is left if we are killed
 		return nil, err
 	}
-	for at := size - int64(l.chunkBytes); at >= 0; at -= int64(l.chunkBytes) {
-		l.chunks = append(l.chunks, at)
+	for at := size - int64(d.chunkBytes); at >= 0; at -= int64(d.chunkBytes) {
+		d.chunks = append(d.chunks, at)
 	}
 	for range c.o.Streams {
 		r, err := c.mount.NewRing(context.Background(), usrbio.RingOptions{Entries: c.o.Entries, Write: write})
 		if err != nil {
 			return nil, err
 		}
-		l.rings = append(l.rings, newRing(l, r))
+		d.rings = append(d.rings, newRing(d, r))
 	}
-	return l, nil
+	return d, nil
 }
 
-func (c *conn) lane(write bool) *lane {
+func (c *conn) toward(write bool) *direction {
 	if write {
 		return c.write
 	}
 	return c.read
 }
 
-// register tells the daemon of memory. ENOENT: the name has gone, or is that of another
-// object by now, which is none of ours to write to.
+// register registers memory with the daemon. ENOENT: the name has gone, or is now that of
+// another object, which is not ours to write to.
 func (c *conn) register(mem memory) error {
 	iov, err := c.mount.RegisterIov(context.Background(), mem.name, usrbio.IovOptions{})
 	if err != nil {
 		return err
 	}
 	if ino, err := inodeOf(mem.name); err != nil || ino != mem.ino {
-		return errors.Join(fmt.Errorf("ringio: %s is another object by now: %w", mem.name, syscall.ENOENT), iov.Close(context.Background()))
+		return errors.Join(fmt.Errorf("ringio: register %s: it is now another object: %w", mem.name, syscall.ENOENT), iov.Close(context.Background()))
 	}
 	if iov.Size() < int64(len(mem.bytes)) {
-		return errors.Join(fmt.Errorf("ringio: %s has %d bytes and is said to be mapped to %d: %w",
+		return errors.Join(fmt.Errorf("ringio: register %s: it has %d bytes, but %d are said to be mapped: %w",
 			mem.name, iov.Size(), len(mem.bytes), syscall.EINVAL), iov.Close(context.Background()))
 	}
 	all := append([]known(nil), *c.known.Load()...)
@@ -141,7 +141,7 @@ func (c *conn) register(mem memory) error {
 	return nil
 }
 
-// inPlace is the iov that holds buf, and where; nil if none does.
+// inPlace returns the iov that contains buf and the offset in it, or nil if none does.
 func (c *conn) inPlace(buf []byte) (*usrbio.Iov, int64) {
 	for _, k := range *c.known.Load() {
 		if at, ok := shm.OffsetIn(k.bytes, buf); ok {
@@ -151,10 +151,10 @@ func (c *conn) inPlace(buf []byte) (*usrbio.Iov, int64) {
 	return nil, 0
 }
 
-// lost says that the daemon is.
+// lost ends the connection because the daemon has gone.
 func (c *conn) lost(err error) { c.die(staleFor(err)) }
 
-// die ends the connection; the keeper does it. The first reason counts.
+// die makes run end the connection. The first reason counts.
 func (c *conn) die(why error) {
 	c.once.Do(func() {
 		c.why = why
@@ -171,13 +171,14 @@ func (c *conn) dead() bool {
 	}
 }
 
-// keep looks after what waits, until the connection dies, and then ends it.
-func (c *conn) keep() {
+// run starts the goroutines of the connection, times out requests until it dies, and then
+// ends everything.
+func (c *conn) run() {
 	defer close(c.gone)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	for _, l := range []*lane{c.read, c.write} {
-		for _, r := range l.rings {
+	for _, d := range []*direction{c.read, c.write} {
+		for _, r := range d.rings {
 			c.waiters.Go(func() {
 				if err := r.wait(ctx); err != nil {
 					c.lost(err)
@@ -195,13 +196,13 @@ func (c *conn) keep() {
 	if n := c.read.cutOff(c.why, harmless) + c.write.cutOff(c.why, harmless); n > 0 {
 		c.inUse = kv.Abandoned(fmt.Sprintf("the daemon of %s has not answered %d requests", c.mount.Path(), n))
 	}
-	close(c.copies) // nobody begins anything any more
+	close(c.copies) // nothing is begun any more
 	c.copiers.Wait()
 	c.daemon.close()
 	c.err = c.mount.Close(context.Background())
 }
 
-// lookAfter looks at both lanes from time to time until the connection dies.
+// lookAfter calls look for both directions from time to time until the connection dies.
 func (c *conn) lookAfter() {
 	tick := time.NewTicker(min(max(c.o.Timeout/8, 5*time.Millisecond), 100*time.Millisecond))
 	defer tick.Stop()
@@ -216,27 +217,27 @@ func (c *conn) lookAfter() {
 	}
 }
 
-// copy is a copier.
+// copy runs a copier.
 func (c *conn) copy() {
 	for job := range c.copies {
 		job.copy()
-		job.r.l.copied(job.r, job.i)
+		job.r.d.copied(job.r, job.i)
 	}
 }
 
-// copy moves the bytes. The entry is the copier's for as long as it is copying.
+// copy copies the bytes. While the entry's state is copying, it belongs to the copier.
 func (j copyJob) copy() {
 	e := &j.r.entries[j.i]
-	staged := j.r.l.staging.Bytes()[e.chunk:]
-	if j.r.l.write {
+	staged := j.r.d.staging.Bytes()[e.chunk:]
+	if j.r.d.write {
 		copy(staged[:e.n], e.m.op.Buf[e.from:])
 	} else {
 		copy(e.m.op.Buf[e.from:], staged[:e.got])
 	}
 }
 
-// close lets what has begun come to its end and then ends the connection. A daemon
-// that hangs is not waited for longer than the engine's time once more.
+// close waits for what has begun and then ends the connection. It waits for a daemon that
+// hangs for the engine's timeout at most.
 func (c *conn) close() error {
 	reads, writes := c.read.close(), c.write.close()
 	<-reads
@@ -246,13 +247,13 @@ func (c *conn) close() error {
 	case <-c.gone:
 		return errors.Join(c.err, c.inUse)
 	case <-time.After(c.o.Timeout):
-		return fmt.Errorf("ringio: the daemon of %s does not answer: %w", c.mount.Path(), kv.ErrTimeout)
+		return fmt.Errorf("ringio: close: the daemon of %s does not answer: %w", c.mount.Path(), kv.ErrTimeout)
 	}
 }
 
-// bound runs what the daemon must answer, and may never. Once it has not answered in
-// time it is not waited for again: who has a thousand files to close has not the time
-// a thousand times.
+// bound runs a call that the daemon must answer and waits for it at most for the engine's
+// timeout. After a call that was not answered in time it does not wait for the next ones:
+// a thousand files to close must not cost a thousand timeouts.
 func (c *conn) bound(fn func() error) error {
 	done := make(chan error, 1)
 	go func() {
@@ -275,8 +276,8 @@ func (c *conn) bound(fn func() error) error {
 	}
 }
 
-// serves tells whether the connection is the one to use although the daemon gave that
-// error: a file of another mount, say, is not of the daemon that has come in its place.
+// serves reports whether the connection is still the one to use after the daemon gave an
+// error. A file of another mount, for instance, is an error of the file, not of the daemon.
 func (c *conn) serves(err error) bool {
 	switch {
 	case c.dead():
@@ -284,8 +285,8 @@ func (c *conn) serves(err error) bool {
 	case !errors.Is(err, syscall.EXDEV) && !errors.Is(err, usrbio.ErrDaemonGone):
 		return true
 	}
-	// The mount point may by now be that of a daemon that hangs: the call is left to
-	// itself then, and the connection is not the one to use.
+	// By now the mount point may belong to a daemon that hangs. Then the call is left
+	// behind, and the connection is not the one to use.
 	same := make(chan bool, 1)
 	go func() {
 		dev, err := deviceOf(c.mount.Path())
@@ -299,7 +300,8 @@ func (c *conn) serves(err error) bool {
 	}
 }
 
-// inodeOf tells objects of one name apart.
+// inodeOf returns the inode of a shared memory object, which tells objects of one name
+// apart.
 func inodeOf(object string) (uint64, error) {
 	path := filepath.Join(shm.Dir, object)
 	var st unix.Stat_t

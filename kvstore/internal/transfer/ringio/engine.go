@@ -17,7 +17,7 @@ import (
 	"github.com/kv3fs/kv3fs/usrbio"
 )
 
-// Options are an engine's. The zero value of a field means its default.
+// Options of New. A field that is zero has its default.
 type Options struct {
 	// Mount is any path on the 3FS. Required.
 	Mount string
@@ -92,13 +92,13 @@ func (o *Options) fillDefaults() error {
 type Engine struct {
 	o Options
 
-	mu       sync.Mutex // while it is held a daemon is asked only what has a bound
+	mu       sync.Mutex // while it is held, only calls with a timeout go to a daemon
 	memories []memory
 	conn     *conn     // the latest; nil before the first
-	making   chan made // brings the next; nil while none is being made
+	making   chan made // brings the next one; nil while none is being made
 	failed   error     // of the latest attempt to make one
-	retry    time.Time
-	inUse    error // that a daemon of before may still use memory
+	retry    time.Time // no attempt is made before
+	inUse    error     // says that an earlier daemon may still use memory
 	closed   bool
 }
 
@@ -106,10 +106,10 @@ type Engine struct {
 type memory struct {
 	name  string
 	bytes []byte
-	ino   uint64 // of the object that had the name then
+	ino   uint64 // of the object that had the name when it was registered
 }
 
-// made is what became of an attempt to connect.
+// made is the outcome of an attempt to connect.
 type made struct {
 	c   *conn
 	err error
@@ -132,9 +132,8 @@ func New(o Options) (*Engine, error) {
 	return e, nil
 }
 
-// Open makes an open file of the mount known to the daemon that is there now. On an
-// error f stays the caller's; one that is ErrStale says that f was opened before this
-// daemon came.
+// Open registers an open file of the mount with the present daemon. On an error f stays
+// the caller's. ErrStale says that f was opened before this daemon came.
 func (e *Engine) Open(f *os.File) (transfer.File, error) {
 	c, r, err := e.register(f)
 	if c != nil && err != nil && !c.serves(err) {
@@ -151,7 +150,8 @@ func (e *Engine) Open(f *os.File) (transfer.File, error) {
 	return nil, &os.PathError{Op: "open", Path: f.Name(), Err: err}
 }
 
-// register asks the daemon of f, without the lock: it may never answer.
+// register registers f with the daemon. It does not hold the lock meanwhile: the daemon
+// may never answer.
 func (e *Engine) register(f *os.File) (*conn, *usrbio.File, error) {
 	e.mu.Lock()
 	c, err := e.reach()
@@ -163,8 +163,8 @@ func (e *Engine) register(f *os.File) (*conn, *usrbio.File, error) {
 	return c, r, err
 }
 
-// reach is the connection, a new one where the daemon of the latest is gone. The
-// caller holds mu.
+// reach returns the connection, a new one if the daemon of the latest has gone. The caller
+// holds mu.
 func (e *Engine) reach() (*conn, error) {
 	switch {
 	case e.closed:
@@ -190,14 +190,15 @@ func (e *Engine) reach() (*conn, error) {
 		}
 		e.failed = m.err
 	case <-time.After(e.o.Timeout):
-		e.failed = fmt.Errorf("ringio: the daemon of %s does not answer, or the one before it is not quite gone: %w", e.o.Mount, kv.ErrTimeout)
+		e.failed = fmt.Errorf("ringio: connect: the daemon of %s does not answer, or the one before it has not quite ended: %w", e.o.Mount, kv.ErrTimeout)
 	}
 	e.retry = time.Now().Add(retryGap)
 	return nil, e.failed
 }
 
-// replace connects once nothing is left of the connection before. A daemon that hangs
-// keeps it for as long as it does; reach and Close wait no longer than they may.
+// replace connects once nothing is left of the earlier connection. A daemon that hangs
+// holds it up for as long as it hangs; reach and Close do not wait for it longer than the
+// timeout.
 func replace(old *conn, o *Options, memories []memory, to chan<- made) {
 	if old != nil {
 		<-old.gone
@@ -206,12 +207,12 @@ func replace(old *conn, o *Options, memories []memory, to chan<- made) {
 	to <- made{c, err}
 }
 
-// Do is transfer.Engine's.
+// Do implements transfer.Engine.
 func (e *Engine) Do(ctx context.Context, ops []transfer.Op) {
 	for len(ops) > 0 {
 		first, ok := ops[0].File.(*file)
 		if !ok {
-			ops[0].Done(0, fmt.Errorf("ringio: a %T is none of its files: %w", ops[0].File, syscall.EINVAL))
+			ops[0].Done(0, fmt.Errorf("ringio: move: a %T is not a file of this engine: %w", ops[0].File, syscall.EINVAL))
 			ops = ops[1:]
 			continue
 		}
@@ -219,17 +220,18 @@ func (e *Engine) Do(ctx context.Context, ops []transfer.Op) {
 		for n < len(ops) && ops[n].Write == ops[0].Write && of(ops[n].File, first.c) {
 			n++
 		}
-		first.c.lane(ops[0].Write).take(ctx, ops[:n])
+		first.c.toward(ops[0].Write).take(ctx, ops[:n])
 		ops = ops[n:]
 	}
 }
 
+// of reports whether a file is one of a connection.
 func of(f transfer.File, c *conn) bool {
 	x, ok := f.(*file)
 	return ok && x.c == c
 }
 
-// Register is kv.Registrar's. EINVAL says that mem is larger than the object.
+// Register implements transfer.Engine. EINVAL says that mem is larger than the object.
 func (e *Engine) Register(name string, mem []byte) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -253,7 +255,7 @@ func (e *Engine) Register(name string, mem []byte) error {
 	return nil
 }
 
-// tell has the daemon know memory, the one that is there now. The caller holds mu.
+// tell registers memory with the present daemon. The caller holds mu.
 func (e *Engine) tell(m memory) error {
 	c, err := e.reach()
 	if err != nil {
@@ -269,8 +271,8 @@ func (e *Engine) tell(m memory) error {
 	return c.register(m)
 }
 
-// Close is transfer.Engine's. Its error is a kv.ErrAbandoned where a daemon, a former one
-// perhaps, may still use memory that was registered.
+// Close implements transfer.Engine. Its error is a kv.ErrAbandoned if a daemon, perhaps an
+// earlier one, may still use memory that was registered.
 func (e *Engine) Close() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -279,7 +281,7 @@ func (e *Engine) Close() error {
 	}
 	e.closed = true
 	if making := e.making; making != nil {
-		go func() { // as long as it takes, see replace
+		go func() { // it takes as long as replace does
 			if m := <-making; m.err == nil {
 				m.c.close()
 			}

@@ -93,7 +93,7 @@ func TestReadsEndWhereTheFileEnds(t *testing.T) {
 	}
 }
 
-// Many goroutines, a row that is always full, and every way a buffer can lie.
+// Many goroutines, a queue that is always full, and every way a buffer can lie.
 func TestManyAtOnce(t *testing.T) {
 	d := serve(t)
 	e := engine(t, d, ringio.Options{Entries: 8, BufferBytes: 1 << 20, WaitingQueueDepth: 4})
@@ -361,7 +361,7 @@ func TestReplacedDaemon(t *testing.T) {
 }
 
 // stopped is a daemon that was stopped, and an engine with little room each way:
-// 4 entries, 16 pieces of 4 KiB, and 8 moves in the row.
+// 4 entries, 16 pieces of 4 KiB, and 8 moves in the queue.
 func stopped(t *testing.T, timeout time.Duration) (*daemontest.Daemon, *ringio.Engine, transfer.File, []byte) {
 	d := serve(t)
 	if err := os.WriteFile(filepath.Join(d.Data, "f"), make([]byte, 1<<20), 0o644); err != nil {
@@ -460,7 +460,7 @@ func testCutOff(t *testing.T, replaced bool) {
 func TestCancel(t *testing.T) {
 	_, e, f, mem := stopped(t, time.Minute)
 	var ops []transfer.Op
-	for i := range 20 { // 4 in flight, 8 in the row, and Do waits with the rest
+	for i := range 20 { // 4 in flight, 8 in the queue, and Do waits with the rest
 		ops = append(ops, transfer.Op{File: f, Buf: mem[i*4096:][:4096]})
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -610,7 +610,7 @@ func TestCloseCutsLongMovesShort(t *testing.T) {
 	})
 	closed := make(chan error)
 	go func() { closed <- e.Close() }()
-	if err := <-results; !errors.Is(err, kv.ErrClosed) { // so the lane is closed
+	if err := <-results; !errors.Is(err, kv.ErrClosed) { // so the direction is closed
 		t.Errorf("what has not begun: %v", err)
 	}
 	d.Thaw(t)

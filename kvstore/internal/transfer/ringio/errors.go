@@ -16,10 +16,10 @@ type stale struct{}
 func (stale) Error() string { return "ringio: the daemon behind the file is gone; open it again" }
 func (stale) Unwrap() error { return syscall.ENOTCONN }
 
-// staleFor says how the daemon was found to be gone.
+// staleFor returns an ErrStale that says how the daemon was found to have gone.
 func staleFor(why error) error { return fmt.Errorf("%w (%w)", ErrStale, why) }
 
-// fileError names the file that a move was of.
+// fileError returns an error that names the file of a move.
 func (m *move) fileError(err error) error {
 	return &os.PathError{Op: m.verb(), Path: m.file.Name(), Err: err}
 }

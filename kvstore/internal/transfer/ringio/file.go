@@ -17,7 +17,8 @@ type file struct {
 	f *usrbio.File
 }
 
-// Size asks the daemon, past what the kernel remembers: it sees no move.
+// Size asks the daemon, past the kernel's cached attributes: the kernel does not see what
+// goes through rings.
 func (f *file) Size() (int64, error) {
 	sizeBytes, err := askSize(f.File)
 	if err != nil {
@@ -43,14 +44,14 @@ func askSize(f *os.File) (int64, error) {
 	return int64(st.Size), err
 }
 
-// orphan tells whether the daemon behind an open file is gone.
+// orphan reports whether the daemon behind an open file has gone.
 func orphan(f *os.File) bool {
 	_, err := askSize(f)
 	return errors.Is(err, unix.ENOTCONN)
 }
 
-// Close closes the os.File, too. That the daemon is gone is no error here; one that
-// hangs gets kv.ErrTimeout, and the file is closed when it goes on.
+// Close closes the os.File, too. It is no error that the daemon has gone. If the daemon
+// hangs, the error is kv.ErrTimeout, and the file is closed when the daemon goes on.
 func (f *file) Close() error {
 	return f.c.bound(func() error {
 		err := f.File.Close()

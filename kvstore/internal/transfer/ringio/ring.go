@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/kv3fs/kv3fs/internal/invariants"
 	"github.com/kv3fs/kv3fs/usrbio"
 )
 
@@ -16,8 +17,8 @@ const (
 	free    state = iota
 	copying       // a copier has it
 	ready         // waits for Prepare
-	begun         // the daemon's
-	retired       // the daemon's still, and nobody waits for it
+	begun         // the daemon has it
+	retired       // the daemon still has it, and no move waits for it
 )
 
 // entry is a piece of a move on a ring.
@@ -26,14 +27,14 @@ type entry struct {
 	m     *move
 	from  int // of the move's buffer
 	n     int
-	got   int   // of n, read and not copied yet
+	got   int   // how many of n were read and are not copied yet
 	chunk int64 // where in the staging iov; -1: in place
 	since time.Time
 }
 
-// ring is one ring and its entries, guarded by its lane's lock.
+// ring is one ring and its entries. The lock of its direction guards them.
 type ring struct {
-	l       *lane
+	d       *direction
 	ring    *usrbio.Ring
 	entries []entry
 	spare   []int // free entries
@@ -41,15 +42,15 @@ type ring struct {
 	work    chan struct{}
 }
 
-func newRing(l *lane, r *usrbio.Ring) *ring {
-	out := &ring{l: l, ring: r, entries: make([]entry, r.Entries()), work: make(chan struct{}, 1)}
+func newRing(d *direction, r *usrbio.Ring) *ring {
+	out := &ring{d: d, ring: r, entries: make([]entry, r.Entries()), work: make(chan struct{}, 1)}
 	for i := range out.entries {
 		out.spare = append(out.spare, i)
 	}
 	return out
 }
 
-// take makes an entry of the next n bytes of m.
+// take makes an entry for the next n bytes of m.
 func (r *ring) take(m *move, n int, chunk int64, now time.Time) int {
 	last := len(r.spare) - 1
 	i := r.spare[last]
@@ -61,22 +62,23 @@ func (r *ring) take(m *move, n int, chunk int64, now time.Time) int {
 	return i
 }
 
-// release gives an entry back, and its piece of the staging iov.
+// release frees an entry and its piece of the staging iov.
 func (r *ring) release(i int) {
+	invariants.Check(r.entries[i].state != free, "entry %d is released twice", i)
 	if chunk := r.entries[i].chunk; chunk >= 0 {
-		r.l.chunks = append(r.l.chunks, chunk)
+		r.d.chunks = append(r.d.chunks, chunk)
 	}
 	r.entries[i] = entry{}
 	r.spare = append(r.spare, i)
 }
 
-// flush hands what is ready over to the daemon. An error is the ring's own; the
-// failures of single requests are in their moves, which end appends to due.
+// flush hands the ready entries to the daemon. Its error is about the ring. Errors of
+// single requests go to their moves, which are appended to due when they end.
 func (r *ring) flush(due []*move) ([]*move, error) {
 	handed, begunAny := 0, false
 	for _, i := range r.ready {
 		e := &r.entries[i]
-		iov, at := r.l.staging, e.chunk
+		iov, at := r.d.staging, e.chunk
 		if e.chunk < 0 {
 			iov, at = e.m.iov, e.m.iovAt+int64(e.from)
 		}
@@ -86,7 +88,7 @@ func (r *ring) flush(due []*move) ([]*move, error) {
 			Bytes: int64(e.n), Userdata: uint64(i),
 		})
 		if errors.Is(err, usrbio.ErrRingFull) {
-			break // a real 3FS makes room in its own time
+			break // a real 3FS frees entries later than we do
 		}
 		if ringDead(err) {
 			r.ready = slices.Delete(r.ready, 0, handed)
@@ -95,7 +97,7 @@ func (r *ring) flush(due []*move) ([]*move, error) {
 		handed++
 		if err != nil {
 			e.m.fail(e.m.fileError(err))
-			due = r.l.end(due, r, i)
+			due = r.d.end(due, r, i)
 			continue
 		}
 		e.state, e.since, begunAny = begun, time.Now(), true
@@ -111,8 +113,8 @@ func (r *ring) flush(due []*move) ([]*move, error) {
 	return due, r.ring.Submit()
 }
 
-// idleLook is how often the waiter of a ring on which nothing is under way looks
-// whether the daemon is still there.
+// idleLook is how often the waiter of an idle ring checks whether the daemon is still
+// there.
 const idleLook = time.Second
 
 // wait collects completions until the ring or ctx ends.
@@ -135,7 +137,7 @@ func (r *ring) wait(ctx context.Context) error {
 		}
 		n, err := r.collect(ctx, done, looking)
 		if n > 0 {
-			r.l.complete(r, done[:n])
+			r.d.complete(r, done[:n])
 		}
 		switch {
 		case ctx.Err() != nil:
@@ -146,7 +148,8 @@ func (r *ring) wait(ctx context.Context) error {
 	}
 }
 
-// collect waits for a completion, or only as long as finding a ring dead takes.
+// collect waits for a completion. With looking it waits only as long as it takes to find
+// a ring dead.
 func (r *ring) collect(ctx context.Context, done []usrbio.Completion, looking bool) (int, error) {
 	if !looking {
 		return r.ring.Wait(ctx, done, 1)

@@ -12,16 +12,17 @@ import (
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
-// witness tells whether the process of a daemon has ended. A mount that is gone may
-// have been cut off from a daemon that is only stopped and goes on writing later; a
-// process that is gone writes nothing. nil knows nothing, as of a daemon in another
-// container or of a real 3FS.
+// witness tells whether the process of a daemon has ended. A mount that has gone may have
+// been cut off from a daemon that is only stopped and writes again later; a process that
+// has ended writes nothing. A nil witness knows nothing: the daemon is in another container
+// or belongs to a real 3FS.
 type witness struct{ pidfd int }
 
-// exitLimit is how long after the mount the rest of a process may take to go.
+// exitLimit is how long a process may take to end after its mount has gone.
 const exitLimit = time.Second
 
-// findDaemon finds the process behind a mount by what kv3fs says of itself.
+// findDaemon finds the process behind a mount by the attribute in which kv3fs names
+// itself.
 func findDaemon(mountPoint string) *witness {
 	value := make([]byte, 4096)
 	n, err := unix.Getxattr(mountPoint, wire.DaemonXattr, value)
@@ -36,8 +37,8 @@ func findDaemon(mountPoint string) *witness {
 	if err != nil {
 		return nil
 	}
-	// The number is of the daemon's PID namespace. In ours it is another process, or
-	// at least hardly one that serves a FUSE mount.
+	// The number is one of the daemon's PID namespace. In ours it may be another process,
+	// which is hardly one that serves a FUSE mount.
 	if !servesFUSE(d.PID) {
 		unix.Close(fd)
 		return nil
@@ -55,7 +56,7 @@ func servesFUSE(pid int) bool {
 	return false
 }
 
-// exited waits for the end of the process, which includes that of all its threads,
+// exited reports whether the process, with all its threads, has ended. It waits for that
 // until exitLimit.
 func (w *witness) exited() bool {
 	if w == nil {
