@@ -21,6 +21,7 @@ func (s *Store) shutdown() error {
 	s.services.Wait()
 	err := s.copiers.Close()
 	s.mu.Lock()
+	s.checkPins()
 	err = errors.Join(err, s.write.report())
 	s.mu.Unlock()
 	err = errors.Join(err, s.next.Close())

@@ -25,6 +25,7 @@ func (s *Store) janitor() {
 func (s *Store) tidy() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.checkPins()
 	for key, since := range s.through {
 		if time.Since(since) > s.o.Timeout {
 			delete(s.through, key)

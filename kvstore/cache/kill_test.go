@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kv3fs/kv3fs/internal/test/leaktest"
 	"github.com/kv3fs/kv3fs/kvstore/cache"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
@@ -26,7 +27,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	os.Exit(m.Run())
+	os.Exit(leaktest.Main(m))
 }
 
 const (

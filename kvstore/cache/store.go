@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/kv3fs/kv3fs/internal/invariants"
 	"github.com/kv3fs/kv3fs/internal/wire"
 	"github.com/kv3fs/kv3fs/kvstore/cache/table"
 	"github.com/kv3fs/kv3fs/kvstore/internal/assembly"
@@ -181,6 +182,7 @@ func (s *Store) alloc() (int32, bool) {
 				s.count.EvictedBlocks.Add(1)
 			}
 			if ok {
+				invariants.Check(s.pins[v.Slot] == 0 || s.table.Broken(), "slot %d is evicted with %d pins", v.Slot, s.pins[v.Slot])
 				return v.Slot, true
 			}
 		}
@@ -212,6 +214,7 @@ func (s *Store) unpin(slots []int32) {
 	}
 	s.settle(func() {
 		for _, slot := range slots {
+			invariants.Check(s.pins[slot] > 0, "slot %d has %d pins and loses one", slot, s.pins[slot])
 			if s.pins[slot]--; s.pins[slot] == 0 {
 				s.pinned--
 				s.table.Unpin(slot)
@@ -219,6 +222,26 @@ func (s *Store) unpin(slots []int32) {
 		}
 	})
 	s.roomChanged()
+}
+
+// checkPins asserts that the counts of pins agree with each other and with the table. The
+// lock is held.
+func (s *Store) checkPins() {
+	if !invariants.Enabled {
+		return
+	}
+	s.do(func() {
+		pinned := 0
+		for slot, pins := range s.pins {
+			if pins > 0 {
+				pinned++
+			}
+			there := s.table.Head(int32(slot)).Pinned
+			invariants.Check(pins == 0 || there || s.table.Broken(), "slot %d has %d pins, and none in the table", slot, pins)
+			invariants.Check(pins > 0 || !there || s.table.Shared() || s.table.Broken(), "slot %d is pinned in the table alone", slot)
+		}
+		invariants.Check(pinned == s.pinned, "%d slots have pins, counted as %d", pinned, s.pinned)
+	})
 }
 
 // Layout is next's.

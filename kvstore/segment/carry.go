@@ -222,7 +222,7 @@ func (c *carrier) finish(p *copying) {
 	s := c.s
 	s.mu.Lock()
 	if at, ok := s.table.find(p.key); !p.failed && ok && at == p.from.at() {
-		s.table.put(p.key, p.to.at())
+		s.setFound(p.key, p.to)
 		c.old.stale = true
 		for _, l := range s.listings {
 			l.carried = append(l.carried, p.key)

@@ -104,6 +104,7 @@ func (s *Store) prepare(seg *segment) error {
 		s.full = append(s.full, seg)
 		return err
 	}
+	s.checkGeneration(seg, generation)
 	seg.generation, seg.next, seg.state = generation, 0, ready
 	seg.sealed, seg.stale, seg.blank = false, false, false
 	s.trouble = nil

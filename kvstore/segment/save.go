@@ -244,7 +244,7 @@ func (s *Store) published(b *saving, blk *block, i int, err error) {
 	}
 	p := blk.Payload
 	s.mu.Lock()
-	s.table.put(blk.Key, p.at())
+	s.setFound(blk.Key, p)
 	s.releaseLocked(p)
 	s.failures = 0
 	s.mu.Unlock()

@@ -5,7 +5,9 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/kv3fs/kv3fs/internal/invariants"
 	"github.com/kv3fs/kv3fs/kvstore/internal/transfer"
+	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
 // state is where a segment is in its round.
@@ -58,7 +60,9 @@ func (p place) at() uint32 { return p.seg.first + uint32(p.slot) }
 
 // unpin lets go of a segment. The last one to go makes a leaving one free.
 func (s *Store) unpin(seg *segment) {
-	if seg.pins.Add(-1) > 0 {
+	pins := seg.pins.Add(-1)
+	invariants.Check(pins >= 0, "%s has %d pins", seg.file.Name(), pins)
+	if pins > 0 {
 		return
 	}
 	// Locking for every reader would cost more than looking twice.
@@ -75,6 +79,7 @@ func (s *Store) unpin(seg *segment) {
 // freeLocked makes a leaving segment free when nobody reads it any more.
 func (s *Store) freeLocked(seg *segment) {
 	if seg.state == leaving && seg.pins.Load() == 0 {
+		s.checkEmpty(seg)
 		seg.state = free
 		s.free = append(s.free, seg)
 		poke(s.keeperWanted)
@@ -128,10 +133,46 @@ func (s *Store) release(p place) {
 
 func (s *Store) releaseLocked(p place) {
 	p.seg.writing--
+	invariants.Check(p.seg.writing >= 0, "%s has %d slots that are being written", p.seg.file.Name(), p.seg.writing)
 	if p.seg.writing == 0 && p.seg.state == full {
 		poke(s.sealerWanted)
 		poke(s.keeperWanted)
 	}
+}
+
+// setFound makes a block found in a slot that was given out in the segment's generation.
+// The store's lock is held.
+func (s *Store) setFound(key kv.Key, p place) {
+	if invariants.Enabled {
+		isOpen := p.seg.state == active || p.seg.state == full
+		invariants.Check(isOpen && p.seg.generation > 0 && p.slot < p.seg.next, "block %s is found in slot %d of %s, of which generation %d has given out %d, in state %d",
+			key, p.slot, p.seg.file.Name(), p.seg.generation, p.seg.next, p.seg.state)
+	}
+	s.table.put(key, p.at())
+}
+
+// checkEmpty asserts that no block is found in a segment. The store's lock is held.
+func (s *Store) checkEmpty(seg *segment) {
+	if !invariants.Enabled {
+		return
+	}
+	for at := seg.first; at < seg.first+uint32(s.geo.slots); at++ {
+		invariants.Check(!s.table.has(at), "%s is free, and has block %s", seg.file.Name(), s.table.slots[at].key)
+	}
+}
+
+// checkGeneration asserts that a generation is later than all that have headers, and that
+// nobody uses the segment which gets it. The store's lock is held.
+func (s *Store) checkGeneration(seg *segment, generation uint64) {
+	if !invariants.Enabled {
+		return
+	}
+	for _, other := range s.segments {
+		invariants.Check(other.generation < generation, "generation %d is given, and %s has %d", generation, other.file.Name(), other.generation)
+	}
+	pins := seg.pins.Load()
+	invariants.Check(pins == 0 && seg.writing == 0, "%s begins a generation with %d pins", seg.file.Name(), pins)
+	s.checkEmpty(seg)
 }
 
 // setAside stops writing to a segment that could not be written to. It is tried again

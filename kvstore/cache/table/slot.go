@@ -5,6 +5,7 @@ import (
 	"math/bits"
 	"time"
 
+	"github.com/kv3fs/kv3fs/internal/invariants"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
@@ -105,6 +106,10 @@ func (t *Table) key(slot int32) (low, high uint64) {
 // Do, as all that follows.
 func (t *Table) Claim(slot int32, key kv.Key, s State, now int64) {
 	at, old := t.headAt(slot), t.mode(slot)
+	if invariants.Enabled {
+		pins := t.m.LoadUint64(at + pinsAt)
+		invariants.Check(old.state() == Free && pins == 0 || t.Broken(), "slot %d is claimed in state %d, with pins %b", slot, old.state(), pins)
+	}
 	low, high := halves(key)
 	t.m.StoreUint64(at+keyAt, low)
 	t.m.StoreUint64(at+keyAt+8, high)
@@ -116,10 +121,25 @@ func (t *Table) Claim(slot int32, key kv.Key, s State, now int64) {
 	t.insert(slot)
 }
 
+// becomes has a bit for each state that may follow a state, as the package comment says.
+var becomes = [...]uint{
+	Free:    1 << Free, // what another process has freed
+	Loading: 1<<Partial | 1<<Clean | 1<<Free | 1<<Lost,
+	Dumping: 1<<Dirty | 1<<Free,
+	Partial: 1<<Loading | 1<<Free,
+	Clean:   1 << Free,
+	Dirty:   1<<Clean | 1<<Unsaved | 1<<Dirty | 1<<Free,
+	Unsaved: 1<<Dirty | 1<<Free,
+	Lost:    1 << Free,
+}
+
 // Become changes the state of a slot. This process becomes its owner where the state
 // has one.
 func (t *Table) Become(slot int32, s State) {
 	old := t.mode(slot)
+	if invariants.Enabled {
+		invariants.Check(becomes[old.state()]&(1<<s) != 0 || t.Broken(), "slot %d in state %d becomes %d", slot, old.state(), s)
+	}
 	owner := 0
 	switch s {
 	case Loading, Dumping, Dirty, Lost:

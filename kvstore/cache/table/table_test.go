@@ -97,6 +97,9 @@ func TestIndex(t *testing.T) {
 				if _, there := want[k]; there || !free[slot] {
 					t.Skip()
 				}
+				if table.Head(slot).State == Lost {
+					table.Become(slot, Free)
+				}
 				table.Claim(slot, k, Loading, 1)
 				want[k], free[slot] = slot, false
 			},
@@ -160,7 +163,7 @@ func TestVictimsOfMany(t *testing.T) {
 	looked := map[int32]bool{}
 	count := func(h Head) int64 { looked[int32(h.UsedAt)] = true; return h.UsedAt }
 	for slot := range int32(3 * lookAt) {
-		table.Claim(slot, key(int(slot)), Dumping, int64(slot))
+		table.Claim(slot, key(int(slot)), Loading, int64(slot))
 		table.Become(slot, Clean)
 	}
 	for round := range int32(4) {
@@ -190,6 +193,7 @@ func TestAged(t *testing.T) {
 	table := private(t, config)
 	for n := range int32(2) {
 		table.Claim(n, key(int(n)), Dumping, 0)
+		table.Become(n, Dirty)
 		table.Become(n, Unsaved)
 	}
 	for at := range int64(10) {
@@ -254,11 +258,17 @@ func TestDeath(t *testing.T) {
 	dead, live := join(t, n, config), join(t, n, config)
 	do(t, dead, func() {
 		for slot, s := range map[int32]State{0: Loading, 1: Dumping, 2: Dirty, 3: Clean, 4: Lost} {
-			dead.Claim(slot, key(int(slot)), Dumping, 1)
+			claimed := Loading
+			if s == Dumping || s == Dirty {
+				claimed = Dumping
+			}
+			dead.Claim(slot, key(int(slot)), claimed, 1)
 			for i := range 3 {
 				dead.put(slot, i, 0)
 			}
-			dead.Become(slot, s)
+			if s != claimed {
+				dead.Become(slot, s)
+			}
 			dead.Pin(slot)
 		}
 	})

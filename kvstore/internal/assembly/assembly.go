@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kv3fs/kv3fs/internal/invariants"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
@@ -96,9 +97,26 @@ func (t *Table[P]) Enter(key kv.Key, index int, open func() (P, error), again fu
 
 // claim begins a shard. Called with the lock.
 func (b *Block[P]) claim(index int, now time.Time) {
+	b.check(index, missing)
 	b.state[index] = writing
 	b.writing++
 	b.lastSeen = now
+}
+
+// check asserts what must hold when a shard leaves a state. The lock is held.
+func (b *Block[P]) check(index int, state byte) {
+	if !invariants.Enabled {
+		return
+	}
+	invariants.Check(b.state[index] == state, "shard %d of block %s is in state %d, not %d", index, b.Key, b.state[index], state)
+	invariants.Check(!b.moving, "shard %d of block %s changes while the block is opened or finished", index, b.Key)
+	var counts [written + 1]int
+	for _, s := range b.state {
+		counts[s]++
+	}
+	invariants.Check(counts[writing] == b.writing && counts[written] == b.written,
+		"block %s has %d shards that are being written, counted as %d, and %d written ones, counted as %d",
+		b.Key, counts[writing], b.writing, counts[written], b.written)
 }
 
 // wake calls those who wait and unlocks.
@@ -116,6 +134,7 @@ func (t *Table[P]) wake(b *Block[P]) {
 // then calls Finish.
 func (t *Table[P]) Written(b *Block[P], index int) (whole bool) {
 	t.mu.Lock()
+	b.check(index, writing)
 	b.state[index] = written
 	b.writing--
 	b.written++
@@ -131,6 +150,7 @@ func (t *Table[P]) Written(b *Block[P], index int) (whole bool) {
 // call Finish.
 func (t *Table[P]) Failed(b *Block[P], index int) (dead bool) {
 	t.mu.Lock()
+	b.check(index, writing)
 	b.state[index] = missing
 	b.writing--
 	b.moving = b.writing == 0 && b.written == 0
@@ -142,6 +162,7 @@ func (t *Table[P]) Failed(b *Block[P], index int) (dead bool) {
 // Finish forgets a block that has become visible or was given up.
 func (t *Table[P]) Finish(b *Block[P]) {
 	t.mu.Lock()
+	invariants.Check(b.moving && t.blocks[b.Key] == b, "block %s is finished, and neither whole nor given up", b.Key)
 	delete(t.blocks, b.Key)
 	b.moving = false
 	t.wake(b)
