@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// running is a kv3fs that serves, and what it says.
+// running is a kv3fs that serves, with its log.
 type running struct {
 	cmd    *exec.Cmd
 	exited chan struct{}
@@ -38,7 +38,7 @@ func (r *running) said() string {
 	return r.log.String()
 }
 
-// runUntil starts kv3fs and waits until it says something, or ends.
+// runUntil starts kv3fs and waits until its log contains a text, or it ends.
 func runUntil(t *testing.T, bin, says string, args ...string) *running {
 	t.Helper()
 	r := &running{cmd: exec.Command(bin, args...), exited: make(chan struct{})}
@@ -53,7 +53,7 @@ func runUntil(t *testing.T, bin, says string, args ...string) *running {
 	t.Cleanup(func() {
 		r.stop(t)
 		if t.Failed() {
-			t.Logf("kv3fs %s said:\n%s", strings.Join(args, " "), r.said())
+			t.Logf("kv3fs %s logged:\n%s", strings.Join(args, " "), r.said())
 		}
 	})
 	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(r.said(), says); time.Sleep(5 * time.Millisecond) {
@@ -63,13 +63,13 @@ func runUntil(t *testing.T, bin, says string, args ...string) *running {
 		default:
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("it never said %q", says)
+			t.Fatalf("its log never contained %q", says)
 		}
 	}
 	return r
 }
 
-// stop ends it in good order.
+// stop sends SIGTERM and waits until the process has ended.
 func (r *running) stop(t *testing.T) {
 	t.Helper()
 	_ = r.cmd.Process.Signal(syscall.SIGTERM)
@@ -82,7 +82,7 @@ func (r *running) stop(t *testing.T) {
 	}
 }
 
-// unixPost asks a page service on a socket.
+// unixPost sends a request to a page service on a socket.
 func unixPost(t *testing.T, socket, path, body string) (status int) {
 	t.Helper()
 	c := &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -96,8 +96,7 @@ func unixPost(t *testing.T, socket, path, body string) (status int) {
 	return w.StatusCode
 }
 
-// TestPagesCommands runs the page service alone and asks it everything the command
-// line can ask.
+// TestPagesCommands runs the page service alone, and every command against it.
 func TestPagesCommands(t *testing.T) {
 	bin, dir := buildBinary(t), t.TempDir()
 	socket, data, token := filepath.Join(dir, "s"), filepath.Join(dir, "data"), filepath.Join(dir, "token")
@@ -116,20 +115,20 @@ func TestPagesCommands(t *testing.T) {
 		return kv3fs(append([]string{"pages"}, append(args, "--url", "unix:"+socket)...)...)
 	}
 	if _, errs, code := pages("stat"); code != exitFailed || !strings.Contains(errs, "no page service at unix:"+socket+": ") || !strings.Contains(errs, "is kv3fs serve running?") {
-		t.Errorf("nobody there: %d %s", code, errs)
+		t.Errorf("no service: %d %s", code, errs)
 	}
 	service := runUntil(t, bin, "kv3fs: pages of ", "pages", "serve", "--data", data, "--listen", "unix:"+socket+",m2=127.0.0.1:0")
 	if out, _, code := pages("stat"); code != 0 || !strings.Contains(out, "No engine has initialised") {
 		t.Errorf("empty: %d %s", code, out)
 	}
-	for _, ask := range [][2]string{
+	for _, request := range [][2]string{
 		{"/rank/0/initialize", `{"num_pages":4}`}, {"/rank/1/initialize", `{"num_pages":4}`},
 		{"/keys/batch_allocate", `{"rank":0,"keys":[["K",""],["a\u001bb",""]]}`}, {"/keys/confirm_write", `{"rank":0,"confirmations":[["K",0],["a\u001bb",1]]}`},
 		{"/keys/batch_allocate", `{"rank":1,"keys":[["K",""]]}`}, {"/keys/confirm_write", `{"rank":1,"confirmations":[["K",0]]}`},
 		{"/ns/m2/0/initialize", `{"num_pages":4}`},
 	} {
-		if status := unixPost(t, socket, ask[0], ask[1]); status/100 != 2 {
-			t.Fatal(ask, status)
+		if status := unixPost(t, socket, request[0], request[1]); status/100 != 2 {
+			t.Fatal(request, status)
 		}
 	}
 	out, _, _ := pages("stat")
@@ -150,7 +149,7 @@ func TestPagesCommands(t *testing.T) {
 	}
 	out, _, _ = pages("stat", "--set", "vllm")
 	if !strings.Contains(out, "3 (0:2 1:1)") {
-		t.Errorf("stat does not say which rank lacks a key:\n%s", out)
+		t.Errorf("stat does not show which rank lacks a key:\n%s", out)
 	}
 	out, _, _ = pages("ls", "--set", "vllm")
 	if !strings.Contains(out, "0:0 1:0") || !strings.Contains(out, `"a\x1bb"`) || strings.Contains(out, "\x1b") {
@@ -193,13 +192,13 @@ func TestPagesCommands(t *testing.T) {
 		t.Errorf("an engine after the flush: %d", status)
 	}
 
-	// The same data twice: who has it is named.
+	// Two services on the same data: the error names the process that has it.
 	if _, errs, code := kv3fs("pages", "serve", "--data", data, "--listen", "127.0.0.1:0"); code != exitFailed || !strings.Contains(errs, "process ") {
 		t.Errorf("twice: %d %s", code, errs)
 	}
 	service.stop(t)
 	if _, err := os.Stat(socket); !os.IsNotExist(err) {
-		t.Errorf("the socket is left: %v", err)
+		t.Errorf("the socket is left behind: %v", err)
 	}
 
 	for _, c := range []struct {
@@ -234,9 +233,9 @@ func TestPagesCommands(t *testing.T) {
 	}
 }
 
-// TestServePages: the daemon has a page service. Killed and started again, it knows
-// what it knew; an address that was asked for and is taken is an error, the default
-// one is not.
+// TestServePages: the daemon has a page service, which keeps its keys when it is killed
+// and started again. A configured address that is in use is an error; the default address
+// in use is a warning.
 func TestServePages(t *testing.T) {
 	requireFUSE(t)
 	bin, dir := buildBinary(t), t.TempDir()
@@ -257,11 +256,11 @@ func TestServePages(t *testing.T) {
 	}
 
 	r = serve("--pages-listen", "unix:"+socket, "--tp", "2")
-	for _, ask := range [][2]string{
+	for _, request := range [][2]string{
 		{"/rank/0/initialize", `{"num_pages":4}`}, {"/rank/1/initialize", `{"num_pages":4}`}, {"/keys/batch_allocate", `{"rank":0,"keys":[["K",""]]}`}, {"/keys/confirm_write", `{"rank":0,"confirmations":[["K",0]]}`},
 	} {
-		if status := unixPost(t, socket, ask[0], ask[1]); status/100 != 2 {
-			t.Fatal(ask, status)
+		if status := unixPost(t, socket, request[0], request[1]); status/100 != 2 {
+			t.Fatal(request, status)
 		}
 	}
 	_ = r.cmd.Process.Kill()
@@ -276,7 +275,7 @@ func TestServePages(t *testing.T) {
 		t.Errorf("stopped: %v", r.err)
 	}
 
-	// Somebody has the default address: at the latest this listener.
+	// The default address is in use: by this listener, if by no other process.
 	if l, err := net.Listen("tcp", defaultPagesListen); err == nil {
 		defer l.Close()
 	}

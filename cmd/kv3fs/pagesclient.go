@@ -19,12 +19,12 @@ import (
 	"github.com/kv3fs/kv3fs/internal/pageservice/httpserver"
 )
 
-// pagesClientFlags say which running page service, and which of its keys.
+// pagesClientFlags choose a running page service, and keys of it.
 type pagesClientFlags struct {
 	URL       string        `name:"url" default:"http://127.0.0.1:18000" help:"Where the page service listens: http://HOST:PORT or unix:PATH."`
 	Namespace string        `placeholder:"NAME" help:"Namespace; default: the one without a name."`
-	Set       string        `placeholder:"SET" help:"One set of keys, as stat shows it: vllm, or sglang/POOL/RANK. Default: all of the namespace."`
-	TokenFile string        `type:"path" placeholder:"FILE" help:"The token's file, if the service wants one."`
+	Set       string        `placeholder:"SET" help:"One set of keys, as stat shows it: vllm, or sglang/POOL/RANK. Default: all sets of the namespace."`
+	TokenFile string        `type:"path" placeholder:"FILE" help:"File with the token, if the service needs one."`
 	Timeout   time.Duration `default:"30s" help:"How long to wait for each answer."`
 	JSON      bool          `name:"json" help:"Print JSON instead of a table."`
 }
@@ -34,7 +34,7 @@ func (f *pagesClientFlags) client() (*httpserver.Client, error) {
 	return httpserver.NewClient(f.URL, token, f.Timeout), err
 }
 
-// chosen asks for the spaces that the flags mean. There must be one.
+// chosen returns the spaces that the flags choose, of which there must be one.
 func (f *pagesClientFlags) chosen(ctx context.Context, c *httpserver.Client) ([]pageservice.SpaceState, error) {
 	all, err := c.Stat(ctx)
 	if err != nil {
@@ -47,13 +47,13 @@ func (f *pagesClientFlags) chosen(ctx context.Context, c *httpserver.Client) ([]
 		}
 	}
 	if len(chosen) == 0 {
-		return nil, f.nobody(all)
+		return nil, f.noSuchSpace(all)
 	}
 	return chosen, nil
 }
 
-// nobody says that what the flags mean is not there, and what is.
-func (f *pagesClientFlags) nobody(all []pageservice.SpaceState) error {
+// noSuchSpace returns the error that the flags choose nothing, and names what there is.
+func (f *pagesClientFlags) noSuchSpace(all []pageservice.SpaceState) error {
 	var there []string
 	for _, s := range all {
 		there = append(there, s.Space.Set+" in "+namespaceName(s.Space.Namespace))
@@ -115,7 +115,7 @@ func (c *pagesStatCmd) Run(ctx context.Context, out io.Writer) error {
 		_, err := fmt.Fprintln(out, "No engine has initialised a rank yet.")
 		return err
 	case len(all) == 0:
-		return c.nobody(there)
+		return c.noSuchSpace(there)
 	}
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "namespace\tset\tranks\tpages\tfree\treserved\tkeyed\tresting\tkeys\tcomplete\tleased\thits\tmisses\tevicted\trefused\t")
@@ -140,7 +140,7 @@ func (c *pagesStatCmd) Run(ctx context.Context, out io.Writer) error {
 
 func orDefault(namespace string) string {
 	if namespace == "" {
-		return "(default)" // no namespace can be called so
+		return "(default)" // which cannot be the name of a namespace
 	}
 	return namespace
 }
@@ -153,7 +153,7 @@ func ranksOf(s pageservice.SpaceState) string {
 	return fmt.Sprintf("%d of %d", len(s.Ranks), s.World)
 }
 
-// keyedOf shows how many pages hold keys, and by rank when not all ranks have as many.
+// keyedOf shows how many pages belong to keys, and by rank where the ranks differ.
 func keyedOf(s pageservice.SpaceState) string {
 	all := humanize.Comma(sumPages(s.Ranks).Keyed)
 	if !slices.ContainsFunc(s.Ranks, func(r pageservice.RankPages) bool { return r.Keyed != s.Ranks[0].Keyed }) {
@@ -166,7 +166,7 @@ func keyedOf(s pageservice.SpaceState) string {
 	return all + " (" + strings.Join(each, " ") + ")"
 }
 
-// lacking names the ranks that do not have most of the keys.
+// lacking names the ranks that lack most of the keys.
 func lacking(s pageservice.SpaceState) string {
 	var all []string
 	for _, r := range s.Ranks {
@@ -175,7 +175,7 @@ func lacking(s pageservice.SpaceState) string {
 		}
 	}
 	if len(all) == 0 {
-		return "one rank or another"
+		return "different ranks"
 	}
 	return "rank " + strings.Join(all, ", ")
 }
@@ -191,27 +191,27 @@ func sumPages(ranks []pageservice.RankPages) (sum pageservice.RankPages) {
 	return sum
 }
 
-// hints say what the numbers mean when something is wrong.
+// hints explains numbers that show that something is wrong.
 func hints(s pageservice.SpaceState) (all []string) {
 	p := sumPages(s.Ranks)
 	if s.World > len(s.Ranks) {
 		all = append(all, fmt.Sprintf("%d of %d ranks have initialised; no key is complete before all have.", len(s.Ranks), s.World))
 	}
 	if s.Counters.Refused > 0 {
-		all = append(all, humanize.Comma(s.Counters.Refused)+" keys got no page since the start, because every other was in use: the page file is too small for what is read at once, or the lease too long.")
+		all = append(all, humanize.Comma(s.Counters.Refused)+" keys got no page since the start, because every page was in use: the page file is too small for what is read at once, or the lease is too long.")
 	}
 	if p.Reserved > p.Keyed && p.Reserved > p.Free && p.Reserved > 1 {
-		all = append(all, "most pages are reserved and not confirmed: writers die or are slow. They come back by themselves.")
+		all = append(all, "most pages are reserved and not confirmed: writers die or are slow. The pages become free by themselves.")
 	}
 	if s.Keys > 0 && s.Complete < s.Keys/2 && len(s.Ranks) > 1 {
-		all = append(all, "most keys are not complete, and no engine finds them: they lack "+lacking(s)+". It does not confirm, or is no more: then kv3fs pages forget-rank --rank N.")
+		all = append(all, "most keys are not complete, so no engine finds them. Missing: "+lacking(s)+". A rank that does not confirm may be gone; if so, run kv3fs pages forget-rank --rank N.")
 	}
 	return all
 }
 
 type pagesListCmd struct {
 	pagesClientFlags
-	After string `placeholder:"KEY" help:"Begin after this key."`
+	After string `placeholder:"KEY" help:"Start after this key."`
 	Limit int    `default:"100" help:"Most keys of each set, up to 10000."`
 }
 
@@ -249,7 +249,7 @@ func (c *pagesListCmd) Run(ctx context.Context, out io.Writer) error {
 	return t.Flush()
 }
 
-// printable shows a key as it is, or quoted when a terminal should not see it.
+// printable returns a key unchanged, or quoted if a terminal should not get it.
 func printable(key string) string {
 	if quoted := strconv.Quote(key); quoted != `"`+key+`"` || key == "" {
 		return quoted
@@ -257,7 +257,7 @@ func printable(key string) string {
 	return key
 }
 
-// pagesOf shows rank:page.
+// pagesOf formats pages as rank:page.
 func pagesOf(byRank map[int]int64) string {
 	var all []string
 	for _, rank := range slices.Sorted(maps.Keys(byRank)) {
@@ -275,7 +275,7 @@ func yesNo(b bool) string {
 
 type pagesEvictCmd struct {
 	pagesClientFlags
-	Keys int `required:"" placeholder:"N" help:"How many keys of each set at most. Those just located by an engine stay."`
+	Keys int `required:"" placeholder:"N" help:"How many keys of each set at most. Keys that an engine has just located stay."`
 }
 
 func (c *pagesEvictCmd) Run(ctx context.Context, out io.Writer) error {
@@ -287,12 +287,12 @@ func (c *pagesEvictCmd) Run(ctx context.Context, out io.Writer) error {
 
 type pagesClearCmd struct {
 	pagesClientFlags
-	Yes bool `help:"Really."`
+	Yes bool `help:"Confirm that it is meant."`
 }
 
 func (c *pagesClearCmd) Run(ctx context.Context, out io.Writer) error {
 	if !c.Yes {
-		return errors.New("clear forgets every key of the namespace, or of --set: the cache starts empty. Say --yes if that is meant")
+		return errors.New("clear forgets every key of the namespace, or of --set: the cache starts empty; add --yes if that is meant")
 	}
 	return c.each(ctx, out, "cleared", func(client *httpserver.Client, s pageservice.SpaceState) (int64, error) {
 		return s.Keys, client.Clear(ctx, s.Space)
@@ -301,20 +301,20 @@ func (c *pagesClearCmd) Run(ctx context.Context, out io.Writer) error {
 
 type pagesForgetRankCmd struct {
 	pagesClientFlags
-	Rank int  `required:"" placeholder:"N" help:"The rank, as stat shows it beside the keys that it has."`
-	Yes  bool `help:"Really."`
+	Rank int  `required:"" placeholder:"N" help:"The rank, as stat shows it next to the number of its keys."`
+	Yes  bool `help:"Confirm that it is meant."`
 }
 
 func (c *pagesForgetRankCmd) Run(ctx context.Context, out io.Writer) error {
 	if !c.Yes {
-		return errors.New("forget-rank drops all pages of the rank, and an engine that still has it must initialise it anew. Say --yes if that is meant")
+		return errors.New("forget-rank drops all pages of the rank, and an engine that still has it must initialise it again; add --yes if that is meant")
 	}
 	client, err := c.client()
 	if err != nil {
 		return err
 	}
 	if c.Set == "" {
-		c.Set = pageservice.VLLM // the one with several ranks
+		c.Set = pageservice.VLLM // the only set with several ranks
 	}
 	s := pageservice.Space{Namespace: c.Namespace, Set: c.Set}
 	if err := client.Forget(ctx, s, c.Rank); err != nil {
@@ -327,8 +327,8 @@ func (c *pagesForgetRankCmd) Run(ctx context.Context, out io.Writer) error {
 	return err
 }
 
-// each does something to each space that the flags mean and prints how many keys it
-// took.
+// each calls do for each space that the flags choose, and prints how many keys that
+// affected.
 func (f *pagesClientFlags) each(ctx context.Context, out io.Writer, done string, do func(*httpserver.Client, pageservice.SpaceState) (int64, error)) error {
 	client, err := f.client()
 	if err != nil {

@@ -109,7 +109,7 @@ func (c *serveCmd) pageService(log *slog.Logger) (daemon.Pages, error) {
 	case slices.Equal(listen, []string{"off"}):
 		return daemon.Pages{}, nil
 	}
-	p, err := c.Pages.config(listen, c.TP, stopPatience, log)
+	p, err := c.Pages.config(listen, c.TP, stopLimit, log)
 	p.Optional = len(c.PagesListen) == 0
 	return p, err
 }
