@@ -7,11 +7,11 @@ import (
 )
 
 var assembling = map[string]func(*world){
-	"a block is there when its last shard is settled, and not before": func(w *world) {
+	"a block exists when its last shard is settled, and not before": func(w *world) {
 		for i := range w.o.Layout.Shards() {
 			w.lacks(key(0))
 			w.prefix(0, key(0))
-			w.stored(w.beginDump([]kv.Shard{w.shard(key(0), i)}))
+			w.stored(w.beginSave([]kv.Shard{w.shard(key(0), i)}))
 		}
 		w.holds(key(0))
 	},
@@ -27,20 +27,20 @@ var assembling = map[string]func(*world){
 				}
 			}
 			w.lacks(all...)
-			w.stored(w.beginDump(shards))
+			w.stored(w.beginSave(shards))
 			if n == 0 {
-				w.dump(key(9))
+				w.save(key(9))
 			}
 		}
 		w.holds(all...)
 		w.holds(key(9))
 	},
 
-	"batches of one block that are under way at once complete it": func(w *world) {
+	"concurrent batches of one block complete it": func(w *world) {
 		w.anew(w.layout(8, 1024))
 		var tasks []Task
 		for i := range 8 {
-			tasks = append(tasks, w.beginDump([]kv.Shard{w.shard(key(0), 7-i), w.shard(key(1), i)}))
+			tasks = append(tasks, w.beginSave([]kv.Shard{w.shard(key(0), 7-i), w.shard(key(1), i)}))
 		}
 		for _, t := range tasks {
 			w.stored(t)
@@ -48,45 +48,45 @@ var assembling = map[string]func(*world){
 		w.holds(key(0), key(1))
 	},
 
-	"a block whose shards stop coming is not there, and can be dumped": func(w *world) {
-		w.stored(w.beginDump([]kv.Shard{w.shard(key(0), 0), w.shard(key(1), 2)}))
-		w.dump(key(2))
+	"a block whose shards stop coming does not exist and can be saved": func(w *world) {
+		w.stored(w.beginSave([]kv.Shard{w.shard(key(0), 0), w.shard(key(1), 2)}))
+		w.save(key(2))
 		w.lacks(key(0), key(1))
-		w.dump(key(0))
+		w.save(key(0))
 		w.holds(key(0), key(2))
 		w.lacks(key(1))
 	},
 
-	"a shard of an unfinished block is dumped again": func(w *world) {
-		w.stored(w.beginDump([]kv.Shard{w.shard(key(0), 1)}))
-		w.stored(w.beginDump([]kv.Shard{w.shard(key(0), 1)}))
-		w.stored(w.beginDump([]kv.Shard{w.shard(key(0), 0)}))
+	"a shard of an unfinished block can be saved again": func(w *world) {
+		w.stored(w.beginSave([]kv.Shard{w.shard(key(0), 1)}))
+		w.stored(w.beginSave([]kv.Shard{w.shard(key(0), 1)}))
+		w.stored(w.beginSave([]kv.Shard{w.shard(key(0), 0)}))
 		w.lacks(key(0))
-		w.stored(w.beginDump([]kv.Shard{w.shard(key(0), 2)}))
+		w.stored(w.beginSave([]kv.Shard{w.shard(key(0), 2)}))
 		w.holds(key(0))
 	},
 
-	"unfinished blocks are nowhere after Close": func(w *world) {
-		w.dump(key(1))
-		w.stored(w.beginDump([]kv.Shard{w.shard(key(0), 0), w.shard(key(0), 2)}))
+	"unfinished blocks do not exist after Close": func(w *world) {
+		w.save(key(1))
+		w.stored(w.beginSave([]kv.Shard{w.shard(key(0), 0), w.shard(key(0), 2)}))
 		w.flush()
 		w.reopen()
 		w.lacks(key(0))
-		w.dump(key(0))
+		w.save(key(0))
 		w.holds(key(0))
 	},
 
 	"a load never sees part of a block": func(w *world) {
 		w.anew(w.layout(4, 2048))
 		for n := range 30 {
-			dump := w.beginDump(byLayer(w.shards(key(n))))
+			save := w.beginSave(byLayer(w.shards(key(n))))
 			shards := w.shards(key(n))
 			for i, err := range w.results(w.beginLoad(shards)) {
 				if err == nil && !w.right(shards[i]) || err != nil && !errors.Is(err, kv.ErrMiss) {
 					w.Fatal(n, i, err)
 				}
 			}
-			w.stored(dump)
+			w.stored(save)
 			w.holds(key(n))
 		}
 	},

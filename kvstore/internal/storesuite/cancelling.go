@@ -8,21 +8,21 @@ import (
 )
 
 var cancelling = map[string]func(*world){
-	"of a batch whose context has ended nothing is begun": func(w *world) {
+	"nothing of a batch is begun when its context has ended": func(w *world) {
 		ended, end := context.WithCancel(w.Context())
 		end()
-		w.dump(key(1))
-		w.notBegun("Dump", w.store.Save, ended, fill(w.shards(key(0))))
+		w.save(key(1))
+		w.notBegun("Save", w.store.Save, ended, fill(w.shards(key(0))))
 		w.lacks(key(0))
 		w.notBegun("Load", w.store.Load, ended, w.shards(key(1)))
-		w.dump(key(0))
+		w.save(key(0))
 		w.holds(key(0), key(1))
 	},
 
-	"a context that has ended never makes a call fail otherwise": func(w *world) {
+	"a context that has ended causes no error but its own": func(w *world) {
 		ended, end := context.WithCancel(w.Context())
 		end()
-		w.dump(key(0))
+		w.save(key(0))
 		w.flush()
 		w.within("Lookup", func() {
 			found := make([]bool, 1)
@@ -39,12 +39,12 @@ var cancelling = map[string]func(*world){
 		w.holds(key(0))
 	},
 
-	"a deadline's error comes back as it is": func(w *world) {
+	"the error of a deadline is returned as it is": func(w *world) {
 		late, end := context.WithTimeout(w.Context(), 0)
 		defer end()
 		var task Task
 		var err error
-		w.within("Dump", func() { task, err = w.store.Save(late, fill(w.shards(key(0)))) })
+		w.within("Save", func() { task, err = w.store.Save(late, fill(w.shards(key(0)))) })
 		if err == nil {
 			w.wait(task)
 			err = task.Err()
@@ -54,13 +54,13 @@ var cancelling = map[string]func(*world){
 		}
 	},
 
-	"of a dump that is cancelled the blocks that were settled whole are there, and no other": func(w *world) {
+	"after a cancelled save exactly those blocks exist whose shards all succeeded": func(w *world) {
 		cancelled := 0
 		for round := range 12 {
 			all := keys(round*20, 20)
 			ctx, cancel := context.WithCancel(w.Context())
 			shards := w.shards(all...)
-			task := w.begin("Dump", w.store.Save, ctx, fill(shards))
+			task := w.begin("Save", w.store.Save, ctx, fill(shards))
 			switch round % 3 {
 			case 0:
 				cancel()
@@ -92,14 +92,14 @@ var cancelling = map[string]func(*world){
 					w.holds(k)
 				}
 			}
-			w.dump(all...)
+			w.save(all...)
 			w.holds(all...)
 		}
 		w.Logf("%d blocks were cancelled", cancelled)
 	},
 
-	"of a load that is cancelled every shard has its own error or the context's": func(w *world) {
-		w.dump(keys(0, 60)...)
+	"every shard of a cancelled load has its own error or the context's": func(w *world) {
+		w.save(keys(0, 60)...)
 		for round := range 10 {
 			ctx, cancel := context.WithCancel(w.Context())
 			shards := byLayer(w.shards(keys(0, 60)...))
@@ -125,7 +125,8 @@ var cancelling = map[string]func(*world){
 	},
 }
 
-// notBegun checks that all of a batch is left, with the context's error.
+// notBegun checks that no shard of a batch is begun and that each has the context's
+// error.
 func (w *world) notBegun(what string, do move, ctx context.Context, shards []kv.Shard) {
 	w.Helper()
 	var t Task

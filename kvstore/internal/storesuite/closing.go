@@ -12,8 +12,8 @@ import (
 )
 
 var closing = map[string]func(*world){
-	"closing twice is harmless, also at once": func(w *world) {
-		w.dump(key(0))
+	"Close may be called twice, also concurrently": func(w *world) {
+		w.save(key(0))
 		var together sync.WaitGroup
 		for range 4 {
 			together.Go(func() {
@@ -26,16 +26,16 @@ var closing = map[string]func(*world){
 		w.close()
 	},
 
-	"after Close every call says so": func(w *world) {
-		w.dump(key(0))
+	"after Close every call returns ErrClosed": func(w *world) {
+		w.save(key(0))
 		w.close()
 		w.within("a call", func() {
 			_, prefix := w.store.LookupPrefix(w.Context(), keys(0, 2))
 			_, load := w.store.Load(w.Context(), w.shards(key(0)))
-			_, dump := w.store.Save(w.Context(), fill(w.shards(key(0))))
+			_, save := w.store.Save(w.Context(), fill(w.shards(key(0))))
 			for name, err := range map[string]error{
 				"Lookup": w.store.Lookup(w.Context(), keys(0, 2), make([]bool, 2)), "LookupPrefix": prefix,
-				"Load": load, "Dump": dump, "Flush": w.store.Flush(w.Context()),
+				"Load": load, "Save": save, "Flush": w.store.Flush(w.Context()),
 			} {
 				if !errors.Is(err, kv.ErrClosed) {
 					w.Errorf("%s: %v", name, err)
@@ -46,7 +46,7 @@ var closing = map[string]func(*world){
 				w.Errorf("Layout: %+v", l)
 			}
 			if s := w.store.Stats(); s.SavedShards != int64(w.o.Layout.Shards()) {
-				w.Errorf("Stats: %d shards were dumped", s.SavedShards)
+				w.Errorf("Stats: %d shards were saved", s.SavedShards)
 			}
 		})
 	},
@@ -60,18 +60,18 @@ var closing = map[string]func(*world){
 			if round > 0 {
 				w.anew(w.o.Layout)
 			}
-			w.dump(keys(0, 20)...)
+			w.save(keys(0, 20)...)
 			w.closeUnderLoad()
 		}
 	},
 
-	"after Close no goroutine and no file is left": func(w *world) {
+	"Close leaves no goroutine and no open file": func(w *world) {
 		w.reopen()
-		w.close() // whatever the first one leaves in the process for good is there
+		w.close() // what the first store leaves in the process for good is counted
 		goroutines, files := runtime.NumGoroutine(), openFiles(w)
 		for range 3 {
 			w.open()
-			w.dump(keys(0, 10)...)
+			w.save(keys(0, 10)...)
 			w.store.Prefetch(keys(0, 30))
 			w.flush()
 			w.holds(keys(0, 10)...)
@@ -90,8 +90,9 @@ var closing = map[string]func(*world){
 	},
 }
 
-// closeUnderLoad closes the store while goroutines load, dump and ask: what they began
-// is settled when it is closed, whole blocks are right, and then there is ErrClosed.
+// closeUnderLoad closes the store while goroutines load, save and look up. Everything
+// that they began is settled when Close returns, loaded shards are right, and later
+// calls return ErrClosed.
 func (w *world) closeUnderLoad() {
 	w.Helper()
 	const goroutines = 4
@@ -99,7 +100,7 @@ func (w *world) closeUnderLoad() {
 	var mu sync.Mutex
 	var begun []Task
 	warm.Add(goroutines + 1)
-	together.Go(func() { w.askUntilClosed(warm.Done) })
+	together.Go(func() { w.queryUntilClosed(warm.Done) })
 	for g := range goroutines {
 		together.Go(func() {
 			for n := 0; ; n++ {
@@ -149,9 +150,9 @@ func (w *world) closeUnderLoad() {
 	}
 }
 
-// askUntilClosed calls all that moves no data until there is ErrClosed, and says when
-// it has begun.
-func (w *world) askUntilClosed(begun func()) {
+// queryUntilClosed calls the methods that move no data until they return ErrClosed, and
+// calls begun after the first round.
+func (w *world) queryUntilClosed(begun func()) {
 	begin := sync.OnceFunc(begun)
 	defer begin()
 	for closed := false; !closed; begin() {

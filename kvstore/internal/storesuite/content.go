@@ -9,17 +9,17 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
-// keyNames sets the patterns of keys apart from those of content.
+// keyNames makes the patterns of keys differ from those of content.
 const keyNames = 0x6b657973
 
-// key is the n-th of the suite's keys.
+// key returns the n-th key of the suite.
 func key(n int) kv.Key {
 	var k kv.Key
 	patternOf(keyNames, uint64(n)).fill(k[:])
 	return k
 }
 
-// keys are n of them, from the first-th on.
+// keys returns n keys, beginning with the one of that number.
 func keys(first, n int) []kv.Key {
 	all := make([]kv.Key, n)
 	for i := range all {
@@ -28,7 +28,7 @@ func keys(first, n int) []kv.Key {
 	return all
 }
 
-// content is what a shard of a block must have.
+// content returns what a shard of a block must contain.
 func content(k kv.Key, index int) pattern {
 	return patternOf(binary.LittleEndian.Uint64(k[:8]), binary.LittleEndian.Uint64(k[8:]), uint64(index))
 }
@@ -41,7 +41,7 @@ func fill(shards []kv.Shard) []kv.Shard {
 	return shards
 }
 
-// mangle makes the buffers have what no shard has.
+// mangle fills the buffers with bytes that no shard contains.
 func mangle(shards []kv.Shard) {
 	for _, s := range shards {
 		for i := range s.Buf {
@@ -56,21 +56,21 @@ const (
 	guardBytes = 72
 )
 
-// guarded is memory with a margin on both sides that nobody may write to.
+// guarded is memory with a margin on both sides that must not be written to.
 type guarded struct {
 	whole []byte
 	buf   []byte
 }
 
-// newGuarded makes memory that begins at no round address. Its capacity reaches into
-// the margin, as that of a part of an engine's memory reaches into the next part.
+// newGuarded returns memory at an unaligned address. The capacity of its slice reaches
+// into the margin, as that of a part of an engine's memory reaches into the next part.
 func newGuarded(sizeBytes int64, shift int) guarded {
 	whole := bytes.Repeat([]byte{guard}, int(sizeBytes)+2*guardBytes)
 	at := guardBytes/2 + 1 + shift%16
 	return guarded{whole, whole[at : at+int(sizeBytes)]}
 }
 
-// intact says whether the margins are as they were.
+// intact reports whether the margins are unchanged.
 func (g guarded) intact() bool {
 	before := cap(g.whole) - cap(g.buf)
 	margins := append(bytes.Clone(g.whole[:before]), g.whole[before+len(g.buf):]...)

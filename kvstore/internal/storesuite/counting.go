@@ -10,7 +10,7 @@ var counting = map[string]func(*world){
 	"Stats names the store": func(w *world) {
 		s := w.store.Stats()
 		if s.Store == "" {
-			w.Fatal("it has no name")
+			w.Fatal("the name is empty")
 		}
 		if _, err := json.Marshal(s); err != nil {
 			w.Fatal(err)
@@ -19,7 +19,7 @@ var counting = map[string]func(*world){
 
 	"Stats count what happened": func(w *world) {
 		before := w.store.Stats()
-		w.dump(keys(0, 4)...)
+		w.save(keys(0, 4)...)
 		w.lookup(append(keys(0, 4), keys(50, 3)...)...)
 		w.wait(w.beginLoad(w.shards(key(0), key(1), key(50))))
 		s := w.store.Stats()
@@ -34,13 +34,13 @@ var counting = map[string]func(*world){
 		}{
 			{"looked up", s.LookedUp - before.LookedUp, 7},
 			{"found", s.Found - before.Found, 4 * kept},
-			{"shards dumped", s.SavedShards - before.SavedShards, 4 * shards},
-			{"bytes dumped", s.SavedBytes - before.SavedBytes, 4 * shards * size},
+			{"shards saved", s.SavedShards - before.SavedShards, 4 * shards},
+			{"bytes saved", s.SavedBytes - before.SavedBytes, 4 * shards * size},
 			{"shards loaded", s.LoadedShards - before.LoadedShards, 2 * shards * kept},
 			{"bytes loaded", s.LoadedBytes - before.LoadedBytes, 2 * shards * size * kept},
 			{"shards missed", s.MissedShards - before.MissedShards, 3*shards - 2*shards*kept},
 			{"loads failed", s.FailedLoads - before.FailedLoads, 0},
-			{"dumps failed", s.FailedSaves - before.FailedSaves, 0},
+			{"saves failed", s.FailedSaves - before.FailedSaves, 0},
 			{"corrupt", s.CorruptBlocks - before.CorruptBlocks, 0},
 		} {
 			if c.got != c.want {
@@ -48,14 +48,14 @@ var counting = map[string]func(*world){
 			}
 		}
 		if s.Blocks >= 0 && s.Blocks != 4*kept {
-			w.Errorf("%d blocks are held, 4 were dumped", s.Blocks)
+			w.Errorf("%d blocks are held, 4 were saved", s.Blocks)
 		}
 		if s.CapacityBytes < 0 || s.CapacityBytes > 0 && s.CapacityBytes < int64(w.o.Blocks)*w.o.Layout.BlockBytes {
 			w.Errorf("a capacity of %d bytes is too small for %d blocks", s.CapacityBytes, w.o.Blocks)
 		}
 	},
 
-	"Stats count no miss as a failure": func(w *world) {
+	"Stats do not count a miss as a failure": func(w *world) {
 		w.wait(w.beginLoad(w.shards(key(0))))
 		s := w.store.Stats()
 		if s.FailedLoads != 0 || s.MissedShards != int64(w.o.Layout.Shards()) {
@@ -64,7 +64,7 @@ var counting = map[string]func(*world){
 	},
 }
 
-// corrupt is how many damaged blocks a chain has met.
+// corrupt returns how many damaged blocks a chain has found.
 func corrupt(s kv.Stats) int64 {
 	n := s.CorruptBlocks
 	if s.Next != nil {

@@ -8,9 +8,9 @@ import (
 )
 
 var damaging = map[string]func(*world){
-	"of what was damaged nothing is returned, and it can be dumped again": func(w *world) {
+	"a damaged block is never returned and can be saved again": func(w *world) {
 		if w.subject.Damage == nil || !w.subject.Verified {
-			w.Skip("nothing can be damaged, or nothing tells")
+			w.Skip("its blocks cannot be damaged, or it has no checksums")
 		}
 		missed := 0
 		for seed := range w.subject.Seeds {
@@ -20,18 +20,18 @@ var damaging = map[string]func(*world){
 			}
 		}
 		if missed == 0 {
-			w.Fatalf("%d seeds, and nothing was ever missed: is there any damage?", w.subject.Seeds)
+			w.Fatalf("%d seeds, and no block was ever missed: does Damage do anything?", w.subject.Seeds)
 		}
 	},
 }
 
-// damaged stores blocks, damages them as the seed says, and reads all. It returns how
-// many were missed.
+// damaged saves blocks, damages them by the seed and loads all. It returns how many were
+// missed.
 func (w *world) damaged(seed uint64) (missed int) {
 	w.Helper()
 	all := keys(0, 12)
 	w.anew(w.layout(1+int(seed%4), 2048))
-	w.dump(all...)
+	w.save(all...)
 	w.flush()
 	w.close()
 	w.subject.Damage(w, w.dir, seed)
@@ -48,7 +48,7 @@ func (w *world) damaged(seed uint64) (missed int) {
 		case errors.Is(err, kv.ErrMiss):
 			lost[shards[i].Key] = true
 			if errors.Is(err, kv.ErrCorrupt) && corrupt(w.store.Stats()) == 0 {
-				w.Fatalf("seed %d: %v, and it is not counted", seed, err)
+				w.Fatalf("seed %d: %v, and the damage is not counted", seed, err)
 			}
 		default:
 			w.Fatal(fmt.Sprintf("seed %d, shard %d:", seed, i), err)
@@ -59,7 +59,7 @@ func (w *world) damaged(seed uint64) (missed int) {
 			w.Fatalf("seed %d: block %s was found and missed, and no damage is counted", seed, k)
 		}
 		if lost[k] {
-			w.dump(k)
+			w.save(k)
 		}
 	}
 	w.holds(all...)

@@ -11,17 +11,17 @@ import (
 )
 
 var deleting = map[string]func(*world){
-	"what was deleted is not there, and the rest is": func(w *world) {
-		w.dump(keys(0, 10)...)
+	"deleted blocks do not exist, and the others do": func(w *world) {
+		w.save(keys(0, 10)...)
 		w.delete(key(1), key(3), key(9))
 		w.lacks(key(1), key(3), key(9))
 		w.holds(key(0), key(2), key(4), key(5), key(6), key(7), key(8))
 		w.prefix(1, keys(0, 10)...)
 	},
 
-	"what was deleted does not come back when the store is opened again": func(w *world) {
+	"deleted blocks do not come back when the store is opened again": func(w *world) {
 		w.durable()
-		w.dump(keys(0, 6)...)
+		w.save(keys(0, 6)...)
 		w.flush()
 		w.delete(key(0), key(5))
 		w.flush()
@@ -30,8 +30,8 @@ var deleting = map[string]func(*world){
 		w.holds(keys(1, 4)...)
 	},
 
-	"what was deleted before it was flushed does not come back either": func(w *world) {
-		w.dump(keys(0, 6)...)
+	"blocks deleted before a flush do not come back": func(w *world) {
+		w.save(keys(0, 6)...)
 		w.delete(key(0), key(5))
 		w.flush()
 		w.lacks(key(0), key(5))
@@ -43,14 +43,14 @@ var deleting = map[string]func(*world){
 		}
 	},
 
-	"what was deleted can be saved again": func(w *world) {
+	"deleted blocks can be saved again": func(w *world) {
 		for range 5 {
-			w.dump(keys(0, 4)...)
+			w.save(keys(0, 4)...)
 			w.holds(keys(0, 4)...)
 			w.delete(keys(0, 4)...)
 			w.lacks(keys(0, 4)...)
 		}
-		w.dump(keys(0, 4)...)
+		w.save(keys(0, 4)...)
 		w.flush()
 		w.holds(keys(0, 4)...)
 		if w.subject.Durable {
@@ -59,8 +59,8 @@ var deleting = map[string]func(*world){
 		}
 	},
 
-	"deleting what is not there, or nothing, or one key twice succeeds": func(w *world) {
-		w.dump(keys(0, 3)...)
+	"deleting absent keys, no keys, or a key twice succeeds": func(w *world) {
+		w.save(keys(0, 3)...)
 		w.delete()
 		w.delete(key(7))
 		w.delete(key(0), key(8), key(0))
@@ -70,17 +70,17 @@ var deleting = map[string]func(*world){
 	},
 
 	"more keys than any batch of an engine are deleted in one call": func(w *world) {
-		w.dump(keys(0, 100)...)
+		w.save(keys(0, 100)...)
 		w.delete(keys(20, 3000)...)
 		w.holds(keys(0, 20)...)
 		w.lacks(keys(20, 80)...)
 	},
 
-	"a load while its block is deleted brings the block or a miss": func(w *world) {
+	"a load of a block that is being deleted returns the block or a miss": func(w *world) {
 		d := w.deleter()
 		for n := range 20 {
 			all := keys(n*5, 5)
-			w.dump(all...)
+			w.save(all...)
 			shards := byLayer(w.shards(all...))
 			task := w.beginLoad(shards)
 			var together sync.WaitGroup
@@ -104,11 +104,11 @@ var deleting = map[string]func(*world){
 		}
 	},
 
-	"a save while its block is deleted leaves all of it or nothing": func(w *world) {
+	"a save of a block that is being deleted leaves the whole block or nothing": func(w *world) {
 		d := w.deleter()
 		for n := range 20 {
 			all := keys(n*5, 5)
-			task := w.beginDump(byLayer(w.shards(all...)))
+			task := w.beginSave(byLayer(w.shards(all...)))
 			var together sync.WaitGroup
 			together.Go(func() {
 				if err := d.Delete(w.Context(), all); err != nil {
@@ -127,9 +127,9 @@ var deleting = map[string]func(*world){
 		}
 	},
 
-	"Delete after Close says so, and one whose context has ended deletes or says so": func(w *world) {
+	"Delete returns ErrClosed after Close, and may return the error of its context": func(w *world) {
 		d := w.deleter()
-		w.dump(keys(0, 2)...)
+		w.save(keys(0, 2)...)
 		ended, end := context.WithCancel(w.Context())
 		end()
 		switch err := d.Delete(ended, keys(0, 1)); {
@@ -147,14 +147,14 @@ var deleting = map[string]func(*world){
 }
 
 var listing = map[string]func(*world){
-	"Keys yields every block that is there, once": func(w *world) {
+	"Keys yields every block once": func(w *world) {
 		w.lists()
-		w.dump(keys(0, 100)...)
+		w.save(keys(0, 100)...)
 		w.lists(keys(0, 100)...)
 		w.flush()
 		w.lists(keys(0, 100)...)
-		w.dump(keys(0, 10)...)
-		w.dump(kv.Key{}, key(200))
+		w.save(keys(0, 10)...)
+		w.save(kv.Key{}, key(200))
 		w.lists(append(keys(0, 100), kv.Key{}, key(200))...)
 		if w.subject.Durable {
 			w.flush()
@@ -163,17 +163,17 @@ var listing = map[string]func(*world){
 		}
 	},
 
-	"Keys yields no block that is not whole": func(w *world) {
-		w.dump(key(1))
-		w.stored(w.beginDump([]kv.Shard{w.shard(key(0), 0), w.shard(key(2), 2)}))
+	"Keys yields no unfinished block": func(w *world) {
+		w.save(key(1))
+		w.stored(w.beginSave([]kv.Shard{w.shard(key(0), 0), w.shard(key(2), 2)}))
 		w.lists(key(1))
-		w.stored(w.beginDump([]kv.Shard{w.shard(key(0), 1), w.shard(key(0), 2)}))
+		w.stored(w.beginSave([]kv.Shard{w.shard(key(0), 1), w.shard(key(0), 2)}))
 		w.lists(key(0), key(1))
 	},
 
-	"Keys yields no block that was deleted": func(w *world) {
+	"Keys yields no deleted block": func(w *world) {
 		w.deleter()
-		w.dump(keys(0, 20)...)
+		w.save(keys(0, 20)...)
 		w.delete(keys(5, 10)...)
 		w.lists(append(keys(0, 5), keys(15, 5)...)...)
 		w.flush()
@@ -183,10 +183,10 @@ var listing = map[string]func(*world){
 	"Keys yields no block of another namespace": func(w *world) {
 		w.durable()
 		if w.subject.OneNamespace {
-			w.Skip("it does not open what belongs to another")
+			w.Skip("it does not open a directory of another namespace")
 		}
 		w.lister()
-		w.dump(keys(0, 5)...)
+		w.save(keys(0, 5)...)
 		w.flush()
 		w.close()
 		mine := w.o.Namespace
@@ -201,8 +201,8 @@ var listing = map[string]func(*world){
 		w.lists(keys(0, 5)...)
 	},
 
-	"a caller may leave Keys early, and use the store in the middle of it": func(w *world) {
-		w.dump(keys(0, 50)...)
+	"a caller may leave Keys early and call the store inside the loop": func(w *world) {
+		w.save(keys(0, 50)...)
 		n := 0
 		w.deleter()
 		l := w.lister()
@@ -235,11 +235,11 @@ var listing = map[string]func(*world){
 		}
 	},
 
-	"Keys while blocks come and go yields those that stay": func(w *world) {
+	"Keys yields the blocks that stay while others come and go": func(w *world) {
 		w.deleter()
 		w.lister()
 		stay := keys(0, 40)
-		w.dump(stay...)
+		w.save(stay...)
 		quit := make(chan struct{})
 		var together sync.WaitGroup
 		together.Go(func() {
@@ -276,15 +276,15 @@ var listing = map[string]func(*world){
 		w.within("saving", together.Wait)
 	},
 
-	"Keys after Close says so, once": func(w *world) {
+	"Keys yields ErrClosed once after Close": func(w *world) {
 		l := w.lister()
-		w.dump(key(0))
+		w.save(key(0))
 		w.close()
 		w.endsWith(l, w.Context(), kv.ErrClosed)
 	},
 
-	"Keys whose context has ended says so, once": func(w *world) {
-		w.dump(keys(0, 10)...)
+	"Keys yields the error of its context once": func(w *world) {
+		w.save(keys(0, 10)...)
 		ended, end := context.WithCancel(w.Context())
 		end()
 		w.endsWith(w.lister(), ended, context.Canceled)
@@ -306,7 +306,7 @@ func (w *world) endsWith(l kv.Lister, ctx context.Context, want error) {
 			last = err
 		}
 	})
-	if !errors.Is(last, want) && (want == kv.ErrClosed || !w.subject.Discards) { // with nothing to list it may just end
+	if !errors.Is(last, want) && (want == kv.ErrClosed || !w.subject.Discards) { // a store with nothing to list may just end
 		w.Errorf("Keys ends with %v; want %v", last, want)
 	}
 }
@@ -315,7 +315,7 @@ func (w *world) deleter() kv.Deleter {
 	w.Helper()
 	d, ok := as[kv.Deleter](w.store)
 	if !ok || errors.Is(d.Delete(w.Context(), nil), errors.ErrUnsupported) {
-		w.Skip("it deletes nothing")
+		w.Skip("it has no Delete")
 	}
 	return d
 }
@@ -324,11 +324,11 @@ func (w *world) lister() kv.Lister {
 	w.Helper()
 	l, ok := as[kv.Lister](w.store)
 	if !ok {
-		w.Skip("it lists nothing")
+		w.Skip("it has no Keys")
 	}
 	for _, err := range l.Keys(w.Context()) {
 		if errors.Is(err, errors.ErrUnsupported) {
-			w.Skip("it lists nothing")
+			w.Skip("it has no Keys")
 		}
 		break
 	}
@@ -376,11 +376,11 @@ func (w *world) lists(want ...kv.Key) {
 	got := w.listed()
 	for _, k := range want {
 		if !got[k] {
-			w.Fatalf("Keys does not yield block %s, one of %d that are there; it yields %d", k, len(want), len(got))
+			w.Fatalf("Keys does not yield block %s, one of %d that exist; it yields %d blocks", k, len(want), len(got))
 		}
 		delete(got, k)
 	}
 	if len(got) > 0 {
-		w.Fatalf("Keys yields %d blocks that are not there, such as %s", len(got), slices.Collect(maps.Keys(got))[0])
+		w.Fatalf("Keys yields %d blocks that do not exist, such as %s", len(got), slices.Collect(maps.Keys(got))[0])
 	}
 }

@@ -3,33 +3,33 @@ package storesuite
 import "github.com/kv3fs/kv3fs/kvstore/kv"
 
 var lasting = map[string]func(*world){
-	"Flush succeeds with nothing to do, and twice": func(w *world) {
+	"Flush succeeds twice, and with nothing to do": func(w *world) {
 		w.flush()
-		w.dump(key(0))
+		w.save(key(0))
 		w.flush()
 		w.flush()
 		w.holds(key(0))
 	},
 
-	"what was flushed is there after Close and Open": func(w *world) {
+	"flushed blocks exist after Close and Open": func(w *world) {
 		w.durable()
-		w.dump(keys(0, 20)...)
-		w.stored(w.beginDump(byLayer(w.shards(keys(20, 20)...))))
+		w.save(keys(0, 20)...)
+		w.stored(w.beginSave(byLayer(w.shards(keys(20, 20)...))))
 		w.flush()
 		w.reopen()
 		w.prefix(40, append(keys(0, 40), key(99))...)
 		w.holds(keys(0, 40)...)
 		w.lacks(key(99))
-		w.dump(keys(40, 10)...)
+		w.save(keys(40, 10)...)
 		w.flush()
 		w.reopen()
 		w.holds(keys(0, 50)...)
 	},
 
-	"Close writes what was accepted": func(w *world) {
+	"Close writes the blocks that were accepted": func(w *world) {
 		w.durable()
 		for round := range 5 {
-			w.dump(keys(round*10, 10)...)
+			w.save(keys(round*10, 10)...)
 			w.reopen()
 			w.holds(keys(0, round*10+10)...)
 		}
@@ -38,9 +38,9 @@ var lasting = map[string]func(*world){
 	"a store returns no block of another namespace": func(w *world) {
 		w.durable()
 		if w.subject.OneNamespace {
-			w.Skip("it does not open what is another's")
+			w.Skip("it does not open a directory of another namespace")
 		}
-		w.dump(keys(0, 5)...)
+		w.save(keys(0, 5)...)
 		w.flush()
 		w.close()
 		w.o.Namespace = kv.Fingerprint{9}
@@ -50,7 +50,7 @@ var lasting = map[string]func(*world){
 				w.Fatalf("shard %d was loaded", i)
 			}
 		}
-		w.dump(keys(0, 5)...)
+		w.save(keys(0, 5)...)
 		w.holds(keys(0, 5)...)
 	},
 }
@@ -58,6 +58,6 @@ var lasting = map[string]func(*world){
 func (w *world) durable() {
 	w.Helper()
 	if !w.subject.Durable {
-		w.Skip("it keeps nothing after Close")
+		w.Skip("it is not durable")
 	}
 }

@@ -9,15 +9,15 @@ var looking = map[string]func(*world){
 		}
 	},
 
-	"Lookup finds what is there, and nothing else": func(w *world) {
+	"Lookup finds the blocks that exist and no others": func(w *world) {
 		w.lacks(key(0), key(1))
-		w.dump(key(1), key(3))
+		w.save(key(1), key(3))
 		w.holds(key(1), key(3))
 		w.lacks(key(0), key(2))
 	},
 
-	"Lookup answers in the order of the keys, also where one comes twice": func(w *world) {
-		w.dump(key(1), key(2))
+	"Lookup keeps the order of the keys and allows duplicates": func(w *world) {
+		w.save(key(1), key(2))
 		asked := []kv.Key{key(9), key(2), key(1), key(9), key(2)}
 		for i, there := range w.lookup(asked...) {
 			if want := asked[i] != key(9) && !w.subject.Discards; there != want {
@@ -33,7 +33,7 @@ var looking = map[string]func(*world){
 
 	"LookupPrefix counts up to the first gap": func(w *world) {
 		w.prefix(0, key(0), key(1))
-		w.dump(key(0), key(1), key(2), key(4))
+		w.save(key(0), key(1), key(2), key(4))
 		w.prefix(3, key(0), key(1), key(2))
 		w.prefix(3, key(0), key(1), key(2), key(3), key(4))
 		w.prefix(0, key(3), key(4))
@@ -41,14 +41,14 @@ var looking = map[string]func(*world){
 		w.prefix(1, key(4))
 	},
 
-	"LookupPrefix counts a key that comes twice twice": func(w *world) {
-		w.dump(key(0), key(1))
+	"LookupPrefix counts a duplicate key twice": func(w *world) {
+		w.save(key(0), key(1))
 		w.prefix(3, key(0), key(0), key(1), key(2))
 	},
 
 	"a gap anywhere in a long prefix is found": func(w *world) {
 		all := keys(0, 140)
-		w.dump(all...)
+		w.save(all...)
 		for _, gap := range []int{0, 1, 2, 63, 64, 65, 127, 128, 138, 139} {
 			asked := append([]kv.Key(nil), all...)
 			asked[gap] = key(1000)
@@ -58,7 +58,7 @@ var looking = map[string]func(*world){
 	},
 
 	"more keys than any batch of an engine are looked up in one call": func(w *world) {
-		w.dump(keys(0, 100)...)
+		w.save(keys(0, 100)...)
 		asked := keys(0, 3000)
 		for i, there := range w.lookup(asked...) {
 			if want := i < 100 && !w.subject.Discards; there != want {
@@ -76,24 +76,24 @@ var looking = map[string]func(*world){
 			k[bit/8] ^= 1 << (bit % 8)
 			neighbours = append(neighbours, k)
 		}
-		w.dump(base)
+		w.save(base)
 		w.lacks(neighbours[1:]...)
-		w.dump(neighbours[1:]...)
+		w.save(neighbours[1:]...)
 		w.holds(neighbours...)
 	},
 
-	"the keys of all zeros and of all ones are keys": func(w *world) {
+	"a key may be all zeros or all ones": func(w *world) {
 		var ones kv.Key
 		for i := range ones {
 			ones[i] = 0xff
 		}
 		w.lacks(kv.Key{}, ones)
-		w.dump(kv.Key{}, ones)
+		w.save(kv.Key{}, ones)
 		w.holds(kv.Key{}, ones)
 	},
 
-	"Prefetch does no harm, be it of what is there, of what is not, or of nothing": func(w *world) {
-		w.dump(key(0), key(1))
+	"Prefetch of present, absent or no blocks does no harm": func(w *world) {
+		w.save(key(0), key(1))
 		w.within("Prefetch", func() {
 			w.store.Prefetch(nil)
 			w.store.Prefetch([]kv.Key{key(0), key(9), key(0)})
@@ -104,12 +104,12 @@ var looking = map[string]func(*world){
 	},
 
 	"Prefetch has copied its keys when it returns": func(w *world) {
-		w.dump(keys(0, 8)...)
+		w.save(keys(0, 8)...)
 		for range 50 {
 			wanted := keys(0, 8)
 			w.store.Prefetch(wanted)
 			for i := range wanted {
-				wanted[i] = key(100 + i) // a race, where they are still read
+				wanted[i] = key(100 + i) // a data race if they are still read
 			}
 		}
 		w.holds(keys(0, 8)...)

@@ -8,12 +8,12 @@ import (
 )
 
 var moving = map[string]func(*world){
-	"what was dumped is loaded, block by block and layer by layer": func(w *world) {
+	"saved blocks are loaded, block by block and layer by layer": func(w *world) {
 		for _, l := range []kv.Layout{w.layout(1, 1), w.layout(1, 8192), w.layout(2, 4096), w.layout(3, 1000), w.layout(61, 512), w.layout(2, 1<<18)} {
 			w.anew(l)
 			all := keys(0, 6)
-			w.stored(w.beginDump(w.shards(all[:3]...)))
-			w.stored(w.beginDump(byLayer(w.shards(all[3:]...))))
+			w.stored(w.beginSave(w.shards(all[:3]...)))
+			w.stored(w.beginSave(byLayer(w.shards(all[3:]...))))
 			w.holds(all...)
 			if w.subject.Discards {
 				continue
@@ -27,8 +27,8 @@ var moving = map[string]func(*world){
 		}
 	},
 
-	"single shards are loaded, of any block and in any order": func(w *world) {
-		w.dump(keys(0, 4)...)
+	"single shards of any block are loaded, in any order": func(w *world) {
+		w.save(keys(0, 4)...)
 		if w.subject.Discards {
 			return
 		}
@@ -44,16 +44,16 @@ var moving = map[string]func(*world){
 		}
 	},
 
-	"an absent block is a miss of its own shards, and the others are loaded": func(w *world) {
-		w.dump(key(0), key(2))
+	"an absent block is a miss for its own shards alone": func(w *world) {
+		w.save(key(0), key(2))
 		shards := byLayer(w.shards(key(0), key(1), key(2), key(3)))
 		for i, err := range w.results(w.beginLoad(shards)) {
 			there := (shards[i].Key == key(0) || shards[i].Key == key(2)) && !w.subject.Discards
 			switch {
 			case there && (err != nil || !w.right(shards[i])):
-				w.Fatalf("shard %d, which is there: %v", i, err)
+				w.Fatalf("shard %d, which exists: %v", i, err)
 			case !there && !errors.Is(err, kv.ErrMiss):
-				w.Fatalf("shard %d, which is not there: %v", i, err)
+				w.Fatalf("shard %d, which does not exist: %v", i, err)
 			}
 		}
 	},
@@ -66,20 +66,20 @@ var moving = map[string]func(*world){
 		}
 	},
 
-	"dumping a block that is there changes nothing and succeeds": func(w *world) {
-		w.dump(key(0), key(1))
-		w.dump(key(0), key(1))
+	"saving a block that exists changes nothing and succeeds": func(w *world) {
+		w.save(key(0), key(1))
+		w.save(key(0), key(1))
 		w.flush()
-		w.dump(key(1), key(2), key(0))
+		w.save(key(1), key(2), key(0))
 		other := w.shards(key(0))
 		mangle(other)
-		w.stored(w.begin("Dump", w.store.Save, w.Context(), other))
-		w.stored(w.begin("Dump", w.store.Save, w.Context(), other[1:2]))
+		w.stored(w.begin("Save", w.store.Save, w.Context(), other))
+		w.stored(w.begin("Save", w.store.Save, w.Context(), other[1:2]))
 		w.holds(key(0), key(1), key(2))
 	},
 
-	"one shard twice in a batch is loaded twice, and dumped": func(w *world) {
-		w.stored(w.beginDump(append(w.shards(key(0)), w.shards(key(0))...)))
+	"a shard may be in a batch twice": func(w *world) {
+		w.stored(w.beginSave(append(w.shards(key(0)), w.shards(key(0))...)))
 		w.holds(key(0))
 		if w.subject.Discards {
 			return
@@ -92,10 +92,10 @@ var moving = map[string]func(*world){
 		}
 	},
 
-	"more batches than any queue has room for are begun one after the other": func(w *world) {
+	"more batches than a queue holds can be begun one after the other": func(w *world) {
 		var tasks []Task
 		for i := range 120 {
-			tasks = append(tasks, w.beginDump(w.shards(key(i))))
+			tasks = append(tasks, w.beginSave(w.shards(key(i))))
 		}
 		for _, t := range tasks {
 			w.stored(t)
@@ -118,18 +118,18 @@ var moving = map[string]func(*world){
 		}
 	},
 
-	"what was loaded is what was dumped while other blocks come and go": func(w *world) {
+	"saved blocks are loaded unchanged while other blocks come and go": func(w *world) {
 		for round := range 8 {
-			w.dump(keys(round*10, 10)...)
+			w.save(keys(round*10, 10)...)
 			w.holds(keys(max(0, round-1)*10, 20)[:10]...)
 		}
 		w.holds(keys(0, 80)...)
 	},
 
-	"memory that was registered is used as any other": func(w *world) {
+	"registered memory works like any other": func(w *world) {
 		r, ok := as[kv.Registrar](w.store)
 		if !ok {
-			w.Skip("it registers none")
+			w.Skip("it registers no memory")
 		}
 		name, mem := w.sharedMemory(1 << 20)
 		if err := r.Register(name, mem); err != nil {
@@ -143,7 +143,7 @@ var moving = map[string]func(*world){
 			}
 			return shards
 		}
-		w.stored(w.beginDump(cut(key(0), 0)))
+		w.stored(w.beginSave(cut(key(0), 0)))
 		w.holds(key(0))
 		if w.subject.Discards {
 			return

@@ -7,10 +7,10 @@ import (
 )
 
 var owning = map[string]func(*world){
-	"nothing of a dump is read once it is settled": func(w *world) {
+	"nothing of a save is read once it is settled": func(w *world) {
 		for n := range 40 {
 			shards := w.shards(key(2*n), key(2*n+1))
-			task := w.beginDump(shards)
+			task := w.beginSave(shards)
 			for i, err := range task.All() {
 				if err != nil {
 					w.Fatal(err)
@@ -30,7 +30,7 @@ var owning = map[string]func(*world){
 	},
 
 	"nothing of a load is written once it is settled": func(w *world) {
-		w.dump(keys(0, 20)...)
+		w.save(keys(0, 20)...)
 		var all []kv.Shard
 		for range 10 {
 			shards := w.shards(append(keys(0, 20), key(99))...)
@@ -47,31 +47,31 @@ var owning = map[string]func(*world){
 		}
 	},
 
-	"buffers belong to the caller again shard by shard": func(w *world) {
-		w.dump(keys(0, 8)...)
+	"each buffer belongs to the caller again when its shard is settled": func(w *world) {
+		w.save(keys(0, 8)...)
 		shards := byLayer(w.shards(keys(0, 8)...))
 		task := w.beginLoad(shards)
 		for i, err := range task.All() {
 			if err == nil && !w.right(shards[i]) {
 				w.Fatal(i)
 			}
-			mangle(shards[i : i+1]) // a race, where it is still written
+			mangle(shards[i : i+1]) // a data race if it is still written
 		}
 		w.holds(keys(0, 8)...)
 	},
 
-	"a dump does not change its buffers": func(w *world) {
+	"a save does not change its buffers": func(w *world) {
 		shards := w.shards(key(0), key(1))
-		w.stored(w.beginDump(shards))
+		w.stored(w.beginSave(shards))
 		for _, s := range shards {
 			w.right(s)
 		}
 	},
 
-	"the batch's own slice is the caller's again when it is done": func(w *world) {
+	"the slice of a batch belongs to the caller again when the batch is done": func(w *world) {
 		for n := range 20 {
 			shards := w.shards(key(n))
-			w.stored(w.beginDump(shards))
+			w.stored(w.beginSave(shards))
 			for i := range shards {
 				shards[i] = kv.Shard{Key: key(1000), Index: -1}
 			}

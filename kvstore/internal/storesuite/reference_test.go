@@ -18,7 +18,7 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
-// disk is what outlives a reference store.
+// disk holds what remains when a reference store is closed.
 type disk struct {
 	mu     sync.Mutex
 	blocks map[kv.Key]*block
@@ -30,8 +30,8 @@ type block struct {
 	sums      []uint64
 }
 
-// reference is the simplest honest store: blocks in a map, a goroutine for each batch.
-// A defect makes it break one sentence of the contract.
+// reference is the simplest correct store: blocks in a map, a goroutine for each batch.
+// A defect makes it violate one sentence of the contract.
 type reference struct {
 	o        Options
 	discards bool
@@ -39,12 +39,12 @@ type reference struct {
 	disk     *disk
 	counters kv.Counters
 
-	turns  chan struct{} // of batches that may run at once
+	turns  chan struct{} // one for each batch that runs
 	quit   chan struct{}
 	once   sync.Once
-	ended  atomic.Bool    // Close has
+	ended  atomic.Bool    // Close has returned
 	calls  sync.WaitGroup // calls and batches
-	mu     sync.Mutex     // also guards what is below
+	mu     sync.Mutex     // guards the fields below
 	closed bool
 	blocks map[kv.Key]*block
 	parts  map[kv.Key]*block
@@ -80,7 +80,7 @@ func newReference(d *disk, o Options, discards bool, defect string) *reference {
 
 func (r *reference) is(defect string) bool { return r.defect == defect }
 
-// name is the key under which a block is kept.
+// name returns the key under which a block is kept.
 func (r *reference) name(k kv.Key) kv.Key {
 	if r.is("returns another key's bytes") {
 		k[15] &^= 1
@@ -88,7 +88,7 @@ func (r *reference) name(k kv.Key) kv.Key {
 	return k
 }
 
-// enter begins a call, unless the store is closed.
+// enter begins a call unless the store is closed.
 func (r *reference) enter() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -183,7 +183,7 @@ func (r *reference) Load(ctx context.Context, shards []kv.Shard) (*kv.Task, erro
 }
 
 func (r *reference) Save(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
-	return r.begin(ctx, shards, r.dump)
+	return r.begin(ctx, shards, r.save)
 }
 
 func (r *reference) begin(ctx context.Context, shards []kv.Shard, move func(*kv.Task, int) error) (*kv.Task, error) {
@@ -284,9 +284,9 @@ func (r *reference) load(t *kv.Task, i int) error {
 	return nil
 }
 
-func (r *reference) dump(t *kv.Task, i int) error {
+func (r *reference) save(t *kv.Task, i int) error {
 	s := t.Shard(i)
-	if r.is("changes what it dumps") {
+	if r.is("changes what it saves") {
 		defer func() { s.Buf[0]++ }()
 	}
 	r.mu.Lock()
@@ -313,7 +313,7 @@ func (r *reference) dump(t *kv.Task, i int) error {
 		r.parts[name] = p
 	}
 	p.shards[s.Index] = append([]byte(nil), s.Buf...)
-	if r.is("reads dumps after they were settled") {
+	if r.is("reads saves after they were settled") {
 		p.shards[s.Index] = s.Buf
 	}
 	p.sums[s.Index] = xxh3.Hash(s.Buf)
@@ -405,7 +405,7 @@ func (r *reference) Keys(ctx context.Context) iter.Seq2[kv.Key, error] {
 	}
 }
 
-// Flush writes what is new to the disk.
+// Flush writes new blocks to the disk.
 func (r *reference) Flush(ctx context.Context) error {
 	if err := r.enter(); err != nil {
 		return err
@@ -471,7 +471,7 @@ func (r *reference) Close() error {
 	return nil
 }
 
-// damage flips a bit of some block on the disk, or cuts one short.
+// damage flips a bit in some blocks on the disk and cuts some short.
 func (d *disk) damage(seed uint64) {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	for n := range 12 {
@@ -486,7 +486,7 @@ func (d *disk) damage(seed uint64) {
 	}
 }
 
-// subject is the reference store with a defect.
+// subject returns the reference store with a defect.
 func subject(discards bool, defect string) Subject {
 	var mu sync.Mutex
 	disks := map[string]*disk{}

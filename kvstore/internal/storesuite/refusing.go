@@ -12,7 +12,7 @@ var refusing = map[string]func(*world){
 		w.refused("empty", nil, -1)
 	},
 
-	"a shard of a wrong length is refused, with the whole batch": func(w *world) {
+	"a batch with a shard of a wrong length is refused": func(w *world) {
 		for name, buf := range map[string][]byte{
 			"short": w.buffer(w.o.Layout.ShardBytes - 1), "long": w.buffer(w.o.Layout.ShardBytes + 1), "none": nil,
 			"a whole block": w.buffer(w.o.Layout.BlockBytes),
@@ -23,8 +23,8 @@ var refusing = map[string]func(*world){
 		}
 	},
 
-	"a found of a wrong length is refused, and nothing of it is written": func(w *world) {
-		w.dump(keys(0, 3)...)
+	"a found of a wrong length is refused and not written to": func(w *world) {
+		w.save(keys(0, 3)...)
 		asked := keys(0, 3)
 		for _, n := range []int{0, 1, 2, 4, 300} {
 			found, before := make([]bool, n), w.store.Stats().LookedUp
@@ -54,7 +54,7 @@ var refusing = map[string]func(*world){
 		w.holds(keys(0, 3)...)
 	},
 
-	"an index that no shard has is refused, with the whole batch": func(w *world) {
+	"a batch with an invalid index is refused": func(w *world) {
 		for name, index := range map[string]int{"negative": -1, "one too many": w.o.Layout.Shards(), "huge": 1 << 40} {
 			shards := w.shards(key(0), key(1))
 			shards[5].Index = index
@@ -63,11 +63,11 @@ var refusing = map[string]func(*world){
 	},
 }
 
-// refused checks that both moves refuse a batch, for its i-th shard, and that nothing
-// of it was begun.
+// refused checks that Load and Save refuse a batch because of its i-th shard, and that
+// nothing of it was begun.
 func (w *world) refused(name string, shards []kv.Shard, i int) {
 	w.Helper()
-	for what, do := range map[string]move{"Dump": w.store.Save, "Load": w.store.Load} {
+	for what, do := range map[string]move{"Save": w.store.Save, "Load": w.store.Load} {
 		mangle(shards)
 		var t Task
 		var err error
@@ -83,11 +83,11 @@ func (w *world) refused(name string, shards []kv.Shard, i int) {
 	w.lacks(key(0), key(1))
 	for n, s := range shards {
 		if bytes.Count(s.Buf, []byte{mangled}) != len(s.Buf) {
-			w.Fatalf("%s: shard %d was loaded nevertheless", name, n)
+			w.Fatalf("%s: shard %d was loaded although the batch was refused", name, n)
 		}
 	}
 	s := w.store.Stats()
 	if s.SavedShards != 0 || s.LoadedShards != 0 {
-		w.Fatalf("%s: %d shards dumped, %d loaded", name, s.SavedShards, s.LoadedShards)
+		w.Fatalf("%s: %d shards saved, %d loaded", name, s.SavedShards, s.LoadedShards)
 	}
 }

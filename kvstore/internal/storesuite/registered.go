@@ -7,8 +7,8 @@ import (
 	"github.com/kv3fs/kv3fs/internal/shm"
 )
 
-// sharedMemory is an object in /dev/shm, mapped, until the test ends: by then the
-// store is closed.
+// sharedMemory returns a mapped object in /dev/shm. It is unmapped when the test ends,
+// after the store is closed.
 func (w *world) sharedMemory(sizeBytes int64) (name string, mem []byte) {
 	w.Helper()
 	name = fmt.Sprintf("kv3fs-storetest-%d", os.Getpid())

@@ -30,17 +30,17 @@ var sharing = map[string]func(*world){
 					}
 				})
 			}
-			w.within("Dump", together.Wait)
+			w.within("Save", together.Wait)
 			w.holds(all...)
 		}
 	},
 
 	"a writer that stops in the middle does not disturb another": func(w *world) {
 		for n := range 10 {
-			w.stored(w.beginDump([]kv.Shard{w.shard(key(n), n%3)}))
-			w.dump(key(n))
+			w.stored(w.beginSave([]kv.Shard{w.shard(key(n), n%3)}))
+			w.save(key(n))
 			w.holds(key(n))
-			w.stored(w.beginDump([]kv.Shard{w.shard(key(n), (n+1)%3)}))
+			w.stored(w.beginSave([]kv.Shard{w.shard(key(n), (n+1)%3)}))
 			w.holds(key(n))
 		}
 	},
@@ -59,12 +59,12 @@ var sharing = map[string]func(*world){
 			})
 		}
 		w.within("all that", together.Wait)
-		w.dump(keys(0, universe)...)
+		w.save(keys(0, universe)...)
 		w.holds(keys(0, universe)...)
 	},
 }
 
-// oneOf does something with some of the first blocks, and says whether all was well.
+// oneOf makes a random call for some of the blocks and reports whether it succeeded.
 func (w *world) oneOf(rng *rand.Rand, universe int) bool {
 	some := keys(rng.IntN(universe-6), 1+rng.IntN(6))
 	shards := w.shards(some...)
@@ -78,7 +78,7 @@ func (w *world) oneOf(rng *rand.Rand, universe int) bool {
 			err = task.Wait(w.Context())
 		}
 		if err != nil {
-			w.Errorf("Dump: %v", err)
+			w.Errorf("Save: %v", err)
 			return false
 		}
 	case 3, 4, 5:

@@ -50,7 +50,7 @@ func (d direct) Save(ctx context.Context, shards []kv.Shard) (Task, error) {
 	return taskOf(d.Store.Save(ctx, shards))
 }
 
-// taskOf returns no task as nil, and not as an interface that holds nil.
+// taskOf returns a nil Task where there is no task, and not an interface that holds nil.
 func taskOf(t *kv.Task, err error) (Task, error) {
 	if t == nil {
 		return nil, err
@@ -77,7 +77,7 @@ type Subject struct {
 	// Dir makes the directories that Open gets; nil: in the test's own directory.
 	Dir func(t testing.TB) string
 
-	// Durable means that what was flushed is there after Close and Open.
+	// Durable means that flushed blocks exist after Close and Open.
 	Durable bool
 
 	// Discards means that the store takes blocks and keeps none, as Empty does.
@@ -98,8 +98,8 @@ type Subject struct {
 	// OneNamespace means that Open refuses the dir of another namespace.
 	OneNamespace bool
 
-	// Unverified means that the store has places for blocks whose namespace it does not
-	// know, as UCM's layouts have, so that Keys may yield those of another.
+	// Unverified means that the store does not know the namespace of every block, as in
+	// UCM's layouts, so that Keys may yield blocks of another namespace.
 	Unverified bool
 
 	// Patience is how long a call or a batch may take before it counts as hung. Default
@@ -115,7 +115,7 @@ func (s Subject) open(t testing.TB, dir string, o Options) Store {
 	return direct{s.Open(t, dir, o)}
 }
 
-// as returns the ability of a store that not every one has.
+// as returns the store as an interface that not every store implements.
 func as[A any](s Store) (A, bool) {
 	if d, ok := s.(direct); ok {
 		a, ok := d.Store.(A)

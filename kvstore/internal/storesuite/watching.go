@@ -8,8 +8,8 @@ import (
 )
 
 var watching = map[string]func(*world){
-	"every shard is settled once, and All gives each in turn": func(w *world) {
-		for what, begin := range map[string]func([]kv.Shard) Task{"Dump": w.beginDump, "Load": w.beginLoad} {
+	"every shard is settled once, and All yields each": func(w *world) {
+		for what, begin := range map[string]func([]kv.Shard) Task{"Save": w.beginSave, "Load": w.beginLoad} {
 			shards := w.shards(append(keys(0, 10), key(0))...)
 			task := begin(shards)
 			if task.Len() != len(shards) {
@@ -20,7 +20,7 @@ var watching = map[string]func(*world){
 				for i, err := range task.All() {
 					seen[i]++
 					if again, settled := task.Result(i); !settled || again != err {
-						w.Errorf("%s: shard %d: %v in turn, %v (%t) when asked", what, i, err, again, settled)
+						w.Errorf("%s: shard %d: All yields %v, Result returns %v (%t)", what, i, err, again, settled)
 					}
 				}
 			})
@@ -33,9 +33,9 @@ var watching = map[string]func(*world){
 		}
 	},
 
-	"a layer has landed when all its shards are settled, whatever the others do": func(w *world) {
+	"a layer has landed when all its shards are settled": func(w *world) {
 		w.anew(w.layout(6, 2048))
-		w.dump(keys(0, 12)...)
+		w.save(keys(0, 12)...)
 		shards := byLayer(w.shards(keys(0, 12)...))
 		task := w.beginLoad(shards)
 		for layer := range 6 {
@@ -58,8 +58,8 @@ var watching = map[string]func(*world){
 
 	"a layer may be used when LandedErr is nil, and not before": func(w *world) {
 		w.anew(w.layout(4, 2048))
-		w.dump(keys(0, 6)...)
-		w.stored(w.beginDump([]kv.Shard{w.shard(key(9), 1)}))
+		w.save(keys(0, 6)...)
+		w.stored(w.beginSave([]kv.Shard{w.shard(key(9), 1)}))
 		shards := byLayer(w.shards(keys(0, 6)...))
 		shards = append(shards, w.shard(key(9), 2)) // of a block that is not whole
 		task := w.beginLoad(shards)
@@ -80,8 +80,8 @@ var watching = map[string]func(*world){
 		w.wait(task)
 	},
 
-	"Err is that of the shard that failed first": func(w *world) {
-		w.dump(key(0))
+	"Err is the error of the shard that failed first": func(w *world) {
+		w.save(key(0))
 		task := w.beginLoad(w.shards(key(0), key(1)))
 		w.wait(task)
 		if err := task.Err(); !errors.Is(err, kv.ErrMiss) {
@@ -94,8 +94,8 @@ var watching = map[string]func(*world){
 		})
 	},
 
-	"Wait whose context ends cancels, and leaves no buffer in use": func(w *world) {
-		w.dump(keys(0, 40)...)
+	"Wait cancels the batch when its context ends and leaves no buffer in use": func(w *world) {
+		w.save(keys(0, 40)...)
 		ended, end := context.WithCancel(w.Context())
 		end()
 		for range 10 {
@@ -107,7 +107,7 @@ var watching = map[string]func(*world){
 					w.right(shards[i])
 				}
 			}
-			mangle(shards) // a race, where one is in use
+			mangle(shards) // a data race if one is in use
 		}
 	},
 }

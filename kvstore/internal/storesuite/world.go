@@ -11,10 +11,10 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
-// blocksHeld is how many blocks every store that the suite opens must hold.
+// blocksHeld is how many blocks a store must be able to hold.
 const blocksHeld = 256
 
-// world is a store with words for the tests.
+// world is a store with helpers for the tests.
 type world struct {
 	*testing.T
 	subject Subject
@@ -34,13 +34,13 @@ func newWorld(t *testing.T, s Subject) *world {
 	return w
 }
 
-// layout is one of so many shards, their size rounded up to what the store takes.
+// layout returns a layout of so many shards. Their size is rounded up to AlignBytes.
 func (w *world) layout(shards int, shardBytes int64) kv.Layout {
 	shardBytes = (shardBytes + w.subject.AlignBytes - 1) / w.subject.AlignBytes * w.subject.AlignBytes
 	return kv.Layout{BlockBytes: int64(shards) * shardBytes, ShardBytes: shardBytes}
 }
 
-// anew goes on with an empty store of another layout.
+// anew continues with an empty store of another layout.
 func (w *world) anew(l kv.Layout) {
 	w.Helper()
 	w.close()
@@ -82,7 +82,7 @@ func (w *world) reopen() {
 	w.open()
 }
 
-// end closes the store, after which no memory is in use, and looks at the margins.
+// end closes the store, after which no memory is in use, and checks the margins.
 func (w *world) end() {
 	w.Helper()
 	if err := w.closed(w.store); err != nil {
@@ -92,12 +92,12 @@ func (w *world) end() {
 	defer w.mu.Unlock()
 	for _, m := range w.memory {
 		if !m.intact() {
-			w.Fatal("the store wrote outside of a buffer")
+			w.Fatal("the store wrote outside a buffer")
 		}
 	}
 }
 
-// within bounds a call that must not hang.
+// within makes a call that must not hang.
 func (w *world) within(what string, call func()) {
 	w.Helper()
 	done := make(chan struct{})
@@ -108,7 +108,7 @@ func (w *world) within(what string, call func()) {
 	w.until(what+" returns", done)
 }
 
-// until waits for an event, and ends the test when it does not come.
+// until waits for an event and ends the test if it does not occur in time.
 func (w *world) until(what string, event <-chan struct{}) {
 	w.Helper()
 	patience := time.NewTimer(w.subject.Patience)
@@ -116,11 +116,11 @@ func (w *world) until(what string, event <-chan struct{}) {
 	select {
 	case <-event:
 	case <-patience.C:
-		w.Fatalf("waited %v in vain until %s", w.subject.Patience, what)
+		w.Fatalf("waited %v, and not yet: %s", w.subject.Patience, what)
 	}
 }
 
-// buffer is memory for so many bytes.
+// buffer returns guarded memory.
 func (w *world) buffer(sizeBytes int64) []byte {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -129,7 +129,7 @@ func (w *world) buffer(sizeBytes int64) []byte {
 	return m.buf
 }
 
-// shards are those of whole blocks, block by block.
+// shards returns the shards of whole blocks, block by block.
 func (w *world) shards(keys ...kv.Key) []kv.Shard {
 	var all []kv.Shard
 	for _, k := range keys {
@@ -144,23 +144,23 @@ func (w *world) shard(k kv.Key, index int) kv.Shard {
 	return kv.Shard{Key: k, Index: index, Buf: w.buffer(w.o.Layout.ShardBytes)}
 }
 
-// byLayer puts shards into the order in which an engine wants them.
+// byLayer sorts shards into the order in which an engine wants them.
 func byLayer(shards []kv.Shard) []kv.Shard {
 	slices.SortStableFunc(shards, func(a, b kv.Shard) int { return a.Index - b.Index })
 	return shards
 }
 
-// beginLoad begins a batch that must not be refused.
+// beginLoad begins a load that must be accepted.
 func (w *world) beginLoad(shards []kv.Shard) Task {
 	w.Helper()
 	mangle(shards)
 	return w.begin("Load", w.store.Load, w.Context(), shards)
 }
 
-// beginDump fills the shards first.
-func (w *world) beginDump(shards []kv.Shard) Task {
+// beginSave fills the shards and begins a save that must be accepted.
+func (w *world) beginSave(shards []kv.Shard) Task {
 	w.Helper()
-	return w.begin("Dump", w.store.Save, w.Context(), fill(shards))
+	return w.begin("Save", w.store.Save, w.Context(), fill(shards))
 }
 
 type move func(context.Context, []kv.Shard) (Task, error)
@@ -181,22 +181,22 @@ func (w *world) wait(t Task) {
 	w.until("a batch is done", t.Done())
 }
 
-// stored waits for a dump all of which must work.
+// stored waits for a save that must succeed.
 func (w *world) stored(t Task) {
 	w.Helper()
 	w.wait(t)
 	if err := t.Err(); err != nil {
-		w.Fatalf("dumping: %v", err)
+		w.Fatalf("saving: %v", err)
 	}
 }
 
-// dump stores whole blocks, in one batch.
-func (w *world) dump(keys ...kv.Key) {
+// save saves whole blocks in one batch.
+func (w *world) save(keys ...kv.Key) {
 	w.Helper()
-	w.stored(w.beginDump(w.shards(keys...)))
+	w.stored(w.beginSave(w.shards(keys...)))
 }
 
-// results are how the shards of a batch were settled.
+// results waits for a batch and returns the errors of its shards.
 func (w *world) results(t Task) []error {
 	w.Helper()
 	w.wait(t)
@@ -211,7 +211,7 @@ func (w *world) results(t Task) []error {
 	return all
 }
 
-// right checks a shard that was loaded.
+// right checks the content of a loaded shard.
 func (w *world) right(s kv.Shard) bool {
 	w.Helper()
 	wrongBytes, first := content(s.Key, s.Index).check(s.Buf)
@@ -221,8 +221,8 @@ func (w *world) right(s kv.Shard) bool {
 	return wrongBytes == 0
 }
 
-// holds checks that blocks are there, and are what they were; of a store that
-// discards them, that they are not.
+// holds checks that blocks exist and have their content. For a store that discards
+// blocks it checks that they do not exist.
 func (w *world) holds(keys ...kv.Key) {
 	w.Helper()
 	if w.subject.Discards {
@@ -233,7 +233,7 @@ func (w *world) holds(keys ...kv.Key) {
 	w.loads(keys...)
 }
 
-// loads checks that blocks are loaded, and right.
+// loads checks that blocks can be loaded and have their content.
 func (w *world) loads(keys ...kv.Key) {
 	w.Helper()
 	shards := w.shards(keys...)
@@ -247,19 +247,19 @@ func (w *world) loads(keys ...kv.Key) {
 	}
 }
 
-// lacks checks that blocks are not there.
+// lacks checks that blocks do not exist.
 func (w *world) lacks(keys ...kv.Key) {
 	w.Helper()
 	w.found(false, keys...)
 	shards := w.shards(keys...)
 	for i, err := range w.results(w.beginLoad(shards)) {
 		if !errors.Is(err, kv.ErrMiss) {
-			w.Fatalf("loading shard %d of block %s, which is not there: %v", shards[i].Index, shards[i].Key, err)
+			w.Fatalf("loading shard %d of block %s, which does not exist: %v", shards[i].Index, shards[i].Key, err)
 		}
 	}
 }
 
-// found checks what Lookup says.
+// found checks the result of Lookup.
 func (w *world) found(want bool, keys ...kv.Key) {
 	w.Helper()
 	for i, there := range w.lookup(keys...) {
@@ -273,7 +273,7 @@ func (w *world) lookup(keys ...kv.Key) []bool {
 	w.Helper()
 	found := make([]bool, len(keys))
 	for i := range found {
-		found[i] = i%2 == 0 // what was in it does not count
+		found[i] = i%2 == 0 // the previous content does not matter
 	}
 	var err error
 	w.within("Lookup", func() { err = w.store.Lookup(w.Context(), keys, found) })
@@ -283,7 +283,7 @@ func (w *world) lookup(keys ...kv.Key) []bool {
 	return found
 }
 
-// prefix checks what LookupPrefix says.
+// prefix checks the result of LookupPrefix.
 func (w *world) prefix(want int, keys ...kv.Key) {
 	w.Helper()
 	if w.subject.Discards {
@@ -297,7 +297,7 @@ func (w *world) prefix(want int, keys ...kv.Key) {
 	}
 }
 
-// flush flushes, with success.
+// flush makes a Flush that must succeed.
 func (w *world) flush() {
 	w.Helper()
 	var err error
