@@ -5,14 +5,14 @@ import (
 	"encoding/binary"
 )
 
-// canonical is the text that a fingerprint is the hash of, of a normal namespace:
+// canonical returns the text of a normal namespace whose hash is the fingerprint:
 //
 //	"kv3fs namespace 1"
 //	Model, Revision, DType, KVDType, Format, LoRA, Salt: 4 bytes of length, then the text
 //	BlockTokens, Layers, TPSize, TPRank, PPSize, PPRank, CPSize, CPRank: 8 bytes each
 //
-// Numbers are little-endian. Every field says where it ends, so that no two namespaces
-// have one text. Stored blocks depend on it: another field is another version.
+// Numbers are little-endian. Every field has a known end, so no two namespaces have the
+// same text. Stored blocks depend on the text: a new field needs a new version.
 func canonical(ns Namespace) []byte {
 	ns = ns.normal()
 	text := append(make([]byte, 0, 256), "kv3fs namespace 1"...)
@@ -26,13 +26,13 @@ func canonical(ns Namespace) []byte {
 	return text
 }
 
-// Fingerprint is the first 16 bytes of the SHA-256 of the namespace's canonical text.
+// Fingerprint returns the first 16 bytes of the SHA-256 of the namespace's canonical text.
 func (ns Namespace) Fingerprint() Fingerprint {
 	sum := sha256.Sum256(canonical(ns))
 	return Fingerprint(sum[:])
 }
 
-// mix makes an id that knows only tokens a key of a namespace.
+// mix returns the key of a namespace for an id that depends on tokens alone.
 func mix(f Fingerprint, id []byte) Key {
 	text := append(make([]byte, 0, 64), "kv3fs id 1"...)
 	text = append(text, f[:]...)

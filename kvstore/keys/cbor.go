@@ -5,7 +5,7 @@ import (
 	"math"
 )
 
-// The major types of CBOR that chains are made of, and what has no length.
+// The major types of CBOR that chains need, and those without a length.
 const (
 	cborNumber = 0 << 5
 	cborBytes  = 2 << 5
@@ -14,8 +14,8 @@ const (
 	cborNull   = 0xf6
 )
 
-// appendCBOR writes a number, or the head of something that long, in the canonical
-// form: the shortest.
+// appendCBOR appends a number, or the head of an item of that length, in the canonical,
+// shortest form.
 func appendCBOR(dst []byte, major byte, n uint64) []byte {
 	switch {
 	case n < 24:

@@ -4,9 +4,9 @@ import (
 	"slices"
 )
 
-// Chain names the blocks of one sequence of tokens as it grows, turn by turn. One
-// goroutine at a time may use it; Keys and Clone may be called by any number at once
-// while none appends.
+// Chain names the blocks of one sequence of tokens as it grows, turn by turn. Only one
+// goroutine at a time may use it, but any number may call Keys and Clone while none
+// appends.
 type Chain struct {
 	scheme      scheme
 	blockTokens int
@@ -16,22 +16,22 @@ type Chain struct {
 	scratch     []byte
 }
 
-// Block is a whole block's names.
+// Block has the names of a whole block.
 type Block struct {
 	Key Key
 	ID  ID // the engine's; of kv3fs's own chain the key again
 }
 
-// A scheme is one way to chain blocks. It never changes, so that chains can share it.
+// A scheme is one way to chain blocks. It is immutable, so chains can share it.
 type scheme interface {
-	// root is what the first block is chained to.
+	// root returns the id to which the first block is chained.
 	root() ID
 
-	// next chains a block to the one before. It may overwrite scratch and returns it,
-	// grown if it had to.
+	// next chains a block to the one before. It may overwrite and grow scratch, and
+	// returns it.
 	next(previous ID, tokens []uint32, scratch []byte) (ID, []byte)
 
-	// name is what a block is called that next returned.
+	// name returns the names of a block for an id that next returned.
 	name(link ID) Block
 }
 
@@ -39,45 +39,46 @@ func newChain(ns Namespace, s scheme) *Chain {
 	return &Chain{scheme: s, blockTokens: ns.BlockTokens, last: s.root()}
 }
 
-// Append takes the sequence's next tokens and returns the keys of the blocks that they
-// make whole. However a sequence is cut into calls, its keys are the same.
+// Append takes the next tokens of the sequence and returns the keys of the blocks that
+// they complete. The keys do not depend on how the sequence is cut into calls.
 func (c *Chain) Append(tokens []uint32) []Key {
 	keys := make([]Key, 0, c.completes(tokens))
 	c.take(tokens, func(link ID) { keys = append(keys, c.scheme.name(link).Key) })
 	return keys
 }
 
-// AppendBlocks is Append with the engine's ids.
+// AppendBlocks is Append, and also returns the engine's ids.
 func (c *Chain) AppendBlocks(tokens []uint32) []Block {
 	blocks := make([]Block, 0, c.completes(tokens))
 	c.take(tokens, func(link ID) { blocks = append(blocks, c.scheme.name(link)) })
 	return blocks
 }
 
-// Keys are the keys of a sequence that is given from its first token on. The chain
-// stays as it is.
+// Keys returns the keys of a sequence that begins with these tokens. The chain does not
+// change.
 func (c *Chain) Keys(tokens []uint32) []Key {
 	fresh := Chain{scheme: c.scheme, blockTokens: c.blockTokens, last: c.scheme.root()}
 	return fresh.Append(tokens)
 }
 
-// Clone is a chain of its own with the same tokens so far: for a conversation that
-// branches, or the next one of a namespace.
+// Clone returns an independent chain with the same tokens so far: for a conversation
+// that branches, or for the next one of a namespace.
 func (c *Chain) Clone() *Chain {
 	clone := *c
 	clone.pending, clone.scratch = slices.Clone(c.pending), nil
 	return &clone
 }
 
-// Len is how many tokens the chain has taken, those of a block not yet whole included.
+// Len returns how many tokens the chain has taken, those of an incomplete block
+// included.
 func (c *Chain) Len() int { return c.blocks*c.blockTokens + len(c.pending) }
 
-// completes is how many blocks these tokens make whole.
+// completes returns how many blocks these tokens complete.
 func (c *Chain) completes(tokens []uint32) int {
 	return (len(c.pending) + len(tokens)) / c.blockTokens
 }
 
-// take does with each block that the tokens make whole.
+// take calls do for each block that the tokens complete.
 func (c *Chain) take(tokens []uint32, do func(ID)) {
 	for len(c.pending)+len(tokens) >= c.blockTokens {
 		var block []uint32

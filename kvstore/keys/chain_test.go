@@ -12,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// chains are one of each kind.
+// chains has one chain of each kind.
 var chains = map[string]func(Namespace) (*Chain, error){
 	"own":         NewChain,
 	"vllm":        func(ns Namespace) (*Chain, error) { return NewVLLMChain(ns, VLLM{}) },
@@ -46,7 +46,7 @@ func withBlocks(blockTokens int) Namespace {
 	return ns
 }
 
-func TestHoweverTheSequenceIsCut(t *testing.T) {
+func TestKeysDoNotDependOnCalls(t *testing.T) {
 	each(t, withBlocks(5), func(t *testing.T, template *Chain) {
 		rapid.Check(t, func(t *rapid.T) {
 			turns := rapid.SliceOfN(rapid.SliceOfN(rapid.Uint32(), 0, 17), 0, 6).Draw(t, "turns")
@@ -59,7 +59,7 @@ func TestHoweverTheSequenceIsCut(t *testing.T) {
 			var got, branch []Key
 			for i, turn := range turns {
 				if i == len(turns)/2 {
-					// A branch neither sees nor disturbs what the trunk does after it.
+					// A clone and its original do not affect each other.
 					branch = append(slices.Clone(got), chain.Clone().Append(slices.Concat(turns[i:]...))...)
 				}
 				for _, block := range chain.AppendBlocks(turn) {
@@ -105,7 +105,7 @@ func TestNoKeyTwice(t *testing.T) {
 	})
 }
 
-// Every field of a namespace changes every key. UCM's are UCM's, which knows few.
+// Every field of a namespace changes every key. UCM's ids depend on fewer fields.
 func TestAnotherNamespaceHasOtherKeys(t *testing.T) {
 	tokens := make([]uint32, 64)
 	spoils := map[string]func(*Namespace){
@@ -136,7 +136,7 @@ func TestAnotherNamespaceHasOtherKeys(t *testing.T) {
 			}
 			for _, key := range chain.Keys(tokens) {
 				if other := seen[key]; other != "" {
-					t.Errorf("%s: with another %s and another %s there is one key", kind, what, other)
+					t.Errorf("%s: another %s and another %s give one key", kind, what, other)
 				}
 				seen[key] = what
 			}
@@ -164,14 +164,14 @@ func TestUCMRanks(t *testing.T) {
 		t.Error("two ranks share blocks")
 	}
 	if !slices.Equal(keys(0, UCM{MLA: true}), keys(1, UCM{MLA: true})) {
-		t.Error("two ranks of an MLA model don't share blocks")
+		t.Error("two ranks of an MLA model do not share blocks")
 	}
 	if !slices.Equal(keys(0, UCM{}), keys(0, UCM{Model: "Qwen/QwQ-32B"})) || slices.Equal(keys(0, UCM{}), keys(0, UCM{Model: "/m"})) {
-		t.Error("the model that vLLM was given is not in the ids")
+		t.Error("the model given to vLLM does not change the ids")
 	}
 }
 
-// Whoever has an engine's id has the key.
+// The key follows from the engine's id.
 func TestKeysAreOfTheIDs(t *testing.T) {
 	ns := withBlocks(2)
 	each(t, ns, func(t *testing.T, chain *Chain) {
@@ -191,8 +191,8 @@ func TestKeysAreOfTheIDs(t *testing.T) {
 func TestChainsRefuse(t *testing.T) {
 	plain := withBlocks(16)
 	for want, err := range map[string]error{
-		"names no model": func() error { _, err := NewChain(Namespace{BlockTokens: 1}); return err }(),
-		"don't know lora and salt": func() error {
+		"has no model": func() error { _, err := NewChain(Namespace{BlockTokens: 1}); return err }(),
+		"do not include lora and salt": func() error {
 			ns := plain
 			ns.Salt = "x"
 			_, err := NewUCMChain(ns, UCM{})
@@ -200,7 +200,7 @@ func TestChainsRefuse(t *testing.T) {
 		}(),
 		"set dtype":         func() error { _, err := NewUCMChain(Namespace{Model: "m", BlockTokens: 1}, UCM{}); return err }(),
 		"RequestAware only": func() error { _, err := NewUCMChain(plain, UCM{Suffix: ":x"}); return err }(),
-		"is not known; builtin, sha256 and sha256_cbor are": func() error {
+		"is unknown; use builtin, sha256 or sha256_cbor": func() error {
 			_, err := NewLMCacheChain(plain, LMCache{Algorithm: "xxhash"})
 			return err
 		}(),
@@ -213,7 +213,7 @@ func TestChainsRefuse(t *testing.T) {
 			_, err := NewLMCacheChain(plain, LMCache{Algorithm: LMCacheSHA256CBOR, HashSeed: "0", Root: 1})
 			return err
 		}(),
-		"third thing": func() error { _, err := NewLMCacheChain(plain, LMCache{Extra: "()"}); return err }(),
+		"third value": func() error { _, err := NewLMCacheChain(plain, LMCache{Extra: "()"}); return err }(),
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not in: %v", want, err)
@@ -222,7 +222,7 @@ func TestChainsRefuse(t *testing.T) {
 	for name, make := range chains {
 		for _, ns := range []Namespace{{}, {Model: "m", DType: "float16"}} {
 			if _, err := make(ns); err == nil {
-				t.Errorf("%s takes the namespace %+v", name, ns)
+				t.Errorf("%s accepts the namespace %+v", name, ns)
 			}
 		}
 	}
@@ -259,7 +259,7 @@ func TestOneChainForManyGoroutines(t *testing.T) {
 	})
 }
 
-// told is every name that the process makes of the same things.
+// told returns all names that the process makes of the same input.
 func told(t *testing.T) string {
 	var text strings.Builder
 	text.WriteString(qwen.Fingerprint().String() + "\n")
@@ -313,8 +313,8 @@ func TestOtherProcess(t *testing.T) {
 	}
 }
 
-// Hashing is on a request's path: what it allocates is the answer, and the scratch
-// space of a chain that is new.
+// Hashing delays a request: it allocates only its result and the scratch space of a new
+// chain.
 func TestAllocations(t *testing.T) {
 	tokens := make([]uint32, 32<<10)
 	for i := range tokens {

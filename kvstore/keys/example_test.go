@@ -6,8 +6,8 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/keys"
 )
 
-// A conversation of two turns: the second adds the keys of the blocks that it makes
-// whole.
+// A conversation of two turns. The second turn adds the keys of the blocks that it
+// completes.
 func Example() {
 	ns := keys.Namespace{Model: "Qwen/QwQ-32B", Revision: "976055f", DType: "bfloat16", BlockTokens: 4, Layers: 64}
 	chain, err := keys.NewChain(ns)
@@ -26,7 +26,7 @@ func Example() {
 	// 9 tokens
 }
 
-// The pages that vLLM's 3FS connector asks its metadata server for.
+// The pages that vLLM's 3FS connector requests from its metadata server.
 func ExampleNewVLLMChain() {
 	chain, err := keys.NewVLLMChain(keys.Namespace{Model: "Qwen/QwQ-32B", BlockTokens: 4}, keys.VLLM{})
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// ID is what an engine calls a block. IDs are comparable.
+// ID is an engine's name of a block. IDs are comparable.
 type ID struct {
 	raw  [32]byte
 	size uint8
@@ -33,13 +33,13 @@ func numberID(n uint64, kind idKind) ID {
 	return id
 }
 
-// Bytes is the id's binary form: a digest, or a number's 8 bytes, big-endian.
+// Bytes returns the id's binary form: a digest, or a number's 8 bytes, big-endian.
 func (id ID) Bytes() []byte { return id.raw[:id.size:id.size] }
 
 func (id ID) number() uint64 { return binary.BigEndian.Uint64(id.raw[:]) }
 
-// String is the id as the engine's files and services have it, in hexadecimal digits;
-// LMCache writes numbers without leading zeros and with a sign.
+// String returns the id as it appears in the engine's files and services, in hexadecimal
+// digits. LMCache writes numbers without leading zeros and with a sign.
 func (id ID) String() string {
 	switch id.kind {
 	case signed:

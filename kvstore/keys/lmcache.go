@@ -7,17 +7,15 @@ import (
 	"strconv"
 )
 
-// The hash functions of LMCache, by the names that its pre_caching_hash_algorithm has
-// for them.
+// The hash functions of LMCache, by their names in its pre_caching_hash_algorithm.
 const (
 	LMCacheBuiltin    = "builtin"     // CPython's hash(), the default
 	LMCacheSHA256     = "sha256"      // of a pickle
 	LMCacheSHA256CBOR = "sha256_cbor" // of canonical CBOR
 )
 
-// LMCacheExtra is the third of the things that LMCache hashes, after the hash before
-// and the tuple of tokens. Which it is depends on LMCache's release; nobody has put
-// anything into it so far.
+// LMCacheExtra is the third value that LMCache hashes, after the previous hash and the
+// tuple of tokens. It depends on LMCache's release; no release has used it yet.
 type LMCacheExtra string
 
 const (
@@ -26,33 +24,33 @@ const (
 	LMCacheExtraAbsent LMCacheExtra = "absent" // the tuple is a pair
 )
 
-// LMCache is what LMCache is told, and which of its forms it has. Namespace.BlockTokens
-// is its chunk_size.
+// LMCache has LMCache's settings and says which of its variants is meant.
+// Namespace.BlockTokens is its chunk_size.
 type LMCache struct {
 	Algorithm string // pre_caching_hash_algorithm; "" is builtin
 
-	// Root is, for builtin, what the first chunk is chained to: the NONE_HASH that
-	// LMCache logs when it starts. Without vLLM it is 0; with vLLM it is Python's
-	// hash() of the text in PYTHONHASHSEED, and differs from process to process where
-	// that is not set. hash("0") with PYTHONHASHSEED=0 is 5313149338359954478 since
+	// Root is, for builtin, the hash to which the first chunk is chained: the NONE_HASH
+	// that LMCache logs when it starts. Without vLLM it is 0. With vLLM it is Python's
+	// hash() of the text in PYTHONHASHSEED, and differs between processes where that is
+	// not set. hash("0") with PYTHONHASHSEED=0 is 5313149338359954478 since
 	// Python 3.11.
 	Root int64
 
-	// HashSeed is, for the others, PYTHONHASHSEED: a number, and the same in every
-	// process that is to share.
+	// HashSeed is, for the other functions, PYTHONHASHSEED: a number that is the same in
+	// every process that shares blocks.
 	HashSeed string
 
 	Extra LMCacheExtra
 
-	// WholeDigests: a SHA-256 is kept whole, as in older releases and in multi-process
-	// mode. In newer ones only its first 8 bytes are, as a number.
+	// WholeDigests means that an id is the whole SHA-256, as in older releases and in
+	// multi-process mode. In newer ones it is the first 8 bytes, as a number.
 	WholeDigests bool
 }
 
-// NewLMCacheChain chains chunks as LMCache does. builtin with LMCacheExtraNone is as
-// Python 3.12 and later do it; before, None has another hash in every process. A last
-// chunk that is not whole, which LMCache may store too, has no key. BLAKE3, which
-// multi-process mode has by default, is not covered.
+// NewLMCacheChain returns a chain with LMCache's ids of chunks. builtin with
+// LMCacheExtraNone needs Python 3.12 or later in LMCache: before, None has another hash
+// in every process. An incomplete last chunk has no key, though LMCache may store it.
+// BLAKE3, the default of multi-process mode, is not supported.
 func NewLMCacheChain(ns Namespace, o LMCache) (*Chain, error) {
 	if err := ns.Check(); err != nil {
 		return nil, err
@@ -60,7 +58,7 @@ func NewLMCacheChain(ns Namespace, o LMCache) (*Chain, error) {
 	switch o.Extra {
 	case LMCacheExtraEmpty, LMCacheExtraNone, LMCacheExtraAbsent:
 	default:
-		return nil, fmt.Errorf("kvstore: LMCache's third thing to hash can't be %q; it can be %q, %q or %q",
+		return nil, fmt.Errorf("kvstore: LMCache's third value to hash cannot be %q; use %q, %q or %q",
 			o.Extra, LMCacheExtraEmpty, LMCacheExtraNone, LMCacheExtraAbsent)
 	}
 	fingerprint := ns.Fingerprint()
@@ -72,7 +70,7 @@ func NewLMCacheChain(ns Namespace, o LMCache) (*Chain, error) {
 		return newChain(ns, lmcacheBuiltin{fingerprint, o.Root, o.Extra}), nil
 	case LMCacheSHA256, LMCacheSHA256CBOR:
 	default:
-		return nil, fmt.Errorf("kvstore: LMCache's hash algorithm %.40q is not known; %s, %s and %s are",
+		return nil, fmt.Errorf("kvstore: LMCache's hash algorithm %.40q is unknown; use %s, %s or %s",
 			o.Algorithm, LMCacheBuiltin, LMCacheSHA256, LMCacheSHA256CBOR)
 	}
 	if _, err := strconv.ParseUint(o.HashSeed, 10, 32); err != nil {
@@ -88,7 +86,7 @@ func NewLMCacheChain(ns Namespace, o LMCache) (*Chain, error) {
 	return newChain(ns, lmcacheCBOR{digests}), nil
 }
 
-// parts is how many things are hashed.
+// parts returns how many values are hashed.
 func (e LMCacheExtra) parts() int {
 	if e == LMCacheExtraAbsent {
 		return 2
@@ -125,7 +123,7 @@ func (l lmcacheBuiltin) next(previous ID, tokens []uint32, scratch []byte) (ID, 
 
 func (l lmcacheBuiltin) name(link ID) Block { return Block{mix(l.fingerprint, link.Bytes()), link} }
 
-// lmcacheDigests is what the two forms of SHA-256 have in common.
+// lmcacheDigests has what the two variants of SHA-256 have in common.
 type lmcacheDigests struct {
 	fingerprint Fingerprint
 	seed        string
@@ -133,7 +131,7 @@ type lmcacheDigests struct {
 	whole       bool
 }
 
-// id is what LMCache makes of a digest.
+// id returns the id that LMCache makes of a digest.
 func (l lmcacheDigests) id(text []byte) ID {
 	sum := sha256.Sum256(text)
 	if l.whole {

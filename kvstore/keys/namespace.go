@@ -6,16 +6,16 @@ import (
 	"strings"
 )
 
-// maxBlockTokens bounds what a chain keeps of a block that is not whole.
+// maxBlockTokens bounds what a chain keeps of an incomplete block.
 const maxBlockTokens = 1 << 20
 
-// Namespace is what decides the bytes of a block besides tokens. Two engines share
-// blocks if theirs are the same.
+// Namespace is what decides the bytes of a block besides its tokens. Two engines share
+// blocks if their namespaces are equal.
 //
-// Few spellings mean the same: a size of 0 is 1, a KVDType of "" or "auto" is the DType,
-// and a leading "torch." of either is dropped. All else counts byte by byte, "half" is
-// not "float16", and an empty text says that the field is not known rather than that it
-// may be anything.
+// Few spellings are equal: a size of 0 is 1, a KVDType of "" or "auto" is the DType, and
+// a leading "torch." of either is dropped. Everything else is compared byte by byte:
+// "half" is not "float16", and an empty text means that the field is unknown, not that
+// it matches anything.
 type Namespace struct {
 	Model    string `json:"model"`    // as all engines that share name it; required
 	Revision string `json:"revision"` // of the weights: a commit, a checksum
@@ -26,9 +26,9 @@ type Namespace struct {
 	BlockTokens int `json:"block_tokens"` // required
 	Layers      int `json:"layers"`       // in a block
 
-	// How many ranks there are of each kind, and which of them has the block. Where
-	// ranks hold the same bytes, as tensor-parallel ones do with MLA, leave them out,
-	// and they share.
+	// How many ranks there are of each kind, and which of them has the block. If ranks
+	// hold the same bytes, as tensor-parallel ones do with MLA, leave these fields empty,
+	// and the ranks share.
 	TPSize int `json:"tp_size"`
 	TPRank int `json:"tp_rank"`
 	PPSize int `json:"pp_size"`
@@ -40,11 +40,11 @@ type Namespace struct {
 	Salt string `json:"salt"` // whoever has another one shares nothing
 }
 
-// Check says what is wrong with a namespace.
+// Check returns an error that says what is wrong with a namespace.
 func (ns Namespace) Check() error {
 	switch {
 	case ns.Model == "":
-		return errors.New("kvstore: the namespace names no model; blocks of all models would be mixed up")
+		return errors.New("kvstore: the namespace has no model, so blocks of all models would be mixed up; set model")
 	case ns.BlockTokens <= 0:
 		return fmt.Errorf("kvstore: block_tokens is %d; it must be positive", ns.BlockTokens)
 	case ns.BlockTokens > maxBlockTokens:
@@ -67,7 +67,7 @@ func (ns Namespace) Check() error {
 	return nil
 }
 
-// normal is the one spelling of all that mean the same.
+// normal returns the one spelling of all that are equal.
 func (ns Namespace) normal() Namespace {
 	ns.DType = strings.TrimPrefix(ns.DType, "torch.")
 	ns.KVDType = strings.TrimPrefix(ns.KVDType, "torch.")
@@ -78,6 +78,6 @@ func (ns Namespace) normal() Namespace {
 	return ns
 }
 
-// Key is the key of a block that an engine calls id: the first 16 bytes of the SHA-256
-// of "kv3fs id 1", the fingerprint and the id.
+// Key returns the key of a block whose id in an engine is id: the first 16 bytes of the
+// SHA-256 of "kv3fs id 1", the fingerprint and the id.
 func (ns Namespace) Key(id []byte) Key { return mix(ns.Fingerprint(), id) }

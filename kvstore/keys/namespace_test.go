@@ -17,7 +17,7 @@ var qwen = Namespace{
 	Model: "Qwen/QwQ-32B", Revision: "976055f", DType: "bfloat16", BlockTokens: 128, Layers: 64, TPSize: 8, TPRank: 3,
 }
 
-// decode is the canonical text's inverse: what can be decoded cannot be two things.
+// decode is the inverse of canonical: a text that can be decoded is unambiguous.
 func decode(text []byte) (ns Namespace, err error) {
 	in := bytes.NewReader(text)
 	read := func(n int) []byte {
@@ -41,7 +41,7 @@ func decode(text []byte) (ns Namespace, err error) {
 }
 
 func drawNamespace(t *rapid.T) Namespace {
-	// Few letters, so that namespaces are often alike but for where a field ends.
+	// Few letters, so that namespaces often differ only in where a field ends.
 	text := rapid.StringOfN(rapid.SampledFrom([]rune("ab\x00\x01")), 0, 4, -1)
 	number := rapid.IntRange(0, 300)
 	return Namespace{
@@ -64,7 +64,7 @@ func TestNoTwoNamespacesHaveOneText(t *testing.T) {
 	})
 }
 
-// What one field loses and the next gains is another namespace.
+// Moving text from one field to the next makes another namespace.
 func TestFieldsDoNotRunIntoEachOther(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ns := qwen
@@ -81,7 +81,7 @@ func TestFieldsDoNotRunIntoEachOther(t *testing.T) {
 	})
 }
 
-// A field that is added and forgotten in the canonical text is found here.
+// This test finds a field that was added and forgotten in the canonical text.
 func TestEveryFieldCounts(t *testing.T) {
 	before := qwen.Fingerprint()
 	for i := range reflect.TypeFor[Namespace]().NumField() {
@@ -148,7 +148,7 @@ func TestCheckNamesTheFault(t *testing.T) {
 		t.Error(err)
 	}
 	for want, spoil := range map[string]func(*Namespace){
-		"names no model":                    func(ns *Namespace) { ns.Model = "" },
+		"has no model":                    func(ns *Namespace) { ns.Model = "" },
 		"block_tokens is 0":                 func(ns *Namespace) { ns.BlockTokens = 0 },
 		"block_tokens is -1":                func(ns *Namespace) { ns.BlockTokens = -1 },
 		"at most 1048576":                   func(ns *Namespace) { ns.BlockTokens = 1 << 30 },

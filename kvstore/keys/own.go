@@ -5,9 +5,9 @@ import (
 	"encoding/binary"
 )
 
-// NewChain chains blocks in kv3fs's own way: each link is the SHA-256 of the one before
-// and the block's tokens, 4 little-endian bytes each; the first is chained to the
-// SHA-256 of "kv3fs chain 1" and the fingerprint. A key is a link's first 16 bytes.
+// NewChain returns a chain with kv3fs's own keys. Each link is the SHA-256 of the link
+// before and the block's tokens, 4 little-endian bytes each. The first is chained to the
+// SHA-256 of "kv3fs chain 1" and the fingerprint. A key is the first 16 bytes of a link.
 func NewChain(ns Namespace) (*Chain, error) {
 	if err := ns.Check(); err != nil {
 		return nil, err
@@ -17,8 +17,7 @@ func NewChain(ns Namespace) (*Chain, error) {
 
 type own struct{ fingerprint Fingerprint }
 
-// root hashes 29 bytes. What next hashes has a multiple of 4, so neither can be taken
-// for the other.
+// root hashes 29 bytes. next hashes a multiple of 4, so the two cannot be confused.
 func (o own) root() ID {
 	sum := sha256.Sum256(append([]byte("kv3fs chain 1"), o.fingerprint[:]...))
 	return digestID(sum[:])

@@ -7,8 +7,8 @@ import (
 )
 
 // pickler writes what CPython's pickle.dumps writes with protocol 5, the highest of
-// versions 3.8 to 3.14, for the few things that chains are made of. Tuples and byte
-// strings are put into the memo and never fetched from it, since none occurs twice.
+// versions 3.8 to 3.14, for the few types that chains need. Tuples and byte strings are
+// put into the memo and never fetched from it, since none occurs twice.
 type pickler struct {
 	buf   []byte
 	frame int // where the payload of the open frame starts
@@ -21,8 +21,8 @@ func (p *pickler) begin(dst []byte) {
 	p.open()
 }
 
-// open writes a frame's header; its length comes with close. CPython leaves the header
-// out where fewer than 4 bytes follow, which is never so with what we write.
+// open writes a frame's header; close fills in its length. CPython omits the header if
+// fewer than 4 bytes follow, which never happens here.
 func (p *pickler) open() {
 	p.buf = append(p.buf, 0x95, 0, 0, 0, 0, 0, 0, 0, 0)
 	p.frame = len(p.buf)
@@ -39,7 +39,7 @@ func (p *pickler) end() []byte {
 	return p.buf
 }
 
-// object begins the next object; a frame that is long enough ends before it.
+// object begins the next object. A frame that is long enough ends before it.
 func (p *pickler) object() {
 	if len(p.buf)-p.frame >= frameTarget {
 		p.close()
@@ -47,7 +47,7 @@ func (p *pickler) object() {
 	}
 }
 
-// number is an int that is not negative: 1, 2 or 4 bytes up to 31 bits, above as many
+// number writes an int that is not negative: 1, 2 or 4 bytes up to 31 bits, above as many
 // as leave the top bit clear.
 func (p *pickler) number(n uint64) {
 	p.object()
@@ -68,7 +68,7 @@ func (p *pickler) number(n uint64) {
 	}
 }
 
-// bytes is a byte string of at most 255 bytes.
+// bytes writes a byte string of at most 255 bytes.
 func (p *pickler) bytes(b []byte) {
 	p.object()
 	p.buf = append(p.buf, 'C', byte(len(b)))
@@ -76,7 +76,7 @@ func (p *pickler) bytes(b []byte) {
 	p.memoize()
 }
 
-// text is a str of at most 255 bytes.
+// text writes a str of at most 255 bytes.
 func (p *pickler) text(s string) {
 	p.object()
 	p.buf = append(p.buf, 0x8c, byte(len(s)))
@@ -94,7 +94,7 @@ func (p *pickler) emptyTuple() {
 	p.buf = append(p.buf, ')')
 }
 
-// numbers is a tuple of ints, of at least one.
+// numbers writes a tuple of at least one int.
 func (p *pickler) numbers(all []uint32) {
 	p.object()
 	if len(all) > 3 {
@@ -111,7 +111,7 @@ func (p *pickler) numbers(all []uint32) {
 	}
 }
 
-// tuple makes the last 1 to 3 objects one.
+// tuple makes a tuple of the last 1 to 3 objects.
 func (p *pickler) tuple(objects int) {
 	p.buf = append(p.buf, 0x84+byte(objects))
 	p.memoize()
@@ -119,7 +119,7 @@ func (p *pickler) tuple(objects int) {
 
 func (p *pickler) memoize() { p.buf = append(p.buf, 0x94) }
 
-// pickledText is pickle.dumps of a str.
+// pickledText returns pickle.dumps of a str.
 func pickledText(dst []byte, s string) []byte {
 	var p pickler
 	p.begin(dst)

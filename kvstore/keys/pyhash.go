@@ -2,8 +2,8 @@ package keys
 
 import "math/bits"
 
-// What CPython's hash() gives on 64-bit machines, for ints and tuples of them, since
-// version 3.8. It is the same in every process: PYTHONHASHSEED is about text only.
+// This file has CPython's hash() on 64-bit machines, for ints and tuples of ints, since
+// version 3.8. It is the same in every process: PYTHONHASHSEED affects text only.
 const (
 	pyModulus = 1<<61 - 1
 
@@ -15,8 +15,8 @@ const (
 	pyNone = 0xfca86420
 )
 
-// pyHash is the hash of an int: its remainder with its sign, and never -1, which
-// CPython keeps for errors.
+// pyHash returns the hash of an int: its remainder with its sign, and never -1, which
+// CPython reserves for errors.
 func pyHash(n int64) int64 {
 	if n >= 0 {
 		return n % pyModulus
@@ -27,7 +27,7 @@ func pyHash(n int64) int64 {
 	return -2
 }
 
-// pyTuple is the hash of a tuple whose items' hashes are added one by one.
+// pyTuple computes the hash of a tuple. The hashes of its items are added one by one.
 type pyTuple struct {
 	acc   uint64
 	items uint64

@@ -4,10 +4,10 @@ import (
 	"crypto/sha256"
 )
 
-// NewSGLangChain chains pages as SGLang's HiCache does: the SHA-256 of the digest before
-// and the token ids, 4 little-endian bytes each. Where a page's parts have names of
-// their own, as -k and -v of the page_first layout, those are appended to the id. Pages
-// of token pairs, which EAGLE makes, are not covered.
+// NewSGLangChain returns a chain with the ids that SGLang's HiCache gives to pages: the
+// SHA-256 of the digest before and the token ids, 4 little-endian bytes each. Where a
+// page's parts have names of their own, as -k and -v of the page_first layout, SGLang
+// appends those to the id. Pages of token pairs, which EAGLE makes, are not supported.
 func NewSGLangChain(ns Namespace) (*Chain, error) {
 	if err := ns.Check(); err != nil {
 		return nil, err

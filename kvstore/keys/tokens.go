@@ -5,8 +5,8 @@ import (
 	"math"
 )
 
-// Tokens makes token ids what chains take: every algorithm here hashes 32 bits or
-// would have to guess what an id means that is not one.
+// Tokens converts token ids for chains. Every algorithm here hashes 32 bits; an id that
+// does not fit is an error, since its meaning could only be guessed.
 func Tokens[T ~int | ~int32 | ~int64 | ~uint64](ids []T) ([]uint32, error) {
 	tokens := make([]uint32, len(ids))
 	for i, id := range ids {

@@ -7,17 +7,18 @@ import (
 	"path"
 )
 
-// UCM is what UCM's connector for vLLM is told, and which of its forms it has.
+// UCM has the settings of UCM's connector for vLLM and says which of its variants is
+// meant.
 type UCM struct {
-	// Model is the model as vLLM was given it, a path perhaps; "" is Namespace.Model.
+	// Model is the model as given to vLLM, possibly a path; "" means Namespace.Model.
 	Model string
 
-	// MLA: every tensor-parallel rank loads rank 0's blocks.
+	// MLA means that every tensor-parallel rank loads rank 0's blocks.
 	MLA bool
 
-	// RequestAware: as UCM does it since its ids know more of a request than tokens:
-	// the metadata has the last element of the model's name only, and Suffix; a third
-	// thing is hashed, which is None for plain text.
+	// RequestAware means a UCM whose ids depend on more of a request than its tokens: the
+	// metadata has only the last element of the model's name, and Suffix, and a third
+	// value is hashed, which is None for plain text.
 	RequestAware bool
 
 	// Suffix ends the metadata of a RequestAware UCM. "" is ":sfa_c8=0:li_c8=0";
@@ -25,28 +26,28 @@ type UCM struct {
 	Suffix string
 }
 
-// NewUCMChain chains blocks as UCM's connector does: the MD5 of a metadata text,
-// "model:tp_size:dtype:rank", and the pickle of the id before and the tuple of tokens,
-// with rank 0's metadata for all ranks; another rank hashes rank 0's id once more, with
-// its own. The namespace's rank decides whose ids these are.
+// NewUCMChain returns a chain with the ids of UCM's connector: the MD5 of a metadata
+// text, "model:tp_size:dtype:rank", and the pickle of the id before and the tuple of
+// tokens. All ranks use rank 0's metadata for that; another rank then hashes rank 0's id
+// once more with its own. The ids are those of the namespace's rank.
 //
-// The ids are keys as they are, for files that UCM reads and writes too. They don't
-// know the model's revision, the KV dtype, block_tokens or the pipeline's ranks: give
-// such deployments directories of their own, as with UCM itself. Not covered are UCMs
-// that write a group and the rank into an id's last bytes.
+// The ids are used as keys without a change, for files that UCM reads and writes, too.
+// They do not depend on the model's revision, the KV dtype, block_tokens or pipeline
+// ranks: use a directory of its own for each such deployment, as with UCM itself. UCMs
+// that write a group and the rank into the last bytes of an id are not supported.
 func NewUCMChain(ns Namespace, o UCM) (*Chain, error) {
 	if err := ns.Check(); err != nil {
 		return nil, err
 	}
 	if ns.LoRA != "" || ns.Salt != "" {
-		return nil, errors.New("kvstore: UCM's ids don't know lora and salt: blocks of all adapters and tenants would be mixed up; leave them empty or use NewChain")
+		return nil, errors.New("kvstore: UCM's ids do not include lora and salt, so blocks of all adapters and tenants would be mixed up; leave both empty or use NewChain")
 	}
 	ns = ns.normal()
 	if ns.DType == "" {
-		return nil, errors.New("kvstore: UCM's ids begin with the model's dtype, and the namespace has none; set dtype as torch names it, bfloat16 for example")
+		return nil, errors.New("kvstore: UCM's ids include the model's dtype, and the namespace has none; set dtype to torch's name, bfloat16 for example")
 	}
 	if o.Suffix != "" && !o.RequestAware {
-		return nil, fmt.Errorf("kvstore: the suffix %.40q of UCM's metadata goes with RequestAware only", o.Suffix)
+		return nil, fmt.Errorf("kvstore: the suffix %.40q of UCM's metadata is for RequestAware only; set that too, or remove the suffix", o.Suffix)
 	}
 	model := o.Model
 	if model == "" {

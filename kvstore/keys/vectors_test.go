@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// vectors is what testdata/chains.py reads and writes.
+// vectors is the input and output of testdata/chains.py.
 type vectors struct {
 	Python string       `json:"python,omitempty"`
 	Cases  []vectorCase `json:"cases"`
@@ -78,7 +78,7 @@ func (c vectorCase) chain() (*Chain, error) {
 	return nil, fmt.Errorf("no such engine: %q", c.Engine)
 }
 
-// check compares a chain with what Python said.
+// check compares a chain with Python's result.
 func (c vectorCase) check(t *testing.T) {
 	t.Helper()
 	chain, err := c.chain()
@@ -98,9 +98,9 @@ func (c vectorCase) check(t *testing.T) {
 	}
 }
 
-// Names are what CPython makes of their definitions. Those of kv3fs itself must never
+// Names are what CPython makes of their definitions. kv3fs's own names must never
 // change, since blocks are stored under them.
-func TestNamesAreWhatTheyWere(t *testing.T) {
+func TestNamesDoNotChange(t *testing.T) {
 	text, err := os.ReadFile("testdata/chains.json")
 	if err != nil {
 		t.Fatal(err)
@@ -121,7 +121,7 @@ func TestNamesAreWhatTheyWere(t *testing.T) {
 	}
 }
 
-// Ids that are in the specification of the connectors, and so older than our script.
+// These ids are from the specification of the connectors, and older than our script.
 func TestKnownIDs(t *testing.T) {
 	ns := Namespace{Model: "m", BlockTokens: 4}
 	tokens := []uint32{0, 1, 2, 3, 4, 5, 6, 7}
@@ -150,7 +150,7 @@ func TestKnownIDs(t *testing.T) {
 	}
 }
 
-// Whatever the tokens are, the Python of this machine makes the same ids.
+// For random tokens the Python of this machine makes the same ids.
 func TestChainsAgainstPython(t *testing.T) {
 	python, err := exec.LookPath("python3")
 	if err != nil {
@@ -190,8 +190,8 @@ func TestChainsAgainstPython(t *testing.T) {
 	}
 }
 
-// drawCase draws tokens of every size that has an encoding of its own, and now and
-// then a block whose pickle has several frames.
+// drawCase draws tokens of every size that has its own encoding, and sometimes a block
+// whose pickle has several frames.
 func drawCase(from *rand.Rand) vectorCase {
 	one := func(of ...string) string { return of[from.IntN(len(of))] }
 	c := vectorCase{

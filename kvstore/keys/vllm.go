@@ -6,16 +6,16 @@ import (
 	"strconv"
 )
 
-// VLLM is what vLLM's 3FS connector is told.
+// VLLM has the settings of vLLM's 3FS connector.
 type VLLM struct {
-	// Salted: with the cache salt, Namespace.Salt, in the text of the first block and
-	// a place for it in all others. That is how we read the fix that is proposed for
+	// Salted puts the cache salt, Namespace.Salt, into the text of the first block, and an
+	// empty one into all others. That is how we read the fix proposed for
 	// GHSA-qj2w-6f36-hc5w; released connectors have no salt.
 	Salted bool
 }
 
-// NewVLLMChain chains blocks as vLLM's 3FS connector does: the MD5 of the id before, an
-// underscore and the token ids as Python prints a list of them.
+// NewVLLMChain returns a chain with the ids of vLLM's 3FS connector: the MD5 of the id
+// before, an underscore and the token ids as Python prints a list of them.
 func NewVLLMChain(ns Namespace, o VLLM) (*Chain, error) {
 	if err := ns.Check(); err != nil {
 		return nil, err

@@ -60,7 +60,7 @@ func TestNamesAreUnique(t *testing.T) {
 	}
 }
 
-func TestSizesThatCannotBe(t *testing.T) {
+func TestInvalidSizes(t *testing.T) {
 	free, err := shm.FreeBytes()
 	if err != nil {
 		t.Fatal(err)
