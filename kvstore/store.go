@@ -113,7 +113,7 @@ func begin(ctx context.Context, shards []Shard, do func(context.Context, []kv.Sh
 // store the block or not. A deletion that a later Flush has covered survives a kill -9.
 // After an error each of the blocks may exist or not.
 func (s *Store) Delete(ctx context.Context, keys []Key) error {
-	return public(s.chain.(kv.Deleter).Delete(ctx, keys))
+	return public(s.chain.Delete(ctx, keys))
 }
 
 // Keys yields the key of every block that exists and belongs to the store's namespace,
@@ -123,7 +123,7 @@ func (s *Store) Delete(ctx context.Context, keys []Key) error {
 // sequence.
 func (s *Store) Keys(ctx context.Context) iter.Seq2[Key, error] {
 	return func(yield func(Key, error) bool) {
-		for key, err := range s.chain.(kv.Lister).Keys(ctx) {
+		for key, err := range s.chain.Keys(ctx) {
 			if !yield(key, public(err)) {
 				return
 			}

@@ -141,9 +141,6 @@ func TestPurge(t *testing.T) {
 					c.Segment.CapacityBytes = 64 << 20
 				}
 			})
-			if _, err := s.Purge(t.Context()); errors.Is(err, errors.ErrUnsupported) {
-				t.Skip(err)
-			}
 			if n, err := s.Purge(t.Context()); n != 0 || err != nil {
 				t.Fatalf("an empty store: %d, %v", n, err)
 			}

@@ -10,7 +10,7 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
-// Delete is kv.Deleter's. A block may be in memory, on its way to next, on its way from
+// Delete is kv.Store's. A block may be in memory, on its way to next, on its way from
 // next, and in next. So Delete takes three steps:
 //
 //  1. What is in memory goes. A block that waits to be written is not written; one that
@@ -27,10 +27,6 @@ func (s *Store) Delete(ctx context.Context, keys []kv.Key) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	next, ok := s.next.(kv.Deleter)
-	if !ok {
-		return fmt.Errorf("kvstore: cache: the next store cannot delete blocks: %w", errors.ErrUnsupported)
-	}
 	w := deletion{others: map[int32]uint32{}}
 	if err := s.drop(keys, func(key kv.Key) { s.dropAny(key, &w) }); err != nil {
 		return err
@@ -41,7 +37,7 @@ func (s *Store) Delete(ctx context.Context, keys []kv.Key) error {
 	if err := s.waitWritten(ctx, w.own, w.others); err != nil {
 		return err
 	}
-	err := s.ask(ctx, func(ctx context.Context) error { return next.Delete(ctx, keys) })
+	err := s.ask(ctx, func(ctx context.Context) error { return s.next.Delete(ctx, keys) })
 	if err != nil {
 		return err
 	}

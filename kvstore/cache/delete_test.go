@@ -273,16 +273,3 @@ func TestDeleteAmongOthers(t *testing.T) {
 	remove(t, s, common...)
 	deleted(t, s, common...)
 }
-
-func TestDeleteNeedsANextThatCan(t *testing.T) {
-	next := struct{ kv.Store }{newShelf(small, newThings())}
-	s := cached(t, next, 20, cache.Options{})
-	if err := s.Delete(bounded(t), keys(0, 1)); !errors.Is(err, errors.ErrUnsupported) {
-		t.Errorf("delete: %v", err)
-	}
-	for _, err := range s.Keys(bounded(t)) {
-		if !errors.Is(err, errors.ErrUnsupported) {
-			t.Errorf("list: %v", err)
-		}
-	}
-}

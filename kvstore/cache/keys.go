@@ -13,7 +13,7 @@ import (
 // listAtOnce is how many slots are looked at before others get the lock.
 const listAtOnce = 4096
 
-// Keys is kv.Lister's: first what is in memory, then what next has beyond that.
+// Keys is kv.Store's: first what is in memory, then what next has beyond that.
 func (s *Store) Keys(ctx context.Context) iter.Seq2[kv.Key, error] {
 	return func(yield func(kv.Key, error) bool) {
 		seen, err := s.keysInMemory(ctx)
@@ -32,7 +32,7 @@ func (s *Store) Keys(ctx context.Context) iter.Seq2[kv.Key, error] {
 		}
 		inner, cancel := s.group.With(ctx)
 		defer cancel()
-		for key, err := range s.next.(kv.Lister).Keys(inner) {
+		for key, err := range s.next.Keys(inner) {
 			if err != nil {
 				yield(kv.Key{}, s.group.Explain(err))
 				return
@@ -50,9 +50,6 @@ func (s *Store) keysInMemory(ctx context.Context) (map[kv.Key]bool, error) {
 		return nil, err
 	}
 	defer s.group.Leave()
-	if _, ok := s.next.(kv.Lister); !ok {
-		return nil, fmt.Errorf("kvstore: cache: the next store cannot list its blocks: %w", errors.ErrUnsupported)
-	}
 	all := map[kv.Key]bool{}
 	for first, looked := int32(0), 1; looked > 0; first += int32(looked) {
 		if err := ctx.Err(); err != nil {

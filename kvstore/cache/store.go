@@ -17,11 +17,7 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/memory"
 )
 
-var (
-	_ kv.Store   = (*Store)(nil)
-	_ kv.Deleter = (*Store)(nil)
-	_ kv.Lister  = (*Store)(nil)
-)
+var _ kv.Store = (*Store)(nil)
 
 // Store is the cache; it is a kv.Store.
 type Store struct {

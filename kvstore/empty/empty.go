@@ -20,11 +20,7 @@ type Store struct {
 	closed bool
 }
 
-var (
-	_ kv.Store   = (*Store)(nil)
-	_ kv.Deleter = (*Store)(nil)
-	_ kv.Lister  = (*Store)(nil)
-)
+var _ kv.Store = (*Store)(nil)
 
 // New makes one for blocks of a layout.
 func New(layout kv.Layout) *Store { return &Store{layout: layout} }

@@ -5,7 +5,6 @@ package fault
 import (
 	"context"
 	"errors"
-	"fmt"
 	"iter"
 	"sync"
 
@@ -29,8 +28,6 @@ type Store struct {
 var (
 	_ kv.Store     = (*Store)(nil)
 	_ kv.Registrar = (*Store)(nil)
-	_ kv.Deleter   = (*Store)(nil)
-	_ kv.Lister    = (*Store)(nil)
 )
 
 // New puts faults before next, which it closes.
@@ -108,13 +105,8 @@ func (s *Store) LookupPrefix(ctx context.Context, keys []kv.Key) (int, error) {
 	return s.next.LookupPrefix(ctx, keys)
 }
 
-// Delete is next's. Drop leaves a block where it is, and says that it is deleted. A next
-// that deletes nothing is an errors.ErrUnsupported.
+// Delete is next's. Drop leaves a block where it is, and says that it is deleted.
 func (s *Store) Delete(ctx context.Context, keys []kv.Key) error {
-	next, ok := s.next.(kv.Deleter)
-	if !ok {
-		return fmt.Errorf("kvstore: delete from %T: %w", s.next, errors.ErrUnsupported)
-	}
 	var passed []kv.Key
 	for _, k := range keys {
 		h := s.strike(Delete, k, 0)
@@ -125,20 +117,13 @@ func (s *Store) Delete(ctx context.Context, keys []kv.Key) error {
 			passed = append(passed, k)
 		}
 	}
-	return next.Delete(ctx, passed)
+	return s.next.Delete(ctx, passed)
 }
 
-// Keys is next's. Drop leaves a key out. A next that lists nothing is an
-// errors.ErrUnsupported.
+// Keys is next's. Drop leaves a key out.
 func (s *Store) Keys(ctx context.Context) iter.Seq2[kv.Key, error] {
-	next, ok := s.next.(kv.Lister)
-	if !ok {
-		return func(yield func(kv.Key, error) bool) {
-			yield(kv.Key{}, fmt.Errorf("kvstore: list the blocks of %T: %w", s.next, errors.ErrUnsupported))
-		}
-	}
 	return func(yield func(kv.Key, error) bool) {
-		for k, err := range next.Keys(ctx) {
+		for k, err := range s.next.Keys(ctx) {
 			if err != nil {
 				yield(k, err)
 				return

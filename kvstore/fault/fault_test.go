@@ -282,13 +282,4 @@ func TestDeleteAndKeys(t *testing.T) {
 	if err := s.Delete(t.Context(), []kv.Key{{1}, {2}}); !errors.Is(err, kv.ErrTimeout) || len(next.deleted) != 1 {
 		t.Error(next.deleted, err)
 	}
-
-	// A store that cannot do it.
-	s = fault.New(struct{ kv.Store }{next})
-	if _, err := keys(); !errors.Is(err, errors.ErrUnsupported) {
-		t.Error(err)
-	}
-	if err := s.Delete(t.Context(), []kv.Key{{1}}); !errors.Is(err, errors.ErrUnsupported) {
-		t.Error(err)
-	}
 }

@@ -17,7 +17,7 @@ import (
 )
 
 // listed returns the keys that a store yields, sorted.
-func listed(t testing.TB, s kv.Lister) []kv.Key {
+func listed(t testing.TB, s kv.Store) []kv.Key {
 	t.Helper()
 	var all []kv.Key
 	for k, err := range s.Keys(t.Context()) {
@@ -32,7 +32,7 @@ func sorted(all []kv.Key) []kv.Key {
 	return all
 }
 
-func lists(t testing.TB, s kv.Lister, want ...kv.Key) {
+func lists(t testing.TB, s kv.Store, want ...kv.Key) {
 	t.Helper()
 	if got := listed(t, s); !slices.Equal(got, sorted(want)) {
 		t.Errorf("%d keys are listed: %s; want %d: %s", len(got), got, len(want), want)

@@ -148,7 +148,7 @@ func TestCheckNamesTheFault(t *testing.T) {
 		t.Error(err)
 	}
 	for want, spoil := range map[string]func(*Namespace){
-		"has no model":                    func(ns *Namespace) { ns.Model = "" },
+		"has no model":                      func(ns *Namespace) { ns.Model = "" },
 		"block_tokens is 0":                 func(ns *Namespace) { ns.BlockTokens = 0 },
 		"block_tokens is -1":                func(ns *Namespace) { ns.BlockTokens = -1 },
 		"at most 1048576":                   func(ns *Namespace) { ns.BlockTokens = 1 << 30 },

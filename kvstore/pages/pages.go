@@ -145,8 +145,6 @@ type Store struct {
 var (
 	_ kv.Store     = (*Store)(nil)
 	_ kv.Registrar = (*Store)(nil)
-	_ kv.Deleter   = (*Store)(nil)
-	_ kv.Lister    = (*Store)(nil)
 )
 
 // Open opens the file and makes it known to the service, for which it waits no longer

@@ -22,7 +22,7 @@ import (
 // deleteAtOnce bounds how many blocks are deleted before the keeper gets its turn.
 const deleteAtOnce = 512
 
-// Delete is kv.Deleter's. When it returns nil, the kernel has all that it wrote, which a
+// Delete is kv.Store's. When it returns nil, the kernel has all that it wrote, which a
 // kill -9 does not take back.
 func (s *Store) Delete(ctx context.Context, keys []kv.Key) error {
 	if err := s.group.Enter(); err != nil {

@@ -15,7 +15,7 @@ type listing struct{ carried []kv.Key } // since it began; guarded by Store.mu
 // listSlots is how many slots are looked at before others get the lock.
 const listSlots = 4096
 
-// Keys is kv.Lister's. It takes 16 bytes of memory for each block.
+// Keys is kv.Store's. It takes 16 bytes of memory for each block.
 func (s *Store) Keys(ctx context.Context) iter.Seq2[kv.Key, error] {
 	return func(yield func(kv.Key, error) bool) {
 		keys, err := s.listKeys(ctx)

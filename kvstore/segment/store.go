@@ -59,8 +59,6 @@ type Store struct {
 var (
 	_ kv.Store     = (*Store)(nil)
 	_ kv.Registrar = (*Store)(nil)
-	_ kv.Deleter   = (*Store)(nil)
-	_ kv.Lister    = (*Store)(nil)
 )
 
 // Name is the store's in chains.

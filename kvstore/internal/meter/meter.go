@@ -5,8 +5,6 @@ package meter
 import (
 	"context"
 	"errors"
-	"fmt"
-	"iter"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -34,11 +32,6 @@ type direction struct {
 	batchTime, shardTime kv.Histogram
 	batches, shards      atomic.Int64 // in flight
 }
-
-var (
-	_ kv.Deleter = (*Store)(nil)
-	_ kv.Lister  = (*Store)(nil)
-)
 
 // New measures next, which is closed when the returned store is.
 func New(next kv.Store, logger *slog.Logger) kv.Store { return of(next, logger) }
@@ -169,26 +162,6 @@ func (b *batch) first(what any) bool {
 	was := b.logged[what]
 	b.logged[what] = true
 	return !was
-}
-
-// Delete is next's.
-func (s *Store) Delete(ctx context.Context, keys []kv.Key) error {
-	d, ok := s.Store.(kv.Deleter)
-	if !ok {
-		return fmt.Errorf("kvstore: %s: Delete: %w", s.name, errors.ErrUnsupported)
-	}
-	return d.Delete(ctx, keys)
-}
-
-// Keys is next's.
-func (s *Store) Keys(ctx context.Context) iter.Seq2[kv.Key, error] {
-	l, ok := s.Store.(kv.Lister)
-	if !ok {
-		return func(yield func(kv.Key, error) bool) {
-			yield(kv.Key{}, fmt.Errorf("kvstore: %s: Keys: %w", s.name, errors.ErrUnsupported))
-		}
-	}
-	return l.Keys(ctx)
 }
 
 // Flush is next's.

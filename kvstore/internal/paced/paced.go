@@ -4,7 +4,6 @@ package paced
 
 import (
 	"context"
-	"errors"
 	"iter"
 	"sync"
 	"time"
@@ -78,18 +77,12 @@ func (s *Store) Save(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
 
 // Delete deletes from the store behind.
 func (s *Store) Delete(ctx context.Context, keys []kv.Key) error {
-	if d, ok := s.next.(kv.Deleter); ok {
-		return d.Delete(ctx, keys)
-	}
-	return errors.ErrUnsupported
+	return s.next.Delete(ctx, keys)
 }
 
 // Keys lists the store behind.
 func (s *Store) Keys(ctx context.Context) iter.Seq2[kv.Key, error] {
-	if l, ok := s.next.(kv.Lister); ok {
-		return l.Keys(ctx)
-	}
-	return func(yield func(kv.Key, error) bool) { yield(kv.Key{}, errors.ErrUnsupported) }
+	return s.next.Keys(ctx)
 }
 
 // Flush flushes the store behind.

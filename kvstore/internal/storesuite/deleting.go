@@ -77,7 +77,6 @@ var deleting = map[string]func(*world){
 	},
 
 	"a load of a block that is being deleted returns the block or a miss": func(w *world) {
-		d := w.deleter()
 		for n := range 20 {
 			all := keys(n*5, 5)
 			w.save(all...)
@@ -85,7 +84,7 @@ var deleting = map[string]func(*world){
 			task := w.beginLoad(shards)
 			var together sync.WaitGroup
 			together.Go(func() {
-				if err := d.Delete(w.Context(), all); err != nil {
+				if err := w.store.Delete(w.Context(), all); err != nil {
 					w.Errorf("Delete: %v", err)
 				}
 			})
@@ -105,13 +104,12 @@ var deleting = map[string]func(*world){
 	},
 
 	"a save of a block that is being deleted leaves the whole block or nothing": func(w *world) {
-		d := w.deleter()
 		for n := range 20 {
 			all := keys(n*5, 5)
 			task := w.beginSave(byLayer(w.shards(all...)))
 			var together sync.WaitGroup
 			together.Go(func() {
-				if err := d.Delete(w.Context(), all); err != nil {
+				if err := w.store.Delete(w.Context(), all); err != nil {
 					w.Errorf("Delete: %v", err)
 				}
 			})
@@ -128,11 +126,10 @@ var deleting = map[string]func(*world){
 	},
 
 	"Delete returns ErrClosed after Close, and may return the error of its context": func(w *world) {
-		d := w.deleter()
 		w.save(keys(0, 2)...)
 		ended, end := context.WithCancel(w.Context())
 		end()
-		switch err := d.Delete(ended, keys(0, 1)); {
+		switch err := w.store.Delete(ended, keys(0, 1)); {
 		case err == nil:
 			w.lacks(key(0))
 		case !errors.Is(err, context.Canceled):
@@ -140,7 +137,7 @@ var deleting = map[string]func(*world){
 		}
 		w.holds(key(1))
 		w.close()
-		if err := d.Delete(w.Context(), keys(0, 1)); !errors.Is(err, kv.ErrClosed) {
+		if err := w.store.Delete(w.Context(), keys(0, 1)); !errors.Is(err, kv.ErrClosed) {
 			w.Errorf("Delete after Close: %v", err)
 		}
 	},
@@ -172,7 +169,6 @@ var listing = map[string]func(*world){
 	},
 
 	"Keys yields no deleted block": func(w *world) {
-		w.deleter()
 		w.save(keys(0, 20)...)
 		w.delete(keys(5, 10)...)
 		w.lists(append(keys(0, 5), keys(15, 5)...)...)
@@ -185,7 +181,6 @@ var listing = map[string]func(*world){
 		if w.subject.OneNamespace {
 			w.Skip("it does not open a directory of another namespace")
 		}
-		w.lister()
 		w.save(keys(0, 5)...)
 		w.flush()
 		w.close()
@@ -204,24 +199,20 @@ var listing = map[string]func(*world){
 	"a caller may leave Keys early and call the store inside the loop": func(w *world) {
 		w.save(keys(0, 50)...)
 		n := 0
-		w.deleter()
-		l := w.lister()
 		w.within("Keys", func() {
-			for range l.Keys(w.Context()) {
+			for range w.store.Keys(w.Context()) {
 				if n++; n == 3 {
 					break
 				}
 			}
-			for k, err := range l.Keys(w.Context()) {
+			for k, err := range w.store.Keys(w.Context()) {
 				if err != nil {
 					w.Error(err)
 					return
 				}
-				if d, ok := as[kv.Deleter](w.store); ok {
-					if err := d.Delete(w.Context(), []kv.Key{k}); err != nil {
-						w.Error(err)
-						return
-					}
+				if err := w.store.Delete(w.Context(), []kv.Key{k}); err != nil {
+					w.Error(err)
+					return
 				}
 				if err := w.store.Lookup(w.Context(), []kv.Key{k}, make([]bool, 1)); err != nil {
 					w.Error(err)
@@ -229,15 +220,11 @@ var listing = map[string]func(*world){
 				}
 			}
 		})
-		if _, ok := as[kv.Deleter](w.store); ok {
-			w.lists()
-			w.lacks(keys(0, 50)...)
-		}
+		w.lists()
+		w.lacks(keys(0, 50)...)
 	},
 
 	"Keys yields the blocks that stay while others come and go": func(w *world) {
-		w.deleter()
-		w.lister()
 		stay := keys(0, 40)
 		w.save(stay...)
 		quit := make(chan struct{})
@@ -255,8 +242,8 @@ var listing = map[string]func(*world){
 					<-task.Done()
 					err = task.Err()
 				}
-				if d, ok := as[kv.Deleter](w.store); ok && err == nil && n%2 == 1 {
-					err = d.Delete(w.Context(), some)
+				if err == nil && n%2 == 1 {
+					err = w.store.Delete(w.Context(), some)
 				}
 				if err != nil {
 					w.Error(err)
@@ -277,26 +264,25 @@ var listing = map[string]func(*world){
 	},
 
 	"Keys yields ErrClosed once after Close": func(w *world) {
-		l := w.lister()
 		w.save(key(0))
 		w.close()
-		w.endsWith(l, w.Context(), kv.ErrClosed)
+		w.endsWith(w.Context(), kv.ErrClosed)
 	},
 
 	"Keys yields the error of its context once": func(w *world) {
 		w.save(keys(0, 10)...)
 		ended, end := context.WithCancel(w.Context())
 		end()
-		w.endsWith(w.lister(), ended, context.Canceled)
+		w.endsWith(ended, context.Canceled)
 	},
 }
 
 // endsWith checks that a listing yields one error, the last of all, with a zero key.
-func (w *world) endsWith(l kv.Lister, ctx context.Context, want error) {
+func (w *world) endsWith(ctx context.Context, want error) {
 	w.Helper()
 	var last error
 	w.within("Keys", func() {
-		for k, err := range l.Keys(ctx) {
+		for k, err := range w.store.Keys(ctx) {
 			if last != nil {
 				w.Errorf("something comes after the error: %s, %v", k, err)
 			}
@@ -311,36 +297,11 @@ func (w *world) endsWith(l kv.Lister, ctx context.Context, want error) {
 	}
 }
 
-func (w *world) deleter() kv.Deleter {
-	w.Helper()
-	d, ok := as[kv.Deleter](w.store)
-	if !ok || errors.Is(d.Delete(w.Context(), nil), errors.ErrUnsupported) {
-		w.Skip("it has no Delete")
-	}
-	return d
-}
-
-func (w *world) lister() kv.Lister {
-	w.Helper()
-	l, ok := as[kv.Lister](w.store)
-	if !ok {
-		w.Skip("it has no Keys")
-	}
-	for _, err := range l.Keys(w.Context()) {
-		if errors.Is(err, errors.ErrUnsupported) {
-			w.Skip("it has no Keys")
-		}
-		break
-	}
-	return l
-}
-
 // delete deletes blocks.
 func (w *world) delete(keys ...kv.Key) {
 	w.Helper()
-	d := w.deleter()
 	var err error
-	w.within("Delete", func() { err = d.Delete(w.Context(), keys) })
+	w.within("Delete", func() { err = w.store.Delete(w.Context(), keys) })
 	if err != nil {
 		w.Fatalf("Delete of %d keys: %v", len(keys), err)
 	}
@@ -349,10 +310,9 @@ func (w *world) delete(keys ...kv.Key) {
 // listed returns what Keys yields, none of it twice.
 func (w *world) listed() map[kv.Key]bool {
 	w.Helper()
-	l := w.lister()
 	got := map[kv.Key]bool{}
 	w.within("Keys", func() {
-		for k, err := range l.Keys(w.Context()) {
+		for k, err := range w.store.Keys(w.Context()) {
 			if err != nil {
 				w.Errorf("Keys: %v", err)
 			} else if got[k] {

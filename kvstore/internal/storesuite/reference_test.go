@@ -51,11 +51,7 @@ type reference struct {
 	files  []*os.File
 }
 
-var (
-	_ kv.Store   = (*reference)(nil)
-	_ kv.Deleter = (*reference)(nil)
-	_ kv.Lister  = (*reference)(nil)
-)
+var _ kv.Store = (*reference)(nil)
 
 func newReference(d *disk, o Options, discards bool, defect string) *reference {
 	r := &reference{

@@ -20,6 +20,8 @@ type Store interface {
 	Prefetch(keys []kv.Key)
 	Load(ctx context.Context, shards []kv.Shard) (Task, error)
 	Save(ctx context.Context, shards []kv.Shard) (Task, error)
+	Delete(ctx context.Context, keys []kv.Key) error
+	Keys(ctx context.Context) iter.Seq2[kv.Key, error]
 	Flush(ctx context.Context) error
 	Stats() kv.Stats
 	Close() error

@@ -45,8 +45,6 @@ type Store struct {
 var (
 	_ kv.Store     = (*Store)(nil)
 	_ kv.Registrar = (*Store)(nil)
-	_ kv.Deleter   = (*Store)(nil)
-	_ kv.Lister    = (*Store)(nil)
 )
 
 // root is a directory with blocks.
