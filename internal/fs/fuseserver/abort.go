@@ -17,7 +17,8 @@ func (m *Mount) abort() {
 	// Where the control file system cannot be reached: a forced unmount aborts, too,
 	// but only while the mount is attached.
 	if m.mounted() {
-		unix.Unmount(m.point, unix.MNT_FORCE|unix.UMOUNT_NOFOLLOW)
+		// EBUSY even where it aborts.
+		_ = unix.Unmount(m.point, unix.MNT_FORCE|unix.UMOUNT_NOFOLLOW)
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/fs/controldir"
 	"github.com/kv3fs/kv3fs/internal/fs/cred"
 	"github.com/kv3fs/kv3fs/internal/fs/tree"
+	"github.com/kv3fs/kv3fs/internal/test/daemontest"
 	"github.com/kv3fs/kv3fs/internal/test/leaktest"
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
@@ -173,9 +174,7 @@ func openUp(t testing.TB, dir string) string {
 
 func newWorld(t testing.TB, o Options) *world {
 	t.Helper()
-	if _, err := os.Stat("/dev/fuse"); err != nil {
-		t.Skip("no /dev/fuse")
-	}
+	daemontest.NeedMounts(t)
 	top := openUp(t, t.TempDir())
 	w := &world{t: t, data: top + "/data", dir: top + "/mnt", control: &fakeControlDir{links: map[string]string{}},
 		settings: &fakeSettings{}, log: &logged{}, serveErr: make(chan error, 1)}

@@ -172,7 +172,7 @@ func (m *Mount) wait(ctx context.Context) error {
 func (m *Mount) cutOff(why error) error {
 	m.abort()
 	if m.mounted() {
-		detach(m.point, true)
+		_ = detach(m.point, true) // if it fails, the next daemon detaches the dead mount
 	}
 	select {
 	case <-m.served:

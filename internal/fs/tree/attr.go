@@ -50,7 +50,7 @@ func timeOf(t unix.StatxTimestamp) Time { return Time{Sec: t.Sec, Nsec: t.Nsec} 
 
 // entry returns the reply about n, whose status was read at or after began.
 func (t *Tree) entry(n *node, st *unix.Statx_t, began int64, keep time.Duration) Entry {
-	return Entry{ID: n.id, Attr: attrOf(n, st), Keep: t.hand(n, began, keep)}
+	return Entry{ID: n.id, Attr: attrOf(n, st), Keep: t.mayKeep(n, began, keep)}
 }
 
 // momentary is entry for replies that the kernel applies even if they are older than
@@ -62,15 +62,15 @@ func (t *Tree) momentary(n *node, st *unix.Statx_t, began int64, keep time.Durat
 	return t.entry(n, st, began, keep)
 }
 
-// hand records that the kernel is about to get attributes of n, read after began, and
-// returns how long it may keep them, at most keep. hand and written cannot miss each
-// other: either written sees handed and has the kernel forget, or hand sees hotUntil
+// mayKeep records that the kernel is about to get attributes of n, read after began, and
+// returns how long it may keep them, at most keep. mayKeep and written cannot miss each
+// other: either written sees cached and has the kernel forget, or mayKeep sees hotUntil
 // and gives nothing to keep.
-func (t *Tree) hand(n *node, began int64, keep time.Duration) time.Duration {
+func (t *Tree) mayKeep(n *node, began int64, keep time.Duration) time.Duration {
 	if keep <= 0 || n.hotUntil.Load() > began {
 		return 0
 	}
-	n.handed.Add(1)
+	n.cached.Add(1)
 	if n.hotUntil.Load() > began {
 		return 0
 	}
@@ -87,14 +87,14 @@ func (t *Tree) written(n *node) {
 	if n.hotUntil.Load() < now+int64(hotPeriod)*3/4 {
 		n.hotUntil.Store(now + int64(hotPeriod))
 	}
-	told, handed := n.told.Load(), n.handed.Load()
-	invariants.Check(int32(handed-told) >= 0, "node %d: the kernel forgot attributes %d times and got them %d times", n.id, told, handed)
-	if told == handed {
+	invalidated, cached := n.invalidated.Load(), n.cached.Load()
+	invariants.Check(int32(cached-invalidated) >= 0, "node %d: the kernel forgot attributes %d times and got them %d times", n.id, invalidated, cached)
+	if invalidated == cached {
 		return
 	}
 	(*t.invalidate.Load())(n.id)
-	for int32(handed-told) > 0 && !n.told.CompareAndSwap(told, handed) {
-		told = n.told.Load()
+	for int32(cached-invalidated) > 0 && !n.invalidated.CompareAndSwap(invalidated, cached) {
+		invalidated = n.invalidated.Load()
 	}
 }
 

@@ -58,10 +58,10 @@ type node struct {
 
 	open atomic.Pointer[openFile]
 
-	// handed counts how often the kernel got attributes to keep, told how many of
+	// cached counts how often the kernel got attributes to keep, invalidated how many of
 	// those it was told to forget. Where the two are equal, the kernel holds none that
 	// have not expired. Both wrap.
-	handed, told atomic.Uint32
+	cached, invalidated atomic.Uint32
 	// hotUntil is the time until which the kernel gets no attributes to keep, because
 	// of ring writes; in nanoseconds on the tree's clock.
 	hotUntil atomic.Int64

@@ -266,7 +266,7 @@ func (d *Daemon) Kill() {
 }
 
 // Stop ends the daemon with SIGTERM. It returns an error if the daemon does not end, if
-// it leaves its mount although nobody killed it, or if its log has a panic or a data
+// it leaves its mount although it was not killed, or if its log has a panic or a data
 // race. The daemon may have ended before.
 func (d *Daemon) Stop() error {
 	if d.now == nil {
@@ -279,13 +279,13 @@ func (d *Daemon) Stop() error {
 		case <-d.now.ended:
 		case <-time.After(stopLimit):
 			d.Kill()
-			unix.Unmount(d.Mount, unix.MNT_DETACH)
+			_ = unix.Unmount(d.Mount, unix.MNT_DETACH)
 			return fmt.Errorf("the daemon did not end within %v of SIGTERM\n%s", stopLimit, d.Log())
 		}
 	}
 	left := MountsBelow(d.Mount)
 	for range left {
-		unix.Unmount(d.Mount, unix.MNT_DETACH)
+		_ = unix.Unmount(d.Mount, unix.MNT_DETACH)
 	}
 	log := d.Log()
 	for _, bad := range []string{"panic:", "fatal error:", "DATA RACE", "SIGSEGV"} {
@@ -326,7 +326,7 @@ func (d *Daemon) Thaw(t testing.TB) {
 // requests any more, its clients get errors. The mount stays while a file on it is open.
 func (d *Daemon) CutOff() {
 	d.mayLeaveMount = true
-	unix.Unmount(d.Mount, unix.MNT_FORCE) // EBUSY, and cut off
+	_ = unix.Unmount(d.Mount, unix.MNT_FORCE) // EBUSY, and cut off
 }
 
 // Supplant starts another daemon at the same mount, over data of its own. The first one
