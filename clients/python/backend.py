@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds the wheel, with nothing but Python, make and a C compiler.
+"""Builds the wheel. It needs only Python, make and a C compiler.
 
 pip calls build_wheel when it is given this directory; `make wheel` runs this file.
 """
@@ -60,13 +60,13 @@ def _build_library(scratch):
     source = HERE.parent / "c"
     subprocess.run(["make", "-s", "-C", source, f"BUILD={scratch}", f"{scratch}/{LIBRARY}"], check=True, stdout=sys.stderr)
     library = pathlib.Path(scratch) / LIBRARY
-    # Debug sections are of no use without the sources.
+    # Debug sections are useless without the sources.
     subprocess.run(["strip", "--strip-debug", library], check=True)
     return library
 
 
 def _platform_tag(library):
-    """manylinux_X_Y_ARCH: X.Y is the newest glibc whose symbols the library asks for."""
+    """manylinux_X_Y_ARCH: X.Y is the newest glibc whose symbols the library needs."""
     said = subprocess.run(["readelf", "--version-info", "--wide", library], check=True, capture_output=True, text=True)
     major, minor = max((int(a), int(b)) for a, b in re.findall(r"\bGLIBC_(\d+)\.(\d+)", said.stdout))
     return f"manylinux_{major}_{minor}_{platform.machine()}"
@@ -81,7 +81,7 @@ def _record(files, own_name):
 
 
 def _write_zip(path, files):
-    """Whole or not at all, and the same bytes for the same files."""
+    """Writes path completely or not at all. The same files give the same bytes."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in files.items():

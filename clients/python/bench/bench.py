@@ -50,7 +50,7 @@ def options():
 
 @contextlib.contextmanager
 def served(args):
-    """(mount, data) of the daemon to measure."""
+    """(mount, data) of the daemon that is measured."""
     if args.mount:
         yield args.mount, args.data
         return
@@ -65,14 +65,14 @@ def served(args):
 
 @contextlib.contextmanager
 def test_file(mount, data, size):
-    """A file in which no two blocks are alike; its names on the mount and in the data directory."""
+    """A file in which all blocks differ; its names on the mount and in the data directory."""
     name = f"kv3fs-bench-{os.getpid()}"
     path = os.path.join(data, name)
     try:
         with open(path, "xb") as file:
             for _ in range(size >> 20):
                 file.write(random.randbytes(1 << 20))
-            os.fsync(file.fileno())  # what is on its way to the disk would be in the way of the first runs
+            os.fsync(file.fileno())  # otherwise writeback would disturb the first runs
         if not os.path.exists(os.path.join(mount, name)):
             raise OSError(f"{mount} does not show {path}: --data must be the data directory of the daemon at --mount")
         yield os.path.join(mount, name), path
@@ -106,7 +106,7 @@ class Case:
         os.close(memory)
 
     def run(self, who, command, figures, turn):
-        """Its figures, once what it read has been found right."""
+        """Its figures, after what it read has been checked."""
         self._memory[:] = bytes(len(self._memory))
         values, held = self.contenders[who].tell(command, figures)
         slot = turn % self.depth
@@ -117,7 +117,7 @@ class Case:
         return values
 
     def in_turns(self, command, figures, runs, progress):
-        """Each contender's figures of each run; another begins each round, and round 0 only warms up."""
+        """Each contender's figures of each run. Another contender begins each round; round 0 is the warm-up."""
         rows = {who: [] for who in self.contenders}
         for turn in range(runs + 1):
             order = list(self.contenders)[:: 1 if turn % 2 else -1]
@@ -134,7 +134,7 @@ class Case:
         return {who: [requests / took for requests, took in values] for who, values in rows.items()}
 
     def cost(self, runs, progress):
-        """Microseconds for one request, by what is done; medians of the runs."""
+        """Microseconds for one request, by operation; medians of the runs."""
         names = {"c": ["prepare", "reap"], "python": ["prepare", "reap", "slice"]}
         figures = {who: len(names[who]) for who in names}
         rows = self.in_turns(f"cost {COST_BATCHES}", figures, runs, progress)
@@ -176,7 +176,7 @@ def main():
     try:
         with served(args) as (mount, data):
             result = measure(args, mount, data)
-    except (OSError, AssertionError, unittest.SkipTest) as error:  # the latter two are the daemon's
+    except (OSError, AssertionError, unittest.SkipTest) as error:  # the latter two come from the daemon
         sys.exit(f"bench.py: {error}")
     except KeyboardInterrupt:
         sys.exit(130)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A program that reads the file when it is told to, and says how that went."""
+"""A program that reads the file on command and reports its figures."""
 
 import selectors
 import subprocess
@@ -10,13 +10,13 @@ PATIENCE_SECONDS = 60
 class Contender:
     def __init__(self, name, command, env=None):
         self.name = name
-        # Not in our process group: Ctrl-C is for the benchmark, which ends its contenders in order.
+        # In another process group: Ctrl-C goes to the benchmark, which ends its contenders in order.
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env, start_new_session=True
         )
 
     def answer(self):
-        """The next line it prints, in words."""
+        """The next line that it prints, split into words."""
         with selectors.DefaultSelector() as selector:
             selector.register(self._process.stdout, selectors.EVENT_READ)
             if not selector.select(PATIENCE_SECONDS):
@@ -32,7 +32,7 @@ class Contender:
             self._process.stdin.write(command + "\n")
             self._process.stdin.flush()
         except BrokenPipeError:
-            pass  # answer() says why
+            pass  # answer() reports why
         words = self.answer()
         return [float(word) for word in words[:figures]], [int(word) for word in words[figures:]]
 

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was measured, for a person and for a program."""
+"""The report of what was measured, for people and for programs."""
 
 import json
 import statistics
 
-# What is aimed at. Printed beside the figures; decides nothing, the machine has its say too.
+# The aims. They are printed beside the figures and decide nothing: the figures depend on the machine.
 LEAST_RATIO_LARGE = 0.85
 MOST_COST_MICROSECONDS = 5.0
 
 
 class Spread:
-    """A set of measurements in three numbers."""
+    """Measurements in three numbers."""
 
     def __init__(self, values):
         self.median, self.least, self.most = statistics.median(values), min(values), max(values)
@@ -24,7 +24,7 @@ def as_json(report):
 
 
 def ratio(rates):
-    """Of neighbours in time: what else the machine does weighs on both."""
+    """Of runs that are neighbours in time: other load on the machine affects both."""
     return statistics.median(python / c for python, c in zip(rates["python"], rates["c"]))
 
 

@@ -22,8 +22,8 @@ from multiprocessing import shared_memory
 
 from hf3fs_fuse.io import deregister_fd, make_ioring, make_iovec, register_fd
 
-PATIENCE_SECONDS = 30.0  # after that long without a completion the daemon hangs
-BATCH_PAUSE_SECONDS = 0.002  # long enough for the daemon to complete a batch that nobody waits for
+PATIENCE_SECONDS = 30.0  # after this time without a completion the daemon counts as hung
+BATCH_PAUSE_SECONDS = 0.002  # long enough for the daemon to complete a batch that no thread waits for
 
 
 class RingLoop:
@@ -32,7 +32,7 @@ class RingLoop:
         self.iov, self.fd, self.size, self.depth = iov, fd, size, depth
         self.slices = self.slice()
         self.offsets = itertools.cycle(offsets)
-        self.held = [0] * depth  # the offset last asked for, by slot
+        self.held = [0] * depth  # the last requested offset, by slot
 
     def slice(self):
         size = self.size
@@ -46,7 +46,7 @@ class RingLoop:
             prepare(window, True, fd, offset, slot)
 
     def wait_for(self, at_least):
-        """Completions, at least so many, all good."""
+        """At least this many completions, all good."""
         done = self.ring.wait(max_results=self.depth, min_results=at_least, timeout=PATIENCE_SECONDS)
         if len(done) < at_least:
             raise SystemExit("ringloop: the daemon hangs")
@@ -56,7 +56,7 @@ class RingLoop:
         return done
 
     def rate(self, seconds):
-        """Half of the requests are collected at a time: the daemon has the other half to go on with."""
+        """Half of the requests are collected at a time, so that the daemon can work on the other half."""
         requests, pending = 0, self.depth
         began = now = time.perf_counter()
         end = began + seconds
@@ -84,7 +84,7 @@ class RingLoop:
             self.prepare(pairs)
             prepares.append(time.perf_counter_ns() - began)
             self.ring.submit()
-            # Only a wait could tell when all are complete, and waiting is what must not be in the figure.
+            # Only a wait could tell when all are complete, but the figure must not include waiting.
             time.sleep(BATCH_PAUSE_SECONDS)
             began = time.perf_counter_ns()
             self.wait_for(self.depth)
@@ -101,7 +101,7 @@ def serve(loop):
 
 
 def main(mount, path, name, size, depth, offset_file):
-    # Ctrl-C is for the benchmark, which then ends this process by closing its stdin.
+    # Ctrl-C goes to the benchmark, which then ends this process by closing its stdin.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     size, depth = int(size), int(depth)
     offsets = array.array("Q")
@@ -109,7 +109,7 @@ def main(mount, path, name, size, depth, offset_file):
         offsets.frombytes(file.read())
     shm = shared_memory.SharedMemory(name=name, create=True, size=size * depth)
     try:
-        shm.buf[:] = bytes(len(shm.buf))  # no page is new to anybody once it is measured
+        shm.buf[:] = bytes(len(shm.buf))  # touch every page before anything is measured
         fd = os.open(path, os.O_RDONLY)
         register_fd(fd)
         iov = make_iovec(shm, mount)

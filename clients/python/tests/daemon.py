@@ -6,8 +6,8 @@
         d.kill()                 # as kill -9 does
         d.restart()              # over the same data, at the same place
 
-KV3FS_BINARY names the program to run, else it is bin/kv3fs of this tree. Where no daemon can be had
-the test is skipped, or fails if KV3FS_REQUIRE_MOUNTS=1.
+KV3FS_BINARY names the program to run, by default bin/kv3fs of this tree. If no daemon can run,
+the test is skipped, or fails with KV3FS_REQUIRE_MOUNTS=1.
 """
 
 import contextlib
@@ -26,16 +26,16 @@ _REPOSITORY = pathlib.Path(__file__).resolve().parents[3]
 
 
 def not_tested(why):
-    """Ends the test, loudly where everything has to be tested."""
+    """Skips the test, or fails it if every test is required."""
     if os.environ.get("KV3FS_REQUIRE_MOUNTS") == "1":
-        raise AssertionError(f"NOT TESTED, and KV3FS_REQUIRE_MOUNTS=1 wants it tested: {why}")
+        raise AssertionError(f"NOT TESTED, but KV3FS_REQUIRE_MOUNTS=1 requires it: {why}")
     raise unittest.SkipTest(f"NOT TESTED: {why}")
 
 
 def binary():
     path = os.environ.get("KV3FS_BINARY") or str(_REPOSITORY / "bin" / "kv3fs")
     if not os.access(path, os.X_OK):
-        not_tested(f"there is no {path}; `make build` makes it")
+        not_tested(f"there is no {path}; `make build` builds it")
     return path
 
 
@@ -64,7 +64,7 @@ class Daemon:
         return self
 
     def __exit__(self, *_):
-        # What a killed daemon leaves, mount and semaphores, its successor takes away.
+        # The next daemon removes what a killed one leaves: its mount and its semaphores.
         if self._process is None:
             self._start(binary())
         self._stop()
@@ -75,27 +75,27 @@ class Daemon:
         return self._process.pid
 
     def kill(self):
-        """Ends the daemon as nothing in it can notice; the mount stays, dead."""
+        """Ends the daemon with SIGKILL; the mount stays and is dead."""
         self._end(signal.SIGKILL)
 
     @contextlib.contextmanager
     def stalled(self):
-        """The daemon does nothing meanwhile."""
+        """Stops the daemon with SIGSTOP within the block."""
         os.kill(self.pid, signal.SIGSTOP)
         try:
-            os.waitid(os.P_PID, self.pid, os.WSTOPPED)  # its last thread stands still
+            os.waitid(os.P_PID, self.pid, os.WSTOPPED)  # all its threads have stopped
             yield
         finally:
             os.kill(self.pid, signal.SIGCONT)
 
     def restart(self):
-        """Ends the daemon, in order if it lives, and starts another in its place."""
+        """Stops the daemon if it is running, and starts another in its place."""
         if self._process is not None:
             self._stop()
         self._start(binary())
 
     def _start(self, program):
-        # A session of its own keeps Ctrl-C from it: it is stopped in order.
+        # In a session of its own: Ctrl-C does not reach it, and it is stopped in order.
         self._process = subprocess.Popen(
             [program, "serve", "--data", self.data, "--mount", self.mount, "--drain", "1s", *self._flags],
             stdin=subprocess.DEVNULL,
@@ -112,7 +112,7 @@ class Daemon:
             raise OSError("kv3fs does not serve: " + "".join(self._log).strip())
 
     def _read_log(self, stream, serving):
-        """Sets serving when clients may come, and when nothing more can be expected."""
+        """Sets serving when the daemon is ready, and when its log ends."""
         with stream:
             for line in stream:
                 self._log.append(line)

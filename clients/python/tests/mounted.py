@@ -18,7 +18,7 @@ def pattern(size, seed=1):
 
 
 class MountedTestCase(unittest.TestCase):
-    """self.daemon serves self.mount; what the helpers make is gone after the test."""
+    """self.daemon serves self.mount; what the helpers make is removed after the test."""
 
     @classmethod
     def setUpClass(cls):
@@ -52,7 +52,7 @@ class MountedTestCase(unittest.TestCase):
         return shm
 
     def buffer(self, size, **options):
-        """An iovec that alone keeps its memory."""
+        """An iovec that is the only owner of its memory."""
         shm = SharedMemory(create=True, size=size)
         try:
             return io.make_iovec(shm, self.mount, **options)
@@ -66,12 +66,12 @@ class MountedTestCase(unittest.TestCase):
         return ring
 
     def links(self):
-        """Names of what is registered, submit semaphores left out."""
+        """Names of the registrations, without the submit semaphores."""
         names = os.listdir(os.path.join(self.mount, "3fs-virt", "iovs"))
         return sorted(name for name in names if not name.startswith("submit-ios"))
 
     def script(self, text, *arguments, **options):
-        """A Python process; communicate() is bounded by the caller."""
+        """A Python process; the caller bounds communicate()."""
         process = subprocess.Popen(
             [sys.executable, "-W", "error", "-c", text, *arguments],
             stdout=subprocess.PIPE,
@@ -83,7 +83,7 @@ class MountedTestCase(unittest.TestCase):
         return process
 
     def run_script(self, text, *arguments):
-        """What it printed; it must end by itself, in order and without a complaint."""
+        """What the process printed; it must end by itself, with status 0 and nothing on stderr."""
         process = self.script(text, *arguments)
         out, err = process.communicate(timeout=PATIENCE_SECONDS)
         self.assertEqual((process.returncode, err), (0, ""), out)

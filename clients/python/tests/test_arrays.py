@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""numpy and torch see the memory of an iovec, where they are installed."""
+"""numpy and torch access the memory of an iovec, if they are installed."""
 
 import gc
 import importlib

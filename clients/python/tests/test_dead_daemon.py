@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A daemon that has gone: nothing crashes, nothing hangs, and what is wrong is said."""
+"""A daemon that is gone: nothing crashes or hangs, and the error says what is wrong."""
 
 import errno
 import os
@@ -40,7 +40,7 @@ class TestDeadDaemon(MountedTestCase):
         self.assertIn(self.mount, str(caught.exception))
 
     def refused_wait(self):
-        """In a thread, so that a wait without end is a failure and not the end of all tests."""
+        """In a thread, so that an endless wait fails this test and does not block all others."""
         ended = []
 
         def wait():
@@ -56,14 +56,14 @@ class TestDeadDaemon(MountedTestCase):
         self.assertIn(self.mount, str(ended[0]))
 
     def test_died_while_the_ring_was_made(self):
-        """The ring is there, and nobody who could serve it."""
+        """The ring exists, but no daemon serves it."""
         with unittest.mock.patch("hf3fs_py_usrbio._watch.daemon_of", lambda mount: None):
             self.refused(io.make_ioring, self.mount, 4)
 
     def test_killed_and_back(self):
         shm = self.shm(4096)
         self.daemon.kill()
-        # Rings of a dead daemon never complete anything.
+        # A ring of a dead daemon never completes a request.
         self.live.prepare(self.iov[0:100], True, self.fd, 0)
         began = time.monotonic()
         self.assertEqual(self.live.submit().wait(min_results=1, timeout=0.3), [])
@@ -88,7 +88,7 @@ class TestDeadDaemon(MountedTestCase):
         self.refused_wait()
         del self.iov
         self.live.ior.destroy()
-        # As the cure says: open files, iovecs and rings again.
+        # As the error says: open files, iovecs and rings again.
         fd = os.open(self.path_of_file, os.O_RDWR)
         self.addCleanup(os.close, fd)
         io.register_fd(fd)

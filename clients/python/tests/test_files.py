@@ -126,7 +126,7 @@ class TestOnMount(MountedTestCase):
             ((fd, [0] * 1001, [chunk] * 1001), RuntimeError),
             ((fd, [-chunk], [chunk]), ValueError),
             ((fd, ["0"], [chunk]), TypeError),
-            ((fd, [0] * 8, bytes(64)), RuntimeError),  # 64 numbers, which are not eight
+            ((fd, [0] * 8, bytes(64)), RuntimeError),  # 64 numbers, not eight
             ((), TypeError),
             ((path,), TypeError),
             ((path, [0]), TypeError),
@@ -136,7 +136,7 @@ class TestOnMount(MountedTestCase):
 
 
 def scratches():
-    """What read_file makes for its time. Other tests may run beside this one."""
+    """What read_file makes while it runs. Other tests may run at the same time."""
     return sorted(name for name in os.listdir("/dev/shm") if name.startswith(f"hf3fs-read-{os.getpid()}-"))
 
 
@@ -144,7 +144,7 @@ class TestReadFile(MountedTestCase):
     def test_whole(self):
         data = pattern(3 << 20)
         path = self.path(data)
-        io.read_file(path)  # the library opens 3fs-virt/iovs once, and keeps it
+        io.read_file(path)  # the library opens 3fs-virt/iovs once and keeps it open
         descriptors, shm, links = os.listdir("/proc/self/fd"), scratches(), self.links()
         self.assertEqual(io.read_file(path), data)
         self.assertEqual(io.read_file(path, self.mount, 1 << 20, 5, io.IorPriority.HIGH), data[5:])

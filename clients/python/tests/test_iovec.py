@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Buffers and slices: none of this needs a mount."""
+"""Buffers and slices, without a mount."""
 
 import copy
 import ctypes

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the C library is found, and that its structs are those of Python."""
+"""Where the C library is found, and that its structs match those declared here."""
 
 import ctypes
 import os
@@ -15,7 +15,7 @@ SOURCE = os.path.dirname(os.path.dirname(hf3fs_py_usrbio.__file__))
 
 
 def import_with(**environment):
-    """What an import says in a process with this environment; an empty value is unset."""
+    """What an import prints in a process with this environment; an empty value is unset."""
     env = {k: v for k, v in {**os.environ, "PYTHONPATH": SOURCE, **environment}.items() if v}
     done = subprocess.run(
         [sys.executable, "-c", "import hf3fs_fuse.io"], env=env, capture_output=True, text=True, timeout=60
@@ -74,7 +74,7 @@ class TestStructs(unittest.TestCase):
         self.assertEqual(_library.iovwrap(iov, address, bytes(range(16)), b"/mnt/3fs", 64, 32, 7), 0)
         self.assertEqual((iov.base, iov.iovh, iov.size, iov.block_size, iov.numa), (address, None, 64, 32, 7))
         self.assertEqual((ctypes.string_at(ctypes.addressof(iov) + 16, 16), iov.mount_point), (bytes(range(16)), b"/mnt/3fs"))
-        # It wrote over all of its own struct and nothing behind.
+        # It overwrote all of its struct and nothing beyond.
         self.assertEqual(filled.raw[312:], b"\xee" * 88)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fork, spawn, and the ends of processes."""
+"""Fork, spawn, and processes that end."""
 
 import os
 import signal
@@ -88,7 +88,7 @@ if os.fork() == 0:
         self.nothing_left()
 
     def nothing_left(self):
-        """The daemon takes away what dead processes had, as soon as it has noticed."""
+        """The daemon removes what dead processes had as soon as it notices their end."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while self.links() and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -157,7 +157,7 @@ class TestEnd(MountedTestCase):
         "sys.cycle = [ring, iov, shm]; sys.cycle.append(sys.cycle); del ring, iov; del shm",
         "import threading; threading.Thread(target=lambda: ring.wait(min_results=1), daemon=True).start()",
         "import atexit; atexit.register(ring.ior.destroy)",
-        # Attributes end in the order in which they were made: the memory first.
+        # Attributes are freed in the order in which they were set: the memory first.
         "c = types.SimpleNamespace(shm=shm, ring=ring, iov=iov); del shm, ring, iov; del c; "
         "held = pathlib.Path('/proc/self/maps').read_text(), [os.path.realpath(p) for p in glob.glob('/proc/self/fd/*')]; "
         "assert 'psm_' not in str(held), held",
@@ -173,7 +173,7 @@ class TestEnd(MountedTestCase):
                 self.assertEqual((out, err, process.returncode), ("fine\n", "", 0))
 
     def test_an_ordered_exit_takes_links_away(self):
-        """Not the daemon, which would notice only later: it is asked at once."""
+        """The process removes them at once; the daemon would notice only later."""
         before = self.links()
         process = self.script(CLIENT + "print(len(mine()), flush=True)", self.path(b"x" * 100))
         out, err = process.communicate(timeout=PATIENCE_SECONDS)

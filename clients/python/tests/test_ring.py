@@ -70,7 +70,7 @@ class TestTransfer(MountedTestCase):
         read.prepare(iov=iov, read=True, fd=fd, off=4096, userdata=None)
         [done] = read.submit().wait(min_results=1, timeout=PATIENCE_SECONDS)
         self.assertEqual((done.result, bytes(done)), (1 << 20, data))
-        # Short at the end of the file, nothing behind it.
+        # Short at the end of the file, nothing beyond it.
         for offset, result in ((4096 + (1 << 20) - 10, 10), (1 << 22, 0)):
             read.prepare(iov[0:100], True, fd, offset)
             [done] = read.submit().wait(min_results=1, timeout=PATIENCE_SECONDS)
@@ -292,7 +292,7 @@ class TestWait(MountedTestCase):
         for part in parts:
             ring.prepare(part, True, fd, 0)
         ring.submit()
-        # Completed for sure, as they were collected, and still to be delivered.
+        # Certainly completed, because they were collected, and still to be delivered.
         done = ring.wait(min_results=count, timeout=PATIENCE_SECONDS)
         ring.ior._early.extend(done)
         return ring, parts
@@ -369,10 +369,10 @@ except KeyboardInterrupt:
         armed = [False]
 
         def interrupt(_, frame):
-            # Once a wait, wherever it is; what it has returned is the caller's.
+            # Once in each wait, wherever it is; what the wait has returned belongs to the caller.
             while frame is not None and armed[0]:
                 if frame.f_code is ioring.wait.__code__:
-                    # Python 3.9 looks for signals between the end of a try and its return, too.
+                    # Python 3.9 also checks for signals between the end of a try and its return.
                     if frame.f_code.co_code[frame.f_lasti + 2 :][:1] == RETURN:
                         return
                     armed[0] = False
@@ -422,7 +422,7 @@ except KeyboardInterrupt:
         process = self.script(text, self.mount)
         self.assertEqual(process.stdout.readline(), "waiting\n")
         with self.daemon.stalled():
-            time.sleep(2.5)  # so that it has been looked for
+            time.sleep(2.5)  # so that it has been checked
             began = time.monotonic()
             process.send_signal(signal.SIGINT)
             self.assertTrue(select.select([process.stdout], [], [], PATIENCE_SECONDS)[0])
@@ -432,7 +432,7 @@ except KeyboardInterrupt:
 
     @unittest.skipIf(sys.version_info < (3, 11), "looks for signals between an assignment and the return, too")
     def test_a_storm_of_interrupts_loses_nothing(self):
-        """Handlers that raise, one after the other, also while an interrupted wait puts things in order."""
+        """Signal handlers that raise, one after the other, even while an interrupted wait cleans up."""
 
         class Interrupted(Exception):
             pass

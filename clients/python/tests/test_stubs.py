@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The .pyi files say what the code does: the same names with the same parameters."""
+"""The .pyi files match the code: the same names with the same parameters."""
 
 import ast
 import enum
@@ -50,7 +50,7 @@ def parameters_of_code(function):
 
 
 NATIVE_RING = "hf3fs_mount_point, entries, for_read=True, io_depth=0, priority=None, timeout=None, numa=-1, flags=0"
-# usrbio.md, chapter 6. punch_hole's start and end are required all the same: see test_files.
+# usrbio.md, chapter 6. punch_hole's start and end are required nevertheless: see test_files.
 CHAPTER_6 = {
     ("hf3fs_fuse.io", "extract_mount_point"): "path",
     ("hf3fs_fuse.io", "register_fd"): "fd, flags=0",

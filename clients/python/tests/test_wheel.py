@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The wheel: what is in it, and that it works where nothing else is."""
+"""The wheel: its content, and that it works without anything else installed."""
 
 import base64
 import csv
@@ -54,7 +54,7 @@ class TestWheel(MountedTestCase):
     def test_tag(self):
         name = os.path.basename(self.wheel)
         self.assertRegex(name, rf"-py3-none-manylinux_2_\d+_{platform.machine()}\.whl$")
-        # The library asks for no more than the name says.
+        # The library needs no newer glibc than the name says.
         newest = tuple(int(n) for n in name.split("manylinux_")[1].split("_")[:2])
         running = tuple(int(n) for n in os.confstr("CS_GNU_LIBC_VERSION").split()[1].split("."))
         self.assertLessEqual(newest, running)

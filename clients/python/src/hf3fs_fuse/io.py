@@ -47,7 +47,7 @@ __all__ = [
 
 
 class IorPriority(enum.IntEnum):
-    """Accepted by make_ioring() and, as ever, without effect."""
+    """Accepted by make_ioring() and, as in 3FS, without effect."""
 
     HIGH = -1
     NORMAL = 0
@@ -55,7 +55,7 @@ class IorPriority(enum.IntEnum):
 
 
 class iovec:
-    """A registered buffer; what it was registered as ends with this object.
+    """A registered buffer. The registration ends with this object.
 
     iov is the native iovec, link the name under 3fs-virt/iovs.
     """
@@ -81,7 +81,7 @@ class iovec:
             except InterruptedError:
                 pass
             except OSError:
-                # The daemon has gone, and the registration with it.
+                # The daemon and its registrations are gone.
                 return
 
     def __reduce_ex__(self, protocol):
@@ -112,9 +112,9 @@ class ioring:
 
 
 def make_iovec(shm, hf3fs_mount_point, block_size=0, numa=-1):
-    """Registers shm: a SharedMemory, or what else has the name of one and its memory, buf.
+    """Registers shm: a SharedMemory, or any object with the name of one and its memory, buf.
 
-    Both unlink() and close() may follow at once: the iovec has a mapping of its own.
+    unlink() and close() may follow at once: the iovec has its own mapping.
     """
     mount = mount_path(hf3fs_mount_point)
     if isinstance(block_size, bool):
@@ -125,19 +125,19 @@ def make_iovec(shm, hf3fs_mount_point, block_size=0, numa=-1):
     if given is None:
         raise OSError(errno.EINVAL, "the shared memory is closed; make_iovec() comes before close()", name)
     identity = str(uuid.uuid4())
-    # All that can be wrong with the arguments is found before the daemon is asked.
+    # The arguments are checked completely before the daemon is asked.
     native = h3fio.iovec(_mapped_again(name, given, block_size), identity, mount, block_size, numa)
     note_original(native, given)
     link = os.path.join(mount, "3fs-virt", "iovs", identity + (f".b{block_size}" if block_size > 0 else ""))
     try:
         _symlink(name, link)
     except OSError as error:
-        raise registration_error(error.errno, mount, f"the daemon does not take {name} as a buffer") from None
+        raise registration_error(error.errno, mount, f"the daemon does not accept {name} as a buffer") from None
     return iovec(native, link)
 
 
 def _mapped_again(name, given, block_size):
-    """A second mapping of what is given, which must be the shared memory of that name."""
+    """A second mapping of given, which must be the shared memory of that name."""
     _, address, size = exported(given)
     try:
         fd = os.open(name, os.O_RDWR | os.O_CLOEXEC)
@@ -161,7 +161,7 @@ def _mapped_again(name, given, block_size):
 
 
 def _symlink(target, link):
-    """A file system's daemon may answer EINTR, perhaps after it has done what was asked."""
+    """A file system's daemon may answer EINTR, even after it has carried out the call."""
     interrupted = False
     while True:
         try:
@@ -191,14 +191,14 @@ def make_ioring(
 def read_file(fn, hf3fs_mount_point=None, block_size=1 << 30, off=0, priority=None, cb=None):
     """The bytes of a file from off on, or None if cb takes them block by block.
 
-    cb(memoryview, offset) may return the next offset as an int; anything else that is true ends the
-    reading. The view may be kept, and with it the memory of one block, which the next block overwrites.
+    cb(memoryview, offset) may return the next offset as an int; any other true value ends the reading.
+    The view may be kept, and with it the memory of one block; the next block overwrites it.
     """
     with opened(fn, os.O_RDONLY) as fd:
         mount = extract_mount_point(fn) if hf3fs_mount_point is None else hf3fs_mount_point
         if mount is None:
             raise OSError(errno.EINVAL, "this file is not on a 3FS mount", fn)
-        # A block that is larger than the file would take room in /dev/shm for nothing.
+        # A block that is larger than the file would waste space in /dev/shm.
         size = min(integer("block_size", block_size, 1, U64_MAX), max(os.fstat(fd).st_size, 1 << 20))
         register_fd(fd)
         try:
@@ -220,7 +220,7 @@ def _read_blocks(fd, buffer, size, ring, offset, name, cb):
             raise file_error(-block.result, name)
         if block.result == 0:
             break
-        # Not released: torch.frombuffer() looks at the memory of a view without exporting it.
+        # Not released: torch.frombuffer() uses the memory of a view without exporting it.
         view = memoryview(block)[: block.result]
         answer = parts.append(bytes(view)) if cb is None else cb(view, offset)
         if type(answer) is int:
@@ -234,7 +234,7 @@ def _read_blocks(fd, buffer, size, ring, offset, name, cb):
 
 @contextlib.contextmanager
 def _scratch(size):
-    """Shared memory that has a name within the block, and lives as long as it is used."""
+    """Shared memory that has a name within the block and exists as long as it is used."""
     name = f"hf3fs-read-{os.getpid()}-{uuid.uuid4()}"
     path = os.path.join("/dev/shm", name)
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

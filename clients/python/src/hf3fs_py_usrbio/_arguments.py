@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers and paths on their way to C, which would cut them to size without a word."""
+"""Checks numbers and paths for C, which would truncate them silently."""
 
 import errno
 import os
@@ -30,9 +30,9 @@ def path_bytes(path):
 
 
 def mount_path(mount):
-    """The mount as it is used in link names: absolute, because they outlive a chdir."""
+    """The mount as used in link names: absolute, because they outlive a chdir."""
     if mount is None:
-        raise TypeError("hf3fs_mount_point is None, as extract_mount_point() answers for paths that are not on 3FS")
+        raise TypeError("hf3fs_mount_point is None, as extract_mount_point() returns for paths that are not on 3FS")
     text = os.fsdecode(path_bytes(mount))
     if not text:
         raise OSError(errno.EINVAL, "the mount point is empty; pass what extract_mount_point() returns")

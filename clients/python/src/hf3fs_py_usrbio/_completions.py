@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one wait needs in C: room for completions, and a deadline."""
+"""What a wait in C needs: space for completions, and a deadline."""
 
 import collections
 import ctypes
@@ -11,22 +11,22 @@ import time
 
 from ._library import Timespec
 
-# A wait in C does not see Ctrl-C, so none is longer.
+# A wait in C does not notice Ctrl-C, so none is longer than this.
 _SLICE_SECONDS = 0.1
 
 _CQE = struct.Struct("=iiqQ")  # as _library.Cqe
 
 
 class Completions:
-    """Room for entries completions. For one thread."""
+    """Space for entries completions. For one thread."""
 
     __slots__ = ("address", "asked", "done", "_view", "_until", "_until_ref")
 
     def __init__(self, entries):
         self._view = memoryview(bytearray(entries * _CQE.size))
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._view))
-        self.asked = 0  # how many C may have stored that are not collected
-        self.done = collections.deque()  # slices that are
+        self.asked = 0  # how many C may have stored that are not collected yet
+        self.done = collections.deque()  # collected slices
         self._until = Timespec()
         self._until_ref = ctypes.byref(self._until)
 
@@ -35,7 +35,7 @@ class Completions:
         return _CQE.iter_unpack(self._view[: count * _CQE.size])
 
     def set_until(self, end):
-        """The absolute time at which C comes back, for Python to handle signals: at end or before."""
+        """The absolute time at which C returns, so that Python can handle signals: end or earlier."""
         seconds = _SLICE_SECONDS if end is None else max(0.0, min(_SLICE_SECONDS, end - time.monotonic()))
         fraction, whole = math.modf(time.time() + seconds)
         self._until.tv_sec = int(whole)
@@ -54,7 +54,7 @@ def end_of(timeout):
     try:
         timeout = float(timeout)
     except OverflowError:
-        raise ValueError("timeout is too large; None waits for ever") from None
+        raise ValueError("timeout is too large; None waits forever") from None
     if math.isnan(timeout):
         raise ValueError("timeout is not a number")
     return None if timeout == math.inf else time.monotonic() + timeout

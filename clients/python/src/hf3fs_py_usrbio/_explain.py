@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an errno means here, and the cure."""
+"""Errors with a text that says what an errno means here, and the cure."""
 
 import contextlib
 import errno
@@ -9,35 +9,35 @@ _GONE = "the daemon of this mount is gone; start it, then open files, iovecs and
 
 _BY_ERRNO = {
     errno.ENOTCONN: _GONE,
-    errno.ECONNABORTED: _GONE,  # what the daemon was asked when it died
+    errno.ECONNABORTED: _GONE,  # of a call that the daemon was serving when it died
     errno.EACCES: "the daemon cannot open the shared memory; client and daemon must see the same /dev/shm, "
     "and its user must be allowed to open it",
-    errno.EMFILE: "the daemon has as many registrations as it takes; delete iovecs and rings that are not needed",
+    errno.EMFILE: "the daemon accepts no more registrations; delete iovecs and rings that are not needed",
     errno.EROFS: "this mount is read-only",
-    errno.EIO: "shared memory could not be made; see `df /dev/shm`",
-    errno.ENOSPC: "there is no room; see `df /dev/shm`",
+    errno.EIO: "shared memory could not be created; see `df /dev/shm`",
+    errno.ENOSPC: "no space left; see `df /dev/shm`",
 }
 
 
 def os_error(number, *, path=None, says=None):
-    """An OSError that names path and what to do about it. says: texts that fit the caller better, by errno."""
+    """An OSError that names path and the cure. says: texts that fit the caller better, by errno."""
     text = (says or {}).get(number) or _BY_ERRNO.get(number) or os.strerror(number)
     return OSError(number, text, path) if path is not None else OSError(number, text)
 
 
 def file_error(number, *names, says=None):
-    """An OSError about files on a mount. names: the filename, or a link's two."""
+    """An OSError about files on a mount. names: the filename, or both names of a link."""
     text = (says or {}).get(number) or (_GONE if _BY_ERRNO.get(number) is _GONE else os.strerror(number))
     return OSError(number, text, names[0], None, *names[1:])
 
 
 def descriptor_error(number, fd, says):
-    """An OSError about an open file. What is wrong with it may be that its mount is dead."""
+    """An OSError about an open file. The reason may be that its mount is dead."""
     with contextlib.suppress(OSError):
         says = {number: f"descriptor {fd}: {says.get(number) or os.strerror(number)}"}
         name = os.readlink(f"/proc/self/fd/{fd}")
         try:
-            os.fstatvfs(fd)  # fstat() may be answered by the kernel
+            os.fstatvfs(fd)  # for fstat() the kernel may not ask the daemon
         except OSError as error:
             if error.errno in (errno.ENOTCONN, errno.ECONNABORTED):
                 number, says = error.errno, {error.errno: f"descriptor {fd}: {_GONE}"}
@@ -55,14 +55,14 @@ def opened(path, flags):
     try:
         yield fd
     finally:
-        # Nothing is written through it, so that close() could only repeat what is known.
+        # Nothing is written through it, so close() can report nothing new.
         with contextlib.suppress(OSError):
             os.close(fd)
 
 
 def registration_error(number, mount, invalid):
-    """Why an iovec or ring could not be registered at mount; invalid says what EINVAL means for it."""
-    # A look at the mount itself tells a wrong path from a wrong argument.
+    """An OSError that says why an iovec or ring could not be registered; invalid is the text for EINVAL."""
+    # The mount itself tells a wrong path from a wrong argument.
     if number in (errno.ENOENT, errno.ENOTDIR, errno.EPERM, errno.EACCES):
         try:
             os.stat(os.path.join(mount, "3fs-virt", "iovs"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files on a 3FS mount: where they are, their registration, and what only ioctls can do."""
+"""Files on a 3FS mount: finding the mount, registration, and ioctls."""
 
 import array
 import errno
@@ -44,7 +44,7 @@ def extract_mount_point(path):
 
 
 def register_fd(fd, flags=0):
-    """Makes an open file usable in ioring.prepare(). deregister_fd() comes before it is closed."""
+    """Registers an open file for ioring.prepare(). Call deregister_fd() before closing it."""
     fd = integer("fd", fd, INT_MIN, INT_MAX)
     error = _library.reg_fd(fd, integer("flags", flags, 0, U64_MAX))
     if error > 0:
@@ -57,14 +57,14 @@ def register_fd(fd, flags=0):
 
 
 def deregister_fd(fd):
-    """Undoes register_fd(). Never an error."""
+    """Undoes register_fd(). Never raises."""
     number = operator.index(fd)
     if INT_MIN <= number <= INT_MAX:
         _library.dereg_fd(number)
 
 
 def force_fsync(fd):
-    """Makes the size that stat() shows exact, whoever wrote the file."""
+    """Makes the size that stat() shows exact, whichever process wrote the file."""
     fd = integer("fd", fd, INT_MIN, INT_MAX)
     try:
         return fcntl.ioctl(fd, _IOCTL_FSYNC)
@@ -75,7 +75,7 @@ def force_fsync(fd):
 
 
 def hardlink(target, link_name):
-    """A second name for a file, by the daemon's hand."""
+    """Gives a file a second name; the daemon makes it."""
     error = _library.hardlink(path_bytes(target), path_bytes(link_name))
     if error != 0:
         raise file_error(error, target, link_name)
@@ -89,10 +89,10 @@ def punch_hole(filename=None, start=None, end=None, flags=0, *, fd=None):
         raise TypeError("punch_hole() takes start and end, a list of each")
     try:
         starts, ends = array.array("Q"), array.array("Q")
-        starts.extend(iter(start))  # not as a whole: array takes bytes for its own memory
+        starts.extend(iter(start))  # by items: array would take bytes as its own memory
         ends.extend(iter(end))
     except OverflowError:
-        raise ValueError("a range's ends are between 0 and 2**64 - 1") from None
+        raise ValueError("the ends of a range are between 0 and 2**64 - 1") from None
     if len(starts) != len(ends):
         raise RuntimeError(f"{len(starts)} starts, but {len(ends)} ends")
     if len(starts) > _RANGES_MAX:

@@ -30,7 +30,7 @@ _WAIT_SAYS = {errno.EIO: "wait: the ring's memory has been overwritten; make a n
 
 
 def _extend(taker, taken):
-    """What is popped by the way is in C as a whole: no signal comes between taking and having."""
+    """Pops and appends within one call of C, so that no signal comes between the two."""
     with contextlib.suppress(KeyError, IndexError):  # another waiter was faster
         taker.extend(taken)
 
@@ -41,7 +41,7 @@ def _move(giver, taker, most):
 
 
 class _Ring(_library.Ior):
-    """The ring in C, which ends with the last reference: nobody who is in a call loses it."""
+    """The ring in C. It ends with its last reference, so a call that is running cannot lose it."""
 
     pid = None
 
@@ -53,8 +53,8 @@ class _Ring(_library.Ior):
 class ioring:
     """One ring, for reads or for writes.
 
-    Any thread may call anything at any time. Requests and their completions are told apart by a
-    number that travels through the ring, so a completion may arrive before prepare() has returned.
+    Any thread may call any method at any time. A number in the ring matches requests with their
+    completions, so a completion may arrive before prepare() has returned.
     """
 
     __slots__ = ("_ring", "_entries", "_watch", "_user", "_numbers", "_in_flight", "_early", "_of_thread", "__weakref__")
@@ -97,13 +97,13 @@ class ioring:
 
     @property
     def entries(self):
-        """How many requests can be in flight."""
+        """The number of requests that can be in flight."""
         self._alive()
         return self._entries
 
     @staticmethod
     def size_for_entries(entries):
-        """Bytes of shared memory that a ring takes."""
+        """Bytes of shared memory that a ring needs."""
         return _library.ior_size(integer("entries", entries, INT_MIN, INT_MAX))
 
     def _alive(self):
@@ -113,9 +113,9 @@ class ioring:
         return ring
 
     def _inherit(self):
-        """A child may go on with the ring when the parent has ended. Both at once would mix their requests up."""
+        """A child may use the ring when the parent has ended. Used by both, their requests would mix."""
         if lives(self._user):
-            raise OSError(errno.EBUSY, f"the ring belongs to process {self._user}, which lives; make one in each process")
+            raise OSError(errno.EBUSY, f"the ring belongs to process {self._user}, which is running; make one in each process")
         self._user = here[0]
 
     def prepare(self, iov, read, fd, off, userdata=None):
@@ -128,12 +128,12 @@ class ioring:
             fd = integer("fd", fd, INT_MIN, INT_MAX)
         if not isinstance(iov, iovec):
             raise TypeError(f"iov must be an iovec, not {type(iov).__name__}")
-        # All that can fail on the way to C fails before anything is stored.
+        # Everything that can fail before the call of C fails before anything is stored.
         read = bool(read)
         root, at, size = iov._root, iov._at, iov._size
         before = iov._result, iov._userdata
         number = next(self._numbers)
-        # Known before the daemon can complete it.
+        # Stored before the daemon can complete the request.
         iov._result = 0
         iov._userdata = userdata
         self._in_flight[number] = iov
@@ -155,8 +155,8 @@ class ioring:
         """The slices of completed requests, with result and userdata, in completion order.
 
         Returns at most max_results (or min_results, if that is more; one if both are 0), and at least
-        min_results unless timeout passes first: seconds, a timedelta, or None for ever. An exception,
-        such as KeyboardInterrupt, loses nothing: the next wait returns what this one had collected.
+        min_results unless timeout passes first: seconds, a timedelta, or None for no limit. An exception
+        such as KeyboardInterrupt loses nothing: the next wait returns what this one had collected.
         """
         ring = self._ring or self._alive()
         if self._user != here[0]:
@@ -171,17 +171,17 @@ class ioring:
         while True:
             try:
                 if memory.asked:
-                    self._collect(memory, memory.asked)  # this thread has been interrupted
+                    self._collect(memory, memory.asked)  # a wait of this thread was interrupted
                 _move(self._early, memory.done, limit - len(memory.done))
                 self._wait(ring, memory, limit, min_results, end)
             except BaseException:
-                # For whichever thread waits next; what another interrupt leaves behind is for this one.
+                # For the next thread that waits; what another interrupt leaves is for this thread.
                 self._collect(memory, memory.asked)
                 _move(memory.done, self._early, len(memory.done))
                 raise
             done = memory.done
             answer, rest = list(itertools.islice(done, limit)), collections.deque(itertools.islice(done, limit, None))
-            # A signal's handler may have waited, too. It cannot come between here and the return.
+            # A signal handler may also have waited. None runs between here and the return.
             if memory.done is done:
                 memory.done = rest
                 return answer
@@ -199,16 +199,16 @@ class ioring:
             if len(memory.done) >= min_results or (end is not None and time.monotonic() >= end):
                 return
             if self._ring is not ring:
-                raise OSError(errno.EINVAL, "the ring was destroyed while it was waited for")
+                raise OSError(errno.EINVAL, "the ring was destroyed during the wait")
             if looks is not None:
                 next(looks)
 
     def _collect(self, memory, count):
-        """Moves requests from in flight to done. Can be interrupted anywhere, and repeated."""
+        """Moves requests from in flight to done. It can be interrupted anywhere and repeated."""
         in_flight = self._in_flight
         numbers = []
         for _, _, result, number in memory.first(count):
-            iov = in_flight.get(number)  # none for what is from before
+            iov = in_flight.get(number)  # None: it was collected before
             if iov is not None:
                 iov._result = result
                 numbers.append(number)
@@ -217,7 +217,7 @@ class ioring:
         memory.asked = 0
 
     def destroy(self):
-        """Removes the ring. Requests in flight may still write into their buffers. Twice is once."""
+        """Removes the ring. Requests in flight may still write into their buffers. A second call does nothing."""
         self._ring = None
         self._in_flight.clear()
         self._early.clear()

@@ -16,20 +16,20 @@ _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 
 
 class _Byte(ctypes.Union):
-    # Of a union's array memoryview says format 'B', which it can index and torch takes; of an array
-    # of c_uint8 itself it says '<B'.
+    # The memoryview of a union's array has format 'B', which it can index and torch accepts; that of
+    # an array of c_uint8 has '<B'.
     _fields_ = [("value", ctypes.c_uint8)]
 
 
 class iovec(ctypes.Array):
-    """Shared memory that is registered with the daemon under id, or a slice of such.
+    """Shared memory that is registered with the daemon under id, or a slice of it.
 
     A one-dimensional buffer of writable bytes: memoryview(), numpy.frombuffer() and torch.frombuffer()
     take it. Slices share the memory, and keep it mapped as long as they live.
     """
 
-    # The only thing in Python itself that has a buffer of any length at any address is a ctypes
-    # array, and its length is its class's: see _class_for.
+    # In pure Python only a ctypes array has a buffer of any length at any address, and its class
+    # fixes the length: see _class_for.
     _type_ = _Byte
     _length_ = 0
     # _root: the registered buffer, for C. _at, _size: the bytes. _offset: of _at in the root.
@@ -39,7 +39,7 @@ class iovec(ctypes.Array):
         if not isinstance(id, str):
             raise TypeError(f"id must be a str, not {type(id).__name__}")
         if not _UUID.fullmatch(id):
-            raise ValueError(f"{id!r} is no UUID of the form 8-4-4-4-12")
+            raise ValueError(f"{id!r} is not a UUID of the form 8-4-4-4-12")
         mount = mount_path(hf3fs_mount_point)
         block_size = integer("block_size", block_size, 0, U64_MAX)
         numa = integer("numa", numa, INT_MIN, INT_MAX)
@@ -83,9 +83,9 @@ class iovec(ctypes.Array):
             start = address - base
             if 0 <= start <= self._size - size:
                 return self[start : start + size]
-        raise IndexError(f"a buffer of {size} bytes, which are not within this iovec of {self._size}")
+        raise IndexError(f"a buffer of {size} bytes that is not within this iovec of {self._size} bytes")
 
-    # What the ring stores in a slice, and everybody may read.
+    # The ring stores these in a slice; programs read them.
     result = property(operator.attrgetter("_result"), doc="Bytes transferred, or a negative errno.")
     userdata = property(operator.attrgetter("_userdata"), doc="What was given to prepare().")
     base_off = property(operator.attrgetter("_offset"), doc="The first byte's offset in the registered buffer.")
@@ -98,7 +98,7 @@ class iovec(ctypes.Array):
 
 
 def note_original(iov, buffer):
-    """iov is another mapping of buffer, by which slice_by() may be asked, too. buffer can go meanwhile."""
+    """Notes that iov is another mapping of buffer, so that slice_by() also accepts parts of buffer. buffer may be freed."""
     iov._root._obj.original = weakref.ref(buffer)
 
 
@@ -112,7 +112,7 @@ def _original_address(root):
 
 @functools.lru_cache(maxsize=1024)
 def _class_for(size):
-    # A few microseconds, and programs have few sizes.
+    # Takes a few microseconds, and programs have few sizes.
     return type("iovec", (iovec,), {"__module__": __name__, "__slots__": (), "_length_": size})
 
 

@@ -12,7 +12,7 @@ OVERRIDE = "HF3FS_USRBIO_LIBRARY"
 
 
 class Iov(ctypes.Structure):
-    """struct hf3fs_iov. memory keeps the buffer exported, and with it mapped; original(): see note_original."""
+    """struct hf3fs_iov. memory keeps the buffer exported and so mapped; original(): see note_original."""
 
     memory = None
     original = staticmethod(lambda: None)
@@ -56,7 +56,7 @@ class Timespec(ctypes.Structure):
 
 
 def _path():
-    """The library to load: what the user says, what the wheel carries, what the loader knows."""
+    """The library to load: the user's choice, else the wheel's, else what the loader finds."""
     override = os.environ.get(OVERRIDE)
     if override:
         return override
@@ -67,8 +67,8 @@ def _path():
 def _load():
     path = _path()
     try:
-        # Two views of one library: calls through the first release the GIL, those through the
-        # second are too short to be worth it, and keep it, which makes them one at a time.
+        # Two views of one library. Calls through the first release the GIL. Those through the second
+        # are too short for that; they keep it and so run one at a time.
         return ctypes.CDLL(path), ctypes.PyDLL(path)
     except OSError as error:
         source = f"named by ${OVERRIDE}" if path == os.environ.get(OVERRIDE) else f"${OVERRIDE} is not set"
@@ -96,7 +96,7 @@ def _declare(library, name, result, *arguments):
 
 
 def _one_at_a_time(function):
-    """For interpreters without a GIL; a request is queued by one thread at a time."""
+    """For interpreters without a GIL: one thread at a time may queue a request."""
     if getattr(sys, "_is_gil_enabled", lambda: True)():
         return function
     lock = threading.Lock()

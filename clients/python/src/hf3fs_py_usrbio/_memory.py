@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where buffers are."""
+"""Addresses of buffers."""
 
 import ctypes
 
 
 def exported(buffer):
-    """What keeps buffer where it is, its address and its length."""
+    """An object that keeps buffer in place, its address and its length."""
     view = memoryview(buffer)
     if view.nbytes == 0:
         raise ValueError("the buffer is empty")
-    # TypeError for what is read-only or not in one piece.
+    # TypeError if it is read-only or not contiguous.
     memory = ctypes.c_char.from_buffer(view)
     return memory, ctypes.addressof(memory), view.nbytes
 
 
 def mapped_at(address):
-    """Inode and offset of the file byte that is mapped at address; None if the kernel does not tell."""
+    """Inode and offset of the file byte that is mapped at address; None if the kernel does not say."""
     with open("/proc/self/maps", "rb") as maps:
         for line in maps:
             span, _, offset, _, inode, *_ = line.split(None, 5)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which process may take a registration away, and when it must not.
+"""Which process may remove a registration, and when.
 
-A forked child has copies of the parent's objects, whose finalisers must leave the parent's links
-alone. The other way round a child may go on with what it inherited after the parent has ended, so an
-interpreter that has forked leaves its links at exit; the daemon removes them with the last process.
+A forked child has copies of the parent's objects; their finalisers must not remove the parent's links.
+A child may also use what it inherited after the parent has ended. So an interpreter that has forked
+leaves its links at exit, and the daemon removes them when the last process ends.
 """
 
 import os
@@ -14,7 +14,7 @@ _forked = []
 
 _PF_EXITING = 4  # linux/sched.h
 
-# getpid() is a system call, and this is asked with every request.
+# getpid() is a system call, and every request needs the process id.
 here = [os.getpid()]
 
 
@@ -30,7 +30,7 @@ os.register_at_fork(after_in_parent=_note_fork, after_in_child=_note_birth)
 
 
 def lives(pid):
-    """Whether the process runs. Ending begins with this flag, before its pipes tell; a zombie keeps it."""
+    """Whether the process runs. The kernel sets this flag before it closes pipes; a zombie keeps it."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as stat:
             flags = stat.read().rpartition(b") ")[2].split()[6]
@@ -40,7 +40,7 @@ def lives(pid):
 
 
 def may_remove(pid, _getpid=os.getpid, _finalizing=sys.is_finalizing, _forked=_forked):
-    """For finalisers of what process pid has made. The defaults are there when modules are not any more."""
+    """For finalisers of objects that process pid has made. The defaults still exist when modules are gone."""
     if pid != _getpid():
         return False
     return not (_finalizing() and pid in _forked)

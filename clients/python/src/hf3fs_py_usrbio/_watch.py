@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the daemon that a ring was registered with is still there."""
+"""Checks whether the daemon that a ring was registered with is still there."""
 
 import contextlib
 import errno
@@ -13,7 +13,7 @@ _INTERVAL_SECONDS = 1.0
 
 
 def daemon_of(mount):
-    """A name that changes with every start of the mount's daemon; None if there is none."""
+    """A name that changes with every start of the mount's daemon; None if there is no daemon."""
     try:
         return os.readlink(os.path.join(mount, "3fs-virt", "iovs", "submit-ios"))
     except OSError as error:
@@ -23,10 +23,10 @@ def daemon_of(mount):
 
 
 class Watch:
-    """For a ring's waits that have no end: looks now and then, and raises when nothing can come any more.
+    """For waits without a timeout: checks from time to time, and raises when no completion can arrive.
 
-    A daemon that hangs does not answer, and nothing can interrupt who has asked. So a thread asks, one
-    at a time, and no answer is no news.
+    A daemon that hangs does not answer, and nothing can interrupt the call. So a thread makes it, one
+    at a time, and while there is no answer nothing is known.
     """
 
     __slots__ = ("_mount", "_daemon", "_gone", "_asking")
@@ -43,16 +43,16 @@ class Watch:
             raise os_error(errno.ENOTCONN, path=self._mount)
 
     def looks(self):
-        """For one wait: call next() as often as you like."""
+        """The checks of one wait: call next() as often as you like."""
         due = time.monotonic() + _INTERVAL_SECONDS
         while True:
             self._check()
             if time.monotonic() >= due:
                 due = time.monotonic() + _INTERVAL_SECONDS
-                # Of a thread that a fork has left behind threading says that it has ended.
+                # After a fork, threading says of the parent's thread that it has ended.
                 if self._asking is None or not self._asking.is_alive():
                     self._asking = threading.Thread(target=self._ask, daemon=True)
-                    with contextlib.suppress(RuntimeError):  # no thread can be had, and so no news
+                    with contextlib.suppress(RuntimeError):  # no thread is available: nothing is known
                         self._asking.start()
             yield
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each engine does with hf3fs_fuse.io, done again on a real mount."""
+"""What each engine does with hf3fs_fuse.io, repeated on a real mount."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The test case that all engines share: a mount of its own, content to recognise, and no hanging."""
+"""The test case that all engines share: its own mount, recognisable content, and a time limit."""
 
 import faulthandler
 import os
@@ -29,7 +29,7 @@ class EngineCase(unittest.TestCase):
     def setUp(self):
         self.base = tempfile.mkdtemp(dir=self.mount)
         # Engines wait without a deadline, in threads that nothing can interrupt. If one of them
-        # waits in vain the whole run has to end, and say where.
+        # waits in vain, the whole run must end and say where.
         limit = threading.Timer(TEST_LIMIT_SECONDS, self._give_up)
         limit.daemon = True
         limit.start()
@@ -45,12 +45,12 @@ class EngineCase(unittest.TestCase):
             os._exit(1)
 
     def registrations(self):
-        """The names of all iovs and rings that this user has at the daemon."""
+        """The names of all iovs and rings that this user has registered."""
         names = os.listdir(os.path.join(self.mount, "3fs-virt", "iovs"))
         return {name for name in names if not name.startswith("submit-ios")}
 
     def wait_until(self, condition, what, seconds=10):
-        """Polls, for what the daemon tells nobody when it happens."""
+        """Polls, because the daemon does not announce the event."""
         deadline = time.monotonic() + seconds
         while not condition():
             self.assertLess(time.monotonic(), deadline, f"{what}: not within {seconds} s")
@@ -58,5 +58,5 @@ class EngineCase(unittest.TestCase):
 
 
 def content(seed, size):
-    """Bytes that only this seed has, the same in every process."""
+    """Bytes that are unique to this seed and the same in every process."""
     return random.Random(seed).randbytes(size)

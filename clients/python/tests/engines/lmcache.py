@@ -28,7 +28,7 @@ class Client:
         self.iov_bytes = iov_bytes
 
     def write(self, fd, data):
-        """In pieces of the iov's size. Returns what the last request did not manage, 0 if all is well."""
+        """In pieces of the iov's size. Returns the bytes that the last request did not move, 0 on success."""
         for at in range(0, len(data), self.iov_bytes):
             piece = data[at : at + self.iov_bytes]
             self.write_shm.buf[: len(piece)] = piece
@@ -40,7 +40,7 @@ class Client:
         return 0
 
     def read(self, fd, offset, size):
-        """Up to size bytes; fewer where a request came back short or failed."""
+        """Up to size bytes; fewer if a request was short or failed."""
         got = bytearray()
         while len(got) < size:
             length = min(self.iov_bytes, size - len(got))
@@ -61,7 +61,7 @@ class Client:
 
 
 class Connector:
-    """The files. Threads that use it get a client each, and the one that makes it gets one, too."""
+    """The files. Each thread that uses it gets its own client, including the one that made it."""
 
     def __init__(self, mount, base, iov_bytes):
         self.mount, self.base, self.iov_bytes = mount, base, iov_bytes
@@ -79,7 +79,7 @@ class Connector:
         return os.path.join(self.base, key + suffix)
 
     def put(self, key, data, after_rename=lambda path: None):
-        """The rename comes while the file is still open and registered."""
+        """The rename happens while the file is still open and registered."""
         temporary, final = self.path(key, ".tmp"), self.path(key)
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         try:

@@ -13,7 +13,7 @@ TIMEOUT_MS = 1
 
 
 class Client:
-    """Many of them open the same file. Several threads may use one: reads and writes take turns."""
+    """Many clients open the same file. Several threads may use one: reads and writes take turns."""
 
     def __init__(self, path, file_bytes, page_bytes, entries=ENTRIES, wait_seconds=None):
         self.page_bytes, self.entries = page_bytes, entries
@@ -53,7 +53,7 @@ class Client:
             return [result == self.page_bytes for result in results]
 
     def _batch(self, ring, iov, for_read, offsets):
-        """Results by count, not by request: the one that completed first comes first, missing ones are -1."""
+        """Results by count, not by request: the first completion comes first, missing ones are -1."""
         for slot, offset in enumerate(offsets):
             ring.prepare(iov[slot * self.page_bytes : (slot + 1) * self.page_bytes], for_read, self.fd, offset)
         done = ring.submit().wait(min_results=len(offsets), timeout=self._deadline)
@@ -66,7 +66,7 @@ class Client:
         return [request.result for request in done]
 
     def close(self):
-        """Raises what close(2) says, with everything closed that can be."""
+        """Closes everything that can be closed and raises the error of close(2)."""
         try:
             deregister_fd(self.fd)
             os.close(self.fd)

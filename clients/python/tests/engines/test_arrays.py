@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Engines see the shared memory as tensors: no byte is copied between them and the rings."""
+"""Engines use the shared memory as tensors: no byte is copied between them and the rings."""
 
 import os
 from multiprocessing import shared_memory
@@ -33,7 +33,7 @@ class Arrays(EngineCase):
         return done.result
 
     def round_trip(self, array_over, values):
-        """array_over(buffer) sees a buffer as an array. values fill half of the iov."""
+        """array_over(buffer) returns a buffer as an array. values fill half of the iov."""
         path = os.path.join(self.base, "tensor")
         half = IOV_BYTES // 2
         lower, upper = self.iov[:half], self.iov[half:]

@@ -29,7 +29,7 @@ class Blocks(EngineCase):
         self.shm.close()
 
     def operate(self, fd, for_read, pieces, seconds, file_offset=0):
-        """pieces: offset in the iov and length, for parts of the file that follow each other."""
+        """pieces: offset in the iov and length, of consecutive parts of the file."""
         ring = make_ioring(self.mount, len(pieces) + 1, for_read=for_read, io_depth=0, timeout=0)
         for at, length in pieces:
             ring.prepare(self.iov[at : at + length], for_read, fd, file_offset)
@@ -39,11 +39,11 @@ class Blocks(EngineCase):
         return {request.base_off: request.result for request in done}
 
     def whole(self, length, start=0):
-        """Pieces of a block each, the last one shorter."""
+        """Pieces of one block each; the last one may be shorter."""
         return [(start + at, min(BLOCK_BYTES, length - at)) for at in range(0, length, BLOCK_BYTES)]
 
     def write(self, data):
-        """On the final name, as these engines do, and durable in the end."""
+        """Under the final name, as these engines do, and synced at the end."""
         fd = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
         register_fd(fd)
         self.shm.buf[: len(data)] = data
@@ -88,7 +88,7 @@ class Blocks(EngineCase):
         os.close(fd)
 
     def test_no_request_crosses_a_block(self):
-        """That one fails, its neighbours in the same batch do not."""
+        """That request fails; the others in its batch do not."""
         self.write(content(1, BLOCK_BYTES))
         fd = os.open(self.path, os.O_RDONLY)
         register_fd(fd)

@@ -35,7 +35,7 @@ class LMCache(EngineCase):
         chunks = {key_of(i): content(i, 200_000 + 4096 * i + i) for i in range(40)}
         everyone = threading.Barrier(THREADS)
         with ThreadPoolExecutor(THREADS, initializer=connector.client) as pool:
-            # Each of these holds a thread until the pool has started them all.
+            # Each of these occupies a thread until the pool has started all of them.
             for done in [pool.submit(everyone.wait, PATIENCE_SECONDS) for _ in range(THREADS)]:
                 done.result(PATIENCE_SECONDS)
             for done in [pool.submit(connector.put, k, with_header(v)) for k, v in chunks.items()]:
@@ -62,7 +62,7 @@ class LMCache(EngineCase):
         self.assertEqual(links, {f"/dev/shm/{owner}_rd", f"/dev/shm/{owner}_wt"})
 
     def test_a_reader_after_the_rename_sees_the_full_length(self):
-        """The writer still has its file open and registered then."""
+        """While the writer still has its file open and registered."""
         connector = self.connector()
         for number, size in enumerate((1, 4095, 4097, IOV_BYTES, 3 * IOV_BYTES + 5)):
             data = content(number, size)
@@ -143,7 +143,7 @@ def put_own_chunks(mount, base, rank):
 
 
 def wrong_chunks(mount, base, ranks):
-    """Of everybody's chunks, those that do not hold what their writer wrote."""
+    """The chunks of all writers that do not hold what was written."""
     connector = lmcache.Connector(mount, base, IOV_BYTES)
     chunks = [chunk_of(rank, number) for rank in range(ranks) for number in range(CHUNKS_OF_RANK)]
     wrong = [key for key, data in chunks if connector.get(key, HEADER.size) != data]

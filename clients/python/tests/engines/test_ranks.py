@@ -26,7 +26,7 @@ def clients_of_rank(base, rank):
 
 
 def serve_rank(base, rank):
-    """Writes pages and reads them again, through each of its clients. Ends badly if one is wrong."""
+    """Writes pages and reads them again, through each of its clients. Fails if one is wrong."""
     clients = clients_of_rank(base, rank)
     numbers = range(pages.ENTRIES)
     for i, client in enumerate(clients):
@@ -49,7 +49,7 @@ def write_for_ever(base, ready):
 
 
 def put_for_ever(mount, base, shared_names, ready):
-    """LMCache's names in /dev/shm stay when it is killed: somebody else has to remove them."""
+    """LMCache's names in /dev/shm stay when it is killed: another process must remove them."""
     connector = lmcache.Connector(mount, base, 1 << 20)
     shared_names.send(connector.client().names)
     while True:
@@ -72,7 +72,7 @@ class Ranks(EngineCase):
         self.assertEqual(self.registrations() - before, set())
 
     def test_forked(self):
-        """From a process that has clients itself, and goes on using them."""
+        """From a process that has clients itself and continues to use them."""
         own = clients_of_rank(self.base, "parent")
         before = self.registrations()
         self.run_ranks(multiprocessing.get_context("fork"))
@@ -83,7 +83,7 @@ class Ranks(EngineCase):
             client.close()
 
     def kill_when_ready(self, process, ready):
-        """Kills it at work, and waits until the daemon knows nothing of it any more."""
+        """Kills it at work and waits until the daemon has dropped its registrations."""
         before = self.registrations()
         process.start()
         self.assertTrue(ready.wait(PATIENCE_SECONDS))
@@ -102,7 +102,7 @@ class Ranks(EngineCase):
                 worker = context.Process(target=write_for_ever, args=(self.base, ready))
                 gone = self.kill_when_ready(worker, ready)
                 self.assertEqual(len(gone), 4 * CLIENTS)
-        serve_rank(self.base, 0)  # the daemon is alive, and the file fit for the next to come
+        serve_rank(self.base, 0)  # the daemon is alive, and the next process can use the file
 
     def test_killed_with_names_in_shared_memory(self):
         context = multiprocessing.get_context("spawn")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SGLang's HiCache: as vLLM, but every wait has a deadline."""
+"""SGLang's HiCache: like vLLM, but every wait has a deadline."""
 
 import datetime
 import os
@@ -24,7 +24,7 @@ PATIENCE_SECONDS = 60
 
 
 def state_of(found):
-    """Of the pages from the first on, in words that are shorter than a page."""
+    """The state of the pages, from the first on, as words that are shorter than a page."""
     words = {None: "missing"}
     return [words.get(page, "right" if page == content(n, PAGE_BYTES) else "wrong") for n, page in enumerate(found)]
 
@@ -58,11 +58,11 @@ class SGLang(EngineCase):
         self.write_and_read(PAGE_BYTES, random.Random(1).sample(range(FILE_BYTES // PAGE_BYTES), 128))
 
     def test_keys_and_values_in_pages_of_half_the_size(self):
-        """page_first: K and V of one page have places of their own."""
+        """page_first: K and V of one page have separate places."""
         self.write_and_read(PAGE_BYTES // 2, random.Random(2).sample(range(2 * FILE_BYTES // PAGE_BYTES), 128))
 
     def test_a_stalled_daemon_costs_the_deadline(self):
-        """What comes late stays in the ring, and the next wait finds it."""
+        """A late completion stays in the ring, and the next wait finds it."""
         client = self.client(wait_seconds=SHORT_SECONDS)
         self.assertEqual(client.write([0], [content(0, PAGE_BYTES)]), [True])
         with self.daemon.stalled():
@@ -74,7 +74,7 @@ class SGLang(EngineCase):
         client.close()
 
     def test_a_full_ring_of_a_stalled_daemon(self):
-        """A client that goes on all the same gets an error as soon as the ring has no entry left."""
+        """A client that continues nevertheless gets an error as soon as the ring is full."""
         client = self.client(wait_seconds=SHORT_SECONDS)
         self.assertEqual(client.write([0], [content(0, PAGE_BYTES)]), [True])
         with self.daemon.stalled():
@@ -85,7 +85,7 @@ class SGLang(EngineCase):
         client.close()
 
     def test_a_dead_daemon_costs_the_deadline(self):
-        """No crash and no hang; what had been written is there for the clients of the next daemon."""
+        """No crash and no hang; the clients of the next daemon find what had been written."""
         client = self.client(wait_seconds=SHORT_SECONDS)
         pages = list(range(ENTRIES))
         offsets = [n * PAGE_BYTES for n in pages]
@@ -103,7 +103,7 @@ class SGLang(EngineCase):
         client.close()
 
     def test_direct_iovs(self):
-        """Newer ones register pieces of their own host memory, which only look like a SharedMemory."""
+        """Newer versions register pieces of their own host memory, which only look like a SharedMemory."""
         page, path = content(1, PAGE_BYTES), os.path.join(self.base, "direct.bin")
         with open(path, "wb") as f:
             f.write(page * 2)

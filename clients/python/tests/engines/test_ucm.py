@@ -25,7 +25,7 @@ class Worker:
         }
 
     def transfer(self, path, for_read):
-        """Open, register, one request, deregister, close. A short transfer is no error here."""
+        """Open, register, one request, deregister, close. A short transfer is not an error here."""
         fd = os.open(path, os.O_RDONLY if for_read else os.O_CREAT | os.O_WRONLY, 0o644)
         try:
             register_fd(fd)

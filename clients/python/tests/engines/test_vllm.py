@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""vLLM's HF3FSKVConnector: sixteen clients of eight entries on the one file of their rank."""
+"""vLLM's HF3FSKVConnector: sixteen clients with eight entries each, on the one file of their rank."""
 
 import os
 import random
@@ -51,7 +51,7 @@ class VLLM(EngineCase):
         self.assertEqual(os.stat(self.path).st_size, FILE_BYTES)
 
     def test_reading_and_writing_at_once(self):
-        """Saves and loads run on threads of their own, through the same clients."""
+        """Saves and loads run on separate threads, through the same clients."""
         old = list(range(ENTRIES * CLIENTS))
         new = [n + len(old) for n in old]
 
@@ -92,6 +92,6 @@ class VLLM(EngineCase):
         self.assertEqual(self.registrations() & mine, set())
 
     def test_shared_memory_has_no_names(self):
-        """Unlinked right after make_iovec: no crash can leave any of it in /dev/shm."""
+        """Unlinked right after make_iovec: a crash leaves nothing in /dev/shm."""
         targets = [os.readlink(os.path.join(self.mount, "3fs-virt", "iovs", name)) for name in self.registrations()]
         self.assertEqual([target for target in targets if os.path.exists(target)], [])
