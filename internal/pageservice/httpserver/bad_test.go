@@ -9,7 +9,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/pageservice/httpserver"
 )
 
-// valid are bodies that would change something, by route.
+// valid has a body for each route that would change or find something.
 var valid = map[string]string{
 	"/rank/5/initialize":                   `{"num_pages":7}`,
 	"/keys/batch_allocate":                 `{"rank":0,"keys":[["new",""]]}`,
@@ -25,8 +25,7 @@ var valid = map[string]string{
 	"/0/get_page_indices":                  `{"keys":["K"]}`,
 }
 
-// withSomething starts a service that has a key K and reservations r and q of both
-// protocols.
+// withSomething starts a service with a key K and reservations r and q of both protocols.
 func withSomething(t testing.TB, o httpserver.Options) *service {
 	s := start(t, o, pageservice.Options{})
 	s.ok("/rank/0/initialize", `{"num_pages":8}`)
@@ -38,9 +37,8 @@ func withSomething(t testing.TB, o httpserver.Options) *service {
 	return s
 }
 
-// TestMalformedBodies: what is no JSON object, or one that two readers could
-// understand in two ways, is 500 on every route, as on the references, and changes
-// nothing.
+// TestMalformedBodies: a body that is not a JSON object, or that is ambiguous, gets 500 on
+// every route, as on the reference servers, and changes nothing.
 func TestMalformedBodies(t *testing.T) {
 	s := withSomething(t, httpserver.Options{})
 	before := s.state()
@@ -85,7 +83,7 @@ func TestMalformedBodies(t *testing.T) {
 	if after := s.state(); after != before {
 		t.Errorf("something changed:\n%s\n%s", before, after)
 	}
-	s.want("/clear", "\xff", 204, "") // reads no body
+	s.want("/clear", "\xff", 204, "") // which ignores the body
 }
 
 // TestWrongValues: fields that are missing, of a wrong type or out of range.
@@ -202,7 +200,7 @@ func TestWrongValues(t *testing.T) {
 	}
 }
 
-// TestForeignPages: pages out of range or of others are read over, not an error: a
+// TestForeignPages: pages out of range, or of other clients, are ignored and no error: a
 // client that repeats a confirmation must not fail.
 func TestForeignPages(t *testing.T) {
 	s := withSomething(t, httpserver.Options{})
@@ -216,7 +214,7 @@ func TestForeignPages(t *testing.T) {
 	}
 }
 
-// TestKeysAreOpaque: any string is a key, and comes back as it was sent.
+// TestKeysAreOpaque: any string is a key, and comes back unchanged.
 func TestKeysAreOpaque(t *testing.T) {
 	s := start(t, httpserver.Options{}, pageservice.Options{})
 	s.ok("/rank/0/initialize", `{"num_pages":100}`)
@@ -229,7 +227,7 @@ func TestKeysAreOpaque(t *testing.T) {
 		s.want("/keys/confirm_write", `{"rank":0,"confirmations":[[`+key+`,`+page+`]]}`, 204, "")
 		s.want("/keys/batch_exists", `{"keys":[`+key+`]}`, 200, `{"exists":[true]}`)
 	}
-	// Two spellings of one key are one key, in names of fields, too.
+	// Two spellings of a string are one string, also in names of fields.
 	s.ok("/keys/batch_allocate", `{"rank":0,"keys":[["abc",""]]}`)
 	s.want("/keys/confirm_write", `{"r\u0061nk":0,"confirmations":[["\u0061bc",7]],"unknown":{"x":[1.5]}}`, 204, "")
 	s.want("/keys/batch_exists", `{"keys":["abc"]}`, 200, `{"exists":[true]}`)

@@ -19,8 +19,8 @@ func benchKeys(from, n int) (keys []string, pairs [][2]string) {
 
 func jsonText(v any) string { b, _ := json.Marshal(v); return string(b) }
 
-// BenchmarkExists is one client that asks for 512 keys of vLLM over loopback, all of
-// them there.
+// BenchmarkExists measures one client that queries 512 keys of vLLM over loopback, all of
+// which exist.
 func BenchmarkExists(b *testing.B) {
 	s := start(b, httpserver.Options{}, pageservice.Options{})
 	keys, pairs := benchKeys(0, 512)
@@ -37,7 +37,7 @@ func BenchmarkExists(b *testing.B) {
 	}
 }
 
-// BenchmarkReserve is the first half of a save of 512 pages, BenchmarkSave all of it.
+// BenchmarkReserve measures the first half of a save of 512 pages, BenchmarkSave the whole.
 func BenchmarkReserve(b *testing.B) {
 	s := start(b, httpserver.Options{}, pageservice.Options{})
 	s.ok("/0/initialize", `{"num_pages":1000000}`)

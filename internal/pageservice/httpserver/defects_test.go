@@ -326,7 +326,7 @@ func TestOtherNumberOfPages(t *testing.T) {
 }
 
 // 7.6: "eviction without pins lets a concurrent reader receive another key's bytes":
-// while a location is leased its page goes to nobody, and then to the quarantine.
+// while a location is leased its page goes to no writer, and then into quarantine.
 func TestLeasedPagesAreNotReused(t *testing.T) {
 	s, clock := startStill(t)
 	s.ok("/0/initialize", `{"num_pages":1}`)

@@ -57,8 +57,8 @@ func serveOn(t *testing.T, o httpserver.Options, drain time.Duration, addresses 
 	return &service{t, x, s, "http://" + listeners[0].Addr().String(), &http.Client{Timeout: patience}}, listeners, cancel, done
 }
 
-// TestBodyLimit: a body that is too large is 413, announced or not, and is not taken
-// in.
+// TestBodyLimit: a body that is too large gets 413, whether its size is announced or not,
+// and is not stored.
 func TestBodyLimit(t *testing.T) {
 	s := start(t, httpserver.Options{Limits: httpserver.Limits{BodyBytes: 100000}}, pageservice.Options{})
 	body := `{"keys":["` + strings.Repeat("k", 200000) + `"]}`
@@ -73,7 +73,7 @@ func TestBodyLimit(t *testing.T) {
 	if w.StatusCode != 413 {
 		t.Errorf("chunked: %d", w.StatusCode)
 	}
-	// One that says it is huge costs nothing before it comes.
+	// A body with a huge announced size costs nothing before it arrives.
 	c := s.raw()
 	fmt.Fprintf(c, "POST /clear HTTP/1.1\r\nHost: x\r\nContent-Length: 9000000000000000000\r\n\r\n")
 	got, err := http.ReadResponse(bufio.NewReader(c), nil)
@@ -83,8 +83,8 @@ func TestBodyLimit(t *testing.T) {
 	s.want("/keys/batch_exists", `{"keys":["`+strings.Repeat("k", 4096)+`"]}`, 200, `{"exists":[false]}`)
 }
 
-// TestBodyLimitIsSeen: a client that sends all of its body before it reads sees 413,
-// and no broken pipe.
+// TestBodyLimitIsSeen: a client that sends its whole body before it reads gets 413, not a
+// broken pipe.
 func TestBodyLimitIsSeen(t *testing.T) {
 	s, _, _, _ := serveOn(t, httpserver.Options{Limits: httpserver.Limits{BodyBytes: 100000}}, patience, "127.0.0.1:0")
 	body := bytes.Repeat([]byte(" "), 20<<20)
@@ -104,8 +104,8 @@ func TestBodyLimitIsSeen(t *testing.T) {
 	}
 }
 
-// TestSlowBodiesTakeNoSlot: clients that do not send what they announced leave room
-// for those who do.
+// TestSlowBodiesTakeNoSlot: clients that do not send what they announced do not block
+// others.
 func TestSlowBodiesTakeNoSlot(t *testing.T) {
 	s := start(t, httpserver.Options{Limits: httpserver.Limits{Requests: 2}}, pageservice.Options{})
 	for range 10 {
@@ -117,8 +117,7 @@ func TestSlowBodiesTakeNoSlot(t *testing.T) {
 	}
 }
 
-// TestLargeBodies: those that do not fit into memory wait for those that do; small
-// ones do not wait.
+// TestLargeBodies: large bodies wait for memory that others use; small ones do not wait.
 func TestLargeBodies(t *testing.T) {
 	limits := httpserver.Limits{LargeBytes: 300 << 10, Work: patience}
 	s, log := startSlow(t, limits)
@@ -160,7 +159,7 @@ func TestLargeBodies(t *testing.T) {
 	}
 	for range 2 {
 		if status := <-answers; status != 503 {
-			t.Errorf("one that waits for too long: %d", status)
+			t.Errorf("a body that waits too long: %d", status)
 		}
 	}
 }
@@ -221,7 +220,7 @@ func startSlow(t *testing.T, limits httpserver.Limits) (*service, *slowLog) {
 	return s, log
 }
 
-// TestConcurrency: beyond the bound it is 503 at once, and nobody waits for nothing.
+// TestConcurrency: requests beyond the bound get 503 at once.
 func TestConcurrency(t *testing.T) {
 	s, log := startSlow(t, httpserver.Limits{Requests: 2, Work: patience})
 	answers := make(chan int)
@@ -239,7 +238,7 @@ func TestConcurrency(t *testing.T) {
 	close(log.leave)
 	for range 2 {
 		if status := <-answers; status != 200 {
-			t.Errorf("one that was in: %d", status)
+			t.Errorf("a request within the bound: %d", status)
 		}
 	}
 }
@@ -250,8 +249,8 @@ func TestWorkLimit(t *testing.T) {
 	s.want(slowPath, slowBody, 503, `{"detail":"the page index did not answer in time"}`)
 }
 
-// TestSlowClients: who sends his head or his body drop by drop, or nothing at all, is
-// let go in time, and nothing of him is left.
+// TestSlowClients: a client that sends its head or its body byte by byte, or nothing at
+// all, is disconnected in time, and leaves nothing behind.
 func TestSlowClients(t *testing.T) {
 	s, _, _, _ := serveOn(t, httpserver.Options{Limits: httpserver.Limits{Header: 200 * time.Millisecond, Body: 400 * time.Millisecond, Idle: 200 * time.Millisecond}}, patience, "127.0.0.1:0")
 	s.ok("/0/initialize", `{"num_pages":4}`)
@@ -274,7 +273,7 @@ func TestSlowClients(t *testing.T) {
 			}()
 			got, err := io.ReadAll(c)
 			if ne, ok := err.(net.Error); ok && ne.Timeout() {
-				t.Error("never let go")
+				t.Error("never disconnected")
 			}
 			if !strings.Contains(string(got), want) {
 				t.Errorf("%q, want %q", got, want)
@@ -292,7 +291,7 @@ func TestSlowClients(t *testing.T) {
 		drops(t, "huge head", "POST /0/clear HTTP/1.1\r\nHost: x\r\nX: "+strings.Repeat("z", 1<<20), "", "431")
 		drops(t, "no HTTP", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", "", "400")
 	})
-	soon(t, "their goroutines gone", func() bool { return runtime.NumGoroutine() <= before })
+	soon(t, "their goroutines to end", func() bool { return runtime.NumGoroutine() <= before })
 	s.want("/0/exists", `{"keys":["a"]}`, 200, `{"exists":[false]}`)
 }
 
@@ -310,10 +309,10 @@ func TestConnectionLimit(t *testing.T) {
 	}
 	over := s.raw()
 	if n, err := over.Read(make([]byte, 1)); err == nil {
-		t.Errorf("one too many: %d bytes", n)
+		t.Errorf("a connection beyond the bound: %d bytes", n)
 	}
 	all[0].Close()
-	soon(t, "room again", func() bool {
+	soon(t, "a connection within the bound", func() bool {
 		c := s.raw()
 		defer c.Close()
 		io.WriteString(c, asRequests("/keys/batch_exists", `{"keys":[]}`))
@@ -322,7 +321,7 @@ func TestConnectionLimit(t *testing.T) {
 	})
 }
 
-// TestStop: a request in progress is answered, then there is nobody.
+// TestStop: a request in progress is answered, and then nothing listens any more.
 func TestStop(t *testing.T) {
 	s, listeners, cancel, done := serveOn(t, httpserver.Options{}, patience, "127.0.0.1:0", "m2=127.0.0.1:0", "unix:"+filepath.Join(t.TempDir(), "s"))
 	s.ok("/0/initialize", `{"num_pages":4}`)
@@ -342,12 +341,12 @@ func TestStop(t *testing.T) {
 	for _, l := range listeners {
 		if c, err := net.Dial(l.Address.Network, l.Address.Where); err == nil {
 			c.Close()
-			t.Errorf("%s is still there", l.Address)
+			t.Errorf("%s still accepts connections", l.Address)
 		}
 	}
 }
 
-// TestStopIsAtOnce: no address takes requests while another finishes those it has.
+// TestStopIsAtOnce: no address accepts requests while another finishes those that it has.
 func TestStopIsAtOnce(t *testing.T) {
 	s, listeners, cancel, done := serveOn(t, httpserver.Options{}, patience, "127.0.0.1:0", "m2=127.0.0.1:0", "m3=127.0.0.1:0")
 	c := s.raw()
@@ -356,7 +355,7 @@ func TestStopIsAtOnce(t *testing.T) {
 	time.Sleep(50 * time.Millisecond) // so that the server has begun to read
 	cancel()
 	for _, l := range listeners {
-		soon(t, l.Address.String()+" closed", func() bool {
+		soon(t, l.Address.String()+" to close", func() bool {
 			c, err := net.Dial("tcp", l.Address.Where)
 			if err == nil {
 				c.Close()
@@ -378,7 +377,7 @@ func TestStopIsAtOnce(t *testing.T) {
 	}
 }
 
-// TestStopIsBounded: a client that never finishes is cut off.
+// TestStopIsBounded: a client that never finishes is disconnected.
 func TestStopIsBounded(t *testing.T) {
 	s, _, cancel, done := serveOn(t, httpserver.Options{}, 50*time.Millisecond, "127.0.0.1:0")
 	c := s.raw()
@@ -391,12 +390,12 @@ func TestStopIsBounded(t *testing.T) {
 			t.Error(err)
 		}
 	case <-time.After(patience):
-		t.Fatal("it waits for the client")
+		t.Fatal("Serve waits for the client")
 	}
 }
 
-// TestUnixSocket: the socket is the group's, a dead one is replaced, and nothing else
-// is.
+// TestUnixSocket: the group can use the socket; a dead socket is replaced, and nothing
+// else is.
 func TestUnixSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	dead, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
@@ -415,7 +414,7 @@ func TestUnixSocket(t *testing.T) {
 	}
 	a := httpserver.Address{Network: "unix", Where: path}
 	if _, err := httpserver.Listen(a); err == nil || !strings.Contains(err.Error(), "another process") {
-		t.Errorf("a living one: %v", err)
+		t.Errorf("a socket in use: %v", err)
 	}
 	cancel()
 	if err := <-done; err != nil {
@@ -457,21 +456,21 @@ func TestParseAddress(t *testing.T) {
 	}
 }
 
-// TestClientErrors: the command line's client says what to do.
+// TestClientErrors: the errors of the client say what to do.
 func TestClientErrors(t *testing.T) {
 	s := start(t, httpserver.Options{Token: "secret"}, pageservice.Options{})
-	stranger, err := net.Listen("tcp", "127.0.0.1:0")
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer stranger.Close() // it never accepts
+	defer silent.Close() // it never accepts
 	nobody := "http://127.0.0.1:1"
 	for _, c := range []struct{ url, token, want string }{
 		{s.url, "", "--token-file"},
 		{s.url, "wrong", "--token-file"},
 		{nobody, "", "is kv3fs serve running?"},
 		{"unix:/nonexistent", "", "is kv3fs serve running?"},
-		{"http://" + stranger.Addr().String(), "", "did not answer within"},
+		{"http://" + silent.Addr().String(), "", "did not answer within"},
 		{s.url + "/ns/x", "secret", "no page service"},
 		{"://", "", "want http://HOST:PORT"},
 	} {

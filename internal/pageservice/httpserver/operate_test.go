@@ -23,7 +23,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/pageservice/journal"
 )
 
-// textLog logs everything into b, from any goroutine.
+// textLog returns a logger that writes everything into b.
 func textLog(b *strings.Builder) *slog.Logger {
 	return slog.New(slog.NewTextHandler(&lockedWriter{w: b}, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
@@ -55,8 +55,8 @@ func startBroken(t *testing.T, o httpserver.Options) (*service, *brokenDisk) {
 	return startWith(t, journal.New(t.TempDir(), journal.Options{Commit: d.commit}), o, index.Options{}), d
 }
 
-// TestUnavailable: a store that cannot write is 503, which the clients try again,
-// and not ready; one log line says so, not one per request.
+// TestUnavailable: if the index cannot write, clients get 503, after which they try again,
+// and the service is not ready; there is one log line, not one per request.
 func TestUnavailable(t *testing.T) {
 	var log strings.Builder
 	s, disk := startBroken(t, httpserver.Options{Log: textLog(&log)})
@@ -99,20 +99,20 @@ func TestUnavailable(t *testing.T) {
 
 // TestProbe: readiness probes the disk under the index, but not for every client.
 func TestProbe(t *testing.T) {
-	var asked atomic.Int64
-	s := start(t, httpserver.Options{Probe: func() error { asked.Add(1); return errors.New("no space left") }}, pageservice.Options{})
+	var probes atomic.Int64
+	s := start(t, httpserver.Options{Probe: func() error { probes.Add(1); return errors.New("no space left") }}, pageservice.Options{})
 	for range 10 {
 		if status, answer := s.do("GET", "/readyz", ""); status != 503 || !strings.Contains(answer, "no space left") {
 			t.Errorf("%d %s", status, answer)
 		}
 	}
-	if n := asked.Load(); n > 3 {
-		t.Errorf("asked the disk %d times", n)
+	if n := probes.Load(); n > 3 {
+		t.Errorf("probed the disk %d times", n)
 	}
 }
 
-// TestProbesAtOnce: who asks while the disk is being asked gets the last answer, until
-// that has taken too long.
+// TestProbesAtOnce: while a probe runs, other clients get the outcome of the last one, until
+// the probe has taken too long.
 func TestProbesAtOnce(t *testing.T) {
 	t.Parallel()
 	leave, entered := make(chan struct{}), make(chan struct{}, 1)
@@ -126,7 +126,7 @@ func TestProbesAtOnce(t *testing.T) {
 	<-entered
 	for range 20 {
 		if status := ready(); status != 200 {
-			t.Fatalf("while another looks: %d", status)
+			t.Fatalf("while a probe runs: %d", status)
 		}
 	}
 	if status := <-first; status != 503 {
@@ -136,7 +136,7 @@ func TestProbesAtOnce(t *testing.T) {
 		t.Errorf("the disk hangs still: %d", status)
 	}
 	close(leave)
-	soon(t, "ready again", func() bool { return ready() == 200 })
+	soon(t, "readiness", func() bool { return ready() == 200 })
 }
 
 // TestMonitorsAreCheap: monitors take hardly any time of the service.
@@ -168,7 +168,7 @@ func TestMonitorsAreCheap(t *testing.T) {
 	}
 }
 
-// TestReservingProves: a page that was given out shows that the disk takes writes.
+// TestReservingProves: granting a page proves that the disk takes writes.
 func TestReservingProves(t *testing.T) {
 	s, disk := startBroken(t, httpserver.Options{})
 	s.ok("/0/initialize", `{"num_pages":1}`)
@@ -187,11 +187,11 @@ func TestReservingProves(t *testing.T) {
 	failedChange()
 	s.ok("/0/reserve_and_allocate_page_indices", `{"keys":[["no room",""]]}`)
 	if got, _ := s.do("GET", "/readyz", ""); got != 503 {
-		t.Errorf("a key without a page shows nothing: %d", got)
+		t.Errorf("a key without a page proves nothing: %d", got)
 	}
 }
 
-// TestOddNamespaces: no name of a namespace is mistaken for a label of ours.
+// TestOddNamespaces: no name of a namespace collides with a special label.
 func TestOddNamespaces(t *testing.T) {
 	s := start(t, httpserver.Options{}, pageservice.Options{})
 	for _, prefix := range []string{"", "/ns/default", "/ns/other"} {
@@ -208,7 +208,7 @@ func TestOddNamespaces(t *testing.T) {
 	}
 }
 
-// TestToken: with a token nothing is open but the health.
+// TestToken: with a token, only the health routes work without it.
 func TestToken(t *testing.T) {
 	s := start(t, httpserver.Options{Token: "secret"}, pageservice.Options{})
 	ask := func(method, path, authorization string) (int, http.Header) {
@@ -246,8 +246,8 @@ func TestToken(t *testing.T) {
 	}
 }
 
-// TestNamespaces: prefixes and bound listeners lead to the same namespaces, and no
-// two share a key.
+// TestNamespaces: prefixes and bound listeners reach the same namespaces, and no two
+// namespaces share a key.
 func TestNamespaces(t *testing.T) {
 	s := start(t, httpserver.Options{}, pageservice.Options{})
 	bound := startOn(t, s.index, httpserver.Options{}, "two")
@@ -271,12 +271,12 @@ func TestNamespaces(t *testing.T) {
 	s.want("/ns/"+strings.Repeat("n", 64)+"/keys/batch_exists", `{"keys":[]}`, 200, `{"exists":[]}`)
 }
 
-// TestMetrics: what Prometheus reads is well-formed, counts right, and does not grow
-// with what strangers ask.
+// TestMetrics: the metrics are well-formed and correct, and do not grow with the namespaces
+// that clients invent.
 func TestMetrics(t *testing.T) {
 	s := withSomething(t, httpserver.Options{})
 	for i := range 200 {
-		s.ok("/ns/stranger"+string(rune('a'+i%26))+jsonText(i)+"/keys/batch_exists", `{"keys":["K"]}`)
+		s.ok("/ns/unknown"+string(rune('a'+i%26))+jsonText(i)+"/keys/batch_exists", `{"keys":["K"]}`)
 	}
 	s.ok("/ns/model/rank/0/initialize", `{"num_pages":4}`)
 	s.post("/keys/batch_exists", `[]`)
@@ -333,7 +333,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// TestManySets: sets beyond those that metrics tell apart are added up.
+// TestManySets: sets beyond those with labels of their own are added up.
 func TestManySets(t *testing.T) {
 	s := start(t, httpserver.Options{}, pageservice.Options{})
 	for rank := range 100 {

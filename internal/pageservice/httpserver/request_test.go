@@ -13,7 +13,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/pageservice"
 )
 
-// parsed reads a body as a route would.
+// parsed parses a body as a route would.
 func parsed(t testing.TB, f form, body string) (*request, error) {
 	t.Helper()
 	l := Limits{}.WithDefaults()
@@ -24,8 +24,8 @@ func parsed(t testing.TB, f form, body string) (*request, error) {
 	return r, r.parse(f)
 }
 
-// FuzzKeys holds the reader of keys against encoding/json: what we take it takes, too,
-// with the same keys; and what only it takes is what we refuse on purpose.
+// FuzzKeys compares readKeys with encoding/json: what the parser accepts encoding/json
+// accepts, too, with the same keys; what only encoding/json accepts is refused on purpose.
 func FuzzKeys(f *testing.F) {
 	for _, s := range []string{
 		`{"keys":["a","b\n","\u00e9","\ud83e\udd8a"],"namespace":"kv"}`, `{"keys":[]}`, `{"keys":[1]}`, `{"keys":null}`, `{"keys":["a",["b",{"c":[1,2]}]]}`,
@@ -39,12 +39,12 @@ func FuzzKeys(f *testing.F) {
 		var want map[string]json.RawMessage
 		oracle := json.Unmarshal([]byte(body), &want)
 		if err == nil && oracle != nil {
-			t.Fatalf("encoding/json refuses %q: %v", body, oracle)
+			t.Fatalf("accepted, but encoding/json refuses %q: %v", body, oracle)
 		}
 		if err != nil {
 			var limit refusal
 			if oracle == nil && want != nil && !errors.As(err, &limit) && !ambiguous(body) {
-				t.Fatalf("we refuse %q: %v", body, err)
+				t.Fatalf("refused, but encoding/json accepts %q: %v", body, err)
 			}
 			return
 		}
@@ -91,7 +91,7 @@ func FuzzConfirm(f *testing.F) {
 		d.UseNumber()
 		if err := d.Decode(&want); err != nil {
 			if strings.Contains(strings.ToLower(body), `"rank"`) || strings.Contains(strings.ToLower(body), "pages_to_release") || strings.Contains(strings.ToLower(body), "confirmations") {
-				return // it folds the case of names; we do not
+				return // it folds the case of names; the parser does not
 			}
 			t.Fatalf("%q: encoding/json: %v", body, err)
 		}
@@ -110,8 +110,7 @@ func FuzzConfirm(f *testing.F) {
 	})
 }
 
-// folds says that a name is spelled in a way that encoding/json would understand and
-// we would not.
+// folds reports whether a name is spelled in a way that only encoding/json understands.
 func folds(body string) bool {
 	for _, name := range []string{"rank", "confirmations", "pages_to_release"} {
 		if strings.Count(strings.ToLower(body), name) != strings.Count(body, name) {
@@ -121,8 +120,8 @@ func folds(body string) bool {
 	return strings.Contains(body, `\u`) || strings.ContainsAny(body, "\u017f\u212a")
 }
 
-// ambiguous says that a body is one of those that encoding/json mends: broken UTF-8,
-// half a surrogate, a name twice, or depth without end.
+// ambiguous reports whether a body is one of those that encoding/json repairs: invalid
+// UTF-8, half a surrogate pair, a name twice, or great depth.
 func ambiguous(body string) bool {
 	if !utf8.ValidString(body) || strings.Contains(strings.ToLower(body), `\ud`) || strings.Count(body, "[")+strings.Count(body, "{") > 9000 {
 		return true
@@ -131,7 +130,7 @@ func ambiguous(body string) bool {
 	return repeatsName(d)
 }
 
-// repeatsName reads one value and says whether an object in it has a name twice.
+// repeatsName reads one value and reports whether an object in it has a name twice.
 func repeatsName(d *json.Decoder) bool {
 	t, err := d.Token()
 	if err != nil {
@@ -162,7 +161,7 @@ func repeatsName(d *json.Decoder) bool {
 	return twice
 }
 
-// FuzzAnswers holds what we append by hand against encoding/json.
+// FuzzAnswers compares the functions that append JSON with encoding/json.
 func FuzzAnswers(f *testing.F) {
 	f.Add("a\"\\\n\u2028<é\xff", int64(7), true)
 	f.Add("", pageservice.None, false)
@@ -194,7 +193,7 @@ func same(t *testing.T, got []byte, v any) {
 	}
 }
 
-// TestReuse: a request that is used again knows nothing of the one before.
+// TestReuse: a request that is reused keeps nothing of the one before.
 func TestReuse(t *testing.T) {
 	l := Limits{}.WithDefaults()
 	r := &request{limits: &l}
@@ -210,7 +209,7 @@ func TestReuse(t *testing.T) {
 	}
 }
 
-// TestParseAllocates one string for a batch, not one per key.
+// TestParseAllocates: parsing allocates one string for a batch, not one per key.
 func TestParseAllocates(t *testing.T) {
 	l := Limits{}.WithDefaults()
 	r := &request{limits: &l}

@@ -13,13 +13,13 @@ import (
 	"github.com/kv3fs/kv3fs/internal/pageservice/httpserver"
 )
 
-// asRequests is a request as Python's requests library sends the clients' bodies.
+// asRequests returns a request as Python's requests library sends it.
 func asRequests(path, body string) string {
 	return fmt.Sprintf("POST %s HTTP/1.1\r\nHost: localhost:18000\r\nUser-Agent: python-requests/2.32.3\r\nAccept-Encoding: gzip, deflate\r\nAccept: */*\r\nConnection: keep-alive\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", path, len(body), body)
 }
 
-// TestTranscripts replays what the clients send, byte by byte and on one connection
-// that is kept (R40, R41), at every way to a namespace.
+// TestTranscripts replays exactly what the clients send, on one connection that is kept
+// open (R40, R41), without and with a namespace in the path.
 func TestTranscripts(t *testing.T) {
 	for _, file := range []string{"vllm", "sglang"} {
 		text, err := os.ReadFile("testdata/" + file + ".txt")
@@ -66,7 +66,7 @@ func replay(t *testing.T, s *service, prefix, text string) {
 	}
 }
 
-// TestPipelining: requests that come at once are answered one after the other.
+// TestPipelining: requests that arrive together are answered one after the other.
 func TestPipelining(t *testing.T) {
 	s := start(t, httpserver.Options{}, pageservice.Options{})
 	c := s.raw()
@@ -90,8 +90,8 @@ func TestPipelining(t *testing.T) {
 	}
 }
 
-// TestLiteralSegmentsWin (R42): the paths of vLLM are not taken for ranks, and the
-// states are apart.
+// TestLiteralSegmentsWin (R42): the paths of vLLM are not mistaken for ranks, and the two
+// protocols have separate states.
 func TestLiteralSegmentsWin(t *testing.T) {
 	s := start(t, httpserver.Options{}, pageservice.Options{})
 	s.ok("/rank/0/initialize", `{"num_pages":4}`)
@@ -117,7 +117,7 @@ func TestLiteralSegmentsWin(t *testing.T) {
 	}
 }
 
-// TestRanksOfPaths: 422 in FastAPI's form for what is no integer.
+// TestRanksOfPaths: a rank that is not an integer gets 422 in FastAPI's form.
 func TestRanksOfPaths(t *testing.T) {
 	s := start(t, httpserver.Options{}, pageservice.Options{})
 	for _, c := range []struct{ rank, input string }{{"x", "x"}, {"1.5", "1.5"}, {"+-1", "+-1"}, {"-", "-"}, {"0x1", "0x1"}, {"1e3", "1e3"}, {"%C3%A9%22", `é\"`}, {"%ff", "\ufffd"}} {
@@ -139,6 +139,6 @@ func TestRanksOfPaths(t *testing.T) {
 	s.ok("/+3/initialize", `{"num_pages":4}`)
 	s.ok("/003/exists", `{"keys":[]}`)
 	if before != "" {
-		t.Errorf("something is known: %s", before)
+		t.Errorf("the index is not empty: %s", before)
 	}
 }

@@ -21,7 +21,7 @@ var confirming = map[string]func(*world){
 	},
 
 	// 6.6: a key that rank 0 confirmed while it was alone is complete too early, and
-	// incomplete for ever once rank 1 confirms it.
+	// incomplete forever once rank 1 confirms it.
 	"the start-up race hides a key until the late rank has it": func(w *world) {
 		w.initialize(4, 0)
 		w.save(0, "a")
@@ -35,7 +35,7 @@ var confirming = map[string]func(*world){
 		}
 	},
 
-	"a fixed number of ranks rules the start-up race out": func(w *world) {
+	"a fixed number of ranks rules out the start-up race": func(w *world) {
 		w.fix(2)
 		for rank := range 2 {
 			w.initialize(4, rank)
@@ -44,7 +44,7 @@ var confirming = map[string]func(*world){
 		}
 	},
 
-	"of a fixed number of ranks no other takes the place of one": func(w *world) {
+	"with a fixed number of ranks, no other rank takes the place of one": func(w *world) {
 		w.fix(2)
 		w.initialize(4, 0, 1, 2)
 		w.save(1, "a")
@@ -59,7 +59,7 @@ var confirming = map[string]func(*world){
 
 	// 6.6: a second confirm of a partial key by the same rank overwrites, and leaks
 	// the first page. 7.6: two writers of one key leak one page.
-	"of two writers of a key the first one's page stays, the second's returns": func(w *world) {
+	"of two writers of a key, the first keeps its page and the second loses it": func(w *world) {
 		w.initialize(2, 0)
 		first, second := w.page(0, "a"), w.page(0, "a")
 		w.confirm(0, "a", first)
@@ -113,23 +113,23 @@ var confirming = map[string]func(*world){
 		w.full(0, "still the key's")
 	},
 
-	"a released page rests before it is given out": func(w *world) {
+	"a released page is in quarantine before it is given out": func(w *world) {
 		w.initialize(1, 0)
 		if c := w.release(0, w.page(0, "a")); c != (pageservice.Confirmed{Released: 1}) {
 			w.Fatalf("%+v", c)
 		}
 		w.Advance(w.o.Reserve)
-		w.full(0, "resting")
+		w.full(0, "in quarantine")
 		w.Advance(w.o.Quarantine)
 		page := w.page(0, "b")
 		w.Advance(w.o.Reserve)
 		w.release(0, page)
-		w.full(0, "resting")
+		w.full(0, "in quarantine")
 		w.Advance(w.o.Quarantine)
 		w.save(0, "c")
 	},
 
-	// A release names no key, so nobody can tell whose it is.
+	// A release names no key, so the index cannot tell whose it is.
 	"a former writer's release takes nothing from the present one": func(w *world) {
 		w.initialize(1, 0)
 		page := w.page(0, "slow")
@@ -137,7 +137,7 @@ var confirming = map[string]func(*world){
 		if w.page(0, "a") != page {
 			w.Fatal("another page")
 		}
-		w.release(0, page) // the slow one has failed at last
+		w.release(0, page) // the slow writer fails
 		w.Advance(w.o.Reserve)
 		w.full(0, "being written")
 		if c := w.confirm(0, "a", page); c.Keys != 1 {
@@ -146,8 +146,8 @@ var confirming = map[string]func(*world){
 		w.exist(true, "a")
 	},
 
-	// The caller of an HTTP service goes away in the midst of a request, and its room
-	// is used again.
+	// A client goes away in the middle of a request, and the server reuses the memory of
+	// the request.
 	"the caller's slices may be changed after any return, even an early one": func(w *world) {
 		w.initialize(256, 0)
 		live := w.page(0, "live")
@@ -165,7 +165,7 @@ var confirming = map[string]func(*world){
 			more[0] = "live"
 			cancel()
 		}
-		w.page(0, "last") // in the order of calls: all that was begun has ended
+		w.page(0, "last") // writes are in the order of calls: all earlier ones have ended
 		if r := w.rank(0); r.Reserved < 1 {
 			w.Fatalf("%+v", r)
 		}
@@ -185,7 +185,7 @@ var confirming = map[string]func(*world){
 		}
 	},
 
-	"a late confirmation counts while nobody else has the page": func(w *world) {
+	"a late confirmation counts while no other writer has the page": func(w *world) {
 		w.initialize(1, 0)
 		page := w.page(0, "a")
 		w.Advance(w.o.Reserve + w.o.Quarantine/2)

@@ -8,7 +8,7 @@ import (
 
 var forgetting = map[string]func(*world){
 	// 6.6: there is no delete. 7.5: delete is unsafe while a reader holds the page.
-	"a deleted key's page rests until its readers are gone": func(w *world) {
+	"a deleted key's page is in quarantine until its readers are gone": func(w *world) {
 		w.initialize(1, 0)
 		w.save(0, "a")
 		w.locate(0, "a")
@@ -37,16 +37,16 @@ var forgetting = map[string]func(*world){
 		if c := w.confirm(0, "c", page); c != (pageservice.Confirmed{Ignored: 1}) {
 			w.Fatalf("%+v", c)
 		}
-		w.full(0, "resting")
+		w.full(0, "in quarantine")
 		w.Advance(w.o.Quarantine)
-		w.save(0, "d") // the page of b, which nobody read
+		w.save(0, "d") // on the page of b, which no client read
 		w.locate(0, "d")
 		w.full(0, "being read, or written")
 		w.Advance(w.o.Reserve)
 		w.save(0, "e", "f")
 	},
 
-	"evict takes what is not leased": func(w *world) {
+	"evict evicts what is not leased": func(w *world) {
 		w.initialize(3, 0)
 		w.save(0, "a", "b", "c")
 		w.locate(0, "a")
@@ -59,7 +59,7 @@ var forgetting = map[string]func(*world){
 	},
 
 	// 6.6: a repeat of initialize is a no-op even with another num_pages.
-	"a rank that comes back with another number of pages starts anew": func(w *world) {
+	"a rank that comes back with another number of pages starts empty": func(w *world) {
 		w.initialize(4, 0)
 		w.save(0, "a", "b")
 		state, err := w.Index().Initialize(w.Context(), space, 0, pageservice.RankOptions{NumPages: 2})
@@ -74,7 +74,7 @@ var forgetting = map[string]func(*world){
 		}
 	},
 
-	"pages of a rank that came back are not given out while somebody may be at them": func(w *world) {
+	"pages of a rank that came back are not given out while a client may use them": func(w *world) {
 		w.initialize(4, 0)
 		w.save(0, "a")
 		w.locate(0, "a")
@@ -85,10 +85,10 @@ var forgetting = map[string]func(*world){
 		w.Advance(w.o.Reserve + w.o.Quarantine)
 		w.save(0, "b")
 		w.Crash()
-		w.save(0, "c") // the time is over, also for later lives
+		w.save(0, "c") // the time has passed, also for later lives
 	},
 
-	// With the same number of pages nothing tells that an engine has fewer ranks now.
+	// With the same number of pages, nothing shows that an engine has fewer ranks now.
 	"a rank that is forgotten does not count, and keys are complete without it": func(w *world) {
 		w.initialize(4, 0, 1)
 		w.save(0, "a")
@@ -111,7 +111,7 @@ var forgetting = map[string]func(*world){
 		w.exist(false, "a")
 	},
 
-	"a rank that was forgotten gets pages again when nobody is at its old ones": func(w *world) {
+	"a rank that was forgotten gets pages again when no client uses its old ones": func(w *world) {
 		w.initialize(4, 0)
 		w.save(0, "a")
 		w.locate(0, "a")
@@ -139,14 +139,14 @@ var forgetting = map[string]func(*world){
 		w.exist(true, "a")
 	},
 
-	"ranks of an engine that is no more do not count until they are heard of": func(w *world) {
+	"ranks of an engine that is gone do not count until their next request": func(w *world) {
 		w.initialize(4, 0, 1)
 		w.initialize(8, 0) // alone now
 		w.save(0, "a")
 		w.exist(true, "a")
 		w.Crash()
 		w.exist(true, "a")
-		w.locate(1, "a") // it is there after all
+		w.locate(1, "a") // so it still exists
 		w.exist(false, "a")
 		w.save(1, "a")
 		w.exist(true, "a")

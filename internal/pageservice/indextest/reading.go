@@ -3,7 +3,7 @@ package indextest
 import "github.com/kv3fs/kv3fs/internal/pageservice"
 
 var reading = map[string]func(*world){
-	"answers are in the order of the question": func(w *world) {
+	"results are in the order of the keys": func(w *world) {
 		w.initialize(4, 0)
 		w.save(0, "a", "b")
 		found, err := w.Index().Exists(w.Context(), space, []string{"x", "b", "a", "x", "b"})
@@ -16,7 +16,7 @@ var reading = map[string]func(*world){
 		}
 	},
 
-	"equal keys of two spaces never meet": func(w *world) {
+	"equal keys of two spaces are different keys": func(w *world) {
 		w.initialize(2, 0)
 		w.save(0, "a")
 		for _, other := range []pageservice.Space{{Namespace: "m", Set: "vllm"}, {Set: "sglang/kv/0"}} {

@@ -9,7 +9,7 @@ import (
 )
 
 var refusing = map[string]func(*world){
-	"an unknown rank is an error, and remains unknown": func(w *world) {
+	"an unknown rank is an error, and stays unknown": func(w *world) {
 		w.initialize(2, 0)
 		_, reserveErr := w.Index().Reserve(w.Context(), space, 1, []string{"a"}, true)
 		_, confirmErr := w.Index().Confirm(w.Context(), space, 1, nil, []int64{0})
@@ -44,7 +44,7 @@ var refusing = map[string]func(*world){
 		}
 	},
 
-	"a call whose caller is gone changes nothing": func(w *world) {
+	"a call whose context has ended changes nothing": func(w *world) {
 		w.initialize(2, 0)
 		ctx, cancel := context.WithCancel(w.Context())
 		cancel()
@@ -56,7 +56,7 @@ var refusing = map[string]func(*world){
 		}
 	},
 
-	"a space that nobody has initialised is empty": func(w *world) {
+	"a space that was never initialised is empty": func(w *world) {
 		other := pageservice.Space{Set: "elsewhere"}
 		if found, err := w.Index().Exists(w.Context(), other, []string{"a"}); err != nil || found[0] {
 			w.Fatal(found, err)

@@ -34,7 +34,7 @@ var reserving = map[string]func(*world){
 		w.exist(false, "a")
 	},
 
-	"a key said to exist is still there when it is located": func(w *world) {
+	"a key that was reported to exist still exists when it is located": func(w *world) {
 		w.initialize(1, 0)
 		w.save(0, "a")
 		w.exist(true, "a")
@@ -45,7 +45,7 @@ var reserving = map[string]func(*world){
 		}
 	},
 
-	// 6.6: a key that is there is allocated again, and rewritten while others read it.
+	// 6.6: a key that exists is allocated again, and rewritten while others read it.
 	"a present key keeps its page, which is protected while it may be rewritten": func(w *world) {
 		w.initialize(1, 0)
 		w.save(0, "a")
@@ -81,7 +81,7 @@ var reserving = map[string]func(*world){
 		}
 	},
 
-	"all or nothing gives nothing, where not all can get a page": func(w *world) {
+	"all or nothing grants no page if not every key can get one": func(w *world) {
 		w.initialize(3, 0)
 		w.save(0, "a")
 		g := w.reserve(0, "a", "b", "c", "d")
@@ -93,7 +93,7 @@ var reserving = map[string]func(*world){
 		}
 	},
 
-	"without all or nothing the first keys get what there is": func(w *world) {
+	"without all or nothing, the first keys get the pages that there are": func(w *world) {
 		w.initialize(2, 0)
 		g, err := w.Index().Reserve(w.Context(), space, 0, []string{"a", "b", "c"}, false)
 		if err != nil || g[0].Page == pageservice.None || g[1].Page == pageservice.None || g[2].Page != pageservice.None {
@@ -102,7 +102,7 @@ var reserving = map[string]func(*world){
 	},
 
 	// 7.6: an empty map and an empty list raise KeyError.
-	"a rank whose pages are all reserved answers none": func(w *world) {
+	"a rank whose pages are all reserved grants none": func(w *world) {
 		w.initialize(1, 0)
 		w.page(0, "a")
 		w.full(0, "reserved")
@@ -121,7 +121,7 @@ var reserving = map[string]func(*world){
 		w.save(0, "b")
 	},
 
-	// A store that looks for victims only among the oldest keys stops accepting
+	// A store that searches for victims only among the oldest keys stops accepting
 	// although there are some.
 	"keys that are not leased are found behind any number that are": func(w *world) {
 		leased, idle, more := keysNamed("leased", 17_000), keysNamed("idle", 3_000), keysNamed("more", 100)
@@ -139,7 +139,7 @@ var reserving = map[string]func(*world){
 		w.exist(true, idle[100:]...)
 	},
 
-	// The same for keys that are elsewhere.
+	// The same holds for keys of other ranks.
 	"keys of a rank are found behind any number that only others have": func(w *world) {
 		theirs, ours := keysNamed("theirs", 17_000), keysNamed("ours", 100)
 		w.initialize(20_000, 0)
@@ -173,7 +173,7 @@ var reserving = map[string]func(*world){
 		}
 	},
 
-	"a rank of two thousand million pages is no burden": func(w *world) {
+	"a rank of two thousand million pages costs no memory for each": func(w *world) {
 		w.initialize(pageservice.MaxPages, 0)
 		w.save(0, "a")
 		if r := w.rank(0); r.Free != pageservice.MaxPages-1 {
@@ -200,7 +200,7 @@ func keysNamed(name string, n int) []string {
 	return keys
 }
 
-// saveAll makes a rank have keys, all at once.
+// saveAll stores keys on a rank, in one batch.
 func (w *world) saveAll(rank int, keys []string) {
 	w.Helper()
 	written := make([]pageservice.Placed, len(keys))

@@ -24,7 +24,7 @@ var restarting = map[string]func(*world){
 	},
 
 	// 7.6: a snapshot taken mid-write loses reserved pages for good.
-	"pages reserved before a crash return": func(w *world) {
+	"pages that were reserved before a crash become free": func(w *world) {
 		w.initialize(2, 0)
 		w.page(0, "a")
 		w.page(0, "b")
@@ -34,8 +34,8 @@ var restarting = map[string]func(*world){
 		w.save(0, "c", "d")
 	},
 
-	// The book cannot know how long it was down.
-	"a page reserved before a crash rests in full, however long ago that was": func(w *world) {
+	// The index cannot know how long it was down.
+	"a page reserved before a crash is held in full, however long ago that was": func(w *world) {
 		w.initialize(1, 0)
 		page := w.page(0, "a")
 		for range 2 {
@@ -50,7 +50,7 @@ var restarting = map[string]func(*world){
 		w.exist(true, "a")
 	},
 
-	"a writer that survives a crash of the book may confirm": func(w *world) {
+	"a writer that survives a crash of the index may confirm": func(w *world) {
 		w.initialize(2, 0)
 		page := w.page(0, "a")
 		w.Crash()
@@ -72,7 +72,7 @@ var restarting = map[string]func(*world){
 		w.exist(false, "a")
 	},
 
-	"a location given out before a crash is good after it": func(w *world) {
+	"a location given out before a crash is valid after it": func(w *world) {
 		w.initialize(1, 0)
 		w.save(0, "a")
 		w.locate(0, "a")
@@ -92,7 +92,7 @@ var restarting = map[string]func(*world){
 		w.full(0, "rewritten a moment ago")
 	},
 
-	"what was deleted or cleared stays so, and rests": func(w *world) {
+	"what was deleted or cleared stays so, and its pages are in quarantine": func(w *world) {
 		w.initialize(2, 0)
 		w.save(0, "a")
 		w.locate(0, "a")
@@ -105,7 +105,7 @@ var restarting = map[string]func(*world){
 		}
 		w.Crash()
 		w.exist(false, "a", "b")
-		w.full(0, "resting")
+		w.full(0, "in quarantine")
 		w.calm()
 		w.save(0, "c", "d")
 	},
@@ -120,7 +120,7 @@ var restarting = map[string]func(*world){
 		w.exist(true, "b", "c", "d")
 	},
 
-	"a late rank's key is as visible after a crash as before": func(w *world) {
+	"a key that one rank lacks is as invisible after a crash as before": func(w *world) {
 		w.initialize(2, 0, 1)
 		w.save(0, "a")
 		w.Crash()
