@@ -98,11 +98,11 @@ func receiveFD(socket int) (int, error) {
 	}
 	messages, err := unix.ParseSocketControlMessage(control[:n])
 	if err != nil || len(messages) != 1 {
-		return -1, fmt.Errorf("the mount helper sent no descriptor: %w", errors.Join(err, unix.EPROTO))
+		return -1, fmt.Errorf("mount helper: sent no descriptor: %w", errors.Join(err, unix.EPROTO))
 	}
 	fds, err := unix.ParseUnixRights(&messages[0])
 	if err != nil || len(fds) != 1 {
-		return -1, fmt.Errorf("the mount helper sent no descriptor: %w", errors.Join(err, unix.EPROTO))
+		return -1, fmt.Errorf("mount helper: sent no descriptor: %w", errors.Join(err, unix.EPROTO))
 	}
 	return fds[0], nil
 }

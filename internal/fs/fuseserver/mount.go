@@ -124,7 +124,7 @@ func (m *Mount) Serve() error {
 	case <-m.abandon:
 		m.fs.tree.Abandon()
 		m.fs.notifier.stop()
-		return fmt.Errorf("mount %s: abandoned with requests in progress", m.point)
+		return fmt.Errorf("mount %s: requests did not end within %v of the abort: abandoned", m.point, abortGrace)
 	}
 }
 

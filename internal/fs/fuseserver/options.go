@@ -53,19 +53,19 @@ type Options struct {
 
 func (o *Options) complete() error {
 	if o.Cluster == "" || len(o.Cluster) > longestCluster {
-		return fmt.Errorf("cluster name %q: need 1 to %d bytes", o.Cluster, longestCluster)
+		return fmt.Errorf("cluster name %q: has %d bytes: use 1 to %d", o.Cluster, len(o.Cluster), longestCluster)
 	}
 	for _, r := range o.Cluster {
 		ok := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '.' || r == '_' || r == '-'
 		if !ok {
-			return fmt.Errorf("cluster name %q: letters, digits, '.', '_' and '-' only", o.Cluster)
+			return fmt.Errorf("cluster name %q: has %q: use only letters, digits, '.', '_' and '-'", o.Cluster, r)
 		}
 	}
 	if o.BlockBytes == 0 {
 		o.BlockBytes = 1 << 20
 	}
 	if o.BlockBytes&(o.BlockBytes-1) != 0 {
-		return fmt.Errorf("block size %d: need a power of two", o.BlockBytes)
+		return fmt.Errorf("block size %d: is not a power of two", o.BlockBytes)
 	}
 	if o.Log == nil {
 		o.Log = slog.Default()

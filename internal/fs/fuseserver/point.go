@@ -89,7 +89,7 @@ func clearPoint(point string) error {
 			return fmt.Errorf("mount point %s: detach the mount of a dead daemon: %w", point, err)
 		}
 	}
-	return fmt.Errorf("mount point %s: %w", point, unix.EBUSY)
+	return fmt.Errorf("mount point %s: more than %d mounts of dead daemons: %w", point, mostStacked, unix.EBUSY)
 }
 
 // dead reports whether the connection of the FUSE mount at point has ended. The statfs

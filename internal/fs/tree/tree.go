@@ -109,7 +109,7 @@ func (t *Tree) begin() error {
 
 	probe, err := openBeneath(t.rootFD, ".", unix.O_PATH|unix.O_DIRECTORY)
 	if err != nil {
-		return fmt.Errorf("openat2 (Linux 5.6 or later is needed): %w", err)
+		return fmt.Errorf("openat2: %w: use Linux 5.6 or later", err)
 	}
 	unix.Close(probe)
 	if err := unix.Mkdirat(t.rootFD, StateName, 0o700); err != nil && !errors.Is(err, unix.EEXIST) {

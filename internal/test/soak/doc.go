@@ -1,3 +1,3 @@
-// Package soak holds tests of what only numbers show: a real daemon under many
-// files and large buffers.
+// Package soak tests that the memory of a real daemon stays bounded, with many
+// files and with large buffers.
 package soak

@@ -15,8 +15,8 @@ import (
 	"github.com/kv3fs/kv3fs/usrbio"
 )
 
-// residentLimitBytes is the bound for a daemon that has seen a million
-// files which the kernel forgot.
+// residentLimitBytes is the bound for a daemon that has seen a million files, which
+// the kernel then forgot.
 const residentLimitBytes = 100 << 20
 
 func TestMain(m *testing.M) { os.Exit(daemontest.Main(m)) }
@@ -42,7 +42,7 @@ func start(t *testing.T) *daemontest.Daemon {
 	return d
 }
 
-// residentBytes is what the process holds in memory.
+// residentBytes returns the resident memory of a process.
 func residentBytes(t *testing.T, pid int) int64 {
 	t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
@@ -56,7 +56,7 @@ func residentBytes(t *testing.T, pid int) int64 {
 	return pages * int64(os.Getpagesize())
 }
 
-// settlesBelow waits for the daemon to give memory back.
+// settlesBelow waits until the daemon has returned memory to the system.
 func settlesBelow(t *testing.T, pid int, limitBytes int64) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
@@ -72,7 +72,7 @@ func settlesBelow(t *testing.T, pid int, limitBytes int64) {
 }
 
 // The daemon's memory does not depend on the number of files it has ever seen.
-// KV3FS_SOAK_FILES=1000000 runs the full number (about five minutes).
+// KV3FS_SOAK_FILES=1000000 runs the full number (about five minutes).
 func TestMemoryAfterManyFiles(t *testing.T) {
 	files := 100_000
 	limit := int64(50 << 20) // in proportion: twice what the daemon takes without any
@@ -114,7 +114,7 @@ func TestMemoryAfterManyFiles(t *testing.T) {
 	settlesBelow(t, daemon.PID(), limit)
 }
 
-// The daemon's memory does not depend on the size of the iovs, however much has
+// The daemon's memory does not depend on the size of the iovs, or on how much has
 // moved through them.
 func TestMemoryAfterLargeIov(t *testing.T) {
 	daemon := start(t)
