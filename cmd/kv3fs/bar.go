@@ -15,8 +15,8 @@ type bar struct {
 	command string
 }
 
-// newBar makes a bar for a command; never keeps it off terminals, too. total is -1 if
-// nobody knows it.
+// newBar makes a bar for a command. never hides it on terminals, too. total is -1 if it is
+// not known.
 func newBar(command, description string, total int, never bool, more ...progressbar.Option) bar {
 	options := append([]progressbar.Option{
 		progressbar.OptionSetWriter(os.Stderr),

@@ -17,7 +17,7 @@ import (
 
 type doctorCmd struct {
 	Mount string `placeholder:"DIR" help:"The mount to examine. Default: the one that --engine-config names, or the only one."`
-	Data  string `placeholder:"DIR" help:"The daemon's data directory. Default: asked of the daemon."`
+	Data  string `placeholder:"DIR" help:"The daemon's data directory. Default: as the daemon reports it."`
 
 	Engine       string `placeholder:"NAME" help:"Also check what this engine needs: ${engines}."`
 	EngineConfig string `placeholder:"FILE" help:"Also check this file, the engine's own configuration; needs --engine."`

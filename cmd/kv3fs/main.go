@@ -50,11 +50,11 @@ type cli struct {
 	Doctor       doctorCmd       `cmd:"" help:"Find out why kv3fs does not work on this host, or is slow, and what to do."`
 	Plan         planCmd         `cmd:"" help:"Calculate when loading KV is faster than computing it again, and the time to the first token."`
 	EngineConfig engineConfigCmd `cmd:"" help:"Print a ready configuration for an inference engine."`
-	Version      versionCmd      `cmd:"" help:"Print the version, and the commit and the protocols of this build."`
+	Version      versionCmd      `cmd:"" help:"Print version, commit and protocols of this build."`
 	Help         helpCmd         `cmd:"" help:"Show the help of a command."`
 	Probe        probeCmd        `cmd:"" hidden:"" help:"Execute a request of the doctor."`
 
-	PrintVersion versionFlag `name:"version" env:"-" help:"Print the version, as the command does."`
+	PrintVersion versionFlag `name:"version" env:"-" help:"Print what the command version prints."`
 }
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }

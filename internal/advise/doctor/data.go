@@ -113,7 +113,7 @@ func judgeFileSystem(dir string, m host.Mount) Finding {
 	return f
 }
 
-// judgeAtime says whether access times can be used to evict files by age.
+// judgeAtime judges whether access times can be used to evict files by age.
 func judgeAtime(m host.Mount) Finding {
 	f := Finding{ID: "data.atime"}
 	switch {

@@ -41,7 +41,7 @@ type object struct {
 	err   error // why use is useUnknown
 }
 
-// use says whether any process has an object open or mapped.
+// use reports whether any process has an object open or mapped.
 type use int
 
 const (

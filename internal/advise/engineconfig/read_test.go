@@ -259,7 +259,7 @@ func TestReadForAModel(t *testing.T) {
 		{UCM, ucm("cache_buffer_capacity_gb: 8"), Params{Model: v3, TP: 8}, 32 * 128 * 70272, 8 * gib, 0, "holds 954 blocks"},
 		{UCM, ucm("cache_buffer_capacity_gb: 4"), Params{Model: v3, BlockTokens: 32}, 32 * 32 * 70272, 4 * gib, 0, ""},
 		{UCM, ucm("share_buffer_enable: false"), Params{Model: v3}, 32 * 128 * 70272, 0, 0, ""},
-		{UCM, ucm("cache_buffer_capacity_gb: 1"), Params{}, 32 * 16 * mib, 0, 0, ""}, // for a model nobody named
+		{UCM, ucm("cache_buffer_capacity_gb: 1"), Params{}, 32 * 16 * mib, 0, 0, ""}, // no model is named
 		{VLLM, strings.Replace(vllmGood, `"hf3fs_file_size"`, `"hf3fs_client_numjobs":1,"hf3fs_file_size"`, 1), Params{Model: shape(t, "Llama-3.1-8B")}, 32 * mib, 0, 1 << 40, ""},
 		{VLLM, "vllm serve Qwen/QwQ-32B -tp 2 --kv-cache-dtype fp8 --kv-transfer-config='" + vllmGood + "'", Params{Model: shape(t, "Llama-3.1-8B"), TP: 1}, 16 * 2 * 8 * mib, 0, 1 << 40, ""},
 		{SGLang, strings.NewReplacer(`"numjobs": 16`, `"numjobs": 1`, `"entries": 8`, `"entries": 1`).Replace(sglangGood), Params{Model: shape(t, "Llama-3.1-8B")}, 16 * mib, 0, 1 << 40, ""},

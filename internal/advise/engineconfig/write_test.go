@@ -149,8 +149,8 @@ func TestShmAdvice(t *testing.T) {
 		want        string // "" where there is nothing to do
 		warns       bool
 	}{
-		{"room", 24 * gib, 0, 1, "", false},
-		{"room beside others", 24 * gib, 24 * gib, 1, "", false},
+		{"enough", 24 * gib, 0, 1, "", false},
+		{"enough beside others", 24 * gib, 24 * gib, 1, "", false},
 		{"not known", 0, 0, 1, fmt.Sprintf("size=%d ", 2*gib), false},
 		{"full", 0, 24 * gib, 1, fmt.Sprintf("size=%d ", 25*gib), true}, // 600 MiB more, in whole gigabytes
 		{"little beside much", 64 * mib, 24 * gib, 1, fmt.Sprintf("size=%d ", 25*gib), true},

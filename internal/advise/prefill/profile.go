@@ -3,7 +3,10 @@ package prefill
 import (
 	"fmt"
 	"math"
+	"slices"
 	"time"
+
+	"github.com/kv3fs/kv3fs/internal/invariants"
 )
 
 // DefaultMFU is the share of the peak that a good engine reaches in prefill.
@@ -31,6 +34,18 @@ func NewProfile(m Model, h Hardware, mfu float64) (*Profile, error) {
 		return nil, fmt.Errorf("prefill: MFU must be above 0 and at most 1, not %g", mfu)
 	}
 	return &Profile{Model: m, Hardware: h, mfu: [][]float64{{mfu}}, concurrencies: []int{1}, lengths: []int{1}}, nil
+}
+
+// checkGrid asserts that the grid is ascending and has a value at every point.
+func (p *Profile) checkGrid() {
+	if !invariants.Enabled {
+		return
+	}
+	invariants.Check(slices.IsSorted(p.concurrencies) && slices.IsSorted(p.lengths), "grid of %v by %v is not ascending", p.concurrencies, p.lengths)
+	invariants.Check(len(p.mfu) == len(p.concurrencies), "%d rows for %d concurrencies", len(p.mfu), len(p.concurrencies))
+	for i, row := range p.mfu {
+		invariants.Check(len(row) == len(p.lengths), "row %d has %d values for %d lengths", i, len(row), len(p.lengths))
+	}
 }
 
 // Measured reports whether the profile is fitted to published figures.

@@ -74,5 +74,6 @@ func MeasuredProfile(m Model, h Hardware) (*Profile, bool) {
 		row := len(p.mfu) - 1
 		p.mfu[row] = append(p.mfu[row], m.FLOPs(0, r.TotalTokens)/(h.FLOPS()*each))
 	}
+	p.checkGrid()
 	return p, p.Measured()
 }
