@@ -73,14 +73,14 @@ type bench struct {
 	progress     *measure.Progress // of requests, or of runs of ucm-table's rows
 }
 
-// settleScale chooses a scale where nobody did, and looks whether there is room.
+// settleScale chooses a scale if none is given, and checks that the blocks fit.
 func (b *bench) settleScale(profiles []*prefill.Profile) error {
 	d, err := b.demand(profiles)
 	if err != nil {
 		return err
 	}
 	if b.rep.Scale != 0 {
-		return checkRoom(b.rep.Scale, d, b.o.FreeBytes)
+		return checkSpace(b.rep.Scale, d, b.o.FreeBytes)
 	}
 	b.rep.ScaleChosen, b.rep.CopyGBps = true, copyRate()
 	b.rep.Scale, err = chooseScale(profiles, b.o.BlockTokens, b.o.Bandwidth*b.o.TimeScale, b.rep.CopyGBps, d, b.o.FreeBytes)
@@ -90,7 +90,7 @@ func (b *bench) settleScale(profiles []*prefill.Profile) error {
 	return err
 }
 
-// demand is what the workload needs at full size.
+// demand returns what the workload needs at full size.
 func (b *bench) demand(profiles []*prefill.Profile) (d demand, err error) {
 	o := b.o
 	var stored int // tokens
@@ -131,8 +131,8 @@ func (b *bench) demand(profiles []*prefill.Profile) (d demand, err error) {
 	return d, nil
 }
 
-// requestsInMemory is for how many of the longest prompts the engine has memory:
-// for those that are under way, and for some that are still being dumped.
+// requestsInMemory returns for how many of the longest prompts the engine has memory:
+// for those in flight, and for some that are still being saved.
 func (b *bench) requestsInMemory() int {
 	atOnce := slices.Max(b.o.Concurrency)
 	if b.o.Workload == UCMTable {
@@ -141,11 +141,11 @@ func (b *bench) requestsInMemory() int {
 	return atOnce + 2
 }
 
-// survey is what reading a trace once tells.
+// survey is a summary of a trace.
 type survey struct{ requests, distinct, longest int }
 
-// survey reads the trace once to its end, or as far as it is wanted, so that a
-// fault in its last line is known now.
+// survey reads the trace once, to its end or to MaxRequests, so that an error in its last
+// line is found now.
 func (b *bench) survey() (s survey, err error) {
 	f, err := os.Open(b.o.TracePath)
 	if err != nil {
@@ -185,7 +185,7 @@ type session struct {
 	engine    *engine // nil while no store is open
 }
 
-// open makes an engine.
+// open makes an engine with an open store.
 func (b *bench) open(ctx context.Context, s *Subject) (*session, error) {
 	space := keys.Namespace{
 		Model: s.Name(), DType: "bfloat16", Format: fmt.Sprintf("kv3fs bench engine, scale %d", s.scale),
@@ -206,7 +206,7 @@ func (b *bench) open(ctx context.Context, s *Subject) (*session, error) {
 	return ses, nil
 }
 
-// reopen closes the store, all of it written, and opens it with nothing in memory.
+// reopen flushes and closes the store and opens it again, with nothing in memory.
 func (s *session) reopen(ctx context.Context) error {
 	if err := s.closeStore(ctx); err != nil {
 		return err
@@ -239,7 +239,7 @@ func (s *session) closeStore(ctx context.Context) error {
 	}
 	err := s.engine.store.Flush(ctx)
 	if ctx.Err() != nil {
-		err = nil // then it is closed as it is
+		err = nil // it is closed without a flush
 	}
 	if err = errors.Join(err, s.engine.store.Close()); err != nil {
 		err = fmt.Errorf("bench: closing the store: %w", err)
@@ -253,7 +253,7 @@ func (s *session) close(ctx context.Context) error {
 	return errors.Join(s.closeStore(ctx), s.pool.close())
 }
 
-// add reports a pass.
+// add adds a pass to the report.
 func (s *session) add(p pass) {
 	s.b.rep.Rows = append(s.b.rep.Rows, rowOf(s.subject, p, s.b.o.Bandwidth, s.b.o.TimeScale))
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/keys"
 )
 
-// quick is a bench of little bytes and short times.
+// quick returns the options of a bench with few bytes and short times.
 func quick(name string, s *shelf) Options {
 	return Options{
 		Workload: name, Open: s.open, Store: "Posix", Scale: 2048, TimeScale: 20,
@@ -58,7 +58,7 @@ func TestUCMTable(t *testing.T) {
 	if len(rep.Rows) != 8 || done != 20 || of != 20 {
 		t.Fatalf("%d rows; %d of %d done", len(rep.Rows), done, of)
 	}
-	// One opening for each run of each model, and one for what is filled in.
+	// One opening for each run of each model, and one to fill the store.
 	if s.opened != 2*(1+8) {
 		t.Errorf("opened %d times", s.opened)
 	}
@@ -69,7 +69,7 @@ func TestUCMTable(t *testing.T) {
 		if r.UCM == nil || r.UCM.IdealShare <= 0 {
 			t.Fatalf("%s %d x%d: no figure of UCM's", r.Model, r.InputTokens, r.Concurrent)
 		}
-		// The published column comes back.
+		// The computed time is the published one.
 		if d := r.FullMs/r.UCM.FullMs - 1; d > 1e-3 || d < -1e-3 {
 			t.Errorf("%s %d x%d: full compute %.2f ms; published are %.2f", r.Model, r.InputTokens, r.Concurrent, r.FullMs, r.UCM.FullMs)
 		}
@@ -77,13 +77,13 @@ func TestUCMTable(t *testing.T) {
 			t.Errorf("%d bytes loaded, not %d", r.LoadedBytes, want)
 		}
 	}
-	// What an earlier bench has left behind changes nothing.
+	// Blocks of an earlier bench change nothing.
 	if again := run(t, o); again.Rows[0].HitTokensRatio != 0.8 {
 		t.Errorf("the second time a hit of %v", again.Rows[0].HitTokensRatio)
 	}
 }
 
-// What the store has and does not give counts against it.
+// Blocks that the store has and does not load count against it.
 func TestUCMTableOfAStoreThatLoses(t *testing.T) {
 	s := newShelf(t)
 	o := quick(UCMTable, s)
@@ -124,7 +124,7 @@ func TestSharedPrefix(t *testing.T) {
 		t.Fatalf("%+v", rep.Rows)
 	}
 	// 1000 tokens are seven blocks and a part of the eighth, which no two queries share.
-	// A query may come before what the one before it had computed is stored.
+	// A query may come before the blocks of the query before it are saved.
 	if got := rep.Rows[0].HitTokens; got > 3*3*7*128 || got%128 != 0 {
 		t.Errorf("%d tokens hit on the first node", got)
 	}
@@ -133,7 +133,7 @@ func TestSharedPrefix(t *testing.T) {
 	}
 }
 
-// writeTrace makes a trace of so many requests.
+// writeTrace writes a trace of so many requests.
 func writeTrace(t *testing.T, requests int) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "trace.jsonl")
@@ -167,7 +167,7 @@ func TestTrace(t *testing.T) {
 		if r.Requests != 60 || r.Tokens != survey.Tokens || r.Distribution == nil || len(r.Timeline) == 0 {
 			t.Fatalf("%+v", r)
 		}
-		// Blocks of 128 tokens find at least what whole ids of 512 would.
+		// Blocks of 128 tokens hit at least as much as whole ids of 512.
 		if speed == 0 && r.HitTokens < survey.HitBlocks*512*9/10 {
 			t.Errorf("%d tokens hit; ids alone give %d", r.HitTokens, survey.HitTokens)
 		}
@@ -182,11 +182,11 @@ func TestTrace(t *testing.T) {
 	}
 }
 
-// Every way to load counts the same bytes; only the time differs.
+// Both ways to load count the same bytes; only the time differs.
 func TestLoadWhole(t *testing.T) {
 	o := quick(UCMTable, newShelf(t))
 	o.PromptTokens, o.Concurrency, o.Runs, o.Load = []int{4000}, []int{1}, 1, LoadWhole
-	// Slow enough that bytes take longer than computing, whatever the machine does.
+	// So slow that loading takes longer than computing, on any machine.
 	o.Bandwidth = 1 << 30
 	whole := run(t, o).Rows[0]
 	loading := float64(25*128*256<<10) / (1 << 30) * 1000 // ms
@@ -228,7 +228,7 @@ func (s *shelf) block(o Options, prompt uint64, n int) string {
 	return chain.Keys(streamOf(ofTwice, o.Salt, prompt).appendTo(nil, 0, o.PromptTokens[0]))[n].String()
 }
 
-// A block that is found and not loaded is computed.
+// A block that is found but not loaded is computed.
 func TestLostBlocks(t *testing.T) {
 	s := newShelf(t)
 	o := quick(RandomTwice, s)

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// chart is a drawing, ready for the page's template: all in the units of its view
-// box, with y growing downwards.
+// chart is a drawing for the page's template, in the units of its view box, with y
+// growing downwards.
 type chart struct {
 	Title          string
 	XLabel         string
@@ -22,11 +22,11 @@ type chart struct {
 
 type rect struct{ X, Y, W, H float64 }
 
-// Right and Bottom are the far edges.
+// Right and Bottom return the far edges.
 func (r rect) Right() float64  { return r.X + r.W }
 func (r rect) Bottom() float64 { return r.Y + r.H }
 
-// Middle is its centre, from the left.
+// Middle returns the distance of its centre from the left.
 func (r rect) Middle() float64 { return seen(r.X + r.W/2) }
 
 type tick struct {
@@ -34,7 +34,7 @@ type tick struct {
 	Label string
 }
 
-// curve is a series: its class says which.
+// curve is the drawing of a series, which its class names.
 type curve struct {
 	Class, Path string
 	Dots        []dot
@@ -50,21 +50,21 @@ type bar struct {
 	Class, Tip, Label string
 }
 
-// rule is a horizontal line at a value that is aimed at.
+// rule is a horizontal line at a target.
 type rule struct {
 	Y     float64
 	Label string
 }
 
-// newChart is an empty one with room for labels around the plot.
+// newChart returns an empty chart with space for labels around the plot.
 func newChart(title string, width, height float64) *chart {
 	return &chart{Title: title, Width: width, Height: height, Plot: rect{58, 14, width - 58 - 14, height - 14 - 44}}
 }
 
-// LabelX is where the x axis's label is centred.
+// LabelX returns where the label of the x axis is centred.
 func (c *chart) LabelX() float64 { return c.Plot.Middle() }
 
-// axis turns values into places.
+// axis converts values to positions.
 type axis struct {
 	low, high float64
 	log       bool
@@ -79,7 +79,7 @@ func (a axis) at(v float64) float64 {
 	return seen(a.from + share*(a.to-a.from))
 }
 
-// seen is a place, rounded to what can be seen.
+// seen rounds a position to what can be seen.
 func seen(v float64) float64 { return math.Round(v*10) / 10 }
 
 // x is an axis along the bottom, y one up the side.
@@ -97,7 +97,7 @@ type series struct {
 	xs, ys      []float64
 }
 
-// draw adds a curve, with dots whose tips say what they are if there are few.
+// draw adds a curve, with labelled dots if there are few.
 func (c *chart) draw(s series, x, y axis, tip func(x, y float64) string) {
 	if len(s.xs) == 0 {
 		return
@@ -115,7 +115,7 @@ func (c *chart) draw(s series, x, y axis, tip func(x, y float64) string) {
 	c.Lines = append(c.Lines, line)
 }
 
-// linearTicks are round numbers from 0 on, about five of them.
+// linearTicks returns about five round numbers from 0 on.
 func linearTicks(a axis, label func(float64) string) (ticks []tick) {
 	step := math.Pow(10, math.Floor(math.Log10(a.high/5)))
 	for _, times := range []float64{2, 2.5, 2} {
@@ -129,8 +129,7 @@ func linearTicks(a axis, label func(float64) string) (ticks []tick) {
 	return ticks
 }
 
-// logTicks are 1, 2 and 5 times powers of ten, or fewer where those would be more
-// than there is room for.
+// logTicks returns 1, 2 and 5 times powers of ten, or fewer if those do not fit.
 func logTicks(a axis, most int, label func(float64) string) (ticks []tick) {
 	for _, digits := range [][]float64{{1, 2, 5}, {1, 3}, {1}} {
 		ticks = nil
@@ -148,7 +147,7 @@ func logTicks(a axis, most int, label func(float64) string) (ticks []tick) {
 	return ticks
 }
 
-// around widens values to where a logarithmic axis may end: at the next of its ticks.
+// around widens a range to the next ticks of a logarithmic axis.
 func around(values ...float64) (low, high float64) {
 	low, high = math.Inf(1), 0
 	for _, v := range values {
@@ -180,7 +179,7 @@ func around(values ...float64) (low, high float64) {
 	return low, high
 }
 
-// above is a round number that a linear axis from 0 may end at.
+// above returns a round number at which a linear axis from 0 may end.
 func above(values ...float64) float64 {
 	high := 0.0
 	for _, v := range values {
@@ -198,7 +197,7 @@ func above(values ...float64) float64 {
 	return high
 }
 
-// duration is milliseconds with a unit.
+// duration formats milliseconds with a unit.
 func duration(ms float64) string {
 	switch {
 	case ms == 0:

@@ -8,29 +8,29 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore"
 )
 
-// patternOf is what a shard holds: what computing it would have given.
+// patternOf returns the content of a shard, which stands for computed KV.
 func patternOf(key kvstore.Key, shard int) workload.Pattern {
 	return workload.PatternOf(binary.LittleEndian.Uint64(key[:8]), binary.LittleEndian.Uint64(key[8:]), uint64(shard))
 }
 
-// fillBlock writes what a block holds.
+// fillBlock writes the content of a block.
 func fillBlock(buf []byte, key kvstore.Key, l kvstore.Layout) {
 	for i := range l.Shards() {
 		patternOf(key, i).Fill(buf[int64(i)*l.ShardBytes : int64(i+1)*l.ShardBytes])
 	}
 }
 
-// WrongBytesError says that a store gave something else than what was dumped.
+// WrongBytesError says that a store loaded other bytes than were saved.
 type WrongBytesError struct {
 	Bytes, Blocks int
-	First         string // which bytes were the first
+	First         string // where the first are
 }
 
 func (e *WrongBytesError) Error() string {
 	return fmt.Sprintf("bench: %d wrong bytes in %d loaded blocks; the first: %s", e.Bytes, e.Blocks, e.First)
 }
 
-// checkBlocks compares loaded blocks with what they must hold.
+// checkBlocks compares loaded blocks with their content.
 func checkBlocks(bufs [][]byte, keys []kvstore.Key, l kvstore.Layout) error {
 	var wrong WrongBytesError
 	for b, key := range keys {

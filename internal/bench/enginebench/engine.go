@@ -19,18 +19,18 @@ type engine struct {
 	layers  bool    // compute a layer when it has landed, not when all have
 	fast    float64 // how much faster than a real one's its time runs
 
-	// The first to be computed is the first to be looked up and to be loaded.
+	// Requests are looked up, loaded and computed in the same order.
 	looking, loading, computing line
 	gpu                         gpu
 }
 
-// request is a prompt on its way through an engine.
+// request is a prompt in an engine.
 type request struct {
 	tokens   []uint32
 	arrival  time.Time
 	together int // how many came together
 	bufs     [][]byte
-	// Its places in the engine's lines.
+	// Its places in the engine's queues.
 	looks, loads, computes *place
 
 	keys      []kvstore.Key
@@ -39,10 +39,10 @@ type request struct {
 	out       outcome
 }
 
-// outcome is what was measured of a request, in the time of the wall.
+// outcome is what was measured of a request, in wall-clock time.
 type outcome struct {
 	arrival   time.Time
-	done      time.Time // its first token is there
+	done      time.Time // when its first token was computed
 	tokens    int
 	hitTokens int
 	together  int
@@ -54,7 +54,7 @@ type outcome struct {
 	loadEnded    time.Time
 	loadedBytes  int64
 	lostBlocks   int           // found, but not loaded
-	dump         time.Duration // until the store had taken what was new
+	dump         time.Duration // until the store had accepted the new blocks
 	dumpedBytes  int64
 	failedDumps  int // shards
 }
@@ -72,14 +72,14 @@ func (e *engine) admit(ctx context.Context, tokens []uint32, together int) (*req
 	}, nil
 }
 
-// leave makes way for the others, wherever it still stands in it.
+// leave removes the request from all queues.
 func (r *request) leave() {
 	r.looks.done()
 	r.loads.done()
 	r.computes.done()
 }
 
-// serve takes a request to its first token: what is measured.
+// serve computes the first token of a request. This is what is measured.
 func (e *engine) serve(ctx context.Context, r *request) error {
 	defer r.leave()
 	r.out = outcome{arrival: r.arrival, tokens: len(r.tokens), together: r.together}
@@ -122,9 +122,9 @@ func (e *engine) serve(ctx context.Context, r *request) error {
 	return nil
 }
 
-// load loads the leading blocks that were found, when it is the request's turn, and
-// sets when each layer had landed. It returns when all have, with how many blocks
-// are there: fewer where the store lost some on the way.
+// load loads the leading blocks that were found, when it is the request's turn, and sets
+// when each layer landed. It returns when all layers have landed. The result is the
+// number of loaded blocks, which is smaller than hits if the store lost some.
 func (e *engine) load(ctx context.Context, r *request, hits int, landed []time.Time) (int, error) {
 	if err := r.loads.wait(ctx); err != nil {
 		return 0, err
@@ -161,7 +161,8 @@ func (e *engine) load(ctx context.Context, r *request, hits int, landed []time.T
 	}()
 	whole, layer := hits, 0
 	for task := range begun {
-		// Not also on ctx: the task ends with it, and the buffers are in use until then.
+		// Do not also wait for ctx: the task ends with it, and the buffers are in use until
+		// then.
 		for range task.Len() / hits {
 			<-task.Landed(layer)
 			landed[layer] = time.Now()
@@ -184,7 +185,7 @@ func (e *engine) load(ctx context.Context, r *request, hits int, landed []time.T
 	r.out.lostBlocks = hits - whole
 	r.out.loadedBytes = int64(whole) * e.subject.layout.BlockBytes
 	if !e.layers || whole < hits {
-		// What was computed on the way was computed behind a prefix that is not there.
+		// The layers computed so far assumed a prefix that is missing.
 		for i := range landed {
 			landed[i] = r.out.loadEnded
 		}
@@ -192,13 +193,13 @@ func (e *engine) load(ctx context.Context, r *request, hits int, landed []time.T
 	return whole, nil
 }
 
-// shardsPerBatch is about how many shards of a load the store is given in a batch, of
-// which it has two at a time. That keeps it busy; more would only be in the way of
-// layers that are wanted sooner, and Load may wait until there is room for all of a
-// batch, and nothing of it can be seen to have landed until then.
+// shardsPerBatch is about how many shards of a load are in a batch. The store has two
+// batches at a time, which keeps it busy. More shards would only delay layers that are
+// needed sooner: Load may wait until there is space for a whole batch, and until it
+// returns no layer can be seen to have landed.
 const shardsPerBatch = 256
 
-// batches are the shards of a load: layer by layer, or all at once.
+// batches returns the shards of a load: layer by layer, or all at once.
 func (e *engine) batches(r *request, hits int) (all [][]kvstore.Shard) {
 	l := e.subject.layout
 	if !e.layers {
@@ -208,8 +209,7 @@ func (e *engine) batches(r *request, hits int) (all [][]kvstore.Shard) {
 	return slices.Collect(slices.Chunk(shards, max(shardsPerBatch/hits, 1)*hits))
 }
 
-// wholeBlocks is how many of the leading blocks have no shard in the batch that came
-// with an error.
+// wholeBlocks returns how many of the leading blocks have no failed shard in the batch.
 func wholeBlocks(task *kvstore.Task, keys []kvstore.Key) int {
 	bad := map[kvstore.Key]bool{}
 	for i := range task.Len() {
@@ -225,7 +225,7 @@ func wholeBlocks(task *kvstore.Task, keys []kvstore.Key) int {
 	return len(keys)
 }
 
-// abandonedAny says whether the store may still use a buffer of the batch.
+// abandonedAny reports whether the store may still use a buffer of the batch.
 func abandonedAny(task *kvstore.Task) bool {
 	for i := range task.Len() {
 		if err, _ := task.Result(i); errors.Is(err, kvstore.ErrAbandoned) {
@@ -235,8 +235,8 @@ func abandonedAny(task *kvstore.Task) bool {
 	return false
 }
 
-// fill computes the blocks from the first-th on, which takes no time on a GPU that
-// has already taken it: nothing of it is measured.
+// fill writes the content of the blocks from the first-th on. It is not measured, because
+// the simulated GPU has already taken the time.
 func (e *engine) fill(r *request, first int) {
 	for b := first; b < r.filledTo; b++ {
 		fillBlock(r.bufs[b], r.keys[b], e.subject.layout)
@@ -244,8 +244,8 @@ func (e *engine) fill(r *request, first int) {
 	r.filledTo = min(r.filledTo, first)
 }
 
-// dump stores what was new, as soon as it is computed.
-func (e *engine) dump(ctx context.Context, r *request) error {
+// save saves the new blocks as soon as they are computed.
+func (e *engine) save(ctx context.Context, r *request) error {
 	hits := r.out.hitTokens / e.subject.blockTokens
 	e.fill(r, hits)
 	if hits == len(r.keys) {
@@ -259,7 +259,7 @@ func (e *engine) dump(ctx context.Context, r *request) error {
 		}
 		return fmt.Errorf("bench: dump: %w", err)
 	}
-	<-task.Done() // which ctx ends too
+	<-task.Done() // ctx ends it, too
 	r.out.dump = time.Since(began)
 	r.abandoned = r.abandoned || abandonedAny(task)
 	if err := ctx.Err(); err != nil {
@@ -275,14 +275,14 @@ func (e *engine) dump(ctx context.Context, r *request) error {
 	return nil
 }
 
-// verify checks what was loaded.
+// verify checks the loaded blocks.
 func (e *engine) verify(r *request) error {
 	hits := r.out.hitTokens / e.subject.blockTokens
 	return checkBlocks(r.bufs, r.keys[:hits], e.subject.layout)
 }
 
-// release gives the request's memory back, without anything in it that could pass
-// for a block that is loaded there next.
+// release returns the request's memory to the pool and clears it, so that its content
+// cannot be mistaken for a block that is loaded there next.
 func (e *engine) release(r *request) {
 	if !r.abandoned {
 		for _, buf := range r.bufs {
@@ -292,5 +292,5 @@ func (e *engine) release(r *request) {
 	e.pool.give(r.bufs, r.abandoned)
 }
 
-// wall is how long something of a real engine takes here.
+// wall converts a duration of a real engine to wall-clock time.
 func (e *engine) wall(d time.Duration) time.Duration { return time.Duration(float64(d) / e.fast) }

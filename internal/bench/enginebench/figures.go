@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Classes of series, which the page's style gives colours to.
+// Classes of series, to which the page's style gives colours.
 const (
 	ofFull     = "full"
 	ofUCM      = "ucm"
@@ -16,7 +16,7 @@ const (
 	ofRate     = "rate"
 )
 
-// section is figures that belong together.
+// section is a group of figures.
 type section struct {
 	Title, About string
 	Legend       []legend
@@ -34,7 +34,7 @@ func ttftLegend(rows []Row) []legend {
 	return append(l, legend{ofMeasured, "measured"}, legend{ofIdeal, "ideal: loading takes no time"})
 }
 
-// sections are the page's figures.
+// sections returns the page's figures.
 func (r *Report) sections() (all []section) {
 	if len(r.Rows) == 0 {
 		return nil
@@ -49,7 +49,7 @@ func (r *Report) sections() (all []section) {
 	return all
 }
 
-// models are those of the rows, in their order.
+// models returns the models of the rows, in their order.
 func (r *Report) models() (names []string) {
 	for _, row := range r.Rows {
 		if name := row.Model + " on " + row.Hardware; !slices.Contains(names, name) {
@@ -59,7 +59,7 @@ func (r *Report) models() (names []string) {
 	return names
 }
 
-// of are the rows of a model that a condition holds for.
+// of returns the rows of a model that meet a condition.
 func (r *Report) of(model string, also func(Row) bool) (rows []Row) {
 	for _, row := range r.Rows {
 		if row.Model+" on "+row.Hardware == model && also(row) {
@@ -214,7 +214,7 @@ func (r *Report) passes() section {
 	return s
 }
 
-// distributions draws which part of the requests had their first token by when.
+// distributions draws the share of requests that had their first token by each time.
 func (r *Report) distributions() section {
 	s := section{Title: "How the times are distributed", Legend: ttftLegend(nil),
 		About: "Which part of the requests had their first token after so long; time is logarithmic."}

@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// line is where requests wait for their turn, in the order in which they joined.
+// line is a queue in which requests wait for their turn.
 type line struct {
 	mu   sync.Mutex
-	last chan struct{} // closed when the one who joined last has left
+	last chan struct{} // closed when the last request has left
 }
 
-// place is one in a line.
+// place is a request's place in a line.
 type place struct {
-	mine  <-chan struct{} // closed when it is the turn of this one
+	mine  <-chan struct{} // closed when it is this request's turn
 	left  chan struct{}
 	leave sync.Once
 }
@@ -42,18 +42,18 @@ func (p *place) wait(ctx context.Context) error {
 	}
 }
 
-// done lets the next one have its turn. Calling it twice is harmless.
+// done ends the turn. Calling it twice is harmless.
 func (p *place) done() { p.leave.Do(func() { close(p.left) }) }
 
-// gpu is the simulated one. Its time is kept in numbers and not by sleeping layer
-// by layer: a timer's error would be as long as a short layer.
+// gpu is the simulated GPU. It calculates its time and does not sleep layer by layer: a
+// timer's error would be as long as a short layer.
 type gpu struct {
 	free time.Time // when the request before is done; of whoever has the turn
 }
 
-// run is a request on the GPU, whose turn it is: from begin on, layer by layer,
-// each when the one before is done and it has landed. It says when the request is
-// done, and for how long the GPU waited for bytes.
+// run computes a request from begin on, layer by layer, each when the one before is
+// computed and it has landed. It returns when the request is done, and for how long the
+// GPU waited for data.
 func (g *gpu) run(begin time.Time, landed []time.Time, each time.Duration) (end time.Time, stalled time.Duration) {
 	if g.free.After(begin) {
 		begin = g.free
@@ -69,7 +69,7 @@ func (g *gpu) run(begin time.Time, landed []time.Time, each time.Duration) (end 
 	return end, end.Sub(begin) - time.Duration(len(landed))*each
 }
 
-// sleepUntil waits for a time of the clock.
+// sleepUntil waits until a point in time.
 func sleepUntil(ctx context.Context, at time.Time) error {
 	timer := time.NewTimer(time.Until(at))
 	defer timer.Stop()

@@ -10,7 +10,7 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore"
 )
 
-// Subject is a model on its GPUs, and the blocks that it keeps at a scale.
+// Subject is a model on its GPUs, with the layout of its blocks at a scale.
 type Subject struct {
 	profile     *prefill.Profile
 	blockTokens int
@@ -18,7 +18,7 @@ type Subject struct {
 	layout      kvstore.Layout
 }
 
-// hardwareFor is what a model runs on when nobody says.
+// hardwareFor returns the default hardware of a model.
 func hardwareFor(name string) string {
 	for _, r := range prefill.UCM() {
 		if r.Model == name {
@@ -58,7 +58,7 @@ func parseSubject(text string) (*prefill.Profile, error) {
 	return p, nil
 }
 
-// layerBytes is what a layer of a block takes at full size, on all ranks together.
+// layerBytes returns the size of a layer of a block at full size, on all ranks together.
 func layerBytes(p *prefill.Profile, blockTokens int) (int64, error) {
 	perToken, err := p.Model.InstanceBytesPerToken(1)
 	if err != nil {
@@ -84,20 +84,20 @@ func newSubject(p *prefill.Profile, blockTokens int, scale int64) (*Subject, err
 	return s, nil
 }
 
-// Name is the model's, Hardware what it runs on.
+// Name returns the name of the model.
 func (s *Subject) Name() string { return s.profile.Model.Name }
 
-// Hardware is the GPUs, as 2xH100.
+// Hardware returns the GPUs, as 2xH100.
 func (s *Subject) Hardware() string { return s.profile.Hardware.String() }
 
-// compute is how long a prompt keeps the GPUs busy when so many of its tokens were
+// compute returns how long a prompt keeps the GPUs busy when so many of its tokens were
 // loaded and so many requests came together.
 func (s *Subject) compute(cachedTokens, tokens, together int) time.Duration {
 	return s.profile.Request(cachedTokens, tokens, together)
 }
 
-// blocks is how many full blocks a prompt has. What is left over is never stored.
+// blocks returns how many full blocks a prompt has. The rest is never saved.
 func (s *Subject) blocks(tokens int) int { return tokens / s.blockTokens }
 
-// powerOfTwoIn is the largest power of two that divides n.
+// powerOfTwoIn returns the largest power of two that divides n.
 func powerOfTwoIn(n int64) int64 { return n & -n }

@@ -23,10 +23,10 @@ const (
 	Trace        = "trace"
 )
 
-// Workloads lists their names.
+// Workloads returns the names of the workloads.
 func Workloads() []string { return []string{UCMTable, RandomTwice, SharedPrefix, Trace} }
 
-// Want is what a store is opened for.
+// Want says what a store is opened for.
 type Want struct {
 	Layout      kvstore.Layout
 	Namespace   keys.Namespace
@@ -44,8 +44,8 @@ const (
 type Options struct {
 	Workload string
 
-	// Open opens a store. What is flushed into one is there when the next of the same
-	// namespace is opened.
+	// Open opens a store. Flushed blocks exist when the next store of the same namespace
+	// is opened.
 	Open func(context.Context, Want) (*kvstore.Store, error)
 
 	// For the report: the chain, and where its bytes are.
@@ -54,29 +54,29 @@ type Options struct {
 	StartedDaemon  bool
 
 	// ColdNode measures the second half of shared-prefix in another process, which has
-	// nothing in memory, over the same storage; this one's store is closed. nil leaves
-	// it out. IsColdNode: this is that process.
+	// nothing in memory, over the same storage. The store of this process is closed
+	// then. nil skips that half. IsColdNode is set in the other process.
 	ColdNode   func(ctx context.Context, scale int64, salt uint64) (*Report, error)
 	IsColdNode bool
 
-	// Models are names of package model's, each with its GPUs where they are not the
+	// Models are names that package model knows, each with its GPUs if they are not the
 	// usual ones: QwQ-32B, Llama-3.1-70B@4xH100. Default: those of the workload.
 	Models      []string
 	BlockTokens int    // default 128
 	Load        string // layers, the default, or whole
 
-	// Scale is how many times smaller blocks are than real ones; 0: what this machine
-	// can do and the storage has room for.
+	// Scale is how many times smaller blocks are than real ones. Default: as large as this
+	// machine can move and the storage has space for.
 	Scale int64
 	// Bandwidth, in bytes per second at full size, and Latency are those of a simulated
-	// store; 0: as fast as the real one is.
+	// store. Default: as fast as the real one.
 	Bandwidth float64
 	Latency   time.Duration
-	// TimeScale is how many times faster than the wall's the engine's time runs: its
-	// computing and the simulated store. Default 1.
+	// TimeScale is how many times faster than the wall clock the engine's time runs, which
+	// is that of its computing and of the simulated store. Default 1.
 	TimeScale float64
-	// Salt makes prompts that are to be new unlike those of every bench before. Default:
-	// random. A cold node gets that of the first.
+	// Salt makes new prompts differ from those of every earlier bench. Default: random. A
+	// cold node gets that of the first node.
 	Salt uint64
 
 	PromptTokens []int // ucm-table: default 4000, 8000, 16000, 32000; others have one, default 16000 and 20000
@@ -91,12 +91,12 @@ type Options struct {
 	MaxRequests int     // of the trace; 0: all
 	Speed       float64 // of the trace's own pace; 0: as fast as it goes
 
-	// Notice gets lines for a person, Done is called after every request or run.
+	// Notice receives lines for the user. Done is called after every request or run.
 	Notice func(line string)
 	Done   func(done, of int)
 }
 
-// Check says what is wrong with options, Open aside, before anything is begun.
+// Check returns an error that says what is wrong with the options, except Open.
 func (o Options) Check() error {
 	if o.Open == nil {
 		o.Open = func(context.Context, Want) (*kvstore.Store, error) { return nil, nil }
@@ -213,7 +213,7 @@ func (o *Options) check() error {
 	return nil
 }
 
-// profiles are those of the models.
+// profiles returns the profiles of the models.
 func (o *Options) profiles() (all []*prefill.Profile, err error) {
 	for _, text := range o.Models {
 		p, err := parseSubject(text)

@@ -10,7 +10,7 @@ import (
 //go:embed page.html
 var pageText string
 
-// WriteHTML writes the report as one page that needs nothing beside it.
+// WriteHTML writes the report as one self-contained page.
 func (r *Report) WriteHTML(w io.Writer) error {
 	page, err := template.New("page").Parse(pageText)
 	if err != nil {
@@ -49,10 +49,10 @@ type cell struct {
 // Head and Left are for the template, which sees exported names only.
 func (f filled) Head() string { return f.head }
 
-// Left says whether the column's text begins at its left edge.
+// Left reports whether the column's text is aligned left.
 func (f filled) Left() bool { return f.left }
 
-// card is a figure to see first.
+// card is one of the most important figures.
 type card struct{ Figure, About string }
 
 func (r *Report) cards() (all []card) {

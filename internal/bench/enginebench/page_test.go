@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// example is a report with everything in it that a page may have.
+// example returns a report with everything that a page may show.
 func example(workload string) *Report {
 	r := &Report{
 		Workload: workload, Store: "Cache|Ds3fs", Storage: `/mnt/<b>"a&b"`, Load: LoadLayers, BlockTokens: 128,

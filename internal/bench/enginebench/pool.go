@@ -10,7 +10,7 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/memory"
 )
 
-// pool is the engine's memory, what HBM would be, cut into blocks.
+// pool is the engine's memory, in place of HBM, cut into blocks.
 type pool struct {
 	mem    *memory.Memory
 	blocks int
@@ -18,7 +18,7 @@ type pool struct {
 	mu    sync.Mutex
 	free  [][]byte
 	lost  int           // left to a store that did not answer
-	given chan struct{} // closed and replaced when some come back
+	given chan struct{} // closed and replaced when blocks are returned
 }
 
 func newPool(blocks int, blockBytes int64) (*pool, error) {
@@ -38,8 +38,8 @@ func (p *pool) register(s *kvstore.Store) error {
 	return s.Register(p.mem.Name(), p.mem.Bytes())
 }
 
-// take waits until n blocks are free. One goroutine calls it: two that each wait
-// for what the other has would wait for ever.
+// take waits until n blocks are free. Only one goroutine may call it: two could wait for
+// each other for ever.
 func (p *pool) take(ctx context.Context, n int) ([][]byte, error) {
 	for {
 		p.mu.Lock()
@@ -64,7 +64,7 @@ func (p *pool) take(ctx context.Context, n int) ([][]byte, error) {
 	}
 }
 
-// give takes blocks back; where the store may still use them, abandoned, they are
+// give returns blocks to the pool. Abandoned blocks, which the store may still use, are
 // not used again.
 func (p *pool) give(bufs [][]byte, abandoned bool) {
 	p.mu.Lock()
@@ -78,5 +78,5 @@ func (p *pool) give(bufs [][]byte, abandoned bool) {
 	p.given = make(chan struct{})
 }
 
-// close gives the memory back, once every store that knows it is closed.
+// close frees the memory. Every store that it was registered with is closed before.
 func (p *pool) close() error { return p.mem.Close() }

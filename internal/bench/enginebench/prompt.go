@@ -1,10 +1,10 @@
 package enginebench
 
-// stream is an endless row of token ids that a number names: the same everywhere,
-// and like no other's.
+// stream is an endless sequence of token ids that follows from a number: the same in
+// every process, and unlike that of any other number.
 type stream uint64
 
-// streamOf is the one that the numbers name.
+// streamOf returns the stream of the numbers.
 func streamOf(names ...uint64) stream {
 	var s uint64
 	for _, n := range names {
@@ -13,7 +13,7 @@ func streamOf(names ...uint64) stream {
 	return stream(s)
 }
 
-// vocabulary is about that of the models.
+// vocabulary is about the size of the models' vocabularies.
 const vocabulary = 150_000
 
 // appendTo appends the stream's tokens from the from-th on, n of them.
@@ -32,7 +32,7 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// Prompts of different workloads have nothing in common.
+// Prompts of different workloads share no blocks.
 const (
 	ofTable = iota + 1
 	ofTableTails

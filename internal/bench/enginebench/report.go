@@ -2,8 +2,8 @@ package enginebench
 
 import "time"
 
-// Report is what was measured. Times are those of the simulated engine: where its
-// time ran faster than the wall's, measured times are longer here than they were.
+// Report is what was measured. Times are those of the simulated engine: if its time ran
+// faster than the wall clock, they are longer here than they were.
 type Report struct {
 	Workload      string  `json:"workload"`
 	Store         string  `json:"store"`
@@ -78,8 +78,7 @@ type Row struct {
 	Timeline     []Moment      `json:"timeline,omitempty"`
 }
 
-// bandwidthBound says whether it was bandwidth that kept the row from the ideal, had
-// nothing else.
+// bandwidthBound reports whether bandwidth alone kept the row from the ideal.
 func (r Row) bandwidthBound() bool { return r.BoundMs > 1.05*r.IdealMs }
 
 // Published is UCM's row for the same prompts.

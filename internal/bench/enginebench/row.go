@@ -8,8 +8,8 @@ import (
 	"github.com/kv3fs/kv3fs/internal/bench/measure"
 )
 
-// pass is the requests of one kind: how they came, and what was measured of each
-// run, in the order in which they were admitted.
+// pass is the requests of one kind: how they arrived, and the outcomes of each run in the
+// order in which they were admitted.
 type pass struct {
 	name         string
 	inputTokens  int
@@ -19,7 +19,7 @@ type pass struct {
 	runs         [][]outcome
 }
 
-// rowOf sums a pass up.
+// rowOf summarises a pass.
 func rowOf(s *Subject, p pass, bandwidth, fast float64) Row {
 	row := Row{
 		Name: p.name, Model: s.Name(), Hardware: s.Hardware(),
@@ -81,8 +81,8 @@ func rowOf(s *Subject, p pass, bandwidth, fast float64) Row {
 	return row
 }
 
-// calculated is what the requests of a run would have waited, had nothing been in
-// the store, had the store taken no time, and had it taken only that of its bandwidth.
+// calculated returns how long the requests of a run would have waited with an empty
+// store, with a store that takes no time, and with one limited by bandwidth alone.
 func (p pass) calculated(s *Subject, run []outcome, bandwidth float64, engineTime func(time.Duration) time.Duration) (full, ideal, bound spans) {
 	var whole, rest, loaded []wanted
 	for _, o := range run {
@@ -98,7 +98,7 @@ func (p pass) calculated(s *Subject, run []outcome, bandwidth float64, engineTim
 	return schedule(whole, p.atOnce), schedule(rest, p.atOnce), schedule(loaded, p.atOnce)
 }
 
-// underWay is how long at least one load was.
+// underWay returns for how long at least one load was in flight.
 func underWay(run []outcome) (total time.Duration) {
 	var loads []outcome
 	for _, o := range run {
@@ -121,7 +121,7 @@ func underWay(run []outcome) (total time.Duration) {
 	return total
 }
 
-// publishedFor is UCM's figure for a row, where there is one for such prompts.
+// publishedFor returns UCM's figure for a row, if one is published for such prompts.
 func publishedFor(s *Subject, row Row) *Published {
 	if row.HitTokensRatio < 0.79 || row.HitTokensRatio > 0.81 {
 		return nil
@@ -136,7 +136,7 @@ func publishedFor(s *Subject, row Row) *Published {
 	return nil
 }
 
-// moments is into how many parts a timeline is cut.
+// moments is the number of parts of a timeline.
 const moments = 60
 
 func timeline(run []outcome, scale int64, engineTime func(time.Duration) time.Duration) []Moment {
@@ -175,7 +175,7 @@ func timeline(run []outcome, scale int64, engineTime func(time.Duration) time.Du
 	return all
 }
 
-// loadedBetween is the part of a load that was between two times, had it come evenly.
+// loadedBetween returns the part of a load between two times, as if it had been even.
 func (o outcome) loadedBetween(from, to time.Time) float64 {
 	if o.loadBegan.After(from) {
 		from = o.loadBegan
@@ -186,10 +186,10 @@ func (o outcome) loadedBetween(from, to time.Time) float64 {
 	return ratio(float64(max(to.Sub(from), 0)), float64(o.loadEnded.Sub(o.loadBegan)))
 }
 
-// spans are times of many requests.
+// spans has the durations of many requests.
 type spans []time.Duration
 
-// mean, in milliseconds.
+// mean returns the mean in milliseconds.
 func (s spans) mean() float64 {
 	var sum time.Duration
 	for _, d := range s {
@@ -198,7 +198,8 @@ func (s spans) mean() float64 {
 	return ratio(milliseconds(sum), float64(len(s)))
 }
 
-// quantile, in milliseconds: the smallest that so many are not above.
+// quantile returns, in milliseconds, the smallest duration that this share does not
+// exceed.
 func (s spans) quantile(q float64) float64 {
 	if len(s) == 0 {
 		return 0
@@ -208,7 +209,7 @@ func (s spans) quantile(q float64) float64 {
 	return milliseconds(sorted[min(max(rank-1, 0), len(sorted)-1)])
 }
 
-// steps are quantiles at even steps, from the smallest to the largest.
+// steps returns quantiles at even steps, from the smallest to the largest.
 func (s spans) steps() []float64 {
 	if len(s) == 0 {
 		return nil

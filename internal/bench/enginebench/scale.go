@@ -12,13 +12,13 @@ import (
 )
 
 const (
-	// copiesPerByte is how often a byte may be copied, checked and handed on between a
-	// disk's cache and the engine, on both sides of a process boundary, with room for
-	// whatever else the machine does: so much slower than a plain copy the simulated
-	// store must be, or the machine is measured and not the store.
+	// copiesPerByte is how often a byte may be copied, checked and passed on between a
+	// disk's cache and the engine, on both sides of a process boundary, with a margin for
+	// other work. The simulated store must be slower than a plain copy by this factor;
+	// otherwise the machine is measured and not the store.
 	copiesPerByte = 16
 
-	// What a bench takes of the storage and of /dev/shm when nobody chose a scale.
+	// What a bench uses of the storage and of /dev/shm if no scale is given.
 	mostStoredBytes = 8 << 30
 	mostPoolBytes   = 2 << 30
 
@@ -32,8 +32,8 @@ type demand struct {
 	poolBytes   int64
 }
 
-// chooseScale is the smallest power of two at which this machine can move as many
-// bytes as the simulated store, and has room for the workload.
+// chooseScale returns the smallest power of two at which this machine can move as many
+// bytes as the simulated store, and has space for the workload.
 func chooseScale(profiles []*prefill.Profile, blockTokens int, bandwidth, copyGBps float64, d demand, freeBytes int64) (int64, error) {
 	most := int64(1 << 20)
 	for _, p := range profiles {
@@ -65,15 +65,15 @@ func chooseScale(profiles []*prefill.Profile, blockTokens int, bandwidth, copyGB
 	return scale, nil
 }
 
-// checkRoom says what a scale that somebody chose needs more than there is.
-func checkRoom(scale int64, d demand, freeBytes int64) error {
+// checkSpace returns an error if a given scale needs more space than there is.
+func checkSpace(scale int64, d demand, freeBytes int64) error {
 	if need := d.storedBytes / scale; freeBytes > 0 && need > freeBytes-freeBytes/20 {
 		return fmt.Errorf("bench: the workload stores %s and there is room for %s; choose a larger --scale, fewer requests or another place", measure.SizeText(need), measure.SizeText(freeBytes))
 	}
 	return nil
 }
 
-// copyRate is how fast this machine copies memory, with all its processors, in GB/s.
+// copyRate returns how fast this machine copies memory with all processors, in GB/s.
 func copyRate() float64 {
 	const chunk, rounds = 64 << 20, 2 // more than processors keep
 	workers := runtime.GOMAXPROCS(0)

@@ -2,7 +2,7 @@ package enginebench
 
 import "time"
 
-// wanted is a request, as far as its time is concerned.
+// wanted is a request with what decides its time.
 type wanted struct {
 	arrival time.Duration
 	compute time.Duration
@@ -10,11 +10,10 @@ type wanted struct {
 	layers  int
 }
 
-// schedule is when requests have their first token if nothing but the GPUs and the
-// pipe took time: one after the other, in the order given, each layer as soon as it
-// is loaded. Each arrives at its own time; where there may be only so many at once,
-// those after the first as many arrive as soon as there is room. It returns each
-// one's wait.
+// schedule returns how long each request waits for its first token if only the GPUs and
+// the pipe take time. Requests are computed one after the other, in the order given, each
+// layer as soon as it is loaded. Each arrives at its own time. If atOnce bounds their
+// number, the requests beyond it arrive as soon as another one ends.
 func schedule(requests []wanted, atOnce int) []time.Duration {
 	ttft := make([]time.Duration, len(requests))
 	ends := make([]time.Duration, len(requests))

@@ -19,8 +19,8 @@ func TestSchedule(t *testing.T) {
 	}
 	arriving := computes(10, 10, 10)
 	arriving[1].arrival, arriving[2].arrival = 5*ms, 50*ms
-	// Of two that come together the first waits for its bytes, the second's come
-	// while it is computed.
+	// Of two that arrive together the first waits for its data; the second's is loaded
+	// while the first is computed.
 	loading := computes(10, 100)
 	loading[0].load, loading[1].load = 30*ms, 20*ms
 	for name, c := range map[string]struct {
@@ -50,19 +50,19 @@ func TestGPUWaitsForEachLayer(t *testing.T) {
 		return all
 	}
 	var g gpu
-	// The second layer comes late; the third is there when the second is done.
+	// The second layer lands late; the third has landed when the second is computed.
 	end, stalled := g.run(begin, after(2, 30, 31), 10*time.Millisecond)
 	if end != after(50)[0] || stalled != 20*time.Millisecond {
 		t.Errorf("done after %v, stalled %v", end.Sub(begin), stalled)
 	}
-	// The next request's layers came while the first was computed.
+	// The layers of the next request landed while the first was computed.
 	end, stalled = g.run(begin, after(20, 40, 55), 10*time.Millisecond)
 	if end != after(80)[0] || stalled != 0 {
 		t.Errorf("done after %v, stalled %v", end.Sub(begin), stalled)
 	}
 }
 
-// A load is drawn when it was, and not in the moment in which its request was done.
+// A load is drawn at its own time, and not at the end of its request.
 func TestTimelineSpreadsALoad(t *testing.T) {
 	begin := time.Unix(1000, 0)
 	o := outcome{arrival: begin, loadBegan: begin.Add(time.Second), loadEnded: begin.Add(3 * time.Second), done: begin.Add(4 * time.Second), loadedBytes: 6e9}
@@ -126,7 +126,7 @@ func TestChooseScale(t *testing.T) {
 	}
 }
 
-// Tokens and blocks are what their names say, everywhere and always.
+// Tokens and blocks follow from their names, in every process and version.
 func TestPromptsAreTheSameEverywhere(t *testing.T) {
 	s := streamOf(ofTrace, 0, 46)
 	whole := s.appendTo(nil, 0, 1000)
@@ -142,7 +142,7 @@ func TestPromptsAreTheSameEverywhere(t *testing.T) {
 	if err := checkBlocks([][]byte{buf}, []kvstore.Key{{1}}, l); err != nil {
 		t.Error(err)
 	}
-	// Layers that changed places are wrong, too.
+	// Swapped layers are wrong, too.
 	copy(buf, buf[1024:2048])
 	if err := checkBlocks([][]byte{buf}, []kvstore.Key{{1}}, l); err == nil {
 		t.Error("a block with its second layer in the place of the first passes")

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// burst serves prompts that come together, and stores what is new of each when it has
-// its first token. Making that and checking what was loaded is in nobody's way: the one
-// is done before, the other when all are.
+// burst serves prompts that arrive together and saves the new blocks of each when it has
+// its first token. New blocks are filled before the burst and loaded ones are checked
+// after it, so that neither delays a request.
 func (s *session) burst(ctx context.Context, prompts [][]uint32, hits int) ([]outcome, error) {
 	e := s.engine
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -25,7 +25,7 @@ func (s *session) burst(ctx context.Context, prompts [][]uint32, hits int) ([]ou
 			return nil, err
 		}
 		requests = append(requests, r)
-		// What is going to be new is made now.
+		// New blocks are filled now.
 		r.keys = e.hash(tokens)
 		e.fill(r, hits)
 	}
@@ -36,7 +36,7 @@ func (s *session) burst(ctx context.Context, prompts [][]uint32, hits int) ([]ou
 		wg.Go(func() {
 			err := e.serve(ctx, r)
 			if err == nil {
-				err = e.dump(ctx, r)
+				err = e.save(ctx, r)
 			}
 			if err != nil {
 				cancel(err)
@@ -57,16 +57,15 @@ func (s *session) burst(ctx context.Context, prompts [][]uint32, hits int) ([]ou
 	return all, nil
 }
 
-// arrival is a request of a stream: its prompt, and when it comes since the stream
+// arrival is a request of a stream: its prompt, and when it arrives after the stream
 // began, in the engine's time.
 type arrival struct {
 	tokens []uint32
 	after  time.Duration
 }
 
-// stream serves prompts one after the other, as many at once as given, or each when
-// it arrives where that is 0. next gives them; false ends it. What was measured until
-// an error comes back with it.
+// stream serves the prompts that next returns until it returns false: atOnce at a time, or
+// each when it arrives if atOnce is 0. After an error it also returns what was measured.
 func (s *session) stream(ctx context.Context, atOnce int, next func() (arrival, bool, error)) ([]outcome, error) {
 	e := s.engine
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -75,8 +74,8 @@ func (s *session) stream(ctx context.Context, atOnce int, next func() (arrival, 
 		wg    sync.WaitGroup
 		all   []*request
 		begin = time.Now()
-		// When there was room for one more: from then on it is waited for, whatever the
-		// bench itself takes to begin it.
+		// When another request could begin. Its wait is measured from then on, whatever time
+		// the bench itself takes to begin it.
 		room = make(chan time.Time, atOnce)
 	)
 	for range atOnce {
@@ -114,7 +113,7 @@ func (s *session) stream(ctx context.Context, atOnce int, next func() (arrival, 
 				if atOnce > 0 {
 					room <- r.out.done
 				}
-				err = e.dump(ctx, r)
+				err = e.save(ctx, r)
 			}
 			if err == nil {
 				err = e.verify(r)

@@ -11,7 +11,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/bench/workload"
 )
 
-// endless gives prompts that are there whenever there is room for one.
+// endless returns n prompts that have arrived already.
 func endless(n int, prompt func(i int) []uint32) func() (arrival, bool, error) {
 	i := -1
 	return func() (arrival, bool, error) {
@@ -22,8 +22,8 @@ func endless(n int, prompt func(i int) []uint32) func() (arrival, bool, error) {
 	}
 }
 
-// randomTwice runs random prompts twice, as UCM's own bench does: the first time
-// nothing is there, the second time all is.
+// randomTwice runs random prompts twice, as UCM's own bench does: the first time none of
+// their blocks is stored, the second time all are.
 func (b *bench) randomTwice(ctx context.Context) (err error) {
 	b.progress.Expect(2 * b.o.Prompts)
 	s, tokens, atOnce := b.subjects[0], b.o.PromptTokens[0], b.o.Concurrency[0]
@@ -50,15 +50,15 @@ func (b *bench) randomTwice(ctx context.Context) (err error) {
 // queryTokens is what a query adds to its group's prefix.
 const queryTokens = 128
 
-// sharedPrefix asks each group's queries, in random order, first here and then on a
-// node that has nothing in memory and other queries.
+// sharedPrefix runs the queries of each group in random order, first here and then other
+// queries on a node that has nothing in memory.
 func (b *bench) sharedPrefix(ctx context.Context) error {
 	b.progress.Expect(b.o.Groups * b.o.Queries)
 	name := "first node"
 	if b.o.IsColdNode {
 		name = "cold node"
 	}
-	if err := b.askGroups(ctx, name); err != nil || b.o.ColdNode == nil {
+	if err := b.queryGroups(ctx, name); err != nil || b.o.ColdNode == nil {
 		return err
 	}
 	cold, err := b.o.ColdNode(ctx, b.rep.Scale, b.o.Salt)
@@ -69,14 +69,14 @@ func (b *bench) sharedPrefix(ctx context.Context) error {
 	return err
 }
 
-func (b *bench) askGroups(ctx context.Context, name string) (err error) {
+func (b *bench) queryGroups(ctx context.Context, name string) (err error) {
 	s, prefix, atOnce := b.subjects[0], b.o.PromptTokens[0], b.o.Concurrency[0]
 	ses, err := b.open(ctx, s)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, ses.close(ctx)) }()
-	fresh := rand.Uint64() // queries that no other node has asked
+	fresh := rand.Uint64() // of queries that no other node runs
 	queries := b.o.Groups * b.o.Queries
 	order := rand.New(rand.NewPCG(0, 0x6b763366)).Perm(queries)
 	run, err := ses.stream(ctx, atOnce, endless(queries, func(i int) []uint32 {
@@ -88,7 +88,7 @@ func (b *bench) askGroups(ctx context.Context, name string) (err error) {
 	return err
 }
 
-// trace replays a trace: an id stands for the same tokens wherever it is met.
+// trace replays a trace. An id stands for the same tokens everywhere.
 func (b *bench) trace(ctx context.Context) (err error) {
 	b.rep.Speed = b.o.Speed
 	s := b.subjects[0]
@@ -127,7 +127,7 @@ func (b *bench) trace(ctx context.Context) (err error) {
 	return err
 }
 
-// expand makes tokens of a request's ids.
+// expand returns the tokens for a request's ids.
 func expand(r workload.Request) []uint32 {
 	tokens := make([]uint32, 0, r.InputTokens)
 	for _, id := range r.Blocks {
@@ -137,7 +137,7 @@ func expand(r workload.Request) []uint32 {
 	return tokens
 }
 
-// addStream reports what was complete of a stream.
+// addStream adds the completed requests of a stream to the report.
 func (s *session) addStream(p pass, run []outcome) {
 	if len(run) == 0 {
 		return

@@ -10,8 +10,8 @@ import (
 	"github.com/kv3fs/kv3fs/internal/bench/measure"
 )
 
-// targetShare is what we aim at in every row of ucm-table. It decides nothing: the
-// machine has its say too.
+// targetShare is the target for every row of ucm-table. It decides nothing, because the
+// result also depends on the machine.
 const targetShare = 0.90
 
 // What the two tables have.
@@ -20,7 +20,7 @@ const (
 	detailTitle = "where time goes: medians in ms, of a request; stall is how long the GPU waited for bytes, on average"
 )
 
-// WriteTable writes the report for a person.
+// WriteTable writes the report as text.
 func (r *Report) WriteTable(w io.Writer) error {
 	var b strings.Builder
 	for _, line := range r.circumstances() {
@@ -55,7 +55,7 @@ func (r *Report) smallestShare() Row {
 	return slices.MinFunc(r.Rows, func(a, b Row) int { return cmp.Compare(a.IdealShare, b.IdealShare) })
 }
 
-// circumstances are what the figures depend on.
+// circumstances returns what the figures depend on.
 func (r *Report) circumstances() []string {
 	what := r.Workload
 	if r.Trace != "" {
@@ -96,7 +96,7 @@ func (r *Report) circumstances() []string {
 	return append(lines, machine)
 }
 
-// column is one of a table: its heads, and what a row has there.
+// column is a column of a table: its heads, and its value in a row.
 type column struct {
 	head string
 	left bool
@@ -165,7 +165,7 @@ type filled struct {
 	cells []string
 }
 
-// fill makes the cells and leaves out columns that have nothing in any row.
+// fill makes the cells and omits columns that are empty in every row.
 func fill(columns []column, rows []Row) (all []filled) {
 	for _, c := range columns {
 		f := filled{column: c}
@@ -218,7 +218,7 @@ func ifPublished(r Row, text func(Published) string) string {
 	return text(*r.UCM)
 }
 
-// ms has three digits that say something.
+// ms formats milliseconds with three significant digits.
 func ms(v float64) string {
 	switch {
 	case v >= 100:
@@ -232,7 +232,7 @@ func ms(v float64) string {
 func times(v float64) string   { return fmt.Sprintf("%.2fx", v) }
 func percent(v float64) string { return fmt.Sprintf("%.1f%%", 100*v) }
 
-// thousands is 4K for 4000, and 20128 for itself.
+// thousands formats 4000 as 4K, and 20128 as it is.
 func thousands(n int) string {
 	if n >= 1000 && n%1000 == 0 {
 		return fmt.Sprintf("%dK", n/1000)

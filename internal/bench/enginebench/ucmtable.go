@@ -8,9 +8,9 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore"
 )
 
-// ucmTable measures UCM's table: prompts that come together, of each of which the
-// same part is in the store. First the store is filled. Before each run it is opened
-// anew, so that a cache in its chain is empty.
+// ucmTable measures UCM's table: prompts that arrive together, the same part of each of
+// which is stored. First it fills the store. Before each run it opens the store anew, so
+// that a cache in its chain is empty.
 func (b *bench) ucmTable(ctx context.Context) error {
 	b.rep.Runs = b.o.Runs
 	b.progress.Expect(len(b.subjects) * (len(b.o.PromptTokens)*len(b.o.Concurrency)*b.o.Runs + slices.Max(b.o.Concurrency)))
@@ -30,15 +30,14 @@ func (b *bench) ucmModel(ctx context.Context, s *Subject) (err error) {
 	}
 	defer func() { err = errors.Join(err, ses.close(ctx)) }()
 
-	// The prompts of a row begin as those of every other row do; only the longest need
-	// to be filled in.
+	// The prompts of all rows begin in the same way; only the longest need to be saved.
 	for i := range most {
 		if err := ses.put(ctx, streamOf(ofTable, uint64(i)), b.hitBlocks(s, longest)); err != nil {
 			return err
 		}
 		b.progress.Step()
 	}
-	tail := b.o.Salt // never seen before, by no earlier bench either
+	tail := b.o.Salt // new, also to earlier benches
 	for _, atOnce := range b.o.Concurrency {
 		for _, tokens := range b.o.PromptTokens {
 			hits := b.hitBlocks(s, tokens)
@@ -66,12 +65,12 @@ func (b *bench) ucmModel(ctx context.Context, s *Subject) (err error) {
 	return nil
 }
 
-// hitBlocks is how many blocks of a prompt are in the store.
+// hitBlocks returns how many blocks of a prompt are stored.
 func (b *bench) hitBlocks(s *Subject, tokens int) int {
 	return s.blocks(tokens * b.o.HitPercent / 100)
 }
 
-// put stores the first blocks of a prompt that are not there yet.
+// put saves those of the first blocks of a prompt that are not stored yet.
 func (s *session) put(ctx context.Context, prompt stream, blocks int) error {
 	e := s.engine
 	r, err := e.admit(ctx, prompt.appendTo(nil, 0, blocks*s.subject.blockTokens), 1)

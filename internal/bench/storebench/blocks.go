@@ -10,10 +10,10 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/memory"
 )
 
-// namespace is that of all blocks here.
+// namespace returns the namespace of all blocks here.
 func namespace() keys.Namespace { return keys.Namespace{Model: "kv3fs bench store", BlockTokens: 1} }
 
-// blocks are what one load brings: keys, and contents that follow from them.
+// blocks is what one load loads: keys, and contents that follow from them.
 type blocks struct {
 	set    uint64
 	layout kvstore.Layout
@@ -30,14 +30,14 @@ func blocksOf(set uint64, n int, l kvstore.Layout) *blocks {
 
 func (b *blocks) content(i int) workload.Pattern { return workload.PatternOf(b.set, uint64(i)) }
 
-// fill writes what the blocks hold into as many buffers.
+// fill writes the contents of the blocks into as many buffers.
 func (b *blocks) fill(bufs [][]byte) {
 	for i, buf := range bufs {
 		b.content(i).Fill(buf)
 	}
 }
 
-// check looks at one block that was loaded.
+// check checks one loaded block.
 func (b *blocks) check(i int, buf []byte) error {
 	if wrong, first := b.content(i).Check(buf); wrong != 0 {
 		return fmt.Errorf("%d wrong bytes in block %s, the first at offset %d", wrong, b.keys[i], first)
@@ -45,7 +45,7 @@ func (b *blocks) check(i int, buf []byte) error {
 	return nil
 }
 
-// loadFrom loads all of them.
+// loadFrom loads all blocks.
 func (b *blocks) loadFrom(ctx context.Context, s *kvstore.Store, bufs [][]byte) error {
 	task, err := s.Load(ctx, b.layout.ByBlock(b.keys, bufs))
 	if err != nil {
@@ -54,8 +54,8 @@ func (b *blocks) loadFrom(ctx context.Context, s *kvstore.Store, bufs [][]byte) 
 	return task.Wait(ctx)
 }
 
-// dumpInto stores all of them, bufs holding what they hold.
-func (b *blocks) dumpInto(ctx context.Context, s *kvstore.Store, bufs [][]byte) error {
+// saveInto saves all blocks, whose contents are in bufs.
+func (b *blocks) saveInto(ctx context.Context, s *kvstore.Store, bufs [][]byte) error {
 	task, err := s.Save(ctx, b.layout.ByBlock(b.keys, bufs))
 	if err != nil {
 		return err

@@ -25,8 +25,8 @@ const (
 	stopLimit  = 5 * time.Second
 )
 
-// TracedHits is what is looked at from outside: a segment store in dir, and between
-// two lines on out nothing but hits, each a lookup and a load.
+// TracedHits opens a segment store in dir and hits it, for a tracer. Between two lines on
+// out it does nothing but hits, each a lookup and a load.
 func TracedHits(ctx context.Context, dir string, out io.Writer) (err error) {
 	l := kvstore.Layout{BlockBytes: 64 << 10, ShardBytes: 64 << 10}
 	s, err := kvstore.Open("Segment", kvstore.Config{
@@ -42,7 +42,7 @@ func TracedHits(ctx context.Context, dir string, out io.Writer) (err error) {
 		bufs[i] = make([]byte, l.BlockBytes)
 	}
 	set.fill(bufs)
-	if err := set.dumpInto(ctx, s, bufs); err != nil {
+	if err := set.saveInto(ctx, s, bufs); err != nil {
 		return err
 	}
 	hits := func(n int) error {
@@ -68,14 +68,14 @@ func TracedHits(ctx context.Context, dir string, out io.Writer) (err error) {
 	return err
 }
 
-// Calls is what hits asked of the kernel.
+// Calls counts the system calls of hits.
 type Calls struct {
 	Hits  int            `json:"hits"`
 	Reads int            `json:"reads"`
 	Names map[string]int `json:"calls_on_names_and_inodes"` // open, stat, rename and their like
 }
 
-// PerHit is how many calls on names and inodes a hit took.
+// PerHit returns how many calls on names and inodes a hit makes.
 func (c *Calls) PerHit() float64 {
 	n := 0
 	for _, k := range c.Names {
@@ -84,8 +84,8 @@ func (c *Calls) PerHit() float64 {
 	return float64(n) / float64(c.Hits)
 }
 
-// countCalls has strace look at binary, which runs TracedHits. An error says why
-// that is not possible.
+// countCalls runs TracedHits in binary under strace. An error says why that is not
+// possible.
 func countCalls(ctx context.Context, binary, scratch string) (_ *Calls, err error) {
 	strace, err := exec.LookPath("strace")
 	if err != nil {
@@ -108,7 +108,7 @@ func countCalls(ctx context.Context, binary, scratch string) (_ *Calls, err erro
 	case <-child.Ended():
 	case <-ctx.Done():
 	}
-	// Asked to end, it ends what it traces, too.
+	// When strace is told to end, it ends the traced process, too.
 	if err := child.Stop(stopLimit); err != nil {
 		return nil, fmt.Errorf("strace: %w", cmp.Or(ctx.Err(), err))
 	}
@@ -121,7 +121,7 @@ func countCalls(ctx context.Context, binary, scratch string) (_ *Calls, err erro
 
 var errNoStrace = errors.New("strace is not installed")
 
-// parseCalls counts what is between the lines that TracedHits wrote.
+// parseCalls counts the calls between the lines that TracedHits wrote.
 func parseCalls(trace string) (*Calls, error) {
 	call := regexp.MustCompile(`^\d+ +([a-z0-9_]+)\(`)
 	c := &Calls{Hits: tracedHits, Names: map[string]int{}}
@@ -145,7 +145,7 @@ func parseCalls(trace string) (*Calls, error) {
 	return c, nil
 }
 
-// onNames tells the calls that ask a file system for a name or an inode.
+// onNames reports whether a call queries a file system for a name or an inode.
 func onNames(call string) bool {
 	for _, family := range []string{"open", "creat", "stat", "access", "rename", "link", "mkdir", "rmdir", "getdents", "chmod", "chown", "utime", "truncate", "xattr", "close"} {
 		if strings.Contains(call, family) {

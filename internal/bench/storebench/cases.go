@@ -29,7 +29,7 @@ const (
 	WayCache         = "Cache"
 )
 
-// openRing opens a chain with Ds3fs, which keeps so many files open between loads.
+// openRing opens a chain with Ds3fs, which keeps openFiles files open between loads.
 func (b *bench) openRing(chain string, sums kvstore.Checksums, openFiles int, cache *kvstore.CacheOptions) (*kvstore.Store, error) {
 	return kvstore.Open(chain, kvstore.Config{
 		Namespace: namespace(), Layout: b.o.layout(), Checksums: sums, Cache: cache,
@@ -39,14 +39,14 @@ func (b *bench) openRing(chain string, sums kvstore.Checksums, openFiles int, ca
 	})
 }
 
-// cacheStreams is as many copiers as the memory copy has threads.
+// cacheStreams returns the number of copiers, which is that of the memory copy's threads.
 func cacheStreams() int { return min(4, runtime.NumCPU()) }
 
-// allFiles is as many as there are blocks.
+// allFiles returns the number of blocks in all sets.
 func (b *bench) allFiles() int { return 2 * b.o.Blocks }
 
-// openChain puts a cache with room for one load before Ds3fs. fromNext is how many of
-// so many loads it must have asked Ds3fs for.
+// openChain opens a cache with space for one load in front of Ds3fs. fromNext returns how
+// many of the loads must have come from Ds3fs.
 func (b *bench) openChain(sums kvstore.Checksums, openFiles int, fromNext func(loads int) int) (*way, error) {
 	s, err := b.openRing("Cache|Ds3fs", sums, openFiles, &kvstore.CacheOptions{CapacityBytes: b.o.loadBytes(), Copiers: cacheStreams()})
 	if err != nil {
@@ -64,7 +64,7 @@ func (b *bench) openChain(sums kvstore.Checksums, openFiles int, fromNext func(l
 	return w, nil
 }
 
-// allHaveSums sees to it that what checksums cost is not measured where there are none.
+// allHaveSums returns an error if blocks had no checksum, whose cost is to be measured.
 func allHaveSums(s kvstore.Stats) error {
 	if s.UnverifiedShards > 0 {
 		return fmt.Errorf("of %d shards no checksum was found", s.UnverifiedShards)
@@ -72,7 +72,7 @@ func allHaveSums(s kvstore.Stats) error {
 	return nil
 }
 
-// openAlone is Ds3fs into memory of its own that is registered, as a cache's is.
+// openAlone opens Ds3fs with registered memory of its own, as a cache has.
 func (b *bench) openAlone(context.Context) (_ *way, err error) {
 	s, err := b.openRing("Ds3fs", kvstore.ChecksumsAuto, b.allFiles(), nil)
 	if err != nil {
@@ -91,8 +91,8 @@ func (b *bench) openAlone(context.Context) (_ *way, err error) {
 	return w, nil
 }
 
-// cold is loads of what is in no memory of the stores': a cache that has room for one
-// of two sets never has the other.
+// cold measures loads of blocks that are not in memory: a cache with space for one of two
+// sets never has the other.
 func (b *bench) cold(ctx context.Context, rep *Report) (err error) {
 	if err := b.store(ctx); err != nil {
 		return err
@@ -112,7 +112,7 @@ func (b *bench) cold(ctx context.Context, rep *Report) (err error) {
 	return err
 }
 
-// store puts both sets where Ds3fs and UCM keep blocks.
+// store saves both sets where Ds3fs and UCM keep blocks.
 func (b *bench) store(ctx context.Context) (err error) {
 	s, err := b.openRing("Ds3fs", kvstore.ChecksumsAuto, b.allFiles(), nil)
 	if err != nil {
@@ -120,7 +120,7 @@ func (b *bench) store(ctx context.Context) (err error) {
 	}
 	for _, set := range b.sets {
 		set.fill(b.bufs.parts)
-		if err := set.dumpInto(ctx, s, b.bufs.parts); err != nil {
+		if err := set.saveInto(ctx, s, b.bufs.parts); err != nil {
 			return errors.Join(err, s.Close())
 		}
 	}
@@ -130,7 +130,7 @@ func (b *bench) store(ctx context.Context) (err error) {
 	return dropCaches(b.daemon.Data)
 }
 
-// dropCaches has the page cache forget the files below dir.
+// dropCaches drops the files below dir from the page cache.
 func dropCaches(dir string) error {
 	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
@@ -148,7 +148,7 @@ func dropCaches(dir string) error {
 	})
 }
 
-// warm is loads of what is in the cache's memory.
+// warm measures loads of blocks that are in the cache.
 func (b *bench) warm(ctx context.Context, rep *Report) (err error) {
 	first := func(int) int { return 1 }
 	rep.Warm, err = b.turns(ctx, []*contender{
@@ -159,7 +159,7 @@ func (b *bench) warm(ctx context.Context, rep *Report) (err error) {
 	return err
 }
 
-// segments is loads from segments, with and without checking.
+// segments measures loads from segments, with and without checksums.
 func (b *bench) segments(ctx context.Context, rep *Report) error {
 	open := func(sums kvstore.Checksums) (*kvstore.Store, error) {
 		return b.openSegment("segments", b.o.layout(), 2*b.o.loadBytes(), sums)
@@ -169,7 +169,7 @@ func (b *bench) segments(ctx context.Context, rep *Report) error {
 		return err
 	}
 	b.sets[0].fill(b.bufs.parts)
-	if err := errors.Join(b.sets[0].dumpInto(ctx, s, b.bufs.parts), s.Close()); err != nil {
+	if err := errors.Join(b.sets[0].saveInto(ctx, s, b.bufs.parts), s.Close()); err != nil {
 		return err
 	}
 	as := func(name string, sums kvstore.Checksums) *contender {
@@ -196,7 +196,7 @@ func (b *bench) openSegment(name string, l kvstore.Layout, capacityBytes int64, 
 	})
 }
 
-// lookups is how long it takes to be told what is there.
+// lookups measures how long lookups take.
 func (b *bench) lookups(ctx context.Context, rep *Report) (err error) {
 	l := kvstore.Layout{BlockBytes: alignment, ShardBytes: alignment}
 	index := blocksOf(3, b.o.IndexBlocks, l)
@@ -213,14 +213,14 @@ func (b *bench) lookups(ctx context.Context, rep *Report) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, inSegments.Close()) }()
-	all := []*asked{{name: WayCache, store: inCache}, {name: WaySegment, store: inSegments}}
+	all := []*queried{{name: WayCache, store: inCache}, {name: WaySegment, store: inSegments}}
 	for _, a := range all {
 		if err := a.fill(ctx, index); err != nil {
 			return err
 		}
 	}
 	p50, p99 := map[string][]float64{}, map[string][]float64{}
-	err = measure.Turns(ctx, b.o.rounds(), all, func(ctx context.Context, a *asked, turn measure.Turn) error {
+	err = measure.Turns(ctx, b.o.rounds(), all, func(ctx context.Context, a *queried, turn measure.Turn) error {
 		half, most, err := a.sample(ctx, index, b.o.Keys, turn.Time, turn.Round)
 		if err == nil && turn.Counts() {
 			p50[a.name], p99[a.name] = append(p50[a.name], half), append(p99[a.name], most)
@@ -237,7 +237,7 @@ func (b *bench) lookups(ctx context.Context, rep *Report) (err error) {
 	return nil
 }
 
-// calls counts what a hit asks of the kernel, where that can be seen.
+// calls counts the system calls of a hit, if they can be traced.
 func (b *bench) calls(ctx context.Context, rep *Report) error {
 	c, err := countCalls(ctx, b.o.Binary, filepath.Dir(b.daemon.Data))
 	if err != nil {

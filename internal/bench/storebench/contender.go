@@ -9,28 +9,28 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore"
 )
 
-// contender is one way to the blocks. It is opened anew for each run, so that what
-// storage fills is never the same memory for one and other memory for another: how
-// contiguous that happens to be makes a disk faster or slower by half. What a run
-// gives back the next one mostly gets.
+// contender is one way to load the blocks. It is opened anew for each run, so that no
+// contender keeps its memory for all runs: how contiguous memory happens to be makes a
+// disk faster or slower by half. A run mostly gets the memory that the one before freed.
 type contender struct {
 	name string
 	open func(context.Context) (*way, error)
 }
 
-// way is a contender that is open. Its loads follow one another.
+// way is an open contender. It makes one load at a time.
 type way struct {
 	load  func(ctx context.Context, set *blocks) error
-	parts [][]byte // where the blocks of a load are afterwards
+	parts [][]byte // where a load puts the blocks
 	close func() error
 
-	// verify tells whether so many loads were as cold, or as warm, as they should have
-	// been; nil where they cannot but be.
+	// verify checks that so many loads were as cold, or as warm, as they should have been.
+	// It is nil if they cannot be otherwise.
 	verify func(loads int) error
 }
 
-// sample opens, loads every set once, so that files are open and memory is there, and
-// then loads sets in turns for about d and tells how fast. One block is checked.
+// sample opens the contender and loads every set once, so that files are open and memory
+// is allocated. Then it loads sets in turn for about d and returns the rate. It checks
+// one block.
 func (x *contender) sample(ctx context.Context, sets []*blocks, d time.Duration, round int) (gbps float64, err error) {
 	defer func() {
 		if err != nil {
@@ -80,7 +80,7 @@ func (x *contender) sample(ctx context.Context, sets []*blocks, d time.Duration,
 	return float64(moved) / elapsed.Seconds() / 1e9, nil
 }
 
-// wayOf is a store as a way into bufs.
+// wayOf returns a way that loads from a store into bufs.
 func wayOf(s *kvstore.Store, bufs *buffers) *way {
 	return &way{
 		load:  func(ctx context.Context, set *blocks) error { return set.loadFrom(ctx, s, bufs.parts) },

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 )
 
-// openCopy is what a warm cache is held against: as many threads as it has copy the
+// openCopy opens what a warm cache is compared with: as many threads as it has copy the
 // same bytes between memory of the same kind.
 func openCopy(set *blocks, bufs *buffers, threads int) (*way, error) {
 	from, err := newBuffers(len(bufs.parts), set.layout.BlockBytes)

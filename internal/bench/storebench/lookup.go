@@ -10,14 +10,14 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore"
 )
 
-// asked is a store full of small blocks whose lookups are timed.
-type asked struct {
+// queried is a store full of small blocks whose lookups are timed.
+type queried struct {
 	name  string
 	store *kvstore.Store
 }
 
-// fill puts all blocks there.
-func (a *asked) fill(ctx context.Context, index *blocks) error {
+// fill saves all blocks.
+func (a *queried) fill(ctx context.Context, index *blocks) error {
 	const atOnce = 1024
 	bufs := make([][]byte, atOnce)
 	for i := range bufs {
@@ -25,16 +25,16 @@ func (a *asked) fill(ctx context.Context, index *blocks) error {
 	}
 	for low := 0; low < len(index.keys); low += atOnce {
 		part := &blocks{layout: index.layout, keys: index.keys[low:min(low+atOnce, len(index.keys))]}
-		if err := part.dumpInto(ctx, a.store, bufs); err != nil {
+		if err := part.saveInto(ctx, a.store, bufs); err != nil {
 			return fmt.Errorf("%s: %w", a.name, err)
 		}
 	}
 	return nil
 }
 
-// sample asks for as many keys as n, all of which are there, again and again, and
-// returns the median and the 99th percentile in milliseconds.
-func (a *asked) sample(ctx context.Context, index *blocks, n int, d time.Duration, round int) (p50, p99 float64, err error) {
+// sample looks up n keys, all of which exist, again and again, and returns the median and
+// the 99th percentile in milliseconds.
+func (a *queried) sample(ctx context.Context, index *blocks, n int, d time.Duration, round int) (p50, p99 float64, err error) {
 	random := rand.New(rand.NewPCG(uint64(round), 1))
 	keys, found := make([]kvstore.Key, n), make([]bool, n)
 	var took []time.Duration

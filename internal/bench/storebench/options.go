@@ -14,10 +14,10 @@ import (
 // Options say what is measured. The zero value of a field means its default.
 type Options struct {
 	Scratch string // where the blocks are; default: the system's directory for temporary files
-	Binary  string // a kv3fs, to start a daemon and what is traced; required
+	Binary  string // kv3fs, to start a daemon and the traced process; required
 
-	// IO is the daemon's --io, and whether segments are read past the page cache:
-	// buffered, or direct, the default.
+	// IO is the daemon's --io and says whether segments bypass the page cache: buffered, or
+	// direct, the default.
 	IO string
 
 	Blocks      int   // in a load; default 128
@@ -72,14 +72,14 @@ const (
 	mostIndexBlocks = 1 << 20 // which take 8 GiB
 )
 
-// alignment is what direct I/O wants, and stores of small blocks have.
+// alignment is what direct I/O requires. Stores of small blocks have it, too.
 const alignment = 4096
 
 func (o *Options) layout() kvstore.Layout {
 	return kvstore.Layout{BlockBytes: o.BlockBytes, ShardBytes: o.ShardBytes}
 }
 
-// loadBytes is how much one load brings.
+// loadBytes returns the size of one load.
 func (o *Options) loadBytes() int64 { return int64(o.Blocks) * o.BlockBytes }
 
 func (o *Options) direct() bool { return o.IO == "direct" }

@@ -34,21 +34,21 @@ type Report struct {
 	CallsSkipped string `json:"calls_skipped,omitempty"` // why Calls is nil
 }
 
-// Load is one way to the blocks.
+// Load is the result of one way to load the blocks.
 type Load struct {
 	Way  string         `json:"way"`
 	GBps measure.Spread `json:"gbps"`
 }
 
-// Lookup is how long a store takes to be asked.
+// Lookup is how long the lookups of a store take.
 type Lookup struct {
 	Store string         `json:"store"`
 	P50Ms measure.Spread `json:"p50_ms"`
 	P99Ms measure.Spread `json:"p99_ms"`
 }
 
-// Aim is a figure beside what we aim at. It is printed and decides nothing: the
-// machine has its say, too.
+// Aim is a figure with its target. It is printed and decides nothing, because it also
+// depends on the machine.
 type Aim struct {
 	Name   string  `json:"name"`
 	Value  float64 `json:"value"`
@@ -65,7 +65,7 @@ const (
 	targetCalls     = 0.0
 )
 
-// Aims are the figures that have one, of what was measured.
+// Aims returns the measured figures that have a target.
 func (r *Report) Aims() []Aim {
 	var all []Aim
 	ratio := func(name string, loads []Load, way, to string, target float64) {
@@ -102,7 +102,7 @@ func rateOf(loads []Load, way string) float64 {
 	return 0
 }
 
-// WriteTable writes the report for a person.
+// WriteTable writes the report as text.
 func (r *Report) WriteTable(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "loads of %d blocks of %s in shards of %s; median (min-max) of %d runs of %.3g s each, in turns\n",
@@ -138,7 +138,7 @@ func (r *Report) WriteTable(w io.Writer) error {
 	return err
 }
 
-// writeLoads writes a row for each way, beside the first of them.
+// writeLoads writes a row for each way and compares it with the first.
 func (r *Report) writeLoads(b *strings.Builder, title string, loads []Load, beside string) {
 	if len(loads) == 0 {
 		return

@@ -15,16 +15,16 @@ import (
 	"github.com/kv3fs/kv3fs/usrbio"
 )
 
-// waitLimit bounds what a daemon takes for a load.
+// waitLimit bounds how long a daemon may take for a load.
 const waitLimit = time.Minute
 
-// blockPath is where UCM, and so Ds3fs, keeps a block.
+// blockPath returns where UCM, and so Ds3fs, keeps a block.
 func blockPath(mount string, key kvstore.Key) string {
 	name := key.String()
 	return filepath.Join(mount, name[:2], name)
 }
 
-// plainRing is what Ds3fs is held against: one ring on the same files, opened and
+// plainRing is what Ds3fs is compared with: one ring on the same files, opened and
 // registered before, that reads each block into its place in an iov.
 type plainRing struct {
 	mount *usrbio.Mount
@@ -66,7 +66,7 @@ func newIov(ctx context.Context, m *usrbio.Mount, sizeBytes int64) (*usrbio.Iov,
 	if err != nil {
 		return nil, err
 	}
-	return v, v.Unlink() // killed, we leave no memory behind
+	return v, v.Unlink() // if we are killed, no memory is left behind
 }
 
 func register(ctx context.Context, m *usrbio.Mount, path string) (*usrbio.File, error) {
@@ -78,8 +78,8 @@ func register(ctx context.Context, m *usrbio.Mount, path string) (*usrbio.File, 
 	return m.Register(ctx, f)
 }
 
-// load keeps the ring full and waits for half of it at a time: so the daemon has the
-// other half to go on with.
+// load keeps the ring full and waits for half of it at a time, so that the daemon always
+// has the other half to work on.
 func (r *plainRing) load(ctx context.Context, set *blocks) error {
 	ctx, cancel := context.WithTimeout(ctx, waitLimit)
 	defer cancel()
@@ -111,11 +111,11 @@ func (r *plainRing) load(ctx context.Context, set *blocks) error {
 
 func (r *plainRing) close() error { return r.mount.Close(context.Background()) }
 
-// ucmWorkers is stream_number of UCM's Ds3fs, as it comes.
+// ucmWorkers is the default stream_number of UCM's Ds3fs.
 const ucmWorkers = 32
 
-// ucm is how UCM's Ds3fs loads: workers that for each block open and register its
-// file, have one request in flight, copy, deregister and close.
+// ucm loads as UCM's Ds3fs does: for each block a worker opens and registers its file,
+// has one request in flight, copies, deregisters and closes.
 type ucm struct {
 	mountPoint string
 	bufs       *buffers
@@ -174,7 +174,7 @@ func (u *ucm) load(ctx context.Context, set *blocks) error {
 		})
 	}
 	wg.Wait()
-	return cmp.Or(failed...) // mostly all say the same
+	return cmp.Or(failed...) // they are mostly the same
 }
 
 func (w ucmWorker) load(ctx context.Context, m *usrbio.Mount, path string, s kvstore.Shard) error {

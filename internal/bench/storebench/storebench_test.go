@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(daemontest.Main(m)) }
 
-// mounting is a kv3fs that can mount.
+// mounting returns a kv3fs binary that can mount.
 func mounting(t *testing.T) string {
 	t.Helper()
 	if testing.Short() {
@@ -108,7 +108,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// What is loaded must be what was dumped, and nothing else may pass for it.
+// A load must return what was saved, and other bytes must be noticed.
 func TestDamageIsFound(t *testing.T) {
 	l := kvstore.Layout{BlockBytes: 8192, ShardBytes: 4096}
 	bufs, err := newBuffers(4, l.BlockBytes)
@@ -145,7 +145,7 @@ func TestDamageIsFound(t *testing.T) {
 	}
 }
 
-// What checksums cost is not measured on blocks that have none.
+// The cost of checksums is not measured on blocks without checksums.
 func TestMissingChecksumsAreFound(t *testing.T) {
 	o := Options{Binary: mounting(t), IO: "buffered", Blocks: 4, BlockBytes: 4096}
 	if err := o.fillDefaults(); err != nil {

@@ -1,5 +1,5 @@
-// Package paced is a store of a given speed: the bytes are moved by the store
-// behind it, and arrive when those of the simulated one would.
+// Package paced slows a store down to the speed of a simulated storage. The store behind
+// it moves the bytes, and they arrive when those of the simulated storage would.
 package paced
 
 import (
@@ -11,30 +11,30 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
-// Options are the simulated store's speed.
+// Options are the speed of the simulated storage.
 type Options struct {
 	BytesPerSecond float64       // in each direction; 0: no bound
-	Latency        time.Duration // from the start of a shard's move to its end, beside its bytes
+	Latency        time.Duration // of each shard, besides its bytes
 }
 
-// Store is a store in front of another. Shards of a batch go one after the other
-// through a pipe that all batches share, first come, first served, and are settled
-// in the order given: when the pipe has let them through and the store behind has
-// moved them, whichever is later. A batch that is cancelled has had its time of the
-// pipe all the same. Lookups are as fast as they are.
+// Store is a store in front of another. Shards of a batch go one after the other through
+// a pipe that all batches in the same direction share, first come, first served. They are
+// settled in the order given: when the pipe has let them through and the store behind has
+// moved them, whichever is later. A cancelled batch still uses its time of the pipe.
+// Lookups are not slowed down.
 type Store struct {
 	next         kv.Store
 	o            Options
-	loads, dumps pipe
+	loads, saves pipe
 	closing      chan struct{}
 	closeOnce    sync.Once
-	mu           sync.Mutex // of joining and closing
+	mu           sync.Mutex // guards closed, and batches.Add against Close
 	closed       bool
 	batches      sync.WaitGroup
 }
 
-// New paces next, which it closes when it is closed. Where next is a kv.Registrar,
-// so is what it returns.
+// New slows next down and closes it when it is closed. The result is a kv.Registrar if
+// next is.
 func New(next kv.Store, o Options) kv.Store {
 	s := &Store{next: next, o: o, closing: make(chan struct{})}
 	if r, ok := next.(kv.Registrar); ok {
@@ -43,21 +43,21 @@ func New(next kv.Store, o Options) kv.Store {
 	return s
 }
 
-// registrar is a Store that passes the ability on.
+// registrar is a Store that passes Register on.
 type registrar struct {
 	*Store
 	kv.Registrar
 }
 
-// Layout is that of the store behind.
+// Layout returns that of the store behind.
 func (s *Store) Layout() kv.Layout { return s.next.Layout() }
 
-// Lookup asks the store behind.
+// Lookup is that of the store behind.
 func (s *Store) Lookup(ctx context.Context, keys []kv.Key, found []bool) error {
 	return s.next.Lookup(ctx, keys, found)
 }
 
-// LookupPrefix asks the store behind.
+// LookupPrefix is that of the store behind.
 func (s *Store) LookupPrefix(ctx context.Context, keys []kv.Key) (int, error) {
 	return s.next.LookupPrefix(ctx, keys)
 }
@@ -65,14 +65,14 @@ func (s *Store) LookupPrefix(ctx context.Context, keys []kv.Key) (int, error) {
 // Prefetch passes the hint on.
 func (s *Store) Prefetch(keys []kv.Key) { s.next.Prefetch(keys) }
 
-// Load is the other store's, and no faster than the pipe.
+// Load is that of the store behind, at the speed of the pipe.
 func (s *Store) Load(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
 	return s.pass(ctx, shards, &s.loads, s.next.Load)
 }
 
-// Save is the other store's, and no faster than the pipe.
+// Save is that of the store behind, at the speed of the pipe.
 func (s *Store) Save(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
-	return s.pass(ctx, shards, &s.dumps, s.next.Save)
+	return s.pass(ctx, shards, &s.saves, s.next.Save)
 }
 
 // Delete deletes from the store behind.
@@ -88,10 +88,10 @@ func (s *Store) Keys(ctx context.Context) iter.Seq2[kv.Key, error] {
 // Flush flushes the store behind.
 func (s *Store) Flush(ctx context.Context) error { return s.next.Flush(ctx) }
 
-// Stats are the other store's: a pace counts nothing.
+// Stats returns those of the store behind.
 func (s *Store) Stats() kv.Stats { return s.next.Stats() }
 
-// Close closes the store behind, and gives back at once what that has let go of.
+// Close closes the store behind, and settles at once what that has settled.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	s.closed = true
@@ -133,9 +133,9 @@ func (s *Store) pass(ctx context.Context, shards []kv.Shard, p *pipe, next begin
 	return outer, nil
 }
 
-// deliver settles the shards of outer in their order, each when inner has and its
-// time has come: the first at the given one, and each of the others so much later
-// than the one before.
+// deliver settles the shards of outer in their order, each when inner has settled it and
+// its time has come: that of the first is given, and each of the others is due so much
+// later than the one before.
 func (s *Store) deliver(inner, outer *kv.Task, first time.Time, each float64) {
 	errs, ready := make([]error, inner.Len()), make([]bool, inner.Len())
 	next := 0
@@ -148,7 +148,7 @@ func (s *Store) deliver(inner, outer *kv.Task, first time.Time, each float64) {
 	}
 }
 
-// wait waits for due, but not when the batch is cancelled or the store closes.
+// wait waits until due, or until the batch is cancelled or the store closes.
 func (s *Store) wait(ctx context.Context, due time.Time) {
 	left := time.Until(due)
 	if left <= 0 {
@@ -166,10 +166,10 @@ func (s *Store) wait(ctx context.Context, due time.Time) {
 // pipe is one direction.
 type pipe struct {
 	mu   sync.Mutex
-	free time.Time // when what was asked for so far is through
+	free time.Time // when everything reserved so far is through
 }
 
-// reserve makes a place for n shards: when the first is through, and how many
+// reserve reserves time for n shards. It returns when the first is through, and how many
 // nanoseconds each of the others takes.
 func (p *pipe) reserve(n int, shardBytes int64, bytesPerSecond float64) (first time.Time, each float64) {
 	if bytesPerSecond > 0 {

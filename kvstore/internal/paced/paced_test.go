@@ -36,7 +36,7 @@ func TestStore(t *testing.T) {
 	})
 }
 
-func TestStoreThatLasts(t *testing.T) {
+func TestDurableStore(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the suite over memory is much the same")
 	}
@@ -65,7 +65,7 @@ func TestPipeIsOneForAll(t *testing.T) {
 	if d := next.Sub(first); d != 100*time.Millisecond {
 		t.Errorf("another batch begins %v after the first", d)
 	}
-	// No bound: all at once, and later than nothing.
+	// No bound: all at once and without delay.
 	var fast pipe
 	if _, each := fast.reserve(100, 1000, 0); each != 0 || fast.free.After(time.Now()) {
 		t.Errorf("%v ns each", each)
@@ -81,8 +81,8 @@ func batch(n int) (shards []kv.Shard) {
 	return shards
 }
 
-// A store of a kilobyte a minute still ends at once when it is told to.
-func TestNobodyWaitsForThePaceInVain(t *testing.T) {
+// A store of a kilobyte a minute still ends at once when it is cancelled or closed.
+func TestASlowStoreEndsAtOnce(t *testing.T) {
 	slow := Options{BytesPerSecond: 1024.0 / 60}
 	for name, end := range map[string]func(*kv.Task, kv.Store){
 		"cancelled": func(task *kv.Task, _ kv.Store) { task.Cancel() },
@@ -117,8 +117,7 @@ func TestNobodyWaitsForThePaceInVain(t *testing.T) {
 	}
 }
 
-// A shard that comes late holds up those after it, as in a pipe, and their errors
-// stay theirs.
+// A late shard delays those after it, as in a pipe, and each keeps its own error.
 func TestShardsAreSettledInOrder(t *testing.T) {
 	hold := make(chan struct{})
 	behind := fault.New(empty.New(layout),
@@ -146,10 +145,10 @@ func TestShardsAreSettledInOrder(t *testing.T) {
 
 func TestRegistrarShowsThrough(t *testing.T) {
 	if _, ok := New(fault.New(empty.New(layout)), Options{}).(kv.Registrar); !ok {
-		t.Error("a Registrar behind a pace is none")
+		t.Error("Register is not passed on")
 	}
 	if _, ok := New(plain{}, Options{}).(kv.Registrar); ok {
-		t.Error("a pace makes a Registrar of a store that is none")
+		t.Error("a store without Register has one")
 	}
 }
 
