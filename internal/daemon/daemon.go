@@ -60,7 +60,7 @@ func Run(ctx context.Context, c Config, ready func(mountPoint string)) (err erro
 	if err != nil {
 		return err
 	}
-	defer tree.Close()
+	defer func() { err = errors.Join(err, tree.Close()) }()
 	set := settings.New(c.Settings)
 	c.Rings.Logger = c.Log
 	rings, err := ringserver.New(files{tree}, set.Readonly, blockio.Mover{Mode: c.IO, Kind: blockio.KindOf(data)}, c.Rings)
@@ -114,18 +114,18 @@ func serve(ctx context.Context, c Config, tree *tree.Tree, rings *ringserver.Ser
 	trimDone := make(chan struct{})
 	go func() {
 		defer close(trimDone)
-		tree.Run(trimCtx)
+		_ = tree.Run(trimCtx) // ends with its context
 	}()
 	mountDone := make(chan error, 1)
 	go func() { mountDone <- mnt.Serve() }()
 
-	sdnotify.SdNotify(false, sdnotify.SdNotifyReady)
+	_, _ = sdnotify.SdNotify(false, sdnotify.SdNotifyReady) // systemd may not be there
 	ready(mnt.Point())
 
 	var errs []error
 	select {
 	case <-ctx.Done():
-		sdnotify.SdNotify(false, sdnotify.SdNotifyStopping)
+		_, _ = sdnotify.SdNotify(false, sdnotify.SdNotifyStopping)
 		c.Log.Info("stopping", "mount", mnt.Point(), "drain", c.Drain)
 		drain, cancel := context.WithTimeout(context.Background(), c.Drain)
 		if err := mnt.Unmount(drain); err != nil {

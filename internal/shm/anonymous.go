@@ -24,7 +24,7 @@ func Anonymous(sizeBytes int64) (*Mapping, error) {
 
 // WantHugePages asks the kernel for huge pages. It is only a hint: a kernel without
 // them ignores it.
-func (m *Mapping) WantHugePages() { unix.Madvise(m.data, unix.MADV_HUGEPAGE) }
+func (m *Mapping) WantHugePages() { _ = unix.Madvise(m.data, unix.MADV_HUGEPAGE) }
 
 // Sever replaces the object with private zero pages at the same address. Goroutines
 // and system calls that still use the mapping do not fault any more and cannot reach

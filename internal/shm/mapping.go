@@ -63,7 +63,7 @@ func (m *Mapping) Remap() (*Mapping, error) { return Map(m.fd, m.Len()) }
 
 // Unmap ends the mapping. It takes a second for every 64 GiB of touched pages.
 func (m *Mapping) Unmap() {
-	unix.Syscall(unix.SYS_MUNMAP, uintptr(unsafe.Pointer(&m.data[0])), uintptr(len(m.data)), 0)
+	_, _, _ = unix.Syscall(unix.SYS_MUNMAP, uintptr(unsafe.Pointer(&m.data[0])), uintptr(len(m.data)), 0)
 	unix.Close(m.fd)
 	m.data, m.fd = nil, -1
 }
@@ -75,7 +75,7 @@ func (m *Mapping) Window(off, n int64) Window { return Window{m.data[off : off+n
 // This reduces the resident size after traffic through a large iov. It may run while
 // windows are in use.
 func (m *Mapping) ForgetPages() {
-	unix.Syscall(unix.SYS_MADVISE, uintptr(unsafe.Pointer(&m.data[0])), uintptr(len(m.data)), unix.MADV_DONTNEED)
+	_, _, _ = unix.Syscall(unix.SYS_MADVISE, uintptr(unsafe.Pointer(&m.data[0])), uintptr(len(m.data)), unix.MADV_DONTNEED)
 }
 
 // Detach replaces the pages of [off, off+n) with a private copy. System calls that
@@ -92,12 +92,12 @@ func (m *Mapping) Detach(off, n int64) error {
 		return errno
 	}
 	// pread, not copy, because the object may have been shrunk meanwhile.
-	unix.Pread(m.fd, unsafe.Slice((*byte)(pointer(anon)), size), start)
+	_, _ = unix.Pread(m.fd, unsafe.Slice((*byte)(pointer(anon)), size), start)
 	at := uintptr(unsafe.Pointer(&m.data[0])) + uintptr(start)
 	_, _, errno = unix.Syscall6(unix.SYS_MREMAP, anon, uintptr(size), uintptr(size),
 		unix.MREMAP_MAYMOVE|unix.MREMAP_FIXED, at, 0)
 	if errno != 0 {
-		unix.Syscall(unix.SYS_MUNMAP, anon, uintptr(size), 0)
+		_, _, _ = unix.Syscall(unix.SYS_MUNMAP, anon, uintptr(size), 0)
 		return errno
 	}
 	return nil

@@ -51,7 +51,7 @@ func CreateSem(name string) (*NamedSem, error) {
 	// The umask has reduced the mode; every uid must be able to open the semaphore.
 	if err := unix.Fchmod(m.fd, 0o666); err != nil {
 		m.Unmap()
-		Remove("sem." + name)
+		_ = Remove("sem." + name)
 		return nil, fmt.Errorf("set the mode of semaphore %s: %w", name, err)
 	}
 	s := &NamedSem{Sem: m.Sem(0), m: m, name: name}
@@ -94,6 +94,6 @@ func (s *NamedSem) Repair() error {
 func (s *NamedSem) Close(remove bool) {
 	s.m.Unmap()
 	if remove {
-		Remove("sem." + s.name)
+		_ = Remove("sem." + s.name)
 	}
 }

@@ -84,6 +84,6 @@ func (s Sem) Wait(timeout time.Duration) {
 func (s Sem) valueAddr() *uint32 { return (*uint32)(unsafe.Pointer(s.s)) }
 
 func futex(addr *uint32, op int, val uint32, timeout *unix.Timespec) {
-	unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(addr)), uintptr(op), uintptr(val),
+	_, _, _ = unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(addr)), uintptr(op), uintptr(val),
 		uintptr(unsafe.Pointer(timeout)), 0, 0)
 }

@@ -96,7 +96,7 @@ func (o *owners) watch() {
 }
 
 // stop ends watch.
-func (o *owners) stop() { unix.Write(o.stopEvent, []byte{1, 0, 0, 0, 0, 0, 0, 0}) }
+func (o *owners) stop() { _, _ = unix.Write(o.stopEvent, []byte{1, 0, 0, 0, 0, 0, 0, 0}) }
 
 // close releases what watch uses. Call it when watch has returned, or was not called.
 // Each owner's descriptor is closed with its last registration.
