@@ -34,7 +34,7 @@ func TestCloseEndsWhatHangs(t *testing.T) {
 		}},
 		"Flush": {fault.Flush, func(s *cache.Store) error { return s.Flush(t.Context()) }},
 		"Load":  {fault.Load, func(s *cache.Store) error { return moves(s.Load(t.Context(), blocks(small, key(0)))) }},
-		"a Dump that has no room": {fault.Dump, func(s *cache.Store) error {
+		"a Dump that has no room": {fault.Save, func(s *cache.Store) error {
 			for n := range 3 { // there is room for no other that is not whole
 				if err := moves(s.Save(t.Context(), filled(blocks(small, key(n)))[:1])); err != nil {
 					return err

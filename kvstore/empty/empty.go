@@ -1,6 +1,6 @@
-// Package empty is the store that has nothing: it takes every block and keeps none.
-// At the end of a chain it makes the others all there is; alone it shows what an
-// engine does without a store.
+// Package empty is a store that accepts every block and keeps none. At the end of a chain
+// it leaves the stores before it to keep the blocks; alone it shows what an engine does
+// without a store.
 package empty
 
 import (
@@ -16,16 +16,16 @@ type Store struct {
 	layout   kv.Layout
 	counters kv.Counters
 
-	mu     sync.RWMutex // held for reading by whoever has buffers
+	mu     sync.RWMutex // held for reading while buffers are in use
 	closed bool
 }
 
 var _ kv.Store = (*Store)(nil)
 
-// New makes one for blocks of a layout.
+// New returns a store for blocks of a layout.
 func New(layout kv.Layout) *Store { return &Store{layout: layout} }
 
-// Layout is kv.Store's.
+// Layout implements kv.Store.
 func (s *Store) Layout() kv.Layout { return s.layout }
 
 // Lookup finds nothing.
@@ -104,14 +104,14 @@ func (s *Store) Keys(ctx context.Context) iter.Seq2[kv.Key, error] {
 // Flush has nothing to wait for.
 func (s *Store) Flush(ctx context.Context) error { return s.usable(ctx) }
 
-// Stats is kv.Store's. It holds no block.
+// Stats implements kv.Store. The store holds no blocks.
 func (s *Store) Stats() kv.Stats {
 	stats := s.counters.Stats("Empty")
 	stats.Blocks = 0
 	return stats
 }
 
-// Close is kv.Store's.
+// Close implements kv.Store.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -8,14 +8,14 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
-// Load is next's. A batch in which nothing goes wrong is next's own.
+// Load calls next's. A batch without faults is passed on whole.
 func (s *Store) Load(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
 	return s.begin(ctx, Load, shards, s.next.Load)
 }
 
-// Save is next's. A shard that is dropped is never seen by next.
+// Save calls next's. A shard that is dropped never reaches next.
 func (s *Store) Save(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
-	return s.begin(ctx, Dump, shards, s.next.Save)
+	return s.begin(ctx, Save, shards, s.next.Save)
 }
 
 type move func(context.Context, []kv.Shard) (*kv.Task, error)
@@ -41,7 +41,8 @@ func (s *Store) begin(ctx context.Context, m Method, shards []kv.Shard, next mov
 	return b.task, nil
 }
 
-// batch is one in which something goes wrong.
+// batch is a batch with faults. It does not use package batch, which explains and counts
+// errors: a fault's error must reach the caller as it is, and next counts the rest.
 type batch struct {
 	store  *Store
 	task   *kv.Task
@@ -51,11 +52,11 @@ type batch struct {
 	parts  sync.WaitGroup
 }
 
-// run goes through the shards in their order, and passes on what nothing is wrong
-// with, run by run.
+// run goes through the shards in order and passes on those without faults, as many
+// together as possible.
 func (b *batch) run() {
 	defer b.parts.Wait()
-	sound := 0 // from here on they are
+	sound := 0 // from here on no shard has a fault so far
 	for i := range b.shards {
 		h := &b.hits[i]
 		if h.none() {
@@ -74,7 +75,7 @@ func (b *batch) run() {
 	b.pass(sound, len(b.shards))
 }
 
-// pass hands shards to the next store, and has them settled as they are there.
+// pass hands shards to next and settles them as next does.
 func (b *batch) pass(from, to int) {
 	if from == to {
 		return

@@ -1,5 +1,5 @@
-// Package fault is a decorator for tests: a store in which things go wrong as they
-// are told to. Without faults it is the store behind it.
+// Package fault is a decorator for tests: it makes a store's calls go wrong as told.
+// Without faults it behaves as the store behind it.
 package fault
 
 import (
@@ -37,8 +37,7 @@ func New(next kv.Store, faults ...Fault) *Store {
 	return s
 }
 
-// Set has these faults from now on, and no others. What is held by one that is no
-// more stays held.
+// Set replaces the faults. Calls that an earlier fault holds stay held.
 func (s *Store) Set(faults ...Fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -48,7 +47,7 @@ func (s *Store) Set(faults ...Fault) {
 	}
 }
 
-// Hits is how often each of the faults has struck since Set.
+// Hits returns how often each of the faults has struck since Set.
 func (s *Store) Hits() []int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -59,10 +58,10 @@ func (s *Store) Hits() []int {
 	return hits
 }
 
-// Layout is next's.
+// Layout returns next's.
 func (s *Store) Layout() kv.Layout { return s.next.Layout() }
 
-// Lookup is next's. Flip turns answers round; Drop finds nothing.
+// Lookup calls next's. Flip inverts answers; Drop finds nothing.
 func (s *Store) Lookup(ctx context.Context, keys []kv.Key, found []bool) error {
 	if err := kv.CheckFound(keys, found); err != nil {
 		return err
@@ -91,7 +90,7 @@ func (s *Store) Lookup(ctx context.Context, keys []kv.Key, found []bool) error {
 	return nil
 }
 
-// LookupPrefix is next's. Drop, or Flip, finds nothing.
+// LookupPrefix calls next's. Drop and Flip find nothing.
 func (s *Store) LookupPrefix(ctx context.Context, keys []kv.Key) (int, error) {
 	for _, k := range keys {
 		h := s.strike(LookupPrefix, k, 0)
@@ -105,7 +104,7 @@ func (s *Store) LookupPrefix(ctx context.Context, keys []kv.Key) (int, error) {
 	return s.next.LookupPrefix(ctx, keys)
 }
 
-// Delete is next's. Drop leaves a block where it is, and says that it is deleted.
+// Delete calls next's. Drop leaves a block where it is and reports it as deleted.
 func (s *Store) Delete(ctx context.Context, keys []kv.Key) error {
 	var passed []kv.Key
 	for _, k := range keys {
@@ -120,7 +119,7 @@ func (s *Store) Delete(ctx context.Context, keys []kv.Key) error {
 	return s.next.Delete(ctx, passed)
 }
 
-// Keys is next's. Drop leaves a key out.
+// Keys yields next's. Drop leaves a key out.
 func (s *Store) Keys(ctx context.Context) iter.Seq2[kv.Key, error] {
 	return func(yield func(kv.Key, error) bool) {
 		for k, err := range s.next.Keys(ctx) {
@@ -140,10 +139,10 @@ func (s *Store) Keys(ctx context.Context) iter.Seq2[kv.Key, error] {
 	}
 }
 
-// Prefetch is next's: a hint has no faults.
+// Prefetch calls next's: a hint has no faults.
 func (s *Store) Prefetch(keys []kv.Key) { s.next.Prefetch(keys) }
 
-// Flush is next's. Drop says that it is done.
+// Flush calls next's. With Drop it only reports success.
 func (s *Store) Flush(ctx context.Context) error {
 	h := s.strike(Flush, kv.Key{}, 0)
 	if err := h.before(ctx, s.quit); err != nil {
@@ -155,10 +154,10 @@ func (s *Store) Flush(ctx context.Context) error {
 	return s.next.Flush(ctx)
 }
 
-// Stats is next's: what a fault kept from it is not counted.
+// Stats returns next's: what a fault has kept from next is not counted.
 func (s *Store) Stats() kv.Stats { return s.next.Stats() }
 
-// Register is next's, where next registers memory.
+// Register calls next's if next registers memory.
 func (s *Store) Register(name string, mem []byte) error {
 	if r, ok := s.next.(kv.Registrar); ok {
 		return r.Register(name, mem)
@@ -166,7 +165,7 @@ func (s *Store) Register(name string, mem []byte) error {
 	return nil
 }
 
-// Close ends what is held, and closes next whatever goes wrong.
+// Close ends what is held, and closes next even if a fault makes it fail.
 func (s *Store) Close() error {
 	s.once.Do(func() {
 		s.mu.Lock()

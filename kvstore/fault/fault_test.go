@@ -18,12 +18,12 @@ import (
 
 var layout = kv.Layout{BlockBytes: 64, ShardBytes: 16}
 
-// Where nothing goes wrong but time passes, it passes the suite as the store behind it
-// does, be batches passed on whole or taken apart.
+// Without faults but delays it passes the suite, whether batches are passed on whole or in
+// parts.
 func TestStore(t *testing.T) {
 	for name, faults := range map[string][]fault.Fault{
 		"none":       nil,
-		"some delay": {{Method: fault.Load, Chance: 0.05, Delay: 1}, {Method: fault.Dump, Chance: 0.05, Delay: 1}},
+		"some delay": {{Method: fault.Load, Chance: 0.05, Delay: 1}, {Method: fault.Save, Chance: 0.05, Delay: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			storesuite.Run(t, storesuite.Subject{
@@ -49,7 +49,7 @@ func blocks(n int) []kv.Shard {
 	return layout.ByBlock(keys, bufs)
 }
 
-// results dumps or loads, and returns each shard's error.
+// results saves or loads, and returns each shard's error.
 func results(t *testing.T, do func(context.Context, []kv.Shard) (*kv.Task, error), shards []kv.Shard) []error {
 	t.Helper()
 	task, err := do(t.Context(), shards)
@@ -65,7 +65,7 @@ func results(t *testing.T, do func(context.Context, []kv.Shard) (*kv.Task, error
 }
 
 func TestTheNthFails(t *testing.T) {
-	s := fault.New(empty.New(layout), fault.Fault{Method: fault.Dump, Skip: 3, Count: 2, Err: kv.ErrFull})
+	s := fault.New(empty.New(layout), fault.Fault{Method: fault.Save, Skip: 3, Count: 2, Err: kv.ErrFull})
 	defer s.Close()
 	for i, err := range results(t, s.Save, blocks(2)) {
 		if failed := errors.Is(err, kv.ErrFull); failed != (i == 3 || i == 4) {
@@ -83,7 +83,7 @@ func TestTheNthFails(t *testing.T) {
 
 func TestWhere(t *testing.T) {
 	s := fault.New(empty.New(layout), fault.Fault{
-		Method: fault.Dump, Err: kv.ErrTimeout,
+		Method: fault.Save, Err: kv.ErrTimeout,
 		Where: func(k kv.Key, index int) bool { return k == kv.Key{1} && index == 2 },
 	})
 	defer s.Close()
@@ -96,7 +96,7 @@ func TestWhere(t *testing.T) {
 
 func TestChanceIsSeeded(t *testing.T) {
 	run := func(seed uint64) (failed []int) {
-		s := fault.New(empty.New(layout), fault.Fault{Method: fault.Dump, Chance: 0.3, Seed: seed, Err: kv.ErrFull})
+		s := fault.New(empty.New(layout), fault.Fault{Method: fault.Save, Chance: 0.3, Seed: seed, Err: kv.ErrFull})
 		defer s.Close()
 		for i, err := range results(t, s.Save, blocks(50)) {
 			if err != nil {
@@ -159,7 +159,7 @@ func TestFlip(t *testing.T) {
 
 func TestDrop(t *testing.T) {
 	s := fault.New(full{empty.New(layout)},
-		fault.Fault{Method: fault.Dump, Count: 2, Drop: true},
+		fault.Fault{Method: fault.Save, Count: 2, Drop: true},
 		fault.Fault{Method: fault.Lookup, Count: 1, Drop: true},
 		fault.Fault{Method: fault.LookupPrefix, Count: 1, Drop: true},
 		fault.Fault{Method: fault.Flush, Err: kv.ErrTimeout})
@@ -185,10 +185,10 @@ func TestDrop(t *testing.T) {
 	}
 }
 
-// What is held goes on when it is released, and ends with its batch or its store.
+// What is held goes on when it is released, and ends with its batch or the store.
 func TestHold(t *testing.T) {
 	release := make(chan struct{})
-	s := fault.New(empty.New(layout), fault.Fault{Method: fault.Dump, Skip: 1, Hold: release})
+	s := fault.New(empty.New(layout), fault.Fault{Method: fault.Save, Skip: 1, Hold: release})
 	begin := func() *kv.Task {
 		task, err := s.Save(t.Context(), blocks(1))
 		if err != nil {
@@ -217,7 +217,7 @@ func TestHold(t *testing.T) {
 	if err := first.Err(); err != nil {
 		t.Error(err)
 	}
-	s.Set(fault.Fault{Method: fault.Dump, Hold: make(chan struct{})}, fault.Fault{Method: fault.Lookup, Delay: time.Hour},
+	s.Set(fault.Fault{Method: fault.Save, Hold: make(chan struct{})}, fault.Fault{Method: fault.Lookup, Delay: time.Hour},
 		fault.Fault{Method: fault.Close, Err: errors.New("the disk is gone")})
 	ended := begin()
 	looked := make(chan error)

@@ -17,41 +17,41 @@ const (
 	Lookup Method = iota
 	LookupPrefix
 	Load
-	Dump
+	Save
 	Flush
 	Close
 	Delete
 	Keys
 )
 
-// Fault is something that goes wrong, when it strikes: first Delay, then Hold, then
+// Fault is something that goes wrong. When it strikes, Delay comes first, then Hold, then
 // the first of Err, Drop and Flip that is set.
 type Fault struct {
 	Method Method
 
-	// Where it may strike: of a Load or Dump the key and the shard's index, of a
-	// lookup the key. nil: everywhere.
+	// Where reports whether it may strike: at a shard of a Load or Save by its key and
+	// index, elsewhere by the key. nil: everywhere.
 	Where func(key kv.Key, index int) bool
 
-	Skip   int     // so many of those it spares first
-	Count  int     // it strikes so often; 0: without end
-	Chance float64 // that it strikes one; 0: always
-	Seed   uint64  // of chance: the same calls in the same order are struck the same way
+	Skip   int     // how many it spares first
+	Count  int     // how often it strikes; 0: without end
+	Chance float64 // the probability that it strikes; 0: always
+	Seed   uint64  // of Chance: the same calls in the same order give the same result
 
 	Delay time.Duration   // cut short by the batch's end
 	Hold  <-chan struct{} // wait until it is closed, or the batch or the store ends
 	Err   error           // fail with it: kv.ErrFull, kv.ErrTimeout, an errno
-	Drop  bool            // do nothing, and say that it is done
-	Flip  bool            // change a bit of what was loaded; turn round what was looked up
+	Drop  bool            // do nothing and report success
+	Flip  bool            // change a bit of what was loaded; invert what was looked up
 }
 
-// fault is one with what it has done.
+// fault is a Fault and how often it was met and has struck.
 type fault struct {
 	Fault
 	seen, hits int
 }
 
-// hit is what goes wrong with one thing.
+// hit is what goes wrong with one shard or key.
 type hit struct {
 	delay      time.Duration
 	holds      []<-chan struct{}
@@ -60,12 +60,12 @@ type hit struct {
 	random     uint64 // which bit
 }
 
-// none says that nothing does.
+// none reports whether nothing goes wrong.
 func (h *hit) none() bool {
 	return h.delay == 0 && h.holds == nil && h.err == nil && !h.drop && !h.flip
 }
 
-// strike asks every fault.
+// strike lets every fault strike.
 func (s *Store) strike(m Method, key kv.Key, index int) (h hit) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -95,7 +95,7 @@ func (f *fault) strike(h *hit) {
 	h.drop, h.flip, h.random = h.drop || f.Drop, h.flip || f.Flip, rng.Uint64()
 }
 
-// before is what happens before the thing itself: it takes its time, or fails.
+// before does what comes before the call itself: it delays, holds or fails.
 func (h *hit) before(ctx context.Context, quit <-chan struct{}) error {
 	waits := h.holds
 	if h.delay > 0 {
@@ -116,7 +116,7 @@ func (h *hit) before(ctx context.Context, quit <-chan struct{}) error {
 	return h.err
 }
 
-// flipBit changes a bit.
+// flipBit changes one bit of buf.
 func (h *hit) flipBit(buf []byte) {
 	bit := h.random % (uint64(len(buf)) * 8)
 	buf[bit/8] ^= 1 << (bit % 8)

@@ -11,7 +11,7 @@ import (
 
 const benchBlocks = 128
 
-// benchStore is a store of blocks of 2 MiB, and memory for all of them.
+// benchStore returns a store with blocks of 2 MiB, and the shards to load them.
 func benchStore(b *testing.B, o files.Options) (kv.Store, []kv.Shard) {
 	b.Helper()
 	o.Layout = kv.Layout{BlockBytes: 2 << 20, ShardBytes: 2 << 20}

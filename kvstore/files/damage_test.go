@@ -20,7 +20,7 @@ func quarantined(t testing.TB, dir string) []string {
 	return all
 }
 
-// A damaged block is a miss, is counted once and put aside, of which a few are kept.
+// A damaged block is a miss, is counted once and put aside. The latest few are kept.
 func TestQuarantine(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, in(dir))
@@ -57,8 +57,8 @@ func TestQuarantine(t *testing.T) {
 	}
 }
 
-// A damaged block is out of the way also where the place for such was removed, or is
-// none.
+// A damaged block is moved out of the way even if the quarantine was removed or is no
+// directory.
 func TestNoQuarantine(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, in(dir))
@@ -81,8 +81,7 @@ func TestNoQuarantine(t *testing.T) {
 	loads(t, s, key(1), 0)
 }
 
-// An undamaged block under the name of another one, as after a repair of the file
-// system.
+// An undamaged block has the name of another one, as after a repair of the file system.
 func TestSwappedBlocks(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, in(dir))
@@ -95,7 +94,7 @@ func TestSwappedBlocks(t *testing.T) {
 	}
 }
 
-// Damage to the checksums makes blocks unverified, or costs them, and nothing worse.
+// Damage to the checksums makes blocks unverified or loses them, and does nothing worse.
 func TestDamagedSums(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, in(dir))
@@ -125,7 +124,7 @@ func TestDamagedSums(t *testing.T) {
 	loads(t, s, key(3), 0)
 }
 
-// The disk fills up: ErrFull, and nothing half-written stays.
+// When the disk is full, saves fail with ErrFull, and nothing half-written stays.
 func TestFullDisk(t *testing.T) {
 	dir := mountSmall(t, 256<<10)
 	o := in(dir)
@@ -160,15 +159,15 @@ func TestFullDisk(t *testing.T) {
 	for i := range 3 {
 		must(t, os.Remove(ucmPath(dir, key(i))))
 	}
-	// The open blocks that were removed keep their room until nobody wants them.
+	// Removed blocks that are open keep their space until they are closed.
 	must(t, s.Close())
 	s = open(t, o)
 	must(t, dump(t, s, 0, failed))
 	loads(t, s, failed, 0)
 }
 
-// A block whose shards stop coming is given up; files that a dead writer has left are
-// removed when they are old, and nobody else's.
+// A block whose shards stop coming is given up. Files that a dead writer has left are
+// removed when they are old, and no others are.
 func TestLeftovers(t *testing.T) {
 	dir := t.TempDir()
 	temp := filepath.Join(dir, ".kv3fs-temp")
@@ -203,7 +202,7 @@ func TestLeftovers(t *testing.T) {
 	}
 }
 
-// Ten thousand corruptions of blocks that were written once, and not one wrong
+// After ten thousand corruptions of blocks that were written once, no load returns a wrong
 // byte.
 func TestCorruptions(t *testing.T) {
 	const atOnce = 250

@@ -48,8 +48,8 @@ func TestAccepted(t *testing.T) {
 	}
 }
 
-// A directory that somebody removes is missed by name; when it is there again, all is as
-// before.
+// The error for a directory that was removed names it. When it is there again, everything
+// works as before.
 func TestRemoved(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "kv")
 	s := open(t, in(dir))
@@ -92,7 +92,7 @@ func TestTooManyOpenFiles(t *testing.T) {
 	loads(t, s, key(300), 0)
 }
 
-// A user who may read and not write is told so, and what to do.
+// A user who may read but not write is told so, and what to do.
 func TestNotWritable(t *testing.T) {
 	if os.Geteuid() == 0 {
 		t.Skip("root may write everywhere")

@@ -1,13 +1,14 @@
-// Package files is UCM's "Posix" store: a file per block, in directories that UCM's
-// own store can use at the same time.
+// Package files is UCM's "Posix" store: it keeps each block in a file, in directories that
+// UCM's own store can use at the same time.
 //
 //	<dir>/<first 3 digits>/<32 digits>   a block: its shards one after the other
 //	<dir>/.kv3fs-temp/                   blocks that are being written
 //	<dir>/.kv3fs-sums/                   checksums, see package sums
 //	<dir>/.kv3fs-quarantine/             the latest blocks that were found damaged
 //
-// UCM ignores the last three. What it writes has no checksums and is loaded without,
-// unless the store is to require them.
+// UCM ignores the last three. The blocks that it writes have no checksums and are loaded
+// without, unless the store is to require them. They carry no namespace either, so Keys
+// does not yield them and Delete does not remove them.
 //
 // Nothing is synced, as in UCM: after a power cut a block may be cut short, which its
 // size tells, or missing.
@@ -32,9 +33,9 @@ import (
 // Options of Open. Fields that are zero have their defaults.
 type Options struct {
 	// Dirs are where the blocks are: storage_backends. Those that do not exist are
-	// made, but not what they are in. A block is written to the one that the last 8
-	// bytes of its key say, as a big-endian number modulo their number, and found in
-	// all of them.
+	// made, but not their parent directories. The last 8 bytes of a key, as a big-endian
+	// number modulo the number of directories, choose the one that its block is written
+	// to. Blocks are found in all of them.
 	Dirs []string
 
 	Layout    kv.Layout
@@ -44,14 +45,15 @@ type Options struct {
 	DirectIO bool
 
 	// Streams is how many reads and writes are under way at once:
-	// posix_data_trans_concurrency, stream_number. Default 128 with DirectIO, where they
-	// wait for a device; else 8 for each processor and at most 128, as they mostly copy.
+	// posix_data_trans_concurrency, stream_number. Default 128 with DirectIO, when they
+	// wait for a device; else 8 for each processor and at most 128, because they mostly
+	// copy.
 	Streams int
 
 	// WaitingQueueDepth is how many reads and writes wait for a stream; 1024.
 	WaitingQueueDepth int
 
-	// RunningQueueDepth is how many shards the store accepts before Load and Dump
+	// RunningQueueDepth is how many shards the store accepts before Load and Save
 	// wait; 32768.
 	RunningQueueDepth int
 
@@ -59,15 +61,15 @@ type Options struct {
 	Timeout time.Duration
 
 	// DirShardDigits is how many hexadecimal digits of the key name the directory of a
-	// block: data_dir_shard_bytes, 0 to 5; with 0 it is called data. Default 3. With
-	// another number than UCM's the two do not find each other's blocks.
+	// block: data_dir_shard_bytes, 0 to 5; with 0 it is called data. Default 3. It must be
+	// UCM's number for the two to find each other's blocks.
 	DirShardDigits *int
 
 	// Checksums: see kv.Checksums. Default auto.
 	Checksums kv.Checksums
 }
 
-// Store is a kv.Store.
+// Store is a kv.Store, a kv.Deleter and a kv.Lister.
 type Store struct{ *ucmfiles.Store }
 
 const (
@@ -139,15 +141,15 @@ func Open(o Options) (*Store, error) {
 	return &Store{s}, nil
 }
 
-// keepOpen files stay open for who loads the same block next, layer by layer. More
-// would keep room on the disk from UCM's cleaner.
+// keepOpen is how many files stay open for the next load of the same block, layer by
+// layer. UCM's cleaner cannot free the space of files that are open.
 const keepOpen = 64
 
-// ours matches what this store, UCM's, or a file system makes in a directory of
+// ours matches what this store, UCM's store or a file system creates in a directory of
 // blocks.
 var ours = regexp.MustCompile(`^([0-9a-f]{1,5}|data|\.kv3fs-.*|lost\+found)$`)
 
-// claimDir makes a directory, or says why one is not to be used.
+// claimDir makes a directory if there is none, or returns why it is not to be used.
 func claimDir(dir string) error {
 	err := os.Mkdir(dir, 0o775)
 	switch {

@@ -79,7 +79,7 @@ func dumpGroup(s *files.Store, g int, variant uint64) error {
 
 func group(g int) []kv.Key { return []kv.Key{key(4 * g), key(4*g + 1), key(4*g + 2), key(4*g + 3)} }
 
-// start starts a child.
+// start starts a child process.
 func start(t *testing.T, dir string, variant uint64, groups int) (*exec.Cmd, *bufio.Scanner) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
@@ -91,8 +91,8 @@ func start(t *testing.T, dir string, variant uint64, groups int) (*exec.Cmd, *bu
 	return cmd, bufio.NewScanner(out)
 }
 
-// Killed at any moment: what was flushed is there, verified, and nothing else is
-// wrong.
+// The process is killed at any moment: what was flushed is there, verified, and nothing
+// else is wrong.
 func TestKilled(t *testing.T) {
 	dir := t.TempDir()
 	for round := range 6 {
@@ -136,8 +136,8 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// Two processes write the same blocks at once, each as it has computed them: either
-// is right, and no block is mistaken for damage.
+// Two processes write the same blocks at once, each as it has computed them: both variants
+// are right, and no block is taken for damaged.
 func TestTwoProcesses(t *testing.T) {
 	const groups = 60
 	dir := t.TempDir()

@@ -44,7 +44,7 @@ func TestUCMReadsWhatIsWritten(t *testing.T) {
 		if err != nil || !bytes.Equal(raw, content(k, 0)) {
 			t.Errorf("%s: %v", k, err)
 		}
-		// Who is of another user can get there.
+		// Another user can get there.
 		info, err := os.Stat(filepath.Dir(ucmPath(dir, k)))
 		if err != nil || info.Mode()&0o055 != 0o055 {
 			t.Errorf("%v %v", info.Mode(), err)
@@ -64,8 +64,8 @@ func TestUCMReadsWhatIsWritten(t *testing.T) {
 	}
 }
 
-// What UCM writes after a block of ours was evicted or found damaged is not held
-// against our checksums for ever.
+// What UCM writes after a block of ours was evicted or found damaged is checked against
+// our checksums only once.
 func TestUCMWritesAnew(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, in(dir))
@@ -81,7 +81,7 @@ func TestUCMWritesAnew(t *testing.T) {
 	loads(t, other, key(1), 7)
 }
 
-// Blocks of another deployment in the same directory are none of ours and stay.
+// Blocks of another deployment in the same directory are not ours and stay.
 func TestOtherSizes(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, in(dir))
@@ -107,7 +107,7 @@ func TestOtherSizes(t *testing.T) {
 			t.Errorf("something strange: %v", err)
 		}
 	}
-	// Neither does a block of another size belong to us where we have had one.
+	// A block of another size is not ours either if we had one under that key.
 	o := in(dir)
 	o.Layout, o.Namespace = kv.Layout{BlockBytes: 1000, ShardBytes: 1000}, kv.Fingerprint{1}
 	other := open(t, o)
@@ -154,7 +154,7 @@ func TestSeveralDirs(t *testing.T) {
 	}
 }
 
-// UCM's cleaner takes the time of modification for that of the last use.
+// UCM's cleaner takes the modification time for the time of the last use.
 func TestUseShowsInTime(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, in(dir))
@@ -172,8 +172,8 @@ func TestUseShowsInTime(t *testing.T) {
 	}
 }
 
-// A dump of what is there is done at once, and its slice is the caller's again, however
-// far the store has come in going through it.
+// A Save of blocks that are there is done at once, and its slice is the caller's again,
+// however far the store has come in going through it.
 func TestDumpOfWhatIsThere(t *testing.T) {
 	s := open(t, in(t.TempDir()))
 	all := keys(50)

@@ -31,7 +31,7 @@ func keys(n int) []kv.Key {
 	return all
 }
 
-// content is the block of a key, as a writer computed it.
+// content returns the block of a key, as a writer computed it.
 func content(k kv.Key, variant uint64) []byte {
 	rng := rand.New(rand.NewPCG(uint64(k[0])<<8|uint64(k[1]), variant))
 	buf := make([]byte, layout.BlockBytes)
@@ -84,7 +84,7 @@ func load(t testing.TB, s kv.Store, k kv.Key) ([]byte, error) {
 	return buf, task.Wait(t.Context())
 }
 
-// loads insists on a block's content.
+// loads checks that a block has the content of one of the variants.
 func loads(t testing.TB, s kv.Store, k kv.Key, variants ...uint64) {
 	t.Helper()
 	got, err := load(t, s, k)
@@ -116,7 +116,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// ucmPath is where UCM's Posix store has a block by default.
+// ucmPath returns where UCM's Posix store has a block by default.
 func ucmPath(dir string, k kv.Key) string {
 	id := k.String()
 	return filepath.Join(dir, id[:3], id)
@@ -131,7 +131,7 @@ func ucmWrites(t testing.TB, dir string, k kv.Key, raw []byte) {
 	must(t, os.Rename(path+".tmp", path))
 }
 
-// eventually waits for what a store does on its own.
+// eventually waits for what a store does by itself.
 func eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
 	for patience := time.Now().Add(30 * time.Second); !is(); time.Sleep(time.Millisecond) {

@@ -12,7 +12,7 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
-// enter begins a call, whose context ends with the store as well.
+// enter begins a call. Its context also ends when the store is closed.
 func (s *Store) enter(ctx context.Context) (_ context.Context, leave func(), err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, nil, err
@@ -27,15 +27,15 @@ func (s *Store) enter(ctx context.Context) (_ context.Context, leave func(), err
 	}, nil
 }
 
-// errLate ends what waits longer than the timeout.
+// errLate is the cause of a context that has ended because of the timeout.
 var errLate = fmt.Errorf("%w", kv.ErrTimeout)
 
-// until bounds all waits that it is given to, together.
+// until returns a context that bounds all waits that use it, together.
 func until(ctx context.Context, latest time.Time) (context.Context, context.CancelFunc) {
 	return context.WithDeadlineCause(ctx, latest, errLate)
 }
 
-// inTime bounds them by the timeout.
+// inTime is until for the store's timeout, from now on.
 func (s *Store) inTime(ctx context.Context) (context.Context, context.CancelFunc) {
 	return until(ctx, time.Now().Add(s.o.Timeout))
 }
@@ -58,20 +58,21 @@ func (s *Store) begin(ctx context.Context, m batch.Method, shards []kv.Shard, ru
 	return b.Task, nil
 }
 
-// arrival is a move that has ended.
+// arrival is the end of a move.
 type arrival struct {
-	of  int // a shard's place in the batch; -1-n for a record
+	of  int // the place of a shard in the batch; -1-n for a record
 	err error
 }
 
-// arrivals takes what ends, without ever making the engine wait, and hands it to a few
-// goroutines, for checksums are work.
+// arrivals hands the ends of moves to a few goroutines, because checksums take time and the
+// engine must not wait for them.
 type arrivals struct {
 	ended   chan arrival
 	workers sync.WaitGroup
 }
 
-// newArrivals is for at most so many at a time.
+// newArrivals starts the goroutines. At most so many arrivals may be unhandled at a time.
+// close stops the goroutines.
 func newArrivals(most, workers int, handle func(arrival)) *arrivals {
 	a := &arrivals{ended: make(chan arrival, most)}
 	for range min(workers, most) {
@@ -84,7 +85,7 @@ func newArrivals(most, workers int, handle func(arrival)) *arrivals {
 	return a
 }
 
-// op makes a move one whose end arrives.
+// op returns a move whose end arrives.
 func (a *arrivals) op(of int, op transfer.Op) transfer.Op {
 	wanted := len(op.Buf)
 	op.Done = func(n int, err error) {
@@ -96,7 +97,7 @@ func (a *arrivals) op(of int, op transfer.Op) transfer.Op {
 	return op
 }
 
-// close ends the workers, when nothing can arrive any more.
+// close waits for the workers to end. Nothing may arrive any more.
 func (a *arrivals) close() {
 	close(a.ended)
 	a.workers.Wait()

@@ -10,16 +10,17 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
-// confirmation is a page that is written.
+// confirmation is a page that is written and to be confirmed.
 type confirmation struct {
 	key   kv.Key
 	page  *page
-	until time.Time // no longer is it asked for
+	until time.Time // when to give up
 	done  func(error)
 }
 
-// confirmer confirms pages: all that come while one question is under way go into the
-// next one together. It runs while there is something to confirm.
+// confirmer confirms pages. All that come while one request is under way go into the next
+// one together. Its goroutine runs while there is something to confirm; the store's group
+// waits for it.
 type confirmer struct {
 	store *Store
 
@@ -28,7 +29,7 @@ type confirmer struct {
 	waiting []confirmation
 }
 
-// add is called by batches that are under way, and does not wait.
+// add queues a confirmation. Only batches that are under way may call it.
 func (c *confirmer) add(one confirmation) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -60,8 +61,8 @@ func (c *confirmer) confirm(some []confirmation) {
 	for i, one := range some {
 		keys[i], pages[i] = one.key, one.page.number
 	}
-	// Not with the store's life: what is written is worth to be kept. Who waits the
-	// longest waits for one timeout besides his own.
+	// Close does not cancel it: blocks that are written are worth keeping. The first in
+	// line waits for at most one timeout besides its own.
 	ctx, done := until(context.Background(), some[len(some)-1].until)
 	defer done()
 	err := c.store.service.confirm(ctx, keys, pages)
@@ -70,7 +71,7 @@ func (c *confirmer) confirm(some []confirmation) {
 	}
 	for _, one := range some {
 		if err == nil && time.Now().After(one.page.confirmBy) {
-			// The service says nothing of what came too late.
+			// The service does not say which pages came too late.
 			one.done(fmt.Errorf("%w: block %s was confirmed after its reservation had ended", kv.ErrTimeout, one.key))
 			continue
 		}

@@ -11,8 +11,8 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
-// A damaged block that cannot be deleted is in the way of the next Dump: that is no
-// miss. Every shard of a block is told the same.
+// A damaged block that cannot be deleted is in the way of the next Save, so it is no miss.
+// All of its shards get the same error.
 func TestDamageThatCannotBeDeleted(t *testing.T) {
 	h := newHost(t, book.Options{})
 	var refuses atomic.Bool
@@ -52,7 +52,7 @@ func TestDamageThatCannotBeDeleted(t *testing.T) {
 	there(t, s, keysOf(0, 12)...)
 }
 
-// A page that another client confirmed and never wrote is no block.
+// A page that another client confirmed and never wrote contains no block.
 func TestGarbageOfAnother(t *testing.T) {
 	s := mustOpen(t, newHost(t, book.Options{}).options(t.TempDir(), 40))
 	stored(t, s, keysOf(0, 4)...)
@@ -75,8 +75,8 @@ func TestGarbageOfAnother(t *testing.T) {
 	there(t, s, append(keysOf(0, 4), keysOf(10, 2)...)...)
 }
 
-// A file is cut short while it is open: what was behind the end is a miss, and there is
-// room for it again.
+// The file is cut short while it is open: what was behind the end is a miss, and can be
+// saved again.
 func TestTheFileIsCutShort(t *testing.T) {
 	for name, direct := range map[string]bool{"buffered": false, "direct": true} {
 		t.Run(name, func(t *testing.T) {

@@ -7,9 +7,8 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
-// Delete has the service delete keys, durably. Their pages rest until nobody can be
-// reading them any more. A Save that is under way confirms its block afterwards, or has
-// done so before.
+// Delete makes the service delete keys, durably. Their pages are quarantined until nobody
+// can be reading them any more. A Save that is under way may confirm its block afterwards.
 func (s *Store) Delete(ctx context.Context, keys []kv.Key) error {
 	ctx, leave, err := s.enter(ctx)
 	if err != nil {

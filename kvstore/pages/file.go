@@ -13,10 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openFile opens the page file, or makes it, and says whether it is the right one.
+// openFile opens the page file, or creates it, and returns an error if it is not the right
+// one.
 func openFile(o *Options) (_ *os.File, l label, err error) {
 	if fi, err := os.Stat(o.File); err == nil && !fi.Mode().IsRegular() {
-		return nil, l, fmt.Errorf("kvstore: page file %s: it is no plain file", o.File)
+		return nil, l, fmt.Errorf("kvstore: page file %s: it is no plain file; name another path", o.File)
 	}
 	f, err := os.OpenFile(o.File, os.O_RDWR|os.O_CREATE, 0o600)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -26,14 +27,14 @@ func openFile(o *Options) (_ *os.File, l label, err error) {
 		l, err = prepare(f, o)
 	}
 	if err != nil {
-		f.Close() // nil, perhaps, which is harmless
+		f.Close() // harmless if f is nil
 		return nil, l, fmt.Errorf("kvstore: page file %s: %w", o.File, err)
 	}
 	return f, l, nil
 }
 
-// prepare makes an empty file ours, or checks one that is. Of several who come at once
-// one does it.
+// prepare labels an empty file, or checks the label. If several processes come at once, one
+// does it.
 func prepare(f *os.File, o *Options) (l label, err error) {
 	if err := lock(f, o.Timeout); err != nil {
 		return l, err
@@ -48,7 +49,7 @@ func prepare(f *os.File, o *Options) (l label, err error) {
 	if err != nil && err != io.EOF {
 		return l, err
 	}
-	if bytes.Count(head[:n], []byte{0}) == n { // nobody's yet, or left while it was made
+	if bytes.Count(head[:n], []byte{0}) == n { // it is new, or its creation was interrupted
 		return newFile(f, fi.Size(), o)
 	}
 	if l, err = decodeLabel(head[:n]); err == nil {
@@ -60,11 +61,11 @@ func prepare(f *os.File, o *Options) (l label, err error) {
 	return l, err
 }
 
-// lockEvery is how often it is tried to lock a file that somebody prepares.
+// lockEvery is how often to try to lock a file that another process is preparing.
 const lockEvery = 20 * time.Millisecond
 
-// lock waits for a file no longer than the timeout. A file system that knows no locks
-// does without.
+// lock waits for the lock of a file, at most for the timeout. On a file system without
+// locks it does nothing.
 func lock(f *os.File, timeout time.Duration) error {
 	for ends := time.Now().Add(timeout); ; time.Sleep(lockEvery) {
 		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
@@ -80,8 +81,8 @@ func lock(f *os.File, timeout time.Duration) error {
 	}
 }
 
-// newFile gives a file its size, and then its label, so that one that was left in
-// between is nobody's.
+// newFile gives a file its size and then its label. A file that was left in between counts
+// as new.
 func newFile(f *os.File, sizeBytes int64, o *Options) (l label, err error) {
 	if o.CapacityBytes != 0 {
 		sizeBytes = o.CapacityBytes + labelBytes
@@ -98,7 +99,7 @@ func newFile(f *os.File, sizeBytes int64, o *Options) (l label, err error) {
 	}
 	if err != nil {
 		_ = f.Truncate(0)
-		return l, fmt.Errorf("%d bytes for it: %w", l.sizeBytes(), err)
+		return l, fmt.Errorf("allocate %d bytes for it: %w", l.sizeBytes(), err)
 	}
 	if _, err := f.WriteAt(l.encode(), 0); err != nil {
 		return l, err

@@ -22,7 +22,7 @@ var (
 	namespace = kv.Fingerprint{7}
 )
 
-// host runs a page service, the real one, which can be stopped and started again.
+// host runs a real page service that can be stopped and started again.
 type host struct {
 	t       testing.TB
 	dir     string
@@ -78,7 +78,7 @@ func (h *host) stop() {
 
 func (h *host) url() string { return "http://" + h.address }
 
-// hosts gives each directory its service, for as long as the test lasts.
+// hosts gives each directory a service for as long as the test lasts.
 type hosts struct {
 	mu  sync.Mutex
 	all map[string]*host
@@ -96,7 +96,7 @@ func (h *hosts) at(t testing.TB, dir string) *host {
 	return h.all[dir]
 }
 
-// options are those of a store of so many pages.
+// options returns the options of a store with so many pages.
 func (h *host) options(dir string, numPages int64) Options {
 	return Options{
 		URL: h.url(), File: filepath.Join(dir, "pages"), Layout: layout, Namespace: namespace,
@@ -142,7 +142,7 @@ func content(s kv.Shard) workload.Pattern {
 	return workload.PatternOf(binary.BigEndian.Uint64(s.Key[:]), uint64(s.Index))
 }
 
-// dump dumps whole blocks and returns each shard's error.
+// dump saves whole blocks and returns each shard's error.
 func dump(t testing.TB, s *Store, keys ...kv.Key) []error {
 	t.Helper()
 	shards := shardsOf(keys...)

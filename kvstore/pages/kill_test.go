@@ -12,11 +12,12 @@ import (
 	book "github.com/kv3fs/kv3fs/internal/pageservice"
 )
 
-// optionsOf has the options of a store that a child process is to open.
+// optionsOf is the environment variable with the options of the store that a child process
+// opens.
 const optionsOf = "KV3FS_PAGES_CHILD"
 
-// TestChild is what a child process runs: it dumps block after block, layer by layer,
-// and says which are settled, until it is killed.
+// TestChild is run by a child process: it saves block after block, layer by layer, and
+// prints which are settled, until it is killed.
 func TestChild(t *testing.T) {
 	text := os.Getenv(optionsOf)
 	if text == "" {
@@ -36,8 +37,7 @@ func TestChild(t *testing.T) {
 	}
 }
 
-// What was settled before a kill -9 is there after it, and nothing that is half
-// written.
+// What was settled before a kill -9 is there after it, and nothing half-written is.
 func TestKilled(t *testing.T) {
 	h := newHost(t, book.Options{})
 	o := h.options(t.TempDir(), 4000)

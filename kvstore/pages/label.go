@@ -13,8 +13,7 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
-// label is what the first 4096 bytes of a page file say about it. Numbers are
-// little-endian:
+// label is the content of the first 4096 bytes of a page file. Numbers are little-endian:
 //
 //	  0  8  magic "kv3fsPGF"
 //	  8  4  version, 1
@@ -44,24 +43,24 @@ const (
 	labelVersion = 1
 	labelSumAt   = labelBytes - 8
 
-	// maxPages is the service's.
+	// maxPages is the service's limit.
 	maxPages = 1 << 31
 )
 
 var labelMagic = [8]byte{'k', 'v', '3', 'f', 's', 'P', 'G', 'F'}
 
-// strideOf is how long a page is.
+// strideOf returns the length of a page.
 func strideOf(l kv.Layout) int64 { return headAt(l) + blockhead.Size }
 
-// headAt is where in a page its record is.
+// headAt returns where in a page its record is.
 func headAt(l kv.Layout) int64 {
 	return (l.BlockBytes + blockhead.Size - 1) / blockhead.Size * blockhead.Size
 }
 
-// at is where a page begins.
+// at returns where a page begins.
 func (l *label) at(page int64) int64 { return labelBytes + page*l.strideBytes }
 
-// sizeBytes is that of the file.
+// sizeBytes returns the size of the file.
 func (l *label) sizeBytes() int64 { return l.at(l.pages) }
 
 func (l *label) encode() []byte {
@@ -103,7 +102,7 @@ func decodeLabel(b []byte) (l label, err error) {
 	return l, nil
 }
 
-// match says what is wrong with a file for a store.
+// match returns why a store cannot use the file, or nil.
 func (l *label) match(o *Options) error {
 	switch {
 	case l.namespace != o.Namespace:
@@ -119,10 +118,10 @@ func (l *label) match(o *Options) error {
 	return nil
 }
 
-// namespace is the service's name for the fingerprint and the layout.
+// spaceName returns the service's name for the fingerprint and the layout.
 func (l *label) spaceName() string {
 	return fmt.Sprintf("kv-%s-%d-%d", l.namespace, l.layout.BlockBytes, l.layout.Shards())
 }
 
-// poolName is the service's name for the file.
+// poolName returns the service's name for the file.
 func (l *label) poolName() string { return "file-" + hex.EncodeToString(l.id[:]) }

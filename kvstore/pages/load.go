@@ -14,13 +14,12 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
-// Load is kv.Store's.
+// Load implements kv.Store.
 //
-// Of each block the record is read with the data, and a shard is settled when both
-// are there, so that layers land one by one. Its checksum says whether the bytes are
-// the block's, however long the reading took, and whoever has written to the page
-// meanwhile. Without checksums nothing but the lease does, and what comes after its
-// end is a miss.
+// It reads the record of each block with the data and settles a shard when both are
+// there, so that layers land one by one. The checksum tells whether the bytes are the
+// block's, however long reading took and whatever was written to the page meanwhile.
+// Without checksums only the lease does: what arrives after its end is a miss.
 func (s *Store) Load(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
 	return s.begin(ctx, batch.Load, shards, s.load)
 }
@@ -29,14 +28,14 @@ func (s *Store) Load(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
 type loading struct {
 	*batch.Batch
 	store  *Store
-	mendBy func() time.Time // a timeout from when damage was first found
+	mendBy func() time.Time // a timeout after damage was first found
 	file   *handle
 	shards []kv.Shard
 	blocks []*wanted      // in the order of their first shards
 	byKey  map[kv.Key]int // their places
 }
 
-// wanted is a block of which something is loaded.
+// wanted is a block of which at least one shard is loaded.
 type wanted struct {
 	key    kv.Key
 	page   int64
@@ -44,10 +43,10 @@ type wanted struct {
 	record *record
 
 	mu      sync.Mutex
-	known   bool // what the record says
-	err     error
+	known   bool  // the record has been read
+	err     error // why the record is not the block's
 	arrived []int // shards that wait for the record
-	fate    error // of one that was found damaged
+	fate    error // the error of all shards of a block that was found damaged
 }
 
 func (s *Store) load(b *batch.Batch, shards []kv.Shard) {
@@ -82,7 +81,7 @@ func (l *loading) settleAll(err error) {
 	}
 }
 
-// locate finds the pages, whose leases begin no earlier than we ask.
+// locate finds the pages. Their leases begin no earlier than the request.
 func (l *loading) locate(keys []kv.Key) error {
 	ctx, done := l.store.inTime(l.Context())
 	defer done()
@@ -100,7 +99,7 @@ func (l *loading) locate(keys []kv.Key) error {
 	return nil
 }
 
-// read reads what has a page, and settles the rest.
+// read reads the blocks that have a page, and settles the others.
 func (l *loading) read() {
 	s := l.store
 	var absent []int
@@ -159,7 +158,7 @@ func (l *loading) miss(absent []int) {
 	}
 }
 
-// arrive takes a move's end.
+// arrive handles the end of a move.
 func (l *loading) arrive(a arrival) {
 	l.store.file.heed(l.file, a.err)
 	if a.of < 0 {
@@ -195,7 +194,7 @@ func (l *loading) arrive(a arrival) {
 	}
 }
 
-// judge says whether a record that was read is the block's.
+// judge returns why a record that was read is not the block's, or nil.
 func (l *loading) judge(w *wanted, err error) error {
 	switch {
 	case errors.Is(err, io.ErrUnexpectedEOF):
@@ -213,12 +212,12 @@ func (l *loading) judge(w *wanted, err error) error {
 	return nil
 }
 
-// finish settles a shard of which everything has arrived.
+// finish settles a shard whose data and record have arrived.
 func (l *loading) finish(w *wanted, i int) {
 	shard := l.shards[i]
 	switch {
 	case w.err != nil && errors.Is(w.err, kv.ErrAbandoned):
-		// That is about the record's memory, not the shard's.
+		// The record's memory is abandoned, not the shard's.
 		l.Settle(i, fmt.Errorf("%w: the record of block %s", kv.ErrTimeout, w.key))
 	case w.err != nil:
 		l.Settle(i, w.err)
@@ -237,8 +236,9 @@ func (l *loading) finish(w *wanted, i int) {
 	}
 }
 
-// damaged deals with a page that is not its block, once: where the service may have
-// given it to somebody else, that is a plain miss.
+// damaged returns the error for a page that does not contain its block. If the lease has
+// ended, the service may have given the page to another block, and it is a plain miss.
+// Else the block is condemned, once.
 func (l *loading) damaged(w *wanted, what string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -252,14 +252,14 @@ func (l *loading) damaged(w *wanted, what string) error {
 	return w.fate
 }
 
-// condemn deletes the key of a damaged block, before anybody is told, so that the
-// block can be dumped again. Until that is done it is no ErrCorrupt.
+// condemn deletes the key of a damaged block before the shards are settled, so that the
+// block can be saved again. If that fails, the error is not an ErrCorrupt.
 func (l *loading) condemn(w *wanted, what string) error {
 	s := l.store
 	ctx, done := until(l.Context(), l.mendBy())
 	defer done()
 	found := &kv.CorruptError{Key: w.key, Where: fmt.Sprintf("page %d of %s", w.page, s.o.File), What: what}
-	// Somebody else may have found it, and dumped the block anew.
+	// Another client may have found it, and have saved the block again.
 	pages, err := s.service.locate(ctx, []kv.Key{w.key})
 	if err == nil && pages[0] != w.page {
 		return kv.ErrMiss

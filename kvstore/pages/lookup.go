@@ -7,7 +7,7 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
-// Lookup asks the service, which keeps what it finds for a few seconds.
+// Lookup asks the service, which holds the blocks that it finds for a few seconds.
 func (s *Store) Lookup(ctx context.Context, keys []kv.Key, found []bool) error {
 	if err := kv.CheckFound(keys, found); err != nil {
 		return err
@@ -32,7 +32,7 @@ func (s *Store) Lookup(ctx context.Context, keys []kv.Key, found []bool) error {
 	return nil
 }
 
-// LookupPrefix asks for some keys at a time, and for no more after a gap.
+// LookupPrefix asks for some keys at a time, and for no more after a missing one.
 func (s *Store) LookupPrefix(ctx context.Context, keys []kv.Key) (int, error) {
 	ctx, leave, err := s.enter(ctx)
 	if err != nil {
@@ -56,7 +56,7 @@ func (s *Store) LookupPrefix(ctx context.Context, keys []kv.Key) (int, error) {
 	return len(keys), nil
 }
 
-// chunks yields where each question's keys begin.
+// chunks yields where the keys of each request begin.
 func chunks(keys []kv.Key) func(func(int) bool) {
 	return func(yield func(int) bool) {
 		for at := 0; at < len(keys); at += batchKeys {

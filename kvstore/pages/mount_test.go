@@ -52,7 +52,7 @@ func rings(t testing.TB, mount string) transfer.Engine {
 	return e
 }
 
-// The page file is on a kv3fs, and its data goes through the rings.
+// The page file is on a kv3fs mount, and its data goes through the rings.
 func TestStoreOnAMount(t *testing.T) {
 	d, err := measure.StartDaemon(t.Context(), daemonBinary(t), t.TempDir(), "auto")
 	if err != nil {
@@ -120,7 +120,7 @@ func (m *mount) start(t *testing.T) {
 }
 
 // A daemon is killed and replaced: what was confirmed is there, and new blocks can be
-// dumped, without opening the store anew.
+// saved, without opening the store again.
 func TestTheMountIsReplaced(t *testing.T) {
 	program := daemonBinary(t)
 	for name, engine := range map[string]func(testing.TB, string) transfer.Engine{

@@ -16,7 +16,7 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
-// What cannot work is refused, and the error says what to do about it.
+// Options that cannot work are refused, and the error says what to do about it.
 func TestOpenRefuses(t *testing.T) {
 	h := newHost(t, book.Options{})
 	ours := func(t *testing.T, o *Options) {
@@ -97,10 +97,10 @@ func TestOpenWithoutAService(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.start()
-	mustOpen(t, o) // what the first one left is used
+	mustOpen(t, o) // it uses what the first one left
 }
 
-// Of those who make a file at once one does; all have the same.
+// If several stores create a file at once, one does, and all use it.
 func TestOpenAtOnce(t *testing.T) {
 	h := newHost(t, book.Options{})
 	o := h.options(t.TempDir(), 50)

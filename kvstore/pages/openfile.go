@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/kv3fs/kv3fs/internal/invariants"
 	"github.com/kv3fs/kv3fs/kvstore/internal/transfer"
 	"github.com/kv3fs/kv3fs/kvstore/internal/workerpool"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
@@ -28,14 +29,14 @@ type pageFile struct {
 // handle is the file as it was opened once.
 type handle struct {
 	file  transfer.File
-	users int // of which the pageFile is one while it has it
+	users int // the pageFile is one of them while it has it
 }
 
 func newPageFile(file transfer.File, open func() (transfer.File, error), timeout time.Duration) *pageFile {
 	return &pageFile{open: open, opens: workerpool.New(1, timeout), now: &handle{file, 1}}
 }
 
-// take is the file, for who gives it back.
+// take returns the file, opened again if necessary. The caller gives it back.
 func (p *pageFile) take(ctx context.Context) (*handle, error) {
 	if h := p.current(); h != nil {
 		return h, nil
@@ -50,7 +51,7 @@ func (p *pageFile) take(ctx context.Context) (*handle, error) {
 			case err == nil:
 				err = failed
 			case errors.Is(err, workerpool.ErrOverdue):
-				err = fmt.Errorf("%w: the page file cannot be opened anew", kv.ErrTimeout)
+				err = fmt.Errorf("%w: opening the page file again", kv.ErrTimeout)
 			case ctx.Err() != nil:
 				err = endOf(ctx)
 			}
@@ -63,7 +64,7 @@ func (p *pageFile) take(ctx context.Context) (*handle, error) {
 	if h := p.current(); h != nil {
 		return h, nil
 	}
-	return nil, syscall.ENOTCONN // gone again
+	return nil, syscall.ENOTCONN // it is gone again
 }
 
 func (p *pageFile) current() *handle {
@@ -75,7 +76,7 @@ func (p *pageFile) current() *handle {
 	return p.now
 }
 
-// renew opens the file, unless somebody has.
+// renew opens the file, unless it is open by now.
 func (p *pageFile) renew() error {
 	p.mu.Lock()
 	known := p.now != nil
@@ -89,14 +90,14 @@ func (p *pageFile) renew() error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed { // it took too long
+	if p.closed { // opening it took too long
 		return errors.Join(kv.ErrClosed, file.Close())
 	}
 	p.now = &handle{file, 1}
 	return nil
 }
 
-// heed looks at how a move has ended, and gives up a file that is of no use any more.
+// heed gives up the file if the error of a move says that it has become useless.
 func (p *pageFile) heed(h *handle, err error) {
 	if !gone(err) {
 		return
@@ -105,21 +106,22 @@ func (p *pageFile) heed(h *handle, err error) {
 	defer p.mu.Unlock()
 	if p.now == h {
 		p.now = nil
-		h.users-- // who calls is another one
+		h.users-- // the caller is a user, too, so this is not the last one
 	}
 }
 
-// gone tells whether an error says that an open file is of no use any more.
+// gone reports whether an error says that an open file has become useless.
 func gone(err error) bool { return errors.Is(err, syscall.ENOTCONN) || errors.Is(err, syscall.ESTALE) }
 
 // give ends a use.
 func (p *pageFile) give(h *handle) {
 	p.mu.Lock()
 	h.users--
+	invariants.Check(h.users >= 0, "the page file has %d users", h.users)
 	last := h.users == 0
 	p.mu.Unlock()
 	if last {
-		_ = h.file.Close() // it is of no use any more, and may well say so
+		_ = h.file.Close() // it has become useless, so an error says nothing new
 	}
 }
 
@@ -132,13 +134,14 @@ func (p *pageFile) close() error {
 	if p.now == nil {
 		return err
 	}
-	if failed := p.now.file.Close(); !gone(failed) { // what was settled is not lost by it
+	invariants.Check(p.now.users == 1, "the page file is closed with %d users", p.now.users)
+	if failed := p.now.file.Close(); !gone(failed) { // if it is gone, nothing settled is lost
 		err = errors.Join(err, failed)
 	}
 	return err
 }
 
-// openAgain opens the page file that was there before, and no other.
+// openAgain opens the page file that was open before, and no other.
 func openAgain(o *Options, want label) (*os.File, error) {
 	f, err := os.OpenFile(o.File, os.O_RDWR, 0)
 	if err != nil {

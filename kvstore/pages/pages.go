@@ -1,20 +1,18 @@
-// Package pages is a store in one big preallocated file, whose pages a page service
-// gives out: which page holds which block is the service's to know and to keep, so
-// that many processes may use one file, and none has to read it to know what is in
-// it.
+// Package pages stores blocks in one big preallocated file whose pages a page service
+// hands out. The service knows and records which page holds which block, so many processes
+// can use one file, and none has to read it to know what is in it.
 //
-// Of the two protocols of docs/pages.md it speaks SGLang's: there a key belongs to one
-// rank and is there when that rank has confirmed it, a reservation says which keys are
-// there already, and a key can be deleted, which is what is done to a damaged one.
-// In vLLM's a key is there when every rank has confirmed it, a reservation is all or
-// nothing, and nothing can be deleted.
+// Of the two protocols of docs/pages.md the store uses SGLang's. There a key belongs to one
+// rank and is present when that rank has confirmed it; a reservation reports which keys are
+// present already; and a key can be deleted, as is done with damaged blocks. In vLLM's
+// protocol a key is present when every rank has confirmed it, a reservation is all or
+// nothing, and nothing can be deleted. Keys uses the routes of the command line.
 //
-// The service's names keep apart what must not meet: /ns/NAME is made of the
-// fingerprint and the layout, so that two models share no keys, and the pool, which
-// the protocol calls namespace, is the file's own number, so that no page number is
-// ever used on another file. Behind each block its page has a record (package
-// blockhead) of what it is: the record decides whether a page that was read is the
-// block, the service only where to look.
+// The service's names keep apart what must not meet. /ns/NAME is made of the fingerprint
+// and the layout, so two models share no keys. The pool, which the protocol calls
+// namespace, is the file's own number, so no page number is ever used on another file.
+// Behind each block, its page has a record (package blockhead) of what it is. The record
+// decides whether a page that was read is the block; the service only says where to look.
 package pages
 
 import (
@@ -39,50 +37,50 @@ type Options struct {
 	// kv3fs's does where its address is bound to none.
 	URL string
 
-	// File is the page file. It is made, CapacityBytes long, where it is missing or
-	// empty. Everybody who uses it asks one service.
+	// File is the page file. If it is missing or empty, it is created, CapacityBytes
+	// long. All processes that use it must use one service.
 	File string
 
 	Layout    kv.Layout
 	Namespace kv.Fingerprint
 
-	// Rank tells the files of an engine's ranks apart; 0.
+	// Rank tells the files of an engine's ranks apart. Default 0.
 	Rank int
 
-	// CapacityBytes is the size of a file that is made; what is not a whole page is
-	// left. 0: as long as the file that is there.
+	// CapacityBytes is the size of a file that is created; a rest below a whole page is
+	// not used. 0: the size of the file that is there.
 	CapacityBytes int64
 
-	// DirectIO moves data past the page cache where that can be done.
+	// DirectIO moves data past the page cache if that is possible.
 	DirectIO bool
 
 	// Streams is how many moves are under way at once, and how many goroutines check
 	// what a batch has read; 32.
 	Streams int
 
-	// WaitingQueueDepth is how many batches are taken before Load and Dump wait; 1024.
+	// WaitingQueueDepth is how many batches are accepted before Load and Save wait; 1024.
 	WaitingQueueDepth int
 
-	// Timeout bounds every wait: for room in the queue, for the service and for others
-	// who write the same blocks (of a batch, all that together), for a move; 30 s. It
-	// must be below Reserve.
+	// Timeout bounds every wait: for admission; for the service and for other writers of
+	// the same blocks (for a batch, all of these together); for a move; 30 s. It must be
+	// below Reserve.
 	Timeout time.Duration
 
-	// Lease, Reserve and Quarantine are what the service has for --pages-lease (30 s),
+	// Lease, Reserve and Quarantine are the service's --pages-lease (30 s),
 	// --pages-reserve (60 s) and --pages-quarantine (10 s). A block whose last shard is
-	// not dumped in Reserve after its first is dropped. Values above the service's own
-	// cost data that is written in vain.
+	// not saved within Reserve after its first is dropped. If the values here are larger
+	// than the service's, writes are wasted.
 	Lease, Reserve, Quarantine time.Duration
 
-	// Checksums: the records always have them, so that auto and require are the same.
+	// Checksums: the records always have them, so auto and require are the same.
 	Checksums kv.Checksums
 
-	// Engine moves the data; nil: by system calls. Close closes it; where Open fails it
+	// Engine moves the data; nil: system calls do. Close closes it. If Open fails, it
 	// remains the caller's.
 	Engine transfer.Engine
 }
 
-// check fills in defaults and says what is wrong.
+// check fills in the defaults and returns what is wrong with the options.
 func (o *Options) check() error {
 	if o.Streams <= 0 {
 		o.Streams = 32
@@ -102,7 +100,7 @@ func (o *Options) check() error {
 	case o.Rank < 0:
 		return fmt.Errorf("kvstore: pages: rank %d; ranks begin at 0", o.Rank)
 	case o.File == "":
-		return errors.New("kvstore: pages: no page file is named")
+		return errors.New("kvstore: pages: no page file is named; name one")
 	case o.Timeout >= o.Reserve:
 		return fmt.Errorf("kvstore: pages: a timeout of %v leaves no time to write in a reservation of %v; lower timeout_ms, or raise --pages-reserve and this option with it", o.Timeout, o.Reserve)
 	}
@@ -147,8 +145,8 @@ var (
 	_ kv.Registrar = (*Store)(nil)
 )
 
-// Open opens the file and makes it known to the service, for which it waits no longer
-// than the timeout.
+// Open opens the file and registers it with the service, for which it waits no longer than
+// the timeout.
 func Open(o Options) (*Store, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -206,7 +204,7 @@ func (s *Store) open(f *os.File) error {
 	return nil
 }
 
-// adopt hands an open file to the engine.
+// adopt gives an open file to the engine.
 func (s *Store) adopt(f *os.File) (transfer.File, error) {
 	file, err := s.engine.Open(f)
 	if err != nil {
@@ -216,25 +214,25 @@ func (s *Store) adopt(f *os.File) (transfer.File, error) {
 	return file, nil
 }
 
-// Layout is kv.Store's.
+// Layout implements kv.Store.
 func (s *Store) Layout() kv.Layout { return s.o.Layout }
 
-// Register makes memory known to what moves the data.
+// Register registers memory with the engine.
 func (s *Store) Register(name string, mem []byte) error { return s.engine.Register(name, mem) }
 
-// Prefetch does nothing: the file is as near as this store can bring a block.
+// Prefetch does nothing: there is no memory here to fetch blocks into.
 func (s *Store) Prefetch([]kv.Key) {}
 
-// Stats is kv.Store's. How many blocks there are only the service knows, and which it
-// has evicted.
+// Stats implements kv.Store. Only the service knows how many blocks there are and how many
+// it has evicted.
 func (s *Store) Stats() kv.Stats {
 	stats := s.counters.Stats("Pages")
 	stats.CapacityBytes = s.label.pages * s.label.strideBytes
 	return stats
 }
 
-// Flush has nothing to wait for: a dump is settled when the service has confirmed its
-// block, durably.
+// Flush has nothing to wait for: the last shard of a block is settled when the service has
+// confirmed the block, durably.
 func (s *Store) Flush(ctx context.Context) error {
 	if err := s.group.Err(); err != nil {
 		return err
@@ -242,7 +240,7 @@ func (s *Store) Flush(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Close is kv.Store's. What is unfinished then is dropped.
+// Close implements kv.Store. Blocks that are unfinished then are dropped.
 func (s *Store) Close() error {
 	s.once.Do(func() {
 		s.group.Close()

@@ -18,8 +18,8 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
-// A service that hangs costs a batch one timeout: of the questions that it would ask,
-// one is asked.
+// A service that hangs costs a batch one timeout: of the requests that it would send, it
+// sends one.
 func TestAServiceThatHangsIsAskedOnce(t *testing.T) {
 	h := newHost(t, book.Options{})
 	var hangs atomic.Bool
@@ -48,7 +48,7 @@ func TestAServiceThatHangsIsAskedOnce(t *testing.T) {
 			return []error{err}
 		},
 		"Load": func() []error { return load(t, s, keysOf(0, several)...) },
-		"Dump": func() []error { return dump(t, s, keysOf(0, several)...) },
+		"Save": func() []error { return dump(t, s, keysOf(0, several)...) },
 	} {
 		asked.Store(0)
 		for _, err := range do() {
@@ -57,7 +57,7 @@ func TestAServiceThatHangsIsAskedOnce(t *testing.T) {
 			}
 		}
 		if n := asked.Load(); n != 1 {
-			t.Errorf("%s: %d questions hung, one after the other", what, n)
+			t.Errorf("%s: %d requests hung, one after the other", what, n)
 		}
 	}
 	hangs.Store(false)
@@ -65,7 +65,7 @@ func TestAServiceThatHangsIsAskedOnce(t *testing.T) {
 	there(t, s, key(0), key(1))
 }
 
-// That there is no page is said once for all shards of a batch.
+// A batch learns only once that there is no page for its shards.
 func TestAFullServiceIsAskedOnce(t *testing.T) {
 	h := newHost(t, book.Options{})
 	var asked atomic.Int64
@@ -106,7 +106,7 @@ func (e *stuck) Do(ctx context.Context, ops []transfer.Op) {
 	})
 }
 
-// Who waits for another writer of the block does so no longer than the timeout.
+// A batch waits for another writer of the block no longer than the timeout.
 func TestWaitingForAWriterThatHangs(t *testing.T) {
 	h := newHost(t, book.Options{})
 	e := &stuck{Engine: posix.New(posix.Options{}), begun: make(chan struct{}), until: make(chan struct{})}
@@ -131,7 +131,7 @@ func TestWaitingForAWriterThatHangs(t *testing.T) {
 	e.waiting.Wait()
 }
 
-// full is an engine whose writes find no room.
+// full is an engine whose writes find no space.
 type full struct{ transfer.Engine }
 
 func (full) Do(_ context.Context, ops []transfer.Op) {
@@ -140,7 +140,7 @@ func (full) Do(_ context.Context, ops []transfer.Op) {
 	}
 }
 
-// A file of holes whose disk is full takes nothing, and says why.
+// Saves into a sparse file on a full disk fail, with the reason.
 func TestTheDiskIsFull(t *testing.T) {
 	o := newHost(t, book.Options{}).options(t.TempDir(), 20)
 	o.Engine = full{posix.New(posix.Options{})}
@@ -167,7 +167,7 @@ func (c *clock) Do(ctx context.Context, ops []transfer.Op) {
 	c.Engine.Do(ctx, ops)
 }
 
-// Each block has the time of its own reservation, whatever it is dumped with.
+// Each block has the time of its own reservation, whatever else is in the batch.
 func TestAnOldBlockHurriesNoOther(t *testing.T) {
 	c := &clock{Engine: posix.New(posix.Options{}), at: map[int64]time.Time{}}
 	o := newHost(t, book.Options{}).options(t.TempDir(), 20)

@@ -5,8 +5,8 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
-// record is memory for a block's record, and what it says. It is used again, unless
-// something may still be at it.
+// record is memory for the record of a block, and its content. It is reused, unless the
+// engine may still be using it.
 type record struct {
 	raw  []byte
 	head blockhead.Head
@@ -14,7 +14,7 @@ type record struct {
 
 func newRecord() *record { return &record{raw: make([]byte, blockhead.Size)} }
 
-// recordOf is that of a whole block.
+// recordOf returns the record of a whole block.
 func (s *Store) recordOf(key kv.Key, sums []uint64) *record {
 	r := s.heads.Get().(*record)
 	h := blockhead.Head{Namespace: s.o.Namespace, Key: key, BlockBytes: s.o.Layout.BlockBytes, Sums: sums}

@@ -12,10 +12,10 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
-// none is the page of a key that has none.
+// none is the page number of a key without a page.
 const none = -1
 
-// body begins a question with the pool's name.
+// body begins the body of a request with the pool's name and a field.
 func (c *service) body(field string) []byte {
 	return append(strconv.AppendQuote(append(make([]byte, 0, 1024), `{"namespace":`...), c.pool), `,"`+field+`":`...)
 }
@@ -35,17 +35,17 @@ func appendKey(b []byte, k kv.Key) []byte {
 	return append(hex.AppendEncode(append(b, '"'), k[:]), '"')
 }
 
-// initialize makes the rank known.
+// initialize registers the rank.
 func (c *service) initialize(ctx context.Context) error {
 	return c.call(ctx, patient, "initialize", append(strconv.AppendInt(c.body("num_pages"), c.pages, 10), '}'), nil)
 }
 
-// exists says which keys are there.
+// exists returns which keys are present.
 func (c *service) exists(ctx context.Context, keys []kv.Key) ([]bool, error) {
 	var a struct {
 		Exists []bool `json:"exists"`
 	}
-	if err := c.ask(ctx, once, "exists", c.keysBody(keys), &a); err != nil {
+	if err := c.request(ctx, once, "exists", c.keysBody(keys), &a); err != nil {
 		return nil, err
 	}
 	return a.Exists, c.checkLength(len(a.Exists), keys)
@@ -69,12 +69,12 @@ func (c *service) checkPage(page int64) error {
 	return nil
 }
 
-// locate says on which page each key is, or none.
+// locate returns the page of each key, or none.
 func (c *service) locate(ctx context.Context, keys []kv.Key) ([]int64, error) {
 	var a struct {
 		Indices []*int64 `json:"indices"`
 	}
-	if err := c.ask(ctx, once, "get_page_indices", c.keysBody(keys), &a); err != nil {
+	if err := c.request(ctx, once, "get_page_indices", c.keysBody(keys), &a); err != nil {
 		return nil, err
 	}
 	pages := make([]int64, len(a.Indices))
@@ -108,7 +108,7 @@ func (g *grant) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// reserve asks for a page for each key that has none.
+// reserve reserves a page for each key that is not present.
 func (c *service) reserve(ctx context.Context, keys []kv.Key) ([]grant, error) {
 	var a struct {
 		Indices []grant `json:"indices"`
@@ -116,7 +116,7 @@ func (c *service) reserve(ctx context.Context, keys []kv.Key) ([]grant, error) {
 	body := append(appendKeys(c.body("keys"), keys, func(b []byte, i int) []byte {
 		return append(appendKey(append(b, '['), keys[i]), `,""]`...)
 	}), '}')
-	if err := c.ask(ctx, patient, "reserve_and_allocate_page_indices", body, &a); err != nil {
+	if err := c.request(ctx, patient, "reserve_and_allocate_page_indices", body, &a); err != nil {
 		return nil, err
 	}
 	for _, g := range a.Indices {
@@ -127,8 +127,8 @@ func (c *service) reserve(ctx context.Context, keys []kv.Key) ([]grant, error) {
 	return a.Indices, c.checkLength(len(a.Indices), keys)
 }
 
-// confirm makes pages their keys'. A service that has forgotten the rank has forgotten
-// the reservations as well.
+// confirm makes pages belong to their keys. It does not try again after errUnknown: a
+// service that has forgotten the rank has forgotten the reservations as well.
 func (c *service) confirm(ctx context.Context, keys []kv.Key, pages []int64) error {
 	body := append(appendKeys(c.body("written_keys_to_confirm"), keys, func(b []byte, i int) []byte {
 		b = append(appendKey(append(b, '['), keys[i]), ',')
@@ -139,7 +139,7 @@ func (c *service) confirm(ctx context.Context, keys []kv.Key, pages []int64) err
 
 // remove deletes keys, so that they can be saved again.
 func (c *service) remove(ctx context.Context, p patience, keys []kv.Key) error {
-	return c.ask(ctx, p, "delete_keys", c.keysBody(keys), nil)
+	return c.request(ctx, p, "delete_keys", c.keysBody(keys), nil)
 }
 
 // listed is how many keys one answer to list has at most.

@@ -9,31 +9,31 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
-// page is one that was reserved for a block.
+// page is a page that was reserved for a block.
 type page struct {
 	number int64
 
-	// Until writeBy writes may begin: then they have ended before the service can give
-	// the page to somebody else. Until confirmBy the reservation holds.
+	// Writes may begin until writeBy: they have ended, then, before the service can give
+	// the page to another block. The reservation lasts until confirmBy.
 	writeBy, confirmBy time.Time
 }
 
 // booking is a reservation that is being made, or that no block has taken yet.
 type booking struct {
-	made chan struct{} // closed when what is below is known
-	page *page         // or else err says why there is none
+	made chan struct{} // closed when the rest is set
+	page *page         // nil: err says why there is none
 	err  error
 	left bool // its batch was cancelled
 }
 
-// errPresent says that a block is there already.
+// errPresent says that a block is present already.
 var errPresent = errors.New("the block is there already")
 
-// book reserves pages for those blocks of a batch that nobody is writing, with as few
-// questions as possible, and returns what it has booked.
+// book reserves pages for those blocks of a batch that no batch of this store is writing,
+// with as few requests as possible, and returns the bookings.
 //
-// What is there already is not reserved: its page would be kept for us to write, as
-// long as a reservation lasts, and so be of no use to a full file.
+// It does not reserve pages for blocks that are present: the service would protect their
+// pages for as long as a reservation lasts, and a full file could not evict them.
 func (s *Store) book(ctx context.Context, keys []kv.Key) map[kv.Key]*booking {
 	mine := map[kv.Key]*booking{}
 	var wanted []kv.Key
@@ -71,8 +71,8 @@ func (s *Store) book(ctx context.Context, keys []kv.Key) map[kv.Key]*booking {
 	return mine
 }
 
-// bookPresent deals with the blocks that are there already, and returns the others. A
-// service that does not answer is asked again when a page is wanted.
+// bookPresent settles the bookings of blocks that are present, and returns the other keys.
+// If the service does not answer, all keys are returned: reserve asks it again.
 func (s *Store) bookPresent(ctx context.Context, mine map[kv.Key]*booking, keys []kv.Key) (absent []kv.Key) {
 	there, err := s.service.exists(ctx, keys)
 	if err != nil {
@@ -89,10 +89,10 @@ func (s *Store) bookPresent(ctx context.Context, mine map[kv.Key]*booking, keys 
 	return absent
 }
 
-// booked tells those who wait for a booking what has become of it.
+// booked wakes those that wait for a booking.
 func (s *Store) booked(key kv.Key, b *booking) {
 	if b.page == nil {
-		s.unbook(key, b) // only who waits already may believe it
+		s.unbook(key, b) // it is true only for those that wait already
 	}
 	close(b.made)
 }
@@ -106,7 +106,7 @@ func (s *Store) newPage(number int64, asked time.Time) *page {
 	}
 }
 
-// unbook forgets a booking. A page that nobody has taken comes back to the service by
+// unbook forgets a booking. The reservation of a page that no block has taken ends by
 // itself, no later than if it were released.
 func (s *Store) unbook(key kv.Key, b *booking) {
 	s.mu.Lock()
@@ -116,8 +116,8 @@ func (s *Store) unbook(key kv.Key, b *booking) {
 	}
 }
 
-// take is the page for a block that nobody writes: one that was booked, be it by
-// another batch, or else a new one. One goroutine at a time asks for a key.
+// take returns a page for a block that no batch is writing: one that was booked, perhaps by
+// another batch, or else a new one. Only one goroutine at a time does so for a key.
 func (s *Store) take(ctx context.Context, key kv.Key) (*page, error) {
 	for {
 		s.mu.Lock()
@@ -126,7 +126,7 @@ func (s *Store) take(ctx context.Context, key kv.Key) (*page, error) {
 		if b == nil {
 			own := s.book(ctx, []kv.Key{key})
 			if b = own[key]; b == nil {
-				continue // somebody was faster
+				continue // another goroutine was faster
 			}
 		}
 		select {
@@ -149,8 +149,8 @@ func (s *Store) take(ctx context.Context, key kv.Key) (*page, error) {
 	}
 }
 
-// tooOld tells whether an unfinished block can no longer be written to, and drops it,
-// so that the next batch can begin it anew.
+// tooOld reports whether an unfinished block may no longer be written to, and drops it, so
+// that the next batch can begin it again.
 func (s *Store) tooOld(key kv.Key) bool {
 	s.mu.Lock()
 	p := s.unfinished[key]
@@ -164,7 +164,7 @@ func (s *Store) tooOld(key kv.Key) bool {
 	return true
 }
 
-// finish forgets a block that is there, or was given up.
+// finish forgets a block that is confirmed or was given up.
 func (s *Store) finish(b *block) {
 	s.mu.Lock()
 	delete(s.unfinished, b.Key)
@@ -172,7 +172,7 @@ func (s *Store) finish(b *block) {
 	s.blocks.Finish(b)
 }
 
-// sweep drops the blocks whose shards have stopped coming.
+// sweep drops the blocks that have had no new shard for so long.
 func (s *Store) sweep(idle time.Duration) {
 	for _, b := range s.blocks.Expire(idle) {
 		s.drop(b)
@@ -184,7 +184,7 @@ func (s *Store) drop(b *block) {
 	s.finish(b)
 }
 
-// sweepEvery bounds how often a batch looks for them.
+// sweepEvery bounds how often batches sweep.
 const sweepEvery = time.Second
 
 func (s *Store) sweepNow() {

@@ -13,14 +13,14 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
-// Save is kv.Store's. A page is reserved for each block, its shards are written as
-// they come, then its record, and then it is confirmed: until that the block is
-// nowhere, and from then on it outlives us. The last shard is settled with it.
+// Save implements kv.Store. It reserves a page for each block and writes the shards as they
+// come, and then the record. When the service has confirmed the page, the last shard is
+// settled: before that the block is nowhere, and from then on it outlives this process.
 func (s *Store) Save(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
 	return s.begin(ctx, batch.Save, shards, s.save)
 }
 
-// block is one that is being written.
+// block is a block that is being written.
 type block = assembly.Block[*page]
 
 // saving is a batch of saves.
@@ -32,17 +32,17 @@ type saving struct {
 	shards   []kv.Shard
 
 	booked  map[kv.Key]*booking
-	known   map[kv.Key]error // why nothing of a block is to be written: errPresent, or what is wrong
-	waiting map[int]bool     // shards that somebody else is at
-	again   chan int         // those to be looked at again
+	known   map[kv.Key]error // why nothing of a block is to be written: errPresent, or an error
+	waiting map[int]bool     // shards that another batch is writing
+	again   chan int         // shards that another batch has finished with
 
-	blocks   []*block             // by shard: what it is written to
-	records  []*recording         // by shard: of the block it completes
-	cancels  []context.CancelFunc // of what was queued
+	blocks   []*block             // by shard: the block that it is written to
+	records  []*recording         // by shard: the record of the block that it completes
+	cancels  []context.CancelFunc // of the contexts of queued moves
 	arrivals *arrivals
 }
 
-// recording is a record on its way.
+// recording is a record that is being written.
 type recording struct {
 	record *record
 	cancel context.CancelFunc
@@ -81,7 +81,7 @@ func (s *Store) save(b *batch.Batch, shards []kv.Shard) {
 	}
 }
 
-// wait goes on with shards that somebody else was at, until all are settled.
+// wait goes on with shards that other batches have finished with, until all are settled.
 func (d *saving) wait() {
 	ended := d.patience.Done()
 	for {
@@ -115,11 +115,10 @@ func (d *saving) enterAgain(free []int) {
 	d.enter(still)
 }
 
-// enter finds out what is to be done about shards, and begins to write those that are
-// ours to write.
+// enter finds out which shards are to be written by this batch, and begins to write them.
 func (d *saving) enter(some []int) {
 	d.book(some)
-	type row struct { // of writes that have to begin by the same time
+	type row struct { // writes that must begin by the same time
 		writeBy time.Time
 		ops     []transfer.Op
 	}
@@ -164,7 +163,7 @@ func (d *saving) book(some []int) {
 	}
 }
 
-// claim is the block that a shard is to be written to by us, or nil.
+// claim returns the block that this batch is to write a shard to, or nil.
 func (d *saving) claim(i int) *block {
 	s, shard := d.store, d.shards[i]
 	key := shard.Key
@@ -192,7 +191,7 @@ func (d *saving) claim(i int) *block {
 	return nil
 }
 
-// settleUnwritten settles a shard that is not to be written by us.
+// settleUnwritten settles a shard that this batch is not to write.
 func (d *saving) settleUnwritten(i int) {
 	key := d.shards[i].Key
 	err := d.known[key]
@@ -201,18 +200,18 @@ func (d *saving) settleUnwritten(i int) {
 		err = nil
 	case err != nil:
 	case endOf(d.patience) == errLate:
-		err = fmt.Errorf("%w: who else writes block %s, or asks for a page for it, did not come to an end", errLate, key)
+		err = fmt.Errorf("%w: another batch writes block %s, or reserves a page for it, and has not ended", errLate, key)
 	default:
 		err = endOf(d.patience)
 	}
 	d.Settle(i, err)
 }
 
-// errTooOld: the reservation ends before the block is whole.
+// errTooOld says that a reservation has ended before the block was whole.
 var errTooOld = fmt.Errorf("%w: its shards came too slowly for the reservation of its page; raise --pages-reserve", kv.ErrTimeout)
 
-// arrive takes the end of a write: of a shard, or of the record of the block that a
-// shard has completed.
+// arrive handles the end of a write: of a shard, or of the record of the block that a shard
+// has completed.
 func (d *saving) arrive(a arrival) {
 	d.store.file.heed(d.file, a.err)
 	if a.of < 0 {
@@ -232,7 +231,7 @@ func (d *saving) arrive(a arrival) {
 		d.Settle(a.of, nil)
 		return
 	}
-	// Whatever becomes of this batch, the block has shards of others as well.
+	// The batch's own context does not cancel it: other batches have written shards, too.
 	ctx, cancel := context.WithDeadline(context.Background(), b.Payload.writeBy)
 	r := &recording{s.recordOf(b.Key, b.Sums), cancel}
 	d.records[a.of] = r
@@ -251,7 +250,7 @@ func (d *saving) recorded(i int, err error) {
 	}
 	if err != nil {
 		s.finish(b)
-		if errors.Is(err, kv.ErrAbandoned) { // the record's memory, not the caller's
+		if errors.Is(err, kv.ErrAbandoned) { // it is the record's memory, not the caller's
 			err = fmt.Errorf("%w: the record of block %s", kv.ErrTimeout, b.Key)
 		}
 		d.Settle(i, d.late(err))
@@ -263,7 +262,7 @@ func (d *saving) recorded(i int, err error) {
 	}})
 }
 
-// late returns errTooOld for a write that was not begun before its reservation ended.
+// late returns errTooOld for a write that did not begin before its reservation ended.
 func (d *saving) late(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) && d.Context().Err() == nil {
 		return errTooOld

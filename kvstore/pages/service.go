@@ -16,25 +16,25 @@ import (
 )
 
 const (
-	// batchKeys is how many keys one question has.
+	// batchKeys is how many keys one request has.
 	batchKeys = 512
 	// maxAnswerBytes bounds what is read of an answer.
 	maxAnswerBytes = 4 << 20
-	// connections are open at once, and kept for so long: shorter than the service
-	// keeps them, which is five minutes.
+	// connections are open at once, and stay open for keepIdle when idle: not as long as
+	// the service keeps them, which is five minutes.
 	connections = 32
 	keepIdle    = time.Minute
-	// firstPause is how long one waits before a question is asked again; then twice as
-	// long, and so on up to lastPause.
+	// firstPause is the pause before a request is repeated. It doubles each time, up to
+	// lastPause.
 	firstPause = 10 * time.Millisecond
 	lastPause  = time.Second
 )
 
-// service asks the page service.
+// service is a client of the page service.
 type service struct {
 	url   string // as it was given, without the password
-	base  string // before a route
-	ours  string // between base and the routes of the rank
+	base  string // what precedes the path
+	ours  string // what precedes the name of a route of the rank, in the path
 	space string
 	set   string
 	pool  string
@@ -42,7 +42,7 @@ type service struct {
 	http  *http.Client
 }
 
-// address is what a URL says: before a path, and where to connect.
+// address returns what precedes the path in a URL, and a transport that connects to it.
 func address(given string) (base string, transport *http.Transport, err error) {
 	transport = &http.Transport{
 		MaxIdleConnsPerHost: connections, MaxConnsPerHost: connections,
@@ -66,7 +66,7 @@ func address(given string) (base string, transport *http.Transport, err error) {
 	return strings.TrimRight(base, "/"), transport, nil
 }
 
-// redacted is a URL without its password.
+// redacted returns a URL without its password.
 func redacted(given string) string {
 	if u, err := url.Parse(given); err == nil {
 		return u.Redacted()
@@ -90,21 +90,21 @@ func newService(o *Options, l label) (*service, error) {
 
 func (c *service) close() { c.http.CloseIdleConnections() }
 
-// patience says how long a question is asked again while the service is away or busy.
+// patience says how long a request is repeated while the service is away or busy.
 type patience bool
 
 const (
-	// once: only what a connection cost that the service had closed.
+	// once: only if the service had closed the connection.
 	once patience = false
 	// patient: until the context ends.
 	patient patience = true
 )
 
-// errUnknown says that the service has forgotten us.
+// errUnknown says that the service does not know the rank, or no longer does.
 var errUnknown = errors.New("the page service does not know the rank")
 
-// ask asks; a service that has lost its book is told of the rank again.
-func (c *service) ask(ctx context.Context, p patience, route string, body []byte, answer any) error {
+// request is call, but registers the rank again with a service that has lost its index.
+func (c *service) request(ctx context.Context, p patience, route string, body []byte, answer any) error {
 	err := c.call(ctx, p, route, body, answer)
 	if errors.Is(err, errUnknown) {
 		if err = c.initialize(ctx); err == nil {
@@ -114,10 +114,11 @@ func (c *service) ask(ctx context.Context, p patience, route string, body []byte
 	return err
 }
 
-// call asks until there is an answer, or reason not to hope for one, or ctx ends.
+// call sends a request until there is an answer, or an error that does not pass, or ctx
+// ends.
 func (c *service) call(ctx context.Context, p patience, route string, body []byte, answer any) error {
 	pause := firstPause
-	var before error // what kept the service from answering earlier
+	var before error // of the attempt before
 	for attempt := 0; ; attempt++ {
 		err := c.once(ctx, route, body, answer)
 		if ctx.Err() != nil && before != nil {
@@ -147,7 +148,7 @@ func (c *service) call(ctx context.Context, p patience, route string, body []byt
 	}
 }
 
-// refused is an answer that is none.
+// refused is an error that the service has answered.
 type refused struct {
 	status int
 	detail string
@@ -155,8 +156,8 @@ type refused struct {
 
 func (r *refused) Error() string { return fmt.Sprintf("%s (%d)", r.detail, r.status) }
 
-// worthAnother tells whether the same question may be answered soon. All of ours may
-// be asked twice: what was reserved twice comes back by itself.
+// worthAnother reports whether the same request may succeed soon. All of ours may be sent
+// twice: the second reservation of a key ends by itself.
 func worthAnother(err error) bool {
 	var r *refused
 	if errors.As(err, &r) {
@@ -165,7 +166,7 @@ func worthAnother(err error) bool {
 	return !errors.Is(err, errUnknown) && !errors.Is(err, errNonsense)
 }
 
-// errNonsense: whoever answers there is no page service.
+// errNonsense says that what answers is no page service.
 var errNonsense = errors.New("the answer is not that of a page service")
 
 func (c *service) once(ctx context.Context, route string, body []byte, answer any) error {
@@ -200,7 +201,7 @@ func (c *service) once(ctx context.Context, route string, body []byte, answer an
 	return explain(w.StatusCode, text)
 }
 
-// explain classifies what is no answer.
+// explain returns the error for an answer that is not a success.
 func explain(status int, text []byte) error {
 	var said struct {
 		Detail string `json:"detail"`

@@ -19,7 +19,7 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
-// stored dumps blocks, which must work.
+// stored saves blocks, which must work.
 func stored(t *testing.T, s *Store, keys ...kv.Key) {
 	t.Helper()
 	if err := errors.Join(dump(t, s, keys...)...); err != nil {
@@ -51,8 +51,8 @@ func TestTheServiceRestarts(t *testing.T) {
 	}
 }
 
-// A dump waits for a service that comes back.
-func TestADumpOutlivesARestart(t *testing.T) {
+// A Save waits for a service that comes back.
+func TestASaveOutlivesARestart(t *testing.T) {
 	h := newHost(t, book.Options{})
 	s := mustOpen(t, h.options(t.TempDir(), 200))
 	h.stop()
@@ -92,7 +92,7 @@ func TestTheServiceIsAway(t *testing.T) {
 	}
 	for _, err := range dump(t, s, key(1)) {
 		if !errors.Is(err, kv.ErrTimeout) {
-			t.Errorf("Dump: %v", err)
+			t.Errorf("Save: %v", err)
 		}
 	}
 	stats := s.Stats()
@@ -104,9 +104,9 @@ func TestTheServiceIsAway(t *testing.T) {
 	stored(t, s, key(1))
 }
 
-// A service that has lost its book is told again of the rank, and what is in the file
-// is written over in time.
-func TestTheServiceHasLostItsBook(t *testing.T) {
+// The rank is registered again with a service that has lost its index, and what is in the
+// file is overwritten in time.
+func TestTheServiceHasLostItsIndex(t *testing.T) {
 	h := newHost(t, book.Options{})
 	s := mustOpen(t, h.options(t.TempDir(), 40))
 	lose := func() {
@@ -136,9 +136,9 @@ func TestTheServiceHasLostItsBook(t *testing.T) {
 	there(t, s, key(99))
 }
 
-// Between reservation and confirmation the book is lost: the blocks are not there, and
-// nobody says they are.
-func TestTheBookIsLostDuringADump(t *testing.T) {
+// Between reservation and confirmation the index is lost: the blocks are not there, and no
+// shard is settled as if they were.
+func TestTheIndexIsLostDuringASave(t *testing.T) {
 	h := newHost(t, book.Options{})
 	s := mustOpen(t, h.options(t.TempDir(), 40))
 	shards := shardsOf(key(0))
@@ -162,7 +162,7 @@ func TestTheBookIsLostDuringADump(t *testing.T) {
 	there(t, s, key(0))
 }
 
-// middle lets a test have its way with some requests.
+// middle puts a test's handler before the service.
 func middle(h *host, hook func(route string, w http.ResponseWriter, r *http.Request, next http.Handler)) {
 	h.stop()
 	h.wrap = func(next http.Handler) http.Handler {
@@ -171,13 +171,12 @@ func middle(h *host, hook func(route string, w http.ResponseWriter, r *http.Requ
 	h.start()
 }
 
-// An answer that gets lost, or a request, or a service that is too busy, costs nothing
-// but another question.
+// A lost answer, a lost request or a service that is too busy costs only another request.
 func TestLostAnswers(t *testing.T) {
 	for _, route := range []string{"initialize", "exists", "get_page_indices", "reserve_and_allocate_page_indices", "confirm_write"} {
 		for _, how := range []string{"request", "answer", "busy"} {
 			if how == "busy" && (route == "exists" || route == "get_page_indices") {
-				continue // that is said at once: a miss is cheaper than waiting
+				continue // these fail at once: a miss is cheaper than waiting
 			}
 			t.Run(route+" "+how, func(t *testing.T) {
 				h := newHost(t, book.Options{})
@@ -208,7 +207,7 @@ func TestLostAnswers(t *testing.T) {
 	}
 }
 
-// Whatever answers there, it is an error, and it says what.
+// A strange answer is an error that says what is strange.
 func TestStrangeAnswers(t *testing.T) {
 	var answer atomic.Pointer[string]
 	var status atomic.Int64
@@ -251,15 +250,14 @@ func TestStrangeAnswers(t *testing.T) {
 		}
 		for _, err := range dump(t, s, key(0)) {
 			if err == nil || errors.Is(err, kv.ErrFull) {
-				t.Errorf("%d %s: Dump: %v", c.status, c.answer, err)
+				t.Errorf("%d %s: Save: %v", c.status, c.answer, err)
 			}
 		}
 	}
 }
 
-// However many blocks a batch has, it asks few questions; layer by layer no more than
-// at once.
-func TestQuestionsAreFew(t *testing.T) {
+// A batch of many blocks sends few requests, and layer by layer no more than all at once.
+func TestRequestsAreFew(t *testing.T) {
 	h := newHost(t, book.Options{})
 	var mu sync.Mutex
 	asked := map[string]int{}
@@ -302,8 +300,8 @@ func TestQuestionsAreFew(t *testing.T) {
 	t.Logf("%v", asked)
 }
 
-// Whatever requests and answers get lost, for several stores on one file: what was
-// settled is there, and what is loaded is right.
+// Requests and answers of several stores on one file get lost: what was settled is there,
+// and what is loaded is right.
 func TestRequestsFailAtRandom(t *testing.T) {
 	h := newHost(t, book.Options{})
 	var trouble atomic.Bool

@@ -16,7 +16,7 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
-// Two models on one service have the same keys, and not each other's blocks.
+// Two models on one service have equal keys, and do not see each other's blocks.
 func TestModelsShareNoKeys(t *testing.T) {
 	h := newHost(t, book.Options{})
 	one := mustOpen(t, h.options(t.TempDir(), 20))
@@ -39,7 +39,7 @@ func TestModelsShareNoKeys(t *testing.T) {
 	there(t, two, keysOf(3, 5)...)
 }
 
-// Two stores on one file have each other's blocks.
+// Two stores on one file see each other's blocks.
 func TestStoresShareAFile(t *testing.T) {
 	h := newHost(t, book.Options{})
 	o := h.options(t.TempDir(), 400)
@@ -59,7 +59,7 @@ func TestStoresShareAFile(t *testing.T) {
 	there(t, two, keysOf(20, 100)...)
 }
 
-// What was not used for longest makes room, and nothing else is ever returned.
+// The block that was used least recently is evicted, and no wrong block is ever returned.
 func TestEviction(t *testing.T) {
 	h := newHost(t, book.Options{})
 	s := mustOpen(t, h.options(t.TempDir(), 10))
@@ -72,7 +72,7 @@ func TestEviction(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// All ten are being read, as far as the service knows.
+	// As far as the service knows, all ten are being read.
 	for _, err := range dump(t, s, key(99)) {
 		if !errors.Is(err, kv.ErrFull) {
 			t.Fatal(err)
@@ -81,8 +81,8 @@ func TestEviction(t *testing.T) {
 	there(t, s, keysOf(50, 10)...)
 }
 
-// A service that gives pages to others while they are read or written: whatever is
-// returned is right nevertheless, for the records and not the leases decide.
+// The service gives pages away while they are read or written. What is returned is right
+// all the same, because the records decide, not the leases.
 func TestPagesAreTakenAway(t *testing.T) {
 	const short = time.Millisecond
 	// Reserved long enough for a slow machine to write anything at all.
@@ -129,8 +129,8 @@ func TestPagesAreTakenAway(t *testing.T) {
 		one.Stats().CorruptBlocks+two.Stats().CorruptBlocks)
 }
 
-// A lease that has ended is a miss where nothing else says what was read, and none
-// where a checksum does.
+// After the end of the lease a load is a miss if nothing else tells what was read. With a
+// checksum it is not.
 func TestAfterTheLease(t *testing.T) {
 	h := newHost(t, book.Options{})
 	o := h.options(t.TempDir(), 20)
@@ -149,8 +149,8 @@ func TestAfterTheLease(t *testing.T) {
 	there(t, mustOpen(t, o), key(0))
 }
 
-// A block whose shards come too slowly is dropped, by the first that comes too late and
-// is not written to a page that may be another's; the next batch begins it anew.
+// A block whose shards come too slowly is dropped by the first shard that comes too late:
+// the page may belong to another block by then. The next batch begins it again.
 func TestTooSlow(t *testing.T) {
 	h := newHost(t, book.Options{})
 	s := mustOpen(t, h.options(t.TempDir(), 20))
@@ -173,7 +173,7 @@ func TestTooSlow(t *testing.T) {
 	stored(t, s, key(0))
 	there(t, s, key(0))
 
-	// The service says nothing of a confirmation that comes too late.
+	// The service does not report a confirmation that comes too late.
 	late := s.newPage(3, time.Now().Add(-time.Hour))
 	answers := make(chan error, 1)
 	s.confirmer.confirm([]confirmation{{key(1), late, time.Now().Add(time.Minute), func(err error) { answers <- err }}})
@@ -205,8 +205,8 @@ func (h *held) Do(ctx context.Context, ops []transfer.Op) {
 	}
 }
 
-// A page is given to another block after it was located and before it is read: be it
-// the data, the record, or both that are the other's, it is a miss.
+// A page is given to another block after it was located and before it is read. It is a
+// miss, whether the data, the record or both are the other block's.
 func TestAPageIsRewrittenBeforeItIsRead(t *testing.T) {
 	const short = time.Millisecond
 	small := kv.Layout{BlockBytes: 1024, ShardBytes: 512} // so that a read's length tells what it is of
@@ -260,8 +260,8 @@ func TestAPageIsRewrittenBeforeItIsRead(t *testing.T) {
 	}
 }
 
-// Dumping what is there keeps no page from anybody.
-func TestDumpingAgainHoldsNoPage(t *testing.T) {
+// Saving a block that is present does not protect its page from eviction.
+func TestSavingAgainHoldsNoPage(t *testing.T) {
 	const short = time.Millisecond
 	h := newHost(t, book.Options{Lease: short, Hold: short, Quarantine: short, Reserve: time.Hour})
 	s := mustOpen(t, h.options(t.TempDir(), 4))

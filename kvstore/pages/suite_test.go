@@ -19,7 +19,7 @@ func TestStore(t *testing.T) {
 					s, err := Open(Options{
 						URL: services.at(t, dir).url(), File: filepath.Join(dir, "pages"), DirectIO: direct,
 						Layout: o.Layout, Namespace: o.Namespace,
-						// Pages of writers that came second rest for a while.
+						// Pages of writers that came second are quarantined for a while.
 						CapacityBytes: int64(4*o.Blocks) * strideOf(o.Layout),
 					})
 					if err != nil {

@@ -1,13 +1,14 @@
-// Package ring is UCM's "Ds3fs" store: a file per block on a 3FS or kv3fs mount,
-// read and written through rings.
+// Package ring is UCM's "Ds3fs" store: it keeps each block in a file on a 3FS or kv3fs
+// mount, read and written through rings.
 //
 //	<mount>/<first 2 digits>/<32 digits>   a block: its shards one after the other
 //	<mount>/.temp/                         blocks that are being written
 //	<mount>/.kv3fs-sums/                   checksums, see package sums
 //	<mount>/.kv3fs-quarantine/             the latest blocks that were found damaged
 //
-// Open files stay registered with the daemon, so that a block that is loaded again
-// costs no call into the kernel but for its bytes.
+// Open files stay registered with the daemon, so that loading a block again costs no
+// system call but those that move its bytes. Blocks that UCM writes have no checksums and
+// carry no namespace, so Keys does not yield them and Delete does not remove them.
 package ring
 
 import (
@@ -35,8 +36,7 @@ type Options struct {
 	Layout    kv.Layout
 	Namespace kv.Fingerprint
 
-	// DirectIO is accepted as UCM's io_direct is. Through a ring it is the daemon that
-	// decides.
+	// DirectIO is accepted because UCM has io_direct. Through a ring the daemon decides.
 	DirectIO bool
 
 	// Streams is how many rings there are for each direction; 2.
@@ -46,19 +46,19 @@ type Options struct {
 	// UCM's is 1.
 	Entries int
 
-	// BufferBytes is how much memory is set aside for buffers that are not registered:
+	// BufferBytes is how much memory is reserved for buffers that are not registered:
 	// buffer_size. Default 64 MiB.
 	BufferBytes int64
 
-	// OpenFiles is how many files stay open and registered that no load is using;
-	// 1024, and no more than a quarter of what the process may open. Blocks that are
-	// deleted elsewhere keep their room until they are closed, after a minute or two.
+	// OpenFiles is how many files that no load is using stay open and registered; 1024,
+	// and at most a quarter of what the process may open. Blocks that are deleted
+	// elsewhere keep their space until they are closed, after a minute or two.
 	OpenFiles int
 
 	// WaitingQueueDepth is how many reads and writes wait for a ring; 8192.
 	WaitingQueueDepth int
 
-	// RunningQueueDepth is how many shards the store accepts before Load and Dump
+	// RunningQueueDepth is how many shards the store accepts before Load and Save
 	// wait; 32768.
 	RunningQueueDepth int
 
@@ -72,7 +72,7 @@ type Options struct {
 	Checksums kv.Checksums
 }
 
-// Store is a kv.Store and a kv.Registrar.
+// Store is a kv.Store, a kv.Registrar, a kv.Deleter and a kv.Lister.
 type Store struct{ *ucmfiles.Store }
 
 const (
@@ -122,7 +122,8 @@ func Open(o Options) (*Store, error) {
 	return &Store{s}, nil
 }
 
-// findMount insists on the mount point itself: UCM looks for blocks there.
+// findMount returns an error unless dir is the mount point itself, where UCM looks for
+// blocks.
 func findMount(dir string) (string, error) {
 	if dir == "" {
 		return "", errors.New("kvstore: storage_backends is empty; name the directory where the 3FS is mounted")
@@ -154,7 +155,7 @@ func limitOpenFiles(wanted int) (int, error) {
 	}
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		return 0, fmt.Errorf("kvstore: ask for the limit of open files: %w", err)
+		return 0, fmt.Errorf("kvstore: read the limit of open files: %w", err)
 	}
 	return int(min(uint64(wanted), limit.Cur/4)), nil
 }

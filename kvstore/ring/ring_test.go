@@ -51,7 +51,7 @@ func dump(t testing.TB, s kv.Store, k kv.Key) error {
 	}, k, content(k))
 }
 
-// load loads a block into buf and insists on its content.
+// load loads a block into buf and checks its content.
 func load(t testing.TB, s kv.Store, k kv.Key, buf []byte) error {
 	t.Helper()
 	clear(buf)
@@ -168,7 +168,7 @@ func TestOnAMount(t *testing.T) {
 		must(t, load(t, other, all[0], buf))
 	})
 
-	// A file that is kept open answers loads, and no question about the namespace.
+	// A file that is kept open serves loads, but no lookups.
 	t.Run("open files", func(t *testing.T) {
 		buf := make([]byte, layout.BlockBytes)
 		s := open(t, d, ring.Options{OpenFiles: 1})
@@ -208,14 +208,14 @@ func daemonReplaced(t *testing.T, d *daemontest.Daemon) {
 		t.Error("loaded without a daemon")
 	}
 	if err := dump(t, s, kv.Key{2}); err == nil {
-		t.Error("dumped without a daemon")
+		t.Error("saved without a daemon")
 	}
 	must(t, syscall.Unmount(d.Mount, syscall.MNT_DETACH))
 	d.Start(t)
 	var err error
 	for patience := time.Now().Add(20 * time.Second); time.Now().Before(patience); time.Sleep(10 * time.Millisecond) {
 		if err = errors.Join(dump(t, s, kv.Key{2}), load(t, s, kv.Key{1}, buf), load(t, s, kv.Key{2}, buf)); err == nil {
-			// And what was written since is recorded where others find it.
+			// What was written since is recorded where others find it.
 			other := open(t, d, ring.Options{Checksums: kv.ChecksumsRequire})
 			must(t, load(t, other, kv.Key{2}, buf))
 			return
@@ -250,12 +250,12 @@ func TestDaemonStopped(t *testing.T) {
 		}
 		calls.Wait()
 		if err := s.Close(); err == nil {
-			t.Error("Close knows nothing of calls that hang")
+			t.Error("Close returned no error although calls hang")
 		}
 	}()
 	select {
 	case <-ended:
 	case <-time.After(60 * time.Second):
-		t.Fatal("something waits for a daemon that hangs")
+		t.Fatal("a call waits for a daemon that hangs")
 	}
 }

@@ -121,8 +121,8 @@ func TestASlowStoreEndsAtOnce(t *testing.T) {
 func TestShardsAreSettledInOrder(t *testing.T) {
 	hold := make(chan struct{})
 	behind := fault.New(empty.New(layout),
-		fault.Fault{Method: fault.Dump, Where: func(k kv.Key, _ int) bool { return k[0] == 2 }, Hold: hold},
-		fault.Fault{Method: fault.Dump, Where: func(k kv.Key, _ int) bool { return k[0] == 5 }, Err: kv.ErrFull})
+		fault.Fault{Method: fault.Save, Where: func(k kv.Key, _ int) bool { return k[0] == 2 }, Hold: hold},
+		fault.Fault{Method: fault.Save, Where: func(k kv.Key, _ int) bool { return k[0] == 5 }, Err: kv.ErrFull})
 	s := New(behind, Options{})
 	defer s.Close()
 	task, err := s.Save(t.Context(), batch(8))

@@ -13,7 +13,7 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
-// moving is a batch on its way through the store.
+// moving is a batch that is under way.
 type moving struct {
 	*batch.Batch
 	s *Store

@@ -12,33 +12,33 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
-// claim asks which shards of a block a batch is to write. Asking looks for the block
-// and makes its temporary file, so it may hang; then it is abandoned, and what it
-// claims too late is let go of again.
+// claim finds out which shards of a block a batch is to write. That looks for the block
+// and creates its temporary file, so it may hang. Then the claim is abandoned, and shards
+// that it claims too late are released again.
 type claim struct {
 	b      *moving
 	key    kv.Key
 	shards []int         // places in the batch
-	ready  chan struct{} // closed when it has asked, or is abandoned
+	ready  chan struct{} // closed when the claim is made or abandoned
 
-	// Set before ready, and not read when abandoned.
+	// Set before ready is closed, and not read when the claim is abandoned.
 	claimed map[int]*assembly.Block[*temporary] // by place in the batch
-	done    map[int]error                       // shards that nobody has to write, and why
-	later   []int                               // shards that somebody else is at
+	done    map[int]error                       // shards that need not be written, and why
+	later   []int                               // shards that another writer has
 
-	until time.Time // how long others are waited for
+	until time.Time // how long to wait for other writers
 
 	mu    sync.Mutex
 	state claimState
-	early []int               // of later, those that others let go of before it had asked
-	stops map[int]func() bool // see expect
+	early []int               // of later: those that others released before the claim was made
+	stops map[int]func() bool // see expectLater
 }
 
 type claimState int
 
 const (
-	asking claimState = iota
-	asked
+	open claimState = iota
+	made
 	abandoned
 )
 
@@ -49,7 +49,7 @@ func (b *moving) claim(key kv.Key) *claim {
 	}
 }
 
-// mine is the block that a shard of the batch is to be written into, or nil.
+// mine returns the block that a shard of the batch is to be written into, or nil.
 func (c *claim) mine(i int) *assembly.Block[*temporary] {
 	if c.gaveUp() {
 		return nil
@@ -63,17 +63,17 @@ func (c *claim) gaveUp() bool {
 	return c.state == abandoned
 }
 
-// begin asks, settles what need not be written, and calls then.
+// begin makes the claim, settles the shards that need not be written, and calls then.
 func (c *claim) begin(then func()) {
 	c.b.s.opens.Go(workerpool.Job{
 		Context: c.b.Context(),
-		Run:     c.ask,
+		Run:     c.make,
 		Done: func(err error) {
 			c.mu.Lock()
 			if err != nil {
 				c.state = abandoned
 			} else {
-				c.state = asked
+				c.state = made
 				c.expectLater()
 			}
 			early := c.early
@@ -99,7 +99,7 @@ func (c *claim) begin(then func()) {
 	})
 }
 
-func (c *claim) ask() {
+func (c *claim) make() {
 	s := c.b.s
 	there, err := s.has(c.key, time.Now())
 	for _, i := range c.shards {
@@ -124,23 +124,24 @@ func (c *claim) ask() {
 	}
 }
 
-// again is called when the one who was at a shard has written it, or has not.
+// again is called when another writer of a shard has written it or given it up.
 func (c *claim) again(i int) {
 	c.mu.Lock()
 	state := c.state
-	if state == asking {
+	if state == open {
 		c.early = append(c.early, i)
 	}
 	c.mu.Unlock()
-	if state == asked {
+	if state == made {
 		c.retry(i)
 	}
 }
 
-// errSlowWriter: it may hang, and it may be one of many that fail one after the other.
-var errSlowWriter = fmt.Errorf("%w: another writer of the block has not come to an end", kv.ErrTimeout)
+// errSlowWriter says that other writers of a block have not ended in time: one hangs, or
+// many have failed one after the other.
+var errSlowWriter = fmt.Errorf("%w: another writer of the block has not ended", kv.ErrTimeout)
 
-// expectLater sees to it that shards that others are at are settled in any case: when
+// expectLater makes sure that shards that other writers have are settled in any case: when
 // the batch is cancelled, and after the timeout, counted from the first time that they
 // had to wait. mu is held.
 func (c *claim) expectLater() {
@@ -153,7 +154,7 @@ func (c *claim) expectLater() {
 			cancel()
 			err := context.Cause(bound)
 			if err != errSlowWriter {
-				err = bound.Err() // the caller's own, whatever cause he gave
+				err = bound.Err() // the context's own error, whatever its cause
 			}
 			c.b.settle(i, err)
 		})
@@ -164,7 +165,7 @@ func (c *claim) expectLater() {
 	}
 }
 
-// retry asks once more, for one shard, unless it was settled meanwhile.
+// retry claims one shard once more, unless it was settled meanwhile.
 func (c *claim) retry(i int) {
 	if !c.stops[i]() {
 		return

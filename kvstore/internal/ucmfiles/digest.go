@@ -6,8 +6,8 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/internal/workerpool"
 )
 
-// digested calls then when a run that was moved has all of its checksums: at once,
-// where the engine has shown the pieces, or when the pool has computed them.
+// digested calls then when the checksums of a run that was moved are known: at once if
+// the engine has shown the pieces, else when the pool has computed them.
 func (s *Store) digested(r batch.Run, d *blockhead.Digest, then func()) {
 	if len(d.Sums()) == r.N {
 		then()

@@ -18,7 +18,8 @@ func (e blind) Do(ctx context.Context, ops []transfer.Op) {
 	e.Engine.Do(ctx, ops)
 }
 
-// What one engine has written another one finds right: with pieces and without.
+// A block that was written by an engine that shows pieces is right for one that does not,
+// and the other way round.
 func TestEngineThatShowsNoPieces(t *testing.T) {
 	l := kv.Layout{BlockBytes: 1_200_000, ShardBytes: 600_000}
 	buf := make([]byte, l.BlockBytes)

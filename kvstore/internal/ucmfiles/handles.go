@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kv3fs/kv3fs/internal/invariants"
 	"github.com/kv3fs/kv3fs/kvstore/internal/sums"
 	"github.com/kv3fs/kv3fs/kvstore/internal/transfer"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
@@ -20,23 +21,23 @@ type handle struct {
 	opened time.Time
 	found  sums.Finding
 
-	// Of handles:
+	// The lock of handles guards these:
 	users int
-	since time.Time // idle
-	idle  *list.Element
-	kept  bool // it is the one that others may use
+	since time.Time     // when it became idle
+	idle  *list.Element // in handles.idle; nil while it has users
+	kept  bool          // it is in handles.byKey, where others find it
 
 	condemned sync.Once
 }
 
-// handles are the open blocks. Blocks do not change, so an open one is as good as the
-// latest of that name, even when it has no name any more.
+// handles are the open blocks. Blocks do not change, so an open file is as good as the
+// latest of that name, even when it no longer has a name.
 type handles struct {
-	most int // of those that nobody uses
+	most int // how many without a user stay open
 
 	mu       sync.Mutex
 	byKey    map[kv.Key]*handle
-	idle     list.List // of *handle, the longest idle first
+	idle     list.List // of *handle without users, the longest idle first
 	removals uint64    // how often forgetRemoved was called
 }
 
@@ -44,7 +45,7 @@ func newHandles(most int) *handles {
 	return &handles{most: most, byKey: map[kv.Key]*handle{}}
 }
 
-// take finds an open block; give gives it back.
+// take finds an open block and adds a user; give removes one.
 func (hs *handles) take(key kv.Key) *handle {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
@@ -60,15 +61,15 @@ func (hs *handles) take(key kv.Key) *handle {
 	return h
 }
 
-// epoch is for add.
+// epoch returns a number for add.
 func (hs *handles) epoch() uint64 {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
 	return hs.removals
 }
 
-// add enters a block that was just opened, with one user. epoch is from before it was:
-// a block that may have been removed since is not kept for others.
+// add enters a block that was just opened, with one user. epoch must be from before the
+// file was opened: a block that may have been removed since is not kept for others.
 func (hs *handles) add(h *handle, epoch uint64) {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
@@ -85,11 +86,13 @@ func (hs *handles) share(h *handle) {
 	h.users++
 }
 
-// give ends a use, and returns what is to be closed.
+// give removes a user and returns the handles to be closed.
 func (hs *handles) give(h *handle) (unwanted []*handle) {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
 	h.users--
+	invariants.Check(h.users >= 0, "block %s is open with %d users", h.key, h.users)
+	invariants.Check(h.idle == nil, "block %s is idle and was in use", h.key)
 	switch {
 	case h.users > 0:
 		return nil
@@ -100,10 +103,11 @@ func (hs *handles) give(h *handle) (unwanted []*handle) {
 	return hs.shrink(hs.most)
 }
 
-// shrink is called with the lock.
+// shrink removes the longest idle handles until most are left. The lock is held.
 func (hs *handles) shrink(most int) (unwanted []*handle) {
 	for hs.idle.Len() > most {
 		h := hs.idle.Remove(hs.idle.Front()).(*handle)
+		invariants.Check(h.users == 0 && hs.byKey[h.key] == h, "block %s is idle and has %d users", h.key, h.users)
 		h.idle = nil
 		delete(hs.byKey, h.key)
 		unwanted = append(unwanted, h)
@@ -111,14 +115,14 @@ func (hs *handles) shrink(most int) (unwanted []*handle) {
 	return unwanted
 }
 
-// close forgets all that nobody uses.
+// close removes all handles without users.
 func (hs *handles) close() (unwanted []*handle) {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
 	return hs.shrink(0)
 }
 
-// closeIdle forgets those that nobody has used for a while.
+// closeIdle removes the handles that have been idle for idleGap.
 func (hs *handles) closeIdle() (unwanted []*handle) {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
@@ -129,7 +133,7 @@ func (hs *handles) closeIdle() (unwanted []*handle) {
 	return hs.shrink(keep)
 }
 
-// forget sees to it that a block is opened anew by who wants it next.
+// forget makes the next load of a block open it again.
 func (hs *handles) forget(key kv.Key) (unwanted []*handle) {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
@@ -159,7 +163,7 @@ func (hs *handles) forgetLocked(key kv.Key) (unwanted []*handle) {
 	return []*handle{h}
 }
 
-// release gives a handle back.
+// release ends a use of a handle.
 func (s *Store) release(h *handle) { s.closeHandles(s.handles.give(h)) }
 
 func (s *Store) forgetHandle(key kv.Key) { s.closeHandles(s.handles.forget(key)) }

@@ -14,8 +14,7 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
-// hanging is an engine that keeps its files, or what is written to them, until end is
-// closed.
+// hanging is an engine whose Open, or whose moves, hang until end is closed.
 type hanging struct {
 	transfer.Engine
 	files bool
@@ -43,8 +42,8 @@ func (h *hanging) Do(ctx context.Context, ops []transfer.Op) {
 	}()
 }
 
-// Who dumps a block that another one is writing waits no longer than the timeout, or
-// until he is cancelled, whatever has become of the other.
+// A Save of a block that another caller is writing waits no longer than the timeout, or
+// until it is cancelled, whatever becomes of the other.
 func TestWriterThatHangs(t *testing.T) {
 	for name, c := range map[string]struct {
 		files   bool
@@ -83,7 +82,7 @@ func TestWriterThatHangs(t *testing.T) {
 				select {
 				case <-task.Done():
 				case <-patience:
-					t.Fatalf("writer %d waits for ever", i+2)
+					t.Fatalf("writer %d waits for more than 30 s", i+2)
 				}
 				for _, err := range task.All() {
 					if !errors.Is(err, c.want) {

@@ -36,13 +36,13 @@ func (s *Store) Load(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
 	return b.Task, nil
 }
 
-// loading is a block that a batch wants.
+// loading is a block of a batch.
 type loading struct {
 	ready chan struct{} // closed when the rest is set
 	h     *handle
 	err   error
 
-	left int // of its shards, those that no move was begun for
+	left int // how many of its shards no move was begun for
 }
 
 func (b *moving) open(key kv.Key, l *loading) {
@@ -93,7 +93,7 @@ func (b *moving) load(blocks map[kv.Key]*loading) {
 	q.Flush()
 }
 
-// read is the move of a run. It uses the handle up.
+// read returns the move of a run, which ends a use of the handle.
 func (b *moving) read(r batch.Run, h *handle) transfer.Op {
 	op := transfer.Op{
 		File:   h.file,
@@ -119,7 +119,7 @@ func (b *moving) read(r batch.Run, h *handle) transfer.Op {
 		case err == nil:
 			b.cutShort(r, h, len(r.Buf)-n)
 		default:
-			// Files of a daemon that is gone want to be opened again.
+			// Files of a daemon that has gone must be opened again.
 			b.s.forgetHandle(h.key)
 			b.finish(r, h, err)
 		}
@@ -127,13 +127,13 @@ func (b *moving) read(r batch.Run, h *handle) transfer.Op {
 	return op
 }
 
-// finish gives a handle back and settles the run's shards.
+// finish ends a use of a handle and settles the run.
 func (b *moving) finish(r batch.Run, h *handle, err error) {
 	b.s.release(h)
 	b.SettleRun(r, b.s.explain(err))
 }
 
-// check settles the shards of a run that were read and have these checksums.
+// check settles a run that was read and whose shards have these checksums.
 func (b *moving) check(r batch.Run, h *handle, have []uint64) {
 	var right, wrong []int
 	for k, sum := range have {
@@ -167,8 +167,8 @@ func (b *moving) recheck(r batch.Run, h *handle, have []uint64, wrong []int) {
 				return
 			}
 			if !found.Known {
-				// What is still in its place was written by a UCM. What is not has been
-				// deleted, or was found damaged by another process.
+				// A file that is still in its place was written by UCM. Any other was
+				// deleted, or another process has found it damaged.
 				if unverified = s.acceptable(found) && s.isInPlace(h); !unverified {
 					err = kv.ErrMiss
 					s.forgetHandle(h.key)
@@ -212,7 +212,7 @@ func (s *Store) isInPlace(h *handle) bool {
 	return err == nil && st.Ino == h.ino
 }
 
-// matches tells whether a shard is that of one of the variants that are recorded.
+// matches reports whether one of the recorded variants has a shard with this checksum.
 func matches(index int, sum uint64, found sums.Finding) bool {
 	return slices.ContainsFunc(found.Sums, func(v []uint64) bool { return v[index] == sum })
 }

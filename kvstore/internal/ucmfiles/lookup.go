@@ -16,7 +16,7 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
-// lookupChunk is how many keys one call asks for, one after the other.
+// lookupChunk is how many keys one job of the pool asks for, one after the other.
 const lookupChunk = 8
 
 // Lookup asks the file system for every block.
@@ -153,7 +153,7 @@ func (s *Store) has(key kv.Key, asOf time.Time) (bool, error) {
 // any reports whether a file has the type and the size of a block and what is recorded
 // of it is as wanted.
 func (s *Store) any(key kv.Key, asOf time.Time, wanted func(sums.Finding) bool) (bool, error) {
-	var failed error // of one directory; the block may be in another
+	var failed error // in one root; the block may be in another
 	for r := range s.rootsOf(key) {
 		there, err := s.isThere(r, key)
 		if err != nil {

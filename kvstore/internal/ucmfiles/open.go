@@ -14,16 +14,16 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
-// touchGap is how old a time of last use is before it is renewed.
+// touchGap is how old a modification time must be before Touch sets it.
 const touchGap = time.Minute
 
-// acceptable tells whether a block of which that is recorded may be returned.
+// acceptable reports whether a block with such records may be returned.
 func (s *Store) acceptable(found sums.Finding) bool {
 	return !found.Foreign && (len(found.Sums) > 0 || s.o.Checksums != kv.ChecksumsRequire)
 }
 
-// open finds a block and opens it. What is recorded of it and its size decide whether
-// it is this block, damaged, or none of ours.
+// open finds a block and opens it. Its records and its size decide whether it is the
+// block, a damaged one, or not ours.
 func (s *Store) open(key kv.Key) (*handle, error) {
 	if h := s.handles.take(key); h != nil {
 		return h, nil
@@ -68,7 +68,7 @@ func (s *Store) openIn(r *root, key kv.Key) (_ *handle, err error) {
 	}
 	switch {
 	case !s.isBlock(st):
-		if h.found.Known { // or has somebody else put one of his there?
+		if h.found.Known { // or another deployment has put a block of its own there
 			if h.found, err = r.sums.Again(key, time.Now()); err != nil {
 				return nil, err
 			}
@@ -82,7 +82,7 @@ func (s *Store) openIn(r *root, key kv.Key) (_ *handle, err error) {
 		return nil, kv.ErrMiss
 	}
 	if s.o.Touch && time.Since(time.Unix(st.Mtime.Sec, 0)) > touchGap {
-		_ = unix.UtimesNanoAt(unix.AT_FDCWD, path, nil, 0) // whoever may not is not its cleaner either
+		_ = unix.UtimesNanoAt(unix.AT_FDCWD, path, nil, 0) // a reader without the right to do so changes nothing
 	}
 	if h.file, err = s.engine.Open(f); err != nil {
 		return nil, err
@@ -90,9 +90,9 @@ func (s *Store) openIn(r *root, key kv.Key) (_ *handle, err error) {
 	return h, nil
 }
 
-// openFile opens a file; where too many are open, in place of some that nobody uses.
+// openFile opens a file. If too many are open, it closes those without users first.
 func (s *Store) openFile(path string) (*os.File, error) {
-	// A pipe of that name is no reason to wait.
+	// O_NONBLOCK: a pipe of that name must not block.
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
 	if !errors.Is(err, syscall.EMFILE) {
 		return f, err

@@ -1,9 +1,9 @@
-// Package ucmfiles keeps each block in a file of its own, as UCM's stores do: a
-// temporary file becomes the block by a rename. Package files and package ring say
-// where the files are and what moves their bytes.
+// Package ucmfiles stores each block in a file of its own, as UCM's stores do: a temporary
+// file becomes the block by a rename. Packages files and ring say where the files are and
+// what moves their bytes.
 //
-// Everything that asks the file system is done by crews, so that one that hangs
-// holds up nobody for longer than the timeout.
+// Worker pools make all calls to the file system, so that a file system that hangs holds
+// up no caller for longer than the timeout.
 package ucmfiles
 
 import (
@@ -22,32 +22,33 @@ type Options struct {
 	Namespace kv.Fingerprint
 	Checksums kv.Checksums // auto
 
-	// Roots are directories that exist. A block is written to the one that the last 8
-	// bytes of its key say, as a big-endian number modulo how many there are, and read
-	// from wherever it is: UCM distributes otherwise, by a hash of its C++ library.
+	// Roots are existing directories. The last 8 bytes of a key, as a big-endian number
+	// modulo the number of roots, choose the one that its block is written to. Blocks are
+	// read from wherever they are: UCM distributes them differently, by a hash of its C++
+	// library.
 	Roots []string
 
 	// DirDigits is how many hexadecimal digits of the key name the directory of a block,
 	// below its root; with 0 it is called data.
 	DirDigits int
 
-	// TempDir is where blocks are while they are written, below the same root.
+	// TempDir is where blocks are while they are being written, below the same root.
 	TempDir string
 
 	// Engine moves the bytes. The store closes it.
 	Engine transfer.Engine
 
-	// OpenFiles is how many files stay open that no load is using, for the next one.
+	// OpenFiles is how many files that no load is using stay open for the next one.
 	OpenFiles int
 
-	// Touch sets the time of modification of what is loaded, by which UCM's cleaner
-	// knows what was used last.
+	// Touch sets the modification time of what is loaded: UCM's cleaner takes it for the
+	// time of the last use.
 	Touch bool
 
 	RunningQueueDepth int           // shards accepted and not settled, 32768
 	Timeout           time.Duration // 30 s
 
-	Lookups, Opens int // of each so many at once: 16 and 32
+	Lookups, Opens int // how many of each run at once: 16 and 32
 }
 
 func (o *Options) fillDefaults() error {
@@ -67,7 +68,7 @@ func (o *Options) fillDefaults() error {
 		{"running_queue_depth", int64(o.RunningQueueDepth)}, {"timeout_ms", int64(o.Timeout)}, {"open files", int64(o.OpenFiles)},
 	} {
 		if n.value < 0 {
-			return fmt.Errorf("kvstore: a negative number for %s", n.name)
+			return fmt.Errorf("kvstore: %s is %d; choose 0 or more", n.name, n.value)
 		}
 	}
 	o.RunningQueueDepth = cmp.Or(o.RunningQueueDepth, 32768)

@@ -14,8 +14,7 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
-// dirMode is UCM's with the right to enter for others of the group: its own 0744
-// lets nobody else in.
+// dirMode is the mode of directories. UCM's own, 0744, lets no other user enter.
 const dirMode = 0o775
 
 func makeDirs(root string, names ...string) error {
@@ -41,13 +40,13 @@ func unusable(dir string, err error) error {
 	return fmt.Errorf("kvstore: use %s for blocks: %w%s", dir, err, cure)
 }
 
-// choose is the number of the root that a block is written to.
+// choose returns the number of the root that a block is written to.
 func choose(key kv.Key, roots int) int {
 	return int(binary.BigEndian.Uint64(key[8:]) % uint64(roots))
 }
 
-// status is what the file system says of a file, past what the kernel remembers:
-// the kernel sees nothing of what goes through a ring, nor of other hosts.
+// status returns the attributes of a file, past the kernel's cache: the kernel does not
+// see what goes through a ring or what other hosts do.
 func status(fd int, path string) (unix.Statx_t, error) {
 	flags := unix.AT_STATX_FORCE_SYNC | unix.AT_SYMLINK_NOFOLLOW
 	if path == "" {
@@ -63,12 +62,12 @@ func status(fd int, path string) (unix.Statx_t, error) {
 	}
 }
 
-// gone tells errors that mean that there is no such file; a link is none.
+// gone reports whether an error means that there is no such file. A link is none.
 func gone(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ELOOP)
 }
 
-// isBlock tells whether what is there has the type and the size of a block.
+// isBlock reports whether a file has the type and the size of a block.
 func (s *Store) isBlock(st unix.Statx_t) bool {
 	return st.Mode&unix.S_IFMT == unix.S_IFREG && int64(st.Size) == s.o.Layout.BlockBytes
 }

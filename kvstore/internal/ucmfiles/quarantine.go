@@ -14,18 +14,18 @@ import (
 const (
 	quarantineDir = ".kv3fs-quarantine"
 
-	// The latest of them are kept for who wants to know what has happened.
+	// The latest damaged blocks are kept, so that one can find out what has happened.
 	mostQuarantined      = 16
 	mostQuarantinedBytes = 1 << 30
 )
 
-// damage is the error about a block that is not what was dumped.
+// damage returns the error for a block that is not what was saved.
 func (h *handle) damage(what string) error {
 	return &kv.CorruptError{Key: h.key, Where: h.path, What: what}
 }
 
-// condemn counts a damaged block, and takes it out of the way: a Dump then writes it
-// anew, and one that UCM writes, who records nothing, can be read again.
+// condemn counts a damaged block and moves it out of the way. A Save then writes it anew,
+// and a block that UCM writes there, without a record, can be read.
 func (s *Store) condemn(h *handle) {
 	h.condemned.Do(func() {
 		s.counters.CorruptBlocks.Add(1)
@@ -36,17 +36,17 @@ func (s *Store) condemn(h *handle) {
 		}
 		dir := filepath.Join(h.root.dir, quarantineDir)
 		name := fmt.Sprintf("%s.%d", h.key, time.Now().UnixNano())
-		_ = makeDirs(h.root.dir, quarantineDir) // if somebody has removed it
+		_ = makeDirs(h.root.dir, quarantineDir) // it may have been removed
 		if os.Rename(h.path, filepath.Join(dir, name)) != nil && os.Remove(h.path) != nil {
 			return
 		}
 		s.counters.QuarantinedBlocks.Add(1)
-		_, _ = h.root.sums.Forget(h.key) // else it is found damaged once more
+		_, _ = h.root.sums.Forget(h.key) // or the next block there is found damaged, too
 		limitQuarantine(dir)
 	})
 }
 
-// limitQuarantine removes the oldest.
+// limitQuarantine removes the oldest files of a quarantine that is too large.
 func limitQuarantine(dir string) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -58,7 +58,7 @@ func limitQuarantine(dir string) {
 			files = append(files, info)
 		}
 	}
-	// By their names' ends: a rename changes no time.
+	// Their names end in the time; a rename does not change that of the file.
 	when := func(f os.FileInfo) string { return filepath.Ext(f.Name()) }
 	slices.SortFunc(files, func(a, b os.FileInfo) int { return cmp.Compare(when(b), when(a)) })
 	kept := int64(0)

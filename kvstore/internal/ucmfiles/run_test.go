@@ -83,8 +83,8 @@ func wait(t *testing.T, task *kv.Task, err error) {
 	}
 }
 
-// What lies side by side in the file and in memory is moved at once, and nothing
-// else is.
+// Shards that are neighbours in the file and in memory are moved at once, and no others
+// are.
 func TestRunsAreMovedAtOnce(t *testing.T) {
 	l := kv.Layout{BlockBytes: 4000, ShardBytes: 1000}
 	s, c := openCounting(t, Options{Layout: l, OpenFiles: 10})
@@ -111,7 +111,7 @@ func TestRunsAreMovedAtOnce(t *testing.T) {
 			task, err := s.Save(t.Context(), test.shards)
 			wait(t, task, err)
 			if moves, _ := c.since(); moves != test.moves {
-				t.Errorf("dumped %s by %d moves", test.name, moves)
+				t.Errorf("saved %s by %d moves", test.name, moves)
 			}
 		}
 		task, err := s.Load(t.Context(), test.shards)
@@ -122,8 +122,7 @@ func TestRunsAreMovedAtOnce(t *testing.T) {
 	}
 }
 
-// A block that stays open is not opened again; of those, the ones used least recently
-// are closed.
+// A block that stays open is not opened again. Those used least recently are closed.
 func TestOpenFiles(t *testing.T) {
 	l := kv.Layout{BlockBytes: 1000, ShardBytes: 1000}
 	s, c := openCounting(t, Options{Layout: l, OpenFiles: 2})
@@ -147,7 +146,7 @@ func TestAdmission(t *testing.T) {
 	s, _ := openCounting(t, Options{Layout: l, RunningQueueDepth: 2})
 	buf := make([]byte, 3000)
 	shards := l.ByBlock([]kv.Key{{1}, {2}, {3}}, [][]byte{buf[:1000], buf[1000:2000], buf[2000:]})
-	task, err := s.Save(t.Context(), shards) // more than there may be, but alone
+	task, err := s.Save(t.Context(), shards) // larger than the limit, but alone
 	wait(t, task, err)
 	other, err := s.group.Begin(t.Context(), batch.Load, shards[:2], s.limit)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
-// Save writes the shards of each block into a temporary file, in the order given. A
-// shard is settled when it is written, a block's last one when the block is visible.
+// Save writes the shards of each block into a temporary file, in the order given. A shard
+// is settled when it is written, the last one of a block when the block is visible.
 func (s *Store) Save(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
 	b, err := s.begin(ctx, batch.Save, shards)
 	if err != nil {
@@ -37,7 +37,7 @@ func (s *Store) Save(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
 	return b.Task, nil
 }
 
-// write hands moves to the engine as their files are made.
+// write hands moves to the engine as their files are created.
 func (b *moving) write(claims map[kv.Key]*claim) {
 	q := batch.Queue{Engine: b.s.engine, Context: b.Context()}
 	for i := 0; i < b.Len(); {
@@ -60,7 +60,7 @@ func (b *moving) write(claims map[kv.Key]*claim) {
 	q.Flush()
 }
 
-// move is the move of a run that this batch has claimed.
+// move returns the move of a run that this batch has claimed.
 func (b *moving) move(r batch.Run, block *assembly.Block[*temporary]) transfer.Op {
 	d := blockhead.NewDigest(b.s.o.Layout.ShardBytes, r.N)
 	return transfer.Op{
@@ -85,14 +85,14 @@ func (b *moving) move(r batch.Run, block *assembly.Block[*temporary]) transfer.O
 	}
 }
 
-// unclaim lets go of a shard that is not written.
+// unclaim releases a shard that is not written.
 func (s *Store) unclaim(block *assembly.Block[*temporary], index int) {
 	if s.unfinished.Failed(block, index) {
 		s.giveUp(block, func() {})
 	}
 }
 
-// wrote settles the shards of a run, and sees to the block if it is whole.
+// wrote settles the shards of a run, and publishes the block if it is whole.
 func (b *moving) wrote(r batch.Run, block *assembly.Block[*temporary], sums []uint64) {
 	for k, sum := range sums {
 		i := r.First + k

@@ -26,12 +26,12 @@ type Store struct {
 	engine transfer.Engine
 
 	lookups *workerpool.Pool
-	opens   *workerpool.Pool // and everything else but moving bytes
+	opens   *workerpool.Pool // all other calls but moving bytes
 	compute *workerpool.Pool // checksums
 
 	handles    *handles
 	unfinished *assembly.Table[*temporary]
-	committing sync.Map // keys that are recorded and not yet visible
+	committing sync.Map // keys whose blocks are recorded and not yet visible
 	writer     string   // in the names of temporary files
 	written    atomic.Int64
 	counters   kv.Counters
@@ -39,7 +39,7 @@ type Store struct {
 	limit      *batch.Limit
 
 	close  func() error
-	upkeep chan struct{} // closed when the goroutine that does it has ended
+	upkeep chan struct{} // closed when lookAfter has ended
 }
 
 var (
@@ -53,7 +53,7 @@ type root struct {
 	sums *sums.Logs
 }
 
-// Open opens the store. On an error the engine is the caller's to close.
+// Open opens the store. On an error the caller must close the engine.
 func Open(o Options) (*Store, error) {
 	if err := o.fillDefaults(); err != nil {
 		return nil, err
@@ -88,14 +88,14 @@ func Open(o Options) (*Store, error) {
 	return s, nil
 }
 
-// Layout is the size of all blocks.
+// Layout returns the size of all blocks.
 func (s *Store) Layout() kv.Layout { return s.o.Layout }
 
 // Prefetch does nothing: there is no memory here to fetch into.
 func (s *Store) Prefetch([]kv.Key) {}
 
-// Flush has nothing to wait for: a block's last shard is settled when the block is
-// in its place, or with the error that says that it is not.
+// Flush has nothing to wait for: the last shard of a block is settled when the block is in
+// its place, or with the error that says that it is not.
 func (s *Store) Flush(ctx context.Context) error {
 	if err := s.group.Err(); err != nil {
 		return err
@@ -103,13 +103,13 @@ func (s *Store) Flush(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Stats is what happened so far.
+// Stats returns what was counted so far.
 func (s *Store) Stats() kv.Stats { return s.counters.Stats(s.o.Name) }
 
-// Register makes memory known to the engine.
+// Register registers memory with the engine.
 func (s *Store) Register(name string, mem []byte) error { return s.engine.Register(name, mem) }
 
-// rootsOf are the directories where a block may be, that where it is written first.
+// rootsOf yields the directories where a block may be, first the one it is written to.
 func (s *Store) rootsOf(key kv.Key) func(yield func(*root) bool) {
 	return func(yield func(*root) bool) {
 		first := choose(key, len(s.roots))
@@ -139,12 +139,12 @@ func (s *Store) dirOf(id string) string {
 func (s *Store) Close() error { return s.close() }
 
 func (s *Store) shutdown() error {
-	s.group.Close() // every shard has its bound
+	s.group.Close() // the wait for each shard is bounded
 	var errs []error
 	select {
 	case <-s.upkeep:
 	case <-time.After(s.o.Timeout):
-		errs = append(errs, fmt.Errorf("kvstore: the cleaning of %s: %w", s.o.Roots[0], kv.ErrTimeout))
+		errs = append(errs, fmt.Errorf("kvstore: close: tidying up %s has not ended: %w", s.o.Roots[0], kv.ErrTimeout))
 	}
 	s.dropUnfinished(0)
 	for _, h := range s.handles.close() {
@@ -181,8 +181,8 @@ func within(ctx context.Context, pool *workerpool.Pool, do func() error) error {
 	return <-result
 }
 
-// closeFile closes a file without waiting. One that a file system which hangs does
-// not take back stays open.
+// closeFile closes a file without waiting for it. While the file system hangs, the file
+// stays open.
 func (s *Store) closeFile(f transfer.File) {
 	s.opens.Go(workerpool.Job{Run: func() { _ = f.Close() }})
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
-// temporary is the file of a block that is being written. Its name tells writers
-// apart, which UCM's does not: <key>.<writer>-<number>.
+// temporary is the file of a block that is being written. Its name is
+// <key>.<writer>-<number>, so that it tells writers apart, unlike that of UCM's.
 type temporary struct {
 	root *root
 	path string
@@ -24,7 +24,7 @@ type temporary struct {
 
 var temporaryName = regexp.MustCompile(`^[0-9a-f]{32}\.([0-9a-f]{8})-[0-9]+$`)
 
-// create makes a temporary file where the block is to be.
+// create creates a temporary file in the root where the block is to be.
 func (s *Store) create(key kv.Key) (*temporary, error) {
 	r := s.roots[choose(key, len(s.roots))]
 	name := fmt.Sprintf("%s.%s-%d", key, s.writer, s.written.Add(1))
@@ -33,7 +33,7 @@ func (s *Store) create(key kv.Key) (*temporary, error) {
 		return os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o644)
 	}
 	f, err := create()
-	if gone(err) { // the directory: somebody has cleaned up thoroughly
+	if gone(err) { // the directory was removed
 		if err = makeDirs(r.dir, s.o.TempDir); err == nil {
 			f, err = create()
 		}
@@ -55,11 +55,11 @@ func (s *Store) create(key kv.Key) (*temporary, error) {
 
 // drop removes a temporary file.
 func (t *temporary) drop() {
-	_ = os.Remove(t.path) // what stays is swept up when it is old
+	_ = os.Remove(t.path) // if that fails, sweep removes it when it is old
 	_ = t.file.Close()
 }
 
-// giveUp drops a block that nobody writes any more, and then calls done.
+// giveUp drops a block that is no longer being written, and then calls done.
 func (s *Store) giveUp(b *assembly.Block[*temporary], done func()) {
 	s.counters.DroppedBlocks.Add(1)
 	s.opens.Go(workerpool.Job{
@@ -71,7 +71,7 @@ func (s *Store) giveUp(b *assembly.Block[*temporary], done func()) {
 	})
 }
 
-// publish makes a block visible that is whole.
+// publish makes a whole block visible.
 func (s *Store) publish(t *temporary, key kv.Key, sums []uint64) (err error) {
 	s.committing.Store(key, nil)
 	defer s.committing.Delete(key)
@@ -97,17 +97,17 @@ func (s *Store) publish(t *temporary, key kv.Key, sums []uint64) (err error) {
 	if err != nil {
 		return err
 	}
-	s.forgetHandle(key) // of what was there, which was not good enough
+	s.forgetHandle(key) // of the file that was there, if it was not an acceptable block
 	// A Delete may have made the record void before the block was in its place.
 	return t.root.sums.RecordAgain(key, sums)
 }
 
-// sweepAge is how old a temporary file must be to be nobody's: its writer gives it up
-// much earlier.
+// sweepAge is how old a temporary file must be for its writer to be gone: a living writer
+// drops it much earlier.
 func (s *Store) sweepAge() time.Duration { return max(10*time.Minute, 4*s.expiry()) }
 
-// sweep removes what dead writers have left. Others' clocks are not asked: the age is
-// counted from the time that the file system gives to a new file.
+// sweep removes what dead writers have left. It counts the age from the time that the file
+// system gives to a new file, so other hosts' clocks do not matter.
 func (s *Store) sweep(r *root) {
 	dir := filepath.Join(r.dir, s.o.TempDir)
 	probe := filepath.Join(dir, fmt.Sprintf("%s.%s-%d", kv.Key{}, s.writer, s.written.Add(1)))

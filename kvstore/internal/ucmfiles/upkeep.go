@@ -12,15 +12,15 @@ import (
 const (
 	tidyGap = time.Hour
 
-	// idleGap is how long a file stays open at most that nobody uses, times two: the
-	// file system cannot take back the room of one that was removed before.
+	// idleGap is how long a file without users stays open; at most twice as long. While a
+	// removed file is open, the file system cannot reuse its space.
 	idleGap = time.Minute
 )
 
 // expiry is how long a block may lack shards without getting one.
 func (s *Store) expiry() time.Duration { return 2 * s.o.Timeout }
 
-// lookAfter does from time to time what no call does.
+// lookAfter drops, closes and tidies from time to time what no call does.
 func (s *Store) lookAfter() {
 	defer close(s.upkeep)
 	expire := time.NewTicker(s.o.Timeout)
@@ -44,7 +44,8 @@ func (s *Store) lookAfter() {
 	}
 }
 
-// dropUnfinished gives up the blocks that lack shards for so long, and waits.
+// dropUnfinished gives up the blocks that have had no new shard for so long, and waits
+// until they are dropped.
 func (s *Store) dropUnfinished(idle time.Duration) {
 	var wg sync.WaitGroup
 	for _, b := range s.unfinished.Expire(idle) {
@@ -54,7 +55,7 @@ func (s *Store) dropUnfinished(idle time.Duration) {
 	wg.Wait()
 }
 
-// tidy looks after the directories.
+// tidy removes old temporary files and maintains the checksum logs.
 func (s *Store) tidy() {
 	for _, r := range s.roots {
 		s.sweep(r)
@@ -65,7 +66,7 @@ func (s *Store) tidy() {
 	}
 }
 
-// inUse tells whether what is recorded of a block may be wanted. In doubt it is.
+// inUse reports whether the record of a block may still be needed. If in doubt, it is.
 func (s *Store) inUse(r *root, key kv.Key) bool {
 	if _, ok := s.committing.Load(key); ok || s.group.Err() != nil {
 		return true

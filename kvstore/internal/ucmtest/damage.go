@@ -1,5 +1,5 @@
-// Package ucmtest does to directories of blocks, for tests, what disks, other
-// programs and bad luck do.
+// Package ucmtest damages directories of blocks for tests, as disks, other programs and bad
+// luck do.
 package ucmtest
 
 import (
@@ -13,7 +13,7 @@ import (
 
 var blockName = regexp.MustCompile(`^[0-9a-f]{32}$`)
 
-// Blocks are the paths of all blocks below dir.
+// Blocks returns the paths of all blocks below dir.
 func Blocks(t testing.TB, dir string) []string {
 	t.Helper()
 	var blocks []string
@@ -43,7 +43,7 @@ func Damage(t testing.TB, dir string, seed uint64) {
 	}
 }
 
-// DamageOne damages the block in one file, which may cost that in another one, too.
+// DamageOne damages the block in one file, and perhaps the one in another file, too.
 func DamageOne(t testing.TB, victim, other string, seed uint64) {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(seed, 6))
@@ -65,7 +65,7 @@ func DamageOne(t testing.TB, victim, other string, seed uint64) {
 	case 3:
 		clear(raw[at : at+min(4096, len(raw)-at)])
 		raw[at] ^= 0x55
-	case 4: // the other one in its place
+	case 4: // the other block in its place
 		if raw, err = os.ReadFile(other); err != nil {
 			t.Fatal(err)
 		}
