@@ -69,7 +69,7 @@ type Options struct {
 	Checksums kv.Checksums
 }
 
-// Store is a kv.Store, a kv.Deleter and a kv.Lister.
+// Store is a kv.Store.
 type Store struct{ *ucmfiles.Store }
 
 const (

@@ -7,14 +7,14 @@ import (
 	"sync/atomic"
 	"testing"
 
-	book "github.com/kv3fs/kv3fs/internal/pageservice"
+	"github.com/kv3fs/kv3fs/internal/pageservice"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
 // A damaged block that cannot be deleted is in the way of the next Save, so it is no miss.
 // All of its shards get the same error.
 func TestDamageThatCannotBeDeleted(t *testing.T) {
-	h := newHost(t, book.Options{})
+	h := newHost(t, pageservice.Options{})
 	var refuses atomic.Bool
 	middle(h, func(route string, w http.ResponseWriter, r *http.Request, next http.Handler) {
 		if refuses.Load() && route == "delete_keys" {
@@ -54,7 +54,7 @@ func TestDamageThatCannotBeDeleted(t *testing.T) {
 
 // A page that another client confirmed and never wrote contains no block.
 func TestGarbageOfAnother(t *testing.T) {
-	s := mustOpen(t, newHost(t, book.Options{}).options(t.TempDir(), 40))
+	s := mustOpen(t, newHost(t, pageservice.Options{}).options(t.TempDir(), 40))
 	stored(t, s, keysOf(0, 4)...)
 	given, err := s.service.reserve(t.Context(), keysOf(10, 2))
 	if err != nil {
@@ -80,7 +80,7 @@ func TestGarbageOfAnother(t *testing.T) {
 func TestTheFileIsCutShort(t *testing.T) {
 	for name, direct := range map[string]bool{"buffered": false, "direct": true} {
 		t.Run(name, func(t *testing.T) {
-			o := newHost(t, book.Options{}).options(t.TempDir(), 40)
+			o := newHost(t, pageservice.Options{}).options(t.TempDir(), 40)
 			o.DirectIO = direct
 			s := mustOpen(t, o)
 			stored(t, s, keysOf(0, 8)...)

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	book "github.com/kv3fs/kv3fs/internal/pageservice"
+	"github.com/kv3fs/kv3fs/internal/pageservice"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
@@ -25,7 +25,7 @@ func listedKeys(t *testing.T, s *Store) []kv.Key {
 }
 
 func TestDelete(t *testing.T) {
-	h := newHost(t, book.Options{})
+	h := newHost(t, pageservice.Options{})
 	o := h.options(t.TempDir(), 100)
 	s, other := mustOpen(t, o), mustOpen(t, o)
 	o = h.options(t.TempDir(), 100)
@@ -72,7 +72,7 @@ func TestDelete(t *testing.T) {
 
 // A block that is not whole is not listed, and saving it goes on after a Delete.
 func TestDeleteDuringASave(t *testing.T) {
-	h := newHost(t, book.Options{})
+	h := newHost(t, pageservice.Options{})
 	s := mustOpen(t, h.options(t.TempDir(), 100))
 	shards := shardsOf(key(0))
 	for _, one := range shards {
@@ -98,7 +98,7 @@ func TestDeleteDuringASave(t *testing.T) {
 // More keys than one answer of the service has.
 func TestKeysOfALargeFile(t *testing.T) {
 	const blocks = listed + 100
-	h := newHost(t, book.Options{})
+	h := newHost(t, pageservice.Options{})
 	o := h.options(t.TempDir(), 0)
 	o.Layout = kv.Layout{BlockBytes: 64, ShardBytes: 64}
 	o.CapacityBytes = blocks * strideOf(o.Layout)
@@ -130,7 +130,7 @@ func TestKeysOfALargeFile(t *testing.T) {
 
 // Without a service, or with one that has lost its index, or closed.
 func TestDeleteAndKeysFail(t *testing.T) {
-	h := newHost(t, book.Options{})
+	h := newHost(t, pageservice.Options{})
 	o := h.options(t.TempDir(), 100)
 	o.Timeout = 200 * time.Millisecond
 	s := mustOpen(t, o)

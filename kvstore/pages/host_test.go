@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/kv3fs/kv3fs/internal/bench/workload"
-	book "github.com/kv3fs/kv3fs/internal/pageservice"
+	"github.com/kv3fs/kv3fs/internal/pageservice"
 	"github.com/kv3fs/kv3fs/internal/pageservice/httpserver"
 	"github.com/kv3fs/kv3fs/internal/pageservice/index"
 	"github.com/kv3fs/kv3fs/internal/pageservice/journal"
@@ -26,7 +26,7 @@ var (
 type host struct {
 	t       testing.TB
 	dir     string
-	times   book.Options
+	times   pageservice.Options
 	address string
 	index   *index.Index
 	server  *http.Server
@@ -34,7 +34,7 @@ type host struct {
 	wrap    func(http.Handler) http.Handler // nil: as it is
 }
 
-func newHost(t testing.TB, times book.Options) *host {
+func newHost(t testing.TB, times pageservice.Options) *host {
 	h := &host{t: t, dir: t.TempDir(), times: times, address: "127.0.0.1:0"}
 	h.start()
 	t.Cleanup(h.stop)
@@ -91,7 +91,7 @@ func (h *hosts) at(t testing.TB, dir string) *host {
 		h.all = map[string]*host{}
 	}
 	if h.all[dir] == nil {
-		h.all[dir] = newHost(t, book.Options{})
+		h.all[dir] = newHost(t, pageservice.Options{})
 	}
 	return h.all[dir]
 }

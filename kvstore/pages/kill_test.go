@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"testing"
 
-	book "github.com/kv3fs/kv3fs/internal/pageservice"
+	"github.com/kv3fs/kv3fs/internal/pageservice"
 )
 
 // optionsOf is the environment variable with the options of the store that a child process
@@ -39,7 +39,7 @@ func TestChild(t *testing.T) {
 
 // What was settled before a kill -9 is there after it, and nothing half-written is.
 func TestKilled(t *testing.T) {
-	h := newHost(t, book.Options{})
+	h := newHost(t, pageservice.Options{})
 	o := h.options(t.TempDir(), 4000)
 	text, err := json.Marshal(o)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/kv3fs/kv3fs/internal/bench/measure"
-	book "github.com/kv3fs/kv3fs/internal/pageservice"
+	"github.com/kv3fs/kv3fs/internal/pageservice"
 	"github.com/kv3fs/kv3fs/kvstore/internal/storesuite"
 	"github.com/kv3fs/kv3fs/kvstore/internal/transfer"
 	"github.com/kv3fs/kv3fs/kvstore/internal/transfer/ringio"
@@ -135,7 +135,7 @@ func TestTheMountIsReplaced(t *testing.T) {
 					t.Error(err)
 				}
 			})
-			o := newHost(t, book.Options{}).options(m.point, 100)
+			o := newHost(t, pageservice.Options{}).options(m.point, 100)
 			o.Engine = engine(t, m.point)
 			s := mustOpen(t, o)
 			stored(t, s, keysOf(0, 10)...)

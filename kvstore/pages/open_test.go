@@ -12,13 +12,13 @@ import (
 	"testing"
 	"time"
 
-	book "github.com/kv3fs/kv3fs/internal/pageservice"
+	"github.com/kv3fs/kv3fs/internal/pageservice"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
 // Options that cannot work are refused, and the error says what to do about it.
 func TestOpenRefuses(t *testing.T) {
-	h := newHost(t, book.Options{})
+	h := newHost(t, pageservice.Options{})
 	ours := func(t *testing.T, o *Options) {
 		if err := mustOpen(t, *o).Close(); err != nil {
 			t.Fatal(err)
@@ -88,7 +88,7 @@ func TestOpenRefuses(t *testing.T) {
 }
 
 func TestOpenWithoutAService(t *testing.T) {
-	h := newHost(t, book.Options{})
+	h := newHost(t, pageservice.Options{})
 	h.stop()
 	o := h.options(t.TempDir(), 8)
 	o.Timeout = 500 * time.Millisecond
@@ -102,7 +102,7 @@ func TestOpenWithoutAService(t *testing.T) {
 
 // If several stores create a file at once, one does, and all use it.
 func TestOpenAtOnce(t *testing.T) {
-	h := newHost(t, book.Options{})
+	h := newHost(t, pageservice.Options{})
 	o := h.options(t.TempDir(), 50)
 	stores := make([]*Store, 6)
 	var together sync.WaitGroup
@@ -136,7 +136,7 @@ func TestOpenAtOnce(t *testing.T) {
 
 // A file that somebody has made long enough is used as long as it is.
 func TestOpenTakesAFileOfZeros(t *testing.T) {
-	h := newHost(t, book.Options{})
+	h := newHost(t, pageservice.Options{})
 	o := h.options(t.TempDir(), 0)
 	if err := os.WriteFile(o.File, make([]byte, 10*strideOf(layout)), 0o600); err != nil {
 		t.Fatal(err)
@@ -154,7 +154,7 @@ func TestOpenTakesAFileOfZeros(t *testing.T) {
 
 // Keys of a file that is no more are not found in the one that takes its place.
 func TestAFileThatIsMadeAnewIsEmpty(t *testing.T) {
-	h := newHost(t, book.Options{})
+	h := newHost(t, pageservice.Options{})
 	o := h.options(t.TempDir(), 8)
 	s := mustOpen(t, o)
 	if err := errors.Join(dump(t, s, key(0))...); err != nil {
@@ -175,7 +175,7 @@ func TestAFileThatIsMadeAnewIsEmpty(t *testing.T) {
 
 // Where a file is opened anew, it is the one that was there before.
 func TestOpenAgainTakesNoOther(t *testing.T) {
-	h := newHost(t, book.Options{})
+	h := newHost(t, pageservice.Options{})
 	o := h.options(t.TempDir(), 8)
 	s := mustOpen(t, o)
 	f, err := openAgain(&o, s.label)

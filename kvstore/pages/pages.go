@@ -131,10 +131,10 @@ type Store struct {
 	blocks    *assembly.Table[*page]
 	confirmer confirmer
 
-	mu         sync.Mutex
-	unfinished map[kv.Key]*page
-	bookings   map[kv.Key]*booking
-	lastSwept  time.Time
+	mu           sync.Mutex
+	unfinished   map[kv.Key]*page
+	reservations map[kv.Key]*reservation
+	lastSwept    time.Time
 
 	once     sync.Once
 	closeErr error
@@ -162,10 +162,10 @@ func Open(o Options) (*Store, error) {
 	}
 	s := &Store{
 		o: o, label: l, service: service, engine: o.Engine,
-		limit:      batch.LimitBatches(o.WaitingQueueDepth),
-		blocks:     assembly.New[*page](o.Layout.Shards()),
-		unfinished: map[kv.Key]*page{},
-		bookings:   map[kv.Key]*booking{},
+		limit:        batch.LimitBatches(o.WaitingQueueDepth),
+		blocks:       assembly.New[*page](o.Layout.Shards()),
+		unfinished:   map[kv.Key]*page{},
+		reservations: map[kv.Key]*reservation{},
 	}
 	s.heads.New = func() any { return newRecord() }
 	s.group = batch.NewGroup(o.Layout, &s.counters, o.Timeout)

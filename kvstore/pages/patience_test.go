@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	book "github.com/kv3fs/kv3fs/internal/pageservice"
+	"github.com/kv3fs/kv3fs/internal/pageservice"
 	"github.com/kv3fs/kv3fs/kvstore/internal/transfer"
 	"github.com/kv3fs/kv3fs/kvstore/internal/transfer/posix"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
@@ -21,7 +21,7 @@ import (
 // A service that hangs costs a batch one timeout: of the requests that it would send, it
 // sends one.
 func TestAServiceThatHangsIsAskedOnce(t *testing.T) {
-	h := newHost(t, book.Options{})
+	h := newHost(t, pageservice.Options{})
 	var hangs atomic.Bool
 	var asked atomic.Int64
 	middle(h, func(_ string, w http.ResponseWriter, r *http.Request, next http.Handler) {
@@ -67,7 +67,7 @@ func TestAServiceThatHangsIsAskedOnce(t *testing.T) {
 
 // A batch learns only once that there is no page for its shards.
 func TestAFullServiceIsAskedOnce(t *testing.T) {
-	h := newHost(t, book.Options{})
+	h := newHost(t, pageservice.Options{})
 	var asked atomic.Int64
 	middle(h, func(route string, w http.ResponseWriter, r *http.Request, next http.Handler) {
 		if route == "reserve_and_allocate_page_indices" {
@@ -108,7 +108,7 @@ func (e *stuck) Do(ctx context.Context, ops []transfer.Op) {
 
 // A batch waits for another writer of the block no longer than the timeout.
 func TestWaitingForAWriterThatHangs(t *testing.T) {
-	h := newHost(t, book.Options{})
+	h := newHost(t, pageservice.Options{})
 	e := &stuck{Engine: posix.New(posix.Options{}), begun: make(chan struct{}), until: make(chan struct{})}
 	o := h.options(t.TempDir(), 20)
 	o.Engine, o.Timeout = e, 100*time.Millisecond
@@ -142,7 +142,7 @@ func (full) Do(_ context.Context, ops []transfer.Op) {
 
 // Saves into a sparse file on a full disk fail, with the reason.
 func TestTheDiskIsFull(t *testing.T) {
-	o := newHost(t, book.Options{}).options(t.TempDir(), 20)
+	o := newHost(t, pageservice.Options{}).options(t.TempDir(), 20)
 	o.Engine = full{posix.New(posix.Options{})}
 	for _, err := range dump(t, mustOpen(t, o), keysOf(0, 3)...) {
 		if !errors.Is(err, kv.ErrFull) || !errors.Is(err, syscall.ENOSPC) {
@@ -170,7 +170,7 @@ func (c *clock) Do(ctx context.Context, ops []transfer.Op) {
 // Each block has the time of its own reservation, whatever else is in the batch.
 func TestAnOldBlockHurriesNoOther(t *testing.T) {
 	c := &clock{Engine: posix.New(posix.Options{}), at: map[int64]time.Time{}}
-	o := newHost(t, book.Options{}).options(t.TempDir(), 20)
+	o := newHost(t, pageservice.Options{}).options(t.TempDir(), 20)
 	o.Engine = c
 	s := mustOpen(t, o)
 	old := shardsOf(key(0))

@@ -18,8 +18,8 @@ type page struct {
 	writeBy, confirmBy time.Time
 }
 
-// booking is a reservation that is being made, or that no block has taken yet.
-type booking struct {
+// reservation is being made, or has been made and no block has taken its page yet.
+type reservation struct {
 	made chan struct{} // closed when the rest is set
 	page *page         // nil: err says why there is none
 	err  error
@@ -29,25 +29,25 @@ type booking struct {
 // errPresent says that a block is present already.
 var errPresent = errors.New("the block is there already")
 
-// book reserves pages for those blocks of a batch that no batch of this store is writing,
-// with as few requests as possible, and returns the bookings.
+// reserve reserves pages for those blocks of a batch that no batch of this store is writing,
+// with as few requests as possible, and returns the reservations.
 //
 // It does not reserve pages for blocks that are present: the service would protect their
 // pages for as long as a reservation lasts, and a full file could not evict them.
-func (s *Store) book(ctx context.Context, keys []kv.Key) map[kv.Key]*booking {
-	mine := map[kv.Key]*booking{}
+func (s *Store) reserve(ctx context.Context, keys []kv.Key) map[kv.Key]*reservation {
+	mine := map[kv.Key]*reservation{}
 	var wanted []kv.Key
 	s.mu.Lock()
 	for _, k := range keys {
-		if s.unfinished[k] == nil && s.bookings[k] == nil {
-			b := &booking{made: make(chan struct{})}
-			s.bookings[k], mine[k] = b, b
+		if s.unfinished[k] == nil && s.reservations[k] == nil {
+			b := &reservation{made: make(chan struct{})}
+			s.reservations[k], mine[k] = b, b
 			wanted = append(wanted, k)
 		}
 	}
 	s.mu.Unlock()
 	for at := range chunks(wanted) {
-		some := s.bookPresent(ctx, mine, wanted[at:min(at+batchKeys, len(wanted))])
+		some := s.answerPresent(ctx, mine, wanted[at:min(at+batchKeys, len(wanted))])
 		if len(some) == 0 {
 			continue
 		}
@@ -65,15 +65,15 @@ func (s *Store) book(ctx context.Context, keys []kv.Key) map[kv.Key]*booking {
 			default:
 				b.page = s.newPage(grants[i].page, asked)
 			}
-			s.booked(k, b)
+			s.announce(k, b)
 		}
 	}
 	return mine
 }
 
-// bookPresent settles the bookings of blocks that are present, and returns the other keys.
+// answerPresent settles the reservations of blocks that are present, and returns the other keys.
 // If the service does not answer, all keys are returned: reserve asks it again.
-func (s *Store) bookPresent(ctx context.Context, mine map[kv.Key]*booking, keys []kv.Key) (absent []kv.Key) {
+func (s *Store) answerPresent(ctx context.Context, mine map[kv.Key]*reservation, keys []kv.Key) (absent []kv.Key) {
 	there, err := s.service.exists(ctx, keys)
 	if err != nil {
 		return keys
@@ -84,15 +84,15 @@ func (s *Store) bookPresent(ctx context.Context, mine map[kv.Key]*booking, keys 
 			continue
 		}
 		mine[k].err = errPresent
-		s.booked(k, mine[k])
+		s.announce(k, mine[k])
 	}
 	return absent
 }
 
-// booked wakes those that wait for a booking.
-func (s *Store) booked(key kv.Key, b *booking) {
+// announce wakes those that wait for a reservation.
+func (s *Store) announce(key kv.Key, b *reservation) {
 	if b.page == nil {
-		s.unbook(key, b) // it is true only for those that wait already
+		s.forget(key, b) // it is true only for those that wait already
 	}
 	close(b.made)
 }
@@ -106,25 +106,25 @@ func (s *Store) newPage(number int64, asked time.Time) *page {
 	}
 }
 
-// unbook forgets a booking. The reservation of a page that no block has taken ends by
+// forget drops a reservation. That of a page that no block has taken ends at the service by
 // itself, no later than if it were released.
-func (s *Store) unbook(key kv.Key, b *booking) {
+func (s *Store) forget(key kv.Key, b *reservation) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.bookings[key] == b {
-		delete(s.bookings, key)
+	if s.reservations[key] == b {
+		delete(s.reservations, key)
 	}
 }
 
-// take returns a page for a block that no batch is writing: one that was booked, perhaps by
+// take returns a page for a block that no batch is writing: one that was reserved, perhaps by
 // another batch, or else a new one. Only one goroutine at a time does so for a key.
 func (s *Store) take(ctx context.Context, key kv.Key) (*page, error) {
 	for {
 		s.mu.Lock()
-		b := s.bookings[key]
+		b := s.reservations[key]
 		s.mu.Unlock()
 		if b == nil {
-			own := s.book(ctx, []kv.Key{key})
+			own := s.reserve(ctx, []kv.Key{key})
 			if b = own[key]; b == nil {
 				continue // another goroutine was faster
 			}
@@ -135,8 +135,8 @@ func (s *Store) take(ctx context.Context, key kv.Key) (*page, error) {
 			return nil, endOf(ctx)
 		}
 		s.mu.Lock()
-		if s.bookings[key] == b {
-			delete(s.bookings, key)
+		if s.reservations[key] == b {
+			delete(s.reservations, key)
 		}
 		if b.page != nil {
 			s.unfinished[key] = b.page

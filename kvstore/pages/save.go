@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/kv3fs/kv3fs/internal/invariants"
 	"github.com/kv3fs/kv3fs/kvstore/internal/assembly"
 	"github.com/kv3fs/kv3fs/kvstore/internal/batch"
 	"github.com/kv3fs/kv3fs/kvstore/internal/blockhead"
@@ -27,14 +28,14 @@ type block = assembly.Block[*page]
 type saving struct {
 	*batch.Batch
 	store    *Store
-	patience context.Context // the batch's, until it has waited long enough for others
+	patience context.Context // the batch's, with the deadline of all its waits for others
 	file     *handle
 	shards   []kv.Shard
 
-	booked  map[kv.Key]*booking
-	known   map[kv.Key]error // why nothing of a block is to be written: errPresent, or an error
-	waiting map[int]bool     // shards that another batch is writing
-	again   chan int         // shards that another batch has finished with
+	reserved map[kv.Key]*reservation
+	known    map[kv.Key]error // why nothing of a block is to be written: errPresent, or an error
+	waiting  map[int]bool     // shards that another batch is writing
+	again    chan int         // shards that another batch has finished with
 
 	blocks   []*block             // by shard: the block that it is written to
 	records  []*recording         // by shard: the record of the block that it completes
@@ -54,7 +55,7 @@ func (s *Store) save(b *batch.Batch, shards []kv.Shard) {
 	defer done()
 	d := &saving{
 		Batch: b, store: s, patience: patience, shards: shards,
-		booked: map[kv.Key]*booking{}, known: map[kv.Key]error{}, waiting: map[int]bool{},
+		reserved: map[kv.Key]*reservation{}, known: map[kv.Key]error{}, waiting: map[int]bool{},
 		again:  make(chan int, len(shards)),
 		blocks: make([]*block, len(shards)), records: make([]*recording, len(shards)),
 	}
@@ -73,8 +74,8 @@ func (s *Store) save(b *batch.Batch, shards []kv.Shard) {
 	d.enter(all)
 	d.wait()
 	d.arrivals.close()
-	for key, b := range d.booked {
-		s.unbook(key, b)
+	for key, b := range d.reserved {
+		s.forget(key, b)
 	}
 	for _, cancel := range d.cancels {
 		cancel()
@@ -117,7 +118,7 @@ func (d *saving) enterAgain(free []int) {
 
 // enter finds out which shards are to be written by this batch, and begins to write them.
 func (d *saving) enter(some []int) {
-	d.book(some)
+	d.reserve(some)
 	type row struct { // writes that must begin by the same time
 		writeBy time.Time
 		ops     []transfer.Op
@@ -145,8 +146,8 @@ func (d *saving) enter(some []int) {
 	}
 }
 
-// book books pages for the blocks of shards.
-func (d *saving) book(some []int) {
+// reserve reserves pages for the blocks of shards.
+func (d *saving) reserve(some []int) {
 	var keys []kv.Key
 	seen := map[kv.Key]bool{}
 	for _, i := range some {
@@ -155,8 +156,8 @@ func (d *saving) book(some []int) {
 			keys = append(keys, k)
 		}
 	}
-	for k, b := range d.store.book(d.patience, keys) {
-		d.booked[k] = b
+	for k, b := range d.store.reserve(d.patience, keys) {
+		d.reserved[k] = b
 		if b.err != nil {
 			d.known[k] = b.err
 		}
@@ -225,6 +226,12 @@ func (d *saving) arrive(a arrival) {
 		}
 		d.Settle(a.of, d.late(a.err))
 		return
+	}
+	if invariants.Enabled {
+		s.mu.Lock()
+		p := s.unfinished[b.Key]
+		s.mu.Unlock()
+		invariants.Check(p == b.Payload, "block %s is written to page %d, which is not its page", b.Key, b.Payload.number)
 	}
 	b.Sums[shard.Index] = blockhead.Sum(shard.Buf)
 	if !s.blocks.Written(b, shard.Index) {

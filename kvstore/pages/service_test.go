@@ -15,7 +15,7 @@ import (
 
 	"net/http/httptest"
 
-	book "github.com/kv3fs/kv3fs/internal/pageservice"
+	"github.com/kv3fs/kv3fs/internal/pageservice"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
@@ -41,7 +41,7 @@ func there(t *testing.T, s *Store, keys ...kv.Key) {
 }
 
 func TestTheServiceRestarts(t *testing.T) {
-	h := newHost(t, book.Options{})
+	h := newHost(t, pageservice.Options{})
 	s := mustOpen(t, h.options(t.TempDir(), 200))
 	for round := range 4 {
 		stored(t, s, keysOf(round*10, 10)...)
@@ -53,7 +53,7 @@ func TestTheServiceRestarts(t *testing.T) {
 
 // A Save waits for a service that comes back.
 func TestASaveOutlivesARestart(t *testing.T) {
-	h := newHost(t, book.Options{})
+	h := newHost(t, pageservice.Options{})
 	s := mustOpen(t, h.options(t.TempDir(), 200))
 	h.stop()
 	shards := shardsOf(keysOf(0, 20)...)
@@ -73,7 +73,7 @@ func TestASaveOutlivesARestart(t *testing.T) {
 
 // While the service is away every call ends soon, with an error that is no miss.
 func TestTheServiceIsAway(t *testing.T) {
-	h := newHost(t, book.Options{})
+	h := newHost(t, pageservice.Options{})
 	o := h.options(t.TempDir(), 200)
 	o.Timeout = 200 * time.Millisecond
 	s := mustOpen(t, o)
@@ -107,7 +107,7 @@ func TestTheServiceIsAway(t *testing.T) {
 // The rank is registered again with a service that has lost its index, and what is in the
 // file is overwritten in time.
 func TestTheServiceHasLostItsIndex(t *testing.T) {
-	h := newHost(t, book.Options{})
+	h := newHost(t, pageservice.Options{})
 	s := mustOpen(t, h.options(t.TempDir(), 40))
 	lose := func() {
 		h.stop()
@@ -139,7 +139,7 @@ func TestTheServiceHasLostItsIndex(t *testing.T) {
 // Between reservation and confirmation the index is lost: the blocks are not there, and no
 // shard is settled as if they were.
 func TestTheIndexIsLostDuringASave(t *testing.T) {
-	h := newHost(t, book.Options{})
+	h := newHost(t, pageservice.Options{})
 	s := mustOpen(t, h.options(t.TempDir(), 40))
 	shards := shardsOf(key(0))
 	for _, one := range shards {
@@ -179,7 +179,7 @@ func TestLostAnswers(t *testing.T) {
 				continue // these fail at once: a miss is cheaper than waiting
 			}
 			t.Run(route+" "+how, func(t *testing.T) {
-				h := newHost(t, book.Options{})
+				h := newHost(t, pageservice.Options{})
 				var lost atomic.Int64
 				middle(h, func(asked string, w http.ResponseWriter, r *http.Request, next http.Handler) {
 					if asked != route || lost.Add(1) > 1 {
@@ -258,7 +258,7 @@ func TestStrangeAnswers(t *testing.T) {
 
 // A batch of many blocks sends few requests, and layer by layer no more than all at once.
 func TestRequestsAreFew(t *testing.T) {
-	h := newHost(t, book.Options{})
+	h := newHost(t, pageservice.Options{})
 	var mu sync.Mutex
 	asked := map[string]int{}
 	middle(h, func(route string, w http.ResponseWriter, r *http.Request, next http.Handler) {
@@ -303,7 +303,7 @@ func TestRequestsAreFew(t *testing.T) {
 // Requests and answers of several stores on one file get lost: what was settled is there,
 // and what is loaded is right.
 func TestRequestsFailAtRandom(t *testing.T) {
-	h := newHost(t, book.Options{})
+	h := newHost(t, pageservice.Options{})
 	var trouble atomic.Bool
 	var n atomic.Uint64
 	middle(h, func(_ string, w http.ResponseWriter, r *http.Request, next http.Handler) {

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	book "github.com/kv3fs/kv3fs/internal/pageservice"
+	"github.com/kv3fs/kv3fs/internal/pageservice"
 	"github.com/kv3fs/kv3fs/kvstore/internal/transfer"
 	"github.com/kv3fs/kv3fs/kvstore/internal/transfer/posix"
 	"github.com/kv3fs/kv3fs/kvstore/kv"
@@ -18,7 +18,7 @@ import (
 
 // Two models on one service have equal keys, and do not see each other's blocks.
 func TestModelsShareNoKeys(t *testing.T) {
-	h := newHost(t, book.Options{})
+	h := newHost(t, pageservice.Options{})
 	one := mustOpen(t, h.options(t.TempDir(), 20))
 	o := h.options(t.TempDir(), 20)
 	o.Namespace = kv.Fingerprint{8}
@@ -41,7 +41,7 @@ func TestModelsShareNoKeys(t *testing.T) {
 
 // Two stores on one file see each other's blocks.
 func TestStoresShareAFile(t *testing.T) {
-	h := newHost(t, book.Options{})
+	h := newHost(t, pageservice.Options{})
 	o := h.options(t.TempDir(), 400)
 	one, two := mustOpen(t, o), mustOpen(t, o)
 	stored(t, one, keysOf(0, 10)...)
@@ -61,7 +61,7 @@ func TestStoresShareAFile(t *testing.T) {
 
 // The block that was used least recently is evicted, and no wrong block is ever returned.
 func TestEviction(t *testing.T) {
-	h := newHost(t, book.Options{})
+	h := newHost(t, pageservice.Options{})
 	s := mustOpen(t, h.options(t.TempDir(), 10))
 	for n := range 60 {
 		stored(t, s, key(n))
@@ -86,7 +86,7 @@ func TestEviction(t *testing.T) {
 func TestPagesAreTakenAway(t *testing.T) {
 	const short = time.Millisecond
 	// Reserved long enough for a slow machine to write anything at all.
-	h := newHost(t, book.Options{Lease: short, Hold: short, Reserve: 250 * time.Millisecond, Quarantine: short})
+	h := newHost(t, pageservice.Options{Lease: short, Hold: short, Reserve: 250 * time.Millisecond, Quarantine: short})
 	o := h.options(t.TempDir(), 24)
 	one, two := mustOpen(t, o), mustOpen(t, o)
 	var together sync.WaitGroup
@@ -132,7 +132,7 @@ func TestPagesAreTakenAway(t *testing.T) {
 // After the end of the lease a load is a miss if nothing else tells what was read. With a
 // checksum it is not.
 func TestAfterTheLease(t *testing.T) {
-	h := newHost(t, book.Options{})
+	h := newHost(t, pageservice.Options{})
 	o := h.options(t.TempDir(), 20)
 	stored(t, mustOpen(t, o), key(0))
 	o.Lease = 1
@@ -152,7 +152,7 @@ func TestAfterTheLease(t *testing.T) {
 // A block whose shards come too slowly is dropped by the first shard that comes too late:
 // the page may belong to another block by then. The next batch begins it again.
 func TestTooSlow(t *testing.T) {
-	h := newHost(t, book.Options{})
+	h := newHost(t, pageservice.Options{})
 	s := mustOpen(t, h.options(t.TempDir(), 20))
 	shards := shardsOf(key(0))
 	task, err := s.Save(t.Context(), shards[:1])
@@ -216,7 +216,7 @@ func TestAPageIsRewrittenBeforeItIsRead(t *testing.T) {
 		"both":   func(int) bool { return true },
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := newHost(t, book.Options{Lease: short, Hold: short, Quarantine: short})
+			h := newHost(t, pageservice.Options{Lease: short, Hold: short, Quarantine: short})
 			o := h.options(t.TempDir(), 1)
 			o.Layout, o.CapacityBytes = small, strideOf(small)
 			writer := mustOpen(t, o)
@@ -263,7 +263,7 @@ func TestAPageIsRewrittenBeforeItIsRead(t *testing.T) {
 // Saving a block that is present does not protect its page from eviction.
 func TestSavingAgainHoldsNoPage(t *testing.T) {
 	const short = time.Millisecond
-	h := newHost(t, book.Options{Lease: short, Hold: short, Quarantine: short, Reserve: time.Hour})
+	h := newHost(t, pageservice.Options{Lease: short, Hold: short, Quarantine: short, Reserve: time.Hour})
 	s := mustOpen(t, h.options(t.TempDir(), 4))
 	stored(t, s, keysOf(0, 4)...)
 	stored(t, s, keysOf(0, 4)...)

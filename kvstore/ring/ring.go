@@ -72,7 +72,7 @@ type Options struct {
 	Checksums kv.Checksums
 }
 
-// Store is a kv.Store, a kv.Registrar, a kv.Deleter and a kv.Lister.
+// Store is a kv.Store and a kv.Registrar.
 type Store struct{ *ucmfiles.Store }
 
 const (
