@@ -10,8 +10,8 @@ import (
 	"github.com/kv3fs/kv3fs/internal/bench/measure"
 )
 
-// Run measures and reports. An interrupted or failed run reports what was
-// complete, together with the error.
+// Run measures and returns a report. After an interruption or an error, the report has
+// what was complete.
 func Run(ctx context.Context, o Options) (*Report, error) {
 	if err := o.fillDefaults(); err != nil {
 		return nil, err
@@ -39,8 +39,8 @@ type bench struct {
 	progress *measure.Progress
 }
 
-// measure measures one protocol. Each part begins with fresh services, so that
-// none is slow for what another left behind.
+// measure measures one protocol. Each part begins with fresh services, so that no part
+// slows down a later one.
 func (b *bench) measure(ctx context.Context, d dialect, p *Protocol) error {
 	for _, t := range testCases() {
 		err := b.withCrowds(ctx, d, func(crowds []*crowd) error {
@@ -83,7 +83,7 @@ func (b *bench) measure(ctx context.Context, d dialect, p *Protocol) error {
 	})
 }
 
-// withServices calls do with fresh contenders, ours first.
+// withServices calls do with fresh contenders, kv3fs first.
 func (b *bench) withServices(ctx context.Context, do func([]*service) error) (err error) {
 	var services []*service
 	defer func() {
@@ -137,7 +137,7 @@ func (b *bench) withCrowds(ctx context.Context, d dialect, do func([]*crowd) err
 // rate lets the contenders take turns at a case.
 func (b *bench) rate(ctx context.Context, t testCase, crowds []*crowd) (Rate, error) {
 	perSecond, cpu := map[string][]float64{}, map[string][]float64{}
-	var client []float64 // of those that ask us
+	var client []float64 // of the clients of kv3fs
 	err := measure.Turns(ctx, b.o.rounds(), crowds, func(ctx context.Context, c *crowd, turn measure.Turn) error {
 		if t.fills && c.service.name == nameReference {
 			if err := c.empty(); err != nil {
@@ -168,7 +168,7 @@ func (b *bench) rate(ctx context.Context, t testCase, crowds []*crowd) (Rate, er
 		r.Reference = &reference
 		r.ReferenceCPUMicros = measure.SpreadOf(cpu[nameReference]).Median
 		r.Ratio = r.Ours.Median / reference.Median
-		if r.CPUMicros > 0 { // and so on this machine, like its clients
+		if r.CPUMicros > 0 { // then it is on this machine, like its clients
 			r.RatioBound = float64(b.report.CPUs) * 1e6 / (r.CPUMicros + r.ClientCPUMicros) / reference.Median
 		}
 	}
@@ -194,7 +194,7 @@ func (b *bench) wait(ctx context.Context, t testCase, crowds []*crowd) (Wait, er
 	return w, nil
 }
 
-// step counts a run of so many contenders.
+// step counts the runs of so many contenders.
 func (b *bench) step(contenders int) {
 	b.progress.Expect(len(b.o.Protocols) * contenders * (len(testCases())*b.o.Runs + len(testCases()) - 1))
 	b.progress.Step()

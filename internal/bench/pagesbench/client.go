@@ -9,30 +9,30 @@ import (
 )
 
 const (
-	// checkEvery answers, one is read to the last page.
+	// checkEvery is of how many answers one is checked to the last page.
 	checkEvery = 256
-	// preparedBodies of each kind are drawn from by each client.
+	// preparedBodies is how many bodies of each kind a client has.
 	preparedBodies = 32
-	// answerLimit is how long an answer may take. The aims are a thousandth of it.
+	// answerLimit is how long an answer may take; the aims are a thousandth of it.
 	answerLimit = 30 * time.Second
 )
 
-// Keys are numbers to the client. Those of the population are known to the
-// service from the start, absent ones never are, and a client counts its own up
-// from where nobody else does.
+// Keys are numbers to the client. The service knows those of the population from the
+// start, and never learns of absent ones. Each client counts its own keys up from a start
+// of its own.
 const (
 	absentKeys = 1 << 40
-	clientKeys = 1 << 44 // times the client's number
+	clientKeys = 1 << 44 // times the number of the client
 )
 
-// question is a prepared request and what its answer must say.
-type question struct {
+// query is a prepared request with what its answer must contain.
+type query struct {
 	request []byte
 	pages   []int64 // of each key; absent ones are negative
-	known   int     // keys that are not
+	known   int     // how many keys are not absent
 }
 
-// client is one connection and the traffic that goes through it.
+// client is one connection with its traffic.
 type client struct {
 	d     dialect
 	to    target
@@ -40,8 +40,8 @@ type client struct {
 	conn  *conn
 	rng   *rand.Rand
 
-	exists, locate []question
-	next           uint64 // key that nobody has used
+	exists, locate []query
+	next           uint64 // the next unused key
 	requests       int
 	sinceCheck     int
 
@@ -49,8 +49,8 @@ type client struct {
 	pages            []int64
 }
 
-// newClient connects the number-th client of a service. known are the pages of
-// the population.
+// newClient connects the number-th client of a service. known has the pages of the
+// population.
 func newClient(d dialect, to target, number, batch int, known []int64) (*client, error) {
 	c, err := dial(to.address, answerLimit)
 	if err != nil {
@@ -62,18 +62,18 @@ func newClient(d dialect, to target, number, batch int, known []int64) (*client,
 	}
 	if len(known) > 0 {
 		for range preparedBodies {
-			cl.exists = append(cl.exists, cl.question(d.exists, known))
-			cl.locate = append(cl.locate, cl.question(d.locate, known))
+			cl.exists = append(cl.exists, cl.query(d.exists, known))
+			cl.locate = append(cl.locate, cl.query(d.locate, known))
 		}
 	}
 	return cl, nil
 }
 
-// question asks for a batch as a scheduler does: a prefix that is known, here
-// three quarters of it, and then what is not.
-func (c *client) question(r route, known []int64) question {
+// query prepares a query for a batch as a scheduler makes it: the first three quarters of
+// the keys exist, the others do not.
+func (c *client) query(r route, known []int64) query {
 	var keys []uint64
-	var q question
+	var q query
 	for i := range c.batch {
 		if i < (c.batch*3+3)/4 {
 			n := c.rng.Uint64N(uint64(len(known)))
@@ -87,7 +87,7 @@ func (c *client) question(r route, known []int64) question {
 	return q
 }
 
-// do sends a request and insists on the status.
+// do sends a request and checks the status.
 func (c *client) do(request []byte, status int) ([]byte, error) {
 	got, body, err := c.conn.do(request)
 	if err != nil {
@@ -100,7 +100,7 @@ func (c *client) do(request []byte, status int) ([]byte, error) {
 	return body, nil
 }
 
-// due tells whether this answer is one to be read whole.
+// due reports whether this answer is one to be checked as a whole.
 func (c *client) due() bool {
 	c.sinceCheck++
 	if c.sinceCheck < checkEvery {
@@ -110,9 +110,9 @@ func (c *client) due() bool {
 	return true
 }
 
-// count counts what is true in an answer about existence, or null in one about
-// pages: by a letter that nothing else there has, for a single byte is counted many
-// times faster than a word.
+// count counts what is true in an answer about existence, or null in one about pages. It
+// counts a letter that nothing else there contains, because counting a byte is many times
+// faster than counting a word.
 func count(answer []byte) int { return bytes.Count(answer, []byte{'u'}) }
 
 func (c *client) askExists() error {
@@ -122,7 +122,7 @@ func (c *client) askExists() error {
 		return fmt.Errorf("exists: %w", err)
 	}
 	if n := count(answer); n != q.known {
-		return fmt.Errorf("exists: %d keys of %d are there", n, q.known)
+		return fmt.Errorf("exists: %d keys of %d exist", n, q.known)
 	}
 	if !c.due() {
 		return nil
@@ -132,7 +132,7 @@ func (c *client) askExists() error {
 		return err
 	}
 	if !slices.EqualFunc(there, q.pages, func(is bool, page int64) bool { return is == (page >= 0) }) {
-		return fmt.Errorf("exists: the wrong keys are there")
+		return fmt.Errorf("exists: the wrong keys exist")
 	}
 	return nil
 }
@@ -169,8 +169,8 @@ func (c *client) allocateAndConfirm() error {
 	return err
 }
 
-// store stores the batch of keys from first on and returns their pages, valid
-// until the next one.
+// store stores the batch of keys from first on and returns their pages, which are valid
+// until the next call.
 func (c *client) store(first uint64) ([]int64, error) {
 	c.asked = c.d.appendAllocation(newBody(c.asked), first, c.batch)
 	answer, err := c.do(seal(c.asked, c.to, c.d.allocate.path), 200)
@@ -199,7 +199,7 @@ func (c *client) store(first uint64) ([]int64, error) {
 	return c.pages, nil
 }
 
-// find insists that the batch of keys from first on is there.
+// find checks that the batch of keys from first on exists.
 func (c *client) find(first uint64) error {
 	keys := make([]uint64, c.batch)
 	for i := range keys {
@@ -210,13 +210,13 @@ func (c *client) find(first uint64) error {
 		return fmt.Errorf("find: %w", err)
 	}
 	if n := count(answer); n != c.batch {
-		return fmt.Errorf("find: %d keys of %d that were confirmed are there", n, c.batch)
+		return fmt.Errorf("find: %d keys of %d that were confirmed exist", n, c.batch)
 	}
 	return nil
 }
 
-// mixed is one operation of traffic as vLLM's: the scheduler asks more often
-// than workers load, and they load more often than they save.
+// mixed is one operation of traffic like vLLM's: the scheduler queries more often than
+// workers load, and workers load more often than they save.
 func (c *client) mixed() error {
 	switch n := c.rng.IntN(10); {
 	case n < 7:

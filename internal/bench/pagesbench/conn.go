@@ -9,20 +9,20 @@ import (
 	"time"
 )
 
-// headRoom is kept before a body for the head that is written when the body's
-// length is known.
+// headRoom is the space before a body for the head, which is written once the length of
+// the body is known.
 const headRoom = 256
 
-// newBody begins a message; what is appended to it is its body.
+// newBody begins a request; the caller appends its body.
 func newBody(b []byte) []byte { return append(b[:0], make([]byte, headRoom)...) }
 
-// target is where a service answers.
+// target is the address of a service.
 type target struct {
 	address string // host:port
 	prefix  string // before every path
 }
 
-// seal writes the head before the body and returns the whole request.
+// seal writes the head in front of the body and returns the whole request.
 func seal(b []byte, to target, path string) []byte {
 	head := fmt.Appendf(nil, "POST %s%s HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", to.prefix, path, to.address, len(b)-headRoom)
 	begin := headRoom - len(head)
@@ -46,10 +46,10 @@ func dial(address string, limit time.Duration) (*conn, error) {
 
 func (c *conn) close() error { return c.net.Close() }
 
-// until sets the time after which requests fail.
+// until sets the deadline of requests.
 func (c *conn) until(t time.Time) error { return c.net.SetDeadline(t) }
 
-// do sends a sealed request. The answer's body is valid until the next one.
+// do sends a sealed request. The body of the answer is valid until the next call.
 func (c *conn) do(request []byte) (status int, body []byte, err error) {
 	if _, err := c.net.Write(request); err != nil {
 		return 0, nil, err
@@ -88,8 +88,8 @@ func (c *conn) do(request []byte) (status int, body []byte, err error) {
 	return status, c.buf[begin:end], nil
 }
 
-// parseHead finds what do needs to know. A body of unknown length is an error
-// except where there cannot be one.
+// parseHead returns what do needs to know. A body of unknown length is an error, except
+// where there cannot be a body.
 func parseHead(head []byte) (status, bodyBytes int, err error) {
 	line, rest, _ := bytes.Cut(head, []byte("\r\n"))
 	if len(line) < len("HTTP/1.1 200") || !bytes.HasPrefix(line, []byte("HTTP/1.1 ")) {

@@ -8,12 +8,12 @@ import (
 	"strconv"
 )
 
-// dialect is one of the two protocols, for rank 0. Apart from names they differ
-// in little: who says the rank, and what stands before a page in an answer.
+// dialect is one of the two protocols, for rank 0. Apart from names, they differ in where
+// the rank is, and in what precedes a page in an answer.
 type dialect struct {
 	name      string
 	keyDigits int    // hexadecimal
-	salt      uint64 // makes keys others than those of an earlier crowd
+	salt      uint64 // makes keys differ from those of an earlier crowd
 
 	initialize, exists, locate, allocate, confirm, clear route
 	existing, located, allocated                         string // fields of answers
@@ -49,8 +49,8 @@ func sglangDialect() dialect {
 	}
 }
 
-// appendKey appends the n-th key: as many digits as the engine's, and as much
-// without order.
+// appendKey appends the n-th key, which has as many digits as the engine's keys, and as
+// little order.
 func (d dialect) appendKey(b []byte, n uint64) []byte {
 	for i := range d.keyDigits / 16 {
 		b = appendHex(b, mix(n+d.salt+uint64(i)<<56))
@@ -90,8 +90,8 @@ func (d dialect) appendKeys(b []byte, r route, keys []uint64) []byte {
 	return append(b, r.after...)
 }
 
-// appendAllocation appends a body that asks for pages for keys first to
-// first+n-1, without prefix keys.
+// appendAllocation appends a body that requests pages for the keys first to first+n-1,
+// without prefix keys.
 func (d dialect) appendAllocation(b []byte, first uint64, n int) []byte {
 	b = append(b, d.allocate.before...)
 	for i := range uint64(n) {
@@ -121,9 +121,9 @@ func (d dialect) appendConfirmation(b []byte, first uint64, pages []int64) []byt
 	return append(b, d.confirm.after...)
 }
 
-// pagesOf reads the pages out of an allocation's answer the quick way: each is
-// the number before a pair's bracket. It believes the order, which checkAllocated
-// looks at now and then.
+// pagesOf reads the pages from the answer to an allocation in a fast way: each is the
+// number before the bracket of a pair. It does not check the order; checkAllocated does,
+// for some of the answers.
 func (d dialect) pagesOf(answer []byte, pages []int64) ([]int64, error) {
 	pages = pages[:0]
 	at := bytes.Index(answer, []byte(`"`+d.allocated+`"`))
@@ -149,7 +149,7 @@ func (d dialect) pagesOf(answer []byte, pages []int64) ([]int64, error) {
 	}
 }
 
-// checkAllocated looks at every pair of an allocation's answer.
+// checkAllocated checks every pair of the answer to an allocation.
 func (d dialect) checkAllocated(answer []byte, first uint64, pages []int64) error {
 	var pairs [][2]any
 	if err := field(answer, d.allocated, &pairs); err != nil {
@@ -177,7 +177,7 @@ func (d dialect) checkAllocated(answer []byte, first uint64, pages []int64) erro
 	return nil
 }
 
-// field takes one field out of a JSON object.
+// field returns one field of a JSON object.
 func field(text []byte, name string, value any) error {
 	var object map[string]json.RawMessage
 	if err := json.Unmarshal(text, &object); err != nil {

@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// Full is a service whose pages all have keys.
+// Full holds the figures of a service whose pages all have keys.
 type Full struct {
 	Keys           int     `json:"keys"`
 	ResidentMiB    float64 `json:"resident_mib"`             // when it was filled
-	MiBPerMillion  float64 `json:"resident_mib_per_million"` // keys, without what the empty service held
+	MiBPerMillion  float64 `json:"resident_mib_per_million"` // keys, without the memory of the empty service
 	RestartSeconds float64 `json:"restart_s,omitempty"`      // from kill -9 and exec to the answer that a key is there
 	RestartedMiB   float64 `json:"restarted_resident_mib,omitempty"`
 }
@@ -20,8 +20,8 @@ type Full struct {
 // fillLimit bounds filling a service.
 const fillLimit = 10 * time.Minute
 
-// measureFull fills a fresh service, whose rank nobody knows yet, and restarts it
-// if it keeps what it has.
+// measureFull fills a fresh service without ranks, and restarts it if its state is
+// durable.
 func measureFull(ctx context.Context, d dialect, s *service, clients, batch, pages int) (f Full, err error) {
 	empty, err := s.residentBytes()
 	if err != nil {
@@ -55,7 +55,7 @@ func measureFull(ctx context.Context, d dialect, s *service, clients, batch, pag
 	return f, err
 }
 
-// fill stores keys 0 to pages, less the remainder of a batch, by many clients.
+// fill stores the keys 0 to pages, without an incomplete last batch, with many clients.
 func fill(ctx context.Context, d dialect, to target, clients, batch, pages int) error {
 	errs := make([]error, clients)
 	var wg sync.WaitGroup

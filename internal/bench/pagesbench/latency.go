@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Latency is how long a single client waits, in milliseconds.
+// Latency holds how long a single client waits, in milliseconds.
 type Latency struct {
 	P50Ms float64 `json:"p50_ms"`
 	P99Ms float64 `json:"p99_ms"`
@@ -23,7 +23,7 @@ func latencyOf(waits []time.Duration) Latency {
 	return Latency{at(50), at(99)}
 }
 
-// waits times what the crowd's first client does, again and again.
+// waits measures operations of the first client, one after the other.
 func (c *crowd) waits(ctx context.Context, d time.Duration, do func(*client) error) (waits []time.Duration, err error) {
 	alone := crowd{service: c.service, pages: c.pages, clients: c.clients[:1]}
 	_, err = alone.run(ctx, d, func(cl *client) error {

@@ -14,14 +14,14 @@ import (
 
 // Options say what is measured. The zero value of a field means its default.
 type Options struct {
-	// URL is a service that runs, http://HOST:PORT or with a namespace's path
-	// behind it, which is filled with keys. Without it Binary is started as one, in
-	// a directory of its own below Scratch.
+	// URL is a running service, http://HOST:PORT or with the path of a namespace, which the
+	// benchmark fills with keys. Without it, the benchmark starts Binary as a service, in a
+	// directory of its own below Scratch.
 	URL     string
 	Scratch string // default: the system's directory for temporary files
 	Binary  string
 
-	// Python runs the reference; "" leaves it out.
+	// Python is the interpreter for the reference; "": no reference.
 	Python string
 
 	Protocols []string      // of vllm and sglang; default both
@@ -31,7 +31,7 @@ type Options struct {
 	Runs      int           // of each contender; default 5
 	RunTime   time.Duration // default 2 s
 
-	// Notice gets lines for a person, Done is called after every run.
+	// Notice gets lines for the user; Done is called after every run.
 	Notice func(line string)
 	Done   func(runs, of int)
 }
@@ -50,7 +50,7 @@ func (o *Options) fillDefaults() error {
 	}
 	switch {
 	case o.URL == "" && o.Binary == "":
-		return errors.New("bench: no kv3fs to start a page service from")
+		return errors.New("bench: there is no kv3fs binary to start a page service from; set Binary or URL")
 	case o.Clients < 1 || o.Clients > 1024:
 		return fmt.Errorf("bench: %d clients; choose 1 to 1024", o.Clients)
 	case o.Batch < 1 || o.Batch > 4096:

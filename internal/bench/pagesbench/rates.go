@@ -12,8 +12,8 @@ import (
 // testCase is one row of the table of rates.
 type testCase struct {
 	name string
-	// fills: it stores so much that the reference would be full after a few runs and
-	// is emptied before each. Ours evicts.
+	// fills: the reference would be full after a few runs, so it is emptied before each.
+	// kv3fs evicts.
 	fills bool
 	do    func(*client) error
 }
@@ -27,14 +27,14 @@ func testCases() []testCase {
 	}
 }
 
-// crowd is the clients of one contender, with its population.
+// crowd holds the clients of one contender, with its population.
 type crowd struct {
 	service *service
 	pages   int
 	clients []*client
 }
 
-// newCrowd makes rank 0 known, stores a sixteenth of its pages as population,
+// newCrowd initialises rank 0, stores keys on a sixteenth of its pages as the population,
 // and connects n clients.
 func newCrowd(ctx context.Context, d dialect, s *service, n, batch, pages int) (c *crowd, err error) {
 	c = &crowd{service: s, pages: pages}
@@ -83,7 +83,7 @@ func (c *crowd) close() (err error) {
 	return err
 }
 
-// empty forgets all keys, population and all, and makes the rank known again.
+// empty forgets all keys, with the population, and initialises the rank again.
 func (c *crowd) empty() error {
 	cl := c.clients[0]
 	if err := cl.conn.until(time.Now().Add(answerLimit)); err != nil {
@@ -92,16 +92,16 @@ func (c *crowd) empty() error {
 	return errors.Join(cl.clear(), cl.initialize(int64(c.pages)))
 }
 
-// outcome is what a run gave.
+// outcome is the result of a run.
 type outcome struct {
 	perSecond    float64 // requests
 	cpuMicros    float64 // of the service, for each request
 	clientMicros float64 // of the clients
 }
 
-// run lets all clients do the same for a while.
+// run lets all clients do the same operation for a while.
 func (c *crowd) run(ctx context.Context, d time.Duration, do func(*client) error) (outcome, error) {
-	ctx, cancel := context.WithCancel(ctx) // the first error ends all
+	ctx, cancel := context.WithCancel(ctx) // the first error ends the run
 	defer cancel()
 	used, err := c.service.cpuTime()
 	if err != nil {

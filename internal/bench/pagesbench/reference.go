@@ -10,8 +10,8 @@ import (
 //go:embed reference/server.py
 var referenceText []byte
 
-// referenceCommand writes the Python reference into dir and returns the command
-// that serves it at a port of loopback.
+// referenceCommand writes the Python reference into dir and returns the command that runs
+// it on a port of loopback.
 func referenceCommand(python, dir, port string) ([]string, error) {
 	path := filepath.Join(dir, "server.py")
 	if err := os.WriteFile(path, referenceText, 0o600); err != nil {

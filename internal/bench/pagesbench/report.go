@@ -8,9 +8,9 @@ import (
 	"github.com/kv3fs/kv3fs/internal/bench/measure"
 )
 
-// Report is what was measured. Without a reference its fields are missing.
+// Report holds what was measured. Without a reference its fields are missing.
 type Report struct {
-	URL        string     `json:"url,omitempty"` // of a service that was not started for this
+	URL        string     `json:"url,omitempty"` // of a service that was not started for the benchmark
 	FileSystem string     `json:"file_system"`
 	CPUs       int        `json:"cpus"`
 	Clients    int        `json:"clients"`
@@ -21,7 +21,7 @@ type Report struct {
 	Protocols  []Protocol `json:"protocols"`
 }
 
-// Protocol is the figures of one protocol.
+// Protocol holds the figures of one protocol.
 type Protocol struct {
 	Name          string `json:"name"`
 	Rates         []Rate `json:"rates"`
@@ -30,15 +30,15 @@ type Protocol struct {
 	ReferenceFull *Full  `json:"reference_full,omitempty"`
 }
 
-// Rate is what many clients get: requests a second, where an allocation and its
-// confirmation are two.
+// Rate is the throughput of many clients in requests a second. An allocation and its
+// confirmation are two requests.
 type Rate struct {
 	Case      string          `json:"case"`
 	Ours      measure.Spread  `json:"kv3fs_requests_per_s"`
 	Reference *measure.Spread `json:"reference_requests_per_s,omitempty"`
 	Ratio     float64         `json:"ratio,omitempty"`
-	// RatioBound is what the ratio would be if the service and its clients, at what
-	// they cost, had all processors of this machine to themselves and never waited.
+	// RatioBound is the ratio that would result if the service and its clients, at their
+	// processor time, had all processors of this machine and never waited.
 	RatioBound         float64 `json:"ratio_bound,omitempty"`
 	CPUMicros          float64 `json:"kv3fs_cpu_us_per_request"`
 	ClientCPUMicros    float64 `json:"client_cpu_us_per_request"`
@@ -52,8 +52,8 @@ type Wait struct {
 	Reference *Latency `json:"reference,omitempty"`
 }
 
-// What we aim at. They are printed beside what was measured and decide nothing:
-// the machine has its say too.
+// The aims are printed beside what was measured. They decide nothing, because the result
+// depends on the machine, too.
 const (
 	aimRatio         = 20
 	aimExistsMs      = 0.5
@@ -62,7 +62,7 @@ const (
 	aimMiBPerMillion = 400 * 1e6 / (1 << 20)
 )
 
-// WriteTable writes the report for a person.
+// WriteTable writes the report as a table.
 func (r *Report) WriteTable(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d clients, batches of %d keys, %d pages; median (min-max) of %d runs of %.3g s each, in turns\n", r.Clients, r.Batch, r.Pages, r.Runs, r.RunSeconds)
@@ -79,7 +79,7 @@ func (r *Report) WriteTable(w io.Writer) error {
 		row(p.Name, nameOurs, nameReference, "ratio", "CPU us", "aim, for information")
 		for _, c := range p.Rates {
 			reference, ratio, cpu := "-", "-", "-"
-			if c.CPUMicros > 0 { // nobody knows it of a service that we did not start
+			if c.CPUMicros > 0 { // unknown for a service that the benchmark did not start
 				cpu = fmt.Sprintf("%.0f+%.0f", c.CPUMicros, c.ClientCPUMicros)
 			}
 			aim := fmt.Sprintf("at least %d", aimRatio)

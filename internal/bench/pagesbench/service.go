@@ -25,13 +25,13 @@ const (
 	nameReference = "reference"
 )
 
-// service is a contender that answers.
+// service is a contender that runs.
 type service struct {
 	name    string
 	to      target
 	command []string
-	dir     string         // of its own, removed in the end
-	child   *measure.Child // nil: it is not ours to stop
+	dir     string         // of its own; removed at the end
+	child   *measure.Child // nil for a service that the benchmark did not start
 }
 
 // startOurs starts a page service over an empty directory.
@@ -66,7 +66,7 @@ func start(ctx context.Context, name, scratch string, command func(dir, address,
 	return s, nil
 }
 
-// freeAddress is one of loopback that nobody uses.
+// freeAddress returns an unused address of loopback.
 func freeAddress() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -76,8 +76,8 @@ func freeAddress() (string, error) {
 	return l.Addr().String(), nil
 }
 
-// launch starts the process and tells how long it took until somebody who
-// connected was content with what he was answered.
+// launch starts the process and returns how long it took until a client that connected
+// got the answer that it wants.
 func (s *service) launch(ctx context.Context, content func(*conn) error) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
@@ -97,15 +97,15 @@ func (s *service) launch(ctx context.Context, content func(*conn) error) (time.D
 		}
 		select {
 		case <-s.child.Ended():
-			return 0, fmt.Errorf("bench: %s ended at once: %w", s.name, s.child.Fate())
+			return 0, fmt.Errorf("bench: %s ended before it answered: %w", s.name, s.child.Fate())
 		case <-ctx.Done():
-			return 0, fmt.Errorf("bench: %s does not answer after %v (%w); it said:\n%s", s.name, time.Since(began), err, s.child.LastWords())
-		case <-time.After(time.Millisecond): // nobody tells when a port is listened at
+			return 0, fmt.Errorf("bench: %s does not answer after %v: %w; its log:\n%s", s.name, time.Since(began), err, s.child.LastWords())
+		case <-time.After(time.Millisecond): // a port that opens raises no event
 		}
 	}
 }
 
-// stop stops what was started and removes its directory.
+// stop stops the process and removes its directory.
 func (s *service) stop() (err error) {
 	if s.child != nil {
 		err = s.child.Stop(stopLimit)
@@ -116,7 +116,7 @@ func (s *service) stop() (err error) {
 	return err
 }
 
-// residentBytes is what the process holds in memory.
+// residentBytes returns the resident memory of the process.
 func (s *service) residentBytes() (int64, error) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.child.PID()))
 	if err != nil {
@@ -134,8 +134,7 @@ func (s *service) residentBytes() (int64, error) {
 // clockTicksPerSecond is USER_HZ, the same on every Linux that Go knows.
 const clockTicksPerSecond = 100
 
-// cpuTime is what the process has used of the processors; of one that is not
-// ours, nobody knows.
+// cpuTime returns the processor time of the process; 0 if the benchmark did not start it.
 func (s *service) cpuTime() (time.Duration, error) {
 	if s.child == nil {
 		return 0, nil
@@ -144,7 +143,7 @@ func (s *service) cpuTime() (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	// The command's name is in brackets and may have anything in it.
+	// The name of the command is in brackets, and may contain anything.
 	_, rest, _ := strings.Cut(string(stat[strings.LastIndexByte(string(stat), ')'):]), " ")
 	fields := strings.Fields(rest)
 	if len(fields) < 13 {
@@ -157,8 +156,8 @@ func (s *service) cpuTime() (time.Duration, error) {
 	return time.Duration(user+system) * time.Second / clockTicksPerSecond, nil
 }
 
-// clientsCPUTime is what this process has used of the processors: its clients, as
-// good as alone.
+// clientsCPUTime returns the processor time of this process, nearly all of which is that
+// of its clients.
 func clientsCPUTime() (time.Duration, error) {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
