@@ -39,7 +39,8 @@ func reference(t *testing.T) *service {
 	return s
 }
 
-// The exchange that docs/spec/clients.md, 6.6, works through, and 7.6 alike.
+// The reference answers the exchanges of docs/spec/clients.md, 6.6 and 7.6, as described
+// there.
 func TestReferenceAnswersAsSpecified(t *testing.T) {
 	s := reference(t)
 	c, err := dial(s.to.address, time.Second)
@@ -87,7 +88,7 @@ func TestReferenceAnswersAsSpecified(t *testing.T) {
 	}
 }
 
-// With a second reference in the part of our service.
+// A second reference takes the place of the page service.
 func TestRunMeasures(t *testing.T) {
 	s := reference(t)
 	o := Options{
@@ -125,7 +126,7 @@ func TestRunMeasures(t *testing.T) {
 	}
 }
 
-// Clients believe no answer that is wrong.
+// A client accepts no wrong answer.
 func TestClientsNotice(t *testing.T) {
 	const batch = 8
 	known := []int64{7, 6, 5, 4, 3, 2, 1, 0}
@@ -213,7 +214,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// A missed aim is explained by what the machine could give at most.
+// The report of a missed aim says what this machine allows at most.
 func TestTableTellsTheBound(t *testing.T) {
 	missed := Rate{Case: "exists", Ratio: 4, RatioBound: 6.31, CPUMicros: 50, ClientCPUMicros: 15, ReferenceCPUMicros: 183, Reference: &measure.Spread{}}
 	reached := missed

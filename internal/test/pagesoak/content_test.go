@@ -8,14 +8,14 @@ import (
 	"testing"
 )
 
-// contentSeed is what the bytes of a page depend on: whose they are.
+// contentSeed returns the seed of the bytes of a page: a hash of its owner.
 func contentSeed(key string, rank int) uint64 {
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%d/%s", rank, key)
 	return h.Sum64()
 }
 
-// word is the i-th word of content: another one for each i and seed.
+// word returns the i-th word of content, which differs for each i and seed.
 func word(seed, i uint64) uint64 {
 	v := seed + i*0x9e3779b97f4a7c15
 	v = (v ^ v>>30) * 0xbf58476d1ce4e5b9
@@ -30,12 +30,12 @@ func fill(page []byte, key string, rank int) {
 	}
 }
 
-// check looks at every byte of a page.
+// check checks every byte of a page.
 func check(page []byte, key string, rank int) error {
 	seed := contentSeed(key, rank)
 	for i := 0; i < len(page); i += 8 {
 		if got := binary.LittleEndian.Uint64(page[i:]); got != word(seed, uint64(i)) {
-			return fmt.Errorf("byte %d of the page of %.12s on rank %d is of another: %x", i, key, rank, got)
+			return fmt.Errorf("byte %d of the page of %.12s on rank %d belongs to another: %x", i, key, rank, got)
 		}
 	}
 	return nil
@@ -56,7 +56,7 @@ func TestCheckNotices(t *testing.T) {
 		"the wrong offset": func() (string, int) { copy(other, mine[8:]); copy(other[pageBytes-8:], mine); return "key", 0 },
 	} {
 		key, rank := spoil()
-		if err := check(other, key, rank); err == nil || !strings.Contains(err.Error(), "is of another") {
+		if err := check(other, key, rank); err == nil || !strings.Contains(err.Error(), "belongs to another") {
 			t.Errorf("%s was not noticed: %v", name, err)
 		}
 	}

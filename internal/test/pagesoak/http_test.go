@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// caller asks as both clients do: through urllib3 with three retries, after
+// caller sends requests as both clients do: through urllib3, with three retries after
 // errors of the connection and 500, 502, 503 and 504.
 type caller struct {
 	base   string
@@ -21,7 +21,8 @@ type caller struct {
 
 const retries = 3
 
-// backoff is urllib3's with a factor of 0.3: nothing before the first retry.
+// backoff returns the backoff of urllib3 with a factor of 0.3: none before the first
+// retry.
 func backoff(retry int) time.Duration {
 	if retry == 1 {
 		return 0
@@ -29,10 +30,10 @@ func backoff(retry int) time.Duration {
 	return 300 * time.Millisecond << (retry - 1)
 }
 
-// answerLimit bounds an attempt. The clients have no limit; the service has.
+// answerLimit bounds an attempt. The clients have no limit, the service has one.
 const answerLimit = 20 * time.Second
 
-// post asks until it gets an answer, at most 1+retries times. sent is when the
+// post sends a request until it gets an answer, at most 1+retries times. sent is when the
 // attempt that was answered began.
 func (c *caller) post(ctx context.Context, path string, body, answer any) (sent time.Time, err error) {
 	text, err := json.Marshal(body)
@@ -87,7 +88,7 @@ func (c *caller) attempt(ctx context.Context, path string, body []byte, answer a
 	}
 }
 
-// pause waits, less if the context ends.
+// pause waits, and reports whether the context has not ended meanwhile.
 func pause(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():

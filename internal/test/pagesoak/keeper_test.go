@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// keeper stores keys where there is room for all, and none may be lost. It is
-// about the service alone and moves no bytes.
+// keeper stores keys on a rank with enough pages for all, of which none may be lost. It
+// tests the service alone and transfers no bytes.
 type keeper struct {
 	protocol protocol
 	kept     [ranks]map[string]int64
 	owner    [ranks]map[int64]string
 }
 
-// keeperPages are more than it ever uses.
+// keeperPages is more than it ever uses.
 const keeperPages = 1 << 20
 
 func newKeeper(p protocol) *keeper {
@@ -27,18 +27,18 @@ func newKeeper(p protocol) *keeper {
 	return k
 }
 
-// run stores and looks until the context ends, and at all in the end.
+// run stores keys and checks some, until the context ends.
 func (k *keeper) run(ctx context.Context) error {
 	for n := 0; ctx.Err() == nil; n++ {
 		keys := make([]string, batchPages)
 		for i := range keys {
 			keys[i] = fmt.Sprintf("%032x", n*batchPages+i)
 		}
-		// What was answered counts, also when the test ends meanwhile.
+		// What was acknowledged counts, also if the test ends meanwhile.
 		if err := k.store(context.WithoutCancel(ctx), keys); err != nil && !errors.Is(err, errGaveUp) {
 			return err
 		}
-		if err := k.look(context.WithoutCancel(ctx), 64); err != nil && !errors.Is(err, errGaveUp) {
+		if err := k.check(context.WithoutCancel(ctx), 64); err != nil && !errors.Is(err, errGaveUp) {
 			return err
 		}
 		pause(ctx, 50*time.Millisecond)
@@ -46,7 +46,7 @@ func (k *keeper) run(ctx context.Context) error {
 	return nil
 }
 
-// store keeps keys on all ranks, and notes what was confirmed on all.
+// store stores keys on all ranks, and records those that were confirmed on all.
 func (k *keeper) store(ctx context.Context, keys []string) error {
 	var pages [ranks][]int64
 	for rank := range ranks {
@@ -57,10 +57,10 @@ func (k *keeper) store(ctx context.Context, keys []string) error {
 		var written []placed
 		for i, page := range pages[rank] {
 			if page == none {
-				return fmt.Errorf("no page for %s on rank %d, where there is room", keys[i], rank)
+				return fmt.Errorf("no page for %s on rank %d, which has free pages", keys[i], rank)
 			}
 			if other, owned := k.owner[rank][page]; owned {
-				return fmt.Errorf("page %d of rank %d is given to %s and is %s's", page, rank, keys[i], other)
+				return fmt.Errorf("page %d of rank %d was given to %s, and belongs to %s", page, rank, keys[i], other)
 			}
 			written = append(written, placed{keys[i], page})
 		}
@@ -79,8 +79,8 @@ func (k *keeper) store(ctx context.Context, keys []string) error {
 	return nil
 }
 
-// look insists on some of the keys, each on its page. 0: on all.
-func (k *keeper) look(ctx context.Context, n int) error {
+// check checks that some keys exist, each on its page; n = 0 means all keys.
+func (k *keeper) check(ctx context.Context, n int) error {
 	var all []string
 	for key := range k.kept[0] { // in no order
 		if n > 0 && len(all) == n {
@@ -94,7 +94,7 @@ func (k *keeper) look(ctx context.Context, n int) error {
 			return err
 		}
 		if i := slices.Index(there, false); i >= 0 {
-			return fmt.Errorf("%s was confirmed and is not there", keys[i])
+			return fmt.Errorf("%s was confirmed and does not exist", keys[i])
 		}
 		for rank := range ranks {
 			pages, _, err := k.protocol.locate(ctx, rank, keys)
@@ -103,7 +103,7 @@ func (k *keeper) look(ctx context.Context, n int) error {
 			}
 			for i, page := range pages {
 				if want := k.kept[rank][keys[i]]; page != want {
-					return fmt.Errorf("%s is on page %d of rank %d, and was confirmed on %d", keys[i], page, rank, want)
+					return fmt.Errorf("%s is on page %d of rank %d, but was confirmed on %d", keys[i], page, rank, want)
 				}
 			}
 		}

@@ -6,21 +6,21 @@ import (
 	"time"
 )
 
-// protocol is what an engine asks of the service.
+// protocol has the requests of an engine to the service.
 type protocol interface {
 	initialize(ctx context.Context, rank int, numPages int) error
 	exists(ctx context.Context, rank int, keys []string) ([]bool, error)
-	// locate answers with none for keys without a page. Pages are leased from sent on.
+	// locate returns none for keys without a page. Pages are leased from sent on.
 	locate(ctx context.Context, rank int, keys []string) (pages []int64, sent time.Time, err error)
-	// allocate answers with none where there is no page. Pages are reserved from sent
-	// on. The keys are distinct.
+	// allocate returns none where there is no page. Pages are reserved from sent on. The
+	// keys must be distinct.
 	allocate(ctx context.Context, rank int, keys []string) (pages []int64, sent time.Time, err error)
 	confirm(ctx context.Context, rank int, written []placed, release []int64) error
 }
 
 const none = -1
 
-// placed is a key and its page, a pair in JSON.
+// placed is a key and its page.
 type placed struct {
 	key  string
 	page int64
@@ -61,7 +61,7 @@ func wantLen(got, want int) error {
 	return nil
 }
 
-// vllm is docs/spec/clients.md, 6.6. A key is there when both ranks have it.
+// vllm implements docs/spec/clients.md, 6.6. A key exists when both ranks have it.
 type vllm struct{ caller }
 
 func (p vllm) initialize(ctx context.Context, rank, numPages int) error {
@@ -111,7 +111,7 @@ func (p vllm) confirm(ctx context.Context, rank int, written []placed, release [
 	return err
 }
 
-// sglang is docs/spec/clients.md, 7.6. Each rank is on its own.
+// sglang implements docs/spec/clients.md, 7.6. Each rank is independent.
 type sglang struct{ caller }
 
 func (p sglang) initialize(ctx context.Context, rank, numPages int) error {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// readSome asks what is there, where it is, and reads it within the lease.
+// readSome queries which keys exist and where, and reads them within the lease.
 func (e *engine) readSome(ctx context.Context) error {
 	pause(ctx, time.Duration(e.rng.IntN(50))*time.Millisecond)
 	rank := e.rng.IntN(ranks)
@@ -37,7 +37,7 @@ func (e *engine) readSome(ctx context.Context) error {
 			continue
 		}
 		if other, twice := owner[page]; twice {
-			e.tally.wrongPage("page %d of rank %d is %.12s's and %.12s's", page, rank, other, found[i])
+			e.tally.wrongPage("page %d of rank %d belongs to %.12s and to %.12s", page, rank, other, found[i])
 		}
 		owner[page] = found[i]
 		from = append(from, placed{found[i], page})
@@ -45,22 +45,22 @@ func (e *engine) readSome(ctx context.Context) error {
 	if len(from) == 0 {
 		return nil
 	}
-	// Some load at once, some when most of the lease is over.
+	// Some readers read at once, others when most of the lease has passed.
 	pause(ctx, time.Duration(e.rng.Int64N(int64(e.times.lease)*3/4))*time.Duration(e.rng.IntN(2)))
 	return e.get(ctx, rank, from, leased)
 }
 
-// get reads pages and looks at every byte.
+// get reads pages and checks every byte.
 func (e *engine) get(ctx context.Context, rank int, from []placed, leased time.Time) error {
-	if err := e.desk.ready(ctx); err != nil {
+	if err := e.rings.ready(ctx); err != nil {
 		return err
 	}
 	pages := make([]int64, len(from))
 	for i, f := range from {
 		pages[i] = f.page
-		clear(e.desk.place(i))
+		clear(e.rings.place(i))
 	}
-	err := e.desk.transfer(ctx, false, rank, pages)
+	err := e.rings.transfer(ctx, false, rank, pages)
 	switch {
 	case errors.Is(err, errGone):
 		e.tally.daemonGone.Add(1)
@@ -72,8 +72,8 @@ func (e *engine) get(ctx context.Context, rank int, from []placed, leased time.T
 		return nil
 	}
 	for i, f := range from {
-		if err := check(e.desk.place(i), f.key, rank); err != nil {
-			e.tally.wrongPage("%s, page %d, %v after it was asked for: %v", e.name, f.page, time.Since(leased), err)
+		if err := check(e.rings.place(i), f.key, rank); err != nil {
+			e.tally.wrongPage("%s, page %d, %v after its location was requested: %v", e.name, f.page, time.Since(leased), err)
 		}
 	}
 	e.tally.hits.Add(int64(len(from)))

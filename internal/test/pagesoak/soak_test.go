@@ -2,7 +2,6 @@ package pagesoak
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -11,17 +10,19 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/kv3fs/kv3fs/internal/test/daemontest"
 )
 
-// The files of a world hold 64 pages a rank. 2000 keys are asked for, by so many
-// writers and as many readers.
+// The files of a world have worldPages pages a rank, for worldKeys keys, which as many
+// writers as readers use.
 const (
 	worldPages = 64
 	worldKeys  = 2000
 	workers    = 8
 )
 
-// length is how long a test runs, unless KV3FS_SOAK says.
+// length returns KV3FS_SOAK, or else how long a test usually runs.
 func length(t *testing.T, usual time.Duration) time.Duration {
 	t.Helper()
 	text := os.Getenv("KV3FS_SOAK")
@@ -35,8 +36,8 @@ func length(t *testing.T, usual time.Duration) time.Duration {
 	return d
 }
 
-// seed is what a run's choices come from. How threads and processes take turns
-// does not, so that a seed repeats much and not all.
+// seed returns the seed of the choices of a run. It does not determine how threads and
+// processes take turns, so a seed does not repeat a run exactly.
 func seed(t *testing.T) uint64 {
 	t.Helper()
 	n := rand.Uint64()
@@ -50,25 +51,25 @@ func seed(t *testing.T) uint64 {
 	return n
 }
 
-// flags are those that set the service's times.
+// flags returns the flags that set the times of the service.
 func (x times) flags(prefix string) []string {
 	return []string{prefix + "lease", x.lease.String(), prefix + "reserve", x.reserve.String(), prefix + "quarantine", x.quarantine.String()}
 }
 
-// worlds makes the engines' page files on a mount, and makes them known.
+// worlds makes the page files of the engines on a mount, and initialises their ranks.
 func worlds(t *testing.T, mountPoint, base string) []*world {
 	t.Helper()
 	var all []*world
 	for _, name := range []string{"vllm", "sglang"} {
 		c := &tally{}
-		ask := caller{base, connections(t), c}
+		requests := caller{base, connections(t), c}
 		w := &world{
 			name: name, times: shortTimes(), numPages: worldPages, numKeys: worldKeys, tally: c,
-			protocol: vllm{ask}, digits: 32,
-			desk: func() *desk { return &desk{mountPoint: mountPoint, prefix: name, tally: c} },
+			protocol: vllm{requests}, digits: 32,
+			newRings: func() *rings { return &rings{mountPoint: mountPoint, prefix: name, tally: c} },
 		}
 		if name == "sglang" {
-			w.protocol, w.digits = sglang{ask}, 64
+			w.protocol, w.digits = sglang{requests}, 64
 		}
 		if err := makePageFiles(mountPoint, name, worldPages); err != nil {
 			t.Fatal(err)
@@ -83,20 +84,21 @@ func worlds(t *testing.T, mountPoint, base string) []*world {
 	return all
 }
 
-// soak runs engines of all worlds and a keeper for a while, and disturbs them.
-func soak(t *testing.T, mountPoint, address string, d time.Duration, disturb func(ctx context.Context, rng *rand.Rand) error) {
+// soak runs the engines of all worlds and a keeper for a while, and restarts the service
+// meanwhile.
+func soak(t *testing.T, mountPoint, address string, restart func() error) {
 	t.Helper()
 	n := seed(t)
 	all := worlds(t, mountPoint, "http://"+address)
 	kept := &tally{}
-	keeper := newKeeper(vllm{caller{"http://" + address + "/ns/roomy", connections(t), kept}})
+	keeper := newKeeper(vllm{caller{"http://" + address + "/ns/keeper", connections(t), kept}})
 	for rank := range ranks {
 		if err := keeper.protocol.initialize(t.Context(), rank, keeperPages); err != nil {
 			t.Fatal(err)
 		}
 	}
 
-	ctx, cancel := context.WithTimeout(t.Context(), d)
+	ctx, cancel := context.WithTimeout(t.Context(), length(t, 12*time.Second))
 	defer cancel()
 	var wg sync.WaitGroup
 	for _, w := range all {
@@ -107,16 +109,18 @@ func soak(t *testing.T, mountPoint, address string, d time.Duration, disturb fun
 			kept.fail(err)
 		}
 	})
-	disturbed := disturb(ctx, rand.New(rand.NewPCG(n, 1)))
-	cancelled := ctx.Err() // the time is up, or else the disturbance failed
+	rng := rand.New(rand.NewPCG(n, 1))
+	kills, err := killAndRestart(ctx, func(kills int) time.Duration { return gap(rng, kills) }, restart)
+	cancelled := ctx.Err() // nil if a restart failed before the time was up
 	cancel()
 	wg.Wait()
-	if disturbed != nil || cancelled == nil {
-		t.Errorf("disturb: %v", disturbed)
+	if err != nil || cancelled == nil {
+		t.Errorf("restart: %v", err)
 	}
+	t.Logf("the service was killed %d times", kills)
 
-	// Now that all is quiet, everything that was kept is there.
-	if err := keeper.look(t.Context(), 0); err != nil {
+	// When all engines have stopped, everything that was kept exists.
+	if err := keeper.check(t.Context(), 0); err != nil {
 		t.Error(err)
 	}
 	t.Logf("keeper: %d keys kept", len(keeper.kept[0]))
@@ -124,26 +128,25 @@ func soak(t *testing.T, mountPoint, address string, d time.Duration, disturb fun
 	if len(keeper.kept[0]) == 0 {
 		t.Error("the keeper kept nothing")
 	}
-	stored, room := 0, 0
+	stored, pages := 0, 0
 	for _, w := range all {
 		w.tally.report(t, w.name)
 		if w.tally.hits.Load() == 0 {
-			t.Errorf("%s: no page was read: nothing was shown", w.name)
+			t.Errorf("%s: no page was read, so the test shows nothing", w.name)
 		}
 		for _, keys := range w.tally.keys {
 			stored += len(keys)
-			room += w.numPages
+			pages += w.numPages
 		}
 	}
-	if stored <= room {
-		t.Errorf("%d keys were stored on %d pages: no proof of eviction", stored, room)
+	if stored <= pages {
+		t.Errorf("%d keys were stored on %d pages, so the test shows no eviction", stored, pages)
 	}
 }
 
-// gap is how long a service lives that is the n-th. A restarted one takes all keys as
-// just leased, for it does not know better, and evicts nothing for max(lease, reserve)
-// + quarantine, 8 s. So the first lives long enough to evict; later ones are killed
-// as soon as they are up, or live up to longer than that.
+// gap returns how long the n-th life of a service lasts. A restarted service must treat all
+// keys as just leased, and evicts nothing for max(lease, reserve) + quarantine, 8 s. So the
+// first life is long enough to evict; later ones end soon, or last longer than 8 s.
 func gap(rng *rand.Rand, n int) time.Duration {
 	least, spread := 2*time.Second, 11*time.Second
 	switch {
@@ -155,49 +158,41 @@ func gap(rng *rand.Rand, n int) time.Duration {
 	return least + time.Duration(rng.Int64N(int64(spread)))
 }
 
-// The page service alone is killed; mount and rings stay.
+// Only the page service is killed; mount and rings stay.
 func TestServiceKilled(t *testing.T) {
 	needMounts(t)
-	binary := build(t)
-	data, mountPoint := place(t)
-	launch(t, "daemon", mounted(mountPoint), binary, "serve", "--data", data, "--mount", mountPoint, "--pages-listen", "off", "--drain", "2s")
+	d := daemon(t, "--pages-listen", "off")
+	binary, err := daemontest.Binary()
+	if err != nil {
+		t.Fatal(err)
+	}
 	address := freeAddress(t)
-	service := launch(t, "page service", listens(address),
+	pages := launch(t, "the page service", address,
 		append([]string{binary, "pages", "serve", "--data", t.TempDir(), "--listen", address}, shortTimes().flags("--")...)...)
-	soak(t, mountPoint, address, length(t, 12*time.Second), func(ctx context.Context, rng *rand.Rand) error {
-		return service.killAgainAndAgain(ctx, func() time.Duration { return gap(rng, service.kills) })
-	})
-	t.Logf("the service was killed %d times", service.kills)
+	soak(t, d.Mount, address, func() error { pages.child.Kill(); return pages.start() })
 }
 
-// The whole daemon is killed, and takes mount, rings and page service with it.
-// Engines register again, which real ones do by being restarted.
+// The whole daemon is killed, with mount, rings and page service. Engines register again,
+// which real engines do when they are restarted.
 func TestDaemonKilled(t *testing.T) {
 	needMounts(t)
-	binary := build(t)
-	data, mountPoint := place(t)
 	address := freeAddress(t)
-	command := append([]string{binary, "serve", "--data", data, "--mount", mountPoint, "--drain", "2s", "--pages-listen", address}, shortTimes().flags("--pages-")...)
-	daemon := launch(t, "daemon", func() error { return errors.Join(mounted(mountPoint)(), listens(address)()) }, command...)
-	soak(t, mountPoint, address, length(t, 12*time.Second), func(ctx context.Context, rng *rand.Rand) error {
-		return daemon.killAgainAndAgain(ctx, func() time.Duration { return gap(rng, daemon.kills) })
-	})
-	t.Logf("the daemon was killed %d times", daemon.kills)
+	d := daemon(t, append([]string{"--pages-listen", address}, shortTimes().flags("--pages-")...)...)
+	soak(t, d.Mount, address, func() error { d.Kill(); d.Start(t); return nil })
 }
 
-// The same engines on the reference, which evicts under readers and forgets what
-// is reserved, must be caught. Otherwise the tests above show nothing.
+// The same engines must find the defects of the reference, which evicts pages under
+// readers and forgets reservations. Otherwise the tests above show nothing.
 func TestReferenceIsCaught(t *testing.T) {
 	needMounts(t)
 	python, err := exec.LookPath("python3")
 	if err != nil {
 		t.Skip("NOT TESTED: there is no python3")
 	}
-	data, mountPoint := place(t)
-	launch(t, "daemon", mounted(mountPoint), build(t), "serve", "--data", data, "--mount", mountPoint, "--pages-listen", "off", "--drain", "2s")
+	mountPoint := daemon(t, "--pages-listen", "off").Mount
 	address := freeAddress(t)
 	_, port, _ := net.SplitHostPort(address)
-	launch(t, "reference", listens(address), python, "../../bench/pagesbench/reference/server.py", "--port", port)
+	launch(t, "the reference", address, python, "../../bench/pagesbench/reference/server.py", "--port", port)
 
 	all := worlds(t, mountPoint, "http://"+address)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -219,6 +214,6 @@ func TestReferenceIsCaught(t *testing.T) {
 		t.Logf("%s: %v", w.name, w.tally)
 	}
 	if !caught {
-		t.Error("the reference gave away pages under readers, and nobody noticed")
+		t.Error("the reference gave away pages under readers, and no check failed")
 	}
 }

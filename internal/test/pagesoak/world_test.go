@@ -15,7 +15,7 @@ const (
 	ranks     = 2
 )
 
-// times are those of the service, short so that a run sees many of each.
+// times are those of the service. They are short, so that many pass in a run.
 type times struct{ lease, reserve, quarantine time.Duration }
 
 func shortTimes() times {
@@ -30,26 +30,26 @@ type world struct {
 	numPages int
 	numKeys  int
 	digits   int // of a key
-	desk     func() *desk
+	newRings func() *rings
 	tally    *tally
 }
 
-// tally counts what a run saw.
+// tally counts the events of a run.
 type tally struct {
 	stored, abandoned, slow, released, refused       atomic.Int64 // pages
 	hits, misses, tooLate                            atomic.Int64 // pages
 	retries, gaveUp, daemonGone, registered, stalled atomic.Int64
 
 	mu       sync.Mutex
-	wrong    []string               // every wrong page
-	failures []string               // what should not happen in any other way
-	keys     [ranks]map[string]bool // that were confirmed, ever
+	wrong    []string               // wrong pages
+	failures []string               // all other errors
+	keys     [ranks]map[string]bool // all that were ever confirmed
 }
 
 func (c *tally) String() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return fmt.Sprintf("pages stored %d (of %d and %d keys), abandoned %d, slow %d, released %d, refused %d; read %d, missed %d, too late %d; requests tried again %d, given up %d; daemon gone %d, desks set up %d, stalls %d; wrong pages %d",
+	return fmt.Sprintf("pages stored %d (of %d and %d keys), abandoned %d, slow %d, released %d, refused %d; read %d, missed %d, too late %d; requests retried %d, given up %d; daemon gone %d, rings set up %d, stalls %d; wrong pages %d",
 		c.stored.Load(), len(c.keys[0]), len(c.keys[1]), c.abandoned.Load(), c.slow.Load(), c.released.Load(), c.refused.Load(),
 		c.hits.Load(), c.misses.Load(), c.tooLate.Load(), c.retries.Load(), c.gaveUp.Load(),
 		c.daemonGone.Load(), c.registered.Load(), c.stalled.Load(), len(c.wrong))
@@ -76,7 +76,7 @@ func (c *tally) confirmed(rank int, key string) {
 	c.keys[rank][key] = true
 }
 
-// report fails the test for what was wrong.
+// report fails the test if anything was wrong.
 func (c *tally) report(t *testing.T, name string) {
 	t.Helper()
 	t.Logf("%s: %v", name, c)
@@ -93,7 +93,7 @@ func (c *tally) report(t *testing.T, name string) {
 	}
 }
 
-// key is the n-th key, as long as the engine's.
+// key returns the n-th key, which is as long as the keys of the engine.
 func (w *world) key(n int) string {
 	text := fmt.Sprintf("%s %d", w.name, n)
 	var key string
@@ -103,17 +103,17 @@ func (w *world) key(n int) string {
 	return key[:w.digits]
 }
 
-// start lets engines come until the context ends; wait for them with wg.
+// start starts engines that run until the context ends, and adds them to wg.
 func (w *world) start(ctx context.Context, wg *sync.WaitGroup, seed uint64, writers, readers int) {
 	for i := range writers + readers {
 		rng := rand.New(rand.NewPCG(seed, contentSeed(w.name, i)))
-		e := &engine{world: w, rng: rng, began: time.Now(), desk: w.desk(), popular: rand.NewZipf(rng, 1.3, 8, uint64(w.numKeys-1))}
+		e := &engine{world: w, rng: rng, began: time.Now(), rings: w.newRings(), popular: rand.NewZipf(rng, 1.3, 8, uint64(w.numKeys-1))}
 		act := e.readSome
 		if i < writers {
 			act = e.writeSome
 		}
 		wg.Go(func() {
-			defer e.desk.close()
+			defer e.rings.close()
 			for ctx.Err() == nil {
 				if err := act(ctx); err != nil && ctx.Err() == nil {
 					w.tally.fail(err)
@@ -130,11 +130,11 @@ type engine struct {
 	rng     *rand.Rand
 	popular *rand.Zipf
 	began   time.Time
-	desk    *desk
+	rings   *rings
 }
 
-// drift is how long a key stays the most popular one, so that there is always
-// something that nobody wants any more.
+// drift is how long a key stays the most popular one. So there are always keys that no
+// engine uses any more.
 const drift = 100 * time.Millisecond
 
 // batch draws distinct keys, some more often than others.

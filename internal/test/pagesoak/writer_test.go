@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// fate is how a save goes.
+// fate is how a save ends.
 type fate int
 
 const (
 	saved    fate = iota
-	vanishes      // with its connection, in the midst of a request
-	dies          // between allocation and confirmation
-	slow          // writes when half of the reservation is over
-	fails         // of some pages, and releases them
-	twice         // confirms again, as after an answer that was lost
+	vanishes      // its connection breaks during a request
+	dies          // it ends between allocation and confirmation
+	slow          // it writes when half of the reservation has passed
+	fails         // it fails for some pages, and releases them
+	twice         // it confirms again, as after a lost answer
 )
 
 func (e *engine) drawFate() fate {
@@ -35,8 +35,8 @@ func (e *engine) drawFate() fate {
 	}
 }
 
-// writeSome saves a batch on all ranks, as tensor-parallel workers do, or on one
-// only because the other worker died.
+// writeSome saves a batch on all ranks, as tensor-parallel workers do, or on one rank only,
+// as when the other worker died.
 func (e *engine) writeSome(ctx context.Context) error {
 	keys := e.batch()
 	alone := e.rng.IntN(16) == 0
@@ -86,7 +86,7 @@ func (e *engine) save(ctx context.Context, rank int, keys []string, f fate) erro
 		e.tally.slow.Add(int64(len(to)))
 		pause(ctx, e.times.reserve/2)
 	case fails:
-		// Perhaps pages of keys that are complete: vLLM does not know the difference.
+		// These may be pages of complete keys: vLLM does not distinguish them.
 		n := e.rng.IntN(len(to))
 		for _, w := range to[n:] {
 			release = append(release, w.page)
@@ -116,33 +116,33 @@ func (e *engine) put(ctx context.Context, rank int, to []placed, reserved time.T
 	if len(to) == 0 {
 		return true, nil
 	}
-	if err := e.desk.ready(ctx); err != nil {
+	if err := e.rings.ready(ctx); err != nil {
 		return false, err
 	}
 	pages := make([]int64, len(to))
 	for i, w := range to {
-		fill(e.desk.place(i), w.key, rank)
+		fill(e.rings.place(i), w.key, rank)
 		pages[i] = w.page
 	}
 	if time.Since(reserved) > e.times.reserve {
 		e.tally.stalled.Add(1)
 		return false, nil
 	}
-	err = e.desk.transfer(ctx, true, rank, pages)
+	err = e.rings.transfer(ctx, true, rank, pages)
 	if errors.Is(err, errGone) {
 		e.tally.daemonGone.Add(1)
 		return false, nil
 	}
-	// A page rests before somebody else has it. If the machine stood still for
-	// longer than that, wrong pages are this writer's fault.
+	// A page is in quarantine before another writer gets it. If the machine stood still for
+	// longer than that, this writer has made pages wrong.
 	if took := time.Since(reserved); err == nil && took > e.times.reserve+e.times.quarantine {
 		return false, errors.New("this machine is too slow for the test: a write ended " + took.String() + " after its pages were reserved")
 	}
 	return err == nil, err
 }
 
-// unlessGivenUp takes a request that was tried in vain for what it is to an
-// engine: a save or load that failed.
+// unlessGivenUp returns nil for a request that was given up: to an engine, that is only a
+// save or a load that failed.
 func (e *engine) unlessGivenUp(err error) error {
 	if errors.Is(err, errGaveUp) {
 		return nil
