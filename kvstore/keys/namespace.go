@@ -37,7 +37,7 @@ type Namespace struct {
 	CPRank int `json:"cp_rank"`
 
 	LoRA string `json:"lora"` // the adapter, as it is told apart from all others
-	Salt string `json:"salt"` // whoever has another one shares nothing
+	Salt string `json:"salt"` // engines with different salts share nothing
 }
 
 // Check returns an error that says what is wrong with a namespace.

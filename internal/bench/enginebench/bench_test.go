@@ -35,7 +35,7 @@ func run(t *testing.T, o Options) *Report {
 	}
 	for _, r := range rep.Rows {
 		if r.LostBlocks != 0 || r.FailedSaves != 0 {
-			t.Errorf("%s: %d blocks lost, %d dumps failed", r.Name, r.LostBlocks, r.FailedSaves)
+			t.Errorf("%s: %d blocks lost, %d saves failed", r.Name, r.LostBlocks, r.FailedSaves)
 		}
 		if r.IdealMs <= 0 || r.IdealMs > r.MeasuredMs*1.0001 {
 			t.Errorf("%s %d x%d: measured %.3f ms, and ideal is %.3f", r.Name, r.InputTokens, r.Concurrent, r.MeasuredMs, r.IdealMs)
@@ -106,7 +106,7 @@ func TestRandomTwice(t *testing.T) {
 	if len(rep.Rows) != 2 || rep.Rows[0].HitTokens != 0 || rep.Rows[1].HitTokens != 4*1920 {
 		t.Fatalf("%+v", rep.Rows)
 	}
-	if first, second := rep.Rows[0], rep.Rows[1]; first.LoadedBytes != 0 || first.SavedBytes != 60*first.BlockBytes || second.SavedBytes != 0 || first.DumpMs <= 0 || second.DumpMs != 0 {
+	if first, second := rep.Rows[0], rep.Rows[1]; first.LoadedBytes != 0 || first.SavedBytes != 60*first.BlockBytes || second.SavedBytes != 0 || first.SaveMs <= 0 || second.SaveMs != 0 {
 		t.Errorf("%+v", rep.Rows)
 	}
 }
@@ -280,7 +280,7 @@ func TestBadOptions(t *testing.T) {
 		"ucm-table takes no file":         func(o *Options) { o.TracePath = bad },
 		"kv3fs trace generate":            func(o *Options) { o.Workload, o.TracePath = Trace, bad+"x" },
 		"bad.jsonl:2: 1 hash_ids":         func(o *Options) { o.Workload, o.TracePath = Trace, bad },
-		"there is room for":               func(o *Options) { o.FreeBytes = 1 << 20 },
+		"there is space for":              func(o *Options) { o.FreeBytes = 1 << 20 },
 		"even at 1/":                      func(o *Options) { o.Scale, o.FreeBytes = 0, 1<<10 },
 		"a hit of 100 percent":            func(o *Options) { o.HitPercent = 100 },
 		"takes one length of prompts":     func(o *Options) { o.Workload, o.PromptTokens = RandomTwice, []int{1000, 2000} },

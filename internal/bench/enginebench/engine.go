@@ -54,9 +54,9 @@ type outcome struct {
 	loadEnded    time.Time
 	loadedBytes  int64
 	lostBlocks   int           // found, but not loaded
-	dump         time.Duration // until the store had accepted the new blocks
-	dumpedBytes  int64
-	failedDumps  int // shards
+	save         time.Duration // until the store had accepted the new blocks
+	savedBytes   int64
+	failedSaves  int // shards
 }
 
 // admit begins a request. Requests are computed in the order in which they are
@@ -257,19 +257,19 @@ func (e *engine) save(ctx context.Context, r *request) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		return fmt.Errorf("bench: dump: %w", err)
+		return fmt.Errorf("bench: save: %w", err)
 	}
 	<-task.Done() // ctx ends it, too
-	r.out.dump = time.Since(began)
+	r.out.save = time.Since(began)
 	r.abandoned = r.abandoned || abandonedAny(task)
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	for i := range task.Len() {
 		if err, _ := task.Result(i); err != nil {
-			r.out.failedDumps++
+			r.out.failedSaves++
 		} else {
-			r.out.dumpedBytes += e.subject.layout.ShardBytes
+			r.out.savedBytes += e.subject.layout.ShardBytes
 		}
 	}
 	return nil

@@ -48,7 +48,7 @@ func (p *place) done() { p.leave.Do(func() { close(p.left) }) }
 // gpu is the simulated GPU. It calculates its time and does not sleep layer by layer: a
 // timer's error would be as long as a short layer.
 type gpu struct {
-	free time.Time // when the request before is done; of whoever has the turn
+	free time.Time // when the request before is done; only the request whose turn it is uses it
 }
 
 // run computes a request from begin on, layer by layer, each when the one before is

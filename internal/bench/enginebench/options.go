@@ -50,7 +50,7 @@ type Options struct {
 
 	// For the report: the chain, and where its bytes are.
 	Store, Storage string
-	FreeBytes      int64 // what the storage has room for; 0: not known
+	FreeBytes      int64 // free space of the storage; 0: not known
 	StartedDaemon  bool
 
 	// ColdNode measures the second half of shared-prefix in another process, which has

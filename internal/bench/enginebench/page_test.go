@@ -23,7 +23,7 @@ func example(workload string) *Report {
 		FullMs: 268.28, MeasuredMs: 58, IdealMs: 55.3, P50Ms: 57.9, P99Ms: 58.4, Speedup: 4.625, IdealSpeedup: 4.851, IdealShare: 0.9534,
 		UCM:    &Published{268.28, 116.19, 2.309, 0.476},
 		HashMs: 0.31, LookupMs: 0.42, LookupP99Ms: 0.61, FirstLayerMs: 1.3, StallMs: 1.4,
-		LoadedBytes: 3 * 12 << 20, LoadGBps: 0.66, FullGBps: 42.1, DumpMs: 2.25, SavedBytes: 9 << 20,
+		LoadedBytes: 3 * 12 << 20, LoadGBps: 0.66, FullGBps: 42.1, SaveMs: 2.25, SavedBytes: 9 << 20,
 	}
 	if workload == UCMTable {
 		long := row

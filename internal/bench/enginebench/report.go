@@ -22,7 +22,7 @@ type Report struct {
 	StartedDaemon bool    `json:"started_daemon"`              // for the bench
 	Interrupted   bool    `json:"interrupted,omitempty"`       // rows that were not complete are missing
 	Speed         float64 `json:"speed,omitempty"`             // of a trace: 0 as fast as it goes
-	WrongBytes    int     `json:"wrong_bytes"`                 // loaded and not what was dumped: the run ended there
+	WrongBytes    int     `json:"wrong_bytes"`                 // loaded, but not what was saved; the run ended there
 	Rows          []Row   `json:"rows"`
 }
 
@@ -67,10 +67,10 @@ type Row struct {
 	LoadedBytes int64   `json:"loaded_bytes"`
 	LoadGBps    float64 `json:"load_gbps"`           // bytes of this machine, while loads were under way
 	FullGBps    float64 `json:"full_size_load_gbps"` // what that is to the simulated engine
-	SavedBytes  int64   `json:"dumped_bytes"`
-	DumpMs      float64 `json:"dump_p50_ms"` // until the first store had taken what was new of a request
+	SavedBytes  int64   `json:"saved_bytes"`
+	SaveMs      float64 `json:"save_p50_ms"` // until the first store had accepted the new blocks of a request
 	LostBlocks  int     `json:"lost_blocks"` // found, but not loaded: computed instead
-	FailedSaves int     `json:"failed_dumped_shards"`
+	FailedSaves int     `json:"failed_save_shards"`
 
 	// Of streams of requests: times to the first token at even steps from the fastest
 	// to the slowest, and what happened when.

@@ -30,7 +30,7 @@ func rowOf(s *Subject, p pass, bandwidth, fast float64) Row {
 
 	var full, ideal, measured spans
 	var fullMeans, idealMeans, boundMeans, means []float64
-	var hash, lookup, first, stall, dump spans
+	var hash, lookup, first, stall, save spans
 	var loading time.Duration
 	for _, run := range p.runs {
 		fullRun, idealRun, boundRun := p.calculated(s, run, bandwidth, engineTime)
@@ -42,16 +42,16 @@ func rowOf(s *Subject, p pass, bandwidth, fast float64) Row {
 			if o.loadedBytes > 0 {
 				first = append(first, engineTime(o.firstLayer))
 			}
-			if o.dumpedBytes > 0 {
-				dump = append(dump, engineTime(o.dump))
+			if o.savedBytes > 0 {
+				save = append(save, engineTime(o.save))
 			}
 			row.Requests++
 			row.Tokens += int64(o.tokens)
 			row.HitTokens += int64(o.hitTokens)
 			row.LoadedBytes += o.loadedBytes
-			row.SavedBytes += o.dumpedBytes
+			row.SavedBytes += o.savedBytes
 			row.LostBlocks += o.lostBlocks
-			row.FailedSaves += o.failedDumps
+			row.FailedSaves += o.failedSaves
 		}
 		loading += underWay(run)
 		fullMeans, idealMeans = append(fullMeans, fullRun.mean()), append(idealMeans, idealRun.mean())
@@ -65,7 +65,7 @@ func rowOf(s *Subject, p pass, bandwidth, fast float64) Row {
 	row.P50Ms, row.P99Ms = measured.quantile(0.5), measured.quantile(0.99)
 	row.HashMs, row.LookupMs, row.LookupP99Ms = hash.quantile(0.5), lookup.quantile(0.5), lookup.quantile(0.99)
 	row.FirstLayerMs, row.StallMs = first.quantile(0.5), stall.mean()
-	row.DumpMs = dump.quantile(0.5)
+	row.SaveMs = save.quantile(0.5)
 	row.HitTokensRatio = ratio(float64(row.HitTokens), float64(row.Tokens))
 	row.Speedup = ratio(row.FullMs, row.MeasuredMs)
 	row.IdealSpeedup = ratio(row.FullMs, row.IdealMs)

@@ -68,7 +68,7 @@ func chooseScale(profiles []*prefill.Profile, blockTokens int, bandwidth, copyGB
 // checkSpace returns an error if a given scale needs more space than there is.
 func checkSpace(scale int64, d demand, freeBytes int64) error {
 	if need := d.storedBytes / scale; freeBytes > 0 && need > freeBytes-freeBytes/20 {
-		return fmt.Errorf("bench: the workload stores %s and there is room for %s; choose a larger --scale, fewer requests or another place", measure.SizeText(need), measure.SizeText(freeBytes))
+		return fmt.Errorf("bench: the workload stores %s and there is space for %s; choose a larger --scale, fewer requests or another place", measure.SizeText(need), measure.SizeText(freeBytes))
 	}
 	return nil
 }

@@ -112,8 +112,8 @@ func TestChooseScale(t *testing.T) {
 		"a fast one":                {40 << 30, 400, 1 << 30, 0, 2},
 		"nothing simulated":         {0, 12, 1 << 30, 0, 64},
 		"much to store":             {40 << 30, 400, 1 << 40, 0, 128},
-		"much to store, no room":    {40 << 30, 400, 1 << 40, 1 << 30, 2048},
-		"far too much, no room":     {40 << 30, 400, 1 << 50, 1 << 30, 0},
+		"much to store, no space":   {40 << 30, 400, 1 << 40, 1 << 30, 2048},
+		"far too much, no space":    {40 << 30, 400, 1 << 50, 1 << 30, 0},
 		"a slow store needs little": {1 << 20, 12, 1 << 20, 0, 1},
 	} {
 		got, err := chooseScale(profiles, 128, c.bandwidth, c.copyGBps, demand{storedBytes: c.stored}, c.free)

@@ -76,10 +76,10 @@ func (s *session) stream(ctx context.Context, atOnce int, next func() (arrival, 
 		begin = time.Now()
 		// When another request could begin. Its wait is measured from then on, whatever time
 		// the bench itself takes to begin it.
-		room = make(chan time.Time, atOnce)
+		free = make(chan time.Time, atOnce)
 	)
 	for range atOnce {
-		room <- begin
+		free <- begin
 	}
 	for ctx.Err() == nil {
 		a, more, err := next()
@@ -92,7 +92,7 @@ func (s *session) stream(ctx context.Context, atOnce int, next func() (arrival, 
 		came := begin.Add(e.wall(a.after))
 		if atOnce > 0 {
 			select {
-			case came = <-room:
+			case came = <-free:
 			case <-ctx.Done():
 				continue
 			}
@@ -111,7 +111,7 @@ func (s *session) stream(ctx context.Context, atOnce int, next func() (arrival, 
 			err := e.serve(ctx, r)
 			if err == nil {
 				if atOnce > 0 {
-					room <- r.out.done
+					free <- r.out.done
 				}
 				err = e.save(ctx, r)
 			}

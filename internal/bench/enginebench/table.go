@@ -152,10 +152,10 @@ func detailColumns() []column {
 		column{"loaded", false, func(r Row) string { return measure.SizeText(r.LoadedBytes) }},
 		column{"GB/s", false, func(r Row) string { return fmt.Sprintf("%.2f", r.LoadGBps) }},
 		column{"GB/s at full size", false, func(r Row) string { return fmt.Sprintf("%.1f", r.FullGBps) }},
-		column{"dump", false, func(r Row) string { return ms(r.DumpMs) }},
-		column{"dumped", false, func(r Row) string { return measure.SizeText(r.SavedBytes) }},
+		column{"save", false, func(r Row) string { return ms(r.SaveMs) }},
+		column{"saved", false, func(r Row) string { return measure.SizeText(r.SavedBytes) }},
 		column{"lost blocks", false, func(r Row) string { return fmt.Sprint(r.LostBlocks) }},
-		column{"failed dumps", false, func(r Row) string { return fmt.Sprint(r.FailedSaves) }},
+		column{"failed saves", false, func(r Row) string { return fmt.Sprint(r.FailedSaves) }},
 	)
 }
 
