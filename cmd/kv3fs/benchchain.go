@@ -18,12 +18,12 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore"
 )
 
-// benchChain is which stores a bench is about, and where their bytes are.
+// benchChain are the flags that choose the stores and where their bytes are.
 type benchChain struct {
 	Store    string `placeholder:"CHAIN" help:"A store, or a chain of stores such as \"Cache|Ds3fs\". Default: that of --config, otherwise Ds3fs."`
 	Dir      string `placeholder:"DIR" help:"Directory for the blocks of Posix or Segment, or for the file of Pages. They are left there. Default: one below --scratch that is removed afterwards."`
 	Mount    string `placeholder:"DIR" help:"Mount of a 3FS for Ds3fs, which keeps its blocks there; they are left. Default: a daemon is started for the bench, with its data below --scratch, and stopped afterwards."`
-	PagesURL string `name:"pages-url" placeholder:"URL" help:"Page service for Pages, http://HOST:PORT or unix:PATH. Default: one is started for the bench, with its book beside the file, and stopped afterwards."`
+	PagesURL string `name:"pages-url" placeholder:"URL" help:"Page service for Pages, http://HOST:PORT or unix:PATH. Default: one is started for the bench, with its index beside the file, and stopped afterwards."`
 	Config   string `env:"-" placeholder:"FILE" help:"Configuration of the chain, YAML as package kvstore reads it, or UCM's. --store, --dir and --mount come before what it says, and what the model decides does, too."`
 	Scratch  string `placeholder:"DIR" help:"Where what is started for the bench keeps its data: a directory on the disk to measure, or /dev/shm to leave the disk out. Default: the system's directory for temporary files."`
 }
@@ -33,12 +33,12 @@ type chain struct {
 	name    string
 	config  kvstore.UCMConfig
 	flags   benchChain
-	daemon  *measure.Daemon      // nil where none was started
-	pages   *measure.PageService // the same
-	scratch string               // to be removed; "" where nothing is
+	daemon  *measure.Daemon      // nil if none was started
+	pages   *measure.PageService // likewise
+	scratch string               // to be removed; "" if there is none
 }
 
-// newChain reads the configuration. Nothing is started yet.
+// newChain reads the configuration and starts nothing.
 func newChain(flags benchChain, notice func(string)) (*chain, error) {
 	c := &chain{flags: flags}
 	if flags.Config != "" {
@@ -58,9 +58,9 @@ func newChain(flags benchChain, notice func(string)) (*chain, error) {
 	c.name = cmp.Or(flags.Store, c.config.StorePipeline, "Ds3fs")
 	if known := kvstore.Chains(); !slices.Contains(known, c.name) {
 		if near := spelling.Nearest(c.name, known, 1); len(near) > 0 {
-			return nil, fmt.Errorf("bench: --store %.40q is no chain; did you mean %s?", c.name, near[0])
+			return nil, fmt.Errorf("bench: --store %.40q is not a chain; did you mean %s?", c.name, near[0])
 		}
-		return nil, fmt.Errorf("bench: --store %.40q is no chain; the chains are %s", c.name, strings.Join(known, ", "))
+		return nil, fmt.Errorf("bench: --store %.40q is not a chain; the chains are %s", c.name, strings.Join(known, ", "))
 	}
 	if err := flags.check(c.last()); err != nil {
 		return nil, err
@@ -70,7 +70,7 @@ func newChain(flags benchChain, notice func(string)) (*chain, error) {
 	return c, nil
 }
 
-// place is what the flags say about where a store has its bytes.
+// place returns where the flags say that a store has its bytes.
 func (f benchChain) place(store string) string {
 	if store == "Ds3fs" {
 		return f.Mount
@@ -78,23 +78,23 @@ func (f benchChain) place(store string) string {
 	return f.Dir
 }
 
-// check finds what is said about another store than the one that keeps the bytes.
+// check refuses flags for a store that does not keep the bytes.
 func (f benchChain) check(store string) error {
 	switch {
 	case f.Mount != "" && store != "Ds3fs":
-		return fmt.Errorf("bench: --mount is for Ds3fs; where %s keeps its blocks says --dir", store)
+		return fmt.Errorf("bench: --mount is for Ds3fs; use --dir to say where %s keeps its blocks", store)
 	case f.Dir != "" && store == "Ds3fs":
-		return errors.New("bench: --dir is for Posix, Segment and Pages; where Ds3fs keeps its blocks says --mount, or --scratch for a daemon of its own")
+		return errors.New("bench: --dir is for Posix, Segment and Pages; for Ds3fs use --mount, or --scratch for a daemon of its own")
 	case f.PagesURL != "" && store != "Pages":
-		return fmt.Errorf("bench: --pages-url is for Pages, and not for %s", store)
+		return fmt.Errorf("bench: --pages-url is for Pages, not for %s", store)
 	}
 	return nil
 }
 
-// last is the store at the chain's end, where bytes stay.
+// last returns the store at the end of the chain, which keeps the bytes.
 func (c *chain) last() string { return c.name[strings.LastIndex(c.name, "|")+1:] }
 
-// start starts what the chain needs and nobody gave.
+// start starts what the chain needs and the flags do not name.
 func (c *chain) start(ctx context.Context) error {
 	binary, err := os.Executable()
 	if err != nil {
@@ -118,7 +118,7 @@ func (c *chain) start(ctx context.Context) error {
 		}
 		c.config.StorageBackends = c.scratch
 	}
-	// A file that the configuration names has its book where that says, too.
+	// The configuration that names a file also names its index.
 	if last == "Pages" && c.config.PagesURL == "" && c.config.PagesFile == "" {
 		if c.pages, err = measure.StartPageService(ctx, binary, filepath.Join(c.place(), "book")); err != nil {
 			return errors.Join(err, c.stop())
@@ -128,7 +128,7 @@ func (c *chain) start(ctx context.Context) error {
 	return nil
 }
 
-// stop takes away what was started.
+// stop stops what was started.
 func (c *chain) stop() (err error) {
 	if c.pages != nil {
 		err = c.pages.Stop()
@@ -142,13 +142,13 @@ func (c *chain) stop() (err error) {
 	return err
 }
 
-// place is where the bytes are, the first of several.
+// place returns where the bytes are, the first of several places.
 func (c *chain) place() string {
 	first, _, _ := strings.Cut(c.config.StorageBackends, ":")
 	return first
 }
 
-// freeBytes is what the place has room for, 0 if that is not known.
+// freeBytes returns the free space of the place, 0 if unknown.
 func (c *chain) freeBytes() int64 {
 	var st unix.Statfs_t
 	if c.place() == "" || unix.Statfs(c.place(), &st) != nil {
@@ -157,7 +157,7 @@ func (c *chain) freeBytes() int64 {
 	return int64(st.Bavail) * st.Bsize
 }
 
-// arguments give the same chain over the same storage to another process.
+// arguments returns the flags that give another process the same chain over the same storage.
 func (c *chain) arguments() []string {
 	args := []string{"--store", c.name}
 	if c.flags.Config != "" {
@@ -180,7 +180,7 @@ func (c *chain) arguments() []string {
 // made anew again and again, and may be smaller than what goes through it.
 const cacheBytes = 2 << 30
 
-// open opens the chain for the blocks of a bench.
+// open opens the chain for the blocks of a benchmark.
 func (c *chain) open(_ context.Context, w enginebench.Want) (*kvstore.Store, error) {
 	config := c.config
 	config.Namespace, config.BlockSize, config.ShardSize = w.Namespace, w.Layout.BlockBytes, w.Layout.ShardBytes
@@ -188,7 +188,7 @@ func (c *chain) open(_ context.Context, w enginebench.Want) (*kvstore.Store, err
 	if strings.HasPrefix(c.name, "Cache|") && config.CacheBufferBytes == 0 && config.CacheBufferCapacityGB == 0 {
 		config.CacheBufferBytes = min(cacheBytes, 2*w.StoredBytes+64<<20)
 	}
-	// Of these a directory or a file is for blocks of one size.
+	// A directory or file of these stores is for blocks of one size.
 	own := filepath.Join(c.place(), w.Namespace.Fingerprint().String())
 	capacity := w.StoredBytes + w.StoredBytes/2 + 256<<20
 	switch c.last() {

@@ -15,7 +15,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/bench/measure"
 )
 
-// coldNode is another process that runs the same workload over the same storage.
+// coldNode runs the same workload over the same storage in another process.
 func (c *benchEngineCmd) coldNode(ctx context.Context, chain *chain, scale int64, salt uint64) (*enginebench.Report, error) {
 	binary, err := os.Executable()
 	if err != nil {
@@ -35,7 +35,7 @@ func (c *benchEngineCmd) coldNode(ctx context.Context, chain *chain, scale int64
 	case <-child.Ended():
 	case <-ctx.Done():
 	}
-	const limit = 30 * time.Second // for what is under way
+	const limit = 30 * time.Second // for what is in progress
 	if err = child.Stop(limit); err != nil {
 		err = fmt.Errorf("bench: the cold node: %w", err)
 	}
@@ -50,7 +50,7 @@ func (c *benchEngineCmd) coldNode(ctx context.Context, chain *chain, scale int64
 	return report, err
 }
 
-// coldArguments say everything, so that nothing is chosen again.
+// coldArguments names every choice, so that the other process makes none.
 func (c *benchEngineCmd) coldArguments(scale int64, salt uint64, report string) []string {
 	bandwidth := "none"
 	if c.Bandwidth.bytesPerSecond > 0 {

@@ -41,7 +41,7 @@ type benchEngineCmd struct {
 	HTML       string `name:"html" placeholder:"FILE" help:"Write the report as a page with plots, too."`
 	NoProgress bool   `help:"No progress bar, even on a terminal."`
 
-	// What a cold node is told by the one that starts it.
+	// Arguments for a cold node, from the process that starts it.
 	ColdReport string `hidden:""`
 	Salt       uint64 `hidden:""`
 }
@@ -101,7 +101,7 @@ func (c *benchEngineCmd) Run(ctx context.Context, out io.Writer) (err error) {
 	bar.clear()
 	err = errors.Join(err, chain.stop())
 	if report == nil || err != nil && len(report.Rows) == 0 && ctx.Err() == nil {
-		return err // which is all there is to say
+		return err // there is nothing to report
 	}
 	return errors.Join(err, c.print(out, report), page.write(report))
 }
@@ -121,7 +121,7 @@ func (c *benchEngineCmd) options() enginebench.Options {
 	return o
 }
 
-// print prints the report, or leaves it for the one that started this cold node.
+// print prints the report, or writes it for the process that started this cold node.
 func (c *benchEngineCmd) print(out io.Writer, report *enginebench.Report) error {
 	if c.ColdReport == "" {
 		return printReport(out, report, c.JSON)
@@ -136,7 +136,7 @@ func (c *benchEngineCmd) print(out io.Writer, report *enginebench.Report) error 
 // simulatedSpeed is a bandwidth, or none.
 type simulatedSpeed struct{ bytesPerSecond float64 }
 
-// UnmarshalText reads one.
+// UnmarshalText parses a bandwidth or "none".
 func (s *simulatedSpeed) UnmarshalText(text []byte) error {
 	if string(text) == "none" {
 		*s = simulatedSpeed{}
@@ -150,13 +150,13 @@ func (s *simulatedSpeed) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// page is a file that appears when it is complete. The zero value is none.
+// page is an HTML file that appears when it is complete. The zero value is no file.
 type page struct {
 	path string
 	temp *os.File
 }
 
-// newPage finds out now whether the file can be written.
+// newPage checks now, before anything runs, whether the file can be written.
 func newPage(path string) (*page, error) {
 	if path == "" {
 		return &page{}, nil
@@ -185,7 +185,7 @@ func (p *page) write(report *enginebench.Report) error {
 	return nil
 }
 
-// abandon removes what is not complete.
+// abandon removes a file that is not complete.
 func (p *page) abandon() {
 	if p.temp != nil {
 		p.temp.Close()

@@ -75,7 +75,7 @@ func TestEngineConfigErrors(t *testing.T) {
 		{[]string{"vllm", "--model", "Qwen3-32B", "--tp", "3"}, exitUsage, "cannot be divided"},
 		{[]string{"vllm", "--tp", "0"}, exitUsage, "--tp"},
 		{[]string{"vllm", "--dtype", "int3"}, exitUsage, "--dtype"},
-		{[]string{"vllm", "--shm", "lots"}, exitUsage, "is no size"},
+		{[]string{"vllm", "--shm", "lots"}, exitUsage, "is not a size"},
 		{[]string{"vllm", "--force"}, exitUsage, "--out"},
 		{[]string{"vllm", "--form", "url"}, exitFailed, "known: plain"},
 		{[]string{"lmcache", "--dir", "/elsewhere"}, exitFailed, "not below the mount point"},

@@ -160,7 +160,7 @@ func TestPlanErrors(t *testing.T) {
 		{append(good, "--mfu", "1.5"), "--mfu must be"},
 		{append(good, "--mfu", "NaN"), "MFU must be"},
 		{append(good, "--block-tokens", "0"), "--block-tokens must be"},
-		{append(good, "--capacity", "all"), "is no size"},
+		{append(good, "--capacity", "all"), "is not a size"},
 	} {
 		if status, out, errs := planned(c.args...); status != exitUsage || !strings.Contains(errs, c.want) {
 			t.Errorf("%v: exit %d, want %d and %q in\n%s%s", c.args, status, exitUsage, c.want, out, errs)

@@ -133,7 +133,7 @@ func (b *byteSize) UnmarshalText(text []byte) error {
 	}
 	n, err := humanize.ParseBytes(s)
 	if err != nil || n == 0 || n > 1<<62 {
-		return fmt.Errorf("%q is no size; write 4096, 256KiB or 1GiB", text)
+		return fmt.Errorf("%q is not a size; write 4096, 256KiB or 1GiB", text)
 	}
 	*b = byteSize(n)
 	return nil

@@ -1,6 +1,5 @@
-// Package measure is what the benchmarks share: it starts the daemons and services that
-// they measure and stops them for certain, lets contenders take turns, counts progress
-// and reduces measurements to three numbers.
+// Package measure runs benchmarks: it starts and stops the daemons and services that they
+// measure, lets contenders take turns, counts progress and summarises measurements.
 //
 // A benchmark has an Options and a Report of its own and one function
 //

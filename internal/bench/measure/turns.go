@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Rounds says how often and for how long contenders run.
+// Rounds are the number and length of the runs.
 type Rounds struct {
 	Runs    int           // of each contender, after the warm-up
 	RunTime time.Duration // of each run
@@ -31,8 +31,8 @@ type Turn struct {
 // Counts reports whether the run is measured.
 func (t Turn) Counts() bool { return t.Round > 0 }
 
-// ErrUnavailable is what a contender returns, in the warm-up, that cannot run here. It
-// gets no further turns.
+// ErrUnavailable means, in the warm-up, that a contender cannot run here. It gets no
+// further turns.
 var ErrUnavailable = errors.New("this contender cannot run here")
 
 // Turns lets contenders take turns: a warm-up of a fifth of the run time, and then the
@@ -66,8 +66,8 @@ func Turns[T comparable](ctx context.Context, r Rounds, contenders []T, run func
 	return nil
 }
 
-// Progress counts what is done, for a person who waits. Its methods may be called by
-// any number of goroutines.
+// Progress counts finished steps for a progress bar. Any number of goroutines may call its
+// methods.
 type Progress struct {
 	report func(done, of int)
 
@@ -75,17 +75,17 @@ type Progress struct {
 	done, of int
 }
 
-// NewProgress reports to a function, nil for nobody, which is not called concurrently.
+// NewProgress returns a Progress that calls report, if not nil, one call at a time.
 func NewProgress(report func(done, of int)) *Progress { return &Progress{report: report} }
 
-// Expect sets how many steps there are in all.
+// Expect sets the total number of steps.
 func (p *Progress) Expect(steps int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.of = steps
 }
 
-// Step counts one and reports it.
+// Step counts one step and reports it.
 func (p *Progress) Step() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

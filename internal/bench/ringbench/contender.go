@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// contender is one way to the bytes. Its runs follow one another.
+// contender is one way to move the bytes. Only one run at a time is under way.
 type contender interface {
 	name() string
-	// run moves blocks for about d, and then checks one block of each file.
-	// Making buffers ready and checking are not in the time that it reports.
+	// run moves blocks for about d and then checks one block of each file. The time
+	// that it reports does not include preparing buffers and checking.
 	run(ctx context.Context, d time.Duration, round int) (sample, error)
 	close() error
 }
@@ -29,8 +29,8 @@ type sample struct {
 	elapsed  time.Duration
 }
 
-// together runs n workers at the same time. They start at once when all of them
-// are on their threads, and the run lasts until the last of them has finished.
+// together runs n workers at the same time. They start together, when all are on their
+// threads, and the run lasts until the last one has finished.
 func together(n int, worker func(i int, start <-chan struct{}) (requests int64, err error)) (sample, error) {
 	start := make(chan struct{})
 	var (

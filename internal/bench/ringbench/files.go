@@ -14,16 +14,16 @@ import (
 	"github.com/kv3fs/kv3fs/internal/bench/workload"
 )
 
-// files are what the bench reads and writes: for each ring one file of known
-// content, and one that is written over.
+// files are what the bench reads and writes: for each ring one file with known content
+// and one that is overwritten.
 type files struct {
-	data, mount string // the same directory, seen from both sides
+	data, mount string // the same directory, below the data directory and below the mount
 	sizeBytes   int64
 	rings       int
 }
 
-// makeFiles writes the files through the data directory and makes sure that the
-// mount shows them.
+// makeFiles writes the files through the data directory and checks that the mount shows
+// them.
 func makeFiles(ctx context.Context, dataDir, mountDir string, rings int, sizeBytes int64) (_ *files, err error) {
 	name := fmt.Sprintf("kv3fs-bench-%d", os.Getpid())
 	f := &files{filepath.Join(dataDir, name), filepath.Join(mountDir, name), sizeBytes, rings}
@@ -57,7 +57,7 @@ func makeFiles(ctx context.Context, dataDir, mountDir string, rings int, sizeByt
 
 func (f *files) remove() error { return os.RemoveAll(f.mount) }
 
-// path of a file below dir, which is f.data or f.mount.
+// path returns the path of a file below dir, which is f.data or f.mount.
 func (f *files) path(dir string, ring int, write bool) string {
 	if write {
 		return fmt.Sprintf("%s/write-%d", dir, ring)
@@ -65,7 +65,7 @@ func (f *files) path(dir string, ring int, write bool) string {
 	return fmt.Sprintf("%s/read-%d", dir, ring)
 }
 
-// contentOf is what a chunk of a file to read holds.
+// contentOf returns the content of a chunk of a file that is read.
 func contentOf(ring int, chunk int64) workload.Pattern {
 	return workload.PatternOf(uint64(ring), uint64(chunk))
 }
@@ -90,7 +90,7 @@ func (f *files) fill(ctx context.Context, ring int, write bool) (err error) {
 			return err
 		}
 	}
-	// What is on its way to the disk would be in the way of the first runs.
+	// Otherwise writeback would disturb the first runs.
 	return out.Sync()
 }
 
@@ -105,8 +105,8 @@ func checkRead(got []byte, ring int, off int64) error {
 	return nil
 }
 
-// checkWritten reads back, past everything that was measured, what was written
-// to a file at off.
+// checkWritten checks what was written to a file at off. It reads it through the data
+// directory, by none of the ways that are measured.
 func (f *files) checkWritten(want []byte, ring int, off int64) error {
 	in, err := os.Open(f.path(f.data, ring, true))
 	if err != nil {
@@ -125,7 +125,7 @@ func (f *files) checkWritten(want []byte, ring int, off int64) error {
 	return nil
 }
 
-// dropCaches has the page cache forget the files, for runs that bypass it.
+// dropCaches removes the files from the page cache, for runs that bypass it.
 func (f *files) dropCaches() error {
 	for ring := range f.rings {
 		for _, write := range []bool{false, true} {
@@ -143,30 +143,30 @@ func (f *files) dropCaches() error {
 	return nil
 }
 
-// lane is the part of a file that one request in flight has for itself: the
-// blocks whose number is first modulo stride. So no two requests in flight
-// overlap, whoever issues them, and what a lane wrote last is there to check.
-type lane struct {
+// stripe is the part of a file that belongs to one request in flight: the blocks whose
+// number is first modulo stride. So no two requests in flight overlap, whichever
+// contender issues them, and what a stripe wrote last can be checked.
+type stripe struct {
 	ring   int
 	first  int64
 	stride int64
-	blocks int64 // of the lane
+	blocks int64 // of the stripe
 	size   int64
 	random uint64
 	last   int64 // offset of the latest request
 }
 
-func newLane(fileBytes, size int64, ring, first, stride int) lane {
+func newStripe(fileBytes, size int64, ring, first, stride int) stripe {
 	blocks := fileBytes / size
-	return lane{
+	return stripe{
 		ring: ring, first: int64(first), stride: int64(stride), size: size,
 		blocks: (blocks - int64(first) + int64(stride) - 1) / int64(stride),
 		random: uint64(ring)<<32 + uint64(first) + 1,
 	}
 }
 
-// next draws the offset of the lane's next request.
-func (l *lane) next() int64 {
+// next returns the random offset of the stripe's next request.
+func (l *stripe) next() int64 {
 	l.random ^= l.random << 13
 	l.random ^= l.random >> 7
 	l.random ^= l.random << 17
@@ -174,9 +174,9 @@ func (l *lane) next() int64 {
 	return l.last
 }
 
-// at is the offset of request n of many that share the lane, as random as those
-// of next: neighbours must not turn out to be neighbours on the disk.
-func (l *lane) at(n uint64) int64 {
+// at returns the offset of request n of many that share the stripe. It is as random as
+// that of next: consecutive requests must not be neighbours on the disk.
+func (l *stripe) at(n uint64) int64 {
 	n *= 0x9e3779b97f4a7c15
 	n = (n ^ n>>30) * 0xbf58476d1ce4e5b9 // splitmix64
 	n = (n ^ n>>27) * 0x94d049bb133111eb
@@ -184,13 +184,13 @@ func (l *lane) at(n uint64) int64 {
 	return (l.first + l.stride*int64((n>>1)%uint64(l.blocks))) * l.size
 }
 
-// readyBuffer makes a lane's buffer fit for a run, touching all its pages: what
-// will be written is unlike what any other run or lane writes, and where reads
-// land there is nothing that could pass for them.
-func readyBuffer(buf []byte, c testCase, contender string, ring, lane, round int) {
+// readyBuffer prepares a stripe's buffer for a run and touches all its pages. Bytes to be
+// written differ from those of every other run and stripe; a buffer to read into holds
+// nothing that could be mistaken for the file's content.
+func readyBuffer(buf []byte, c testCase, contender string, ring, stripe, round int) {
 	if !c.write {
 		clear(buf)
 		return
 	}
-	workload.PatternOf(uint64(contender[0]), uint64(ring), uint64(lane), uint64(round)).Fill(buf)
+	workload.PatternOf(uint64(contender[0]), uint64(ring), uint64(stripe), uint64(round)).Fill(buf)
 }

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// fioContender is fio with io_uring on the data directory: what the disk, or
-// the page cache, gives to a program without any of us in between.
+// fioContender is fio with io_uring on the data directory: what the disk or the page
+// cache gives to a program without kv3fs in between.
 type fioContender struct {
 	c      testCase
 	files  *files
@@ -30,7 +30,7 @@ func (f *fioContender) args(d time.Duration) []string {
 		"--size=" + strconv.FormatInt(f.files.sizeBytes, 10),
 		"--iodepth=" + strconv.Itoa(f.c.depth),
 		"--direct=" + yes[f.direct],
-		"--invalidate=0", // the others find the page cache warm
+		"--invalidate=0", // the page cache is warm for the others, too
 		"--norandommap", "--randrepeat=0", "--thread",
 		"--time_based", "--runtime=" + strconv.FormatInt(d.Milliseconds(), 10) + "ms",
 		"--group_reporting", "--output-format=json",
@@ -54,8 +54,8 @@ func (f *fioContender) run(ctx context.Context, d time.Duration, _ int) (sample,
 	return parseFio(stdout.Bytes(), f.c.write)
 }
 
-// parseFio finds the outcome in fio's JSON, which may have notes of fio before
-// it. With jobs grouped there is one entry.
+// parseFio reads the result from fio's JSON, before which fio may print notes. With
+// grouped jobs there is one entry.
 func parseFio(out []byte, write bool) (sample, error) {
 	start := bytes.IndexByte(out, '{')
 	if start < 0 {

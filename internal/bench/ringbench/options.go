@@ -89,8 +89,8 @@ func (o *Options) fillDefaults() error {
 		if size < chunkBytes || size%chunkBytes != 0 {
 			return fmt.Errorf("bench: a size of %d bytes; sizes are multiples of 4 KiB", size)
 		}
-		// Every request in flight has a part of the file for itself. There are never
-		// more threads for a file than entries of its ring.
+		// Every request in flight has its own part of the file. A file never has more
+		// threads than its ring has entries.
 		if need := size * int64(o.depth(size)); o.FileBytes < need {
 			return fmt.Errorf("bench: files of %s are too small for %d requests of %s in flight; choose --file-bytes %s, a smaller --depth or smaller --sizes",
 				measure.SizeText(o.FileBytes), o.depth(size), measure.SizeText(size), measure.SizeText(need))

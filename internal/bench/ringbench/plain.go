@@ -14,33 +14,33 @@ import (
 	"github.com/kv3fs/kv3fs/internal/shm"
 )
 
-// plainContender is a pread or pwrite loop on as many threads of the operating
-// system, on the data directory or through the mount.
+// plainContender is a pread or pwrite loop on operating system threads, on the data
+// directory or through the mount.
 type plainContender struct {
-	label  string
-	c      testCase
-	files  *files
-	opened []*os.File // one for each file
-	fds    []int      // theirs
-	lanes  []lane     // one for each thread
-	// buffers are the iovs of the rings, a part for each entry, used in turns by all
-	// threads. With one each, a thread would fill the same bytes of its cache again
-	// and again while the rings walk through all of their iovs. And with memory of
-	// its own the loop would be faster or slower than the rings by how contiguous
-	// that happens to be for the device: here by up to a factor of two.
+	label   string
+	c       testCase
+	files   *files
+	opened  []*os.File // one for each file
+	fds     []int      // of opened
+	stripes []stripe   // one for each thread
+	// buffers are the iovs of the rings, one part for each entry, used in turns by all
+	// threads. With a buffer of its own, a thread would fill the same bytes of its cache
+	// again and again, while the rings go through all of their iovs. And with separate
+	// memory the loop would be faster or slower than the rings depending on how
+	// contiguous that memory is for the device: by up to a factor of two here.
 	buffers [][]byte
 	next    atomic.Uint64
 	call    func(p *plainContender, fd int, buf []byte, off int64) error
 }
 
 func newPlainContender(c testCase, f *files, buffers [][]byte, direct bool) (*plainContender, error) {
-	// As a C program would do it, for this is what the rings are held against.
+	// As a C program would do it, because the rings are compared with this.
 	return newThreads(namePlain, c, f, f.data, buffers, direct, (*plainContender).raw)
 }
 
 func newMountContender(c testCase, f *files, buffers [][]byte, direct bool) (*plainContender, error) {
-	// A request that the mount's daemon serves can be interrupted by the signals
-	// with which Go preempts a thread, unless Go knows that it is in a call.
+	// The signals with which Go preempts threads can interrupt a request to the mount's
+	// daemon, unless Go knows that the thread is in a system call.
 	return newThreads(nameMount, c, f, f.mount, buffers, direct, (*plainContender).announced)
 }
 
@@ -66,7 +66,7 @@ func newThreads(label string, c testCase, f *files, dir string, buffers [][]byte
 	}
 	perFile := (c.threads + c.rings - 1) / c.rings
 	for thread := range c.threads {
-		p.lanes = append(p.lanes, newLane(f.sizeBytes, c.sizeBytes, thread%c.rings, thread/c.rings, perFile))
+		p.stripes = append(p.stripes, newStripe(f.sizeBytes, c.sizeBytes, thread%c.rings, thread/c.rings, perFile))
 	}
 	return p, nil
 }
@@ -96,10 +96,10 @@ func (p *plainContender) run(ctx context.Context, d time.Duration, round int) (s
 	for i, buf := range p.buffers {
 		readyBuffer(buf, p.c, p.label, 0, i, round)
 	}
-	// A thread in a call keeps its processor: with one for each of them, none
-	// ever waits for Go's scheduler.
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(len(p.lanes) + runtime.NumCPU()))
-	s, err := together(len(p.lanes), func(_ int, start <-chan struct{}) (int64, error) {
+	// A thread in a call keeps its processor. With one processor for each thread, none
+	// waits for Go's scheduler.
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(len(p.stripes) + runtime.NumCPU()))
+	s, err := together(len(p.stripes), func(_ int, start <-chan struct{}) (int64, error) {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		<-start
@@ -114,11 +114,11 @@ func (p *plainContender) run(ctx context.Context, d time.Duration, round int) (s
 	return s, nil
 }
 
-// check moves one block more for each file, the way all others went, and looks
-// at it: the buffers of the run have all been used again.
+// check moves one more block for each file, in the same way as all others, and checks it:
+// the buffers of the run have all been reused.
 func (p *plainContender) check(round int) error {
-	for ring := range min(p.c.rings, len(p.lanes)) { // thread t works on file t modulo rings
-		off := p.lanes[ring].next()
+	for ring := range min(p.c.rings, len(p.stripes)) { // thread t works on file t modulo rings
+		off := p.stripes[ring].next()
 		buf := p.buffers[0]
 		readyBuffer(buf, p.c, p.label, ring+1, 0, round)
 		err := p.call(p, p.fds[ring], buf, off)
@@ -136,17 +136,16 @@ func (p *plainContender) check(round int) error {
 	return nil
 }
 
-// work moves blocks until the deadline, looking at the clock once every 64 KiB
-// at the least. The threads draw requests from one row, as the rings' daemon
-// does: with a part of the file each, a thread would find its part in the
-// processor's cache for as long as it runs.
+// work moves blocks until the deadline and reads the clock at least once every 64 KiB.
+// The threads share one request queue, as in the rings' daemon: if each had a part of
+// the file, its part would stay in the processor's cache.
 func (p *plainContender) work(ctx context.Context, deadline time.Time) (requests int64, err error) {
 	batch := int(max(1, 64<<10/p.c.sizeBytes))
 	for time.Now().Before(deadline) && ctx.Err() == nil {
 		for range batch {
 			n := p.next.Add(1)
-			lane := &p.lanes[n%uint64(len(p.lanes))]
-			if err := p.call(p, p.fds[lane.ring], p.buffers[n%uint64(len(p.buffers))], lane.at(n)); err != nil {
+			stripe := &p.stripes[n%uint64(len(p.stripes))]
+			if err := p.call(p, p.fds[stripe.ring], p.buffers[n%uint64(len(p.buffers))], stripe.at(n)); err != nil {
 				return requests, err
 			}
 			requests++

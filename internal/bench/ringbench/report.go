@@ -64,8 +64,8 @@ func rateText(s measure.Spread) string {
 	return s.Text(digits)
 }
 
-// What we aim at. They are printed beside what was measured and decide nothing:
-// the machine has its say too.
+// The aims. They are printed beside what was measured and decide nothing: the figures
+// depend on the machine.
 const (
 	targetRatioLarge = 0.90 // at 1 MiB and 4 MiB, depth 32
 	targetRatioSmall = 0.60 // 4 KiB reads at depth 64, as many plain threads as rings
@@ -73,7 +73,7 @@ const (
 	targetIovMs      = 5.0
 )
 
-// WriteTable writes the report for a person.
+// WriteTable writes the report for people.
 func (r *Report) WriteTable(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "GB/s, median (min-max) of %d runs of %.3g s each, in turns; random offsets in files of %s\n", r.Runs, r.RunSeconds, measure.SizeText(r.FileBytes))

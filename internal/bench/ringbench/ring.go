@@ -10,11 +10,10 @@ import (
 	"github.com/kv3fs/kv3fs/usrbio"
 )
 
-// waitLimit bounds what a run takes beyond its time.
+// waitLimit bounds how much longer than its time a run may take.
 const waitLimit = 30 * time.Second
 
-// ringContender drives rings, each from a goroutine of its own with an iov and a
-// file of its own.
+// ringContender drives rings. Each has its own goroutine, iov and file.
 type ringContender struct {
 	c     testCase
 	files *files
@@ -23,11 +22,11 @@ type ringContender struct {
 }
 
 type ringWorker struct {
-	ring  *usrbio.Ring
-	iov   *usrbio.Iov
-	file  *usrbio.File
-	lanes []lane // one for each entry
-	dst   []usrbio.Completion
+	ring    *usrbio.Ring
+	iov     *usrbio.Iov
+	file    *usrbio.File
+	stripes []stripe // one for each entry
+	dst     []usrbio.Completion
 }
 
 func newRingContender(ctx context.Context, c testCase, f *files) (_ *ringContender, err error) {
@@ -45,7 +44,7 @@ func newRingContender(ctx context.Context, c testCase, f *files) (_ *ringContend
 		if w.iov, err = r.mount.NewIov(ctx, c.sizeBytes*int64(c.depth), usrbio.IovOptions{Reserve: true}); err != nil {
 			return nil, err
 		}
-		if err = w.iov.Unlink(); err != nil { // killed, we leave no memory behind
+		if err = w.iov.Unlink(); err != nil { // if killed, no memory is left behind
 			return nil, err
 		}
 		if w.ring, err = r.mount.NewRing(ctx, usrbio.RingOptions{Entries: c.depth, Write: c.write}); err != nil {
@@ -65,7 +64,7 @@ func newRingContender(ctx context.Context, c testCase, f *files) (_ *ringContend
 			return nil, err
 		}
 		for i := range c.depth {
-			w.lanes = append(w.lanes, newLane(f.sizeBytes, c.sizeBytes, ring, i, c.depth))
+			w.stripes = append(w.stripes, newStripe(f.sizeBytes, c.sizeBytes, ring, i, c.depth))
 		}
 		r.rings = append(r.rings, w)
 	}
@@ -92,7 +91,7 @@ func (r *ringContender) run(ctx context.Context, d time.Duration, round int) (sa
 	}
 	for ring := range r.rings {
 		at := round % r.c.depth
-		off := r.rings[ring].lanes[at].last
+		off := r.rings[ring].stripes[at].last
 		if r.c.write {
 			err = r.files.checkWritten(r.window(ring, at), ring, off)
 		} else {
@@ -110,7 +109,7 @@ func (r *ringContender) window(ring, entry int) []byte {
 	return r.rings[ring].iov.Bytes()[int64(entry)*size : int64(entry+1)*size]
 }
 
-// buffers are all windows of all rings.
+// buffers returns all windows of all rings.
 func (r *ringContender) buffers() (all [][]byte) {
 	for ring := range r.rings {
 		for entry := range r.c.depth {
@@ -120,19 +119,19 @@ func (r *ringContender) buffers() (all [][]byte) {
 	return all
 }
 
-// work keeps the ring full until the deadline and then collects what is left.
-// It waits for half of the entries at a time: so the daemon has the other half to
-// go on with, and neither side is woken for every single request.
+// work keeps the ring full until the deadline and then collects what is left. It waits
+// for half of the entries at a time, so that the daemon can work on the other half and
+// neither side is woken for every single request.
 func (w *ringWorker) work(ctx context.Context, size int64, deadline time.Time) (requests int64, err error) {
 	prepare := func(entry uint64) error {
 		_, err := w.ring.Prepare(usrbio.Request{
-			File: w.file, FileOffset: w.lanes[entry].next(),
+			File: w.file, FileOffset: w.stripes[entry].next(),
 			Iov: w.iov, IovOffset: int64(entry) * size,
 			Bytes: size, Userdata: entry,
 		})
 		return err
 	}
-	for entry := range w.lanes {
+	for entry := range w.stripes {
 		if err := prepare(uint64(entry)); err != nil {
 			return 0, err
 		}
@@ -141,7 +140,7 @@ func (w *ringWorker) work(ctx context.Context, size int64, deadline time.Time) (
 		return 0, err
 	}
 	over := false
-	for pending := len(w.lanes); pending > 0; {
+	for pending := len(w.stripes); pending > 0; {
 		n, err := w.ring.Wait(ctx, w.dst, (pending+1)/2)
 		over = over || !time.Now().Before(deadline)
 		for _, c := range w.dst[:n] {

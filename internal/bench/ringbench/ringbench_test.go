@@ -51,20 +51,20 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// Lanes must keep requests in flight apart and leave no block out.
+// Stripes must keep requests in flight apart and cover every block.
 func TestLanesDivideTheFile(t *testing.T) {
 	for _, stride := range []int{1, 3, 8} {
 		const size, blocks = 4096, 8
 		owner := map[int64]int{}
 		for first := range stride {
-			l := newLane(size*blocks+100, size, 0, first, stride)
+			l := newStripe(size*blocks+100, size, 0, first, stride)
 			for range 1000 {
 				off := l.next()
 				if off%size != 0 || off < 0 || off >= size*blocks || off != l.last {
 					t.Fatalf("offset %d", off)
 				}
 				if was, ok := owner[off]; ok && was != first {
-					t.Fatalf("lanes %d and %d share offset %d", was, first, off)
+					t.Fatalf("stripes %d and %d share offset %d", was, first, off)
 				}
 				owner[off] = first
 			}
@@ -78,7 +78,7 @@ func TestLanesDivideTheFile(t *testing.T) {
 func testFiles(t *testing.T, rings int, sizeBytes int64) *files {
 	t.Helper()
 	dir := t.TempDir()
-	f, err := makeFiles(t.Context(), dir, dir, rings, sizeBytes) // a directory shows what is in it, as a mount would
+	f, err := makeFiles(t.Context(), dir, dir, rings, sizeBytes) // a directory stands in for a mount
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,8 +114,8 @@ func TestFilesHoldWhatIsExpectedOfThem(t *testing.T) {
 	}
 }
 
-// buffersFor stands in for the rings' iovs. As theirs, its memory is not Go's:
-// threads may meet in one buffer.
+// buffersFor stands in for the rings' iovs. Like theirs, its memory is not Go's: several
+// threads may use one buffer.
 func buffersFor(t *testing.T, c testCase) (all [][]byte) {
 	t.Helper()
 	for range c.rings * c.depth {

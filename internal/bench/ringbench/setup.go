@@ -12,7 +12,7 @@ import (
 	"github.com/kv3fs/kv3fs/usrbio"
 )
 
-// bigIovBytes is the size of iov that RTP-LLM and its like register at start.
+// bigIovBytes is the size of the iov that RTP-LLM and similar programs register at start.
 const bigIovBytes = 4 << 30
 
 const (
@@ -20,11 +20,11 @@ const (
 	iovRounds  = 11
 )
 
-// Setup is what it costs to make things, as opposed to using them. Some clients
-// make a ring for every file.
+// Setup is the cost of making rings and iovs, as opposed to using them. Some clients make
+// a ring for every file.
 type Setup struct {
 	RingMs measure.Spread `json:"ring_create_destroy_ms"`
-	// BigIovMs is nil where /dev/shm is too small; BigIovSkipped says so.
+	// BigIovMs is nil if /dev/shm is too small; BigIovSkipped says so.
 	BigIovMs      *measure.Spread `json:"iov_4gib_register_ms,omitempty"`
 	BigIovSkipped string          `json:"iov_4gib_skipped,omitempty"`
 }

@@ -2,8 +2,8 @@ package workload
 
 import "encoding/binary"
 
-// Pattern is the content that a block must have, derived from what names the
-// block, so that nothing has to be remembered to check it.
+// Pattern is the content that a block must have. It is derived from the block's name, so
+// checking it needs no record.
 //
 // The eight bytes at offset 8*i are mix(seed + i*weyl), little endian: two
 // patterns differ in every word at the same offset, and a pattern read at a
@@ -20,7 +20,7 @@ const (
 	mixMult = 0xd6e8feb86659fd93
 )
 
-// PatternOf returns the pattern that the given numbers name.
+// PatternOf returns the pattern for the given numbers.
 func PatternOf(names ...uint64) Pattern {
 	var seed uint64
 	for _, n := range names {
@@ -61,8 +61,8 @@ func (p Pattern) Fill(dst []byte) {
 	}
 }
 
-// Check compares got with the pattern from its start: how many bytes differ,
-// and where the first of them is (-1 when none does).
+// Check compares got with the pattern from its start. It returns how many bytes differ and
+// where the first of them is (-1 if none does).
 func (p Pattern) Check(got []byte) (wrongBytes, first int) {
 	x, rest := p.seed, got
 	for len(rest) >= 32 {

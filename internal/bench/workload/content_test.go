@@ -42,8 +42,8 @@ func TestPatternFindsEveryChangedByte(t *testing.T) {
 	}
 }
 
-// Every word must tell blocks, ranks and offsets apart: a load that lands in
-// the wrong place by whole words is what these bytes are there to find.
+// Every word must tell blocks, ranks and offsets apart: these bytes must reveal a load that
+// is off by whole words.
 func TestPatternTellsBlocksRanksAndOffsetsApart(t *testing.T) {
 	const n = 4096
 	base := make([]byte, n)

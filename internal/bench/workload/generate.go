@@ -12,21 +12,20 @@ import (
 	"time"
 )
 
-// GenerateOptions describe a made-up trace. The zero value of a field means its
-// default.
+// GenerateOptions describe a synthetic trace. The zero value of a field means its default.
 type GenerateOptions struct {
 	Requests int    // default 1000
 	Seed     uint64 // equal options make equal traces
-	// RatePerSecond is how many requests arrive in the long run. The first
-	// minutes are slower: sessions have not reached their later turns. Default 3.
+	// RatePerSecond is the mean rate of requests in the long run. The first minutes are
+	// slower, because sessions have not reached their later turns. Default 3.
 	RatePerSecond float64
-	// TurnsPerSession is the mean number of requests of one session. 1 leaves
-	// system prompts as all there is to hit. Default 1.6.
+	// TurnsPerSession is the mean number of requests of one session. With 1, only system
+	// prompts are hits. Default 1.6.
 	TurnsPerSession float64
 	// ThinkTime is the median pause between an answer and the next question.
 	// Default one minute.
 	ThinkTime time.Duration
-	// SystemPrompts is how many different system prompts sessions start with;
+	// SystemPrompts is the number of different system prompts with which sessions start;
 	// the first is the most popular. Default 4.
 	SystemPrompts int
 	// QuestionTokens is the median length of what a user adds in a turn; one in a
@@ -62,9 +61,9 @@ func (o *GenerateOptions) fillDefaults() error {
 	return nil
 }
 
-// Generate writes a made-up trace to w. Sessions arrive as a Poisson process;
-// each starts with one of a few system prompts, and each of its turns sends the
-// whole conversation so far plus a new question. Lengths and pauses are
+// Generate writes a synthetic trace to w. Sessions arrive as a Poisson process. Each starts
+// with one of a few system prompts, and each of its turns sends the whole conversation so
+// far plus a new question. Lengths and pauses are
 // log-normal, the number of turns is geometric.
 func Generate(w io.Writer, o GenerateOptions) error {
 	if err := o.fillDefaults(); err != nil {
@@ -72,7 +71,7 @@ func Generate(w io.Writer, o GenerateOptions) error {
 	}
 	g := &generator{o: o, rand: rand.New(rand.NewPCG(o.Seed, 0x6b763366))}
 	for i := range o.SystemPrompts {
-		// Long enough to be worth sharing, short enough to leave room.
+		// Long enough to be worth sharing, short enough to leave space.
 		tokens := min(g.length(2*TokensPerBlock, 0.8), o.MaxInputTokens/2)
 		g.systems = append(g.systems, &conversation{tokens: max(tokens, TokensPerBlock)})
 		g.weights = append(g.weights, 1/float64(i+1))
@@ -104,8 +103,8 @@ type generator struct {
 	serial  int
 }
 
-// conversation is a run of tokens and the ids of its full blocks. A block that
-// is not full yet has no lasting id: it will hold something else once it is.
+// conversation is a sequence of tokens and the ids of its full blocks. A block that is not
+// full yet has no lasting id, because its content will change.
 type conversation struct {
 	tokens int
 	ids    []uint64
@@ -118,8 +117,8 @@ type session struct {
 	begun  bool
 }
 
-// startSession makes the next session to arrive. There is always exactly one in
-// turns that has not begun.
+// startSession makes the next session to arrive. turns always holds exactly one session
+// that has not begun.
 func (g *generator) startSession() {
 	perMs := g.o.RatePerSecond / g.o.TurnsPerSession / 1000
 	if g.serial > 0 { // the first one opens the trace
@@ -129,7 +128,7 @@ func (g *generator) startSession() {
 	heap.Push(&g.turns, &session{at: g.clock, serial: g.serial})
 }
 
-// turn appends the line of s's next request to line and plans the one after it.
+// turn appends the line of s's next request to line and schedules the one after it.
 func (g *generator) turn(line []byte, s *session) []byte {
 	if !s.begun {
 		s.begun = true
@@ -160,7 +159,7 @@ func (g *generator) turn(line []byte, s *session) []byte {
 	s.tokens += answer
 	more := g.rand.Float64() < 1-1/g.o.TurnsPerSession
 	if more && s.tokens < g.o.MaxInputTokens {
-		const msPerToken = 20 // the answer takes time too
+		const msPerToken = 20 // the answer takes time, too
 		think := math.Exp(g.rand.NormFloat64()) * float64(g.o.ThinkTime.Milliseconds())
 		s.at += float64(answer)*msPerToken + think
 		heap.Push(&g.turns, s)
@@ -197,7 +196,7 @@ func (g *generator) pickSystem() *conversation {
 
 func (g *generator) question() int {
 	n := g.length(g.o.QuestionTokens, 1)
-	if g.rand.IntN(100) == 0 { // somebody pastes a book
+	if g.rand.IntN(100) == 0 { // a user pastes a book
 		n *= 20
 	}
 	return n

@@ -40,8 +40,8 @@ func TestGenerateIsDeterministic(t *testing.T) {
 	}
 }
 
-// Equal ids must mean equal prefixes: an id has one place in a prompt and one
-// id before it, in the whole trace.
+// Equal ids must mean equal prefixes: in the whole trace an id has one place in a prompt
+// and one id before it.
 func TestGeneratedIDsAreChained(t *testing.T) {
 	type place struct {
 		index  int

@@ -17,11 +17,11 @@ import (
 //	1f/000000000000031f-r0-65536    block 0x31f, slice of rank 0, of 64 KiB
 //	tmp/<process>/                  what is being written; gone when it is named
 //
-// The first directory is the last byte of the id, because ids of traces count
-// up. The size is in the name so that replays with different block sizes share
-// a directory without taking each other's files for damaged ones.
+// The first directory is the last byte of the id, because ids of traces count up. The name
+// has the size, so that replays with different block sizes can share a directory without
+// mistaking each other's files for damaged ones.
 
-// blockPath is the path of one rank's slice of a block, relative to the replay's
+// blockPath returns the path of one rank's slice of a block, relative to the replay's
 // directory.
 func blockPath(id uint64, rank int, blockBytes int64) string {
 	b := make([]byte, 0, 48)
@@ -36,13 +36,13 @@ func blockPath(id uint64, rank int, blockBytes int64) string {
 	return string(strconv.AppendInt(b, blockBytes, 10))
 }
 
-// contentOf is what one rank's slice of a block holds.
+// contentOf returns the content of one rank's slice of a block.
 func contentOf(id uint64, rank int) Pattern { return PatternOf(id, uint64(rank)) }
 
 const tempDir = "tmp"
 
-// process names a process so that one that looks at the name later can tell
-// whether it still runs: boot, pid namespace, pid, start time.
+// process identifies a process, so that another one can check later whether it still runs:
+// boot, pid namespace, pid, start time.
 type process struct {
 	boot, namespace, pid, started string
 }
@@ -81,8 +81,8 @@ func parseProcess(s string) (process, bool) {
 	return process{f[0], f[1], f[2], f[3]}, true
 }
 
-// startTime is field 22 of /proc/<pid>/stat; the second one may hold anything
-// but ends with the last parenthesis.
+// startTime returns field 22 of /proc/<pid>/stat. The second field may contain anything but
+// ends with the last parenthesis.
 func startTime(pid string) (string, error) {
 	stat, err := os.ReadFile("/proc/" + pid + "/stat")
 	if err != nil {
@@ -95,19 +95,19 @@ func startTime(pid string) (string, error) {
 	return f[19], nil
 }
 
-// strangersKeep is for how long the temporary files of a process that cannot be
-// asked after are left alone: on a shared file system it may run on another host.
-const strangersKeep = 24 * time.Hour
+// unknownKeep is how long the temporary files of a process that cannot be looked up are
+// kept: on a shared file system it may run on another host.
+const unknownKeep = 24 * time.Hour
 
-// dead tells whether the process called name has ended, as seen by self at now;
-// touched is when its directory was last changed.
+// dead reports whether the process called name has ended, as seen by self at now; touched
+// is when its directory was last changed.
 func dead(name string, self process, touched, now time.Time) bool {
 	p, ok := parseProcess(name)
 	if !ok {
-		return false // not a name of ours
+		return false // not the name of a replay
 	}
 	if p.boot != self.boot || p.namespace != self.namespace {
-		return now.Sub(touched) > strangersKeep
+		return now.Sub(touched) > unknownKeep
 	}
 	started, err := startTime(p.pid)
 	if err != nil {
@@ -116,8 +116,8 @@ func dead(name string, self process, touched, now time.Time) bool {
 	return started != p.started
 }
 
-// removeDeadTemps removes what replays that were killed left in dir, and returns
-// how many files that were.
+// removeDeadTemps removes what killed replays have left in dir and returns the number of
+// files.
 func removeDeadTemps(dir string, self process) (removed int, err error) {
 	temps := filepath.Join(dir, tempDir)
 	entries, err := os.ReadDir(temps)
@@ -146,8 +146,8 @@ func removeDeadTemps(dir string, self process) (removed int, err error) {
 	return removed, nil
 }
 
-// blocksThatFit is how many distinct blocks half the free space below dir
-// takes: the other half is left to whoever shares the disk.
+// blocksThatFit returns the number of distinct blocks that fit in half the free space below
+// dir; the other half is left to other users of the disk.
 func blocksThatFit(dir string, blockBytes int64, ranks int) (blocks, freeBytes int64, err error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
@@ -158,7 +158,7 @@ func blocksThatFit(dir string, blockBytes int64, ranks int) (blocks, freeBytes i
 		unit = st.Bsize
 	}
 	freeBytes = int64(st.Bavail) * unit
-	// A file takes whole pages of 4 KiB on every file system worth the name.
+	// A file takes whole pages of 4 KiB on every common file system.
 	perBlock := (blockBytes + 4095) &^ 4095 * int64(ranks)
 	return freeBytes / 2 / perBlock, freeBytes, nil
 }

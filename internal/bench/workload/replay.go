@@ -22,27 +22,27 @@ type ReplayOptions struct {
 	Mount string // a path on the mount; required
 	Dir   string // directory below it that holds the blocks; default kv3fs-replay
 
-	// Ranks is how many ranks work on every request, each with rings, an iov and
-	// a slice of every block of its own, as in tensor parallelism. Default 1.
+	// Ranks is the number of ranks that work on every request, as in tensor parallelism.
+	// Each has its own rings, iov and slice of every block. Default 1.
 	Ranks int
-	// Depth is how many blocks a rank has in flight. Default 32.
+	// Depth is the number of blocks that a rank has in flight. Default 32.
 	Depth int
 	// BlockBytes is one rank's slice of a block. Default 1 MiB.
 	BlockBytes int64
-	// MaxBlocks is how many blocks are written at most, counting all ranks'
-	// slices of a block as one. Default: what fits in half the free space.
+	// MaxBlocks is the most blocks that are written, where all ranks' slices of a block
+	// count as one. Default: what fits in half the free space.
 	MaxBlocks int64
 	// MaxRequests ends the replay early. Default: the whole trace.
 	MaxRequests int
-	// Speed is how much faster than the trace requests arrive; 0 sends each as
-	// soon as the one before it is done.
+	// Speed is how much faster than in the trace requests arrive; 0 sends each as soon as
+	// the one before has finished.
 	Speed float64
-	// WaitLimit is how long one completion may take before the daemon is given
-	// up. Default 30 s.
+	// WaitLimit is how long one completion may take before the replay gives up. Default
+	// 30 s.
 	WaitLimit time.Duration
 
-	// Notice gets lines for a person, one at a time: what was decided, what went
-	// wrong. Default nobody.
+	// Notice gets lines for a person, one at a time, about decisions and failures. nil:
+	// they are dropped.
 	Notice func(line string)
 	// Done is called after every request, with their number.
 	Done func(requests int)
@@ -71,7 +71,7 @@ func (o *ReplayOptions) fillDefaults() error {
 		o.WaitLimit = 30 * time.Second
 	}
 	notice := o.Notice
-	var mu sync.Mutex // ranks notice things at the same time
+	var mu sync.Mutex // ranks call Notice at the same time
 	o.Notice = func(line string) {
 		mu.Lock()
 		defer mu.Unlock()
@@ -97,24 +97,23 @@ func (o *ReplayOptions) fillDefaults() error {
 	return nil
 }
 
-// maxErrors is after how many I/O errors a replay is not worth continuing.
+// maxErrors is the number of I/O errors after which a replay gives up.
 const maxErrors = 100
 
 // interruptLimit bounds the wait for what is in flight when a replay is
 // interrupted.
 const interruptLimit = 3 * time.Second
 
-// Replay replays a trace against the 3FS at o.Mount, and checks every byte that
-// comes back.
+// Replay replays a trace against the 3FS at o.Mount and checks every byte that it reads.
 //
-// Each request is served as engines serve it. Its leading blocks are looked up
-// by name, on all ranks, until the first that is missing somewhere; those are
-// loaded through the ranks' rings; the others are written through rings under a
-// temporary name and renamed when their data is complete. A request is done when
-// all its ranks are, and only then does the next one start.
+// Each request is served as engines serve it. Its leading blocks are looked up by name, on
+// all ranks, up to the first that is missing on one of them. Those are loaded through the
+// ranks' rings. The others are written through rings under a temporary name and renamed
+// when their data is complete. A request has finished when all its ranks have, and only
+// then does the next one start.
 //
-// The report is right for what was done also when there is an error: I/O
-// errors, wrong bytes, or the end of ctx.
+// If there is an error (I/O errors, wrong bytes, or the end of ctx), the report is still
+// right for what was done.
 func Replay(ctx context.Context, t *Reader, o ReplayOptions) (rep *Report, err error) {
 	if err := o.fillDefaults(); err != nil {
 		return nil, err
@@ -154,7 +153,7 @@ func Replay(ctx context.Context, t *Reader, o ReplayOptions) (rep *Report, err e
 	return r.report, err
 }
 
-// replay is a replay under way.
+// replay is a replay in progress.
 type replay struct {
 	o     ReplayOptions
 	dir   string
@@ -165,7 +164,7 @@ type replay struct {
 	report  *Report
 	written map[uint64]struct{} // blocks this replay has stored
 	left    int64               // blocks that may still be written
-	full    bool                // no space left: nothing is written any more
+	full    bool                // no space left: nothing more is written
 }
 
 func newReplay(ctx context.Context, o ReplayOptions) (_ *replay, err error) {
@@ -301,7 +300,7 @@ func (r *replay) request(ctx context.Context, q Request) error {
 	return nil
 }
 
-// store writes the blocks that were missing, as far as they may be written.
+// store writes the missing blocks, as far as MaxBlocks allows.
 func (r *replay) store(ctx context.Context, missing []uint64) error {
 	n := len(missing)
 	if r.full {
@@ -339,7 +338,7 @@ func (r *replay) store(ctx context.Context, missing []uint64) error {
 	return nil
 }
 
-// each has every rank do one step and waits for all of them.
+// each lets every rank do one step and waits for all of them.
 func (r *replay) each(step func(*rank) error) error {
 	var wg sync.WaitGroup
 	errs := make([]error, len(r.ranks))
@@ -361,8 +360,8 @@ func (r *replay) errors() (n int64) {
 	return n
 }
 
-// rank is one participant. All its methods run on its own goroutine, but newRank
-// and stop; its fields may be read by others between steps.
+// rank is one participant. Its methods run on its own goroutine, except newRank and stop;
+// other goroutines may read its fields between steps.
 type rank struct {
 	n     int
 	r     *replay
@@ -417,7 +416,7 @@ func newRank(ctx context.Context, r *replay, n int) (*rank, error) {
 		}
 		return nil, err
 	}
-	if err = k.iov.Unlink(); err != nil { // killed, we leave no memory behind
+	if err = k.iov.Unlink(); err != nil { // if killed, no memory is left behind
 		return nil, err
 	}
 	if k.reads, err = r.mount.NewRing(ctx, usrbio.RingOptions{Entries: r.o.Depth}); err != nil {
@@ -449,7 +448,7 @@ func (k *rank) path(id uint64) string {
 	return k.r.dir + "/" + blockPath(id, k.n, k.r.o.BlockBytes)
 }
 
-// lookup finds the leading run of blocks that have a name.
+// lookup finds the leading run of blocks that exist.
 func (k *rank) lookup(ids []uint64) error {
 	k.run = 0
 	for _, id := range ids {
@@ -465,8 +464,8 @@ func (k *rank) lookup(ids []uint64) error {
 	return nil
 }
 
-// load loads blocks that were found, as many at a time as the iov holds, and
-// checks them. run is how many leading ones came back right.
+// load loads blocks that were found, as many at a time as the iov holds, and checks them.
+// run is the number of leading ones that are right.
 func (k *rank) load(ctx context.Context, ids []uint64) error {
 	k.run, k.took = 0, 0
 	leading := true
@@ -492,8 +491,8 @@ func (k *rank) load(ctx context.Context, ids []uint64) error {
 	return nil
 }
 
-// store writes blocks, as many at a time as the iov holds. run is how many
-// leading ones got their name.
+// store writes blocks, as many at a time as the iov holds. run is the number of leading
+// ones that got their name.
 func (k *rank) store(ctx context.Context, ids []uint64) error {
 	k.run, k.took = 0, 0
 	leading := true
@@ -523,12 +522,12 @@ func (k *rank) store(ctx context.Context, ids []uint64) error {
 }
 
 // batch moves ids, one in each slot of the iov, between their files and the iov.
-// open prepares a block's file; finish, where there is one, makes a complete
-// block what it shall be, with the file still open, as engines do. An error is
-// the end of the replay; what happened to one block is in k.blocks and counted.
+// open prepares a block's file. finish, if not nil, completes a block whose data is there,
+// with the file still open, as engines do. An error ends the replay; failures of single
+// blocks are in k.blocks and counted.
 func (k *rank) batch(interrupt context.Context, ring *usrbio.Ring, ids []uint64, open func(*inFlight) (*os.File, error), finish func(*inFlight) error, hist *latencies) error {
-	// What is in flight is collected also when the replay is interrupted, so that
-	// no temporary file stays behind, but not for long.
+	// After an interrupt, too, what is in flight is collected, but not for long, so that no
+	// temporary file is left behind.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(interrupt))
 	defer cancel()
 	defer context.AfterFunc(interrupt, func() { time.AfterFunc(interruptLimit, cancel) })()
@@ -569,7 +568,7 @@ func (k *rank) batch(interrupt context.Context, ring *usrbio.Ring, ids []uint64,
 				Bytes: k.r.o.BlockBytes, Userdata: uint64(slot),
 			})
 		}
-		f.Close() // the registration has a descriptor of its own
+		f.Close() // the registration has its own descriptor
 		if err != nil {
 			return fmt.Errorf("rank %d: %s: %w", k.n, b.path, err)
 		}
@@ -589,8 +588,8 @@ func (k *rank) batch(interrupt context.Context, ring *usrbio.Ring, ids []uint64,
 	return nil
 }
 
-// waitFor waits for a completion, if atLeast is 1, and no longer than limit:
-// bytes take their time, but one by one they come.
+// waitFor waits for a completion if atLeast is 1, and no longer than limit. The limit is
+// for one completion and not for all that are in flight.
 func waitFor(ctx context.Context, ring waiter, dst []usrbio.Completion, atLeast int, limit time.Duration) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -601,7 +600,7 @@ type waiter interface {
 	Wait(ctx context.Context, dst []usrbio.Completion, atLeast int) (int, error)
 }
 
-// explainWait says what the end of a wait means.
+// explainWait explains the error of a wait.
 func (k *rank) explainWait(err error) error {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
@@ -678,7 +677,7 @@ func (k *rank) createTemp(b *inFlight) (*os.File, error) {
 	return f, nil
 }
 
-// name gives a block that is complete its name.
+// name renames a complete block to its name.
 func (k *rank) name(b *inFlight) error {
 	b.ok = false
 	shard := byte(b.id)
@@ -693,7 +692,7 @@ func (k *rank) name(b *inFlight) error {
 		if err = os.Rename(b.temp, b.path); !errors.Is(err, unix.ENOENT) {
 			break
 		}
-		k.shards[shard] = false // somebody tidied up an empty directory
+		k.shards[shard] = false // the empty directory has been removed
 	}
 	switch {
 	case err == nil:
@@ -706,8 +705,8 @@ func (k *rank) name(b *inFlight) error {
 	return k.ioError("name", b.path, err)
 }
 
-// closeBlock ends a block's registration, and removes its temporary file if it
-// has not become the block.
+// closeBlock ends a block's registration and removes its temporary file, unless that has
+// become the block.
 func (k *rank) closeBlock(ctx context.Context, b *inFlight) error {
 	err := b.file.Close(ctx)
 	if b.temp == "" {
@@ -727,7 +726,7 @@ func (k *rank) closeBlock(ctx context.Context, b *inFlight) error {
 	return err
 }
 
-// noSpace notes that the disk is full, if that is what err says.
+// noSpace reports whether err means that the disk is full, and notes it.
 func (k *rank) noSpace(err error) bool {
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
 		k.full = true
@@ -736,7 +735,7 @@ func (k *rank) noSpace(err error) bool {
 	return false
 }
 
-// countError counts an I/O error and tells of it.
+// countError counts an I/O error and reports the first few.
 func (k *rank) countError(what, path string, err error) {
 	k.errors++
 	if k.errors <= maxWrong {
@@ -744,11 +743,11 @@ func (k *rank) countError(what, path string, err error) {
 	}
 }
 
-// ioError is countError for errors of system calls; those that no later call
-// will be spared are returned.
+// ioError is countError for errors of system calls. It returns those that every later call
+// would meet, too.
 func (k *rank) ioError(what, path string, err error) error {
 	if errors.Is(err, unix.ENOTCONN) || errors.Is(err, unix.ECONNABORTED) {
-		return fmt.Errorf("rank %d: %s %s: the daemon at %s has gone: %w", k.n, what, path, k.r.o.Mount, err)
+		return fmt.Errorf("rank %d: %s %s: the daemon at %s is gone: %w", k.n, what, path, k.r.o.Mount, err)
 	}
 	k.countError(what, path, err)
 	return nil

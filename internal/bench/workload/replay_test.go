@@ -9,7 +9,7 @@ import (
 	"github.com/kv3fs/kv3fs/usrbio"
 )
 
-// slowRing has a completion every so often.
+// slowRing has a completion from time to time.
 type slowRing time.Duration
 
 func (s slowRing) Wait(ctx context.Context, dst []usrbio.Completion, atLeast int) (int, error) {

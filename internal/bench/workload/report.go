@@ -13,12 +13,12 @@ import (
 	"github.com/kv3fs/kv3fs/internal/bench/measure"
 )
 
-// maxWrong is how many wrong blocks, and how many errors of a rank, are told
-// one by one; the rest is counted.
+// maxWrong is the number of wrong blocks, and of errors of a rank, that are reported one by
+// one; the rest are counted.
 const maxWrong = 10
 
-// Report is what a replay did. Sizes count all ranks together; blocks count
-// once, however many ranks hold a slice.
+// Report is what a replay did. Sizes count all ranks together. Blocks count once, however
+// many ranks hold a slice.
 type Report struct {
 	Trace      string `json:"trace"`
 	Ranks      int    `json:"ranks"`
@@ -38,7 +38,7 @@ type Report struct {
 	HitBlocks      int64   `json:"hit_blocks"`
 	HitTokensRatio float64 `json:"hit_tokens_ratio"`
 	HitBlocksRatio float64 `json:"hit_blocks_ratio"`
-	// EarlierHitBlocks are hits that this replay had not written itself.
+	// EarlierHitBlocks are hits that this replay has not written itself.
 	EarlierHitBlocks int64 `json:"earlier_hit_blocks"`
 
 	StoredBlocks  int64 `json:"stored_blocks"`
@@ -47,8 +47,8 @@ type Report struct {
 	// VanishedSlices were found and then evicted before they were opened.
 	VanishedSlices int64 `json:"vanished_slices"`
 
-	// Seconds are those in which the slowest rank of each request was loading or
-	// storing; filling and checking memory is not in them.
+	// Seconds are those in which the slowest rank of each request was loading or storing,
+	// without filling and checking memory.
 	LoadBytes    int64   `json:"load_bytes"`
 	LoadSeconds  float64 `json:"load_seconds"`
 	StoreBytes   int64   `json:"store_bytes"`
@@ -75,7 +75,7 @@ func newReport(o ReplayOptions) *Report {
 	}
 }
 
-// finish adds what the ranks counted and works out ratios and quantiles.
+// finish adds up the counts of the ranks and computes ratios and quantiles.
 func (r *Report) finish(ranks []*rank) {
 	blockLoad, blockStore := newLatencies(), newLatencies()
 	for _, k := range ranks {
@@ -96,7 +96,7 @@ func (r *Report) finish(ranks []*rank) {
 	r.BlockLoad, r.BlockStore = blockLoad.summary(), blockStore.summary()
 }
 
-// verdict is the error that the report amounts to, or nil.
+// verdict returns the error that the report amounts to, or nil.
 func (r *Report) verdict() error {
 	var errs []error
 	if r.WrongBytes > 0 {
@@ -111,7 +111,7 @@ func (r *Report) verdict() error {
 	return errors.Join(errs...)
 }
 
-// WrongBlock is a slice of a block that did not come back as it was written.
+// WrongBlock is a slice of a block that was not read as it was written.
 type WrongBlock struct {
 	Block      uint64 `json:"block"`
 	Rank       int    `json:"rank"`
@@ -136,7 +136,7 @@ func describeWrong(b *inFlight, rank int, got []byte, wrong, first int, size int
 	}
 }
 
-// String is the block's damage in one line.
+// String describes the damage in one line.
 func (w WrongBlock) String() string {
 	what := fmt.Sprintf("WRONG block %#x rank %d (%s): %d of %d bytes wrong, the first at offset %d: expected %s, got ",
 		w.Block, w.Rank, w.Path, w.WrongBytes, w.SizeBytes, w.FirstWrong, w.Expected)
@@ -149,7 +149,7 @@ func (w WrongBlock) String() string {
 	return what + w.Actual
 }
 
-// WriteTable writes the report for a person. unlimited is the survey of the
+// WriteTable writes the report for people. unlimited is the survey of the
 // trace, or nil.
 func (r *Report) WriteTable(w io.Writer, unlimited *Survey) error {
 	var b strings.Builder
@@ -223,8 +223,7 @@ type LatencySummary struct {
 	Max   Micros `json:"max_us"`
 }
 
-// latencies is a distribution of latencies from a nanosecond to an hour, to
-// three digits.
+// latencies is a distribution of latencies from a nanosecond to an hour, with three digits.
 type latencies struct{ h *hdrhistogram.Histogram }
 
 func newLatencies() *latencies {

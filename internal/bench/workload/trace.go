@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// TokensPerBlock is how many tokens one id of a trace stands for; the last
-// block of a prompt may hold fewer.
+// TokensPerBlock is the number of tokens for one id of a trace; the last block of a prompt
+// may hold fewer.
 const TokensPerBlock = 512
 
 // maxLineBytes bounds a line of a trace. A prompt of a million tokens has 2,000
@@ -31,14 +31,14 @@ type Request struct {
 	Blocks []uint64
 }
 
-// HitTokens is how many of the prompt's tokens its first n blocks hold.
+// HitTokens returns how many of the prompt's tokens its first n blocks hold.
 func (r Request) HitTokens(n int) int { return min(n*TokensPerBlock, r.InputTokens) }
 
 // Reader reads a trace, one request at a time.
 //
-// It is strict: a line it does not understand is an error that names the line
-// and the cure, because a replay of half a trace measures something else. Fields
-// it does not know are ignored, and so are empty lines.
+// It is strict: a line that it does not understand is an error that names the line and the
+// cure, because a replay of half a trace measures something else. Unknown fields and empty
+// lines are ignored.
 type Reader struct {
 	name string
 	r    *bufio.Reader
@@ -50,7 +50,7 @@ type Reader struct {
 	raw    rawRequest // its ids are the memory of Request.Blocks
 }
 
-// rawRequest has pointers where absence must be told from zero.
+// rawRequest has pointers where an absent field differs from zero.
 type rawRequest struct {
 	Timestamp    *float64     `json:"timestamp"`
 	InputLength  *json.Number `json:"input_length"`
@@ -58,7 +58,7 @@ type rawRequest struct {
 	HashIDs      idList       `json:"hash_ids"`
 }
 
-// idList reads a list of ids by itself: encoding/json would take null for an id.
+// idList parses a list of ids itself, because encoding/json would accept null as an id.
 type idList struct{ ids []uint64 }
 
 // UnmarshalJSON appends the ids of a JSON array to l, and nothing for null.
@@ -80,12 +80,12 @@ func (l *idList) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// NewReader reads a trace from r; name is what errors call it.
+// NewReader returns a Reader of a trace; errors call it name.
 func NewReader(r io.Reader, name string) *Reader {
 	return &Reader{name: name, r: bufio.NewReaderSize(r, 64<<10)}
 }
 
-// Name is what errors call the trace.
+// Name returns the name of the trace in errors.
 func (t *Reader) Name() string { return t.name }
 
 // Read returns the next request, or io.EOF after the last one.
@@ -101,7 +101,7 @@ func (t *Reader) Read() (Request, error) {
 	}
 }
 
-// fail is an error about the current line.
+// fail returns an error about the current line.
 func (t *Reader) fail(format string, args ...any) error {
 	return fmt.Errorf("%s:%d: %w", t.name, t.line, fmt.Errorf(format, args...))
 }
@@ -196,7 +196,7 @@ func (t *Reader) arrival(ms float64) (time.Duration, error) {
 	return arrival, nil
 }
 
-// explainJSON says in the words of a trace what encoding/json says in Go's.
+// explainJSON rewrites an error of encoding/json in the terms of a trace.
 func explainJSON(err error) string {
 	var mismatch *json.UnmarshalTypeError
 	var syntax *json.SyntaxError
@@ -209,14 +209,14 @@ func explainJSON(err error) string {
 	return err.Error()
 }
 
-// Survey is what reading a trace once tells about it.
+// Survey is what one pass over a trace reveals.
 type Survey struct {
 	Requests       int
 	Tokens         int64 // of prompts
 	Blocks         int64 // ids of all requests together
 	DistinctBlocks int
 	Duration       time.Duration
-	// HitTokens and HitBlocks are what a cache that never forgets would serve.
+	// HitTokens and HitBlocks are what an unlimited cache would serve.
 	HitTokens, HitBlocks int64
 }
 

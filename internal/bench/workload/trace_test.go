@@ -110,8 +110,8 @@ func TestSurveyCountsLeadingHits(t *testing.T) {
 	}
 }
 
-// FuzzReader checks that no line crashes the reader and that what it accepts
-// holds what Request promises. The seeds here and in testdata are made up.
+// FuzzReader checks that no line crashes the reader and that what it accepts keeps the
+// contract of Request. The seeds here and in testdata are invented.
 func FuzzReader(f *testing.F) {
 	for _, seed := range []string{
 		`{"timestamp": 0, "input_length": 700, "output_length": 20, "hash_ids": [0, 1]}`,
