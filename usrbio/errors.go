@@ -13,17 +13,17 @@ var ErrNotMounted = errors.New("usrbio: not on a 3FS mount")
 var (
 	// ErrRingFull (EAGAIN): every entry is in use. Nothing was queued; wait for
 	// completions, then prepare again.
-	ErrRingFull error = &errno{"usrbio: ring full", syscall.EAGAIN}
+	ErrRingFull = newErrno("usrbio: ring full", syscall.EAGAIN)
 
 	// ErrDaemonGone (ENOTCONN): the daemon stopped, or no longer knows the
 	// registration. Requests in flight will not complete. Close the Mount and
 	// Open it again.
-	ErrDaemonGone error = &errno{"usrbio: daemon gone", syscall.ENOTCONN}
+	ErrDaemonGone = newErrno("usrbio: daemon gone", syscall.ENOTCONN)
 
 	// ErrProtocol (EPROTO): the daemon wrote something impossible into the ring: a
 	// marker out of range, or a completion of no request. The ring is not used any
 	// more; its requests in flight are as after a wait that ended early.
-	ErrProtocol error = &errno{"usrbio: daemon broke the ring protocol", syscall.EPROTO}
+	ErrProtocol = newErrno("usrbio: daemon broke the ring protocol", syscall.EPROTO)
 )
 
 // Why Prepare refuses a request; values, so that a refusal allocates nothing.
@@ -45,6 +45,8 @@ type errno struct {
 	text string
 	no   syscall.Errno
 }
+
+func newErrno(text string, no syscall.Errno) error { return &errno{text, no} }
 
 func (e *errno) Error() string { return e.text }
 func (e *errno) Unwrap() error { return e.no }
