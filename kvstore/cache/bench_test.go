@@ -41,7 +41,7 @@ func BenchmarkWarmLoad(b *testing.B) {
 				}
 				defer s.Close()
 				all := keys(0, 128)
-				dump(b, s, all...)
+				save(b, s, all...)
 				batch := filled(blocks(l, all...)) // its memory is there
 				b.SetBytes(128 * l.BlockBytes)
 				for b.Loop() {
@@ -67,7 +67,7 @@ func BenchmarkLookup512(b *testing.B) {
 	}
 	defer s.Close()
 	for n := 0; n < 70_000; n += 1000 {
-		dump(b, s, keys(n, 1000)...)
+		save(b, s, keys(n, 1000)...)
 	}
 	found := make([]bool, 512)
 	n := 0

@@ -34,8 +34,8 @@ func TestCloseEndsWhatHangs(t *testing.T) {
 		}},
 		"Flush": {fault.Flush, func(s *cache.Store) error { return s.Flush(t.Context()) }},
 		"Load":  {fault.Load, func(s *cache.Store) error { return moves(s.Load(t.Context(), blocks(small, key(0)))) }},
-		"a Dump that has no room": {fault.Save, func(s *cache.Store) error {
-			for n := range 3 { // there is room for no other that is not whole
+		"a Save that has no space": {fault.Save, func(s *cache.Store) error {
+			for n := range 3 { // there is space for no other that is not whole
 				if err := moves(s.Save(t.Context(), filled(blocks(small, key(n)))[:1])); err != nil {
 					return err
 				}
@@ -45,7 +45,7 @@ func TestCloseEndsWhatHangs(t *testing.T) {
 	} {
 		next := fault.New(newShelf(small, newThings()))
 		s := cached(t, next, 4, cache.Options{})
-		dump(t, s, key(99))
+		save(t, s, key(99))
 		flush(t, s)
 		next.Set(fault.Fault{Method: c.method, Hold: make(chan struct{})})
 		called, closed := make(chan error, 1), make(chan struct{})

@@ -61,7 +61,7 @@ func (s *Store) drop(keys []kv.Key, fn func(kv.Key)) error {
 				fn(key)
 			}
 		})
-		s.roomChanged()
+		s.spaceChanged()
 		s.mu.Unlock()
 		if err != nil && !errors.Is(err, table.ErrBroken) {
 			return fmt.Errorf("kvstore: cache: blocks cannot be deleted: %w: %w", err, kv.ErrTimeout)

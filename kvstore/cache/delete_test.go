@@ -34,11 +34,11 @@ func deleted(t tb, s kv.Store, all ...kv.Key) {
 	}
 }
 
-// held is a shelf whose loads, or dumps, of one block wait.
-func held(t *testing.T, k kv.Key, dumps bool) (next *shelf, g *gate) {
+// held is a shelf whose loads, or saves, of one block wait.
+func held(t *testing.T, k kv.Key, saves bool) (next *shelf, g *gate) {
 	next, g = newShelf(small, newThings()), newGate()
-	next.before(func(s kv.Shard, dump bool) error {
-		if s.Key == k && dump == dumps {
+	next.before(func(s kv.Shard, save bool) error {
+		if s.Key == k && save == saves {
 			g.pass()
 		}
 		return nil
@@ -52,7 +52,7 @@ func TestDeleteOfWhatIsInMemoryAndInNext(t *testing.T) {
 	next.things.fill(small, keys(0, 6)...)
 	s := cached(t, next, 20, cache.Options{})
 	load(t, s, keys(0, 4)...)
-	dump(t, s, keys(10, 4)...)
+	save(t, s, keys(10, 4)...)
 	flush(t, s)
 	remove(t, s, key(0), key(4), key(10), key(77))
 	deleted(t, s, key(0), key(4), key(10))
@@ -60,7 +60,7 @@ func TestDeleteOfWhatIsInMemoryAndInNext(t *testing.T) {
 	if next.things.has(key(0), small) || next.things.has(key(10), small) {
 		t.Error("next still has it")
 	}
-	dump(t, s, key(0))
+	save(t, s, key(0))
 	load(t, s, key(0))
 	seen := map[kv.Key]bool{}
 	for k, err := range s.Keys(bounded(t)) {
@@ -81,10 +81,10 @@ func TestDeleteOfWhatIsInMemoryAndInNext(t *testing.T) {
 func TestDeleteOfWhatWaitsForNext(t *testing.T) {
 	next, g := held(t, key(0), true)
 	s := cached(t, next, 20, cache.Options{WaitingQueueDepth: 100})
-	dump(t, s, key(0))
+	save(t, s, key(0))
 	within(t, "next stores a block", g.reached)
-	dump(t, s, keys(1, 1)...)
-	dump(t, s, keys(2, 1)...)
+	save(t, s, keys(1, 1)...)
+	save(t, s, keys(2, 1)...)
 	// One writer is held up; the other one may have taken these already.
 	remove(t, s, key(1), key(2))
 	deleted(t, s, key(1), key(2))
@@ -100,7 +100,7 @@ func TestDeleteOfWhatWaitsForNext(t *testing.T) {
 func TestDeleteOfWhatNextIsStoring(t *testing.T) {
 	next, g := held(t, key(0), true)
 	s := cached(t, next, 20, cache.Options{})
-	dump(t, s, key(0))
+	save(t, s, key(0))
 	within(t, "next stores the block", g.reached)
 	done := make(chan error, 1)
 	go func() { done <- s.Delete(context.Background(), keys(0, 1)) }()
@@ -152,7 +152,7 @@ func TestDeleteOfWhatIsBeingLoaded(t *testing.T) {
 		}
 		next.things.remove(key(0))
 		deleted(t, s, key(0))
-		dump(t, s, key(0))
+		save(t, s, key(0))
 		flush(t, s)
 		load(t, s, key(0))
 	}
@@ -161,14 +161,14 @@ func TestDeleteOfWhatIsBeingLoaded(t *testing.T) {
 // A block that next has refused is in memory alone.
 func TestDeleteOfWhatNextRefused(t *testing.T) {
 	next := newShelf(small, newThings())
-	next.before(func(_ kv.Shard, dump bool) error {
-		if dump {
+	next.before(func(_ kv.Shard, save bool) error {
+		if save {
 			return errModel
 		}
 		return nil
 	})
 	s := cached(t, next, 20, cache.Options{})
-	dump(t, s, key(0))
+	save(t, s, key(0))
 	if err := s.Flush(bounded(t)); !errors.Is(err, errModel) {
 		t.Fatal(err)
 	}
@@ -178,19 +178,19 @@ func TestDeleteOfWhatNextRefused(t *testing.T) {
 
 // In a shared cache one process deletes what another one is writing or loading.
 func TestDeleteOfWhatIsAnothers(t *testing.T) {
-	for _, dumps := range []bool{true, false} {
+	for _, saves := range []bool{true, false} {
 		name := shared(t)
 		things := newThings()
 		things.fill(small, key(1))
 		k, g := key(1), newGate()
-		if dumps {
+		if saves {
 			k = key(0)
 		}
 		var both [2]*cache.Store
 		for i := range both {
 			next := newShelf(small, things)
-			next.before(func(s kv.Shard, dump bool) error {
-				if s.Key == k && dump == dumps && i == 0 {
+			next.before(func(s kv.Shard, save bool) error {
+				if s.Key == k && save == saves && i == 0 {
 					g.pass()
 				}
 				return nil
@@ -199,8 +199,8 @@ func TestDeleteOfWhatIsAnothers(t *testing.T) {
 		}
 		t.Cleanup(g.release)
 		var task *kv.Task
-		if dumps {
-			dump(t, both[0], k)
+		if saves {
+			save(t, both[0], k)
 		} else {
 			task = begin(t, both[0].Load, blocks(small, k))
 		}
@@ -244,8 +244,8 @@ func TestDeleteAmongOthers(t *testing.T) {
 			rng := rand.New(rand.NewPCG(uint64(w), 1))
 			for range 200 {
 				own := keys(w*1000+rng.IntN(20), 1+rng.IntN(3))
-				dump(t, s, own...)
-				dump(t, s, common[rng.IntN(10)])
+				save(t, s, own...)
+				save(t, s, common[rng.IntN(10)])
 				s.Prefetch(append(own, common...))
 				for i, err := range begin(t, s.Load, blocks(small, append(own, common...)...)).All() {
 					if err != nil && !errors.Is(err, kv.ErrMiss) {

@@ -200,7 +200,7 @@ func (f *filling) end() {
 			s.table.Become(f.slot, table.Partial)
 		}
 	})
-	s.roomChanged()
+	s.spaceChanged()
 	for _, fn := range f.after {
 		fn()
 	}

@@ -118,10 +118,10 @@ func begin(t tb, do func(context.Context, []kv.Shard) (*kv.Task, error), shards 
 	return task
 }
 
-func dump(t tb, s kv.Store, all ...kv.Key) {
+func save(t tb, s kv.Store, all ...kv.Key) {
 	t.Helper()
 	if err := begin(t, s.Save, filled(blocks(s.Layout(), all...))).Wait(bounded(t)); err != nil {
-		t.Fatalf("dump: %v", err)
+		t.Fatalf("save: %v", err)
 	}
 }
 
@@ -147,7 +147,7 @@ func flush(t tb, s kv.Store) {
 	}
 }
 
-// cached opens a cache with room for so many small blocks.
+// cached opens a cache with space for so many small blocks.
 func cached(t tb, next kv.Store, slots int, o cache.Options) *cache.Store {
 	t.Helper()
 	o.CapacityBytes = int64(slots) * 4096

@@ -31,9 +31,9 @@ func TestMain(m *testing.M) {
 }
 
 const (
-	killSlots  = 24
-	killKnown  = 40 // blocks that next always has
-	killDumped = 40 // blocks that are there when somebody has dumped them
+	killSlots = 24
+	killKnown = 40 // blocks that next always has
+	killSaved = 40 // blocks that are there when somebody has saved them
 )
 
 var killLayout = kv.Layout{BlockBytes: 4 * 16 << 10, ShardBytes: 16 << 10}
@@ -49,8 +49,8 @@ func killOptions(name string) cache.Options {
 func killNext() *shelf {
 	next := newShelf(killLayout, newThings())
 	next.things.fill(killLayout, keys(0, killKnown)...)
-	next.before(func(s kv.Shard, dump bool) error {
-		if dump && !right(s) {
+	next.before(func(s kv.Shard, save bool) error {
+		if save && !right(s) {
 			panic(fmt.Sprintf("wrong bytes written behind: block %s, shard %d", s.Key, s.Index))
 		}
 		if rand.IntN(20) == 0 {
@@ -111,7 +111,7 @@ func something(s *cache.Store) error {
 	defer cancel()
 	var some []kv.Key
 	for range 1 + rand.IntN(8) {
-		some = append(some, key(rand.IntN(killKnown+killDumped)))
+		some = append(some, key(rand.IntN(killKnown+killSaved)))
 	}
 	shards := blocks(killLayout, some...)
 	rand.Shuffle(len(shards), func(i, j int) { shards[i], shards[j] = shards[j], shards[i] })

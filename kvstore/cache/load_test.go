@@ -165,7 +165,7 @@ func TestHalfALoadedBlock(t *testing.T) {
 	if err := begin(t, s.Load, blocks(small, key(1))[:1]).Wait(bounded(t)); !errors.Is(err, kv.ErrMiss) {
 		t.Errorf("the half that was there: %v", err)
 	}
-	dump(t, s, key(1))
+	save(t, s, key(1))
 	load(t, s, key(1))
 	flush(t, s)
 	if !shelf.things.has(key(1), small) {
@@ -281,7 +281,7 @@ func TestNotFoundBeforeItIsThere(t *testing.T) {
 	}
 }
 
-// What is being read is not evicted, whatever else wants room.
+// What is being read is not evicted, whatever else wants space.
 func TestPinsHold(t *testing.T) {
 	shelf := newShelf(small, newThings())
 	shelf.things.fill(small, keys(0, 200)...)
@@ -434,7 +434,7 @@ func (r *registrar) Register(name string, mem []byte) error {
 func TestDamagedInMemory(t *testing.T) {
 	next := &registrar{shelf: newShelf(small, newThings())}
 	s := cached(t, next, 8, cache.Options{})
-	dump(t, s, keys(0, 4)...)
+	save(t, s, keys(0, 4)...)
 	flush(t, s)
 	first := content(make([]byte, small.ShardBytes), key(2), 1)
 	at := indexOf(next.mem, first)

@@ -23,11 +23,11 @@ type model struct {
 	s       *cache.Store
 	next    *shelf
 	known   map[kv.Key]bool // whole in next, from the start or after a flush without error
-	dumped  map[kv.Key]bool // dumped in part at least: they may be there
+	saved   map[kv.Key]bool // saved in part at least: they may be there
 	hinted  map[kv.Key]bool // somebody may still be fetching them from before next's mood changed
 	wasBad  map[kv.Key]bool
 	mu      sync.Mutex
-	failing map[kv.Key]string // what next does with a block: "load", "dump", "miss"
+	failing map[kv.Key]string // what next does with a block: "load", "save", "miss"
 }
 
 const modelKeys = 40
@@ -39,15 +39,15 @@ func (m *model) some(label string) []kv.Key {
 }
 
 // before is next's mood.
-func (m *model) before(s kv.Shard, dump bool) error {
+func (m *model) before(s kv.Shard, save bool) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch f := m.failing[s.Key]; {
-	case dump && !right(s):
+	case save && !right(s):
 		panic(fmt.Sprintf("block %s, shard %d was written behind with wrong bytes", s.Key, s.Index))
-	case f == "load" && !dump, f == "dump" && dump:
+	case f == "load" && !save, f == "save" && save:
 		return errModel
-	case f == "miss" && !dump:
+	case f == "miss" && !save:
 		return kv.ErrMiss
 	}
 	return nil
@@ -95,8 +95,8 @@ func (m *model) load() {
 			if !right(shards[i]) {
 				m.Fatalf("wrong bytes in block %s, shard %d", k, shards[i].Index)
 			}
-			if !m.known[k] && !m.dumped[k] {
-				m.Fatalf("block %s was loaded, and never dumped", k)
+			if !m.known[k] && !m.saved[k] {
+				m.Fatalf("block %s was loaded, and never saved", k)
 			}
 		case cancelled && errors.Is(err, context.Canceled):
 		case errors.Is(err, kv.ErrMiss):
@@ -110,10 +110,10 @@ func (m *model) load() {
 	}
 }
 
-func (m *model) dump() {
+func (m *model) save() {
 	shards := filled(m.shards(m.some("keys")))
 	for _, s := range shards {
-		m.dumped[s.Key] = true
+		m.saved[s.Key] = true
 	}
 	t, err := m.s.Save(m.ctx(), shards)
 	if err != nil {
@@ -133,7 +133,7 @@ func (m *model) dump() {
 	}
 }
 
-// flush dumps whole blocks; after it they are in next, if next takes them.
+// flush saves whole blocks; after it they are in next, if next takes them.
 func (m *model) flush() {
 	all := m.some("keys")
 	shards := filled(blocks(small, all...))
@@ -143,7 +143,7 @@ func (m *model) flush() {
 	}
 	stored := map[kv.Key]bool{}
 	for _, k := range all {
-		stored[k], m.dumped[k] = true, true
+		stored[k], m.saved[k] = true, true
 	}
 	for i, err := range t.All() {
 		if err != nil {
@@ -181,11 +181,11 @@ func (m *model) lookup() {
 		if m.known[k] && !found[i] {
 			m.Fatalf("block %s is in next and was not found", k)
 		}
-		if !m.known[k] && !m.dumped[k] && found[i] {
-			m.Fatalf("block %s was found, and never dumped", k)
+		if !m.known[k] && !m.saved[k] && found[i] {
+			m.Fatalf("block %s was found, and never saved", k)
 		}
-		if i < n && !m.known[k] && !m.dumped[k] {
-			m.Fatalf("block %s is part of a prefix, and was never dumped", k)
+		if i < n && !m.known[k] && !m.saved[k] {
+			m.Fatalf("block %s is part of a prefix, and was never saved", k)
 		}
 	}
 }
@@ -215,8 +215,8 @@ func (m *model) list() {
 			m.Fatalf("list: %v", err)
 		case seen[k]:
 			m.Fatalf("block %s is listed twice", k)
-		case !m.known[k] && !m.dumped[k]:
-			m.Fatalf("block %s is listed, and was never dumped", k)
+		case !m.known[k] && !m.saved[k]:
+			m.Fatalf("block %s is listed, and was never saved", k)
 		}
 		seen[k] = true
 	}
@@ -240,7 +240,7 @@ func (m *model) mood() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	k := m.key("key")
-	if f := rapid.SampledFrom([]string{"", "", "load", "dump", "miss"}).Draw(m.T, "mood"); f != "" {
+	if f := rapid.SampledFrom([]string{"", "", "load", "save", "miss"}).Draw(m.T, "mood"); f != "" {
 		m.failing[k], m.wasBad[k] = f, true
 	} else {
 		clear(m.failing)
@@ -248,11 +248,11 @@ func (m *model) mood() {
 }
 
 // Whatever next does, in whatever memory, bytes are right, what next has is found and
-// loaded, and what nobody dumped is not.
+// loaded, and what nobody saved is not.
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := &model{
-			T: t, known: map[kv.Key]bool{}, dumped: map[kv.Key]bool{},
+			T: t, known: map[kv.Key]bool{}, saved: map[kv.Key]bool{},
 			hinted: map[kv.Key]bool{}, wasBad: map[kv.Key]bool{}, failing: map[kv.Key]string{},
 		}
 		m.next = newShelf(small, newThings())
@@ -275,7 +275,7 @@ func TestModel(t *testing.T) {
 		defer s.Close()
 		step := func(fn func()) func(*rapid.T) { return func(t *rapid.T) { m.T = t; fn() } }
 		t.Repeat(map[string]func(*rapid.T){
-			"load": step(m.load), "load again": step(m.load), "dump": step(m.dump), "flush": step(m.flush),
+			"load": step(m.load), "load again": step(m.load), "save": step(m.save), "flush": step(m.flush),
 			"lookup": step(m.lookup), "mood": step(m.mood),
 			"delete": step(m.remove), "list": step(m.list),
 			"prefetch": step(m.prefetch),

@@ -32,16 +32,16 @@ type Options struct {
 	// Streams is how many goroutines copy; as many as there are processors, at most 4.
 	Streams int
 
-	// WaitingQueueDepth is how many blocks may wait for next; 8192. Dumps wait when
+	// WaitingQueueDepth is how many blocks may wait for next; 8192. Saves wait when
 	// there are more, or when three quarters of the memory are taken by such blocks.
 	WaitingQueueDepth int
 
-	// Timeout is how long a dump waits for room and a block for its missing shards, how
+	// Timeout is how long a save waits for space and a block for its missing shards, how
 	// long Close takes to bring what was accepted to next, and for how long memory that
 	// a killed process had next's storage write into is not used; 30 s.
 	Timeout time.Duration
 
-	// Policy says which blocks go first when room is needed: "lru", the default, those
+	// Policy says which blocks go first when space is needed: "lru", the default, those
 	// not used for the longest time; with "aged" each use keeps a block 150 s longer, at
 	// most five times, so that the prompt which everybody has outlives somebody's chat.
 	Policy string

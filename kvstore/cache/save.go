@@ -12,7 +12,7 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
-// slotRef is where a block that is being dumped is put together.
+// slotRef is where a block that is being saved is put together.
 type slotRef struct{ slot int32 }
 
 type unfinished = assembly.Block[slotRef]
@@ -23,23 +23,23 @@ type saving struct {
 	s      *Store
 	blocks []*unfinished // by shard
 
-	// Of the dumper.
+	// Of the planner.
 	verdicts map[kv.Key]error // of blocks that need no slot, or get none
 	called   time.Time
 	straight []int32         // shards that go to next
-	room     <-chan struct{} // of the last try: closed when there may be room
+	space    <-chan struct{} // of the last try: closed when there may be space
 }
 
 // Why a shard is not put into a slot.
 var (
 	errThere   = errors.New("the block is there")
 	errThrough = errors.New("the block goes straight to next")
-	errNoRoom  = errors.New("no room now")
+	errNoSpace = errors.New("no space now")
 	errLoading = errors.New("the block is on its way from next")
 )
 
-// dumper is the queue of the goroutine that plans dumps.
-type dumper struct {
+// planner is the queue of the goroutine that plans saves.
+type planner struct {
 	mu      sync.Mutex
 	batches []*saving
 	again   []retry
@@ -65,13 +65,13 @@ func (s *Store) Save(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
 		blocks:   make([]*unfinished, len(shards)),
 		verdicts: map[kv.Key]error{},
 	}
-	s.dumper.put(func(q *dumper) { q.batches = append(q.batches, d) })
+	s.planner.put(func(q *planner) { q.batches = append(q.batches, d) })
 	return b.Task, nil
 }
 
-func (q *dumper) init() { q.more = make(chan struct{}, 1) }
+func (q *planner) init() { q.more = make(chan struct{}, 1) }
 
-func (q *dumper) put(add func(*dumper)) {
+func (q *planner) put(add func(*planner)) {
 	q.mu.Lock()
 	add(q)
 	q.mu.Unlock()
@@ -82,7 +82,7 @@ func (q *dumper) put(add func(*dumper)) {
 }
 
 // next is all that is to be tried again, or the next batch.
-func (q *dumper) next() (again []retry, d *saving) {
+func (q *planner) next() (again []retry, d *saving) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.again) > 0 {
@@ -96,16 +96,16 @@ func (q *dumper) next() (again []retry, d *saving) {
 	return nil, d
 }
 
-// planDumps is the dumper's goroutine.
-func (s *Store) planDumps() {
+// planSaves is the planner's goroutine.
+func (s *Store) planSaves() {
 	for {
 		select {
-		case <-s.dumper.more:
+		case <-s.planner.more:
 		case <-s.ended:
 			return
 		}
 		for {
-			again, d := s.dumper.next()
+			again, d := s.planner.next()
 			if d == nil && len(again) == 0 {
 				break
 			}
@@ -126,7 +126,7 @@ func (s *Store) planDumps() {
 // place finds a place for a shard, waiting for one if it must, and has it copied.
 func (s *Store) place(d *saving, i int) {
 	shard := d.Shard(i)
-	again := func() { s.dumper.put(func(q *dumper) { q.again = append(q.again, retry{d, i}) }) }
+	again := func() { s.planner.put(func(q *planner) { q.again = append(q.again, retry{d, i}) }) }
 	for {
 		if err := d.Ended(); err != nil {
 			d.Settle(i, err)
@@ -154,9 +154,9 @@ func (s *Store) place(d *saving, i int) {
 		switch {
 		case verdict == errLoading:
 			return
-		case verdict == errNoRoom && s.waitForRoom(d):
+		case verdict == errNoSpace && s.waitForSpace(d):
 			continue
-		case verdict == errNoRoom:
+		case verdict == errNoSpace:
 			verdict = kv.ErrFull
 		}
 		d.verdicts[shard.Key] = verdict
@@ -172,7 +172,7 @@ func (s *Store) place(d *saving, i int) {
 	}
 }
 
-// openBlock claims a slot for a block of which the first shard is dumped, or says why
+// openBlock claims a slot for a block of which the first shard is saved, or says why
 // not. Of a block that is being loaded, again is called when that has ended.
 func (s *Store) openBlock(d *saving, key kv.Key, again func()) (ref slotRef, verdict error) {
 	s.mu.Lock()
@@ -188,11 +188,11 @@ func (s *Store) openBlock(d *saving, key kv.Key, again func()) (ref slotRef, ver
 	case errThrough:
 		// The rest of the block has to go there, too.
 		s.through[key] = time.Now()
-	case errNoRoom:
-		if s.room == nil {
-			s.room = make(chan struct{})
+	case errNoSpace:
+		if s.space == nil {
+			s.space = make(chan struct{})
 		}
-		d.room = s.room
+		d.space = s.space
 	}
 	return ref, verdict
 }
@@ -223,21 +223,21 @@ func (s *Store) openSlot(key kv.Key, again func()) (int32, error) {
 			return 0, errThrough
 		}
 	}
-	// While something is on its way that makes room, it is worth waiting. Otherwise
-	// only other dumps could, and they may be behind this one.
+	// While something is on its way that makes space, it is worth waiting. Otherwise
+	// only other saves could, and they may be behind this one.
 	dirty := len(s.write.all)
 	wait := dirty > 0 || s.copying.Load() > 0
 	if s.assembling+dirty < s.dirtyLimit() && dirty < s.o.WaitingQueueDepth {
 		if slot, ok = s.alloc(); ok {
-			s.table.Claim(slot, key, table.Dumping, now)
+			s.table.Claim(slot, key, table.Saving, now)
 			s.assembling++
-			s.dumper.placed = time.Now()
+			s.planner.placed = time.Now()
 			return slot, nil
 		}
 		wait = wait || s.pinned > 0 || len(s.fillings) > 0 || s.table.Others()
 	}
 	if wait {
-		return 0, errNoRoom
+		return 0, errNoSpace
 	}
 	return 0, errThrough
 }
@@ -245,25 +245,25 @@ func (s *Store) openSlot(key kv.Key, again func()) (int32, error) {
 // dirtyLimit leaves some slots to loads.
 func (s *Store) dirtyLimit() int { return s.table.Slots() - s.table.Slots()/4 }
 
-// waitForRoom waits until it is worth trying again. When no block has found room for
+// waitForSpace waits until it is worth trying again. When no block has found space for
 // the store's timeout, none of the batches that were there all the time waits longer:
 // one after the other they would take many times that.
-func (s *Store) waitForRoom(d *saving) bool {
+func (s *Store) waitForSpace(d *saving) bool {
 	since := d.called
-	if s.dumper.placed.After(since) {
-		since = s.dumper.placed
+	if s.planner.placed.After(since) {
+		since = s.planner.placed
 	}
 	left := s.o.Timeout - time.Since(since)
 	if left <= 0 {
 		return false
 	}
 	if s.table.Shared() {
-		left = min(left, lookAgain) // nobody tells when others make room
+		left = min(left, lookAgain) // nobody tells when others make space
 	}
 	timer := time.NewTimer(left)
 	defer timer.Stop()
 	select {
-	case <-d.room:
+	case <-d.space:
 	case <-timer.C:
 	case <-d.Context().Done():
 	}
@@ -289,7 +289,7 @@ func (d *saving) Do(i int) {
 	}
 	if s.copying.Add(-1) == 0 {
 		s.mu.Lock()
-		s.roomChanged()
+		s.spaceChanged()
 		s.mu.Unlock()
 	}
 	d.Settle(i, err)
@@ -314,7 +314,7 @@ func (s *Store) giveUp(block *unfinished) {
 	s.mu.Lock()
 	s.assembling--
 	s.settle(func() { s.table.Become(block.Payload.slot, table.Free) })
-	s.roomChanged()
+	s.spaceChanged()
 	s.mu.Unlock()
 	s.blocks.Finish(block)
 }

@@ -11,18 +11,18 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
-// A dumped block is there while next has nothing of it yet, and Flush waits for next.
+// A saved block is there while next has nothing of it yet, and Flush waits for next.
 func TestWriteBehind(t *testing.T) {
 	shelf := newShelf(small, newThings())
 	g := newGate()
-	shelf.before(func(_ kv.Shard, dump bool) error {
-		if dump {
+	shelf.before(func(_ kv.Shard, save bool) error {
+		if save {
 			g.pass()
 		}
 		return nil
 	})
 	s := cached(t, shelf, 16, cache.Options{})
-	dump(t, s, keys(0, 8)...)
+	save(t, s, keys(0, 8)...)
 	load(t, s, keys(0, 8)...)
 	found := make([]bool, 9)
 	if err := s.Lookup(bounded(t), keys(0, 9), found); err != nil || !found[7] || found[8] {
@@ -33,7 +33,7 @@ func TestWriteBehind(t *testing.T) {
 	}
 	flushed := make(chan error, 1)
 	go func() { flushed <- s.Flush(bounded(t)) }()
-	within(t, "next is asked to dump", g.reached)
+	within(t, "next is asked to save", g.reached)
 	select {
 	case err := <-flushed:
 		t.Fatalf("flushed before next had it: %v", err)
@@ -48,20 +48,20 @@ func TestWriteBehind(t *testing.T) {
 			t.Errorf("block %s was flushed and is not in next", k)
 		}
 	}
-	dump(t, s, keys(0, 8)...)
+	save(t, s, keys(0, 8)...)
 	flush(t, s)
 	if _, n := shelf.asked(key(0), 0); n != 1 {
-		t.Errorf("a block that was there was dumped %d times", n)
+		t.Errorf("a block that was there was saved %d times", n)
 	}
 }
 
-// While next is slow, dumps wait for room and go on when there is some; loads pass.
+// While next is slow, saves wait for space and go on when there is some; loads pass.
 func TestBackpressure(t *testing.T) {
 	shelf := newShelf(small, newThings())
 	shelf.things.fill(small, key(1000))
 	g := newGate()
-	shelf.before(func(_ kv.Shard, dump bool) error {
-		if dump {
+	shelf.before(func(_ kv.Shard, save bool) error {
+		if save {
 			g.pass()
 		}
 		return nil
@@ -70,7 +70,7 @@ func TestBackpressure(t *testing.T) {
 	task := begin(t, s.Save, filled(blocks(small, keys(0, 50)...)))
 	eventually(t, "three quarters of the memory are dirty", func() bool { return s.Stats().SavedShards == 6*3 })
 	if _, settled := task.Result(6 * 3); settled {
-		t.Error("a dump did not wait for room")
+		t.Error("a save did not wait for space")
 	}
 	load(t, s, key(1000))
 	load(t, s, keys(0, 6)...)
@@ -86,13 +86,13 @@ func TestBackpressure(t *testing.T) {
 	}
 }
 
-// When next takes nothing for the store's time, what has no room is not stored, and
+// When next takes nothing for the store's time, what has no space is not stored, and
 // says so once the time is over, not once for each block.
 func TestFull(t *testing.T) {
 	shelf := newShelf(small, newThings())
 	g := newGate()
-	shelf.before(func(_ kv.Shard, dump bool) error {
-		if dump {
+	shelf.before(func(_ kv.Shard, save bool) error {
+		if save {
 			g.pass()
 		}
 		return nil
@@ -109,16 +109,16 @@ func TestFull(t *testing.T) {
 	}
 	close(g.open)
 	flush(t, s)
-	dump(t, s, keys(6, 6)...)
+	save(t, s, keys(6, 6)...)
 	load(t, s, keys(0, 12)...)
 }
 
-// Batches that find no room wait at the same time, and not one after the other.
+// Batches that find no space wait at the same time, and not one after the other.
 func TestFullForAll(t *testing.T) {
 	shelf := newShelf(small, newThings())
 	g := newGate()
-	shelf.before(func(_ kv.Shard, dump bool) error {
-		if dump {
+	shelf.before(func(_ kv.Shard, save bool) error {
+		if save {
 			g.pass()
 		}
 		return nil
@@ -137,7 +137,7 @@ func TestFullForAll(t *testing.T) {
 	}
 }
 
-// Layers of more blocks than there is room for go straight to next, whole.
+// Layers of more blocks than there is space for go straight to next, whole.
 func TestLayersOfMoreBlocksThanRoom(t *testing.T) {
 	shelf := newShelf(small, newThings())
 	s := cached(t, shelf, 8, cache.Options{})
@@ -161,18 +161,18 @@ func TestLayersOfMoreBlocksThanRoom(t *testing.T) {
 }
 
 // What next refuses is counted and told by Flush, once; it can be loaded until its
-// memory is needed, and dumped again.
+// memory is needed, and saved again.
 func TestNextTakesNothing(t *testing.T) {
 	shelf := newShelf(small, newThings())
 	full := errors.New("no space left")
-	shelf.before(func(s kv.Shard, dump bool) error {
-		if dump && s.Key != key(0) {
+	shelf.before(func(s kv.Shard, save bool) error {
+		if save && s.Key != key(0) {
 			return full
 		}
 		return nil
 	})
 	s := cached(t, shelf, 8, cache.Options{})
-	dump(t, s, keys(0, 3)...)
+	save(t, s, keys(0, 3)...)
 	if err := s.Flush(bounded(t)); !errors.Is(err, full) {
 		t.Fatalf("flush: %v", err)
 	}
@@ -182,10 +182,10 @@ func TestNextTakesNothing(t *testing.T) {
 	}
 	load(t, s, keys(0, 3)...)
 	shelf.before(nil)
-	dump(t, s, key(1))
+	save(t, s, key(1))
 	flush(t, s)
 	if !shelf.things.has(key(1), small) {
-		t.Error("a block that was dumped again is not in next")
+		t.Error("a block that was saved again is not in next")
 	}
 	shelf.things.fill(small, keys(10, 8)...)
 	load(t, s, keys(10, 8)...)
@@ -199,8 +199,8 @@ func TestAbandonedWrite(t *testing.T) {
 	shelf := newShelf(small, newThings())
 	var mu sync.Mutex
 	var late []kv.Shard
-	shelf.before(func(s kv.Shard, dump bool) error {
-		if dump && s.Key == key(0) {
+	shelf.before(func(s kv.Shard, save bool) error {
+		if save && s.Key == key(0) {
 			mu.Lock()
 			late = append(late, s)
 			mu.Unlock()
@@ -209,12 +209,12 @@ func TestAbandonedWrite(t *testing.T) {
 		return nil
 	})
 	s := cached(t, shelf, 4, cache.Options{})
-	dump(t, s, key(0))
+	save(t, s, key(0))
 	if err := s.Flush(bounded(t)); !errors.Is(err, kv.ErrAbandoned) {
 		t.Errorf("flush: %v", err)
 	}
 	for i := range 20 {
-		dump(t, s, key(i+1))
+		save(t, s, key(i+1))
 	}
 	for _, shard := range late {
 		if !right(shard) {
@@ -234,20 +234,20 @@ func TestUnfinishedBlocksGo(t *testing.T) {
 		}
 	}
 	eventually(t, "they are dropped", func() bool { return s.Stats().DroppedBlocks == 6 })
-	dump(t, s, keys(10, 6)...)
+	save(t, s, keys(10, 6)...)
 	load(t, s, keys(10, 6)...)
 	if err := begin(t, s.Load, blocks(small, key(0))).Wait(bounded(t)); !errors.Is(err, kv.ErrMiss) {
 		t.Errorf("part of a block: %v", err)
 	}
 }
 
-// A block that is being loaded when it is dumped is there afterwards, whatever next
+// A block that is being loaded when it is saved is there afterwards, whatever next
 // says.
-func TestDumpWhileLoading(t *testing.T) {
+func TestSaveWhileLoading(t *testing.T) {
 	shelf := newShelf(small, newThings())
 	g := newGate()
-	shelf.before(func(_ kv.Shard, dump bool) error {
-		if !dump {
+	shelf.before(func(_ kv.Shard, save bool) error {
+		if !save {
 			g.pass()
 		}
 		return nil
@@ -255,22 +255,22 @@ func TestDumpWhileLoading(t *testing.T) {
 	s := cached(t, shelf, 8, cache.Options{})
 	loading := begin(t, s.Load, blocks(small, key(1)))
 	within(t, "next is asked", g.reached)
-	dumping := begin(t, s.Save, filled(blocks(small, key(1))))
+	saving := begin(t, s.Save, filled(blocks(small, key(1))))
 	close(g.open)
 	if err := loading.Wait(bounded(t)); !errors.Is(err, kv.ErrMiss) {
 		t.Errorf("load: %v", err)
 	}
-	if err := dumping.Wait(bounded(t)); err != nil {
+	if err := saving.Wait(bounded(t)); err != nil {
 		t.Fatal(err)
 	}
 	load(t, s, key(1))
 }
 
-// Close brings what was dumped to next, and gives up when that takes too long.
+// Close brings what was saved to next, and gives up when that takes too long.
 func TestCloseDrains(t *testing.T) {
 	shelf := newShelf(small, newThings())
 	s := cached(t, shelf, 64, cache.Options{})
-	dump(t, s, keys(0, 40)...)
+	save(t, s, keys(0, 40)...)
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -284,7 +284,7 @@ func TestCloseDrains(t *testing.T) {
 	g := newGate()
 	stuck.before(func(kv.Shard, bool) error { g.pass(); return nil })
 	s = cached(t, stuck, 400, cache.Options{Timeout: 100 * time.Millisecond})
-	dump(t, s, keys(0, 280)...)
+	save(t, s, keys(0, 280)...)
 	within(t, "one writer is held", g.reached)
 	within(t, "and the other", g.reached)
 	closed := make(chan error)
@@ -301,7 +301,7 @@ func TestLookupTakesNoMemory(t *testing.T) {
 	shelf := newShelf(small, newThings())
 	s := cached(t, shelf, 1024, cache.Options{})
 	all, found := keys(0, 512), make([]bool, 512)
-	dump(t, s, all...)
+	save(t, s, all...)
 	flush(t, s)
 	allocs := testing.AllocsPerRun(20, func() {
 		if err := s.Lookup(t.Context(), all, found); err != nil || !found[511] {

@@ -73,7 +73,7 @@ func TestOthersBlocksAreThere(t *testing.T) {
 	things.fill(small, keys(0, 4)...)
 	load(t, stores[0], keys(0, 4)...)
 	load(t, stores[1], keys(0, 4)...)
-	dump(t, stores[0], keys(10, 4)...)
+	save(t, stores[0], keys(10, 4)...)
 	load(t, stores[1], keys(10, 4)...)
 	if n := nexts[1].batches; n != 0 {
 		t.Errorf("next was asked %d times for what another process has in memory", n)
@@ -84,15 +84,15 @@ func TestOthersBlocksAreThere(t *testing.T) {
 func TestFlushWaitsForOthers(t *testing.T) {
 	things, nexts, stores := two(t, cache.Options{})
 	g := newGate()
-	nexts[0].before(func(_ kv.Shard, dump bool) error {
-		if dump {
+	nexts[0].before(func(_ kv.Shard, save bool) error {
+		if save {
 			g.pass()
 		}
 		return nil
 	})
-	dump(t, stores[0], key(1))
-	within(t, "next is asked to dump", g.reached)
-	dump(t, stores[1], key(1))
+	save(t, stores[0], key(1))
+	within(t, "next is asked to save", g.reached)
+	save(t, stores[1], key(1))
 	if _, n := nexts[1].asked(key(1), 0); n != 0 {
 		t.Error("both write it")
 	}
@@ -109,14 +109,14 @@ func TestFlushWaitsForOthers(t *testing.T) {
 	}
 
 	nexts[0].before(func(kv.Shard, bool) error { return errors.New("disk on fire") })
-	dump(t, stores[0], key(2))
+	save(t, stores[0], key(2))
 	if err := stores[0].Flush(bounded(t)); err == nil {
 		t.Error("flushed into a fire")
 	}
-	dump(t, stores[1], key(2))
+	save(t, stores[1], key(2))
 	flush(t, stores[1])
 	if !things.has(key(2), small) {
-		t.Error("what one could not write and another one dumped again is not in next")
+		t.Error("what one could not write and another one saved again is not in next")
 	}
 }
 
@@ -143,13 +143,13 @@ func TestFlushCannotTell(t *testing.T) {
 	flush(t, s)
 }
 
-// What another process is filling or dumping is not waited for.
+// What another process is filling or saving is not waited for.
 func TestOthersAreAtIt(t *testing.T) {
 	things, nexts, stores := two(t, cache.Options{})
 	things.fill(small, key(1))
 	g := newGate()
-	nexts[0].before(func(_ kv.Shard, dump bool) error {
-		if !dump {
+	nexts[0].before(func(_ kv.Shard, save bool) error {
+		if !save {
 			g.pass()
 		}
 		return nil
@@ -157,7 +157,7 @@ func TestOthersAreAtIt(t *testing.T) {
 	slow := begin(t, stores[0].Load, blocks(small, key(1)))
 	within(t, "the one asks next", g.reached)
 	load(t, stores[1], key(1))
-	dump(t, stores[1], key(1))
+	save(t, stores[1], key(1))
 
 	if err := begin(t, stores[0].Save, filled(blocks(small, key(2)))[:2]).Wait(bounded(t)); err != nil {
 		t.Fatal(err)
@@ -168,7 +168,7 @@ func TestOthersAreAtIt(t *testing.T) {
 		}
 	}
 	if !things.has(key(2), small) {
-		t.Error("a block that two dumped, the one half, the other whole, is not there")
+		t.Error("a block that two saved, the one half, the other whole, is not there")
 	}
 	load(t, stores[1], key(2))
 	close(g.open)
@@ -222,7 +222,7 @@ func TestShrunkenObject(t *testing.T) {
 		l := kv.Layout{BlockBytes: 3 << 18, ShardBytes: 1 << 18}
 		shelf.layout = l
 		s := mustNew(t, shelf, cache.Options{SharedName: name, CapacityBytes: 8 * l.BlockBytes})
-		dump(t, s, keys(0, 4)...)
+		save(t, s, keys(0, 4)...)
 		flush(t, s)
 		load(t, s, keys(0, 4)...)
 		if err := os.Truncate(object(name), left); err != nil {
@@ -230,7 +230,7 @@ func TestShrunkenObject(t *testing.T) {
 		}
 		for range 2 {
 			load(t, s, keys(0, 4)...)
-			dump(t, s, keys(4, 2)...)
+			save(t, s, keys(4, 2)...)
 			flush(t, s)
 			load(t, s, keys(0, 6)...)
 		}
@@ -245,7 +245,7 @@ func TestShrunkenObject(t *testing.T) {
 	}
 }
 
-// While loads and dumps are under way, too.
+// While loads and saves are under way, too.
 func TestShrunkenUnderWay(t *testing.T) {
 	name := shared(t)
 	l := kv.Layout{BlockBytes: 3 << 18, ShardBytes: 1 << 18}

@@ -20,10 +20,10 @@ type shelf struct {
 	mu      sync.Mutex
 	closed  bool
 	loads   map[place]int // how often each shard was asked for
-	dumps   map[place]int
+	saves   map[place]int
 	lookups int // keys
 	batches int // of loads
-	atOnce  func(shard kv.Shard, dump bool) error
+	atOnce  func(shard kv.Shard, save bool) error
 }
 
 type place struct {
@@ -40,20 +40,20 @@ type things struct {
 func newThings() *things { return &things{blocks: map[kv.Key]map[int][]byte{}} }
 
 func newShelf(l kv.Layout, t *things) *shelf {
-	return &shelf{layout: l, things: t, quit: make(chan struct{}), loads: map[place]int{}, dumps: map[place]int{}}
+	return &shelf{layout: l, things: t, quit: make(chan struct{}), loads: map[place]int{}, saves: map[place]int{}}
 }
 
 // before has every shard go through fn before it is moved; an error fails it.
-func (s *shelf) before(fn func(shard kv.Shard, dump bool) error) {
+func (s *shelf) before(fn func(shard kv.Shard, save bool) error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.atOnce = fn
 }
 
-func (s *shelf) asked(k kv.Key, index int) (loads, dumps int) {
+func (s *shelf) asked(k kv.Key, index int) (loads, saves int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.loads[place{k, index}], s.dumps[place{k, index}]
+	return s.loads[place{k, index}], s.saves[place{k, index}]
 }
 
 func (t *things) has(k kv.Key, l kv.Layout) bool {
@@ -150,7 +150,7 @@ func (s *shelf) Save(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
 	return s.begin(ctx, shards, true)
 }
 
-func (s *shelf) begin(ctx context.Context, shards []kv.Shard, dump bool) (*kv.Task, error) {
+func (s *shelf) begin(ctx context.Context, shards []kv.Shard, save bool) (*kv.Task, error) {
 	if err := s.layout.CheckShards(shards); err != nil {
 		return nil, err
 	}
@@ -159,36 +159,36 @@ func (s *shelf) begin(ctx context.Context, shards []kv.Shard, dump bool) (*kv.Ta
 	if s.closed {
 		return nil, kv.ErrClosed
 	}
-	if !dump {
+	if !save {
 		s.batches++
 	}
 	t := kv.NewTask(ctx, shards)
 	s.calls.Go(func() {
 		for i := range shards {
-			t.Settle(i, s.one(t.Context(), shards[i], dump))
+			t.Settle(i, s.one(t.Context(), shards[i], save))
 		}
 	})
 	return t, nil
 }
 
-func (s *shelf) one(ctx context.Context, shard kv.Shard, dump bool) error {
+func (s *shelf) one(ctx context.Context, shard kv.Shard, save bool) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	s.mu.Lock()
 	at, before := place{shard.Key, shard.Index}, s.atOnce
-	if dump {
-		s.dumps[at]++
+	if save {
+		s.saves[at]++
 	} else {
 		s.loads[at]++
 	}
 	s.mu.Unlock()
 	if before != nil {
-		if err := before(shard, dump); err != nil {
+		if err := before(shard, save); err != nil {
 			return err
 		}
 	}
-	if dump {
+	if save {
 		return shm.Guard(func() { s.things.put(shard.Key, shard.Index, shard.Buf) })
 	}
 	s.things.mu.Lock()

@@ -36,7 +36,7 @@ type Store struct {
 	ended        chan struct{}  // closed when the group is empty
 	close        func() error   // of Close, once
 
-	dumper   dumper
+	planner  planner
 	wantMore chan struct{} // holds a token when there is something to prefetch
 	blocks   *assembly.Table[slotRef]
 	serial   atomic.Uint64 // of the last batch of Load
@@ -50,9 +50,9 @@ type Store struct {
 	victims    []table.Victim
 	searched   bool // in this Do all slots were searched for victims, in vain
 	fillings   map[int32]*filling
-	room       chan struct{}        // closed when a slot may have become free; nil while nobody waits
-	assembling int                  // slots that dumps are being put together in
-	through    map[kv.Key]time.Time // blocks whose dump goes straight to next, and since when
+	space      chan struct{}        // closed when a slot may have become free; nil while nobody waits
+	assembling int                  // slots that saves are being put together in
+	through    map[kv.Key]time.Time // blocks whose save goes straight to next, and since when
 	wanted     []kv.Key             // to be prefetched
 	write      writeBehind
 }
@@ -97,13 +97,13 @@ func New(next kv.Store, o Options) (*Store, error) {
 	}
 	s.group = batch.NewGroup(l, &s.count, o.Timeout)
 	s.close = sync.OnceValue(s.shutdown)
-	s.dumper.init()
+	s.planner.init()
 	s.write.init(&s.mu)
 	s.mu.Lock()
 	s.do(s.adopt)
 	s.mu.Unlock()
-	s.services.Go(s.planDumps)
-	s.services.Go(s.janitor)
+	s.services.Go(s.planSaves)
+	s.services.Go(s.maintain)
 	s.services.Go(s.prefetcher)
 	for range writers {
 		s.write.wg.Go(s.writer)
@@ -159,11 +159,11 @@ func (s *Store) settle(fn func()) {
 	}
 }
 
-// roomChanged wakes those who wait for a slot. The lock is held.
-func (s *Store) roomChanged() {
-	if s.room != nil {
-		close(s.room)
-		s.room = nil
+// spaceChanged wakes those who wait for a slot. The lock is held.
+func (s *Store) spaceChanged() {
+	if s.space != nil {
+		close(s.space)
+		s.space = nil
 	}
 }
 
@@ -217,7 +217,7 @@ func (s *Store) unpin(slots []int32) {
 			}
 		}
 	})
-	s.roomChanged()
+	s.spaceChanged()
 }
 
 // checkPins asserts that the counts of pins agree with each other and with the table. The

@@ -213,7 +213,7 @@ func (s *Store) finish(d *dirtyBlock, err error) {
 	}
 	close(w.changed)
 	w.changed = make(chan struct{})
-	s.roomChanged()
+	s.spaceChanged()
 }
 
 // fail notes a block that did not get there. The lock is held.

@@ -133,7 +133,7 @@ func benchLoad(b *testing.B, sums kv.Checksums) {
 	defer s.Close()
 	keys := keysOf(0, 32)
 	shards := shardsOf(l, keys...)
-	dump(b, s, keys...)
+	save(b, s, keys...)
 	b.SetBytes(int64(len(keys)) * l.BlockBytes)
 	for b.Loop() {
 		task, err := s.Load(context.Background(), shards)

@@ -30,11 +30,11 @@ func hungDevice(t *testing.T) {
 		return nil
 	}
 	s := open(t, o)
-	dump(t, s, keysOf(0, slots)...)
+	save(t, s, keysOf(0, slots)...)
 	first := s.segmentWith(t, keyOf(0))
 	generation := s.generationOf(first)
 	for i := range 10 * slots {
-		dump(t, s, keyOf(100+i))
+		save(t, s, keyOf(100+i))
 		settled(t, s)
 	}
 	if s.generationOf(first) != generation {
@@ -43,7 +43,7 @@ func hungDevice(t *testing.T) {
 	loads(t, s, keysOf(100+9*slots, slots)...)
 	close(release)
 	for i := range 10 * slots {
-		dump(t, s, keyOf(200+i))
+		save(t, s, keyOf(200+i))
 		settled(t, s)
 	}
 	if s.generationOf(first) == generation {
@@ -63,7 +63,7 @@ func closeOnHungDevice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dump(t, s, keysOf(0, 2)...)
+	save(t, s, keysOf(0, 2)...)
 	synctest.Wait() // the segment is full, and being sealed
 	begun := time.Now()
 	if err := s.Close(); !errors.Is(err, workerpool.ErrOverdue) {

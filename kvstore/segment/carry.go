@@ -21,8 +21,8 @@ const carryBytes = 16 << 20
 // are there, and the newer generation counts.
 //
 // Slots are taken before anything is read: the segment that is written has just been
-// begun, and those who dump would soon have filled it. Where there is none left fewer
-// are carried, for making room is what this is a part of.
+// begun, and those who save would soon have filled it. Where there is none left fewer
+// are carried, for making space is what this is a part of.
 func (s *Store) carry(old *segment) {
 	c := &carrier{s: s, old: old}
 	var copies []copying

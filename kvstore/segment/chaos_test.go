@@ -51,7 +51,7 @@ func chaos(t *testing.T, s *Store, m *meddler) {
 	m.meddle(nil)
 	until(t, "nothing is in use", func() bool { return s.unfinished.Len() == 0 && idle(s) })
 	until(t, "it is written to again", func() bool {
-		return beginDump(t, s, shardsOf(s.Layout(), keyOf(9000))).Wait(context.Background()) == nil
+		return beginSave(t, s, shardsOf(s.Layout(), keyOf(9000))).Wait(context.Background()) == nil
 	})
 	loads(t, s, keyOf(9000))
 	s.mu.RLock()
@@ -85,7 +85,7 @@ func badDisk(op transfer.Op, do func()) {
 	}
 }
 
-// someBatch loads or dumps some blocks or shards, and perhaps thinks better of it.
+// someBatch loads or saves some blocks or shards, and perhaps thinks better of it.
 func someBatch(t *testing.T, s *Store, rng *rand.Rand) {
 	var keys []kv.Key
 	for range 1 + rng.IntN(4) {
@@ -107,7 +107,7 @@ func someBatch(t *testing.T, s *Store, rng *rand.Rand) {
 			err = task.Wait(context.Background())
 		}
 		if errors.Is(err, kv.ErrMiss) {
-			t.Errorf("a dump: %v", err)
+			t.Errorf("a save: %v", err)
 		}
 		return
 	}

@@ -124,7 +124,7 @@ func crash(t *testing.T, n int, power bool, o Options, hot ...kv.Key) (c *crashe
 	o.Engine = c
 	s := open(t, o)
 	if len(hot) > 0 {
-		dump(t, s, hot...)
+		save(t, s, hot...)
 	}
 	for !c.crashed() {
 		keys := keysOf(begun, 2)
@@ -133,7 +133,7 @@ func crash(t *testing.T, n int, power bool, o Options, hot ...kv.Key) (c *crashe
 		if !power && len(hot) == 0 {
 			shards = append(shards, shardsOf(small, keyOf(begun-1))[:2]...)
 		}
-		task := beginDump(t, s, shards)
+		task := beginSave(t, s, shards)
 		<-task.Done()
 		if c.crashed() {
 			break
@@ -153,7 +153,7 @@ func crash(t *testing.T, n int, power bool, o Options, hot ...kv.Key) (c *crashe
 	return c, begun
 }
 
-// A process is killed at any write: every block whose dump was settled is there, no
+// A process is killed at any write: every block whose save was settled is there, no
 // other unless it is whole.
 func TestKilledAtAnyWrite(t *testing.T) {
 	step := 1
@@ -214,7 +214,7 @@ func TestPowerCutAtAnyWrite(t *testing.T) {
 		o.Dir = c.left
 		s := open(t, o)
 		checkRest(t, s, begun)
-		dump(t, s, keysOf(5000, 10)...)
+		save(t, s, keysOf(5000, 10)...)
 		loads(t, s, keysOf(5000, 10)...)
 		s.Close()
 	}
@@ -225,15 +225,15 @@ func TestPowerCutAtAnyWrite(t *testing.T) {
 // that index.
 func TestGenerationIsNotGivenTwice(t *testing.T) {
 	const segments, slots = 4, 4
-	for name, dumps := range map[string]struct{ before, after int }{
+	for name, saves := range map[string]struct{ before, after int }{
 		"some headers of a process": {(segments - 1) * slots, segments * slots},
 		"all of them":               {0, slots},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := options(t.TempDir(), small, segments, slots)
 			s := open(t, o)
-			for i := range dumps.before {
-				dump(t, s, keyOf(i))
+			for i := range saves.before {
+				save(t, s, keyOf(i))
 				settled(t, s)
 			}
 			headers := map[string][]byte{}
@@ -242,13 +242,13 @@ func TestGenerationIsNotGivenTwice(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if dumps.before == 0 {
-					clear(raw) // the ready segment's was there before the first dump
+				if saves.before == 0 {
+					clear(raw) // the ready segment's was there before the first save
 				}
 				headers[filepath.Base(seg.file.Name())] = raw[:pageBytes]
 			}
-			for i := range dumps.after {
-				dump(t, s, keyOf(100+i))
+			for i := range saves.after {
+				save(t, s, keyOf(100+i))
 				settled(t, s)
 			}
 			if err := s.Close(); err != nil {
@@ -258,7 +258,7 @@ func TestGenerationIsNotGivenTwice(t *testing.T) {
 				put(t, filepath.Join(o.Dir, name), 0, header)
 			}
 			s = open(t, o)
-			dump(t, s, keysOf(200, slots-1)...)
+			save(t, s, keysOf(200, slots-1)...)
 			o.Dir = snapshot(t, o.Dir)
 			loads(t, open(t, o), keysOf(200, slots-1)...)
 		})
@@ -291,8 +291,8 @@ func TestKilled(t *testing.T) {
 	first, _ := strconv.Atoi(os.Getenv(killedDir + "_FIRST"))
 	s := open(t, killedOptions(dir))
 	for n := first; ; n += 4 {
-		dump(t, s, keysOf(n, 3)...)
-		if err := beginDump(t, s, shardsOf(small, keyOf(n+3))[1:]).Wait(context.Background()); err != nil {
+		save(t, s, keysOf(n, 3)...)
+		if err := beginSave(t, s, shardsOf(small, keyOf(n+3))[1:]).Wait(context.Background()); err != nil {
 			t.Fatal(err)
 		}
 		if err := s.Flush(context.Background()); err != nil {
@@ -311,7 +311,7 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// kill -9 again and again: what was flushed is there, unless it had to make room; what
+// kill -9 again and again: what was flushed is there, unless it had to make space; what
 // was half-written, or deleted before a Flush, is not.
 func TestKill(t *testing.T) {
 	dir := t.TempDir()

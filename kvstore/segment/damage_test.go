@@ -168,7 +168,7 @@ func put(t testing.TB, file string, at int64, raw []byte) {
 }
 
 // Whatever is damaged, what is loaded is right; what was found damaged is not found
-// again, not even after a restart; and everything can be dumped anew.
+// again, not even after a restart; and everything can be saved anew.
 func TestDamageIsAMissForGood(t *testing.T) {
 	rounds := 10
 	if testing.Short() {
@@ -178,7 +178,7 @@ func TestDamageIsAMissForGood(t *testing.T) {
 	for seed := range uint64(rounds * len(damages)) {
 		o := options(t.TempDir(), small, 5, 4)
 		s := open(t, o)
-		dump(t, s, keys...)
+		save(t, s, keys...)
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -205,7 +205,7 @@ func TestDamageIsAMissForGood(t *testing.T) {
 				t.Fatalf("seed %d, %s: block %d: loaded %t, found after a restart %t", seed, what, i, there[i], f)
 			}
 		}
-		dump(t, s, keys...)
+		save(t, s, keys...)
 		s = reopen(t, s, o)
 		loads(t, s, keys...)
 		if err := s.Close(); err != nil {
@@ -231,7 +231,7 @@ func TestCorruptions(t *testing.T) {
 		for i, there := range load(t, s, keys...) {
 			if !there {
 				lost++
-				dump(t, s, keys[i])
+				save(t, s, keys[i])
 			}
 		}
 		if err := s.Close(); err != nil {
@@ -262,9 +262,9 @@ func TestCorruptions(t *testing.T) {
 func TestQuarantineOutlivesAKill(t *testing.T) {
 	o := options(t.TempDir(), small, 6, 2*indexSlots)
 	s := open(t, o)
-	dump(t, s, keysOf(0, indexSlots+20)...)
+	save(t, s, keysOf(0, indexSlots+20)...)
 	s = reopen(t, s, o)
-	dump(t, s, keysOf(indexSlots+20, 2*indexSlots)...)
+	save(t, s, keysOf(indexSlots+20, 2*indexSlots)...)
 	until(t, "the first segment is sealed", func() bool { return sealed(s) == 1 })
 
 	for _, n := range []int{3, indexSlots + 5, 2*indexSlots - 3, 2*indexSlots + 10} {
@@ -340,7 +340,7 @@ func TestChecksumsOff(t *testing.T) {
 	o := options(t.TempDir(), small, 5, 4)
 	o.Checksums = kv.ChecksumsOff
 	s := open(t, o)
-	dump(t, s, keysOf(0, 4)...)
+	save(t, s, keysOf(0, 4)...)
 	ruin(t, s, keyOf(0))
 	task, err := s.Load(context.Background(), shardsOf(small, keyOf(0)))
 	if err != nil {

@@ -55,7 +55,7 @@ func listed(t testing.TB, s *Store) map[kv.Key]bool {
 
 func TestDelete(t *testing.T) {
 	s := open(t, options(t.TempDir(), small, 5, 20))
-	dump(t, s, keysOf(0, 30)...)
+	save(t, s, keysOf(0, 30)...)
 	remove(t, s)
 	remove(t, s, append(keysOf(10, 10), keysOf(500, 5)...)...)
 	remove(t, s, keysOf(10, 3)...)
@@ -65,7 +65,7 @@ func TestDelete(t *testing.T) {
 	if stats := s.Stats(); stats.Blocks != 20 || stats.CorruptBlocks != 0 || stats.EvictedBlocks != 0 {
 		t.Errorf("%d blocks, %d damaged, %d evicted", stats.Blocks, stats.CorruptBlocks, stats.EvictedBlocks)
 	}
-	dump(t, s, keysOf(10, 2)...)
+	save(t, s, keysOf(10, 2)...)
 	loads(t, s, keysOf(10, 2)...)
 	gone(t, s, keysOf(12, 8)...)
 	if all := listed(t, s); len(all) != 22 || !all[keyOf(0)] || !all[keyOf(11)] || all[keyOf(12)] {
@@ -107,9 +107,9 @@ func afterKill(t testing.TB, o Options) *Store {
 func TestDeleteOutlivesAKill(t *testing.T) {
 	o := options(t.TempDir(), small, 6, 2*indexSlots)
 	s := open(t, o)
-	dump(t, s, keysOf(0, indexSlots+20)...)
+	save(t, s, keysOf(0, indexSlots+20)...)
 	s = reopen(t, s, o)
-	dump(t, s, keysOf(indexSlots+20, 2*indexSlots)...)
+	save(t, s, keysOf(indexSlots+20, 2*indexSlots)...)
 	until(t, "the first segment is sealed", func() bool { return sealed(s) == 1 })
 	var deleted []kv.Key
 	for _, n := range []int{3, indexSlots + 5, 2*indexSlots - 3, 2*indexSlots + 10} {
@@ -132,7 +132,7 @@ func TestDeleteOfWhatWasEvicted(t *testing.T) {
 	o.Engine, o.CarryFraction = m, -1
 	s := open(t, o)
 	old := keysOf(0, slots)
-	dump(t, s, old...)
+	save(t, s, old...)
 	for _, freed := range []bool{false, true} {
 		var held []func()
 		m.meddle(func(_ transfer.Op, do func()) { held = append(held, do) })
@@ -151,7 +151,7 @@ func TestDeleteOfWhatWasEvicted(t *testing.T) {
 		})
 		t.Cleanup(release)
 		for n := 100; slices.Contains(found(t, s, old...), true); n++ {
-			dump(t, s, keyOf(n))
+			save(t, s, keyOf(n))
 		}
 		settled(t, s)
 		if !found(t, afterKill(t, o), old...)[0] {
@@ -160,18 +160,18 @@ func TestDeleteOfWhatWasEvicted(t *testing.T) {
 		if freed {
 			release()
 		}
-		dump(t, s, old[1])
+		save(t, s, old[1])
 		remove(t, s, old...)
 		gone(t, s, old...)
 		gone(t, afterKill(t, o), old...)
 		if !freed {
 			release()
 			until(t, "all segments were used again", func() bool {
-				dump(t, s, keysOf(1000, 5*slots)...)
+				save(t, s, keysOf(1000, 5*slots)...)
 				remove(t, s, keysOf(1000, 5*slots)...)
 				return idle(s)
 			})
-			dump(t, s, old...)
+			save(t, s, old...)
 		}
 	}
 }
@@ -196,16 +196,16 @@ func TestDeleteWhileCarrying(t *testing.T) {
 	next := 10000
 	for round := range rounds {
 		hot := keysOf(round*10, 6)
-		dump(t, s, hot...)
+		save(t, s, hot...)
 		for range slots + rand.IntN(3*slots) {
-			dump(t, s, keyOf(next))
+			save(t, s, keyOf(next))
 			next++
 			load(t, s, hot...)
 		}
 		var writer sync.WaitGroup
 		writer.Go(func() {
 			for i := range slots {
-				dump(t, s, keyOf(next+i))
+				save(t, s, keyOf(next+i))
 			}
 		})
 		time.Sleep(time.Duration(rand.IntN(2000)) * time.Microsecond)
@@ -227,13 +227,13 @@ func TestDeleteOfTwoCopies(t *testing.T) {
 	o := options(t.TempDir(), small, 4, slots)
 	s := open(t, o)
 	for i := range slots {
-		dump(t, s, keyOf(i))
+		save(t, s, keyOf(i))
 	}
 	until(t, "the segment is sealed", func() bool { return sealed(s) == 1 })
 	before := snapshot(t, o.Dir)
 	loads(t, s, keyOf(0))
 	for i := range 2*slots + 1 {
-		dump(t, s, keyOf(100+i))
+		save(t, s, keyOf(100+i))
 		settled(t, s)
 	}
 	loads(t, s, keyOf(0))
@@ -268,7 +268,7 @@ func TestDeleteWhileLoading(t *testing.T) {
 	o := options(t.TempDir(), small, 5, 8)
 	o.Engine = m
 	s := open(t, o)
-	dump(t, s, keyOf(0))
+	save(t, s, keyOf(0))
 	for _, heads := range []bool{true, false} { // which reads wait for the Delete
 		var held []func()
 		m.meddle(func(op transfer.Op, do func()) {
@@ -291,7 +291,7 @@ func TestDeleteWhileLoading(t *testing.T) {
 		if err := task.Wait(context.Background()); heads && err != kv.ErrMiss || !heads && err != nil {
 			t.Errorf("heads last: %t: %v", heads, err)
 		}
-		dump(t, s, keyOf(0))
+		save(t, s, keyOf(0))
 		loads(t, s, keyOf(0))
 	}
 	if n := s.Stats().CorruptBlocks; n != 0 {
@@ -306,7 +306,7 @@ func TestDeleteOnHungDevice(t *testing.T) {
 		o := options(t.TempDir(), small, 5, 4)
 		o.Timeout = time.Second
 		s := open(t, o)
-		dump(t, s, keysOf(0, 4)...)
+		save(t, s, keysOf(0, 4)...)
 		synctest.Wait()
 		release := make(chan struct{})
 		var hung sync.WaitGroup
@@ -347,10 +347,10 @@ func TestDeleteAmongOthers(t *testing.T) {
 			rng := rand.New(rand.NewPCG(uint64(w), 1))
 			for range rounds {
 				own := keysOf(w*1000+rng.IntN(30), 1+rng.IntN(4))
-				dump(t, s, own...)
+				save(t, s, own...)
 				load(t, s, own...)
 				some := shared[rng.IntN(len(shared)):]
-				dump(t, s, some[0])
+				save(t, s, some[0])
 				load(t, s, some...)
 				remove(t, s, append(own, some...)...)
 				gone(t, s, own...)
@@ -375,7 +375,7 @@ func TestKeysWhileCarrying(t *testing.T) {
 	const slots = 16
 	s := open(t, options(t.TempDir(), small, 5, slots))
 	hot := keysOf(0, 4)
-	dump(t, s, hot...)
+	save(t, s, hot...)
 	stop := make(chan struct{})
 	var writer sync.WaitGroup
 	writer.Go(func() {
@@ -385,7 +385,7 @@ func TestKeysWhileCarrying(t *testing.T) {
 				return
 			default:
 			}
-			dump(t, s, keyOf(n))
+			save(t, s, keyOf(n))
 			load(t, s, hot...)
 			settled(t, s)
 		}

@@ -40,7 +40,7 @@ func TestWhoseDirectory(t *testing.T) {
 	t.Run("one process owns it", func(t *testing.T) {
 		o := options(t.TempDir(), small, 3, 4)
 		s := open(t, o)
-		dump(t, s, keyOf(0))
+		save(t, s, keyOf(0))
 		refused(t, o, o.Dir, fmt.Sprintf("process %d (%s)", os.Getpid(), filepath.Base(os.Args[0])))
 		loads(t, s, keyOf(0))
 		loads(t, reopen(t, s, o), keyOf(0))
@@ -48,7 +48,7 @@ func TestWhoseDirectory(t *testing.T) {
 	t.Run("another layout", func(t *testing.T) {
 		o := options(t.TempDir(), small, 3, 4)
 		s := open(t, o)
-		dump(t, s, keyOf(0))
+		save(t, s, keyOf(0))
 		s.Close()
 		other := o
 		other.Layout = kv.Layout{BlockBytes: 3072, ShardBytes: 512}
@@ -71,7 +71,7 @@ func TestWhoseDirectory(t *testing.T) {
 		o := options(t.TempDir(), small, 3, 4)
 		touch(t, o.Dir, lockName)
 		touch(t, o.Dir, newSuperName)
-		dump(t, open(t, o), keyOf(0))
+		save(t, open(t, o), keyOf(0))
 	})
 	t.Run("options that make no sense", func(t *testing.T) {
 		for want, change := range map[string]func(*Options){
@@ -103,7 +103,7 @@ func touch(t *testing.T, dir, name string) string {
 	return name
 }
 
-// A file system without room says so at once, and nothing stays of the attempt.
+// A file system without space says so at once, and nothing stays of the attempt.
 func TestFullDiskShowsAtOpen(t *testing.T) {
 	o := options(t.TempDir(), small, 5, 4)
 	left := 3
@@ -121,7 +121,7 @@ func TestFullDiskShowsAtOpen(t *testing.T) {
 	}
 	o.CapacityBytes, o.SegmentBytes, left = o.CapacityBytes/2, 0, 99
 	s := open(t, o)
-	dump(t, s, keyOf(0))
+	save(t, s, keyOf(0))
 	if size := onDisk(t, o.Dir); size > o.CapacityBytes {
 		t.Errorf("%d bytes on the disk, of a capacity of %d", size, o.CapacityBytes)
 	}
@@ -133,7 +133,7 @@ func TestCapacityChanges(t *testing.T) {
 	o := options(t.TempDir(), small, 8, slots)
 	s := open(t, o)
 	for i := range 6 * slots {
-		dump(t, s, keyOf(i))
+		save(t, s, keyOf(i))
 	}
 	more := options(o.Dir, small, 12, slots)
 	s = reopen(t, s, more)
@@ -148,7 +148,7 @@ func TestCapacityChanges(t *testing.T) {
 		t.Errorf("found %v", f)
 	}
 	for i := range 10 * slots {
-		dump(t, s, keyOf(100+i))
+		save(t, s, keyOf(100+i))
 	}
 	loads(t, s, keysOf(100+9*slots, slots)...)
 }

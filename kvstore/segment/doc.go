@@ -16,7 +16,7 @@
 // everybody writes, the others are evicted.
 //
 // What a crash leaves. Data is written before its head, and what the head says is
-// found again only when it is whole: after a kill -9 every block whose dump was
+// found again only when it is whole: after a kill -9 every block whose save was
 // settled is there, after a power cut it is right or a miss. A header is written
 // before anything of its generation, and a carried copy before the old generation
 // ends. The index at a segment's end repeats what the heads say, page by page with

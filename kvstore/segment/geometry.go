@@ -69,7 +69,7 @@ const ownBytes = 32 << 10
 
 func onDiskBytes(segmentBytes int64) int64 { return segmentBytes + segmentBytes/1024 + 4*pageBytes }
 
-// segmentsFor is how many segments a capacity has room for.
+// segmentsFor is how many segments a capacity has space for.
 func segmentsFor(capacityBytes, segmentBytes int64) int {
 	return int(max(0, capacityBytes-ownBytes) / onDiskBytes(segmentBytes))
 }

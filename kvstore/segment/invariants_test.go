@@ -17,7 +17,7 @@ func sees(t *testing.T, what string, fn func()) {
 
 func TestBrokenInvariantsAreSeen(t *testing.T) {
 	s := open(t, options(t.TempDir(), small, 5, 4))
-	dump(t, s, keyOf(0))
+	save(t, s, keyOf(0))
 	settled(t, s)
 	seg := s.segmentWith(t, keyOf(0))
 	s.mu.Lock()

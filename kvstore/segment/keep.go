@@ -120,7 +120,7 @@ func (s *Store) recycle() {
 	s.pause()
 	seg := s.oldest()
 	if seg == nil {
-		// Only segments with unfinished blocks, or with readers. Dumps may be waiting, so
+		// Only segments with unfinished blocks, or with readers. Saves may be waiting, so
 		// blocks that nobody goes on with have to go.
 		if s.waitFor(s.keeperWanted, max(s.o.Timeout/30, 1)) {
 			s.drop(s.unfinished.Expire(s.o.Timeout / 30))

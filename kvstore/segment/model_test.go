@@ -12,7 +12,7 @@ import (
 )
 
 // Whatever is done to a store in whatever order, it is what a map of the blocks would
-// be, except that the oldest go when the room is used up.
+// be, except that the oldest go when the space is used up.
 func TestModel(t *testing.T) {
 	const segments, slots = 8, 5
 	rapid.Check(t, func(rt *rapid.T) {
@@ -20,8 +20,8 @@ func TestModel(t *testing.T) {
 		o.Timeout = 6 * time.Second // unfinished blocks have to go soon
 		s := open(t, o)
 		defer func() { s.Close() }()
-		wholeAt := map[kv.Key]int{} // when a block was dumped in one batch, at the latest
-		ever := map[kv.Key]int{}    // a bit for each shard of it that was dumped
+		wholeAt := map[kv.Key]int{} // when a block was saved in one batch, at the latest
+		ever := map[kv.Key]int{}    // a bit for each shard of it that was saved
 		started, ruined := 0, map[kv.Key]bool{}
 		pick := rapid.Custom(func(rt *rapid.T) kv.Key { return keyOf(rapid.IntRange(0, 60).Draw(rt, "key")) })
 
@@ -32,7 +32,7 @@ func TestModel(t *testing.T) {
 			return ok && started-at <= 2*slots && !ruined[key]
 		}
 		dumpSome := func(rt *rapid.T, shards []kv.Shard) {
-			if err := beginDump(t, s, shards).Wait(context.Background()); err != nil {
+			if err := beginSave(t, s, shards).Wait(context.Background()); err != nil {
 				rt.Fatal(err)
 			}
 			for _, sh := range shards {
@@ -40,7 +40,7 @@ func TestModel(t *testing.T) {
 			}
 		}
 		rt.Repeat(map[string]func(*rapid.T){
-			"dump": func(rt *rapid.T) {
+			"save": func(rt *rapid.T) {
 				keys := rapid.SliceOfN(pick, 1, 4).Draw(rt, "keys")
 				there := found(t, s, keys...)
 				dumpSome(rt, shardsOf(small, keys...))
@@ -52,7 +52,7 @@ func TestModel(t *testing.T) {
 					}
 				}
 			},
-			"dump a shard": func(rt *rapid.T) {
+			"save a shard": func(rt *rapid.T) {
 				i := rapid.IntRange(0, small.Shards()-1).Draw(rt, "index")
 				dumpSome(rt, shardsOf(small, pick.Draw(rt, "key"))[i:i+1])
 				started++

@@ -85,7 +85,7 @@ func (o *Options) complete() error {
 	case o.SegmentBytes < 0 || o.Timeout < 0:
 		return fmt.Errorf("segment store: segments of %d bytes, a timeout of %v: neither may be negative", o.SegmentBytes, o.Timeout)
 	case o.CarryFraction > maxCarry:
-		return fmt.Errorf("segment store: a carry fraction of %v; more than %v would leave too little room for new blocks", o.CarryFraction, maxCarry)
+		return fmt.Errorf("segment store: a carry fraction of %v; more than %v would leave too little space for new blocks", o.CarryFraction, maxCarry)
 	case o.CarryFraction == 0:
 		o.CarryFraction = defaultCarry
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
-// Writers of one block on a disk that takes no writes: all their shards wait for room
+// Writers of one block on a disk that takes no writes: all their shards wait for space
 // together, and not one after the other. Time is the bubble's.
 func TestShardsWaitTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -28,7 +28,7 @@ func TestShardsWaitTogether(t *testing.T) {
 			for range 4 {
 				writers.Go(func() {
 					begun := time.Now()
-					err := beginDump(t, s, shardsOf(l, keyOf(round))).Wait(context.Background())
+					err := beginSave(t, s, shardsOf(l, keyOf(round))).Wait(context.Background())
 					if !errors.Is(err, syscall.EIO) && !errors.Is(err, kv.ErrFull) {
 						t.Error(err)
 					}
@@ -43,7 +43,7 @@ func TestShardsWaitTogether(t *testing.T) {
 	})
 }
 
-// A batch that is larger than the store finds room for block after block, however long
+// A batch that is larger than the store finds space for block after block, however long
 // it takes: each of its waits is shorter than the timeout.
 func TestBatchMayTakeLongerThanAWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -59,7 +59,7 @@ func TestBatchMayTakeLongerThanAWait(t *testing.T) {
 			}()
 		})
 		begun := time.Now()
-		dump(t, s, keysOf(0, 20*slots)...)
+		save(t, s, keysOf(0, 20*slots)...)
 		if took := time.Since(begun); took < 2*o.Timeout {
 			t.Fatalf("it took %v: nothing had to wait", took)
 		}

@@ -31,12 +31,12 @@ func TestHotBlocksAreCarriedForward(t *testing.T) {
 	o := options(t.TempDir(), small, segments, slots)
 	s := open(t, o)
 	hot, once := keysOf(1000, 3), keysOf(2000, 1)
-	dump(t, s, hot...)
-	dump(t, s, once...)
+	save(t, s, hot...)
+	save(t, s, once...)
 	loads(t, s, once...)
 	next := 0
 	for range 20 * slots {
-		dump(t, s, keyOf(next))
+		save(t, s, keyOf(next))
 		next++
 		loads(t, s, hot...)
 		settled(t, s)
@@ -61,7 +61,7 @@ func TestHottestFirst(t *testing.T) {
 	o.CarryFraction = 0.1
 	s := open(t, o)
 	for i := range slots {
-		dump(t, s, keyOf(i))
+		save(t, s, keyOf(i))
 	}
 	for i := range slots {
 		for range 1 + i%10 {
@@ -69,7 +69,7 @@ func TestHottestFirst(t *testing.T) {
 		}
 	}
 	for i := range 2*slots + 1 {
-		dump(t, s, keyOf(100+i))
+		save(t, s, keyOf(100+i))
 		settled(t, s)
 	}
 	for i, there := range found(t, s, keysOf(0, slots)...) {
@@ -84,7 +84,7 @@ func TestNothingIsCarriedWhereNothingMayBe(t *testing.T) {
 	o.CarryFraction = -1
 	s := open(t, o)
 	for i := range 40 {
-		dump(t, s, keyOf(i))
+		save(t, s, keyOf(i))
 		if i < 4 {
 			loads(t, s, keyOf(i))
 		}
@@ -101,12 +101,12 @@ func TestDamageIsNotCarried(t *testing.T) {
 	const slots = 8
 	s := open(t, options(t.TempDir(), small, 4, slots))
 	for i := range slots {
-		dump(t, s, keyOf(i))
+		save(t, s, keyOf(i))
 	}
 	loads(t, s, keysOf(0, 2)...)
 	ruin(t, s, keyOf(0))
 	for i := range 2*slots + 1 {
-		dump(t, s, keyOf(100+i))
+		save(t, s, keyOf(100+i))
 		settled(t, s)
 	}
 	if f := found(t, s, keysOf(0, 3)...); f[0] || !f[1] || f[2] {
@@ -117,8 +117,8 @@ func TestDamageIsNotCarried(t *testing.T) {
 	}
 }
 
-// Many write more than there is room for: the disk never has more than the capacity,
-// nothing wrong is loaded, and no dump fails.
+// Many write more than there is space for: the disk never has more than the capacity,
+// nothing wrong is loaded, and no save fails.
 func TestCapacityIsAPromise(t *testing.T) {
 	const segments, slots, writers, rounds = 6, 12, 4, 60
 	l := kv.Layout{BlockBytes: 40 << 10, ShardBytes: 10 << 10}
@@ -167,7 +167,7 @@ func readersPinTheirSegment(t *testing.T) {
 	o := options(t.TempDir(), small, 5, slots)
 	o.Engine = m
 	s := open(t, o)
-	dump(t, s, keysOf(0, slots)...)
+	save(t, s, keysOf(0, slots)...)
 
 	var held []func()
 	m.meddle(func(op transfer.Op, do func()) { held = append(held, do) })
@@ -178,7 +178,7 @@ func readersPinTheirSegment(t *testing.T) {
 	}
 	m.meddle(nil)
 	for i := range 10 * slots {
-		dump(t, s, keyOf(100+i))
+		save(t, s, keyOf(100+i))
 	}
 	if found(t, s, keyOf(1))[0] {
 		t.Error("the block was not evicted at all")
@@ -195,7 +195,7 @@ func readersPinTheirSegment(t *testing.T) {
 		}
 	}
 	until(t, "the segment is used again", func() bool {
-		dump(t, s, keyOf(int(time.Now().UnixNano()%1e9)))
+		save(t, s, keyOf(int(time.Now().UnixNano()%1e9)))
 		s.mu.RLock()
 		defer s.mu.RUnlock()
 		for _, seg := range s.segments {
@@ -208,7 +208,7 @@ func readersPinTheirSegment(t *testing.T) {
 }
 
 // Unfinished blocks everywhere, with nobody who goes on with them, have to go when
-// there is no room for others.
+// there is no space for others.
 func TestUnfinishedBlocksMakeRoom(t *testing.T) { synctest.Test(t, unfinishedBlocksMakeRoom) }
 
 func unfinishedBlocksMakeRoom(t *testing.T) {
@@ -222,17 +222,17 @@ func unfinishedBlocksMakeRoom(t *testing.T) {
 			first = append(first, sh)
 		}
 	}
-	if err := beginDump(t, s, first).Wait(context.Background()); err != nil {
+	if err := beginSave(t, s, first).Wait(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	if n := s.Stats().DroppedBlocks; n < blocks-segments*slots {
 		t.Errorf("%d blocks were dropped", n)
 	}
-	dump(t, s, keysOf(0, slots)...)
+	save(t, s, keysOf(0, slots)...)
 	loads(t, s, keysOf(0, slots)...)
 }
 
-// Where every slot is being written there is no room: what does not fit is ErrFull,
+// Where every slot is being written there is no space: what does not fit is ErrFull,
 // after one wait for all of the batch.
 func TestFullOfWrites(t *testing.T) { synctest.Test(t, fullOfWrites) }
 
@@ -250,7 +250,7 @@ func fullOfWrites(t *testing.T) {
 		defer mu.Unlock()
 		held = append(held, do)
 	})
-	task := beginDump(t, s, shardsOf(small, keysOf(0, blocks)...))
+	task := beginSave(t, s, shardsOf(small, keysOf(0, blocks)...))
 	m.meddle(nil)
 	for _, do := range held {
 		do()
@@ -268,11 +268,11 @@ func fullOfWrites(t *testing.T) {
 	if stored != segments*slots*small.Shards() {
 		t.Errorf("%d shards were stored, in %d slots", stored, segments*slots)
 	}
-	loads(t, s, keysOf((segments-1)*slots, slots)...) // the first have made room by now
+	loads(t, s, keysOf((segments-1)*slots, slots)...) // the first have made space by now
 }
 
 // A segment that cannot be written to is set aside: the shards concerned have the
-// error, what was in it before is still read, and the next dump goes elsewhere.
+// error, what was in it before is still read, and the next save goes elsewhere.
 func TestFailingSegmentIsSetAside(t *testing.T) {
 	for _, c := range []struct {
 		says error
@@ -282,7 +282,7 @@ func TestFailingSegmentIsSetAside(t *testing.T) {
 		o := options(t.TempDir(), small, 4, 8)
 		o.Engine = m
 		s := open(t, o)
-		dump(t, s, keysOf(0, 3)...)
+		save(t, s, keysOf(0, 3)...)
 		bad := s.segmentWith(t, keyOf(0)).data
 		m.meddle(func(op transfer.Op, do func()) {
 			if op.Write && op.File == bad {
@@ -291,14 +291,14 @@ func TestFailingSegmentIsSetAside(t *testing.T) {
 			}
 			do()
 		})
-		task := beginDump(t, s, shardsOf(small, keyOf(3)))
+		task := beginSave(t, s, shardsOf(small, keyOf(3)))
 		if err := task.Wait(context.Background()); !errors.Is(err, c.want) || errors.Is(err, kv.ErrMiss) {
 			t.Fatalf("%v became %v", c.says, err)
 		}
 		if found(t, s, keyOf(3))[0] {
 			t.Error("a block that was not written is found")
 		}
-		dump(t, s, keysOf(3, 3)...)
+		save(t, s, keysOf(3, 3)...)
 		loads(t, s, keysOf(0, 6)...)
 		if s.segmentWith(t, keyOf(3)).data == bad {
 			t.Error("the segment is still written to")
@@ -316,7 +316,7 @@ func TestFailingReadsAreNoDamage(t *testing.T) {
 	o := options(t.TempDir(), small, 4, 8)
 	o.Engine = m
 	s := open(t, o)
-	dump(t, s, keysOf(0, 2)...)
+	save(t, s, keysOf(0, 2)...)
 	heads := map[int64]bool{}
 	for i := range s.geo.slots {
 		heads[s.geo.headAt(i)] = true
@@ -377,14 +377,14 @@ func unfinishedBlockIsDropped(t *testing.T) {
 	o.Timeout = 100 * time.Millisecond
 	s := open(t, o)
 	settled(t, s)
-	if err := beginDump(t, s, shardsOf(small, keyOf(0))[:2]).Wait(context.Background()); err != nil {
+	if err := beginSave(t, s, shardsOf(small, keyOf(0))[:2]).Wait(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	until(t, "it is dropped", func() bool { return s.Stats().DroppedBlocks == 1 && s.unfinished.Len() == 0 })
 	if found(t, s, keyOf(0))[0] {
 		t.Error("it is found")
 	}
-	dump(t, s, keyOf(0), keyOf(1))
+	save(t, s, keyOf(0), keyOf(1))
 	loads(t, s, keyOf(0), keyOf(1))
 }
 
@@ -395,12 +395,12 @@ func TestNamespacesTakeTurns(t *testing.T) {
 	b := a
 	b.Namespace[0]++
 	s := open(t, a)
-	dump(t, s, keysOf(0, 6)...)
+	save(t, s, keysOf(0, 6)...)
 	s = reopen(t, s, b)
 	if n := s.Stats().Blocks; n != 0 {
 		t.Fatalf("%d blocks of another namespace", n)
 	}
-	dump(t, s, keysOf(3, 6)...)
+	save(t, s, keysOf(3, 6)...)
 	loads(t, s, keysOf(3, 6)...)
 	s = reopen(t, s, a)
 	if n := s.Stats().Blocks; n != 6 {
@@ -408,7 +408,7 @@ func TestNamespacesTakeTurns(t *testing.T) {
 	}
 	loads(t, s, keysOf(0, 6)...)
 	for i := range 20 * slots {
-		dump(t, s, keyOf(100+i))
+		save(t, s, keyOf(100+i))
 		settled(t, s)
 	}
 	if s = reopen(t, s, b); s.Stats().Blocks != 0 {
@@ -417,7 +417,7 @@ func TestNamespacesTakeTurns(t *testing.T) {
 }
 
 // A disk that takes no writes costs the blocks of a few segments, and not, one failed
-// dump after the other, all of them: they can still be read.
+// save after the other, all of them: they can still be read.
 func TestBrokenDiskKeepsWhatItHas(t *testing.T) { synctest.Test(t, brokenDiskKeepsWhatItHas) }
 
 func brokenDiskKeepsWhatItHas(t *testing.T) {
@@ -428,7 +428,7 @@ func brokenDiskKeepsWhatItHas(t *testing.T) {
 	s := open(t, o)
 	for i := range (segments - 2) * slots {
 		settled(t, s)
-		dump(t, s, keyOf(i))
+		save(t, s, keyOf(i))
 	}
 	m.meddle(func(op transfer.Op, do func()) {
 		if op.Write {
@@ -438,7 +438,7 @@ func brokenDiskKeepsWhatItHas(t *testing.T) {
 		do()
 	})
 	for i := range segments + 2 {
-		err := beginDump(t, s, shardsOf(small, keyOf(1000+i))).Wait(context.Background())
+		err := beginSave(t, s, shardsOf(small, keyOf(1000+i))).Wait(context.Background())
 		if !errors.Is(err, syscall.EIO) && !errors.Is(err, kv.ErrFull) {
 			t.Fatal(err)
 		}
@@ -454,7 +454,7 @@ func brokenDiskKeepsWhatItHas(t *testing.T) {
 	}
 	m.meddle(nil)
 	until(t, "it is written to again", func() bool {
-		return beginDump(t, s, shardsOf(small, keyOf(2000))).Wait(context.Background()) == nil
+		return beginSave(t, s, shardsOf(small, keyOf(2000))).Wait(context.Background()) == nil
 	})
 	loads(t, s, keyOf(2000))
 }
@@ -468,7 +468,7 @@ func abandonedSlotIsNotUsedAgain(t *testing.T) {
 	o := options(t.TempDir(), small, 5, slots)
 	o.Engine = m
 	s := open(t, o)
-	dump(t, s, keyOf(0))
+	save(t, s, keyOf(0))
 	var late func()
 	m.meddle(func(op transfer.Op, do func()) {
 		buf := op.Buf
@@ -479,14 +479,14 @@ func abandonedSlotIsNotUsedAgain(t *testing.T) {
 	if seg != s.segments[0] {
 		t.Fatal("the first segment is not the first")
 	}
-	task := beginDump(t, s, shardsOf(small, keyOf(1)))
+	task := beginSave(t, s, shardsOf(small, keyOf(1)))
 	if err := task.Wait(context.Background()); !errors.Is(err, kv.ErrAbandoned) {
 		t.Fatal(err)
 	}
 	m.meddle(nil)
 	generation := s.generationOf(seg)
 	for i := range 8 * slots {
-		dump(t, s, keyOf(100+i))
+		save(t, s, keyOf(100+i))
 		settled(t, s)
 	}
 	late()

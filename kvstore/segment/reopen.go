@@ -36,11 +36,11 @@ func (s *Store) open() (err error) {
 	}
 	count := segmentsFor(capacity, s.geo.segmentBytes)
 	if count < minSegments {
-		return fmt.Errorf("segment store: a capacity of %d bytes has room for %d segments of %d bytes, and at least %d are needed: give it %d bytes, or smaller segments",
+		return fmt.Errorf("segment store: a capacity of %d bytes has space for %d segments of %d bytes, and at least %d are needed: give it %d bytes, or smaller segments",
 			capacity, count, s.geo.segmentBytes, minSegments, ownBytes+minSegments*onDiskBytes(s.geo.segmentBytes))
 	}
 	if int64(count)*int64(s.geo.slots) > maxSlots {
-		return fmt.Errorf("segment store: a capacity of %d bytes has room for more than %d blocks of %d bytes; make it smaller", capacity, maxSlots, l.BlockBytes)
+		return fmt.Errorf("segment store: a capacity of %d bytes has space for more than %d blocks of %d bytes; make it smaller", capacity, maxSlots, l.BlockBytes)
 	}
 	if err := s.openSegments(count); err != nil {
 		return err
@@ -50,7 +50,7 @@ func (s *Store) open() (err error) {
 }
 
 // openSegments opens the directory's segments, and makes as many as are missing. Those
-// that the capacity has no room for are deleted first, oldest first.
+// that the capacity has no space for are deleted first, oldest first.
 func (s *Store) openSegments(count int) error {
 	numbers, err := numbersIn(s.dir.path)
 	if err != nil {
@@ -128,12 +128,12 @@ func (s *Store) readHeader(seg *segment) error {
 	return nil
 }
 
-// makeMissing takes room for all segments. When there is none for one, the directory is
+// makeMissing takes space for all segments. When there is none for one, the directory is
 // left as it was.
 func (s *Store) makeMissing(count int) (err error) {
 	for _, seg := range s.segments {
 		if err := s.o.reserve(seg.file, s.geo.segmentBytes); err != nil {
-			return s.noRoom(seg.file, count, err)
+			return s.noSpace(seg.file, count, err)
 		}
 	}
 	var made []string
@@ -159,7 +159,7 @@ func (s *Store) makeMissing(count int) (err error) {
 		made = append(made, f.Name())
 		s.segments = append(s.segments, &segment{number: number, file: f, blank: true})
 		if err := s.o.reserve(f, s.geo.segmentBytes); err != nil {
-			return s.noRoom(f, count, err)
+			return s.noSpace(f, count, err)
 		}
 	}
 	if len(made) > 0 {
@@ -170,9 +170,9 @@ func (s *Store) makeMissing(count int) (err error) {
 	return nil
 }
 
-func (s *Store) noRoom(f *os.File, count int, err error) error {
+func (s *Store) noSpace(f *os.File, count int, err error) error {
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
-		return fmt.Errorf("%w: a capacity of %d bytes is %d segments of %d, and for %s there is no room; %d bytes are left on its file system: free some, or give the store less: %w",
+		return fmt.Errorf("%w: a capacity of %d bytes is %d segments of %d, and for %s there is no space; %d bytes are left on its file system: free some, or give the store less: %w",
 			kv.ErrFull, s.o.CapacityBytes, count, s.geo.segmentBytes, f.Name(), s.dir.freeBytes(), err)
 	}
 	return fmt.Errorf("segment store: taking %d bytes for %s: %w", s.geo.segmentBytes, f.Name(), err)
@@ -218,7 +218,7 @@ func (s *Store) rebuild() error {
 		s.place(c, newest)
 		newest = newest && len(c.slots) == 0
 		// Of a block that was carried forward, or quarantined in the newer place and
-		// dumped before, the newest counts.
+		// saved before, the newest counts.
 		for _, i := range c.slots {
 			at := c.seg.first + uint32(i)
 			if _, known := s.table.find(s.table.slots[at].key); !known {

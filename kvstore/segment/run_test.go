@@ -49,7 +49,7 @@ func TestNeighboursAreMovedAtOnce(t *testing.T) {
 					shards[i].Buf = make([]byte, c.l.ShardBytes)
 				}
 			}
-			if err := beginDump(t, s, shards).Wait(context.Background()); err != nil {
+			if err := beginSave(t, s, shards).Wait(context.Background()); err != nil {
 				t.Fatal(err)
 			}
 			for i := range shards {
@@ -84,7 +84,7 @@ func TestMoreBlocksThanHeadBuffers(t *testing.T) {
 	const blocks = 3 * headBuffers
 	l := kv.Layout{BlockBytes: 512, ShardBytes: 512}
 	s := open(t, options(t.TempDir(), l, 6, blocks/3))
-	dump(t, s, keysOf(0, blocks)...)
+	save(t, s, keysOf(0, blocks)...)
 	loads(t, s, keysOf(0, blocks)...)
 	until(t, "all buffers are back", func() bool { return len(s.heads.free) == headBuffers })
 }

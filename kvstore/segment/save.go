@@ -33,7 +33,7 @@ func (s *Store) Save(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
 // saving is a batch of Save.
 type saving struct {
 	*batch.Batch
-	room batch.Patience // bounds the waits for a slot
+	wait batch.Patience // bounds the waits for a slot
 }
 
 // writing is shards on their way to the engine, in one goroutine.
@@ -75,7 +75,7 @@ func (w *writing) enter(i int) {
 	case verdict == assembly.Have:
 		w.held(i)
 	case verdict == assembly.Later:
-		w.b.room.Left(w.s.o.Timeout) // begins
+		w.b.wait.Left(w.s.o.Timeout) // begins
 	case verdict == assembly.Write:
 		w.write(blk, i)
 	}
@@ -84,7 +84,7 @@ func (w *writing) enter(i int) {
 // held settles a shard that another writer has brought. What its batch waited for is
 // over.
 func (w *writing) held(i int) {
-	w.b.room.Reset()
+	w.b.wait.Reset()
 	w.b.SettleUncounted(i)
 }
 
@@ -108,14 +108,14 @@ func (w *writing) open(key kv.Key) (p place, err error) {
 		p, err = w.s.await(w.b)
 	}
 	if err == nil {
-		w.b.room.Reset()
+		w.b.wait.Reset()
 	}
 	return p, err
 }
 
 // await waits for a slot.
 func (s *Store) await(b *saving) (place, error) {
-	patience := time.NewTimer(b.room.Left(s.o.Timeout))
+	patience := time.NewTimer(b.wait.Left(s.o.Timeout))
 	defer patience.Stop()
 	for {
 		s.mu.RLock()

@@ -69,7 +69,7 @@ const Name = "Segment"
 const maxWorkers = 8
 
 // Open opens the store in a directory, or makes one. It fails with kv.ErrFull where
-// the file system has no room for the capacity.
+// the file system has no space for the capacity.
 func Open(o Options) (*Store, error) {
 	if err := o.complete(); err != nil {
 		if o.Engine != nil {
@@ -195,7 +195,7 @@ func (s *Store) LookupPrefix(ctx context.Context, keys []kv.Key) (int, error) {
 // more are read at the device's speed without being announced.
 func (s *Store) Prefetch([]kv.Key) {}
 
-// Flush is kv.Store's. There is nothing to wait for: a dump is settled when the kernel
+// Flush is kv.Store's. There is nothing to wait for: a save is settled when the kernel
 // has its data and then its head, which a kill -9 does not take back.
 func (s *Store) Flush(ctx context.Context) error {
 	if err := s.group.Err(); err != nil {

@@ -25,7 +25,7 @@ func TestTraced(t *testing.T) {
 	}
 	o := options(dir, small, 6, 32)
 	s := open(t, o)
-	dump(t, s, keysOf(0, 50)...)
+	save(t, s, keysOf(0, 50)...)
 	s = reopen(t, s, o)
 	settled(t, s) // the keeper has done what it does after Open
 	fmt.Println(hitsFrom)

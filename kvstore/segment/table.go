@@ -16,7 +16,7 @@ type slot struct {
 	last atomic.Uint32 // the store's clock at the latest
 }
 
-// table finds the slot of a key. All slots that the capacity has room for exist from
+// table finds the slot of a key. All slots that the capacity has space for exist from
 // the beginning, so it never grows: 5 to 11 bytes a slot beside the slot itself.
 type table struct {
 	slots []slot

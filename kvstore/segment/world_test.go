@@ -92,7 +92,7 @@ func filled(shards []kv.Shard) []kv.Shard {
 	return shards
 }
 
-func beginDump(t testing.TB, s *Store, shards []kv.Shard) *kv.Task {
+func beginSave(t testing.TB, s *Store, shards []kv.Shard) *kv.Task {
 	t.Helper()
 	task, err := s.Save(context.Background(), filled(shards))
 	if err != nil {
@@ -101,10 +101,10 @@ func beginDump(t testing.TB, s *Store, shards []kv.Shard) *kv.Task {
 	return task
 }
 
-func dump(t testing.TB, s *Store, keys ...kv.Key) {
+func save(t testing.TB, s *Store, keys ...kv.Key) {
 	t.Helper()
-	if err := beginDump(t, s, shardsOf(s.Layout(), keys...)).Wait(context.Background()); err != nil {
-		t.Fatalf("dumping: %v", err)
+	if err := beginSave(t, s, shardsOf(s.Layout(), keys...)).Wait(context.Background()); err != nil {
+		t.Fatalf("saving: %v", err)
 	}
 }
 

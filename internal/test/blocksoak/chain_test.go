@@ -69,8 +69,8 @@ func shards(l kvstore.Layout, n int) []kvstore.Shard {
 	return l.ByBlock([]kvstore.Key{key(n)}, [][]byte{make([]byte, l.BlockBytes)})
 }
 
-// dump stores blocks and waits until the first store has them.
-func dump(ctx context.Context, s *kvstore.Store, numbers ...int) error {
+// save stores blocks and waits until the first store has them.
+func save(ctx context.Context, s *kvstore.Store, numbers ...int) error {
 	var batch []kvstore.Shard
 	for _, n := range numbers {
 		one := shards(s.Layout(), n)
@@ -137,7 +137,7 @@ type order struct {
 	First   int
 }
 
-// writer dumps blocks for ever, in batches of several, some of them by layer, and
+// writer saves blocks for ever, in batches of several, some of them by layer, and
 // says which have been flushed, one line for each batch.
 func writer(arg string) error {
 	var o order
@@ -153,7 +153,7 @@ func writer(arg string) error {
 	fmt.Println("open")
 	const batch = 5
 	for n := o.First; ; n += batch {
-		if err := dump(ctx, s, n, n+1, n+2, n+3, n+4); err != nil {
+		if err := save(ctx, s, n, n+1, n+2, n+3, n+4); err != nil {
 			return err
 		}
 		if err := s.Flush(ctx); err != nil {

@@ -15,7 +15,7 @@ import (
 // Files are damaged at rest, at random, tens of thousands of times: bits flipped,
 // pieces zeroed, cut off, copied over others, whole files exchanged, blocks of
 // another model put in. What loads is right or a miss, and what was missed can be
-// dumped again.
+// saved again.
 func TestDamage(t *testing.T) {
 	d := startDaemon(t)
 	layout := kvstore.Layout{BlockBytes: 8 << 10, ShardBytes: 4 << 10}
@@ -94,7 +94,7 @@ func (s *soak) run(t *testing.T) {
 	t.Logf("%d corruptions, %d blocks missed, %d of them found damaged, %d times refused as a whole, no wrong byte", done, missed, corrupt, refused)
 }
 
-// fill dumps all blocks, and insists that they are there then.
+// fill saves all blocks, and insists that they are there then.
 func fill(t *testing.T, o opening) {
 	t.Helper()
 	s, err := o.open()
@@ -102,7 +102,7 @@ func fill(t *testing.T, o opening) {
 		t.Fatal(err)
 	}
 	for n := 0; n < blocks; n += 8 {
-		if err := dump(t.Context(), s, n, n+1, n+2, n+3, n+4, n+5, n+6, n+7); err != nil {
+		if err := save(t.Context(), s, n, n+1, n+2, n+3, n+4, n+5, n+6, n+7); err != nil {
 			t.Fatal(err)
 		}
 	}

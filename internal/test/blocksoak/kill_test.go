@@ -16,7 +16,7 @@ import (
 
 const kills = 12
 
-// A process that dumps is killed at any moment. What it had flushed is there, and
+// A process that saves is killed at any moment. What it had flushed is there, and
 // nothing that is there is wrong.
 func TestKilledWriter(t *testing.T) {
 	d := startDaemon(t)

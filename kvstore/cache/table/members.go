@@ -57,7 +57,7 @@ func (t *Table) bury(member int, now int64) {
 			}
 			t.m.StoreUint64(t.headAt(slot)+sinceAt, uint64(now))
 			t.setMode(slot, newMode(Lost, 0, 0, m.gen()))
-		case Dumping:
+		case Saving:
 			t.Become(slot, Free)
 		case Dirty:
 			if m.doomed() {

@@ -23,7 +23,7 @@ const (
 	changingAt  = 48 // not 0 while somebody is in the table
 	membersAt   = 56 // a bit for each
 
-	magic = 0x31_65_68_63_61_63_76_6b // "kvcache1": changes with everything in this package that others see
+	magic = 0x32_65_68_63_61_63_76_6b // "kvcache2": changes with everything in this package that others see
 )
 
 func (t *Table) writeHeader() {
@@ -99,7 +99,7 @@ func (t *Table) make() error {
 	t.p = placeFor(t.c.Layout, t.c.Slots())
 	free, err := shm.FreeBytes()
 	if err == nil && free < t.p.total {
-		return noRoom(t.p.total, free)
+		return noSpace(t.p.total, free)
 	}
 	if err := unix.Ftruncate(t.fd, 0); err != nil {
 		return err
@@ -112,7 +112,7 @@ func (t *Table) make() error {
 	}
 	if err := t.m.Reserve(); err != nil {
 		if free, e := shm.FreeBytes(); err == unix.ENOSPC && e == nil {
-			return noRoom(t.p.total, free)
+			return noSpace(t.p.total, free)
 		}
 		return fmt.Errorf("%d bytes: %w", t.p.total, err)
 	}
@@ -121,7 +121,7 @@ func (t *Table) make() error {
 	return nil
 }
 
-func noRoom(sizeBytes, freeBytes int64) error {
+func noSpace(sizeBytes, freeBytes int64) error {
 	return fmt.Errorf("the cache takes %d bytes and %s has %d left; make it larger (in a container, its shm size) or the cache smaller: %w",
 		sizeBytes, shm.Dir, freeBytes, unix.ENOSPC)
 }

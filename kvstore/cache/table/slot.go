@@ -16,7 +16,7 @@ type State uint8
 const (
 	Free State = iota
 	Loading
-	Dumping
+	Saving
 	Partial
 	Clean
 	Dirty
@@ -125,7 +125,7 @@ func (t *Table) Claim(slot int32, key kv.Key, s State, now int64) {
 var becomes = [...]uint{
 	Free:    1 << Free, // what another process has freed
 	Loading: 1<<Partial | 1<<Clean | 1<<Free | 1<<Lost,
-	Dumping: 1<<Dirty | 1<<Free,
+	Saving:  1<<Dirty | 1<<Free,
 	Partial: 1<<Loading | 1<<Free,
 	Clean:   1 << Free,
 	Dirty:   1<<Clean | 1<<Unsaved | 1<<Dirty | 1<<Free,
@@ -142,7 +142,7 @@ func (t *Table) Become(slot int32, s State) {
 	}
 	owner := 0
 	switch s {
-	case Loading, Dumping, Dirty, Lost:
+	case Loading, Saving, Dirty, Lost:
 		owner = t.me + 1
 	}
 	if old.state().indexed() && !s.indexed() {

@@ -6,10 +6,10 @@
 // A slot's state, and who may change it (all under the lock, see Do):
 //
 //	State      what it has                         becomes
-//	Free       nothing                             Loading, Dumping: by whoever claims it
+//	Free       nothing                             Loading, Saving: by whoever claims it
 //	Loading    shards of next's block arrive;      Partial, Clean, Free, Lost: by its owner
 //	           those that are there may be read    Lost: by whoever finds its owner dead
-//	Dumping    shards of a dump arrive;            Dirty, Free: by its owner
+//	Saving    shards of a save arrive;            Dirty, Free: by its owner
 //	           none may be read                    Free: by whoever finds its owner dead
 //	Partial    some shards of next's block         Loading, Free: by anybody
 //	Clean      a block that next has               Free: by anybody
@@ -50,7 +50,7 @@ type Config struct {
 // SlotBytes is what a block of that layout takes.
 func SlotBytes(l kv.Layout) int64 { return roundUp(l.BlockBytes, pageBytes) }
 
-// Slots is how many blocks there is room for.
+// Slots is how many blocks there is space for.
 func (c Config) Slots() int64 { return c.CapacityBytes / SlotBytes(c.Layout) }
 
 // Bytes is how much memory it takes in all.

@@ -122,7 +122,7 @@ func TestIndex(t *testing.T) {
 func TestVictims(t *testing.T) {
 	table := private(t, config)
 	for n := range 32 {
-		table.Claim(int32(n), key(n), Dumping, int64(100+n))
+		table.Claim(int32(n), key(n), Saving, int64(100+n))
 		table.Become(int32(n), Dirty)
 		if n >= 8 {
 			table.Become(int32(n), Unsaved)
@@ -192,7 +192,7 @@ func TestAged(t *testing.T) {
 	second := int64(time.Second)
 	table := private(t, config)
 	for n := range int32(2) {
-		table.Claim(n, key(int(n)), Dumping, 0)
+		table.Claim(n, key(int(n)), Saving, 0)
 		table.Become(n, Dirty)
 		table.Become(n, Unsaved)
 	}
@@ -220,8 +220,8 @@ func TestAged(t *testing.T) {
 
 func TestSums(t *testing.T) {
 	table := private(t, config)
-	table.Claim(3, key(1), Dumping, 1)
-	table.Claim(4, key(2), Dumping, 1)
+	table.Claim(3, key(1), Saving, 1)
+	table.Claim(4, key(2), Saving, 1)
 	src, dst := make([]byte, 1024), make([]byte, 1024)
 	for slot, k := range map[int32]kv.Key{3: key(1), 4: key(2)} {
 		for i := range 3 {
@@ -257,10 +257,10 @@ func TestDeath(t *testing.T) {
 	n := name(t)
 	dead, live := join(t, n, config), join(t, n, config)
 	do(t, dead, func() {
-		for slot, s := range map[int32]State{0: Loading, 1: Dumping, 2: Dirty, 3: Clean, 4: Lost} {
+		for slot, s := range map[int32]State{0: Loading, 1: Saving, 2: Dirty, 3: Clean, 4: Lost} {
 			claimed := Loading
-			if s == Dumping || s == Dirty {
-				claimed = Dumping
+			if s == Saving || s == Dirty {
+				claimed = Saving
 			}
 			dead.Claim(slot, key(int(slot)), claimed, 1)
 			for i := range 3 {
@@ -317,7 +317,7 @@ func TestDeathInTheTable(t *testing.T) {
 	defer die(live)
 	do(t, dead, func() {
 		for slot := range int32(20) {
-			dead.Claim(slot, key(int(slot)), Dumping, 1)
+			dead.Claim(slot, key(int(slot)), Saving, 1)
 			for i := range 3 {
 				dead.put(slot, i, 0)
 			}
@@ -359,7 +359,7 @@ func TestBlocksOutliveTheKilled(t *testing.T) {
 	n := name(t)
 	dead := join(t, n, config)
 	do(t, dead, func() {
-		dead.Claim(9, key(1), Dumping, 1)
+		dead.Claim(9, key(1), Saving, 1)
 		for i := range 3 {
 			dead.put(9, i, 0)
 		}
@@ -452,7 +452,7 @@ func TestShrunken(t *testing.T) {
 	for _, left := range []int64{0, 4096, 40 * 4096} {
 		n := name(t)
 		table := join(t, n, config)
-		do(t, table, func() { table.Claim(31, key(1), Dumping, 1) })
+		do(t, table, func() { table.Claim(31, key(1), Saving, 1) })
 		if err := unix.Truncate(filepath.Join(shm.Dir, n), left); err != nil {
 			t.Fatal(err)
 		}

@@ -107,7 +107,7 @@ func TestExpire(t *testing.T) {
 	now = now.Add(time.Hour)
 	enter(t, table, 0, Have, never(t))
 	if len(table.Expire(time.Minute)) != 0 {
-		t.Error("expired while somebody dumps it again")
+		t.Error("expired while somebody saves it again")
 	}
 	now = now.Add(time.Hour)
 	if got := table.Expire(time.Minute); len(got) != 1 || got[0] != b {

@@ -6,9 +6,9 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/cache/table"
 )
 
-// janitor sees to what nobody asks for: blocks whose shards stop coming, processes
+// maintain sees to what nobody asks for: blocks whose shards stop coming, processes
 // that died, changes that are owed.
-func (s *Store) janitor() {
+func (s *Store) maintain() {
 	ticker := time.NewTicker(min(max(s.o.Timeout/4, 5*time.Millisecond), time.Second))
 	defer ticker.Stop()
 	for {
@@ -39,7 +39,7 @@ func (s *Store) tidy() {
 			s.adopt()
 		}
 	})
-	s.roomChanged()
+	s.spaceChanged()
 }
 
 // adopt takes over the dirty blocks of processes that died. The lock and the table
