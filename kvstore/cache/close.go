@@ -8,7 +8,7 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
-// Close brings what was accepted to next, within the store's timeout, and closes it.
+// Close writes what was accepted to next, within the store's timeout, and closes next.
 func (s *Store) Close() error {
 	return s.close()
 }
@@ -32,7 +32,7 @@ func (s *Store) shutdown() error {
 	return err
 }
 
-// drain waits until the writers have written all, and no longer than it may.
+// drain waits until the writers have written everything, at most for the timeout.
 func (s *Store) drain() {
 	w, written := &s.write, make(chan struct{})
 	s.mu.Lock()

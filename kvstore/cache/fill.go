@@ -15,25 +15,25 @@ type filling struct {
 	slot    int32
 	key     kv.Key
 	shards  []arrival
-	onWay   int      // shards
+	onWay   int      // shards that a fetch loads
 	missing bool     // next does not have all of the block
 	lost    bool     // next's storage may still write into the slot
-	after   []func() // called at the end; they do not wait for anything
+	after   []func() // called at the end; they must not wait
 }
 
 // arrival is a shard of a filling.
 type arrival struct {
-	fetch   *fetch // that brings it, nil when none does
-	waiting *item  // those who wait for it
+	fetch   *fetch // that loads it, nil when none does
+	waiting *item  // list of the items that wait for it
 }
 
-// mayFetch says whether somebody may fetch this shard now.
+// mayFetch reports whether this shard may be fetched now.
 func (f *filling) mayFetch(index int) bool {
 	return !f.missing && !f.lost && f.shards[index].fetch == nil && !f.s.table.Has(f.slot, index)
 }
 
-// slotFor is a slot that this process fills, for a block that is not in memory or not
-// all of it. The lock and the table are held.
+// slotFor returns a slot that this process fills with a block that is not in memory, or
+// not all of it. The lock and the table are held.
 func (s *Store) slotFor(key kv.Key, now int64) (int32, bool) {
 	slot, ok := s.table.Find(key)
 	if ok {
@@ -55,8 +55,9 @@ func (s *Store) slotFor(key kv.Key, now int64) (int32, bool) {
 	return slot, true
 }
 
-// fetch is what a batch asks of next for the cache. It goes on when the batch is
-// cancelled and somebody else waits for a part of it.
+// fetch is what a batch has next load into the cache. It goes on after the batch is
+// cancelled if another batch waits for a part of it. It has a context of its own, which
+// ends with Close, because it may outlive the batch.
 type fetch struct {
 	s      *Store
 	ctx    context.Context
@@ -104,8 +105,8 @@ func (f *fetch) run() {
 	}
 }
 
-// Do takes a shard that has landed into the cache and to those who wait for it. The
-// sum is made from what the first of them gets.
+// Do accepts a shard that has been loaded into the cache, and copies it to the batches
+// that wait for it. The checksum is computed from the bytes that the first of them gets.
 func (f *fetch) Do(i int) {
 	s, shard, fill := f.s, f.shards[i], f.fills[i]
 	defer s.group.Leave()
@@ -130,14 +131,14 @@ func (f *fetch) Do(i int) {
 	}
 }
 
-// failed tells those who wait for a shard that next has not brought it.
+// failed tells the batches that wait for a shard that next could not load it.
 func (f *fetch) failed(i int, err error) {
 	s, fill := f.s, f.fills[i]
 	useless := s.table.Check() != nil
 	s.mu.Lock()
 	switch {
 	case errors.Is(err, kv.ErrAbandoned):
-		// The callers' own buffers are not what the storage may still write into.
+		// The storage may still write into the slot, and not into the callers' buffers.
 		fill.lost = true
 		err = fmt.Errorf("%w: %v", kv.ErrTimeout, err)
 	case errors.Is(err, kv.ErrMiss):
@@ -146,14 +147,14 @@ func (f *fetch) failed(i int, err error) {
 	s.mu.Unlock()
 	for _, it := range fill.arrived(f.shards[i].Index) {
 		if useless {
-			it.b.again(it.i) // it was the memory that failed
+			it.b.again(it.i) // the memory failed, not next
 		} else {
 			it.b.Settle(it.i, err)
 		}
 	}
 }
 
-// take takes away one of those who wait for a shard. The lock is held.
+// take removes one of the items that wait for a shard. The lock is held.
 func (f *filling) take(index int) *item {
 	p := &f.shards[index]
 	for it := p.waiting; it != nil; it = p.waiting {
@@ -167,7 +168,8 @@ func (f *filling) take(index int) *item {
 	return nil
 }
 
-// arrived ends a shard's way, whatever came of it, and takes away all who wait.
+// arrived ends the fetching of a shard, with or without success, and removes all items
+// that wait for it.
 func (f *filling) arrived(index int) []*item {
 	f.s.mu.Lock()
 	defer f.s.mu.Unlock()
@@ -182,7 +184,7 @@ func (f *filling) arrived(index int) []*item {
 	return all
 }
 
-// end gives the slot over to everybody. The lock is held.
+// end makes the slot everybody's. The lock is held.
 func (f *filling) end() {
 	s := f.s
 	delete(s.fillings, f.slot)

@@ -18,7 +18,7 @@ type loading struct {
 	items  []item
 	hits   []int32 // shards that are in memory
 	direct []int32 // shards that next loads into the caller's buffer
-	fetch  *fetch  // what this batch asks of next for the cache, nil for nothing
+	fetch  *fetch  // what next loads into the cache for this batch, nil for nothing
 	waits  bool    // some shards wait for this fetch or for others'
 
 	serial uint64 // of the batch, see Store.marks
@@ -26,8 +26,8 @@ type loading struct {
 	// Guarded by the store's lock.
 	now      int64
 	pinned   []int32
-	retries  []int32 // shards that next is to load after all
-	retrying bool    // by a goroutine that is at it
+	retries  []int32 // shards that next has to load after all
+	retrying bool    // a goroutine works on them
 }
 
 // item is a shard of a batch. All but the shard itself is guarded by the store's
@@ -36,9 +36,9 @@ type item struct {
 	b       *loading
 	i       int
 	slot    int32
-	waiting bool   // to be settled by whoever takes this away
-	fetch   *fetch // that brings it
-	next    *item  // that waits for the same
+	waiting bool   // whoever clears this settles the shard
+	fetch   *fetch // that loads it
+	next    *item  // that waits for the same shard
 }
 
 // Load copies what is in memory, and fetches what is not.
@@ -47,7 +47,7 @@ func (s *Store) Load(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.group.Hold() // the batch may be done before this is
+	s.group.Hold() // the batch may be done before this call is
 	defer s.group.Leave()
 	b := &loading{Batch: began, s: s, items: make([]item, len(shards)), serial: s.serial.Add(1), now: table.Now()}
 	b.Last = b.release
@@ -56,15 +56,15 @@ func (s *Store) Load(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
 	return b.Task, nil
 }
 
-// release takes the pins away before the caller sees the batch done.
+// release removes the pins before the caller sees that the batch is done.
 func (b *loading) release() {
 	b.s.mu.Lock()
 	defer b.s.mu.Unlock()
 	b.s.unpin(b.pinned)
 }
 
-// plan decides what is done for each shard. What is in memory is pinned before
-// anything is evicted for the rest.
+// plan decides how each shard is loaded. It pins what is in memory before it evicts
+// anything for the rest.
 func (b *loading) plan() {
 	decided := make([]bool, len(b.items))
 	b.each(decided, b.attach)
@@ -76,8 +76,8 @@ func (b *loading) plan() {
 	}
 }
 
-// each calls decide, with the lock and the table held, for the shards that are not
-// decided yet. Now and then it lets others in.
+// each calls decide for the shards that are not decided yet, with the lock and the table
+// held. It releases both now and then.
 func (b *loading) each(decided []bool, decide func(i int) bool) {
 	for low := 0; low < len(decided); low += planAtOnce {
 		high := min(low+planAtOnce, len(decided))
@@ -96,8 +96,8 @@ func (b *loading) each(decided []bool, decide func(i int) bool) {
 	}
 }
 
-// attach takes a shard that is in memory or on its way there. The lock and the table
-// are held.
+// attach takes care of a shard that is in memory or being loaded into it, and reports
+// whether it is. The lock and the table are held.
 func (b *loading) attach(i int) bool {
 	s, shard, it := b.s, b.Shard(i), &b.items[i]
 	slot, ok := s.table.Find(shard.Key)
@@ -127,8 +127,8 @@ func (b *loading) attach(i int) bool {
 	return true
 }
 
-// claim makes a shard part of what this batch fetches, if there is a slot for it. The
-// lock and the table are held.
+// claim adds a shard to what this batch fetches, and reports whether there was a slot for
+// it. The lock and the table are held.
 func (b *loading) claim(i int) bool {
 	s, shard := b.s, b.Shard(i)
 	slot, ok := s.slotFor(shard.Key, b.now)
@@ -142,8 +142,8 @@ func (b *loading) claim(i int) bool {
 	return b.attach(i)
 }
 
-// pin pins a slot once for the batch. What comes first in a batch counts as used
-// last: the root of a prefix outlives its leaves.
+// pin pins a slot once for the batch. The first shards of a batch count as used last, so
+// that the root of a prefix outlives its leaves.
 func (b *loading) pin(slot int32, i int) {
 	s := b.s
 	if s.marks[slot] == b.serial {
@@ -155,7 +155,7 @@ func (b *loading) pin(slot int32, i int) {
 	b.pinned = append(b.pinned, slot)
 }
 
-// begin starts what was planned: first what takes longest.
+// begin starts what was planned, the slowest part first.
 func (b *loading) begin() {
 	s := b.s
 	if b.fetch != nil {
@@ -172,7 +172,7 @@ func (b *loading) begin() {
 	}
 }
 
-// Do copies one that is in memory.
+// Do copies the n-th of the shards that are in memory.
 func (b *loading) Do(n int) {
 	i := int(b.hits[n])
 	if err := b.Ended(); err != nil {
@@ -182,8 +182,7 @@ func (b *loading) Do(n int) {
 	b.read(i)
 }
 
-// read copies a shard out of the slot that has it. If it is damaged, next may have
-// the block still.
+// read copies a shard out of its slot. If it is damaged, next may still have the block.
 func (b *loading) read(i int) {
 	shard := b.Shard(i)
 	err := b.s.table.Read(shard.Buf, b.items[i].slot, shard.Key, shard.Index)
@@ -197,8 +196,7 @@ func (b *loading) read(i int) {
 	b.again(i)
 }
 
-// again has next load a shard that the cache could not, with others of which the same
-// is true.
+// again has next load a shard that the cache could not, together with other such shards.
 func (b *loading) again(i int) {
 	b.s.mu.Lock()
 	defer b.s.mu.Unlock()
@@ -222,14 +220,14 @@ func (b *loading) retry() {
 	}
 }
 
-// damaged drops a block that is not what was put there.
+// damaged removes a block whose bytes have changed in memory.
 func (s *Store) damaged(key kv.Key, slot int32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.settle(func() {
 		there, ok := s.table.Find(key)
 		if !ok || there != slot {
-			return // another shard of it has told already
+			return // another of its shards was reported already
 		}
 		s.count.CorruptBlocks.Add(1)
 		if h := s.table.Head(slot); h.State == table.Loading {
@@ -260,8 +258,8 @@ func (b *loading) loadDirect(which []int32) {
 	}
 }
 
-// watch settles what waits when the batch is cancelled, so that it need not wait for
-// what others want.
+// watch settles the waiting shards when the batch is cancelled, so that it does not wait
+// for fetches that go on for other batches.
 func (b *loading) watch() {
 	<-b.Context().Done()
 	s := b.s

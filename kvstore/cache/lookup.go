@@ -6,7 +6,7 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
-// Lookup finds what is in memory, whole, and asks next for the rest, in one batch.
+// Lookup looks in memory for whole blocks, and in next for the rest, in one call.
 func (s *Store) Lookup(ctx context.Context, keys []kv.Key, found []bool) error {
 	if err := kv.CheckFound(keys, found); err != nil {
 		return err
@@ -29,8 +29,8 @@ func (s *Store) Lookup(ctx context.Context, keys []kv.Key, found []bool) error {
 	return nil
 }
 
-// inMemory looks up keys in the table and says how many are there. Where that cannot
-// be had, none is.
+// inMemory looks up keys in the table and returns how many are there. While the table
+// cannot be locked, none is.
 func (s *Store) inMemory(keys []kv.Key, found []bool) int {
 	clear(found)
 	s.mu.Lock()
@@ -55,14 +55,14 @@ func count(found []bool) int {
 	return n
 }
 
-// ask is a call of next that ends with Close, too.
+// ask calls next, with a context that ends with Close, too.
 func (s *Store) ask(ctx context.Context, call func(context.Context) error) error {
 	inner, cancel := s.group.With(ctx)
 	defer cancel()
 	return s.group.Explain(call(inner))
 }
 
-// lookupNext asks next for the keys that are not found yet.
+// lookupNext looks up in next the keys that are not found yet.
 func (s *Store) lookupNext(ctx context.Context, keys []kv.Key, found []bool, missing int) error {
 	if missing == len(keys) {
 		return s.ask(ctx, func(ctx context.Context) error { return s.next.Lookup(ctx, keys, found) })
@@ -83,8 +83,8 @@ func (s *Store) lookupNext(ctx context.Context, keys []kv.Key, found []bool, mis
 	return nil
 }
 
-// LookupPrefix asks next only for runs of keys that are not in memory, and for none
-// behind the first that is nowhere.
+// LookupPrefix looks up in next only runs of keys that are not in memory, and none behind
+// the first key that is in neither.
 func (s *Store) LookupPrefix(ctx context.Context, keys []kv.Key) (int, error) {
 	if err := s.group.Enter(); err != nil {
 		return 0, err

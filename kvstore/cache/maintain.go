@@ -6,8 +6,8 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/cache/table"
 )
 
-// maintain sees to what nobody asks for: blocks whose shards stop coming, processes
-// that died, changes that are owed.
+// maintain runs until Close. At intervals it drops blocks whose shards stop coming, takes
+// over from processes that died, and makes changes that are owed.
 func (s *Store) maintain() {
 	ticker := time.NewTicker(min(max(s.o.Timeout/4, 5*time.Millisecond), time.Second))
 	defer ticker.Stop()

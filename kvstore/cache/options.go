@@ -11,49 +11,51 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
-// Options says how a cache is made. The zero value is right for trying it out.
+// Options are the options of New. The zero value is good for trying the cache out.
 type Options struct {
-	// CapacityBytes is the memory for blocks, each rounded up to 4096 bytes; 1 GiB.
-	// Of a shared cache the first process decides.
+	// CapacityBytes is the memory for blocks, each rounded up to 4096 bytes; 1 GiB. The
+	// first process that opens a shared cache decides.
 	CapacityBytes int64
 
-	// SharedName makes processes of one user on this host that give the same name
-	// share one cache. It lives until the last of them has closed it; when they were
-	// killed, the next finds their blocks. Empty: not shared.
+	// SharedName lets several processes of one user on this host share one cache: those
+	// that give the same name. The cache lives until the last of them has closed it; if
+	// they were killed, the next process finds their blocks. Empty: not shared.
 	//
-	// The memory is /dev/shm/kv3fs-mem-cache-<name>, which nobody may shrink or write
-	// to but caches. A cache whose memory is shrunk goes on without it; what next was
-	// moving at that moment may end the process (SIGBUS), or be stored wrong.
+	// The memory is /dev/shm/kv3fs-mem-cache-<name>. Only caches may write to it, and
+	// nothing may shrink it. A cache whose memory is shrunk goes on without it, but what
+	// next was moving at that moment may end the process (SIGBUS), or be stored wrong.
 	SharedName string
 
-	// Namespace is that of the blocks. Those who share a cache have the same.
+	// Namespace is that of the blocks. Processes that share a cache have the same.
 	Namespace kv.Fingerprint
 
-	// Streams is how many goroutines copy; as many as there are processors, at most 4.
+	// Streams is the number of goroutines that copy; by default one for each processor, at
+	// most 4.
 	Streams int
 
-	// WaitingQueueDepth is how many blocks may wait for next; 8192. Saves wait when
-	// there are more, or when three quarters of the memory are taken by such blocks.
+	// WaitingQueueDepth is how many blocks may wait to be written to next; 8192. Saves
+	// wait while there are more, or while they take three quarters of the memory.
 	WaitingQueueDepth int
 
-	// Timeout is how long a save waits for space and a block for its missing shards, how
-	// long Close takes to bring what was accepted to next, and for how long memory that
-	// a killed process had next's storage write into is not used; 30 s.
+	// Timeout bounds how long a Save waits for space, how long a block waits for its
+	// missing shards, and how long Close takes to write what was accepted to next. For as
+	// long, memory is not used into which the storage of a killed process may still
+	// write. 30 s.
 	Timeout time.Duration
 
-	// Policy says which blocks go first when space is needed: "lru", the default, those
-	// not used for the longest time; with "aged" each use keeps a block 150 s longer, at
-	// most five times, so that the prompt which everybody has outlives somebody's chat.
+	// Policy says which blocks are evicted first. "lru", the default, evicts those not
+	// used for the longest time. With "aged" each use keeps a block 150 s longer, at most
+	// five times, so that a prompt that all requests share outlives a single chat.
 	Policy string
 
-	// Checksums: with kv.ChecksumsOff what is loaded from memory is not checked, unless
-	// others share it.
+	// Checksums: with kv.ChecksumsOff, loads from memory are not checked unless the cache
+	// is shared.
 	Checksums kv.Checksums
 }
 
 const fewestBlocks = 4
 
-// complete fills defaults in and says what is wrong.
+// complete fills in defaults and returns what is wrong with the options.
 func (o *Options) complete(l kv.Layout) error {
 	if o.CapacityBytes == 0 {
 		o.CapacityBytes = 1 << 30
@@ -76,7 +78,7 @@ func (o *Options) complete(l kv.Layout) error {
 	slotBytes := table.SlotBytes(l)
 	switch {
 	case o.Streams < 0 || o.WaitingQueueDepth < 0 || o.Timeout < 0 || o.CapacityBytes < 0:
-		return fmt.Errorf("kvstore: cache: a number below 0 among capacity %d, streams %d, waiting_queue_depth %d, timeout %v",
+		return fmt.Errorf("kvstore: cache: capacity %d, streams %d, waiting_queue_depth %d, timeout %v: none may be negative",
 			o.CapacityBytes, o.Streams, o.WaitingQueueDepth, o.Timeout)
 	case policies(o.Policy) == nil:
 		return fmt.Errorf("kvstore: cache: policy %q is unknown; there are lru and aged", o.Policy)
@@ -106,7 +108,7 @@ func policies(name string) table.Policy {
 	return nil
 }
 
-// config is what the table needs to know.
+// config returns the options of the table.
 func (o *Options) config(l kv.Layout) table.Config {
 	return table.Config{
 		Layout:        l,
@@ -118,7 +120,8 @@ func (o *Options) config(l kv.Layout) table.Config {
 	}
 }
 
-// checkMemory says whether private memory is likely to be there when it is touched.
+// checkMemory returns an error if this machine probably has too little memory. Private
+// memory is taken only when it is touched, which is too late to fail.
 func checkMemory(sizeBytes int64) error {
 	free, err := host.Host{Root: "/"}.MemoryAvailableBytes()
 	if err == nil && sizeBytes > free {

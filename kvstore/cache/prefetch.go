@@ -10,8 +10,8 @@ const (
 	prefetchAtOnce = 16   // blocks that are fetched together
 )
 
-// Prefetch fetches blocks that next has, a few at a time, as far as there are slots
-// that can be had.
+// Prefetch fetches blocks from next, a few at a time, as long as there are slots to be
+// had.
 func (s *Store) Prefetch(keys []kv.Key) {
 	if s.group.Err() != nil {
 		return
@@ -25,7 +25,7 @@ func (s *Store) Prefetch(keys []kv.Key) {
 	}
 }
 
-// prefetcher is the goroutine that does it.
+// prefetcher is the goroutine that fetches what Prefetch was called with.
 func (s *Store) prefetcher() {
 	for {
 		select {
@@ -63,7 +63,7 @@ func (s *Store) prefetchSome() (more bool) {
 	return true
 }
 
-// planPrefetch claims slots for the blocks that next has and the cache has not.
+// planPrefetch claims slots for the blocks that next has and the cache does not.
 func (s *Store) planPrefetch(keys []kv.Key, found []bool) *fetch {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
-// slotRef is where a block that is being saved is put together.
+// slotRef is the slot in which a block that is being saved is put together.
 type slotRef struct{ slot int32 }
 
 type unfinished = assembly.Block[slotRef]
@@ -23,22 +23,22 @@ type saving struct {
 	s      *Store
 	blocks []*unfinished // by shard
 
-	// Of the planner.
+	// Used by the planner alone.
 	verdicts map[kv.Key]error // of blocks that need no slot, or get none
 	called   time.Time
-	straight []int32         // shards that go to next
-	space    <-chan struct{} // of the last try: closed when there may be space
+	straight []int32         // shards that go straight to next
+	space    <-chan struct{} // from the last attempt: closed when there may be space
 }
 
 // Why a shard is not put into a slot.
 var (
-	errThere   = errors.New("the block is there")
+	errThere   = errors.New("the block is there already")
 	errThrough = errors.New("the block goes straight to next")
 	errNoSpace = errors.New("no space now")
-	errLoading = errors.New("the block is on its way from next")
+	errLoading = errors.New("the block is being loaded from next")
 )
 
-// planner is the queue of the goroutine that plans saves.
+// planner is the queue of the goroutine that plans saves: of planSaves.
 type planner struct {
 	mu      sync.Mutex
 	batches []*saving
@@ -48,7 +48,7 @@ type planner struct {
 	placed time.Time // when it last got a slot; its goroutine's
 }
 
-// retry is a shard whose block was in a state that has changed.
+// retry is a shard to be tried again, because the state of its block has changed.
 type retry struct {
 	d *saving
 	i int
@@ -81,7 +81,7 @@ func (q *planner) put(add func(*planner)) {
 	}
 }
 
-// next is all that is to be tried again, or the next batch.
+// next returns everything that is to be tried again, or else the next batch.
 func (q *planner) next() (again []retry, d *saving) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -123,7 +123,7 @@ func (s *Store) planSaves() {
 	}
 }
 
-// place finds a place for a shard, waiting for one if it must, and has it copied.
+// place finds a slot for a shard, waits for one if it must, and has the shard copied.
 func (s *Store) place(d *saving, i int) {
 	shard := d.Shard(i)
 	again := func() { s.planner.put(func(q *planner) { q.again = append(q.again, retry{d, i}) }) }
@@ -172,8 +172,8 @@ func (s *Store) place(d *saving, i int) {
 	}
 }
 
-// openBlock claims a slot for a block of which the first shard is saved, or says why
-// not. Of a block that is being loaded, again is called when that has ended.
+// openBlock claims a slot for a block whose first shard is saved, or returns why not. For
+// a block that is being loaded, again is called when the loading has ended.
 func (s *Store) openBlock(d *saving, key kv.Key, again func()) (ref slotRef, verdict error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -211,7 +211,7 @@ func (s *Store) openSlot(key kv.Key, again func()) (int32, error) {
 			s.write.add(&dirtyBlock{key: key, slot: slot, gen: h.Gen})
 			return 0, errThere
 		case table.Partial:
-			// What was loaded of it is no use for a whole block that may be another's.
+			// The shards that were loaded may be those of another variant of the block.
 			s.table.Become(slot, table.Free)
 		case table.Loading:
 			if f := s.fillings[slot]; f != nil && h.Mine {
@@ -223,8 +223,8 @@ func (s *Store) openSlot(key kv.Key, again func()) (int32, error) {
 			return 0, errThrough
 		}
 	}
-	// While something is on its way that makes space, it is worth waiting. Otherwise
-	// only other saves could, and they may be behind this one.
+	// Waiting is worth it while something under way will free a slot. Otherwise only
+	// other saves could, and they may be queued behind this one.
 	dirty := len(s.write.all)
 	wait := dirty > 0 || s.copying.Load() > 0
 	if s.assembling+dirty < s.dirtyLimit() && dirty < s.o.WaitingQueueDepth {
@@ -242,12 +242,12 @@ func (s *Store) openSlot(key kv.Key, again func()) (int32, error) {
 	return 0, errThrough
 }
 
-// dirtyLimit leaves some slots to loads.
+// dirtyLimit is how many slots saves may take; the others are left to loads.
 func (s *Store) dirtyLimit() int { return s.table.Slots() - s.table.Slots()/4 }
 
-// waitForSpace waits until it is worth trying again. When no block has found space for
-// the store's timeout, none of the batches that were there all the time waits longer:
-// one after the other they would take many times that.
+// waitForSpace waits until it is worth trying again, and reports whether it is. When no
+// block has found space for the store's timeout, no batch that was there all the time
+// waits any longer: one after the other they would take many times the timeout.
 func (s *Store) waitForSpace(d *saving) bool {
 	since := d.called
 	if s.planner.placed.After(since) {
@@ -258,7 +258,7 @@ func (s *Store) waitForSpace(d *saving) bool {
 		return false
 	}
 	if s.table.Shared() {
-		left = min(left, lookAgain) // nobody tells when others make space
+		left = min(left, lookAgain) // other processes do not say when they free a slot
 	}
 	timer := time.NewTimer(left)
 	defer timer.Stop()
@@ -270,7 +270,7 @@ func (s *Store) waitForSpace(d *saving) bool {
 	return true
 }
 
-// lookAgain is how often to look for what other processes do.
+// lookAgain is the interval for polling what other processes do.
 const lookAgain = 5 * time.Millisecond
 
 // Do copies a shard into its block.
@@ -295,7 +295,7 @@ func (d *saving) Do(i int) {
 	d.Settle(i, err)
 }
 
-// whole makes a block that is complete visible, and has it written to next.
+// whole makes a complete block visible and queues it for next.
 func (s *Store) whole(block *unfinished) {
 	s.mu.Lock()
 	s.assembling--
@@ -319,7 +319,7 @@ func (s *Store) giveUp(block *unfinished) {
 	s.blocks.Finish(block)
 }
 
-// expire gives up the blocks of which no shard has come for so long.
+// expire gives up blocks that have not received a shard for so long.
 func (s *Store) expire(idle time.Duration) {
 	for _, block := range s.blocks.Expire(idle) {
 		s.giveUp(block)
@@ -327,7 +327,7 @@ func (s *Store) expire(idle time.Duration) {
 	}
 }
 
-// goStraight has next take the shards that are not put into slots.
+// goStraight saves to next the shards that are not put into slots.
 func (d *saving) goStraight() {
 	which := d.straight
 	d.straight = nil

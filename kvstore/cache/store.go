@@ -19,7 +19,7 @@ import (
 
 var _ kv.Store = (*Store)(nil)
 
-// Store is the cache; it is a kv.Store.
+// Store is a cache in front of another kv.Store.
 type Store struct {
 	next   kv.Store
 	layout kv.Layout
@@ -28,11 +28,11 @@ type Store struct {
 	table  *table.Table
 	count  kv.Counters
 
-	group        *batch.Group // all that uses the memory, but for the goroutines of services
+	group        *batch.Group // everything that uses the memory, except the services
 	loads, saves *batch.Limit
 	copiers      *workerpool.Pool
 	grain        int            // shards that a copier takes at a time
-	services     sync.WaitGroup // goroutines that live until Close
+	services     sync.WaitGroup // goroutines that run until Close
 	ended        chan struct{}  // closed when the group is empty
 	close        func() error   // of Close, once
 
@@ -46,13 +46,13 @@ type Store struct {
 	pins       []int32  // by slot: batches of this process that read from it
 	marks      []uint64 // by slot: the last batch that pinned it
 	pinned     int      // slots with pins
-	owed       []func() // changes of the table that wait for its lock
+	owed       []func() // changes to the table that wait for its lock
 	victims    []table.Victim
-	searched   bool // in this Do all slots were searched for victims, in vain
+	searched   bool // in this Do all slots were searched for victims without success
 	fillings   map[int32]*filling
 	space      chan struct{}        // closed when a slot may have become free; nil while nobody waits
-	assembling int                  // slots that saves are being put together in
-	through    map[kv.Key]time.Time // blocks whose save goes straight to next, and since when
+	assembling int                  // slots in which saves put a block together
+	through    map[kv.Key]time.Time // blocks that are saved straight to next, and when that was last seen
 	wanted     []kv.Key             // to be prefetched
 	write      writeBehind
 }
@@ -62,8 +62,8 @@ const (
 	planAtOnce    = 512  // shards between two releases of the lock
 )
 
-// New makes a cache before next, which it owns from now on: Close closes it. After
-// an error it does not.
+// New returns a cache in front of next, which it then owns: Close closes next, too. After
+// an error next is the caller's.
 func New(next kv.Store, o Options) (*Store, error) {
 	l := next.Layout()
 	if err := o.complete(l); err != nil {
@@ -111,8 +111,7 @@ func New(next kv.Store, o Options) (*Store, error) {
 	return s, nil
 }
 
-// grainBytes is how much one goroutine copies before it looks again what is first in
-// the queue.
+// grainBytes is how much one goroutine copies before it returns to the queue.
 const grainBytes = 256 << 10
 
 func open(o Options, l kv.Layout, registrar bool) (*table.Table, error) {
@@ -138,7 +137,7 @@ func open(o Options, l kv.Layout, registrar bool) (*table.Table, error) {
 	return t, nil
 }
 
-// do runs fn in the table. The lock is held. Before it what is owed is paid.
+// do runs fn inside the table, after the changes that are owed. The lock is held.
 func (s *Store) do(fn func()) error {
 	return s.table.Do(func() {
 		for len(s.owed) > 0 {
@@ -151,15 +150,15 @@ func (s *Store) do(fn func()) error {
 	})
 }
 
-// settle is do for a change that must be made: if the table cannot be had now, then
-// the next time.
+// settle is do for a change that must be made: if the table cannot be locked now, it is
+// made with the next do.
 func (s *Store) settle(fn func()) {
 	if err := s.do(fn); err != nil && !errors.Is(err, table.ErrBroken) {
 		s.owed = append(s.owed, fn)
 	}
 }
 
-// spaceChanged wakes those who wait for a slot. The lock is held.
+// spaceChanged wakes the saves that wait for a slot. The lock is held.
 func (s *Store) spaceChanged() {
 	if s.space != nil {
 		close(s.space)
@@ -203,7 +202,7 @@ func (s *Store) pin(slot int32) {
 	}
 }
 
-// unpin takes pins away. The lock is held.
+// unpin removes pins. The lock is held.
 func (s *Store) unpin(slots []int32) {
 	if len(slots) == 0 {
 		return
@@ -243,7 +242,7 @@ func (s *Store) checkPins() {
 // Layout is next's.
 func (s *Store) Layout() kv.Layout { return s.layout }
 
-// Stats is what the cache counted, and next.
+// Stats returns what the cache has counted, and what next has.
 func (s *Store) Stats() kv.Stats {
 	stats := s.count.Stats("Cache")
 	stats.Blocks = 0

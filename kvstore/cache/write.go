@@ -17,7 +17,7 @@ const (
 	writeBytesOnce = 64 << 20 // and bytes, about
 )
 
-// dirtyBlock is a block that next is to get.
+// dirtyBlock is a block that is to be written to next.
 type dirtyBlock struct {
 	key  kv.Key
 	slot int32
@@ -28,7 +28,8 @@ type dirtyBlock struct {
 	done  bool
 }
 
-// writeBehind is what is on its way to next. The store's lock guards it.
+// writeBehind holds the blocks that are to be written to next. The store's lock guards
+// it. Its context is kept because the writing goes on after Close has begun.
 type writeBehind struct {
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -39,8 +40,8 @@ type writeBehind struct {
 	all     map[int32]*dirtyBlock // by slot: queued, or being written
 	changed chan struct{}         // closed and replaced when one is done
 	ended   bool
-	failed  int   // blocks that did not get there, since this was last reported
-	why     error // of the first
+	failed  int   // blocks that next did not take, since the last report
+	why     error // of the first of these
 }
 
 func (w *writeBehind) init(mu *sync.Mutex) {
@@ -56,7 +57,7 @@ func (w *writeBehind) add(d *dirtyBlock) {
 	w.more.Signal()
 }
 
-// writer is the goroutine that hands dirty blocks to next.
+// writer is a goroutine that writes dirty blocks to next.
 func (s *Store) writer() {
 	most := int(min(writeAtOnce, max(1, writeBytesOnce/s.layout.BlockBytes)))
 	for {
@@ -72,8 +73,8 @@ func (s *Store) writer() {
 	}
 }
 
-// nextDirty waits for blocks to write and pins them; there are none when the store is
-// closed and all is written.
+// nextDirty waits for blocks to write, and pins them. It returns false when the store is
+// closed and everything is written.
 func (s *Store) nextDirty(most int) (pinned []*dirtyBlock, ok bool) {
 	w := &s.write
 	s.mu.Lock()
@@ -119,10 +120,10 @@ func (s *Store) nextDirty(most int) (pinned []*dirtyBlock, ok bool) {
 	return pinned, true
 }
 
-// errLost: a block was damaged in memory, or the memory is gone.
+// errLost means that a block was damaged in memory, or that the memory is gone.
 var errLost = errors.New("kvstore: cache: the block was lost before it was written")
 
-// writeBlocks hands pinned blocks to next.
+// writeBlocks writes pinned blocks to next.
 func (s *Store) writeBlocks(blocks []*dirtyBlock) {
 	n := s.layout.Shards()
 	shards := make([]kv.Shard, 0, len(blocks)*n)
@@ -159,8 +160,8 @@ func (s *Store) writeBlocks(blocks []*dirtyBlock) {
 	}
 }
 
-// sound says whether a block in shared memory is what was put there: next would give
-// whatever it is a checksum of its own.
+// sound reports whether the bytes of a block in shared memory are still those that were
+// saved. Next would record a checksum of its own for whatever they are.
 func (s *Store) sound(d *dirtyBlock) bool {
 	for i := range s.layout.Shards() {
 		if err := s.table.Read(nil, d.slot, d.key, i); err != nil {
@@ -173,12 +174,12 @@ func (s *Store) sound(d *dirtyBlock) bool {
 	return true
 }
 
-// written is what became of a pinned block.
+// written takes the outcome of writing a pinned block.
 func (s *Store) written(d *dirtyBlock, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.table.Broken() && err == nil {
-		err = errLost // of what memory next has read it nobody knows
+		err = errLost // next may have read other memory
 	}
 	s.settle(func() {
 		h := s.table.Head(d.slot)
@@ -200,7 +201,7 @@ func (s *Store) written(d *dirtyBlock, err error) {
 	s.finish(d, err)
 }
 
-// finish ends a block's way to next. The lock is held.
+// finish ends the writing of a block. The lock is held.
 func (s *Store) finish(d *dirtyBlock, err error) {
 	w := &s.write
 	d.done = true
@@ -216,7 +217,7 @@ func (s *Store) finish(d *dirtyBlock, err error) {
 	s.spaceChanged()
 }
 
-// fail notes a block that did not get there. The lock is held.
+// fail notes a block that next did not take. The lock is held.
 func (w *writeBehind) fail(err error) {
 	w.failed++
 	if w.why == nil {
@@ -224,7 +225,8 @@ func (w *writeBehind) fail(err error) {
 	}
 }
 
-// report says how many blocks did not get there, once. The lock is held.
+// report returns an error that says how many blocks next did not take since the last
+// report. The lock is held.
 func (w *writeBehind) report() error {
 	if w.failed == 0 {
 		return nil
@@ -234,8 +236,8 @@ func (w *writeBehind) report() error {
 	return err
 }
 
-// Flush waits for the dirty blocks of now, those of other processes that share the
-// cache included, and then for next.
+// Flush waits until the blocks that are dirty now are written, including those of other
+// processes that share the cache, and then flushes next.
 func (s *Store) Flush(ctx context.Context) error {
 	if err := s.group.Enter(); err != nil {
 		return err
@@ -306,7 +308,7 @@ func (s *Store) waitWritten(ctx context.Context, own []*dirtyBlock, others map[i
 	}
 }
 
-// without drops elements in place.
+// without removes elements in place.
 func without(all []*dirtyBlock, gone func(*dirtyBlock) bool) []*dirtyBlock {
 	left := all[:0]
 	for _, d := range all {
@@ -317,7 +319,7 @@ func without(all []*dirtyBlock, gone func(*dirtyBlock) bool) []*dirtyBlock {
 	return left
 }
 
-// checkOthers takes out what other processes have written. The lock is held.
+// checkOthers removes what other processes have written. The lock is held.
 func (s *Store) checkOthers(others map[int32]uint32) {
 	if len(others) == 0 {
 		return

@@ -8,18 +8,18 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
-// ErrDamaged says that a shard in memory is not what was put there.
+// ErrDamaged is the error of a shard whose bytes in memory have changed.
 var ErrDamaged = errors.New("checksum is wrong")
 
-// pieceBytes is how much is copied before it is summed up: little enough to be in
-// the cache still.
+// pieceBytes is how much is copied before its checksum is computed: little enough to be
+// in the processor's cache still.
 const pieceBytes = 128 << 10
 
-// add takes the next piece of a shard into its sum.
+// add adds the next piece of a shard to its checksum.
 func add(sum uint64, piece []byte) uint64 { return sum*0x9e3779b97f4a7c15 + xxh3.Hash(piece) }
 
-// seed makes the sum of a shard differ from that of the same bytes as another shard
-// or of another block, so that slots which are mixed up are noticed.
+// seed makes the checksum of a shard differ from that of the same bytes in another place,
+// so that mixed-up slots are noticed.
 func seed(key kv.Key, index int) uint64 {
 	low, high := halves(key)
 	return low ^ high<<1 ^ uint64(index)<<32
@@ -29,14 +29,14 @@ func (t *Table) sumAt(slot int32, index int) int64 {
 	return t.p.sums + (int64(slot)*t.p.shards+int64(index))*8
 }
 
-// put records a sum and then that the shard is there.
+// put records a checksum, and then that the shard is there.
 func (t *Table) put(slot int32, index int, sum uint64) {
 	t.m.StoreUint64(t.sumAt(slot, index), sum)
 	t.m.OrUint64(t.bitsAt(slot)+int64(index/64*8), 1<<(index%64))
 }
 
-// Write puts a shard into a slot that this process owns. Any goroutine may, one for
-// each shard.
+// Write copies a shard into a slot that this process owns. Any goroutine may call it, but
+// only one for each shard.
 func (t *Table) Write(slot int32, key kv.Key, index int, src []byte) error {
 	at := t.shardAt(slot, index)
 	return t.sound(func() {
@@ -62,7 +62,7 @@ func (t *Table) Accept(dst []byte, slot int32, key kv.Key, index int) error {
 	return t.sound(func() { t.put(slot, index, t.copyOut(dst, slot, key, index)) })
 }
 
-// sound is guard for what must not have happened to memory that was given up.
+// sound is guard, with an error also if the memory was given up meanwhile.
 func (t *Table) sound(fn func()) error {
 	err := t.guard(fn)
 	if err == nil && t.Broken() {
@@ -72,7 +72,7 @@ func (t *Table) sound(fn func()) error {
 }
 
 // Read copies a shard of a slot that this process has pinned, and that has it, into
-// dst. Any goroutine may. With nil it only looks at the checksum.
+// dst. Any goroutine may call it. With nil it only compares the checksum.
 func (t *Table) Read(dst []byte, slot int32, key kv.Key, index int) error {
 	var got, want uint64
 	err := t.sound(func() {
@@ -85,7 +85,8 @@ func (t *Table) Read(dst []byte, slot int32, key kv.Key, index int) error {
 	return err
 }
 
-// copyOut copies a shard and sums it up: what arrived in dst, where there is one.
+// copyOut copies a shard and returns the checksum of the copy, or of the shard where dst
+// is nil.
 func (t *Table) copyOut(dst []byte, slot int32, key kv.Key, index int) uint64 {
 	sum := seed(key, index)
 	at, end := t.shardAt(slot, index), t.shardAt(slot, index)+t.p.shardBytes

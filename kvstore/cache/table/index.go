@@ -10,7 +10,7 @@ import (
 // of the key's hash and the slot's number, one up. It can be made anew from the
 // slots at any time.
 
-// hash spreads keys that are not hashes themselves, too.
+// hash also spreads keys that are not hashes themselves.
 func hash(low, high uint64) uint32 {
 	const odd = 0x9e3779b97f4a7c15
 	h, l := bits.Mul64(low^0x2545f4914f6cdd1d, high^odd)
@@ -34,7 +34,7 @@ func (t *Table) setBucket(i uint32, tag uint32, slot int32) {
 	t.m.StoreUint64(t.bucketAt(i), uint64(tag)<<32|uint64(uint32(slot+1)))
 }
 
-// Find is the slot of a block, in whatever state. Inside Do.
+// Find returns the slot of a block, in whatever state. Inside Do.
 func (t *Table) Find(key kv.Key) (int32, bool) {
 	low, high := halves(key)
 	tag := hash(low, high)
@@ -63,7 +63,7 @@ func (t *Table) insert(slot int32) {
 	}
 }
 
-// remove takes a slot out and moves up what was pushed behind it.
+// remove removes a slot and moves up the entries that were pushed behind it.
 func (t *Table) remove(slot int32) {
 	tag := hash(t.key(slot))
 	hole, n := tag&t.mask(), t.p.buckets
@@ -90,8 +90,8 @@ func (t *Table) remove(slot int32) {
 	t.setBucket(hole, 0, -1)
 }
 
-// rebuild makes the index anew, and frees what cannot be: it is for a table whose
-// last user died while he changed it.
+// rebuild makes the index anew, and frees slots whose state is impossible. It is for a
+// table whose last user died while it was changing the table.
 func (t *Table) rebuild() {
 	for i := range uint32(t.p.buckets) {
 		t.setBucket(i, 0, -1)

@@ -30,8 +30,8 @@ func unlock(fd int, at int64) {
 	unix.FcntlFlock(uintptr(fd), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_UNLCK, Start: at, Len: 1})
 }
 
-// lockWithin waits for the table's lock. Whoever has it has it for moments, unless
-// he was stopped.
+// lockWithin waits for the table's lock. A process holds it for moments only, unless it
+// is stopped.
 func lockWithin(fd int, wait time.Duration) error {
 	const shortest, longest = 20 * time.Microsecond, time.Millisecond
 	pause := shortest
@@ -55,9 +55,8 @@ func lockWithin(fd int, wait time.Duration) error {
 	}
 }
 
-// Do runs fn, which may use the methods that belong inside it, while nobody else is
-// in the table. On an error fn was not run, or not to its end, and the latter only
-// with ErrBroken.
+// Do runs fn while no other process uses the table; fn may call the methods that say
+// "inside Do". On an error fn was not run; with ErrBroken it may have been run in part.
 func (t *Table) Do(fn func()) error {
 	if t.Broken() {
 		return ErrBroken
@@ -82,8 +81,8 @@ func (t *Table) Do(fn func()) error {
 	})
 }
 
-// Check looks whether all of the object is still there, and gives the memory up if it
-// is not, before somebody who cannot bear faults runs into one. Any goroutine may.
+// Check gives the memory up if the object has become smaller, before a caller that cannot
+// handle faults touches it. Any goroutine may call it.
 func (t *Table) Check() error {
 	if t.fd < 0 {
 		return nil
@@ -98,8 +97,8 @@ func (t *Table) Check() error {
 	return nil
 }
 
-// lock waits its time once; after that, for a while, it only looks, until it finds the
-// lock free.
+// lock waits for the lock at most for LockWait. After it has waited in vain it does not
+// wait again for as long, unless it finds the lock free.
 func (t *Table) lock() error {
 	wait := t.c.LockWait
 	if time.Now().Before(t.deaf) {
@@ -113,7 +112,7 @@ func (t *Table) lock() error {
 	return err
 }
 
-// Now is the monotonic clock, which is the same for all processes.
+// Now returns the monotonic clock, which is the same for all processes.
 func Now() int64 {
 	var ts unix.Timespec
 	unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)

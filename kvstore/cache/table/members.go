@@ -10,7 +10,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/shm"
 )
 
-// members reads who has joined.
+// members returns a bit for each process that has joined.
 func (t *Table) members() uint64 { return t.m.LoadUint64(membersAt) }
 
 // join makes this process a member, with the table's lock held.
@@ -40,7 +40,7 @@ func (t *Table) join() (err error) {
 	return errors.Join(broken, err)
 }
 
-// bury deals with what a dead member had. Its dirty blocks become this process's.
+// bury takes over what a dead member had. Its dirty blocks become this process's.
 func (t *Table) bury(member int, now int64) {
 	t.m.AndUint64(membersAt, ^(1 << member))
 	for slot := range int32(t.p.slots) {
@@ -51,7 +51,7 @@ func (t *Table) bury(member int, now int64) {
 		}
 		switch m.state() {
 		case Loading, Lost:
-			// A read that the dead process began may still end in this memory.
+			// A read that the dead process began may still write into this memory.
 			if m.state() == Loading {
 				t.remove(slot)
 			}
@@ -69,8 +69,8 @@ func (t *Table) bury(member int, now int64) {
 	}
 }
 
-// Reclaim looks for members that died, takes what they had, and says whether there
-// were any: then Mine finds blocks that are to be written now. Inside Do.
+// Reclaim looks for members that died, takes over what they had, and reports whether there
+// were any. Mine then has blocks that are to be written. Inside Do.
 func (t *Table) Reclaim(now int64) (died bool) {
 	if !t.shared {
 		return false
@@ -90,7 +90,7 @@ func (t *Table) Reclaim(now int64) (died bool) {
 	return died
 }
 
-// release frees slots of the dead whose grace is over.
+// release frees the slots of dead members whose grace period is over.
 func (t *Table) release(now int64) {
 	for slot := range int32(t.p.slots) {
 		m := t.mode(slot)
@@ -103,14 +103,14 @@ func (t *Table) release(now int64) {
 	}
 }
 
-// Mine are the dirty slots that this process owns. Inside Do.
+// Mine returns the dirty slots that this process owns, and their generations. Inside Do.
 func (t *Table) Mine() map[int32]uint32 { return t.dirty(true) }
 
-// Others says whether anybody shares the table. Inside Do.
+// Others reports whether another process has the table open. Inside Do.
 func (t *Table) Others() bool { return t.shared && t.members()&^(1<<t.me) != 0 }
 
-// Leave gives up all that this process has, once nothing uses the memory any more;
-// the last one takes the object's name away.
+// Leave gives up everything that this process has, when nothing uses the memory any more.
+// The last member to leave removes the object.
 func (t *Table) Leave() error {
 	if !t.shared {
 		if t.name != "" {
@@ -143,8 +143,7 @@ func (t *Table) Leave() error {
 	return err
 }
 
-// removeBroken takes the name of a useless object away, unless it is another's by
-// now.
+// removeBroken removes the name of a broken object, unless it names another object by now.
 func (t *Table) removeBroken() error {
 	var ours, named unix.Stat_t
 	path := filepath.Join(shm.Dir, t.name)

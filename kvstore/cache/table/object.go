@@ -20,10 +20,10 @@ const (
 	shardAt     = 16
 	slotsAt     = 24
 	namespaceAt = 32 // 16 bytes
-	changingAt  = 48 // not 0 while somebody is in the table
+	changingAt  = 48 // not 0 while a process changes the table
 	membersAt   = 56 // a bit for each
 
-	magic = 0x32_65_68_63_61_63_76_6b // "kvcache2": changes with everything in this package that others see
+	magic = 0x32_65_68_63_61_63_76_6b // "kvcache2": changes with everything in this package that other processes see
 )
 
 func (t *Table) writeHeader() {
@@ -35,8 +35,8 @@ func (t *Table) writeHeader() {
 	t.m.StoreUint64(magicAt, magic)
 }
 
-// Open makes a table in an object below /dev/shm, or joins those who use it. With
-// shared, another process may. All of the memory is taken now.
+// Open makes a table in an object below /dev/shm or, with shared, joins the processes that
+// use it. All of the memory is taken now.
 func Open(name string, c Config, shared bool) (*Table, error) {
 	for {
 		t := &Table{c: c, name: name, shared: shared}
@@ -51,7 +51,7 @@ func Open(name string, c Config, shared bool) (*Table, error) {
 	}
 }
 
-// errGone: the last one who used the object took its name away while it was opened.
+// errGone means that the last user of the object removed it while it was being opened.
 var errGone = errors.New("the object was removed")
 
 func (t *Table) open() (err error) {
@@ -126,7 +126,7 @@ func noSpace(sizeBytes, freeBytes int64) error {
 		sizeBytes, shm.Dir, freeBytes, unix.ENOSPC)
 }
 
-// inherit maps what others have made. It is fresh if they died over it.
+// inherit maps an object that exists. It is fresh if its maker died before it was done.
 func (t *Table) inherit(sizeBytes int64) (fresh bool, err error) {
 	var head [pageBytes]byte
 	if n, err := unix.Pread(t.fd, head[:], 0); err != nil || n < len(head) {

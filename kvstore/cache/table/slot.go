@@ -24,30 +24,30 @@ const (
 	Lost
 )
 
-// Whole says whether all of the block is there for everybody.
+// Whole reports whether all of the block may be read by any process.
 func (s State) Whole() bool { return s == Clean || s == Dirty || s == Unsaved }
 
-// Readable says whether the shards whose bits are set are there for everybody.
+// Readable reports whether the shards whose bits are set may be read by any process.
 func (s State) Readable() bool { return s == Loading || s == Partial || s.Whole() }
 
-// indexed says whether the slot is found under its key.
+// indexed reports whether the slot is found under its key.
 func (s State) indexed() bool { return s != Free && s != Lost }
 
-// evictable says whether the slot can be had for another block, pins aside.
+// evictable reports whether the slot may be given to another block, if it is not pinned.
 func (s State) evictable() bool { return s == Free || s == Partial || s == Clean || s == Unsaved }
 
-// Head is what the table says of a slot.
+// Head is the table's entry of a slot.
 type Head struct {
 	State  State
 	Mine   bool   // this process is the owner
 	Doomed bool   // deleted: it is not found, and becomes Free when its owner has finished
 	Gen    uint32 // one more with every claim
 	Uses   int
-	Pinned bool  // by anybody
+	Pinned bool  // by any process
 	UsedAt int64 // nanoseconds of the monotonic clock
 }
 
-// A head in memory: the key, then words that are each stored at once.
+// A head in memory is the key, and then words that are stored atomically.
 const (
 	keyAt   = 0
 	modeAt  = 16 // state, owner, uses, generation: see mode
@@ -78,7 +78,7 @@ func (t *Table) headAt(slot int32) int64 { return t.p.heads + int64(slot)*headBy
 func (t *Table) mode(slot int32) mode       { return mode(t.m.LoadUint64(t.headAt(slot) + modeAt)) }
 func (t *Table) setMode(slot int32, m mode) { t.m.StoreUint64(t.headAt(slot)+modeAt, uint64(m)) }
 
-// Head reads a slot's head. Inside Do.
+// Head returns the head of a slot. Inside Do.
 func (t *Table) Head(slot int32) Head {
 	m := t.mode(slot)
 	return Head{
@@ -88,7 +88,7 @@ func (t *Table) Head(slot int32) Head {
 	}
 }
 
-// Key is the block's. Inside Do.
+// Key returns the key of the block in a slot. Inside Do.
 func (t *Table) Key(slot int32) kv.Key {
 	var k kv.Key
 	low, high := t.key(slot)
@@ -159,14 +159,14 @@ func (t *Table) Doom(slot int32) {
 	t.setMode(slot, t.mode(slot)|doomedBit)
 }
 
-// oneUse is how much later a slot must be used to count as used again: an engine
-// that goes layer by layer comes once for every layer.
+// oneUse is how long after the last use another one counts: an engine that goes layer by
+// layer uses a block once for every layer.
 const (
 	oneUse   = int64(time.Second)
 	mostUses = 5
 )
 
-// Touch says that a block is used.
+// Touch notes that a block is used.
 func (t *Table) Touch(slot int32, now int64) {
 	at, m := t.headAt(slot), t.mode(slot)
 	last := int64(t.m.LoadUint64(at + usedAt))
@@ -176,21 +176,21 @@ func (t *Table) Touch(slot int32, now int64) {
 	t.m.StoreUint64(at+usedAt, uint64(now))
 }
 
-// Pin keeps a slot's memory from being used for anything else until Unpin. A process
-// pins a slot but once.
+// Pin keeps a slot's memory from being used for anything else until Unpin. A process has
+// at most one pin on a slot.
 func (t *Table) Pin(slot int32) { t.m.OrUint64(t.headAt(slot)+pinsAt, 1<<t.me) }
 
-// Unpin takes this process's pin away.
+// Unpin removes this process's pin.
 func (t *Table) Unpin(slot int32) { t.m.AndUint64(t.headAt(slot)+pinsAt, ^(1 << t.me)) }
 
 func (t *Table) bitsAt(slot int32) int64 { return t.p.bits + int64(slot)*bitsBytes }
 
-// Has says whether a shard is in the slot's memory.
+// Has reports whether a shard is in the slot's memory.
 func (t *Table) Has(slot int32, index int) bool {
 	return t.m.LoadUint64(t.bitsAt(slot)+int64(index/64*8))>>(index%64)&1 == 1
 }
 
-// Count is how many shards are.
+// Count returns how many shards are in the slot's memory.
 func (t *Table) Count(slot int32) int {
 	n := 0
 	for w := int64(0); w < bitsBytes; w += 8 {
@@ -199,7 +199,7 @@ func (t *Table) Count(slot int32) int {
 	return n
 }
 
-// halves are the two words of a key.
+// halves returns the two words of a key.
 func halves(k kv.Key) (low, high uint64) {
 	return binary.LittleEndian.Uint64(k[:8]), binary.LittleEndian.Uint64(k[8:])
 }

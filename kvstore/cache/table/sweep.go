@@ -11,12 +11,12 @@ import (
 )
 
 // Sweep removes the objects of tables that were not shared and whose processes were
-// killed: their memory is nobody's, and perhaps most of the host's. Names of such
-// tables begin with prefix.
+// killed. Their memory, perhaps most of the host's, would stay taken. Names of such tables
+// begin with prefix.
 func Sweep(prefix string) {
 	entries, err := os.ReadDir(shm.Dir)
 	if err != nil {
-		return // who creates an object there next says why
+		return // creating an object will fail, and say why
 	}
 	for _, e := range entries {
 		if strings.HasPrefix(e.Name(), prefix) && e.Type().IsRegular() {
@@ -25,8 +25,8 @@ func Sweep(prefix string) {
 	}
 }
 
-// sweep removes an object that nobody has locked. One that is just being made is made
-// again, see open.
+// sweep removes an object that no process has locked. If one is just being made, its maker
+// makes it again, see open.
 func sweep(path string) {
 	fd, err := unix.Open(path, unix.O_RDWR|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -1,28 +1,31 @@
-// Package table is the mapped memory of a cache: slots for blocks, and the table that
-// says what is in them. The table lies beside the slots, so that processes which map
-// the same object share both; a cache of one process has them in private memory, and
-// works the same way.
+// Package table holds the memory of a cache: slots for blocks, and a table of what is in
+// them. Both lie in one mapping, so processes that map the same object share them. A
+// cache of one process has them in private memory and works in the same way.
 //
-// A slot's state, and who may change it (all under the lock, see Do):
+// The states of a slot, and who may change them (always under the lock, see Do):
 //
 //	State      what it has                         becomes
-//	Free       nothing                             Loading, Saving: by whoever claims it
+//	Free       nothing                             Loading, Saving: by the process that claims it
 //	Loading    shards of next's block arrive;      Partial, Clean, Free, Lost: by its owner
-//	           those that are there may be read    Lost: by whoever finds its owner dead
-//	Saving    shards of a save arrive;            Dirty, Free: by its owner
-//	           none may be read                    Free: by whoever finds its owner dead
+//	           those that are there may be read    Lost: by a process that finds its owner dead
+//	Saving     shards of a save arrive;            Dirty, Free: by its owner
+//	           none may be read                    Free: by a process that finds its owner dead
 //	Partial    some shards of next's block         Loading, Free: by anybody
 //	Clean      a block that next has               Free: by anybody
 //	Dirty      a block that next is to get         Clean, Unsaved: by its owner
 //	                                               Dirty of another: when its owner is dead
-//	                                               Free: by anybody who finds it damaged
+//	                                               Free: by a process that finds it damaged,
+//	                                               or deletes it
 //	Unsaved    a block that next did not take      Dirty, Free: by anybody
 //	Lost       what its owner's storage may        Free: when the owner leaves, or was found
 //	           still write into                    dead a grace period ago
 //
-// Owners alone write into a slot's memory, and set its sums and bits, without the
-// lock. A slot whose memory somebody reads is pinned: it may become Free, and is not
-// claimed before the last pin is gone.
+// A block that is deleted while its owner still uses the slot (Loading or Dirty) is doomed:
+// it is not found any more, and its owner frees the slot when it has finished.
+//
+// Only the owner writes into a slot's memory and sets its checksums and bits. It does so
+// without the lock. A slot whose memory is being read is pinned: it may become Free, but
+// it is not claimed before the last pin is gone.
 package table
 
 import (
@@ -47,13 +50,13 @@ type Config struct {
 	Verify        bool          // sum up what is written, and check what is read
 }
 
-// SlotBytes is what a block of that layout takes.
+// SlotBytes returns how much memory a block of that layout takes.
 func SlotBytes(l kv.Layout) int64 { return roundUp(l.BlockBytes, pageBytes) }
 
 // Slots is how many blocks there is space for.
 func (c Config) Slots() int64 { return c.CapacityBytes / SlotBytes(c.Layout) }
 
-// Bytes is how much memory it takes in all.
+// Bytes returns how much memory the table and its slots take.
 func (c Config) Bytes() int64 { return placeFor(c.Layout, c.Slots()).total }
 
 const (
@@ -63,7 +66,7 @@ const (
 
 func roundUp(n, to int64) int64 { return (n + to - 1) / to * to }
 
-// place says where things are in the mapping.
+// place holds the offsets of everything in the mapping.
 type place struct {
 	slots, slotBytes, shards, shardBytes            int64
 	heads, bits, sums, index, buckets, arena, total int64
@@ -89,26 +92,26 @@ func placeFor(l kv.Layout, slots int64) place {
 	return p
 }
 
-// Table is one process's view. Its user has a mutex around everything but the
-// methods that say otherwise.
+// Table is one process's view of the memory. Its user holds a mutex around all methods,
+// except those that say otherwise.
 type Table struct {
 	c      Config
 	p      place
 	m      *shm.Mapping
-	me     int // which member of those who share it
+	me     int // this process's number among the members
 	name   string
 	fd     int  // of the object, -1 where there is none
 	shared bool // others may have the object open
 	broken atomic.Bool
-	deaf   time.Time // until when to ask for the lock but once
-	hand   int32     // where victims are looked for next
+	deaf   time.Time // until then, the lock is tried once and not waited for
+	hand   int32     // the slot where the next search for victims begins
 }
 
-// ErrBroken says that the object was shrunk, or is not what it was: the memory is of
-// no use any more.
+// ErrBroken is the error after the object was shrunk or changed into something else: the
+// memory cannot be used any more.
 var ErrBroken = errors.New("the cache's shared memory is broken")
 
-// Private makes a table in memory of this process alone.
+// Private returns a table in memory of this process alone.
 func Private(c Config) (*Table, error) {
 	m, err := shm.Anonymous(c.Bytes())
 	if err != nil {
@@ -125,17 +128,17 @@ func (t *Table) Slots() int { return int(t.p.slots) }
 // SlotBytes is the size of each.
 func (t *Table) SlotBytes() int64 { return t.p.slotBytes }
 
-// Name is the object's below /dev/shm, empty where there is none.
+// Name returns the name of the object below /dev/shm, empty where there is none.
 func (t *Table) Name() string { return t.name }
 
-// Bytes is the whole mapping.
+// Bytes returns the whole mapping.
 func (t *Table) Bytes() []byte { return t.m.Bytes() }
 
-// Shared says whether other processes may be at it.
+// Shared reports whether other processes may use the memory.
 func (t *Table) Shared() bool { return t.shared }
 
-// Shard is the memory of a shard. It is for system calls, and for those who know
-// that nobody can shrink the object.
+// Shard returns the memory of a shard. It is for system calls, and for callers who know
+// that no process can shrink the object.
 func (t *Table) Shard(slot int32, index int) []byte {
 	at := t.shardAt(slot, index)
 	return t.m.Bytes()[at : at+t.p.shardBytes : at+t.p.shardBytes]
@@ -145,11 +148,11 @@ func (t *Table) shardAt(slot int32, index int) int64 {
 	return t.p.arena + int64(slot)*t.p.slotBytes + int64(index)*t.p.shardBytes
 }
 
-// Broken says whether the memory has become useless. Any goroutine may ask. What was
-// copied from a slot before it said no is what was in the slot.
+// Broken reports whether the memory has become unusable. Any goroutine may call it. What
+// was copied from a slot before Broken returned false is what was in the slot.
 func (t *Table) Broken() bool { return t.broken.Load() }
 
-// guard runs fn, which touches the memory. Any goroutine may.
+// guard runs fn, which touches the memory. Any goroutine may call it.
 func (t *Table) guard(fn func()) error {
 	if t.fd < 0 {
 		fn()
@@ -162,15 +165,15 @@ func (t *Table) guard(fn func()) error {
 	return nil
 }
 
-// fail gives the memory up. The mark comes first: who reads zeros must be able to
-// know it.
+// fail gives the memory up. It sets the mark first, so that a reader of the zeros that
+// replace the memory can know what they are.
 func (t *Table) fail() {
 	if t.broken.CompareAndSwap(false, true) {
 		t.m.Sever()
 	}
 }
 
-// Unmap ends it all; nothing may use the memory any more. Members leave before.
+// Unmap releases the memory, which nothing may use any more. Members call Leave before.
 func (t *Table) Unmap() {
 	t.m.Unmap()
 	if t.fd >= 0 {

@@ -7,16 +7,16 @@ import (
 	"time"
 )
 
-// Policy says how late a slot is to be evicted: the lowest goes first.
+// Policy ranks slots for eviction: the lowest is evicted first.
 type Policy func(Head) int64
 
-// LRU evicts what was not used for the longest time.
+// LRU evicts the slots that were not used for the longest time.
 func LRU(h Head) int64 { return h.UsedAt }
 
-// Aged lets a block that was used often stay for some time longer.
+// Aged keeps a block that was used often for some time longer.
 func Aged(h Head) int64 { return h.UsedAt + int64(min(h.Uses, mostUses))*int64(150*time.Second) }
 
-// Victim is a slot that can be had.
+// Victim is a slot that may be evicted.
 type Victim struct {
 	Slot  int32
 	gen   uint32
@@ -24,13 +24,14 @@ type Victim struct {
 	value int64
 }
 
-// lookAt is among how many slots the best are looked for: of a table that is larger,
-// everybody would wait too long.
+// lookAt is among how many slots the best victims are searched for. In a large table a
+// search of all slots would hold the lock too long.
 const lookAt = 1 << 14
 
-// Victims are up to max slots that can be had, the best last. Inside Do. Of a large
-// table they are the best of some slots only, the next time of those behind; there are
-// none when none of all can be had. To look takes time, so ask for many.
+// Victims returns up to max slots that may be evicted, the best last. Inside Do. In a
+// large table they are the best of some slots only, next time of those that follow. It
+// returns none only if no slot at all may be evicted. A search takes time, so ask for
+// many.
 func (t *Table) Victims(p Policy, max int) []Victim {
 	var found dearest
 	for looked := int64(0); looked < t.p.slots && len(found) == 0; looked += lookAt {
@@ -45,7 +46,7 @@ func (t *Table) Victims(p Policy, max int) []Victim {
 	return found
 }
 
-// consider takes a slot in if it is among the best so far.
+// consider adds a slot if it is among the best so far.
 func (t *Table) consider(slot int32, p Policy, max int, found *dearest) {
 	h := t.Head(slot)
 	if !h.State.evictable() || h.Pinned {
@@ -64,8 +65,8 @@ func (t *Table) consider(slot int32, p Policy, max int, found *dearest) {
 	}
 }
 
-// Evict frees a victim, if nothing has happened to it since it was found, and says
-// whether a block was lost by that. Inside Do.
+// Evict frees a victim, unless it has changed since it was found: ok reports whether it
+// is free, had whether a block was lost. Inside Do.
 func (t *Table) Evict(v Victim) (had, ok bool) {
 	h := t.Head(v.Slot)
 	if !h.State.evictable() || h.Pinned || h.Gen != v.gen || h.UsedAt != v.used {
@@ -92,7 +93,7 @@ func (d *dearest) Pop() any {
 	return v
 }
 
-// Whole is how many blocks are there. Inside Do.
+// Whole returns how many whole blocks there are. Inside Do.
 func (t *Table) Whole() int64 {
 	var n int64
 	for slot := range int32(t.p.slots) {
@@ -103,8 +104,8 @@ func (t *Table) Whole() int64 {
 	return n
 }
 
-// DirtyOfOthers are the slots of other processes whose blocks are on their way to
-// next, and their generations. Inside Do.
+// DirtyOfOthers returns the dirty slots of other processes, and their generations. Inside
+// Do.
 func (t *Table) DirtyOfOthers() map[int32]uint32 { return t.dirty(false) }
 
 func (t *Table) dirty(mine bool) map[int32]uint32 {

@@ -1,6 +1,7 @@
-// Package assembly keeps track of blocks that are being written shard by shard, in
-// one batch or several and perhaps by several callers at once: who writes which
-// shard, who writes the last one, which blocks were given up.
+// Package assembly keeps track of blocks that are being written shard by shard, in one
+// batch or several, and perhaps by several callers at once. It decides which caller writes
+// which shard, tells the one that writes the last, and gives up blocks that stay
+// unfinished.
 package assembly
 
 import (
@@ -11,7 +12,7 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
-// Verdict is what Enter says.
+// Verdict is the answer of Enter.
 type Verdict int
 
 const (
@@ -19,8 +20,8 @@ const (
 	Write Verdict = iota
 	// Have: the shard is written already.
 	Have
-	// Later: somebody else is at it. The function given to Enter is called once
-	// when that has changed: look then whether the block is there, and Enter again.
+	// Later: another caller works on it. The function given to Enter is called once when
+	// that has changed: see then whether the block is there, and Enter again.
 	Later
 )
 
@@ -29,12 +30,12 @@ const (
 type Block[P any] struct {
 	Key     kv.Key
 	Payload P
-	Sums    []uint64 // each set by who writes the shard, before Written
+	Sums    []uint64 // each set by the writer of the shard, before Written
 
 	state    []byte // missing, writing, written
 	writing  int
 	written  int
-	moving   bool // being opened or finished: nobody enters
+	moving   bool // being opened or finished: Enter waits
 	waiting  []func()
 	lastSeen time.Time
 }
@@ -45,7 +46,7 @@ const (
 	written
 )
 
-// Table holds a store's unfinished blocks. Any number of goroutines may use it.
+// Table holds the unfinished blocks of a store. Any number of goroutines may use it.
 type Table[P any] struct {
 	shards int
 	now    func() time.Time
@@ -54,14 +55,14 @@ type Table[P any] struct {
 	blocks map[kv.Key]*Block[P]
 }
 
-// New makes a table for blocks of so many shards.
+// New returns a table for blocks of so many shards.
 func New[P any](shards int) *Table[P] {
 	return &Table[P]{shards: shards, now: time.Now, blocks: map[kv.Key]*Block[P]{}}
 }
 
-// Enter asks to write a shard of a block. For the first shard of a block it calls
-// open, outside its lock, and returns its error. Of a Later, again is called
-// without a lock held, from the goroutine that made the change.
+// Enter requests to write a shard of a block. For the first shard of a block it calls
+// open, outside its lock, and returns its error. After Later, the goroutine that makes
+// the change calls again, without a lock held.
 func (t *Table[P]) Enter(key kv.Key, index int, open func() (P, error), again func()) (*Block[P], Verdict, error) {
 	t.mu.Lock()
 	b := t.blocks[key]
@@ -88,7 +89,7 @@ func (t *Table[P]) Enter(key kv.Key, index int, open func() (P, error), again fu
 		b.waiting = append(b.waiting, again)
 		return nil, Later, nil
 	case b.state[index] == written:
-		b.lastSeen = t.now() // whoever comes for one shard comes for the others
+		b.lastSeen = t.now() // a caller that has one shard has the others
 		return b, Have, nil
 	}
 	b.claim(index, t.now())
@@ -119,7 +120,7 @@ func (b *Block[P]) check(index int, state byte) {
 		b.Key, counts[writing], b.writing, counts[written], b.written)
 }
 
-// wake calls those who wait and unlocks.
+// wake unlocks, and then calls those that wait.
 func (t *Table[P]) wake(b *Block[P]) {
 	waiting := b.waiting
 	b.waiting = nil
@@ -129,9 +130,9 @@ func (t *Table[P]) wake(b *Block[P]) {
 	}
 }
 
-// Written says that a shard is in the payload. To one caller, that of the last
-// shard, it says that the block is whole: he makes it visible, or gives it up, and
-// then calls Finish.
+// Written notes that a shard is in the payload. It reports true to one caller, that of the
+// last shard: the block is whole. That caller makes it visible, or gives it up, and then
+// calls Finish.
 func (t *Table[P]) Written(b *Block[P], index int) (whole bool) {
 	t.mu.Lock()
 	b.check(index, writing)
@@ -145,9 +146,9 @@ func (t *Table[P]) Written(b *Block[P], index int) (whole bool) {
 	return whole
 }
 
-// Failed says that a shard is not in the payload. When nothing else of the block is
-// either, the block is given up: its payload is the caller's to drop, and then to
-// call Finish.
+// Failed notes that a shard is not in the payload. It reports true if no other shard is or
+// may still get there: the block is given up. The caller then drops the payload and calls
+// Finish.
 func (t *Table[P]) Failed(b *Block[P], index int) (dead bool) {
 	t.mu.Lock()
 	b.check(index, writing)
@@ -168,8 +169,8 @@ func (t *Table[P]) Finish(b *Block[P]) {
 	t.wake(b)
 }
 
-// Expire takes out the blocks that nobody has written to for so long. They are
-// given up: for each the caller drops the payload and calls Finish.
+// Expire gives up the blocks that were not written to for so long. For each the caller
+// drops the payload and calls Finish.
 func (t *Table[P]) Expire(idle time.Duration) []*Block[P] {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -183,8 +184,8 @@ func (t *Table[P]) Expire(idle time.Duration) []*Block[P] {
 	return expired
 }
 
-// GiveUp takes out a block whose payload is of no use any more, as Expire does, or
-// returns nil where somebody is at it.
+// GiveUp gives up a block whose payload is useless, as Expire does. It returns nil if there
+// is none, or if a caller works on it.
 func (t *Table[P]) GiveUp(key kv.Key, useless func(P) bool) *Block[P] {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -196,7 +197,7 @@ func (t *Table[P]) GiveUp(key kv.Key, useless func(P) bool) *Block[P] {
 	return b
 }
 
-// Len is how many blocks are unfinished.
+// Len returns how many blocks are unfinished.
 func (t *Table[P]) Len() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -2,8 +2,8 @@ package blockhead
 
 import "github.com/zeebo/xxh3"
 
-// Digest computes the checksums of neighbouring shards from their bytes, which come
-// in order and in pieces of any size, while the processor has them at hand.
+// Digest computes the checksums of neighbouring shards from their bytes, which it is given
+// in order and in pieces of any size, while the processor still has them in its cache.
 type Digest struct {
 	shardBytes int
 	sums       []uint64
@@ -11,7 +11,7 @@ type Digest struct {
 	hasher     *xxh3.Hasher // made for the first shard that comes in pieces
 }
 
-// NewDigest makes one for n shards.
+// NewDigest returns a Digest of n shards.
 func NewDigest(shardBytes int64, n int) *Digest {
 	return &Digest{shardBytes: int(shardBytes), sums: make([]uint64, 0, n)}
 }
@@ -37,5 +37,5 @@ func (d *Digest) Add(piece []byte) {
 	}
 }
 
-// Sums are those of the shards that are whole.
+// Sums returns the checksums of the shards that are complete.
 func (d *Digest) Sums() []uint64 { return d.sums }

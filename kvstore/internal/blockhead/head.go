@@ -1,5 +1,5 @@
-// Package blockhead is the record that says of a stored block what it is and how to
-// tell whether it still is that: 4096 bytes before, behind or beside it.
+// Package blockhead encodes the record that identifies a stored block and lets a reader
+// verify it: 4096 bytes before, behind or beside the block.
 //
 //	  0  8  magic "kv3fsBLK"
 //	  8  4  version, 1
@@ -7,12 +7,12 @@
 //	 16 16  fingerprint of the namespace
 //	 32 16  key
 //	 48  8  bytes of the block
-//	 56  8  sequence: what the store makes of it (a segment's generation)
+//	 56  8  sequence: its meaning is the store's (a segment's generation)
 //	 64 8N  XXH3-64 of each shard
 //	...     zeros
 //	4088 8  XXH3-64 of all bytes before
 //
-// Numbers are little-endian. It is pure: bytes in, values out.
+// Numbers are little-endian. The package does no I/O.
 package blockhead
 
 import (
@@ -26,7 +26,7 @@ import (
 )
 
 const (
-	// Size is that of a record.
+	// Size is the length of a record.
 	Size = 4096
 
 	version   = 1
@@ -69,8 +69,8 @@ func (h *Head) Encode(dst []byte) {
 	binary.LittleEndian.PutUint64(dst[ownSumAt:], xxh3.Hash(dst[:ownSumAt]))
 }
 
-// ErrNone says that there is no record here: nothing was ever written, or its first
-// bytes are damaged. Where a block is known to be, it is damage like any other.
+// ErrNone means that there is no record here: none was ever written, or its first bytes
+// are damaged. Where a block is known to be, treat it as damage.
 var ErrNone = errors.New("no block here")
 
 // Decode reads a record of Size bytes. Sums is a slice of its own; with a capacity
@@ -104,7 +104,7 @@ func (h *Head) Decode(src []byte) error {
 	return nil
 }
 
-// Match says what is wrong with a record for a block that is to be this one.
+// Match returns an error unless the record is that of this block.
 func (h *Head) Match(ns kv.Fingerprint, key kv.Key, l kv.Layout) error {
 	switch {
 	case h.Namespace != ns:
@@ -117,10 +117,10 @@ func (h *Head) Match(ns kv.Fingerprint, key kv.Key, l kv.Layout) error {
 	return nil
 }
 
-// Verify says whether a shard that was read is the one that was written.
+// Verify returns an error unless a shard that was read is the one that was written.
 func (h *Head) Verify(index int, shard []byte) error { return h.VerifySum(index, Sum(shard)) }
 
-// VerifySum is Verify for who has the checksum of what was read.
+// VerifySum is Verify for a caller that has the checksum of what was read.
 func (h *Head) VerifySum(index int, sum uint64) error {
 	if sum != h.Sums[index] {
 		return fmt.Errorf("checksum of shard %d is %016x, not %016x", index, sum, h.Sums[index])
