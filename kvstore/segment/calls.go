@@ -8,12 +8,12 @@ import (
 )
 
 // callers is how many of the store's own calls into the kernel are under way at once:
-// those that write headers and indexes, and have the device write.
+// those that write headers and indexes, and fdatasync.
 const callers = 4
 
-// call makes one of a segment's, and waits for it no longer than the store's timeout. Of
-// a call that has not come back by then nobody knows when it writes: until it does the
-// segment is pinned.
+// call makes such a call for a segment, and waits for it at most for the store's timeout.
+// A call that has not returned by then may still write at any time, so the segment stays
+// pinned until it returns.
 func (s *Store) call(seg *segment, do func() error) error {
 	seg.pins.Add(1)
 	var failed error

@@ -16,13 +16,13 @@ import (
 // carryBytes is how much is carried at once, unless one block is more.
 const carryBytes = 16 << 20
 
-// carry copies a segment's hottest blocks to where everybody writes. A copy is found
-// in place of the block only when its head is written; after a crash in between both
-// are there, and the newer generation counts.
+// carry copies a segment's hottest blocks to the segment that is being written. The copy
+// replaces the block in the table when its head is written. After a crash in between both
+// are on the disk, and the newer generation counts.
 //
-// Slots are taken before anything is read: the segment that is written has just been
-// begun, and those who save would soon have filled it. Where there is none left fewer
-// are carried, for making space is what this is a part of.
+// Slots are taken before anything is read: the segment that is being written has just been
+// begun, and saves would soon have filled it. If there are too few slots, fewer blocks are
+// carried, because the purpose is to make space.
 func (s *Store) carry(old *segment) {
 	c := &carrier{s: s, old: old}
 	var copies []copying
@@ -66,8 +66,8 @@ type heat struct {
 	hits, last uint32
 }
 
-// hottest are the slots to carry, the best first: those that were loaded most since
-// they were written, and then those that were loaded last.
+// hottest returns the slots to carry, the best first: those that were loaded most often
+// since they were written, and among these the ones that were loaded last.
 func (s *Store) hottest(seg *segment) []heat {
 	most := int(s.o.CarryFraction * float64(s.geo.slots))
 	if most <= 0 {
@@ -147,7 +147,7 @@ func (s *Store) isAt(key kv.Key, p place) bool {
 	return ok && at == p.at()
 }
 
-// move does one move of every copy that goes on, and waits for all.
+// move makes one move for each copy that has not failed, and waits for all.
 func (c *carrier) move(op func(*copying) transfer.Op) {
 	var ops []transfer.Op
 	var all sync.WaitGroup
@@ -203,7 +203,7 @@ func (c *carrier) renew(p *copying) bool {
 	return true
 }
 
-// checkBlock says what is wrong with a whole block and its head.
+// checkBlock returns what is wrong with a whole block and its head.
 func (s *Store) checkBlock(head *blockhead.Head, raw, data []byte, key kv.Key, generation uint64) error {
 	if err := s.checkHead(head, raw, key, generation); err != nil {
 		return err
@@ -217,7 +217,8 @@ func (s *Store) checkBlock(head *blockhead.Head, raw, data []byte, key kv.Key, g
 	return nil
 }
 
-// finish makes a copy found, unless the block is gone by now, and ends its writing.
+// finish makes a copy found, unless the block is gone by now, and ends the writing of its
+// slot.
 func (c *carrier) finish(p *copying) {
 	s := c.s
 	s.mu.Lock()

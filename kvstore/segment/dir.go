@@ -30,15 +30,15 @@ func segmentNumber(name string) (uint32, bool) {
 	return uint32(n), ok && err == nil && name == segmentName(uint32(n))
 }
 
-// directory is a directory that is ours and nobody else's as long as we live.
+// directory is a directory that this process has locked.
 type directory struct {
 	path  string
 	lock  *os.File
 	isNew bool // it had no superblock
 }
 
-// claim takes a directory, making it where there is none. It changes nothing in one
-// that has other things in it.
+// claim locks a directory, and makes it if there is none. It changes nothing in a directory
+// that contains other things.
 func claim(path string) (*directory, error) {
 	if path == "" {
 		return nil, errors.New("segment store: no directory was given")
@@ -61,8 +61,8 @@ func claim(path string) (*directory, error) {
 	return d, nil
 }
 
-// hold locks the directory. The kernel lets go of it when the process ends, however
-// it does.
+// hold locks the directory. The kernel releases the lock when the process ends, however it
+// ends.
 func (d *directory) hold() error {
 	err := unix.Flock(int(d.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
@@ -87,8 +87,8 @@ func (d *directory) close() error { return d.lock.Close() }
 
 func (d *directory) file(number uint32) string { return filepath.Join(d.path, segmentName(number)) }
 
-// numbersIn are the numbers of a directory's segments. Anything that is not ours is an
-// error.
+// numbersIn returns the numbers of the segments in a directory. A file that is not ours is
+// an error.
 func numbersIn(path string) ([]uint32, error) {
 	all, err := os.ReadDir(path)
 	if err != nil {
@@ -115,8 +115,8 @@ func numbersIn(path string) ([]uint32, error) {
 	return numbers, nil
 }
 
-// superblock reads what the directory is for, or decides it: segmentBytes is the
-// caller's wish, 0 for none, and choose makes the size where nobody has one.
+// superblock reads the geometry of the directory, or decides it for a new one: segmentBytes
+// is the size that the caller wants, 0 for none; then choose decides.
 func (d *directory) superblock(l kv.Layout, segmentBytes int64, choose func() int64) (geometry, error) {
 	path := filepath.Join(d.path, superName)
 	page, err := os.ReadFile(path)
@@ -203,7 +203,7 @@ func reserve(f *os.File, sizeBytes int64) error {
 	return f.Truncate(sizeBytes)
 }
 
-// freeBytes is what the file system has left, -1 where it does not say.
+// freeBytes returns what the file system has left, or -1 where it does not say.
 func (d *directory) freeBytes() int64 {
 	var s unix.Statfs_t
 	if unix.Statfs(d.path, &s) != nil {

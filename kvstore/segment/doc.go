@@ -1,25 +1,25 @@
-// Package segment keeps blocks packed into large preallocated files that are written
-// front to back, and an index of them in memory: a hit costs a read of the block and
-// of its head, and no metadata operation at all.
+// Package segment is a kv.Store that packs blocks into large preallocated files, which it
+// writes front to back, and keeps an index of them in memory. A hit costs a read of the
+// block and of its head, and no metadata operation at all.
 //
-// A directory belongs to one process and has
+// A directory belongs to one process and contains
 //
-//	segments.lock    held by that process, and its number
-//	segments.super   that the directory is ours, and its layout
+//	segments.lock    locked by that process; its process id
+//	segments.super   the mark that the directory is ours, and its layout
 //	segment-000000   files of SegmentBytes each
 //	...
 //
-// A segment is a header, slots, and an index of the slots (see geometry). It lives in
-// generations. A new one begins when its header says so; heads of blocks carry their
-// generation, and those of an earlier one count no more. When no free segment is left
-// the one that was filled first is recycled: its hottest blocks are carried to where
-// everybody writes, the others are evicted.
+// A segment is a header, slots, and an index of the slots (see geometry). It is reused in
+// generations. Writing a new header begins a new one. Heads of blocks carry their
+// generation; those of an earlier one no longer count. When no free segment is left, the
+// one that was filled first is recycled: its hottest blocks are carried to the segment
+// that is being written, and the others are evicted.
 //
-// What a crash leaves. Data is written before its head, and what the head says is
-// found again only when it is whole: after a kill -9 every block whose save was
-// settled is there, after a power cut it is right or a miss. A header is written
-// before anything of its generation, and a carried copy before the old generation
-// ends. The index at a segment's end repeats what the heads say, page by page with
-// checksums; where a page is torn, or older than the header, the heads are read.
-// fdatasync is called when a segment is full, and not for each Flush.
+// What a crash leaves. Data is written before its head, and a block is found again only if
+// its head is whole. So after a kill -9 every block whose save was settled is there, and
+// none that was deleted; after a power cut a block is right or a miss. A header is written
+// before anything of its generation, and a carried copy before the old generation ends.
+// The index at a segment's end repeats what the heads say, in pages with checksums. Where
+// a page is torn, or older than the header, the heads are read. fdatasync is called when a
+// segment is full, and not for each Flush.
 package segment

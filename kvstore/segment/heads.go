@@ -15,8 +15,8 @@ import (
 // headBuffers is how many heads may be on their way at once: 2 MiB of them.
 const headBuffers = 512
 
-// heads are the buffers for heads of blocks: pages outside Go's heap, as direct I/O
-// wants them.
+// heads are buffers for heads of blocks: pages outside Go's heap, as direct I/O needs
+// them.
 type heads struct {
 	mem     []byte
 	free    chan []byte
@@ -35,7 +35,7 @@ func newHeads(timeout time.Duration) (*heads, error) {
 	return h, nil
 }
 
-// try is a buffer, if there is one.
+// try returns a buffer, if one is free.
 func (h *heads) try() ([]byte, bool) {
 	select {
 	case buf := <-h.free:
@@ -45,7 +45,7 @@ func (h *heads) try() ([]byte, bool) {
 	}
 }
 
-// get waits for a buffer, which depends on nothing but the engine.
+// get waits for a buffer. Buffers come back when the engine has finished a move.
 func (h *heads) get(ctx context.Context) ([]byte, error) {
 	if buf, ok := h.try(); ok {
 		return buf, nil
@@ -62,7 +62,7 @@ func (h *heads) get(ctx context.Context) ([]byte, error) {
 	}
 }
 
-// put takes a buffer back. One that the storage may still use is lost until the end.
+// put gives a buffer back. One that the storage may still use is never used again.
 func (h *heads) put(buf []byte, err error) {
 	if !errors.Is(err, kv.ErrAbandoned) {
 		h.free <- buf

@@ -9,15 +9,15 @@ const (
 	// recycles the next one.
 	leavingPatience = time.Second
 
-	// troublePause is how long it waits, when two segments in a row could not be written
-	// to, before it evicts another one: what a broken disk has may still be read. Twice
-	// as long after each further one, up to maxTroublePause.
+	// troublePause is how long the keeper waits before it evicts another segment when two
+	// in a row could not be written to: the blocks on a broken disk may still be readable.
+	// It doubles with each further failure, up to maxTroublePause.
 	troublePause    = time.Second
 	maxTroublePause = time.Minute
 )
 
-// keep holds one segment ready, so that who fills one goes on in the next without
-// waiting for anything. Its own work, recycling, has as long as that one takes to fill.
+// keep keeps one segment ready, so that writers go on in it without waiting when they have
+// filled one. That one takes a while to fill, which is the time there is for recycling.
 func (s *Store) keep() {
 	for s.group.Err() == nil {
 		seg, enough := s.nextFree()
@@ -34,8 +34,8 @@ func (s *Store) keep() {
 	}
 }
 
-// waitFor waits for a poke, for the time to be over where there is one, or for Close.
-// It says whether it was the time.
+// waitFor waits for a poke, for the time to be over if it is not 0, or for Close. It
+// reports whether the time is over.
 func (s *Store) waitFor(c chan struct{}, patience time.Duration) (over bool) {
 	var expired <-chan time.Time
 	if patience > 0 {
@@ -120,8 +120,8 @@ func (s *Store) recycle() {
 	s.pause()
 	seg := s.oldest()
 	if seg == nil {
-		// Only segments with unfinished blocks, or with readers. Saves may be waiting, so
-		// blocks that nobody goes on with have to go.
+		// All segments have unfinished blocks or readers. Saves may be waiting, so blocks
+		// whose shards stopped coming are dropped earlier than otherwise.
 		if s.waitFor(s.keeperWanted, max(s.o.Timeout/30, 1)) {
 			s.drop(s.unfinished.Expire(s.o.Timeout / 30))
 		}
@@ -169,8 +169,8 @@ func (s *Store) oldest() *segment {
 // evictSlots is how many slots are evicted before others get the lock.
 const evictSlots = 512
 
-// evict takes what a segment has out of the table. Readers that have found a block keep
-// the segment as it is until they leave; nobody else can come.
+// evict removes a segment's blocks from the table. Readers that have found a block keep the
+// segment as it is until they have finished; there cannot be new ones.
 func (s *Store) evict(seg *segment) {
 	s.mu.Lock()
 	seg.stale = true

@@ -13,9 +13,8 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
-// Load is kv.Store's. Of a block that is recycled between Lookup and Load it finds
-// nothing, a miss; of one that is recycled afterwards the segment is pinned, and has
-// the block until it is read.
+// Load is kv.Store's. A block that was recycled between Lookup and Load is a miss. After
+// that its segment is pinned, and keeps the block until it is read.
 func (s *Store) Load(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
 	b, err := s.group.Begin(ctx, batch.Load, shards, nil)
 	if err != nil {
@@ -37,8 +36,8 @@ func (s *Store) Load(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
 			rd = s.startReading(b, q, first.Key)
 			blocks[first.Key] = rd
 		}
-		// Whoever asks for a head asks for a shard as well, so that a batch is not done, and
-		// the store not closed, before the head is there.
+		// A head is only read together with a shard. So the batch is not done, and the store
+		// not closed, before the head has been read.
 		if rd == nil {
 			b.SettleRun(r, kv.ErrMiss)
 		} else {
@@ -57,8 +56,8 @@ func (s *Store) Load(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
 // maxRunBytes lets several streams share a large block.
 const maxRunBytes = 4 << 20
 
-// reading is a block that a batch reads: its head once, whichever of its shards the
-// batch wants.
+// reading is a block that a batch reads: its head once, and the shards that the batch
+// wants.
 type reading struct {
 	place
 	s          *Store
@@ -68,16 +67,17 @@ type reading struct {
 	refs       atomic.Int32 // moves that are not done, and Load itself
 
 	mu      sync.Mutex
-	arrived bool // the head; then the two below stay what they are
+	arrived bool // the head; from then on the next two do not change
 	head    blockhead.Head
-	failed  error    // the head could not be had, or is not this block's
-	waiting []func() // for it
+	failed  error    // the head could not be read, or is not this block's
+	waiting []func() // jobs that wait for the head
 
 	judged  sync.Once // whether a head that is not this block's is damage
 	deleted bool      // no: the block was deleted
 }
 
-// startReading finds a block, pins its segment and asks for its head; nil is a miss.
+// startReading finds a block, pins its segment and begins to read its head. It returns nil
+// for a miss.
 func (s *Store) startReading(b *batch.Batch, q *batch.Queue, key kv.Key) *reading {
 	s.mu.RLock()
 	at, ok := s.table.find(key)
@@ -95,7 +95,7 @@ func (s *Store) startReading(b *batch.Batch, q *batch.Queue, key kv.Key) *readin
 
 	buf, ok := s.heads.try()
 	if !ok {
-		// The heads that are to come back may be those that wait in q.
+		// The buffers may all be used by reads that wait in q.
 		q.Flush()
 		var err error
 		if buf, err = s.heads.get(b.Context()); err != nil {
@@ -112,18 +112,18 @@ func (s *Store) startReading(b *batch.Batch, q *batch.Queue, key kv.Key) *readin
 	return r
 }
 
-// segmentOf is the segment that a slot of the table is in.
+// segmentOf returns the segment of a slot of the table.
 func (s *Store) segmentOf(at uint32) *segment { return s.segments[int(at)/s.geo.slots] }
 
-// unref lets go of the segment after the last move.
+// unref unpins the segment after the last move.
 func (r *reading) unref() {
 	if r.refs.Add(-1) == 0 {
 		r.s.unpin(r.seg)
 	}
 }
 
-// arrive takes the head, and sends on those who wait for it. An error of the head is
-// that of the shards, except that their own buffers are not in use.
+// arrive takes the head, and queues the jobs that wait for it. If the head cannot be read,
+// its error becomes that of the shards, except that the shards' buffers are not in use.
 func (r *reading) arrive(raw []byte, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -142,7 +142,7 @@ func (r *reading) arrive(raw []byte, err error) {
 	r.waiting = nil
 }
 
-// check says what is wrong with the head.
+// check returns what is wrong with the head.
 func (r *reading) check(raw []byte) error {
 	if err := r.s.checkHead(&r.head, raw, r.key, r.generation); err != nil {
 		return r.damaged(err.Error())
@@ -150,7 +150,7 @@ func (r *reading) check(raw []byte) error {
 	return nil
 }
 
-// checkHead decodes a head and says what is wrong with it, for a block of that key in a
+// checkHead decodes a head and returns what is wrong with it for a block of that key in a
 // segment of that generation.
 func (s *Store) checkHead(head *blockhead.Head, raw []byte, key kv.Key, generation uint64) error {
 	if err := head.Decode(raw); err != nil {
@@ -166,7 +166,7 @@ func (r *reading) damaged(what string) error {
 	return &kv.CorruptError{Key: r.key, Where: fmt.Sprintf("%s at %d", r.seg.file.Name(), r.s.geo.slotAt(r.slot)), What: what}
 }
 
-// read asks for a run of shards.
+// read begins to read a run of shards.
 func (r *reading) read(q *batch.Queue, run batch.Run) {
 	r.refs.Add(1)
 	offset := r.s.geo.slotAt(r.slot) + int64(r.b.Shard(run.First).Index)*r.s.o.Layout.ShardBytes
@@ -185,7 +185,7 @@ func (r *reading) read(q *batch.Queue, run batch.Run) {
 	q.Add(op)
 }
 
-// whenHead has a job done once the head is there.
+// whenHead runs a job once the head has been read.
 func (r *reading) whenHead(job func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -196,8 +196,8 @@ func (r *reading) whenHead(job func()) {
 	r.s.compute(job)
 }
 
-// finish judges a run that was read and settles it. The segment is still pinned, so
-// what is quarantined is what was read.
+// finish checks a run that was read and settles it. The segment is still pinned, so what
+// is quarantined is what was read.
 func (r *reading) finish(run batch.Run, got []byte, digest *blockhead.Digest, err error) {
 	if err != nil {
 		r.b.SettleRun(run, r.seg.explain(err))
@@ -205,7 +205,7 @@ func (r *reading) finish(run batch.Run, got []byte, digest *blockhead.Digest, er
 	}
 	whole := int64(len(got)) == int64(run.N)*r.s.o.Layout.ShardBytes
 	if whole && digest != nil && len(digest.Sums()) == 0 {
-		digest.Add(got) // the engine has not shown it in pieces
+		digest.Add(got) // the engine does not call Piece
 	}
 	for i := run.First; i < run.First+run.N; i++ {
 		err := r.failed

@@ -15,28 +15,27 @@ import (
 
 // Options of Open. Dir, Layout and CapacityBytes must be given.
 type Options struct {
-	// Dir is made where there is none. It must be empty at first, and has nothing else
-	// in it ever.
+	// Dir is created if it does not exist. It must be empty at first, and nothing else may
+	// ever be put into it.
 	Dir string
 
-	// Layout is the size of blocks. A directory keeps that with which it was first
-	// opened.
+	// Layout is the size of blocks. A directory keeps the layout it was first opened with.
 	Layout kv.Layout
 
 	// Namespace is what the blocks belong to. Those of another one stay in the directory
 	// until they are recycled, and are not found.
 	Namespace kv.Fingerprint
 
-	// CapacityBytes is what the directory takes on the disk at most, all of it from the
-	// beginning. With a smaller one than last time the oldest segments are deleted.
+	// CapacityBytes is the most that the directory takes on the disk; it takes all of it
+	// from the beginning. If it is smaller than last time, the oldest segments are deleted.
 	CapacityBytes int64
 
-	// SegmentBytes is the size of a segment; 0 takes that which the directory has, or 1
-	// GiB, less where the capacity is small. One segment is evicted at a time.
+	// SegmentBytes is the size of a segment. 0 means the size that the directory has; for a
+	// new one, 1 GiB, or less where the capacity is small. One segment is evicted at a time.
 	SegmentBytes int64
 
-	// CarryFraction is how many of a recycled segment's blocks are kept at most, those
-	// which were loaded most: 0.25 for 0, at most 0.5, none where negative.
+	// CarryFraction bounds how many of a recycled segment's blocks are kept: those that
+	// were loaded most often. 0 means 0.25; the maximum is 0.5; negative means none.
 	CarryFraction float64
 
 	// DirectIO, Streams and WaitingQueueDepth are posix.Options'.
@@ -44,19 +43,18 @@ type Options struct {
 	Streams           int
 	WaitingQueueDepth int
 
-	// Timeout bounds every wait; 30 s. A block whose shards stop coming is dropped
-	// after as long.
+	// Timeout bounds every wait; 30 s. A block whose shards stop coming is dropped after
+	// this time.
 	Timeout time.Duration
 
 	// Checksums: ChecksumsOff loads without comparing them. Identities are always
 	// compared, and checksums always recorded.
 	Checksums kv.Checksums
 
-	// Engine moves blocks; nil: system calls. It is the store's from Open on, whatever
-	// Open returns.
+	// Engine moves blocks; nil means system calls. Open takes it over, also when it fails.
 	Engine transfer.Engine
 
-	// Logger hears of segments that are set aside.
+	// Logger gets a warning for each segment that is set aside.
 	Logger *slog.Logger
 
 	reserve   func(f *os.File, sizeBytes int64) error // a test's, and so is
@@ -69,7 +67,7 @@ const (
 	maxCarry       = 0.5
 )
 
-// complete fills in defaults and says what is wrong.
+// complete fills in defaults and returns what is wrong with the options.
 func (o *Options) complete() error {
 	if err := o.Layout.Check(); err != nil {
 		return err

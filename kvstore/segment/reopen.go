@@ -18,10 +18,10 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
-// scanners is how many segments are looked through at once.
+// scanners is how many segments are scanned at once.
 const scanners = 8
 
-// open claims the directory and finds out what is in it.
+// open claims the directory and reads what is in it.
 func (s *Store) open() (err error) {
 	if s.heads, err = newHeads(s.o.Timeout); err != nil {
 		return err
@@ -86,7 +86,7 @@ func (s *Store) openSegments(count int) error {
 	}
 	for i, seg := range s.segments {
 		seg.first = uint32(i * s.geo.slots)
-		// The engine gets a descriptor of its own, and may do with it what it likes.
+		// The engine gets a descriptor of its own, whose flags it may change.
 		f, err := os.OpenFile(seg.file.Name(), os.O_RDWR, 0)
 		if err != nil {
 			return fmt.Errorf("segment store: %w", err)
@@ -128,8 +128,8 @@ func (s *Store) readHeader(seg *segment) error {
 	return nil
 }
 
-// makeMissing takes space for all segments. When there is none for one, the directory is
-// left as it was.
+// makeMissing reserves space for all segments. If there is too little, it leaves the
+// directory as it was.
 func (s *Store) makeMissing(count int) (err error) {
 	for _, seg := range s.segments {
 		if err := s.o.reserve(seg.file, s.geo.segmentBytes); err != nil {
@@ -178,7 +178,7 @@ func (s *Store) noSpace(f *os.File, count int, err error) error {
 	return fmt.Errorf("segment store: taking %d bytes for %s: %w", s.geo.segmentBytes, f.Name(), err)
 }
 
-// contents is what a segment's index and heads say.
+// contents is what the index and the heads of a segment say.
 type contents struct {
 	seg   *segment
 	slots []int // that have a block; their keys are in the table's slots
@@ -233,7 +233,7 @@ func (s *Store) rebuild() error {
 	return s.resume()
 }
 
-// place puts a segment into its list. The newest that has blocks is gone on with.
+// place puts a segment into its list. Writing goes on in the newest one that has blocks.
 func (s *Store) place(c contents, newest bool) {
 	seg := c.seg
 	switch {
@@ -254,8 +254,8 @@ func (s *Store) place(c contents, newest bool) {
 	}
 }
 
-// resume readies the segment that was being written for more. What its index says of
-// slots that are about to be written must be gone before they are.
+// resume prepares the segment that was being written for more blocks. Its index must not
+// name slots that are about to be written.
 func (s *Store) resume() error {
 	if s.active == nil {
 		return nil
@@ -269,8 +269,9 @@ func (s *Store) resume() error {
 	return nil
 }
 
-// look finds a segment's blocks: from its index, and from the heads where a page of it
-// is not valid. It writes keys into slots of the table that nobody else looks at yet.
+// look finds a segment's blocks: from its index, and from the heads where a page of the
+// index is not valid. It writes the keys into slots of the table, which no other goroutine
+// uses yet.
 func (s *Store) look(seg *segment) (found []int, whole bool, err error) {
 	raw := make([]byte, s.geo.indexPages()*pageBytes)
 	if _, err := seg.file.ReadAt(raw, s.geo.indexAt()); err != nil {

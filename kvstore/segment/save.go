@@ -53,7 +53,8 @@ func (s *Store) newWriting(b *saving) *writing {
 // errThere ends the opening of a block that has become visible in the meantime.
 var errThere = errors.New("the block is there")
 
-// enter begins a shard, or has it begun later, when who is at it has finished.
+// enter begins a shard, or has it begun later, when the writer that works on it has
+// finished.
 func (w *writing) enter(i int) {
 	shard := w.b.Shard(i)
 	if err := w.b.Ended(); err != nil {
@@ -81,23 +82,22 @@ func (w *writing) enter(i int) {
 	}
 }
 
-// held settles a shard that another writer has brought. What its batch waited for is
-// over.
+// held settles a shard that another writer has stored. The batch's wait is over.
 func (w *writing) held(i int) {
 	w.b.wait.Reset()
 	w.b.SettleUncounted(i)
 }
 
-// enterAgain is for a shard that was told Later. Its batch is not done, so Close still
-// waits.
+// enterAgain begins a shard for which Enter returned Later. Its batch is not done, so Close
+// still waits.
 func (s *Store) enterAgain(b *saving, i int) {
 	w := s.newWriting(b)
 	w.enter(i)
 	w.end()
 }
 
-// open finds a slot for a block. Nobody else is about to write it, so whether it is
-// there is known for certain.
+// open finds a slot for a block. No other writer works on the block, so whether it is there
+// is known for certain.
 func (w *writing) open(key kv.Key) (p place, err error) {
 	if w.s.holds(key) {
 		return place{}, errThere
@@ -137,7 +137,7 @@ func (s *Store) await(b *saving) (place, error) {
 	}
 }
 
-// holds says whether a block is there.
+// holds reports whether a block is there.
 func (s *Store) holds(key kv.Key) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -154,7 +154,7 @@ func (w *writing) write(blk *block, i int) {
 	w.block, w.run = blk, w.b.Run(i)
 }
 
-// cut makes the run a move.
+// cut ends the run and queues it as one move.
 func (w *writing) cut() {
 	if w.block == nil {
 		return
@@ -168,7 +168,7 @@ func (w *writing) cut() {
 	}})
 }
 
-// end gives the engine all there is.
+// end hands everything that was gathered to the engine.
 func (w *writing) end() {
 	w.cut()
 	w.Flush()
@@ -182,7 +182,7 @@ func wholly(n, want int, err error) error {
 	return err
 }
 
-// written goes on when a run is in the file, or failed to get there.
+// written goes on when a run has been written, or could not be.
 func (s *Store) written(b *saving, blk *block, run batch.Run, err error) {
 	seg := blk.Payload.seg
 	if err != nil {
@@ -207,8 +207,8 @@ func (s *Store) written(b *saving, blk *block, run batch.Run, err error) {
 	}
 }
 
-// publish writes the head behind the data, and makes the block found when it is
-// written. A crash before that leaves a hole, a crash after it a block.
+// publish writes the head behind the data. When that is done the block is found. A crash
+// before it leaves a hole, a crash after it a block.
 func (s *Store) publish(b *saving, blk *block, i int) {
 	p := blk.Payload
 	buf, err := s.heads.get(context.Background())
@@ -222,7 +222,7 @@ func (s *Store) publish(b *saving, blk *block, i int) {
 		Sequence: s.generationOf(p.seg), Sums: blk.Sums,
 	}
 	head.Encode(buf)
-	// What has begun is brought to its end, cancelled or not.
+	// What has begun is finished, even if the batch is cancelled.
 	s.engine.Do(context.Background(), []transfer.Op{{
 		File: p.seg.data, Offset: s.geo.headAt(p.slot), Buf: buf, Write: true,
 		Done: func(n int, err error) {
@@ -253,7 +253,7 @@ func (s *Store) published(b *saving, blk *block, i int, err error) {
 	b.Settle(i, nil)
 }
 
-// generationOf is a pinned segment's.
+// generationOf returns the generation of a pinned segment.
 func (s *Store) generationOf(seg *segment) uint64 {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -269,9 +269,9 @@ func (s *Store) drop(blocks []*block) {
 	}
 }
 
-// blame sets a segment aside, when it was the storage that failed. Where the storage
-// may still write to a slot no other block ever gets it: the segment stays pinned until
-// the store is opened again.
+// blame sets a segment aside if the storage failed. If the storage may still write to a
+// slot, no other block may get that slot: the segment stays pinned until the store is
+// opened again.
 func (s *Store) blame(seg *segment, err error) {
 	abandoned := errors.Is(err, kv.ErrAbandoned)
 	if abandoned {

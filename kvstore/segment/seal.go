@@ -1,7 +1,7 @@
 package segment
 
-// sealAll gives segments that are full their index, and drops blocks whose shards
-// stopped coming.
+// sealAll writes the index of segments that are full, and drops blocks whose shards stopped
+// coming.
 func (s *Store) sealAll() {
 	idle := max(s.o.Timeout/4, 1)
 	for s.group.Err() == nil {
@@ -18,7 +18,8 @@ func (s *Store) sealAll() {
 	}
 }
 
-// unsealed pins a segment that has all it will ever have, and no index.
+// unsealed pins and returns a full segment whose last block is written and which has no
+// index, or returns nil.
 func (s *Store) unsealed() *segment {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -32,9 +33,8 @@ func (s *Store) unsealed() *segment {
 	return nil
 }
 
-// seal writes the index and has the device write all of the segment, so that a power
-// cut takes no more than the segments that are not full. Where it fails, the heads are
-// read next time.
+// seal writes the index and makes the whole segment durable, so that a power cut costs at
+// most the segments that are not full. If it fails, the heads are read next time.
 func (s *Store) seal(seg *segment) {
 	err := s.writeIndex(seg)
 	if err == nil {
@@ -45,8 +45,8 @@ func (s *Store) seal(seg *segment) {
 	}
 }
 
-// sealAtClose writes the index of a segment that was written to, full or not: whoever
-// opens the directory next knows from the last key of it where to go on.
+// sealAtClose writes the index of a segment that was written to, full or not. The next Open
+// knows from its last key where to go on.
 func (s *Store) sealAtClose(seg *segment) {
 	s.mu.RLock() // an overdue call may come back just now
 	skip := seg.sealed || seg.state == free

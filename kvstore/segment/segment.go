@@ -17,8 +17,8 @@ const (
 	free    state = iota // nothing in it counts
 	ready                // its header says a generation of which it has no head yet
 	active               // blocks are written to it
-	full                 // no slot is given out any more
-	leaving              // nobody finds its blocks, and somebody still reads one
+	full                 // all slots were given out, or writing has failed
+	leaving              // its blocks are not found any more, but are still being read
 )
 
 // segment is a file of slots.
@@ -28,9 +28,9 @@ type segment struct {
 	file   *os.File
 	data   transfer.File
 
-	// pins counts those who read or write some of it: while there are any, no new
-	// generation begins. Readers add under the store's lock, having found a block, so
-	// there are no new ones once its blocks are out of the table.
+	// pins counts readers and writers of the segment. While there are any, no new
+	// generation begins. Readers add a pin under the store's lock when they have found a
+	// block, so there are no new ones once its blocks are out of the table.
 	pins atomic.Int32
 
 	// Guarded by Store.mu.
@@ -44,8 +44,8 @@ type segment struct {
 
 	foreign bool // at Open: it has blocks of another namespace
 
-	// disk is held while the index is read from the table and written, so that what is
-	// on the disk is never older than what it replaces.
+	// disk is held while the index is made from the table and written, so that an older
+	// index never replaces a newer one.
 	disk    sync.Mutex
 	indexed int // pages of the index that may be valid on the disk: those below
 }
@@ -58,14 +58,14 @@ type place struct {
 
 func (p place) at() uint32 { return p.seg.first + uint32(p.slot) }
 
-// unpin lets go of a segment. The last one to go makes a leaving one free.
+// unpin removes a pin. The last one to do so makes a leaving segment free.
 func (s *Store) unpin(seg *segment) {
 	pins := seg.pins.Add(-1)
 	invariants.Check(pins >= 0, "%s has %d pins", seg.file.Name(), pins)
 	if pins > 0 {
 		return
 	}
-	// Locking for every reader would cost more than looking twice.
+	// A read lock, and for the last reader a second look, cost less than a lock each time.
 	s.mu.RLock()
 	last := seg.state == leaving
 	s.mu.RUnlock()
@@ -76,7 +76,7 @@ func (s *Store) unpin(seg *segment) {
 	}
 }
 
-// freeLocked makes a leaving segment free when nobody reads it any more.
+// freeLocked makes a leaving segment free when it has no pins any more.
 func (s *Store) freeLocked(seg *segment) {
 	if seg.state == leaving && seg.pins.Load() == 0 {
 		s.checkEmpty(seg)
@@ -86,7 +86,7 @@ func (s *Store) freeLocked(seg *segment) {
 	}
 }
 
-// poke says to a goroutine that there may be something to do.
+// poke wakes a goroutine that may have something to do.
 func poke(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -94,7 +94,7 @@ func poke(c chan struct{}) {
 	}
 }
 
-// take gives out the next slot, if there is one. Its owner releases it.
+// take gives out the next slot, if there is one. The caller has to release it.
 func (s *Store) take() (place, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,7 +123,7 @@ func (s *Store) fillLocked(seg *segment) {
 	s.full = append(s.full, seg)
 }
 
-// release ends a slot's writing: it is found, or it is a hole.
+// release ends the writing of a slot, which is now found, or a hole.
 func (s *Store) release(p place) {
 	s.mu.Lock()
 	s.releaseLocked(p)

@@ -139,13 +139,13 @@ func (s *Store) shutdown() error {
 	return errors.Join(err, s.releaseAll())
 }
 
-// compute has something done that takes the processor a while.
+// compute queues work that takes the processor a while.
 func (s *Store) compute(do func()) { s.cpu.Go(workerpool.Job{Run: do}) }
 
 // Layout is kv.Store's.
 func (s *Store) Layout() kv.Layout { return s.o.Layout }
 
-// Lookup is kv.Store's. It looks into memory alone.
+// Lookup is kv.Store's. It uses the index in memory alone.
 func (s *Store) Lookup(ctx context.Context, keys []kv.Key, found []bool) error {
 	if err := kv.CheckFound(keys, found); err != nil {
 		return err
@@ -223,7 +223,7 @@ func (s *Store) Register(name string, mem []byte) error {
 	return s.engine.Register(name, mem)
 }
 
-// explain says in which file the storage failed.
+// explain adds the name of the file to an error of the storage.
 func (seg *segment) explain(err error) error {
 	if isOurs(err) {
 		return err
@@ -231,7 +231,7 @@ func (seg *segment) explain(err error) error {
 	return fmt.Errorf("segment store: %s: %w", seg.file.Name(), err)
 }
 
-// isOurs says whether an error is not the storage's.
+// isOurs reports whether an error is not the storage's.
 func isOurs(err error) bool {
 	for _, known := range []error{context.Canceled, context.DeadlineExceeded, kv.ErrTimeout, kv.ErrClosed} {
 		if errors.Is(err, known) {

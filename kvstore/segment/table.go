@@ -8,12 +8,12 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
-// slot is what is known in memory of a slot on the disk: 24 bytes, and no pointer that
+// slot is what the memory holds for a slot on the disk: 24 bytes, without a pointer that
 // the garbage collector would follow.
 type slot struct {
 	key  kv.Key
 	hits atomic.Uint32 // loads since it was written
-	last atomic.Uint32 // the store's clock at the latest
+	last atomic.Uint32 // the store's clock at the last load
 }
 
 // table finds the slot of a key. All slots that the capacity has space for exist from
@@ -41,7 +41,7 @@ func newTable(slots int) *table {
 
 func (t *table) home(key kv.Key) uint32 { return uint32(maphash.Comparable(t.seed, key)) & t.mask }
 
-// seat is where a key is, or the empty seat where it would be.
+// seat returns the seat of a key, or the empty seat where it would be.
 func (t *table) seat(key kv.Key) uint32 {
 	for at := t.home(key); ; at = (at + 1) & t.mask {
 		if n := t.seats[at]; n == 0 || t.slots[n-1].key == key {
@@ -50,20 +50,20 @@ func (t *table) seat(key kv.Key) uint32 {
 	}
 }
 
-// find is the slot of a key.
+// find returns the slot of a key.
 func (t *table) find(key kv.Key) (at uint32, ok bool) {
 	n := t.seats[t.seat(key)]
 	return n - 1, n != 0
 }
 
-// has says whether a slot is that of its key, and not a hole or what an earlier
-// generation has left.
+// has reports whether a slot is that of its key, and not a hole or left over from an
+// earlier generation.
 func (t *table) has(at uint32) bool {
 	found, ok := t.find(t.slots[at].key)
 	return ok && found == at
 }
 
-// put makes a slot that of a key, in place of the one that may have been.
+// put makes a slot that of a key, in place of another one that the key may have had.
 func (t *table) put(key kv.Key, at uint32) {
 	seat := t.seat(key)
 	if t.seats[seat] == 0 {
@@ -75,14 +75,14 @@ func (t *table) put(key kv.Key, at uint32) {
 	t.seats[seat] = at + 1
 }
 
-// remove takes a slot out, if it is that of its key.
+// remove removes a slot, and reports whether it was that of its key.
 func (t *table) remove(at uint32) bool {
 	seat := t.seat(t.slots[at].key)
 	if t.seats[seat] != at+1 {
 		return false
 	}
 	t.count--
-	// Those behind move up unless that would take them before their home.
+	// The entries behind it move up, unless that would put them before their home.
 	hole := seat
 	for next := (hole + 1) & t.mask; t.seats[next] != 0; next = (next + 1) & t.mask {
 		home := t.home(t.slots[t.seats[next]-1].key)
