@@ -78,7 +78,7 @@ func (o *Options) complete(l kv.Layout) error {
 	slotBytes := table.SlotBytes(l)
 	switch {
 	case o.Streams < 0 || o.WaitingQueueDepth < 0 || o.Timeout < 0 || o.CapacityBytes < 0:
-		return fmt.Errorf("kvstore: cache: capacity %d, streams %d, waiting_queue_depth %d, timeout %v: none may be negative",
+		return fmt.Errorf("kvstore: cache: capacity %d, streams %d, waiting_queue_depth %d, timeout %v: none may be below 0",
 			o.CapacityBytes, o.Streams, o.WaitingQueueDepth, o.Timeout)
 	case policies(o.Policy) == nil:
 		return fmt.Errorf("kvstore: cache: policy %q is unknown; there are lru and aged", o.Policy)
