@@ -24,7 +24,7 @@ func quarantined(t testing.TB, dir string) []string {
 func TestQuarantine(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, in(dir))
-	must(t, dump(t, s, 0, keys(20)...))
+	must(t, save(t, s, 0, keys(20)...))
 	for _, path := range ucmtest.Blocks(t, dir) {
 		f, err := os.OpenFile(path, os.O_RDWR, 0)
 		must(t, err)
@@ -51,7 +51,7 @@ func TestQuarantine(t *testing.T) {
 	if n := len(quarantined(t, dir)); n != 16 {
 		t.Errorf("%d are kept", n)
 	}
-	must(t, dump(t, s, 0, keys(20)...))
+	must(t, save(t, s, 0, keys(20)...))
 	for _, k := range keys(20) {
 		loads(t, s, k, 0)
 	}
@@ -67,7 +67,7 @@ func TestNoQuarantine(t *testing.T) {
 		func() error { return os.Remove(place) },
 		func() error { return errors.Join(os.RemoveAll(place), os.WriteFile(place, nil, 0o600)) },
 	} {
-		must(t, dump(t, s, 0, key(1)))
+		must(t, save(t, s, 0, key(1)))
 		must(t, spoil())
 		must(t, os.WriteFile(ucmPath(dir, key(1)), content(key(2), 0), 0o600))
 		if _, err := load(t, s, key(1)); !errors.Is(err, kv.ErrCorrupt) {
@@ -77,7 +77,7 @@ func TestNoQuarantine(t *testing.T) {
 			t.Errorf("still there; %d are put aside", n)
 		}
 	}
-	must(t, dump(t, s, 0, key(1)))
+	must(t, save(t, s, 0, key(1)))
 	loads(t, s, key(1), 0)
 }
 
@@ -85,7 +85,7 @@ func TestNoQuarantine(t *testing.T) {
 func TestSwappedBlocks(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, in(dir))
-	must(t, dump(t, s, 0, key(1), key(2)))
+	must(t, save(t, s, 0, key(1), key(2)))
 	must(t, s.Close())
 	must(t, os.Rename(ucmPath(dir, key(1)), ucmPath(dir, key(2))))
 	s = open(t, in(dir))
@@ -98,7 +98,7 @@ func TestSwappedBlocks(t *testing.T) {
 func TestDamagedSums(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, in(dir))
-	must(t, dump(t, s, 0, keys(20)...))
+	must(t, save(t, s, 0, keys(20)...))
 	must(t, s.Close())
 	logs, err := filepath.Glob(filepath.Join(dir, ".kv3fs-sums", "*"))
 	if err != nil || len(logs) != 1 {
@@ -132,7 +132,7 @@ func TestFullDisk(t *testing.T) {
 	var failed kv.Key
 	stored := 0
 	for i := range 100 {
-		err := dump(t, s, 0, key(i))
+		err := save(t, s, 0, key(i))
 		if err == nil {
 			stored++
 			continue
@@ -162,7 +162,7 @@ func TestFullDisk(t *testing.T) {
 	// Removed blocks that are open keep their space until they are closed.
 	must(t, s.Close())
 	s = open(t, o)
-	must(t, dump(t, s, 0, failed))
+	must(t, save(t, s, 0, failed))
 	loads(t, s, failed, 0)
 }
 

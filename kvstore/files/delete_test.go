@@ -50,7 +50,7 @@ func misses(t testing.TB, s kv.Store, k kv.Key) {
 func TestDelete(t *testing.T) {
 	dir := t.TempDir()
 	s, other := open(t, in(dir)), open(t, in(dir))
-	must(t, dump(t, s, 0, keys(20)...))
+	must(t, save(t, s, 0, keys(20)...))
 	for _, k := range keys(20) {
 		loads(t, s, k, 0) // it stays open
 		loads(t, other, k, 0)
@@ -73,7 +73,7 @@ func TestDelete(t *testing.T) {
 	must(t, s.Delete(t.Context(), nil))
 
 	// Saved again, in another variant, a block is verified by everybody.
-	must(t, dump(t, s, 1, keys(10)...))
+	must(t, save(t, s, 1, keys(10)...))
 	fresh := open(t, in(dir))
 	for _, k := range keys(10) {
 		loads(t, s, k, 1)
@@ -85,12 +85,12 @@ func TestDelete(t *testing.T) {
 	}
 }
 
-// A UCM may write a block anew once it is deleted: nobody holds it against the
-// checksums of before, neither who deleted it nor who has not heard of that yet.
+// UCM may write a block again once it is deleted. No process checks it against the earlier
+// checksums, not even one that has not read yet that they are void.
 func TestUCMWritesAfterDelete(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, in(dir))
-	must(t, dump(t, s, 0, key(1)))
+	must(t, save(t, s, 0, key(1)))
 	other := open(t, in(dir))
 	if !has(t, other, key(1)) { // and so knows the record
 		t.Fatal("not found")
@@ -109,7 +109,7 @@ func TestUCMWritesAfterDelete(t *testing.T) {
 func TestDeleteLeavesWhatIsNotOurs(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, in(dir))
-	must(t, dump(t, s, 0, key(1)))
+	must(t, save(t, s, 0, key(1)))
 	ucmWrites(t, dir, key(2), content(key(2), 0))
 	err := s.Delete(t.Context(), []kv.Key{key(2), key(1)})
 	if err == nil || !strings.Contains(err.Error(), ucmPath(dir, key(2))) {
@@ -130,7 +130,7 @@ func TestDeleteLeavesWhatIsNotOurs(t *testing.T) {
 	same.Namespace, small.Namespace = kv.Fingerprint{1}, kv.Fingerprint{2}
 	small.Layout = kv.Layout{BlockBytes: 1000, ShardBytes: 1000}
 	theirs, others := open(t, same), open(t, small)
-	must(t, dump(t, theirs, 0, key(3)))
+	must(t, save(t, theirs, 0, key(3)))
 	task, err := others.Save(t.Context(), []kv.Shard{{Key: key(4), Buf: make([]byte, 1000)}})
 	must(t, err)
 	must(t, task.Wait(t.Context()))
@@ -155,9 +155,9 @@ func TestDeleteOfAKeyOfTwoNamespaces(t *testing.T) {
 		if ours {
 			first, second = other, s
 		}
-		must(t, dump(t, first, 1, key(1)))
+		must(t, save(t, first, 1, key(1)))
 		must(t, os.Remove(ucmPath(dir, key(1)))) // evicted by a cleaner, and still recorded
-		must(t, dump(t, second, 2, key(1)))
+		must(t, save(t, second, 2, key(1)))
 		must(t, s.Delete(t.Context(), keys(2)))
 		misses(t, s, key(1))
 		lists(t, s)
@@ -179,14 +179,14 @@ func TestKeys(t *testing.T) {
 		o := in(t.TempDir(), t.TempDir(), t.TempDir())
 		o.DirShardDigits = &digits
 		s := open(t, o)
-		must(t, dump(t, s, 0, keys(700)...))
+		must(t, save(t, s, 0, keys(700)...))
 		lists(t, s, keys(700)...)
 		if digits != 3 {
 			continue
 		}
 		// Of a block that is in two directories, both recorded, there is one key.
 		all := in(o.Dirs[1:]...)
-		must(t, dump(t, open(t, all), 0, keys(700)...))
+		must(t, save(t, open(t, all), 0, keys(700)...))
 		lists(t, s, keys(700)...)
 		// Other files beside the blocks are none.
 		k := key(0).String()
@@ -206,7 +206,7 @@ func TestKeys(t *testing.T) {
 
 func TestKeysEndsEarly(t *testing.T) {
 	s := open(t, in(t.TempDir()))
-	must(t, dump(t, s, 0, keys(10)...))
+	must(t, save(t, s, 0, keys(10)...))
 	n := 0
 	for _, err := range s.Keys(t.Context()) {
 		must(t, err)
@@ -233,7 +233,7 @@ func TestKeysEndsEarly(t *testing.T) {
 		t.Error(err)
 	}
 	ctx = t.Context()
-	for range s.Keys(ctx) { // nobody waits for this loop
+	for range s.Keys(ctx) { // Close does not wait for this loop
 		must(t, s.Close())
 		break
 	}
@@ -243,8 +243,8 @@ func TestKeysEndsEarly(t *testing.T) {
 	}
 }
 
-// Whoever saves and deletes a block at once, in one process or in two: in the end it is
-// there with its checksums, or it is not there.
+// A block is saved and deleted at once, in one process or in two. In the end it is there
+// with its checksums, or it is not there.
 func TestDeleteAgainstSave(t *testing.T) {
 	const blocks, rounds = 4, 60
 	dir := t.TempDir()
@@ -255,7 +255,7 @@ func TestDeleteAgainstSave(t *testing.T) {
 	for round := range rounds {
 		var together sync.WaitGroup
 		for _, s := range []*files.Store{a, b} {
-			together.Go(func() { must(t, dump(t, s, 0, keys(blocks)...)) })
+			together.Go(func() { must(t, save(t, s, 0, keys(blocks)...)) })
 			together.Go(func() { must(t, s.Delete(t.Context(), keys(blocks))) })
 		}
 		together.Wait()
@@ -274,15 +274,15 @@ func TestDeleteAgainstSave(t *testing.T) {
 	}
 }
 
-// A process is killed while it deletes what another one saves. What it said is deleted
-// is, and every other block is whole and verified or not there.
+// A process is killed while it deletes blocks. Those that it has reported as deleted are
+// gone, and every other one is whole and verified or not there.
 func TestKilledWhileDeleting(t *testing.T) {
 	const groups = 400
 	dir := t.TempDir()
 	s := open(t, in(dir))
 	for round := range 8 {
 		for g := range groups / 4 {
-			must(t, dumpGroup(s, g, uint64(round)))
+			must(t, saveGroup(s, g, uint64(round)))
 		}
 		cmd, lines := start(t, dir, deletes, groups/4)
 		deleted := -1

@@ -53,16 +53,16 @@ func TestAccepted(t *testing.T) {
 func TestRemoved(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "kv")
 	s := open(t, in(dir))
-	must(t, dump(t, s, 0, key(1)))
+	must(t, save(t, s, 0, key(1)))
 	must(t, os.RemoveAll(dir))
-	if err := dump(t, s, 0, key(2)); err == nil || !strings.Contains(err.Error(), dir+" is gone: make it again") {
+	if err := save(t, s, 0, key(2)); err == nil || !strings.Contains(err.Error(), dir+" is gone: make it again") {
 		t.Error(err)
 	}
 	if has(t, s, key(1)) {
 		t.Error("still there")
 	}
 	other := open(t, in(dir)) // makes it
-	must(t, dump(t, s, 0, key(1), key(2)))
+	must(t, save(t, s, 0, key(1), key(2)))
 	loads(t, other, key(1), 0)
 	loads(t, other, key(2), 0)
 	if n := other.Stats().UnverifiedShards; n > 0 {
@@ -88,7 +88,7 @@ func TestTooManyOpenFiles(t *testing.T) {
 	if err := task.Wait(t.Context()); err == nil || !strings.Contains(err.Error(), "ulimit -n") {
 		t.Error(err)
 	}
-	eventually(t, "a block can be dumped", func() bool { return dump(t, s, 0, key(300)) == nil })
+	eventually(t, "a block can be saved", func() bool { return save(t, s, 0, key(300)) == nil })
 	loads(t, s, key(300), 0)
 }
 

@@ -16,7 +16,7 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
-const childEnv = "KV3FS_TEST_DUMPS_TO"
+const childEnv = "KV3FS_TEST_SAVES_TO"
 
 // deletes is the variant of a child that deletes groups in place of saving them.
 const deletes = 1 << 40
@@ -51,7 +51,7 @@ func child(dir string) error {
 		if variant == deletes {
 			err = s.Delete(context.Background(), group(g))
 		} else {
-			err = dumpGroup(s, g, variant)
+			err = saveGroup(s, g, variant)
 		}
 		if err != nil {
 			return err
@@ -61,7 +61,7 @@ func child(dir string) error {
 	return s.Close()
 }
 
-func dumpGroup(s *files.Store, g int, variant uint64) error {
+func saveGroup(s *files.Store, g int, variant uint64) error {
 	var bufs [][]byte
 	for _, k := range group(g) {
 		bufs = append(bufs, content(k, variant))

@@ -31,14 +31,14 @@ func TestReadsWhatUCMWrites(t *testing.T) {
 	if _, err := load(t, strict, key(1)); err != kv.ErrMiss || has(t, strict, key(1)) {
 		t.Errorf("where checksums are required: %v", err)
 	}
-	must(t, dump(t, strict, 0, key(1)))
+	must(t, save(t, strict, 0, key(1)))
 	loads(t, strict, key(1), 0)
 }
 
 func TestUCMReadsWhatIsWritten(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, in(dir))
-	must(t, dump(t, s, 0, keys(20)...))
+	must(t, save(t, s, 0, keys(20)...))
 	for _, k := range keys(20) {
 		raw, err := os.ReadFile(ucmPath(dir, k))
 		if err != nil || !bytes.Equal(raw, content(k, 0)) {
@@ -57,7 +57,7 @@ func TestUCMReadsWhatIsWritten(t *testing.T) {
 	for digits, want := range map[int]string{0: "data", 5: key(0).String()[:5]} {
 		o := in(t.TempDir())
 		o.DirShardDigits = &digits
-		must(t, dump(t, open(t, o), 0, key(0)))
+		must(t, save(t, open(t, o), 0, key(0)))
 		if _, err := os.Stat(filepath.Join(o.Dirs[0], want, key(0).String())); err != nil {
 			t.Error(err)
 		}
@@ -69,7 +69,7 @@ func TestUCMReadsWhatIsWritten(t *testing.T) {
 func TestUCMWritesAnew(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, in(dir))
-	must(t, dump(t, s, 0, key(1)))
+	must(t, save(t, s, 0, key(1)))
 	must(t, os.Remove(ucmPath(dir, key(1))))
 	ucmWrites(t, dir, key(1), content(key(1), 7))
 	if _, err := load(t, s, key(1)); !errors.Is(err, kv.ErrCorrupt) {
@@ -111,7 +111,7 @@ func TestOtherSizes(t *testing.T) {
 	o := in(dir)
 	o.Layout, o.Namespace = kv.Layout{BlockBytes: 1000, ShardBytes: 1000}, kv.Fingerprint{1}
 	other := open(t, o)
-	must(t, dump(t, s, 0, key(2)))
+	must(t, save(t, s, 0, key(2)))
 	must(t, os.Remove(ucmPath(dir, key(2))))
 	fresh := open(t, in(dir)) // s has it open
 	task, err := other.Save(t.Context(), []kv.Shard{{Key: key(2), Buf: make([]byte, 1000)}})
@@ -129,7 +129,7 @@ func TestOtherSizes(t *testing.T) {
 func TestSeveralDirs(t *testing.T) {
 	dirs := []string{filepath.Join(t.TempDir(), "a"), t.TempDir(), t.TempDir()}
 	s := open(t, in(dirs...))
-	must(t, dump(t, s, 0, keys(30)...))
+	must(t, save(t, s, 0, keys(30)...))
 	for _, k := range keys(30) {
 		if _, err := os.Stat(ucmPath(dirs[binary.BigEndian.Uint64(k[8:])%3], k)); err != nil {
 			t.Error(err)
@@ -144,7 +144,7 @@ func TestSeveralDirs(t *testing.T) {
 		}
 		loads(t, s, key(100+i), 0)
 	}
-	must(t, dump(t, s, 0, key(100), key(101), key(102)))
+	must(t, save(t, s, 0, key(100), key(101), key(102)))
 	copies := 0
 	for _, dir := range dirs {
 		copies += len(ucmtest.Blocks(t, dir))
@@ -158,7 +158,7 @@ func TestSeveralDirs(t *testing.T) {
 func TestUseShowsInTime(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, in(dir))
-	must(t, dump(t, s, 0, key(1), key(2)))
+	must(t, save(t, s, 0, key(1), key(2)))
 	long, short := time.Now().Add(-time.Hour), time.Now().Add(-20*time.Second)
 	must(t, os.Chtimes(ucmPath(dir, key(1)), long, long))
 	must(t, os.Chtimes(ucmPath(dir, key(2)), short, short))
@@ -177,7 +177,7 @@ func TestUseShowsInTime(t *testing.T) {
 func TestDumpOfWhatIsThere(t *testing.T) {
 	s := open(t, in(t.TempDir()))
 	all := keys(50)
-	must(t, dump(t, s, 0, all...))
+	must(t, save(t, s, 0, all...))
 	buf := make([]byte, layout.BlockBytes)
 	bufs := make([][]byte, len(all))
 	for i := range bufs {

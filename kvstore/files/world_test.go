@@ -60,7 +60,7 @@ func open(t testing.TB, o files.Options) *files.Store {
 
 func in(dirs ...string) files.Options { return files.Options{Dirs: dirs, Streams: 4} }
 
-func dump(t testing.TB, s kv.Store, variant uint64, all ...kv.Key) error {
+func save(t testing.TB, s kv.Store, variant uint64, all ...kv.Key) error {
 	t.Helper()
 	var bufs [][]byte
 	for _, k := range all {

@@ -143,7 +143,7 @@ func content(s kv.Shard) workload.Pattern {
 }
 
 // dump saves whole blocks and returns each shard's error.
-func dump(t testing.TB, s *Store, keys ...kv.Key) []error {
+func save(t testing.TB, s *Store, keys ...kv.Key) []error {
 	t.Helper()
 	shards := shardsOf(keys...)
 	for _, one := range shards {

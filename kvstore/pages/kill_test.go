@@ -31,8 +31,8 @@ func TestChild(t *testing.T) {
 	for first := 0; ; first += 4 {
 		stored(t, s, keysOf(first, 4)...)
 		fmt.Println(first)
-		dumpSome := shardsOf(key(1_000_000 + first))
-		task, err := s.Save(t.Context(), dumpSome[:2])
+		some := shardsOf(key(1_000_000 + first))
+		task, err := s.Save(t.Context(), some[:2])
 		results(t, task, err)
 	}
 }

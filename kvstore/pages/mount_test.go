@@ -114,7 +114,7 @@ func (m *mount) start(t *testing.T) {
 			t.Fatal(m.child.Fate())
 		case <-t.Context().Done():
 			t.Fatal(err)
-		case <-time.After(5 * time.Millisecond): // nobody tells when a mount works
+		case <-time.After(5 * time.Millisecond): // no event says when a mount works
 		}
 	}
 }

@@ -120,7 +120,7 @@ func TestOpenAtOnce(t *testing.T) {
 			continue
 		}
 		defer s.Close()
-		if err := errors.Join(dump(t, s, key(i))...); err != nil {
+		if err := errors.Join(save(t, s, key(i))...); err != nil {
 			t.Fatal(err)
 		}
 		if s.label != stores[0].label {
@@ -134,7 +134,7 @@ func TestOpenAtOnce(t *testing.T) {
 	}
 }
 
-// A file that somebody has made long enough is used as long as it is.
+// A file of zeros is used with the size that it has.
 func TestOpenTakesAFileOfZeros(t *testing.T) {
 	h := newHost(t, pageservice.Options{})
 	o := h.options(t.TempDir(), 0)
@@ -157,7 +157,7 @@ func TestAFileThatIsMadeAnewIsEmpty(t *testing.T) {
 	h := newHost(t, pageservice.Options{})
 	o := h.options(t.TempDir(), 8)
 	s := mustOpen(t, o)
-	if err := errors.Join(dump(t, s, key(0))...); err != nil {
+	if err := errors.Join(save(t, s, key(0))...); err != nil {
 		t.Fatal(err)
 	}
 	s.Close()

@@ -48,7 +48,7 @@ func TestAServiceThatHangsIsAskedOnce(t *testing.T) {
 			return []error{err}
 		},
 		"Load": func() []error { return load(t, s, keysOf(0, several)...) },
-		"Save": func() []error { return dump(t, s, keysOf(0, several)...) },
+		"Save": func() []error { return save(t, s, keysOf(0, several)...) },
 	} {
 		asked.Store(0)
 		for _, err := range do() {
@@ -79,7 +79,7 @@ func TestAFullServiceIsAskedOnce(t *testing.T) {
 	stored(t, s, keysOf(0, 4)...)
 	there(t, s, keysOf(0, 4)...) // and leases them
 	asked.Store(0)
-	for _, err := range dump(t, s, keysOf(10, 20)...) {
+	for _, err := range save(t, s, keysOf(10, 20)...) {
 		if !errors.Is(err, kv.ErrFull) {
 			t.Fatal(err)
 		}
@@ -119,7 +119,7 @@ func TestWaitingForAWriterThatHangs(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-e.begun
-	for _, err := range dump(t, s, key(0)) {
+	for _, err := range save(t, s, key(0)) {
 		if !errors.Is(err, kv.ErrTimeout) {
 			t.Error(err)
 		}
@@ -144,7 +144,7 @@ func (full) Do(_ context.Context, ops []transfer.Op) {
 func TestTheDiskIsFull(t *testing.T) {
 	o := newHost(t, pageservice.Options{}).options(t.TempDir(), 20)
 	o.Engine = full{posix.New(posix.Options{})}
-	for _, err := range dump(t, mustOpen(t, o), keysOf(0, 3)...) {
+	for _, err := range save(t, mustOpen(t, o), keysOf(0, 3)...) {
 		if !errors.Is(err, kv.ErrFull) || !errors.Is(err, syscall.ENOSPC) {
 			t.Error(err)
 		}

@@ -22,7 +22,7 @@ import (
 // stored saves blocks, which must work.
 func stored(t *testing.T, s *Store, keys ...kv.Key) {
 	t.Helper()
-	if err := errors.Join(dump(t, s, keys...)...); err != nil {
+	if err := errors.Join(save(t, s, keys...)...); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -90,7 +90,7 @@ func TestTheServiceIsAway(t *testing.T) {
 			t.Errorf("Load: %v", err)
 		}
 	}
-	for _, err := range dump(t, s, key(1)) {
+	for _, err := range save(t, s, key(1)) {
 		if !errors.Is(err, kv.ErrTimeout) {
 			t.Errorf("Save: %v", err)
 		}
@@ -248,7 +248,7 @@ func TestStrangeAnswers(t *testing.T) {
 				t.Errorf("%d %s: Load: %v", c.status, c.answer, err)
 			}
 		}
-		for _, err := range dump(t, s, key(0)) {
+		for _, err := range save(t, s, key(0)) {
 			if err == nil || errors.Is(err, kv.ErrFull) {
 				t.Errorf("%d %s: Save: %v", c.status, c.answer, err)
 			}
@@ -332,7 +332,7 @@ func TestRequestsFailAtRandom(t *testing.T) {
 			for range 25 {
 				some := keysOf(rng.IntN(100), 1+rng.IntN(8))
 				lost := map[kv.Key]bool{}
-				for i, err := range dump(t, s, some...) {
+				for i, err := range save(t, s, some...) {
 					lost[some[i/layout.Shards()]] = lost[some[i/layout.Shards()]] || err != nil
 				}
 				mu.Lock()

@@ -73,7 +73,7 @@ func TestEviction(t *testing.T) {
 		}
 	}
 	// As far as the service knows, all ten are being read.
-	for _, err := range dump(t, s, key(99)) {
+	for _, err := range save(t, s, key(99)) {
 		if !errors.Is(err, kv.ErrFull) {
 			t.Fatal(err)
 		}
@@ -101,7 +101,7 @@ func TestPagesAreTakenAway(t *testing.T) {
 			for range 60 {
 				some := keysOf(rng.IntN(40), 1+rng.IntN(8))
 				if g < 3 {
-					for _, err := range dump(t, s, some...) {
+					for _, err := range save(t, s, some...) {
 						if err != nil && !errors.Is(err, kv.ErrFull) && !errors.Is(err, kv.ErrTimeout) {
 							t.Error(err)
 						}
@@ -162,7 +162,7 @@ func TestTooSlow(t *testing.T) {
 	s.mu.Lock()
 	s.unfinished[key(0)].writeBy = time.Now().Add(-1)
 	s.mu.Unlock()
-	for _, err := range dump(t, s, key(0)) {
+	for _, err := range save(t, s, key(0)) {
 		if !errors.Is(err, kv.ErrTimeout) {
 			t.Error(err)
 		}
@@ -236,7 +236,7 @@ func TestAPageIsRewrittenBeforeItIsRead(t *testing.T) {
 				t.Fatal(err)
 			}
 			<-e.begun
-			for full := true; full && t.Context().Err() == nil; { // until nobody reads it, the service thinks
+			for full := true; full && t.Context().Err() == nil; { // until the service thinks that the page is no longer read
 				task, err := writer.Save(t.Context(), shards(key(1), 2))
 				err = errors.Join(results(t, task, err)...)
 				if full = errors.Is(err, kv.ErrFull); err != nil && !full {
@@ -270,7 +270,7 @@ func TestSavingAgainHoldsNoPage(t *testing.T) {
 	patience, done := context.WithTimeout(t.Context(), 20*time.Second)
 	defer done()
 	for err := kv.ErrFull; errors.Is(err, kv.ErrFull) && patience.Err() == nil; { // until the leases have ended
-		err = errors.Join(dump(t, s, keysOf(10, 4)...)...)
+		err = errors.Join(save(t, s, keysOf(10, 4)...)...)
 	}
 	there(t, s, keysOf(10, 4)...)
 }

@@ -44,7 +44,7 @@ func begin(t testing.TB, do func(k kv.Key, buf []byte) (*kv.Task, error), k kv.K
 	return task.Wait(t.Context())
 }
 
-func dump(t testing.TB, s kv.Store, k kv.Key) error {
+func save(t testing.TB, s kv.Store, k kv.Key) error {
 	t.Helper()
 	return begin(t, func(k kv.Key, buf []byte) (*kv.Task, error) {
 		return s.Save(t.Context(), layout.ByBlock([]kv.Key{k}, [][]byte{buf}))
@@ -103,7 +103,7 @@ func TestOnAMount(t *testing.T) {
 	t.Run("UCM's layout", func(t *testing.T) {
 		s := open(t, d, ring.Options{})
 		ours, theirs := kv.Key{1, 2}, kv.Key{1, 3}
-		must(t, dump(t, s, ours))
+		must(t, save(t, s, ours))
 		raw, err := os.ReadFile(path(d, ours))
 		if err != nil || !bytes.Equal(raw, content(ours)) {
 			t.Errorf("%d bytes, %v", len(raw), err)
@@ -128,7 +128,7 @@ func TestOnAMount(t *testing.T) {
 			must(t, mem.Close())
 		})
 		must(t, kv.Registrar(s).Register(mem.Name(), mem.Bytes()))
-		must(t, dump(t, s, kv.Key{2}))
+		must(t, save(t, s, kv.Key{2}))
 		must(t, load(t, s, kv.Key{2}, mem.Bytes()[4096:][:layout.BlockBytes]))
 	})
 
@@ -138,7 +138,7 @@ func TestOnAMount(t *testing.T) {
 		buf := make([]byte, layout.BlockBytes)
 		all := []kv.Key{{5, 1}, {5, 2}, {6}}
 		for _, k := range all {
-			must(t, dump(t, s, k))
+			must(t, save(t, s, k))
 			must(t, load(t, s, k, buf)) // it stays open
 		}
 		must(t, os.WriteFile(path(d, kv.Key{5, 3}), content(kv.Key{5, 3}), 0o644)) // UCM's
@@ -164,7 +164,7 @@ func TestOnAMount(t *testing.T) {
 		if err := s.Delete(t.Context(), []kv.Key{{5, 3}}); err == nil || !has(t, s, kv.Key{5, 3}) {
 			t.Errorf("UCM's block: %v", err)
 		}
-		must(t, dump(t, s, all[0]))
+		must(t, save(t, s, all[0]))
 		must(t, load(t, other, all[0], buf))
 	})
 
@@ -173,8 +173,8 @@ func TestOnAMount(t *testing.T) {
 		buf := make([]byte, layout.BlockBytes)
 		s := open(t, d, ring.Options{OpenFiles: 1})
 		a, b := kv.Key{3}, kv.Key{4}
-		must(t, dump(t, s, a))
-		must(t, dump(t, s, b))
+		must(t, save(t, s, a))
+		must(t, save(t, s, b))
 		must(t, load(t, s, a, buf))
 		must(t, os.Remove(path(d, a)))
 		if has(t, s, a) {
@@ -185,7 +185,7 @@ func TestOnAMount(t *testing.T) {
 		if err := load(t, s, a, buf); err != kv.ErrMiss {
 			t.Error(err)
 		}
-		must(t, dump(t, s, a))
+		must(t, save(t, s, a))
 		must(t, load(t, s, a, buf))
 	})
 }
@@ -201,20 +201,20 @@ func TestDaemonReplaced(t *testing.T) {
 func daemonReplaced(t *testing.T, d *daemontest.Daemon) {
 	s := open(t, d, ring.Options{Timeout: 5 * time.Second})
 	buf := make([]byte, layout.BlockBytes)
-	must(t, dump(t, s, kv.Key{1}))
+	must(t, save(t, s, kv.Key{1}))
 	must(t, load(t, s, kv.Key{1}, buf))
 	d.Kill()
 	if err := load(t, s, kv.Key{1}, buf); err == nil {
 		t.Error("loaded without a daemon")
 	}
-	if err := dump(t, s, kv.Key{2}); err == nil {
+	if err := save(t, s, kv.Key{2}); err == nil {
 		t.Error("saved without a daemon")
 	}
 	must(t, syscall.Unmount(d.Mount, syscall.MNT_DETACH))
 	d.Start(t)
 	var err error
 	for patience := time.Now().Add(20 * time.Second); time.Now().Before(patience); time.Sleep(10 * time.Millisecond) {
-		if err = errors.Join(dump(t, s, kv.Key{2}), load(t, s, kv.Key{1}, buf), load(t, s, kv.Key{2}, buf)); err == nil {
+		if err = errors.Join(save(t, s, kv.Key{2}), load(t, s, kv.Key{1}, buf), load(t, s, kv.Key{2}, buf)); err == nil {
 			// What was written since is recorded where others find it.
 			other := open(t, d, ring.Options{Checksums: kv.ChecksumsRequire})
 			must(t, load(t, other, kv.Key{2}, buf))
@@ -229,7 +229,7 @@ func TestDaemonStopped(t *testing.T) {
 	d := daemontest.Serve(t)
 	s := open(t, d, ring.Options{Timeout: time.Second})
 	buf := make([]byte, layout.BlockBytes)
-	must(t, dump(t, s, kv.Key{1}))
+	must(t, save(t, s, kv.Key{1}))
 	must(t, load(t, s, kv.Key{1}, buf))
 	d.Freeze(t)
 	ended := make(chan struct{})
@@ -240,7 +240,7 @@ func TestDaemonStopped(t *testing.T) {
 			"Lookup": func() error { return s.Lookup(t.Context(), []kv.Key{{1}, {2}}, make([]bool, 2)) },
 			"open":   func() error { return load(t, s, kv.Key{1}, buf) },
 			"closed": func() error { return load(t, s, kv.Key{2}, make([]byte, layout.BlockBytes)) },
-			"dump":   func() error { return dump(t, s, kv.Key{3}) },
+			"save":   func() error { return save(t, s, kv.Key{3}) },
 		} {
 			calls.Go(func() {
 				if err := call(); !errors.Is(err, kv.ErrTimeout) {

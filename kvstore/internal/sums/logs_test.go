@@ -378,7 +378,7 @@ func TestReplacedFileSystem(t *testing.T) {
 	do(t, b.Touch())
 }
 
-// A record that is damaged after it was read says nothing, and is no error.
+// A record that is damaged after it was read is ignored, and is no error.
 func TestDamagedLater(t *testing.T) {
 	root := t.TempDir()
 	layered := Shape{kv.Fingerprint{9}, 4096, 2}

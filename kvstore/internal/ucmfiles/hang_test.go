@@ -64,16 +64,16 @@ func TestWriterThatHangs(t *testing.T) {
 			})
 			t.Cleanup(goOn) // before the store is closed, which waits for the engine
 			shards := l.ByBlock([]kv.Key{{1}}, [][]byte{make([]byte, l.BlockBytes)})
-			dump := func() *kv.Task {
+			save := func() *kv.Task {
 				task, err := s.Save(t.Context(), shards)
 				if err != nil {
 					t.Fatal(err)
 				}
 				return task
 			}
-			first := dump()
+			first := save()
 			eventually(t, "the first has every shard", func() bool { return h.begun.Load() == 1 })
-			others := []*kv.Task{dump(), dump(), dump()}
+			others := []*kv.Task{save(), save(), save()}
 			patience := time.After(30 * time.Second)
 			for i, task := range others {
 				if c.want == context.Canceled {
@@ -96,7 +96,7 @@ func TestWriterThatHangs(t *testing.T) {
 				left, err := os.ReadDir(filepath.Join(s.roots[0].dir, ".temp"))
 				return err == nil && len(left) == 0
 			})
-			wait(t, dump(), nil)
+			wait(t, save(), nil)
 		})
 	}
 }

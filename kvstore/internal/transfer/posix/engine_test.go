@@ -42,7 +42,7 @@ func start(t *testing.T, o Options) transfer.Engine {
 	return e
 }
 
-// aligned is memory that begins at a page.
+// aligned returns memory that begins at a page boundary.
 func aligned(t *testing.T, size int) []byte {
 	t.Helper()
 	b, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
@@ -74,9 +74,8 @@ func do(ctx context.Context, e transfer.Engine, ops ...transfer.Op) []result {
 	return results
 }
 
-// Whatever the alignment of buffer, offset and length, directly or not: the bytes
-// that were written are read, and shown in pieces, and the file has the length that it
-// should.
+// With any alignment of buffer, offset and length, directly or not, the bytes that were
+// written are read, and shown in pieces, and the file has the right length.
 func TestEveryAlignment(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	noise := make([]byte, 3<<20)
@@ -128,8 +127,8 @@ func TestEveryAlignment(t *testing.T) {
 	}
 }
 
-// On a file system that has direct I/O it is used, and on one that has none the
-// same options work.
+// Direct I/O is used on a file system that has it, and the same options work on one that
+// has not.
 func TestDirectWhereThereIs(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	probe, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|syscall.O_DIRECT, 0o600)
@@ -206,9 +205,9 @@ func TestClosed(t *testing.T) {
 	}
 }
 
-// A mount that stops answering: what has begun is abandoned after the engine's
-// time, what has not gets ErrTimeout, is cancelled, or finds no room; another file
-// system is served meanwhile; and Close says that something never came back.
+// A mount stops answering: moves that have begun are abandoned after the engine's timeout;
+// those that have not get ErrTimeout, are cancelled, or find no room; another file system is
+// served meanwhile; and the error of Close says that calls have never returned.
 func TestHangingMount(t *testing.T) {
 	dir, hung := mountHanging(t)
 	e := New(Options{Streams: 2, WaitingQueueDepth: 2, Timeout: time.Second})
@@ -264,7 +263,7 @@ func TestHangingMount(t *testing.T) {
 	e.Do(t.Context(), op("nobody left", fine, true))
 	next("nobody left", kv.ErrTimeout)
 
-	// The file may be closed: its descriptor lives until the call is over.
+	// The file may be closed: its descriptor stays open until the call has returned.
 	if err := stuck.Close(); err != nil {
 		t.Error(err)
 	}
@@ -272,13 +271,13 @@ func TestHangingMount(t *testing.T) {
 		t.Error(err)
 	}
 	if err := e.Close(); err == nil {
-		t.Error("Close knows nothing of two calls that hang")
+		t.Error("Close returned no error although two calls hang")
 	}
 	hung.release()
 	<-hung.closed
 }
 
-// Do waits for room, and no longer than its context and the engine allow.
+// Do waits for room, but no longer than its context and the engine allow.
 func TestFullQueue(t *testing.T) {
 	dir, hung := mountHanging(t)
 	e := New(Options{Streams: 2, WaitingQueueDepth: 1, Timeout: 2 * time.Second})

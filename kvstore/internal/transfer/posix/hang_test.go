@@ -12,14 +12,13 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 )
 
-// hanging is a file that can be opened, and neither read nor written before
-// release.
+// hanging is a file that can be opened, but reads and writes of it hang until release.
 type hanging struct {
 	fs.Inode
 	asked   chan struct{} // gets a value for each call that hangs
 	end     chan struct{}
 	release func()
-	closed  chan struct{} // when the kernel has let go of the file
+	closed  chan struct{} // closed when the kernel has released the file
 	once    sync.Once
 }
 
@@ -31,7 +30,7 @@ var (
 )
 
 func (h *hanging) Open(context.Context, uint32) (fs.FileHandle, uint32, syscall.Errno) {
-	return struct{}{}, fuse.FOPEN_DIRECT_IO, fs.OK // without a handle nobody hears of Release
+	return struct{}{}, fuse.FOPEN_DIRECT_IO, fs.OK // without a handle Release is not called
 }
 
 func (h *hanging) Read(_ context.Context, _ fs.FileHandle, dest []byte, _ int64) (fuse.ReadResult, syscall.Errno) {

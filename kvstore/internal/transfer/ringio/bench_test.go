@@ -13,8 +13,8 @@ import (
 	"github.com/kv3fs/kv3fs/usrbio"
 )
 
-// BenchmarkRead is batches of 256 MiB through the engine and through a plain ring,
-// with as many requests in flight.
+// BenchmarkRead reads batches of 256 MiB through the engine and through a plain ring, with
+// equally many requests in flight.
 func BenchmarkRead(b *testing.B) {
 	const total, depth = 256 << 20, 32
 	d := serve(b)
@@ -86,7 +86,7 @@ func BenchmarkRead(b *testing.B) {
 	}
 }
 
-// read keeps the ring full, and waits for half of it at a time.
+// read keeps the ring full and waits for half of it at a time.
 func read(ctx context.Context, r *usrbio.Ring, f *usrbio.File, v *usrbio.Iov, total, size, depth int) error {
 	done := make([]usrbio.Completion, depth)
 	for at, pending := 0, 0; at < total || pending > 0; {

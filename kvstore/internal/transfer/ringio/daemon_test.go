@@ -34,7 +34,7 @@ func engine(t testing.TB, d *daemontest.Daemon, o ringio.Options) *ringio.Engine
 	return e
 }
 
-// shared is registered memory. It is there until the engine is closed.
+// shared returns registered memory, which exists until the engine is closed.
 func shared(t testing.TB, e *ringio.Engine, sizeBytes int) *memory.Memory {
 	t.Helper()
 	m, err := memory.New(int64(sizeBytes))
@@ -104,7 +104,7 @@ func do(t testing.TB, e *ringio.Engine, op transfer.Op) (int, error) {
 	return r.n, r.err
 }
 
-// all does moves that must all succeed.
+// all does moves, which must succeed.
 func all(t testing.TB, e *ringio.Engine, ops []transfer.Op) {
 	t.Helper()
 	for i, r := range results(t.Context(), e, ops) {

@@ -93,7 +93,7 @@ func TestReadsEndWhereTheFileEnds(t *testing.T) {
 	}
 }
 
-// Many goroutines, a queue that is always full, and every way a buffer can lie.
+// Many goroutines share a queue that is always full, with every kind of buffer.
 func TestManyAtOnce(t *testing.T) {
 	d := serve(t)
 	e := engine(t, d, ringio.Options{Entries: 8, BufferBytes: 1 << 20, WaitingQueueDepth: 4})
@@ -180,7 +180,7 @@ func TestErrorsNameTheFile(t *testing.T) {
 		t.Errorf("a file of another mount: %v", err)
 	}
 	if n, err := do(t, e, transfer.Op{File: f, Buf: make([]byte, 10)}); n != 1 || err != nil {
-		t.Errorf("and then: %d, %v", n, err)
+		t.Errorf("a move after that: %d, %v", n, err)
 	}
 }
 
@@ -225,7 +225,7 @@ func TestMemoryThatIsNot(t *testing.T) {
 	}
 }
 
-// A daemon is killed while moves are on their way, and another one takes its place.
+// A daemon is killed while moves are under way, and another one takes its place.
 func TestKilledDaemon(t *testing.T) {
 	d := serve(t)
 	const size, workers = 1 << 20, 8
@@ -293,8 +293,8 @@ func TestKilledDaemon(t *testing.T) {
 	}
 }
 
-// Memory whose name somebody has removed, or given to something else, is used all the
-// same, through a copy, once there is another daemon.
+// Memory whose name was removed, or given to another object, is still used, through a copy,
+// once there is another daemon.
 func TestMemoryWithoutItsName(t *testing.T) {
 	d := serve(t)
 	if err := os.WriteFile(filepath.Join(d.Data, "f"), []byte("12345"), 0o644); err != nil {
@@ -324,11 +324,11 @@ func TestMemoryWithoutItsName(t *testing.T) {
 		d.Start(t)
 	}
 	if other.Bytes()[0] != 0 {
-		t.Error("what has the name now was written to")
+		t.Error("the object that has the name now was written to")
 	}
 }
 
-// A daemon is replaced while nothing is on its way, before anybody has noticed.
+// A daemon is replaced while no move is under way, before the engine has noticed.
 func TestReplacedDaemon(t *testing.T) {
 	d := serve(t)
 	if err := os.WriteFile(filepath.Join(d.Data, "f"), []byte("12345"), 0o644); err != nil {
@@ -424,8 +424,8 @@ func TestStoppedDaemon(t *testing.T) {
 	}
 }
 
-// The mount is cut off from a daemon that is only stopped: it may still write, whoever
-// has come in its place.
+// The mount is cut off from a daemon that is only stopped: it may still write, even if
+// another daemon has taken its place.
 func TestCutOffDaemon(t *testing.T) {
 	for name, replaced := range map[string]bool{"no daemon": false, "another daemon": true} {
 		t.Run(name, func(t *testing.T) { testCutOff(t, replaced) })
@@ -564,10 +564,10 @@ func TestCloseOfAStoppedDaemon(t *testing.T) {
 	}
 }
 
-// A daemon that stops while it is asked for a file keeps nobody but him who asked.
+// A daemon that stops during Open holds up only that call, not Close.
 func TestOpenThatHangs(t *testing.T) {
 	d := serve(t)
-	e := engine(t, d, ringio.Options{Timeout: 100 * time.Millisecond})
+	e := engine(t, d, ringio.Options{Timeout: 500 * time.Millisecond})
 	f, err := os.Create(filepath.Join(d.Mount, "f"))
 	if err != nil {
 		t.Fatal(err)
@@ -581,7 +581,7 @@ func TestOpenThatHangs(t *testing.T) {
 			t.Error("opened although the engine is closed")
 		}
 	}()
-	within(t, "Open asks the daemon", func() bool {
+	within(t, "Open calls the daemon", func() bool {
 		stacks := make([]byte, 1<<20)
 		return bytes.Contains(stacks[:runtime.Stack(stacks, true)], []byte("IoctlGetInt"))
 	})
@@ -599,7 +599,7 @@ func TestOpenThatHangs(t *testing.T) {
 	<-opened
 }
 
-// Close waits for pieces that are on their way, and not for a move of many more.
+// Close waits for pieces that are under way, but not for the rest of a move.
 func TestCloseCutsLongMovesShort(t *testing.T) {
 	d, e, f, _ := stopped(t, time.Minute)
 	results := make(chan error, 2)
