@@ -1,3 +1,5 @@
+//lint:file-ignore SA4006 The snippet shows the calls and leaves out what a program does with errors.
+
 package kvstore_test
 
 import (
