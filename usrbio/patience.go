@@ -12,7 +12,7 @@ import (
 const patience = 30 * time.Second
 
 // responder bounds the waits for one daemon's answers. Once a wait has lasted for
-// patience, the daemon counts as hung and nobody waits for it until it answers.
+// patience, the daemon counts as hung and no call waits for it until it answers.
 type responder struct {
 	patience time.Duration
 
@@ -41,7 +41,7 @@ func (r *responder) giveUp() error {
 	return syscall.ETIMEDOUT
 }
 
-// answered notes an answer that nobody waited for: the daemon works again.
+// answered notes an answer that came too late: the daemon works again.
 func (r *responder) answered() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -73,7 +73,7 @@ type question struct {
 	of     *responder
 	fn     func() error
 	undo   func()        // nil: nothing to undo
-	answer chan error    // unbuffered: the caller receives it, or nobody does
+	answer chan error    // unbuffered: only a caller that still waits receives it
 	left   chan struct{} // closed when the caller no longer waits
 }
 

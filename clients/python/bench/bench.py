@@ -105,42 +105,42 @@ class Case:
         self._memory = mmap.mmap(memory, size * depth)
         os.close(memory)
 
-    def run(self, who, command, figures, turn):
+    def run(self, program, command, figures, turn):
         """Its figures, after what it read has been checked."""
         self._memory[:] = bytes(len(self._memory))
-        values, held = self.contenders[who].tell(command, figures)
+        values, held = self.contenders[program].tell(command, figures)
         slot = turn % self.depth
         with open(self._data_path, "rb") as file:
             expected = os.pread(file.fileno(), self.size, held[slot])
         if self._memory[slot * self.size : (slot + 1) * self.size] != expected:
-            raise OSError(f"{who}: wrong bytes in slot {slot}, from offset {held[slot]}")
+            raise OSError(f"{program}: wrong bytes in slot {slot}, from offset {held[slot]}")
         return values
 
     def in_turns(self, command, figures, runs, progress):
         """Each contender's figures of each run. Another contender begins each round; round 0 is the warm-up."""
-        rows = {who: [] for who in self.contenders}
+        rows = {program: [] for program in self.contenders}
         for turn in range(runs + 1):
             order = list(self.contenders)[:: 1 if turn % 2 else -1]
-            for who in order:
-                values = self.run(who, command, figures[who], turn)
+            for program in order:
+                values = self.run(program, command, figures[program], turn)
                 if turn:
-                    rows[who].append(values)
+                    rows[program].append(values)
             progress(turn, runs)
         return rows
 
     def rate(self, seconds, runs, progress):
         """Requests a second."""
         rows = self.in_turns(f"rate {seconds}", {"c": 2, "python": 2}, runs, progress)
-        return {who: [requests / took for requests, took in values] for who, values in rows.items()}
+        return {program: [requests / took for requests, took in values] for program, values in rows.items()}
 
     def cost(self, runs, progress):
         """Microseconds for one request, by operation; medians of the runs."""
         names = {"c": ["prepare", "reap"], "python": ["prepare", "reap", "slice"]}
-        figures = {who: len(names[who]) for who in names}
+        figures = {program: len(names[program]) for program in names}
         rows = self.in_turns(f"cost {COST_BATCHES}", figures, runs, progress)
         return {
-            who: {name: report.Spread(column).median / 1000 for name, column in zip(names[who], zip(*values))}
-            for who, values in rows.items()
+            program: {name: report.Spread(column).median / 1000 for name, column in zip(names[program], zip(*values))}
+            for program, values in rows.items()
         }
 
 

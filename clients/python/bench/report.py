@@ -33,11 +33,11 @@ def as_table(report):
     row = "{:34} {:26} {:26} {:>8}  {}".format
 
     def rates(what, case, scale, digits, aim=""):
-        c, python = (Spread([rate / scale for rate in case["rate"][who]]).text(digits) for who in ("c", "python"))
+        c, python = (Spread([rate / scale for rate in case["rate"][program]]).text(digits) for program in ("c", "python"))
         return row(what, c, python, f"{case['python_to_c']:.2f}", aim)
 
     def costs(what, *names, aim=""):
-        c, python = (f"{sum(cost[who].get(name, 0) for name in names):.3f}" for who in ("c", "python"))
+        c, python = (f"{sum(cost[program].get(name, 0) for name in names):.3f}" for program in ("c", "python"))
         return row(what, c, python, "", aim)
 
     lines = [

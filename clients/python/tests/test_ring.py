@@ -505,10 +505,10 @@ class TestThreads(MountedTestCase):
         seen, end = [], time.monotonic() + PATIENCE_SECONDS
         room = threading.Semaphore(32)
 
-        def prepare(who):
+        def prepare(preparer):
             for i in range(count):
                 self.assertTrue(room.acquire(timeout=PATIENCE_SECONDS))
-                ring.prepare(iov[i : i + 1], True, fd, 0, (who, i)).submit()
+                ring.prepare(iov[i : i + 1], True, fd, 0, (preparer, i)).submit()
 
         def wait():
             while len(seen) < preparers * count and time.monotonic() < end:
@@ -517,8 +517,8 @@ class TestThreads(MountedTestCase):
                 for _ in done:
                     room.release()
 
-        self.run_all(*([lambda who=who: prepare(who) for who in range(preparers)] + [wait] * waiters))
-        self.assertEqual(sorted(seen), [((who, i), 1) for who in range(preparers) for i in range(count)])
+        self.run_all(*([lambda preparer=preparer: prepare(preparer) for preparer in range(preparers)] + [wait] * waiters))
+        self.assertEqual(sorted(seen), [((preparer, i), 1) for preparer in range(preparers) for i in range(count)])
         self.assertEqual(ring.ior._in_flight, {})
 
     def test_one_prepares_one_waits(self):
