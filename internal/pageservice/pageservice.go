@@ -7,7 +7,7 @@
 // that of package journal, makes it durable.
 //
 // A page has exactly one owner: nobody (it is free), a reservation (one writer has it,
-// for one key), a key (confirmed), or the quarantine (it was given up, and somebody who
+// for one key), a key (confirmed), or the quarantine (it was given up, and a client that
 // learned of it earlier may still read or write it). A writer gets a page only when it
 // is free, or when the key that owns it may be evicted.
 package pageservice

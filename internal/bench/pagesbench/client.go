@@ -45,8 +45,8 @@ type client struct {
 	requests       int
 	sinceCheck     int
 
-	asked, confirmed []byte // bodies, reused
-	pages            []int64
+	allocation, confirmed []byte // bodies, reused
+	pages                 []int64
 }
 
 // newClient connects the number-th client of a service. known has the pages of the
@@ -172,8 +172,8 @@ func (c *client) allocateAndConfirm() error {
 // store stores the batch of keys from first on and returns their pages, which are valid
 // until the next call.
 func (c *client) store(first uint64) ([]int64, error) {
-	c.asked = c.d.appendAllocation(newBody(c.asked), first, c.batch)
-	answer, err := c.do(seal(c.asked, c.to, c.d.allocate.path), 200)
+	c.allocation = c.d.appendAllocation(newBody(c.allocation), first, c.batch)
+	answer, err := c.do(seal(c.allocation, c.to, c.d.allocate.path), 200)
 	if err != nil {
 		return nil, fmt.Errorf("allocate: %w", err)
 	}

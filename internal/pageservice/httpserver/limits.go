@@ -19,7 +19,7 @@ type Limits struct {
 }
 
 // smallBody is the size up to which a body does not wait for memory. It is above that of
-// the batches that engines send, so that these never wait for somebody else's megabytes.
+// the batches that engines send, so that these never wait for the megabytes of others.
 // The number of connections bounds how many small bodies there are.
 const smallBody = 128 << 10
 

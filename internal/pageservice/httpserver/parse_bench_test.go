@@ -76,3 +76,35 @@ func compare(b *testing.B, name string, f form, body string, into func() any) {
 		b.ReportMetric(float64(theirs)/float64(ours), "json/ours")
 	})
 }
+
+// BenchmarkHostile parses bodies of about 8 MB, the largest that the service accepts by
+// default, made to cost as much as possible.
+func BenchmarkHostile(b *testing.B) {
+	members := func(n int) string {
+		var all strings.Builder
+		for i := range n {
+			fmt.Fprintf(&all, `"a%d":1,`, i)
+		}
+		return all.String() + `"z":1`
+	}
+	deep := strings.Repeat(`{"a":`, maxDepth-10) + "1" + strings.Repeat("}", maxDepth-10)
+	for name, value := range map[string]string{
+		"one object":      "{" + members(700_000) + "}",
+		"small objects":   "[" + strings.Repeat(`{"a":1},`, 1_000_000) + "1]",
+		"middle objects":  "[" + strings.Repeat("{"+members(fewNames)+"},", 16_000) + "1]",
+		"deep objects":    "[" + strings.Repeat(deep+",", 130) + "1]",
+		"escaped strings": `"` + strings.Repeat(`\u00e9`, 1_300_000) + `"`,
+	} {
+		b.Run(name, func(b *testing.B) {
+			l := Limits{}.WithDefaults()
+			r := &request{limits: &l, body: []byte(`{"x":` + value + "}")}
+			b.SetBytes(int64(len(r.body)))
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := r.parse(form{}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -23,8 +23,9 @@ type parser struct {
 	at    int
 	plain bool // see isPlain
 
-	levels []level  // the objects and lists around the position; reused
-	names  []string // of the objects among them so far; reused
+	levels []level               // the objects and lists around the position; reused
+	names  []string              // of the objects among them so far; reused
+	sets   []map[string]struct{} // empty ones, for reuse
 }
 
 // level is an object or a list that has begun and not ended.
@@ -38,7 +39,9 @@ const (
 	// maxDepth bounds how deep objects and lists lie in each other.
 	maxDepth = 10000
 	// fewNames of an object are compared one by one.
-	fewNames = 16
+	fewNames = 64
+	// keepNames and keepSets bound the sets of names that are kept for reuse.
+	keepNames, keepSets = 1 << 10, 16
 )
 
 // isPlain reports whether a text is ASCII without control characters or backslashes:
@@ -71,7 +74,7 @@ func isPlain(text string) bool {
 func (p *parser) reset() {
 	clear(p.names[:cap(p.names)]) // they would keep the text in memory
 	clear(p.levels[:cap(p.levels)])
-	*p = parser{levels: p.levels[:0], names: p.names[:0]}
+	*p = parser{levels: p.levels[:0], names: p.names[:0], sets: p.sets}
 }
 
 // start begins with a text.
@@ -138,7 +141,13 @@ func (p *parser) close() bool {
 		return false
 	}
 	p.names = p.names[:p.levels[last].first]
-	p.levels[last].set = nil
+	if set := p.levels[last].set; set != nil {
+		p.levels[last].set = nil
+		if len(set) <= keepNames && len(p.sets) < keepSets {
+			clear(set)
+			p.sets = append(p.sets, set)
+		}
+	}
 	p.levels = p.levels[:last]
 	return true
 }
@@ -211,7 +220,8 @@ func (p *parser) name() (string, error) {
 	case l.set != nil:
 		l.set[name] = struct{}{}
 	case len(known) == fewNames:
-		l.set = map[string]struct{}{name: {}}
+		l.set = p.newSet()
+		l.set[name] = struct{}{}
 		for _, k := range known {
 			l.set[k] = struct{}{}
 		}
@@ -220,6 +230,17 @@ func (p *parser) name() (string, error) {
 		return "", p.fail("':'")
 	}
 	return name, nil
+}
+
+// newSet returns an empty set of names.
+func (p *parser) newSet() map[string]struct{} {
+	last := len(p.sets) - 1
+	if last < 0 {
+		return map[string]struct{}{}
+	}
+	set := p.sets[last]
+	p.sets = p.sets[:last]
+	return set
 }
 
 // skip reads over a value of any type. It does not recurse, so that a deep value costs
@@ -268,7 +289,7 @@ func (p *parser) nameInObject() (err error) {
 func (p *parser) scalar() (err error) {
 	switch c := p.peek(); {
 	case c == '"':
-		_, err = p.string()
+		_, err = p.readString(false)
 		return err
 	case isNumber(c):
 		_, err = p.number()
@@ -325,7 +346,10 @@ func (p *parser) digits() int {
 }
 
 // string reads a string, as a part of the text if it has no escapes.
-func (p *parser) string() (string, error) {
+func (p *parser) string() (string, error) { return p.readString(true) }
+
+// readString does so. Without keep it only checks a string with escapes, and returns "".
+func (p *parser) readString(keep bool) (string, error) {
 	if !p.take('"') {
 		return "", p.fail("a string")
 	}
@@ -339,7 +363,7 @@ func (p *parser) string() (string, error) {
 	if !p.plain {
 		for i := range len(s) {
 			if s[i] < ' ' || s[i] == '\\' {
-				return p.escaped(i)
+				return p.escaped(i, n, keep)
 			}
 		}
 	}
@@ -347,9 +371,13 @@ func (p *parser) string() (string, error) {
 	return s, nil
 }
 
-// escaped reads the rest of a string, whose first n bytes need no care.
-func (p *parser) escaped(n int) (string, error) {
-	b := append([]byte(nil), p.text[p.at:p.at+n]...)
+// escaped reads a string with escapes. Its first n bytes have none, and it has at least
+// least bytes.
+func (p *parser) escaped(n, least int, keep bool) (string, error) {
+	var b []byte
+	if keep {
+		b = append(make([]byte, 0, least), p.text[p.at:p.at+n]...)
+	}
 	for p.at += n; p.at < len(p.text); {
 		c := p.text[p.at]
 		switch {
@@ -363,9 +391,13 @@ func (p *parser) escaped(n int) (string, error) {
 			if !ok {
 				return "", p.fail("a valid escape")
 			}
-			b = utf8.AppendRune(b, r)
+			if keep {
+				b = utf8.AppendRune(b, r)
+			}
 		default:
-			b = append(b, c)
+			if keep {
+				b = append(b, c)
+			}
 			p.at++
 		}
 	}

@@ -13,7 +13,7 @@ import (
 // caller at a time makes it, and those who waited meanwhile share its result.
 type stats struct {
 	query func(context.Context) ([]pageservice.SpaceState, error)
-	one   chan struct{} // holds a token while somebody uses the fields below
+	one   chan struct{} // holds a token while a caller uses the fields below
 	at    time.Time     // when the last query began
 	last  []pageservice.SpaceState
 }

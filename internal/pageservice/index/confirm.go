@@ -11,8 +11,8 @@ import (
 // Confirm makes written pages belong to their keys, durably: when it returns, they
 // survive the loss of power. Then it gives up the pages in release. It ignores, and
 // counts in Confirmed.Ignored, what is not the caller's to confirm or to release: a page
-// that was never reserved for this key, or whose reservation has ended and that somebody
-// else has now, or that belongs to a key.
+// that was never reserved for this key, or whose reservation has ended and that another
+// writer has now, or that belongs to a key.
 //
 // A release names no key, and may come late from a former writer of the page. So the
 // quarantine begins as if the reservation had lasted, and the present writer may still

@@ -10,7 +10,7 @@ import (
 // replay starts the log and applies its records. The log does not have everything that
 // clients were told before, so replay assumes the worst: that every key was located, or
 // its page handed out to be written again, just now; and so was every page that was
-// ever reserved, or given up, and is not known to be somebody else's.
+// ever reserved, or given up, and is not known to have another owner now.
 func (x *Index) replay() error {
 	if x.o.World < 0 || x.o.World > pageservice.MaxRanks {
 		return fmt.Errorf("%w: %d ranks; want 0 to %d", pageservice.ErrInvalid, x.o.World, pageservice.MaxRanks)

@@ -102,7 +102,7 @@ var confirming = map[string]func(*world){
 
 	// 6.6: failed writes release pages that may belong to a complete key, so that
 	// another key receives a live page.
-	"a page that belongs to a key is not released by somebody's failed write": func(w *world) {
+	"a page that belongs to a key is not released by a failed write": func(w *world) {
 		w.initialize(1, 0)
 		w.save(0, "a")
 		page := w.reserve(0, "a")[0].Page // to be written again

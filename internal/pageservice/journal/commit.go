@@ -16,7 +16,7 @@ import (
 const batchBytes = 16 << 20
 
 // run is the committer. It writes everything that is queued in one transaction, so that
-// many writers share one wait for the disk and a single one waits for nobody else.
+// many writers share one wait for the disk and a single writer waits for no other.
 func (j *Journal) run() {
 	defer close(j.done)
 	for {
