@@ -85,7 +85,7 @@ func (f *fetch) add(fill *filling, index int) {
 	f.fills = append(f.fills, fill)
 }
 
-// run has next load it, and hands what arrives to the copiers while the rest is on its way.
+// run has next load the shards, and hands each to the copiers as it arrives.
 func (f *fetch) run() {
 	defer f.cancel()
 	t, err := f.s.next.Load(f.ctx, f.shards)

@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 const (
 	killSlots = 24
 	killKnown = 40 // blocks that next always has
-	killSaved = 40 // blocks that are there when somebody has saved them
+	killSaved = 40 // blocks that are there once a process has saved them
 )
 
 var killLayout = kv.Layout{BlockBytes: 4 * 16 << 10, ShardBytes: 16 << 10}
@@ -64,8 +64,8 @@ func killNext() *shelf {
 	return next
 }
 
-// child does this and that with the cache until its input ends, and says so line by
-// line.
+// child calls random methods of the cache until its input ends, and prints a line for each
+// call.
 func child(name string) error {
 	s, err := cache.New(killNext(), killOptions(name))
 	if err != nil {

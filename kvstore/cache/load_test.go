@@ -63,8 +63,8 @@ func TestSingleFlight(t *testing.T) {
 	}
 }
 
-// Who came first and gave up does not fail those who wait with him.
-func TestCancelledLoadFailsNobodyElse(t *testing.T) {
+// A cancelled batch that fetches a block does not fail other batches that wait for it.
+func TestCancelledLoadFailsNoOther(t *testing.T) {
 	shelf := newShelf(small, newThings())
 	shelf.things.fill(small, key(1), key(2))
 	g := newGate()
@@ -84,7 +84,7 @@ func TestCancelledLoadFailsNobodyElse(t *testing.T) {
 	}
 }
 
-// What nobody waits for any more is not read, and can be loaded by the next.
+// A fetch that no batch waits for any more is cancelled, and the next batch can load the block.
 func TestCancelledLoadEndsItsFetch(t *testing.T) {
 	shelf := newShelf(small, newThings())
 	shelf.things.fill(small, keys(0, 4)...)
@@ -150,7 +150,7 @@ func TestLayersInSeveralLoads(t *testing.T) {
 	}
 }
 
-// Half a block that next has lost meanwhile is no block, and in nobody's way.
+// Half a block that next has lost meanwhile is not found, and does not hinder a new save.
 func TestHalfALoadedBlock(t *testing.T) {
 	shelf := newShelf(small, newThings())
 	shelf.things.fill(small, key(1))
@@ -208,8 +208,8 @@ func TestNextFails(t *testing.T) {
 	}
 }
 
-// Memory that storage may still write into is not used again, and that is not the
-// trouble of those who wanted what was to be in it.
+// Memory that the storage may still write into is not used again. The batches that waited
+// for it get no ErrAbandoned, because their own buffers are free.
 func TestAbandonedRead(t *testing.T) {
 	shelf := newShelf(small, newThings())
 	shelf.things.fill(small, keys(0, 8)...)

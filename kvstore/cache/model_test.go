@@ -24,7 +24,7 @@ type model struct {
 	next    *shelf
 	known   map[kv.Key]bool // whole in next, from the start or after a flush without error
 	saved   map[kv.Key]bool // saved in part at least: they may be there
-	hinted  map[kv.Key]bool // somebody may still be fetching them from before next's mood changed
+	hinted  map[kv.Key]bool // a fetch from before next's mood changed may still be under way
 	wasBad  map[kv.Key]bool
 	mu      sync.Mutex
 	failing map[kv.Key]string // what next does with a block: "load", "save", "miss"
@@ -247,8 +247,8 @@ func (m *model) mood() {
 	}
 }
 
-// Whatever next does, in whatever memory, bytes are right, what next has is found and
-// loaded, and what nobody saved is not.
+// Whatever next does, and however little memory there is, bytes are right, what next has
+// is found and loaded, and what was never saved is not.
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := &model{

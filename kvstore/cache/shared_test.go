@@ -80,7 +80,7 @@ func TestOthersBlocksAreThere(t *testing.T) {
 	}
 }
 
-// Who finds a block that another one has yet to write waits for that in Flush.
+// A process that finds a block which another one has yet to write waits for that in Flush.
 func TestFlushWaitsForOthers(t *testing.T) {
 	things, nexts, stores := two(t, cache.Options{})
 	g := newGate()
@@ -213,8 +213,8 @@ func TestShareWithAnotherLayout(t *testing.T) {
 	}
 }
 
-// When somebody shrinks the memory, everything goes through to next, and nothing
-// wrong comes back.
+// When the memory is shrunk, everything goes through to next, and no wrong bytes come
+// back.
 func TestShrunkenObject(t *testing.T) {
 	for _, left := range []int64{0, 5000, 3 << 20} { // nothing, half a table, half the blocks
 		name := shared(t)

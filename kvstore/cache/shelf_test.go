@@ -9,8 +9,8 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
-// shelf is a next store in memory that counts what is asked of it, and that can be
-// told to wait and to fail. What is on it may be given to another one.
+// shelf is a next store in memory that counts calls, and that can be told to wait and to
+// fail. Its content may be shared with another shelf.
 type shelf struct {
 	layout kv.Layout
 	things *things

@@ -50,7 +50,7 @@ type Store struct {
 	victims    []table.Victim
 	searched   bool // in this Do all slots were searched for victims without success
 	fillings   map[int32]*filling
-	space      chan struct{}        // closed when a slot may have become free; nil while nobody waits
+	space      chan struct{}        // closed when a slot may have become free; nil while no save waits
 	assembling int                  // slots in which saves put a block together
 	through    map[kv.Key]time.Time // blocks that are saved straight to next, and when that was last seen
 	wanted     []kv.Key             // to be prefetched

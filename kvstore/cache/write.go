@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	writers        = 2        // batches on their way to next at once
+	writers        = 2        // batches that are written to next at once
 	writeAtOnce    = 32       // blocks of each, at most
 	writeBytesOnce = 64 << 20 // and bytes, about
 )

@@ -13,8 +13,8 @@ import (
 
 const million = 1 << 20
 
-// sparse makes a directory of blocks of a page that nobody has written: headers and
-// indexes alone.
+// sparse makes a directory of one-page blocks that has only headers and indexes, and no
+// data.
 func sparse(b *testing.B, blocks int) Options {
 	b.Helper()
 	l := kv.Layout{BlockBytes: pageBytes, ShardBytes: pageBytes}

@@ -97,7 +97,7 @@ type carrier struct {
 	stopped   bool // the others are left
 }
 
-// copying is a block on its way from one slot to another.
+// copying is a block that is being copied from one slot to another.
 type copying struct {
 	from, to place
 	key      kv.Key

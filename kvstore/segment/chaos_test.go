@@ -16,8 +16,8 @@ import (
 )
 
 // Batches that overlap, are cut up and cancelled, on a disk that fails, falls short and
-// is late at random, in layouts and sizes that nobody would choose: nothing wrong is
-// loaded, and when the disk is well again nothing is left pinned, and all works.
+// is late at random, in extreme layouts and sizes: no wrong bytes are loaded, and when the
+// disk has recovered nothing is left pinned, and everything works.
 func TestChaos(t *testing.T) {
 	for _, l := range []kv.Layout{
 		{BlockBytes: 1, ShardBytes: 1}, {BlockBytes: 3, ShardBytes: 1},
@@ -85,7 +85,7 @@ func badDisk(op transfer.Op, do func()) {
 	}
 }
 
-// someBatch loads or saves some blocks or shards, and perhaps thinks better of it.
+// someBatch loads or saves some blocks or shards, and cancels some of these batches.
 func someBatch(t *testing.T, s *Store, rng *rand.Rand) {
 	var keys []kv.Key
 	for range 1 + rng.IntN(4) {
@@ -123,7 +123,7 @@ func someBatch(t *testing.T, s *Store, rng *rand.Rand) {
 	}
 }
 
-// idle says whether nobody reads or writes any segment.
+// idle reports whether no segment is being read or written.
 func idle(s *Store) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

@@ -12,7 +12,7 @@ import (
 type meddler struct {
 	transfer.Engine
 	mu   sync.Mutex
-	with func(op transfer.Op, do func()) // do goes on with it; set and read under mu
+	with func(op transfer.Op, do func()) // do makes the move; set and read under mu
 }
 
 func newMeddler() *meddler { return &meddler{Engine: posix.New(posix.Options{Streams: 4})} }

@@ -74,7 +74,7 @@ func segmentsFor(capacityBytes, segmentBytes int64) int {
 	return int(max(0, capacityBytes-ownBytes) / onDiskBytes(segmentBytes))
 }
 
-// chooseSegmentBytes is the size of segments where nobody says.
+// chooseSegmentBytes returns the size of segments where none was given.
 func chooseSegmentBytes(capacityBytes int64, l kv.Layout) int64 {
 	n := min(defaultSegmentBytes, (capacityBytes-ownBytes)/usualSegments)
 	n = max(n, capacityBytes/maxSegments)

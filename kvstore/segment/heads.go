@@ -12,7 +12,7 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
-// headBuffers is how many heads may be on their way at once: 2 MiB of them.
+// headBuffers is how many heads may be read or written at once: 2 MiB of buffers.
 const headBuffers = 512
 
 // heads are buffers for heads of blocks: pages outside Go's heap, as direct I/O needs

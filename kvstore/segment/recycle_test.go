@@ -157,8 +157,8 @@ func TestCapacityIsAPromise(t *testing.T) {
 	}
 }
 
-// While somebody reads a block its segment is not recycled, others are, and what he
-// reads at last is right.
+// While a block is being read its segment is not recycled, others are, and the bytes that
+// are read are right.
 func TestReadersPinTheirSegment(t *testing.T) { synctest.Test(t, readersPinTheirSegment) }
 
 func readersPinTheirSegment(t *testing.T) {
@@ -207,11 +207,10 @@ func readersPinTheirSegment(t *testing.T) {
 	})
 }
 
-// Unfinished blocks everywhere, with nobody who goes on with them, have to go when
-// there is no space for others.
-func TestUnfinishedBlocksMakeRoom(t *testing.T) { synctest.Test(t, unfinishedBlocksMakeRoom) }
+// Unfinished blocks whose shards stopped coming are dropped when they take all the space.
+func TestUnfinishedBlocksMakeSpace(t *testing.T) { synctest.Test(t, unfinishedBlocksMakeSpace) }
 
-func unfinishedBlocksMakeRoom(t *testing.T) {
+func unfinishedBlocksMakeSpace(t *testing.T) {
 	const segments, slots, blocks = 3, 4, 40
 	o := options(t.TempDir(), small, segments, slots)
 	o.Timeout = 3 * time.Second

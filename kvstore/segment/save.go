@@ -36,7 +36,7 @@ type saving struct {
 	wait batch.Patience // bounds the waits for a slot
 }
 
-// writing is shards on their way to the engine, in one goroutine.
+// writing gathers shards for the engine. It belongs to one goroutine.
 type writing struct {
 	batch.Queue
 	s *Store

@@ -161,8 +161,8 @@ func (s *Store) checkEmpty(seg *segment) {
 	}
 }
 
-// checkGeneration asserts that a generation is later than all that have headers, and that
-// nobody uses the segment which gets it. The store's lock is held.
+// checkGeneration asserts that a generation is later than those of all segments, and that
+// the segment which gets it is not in use. The store's lock is held.
 func (s *Store) checkGeneration(seg *segment, generation uint64) {
 	if !invariants.Enabled {
 		return

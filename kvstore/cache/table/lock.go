@@ -17,7 +17,7 @@ const (
 	mostMembers = 64
 )
 
-// tryLock takes one if nobody else has it.
+// tryLock takes a lock if it is free.
 func tryLock(fd int, at int64) (bool, error) {
 	err := unix.FcntlFlock(uintptr(fd), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK, Start: at, Len: 1})
 	if err == unix.EAGAIN || err == unix.EACCES {

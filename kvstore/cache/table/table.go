@@ -44,7 +44,7 @@ import (
 type Config struct {
 	Layout        kv.Layout
 	Namespace     kv.Fingerprint
-	CapacityBytes int64         // of all slots together; who comes first decides
+	CapacityBytes int64         // of all slots together; the first process decides
 	LockWait      time.Duration // how long to wait for another process
 	Grace         time.Duration // how long a dead process's storage may still write
 	Verify        bool          // sum up what is written, and check what is read
@@ -137,7 +137,7 @@ func (t *Table) Bytes() []byte { return t.m.Bytes() }
 // Shared reports whether other processes may use the memory.
 func (t *Table) Shared() bool { return t.shared }
 
-// Shard returns the memory of a shard. It is for system calls, and for callers who know
+// Shard returns the memory of a shard. It is for system calls, and for callers that know
 // that no process can shrink the object.
 func (t *Table) Shard(slot int32, index int) []byte {
 	at := t.shardAt(slot, index)

@@ -310,7 +310,7 @@ func TestDeath(t *testing.T) {
 	}
 }
 
-// Who was killed in the middle of a change leaves a table that works.
+// A process that is killed in the middle of a change leaves a table that works.
 func TestDeathInTheTable(t *testing.T) {
 	n := name(t)
 	dead, live := join(t, n, config), join(t, n, config)
@@ -353,8 +353,8 @@ func TestDeathInTheTable(t *testing.T) {
 	})
 }
 
-// Blocks survive the death of all who shared them, and a proper end of the last
-// removes them.
+// Blocks survive when all processes that share them are killed. They are removed when the
+// last process closes the cache.
 func TestBlocksOutliveTheKilled(t *testing.T) {
 	n := name(t)
 	dead := join(t, n, config)
@@ -415,7 +415,7 @@ func TestObjectsThatAreNotOurs(t *testing.T) {
 	}
 }
 
-// A creator who was killed before it was done is no obstacle.
+// A table whose creator was killed before it was done is made again.
 func TestHalfMade(t *testing.T) {
 	n := name(t)
 	if err := os.WriteFile(filepath.Join(shm.Dir, n), make([]byte, 100*4096), 0o600); err != nil {

@@ -47,7 +47,7 @@ func TestLastShardFinishes(t *testing.T) {
 	if !table.Written(b, 1) {
 		t.Fatal("not whole")
 	}
-	// Until it is visible nobody begins the block anew.
+	// Until the block is visible no writer begins it anew.
 	called := 0
 	enter(t, table, 1, Later, func() { called++ })
 	if table.Finish(b); called != 1 || table.Len() != 0 {
@@ -123,7 +123,7 @@ func TestExpire(t *testing.T) {
 	}
 }
 
-// Between the failure of a block's only shard and its end nobody writes into what is
+// Between the failure of a block's only shard and Finish, no writer gets the payload that is
 // about to be dropped.
 func TestGivenUpIsNotEntered(t *testing.T) {
 	table := New[string](2)
@@ -146,7 +146,7 @@ func TestGivenUpIsNotEntered(t *testing.T) {
 }
 
 // Blocks that cannot be opened, whose shards fail, that become whole and that expire,
-// all at once: each payload has one end, and whoever waits is called.
+// all at once: each payload is finished once, and every caller that waits is called.
 func TestNobodyIsForgotten(t *testing.T) {
 	const shards, writers, rounds = 3, 8, 500
 	table := New[*atomic.Bool](shards) // whether it has ended
@@ -269,13 +269,13 @@ func TestManyWriters(t *testing.T) {
 		}
 	}
 	wg.Wait()
-	// A writer who looked just before it became visible may have begun it anew.
+	// A writer that looked just before it became visible may have begun it anew.
 	if visible.Load() == 0 {
 		t.Errorf("never whole; %d blocks unfinished", table.Len())
 	}
 }
 
-// A block is given up while nobody is at it, and once.
+// A block is given up once, and only while no writer works on it.
 func TestGiveUp(t *testing.T) {
 	table := New[string](2)
 	useless := func(payload string) bool { return payload == "payload" }
