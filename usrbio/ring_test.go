@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kv3fs/kv3fs/internal/invariants"
 	"github.com/kv3fs/kv3fs/internal/shm"
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
@@ -110,6 +111,34 @@ func TestWriteThroughRing(t *testing.T) {
 		if !bytes.Equal(b.v.Bytes()[:4096], b.p.content(42)[:4096]) {
 			t.Error("the bytes written are not the iov's")
 		}
+	}
+}
+
+func TestPrepareAndWaitDoNotAllocate(t *testing.T) {
+	if invariants.Enabled {
+		t.Skip("assertions allocate")
+	}
+	b := fixture(t, RingOptions{})
+	b.p.stalled.Store(true)
+	r := b.p.only(t)
+	var (
+		dst    [1]Completion
+		ticket uint64
+	)
+	allocs := testing.AllocsPerRun(1000, func() {
+		ticket++
+		slot, err := b.r.Prepare(Request{File: b.f, Iov: b.v, Bytes: 16})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.mem.StoreInt32(wire.OffSqeTail, r.mem.LoadInt32(wire.OffSqeHead))
+		r.complete(wire.Cqe{Index: int32(slot), Result: 16, Userdata: ticket})
+		if n, err := b.r.Wait(bg, dst[:], 1); n != 1 || err != nil {
+			t.Fatal(n, err)
+		}
+	})
+	if allocs != 0 {
+		t.Errorf("%v allocations for a request", allocs)
 	}
 }
 

@@ -86,6 +86,8 @@ func (s *slots) inFlight() int {
 	for w := range s.busy {
 		n += bits.OnesCount64(s.busy[w].Load())
 	}
-	invariants.Check(n >= 0 && n <= s.n, "%d of %d slots are in flight", n, s.n)
+	if invariants.Enabled {
+		invariants.Check(n >= 0 && n <= s.n, "%d of %d slots are in flight", n, s.n)
+	}
 	return n
 }
