@@ -9,18 +9,18 @@ import (
 	"golang.org/x/term"
 )
 
-// bar is the progress of a command, shown on a terminal only.
+// bar shows the progress of a command, on a terminal only.
 type bar struct {
 	*progressbar.ProgressBar
 	command string
 }
 
-// newBar makes a bar for a command. never hides it on terminals, too. total is -1 if it is
-// not known.
-func newBar(command, description string, total int, never bool, more ...progressbar.Option) bar {
+// newBar returns a bar for a command. If hidden is set, it is not shown on a terminal
+// either. total is -1 if it is unknown.
+func newBar(command, description string, total int, hidden bool, more ...progressbar.Option) bar {
 	options := append([]progressbar.Option{
 		progressbar.OptionSetWriter(os.Stderr),
-		progressbar.OptionSetVisibility(!never && term.IsTerminal(int(os.Stderr.Fd()))),
+		progressbar.OptionSetVisibility(!hidden && term.IsTerminal(int(os.Stderr.Fd()))),
 		progressbar.OptionSetDescription(description),
 		progressbar.OptionShowCount(),
 		progressbar.OptionThrottle(100 * time.Millisecond),
@@ -30,8 +30,8 @@ func newBar(command, description string, total int, never bool, more ...progress
 	return bar{progressbar.NewOptions(total, options...), command}
 }
 
-// newBenchBar makes the bar of a benchmark, which says itself how many runs there are.
-func newBenchBar(never bool) bar { return newBar("bench", "measuring", 1, never) }
+// newBenchBar returns the bar of a benchmark, which gives its number of runs to done.
+func newBenchBar(hidden bool) bar { return newBar("bench", "measuring", 1, hidden) }
 
 func (b bar) done(runs, of int) {
 	b.ChangeMax(of)
@@ -40,7 +40,7 @@ func (b bar) done(runs, of int) {
 
 func (b bar) clear() { b.Clear() }
 
-// notice prints a line for a person.
+// notice clears the bar and prints a line to standard error.
 func (b bar) notice(line string) {
 	b.Clear()
 	fmt.Fprintf(os.Stderr, "kv3fs %s: %s\n", b.command, line)

@@ -214,7 +214,7 @@ func TestBenchEngine(t *testing.T) {
 	t.Run("what makes no sense", func(t *testing.T) {
 		for text, args := range map[string][]string{
 			"did you mean ucm-table?": {"ucm-tables"},
-			"near it: QwQ-32B":        {"ucm-table", "--models", "QwQ-33B"},
+			"similar names: QwQ-32B":  {"ucm-table", "--models", "QwQ-33B"},
 			"trace FILE":              {"trace"},
 			"takes no file":           {"random-twice", trace},
 			"no such file":            {"trace", trace + "x"},

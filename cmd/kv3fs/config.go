@@ -33,9 +33,8 @@ func yamlConfig(r io.Reader) (kong.Resolver, error) {
 	return y, nil
 }
 
-// Validate refuses keys that are no flags of the command that was given. A key of
-// another command would do nothing: "serve" with "token-file" would serve without
-// a token.
+// Validate rejects keys that are not flags of the given command. A key of another
+// command would have no effect: "serve" with "token-file" would serve without a token.
 func (y *yamlFile) Validate(app *kong.Application) error {
 	command := app.Node
 	known := configKeys(command)
@@ -71,7 +70,7 @@ func configKeys(command *kong.Node) []string {
 	return keys
 }
 
-// Resolve returns the value that the file has for a flag.
+// Resolve returns the file's value for a flag.
 func (y *yamlFile) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
 	v, ok := y.values[flag.Name]
 	if !ok || slices.ContainsFunc(flag.Envs, func(env string) bool { _, set := os.LookupEnv(env); return set }) {

@@ -40,7 +40,7 @@ func TestConfigurationPrecedence(t *testing.T) {
 	}
 }
 
-// An error in a configuration names the key and the cure.
+// A configuration error names the key and the fix.
 func TestConfigurationErrors(t *testing.T) {
 	for _, c := range []struct{ config, want string }{
 		{"clutser: x", `unknown key "clutser"`},
@@ -61,8 +61,8 @@ func TestConfigurationErrors(t *testing.T) {
 	}
 }
 
-// A key that is a flag of another command only would do nothing, so it is refused,
-// and the nearest flag of the command is named.
+// A key that is only another command's flag would have no effect, so it is refused, and
+// the error names the command's nearest flag.
 func TestConfigurationRefusesKeysOfOtherCommands(t *testing.T) {
 	for _, c := range []struct{ key, want string }{
 		{"token-file", `unknown key "token-file": serve has pages-token-file`},
@@ -79,8 +79,8 @@ func TestConfigurationRefusesKeysOfOtherCommands(t *testing.T) {
 	}
 }
 
-// The same for every command that reads a configuration, and for the flags of all
-// commands.
+// Every command that reads a configuration accepts its own flags as keys, and refuses
+// those of all other commands.
 func TestConfigurationKeysAreTheCommandsFlags(t *testing.T) {
 	app, err := kong.New(&cli{}, kong.Name("kv3fs"), kong.Vars{"engines": ""}, kong.Configuration(yamlConfig))
 	if err != nil {

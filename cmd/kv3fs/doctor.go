@@ -20,13 +20,13 @@ type doctorCmd struct {
 	Data  string `placeholder:"DIR" help:"The daemon's data directory. Default: as the daemon reports it."`
 
 	Engine       string `placeholder:"NAME" help:"Also check what this engine needs: ${engines}."`
-	EngineConfig string `placeholder:"FILE" help:"Also check this file, the engine's own configuration; needs --engine."`
-	Model        string `placeholder:"NAME" help:"The model, as on Hugging Face. It decides how much memory an engine without --engine-config needs."`
-	BlockTokens  int    `placeholder:"N" help:"Tokens of a chunk, page or block, which decide the memory as well. Default: the engine's."`
+	EngineConfig string `placeholder:"FILE" help:"Also check this file, the engine's own configuration. Requires --engine."`
+	Model        string `placeholder:"NAME" help:"Model, as named on Hugging Face. Without --engine-config, it determines how much memory the engine needs."`
+	BlockTokens  int    `placeholder:"N" help:"Tokens per chunk, page or block; they determine the memory too. Default: the engine's."`
 	TP           int    `name:"tp" placeholder:"N" help:"Tensor-parallel ranks on this host. Default: as the engine's configuration says, or 1."`
 
 	Fix         bool `help:"Remove what dead daemons and clients left in /dev/shm. Nothing else is changed."`
-	NoBandwidth bool `help:"Do not measure the disk. The measurement takes two seconds, and for that time at most 1 GiB and a tenth of the free space."`
+	NoBandwidth bool `help:"Do not measure the disk. The measurement takes two seconds and meanwhile occupies 1 GiB, or a tenth of the free space if that is less."`
 	JSON        bool `name:"json" help:"Print the report as JSON instead of a table."`
 }
 
@@ -35,14 +35,14 @@ func (*doctorCmd) Help() string {
 	return `For example:
 
   kv3fs doctor                                           # this host and the daemon on it
-  kv3fs doctor --engine vllm --tp 8                      # and what vLLM needs
-  kv3fs doctor --engine lmcache --engine-config lmc.yaml # and whether its file is right
+  kv3fs doctor --engine vllm --tp 8                      # also what vLLM needs
+  kv3fs doctor --engine lmcache --engine-config lmc.yaml # also the engine's own file
 
 Run it where the engine runs, in its container and as its user: the doctor sees the
 limits, rights and /dev/shm of its own process. It changes nothing without --fix.
 
-Exit status: 0, all is well; 1, there are warnings; 2, it will not work, or the
-command line is wrong; 130, interrupted.`
+Exit status: 0 if all is well, 1 if there are warnings, 2 if there are failures or the
+command line is wrong, 130 if interrupted.`
 }
 
 // Validate reports invalid flags.
@@ -108,11 +108,11 @@ func columns() int {
 	return 110
 }
 
-// probeCmd is the command that the doctor runs in a process of its own, for what may
-// hang: such a process can be left behind.
+// probeCmd is the command that the doctor runs as a separate process for anything that
+// may hang: such a process can be left behind.
 type probeCmd struct {
 	Args []string `arg:"" passthrough:""`
 }
 
-// Run executes one request of the doctor.
+// Run executes one probe.
 func (c *probeCmd) Run(out io.Writer) error { return doctor.Probe(c.Args, out) }

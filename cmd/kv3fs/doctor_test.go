@@ -28,8 +28,8 @@ func requireFUSE(t *testing.T) {
 	}
 }
 
-// consult runs kv3fs doctor --json, which must end within 20 seconds.
-func consult(t *testing.T, bin string, args ...string) (r doctor.Report, status int) {
+// runDoctor runs kv3fs doctor --json, which must end within 20 seconds.
+func runDoctor(t *testing.T, bin string, args ...string) (r doctor.Report, status int) {
 	t.Helper()
 	cmd := exec.Command(bin, append([]string{"doctor", "--json", "--no-bandwidth"}, args...)...)
 	var out, errs bytes.Buffer
@@ -71,7 +71,7 @@ func TestDoctor(t *testing.T) {
 	bin := buildBinary(t)
 	s := serve(t, bin, t.TempDir())
 
-	r, _ := consult(t, bin, "--mount", s.mount)
+	r, _ := runDoctor(t, bin, "--mount", s.mount)
 	for _, id := range []string{"kernel", "mount", "daemon", "ring", "daemon.limits"} {
 		if f := finding(t, r, id); f.Status != doctor.OK {
 			t.Errorf("of a daemon that works: %+v", f)
@@ -90,7 +90,7 @@ func TestDoctor(t *testing.T) {
 	if err := os.Symlink(s.mount, link); err != nil {
 		t.Fatal(err)
 	}
-	r, _ = consult(t, bin, "--mount", link)
+	r, _ = runDoctor(t, bin, "--mount", link)
 	if f := finding(t, r, "mount.path"); f.Status != doctor.Warning || !strings.Contains(f.Fix, s.mount) {
 		t.Errorf("through a link: %+v", f)
 	}
@@ -120,14 +120,14 @@ func TestDoctor(t *testing.T) {
 		if err := os.WriteFile(config, text, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		r, _ = consult(t, bin, "--mount", s.mount, "--engine", "sglang", "--engine-config", config)
+		r, _ = runDoctor(t, bin, "--mount", s.mount, "--engine", "sglang", "--engine-config", config)
 		if f := finding(t, r, "config.path"); f.Status != want {
 			t.Errorf("%s: %+v", prefix, f)
 		}
 	}
 
 	s.cmd.Process.Signal(syscall.SIGSTOP)
-	r, status := consult(t, bin, "--mount", s.mount)
+	r, status := runDoctor(t, bin, "--mount", s.mount)
 	s.cmd.Process.Signal(syscall.SIGCONT)
 	if f := finding(t, r, "mount"); status != 2 || !strings.Contains(f.Found, "does not answer") || !strings.HasPrefix(f.Fix, "kill -CONT ") {
 		t.Errorf("of a daemon that is stopped: %d, %+v", status, f)
@@ -135,7 +135,7 @@ func TestDoctor(t *testing.T) {
 
 	s.cmd.Process.Kill()
 	s.cmd.Wait()
-	r, status = consult(t, bin, "--mount", s.mount, "--data", s.data)
+	r, status = runDoctor(t, bin, "--mount", s.mount, "--data", s.data)
 	if f := finding(t, r, "mount"); status != 2 || !strings.Contains(f.Found, "dead") || !strings.Contains(f.Fix, s.mount) || !strings.Contains(f.Fix, "umount") && !strings.Contains(f.Fix, "fusermount3") {
 		t.Errorf("of a daemon that is dead: %d, %+v", status, f)
 	}
@@ -143,7 +143,7 @@ func TestDoctor(t *testing.T) {
 		t.Errorf("its data directory: %+v", f)
 	}
 	unix.Unmount(s.mount, unix.MNT_DETACH)
-	r, status = consult(t, bin, "--mount", s.mount)
+	r, status = runDoctor(t, bin, "--mount", s.mount)
 	if f := finding(t, r, "mount"); status != 2 || f.Status != doctor.Failure || !strings.HasPrefix(f.Fix, "kv3fs serve") {
 		t.Errorf("of no mount: %d, %+v", status, f)
 	}
@@ -182,7 +182,7 @@ func TestDoctorFix(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r, _ := consult(t, bin, "--mount", s.mount, "--fix")
+	r, _ := runDoctor(t, bin, "--mount", s.mount, "--fix")
 	if f := finding(t, r, "shm.leftovers"); f.Status != doctor.OK || !strings.Contains(f.Found, "hf3fs-iov-"+id) {
 		t.Errorf("%+v", f)
 	}
@@ -196,12 +196,12 @@ func TestDoctorFix(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if r, _ := consult(t, bin, "--mount", s.mount); finding(t, r, "ring").Status != doctor.OK {
+	if r, _ := runDoctor(t, bin, "--mount", s.mount); finding(t, r, "ring").Status != doctor.OK {
 		t.Errorf("after the fix: %+v", finding(t, r, "ring"))
 	}
 }
 
-// A wrong command line gives status 2 and no report.
+// A wrong command line exits with status 2 and without a report.
 func TestDoctorUsage(t *testing.T) {
 	for _, args := range [][]string{
 		{"--engine", "vlm"}, {"--engine-config", "x"}, {"--tp", "4"}, {"--engine", "vllm", "--model", "no-such-model"}, {"--engine", "vllm", "--tp", "-1"},

@@ -21,25 +21,25 @@ import (
 
 type engineConfigCmd struct {
 	Engine string `arg:"" help:"lmcache, lmcache-gds, vllm, sglang, ucm, rtp-llm, mooncake or nixl."`
-	Form   string `placeholder:"FORM" help:"Kind of configuration: remote (in the engine) or mp (a server for several engines) for lmcache, kvcm or direct for rtp-llm. Default: the first."`
+	Form   string `placeholder:"FORM" help:"Kind of configuration. lmcache: remote (in the engine) or mp (a server for several engines). rtp-llm: kvcm or direct. Default: the first."`
 
 	Mount givenDir `placeholder:"DIR" help:"Where the 3FS is mounted, or will be. Default: the only fuse.hf3fs mount of this host."`
-	Dir   []string `type:"path" sep:"none" placeholder:"DIR" help:"Directory below the mount to store in; repeat the flag for several, with lmcache and lmcache-gds. Default: one named after the engine."`
+	Dir   []string `type:"path" sep:"none" placeholder:"DIR" help:"Directory to store in, below the mount. With lmcache and lmcache-gds, repeat the flag for several. Default: one named after the engine."`
 
-	Model   string `placeholder:"NAME" help:"Model, as on Hugging Face; it decides the sizes. For an unknown name, similar ones are listed."`
-	Layers  int    `placeholder:"N" help:"For a model that is not known by name: its number of layers that keep KV. Give --kv-heads and --head-dim too, or --mla-dim."`
-	KVHeads int    `name:"kv-heads" placeholder:"N" help:"KV heads of a layer."`
+	Model   string `placeholder:"NAME" help:"Model, as named on Hugging Face; it determines the sizes. For an unknown name, similar ones are listed."`
+	Layers  int    `placeholder:"N" help:"For a model that is not known by name: the number of layers that keep KV. Also give --kv-heads and --head-dim, or --mla-dim."`
+	KVHeads int    `name:"kv-heads" placeholder:"N" help:"KV heads per layer."`
 	HeadDim int    `placeholder:"N" help:"Dimension of a head."`
 	MLADim  int    `name:"mla-dim" placeholder:"N" help:"For MLA: dimension of the latent vector with its rotary part, 576 for DeepSeek-V3."`
 	DType   string `name:"dtype" default:"bf16" enum:"bf16,fp16,fp8,fp32" help:"Element type of the KV cache, not of the weights. Default: ${default}."`
 	TP      int    `name:"tp" default:"1" help:"Tensor-parallel ranks on this host."`
 
-	BlockTokens int      `placeholder:"N" help:"Tokens of a chunk, page or block. Default: the engine's (LMCache 256, vLLM 16, SGLang 64, UCM 128)."`
+	BlockTokens int      `placeholder:"N" help:"Tokens per chunk, page or block. Default: the engine's (LMCache 256, vLLM 16, SGLang 64, UCM 128)."`
 	Shm         byteSize `placeholder:"SIZE" help:"How much of /dev/shm the engine may use, such as 64GiB. Default: what is free here."`
 	FileSize    byteSize `placeholder:"SIZE" help:"vLLM, SGLang: size of the file in which each rank keeps its pages. Default: 100GiB."`
 	PageService string   `placeholder:"URL" help:"SGLang: address of the page service. Default: http://localhost:18000."`
 
-	Out   givenDir `placeholder:"DIR" help:"Write the files into this directory, and print only the rest."`
+	Out   givenDir `placeholder:"DIR" help:"Write the files to this directory, and print only the rest."`
 	Force bool     `help:"Overwrite files in --out."`
 }
 
@@ -50,10 +50,10 @@ func (*engineConfigCmd) Help() string {
   kv3fs engine-config lmcache --model meta-llama/Llama-3.1-8B-Instruct
   kv3fs engine-config vllm --model Qwen/Qwen3-32B --tp 2 --out .
 
-The output is files, environment variables and command lines with sizes that fit the
-mount, /dev/shm and the model; notes on settings that the engine ignores or calls by
-another name; and a list of requirements. Each part after a line ==> NAME <== can be
-copied as it is.`
+The output has three parts: files, environment variables and command lines, with sizes
+that fit the mount, /dev/shm and the model; notes on settings that the engine ignores or
+calls by another name; and a list of requirements. Each section below a line ==> NAME <==
+can be copied unchanged.`
 }
 
 // Validate reports invalid flags.
@@ -74,7 +74,7 @@ func (c *engineConfigCmd) Validate() error {
 	return err
 }
 
-// shape returns the model's shape, the zero one if no model was given.
+// shape returns the model's shape, or the zero Shape if no model was given.
 func (c *engineConfigCmd) shape() (model.Shape, error) {
 	s := model.Shape{Layers: c.Layers, KVHeads: c.KVHeads, HeadDim: c.HeadDim, LatentDim: c.MLADim}
 	if s == (model.Shape{}) && c.Model == "" {
@@ -189,12 +189,12 @@ func resolved(path string) string {
 	return filepath.Join(resolved(filepath.Dir(path)), filepath.Base(path))
 }
 
-// pathTimeout bounds the work of a file system, which hangs forever if its daemon is
+// pathTimeout bounds calls to a file system, which hang forever if its daemon is
 // stopped.
 const pathTimeout = 5 * time.Second
 
 // bounded calls do, which may hang at a path, and waits at most limit for it. After
-// that it leaves do's goroutine behind: the process is about to end.
+// that it leaves do's goroutine behind: the process is about to exit.
 func bounded[T any](path string, limit time.Duration, do func() (T, error)) (T, error) {
 	type result struct {
 		value T
@@ -212,7 +212,7 @@ func bounded[T any](path string, limit time.Duration, do func() (T, error)) (T, 
 		return r.value, r.err
 	case <-timer.C:
 		var none T
-		return none, fmt.Errorf("%s did not answer within %v: its file system hangs; find out why (for a 3FS with kv3fs doctor), or name another path", path, limit)
+		return none, fmt.Errorf("%s did not answer within %v: its file system hangs; find out why (for a 3FS, with kv3fs doctor), or give another path", path, limit)
 	}
 }
 
@@ -227,8 +227,8 @@ func shmUsage() (freeBytes, usedBytes int64) {
 }
 
 // writeFiles writes the sections that have a name. It renames the files into place after
-// all are written, so that a full disk changes nothing. A symbolic link of that name is
-// replaced by the file; its target stays as it was.
+// all are written, so that a full disk changes nothing. A file replaces a symbolic link
+// of its name; the link's target stays unchanged.
 func (c *engineConfigCmd) writeFiles(w *engineconfig.Written) (err error) {
 	dir := string(c.Out)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -272,10 +272,10 @@ func writeNew(name, text string) error {
 	return errors.Join(err, f.Close())
 }
 
-// givenDir is the absolute path of a directory that was given on the command line.
+// givenDir is the absolute path of a directory given on the command line.
 type givenDir string
 
-// UnmarshalText refuses an empty name, which usually comes from an unset variable.
+// UnmarshalText rejects an empty name, which usually comes from an unset variable.
 func (d *givenDir) UnmarshalText(text []byte) error {
 	if len(text) == 0 {
 		return errors.New("is empty; it must name a directory")
@@ -284,7 +284,7 @@ func (d *givenDir) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// print writes the sections for people, without those that went to files.
+// print writes the configuration as text, without the sections that went to files.
 func (c *engineConfigCmd) print(out io.Writer, w *engineconfig.Written) error {
 	var b strings.Builder
 	for _, warning := range w.Warnings {

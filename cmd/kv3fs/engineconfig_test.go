@@ -61,7 +61,8 @@ func TestEngineConfig(t *testing.T) {
 	}
 }
 
-// Wrong command lines and failures have different exit statuses, and both name a cure.
+// Wrong command lines and failures have different exit statuses. Both errors say how to
+// fix the problem.
 func TestEngineConfigErrors(t *testing.T) {
 	for _, c := range []struct {
 		args   []string
@@ -70,7 +71,7 @@ func TestEngineConfigErrors(t *testing.T) {
 	}{
 		{[]string{}, exitUsage, "engine"},
 		{[]string{"vlm"}, exitUsage, "did you mean vllm?"},
-		{[]string{"vllm", "--model", "Qwen3-33B"}, exitUsage, "near it: Qwen3-32B"},
+		{[]string{"vllm", "--model", "Qwen3-33B"}, exitUsage, "similar names: Qwen3-32B"},
 		{[]string{"vllm", "--layers", "3"}, exitUsage, "give KV heads"},
 		{[]string{"vllm", "--model", "Qwen3-32B", "--tp", "3"}, exitUsage, "cannot be divided"},
 		{[]string{"vllm", "--tp", "0"}, exitUsage, "--tp"},
@@ -115,7 +116,7 @@ func TestEngineConfigOut(t *testing.T) {
 		t.Errorf("overwriting: exit %d, %s", status, errs)
 	}
 	if left, _ := os.ReadDir(dir); len(left) != 1 {
-		t.Errorf("it was refused, but wrote: %v", left)
+		t.Errorf("files written in spite of the error: %v", left)
 	}
 	elsewhere := filepath.Join(t.TempDir(), "mine")
 	if err := os.WriteFile(elsewhere, []byte("mine"), 0o600); err != nil {
@@ -177,7 +178,7 @@ func TestChooseMount(t *testing.T) {
 	}
 }
 
-// The configuration names mount and directories without symbolic links.
+// The configuration contains the mount and directories without symbolic links.
 func TestEngineConfigThroughALink(t *testing.T) {
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -207,8 +208,8 @@ func (r *stuckRoot) Getattr(context.Context, fs.FileHandle, *fuse.AttrOut) sysca
 	return syscall.EIO
 }
 
-// The mount point of a 3FS that hangs is accepted by its name; anything that needs an
-// answer from the mount is an error.
+// The mount point of a 3FS that hangs is accepted if it is given by its own name. A name
+// that must be resolved through the mount is an error.
 func TestEngineConfigOfAStuckMount(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: waits for a timeout")
@@ -243,7 +244,7 @@ func TestEngineConfigOfAStuckMount(t *testing.T) {
 	}
 }
 
-// Work that hangs at a path is given up, and the error names the path.
+// A call that hangs at a path is abandoned, and the error names the path.
 func TestBounded(t *testing.T) {
 	end := make(chan struct{})
 	defer close(end)

@@ -15,7 +15,7 @@ func usage(args ...string) (status int, out, errs string) {
 	return status, stdout.String(), stderr.String()
 }
 
-// The hint after an error names the command that was typed, as far as it exists.
+// The hint after an error names the typed command, as far as it exists.
 func TestHintNamesTheCommand(t *testing.T) {
 	app, err := kong.New(&cli{}, kong.Name("kv3fs"), kong.Vars{"engines": ""}, kong.Configuration(yamlConfig))
 	if err != nil {
@@ -56,7 +56,7 @@ func TestHintNamesTheCommand(t *testing.T) {
 	}
 }
 
-// "help COMMAND" shows what "COMMAND --help" does.
+// "help COMMAND" shows the same as "COMMAND --help".
 func TestHelpCommand(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{"help", "Usage: kv3fs <command>"},

@@ -1,5 +1,5 @@
-// Command kv3fs serves a directory as a 3FS: a mount and its rings. It also has the
-// tools to configure engines for it, to check a host, and to measure.
+// Command kv3fs serves a directory as a 3FS, with a mount and rings. It also runs the
+// page service alone, writes engine configurations, checks hosts, and measures.
 package main
 
 import (
@@ -19,58 +19,58 @@ import (
 	"github.com/kv3fs/kv3fs/internal/advise/engineconfig"
 )
 
-// Exit statuses besides 0. Commands return an exitStatus to use others. The doctor
-// ends with 2 for findings of failures, too.
+// Exit statuses besides 0. A command returns an exitStatus to exit with another one.
+// The doctor also exits with 2 if it finds a failure.
 const (
 	exitFailed      = 1
 	exitUsage       = 2   // the command line is wrong
-	exitInterrupted = 130 // stopped by a signal before it had finished
+	exitInterrupted = 130 // stopped by a signal before it finished
 )
 
-// abandonAfter is how long a command that does not use the context may go on after a
-// signal.
+// abandonAfter is how long a command that does not use the context may continue after
+// a signal.
 const abandonAfter = 2 * time.Second
 
-// sameSignal is how soon after a first signal a second one is taken for the same
+// sameSignal is how long after the first signal further ones count as the same
 // request: timeout(1) and terminals signal a process and its group.
 const sameSignal = 100 * time.Millisecond
 
-// exitStatus is an error that ends the program with that status and prints nothing: the
-// command has printed all there is to say.
+// exitStatus is an error that only sets the program's exit status. No message is
+// printed for it: the command has already reported the problem.
 type exitStatus int
 
 func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
 
 type cli struct {
-	Serve        serveCmd        `cmd:"" help:"Serve a directory as a 3FS: a mount, its control directory and its rings."`
-	Pages        pagesCmd        `cmd:"" help:"Run, inspect or empty the page service of vLLM's and SGLang's 3FS connectors."`
-	Replay       replayCmd       `cmd:"" help:"Replay a trace of prompts through the rings as inference engines do, and check every byte."`
-	Trace        traceCmd        `cmd:"" help:"Make traces of prompts."`
+	Serve        serveCmd        `cmd:"" help:"Serve a directory as a 3FS, with a mount, its control directory and rings."`
+	Pages        pagesCmd        `cmd:"" help:"Run, inspect or empty the page service for vLLM's and SGLang's 3FS connectors."`
+	Replay       replayCmd       `cmd:"" help:"Replay a trace of prompts through rings as an inference engine would, and check every byte."`
+	Trace        traceCmd        `cmd:"" help:"Generate traces of prompts."`
 	Bench        benchCmd        `cmd:"" help:"Measure rings, page service, block stores, or a simulated engine."`
-	Doctor       doctorCmd       `cmd:"" help:"Find out why kv3fs does not work on this host, or is slow, and what to do."`
-	Plan         planCmd         `cmd:"" help:"Calculate when loading KV is faster than computing it again, and the time to the first token."`
-	EngineConfig engineConfigCmd `cmd:"" help:"Print a ready configuration for an inference engine."`
-	Version      versionCmd      `cmd:"" help:"Print version, commit and protocols of this build."`
-	Help         helpCmd         `cmd:"" help:"Show the help of a command."`
-	Probe        probeCmd        `cmd:"" hidden:"" help:"Execute a request of the doctor."`
+	Doctor       doctorCmd       `cmd:"" help:"Find out why kv3fs fails or is slow on this host, and how to fix it."`
+	Plan         planCmd         `cmd:"" help:"Calculate when loading KV cache is faster than recomputing it, and the time to the first token."`
+	EngineConfig engineConfigCmd `cmd:"" help:"Print a ready-to-use configuration for an inference engine."`
+	Version      versionCmd      `cmd:"" help:"Print this build's version, commit and protocols."`
+	Help         helpCmd         `cmd:"" help:"Show help for a command."`
+	Probe        probeCmd        `cmd:"" hidden:"" help:"Run a probe for the doctor."`
 
-	PrintVersion versionFlag `name:"version" env:"-" help:"Print what the command version prints."`
+	PrintVersion versionFlag `name:"version" env:"-" help:"Print version, commit and protocols, and exit."`
 }
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
-// run executes a command line. A command that uses the context stops by itself, in
-// order, when a signal ends the context. Other commands, and the parsing before, may be
-// stuck in a system call, as at a mount that hangs. Soon after a signal run leaves them
-// behind in their goroutine, because the process ends then.
+// run executes a command line. A command that uses the context stops in an orderly way
+// when a signal cancels the context. Other commands, and the parsing before them, may be
+// stuck in a system call, for example on a mount that hangs. abandonAfter a signal, run
+// returns without waiting for them, because the process is about to exit.
 func run(args []string, stdout, stderr io.Writer) int {
 	ctx, stop := untilSignalled(stderr)
 	defer stop()
-	var watches atomic.Bool
+	var usesContext atomic.Bool
 	ended := make(chan int, 1)
 	go func() {
 		ended <- execute(args, stdout, stderr, func() (context.Context, error) {
-			watches.Store(true)
+			usesContext.Store(true)
 			return ctx, nil
 		})
 	}()
@@ -84,7 +84,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return status
 	case <-time.After(abandonAfter):
 	}
-	if watches.Load() {
+	if usesContext.Load() {
 		return <-ended
 	}
 	fmt.Fprintln(stderr, "kv3fs: interrupted")
@@ -92,8 +92,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 }
 
 // execute parses a command line and runs its command. A command that uses the context
-// gets it from watch.
-func execute(args []string, stdout, stderr io.Writer, watch func() (context.Context, error)) int {
+// gets it from getContext.
+func execute(args []string, stdout, stderr io.Writer, getContext func() (context.Context, error)) int {
 	parser, err := kong.New(&cli{},
 		kong.Name("kv3fs"),
 		kong.Description("KV-cache storage for LLM inference with the interfaces of 3FS. Every flag can also be set in the environment as KV3FS_<FLAG>."),
@@ -102,7 +102,7 @@ func execute(args []string, stdout, stderr io.Writer, watch func() (context.Cont
 		kong.UsageOnError(),
 		kong.Vars{"engines": strings.Join(engineconfig.Names(), ", ")},
 		kong.Writers(stdout, stderr),
-		kong.BindToProvider(watch),
+		kong.BindToProvider(getContext),
 		kong.BindTo(stdout, (*io.Writer)(nil)),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}),
 	)
@@ -134,8 +134,8 @@ func execute(args []string, stdout, stderr io.Writer, watch func() (context.Cont
 	}
 }
 
-// typedCommand returns the command that a wrong command line meant, as far as it
-// was understood: "kv3fs pages stat".
+// typedCommand returns the command of a command line that failed to parse, as far as it
+// was recognised: "kv3fs pages stat".
 func typedCommand(err error) string {
 	var parse *kong.ParseError
 	if errors.As(err, &parse) && parse.Context != nil {
@@ -147,10 +147,10 @@ func typedCommand(err error) string {
 }
 
 type helpCmd struct {
-	Command []string `arg:"" optional:"" help:"The command, such as serve or bench ring. Default: an overview of all."`
+	Command []string `arg:"" optional:"" help:"The command, such as serve or bench ring. Default: an overview of all commands."`
 }
 
-// Validate refuses a command that does not exist.
+// Validate rejects a command that does not exist.
 func (c *helpCmd) Validate(kctx *kong.Context) error {
 	_, err := c.trace(kctx)
 	return err
@@ -165,7 +165,7 @@ func (c *helpCmd) Run(kctx *kong.Context) error {
 	return about.PrintUsage(false)
 }
 
-// trace finds the command that help is wanted for.
+// trace finds the command to show help for.
 func (c *helpCmd) trace(kctx *kong.Context) (*kong.Context, error) {
 	about, err := kong.Trace(kctx.Kong, c.Command)
 	if err == nil {
@@ -174,9 +174,10 @@ func (c *helpCmd) trace(kctx *kong.Context) (*kong.Context, error) {
 	return about, err
 }
 
-// untilSignalled returns a context that the first SIGINT or SIGTERM ends, for an orderly
-// stop. A second signal, later, ends the process at once; the next daemon removes what
-// it leaves behind. stop ends the goroutine that watches for signals.
+// untilSignalled returns a context that the first SIGINT or SIGTERM cancels, for an
+// orderly stop. A second signal, more than sameSignal later, ends the process at once;
+// the next daemon removes what it leaves behind. stop ends the goroutine that watches
+// for signals.
 func untilSignalled(stderr io.Writer) (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 2)
@@ -196,7 +197,7 @@ func untilSignalled(stderr io.Writer) (ctx context.Context, stop func()) {
 				first = time.Now()
 				cancel()
 			case time.Since(first) > sameSignal:
-				fmt.Fprintln(stderr, "kv3fs: second signal to stop; ending at once")
+				fmt.Fprintln(stderr, "kv3fs: second stop signal; exiting at once")
 				os.Exit(exitFailed)
 			}
 		}

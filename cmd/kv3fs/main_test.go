@@ -16,8 +16,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(leaktest.Main(m)) }
 
-// A command that is stuck in a system call, here at a pipe without a writer, ends soon
-// after the first signal.
+// A command that is stuck in a system call, here opening a pipe without a writer, ends
+// soon after the first signal.
 func TestInterruptStuck(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: waits for a timeout")
@@ -41,7 +41,7 @@ func TestInterruptStuck(t *testing.T) {
 	}
 }
 
-// timeout(1) signals the process and then its group; that is one request to stop.
+// timeout(1) signals the process and then its group; both count as one request to stop.
 func TestOneStopInTwoSignals(t *testing.T) {
 	ctx, stop := untilSignalled(io.Discard)
 	defer stop()

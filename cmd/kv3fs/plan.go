@@ -13,27 +13,27 @@ import (
 )
 
 type planCmd struct {
-	Model      string      `placeholder:"NAME" help:"Model, as on Hugging Face. For an unknown name, similar ones are listed."`
-	Layers     int         `placeholder:"N" help:"For a model that is not known by name: its number of layers that keep KV. Give --kv-heads and --head-dim too, or --mla-dim; and --query-heads and --params."`
-	KVHeads    int         `name:"kv-heads" placeholder:"N" help:"KV heads of a layer."`
+	Model      string      `placeholder:"NAME" help:"Model, as named on Hugging Face. For an unknown name, similar ones are listed."`
+	Layers     int         `placeholder:"N" help:"For a model that is not known by name: the number of layers that keep KV. Also give --kv-heads and --head-dim, or --mla-dim; and --query-heads and --params."`
+	KVHeads    int         `name:"kv-heads" placeholder:"N" help:"KV heads per layer."`
 	HeadDim    int         `placeholder:"N" help:"Dimension of a head."`
-	MLADim     int         `name:"mla-dim" placeholder:"N" help:"For MLA: dimension of the latent vector with its rotary part, 576 for DeepSeek-V3. Its heads compute with keys of 192 and values of 128."`
-	QueryHeads int         `placeholder:"N" help:"Query heads of a layer."`
-	Params     paramsCount `placeholder:"N" help:"Parameters that a token passes through, such as 32.8B; for a mixture of experts, only the active ones."`
+	MLADim     int         `name:"mla-dim" placeholder:"N" help:"For MLA: dimension of the latent vector with its rotary part, 576 for DeepSeek-V3. Attention is assumed to use keys of 192 and values of 128."`
+	QueryHeads int         `placeholder:"N" help:"Query heads per layer."`
+	Params     paramsCount `placeholder:"N" help:"Parameters used for each token, such as 32.8B; for a mixture of experts, only the active ones."`
 	KVDType    string      `name:"kv-dtype" default:"bf16" enum:"bf16,fp16,fp8,fp32" help:"Element type of the KV cache, not of the weights. Default: ${default}."`
 
-	GPU     string  `name:"gpu" placeholder:"NAME" help:"GPUs of one instance of the engine: H100 for one, 8xH20 for eight. For an unknown name, similar ones are listed."`
-	GPUs    int     `name:"gpus" placeholder:"N" help:"Number of GPUs, if --gpu does not contain it. Default: 1."`
+	GPU     string  `name:"gpu" placeholder:"NAME" help:"GPUs of one engine instance: H100 for one, 8xH20 for eight. For an unknown name, similar ones are listed."`
+	GPUs    int     `name:"gpus" placeholder:"N" help:"Number of GPUs, if --gpu does not give it. Default: 1."`
 	TFLOPS  float64 `name:"tflops" placeholder:"N" help:"For a GPU that is not known by name: its TFLOPS in prefill, without sparsity."`
-	Compute string  `default:"bf16" enum:"bf16,fp8" help:"Type in which the GPU computes. Default: ${default}."`
-	MFU     float64 `name:"mfu" placeholder:"X" help:"Share of those TFLOPS that the engine reaches in prefill. Default: as UCM measured it for QwQ-32B on 2xH100 and DeepSeek-R1 on 8xH100, otherwise 0.5."`
+	Compute string  `default:"bf16" enum:"bf16,fp8" help:"Number type in which the GPU computes. Default: ${default}."`
+	MFU     float64 `name:"mfu" placeholder:"X" help:"Share of the peak TFLOPS that the engine reaches in prefill. Default: as UCM measured it for QwQ-32B on 2xH100 and DeepSeek-R1 on 8xH100, otherwise 0.5."`
 	TP      int     `name:"tp" placeholder:"N" help:"Tensor-parallel ranks. Default: the number of GPUs."`
 
-	Context     tokenCount    `default:"32Ki" placeholder:"TOKENS" help:"Tokens of a prompt, such as 32768, 32Ki or 1Mi. Default: ${default}."`
+	Context     tokenCount    `default:"32Ki" placeholder:"TOKENS" help:"Prompt length, such as 32768, 32Ki or 1Mi. Default: ${default}."`
 	Hit         share         `default:"80%" placeholder:"SHARE" help:"Share of the prompt that is in the store, 0.8 or 80%. Default: ${default}."`
-	BlockTokens int           `default:"128" placeholder:"N" help:"Tokens of a block; only whole blocks are loaded. Default: ${default}."`
-	Bandwidth   []bandwidth   `default:"3fs" placeholder:"RATE" help:"Rate at which the instance loads from the store, one or several: 40GiB/s, 200Gbit/s, or a name: 3fs (one client of it, 40GiB/s), 100gbe, 200gbe, 400gbe, nvme4, nvme5, pcie5. Default: ${default}."`
-	Overhead    time.Duration `default:"5ms" placeholder:"TIME" help:"Time that each load takes besides moving its bytes. Default: ${default}."`
+	BlockTokens int           `default:"128" placeholder:"N" help:"Tokens per block; only whole blocks are loaded. Default: ${default}."`
+	Bandwidth   []bandwidth   `default:"3fs" placeholder:"RATE" help:"Rate at which the instance loads from the store, or several: 40GiB/s, 200Gbit/s, or a name: 3fs (one 3FS client, 40GiB/s), 100gbe, 200gbe, 400gbe, nvme4, nvme5, pcie5. Default: ${default}."`
+	Overhead    time.Duration `default:"5ms" placeholder:"TIME" help:"Fixed time that each load takes on top of its transfer. Default: ${default}."`
 	Capacity    byteSize      `placeholder:"SIZE" help:"Size of the store, such as 10TiB; the plan then says how many tokens and conversations fit."`
 
 	JSON bool `name:"json" help:"Print the plan as JSON instead of tables."`
@@ -47,15 +47,15 @@ func (*planCmd) Help() string {
   kv3fs plan --model DeepSeek-R1 --gpu 8xH20 --context 64Ki --hit 0.9 --bandwidth nvme4,200gbe
   kv3fs plan --model mine --layers 62 --kv-heads 8 --head-dim 128 --query-heads 96 --params 35B --gpu 8xH100
 
-The plan says whether loading KV is faster than computing it again, from which prefix
-length on, and how it changes the time to the first token (TTFT) of a single request:
+The plan shows from which prefix length on loading KV cache is faster than recomputing
+it, if at all, and the time to the first token (TTFT) of a single request:
 
   compute     nothing is loaded
-  loaded      first the prefix is loaded, then the rest is computed
+  loaded      the prefix is loaded first, then the rest is computed
   overlapped  each layer is computed while the next ones load
   ideal       loading costs nothing
 
-It is a calculation: nothing is measured.`
+The plan is a calculation: nothing is measured.`
 }
 
 // The largest values that a plan accepts.
@@ -185,7 +185,7 @@ func (c *planCmd) hardware() (h prefill.Hardware, err error) {
 	case c.GPUs < 0:
 		return h, fmt.Errorf("--gpus must be at least 1, not %d", c.GPUs)
 	case count != 0 && c.GPUs != 0 && count != c.GPUs:
-		return h, fmt.Errorf("--gpu %s says %d GPUs, but --gpus %d; leave out one", c.GPU, count, c.GPUs)
+		return h, fmt.Errorf("--gpu %s means %d GPUs, but --gpus is %d; leave out one", c.GPU, count, c.GPUs)
 	case c.TFLOPS != 0 && c.Compute == "fp8":
 		return h, errors.New("--tflops is the speed in any type; leave out --compute")
 	}

@@ -14,9 +14,9 @@ func planned(args ...string) (status int, out, errs string) {
 	return status, o.String(), e.String()
 }
 
-// The whole report, as printed for people.
+// The whole report, as text.
 func TestPlan(t *testing.T) {
-	const want = `Over 3fs (42.9 GB/s) loading wins from 128 tokens on; at 32,000 tokens and 80% hit TTFT falls from 2.54 s to 769 ms, to 615 ms if layers load while others are computed (3.3 and 4.1 times faster, ideal 4.2).
+	const want = `Over 3fs (42.9 GB/s), loading is faster from 128 tokens on; at 32,000 tokens with 80% hit, TTFT falls from 2.54 s to 769 ms, or to 615 ms if layers load while others are computed (3.3 and 4.1 times faster, ideal 4.2).
 
 instance           QwQ-32B on 2xH100, TP 2, KV in bf16
 prefill            12,576 tokens/s at 32,000 tokens: 1978 TFLOPS, MFU 0.55 (as UCM measured it)
@@ -49,12 +49,12 @@ func TestPlanAnswers(t *testing.T) {
 		want []string
 	}{
 		// Section 3.3 of the project's study: over 13 GB/s at 4K, 100GbE loses there.
-		{append(coder, "--bandwidth", "100gbe", "--context", "4Ki"), []string{"Over 100gbe (12.5 GB/s) loading wins from 8,448 tokens on; at 4,096 tokens and 80% hit TTFT falls from 78.9 ms to 70.3 ms only if layers load while others are computed."}},
-		{append(coder, "--bandwidth", "4GB/s"), []string{"Over 4GB/s loading wins from 119,040 tokens on; at 32,768 tokens and 80% hit TTFT would rise from 993 ms to 1.67 s."}},
-		{append(coder, "--bandwidth", "1MB/s"), []string{"Over 1MB/s loading takes longer than computing at every length up to 131,072 tokens: 32,768 tokens need 8.42 GB/s, overhead included; at"}},
+		{append(coder, "--bandwidth", "100gbe", "--context", "4Ki"), []string{"Over 100gbe (12.5 GB/s), loading is faster from 8,448 tokens on; at 4,096 tokens with 80% hit, TTFT falls from 78.9 ms to 70.3 ms only if layers load while others are computed."}},
+		{append(coder, "--bandwidth", "4GB/s"), []string{"Over 4GB/s, loading is faster from 119,040 tokens on; at 32,768 tokens with 80% hit, TTFT would rise from 993 ms to 1.67 s."}},
+		{append(coder, "--bandwidth", "1MB/s"), []string{"Over 1MB/s, loading takes longer than computing at every length up to 131,072 tokens: 32,768 tokens need 8.42 GB/s, overhead included; at"}},
 		{append(coder, "--overhead", "1h"), []string{"up to 131,072 tokens: the overhead of each load is as long as computing 32,768 tokens; at"}},
-		{append(byHand, "--bandwidth", "100gbe"), []string{"model spelled out on 8xH100", "falls from 993 ms to 804 ms, to 540 ms if layers load while others are computed (1.2 and 1.8 times faster, ideal 3.7)"}},
-		{append(coder, "--hit", "0"), []string{"stays 993 ms: the hit holds no block"}},
+		{append(byHand, "--bandwidth", "100gbe"), []string{"model given by its shape on 8xH100", "falls from 993 ms to 804 ms, or to 540 ms if layers load while others are computed (1.2 and 1.8 times faster, ideal 3.7)"}},
+		{append(coder, "--hit", "0"), []string{"stays 993 ms: the hit contains no whole block"}},
 		{append(coder, "--hit", "0.95", "--bandwidth", "200gbe,400Gbit/s"), []string{"\nTTFT over 200gbe (25 GB/s), 95% hit:", "\nTTFT over 400Gbit/s, 95% hit:"}},
 		{[]string{"--model", "DeepSeek-R1", "--gpu", "8xH20"}, []string{"68.6 KiB of the instance, 68.6 KiB on each rank, the same on all (MLA)", "MFU 0.50 (assumed)"}},
 		{[]string{"--model", "DeepSeek-R1", "--gpu", "8 x H100"}, []string{"(as UCM measured it in AWQ)"}},
@@ -75,7 +75,7 @@ func TestPlanAnswers(t *testing.T) {
 	}
 }
 
-// The report as JSON says the same, and has no numbers that JSON cannot express.
+// The JSON report has the same content, and no numbers that JSON cannot express.
 func TestPlanJSON(t *testing.T) {
 	for _, args := range [][]string{
 		{"--model", "QwQ-32B", "--gpu", "2xH100", "--context", "32000", "--capacity", "1TB"},
@@ -109,7 +109,7 @@ func TestPlanJSON(t *testing.T) {
 	}
 }
 
-// An error about a wrong command line names the cure.
+// An error about a wrong command line says how to fix it.
 func TestPlanErrors(t *testing.T) {
 	good := []string{"--model", "QwQ-32B", "--gpu", "2xH100"}
 	for _, c := range []struct {
@@ -118,8 +118,8 @@ func TestPlanErrors(t *testing.T) {
 	}{
 		{nil, "name the model with --model"},
 		{[]string{"--model", "QwQ-32B"}, "name the GPUs with --gpu"},
-		{[]string{"--model", "QwQ-33B", "--gpu", "H100"}, "near it: QwQ-32B; or give --layers"},
-		{[]string{"--model", "QwQ-32B", "--gpu", "H10O"}, "near it: H100"},
+		{[]string{"--model", "QwQ-33B", "--gpu", "H100"}, "similar names: QwQ-32B; or give --layers"},
+		{[]string{"--model", "QwQ-32B", "--gpu", "H10O"}, "similar names: H100"},
 		{[]string{"--model", "QwQ-32B", "--gpu", "TPU"}, "or give its TFLOPS with --tflops"},
 		{[]string{"--model", "QwQ-32B", "--gpu", "0xH100"}, "does not begin with a valid number"},
 		{[]string{"--model", "QwQ-32B", "--gpu", "99999999999999999999xH100"}, "does not begin with a valid number"},

@@ -134,30 +134,30 @@ func (r *plan) pipe(p prefill.Pipe, in instance, overhead time.Duration) planPip
 	return out
 }
 
-// answer returns the conclusion for one bandwidth in a sentence.
+// answer states the conclusion for one bandwidth in a sentence.
 func (r *plan) answer(p planPipe) string {
 	at := p.Contexts[slices.IndexFunc(p.Contexts, func(row planRow) bool { return row.Tokens == r.ContextTokens })]
-	over := fmt.Sprintf("Over %s loading", p.text)
-	first := fmt.Sprintf("%s wins from %s tokens on", over, comma(p.WinsFrom))
+	over := fmt.Sprintf("Over %s, loading", p.text)
+	first := fmt.Sprintf("%s is faster from %s tokens on", over, comma(p.WinsFrom))
 	if p.WinsFrom == 0 {
 		first = fmt.Sprintf("%s takes longer than computing at every length up to %s tokens: %s", over, comma(p.WinsUpTo), r.needed(at))
 	}
-	change := fmt.Sprintf("at %s tokens and %v hit TTFT", comma(r.ContextTokens), share(r.Hit))
+	change := fmt.Sprintf("at %s tokens with %v hit, TTFT", comma(r.ContextTokens), share(r.Hit))
 	from := secondsText(at.FullComputeMs)
 	switch {
 	case at.CachedTokens == 0:
-		return fmt.Sprintf("%s; %s stays %s: the hit holds no block.", first, change, from)
+		return fmt.Sprintf("%s; %s stays %s: the hit contains no whole block.", first, change, from)
 	case at.OverlappedMs >= at.FullComputeMs:
 		return fmt.Sprintf("%s; %s would rise from %s to %s.", first, change, from, secondsText(at.OverlappedMs))
 	case at.LoadedMs >= at.FullComputeMs:
 		return fmt.Sprintf("%s; %s falls from %s to %s only if layers load while others are computed.", first, change, from, secondsText(at.OverlappedMs))
 	}
-	return fmt.Sprintf("%s; %s falls from %s to %s, to %s if layers load while others are computed (%.1f and %.1f times faster, ideal %.1f).", first, change, from,
+	return fmt.Sprintf("%s; %s falls from %s to %s, or to %s if layers load while others are computed (%.1f and %.1f times faster, ideal %.1f).", first, change, from,
 		secondsText(at.LoadedMs), secondsText(at.OverlappedMs), at.FullComputeMs/at.LoadedMs, at.Speedup, at.IdealSpeedup)
 }
 
-// needed is what the context would have to be loaded at. More than BreakEven: that
-// leaves out what each load takes besides its bytes.
+// needed describes the bandwidth at which loading the context takes as long as computing
+// it. It is higher than BreakEven, which leaves out the overhead.
 func (r *plan) needed(at planRow) string {
 	left := at.FullComputeMs - r.OverheadMs
 	if left <= 0 {
@@ -166,7 +166,7 @@ func (r *plan) needed(at planRow) string {
 	return fmt.Sprintf("%s tokens need %s, overhead included", comma(at.Tokens), rateText(float64(r.ContextBytes)/left*1e3))
 }
 
-// WriteTable writes the plan for a person.
+// WriteTable writes the plan as text.
 func (r *plan) WriteTable(w io.Writer) error {
 	var b strings.Builder
 	for _, answer := range r.Answers {
@@ -187,7 +187,7 @@ func (r *plan) writeFacts(b *strings.Builder) {
 	fact := func(name, format string, args ...any) { fmt.Fprintf(t, name+"\t"+format+"\n", args...) }
 	name := r.Model
 	if name == "" {
-		name = "model spelled out"
+		name = "model given by its shape"
 	}
 	fact("instance", "%s on %dx%s, TP %d, KV in %s", name, r.GPUs, r.GPU, r.TP, r.KVDType)
 	source := "assumed"

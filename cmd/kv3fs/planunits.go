@@ -13,7 +13,7 @@ import (
 // are powers of 1024, as usual for contexts.
 type tokenCount int
 
-// UnmarshalText reads such a number.
+// UnmarshalText parses such a number.
 func (c *tokenCount) UnmarshalText(text []byte) error {
 	s, scale := strings.ToLower(string(text)), 1
 	for unit, size := range map[string]int{"k": 1 << 10, "m": 1 << 20} {
@@ -34,7 +34,7 @@ func (c *tokenCount) UnmarshalText(text []byte) error {
 // share is a share of the whole, 0.8 or 80%.
 type share float64
 
-// UnmarshalText reads one.
+// UnmarshalText parses a share.
 func (s *share) UnmarshalText(text []byte) error {
 	number, percent := strings.CutSuffix(string(text), "%")
 	f, err := strconv.ParseFloat(number, 64)
@@ -55,7 +55,7 @@ func (s share) String() string {
 // paramsCount is a number of parameters as people write it: 32.8B, 671M, 1T.
 type paramsCount float64
 
-// UnmarshalText reads such a number.
+// UnmarshalText parses such a number.
 func (c *paramsCount) UnmarshalText(text []byte) error {
 	s, scale := strings.ToLower(string(text)), 1.0
 	if n := len(s); n > 0 {
@@ -80,7 +80,7 @@ func (c *paramsCount) UnmarshalText(text []byte) error {
 // bandwidth is a pipe with a name, or a rate: 40GiB/s, 12.5GB/s, 200Gbit/s.
 type bandwidth prefill.Pipe
 
-// UnmarshalText reads one.
+// UnmarshalText parses a pipe's name or a rate.
 func (b *bandwidth) UnmarshalText(text []byte) error {
 	s := string(text)
 	amount, perSecond := strings.CutSuffix(s, "/s")

@@ -25,16 +25,16 @@ type serveCmd struct {
 	Config kong.ConfigFlag `placeholder:"FILE" help:"YAML file whose keys are the names of these flags, e.g. 'data: /var/lib/kv3fs'. The environment and the command line override it."`
 
 	Data    string `required:"" placeholder:"DIR" help:"Directory that stores the files, as ordinary files, on a local disk or any mounted file system. Created if missing."`
-	Mount   string `required:"" placeholder:"DIR" help:"Where clients see the files, e.g. /mnt/3fs. Created if missing. The mount of a dead daemon there is replaced."`
+	Mount   string `required:"" placeholder:"DIR" help:"Where clients see the files, e.g. /mnt/3fs. Created if missing. A dead daemon's mount there is replaced."`
 	Cluster string `default:"kv3fs" help:"Name of the file system; the mount's source is hf3fs.CLUSTER. At most 31 letters, digits, '.', '_' or '-'."`
 
-	IO         string        `name:"io" default:"auto" enum:"auto,buffered,direct" help:"How bytes reach the disk. buffered: through the page cache. direct: past it, for requests aligned to 4 KiB. auto: reads of 128 KiB and more take what the page cache has and read the rest directly; writes go through the page cache."`
+	IO         string        `name:"io" default:"auto" enum:"auto,buffered,direct" help:"How bytes reach the disk. buffered: through the page cache. direct: bypassing it, for requests aligned to 4 KiB. auto: reads of 128 KiB and more take what the page cache has and read the rest directly; writes go through the page cache."`
 	Deadline   time.Duration `default:"5s" help:"Time after which a ring request completes with ETIMEDOUT. Raise it for a slow distributed file system."`
 	Workers    int           `default:"64" help:"Number of ring requests executed at once, per priority. Raise it for a device that needs more requests in flight."`
-	BlockBytes uint32        `default:"1048576" help:"st_blksize of files, a power of two. It stands for 3FS's chunk size: punched holes are multiples of it."`
+	BlockBytes uint32        `default:"1048576" help:"st_blksize of files, a power of two. It corresponds to 3FS's chunk size: punched holes are multiples of it."`
 
-	AllowOther  bool          `help:"Admit other users. Always on for root; other users need user_allow_other in /etc/fuse.conf."`
-	Passthrough string        `default:"auto" enum:"auto,off" help:"auto: let the kernel itself read and write the files of the mount, where it can (Linux 6.9 and later, root). off: never."`
+	AllowOther  bool          `help:"Let other users access the mount. Always on for root; a daemon of another user needs user_allow_other in /etc/fuse.conf."`
+	Passthrough string        `default:"auto" enum:"auto,off" help:"auto: the kernel itself reads and writes the mount's files where it can (Linux 6.9 or later, root). off: it never does."`
 	Remount     string        `placeholder:"DIR" help:"A second path under which clients see the mount, e.g. in containers; the names rm-rf and mv: in 3fs-virt accept it too."`
 	Readonly    bool          `help:"Refuse every change with EROFS."`
 	Drain       time.Duration `default:"10s" help:"How long to wait after SIGTERM for clients to leave the mount, before they are cut off. A second SIGTERM ends the daemon at once; the next daemon replaces the dead mount."`
@@ -44,8 +44,8 @@ type serveCmd struct {
 	NegativeTimeout time.Duration `default:"5s" help:"How long the kernel may cache that a name does not exist."`
 	SymlinkTimeout  time.Duration `default:"5s" help:"How long the kernel may cache a name made under 3fs-virt."`
 
-	PagesListen []string   `placeholder:"[NAME=]HOST:PORT" help:"Address of the page service of vLLM and SGLang: HOST:PORT, unix:PATH, or off. Give several separated by commas, or repeat the flag. NAME= binds an address to a namespace. Default: 127.0.0.1:18000, if nothing listens there yet."`
-	TP          int        `name:"tp" placeholder:"N" help:"Number of vLLM ranks that must store a key of the page service before it is visible. Default: as many as have initialised."`
+	PagesListen []string   `placeholder:"[NAME=]HOST:PORT" help:"Address of the page service for vLLM and SGLang: HOST:PORT, unix:PATH, or off. Give several separated by commas, or repeat the flag. NAME= binds an address to a namespace. Default: 127.0.0.1:18000, if nothing listens there yet."`
+	TP          int        `name:"tp" placeholder:"N" help:"Number of vLLM ranks that must store a key before the page service reports it. Default: all that have initialised."`
 	Pages       pagesFlags `embed:"" prefix:"pages-"`
 
 	LogLevel  slog.Level `default:"INFO" help:"DEBUG, INFO, WARN or ERROR."`
@@ -73,13 +73,13 @@ func (c *serveCmd) Run(ctx context.Context) error {
 	set.AttrTimeout, set.EntryTimeout = c.AttrTimeout, c.EntryTimeout
 	set.NegativeTimeout, set.SymlinkTimeout = c.NegativeTimeout, c.SymlinkTimeout
 
-	// The reader of our output may end before we do. A failed write must not kill
-	// the daemon and leave its mount behind.
+	// The program that reads our output may exit before we do. A failed write must not
+	// kill the daemon and leave its mount behind.
 	signal.Ignore(syscall.SIGPIPE)
 	// Clients decide the modes of files: the kernel has applied their umask.
 	syscall.Umask(0)
-	// A thread that waits for a disk or a semaphore keeps its processor (P) until the
-	// runtime's monitor notices. With more processors no goroutine waits for that.
+	// A thread that waits for a disk or a semaphore keeps its P until the runtime's
+	// monitor notices. With more Ps, no goroutine waits for that.
 	runtime.GOMAXPROCS(max(4*runtime.NumCPU(), 8))
 
 	return daemon.Run(ctx, daemon.Config{

@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// A daemon whose standard error was closed, as happens when a bench is killed, still
+// A daemon whose standard error was closed, as happens when a benchmark is killed, still
 // unmounts.
-func TestServeOutlivesItsReader(t *testing.T) {
+func TestServeUnmountsWithoutStderr(t *testing.T) {
 	skipWithoutFUSE(t)
 	point := filepath.Join(t.TempDir(), "mnt")
 	cmd := exec.Command(buildBinary(t), "serve", "--data", t.TempDir(), "--mount", point)

@@ -13,8 +13,8 @@ import (
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
-// commit and date stand in for the stamps of version control in builds without
-// them, as from an archive or with -buildvcs=false:
+// commit and date replace the version-control stamps in builds that lack them, such as
+// from an archive or with -buildvcs=false:
 //
 //	-ldflags "-X main.commit=$(git describe --always --dirty --abbrev=40 --exclude='*') -X main.date=$(git log -1 --format=%cI)"
 var commit, date string
@@ -23,16 +23,16 @@ var commit, date string
 // describes. USRBIO has no version number of its own.
 const upstream = "deepseek-ai/3FS e2cef822 (2026-03-27)"
 
-// buildInfo says what this binary is.
+// buildInfo describes a build.
 type buildInfo struct {
 	Version  string `json:"version"`
 	Commit   string `json:"commit,omitempty"`
-	Modified bool   `json:"modified"` // the source had changes that are in no commit
+	Modified bool   `json:"modified"` // the source had uncommitted changes
 	Date     string `json:"date,omitempty"`
 	Go       string `json:"go"`
 	Platform string `json:"platform"`
 
-	Upstream     string `json:"usrbio"`        // the 3FS whose rings and control directory these are
+	Upstream     string `json:"usrbio"`        // the 3FS commit whose rings and control directory this build implements
 	IoctlVersion int    `json:"ioctl_version"` // what the mount answers to GET_IOCTL_VERSION
 	Magic        string `json:"magic"`         // and to GET_MAGIC_NUM
 	FUSE         string `json:"fuse"`          // versions of the kernel's FUSE protocol
@@ -80,7 +80,7 @@ func version() string {
 	return text
 }
 
-// write prints the description for people.
+// write prints the build as text.
 func (b buildInfo) write(out io.Writer) error {
 	commit, date := b.Commit, b.Date
 	if commit == "" {
@@ -108,7 +108,7 @@ type versionCmd struct {
 	JSON bool `name:"json" help:"Print JSON instead of text."`
 }
 
-// Run prints what this binary is.
+// Run prints this build.
 func (c *versionCmd) Run(out io.Writer) error {
 	if c.JSON {
 		return writeJSON(out, thisBuild())
@@ -116,7 +116,7 @@ func (c *versionCmd) Run(out io.Writer) error {
 	return thisBuild().write(out)
 }
 
-// versionFlag is --version, the same as the command.
+// versionFlag is the flag --version. It does what the command version does.
 type versionFlag bool
 
 // BeforeReset prints the version and ends the program.

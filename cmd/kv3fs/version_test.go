@@ -8,18 +8,18 @@ import (
 	"testing"
 )
 
-// The flag and the command say the same: the version, and what was built from what.
+// --version and the command version print the same.
 func TestVersion(t *testing.T) {
 	file, err := os.ReadFile("../../VERSION")
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := strings.TrimSpace(string(file))
-	t.Setenv("KV3FS_VERSION", "a name that others may use")
+	t.Setenv("KV3FS_VERSION", "other programs may set this variable")
 	_, flag, _ := usage("--version")
 	status, out, errs := usage("version")
 	if status != 0 || out != flag || errs != "" {
-		t.Errorf("status %d, %s%s; --version says %s", status, out, errs, flag)
+		t.Errorf("status %d, %s%s; --version prints %s", status, out, errs, flag)
 	}
 	if !strings.HasPrefix(out, "kv3fs "+want+"\ncommit: ") || !regexp.MustCompile(`ioctls: +version 1, magic 0x8f3f5fff`).MatchString(out) {
 		t.Errorf("version: %s", out)
@@ -31,7 +31,7 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// What the linker was told counts where version control left no stamps.
+// Without version-control stamps, the values set by the linker are used.
 func TestVersionFromTheLinker(t *testing.T) {
 	commit, date = "0123456789abcdef0123456789abcdef01234567-dirty", "2026-11-22T10:00:00Z"
 	defer func() { commit, date = "", "" }()
@@ -39,6 +39,6 @@ func TestVersionFromTheLinker(t *testing.T) {
 		t.Errorf("%+v", b)
 	}
 	if got := version(); !strings.HasSuffix(got, "+0123456789ab.modified") {
-		t.Errorf("the daemon says %q", got)
+		t.Errorf("the daemon's version is %q", got)
 	}
 }

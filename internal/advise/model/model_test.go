@@ -66,16 +66,16 @@ func TestLookup(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		"deepseek-ai/DeepSeek-V3.2-Exp": "DeepSeek-V3", // another cache beside the latent
-		"Llama-3.1-9B":                  "near it: Llama-3.1-8B",
+		"Llama-3.1-9B":                  "similar names: Llama-3.1-8B",
 		"Mistral-Large-3":               "no shape known",
 		"mistralai/Mistral-Large-2512":  "no shape known",
-		"THUDM/glm-4-9b-chat-1m":        "near it: GLM-4-9B", // with twice the KV heads
-		"Qwen3-8B-nan":                  "near it: Qwen3-8B",
-		"Qwen3-8B-0x1p3":                "near it: Qwen3-8B",
-		"Qwen3-8B-2512":                 "near it: Qwen3-8B",
-		"Qwen3-8B-":                     "near it: Qwen3-8B",
+		"THUDM/glm-4-9b-chat-1m":        "similar names: GLM-4-9B", // with twice the KV heads
+		"Qwen3-8B-nan":                  "similar names: Qwen3-8B",
+		"Qwen3-8B-0x1p3":                "similar names: Qwen3-8B",
+		"Qwen3-8B-2512":                 "similar names: Qwen3-8B",
+		"Qwen3-8B-":                     "similar names: Qwen3-8B",
 		"DeepSeek-R1-0528-Qwen3-8B":     "no shape known",
-		"Kimi-K2.5":                     "near it: Kimi-K2",
+		"Kimi-K2.5":                     "similar names: Kimi-K2",
 		"qwen3":                         "Qwen3-",
 		"":                              "known: ",
 		"temperature":                   "known: ",

@@ -93,7 +93,7 @@ func Lookup(name string) (Shape, error) {
 		return found, nil
 	}
 	if near := spelling.Nearest(folded, Names(), 4); len(near) > 0 {
-		return Shape{}, fmt.Errorf("model: no shape known for %.80q; near it: %s", name, strings.Join(near, ", "))
+		return Shape{}, fmt.Errorf("model: no shape known for %.80q; similar names: %s", name, strings.Join(near, ", "))
 	}
 	return Shape{}, fmt.Errorf("model: no shape known for %.80q; known: %s", name, strings.Join(Names(), ", "))
 }

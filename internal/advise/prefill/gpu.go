@@ -38,7 +38,7 @@ func LookupGPU(name string) (GPU, error) {
 		names = append(names, g.Name)
 	}
 	if near := spelling.Nearest(name, names, 4); len(near) > 0 {
-		return GPU{}, fmt.Errorf("unknown GPU %.40q; near it: %s", name, strings.Join(near, ", "))
+		return GPU{}, fmt.Errorf("unknown GPU %.40q; similar names: %s", name, strings.Join(near, ", "))
 	}
 	return GPU{}, fmt.Errorf("unknown GPU %.40q; known: %s", name, strings.Join(names, ", "))
 }

@@ -35,7 +35,7 @@ func LookupPipe(name string) (Pipe, error) {
 		names = append(names, p.Name)
 	}
 	if near := spelling.Nearest(name, names, 4); len(near) > 0 {
-		return Pipe{}, fmt.Errorf("unknown bandwidth name %.40q; near it: %s", name, strings.Join(near, ", "))
+		return Pipe{}, fmt.Errorf("unknown bandwidth name %.40q; similar names: %s", name, strings.Join(near, ", "))
 	}
 	return Pipe{}, fmt.Errorf("unknown bandwidth name %.40q; known: %s", name, strings.Join(names, ", "))
 }

@@ -200,7 +200,7 @@ func TestEveryModelHasACost(t *testing.T) {
 	if len(costs()) != len(model.Names()) {
 		t.Errorf("%d costs for %d models", len(costs()), len(model.Names()))
 	}
-	if _, err := Lookup("QwQ-33B"); err == nil || !strings.Contains(err.Error(), "near it: QwQ-32B") {
+	if _, err := Lookup("QwQ-33B"); err == nil || !strings.Contains(err.Error(), "similar names: QwQ-32B") {
 		t.Errorf("misspelt: %v", err)
 	}
 }
@@ -250,7 +250,7 @@ func TestLookupGPU(t *testing.T) {
 			t.Errorf("%s: %q, %v; want %s", name, g.Name, err, want)
 		}
 	}
-	for name, want := range map[string]string{"H10O": "near it: H100", "": "known: H100", "TPUv5": "known: H100"} {
+	for name, want := range map[string]string{"H10O": "similar names: H100", "": "known: H100", "TPUv5": "known: H100"} {
 		if g, err := LookupGPU(name); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %+v, %v; want an error with %q", name, g, err, want)
 		}

@@ -270,8 +270,8 @@ func TestBadOptions(t *testing.T) {
 	for want, change := range map[string]func(*Options){
 		"did you mean ucm-table?":         func(o *Options) { o.Workload = "ucm-tabel" },
 		"did you mean layers?":            func(o *Options) { o.Load = "layer" },
-		"near it: QwQ-32B":                func(o *Options) { o.Models = []string{"QwQ-23B"} },
-		"near it: H100":                   func(o *Options) { o.Models = []string{"QwQ-32B@2xH10"} },
+		"similar names: QwQ-32B":          func(o *Options) { o.Models = []string{"QwQ-23B"} },
+		"similar names: H100":             func(o *Options) { o.Models = []string{"QwQ-32B@2xH10"} },
 		"write QwQ-32B@2xH100":            func(o *Options) { o.Models = []string{"QwQ-32B@H100"} },
 		"a power of two up to 524288":     func(o *Options) { o.Scale = 1000 },
 		"which is two blocks":             func(o *Options) { o.PromptTokens = []int{200} },
