@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 	"github.com/kv3fs/kv3fs/kvstore/internal/meter"
-	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
 // BenchmarkLoad compares loads from a cache through this package, which copies the

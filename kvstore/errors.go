@@ -3,7 +3,7 @@ package kvstore
 import (
 	"errors"
 
-	"github.com/kv3fs/kv3fs/kvstore/kv"
+	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 )
 
 // The errors of shards and calls. [Store] says what each obliges the caller to do.

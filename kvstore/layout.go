@@ -1,8 +1,8 @@
 package kvstore
 
 import (
+	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 	"github.com/kv3fs/kv3fs/kvstore/keys"
-	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
 // Key names a block; package keys makes them.

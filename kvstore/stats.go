@@ -3,7 +3,7 @@ package kvstore
 import (
 	"time"
 
-	"github.com/kv3fs/kv3fs/kvstore/kv"
+	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 )
 
 // Stats is what a store has counted since it was opened. Counts never fall; Blocks,

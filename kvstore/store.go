@@ -4,7 +4,7 @@ import (
 	"context"
 	"iter"
 
-	"github.com/kv3fs/kv3fs/kvstore/kv"
+	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 )
 
 // A Store keeps blocks of KV cache: of one size, immutable, each under the Key that

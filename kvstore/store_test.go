@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 	"github.com/kv3fs/kv3fs/kvstore/keys"
-	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
 var testLayout = Layout{BlockBytes: 8192, ShardBytes: 4096}

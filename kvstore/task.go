@@ -4,7 +4,7 @@ import (
 	"context"
 	"iter"
 
-	"github.com/kv3fs/kv3fs/kvstore/kv"
+	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 )
 
 // A Task is a batch of shards that [Store.Load] or [Store.Save] has begun. Each shard is

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 	"github.com/kv3fs/kv3fs/kvstore/keys"
-	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
 var namespace = keys.Namespace{Model: "kv3fs/test", BlockTokens: 16}

@@ -120,7 +120,7 @@ func (c *chain) start(ctx context.Context) error {
 	}
 	// The configuration that names a file also names its index.
 	if last == "Pages" && c.config.PagesURL == "" && c.config.PagesFile == "" {
-		if c.pages, err = measure.StartPageService(ctx, binary, filepath.Join(c.place(), "book")); err != nil {
+		if c.pages, err = measure.StartPageService(ctx, binary, filepath.Join(c.place(), "index")); err != nil {
 			return errors.Join(err, c.stop())
 		}
 		c.config.PagesURL = c.pages.URL

@@ -80,7 +80,7 @@ func (c *traceGenerateCmd) Run(ctx context.Context, out io.Writer) (err error) {
 
 // writerUntil is a writer that fails when ctx has ended.
 type writerUntil struct {
-	ctx context.Context
+	ctx context.Context // io.Writer has no place for one
 	w   io.Writer
 }
 

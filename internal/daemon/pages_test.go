@@ -180,9 +180,9 @@ func TestPagesOptional(t *testing.T) {
 	}
 }
 
-// TestPagesDamagedBook: a damaged page index is an error, also of an optional page service,
+// TestPagesDamagedIndex: a damaged page index is an error, also of an optional page service,
 // and the error says what to do.
-func TestPagesDamagedBook(t *testing.T) {
+func TestPagesDamagedIndex(t *testing.T) {
 	host := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(host, pagesDir), 0o700); err != nil {
 		t.Fatal(err)

@@ -18,9 +18,9 @@ import (
 	"time"
 
 	"github.com/kv3fs/kv3fs/kvstore"
+	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 	"github.com/kv3fs/kv3fs/kvstore/internal/storesuite"
 	"github.com/kv3fs/kv3fs/kvstore/keys"
-	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
 // Options say where and how a chain is tested. The zero value of a field means its

@@ -196,7 +196,7 @@ func (g *generator) pickSystem() *conversation {
 
 func (g *generator) question() int {
 	n := g.length(g.o.QuestionTokens, 1)
-	if g.rand.IntN(100) == 0 { // a user pastes a book
+	if g.rand.IntN(100) == 0 { // a user pastes a document
 		n *= 20
 	}
 	return n

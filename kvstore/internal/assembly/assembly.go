@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/kv3fs/kv3fs/internal/invariants"
-	"github.com/kv3fs/kv3fs/kvstore/kv"
+	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 )
 
 // Verdict is the answer of Enter.

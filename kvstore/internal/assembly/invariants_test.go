@@ -5,7 +5,7 @@ package assembly
 import (
 	"testing"
 
-	"github.com/kv3fs/kv3fs/kvstore/kv"
+	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 )
 
 // sees wants fn to violate an invariant.

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/kv3fs/kv3fs/internal/invariants"
+	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 	"github.com/kv3fs/kv3fs/kvstore/internal/transfer"
-	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
 // Method is what a batch is for.

@@ -10,9 +10,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 	"github.com/kv3fs/kv3fs/kvstore/internal/transfer"
 	"github.com/kv3fs/kv3fs/kvstore/internal/workerpool"
-	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
 var layout = kv.Layout{BlockBytes: 32, ShardBytes: 8}

@@ -27,8 +27,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 	"github.com/kv3fs/kv3fs/kvstore/internal/workerpool"
-	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
 // Group is the calls and batches that are under way in one store. Any number of

@@ -22,7 +22,7 @@ import (
 
 	"github.com/zeebo/xxh3"
 
-	"github.com/kv3fs/kv3fs/kvstore/kv"
+	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 )
 
 const (

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/kv3fs/kv3fs/kvstore/kv"
+	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 )
 
 func example(shards int) *Head {

@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kv3fs/kv3fs/kvstore/empty"
-	"github.com/kv3fs/kv3fs/kvstore/fault"
+	"github.com/kv3fs/kv3fs/kvstore/internal/empty"
+	"github.com/kv3fs/kv3fs/kvstore/internal/fault"
+	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 	"github.com/kv3fs/kv3fs/kvstore/internal/storesuite"
-	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
 var layout = kv.Layout{BlockBytes: 4096, ShardBytes: 1024}

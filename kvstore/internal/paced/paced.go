@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/kv3fs/kv3fs/kvstore/kv"
+	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 )
 
 // Options are the speed of the simulated storage.

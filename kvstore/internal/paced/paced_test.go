@@ -6,12 +6,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kv3fs/kv3fs/kvstore/cache"
-	"github.com/kv3fs/kv3fs/kvstore/empty"
-	"github.com/kv3fs/kv3fs/kvstore/fault"
-	"github.com/kv3fs/kv3fs/kvstore/files"
+	"github.com/kv3fs/kv3fs/kvstore/internal/cache"
+	"github.com/kv3fs/kv3fs/kvstore/internal/empty"
+	"github.com/kv3fs/kv3fs/kvstore/internal/fault"
+	"github.com/kv3fs/kv3fs/kvstore/internal/files"
+	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 	"github.com/kv3fs/kv3fs/kvstore/internal/storesuite"
-	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
 func TestStoreThatDiscards(t *testing.T) {

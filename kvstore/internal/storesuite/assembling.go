@@ -3,7 +3,7 @@ package storesuite
 import (
 	"errors"
 
-	"github.com/kv3fs/kv3fs/kvstore/kv"
+	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 )
 
 var assembling = map[string]func(*world){

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 
-	"github.com/kv3fs/kv3fs/kvstore/kv"
+	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 )
 
 var cancelling = map[string]func(*world){

@@ -3,7 +3,7 @@ package storesuite
 import (
 	"encoding/json"
 
-	"github.com/kv3fs/kv3fs/kvstore/kv"
+	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 )
 
 var counting = map[string]func(*world){

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/kv3fs/kv3fs/kvstore/kv"
+	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 )
 
 var deleting = map[string]func(*world){

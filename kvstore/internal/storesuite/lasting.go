@@ -1,6 +1,6 @@
 package storesuite
 
-import "github.com/kv3fs/kv3fs/kvstore/kv"
+import "github.com/kv3fs/kv3fs/kvstore/internal/kv"
 
 var lasting = map[string]func(*world){
 	"Flush succeeds twice, and with nothing to do": func(w *world) {

@@ -1,6 +1,6 @@
 package storesuite
 
-import "github.com/kv3fs/kv3fs/kvstore/kv"
+import "github.com/kv3fs/kv3fs/kvstore/internal/kv"
 
 var looking = map[string]func(*world){
 	"Layout is the size of all blocks": func(w *world) {

@@ -3,7 +3,7 @@ package storesuite
 import (
 	"bytes"
 
-	"github.com/kv3fs/kv3fs/kvstore/kv"
+	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 )
 
 var owning = map[string]func(*world){

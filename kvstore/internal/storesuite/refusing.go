@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"errors"
 
-	"github.com/kv3fs/kv3fs/kvstore/kv"
+	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 )
 
 var refusing = map[string]func(*world){

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kv3fs/kv3fs/kvstore/kv"
+	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 )
 
 // Store is a kv.Store, or a kvstore.Store behind an adapter.

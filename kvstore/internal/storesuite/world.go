@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kv3fs/kv3fs/kvstore/kv"
+	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 )
 
 // blocksHeld is how many blocks a store must be able to hold.

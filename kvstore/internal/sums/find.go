@@ -4,7 +4,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/kv3fs/kv3fs/kvstore/kv"
+	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 )
 
 // Finding is what is recorded of a block.

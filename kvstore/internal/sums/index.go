@@ -4,7 +4,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/kv3fs/kv3fs/kvstore/kv"
+	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 )
 
 // mostPerKey is how many records of one block the index holds; older ones are dropped.

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kv3fs/kv3fs/kvstore/kv"
+	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 )
 
 var ours = Shape{kv.Fingerprint{9}, 4096, 1}

@@ -10,7 +10,7 @@ import (
 	"syscall"
 
 	"github.com/kv3fs/kv3fs/kvstore/internal/batch"
-	"github.com/kv3fs/kv3fs/kvstore/kv"
+	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 )
 
 // moving is a batch that is under way.

@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/kv3fs/kv3fs/kvstore/internal/assembly"
+	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 	"github.com/kv3fs/kv3fs/kvstore/internal/transfer"
 	"github.com/kv3fs/kv3fs/kvstore/internal/workerpool"
-	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
 // claim finds out which shards of a block a batch is to write. That looks for the block

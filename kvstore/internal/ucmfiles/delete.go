@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kv3fs/kv3fs/kvstore/internal/blockhead"
+	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 	"github.com/kv3fs/kv3fs/kvstore/internal/sums"
-	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
 // Delete removes the files of blocks and makes their checksum records void.

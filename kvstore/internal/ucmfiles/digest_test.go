@@ -4,8 +4,8 @@ import (
 	"context"
 	"testing"
 
+	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 	"github.com/kv3fs/kv3fs/kvstore/internal/transfer"
-	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
 // blind is an engine that shows no pieces.

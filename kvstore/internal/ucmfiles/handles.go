@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"github.com/kv3fs/kv3fs/internal/invariants"
+	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 	"github.com/kv3fs/kv3fs/kvstore/internal/sums"
 	"github.com/kv3fs/kv3fs/kvstore/internal/transfer"
-	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
 // handle is a block that is open.

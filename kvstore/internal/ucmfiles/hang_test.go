@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 	"github.com/kv3fs/kv3fs/kvstore/internal/transfer"
-	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
 // hanging is an engine whose Open, or whose moves, hang until end is closed.

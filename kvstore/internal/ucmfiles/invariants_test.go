@@ -5,7 +5,7 @@ package ucmfiles
 import (
 	"testing"
 
-	"github.com/kv3fs/kv3fs/kvstore/kv"
+	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 )
 
 func TestReleasingAHandleTwiceIsSeen(t *testing.T) {

@@ -11,9 +11,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 	"github.com/kv3fs/kv3fs/kvstore/internal/sums"
 	"github.com/kv3fs/kv3fs/kvstore/keys"
-	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
 // listChunk is how many keys Keys checks before it yields them. They share the pool

@@ -11,9 +11,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 	"github.com/kv3fs/kv3fs/kvstore/internal/sums"
 	"github.com/kv3fs/kv3fs/kvstore/internal/workerpool"
-	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
 // lookupChunk is how many keys one job of the pool asks for, one after the other.

@@ -10,8 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 	"github.com/kv3fs/kv3fs/kvstore/internal/sums"
-	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
 // touchGap is how old a modification time must be before Touch sets it.

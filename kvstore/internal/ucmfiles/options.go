@@ -11,8 +11,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 	"github.com/kv3fs/kv3fs/kvstore/internal/transfer"
-	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
 // Options of Open.

@@ -7,9 +7,9 @@ import (
 	"testing"
 
 	"github.com/kv3fs/kv3fs/kvstore/internal/batch"
+	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 	"github.com/kv3fs/kv3fs/kvstore/internal/transfer"
 	"github.com/kv3fs/kv3fs/kvstore/internal/transfer/posix"
-	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
 // counting counts an engine's moves and open files.

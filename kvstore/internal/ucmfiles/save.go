@@ -7,9 +7,9 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/internal/assembly"
 	"github.com/kv3fs/kv3fs/kvstore/internal/batch"
 	"github.com/kv3fs/kv3fs/kvstore/internal/blockhead"
+	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 	"github.com/kv3fs/kv3fs/kvstore/internal/transfer"
 	"github.com/kv3fs/kv3fs/kvstore/internal/workerpool"
-	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
 // Save writes the shards of each block into a temporary file, in the order given. A shard

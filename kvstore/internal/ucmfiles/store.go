@@ -13,10 +13,10 @@ import (
 
 	"github.com/kv3fs/kv3fs/kvstore/internal/assembly"
 	"github.com/kv3fs/kv3fs/kvstore/internal/batch"
+	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 	"github.com/kv3fs/kv3fs/kvstore/internal/sums"
 	"github.com/kv3fs/kv3fs/kvstore/internal/transfer"
 	"github.com/kv3fs/kv3fs/kvstore/internal/workerpool"
-	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
 // Store is a kv.Store that registers memory, deletes blocks and lists them.

@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/kv3fs/kv3fs/kvstore/internal/assembly"
+	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 	"github.com/kv3fs/kv3fs/kvstore/internal/transfer"
 	"github.com/kv3fs/kv3fs/kvstore/internal/workerpool"
-	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
 // temporary is the file of a block that is being written. Its name is

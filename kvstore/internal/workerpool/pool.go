@@ -21,7 +21,7 @@ import (
 	"time"
 
 	"github.com/kv3fs/kv3fs/internal/invariants"
-	"github.com/kv3fs/kv3fs/kvstore/kv"
+	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 )
 
 // ErrOverdue is the error of a job that was begun and did not return in time.

@@ -11,9 +11,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 	"github.com/kv3fs/kv3fs/kvstore/internal/transfer"
 	"github.com/kv3fs/kv3fs/kvstore/internal/workerpool"
-	"github.com/kv3fs/kv3fs/kvstore/kv"
 )
 
 // Options of New. The zero value is good.
@@ -45,7 +45,7 @@ type engine struct {
 	// closed ends when Close begins, which closing does. Calls of Do that wait select on
 	// it.
 	closing func()
-	closed  context.Context
+	closed  context.Context // one signal for many waiting calls, derived from no call
 }
 
 // New starts an engine.

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/kv3fs/kv3fs/internal/shm"
+	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 	"github.com/kv3fs/kv3fs/kvstore/internal/transfer"
-	"github.com/kv3fs/kv3fs/kvstore/kv"
 	"github.com/kv3fs/kv3fs/usrbio"
 )
 

@@ -18,9 +18,9 @@ import (
 	"github.com/kv3fs/kv3fs/internal/bench/workload"
 	"github.com/kv3fs/kv3fs/internal/shm"
 	"github.com/kv3fs/kv3fs/internal/test/daemontest"
+	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 	"github.com/kv3fs/kv3fs/kvstore/internal/transfer"
 	"github.com/kv3fs/kv3fs/kvstore/internal/transfer/ringio"
-	"github.com/kv3fs/kv3fs/kvstore/kv"
 	"github.com/kv3fs/kv3fs/kvstore/memory"
 	"github.com/kv3fs/kv3fs/usrbio"
 )

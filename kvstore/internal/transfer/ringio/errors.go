@@ -5,7 +5,7 @@ import (
 	"os"
 	"syscall"
 
-	"github.com/kv3fs/kv3fs/kvstore/kv"
+	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 )
 
 // ErrStale (ENOTCONN): the file belongs to a daemon that is gone. Open it again.

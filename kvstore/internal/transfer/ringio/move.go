@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/kv3fs/kv3fs/internal/invariants"
+	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 	"github.com/kv3fs/kv3fs/kvstore/internal/transfer"
-	"github.com/kv3fs/kv3fs/kvstore/kv"
 	"github.com/kv3fs/kv3fs/usrbio"
 )
 
@@ -16,7 +16,7 @@ import (
 // guards it.
 type move struct {
 	op    transfer.Op
-	ctx   context.Context
+	ctx   context.Context // that of the call to Do, which returns before the move ends
 	file  *file
 	iov   *usrbio.Iov // of registered memory that holds the buffer; nil: it is staged
 	iovAt int64

@@ -1,0 +1,353 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/kv3fs/kv3fs/kvstore/internal/assembly"
+	"github.com/kv3fs/kv3fs/kvstore/internal/batch"
+	"github.com/kv3fs/kv3fs/kvstore/internal/cache/table"
+	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
+)
+
+// slotRef is the slot in which a block that is being saved is put together.
+type slotRef struct{ slot int32 }
+
+type unfinished = assembly.Block[slotRef]
+
+// saving is a batch of Save.
+type saving struct {
+	*batch.Batch
+	s      *Store
+	blocks []*unfinished // by shard
+
+	// Used by the planner alone.
+	verdicts map[kv.Key]error // of blocks that need no slot, or get none
+	called   time.Time
+	straight []int32         // shards that go straight to next
+	space    <-chan struct{} // from the last attempt: closed when there may be space
+}
+
+// Why a shard is not put into a slot.
+var (
+	errThere   = errors.New("the block is there already")
+	errThrough = errors.New("the block goes straight to next")
+	errNoSpace = errors.New("no space now")
+	errLoading = errors.New("the block is being loaded from next")
+)
+
+// planner is the queue of the goroutine that plans saves: of planSaves.
+type planner struct {
+	mu      sync.Mutex
+	batches []*saving
+	again   []retry
+	more    chan struct{} // holds a token when there is something
+
+	placed time.Time // when it last got a slot; its goroutine's
+}
+
+// retry is a shard to be tried again, because the state of its block has changed.
+type retry struct {
+	d *saving
+	i int
+}
+
+// Save copies the shards in the background.
+func (s *Store) Save(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
+	b, err := s.group.Begin(ctx, batch.Save, shards, s.saves)
+	if err != nil {
+		return nil, err
+	}
+	d := &saving{
+		Batch: b, s: s, called: time.Now(),
+		blocks:   make([]*unfinished, len(shards)),
+		verdicts: map[kv.Key]error{},
+	}
+	s.planner.put(func(q *planner) { q.batches = append(q.batches, d) })
+	return b.Task, nil
+}
+
+func (q *planner) init() { q.more = make(chan struct{}, 1) }
+
+func (q *planner) put(add func(*planner)) {
+	q.mu.Lock()
+	add(q)
+	q.mu.Unlock()
+	select {
+	case q.more <- struct{}{}:
+	default:
+	}
+}
+
+// next returns everything that is to be tried again, or else the next batch.
+func (q *planner) next() (again []retry, d *saving) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.again) > 0 {
+		again, q.again = q.again, nil
+		return again, nil
+	}
+	if len(q.batches) > 0 {
+		d, q.batches[0] = q.batches[0], nil
+		q.batches = q.batches[1:]
+	}
+	return nil, d
+}
+
+// planSaves is the planner's goroutine.
+func (s *Store) planSaves() {
+	for {
+		select {
+		case <-s.planner.more:
+		case <-s.ended:
+			return
+		}
+		for {
+			again, d := s.planner.next()
+			if d == nil && len(again) == 0 {
+				break
+			}
+			for _, r := range again {
+				s.place(r.d, r.i)
+				r.d.goStraight()
+			}
+			if d != nil {
+				for i := range d.Len() {
+					s.place(d, i)
+				}
+				d.goStraight()
+			}
+		}
+	}
+}
+
+// place finds a slot for a shard, waits for one if it must, and has the shard copied.
+func (s *Store) place(d *saving, i int) {
+	shard := d.Shard(i)
+	again := func() { s.planner.put(func(q *planner) { q.again = append(q.again, retry{d, i}) }) }
+	for {
+		if err := d.Ended(); err != nil {
+			d.Settle(i, err)
+			return
+		}
+		verdict, known := d.verdicts[shard.Key]
+		if !known {
+			block, what, err := s.blocks.Enter(shard.Key, shard.Index,
+				func() (slotRef, error) { return s.openBlock(d, shard.Key, again) }, again)
+			switch {
+			case err != nil:
+				verdict = err
+			case what == assembly.Write:
+				d.blocks[i] = block
+				s.copying.Add(1)
+				s.copiers.Each(d, i, i+1, s.grain)
+				return
+			case what == assembly.Have:
+				d.Settle(i, nil)
+				return
+			case what == assembly.Later:
+				return
+			}
+		}
+		switch {
+		case verdict == errLoading:
+			return
+		case verdict == errNoSpace && s.waitForSpace(d):
+			continue
+		case verdict == errNoSpace:
+			verdict = kv.ErrFull
+		}
+		d.verdicts[shard.Key] = verdict
+		switch verdict {
+		case errThere:
+			d.Settle(i, nil)
+		case errThrough:
+			d.straight = append(d.straight, int32(i))
+		default:
+			d.Settle(i, verdict)
+		}
+		return
+	}
+}
+
+// openBlock claims a slot for a block whose first shard is saved, or returns why not. For
+// a block that is being loaded, again is called when the loading has ended.
+func (s *Store) openBlock(d *saving, key kv.Key, again func()) (ref slotRef, verdict error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := s.through[key]; ok {
+		s.through[key] = time.Now()
+		return ref, errThrough
+	}
+	if err := s.do(func() { ref.slot, verdict = s.openSlot(key, again) }); err != nil {
+		verdict = errThrough
+	}
+	switch verdict {
+	case errThrough:
+		// The rest of the block has to go there, too.
+		s.through[key] = time.Now()
+	case errNoSpace:
+		if s.space == nil {
+			s.space = make(chan struct{})
+		}
+		d.space = s.space
+	}
+	return ref, verdict
+}
+
+// openSlot claims the slot, if it can. The lock and the table are held.
+func (s *Store) openSlot(key kv.Key, again func()) (int32, error) {
+	slot, ok := s.table.Find(key)
+	now := table.Now()
+	if ok {
+		switch h := s.table.Head(slot); h.State {
+		case table.Clean, table.Dirty:
+			s.table.Touch(slot, now)
+			return 0, errThere
+		case table.Unsaved:
+			s.table.Become(slot, table.Dirty)
+			s.write.add(&dirtyBlock{key: key, slot: slot, gen: h.Gen})
+			return 0, errThere
+		case table.Partial:
+			// The shards that were loaded may be those of another variant of the block.
+			s.table.Become(slot, table.Free)
+		case table.Loading:
+			if f := s.fillings[slot]; f != nil && h.Mine {
+				f.after = append(f.after, again)
+				return 0, errLoading
+			}
+			return 0, errThrough
+		default:
+			return 0, errThrough
+		}
+	}
+	// Waiting is worth it while something under way will free a slot. Otherwise only
+	// other saves could, and they may be queued behind this one.
+	dirty := len(s.write.all)
+	wait := dirty > 0 || s.copying.Load() > 0
+	if s.assembling+dirty < s.dirtyLimit() && dirty < s.o.WaitingQueueDepth {
+		if slot, ok = s.alloc(); ok {
+			s.table.Claim(slot, key, table.Saving, now)
+			s.assembling++
+			s.planner.placed = time.Now()
+			return slot, nil
+		}
+		wait = wait || s.pinned > 0 || len(s.fillings) > 0 || s.table.Others()
+	}
+	if wait {
+		return 0, errNoSpace
+	}
+	return 0, errThrough
+}
+
+// dirtyLimit is how many slots saves may take; the others are left to loads.
+func (s *Store) dirtyLimit() int { return s.table.Slots() - s.table.Slots()/4 }
+
+// waitForSpace waits until it is worth trying again, and reports whether it is. When no
+// block has found space for the store's timeout, no batch that was there all the time
+// waits any longer: one after the other they would take many times the timeout.
+func (s *Store) waitForSpace(d *saving) bool {
+	since := d.called
+	if s.planner.placed.After(since) {
+		since = s.planner.placed
+	}
+	left := s.o.Timeout - time.Since(since)
+	if left <= 0 {
+		return false
+	}
+	if s.table.Shared() {
+		left = min(left, lookAgain) // other processes do not say when they free a slot
+	}
+	timer := time.NewTimer(left)
+	defer timer.Stop()
+	select {
+	case <-d.space:
+	case <-timer.C:
+	case <-d.Context().Done():
+	}
+	return true
+}
+
+// lookAgain is the interval for polling what other processes do.
+const lookAgain = 5 * time.Millisecond
+
+// Do copies a shard into its block.
+func (d *saving) Do(i int) {
+	s, shard, block := d.s, d.Shard(i), d.blocks[i]
+	err := d.Ended()
+	if err == nil {
+		err = s.table.Write(block.Payload.slot, shard.Key, shard.Index, shard.Buf)
+	}
+	if err != nil {
+		if s.blocks.Failed(block, shard.Index) {
+			s.giveUp(block)
+		}
+	} else if s.blocks.Written(block, shard.Index) {
+		s.whole(block)
+	}
+	if s.copying.Add(-1) == 0 {
+		s.mu.Lock()
+		s.spaceChanged()
+		s.mu.Unlock()
+	}
+	d.Settle(i, err)
+}
+
+// whole makes a complete block visible and queues it for next.
+func (s *Store) whole(block *unfinished) {
+	s.mu.Lock()
+	s.assembling--
+	d := &dirtyBlock{key: block.Key, slot: block.Payload.slot}
+	s.settle(func() {
+		s.table.Become(d.slot, table.Dirty)
+		d.gen = s.table.Head(d.slot).Gen
+	})
+	s.write.add(d)
+	s.mu.Unlock()
+	s.blocks.Finish(block)
+}
+
+// giveUp drops a block that will not become whole.
+func (s *Store) giveUp(block *unfinished) {
+	s.mu.Lock()
+	s.assembling--
+	s.settle(func() { s.table.Become(block.Payload.slot, table.Free) })
+	s.spaceChanged()
+	s.mu.Unlock()
+	s.blocks.Finish(block)
+}
+
+// expire gives up blocks that have not received a shard for so long.
+func (s *Store) expire(idle time.Duration) {
+	for _, block := range s.blocks.Expire(idle) {
+		s.giveUp(block)
+		s.count.DroppedBlocks.Add(1)
+	}
+}
+
+// goStraight saves to next the shards that are not put into slots.
+func (d *saving) goStraight() {
+	which := d.straight
+	d.straight = nil
+	if len(which) == 0 {
+		return
+	}
+	d.s.group.Go(func() {
+		shards := make([]kv.Shard, len(which))
+		for n, i := range which {
+			shards[n] = d.Shard(int(i))
+		}
+		t, err := d.s.next.Save(d.Context(), shards)
+		if err != nil {
+			for _, i := range which {
+				d.Settle(int(i), err)
+			}
+			return
+		}
+		for n, err := range t.All() {
+			d.Settle(int(which[n]), err)
+		}
+	})
+}

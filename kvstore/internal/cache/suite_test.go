@@ -1,0 +1,106 @@
+package cache_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/kv3fs/kv3fs/kvstore/internal/cache"
+	"github.com/kv3fs/kv3fs/kvstore/internal/empty"
+	"github.com/kv3fs/kv3fs/kvstore/internal/fault"
+	"github.com/kv3fs/kv3fs/kvstore/internal/files"
+	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
+	"github.com/kv3fs/kv3fs/kvstore/internal/storesuite"
+	"github.com/kv3fs/kv3fs/kvstore/internal/ucmtest"
+)
+
+func options(o storesuite.Options) cache.Options {
+	slot := (o.Layout.BlockBytes + 4095) / 4096 * 4096
+	return cache.Options{CapacityBytes: 2 * int64(o.Blocks) * slot, Namespace: o.Namespace, Timeout: 20 * time.Second}
+}
+
+func mustNew(t tb, next kv.Store, o cache.Options) *cache.Store {
+	t.Helper()
+	s, err := cache.New(next, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// Over nothing it is a store that holds what fits.
+func TestSuiteOverEmpty(t *testing.T) {
+	storesuite.Run(t, storesuite.Subject{Open: func(t testing.TB, _ string, o storesuite.Options) kv.Store {
+		return mustNew(t, empty.New(o.Layout), options(o))
+	}})
+}
+
+// perDir are the shelves of a test's directories, which outlive stores.
+type perDir map[string]*things
+
+func (p perDir) of(dir string, ns kv.Fingerprint) *things {
+	at := dir + ns.String()
+	if p[at] == nil {
+		p[at] = newThings()
+	}
+	return p[at]
+}
+
+func TestSuite(t *testing.T) {
+	dirs := perDir{}
+	storesuite.Run(t, storesuite.Subject{Durable: true, Open: func(t testing.TB, dir string, o storesuite.Options) kv.Store {
+		return mustNew(t, newShelf(o.Layout, dirs.of(dir, o.Namespace)), options(o))
+	}})
+}
+
+// In so little memory that nearly everything goes past it or is evicted at once.
+func TestSuiteInLittleMemory(t *testing.T) {
+	dirs := perDir{}
+	storesuite.Run(t, storesuite.Subject{Durable: true, Open: func(t testing.TB, dir string, o storesuite.Options) kv.Store {
+		c := options(o)
+		c.CapacityBytes /= 64
+		return unbounded{mustNew(t, newShelf(o.Layout, dirs.of(dir, o.Namespace)), c)}
+	}})
+}
+
+// unbounded is a cache whose capacity does not count, and neither does what it holds:
+// the chain holds more.
+type unbounded struct{ kv.Store }
+
+func (u unbounded) Stats() kv.Stats {
+	s := u.Store.Stats()
+	s.CapacityBytes, s.Blocks = 0, -1
+	return s
+}
+
+// In shared memory that next knows.
+func TestSuiteOverRegistrar(t *testing.T) {
+	dirs := perDir{}
+	storesuite.Run(t, storesuite.Subject{Durable: true, Open: func(t testing.TB, dir string, o storesuite.Options) kv.Store {
+		return mustNew(t, fault.New(newShelf(o.Layout, dirs.of(dir, o.Namespace))), options(o))
+	}})
+}
+
+// Over files, whose damage shows through the cache as misses.
+func TestSuiteOverFiles(t *testing.T) {
+	for name, direct := range map[string]bool{"buffered": false, "direct": true} {
+		t.Run(name, func(t *testing.T) {
+			if direct && testing.Short() {
+				t.Skip("the files differ, the cache does not")
+			}
+			storesuite.Run(t, storesuite.Subject{
+				Open: func(t testing.TB, dir string, o storesuite.Options) kv.Store {
+					next, err := files.Open(files.Options{
+						Dirs: []string{dir}, Layout: o.Layout, Namespace: o.Namespace, Streams: 4, DirectIO: direct,
+					})
+					if err != nil {
+						t.Fatal(err)
+					}
+					c := options(o)
+					c.CapacityBytes /= 8
+					return unbounded{mustNew(t, next, c)}
+				},
+				Durable: true, Damage: ucmtest.Damage, Verified: true,
+			})
+		})
+	}
+}

@@ -1,0 +1,107 @@
+package pages
+
+import (
+	"errors"
+	"net/http"
+	"os"
+	"sync/atomic"
+	"testing"
+
+	"github.com/kv3fs/kv3fs/internal/pageservice"
+	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
+)
+
+// A damaged block that cannot be deleted is in the way of the next Save, so it is no miss.
+// All of its shards get the same error.
+func TestDamageThatCannotBeDeleted(t *testing.T) {
+	h := newHost(t, pageservice.Options{})
+	var refuses atomic.Bool
+	middle(h, func(route string, w http.ResponseWriter, r *http.Request, next http.Handler) {
+		if refuses.Load() && route == "delete_keys" {
+			http.Error(w, `{"detail":"the disk is full"}`, http.StatusServiceUnavailable)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+	dir := t.TempDir()
+	s := mustOpen(t, h.options(dir, 40))
+	stored(t, s, keysOf(0, 12)...)
+	damage(t, dir, 2) // some blocks of zeros
+	refuses.Store(true)
+	failed := 0
+	for i, err := range load(t, s, keysOf(0, 12)...) {
+		if err == nil {
+			continue
+		}
+		failed++
+		var found *refused
+		if errors.Is(err, kv.ErrMiss) || !errors.As(err, &found) {
+			t.Errorf("shard %d: %v", i, err)
+		}
+	}
+	if stats := s.Stats(); failed == 0 || stats.CorruptBlocks == 0 || stats.QuarantinedBlocks != 0 {
+		t.Fatalf("%d shards failed, %+v", failed, stats)
+	}
+	refuses.Store(false)
+	for i, err := range load(t, s, keysOf(0, 12)...) {
+		if err != nil && !errors.Is(err, kv.ErrCorrupt) {
+			t.Errorf("shard %d: %v", i, err)
+		}
+	}
+	stored(t, s, keysOf(0, 12)...)
+	there(t, s, keysOf(0, 12)...)
+}
+
+// A page that another client confirmed and never wrote contains no block.
+func TestGarbageOfAnother(t *testing.T) {
+	s := mustOpen(t, newHost(t, pageservice.Options{}).options(t.TempDir(), 40))
+	stored(t, s, keysOf(0, 4)...)
+	given, err := s.service.reserve(t.Context(), keysOf(10, 2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.service.confirm(t.Context(), keysOf(10, 2), []int64{given[0].page, given[1].page}); err != nil {
+		t.Fatal(err)
+	}
+	for _, err := range load(t, s, keysOf(10, 2)...) {
+		if !errors.Is(err, kv.ErrCorrupt) {
+			t.Error(err)
+		}
+	}
+	if got := s.Stats().QuarantinedBlocks; got != 2 {
+		t.Errorf("%d blocks are out of the way", got)
+	}
+	stored(t, s, keysOf(10, 2)...)
+	there(t, s, append(keysOf(0, 4), keysOf(10, 2)...)...)
+}
+
+// The file is cut short while it is open: what was behind the end is a miss, and can be
+// saved again.
+func TestTheFileIsCutShort(t *testing.T) {
+	for name, direct := range map[string]bool{"buffered": false, "direct": true} {
+		t.Run(name, func(t *testing.T) {
+			o := newHost(t, pageservice.Options{}).options(t.TempDir(), 40)
+			o.DirectIO = direct
+			s := mustOpen(t, o)
+			stored(t, s, keysOf(0, 8)...)
+			end := s.label.at(3) + layout.ShardBytes + 17
+			if err := os.Truncate(o.File, end); err != nil {
+				t.Fatal(err)
+			}
+			lost := 0
+			for _, err := range load(t, s, keysOf(0, 8)...) {
+				if err != nil && !errors.Is(err, kv.ErrCorrupt) {
+					t.Error(err)
+				}
+				if err != nil {
+					lost++
+				}
+			}
+			if lost < 4*layout.Shards() {
+				t.Errorf("%d shards were missed", lost)
+			}
+			stored(t, s, keysOf(0, 8)...)
+			there(t, s, keysOf(0, 8)...)
+		})
+	}
+}

@@ -1,0 +1,78 @@
+package segment
+
+import (
+	"context"
+	"errors"
+	"os"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
+	"github.com/kv3fs/kv3fs/kvstore/internal/workerpool"
+)
+
+// A device that does not come back from writing a segment: blocks still come and go, in
+// the other segments, and that one is used again when it has come back.
+func TestHungDevice(t *testing.T) { synctest.Test(t, hungDevice) }
+
+func hungDevice(t *testing.T) {
+	const slots = 4
+	release := make(chan struct{})
+	var hung atomic.Bool
+	o := options(t.TempDir(), small, 5, slots)
+	o.Timeout = time.Second
+	o.fdatasync = func(*os.File) error {
+		if !hung.Swap(true) {
+			<-release
+		}
+		return nil
+	}
+	s := open(t, o)
+	save(t, s, keysOf(0, slots)...)
+	first := s.segmentWith(t, keyOf(0))
+	generation := s.generationOf(first)
+	for i := range 10 * slots {
+		save(t, s, keyOf(100+i))
+		settled(t, s)
+	}
+	if s.generationOf(first) != generation {
+		t.Error("the segment was begun anew while somebody may write to it")
+	}
+	loads(t, s, keysOf(100+9*slots, slots)...)
+	close(release)
+	for i := range 10 * slots {
+		save(t, s, keyOf(200+i))
+		settled(t, s)
+	}
+	if s.generationOf(first) == generation {
+		t.Error("the segment is not used again")
+	}
+}
+
+// Close does not wait for ever for a device that is gone, and says that it is.
+func TestCloseOnHungDevice(t *testing.T) { synctest.Test(t, closeOnHungDevice) }
+
+func closeOnHungDevice(t *testing.T) {
+	release := make(chan struct{})
+	defer close(release)
+	o := options(t.TempDir(), small, 4, 2)
+	o.fdatasync = func(*os.File) error { <-release; return nil }
+	s, err := Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	save(t, s, keysOf(0, 2)...)
+	synctest.Wait() // the segment is full, and being sealed
+	begun := time.Now()
+	if err := s.Close(); !errors.Is(err, workerpool.ErrOverdue) {
+		t.Errorf("Close: %v", err)
+	}
+	if took := time.Since(begun); took > 2*defaultTimeout {
+		t.Errorf("Close took %v", took)
+	}
+	if _, err := s.Save(context.Background(), shardsOf(small, keyOf(9))); !errors.Is(err, kv.ErrClosed) {
+		t.Errorf("after Close: %v", err)
+	}
+}
