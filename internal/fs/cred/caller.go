@@ -10,24 +10,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Caller is the client of a request: file-system uid and gid, and an id of its process or
-// thread, from which supplementary groups are read when they matter. There are none with
-// PID 0, as from another pid namespace, and after the process has ended.
+// Caller is the client of a request: its file-system uid and gid, and the id of its
+// process or thread. Supplementary groups are read by that id when they matter; a caller
+// with PID 0 (in another PID namespace) or whose process has exited has none.
 type Caller struct {
 	UID, GID, PID uint32
 }
 
-// Root reports whether the caller is the super-user, who may do anything.
+// Root reports whether the caller is the super-user, which may do anything.
 func (c Caller) Root() bool { return c.UID == 0 }
 
-// Strict runs fn with the rights of c and no capability at all, so that the
+// RunAs runs fn with the rights of c and no capability at all, so that the
 // kernel decides what c may do. A daemon without privileges has only its own identity:
-// EPERM for other users, the super-user included. Strict may be called concurrently.
+// EPERM for other users, the super-user included. RunAs may be called concurrently.
 //
-// fn runs once, on another goroutine, locked to its thread, and Strict waits for
+// fn runs once, on another goroutine, locked to its thread, and RunAs waits for
 // it. fn must not start goroutines that it expects to have the identity. Its
 // error is returned as it is.
-func Strict(c Caller, fn func() error) error {
+func RunAs(c Caller, fn func() error) error {
 	switch {
 	case !privileged() && int(c.UID) != os.Geteuid():
 		return unix.EPERM
@@ -37,11 +37,11 @@ func Strict(c Caller, fn func() error) error {
 	return onThread(c, supplementary(c), dropCapabilities, fn)
 }
 
-// Owner runs fn so that what it creates belongs to c, with the daemon's capabilities in
+// CreateAs runs fn so that what it creates belongs to c, with the daemon's capabilities in
 // force: rights have been checked already by the kernel's default_permissions, which
 // knows all of c's groups. It may be called concurrently; fn runs once, on another
 // goroutine locked to its thread.
-func Owner(c Caller, fn func() error) error {
+func CreateAs(c Caller, fn func() error) error {
 	if !privileged() || c.UID == 0 && c.GID == 0 {
 		return fn()
 	}

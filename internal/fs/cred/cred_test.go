@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	case "unprivileged":
 		for _, uid := range []int{0, 777, os.Geteuid()} {
 			ran := false
-			err := Strict(Caller{UID: uint32(uid)}, func() error { ran = true; return nil })
+			err := RunAs(Caller{UID: uint32(uid)}, func() error { ran = true; return nil })
 			if mine := uid == os.Geteuid(); ran != mine || mine && err != nil || !mine && err != unix.EPERM {
 				fmt.Printf("uid %d: ran %v, %v\n", uid, ran, err)
 			}
@@ -50,14 +50,14 @@ func child(t *testing.T, what string, group uint32) *exec.Cmd {
 }
 
 // A daemon that cannot take other identities does nothing for other users.
-func TestStrictWithoutPrivileges(t *testing.T) {
+func TestRunAsWithoutPrivileges(t *testing.T) {
 	if out, err := child(t, "unprivileged", 1).CombinedOutput(); err != nil || len(out) > 0 {
 		t.Errorf("%v: %s", err, out)
 	}
 }
 
 // The caller's groups are always set, because a group can also deny a right.
-func TestStrictHasTheCallersGroups(t *testing.T) {
+func TestRunAsSetsTheCallersGroups(t *testing.T) {
 	const group = 4711
 	cmd := child(t, "stay", group)
 	in, err := cmd.StdinPipe()
@@ -89,7 +89,7 @@ func TestStrictHasTheCallersGroups(t *testing.T) {
 			t.Fatal(err)
 		}
 		tries := 0
-		err := Strict(c, func() error {
+		err := RunAs(c, func() error {
 			tries++
 			fd, err := unix.Open(path, unix.O_RDONLY, 0)
 			unix.Close(fd)
@@ -111,7 +111,7 @@ func needRoot(t *testing.T) {
 	}
 }
 
-func TestStrictIsTheKernelsDecision(t *testing.T) {
+func TestRunAsLetsTheKernelDecide(t *testing.T) {
 	needRoot(t)
 	dir := t.TempDir()
 	secret := filepath.Join(dir, "secret")
@@ -128,10 +128,10 @@ func TestStrictIsTheKernelsDecision(t *testing.T) {
 	for p := dir; p != "/" && p != "/tmp"; p = filepath.Dir(p) {
 		os.Chmod(p, 0o755)
 	}
-	if err := Strict(Caller{UID: 12345, GID: 12345}, open); !errors.Is(err, unix.EACCES) {
+	if err := RunAs(Caller{UID: 12345, GID: 12345}, open); !errors.Is(err, unix.EACCES) {
 		t.Fatalf("uid 12345 opened a 0600 file of root: %v", err)
 	}
-	if err := Strict(Caller{}, open); err != nil {
+	if err := RunAs(Caller{}, open); err != nil {
 		t.Fatalf("root: %v", err)
 	}
 	if err := open(); err != nil {
@@ -139,11 +139,11 @@ func TestStrictIsTheKernelsDecision(t *testing.T) {
 	}
 }
 
-func TestOwnerCreatesAsCallerWithRightsOfTheDaemon(t *testing.T) {
+func TestCreateAsHasTheRightsOfTheDaemon(t *testing.T) {
 	needRoot(t)
 	dir := t.TempDir() // 0755 root: uid 12345 may not write here
 	path := filepath.Join(dir, "f")
-	err := Owner(Caller{UID: 12345, GID: 54321}, func() error { return os.WriteFile(path, nil, 0o644) })
+	err := CreateAs(Caller{UID: 12345, GID: 54321}, func() error { return os.WriteFile(path, nil, 0o644) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,9 +164,9 @@ func TestIdentitiesDoNotLeakBetweenThreads(t *testing.T) {
 		wg.Go(func() {
 			for range 200 {
 				c := Caller{UID: uint32(20000 + i), GID: uint32(30000 + i)}
-				run := Strict
+				run := RunAs
 				if i%2 == 0 {
-					run = Owner
+					run = CreateAs
 				}
 				err := run(c, func() error {
 					if uid, gid := setFS(unix.SYS_SETFSUID, -1), setFS(unix.SYS_SETFSGID, -1); uid != int(c.UID) || gid != int(c.GID) {

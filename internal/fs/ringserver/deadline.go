@@ -10,18 +10,19 @@ import (
 )
 
 const (
-	// forgetPagesAfter is when an iov that no request used is dropped from the
+	// An iov that no request has used for forgetPagesAfter is dropped from the
 	// daemon's page table (not from the client's memory), so that the daemon's
 	// resident size does not grow with the iovs.
 	forgetPagesAfter = 5 * time.Second
 
-	// rescueAfter is when a batch that is not complete counts as stuck in one of its
+	// A batch that is not complete after rescueAfter counts as stuck in one of its
 	// requests.
 	rescueAfter = 50 * time.Millisecond
 )
 
-// expire answers requests that are past their deadline, until ctx ends.
-func (s *Server) expire(ctx context.Context) {
+// tickRings calls tick for every ring at short intervals until ctx ends. It also forgets
+// the pages of idle iovs.
+func (s *Server) tickRings(ctx context.Context) {
 	tick := time.NewTicker(max(s.opts.Deadline/20, time.Millisecond))
 	defer tick.Stop()
 	lastForget := time.Now()
@@ -51,10 +52,10 @@ func (s *Server) expire(ctx context.Context) {
 }
 
 // tick does for a ring what its workers cannot do while they are stuck. It admits
-// waiting requests, so that their deadline runs. It requeues what stuck workers
+// waiting requests, so that their deadlines begin. It requeues what stuck workers
 // have not begun and answers what they have finished. It answers requests admitted
 // before limit with ETIMEDOUT; nothing writes to their buffers from then on. It
-// returns how many those were and whether work waits for workers.
+// returns how many expired and whether work is waiting for a worker.
 func (r *ring) tick(now, limit time.Time) (expired int, work bool) {
 	r.mu.Lock()
 	defer r.unlock()
@@ -102,7 +103,8 @@ func (r *ring) rescue(limit time.Time) {
 	}
 }
 
-// expire answers requests that were admitted before limit.
+// expire decides which requests have expired, those admitted before limit, and answers
+// them.
 func (r *ring) expire(limit time.Time) (expired int) {
 	posted := false
 	for q := r.inflight.first; q != nil && q.admitted.Before(limit); q = r.inflight.first {
@@ -117,7 +119,7 @@ func (r *ring) expire(limit time.Time) (expired int) {
 		}
 		if before == stateRunning || q.needsDetach {
 			moved := q.moved.Load()
-			if err := q.iov.abandon(q.win, q.off+moved, min(q.len-moved, pieceBytes), r.write); err != nil {
+			if err := q.iov.detach(q.view, q.off+moved, min(q.len-moved, pieceBytes), r.write); err != nil {
 				// Not answered while the kernel can reach its buffer; the next tick retries.
 				r.server.log.Error("cannot detach the buffer of a stuck request", "err", err)
 				q.needsDetach = true
@@ -137,7 +139,7 @@ func (r *ring) expire(limit time.Time) (expired int) {
 	kept := r.queued[:0]
 	for _, q := range r.queued {
 		if q.state.Load() == stateAnswered {
-			r.waiting -= q.args.Len
+			r.queuedBytes -= q.args.Len
 			r.recycle(q)
 		} else {
 			kept = append(kept, q)

@@ -330,8 +330,8 @@ func TestSpoiledReadOfRemadeIov(t *testing.T) {
 	}
 }
 
-// A client that shrinks its ring while a batch is in flight, and unlinks it, hurts
-// nobody else.
+// A client that shrinks its ring while a batch is in flight, and unlinks it, harms
+// no other client.
 func TestRingShrinksUnderItsBatch(t *testing.T) {
 	s, files := serve(t, Options{Deadline: 200 * time.Millisecond, Workers: 4})
 	stuck, release := hanging(t, files, false)
@@ -359,7 +359,7 @@ func TestRingShrinksUnderItsBatch(t *testing.T) {
 	good := newPeer(t, s, 4, ".r0.t0")
 	for end := time.Now().Add(10 * time.Second); good.one(wire.Args{BufID: id, FileIno: ino, Len: 4096}) != 4096; {
 		if time.Now().After(end) {
-			t.Fatal("the server does not serve any more")
+			t.Fatal("the server has stopped serving")
 		}
 	}
 }

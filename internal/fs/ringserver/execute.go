@@ -29,11 +29,11 @@ func (s *Server) execute(r *ring, batch []*request) {
 	files.release()
 }
 
-// errStopping answers requests that arrive while the daemon ends.
+// errStopping answers requests that arrive while the daemon is stopping.
 const errStopping = syscall.ESHUTDOWN
 
-// deviceTime returns how long a batch takes at least if it waited for a device:
-// several times what its system calls and copies cost.
+// deviceTime returns a time that only a batch that waited for a device exceeds: several
+// times the cost of its system calls and copies.
 func deviceTime(requests int, bytes uint64) time.Duration {
 	return 30*time.Microsecond + time.Duration(requests)*4*time.Microsecond + time.Duration(bytes/2)
 }
@@ -42,14 +42,14 @@ func deviceTime(requests int, bytes uint64) time.Duration {
 // requests in a batch mostly share them.
 type borrowed struct {
 	file    File
-	waited  bool // some bytes of the batch were not in memory
+	waited  bool // the batch may have waited for a device
 	ino     uint64
 	err     error
 	touched bool // written, but Written has not been called
 
 	iov   *iov
 	iovID wire.UUID
-	win   *view
+	view  *view
 }
 
 func (b *borrowed) written() {
@@ -64,13 +64,14 @@ func (b *borrowed) release() {
 	if b.file != nil {
 		b.file.Release()
 	}
-	if b.win != nil {
-		b.win.release()
+	if b.view != nil {
+		b.view.release()
 	}
 	*b = borrowed{}
 }
 
-// borrow sets b.file to the file of a request, which may be that of the previous one.
+// borrow sets b.file to the file of a request. Files.Acquire checks the rights of the
+// ring's user.
 func (b *borrowed) borrow(s *Server, r *ring, ino uint64) error {
 	if (b.file != nil || b.err != nil) && b.ino == ino {
 		return b.err
@@ -97,17 +98,17 @@ func (b *borrowed) viewOf(s *Server, id wire.UUID) (*iov, *view) {
 			b.iov.lastUse.Store(time.Now().Unix())
 		}
 	}
-	if b.iov != nil && b.win == nil {
-		b.win = b.iov.acquire()
+	if b.iov != nil && b.view == nil {
+		b.view = b.iov.acquire()
 	}
-	return b.iov, b.win
+	return b.iov, b.view
 }
 
 func (b *borrowed) dropView() {
-	if b.win != nil {
-		b.win.release()
+	if b.view != nil {
+		b.view.release()
 	}
-	b.iov, b.win = nil, nil
+	b.iov, b.view = nil, nil
 }
 
 // executeOne executes a request and sets q.result.
@@ -115,7 +116,7 @@ func (s *Server) executeOne(r *ring, q *request, b *borrowed) {
 	if q.state.Load() != stateTaken {
 		return
 	}
-	if err := s.check(r, q, b); err != nil {
+	if err := s.validate(r, q, b); err != nil {
 		q.result = errnoResult(err)
 		return
 	}
@@ -130,7 +131,7 @@ func (s *Server) executeOne(r *ring, q *request, b *borrowed) {
 		}
 		n, err := s.move(r, b, q)
 		if invariants.Enabled {
-			invariants.Check(q.win.refs.Load() > 0, "request %d: its view was unmapped while it ran", q.index)
+			invariants.Check(q.view.refs.Load() > 0, "request %d: its view was unmapped while it ran", q.index)
 		}
 		if err != nil {
 			q.result = errnoResult(err)
@@ -143,22 +144,22 @@ func (s *Server) executeOne(r *ring, q *request, b *borrowed) {
 		}
 		// Another request's deadline may have detached a page that this request
 		// shares: read again into the iov's new view.
-		if !q.win.isSpoiled(q.off, q.len) || !q.state.CompareAndSwap(stateRunning, stateTaken) {
+		if !q.view.isSpoiled(q.off, q.len) || !q.state.CompareAndSwap(stateRunning, stateTaken) {
 			return
 		}
-		b.win.release()
-		b.win = q.iov.acquire()
-		if q.win = b.win; q.win == nil {
+		b.view.release()
+		b.view = q.iov.acquire()
+		if q.view = b.view; q.view == nil {
 			b.iov = nil
-			q.result = -int64(syscall.EINVAL) // unregistered meanwhile
+			q.result = -int64(syscall.EINVAL) // the iov was unregistered meanwhile
 			return
 		}
 	}
 }
 
-// check checks what the client wrote, in the order of 4.8. It borrows the file and sets
-// where in the client's memory the bytes are.
-func (s *Server) check(r *ring, q *request, b *borrowed) error {
+// validate checks what the client wrote, in the order of 4.8. It borrows the file and
+// finds the bytes in the client's memory.
+func (s *Server) validate(r *ring, q *request, b *borrowed) error {
 	if q.badIndex {
 		return syscall.EINVAL
 	}
@@ -168,26 +169,26 @@ func (s *Server) check(r *ring, q *request, b *borrowed) error {
 	if err := b.borrow(s, r, q.args.FileIno); err != nil {
 		return err
 	}
-	v, win := b.viewOf(s, q.args.BufID)
-	if win == nil {
+	buf, v := b.viewOf(s, q.args.BufID)
+	if v == nil {
 		return syscall.EINVAL
 	}
 	// A ring acts as its uid and must not reach another user's buffer.
-	if v.uid != r.cred.UID {
+	if buf.uid != r.cred.UID {
 		return syscall.EACCES
 	}
-	if err := v.check(q.args.BufOff, q.args.Len); err != nil {
+	if err := buf.validate(q.args.BufOff, q.args.Len); err != nil {
 		return err
 	}
 	if q.args.FileOff > math.MaxInt64 || q.args.Len > math.MaxInt64-q.args.FileOff {
 		return syscall.EFBIG
 	}
-	q.iov, q.win, q.off, q.len = v, win, int64(q.args.BufOff), int64(q.args.Len)
+	q.iov, q.view, q.off, q.len = buf, v, int64(q.args.BufOff), int64(q.args.Len)
 	return nil
 }
 
-// pieceBytes is how much is moved at once: it bounds how far a request runs past its
-// deadline and how much memory detaching its buffer costs.
+// pieceBytes is how much is moved at once. It bounds how long a request runs past its
+// deadline and how much memory it takes to detach its buffer.
 const pieceBytes = 16 << 20
 
 // move moves the bytes of a request between the file and the client's window, with
@@ -211,7 +212,7 @@ func (s *Server) move(r *ring, b *borrowed, q *request) (done int64, err error) 
 			return done, syscall.ETIMEDOUT
 		}
 		size := min(q.len-done, pieceBytes)
-		w := q.win.m.Window(q.off+done, size)
+		w := q.view.m.Window(q.off+done, size)
 		var n int64
 		if r.write {
 			n, err = s.mover.Write(file, w, q.off+done, fileOff+done)
@@ -229,8 +230,8 @@ func (s *Server) move(r *ring, b *borrowed, q *request) (done int64, err error) 
 	return done, nil
 }
 
-// errnoResult returns an error as a completion's result: the negative errno, EIO
-// where it has none.
+// errnoResult returns the result of a completion that reports err: its errno, or EIO if
+// it has none, negated.
 func errnoResult(err error) int64 {
 	var errno syscall.Errno
 	if !errors.As(err, &errno) || errno == 0 {

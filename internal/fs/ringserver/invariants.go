@@ -9,8 +9,8 @@ import (
 // deepCheck bounds the sets whose every element is checked after each change.
 const deepCheck = 256
 
-// check asserts what ring's fields promise. The caller holds mu.
-func (r *ring) check() {
+// checkInvariants asserts that the fields of the ring agree. The caller holds mu.
+func (r *ring) checkInvariants() {
 	inflight, queued := r.inflight.n, len(r.queued)
 	invariants.Check(r.refs >= 0, "ring: %d references", r.refs)
 	invariants.Check(r.refs > 0 || r.closed, "ring: unmapped while it is registered")
@@ -31,18 +31,18 @@ func (r *ring) check() {
 		invariants.Check(!q.posted, "request %d: in flight after its completion", q.index)
 		invariants.Check(s < stateAnswered || s == stateAnswered && q.needsDetach, "request %d: in flight in state %d", q.index, s)
 	}
-	invariants.Check(n == inflight, "ring: %d requests are linked, %d counted", n, inflight)
+	invariants.Check(n == inflight, "ring: %d requests linked, %d counted", n, inflight)
 	invariants.Check(inQueuedState == queued, "ring: %d requests in state queued, %d in the queue", inQueuedState, queued)
 	var waiting uint64
 	for _, q := range r.queued {
 		waiting += q.args.Len
 		invariants.Check(r.inflight.has(q), "request %d: queued and not in flight", q.index)
 	}
-	invariants.Check(waiting == r.waiting, "ring: %d bytes are queued, %d counted", waiting, r.waiting)
+	invariants.Check(waiting == r.queuedBytes, "ring: %d bytes are queued, %d counted", waiting, r.queuedBytes)
 }
 
-// check asserts that the indices of the table agree. The caller holds mu.
-func (t *table) check() {
+// checkInvariants asserts that the indices of the table agree. The caller holds mu.
+func (t *table) checkInvariants() {
 	users := 0
 	for _, n := range t.byUID {
 		users += n
@@ -65,8 +65,8 @@ func (t *table) check() {
 	}
 }
 
-// check asserts that the maps of owners agree. The caller holds mu.
-func (o *owners) check() {
+// checkInvariants asserts that the maps of owners agree. The caller holds mu.
+func (o *owners) checkInvariants() {
 	dirs := map[*owner]int{}
 	for _, w := range o.handles {
 		dirs[w]++
@@ -75,7 +75,7 @@ func (o *owners) check() {
 		invariants.Check(w.dirs == n, "owner %d: %d open handles, %d counted", w.id, n, w.dirs)
 	}
 	for id, w := range o.byID {
-		invariants.Check(w.id == id && w.pidfd >= 0 && !w.gone, "owner %d: watched, but its process %d has ended", id, w.tgid)
+		invariants.Check(w.id == id && w.pidfd >= 0 && !w.gone, "owner %d: watched, but its process %d has exited", id, w.tgid)
 		invariants.Check(len(w.entries) > 0 || w.dirs > 0, "owner %d: watched, but owns nothing", id)
 		invariants.Check(w.dirs == dirs[w], "owner %d: %d open handles, %d counted", id, dirs[w], w.dirs)
 	}

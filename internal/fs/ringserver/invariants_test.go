@@ -92,7 +92,7 @@ func TestInvariantsCatch(t *testing.T) {
 	}
 }
 
-// release frees what a server holds that cannot be closed any more, because its state
+// release frees what a server holds when it cannot be closed, because its state
 // is broken and its locks may be held.
 func release(s *Server) {
 	s.closePollers()
@@ -111,7 +111,7 @@ func release(s *Server) {
 	}
 }
 
-// anIov registers one.
+// anIov registers an iov.
 func anIov(t *testing.T, s *Server) *iov {
 	t.Helper()
 	_, id, _, err := object(t, s, 4096, "")

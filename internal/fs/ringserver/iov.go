@@ -18,7 +18,7 @@ type iov struct {
 	uid        uint32
 	shadows    *iov // an older iov with the same id; guarded by table.mu
 
-	lastUse atomic.Int64 // unix seconds of the last request; 0 once its pages were forgotten
+	lastUse atomic.Int64 // unix seconds of the last request; 0 once forgetPages has run
 
 	mu  sync.Mutex
 	cur *view // nil once closed
@@ -46,98 +46,98 @@ func newIov(fd int, sizeBytes, blockBytes int64, uid uint32) (*iov, error) {
 }
 
 func newView(m *shm.Mapping) *view {
-	w := &view{m: m}
-	w.refs.Store(1)
-	return w
+	v := &view{m: m}
+	v.refs.Store(1)
+	return v
 }
 
 // acquire returns the current view, which the caller must release, or nil once the
 // iov is closed.
-func (v *iov) acquire() *view {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.cur != nil {
-		refs := v.cur.refs.Add(1)
+func (b *iov) acquire() *view {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.cur != nil {
+		refs := b.cur.refs.Add(1)
 		if invariants.Enabled {
 			invariants.Check(refs > 1, "view: acquired after it was unmapped")
 		}
 	}
-	return v.cur
+	return b.cur
 }
 
-func (w *view) release() {
-	refs := w.refs.Add(-1)
+func (v *view) release() {
+	refs := v.refs.Add(-1)
 	if invariants.Enabled {
 		invariants.Check(refs >= 0, "view: released more often than acquired")
 	}
 	if refs == 0 {
-		w.m.Unmap()
+		v.m.Unmap()
 	}
 }
 
 // close drops iov.cur, so that no request gets a view any more.
-func (v *iov) close() {
-	v.mu.Lock()
-	cur := v.cur
-	v.cur = nil
-	v.mu.Unlock()
+func (b *iov) close() {
+	b.mu.Lock()
+	cur := b.cur
+	b.cur = nil
+	b.mu.Unlock()
 	if cur != nil {
 		cur.release()
 	}
 }
 
-// check validates a request's range. Its errors are those of 4.8.
-func (v *iov) check(off, n uint64) error {
-	size := uint64(v.sizeBytes)
+// validate checks the range that a request names. Its errors are those of 4.8.
+func (b *iov) validate(off, n uint64) error {
+	size := uint64(b.sizeBytes)
 	if off > size || n > size-off {
 		return syscall.EINVAL
 	}
-	if block := uint64(v.blockBytes); block > 0 && n > 0 && off/block != (off+n-1)/block {
+	if block := uint64(b.blockBytes); block > 0 && n > 0 && off/block != (off+n-1)/block {
 		return syscall.EINVAL
 	}
 	return nil
 }
 
-// abandon detaches the memory that a running system call uses from the client's
-// object, so that the call may finish at any time. New requests get a new view. A
-// write only reads the client's memory. For a read, whose file system may have
-// pinned the pages, whole pages are punched out of the object as well. After an
-// error the call can still reach the buffer.
-func (v *iov) abandon(w *view, off, n int64, write bool) error {
+// detach detaches the memory that a running system call uses from the client's
+// object, so that the call may finish at any time. New requests get a new view. For a
+// read, whose file system may have pinned the pages, whole pages are punched out of the
+// object as well; a write only reads the client's memory. If detach fails, the call can
+// still reach the buffer.
+func (b *iov) detach(v *view, off, n int64, write bool) error {
 	if invariants.Enabled {
-		invariants.Check(w.refs.Load() > 0, "view: detached after it was unmapped")
+		invariants.Check(v.refs.Load() > 0, "view: detached after it was unmapped")
 	}
-	v.mu.Lock()
-	if v.cur == w {
-		// Without memory for a new view the iov ends here: its requests are refused
+	b.mu.Lock()
+	if b.cur == v {
+		// If it cannot be mapped again, the iov is closed: its requests are refused
 		// from now on.
-		v.cur = nil
-		if m, err := w.m.Remap(); err == nil {
-			v.cur = newView(m)
+		b.cur = nil
+		if m, err := v.m.Remap(); err == nil {
+			b.cur = newView(m)
 		}
-		defer w.release()
+		defer v.release()
 	}
-	v.mu.Unlock()
+	b.mu.Unlock()
 
 	page := int64(os.Getpagesize())
-	w.mu.Lock()
-	w.spoiled = append(w.spoiled, span{off &^ (page - 1), (off + n + page - 1) &^ (page - 1)})
-	w.mu.Unlock()
-	if err := w.m.Detach(off, n); err != nil {
+	v.mu.Lock()
+	v.spoiled = append(v.spoiled, span{off &^ (page - 1), (off + n + page - 1) &^ (page - 1)})
+	v.mu.Unlock()
+	if err := v.m.Detach(off, n); err != nil {
 		return err
 	}
 	if write {
 		return nil
 	}
-	return w.m.Punch(off, n)
+	return v.m.Punch(off, n)
 }
 
-// isSpoiled reports whether bytes that were read into [off, off+n) of w may have gone
-// to pages that abandon detached.
-func (w *view) isSpoiled(off, n int64) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, s := range w.spoiled {
+// isSpoiled reports whether bytes that were read into [off, off+n) of v may have gone
+// to pages that have been detached.
+func (v *view) isSpoiled(off, n int64) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, s := range v.spoiled {
 		if off < s.end && s.off < off+n {
 			return true
 		}

@@ -15,9 +15,9 @@ import (
 )
 
 // owners records which process each registration belongs to and notices when that
-// process ends.
+// process exits.
 //
-// A registration ends when its process has ended, whichever of its threads made it,
+// A registration ends when its process has exited, whichever of its threads made it,
 // and the last handle that the process opened on the registration directory is
 // released: a forked child that inherited the handle keeps the parent's rings
 // (usrbio.md 3.7 and 11, case 64). A process in a PID namespace that the daemon
@@ -29,7 +29,7 @@ type owners struct {
 
 	mu      sync.Mutex
 	byTgid  map[int]*owner
-	byID    map[int32]*owner // as epoll reports them; process numbers are reused
+	byID    map[int32]*owner // by the id that epoll reports; not the PID, which is reused
 	threads map[int]int      // tid -> tgid as last seen, verified at use
 	handles map[uint64]*owner
 	lastID  uint64
@@ -40,7 +40,7 @@ type owner struct {
 	id    int32
 	tgid  int
 	pidfd int   // -1 once closed
-	gone  bool  // the process has ended
+	gone  bool  // the process has exited
 	tids  []int // its keys in owners.threads
 	// dirs counts open handles of the registration directory.
 	dirs    int
@@ -75,7 +75,7 @@ func (o *owners) epollAdd(fd int, id int32) error {
 	return os.NewSyscallError("epoll_ctl", unix.EpollCtl(o.epoll, unix.EPOLL_CTL_ADD, fd, &ev))
 }
 
-// watch reaps the registrations of processes as they end, until stop.
+// watch reaps the registrations of processes as they exit, until stop is called.
 func (o *owners) watch() {
 	events := make([]unix.EpollEvent, 32)
 	for {
@@ -98,7 +98,7 @@ func (o *owners) watch() {
 // stop ends watch.
 func (o *owners) stop() { _, _ = unix.Write(o.stopEvent, []byte{1, 0, 0, 0, 0, 0, 0, 0}) }
 
-// close releases what watch uses. Call it when watch has returned, or was not called.
+// close releases what watch uses. Call it after watch has returned, or if it never ran.
 // Each owner's descriptor is closed with its last registration.
 func (o *owners) close() {
 	o.mu.Lock()
@@ -111,12 +111,12 @@ func (o *owners) close() {
 // unlock ends a change that began with mu.Lock.
 func (o *owners) unlock() {
 	if invariants.Enabled {
-		o.check()
+		o.checkInvariants()
 	}
 	o.mu.Unlock()
 }
 
-// join makes e belong to the process of thread tid. ESRCH: that process has ended.
+// join makes e belong to the process of thread tid. ESRCH: that process has exited.
 func (o *owners) join(tid uint32, e *entry) (*owner, error) {
 	o.mu.Lock()
 	defer o.unlock()
@@ -164,7 +164,7 @@ func (o *owners) dirReleased(handle uint64) {
 	o.reapAll(orphans)
 }
 
-// ended records that a process has ended.
+// ended records that a process has exited.
 func (o *owners) ended(id int32) {
 	o.mu.Lock()
 	w := o.byID[id]
@@ -179,7 +179,7 @@ func (o *owners) ended(id int32) {
 	o.reapAll(orphans)
 }
 
-// forget removes w from the maps: its number may mean another process soon.
+// forget removes w from the maps: its PID may soon be reused.
 func (o *owners) forget(w *owner) {
 	if o.byTgid[w.tgid] == w {
 		delete(o.byTgid, w.tgid)
@@ -195,7 +195,7 @@ func (o *owners) forget(w *owner) {
 	}
 }
 
-// reapIfGone ends w's registrations if its process ended before they were complete.
+// reapIfGone ends w's registrations if its process exited before they were complete.
 func (o *owners) reapIfGone(w *owner) {
 	if w == nil {
 		return
@@ -206,7 +206,7 @@ func (o *owners) reapIfGone(w *owner) {
 	o.reapAll(orphans)
 }
 
-// orphans returns the registrations to reap: all of w's once its process has ended and
+// orphans returns the registrations to reap: all of w's once its process has exited and
 // its handles are released.
 func (w *owner) orphans() []*entry {
 	if !w.gone || w.dirs > 0 {
@@ -248,7 +248,7 @@ func (o *owners) find(tid int) (*owner, error) {
 	}
 	w := o.byTgid[tgid]
 	if w != nil && unix.PidfdSendSignal(w.pidfd, 0, nil, 0) == unix.ESRCH {
-		w = nil // its end is about to be reported; the number has been reused already
+		w = nil // epoll is about to report its exit, and the PID has been reused already
 	}
 	if w == nil {
 		var err error

@@ -24,24 +24,24 @@ import (
 type poller struct {
 	server  *Server
 	workers int
-	shares  uint64 // a backlog is copied in so many parts, so that every processor gets some
+	shares  uint64 // a backlog is split into this many parts, so that every processor gets some
 	sem     *shm.NamedSem
 
 	leaderToken chan struct{} // full while nobody leads
-	term        atomic.Int64  // of the leader; counted up when the lead is handed over or taken
+	term        atomic.Int64  // of the leader; incremented when the lead is handed over or taken
 	busySince   atomic.Int64  // when the leader began its current batch, unix nanoseconds; 0: it polls
 
 	toMonitor  chan struct{} // wakes the monitor
 	monitoring atomic.Bool
 
-	busy atomic.Int32 // workers that move bytes
+	busy atomic.Int32 // workers that are moving bytes
 	// slow is above 0 while requests wait for a device. Then more workers than
 	// processors are useful; otherwise they would only compete.
 	slow atomic.Int32
 
 	quit       chan struct{}
 	ended      sync.Once    // closes quit; a leader and its predecessor may both reach it
-	drainUntil atomic.Int64 // until when a stopped poller still serves, unix nanoseconds; 0: not stopped
+	drainUntil atomic.Int64 // when a stopped poller stops serving, unix nanoseconds; 0: not stopped
 
 	repairLogged atomic.Int64 // when the last repair was logged, unix seconds
 
@@ -55,8 +55,7 @@ type poller struct {
 
 const (
 	// pollEvery bounds the leader's wait while there are rings. A post wakes it at
-	// once; this is for posts that are lost because any process may write to the
-	// semaphore.
+	// once. The bound covers lost posts: any process may write to the semaphore.
 	pollEvery = 50 * time.Millisecond
 	idleWait  = time.Minute
 
@@ -65,7 +64,7 @@ const (
 	spinFor = 20 * time.Microsecond
 
 	// stuckAfter is when the monitor replaces a leader: well above what a batch takes
-	// to copy while other threads want the processor, too.
+	// to copy while other threads compete for the processor.
 	stuckAfter = 5 * time.Millisecond
 
 	// drainFor bounds how long a stopped poller serves what clients have submitted: a
@@ -96,11 +95,11 @@ func (p *poller) add(r *ring) {
 	first := len(p.rings) == 1
 	p.mu.Unlock()
 	if first {
-		p.wake() // the leader may be in its long wait, for want of rings
+		p.wake() // without rings, the leader waits for idleWait
 	}
 }
 
-// remove takes r out of the poller. When it returns nobody peeks at r any more.
+// remove takes r out of the poller. Once it returns, no worker peeks at r.
 func (p *poller) remove(r *ring) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -144,7 +143,8 @@ func (p *poller) stop() {
 	p.wake()
 }
 
-// close removes the semaphore. Call it when no worker uses it: after run, or before.
+// close removes the semaphore. Call it while no worker uses it: before run, or after run
+// has returned.
 func (p *poller) close() {
 	p.semMu.Lock()
 	defer p.semMu.Unlock()
@@ -176,7 +176,7 @@ func (p *poller) run() {
 // lead finds and does work until the lead is handed over or the poller has ended.
 func (p *poller) lead(batch []*request) {
 	mine := p.term.Load()
-	var worked time.Time // when there was work last; zero: not since the last sleep
+	var worked time.Time // when there was last work; zero: not since the last sleep
 	for {
 		if err := shm.Guard(func() { p.sem.TakeAll() }); err != nil {
 			p.repair()
@@ -237,7 +237,7 @@ func (p *poller) overdue() bool {
 	return last != 0 && time.Now().UnixNano() > last
 }
 
-// refuse answers what was taken too late.
+// refuse makes ESHUTDOWN the result of requests that were taken too late.
 func (p *poller) refuse(batch []*request) []*request {
 	for _, q := range batch {
 		q.result = -int64(errStopping)
@@ -302,7 +302,8 @@ func (p *poller) monitor() {
 	}
 }
 
-// noteSlow remembers a batch that waited for a device until 64 fast ones followed.
+// noteSlow keeps slow above 0 after a batch that waited for a device, until 64 fast
+// batches have followed.
 func (p *poller) noteSlow(slow bool) {
 	const fastOnes = 64
 	if slow {

@@ -45,7 +45,7 @@ func (s *Server) Register(c cred.Caller, name, target string) (controldir.Regist
 		e.unmap()
 		return controldir.Registration{}, err
 	}
-	// The process may have ended between join and add, when nothing could be reaped.
+	// The process may have exited between join and add, when nothing could be reaped.
 	s.owners.reapIfGone(e.owner)
 	return e.Registration, nil
 }
@@ -78,7 +78,7 @@ func (s *Server) build(e *entry, c cred.Caller, fd int, sizeBytes int64) error {
 	return err
 }
 
-// Unregister ends a registration. It cannot be found any more; its memory stays
+// Unregister ends a registration: no request can find it any more. Its memory stays
 // mapped until the last request that uses it has finished.
 func (s *Server) Unregister(c cred.Caller, name string) error {
 	e := s.table.get(name)
@@ -92,8 +92,8 @@ func (s *Server) Unregister(c cred.Caller, name string) error {
 	return nil
 }
 
-// reap ends a registration whose process has ended.
-func (s *Server) reap(e *entry) { s.drop(e, "its process has ended") }
+// reap ends a registration whose process has exited.
+func (s *Server) reap(e *entry) { s.drop(e, "its process has exited") }
 
 func (s *Server) drop(e *entry, reason string) {
 	if !s.table.remove(e) {
@@ -151,7 +151,7 @@ func openTarget(c cred.Caller, target string) (fd int, sizeBytes int64, normal s
 	// Opening through /proc yields the object that was examined, even if its name
 	// means another one by now, and never a FIFO or device.
 	again := "/proc/self/fd/" + strconv.Itoa(at)
-	err = cred.Strict(c, func() (err error) {
+	err = cred.RunAs(c, func() (err error) {
 		fd, err = unix.Open(again, unix.O_RDWR|unix.O_CLOEXEC, 0)
 		return err
 	})
@@ -166,11 +166,11 @@ func openTarget(c cred.Caller, target string) (fd int, sizeBytes int64, normal s
 	return fd, st.Size, normal, nil
 }
 
-// outside returns the error for a target that is not directly in /dev/shm. It looks
-// with the rights of the caller, which so learns nothing that it could not see itself.
+// outside returns the error for a target that is not directly in /dev/shm. It uses the
+// rights of c, so that the error reveals nothing that c could not see itself.
 func outside(c cred.Caller, target string) error {
 	var st unix.Stat_t
-	err := cred.Strict(c, func() error { return unix.Stat(target, &st) })
+	err := cred.RunAs(c, func() error { return unix.Stat(target, &st) })
 	if err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
 		return syscall.EINVAL
 	}

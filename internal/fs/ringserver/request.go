@@ -18,14 +18,14 @@ type request struct {
 	takenAt  time.Time
 
 	state  atomic.Int32
-	result int64 // belongs to the worker until the state is done
+	result int64 // written by the worker; valid once the state is done
 
 	// Where the worker moves bytes; set before the state becomes running.
 	iov   *iov
-	win   *view
+	view  *view
 	off   int64
 	len   int64
-	moved atomic.Int64 // bytes finished before the current piece
+	moved atomic.Int64 // bytes moved before the current piece
 
 	needsDetach bool // expired, but the kernel can still reach its buffer; guarded by ring.mu
 	posted      bool // its completion is in the ring; kept for invariants only, guarded by ring.mu
@@ -62,7 +62,8 @@ type list struct {
 	n           int
 }
 
-// has reports whether q is linked, as far as q itself can tell.
+// has reports whether q is linked in l. It does not search l: a request that is linked
+// in no list has neither prev nor next.
 func (l *list) has(q *request) bool { return q.prev != nil || l.first == q }
 
 func (l *list) push(q *request) {

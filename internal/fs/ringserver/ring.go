@@ -16,8 +16,9 @@ import (
 // One worker takes at most a quantum from a ring and completes it with one post.
 // A quantum is tens of microseconds of copying, because waking a client costs 5 to
 // 10 µs on both sides. It is no larger, so that client and worker can run at the
-// same time (4 KiB reads at depth 64, 2 processors, of plain I/O: 0.60 with 64
-// requests, 0.66 with 32, 0.73 with 16). It has more bytes when many are waiting.
+// same time: 4 KiB reads at depth 64 on 2 processors reached 0.60 of the rate of plain
+// I/O with 64 requests, 0.66 with 32, 0.73 with 16. A quantum has more bytes when many
+// are waiting.
 const (
 	quantumRequests  = 16
 	quantumBytes     = 512 << 10
@@ -33,10 +34,10 @@ type ring struct {
 	layout       wire.Layout
 	write        bool
 	depth        int32
-	batchTimeout time.Duration // how long a negative depth waits for more; 0: not at all
+	batchTimeout time.Duration // how long a partial batch of a negative depth waits; 0: not at all
 	flags        uint64
 
-	// seen is sqeTail, for peek, which does not lock.
+	// seen is a copy of sqeTail for peek, which does not lock.
 	seen atomic.Int32
 	// backlog reports whether queued has requests, also for peek.
 	backlog atomic.Bool
@@ -44,20 +45,20 @@ type ring struct {
 	// each of them gets a worker of its own.
 	slow atomic.Bool
 
-	mu       sync.Mutex
-	m        *shm.Mapping // unmapped when refs drops to 0
-	sem      shm.Sem
-	sqeTail  int32 // first submission slot not yet taken
-	cqeHead  int32 // next completion slot to fill
-	queued   []*request
-	waiting  uint64 // bytes that queued asks for; the client's numbers, may wrap around
-	inflight list   // admitted and not answered, oldest first
-	refs     int    // one for the registration, one for each batch with a worker
-	closed   bool   // unregistered: take no more
-	broken   error
-	partial  time.Time // since when fewer than a batch wait; zero: none do
-	timer    *time.Timer
-	spare    []*request
+	mu           sync.Mutex
+	m            *shm.Mapping // unmapped when refs drops to 0
+	sem          shm.Sem
+	sqeTail      int32 // first submission slot not yet taken
+	cqeHead      int32 // next completion slot to fill
+	queued       []*request
+	queuedBytes  uint64 // total length of queued; unchecked lengths, so it may wrap around
+	inflight     list   // admitted and not answered, oldest first
+	refs         int    // one for the registration, one for each batch with a worker
+	closed       bool   // unregistered: take no more
+	broken       error
+	partialSince time.Time // when the waiting partial batch was first seen; zero: there is none
+	timer        *time.Timer
+	spare        []*request
 
 	// freeSlots counts the completion slots that were free at the last admission and
 	// have not been filled since; at least inflight.n. For invariants only.
@@ -97,7 +98,7 @@ func newRing(s *Server, link wire.Link, c cred.Caller, layout wire.Layout, m *sh
 func (r *ring) unlock() {
 	if invariants.Enabled {
 		defer r.mu.Unlock()
-		r.check()
+		r.checkInvariants()
 		return
 	}
 	r.mu.Unlock()
@@ -110,8 +111,8 @@ func (r *ring) peek() bool {
 }
 
 // take admits what the client has submitted and gives a quantum of it to the
-// calling worker, which must return it through complete. left is how many bytes
-// are still queued.
+// calling worker, which must pass it to complete. left is how many bytes are still
+// queued.
 func (r *ring) take(batch []*request) (_ []*request, left uint64) {
 	r.mu.Lock()
 	defer r.unlock()
@@ -121,7 +122,7 @@ func (r *ring) take(batch []*request) (_ []*request, left uint64) {
 	if err := shm.Guard(r.admit); err != nil {
 		r.breakLocked(err)
 	}
-	most, mostBytes := quantumRequests, min(max(r.waiting/r.poller.shares, quantumBytes), quantumMostBytes)
+	most, mostBytes := quantumRequests, min(max(r.queuedBytes/r.poller.shares, quantumBytes), quantumMostBytes)
 	if r.slow.Load() {
 		most = 1
 	}
@@ -133,14 +134,14 @@ func (r *ring) take(batch []*request) (_ []*request, left uint64) {
 		q.takenAt = now
 		bytes += q.args.Len
 		batch = append(batch, q)
-		r.waiting -= q.args.Len
+		r.queuedBytes -= q.args.Len
 	}
 	r.queued = r.queued[:copy(r.queued, r.queued[n:])]
 	r.backlog.Store(len(r.queued) > 0)
 	if len(batch) > 0 {
 		r.refs++
 	}
-	return batch, r.waiting
+	return batch, r.queuedBytes
 }
 
 // admit copies requests out of the client's reach: as many as the io_depth rule
@@ -198,24 +199,24 @@ func (r *ring) admitPartial(n int32) int32 {
 	size := min(-r.depth, int32(r.layout.Entries()))
 	rest := n % size
 	if rest == 0 {
-		r.partial = time.Time{}
+		r.partialSince = time.Time{}
 		return n
 	}
 	now := time.Now()
-	if r.partial.IsZero() || n > rest {
-		r.partial = now
+	if r.partialSince.IsZero() || n > rest {
+		r.partialSince = now
 	}
-	if wait := r.batchTimeout - now.Sub(r.partial); wait > 0 {
+	if wait := r.batchTimeout - now.Sub(r.partialSince); wait > 0 {
 		r.timer.Reset(wait)
 		return n - rest
 	}
-	r.partial = time.Time{}
+	r.partialSince = time.Time{}
 	return n
 }
 
 func (r *ring) enqueue(q *request) {
 	r.queued = append(r.queued, q)
-	r.waiting += q.args.Len
+	r.queuedBytes += q.args.Len
 }
 
 // complete posts the completions of a batch that take returned, except for those
@@ -250,7 +251,7 @@ func (r *ring) complete(batch []*request) {
 	r.unref()
 }
 
-// post fills the next completion slot, which admission made sure is free.
+// post fills the next completion slot. Admission has made sure that it is free.
 func (r *ring) post(q *request, result int64) {
 	if invariants.Enabled {
 		invariants.Check(!q.posted && r.inflight.has(q), "request %d: completed twice", q.index)
@@ -275,19 +276,19 @@ func (r *ring) publish() {
 	r.sem.Post()
 }
 
-// breakLocked detaches a ring whose client broke the rules. It is never repaired;
-// the client may unlink it and make another.
+// breakLocked stops serving a ring whose client broke the protocol. The ring is never
+// repaired; the client may unlink it and make another.
 func (r *ring) breakLocked(err error) {
 	if r.broken == nil {
 		r.broken = err
-		r.abandonAll()
+		r.dropRequests()
 		r.server.log.Warn("ring detached: its client broke the protocol", "uid", r.cred.UID, "pid", r.cred.PID, "err", err)
 		r.poller.remove(r)
 	}
 }
 
-// close ends the registration's reference. Requests with workers finish; their
-// batches still hold the memory, so their completions can be written.
+// close drops the registration's reference. Requests that workers hold still finish:
+// their batches keep the memory mapped, so their completions can be written.
 func (r *ring) close() {
 	r.mu.Lock()
 	defer r.unlock()
@@ -304,16 +305,16 @@ func (r *ring) close() {
 			r.inflight.remove(q)
 		}
 	}
-	r.queued, r.waiting = nil, 0
+	r.queued, r.queuedBytes = nil, 0
 	r.backlog.Store(false)
 	r.unref()
 }
 
-// abandonAll drops every request without an answer, because the memory for answers
-// cannot be used any more. Batches with workers still return through complete.
-func (r *ring) abandonAll() {
+// dropRequests drops every request without an answer, because the memory for answers
+// cannot be used any more. Workers still pass their batches to complete.
+func (r *ring) dropRequests() {
 	r.inflight = list{}
-	r.queued, r.waiting = nil, 0
+	r.queued, r.queuedBytes = nil, 0
 	r.backlog.Store(false)
 }
 
@@ -340,6 +341,6 @@ func (r *ring) recycle(q *request) {
 		q.posted = false
 	}
 	q.state.Store(stateQueued)
-	q.badIndex, q.needsDetach, q.result, q.iov, q.win = false, false, 0, nil, nil
+	q.badIndex, q.needsDetach, q.result, q.iov, q.view = false, false, 0, nil, nil
 	r.spare = append(r.spare, q)
 }

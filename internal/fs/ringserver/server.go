@@ -6,9 +6,12 @@
 // the rings of that priority (poller.go). The ring admits as many requests as its
 // io_depth rule allows and copies them out of the client's reach (ring.go). The
 // worker checks each request, resolves buffer and file and moves the bytes
-// (execute.go). The ring posts exactly one completion (ring.go), in time
-// (deadline.go). A registration ends when it is unlinked or when its process has
-// ended (owner.go).
+// (execute.go). The ring posts exactly one completion (ring.go); a request that takes
+// too long is answered by a timer (deadline.go). A registration ends when it is unlinked
+// or when its process has exited (owner.go).
+//
+// A client's rights apply in two places: Register opens the shared memory as the
+// client, and Files.Acquire opens the file of a request as the ring's user.
 package ringserver
 
 import (
@@ -67,19 +70,19 @@ type Options struct {
 // between New and Close; I/O happens while Run runs.
 type Server struct {
 	files    Files
-	readonly func(uid uint32) bool // of the settings; safe for concurrent use
+	readonly func(uid uint32) bool // safe for concurrent use
 	mover    blockio.Mover
 	opts     Options
 	log      *slog.Logger
 	table    *table
 	owners   *owners
 	pollers  [3]*poller // high, normal, low
-	stuck    bool       // Run has left workers behind
+	stuck    bool       // Run has left stuck workers behind
 }
 
-// New returns a Server that is ready for registrations; readonly is the setting of a
-// user. It creates the three submit semaphores, which clients find through
-// SubmitLink. On an error nothing is left behind.
+// New returns a Server that is ready for registrations. readonly reports whether a
+// user's writes are refused. New creates the three submit semaphores, which clients find
+// through SubmitLink. After an error nothing is left behind.
 func New(files Files, readonly func(uid uint32) bool, mover blockio.Mover, o Options) (*Server, error) {
 	if o.Deadline <= 0 {
 		o.Deadline = 5 * time.Second
@@ -121,7 +124,7 @@ func (s *Server) SubmitLink(p wire.Priority) string { return s.poller(p).sem.Pat
 
 // Run serves until ctx ends. Then it takes no more requests, waits until those in
 // flight finish or meet their deadline, and returns. Workers that are stuck in a
-// dead disk are left behind: the process is about to end.
+// dead disk are left behind: the process is about to exit.
 func (s *Server) Run(ctx context.Context) error {
 	watching := make(chan struct{})
 	go func() {
@@ -132,7 +135,7 @@ func (s *Server) Run(ctx context.Context) error {
 	expired := make(chan struct{})
 	go func() {
 		defer close(expired)
-		s.expire(expiring)
+		s.tickRings(expiring)
 	}()
 	var pollers sync.WaitGroup
 	for _, p := range s.pollers {
@@ -165,14 +168,14 @@ func (s *Server) Run(ctx context.Context) error {
 // has returned.
 func (s *Server) Close() {
 	for _, e := range s.table.all() {
-		s.drop(e, "the daemon ends")
+		s.drop(e, "the daemon is stopping")
 	}
 	s.owners.close()
 	s.closePollers()
 }
 
 // closePollers removes the semaphores. Where workers are stuck and may still post,
-// only the names go; the mappings stay until the process ends.
+// only the names are removed; the mappings stay until the process exits.
 func (s *Server) closePollers() {
 	for _, p := range s.pollers {
 		switch {

@@ -354,7 +354,7 @@ func TestScribbledMarkersDetach(t *testing.T) {
 	}
 }
 
-// A client that shrinks its ring, its iov or a semaphore hurts nobody else.
+// A client that shrinks its ring, its iov or a semaphore harms no other client.
 func TestShrunkenMemory(t *testing.T) {
 	s, files := serve(t, Options{})
 	ino := fileWith(t, files, pattern(1<<20))
@@ -396,7 +396,7 @@ func TestShrunkenMemory(t *testing.T) {
 	check("the buffer shrunk")
 }
 
-// A client that writes random bytes over its ring, under -race, hurts nobody else.
+// A client that writes random bytes over its ring, under -race, harms no other client.
 func TestScribblerUnderLoad(t *testing.T) {
 	s, files := serve(t, Options{Workers: 8})
 	ino := fileWith(t, files, pattern(1<<20))

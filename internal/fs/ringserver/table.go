@@ -21,7 +21,7 @@ type entry struct {
 	ring  *ring
 }
 
-// perUserPart divides the table: a user other than root may fill one part of so many.
+// perUserPart bounds a user other than root to that fraction (1/perUserPart) of the table.
 const perUserPart = 4
 
 // table finds registrations by name, index and buffer id. Its lock is never held
@@ -34,7 +34,7 @@ type table struct {
 	byIndex map[int]*entry
 	byUID   map[uint32]int // number of registrations
 	next    int            // where the search for a free index begins
-	orders  uint64         // the last entry's order
+	orders  uint64         // order of the entry that was added last
 
 	// Requests name buffers by id at a rate of millions a second.
 	buffers sync.Map // wire.UUID -> *iov
@@ -82,7 +82,7 @@ func (t *table) add(e *entry) error {
 // unlock ends a change that began with mu.Lock.
 func (t *table) unlock() {
 	if invariants.Enabled {
-		t.check()
+		t.checkInvariants()
 	}
 	t.mu.Unlock()
 }

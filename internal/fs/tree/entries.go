@@ -47,7 +47,7 @@ func (t *Tree) make(parent uint64, name string, c cred.Caller, keep time.Duratio
 	began, generation := t.now(), t.renames.Load()
 	var st unix.Statx_t
 	err = t.inDir(d, func(fd int) error {
-		if err := cred.Owner(c, func() error { return fn(fd) }); err != nil {
+		if err := cred.CreateAs(c, func() error { return fn(fd) }); err != nil {
 			return err
 		}
 		st, err = statAt(fd, name)
@@ -82,13 +82,13 @@ func (t *Tree) Symlink(parent uint64, name, target string, c cred.Caller, keep t
 
 // Link gives the inode of node id one more name.
 func (t *Tree) Link(id, parent uint64, name string, c cred.Caller, keep time.Duration) (Entry, error) {
-	return t.link(id, parent, name, keep, func(fn func() error) error { return cred.Owner(c, fn) })
+	return t.link(id, parent, name, keep, func(fn func() error) error { return cred.CreateAs(c, fn) })
 }
 
 // LinkAs is Link for requests that the kernel has not checked; it checks the rights
 // of c.
 func (t *Tree) LinkAs(id, parent uint64, name string, c cred.Caller) error {
-	e, err := t.link(id, parent, name, 0, func(fn func() error) error { return cred.Strict(c, fn) })
+	e, err := t.link(id, parent, name, 0, func(fn func() error) error { return cred.RunAs(c, fn) })
 	if err == nil {
 		t.Forget(e.ID, 1)
 	}
@@ -188,7 +188,7 @@ const createTries = 8
 // was removed before it could be opened.
 func openOrMake(dir int, name string, flags int, mode uint32, c cred.Caller) (fd int, made bool, err error) {
 	how := flags&unix.O_ACCMODE | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
-	err = cred.Owner(c, func() (err error) {
+	err = cred.CreateAs(c, func() (err error) {
 		fd, err = unix.Openat(dir, name, how|unix.O_CREAT|unix.O_EXCL, mode&0o7777)
 		return err
 	})
@@ -196,7 +196,7 @@ func openOrMake(dir int, name string, flags int, mode uint32, c cred.Caller) (fd
 		return fd, err == nil, err
 	}
 	// Another client has created it first.
-	err = cred.Strict(c, func() (err error) {
+	err = cred.RunAs(c, func() (err error) {
 		fd, err = unix.Openat(dir, name, how|flags&unix.O_TRUNC, 0)
 		return err
 	})
@@ -291,7 +291,7 @@ func (t *Tree) RenameAs(parent uint64, name string, newParent uint64, newName st
 	return denied(t.renameBetween(parent, name, newParent, newName, func(fn func() error) error {
 		t.renameMu.Lock()
 		defer t.renameMu.Unlock()
-		return cred.Strict(c, fn)
+		return cred.RunAs(c, fn)
 	}))
 }
 

@@ -277,7 +277,7 @@ func (t *Tree) openBytes(n *node, access int, twin *File, c *cred.Caller) (int, 
 		if c == nil {
 			err = open()
 		} else {
-			err = cred.Strict(*c, open)
+			err = cred.RunAs(*c, open)
 		}
 		return fd, err
 	}

@@ -38,7 +38,7 @@ func (t *Tree) DirByIno(ino uint64, c cred.Caller) (id uint64, err error) {
 	}
 	defer unix.Close(fd)
 	// Opening it takes search permission above it; statAt takes it on the directory.
-	return n.id, denied(cred.Strict(c, func() error {
+	return n.id, denied(cred.RunAs(c, func() error {
 		_, err := statAt(fd, ".")
 		return err
 	}))

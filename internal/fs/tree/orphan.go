@@ -77,7 +77,7 @@ func (t *Tree) openOrphan(n *node, flags int, as *cred.Caller) (int, unix.Statx_
 		if as == nil {
 			err = open()
 		} else {
-			err = cred.Strict(*as, open)
+			err = cred.RunAs(*as, open)
 		}
 		unix.Close(path)
 		if err != nil {

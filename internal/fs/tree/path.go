@@ -158,7 +158,7 @@ func (t *Tree) openIdentity(n *node, rel string, flags int, as *cred.Caller) (in
 	if as == nil {
 		err = open()
 	} else {
-		err = cred.Strict(*as, open)
+		err = cred.RunAs(*as, open)
 	}
 	if err != nil {
 		return -1, unix.Statx_t{}, err

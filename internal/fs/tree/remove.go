@@ -57,7 +57,7 @@ func (t *Tree) RemoveAll(c cred.Caller, rel string, cancel <-chan struct{}) (rem
 	if err != nil {
 		return Name{}, err
 	}
-	err = denied(cred.Strict(c, func() error {
+	err = denied(cred.RunAs(c, func() error {
 		fd, err := openBeneath(t.rootFD, dir, unix.O_PATH|unix.O_DIRECTORY)
 		if err != nil {
 			return err
@@ -97,7 +97,7 @@ func (t *Tree) RemoveDir(c cred.Caller, id uint64, cancel <-chan struct{}) (remo
 		return Name{}, denied(missing(err))
 	}
 	defer unix.Close(fd)
-	err = denied(cred.Strict(c, func() error {
+	err = denied(cred.RunAs(c, func() error {
 		st, err := statAt(fd, at.name)
 		if err != nil {
 			return err
@@ -141,7 +141,7 @@ func (t *Tree) RemoveEntry(c cred.Caller, parent uint64, name string, recursive 
 		return unix.ENOENT
 	}
 	return t.inDir(d, func(fd int) error {
-		return denied(cred.Strict(c, func() error {
+		return denied(cred.RunAs(c, func() error {
 			if recursive {
 				return t.removal(c, cancel).remove(d, fd, name)
 			}
@@ -211,7 +211,7 @@ func (t *Tree) MoveInto(c cred.Caller, rel string, newParent uint64, newName str
 		return Name{}, unix.EPERM
 	}
 	err = t.inDir(to, func(toFD int) error {
-		return denied(cred.Strict(c, func() error {
+		return denied(cred.RunAs(c, func() error {
 			fd, err := openBeneath(t.rootFD, dir, unix.O_PATH|unix.O_DIRECTORY)
 			if err != nil {
 				return err
