@@ -9,11 +9,11 @@ import (
 // Acquire returns the file with inode number ino, as clients see it, for one ring
 // request of c or a batch of them. The caller releases it when the request is complete.
 //
-// c may use the file in a direction for which the same uid has the inode open through
-// the mount, by a right that it had then. Otherwise the kernel decides, as for c. The
-// super-user may do anything. Errors: EBADF when the kernel does not know ino (never
-// looked up, or forgotten) or it is not a regular file; EACCES when c may not; others
-// from open(2).
+// c may use the file in a direction in which the same uid has it open through the mount,
+// if the uid had that right when it opened the file. Otherwise the kernel decides: the
+// file is opened as c. The super-user may do anything. Errors: EBADF when the kernel does
+// not know ino (never looked up, or forgotten) or it is not a regular file; EACCES when c
+// may not; others from open(2).
 func (t *Tree) Acquire(ino uint64, c cred.Caller, write bool) (*File, error) {
 	n, ok := t.byIno.get(ino)
 	if !ok || !n.regular() {
@@ -34,7 +34,7 @@ func (t *Tree) Acquire(ino uint64, c cred.Caller, write bool) (*File, error) {
 // makePlain clears set-id bits, as the kernel does when an unprivileged client
 // writes. It releases f when it fails.
 func (f *File) makePlain() error {
-	// The mark first: a change of the mode from now on clears it.
+	// Set the mark first: a change of the mode from now on clears it.
 	f.of.plain.Store(true)
 	if err := clearSetID(f.fd); err != nil {
 		f.of.plain.Store(false)

@@ -53,8 +53,8 @@ func (t *Tree) entry(n *node, st *unix.Statx_t, began int64, keep time.Duration)
 	return Entry{ID: n.id, Attr: attrOf(n, st), Keep: t.mayKeep(n, began, keep)}
 }
 
-// momentary is entry for replies that the kernel applies even if they are older than
-// an invalidation. Those about files must not be kept.
+// momentary is entry for replies that the kernel applies even if it has been told since
+// to forget the attributes. It must not keep those of files.
 func (t *Tree) momentary(n *node, st *unix.Statx_t, began int64, keep time.Duration) Entry {
 	if n.regular() {
 		keep = 0
@@ -78,8 +78,8 @@ func (t *Tree) mayKeep(n *node, began int64, keep time.Duration) time.Duration {
 }
 
 // written invalidates the attributes that the kernel may hold of n, before it returns.
-// Of several writers, each tells the kernel until one of them has finished: none may
-// return while another is still telling it.
+// Concurrent writers each tell the kernel, until one of those calls has returned: no
+// writer may return before the kernel knows.
 func (t *Tree) written(n *node) {
 	now := t.now()
 	// It is enough to renew the period from time to time; writers of a shared file
@@ -98,8 +98,8 @@ func (t *Tree) written(n *node) {
 	}
 }
 
-// Getattr returns the attributes of a node. It uses a descriptor that is open where
-// there is one, so it works for unlinked files, too.
+// Getattr returns the attributes of a node. It uses an open descriptor if there is one,
+// so it works for unlinked files, too.
 func (t *Tree) Getattr(id uint64, keep time.Duration) (Entry, error) {
 	n, err := t.node(id)
 	if err != nil {

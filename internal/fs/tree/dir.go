@@ -60,9 +60,9 @@ func (d *Dir) Close() {
 // Sync makes the directory's entries durable.
 func (d *Dir) Sync() error { return unix.Fsync(d.fd) }
 
-// List calls fn with the entries from position from on (0 is the start) until fn
-// returns false, which means that it did not take the entry, or the directory ends;
-// ended reports the latter. List omits ".", ".." and hidden entries.
+// List calls fn with the entries from position from (0 is the start) to the end of the
+// directory, or until fn returns false because it did not take an entry. ended reports
+// whether it reached the end. List omits ".", ".." and hidden entries.
 func (d *Dir) List(from int64, fn func(Dirent) bool) (ended bool, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -60,8 +60,8 @@ func (t *Tree) make(parent uint64, name string, c cred.Caller, keep time.Duratio
 	return t.entry(n, &st, began, keep), nil
 }
 
-// Mkdir creates a directory that belongs to c. The mode has the client's umask
-// applied already, here and below.
+// Mkdir creates a directory that belongs to c. The client's umask has been applied to
+// mode, here and in Mknod and Create.
 func (t *Tree) Mkdir(parent uint64, name string, mode uint32, c cred.Caller, keep time.Duration) (Entry, error) {
 	return t.make(parent, name, c, keep, func(dir int) error {
 		return unix.Mkdirat(dir, name, mode&0o7777)
@@ -204,7 +204,7 @@ func openOrMake(dir int, name string, flags int, mode uint32, c cred.Caller) (fd
 }
 
 // adopt adds fd, an open descriptor of n, to the open state of n. It returns a
-// reference on the file with the access mode, and closes fd if there was one already.
+// reference to the file with that access mode, and closes fd if n had one already.
 func (t *Tree) adopt(n *node, fd, access int) *File {
 	of := t.useOpen(n)
 	f := of.files[access]
@@ -250,28 +250,28 @@ func (t *Tree) remove(parent uint64, name string, how int) error {
 	})
 }
 
-// unlinkAt removes the entry at at, in the directory open as fd, whose status is
-// st. at.parent is nil for a directory that the kernel does not know. orphanFD is
+// unlinkAt removes the entry p, in the directory open as fd. The entry's status is st.
+// p.parent is nil for a directory that the kernel does not know. orphanFD is
 // openLastName's or -1. The caller holds renameMu.
-func (t *Tree) unlinkAt(at place, fd, how int, st *unix.Statx_t, orphanFD int) error {
-	if err := unix.Unlinkat(fd, at.name, how); err != nil {
+func (t *Tree) unlinkAt(p place, fd, how int, st *unix.Statx_t, orphanFD int) error {
+	if err := unix.Unlinkat(fd, p.name, how); err != nil {
 		if orphanFD >= 0 {
 			unix.Close(orphanFD)
 		}
 		return err
 	}
 	t.orphan(st, orphanFD)
-	t.left(at, st)
+	t.left(p, st)
 	return nil
 }
 
-// left records that the inode of st is no longer at at.
-func (t *Tree) left(at place, st *unix.Statx_t) {
+// left records that the inode of st is no longer in place p.
+func (t *Tree) left(p place, st *unix.Statx_t) {
 	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
 		t.unlockGone(identityOf(st))
 	}
 	if n, ok := t.byIdentity.get(identityOf(st)); ok {
-		t.gone(n, at, st.Nlink <= 1 || n.directory())
+		t.gone(n, p, st.Nlink <= 1 || n.directory())
 	}
 }
 

@@ -30,7 +30,7 @@ type openFile struct {
 	mu       sync.Mutex
 	dead     bool     // closed; look at node.open again
 	handles  int      // open files of the mount
-	users    int      // references on files: handles >= 1 keeps files with none
+	users    int      // references to files; while handles > 0, files without any stay open
 	files    [3]*File // by unix.O_ACCMODE
 	grants   []grant
 	verdicts map[verdictKey]verdict
@@ -134,7 +134,8 @@ func (of *openFile) endLocked() {
 	}
 }
 
-// newFile makes fd the file of of with the access mode. The caller holds of.mu.
+// newFile adds fd to the open state as its file with that access mode. The caller holds
+// of.mu.
 func (t *Tree) newFile(of *openFile, fd, access int) *File {
 	f := &File{of: of, fd: fd, access: access}
 	of.files[access] = f
@@ -224,15 +225,15 @@ func (t *Tree) file(n *node, dir direction) (*File, error) {
 	return t.openLocked(of, accessFor(dir), nil)
 }
 
-// openLocked returns the file of of with exactly the access mode, opening it
-// where needed, as c or with the daemon's rights. It unlocks of.
+// openLocked returns the file with exactly that access mode. It opens it where needed,
+// as c, or with the daemon's rights if c is nil. It unlocks the open state.
 func (t *Tree) openLocked(of *openFile, access int, c *cred.Caller) (*File, error) {
 	if f := of.files[access]; f != nil && c == nil {
 		of.useLocked(f)
 		of.mu.Unlock()
 		return f, nil
 	}
-	// The state must not end while it is unlocked for the system calls.
+	// Keep the state alive while it is unlocked for the system calls.
 	of.users++
 	var twin *File
 	for _, f := range of.files {
@@ -264,7 +265,7 @@ func (t *Tree) openLocked(of *openFile, access int, c *cred.Caller) (*File, erro
 	return f, nil
 }
 
-// openBytes opens the bytes of n. twin is an open file of n or nil; it stays
+// openBytes opens n for reading or writing. twin is an open file of n or nil; it stays
 // open during the call.
 func (t *Tree) openBytes(n *node, access int, twin *File, c *cred.Caller) (int, error) {
 	// O_NONBLOCK: another user may put a fifo in the file's place.

@@ -9,9 +9,9 @@ import (
 	"github.com/kv3fs/kv3fs/internal/fs/cred"
 )
 
-// Inode flags that 3FS clients may name. FlagImmutable is the backing file's
-// own. The others choose a chunk placement in 3FS and have no effect here; they are
-// stored with the file, so that a client reads back what it has set.
+// Inode flags that 3FS clients may set. FlagImmutable is set on the backing file. The
+// others choose a chunk placement in 3FS and have no effect here; they are stored with
+// the file, so that a client reads back what it has set.
 const (
 	FlagImmutable  = 0x10
 	FlagHugeFile   = 0x40000
@@ -117,7 +117,7 @@ func setImmutable(fd int, on bool) error {
 }
 
 // flagsName returns the name of the extended attribute that stores flags: one that
-// users cannot change, if the daemon may use such.
+// users cannot change, if the daemon has the privilege to use it.
 func flagsName() string {
 	if cred.Privileged() {
 		return "trusted.kv3fs.flags"

@@ -69,7 +69,7 @@ func (t *Tree) Open(id uint64, c cred.Caller, flags int) (*Handle, error) {
 	return f.handle(c, access, granted), nil
 }
 
-// handle turns a reference on f into a handle. While the handle is open, c may use the
+// handle turns a reference to f into a handle. While the handle is open, c may use the
 // file in the granted directions that access covers.
 func (f *File) handle(c cred.Caller, access int, granted directions) *Handle {
 	granted[forReading] = granted[forReading] && access != unix.O_WRONLY
@@ -98,7 +98,7 @@ func (h *Handle) Close() {
 	of.endLocked()
 }
 
-// Sync makes what was written durable; dataOnly permits to leave out times.
+// Sync makes what was written durable; with dataOnly it may skip the times.
 func (h *Handle) Sync(dataOnly bool) error {
 	if dataOnly {
 		return unix.Fdatasync(h.file.fd)
@@ -106,8 +106,8 @@ func (h *Handle) Sync(dataOnly bool) error {
 	return unix.Fsync(h.file.fd)
 }
 
-// DirectIO reports whether the device of the file supports O_DIRECT. The first clear
-// answer for a file of a device holds for all its files.
+// DirectIO reports whether the device of the file supports O_DIRECT. The first definite
+// answer for one file holds for all files of its device.
 func (h *Handle) DirectIO() bool {
 	t, dev := h.file.of.tree, h.file.of.node.key.dev
 	t.directMu.Lock()

@@ -51,7 +51,7 @@ func (x *index[K, V]) put(k K, v V) {
 	s.mu.Unlock()
 }
 
-// take removes k when it still means v.
+// take removes k if it still maps to v, and reports whether it did.
 func (x *index[K, V]) take(k K, v V) bool {
 	s := x.shard(k)
 	s.mu.Lock()

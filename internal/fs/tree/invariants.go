@@ -48,7 +48,7 @@ func (t *Tree) checkClose() {
 	invariants.Check(err == nil, "%v", err)
 }
 
-// opened and closed count what must be closed before the tree.
+// opened and closed count the files and directories that are open.
 func (t *Tree) opened() {
 	if invariants.Enabled {
 		t.inUse.Add(1)
@@ -62,7 +62,7 @@ func (t *Tree) closed() {
 	}
 }
 
-// checkDropLocked asserts that the kernel and open files are done with n.
+// checkDropLocked asserts that neither the kernel nor an open file of the mount uses n.
 func (n *node) checkDropLocked() {
 	if !invariants.Enabled {
 		return
@@ -85,7 +85,7 @@ func (of *openFile) checkLocked() {
 	refs := 0
 	for _, f := range of.files {
 		if f != nil {
-			invariants.Check(f.refs >= 0, "node %d: %d references on a file", of.node.id, f.refs)
+			invariants.Check(f.refs >= 0, "node %d: %d references to a file", of.node.id, f.refs)
 			refs += f.refs
 		}
 	}

@@ -21,8 +21,8 @@ const (
 	reservedInos = 2
 )
 
-// identity distinguishes an inode from every other one, also from a later one with
-// the same number.
+// identity distinguishes an inode from every other one, including a later one that
+// reuses its number.
 type identity struct {
 	dev, ino uint64
 	birth    int64 // nanoseconds, 0 where the file system keeps none
@@ -78,30 +78,30 @@ func (t *Tree) node(id uint64) (*node, error) {
 	return nil, unix.ESTALE
 }
 
-// remember returns the node of an inode that was seen at at, and counts one reference
-// of the kernel. generation is Tree.renames from before it was seen: a node that was
-// renamed since is not moved back.
-func (t *Tree) remember(at place, st *unix.Statx_t, generation uint64) *node {
+// remember returns the node of an inode that was found in place p, and counts one
+// reference of the kernel. generation is Tree.renames from before it was found: a node
+// that has been renamed since is not moved back.
+func (t *Tree) remember(p place, st *unix.Statx_t, generation uint64) *node {
 	key := identityOf(st)
 	kind := uint32(st.Mode) & unix.S_IFMT
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	n, ok := t.byIdentity.get(key)
 	if ok && n.kind == kind {
-		t.seenLocked(n, at, st, generation)
+		t.seenLocked(n, p, st, generation)
 		n.lookups++
 		return n
 	}
-	n = &node{id: t.nextID.Add(1), key: key, kind: kind, place: at, lookups: 1}
+	n = &node{id: t.nextID.Add(1), key: key, kind: kind, place: p, lookups: 1}
 	n.ino = t.inoFor(key.dev, key.ino)
 	for n.ino >= madeUpInoStart {
 		other, taken := t.byIno.get(n.ino)
 		if !taken || other.key.dev == key.dev && other.key.ino == key.ino {
 			break
 		}
-		n.ino++ // two with one hash: rings must not confuse them
+		n.ino++ // a collision: rings must not confuse the two inodes
 	}
-	at.parent.children++
+	p.parent.children++
 	t.byIdentity.put(key, n)
 	t.byIno.put(n.ino, n)
 	t.byID.put(n.id, n)
@@ -125,32 +125,32 @@ func (t *Tree) inoFor(dev, ino uint64) uint64 {
 	return madeUpInoStart + (h^h>>31)%madeUpInoStart
 }
 
-// seenLocked records that n was found at at.
-func (t *Tree) seenLocked(n *node, at place, st *unix.Statx_t, generation uint64) {
-	if n.place == at || n == t.root {
+// seenLocked records that n was found in place p.
+func (t *Tree) seenLocked(n *node, p place, st *unix.Statx_t, generation uint64) {
+	if n.place == p || n == t.root {
 		return
 	}
 	if st.Nlink > 1 && !n.directory() {
-		if !t.links[n][at] {
-			at.parent.children++
+		if !t.links[n][p] {
+			p.parent.children++
 			if t.links[n] == nil {
 				t.links[n] = make(map[place]bool)
 			}
-			t.links[n][at] = true
+			t.links[n][p] = true
 		}
 		return
 	}
 	if t.renames.Load() != generation {
 		return
 	}
-	t.moveLocked(n, at)
+	t.moveLocked(n, p)
 }
 
-// moveLocked makes at the place of n.
-func (t *Tree) moveLocked(n *node, at place) {
-	at.parent.children++
+// moveLocked makes p the place of n.
+func (t *Tree) moveLocked(n *node, p place) {
+	p.parent.children++
 	old := n.parent
-	n.place = at
+	n.place = p
 	t.leftLocked(old)
 }
 
@@ -161,40 +161,40 @@ func (t *Tree) leftLocked(d *node) {
 	t.dropLocked(d)
 }
 
-// gone records that the entry at at no longer leads to n. last reports whether it was
-// the inode's last name.
-func (t *Tree) gone(n *node, at place, last bool) {
+// gone records that place p no longer leads to n. last reports whether it was the
+// inode's last name.
+func (t *Tree) gone(n *node, p place, last bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.unplaceLocked(n, at)
+	t.unplaceLocked(n, p)
 	if last {
-		// The inode number may be reused at once: its next inode is another node.
+		// The inode number may be reused at once, by an inode that is another node.
 		t.byIdentity.take(n.key, n)
 	}
 }
 
-// unplaceLocked removes at from the places of n. A node keeps its only known place:
+// unplaceLocked removes p from the places of n. A node keeps its only known place:
 // finding another inode there shows that the place is stale.
-func (t *Tree) unplaceLocked(n *node, at place) {
+func (t *Tree) unplaceLocked(n *node, p place) {
 	others := t.links[n]
-	if others[at] {
-		t.dropLinkLocked(n, at)
-		t.leftLocked(at.parent)
+	if others[p] {
+		t.dropLinkLocked(n, p)
+		t.leftLocked(p.parent)
 		return
 	}
-	if n.place == at {
+	if n.place == p {
 		for other := range others {
 			n.place = other
 			t.dropLinkLocked(n, other)
-			t.leftLocked(at.parent)
+			t.leftLocked(p.parent)
 			return
 		}
 	}
 }
 
-// dropLinkLocked removes a place from the further names of n.
-func (t *Tree) dropLinkLocked(n *node, at place) {
-	delete(t.links[n], at)
+// dropLinkLocked removes a place from links.
+func (t *Tree) dropLinkLocked(n *node, p place) {
+	delete(t.links[n], p)
 	if len(t.links[n]) == 0 {
 		delete(t.links, n)
 	}
@@ -240,8 +240,8 @@ func (t *Tree) Forget(id, count uint64) {
 	}
 }
 
-// dropLocked removes n when nothing refers to it, and then directories above that only
-// n kept.
+// dropLocked removes n if nothing refers to it, and then the directories above that only
+// n kept alive.
 func (t *Tree) dropLocked(n *node) {
 	for n != t.root && n.lookups == 0 && n.children == 0 {
 		if !t.byID.take(n.id, n) {
@@ -255,11 +255,11 @@ func (t *Tree) dropLocked(n *node) {
 			t.closing = append(t.closing, fd)
 		}
 		t.forgotten.note()
-		for at := range t.links[n] {
-			at.parent.children--
-			invariants.Check(at.parent.children >= 0, "node %d has %d children", at.parent.id, at.parent.children)
-			if at.parent != n.parent {
-				t.dropLocked(at.parent)
+		for p := range t.links[n] {
+			p.parent.children--
+			invariants.Check(p.parent.children >= 0, "node %d has %d children", p.parent.id, p.parent.children)
+			if p.parent != n.parent {
+				t.dropLocked(p.parent)
 			}
 		}
 		delete(t.links, n)

@@ -9,7 +9,7 @@ import (
 // One client may look a file up, and another remove it or rename over it before
 // the first opens it. On a local file system the open still succeeds, on the inode
 // that was found. So the tree holds a descriptor of a file that loses its last name
-// until the kernel forgets the file, which it does at once unless an open is coming.
+// until the kernel forgets the file, which it does at once unless an open is pending.
 
 // openLastName returns an O_PATH descriptor of the entry name in dir if it is the
 // last name of a file that the kernel knows, and -1 otherwise.
@@ -22,7 +22,7 @@ func (t *Tree) openLastName(dir int, name string, st *unix.Statx_t) int {
 	}
 	fd, err := unix.Openat(dir, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return -1 // an open that is coming fails with ESTALE
+		return -1 // a pending open fails with ESTALE
 	}
 	now, err := statFD(fd)
 	if err != nil || identityOf(&now) != identityOf(st) {
@@ -58,7 +58,7 @@ func (t *Tree) openOrphan(n *node, flags int, as *cred.Caller) (int, unix.Statx_
 	path, ok := t.orphans[n]
 	var err error
 	if ok {
-		// Under the lock, or a forget could close it. A dup does not block.
+		// Under the lock, because a forget could close it. dup does not block.
 		path, err = unix.FcntlInt(uintptr(path), unix.F_DUPFD_CLOEXEC, 0)
 	}
 	t.mu.RUnlock()

@@ -69,7 +69,7 @@ func statAt(dir int, name string) (unix.Statx_t, error) {
 // take only a path.
 func procPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 
-// pathLocked is the path of at below the data directory.
+// pathLocked returns the path of a place, relative to the data directory.
 func (t *Tree) pathLocked(at place) string {
 	if at.parent == nil {
 		return "."
@@ -101,9 +101,9 @@ func (t *Tree) openNode(n *node, flags int, as *cred.Caller) (int, unix.Statx_t,
 	if err == nil || !mayHaveMoved(err) && !(errors.Is(err, unix.EACCES) && t.severalNames(n)) {
 		return fd, st, err
 	}
-	// It may be in the middle of a rename, or have several names of which as can
-	// reach only some. While no rename runs, the tree is up to date and the answer
-	// is final.
+	// The inode may be in the middle of a rename, or have several names, only some of
+	// which the caller can reach. While no rename runs, the tree is up to date and the
+	// answer is final.
 	t.renameMu.Lock()
 	defer t.renameMu.Unlock()
 	var refused error
@@ -147,7 +147,7 @@ func mayHaveMoved(err error) bool {
 		errors.Is(err, unix.ESTALE) || errors.Is(err, unix.ELOOP)
 }
 
-// openIdentity opens rel. It fails with ESTALE if rel is not the inode of n.
+// openIdentity opens rel. It fails with ESTALE if the inode there is not that of n.
 func (t *Tree) openIdentity(n *node, rel string, flags int, as *cred.Caller) (int, unix.Statx_t, error) {
 	fd := -1
 	open := func() (err error) {
@@ -187,8 +187,8 @@ func (t *Tree) inDir(d *node, fn func(fd int) error) error {
 	return fn(fd)
 }
 
-// hidden reports whether name in d is hidden from clients. The data directory may have
-// other spellings of the same entry, so code that has its status uses hiddenInode.
+// hidden reports whether name in d is hidden from clients. The data directory may accept
+// other spellings of the name, so code that has the entry's status uses hiddenInode.
 func (t *Tree) hidden(d *node, name string) bool { return d == t.root && name == StateName }
 
 func (t *Tree) hiddenInode(st *unix.Statx_t) bool { return identityOf(st) == t.state }

@@ -13,7 +13,7 @@ const (
 	// A removal holds a descriptor and a buffer for each level. Subtrees below this
 	// depth are first moved up to the top.
 	deepestRemoval = 32
-	// removalPasses bounds how often a directory is listed, for other processes may
+	// removalPasses bounds how often a directory is listed, because other processes may
 	// keep creating entries.
 	removalPasses = 2
 	// mostMovedUp bounds the subtrees moved up, which is half a million levels.
@@ -35,7 +35,7 @@ type removal struct {
 	topFD  int
 	moved  []string // subtrees moved up into it
 	moves  int
-	sample int // directories whose owner is yet to be checked
+	sample int // how many more directories to check for their owner
 }
 
 func (t *Tree) removal(c cred.Caller, cancel <-chan struct{}) *removal {

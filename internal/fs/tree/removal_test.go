@@ -138,7 +138,7 @@ func TestRemovalEnds(t *testing.T) {
 }
 
 // Nothing is removed if part of a tree belongs to another user or is closed to its owner.
-func TestRemovalAsksForOwnership(t *testing.T) {
+func TestRemovalRequiresOwnership(t *testing.T) {
 	needRoot(t)
 	for what, c := range map[string]struct {
 		top, below  cred.Caller
@@ -172,7 +172,7 @@ func TestRemovalAsksForOwnership(t *testing.T) {
 	}
 }
 
-// Removing one of several names has the kernel forget the link count.
+// Removing one of several names makes the kernel forget the link count.
 func TestRemovingANameChangesTheCount(t *testing.T) {
 	told := 0
 	tr, _ := newTree(t, Options{Invalidate: func(uint64) { told++ }})

@@ -27,8 +27,8 @@ func splitRel(rel string) (dir, name string, err error) {
 	return strings.TrimSuffix(dir, "/"), name, nil
 }
 
-// Name is an entry that was removed, which the kernel has to forget. Parent is 0 when
-// the kernel does not know the directory.
+// Name is a removed entry that the kernel has to forget. Parent is 0 when the kernel
+// does not know the directory.
 type Name struct {
 	Parent uint64
 	Name   string
@@ -83,7 +83,7 @@ func (t *Tree) RemoveDir(c cred.Caller, id uint64, cancel <-chan struct{}) (remo
 	if !n.directory() {
 		return Name{}, unix.ENOTDIR
 	}
-	// Updates the place, if the directory still has one.
+	// Opening the directory updates its place, if it still has one.
 	fd, _, err := t.openNode(n, unix.O_PATH|unix.O_DIRECTORY, nil)
 	if err != nil {
 		return Name{}, missing(err)
@@ -110,8 +110,8 @@ func (t *Tree) RemoveDir(c cred.Caller, id uint64, cancel <-chan struct{}) (remo
 	return nameOf(at.parent, at.name), err
 }
 
-// missing returns ENOENT in place of errors which say that a directory, which a client
-// has open, was removed.
+// missing returns ENOENT in place of the errors that mean that a directory which a client
+// has open was removed.
 func missing(err error) error {
 	if mayHaveMoved(err) {
 		return unix.ENOENT

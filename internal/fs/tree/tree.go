@@ -19,8 +19,8 @@ const StateName = ".kv3fs"
 
 // Options of Open. The zero value is valid.
 type Options struct {
-	// Invalidate tells the cache that attributes of a node are stale; it returns
-	// when no older ones will be used. nil: there is no cache. It may be called
+	// Invalidate tells the kernel's cache that attributes of a node are stale; it
+	// returns when no older ones will be used. nil: there is no cache. It may be called
 	// concurrently and must not call back into the tree.
 	Invalidate func(nodeID uint64)
 }
@@ -41,10 +41,10 @@ type Tree struct {
 	byIno      *index[uint64, *node]
 	forgotten  forgottenNodes
 
-	// mu guards places, reference counts and membership in the indexes. System
-	// calls are not made under it, but for a dup.
+	// mu guards places, reference counts and membership in the indexes. No system
+	// call is made under it, except dup.
 	mu    sync.RWMutex
-	links map[*node]map[place]bool // further names of nodes with several
+	links map[*node]map[place]bool // places of nodes with several names, beyond node.place
 	// orphans holds O_PATH descriptors of files that have no name and that the
 	// kernel still knows; closing holds those that it has forgotten.
 	orphans map[*node]int
