@@ -57,7 +57,7 @@ func TestInvariantsCatch(t *testing.T) {
 			v := anIov(t, s)
 			w := v.cur
 			w.release()
-			v.abandon(w, 0, 4096, false)
+			v.detach(w, 0, 4096, false)
 		}},
 		{"no request can find the iov", func(s *Server, _ *ring, _ []*request) {
 			anIov(t, s)
