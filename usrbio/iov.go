@@ -156,7 +156,7 @@ func (m *Mount) register(ctx context.Context, mem *shm.Mapping, object string, o
 // keep adds a finished iov to its mount.
 func (m *Mount) keep(ctx context.Context, v *Iov) (*Iov, error) {
 	if err := adopt(m, &m.iovs, v); err != nil {
-		v.release(ctx)
+		_ = v.release(ctx) // err is the first error
 		return nil, err
 	}
 	return v, nil

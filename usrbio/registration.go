@@ -159,7 +159,7 @@ func (d *iovsDir) finish(ctx context.Context, fn func() error) error {
 	timer := time.NewTimer(d.patience)
 	defer timer.Stop()
 	if err := d.begin(ctx, q, timer); err != nil {
-		d.owe(func() { fn() })
+		d.owe(func() { _ = fn() }) // tried once more, with nobody left to tell
 		return err
 	}
 	return d.await(ctx, q, timer)
@@ -213,7 +213,7 @@ func (d *iovsDir) doOwed(last bool) {
 }
 
 func (d *iovsDir) link(ctx context.Context, target, name string) error {
-	return d.do(ctx, func() error { return d.linkNow(target, name) }, func() { d.unlinkNow(name) })
+	return d.do(ctx, func() error { return d.linkNow(target, name) }, func() { _ = d.unlinkNow(name) })
 }
 
 func (d *iovsDir) linkNow(target, name string) error {
@@ -233,7 +233,7 @@ func (d *iovsDir) linkNow(target, name string) error {
 func (d *iovsDir) unlink(ctx context.Context, name string) error {
 	err := d.do(ctx, func() error { return d.unlinkNow(name) }, nil)
 	if err == syscall.ETIMEDOUT || err != nil && err == ctx.Err() {
-		d.owe(func() { d.unlinkNow(name) })
+		d.owe(func() { _ = d.unlinkNow(name) })
 	}
 	return err
 }

@@ -170,7 +170,7 @@ func (m *Mount) NewRing(ctx context.Context, o RingOptions) (*Ring, error) {
 	}
 	if err := adopt(m, &m.rings, r); err != nil {
 		r.mem.Unmap()
-		r.unregister(ctx)
+		_ = r.unregister(ctx) // err is the first error
 		return nil, err
 	}
 	return r, nil
@@ -468,7 +468,7 @@ func (r *Ring) reap(dst []Completion) (n int) {
 	case !r.layout.Valid(head):
 		r.fail(fmt.Errorf("%w: completion head %d", ErrProtocol, head))
 	case queue:
-		shm.Guard(r.submit.Post)
+		_ = shm.Guard(r.submit.Post) // if the ring is gone, the wait below says so
 	}
 	return n
 }
@@ -547,7 +547,7 @@ func (r *Ring) Close(ctx context.Context) error {
 	return r.closing.do(ctx, func() error {
 		r.fail(errRingClosed)
 		r.unmapping.Store(true)
-		shm.Guard(r.arrived.Post) // wakes the waiter
+		_ = shm.Guard(r.arrived.Post) // wakes the waiter
 		r.turn <- struct{}{}
 		r.prep.Lock()
 		r.mem.Unmap()

@@ -49,7 +49,7 @@ func New(sizeBytes int64) (*Memory, error) {
 	}
 	m := &Memory{name: name, bytes: mem.Bytes(), mem: mem}
 	if err := mem.Reserve(); err != nil {
-		m.Close()
+		_ = m.Close() // err is the first error
 		if free, e := shm.FreeBytes(); err == syscall.ENOSPC && e == nil {
 			return nil, noSpace(sizeBytes, free)
 		}

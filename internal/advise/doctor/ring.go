@@ -117,7 +117,7 @@ func roundTrip(ctx context.Context, dir string, f *os.File) error {
 	if err != nil {
 		return err
 	}
-	defer m.Close(ctx)
+	defer func() { _ = m.Close(ctx) }() // the probe has its result by then
 	iov, err := m.NewIov(ctx, 2*ringBytes, usrbio.IovOptions{Reserve: true})
 	if err != nil {
 		return err

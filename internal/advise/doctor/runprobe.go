@@ -35,13 +35,17 @@ func output(ctx context.Context, limit time.Duration, argv ...string) ([]byte, e
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
+	var err error // of the program, once it has ended
+	ended := make(chan struct{})
+	go func() {
+		err = cmd.Wait()
+		close(ended)
+	}()
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	var cause error
 	select {
-	case err := <-ended:
+	case <-ended:
 		if err != nil {
 			if line := lastLine(stderr.String()); line != "" {
 				err = fmt.Errorf("%w: %s", err, line)

@@ -39,7 +39,7 @@ func makeFiles(ctx context.Context, dataDir, mountDir string, rings int, sizeByt
 	}
 	defer func() {
 		if err != nil {
-			f.remove()
+			_ = f.remove() // err is the first error
 		}
 	}()
 	if _, err := os.Stat(f.data); errors.Is(err, fs.ErrNotExist) {

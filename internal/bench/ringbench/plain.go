@@ -48,7 +48,7 @@ func newThreads(label string, c testCase, f *files, dir string, buffers [][]byte
 	p := &plainContender{label: label, c: c, files: f, buffers: buffers, call: call}
 	defer func() {
 		if err != nil {
-			p.close()
+			_ = p.close() // err is the first error
 		}
 	}()
 	mode := os.O_RDONLY

@@ -36,7 +36,7 @@ func newRingContender(ctx context.Context, c testCase, f *files) (_ *ringContend
 	}
 	defer func() {
 		if err != nil {
-			r.close()
+			_ = r.close() // err is the first error
 		}
 	}()
 	for ring := range c.rings {

@@ -41,7 +41,7 @@ func openPlainRing(ctx context.Context, mountPoint string, sets []*blocks, depth
 	}
 	defer func() {
 		if err != nil {
-			r.close()
+			_ = r.close() // err is the first error
 		}
 	}()
 	size := sets[0].layout.BlockBytes
@@ -135,7 +135,7 @@ func openUCM(ctx context.Context, mountPoint string, l kvstore.Layout, bufs *buf
 	}
 	defer func() {
 		if err != nil {
-			u.close()
+			_ = u.close() // err is the first error
 		}
 	}()
 	for range min(ucmWorkers, len(bufs.parts)) {
@@ -182,7 +182,7 @@ func (w ucmWorker) load(ctx context.Context, m *usrbio.Mount, path string, s kvs
 	if err != nil {
 		return err
 	}
-	defer f.Close(ctx)
+	defer func() { _ = f.Close(ctx) }() // it was only read
 	size := int64(len(s.Buf))
 	if _, err := w.ring.Prepare(usrbio.Request{File: f, FileOffset: int64(s.Index) * size, Iov: w.iov, Bytes: size}); err != nil {
 		return err

@@ -133,7 +133,7 @@ func removeDeadTemps(dir string, self process) (removed int, err error) {
 			continue
 		}
 		path := filepath.Join(temps, e.Name())
-		filepath.WalkDir(path, func(_ string, d fs.DirEntry, err error) error {
+		_ = filepath.WalkDir(path, func(_ string, d fs.DirEntry, err error) error {
 			if err == nil && !d.IsDir() {
 				removed++
 			}

@@ -231,7 +231,7 @@ func newLatencies() *latencies {
 }
 
 func (l *latencies) record(d time.Duration) {
-	l.h.RecordValue(int64(max(1, min(d, time.Hour)))) // in range, so it cannot fail
+	_ = l.h.RecordValue(int64(max(1, min(d, time.Hour)))) // in range, so it cannot fail
 }
 
 func (l *latencies) merge(other *latencies) { l.h.Merge(other.h) }

@@ -127,7 +127,8 @@ func (c *Client) refused(status int, body []byte) error {
 	var said struct {
 		Detail string `json:"detail"`
 	}
-	switch json.Unmarshal(body, &said); {
+	_ = json.Unmarshal(body, &said) // a body that is not ours has no detail
+	switch {
 	case status == http.StatusUnauthorized:
 		return fmt.Errorf("%s refused the token: --token-file must name the file that the service was started with", c.url)
 	case said.Detail == "Not Found":

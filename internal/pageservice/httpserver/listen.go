@@ -29,7 +29,7 @@ func ParseAddress(s string) (Address, error) {
 	}
 	if path, ok := strings.CutPrefix(a.Where, "unix:"); ok {
 		if path == "" {
-			return a, fmt.Errorf("address %q: want a path after unix:", s)
+			return a, fmt.Errorf("address %q: \"unix:\" has no path behind it", s)
 		}
 		a.Network, a.Where = "unix", path
 		return a, nil
@@ -110,7 +110,7 @@ func listenUnix(path string) (net.Listener, error) {
 		err = os.Rename(made, path)
 	}
 	if err != nil {
-		l.Close()
+		_ = l.Close() // err is the first error
 		return nil, err
 	}
 	return &unixListener{l, path}, nil

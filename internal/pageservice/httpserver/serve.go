@@ -48,7 +48,7 @@ func (s *Server) Serve(ctx context.Context, listeners []*Listener, drain func() 
 	for _, h := range servers { // concurrently, so that none accepts requests while another finishes
 		stopped.Go(func() {
 			if err := h.Shutdown(limit); err != nil {
-				h.Close()
+				_ = h.Close() // Shutdown has failed already
 				s.log.Warn("cut off clients of the page service", "err", err)
 			}
 		})

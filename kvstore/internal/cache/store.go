@@ -76,7 +76,7 @@ func New(next kv.Store, o Options) (*Store, error) {
 	}
 	if registrar != nil {
 		if err := registrar.Register(t.Name(), t.Bytes()); err != nil {
-			t.Leave()
+			_ = t.Leave() // err is the first error
 			t.Unmap()
 			return nil, fmt.Errorf("kvstore: cache: register memory: %w", err)
 		}

@@ -68,7 +68,7 @@ var cancelling = map[string]func(*world){
 				task.Cancel()
 			case 2:
 				w.within("a shard is settled", func() {
-					for range task.All() {
+					for _, _ = range task.All() {
 						break
 					}
 				})

@@ -200,7 +200,7 @@ var listing = map[string]func(*world){
 		w.save(keys(0, 50)...)
 		n := 0
 		w.within("Keys", func() {
-			for range w.store.Keys(w.Context()) {
+			for _, _ = range w.store.Keys(w.Context()) {
 				if n++; n == 3 {
 					break
 				}

@@ -62,7 +62,7 @@ type Logs struct {
 func Open(root string, shape Shape) (*Logs, error) {
 	ls := &Logs{dir: filepath.Join(root, DirName), shape: shape, index: newIndex()}
 	if err := ls.load(); err != nil {
-		ls.Close()
+		_ = ls.Close() // err is the first error
 		return nil, err
 	}
 	return ls, nil

@@ -76,7 +76,7 @@ func Open(o Options) (*Store, error) {
 			logs, err = sums.Open(dir, shape)
 		}
 		if err != nil {
-			s.closeLogs()
+			_ = s.closeLogs() // err is the first error
 			return nil, unusable(dir, err)
 		}
 		s.roots = append(s.roots, &root{dir: dir, sums: logs})

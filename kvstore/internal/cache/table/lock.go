@@ -27,7 +27,7 @@ func tryLock(fd int, at int64) (bool, error) {
 }
 
 func unlock(fd int, at int64) {
-	unix.FcntlFlock(uintptr(fd), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_UNLCK, Start: at, Len: 1})
+	_ = unix.FcntlFlock(uintptr(fd), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_UNLCK, Start: at, Len: 1})
 }
 
 // lockWithin waits for the table's lock. A process holds it for moments only, unless it
@@ -115,6 +115,6 @@ func (t *Table) lock() error {
 // Now returns the monotonic clock, which is the same for all processes.
 func Now() int64 {
 	var ts unix.Timespec
-	unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
 	return ts.Nano()
 }

@@ -169,7 +169,7 @@ func (t *Table) guard(fn func()) error {
 // replace the memory can know what they are.
 func (t *Table) fail() {
 	if t.broken.CompareAndSwap(false, true) {
-		t.m.Sever()
+		_ = t.m.Sever() // the mapping then stays, and its pages may fault again
 	}
 }
 

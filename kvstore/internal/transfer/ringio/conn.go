@@ -62,7 +62,7 @@ func connect(o *Options, memories []memory) (_ *conn, err error) {
 	}
 	defer func() {
 		if err != nil {
-			m.Close(context.Background())
+			_ = m.Close(context.Background()) // err is the first error
 		}
 	}()
 	c := &conn{

@@ -283,7 +283,7 @@ func (e *Engine) Close() error {
 	if making := e.making; making != nil {
 		go func() { // it takes as long as replace does
 			if m := <-making; m.err == nil {
-				m.c.close()
+				_ = m.c.close() // nobody waits for the connection any more
 			}
 		}()
 	}
