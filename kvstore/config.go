@@ -190,7 +190,7 @@ type PagesOptions struct {
 	RingOptions
 }
 
-// Speed is that of a simulated storage. The shards of a batch go one after the other
+// Speed describes a simulated storage. The shards of a batch go one after the other
 // through a pipe that all batches in the same direction share, and are settled in the
 // order given: when the pipe has let them through and the chain has moved them,
 // whichever is later. Lookups are not slowed down.

@@ -38,6 +38,6 @@
 // the cache fills it. A save is done when the cache has the block; the cache then writes
 // it to the next store in the background, and Flush waits for that.
 //
-// [Store] and [Task] have the contract, which is the same for all chains, and [Config]
-// every setting with its default.
+// [Store] and [Task] document the contract, which is the same for all chains. [Config]
+// documents every setting with its default.
 package kvstore

@@ -32,8 +32,8 @@ type Stats struct {
 	CapacityBytes int64 `json:"capacity_bytes"` // 0: unbounded
 
 	// Latencies. Lookup is that of Lookup, LookupPrefix and Contains; the others run
-	// from the call of Load or Save, until the last shard of the batch is settled, and
-	// until each shard is.
+	// from the call of Load or Save: those of batches until the last shard is settled,
+	// those of shards until each is.
 	Lookup    Latency `json:"lookup_latency"`
 	LoadBatch Latency `json:"load_batch_latency"`
 	LoadShard Latency `json:"load_shard_latency"`
@@ -41,7 +41,7 @@ type Stats struct {
 	SaveShard Latency `json:"save_shard_latency"`
 
 	// Queue depths: calls of Load and Save that wait for the store to take their batch,
-	// and what was taken and is not settled.
+	// and batches and shards that were taken and are not settled yet.
 	WaitingBatches int64 `json:"batches_waiting"`
 	LoadingBatches int64 `json:"batches_loading"`
 	LoadingShards  int64 `json:"shards_loading"`

@@ -81,8 +81,8 @@ func (s *Store) Contains(ctx context.Context, key Key) (bool, error) {
 // not wait, and the store may ignore any of them.
 func (s *Store) Prefetch(keys []Key) { s.chain.Prefetch(keys) }
 
-// Load fills the buffers. It returns when the batch is queued; where the store has too
-// much to do, it waits for that. ctx cancels the batch, also after Load has returned.
+// Load fills the buffers. It returns when the batch is queued, and waits for that while
+// the store has too much to do. ctx cancels the batch, also after Load has returned.
 // Shards are begun in the order given, so an engine that computes layer by layer lists
 // all shards of the first layer first: see [Layout.ByLayer].
 func (s *Store) Load(ctx context.Context, shards []Shard) (*Task, error) {
@@ -183,7 +183,7 @@ func (s *Store) Register(name string, mem []byte) error {
 }
 
 // Close ends what is under way, waits until no buffer is in use, and releases
-// everything. A chain closes its stores from the front, each after what it had accepted
-// is written, within its timeout. After an error abandoned buffers may still be in use.
+// everything. A chain closes its stores front to back; each first writes what it had
+// accepted, within its timeout. After an error abandoned buffers may still be in use.
 // Closing twice is harmless.
 func (s *Store) Close() error { return public(s.chain.Close()) }

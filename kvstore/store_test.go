@@ -86,7 +86,7 @@ func TestSlicesBelongToTheCallerAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i := range shards {
-			shards[i] = Shard{Index: -1} // a race, where it is still read
+			shards[i] = Shard{Index: -1} // a data race if it is still read
 		}
 		if err := task.Wait(t.Context()); err != nil {
 			t.Fatal(err)
@@ -306,8 +306,8 @@ func TestOptionsThatAreRefused(t *testing.T) {
 	}
 }
 
-// The log tells of the chain and of each damaged block once; without a Logger there is
-// nothing.
+// The log names the chain and each damaged block once. Without a Logger nothing is
+// logged.
 func TestLogger(t *testing.T) {
 	var log strings.Builder
 	dir := t.TempDir()

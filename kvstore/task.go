@@ -37,13 +37,13 @@ func (t *Task) Result(i int) (err error, settled bool) {
 func (t *Task) Landed(layer int) <-chan struct{} { return t.task.Landed(layer) }
 
 // LandedErr returns nil if every shard of the batch with this index is settled without
-// an error: then the layer may be used. It returns the error of the shard of the layer
-// that failed first, as soon as one has failed, and [ErrPending] while shards are not
-// settled and none has failed. An index that the batch does not have gives nil.
+// an error: then the layer may be used. Once a shard of the layer has failed, it returns
+// the error of the first that did; until then, while shards are not settled, it returns
+// [ErrPending]. For an index that the batch does not have it returns nil.
 func (t *Task) LandedErr(layer int) error { return public(t.task.LandedErr(layer)) }
 
-// All yields the shards in the order in which they are settled, and waits for each: its
-// place in the batch, and its error.
+// All yields the index and the error of each shard, in the order in which they are
+// settled, and waits for each.
 func (t *Task) All() iter.Seq2[int, error] {
 	return func(yield func(int, error) bool) {
 		for i, err := range t.task.All() {
@@ -60,5 +60,5 @@ func (t *Task) Cancel() { t.task.Cancel() }
 // Wait waits until the task is done and returns Err. When ctx ends first, Wait cancels
 // the batch and still waits for it, which the store bounds by its timeout: after Wait
 // the buffers belong to the caller, unless an error is [ErrAbandoned]. It then returns
-// ctx's error, joined with Err's where that is another one.
+// ctx's error, joined with Err's if that differs.
 func (t *Task) Wait(ctx context.Context) error { return public(t.task.Wait(ctx)) }

@@ -17,7 +17,7 @@ const maxBlockTokens = 1 << 20
 // "half" is not "float16", and an empty text means that the field is unknown, not that
 // it matches anything.
 type Namespace struct {
-	Model    string `json:"model"`    // as all engines that share name it; required
+	Model    string `json:"model"`    // the same in all engines that share blocks; required
 	Revision string `json:"revision"` // of the weights: a commit, a checksum
 	DType    string `json:"dtype"`    // of the model, as torch names it: bfloat16
 	KVDType  string `json:"kv_dtype"` // of cached keys and values: fp8_e4m3
@@ -36,7 +36,7 @@ type Namespace struct {
 	CPSize int `json:"cp_size"`
 	CPRank int `json:"cp_rank"`
 
-	LoRA string `json:"lora"` // the adapter, as it is told apart from all others
+	LoRA string `json:"lora"` // the adapter's unique name
 	Salt string `json:"salt"` // engines with different salts share nothing
 }
 

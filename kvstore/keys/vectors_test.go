@@ -98,8 +98,8 @@ func (c vectorCase) check(t *testing.T) {
 	}
 }
 
-// Names are what CPython makes of their definitions. kv3fs's own names must never
-// change, since blocks are stored under them.
+// IDs are what CPython computes from their definitions. kv3fs's own must never change,
+// since blocks are stored under them.
 func TestNamesDoNotChange(t *testing.T) {
 	text, err := os.ReadFile("testdata/chains.json")
 	if err != nil {

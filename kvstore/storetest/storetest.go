@@ -128,7 +128,7 @@ func begin(ctx context.Context, shards []kv.Shard, do func(context.Context, []kv
 	}
 	t, err := do(ctx, batch)
 	for i := range batch {
-		batch[i] = kvstore.Shard{Index: -1} // a race, where it is still read
+		batch[i] = kvstore.Shard{Index: -1} // a data race if it is still read
 	}
 	if t == nil {
 		return nil, refusal(err)
