@@ -94,7 +94,7 @@ func (c *engineConfigCmd) shape() (model.Shape, error) {
 func (c *engineConfigCmd) Run(out io.Writer) error {
 	d := engineconfig.Deployment{
 		Form: c.Form, Dirs: c.Dir, ModelName: c.Model, TP: c.TP, BlockTokens: c.BlockTokens,
-		ShmBytes: int64(c.Shm), FileBytes: int64(c.FileSize), PageService: c.PageService,
+		ShmFreeBytes: int64(c.Shm), FileBytes: int64(c.FileSize), PageService: c.PageService,
 	}
 	var err error
 	if d.Model, err = c.shape(); err != nil {
@@ -112,8 +112,8 @@ func (c *engineConfigCmd) Run(out io.Writer) error {
 	if d.Dirs, err = c.dirs(d.Mount); err != nil {
 		return err
 	}
-	if d.ShmBytes == 0 {
-		d.ShmBytes, d.ShmTaken = shmUsage()
+	if d.ShmFreeBytes == 0 {
+		d.ShmFreeBytes, d.ShmUsedBytes = shmUsage()
 	}
 	w, err := engineconfig.Write(c.Engine, d)
 	if err != nil {

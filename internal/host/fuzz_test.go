@@ -16,7 +16,7 @@ func FuzzMountinfo(f *testing.F) {
 		}
 		for _, m := range all {
 			if m.Point == "" || m.Type == "" || m.Source == "" {
-				t.Fatalf("half a mount: %+v", m)
+				t.Fatalf("incomplete mount: %+v", m)
 			}
 			if found, ok := Holding(all, m.Point); !ok || !Within(m.Point, found.Point) {
 				t.Fatalf("%q is on %q", m.Point, found.Point)

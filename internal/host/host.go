@@ -1,8 +1,7 @@
 // Package host reads facts about a Linux host from /proc, /sys and /etc.
 //
-// It judges nothing; the doctor and the stores do. Except for Processes, Args,
-// Environ and Statfs, which say so, nothing here can hang with a disk or a FUSE
-// daemon.
+// It only reports facts; the doctor and the stores judge them. Only Processes, Args,
+// Environ and Statfs can hang with a disk or a FUSE daemon.
 package host
 
 import (
@@ -15,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Host is a host as seen by one of its processes. Tests make one from a directory.
+// Host is a host as seen by one of its processes. Tests build one from a directory.
 type Host struct {
 	Root      string // directory that holds /proc, /sys, /etc and /dev: "/"
 	EUID      int
@@ -29,7 +28,7 @@ func Local() Host {
 	return Host{Root: "/", EUID: os.Geteuid(), LookupEnv: os.LookupEnv, Statfs: unix.Statfs}
 }
 
-// Path returns the path below Root of a path on the host.
+// Path returns the path below Root that stands for a path on the host.
 func (h Host) Path(name string) string { return filepath.Join(h.Root, name) }
 
 // Exists reports whether something has that name.
@@ -67,8 +66,8 @@ func (h Host) MemoryAvailableBytes() (int64, error) {
 	return 0, fmt.Errorf("/proc/meminfo has no line MemAvailable")
 }
 
-// UserAllowOther reports whether users other than root may open their FUSE mounts to
-// other users.
+// UserAllowOther reports whether users other than root may let others access their FUSE
+// mounts.
 func (h Host) UserAllowOther() bool {
 	text, _ := h.read("/etc/fuse.conf") // without the file, they may not
 	for line := range strings.Lines(text) {

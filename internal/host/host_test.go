@@ -45,7 +45,7 @@ func TestKernel(t *testing.T) {
 		}
 	}
 	if k := (Kernel{Major: 6, Minor: 9}); !k.AtLeast(6, 9) || !k.AtLeast(5, 20) || k.AtLeast(6, 10) || k.AtLeast(7, 0) {
-		t.Error("6.9 compares wrongly")
+		t.Error("AtLeast is wrong for 6.9")
 	}
 }
 
@@ -95,12 +95,12 @@ func TestHF3FS(t *testing.T) {
 		{"covered by another type", one + line(21, 20, "/mnt/a", "tmpfs"), ""},
 		{"covered by another 3FS", one + line(21, 20, "/mnt/a", HF3FSType), "/mnt/a"},
 		{"its parent covered", one + line(21, 10, "/mnt", "tmpfs"), ""},
-		{"remade on that", one + line(21, 10, "/mnt", "tmpfs") + line(22, 21, "/mnt/a", HF3FSType), "/mnt/a"},
+		{"mounted again on the cover", one + line(21, 10, "/mnt", "tmpfs") + line(22, 21, "/mnt/a", HF3FSType), "/mnt/a"},
 		{"something below it", one + line(21, 20, "/mnt/a/b", "tmpfs"), "/mnt/a"},
 		{"its parent mounted later", line(20, 10, "/mnt/a", HF3FSType) + root, "/mnt/a"},
 		{"moved onto a later one", root + line(20, 21, "/mnt/a", HF3FSType) + line(21, 10, "/mnt", "tmpfs"), "/mnt/a"},
 		{"a container's part", root + line(20, 10, "/part/3fs-virt", HF3FSType), "/part"},
-		{"parents in a circle", "1 2 3 4 /x 6 - " + HF3FSType + " b\n2 1 3 4 /y 6 - c d\n3 9 3 4 / 6 - c d\n", ""},
+		{"parents in a cycle", "1 2 3 4 /x 6 - " + HF3FSType + " b\n2 1 3 4 /y 6 - c d\n3 9 3 4 / 6 - c d\n", ""},
 	} {
 		if got := strings.Join(HF3FS(parseMountinfo(c.table)), " "); got != c.points {
 			t.Errorf("%s: %q, want %q", c.what, got, c.points)
@@ -129,7 +129,7 @@ func TestLimits(t *testing.T) {
 		}
 	}
 	if _, ok := limits["Limit"]; ok {
-		t.Error("the heading is a limit")
+		t.Error("the heading was read as a limit")
 	}
 	for _, pid := range []string{"13", "14"} {
 		if l, err := h.Limits(pid); err == nil {
@@ -175,7 +175,7 @@ func TestProcesses(t *testing.T) {
 	}
 }
 
-func TestSmallFacts(t *testing.T) {
+func TestHostFacts(t *testing.T) {
 	h := fixture(t, map[string]string{
 		"/proc/sys/vm/max_map_count": "65530\n",
 		"/proc/meminfo":              "MemTotal:       24684084 kB\nMemAvailable:    1048576 kB\n",
@@ -190,11 +190,11 @@ func TestSmallFacts(t *testing.T) {
 		t.Errorf("%d, %v", n, err)
 	}
 	if !h.UserAllowOther() || !h.ModuleLoaded("nvidia_fs") || h.ModuleLoaded("nvidia") || !h.InContainer() {
-		t.Error("one of the small facts is wrong")
+		t.Error("UserAllowOther, ModuleLoaded or InContainer is wrong")
 	}
 	bare := fixture(t, map[string]string{"/etc/fuse.conf": "#user_allow_other\n", "/proc/1/cgroup": "0::/init.scope\n"})
 	if bare.UserAllowOther() || bare.ModuleLoaded("nvidia_fs") || bare.InContainer() {
-		t.Error("one of the small facts is wrong on a bare host")
+		t.Error("UserAllowOther, ModuleLoaded or InContainer is wrong on a bare host")
 	}
 	if _, err := bare.MemoryAvailableBytes(); err == nil {
 		t.Error("a host without /proc/meminfo has memory")

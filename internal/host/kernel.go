@@ -6,13 +6,13 @@ import (
 	"strings"
 )
 
-// Kernel is a version of Linux.
+// Kernel is a Linux version.
 type Kernel struct {
 	Major, Minor int
 	Release      string // as printed by uname -r
 }
 
-// AtLeast reports whether k is that version or a later one.
+// AtLeast reports whether k is the given version or a later one.
 func (k Kernel) AtLeast(major, minor int) bool {
 	return k.Major > major || k.Major == major && k.Minor >= minor
 }

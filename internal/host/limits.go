@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Unlimited stands for no limit.
+// Unlimited means that there is no limit.
 const Unlimited = math.MaxInt64
 
 // Limit is a resource limit of a process.
@@ -19,7 +19,7 @@ const (
 	LockedMemory = "Max locked memory" // bytes
 )
 
-// Limits returns the resource limits of a process by the kernel's names. pid is a
+// Limits returns the resource limits of a process, keyed by the kernel's names. pid is a
 // number or "self".
 func (h Host) Limits(pid string) (map[string]Limit, error) {
 	text, err := h.read("/proc/" + pid + "/limits")
@@ -34,7 +34,7 @@ func (h Host) Limits(pid string) (map[string]Limit, error) {
 }
 
 // parseLimits reads the kernel's table, whose first column is 25 bytes wide and
-// contains blanks.
+// contains spaces.
 func parseLimits(text string) map[string]Limit {
 	const nameWidth = 25
 	all := map[string]Limit{}

@@ -69,8 +69,8 @@ func parseMountinfo(text string) (all []Mount) {
 	return all
 }
 
-// HF3FS lists the directories at which 3FS can be reached, in the order of mounting. A
-// directory into which a 3fs-virt is bind-mounted counts, as it does for clients.
+// HF3FS lists the directories at which a 3FS is accessible, in the order of mounting. It
+// includes directories into which a 3fs-virt is bind-mounted, as clients do.
 func HF3FS(mounts []Mount) (points []string) {
 	for i, m := range mounts {
 		if m.Type != HF3FSType || covered(mounts, i) {
@@ -87,9 +87,10 @@ func HF3FS(mounts []Mount) (points []string) {
 	return points
 }
 
-// covered reports whether a later mount, at the same point or above it, hides the one
-// with that index. A later mount does not hide the mounts that are mounted on it: a
-// host moves to its real root after mounting /proc, and mounts can be moved.
+// covered reports whether a later mount, at the same point or above it, hides the mount
+// with that index. A later mount does not hide the mounts that are mounted on it; such
+// mounts can precede it, because a host moves to its real root after mounting /proc, and
+// mounts can be moved.
 func covered(mounts []Mount, index int) bool {
 	m := mounts[index]
 	for _, later := range mounts[index+1:] {
@@ -100,7 +101,7 @@ func covered(mounts []Mount, index int) bool {
 	return false
 }
 
-// isOn reports whether m is mounted on the mount with that ID, directly or not.
+// isOn reports whether m is mounted on the mount with that ID, directly or indirectly.
 func isOn(mounts []Mount, m Mount, id string) bool {
 	for range mounts { // bounds the steps if parents form a cycle
 		if m.Parent == id {
@@ -115,7 +116,7 @@ func isOn(mounts []Mount, m Mount, id string) bool {
 	return false
 }
 
-// At returns the mount at a path, the topmost if there are several.
+// At returns the mount at a path, or the topmost one if there are several.
 func At(mounts []Mount, point string) (found Mount, ok bool) {
 	for _, m := range mounts {
 		if m.Point == point {
@@ -135,7 +136,7 @@ func Holding(mounts []Mount, path string) (found Mount, ok bool) {
 	return found, ok
 }
 
-// Within reports whether path is dir or below it, judged by their names.
+// Within reports whether path is dir or below it, judging only by their names.
 func Within(path, dir string) bool {
 	rest, ok := strings.CutPrefix(path, strings.TrimSuffix(dir, "/"))
 	return ok && (rest == "" || rest[0] == '/')

@@ -37,8 +37,8 @@ func (h Host) Processes() ([]Process, error) {
 	return all, nil
 }
 
-// Args returns the command line of a process, empty for a kernel thread. It may hang
-// as Processes may.
+// Args returns the command line of a process, empty for a kernel thread. It may hang for
+// the same reason as Processes.
 func (h Host) Args(pid int) ([]string, error) {
 	text, err := h.read("/proc/" + strconv.Itoa(pid) + "/cmdline")
 	if text = strings.TrimRight(text, "\x00"); err != nil || text == "" {
@@ -57,8 +57,8 @@ func parseState(stat string) string {
 	return after[0]
 }
 
-// Environ looks up a variable in the environment that a process was started with. It
-// may hang as Processes may.
+// Environ looks up a variable in the environment that a process was started with. It may
+// hang for the same reason as Processes.
 func (h Host) Environ(pid int, name string) (value string, set bool, err error) {
 	text, err := h.read("/proc/" + strconv.Itoa(pid) + "/environ")
 	if err != nil {

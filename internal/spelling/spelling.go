@@ -1,4 +1,4 @@
-// Package spelling guesses which known name a misspelt name stands for.
+// Package spelling guesses which known name was meant by a misspelt one.
 package spelling
 
 import (
@@ -6,13 +6,13 @@ import (
 	"strings"
 )
 
-// maxCompared is how many bytes of a name are compared, so that a hostile name costs
-// little.
+// maxCompared is how many bytes of a name are compared, which bounds the cost of a
+// hostile name.
 const maxCompared = 128
 
-// Nearest returns the known names that word probably stands for, the most likely
-// first, at most limit of them. Case does not count. A name that differs in more than
-// a third of its letters is left out, unless one name contains the other.
+// Nearest returns at most limit known names that word may be a misspelling of, the most
+// likely first. Case is ignored. A name that differs in more than a third of its letters
+// is left out, unless one name contains the other.
 func Nearest(word string, known []string, limit int) []string {
 	type guess struct {
 		name     string
@@ -38,7 +38,7 @@ func Nearest(word string, known []string, limit int) []string {
 
 func fold(s string) string { return strings.ToLower(s[:min(len(s), maxCompared)]) }
 
-// distance returns the Levenshtein distance: the number of bytes to insert, delete or
+// distance returns the Levenshtein distance, the number of bytes to insert, delete or
 // replace. Two swapped neighbours count as two.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
@@ -61,9 +61,9 @@ func distance(a, b string) int {
 	return row[len(b)]
 }
 
-// Slip returns the known name from which word differs in one or two letters, if any.
-// It is for places where most names are unknown.
-func Slip(word string, known []string) []string {
+// Misspelt returns the known name from which word differs in one or two letters, if any.
+// It is stricter than Nearest, for places where most names are legitimately unknown.
+func Misspelt(word string, known []string) []string {
 	for _, name := range Nearest(word, known, 1) {
 		if d := distance(fold(word), fold(name)); d <= 2 && d*4 <= len(name) {
 			return []string{name}

@@ -1,5 +1,5 @@
-// Package version holds the version of kv3fs: the content of its file VERSION, which
-// the root of the repository links to.
+// Package version holds the version of kv3fs. It is the content of the file VERSION in
+// this directory, to which VERSION at the root of the repository is a link.
 package version
 
 import (

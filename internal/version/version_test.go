@@ -6,13 +6,13 @@ import (
 	"testing"
 )
 
-// The file at the root of the repository is what scripts and packagers read.
-func TestRootFileSaysTheSame(t *testing.T) {
+// Scripts and packagers read the file at the root of the repository.
+func TestRootFileMatches(t *testing.T) {
 	root, err := os.ReadFile("../../VERSION")
 	if err != nil || string(root) != file {
-		t.Errorf("VERSION at the root has %q (%v), the embedded one %q", root, err, file)
+		t.Errorf("VERSION at the root has %q (%v), the embedded file has %q", root, err, file)
 	}
 	if !regexp.MustCompile(`^\d+\.\d+\.\d+(-[0-9a-z.]+)?$`).MatchString(Current()) {
-		t.Errorf("%q is no semantic version", Current())
+		t.Errorf("%q is not a semantic version", Current())
 	}
 }

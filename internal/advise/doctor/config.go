@@ -22,11 +22,11 @@ type fileFacts struct {
 	Err       probeError  `json:"error"`
 	Mode      fs.FileMode `json:"mode"`
 	SizeBytes int64       `json:"size_bytes"`
-	Content   []byte      `json:"content"` // only of a regular file of at most maxConfigBytes
+	Content   []byte      `json:"content"` // only for a regular file of at most maxConfigBytes
 }
 
-// probeFile reads a regular file. It does not open anything else: opening a pipe
-// waits for a writer.
+// probeFile reads a regular file. It opens nothing else: opening a pipe would wait for a
+// writer.
 func probeFile(path string) (f fileFacts) {
 	info, err := os.Stat(path)
 	if err == nil {
@@ -68,7 +68,7 @@ func judgeFile(name string, file fileFacts, err error) Finding {
 	switch {
 	case errors.Is(err, errNoAnswer):
 		f.Found = name + " does not answer: its disk or mount hangs"
-		f.Needed = "a file on a disk that answers; do not keep an engine's configuration on the mount it describes"
+		f.Needed = "a file on a disk that answers; do not keep an engine's configuration on the mount that it describes"
 	case err != nil:
 		f.Found = fmt.Sprintf("%s: %v", name, err)
 	case file.Err.is(syscall.ENOENT):
@@ -77,13 +77,13 @@ func judgeFile(name string, file fileFacts, err error) Finding {
 	case file.Err.is(syscall.EACCES):
 		f.Found = "this user may not read " + name
 		f.Fix = "chmod a+r " + quote(name) + "   # or run the doctor as the engine's user"
-	case file.Err.any():
+	case file.Err.failed():
 		f.Found = file.Err.Text
 	case file.Mode.IsDir():
 		f.Found = name + " is a directory"
 		f.Needed = "a file in it"
 	case !file.Mode.IsRegular():
-		f.Found = fmt.Sprintf("%s is no regular file (%v)", name, file.Mode)
+		f.Found = fmt.Sprintf("%s is not a regular file (%v)", name, file.Mode)
 		f.Fix = "cat " + quote(name) + " > FILE   # and name that one"
 	case file.SizeBytes > maxConfigBytes:
 		f.Found = fmt.Sprintf("%s has %s, more than %s", name, bytesDistinct(file.SizeBytes, maxConfigBytes), bytesText(maxConfigBytes))
@@ -94,7 +94,7 @@ func judgeFile(name string, file fileFacts, err error) Finding {
 }
 
 func findingOf(p engineconfig.Problem) Finding {
-	f := Finding{ID: "config", Status: Note, Found: p.What, Fix: p.Cure}
+	f := Finding{ID: "config", Status: Note, Found: p.What, Fix: p.Fix}
 	if p.Key != "" {
 		f.Found = p.Key + ": " + p.What
 	}
@@ -107,19 +107,18 @@ func findingOf(p engineconfig.Problem) Finding {
 	return f
 }
 
-// checkConfig compares a configuration with the mount and with the directories that
-// exist.
+// checkConfig compares a configuration with the mount and the existing directories.
 func checkConfig(ctx context.Context, o *Options, c *engineconfig.Config, point string) (all []Finding) {
 	if c.Mount != "" && point != "" && c.Mount != point {
-		f := Finding{ID: "config.mount", Status: Failure, Found: fmt.Sprintf("the configuration says %s, the mount is %s", c.Mount, point),
-			Needed: "the same bytes: no trailing slash, no symbolic link", Fix: "write " + point + " as the mount point"}
+		f := Finding{ID: "config.mount", Status: Failure, Found: fmt.Sprintf("the configuration says %s, but the mount is %s", c.Mount, point),
+			Needed: "exactly the same path: no trailing slash, no symbolic link", Fix: "write " + point + " as the mount point"}
 		if engineconfig.FixedMount(c.Engine) != "" {
-			f.Found = fmt.Sprintf("%s looks for %s, and no setting changes that; the mount is %s", c.Engine, c.Mount, point)
+			f.Found = fmt.Sprintf("%s looks for %s, and no setting changes that; but the mount is %s", c.Engine, c.Mount, point)
 			f.Fix = "kv3fs serve --data DIR --mount " + quote(c.Mount)
 		}
 		all = append(all, f)
 	}
-	if len(c.BasePaths) == 0 || point == "" && c.Need.Rings3FS { // without a mount all paths are missing, which is no news
+	if len(c.BasePaths) == 0 || point == "" && c.Need.Rings3FS { // without a mount, all paths are missing anyway
 		return all
 	}
 	facts, err := runProbe[[]pathFacts](ctx, o, mountTimeout, append([]string{"paths"}, c.BasePaths...)...)
@@ -137,7 +136,7 @@ type pathFacts struct {
 	Path      string     `json:"path"`
 	Canonical string     `json:"canonical"` // of Path, or of Parent if Path is missing; without symbolic links
 	Parent    string     `json:"parent"`    // Path if it exists, else its nearest parent that does
-	Write     probeError `json:"write"`     // of creating a file in Parent
+	Write     probeError `json:"write"`     // from creating a file in Parent
 }
 
 func probePaths(paths []string) []pathFacts {
@@ -182,7 +181,7 @@ func judgePath(f pathFacts, c *engineconfig.Config, point string) Finding {
 	case f.Write.is(syscall.EACCES, syscall.EPERM):
 		return Finding{ID: id, Status: Failure, Found: fmt.Sprintf("this user may not write in %s", f.Parent),
 			Needed: "a directory that the engine's user may write in (run the doctor as that user)", Fix: "chown USER " + quote(f.Parent)}
-	case f.Write.any():
+	case f.Write.failed():
 		return Finding{ID: id, Status: Failure, Found: f.Write.Text, Needed: "a writable directory"}
 	case missing:
 		return ok(id, "%s will be created by %s", f.Path, c.Engine)

@@ -32,7 +32,7 @@ var networkTypes = [...]string{"nfs", "nfs4", "cifs", "smb3", "ceph", "lustre", 
 // dataFacts describes the file system of the data directory.
 type dataFacts struct {
 	Canonical string     `json:"canonical"`
-	Look      probeError `json:"look"`
+	Err       probeError `json:"look"`
 	SizeBytes int64      `json:"size_bytes"`
 	FreeBytes int64      `json:"free_bytes"` // to users other than root
 	Inodes    uint64     `json:"inodes"`     // 0 where the file system does not count them
@@ -43,7 +43,7 @@ type dataFacts struct {
 func probeData(dir string) (f dataFacts) {
 	var err error
 	if f.Canonical, err = filepath.EvalSymlinks(dir); err != nil {
-		f.Look = probeErrorOf(err)
+		f.Err = probeErrorOf(err)
 		return f
 	}
 	info, err := os.Stat(f.Canonical)
@@ -55,7 +55,7 @@ func probeData(dir string) (f dataFacts) {
 		err = unix.Statfs(f.Canonical, &st)
 	}
 	if err != nil {
-		f.Look = probeErrorOf(err)
+		f.Err = probeErrorOf(err)
 		return f
 	}
 	f.SizeBytes, f.FreeBytes = int64(st.Blocks)*st.Bsize, int64(st.Bavail)*st.Bsize
@@ -68,17 +68,17 @@ func probeData(dir string) (f dataFacts) {
 func checkData(ctx context.Context, o *Options, e *engine, dir string) []Finding {
 	const id = "data"
 	if dir == "" {
-		return []Finding{{ID: id, Status: Note, Found: "the data directory is not known: no daemon names it", Needed: "its name, to examine its disk", Fix: "kv3fs doctor --data /var/lib/kv3fs"}}
+		return []Finding{{ID: id, Status: Note, Found: "the data directory is not known: no daemon reports it", Needed: "its path, to examine its disk", Fix: "kv3fs doctor --data /var/lib/kv3fs"}}
 	}
 	facts, err := runProbe[dataFacts](ctx, o, dataTimeout, "data", dir)
 	switch {
 	case errors.Is(err, errNoAnswer):
 		return []Finding{{ID: id, Status: Failure, Found: fmt.Sprintf("%s does not answer within %v: its disk or file server hangs", dir, dataTimeout),
-			Needed: "a disk that answers", Fix: "dmesg | tail   # what the disk says"}}
+			Needed: "a disk that answers", Fix: "dmesg | tail   # the disk's errors"}}
 	case err != nil:
 		return []Finding{unknown(id, "what is at "+dir, err)}
-	case facts.Look.any():
-		return []Finding{{ID: id, Status: Failure, Found: facts.Look.Text, Needed: "a directory that this user may read; kv3fs serve creates a missing one"}}
+	case facts.Err.failed():
+		return []Finding{{ID: id, Status: Failure, Found: facts.Err.Text, Needed: "a directory that this user may read; kv3fs serve creates a missing one"}}
 	}
 	mounts, err := o.Host.Mounts()
 	if err != nil {
@@ -103,7 +103,7 @@ func judgeFileSystem(dir string, m host.Mount) Finding {
 	case m.HasOption("ro"):
 		f.Status, f.Needed, f.Fix = Failure, "a writable file system", "mount -o remount,rw "+quote(m.Point)
 	case m.Type == "tmpfs" || m.Type == "ramfs":
-		f.Status, f.Needed = Note, "nothing, if a reboot may lose the cache: this is memory, and /dev/shm uses the same memory"
+		f.Status, f.Needed = Note, "nothing, if a reboot may lose the cache: this file system is in memory, which it shares with /dev/shm"
 	case m.Type == "overlay":
 		f.Status, f.Needed = Warning, "a volume: a container's own layer is slow, has no passthrough, and disappears with the container"
 		f.Fix = "docker run -v /HOST/DIR:" + quote(dir) + " ...   # Kubernetes: a hostPath or persistentVolumeClaim"
@@ -113,7 +113,7 @@ func judgeFileSystem(dir string, m host.Mount) Finding {
 	return f
 }
 
-// judgeAtime judges whether access times can be used to evict files by age.
+// judgeAtime judges whether files can be evicted by access time.
 func judgeAtime(m host.Mount) Finding {
 	f := Finding{ID: "data.atime"}
 	switch {
@@ -129,14 +129,14 @@ func judgeAtime(m host.Mount) Finding {
 	return f
 }
 
-// judgeSpace compares the free space with the size that an engine's files may reach,
-// or with the share that file systems need free.
+// judgeSpace compares the free space with the size that an engine's files may reach, or
+// with the share that a file system should keep free.
 func judgeSpace(d dataFacts, e *engine, name string) Finding {
 	f := Finding{ID: "data.space", Found: fmt.Sprintf("%s of %s free", bytesText(d.FreeBytes), bytesText(d.SizeBytes))}
 	promised, reserved := e.diskBytes()
 	switch {
 	case d.FreeBytes == 0:
-		f.Status, f.Needed = Failure, "space: every write fails with ENOSPC"
+		f.Status, f.Needed = Failure, "free space: every write fails with ENOSPC"
 	case reserved && promised > d.SizeBytes:
 		f.Status, f.Needed = Failure, bytesDistinct(promised, d.SizeBytes)+" for the files that "+e.title+" reserves in full when it starts; or smaller files"
 		return f
@@ -151,7 +151,7 @@ func judgeSpace(d dataFacts, e *engine, name string) Finding {
 	default:
 		return f
 	}
-	f.Fix = "du -xh DATA | sort -h | tail   # what can be deleted, by engine: docs/spec/clients.md, 15"
+	f.Fix = "du -xh DATA | sort -h | tail   # docs/spec/clients.md, 15, says what can be deleted for each engine"
 	if name == engineconfig.LMCache {
 		// Mooncake's shard files have the same suffix and hold all its data.
 		f.Fix = "find DATA -name '*.data' ! -name 'dfs_shard_*' -mtime +7 -delete   # LMCache's chunks, a week old"
@@ -162,7 +162,7 @@ func judgeSpace(d dataFacts, e *engine, name string) Finding {
 func judgeInodes(d dataFacts) Finding {
 	f := Finding{ID: "data.inodes", Found: fmt.Sprintf("%d of %d free", d.FreeNodes, d.Inodes)}
 	if float64(d.FreeNodes) < littleInodesShare*float64(d.Inodes) {
-		f.Status, f.Needed = Warning, "more free inodes: every new file takes one, however much space there is; LMCache makes a file for each chunk"
+		f.Status, f.Needed = Warning, "more free inodes: every new file takes one; LMCache makes a file for each chunk"
 		f.Fix = "df -i   # fewer, larger files, or a file system without such a limit: xfs, btrfs"
 		if d.FreeNodes == 0 {
 			f.Status = Failure

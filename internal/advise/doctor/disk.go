@@ -23,9 +23,10 @@ const (
 	diskTimeout    = 2*diskPhase + 4*time.Second
 	diskThreads    = 4
 	diskBlockBytes = 1 << 20
-	// The measurement occupies at most these, for its two seconds.
+	// The measurement occupies at most maxDiskBytes, and at most the free space divided
+	// by maxDiskShare.
 	maxDiskBytes = 1 << 30
-	maxDiskShare = 10 // the free space divided by this
+	maxDiskShare = 10
 
 	slowBytesPerSecond = 200e6
 )
@@ -44,7 +45,7 @@ func checkDisk(ctx context.Context, o *Options, dir string) Finding {
 	switch {
 	case errors.Is(err, errNoAnswer):
 		return Finding{ID: id, Status: Failure, Found: fmt.Sprintf("a measurement of two seconds was not finished after %v", diskTimeout),
-			Needed: "a disk that answers", Fix: "dmesg | tail   # what the disk says"}
+			Needed: "a disk that answers", Fix: "dmesg | tail   # the disk's errors"}
 	case err != nil:
 		return unknown(id, "how fast the disk is", err)
 	}
@@ -57,19 +58,19 @@ func judgeDisk(d diskFacts) Finding {
 	case d.Err.is(syscall.EACCES, syscall.EPERM, syscall.EROFS):
 		return Finding{ID: id, Status: Note, Found: "not measured: " + d.Err.Text, Needed: "a user who may write there, or root"}
 	case d.Err.is(syscall.ENOSPC):
-		return Finding{ID: id, Status: Note, Found: "not measured: there is too little space", Needed: "ten times the space that the measurement takes"}
-	case d.Err.any():
+		return Finding{ID: id, Status: Note, Found: "not measured: there is too little space", Needed: "ten times as much free space as the measurement takes"}
+	case d.Err.failed():
 		return Finding{ID: id, Status: Failure, Found: d.Err.Text, Needed: "a disk that reads and writes"}
 	}
 	f := ok(id, "writes %s, reads %s (1 MiB blocks, %d threads", rateText(d.Write), rateText(d.Read), diskThreads)
 	if d.Direct {
-		f.Found += ", past the page cache)"
+		f.Found += ", direct I/O)"
 	} else {
 		f.Found += "; no direct I/O here, so reads come from memory)"
 	}
 	if min(d.Read, d.Write) < slowBytesPerSecond {
 		f.Status = Note
-		f.Needed = "it depends: loading KV cache pays off where it is faster than computing it, usually from 1 GB/s"
+		f.Needed = "it depends: loading KV cache pays off if it is faster than computing it, usually from 1 GB/s on"
 	}
 	return f
 }
@@ -81,7 +82,7 @@ func rateText(bytesPerSecond float64) string {
 	return fmt.Sprintf("%.0f MB/s", bytesPerSecond/1e6)
 }
 
-// probeDisk measures the disk with a file that it unlinks before the first byte.
+// probeDisk measures the disk with a file that it unlinks before writing to it.
 func probeDisk(data string) (facts diskFacts) {
 	f, direct, err := scratchFile(data)
 	if err != nil {
@@ -131,7 +132,7 @@ func scratchFile(data string) (f *os.File, direct bool, err error) {
 	return nil, false, err
 }
 
-// phase lets diskThreads threads move blocks for diskPhase, each at least one block.
+// phase calls move from diskThreads goroutines for diskPhase, at least once from each.
 func phase(move func(thread int, block int64, buf []byte) (int, error)) (bytesPerSecond float64, err error) {
 	var (
 		moved  atomic.Int64

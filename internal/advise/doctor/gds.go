@@ -2,15 +2,14 @@ package doctor
 
 import "context"
 
-// checkGDS looks for what cuFile needs besides its library, which checkPackages
-// looks for.
+// checkGDS checks what cuFile needs besides its library, which checkPackages checks.
 func checkGDS(ctx context.Context, o *Options) []Finding {
 	h := o.Host
 	driver := ok("gds.driver", "nvidia-fs is loaded")
 	if !h.ModuleLoaded("nvidia_fs") {
 		driver = Finding{ID: "gds.driver", Status: Warning, Found: "the kernel module nvidia-fs is not loaded",
 			Needed: "nvidia-fs, for transfers between disk and GPU; without it cuFile copies through main memory",
-			Fix:    "modprobe nvidia-fs   # from the package nvidia-gds; its gdscheck -p says more"}
+			Fix:    "modprobe nvidia-fs   # from the package nvidia-gds; see also its gdscheck -p"}
 	}
 	const file = "/etc/cufile.json"
 	path := file

@@ -9,19 +9,19 @@ import (
 	"github.com/kv3fs/kv3fs/internal/host"
 )
 
-// checkHashSeed checks that keys made with Python's hash() agree: without the
-// variable, hash() differs from process to process.
+// checkHashSeed checks that all processes compute the same keys with Python's hash().
+// Without the variable, hash() differs from process to process.
 func checkHashSeed(ctx context.Context, o *Options) Finding {
 	running, err := runProbe[[]process](ctx, o, processTimeout, "processes")
 	if err != nil {
-		running = nil // then only this environment counts
+		running = nil // judge only this process's environment
 	}
 	return judgeHashSeed(o.Host, running)
 }
 
 func judgeHashSeed(h host.Host, running []process) Finding {
 	const id = "env." + hashSeed
-	f := Finding{ID: id, Status: Warning, Needed: "the same number in every process that shares files: otherwise each computes other keys and finds nothing",
+	f := Finding{ID: id, Status: Warning, Needed: "the same number in every process that shares files: otherwise each computes different keys and finds nothing",
 		Fix: "export " + hashSeed + "=0   # on every host, before the engine starts"}
 	var without, seeds []string
 	unreadable := 0

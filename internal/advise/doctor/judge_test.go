@@ -260,14 +260,14 @@ func TestRingJudgement(t *testing.T) {
 		status Status
 	}{
 		{ringFacts{Elapsed: time.Millisecond}, OK},
-		{ringFacts{Create: probeError{syscall.EACCES, "permission denied"}}, Note},
-		{ringFacts{Create: probeError{syscall.ENOSPC, "no space"}}, Failure},
-		{ringFacts{Absent: "/dev/shm/sem.x"}, Failure},
-		{ringFacts{Trip: probeError{syscall.ENOSPC, "no space"}}, Failure},
-		{ringFacts{Trip: probeError{syscall.ETIMEDOUT, "timed out"}}, Failure},
-		{ringFacts{Trip: probeError{0, "other bytes"}}, Failure},
+		{ringFacts{CreateErr: probeError{syscall.EACCES, "permission denied"}}, Note},
+		{ringFacts{CreateErr: probeError{syscall.ENOSPC, "no space"}}, Failure},
+		{ringFacts{MissingSemaphore: "/dev/shm/sem.x"}, Failure},
+		{ringFacts{TransferErr: probeError{syscall.ENOSPC, "no space"}}, Failure},
+		{ringFacts{TransferErr: probeError{syscall.ETIMEDOUT, "timed out"}}, Failure},
+		{ringFacts{TransferErr: probeError{0, "other bytes"}}, Failure},
 	} {
-		want(t, c.facts.Trip.Text+c.facts.Create.Text, judgeRing(c.facts), "ring", c.status)
+		want(t, c.facts.TransferErr.Text+c.facts.CreateErr.Text, judgeRing(c.facts), "ring", c.status)
 	}
 }
 

@@ -33,11 +33,11 @@ func checkKernel(h host.Host) []Finding {
 		return append(all, Finding{ID: id, Status: Note, Found: "Linux " + k.Release + " may have passthrough, for a daemon that runs as root",
 			Needed: "a daemon that runs as root, for reads and writes through the mount at the disk's speed; rings do not need it"})
 	}
-	return append(all, ok(id, "available to a daemon that runs as root, with CONFIG_FUSE_PASSTHROUGH and on a file system that is not stacked"))
+	return append(all, ok(id, "available to a daemon that runs as root, if the kernel has CONFIG_FUSE_PASSTHROUGH and the data is not on a stacked file system"))
 }
 
 // checkFuse checks whether this user could mount. If something is mounted already,
-// problems are only notes: they matter for the next mount.
+// problems are only notes, because they affect only the next mount.
 func checkFuse(h host.Host, lookPath func(string) (string, error), mounted bool) (all []Finding) {
 	worst := Failure
 	if mounted {
@@ -77,7 +77,7 @@ func checkFuse(h host.Host, lookPath func(string) (string, error), mounted bool)
 		return append(all, ok("fuse.allow_other", "user_allow_other is in /etc/fuse.conf"))
 	}
 	return append(all, Finding{ID: "fuse.allow_other", Status: Note, Found: "user_allow_other is not in /etc/fuse.conf",
-		Needed: "that line, if users other than the daemon's shall use the mount; a daemon that runs as root does not need it",
+		Needed: "that line, if users other than the daemon's are to use the mount; a daemon that runs as root does not need it",
 		Fix:    "echo user_allow_other >> /etc/fuse.conf   # as root"})
 }
 

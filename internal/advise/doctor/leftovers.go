@@ -18,19 +18,19 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/memory"
 )
 
-// minLeftoverAge is how old an object must be to count as a leftover: programs open
-// and register what they create within moments.
+// minLeftoverAge is how old an object must be to count as a leftover. A younger one may
+// not yet be open or registered by its creator.
 const minLeftoverAge = time.Minute
 
 // leftoverPrefixes begin the names that 3FS daemons and clients give to objects in
 // /dev/shm.
 var leftoverPrefixes = [...]string{"sem." + ringserver.SemPrefix, memory.NamePrefix, "hf3fs-iov-", "3FSClient_", "nixl_hf3fs."}
 
-// muchMemory is the size from which leftovers are a warning; a semaphore has 4 KiB.
+// muchMemory is the total size from which leftovers are a warning; a semaphore has 4 KiB.
 const muchMemory = 1 << 20
 
-// pythonPrefix begins the names of shared memory of Python programs, engines among
-// many others. Such objects are counted and never touched.
+// pythonPrefix begins the names of the shared memory of Python programs, including
+// engines. Such objects are counted but never touched.
 const pythonPrefix = "psm_"
 
 // object is something in /dev/shm that may be a leftover.
@@ -78,9 +78,9 @@ func checkLeftovers(dir string, euid int, now time.Time, fix bool) []Finding {
 	if len(unclear) > 0 {
 		f := Finding{ID: "shm.unclear", Status: Note,
 			Found:  fmt.Sprintf("cannot determine whether a process uses %s in %s: %s: %v", plural(len(unclear), "object"), dir, shown(filepath.Base(unclear[0].path)), unclear[0].err),
-			Needed: "a kernel that grants leases on them; they are left alone"}
+			Needed: "a kernel that grants leases on them; nothing was removed"}
 		if euid != 0 {
-			f.Needed = "the rights of their owner or of root; they are left alone"
+			f.Needed = "the rights of their owner or of root; nothing was removed"
 			f.Fix = "sudo kv3fs doctor"
 		}
 		all = append(all, f)
@@ -109,20 +109,21 @@ func judgeLeftovers(dir string, left []object, fix bool) Finding {
 	case len(left) == 0:
 		f.Found = "no leftovers of dead daemons and clients in " + dir
 	case fix:
-		f.Found = fmt.Sprintf("removed %s, which nothing used: %s", objects(len(left), total), strings.Join(names, ", "))
+		f.Found = fmt.Sprintf("removed %s that no process used: %s", objects(len(left), total), strings.Join(names, ", "))
 	default:
 		f.Status = Note
 		if total >= muchMemory {
 			f.Status = Warning
 		}
 		f.Found = fmt.Sprintf("%s in %s that no process uses: %s", objects(len(left), total), dir, list)
-		f.Needed = "the memory they occupy; the processes that made them are dead"
+		f.Needed = "nothing, but they occupy memory; the processes that made them are dead"
 		f.Fix = "kv3fs doctor --fix"
 	}
 	return f
 }
 
-// shown returns a name that any user may have chosen, safe to print on a terminal.
+// shown returns a name, which any user may have chosen, in a form that is safe to print
+// on a terminal.
 func shown(name string) string {
 	if quoted := strconv.Quote(name); quoted != `"`+name+`"` {
 		return quoted
@@ -137,10 +138,10 @@ func objects(n int, totalBytes int64) string {
 // inspect finds out whether a process uses an object, and removes an unused one if
 // remove is set. An object that vanishes meanwhile counts as used.
 //
-// It asks the kernel for a write lease, which is granted if nobody else has the file
-// open. Unlike a search of /proc, this covers mappings, descriptors in flight, and
-// processes of other users and in other namespaces; and while the lease is held,
-// nobody can open the object.
+// It asks the kernel for a write lease, which is granted only if no other process has
+// the file open. Unlike a search of /proc, this covers mappings, descriptors in flight,
+// and processes of other users and in other namespaces. While the lease is held, no
+// process can open the object.
 func inspect(path string, now time.Time, remove bool) object {
 	x := object{path: path, use: used}
 	fd, err := unix.Open(path, unix.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)

@@ -10,16 +10,16 @@ import (
 )
 
 const (
-	// maxSensibleOpenFiles bounds the hard limit: upstream's client library makes a
-	// table of that length, 16 bytes an entry. systemd sets a million; container
+	// maxSensibleOpenFiles bounds the hard limit: upstream's client library allocates a
+	// table of that length, with 16 bytes per entry. systemd sets a million; container
 	// runtimes often set a thousand times that.
 	maxSensibleOpenFiles = 1 << 24
-	// enoughOpenFiles is enough for an engine of which nothing is known.
+	// enoughOpenFiles is enough for an engine about which nothing is known.
 	enoughOpenFiles = 4096
 )
 
-// checkLimits checks the limits of this process, which an engine started the same
-// way has as well.
+// checkLimits checks the limits of this process. An engine started the same way has the
+// same limits.
 func checkLimits(h host.Host, need engineconfig.Need, engine string) []Finding {
 	limits, err := h.Limits("self")
 	if err != nil {
@@ -32,7 +32,7 @@ func checkLimits(h host.Host, need engineconfig.Need, engine string) []Finding {
 }
 
 func judgeOpenFiles(l host.Limit, need int64, engine string) Finding {
-	f := Finding{ID: "limit.nofile", Found: fmt.Sprintf("%s open files, at most %s", limitText(l.Soft), limitText(l.Hard))}
+	f := Finding{ID: "limit.nofile", Found: fmt.Sprintf("%s open files, hard limit %s", limitText(l.Soft), limitText(l.Hard))}
 	process := "a process of " + engine
 	if need == 0 {
 		need, process = enoughOpenFiles, "an engine"
@@ -42,11 +42,11 @@ func judgeOpenFiles(l host.Limit, need int64, engine string) Finding {
 		f.Status, f.Needed = Failure, fmt.Sprintf("%d for %s", need, process)
 		f.Fix = fmt.Sprintf("docker run --ulimit nofile=%d:%d ...   # or LimitNOFILE=%d in the systemd unit", 2*need, 2*need, 2*need)
 	case l.Soft < need:
-		f.Status, f.Needed = Warning, fmt.Sprintf("%d for %s, which may not raise its own limit", need, process)
+		f.Status, f.Needed = Warning, fmt.Sprintf("%d for %s, which need not raise its own limit", need, process)
 		f.Fix = fmt.Sprintf("ulimit -n %d   # before starting it", min(2*need, l.Hard))
 	case l.Hard > maxSensibleOpenFiles:
 		f.Status = Note
-		f.Needed = fmt.Sprintf("below %d: DeepSeek's client library makes a table as long as that limit, and fails or takes gigabytes. kv3fs's does not", maxSensibleOpenFiles)
+		f.Needed = fmt.Sprintf("below %d: DeepSeek's client library allocates a table of that length, which fails or takes gigabytes; kv3fs's does not", maxSensibleOpenFiles)
 		f.Fix = "ulimit -Hn 1048576   # or docker run --ulimit nofile=1048576:1048576"
 	}
 	return f
@@ -56,7 +56,7 @@ func judgeLocked(l host.Limit) Finding {
 	f := Finding{ID: "limit.memlock", Found: lockedText(l.Soft) + " of locked memory"}
 	if l.Soft != host.Unlimited {
 		f.Status = Note
-		f.Needed = "unlimited, if an engine registers its buffers with RDMA cards; kv3fs locks no memory"
+		f.Needed = "unlimited, if an engine registers its buffers with RDMA NICs; kv3fs locks no memory"
 		f.Fix = "ulimit -l unlimited   # or docker run --ulimit memlock=-1, LimitMEMLOCK=infinity"
 	}
 	return f
@@ -76,9 +76,9 @@ func lockedText(n int64) string {
 	return bytesText(n)
 }
 
-// checkDaemonLimits checks how many rings and iovs the daemon can hold: half of its
-// descriptors or of its mappings, whichever is less, and for each user other than root
-// a quarter of that (docs/compatibility.md).
+// checkDaemonLimits checks how many rings and iovs the daemon can hold. That is half the
+// number of its descriptors or of its mappings, whichever is less; each user other than
+// root may have a quarter of it (docs/compatibility.md).
 func checkDaemonLimits(h host.Host, d *wire.Daemon, registrations int64, forWhat string) []Finding {
 	const id = "daemon.limits"
 	pid := strconv.Itoa(d.PID)
@@ -116,8 +116,8 @@ func checkDaemonLimits(h host.Host, d *wire.Daemon, registrations int64, forWhat
 	return []Finding{f}
 }
 
-// isDaemon reports whether the process id that a daemon gives is valid here: the
-// daemon may be in another PID namespace.
+// isDaemon reports whether the PID that a daemon reports is valid here. It is not if the
+// daemon is in another PID namespace.
 func isDaemon(h host.Host, d *wire.Daemon) bool {
 	args, err := h.Args(d.PID)
 	return err == nil && servesMount(args)

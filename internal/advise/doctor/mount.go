@@ -22,10 +22,9 @@ const mountTimeout = 3 * time.Second
 // dead lists the errors that the kernel returns for a FUSE daemon that has ended.
 var dead = [...]syscall.Errno{syscall.ENOTCONN, syscall.ECONNABORTED, syscall.ENODEV}
 
-// checkMounts finds the mount to examine, from what was requested or from where the
-// engine stores, and examines it. Of the other mounts it checks only whether they
-// answer. point is "" if no mount is usable; daemon is nil if the mount does not
-// describe its daemon.
+// checkMounts chooses the mount to examine, by request or by where the engine stores,
+// and examines it. It checks only whether the other mounts answer. point is "" if no
+// mount is usable; daemon is nil if the mount does not describe its daemon.
 func checkMounts(ctx context.Context, o *Options, requested string, paths []string, optional bool) (point string, daemon *wire.Daemon, all []Finding) {
 	mounts, err := o.Host.Mounts()
 	if err != nil {
@@ -45,16 +44,16 @@ func checkMounts(ctx context.Context, o *Options, requested string, paths []stri
 		case s.point == chosen && s.err != nil && !errors.Is(s.err, errNoAnswer):
 			all = append(all, cannotInspect("the state of "+chosen, s.err))
 		case s.point == chosen && !s.answers():
-			all = append(all, judgeUnresponsive(ctx, "mount", o, s.point, mounts, s.facts.Look))
+			all = append(all, judgeUnresponsive(ctx, "mount", o, s.point, mounts, s.facts.OpenErr))
 		case s.point == chosen:
 			findings, usable := judgeMount(chosen, s.facts)
 			all, daemon = append(all, findings...), s.facts.Daemon
 			if usable {
 				point = chosen
 			}
-		case errors.Is(s.err, errNoAnswer) || s.facts.Look.is(dead[:]...):
+		case errors.Is(s.err, errNoAnswer) || s.facts.OpenErr.is(dead[:]...):
 			// A program that visits every mount hangs or fails here.
-			f := judgeUnresponsive(ctx, "mount.other", o, s.point, mounts, s.facts.Look)
+			f := judgeUnresponsive(ctx, "mount.other", o, s.point, mounts, s.facts.OpenErr)
 			f.Status = Warning
 			others = append(others, f)
 		}
@@ -69,7 +68,7 @@ type mountAnswer struct {
 	err   error
 }
 
-func (s mountAnswer) answers() bool { return s.err == nil && !s.facts.Look.any() }
+func (s mountAnswer) answers() bool { return s.err == nil && !s.facts.OpenErr.failed() }
 
 // probeMounts probes all mounts in parallel.
 func probeMounts(ctx context.Context, o *Options, points []string) []mountAnswer {
@@ -85,7 +84,7 @@ func probeMounts(ctx context.Context, o *Options, points []string) []mountAnswer
 	return all
 }
 
-// chooseMount decides which 3FS to examine. The finding is about that choice.
+// chooseMount decides which mount to examine. The finding is about that choice.
 func chooseMount(ctx context.Context, o *Options, requested string, paths []string, known []mountAnswer, mounts []host.Mount) (string, Finding) {
 	const id = "mount.path"
 	points := make([]string, len(known))
@@ -147,7 +146,7 @@ func defaultMount(ctx context.Context, o *Options, paths []string, known []mount
 		if point := holder(points, paths[0], mounts); point != "" {
 			return point, Finding{ID: id}
 		}
-		// Its name is not below a mount, but it may lead there through a symbolic link.
+		// The path is not below a mount, but it may lead there through a symbolic link.
 		if facts, err := runProbe[[]pathFacts](ctx, o, mountTimeout, "paths", paths[0]); err == nil {
 			if point := holder(points, facts[0].Canonical, mounts); point != "" {
 				return point, Finding{ID: id}
@@ -158,7 +157,7 @@ func defaultMount(ctx context.Context, o *Options, paths []string, known []mount
 	another := points[(first+1)%len(points)]
 	return points[first], Finding{ID: id, Status: Note,
 		Found:  fmt.Sprintf("%d are mounted (%s); examined %s", len(points), strings.Join(points, ", "), points[first]),
-		Needed: "--mount, if you mean another one", Fix: "kv3fs doctor --mount " + quote(another)}
+		Needed: "--mount, to examine another one", Fix: "kv3fs doctor --mount " + quote(another)}
 }
 
 // holder returns the innermost mount point that path is at or below. It returns ""
@@ -187,9 +186,9 @@ func absolute(ctx context.Context, o *Options, path string) (string, error) {
 // mountFacts describes a mount that answers.
 type mountFacts struct {
 	Canonical string       `json:"canonical"`
-	Look      probeError   `json:"look"`  // of opening its root
-	Magic     bool         `json:"magic"` // the ioctl by which clients know a 3FS
-	Iovs      probeError   `json:"iovs"`  // of listing 3fs-virt/iovs
+	OpenErr   probeError   `json:"look"`  // from opening its root
+	Magic     bool         `json:"magic"` // it answers the ioctl by which clients recognise a 3FS
+	Iovs      probeError   `json:"iovs"`  // from listing 3fs-virt/iovs
 	Daemon    *wire.Daemon `json:"daemon"`
 }
 
@@ -197,9 +196,9 @@ type mountFacts struct {
 func judgeMount(point string, f mountFacts) (all []Finding, usable bool) {
 	const id = "mount"
 	switch {
-	case f.Iovs.any():
+	case f.Iovs.failed():
 		return []Finding{{ID: id, Status: Failure, Found: fmt.Sprintf("%s/%s/iovs: %s", point, host.VirtDir, f.Iovs.Text),
-			Needed: "the directory where clients register their memory; a container needs it mounted as well as the data",
+			Needed: "the directory where clients register their memory; a container must mount it as well as the data",
 			Fix:    fmt.Sprintf("mount --bind /HOST/3FS/%s %s", host.VirtDir, quote(filepath.Join(point, host.VirtDir)))}}, false
 	case !f.Magic:
 		return []Finding{{ID: id, Status: Failure, Found: point + " has type " + host.HF3FSType + ", but does not answer the ioctl by which clients recognise a 3FS",
@@ -226,7 +225,7 @@ func cannotInspect(what string, err error) Finding {
 func judgeUnresponsive(ctx context.Context, id string, o *Options, point string, mounts []host.Mount, look probeError) Finding {
 	f := Finding{ID: id, Status: Failure}
 	switch {
-	case !look.any():
+	case !look.failed():
 		f.Found = fmt.Sprintf("%s does not answer within %v: its daemon is alive but hangs, or its disk does", point, mountTimeout)
 		f.Needed = "a daemon that answers; until then every program that touches the mount hangs"
 		if m, found := host.At(mounts, point); found {
@@ -253,7 +252,7 @@ func judgeUnresponsive(ctx context.Context, id string, o *Options, point string,
 		}
 	case look.is(syscall.EACCES, syscall.EPERM):
 		f.Found = fmt.Sprintf("%s: %s", point, look.Text)
-		f.Needed = "a daemon that admits other users: one that runs as root does, others need --allow-other"
+		f.Needed = "a daemon that lets other users access its mount: one that runs as root does, others need --allow-other"
 		f.Fix = "kv3fs serve --allow-other ...   # and user_allow_other in /etc/fuse.conf"
 	default:
 		f.Found = fmt.Sprintf("%s: %s", point, look.Text)
@@ -272,7 +271,7 @@ func quote(path string) string {
 	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
 }
 
-// readable returns why a directory cannot be listed, if so.
+// readable returns the error of listing a directory.
 func readable(dir string) probeError {
 	f, err := os.Open(dir)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/advise/engineconfig"
 )
 
-// checkPackages checks that an engine's packages are installed. It looks for all in
+// checkPackages checks that an engine's packages are installed. It checks them in
 // parallel, because Python takes seconds to import an engine.
 func checkPackages(ctx context.Context, o *Options, packages []engineconfig.Package) []Finding {
 	all := make([]Finding, len(packages))
@@ -64,20 +64,20 @@ func judgePackage(p engineconfig.Package, where string, err error) Finding {
 	case errors.Is(err, errNoAnswer):
 		return unknown(id, "whether it is installed", fmt.Errorf("%w: a directory in PATH, PYTHONPATH or LD_LIBRARY_PATH hangs or is slow", err))
 	}
-	f := Finding{ID: id, Status: Failure, Found: "not found", Needed: "the engine does not start without it", Fix: p.Install}
+	f := Finding{ID: id, Status: Failure, Found: "not found", Needed: "without it, the engine does not start", Fix: p.Install}
 	var failed *exec.ExitError
 	if errors.As(err, &failed) {
 		f.Found = fmt.Sprintf("found, but does not work: %v", err)
 	}
 	if p.Optional != "" {
-		f.Status, f.Needed = Warning, p.Optional
+		f.Status, f.Needed = Warning, "without it, "+p.Optional
 	}
 	return f
 }
 
-// probeModule replaces this process by the environment's python3, which imports a
-// module and writes the probe's answer: "" if there is no such module. What the module
-// itself prints goes to standard error.
+// probeModule replaces this process with the environment's python3, which imports a
+// module and writes the probe's answer, "" if there is no such module. The module's own
+// output goes to standard error.
 func probeModule(name string) (string, error) {
 	const script = `import importlib, importlib.util, json, os, sys
 answer = os.fdopen(os.dup(1), "w")

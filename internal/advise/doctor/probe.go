@@ -10,8 +10,7 @@ import (
 	"syscall"
 )
 
-// Probe executes a doctor's request in this process and writes the answer as JSON.
-// It may hang.
+// Probe executes one probe in this process and writes its answer as JSON. It may hang.
 func Probe(args []string, out io.Writer) error {
 	if len(args) == 0 {
 		return errors.New("probe: no request given")
@@ -72,7 +71,7 @@ func probeErrorOf(err error) (t probeError) {
 	return t
 }
 
-func (t probeError) any() bool { return t.Text != "" }
+func (t probeError) failed() bool { return t.Text != "" }
 
 func (t probeError) is(errnos ...syscall.Errno) bool {
 	for _, e := range errnos {

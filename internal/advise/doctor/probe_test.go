@@ -135,14 +135,14 @@ func TestEngineConfig(t *testing.T) {
 		t.Error("with an unreadable configuration, the engine's default needs are missing")
 	}
 
-	// Something that is not a configuration file is named as what it is and not opened.
+	// Something that is not a configuration file is not opened, and the finding says what it is.
 	if err := unix.Mkfifo(dir+"/fifo", 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := writeFile(dir+"/large", strings.Repeat("# nothing\n", 1<<17)); err != nil {
 		t.Fatal(err)
 	}
-	for name, says := range map[string]string{"fifo": "no regular file", "": "is a directory", "nowhere": "there is no", "large": "more than 64 KiB", "lmcache.yaml/x": "not a directory"} {
+	for name, says := range map[string]string{"fifo": "not a regular file", "": "is a directory", "nowhere": "there is no", "large": "more than 64 KiB", "lmcache.yaml/x": "not a directory"} {
 		o.ConfigFile = filepath.Join(dir, name)
 		f := byID(t, checkEngine(t.Context(), o).findings, "config")
 		if want(t, name, f, "config", Failure); !strings.Contains(f.Found, says) {
@@ -161,10 +161,10 @@ func TestPathProbe(t *testing.T) {
 		t.Fatal(err)
 	}
 	facts := probePaths([]string{dir, dir + "/a/b"})
-	if f := facts[0]; f.Parent != dir || f.Canonical != dir || f.Write.any() {
+	if f := facts[0]; f.Parent != dir || f.Canonical != dir || f.Write.failed() {
 		t.Errorf("%+v", f)
 	}
-	if f := facts[1]; f.Parent != dir || f.Canonical != dir || f.Write.any() {
+	if f := facts[1]; f.Parent != dir || f.Canonical != dir || f.Write.failed() {
 		t.Errorf("%+v", f)
 	}
 	if left, _ := os.ReadDir(dir); len(left) != 0 {

@@ -16,24 +16,24 @@ import (
 // maxIdentityBytes bounds the attribute by which a daemon identifies itself.
 const maxIdentityBytes = 64 << 10
 
-// probeMount examines what is mounted at path. A dead daemon's mount has no canonical
-// path any more; its errno says enough.
+// probeMount examines what is mounted at path. For a dead daemon's mount, Canonical stays
+// empty and OpenErr has the errno.
 func probeMount(path string) (f mountFacts) {
 	f.Canonical, _ = filepath.EvalSymlinks(path)
 	var st unix.Statfs_t
 	if err := unix.Statfs(path, &st); err != nil {
-		f.Look = probeErrorOf(err)
+		f.OpenErr = probeErrorOf(err)
 		return f
 	}
 	dir, err := os.Open(path)
 	if err != nil {
-		f.Look = probeErrorOf(err)
+		f.OpenErr = probeErrorOf(err)
 		return f
 	}
 	defer dir.Close()
 	f.Iovs = readable(filepath.Join(path, host.VirtDir, "iovs"))
-	if f.Iovs.is(dead[:]...) { // a 3fs-virt that is mounted by itself
-		f.Look = f.Iovs
+	if f.Iovs.is(dead[:]...) { // 3fs-virt is a mount of its own
+		f.OpenErr = f.Iovs
 	}
 	// In a container, path may be only a part of the mount, or not on it at all.
 	if virt, err := os.Open(filepath.Join(path, host.VirtDir)); err == nil {

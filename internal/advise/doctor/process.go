@@ -48,20 +48,20 @@ func probeProcesses() []process {
 	return all
 }
 
-// serves reports whether a command line is that of a kv3fs daemon with a mount.
+// serves reports whether args start a kv3fs daemon with a mount.
 func serves(args []string) bool {
 	return len(args) > 1 && filepath.Base(args[0]) == "kv3fs" && servesMount(args)
 }
 
-// servesMount reports whether the arguments are those of "serve", not of "pages
+// servesMount reports whether the arguments are those of "serve" rather than "pages
 // serve", which has no mount.
 func servesMount(args []string) bool {
 	at := slices.Index(args, "serve")
 	return at > 0 && args[at-1] != "pages"
 }
 
-// engineOf returns the engine that a command line starts, or "". Neither the doctor
-// nor an editor of a file with an engine's name is one.
+// engineOf returns the engine that a command line starts, or "". It does not mistake the
+// doctor, or an editor of a file with an engine's name, for an engine.
 func engineOf(args []string) string {
 	program := filepath.Base(args[0])
 	python := strings.HasPrefix(program, "python")

@@ -38,8 +38,9 @@ func (r *Report) ExitStatus() int {
 
 const markWidth = len("FAILURE")
 
-// WriteTable writes the report for people, in lines of at most so many columns unless
-// a word is longer. A fix stays on one line, however long, so that it can be pasted.
+// WriteTable writes the report as text, in lines of at most the given number of columns
+// unless a word is longer. A fix stays on one line, however long, so that it can be
+// pasted.
 func (r *Report) WriteTable(w io.Writer, columns int, colour bool) error {
 	var b strings.Builder
 	idWidth := 0
@@ -109,13 +110,13 @@ func (r *Report) summary() string {
 	counts := fmt.Sprintf("%s, %s, %s", plural(n[Failure], "failure"), plural(n[Warning], "warning"), plural(n[Note], "note"))
 	switch {
 	case r.Interrupted:
-		return "Interrupted. Found until then: " + counts + "."
+		return "Interrupted. Found so far: " + counts + "."
 	case r.Status == Failure:
 		return "This will not work: " + counts + "."
 	case r.Status == Warning:
-		return "This works, with reservations: " + counts + "."
+		return "This works, with warnings: " + counts + "."
 	}
-	return "Nothing that was checked is wrong: " + counts + "."
+	return "No problems found: " + counts + "."
 }
 
 func plural(n int, what string) string {

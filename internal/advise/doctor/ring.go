@@ -25,14 +25,14 @@ const (
 
 // ringFacts describes a write and a read through rings.
 type ringFacts struct {
-	Create  probeError    `json:"create"` // of the file
-	Absent  string        `json:"absent"` // the daemon's semaphore, if it is not in this /dev/shm
-	Trip    probeError    `json:"trip"`
-	Elapsed time.Duration `json:"elapsed_ns"`
+	CreateErr        probeError    `json:"create"` // from creating the file
+	MissingSemaphore string        `json:"absent"` // path of the daemon's semaphore, if it is not in this /dev/shm
+	TransferErr      probeError    `json:"trip"`
+	Elapsed          time.Duration `json:"elapsed_ns"`
 }
 
-// checkRing writes 4 KiB through a ring and reads them back, in a file that it unlinks
-// before the first byte. It tries dirs in turn until it can create the file.
+// checkRing writes 4 KiB through a ring and reads them back, using a file that it unlinks
+// before writing. It tries dirs in turn until it can create the file.
 func checkRing(ctx context.Context, o *Options, dirs []string) Finding {
 	const id = "ring"
 	var facts ringFacts
@@ -46,7 +46,7 @@ func checkRing(ctx context.Context, o *Options, dirs []string) Finding {
 		case err != nil:
 			return unknown(id, "whether rings work", err)
 		}
-		if !facts.Create.any() {
+		if !facts.CreateErr.failed() {
 			break
 		}
 	}
@@ -56,24 +56,24 @@ func checkRing(ctx context.Context, o *Options, dirs []string) Finding {
 func judgeRing(f ringFacts) Finding {
 	const id = "ring"
 	switch {
-	case f.Create.is(syscall.EACCES, syscall.EPERM, syscall.EROFS):
-		return Finding{ID: id, Status: Note, Found: "not tried: " + f.Create.Text,
+	case f.CreateErr.is(syscall.EACCES, syscall.EPERM, syscall.EROFS):
+		return Finding{ID: id, Status: Note, Found: "not tried: " + f.CreateErr.Text,
 			Needed: "permission to create a file on the mount: run the doctor as a user who has it"}
-	case f.Create.any():
-		return Finding{ID: id, Status: Failure, Found: f.Create.Text, Needed: "a mount on which files can be created"}
-	case f.Absent != "":
-		return Finding{ID: id, Status: Failure, Found: fmt.Sprintf("the daemon's semaphore %s does not exist here: this is not the daemon's /dev/shm", f.Absent),
+	case f.CreateErr.failed():
+		return Finding{ID: id, Status: Failure, Found: f.CreateErr.Text, Needed: "a mount on which files can be created"}
+	case f.MissingSemaphore != "":
+		return Finding{ID: id, Status: Failure, Found: fmt.Sprintf("the daemon's semaphore %s does not exist here: this is not the daemon's /dev/shm", f.MissingSemaphore),
 			Needed: "the daemon's /dev/shm: rings are shared memory",
 			Fix:    "docker run --ipc=host ...   # or: -v /dev/shm:/dev/shm; Kubernetes: hostIPC: true"}
-	case f.Trip.is(syscall.ENOSPC, syscall.ENOMEM):
-		return Finding{ID: id, Status: Failure, Found: f.Trip.Text, Needed: "free space in /dev/shm and on the disk"}
-	case f.Trip.is(syscall.ETIMEDOUT):
-		return Finding{ID: id, Status: Failure, Found: f.Trip.Text, Needed: "a disk that answers within the daemon's --deadline",
-			Fix: "dmesg | tail   # what the disk says; a slow network file system: kv3fs serve --deadline 30s"}
-	case f.Trip.any():
-		return Finding{ID: id, Status: Failure, Found: f.Trip.Text, Needed: "a write and a read of 4 KiB through a ring"}
+	case f.TransferErr.is(syscall.ENOSPC, syscall.ENOMEM):
+		return Finding{ID: id, Status: Failure, Found: f.TransferErr.Text, Needed: "free space in /dev/shm and on the disk"}
+	case f.TransferErr.is(syscall.ETIMEDOUT):
+		return Finding{ID: id, Status: Failure, Found: f.TransferErr.Text, Needed: "a disk that answers within the daemon's --deadline",
+			Fix: "dmesg | tail   # the disk's errors; for a slow network file system: kv3fs serve --deadline 30s"}
+	case f.TransferErr.failed():
+		return Finding{ID: id, Status: Failure, Found: f.TransferErr.Text, Needed: "a write and a read of 4 KiB through a ring"}
 	}
-	return ok(id, "4 KiB written and read back in %v, with the setup of the rings", f.Elapsed.Round(10*time.Microsecond))
+	return ok(id, "4 KiB written and read back in %v, including the setup of the rings", f.Elapsed.Round(10*time.Microsecond))
 }
 
 // probeRing writes and reads through rings in a new file in dir.
@@ -81,21 +81,21 @@ func probeRing(dir string) (facts ringFacts) {
 	name := filepath.Join(dir, ".kv3fs-doctor-"+strconv.Itoa(os.Getpid()))
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		return ringFacts{Create: probeErrorOf(err)}
+		return ringFacts{CreateErr: probeErrorOf(err)}
 	}
 	defer f.Close()
 	if err := os.Remove(name); err != nil {
-		return ringFacts{Create: probeErrorOf(err)}
+		return ringFacts{CreateErr: probeErrorOf(err)}
 	}
 	if path := absentSemaphore(dir); path != "" {
-		return ringFacts{Absent: path}
+		return ringFacts{MissingSemaphore: path}
 	}
 	began := time.Now()
 	err = roundTrip(context.Background(), dir, f) // the parent process bounds this one
-	return ringFacts{Trip: probeErrorOf(err), Elapsed: time.Since(began)}
+	return ringFacts{TransferErr: probeErrorOf(err), Elapsed: time.Since(began)}
 }
 
-// absentSemaphore returns the path of the daemon's semaphore if nothing is there.
+// absentSemaphore returns the path of the daemon's semaphore if it does not exist.
 func absentSemaphore(dir string) string {
 	point, err := usrbio.FindMount(context.Background(), dir)
 	if err != nil {

@@ -16,22 +16,22 @@ import (
 
 // Options select what to examine. Only Host and Probe are required.
 type Options struct {
-	Mount string // "" means the one that the engine's configuration names, or the only one
-	Data  string // "" means the one that the daemon names
+	Mount string // "" means the one in the engine's configuration, or the only one
+	Data  string // "" means the one that the daemon reports
 
 	Engine     string              // one of engineconfig.Names, or "" for no engine in particular
 	ConfigFile string              // the engine's own configuration; "" for none
-	Params     engineconfig.Params // of the deployment, if there is no configuration
+	Params     engineconfig.Params // describes the deployment if there is no configuration
 
 	Fix         bool // remove leftovers
 	NoBandwidth bool // do not measure the disk
 
 	Host  host.Host
-	Probe []string // a command line that calls Probe with the arguments appended to it
+	Probe []string // command line that passes the arguments appended to it to Probe
 }
 
-// Run examines the host. It returns in bounded time even if disks or mounts hang, and
-// early if ctx ends; the report then has what was found until then.
+// Run examines the host. It returns in bounded time even if disks or mounts hang. If ctx
+// ends, it returns early with what was found so far.
 func Run(ctx context.Context, o Options) *Report {
 	r := &Report{Engine: o.Engine, Findings: []Finding{}}
 	e := checkEngine(ctx, &o)
@@ -43,7 +43,7 @@ func Run(ctx context.Context, o Options) *Report {
 	point, daemon, mountFindings := checkMounts(ctx, &o, requested, e.paths(), optional)
 	r.Mount = point
 
-	// Checks that ran after ctx had ended found nothing out.
+	// Checks that ran after ctx ended have no valid result.
 	add := func(found ...Finding) {
 		if ctx.Err() == nil {
 			r.add(found...)
@@ -97,7 +97,7 @@ func dataDir(o *Options, d *wire.Daemon) string {
 	return ""
 }
 
-// engine holds what is known of the engine that is examined.
+// engine holds what is known about the engine that is examined.
 type engine struct {
 	need          engineconfig.Need
 	config        *engineconfig.Config // nil if none could be read
@@ -116,7 +116,7 @@ func (e *engine) paths() []string {
 	return e.config.BasePaths
 }
 
-// missing returns what the user would have to add to make the sizes exact.
+// missing says which flags would make the sizes exact.
 func (o *Options) missing() string {
 	var flags []string
 	if o.Params.Model == (model.Shape{}) {
@@ -126,9 +126,9 @@ func (o *Options) missing() string {
 		flags = append(flags, "--tp")
 	}
 	if len(flags) == 0 || engineconfig.DefaultBlockTokens(o.Engine) == 0 {
-		return "no flag makes them exact; the engine's own log says what it takes"
+		return "no flag makes them exact; see the engine's own log"
 	}
-	return "the real ones, given by " + strings.Join(flags, " and ")
+	return "exact sizes, which " + strings.Join(flags, " and ") + " would give"
 }
 
 // diskBytes returns what the files of all ranks may occupy, 0 if that has no bound.
@@ -159,14 +159,14 @@ func checkEngine(ctx context.Context, o *Options) *engine {
 	} else {
 		need, err := engineconfig.NeedOf(o.Engine, o.Params)
 		if err != nil {
-			e.findings = append(e.findings, Finding{ID: "engine", Status: Failure, Found: err.Error(), Needed: "a possible deployment"})
+			e.findings = append(e.findings, Finding{ID: "engine", Status: Failure, Found: err.Error(), Needed: "a valid deployment"})
 			return e
 		}
 		e.need = need
 	}
 	e.title = fmt.Sprintf("%s with %s", o.Engine, plural(e.ranks, "rank"))
 	if e.need.Assumed != "" {
-		e.findings = append(e.findings, Finding{ID: "engine", Status: Note, Found: "sizes are for " + e.need.Assumed, Needed: o.missing()})
+		e.findings = append(e.findings, Finding{ID: "engine", Status: Note, Found: "the sizes assume " + e.need.Assumed, Needed: o.missing()})
 	}
 	e.shmBytes = e.need.ShmBytes(e.ranks)
 	e.registrations = int64(e.need.Rings+e.need.Iovs) * int64(e.ranks)

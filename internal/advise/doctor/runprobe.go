@@ -18,15 +18,14 @@ const (
 	// killGrace is how long a killed process may take to end. A process that waits
 	// in the kernel for a FUSE daemon or a disk does not end before that answers.
 	killGrace = 500 * time.Millisecond
-	// commandTimeout is for programs of the host, such as Python started from a
-	// cold disk.
+	// commandTimeout is for programs such as Python, which may start from a cold disk.
 	commandTimeout = 10 * time.Second
 )
 
-// output runs a program and returns what it prints. Whatever the program does,
-// output returns within limit plus killGrace. A program that takes longer gets
-// errNoAnswer and is killed. If the kernel cannot kill it, it is left behind with the
-// goroutine that waits for it; both end once the disk or daemon answers.
+// output runs a program and returns its standard output. Whatever the program does,
+// output returns within limit plus killGrace. If the program takes longer than limit,
+// output kills it and returns errNoAnswer. If the kernel cannot kill it, it is left
+// behind with the goroutine that waits for it; both end once the disk or daemon answers.
 func output(ctx context.Context, limit time.Duration, argv ...string) ([]byte, error) {
 	var stdout, stderr bytes.Buffer
 	cmd := exec.Command(argv[0], argv[1:]...)
@@ -65,8 +64,8 @@ func output(ctx context.Context, limit time.Duration, argv ...string) ([]byte, e
 	return nil, cause
 }
 
-// lastLine returns the last line of an error output, where programs say what went
-// wrong.
+// lastLine returns the last line of a program's error output, which usually states the
+// error.
 func lastLine(text string) string {
 	text = strings.TrimSpace(text)
 	return text[strings.LastIndexByte(text, '\n')+1:]

@@ -19,7 +19,7 @@ import (
 
 const (
 	defaultService = "http://127.0.0.1:18000"
-	// serviceTimeout is as long as vLLM's scheduler may wait (clients.md, R40).
+	// serviceTimeout is how long vLLM's scheduler may wait (clients.md, R40).
 	serviceTimeout = time.Second
 	maxAnswerBytes = 64 << 10
 )
@@ -46,7 +46,7 @@ func checkService(ctx context.Context, address, engine string) Finding {
 	elapsed := time.Since(began).Round(time.Millisecond / 10)
 	f := Finding{ID: id, Status: Failure, Needed: fmt.Sprintf("a page service for %s that answers within %v", engine, serviceTimeout)}
 	if !needed {
-		f.Status, f.Needed = Note, "nothing, unless it is for vLLM, or for SGLang with a metadata server"
+		f.Status, f.Needed = Note, "nothing, unless vLLM runs here, or SGLang with a metadata server"
 	}
 	var timeout net.Error
 	switch {
@@ -61,7 +61,7 @@ func checkService(ctx context.Context, address, engine string) Finding {
 	case status == http.StatusUnauthorized:
 		return Finding{ID: id, Status: Note, Found: fmt.Sprintf("%s answers in %v and requires a token", shown, elapsed), Needed: "the token in the engine's URL or in ~/.netrc of its user"}
 	default:
-		f.Found = fmt.Sprintf("%s is not a page service of this kind: POST %s is answered with %d", shown, path, status)
+		f.Found = fmt.Sprintf("%s is not a page service of this kind: it answers POST %s with %d", shown, path, status)
 	}
 	if needed {
 		f.Fix = "kv3fs pages serve --data /var/lib/kv3fs --listen " + quote(u.Host)
@@ -69,8 +69,8 @@ func checkService(ctx context.Context, address, engine string) Finding {
 	return f
 }
 
-// understood reports whether an answer is that of a page service. SGLang's service
-// knows no ranks until an engine initialises, and its error for that differs from that
+// understood reports whether an answer comes from a page service. SGLang's service knows
+// no ranks until an engine initialises; its error for an unknown rank differs from that
 // of a server without such a path.
 func understood(engine string, status int, answer []byte) bool {
 	var reply struct {

@@ -11,11 +11,11 @@ import (
 	"github.com/kv3fs/kv3fs/internal/shm"
 )
 
-// containerShmBytes is the default of container runtimes.
+// containerShmBytes is the default size of /dev/shm in containers.
 const containerShmBytes = 64 << 20
 
 // checkShm compares the size of /dev/shm with what an engine creates there. needBytes
-// is 0 if that is not known.
+// is 0 if it is not known.
 func checkShm(h host.Host, needBytes int64, forWhat string) Finding {
 	const id = "shm.size"
 	hint := ""
@@ -54,8 +54,8 @@ func checkShm(h host.Host, needBytes int64, forWhat string) Finding {
 	return f
 }
 
-// wanted returns the size at which /dev/shm holds needBytes, an eighth more, and what
-// it holds already. It is never less than the present size.
+// wanted returns the size at which /dev/shm holds its present content, needBytes, and an
+// eighth more. It is never less than the present size.
 func wanted(sizeBytes, freeBytes, needBytes int64) int64 {
 	missing := max(needBytes-freeBytes, 0)
 	missing += min(needBytes/8, math.MaxInt64-missing)
@@ -72,8 +72,8 @@ func shmFix(h host.Host, wantBytes int64) string {
 
 func bytesText(n int64) string { return humanize.IBytes(uint64(max(n, 0))) }
 
-// bytesDistinct returns bytesText of n, or n to the byte if another number that the
-// reader compares it with has the same text.
+// bytesDistinct returns bytesText of n, or n to the byte if other, which the reader will
+// compare with n, has the same text.
 func bytesDistinct(n, other int64) string {
 	if text := bytesText(n); n == other || text != bytesText(other) {
 		return text

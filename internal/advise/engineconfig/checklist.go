@@ -6,7 +6,7 @@ import (
 )
 
 // checkList lists what the host must have before the engine starts. It consists of
-// comment lines, so that the whole output can be pasted into a shell.
+// comment lines so that the whole output can be pasted into a shell.
 func checkList(p *plan) string {
 	var b strings.Builder
 	item := func(what, how string) {

@@ -6,18 +6,18 @@ import (
 	"slices"
 )
 
-// Config holds what an engine's own configuration says about storage.
+// Config holds the storage settings of an engine's own configuration.
 type Config struct {
 	Engine     string
 	Mount      string    // the 3FS mount it names, cleaned; "" when the engine derives it from the base paths
 	BasePaths  []string  // directories it stores in; writable, and on the mount if Need.Rings3FS
 	MakesPaths bool      // the engine creates missing base paths; otherwise they must exist
 	TP         int       // tensor-parallel ranks, 0 if the file does not say
-	Need       Need      // what it needs of the host, with the file's own sizes
+	Need       Need      // what the engine needs from the host, with the sizes in the file
 	Problems   []Problem // the worst first, then by key
 }
 
-// Read parses and checks an engine's own configuration. Which file that is:
+// Read parses and checks an engine's own configuration, which is:
 //
 //	lmcache      YAML of LMCACHE_CONFIG_FILE; or the JSON of --l2-adapter, or a command line with that flag
 //	lmcache-gds  YAML of LMCACHE_CONFIG_FILE
@@ -28,13 +28,13 @@ type Config struct {
 //	mooncake     environment file
 //	nixl         JSON object of the plugin's parameters, or a KEY=VALUE per line
 //
-// fileName is for messages. Of given, only Model, TP and BlockTokens count; they take
-// precedence over the file, which decides all other sizes. env looks up the engine's
-// environment; nil means an empty one.
+// fileName is for messages. Read uses only Model, TP and BlockTokens of given; they
+// override the file, which determines all other sizes. env looks up a variable in the
+// engine's environment; nil means an empty one.
 //
 // Read returns an error if the text cannot be parsed at all. Everything else is a
-// Problem. Read does not judge PYTHONHASHSEED, which no file holds; Need.HashSeed
-// reports that it matters.
+// Problem. Read does not check PYTHONHASHSEED, which no file contains; Need.HashSeed
+// reports whether it matters.
 func Read(engine, fileName string, content []byte, given Params, env func(string) (string, bool)) (*Config, error) {
 	if err := known(engine); err != nil {
 		return nil, err

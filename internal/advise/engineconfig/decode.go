@@ -21,7 +21,7 @@ const (
 	maxDepth = 64
 )
 
-// checkText refuses text that is not safe to parse.
+// checkText rejects text that is not safe to parse.
 func checkText(content []byte) error {
 	if len(content) > maxConfigBytes {
 		return fmt.Errorf("has more than %d bytes, which is too large for a configuration", maxConfigBytes)
@@ -77,8 +77,8 @@ func decodeAny(content []byte) (any, error) {
 	return v, nil
 }
 
-// keyTwice finds a key that an object in valid JSON has twice. Python silently uses the
-// last one.
+// keyTwice finds a key that occurs twice in an object of valid JSON. Python silently uses
+// the last one.
 func keyTwice(d *json.Decoder) (key string, twice bool) {
 	opening, _ := d.Token()
 	if opening != json.Delim('{') && opening != json.Delim('[') {
@@ -102,8 +102,8 @@ func keyTwice(d *json.Decoder) (key string, twice bool) {
 	return "", false
 }
 
-// decodeYAML reads one YAML mapping. It refuses aliases: no engine's configuration
-// needs them, and expanding them can turn a small file into a large one.
+// decodeYAML reads one YAML mapping. It rejects aliases: no engine's configuration needs
+// them, and expanding them can turn a small file into a large one.
 func decodeYAML(content []byte) (map[string]any, error) {
 	if err := checkLines(content); err != nil {
 		return nil, err
@@ -129,8 +129,8 @@ func decodeYAML(content []byte) (map[string]any, error) {
 	return values, nil
 }
 
-// checkLines bounds nesting without brackets: by indentation, and by several list or
-// mapping marks on a line.
+// checkLines bounds nesting without brackets, which is by indentation or by several list
+// or mapping marks on a line.
 func checkLines(content []byte) error {
 	for line := range bytes.Lines(content) {
 		rest := bytes.TrimLeft(line, " \t")

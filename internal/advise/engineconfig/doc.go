@@ -1,10 +1,9 @@
 // Package engineconfig reads and writes the configurations of inference engines that
-// store KV cache. NeedOf says what an engine needs of a host, Read finds what is wrong
-// in a configuration, and Write makes one that works. The facts about engines, such as
-// which keys upstream ignores, come from docs/spec/clients.md.
+// store KV cache. NeedOf returns what an engine needs from a host, Read finds problems in
+// a configuration, and Write makes one that works. The facts about engines, such as which
+// keys upstream ignores, come from docs/spec/clients.md.
 //
-// The package turns text and numbers into values. Its callers find out whether a path
-// exists or a port answers.
+// The package does no I/O. Its callers check whether a path exists or a port answers.
 package engineconfig
 
 import (
@@ -32,7 +31,7 @@ func Names() []string {
 	return []string{LMCache, LMCacheGDS, VLLM, SGLang, UCM, RTPLLM, Mooncake, NIXL}
 }
 
-// known refuses names that Names does not list.
+// known returns an error for names that Names does not list.
 func known(engine string) error {
 	if slices.Contains(Names(), engine) {
 		return nil

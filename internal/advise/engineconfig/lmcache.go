@@ -11,7 +11,7 @@ import (
 
 const hf3fsScheme = "hf3fs://"
 
-// Bounds that LMCache itself checks, in both of its 3FS clients.
+// Bounds that LMCache itself enforces, in both of its 3FS clients.
 func lmcacheIov() bounds {
 	return bounds{fallback: lmcacheIovBytes, min: 100 * mib, max: 2 * gib}
 }
@@ -19,8 +19,8 @@ func lmcacheRing() bounds  { return bounds{fallback: lmcacheEntries, min: 128, m
 func lmcacheDepth() bounds { return bounds{min: -128, max: 128} }
 func numaNode() bounds     { return bounds{fallback: -1, min: -1, max: 1023} }
 
-// readLMCache reads one of LMCache's two kinds of configuration: the YAML of the
-// remote connector, or what starts the multi-process server.
+// readLMCache reads one of LMCache's two kinds of configuration: the YAML of the remote
+// connector, or the JSON or command line of the multi-process server.
 func readLMCache(out *Config, content []byte, _ Params, env func(string) (string, bool)) error {
 	if bytes.Contains(content, []byte("--l2-adapter")) {
 		return readLMCacheCommand(out, string(content))
@@ -66,7 +66,7 @@ func lmcacheExtra(top *mapping, env func(string) (string, bool)) (*mapping, erro
 	if extra.values == nil {
 		return newMapping(over, "LMCACHE_EXTRA_CONFIG.", top.out), nil
 	}
-	top.problem(Note, "extra_config", "is in the file and in LMCACHE_EXTRA_CONFIG; this check lets the environment override the file", "keep it in one place")
+	top.problem(Note, "extra_config", "is in the file and in LMCACHE_EXTRA_CONFIG; this check assumes that the environment overrides the file", "keep it in one place")
 	for key, v := range over {
 		extra.values[key] = v
 	}
@@ -177,7 +177,8 @@ func misplaced(top, extra *mapping) {
 	}
 }
 
-// lmcacheGenericKeys checks those keys of all LMCache backends that matter for storage.
+// lmcacheGenericKeys checks the keys, common to all LMCache backends, that matter for
+// storage.
 func lmcacheGenericKeys(top *mapping) {
 	top.number("chunk_size", bounds{fallback: 256, min: 1, max: maxCount})
 	top.flag("local_cpu", true)
@@ -188,7 +189,7 @@ func lmcacheGenericKeys(top *mapping) {
 }
 
 // seedNeeded reports whether chunks are named by Python's own hash, which differs from
-// process to process unless it is seeded.
+// process to process unless PYTHONHASHSEED is set.
 func seedNeeded(top *mapping) bool {
 	algorithm := top.text("pre_caching_hash_algorithm")
 	return algorithm == "" || algorithm == "builtin"

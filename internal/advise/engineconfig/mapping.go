@@ -24,11 +24,11 @@ func newMapping(values map[string]any, where string, out *Config) *mapping {
 	return &mapping{values: values, where: where, out: out, known: map[string]bool{}}
 }
 
-func (c *Config) add(s Severity, key, what, cure string) {
-	c.Problems = append(c.Problems, Problem{s, key, what, cure})
+func (c *Config) add(s Severity, key, what, fix string) {
+	c.Problems = append(c.Problems, Problem{s, key, what, fix})
 }
 
-func (m *mapping) problem(s Severity, key, what, cure string) { m.out.add(s, m.where+key, what, cure) }
+func (m *mapping) problem(s Severity, key, what, fix string) { m.out.add(s, m.where+key, what, fix) }
 
 // get returns the value of a key; null counts as missing.
 func (m *mapping) get(key string) (any, bool) {
@@ -52,7 +52,7 @@ func (m *mapping) text(key string) string {
 	return s
 }
 
-// choice returns the word that a key has, which must be one of words; the first is the
+// choice returns the value of a key, which must be one of words; the first is the
 // default.
 func (m *mapping) choice(key string, words ...string) string {
 	s := m.text(key)
@@ -66,7 +66,7 @@ func (m *mapping) choice(key string, words ...string) string {
 	return s
 }
 
-// flag returns the truth value of a key.
+// flag returns the boolean of a key.
 func (m *mapping) flag(key string, fallback bool) bool {
 	v, ok := m.get(key)
 	if !ok {
@@ -86,21 +86,21 @@ type bounds struct {
 	converts           bool // the engine converts text and fractions
 }
 
-// number returns the whole number of a key, or the default if the key is missing. A
-// value that is out of bounds or not a whole number is a failure; then the default is
-// used as well.
+// number returns the whole number of a key. It returns the default if the key is missing,
+// and also, after reporting a failure, if the value is out of bounds or not a whole
+// number.
 func (m *mapping) number(key string, b bounds) int64 {
 	v, ok := m.get(key)
 	if !ok {
 		return b.fallback
 	}
-	cure := fmt.Sprintf("write a whole number, %d to %d", b.min, b.max)
+	fix := fmt.Sprintf("write a whole number, %d to %d", b.min, b.max)
 	n, ok := whole(v, b.converts)
 	switch {
 	case !ok:
-		m.problem(Failure, key, "is "+kindOf(v)+", not a whole number", cure)
+		m.problem(Failure, key, "is "+kindOf(v)+", not a whole number", fix)
 	case n < b.min || n > b.max:
-		m.problem(Failure, key, fmt.Sprintf("is %d", n), cure)
+		m.problem(Failure, key, fmt.Sprintf("is %d", n), fix)
 	default:
 		return n
 	}
@@ -144,18 +144,18 @@ func (m *mapping) words(key string) []string {
 }
 
 // ignored reports a key that the engine does not use, if it is present.
-func (m *mapping) ignored(s Severity, key, what, cure string) {
+func (m *mapping) ignored(s Severity, key, what, fix string) {
 	if m.has(key) {
-		m.problem(s, key, what, cure)
+		m.problem(s, key, what, fix)
 	}
 }
 
 // maxUnknown bounds the number of problems about unknown keys.
 const maxUnknown = 20
 
-// unknown reports keys that were never looked up. An engine may have many other keys
-// that do not matter here: ours reports which ones must be known, and other keys are
-// reported only if they look like misspelt known keys.
+// unknown reports keys that were never looked up. An engine may have many other keys that
+// do not matter here, so keys for which ours is false are reported only if they look like
+// misspelt known keys.
 func (m *mapping) unknown(ours func(key string) bool) {
 	known := slices.Sorted(maps.Keys(m.known))
 	count := 0
@@ -166,7 +166,7 @@ func (m *mapping) unknown(ours func(key string) bool) {
 		mine := ours(key)
 		near := spelling.Nearest(key, known, 1)
 		if !mine {
-			near = spelling.Slip(key, known)
+			near = spelling.Misspelt(key, known)
 		}
 		if !mine && len(near) == 0 {
 			continue
@@ -175,11 +175,11 @@ func (m *mapping) unknown(ours func(key string) bool) {
 			m.problem(Warning, "", "has more unknown keys", "")
 			return
 		}
-		cure := "remove it"
+		fix := "remove it"
 		if len(near) > 0 {
-			cure = "write " + near[0]
+			fix = "write " + near[0]
 		}
-		m.problem(Warning, clip(key), "is not a key that the engine reads; it does nothing", cure)
+		m.problem(Warning, clip(key), "is not a key that the engine reads, so it does nothing", fix)
 	}
 }
 
@@ -194,7 +194,7 @@ func clip(s string) string {
 	return s
 }
 
-// splitList splits text at commas, which is how engines write lists of paths.
+// splitList splits text at commas, as engines do with lists of paths.
 func splitList(s string) []string {
 	var parts []string
 	for part := range strings.SplitSeq(s, ",") {
@@ -205,7 +205,7 @@ func splitList(s string) []string {
 	return parts
 }
 
-// whole returns a value as a whole number. With convert, it converts text and
+// whole returns a value as a whole number. If convert is set, it converts text and
 // fractions as Python's int does.
 func whole(v any, convert bool) (int64, bool) {
 	switch v := v.(type) {

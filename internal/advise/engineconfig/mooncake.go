@@ -18,8 +18,8 @@ func readMooncake(out *Config, content []byte, _ Params, env func(string) (strin
 	e := environment{m, env}
 	out.MakesPaths = true
 
-	enabled := e.truth("MOONCAKE_ENABLE_DFS")
-	if e.truth("MOONCAKE_DFS_ENABLED") {
+	enabled := e.boolean("MOONCAKE_ENABLE_DFS")
+	if e.boolean("MOONCAKE_DFS_ENABLED") {
 		enabled = true
 	}
 	if !enabled {
@@ -34,7 +34,7 @@ func readMooncake(out *Config, content []byte, _ Params, env func(string) (strin
 	case "hf3fs":
 	case "posix":
 		rings = false
-		m.problem(Warning, "MOONCAKE_DFS_FS_ADAPTER", "is posix: ordinary file calls, not the rings", "write hf3fs")
+		m.problem(Warning, "MOONCAKE_DFS_FS_ADAPTER", "is posix, which uses ordinary file calls, not rings", "write hf3fs")
 	default:
 		m.problem(Failure, "MOONCAKE_DFS_FS_ADAPTER", fmt.Sprintf("is %.80q", adapter), "write hf3fs")
 	}
@@ -46,7 +46,7 @@ func readMooncake(out *Config, content []byte, _ Params, env func(string) (strin
 	} else if capacity%alignment != 0 {
 		m.problem(Failure, "MOONCAKE_DFS_SHARD_CAPACITY", fmt.Sprintf("is %d, not a multiple of the alignment %d", capacity, alignment), "write bytes, such as 4294967296")
 	}
-	if e.text("MOONCAKE_DFS_SINGLE_TENANT") != "" && !e.truth("MOONCAKE_DFS_SINGLE_TENANT") {
+	if e.text("MOONCAKE_DFS_SINGLE_TENANT") != "" && !e.boolean("MOONCAKE_DFS_SINGLE_TENANT") {
 		m.problem(Failure, "MOONCAKE_DFS_SINGLE_TENANT", "is not true, which Mooncake requires", "write true")
 	}
 	readMooncakeEviction(e)
@@ -69,7 +69,7 @@ func readMooncake(out *Config, content []byte, _ Params, env func(string) (strin
 
 func readMooncakeEviction(e environment) {
 	m := e.m
-	e.truth("MOONCAKE_DFS_EVICTION_ENABLED")
+	e.boolean("MOONCAKE_DFS_EVICTION_ENABLED")
 	share := func(key string, fallback float64) float64 {
 		s := e.text(key)
 		if s == "" {

@@ -7,23 +7,23 @@ import (
 	"github.com/kv3fs/kv3fs/internal/advise/model"
 )
 
-// Need describes what an engine needs of a host.
+// Need describes what an engine needs from a host.
 type Need struct {
 	ShmBytesPerRank int64  // buffers that one rank creates in /dev/shm; its rings add some KiB each
 	ShmBytesShared  int64  // further memory in /dev/shm, once per host
 	OpenFiles       int    // descriptors that one rank keeps open for storage; a registered file takes two
 	Rings, Iovs     int    // that one rank has registered at once
-	PageService     string // URL that it will contact, "" if none
+	PageService     string // URL that the engine will contact, "" if none
 	HashSeed        bool   // PYTHONHASHSEED must be set, to the same value in every process that shares files
 	GDS             bool   // uses cuFile
-	DiskBytes       int64  // files of one rank: sparse, they fill as pages are written; 0 if they grow without limit
+	DiskBytes       int64  // maximum size of one rank's files, which are sparse and fill as pages are written; 0 if they grow without limit
 	DiskReserved    bool   // DiskBytes are reserved in full at the start, once for all ranks
 	Rings3FS        bool   // needs a fuse.hf3fs mount; otherwise any file system will do
 	Packages        []Package
-	Assumed         string // what the numbers assume because it was not given; "" if nothing
+	Assumed         string // completes "the sizes assume ..."; "" if everything was given
 }
 
-// ShmBytes returns what all ranks of a host together create in /dev/shm.
+// ShmBytes returns how much all ranks of a host together create in /dev/shm.
 func (n Need) ShmBytes(ranks int) int64 {
 	if ranks < 1 {
 		ranks = 1
@@ -46,7 +46,7 @@ type Params struct {
 	FileBytes   int64       // of one file of fixed size: a rank's with vLLM and SGLang, a shard with Mooncake
 }
 
-// NeedOf returns what an engine needs of a host. The engine must be one of Names.
+// NeedOf returns what an engine needs from a host. The engine must be one of Names.
 func NeedOf(engine string, p Params) (Need, error) {
 	if err := known(engine); err != nil {
 		return Need{}, err
@@ -105,13 +105,13 @@ func DefaultBlockTokens(engine string) int {
 	return 0
 }
 
-// blockBytes returns what one rank stores for a chunk, page or block.
+// blockBytes returns how many bytes one rank stores for a chunk, page or block.
 func (p Params) blockBytes(engine string) (bytes int64, assumed string, err error) {
 	tokens, ranks := or(p.BlockTokens, DefaultBlockTokens(engine)), or(p.TP, 1)
 	shape, assume := p.Model, p.Model == (model.Shape{})
 	if assume {
-		// The model is ours to choose, so every number of ranks must fit it: round
-		// its eight heads up to a multiple of the ranks.
+		// The model is our choice, so it must fit any number of ranks: round its eight
+		// heads up to a multiple of the ranks.
 		shape = model.Shape{Layers: 32, KVHeads: (8 + ranks - 1) / ranks * ranks, HeadDim: 128}
 	}
 	perToken, err := shape.BytesPerToken(ranks)
@@ -124,8 +124,8 @@ func (p Params) blockBytes(engine string) (bytes int64, assumed string, err erro
 	return product(perToken, int64(tokens)), assumed, nil
 }
 
-// product multiplies numbers that are not negative. It saturates at the largest int64:
-// such a need fits nowhere.
+// product multiplies numbers that are not negative. It saturates at the largest int64,
+// which no host can provide.
 func product(factors ...int64) int64 {
 	total := int64(1)
 	for _, f := range factors {

@@ -1,6 +1,7 @@
 package engineconfig
 
-// One function per engine returns its need. Figures: docs/spec/clients.md 13.1, 14.4.
+// One function per engine returns its Need. The figures come from docs/spec/clients.md,
+// 13.1 and 14.4.
 
 const (
 	mib = 1 << 20
@@ -18,8 +19,8 @@ const (
 	sglangEntries = 8
 
 	ucmStreams       = 32
-	ucmFewestBlocks  = 1024 // that the Cache in front must hold
-	ucmSharedCacheGB = 256  // in /dev/shm, if ranks share it: MLA
+	ucmFewestBlocks  = 1024 // the Cache in front must hold at least as many
+	ucmSharedCacheGB = 256  // in /dev/shm, if the ranks share the Cache, as with MLA
 
 	rtpIovBytes    = 4 * gib // one to read, one to write
 	rtpCachedFiles = 20000
@@ -27,7 +28,7 @@ const (
 	mooncakeShards     = 64
 	mooncakeShardBytes = 4 * gib
 	mooncakeIovBytes   = 32 * mib
-	mooncakeThreads    = 16 // that do I/O; Mooncake has no setting for it
+	mooncakeThreads    = 16 // that do I/O; Mooncake has no setting for their number
 
 	vllmPageService = "http://localhost:18000"
 )
@@ -66,7 +67,7 @@ func gdsNeed(p Params) Need {
 		OpenFiles: 2 * or(p.Clients, 4), HashSeed: true, GDS: true,
 		Packages: []Package{
 			pip("lmcache", "lmcache"),
-			{SharedLibrary, "libcufile.so.0", "apt install nvidia-gds   # cuFile, from NVIDIA's CUDA repository", "set use_gds: false; then the data goes through host memory"},
+			{SharedLibrary, "libcufile.so.0", "apt install nvidia-gds   # cuFile, from NVIDIA's CUDA repository", "use_gds must be false, and the data goes through host memory"},
 		},
 	}
 }
@@ -166,7 +167,7 @@ func mooncakeNeed(p Params) Need {
 		DiskBytes:    product(int64(or(p.Entries, mooncakeShards)), or(p.FileBytes, mooncakeShardBytes)),
 		DiskReserved: true,
 		Rings3FS:     true,
-		Assumed:      "16 threads of a client that do I/O at once; Mooncake makes a buffer for every thread that does",
+		Assumed:      "16 client threads that do I/O; Mooncake makes a buffer for each",
 		Packages:     []Package{{Command, "mooncake_master", "cmake -B build -DUSE_3FS=ON && cmake --build build && cmake --install build   # in Mooncake's source, after what the library below installs", ""}, cLibrary()},
 	}
 }
@@ -175,7 +176,7 @@ func mooncakeNeed(p Params) Need {
 func nixlNeed() Need {
 	return Need{
 		Rings3FS: true,
-		Assumed:  "no application: it will take as much of /dev/shm as it registers or has in flight, and a ring for each request",
+		Assumed:  "no application; add what yours registers or has in flight in /dev/shm, and a ring for each request",
 		Packages: []Package{pip("nixl", "nixl   # and libplugin_HF3FS.so, built from its source, into NIXL's plugin directory"), cLibrary()},
 	}
 }

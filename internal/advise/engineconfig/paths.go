@@ -9,8 +9,8 @@ import (
 // longestMount is the size of the field for the mount point in upstream's rings.
 const longestMount = 255
 
-// checkMount reports what is wrong with the text of a mount point. exact means that the
-// engine compares it byte by byte with what the library finds.
+// checkMount reports problems of a mount point's text. exact means that the engine
+// compares it byte by byte with the path that the library finds.
 func checkMount(m *mapping, key, mount string, exact bool) {
 	sloppy := Note
 	if exact {
@@ -23,11 +23,11 @@ func checkMount(m *mapping, key, mount string, exact bool) {
 	case len(mount) > longestMount:
 		m.problem(Failure, key, fmt.Sprintf("is longer than %d bytes; a ring holds only %[1]d", longestMount), "mount at a shorter path")
 	case path.Clean(mount) != mount:
-		m.problem(sloppy, key, fmt.Sprintf("%.80q is not as the library writes it", mount), "write "+path.Clean(mount))
+		m.problem(sloppy, key, fmt.Sprintf("%.80q differs from the form that the library uses", mount), "write "+path.Clean(mount))
 	}
 }
 
-// checkBase reports what is wrong with the text of a base path; mount may be "".
+// checkBase reports problems of a base path's text. mount may be "".
 func checkBase(m *mapping, key, base, mount string) {
 	switch {
 	case !strings.HasPrefix(base, "/"):

@@ -44,7 +44,7 @@ func newPlan(engine string, d Deployment) (*plan, error) {
 		}
 	}
 	if assumed != "" {
-		p.notes = append(p.notes, "no model was named (--model NAME); the sizes are for "+assumed)
+		p.notes = append(p.notes, "no model was given (--model NAME); the sizes assume "+assumed)
 	}
 	if len(p.Dirs) == 0 {
 		p.Dirs = []string{p.ownDir()}
@@ -59,14 +59,14 @@ func newPlan(engine string, d Deployment) (*plan, error) {
 	}
 	switch fixed := FixedMount(engine); {
 	case fixed != "" && d.Mount != fixed:
-		p.warnings = append(p.warnings, fmt.Sprintf("%s looks for the 3FS at %s only, not at %s: serve it there, or bind it there as said below", engine, fixed, d.Mount))
+		p.warnings = append(p.warnings, fmt.Sprintf("%s looks for the 3FS at %s only, not at %s: serve it there, or bind-mount it there (see the notes)", engine, fixed, d.Mount))
 	case d.Unmounted && engine != LMCacheGDS:
 		p.warnings = append(p.warnings, fmt.Sprintf("no 3FS is mounted at %s yet; start it before the engine: kv3fs serve --data DIR --mount %s", d.Mount, shellText(d.Mount)))
 	}
 	return p, p.fit(params)
 }
 
-// ownDir returns a directory below the mount for this engine. Keys and files of vLLM
+// ownDir returns a directory below the mount for this engine. The keys and files of vLLM
 // and SGLang do not name the model, so the path does.
 func (p *plan) ownDir() string {
 	switch p.Engine {
@@ -94,8 +94,8 @@ func (p *plan) decideFile() error {
 	return nil
 }
 
-// fit takes the first of the possible sizes that fits into /dev/shm, of which it leaves
-// a tenth to other uses.
+// fit chooses the first of the possible sizes that fits into /dev/shm. It leaves a tenth
+// of the free space to other uses.
 func (p *plan) fit(params Params) error {
 	choices := p.choices()
 	var first int64
@@ -115,14 +115,14 @@ func (p *plan) fit(params Params) error {
 			continue
 		}
 		if i > 0 {
-			p.notes = append(p.notes, fmt.Sprintf("the sizes are smaller than usual, because those take %s of /dev/shm%s; it has %s free, of which a tenth is left to other uses", size(first), p.forRanks(), size(p.ShmBytes)))
+			p.notes = append(p.notes, fmt.Sprintf("the sizes are smaller than usual: the usual ones take %s of /dev/shm%s; it has %s free, of which a tenth is left to other uses", size(first), p.forRanks(), size(p.ShmFreeBytes)))
 		}
 		return nil
 	}
 	total := p.Need.ShmBytes(p.TP)
 	p.warnings = append(p.warnings, fmt.Sprintf(
 		"even the smallest sizes take %s of /dev/shm%s; it has %s free, of which a tenth is left to other uses: enlarge it to %s or more (mount -o remount,size=%d /dev/shm; in a container: --shm-size; in Kubernetes: an emptyDir of medium Memory)",
-		size(total), p.forRanks(), size(p.ShmBytes), size(p.shmSize(total)), p.shmSize(total)))
+		size(total), p.forRanks(), size(p.ShmFreeBytes), size(p.shmSize(total)), p.shmSize(total)))
 	return nil
 }
 
@@ -134,18 +134,18 @@ func (p *plan) forRanks() string {
 }
 
 // shmKnown reports whether the size of /dev/shm is known.
-func (p *plan) shmKnown() bool { return p.ShmBytes > 0 || p.ShmTaken > 0 }
+func (p *plan) shmKnown() bool { return p.ShmFreeBytes > 0 || p.ShmUsedBytes > 0 }
 
-// shmFits reports whether a need fits into /dev/shm, or its size is not known.
-func (p *plan) shmFits(need int64) bool { return !p.shmKnown() || need <= p.ShmBytes/10*9 }
+// shmFits reports whether a need fits into /dev/shm, or whether its size is unknown.
+func (p *plan) shmFits(need int64) bool { return !p.shmKnown() || need <= p.ShmFreeBytes/10*9 }
 
-// shmSize returns the size that /dev/shm must have for a need and for what it holds
-// already, in whole GiB. For a need that does not fit, it exceeds the present size.
+// shmSize returns the size that /dev/shm must have, in whole GiB, to hold a need and its
+// present content. For a need that does not fit, it exceeds the present size.
 func (p *plan) shmSize(need int64) int64 {
-	if need > math.MaxInt64/4 || p.ShmTaken > math.MaxInt64/4 {
+	if need > math.MaxInt64/4 || p.ShmUsedBytes > math.MaxInt64/4 {
 		return math.MaxInt64
 	}
-	return ((need/9*10+p.ShmTaken)/gib + 1) * gib
+	return ((need/9*10+p.ShmUsedBytes)/gib + 1) * gib
 }
 
 // needOf returns the need of the plan's engine and form with the sizes of c.
@@ -159,7 +159,7 @@ func (p *plan) needOf(c Params) (Need, error) {
 	return NeedOf(p.Engine, c)
 }
 
-// choices lists valid sizes, the best first, the smallest last.
+// choices lists valid sizes, from the best to the smallest.
 func (p *plan) choices() []Params {
 	switch p.Engine {
 	case LMCache:
@@ -188,8 +188,8 @@ func halved(clients, entries int) (all []Params) {
 	return all
 }
 
-// lmcacheChoices prefers the smallest buffer that LMCache allows and that holds a
-// chunk: a thread moves one chunk at a time, so it would not use more.
+// lmcacheChoices prefers the smallest buffer that LMCache allows and that holds a chunk:
+// a thread moves one chunk at a time, so it would not use a larger one.
 func (p *plan) lmcacheChoices() (all []Params) {
 	iov := lmcacheIov()
 	chunk := min(p.BlockBytes, iov.max)

@@ -5,7 +5,7 @@ type Severity int
 
 // From harmless to fatal.
 const (
-	Note    Severity = iota // it works, with something to know
+	Note    Severity = iota // it works, but is worth knowing
 	Warning                 // it works slowly, or not as the file says
 	Failure                 // it does not start, or does not use the storage
 )
@@ -25,5 +25,5 @@ type Problem struct {
 	Severity Severity
 	Key      string // the key as the file writes it, "" for the whole file
 	What     string // what the file says and what the engine does with it
-	Cure     string // what to write instead; "" if there is nothing to do
+	Fix      string // what to write instead; "" if there is nothing to do
 }

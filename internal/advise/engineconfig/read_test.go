@@ -105,13 +105,13 @@ func TestGoodConfigurations(t *testing.T) {
 	}
 }
 
-// Every mistake is reported with its key, its effect and the cure.
+// Every mistake is reported with its key, its effect and the fix.
 func TestBadConfigurations(t *testing.T) {
 	lm := func(old, new string) string { return strings.Replace(lmcacheGood, old, new, 1) }
 	for _, c := range []struct {
 		engine, text string
 		severity     Severity
-		key, want    string // want is in what or cure
+		key, want    string // want is in what or fix
 	}{
 		{LMCache, lm("209715200", "1"), Failure, "extra_config.hf3fs_iov_size", "104857600 to 2147483648"},
 		{LMCache, lm("209715200", "2147483649"), Failure, "extra_config.hf3fs_iov_size", "is 2147483649"},
@@ -182,10 +182,10 @@ func TestBadConfigurations(t *testing.T) {
 		{UCM, "ucm_connectors: []", Failure, "ucm_connectors", "exactly one"},
 		{UCM, "ucm_connectors: [3, 4]", Failure, "ucm_connectors", "has 2"},
 		{UCM, strings.Replace(ucmGood, "UcmPipelineStore", "UcmNfsStore", 1), Failure, "ucm_connectors[0].ucm_connector_name", "UcmPipelineStore"},
-		{UCM, strings.Replace(ucmGood, "Cache|Ds3fs", "cache|ds3fs", 1), Failure, "ucm_connectors[0].ucm_connector_config.store_pipeline", "not as UCM writes it"},
-		{UCM, strings.Replace(ucmGood, "Cache|Ds3fs", "Cache|Posix", 1), Note, "ucm_connectors[0].ucm_connector_config.store_pipeline", "not the rings"},
+		{UCM, strings.Replace(ucmGood, "Cache|Ds3fs", "cache|ds3fs", 1), Failure, "ucm_connectors[0].ucm_connector_config.store_pipeline", "has different case"},
+		{UCM, strings.Replace(ucmGood, "Cache|Ds3fs", "Cache|Posix", 1), Note, "ucm_connectors[0].ucm_connector_config.store_pipeline", "not rings"},
 		{UCM, strings.Replace(ucmGood, "/mount/3fs", "/mount/3fs:/b", 1), Warning, "ucm_connectors[0].ucm_connector_config.storage_backends", "uses the first"},
-		{UCM, ucmGood + "      running_queue_depth: 32768", Warning, "ucm_connectors[0].ucm_connector_config.running_queue_depth", "Ds3fs does not have it"},
+		{UCM, ucmGood + "      running_queue_depth: 32768", Warning, "ucm_connectors[0].ucm_connector_config.running_queue_depth", "not by Ds3fs"},
 		{UCM, ucmGood + "      buffer_size: 64", Warning, "ucm_connectors[0].ucm_connector_config.buffer_size", "neither Cache nor Ds3fs reads it"},
 		{UCM, ucmGood + "      ior_depth: 8", Failure, "ucm_connectors[0].ucm_connector_config.ior_depth", "forever"},
 		{UCM, ucmGood + "      posix_io_engine: aio", Warning, "ucm_connectors[0].ucm_connector_config.posix_io_engine", "does not read it"},
@@ -208,7 +208,7 @@ func TestBadConfigurations(t *testing.T) {
 		{RTPLLM, rtpDirect + "THREEFS_READ_IOV_SIZE=4G", Failure, "THREEFS_READ_IOV_SIZE", "whole number"},
 
 		{Mooncake, "MOONCAKE_DFS_ROOT_DIR=/m", Failure, "MOONCAKE_ENABLE_DFS", "is not true"},
-		{Mooncake, mooncakeGood + "MOONCAKE_DFS_FS_ADAPTER=posix", Warning, "MOONCAKE_DFS_FS_ADAPTER", "not the rings"},
+		{Mooncake, mooncakeGood + "MOONCAKE_DFS_FS_ADAPTER=posix", Warning, "MOONCAKE_DFS_FS_ADAPTER", "not rings"},
 		{Mooncake, mooncakeGood + "MOONCAKE_DFS_FS_ADAPTER=3fs", Failure, "MOONCAKE_DFS_FS_ADAPTER", "write hf3fs"},
 		{Mooncake, mooncakeGood + "MOONCAKE_DFS_ALIGNMENT=5000", Failure, "MOONCAKE_DFS_ALIGNMENT", "power of two"},
 		{Mooncake, mooncakeGood + "MOONCAKE_DFS_SHARD_CAPACITY=4097", Failure, "MOONCAKE_DFS_SHARD_CAPACITY", "not a multiple"},
@@ -233,7 +233,7 @@ func TestBadConfigurations(t *testing.T) {
 		}
 		found := false
 		for _, p := range got.Problems {
-			if p.Severity == c.severity && p.Key == c.key && strings.Contains(p.What+" "+p.Cure, c.want) {
+			if p.Severity == c.severity && p.Key == c.key && strings.Contains(p.What+" "+p.Fix, c.want) {
 				found = true
 			}
 		}
@@ -354,7 +354,7 @@ func FuzzRead(f *testing.F) {
 			t.Errorf("%d problems", len(c.Problems))
 		}
 		for _, p := range c.Problems {
-			if p.What == "" || len(p.Key)+len(p.What)+len(p.Cure) > 2000 {
+			if p.What == "" || len(p.Key)+len(p.What)+len(p.Fix) > 2000 {
 				t.Errorf("%.100q: problem %+v", text, p)
 			}
 		}

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// The paths at which RTP-LLM's and Tair KVCM's code looks for the 3FS. RTP-LLM's
-// configuration can change neither.
+// The paths at which RTP-LLM's and Tair KVCM's code looks for the 3FS. No setting of
+// RTP-LLM changes them.
 const (
 	rtpMount    = "/3fs/stage/3fs"
 	rtpRootDir  = "rtp_llm"    // of the direct tier
@@ -26,7 +26,7 @@ func FixedMount(engine string) string {
 	return ""
 }
 
-// readRTPLLM reads the environment that RTP-LLM is started with.
+// readRTPLLM reads the environment with which RTP-LLM is started.
 func readRTPLLM(out *Config, content []byte, _ Params, env func(string) (string, bool)) error {
 	values, err := envFile(out, content)
 	if err != nil {
@@ -35,11 +35,11 @@ func readRTPLLM(out *Config, content []byte, _ Params, env func(string) (string,
 	m := newMapping(values, "", out)
 	e := environment{m, env}
 
-	remote, direct := e.truth("ENABLE_REMOTE_CACHE"), e.truth("ENABLE_3FS")
+	remote, direct := e.boolean("ENABLE_REMOTE_CACHE"), e.boolean("ENABLE_3FS")
 	out.TP = int(e.count("TP_SIZE", 0, 4096))
 	out.Mount = rtpMount
 	out.Need = kvcmNeed()
-	if !e.truth("REUSE_CACHE") {
+	if !e.boolean("REUSE_CACHE") {
 		m.problem(Failure, "REUSE_CACHE", "is not 1, so RTP-LLM keeps no cache at all", "write REUSE_CACHE=1")
 	}
 	switch {
@@ -98,7 +98,7 @@ func readRTPDirect(e environment) {
 func readKVCM(e environment) {
 	m, out := e.m, e.m.out
 	out.BasePaths = append(out.BasePaths, path.Join(rtpMount, kvcmRootDir))
-	if e.text("RECO_CLIENT_CONFIG") == "" && e.text("RECO_SERVER_ADDRESS") == "" && !(e.truth("RECO_ENABLE_VIPSERVER") && e.text("RECO_VIPSERVER_DOMAIN") != "") {
+	if e.text("RECO_CLIENT_CONFIG") == "" && e.text("RECO_SERVER_ADDRESS") == "" && !(e.boolean("RECO_ENABLE_VIPSERVER") && e.text("RECO_VIPSERVER_DOMAIN") != "") {
 		m.problem(Failure, "RECO_SERVER_ADDRESS", "is missing; RTP-LLM does not find the KV cache manager", "write RECO_SERVER_ADDRESS=HOST:6381")
 	}
 	text := e.text("RECO_MODEL_SDK_CONFIG")
@@ -121,15 +121,15 @@ func readKVCM(e environment) {
 	}
 }
 
-// readSDKBackend reads one backend of the SDK. RTP-LLM parses it and writes it again
-// for the SDK; the two have different names for 3FS.
+// readSDKBackend reads one backend of the SDK. RTP-LLM parses it and passes it on to the
+// SDK, but the two have different names for 3FS.
 func readSDKBackend(m *mapping) {
-	const defaults = "; the SDK's defaults hold: mount " + rtpMount + "/, directory " + kvcmRootDir + "/, buffers of 4 GiB each way"
+	const defaults = "; the SDK's defaults apply: mount " + rtpMount + "/, directory " + kvcmRootDir + "/, buffers of 4 GiB each way"
 	switch kind := m.text("type"); kind {
 	case "3fs":
 		m.problem(Note, "type", `"3fs" is RTP-LLM's name; its SDK looks for "hf3fs" and skips this entry`+defaults, "")
 	case "hf3fs":
-		m.problem(Failure, "type", `"hf3fs" is the SDK's name; RTP-LLM, which parses it first, refuses it`, `write "3fs"; it starts`+defaults)
+		m.problem(Failure, "type", `"hf3fs" is the SDK's name; RTP-LLM, which parses it first, rejects it`, `write "3fs"; it starts`+defaults)
 	case "":
 		m.problem(Failure, "type", "is missing", `write "3fs"`)
 	default:
@@ -146,8 +146,7 @@ func readSDKBackend(m *mapping) {
 	}
 }
 
-// rtpKnown marks RTP-LLM's other settings of this cache as known. It works with any
-// value of them.
+// rtpKnown marks RTP-LLM's other cache settings as known. Any value of them works.
 func rtpKnown(m *mapping) {
 	for _, key := range []string{
 		"THREEFS_MATCH_TIMEOUT_MS", "THREEFS_RPC_GET_CACHE_TIMEOUT_MS", "THREEFS_RPC_PUT_CACHE_TIMEOUT_MS", "THREEFS_READ_TIMEOUT_MS",
@@ -176,7 +175,7 @@ func (e environment) text(key string) string {
 	return s
 }
 
-func (e environment) truth(key string) bool {
+func (e environment) boolean(key string) bool {
 	switch strings.ToLower(e.text(key)) {
 	case "1", "true", "yes", "on":
 		return true

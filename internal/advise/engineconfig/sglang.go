@@ -32,7 +32,7 @@ func readSGLang(out *Config, content []byte, p Params, _ func(string) (string, b
 	p.FileBytes = m.number("file_size", bounds{fallback: 1 << 40, min: 1, max: math.MaxInt64, converts: true})
 	m.number("client_timeout", bounds{fallback: 5, min: 1, max: 3600})
 	m.child("pools")
-	m.ignored(Warning, "use_mock_hf3fs_client", "is not read from this file", "put it into the JSON of --hicache-storage-backend-extra-config; it turns the rings off")
+	m.ignored(Warning, "use_mock_hf3fs_client", "is not read from this file", "put it in the JSON of --hicache-storage-backend-extra-config; it turns the rings off")
 	url := m.text("metadata_server_url")
 	switch {
 	case url == "":

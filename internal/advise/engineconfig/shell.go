@@ -87,9 +87,9 @@ func lastFlag(words []string, names ...string) string {
 	return ""
 }
 
-// envFile reads KEY=VALUE lines of a shell (export, quotes) or of a container. A value
-// that does not begin with a quote is taken literally, so that bare JSON keeps its
-// quotes.
+// envFile reads KEY=VALUE lines as in a shell script (with export and quotes) or in a
+// container's environment file. A value that does not begin with a quote is taken
+// literally, so that bare JSON keeps its quotes.
 func envFile(out *Config, content []byte) (map[string]any, error) {
 	values := map[string]any{}
 	for line := range strings.Lines(string(content)) {

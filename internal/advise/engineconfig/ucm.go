@@ -51,9 +51,9 @@ func readPipeline(m *mapping, layerwise bool, p Params) error {
 	case pipeline == "":
 		m.problem(Failure, "store_pipeline", "is missing", "write "+ucmPipeline)
 	case strings.HasSuffix(pipeline, "Posix"):
-		m.problem(Note, "store_pipeline", fmt.Sprintf("%.80q uses ordinary file calls, not the rings; Ds3fs, which uses them, is in few versions of UCM", pipeline), "")
+		m.problem(Note, "store_pipeline", fmt.Sprintf("%.80q uses ordinary file calls, not rings; Ds3fs, which uses them, is in few versions of UCM", pipeline), "")
 	case strings.EqualFold(pipeline, ucmPipeline):
-		m.problem(Failure, "store_pipeline", fmt.Sprintf("%.80q is not as UCM writes it", pipeline), "write "+ucmPipeline)
+		m.problem(Failure, "store_pipeline", fmt.Sprintf("%.80q has different case from UCM's name", pipeline), "write "+ucmPipeline)
 	default:
 		m.problem(Failure, "store_pipeline", fmt.Sprintf("%.80q does not store on a 3FS", pipeline), "write "+ucmPipeline)
 	}
@@ -62,9 +62,9 @@ func readPipeline(m *mapping, layerwise bool, p Params) error {
 	p.Clients = int(m.number("stream_number", bounds{fallback: ucmStreams, min: 1, max: 1024}))
 	entries := m.number("ior_entries", bounds{fallback: 1, min: 1, max: 1024})
 	if depth := m.number("ior_depth", bounds{fallback: 1, min: -1024, max: 1024}); depth > 1 {
-		m.problem(Failure, "ior_depth", fmt.Sprintf("is %d, but a worker has one request in flight, so the ring would wait forever for more", depth), "write 1")
+		m.problem(Failure, "ior_depth", fmt.Sprintf("is %d, but a worker has only one request in flight, so the ring would wait forever for more", depth), "write 1")
 	} else if entries > 1 {
-		m.problem(Note, "ior_entries", "is more than 1; a worker has one request in flight", "")
+		m.problem(Note, "ior_entries", "is more than 1, but a worker has only one request in flight", "")
 	}
 	m.number("numa_id", numaNode())
 	m.flag("io_direct", true)
@@ -127,9 +127,9 @@ func readUCMBackends(m *mapping, rings bool) {
 // ucmIgnored reports keys that Ds3fs does not read, although UCM's documents list them
 // for Ds3fs or another store has them.
 func ucmIgnored(m *mapping) {
-	const front = "is read only by the Cache in front; Ds3fs does not have it, although UCM's documents say so"
-	m.ignored(Warning, "waiting_queue_depth", front, "remove it; stream_number says how much Ds3fs does at once")
-	m.ignored(Warning, "running_queue_depth", front, "remove it; stream_number says how much Ds3fs does at once")
+	const front = "is read only by the Cache in front, not by Ds3fs, although UCM's documents list it there"
+	m.ignored(Warning, "waiting_queue_depth", front, "remove it; stream_number limits Ds3fs's concurrency")
+	m.ignored(Warning, "running_queue_depth", front, "remove it; stream_number limits Ds3fs's concurrency")
 	m.ignored(Warning, "buffer_size", "is in UCM's documents, but neither Cache nor Ds3fs reads it", "write cache_buffer_capacity_gb")
 	for _, key := range []string{"device_id", "tensor_size", "shard_size", "block_size"} {
 		m.ignored(Warning, key, "is set by UCM itself from the model", "remove it")

@@ -107,7 +107,7 @@ func readHF3FSConnector(m *mapping, p Params) error {
 	const fallback = "/vllm-workspace/mnt/hf3fs"
 	dir := extra.text("hf3fs_storage_path")
 	if dir == "" {
-		extra.problem(Warning, "hf3fs_storage_path", "is missing; vLLM stores in "+fallback, "write a directory on the 3FS mount")
+		extra.problem(Warning, "hf3fs_storage_path", "is missing, so vLLM stores in "+fallback, "write a directory on the 3FS mount")
 		dir = fallback
 	}
 	checkBase(extra, "hf3fs_storage_path", dir, "")
@@ -115,7 +115,7 @@ func readHF3FSConnector(m *mapping, p Params) error {
 
 	p.FileBytes = extra.number("hf3fs_file_size", bounds{fallback: vllmFileBytes, min: 1, max: math.MaxInt64})
 	if !extra.has("hf3fs_file_size") {
-		extra.problem(Note, "hf3fs_file_size", "is missing; a rank then keeps at most 1 GiB", "write how many bytes a rank may use")
+		extra.problem(Note, "hf3fs_file_size", "is missing, so a rank keeps at most 1 GiB", "write how many bytes a rank may use")
 	}
 	p.Clients = int(extra.number("hf3fs_client_numjobs", bounds{fallback: vllmJobs, min: 1, max: 1024}))
 	if n := extra.number("hf3fs_max_device_buffer_count", bounds{fallback: 128, min: 1, max: maxCount}); n < int64(p.Clients)*vllmEntries && extra.has("hf3fs_max_device_buffer_count") {

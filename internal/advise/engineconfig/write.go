@@ -17,25 +17,25 @@ import (
 	"github.com/kv3fs/kv3fs/internal/advise/model"
 )
 
-// Deployment describes what Write makes a configuration for.
+// Deployment describes what Write creates a configuration for.
 type Deployment struct {
-	Form        string      // one of Forms; "" means the first
-	Mount       string      // mount point of the 3FS; lmcache-gds with Dirs needs none
-	Unmounted   bool        // nothing is mounted there yet
-	Dirs        []string    // directories to store in; empty means an own one below the mount
-	ModelName   string      // that the engine is started with; "" leaves a placeholder
-	Model       model.Shape // zero means a model of the 8B class
-	TP          int         // tensor-parallel ranks on this host; 0 means 1
-	BlockTokens int         // tokens of a chunk, page or block; 0 means the engine's default
-	ShmBytes    int64       // free in /dev/shm; 0, if ShmTaken is 0 too, means unknown: sizes are the defaults
-	ShmTaken    int64       // used in /dev/shm already
-	FileBytes   int64       // vLLM, SGLang: file of one rank; 0 means 100 GiB
-	PageService string      // SGLang: URL; "" means http://localhost:18000
+	Form         string      // one of Forms; "" means the first
+	Mount        string      // mount point of the 3FS; lmcache-gds with Dirs needs none
+	Unmounted    bool        // nothing is mounted there yet
+	Dirs         []string    // directories to store in; empty means one below the mount, named after the engine
+	ModelName    string      // with which the engine is started; "" leaves a placeholder
+	Model        model.Shape // zero means a model of the 8B class
+	TP           int         // tensor-parallel ranks on this host; 0 means 1
+	BlockTokens  int         // tokens of a chunk, page or block; 0 means the engine's default
+	ShmFreeBytes int64       // free in /dev/shm; 0, if ShmTaken is 0 too, means unknown: sizes are the defaults
+	ShmUsedBytes int64       // used in /dev/shm already
+	FileBytes    int64       // vLLM, SGLang: file of one rank; 0 means 100 GiB
+	PageService  string      // SGLang: URL; "" means http://localhost:18000
 }
 
-// Section is a part of the output that can be copied as it is.
+// Section is a part of the output that can be copied unchanged.
 type Section struct {
-	Name  string // of the file to store it in; "" for text that is only to be read
+	Name  string // of the file to store it in; "" for text to read
 	Title string
 	Text  string
 }
@@ -59,8 +59,8 @@ func Forms(engine string) []string {
 	return []string{"plain"}
 }
 
-// Write makes a configuration in which Read finds no warnings or failures. An error
-// names the part of the deployment that makes that impossible.
+// Write creates a configuration in which Read finds no warnings or failures. An error
+// names the part of the deployment that makes this impossible.
 func Write(engine string, d Deployment) (*Written, error) {
 	if err := known(engine); err != nil {
 		return nil, err
@@ -107,7 +107,7 @@ func Write(engine string, d Deployment) (*Written, error) {
 //go:embed templates
 var templates embed.FS
 
-// part describes a section: its template, and whether Read can read the result.
+// part describes a section: its template, its title, and whether Read can read it.
 type part struct {
 	template, title string
 	config          bool
@@ -149,21 +149,21 @@ func sections(engine, form string) []part {
 	}
 }
 
-// approve checks with Read what a template produced.
+// approve checks the output of a template with Read.
 func approve(engine, name, text string, p Params) error {
 	c, err := Read(engine, name, []byte(text), p, nil)
 	if err != nil {
-		return fmt.Errorf("the configuration is not readable: %w", err)
+		return fmt.Errorf("the configuration cannot be read back: %w", err)
 	}
 	for _, found := range c.Problems {
 		if found.Severity > Note {
-			return fmt.Errorf("the configuration %s would not work: %s %s; %s", name, found.Key, found.What, found.Cure)
+			return fmt.Errorf("the configuration %s would not work: %s %s; %s", name, found.Key, found.What, found.Fix)
 		}
 	}
 	return nil
 }
 
-// check refuses what no configuration can express.
+// check rejects deployments that no configuration can express.
 func (d Deployment) check(engine string) error {
 	needsMount := engine != LMCacheGDS || len(d.Dirs) == 0
 	switch {
@@ -176,7 +176,7 @@ func (d Deployment) check(engine string) error {
 	case len(d.Mount) > longestMount:
 		return fmt.Errorf("the mount point %.40q... has %d bytes, but a ring holds only %d; mount at a shorter path", d.Mount, len(d.Mount), longestMount)
 	case strings.ContainsFunc(d.Mount, unicode.IsSpace):
-		return fmt.Errorf("the mount point %.80q contains a blank, so the clients' library cannot find it; mount at another path", d.Mount)
+		return fmt.Errorf("the mount point %.80q contains whitespace, so the client library cannot find it; mount at another path", d.Mount)
 	}
 	for _, dir := range d.Dirs {
 		switch {
@@ -188,22 +188,22 @@ func (d Deployment) check(engine string) error {
 	}
 	fixed := engine == UCM || engine == RTPLLM || engine == NIXL
 	if len(d.Dirs) > 0 && fixed {
-		return fmt.Errorf("the directory of %s cannot be chosen; leave it (--dir) out", engine)
+		return fmt.Errorf("the directory of %s cannot be chosen; omit it (--dir)", engine)
 	}
 	if len(d.Dirs) > 1 && engine != LMCache && engine != LMCacheGDS {
 		return fmt.Errorf("%s stores in one directory; give only one (--dir)", engine)
 	}
 	switch {
 	case d.FileBytes != 0 && engine != VLLM && engine != SGLang:
-		return fmt.Errorf("%s keeps no file of a fixed size for each rank; leave the file size (--file-size) out", engine)
+		return fmt.Errorf("%s keeps no file of a fixed size for each rank; omit the file size (--file-size)", engine)
 	case d.PageService != "" && engine == VLLM:
-		return fmt.Errorf("vllm always uses the page service at %s; leave the URL (--page-service) out", vllmPageService)
+		return fmt.Errorf("vllm always uses the page service at %s; omit the URL (--page-service)", vllmPageService)
 	case d.PageService != "" && engine != SGLang:
-		return fmt.Errorf("%s uses no page service; leave the URL (--page-service) out", engine)
+		return fmt.Errorf("%s uses no page service; omit the URL (--page-service)", engine)
 	case d.BlockTokens != 0 && DefaultBlockTokens(engine) == 0:
-		return fmt.Errorf("%s takes the size of a block from the application; leave the tokens (--block-tokens) out", engine)
+		return fmt.Errorf("%s takes the size of a block from the application; omit the tokens (--block-tokens)", engine)
 	}
-	if d.FileBytes < 0 || d.ShmTaken < 0 || d.ShmBytes < 0 || d.BlockTokens < 0 || d.TP < 0 {
+	if d.FileBytes < 0 || d.ShmUsedBytes < 0 || d.ShmFreeBytes < 0 || d.BlockTokens < 0 || d.TP < 0 {
 		return errors.New("sizes and counts cannot be negative")
 	}
 	if strings.ContainsFunc(d.ModelName+d.PageService, unicode.IsControl) {

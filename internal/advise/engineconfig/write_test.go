@@ -25,7 +25,7 @@ func shape(t *testing.T, name string) model.Shape {
 	return s
 }
 
-// For every deployment, Read finds no problem in what Write made, and computes the same
+// For every deployment, Read finds no problem in Write's output, and computes the same
 // sizes.
 func TestWrittenReadsBack(t *testing.T) {
 	for _, engine := range Names() {
@@ -33,7 +33,7 @@ func TestWrittenReadsBack(t *testing.T) {
 			for _, name := range []string{"", "Llama-3.1-8B", "Llama-3.1-405B", "Qwen3-30B-A3B", "DeepSeek-R1", "gpt-oss-20b"} {
 				for _, tp := range []int{1, 8} {
 					for _, shm := range []int64{0, 64 * mib, 2 * gib, 64 * gib, 1 << 45} {
-						d := Deployment{Form: form, Mount: "/mnt/3fs", Model: shape(t, name), ModelName: name, TP: tp, ShmBytes: shm}
+						d := Deployment{Form: form, Mount: "/mnt/3fs", Model: shape(t, name), ModelName: name, TP: tp, ShmFreeBytes: shm}
 						if fixed := FixedMount(engine); fixed != "" {
 							d.Mount = fixed
 						}
@@ -53,7 +53,7 @@ func TestWrittenReadsBack(t *testing.T) {
 
 func checkWritten(t *testing.T, what, engine string, d Deployment, w *Written) {
 	t.Helper()
-	fits := d.ShmBytes == 0 || w.Need.ShmBytes(d.TP) <= d.ShmBytes/10*9
+	fits := d.ShmFreeBytes == 0 || w.Need.ShmBytes(d.TP) <= d.ShmFreeBytes/10*9
 	if fits == (len(w.Warnings) > 0) {
 		t.Errorf("%s: needs %d, warnings %q", what, w.Need.ShmBytes(d.TP), w.Warnings)
 	}
@@ -100,15 +100,15 @@ func TestGolden(t *testing.T) {
 		file, engine string
 		d            Deployment
 	}{
-		{"lmcache", LMCache, Deployment{ModelName: "meta-llama/Llama-3.1-8B-Instruct", Model: shape(t, "Llama-3.1-8B"), TP: 1, ShmBytes: 64 * gib}},
-		{"lmcache-small-shm", LMCache, Deployment{ModelName: "meta-llama/Llama-3.1-8B-Instruct", Model: shape(t, "Llama-3.1-8B"), TP: 1, ShmBytes: 64 * mib}},
-		{"lmcache-mp", LMCache, Deployment{Form: "mp", ShmBytes: 64 * gib, Dirs: []string{"/mnt/3fs/it's a", "/mnt/3fs/b"}}},
+		{"lmcache", LMCache, Deployment{ModelName: "meta-llama/Llama-3.1-8B-Instruct", Model: shape(t, "Llama-3.1-8B"), TP: 1, ShmFreeBytes: 64 * gib}},
+		{"lmcache-small-shm", LMCache, Deployment{ModelName: "meta-llama/Llama-3.1-8B-Instruct", Model: shape(t, "Llama-3.1-8B"), TP: 1, ShmFreeBytes: 64 * mib}},
+		{"lmcache-mp", LMCache, Deployment{Form: "mp", ShmFreeBytes: 64 * gib, Dirs: []string{"/mnt/3fs/it's a", "/mnt/3fs/b"}}},
 		{"lmcache-gds", LMCacheGDS, Deployment{Model: shape(t, "QwQ-32B"), TP: 2, Dirs: []string{"/nvme0/kv", "/nvme1/kv"}}},
-		{"vllm", VLLM, Deployment{ModelName: "Qwen/Qwen3-32B", Model: shape(t, "Qwen3-32B"), TP: 2, ShmBytes: gib}},
-		{"sglang", SGLang, Deployment{ModelName: "deepseek-ai/DeepSeek-R1", Model: shape(t, "DeepSeek-R1"), TP: 8, ShmBytes: 64 * gib}},
-		{"ucm", UCM, Deployment{ModelName: "deepseek-ai/DeepSeek-R1", Model: shape(t, "DeepSeek-R1"), TP: 8, ShmBytes: 64 * gib}},
-		{"rtp-llm", RTPLLM, Deployment{TP: 4, ShmBytes: 64 * gib}},
-		{"mooncake", Mooncake, Deployment{ShmBytes: 64 * gib}},
+		{"vllm", VLLM, Deployment{ModelName: "Qwen/Qwen3-32B", Model: shape(t, "Qwen3-32B"), TP: 2, ShmFreeBytes: gib}},
+		{"sglang", SGLang, Deployment{ModelName: "deepseek-ai/DeepSeek-R1", Model: shape(t, "DeepSeek-R1"), TP: 8, ShmFreeBytes: 64 * gib}},
+		{"ucm", UCM, Deployment{ModelName: "deepseek-ai/DeepSeek-R1", Model: shape(t, "DeepSeek-R1"), TP: 8, ShmFreeBytes: 64 * gib}},
+		{"rtp-llm", RTPLLM, Deployment{TP: 4, ShmFreeBytes: 64 * gib}},
+		{"mooncake", Mooncake, Deployment{ShmFreeBytes: 64 * gib}},
 		{"nixl", NIXL, Deployment{}},
 	} {
 		c.d.Mount = "/mnt/3fs"
@@ -156,7 +156,7 @@ func TestShmAdvice(t *testing.T) {
 		{"little beside much", 64 * mib, 24 * gib, 1, fmt.Sprintf("size=%d ", 25*gib), true},
 		{"too small", gib, 0, 8, fmt.Sprintf("size=%d ", 6*gib), true},
 	} {
-		w, err := Write(LMCache, Deployment{Mount: "/mnt/3fs", Model: llama, TP: c.tp, ShmBytes: c.free, ShmTaken: c.taken})
+		w, err := Write(LMCache, Deployment{Mount: "/mnt/3fs", Model: llama, TP: c.tp, ShmFreeBytes: c.free, ShmUsedBytes: c.taken})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -179,7 +179,7 @@ func TestAnyNumberOfRanksWithoutAModel(t *testing.T) {
 				t.Errorf("%s, tp %d: %v", engine, tp, err)
 				continue
 			}
-			if sized := engine == VLLM || engine == SGLang || engine == UCM; sized && !strings.Contains(strings.Join(w.Notes, ""), "no model was named") {
+			if sized := engine == VLLM || engine == SGLang || engine == UCM; sized && !strings.Contains(strings.Join(w.Notes, ""), "no model was given") {
 				t.Errorf("%s, tp %d: notes %q", engine, tp, w.Notes)
 			}
 		}
@@ -233,7 +233,7 @@ func TestWriteRefuses(t *testing.T) {
 		{LMCache, Deployment{}, "the mount point is missing"},
 		{LMCache, Deployment{Mount: "mnt"}, "absolute path"},
 		{LMCache, Deployment{Mount: "/mnt/3fs/"}, "without a slash at the end"},
-		{LMCache, Deployment{Mount: "/mnt/3 fs"}, "blank"},
+		{LMCache, Deployment{Mount: "/mnt/3 fs"}, "whitespace"},
 		{LMCache, Deployment{Mount: "/mnt/3fs", Form: "url"}, "known: remote, mp"},
 		{LMCache, Deployment{Mount: "/mnt/3fs", Dirs: []string{"/mnt/3fsx"}}, "not below"},
 		{LMCache, Deployment{Mount: "/mnt/3fs", Dirs: []string{"/mnt/3fs/a,b"}}, "without commas"},

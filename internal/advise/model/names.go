@@ -8,11 +8,11 @@ import (
 	"github.com/kv3fs/kv3fs/internal/spelling"
 )
 
-// row is a model and the words that may follow its name, besides anyTails: a version
-// or a date only if that release is known to have this shape.
+// row is a model and the words that may follow its name, besides anyTails. They include a
+// version or a date only if that release is known to have this shape.
 type row struct {
 	Shape
-	tails string // separated by blanks
+	tails string // separated by spaces
 }
 
 func gqa(name string, layers, kvHeads, headDim int, tails ...string) row {
@@ -63,8 +63,8 @@ func rows() []row {
 	}
 }
 
-// anyTails are words that may follow any model's name: how it was fine-tuned, or how
-// its weights are stored.
+// anyTails are words that may follow any model's name. They say how it was fine-tuned or
+// how its weights are stored.
 const anyTails = "instruct chat base it hf fp8 fp4 nvfp4 bf16 awq gptq int4 int8 gguf w8a8 dynamic"
 
 // Names lists the models that Lookup knows.

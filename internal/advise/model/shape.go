@@ -1,5 +1,5 @@
 // Package model computes how many bytes of KV cache a token takes. It knows the shapes
-// of common models by name; any other shape can be spelled out.
+// of common models by name; other shapes can be given explicitly.
 package model
 
 import (
@@ -11,15 +11,15 @@ import (
 // cache. Either KVHeads and HeadDim are set (attention with a K and a V per
 // head) or LatentDim alone (MLA: one latent vector for all heads).
 type Shape struct {
-	Name      string // as the model's publisher writes it; "" for a shape that was spelled out
+	Name      string // as the model's publisher writes it; "" for a shape given explicitly
 	Layers    int    // only those that keep KV
 	KVHeads   int
 	HeadDim   int
-	LatentDim int   // MLA: rank of the compressed KV plus the part that carries the position
+	LatentDim int   // MLA: rank of the compressed KV plus the rotary part
 	DType     DType // of the KV cache, not of the weights; "" means BF16
 }
 
-// MLA reports whether K and V are one latent vector, which every rank holds whole.
+// MLA reports whether K and V are one latent vector, which every rank holds in full.
 func (s Shape) MLA() bool { return s.LatentDim > 0 }
 
 // DType is an element type of KV caches.
@@ -76,7 +76,7 @@ func (s Shape) Check() error {
 
 // BytesPerToken returns what one of tp tensor-parallel ranks keeps for a token. KV
 // heads are divided among the ranks; if there are fewer heads than ranks, several
-// ranks hold each head. Every rank holds MLA's latent vector whole.
+// ranks hold each head. Every rank holds MLA's latent vector in full.
 func (s Shape) BytesPerToken(tp int) (int64, error) {
 	if tp < 1 || tp > maxTP {
 		return 0, fmt.Errorf("model: tensor parallelism must be 1 to %d, not %d", maxTP, tp)

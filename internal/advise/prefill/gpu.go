@@ -26,7 +26,7 @@ func GPUs() []GPU {
 	}
 }
 
-// LookupGPU finds a GPU by name. It ignores case, the maker, and blanks, hyphens and
+// LookupGPU finds a GPU by name. It ignores case, the vendor, spaces, hyphens and
 // underscores.
 func LookupGPU(name string) (GPU, error) {
 	wanted := foldGPU(name)
@@ -45,13 +45,13 @@ func LookupGPU(name string) (GPU, error) {
 
 func foldGPU(name string) string {
 	name = strings.NewReplacer(" ", "", "-", "", "_", "").Replace(strings.ToLower(name))
-	for _, maker := range []string{"nvidia", "huawei", "ascend"} {
-		name = strings.TrimPrefix(name, maker)
+	for _, vendor := range []string{"nvidia", "huawei", "ascend"} {
+		name = strings.TrimPrefix(name, vendor)
 	}
 	return strings.TrimSuffix(name, "sxm")
 }
 
-// Hardware is what an instance of an engine computes on.
+// Hardware is the set of GPUs of one engine instance.
 type Hardware struct {
 	GPU   GPU
 	Count int
@@ -80,7 +80,7 @@ func (h Hardware) tflops() float64 {
 	return h.GPU.BF16TFLOPS
 }
 
-// FLOPS returns the peak of all GPUs together, in operations per second.
+// FLOPS returns the peak rate of all GPUs together, in operations per second.
 func (h Hardware) FLOPS() float64 { return h.tflops() * 1e12 * float64(h.Count) }
 
 func (h Hardware) String() string { return fmt.Sprintf("%dx%s", h.Count, h.GPU.Name) }

@@ -8,14 +8,14 @@ import (
 	"github.com/kv3fs/kv3fs/internal/spelling"
 )
 
-// Pipe is a way over which a whole instance of an engine loads KV.
+// Pipe is a link over which an engine instance loads KV cache.
 type Pipe struct {
 	Name           string
 	BytesPerSecond float64
 }
 
-// Pipes lists the pipes with a name: line rates, and the rate at which one client of
-// 3FS has been seen to read.
+// Pipes lists the known pipes. Their rates are line rates, except for 3fs, whose rate is
+// one at which a single 3FS client has been seen to read.
 func Pipes() []Pipe {
 	return []Pipe{
 		{"3fs", 40 << 30},
@@ -47,7 +47,7 @@ type Store struct {
 	Overhead      time.Duration // of a load of any size
 }
 
-// TokensPerSecond returns the rate at which tokens load, without overhead.
+// TokensPerSecond returns the rate at which KV cache loads, in tokens, without overhead.
 func (s Store) TokensPerSecond() float64 { return s.Pipe.BytesPerSecond / float64(s.BytesPerToken) }
 
 // Load returns how long the bytes of a prefix take, without overhead.
@@ -64,7 +64,7 @@ type TTFT struct {
 	Load        time.Duration // the load alone, without overhead
 }
 
-// Bound returns what takes longer in an overlapped request: "load" or "compute".
+// Bound returns which part of an overlapped request takes longer, "load" or "compute".
 func (t TTFT) Bound() string {
 	if t.Load > t.Ideal {
 		return "load"

@@ -10,12 +10,13 @@ import (
 // Model is a model's shape with the cost of a prefill.
 type Model struct {
 	model.Shape
-	Params     float64 // that a token passes through: of a mixture of experts, not all
+	Params     float64 // used for each token; of a mixture of experts, only the active ones
 	QueryHeads int
-	// Dimensions of a head's key and value during computation. For MLA they differ
-	// from those that are kept. Zero means HeadDim.
+	// Dimensions of a head's key and value during computation. For MLA they differ from
+	// those in the KV cache. Zero means HeadDim.
 	KeyDim, ValueDim int
-	// WindowedLayers attend only to a short window; their attention counts as free.
+	// WindowedLayers is the number of layers that attend only to a short window. Their
+	// attention counts as free.
 	WindowedLayers int
 }
 
@@ -55,7 +56,7 @@ func (m Model) dims() (key, value int) {
 	return key, value
 }
 
-// FLOPs returns the floating-point operations that compute a prompt of totalTokens whose
+// FLOPs returns the number of floating-point operations for a prompt of totalTokens whose
 // first cachedTokens are cached.
 func (m Model) FLOPs(cachedTokens, totalTokens int) float64 {
 	key, value := m.dims()
@@ -64,9 +65,9 @@ func (m Model) FLOPs(cachedTokens, totalTokens int) float64 {
 	return 2*m.Params*(total-cached) + a*(total-cached)*(total+cached)/2
 }
 
-// InstanceBytesPerToken returns what all tp ranks together load for a token: MLA's
-// latent vector once, although every rank needs it; a KV head once for each rank that
-// holds it.
+// InstanceBytesPerToken returns how many bytes all tp ranks together load for a token.
+// MLA's latent vector counts once, although every rank needs it; a KV head counts once
+// for each rank that holds it.
 func (m Model) InstanceBytesPerToken(tp int) (int64, error) {
 	perRank, err := m.BytesPerToken(tp)
 	if err != nil || m.MLA() {

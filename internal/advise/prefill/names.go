@@ -8,7 +8,7 @@ import (
 
 // compute holds the cost of a model, besides its shape.
 type compute struct {
-	billions         float64 // published number of parameters that a token passes through
+	billions         float64 // published number of parameters used for each token
 	queryHeads       int
 	keyDim, valueDim int // zero means the shape's
 	windowed         int

@@ -17,7 +17,7 @@ const DefaultMFU = 0.5
 type Profile struct {
 	Model    Model
 	Hardware Hardware
-	mfu      [][]float64 // by concurrency, then by length; a single value if nothing was measured
+	mfu      [][]float64 // by concurrency, then by length; a single value without measurements
 	// The grid on which mfu was measured, ascending.
 	concurrencies, lengths []int
 }
@@ -51,8 +51,8 @@ func (p *Profile) checkGrid() {
 // Measured reports whether the profile is fitted to published figures.
 func (p *Profile) Measured() bool { return len(p.lengths) > 1 }
 
-// MFU returns the share of the peak that is reached with a prompt of totalTokens when
-// concurrent requests arrive together.
+// MFU returns the share of the peak rate that is reached for a prompt of totalTokens when
+// that many concurrent requests arrive together.
 func (p *Profile) MFU(totalTokens, concurrent int) float64 {
 	i, rest := between(p.concurrencies, concurrent)
 	at := func(i int) float64 {
@@ -64,8 +64,8 @@ func (p *Profile) MFU(totalTokens, concurrent int) float64 {
 	return low + rest*(at(min(i+1, len(p.mfu)-1))-low)
 }
 
-// between locates x in an ascending grid: the index of the point before it, and its
-// logarithmic position between that and the next one.
+// between locates x in an ascending grid. It returns the index of the point before x, and
+// the logarithmic position of x between that point and the next.
 func between(grid []int, x int) (i int, rest float64) {
 	for i+1 < len(grid) && x >= grid[i+1] {
 		i++
@@ -77,8 +77,8 @@ func between(grid []int, x int) (i int, rest float64) {
 }
 
 // Request returns how long the GPUs work on one prompt of totalTokens whose first
-// cachedTokens are cached, when concurrent requests arrive together and run one after
-// the other. The last token of a prompt is always computed, for its output.
+// cachedTokens are cached, if that many concurrent requests arrive together and run one
+// after the other. The last token of a prompt is always computed, for its output.
 func (p *Profile) Request(cachedTokens, totalTokens, concurrent int) time.Duration {
 	if totalTokens < 1 {
 		return 0
@@ -103,8 +103,8 @@ func (p *Profile) Layers(cachedTokens, totalTokens, concurrent int) []time.Durat
 	return layers
 }
 
-// MeanTTFT returns the mean TTFT of concurrent requests as in Request, which arrive
-// together and wait only for the GPUs.
+// MeanTTFT returns the mean TTFT of concurrent requests, as in Request, that wait only for
+// the GPUs.
 func (p *Profile) MeanTTFT(cachedTokens, totalTokens, concurrent int) time.Duration {
 	return seconds(p.Request(cachedTokens, totalTokens, concurrent).Seconds() * (float64(max(concurrent, 1)) + 1) / 2)
 }

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Published is a row of a published table: the mean TTFT of concurrent requests that
-// arrived together.
+// Published is a row of a published table. Its times are the mean TTFT of concurrent
+// requests that arrived together.
 type Published struct {
 	Model       string // as model.Lookup knows it
 	GPU         string
@@ -52,7 +52,7 @@ func ucm(name string, gpus int, millisByConcurrency [][8]float64) (rows []Publis
 
 // MeasuredProfile returns the profile that reproduces UCM's published full-compute
 // column. It returns false if the table lacks this model on this hardware. A model with
-// a known name but another shape or size counts as another model.
+// a known name but a different shape or size counts as a different model.
 func MeasuredProfile(m Model, h Hardware) (*Profile, bool) {
 	known, err := Lookup(m.Name)
 	if known.DType = m.DType; err != nil || known != m {
