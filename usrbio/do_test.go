@@ -86,7 +86,7 @@ func TestDoAfterEarlyEnd(t *testing.T) {
 		}
 	}
 	b.p.stalled.Store(false)
-	b.r.Submit() // the peer has eaten the first one
+	b.r.Submit() // the peer has consumed the first one
 	next := requests(b, 6, 512)
 	if err := b.r.Do(soon(t), next); err != nil {
 		t.Fatal(err)

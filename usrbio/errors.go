@@ -21,8 +21,8 @@ var (
 	ErrDaemonGone = newErrno("usrbio: daemon gone", syscall.ENOTCONN)
 
 	// ErrProtocol (EPROTO): the daemon wrote something impossible into the ring: a
-	// marker out of range, or a completion of no request. The ring is not used any
-	// more; its requests in flight are as after a wait that ended early.
+	// marker out of range, or a completion that belongs to no request. The ring is not
+	// used any more; its requests stay in flight, as after a wait that ended early.
 	ErrProtocol = newErrno("usrbio: daemon broke the ring protocol", syscall.EPROTO)
 )
 

@@ -74,8 +74,8 @@ func (r *File) open(f *os.File) error {
 func (f *File) Ino() uint64 { return f.ino }
 
 // Close ends the registration. Requests still in flight may fail with EBADF.
-// close(2) asks the daemon; if it does not answer in time, as with Mount.Close, the
-// descriptor is closed later. Closing twice is harmless.
+// close(2) waits for the daemon; if the daemon does not answer in time (see
+// Mount.Close), the descriptor is closed later. Closing twice is harmless.
 func (f *File) Close(ctx context.Context) error {
 	return f.closing.do(ctx, func() error {
 		f.closed.Store(true)

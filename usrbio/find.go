@@ -32,7 +32,7 @@ const (
 // If the mount hangs, FindMount returns ctx.Err(), or ETIMEDOUT after 30 seconds;
 // one thread of this process then stays blocked until the daemon answers.
 func FindMount(ctx context.Context, path string) (string, error) {
-	var mountPoint string // fn's, until bounded has returned without an error
+	var mountPoint string // fn may write it until bounded has returned nil
 	err := bounded(ctx, func() (err error) {
 		mountPoint, err = findMountOf(path)
 		return err
@@ -102,10 +102,10 @@ func within(path, dir string) bool {
 	return ok && (rest == "" || rest[0] == '/')
 }
 
-// IsHF3FS reports whether f is a file or directory of a 3FS, by an ioctl. The error
-// is about ctx or a mount that hangs, as with FindMount.
+// IsHF3FS reports whether f is a file or directory of a 3FS, by an ioctl. Like
+// FindMount, it returns an error if ctx ends or the mount hangs.
 func IsHF3FS(ctx context.Context, f *os.File) (bool, error) {
-	var is bool // fn's, until bounded has returned without an error
+	var is bool // fn may write it until bounded has returned nil
 	err := bounded(ctx, func() error {
 		is = hasMagic(f)
 		return nil

@@ -56,9 +56,9 @@ type Iov struct {
 	closing    once
 	inFlight   atomic.Int64 // requests on it; only in builds that assert invariants
 
-	registered bool        // the link is ours to unlink
-	created    bool        // the object is ours
-	named      atomic.Bool // our object still has its name
+	registered bool        // Close removes the link
+	created    bool        // NewIov made the object
+	named      atomic.Bool // the object that NewIov made still has its name
 	object     string
 }
 
@@ -92,8 +92,8 @@ func (m *Mount) NewIov(ctx context.Context, sizeBytes int64, o IovOptions) (*Iov
 
 // RegisterIov makes an iov of an existing object in /dev/shm, all of it; name has
 // no slash. The caller removes the object's name, at any time from now on. The
-// object must not be made smaller while the iov is open. The bounds are those of
-// NewIov.
+// object must not be made smaller while the iov is open. If the daemon does not
+// answer, the error is that of NewIov.
 func (m *Mount) RegisterIov(ctx context.Context, name string, o IovOptions) (*Iov, error) {
 	op := "register iov " + name
 	mem, err := shm.Open(name)
@@ -110,8 +110,8 @@ func (m *Mount) RegisterIov(ctx context.Context, name string, o IovOptions) (*Io
 
 // OpenIov maps an iov that another process of the same user has registered and
 // whose object still has its name. o.BlockBytes must be the same as in that
-// process. The registration belongs to that process and ends with it. The bounds
-// are those of NewIov.
+// process. The registration belongs to that process and ends with it. If the daemon
+// does not answer, the error is that of NewIov.
 func (m *Mount) OpenIov(ctx context.Context, id ID, o IovOptions) (*Iov, error) {
 	op := "open iov " + id.String()
 	link := wire.Link{ID: wire.UUID(id), BlockBytes: o.BlockBytes}.Name()
@@ -121,7 +121,7 @@ func (m *Mount) OpenIov(ctx context.Context, id ID, o IovOptions) (*Iov, error) 
 	}
 	name, ok := strings.CutPrefix(target, shm.Dir+"/")
 	if !ok || name == "" || strings.Contains(name, "/") {
-		return nil, explain(op, fmt.Errorf("it is at %s: %w", target, syscall.EIO))
+		return nil, explain(op, fmt.Errorf("its link points to %s: %w", target, syscall.EIO))
 	}
 	mem, err := shm.Open(name)
 	if err != nil {
@@ -169,8 +169,8 @@ func (v *Iov) ID() ID { return v.id }
 func (v *Iov) Size() int64 { return v.sizeBytes }
 
 // Bytes returns the memory itself, valid until Close. Touching it later crashes
-// the program. So does touching it after the object was made smaller, which takes
-// its name (see Unlink) and its owner's rights.
+// the program. So does touching it after another process has made the object
+// smaller; that process needs the object's name (see Unlink) and its owner's rights.
 func (v *Iov) Bytes() []byte {
 	if v.closed.Load() {
 		return nil

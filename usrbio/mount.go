@@ -32,8 +32,8 @@ type Mount struct {
 }
 
 // Open connects to the daemon of the mount that holds path. ErrNotMounted means
-// that path is not on a 3FS, ErrDaemonGone that the daemon has stopped. The bounds
-// are those of FindMount.
+// that path is not on a 3FS, ErrDaemonGone that the daemon has stopped. If the
+// mount hangs, the error is that of FindMount.
 func Open(ctx context.Context, path string) (*Mount, error) {
 	mp, err := FindMount(ctx, path)
 	if err != nil {
@@ -67,9 +67,9 @@ func (m *Mount) Path() string { return m.path }
 // afterwards. It does not wait for requests in flight. Closing twice is harmless.
 //
 // What this process holds is released in any case. ctx bounds only the wait for
-// the daemon, as does half a minute (ETIMEDOUT), waited once. A registration whose
-// removal the daemon has not confirmed by then is removed when the daemon answers
-// or when this process ends.
+// the daemon, which lasts at most 30 seconds in all (ETIMEDOUT). A registration
+// whose removal the daemon has not confirmed by then is removed when the daemon
+// answers or when this process ends.
 func (m *Mount) Close(ctx context.Context) error {
 	return m.closing.do(ctx, func() error { return m.close(ctx) })
 }
@@ -138,7 +138,7 @@ func (m *Mount) submitSem(ctx context.Context, p wire.Priority) (*shm.NamedSem, 
 	}
 	name, ok := strings.CutPrefix(target, shm.Dir+"/sem.")
 	if !ok || name == "" || strings.Contains(name, "/") {
-		return nil, fmt.Errorf("%s points to %s, no semaphore: %w", link, target, syscall.EIO)
+		return nil, fmt.Errorf("%s points to %s, which is not a semaphore: %w", link, target, syscall.EIO)
 	}
 	if s, err = shm.OpenSem(name); err != nil {
 		return nil, fmt.Errorf("%s is not in this %s, which must be the daemon's: %w", link, shm.Dir, err)

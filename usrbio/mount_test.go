@@ -247,7 +247,7 @@ func daemonEnds(t *testing.T, signal syscall.Signal) {
 func TestDaemonHangs(t *testing.T) {
 	d := serve(t, "")
 	m := must(usrbio.Open(bg, d.Mount))(t)
-	m.SetPatience(500 * time.Millisecond)
+	m.SetAnswerTimeout(500 * time.Millisecond)
 	for range 20 {
 		must(m.NewRing(bg, usrbio.RingOptions{Entries: 4}))(t)
 		must(m.NewIov(bg, 4096, usrbio.IovOptions{}))(t)
@@ -256,7 +256,7 @@ func TestDaemonHangs(t *testing.T) {
 		file.Close()
 	}
 	other := must(usrbio.Open(bg, d.Mount))(t) // with files and no rings
-	other.SetPatience(500 * time.Millisecond)
+	other.SetAnswerTimeout(500 * time.Millisecond)
 	file := must(os.Create(filepath.Join(d.Mount, "g")))(t)
 	must(other.Register(bg, file))(t)
 	file.Close()

@@ -24,7 +24,7 @@ type registrar interface {
 	// probe is readlink for a caller that checks whether the daemon is alive. It
 	// may block forever.
 	probe(name string) error
-	// call runs fn, which asks the daemon something and may run on any thread. If
+	// call runs fn, which queries the daemon and may run on any thread. If
 	// call returns before fn succeeds, undo runs afterwards.
 	call(ctx context.Context, fn func() error, undo func()) error
 	// finish runs fn like call, but always: later if it cannot run in time.
@@ -40,37 +40,37 @@ type registrar interface {
 // directory also does all registering and runs no other goroutine. It exits
 // with the iovsDir, so that its thread ID is not soon another's.
 //
-// A daemon that has not answered in time is not waited for again until it does: a
+// Once the daemon has missed the timeout, no call waits for it until it answers: a
 // caller with a hundred rings to close must not wait a hundred times. What could
-// not be done in time is done when the daemon answers.
+// not be done in time is postponed until the daemon answers.
 type iovsDir struct {
 	*responder
 	work  chan func()
 	quit  chan struct{}
 	ended chan struct{} // closed when the thread has exited and dir is closed
-	owing chan struct{} // signals that owed is not empty
+	wake  chan struct{} // signals that postponed is not empty
 	calls chan struct{} // a token for each call on a thread of its own
 
 	// Set on the registering thread; others may read them once the directory is open.
 	dir *os.File
 	dev uint64
 
-	mu   sync.Mutex
-	owed []func() // what the registering thread does when the daemon answers
-	over bool     // the registering thread will not look at owed again
+	mu        sync.Mutex
+	postponed []func() // what the registering thread does when the daemon answers
+	over      bool     // the registering thread will not look at postponed again
 }
 
 // maxCalls bounds how many threads a daemon that hangs can occupy, beside the
 // registering thread.
 const maxCalls = 32
 
-func newIovsDir(patience time.Duration) *iovsDir {
+func newIovsDir(answerTimeout time.Duration) *iovsDir {
 	d := &iovsDir{
-		responder: newResponder(patience),
+		responder: newResponder(answerTimeout),
 		work:      make(chan func()),
 		quit:      make(chan struct{}),
 		ended:     make(chan struct{}),
-		owing:     make(chan struct{}, 1),
+		wake:      make(chan struct{}, 1),
 		calls:     make(chan struct{}, maxCalls),
 	}
 	go d.run()
@@ -78,7 +78,7 @@ func newIovsDir(patience time.Duration) *iovsDir {
 }
 
 func openIovsDir(ctx context.Context, mountPath string) (*iovsDir, error) {
-	d := newIovsDir(patience)
+	d := newIovsDir(answerTimeout)
 	err := d.do(ctx, func() error {
 		dir, err := os.OpenFile(filepath.Join(mountPath, virtDir, "iovs"), os.O_RDONLY|unix.O_DIRECTORY, 0)
 		if err != nil {
@@ -108,10 +108,10 @@ func (d *iovsDir) run() {
 		select {
 		case fn := <-d.work:
 			fn()
-		case <-d.owing:
-			d.doOwed(false)
+		case <-d.wake:
+			d.runPostponed(false)
 		case <-d.quit:
-			d.doOwed(true)
+			d.runPostponed(true)
 			if d.dir != nil {
 				d.dir.Close()
 			}
@@ -128,7 +128,7 @@ func (d *iovsDir) do(ctx context.Context, fn func() error, undo func()) error {
 		return err
 	}
 	q := d.question(fn, undo)
-	timer := time.NewTimer(d.patience)
+	timer := time.NewTimer(d.answerTimeout)
 	defer timer.Stop()
 	select {
 	case d.work <- q.ask:
@@ -146,7 +146,7 @@ func (d *iovsDir) do(ctx context.Context, fn func() error, undo func()) error {
 
 func (d *iovsDir) call(ctx context.Context, fn func() error, undo func()) error {
 	q := d.question(fn, undo)
-	timer := time.NewTimer(d.patience)
+	timer := time.NewTimer(d.answerTimeout)
 	defer timer.Stop()
 	if err := d.begin(ctx, q, timer); err != nil {
 		return err
@@ -156,10 +156,10 @@ func (d *iovsDir) call(ctx context.Context, fn func() error, undo func()) error 
 
 func (d *iovsDir) finish(ctx context.Context, fn func() error) error {
 	q := d.question(fn, nil)
-	timer := time.NewTimer(d.patience)
+	timer := time.NewTimer(d.answerTimeout)
 	defer timer.Stop()
 	if err := d.begin(ctx, q, timer); err != nil {
-		d.owe(func() { _ = fn() }) // tried once more, with nobody left to tell
+		d.postpone(func() { _ = fn() }) // no caller waits for its error
 		return err
 	}
 	return d.await(ctx, q, timer)
@@ -186,28 +186,28 @@ func (d *iovsDir) begin(ctx context.Context, q *question, timer *time.Timer) err
 	}
 }
 
-// owe leaves fn to the registering thread, for when the daemon answers.
-func (d *iovsDir) owe(fn func()) {
+// postpone leaves fn to the registering thread, which runs it when the daemon answers.
+func (d *iovsDir) postpone(fn func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.over {
-		go fn() // closed meanwhile: nothing is left to wait for it
+		go fn() // closed meanwhile: no caller waits for fn any more
 		return
 	}
-	d.owed = append(d.owed, fn)
+	d.postponed = append(d.postponed, fn)
 	select {
-	case d.owing <- struct{}{}:
+	case d.wake <- struct{}{}:
 	default:
 	}
 }
 
-// doOwed runs on the registering thread, and so do linkNow and unlinkNow.
-func (d *iovsDir) doOwed(last bool) {
+// runPostponed runs on the registering thread, and so do linkNow and unlinkNow.
+func (d *iovsDir) runPostponed(last bool) {
 	d.mu.Lock()
-	owed := d.owed
-	d.owed, d.over = nil, last
+	postponed := d.postponed
+	d.postponed, d.over = nil, last
 	d.mu.Unlock()
-	for _, fn := range owed {
+	for _, fn := range postponed {
 		fn()
 	}
 }
@@ -233,7 +233,7 @@ func (d *iovsDir) linkNow(target, name string) error {
 func (d *iovsDir) unlink(ctx context.Context, name string) error {
 	err := d.do(ctx, func() error { return d.unlinkNow(name) }, nil)
 	if err == syscall.ETIMEDOUT || err != nil && err == ctx.Err() {
-		d.owe(func() { _ = d.unlinkNow(name) })
+		d.postpone(func() { _ = d.unlinkNow(name) })
 	}
 	return err
 }
@@ -243,7 +243,7 @@ func (d *iovsDir) unlinkNow(name string) error {
 }
 
 func (d *iovsDir) readlink(ctx context.Context, name string) (string, error) {
-	var target string // fn's, until do has returned without an error
+	var target string // fn may write it until do has returned nil
 	err := d.do(ctx, func() (err error) {
 		target, err = d.readlinkNow(name)
 		return err
@@ -278,7 +278,7 @@ func (d *iovsDir) readlinkNow(name string) (string, error) {
 // thread exits when the daemon answers.
 func (d *iovsDir) close(ctx context.Context) error {
 	close(d.quit)
-	timer := time.NewTimer(d.patience)
+	timer := time.NewTimer(d.answerTimeout)
 	defer timer.Stop()
 	select {
 	case <-d.ended:
@@ -292,7 +292,7 @@ func (d *iovsDir) close(ctx context.Context) error {
 	}
 }
 
-// removed drops those errors of an unlink that mean that the name is gone.
+// removed ignores the errors of an unlink that mean that the name is gone already.
 func removed(op string, err error) error {
 	if err == nil || errors.Is(err, syscall.ENOENT) || daemonGone(err) {
 		return nil

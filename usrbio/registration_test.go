@@ -12,10 +12,10 @@ import (
 )
 
 // testDir is an iovsDir on an ordinary directory, whose calls hang on demand.
-func testDir(t *testing.T, patience time.Duration) (*iovsDir, string) {
+func testDir(t *testing.T, answerTimeout time.Duration) (*iovsDir, string) {
 	t.Helper()
 	path := t.TempDir()
-	d := newIovsDir(patience)
+	d := newIovsDir(answerTimeout)
 	err := d.do(bg, func() (err error) {
 		d.dir, err = os.Open(path)
 		return err
@@ -118,7 +118,7 @@ func TestRegistrarOfHungDaemon(t *testing.T) {
 	}
 }
 
-// The daemon answers while the registrar is still open: what is owed is done then, not
+// The daemon answers while the registrar is still open: what was postponed is done then, not
 // at the end.
 func TestRegistrarMakesUp(t *testing.T) {
 	d, path := testDir(t, 20*time.Millisecond)
@@ -129,7 +129,7 @@ func TestRegistrarMakesUp(t *testing.T) {
 	d.do(bg, func() error { <-answer; return nil }, nil)
 	d.unlink(bg, "a")
 	close(answer)
-	eventually(t, "the owed unlink", func() bool { return !exists(t, filepath.Join(path, "a")) })
+	eventually(t, "the postponed unlink", func() bool { return !exists(t, filepath.Join(path, "a")) })
 	d.close(bg)
 	<-d.ended
 }

@@ -63,8 +63,8 @@ const (
 	step     = time.Millisecond      // between checks while requests are in flight
 	idleStep = 10 * time.Millisecond // while none is
 
-	probeGap     = 250 * time.Millisecond // between probes of the daemon, likewise
-	idleProbeGap = time.Second
+	probeGap     = 250 * time.Millisecond // between probes of the daemon while requests are in flight
+	idleProbeGap = time.Second            // while none is
 )
 
 // link returns the registration for these options.
@@ -119,9 +119,9 @@ type Ring struct {
 	ticket  uint64       // of the latest request
 
 	turn       chan struct{} // holds a token while a goroutine is in Wait or unmaps the memory
-	cqeTail    int32         // likewise, by the holder of turn
-	brisk      bool          // the last Wait got its completions in quick succession; likewise
-	quietSince time.Time     // when completions ceased, or the last probe began; likewise
+	cqeTail    int32         // written by the holder of turn only; the copy in the ring is for the daemon
+	fast       bool          // the last Wait got its completions in quick succession; under turn
+	quietSince time.Time     // when completions ceased, or the last probe began; under turn
 
 	batch batch // of Do
 
@@ -248,7 +248,8 @@ func held(v *Iov) *Iov {
 	return nil
 }
 
-// publish writes a request into the ring and moves the head past it.
+// publish fills an argument slot and a submission entry of the ring, and moves the
+// head past the entry.
 func (r *Ring) publish(slot int32, args *wire.Args) error {
 	if invariants.Enabled {
 		invariants.Check(!r.prep.TryLock(), "publish without prep held")
@@ -321,10 +322,10 @@ func (c Completion) Err() error {
 // and returns their number. It returns when there are atLeast that many, or when dst
 // is full. It takes more if more are ready; with atLeast 0 it does not wait.
 //
-// With fewer it returns an error, and the completions it has are valid all the same:
-// ctx.Err() within some 10 ms, ErrDaemonGone, ErrProtocol or os.ErrClosed. EINVAL:
-// dst is empty. Wait does not count what is in flight: asked for more completions
-// than will ever come, it waits for its context.
+// If it returns fewer, it also returns an error; the completions in dst are valid all
+// the same. The error is ctx.Err() (within about 10 ms), ErrDaemonGone, ErrProtocol or
+// os.ErrClosed; EINVAL means that dst is empty. Wait does not count what is in flight:
+// if atLeast is more than will ever come, it waits until its context ends.
 //
 // A Result that is not possible, such as more bytes than requested (a real 3FS can
 // report that if a batch of reads meets holes), is returned as -EIO.
@@ -356,7 +357,7 @@ func (r *Ring) Wait(ctx context.Context, dst []Completion, atLeast int) (n int, 
 			r.quiet()
 		}
 		if n >= atLeast {
-			r.brisk = n > 0 && time.Since(began) < time.Duration(n)*briskEach
+			r.fast = n > 0 && time.Since(began) < time.Duration(n)*fastEach
 			return n, r.broken()
 		}
 		if end := r.end.Load(); end != nil {
@@ -366,10 +367,10 @@ func (r *Ring) Wait(ctx context.Context, dst []Completion, atLeast int) (n int, 
 			return n, err
 		}
 		switch took := time.Since(began); {
-		case r.brisk && took < spinFor:
+		case r.fast && took < spinFor:
 		case r.nap(ctx, took, n, atLeast-n):
 		default:
-			r.brisk = false
+			r.fast = false
 			r.pause(ctx)
 		}
 	}
@@ -379,8 +380,8 @@ func (r *Ring) Wait(ctx context.Context, dst []Completion, atLeast int) (n int, 
 // for a moment before it sleeps. Then the daemon need not wake it, which would cost
 // each side as much as several requests.
 const (
-	briskEach = 3 * time.Microsecond
-	spinFor   = 40 * time.Microsecond
+	fastEach = 3 * time.Microsecond
+	spinFor  = 40 * time.Microsecond
 )
 
 // Bounds of a nap, and the least time for each completion that makes one worthwhile:
@@ -391,13 +392,13 @@ const (
 	leastEach = 40 * time.Microsecond
 )
 
-// napUntil is the time without a completion after which naps end: the daemon is then
-// waiting for something, its posts are rare, and looking for them costs more.
+// napUntil is the time without a completion after which Wait naps no more: the daemon
+// is then waiting for something, its posts are rare, and waking to look costs more.
 const napUntil = 2 * time.Millisecond
 
 // nap sleeps for half of the time that the missing completions should take, judging
-// by those that are done, and reports whether it slept. Asleep on the semaphore, it
-// would be woken for each completion, which costs the daemon a system call and both
+// by those that are done, and reports whether it slept. A waiter that sleeps on the
+// semaphore is woken for each completion, which costs the daemon a system call and both
 // sides a thread switch: at 1 MiB a tenth of the copy.
 func (r *Ring) nap(ctx context.Context, took time.Duration, done, missing int) bool {
 	if done == 0 || missing < 2 || !r.quietSince.IsZero() && time.Since(r.quietSince) > napUntil {
@@ -444,7 +445,7 @@ func (r *Ring) reap(dst []Completion) (n int) {
 			r.mem.CopyOut(b[:], r.layout.CqeOff(tail))
 			cqe.Decode(&b)
 			tail = r.layout.Next(tail)
-			asked, ok := r.slots.give(int(cqe.Index), cqe.Userdata)
+			asked, ok := r.slots.release(int(cqe.Index), cqe.Userdata)
 			if !ok {
 				r.fail(fmt.Errorf("%w: completion of slot %d, which is not in flight", ErrProtocol, cqe.Index))
 				continue
@@ -495,8 +496,8 @@ func (r *Ring) pause(ctx context.Context) {
 	}
 }
 
-// quiet notes that there was nothing to collect. If that has lasted, it probes
-// whether the daemon is still there.
+// quiet notes that there was nothing to collect. If that has been so for a while, it
+// probes whether the daemon is still there.
 func (r *Ring) quiet() {
 	now := time.Now()
 	if r.quietSince.IsZero() {
@@ -511,9 +512,9 @@ func (r *Ring) quiet() {
 	r.probe()
 }
 
-// probe asks the daemon for our registration, on a goroutine of its own and one
-// question at a time: a daemon that hangs must not delay the wait. Nothing waits for
-// that goroutine; it ends when the daemon answers or exits.
+// probe looks up our registration with the daemon, one lookup at a time and on a
+// goroutine of its own: a daemon that hangs must not delay the wait. Nothing waits
+// for that goroutine; it ends when the daemon answers or exits.
 func (r *Ring) probe() {
 	if r.probing.Swap(true) {
 		return

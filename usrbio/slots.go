@@ -8,8 +8,9 @@ import (
 )
 
 // slots records which argument slots of a ring are in flight and what was
-// requested in each. One goroutine at a time takes slots (the preparer) and one
-// frees them (the waiter); handing over the busy bit hands over the record, too.
+// requested in each. The slots themselves are in the ring's memory, where
+// Ring.publish fills them. One goroutine at a time takes slots (the preparer) and one
+// releases them (the waiter); handing over the busy bit hands over the record, too.
 type slots struct {
 	busy   []atomic.Uint64 // bit i%64 of word i/64: slot i is in flight
 	issued []issued
@@ -56,8 +57,8 @@ func (s *slots) take(i int, r issued) {
 	s.busy[i/64].Or(1 << (i % 64))
 }
 
-// give frees slot i if it is in flight under that ticket.
-func (s *slots) give(i int, ticket uint64) (r issued, ok bool) {
+// release frees slot i if it is in flight under that ticket.
+func (s *slots) release(i int, ticket uint64) (r issued, ok bool) {
 	if i < 0 || i >= s.n || !s.isBusy(i) || s.issued[i].ticket != ticket {
 		return issued{}, false
 	}

@@ -18,7 +18,7 @@ func TestSlotsLowestFirst(t *testing.T) {
 			t.Fatalf("%d slots: lowest %d of a full set of %d", n, got, s.inFlight())
 		}
 		for i := n - 1; i >= 0; i-- { // each one freed is the lowest
-			if r, ok := s.give(i, uint64(i)+1); !ok || r.userdata != uint64(i)*3 {
+			if r, ok := s.release(i, uint64(i)+1); !ok || r.userdata != uint64(i)*3 {
 				t.Errorf("%d slots: %d came back as %+v, %v", n, i, r, ok)
 			}
 			if got := s.lowest(); got != i {
@@ -38,15 +38,15 @@ func TestSlotsRefuse(t *testing.T) {
 		i      int
 		ticket uint64
 	}{{-1, 5}, {1, 5}, {64, 0}, {65, 0}, {127, 0}, {128, 0}, {1 << 30, 0}, {-1 << 31, 0}, {0, 0}, {0, 4}} {
-		if _, ok := s.give(c.i, c.ticket); ok {
+		if _, ok := s.release(c.i, c.ticket); ok {
 			t.Errorf("slot %d was freed under ticket %d", c.i, c.ticket)
 		}
 	}
-	r, ok := s.give(0, 5)
+	r, ok := s.release(0, 5)
 	if !ok || r.userdata != 50 || r.length != 500 {
 		t.Errorf("got %+v, %v", r, ok)
 	}
-	if _, ok := s.give(0, 5); ok {
+	if _, ok := s.release(0, 5); ok {
 		t.Error("slot 0 was freed twice")
 	}
 }

@@ -7,21 +7,21 @@ import (
 	"time"
 )
 
-// patience bounds every call that the daemon must answer, whatever the caller's
-// context. A daemon that works answers these calls from memory.
-const patience = 30 * time.Second
+// answerTimeout bounds every call that the daemon must answer, even if the caller's
+// context lasts longer. A working daemon answers these calls from memory.
+const answerTimeout = 30 * time.Second
 
 // responder bounds the waits for one daemon's answers. Once a wait has lasted for
-// patience, the daemon counts as hung and no call waits for it until it answers.
+// answerTimeout, the daemon counts as hung and no call waits for it until it answers.
 type responder struct {
-	patience time.Duration
+	answerTimeout time.Duration
 
 	mu   sync.Mutex
 	hung chan struct{} // closed while the daemon counts as hung, then replaced
 }
 
-func newResponder(patience time.Duration) *responder {
-	return &responder{patience: patience, hung: make(chan struct{})}
+func newResponder(answerTimeout time.Duration) *responder {
+	return &responder{answerTimeout: answerTimeout, hung: make(chan struct{})}
 }
 
 // whileHung returns a channel that is closed when the daemon counts as hung.
@@ -41,7 +41,8 @@ func (r *responder) giveUp() error {
 	return syscall.ETIMEDOUT
 }
 
-// answered notes an answer that came too late: the daemon works again.
+// answered notes an answer that came after its caller stopped waiting: the daemon
+// works again.
 func (r *responder) answered() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -50,7 +51,8 @@ func (r *responder) answered() {
 	}
 }
 
-// expired reports, as an error, that there is nothing to wait for from the start.
+// expired returns an error if a call need not even begin: the daemon counts as hung,
+// or ctx has ended.
 func (r *responder) expired(ctx context.Context) error {
 	if isClosed(r.whileHung()) {
 		return syscall.ETIMEDOUT
@@ -112,15 +114,15 @@ func (r *responder) await(ctx context.Context, q *question, timer *time.Timer) e
 	return err
 }
 
-// bounded runs fn where there is no Mount yet. If it returns early, fn keeps a
-// thread until the daemon answers.
+// bounded runs fn with the same bounds where there is no Mount yet. If it returns
+// early, fn keeps a thread until the daemon answers.
 func bounded(ctx context.Context, fn func() error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	r := newResponder(patience)
+	r := newResponder(answerTimeout)
 	q := r.question(fn, nil)
-	timer := time.NewTimer(r.patience)
+	timer := time.NewTimer(r.answerTimeout)
 	defer timer.Stop()
 	go q.ask()
 	return r.await(ctx, q, timer)
@@ -131,7 +133,7 @@ func bounded(ctx context.Context, fn func() error) error {
 type once struct {
 	mu   sync.Mutex
 	done chan struct{} // nil: not begun
-	err  error         // before done is closed
+	err  error         // valid once done is closed
 }
 
 func (o *once) do(ctx context.Context, fn func() error) error {
