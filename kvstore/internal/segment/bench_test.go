@@ -53,8 +53,8 @@ func sparse(b *testing.B, blocks int) Options {
 	return o
 }
 
-// BenchmarkReopenMillion opens a store of a million blocks, and tells what its index
-// takes in memory.
+// BenchmarkReopenMillion opens a store of a million blocks, and reports how much memory
+// its index takes.
 func BenchmarkReopenMillion(b *testing.B) {
 	o := sparse(b, million)
 	for b.Loop() {

@@ -11,7 +11,7 @@ import (
 // those that write headers and indexes, and fdatasync.
 const callers = 4
 
-// call makes such a call for a segment, and waits for it at most for the store's timeout.
+// call runs such a call for a segment and waits for it, at most for the store's timeout.
 // A call that has not returned by then may still write at any time, so the segment stays
 // pinned until it returns.
 func (s *Store) call(seg *segment, do func() error) error {

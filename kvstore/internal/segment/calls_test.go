@@ -13,8 +13,8 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/internal/workerpool"
 )
 
-// A device that does not come back from writing a segment: blocks still come and go, in
-// the other segments, and that one is used again when it has come back.
+// While the device hangs in a write to one segment, blocks are saved and loaded in the
+// others. When the write returns, the segment is used again.
 func TestHungDevice(t *testing.T) { synctest.Test(t, hungDevice) }
 
 func hungDevice(t *testing.T) {
@@ -38,7 +38,7 @@ func hungDevice(t *testing.T) {
 		settled(t, s)
 	}
 	if s.generationOf(first) != generation {
-		t.Error("the segment was begun anew while somebody may write to it")
+		t.Error("the segment has a new generation while the hung call may still write to it")
 	}
 	loads(t, s, keysOf(100+9*slots, slots)...)
 	close(release)
@@ -51,7 +51,7 @@ func hungDevice(t *testing.T) {
 	}
 }
 
-// Close does not wait for ever for a device that is gone, and says that it is.
+// Close does not wait forever for a device that is gone, and returns an error.
 func TestCloseOnHungDevice(t *testing.T) { synctest.Test(t, closeOnHungDevice) }
 
 func closeOnHungDevice(t *testing.T) {

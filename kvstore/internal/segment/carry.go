@@ -17,8 +17,8 @@ import (
 const carryBytes = 16 << 20
 
 // carry copies a segment's hottest blocks to the segment that is being written. The copy
-// replaces the block in the table when its head is written. After a crash in between both
-// are on the disk, and the newer generation counts.
+// replaces the block in the table when its head is written. After a crash before the old
+// segment's next generation both are on the disk, and the newer one counts.
 //
 // Slots are taken before anything is read: the segment that is being written has just been
 // begun, and saves would soon have filled it. If there are too few slots, fewer blocks are
@@ -94,7 +94,7 @@ type carrier struct {
 	old       *segment
 	copies    []copying
 	abandoned bool // the storage may still use the memory
-	stopped   bool // the others are left
+	stopped   bool // no more are copied
 }
 
 // copying is a block that is being copied from one slot to another.
@@ -138,7 +138,7 @@ func (c *carrier) copyAll() {
 	}
 }
 
-// isAt reports whether a block is found in that place. It may have been deleted, or
+// isAt reports whether the table has a block in that place. It may have been deleted, or
 // quarantined.
 func (s *Store) isAt(key kv.Key, p place) bool {
 	s.mu.RLock()
@@ -217,8 +217,8 @@ func (s *Store) checkBlock(head *blockhead.Head, raw, data []byte, key kv.Key, g
 	return nil
 }
 
-// finish makes a copy found, unless the block is gone by now, and ends the writing of its
-// slot.
+// finish enters a copy into the table, unless the block is gone by now, and ends the
+// writing of its slot.
 func (c *carrier) finish(p *copying) {
 	s := c.s
 	s.mu.Lock()

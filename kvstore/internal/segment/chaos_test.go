@@ -15,9 +15,9 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/internal/transfer"
 )
 
-// Batches that overlap, are cut up and cancelled, on a disk that fails, falls short and
-// is late at random, in extreme layouts and sizes: no wrong bytes are loaded, and when the
-// disk has recovered nothing is left pinned, and everything works.
+// Batches overlap, are cut up and cancelled, on a disk that fails, falls short and is
+// late at random, in extreme layouts and sizes. No wrong bytes are loaded. When the disk
+// has recovered, nothing is left pinned and everything works.
 func TestChaos(t *testing.T) {
 	for _, l := range []kv.Layout{
 		{BlockBytes: 1, ShardBytes: 1}, {BlockBytes: 3, ShardBytes: 1},
@@ -26,7 +26,7 @@ func TestChaos(t *testing.T) {
 		for _, c := range []struct{ segments, slots int }{{3, 1}, {4, 2}, {8, 3}} {
 			t.Run(fmt.Sprintf("%d in %d, %d segments of %d", l.BlockBytes, l.Shards(), c.segments, c.slots), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					m := newMeddler()
+					m := newInterceptor()
 					o := options(t.TempDir(), l, c.segments, c.slots)
 					o.Engine, o.Timeout, o.CarryFraction = m, time.Second, maxCarry
 					chaos(t, open(t, o), m)
@@ -36,8 +36,8 @@ func TestChaos(t *testing.T) {
 	}
 }
 
-func chaos(t *testing.T, s *Store, m *meddler) {
-	m.meddle(badDisk)
+func chaos(t *testing.T, s *Store, m *interceptor) {
+	m.intercept(badDisk)
 	var all sync.WaitGroup
 	for w := range 6 {
 		all.Go(func() {
@@ -48,7 +48,7 @@ func chaos(t *testing.T, s *Store, m *meddler) {
 		})
 	}
 	all.Wait()
-	m.meddle(nil)
+	m.intercept(nil)
 	until(t, "nothing is in use", func() bool { return s.unfinished.Len() == 0 && idle(s) })
 	until(t, "it is written to again", func() bool {
 		return beginSave(t, s, shardsOf(s.Layout(), keyOf(9000))).Wait(context.Background()) == nil

@@ -18,9 +18,9 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/internal/transfer"
 )
 
-// crasher is an engine under which a process or a machine ends at a given write.
+// crasher is an engine that simulates a kill or a power cut at a given write.
 type crasher struct {
-	*meddler
+	*interceptor
 	t   *testing.T
 	dir string
 
@@ -44,13 +44,13 @@ type undo struct {
 const lateWrites = 24
 
 func newCrasher(t *testing.T, dir string, at int, power bool, known func() []kv.Key) *crasher {
-	c := &crasher{meddler: newMeddler(), t: t, dir: dir, at: at, power: power, known: known, rng: rand.New(rand.NewPCG(uint64(at), 3))}
-	c.meddle(c.with)
+	c := &crasher{interceptor: newInterceptor(), t: t, dir: dir, at: at, power: power, known: known, rng: rand.New(rand.NewPCG(uint64(at), 3))}
+	c.intercept(c.with)
 	return c
 }
 
 func (c *crasher) Open(f *os.File) (transfer.File, error) {
-	file, err := c.meddler.Engine.Open(f)
+	file, err := c.interceptor.Engine.Open(f)
 	return named{file, f.Name()}, err
 }
 
@@ -94,7 +94,7 @@ func (c *crasher) with(op transfer.Op, _ func()) {
 	c.left = snapshot(c.t, c.dir)
 	if c.power {
 		for _, u := range c.late {
-			from := c.rng.IntN(2 * len(u.was)) // of half of them nothing is lost
+			from := c.rng.IntN(2 * len(u.was)) // half of them lose nothing
 			if from < len(u.was) {
 				put(c.t, strings.Replace(u.file, c.dir, c.left, 1), u.offset+int64(from), u.was[from:])
 			}
@@ -110,9 +110,9 @@ func (c *crasher) crashed() bool {
 }
 
 // crash runs a store into a crash at its n-th write. Every third block is never
-// finished: it is begun before a kill, and not at all where segments are to be recycled
-// fast: before a power cut, and with hot blocks, which are stored first and loaded all
-// the time. It returns the crash, and how many blocks were begun.
+// finished. Before a kill it is begun; where segments are to be recycled fast, before a
+// power cut and with hot blocks, it is not even begun. Hot blocks are saved first and
+// loaded all the time. It returns the crash, and how many blocks were begun.
 func crash(t *testing.T, n int, power bool, o Options, hot ...kv.Key) (c *crasher, begun int) {
 	var mu sync.Mutex
 	var confirmed []kv.Key
@@ -153,8 +153,8 @@ func crash(t *testing.T, n int, power bool, o Options, hot ...kv.Key) (c *crashe
 	return c, begun
 }
 
-// A process is killed at any write: every block whose save was settled is there, no
-// other unless it is whole.
+// A process is killed at any write: every block whose save was settled is there, and any
+// other only if it is whole.
 func TestKilledAtAnyWrite(t *testing.T) {
 	step := 1
 	if testing.Short() {
@@ -201,7 +201,7 @@ func TestKilledWhileCarrying(t *testing.T) {
 	}
 }
 
-// The power fails at any write, and takes or tears some of those before it, while
+// The power fails at any write, and some of the writes before it are lost or torn, while
 // segments are recycled all the time: what is there is right.
 func TestPowerCutAtAnyWrite(t *testing.T) {
 	step := 3
@@ -220,9 +220,9 @@ func TestPowerCutAtAnyWrite(t *testing.T) {
 	}
 }
 
-// The power fails and takes headers, but not the index of a segment that had been begun
-// since. Its generation is not given again: the next one's blocks would be looked for in
-// that index.
+// In a power cut headers are lost, but not the index of a segment whose generation one
+// of them began. That generation is not given again: the next one's blocks would be
+// looked for in that index.
 func TestGenerationIsNotGivenTwice(t *testing.T) {
 	const segments, slots = 4, 4
 	for name, saves := range map[string]struct{ before, after int }{
@@ -281,12 +281,12 @@ const killedDir = "SEGMENT_TEST_KILLED_DIR"
 
 func killedOptions(dir string) Options { return options(dir, small, 12, 64) }
 
-// TestKilled is the process that is killed: it stores blocks for ever and says which
-// are flushed.
+// TestKilled is the process that is killed: it saves blocks forever and prints which are
+// flushed.
 func TestKilled(t *testing.T) {
 	dir := os.Getenv(killedDir)
 	if dir == "" {
-		t.Skip("a part of TestKill")
+		t.Skip("TestKill runs this")
 	}
 	first, _ := strconv.Atoi(os.Getenv(killedDir + "_FIRST"))
 	s := open(t, killedOptions(dir))
@@ -311,8 +311,8 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// kill -9 again and again: what was flushed is there, unless it had to make space; what
-// was half-written, or deleted before a Flush, is not.
+// After every kill -9, what was flushed is there unless it was evicted, and what was
+// half-written, or deleted before a Flush, is not.
 func TestKill(t *testing.T) {
 	dir := t.TempDir()
 	lives, next := 6, 0
@@ -351,14 +351,14 @@ func TestKill(t *testing.T) {
 			t.Fatal("it stored nothing")
 		}
 		s := open(t, killedOptions(dir))
-		// Three segments may be empty or half so; of four slots one is a hole; and each
-		// life had begun more than it said.
+		// Three segments may be empty or half empty; of four slots one is a hole; and
+		// each process had begun more than it printed.
 		held := (12-3)*64/4 - 2*lives
 		var whole, halves []kv.Key
 		for _, n := range flushed[max(0, len(flushed)-held):] {
 			whole = append(whole, keysOf(n, 2)...)
 			if !slices.Contains(deleted, keyOf(n+2)) && n+160 > last {
-				whole = append(whole, keyOf(n+2)) // nobody was about to delete it
+				whole = append(whole, keyOf(n+2)) // no Delete of it was under way
 			}
 			halves = append(halves, keyOf(n+3))
 		}

@@ -15,7 +15,7 @@ import (
 // damages are what a disk, a program or a person may do to a closed store's segments.
 var damages = []struct {
 	name   string
-	coarse bool // it takes a whole segment
+	coarse bool // it destroys a whole segment
 	do     func(t testing.TB, d *damaged)
 }{
 	{"a bit of a block is flipped", false, func(t testing.TB, d *damaged) {
@@ -92,7 +92,7 @@ type damaged struct {
 	one, other written
 }
 
-// damage does one of them to a directory.
+// damage does one of the damages to a directory.
 func damage(t testing.TB, dir string, seed uint64) string {
 	t.Helper()
 	g, all := blocksIn(t, dir)
@@ -214,8 +214,8 @@ func TestDamageIsAMissForGood(t *testing.T) {
 	}
 }
 
-// A hundred thousand corruptions, a hundred at a time, and not one wrong byte. The race
-// detector sees some rounds of it; scripts/test has all run without.
+// A hundred thousand corruptions, a hundred at a time, load not one wrong byte. The race
+// detector runs some rounds; scripts/test runs all without it.
 func TestCorruptions(t *testing.T) {
 	const atOnce = 100
 	rounds := 1000
@@ -241,8 +241,8 @@ func TestCorruptions(t *testing.T) {
 		d := &damaged{geo: g, all: all, rng: rng}
 		for n := range atOnce {
 			d.choose()
-			// Those that take a whole segment come once in a while, and last: they leave
-			// nothing to others.
+			// Those that destroy a whole segment come now and then, and last: they leave
+			// nothing for others to damage.
 			kind := damages[rng.IntN(len(damages))]
 			if !kind.coarse || n == atOnce-1 && round%4 == 0 {
 				kind.do(t, d)
@@ -252,13 +252,13 @@ func TestCorruptions(t *testing.T) {
 		}
 	}
 	if lost < rounds*atOnce/20 {
-		t.Errorf("%d corruptions made %d blocks disappear: are there any?", rounds*atOnce, lost)
+		t.Errorf("%d corruptions made %d blocks disappear: did they damage any?", rounds*atOnce, lost)
 	}
 }
 
-// A block is quarantined in a segment that has no index yet, in the part of one that
-// was taken over from the last process, and in one that has been sealed: a killed
-// process's successor does not find it again in any.
+// A block is quarantined in a segment without an index yet, in the part of one that the
+// last process wrote, and in a sealed one. After a kill the next process finds none of
+// them.
 func TestQuarantineOutlivesAKill(t *testing.T) {
 	o := options(t.TempDir(), small, 6, 2*indexSlots)
 	s := open(t, o)

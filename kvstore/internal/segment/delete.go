@@ -9,15 +9,15 @@ import (
 )
 
 // A deleted block must not come back when the directory is opened again, so its head is
-// wiped wherever one may be. The table knows the newest place of a block. Older heads
-// are left on the disk, without harm until then, in two cases:
+// wiped wherever one may be. The table knows the newest place of a block. Older heads,
+// harmless until a deletion, remain on the disk in two cases:
 //
 //   - The blocks of a segment were evicted, and its next generation has not begun. The
 //     segment as a whole is then made blank, by wiping its header.
 //   - A block was carried to another segment, or a head was written and the block not
 //     kept. Such segments are marked (segment.stale) and searched.
 //
-// To the format this is nothing new: holes and blank segments are in it anyway.
+// The format has holes and blank segments anyway.
 
 // deleteAtOnce bounds how many blocks are deleted before the keeper gets its turn.
 const deleteAtOnce = 512
@@ -44,8 +44,8 @@ func (s *Store) Delete(ctx context.Context, keys []kv.Key) error {
 	return nil
 }
 
-// lockPlaces excludes Delete and the keeper from each other: the keeper while it makes
-// blocks found in other places, or begins a generation.
+// lockPlaces excludes Delete and the keeper from each other. The keeper holds it while
+// it moves blocks to other places in the table, or begins a generation.
 func (s *Store) lockPlaces(ctx context.Context) error {
 	select {
 	case s.places <- struct{}{}:
@@ -88,9 +88,9 @@ func (s *Store) deleteSome(ctx context.Context, keys []kv.Key) error {
 	return failed
 }
 
-// forget takes blocks out of the table. It returns, all of them pinned once, the segments
-// that have a slot to wipe, with these slots; those whose blocks were all evicted; and of
-// the first those that have to be searched, too.
+// forget removes blocks from the table. It returns segments, each pinned once: found has
+// those with slots to wipe, evicted those whose blocks were all evicted, and stale says
+// which of found have to be searched, too.
 func (s *Store) forget(keys []kv.Key) (found map[*segment][]int, evicted []*segment, stale map[*segment]bool) {
 	found, stale = map[*segment][]int{}, map[*segment]bool{}
 	s.mu.Lock()
@@ -104,7 +104,7 @@ func (s *Store) forget(keys []kv.Key) (found map[*segment][]int, evicted []*segm
 	}
 	for _, seg := range s.segments {
 		switch {
-		case seg.state == leaving || seg.state == free:
+		case seg.state == draining || seg.state == free:
 			if !seg.blank {
 				seg.pins.Add(1)
 				evicted = append(evicted, seg)
@@ -137,8 +137,8 @@ func (s *Store) staleSlots(seg *segment, keys map[kv.Key]bool) (slots []int) {
 	return slots
 }
 
-// leaveStale notes that a slot may have a whole head of a block that is not found there.
-// The store's lock is held.
+// leaveStale notes that a slot may have a whole head of a block that the table does not
+// have there. The store's lock is held.
 func (s *Store) leaveStale(p place, key kv.Key) {
 	s.table.slots[p.at()].key = key
 	p.seg.stale = true
@@ -148,7 +148,7 @@ func (s *Store) leaveStale(p place, key kv.Key) {
 // timeout.
 const wipeAtOnce = 64
 
-// wipe makes slots that the table does not know any more holes on the disk. The index
+// wipe turns slots that are no longer in the table into holes on the disk. The index
 // comes first, page by page so that the other pages stay valid: a slot that it names has
 // a head. The caller pins the segment.
 func (s *Store) wipe(seg *segment, slots []int) error {

@@ -22,7 +22,8 @@ func remove(t testing.TB, s *Store, keys ...kv.Key) {
 	}
 }
 
-// gone insists that none of these blocks is there, and that their loss is no damage.
+// gone checks that none of these blocks is there, and that their loss does not count as
+// damage.
 func gone(t testing.TB, s *Store, keys ...kv.Key) {
 	t.Helper()
 	for i, f := range found(t, s, keys...) {
@@ -37,7 +38,7 @@ func gone(t testing.TB, s *Store, keys ...kv.Key) {
 	}
 }
 
-// listed returns what Keys yields, and insists that it is each key once.
+// listed returns what Keys yields, and checks that it yields each key once.
 func listed(t testing.TB, s *Store) map[kv.Key]bool {
 	t.Helper()
 	all := map[kv.Key]bool{}
@@ -122,12 +123,12 @@ func TestDeleteOutlivesAKill(t *testing.T) {
 	gone(t, reopen(t, s, o), deleted...)
 }
 
-// Blocks that were evicted are still on the disk until their segment is written to again,
-// which takes long where a reader has kept it. One that is deleted by then is not found by
-// the next process; neither is one that was stored anew in between.
+// Evicted blocks stay on the disk until their segment is written to again, which takes
+// long while a reader pins it. The next process does not find one that was deleted by
+// then, nor one that was saved again in between and then deleted.
 func TestDeleteOfWhatWasEvicted(t *testing.T) {
 	const slots = 4
-	m := newMeddler()
+	m := newInterceptor()
 	o := options(t.TempDir(), small, 5, slots)
 	o.Engine, o.CarryFraction = m, -1
 	s := open(t, o)
@@ -135,12 +136,12 @@ func TestDeleteOfWhatWasEvicted(t *testing.T) {
 	save(t, s, old...)
 	for _, freed := range []bool{false, true} {
 		var held []func()
-		m.meddle(func(_ transfer.Op, do func()) { held = append(held, do) })
+		m.intercept(func(_ transfer.Op, do func()) { held = append(held, do) })
 		task, err := s.Load(context.Background(), shardsOf(small, old[0]))
 		if err != nil {
 			t.Fatal(err)
 		}
-		m.meddle(nil)
+		m.intercept(nil)
 		release := sync.OnceFunc(func() {
 			for _, do := range held {
 				do()
@@ -176,20 +177,19 @@ func TestDeleteOfWhatWasEvicted(t *testing.T) {
 	}
 }
 
-// Blocks that are hot are carried from segment to segment, and deleted at any moment of
-// that: whatever places they have been in, a killed process's successor does not find
-// them again.
+// Hot blocks are carried from segment to segment and deleted at any moment. After a kill
+// the next process finds none of them, wherever they have been.
 func TestDeleteWhileCarrying(t *testing.T) {
 	const slots = 16
 	rounds := 40
 	if testing.Short() {
 		rounds = 8
 	}
-	m := newMeddler()
+	m := newInterceptor()
 	o := options(t.TempDir(), small, 5, slots)
 	o.Engine, o.CarryFraction = m, maxCarry
 	s := open(t, o)
-	m.meddle(func(_ transfer.Op, do func()) { // the keeper takes its time
+	m.intercept(func(_ transfer.Op, do func()) { // the keeper takes its time
 		time.Sleep(time.Duration(rand.IntN(200)) * time.Microsecond)
 		do()
 	})
@@ -264,14 +264,14 @@ func TestDeleteOfTwoCopies(t *testing.T) {
 // A Load that has found a block returns its bytes or a miss, and never damage, when the
 // block is deleted meanwhile.
 func TestDeleteWhileLoading(t *testing.T) {
-	m := newMeddler()
+	m := newInterceptor()
 	o := options(t.TempDir(), small, 5, 8)
 	o.Engine = m
 	s := open(t, o)
 	save(t, s, keyOf(0))
 	for _, heads := range []bool{true, false} { // which reads wait for the Delete
 		var held []func()
-		m.meddle(func(op transfer.Op, do func()) {
+		m.intercept(func(op transfer.Op, do func()) {
 			if isHead := (op.Offset-s.geo.headAt(0))%s.geo.strideBytes == 0; isHead == heads {
 				held = append(held, do)
 				return
@@ -282,8 +282,8 @@ func TestDeleteWhileLoading(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m.meddle(nil)
-		time.Sleep(10 * time.Millisecond) // for the other reads
+		m.intercept(nil)
+		time.Sleep(10 * time.Millisecond) // let the other reads finish
 		remove(t, s, keyOf(0))
 		for _, do := range held {
 			do()
@@ -299,8 +299,8 @@ func TestDeleteWhileLoading(t *testing.T) {
 	}
 }
 
-// On a device that does not answer Delete ends after the timeout, and the segment is not
-// used again before the device has.
+// On a device that does not answer, Delete ends after the timeout. The segment is not
+// used again before the device has answered.
 func TestDeleteOnHungDevice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := options(t.TempDir(), small, 5, 4)
@@ -331,8 +331,8 @@ func TestDeleteOnHungDevice(t *testing.T) {
 	})
 }
 
-// Many store, load, list and delete at once, with recycling: what its only writer has
-// deleted is not there, and nothing wrong is loaded.
+// Many goroutines save, load, list and delete at once, with recycling. What its only
+// writer has deleted is not there, and nothing wrong is loaded.
 func TestDeleteAmongOthers(t *testing.T) {
 	rounds := 400
 	if testing.Short() {
@@ -370,7 +370,7 @@ func TestDeleteAmongOthers(t *testing.T) {
 	}
 }
 
-// Keys yields a block that is there all the time, wherever it is carried meanwhile.
+// Keys yields every block that is there all the time, wherever it is carried meanwhile.
 func TestKeysWhileCarrying(t *testing.T) {
 	const slots = 16
 	s := open(t, options(t.TempDir(), small, 5, slots))

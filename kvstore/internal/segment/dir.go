@@ -184,8 +184,8 @@ func (d *directory) sync() error {
 	return nil
 }
 
-// reserve takes space for a segment's file, so that a full disk shows now. File systems
-// that cannot promise space get a file of that length.
+// reserve takes space for a segment's file, so that a full disk is an error now. File
+// systems that cannot promise space get a file of that length.
 func reserve(f *os.File, sizeBytes int64) error {
 	const step = 256 << 20 // so that a signal does not undo all of it
 	for at := int64(0); at < sizeBytes; {

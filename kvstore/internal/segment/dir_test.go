@@ -12,24 +12,24 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 )
 
-// refused insists on an error that names things.
+// refused checks that Open fails with an error that has these words.
 func refused(t *testing.T, o Options, names ...string) error {
 	t.Helper()
 	s, err := Open(o)
 	if err == nil {
 		s.Close()
-		t.Fatal("it was opened")
+		t.Fatal("Open succeeded")
 	}
 	for _, name := range names {
 		if !strings.Contains(err.Error(), name) {
-			t.Errorf("%v: no word of %q", err, name)
+			t.Errorf("%v: does not mention %q", err, name)
 		}
 	}
 	return err
 }
 
-func TestWhoseDirectory(t *testing.T) {
-	t.Run("somebody else's is left alone", func(t *testing.T) {
+func TestDirectoryOwner(t *testing.T) {
+	t.Run("a directory with other files is left alone", func(t *testing.T) {
 		o := options(t.TempDir(), small, 3, 4)
 		put(t, touch(t, o.Dir, "thesis.txt"), 0, []byte("years of work"))
 		refused(t, o, o.Dir, "thesis.txt")
@@ -103,7 +103,7 @@ func touch(t *testing.T, dir, name string) string {
 	return name
 }
 
-// A file system without space says so at once, and nothing stays of the attempt.
+// On a full file system Open fails at once and leaves nothing behind.
 func TestFullDiskShowsAtOpen(t *testing.T) {
 	o := options(t.TempDir(), small, 5, 4)
 	left := 3
@@ -127,7 +127,7 @@ func TestFullDiskShowsAtOpen(t *testing.T) {
 	}
 }
 
-// With less capacity the oldest segments go, with more none does.
+// With less capacity the oldest segments are deleted, with more none is.
 func TestCapacityChanges(t *testing.T) {
 	const slots = 4
 	o := options(t.TempDir(), small, 8, slots)
@@ -153,7 +153,7 @@ func TestCapacityChanges(t *testing.T) {
 	loads(t, s, keysOf(100+9*slots, slots)...)
 }
 
-// Segments are as large as the capacity allows, and their number is bounded.
+// The size of segments follows from the capacity, and their number is bounded.
 func TestSegmentsSuitTheCapacity(t *testing.T) {
 	l := kv.Layout{BlockBytes: 2 << 20, ShardBytes: 1 << 20}
 	for _, c := range []struct {

@@ -15,11 +15,11 @@
 // one that was filled first is recycled: its hottest blocks are carried to the segment
 // that is being written, and the others are evicted.
 //
-// What a crash leaves. Data is written before its head, and a block is found again only if
-// its head is whole. So after a kill -9 every block whose save was settled is there, and
-// none that was deleted; after a power cut a block is right or a miss. A header is written
-// before anything of its generation, and a carried copy before the old generation ends.
-// The index at a segment's end repeats what the heads say, in pages with checksums. Where
-// a page is torn, or older than the header, the heads are read. fdatasync is called when a
-// segment is full, and not for each Flush.
+// After a crash. Data is written before its head, and a block is found again only if its
+// head is whole. So after a kill -9 every block whose save was settled is there, and
+// none that was deleted; after a power cut a block is right or a miss. A header is
+// written before anything of its generation, and a carried copy before the old
+// generation ends. The index at a segment's end repeats what the heads say, in pages
+// with checksums. Where a page is torn, or older than the header, the heads are read.
+// fdatasync is called when a segment is full, and not for each Flush.
 package segment

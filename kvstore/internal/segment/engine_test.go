@@ -8,22 +8,22 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/internal/transfer/posix"
 )
 
-// meddler is an engine that lets a test have its way with every move.
-type meddler struct {
+// interceptor is an engine that lets a test change, delay or fail every move.
+type interceptor struct {
 	transfer.Engine
 	mu   sync.Mutex
 	with func(op transfer.Op, do func()) // do makes the move; set and read under mu
 }
 
-func newMeddler() *meddler { return &meddler{Engine: posix.New(posix.Options{Streams: 4})} }
+func newInterceptor() *interceptor { return &interceptor{Engine: posix.New(posix.Options{Streams: 4})} }
 
-func (m *meddler) meddle(with func(op transfer.Op, do func())) {
+func (m *interceptor) intercept(with func(op transfer.Op, do func())) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.with = with
 }
 
-func (m *meddler) Do(ctx context.Context, ops []transfer.Op) {
+func (m *interceptor) Do(ctx context.Context, ops []transfer.Op) {
 	m.mu.Lock()
 	with := m.with
 	m.mu.Unlock()

@@ -37,13 +37,13 @@ func TestEveryBitCounts(t *testing.T) {
 		for bit := range len(c.page) * 8 {
 			c.page[bit/8] ^= 1 << (bit % 8)
 			if good() {
-				t.Fatalf("%s: bit %d flipped, and it is taken", name, bit)
+				t.Fatalf("%s: bit %d flipped, and it is accepted", name, bit)
 			}
 			c.page[bit/8] ^= 1 << (bit % 8)
 		}
 	}
 	if indexValid(index, 4, 2, 41) || indexValid(index, 3, 1, 41) || indexValid(index, 3, 2, 40) {
-		t.Error("a page of another place or generation is taken")
+		t.Error("a page of another place or generation is accepted")
 	}
 }
 

@@ -45,7 +45,8 @@ func sealIndex(page []byte, number uint32, n int, generation uint64) {
 	binary.LittleEndian.PutUint64(page, xxh3.HashSeed(page[8:pageBytes], indexSeed(number, n)))
 }
 
-// indexValid says whether a page is the n-th of that segment, of that generation, and whole.
+// indexValid reports whether a page is the n-th of that segment, of that generation, and
+// whole.
 func indexValid(page []byte, number uint32, n int, generation uint64) bool {
 	return len(page) >= pageBytes &&
 		binary.LittleEndian.Uint64(page[8:]) == generation &&

@@ -36,8 +36,8 @@ func (s *Store) Keys(ctx context.Context) iter.Seq2[kv.Key, error] {
 }
 
 // listKeys returns the key of every block, once. A block that is carried meanwhile may
-// pass from a slot that comes later to one that was before, or be in both: so what is
-// carried is noted, and doubles are taken out.
+// move from a slot not yet listed to one already passed, or be listed in both. So
+// carried blocks are noted, and duplicates removed.
 func (s *Store) listKeys(ctx context.Context) ([]kv.Key, error) {
 	if err := s.group.Enter(); err != nil {
 		return nil, err

@@ -36,8 +36,8 @@ func (s *Store) Load(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
 			rd = s.startReading(b, q, first.Key)
 			blocks[first.Key] = rd
 		}
-		// A head is only read together with a shard. So the batch is not done, and the store
-		// not closed, before the head has been read.
+		// A head is read only together with a shard. So the batch cannot be done, nor
+		// the store closed, before the head has been read.
 		if rd == nil {
 			b.SettleRun(r, kv.ErrMiss)
 		} else {
@@ -56,7 +56,7 @@ func (s *Store) Load(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
 // maxRunBytes lets several streams share a large block.
 const maxRunBytes = 4 << 20
 
-// reading is a block that a batch reads: its head once, and the shards that the batch
+// reading is a block that a batch reads: its head, once, and the shards that the batch
 // wants.
 type reading struct {
 	place
@@ -72,8 +72,8 @@ type reading struct {
 	failed  error    // the head could not be read, or is not this block's
 	waiting []func() // jobs that wait for the head
 
-	judged  sync.Once // whether a head that is not this block's is damage
-	deleted bool      // no: the block was deleted
+	judged  sync.Once // decides whether a head that is not this block's is damage
+	deleted bool      // it is not: the block was deleted
 }
 
 // startReading finds a block, pins its segment and begins to read its head. It returns nil
@@ -122,8 +122,9 @@ func (r *reading) unref() {
 	}
 }
 
-// arrive takes the head, and queues the jobs that wait for it. If the head cannot be read,
-// its error becomes that of the shards, except that the shards' buffers are not in use.
+// arrive takes the head and queues the jobs that wait for it. An error of reading the
+// head becomes that of the shards, but never an ErrAbandoned: their buffers are not in
+// use.
 func (r *reading) arrive(raw []byte, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 )
 
-// Whatever is done to a store in whatever order, it is what a map of the blocks would
-// be, except that the oldest go when the space is used up.
+// After any calls in any order the store has what a map of the blocks would have, except
+// that the oldest are evicted when the space is used up.
 func TestModel(t *testing.T) {
 	const segments, slots = 8, 5
 	rapid.Check(t, func(rt *rapid.T) {

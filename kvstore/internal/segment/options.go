@@ -13,7 +13,7 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/internal/transfer/posix"
 )
 
-// Options of Open. Dir, Layout and CapacityBytes must be given.
+// Options are the options of Open. Dir, Layout and CapacityBytes must be given.
 type Options struct {
 	// Dir is created if it does not exist. It must be empty at first, and nothing else may
 	// ever be put into it.

@@ -13,16 +13,16 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/internal/transfer"
 )
 
-// Writers of one block on a disk that takes no writes: all their shards wait for space
-// together, and not one after the other. Time is the bubble's.
+// Several writers save one block on a disk that fails all writes. Their shards wait for
+// space together, not one after the other. Time is the synctest bubble's.
 func TestShardsWaitTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := kv.Layout{BlockBytes: 12 * 512, ShardBytes: 512}
-		m := newMeddler()
+		m := newInterceptor()
 		o := options(t.TempDir(), l, 3, 2)
 		o.Engine, o.Timeout = m, 200*time.Millisecond
 		s := open(t, o)
-		m.meddle(func(op transfer.Op, _ func()) { op.Done(0, syscall.EIO) })
+		m.intercept(func(op transfer.Op, _ func()) { op.Done(0, syscall.EIO) })
 		for round := range 8 {
 			var writers sync.WaitGroup
 			for range 4 {
@@ -32,7 +32,8 @@ func TestShardsWaitTogether(t *testing.T) {
 					if !errors.Is(err, syscall.EIO) && !errors.Is(err, kv.ErrFull) {
 						t.Error(err)
 					}
-					// Twice: the last segment may have become ready at the last moment.
+					// Twice the timeout, since the last segment may have become ready at
+					// the last moment.
 					if took := time.Since(begun); took > 2*o.Timeout {
 						t.Errorf("round %d: a batch took %v, with a timeout of %v", round, took, o.Timeout)
 					}
@@ -43,16 +44,16 @@ func TestShardsWaitTogether(t *testing.T) {
 	})
 }
 
-// A batch that is larger than the store finds space for block after block, however long
-// it takes: each of its waits is shorter than the timeout.
+// A batch that is larger than the store finds space for block after block. It may take
+// longer than the timeout, which bounds each wait.
 func TestBatchMayTakeLongerThanAWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const slots = 2
-		m := newMeddler()
+		m := newInterceptor()
 		o := options(t.TempDir(), small, 3, slots)
 		o.Engine, o.Timeout = m, time.Second
 		s := open(t, o)
-		m.meddle(func(op transfer.Op, do func()) {
+		m.intercept(func(op transfer.Op, do func()) {
 			go func() {
 				time.Sleep(o.Timeout / 4)
 				do()
@@ -63,7 +64,7 @@ func TestBatchMayTakeLongerThanAWait(t *testing.T) {
 		if took := time.Since(begun); took < 2*o.Timeout {
 			t.Fatalf("it took %v: nothing had to wait", took)
 		}
-		m.meddle(nil)
+		m.intercept(nil)
 		loads(t, s, keysOf(19*slots, slots)...)
 	})
 }

@@ -83,7 +83,7 @@ func (r *record) decode(m magic, page []byte) error {
 		return err
 	}
 	if r.segmentBytes <= 0 || r.segmentBytes%pageBytes != 0 {
-		return fmt.Errorf("it speaks of segments of %d bytes", r.segmentBytes)
+		return fmt.Errorf("it names segments of %d bytes", r.segmentBytes)
 	}
 	return nil
 }

@@ -24,8 +24,8 @@ func settled(t testing.TB, s *Store) {
 	})
 }
 
-// What is loaded again and again outlives any number of recyclings, what is not goes,
-// and so does what was hot once.
+// Blocks that are loaded again and again outlive any number of recyclings. The others
+// are evicted, also those that were hot once.
 func TestHotBlocksAreCarriedForward(t *testing.T) {
 	const segments, slots = 5, 16
 	o := options(t.TempDir(), small, segments, slots)
@@ -54,7 +54,7 @@ func TestHotBlocksAreCarriedForward(t *testing.T) {
 	loads(t, s, hot...)
 }
 
-// Of more hot blocks than are carried the hottest are.
+// If more blocks are hot than may be carried, the hottest are carried.
 func TestHottestFirst(t *testing.T) {
 	const slots = 20
 	o := options(t.TempDir(), small, 4, slots)
@@ -117,9 +117,9 @@ func TestDamageIsNotCarried(t *testing.T) {
 	}
 }
 
-// Many write more than there is space for: the disk never has more than the capacity,
-// nothing wrong is loaded, and no save fails.
-func TestCapacityIsAPromise(t *testing.T) {
+// Many goroutines write more than there is space for. The directory never takes more
+// than the capacity, nothing wrong is loaded, and no save fails.
+func TestCapacityIsEnforced(t *testing.T) {
 	const segments, slots, writers, rounds = 6, 12, 4, 60
 	l := kv.Layout{BlockBytes: 40 << 10, ShardBytes: 10 << 10}
 	o := options(t.TempDir(), l, segments, slots)
@@ -157,26 +157,26 @@ func TestCapacityIsAPromise(t *testing.T) {
 	}
 }
 
-// While a block is being read its segment is not recycled, others are, and the bytes that
+// While a block is being read, its segment is not reused, others are, and the bytes that
 // are read are right.
 func TestReadersPinTheirSegment(t *testing.T) { synctest.Test(t, readersPinTheirSegment) }
 
 func readersPinTheirSegment(t *testing.T) {
 	const slots = 4
-	m := newMeddler()
+	m := newInterceptor()
 	o := options(t.TempDir(), small, 5, slots)
 	o.Engine = m
 	s := open(t, o)
 	save(t, s, keysOf(0, slots)...)
 
 	var held []func()
-	m.meddle(func(op transfer.Op, do func()) { held = append(held, do) })
+	m.intercept(func(op transfer.Op, do func()) { held = append(held, do) })
 	shards := shardsOf(small, keyOf(1))
 	task, err := s.Load(context.Background(), shards)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.meddle(nil)
+	m.intercept(nil)
 	for i := range 10 * slots {
 		save(t, s, keyOf(100+i))
 	}
@@ -199,7 +199,7 @@ func readersPinTheirSegment(t *testing.T) {
 		s.mu.RLock()
 		defer s.mu.RUnlock()
 		for _, seg := range s.segments {
-			if seg.state == leaving {
+			if seg.state == draining {
 				return false
 			}
 		}
@@ -231,26 +231,26 @@ func unfinishedBlocksMakeSpace(t *testing.T) {
 	loads(t, s, keysOf(0, slots)...)
 }
 
-// Where every slot is being written there is no space: what does not fit is ErrFull,
-// after one wait for all of the batch.
+// While every slot is being written there is no space. What does not fit gets ErrFull,
+// after one wait for the whole batch.
 func TestFullOfWrites(t *testing.T) { synctest.Test(t, fullOfWrites) }
 
 func fullOfWrites(t *testing.T) {
 	const segments, slots, blocks = 3, 4, 60
-	m := newMeddler()
+	m := newInterceptor()
 	o := options(t.TempDir(), small, segments, slots)
 	o.Engine, o.Timeout = m, time.Second
 	s := open(t, o)
 	settled(t, s)
 	var mu sync.Mutex
 	var held []func()
-	m.meddle(func(op transfer.Op, do func()) {
+	m.intercept(func(op transfer.Op, do func()) {
 		mu.Lock()
 		defer mu.Unlock()
 		held = append(held, do)
 	})
 	task := beginSave(t, s, shardsOf(small, keysOf(0, blocks)...))
-	m.meddle(nil)
+	m.intercept(nil)
 	for _, do := range held {
 		do()
 	}
@@ -270,20 +270,20 @@ func fullOfWrites(t *testing.T) {
 	loads(t, s, keysOf((segments-1)*slots, slots)...) // the first have made space by now
 }
 
-// A segment that cannot be written to is set aside: the shards concerned have the
-// error, what was in it before is still read, and the next save goes elsewhere.
+// A segment that cannot be written to is set aside. The shards concerned get the error,
+// what was in it before can still be loaded, and the next save goes elsewhere.
 func TestFailingSegmentIsSetAside(t *testing.T) {
 	for _, c := range []struct {
 		says error
 		want error
 	}{{syscall.EIO, syscall.EIO}, {syscall.ENOSPC, kv.ErrFull}} {
-		m := newMeddler()
+		m := newInterceptor()
 		o := options(t.TempDir(), small, 4, 8)
 		o.Engine = m
 		s := open(t, o)
 		save(t, s, keysOf(0, 3)...)
 		bad := s.segmentWith(t, keyOf(0)).data
-		m.meddle(func(op transfer.Op, do func()) {
+		m.intercept(func(op transfer.Op, do func()) {
 			if op.Write && op.File == bad {
 				op.Done(0, c.says)
 				return
@@ -302,16 +302,16 @@ func TestFailingSegmentIsSetAside(t *testing.T) {
 		if s.segmentWith(t, keyOf(3)).data == bad {
 			t.Error("the segment is still written to")
 		}
-		m.meddle(nil)
+		m.intercept(nil)
 		if stats := s.Stats(); stats.FailedSaves != int64(small.Shards()) {
 			t.Errorf("%d shards failed", stats.FailedSaves)
 		}
 	}
 }
 
-// Reads that fail are the storage's errors, of the shards concerned, and no damage.
+// A read that fails gives its shards the storage's error, and does not count as damage.
 func TestFailingReadsAreNoDamage(t *testing.T) {
-	m := newMeddler()
+	m := newInterceptor()
 	o := options(t.TempDir(), small, 4, 8)
 	o.Engine = m
 	s := open(t, o)
@@ -333,7 +333,7 @@ func TestFailingReadsAreNoDamage(t *testing.T) {
 		"shard is held":  {false, kv.Abandoned("the disk"), kv.ErrAbandoned, false},
 		"shard canceled": {false, context.Canceled, context.Canceled, true},
 	} {
-		m.meddle(func(op transfer.Op, do func()) {
+		m.intercept(func(op transfer.Op, do func()) {
 			if heads[op.Offset] == c.head {
 				op.Done(0, c.says)
 				return
@@ -348,7 +348,7 @@ func TestFailingReadsAreNoDamage(t *testing.T) {
 		if !errors.Is(err, c.want) || errors.Is(err, kv.ErrMiss) || c.free && errors.Is(err, kv.ErrAbandoned) {
 			t.Errorf("%s: %v became %v", name, c.says, err)
 		}
-		m.meddle(nil)
+		m.intercept(nil)
 	}
 	if stats := s.Stats(); stats.CorruptBlocks != 0 || stats.FailedLoads != int64(6*small.Shards()) {
 		t.Errorf("%d damaged, %d failed", stats.CorruptBlocks, stats.FailedLoads)
@@ -415,13 +415,13 @@ func TestNamespacesTakeTurns(t *testing.T) {
 	}
 }
 
-// A disk that takes no writes costs the blocks of a few segments, and not, one failed
-// save after the other, all of them: they can still be read.
+// A disk that fails all writes costs the blocks of a few segments. The others can still
+// be read: failed saves do not evict one segment after the other.
 func TestBrokenDiskKeepsWhatItHas(t *testing.T) { synctest.Test(t, brokenDiskKeepsWhatItHas) }
 
 func brokenDiskKeepsWhatItHas(t *testing.T) {
 	const segments, slots = 8, 4
-	m := newMeddler()
+	m := newInterceptor()
 	o := options(t.TempDir(), small, segments, slots)
 	o.Engine, o.Timeout = m, 100*time.Millisecond
 	s := open(t, o)
@@ -429,7 +429,7 @@ func brokenDiskKeepsWhatItHas(t *testing.T) {
 		settled(t, s)
 		save(t, s, keyOf(i))
 	}
-	m.meddle(func(op transfer.Op, do func()) {
+	m.intercept(func(op transfer.Op, do func()) {
 		if op.Write {
 			op.Done(0, syscall.EIO)
 			return
@@ -451,38 +451,38 @@ func brokenDiskKeepsWhatItHas(t *testing.T) {
 	if left < (segments-5)*slots {
 		t.Errorf("%d blocks of %d are left", left, (segments-2)*slots)
 	}
-	m.meddle(nil)
+	m.intercept(nil)
 	until(t, "it is written to again", func() bool {
 		return beginSave(t, s, shardsOf(small, keyOf(2000))).Wait(context.Background()) == nil
 	})
 	loads(t, s, keyOf(2000))
 }
 
-// A slot that the storage may still write to is never another block's.
+// A slot that the storage may still write to never gets another block.
 func TestAbandonedSlotIsNotUsedAgain(t *testing.T) { synctest.Test(t, abandonedSlotIsNotUsedAgain) }
 
 func abandonedSlotIsNotUsedAgain(t *testing.T) {
 	const slots = 4
-	m := newMeddler()
+	m := newInterceptor()
 	o := options(t.TempDir(), small, 5, slots)
 	o.Engine = m
 	s := open(t, o)
 	save(t, s, keyOf(0))
 	var late func()
-	m.meddle(func(op transfer.Op, do func()) {
+	m.intercept(func(op transfer.Op, do func()) {
 		buf := op.Buf
 		op.Done(0, kv.Abandoned("the disk"))
 		late = func() { put(t, s.segments[0].file.Name(), op.Offset, buf) }
 	})
 	seg := s.segmentWith(t, keyOf(0))
 	if seg != s.segments[0] {
-		t.Fatal("the first segment is not the first")
+		t.Fatal("block 0 is not in the first segment")
 	}
 	task := beginSave(t, s, shardsOf(small, keyOf(1)))
 	if err := task.Wait(context.Background()); !errors.Is(err, kv.ErrAbandoned) {
 		t.Fatal(err)
 	}
-	m.meddle(nil)
+	m.intercept(nil)
 	generation := s.generationOf(seg)
 	for i := range 8 * slots {
 		save(t, s, keyOf(100+i))
@@ -490,7 +490,7 @@ func abandonedSlotIsNotUsedAgain(t *testing.T) {
 	}
 	late()
 	if s.generationOf(seg) != generation {
-		t.Error("the segment was begun anew")
+		t.Error("the segment has a new generation")
 	}
 	loads(t, s, keysOf(100+7*slots, slots)...)
 }

@@ -50,7 +50,7 @@ func (s *Store) open() (err error) {
 }
 
 // openSegments opens the directory's segments, and makes as many as are missing. Those
-// that the capacity has no space for are deleted first, oldest first.
+// that do not fit the capacity are deleted first, oldest first.
 func (s *Store) openSegments(count int) error {
 	numbers, err := numbersIn(s.dir.path)
 	if err != nil {
@@ -182,19 +182,19 @@ func (s *Store) noSpace(f *os.File, count int, err error) error {
 type contents struct {
 	seg   *segment
 	slots []int // that have a block; their keys are in the table's slots
-	whole bool  // the index says it all
+	whole bool  // every page of the index is valid
 }
 
 // unseenGenerations is how many generations after the latest are never given: their
-// headers may be damaged, or lost with the power, and heads and indexes of theirs be
+// headers may be damaged or lost in a power cut, while their heads and indexes are
 // there. It is more than a process begins before the kernel has written the first of
 // their headers.
 //
-// How many such steps an Open skips is drawn: after a power cut that took every header of
-// a process the next one begins at the same latest header as it did.
+// An Open skips a random number of such steps: after a power cut that took every header
+// of a process, the next one begins at the same latest header.
 const unseenGenerations = 1 << 20
 
-// rebuild fills the table and puts every segment where it was in its round.
+// rebuild fills the table and puts every segment back into its state.
 func (s *Store) rebuild() error {
 	all := make([]contents, len(s.segments))
 	var g errgroup.Group
@@ -217,8 +217,8 @@ func (s *Store) rebuild() error {
 	for _, c := range slices.Backward(all) {
 		s.place(c, newest)
 		newest = newest && len(c.slots) == 0
-		// Of a block that was carried forward, or quarantined in the newer place and
-		// saved before, the newest counts.
+		// A block may be in several places: it was carried forward, or quarantined in
+		// the newer place and saved before. The newest counts.
 		for _, i := range c.slots {
 			at := c.seg.first + uint32(i)
 			if _, known := s.table.find(s.table.slots[at].key); !known {

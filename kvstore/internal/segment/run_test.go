@@ -11,13 +11,13 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/internal/transfer"
 )
 
-// Shards that are neighbours in the block and in memory are one move, up to a size; those
-// that are not are not.
+// Shards that are neighbours in the block and in memory are one move, up to a size.
+// Others are a move each.
 func TestNeighboursAreMovedAtOnce(t *testing.T) {
 	for _, c := range []struct {
 		l     kv.Layout
 		moves []int // lengths of the moves of two blocks, heads left out
-		apart bool  // a piece of memory for each shard
+		apart bool  // each shard has memory of its own
 	}{
 		{l: kv.Layout{BlockBytes: 488 * 64, ShardBytes: 64}, moves: []int{488 * 64, 488 * 64}},
 		{l: kv.Layout{BlockBytes: 3 * 64, ShardBytes: 64}, moves: []int{64, 64, 64, 64, 64, 64}, apart: true},
@@ -25,13 +25,13 @@ func TestNeighboursAreMovedAtOnce(t *testing.T) {
 		{l: kv.Layout{BlockBytes: 6 << 20, ShardBytes: 1 << 20}, moves: []int{2 << 20, 2 << 20, 4 << 20, 4 << 20}},
 	} {
 		t.Run(fmt.Sprintf("%d in %d", c.l.BlockBytes, c.l.Shards()), func(t *testing.T) {
-			m := newMeddler()
+			m := newInterceptor()
 			o := options(t.TempDir(), c.l, 3, 2)
 			o.Engine = m
 			s := open(t, o)
 			var mu sync.Mutex
 			var reads, writes []int
-			m.meddle(func(op transfer.Op, do func()) {
+			m.intercept(func(op transfer.Op, do func()) {
 				if (op.Offset-s.geo.headAt(0))%s.geo.strideBytes != 0 {
 					mu.Lock()
 					if op.Write {
@@ -67,7 +67,7 @@ func TestNeighboursAreMovedAtOnce(t *testing.T) {
 					t.Errorf("%d wrong bytes in shard %d", n, sh.Index)
 				}
 			}
-			m.meddle(nil)
+			m.intercept(nil)
 			mu.Lock()
 			defer mu.Unlock()
 			slices.Sort(reads)
@@ -79,7 +79,8 @@ func TestNeighboursAreMovedAtOnce(t *testing.T) {
 	}
 }
 
-// A batch that wants more heads than there are buffers for waits for its own.
+// A batch with more blocks than there are buffers for heads waits until its own heads
+// are read.
 func TestMoreBlocksThanHeadBuffers(t *testing.T) {
 	const blocks = 3 * headBuffers
 	l := kv.Layout{BlockBytes: 512, ShardBytes: 512}

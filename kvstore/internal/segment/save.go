@@ -50,11 +50,11 @@ func (s *Store) newWriting(b *saving) *writing {
 	return &writing{Queue: batch.Queue{Engine: s.engine, Context: b.Context()}, s: s, b: b}
 }
 
-// errThere ends the opening of a block that has become visible in the meantime.
-var errThere = errors.New("the block is there")
+// errExists ends the opening of a block that was published in the meantime.
+var errExists = errors.New("the block is there")
 
-// enter begins a shard, or has it begun later, when the writer that works on it has
-// finished.
+// enter begins a shard, or leaves it to be begun later, when the writer that works on it
+// has finished.
 func (w *writing) enter(i int) {
 	shard := w.b.Shard(i)
 	if err := w.b.Ended(); err != nil {
@@ -69,7 +69,7 @@ func (w *writing) enter(i int) {
 		func() (place, error) { return w.open(shard.Key) },
 		func() { w.s.group.Go(func() { w.s.enterAgain(w.b, i) }) })
 	switch {
-	case err == errThere:
+	case err == errExists:
 		w.held(i)
 	case err != nil:
 		w.b.Settle(i, err)
@@ -96,15 +96,15 @@ func (s *Store) enterAgain(b *saving, i int) {
 	w.end()
 }
 
-// open finds a slot for a block. No other writer works on the block, so whether it is there
-// is known for certain.
+// open finds a slot for a block. No other writer works on the block, so the answer of
+// holds is certain.
 func (w *writing) open(key kv.Key) (p place, err error) {
 	if w.s.holds(key) {
-		return place{}, errThere
+		return place{}, errExists
 	}
 	p, ok := w.s.take()
 	if !ok {
-		w.end() // what was gathered must not wait for a segment
+		w.end() // what was gathered must not wait until a segment is free
 		p, err = w.s.await(w.b)
 	}
 	if err == nil {
@@ -137,7 +137,7 @@ func (s *Store) await(b *saving) (place, error) {
 	}
 }
 
-// holds reports whether a block is there.
+// holds reports whether the table has a block.
 func (s *Store) holds(key kv.Key) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -182,7 +182,7 @@ func wholly(n, want int, err error) error {
 	return err
 }
 
-// written goes on when a run has been written, or could not be.
+// written is called when a run has been written or could not be.
 func (s *Store) written(b *saving, blk *block, run batch.Run, err error) {
 	seg := blk.Payload.seg
 	if err != nil {
@@ -269,9 +269,9 @@ func (s *Store) drop(blocks []*block) {
 	}
 }
 
-// blame sets a segment aside if the storage failed. If the storage may still write to a
-// slot, no other block may get that slot: the segment stays pinned until the store is
-// opened again.
+// blame sets a segment aside if an error is the storage's. If the storage may still
+// write to a slot, no other block may get that slot: the segment stays pinned until the
+// store is opened again.
 func (s *Store) blame(seg *segment, err error) {
 	abandoned := errors.Is(err, kv.ErrAbandoned)
 	if abandoned {

@@ -84,23 +84,3 @@ func (s *Store) fillIndex(seg *segment, n int, page []byte) {
 	}
 	sealIndex(page, seg.number, n, seg.generation)
 }
-
-// quarantine takes a damaged block out of the way for good: it is found no more, and its
-// head is wiped. It reports whether the block was still there. The caller pins the
-// segment.
-func (s *Store) quarantine(p place) (was bool) {
-	s.mu.Lock()
-	was = s.table.remove(p.at())
-	if was {
-		s.count.CorruptBlocks.Add(1)
-		s.count.QuarantinedBlocks.Add(1)
-	}
-	s.mu.Unlock()
-	if !was {
-		return false // quarantined, deleted, or carried away whole
-	}
-	if err := s.wipe(p.seg, []int{p.slot}); err != nil {
-		s.log.Warn("segment store: a damaged block cannot be marked", "file", p.seg.file.Name(), "slot", p.slot, "error", err)
-	}
-	return true
-}

@@ -10,15 +10,15 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/internal/transfer"
 )
 
-// state is where a segment is in its round.
+// state is where a segment is in its cycle of generations.
 type state uint8
 
 const (
-	free    state = iota // nothing in it counts
-	ready                // its header says a generation of which it has no head yet
-	active               // blocks are written to it
-	full                 // all slots were given out, or writing has failed
-	leaving              // its blocks are not found any more, but are still being read
+	free     state = iota // nothing in it counts
+	ready                 // its header says a generation of which it has no head yet
+	active                // blocks are written to it
+	full                  // all slots were given out, or writing has failed
+	draining              // its blocks are not found any more, but are still being read
 )
 
 // segment is a file of slots.
@@ -39,7 +39,7 @@ type segment struct {
 	next       int    // the first slot not given out
 	writing    int    // slots that were given out and are neither found nor holes
 	sealed     bool
-	stale      bool // it may have heads of blocks that are found elsewhere, or nowhere
+	stale      bool // it may have heads of blocks that the table has elsewhere, or not at all
 	blank      bool // its header on the disk is wiped, or there never was one
 
 	foreign bool // at Open: it has blocks of another namespace
@@ -58,16 +58,17 @@ type place struct {
 
 func (p place) at() uint32 { return p.seg.first + uint32(p.slot) }
 
-// unpin removes a pin. The last one to do so makes a leaving segment free.
+// unpin removes a pin. The last one to do so makes a draining segment free.
 func (s *Store) unpin(seg *segment) {
 	pins := seg.pins.Add(-1)
 	invariants.Check(pins >= 0, "%s has %d pins", seg.file.Name(), pins)
 	if pins > 0 {
 		return
 	}
-	// A read lock, and for the last reader a second look, cost less than a lock each time.
+	// A read lock for all, and a second look by the last, cost less than a lock each
+	// time.
 	s.mu.RLock()
-	last := seg.state == leaving
+	last := seg.state == draining
 	s.mu.RUnlock()
 	if last {
 		s.mu.Lock()
@@ -76,9 +77,9 @@ func (s *Store) unpin(seg *segment) {
 	}
 }
 
-// freeLocked makes a leaving segment free when it has no pins any more.
+// freeLocked makes a draining segment free when it has no pins any more.
 func (s *Store) freeLocked(seg *segment) {
-	if seg.state == leaving && seg.pins.Load() == 0 {
+	if seg.state == draining && seg.pins.Load() == 0 {
 		s.checkEmpty(seg)
 		seg.state = free
 		s.free = append(s.free, seg)
@@ -140,8 +141,8 @@ func (s *Store) releaseLocked(p place) {
 	}
 }
 
-// setFound makes a block found in a slot that was given out in the segment's generation.
-// The store's lock is held.
+// setFound enters a block into the table, in a slot that was given out in the segment's
+// generation. The store's lock is held.
 func (s *Store) setFound(key kv.Key, p place) {
 	if invariants.Enabled {
 		isOpen := p.seg.state == active || p.seg.state == full
@@ -175,8 +176,8 @@ func (s *Store) checkGeneration(seg *segment, generation uint64) {
 	s.checkEmpty(seg)
 }
 
-// setAside stops writing to a segment that could not be written to. It is tried again
-// when it is recycled.
+// setAside stops the writing to a segment after a failed write. The segment is tried
+// again when it is recycled.
 func (s *Store) setAside(seg *segment, err error) {
 	s.mu.Lock()
 	was := s.active == seg

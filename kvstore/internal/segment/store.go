@@ -32,7 +32,7 @@ type Store struct {
 
 	group *batch.Group
 	owned sync.WaitGroup // keeper and sealer
-	close func() error   // of Close, once
+	close func() error   // runs shutdown once
 
 	keeperWanted chan struct{}
 	sealerWanted chan struct{}
@@ -94,7 +94,7 @@ func Open(o Options) (*Store, error) {
 	s.cpu = workerpool.New(min(maxWorkers, runtime.GOMAXPROCS(0)), 0)
 	s.owned.Go(s.keep)
 	s.owned.Go(s.sealAll)
-	poke(s.sealerWanted) // for what the last process has left
+	poke(s.sealerWanted) // for segments that the last process left unsealed
 	return s, nil
 }
 
@@ -139,7 +139,7 @@ func (s *Store) shutdown() error {
 	return errors.Join(err, s.releaseAll())
 }
 
-// compute queues work that takes the processor a while.
+// compute queues work that keeps a processor busy for a while.
 func (s *Store) compute(do func()) { s.cpu.Go(workerpool.Job{Run: do}) }
 
 // Layout is kv.Store's.
@@ -191,8 +191,8 @@ func (s *Store) LookupPrefix(ctx context.Context, keys []kv.Key) (int, error) {
 	return n, nil
 }
 
-// Prefetch does nothing: the index is in memory, and blocks of the size of a layer's or
-// more are read at the device's speed without being announced.
+// Prefetch does nothing: the index is in memory, and blocks are large enough to be read
+// at the device's speed without a hint.
 func (s *Store) Prefetch([]kv.Key) {}
 
 // Flush is kv.Store's. There is nothing to wait for: a save is settled when the kernel
@@ -231,7 +231,7 @@ func (seg *segment) explain(err error) error {
 	return fmt.Errorf("segment store: %s: %w", seg.file.Name(), err)
 }
 
-// isOurs reports whether an error is not the storage's.
+// isOurs reports whether an error is this package's or the caller's, not the storage's.
 func isOurs(err error) bool {
 	for _, known := range []error{context.Canceled, context.DeadlineExceeded, kv.ErrTimeout, kv.ErrClosed} {
 		if errors.Is(err, known) {

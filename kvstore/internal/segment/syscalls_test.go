@@ -17,11 +17,11 @@ const (
 	hits      = 500
 )
 
-// TestTraced is the process whose system calls are looked at.
+// TestTraced is the process whose system calls TestHitIsReadsOnly counts.
 func TestTraced(t *testing.T) {
 	dir := os.Getenv(tracedDir)
 	if dir == "" {
-		t.Skip("a part of TestHitIsReadsOnly")
+		t.Skip("TestHitIsReadsOnly runs this")
 	}
 	o := options(dir, small, 6, 32)
 	s := open(t, o)
@@ -36,8 +36,8 @@ func TestTraced(t *testing.T) {
 	fmt.Println(hitsTo)
 }
 
-// A hit is reads of files that are open: no open, stat, rename or anything else that
-// asks for a name or an inode.
+// A hit only reads open files. It opens, stats and renames nothing, and makes no other
+// call for a name or an inode.
 func TestHitIsReadsOnly(t *testing.T) {
 	strace, err := exec.LookPath("strace")
 	if err != nil {
@@ -48,7 +48,7 @@ func TestHitIsReadsOnly(t *testing.T) {
 	child.Env = append(os.Environ(), tracedDir+"="+t.TempDir())
 	if said, err := child.CombinedOutput(); err != nil {
 		if strings.Contains(string(said), "ptrace") {
-			t.Skipf("nobody may be traced here: %s", said)
+			t.Skipf("tracing is not permitted here: %s", said)
 		}
 		t.Fatalf("%v\n%s", err, said)
 	}

@@ -19,32 +19,32 @@ type slot struct {
 // table finds the slot of a key. All slots that the capacity has space for exist from
 // the beginning, so it never grows: 5 to 11 bytes a slot beside the slot itself.
 type table struct {
-	slots []slot
-	seats []uint32 // 1 + the slot; linear probing, 0 is an empty seat
-	mask  uint32
-	seed  maphash.Seed
-	count int
+	slots   []slot
+	buckets []uint32 // 1 + the slot; linear probing, 0 is an empty bucket
+	mask    uint32
+	seed    maphash.Seed
+	count   int
 }
 
-// maxSlots leaves numbers for seats.
+// maxSlots leaves numbers for the buckets.
 const maxSlots = 1 << 31
 
 func newTable(slots int) *table {
-	seats := uint64(1) << bits.Len64(uint64(slots)*4/3)
+	buckets := uint64(1) << bits.Len64(uint64(slots)*4/3)
 	return &table{
-		slots: make([]slot, slots),
-		seats: make([]uint32, seats),
-		mask:  uint32(seats - 1),
-		seed:  maphash.MakeSeed(),
+		slots:   make([]slot, slots),
+		buckets: make([]uint32, buckets),
+		mask:    uint32(buckets - 1),
+		seed:    maphash.MakeSeed(),
 	}
 }
 
 func (t *table) home(key kv.Key) uint32 { return uint32(maphash.Comparable(t.seed, key)) & t.mask }
 
-// seat returns the seat of a key, or the empty seat where it would be.
-func (t *table) seat(key kv.Key) uint32 {
+// bucket returns the bucket of a key, or the empty bucket where it would be.
+func (t *table) bucket(key kv.Key) uint32 {
 	for at := t.home(key); ; at = (at + 1) & t.mask {
-		if n := t.seats[at]; n == 0 || t.slots[n-1].key == key {
+		if n := t.buckets[at]; n == 0 || t.slots[n-1].key == key {
 			return at
 		}
 	}
@@ -52,7 +52,7 @@ func (t *table) seat(key kv.Key) uint32 {
 
 // find returns the slot of a key.
 func (t *table) find(key kv.Key) (at uint32, ok bool) {
-	n := t.seats[t.seat(key)]
+	n := t.buckets[t.bucket(key)]
 	return n - 1, n != 0
 }
 
@@ -65,32 +65,32 @@ func (t *table) has(at uint32) bool {
 
 // put makes a slot that of a key, in place of another one that the key may have had.
 func (t *table) put(key kv.Key, at uint32) {
-	seat := t.seat(key)
-	if t.seats[seat] == 0 {
+	bucket := t.bucket(key)
+	if t.buckets[bucket] == 0 {
 		t.count++
 	}
 	t.slots[at].key = key
 	t.slots[at].hits.Store(0)
 	t.slots[at].last.Store(0)
-	t.seats[seat] = at + 1
+	t.buckets[bucket] = at + 1
 }
 
 // remove removes a slot, and reports whether it was that of its key.
 func (t *table) remove(at uint32) bool {
-	seat := t.seat(t.slots[at].key)
-	if t.seats[seat] != at+1 {
+	bucket := t.bucket(t.slots[at].key)
+	if t.buckets[bucket] != at+1 {
 		return false
 	}
 	t.count--
 	// The entries behind it move up, unless that would put them before their home.
-	hole := seat
-	for next := (hole + 1) & t.mask; t.seats[next] != 0; next = (next + 1) & t.mask {
-		home := t.home(t.slots[t.seats[next]-1].key)
+	hole := bucket
+	for next := (hole + 1) & t.mask; t.buckets[next] != 0; next = (next + 1) & t.mask {
+		home := t.home(t.slots[t.buckets[next]-1].key)
 		if (next-home)&t.mask >= (next-hole)&t.mask {
-			t.seats[hole] = t.seats[next]
+			t.buckets[hole] = t.buckets[next]
 			hole = next
 		}
 	}
-	t.seats[hole] = 0
+	t.buckets[hole] = 0
 	return true
 }

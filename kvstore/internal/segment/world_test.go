@@ -20,7 +20,7 @@ var (
 	namespace = kv.Fingerprint{7}
 )
 
-// options are those of a store of so many segments of so many slots.
+// options returns those of a store with this many segments and slots in each.
 func options(dir string, l kv.Layout, segments, slots int) Options {
 	pages := (slots + indexSlots - 1) / indexSlots
 	segmentBytes := pageBytes + int64(slots)*strideOf(l) + int64(pages)*pageBytes
@@ -108,8 +108,8 @@ func save(t testing.TB, s *Store, keys ...kv.Key) {
 	}
 }
 
-// load says which blocks are there. Whatever is loaded must be right, and what is not
-// must be a miss.
+// load returns which blocks are there. What is loaded must be right, and the rest must
+// be misses.
 func load(t testing.TB, s *Store, keys ...kv.Key) []bool {
 	t.Helper()
 	shards := shardsOf(s.Layout(), keys...)
@@ -136,7 +136,7 @@ func load(t testing.TB, s *Store, keys ...kv.Key) []bool {
 	return there
 }
 
-// loads insists that all are there.
+// loads checks that all are there.
 func loads(t testing.TB, s *Store, keys ...kv.Key) {
 	t.Helper()
 	for i, there := range load(t, s, keys...) {
@@ -155,7 +155,7 @@ func found(t testing.TB, s *Store, keys ...kv.Key) []bool {
 	return found
 }
 
-// until waits for what other goroutines bring about.
+// until waits until other goroutines have made holds true.
 func until(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	for patience := time.Now().Add(30 * time.Second); !holds(); time.Sleep(time.Millisecond) {
@@ -186,7 +186,7 @@ type written struct {
 	head blockhead.Head
 }
 
-// right says whether it is the block that its head says.
+// right reports whether it is the block that its head names.
 func (w *written) right(t testing.TB) bool {
 	t.Helper()
 	raw, err := os.ReadFile(w.file)
@@ -204,7 +204,7 @@ func (w *written) right(t testing.TB) bool {
 	return true
 }
 
-// blocksIn are the blocks of a directory, as their heads say.
+// blocksIn returns the blocks of a directory, as their heads name them.
 func blocksIn(t testing.TB, dir string) (geometry, []written) {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join(dir, superName))

@@ -5,9 +5,9 @@ import (
 )
 
 const (
-	// leavingPatience is how long the keeper waits for the readers of a segment before it
+	// drainPatience is how long the keeper waits for the readers of a segment before it
 	// recycles the next one.
-	leavingPatience = time.Second
+	drainPatience = time.Second
 
 	// troublePause is how long the keeper waits before it evicts another segment when two
 	// in a row could not be written to: the blocks on a broken disk may still be readable.
@@ -16,8 +16,8 @@ const (
 	maxTroublePause = time.Minute
 )
 
-// keep keeps one segment ready, so that writers go on in it without waiting when they have
-// filled one. That one takes a while to fill, which is the time there is for recycling.
+// keep keeps one segment ready, so that writers need not wait when they have filled
+// theirs. Filling one takes a while; that is the time that recycling has.
 func (s *Store) keep() {
 	for s.group.Err() == nil {
 		seg, enough := s.nextFree()
@@ -34,8 +34,8 @@ func (s *Store) keep() {
 	}
 }
 
-// waitFor waits for a poke, for the time to be over if it is not 0, or for Close. It
-// reports whether the time is over.
+// waitFor waits for a poke, for Close or, if patience is not 0, until it is over. It
+// reports whether it is.
 func (s *Store) waitFor(c chan struct{}, patience time.Duration) (over bool) {
 	var expired <-chan time.Time
 	if patience > 0 {
@@ -66,8 +66,8 @@ func (s *Store) nextFree() (seg *segment, enough bool) {
 	return seg, false
 }
 
-// prepare begins a segment's new generation. The header is with the kernel before the
-// first slot is given out: heads of the old generation count no more when the first of
+// prepare begins a segment's new generation. The kernel has the header before the first
+// slot is given out, so heads of the old generation no longer count when the first of
 // their blocks is overwritten.
 func (s *Store) prepare(seg *segment) error {
 	if s.lockPlaces(s.group.Closing()) != nil {
@@ -77,7 +77,7 @@ func (s *Store) prepare(seg *segment) error {
 	s.mu.Lock()
 	if seg.pins.Load() > 0 {
 		// A Delete has timed out, and its call may still write to the header.
-		seg.state = leaving
+		seg.state = draining
 		s.freeLocked(seg)
 		s.mu.Unlock()
 		return nil
@@ -97,7 +97,8 @@ func (s *Store) prepare(seg *segment) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil {
-		// To the end of the line, without a block; it is tried again in its turn.
+		// It goes behind the other full ones, without a block, and is tried again in its
+		// turn.
 		s.trouble = err
 		s.failures++
 		seg.state, seg.sealed = full, true
@@ -118,7 +119,7 @@ func (s *Store) prepare(seg *segment) error {
 // forward, and waits for its readers.
 func (s *Store) recycle() {
 	s.pause()
-	seg := s.oldest()
+	seg := s.takeVictim()
 	if seg == nil {
 		// All segments have unfinished blocks or readers. Saves may be waiting, so blocks
 		// whose shards stopped coming are dropped earlier than otherwise.
@@ -132,9 +133,9 @@ func (s *Store) recycle() {
 		return // its blocks stay for the next process
 	}
 	s.evict(seg)
-	for patience := time.Now().Add(leavingPatience); ; {
+	for patience := time.Now().Add(drainPatience); ; {
 		s.mu.RLock()
-		left := seg.state != leaving
+		left := seg.state != draining
 		s.mu.RUnlock()
 		if left || s.group.Err() != nil || s.waitFor(s.keeperWanted, max(time.Until(patience), 1)) {
 			return
@@ -142,7 +143,7 @@ func (s *Store) recycle() {
 	}
 }
 
-// pause waits when writing keeps failing.
+// pause waits if segments could not be written to twice in a row or more.
 func (s *Store) pause() {
 	s.mu.RLock()
 	failures := s.failures
@@ -152,9 +153,10 @@ func (s *Store) pause() {
 	}
 }
 
-// oldest takes out the segment that was filled first. One that has an unfinished block
-// is passed over, but none of the newer half is taken instead.
-func (s *Store) oldest() *segment {
+// takeVictim removes the segment to recycle next from those that are full: the one that
+// was filled first. One that has an unfinished block is passed over, but none of the
+// newer half is taken instead.
+func (s *Store) takeVictim() *segment {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i, seg := range s.full[:(len(s.full)+1)/2] {
@@ -186,6 +188,6 @@ func (s *Store) evict(seg *segment) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	seg.state = leaving
+	seg.state = draining
 	s.freeLocked(seg)
 }
