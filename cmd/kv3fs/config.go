@@ -27,8 +27,12 @@ func yamlConfig(r io.Reader) (kong.Resolver, error) {
 		name = f.Name()
 	}
 	y := &yamlFile{name: name, values: map[string]any{}}
-	if err := yaml.NewDecoder(r).Decode(&y.values); err != nil && err != io.EOF {
+	d := yaml.NewDecoder(r)
+	if err := d.Decode(&y.values); err != nil && err != io.EOF {
 		return nil, fmt.Errorf("%s: not a YAML mapping of flag names to values: %w", name, err)
+	}
+	if err := d.Decode(new(any)); err != io.EOF {
+		return nil, fmt.Errorf("%s: more than one YAML document: only the first would have an effect; remove the line --- or ... between them", name)
 	}
 	return y, nil
 }
@@ -77,6 +81,8 @@ func (y *yamlFile) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any,
 		return nil, nil
 	}
 	switch v.(type) {
+	case nil:
+		return nil, fmt.Errorf("%s: key %q has no value; give it one, or remove it for the default", y.name, flag.Name)
 	case map[string]any, []any:
 		return nil, fmt.Errorf("%s: key %q must have a single value", y.name, flag.Name)
 	}

@@ -49,6 +49,10 @@ func TestConfigurationErrors(t *testing.T) {
 		{"deadline: 5", "deadline"},
 		{"io: mmap", "io"},
 		{"- just\n- a list", "not a YAML mapping"},
+		{"cluster:", `key "cluster" has no value`},
+		{"pages-token-file: null", `key "pages-token-file" has no value`},
+		{"cluster: x\n---\ntoken-file: t", "more than one YAML document"},
+		{"cluster: x\n...\ntoken-file: t", "more than one YAML document"},
 	} {
 		status, message := serveWith(t, c.config)
 		if status != exitUsage || !strings.Contains(message, c.want) {
