@@ -39,6 +39,12 @@ type batch struct {
 // completion as its own. Goroutines may share the ring; their calls take turns.
 // With a positive IODepth the number of requests must be a multiple of it.
 func (r *Ring) Do(ctx context.Context, requests []Request) error {
+	for i := range requests {
+		requests[i].Result = -int64(syscall.ECANCELED)
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	select {
 	case r.batch.turn <- struct{}{}:
 	case <-ctx.Done():
@@ -46,9 +52,6 @@ func (r *Ring) Do(ctx context.Context, requests []Request) error {
 	}
 	defer func() { <-r.batch.turn }()
 	r.batch.number++
-	for i := range requests {
-		requests[i].Result = -int64(syscall.ECANCELED)
-	}
 	var (
 		done    [64]Completion
 		begun   int

@@ -101,6 +101,36 @@ func TestDoAfterEarlyEnd(t *testing.T) {
 	}
 }
 
+// A Do that ends before its turn has begun nothing, and its requests say so.
+func TestDoBeforeItsTurn(t *testing.T) {
+	b := fixture(t, RingOptions{Entries: 4})
+	over, cancel := context.WithCancel(bg)
+	cancel()
+	do := func(what string, ctx context.Context) {
+		t.Helper()
+		q := requests(b, 3, 1024)
+		if err := b.r.Do(ctx, q); err != ctx.Err() || err == nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		for i, r := range q {
+			if r.Result != -int64(syscall.ECANCELED) {
+				t.Errorf("%s: request %d: %d", what, i, r.Result)
+			}
+		}
+		if n := b.r.InFlight(); n != 0 {
+			t.Errorf("%s: %d in flight", what, n)
+		}
+	}
+	for range 20 { // a select among what is ready would begin half of them
+		do("over", over)
+	}
+	b.r.batch.turn <- struct{}{}
+	ctx, cancel := context.WithTimeout(bg, 5*time.Millisecond)
+	defer cancel()
+	do("another's turn", ctx)
+	<-b.r.batch.turn
+}
+
 func TestDoShared(t *testing.T) {
 	b := fixture(t, RingOptions{Entries: 8})
 	var wg sync.WaitGroup

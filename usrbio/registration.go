@@ -110,6 +110,7 @@ func (d *iovsDir) run() {
 			fn()
 		case <-d.wake:
 			d.runPostponed(false)
+			d.answered() // or nothing was postponed but to see whether it does
 		case <-d.quit:
 			d.runPostponed(true)
 			if d.dir != nil {
@@ -140,7 +141,9 @@ func (d *iovsDir) do(ctx context.Context, fn func() error, undo func()) error {
 	case <-d.whileHung():
 		return syscall.ETIMEDOUT
 	case <-timer.C:
-		return d.giveUp()
+		err := d.giveUp()
+		d.postpone(func() {}) // what the thread is at may have nobody left to tell of its end
+		return err
 	}
 }
 

@@ -253,6 +253,22 @@ func TestRegistrarRecovers(t *testing.T) {
 	}
 }
 
+// So it is when the daemon hangs in what was postponed, which nobody waits for.
+func TestRegistrarRecoversFromWhatIsPostponed(t *testing.T) {
+	d, _ := testDir(t, 20*time.Millisecond)
+	answer, begun := make(chan struct{}), make(chan struct{})
+	d.postpone(func() { close(begun); <-answer })
+	<-begun
+	if err := d.link(bg, "/dev/shm/x", "a"); err != syscall.ETIMEDOUT {
+		t.Errorf("link while it hangs: %v", err)
+	}
+	close(answer)
+	eventually(t, "link", func() bool { return d.link(bg, "/dev/shm/x", "a") == nil })
+	if err := errors.Join(d.unlink(bg, "a"), d.close(bg)); err != nil {
+		t.Error(err)
+	}
+}
+
 // Closing under a context that is over releases everything and waits for nothing.
 func TestCloseAfterItsContext(t *testing.T) {
 	b := fixture(t, RingOptions{})
