@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"slices"
 	"time"
 
@@ -221,8 +222,8 @@ func (c *Config) complete(chain []string) error {
 	default:
 		return fmt.Errorf("kvstore: Config.Checksums is %.40q; use auto, require or off", c.Checksums)
 	}
-	if s := c.Speed; s != nil && (s.BytesPerSecond < 0 || s.Latency < 0) {
-		return errors.New("kvstore: Config.Speed is negative; use 0 for no bound")
+	if s := c.Speed; s != nil && (s.BytesPerSecond < 0 || s.Latency < 0 || math.IsNaN(s.BytesPerSecond)) {
+		return errors.New("kvstore: Config.Speed is negative or not a number; use 0 for no bound")
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -242,16 +243,21 @@ func (c *Config) complete(chain []string) error {
 	return c.checkNumbers()
 }
 
+// mostOf is how many of anything that is counted a Config may ask for: far more than
+// there can be, and few enough to add and multiply.
+const mostOf = 1 << 30
+
 // checkNumbers refuses numbers that cannot be, and names the field.
 func (c *Config) checkNumbers() error {
 	type number struct {
-		field string
-		value int64
+		field       string
+		value, most int64
 	}
 	var all []number
-	add := func(field string, value int64) { all = append(all, number{field, value}) }
+	add := func(field string, value int64) { all = append(all, number{field, value, math.MaxInt64}) }
+	count := func(field string, value int) { all = append(all, number{field, int64(value), mostOf}) }
 	rings := func(store string, r RingOptions) {
-		add(store+".RingEntries", int64(r.RingEntries))
+		count(store+".RingEntries", r.RingEntries)
 		add(store+".BufferBytes", r.BufferBytes)
 		if r.NUMANode != nil {
 			add(store+".NUMANode", int64(*r.NUMANode))
@@ -259,41 +265,47 @@ func (c *Config) checkNumbers() error {
 	}
 	if o := c.Cache; o != nil {
 		add("Cache.CapacityBytes", o.CapacityBytes)
-		add("Cache.Copiers", int64(o.Copiers))
-		add("Cache.WaitingBlocks", int64(o.WaitingBlocks))
+		count("Cache.Copiers", o.Copiers)
+		count("Cache.WaitingBlocks", o.WaitingBlocks)
 	}
 	if o := c.Posix; o != nil {
-		add("Posix.Transfers", int64(o.Transfers))
-		add("Posix.WaitingTransfers", int64(o.WaitingTransfers))
-		add("Posix.AcceptedShards", int64(o.AcceptedShards))
+		count("Posix.Transfers", o.Transfers)
+		count("Posix.WaitingTransfers", o.WaitingTransfers)
+		count("Posix.AcceptedShards", o.AcceptedShards)
 	}
 	if o := c.Ds3fs; o != nil {
-		add("Ds3fs.Rings", int64(o.Rings))
-		add("Ds3fs.WaitingTransfers", int64(o.WaitingTransfers))
-		add("Ds3fs.AcceptedShards", int64(o.AcceptedShards))
-		add("Ds3fs.OpenFiles", int64(o.OpenFiles))
+		count("Ds3fs.Rings", o.Rings)
+		count("Ds3fs.WaitingTransfers", o.WaitingTransfers)
+		count("Ds3fs.AcceptedShards", o.AcceptedShards)
+		count("Ds3fs.OpenFiles", o.OpenFiles)
 		rings("Ds3fs", o.RingOptions)
 	}
 	if o := c.Segment; o != nil {
 		add("Segment.CapacityBytes", o.CapacityBytes)
 		add("Segment.SegmentBytes", o.SegmentBytes)
-		add("Segment.Transfers", int64(o.Transfers))
-		add("Segment.WaitingTransfers", int64(o.WaitingTransfers))
+		count("Segment.Transfers", o.Transfers)
+		count("Segment.WaitingTransfers", o.WaitingTransfers)
 	}
 	if o := c.Pages; o != nil {
 		add("Pages.CapacityBytes", o.CapacityBytes)
-		add("Pages.Rank", int64(o.Rank))
+		count("Pages.Rank", o.Rank)
 		add("Pages.Lease", int64(o.Lease))
 		add("Pages.Reserve", int64(o.Reserve))
 		add("Pages.Quarantine", int64(o.Quarantine))
-		add("Pages.Transfers", int64(o.Transfers))
-		add("Pages.WaitingBatches", int64(o.WaitingBatches))
+		count("Pages.Transfers", o.Transfers)
+		count("Pages.WaitingBatches", o.WaitingBatches)
 		rings("Pages", o.RingOptions)
 	}
 	for _, n := range all {
 		if n.value < 0 {
 			return fmt.Errorf("kvstore: Config.%s is %d; it must not be negative", n.field, n.value)
 		}
+		if n.value > n.most {
+			return fmt.Errorf("kvstore: Config.%s is %d; it must be at most %d", n.field, n.value, n.most)
+		}
+	}
+	if o := c.Segment; o != nil && math.IsNaN(o.CarryFraction) {
+		return errors.New("kvstore: Config.Segment.CarryFraction is not a number")
 	}
 	return nil
 }

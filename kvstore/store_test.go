@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -281,6 +282,9 @@ func TestOptionsThatAreRefused(t *testing.T) {
 		"no pages":        {"Pages", func(c *Config) {}, "Config.Pages.File is empty"},
 		"a shared name":   {"Cache|Empty", func(c *Config) { c.Cache.SharedName = "x" }, "SharedName is set without Shared"},
 		"speed":           {"Empty", func(c *Config) { c.Speed = &Speed{Latency: -1} }, "Config.Speed is negative"},
+		"no speed":        {"Empty", func(c *Config) { c.Speed = &Speed{BytesPerSecond: math.NaN()} }, "Config.Speed is negative or not a number"},
+		"no fraction":     {"Segment", func(c *Config) { c.Segment.CarryFraction = math.NaN() }, "CarryFraction is not a number"},
+		"too many":        {"Posix", func(c *Config) { c.Posix.WaitingTransfers = math.MaxInt }, "Config.Posix.WaitingTransfers is 9223372036854775807; it must be at most"},
 		"ring entries":    {"Ds3fs", func(c *Config) { c.Ds3fs = &Ds3fsOptions{RingOptions: RingOptions{RingEntries: -3}} }, "Config.Ds3fs.RingEntries is -3"},
 	} {
 		t.Run(name, func(t *testing.T) {

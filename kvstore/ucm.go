@@ -3,6 +3,7 @@ package kvstore
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -180,6 +181,12 @@ func (c *UCMConfig) options(store string, to *Config) (err error) {
 
 func milliseconds(ms int) time.Duration { return time.Duration(ms) * time.Millisecond }
 
+// The largest times and sizes that a time.Duration and a number of bytes can hold.
+const (
+	mostMs = int64(math.MaxInt64 / time.Millisecond)
+	mostGB = math.MaxInt64 / gib
+)
+
 // check refuses values that cannot be, and names the key.
 func (c *UCMConfig) check() error {
 	for _, n := range []struct {
@@ -198,6 +205,19 @@ func (c *UCMConfig) check() error {
 	} {
 		if n.value < 0 {
 			return fmt.Errorf("kvstore: %s is %d; it must not be negative", n.key, n.value)
+		}
+	}
+	for _, n := range []struct {
+		key         string
+		value, most int64
+	}{
+		{"timeout_ms", int64(c.TimeoutMs), mostMs}, {"pages_lease_ms", int64(c.PagesLeaseMs), mostMs},
+		{"pages_reserve_ms", int64(c.PagesReserveMs), mostMs}, {"pages_quarantine_ms", int64(c.PagesQuarantineMs), mostMs},
+		{"cache_buffer_capacity_gb", int64(c.CacheBufferCapacityGB), mostGB},
+		{"segment_capacity_gb", int64(c.SegmentCapacityGB), mostGB}, {"pages_capacity_gb", int64(c.PagesCapacityGB), mostGB},
+	} {
+		if n.value > n.most {
+			return fmt.Errorf("kvstore: %s is %d; it must be at most %d", n.key, n.value, n.most)
 		}
 	}
 	switch c.Checksums {

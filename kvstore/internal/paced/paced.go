@@ -142,7 +142,7 @@ func (s *Store) deliver(inner, outer *kv.Task, first time.Time, each float64) {
 	for i, err := range inner.All() {
 		errs[i], ready[i] = err, true
 		for ; next < len(ready) && ready[next]; next++ {
-			s.wait(outer.Context(), first.Add(time.Duration(float64(next)*each)))
+			s.wait(outer.Context(), first.Add(duration(float64(next)*each)))
 			outer.Settle(next, errs[next])
 		}
 	}
@@ -181,6 +181,9 @@ func (p *pipe) reserve(n int, shardBytes int64, bytesPerSecond float64) (first t
 	if p.free.After(begin) {
 		begin = p.free
 	}
-	p.free = begin.Add(time.Duration(float64(n) * each))
-	return begin.Add(time.Duration(each)), each
+	p.free = begin.Add(duration(float64(n) * each))
+	return begin.Add(duration(each)), each
 }
+
+// duration returns so many nanoseconds, or centuries where there are too many.
+func duration(ns float64) time.Duration { return time.Duration(min(ns, 1<<62)) }

@@ -36,6 +36,27 @@ func TestStore(t *testing.T) {
 	})
 }
 
+// A speed of next to nothing is slow, and not so slow that it wraps around.
+func TestSlowestStore(t *testing.T) {
+	layout := kv.Layout{BlockBytes: 8192, ShardBytes: 4096}
+	for _, speed := range []float64{1e-7, 1e-300} {
+		s := New(empty.New(layout), Options{BytesPerSecond: speed})
+		task, err := s.Save(context.Background(), layout.ByBlock([]kv.Key{{1}}, [][]byte{make([]byte, 8192)}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-task.Done():
+			t.Errorf("%g bytes a second: done at once", speed)
+		case <-time.After(20 * time.Millisecond):
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		<-task.Done()
+	}
+}
+
 func TestDurableStore(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the suite over memory is much the same")
