@@ -12,10 +12,10 @@ import (
 )
 
 type benchCmd struct {
-	Ring   benchRingCmd   `cmd:"" help:"Measure a daemon's rings beside its mount and beside plain pread and pwrite on the data directory."`
-	Pages  benchPagesCmd  `cmd:"" help:"Measure the page service beside a plain Python one."`
-	Store  benchStoreCmd  `cmd:"" help:"Measure block stores beside a ring on the same files and beside a copy of memory."`
-	Engine benchEngineCmd `cmd:"" help:"Measure what a store is worth to an inference engine: time to the first token, beside what was possible."`
+	Ring   benchRingCmd   `cmd:"" help:"Compare a daemon's rings with its mount and with plain pread and pwrite on the data directory."`
+	Pages  benchPagesCmd  `cmd:"" help:"Compare the page service with a plain Python one."`
+	Store  benchStoreCmd  `cmd:"" help:"Compare block stores with a ring on the same files and with a copy of memory."`
+	Engine benchEngineCmd `cmd:"" help:"Measure what a store is worth to an inference engine: time to the first token, compared with the ideal."`
 }
 
 type benchRingCmd struct {

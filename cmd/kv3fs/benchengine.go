@@ -54,9 +54,9 @@ func (*benchEngineCmd) Help() string {
   kv3fs bench engine ucm-table --store "Cache|Posix" --dir /mnt/disk/kv --bandwidth none
   kv3fs bench engine trace trace.jsonl --mount /mnt/3fs --max-requests 500
 
-An engine without GPUs: prompts are hashed, looked up, loaded and dumped for real,
-and computing takes the time that it would. The report says how long the first
-token takes, beside computing everything, and beside what was possible.
+An engine without GPUs: prompts are hashed, looked up, loaded and saved for real,
+and computing takes the time that it would. The report compares the time to the
+first token with computing everything, and with the ideal.
 
   ucm-table      UCM's table: 4K to 32K tokens, 1 to 8 at once, 80 % in the store
   random-twice   random prompts, and then the same again: all hits

@@ -19,7 +19,7 @@ type benchStoreCmd struct {
 	ShardBytes  byteSize      `placeholder:"SIZE" help:"Size of its shards, a multiple of 4KiB. Default: that of a block."`
 	Depth       int           `default:"32" help:"Requests in flight on a ring."`
 	Keys        int           `default:"512" help:"Keys in a lookup."`
-	IndexBlocks int           `default:"16384" help:"Blocks in the stores that are asked."`
+	IndexBlocks int           `default:"16384" help:"Blocks in the stores that lookups are measured on."`
 	Runs        int           `default:"5" help:"Runs of each contender; the median counts."`
 	RunTime     time.Duration `default:"1s" help:"Length of a run."`
 	JSON        bool          `name:"json" help:"Print the report as JSON instead of a table."`
@@ -36,12 +36,13 @@ func (*benchStoreCmd) Help() string {
   kv3fs bench store --scratch /dev/shm --io buffered       # what the stores cost
 
 A daemon is started for the bench. The contenders of a case take turns, run by run,
-on the same blocks and into the same buffers: Cache|Ds3fs beside a plain ring on the
-same files, with all files open and with none, and beside a file opened, read alone
-and closed for each block, as UCM does; the warm cache beside a copy of memory; all of it with and without checksums.
+on the same blocks and into the same buffers. Cache|Ds3fs is compared with a plain ring
+on the same files, with all files open and with none, and with opening, reading and
+closing a file for each block, as UCM does. The warm cache is compared with a copy of
+memory. All of it runs with and without checksums.
 One block of every run is checked. It takes as much of /dev/shm as two loads and some.
 
-What a hit in segments asks of the kernel is counted by strace, if it is installed.`
+The system calls of a hit in segments are counted by strace, if it is installed.`
 }
 
 // Run measures.

@@ -54,9 +54,9 @@ func (s *soak) run(t *testing.T) {
 	t.Logf("seed %d", seed)
 	s.rng = rand.New(rand.NewPCG(seed, 1))
 	if s.Config.PagesFile == "" { // a page file belongs to one model
-		stranger := s.opening
-		stranger.Config.Namespace.Model = "kv3fs/another"
-		fill(t, stranger)
+		other := s.opening
+		other.Config.Namespace.Model = "kv3fs/another"
+		fill(t, other)
 	}
 	done, missed, corrupt, refused := 0, 0, int64(0), 0
 	for done < damages {

@@ -37,7 +37,7 @@ func (s *Store) Delete(ctx context.Context, keys []kv.Key) error {
 	if err := s.waitWritten(ctx, w.own, w.others); err != nil {
 		return err
 	}
-	err := s.ask(ctx, func(ctx context.Context) error { return s.next.Delete(ctx, keys) })
+	err := s.callNext(ctx, func(ctx context.Context) error { return s.next.Delete(ctx, keys) })
 	if err != nil {
 		return err
 	}

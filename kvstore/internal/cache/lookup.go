@@ -55,8 +55,8 @@ func count(found []bool) int {
 	return n
 }
 
-// ask calls next, with a context that ends with Close, too.
-func (s *Store) ask(ctx context.Context, call func(context.Context) error) error {
+// callNext calls next, with a context that ends with Close, too.
+func (s *Store) callNext(ctx context.Context, call func(context.Context) error) error {
 	inner, cancel := s.group.With(ctx)
 	defer cancel()
 	return s.group.Explain(call(inner))
@@ -65,7 +65,7 @@ func (s *Store) ask(ctx context.Context, call func(context.Context) error) error
 // lookupNext looks up in next the keys that are not found yet.
 func (s *Store) lookupNext(ctx context.Context, keys []kv.Key, found []bool, missing int) error {
 	if missing == len(keys) {
-		return s.ask(ctx, func(ctx context.Context) error { return s.next.Lookup(ctx, keys, found) })
+		return s.callNext(ctx, func(ctx context.Context) error { return s.next.Lookup(ctx, keys, found) })
 	}
 	rest, at := make([]kv.Key, 0, missing), make([]int, 0, missing)
 	for i, f := range found {
@@ -74,7 +74,7 @@ func (s *Store) lookupNext(ctx context.Context, keys []kv.Key, found []bool, mis
 		}
 	}
 	there := make([]bool, len(rest))
-	if err := s.ask(ctx, func(ctx context.Context) error { return s.next.Lookup(ctx, rest, there) }); err != nil {
+	if err := s.callNext(ctx, func(ctx context.Context) error { return s.next.Lookup(ctx, rest, there) }); err != nil {
 		return err
 	}
 	for n, i := range at {
@@ -116,7 +116,7 @@ func (s *Store) prefix(ctx context.Context, keys []kv.Key, found []bool) (int, e
 			end++
 		}
 		there := 0
-		err := s.ask(ctx, func(ctx context.Context) (err error) {
+		err := s.callNext(ctx, func(ctx context.Context) (err error) {
 			there, err = s.next.LookupPrefix(ctx, keys[n:end])
 			return err
 		})

@@ -249,7 +249,7 @@ func (s *Store) Flush(ctx context.Context) error {
 	s.mu.Lock()
 	err := s.write.report()
 	s.mu.Unlock()
-	return errors.Join(err, s.ask(ctx, s.next.Flush))
+	return errors.Join(err, s.callNext(ctx, s.next.Flush))
 }
 
 // flushDirty waits for all blocks that are dirty now.

@@ -142,7 +142,7 @@ func content(s kv.Shard) workload.Pattern {
 	return workload.PatternOf(binary.BigEndian.Uint64(s.Key[:]), uint64(s.Index))
 }
 
-// dump saves whole blocks and returns each shard's error.
+// save saves whole blocks and returns each shard's error.
 func save(t testing.TB, s *Store, keys ...kv.Key) []error {
 	t.Helper()
 	shards := shardsOf(keys...)

@@ -16,10 +16,10 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/internal/workerpool"
 )
 
-// lookupChunk is how many keys one job of the pool asks for, one after the other.
+// lookupChunk is how many keys one job of the pool looks up, one after the other.
 const lookupChunk = 8
 
-// Lookup asks the file system for every block.
+// Lookup looks for the file of every block.
 func (s *Store) Lookup(ctx context.Context, keys []kv.Key, found []bool) error {
 	if err := kv.CheckFound(keys, found); err != nil {
 		return err
@@ -42,8 +42,8 @@ func (s *Store) Lookup(ctx context.Context, keys []kv.Key, found []bool) error {
 	return nil
 }
 
-// LookupPrefix asks for blocks in order, several at once. It asks for none behind the
-// first that is missing, except for those that were asked for at the same time.
+// LookupPrefix looks up blocks in order, several at once. It looks up none behind the
+// first that is missing, except for those that were being looked up at the same time.
 func (s *Store) LookupPrefix(ctx context.Context, keys []kv.Key) (int, error) {
 	var gap atomic.Int64 // the first key that is known to be missing
 	gap.Store(int64(len(keys)))
@@ -69,9 +69,9 @@ func (s *Store) LookupPrefix(ctx context.Context, keys []kv.Key) (int, error) {
 	return n, nil
 }
 
-// scan calls ask for every key, several at once in the pool, and returns the answers.
+// scan calls query for every key, several at once in the pool, and returns the answers.
 // asOf is when it began.
-func (s *Store) scan(ctx context.Context, pool *workerpool.Pool, keys []kv.Key, ask func(i int, key kv.Key, asOf time.Time) (bool, error)) ([]bool, error) {
+func (s *Store) scan(ctx context.Context, pool *workerpool.Pool, keys []kv.Key, query func(i int, key kv.Key, asOf time.Time) (bool, error)) ([]bool, error) {
 	if err := s.group.Enter(); err != nil {
 		return nil, err
 	}
@@ -99,7 +99,7 @@ func (s *Store) scan(ctx context.Context, pool *workerpool.Pool, keys []kv.Key, 
 					if ctx.Err() != nil {
 						return
 					}
-					if answers[begin+i], err = ask(begin+i, key, asOf); err != nil {
+					if answers[begin+i], err = query(begin+i, key, asOf); err != nil {
 						return
 					}
 				}

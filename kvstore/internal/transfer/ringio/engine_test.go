@@ -159,7 +159,7 @@ func TestErrorsNameTheFile(t *testing.T) {
 	if _, err := do(t, e, transfer.Op{File: f, Offset: -1, Buf: make([]byte, 10)}); !errors.Is(err, syscall.EINVAL) || !errors.As(err, &path) || path.Op != "read" {
 		t.Errorf("%v", err)
 	}
-	if _, err := do(t, e, transfer.Op{File: stranger{}, Buf: make([]byte, 10)}); !errors.Is(err, syscall.EINVAL) {
+	if _, err := do(t, e, transfer.Op{File: foreignFile{}, Buf: make([]byte, 10)}); !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("a file of another engine: %v", err)
 	}
 	elsewhere, err := os.Create(filepath.Join(t.TempDir(), "elsewhere"))
@@ -184,10 +184,10 @@ func TestErrorsNameTheFile(t *testing.T) {
 	}
 }
 
-type stranger struct{}
+type foreignFile struct{}
 
-func (stranger) Size() (int64, error) { return 0, nil }
-func (stranger) Close() error         { return nil }
+func (foreignFile) Size() (int64, error) { return 0, nil }
+func (foreignFile) Close() error         { return nil }
 
 func TestOptionsThatCannotBe(t *testing.T) {
 	for _, o := range []ringio.Options{
