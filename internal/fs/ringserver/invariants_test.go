@@ -38,7 +38,7 @@ func TestInvariantsCatch(t *testing.T) {
 			r.freeSlots = 0
 			r.take(nil)
 		}},
-		{"2 requests are linked, 1 counted", func(_ *Server, r *ring, _ []*request) {
+		{"2 requests linked, 1 counted", func(_ *Server, r *ring, _ []*request) {
 			r.inflight.n = 1
 			r.take(nil)
 		}},
