@@ -109,7 +109,7 @@ func startPages(hostDir string, p Pages) (_ *pageService, err error) {
 	}()
 	for _, a := range s.addresses() {
 		p.Log.Info("page service listens", "address", a.String(), "index", dir)
-		if a.Open() && p.Token == "" {
+		if a.Exposed() && p.Token == "" {
 			p.Log.Warn("page service is open to the network: set a token, or listen on 127.0.0.1 only", "address", a.String())
 		}
 	}

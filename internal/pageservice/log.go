@@ -2,8 +2,8 @@ package pageservice
 
 import "context"
 
-// Log makes the changes of an index durable, in order. It is the seam between the
-// index and where its state is kept: package journal is a file of this host.
+// Log makes the changes of an index durable, in order. It separates the index from the
+// place where its state is kept; package journal keeps it in a local file.
 //
 // Start is called once, before anything else but SizeBytes and Close. Afterwards
 // Append and the functions that it returns may be called at once, from any goroutine,
@@ -30,13 +30,13 @@ type Log interface {
 	// After nil, the records survive the loss of power, and Start will read them after
 	// all that were appended before. After an error, Start will not read them, and later
 	// writes may succeed. If a Log cannot tell which of the two holds, it reports an
-	// error and refuses every later write, with an error, until it is started anew;
-	// then Start tells. After Close, the outcome is ErrClosed.
+	// error and fails every later write until it is started again; Start then finds
+	// out. After Close, the outcome is ErrClosed.
 	//
-	// wait returns the outcome; the caller must call it, unless it does not care. When
+	// wait returns the outcome. A caller that needs no outcome need not call it. When
 	// ctx ends first, wait returns the error of ctx: a write that was still queued is
-	// given up, and one that had begun goes on, with an outcome that only done learns.
-	// What a refused write tells after Close, wait tells.
+	// given up, and one that had begun continues, and only done gets its outcome.
+	// For an Append after Close, done is called by wait.
 	Append(done func(error), recs ...[]byte) (wait func(ctx context.Context) error)
 
 	// Close finishes the writes that were queued, and releases the log. Further calls
@@ -48,10 +48,10 @@ type Log interface {
 // the goroutine of its caller; the others by one goroutine at a time.
 type LogOwner struct {
 	// Replay receives every record, oldest first; rec is valid during the call only.
-	// An error means that the record is no record of the owner: the log is damaged.
+	// An error means that the owner did not write this record: the log is damaged.
 	Replay func(rec []byte) error
 
-	// Replayed is called after the last record. An error means the same.
+	// Replayed is called after the last record. An error means that the log is damaged.
 	Replayed func() error
 
 	// Keep returns what the owner still needs of the oldest record, as new records that

@@ -29,7 +29,7 @@ const maxListed = 10000
 // AdminRequest is the body of list, evict, clear and forget.
 type AdminRequest struct {
 	Space pageservice.Space `json:"space"`
-	After string            `json:"after,omitempty"` // list: the last key of the list so far
+	After string            `json:"after,omitempty"` // list: the last key received so far
 	Limit int               `json:"limit,omitempty"` // list: how many keys at most
 	Keys  int               `json:"keys,omitempty"`  // evict: how many at most
 	Rank  *int              `json:"rank,omitempty"`  // forget
@@ -168,7 +168,7 @@ func (s *Server) adminForget(ctx context.Context, q AdminRequest) (any, error) {
 	return struct{}{}, err
 }
 
-// wantSpace refuses a space that does not exist, so that a typing error is an error.
+// wantSpace refuses a space that does not exist, so that a misspelt name is an error.
 func (s *Server) wantSpace(ctx context.Context, want pageservice.Space) error {
 	now := time.Now()
 	for _, since := range []time.Time{now.Add(-statAge), now} { // the space may be very new

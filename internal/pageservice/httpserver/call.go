@@ -47,7 +47,7 @@ func (p *calls) put(c *call) {
 // makeKnown initialises a rank, and logs whether pages were dropped.
 func (c *call) makeKnown(s pageservice.Space, o pageservice.RankOptions) error {
 	state, err := c.server.index.Initialize(c.ctx, s, c.pathRank, o)
-	if err := c.change(err); err != nil {
+	if err := c.noteChange(err); err != nil {
 		return err
 	}
 	c.server.metrics.know(c.namespace)
@@ -66,7 +66,7 @@ func (c *call) makeKnown(s pageservice.Space, o pageservice.RankOptions) error {
 func (c *call) reserveIn(s pageservice.Space, rank int, keys []string, allOrNothing bool) ([]pageservice.Grant, error) {
 	grants, err := c.server.index.Reserve(c.ctx, s, rank, keys, allOrNothing)
 	if slices.ContainsFunc(grants, func(g pageservice.Grant) bool { return !g.Present && g.Page != pageservice.None }) {
-		return grants, c.change(err)
+		return grants, c.noteChange(err)
 	}
 	return grants, err
 }
@@ -74,7 +74,7 @@ func (c *call) reserveIn(s pageservice.Space, rank int, keys []string, allOrNoth
 // confirmIn confirms and releases the pages that the request names.
 func (c *call) confirmIn(s pageservice.Space, rank int) error {
 	done, err := c.server.index.Confirm(c.ctx, s, rank, c.written.items, c.release.items)
-	if err := c.change(err); err != nil {
+	if err := c.noteChange(err); err != nil {
 		return err
 	}
 	if done.Ignored > 0 {
@@ -83,9 +83,9 @@ func (c *call) confirmIn(s pageservice.Space, rank int) error {
 	return nil
 }
 
-// change records, for readiness, that the index was changed. It returns its argument:
-// translate records errors.
-func (c *call) change(err error) error {
+// noteChange records, for readiness, that a change of the index succeeded, and returns
+// err. Failed changes are recorded by translate.
+func (c *call) noteChange(err error) error {
 	if err == nil {
 		c.server.writes.worked()
 	}

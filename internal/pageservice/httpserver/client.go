@@ -104,7 +104,7 @@ func (c *Client) call(ctx context.Context, method, name string, q, answer any) e
 		return c.refused(w.StatusCode, b)
 	}
 	if err := json.Unmarshal(b, answer); err != nil {
-		return fmt.Errorf("the server at %s is no page service of kv3fs: %w", c.url, err)
+		return fmt.Errorf("the server at %s is not a kv3fs page service: %w", c.url, err)
 	}
 	return nil
 }
@@ -116,9 +116,9 @@ func (c *Client) explain(err error) error {
 	case errors.Is(err, context.Canceled):
 		return err
 	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ENOENT):
-		return fmt.Errorf("no page service at %s: %w; is kv3fs serve running? It logs at its start where it listens, which is what --url wants", c.url, err)
+		return fmt.Errorf("no page service at %s: %w; is kv3fs serve running? When it starts, it logs the address to give to --url", c.url, err)
 	case errors.As(err, &timeout) && timeout.Timeout():
-		return fmt.Errorf("%s did not answer within %s: %w; is its disk alive? GET /readyz shows it", c.url, c.http.Timeout, err)
+		return fmt.Errorf("%s did not answer within %s: %w; does its disk work? GET /readyz tells", c.url, c.http.Timeout, err)
 	}
 	return fmt.Errorf("%s: %w", c.url, err)
 }
@@ -132,7 +132,7 @@ func (c *Client) refused(status int, body []byte) error {
 	case status == http.StatusUnauthorized:
 		return fmt.Errorf("%s refused the token: --token-file must name the file that the service was started with", c.url)
 	case said.Detail == "Not Found":
-		return fmt.Errorf("the server at %s is no page service of kv3fs, or an older one", c.url)
+		return fmt.Errorf("the server at %s is not a kv3fs page service, or an older one", c.url)
 	case said.Detail == "":
 		return fmt.Errorf("%s answered %d %s", c.url, status, http.StatusText(status))
 	}

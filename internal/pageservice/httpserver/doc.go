@@ -4,7 +4,7 @@
 //
 // A request passes server.go (token, namespace, limits), request.go and parser.go (from
 // bytes to checked values), vllm.go or sglang.go (the meaning), and answer.go (from
-// values to bytes). Nothing changes before the whole body was understood.
+// values to bytes). Nothing changes before the whole body was parsed.
 //
 // Status codes are those of the reference servers where a client could meet them
 // (docs/pages.md): 500 for a malformed body, 404 or 500 for a rank that was never

@@ -14,7 +14,7 @@ type Limits struct {
 	Header      time.Duration // for the head of a request to arrive; 5 s
 	Body        time.Duration // for a whole request to arrive; 15 s
 	Work        time.Duration // for the index to answer; 10 s, which must be below Body
-	Write       time.Duration // from the begin of a request until its answer was sent; 60 s
+	Write       time.Duration // from the beginning of a request until its answer was sent; 60 s
 	Idle        time.Duration // that a connection may be idle between requests; 5 min
 }
 

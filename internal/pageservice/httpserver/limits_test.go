@@ -450,8 +450,8 @@ func TestParseAddress(t *testing.T) {
 		}
 	}
 	for s, open := range map[string]bool{"127.0.0.1:1": false, "localhost:1": false, "[::1]:1": false, "unix:/x": false, ":1": true, "0.0.0.0:1": true, "10.0.0.1:1": true, "host:1": true} {
-		if a, _ := httpserver.ParseAddress(s); a.Open() != open {
-			t.Errorf("%s: open %v", s, a.Open())
+		if a, _ := httpserver.ParseAddress(s); a.Exposed() != open {
+			t.Errorf("%s: open %v", s, a.Exposed())
 		}
 	}
 }
@@ -471,7 +471,7 @@ func TestClientErrors(t *testing.T) {
 		{nobody, "", "is kv3fs serve running?"},
 		{"unix:/nonexistent", "", "is kv3fs serve running?"},
 		{"http://" + silent.Addr().String(), "", "did not answer within"},
-		{s.url + "/ns/x", "secret", "no page service"},
+		{s.url + "/ns/x", "secret", "is not a kv3fs page service"},
 		{"://", "", "want http://HOST:PORT"},
 	} {
 		_, err := httpserver.NewClient(c.url, c.token, 300*time.Millisecond).Stat(t.Context())

@@ -52,8 +52,8 @@ func (a Address) String() string {
 	return s
 }
 
-// Open reports whether other hosts can reach the address.
-func (a Address) Open() bool {
+// Exposed reports whether other hosts can reach the address.
+func (a Address) Exposed() bool {
 	if a.Network == "unix" {
 		return false
 	}

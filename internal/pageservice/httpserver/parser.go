@@ -24,7 +24,7 @@ type parser struct {
 	plain bool // see isPlain
 
 	levels []level               // the objects and lists around the position; reused
-	names  []string              // of the objects among them so far; reused
+	names  []string              // read so far in the objects among them; reused
 	sets   []map[string]struct{} // empty ones, for reuse
 }
 
@@ -36,7 +36,7 @@ type level struct {
 }
 
 const (
-	// maxDepth bounds how deep objects and lists lie in each other.
+	// maxDepth bounds how deeply objects and lists nest.
 	maxDepth = 10000
 	// fewNames of an object are compared one by one.
 	fewNames = 64
@@ -124,7 +124,7 @@ func (p *parser) open(bracket byte) error {
 		return p.fail(string(rune(bracket)))
 	}
 	if len(p.levels) == maxDepth {
-		return malformed("byte %d: more than %d objects and lists in each other", p.at, maxDepth)
+		return malformed("byte %d: objects and lists nest more than %d deep", p.at, maxDepth)
 	}
 	p.levels = append(p.levels, level{isObject: bracket == '{', first: len(p.names)})
 	return nil
@@ -243,7 +243,7 @@ func (p *parser) newSet() map[string]struct{} {
 	return set
 }
 
-// skip reads over a value of any type. It does not recurse, so that a deep value costs
+// skip skips a value of any type. It does not recurse, so that a deep value costs
 // no stack.
 func (p *parser) skip() error {
 	for outer := len(p.levels); ; {
@@ -285,7 +285,7 @@ func (p *parser) nameInObject() (err error) {
 	return err
 }
 
-// scalar reads over a string, a number or a literal.
+// scalar skips a string, a number or a literal.
 func (p *parser) scalar() (err error) {
 	switch c := p.peek(); {
 	case c == '"':
@@ -348,7 +348,8 @@ func (p *parser) digits() int {
 // string reads a string, as a part of the text if it has no escapes.
 func (p *parser) string() (string, error) { return p.readString(true) }
 
-// readString does so. Without keep it only checks a string with escapes, and returns "".
+// readString reads a string. If keep is false and the string has escapes, it only checks
+// them and returns "".
 func (p *parser) readString(keep bool) (string, error) {
 	if !p.take('"') {
 		return "", p.fail("a string")

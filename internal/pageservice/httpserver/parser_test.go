@@ -24,7 +24,7 @@ var engineBodies = []string{
 	`{"rank": 0, "confirmations": [["a", 0], ["b", 2147483647]], "pages_to_release": [10, 3]}`, `{"confirmations":[["a",1]],"pages_to_release":[]}`, `{}`,
 }
 
-// TestEnginesSendPlainBodies: what engines send takes the short way, and is understood.
+// TestEnginesSendPlainBodies: what engines send takes the fast path, and is accepted.
 func TestEnginesSendPlainBodies(t *testing.T) {
 	for _, body := range engineBodies {
 		understood := false
@@ -38,9 +38,9 @@ func TestEnginesSendPlainBodies(t *testing.T) {
 	}
 }
 
-// FuzzParse holds the parser against itself without the short way for plain bodies: the
-// fields are the same, and so are the errors. What it accepts is JSON, and what it
-// refuses is not, or ambiguous.
+// FuzzParse compares the parser with and without its fast path for plain bodies: the
+// fields are the same, and so are the errors. What the parser accepts is JSON, and what
+// it refuses is not, or is ambiguous.
 func FuzzParse(f *testing.F) {
 	for _, s := range engineBodies {
 		f.Add(s)
@@ -66,10 +66,10 @@ func FuzzParse(f *testing.F) {
 			}
 			got, want := short.parse(form), long.parseText(form, body, false)
 			if fmt.Sprint(got) != fmt.Sprint(want) {
-				t.Fatalf("%q: %v the short way, %v the long one", body, got, want)
+				t.Fatalf("%q: fast path: %v, slow path: %v", body, got, want)
 			}
 			if a, b := understood(short), understood(long); !reflect.DeepEqual(a, b) {
-				t.Fatalf("%q: %v the short way, %v the long one", body, a, b)
+				t.Fatalf("%q: fast path: %v, slow path: %v", body, a, b)
 			}
 			var object map[string]json.RawMessage
 			valid := json.Unmarshal([]byte(body), &object) == nil && object != nil

@@ -85,21 +85,21 @@ func (r *request) read(w http.ResponseWriter, hr *http.Request) error {
 		case errors.As(err, &tooMany):
 			return tooLarge
 		case errors.Is(err, os.ErrDeadlineExceeded):
-			return refusal{http.StatusRequestTimeout, "the body did not come in time"}
+			return refusal{http.StatusRequestTimeout, "the body did not arrive in time"}
 		default:
 			return refusal{http.StatusBadRequest, "the body ended early"}
 		}
 	}
 }
 
-// parse understands the body, which is one JSON object.
+// parse parses the body, which is one JSON object.
 func (r *request) parse(f form) error {
 	text := string(r.body) // keys without escapes are parts of it
 	return r.parseText(f, text, isPlain(text))
 }
 
-// parseText parses a text. If plain is false for a plain text, the result is the same,
-// and takes longer.
+// parseText parses a text. If plain is false although the text is plain, the result is
+// the same but takes longer.
 func (r *request) parseText(f form, text string, plain bool) error {
 	p := &r.parser
 	if err := p.start(text, plain); err != nil {

@@ -14,8 +14,9 @@ import (
 const maxHeaderBytes = 16 << 10
 
 // Serve serves the listeners until ctx ends. Then it accepts no more requests, finishes
-// those that have arrived, and returns at the latest when the context ends that drain
-// returns; drain is called once ctx has ended. Serve always closes the listeners.
+// those that have arrived, and returns. It calls drain when ctx has ended; the context
+// that drain returns bounds how long finishing may take. Serve always closes the
+// listeners.
 func (s *Server) Serve(ctx context.Context, listeners []*Listener, drain func() (context.Context, context.CancelFunc)) error {
 	var open atomic.Int64
 	servers := make([]*http.Server, len(listeners))

@@ -14,7 +14,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/pageservice/index"
 )
 
-// Options of New. The zero value is good.
+// Options are the options of New. The zero value selects the defaults.
 type Options struct {
 	Limits Limits
 	// Token is what clients must present; empty: every client is served.
@@ -110,7 +110,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, bound string) {
 	}
 }
 
-// answer reads a request, executes it, and counts it.
+// answer reads and executes a request, answers it, and counts it.
 func (s *Server) answer(w http.ResponseWriter, r *http.Request, to *route, namespace, rank string) {
 	begin := time.Now()
 	status := s.take(w, r, to, namespace, rank)

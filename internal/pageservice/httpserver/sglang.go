@@ -120,7 +120,7 @@ func (c *call) deleteFromPool() error {
 		return err
 	}
 	_, err = c.server.index.Delete(c.ctx, s, c.keys.items)
-	return c.change(err)
+	return c.noteChange(err)
 }
 
 func (c *call) clearPool() error {
@@ -128,7 +128,7 @@ func (c *call) clearPool() error {
 	if err != nil {
 		return err
 	}
-	return c.change(c.server.index.Clear(c.ctx, s))
+	return c.noteChange(c.server.index.Clear(c.ctx, s))
 }
 
 func (c *call) locateInPool() error {

@@ -18,7 +18,7 @@ type stats struct {
 	last  []pageservice.SpaceState
 }
 
-// statAge is how old the state may be that a monitor, or a check, gets.
+// statAge is the greatest age of the state that metrics, or a check, use.
 const statAge = time.Second
 
 // since returns a state that is no older than t. Callers must not change it.

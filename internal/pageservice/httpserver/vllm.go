@@ -9,8 +9,8 @@ import (
 	"github.com/kv3fs/kv3fs/internal/pageservice"
 )
 
-// This file has vLLM's six routes. All ranks are of one space; a key is visible when each
-// has it.
+// This file has vLLM's six routes. All ranks share one space; a key is visible once every
+// rank has it.
 
 func vllmRoutes() (byName map[string]*route, initialize, clear *route) {
 	byName = map[string]*route{
@@ -117,7 +117,7 @@ func (c *call) locate() error {
 
 // clear forgets the keys. The ranks stay known, so that engines can go on.
 func (c *call) clear() error {
-	return c.change(c.server.index.Clear(c.ctx, c.vllm()))
+	return c.noteChange(c.server.index.Clear(c.ctx, c.vllm()))
 }
 
 // wantRank checks that the fields of a body are there, and then their items.

@@ -93,7 +93,7 @@ func (s *space) anyPending(r *rank, written []pageservice.Placed, keys *batch) b
 		if h := r.holdOf(uint32(w.Page)); h != nil && h.busy {
 			return true
 		}
-		if id := keys.ids[i]; id != none && (s.entries.at(id).removing || r.page(id) == pageComing) {
+		if id := keys.ids[i]; id != none && (s.entries.at(id).removing || r.page(id) == pagePending) {
 			return true
 		}
 	}
@@ -112,7 +112,7 @@ func (s *space) plan(r *rank, c *confirmation, w pageservice.Placed, keys *batch
 	switch {
 	case known && r.page(id) == page+1:
 		c.done.Keys++ // again
-	case h == nil || h.hash != keys.logged[i] || h.state == forgotten:
+	case h == nil || h.hash != keys.logged[i] || h.state == deleted:
 		c.done.Ignored++
 	case h.busy:
 		c.done.Keys++ // twice in one batch
@@ -125,7 +125,7 @@ func (s *space) plan(r *rank, c *confirmation, w pageservice.Placed, keys *batch
 		}
 		h.busy = true
 		s.entries.at(id).writing++
-		r.setPage(id, pageComing)
+		r.setPage(id, pagePending)
 		c.pages = append(c.pages, page)
 		c.ids = append(c.ids, id)
 	}
@@ -143,14 +143,14 @@ func (s *space) confirmed(r *rank, c *confirmation, err error) {
 			h := r.holdOf(page)
 			r.change(page, h.state, h.until)
 			if e.on == 0 && e.writing == 0 {
-				s.forget(id, e)
+				s.removeKey(id, e)
 			}
 		} else {
 			r.drop(page)
 			e.lastUse.Store(now)
 			s.attach(r, id, page)
 		}
-		s.changed(id, e)
+		s.relistIfIdle(id, e)
 	}
 	if err != nil {
 		for _, page := range c.second {

@@ -2,9 +2,9 @@ package index
 
 // due is an event of a page at a time. It is void if the page has changed since.
 type due struct {
-	at   int64
-	page uint32
-	turn uint32 // see order
+	at     int64
+	page   uint32
+	serial uint32 // see order
 }
 
 // dueHeap is a heap with the earliest event at its head. Pages come in batches of one

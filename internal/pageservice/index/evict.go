@@ -9,8 +9,8 @@ import (
 	"github.com/kv3fs/kv3fs/internal/pageservice"
 )
 
-// searchBound is how many keys a search for victims looks at before others get the lock.
-// It does not look again soon at keys that are not victims.
+// searchBound is how many keys a search for victims looks at before it lets others have
+// the lock. When it continues, it does not begin with the same keys again.
 const searchBound = 4 << 10
 
 // victims finds up to n keys to evict that have a page on r, or on any rank if r is nil,
@@ -25,7 +25,7 @@ func (s *space) victims(r *rank, n int, now int64) (victims []uint32, more bool)
 		var from *rank
 		var best uint32
 		for _, r := range ranks {
-			id, ok := s.first(r, now, &looks)
+			id, ok := s.nextVictim(r, now, &looks)
 			if ok && (from == nil || r.order.ready[0].at < from.order.ready[0].at) {
 				from, best = r, id
 			}
@@ -44,18 +44,18 @@ func (s *space) victims(r *rank, n int, now int64) (victims []uint32, more bool)
 	return victims, false
 }
 
-// keepKeys unmarks keys that were to be removed.
-func (s *space) keepKeys(ids []uint32) {
+// unmark undoes the marks of keys that were to be removed.
+func (s *space) unmark(ids []uint32) {
 	for _, id := range ids {
 		e := s.entries.at(id)
 		e.removing = false
-		s.changed(id, e)
+		s.relistIfIdle(id, e)
 	}
 }
 
-// changed is called when a change of a key has ended. Meanwhile the key may have lost its
-// place in the order of eviction.
-func (s *space) changed(id uint32, e *entry) {
+// relistIfIdle is called when a change of a key has ended. It puts the key back into the
+// order of eviction if the key was taken out meanwhile and no other change is under way.
+func (s *space) relistIfIdle(id uint32, e *entry) {
 	if e.unlisted && !e.busy() {
 		s.relist(id, e)
 	}
@@ -99,7 +99,8 @@ func (x *Index) Evict(ctx context.Context, name pageservice.Space, n int) (int, 
 	for evicted := 0; ; {
 		victims, more := s.victims(nil, n-evicted, x.now())
 		if len(victims) > 0 {
-			// These first: keys must not stay marked while others have the lock.
+			// Remove these before searching on: keys must not stay marked while others have
+			// the lock.
 			if err := s.logRemoval(ctx, victims, func() { s.evict(nil, victims) }); err != nil {
 				return evicted, err
 			}

@@ -5,8 +5,8 @@ const (
 	fnvPrime  = 1099511628211
 )
 
-// hashKey returns the 64-bit FNV-1a hash. A reservation remembers this of its key, which
-// is enough to refuse a confirmation that mixes up pages. It is part of the log's format.
+// hashKey returns the 64-bit FNV-1a hash of a key. A reservation stores this hash instead
+// of the key, which is enough to refuse a confirmation that mixes up pages. It is part of the log's format.
 func hashKey(key string) uint64 {
 	h := uint64(fnvOffset)
 	for i := range len(key) {

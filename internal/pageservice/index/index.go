@@ -1,11 +1,14 @@
-// Package index keeps which page of which file holds which key, for all engines on the
-// same files: in memory, with a log of all changes.
+// Package index records which page of which file holds which key, for all engines that
+// share the files: in memory, with a log of all changes.
 //
 // A change is planned under the lock of its space, where it marks what it touches as
 // busy. Then it is written without the lock. Then it is applied, or undone, under the
 // lock again, in the order in which changes were written. So the index always equals
-// what a restart would find, apart from what needs no record, and only those who write
-// wait for the disk.
+// what a restart would find, apart from what needs no record, and only callers that
+// change something wait for the disk.
+//
+// Reserve (reserve.go) gets pages from the free list or evicts keys: evict.go chooses the
+// victims, in the order that order.go keeps.
 package index
 
 import (
@@ -22,7 +25,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/pageservice"
 )
 
-// Options of Open. The zero value is good.
+// Options are the options of Open. The zero value selects the defaults.
 type Options struct {
 	pageservice.Options
 
@@ -116,8 +119,8 @@ func (x *Index) find(s pageservice.Space) *space {
 	return x.spaces[s]
 }
 
-// make returns a space, which it creates if need be.
-func (x *Index) make(s pageservice.Space) *space {
+// findOrCreate returns a space, and creates it if there is none.
+func (x *Index) findOrCreate(s pageservice.Space) *space {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.spaces[s] == nil {

@@ -45,7 +45,7 @@ func (x *Index) Initialize(ctx context.Context, name pageservice.Space, rankID i
 	if old != nil { // with another number of pages
 		state.Dropped = old.keyed
 		next.dropped = true
-		closedUntil = max(s.lastUse(old)+x.quarantine(), old.closedUntil)
+		closedUntil = max(s.inUseUntil(old)+x.quarantine(), old.closedUntil)
 		recs = append(recs, s.staleRecords(next)...)
 	}
 	next.closed = closedUntil > x.now()
@@ -76,7 +76,7 @@ func (x *Index) lockSpace(ctx context.Context, name pageservice.Space) (*space, 
 				return nil, err
 			}
 		}
-		s := x.make(name)
+		s := x.findOrCreate(name)
 		if err := s.lockAlone(ctx); err != nil {
 			return nil, err
 		}
@@ -181,7 +181,7 @@ func (x *Index) Forget(ctx context.Context, name pageservice.Space, rankID int) 
 		s.unlockAlone()
 		return pageservice.ErrUnknownRank
 	}
-	closedUntil := max(r.closedUntil, s.lastUse(r)+x.quarantine())
+	closedUntil := max(r.closedUntil, s.inUseUntil(r)+x.quarantine())
 	dropped := r.keyed
 	err := s.write(ctx, func(err error) {
 		s.exclusive = false

@@ -6,8 +6,8 @@ import (
 	"github.com/kv3fs/kv3fs/internal/invariants"
 )
 
-// checkEvery is after how many changes of a space a build that asserts invariants goes
-// through all its pages. The sums it checks after each change.
+// checkEvery is the number of changes of a space after which a build that asserts
+// invariants checks all its pages. It checks the sums after every change.
 const checkEvery = 64
 
 // assert panics, in a build that asserts invariants, if the pages of the space are not
@@ -129,7 +129,7 @@ func (s *space) checkOrder(r *rank) error {
 				return fmt.Errorf("page %d is in an order of eviction, but belongs to no key", d.page)
 			}
 			e := s.entries.at(o - 1)
-			if at := []int64{s.evictionRank(e), s.evictableFrom(e)}[i]; d.at > at {
+			if at := []int64{s.evictionPriority(e), s.evictableFrom(e)}[i]; d.at > at {
 				return fmt.Errorf("%q is in queue %d at %d, should be at %d", e.key, i, d.at, at)
 			}
 		}
@@ -141,7 +141,7 @@ func (s *space) checkOrder(r *rank) error {
 		if e := s.entries.at(o - 1); listed[uint32(page)] != 1 && !e.unlisted {
 			return fmt.Errorf("%q is in the order of eviction %d times", e.key, listed[uint32(page)])
 		} else if e.unlisted && !e.busy() {
-			return fmt.Errorf("%q is busy no more and in no order", e.key)
+			return fmt.Errorf("%q is no longer busy, but in no order of eviction", e.key)
 		}
 	}
 	return nil
@@ -187,7 +187,7 @@ func (s *space) checkRank(r *rank) error {
 		seen[page] = true
 	}
 	for id, p := range r.pageOf {
-		if p != 0 && p != pageComing && r.owner[p-1] != uint32(id)+1 {
+		if p != 0 && p != pagePending && r.owner[p-1] != uint32(id)+1 {
 			return fmt.Errorf("entry %d is at page %d, which has %d", id, p-1, r.owner[p-1])
 		}
 	}

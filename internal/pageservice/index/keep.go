@@ -37,7 +37,7 @@ func (s *space) keepPages(r *rank, old *record) (recs []*record) {
 		}
 		h, o := r.holdOf(page), r.owner[page]
 		switch {
-		case h != nil && h.state == forgotten:
+		case h != nil && h.state == deleted:
 			quarantined.pages = append(quarantined.pages, page)
 		case h != nil && old.kind == reserved && h.hash == old.hashes[i]:
 			same.pages = append(same.pages, page)

@@ -2,16 +2,16 @@ package index
 
 import "math"
 
-// order is the order in which the keys of a rank are evicted: some are ready, the
-// others wait until they may be evicted.
+// order is the order in which the keys of a rank are evicted: some are ready to be
+// evicted, the others wait until they may be.
 //
 // Readers change the last use and the lease of a key without updating the order, because
 // they do not hold the lock for it. Both only grow, so a key is at worst too early in its
 // queue, and is put right when it comes to the head. That happens at most once for each
 // use.
 type order struct {
-	turn    []uint32 // by page: the turn of its only valid item in a queue
-	ready   dueHeap  // by evictionRank
+	serial  []uint32 // by page: the serial of its only valid item in a queue
+	ready   dueHeap  // by evictionPriority, the next victim first
 	waiting dueHeap  // by the time when they are ready
 }
 
@@ -23,10 +23,10 @@ func (o *order) reset(waiting int64) {
 	o.ready, o.waiting = nil, make(dueHeap, 0, waiting)
 }
 
-func (o *order) valid(d due) bool { return o.turn[d.page] == d.turn }
+func (o *order) valid(d due) bool { return o.serial[d.page] == d.serial }
 
 // void removes a page from the order.
-func (o *order) void(page uint32) { o.turn[page]++ }
+func (o *order) void(page uint32) { o.serial[page]++ }
 
 // tidy removes void items when they are many.
 func (o *order) tidy(keyed int64) {
@@ -40,12 +40,12 @@ func (o *order) tidy(keyed int64) {
 // list puts the page of a key into the order of its rank, in place of what it had there.
 func (s *space) list(r *rank, page uint32, e *entry) {
 	r.order.void(page)
-	d := due{page: page, turn: r.order.turn[page]}
+	d := due{page: page, serial: r.order.serial[page]}
 	if from := s.evictableFrom(e); from > 0 {
 		d.at = from
 		r.order.waiting.push(d)
 	} else {
-		d.at = s.evictionRank(e)
+		d.at = s.evictionPriority(e)
 		r.order.ready.push(d)
 	}
 	r.order.tidy(r.keyed)
@@ -72,18 +72,18 @@ func (s *space) evictableFrom(e *entry) int64 {
 	return from
 }
 
-// evictionRank orders the keys that are ready, lowest first: keys that never became
-// complete, then the least recently used.
-func (s *space) evictionRank(e *entry) int64 {
+// evictionPriority orders the keys that are ready; the lowest is evicted first: keys that
+// are not complete, then the least recently used.
+func (s *space) evictionPriority(e *entry) int64 {
 	if !e.complete {
 		return e.lastUse.Load() + math.MinInt64/2
 	}
 	return e.lastUse.Load()
 }
 
-// first finds the key of a rank that is to be evicted first, and leaves it at the head
-// of the ready ones. It counts down looks, and gives up at 0.
-func (s *space) first(r *rank, now int64, looks *int) (id uint32, ok bool) {
+// nextVictim chooses the key of a rank that is evicted next, and leaves it at the head of
+// the ready queue. It counts down looks, and gives up at 0.
+func (s *space) nextVictim(r *rank, now int64, looks *int) (id uint32, ok bool) {
 	o := &r.order
 	for ; len(o.waiting) > 0 && o.waiting[0].at <= now && *looks > 0; *looks-- {
 		d := o.waiting.pop()
@@ -94,7 +94,7 @@ func (s *space) first(r *rank, now int64, looks *int) (id uint32, ok bool) {
 		if d.at = s.evictableFrom(e); d.at > now {
 			o.waiting.push(d)
 		} else {
-			d.at = s.evictionRank(e)
+			d.at = s.evictionPriority(e)
 			o.ready.push(d)
 		}
 	}
@@ -106,8 +106,8 @@ func (s *space) first(r *rank, now int64, looks *int) (id uint32, ok bool) {
 		}
 		id = r.owner[d.page] - 1
 		e := s.entries.at(id)
-		from, rank := s.evictableFrom(e), s.evictionRank(e)
-		if !e.busy() && from <= now && rank == d.at {
+		from, priority := s.evictableFrom(e), s.evictionPriority(e)
+		if !e.busy() && from <= now && priority == d.at {
 			return id, true
 		}
 		o.ready.pop()
@@ -118,7 +118,7 @@ func (s *space) first(r *rank, now int64, looks *int) (id uint32, ok bool) {
 			d.at = from
 			o.waiting.push(d)
 		default:
-			d.at = rank
+			d.at = priority
 			o.ready.push(d)
 		}
 	}

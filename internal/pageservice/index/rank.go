@@ -13,7 +13,7 @@ type rank struct {
 	// closedUntil is when pages are given out again after all were dropped.
 	closedUntil int64
 
-	pageOf []uint32 // by entry: 0, or its page + 1, or pageComing
+	pageOf []uint32 // by entry: 0, or its page + 1, or pagePending
 	owner  []uint32 // by page, for those ever used: 0, or entry + 1, or hold | heldBit
 	free   []uint32 // the pages among those that have no owner
 
@@ -27,8 +27,8 @@ type rank struct {
 }
 
 const (
-	pageComing = math.MaxUint32 // a confirmation is being logged
-	heldBit    = 1 << 31        // marks an index of holds
+	pagePending = math.MaxUint32 // a confirmation is being logged
+	heldBit     = 1 << 31        // marks an index of holds
 )
 
 // hold describes a page that is reserved or in quarantine.
@@ -43,10 +43,10 @@ type hold struct {
 type holdState uint8
 
 const (
-	writable  holdState = iota + 1 // reserved; becomes late at its end
-	late                           // the reservation ended: in quarantine, may still be confirmed
-	givenUp                        // released: in quarantine, may still be confirmed
-	forgotten                      // its key was deleted: in quarantine
+	writable holdState = iota + 1 // reserved; becomes late at its end
+	late                          // the reservation ended: in quarantine, may still be confirmed
+	givenUp                       // released: in quarantine, may still be confirmed
+	deleted                       // its key was deleted: in quarantine
 )
 
 // numFree returns the number of pages without an owner.
@@ -142,14 +142,14 @@ func (r *rank) holdOf(page uint32) *hold {
 func (r *rank) use(page uint32) {
 	for int(page) >= len(r.owner) {
 		r.owner = append(r.owner, 0)
-		r.order.turn = append(r.order.turn, 0)
+		r.order.serial = append(r.order.serial, 0)
 	}
 }
 
 // used reports whether a page was ever given out.
 func (r *rank) used(page int64) bool { return page >= 0 && page < int64(len(r.owner)) }
 
-// page returns the page of an entry + 1, or 0, or pageComing.
+// page returns the page of an entry + 1, or 0, or pagePending.
 func (r *rank) page(entry uint32) uint32 {
 	if int(entry) < len(r.pageOf) {
 		return r.pageOf[entry]
@@ -158,7 +158,7 @@ func (r *rank) page(entry uint32) uint32 {
 }
 
 // has reports whether an entry has a page on this rank.
-func (r *rank) has(entry uint32) bool { p := r.page(entry); return p != 0 && p != pageComing }
+func (r *rank) has(entry uint32) bool { p := r.page(entry); return p != 0 && p != pagePending }
 
 // setPage sets what page returns.
 func (r *rank) setPage(entry, page uint32) {

@@ -6,7 +6,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/pageservice"
 )
 
-// Exists reports which keys every needed rank has confirmed. It keeps those for a short
+// Exists reports which keys every needed rank has confirmed. It leases those for a short
 // time (Options.Hold), so that they are still there when the client locates them.
 func (x *Index) Exists(ctx context.Context, name pageservice.Space, keys []string) ([]bool, error) {
 	if err := x.usable(ctx); err != nil {
@@ -25,7 +25,7 @@ func (x *Index) Exists(ctx context.Context, name pageservice.Space, keys []strin
 	now := x.now()
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	hits := s.use(batch, now, now+int64(x.o.Hold), func(i int, _ uint32) { found[i] = true })
+	hits := s.leaseVisible(batch, now, now+int64(x.o.Hold), func(i int, _ uint32) { found[i] = true })
 	s.counters.misses.Add(int64(len(keys) - hits))
 	return found, nil
 }
@@ -59,7 +59,7 @@ func (x *Index) Locate(ctx context.Context, name pageservice.Space, rankID int, 
 	}
 	now := x.now()
 	hits := 0
-	s.use(batch, now, now+x.lease(), func(i int, id uint32) {
+	s.leaseVisible(batch, now, now+x.lease(), func(i int, id uint32) {
 		if r.has(id) {
 			found[i] = int64(r.page(id) - 1)
 			hits++
@@ -90,9 +90,9 @@ func (s *space) noteAlive(ctx context.Context, rankID int) error {
 	return err
 }
 
-// use leases the visible keys of a batch, and calls each for them. The caller holds the
+// leaseVisible leases the visible keys of a batch, and calls each for them. The caller holds the
 // lock for reading.
-func (s *space) use(keys *batch, now, leaseUntil int64, each func(i int, id uint32)) (n int) {
+func (s *space) leaseVisible(keys *batch, now, leaseUntil int64, each func(i int, id uint32)) (n int) {
 	keys.lookUp(s)
 	for i, id := range keys.ids {
 		if id == none {

@@ -21,7 +21,7 @@ func (x *Index) replay() error {
 			if err := rec.decode(b); err != nil {
 				return err
 			}
-			return x.make(rec.space).replay(rec)
+			return x.findOrCreate(rec.space).replay(rec)
 		},
 		Replayed: func() error {
 			for _, s := range x.all() {
@@ -39,8 +39,8 @@ func (x *Index) replay() error {
 // longestUse is how long a client may use a page that it was told of.
 func (x *Index) longestUse() int64 { return max(x.lease(), x.reserve()) }
 
-// longestQuarantine is how long a page stays in quarantine that a client may have been
-// told of just now.
+// longestQuarantine is how long a page stays in quarantine if a client may have been told
+// of it just now.
 func (x *Index) longestQuarantine() int64 { return x.longestUse() + x.quarantine() }
 
 // replay applies one record.
@@ -137,7 +137,7 @@ func (s *space) replayReserved(r *rank, page uint32, hash uint64) {
 
 func (s *space) replayFreed(r *rank, page uint32) {
 	s.disown(r, page)
-	r.hold(page, hold{state: forgotten, until: s.index.longestQuarantine()})
+	r.hold(page, hold{state: deleted, until: s.index.longestQuarantine()})
 }
 
 // replayed completes the space after the whole log was read.

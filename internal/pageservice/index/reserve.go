@@ -8,8 +8,8 @@ import (
 
 // Reserve finds a page of the rank for each key, to be written and then confirmed. A key
 // that already has a page on this rank keeps it (Present); equal keys of one batch get
-// one page. Where free pages are missing, keys are evicted; where even that does not
-// suffice, a key gets None. With allOrNothing, either every key that needs a page gets
+// one page. If there are not enough free pages, keys are evicted; if even that is not
+// enough, a key gets None. With allOrNothing, either every key that needs a page gets
 // one or none does.
 //
 // A reservation ends by itself after Options.Reserve. The pages of Present keys are
@@ -41,7 +41,7 @@ func (x *Index) Reserve(ctx context.Context, name pageservice.Space, rankID int,
 
 	grants := make([]pageservice.Grant, len(keys))
 	wanted := s.present(r, batch, grants, now)
-	got, more := s.grab(r, wanted, allOrNothing, now)
+	got, more := s.findPages(r, wanted, allOrNothing, now)
 	for more {
 		if err := s.yield(ctx); err != nil {
 			return nil, err
@@ -53,7 +53,7 @@ func (x *Index) Reserve(ctx context.Context, name pageservice.Space, rankID int,
 		now = x.now()
 		s.sweep(r, now)
 		wanted = s.present(r, batch, grants, now)
-		got, more = s.grab(r, wanted, allOrNothing, now)
+		got, more = s.findPages(r, wanted, allOrNothing, now)
 	}
 	if len(got.pages) == 0 {
 		s.mu.Unlock()
@@ -109,8 +109,8 @@ func (s *space) present(r *rank, keys *batch, grants []pageservice.Grant, now in
 	return w
 }
 
-// grab holds the pages of a reservation while it is being logged.
-type grab struct {
+// reservation holds the pages of a reservation while it is being logged.
+type reservation struct {
 	pages   []uint32
 	hashes  []uint64
 	nFree   int      // how many of the pages, the first ones, were free
@@ -118,9 +118,9 @@ type grab struct {
 	at      int64
 }
 
-// grab finds pages: free ones first, then those of keys to be evicted. If it has to look
-// at more keys than it may in one go, it takes none and reports more.
-func (s *space) grab(r *rank, w *wanted, allOrNothing bool, now int64) (g grab, more bool) {
+// findPages finds pages: free ones first, then those of victims. If it would have to look
+// at more keys than searchBound, it takes none and reports more.
+func (s *space) findPages(r *rank, w *wanted, allOrNothing bool, now int64) (g reservation, more bool) {
 	n := len(w.first)
 	if n == 0 || r.closedUntil > now {
 		return g, false
@@ -130,12 +130,12 @@ func (s *space) grab(r *rank, w *wanted, allOrNothing bool, now int64) (g grab, 
 	if nFree < n {
 		victims, more = s.victims(r, n-nFree, now)
 		if more || allOrNothing && nFree+len(victims) < n {
-			s.keepKeys(victims)
+			s.unmark(victims)
 			return g, more
 		}
 	}
 	n = nFree + len(victims)
-	g = grab{at: now, nFree: nFree, victims: victims, pages: make([]uint32, 0, n), hashes: make([]uint64, 0, n)}
+	g = reservation{at: now, nFree: nFree, victims: victims, pages: make([]uint32, 0, n), hashes: make([]uint64, 0, n)}
 	for _, i := range w.first[:n] {
 		g.hashes = append(g.hashes, w.b.logged[i])
 	}
@@ -150,13 +150,13 @@ func (s *space) grab(r *rank, w *wanted, allOrNothing bool, now int64) (g grab, 
 }
 
 // reserved applies a reservation, or undoes it.
-func (s *space) reserved(r *rank, g grab, err error) {
+func (s *space) reserved(r *rank, g reservation, err error) {
 	if err != nil {
 		for _, page := range g.pages[:g.nFree] {
 			r.drop(page)
 			r.release(page)
 		}
-		s.keepKeys(g.victims)
+		s.unmark(g.victims)
 		return
 	}
 	until := g.at + s.index.reserve()

@@ -14,7 +14,7 @@ type space struct {
 	index *Index
 
 	// mu guards what follows. Exists and Locate hold it for reading, and write only
-	// atomics. Nobody holds it while waiting for the disk.
+	// atomics. No caller holds it while waiting for the disk.
 	mu      sync.RWMutex
 	byKey   *keyMap
 	entries table
@@ -125,7 +125,7 @@ func (s *space) await(ctx context.Context) error {
 	}
 }
 
-// settle wakes those who wait for a change to end.
+// settle wakes the callers that wait for a change to end.
 func (s *space) settle() {
 	close(s.settled)
 	s.settled = make(chan struct{})
@@ -183,7 +183,7 @@ func (s *space) rankOf(id int) (*rank, error) {
 			s.recount()
 		}
 		r.unlogged = true
-		// Nobody waits for this record. Until it is durable, every change writes it, too:
+		// No caller waits for this record. Until it is durable, every change writes it, too:
 		// what is confirmed now must not be hidden after a restart.
 		s.index.log.Append(func(err error) {
 			if err == nil {
@@ -223,8 +223,8 @@ func (s *space) attach(r *rank, id, page uint32) {
 	s.index.liveBytes.Add(s.liveBytes(e.key))
 }
 
-// detach takes the page of a key away; it has no owner afterwards. A key without pages
-// is forgotten.
+// detach removes a key from its page, which has no owner afterwards. A key without pages
+// is removed.
 func (s *space) detach(r *rank, id uint32) (page uint32) {
 	e := s.entries.at(id)
 	page = r.pageOf[id] - 1
@@ -239,7 +239,7 @@ func (s *space) detach(r *rank, id uint32) (page uint32) {
 	}
 	s.index.liveBytes.Add(-s.liveBytes(e.key))
 	if e.on == 0 && e.writing == 0 {
-		s.forget(id, e)
+		s.removeKey(id, e)
 	} else {
 		s.updateComplete(id, e)
 	}
@@ -260,8 +260,8 @@ func (s *space) newEntry(hash uint64, key string) uint32 {
 	return id
 }
 
-// forget removes an entry without pages.
-func (s *space) forget(id uint32, e *entry) {
+// removeKey removes an entry without pages.
+func (s *space) removeKey(id uint32, e *entry) {
 	if e.complete {
 		s.nComplete--
 	}

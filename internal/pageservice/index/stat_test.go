@@ -16,7 +16,7 @@ func TestEveryLeasedKeyIsCountedOnce(t *testing.T) {
 	}
 	defer b.Close()
 	const n = 2*searchBound + 10
-	s := b.make(modelSpace)
+	s := b.findOrCreate(modelSpace)
 	r := s.addRank(0)
 	r.numPages = n
 	s.recount()

@@ -116,6 +116,7 @@ func (j *Journal) report(err error) {
 	}
 }
 
+// transact runs fill in a bbolt transaction, whose commit writes to the disk.
 func (j *Journal) transact(fill func(*bolt.Bucket) error) error {
 	return guard(j.path, func() error {
 		tx, err := j.db.Begin(true)
@@ -155,7 +156,7 @@ func checksum(rec []byte) uint32 {
 	return crc32.Checksum(rec, crc32.MakeTable(crc32.Castagnoli))
 }
 
-// lastRecord returns the sequence number of the youngest record in the file.
+// lastRecord returns the sequence number of the newest record in the file.
 func lastRecord(db *bolt.DB) (seq uint64, err error) {
 	err = db.View(func(tx *bolt.Tx) error {
 		if key, _ := tx.Bucket([]byte(bucket)).Cursor().Last(); key != nil {

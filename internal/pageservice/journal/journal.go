@@ -1,11 +1,14 @@
-// Package journal keeps the log of a page index in one file of this host. Records are
-// appended at one end; at the other end the journal drops what its owner no longer
-// needs, so that the file stays about as long as what it says.
+// Package journal keeps the log of a page index in one local file. Records are appended
+// at one end; at the other end the journal drops what its owner no longer needs, so
+// that the size of the file stays in proportion to the state that it describes.
+//
+// Append queues a write (queue.go). One goroutine, the committer, writes the queue to
+// the disk (commit.go) and compacts the file (compact.go).
 //
 // The file is a bbolt database: one bucket, in which the sequence number of a record
-// is its key. Of the well-kept stores written in Go, bbolt is the one that returns
-// the error of a full disk and goes on when there is space again; pebble ends the
-// process when a commit fails.
+// is its key. Of the well-maintained stores written in Go, bbolt is the one that
+// returns the error of a full disk and continues when there is space again; pebble
+// ends the process when a commit fails.
 package journal
 
 import (
@@ -27,7 +30,7 @@ import (
 // FileName is the name of a journal's file in its directory.
 const FileName = "pages.db"
 
-// Options of a journal. The zero value is good.
+// Options are the options of a journal. The zero value selects the defaults.
 type Options struct {
 	// SlackBytes is how much longer than twice LogOwner.LiveBytes the file may grow
 	// before compaction begins; 4 MiB.
@@ -62,7 +65,7 @@ type Journal struct {
 	sizeBytes int64     // of all records
 	paused    bool      // the last commit failed: the next one does not compact
 	failed    time.Time // when a failure was last logged; zero if the last commit succeeded
-	broken    error     // the content of the disk is unknown; nothing is written any more
+	broken    error     // why nothing is written any more: the content of the disk is unknown
 	stuck     bool      // bbolt gave up in the middle of a transaction and cannot be closed
 }
 
@@ -71,8 +74,8 @@ var _ pageservice.Log = (*Journal)(nil)
 // bucket is the name of the only bucket.
 const bucket = "records"
 
-// New returns the journal in dir, which Start makes if need be. It touches nothing
-// before Start.
+// New returns the journal in dir. Start creates dir if it does not exist; nothing is
+// touched before Start.
 func New(dir string, o Options) *Journal {
 	if o.LockTimeout == 0 {
 		o.LockTimeout = time.Second

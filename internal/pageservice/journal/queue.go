@@ -7,7 +7,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/pageservice"
 )
 
-// write is a change on its way to the disk.
+// write is one call of Append: records that wait for the committer.
 type write struct {
 	recs     [][]byte
 	done     func(error) // tells the owner the outcome
@@ -19,8 +19,8 @@ type write struct {
 const (
 	queued    int32 = iota
 	taken           // the committer has it
-	withdrawn       // its waiter gave it up
-	refused         // the log was closed; wait says so
+	withdrawn       // wait gave it up
+	refused         // the log was closed; wait returns ErrClosed
 )
 
 // enqueue queues a write, or marks it as refused.

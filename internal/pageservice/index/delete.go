@@ -81,7 +81,7 @@ func (s *space) logRemoval(ctx context.Context, ids []uint32, apply func()) erro
 			apply()
 			return
 		}
-		s.keepKeys(ids)
+		s.unmark(ids)
 	}, recs...)
 }
 
@@ -91,7 +91,7 @@ func (s *space) quarantine(id uint32, now int64) {
 	for _, r := range s.ranks {
 		if r.has(id) {
 			page := s.detach(r, id)
-			r.hold(page, hold{state: forgotten, until: until})
+			r.hold(page, hold{state: deleted, until: until})
 		}
 	}
 }
@@ -128,17 +128,17 @@ func (s *space) clear(now int64) {
 			switch h := r.holdOf(uint32(page)); {
 			case h == nil:
 			case h.state == writable:
-				r.change(uint32(page), forgotten, h.until+s.index.quarantine())
+				r.change(uint32(page), deleted, h.until+s.index.quarantine())
 			default:
-				r.change(uint32(page), forgotten, h.until)
+				r.change(uint32(page), deleted, h.until)
 			}
 		}
 	}
 }
 
-// lastUse returns when the last client that was told of a page of the rank will have
-// stopped using it.
-func (s *space) lastUse(r *rank) int64 {
+// inUseUntil returns the time at which the last client that was told of a page of the
+// rank stops using it.
+func (s *space) inUseUntil(r *rank) int64 {
 	last := int64(never)
 	for page, o := range r.owner {
 		switch {
