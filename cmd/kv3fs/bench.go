@@ -13,44 +13,44 @@ import (
 
 type benchCmd struct {
 	Ring   benchRingCmd   `cmd:"" help:"Compare a daemon's rings with its mount and with plain pread and pwrite on the data directory."`
-	Pages  benchPagesCmd  `cmd:"" help:"Compare the page service with a plain Python one."`
-	Store  benchStoreCmd  `cmd:"" help:"Compare block stores with a ring on the same files and with a copy of memory."`
-	Engine benchEngineCmd `cmd:"" help:"Measure what a store is worth to an inference engine: time to the first token, compared with the ideal."`
+	Pages  benchPagesCmd  `cmd:"" help:"Compare the page service with a simple one in Python."`
+	Store  benchStoreCmd  `cmd:"" help:"Compare block stores with a ring on the same files and with memory copies."`
+	Engine benchEngineCmd `cmd:"" help:"Measure how much a store shortens an inference engine's time to the first token, compared with the ideal."`
 }
 
 type benchRingCmd struct {
-	Data    string `placeholder:"DIR" help:"Data directory of a running daemon; give --mount too. Without both, a daemon is started for the bench and stopped afterwards."`
+	Data    string `placeholder:"DIR" help:"Data directory of a running daemon; also give --mount. Without both, the benchmark starts and stops a daemon of its own."`
 	Mount   string `placeholder:"DIR" help:"Mount of that daemon."`
-	Scratch string `placeholder:"DIR" help:"Where a daemon that is started keeps its data: a directory on the disk to measure, or /dev/shm to leave the disk out. Default: the system's directory for temporary files."`
-	IO      string `name:"io" default:"auto" enum:"auto,buffered,direct" help:"The daemon's --io; give the one that a running daemon has. With direct the mount and the plain loop use O_DIRECT too."`
+	Scratch string `placeholder:"DIR" help:"Where the benchmark's own daemon keeps its data: a directory on the disk to measure, or /dev/shm to leave the disk out. Default: the system's directory for temporary files."`
+	IO      string `name:"io" default:"auto" enum:"auto,buffered,direct" help:"The daemon's --io; for a running daemon, give the value it was started with. With direct, the mount and the plain loop use O_DIRECT too."`
 
 	Sizes      []byteSize    `default:"4KiB,128KiB,1MiB,4MiB" placeholder:"SIZE" help:"Request sizes, multiples of 4KiB. Default: ${default}."`
-	Depth      int           `placeholder:"N" help:"Requests in flight in each ring. Default: 64 below 128 KiB, else 32."`
-	Rings      int           `default:"1" help:"Rings, each with a file of its own."`
+	Depth      int           `placeholder:"N" help:"Requests in flight in each ring. Default: 64 for requests below 128 KiB, otherwise 32."`
+	Rings      int           `default:"1" help:"Number of rings, each with its own files."`
 	FileBytes  byteSize      `default:"256MiB" placeholder:"SIZE" help:"Size of each file; there are two for each ring. Default: ${default}."`
-	Runs       int           `default:"5" help:"Runs of each contender; the median counts."`
+	Runs       int           `default:"5" help:"Runs of each contender; the report shows the median."`
 	RunTime    time.Duration `default:"500ms" help:"Length of a run."`
-	NoFio      bool          `help:"No io_uring column, even if fio is installed."`
+	NoFio      bool          `help:"Leave out the io_uring column even if fio is installed."`
 	JSON       bool          `name:"json" help:"Print the report as JSON instead of a table."`
-	NoProgress bool          `help:"No progress bar, even on a terminal."`
+	NoProgress bool          `help:"Show no progress bar, even on a terminal."`
 }
 
 // Help is what "kv3fs bench ring --help" adds to the flags.
 func (*benchRingCmd) Help() string {
 	return `For example:
 
-  kv3fs bench ring --scratch /dev/shm --io buffered        # what the rings cost
-  kv3fs bench ring --scratch /mnt/disk --io direct         # what a disk gives
-  kv3fs bench ring --data /var/lib/kv3fs --mount /mnt/3fs  # a daemon that runs
+  kv3fs bench ring --scratch /dev/shm --io buffered        # the overhead of the rings
+  kv3fs bench ring --scratch /mnt/disk --io direct         # the speed of a disk
+  kv3fs bench ring --data /var/lib/kv3fs --mount /mnt/3fs  # a running daemon
 
 The contenders take turns, run by run, on the same files: rings; pread and
 pwrite through the mount; the same on the data directory; and fio with io_uring
-on the data directory, if it is installed. Below 128 KiB the mount and the plain
-loop get as many threads as there are rings; from there on as many as there are
-requests in flight, 64 at most. One block of every run is checked.`
+on the data directory, if it is installed. For requests below 128 KiB, the mount
+and the plain loop get as many threads as there are rings; for larger ones, as
+many as there are requests in flight, up to 64. One block of every run is checked.`
 }
 
-// Run measures.
+// Run runs the benchmark.
 func (c *benchRingCmd) Run(ctx context.Context, out io.Writer) error {
 	binary, err := os.Executable()
 	if err != nil {

@@ -18,27 +18,27 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore"
 )
 
-// benchChain are the flags that choose the stores and where their bytes are.
+// benchChain holds the flags that choose the stores and where they keep their blocks.
 type benchChain struct {
-	Store    string `placeholder:"CHAIN" help:"A store, or a chain of stores such as \"Cache|Ds3fs\". Default: that of --config, otherwise Ds3fs."`
-	Dir      string `placeholder:"DIR" help:"Directory for the blocks of Posix or Segment, or for the file of Pages. They are left there. Default: one below --scratch that is removed afterwards."`
-	Mount    string `placeholder:"DIR" help:"Mount of a 3FS for Ds3fs, which keeps its blocks there; they are left. Default: a daemon is started for the bench, with its data below --scratch, and stopped afterwards."`
-	PagesURL string `name:"pages-url" placeholder:"URL" help:"Page service for Pages, http://HOST:PORT or unix:PATH. Default: one is started for the bench, with its index beside the file, and stopped afterwards."`
-	Config   string `env:"-" placeholder:"FILE" help:"Configuration of the chain, YAML as package kvstore reads it, or UCM's. --store, --dir and --mount come before what it says, and what the model decides does, too."`
-	Scratch  string `placeholder:"DIR" help:"Where what is started for the bench keeps its data: a directory on the disk to measure, or /dev/shm to leave the disk out. Default: the system's directory for temporary files."`
+	Store    string `placeholder:"CHAIN" help:"A store, or a chain of stores such as \"Cache|Ds3fs\". Default: the one in --config, otherwise Ds3fs."`
+	Dir      string `placeholder:"DIR" help:"Directory for the blocks of Posix or Segment, or for the file of Pages. The benchmark leaves them there. Default: one below --scratch that is removed afterwards."`
+	Mount    string `placeholder:"DIR" help:"Mount of a 3FS for the blocks of Ds3fs. The benchmark leaves them there. Default: the benchmark starts and stops its own daemon, with its data below --scratch."`
+	PagesURL string `name:"pages-url" placeholder:"URL" help:"Page service for Pages, http://HOST:PORT or unix:PATH. Default: the benchmark starts and stops its own, with the index beside the file."`
+	Config   string `env:"-" placeholder:"FILE" help:"Configuration of the chain: YAML as package kvstore reads it, or UCM's. --store, --dir, --mount, --pages-url and the sizes of the model override it."`
+	Scratch  string `placeholder:"DIR" help:"Where the daemon or service that the benchmark starts keeps its data: a directory on the disk to measure, or /dev/shm to leave the disk out. Default: the system's directory for temporary files."`
 }
 
-// chain is a configured chain and what was started for it.
+// chain is a configured chain with the processes and directories created for it.
 type chain struct {
 	name    string
 	config  kvstore.UCMConfig
 	flags   benchChain
 	daemon  *measure.Daemon      // nil if none was started
-	pages   *measure.PageService // likewise
-	scratch string               // to be removed; "" if there is none
+	pages   *measure.PageService // nil if none was started
+	scratch string               // to be removed; "" if none was created
 }
 
-// newChain reads the configuration and starts nothing.
+// newChain reads the configuration. It starts nothing.
 func newChain(flags benchChain, notice func(string)) (*chain, error) {
 	c := &chain{flags: flags}
 	if flags.Config != "" {
@@ -70,7 +70,7 @@ func newChain(flags benchChain, notice func(string)) (*chain, error) {
 	return c, nil
 }
 
-// place returns where the flags say that a store has its bytes.
+// place returns where, by the flags, a store keeps its blocks.
 func (f benchChain) place(store string) string {
 	if store == "Ds3fs" {
 		return f.Mount
@@ -78,7 +78,7 @@ func (f benchChain) place(store string) string {
 	return f.Dir
 }
 
-// check refuses flags for a store that does not keep the bytes.
+// check rejects flags of stores other than the last one, which keeps the blocks.
 func (f benchChain) check(store string) error {
 	switch {
 	case f.Mount != "" && store != "Ds3fs":
@@ -91,10 +91,10 @@ func (f benchChain) check(store string) error {
 	return nil
 }
 
-// last returns the store at the end of the chain, which keeps the bytes.
+// last returns the store at the end of the chain, which keeps the blocks.
 func (c *chain) last() string { return c.name[strings.LastIndex(c.name, "|")+1:] }
 
-// start starts what the chain needs and the flags do not name.
+// start starts what the chain needs, unless the flags name it.
 func (c *chain) start(ctx context.Context) error {
 	binary, err := os.Executable()
 	if err != nil {
@@ -118,7 +118,7 @@ func (c *chain) start(ctx context.Context) error {
 		}
 		c.config.StorageBackends = c.scratch
 	}
-	// The configuration that names a file also names its index.
+	// A configuration that names a page file also names the service of its index.
 	if last == "Pages" && c.config.PagesURL == "" && c.config.PagesFile == "" {
 		if c.pages, err = measure.StartPageService(ctx, binary, filepath.Join(c.place(), "index")); err != nil {
 			return errors.Join(err, c.stop())
@@ -128,7 +128,7 @@ func (c *chain) start(ctx context.Context) error {
 	return nil
 }
 
-// stop stops what was started.
+// stop stops what start has started.
 func (c *chain) stop() (err error) {
 	if c.pages != nil {
 		err = c.pages.Stop()
@@ -142,13 +142,13 @@ func (c *chain) stop() (err error) {
 	return err
 }
 
-// place returns where the bytes are, the first of several places.
+// place returns where the blocks are, the first of several places.
 func (c *chain) place() string {
 	first, _, _ := strings.Cut(c.config.StorageBackends, ":")
 	return first
 }
 
-// freeBytes returns the free space of the place, 0 if unknown.
+// freeBytes returns the free space at place, 0 if it is unknown.
 func (c *chain) freeBytes() int64 {
 	var st unix.Statfs_t
 	if c.place() == "" || unix.Statfs(c.place(), &st) != nil {
@@ -157,7 +157,8 @@ func (c *chain) freeBytes() int64 {
 	return int64(st.Bavail) * st.Bsize
 }
 
-// arguments returns the flags that give another process the same chain over the same storage.
+// arguments returns the flags with which another process uses the same chain over the
+// same storage.
 func (c *chain) arguments() []string {
 	args := []string{"--store", c.name}
 	if c.flags.Config != "" {
@@ -176,8 +177,8 @@ func (c *chain) arguments() []string {
 	return args
 }
 
-// cacheBytes is for a bench's chain whose configuration says nothing: a cache that is
-// made anew again and again, and may be smaller than what goes through it.
+// cacheBytes bounds the size of a Cache whose size is not configured. A benchmark opens
+// the chain many times, and the Cache may be smaller than the data that passes through it.
 const cacheBytes = 2 << 30
 
 // open opens the chain for the blocks of a benchmark.
@@ -188,7 +189,7 @@ func (c *chain) open(_ context.Context, w enginebench.Want) (*kvstore.Store, err
 	if strings.HasPrefix(c.name, "Cache|") && config.CacheBufferBytes == 0 && config.CacheBufferCapacityGB == 0 {
 		config.CacheBufferBytes = min(cacheBytes, 2*w.StoredBytes+64<<20)
 	}
-	// A directory or file of these stores is for blocks of one size.
+	// A directory or file of these stores holds blocks of one size only.
 	own := filepath.Join(c.place(), w.Namespace.Fingerprint().String())
 	capacity := w.StoredBytes + w.StoredBytes/2 + 256<<20
 	switch c.last() {

@@ -35,7 +35,7 @@ func (c *benchEngineCmd) coldNode(ctx context.Context, chain *chain, scale int64
 	case <-child.Ended():
 	case <-ctx.Done():
 	}
-	const limit = 30 * time.Second // for what is in progress
+	const limit = 30 * time.Second // to finish what is in progress
 	if err = child.Stop(limit); err != nil {
 		err = fmt.Errorf("bench: the cold node: %w", err)
 	}
@@ -50,7 +50,8 @@ func (c *benchEngineCmd) coldNode(ctx context.Context, chain *chain, scale int64
 	return report, err
 }
 
-// coldArguments names every choice, so that the other process makes none.
+// coldArguments gives every setting explicitly, so that the other process uses no
+// defaults of its own.
 func (c *benchEngineCmd) coldArguments(scale int64, salt uint64, report string) []string {
 	bandwidth := "none"
 	if c.Bandwidth.bytesPerSecond > 0 {

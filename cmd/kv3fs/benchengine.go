@@ -18,28 +18,28 @@ type benchEngineCmd struct {
 
 	benchChain `embed:""`
 
-	Models      []string       `placeholder:"NAME" help:"Models, as on Hugging Face, and their GPUs after an @, such as Llama-3.1-70B@4xH100. Default: QwQ-32B, and for ucm-table DeepSeek-R1 too, on the GPUs that UCM measured with."`
-	BlockTokens int            `default:"128" placeholder:"N" help:"Tokens of a block. Default: ${default}."`
-	Load        string         `default:"layers" enum:"layers,whole" help:"layers: compute each layer when its part of every block is there. whole: when all is. Default: ${default}."`
-	Scale       int64          `placeholder:"N" help:"Blocks, and the simulated bandwidth, are N times smaller than they would be. Default: what this machine can do and the storage has room for."`
-	Bandwidth   simulatedSpeed `default:"3fs" placeholder:"RATE" help:"Bandwidth of a simulated store: shards land no faster than through it, 40GiB/s, 200Gbit/s, or 3fs (40GiB/s), 100gbe, nvme4 ...; none: as fast as they do. Default: ${default}."`
-	Latency     time.Duration  `default:"1ms" help:"Latency of a simulated store, for each shard. Default: ${default}."`
-	TimeScale   float64        `default:"1" placeholder:"N" help:"Let the engine's time, and a simulated store's, run N times faster. What this machine takes itself then counts N times. Default: ${default}."`
+	Models      []string       `placeholder:"NAME" help:"Models, as named on Hugging Face, each optionally with its GPUs after an @: Llama-3.1-70B@4xH100. Default: QwQ-32B, and for ucm-table also DeepSeek-R1, on the GPUs with which UCM measured."`
+	BlockTokens int            `default:"128" placeholder:"N" help:"Tokens per block. Default: ${default}."`
+	Load        string         `default:"layers" enum:"layers,whole" help:"layers: compute each layer as soon as its part of every block is loaded. whole: compute when everything is loaded. Default: ${default}."`
+	Scale       int64          `placeholder:"N" help:"Make blocks, and the simulated bandwidth, N times smaller than they really are. Default: small enough for this machine's speed and the storage's free space."`
+	Bandwidth   simulatedSpeed `default:"3fs" placeholder:"RATE" help:"Bandwidth of a simulated store, which limits how fast shards are loaded: 40GiB/s, 200Gbit/s, or a name: 3fs (40GiB/s), 100gbe, nvme4 ... none: no limit. Default: ${default}."`
+	Latency     time.Duration  `default:"1ms" help:"Latency of the simulated store, for each shard. Default: ${default}."`
+	TimeScale   float64        `default:"1" placeholder:"N" help:"Run the simulated engine and store N times faster. The real time that this machine takes then counts N times. Default: ${default}."`
 
-	PromptTokens []int   `placeholder:"N" help:"Lengths of prompts. Default: ucm-table 4000,8000,16000,32000; random-twice 16000; shared-prefix 20000, without the query."`
-	Concurrency  []int   `placeholder:"N" help:"Requests at once. Default: ucm-table 1,2,4,8; random-twice all; others 8."`
-	HitPercent   int     `default:"80" help:"ucm-table: how much of each prompt is in the store. Default: ${default}."`
-	Runs         int     `default:"3" help:"ucm-table: runs of each row; the median counts."`
-	Prompts      int     `default:"12" help:"random-twice: how many."`
-	Groups       int     `default:"100" help:"shared-prefix: groups of queries with one prefix."`
-	Queries      int     `default:"20" help:"shared-prefix: queries in each."`
-	NoCold       bool    `help:"shared-prefix: no second node."`
-	MaxRequests  int     `placeholder:"N" help:"trace: stop after this many. Default: all."`
-	Speed        float64 `default:"0" help:"trace: 1 is its own pace, 10 ten times faster, 0 as fast as it goes with --concurrency."`
+	PromptTokens []int   `placeholder:"N" help:"Prompt lengths. Default: ucm-table 4000,8000,16000,32000; random-twice 16000; shared-prefix 20000, without the query."`
+	Concurrency  []int   `placeholder:"N" help:"Concurrent requests. Default: ucm-table 1,2,4,8; random-twice all; others 8."`
+	HitPercent   int     `default:"80" help:"ucm-table: percentage of each prompt that is in the store. Default: ${default}."`
+	Runs         int     `default:"3" help:"ucm-table: runs of each row; the report shows the median."`
+	Prompts      int     `default:"12" help:"random-twice: number of prompts."`
+	Groups       int     `default:"100" help:"shared-prefix: number of groups; the queries of a group share a prefix."`
+	Queries      int     `default:"20" help:"shared-prefix: queries per group."`
+	NoCold       bool    `help:"shared-prefix: leave out the cold node, a second process that starts with nothing in memory."`
+	MaxRequests  int     `placeholder:"N" help:"trace: stop after this many requests. Default: all."`
+	Speed        float64 `default:"0" help:"trace: replay speed. 1 keeps the trace's timing, 10 is ten times faster, 0 is as fast as --concurrency allows."`
 
 	JSON       bool   `name:"json" help:"Print the report as JSON instead of a table."`
-	HTML       string `name:"html" placeholder:"FILE" help:"Write the report as a page with plots, too."`
-	NoProgress bool   `help:"No progress bar, even on a terminal."`
+	HTML       string `name:"html" placeholder:"FILE" help:"Also write the report as an HTML page with plots."`
+	NoProgress bool   `help:"Show no progress bar, even on a terminal."`
 
 	// Arguments for a cold node, from the process that starts it.
 	ColdReport string `hidden:""`
@@ -54,27 +54,27 @@ func (*benchEngineCmd) Help() string {
   kv3fs bench engine ucm-table --store "Cache|Posix" --dir /mnt/disk/kv --bandwidth none
   kv3fs bench engine trace trace.jsonl --mount /mnt/3fs --max-requests 500
 
-An engine without GPUs: prompts are hashed, looked up, loaded and saved for real,
-and computing takes the time that it would. The report compares the time to the
-first token with computing everything, and with the ideal.
+The engine is simulated and needs no GPU: prompts are really hashed, looked up, loaded
+and saved, and computing takes the time that GPUs would take. The report compares the
+time to the first token with that of computing everything, and with the ideal.
 
-  ucm-table      UCM's table: 4K to 32K tokens, 1 to 8 at once, 80 % in the store
-  random-twice   random prompts, and then the same again: all hits
-  shared-prefix  groups of queries with one long prefix; then other queries from
-                 another process, which has nothing in memory
+  ucm-table      UCM's table: 4K to 32K tokens, 1 to 8 requests at once, 80 % hits
+  random-twice   random prompts, then the same ones again: all hits
+  shared-prefix  groups of queries with one long prefix; then other queries from a
+                 cold node, a second process that starts with nothing in memory
   trace FILE     a trace in Mooncake's format ("kv3fs trace generate" makes one);
                  a second replay with the same --scale over the same --dir or --mount
-                 hits what the first left there
+                 hits the blocks that the first one saved
 
-Every block that was loaded is checked: the exit status is 1 if a byte was wrong.`
+Every loaded block is checked: the exit status is 1 if a byte was wrong.`
 }
 
-// Run measures.
+// Run runs the benchmark.
 func (c *benchEngineCmd) Run(ctx context.Context, out io.Writer) (err error) {
 	bar := newBenchBar(c.NoProgress)
 	o := c.options()
 	o.Notice, o.Done = bar.notice, bar.done
-	if err := o.Check(); err != nil { // before anything is started
+	if err := o.Check(); err != nil { // before starting anything
 		return err
 	}
 	chain, err := newChain(c.benchChain, bar.notice)
@@ -93,7 +93,7 @@ func (c *benchEngineCmd) Run(ctx context.Context, out io.Writer) (err error) {
 	o.Open, o.Storage, o.FreeBytes, o.StartedDaemon = chain.open, chain.place(), chain.freeBytes(), chain.daemon != nil
 	if c.ColdReport == "" && !c.NoCold {
 		o.ColdNode = func(ctx context.Context, scale int64, salt uint64) (*enginebench.Report, error) {
-			bar.notice("the cold node begins, in a process of its own")
+			bar.notice("starting the cold node as a separate process")
 			return c.coldNode(ctx, chain, scale, salt)
 		}
 	}
@@ -150,13 +150,15 @@ func (s *simulatedSpeed) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// page is an HTML file that appears when it is complete. The zero value is no file.
+// page is an HTML file that appears under its name when it is complete. The zero value
+// writes no file.
 type page struct {
 	path string
 	temp *os.File
 }
 
-// newPage checks now, before anything runs, whether the file can be written.
+// newPage creates a temporary file for the page, so that the benchmark fails before it
+// runs if the page cannot be written.
 func newPage(path string) (*page, error) {
 	if path == "" {
 		return &page{}, nil
@@ -185,7 +187,7 @@ func (p *page) write(report *enginebench.Report) error {
 	return nil
 }
 
-// abandon removes a file that is not complete.
+// abandon removes an incomplete file.
 func (p *page) abandon() {
 	if p.temp != nil {
 		p.temp.Close()

@@ -12,18 +12,18 @@ import (
 )
 
 type benchPagesCmd struct {
-	URL     string `name:"url" placeholder:"URL" help:"A page service that runs, http://HOST:PORT or http://HOST:PORT/ns/NAME; it is filled with keys. Without it, one is started for the bench and stopped afterwards."`
-	Scratch string `placeholder:"DIR" help:"Where a service that is started keeps its store: a directory on the disk to measure. Default: the system's directory for temporary files."`
+	URL     string `name:"url" placeholder:"URL" help:"A running page service, http://HOST:PORT or http://HOST:PORT/ns/NAME, which the benchmark fills with keys. Default: the benchmark starts and stops its own."`
+	Scratch string `placeholder:"DIR" help:"Where the benchmark's own service keeps its data: a directory on the disk to measure. Default: the system's directory for temporary files."`
 
-	Protocols   []string      `default:"vllm,sglang" enum:"vllm,sglang" help:"vllm, sglang or both."`
-	Clients     int           `default:"8" help:"Clients at once, each with one connection."`
-	Batch       int           `default:"512" help:"Keys in a request."`
-	Pages       int           `default:"1048576" help:"Pages of the rank; memory and restart are measured when each has a key."`
-	Runs        int           `default:"5" help:"Runs of each contender; the median counts."`
+	Protocols   []string      `default:"vllm,sglang" enum:"vllm,sglang" help:"Protocols to measure: vllm, sglang or both."`
+	Clients     int           `default:"8" help:"Number of concurrent clients, each with one connection."`
+	Batch       int           `default:"512" help:"Keys per request."`
+	Pages       int           `default:"1048576" help:"Number of the rank's pages; memory and restart are measured when every page has a key."`
+	Runs        int           `default:"5" help:"Runs of each contender; the report shows the median."`
 	RunTime     time.Duration `default:"2s" help:"Length of a run."`
-	NoReference bool          `help:"No column for the Python reference, even if python3 is installed."`
+	NoReference bool          `help:"Leave out the Python reference even if python3 is installed."`
 	JSON        bool          `name:"json" help:"Print the report as JSON instead of a table."`
-	NoProgress  bool          `help:"No progress bar, even on a terminal."`
+	NoProgress  bool          `help:"Show no progress bar, even on a terminal."`
 }
 
 // Help is what "kv3fs bench pages --help" adds to the flags.
@@ -33,12 +33,12 @@ func (*benchPagesCmd) Help() string {
   kv3fs bench pages --scratch /mnt/disk
   kv3fs bench pages --url http://127.0.0.1:18000/ns/bench --no-reference
 
-The service takes turns, run by run, with a plain Python program that has the
-state and the one lock of the reference servers; without python3 its column is
-missing. Every answer is checked for its hits, some for every page.`
+The service takes turns, run by run, with a simple Python program that has the
+same state and single lock as the reference servers. Without python3, its column
+is missing. The hits of every answer are checked, and every page of some answers.`
 }
 
-// Run measures.
+// Run runs the benchmark.
 func (c *benchPagesCmd) Run(ctx context.Context, out io.Writer) error {
 	binary, err := os.Executable()
 	if err != nil {

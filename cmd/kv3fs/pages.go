@@ -14,35 +14,35 @@ import (
 	"github.com/kv3fs/kv3fs/internal/pageservice/httpserver"
 )
 
-// pagesCmd runs the page service alone, or operates one that runs.
+// pagesCmd runs the page service alone, or operates a running one.
 type pagesCmd struct {
 	Serve pagesServeCmd `cmd:"" help:"Run the page service alone, without a mount."`
 	Stat  pagesStatCmd  `cmd:"" help:"Show the state of a running page service."`
-	LS    pagesListCmd  `cmd:"" name:"ls" help:"List keys and their pages."`
-	Evict pagesEvictCmd `cmd:"" help:"Forget the least recently used keys now. Engines notice only misses."`
-	Clear pagesClearCmd `cmd:"" help:"Forget all keys. Engines go on, and fill the files again."`
+	LS    pagesListCmd  `cmd:"" name:"ls" help:"List the keys of a running page service, and their pages."`
+	Evict pagesEvictCmd `cmd:"" help:"Remove the least recently used keys now. Engines only see misses."`
+	Clear pagesClearCmd `cmd:"" help:"Remove all keys. Running engines are not disturbed and refill the cache."`
 
-	ForgetRank pagesForgetRankCmd `cmd:"" help:"Forget a rank that will not come back, so that keys are complete without it."`
+	ForgetRank pagesForgetRankCmd `cmd:"" help:"Remove a rank that no longer exists, so that keys are complete without it."`
 }
 
-// defaultPagesListen is where vLLM expects the service: on its own host, nowhere else.
+// defaultPagesListen is the only address at which vLLM looks for the service.
 const defaultPagesListen = "127.0.0.1:18000"
 
 // pagesFlags are the flags of "pages serve", and of "serve" with the prefix pages-.
 type pagesFlags struct {
-	Lease      time.Duration `default:"30s" help:"How long a page is not written after a reader was told its location. Must be above the longest time that an engine takes to load a batch."`
-	Hold       time.Duration `default:"5s" help:"How long a key is kept after the service reported that it exists, so that it is still there when it is loaded."`
-	Reserve    time.Duration `default:"60s" help:"How long a writer has to write and confirm a page; then it loses the page."`
-	Quarantine time.Duration `default:"10s" help:"How long a page that was given up is kept from other writers."`
+	Lease      time.Duration `default:"30s" help:"How long a page is protected from writes after a reader got its location. Must be longer than any engine takes to load a batch."`
+	Hold       time.Duration `default:"5s" help:"How long a key is kept after the service has reported that it exists, so that the engine can still load it."`
+	Reserve    time.Duration `default:"60s" help:"How long a writer has to write and confirm a page before it loses the page."`
+	Quarantine time.Duration `default:"10s" help:"How long a page that lost its key or writer is withheld from other writers."`
 
-	BodyLimit   int64 `default:"8388608" placeholder:"BYTES" help:"Largest body of a request; larger ones get 413."`
-	BatchLimit  int   `default:"65536" placeholder:"KEYS" help:"Most keys of one request; more get 413."`
-	Concurrency int   `default:"512" placeholder:"N" help:"Requests executed at once; others get 503, and engines try again."`
+	BodyLimit   int64 `default:"8388608" placeholder:"BYTES" help:"Largest request body; larger ones get 413."`
+	BatchLimit  int   `default:"65536" placeholder:"KEYS" help:"Most keys in one request; requests with more get 413."`
+	Concurrency int   `default:"512" placeholder:"N" help:"Requests executed at once; further ones get 503, and engines retry."`
 
-	TokenFile string `type:"path" placeholder:"FILE" help:"File with a token that engines must send, as a bearer token or as the password of Basic: SGLang's URL may be http://kv3fs:TOKEN@host:18000, and vLLM's requests read ~/.netrc. /healthz and /readyz stay open."`
+	TokenFile string `type:"path" placeholder:"FILE" help:"File with a token that engines must send, as a bearer token or as the password in Basic authentication: SGLang's URL may be http://kv3fs:TOKEN@host:18000, and vLLM reads ~/.netrc. /healthz and /readyz need no token."`
 }
 
-// Validate checks the values of the flags.
+// Validate reports invalid flags.
 func (f *pagesFlags) Validate() error {
 	for name, d := range map[string]time.Duration{"lease": f.Lease, "hold": f.Hold, "reserve": f.Reserve, "quarantine": f.Quarantine} {
 		if d <= 0 {
@@ -55,7 +55,7 @@ func (f *pagesFlags) Validate() error {
 	return nil
 }
 
-// validTP bounds --tp: a typing error would keep every key from becoming visible.
+// validTP bounds --tp: with a number that is too large, no key would become visible.
 func validTP(n int) error {
 	if n < 0 || n > pageservice.MaxRanks {
 		return fmt.Errorf("--tp %d: want 1 to %d ranks, or 0 for as many as have initialised", n, pageservice.MaxRanks)
@@ -82,7 +82,7 @@ func (f *pagesFlags) config(listen []string, world int, drain time.Duration, log
 	return p, err
 }
 
-// readToken reads the file of a token. Without a file there is no token.
+// readToken reads a token from a file. It returns "" if file is "".
 func readToken(file string) (string, error) {
 	if file == "" {
 		return "", nil
@@ -99,16 +99,16 @@ func readToken(file string) (string, error) {
 }
 
 type pagesServeCmd struct {
-	Data   string   `required:"" placeholder:"DIR" help:"Data directory, whose .kv3fs contains the page index. Made if missing."`
-	Listen []string `default:"127.0.0.1:18000" placeholder:"[NAME=]HOST:PORT" help:"Where to listen, or unix:PATH; several, separated by commas or by giving the flag again. NAME= binds an address to a namespace, so that two models that cannot use the URL prefix /ns/NAME stay apart."`
-	TP     int      `name:"tp" placeholder:"N" help:"Ranks of vLLM that a key needs to be complete. Default: all that have initialised."`
+	Data   string   `required:"" placeholder:"DIR" help:"Data directory, whose .kv3fs contains the page index. Created if missing."`
+	Listen []string `default:"127.0.0.1:18000" placeholder:"[NAME=]HOST:PORT" help:"Address to listen on: HOST:PORT or unix:PATH. Give several separated by commas, or repeat the flag. NAME= binds an address to a namespace, which separates models whose engines cannot use the URL prefix /ns/NAME."`
+	TP     int      `name:"tp" placeholder:"N" help:"Number of vLLM ranks that must store a key before the page service reports it. Default: all that have initialised."`
 	pagesFlags
 
 	LogLevel  slog.Level `default:"INFO" help:"DEBUG, INFO, WARN or ERROR."`
-	LogFormat string     `default:"text" enum:"text,json" help:"Form of the log on standard error."`
+	LogFormat string     `default:"text" enum:"text,json" help:"Format of the log on standard error."`
 }
 
-// Validate checks the values of the flags.
+// Validate reports invalid flags.
 func (c *pagesServeCmd) Validate() error {
 	return errors.Join(c.pagesFlags.Validate(), validTP(c.TP))
 }

@@ -19,10 +19,10 @@ import (
 	"github.com/kv3fs/kv3fs/internal/pageservice/httpserver"
 )
 
-// pagesClientFlags choose a running page service, and keys of it.
+// pagesClientFlags select a running page service and some of its keys.
 type pagesClientFlags struct {
 	URL       string        `name:"url" default:"http://127.0.0.1:18000" help:"Where the page service listens: http://HOST:PORT or unix:PATH."`
-	Namespace string        `placeholder:"NAME" help:"Namespace; default: the one without a name."`
+	Namespace string        `placeholder:"NAME" help:"Namespace. Default: the one without a name."`
 	Set       string        `placeholder:"SET" help:"One set of keys, as stat shows it: vllm, or sglang/POOL/RANK. Default: all sets of the namespace."`
 	TokenFile string        `type:"path" placeholder:"FILE" help:"File with the token, if the service needs one."`
 	Timeout   time.Duration `default:"30s" help:"How long to wait for each answer."`
@@ -34,7 +34,7 @@ func (f *pagesClientFlags) client() (*httpserver.Client, error) {
 	return httpserver.NewClient(f.URL, token, f.Timeout), err
 }
 
-// chosen returns the spaces that the flags choose, of which there must be one.
+// chosen returns the spaces that the flags select. It returns an error if there is none.
 func (f *pagesClientFlags) chosen(ctx context.Context, c *httpserver.Client) ([]pageservice.SpaceState, error) {
 	all, err := c.Stat(ctx)
 	if err != nil {
@@ -52,7 +52,7 @@ func (f *pagesClientFlags) chosen(ctx context.Context, c *httpserver.Client) ([]
 	return chosen, nil
 }
 
-// noSuchSpace returns the error that the flags choose nothing, and names what there is.
+// noSuchSpace returns the error that the flags select nothing. It names what exists.
 func (f *pagesClientFlags) noSuchSpace(all []pageservice.SpaceState) error {
 	var there []string
 	for _, s := range all {
@@ -145,7 +145,7 @@ func orDefault(namespace string) string {
 	return namespace
 }
 
-// ranksOf shows how many ranks there are, and how many a key needs if those differ.
+// ranksOf shows the number of ranks, and the number that a key needs if the two differ.
 func ranksOf(s pageservice.SpaceState) string {
 	if s.World == len(s.Ranks) {
 		return strconv.Itoa(s.World)
@@ -153,7 +153,7 @@ func ranksOf(s pageservice.SpaceState) string {
 	return fmt.Sprintf("%d of %d", len(s.Ranks), s.World)
 }
 
-// keyedOf shows how many pages belong to keys, and by rank where the ranks differ.
+// keyedOf shows how many pages belong to keys, also by rank if the ranks differ.
 func keyedOf(s pageservice.SpaceState) string {
 	all := humanize.Comma(sumPages(s.Ranks).Keyed)
 	if !slices.ContainsFunc(s.Ranks, func(r pageservice.RankPages) bool { return r.Keyed != s.Ranks[0].Keyed }) {
@@ -191,7 +191,7 @@ func sumPages(ranks []pageservice.RankPages) (sum pageservice.RankPages) {
 	return sum
 }
 
-// hints explains numbers that show that something is wrong.
+// hints explains numbers that indicate a problem.
 func hints(s pageservice.SpaceState) (all []string) {
 	p := sumPages(s.Ranks)
 	if s.World > len(s.Ranks) {
@@ -201,7 +201,7 @@ func hints(s pageservice.SpaceState) (all []string) {
 		all = append(all, humanize.Comma(s.Counters.Refused)+" keys got no page since the start, because every page was in use: the page file is too small for what is read at once, or the lease is too long.")
 	}
 	if p.Reserved > p.Keyed && p.Reserved > p.Free && p.Reserved > 1 {
-		all = append(all, "most pages are reserved and not confirmed: writers die or are slow. The pages become free by themselves.")
+		all = append(all, "most pages are reserved and not confirmed: writers die or are slow. The pages are released automatically.")
 	}
 	if s.Keys > 0 && s.Complete < s.Keys/2 && len(s.Ranks) > 1 {
 		all = append(all, "most keys are not complete, so no engine finds them. Missing: "+lacking(s)+". A rank that does not confirm may be gone; if so, run kv3fs pages forget-rank --rank N.")
@@ -211,8 +211,8 @@ func hints(s pageservice.SpaceState) (all []string) {
 
 type pagesListCmd struct {
 	pagesClientFlags
-	After string `placeholder:"KEY" help:"Start after this key."`
-	Limit int    `default:"100" help:"Most keys of each set, up to 10000."`
+	After string `placeholder:"KEY" help:"List keys after this one."`
+	Limit int    `default:"100" help:"Most keys to list in each set, up to 10000."`
 }
 
 func (c *pagesListCmd) Run(ctx context.Context, out io.Writer) error {
@@ -249,7 +249,7 @@ func (c *pagesListCmd) Run(ctx context.Context, out io.Writer) error {
 	return t.Flush()
 }
 
-// printable returns a key unchanged, or quoted if a terminal should not get it.
+// printable returns a key unchanged, or quoted if it is not safe to print on a terminal.
 func printable(key string) string {
 	if quoted := strconv.Quote(key); quoted != `"`+key+`"` || key == "" {
 		return quoted
@@ -275,7 +275,7 @@ func yesNo(b bool) string {
 
 type pagesEvictCmd struct {
 	pagesClientFlags
-	Keys int `required:"" placeholder:"N" help:"How many keys of each set at most. Keys that an engine has just located stay."`
+	Keys int `required:"" placeholder:"N" help:"Most keys to remove in each set. Keys that an engine has just located stay."`
 }
 
 func (c *pagesEvictCmd) Run(ctx context.Context, out io.Writer) error {
@@ -287,12 +287,12 @@ func (c *pagesEvictCmd) Run(ctx context.Context, out io.Writer) error {
 
 type pagesClearCmd struct {
 	pagesClientFlags
-	Yes bool `help:"Confirm that it is meant."`
+	Yes bool `help:"Confirm the removal."`
 }
 
 func (c *pagesClearCmd) Run(ctx context.Context, out io.Writer) error {
 	if !c.Yes {
-		return errors.New("clear forgets every key of the namespace, or of --set: the cache starts empty; add --yes if that is meant")
+		return errors.New("clear removes every key of the namespace, or of --set; add --yes to confirm")
 	}
 	return c.each(ctx, out, "cleared", func(client *httpserver.Client, s pageservice.SpaceState) (int64, error) {
 		return s.Keys, client.Clear(ctx, s.Space)
@@ -301,13 +301,13 @@ func (c *pagesClearCmd) Run(ctx context.Context, out io.Writer) error {
 
 type pagesForgetRankCmd struct {
 	pagesClientFlags
-	Rank int  `required:"" placeholder:"N" help:"The rank, as stat shows it next to the number of its keys."`
-	Yes  bool `help:"Confirm that it is meant."`
+	Rank int  `required:"" placeholder:"N" help:"The rank's number, as stat shows it in the column keyed."`
+	Yes  bool `help:"Confirm the removal."`
 }
 
 func (c *pagesForgetRankCmd) Run(ctx context.Context, out io.Writer) error {
 	if !c.Yes {
-		return errors.New("forget-rank drops all pages of the rank, and an engine that still has it must initialise it again; add --yes if that is meant")
+		return errors.New("forget-rank drops all pages of the rank, and an engine that still uses the rank must initialise it again; add --yes to confirm")
 	}
 	client, err := c.client()
 	if err != nil {
@@ -327,7 +327,7 @@ func (c *pagesForgetRankCmd) Run(ctx context.Context, out io.Writer) error {
 	return err
 }
 
-// each calls do for each space that the flags choose, and prints how many keys that
+// each calls do for each space that the flags select, and prints how many keys were
 // affected.
 func (f *pagesClientFlags) each(ctx context.Context, out io.Writer, done string, do func(*httpserver.Client, pageservice.SpaceState) (int64, error)) error {
 	client, err := f.client()

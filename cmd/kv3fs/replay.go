@@ -14,17 +14,17 @@ import (
 )
 
 type replayCmd struct {
-	Trace      string   `required:"" placeholder:"FILE" help:"Trace to replay, - for standard input: Mooncake's format, one JSON object a line with timestamp (ms), input_length, output_length and hash_ids (one per 512 tokens). \"kv3fs trace generate\" makes one."`
-	Mount      string   `required:"" placeholder:"DIR" help:"Where a daemon is mounted, kv3fs's or a real 3FS."`
-	Dir        string   `default:"kv3fs-replay" placeholder:"NAME" help:"Directory below the mount that keeps the blocks. A second replay hits what the first left there; remove it to start cold. Default: ${default}."`
-	Ranks      int      `default:"1" help:"Ranks that work on each request side by side, as in tensor parallelism: each with rings, buffers and a slice of every block of its own."`
-	Depth      int      `default:"32" help:"Blocks that a rank has in flight, and entries of its rings. Memory in /dev/shm: ranks times depth times block bytes."`
-	BlockBytes byteSize `default:"1MiB" placeholder:"SIZE" help:"Bytes of a rank's slice of a block (512 tokens), such as 256KiB. Blocks of another size are other blocks. Default: ${default}."`
-	MaxBlocks  int64    `placeholder:"N" help:"Write at most this many blocks and skip the other misses, so that a small disk is not filled. Default: what fits in half the free space of the mount."`
+	Trace      string   `required:"" placeholder:"FILE" help:"Trace to replay, - for standard input: Mooncake's format, one JSON object per line with timestamp (ms), input_length, output_length and hash_ids (one per 512 tokens). \"kv3fs trace generate\" makes one."`
+	Mount      string   `required:"" placeholder:"DIR" help:"Mount point of kv3fs or of an original 3FS."`
+	Dir        string   `default:"kv3fs-replay" placeholder:"NAME" help:"Directory below the mount for the blocks. A second replay hits the blocks that the first one stored; remove the directory to start cold. Default: ${default}."`
+	Ranks      int      `default:"1" help:"Ranks that work on each request in parallel, as in tensor parallelism. Each has its own rings, its own buffers and its own slice of every block."`
+	Depth      int      `default:"32" help:"Blocks that a rank has in flight, and entries of its rings. The replay takes ranks times depth times block bytes of /dev/shm."`
+	BlockBytes byteSize `default:"1MiB" placeholder:"SIZE" help:"Bytes of a rank's slice of a block (512 tokens), such as 256KiB. Blocks of different sizes are different blocks. Default: ${default}."`
+	MaxBlocks  int64    `placeholder:"N" help:"Write at most this many blocks and skip further misses, so that the replay does not fill a small disk. Default: as many as fit in half the free space of the mount."`
 	Requests   int      `placeholder:"N" help:"Stop after this many requests. Default: the whole trace."`
-	Speed      float64  `default:"0" help:"Pace: 1 is the trace's, 10 ten times faster, 0 as fast as it goes."`
+	Speed      float64  `default:"0" help:"Replay speed: 1 keeps the trace's timing, 10 is ten times faster, 0 is as fast as possible."`
 	JSON       bool     `name:"json" help:"Print the report as JSON instead of a table."`
-	NoProgress bool     `help:"No progress bar, even on a terminal."`
+	NoProgress bool     `help:"Show no progress bar, even on a terminal."`
 }
 
 // Help is what "kv3fs replay --help" adds to the flags.
@@ -34,10 +34,10 @@ func (*replayCmd) Help() string {
   kv3fs trace generate --requests 2000 --out trace.jsonl
   kv3fs replay --trace trace.jsonl --mount /mnt/3fs
 
-Each request of the trace looks its blocks up by name, loads the leading run
-that is there through rings, checks every byte of it, and writes the rest
-through rings under a temporary name that is renamed when the data is complete.
-A file per block and rank: <mount>/<dir>/<2 hex>/<id>-r<rank>-<bytes>.
+For each request of the trace, the replay looks the blocks up by name, loads the
+leading ones that exist through rings, and checks every byte of them. It writes
+the rest through rings, under temporary names that it renames when the data is
+complete. Each block and rank has a file: <mount>/<dir>/<2 hex>/<id>-r<rank>-<bytes>.
 
 Blocks stay until you delete <mount>/<dir>. The exit status is 1 if a byte was
 wrong or an I/O failed, not for misses.`
@@ -76,7 +76,7 @@ func (c *replayCmd) Run(ctx context.Context, out io.Writer) error {
 	return printed
 }
 
-// open opens the trace. It first reads a file once to its end, so that a fault in the
+// open opens the trace. It first reads a regular file to its end, so that an error in the
 // last line is found now and not after an hour. survey is nil for a pipe.
 func (c *replayCmd) open() (*os.File, *workload.Survey, error) {
 	if c.Trace == "-" {

@@ -12,33 +12,33 @@ import (
 )
 
 type traceCmd struct {
-	Generate traceGenerateCmd `cmd:"" help:"Make up a trace of chat sessions that share prefixes, for \"kv3fs replay\"."`
+	Generate traceGenerateCmd `cmd:"" help:"Generate a trace of chat sessions that share prefixes, for \"kv3fs replay\"."`
 }
 
 type traceGenerateCmd struct {
 	Out            string        `short:"o" default:"-" placeholder:"FILE" help:"File to write, - for standard output. Default: ${default}."`
-	Requests       int           `default:"1000" help:"Requests to make."`
-	Seed           uint64        `default:"1" help:"The same seed and flags make the same trace."`
-	Rate           float64       `default:"3" help:"Mean number of requests per second; \"kv3fs replay --speed 1\" keeps to it."`
-	Turns          float64       `default:"1.6" help:"Mean turns of a session; each sends the whole conversation again, so more turns are more hits."`
+	Requests       int           `default:"1000" help:"Number of requests."`
+	Seed           uint64        `default:"1" help:"Random seed. The same seed and flags give the same trace."`
+	Rate           float64       `default:"3" help:"Mean number of requests per second; \"kv3fs replay --speed 1\" keeps this rate."`
+	Turns          float64       `default:"1.6" help:"Mean number of turns in a session. Each turn sends the whole conversation again, so more turns give more hits."`
 	ThinkTime      time.Duration `default:"1m" help:"Median pause between an answer and the next turn."`
-	SystemPrompts  int           `default:"4" help:"Different system prompts that sessions start with."`
-	QuestionTokens int           `default:"2000" help:"Median tokens that a turn adds; one in a hundred turns adds twenty times as many."`
+	SystemPrompts  int           `default:"4" help:"Number of different system prompts with which sessions start."`
+	QuestionTokens int           `default:"2000" help:"Median tokens that a turn adds. One turn in a hundred adds twenty times as many."`
 	AnswerTokens   int           `default:"350" help:"Median tokens of an answer."`
-	MaxInputTokens int           `default:"131072" help:"Longest prompt."`
+	MaxInputTokens int           `default:"131072" help:"Tokens of the longest prompt."`
 }
 
 // Help is what "kv3fs trace generate --help" adds to the flags.
 func (*traceGenerateCmd) Help() string {
-	return `One request a line, in Mooncake's format:
+	return `The trace has one request per line, in Mooncake's format:
 
   {"timestamp": 0, "input_length": 700, "output_length": 20, "hash_ids": [0, 1]}
 
 timestamp is in milliseconds. hash_ids has one id for every 512 tokens of the
-prompt, the last one perhaps for fewer; equal ids mean equal prompts up to there.`
+prompt; the last id may stand for fewer. Equal ids mean equal prompts up to there.`
 }
 
-// Run makes the trace.
+// Run generates the trace.
 func (c *traceGenerateCmd) Run(ctx context.Context, out io.Writer) (err error) {
 	o := workload.GenerateOptions{
 		Requests: c.Requests, Seed: c.Seed, RatePerSecond: c.Rate, TurnsPerSession: c.Turns,
@@ -54,8 +54,8 @@ func (c *traceGenerateCmd) Run(ctx context.Context, out io.Writer) (err error) {
 	if info, err := os.Stat(c.Out); err == nil && !info.Mode().IsRegular() {
 		return fmt.Errorf("trace: %s is not a regular file; for a pipe or device use --out - and redirect", c.Out)
 	}
-	// Under a temporary name first: an interrupted run must not leave half a trace that
-	// looks complete.
+	// Write under a temporary name first: an interrupted run must not leave an incomplete
+	// trace that looks complete.
 	f, err := os.CreateTemp(filepath.Dir(c.Out), filepath.Base(c.Out)+".*")
 	if err != nil {
 		return fmt.Errorf("trace: %w", err)
@@ -78,9 +78,9 @@ func (c *traceGenerateCmd) Run(ctx context.Context, out io.Writer) (err error) {
 	return os.Rename(f.Name(), c.Out)
 }
 
-// writerUntil is a writer that fails when ctx has ended.
+// writerUntil is a writer that fails once ctx has ended.
 type writerUntil struct {
-	ctx context.Context // io.Writer has no place for one
+	ctx context.Context // in the struct because Write cannot take one
 	w   io.Writer
 }
 
