@@ -11,8 +11,8 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 )
 
-// A load of 128 blocks of 2 MiB that are all in memory, beside copying the same
-// bytes by as many goroutines.
+// BenchmarkWarmLoad loads 128 blocks of 2 MiB that are all in memory, and compares that
+// with copying the same bytes by as many goroutines.
 func BenchmarkWarmLoad(b *testing.B) {
 	b.Run("copy", func(b *testing.B) {
 		src, dst := make([]byte, 256<<20), filled(blocks(kv.Layout{BlockBytes: 2 << 20, ShardBytes: 2 << 20}, keys(0, 128)...))
@@ -42,7 +42,7 @@ func BenchmarkWarmLoad(b *testing.B) {
 				defer s.Close()
 				all := keys(0, 128)
 				save(b, s, all...)
-				batch := filled(blocks(l, all...)) // its memory is there
+				batch := filled(blocks(l, all...)) // filled, so its pages are present
 				b.SetBytes(128 * l.BlockBytes)
 				for b.Loop() {
 					t, err := s.Load(b.Context(), batch)
@@ -58,7 +58,7 @@ func BenchmarkWarmLoad(b *testing.B) {
 	}
 }
 
-// Keys that are all in memory.
+// BenchmarkLookup512 looks up keys that are all in memory.
 func BenchmarkLookup512(b *testing.B) {
 	l := kv.Layout{BlockBytes: 4096, ShardBytes: 4096}
 	s, err := cache.New(empty.New(l), cache.Options{CapacityBytes: 100_000 * 4096})

@@ -10,7 +10,7 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 )
 
-// What hangs in next until it is cancelled ends with Close, whatever it is.
+// A call that hangs in next until it is cancelled ends with Close, whatever call it is.
 func TestCloseEndsWhatHangs(t *testing.T) {
 	moves := func(t *kv.Task, err error) error {
 		if err == nil {
@@ -35,7 +35,7 @@ func TestCloseEndsWhatHangs(t *testing.T) {
 		"Flush": {fault.Flush, func(s *cache.Store) error { return s.Flush(t.Context()) }},
 		"Load":  {fault.Load, func(s *cache.Store) error { return moves(s.Load(t.Context(), blocks(small, key(0)))) }},
 		"a Save that has no space": {fault.Save, func(s *cache.Store) error {
-			for n := range 3 { // there is space for no other that is not whole
+			for n := range 3 { // there is space for no further unfinished block
 				if err := moves(s.Save(t.Context(), filled(blocks(small, key(n)))[:1])); err != nil {
 					return err
 				}
@@ -55,7 +55,7 @@ func TestCloseEndsWhatHangs(t *testing.T) {
 			defer close(closed)
 			s.Close()
 		}()
-		within(t, "the store is closed, "+name+" or not", closed)
+		within(t, "Close returns while "+name+" hangs", closed)
 		if err := <-called; !errors.Is(err, kv.ErrClosed) {
 			t.Errorf("%s: %v", name, err)
 		}

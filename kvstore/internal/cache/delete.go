@@ -14,8 +14,8 @@ import (
 // next, and in next. So Delete takes three steps:
 //
 //  1. What is in memory goes. A block that waits to be written is not written; one that
-//     next is storing just now is waited for, because next could store it after it has
-//     deleted it.
+//     next is storing just now is waited for, because next could otherwise store it
+//     after deleting it.
 //  2. Next deletes.
 //  3. What came from next during the first steps goes. A block that was saved meanwhile
 //     stays: its Save won.
@@ -50,7 +50,7 @@ type deletion struct {
 	others map[int32]uint32 // slots of other processes, and their generations
 }
 
-// drop calls fn for each key, with the lock and the table held. It lets others in now and
+// drop calls fn for each key, with the lock and the table held. It releases both now and
 // then. Memory that is broken has no blocks.
 func (s *Store) drop(keys []kv.Key, fn func(kv.Key)) error {
 	for len(keys) > 0 {
@@ -84,8 +84,8 @@ func (s *Store) unwritten(keys []kv.Key) (own []*dirtyBlock) {
 	return own
 }
 
-// dropAny removes a block from memory, whatever becomes of it. The lock and the table are
-// held. A block that is being put together stays: its Save may win.
+// dropAny removes a block from memory, whatever its state. The lock and the table are
+// held. A block that is being assembled stays: its Save may win.
 func (s *Store) dropAny(key kv.Key, w *deletion) {
 	slot, ok := s.table.Find(key)
 	if !ok {

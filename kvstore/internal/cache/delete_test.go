@@ -19,7 +19,7 @@ func remove(t tb, s *cache.Store, all ...kv.Key) {
 	}
 }
 
-// deleted wants none of these blocks to be found or loaded.
+// deleted checks that none of these blocks is found or loaded.
 func deleted(t tb, s kv.Store, all ...kv.Key) {
 	t.Helper()
 	found := make([]bool, len(all))
@@ -34,7 +34,7 @@ func deleted(t tb, s kv.Store, all ...kv.Key) {
 	}
 }
 
-// held is a shelf whose loads, or saves, of one block wait.
+// held returns a shelf whose loads, or saves, of one block wait at the gate.
 func held(t *testing.T, k kv.Key, saves bool) (next *shelf, g *gate) {
 	next, g = newShelf(small, newThings()), newGate()
 	next.before(func(s kv.Shard, save bool) error {
@@ -85,7 +85,7 @@ func TestDeleteOfWhatWaitsForNext(t *testing.T) {
 	within(t, "next stores a block", g.reached)
 	save(t, s, keys(1, 1)...)
 	save(t, s, keys(2, 1)...)
-	// One writer is held up; the other one may have taken these already.
+	// One writer waits at the gate; the other may have taken these already.
 	remove(t, s, key(1), key(2))
 	deleted(t, s, key(1), key(2))
 	g.release()
@@ -125,7 +125,7 @@ func TestDeleteOfWhatNextIsStoring(t *testing.T) {
 	}
 }
 
-// A block that is on its way from next arrives where it is waited for, and is not kept.
+// A block that next is loading reaches the batches that wait for it, and is not kept.
 func TestDeleteOfWhatIsBeingLoaded(t *testing.T) {
 	for _, prefetch := range []bool{false, true} {
 		next, g := held(t, key(0), false)
@@ -158,7 +158,7 @@ func TestDeleteOfWhatIsBeingLoaded(t *testing.T) {
 	}
 }
 
-// A block that next has refused is in memory alone.
+// A block that next has refused is in memory only.
 func TestDeleteOfWhatNextRefused(t *testing.T) {
 	next := newShelf(small, newThings())
 	next.before(func(_ kv.Shard, save bool) error {
@@ -226,8 +226,8 @@ func TestDeleteOfWhatIsAnothers(t *testing.T) {
 	}
 }
 
-// Many save, load, prefetch, list and delete at once, with little memory: what its only
-// writer has deleted is not there.
+// Many goroutines save, load, prefetch, list and delete at once, with little memory.
+// What its only writer has deleted is not there.
 func TestDeleteAmongOthers(t *testing.T) {
 	next := newShelf(small, newThings())
 	next.before(func(kv.Shard, bool) error {

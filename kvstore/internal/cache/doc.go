@@ -11,12 +11,12 @@
 //	            or when none has come for a while.
 //	dirtyBlock  of a Dirty slot: it ends when next has taken the block, or has not.
 //
-// A Load is planned at once, under the lock. Each of its shards is either in memory, and
-// is pinned and copied; or is being loaded, and waits; or gets a slot, and next is asked
-// for it; or finds no space, or another process at work on it, and next loads it straight
-// into the caller's buffer. A Save is planned by one goroutine, batch by batch, because it
-// may have to wait for space.
+// A Load is planned at once, under the lock. A shard that is in memory is pinned and
+// copied. One that is being loaded waits. Any other gets a slot, and next loads it into
+// that. If there is no space, or another process works on the block, next loads it
+// directly into the caller's buffer. A Save is planned by one goroutine, batch by batch,
+// because it may have to wait for space.
 //
-// The lock is a mutex, and inside it the table's own where other processes share the
-// cache. While the table cannot be locked, everything goes through to next.
+// The lock is a mutex and, inside it, the table's own lock if other processes share the
+// cache. While the table cannot be locked, everything is passed on to next.
 package cache

@@ -15,7 +15,7 @@ type filling struct {
 	slot    int32
 	key     kv.Key
 	shards  []arrival
-	onWay   int      // shards that a fetch loads
+	onWay   int      // shards that fetches are loading
 	missing bool     // next does not have all of the block
 	lost    bool     // next's storage may still write into the slot
 	after   []func() // called at the end; they must not wait
@@ -55,9 +55,9 @@ func (s *Store) slotFor(key kv.Key, now int64) (int32, bool) {
 	return slot, true
 }
 
-// fetch is what a batch has next load into the cache. It goes on after the batch is
-// cancelled if another batch waits for a part of it. It has a context of its own, which
-// ends with Close, because it may outlive the batch.
+// fetch is the shards that next loads into the cache for a batch. It goes on after the
+// batch is cancelled if another batch waits for a part of it. It has a context of its
+// own, which ends with Close, because it may outlive the batch.
 type fetch struct {
 	s      *Store
 	ctx    context.Context // ends with Close: a fetch may outlive its batch
@@ -85,7 +85,7 @@ func (f *fetch) add(fill *filling, index int) {
 	f.fills = append(f.fills, fill)
 }
 
-// run has next load the shards, and hands each to the copiers as it arrives.
+// run makes next load the shards, and hands each to the copiers as it arrives.
 func (f *fetch) run() {
 	defer f.cancel()
 	t, err := f.s.next.Load(f.ctx, f.shards)
@@ -138,7 +138,7 @@ func (f *fetch) failed(i int, err error) {
 	s.mu.Lock()
 	switch {
 	case errors.Is(err, kv.ErrAbandoned):
-		// The storage may still write into the slot, and not into the callers' buffers.
+		// The storage may still write into the slot, but not into the callers' buffers.
 		fill.lost = true
 		err = fmt.Errorf("%w: %v", kv.ErrTimeout, err)
 	case errors.Is(err, kv.ErrMiss):
@@ -184,7 +184,7 @@ func (f *filling) arrived(index int) []*item {
 	return all
 }
 
-// end makes the slot everybody's. The lock is held.
+// end lets all processes use the slot again. The lock is held.
 func (f *filling) end() {
 	s := f.s
 	delete(s.fillings, f.slot)

@@ -74,7 +74,7 @@ func right(s kv.Shard) bool {
 	return bytes.Equal(s.Buf, content(make([]byte, len(s.Buf)), s.Key, s.Index))
 }
 
-// put makes things have blocks.
+// put puts blocks into things.
 func (t *things) fill(l kv.Layout, all ...kv.Key) {
 	for _, s := range filled(blocks(l, all...)) {
 		t.put(s.Key, s.Index, s.Buf)
@@ -99,7 +99,7 @@ func within(t tb, what string, event <-chan struct{}) {
 	}
 }
 
-// eventually waits for what is only to be seen by looking.
+// eventually polls until is returns true.
 func eventually(t tb, what string, is func() bool) {
 	t.Helper()
 	for until := time.Now().Add(patience); !is(); time.Sleep(time.Millisecond) {
@@ -125,7 +125,7 @@ func save(t tb, s kv.Store, all ...kv.Key) {
 	}
 }
 
-// load wants all shards of these blocks.
+// load checks that all shards of these blocks can be loaded.
 func load(t tb, s kv.Store, all ...kv.Key) {
 	t.Helper()
 	shards := blocks(s.Layout(), all...)
@@ -158,7 +158,7 @@ func cached(t tb, next kv.Store, slots int, o cache.Options) *cache.Store {
 
 // gate holds shards up until it is opened.
 type gate struct {
-	reached chan struct{} // gets a token for each that has come
+	reached chan struct{} // gets a token for each shard that has arrived
 	open    chan struct{}
 	release func() // opens it, once
 }

@@ -45,7 +45,7 @@ func killOptions(name string) cache.Options {
 	}
 }
 
-// killNext has the known blocks, and looks at every byte that it gets.
+// killNext has the known blocks, and checks every byte that is saved to it.
 func killNext() *shelf {
 	next := newShelf(killLayout, newThings())
 	next.things.fill(killLayout, keys(0, killKnown)...)
@@ -89,7 +89,7 @@ func child(name string) error {
 	}
 }
 
-// closeChild closes the cache. That next refused a block is no trouble.
+// closeChild closes the cache and ignores Close's error: next may have refused blocks.
 func closeChild(s *cache.Store) error {
 	done := make(chan struct{})
 	go func() {
@@ -176,7 +176,7 @@ func start(t *testing.T, name string) *process {
 	return p
 }
 
-// work waits until the child has done so many things.
+// work waits until the child has made so many calls.
 func (p *process) work(t *testing.T, things int) {
 	t.Helper()
 	for range things {
@@ -189,7 +189,7 @@ func (p *process) work(t *testing.T, things int) {
 	}
 }
 
-// end lets a child come to its end.
+// end closes a child's input and waits until it exits.
 func (p *process) end(t *testing.T) {
 	t.Helper()
 	p.in.Close()
@@ -203,8 +203,8 @@ func (p *process) end(t *testing.T) {
 	}
 }
 
-// Processes that share a cache are killed at any instant: the others never get a
-// wrong byte, nothing is stuck, and in the end all memory can be used again.
+// Processes that share a cache are killed at any instant. The others never get a wrong
+// byte, nothing hangs, and in the end all memory can be used again.
 func TestKill(t *testing.T) {
 	rounds := 60
 	if testing.Short() {

@@ -30,13 +30,12 @@ type loading struct {
 	retrying bool    // a goroutine works on them
 }
 
-// item is a shard of a batch. All but the shard itself is guarded by the store's
-// lock.
+// item is a shard of a batch. The store's lock guards all but the shard itself.
 type item struct {
 	b       *loading
 	i       int
 	slot    int32
-	waiting bool   // whoever clears this settles the shard
+	waiting bool   // the goroutine that clears it settles the shard
 	fetch   *fetch // that loads it
 	next    *item  // that waits for the same shard
 }
@@ -96,8 +95,8 @@ func (b *loading) each(decided []bool, decide func(i int) bool) {
 	}
 }
 
-// attach takes care of a shard that is in memory or being loaded into it, and reports
-// whether it is. The lock and the table are held.
+// attach pins a shard that is in memory, or waits for one that is being loaded, and
+// reports whether it is either. The lock and the table are held.
 func (b *loading) attach(i int) bool {
 	s, shard, it := b.s, b.Shard(i), &b.items[i]
 	slot, ok := s.table.Find(shard.Key)
@@ -196,7 +195,8 @@ func (b *loading) read(i int) {
 	b.again(i)
 }
 
-// again has next load a shard that the cache could not, together with other such shards.
+// again makes next load a shard that the cache could not, together with other such
+// shards.
 func (b *loading) again(i int) {
 	b.s.mu.Lock()
 	defer b.s.mu.Unlock()
@@ -227,7 +227,7 @@ func (s *Store) damaged(key kv.Key, slot int32) {
 	s.settle(func() {
 		there, ok := s.table.Find(key)
 		if !ok || there != slot {
-			return // another of its shards was reported already
+			return // it was removed for another shard already
 		}
 		s.count.CorruptBlocks.Add(1)
 		if h := s.table.Head(slot); h.State == table.Loading {
@@ -240,7 +240,7 @@ func (s *Store) damaged(key kv.Key, slot int32) {
 	})
 }
 
-// loadDirect has next load shards into the caller's buffers.
+// loadDirect makes next load shards into the caller's buffers.
 func (b *loading) loadDirect(which []int32) {
 	shards := make([]kv.Shard, len(which))
 	for n, i := range which {

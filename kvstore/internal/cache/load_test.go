@@ -22,13 +22,13 @@ func TestLoadFillsTheCache(t *testing.T) {
 		load(t, s, keys(0, 10)...)
 	}
 	if shelf.batches != 1 {
-		t.Errorf("next was asked %d times, once for all was enough", shelf.batches)
+		t.Errorf("next was called %d times; want once for all", shelf.batches)
 	}
 	shelf.things.remove(key(3))
 	load(t, s, keys(0, 10)...)
 }
 
-// However many want a block at once, next reads each of its shards once.
+// However many loads want a block at once, next reads each of its shards once.
 func TestSingleFlight(t *testing.T) {
 	shelf := newShelf(small, newThings())
 	shelf.things.fill(small, keys(0, 8)...)
@@ -150,7 +150,8 @@ func TestLayersInSeveralLoads(t *testing.T) {
 	}
 }
 
-// Half a block that next has lost meanwhile is not found, and does not hinder a new save.
+// If next loses a block that is half loaded, the half is not found, and the block can be
+// saved again.
 func TestHalfALoadedBlock(t *testing.T) {
 	shelf := newShelf(small, newThings())
 	shelf.things.fill(small, key(1))
@@ -173,8 +174,8 @@ func TestHalfALoadedBlock(t *testing.T) {
 	}
 }
 
-// Errors of next come back as they are, the slots are free again, and it works when
-// next does.
+// Errors of next are returned as they are. The slots are free again, and loads succeed
+// as soon as next works.
 func TestNextFails(t *testing.T) {
 	shelf := newShelf(small, newThings())
 	shelf.things.fill(small, keys(0, 8)...)
@@ -223,12 +224,12 @@ func TestAbandonedRead(t *testing.T) {
 	shelf.before(nil)
 	abandoned := next.seen()
 	load(t, s, keys(0, 8)...)
-	for _, shard := range abandoned { // and now it comes
+	for _, shard := range abandoned { // the late data arrives
 		content(shard.Buf, key(999), 0)
 	}
 	load(t, s, keys(0, 8)...)
 	if n := s.Stats().CorruptBlocks; n != 0 {
-		t.Errorf("%d blocks lay in memory that was written to", n)
+		t.Errorf("%d blocks are in memory that was written to", n)
 	}
 }
 
@@ -252,7 +253,7 @@ func (s *spy) seen() []kv.Shard {
 	return slices.Clone(s.shards)
 }
 
-// What is only on its way is not found, whichever way a block has come this far.
+// A block that is still being loaded or saved is not found.
 func TestNotFoundBeforeItIsThere(t *testing.T) {
 	shelf := newShelf(small, newThings())
 	g := newGate()
@@ -281,7 +282,7 @@ func TestNotFoundBeforeItIsThere(t *testing.T) {
 	}
 }
 
-// What is being read is not evicted, whatever else wants space.
+// A block that is being read is not evicted, whatever else needs space.
 func TestPinsHold(t *testing.T) {
 	shelf := newShelf(small, newThings())
 	shelf.things.fill(small, keys(0, 200)...)
@@ -321,7 +322,7 @@ func TestPinsHold(t *testing.T) {
 	}
 }
 
-// What many wait for is not evicted, once it has come, before the last of them has it.
+// A block that several loads wait for is not evicted before the last of them has it.
 func TestPinsHoldForAllWhoWait(t *testing.T) {
 	l := kv.Layout{BlockBytes: 1 << 20, ShardBytes: 1 << 20}
 	shelf := newShelf(l, newThings())
@@ -373,7 +374,7 @@ func TestPinsHoldForAllWhoWait(t *testing.T) {
 	}
 }
 
-// The leaves of a prefix go before its root.
+// The leaves of a prefix are evicted before its root.
 func TestEvictsTheTailFirst(t *testing.T) {
 	for _, policy := range []string{"lru", "aged"} {
 		shelf := newShelf(small, newThings())
@@ -430,7 +431,7 @@ func (r *registrar) Register(name string, mem []byte) error {
 	return nil
 }
 
-// Bytes that change in memory are noticed, and next helps out.
+// Bytes that change in memory are noticed, and the shard is loaded from next.
 func TestDamagedInMemory(t *testing.T) {
 	next := &registrar{shelf: newShelf(small, newThings())}
 	s := cached(t, next, 8, cache.Options{})

@@ -6,8 +6,8 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/internal/cache/table"
 )
 
-// maintain runs until Close. At intervals it drops blocks whose shards stop coming, takes
-// over from processes that died, and makes changes that are owed.
+// maintain runs until Close. At intervals it drops blocks whose shards stop coming,
+// takes over the blocks of processes that died, and makes changes that are owed.
 func (s *Store) maintain() {
 	ticker := time.NewTicker(min(max(s.o.Timeout/4, 5*time.Millisecond), time.Second))
 	defer ticker.Stop()
@@ -26,9 +26,9 @@ func (s *Store) tidy() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.checkPins()
-	for key, since := range s.through {
+	for key, since := range s.direct {
 		if time.Since(since) > s.o.Timeout {
-			delete(s.through, key)
+			delete(s.direct, key)
 		}
 	}
 	if len(s.owed) == 0 && !s.table.Shared() {

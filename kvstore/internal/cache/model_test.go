@@ -16,15 +16,15 @@ import (
 
 var errModel = errors.New("disk on fire")
 
-// model is what is known of a chain whose next store fails at times: which blocks
-// must be there, which cannot be.
+// model is what is known of a chain whose next store sometimes fails: which blocks must
+// be there and which cannot be.
 type model struct {
 	*rapid.T
 	s       *cache.Store
 	next    *shelf
 	known   map[kv.Key]bool // whole in next, from the start or after a flush without error
 	saved   map[kv.Key]bool // saved in part at least: they may be there
-	hinted  map[kv.Key]bool // a fetch from before next's mood changed may still be under way
+	hinted  map[kv.Key]bool // a fetch from before next's failures changed may still be under way
 	wasBad  map[kv.Key]bool
 	mu      sync.Mutex
 	failing map[kv.Key]string // what next does with a block: "load", "save", "miss"
@@ -126,7 +126,7 @@ func (m *model) save() {
 	for i, err := range t.All() {
 		switch {
 		case err == nil, cancelled && errors.Is(err, context.Canceled), errors.Is(err, kv.ErrFull):
-		case errors.Is(err, errModel): // it went straight to next
+		case errors.Is(err, errModel): // it went directly to next
 		default:
 			m.Fatalf("block %s: %v", shards[i].Key, err)
 		}
@@ -247,8 +247,8 @@ func (m *model) mood() {
 	}
 }
 
-// Whatever next does, and however little memory there is, bytes are right, what next has
-// is found and loaded, and what was never saved is not.
+// Whatever next does, and however little memory there is, bytes are right, blocks that
+// next has are found and loaded, and blocks that were never saved are not.
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := &model{

@@ -26,7 +26,7 @@ type Options struct {
 	// next was moving at that moment may end the process (SIGBUS), or be stored wrong.
 	SharedName string
 
-	// Namespace is that of the blocks. Processes that share a cache have the same.
+	// Namespace is that of the blocks. Processes that share a cache must have the same.
 	Namespace kv.Fingerprint
 
 	// Streams is the number of goroutines that copy; by default one for each processor, at
@@ -38,9 +38,9 @@ type Options struct {
 	WaitingQueueDepth int
 
 	// Timeout bounds how long a Save waits for space, how long a block waits for its
-	// missing shards, and how long Close takes to write what was accepted to next. For as
-	// long, memory is not used into which the storage of a killed process may still
-	// write. 30 s.
+	// missing shards, and how long Close takes to write what was accepted to next. It is
+	// also how long memory is not used into which the storage of a killed process may
+	// still write. 30 s.
 	Timeout time.Duration
 
 	// Policy says which blocks are evicted first. "lru", the default, evicts those not

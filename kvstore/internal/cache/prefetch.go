@@ -10,8 +10,7 @@ const (
 	prefetchAtOnce = 16   // blocks that are fetched together
 )
 
-// Prefetch fetches blocks from next, a few at a time, as long as there are slots to be
-// had.
+// Prefetch fetches blocks from next, a few at a time, as long as slots can be had.
 func (s *Store) Prefetch(keys []kv.Key) {
 	if s.group.Err() != nil {
 		return

@@ -12,7 +12,7 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 )
 
-// slotRef is the slot in which a block that is being saved is put together.
+// slotRef is the slot in which a block that is being saved is assembled.
 type slotRef struct{ slot int32 }
 
 type unfinished = assembly.Block[slotRef]
@@ -26,26 +26,26 @@ type saving struct {
 	// Used by the planner alone.
 	verdicts map[kv.Key]error // of blocks that need no slot, or get none
 	called   time.Time
-	straight []int32         // shards that go straight to next
+	direct   []int32         // shards that go directly to next
 	space    <-chan struct{} // from the last attempt: closed when there may be space
 }
 
 // Why a shard is not put into a slot.
 var (
-	errThere   = errors.New("the block is there already")
-	errThrough = errors.New("the block goes straight to next")
+	errExists  = errors.New("the block is there already")
+	errDirect  = errors.New("the block goes directly to next")
 	errNoSpace = errors.New("no space now")
 	errLoading = errors.New("the block is being loaded from next")
 )
 
-// planner is the queue of the goroutine that plans saves: of planSaves.
+// planner is the queue of planSaves, the goroutine that plans saves.
 type planner struct {
 	mu      sync.Mutex
 	batches []*saving
 	again   []retry
 	more    chan struct{} // holds a token when there is something
 
-	placed time.Time // when it last got a slot; its goroutine's
+	placed time.Time // when it last got a slot; used by its goroutine only
 }
 
 // retry is a shard to be tried again, because the state of its block has changed.
@@ -111,13 +111,13 @@ func (s *Store) planSaves() {
 			}
 			for _, r := range again {
 				s.place(r.d, r.i)
-				r.d.goStraight()
+				r.d.saveDirect()
 			}
 			if d != nil {
 				for i := range d.Len() {
 					s.place(d, i)
 				}
-				d.goStraight()
+				d.saveDirect()
 			}
 		}
 	}
@@ -161,10 +161,10 @@ func (s *Store) place(d *saving, i int) {
 		}
 		d.verdicts[shard.Key] = verdict
 		switch verdict {
-		case errThere:
+		case errExists:
 			d.Settle(i, nil)
-		case errThrough:
-			d.straight = append(d.straight, int32(i))
+		case errDirect:
+			d.direct = append(d.direct, int32(i))
 		default:
 			d.Settle(i, verdict)
 		}
@@ -177,17 +177,17 @@ func (s *Store) place(d *saving, i int) {
 func (s *Store) openBlock(d *saving, key kv.Key, again func()) (ref slotRef, verdict error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, ok := s.through[key]; ok {
-		s.through[key] = time.Now()
-		return ref, errThrough
+	if _, ok := s.direct[key]; ok {
+		s.direct[key] = time.Now()
+		return ref, errDirect
 	}
 	if err := s.do(func() { ref.slot, verdict = s.openSlot(key, again) }); err != nil {
-		verdict = errThrough
+		verdict = errDirect
 	}
 	switch verdict {
-	case errThrough:
+	case errDirect:
 		// The rest of the block has to go there, too.
-		s.through[key] = time.Now()
+		s.direct[key] = time.Now()
 	case errNoSpace:
 		if s.space == nil {
 			s.space = make(chan struct{})
@@ -205,11 +205,11 @@ func (s *Store) openSlot(key kv.Key, again func()) (int32, error) {
 		switch h := s.table.Head(slot); h.State {
 		case table.Clean, table.Dirty:
 			s.table.Touch(slot, now)
-			return 0, errThere
+			return 0, errExists
 		case table.Unsaved:
 			s.table.Become(slot, table.Dirty)
 			s.write.add(&dirtyBlock{key: key, slot: slot, gen: h.Gen})
-			return 0, errThere
+			return 0, errExists
 		case table.Partial:
 			// The shards that were loaded may be those of another variant of the block.
 			s.table.Become(slot, table.Free)
@@ -218,12 +218,12 @@ func (s *Store) openSlot(key kv.Key, again func()) (int32, error) {
 				f.after = append(f.after, again)
 				return 0, errLoading
 			}
-			return 0, errThrough
+			return 0, errDirect
 		default:
-			return 0, errThrough
+			return 0, errDirect
 		}
 	}
-	// Waiting is worth it while something under way will free a slot. Otherwise only
+	// Waiting helps only while something under way will free a slot. Otherwise only
 	// other saves could, and they may be queued behind this one.
 	dirty := len(s.write.all)
 	wait := dirty > 0 || s.copying.Load() > 0
@@ -239,15 +239,15 @@ func (s *Store) openSlot(key kv.Key, again func()) (int32, error) {
 	if wait {
 		return 0, errNoSpace
 	}
-	return 0, errThrough
+	return 0, errDirect
 }
 
 // dirtyLimit is how many slots saves may take; the others are left to loads.
 func (s *Store) dirtyLimit() int { return s.table.Slots() - s.table.Slots()/4 }
 
 // waitForSpace waits until it is worth trying again, and reports whether it is. When no
-// block has found space for the store's timeout, no batch that was there all the time
-// waits any longer: one after the other they would take many times the timeout.
+// block has found space for the store's timeout, all batches that have waited so long
+// give up together: one after the other they would take many times the timeout.
 func (s *Store) waitForSpace(d *saving) bool {
 	since := d.called
 	if s.planner.placed.After(since) {
@@ -327,10 +327,10 @@ func (s *Store) expire(idle time.Duration) {
 	}
 }
 
-// goStraight saves to next the shards that are not put into slots.
-func (d *saving) goStraight() {
-	which := d.straight
-	d.straight = nil
+// saveDirect saves directly to next the shards that got no slot.
+func (d *saving) saveDirect() {
+	which := d.direct
+	d.direct = nil
 	if len(which) == 0 {
 		return
 	}

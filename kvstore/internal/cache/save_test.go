@@ -11,7 +11,7 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 )
 
-// A saved block is there while next has nothing of it yet, and Flush waits for next.
+// A saved block is found before next has any of it, and Flush waits for next.
 func TestWriteBehind(t *testing.T) {
 	shelf := newShelf(small, newThings())
 	g := newGate()
@@ -55,7 +55,8 @@ func TestWriteBehind(t *testing.T) {
 	}
 }
 
-// While next is slow, saves wait for space and go on when there is some; loads pass.
+// While next is slow, saves wait for space and go on when there is some. Loads do not
+// wait.
 func TestBackpressure(t *testing.T) {
 	shelf := newShelf(small, newThings())
 	shelf.things.fill(small, key(1000))
@@ -86,8 +87,8 @@ func TestBackpressure(t *testing.T) {
 	}
 }
 
-// When next takes nothing for the store's time, what has no space is not stored, and
-// says so once the time is over, not once for each block.
+// When next takes nothing for the store's timeout, blocks without space are not stored.
+// They fail together after one timeout, not after one each.
 func TestFull(t *testing.T) {
 	shelf := newShelf(small, newThings())
 	g := newGate()
@@ -137,7 +138,7 @@ func TestFullForAll(t *testing.T) {
 	}
 }
 
-// Layers of more blocks than there is space for go straight to next, whole.
+// Blocks that are saved layer by layer and have no space go directly to next, whole.
 func TestLayersOfMoreBlocksThanRoom(t *testing.T) {
 	shelf := newShelf(small, newThings())
 	s := cached(t, shelf, 8, cache.Options{})
@@ -160,8 +161,8 @@ func TestLayersOfMoreBlocksThanRoom(t *testing.T) {
 	load(t, s, all...)
 }
 
-// What next refuses is counted and told by Flush, once; it can be loaded until its
-// memory is needed, and saved again.
+// A block that next refuses is counted, and Flush reports it once. It can be loaded
+// until its memory is needed, and saved again.
 func TestNextTakesNothing(t *testing.T) {
 	shelf := newShelf(small, newThings())
 	full := errors.New("no space left")
@@ -190,11 +191,11 @@ func TestNextTakesNothing(t *testing.T) {
 	shelf.things.fill(small, keys(10, 8)...)
 	load(t, s, keys(10, 8)...)
 	if err := begin(t, s.Load, blocks(small, key(2))).Wait(bounded(t)); !errors.Is(err, kv.ErrMiss) {
-		t.Errorf("a block that nobody has any more: %v", err)
+		t.Errorf("a block that neither the cache nor next has: %v", err)
 	}
 }
 
-// Memory that next's storage may still read from keeps its bytes.
+// Memory that next's storage may still read is not reused.
 func TestAbandonedWrite(t *testing.T) {
 	shelf := newShelf(small, newThings())
 	var mu sync.Mutex
@@ -224,7 +225,7 @@ func TestAbandonedWrite(t *testing.T) {
 	load(t, s, key(0))
 }
 
-// Blocks whose shards stop coming give their memory back.
+// The memory of blocks whose shards stop coming is freed.
 func TestUnfinishedBlocksGo(t *testing.T) {
 	shelf := newShelf(small, newThings())
 	s := cached(t, shelf, 8, cache.Options{Timeout: 50 * time.Millisecond})
@@ -241,8 +242,8 @@ func TestUnfinishedBlocksGo(t *testing.T) {
 	}
 }
 
-// A block that is being loaded when it is saved is there afterwards, whatever next
-// says.
+// A block that is saved while it is being loaded is there afterwards, whatever next
+// returns.
 func TestSaveWhileLoading(t *testing.T) {
 	shelf := newShelf(small, newThings())
 	g := newGate()
@@ -266,7 +267,7 @@ func TestSaveWhileLoading(t *testing.T) {
 	load(t, s, key(1))
 }
 
-// Close brings what was saved to next, and gives up when that takes too long.
+// Close writes to next what was saved, and gives up when that takes too long.
 func TestCloseDrains(t *testing.T) {
 	shelf := newShelf(small, newThings())
 	s := cached(t, shelf, 64, cache.Options{})
@@ -296,7 +297,7 @@ func TestCloseDrains(t *testing.T) {
 	}
 }
 
-// Lookups in memory ask next for nothing and take no memory.
+// Lookups in memory do not call next and do not allocate.
 func TestLookupTakesNoMemory(t *testing.T) {
 	shelf := newShelf(small, newThings())
 	s := cached(t, shelf, 1024, cache.Options{})

@@ -19,7 +19,7 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/memory"
 )
 
-// shared is a name for a cache that is gone at the test's end.
+// shared returns the name of a cache, which is removed at the test's end.
 func shared(t testing.TB) string {
 	name := "test-" + wire.NewUUID().String()
 	t.Cleanup(func() { os.Remove(object(name)) })
@@ -33,7 +33,7 @@ func object(name string) string {
 func gone(t testing.TB, name string) {
 	t.Helper()
 	if _, err := os.Stat(object(name)); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the last one who closed the cache left it in %s: %v", shm.Dir, err)
+		t.Errorf("the last Close left the cache in %s: %v", shm.Dir, err)
 	}
 }
 
@@ -49,7 +49,8 @@ func TestSuiteShared(t *testing.T) {
 	}})
 }
 
-// two are two caches on one memory, before stores of their own over the same things.
+// two returns two caches that share one memory. Each has a next store of its own, over
+// the same things.
 func two(t *testing.T, o cache.Options) (things *things, nexts [2]*shelf, stores [2]*cache.Store) {
 	o.SharedName = shared(t)
 	things = newThings()
@@ -111,7 +112,7 @@ func TestFlushWaitsForOthers(t *testing.T) {
 	nexts[0].before(func(kv.Shard, bool) error { return errors.New("disk on fire") })
 	save(t, stores[0], key(2))
 	if err := stores[0].Flush(bounded(t)); err == nil {
-		t.Error("flushed into a fire")
+		t.Error("Flush succeeded though next failed")
 	}
 	save(t, stores[1], key(2))
 	flush(t, stores[1])
@@ -120,7 +121,7 @@ func TestFlushWaitsForOthers(t *testing.T) {
 	}
 }
 
-// Flush says so when it cannot tell what others have yet to write.
+// Flush fails when it cannot tell what other processes have yet to write.
 func TestFlushCannotTell(t *testing.T) {
 	name := shared(t)
 	s := cached(t, newShelf(small, newThings()), 8, cache.Options{SharedName: name, Timeout: 50 * time.Millisecond})
@@ -143,7 +144,7 @@ func TestFlushCannotTell(t *testing.T) {
 	flush(t, s)
 }
 
-// What another process is filling or saving is not waited for.
+// A process does not wait for a block that another one is loading or saving.
 func TestOthersAreAtIt(t *testing.T) {
 	things, nexts, stores := two(t, cache.Options{})
 	things.fill(small, key(1))
@@ -178,7 +179,7 @@ func TestOthersAreAtIt(t *testing.T) {
 	load(t, stores[0], key(1), key(2))
 }
 
-// A pin holds against the other process, too.
+// A pin keeps the other process from evicting, too.
 func TestPinsHoldAgainstOthers(t *testing.T) {
 	things, nexts, stores := two(t, cache.Options{})
 	things.fill(small, keys(0, 100)...)
@@ -213,8 +214,8 @@ func TestShareWithAnotherLayout(t *testing.T) {
 	}
 }
 
-// When the memory is shrunk, everything goes through to next, and no wrong bytes come
-// back.
+// When the memory is shrunk, everything is passed on to next, and no wrong bytes are
+// loaded.
 func TestShrunkenObject(t *testing.T) {
 	for _, left := range []int64{0, 5000, 3 << 20} { // nothing, half a table, half the blocks
 		name := shared(t)
@@ -245,7 +246,7 @@ func TestShrunkenObject(t *testing.T) {
 	}
 }
 
-// While loads and saves are under way, too.
+// The same holds when the memory is shrunk while loads and saves are under way.
 func TestShrunkenUnderWay(t *testing.T) {
 	name := shared(t)
 	l := kv.Layout{BlockBytes: 3 << 18, ShardBytes: 1 << 18}

@@ -43,7 +43,8 @@ func newShelf(l kv.Layout, t *things) *shelf {
 	return &shelf{layout: l, things: t, quit: make(chan struct{}), loads: map[place]int{}, saves: map[place]int{}}
 }
 
-// before has every shard go through fn before it is moved; an error fails it.
+// before makes the shelf call fn for every shard before it is moved. An error of fn
+// fails the shard.
 func (s *shelf) before(fn func(shard kv.Shard, save bool) error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -196,7 +197,7 @@ func (s *shelf) one(ctx context.Context, shard kv.Shard, save bool) error {
 	if len(s.things.blocks[shard.Key]) < s.layout.Shards() {
 		return kv.ErrMiss
 	}
-	// As system calls do, it survives memory that is not there any more.
+	// Like a system call, it survives memory that is no longer there.
 	return shm.Guard(func() { copy(shard.Buf, s.things.blocks[shard.Key][shard.Index]) })
 }
 

@@ -34,7 +34,7 @@ type Store struct {
 	grain        int            // shards that a copier takes at a time
 	services     sync.WaitGroup // goroutines that run until Close
 	ended        chan struct{}  // closed when the group is empty
-	close        func() error   // of Close, once
+	close        func() error   // runs shutdown once
 
 	planner  planner
 	wantMore chan struct{} // holds a token when there is something to prefetch
@@ -48,11 +48,11 @@ type Store struct {
 	pinned     int      // slots with pins
 	owed       []func() // changes to the table that wait for its lock
 	victims    []table.Victim
-	searched   bool // in this Do all slots were searched for victims without success
+	searched   bool // in this Do a search of all slots has found no victim
 	fillings   map[int32]*filling
 	space      chan struct{}        // closed when a slot may have become free; nil while no save waits
-	assembling int                  // slots in which saves put a block together
-	through    map[kv.Key]time.Time // blocks that are saved straight to next, and when that was last seen
+	assembling int                  // slots in which saves assemble a block
+	direct     map[kv.Key]time.Time // blocks that are saved directly to next, and when that was last seen
 	wanted     []kv.Key             // to be prefetched
 	write      writeBehind
 }
@@ -93,7 +93,7 @@ func New(next kv.Store, o Options) (*Store, error) {
 		pins:     make([]int32, t.Slots()),
 		marks:    make([]uint64, t.Slots()),
 		fillings: map[int32]*filling{},
-		through:  map[kv.Key]time.Time{},
+		direct:   map[kv.Key]time.Time{},
 	}
 	s.group = batch.NewGroup(l, &s.count, o.Timeout)
 	s.close = sync.OnceValue(s.shutdown)

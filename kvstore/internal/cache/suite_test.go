@@ -27,14 +27,14 @@ func mustNew(t tb, next kv.Store, o cache.Options) *cache.Store {
 	return s
 }
 
-// Over nothing it is a store that holds what fits.
+// Over Empty the cache is a store that holds what fits.
 func TestSuiteOverEmpty(t *testing.T) {
 	storesuite.Run(t, storesuite.Subject{Open: func(t testing.TB, _ string, o storesuite.Options) kv.Store {
 		return mustNew(t, empty.New(o.Layout), options(o))
 	}})
 }
 
-// perDir are the shelves of a test's directories, which outlive stores.
+// perDir has the things of each of a test's directories, which outlive stores.
 type perDir map[string]*things
 
 func (p perDir) of(dir string, ns kv.Fingerprint) *things {
@@ -52,7 +52,7 @@ func TestSuite(t *testing.T) {
 	}})
 }
 
-// In so little memory that nearly everything goes past it or is evicted at once.
+// Memory is so small that nearly everything bypasses it or is evicted at once.
 func TestSuiteInLittleMemory(t *testing.T) {
 	dirs := perDir{}
 	storesuite.Run(t, storesuite.Subject{Durable: true, Open: func(t testing.TB, dir string, o storesuite.Options) kv.Store {
@@ -62,8 +62,8 @@ func TestSuiteInLittleMemory(t *testing.T) {
 	}})
 }
 
-// unbounded is a cache whose capacity does not count, and neither does what it holds:
-// the chain holds more.
+// unbounded is a cache that reports neither a capacity nor how many blocks it holds: the
+// chain holds more.
 type unbounded struct{ kv.Store }
 
 func (u unbounded) Stats() kv.Stats {
@@ -72,7 +72,7 @@ func (u unbounded) Stats() kv.Stats {
 	return s
 }
 
-// In shared memory that next knows.
+// The cache's memory is registered with next.
 func TestSuiteOverRegistrar(t *testing.T) {
 	dirs := perDir{}
 	storesuite.Run(t, storesuite.Subject{Durable: true, Open: func(t testing.TB, dir string, o storesuite.Options) kv.Store {
@@ -80,7 +80,7 @@ func TestSuiteOverRegistrar(t *testing.T) {
 	}})
 }
 
-// Over files, whose damage shows through the cache as misses.
+// Damaged files of next are misses through the cache, too.
 func TestSuiteOverFiles(t *testing.T) {
 	for name, direct := range map[string]bool{"buffered": false, "direct": true} {
 		t.Run(name, func(t *testing.T) {

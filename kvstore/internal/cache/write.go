@@ -66,7 +66,7 @@ func (s *Store) writer() {
 			return
 		}
 		if len(blocks) == 0 {
-			time.Sleep(lookAgain) // nothing was there, or the table could not be had
+			time.Sleep(lookAgain) // nothing was there, or the table could not be locked
 			continue
 		}
 		s.writeBlocks(blocks)
@@ -174,7 +174,7 @@ func (s *Store) sound(d *dirtyBlock) bool {
 	return true
 }
 
-// written takes the outcome of writing a pinned block.
+// written handles the outcome of writing a pinned block.
 func (s *Store) written(d *dirtyBlock, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -266,7 +266,7 @@ func (s *Store) flushDirty(ctx context.Context) error {
 	}
 	s.mu.Unlock()
 	if err != nil && !errors.Is(err, table.ErrBroken) {
-		return fmt.Errorf("kvstore: cache: what others have yet to write cannot be seen: %w: %w", err, kv.ErrTimeout)
+		return fmt.Errorf("kvstore: cache: cannot see which blocks other processes have yet to write: %w: %w", err, kv.ErrTimeout)
 	}
 	return s.waitWritten(ctx, own, others)
 }

@@ -4,7 +4,7 @@ package segment
 
 import "testing"
 
-// sees wants fn to violate an invariant.
+// sees checks that fn violates an invariant.
 func sees(t *testing.T, what string, fn func()) {
 	t.Helper()
 	defer func() {

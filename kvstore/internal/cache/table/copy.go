@@ -39,7 +39,7 @@ func (t *Table) put(slot int32, index int, sum uint64) {
 // only one for each shard.
 func (t *Table) Write(slot int32, key kv.Key, index int, src []byte) error {
 	at := t.shardAt(slot, index)
-	return t.sound(func() {
+	return t.guardUnbroken(func() {
 		sum := seed(key, index)
 		for len(src) > 0 {
 			n := min(pieceBytes, len(src))
@@ -57,13 +57,13 @@ func (t *Table) Write(slot int32, key kv.Key, index int, src []byte) error {
 // the shard into dst, unless that is nil.
 func (t *Table) Accept(dst []byte, slot int32, key kv.Key, index int) error {
 	if dst == nil && !t.c.Verify {
-		return t.sound(func() { t.put(slot, index, 0) })
+		return t.guardUnbroken(func() { t.put(slot, index, 0) })
 	}
-	return t.sound(func() { t.put(slot, index, t.copyOut(dst, slot, key, index)) })
+	return t.guardUnbroken(func() { t.put(slot, index, t.copyOut(dst, slot, key, index)) })
 }
 
-// sound is guard, with an error also if the memory was given up meanwhile.
-func (t *Table) sound(fn func()) error {
+// guardUnbroken is guard, with an error also if the memory was given up meanwhile.
+func (t *Table) guardUnbroken(fn func()) error {
 	err := t.guard(fn)
 	if err == nil && t.Broken() {
 		return ErrBroken
@@ -75,7 +75,7 @@ func (t *Table) sound(fn func()) error {
 // dst. Any goroutine may call it. With nil it only compares the checksum.
 func (t *Table) Read(dst []byte, slot int32, key kv.Key, index int) error {
 	var got, want uint64
-	err := t.sound(func() {
+	err := t.guardUnbroken(func() {
 		want = t.m.LoadUint64(t.sumAt(slot, index))
 		got = t.copyOut(dst, slot, key, index)
 	})

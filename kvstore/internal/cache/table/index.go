@@ -6,9 +6,9 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 )
 
-// The index finds slots by key: buckets with linear probing, each a word of 32 bits
-// of the key's hash and the slot's number, one up. It can be made anew from the
-// slots at any time.
+// The index finds slots by key: buckets with linear probing, each a word of 32 bits of
+// the key's hash and 1 + the slot's number. It can be made anew from the slots at any
+// time.
 
 // hash also spreads keys that are not hashes themselves.
 func hash(low, high uint64) uint32 {
@@ -20,7 +20,7 @@ func hash(low, high uint64) uint32 {
 func (t *Table) bucketAt(i uint32) int64 { return t.p.index + int64(i)*8 }
 func (t *Table) mask() uint32            { return uint32(t.p.buckets - 1) }
 
-// bucket reads one: the slot is below 0 where it is empty or makes no sense.
+// bucket reads a bucket: the slot is below 0 where it is empty or invalid.
 func (t *Table) bucket(i uint32) (tag uint32, slot int32) {
 	w := t.m.LoadUint64(t.bucketAt(i))
 	n := uint32(w)

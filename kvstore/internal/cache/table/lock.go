@@ -30,8 +30,8 @@ func unlock(fd int, at int64) {
 	_ = unix.FcntlFlock(uintptr(fd), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_UNLCK, Start: at, Len: 1})
 }
 
-// lockWithin waits for the table's lock. A process holds it for moments only, unless it
-// is stopped.
+// lockWithin waits for the table's lock. A process holds it for a moment only, unless it
+// is stopped (SIGSTOP).
 func lockWithin(fd int, wait time.Duration) error {
 	const shortest, longest = 20 * time.Microsecond, time.Millisecond
 	pause := shortest
@@ -101,13 +101,13 @@ func (t *Table) Check() error {
 // wait again for as long, unless it finds the lock free.
 func (t *Table) lock() error {
 	wait := t.c.LockWait
-	if time.Now().Before(t.deaf) {
+	if time.Now().Before(t.noWaitUntil) {
 		wait = 0
 	}
 	err := lockWithin(t.fd, wait)
-	t.deaf = time.Time{}
+	t.noWaitUntil = time.Time{}
 	if err != nil {
-		t.deaf = time.Now().Add(t.c.LockWait)
+		t.noWaitUntil = time.Now().Add(t.c.LockWait)
 	}
 	return err
 }

@@ -31,7 +31,7 @@ func (t *Table) join() (err error) {
 		}
 		if err == nil {
 			if t.members()>>t.me&1 == 1 {
-				t.bury(t.me, Now())
+				t.takeOver(t.me, Now())
 			}
 			t.m.OrUint64(membersAt, 1<<t.me)
 		}
@@ -40,8 +40,9 @@ func (t *Table) join() (err error) {
 	return errors.Join(broken, err)
 }
 
-// bury takes over what a dead member had. Its dirty blocks become this process's.
-func (t *Table) bury(member int, now int64) {
+// takeOver takes over the slots of a dead member. Its dirty blocks become this
+// process's.
+func (t *Table) takeOver(member int, now int64) {
 	t.m.AndUint64(membersAt, ^(1 << member))
 	for slot := range int32(t.p.slots) {
 		t.m.AndUint64(t.headAt(slot)+pinsAt, ^(1 << member))
@@ -82,7 +83,7 @@ func (t *Table) Reclaim(now int64) (died bool) {
 		if ok, err := tryLock(t.fd, memberLock+int64(member)); !ok || err != nil {
 			continue
 		}
-		t.bury(member, now)
+		t.takeOver(member, now)
 		unlock(t.fd, memberLock+int64(member))
 		died = true
 	}

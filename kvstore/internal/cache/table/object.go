@@ -126,7 +126,8 @@ func noSpace(sizeBytes, freeBytes int64) error {
 		sizeBytes, shm.Dir, freeBytes, unix.ENOSPC)
 }
 
-// inherit maps an object that exists. It is fresh if its maker died before it was done.
+// inherit maps an object that exists. It is fresh if its creator died before it was
+// complete.
 func (t *Table) inherit(sizeBytes int64) (fresh bool, err error) {
 	var head [pageBytes]byte
 	if n, err := unix.Pread(t.fd, head[:], 0); err != nil || n < len(head) {

@@ -30,7 +30,7 @@ func (s State) Whole() bool { return s == Clean || s == Dirty || s == Unsaved }
 // Readable reports whether the shards whose bits are set may be read by any process.
 func (s State) Readable() bool { return s == Loading || s == Partial || s.Whole() }
 
-// indexed reports whether the slot is found under its key.
+// indexed reports whether Find finds the slot under its key.
 func (s State) indexed() bool { return s != Free && s != Lost }
 
 // evictable reports whether the slot may be given to another block, if it is not pinned.

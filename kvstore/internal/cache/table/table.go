@@ -47,7 +47,7 @@ type Config struct {
 	CapacityBytes int64         // of all slots together; the first process decides
 	LockWait      time.Duration // how long to wait for another process
 	Grace         time.Duration // how long a dead process's storage may still write
-	Verify        bool          // sum up what is written, and check what is read
+	Verify        bool          // record checksums of what is written, and check what is read
 }
 
 // SlotBytes returns how much memory a block of that layout takes.
@@ -95,16 +95,16 @@ func placeFor(l kv.Layout, slots int64) place {
 // Table is one process's view of the memory. Its user holds a mutex around all methods,
 // except those that say otherwise.
 type Table struct {
-	c      Config
-	p      place
-	m      *shm.Mapping
-	me     int // this process's number among the members
-	name   string
-	fd     int  // of the object, -1 where there is none
-	shared bool // others may have the object open
-	broken atomic.Bool
-	deaf   time.Time // until then, the lock is tried once and not waited for
-	hand   int32     // the slot where the next search for victims begins
+	c           Config
+	p           place
+	m           *shm.Mapping
+	me          int // this process's number among the members
+	name        string
+	fd          int  // of the object, -1 where there is none
+	shared      bool // others may have the object open
+	broken      atomic.Bool
+	noWaitUntil time.Time // until then the lock is tried once and not waited for
+	hand        int32     // the slot where the next search for victims begins
 }
 
 // ErrBroken is the error after the object was shrunk or changed into something else: the

@@ -55,7 +55,7 @@ func join(t testing.TB, name string, c Config) *Table {
 	return table
 }
 
-// die ends a member as a kill does: the kernel closes what it had.
+// die ends a member as a kill does: the kernel closes its files.
 func die(t *Table) { t.Unmap() }
 
 func do(t testing.TB, table *Table, fn func()) {
@@ -77,7 +77,7 @@ func check(t rapid.TB, table *Table, want map[kv.Key]int32) {
 	}
 }
 
-// The index is a map, also after it was made anew.
+// The index behaves as a map, also after a rebuild.
 func TestIndex(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		table, err := Private(config)
@@ -155,7 +155,7 @@ func TestVictims(t *testing.T) {
 	}
 }
 
-// Of many slots a few are looked at for each victim, and in the end all are.
+// In a large table each search looks at a few slots, and in the end all were looked at.
 func TestVictimsOfMany(t *testing.T) {
 	c := config
 	c.CapacityBytes = 3 * lookAt * 4096
@@ -250,9 +250,9 @@ func TestSums(t *testing.T) {
 	}
 }
 
-// What a dead member had goes to the others: its dirty blocks are theirs to write,
-// its pins are gone, its slots are free, those that storage may still write into
-// after a while.
+// The others take over what a dead member had. They write its dirty blocks. Its pins are
+// gone and its slots free; those that its storage may still write into are free after
+// the grace period.
 func TestDeath(t *testing.T) {
 	n := name(t)
 	dead, live := join(t, n, config), join(t, n, config)
@@ -274,14 +274,14 @@ func TestDeath(t *testing.T) {
 	})
 	do(t, live, func() {
 		if live.Reclaim(1000) {
-			t.Error("somebody alive was found dead")
+			t.Error("a live member was found dead")
 		}
 	})
 	die(dead)
 	at := int64(time.Hour)
 	do(t, live, func() {
 		if !live.Reclaim(at) {
-			t.Fatal("nobody was found dead")
+			t.Fatal("no member was found dead")
 		}
 		for slot, want := range map[int32]State{0: Lost, 1: Free, 2: Dirty, 3: Clean, 4: Lost} {
 			if h := live.Head(slot); h.State != want || h.Pinned || h.Mine != (want == Dirty) {
@@ -310,7 +310,7 @@ func TestDeath(t *testing.T) {
 	}
 }
 
-// A process that is killed in the middle of a change leaves a table that works.
+// A table works after a process was killed in the middle of a change.
 func TestDeathInTheTable(t *testing.T) {
 	n := name(t)
 	dead, live := join(t, n, config), join(t, n, config)
@@ -325,8 +325,8 @@ func TestDeathInTheTable(t *testing.T) {
 			dead.Become(slot, Clean)
 		}
 	})
-	// Two slots of one key, a block that is not whole, a state that is none, and an
-	// index full of nonsense.
+	// Two slots of one key, a block that is not whole, an invalid state, and an index
+	// full of nonsense.
 	dead.m.StoreUint64(changingAt, 1)
 	for i := range int64(2) {
 		dead.m.StoreUint64(dead.headAt(5)+i*8, dead.m.LoadUint64(dead.headAt(4)+i*8))
@@ -396,7 +396,7 @@ func TestObjectsThatAreNotOurs(t *testing.T) {
 	more.CapacityBytes *= 2
 	second := join(t, n, more)
 	if second.Slots() != first.Slots() {
-		t.Error("who comes second decides the size")
+		t.Error("the second process decides the size")
 	}
 	die(second)
 
@@ -426,7 +426,7 @@ func TestHalfMade(t *testing.T) {
 	die(table)
 }
 
-// A stopped process that sits on the table is waited for, but not for ever.
+// A wait for a stopped process that holds the table's lock is bounded.
 func TestLockIsBounded(t *testing.T) {
 	n := name(t)
 	c := config
@@ -443,8 +443,8 @@ func TestLockIsBounded(t *testing.T) {
 	}
 	die(stopped)
 	do(t, live, func() {})
-	if !live.deaf.IsZero() {
-		t.Error("it has found the lock free, and still does not wait for it")
+	if !live.noWaitUntil.IsZero() {
+		t.Error("it found the lock free, and still does not wait for it again")
 	}
 }
 

@@ -24,16 +24,16 @@ type Victim struct {
 	value int64
 }
 
-// lookAt is among how many slots the best victims are searched for. In a large table a
-// search of all slots would hold the lock too long.
+// lookAt is how many slots a search for victims looks at. In a large table a search of
+// all slots would hold the lock too long.
 const lookAt = 1 << 14
 
 // Victims returns up to max slots that may be evicted, the best last. Inside Do. In a
-// large table they are the best of some slots only, next time of those that follow. It
-// returns none only if no slot at all may be evicted. A search takes time, so ask for
-// many.
+// large table they are the best of some slots only; the next call looks at those that
+// follow. It returns none only if no slot at all may be evicted. A search takes time, so
+// ask for many.
 func (t *Table) Victims(p Policy, max int) []Victim {
-	var found dearest
+	var found victimHeap
 	for looked := int64(0); looked < t.p.slots && len(found) == 0; looked += lookAt {
 		for range min(lookAt, t.p.slots) {
 			t.consider(t.hand, p, max, &found)
@@ -47,7 +47,7 @@ func (t *Table) Victims(p Policy, max int) []Victim {
 }
 
 // consider adds a slot if it is among the best so far.
-func (t *Table) consider(slot int32, p Policy, max int, found *dearest) {
+func (t *Table) consider(slot int32, p Policy, max int, found *victimHeap) {
 	h := t.Head(slot)
 	if !h.State.evictable() || h.Pinned {
 		return
@@ -79,14 +79,14 @@ func (t *Table) Evict(v Victim) (had, ok bool) {
 	return true, true
 }
 
-// dearest is a heap with the dearest on top.
-type dearest []Victim
+// victimHeap is a heap with the highest value on top.
+type victimHeap []Victim
 
-func (d dearest) Len() int           { return len(d) }
-func (d dearest) Less(i, j int) bool { return d[i].value > d[j].value }
-func (d dearest) Swap(i, j int)      { d[i], d[j] = d[j], d[i] }
-func (d *dearest) Push(v any)        { *d = append(*d, v.(Victim)) }
-func (d *dearest) Pop() any {
+func (d victimHeap) Len() int           { return len(d) }
+func (d victimHeap) Less(i, j int) bool { return d[i].value > d[j].value }
+func (d victimHeap) Swap(i, j int)      { d[i], d[j] = d[j], d[i] }
+func (d *victimHeap) Push(v any)        { *d = append(*d, v.(Victim)) }
+func (d *victimHeap) Pop() any {
 	last := len(*d) - 1
 	v := (*d)[last]
 	*d = (*d)[:last]
