@@ -9,12 +9,12 @@ import (
 	"testing"
 )
 
-// meantToChange are globals that change, and why they may.
+// meantToChange are the globals that may change, and why.
 var meantToChange = map[string]string{
 	"internal/test/daemontest shared": "one daemon for all tests of a process; tests have no other place for it",
 }
 
-// breaches names everything in the packages that may not stand there.
+// breaches names everything in the packages that breaks a rule for code.
 func breaches(all []source) []string {
 	var found []string
 	for _, s := range all {
@@ -50,7 +50,7 @@ func breaches(all []source) []string {
 	return slices.Compact(found)
 }
 
-// packageComment demands one that begins as go doc wants it.
+// packageComment requires a package comment that begins as go doc expects.
 func packageComment(s source, add func(string, ...any)) {
 	for _, f := range s.files {
 		if f.Doc == nil {
@@ -82,7 +82,7 @@ func endsProcess(sel *ast.SelectorExpr) string {
 	return ""
 }
 
-// contexts demands a comment, with the reason, at every context in a struct.
+// contexts requires a comment, with the reason, at every context in a struct.
 func contexts(s *ast.StructType, add func(string, ...any)) {
 	for _, field := range s.Fields.List {
 		sel, ok := field.Type.(*ast.SelectorExpr)
@@ -192,7 +192,7 @@ func embeds(group *ast.GenDecl, spec *ast.ValueSpec) bool {
 }
 
 // synchronizes reports whether a variable's type, as far as the declaration shows it,
-// comes from sync or sync/atomic. A sync.Pool holds nothing that anybody may rely on.
+// comes from sync or sync/atomic. A sync.Pool holds nothing that code may rely on.
 func synchronizes(spec *ast.ValueSpec) (is bool) {
 	look := func(n ast.Node) bool {
 		if sel, ok := n.(*ast.SelectorExpr); ok {

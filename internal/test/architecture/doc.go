@@ -1,3 +1,3 @@
-// Package architecture holds the rules of the house as tests: who may import whom, and
-// what may stand where. It has no code of its own.
+// Package architecture tests the rules for the source tree: which package may import
+// which, and what code and words must not contain. It has no code of its own.
 package architecture

@@ -84,8 +84,8 @@ func (list allowList) compare(all []source) []string {
 	return found
 }
 
-// layers holds what imports.txt itself may not say, whoever edits it: packages
-// with the prefix never import packages with one of the others.
+// layers are the rules that imports.txt itself must follow: packages with the prefix
+// never import packages with one of the other prefixes.
 var layers = []struct {
 	packages string
 	never    []string
@@ -104,7 +104,7 @@ var layers = []struct {
 	{"internal/pageservice/journal", []string{"net/http", "internal/pageservice/httpserver", "internal/pageservice/index"}, "the log does not know what its records say"},
 	{"internal/advise", []string{"internal/daemon", "internal/fs/fuseserver", "internal/bench", "internal/pageservice"}, "it probes a daemon from outside, as clients do"},
 	{"internal/bench", []string{"internal/daemon", "internal/fs", "internal/pageservice"}, "benchmarks run the daemon as a process"},
-	{"internal/host", []string{"internal/advise", "internal/daemon", "internal/fs", "kvstore", "usrbio"}, "facts know no judgements"},
+	{"internal/host", []string{"internal/advise", "internal/daemon", "internal/fs", "kvstore", "usrbio"}, "facts do not depend on judgements"},
 	{"kvstore", []string{"internal/daemon", "internal/fs", "internal/pageservice", "internal/advise", "internal/bench"}, "a library inside engines knows no server"},
 	{"usrbio", []string{"internal/daemon", "internal/fs", "internal/pageservice", "internal/advise", "internal/bench", "kvstore"}, "a library inside engines knows no server"},
 }

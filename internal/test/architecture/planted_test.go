@@ -140,8 +140,7 @@ func use(p *planted) int { names := map[string]int{}; names["b"] = 1; _ = os.Get
 	})
 }
 
-// A line in imports.txt that a layer forbids is found, whoever wrote it; so is one
-// that nothing needs.
+// A line in imports.txt that a layer forbids is found; so is one that nothing needs.
 func TestPlantedLines(t *testing.T) {
 	all, list := parse(t, repository), readAllowList(t)
 	before := append(list.compare(all), list.outOfLayer()...)

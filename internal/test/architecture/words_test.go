@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// ownWords are words of our own that stood where the field has one, and the field's.
+// ownWords maps words of our own to the field's words, which replaced them.
 var ownWords = map[string]string{
 	"door": "server", "doors": "servers",
 	"crew": "worker pool", "crews": "worker pools",
@@ -27,8 +27,8 @@ var (
 	textFiles   = []string{".go", ".c", ".h", ".py", ".pyi", ".md", ".sh", ".yml", ".yaml", ".toml", ".html", ".service", ".txt", ""}
 )
 
-// notOurs are paths below which words are not ours to choose: facts about upstream,
-// test inputs, what is built, and the list above.
+// notOurs are paths whose words are not ours to choose: facts about upstream, test
+// inputs, what is built, and the list above.
 var notOurs = []string{".git", "bin", "build", "dist", "venv", "__pycache__", "testdata", "docs/spec", "LICENSE", "internal/test/architecture"}
 
 // findOwnWords names every line of the text that has a word of ours.
