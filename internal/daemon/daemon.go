@@ -41,8 +41,8 @@ type Config struct {
 }
 
 // Run serves until ctx ends or another process unmounts. It leaves nothing behind:
-// requests in flight are answered, the mount and the semaphores are removed. It calls
-// ready once, when the mount serves clients.
+// requests in flight are answered, and the mount and the semaphores are removed. It
+// calls ready once, when the mount serves clients.
 func Run(ctx context.Context, c Config, ready func(mountPoint string)) (err error) {
 	data, err := dataDir(c.DataDir)
 	if err != nil {

@@ -24,7 +24,7 @@ type state struct {
 }
 
 // openState locks the data directory for this host. The kernel releases the lock when
-// the process ends, however it ends.
+// the process exits, even if it is killed.
 func openState(dataDir string) (*state, error) {
 	dir, err := hostDir(dataDir)
 	if err != nil {
@@ -79,7 +79,7 @@ func checkOwner(dir string) error {
 func (s *state) semaphoreFile() string { return filepath.Join(s.dir, "semaphores") }
 
 // removeLeftovers removes the semaphores of a daemon that was killed. Whatever the file
-// contains, it removes only names of the kind that a daemon gives.
+// contains, it removes only names with the prefix of a daemon's semaphores.
 func (s *state) removeLeftovers() (removed int) {
 	names, _ := os.ReadFile(s.semaphoreFile())
 	for name := range strings.FieldsSeq(string(names)) {

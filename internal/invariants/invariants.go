@@ -1,4 +1,4 @@
-// Package invariants asserts, in test builds, what comments beside fields promise.
+// Package invariants asserts, in test builds, what the comments on fields promise.
 //
 // The checks exist only under the build tag "invariants" (scripts/test sets it).
 // Guard a check that costs something, or whose arguments do, with Enabled: the

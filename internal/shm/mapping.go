@@ -19,7 +19,7 @@ const Dir = "/dev/shm"
 // only offsets that it has checked: one out of range panics.
 type Mapping struct {
 	data []byte
-	fd   int // kept for Remap and Punch; the name may be long gone
+	fd   int // kept for Remap and Punch; the name may have been removed
 }
 
 // Map maps sizeBytes of the object behind fd, which it duplicates. It touches no
@@ -80,8 +80,8 @@ func (m *Mapping) ForgetPages() {
 
 // Detach replaces the pages of [off, off+n) with a private copy. System calls that
 // still run on a Window of them use the copy from now on and never reach the object
-// again. This includes other windows on the first and the last page: the caller must
-// repeat their work elsewhere.
+// again. That also holds for other windows on the first and the last page: the caller
+// must repeat their work in another mapping.
 func (m *Mapping) Detach(off, n int64) error {
 	page := int64(unix.Getpagesize())
 	start := off &^ (page - 1)

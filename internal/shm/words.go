@@ -14,7 +14,7 @@ func (m *Mapping) StoreUint64(off int64, v uint64) { atomic.StoreUint64(m.uint64
 // OrUint64 sets bits in a word.
 func (m *Mapping) OrUint64(off int64, bits uint64) { atomic.OrUint64(m.uint64At(off), bits) }
 
-// AndUint64 clears all bits of a word but these.
+// AndUint64 clears all bits of a word except bits.
 func (m *Mapping) AndUint64(off int64, bits uint64) { atomic.AndUint64(m.uint64At(off), bits) }
 
 func (m *Mapping) uint64At(off int64) *uint64 {

@@ -1,6 +1,6 @@
-// Package blockio moves bytes between files of the data directory and windows of
-// client memory, with one copy through the page cache or none with direct I/O, and
-// without buffers of its own.
+// Package blockio reads and writes the files of the data directory for the ring server:
+// it moves bytes between a file and a window of client memory, with one copy through the
+// page cache or none with direct I/O, and without buffers of its own.
 package blockio
 
 import (
@@ -156,8 +156,8 @@ func (m Mover) Write(f File, w shm.Window, windowOff, off int64) (int64, error) 
 	return writeFull(f.FD(), w, off)
 }
 
-// HasHole reports whether [off, off+n) has a hole before the end of the file, with the
-// granularity of the file system's blocks.
+// HasHole reports whether [off, off+n) has a hole before the end of the file. The file
+// system reports holes in units of its blocks.
 func HasHole(fd int, off, n int64) (bool, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {

@@ -118,9 +118,9 @@ func (d *Dir) Readlink(c cred.Caller, ino uint64) (string, syscall.Errno) {
 	return l.target, errno
 }
 
-// Symlink registers shared memory or sets a setting, depending on the directory;
-// RemoveTarget handles links in rm-rf. Both work in read-only mode, because they touch
-// no file.
+// Symlink registers shared memory or changes a setting, depending on the directory.
+// Either works in read-only mode, because it touches no file. RemoveTarget handles links
+// in rm-rf.
 func (d *Dir) Symlink(c cred.Caller, dir uint64, name, target string) (a Attr, err syscall.Errno) {
 	switch dir {
 	case wire.InoIovs:
@@ -191,9 +191,8 @@ func (d *Dir) List(c cred.Caller, dir uint64) ([]Entry, syscall.Errno) {
 	return es, 0
 }
 
-// OpenDir opens a directory; every handle goes to ReleaseDir once. An open of iovs also
-// tells the registry that the caller's process is alive (3.7); handles of other
-// directories mean nothing.
+// OpenDir opens a directory; pass every handle to ReleaseDir once. A handle of iovs keeps
+// registrations alive (see Registry.DirOpened); those of other directories mean nothing.
 func (d *Dir) OpenDir(c cred.Caller, dir uint64) (handle uint64, err syscall.Errno) {
 	if !isDirectory(dir) {
 		return 0, d.notADirectory(c, dir)
@@ -204,7 +203,7 @@ func (d *Dir) OpenDir(c cred.Caller, dir uint64) (handle uint64, err syscall.Err
 	return d.registry.DirOpened(c), 0
 }
 
-// ReleaseDir closes a handle of directory dir, when its last descriptor is closed.
+// ReleaseDir closes a handle of directory dir. Call it when the last descriptor is closed.
 func (d *Dir) ReleaseDir(dir, handle uint64) {
 	if dir == wire.InoIovs {
 		d.registry.DirReleased(handle)

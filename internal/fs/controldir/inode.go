@@ -62,7 +62,7 @@ func submitLinks() [3]submitLink {
 	}
 }
 
-// link is a symlink as it is at this moment.
+// link is the current state of a symlink.
 type link struct {
 	ino      uint64
 	mode     uint32 // permission bits
@@ -106,7 +106,7 @@ func (d *Dir) link(c cred.Caller, ino uint64) (link, syscall.Errno) {
 		}
 		return d.settingLink(c, ino, key, 0o444)
 	case ino <= wire.InoSetConfFirst && ino > wire.InoSetConfFirst-uint64(len(keys)):
-		// The reply to a set, which the kernel may have cached: it shows the value now.
+		// The reply to a set, which the kernel may have cached: it shows the current value.
 		return d.settingLink(c, ino, keys[wire.InoSetConfFirst-ino], 0o400)
 	}
 	return link{}, syscall.ENOENT

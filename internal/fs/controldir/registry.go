@@ -22,8 +22,8 @@ type Registry interface {
 	List(uid uint32) []Registration
 	// SubmitLink returns "/dev/shm/sem.<name>" of a priority's submit semaphore.
 	SubmitLink(p wire.Priority) string
-	// DirOpened records an open of the iovs directory (3.7), DirReleased its last
-	// close.
+	// DirOpened records an open of the iovs directory, DirReleased its last close. In
+	// between, the registrations of c's process outlive the process (3.7).
 	DirOpened(c cred.Caller) (handle uint64)
 	DirReleased(handle uint64)
 }

@@ -46,7 +46,7 @@ func (d *Dir) under(abs string) (rel string, ok bool) {
 	return "", false
 }
 
-// RemoveTarget returns what c orders to be removed by a symlink to target in rm-rf,
+// RemoveTarget returns the path that a symlink to target in rm-rf orders to be removed,
 // relative to the mount's root; the FUSE server removes it. Errors: EROFS in read-only
 // mode, EINVAL where an ln was mistyped, and those of RelPath.
 func (d *Dir) RemoveTarget(c cred.Caller, target string) (rel string, err syscall.Errno) {
@@ -90,7 +90,7 @@ func (d *Dir) spelledOut(argv []string) bool {
 }
 
 // arguments returns the command line of a process by the id of any of its threads. It
-// returns none if the process is in another pid namespace or has ended.
+// returns none if the process is in another PID namespace or has exited.
 func arguments(pid uint32) []string {
 	if pid == 0 {
 		return nil

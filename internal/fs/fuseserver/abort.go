@@ -17,13 +17,13 @@ func (m *Mount) abort() {
 	// Where the control file system cannot be reached: a forced unmount aborts, too,
 	// but only while the mount is attached.
 	if m.mounted() {
-		// EBUSY even where it aborts.
+		// It aborts even if it returns EBUSY.
 		_ = unix.Unmount(m.point, unix.MNT_FORCE|unix.UMOUNT_NOFOLLOW)
 	}
 }
 
 // abortDetached aborts through the control file system where that is not mounted, as
-// in containers: by a mount of its own that is attached nowhere. It needs root.
+// in containers: it makes a mount of its own and attaches it nowhere. It needs root.
 func abortDetached(control string) error {
 	ctl, err := unix.Fsopen("fusectl", unix.FSOPEN_CLOEXEC)
 	if err != nil {

@@ -40,8 +40,8 @@ func attachDirectly(point string, o Options) (int, error) {
 
 func source(o Options) string { return subtype + "." + o.Cluster }
 
-// attachByHelper has the set-uid helper mount. The helper passes the descriptor back
-// over a socket.
+// attachByHelper mounts with fusermount, which is set-uid root and passes the descriptor
+// back over a socket.
 func attachByHelper(point string, o Options) (int, error) {
 	opts := []string{"fsname=" + source(o), "subtype=" + subtype, "default_permissions",
 		fmt.Sprintf("max_read=%d", maxIOBytes), "nosuid", "nodev"}
@@ -57,15 +57,15 @@ func attachByHelper(point string, o Options) (int, error) {
 	}
 	defer unix.Close(pair[0])
 	remote := os.NewFile(uintptr(pair[1]), "fusermount socket")
-	var said bytes.Buffer
+	var stderr bytes.Buffer
 	helper := exec.Command(helperName(), "-o", strings.Join(opts, ","), "--", point)
 	helper.ExtraFiles = []*os.File{remote}
 	helper.Env = append(os.Environ(), "_FUSE_COMMFD=3")
-	helper.Stderr = &said
+	helper.Stderr = &stderr
 	err = helper.Run()
 	remote.Close()
 	if err != nil {
-		return -1, fmt.Errorf("mount %s: %w: %s", point, err, strings.TrimSpace(said.String()))
+		return -1, fmt.Errorf("mount %s: %w: %s", point, err, strings.TrimSpace(stderr.String()))
 	}
 	return receiveFD(pair[0])
 }

@@ -73,8 +73,8 @@ func (fs *fileSystem) virtSymlink(h *fuse.InHeader, target, name string, out *fu
 	return fuse.OK
 }
 
-// transient answers a symlink request with an entry that does not exist, and that the
-// kernel looks up again at its next use.
+// transient answers a symlink request with an entry that does not exist. The kernel looks
+// it up again at its next use.
 func (fs *fileSystem) transient(h *fuse.InHeader, target string, out *fuse.EntryOut) {
 	parent := h.NodeId
 	if ino, err := fs.tree.Ino(parent); err == nil && !wire.IsVirtual(parent) {
@@ -83,7 +83,7 @@ func (fs *fileSystem) transient(h *fuse.InHeader, target string, out *fuse.Entry
 	virtEntry(out, controldir.Attr{Ino: wire.TransientIno(parent), Mode: unix.S_IFLNK, Size: uint64(len(target))}, 0)
 }
 
-// forgetName has the kernel forget a name. It does not wait for that if the name is in
+// forgetName makes the kernel forget a name. It does not wait for that if the name is in
 // requestDir: the client's request may hold the lock of that directory until answered.
 func (fs *fileSystem) forgetName(n tree.Name, requestDir uint64) {
 	switch n.Parent {
@@ -112,8 +112,8 @@ func (fs *fileSystem) symlinkIntoRmRf(cancel <-chan struct{}, h *fuse.InHeader, 
 
 func (fs *fileSystem) renameIntoRmRf(cancel <-chan struct{}, in *fuse.RenameIn, name, newName string) fuse.Status {
 	err := fs.tree.RemoveEntry(callerOf(&in.InHeader), in.NodeId, name, true, cancel)
-	// The client holds the locks of both directories. The kernel moves the
-	// name it knows to where nothing is.
+	// The client holds the locks of both directories. After a success the kernel moves
+	// the name that it knows to newName, where nothing is.
 	fs.notifier.entry(in.Newdir, newName)
 	if err != nil {
 		fs.notifier.entry(in.NodeId, name)

@@ -54,7 +54,7 @@ func newFileSystem(t *tree.Tree, control ControlDir, set Settings, opts Options,
 	return fs
 }
 
-// end closes what the kernel left open when the connection ended.
+// end closes the handles that the kernel left open when the connection ended.
 func (fs *fileSystem) end() {
 	fs.tree.SetInvalidate(nil)
 	fs.notifier.stop()
@@ -65,7 +65,7 @@ func (fs *fileSystem) end() {
 	unix.Close(fs.replyFD)
 }
 
-// invalidate has the kernel forget the attributes it holds of a node. The negative
+// invalidate makes the kernel forget the attributes it holds of a node. The negative
 // offset leaves pages alone and takes no lock that a request may hold.
 func (fs *fileSystem) invalidate(node uint64) {
 	fs.server.InodeNotify(node, -1, 0)
@@ -77,7 +77,7 @@ func callerOf(h *fuse.InHeader) cred.Caller {
 	return cred.Caller{UID: h.Uid, GID: h.Gid, PID: h.Pid}
 }
 
-// statusOf translates an error into a FUSE status. There is no other translation.
+// statusOf translates an error into a FUSE status. Nothing else in this package does.
 func statusOf(err error) fuse.Status {
 	if err == nil {
 		return fuse.OK
@@ -274,8 +274,7 @@ func (fs *fileSystem) Link(_ <-chan struct{}, in *fuse.LinkIn, name string, out 
 
 func (fs *fileSystem) Unlink(_ <-chan struct{}, h *fuse.InHeader, name string) fuse.Status {
 	if wire.IsVirtual(h.NodeId) {
-		// In read-only mode, too. 3FS keeps registrations in that mode, which is a
-		// mistake.
+		// In read-only mode, too. 3FS refuses that, so registrations pile up.
 		return fuse.Status(fs.control.Unlink(callerOf(h), h.NodeId, name))
 	}
 	if fs.readonly(h) {
@@ -326,7 +325,7 @@ func (fs *fileSystem) StatFs(_ <-chan struct{}, _ *fuse.InHeader, out *fuse.Stat
 	return fuse.OK
 }
 
-// blocksOf converts to statfs blocks, without overflow for exabytes.
+// blocksOf converts n units of that many bytes to statfs blocks. Exabytes do not overflow.
 func blocksOf(n, unit uint64) uint64 {
 	if unit >= statfsBlock {
 		return n * (unit / statfsBlock)

@@ -24,14 +24,14 @@ type ControlDir interface {
 	RemoveTarget(c cred.Caller, target string) (rel string, err syscall.Errno)
 	Unlink(c cred.Caller, dir uint64, name string) syscall.Errno
 	List(c cred.Caller, dir uint64) ([]controldir.Entry, syscall.Errno)
-	// OpenDir returns a handle. ReleaseDir gets it exactly once, with the same
+	// OpenDir returns a handle. ReleaseDir is called exactly once with it and the same
 	// directory, at the latest when the mount ends.
 	OpenDir(c cred.Caller, dir uint64) (handle uint64, err syscall.Errno)
 	ReleaseDir(dir, handle uint64)
 }
 
-// Settings decide what the mount does differently for different users. All methods may
-// be called concurrently. They are called for every request and must be cheap.
+// Settings are those that can differ between users. All methods may be called
+// concurrently. They are called for every request and must be cheap.
 type Settings interface {
 	Readonly(uid uint32) bool
 	AttrTimeout(uid uint32) time.Duration

@@ -72,10 +72,10 @@ func answer(out []byte, size int, fill func()) fuse.Status {
 	return fuse.OK
 }
 
-// answerEmpty tells the kernel that an ioctl succeeded and returns no bytes.
-// Clients call two ioctls, which are declared as four-byte reads, without an argument:
-// the bytes that go-fuse always sends would be written through a wild pointer. The
-// answer of go-fuse comes second, when the kernel no longer knows the request.
+// answerEmpty tells the kernel that an ioctl succeeded and returns no bytes. Two ioctls
+// are declared as four-byte reads, but clients call them without an argument: the bytes
+// that go-fuse always sends would be written through a wild pointer. go-fuse's own reply
+// comes second, when the kernel no longer knows the request.
 func (fs *fileSystem) answerEmpty(unique uint64) {
 	const header, payload = 16, 16 // fuse_out_header, fuse_ioctl_out with result 0
 	reply := make([]byte, header+payload)
@@ -86,8 +86,8 @@ func (fs *fileSystem) answerEmpty(unique uint64) {
 	}
 }
 
-// ioctlFsync makes the file durable and has the kernel drop its attributes. Anything
-// but a regular file has nothing to write.
+// ioctlFsync makes the file durable and makes the kernel drop its attributes. Only a
+// regular file has something to write.
 func (fs *fileSystem) ioctlFsync(in *fuse.IoctlIn) fuse.Status {
 	if h := fs.handles.get(in.Fh).file; h != nil {
 		if err := h.Sync(false); err != nil {

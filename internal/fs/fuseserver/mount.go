@@ -31,7 +31,7 @@ type Mount struct {
 	server *fuse.Server
 	fs     *fileSystem
 
-	served    chan struct{} // closed when Serve has returned
+	served    chan struct{} // closed when Serve returns
 	abandon   chan struct{} // closed when Serve must stop waiting
 	abandoned sync.Once
 }
@@ -70,8 +70,7 @@ func (m *Mount) connect(t *tree.Tree, control ControlDir, set Settings, fd int, 
 	m.fs = newFileSystem(t, control, set, opts, m.point, second)
 	m.server, err = fuse.NewServer(m.fs, "/dev/fd/"+strconv.Itoa(fd), fuseOptions(opts))
 	if err != nil {
-		// go-fuse has closed fd, or does not own it yet. The mount is detached next,
-		// which ends both.
+		// go-fuse has closed fd, or does not own it yet. New detaches the mount next.
 		unix.Close(second)
 		return fmt.Errorf("mount %s: %w", m.point, err)
 	}
@@ -107,9 +106,9 @@ func (m *Mount) Point() string { return m.point }
 
 // Serve answers requests until the file system is unmounted, by Unmount or by another
 // process, and returns when all are answered and every handle is closed. Call it once.
-// Requests may be stuck in the backing file system: after an Unmount that found such,
-// Serve returns an error and leaves them and what they use until the process ends; it
-// abandons the tree.
+// If requests are stuck in the backing file system when Unmount cuts them off, Serve
+// returns an error and abandons the tree; the requests and what they use stay until the
+// process exits.
 func (m *Mount) Serve() error {
 	defer close(m.served)
 	ended := make(chan struct{})

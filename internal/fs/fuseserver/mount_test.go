@@ -293,7 +293,7 @@ func TestMountsWithoutRoot(t *testing.T) {
 	}
 }
 
-// Unmount and Serve return even if something hangs that Serve waits for.
+// Unmount and Serve return even if a call that Serve waits for hangs.
 func TestServeDoesNotHang(t *testing.T) {
 	w := newWorld(t, Options{})
 	hanging, release := make(chan struct{}), make(chan struct{})

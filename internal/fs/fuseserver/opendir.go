@@ -70,8 +70,8 @@ func (fs *fileSystem) ReadDirPlus(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.
 	})
 }
 
-// list calls real or virtual with each entry from in.Offset on, depending on what the
-// entry is, until that returns false.
+// list calls real or virtual with each entry from in.Offset on, depending on its kind,
+// until that function returns false.
 func (fs *fileSystem) list(in *fuse.ReadIn, real func(fuse.DirEntry, *tree.Dir) bool, virtual func(fuse.DirEntry, controldir.Attr) bool) fuse.Status {
 	open := fs.handles.get(in.Fh)
 	if open.virtual != nil {

@@ -39,7 +39,7 @@ type virtualDir struct {
 	caller cred.Caller
 
 	mu      sync.Mutex
-	entries []controldir.Entry // snapshot of the last read from the start
+	entries []controldir.Entry // snapshot taken when a read last began at the start
 }
 
 // handles maps FUSE file handles to what is open.
@@ -176,8 +176,8 @@ func (fs *fileSystem) Write(_ <-chan struct{}, in *fuse.WriteIn, data []byte) (u
 			return 0, statusOf(err)
 		}
 	}
-	// The kernel takes the end of the file from attributes that may be old; the
-	// backing file knows its end.
+	// The offset of an append comes from attributes that may be stale; the backing file
+	// knows its end.
 	flags := 0
 	if in.Flags&unix.O_APPEND != 0 {
 		flags = unix.RWF_APPEND
@@ -219,7 +219,7 @@ func (fs *fileSystem) Flush(_ <-chan struct{}, in *fuse.FlushIn) fuse.Status {
 	}
 	fd, err := unix.FcntlInt(uintptr(h.FD()), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
-		return fuse.OK // out of descriptors: an error is reported later, none is lost
+		return fuse.OK // out of descriptors: a write error is reported later, not lost
 	}
 	return statusOf(unix.Close(fd))
 }

@@ -10,7 +10,7 @@ const (
 	subtype     = "hf3fs"
 	maxIOBytes  = 1 << 20
 	statfsBlock = 2 << 20
-	// The client library has room for 32 bytes with the NUL.
+	// The client library has room for 32 bytes, including the NUL.
 	longestCluster = 31
 )
 
@@ -25,14 +25,14 @@ const (
 	PassthroughOff
 )
 
-// Options of New. Cluster is needed; the zero value of the rest is valid.
+// Options configure New. Cluster is required; the zero value of the rest is valid.
 type Options struct {
 	// Cluster names the file system: the mount's source is hf3fs.<Cluster>.
 	// 1 to 31 bytes of letters, digits, '.', '_' and '-'.
 	Cluster string
 
 	// AllowOther lets users other than the daemon's use the mount. Without it
-	// their processes get EACCES. Always on for root; others need
+	// their processes get EACCES. It is always on for root; another daemon user needs
 	// user_allow_other in /etc/fuse.conf.
 	AllowOther bool
 

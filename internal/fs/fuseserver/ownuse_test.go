@@ -9,7 +9,7 @@ import (
 // pollProbe is a file that go-fuse itself provides in the root, for this purpose.
 const pollProbe = "/.go-fuse-epoll-hack"
 
-// AllowOwnUse must be called, while Serve runs, by a process that uses its own
+// AllowOwnUse must be called, while Serve is running, by a process that uses its own
 // mount through package os, as tests do. The runtime adds every file that it opens to
 // its epoll set in a call that blocks the processor, and the kernel sends a poll request
 // for the file: with all processors in that call, none is left to answer. One

@@ -12,7 +12,7 @@ import (
 )
 
 // passthrough decides how the bytes of each open file travel. The kernel requires that
-// all opens of an inode use the same way and share one backing id.
+// all opens of an inode use the same route and share one backing id.
 type passthrough struct {
 	server  *fuse.Server
 	enabled atomic.Bool
@@ -25,7 +25,7 @@ type passthrough struct {
 type route struct {
 	opens  int
 	kernel bool
-	id     int32 // when kernel
+	id     int32 // the backing id, if kernel is set
 }
 
 func mayPassthrough(o Options) bool { return o.Passthrough == PassthroughAuto && os.Geteuid() == 0 }

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// probeTimeout bounds the wait for a statfs. A mount that does not answer within it
-// belongs to a daemon that hangs, and so is alive.
+// probeTimeout bounds the wait for a statfs. A mount that does not answer in that time
+// belongs to a daemon that hangs, which counts as alive.
 const probeTimeout = 3 * time.Second
 
 // preparePoint returns the canonical path to mount at: an existing directory apart from
@@ -94,7 +94,7 @@ func clearPoint(point string) error {
 
 // dead reports whether the connection of the FUSE mount at point has ended. The statfs
 // can hang with the daemon of that mount, so it runs in a goroutine, which then stays
-// until the process ends; New fails in this case.
+// until the process exits; New fails in this case.
 func dead(point string) bool {
 	answer := make(chan error, 1)
 	go func() {

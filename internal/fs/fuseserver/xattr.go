@@ -15,7 +15,7 @@ import (
 )
 
 // lockName is the only extended attribute that is listed: a directory's lock. The tree
-// keeps it in memory, so it ends with the daemon, and other hosts do not see it.
+// keeps it in memory, so it is lost when the daemon exits, and other hosts do not see it.
 const lockName = "hf3fs.lock"
 
 // lockValue returns the value of the lock attribute, which names the client that holds

@@ -27,8 +27,8 @@ const (
 
 	// Only stored: bytes are cached once, in the page cache of the data directory.
 	enableReadCache
-	// The mount, rm-rf and the ring server obey it: EROFS for whatever would change a
-	// file. The control directory stays usable.
+	// The mount, rm-rf and the ring server obey it: they answer EROFS to whatever would
+	// change a file. The control directory stays usable.
 	readonly
 	// Only stored: reads and writes always move bytes.
 	dryrunBenchMode
@@ -37,7 +37,7 @@ const (
 	syncOnStat
 	// The mount obeys all four: how long the kernel may keep attributes, names, the
 	// absence of a name, and the replies to creating a symlink in 3fs-virt. A uid's
-	// own value counts up to the daemon-wide one.
+	// own value applies up to the daemon-wide one.
 	attrTimeout
 	entryTimeout
 	negativeTimeout

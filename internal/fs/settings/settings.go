@@ -111,7 +111,7 @@ type state struct {
 	users     map[uint32]*own
 }
 
-// own is what one uid has set for itself.
+// own holds the values that one uid has set for itself.
 type own struct {
 	set    [keyCount]bool
 	values [keyCount]value // meaningful where set
@@ -216,7 +216,7 @@ func (s *Settings) effective(uid uint32, k key) value {
 
 func (s *Settings) on(uid uint32, k key) bool { return s.effective(uid, k) != 0 }
 
-// Readonly reports whether uid may change nothing.
+// Readonly reports whether uid may not change files.
 func (s *Settings) Readonly(uid uint32) bool { return s.on(uid, readonly) }
 
 // AttrTimeout returns how long the kernel may keep attributes that uid requested.

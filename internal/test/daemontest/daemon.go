@@ -39,9 +39,9 @@ type Daemon struct {
 	PrivateMount bool
 
 	options Options
-	dir     string // of its own
+	dir     string // holds the directories that the options leave out
 	now     *process
-	// mayLeaveMount is set where a process was killed, which cannot unmount.
+	// mayLeaveMount is set after a process was killed, which therefore could not unmount.
 	mayLeaveMount bool
 }
 
@@ -49,8 +49,8 @@ type Daemon struct {
 type process struct {
 	cmd   *exec.Cmd
 	log   output
-	ended chan struct{} // closed when it has ended and its log is complete
-	err   error         // how it ended; read after ended
+	ended chan struct{} // closed when it has exited and its log is complete
+	err   error         // of cmd.Wait; valid once ended is closed
 }
 
 // output collects what a daemon prints.
@@ -78,14 +78,14 @@ func (o *output) String() string {
 	return o.text.String()
 }
 
-// Serve starts a daemon with --drain 1s and further flags, for the time of the test.
+// Serve starts a daemon with --drain 1s and further flags. It runs until the test ends.
 func Serve(t testing.TB, flags ...string) *Daemon {
 	t.Helper()
 	return ServeWith(t, Options{Flags: append([]string{"--drain", "1s"}, flags...)})
 }
 
-// ServeWith starts a daemon for the time of the test. At the end of the test it must
-// stop in order; see Stop.
+// ServeWith starts a daemon that runs until the test ends. Then it must stop in order;
+// see Stop.
 func ServeWith(t testing.TB, o Options) *Daemon {
 	t.Helper()
 	d := prepare(t, o)
@@ -233,10 +233,11 @@ func (d *Daemon) PID() int { return d.now.cmd.Process.Pid }
 // Log returns what the daemon has printed since it was started last.
 func (d *Daemon) Log() string { return d.now.log.String() }
 
-// Ended returns a channel that is closed when the daemon has ended.
+// Ended returns a channel that is closed when the daemon has exited.
 func (d *Daemon) Ended() <-chan struct{} { return d.now.ended }
 
-// Err returns how the daemon ended, nil for exit status 0. It waits for the end.
+// Err waits until the daemon exits and returns the error of exec.Cmd.Wait: nil for exit
+// status 0.
 func (d *Daemon) Err() error {
 	<-d.now.ended
 	return d.now.err
@@ -261,13 +262,13 @@ func (d *Daemon) Kill() {
 	_ = d.now.cmd.Process.Kill() // it may have ended
 	select {
 	case <-d.now.ended:
-	case <-time.After(stopLimit): // it hangs in the kernel, which even a killed process cannot leave
+	case <-time.After(stopLimit): // it hangs in the kernel, where even SIGKILL does not end it
 	}
 }
 
-// Stop ends the daemon with SIGTERM. It returns an error if the daemon does not end, if
-// it leaves its mount although it was not killed, or if its log has a panic or a data
-// race. The daemon may have ended before.
+// Stop ends the daemon with SIGTERM, unless it has exited already. It returns an error if
+// the daemon does not exit, if it leaves its mount although it was not killed, or if its
+// log has a panic or a data race.
 func (d *Daemon) Stop() error {
 	if d.now == nil {
 		return nil
@@ -299,15 +300,15 @@ func (d *Daemon) Stop() error {
 	return nil
 }
 
-// Freeze stops the daemon with SIGSTOP until Thaw or the end of the test. It returns when
-// no thread of it runs any more.
+// Freeze stops the daemon with SIGSTOP until Thaw or the end of the test. It returns once
+// none of its threads runs.
 func (d *Daemon) Freeze(t testing.TB) {
 	t.Helper()
 	p := d.now.cmd.Process
 	if err := p.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	// First of all cleanups: closing a file on the mount waits for the daemon.
+	// This cleanup runs first: closing a file on the mount waits for the daemon.
 	t.Cleanup(func() { p.Signal(syscall.SIGCONT) })
 	if err := unix.Waitid(unix.P_PID, p.Pid, nil, unix.WSTOPPED|unix.WNOWAIT, nil); err != nil {
 		t.Fatal(err)
@@ -326,11 +327,11 @@ func (d *Daemon) Thaw(t testing.TB) {
 // requests any more, its clients get errors. The mount stays while a file on it is open.
 func (d *Daemon) CutOff() {
 	d.mayLeaveMount = true
-	_ = unix.Unmount(d.Mount, unix.MNT_FORCE) // EBUSY, and cut off
+	_ = unix.Unmount(d.Mount, unix.MNT_FORCE) // cuts off even if it returns EBUSY
 }
 
-// Supplant starts another daemon at the same mount, over data of its own. The first one
-// stays as it is, frozen perhaps, and is killed when the test ends.
+// Supplant starts another daemon at the same mount point, with its own data. The first
+// one stays as it is, perhaps frozen, and is killed when the test ends.
 func (d *Daemon) Supplant(t testing.TB) {
 	t.Helper()
 	first := d.now
@@ -343,7 +344,7 @@ func (d *Daemon) Supplant(t testing.TB) {
 	d.mayLeaveMount = true
 }
 
-// Empty removes everything on the mount, as for a new test.
+// Empty removes everything on the mount, for the next test.
 func (d *Daemon) Empty(t testing.TB) {
 	t.Helper()
 	entries, err := os.ReadDir(d.Mount)

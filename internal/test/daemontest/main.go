@@ -163,7 +163,7 @@ func NeedMounts(t testing.TB) {
 	}
 }
 
-// NeedRoot ends a test that needs root where it is not.
+// NeedRoot ends a test that does not run as root.
 func NeedRoot(t testing.TB) {
 	t.Helper()
 	if os.Geteuid() != 0 {

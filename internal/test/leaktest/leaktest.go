@@ -15,8 +15,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// settleTime bounds how long Main waits for what is on its way out, such as a
-// goroutine that has been told to stop.
+// settleTime bounds how long Main waits for what is about to end, such as a goroutine
+// that has been told to stop.
 const settleTime = 5 * time.Second
 
 // Main runs the tests of a package and returns the status to exit with: non-zero if
@@ -54,7 +54,7 @@ func report(w io.Writer, before snapshot, options ...goleak.Option) int {
 	return 1
 }
 
-// snapshot holds what the process has, each kind by name and how often.
+// snapshot counts what the process holds, by name.
 type snapshot map[string]int
 
 func take() snapshot {
