@@ -32,7 +32,8 @@ func (o opening) open() (*kvstore.Store, error) {
 
 var namespace = keys.Namespace{Model: "kv3fs/soak", BlockTokens: 128, Layers: 4}
 
-// openings are all chains over one place, those with a limit of that size.
+// openings returns all chains with their data below dir, those that have a capacity with
+// this one.
 func openings(dir string, d *daemon, layout kvstore.Layout, capacityBytes int64) map[string]opening {
 	base := kvstore.UCMConfig{
 		Namespace: namespace, BlockSize: layout.BlockBytes, ShardSize: layout.ShardBytes,
@@ -51,7 +52,7 @@ func openings(dir string, d *daemon, layout kvstore.Layout, capacityBytes int64)
 		})},
 		"Cache|Ds3fs": {"Cache|Ds3fs", with(func(c *kvstore.UCMConfig) { c.StorageBackends = d.mount })},
 		"Cache|Pages": {"Cache|Pages", with(func(c *kvstore.UCMConfig) {
-			c.PagesURL, c.PagesFile, c.PagesCapacityBytes = "http://"+d.pages, filepath.Join(dir, "pages"), 3*capacityBytes // pages rest before they are used again
+			c.PagesURL, c.PagesFile, c.PagesCapacityBytes = "http://"+d.pages, filepath.Join(dir, "pages"), 3*capacityBytes // pages are quarantined before they are used again
 			c.PagesLeaseMs, c.PagesQuarantineMs = leaseMs, quarantineMs
 		})},
 	}
@@ -69,7 +70,7 @@ func shards(l kvstore.Layout, n int) []kvstore.Shard {
 	return l.ByBlock([]kvstore.Key{key(n)}, [][]byte{make([]byte, l.BlockBytes)})
 }
 
-// save stores blocks and waits until the first store has them.
+// save saves blocks and waits until the first store has them.
 func save(ctx context.Context, s *kvstore.Store, numbers ...int) error {
 	var batch []kvstore.Shard
 	for _, n := range numbers {
@@ -95,8 +96,8 @@ const (
 	wrong
 )
 
-// load loads a block and looks at each byte. A shard that is missed misses the
-// block; a wrong byte in any shard that is not is wrong.
+// load loads a block and checks each byte. The block is missed if any shard is, and
+// wrong if any other shard has a wrong byte.
 func load(ctx context.Context, s *kvstore.Store, n int) (verdict, error) {
 	batch := shards(s.Layout(), n)
 	task, err := s.Load(ctx, batch)
@@ -131,14 +132,14 @@ func TestMain(m *testing.M) {
 	os.Exit(daemontest.Main(m))
 }
 
-// order is what a writer is told.
+// order is what a writer is to do.
 type order struct {
 	Opening opening
 	First   int
 }
 
-// writer saves blocks for ever, in batches of several, some of them by layer, and
-// says which have been flushed, one line for each batch.
+// writer saves blocks forever, in batches of several, some of them by layer, and prints
+// which have been flushed, one line for each batch.
 func writer(arg string) error {
 	var o order
 	if err := json.Unmarshal([]byte(arg), &o); err != nil {
@@ -148,7 +149,7 @@ func writer(arg string) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // should its parent die
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // in case its parent dies
 	defer cancel()
 	fmt.Println("open")
 	const batch = 5

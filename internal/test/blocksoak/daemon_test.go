@@ -30,7 +30,7 @@ func startDaemon(t *testing.T) *daemon {
 	pages := l.Addr().String()
 	l.Close()
 	d := daemontest.Serve(t, "--pages-listen", pages,
-		// So that pages whose blocks were damaged are used again soon.
+		// Pages of damaged blocks are used again soon.
 		"--pages-lease", fmt.Sprintf("%dms", leaseMs), "--pages-hold", "100ms", "--pages-quarantine", fmt.Sprintf("%dms", quarantineMs))
 	return &daemon{data: d.Data, mount: d.Mount, pages: pages}
 }

@@ -13,10 +13,9 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore"
 )
 
-// Files are damaged at rest, at random, tens of thousands of times: bits flipped,
-// pieces zeroed, cut off, copied over others, whole files exchanged, blocks of
-// another model put in. What loads is right or a miss, and what was missed can be
-// saved again.
+// Files are damaged at rest, at random, tens of thousands of times: bits are flipped,
+// pieces zeroed, cut off or copied over others, whole files exchanged, blocks of another
+// model put in. Every load is right or a miss, and what was missed can be saved again.
 func TestDamage(t *testing.T) {
 	d := startDaemon(t)
 	layout := kvstore.Layout{BlockBytes: 8 << 10, ShardBytes: 4 << 10}
@@ -27,7 +26,7 @@ func TestDamage(t *testing.T) {
 			case "":
 				soak.root, soak.large = o.Config.PagesFile, true
 			case d.mount:
-				soak.root = d.data // at rest means below the mount
+				soak.root = d.data // the files behind the mount
 			}
 			if o.Config.SegmentBytes > 0 {
 				soak.large = true
@@ -42,7 +41,7 @@ const (
 	perRound = 256
 )
 
-// soak is the damage done to one chain.
+// soak is a chain that is damaged, and its files.
 type soak struct {
 	opening
 	root  string
@@ -81,7 +80,8 @@ func (s *soak) run(t *testing.T) {
 		}
 		store, err := s.open()
 		if err != nil {
-			// What says of a directory or a file whose it is was damaged. It is made anew.
+			// The part that identifies the directory or the file was damaged. Make it
+			// anew.
 			refused++
 			if err := os.RemoveAll(s.root); err != nil {
 				t.Fatal(err)
@@ -104,10 +104,10 @@ func (s *soak) run(t *testing.T) {
 	if missed == 0 || corrupt == 0 {
 		t.Errorf("%d corruptions: %d misses, %d blocks found damaged: the damage does not reach the blocks", done, missed, corrupt)
 	}
-	t.Logf("%d corruptions, %d blocks missed, %d of them found damaged, %d times refused as a whole, no wrong byte", done, missed, corrupt, refused)
+	t.Logf("%d corruptions, %d blocks missed, %d of them found damaged, %d times Open refused, no wrong byte", done, missed, corrupt, refused)
 }
 
-// fill saves all blocks, and insists that they are there then.
+// fill saves all blocks, and checks that they are there then.
 func fill(t *testing.T, o opening) {
 	t.Helper()
 	s, err := o.open()
@@ -127,7 +127,7 @@ func fill(t *testing.T, o opening) {
 	}
 }
 
-// corruptBlocks counts along the chain.
+// corruptBlocks returns the count of the whole chain.
 func corruptBlocks(s kvstore.Stats) int64 {
 	n := s.CorruptBlocks
 	if s.Next != nil {
@@ -136,7 +136,7 @@ func corruptBlocks(s kvstore.Stats) int64 {
 	return n
 }
 
-// damage does one random harm to one of the files.
+// damage damages one of the files at random.
 func (s *soak) damage(t *testing.T, files []string) {
 	t.Helper()
 	rng := s.rng
@@ -153,7 +153,7 @@ func (s *soak) damage(t *testing.T, files []string) {
 	}
 	size, first, kinds := info.Size(), int64(0), 8
 	if s.large && rng.IntN(2000) > 0 {
-		// What concerns a whole file would leave little for the rest to do.
+		// Damage to a whole file would leave little for the others to damage.
 		first, kinds = min(4096, size), 6
 	}
 	if size == first {
@@ -176,7 +176,7 @@ func (s *soak) damage(t *testing.T, files []string) {
 	case 4: // a piece of itself elsewhere
 		off, n := piece()
 		copyWithin(t, f, off, within(n), n)
-	case 5: // the same as blocks lie
+	case 5: // the same, aligned as blocks are
 		n := min(size-first, 4096*(1+rng.Int64N(3)))
 		copyWithin(t, f, within(n)&^4095, within(n)&^4095, n)
 	case 6: // cut off

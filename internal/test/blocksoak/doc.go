@@ -1,4 +1,4 @@
-// Package blocksoak is tests: chains of the block store whose process is killed,
-// whose files are damaged, at random and again and again. No byte that comes back
-// may be wrong, and no block that Flush has covered may be lost by a kill.
+// Package blocksoak tests chains of the block store while their process is killed and
+// their files are damaged, at random and again and again. No byte that is loaded may be
+// wrong, and a kill may lose no block that Flush has covered.
 package blocksoak

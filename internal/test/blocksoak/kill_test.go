@@ -16,8 +16,8 @@ import (
 
 const kills = 12
 
-// A process that saves is killed at any moment. What it had flushed is there, and
-// nothing that is there is wrong.
+// A process is killed at random moments while it saves. What it had flushed is there,
+// and nothing that is there is wrong.
 func TestKilledWriter(t *testing.T) {
 	d := startDaemon(t)
 	layout := kvstore.Layout{BlockBytes: 64 << 10, ShardBytes: 16 << 10}
@@ -41,7 +41,7 @@ func TestKilledWriter(t *testing.T) {
 					case v == wrong:
 						t.Errorf("block %d has wrong bytes", n)
 					case v == missing && kept[n]:
-						t.Errorf("block %d was flushed, and is lost", n)
+						t.Errorf("block %d was flushed and is lost", n)
 					case v == right && n >= next:
 						whole++
 					}
@@ -83,7 +83,7 @@ func writeAndDie(t *testing.T, o order, after time.Duration) (next int) {
 	}
 	for lines.Scan() {
 		if next, err = strconv.Atoi(lines.Text()); err != nil {
-			t.Errorf("the writer said %q", lines.Text())
+			t.Errorf("the writer printed %q", lines.Text())
 		}
 	}
 	if cmd.Wait(); cmd.ProcessState.Exited() {

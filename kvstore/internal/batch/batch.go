@@ -34,13 +34,13 @@ type Batch struct {
 	limit  *Limit
 	stop   func() bool // ends the wait for Close
 
-	// Both count shards down to 0: left before a shard is settled, so that one caller of
-	// Settle knows that it has the last one; unsettled after, so that the batch leaves
-	// the group when its task is done.
+	// Both count shards down to 0. left counts before a shard is settled, so that one
+	// caller of Settle knows that it has the last one; unsettled counts after, so that
+	// the batch leaves the group when its task is done.
 	left, unsettled atomic.Int32
 }
 
-// Settle settles the i-th shard and counts it. The error is put into the words of the
+// Settle settles the i-th shard and counts it. It turns the error into one of the
 // contract. With the last shard the batch leaves the group: Close may then end.
 func (b *Batch) Settle(i int, err error) {
 	if err != nil {
@@ -84,7 +84,7 @@ func (b *Batch) settle(i int, err error) {
 	}
 }
 
-// count counts a shard that was settled so.
+// count counts a shard that was settled with err.
 func (b *Batch) count(err error) {
 	c, size := b.group.count, b.group.layout.ShardBytes
 	switch {
@@ -113,7 +113,7 @@ func (b *Batch) Ended() error {
 }
 
 // Patience bounds how long the shards of a batch wait for something that others hold,
-// such as space. They wait together, or the waits of many shards would add up. The zero
+// such as space. All shards share one wait, or the waits of many would add up. The zero
 // value is ready.
 type Patience struct {
 	mu    sync.Mutex
@@ -131,7 +131,7 @@ func (p *Patience) Left(timeout time.Duration) time.Duration {
 	return time.Until(p.until)
 }
 
-// Reset says that the wait was not in vain: the next one has all of the timeout again.
+// Reset says that the wait succeeded: the next one has all of the timeout again.
 func (p *Patience) Reset() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -49,7 +49,7 @@ func TestSettledShardsAreCounted(t *testing.T) {
 	save.SettleAll([]int{2, 3}, kv.ErrFull)
 	for _, b := range []*Batch{load, save} {
 		if err := b.Wait(t.Context()); err == nil {
-			t.Error("a batch with errors has none")
+			t.Error("a batch whose shards failed has no error")
 		}
 	}
 	got := count.Stats("")
@@ -124,7 +124,7 @@ func TestCloseEndsBatchesAndWaitsForThem(t *testing.T) {
 			t.Errorf("after Close: %v", err)
 		}
 		if g.Enter() != kv.ErrClosed || g.Err() != kv.ErrClosed {
-			t.Error("a closed group lets calls in")
+			t.Error("a closed group admits calls")
 		}
 	})
 }
@@ -166,7 +166,7 @@ func TestExplain(t *testing.T) {
 		}
 	}
 	if g.Explain(nil) != nil {
-		t.Error("an error from none")
+		t.Error("Explain makes an error of nil")
 	}
 	full := fmt.Errorf("%w: %w", kv.ErrFull, syscall.ENOSPC)
 	if err := g.Explain(full); err != full {
@@ -174,8 +174,8 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// Batches wait at their limit: until others have ended, and no longer than the timeout,
-// their context and Close allow.
+// Batches wait at their limit until others have ended, but not after the timeout, the
+// end of their context, or Close.
 func TestLimits(t *testing.T) {
 	for name, c := range map[string]struct {
 		limit  *Limit
@@ -288,7 +288,7 @@ func TestRuns(t *testing.T) {
 	}
 }
 
-// engine notes how many moves it is given at once.
+// engine records how many moves it is given at once.
 type engine struct {
 	transfer.Engine
 	given []int
@@ -326,8 +326,8 @@ func TestPatienceIsShared(t *testing.T) {
 	})
 }
 
-// Batches of many callers end at once, while the group is closed: when Close returns every
-// task is done.
+// Batches of many callers end at the same time while the group is closed. When Close
+// returns, every task is done.
 func TestCloseWithManyBatches(t *testing.T) {
 	for range 50 {
 		g, _ := newGroup()

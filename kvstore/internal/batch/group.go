@@ -1,17 +1,17 @@
 // Package batch is the part of Load and Save that is the same in every store. It admits
 // batches and ends them at Close, settles and counts their shards, joins neighbouring
-// shards into one move, and puts errors into the words of the contract.
+// shards into one move, and turns errors into those of the contract.
 //
 // The contract, which the stores build on:
 //
 //   - A Group holds the calls and batches that are under way in one store. What enters
 //     before Close begins is waited for; what comes later gets kv.ErrClosed.
-//   - A Batch is a kv.Task that has entered a Group. The store settles each shard exactly
-//     once, through the Batch. The batch leaves the group with its last shard, so the
-//     store must not be used for a batch whose shards are all settled, except by what
-//     has entered by itself (Enter, Hold, Go).
-//   - When Close begins, the contexts of all batches end. A batch does not begin anything
-//     new then; what it has begun it brings to its end.
+//   - A Batch is a kv.Task that has entered a Group. The store settles each shard
+//     exactly once, through the Batch. The batch leaves the group with its last shard,
+//     so after that nothing may use the store for this batch unless it has entered by
+//     itself (Enter, Hold, Go).
+//   - When Close begins, the contexts of all batches end. A batch then begins nothing
+//     new, and finishes what it has begun.
 //   - Every wait for admission ends with the caller's context, with Close, and after the
 //     store's timeout.
 //   - Errors given to Settle may be those of the engine, of the worker pool or of the next
@@ -90,8 +90,8 @@ func (g *Group) Err() error {
 // Closing returns a context that ends when Close begins.
 func (g *Group) Closing() context.Context { return g.closing }
 
-// With returns ctx, made to end when Close begins, too. Explain turns the error of a call
-// that ended so into kv.ErrClosed.
+// With returns a context that ends with ctx and when Close begins. Explain turns the
+// error of a call that ended so into kv.ErrClosed.
 func (g *Group) With(ctx context.Context) (context.Context, context.CancelFunc) {
 	inner, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(g.closing, cancel)
@@ -101,7 +101,7 @@ func (g *Group) With(ctx context.Context) (context.Context, context.CancelFunc) 
 	}
 }
 
-// Close refuses what comes from now on, cancels what is under way and waits until it has
+// Close refuses new calls and batches, cancels those under way and waits until they have
 // left.
 func (g *Group) Close() {
 	g.mu.Lock()
@@ -111,9 +111,9 @@ func (g *Group) Close() {
 	g.inside.Wait()
 }
 
-// Explain puts an error of the storage into the words of the contract: what Close has
-// cancelled is kv.ErrClosed, a call that did not return is a kv.ErrTimeout, a file system
-// without space is a kv.ErrFull. Other errors stay as they are.
+// Explain turns an error of the storage into one of the contract: what Close has
+// cancelled is kv.ErrClosed, a call that did not return is a kv.ErrTimeout, a file
+// system without space is a kv.ErrFull. Other errors stay as they are.
 func (g *Group) Explain(err error) error {
 	switch {
 	case err == nil, errors.Is(err, kv.ErrMiss):

@@ -70,9 +70,9 @@ func (l *Limit) wait(ctx context.Context, g *Group, weight int64) error {
 	return fmt.Errorf("%w: %d %s are under way already, and none ended within %v", kv.ErrTimeout, l.most, unit, g.timeout)
 }
 
-// settled gives back what a batch of so many shards held for the one that was settled,
-// after which left are not. The tokens of a batch that is larger than the limit come back
-// with the first shards: others may then begin beside it.
+// settled gives back the tokens that a batch of so many shards held for one that is now
+// settled; left shards are not. The tokens of a batch that is larger than the limit come
+// back with the first shards: others may then begin beside it.
 func (l *Limit) settled(shards, left int) {
 	if l.shards && shards-left > l.most || !l.shards && left > 0 {
 		return

@@ -21,6 +21,6 @@ func TestHistogramPutsDurationsBelowTheirBounds(t *testing.T) {
 		}
 	}
 	if last := LatencyBound(LatencyBuckets - 2); last < 30*time.Second || last > time.Minute {
-		t.Errorf("the last bound is %v; the default timeout, 30 s, is to be told from longer waits", last)
+		t.Errorf("the last bound is %v; want it to separate the default timeout, 30 s, from longer waits", last)
 	}
 }

@@ -67,7 +67,7 @@ func TestOrders(t *testing.T) {
 	}
 }
 
-// Buffers that are missing or short make a batch that is refused, and panic nowhere.
+// Missing or short buffers make a batch that is refused. Nothing panics.
 func TestOrdersOfBuffersThatDoNotFit(t *testing.T) {
 	l := Layout{BlockBytes: 4, ShardBytes: 2}
 	keys := []Key{{1}, {2}}

@@ -33,8 +33,8 @@ import (
 //
 // Every wait is bounded by the store's timeout.
 //
-// This is kvstore.Store's contract but for the slice of shards, which package kvstore
-// copies.
+// This is kvstore.Store's contract, except that package kvstore copies the slice of
+// shards.
 type Store interface {
 	// Layout returns the size of all blocks.
 	Layout() Layout
@@ -51,8 +51,8 @@ type Store interface {
 	// not wait, and the store may ignore any of them. It copies keys.
 	Prefetch(keys []Key)
 
-	// Load fills the buffers. It returns when the batch is queued; where the store has
-	// too much to do, it waits for that. ctx cancels the batch, also after Load has
+	// Load fills the buffers. It returns when the batch is queued, and waits for that
+	// while the store has too much to do. ctx cancels the batch, also after Load has
 	// returned. Shards are begun in the order given, so an engine that computes layer by
 	// layer lists all shards of the first layer first.
 	Load(ctx context.Context, shards []Shard) (*Task, error)
@@ -84,9 +84,9 @@ type Store interface {
 	Stats() Stats
 
 	// Close ends what is under way, waits until no buffer is in use, and releases
-	// everything. A chain closes its stores from the front, each after what it had
-	// accepted is written, within its timeout. After an error abandoned buffers may still
-	// be in use. Closing twice is harmless.
+	// everything. A chain closes its stores front to back; each first writes what it had
+	// accepted, within its timeout. After an error abandoned buffers may still be in
+	// use. Closing twice is harmless.
 	Close() error
 }
 

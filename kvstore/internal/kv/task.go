@@ -105,7 +105,7 @@ func (t *Task) Settle(i int, err error) {
 	}
 }
 
-// check asserts what the fields say of each other. t.mu is held.
+// check asserts that the fields agree with each other. t.mu is held.
 func (t *Task) check() {
 	settled, left := 0, 0
 	for _, is := range t.settled {
@@ -121,9 +121,10 @@ func (t *Task) check() {
 		"of %d shards %d are settled, %d in order, and %d are left", len(t.shards), settled, len(t.order), left)
 }
 
-// Observe makes f see every shard and its error once, before Done is closed: those that
-// are settled already before Observe returns, the others from Settle. A task has one
-// observer at most. f must not block, and may be called by several goroutines at once.
+// Observe calls f once for every shard, with its error, before Done is closed: for
+// shards that are already settled before Observe returns, for the others from Settle. A
+// task has one observer at most. f must not block, and may be called by several
+// goroutines at once.
 func (t *Task) Observe(f func(i int, err error)) {
 	t.mu.Lock()
 	invariants.Check(t.observer == nil, "a task has a second observer")
@@ -177,9 +178,9 @@ func (t *Task) Landed(index int) <-chan struct{} {
 }
 
 // LandedErr returns nil if every shard of the batch with this index is settled without
-// an error: then the layer may be used. It returns the error of the shard of the layer
-// that failed first, as soon as one has, and ErrPending while shards are not settled
-// and none has failed.
+// an error: then the layer may be used. Once a shard of the layer has failed, it returns
+// the error of the first that did; until then, while shards are not settled, it returns
+// ErrPending.
 func (t *Task) LandedErr(index int) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -192,8 +193,8 @@ func (t *Task) LandedErr(index int) error {
 	return nil
 }
 
-// All yields the shards in the order in which they are settled, and waits for each: its
-// place in the batch, and its error.
+// All yields the index and the error of each shard, in the order in which they are
+// settled, and waits for each.
 func (t *Task) All() iter.Seq2[int, error] {
 	return func(yield func(int, error) bool) {
 		for n := range t.shards {
@@ -230,7 +231,7 @@ func (t *Task) Cancel() { t.cancel() }
 // Wait waits until the batch is done and returns Err. When ctx ends first, Wait cancels
 // the batch and still waits for it, which the store bounds by its timeout: after Wait
 // the buffers belong to the caller, unless ErrAbandoned says otherwise. It then returns
-// ctx's error, joined with Err's where that is another one.
+// ctx's error, joined with Err's if that differs.
 func (t *Task) Wait(ctx context.Context) error {
 	select {
 	case <-t.done:

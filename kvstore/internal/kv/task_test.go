@@ -84,7 +84,7 @@ func TestTaskTellsLayers(t *testing.T) {
 		t.Error("only the first layer is settled")
 	}
 	if !isClosed(task.Landed(0)) || !isClosed(task.Landed(7)) {
-		t.Error("asked later, a layer that is settled, or not in the batch, has not landed")
+		t.Error("Landed, called late for a settled layer or one that is not in the batch, is not closed")
 	}
 	task.Settle(3, nil)
 	<-second
@@ -127,7 +127,7 @@ func TestTaskWaitsForBuffersAlsoWhenCancelled(t *testing.T) {
 	if err := task.Wait(ctx); !isClosed(task.Done()) || err != context.Canceled {
 		t.Errorf("Wait returned %v, done: %v", err, isClosed(task.Done()))
 	}
-	// What else went wrong is not hidden by it.
+	// Wait does not hide the other error.
 	task = NewTask(context.Background(), batch(0))
 	go func() {
 		<-task.Context().Done()
@@ -173,7 +173,7 @@ func TestTaskOfNothingIsDone(t *testing.T) {
 	}
 }
 
-// Any number may settle, watch, wait and cancel at once.
+// Any number of goroutines may settle, watch, wait and cancel at once.
 func TestTaskForManyGoroutines(t *testing.T) {
 	const shards, layers, writers = 64, 8, 8
 	indices := make([]int, shards)
@@ -228,8 +228,8 @@ func TestTaskForManyGoroutines(t *testing.T) {
 	}
 }
 
-// An observer sees each shard once, whether it was settled before or after it came, and
-// all of them before the task is done.
+// An observer sees each shard once, whether it was settled before or after the call of
+// Observe, and all of them before the task is done.
 func TestTaskIsObserved(t *testing.T) {
 	const shards = 64
 	for range 50 {

@@ -1,5 +1,5 @@
-// Package meter measures a store from outside: how long its calls take, how much is in
-// flight, and what an operator should read in a log.
+// Package meter measures a store from outside: how long its calls take and how much is
+// in flight. It logs what an operator should know.
 package meter
 
 import (
@@ -23,10 +23,10 @@ type Store struct {
 	waiting atomic.Int64 // calls of Load and Save that have not returned
 	loads   direction
 	saves   direction
-	dropped atomic.Int64 // blocks that the log has told of
+	dropped atomic.Int64 // dropped blocks that were logged
 }
 
-// direction is what is measured of loads, or of saves.
+// direction is the measurements of loads, or of saves.
 type direction struct {
 	name                 string
 	batchTime, shardTime kv.Histogram
@@ -36,8 +36,8 @@ type direction struct {
 // New measures next, which is closed when the returned store is.
 func New(next kv.Store, logger *slog.Logger) kv.Store { return of(next, logger) }
 
-// NewRegistrar is New for a store whose Register is of use, and passes it on. To have
-// memory registered with other stores, which move data by system calls, gains nothing.
+// NewRegistrar is New for a store whose Register has an effect, and passes it on. Stores
+// that move data by system calls gain nothing from registered memory.
 func NewRegistrar(next kv.Store, logger *slog.Logger) kv.Store {
 	if r, ok := next.(kv.Registrar); ok {
 		return &registrar{of(next, logger), r}
@@ -128,8 +128,8 @@ func (b *batch) settled(i int, err error) {
 	}
 }
 
-// group is how many settled shards of a batch are taken at once from the number that
-// all batches share. Goroutines that settle would else contend for it.
+// group is how many settled shards of a batch are subtracted at once from the count that
+// all batches share, so that goroutines that settle do not contend for it.
 const group = 16
 
 // log writes what an operator wants to know: each damaged block of a batch once, and
@@ -152,7 +152,7 @@ func (b *batch) log(key kv.Key, err error) {
 	}
 }
 
-// first reports whether it is called with what for the first time.
+// first reports whether this is its first call with what.
 func (b *batch) first(what any) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -178,7 +178,7 @@ func (s *Store) Close() error {
 	return err
 }
 
-// logDropped tells of the blocks that were dropped since it did so last.
+// logDropped logs how many blocks were dropped since its last call.
 func (s *Store) logDropped() {
 	dropped := s.Store.Stats().DroppedBlocks
 	if n := dropped - s.dropped.Swap(dropped); n > 0 {

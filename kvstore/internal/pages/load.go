@@ -46,7 +46,7 @@ type wanted struct {
 	known   bool  // the record has been read
 	err     error // why the record is not the block's
 	arrived []int // shards that wait for the record
-	fate    error // the error of all shards of a block that was found damaged
+	damage  error // the error of all shards of a block that was found damaged
 }
 
 func (s *Store) load(b *batch.Batch, shards []kv.Shard) {
@@ -160,7 +160,7 @@ func (l *loading) miss(absent []int) {
 
 // arrive handles the end of a move.
 func (l *loading) arrive(a arrival) {
-	l.store.file.heed(l.file, a.err)
+	l.store.file.dropIfGone(l.file, a.err)
 	if a.of < 0 {
 		w := l.blocks[-1-a.of]
 		err := l.judge(w, a.err)
@@ -238,23 +238,23 @@ func (l *loading) finish(w *wanted, i int) {
 
 // damaged returns the error for a page that does not contain its block. If the lease has
 // ended, the service may have given the page to another block, and it is a plain miss.
-// Else the block is condemned, once.
+// Else the block is deleted, once.
 func (l *loading) damaged(w *wanted, what string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
-	case w.fate != nil:
+	case w.damage != nil:
 	case time.Now().After(w.leased):
-		w.fate = kv.ErrMiss
+		w.damage = kv.ErrMiss
 	default:
-		w.fate = l.condemn(w, what)
+		w.damage = l.deleteDamaged(w, what)
 	}
-	return w.fate
+	return w.damage
 }
 
-// condemn deletes the key of a damaged block before the shards are settled, so that the
+// deleteDamaged deletes the key of a damaged block before the shards are settled, so that the
 // block can be saved again. If that fails, the error is not an ErrCorrupt.
-func (l *loading) condemn(w *wanted, what string) error {
+func (l *loading) deleteDamaged(w *wanted, what string) error {
 	s := l.store
 	ctx, done := until(l.Context(), l.mendBy())
 	defer done()

@@ -97,8 +97,8 @@ func (p *pageFile) renew() error {
 	return nil
 }
 
-// heed gives up the file if the error of a move says that it has become useless.
-func (p *pageFile) heed(h *handle, err error) {
+// dropIfGone gives up the file if the error of a move says that it has become useless.
+func (p *pageFile) dropIfGone(h *handle, err error) {
 	if !gone(err) {
 		return
 	}

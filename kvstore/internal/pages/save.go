@@ -214,7 +214,7 @@ var errTooOld = fmt.Errorf("%w: its shards came too slowly for the reservation o
 // arrive handles the end of a write: of a shard, or of the record of the block that a shard
 // has completed.
 func (d *saving) arrive(a arrival) {
-	d.store.file.heed(d.file, a.err)
+	d.store.file.dropIfGone(d.file, a.err)
 	if a.of < 0 {
 		d.recorded(-1-a.of, a.err)
 		return

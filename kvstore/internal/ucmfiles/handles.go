@@ -27,7 +27,7 @@ type handle struct {
 	idle  *list.Element // in handles.idle; nil while it has users
 	kept  bool          // it is in handles.byKey, where others find it
 
-	condemned sync.Once
+	quarantined sync.Once
 }
 
 // handles are the open blocks. Blocks do not change, so an open file is as good as the

@@ -179,7 +179,7 @@ func (b *moving) recheck(r batch.Run, h *handle, have []uint64, wrong []int) {
 				damaged[k] = !matches(b.Shard(i).Index, have[i-r.First], found)
 			}
 			if slices.Contains(damaged, true) {
-				s.condemn(h)
+				s.quarantine(h)
 			}
 		},
 		Done: func(failed error) {
@@ -227,7 +227,7 @@ func (b *moving) cutShort(r batch.Run, h *handle, missing int) {
 		Run: func() {
 			b.s.forgetHandle(h.key)
 			if h.found.Known {
-				b.s.condemn(h)
+				b.s.quarantine(h)
 			}
 		},
 		Done: func(error) { b.finish(r, h, err) },

@@ -76,7 +76,7 @@ func (s *Store) openIn(r *root, key kv.Key) (_ *handle, err error) {
 		if !h.found.Known || slices.Contains(h.found.Others, int64(st.Size)) {
 			return nil, kv.ErrMiss // of a deployment whose blocks have another size
 		}
-		s.condemn(h)
+		s.quarantine(h)
 		return nil, h.damage(fmt.Sprintf("it has %d bytes instead of %d", st.Size, s.o.Layout.BlockBytes))
 	case !s.acceptable(h.found):
 		return nil, kv.ErrMiss

@@ -24,10 +24,10 @@ func (h *handle) damage(what string) error {
 	return &kv.CorruptError{Key: h.key, Where: h.path, What: what}
 }
 
-// condemn counts a damaged block and moves it out of the way. A Save then writes it anew,
+// quarantine counts a damaged block and moves it out of the way. A Save then writes it anew,
 // and a block that UCM writes there, without a record, can be read.
-func (s *Store) condemn(h *handle) {
-	h.condemned.Do(func() {
+func (s *Store) quarantine(h *handle) {
+	h.quarantined.Do(func() {
 		s.counters.CorruptBlocks.Add(1)
 		s.forgetHandle(h.key)
 		// Another process may have put a good one in its place.

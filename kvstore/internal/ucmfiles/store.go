@@ -39,7 +39,7 @@ type Store struct {
 	limit      *batch.Limit
 
 	close  func() error
-	upkeep chan struct{} // closed when lookAfter has ended
+	upkeep chan struct{} // closed when maintain has ended
 }
 
 var (
@@ -84,7 +84,7 @@ func Open(o Options) (*Store, error) {
 	s.lookups, s.opens = workerpool.New(o.Lookups, o.Timeout), workerpool.New(o.Opens, o.Timeout)
 	s.compute = workerpool.New(runtime.GOMAXPROCS(0), 0)
 	s.close = sync.OnceValue(s.shutdown)
-	go s.lookAfter()
+	go s.maintain()
 	return s, nil
 }
 

@@ -20,8 +20,8 @@ const (
 // expiry is how long a block may lack shards without getting one.
 func (s *Store) expiry() time.Duration { return 2 * s.o.Timeout }
 
-// lookAfter drops, closes and tidies from time to time what no call does.
-func (s *Store) lookAfter() {
+// maintain drops, closes and tidies from time to time what no call does.
+func (s *Store) maintain() {
 	defer close(s.upkeep)
 	expire := time.NewTicker(s.o.Timeout)
 	defer expire.Stop()

@@ -1,5 +1,5 @@
-// Package workerpool runs jobs on a fixed number of goroutines. It is the only pool of
-// the stores; what they run on it falls into two kinds:
+// Package workerpool runs jobs on a fixed number of goroutines. All stores use it, for
+// two kinds of work:
 //
 //   - Calls that may hang in the kernel, as they do when a server or a disk dies. A pool
 //     with a timeout settles such a job when its time is over, whether or not the call
@@ -135,8 +135,8 @@ func (p *Pool) Each(w Work, low, high, grain int) {
 	}
 }
 
-// push appends to the queue, over what has left it where that is most of it. The lock
-// is held.
+// push appends to the queue. If most of its entries have left, it reuses their memory.
+// The lock is held.
 func (p *Pool) push(q queued) {
 	if len(p.queue) == cap(p.queue) && p.head > len(p.queue)/2 {
 		n := copy(p.queue, p.queue[p.head:])
@@ -208,7 +208,7 @@ func (p *Pool) loop() {
 	}
 }
 
-// next waits for something to do. After Close there is nothing.
+// next waits for something to do. After Close it reports false.
 func (p *Pool) next() (q queued, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -248,8 +248,8 @@ func (p *Pool) run(j Job) {
 	p.mu.Unlock()
 }
 
-// hangs counts a goroutine that does not come back. When none is left, the queued jobs
-// would wait in vain, so they fail.
+// hangs counts a goroutine whose call does not return. When no goroutine is left, the
+// queued jobs would wait in vain, so they fail.
 func (p *Pool) hangs() {
 	p.mu.Lock()
 	p.stuck++

@@ -79,8 +79,8 @@ func TestRunsInOrder(t *testing.T) {
 	})
 }
 
-// A job that hangs is given up when its time is over, the others go on, and its owner
-// is told when it returns after all.
+// A job that hangs is given up when its time is over, and the others go on. Late is
+// called when it returns after all.
 func TestHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var o outcomes
@@ -143,7 +143,7 @@ func TestNotBegun(t *testing.T) {
 		var o outcomes
 		c := New(1, time.Second)
 		ctx, cancel := context.WithCancel(t.Context())
-		// Two take nearly all of the time each, so the third has waited too long.
+		// Two jobs take nearly all of the time each, so the third waits too long.
 		c.Go(o.job(t.Context(), "first", func() { time.Sleep(900 * time.Millisecond) }))
 		c.Go(o.job(t.Context(), "second", func() { time.Sleep(900 * time.Millisecond) }))
 		c.Go(o.job(t.Context(), "third", nothing))
@@ -168,7 +168,7 @@ func TestNotBegun(t *testing.T) {
 	})
 }
 
-// recorder notes which pieces were done.
+// recorder records which pieces were done.
 type recorder struct {
 	mu   sync.Mutex
 	done []int

@@ -189,7 +189,7 @@ func (c *conn) run() {
 	for range 2 * c.o.Streams {
 		c.copiers.Go(c.copy)
 	}
-	c.lookAfter()
+	c.lookRegularly()
 	cancel()
 	c.waiters.Wait()
 	harmless := errors.Is(c.why, ErrStale) && c.daemon.exited()
@@ -202,8 +202,8 @@ func (c *conn) run() {
 	c.err = c.mount.Close(context.Background())
 }
 
-// lookAfter calls look for both directions from time to time until the connection dies.
-func (c *conn) lookAfter() {
+// lookRegularly calls look for both directions from time to time until the connection dies.
+func (c *conn) lookRegularly() {
 	tick := time.NewTicker(min(max(c.o.Timeout/8, 5*time.Millisecond), 100*time.Millisecond))
 	defer tick.Stop()
 	for {
