@@ -14,8 +14,9 @@ import (
 //
 //   - The blocks of a segment were evicted, and its next generation has not begun. The
 //     segment as a whole is then made blank, by wiping its header.
-//   - A block was carried to another segment, or a head was written and the block not
-//     kept. Such segments are marked (segment.stale) and searched.
+//   - A block was carried to another segment, a head was written and the block not
+//     kept, or a head could not be wiped. Such segments are marked (segment.stale) and
+//     searched.
 //
 // The format has holes and blank segments anyway.
 
@@ -74,7 +75,13 @@ func (s *Store) deleteSome(ctx context.Context, keys []kv.Key) error {
 	}
 	var failed error
 	for seg, slots := range found {
-		if err := s.wipe(seg, slots); err != nil && failed == nil {
+		err := s.wipe(seg, slots)
+		if err != nil {
+			s.mu.Lock()
+			seg.stale = true // the table does not know these slots any more
+			s.mu.Unlock()
+		}
+		if err != nil && failed == nil {
 			failed = fmt.Errorf("segment store: deleting blocks in %s: %w", seg.file.Name(), err)
 		}
 		s.unpin(seg)

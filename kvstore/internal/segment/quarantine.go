@@ -6,6 +6,7 @@ func (s *Store) quarantine(p place) (was bool) {
 	s.mu.Lock()
 	was = s.table.remove(p.at())
 	if was {
+		p.seg.stale = true // until its head is wiped, which may fail
 		s.count.CorruptBlocks.Add(1)
 		s.count.QuarantinedBlocks.Add(1)
 	}

@@ -91,7 +91,9 @@ func (s *Store) prepare(seg *segment) error {
 	}
 	seg.disk.Lock()
 	err := s.writeAt(seg, header.encode(headerMagic), 0)
-	seg.indexed = 0
+	if err == nil {
+		seg.indexed = 0 // else the old generation may still count
+	}
 	seg.disk.Unlock()
 
 	s.mu.Lock()
