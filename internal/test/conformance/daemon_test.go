@@ -22,22 +22,22 @@ const patience = 30 * time.Second
 // chunk is st_blksize, which stands for 3FS's chunk size.
 const chunk = 1 << 20
 
-// world is a running daemon with what the cases need of it.
+// world is a running daemon with helpers for the cases.
 type world struct{ *daemontest.Daemon }
 
-// start starts a daemon for the time of one test.
+// start starts a daemon that runs until the test ends.
 func start(t *testing.T, o daemontest.Options) *world {
 	t.Helper()
 	return &world{daemontest.ServeWith(t, o)}
 }
 
-// shared is the daemon that serves most tests. Its blocks are chunk bytes.
+// shared returns the daemon that serves most tests. Its blocks are chunk bytes.
 func shared(t *testing.T) *world {
 	t.Helper()
 	return &world{daemontest.Shared(t, "--block-bytes", strconv.Itoa(chunk))}
 }
 
-// signal sends sig, waits for the end and returns how long that took.
+// signal sends sig, waits until the daemon exits and returns how long that took.
 func (w *world) signal(t *testing.T, sig syscall.Signal) time.Duration {
 	t.Helper()
 	began := time.Now()
@@ -45,7 +45,7 @@ func (w *world) signal(t *testing.T, sig syscall.Signal) time.Duration {
 	select {
 	case <-w.Ended():
 	case <-time.After(patience):
-		t.Fatalf("the daemon does not end\n%s", w.Log())
+		t.Fatalf("the daemon does not exit\n%s", w.Log())
 	}
 	return time.Since(began)
 }
@@ -62,7 +62,7 @@ func (w *world) dir(t *testing.T) string {
 	return d
 }
 
-// behind returns the place in the data directory of a path on the mount.
+// behind returns the path in the data directory that is behind a path on the mount.
 func (w *world) behind(path string) string { return w.Data + strings.TrimPrefix(path, w.Mount) }
 
 func (w *world) iovs(name string) string    { return filepath.Join(w.Mount, "3fs-virt", "iovs", name) }
@@ -88,12 +88,12 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// eventually polls until ok returns true, for things that nothing notifies about.
+// eventually polls until ok returns true, for conditions that nothing signals.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("waited %v in vain: %s", patience, what)
+			t.Fatalf("still not true after %v: %s", patience, what)
 		}
 	}
 }

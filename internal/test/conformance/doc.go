@@ -9,6 +9,6 @@
 // The tests need /dev/fuse, root where several users take part, a C compiler and make.
 // A test that cannot run is skipped with the words NOT TESTED; with
 // KV3FS_REQUIRE_MOUNTS=1 it fails. KV3FS_BINARY names a binary to test in place of one
-// built from this tree, KV3FS_TEST_DIR a directory for the data directories, which
-// should be on the file system of interest.
+// built from this tree. KV3FS_TEST_DIR names a directory for the data directories; choose
+// one on the file system to test.
 package conformance

@@ -61,7 +61,7 @@ func hungDisk(t *testing.T) {
 	})
 }
 
-// TestDiskError checks that EIO of the disk fails its request, and no other one.
+// TestDiskError checks that EIO from the disk fails its own request and no other.
 func TestDiskError(t *testing.T) {
 	w, _ := slowDisk(t)
 	throughBoth(t, w, func(t *testing.T, l library) {
@@ -187,10 +187,9 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// TestDrainOfHungDisk checks that a request that never ends does not keep the daemon
-// beyond its deadline. The process itself stays until the kernel returns from the
-// call it is stuck in; a FUSE file system as the hung disk holds even a killed
-// process.
+// TestDrainOfHungDisk checks that a request that never completes does not hold up the
+// daemon past its deadline. The process itself stays until the kernel returns from the
+// call it is stuck in; with a FUSE file system as the hung disk, SIGKILL does not help.
 func TestDrainOfHungDisk(t *testing.T) {
 	w, disk := slowDisk(t, "--drain", "500ms", "--deadline", "500ms")
 	c := w.tool(t)
@@ -213,7 +212,7 @@ func TestDrainOfHungDisk(t *testing.T) {
 	release()
 	within(t, patience, "the end of the daemon", func() { <-w.Ended() })
 	if w.Err() == nil {
-		t.Error("the exit status is 0, as after an orderly end")
+		t.Error("the exit status is 0, as after an orderly stop")
 	}
 }
 
@@ -241,7 +240,7 @@ func TestSecondSignal(t *testing.T) {
 	must(t, w.Signal(syscall.SIGTERM))
 	eventually(t, "the daemon stops", func() bool { return strings.Contains(w.Log(), "stopping") })
 	again := time.Now()
-	eventually(t, "the daemon ends at once", func() bool {
+	eventually(t, "the daemon exits at once", func() bool {
 		_ = w.Signal(syscall.SIGTERM) // one right after the first counts as the same
 		select {
 		case <-w.Ended():
@@ -254,7 +253,7 @@ func TestSecondSignal(t *testing.T) {
 		t.Errorf("ended after %v", took)
 	}
 	if w.Err() == nil {
-		t.Error("the exit status is 0, as after an orderly end")
+		t.Error("the exit status is 0, as after an orderly stop")
 	}
 	next := start(t, daemontest.Options{Data: w.Data, Mount: w.Mount, Flags: []string{"--drain", "300ms"}})
 	wantThere(t, next.Mount+"/f")
@@ -354,7 +353,7 @@ func TestHostileClients(t *testing.T) {
 	close(stop)
 	all.Wait()
 	if !w.Alive() {
-		t.Fatalf("the daemon ended: %v\n%s", w.Err(), w.Log())
+		t.Fatalf("the daemon exited: %v\n%s", w.Err(), w.Log())
 	}
 	fileHolds(t, path, 0, 1<<20, 1)
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/kv3fs/kv3fs/usrbio"
 )
 
-// Cases 61 to 66 and 78: processes that end, and what remains of them.
+// Cases 61 to 66 and 78: processes that exit, and what they leave behind.
 
 // goneFor waits until uid has no registration left, as seen by another process
 // of that uid.
@@ -94,7 +94,7 @@ func killedSecondThread(t *testing.T) {
 	c.ok("iorcreate r %s 4 r 0 -1", w.Mount)
 	c.ok("thread iovcreate v %s 65536 0 -1", w.Mount)
 	c.ok("thread iorcreate r2 %s 4 w 0 -1", w.Mount)
-	// As pure Python does: it registers without opening the directory.
+	// As a pure Python client does: register without opening the directory.
 	id := wire.NewUUID().String()
 	c.ok("thread shm m kv3fs-%s 4096", id)
 	c.ok("thread symlink /dev/shm/kv3fs-%s %s", id, w.iovs(id))

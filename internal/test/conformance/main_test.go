@@ -51,7 +51,7 @@ var (
 
 const repository = "../../.."
 
-// kv3fs is the binary under test.
+// kv3fs returns the path of the binary under test.
 func kv3fs(t *testing.T) string {
 	t.Helper()
 	path, err := daemontest.Binary()
@@ -59,7 +59,8 @@ func kv3fs(t *testing.T) string {
 	return path
 }
 
-// usrbioTool is a program that drives the C library by a script. The library lies beside it.
+// usrbioTool returns the path of a program that drives the C library from a script. The
+// library is in the same directory.
 func usrbioTool(t *testing.T) string {
 	return toolBinary.get(t, func(dir string) (string, []*exec.Cmd) {
 		build := filepath.Join(dir, "c")
@@ -70,7 +71,7 @@ func usrbioTool(t *testing.T) string {
 	})
 }
 
-// self is a copy of this test binary that every user can run.
+// self returns the path of a copy of this test binary that every user can run.
 func self(t *testing.T) string {
 	return selfBinary.get(t, func(dir string) (string, []*exec.Cmd) {
 		out := filepath.Join(dir, "self.test")

@@ -10,8 +10,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/test/daemontest"
 )
 
-// TestModes repeats the cases that move bytes with each way in which a daemon can be
-// told to move them.
+// TestModes repeats the cases that move bytes with each setting that changes how they move.
 func TestModes(t *testing.T) {
 	moving := map[string]func(*testing.T, *world, library){
 		"27": readsOneMiB, "30": endOfFile, "31": holeReadsAsZeros, "32": holeForbidden, "33": insideHole, "34": sparseGiB,
@@ -77,8 +76,8 @@ func TestRemount(t *testing.T) {
 	}
 }
 
-// TestClientInContainer checks that the daemon notices the end of a client in a PID
-// namespace of its own, as in a container.
+// TestClientInContainer checks that the daemon notices when a client exits that is in a
+// PID namespace of its own, as in a container.
 func TestClientInContainer(t *testing.T) {
 	daemontest.NeedRoot(t)
 	w := start(t, daemontest.Options{})
