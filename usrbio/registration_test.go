@@ -253,7 +253,7 @@ func TestRegistrarRecovers(t *testing.T) {
 	}
 }
 
-// So it is when the daemon hangs in what was postponed, which nobody waits for.
+// The same holds if the daemon hangs in a postponed call, for which no caller waits.
 func TestRegistrarRecoversFromWhatIsPostponed(t *testing.T) {
 	d, _ := testDir(t, 20*time.Millisecond)
 	answer, begun := make(chan struct{}), make(chan struct{})

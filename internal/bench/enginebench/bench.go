@@ -85,7 +85,7 @@ func (b *bench) settleScale(profiles []*prefill.Profile) error {
 	b.rep.ScaleChosen, b.rep.CopyGBps = true, copyRate()
 	b.rep.Scale, err = chooseScale(profiles, b.o.BlockTokens, b.o.Bandwidth*b.o.TimeScale, b.rep.CopyGBps, d, b.o.FreeBytes)
 	if err == nil {
-		b.o.Notice(fmt.Sprintf("blocks at 1/%d of their bytes, for a machine that copies %.1f GB/s; --scale %[1]d makes them alike again", b.rep.Scale, b.rep.CopyGBps))
+		b.o.Notice(fmt.Sprintf("blocks at 1/%d of their bytes, for a machine that copies %.1f GB/s; --scale %[1]d gives blocks of the same size again", b.rep.Scale, b.rep.CopyGBps))
 	}
 	return err
 }
@@ -131,8 +131,8 @@ func (b *bench) demand(profiles []*prefill.Profile) (d demand, err error) {
 	return d, nil
 }
 
-// requestsInMemory returns for how many of the longest prompts the engine has memory:
-// for those in flight, and for some that are still being saved.
+// requestsInMemory returns how many of the longest prompts fit into the engine's memory:
+// those in flight, and some that are still being saved.
 func (b *bench) requestsInMemory() int {
 	atOnce := slices.Max(b.o.Concurrency)
 	if b.o.Workload == UCMTable {

@@ -17,7 +17,7 @@ type engine struct {
 	hash    func(tokens []uint32) []kvstore.Key
 	pool    *pool
 	layers  bool    // compute a layer when it has landed, not when all have
-	fast    float64 // how much faster than a real one's its time runs
+	fast    float64 // how many times faster than the wall clock its time runs
 
 	// Requests are looked up, loaded and computed in the same order.
 	looking, loading, computing line
@@ -289,7 +289,7 @@ func (e *engine) release(r *request) {
 			clear(buf)
 		}
 	}
-	e.pool.give(r.bufs, r.abandoned)
+	e.pool.put(r.bufs, r.abandoned)
 }
 
 // wall converts a duration of a real engine to wall-clock time.

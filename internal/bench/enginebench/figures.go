@@ -217,7 +217,7 @@ func (r *Report) passes() section {
 // distributions draws the share of requests that had their first token by each time.
 func (r *Report) distributions() section {
 	s := section{Title: "How the times are distributed", Legend: ttftLegend(nil),
-		About: "Which part of the requests had their first token after so long; time is logarithmic."}
+		About: "The share of requests that had their first token within this time; the time axis is logarithmic."}
 	for _, row := range r.Rows {
 		d := row.Distribution
 		if d == nil || len(d.MeasuredMs) == 0 {

@@ -31,7 +31,7 @@ type Want struct {
 	Layout      kvstore.Layout
 	Namespace   keys.Namespace
 	StoredBytes int64          // about as many will be saved
-	Speed       *kvstore.Speed // of the simulated storage; nil: as fast as it is
+	Speed       *kvstore.Speed // of the simulated storage; nil: the storage's own
 }
 
 // Ways to load.
@@ -65,15 +65,15 @@ type Options struct {
 	BlockTokens int    // default 128
 	Load        string // layers, the default, or whole
 
-	// Scale is how many times smaller blocks are than real ones. Default: as large as this
-	// machine can move and the storage has space for.
+	// Scale is how many times smaller blocks are than real ones. Default: the
+	// smallest at which this machine can move them and the storage has space for them.
 	Scale int64
 	// Bandwidth, in bytes per second at full size, and Latency are those of a simulated
 	// store. Default: as fast as the real one.
 	Bandwidth float64
 	Latency   time.Duration
-	// TimeScale is how many times faster than the wall clock the engine's time runs, which
-	// is that of its computing and of the simulated store. Default 1.
+	// TimeScale is how many times faster than the wall clock the engine's time runs: the
+	// time of its computing and of the simulated store. Default 1.
 	TimeScale float64
 	// Salt makes new prompts differ from those of every earlier bench. Default: random. A
 	// cold node gets that of the first node.
@@ -89,7 +89,7 @@ type Options struct {
 
 	TracePath   string
 	MaxRequests int     // of the trace; 0: all
-	Speed       float64 // of the trace's own pace; 0: as fast as it goes
+	Speed       float64 // as a multiple of the trace's own pace; 0: as fast as possible
 
 	// Notice receives lines for the user. Done is called after every request or run.
 	Notice func(line string)
@@ -193,7 +193,7 @@ func (o *Options) check() error {
 	case !(o.Bandwidth >= 0) || o.Latency < 0:
 		return errors.New("bench: a simulated store's bandwidth and latency must not be negative")
 	case !(o.Speed >= 0 && o.Speed <= 1e6):
-		return fmt.Errorf("bench: a speed of %v; choose 1 for the trace's own, 10 for ten times that, 0 for as fast as it goes", o.Speed)
+		return fmt.Errorf("bench: a speed of %v; choose 1 for the trace's own, 10 for ten times that, 0 for as fast as possible", o.Speed)
 	case o.MaxRequests < 0:
 		return fmt.Errorf("bench: at most %d requests; choose 1 or more", o.MaxRequests)
 	}

@@ -15,10 +15,10 @@ type pool struct {
 	mem    *memory.Memory
 	blocks int
 
-	mu    sync.Mutex
-	free  [][]byte
-	lost  int           // left to a store that did not answer
-	given chan struct{} // closed and replaced when blocks are returned
+	mu       sync.Mutex
+	free     [][]byte
+	lost     int           // left to a store that did not answer
+	returned chan struct{} // closed and replaced when blocks are returned
 }
 
 func newPool(blocks int, blockBytes int64) (*pool, error) {
@@ -26,7 +26,7 @@ func newPool(blocks int, blockBytes int64) (*pool, error) {
 	if err != nil {
 		return nil, fmt.Errorf("bench: memory for %d blocks of %s, which a larger --scale makes smaller: %w", blocks, measure.SizeText(blockBytes), err)
 	}
-	p := &pool{mem: mem, blocks: blocks, given: make(chan struct{})}
+	p := &pool{mem: mem, blocks: blocks, returned: make(chan struct{})}
 	for i := range int64(blocks) {
 		p.free = append(p.free, mem.Bytes()[i*blockBytes:(i+1)*blockBytes:(i+1)*blockBytes])
 	}
@@ -54,19 +54,19 @@ func (p *pool) take(ctx context.Context, n int) ([][]byte, error) {
 			p.mu.Unlock()
 			return taken, nil
 		}
-		given := p.given
+		returned := p.returned
 		p.mu.Unlock()
 		select {
-		case <-given:
+		case <-returned:
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
 	}
 }
 
-// give returns blocks to the pool. Abandoned blocks, which the store may still use, are
+// put returns blocks to the pool. Abandoned blocks, which the store may still use, are
 // not used again.
-func (p *pool) give(bufs [][]byte, abandoned bool) {
+func (p *pool) put(bufs [][]byte, abandoned bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if abandoned {
@@ -74,8 +74,8 @@ func (p *pool) give(bufs [][]byte, abandoned bool) {
 	} else {
 		p.free = append(p.free, bufs...)
 	}
-	close(p.given)
-	p.given = make(chan struct{})
+	close(p.returned)
+	p.returned = make(chan struct{})
 }
 
 // close frees the memory. Every store that it was registered with is closed before.

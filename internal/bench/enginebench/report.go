@@ -3,7 +3,7 @@ package enginebench
 import "time"
 
 // Report is what was measured. Times are those of the simulated engine: if its time ran
-// faster than the wall clock, they are longer here than they were.
+// faster than the wall clock, they are longer than the wall-clock times.
 type Report struct {
 	Workload      string  `json:"workload"`
 	Store         string  `json:"store"`
@@ -16,12 +16,12 @@ type Report struct {
 	CopyGBps      float64 `json:"machine_copy_gbps,omitempty"` // that it was chosen from
 	Bandwidth     float64 `json:"simulated_bytes_per_second"`  // at full size; 0: the store's own speed
 	LatencyMs     float64 `json:"simulated_latency_ms"`        // of a shard
-	TimeScale     float64 `json:"time_scale"`                  // how much faster than the wall's the engine's time ran
+	TimeScale     float64 `json:"time_scale"`                  // how many times faster than the wall clock the engine's time ran
 	Runs          int     `json:"runs,omitempty"`              // of each row
 	CPUs          int     `json:"cpus"`                        // of this machine
 	StartedDaemon bool    `json:"started_daemon"`              // for the bench
 	Interrupted   bool    `json:"interrupted,omitempty"`       // rows that were not complete are missing
-	Speed         float64 `json:"speed,omitempty"`             // of a trace: 0 as fast as it goes
+	Speed         float64 `json:"speed,omitempty"`             // of a trace; 0: as fast as possible
 	WrongBytes    int     `json:"wrong_bytes"`                 // loaded, but not what was saved; the run ended there
 	Rows          []Row   `json:"rows"`
 }
@@ -41,8 +41,9 @@ type Row struct {
 	HitTokens      int64   `json:"hit_tokens"`
 	HitTokensRatio float64 `json:"hit_tokens_ratio"`
 
-	// Mean times to the first token: computing everything, as it was, and if what was
-	// loaded had cost nothing; of ucm-table, if all that is stored had been. The median of the runs, where there are several.
+	// Mean times to the first token: calculated for computing everything, measured, and
+	// calculated for loading that takes no time (for ucm-table, with all that is stored).
+	// If there are several runs, each is their median.
 	FullMs     float64 `json:"full_compute_ttft_ms"`
 	MeasuredMs float64 `json:"measured_ttft_ms"`
 	IdealMs    float64 `json:"ideal_ttft_ms"`

@@ -6,12 +6,12 @@ import "time"
 type wanted struct {
 	arrival time.Duration
 	compute time.Duration
-	load    time.Duration // of its bytes, alone in the pipe
+	load    time.Duration // to transfer its bytes at the full bandwidth
 	layers  int
 }
 
-// schedule returns how long each request waits for its first token if only the GPUs and
-// the pipe take time. Requests are computed one after the other, in the order given, each
+// schedule returns how long each request waits for its first token if only computing and
+// the transfer take time. Requests are computed one after the other, in the order given, each
 // layer as soon as it is loaded. Each arrives at its own time. If atOnce bounds their
 // number, the requests beyond it arrive as soon as another one ends.
 func schedule(requests []wanted, atOnce int) []time.Duration {

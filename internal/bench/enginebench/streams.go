@@ -47,7 +47,7 @@ func (b *bench) randomTwice(ctx context.Context) (err error) {
 	return nil
 }
 
-// queryTokens is what a query adds to its group's prefix.
+// queryTokens is the number of tokens that a query adds to its group's prefix.
 const queryTokens = 128
 
 // sharedPrefix runs the queries of each group in random order, first here and then other

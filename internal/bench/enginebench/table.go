@@ -63,14 +63,14 @@ func (r *Report) circumstances() []string {
 		if r.Speed > 0 {
 			what += fmt.Sprintf(", at %.3g times its pace", r.Speed)
 		} else {
-			what += ", as fast as it goes"
+			what += ", as fast as possible"
 		}
 	}
 	chain := fmt.Sprintf("%s through %s", what, r.Store)
 	if r.Storage != "" {
 		chain += ", on " + r.Storage
 	}
-	simulated := "a store as fast as it is"
+	simulated := "a store at its own speed"
 	if r.Bandwidth > 0 {
 		simulated = fmt.Sprintf("a simulated store of %s/s", measure.SizeText(int64(r.Bandwidth)))
 	}
@@ -87,7 +87,7 @@ func (r *Report) circumstances() []string {
 	}
 	lines := []string{chain, simulated + "; " + how, scale}
 	if r.TimeScale > 1 {
-		lines = append(lines, fmt.Sprintf("the engine's time runs %.3g times faster than the wall's", r.TimeScale))
+		lines = append(lines, fmt.Sprintf("the engine's time runs %.3g times faster than the wall clock", r.TimeScale))
 	}
 	machine := fmt.Sprintf("%d CPUs", r.CPUs)
 	if r.Runs > 0 {

@@ -37,7 +37,7 @@ func (b *bench) ucmModel(ctx context.Context, s *Subject) (err error) {
 		}
 		b.progress.Step()
 	}
-	tail := b.o.Salt // new, also to earlier benches
+	tail := b.o.Salt // differs from those of every earlier bench
 	for _, atOnce := range b.o.Concurrency {
 		for _, tokens := range b.o.PromptTokens {
 			hits := b.hitBlocks(s, tokens)
@@ -70,7 +70,7 @@ func (b *bench) hitBlocks(s *Subject, tokens int) int {
 	return s.blocks(tokens * b.o.HitPercent / 100)
 }
 
-// put saves those of the first blocks of a prompt that are not stored yet.
+// put saves the leading blocks of a prompt that are not stored yet.
 func (s *session) put(ctx context.Context, prompt stream, blocks int) error {
 	e := s.engine
 	r, err := e.admit(ctx, prompt.appendTo(nil, 0, blocks*s.subject.blockTokens), 1)

@@ -50,14 +50,14 @@ func (c *Child) PID() int { return c.cmd.Process.Pid }
 // Ended returns a channel that is closed when the process has exited.
 func (c *Child) Ended() <-chan struct{} { return c.ended }
 
-// Fate waits for the end of the process and returns how it ended, with its last output.
-func (c *Child) Fate() error {
+// ExitError waits for the end of the process and returns how it ended, with its last output.
+func (c *Child) ExitError() error {
 	<-c.ended
 	err := c.err
 	if err == nil {
 		err = errors.New("exit status 0")
 	}
-	return fmt.Errorf("%w; it said:\n%s", err, c.LastWords())
+	return fmt.Errorf("%w; it said:\n%s", err, c.LastOutput())
 }
 
 // Stop asks the process to end and kills it after the limit. It returns an error if the
@@ -67,10 +67,10 @@ func (c *Child) Stop(limit time.Duration) error {
 	killer := time.AfterFunc(limit, func() { c.cmd.Process.Kill() })
 	<-c.ended
 	if !killer.Stop() {
-		return fmt.Errorf("did not stop within %v and was killed; it said:\n%s", limit, c.LastWords())
+		return fmt.Errorf("did not stop within %v and was killed; it said:\n%s", limit, c.LastOutput())
 	}
 	if c.err != nil {
-		return c.Fate()
+		return c.ExitError()
 	}
 	return nil
 }
@@ -81,8 +81,8 @@ func (c *Child) Kill() {
 	<-c.ended
 }
 
-// LastWords returns the last lines that the process printed.
-func (c *Child) LastWords() string { return c.output.tail() }
+// LastOutput returns the last lines that the process printed.
+func (c *Child) LastOutput() string { return c.output.tail() }
 
 // output keeps the end of what a process prints.
 type output struct {

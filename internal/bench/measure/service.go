@@ -29,9 +29,9 @@ func (s *service) await(ctx context.Context, what string, works func() error) er
 		select {
 		case <-s.process.Ended():
 			s.reported = true
-			return fmt.Errorf("bench: the daemon ended at once: %w", s.process.Fate())
+			return fmt.Errorf("bench: the daemon ended at once: %w", s.process.ExitError())
 		case <-ctx.Done():
-			return fmt.Errorf("bench: the daemon has no %s after %v (%w); it said:\n%s", what, startLimit, err, s.process.LastWords())
+			return fmt.Errorf("bench: the daemon has no %s after %v (%w); it said:\n%s", what, startLimit, err, s.process.LastOutput())
 		case <-time.After(20 * time.Millisecond):
 		}
 	}

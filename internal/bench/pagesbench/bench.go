@@ -43,8 +43,8 @@ type bench struct {
 // slows down a later one.
 func (b *bench) measure(ctx context.Context, d dialect, p *Protocol) error {
 	for _, t := range testCases() {
-		err := b.withCrowds(ctx, d, func(crowds []*crowd) error {
-			r, err := b.rate(ctx, t, crowds)
+		err := b.withClientGroups(ctx, d, func(groups []*clientGroup) error {
+			r, err := b.rate(ctx, t, groups)
 			if err == nil {
 				p.Rates = append(p.Rates, r)
 			}
@@ -54,9 +54,9 @@ func (b *bench) measure(ctx context.Context, d dialect, p *Protocol) error {
 			return fmt.Errorf("%s: %w", t.name, err)
 		}
 	}
-	err := b.withCrowds(ctx, d, func(crowds []*crowd) error {
+	err := b.withClientGroups(ctx, d, func(groups []*clientGroup) error {
 		for _, t := range testCases()[:3] {
-			w, err := b.wait(ctx, t, crowds)
+			w, err := b.wait(ctx, t, groups)
 			if err != nil {
 				return fmt.Errorf("%s: %w", t.name, err)
 			}
@@ -114,31 +114,31 @@ func (b *bench) withServices(ctx context.Context, do func([]*service) error) (er
 	return do(services)
 }
 
-// withCrowds calls do with the clients of fresh contenders.
-func (b *bench) withCrowds(ctx context.Context, d dialect, do func([]*crowd) error) error {
+// withClientGroups calls do with the clients of fresh contenders.
+func (b *bench) withClientGroups(ctx context.Context, d dialect, do func([]*clientGroup) error) error {
 	return b.withServices(ctx, func(services []*service) (err error) {
-		var crowds []*crowd
+		var groups []*clientGroup
 		defer func() {
-			for _, c := range crowds {
+			for _, c := range groups {
 				err = errors.Join(err, c.close())
 			}
 		}()
 		for _, s := range services {
-			c, err := newCrowd(ctx, d, s, b.o.Clients, b.o.Batch, b.o.Pages)
+			c, err := newClientGroup(ctx, d, s, b.o.Clients, b.o.Batch, b.o.Pages)
 			if err != nil {
 				return err
 			}
-			crowds = append(crowds, c)
+			groups = append(groups, c)
 		}
-		return do(crowds)
+		return do(groups)
 	})
 }
 
 // rate lets the contenders take turns at a case.
-func (b *bench) rate(ctx context.Context, t testCase, crowds []*crowd) (Rate, error) {
+func (b *bench) rate(ctx context.Context, t testCase, groups []*clientGroup) (Rate, error) {
 	perSecond, cpu := map[string][]float64{}, map[string][]float64{}
 	var client []float64 // of the clients of kv3fs
-	err := measure.Turns(ctx, b.o.rounds(), crowds, func(ctx context.Context, c *crowd, turn measure.Turn) error {
+	err := measure.Turns(ctx, b.o.rounds(), groups, func(ctx context.Context, c *clientGroup, turn measure.Turn) error {
 		if t.fills && c.service.name == nameReference {
 			if err := c.empty(); err != nil {
 				return err
@@ -153,7 +153,7 @@ func (b *bench) rate(ctx context.Context, t testCase, crowds []*crowd) (Rate, er
 		if c.service.name == nameOurs {
 			client = append(client, got.clientMicros)
 		}
-		b.step(len(crowds))
+		b.step(len(groups))
 		return nil
 	})
 	if err != nil {
@@ -163,7 +163,7 @@ func (b *bench) rate(ctx context.Context, t testCase, crowds []*crowd) (Rate, er
 		Case: t.name, Ours: measure.SpreadOf(perSecond[nameOurs]),
 		CPUMicros: measure.SpreadOf(cpu[nameOurs]).Median, ClientCPUMicros: measure.SpreadOf(client).Median,
 	}
-	if len(crowds) > 1 {
+	if len(groups) > 1 {
 		reference := measure.SpreadOf(perSecond[nameReference])
 		r.Reference = &reference
 		r.ReferenceCPUMicros = measure.SpreadOf(cpu[nameReference]).Median
@@ -175,10 +175,10 @@ func (b *bench) rate(ctx context.Context, t testCase, crowds []*crowd) (Rate, er
 	return r, nil
 }
 
-// wait times a single client, of each contender once.
-func (b *bench) wait(ctx context.Context, t testCase, crowds []*crowd) (Wait, error) {
+// wait measures how long a single client waits, once for each contender.
+func (b *bench) wait(ctx context.Context, t testCase, groups []*clientGroup) (Wait, error) {
 	w := Wait{Case: t.name}
-	for _, c := range crowds {
+	for _, c := range groups {
 		waits, err := c.waits(ctx, b.o.RunTime, t.do)
 		if err != nil {
 			return w, err
@@ -189,12 +189,12 @@ func (b *bench) wait(ctx context.Context, t testCase, crowds []*crowd) (Wait, er
 		} else {
 			w.Reference = &l
 		}
-		b.step(len(crowds))
+		b.step(len(groups))
 	}
 	return w, nil
 }
 
-// step counts the runs of so many contenders.
+// step counts one run, when so many contenders take turns.
 func (b *bench) step(contenders int) {
 	b.progress.Expect(len(b.o.Protocols) * contenders * (len(testCases())*b.o.Runs + len(testCases()) - 1))
 	b.progress.Step()

@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// checkEvery is of how many answers one is checked to the last page.
+	// One answer in checkEvery is checked to the last page.
 	checkEvery = 256
 	// preparedBodies is how many bodies of each kind a client has.
 	preparedBodies = 32
@@ -110,9 +110,9 @@ func (c *client) due() bool {
 	return true
 }
 
-// count counts what is true in an answer about existence, or null in one about pages. It
-// counts a letter that nothing else there contains, because counting a byte is many times
-// faster than counting a word.
+// count counts each true in an answer to exists, or each null in an answer to locate. It
+// counts a letter that occurs nowhere else in the answer, because counting a byte is many
+// times faster than counting a word.
 func count(answer []byte) int { return bytes.Count(answer, []byte{'u'}) }
 
 func (c *client) askExists() error {

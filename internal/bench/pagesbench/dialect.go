@@ -13,7 +13,7 @@ import (
 type dialect struct {
 	name      string
 	keyDigits int    // hexadecimal
-	salt      uint64 // makes keys differ from those of an earlier crowd
+	salt      uint64 // makes keys differ from those of an earlier group of clients
 
 	initialize, exists, locate, allocate, confirm, clear route
 	existing, located, allocated                         string // fields of answers
@@ -49,8 +49,8 @@ func sglangDialect() dialect {
 	}
 }
 
-// appendKey appends the n-th key, which has as many digits as the engine's keys, and as
-// little order.
+// appendKey appends the n-th key, which has as many digits as the engine's keys, and
+// looks as random.
 func (d dialect) appendKey(b []byte, n uint64) []byte {
 	for i := range d.keyDigits / 16 {
 		b = appendHex(b, mix(n+d.salt+uint64(i)<<56))

@@ -24,8 +24,8 @@ func latencyOf(waits []time.Duration) Latency {
 }
 
 // waits measures operations of the first client, one after the other.
-func (c *crowd) waits(ctx context.Context, d time.Duration, do func(*client) error) (waits []time.Duration, err error) {
-	alone := crowd{service: c.service, pages: c.pages, clients: c.clients[:1]}
+func (c *clientGroup) waits(ctx context.Context, d time.Duration, do func(*client) error) (waits []time.Duration, err error) {
+	alone := clientGroup{service: c.service, pages: c.pages, clients: c.clients[:1]}
 	_, err = alone.run(ctx, d, func(cl *client) error {
 		began := time.Now()
 		if err := do(cl); err != nil {

@@ -172,7 +172,7 @@ func TestClientsNotice(t *testing.T) {
 			}
 			cl.sinceCheck = checkEvery
 			if err := c.do(cl); err == nil {
-				t.Errorf("%s: %s is believed: %s", d.name, c.name, c.answer)
+				t.Errorf("%s: %s is accepted: %s", d.name, c.name, c.answer)
 			}
 			cl.conn.close()
 			server.Close()

@@ -27,17 +27,17 @@ func testCases() []testCase {
 	}
 }
 
-// crowd holds the clients of one contender, with its population.
-type crowd struct {
+// clientGroup holds the clients of one contender, with its population.
+type clientGroup struct {
 	service *service
 	pages   int
 	clients []*client
 }
 
-// newCrowd initialises rank 0, stores keys on a sixteenth of its pages as the population,
+// newClientGroup initialises rank 0, stores keys on a sixteenth of its pages as the population,
 // and connects n clients.
-func newCrowd(ctx context.Context, d dialect, s *service, n, batch, pages int) (c *crowd, err error) {
-	c = &crowd{service: s, pages: pages}
+func newClientGroup(ctx context.Context, d dialect, s *service, n, batch, pages int) (c *clientGroup, err error) {
+	c = &clientGroup{service: s, pages: pages}
 	d.salt = rand.Uint64()
 	defer func() {
 		if err != nil {
@@ -76,7 +76,7 @@ func newCrowd(ctx context.Context, d dialect, s *service, n, batch, pages int) (
 // populateLimit bounds storing the population.
 const populateLimit = 2 * time.Minute
 
-func (c *crowd) close() (err error) {
+func (c *clientGroup) close() (err error) {
 	for _, cl := range c.clients {
 		err = errors.Join(err, cl.conn.close())
 	}
@@ -84,7 +84,7 @@ func (c *crowd) close() (err error) {
 }
 
 // empty forgets all keys, with the population, and initialises the rank again.
-func (c *crowd) empty() error {
+func (c *clientGroup) empty() error {
 	cl := c.clients[0]
 	if err := cl.conn.until(time.Now().Add(answerLimit)); err != nil {
 		return err
@@ -100,7 +100,7 @@ type outcome struct {
 }
 
 // run lets all clients do the same operation for a while.
-func (c *crowd) run(ctx context.Context, d time.Duration, do func(*client) error) (outcome, error) {
+func (c *clientGroup) run(ctx context.Context, d time.Duration, do func(*client) error) (outcome, error) {
 	ctx, cancel := context.WithCancel(ctx) // the first error ends the run
 	defer cancel()
 	used, err := c.service.cpuTime()

@@ -97,9 +97,9 @@ func (s *service) launch(ctx context.Context, content func(*conn) error) (time.D
 		}
 		select {
 		case <-s.child.Ended():
-			return 0, fmt.Errorf("bench: %s ended before it answered: %w", s.name, s.child.Fate())
+			return 0, fmt.Errorf("bench: %s ended before it answered: %w", s.name, s.child.ExitError())
 		case <-ctx.Done():
-			return 0, fmt.Errorf("bench: %s does not answer after %v: %w; its log:\n%s", s.name, time.Since(began), err, s.child.LastWords())
+			return 0, fmt.Errorf("bench: %s does not answer after %v: %w; its log:\n%s", s.name, time.Since(began), err, s.child.LastOutput())
 		case <-time.After(time.Millisecond): // a port that opens raises no event
 		}
 	}

@@ -1,5 +1,5 @@
-// Package ringbench measures the rings of a daemon, compared with the two other ways to
-// the same bytes: the mount, and plain I/O on the data directory.
+// Package ringbench compares the rings of a daemon with the two other ways to read and
+// write the same files: the mount, and plain I/O on the data directory.
 //
 // A ratio of figures from different minutes says little. So the contenders of a case take
 // turns, run by run, on the same files with the same number of requests in flight, and

@@ -47,8 +47,8 @@ func DefaultDepth(sizeBytes int64) int {
 	return 32
 }
 
-// PlainThreads returns the number of threads that the plain loop and the mount get
-// against so many rings of this depth. Small requests are bound by their cost and not
+// PlainThreads returns the number of threads that the plain loop and the mount get when
+// they are compared with so many rings of this depth. Small requests are bound by their cost and not
 // by waiting: for them it is the number of rings. For large ones it is the number of
 // requests in flight, up to 64.
 func PlainThreads(sizeBytes int64, rings, depth int) int {

@@ -154,7 +154,7 @@ func (p *plainContender) work(ctx context.Context, deadline time.Time) (requests
 	return requests, ctx.Err()
 }
 
-// raw calls as a C program would: see shm.Window.RawPread.
+// raw makes the system call as a C program would: see shm.Window.RawPread.
 func (p *plainContender) raw(fd int, buf []byte, off int64) (err error) {
 	w := shm.OwnWindow(buf)
 	var n int64

@@ -226,7 +226,7 @@ func TestTable(t *testing.T) {
 	r.Setup.BigIovMs, r.Setup.BigIovSkipped = nil, "/dev/shm has 64.0 MiB free"
 	b.Reset()
 	if r.WriteTable(&b); !strings.Contains(b.String(), "skipped: /dev/shm has 64.0 MiB free") {
-		t.Errorf("no word of what was skipped:\n%s", b.String())
+		t.Errorf("the report does not say what was skipped:\n%s", b.String())
 	}
 	if _, err := json.Marshal(r); err != nil {
 		t.Error(err)

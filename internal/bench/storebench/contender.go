@@ -23,7 +23,7 @@ type way struct {
 	parts [][]byte // where a load puts the blocks
 	close func() error
 
-	// verify checks that so many loads were as cold, or as warm, as they should have been.
+	// verify checks that so many loads were cold, or warm, as they should have been.
 	// It is nil if they cannot be otherwise.
 	verify func(loads int) error
 }

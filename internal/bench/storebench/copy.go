@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 )
 
-// openCopy opens what a warm cache is compared with: as many threads as it has copy the
+// openCopy opens the baseline of a warm cache: as many threads as the cache has copy the
 // same bytes between memory of the same kind.
 func openCopy(set *blocks, bufs *buffers, threads int) (*way, error) {
 	from, err := newBuffers(len(bufs.parts), set.layout.BlockBytes)

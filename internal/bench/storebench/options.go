@@ -25,7 +25,7 @@ type Options struct {
 	ShardBytes  int64 // default that of a block
 	Depth       int   // requests in flight on rings; default 32
 	Keys        int   // in a lookup; default 512
-	IndexBlocks int   // in the stores that are asked; default 16384
+	IndexBlocks int   // in the stores that lookups query; default 16384
 
 	Runs    int           // of each contender; default 5
 	RunTime time.Duration // of each run; default 1 s

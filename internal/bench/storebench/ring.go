@@ -98,7 +98,7 @@ func (r *plainRing) load(ctx context.Context, set *blocks) error {
 		n, err := r.ring.Wait(ctx, r.done, (pending+1)/2)
 		for _, c := range r.done[:n] {
 			if c.Result != size {
-				return errors.Join(fmt.Errorf("a block of %d bytes: %d came", size, c.Result), c.Err())
+				return errors.Join(fmt.Errorf("a block of %d bytes: %d arrived", size, c.Result), c.Err())
 			}
 		}
 		if err != nil {
@@ -195,7 +195,7 @@ func (w ucmWorker) load(ctx context.Context, m *usrbio.Mount, path string, s kvs
 		return err
 	}
 	if done[0].Result != size {
-		return errors.Join(fmt.Errorf("a shard of %d bytes: %d came", size, done[0].Result), done[0].Err())
+		return errors.Join(fmt.Errorf("a shard of %d bytes: %d arrived", size, done[0].Result), done[0].Err())
 	}
 	copy(s.Buf, w.iov.Bytes())
 	return nil

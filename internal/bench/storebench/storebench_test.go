@@ -46,7 +46,7 @@ func TestRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	if last != of || of != 2*contenders {
-		t.Errorf("%d runs of %d were told of", last, of)
+		t.Errorf("%d runs of %d were reported", last, of)
 	}
 	for name, c := range map[string]struct {
 		got  []Load
@@ -223,7 +223,7 @@ func TestTable(t *testing.T) {
 	r.Calls, r.CallsSkipped = nil, "strace is not installed"
 	b.Reset()
 	if r.WriteTable(&b); !strings.Contains(b.String(), "not counted: strace is not installed") {
-		t.Errorf("no word of what was not counted:\n%s", b.String())
+		t.Errorf("the report does not say what was not counted:\n%s", b.String())
 	}
 	if _, err := json.Marshal(r); err != nil {
 		t.Error(err)

@@ -29,8 +29,8 @@ func PatternOf(names ...uint64) Pattern {
 	return Pattern{seed}
 }
 
-// splitmix is the finalizer of SplitMix64: every bit of x moves every bit of
-// the result.
+// splitmix is the finalizer of SplitMix64: every bit of x affects every bit
+// of the result.
 func splitmix(x uint64) uint64 {
 	x += weyl
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9

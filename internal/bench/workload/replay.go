@@ -92,7 +92,7 @@ func (o *ReplayOptions) fillDefaults() error {
 	case o.MaxBlocks < 0 || o.MaxRequests < 0:
 		return errors.New("replay: limits must not be negative")
 	case !(o.Speed >= 0):
-		return fmt.Errorf("replay: a speed of %v; 1 is the trace's pace, 0 is as fast as it goes", o.Speed)
+		return fmt.Errorf("replay: a speed of %v; 1 is the trace's pace, 0 is as fast as possible", o.Speed)
 	}
 	return nil
 }

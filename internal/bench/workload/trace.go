@@ -36,8 +36,8 @@ func (r Request) HitTokens(n int) int { return min(n*TokensPerBlock, r.InputToke
 
 // Reader reads a trace, one request at a time.
 //
-// It is strict: a line that it does not understand is an error that names the line and the
-// cure, because a replay of half a trace measures something else. Unknown fields and empty
+// It is strict: a line that it does not understand is an error that names the line and
+// says what to do, because a replay of half a trace measures something else. Unknown fields and empty
 // lines are ignored.
 type Reader struct {
 	name string

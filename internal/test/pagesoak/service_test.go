@@ -54,7 +54,7 @@ func launch(t *testing.T, name, address string, command ...string) *service {
 			t.Errorf("%s: %v", name, err)
 		}
 		if t.Failed() {
-			t.Logf("the last lines of %s:\n%s", name, s.child.LastWords())
+			t.Logf("the last lines of %s:\n%s", name, s.child.LastOutput())
 		}
 	})
 	return s
@@ -72,9 +72,9 @@ func (s *service) start() (err error) {
 		}
 		select {
 		case <-s.child.Ended():
-			return fmt.Errorf("the process ended before it listened: %w", s.child.Fate())
+			return fmt.Errorf("the process ended before it listened: %w", s.child.ExitError())
 		case <-deadline:
-			return fmt.Errorf("it does not listen after %v: %w; its log:\n%s", startLimit, err, s.child.LastWords())
+			return fmt.Errorf("it does not listen after %v: %w; its log:\n%s", startLimit, err, s.child.LastOutput())
 		case <-time.After(5 * time.Millisecond): // a port that opens raises no event
 		}
 	}

@@ -6,19 +6,19 @@ import (
 	"time"
 )
 
-// fate is how a save ends.
-type fate int
+// outcome is how a save ends.
+type outcome int
 
 const (
-	saved    fate = iota
-	vanishes      // its connection breaks during a request
-	dies          // it ends between allocation and confirmation
-	slow          // it writes when half of the reservation has passed
-	fails         // it fails for some pages, and releases them
-	twice         // it confirms again, as after a lost answer
+	saved    outcome = iota
+	vanishes         // its connection breaks during a request
+	dies             // it ends between allocation and confirmation
+	slow             // it writes when half of the reservation has passed
+	fails            // it fails for some pages, and releases them
+	twice            // it confirms again, as after a lost answer
 )
 
-func (e *engine) drawFate() fate {
+func (e *engine) drawOutcome() outcome {
 	switch n := e.rng.IntN(20); {
 	case n < 12:
 		return saved
@@ -42,7 +42,7 @@ func (e *engine) writeSome(ctx context.Context) error {
 	alone := e.rng.IntN(16) == 0
 	first := e.rng.IntN(ranks)
 	for i := range ranks {
-		if err := e.save(ctx, (first+i)%ranks, keys, e.drawFate()); err != nil {
+		if err := e.save(ctx, (first+i)%ranks, keys, e.drawOutcome()); err != nil {
 			return err
 		}
 		if alone {
@@ -54,7 +54,7 @@ func (e *engine) writeSome(ctx context.Context) error {
 	return nil
 }
 
-func (e *engine) save(ctx context.Context, rank int, keys []string, f fate) error {
+func (e *engine) save(ctx context.Context, rank int, keys []string, f outcome) error {
 	if f == vanishes {
 		ctx, cancel := context.WithTimeout(ctx, time.Duration(e.rng.IntN(2000))*time.Microsecond)
 		defer cancel()

@@ -111,7 +111,7 @@ func (m *mount) start(t *testing.T) {
 		}
 		select {
 		case <-m.child.Ended():
-			t.Fatal(m.child.Fate())
+			t.Fatal(m.child.ExitError())
 		case <-t.Context().Done():
 			t.Fatal(err)
 		case <-time.After(5 * time.Millisecond): // no event says when a mount works
