@@ -1,7 +1,7 @@
 // Package assembly keeps track of blocks that are being written shard by shard, in one
-// batch or several, and perhaps by several callers at once. It decides which caller writes
-// which shard, tells the one that writes the last, and gives up blocks that stay
-// unfinished.
+// batch or several, and perhaps by several callers at once. It decides which caller
+// writes which shard, tells the caller that writes the last, and gives up blocks that
+// stay unfinished.
 package assembly
 
 import (
@@ -60,9 +60,9 @@ func New[P any](shards int) *Table[P] {
 	return &Table[P]{shards: shards, now: time.Now, blocks: map[kv.Key]*Block[P]{}}
 }
 
-// Enter requests to write a shard of a block. For the first shard of a block it calls
-// open, outside its lock, and returns its error. After Later, the goroutine that makes
-// the change calls again, without a lock held.
+// Enter asks to write a shard of a block. For the first shard of a block it calls open,
+// outside its lock, and returns its error. After Later, the goroutine that makes the
+// change calls again, without a lock held.
 func (t *Table[P]) Enter(key kv.Key, index int, open func() (P, error), again func()) (*Block[P], Verdict, error) {
 	t.mu.Lock()
 	b := t.blocks[key]
@@ -89,7 +89,7 @@ func (t *Table[P]) Enter(key kv.Key, index int, open func() (P, error), again fu
 		b.waiting = append(b.waiting, again)
 		return nil, Later, nil
 	case b.state[index] == written:
-		b.lastSeen = t.now() // a caller that has one shard has the others
+		b.lastSeen = t.now() // a caller that saves one shard will save the others
 		return b, Have, nil
 	}
 	b.claim(index, t.now())
@@ -169,7 +169,7 @@ func (t *Table[P]) Finish(b *Block[P]) {
 	t.wake(b)
 }
 
-// Expire gives up the blocks that were not written to for so long. For each the caller
+// Expire gives up the blocks that were not written to for idle. For each the caller
 // drops the payload and calls Finish.
 func (t *Table[P]) Expire(idle time.Duration) []*Block[P] {
 	t.mu.Lock()

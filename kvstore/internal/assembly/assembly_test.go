@@ -19,7 +19,7 @@ func never(t *testing.T) func() {
 	return func() { t.Error("called again without a reason") }
 }
 
-// enter insists on a verdict.
+// enter checks the verdict.
 func enter(t *testing.T, table *Table[string], index int, want Verdict, again func()) *Block[string] {
 	t.Helper()
 	b, got, err := table.Enter(key, index, open, again)
@@ -145,8 +145,8 @@ func TestGivenUpIsNotEntered(t *testing.T) {
 	}
 }
 
-// Blocks that cannot be opened, whose shards fail, that become whole and that expire,
-// all at once: each payload is finished once, and every caller that waits is called.
+// Blocks fail to open, lose shards, become whole and expire, all at once. Each payload
+// is finished once, and every caller that waits is called.
 func TestNobodyIsForgotten(t *testing.T) {
 	const shards, writers, rounds = 3, 8, 500
 	table := New[*atomic.Bool](shards) // whether it has ended
@@ -218,8 +218,8 @@ func TestNobodyIsForgotten(t *testing.T) {
 	}
 }
 
-// Whatever many writers do and fail to do, the block becomes whole, and each of
-// its shards has one writer at a time.
+// Many writers write and fail at random. The block becomes whole, and each of its shards
+// has one writer at a time.
 func TestManyWriters(t *testing.T) {
 	const shards, writers = 8, 16
 	table := New[string](shards)
@@ -269,7 +269,7 @@ func TestManyWriters(t *testing.T) {
 		}
 	}
 	wg.Wait()
-	// A writer that looked just before it became visible may have begun it anew.
+	// A writer that looked just before the block became visible may have begun it again.
 	if visible.Load() == 0 {
 		t.Errorf("never whole; %d blocks unfinished", table.Len())
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 )
 
-// sees wants fn to violate an invariant.
+// sees checks that fn violates an invariant.
 func sees(t *testing.T, what string, fn func()) {
 	t.Helper()
 	defer func() {

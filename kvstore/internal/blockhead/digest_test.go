@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// In whatever pieces the bytes come, the sums are those of the shards.
+// The sums are those of the shards, whatever pieces the bytes come in.
 func TestDigest(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for i := range 200 {

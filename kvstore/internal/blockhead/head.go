@@ -37,7 +37,7 @@ const (
 
 var magic = [8]byte{'k', 'v', '3', 'f', 's', 'B', 'L', 'K'}
 
-// A record has room for every shard that a block may have.
+// A record has space for every shard that a block may have.
 const _ = uint(maxShards - kv.MaxShards)
 
 // Head is a record's content.
@@ -73,8 +73,8 @@ func (h *Head) Encode(dst []byte) {
 // are damaged. Where a block is known to be, treat it as damage.
 var ErrNone = errors.New("no block here")
 
-// Decode reads a record of Size bytes. Sums is a slice of its own; with a capacity
-// that suffices, the one that h has is used again.
+// Decode reads a record of Size bytes. Sums does not alias src; if the slice that h has
+// is large enough, it is reused.
 func (h *Head) Decode(src []byte) error {
 	if len(src) < Size {
 		return fmt.Errorf("a record of %d bytes instead of %d", len(src), Size)

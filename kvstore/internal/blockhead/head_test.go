@@ -42,7 +42,7 @@ func TestEveryBitCounts(t *testing.T) {
 		raw[bit/8] ^= 1 << (bit % 8)
 		var got Head
 		if got.Decode(raw) == nil {
-			t.Fatalf("bit %d flipped, and the record is taken", bit)
+			t.Fatalf("bit %d flipped, and the record is accepted", bit)
 		}
 		raw[bit/8] ^= 1 << (bit % 8)
 	}

@@ -1,5 +1,5 @@
-// Package empty is a store that accepts every block and keeps none. At the end of a chain
-// it leaves the stores before it to keep the blocks; alone it shows what an engine does
+// Package empty is a store that accepts every block and keeps none. At the end of a
+// chain, only the stores before it keep blocks; alone, it shows how an engine performs
 // without a store.
 package empty
 

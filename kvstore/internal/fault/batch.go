@@ -56,7 +56,7 @@ type batch struct {
 // together as possible.
 func (b *batch) run() {
 	defer b.parts.Wait()
-	sound := 0 // from here on no shard has a fault so far
+	sound := 0 // no shard from here on has a fault so far
 	for i := range b.shards {
 		h := &b.hits[i]
 		if h.none() {

@@ -1,5 +1,5 @@
-// Package fault is a decorator for tests: it makes a store's calls go wrong as told.
-// Without faults it behaves as the store behind it.
+// Package fault is a decorator for tests: it makes a store's calls fail, hang or return
+// wrong data as configured. Without faults it behaves as the store behind it.
 package fault
 
 import (

@@ -18,8 +18,8 @@ import (
 
 var layout = kv.Layout{BlockBytes: 64, ShardBytes: 16}
 
-// Without faults but delays it passes the suite, whether batches are passed on whole or in
-// parts.
+// With no faults but delays it passes the suite, whether batches are passed on whole or
+// in parts.
 func TestStore(t *testing.T) {
 	for name, faults := range map[string][]fault.Fault{
 		"none":       nil,
@@ -185,7 +185,7 @@ func TestDrop(t *testing.T) {
 	}
 }
 
-// What is held goes on when it is released, and ends with its batch or the store.
+// A held call goes on when it is released, and ends with its batch or the store.
 func TestHold(t *testing.T) {
 	release := make(chan struct{})
 	s := fault.New(empty.New(layout), fault.Fault{Method: fault.Save, Skip: 1, Hold: release})
@@ -234,7 +234,7 @@ func TestHold(t *testing.T) {
 	}
 }
 
-// shelf has three keys and notes which are deleted.
+// shelf has three keys and records which are deleted.
 type shelf struct {
 	*empty.Store
 	deleted []kv.Key

@@ -57,7 +57,7 @@ func TestQuarantine(t *testing.T) {
 	}
 }
 
-// A damaged block is moved out of the way even if the quarantine was removed or is no
+// A damaged block is moved out of the way even if the quarantine was removed or is not a
 // directory.
 func TestNoQuarantine(t *testing.T) {
 	dir := t.TempDir()
@@ -94,7 +94,7 @@ func TestSwappedBlocks(t *testing.T) {
 	}
 }
 
-// Damage to the checksums makes blocks unverified or loses them, and does nothing worse.
+// Damage to the checksums makes blocks unverified or misses, nothing worse.
 func TestDamagedSums(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, in(dir))
@@ -150,7 +150,7 @@ func TestFullDisk(t *testing.T) {
 		loads(t, s, key(i), 0)
 	}
 	if has(t, s, failed) {
-		t.Error("half of it is there")
+		t.Error("part of the block is there")
 	}
 	eventually(t, "no temporary file is left", func() bool {
 		left, err := os.ReadDir(filepath.Join(dir, ".kv3fs-temp"))
@@ -192,13 +192,13 @@ func TestLeftovers(t *testing.T) {
 		return err == nil && len(left) == 3 && s.Stats().DroppedBlocks == 1
 	})
 	if _, err := os.Stat(filepath.Join(temp, stale)); !os.IsNotExist(err) {
-		t.Error("the stale one is there")
+		t.Error("the stale file is there")
 	}
 	task, err = s.Save(t.Context(), shards[2:])
 	must(t, err)
 	must(t, task.Wait(t.Context()))
 	if has(t, s, key(5)) {
-		t.Error("a block of two halves, one of which was given up")
+		t.Error("a block is found though one of its halves was given up")
 	}
 }
 
@@ -246,6 +246,6 @@ func TestCorruptions(t *testing.T) {
 		}
 	}
 	if lost < rounds*atOnce/4 {
-		t.Errorf("%d corruptions made %d blocks disappear: are there any?", rounds*atOnce, lost)
+		t.Errorf("%d corruptions made %d blocks disappear: did they damage any?", rounds*atOnce, lost)
 	}
 }

@@ -52,7 +52,7 @@ func TestDelete(t *testing.T) {
 	s, other := open(t, in(dir)), open(t, in(dir))
 	must(t, save(t, s, 0, keys(20)...))
 	for _, k := range keys(20) {
-		loads(t, s, k, 0) // it stays open
+		loads(t, s, k, 0) // its file stays open
 		loads(t, other, k, 0)
 	}
 	lists(t, s, keys(20)...)
@@ -72,7 +72,7 @@ func TestDelete(t *testing.T) {
 	must(t, s.Delete(t.Context(), keys(10)))
 	must(t, s.Delete(t.Context(), nil))
 
-	// Saved again, in another variant, a block is verified by everybody.
+	// Every process verifies a block that is saved again in another variant.
 	must(t, save(t, s, 1, keys(10)...))
 	fresh := open(t, in(dir))
 	for _, k := range keys(10) {
@@ -105,7 +105,7 @@ func TestUCMWritesAfterDelete(t *testing.T) {
 	}
 }
 
-// What the store's namespace has no record of is neither deleted nor listed.
+// Blocks of which the store's namespace has no record are neither deleted nor listed.
 func TestDeleteLeavesWhatIsNotOurs(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, in(dir))
@@ -119,7 +119,7 @@ func TestDeleteLeavesWhatIsNotOurs(t *testing.T) {
 	misses(t, s, key(1))
 	lists(t, s)
 
-	// Where checksums are required it is not there at all.
+	// A store that requires checksums does not find it at all.
 	o := in(dir)
 	o.Checksums = kv.ChecksumsRequire
 	must(t, open(t, o).Delete(t.Context(), []kv.Key{key(2)}))
@@ -184,11 +184,11 @@ func TestKeys(t *testing.T) {
 		if digits != 3 {
 			continue
 		}
-		// Of a block that is in two directories, both recorded, there is one key.
+		// A block that is in two directories, both recorded, is listed once.
 		all := in(o.Dirs[1:]...)
 		must(t, save(t, open(t, all), 0, keys(700)...))
 		lists(t, s, keys(700)...)
-		// Other files beside the blocks are none.
+		// Other files beside the blocks are not listed.
 		k := key(0).String()
 		must(t, os.MkdirAll(filepath.Join(o.Dirs[0], k[:3]), 0o775))
 		for _, name := range []string{"x", strings.ToUpper(k), k[:31], k + ".tmp"} {
@@ -198,7 +198,7 @@ func TestKeys(t *testing.T) {
 			_ = os.Remove(ucmPath(dir, key(0)))
 		}
 		lists(t, s, keys(700)[1:]...)
-		// All of a namespace is purged like this.
+		// A whole namespace is purged like this.
 		must(t, s.Delete(t.Context(), listed(t, s)))
 		lists(t, s)
 	}
@@ -243,8 +243,8 @@ func TestKeysEndsEarly(t *testing.T) {
 	}
 }
 
-// A block is saved and deleted at once, in one process or in two. In the end it is there
-// with its checksums, or it is not there.
+// A block is saved and deleted at the same time, in one process or in two. In the end it
+// is there with its checksums, or not there.
 func TestDeleteAgainstSave(t *testing.T) {
 	const blocks, rounds = 4, 60
 	dir := t.TempDir()
@@ -274,8 +274,8 @@ func TestDeleteAgainstSave(t *testing.T) {
 	}
 }
 
-// A process is killed while it deletes blocks. Those that it has reported as deleted are
-// gone, and every other one is whole and verified or not there.
+// A process is killed while it deletes blocks. Those that it reported as deleted are
+// gone. Every other one is whole and verified, or not there.
 func TestKilledWhileDeleting(t *testing.T) {
 	const groups = 400
 	dir := t.TempDir()

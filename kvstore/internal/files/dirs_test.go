@@ -34,12 +34,13 @@ func TestRefused(t *testing.T) {
 			t.Errorf("want an error that says %q, got %v", want, err)
 		}
 		if s != nil {
-			t.Errorf("%s: there is a store", want)
+			t.Errorf("%s: Open returned a store", want)
 		}
 	}
 }
 
-// Directories that this store, UCM's or a new file system made are taken.
+// Directories that have only what this store, UCM's or a new file system creates are
+// accepted.
 func TestAccepted(t *testing.T) {
 	for _, name := range []string{"abc", "data", "lost+found", ".kv3fs-sums"} {
 		dir := t.TempDir()
@@ -48,8 +49,8 @@ func TestAccepted(t *testing.T) {
 	}
 }
 
-// The error for a directory that was removed names it. When it is there again, everything
-// works as before.
+// The error for a directory that was removed names it. After it is created again,
+// everything works as before.
 func TestRemoved(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "kv")
 	s := open(t, in(dir))
@@ -92,7 +93,7 @@ func TestTooManyOpenFiles(t *testing.T) {
 	loads(t, s, key(300), 0)
 }
 
-// A user who may read but not write is told so, and what to do.
+// For a user who may read but not write, the error says so, and what to do.
 func TestNotWritable(t *testing.T) {
 	if os.Geteuid() == 0 {
 		t.Skip("root may write everywhere")

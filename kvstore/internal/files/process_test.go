@@ -21,8 +21,9 @@ const childEnv = "KV3FS_TEST_SAVES_TO"
 // deletes is the variant of a child that deletes groups in place of saving them.
 const deletes = 1 << 40
 
-// TestMain makes the test program, when it is told so, a process that saves or deletes
-// blocks in groups of four and prints the number of each group that was flushed.
+// TestMain turns the test program, if an environment variable says so, into a process
+// that saves or deletes blocks in groups of four and prints the number of each group
+// that was flushed.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(childEnv); dir != "" {
 		if err := child(dir); err != nil {
@@ -91,7 +92,7 @@ func start(t *testing.T, dir string, variant uint64, groups int) (*exec.Cmd, *bu
 	return cmd, bufio.NewScanner(out)
 }
 
-// The process is killed at any moment: what was flushed is there, verified, and nothing
+// A process is killed at any moment. What was flushed is there, verified, and nothing
 // else is wrong.
 func TestKilled(t *testing.T) {
 	dir := t.TempDir()

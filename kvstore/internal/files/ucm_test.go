@@ -44,7 +44,7 @@ func TestUCMReadsWhatIsWritten(t *testing.T) {
 		if err != nil || !bytes.Equal(raw, content(k, 0)) {
 			t.Errorf("%s: %v", k, err)
 		}
-		// Another user can get there.
+		// Another user can enter the directory.
 		info, err := os.Stat(filepath.Dir(ucmPath(dir, k)))
 		if err != nil || info.Mode()&0o055 != 0o055 {
 			t.Errorf("%v %v", info.Mode(), err)
@@ -104,7 +104,7 @@ func TestOtherSizes(t *testing.T) {
 		must(t, os.MkdirAll(filepath.Dir(ucmPath(dir, k)), 0o755))
 		must(t, strange(ucmPath(dir, k)))
 		if _, err := load(t, s, k); err != kv.ErrMiss || has(t, s, k) {
-			t.Errorf("something strange: %v", err)
+			t.Errorf("a file that is not a block: %v", err)
 		}
 	}
 	// A block of another size is not ours either if we had one under that key.
@@ -113,7 +113,7 @@ func TestOtherSizes(t *testing.T) {
 	other := open(t, o)
 	must(t, save(t, s, 0, key(2)))
 	must(t, os.Remove(ucmPath(dir, key(2))))
-	fresh := open(t, in(dir)) // s has it open
+	fresh := open(t, in(dir)) // s has the block open
 	task, err := other.Save(t.Context(), []kv.Shard{{Key: key(2), Buf: make([]byte, 1000)}})
 	must(t, err)
 	must(t, task.Wait(t.Context()))
@@ -172,8 +172,8 @@ func TestUseShowsInTime(t *testing.T) {
 	}
 }
 
-// A Save of blocks that are there is done at once, and its slice is the caller's again,
-// however far the store has come in going through it.
+// A Save of blocks that are there may be done at once. Its slice then belongs to the
+// caller, even if the store has not gone through all of it.
 func TestDumpOfWhatIsThere(t *testing.T) {
 	s := open(t, in(t.TempDir()))
 	all := keys(50)

@@ -131,7 +131,7 @@ func ucmWrites(t testing.TB, dir string, k kv.Key, raw []byte) {
 	must(t, os.Rename(path+".tmp", path))
 }
 
-// eventually waits for what a store does by itself.
+// eventually polls until is returns true.
 func eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
 	for patience := time.Now().Add(30 * time.Second); !is(); time.Sleep(time.Millisecond) {

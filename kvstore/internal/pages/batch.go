@@ -30,12 +30,12 @@ func (s *Store) enter(ctx context.Context) (_ context.Context, leave func(), err
 // errLate is the cause of a context that has ended because of the timeout.
 var errLate = fmt.Errorf("%w", kv.ErrTimeout)
 
-// until returns a context that bounds all waits that use it, together.
+// until returns a context that bounds the total of all waits that use it.
 func until(ctx context.Context, latest time.Time) (context.Context, context.CancelFunc) {
 	return context.WithDeadlineCause(ctx, latest, errLate)
 }
 
-// inTime is until for the store's timeout, from now on.
+// inTime is until for the store's timeout, counted from now.
 func (s *Store) inTime(ctx context.Context) (context.Context, context.CancelFunc) {
 	return until(ctx, time.Now().Add(s.o.Timeout))
 }
@@ -71,8 +71,8 @@ type arrivals struct {
 	workers sync.WaitGroup
 }
 
-// newArrivals starts the goroutines. At most so many arrivals may be unhandled at a time.
-// close stops the goroutines.
+// newArrivals starts the goroutines; close stops them. At most most arrivals may be
+// unhandled at a time.
 func newArrivals(most, workers int, handle func(arrival)) *arrivals {
 	a := &arrivals{ended: make(chan arrival, most)}
 	for range min(workers, most) {
@@ -85,7 +85,7 @@ func newArrivals(most, workers int, handle func(arrival)) *arrivals {
 	return a
 }
 
-// op returns a move whose end arrives.
+// op returns a move whose end becomes an arrival.
 func (a *arrivals) op(of int, op transfer.Op) transfer.Op {
 	wanted := len(op.Buf)
 	op.Done = func(n int, err error) {

@@ -18,8 +18,8 @@ type confirmation struct {
 	done  func(error)
 }
 
-// confirmer confirms pages. All that come while one request is under way go into the next
-// one together. Its goroutine runs while there is something to confirm; the store's group
+// confirmer confirms pages. All that are added while one request is under way share the
+// next one. Its goroutine runs while there is something to confirm; the store's group
 // waits for it.
 type confirmer struct {
 	store *Store
@@ -61,8 +61,8 @@ func (c *confirmer) confirm(some []confirmation) {
 	for i, one := range some {
 		keys[i], pages[i] = one.key, one.page.number
 	}
-	// Close does not cancel it: blocks that are written are worth keeping. The first in
-	// line waits for at most one timeout besides its own.
+	// Close does not cancel it: blocks that are written are worth keeping. The first of
+	// them waits for at most one timeout besides its own.
 	ctx, done := until(context.Background(), some[len(some)-1].until)
 	defer done()
 	err := c.store.service.confirm(ctx, keys, pages)

@@ -11,8 +11,8 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 )
 
-// A damaged block that cannot be deleted is in the way of the next Save, so it is no miss.
-// All of its shards get the same error.
+// A damaged block that cannot be deleted blocks the next Save, so the error is not a
+// miss. All of its shards get the same error.
 func TestDamageThatCannotBeDeleted(t *testing.T) {
 	h := newHost(t, pageservice.Options{})
 	var refuses atomic.Bool
@@ -69,14 +69,14 @@ func TestGarbageOfAnother(t *testing.T) {
 		}
 	}
 	if got := s.Stats().QuarantinedBlocks; got != 2 {
-		t.Errorf("%d blocks are out of the way", got)
+		t.Errorf("%d blocks were quarantined", got)
 	}
 	stored(t, s, keysOf(10, 2)...)
 	there(t, s, append(keysOf(0, 4), keysOf(10, 2)...)...)
 }
 
-// The file is cut short while it is open: what was behind the end is a miss, and can be
-// saved again.
+// The file is cut short while it is open. Blocks beyond the new end are misses and can
+// be saved again.
 func TestTheFileIsCutShort(t *testing.T) {
 	for name, direct := range map[string]bool{"buffered": false, "direct": true} {
 		t.Run(name, func(t *testing.T) {

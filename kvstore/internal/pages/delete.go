@@ -7,8 +7,9 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 )
 
-// Delete makes the service delete keys, durably. Their pages are quarantined until nobody
-// can be reading them any more. A Save that is under way may confirm its block afterwards.
+// Delete makes the service delete keys, durably. Their pages are quarantined until no
+// client can still be reading them. A Save that is under way may confirm its block
+// afterwards.
 func (s *Store) Delete(ctx context.Context, keys []kv.Key) error {
 	ctx, leave, err := s.enter(ctx)
 	if err != nil {

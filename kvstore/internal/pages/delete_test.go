@@ -59,7 +59,7 @@ func TestDelete(t *testing.T) {
 	stored(t, s, keysOf(10, 10)...)
 	there(t, other, keysOf(0, 20)...)
 
-	// What was deleted stays so, whatever becomes of the service.
+	// What was deleted stays deleted after the service restarts.
 	if err := s.Delete(t.Context(), keysOf(0, 5)); err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +70,7 @@ func TestDelete(t *testing.T) {
 	}
 }
 
-// A block that is not whole is not listed, and saving it goes on after a Delete.
+// An unfinished block is not listed, and its save goes on after a Delete.
 func TestDeleteDuringASave(t *testing.T) {
 	h := newHost(t, pageservice.Options{})
 	s := mustOpen(t, h.options(t.TempDir(), 100))
@@ -95,7 +95,7 @@ func TestDeleteDuringASave(t *testing.T) {
 	there(t, s, key(0))
 }
 
-// More keys than one answer of the service has.
+// Keys yields more keys than one answer of the service holds.
 func TestKeysOfALargeFile(t *testing.T) {
 	const blocks = listed + 100
 	h := newHost(t, pageservice.Options{})
@@ -128,7 +128,8 @@ func TestKeysOfALargeFile(t *testing.T) {
 	}
 }
 
-// Without a service, or with one that has lost its index, or closed.
+// Delete and Keys fail without a service and after Close. A service that has lost its
+// index lists nothing.
 func TestDeleteAndKeysFail(t *testing.T) {
 	h := newHost(t, pageservice.Options{})
 	o := h.options(t.TempDir(), 100)
@@ -157,7 +158,7 @@ func TestDeleteAndKeysFail(t *testing.T) {
 	}
 	h.start()
 	if got := listedKeys(t, s); len(got) > 0 {
-		t.Errorf("listed by a service that has lost everything: %s", got)
+		t.Errorf("listed by a service that has lost its index: %s", got)
 	}
 	if err := s.Delete(t.Context(), keysOf(0, 3)); err != nil {
 		t.Error(err)

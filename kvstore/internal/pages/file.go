@@ -33,8 +33,8 @@ func openFile(o *Options) (_ *os.File, l label, err error) {
 	return f, l, nil
 }
 
-// prepare labels an empty file, or checks the label. If several processes come at once, one
-// does it.
+// prepare labels an empty file, or checks the label. If several processes try at once,
+// one does it.
 func prepare(f *os.File, o *Options) (l label, err error) {
 	if err := lock(f, o.Timeout); err != nil {
 		return l, err
@@ -81,8 +81,8 @@ func lock(f *os.File, timeout time.Duration) error {
 	}
 }
 
-// newFile gives a file its size and then its label. A file that was left in between counts
-// as new.
+// newFile gives a file its size and then its label. A file without a label, left by an
+// interrupted creation, counts as new.
 func newFile(f *os.File, sizeBytes int64, o *Options) (l label, err error) {
 	if o.CapacityBytes != 0 {
 		sizeBytes = o.CapacityBytes + labelBytes
@@ -90,7 +90,7 @@ func newFile(f *os.File, sizeBytes int64, o *Options) (l label, err error) {
 	l = label{rank: o.Rank, namespace: o.Namespace, layout: o.Layout, strideBytes: strideOf(o.Layout)}
 	l.pages = min((sizeBytes-labelBytes)/l.strideBytes, maxPages)
 	if l.pages < 1 {
-		return l, fmt.Errorf("it has no room for a page of %d bytes: raise the capacity, which is %d bytes", l.strideBytes, max(0, sizeBytes-labelBytes))
+		return l, fmt.Errorf("it has no space for a page of %d bytes: raise the capacity, which is %d bytes", l.strideBytes, max(0, sizeBytes-labelBytes))
 	}
 	_, _ = rand.Read(l.id[:]) // never fails
 	err = unix.Fallocate(int(f.Fd()), 0, 0, l.sizeBytes())

@@ -78,7 +78,7 @@ func (h *host) stop() {
 
 func (h *host) url() string { return "http://" + h.address }
 
-// hosts gives each directory a service for as long as the test lasts.
+// hosts gives each directory a service until the test ends.
 type hosts struct {
 	mu  sync.Mutex
 	all map[string]*host
@@ -96,7 +96,7 @@ func (h *hosts) at(t testing.TB, dir string) *host {
 	return h.all[dir]
 }
 
-// options returns the options of a store with so many pages.
+// options returns the options of a store with this many pages.
 func (h *host) options(dir string, numPages int64) Options {
 	return Options{
 		URL: h.url(), File: filepath.Join(dir, "pages"), Layout: layout, Namespace: namespace,

@@ -37,7 +37,8 @@ func TestChild(t *testing.T) {
 	}
 }
 
-// What was settled before a kill -9 is there after it, and nothing half-written is.
+// Blocks that were settled before a kill -9 are there after it. Half-written ones are
+// not.
 func TestKilled(t *testing.T) {
 	h := newHost(t, pageservice.Options{})
 	o := h.options(t.TempDir(), 4000)
@@ -64,7 +65,7 @@ func TestKilled(t *testing.T) {
 		for n := 0; n < 3+5*round && lines.Scan(); n++ {
 			first, err := strconv.Atoi(lines.Text())
 			if err != nil {
-				t.Fatalf("the child says %q", lines.Text())
+				t.Fatalf("the child printed %q", lines.Text())
 			}
 			settled = max(settled, first)
 		}
@@ -76,7 +77,7 @@ func TestKilled(t *testing.T) {
 				settled = max(settled, first)
 			}
 		}
-		_ = child.Wait() // it says that it was killed
+		_ = child.Wait() // its error says that it was killed
 		s := mustOpen(t, o)
 		there(t, s, keysOf(0, settled+4)...)
 		for i, found := range lookup(t, s, keysOf(1_000_000, settled+100)...) {

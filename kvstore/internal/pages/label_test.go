@@ -24,7 +24,7 @@ func TestEveryBitOfALabelCounts(t *testing.T) {
 	for bit := range len(raw) * 8 {
 		raw[bit/8] ^= 1 << (bit % 8)
 		if _, err := decodeLabel(raw); err == nil {
-			t.Fatalf("bit %d flipped, and the label is taken", bit)
+			t.Fatalf("bit %d flipped, and the label is accepted", bit)
 		}
 		raw[bit/8] ^= 1 << (bit % 8)
 	}

@@ -63,7 +63,8 @@ func TestStoreOnAMount(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	// The suite's directories are stood in for by one on the mount, emptied for each.
+	// One directory on the mount serves as all of the suite's directories. It is emptied
+	// for each.
 	var services hosts
 	latest, onMount := "", filepath.Join(d.Mount, "suite")
 	storesuite.Run(t, storesuite.Subject{
@@ -119,8 +120,8 @@ func (m *mount) start(t *testing.T) {
 	}
 }
 
-// A daemon is killed and replaced: what was confirmed is there, and new blocks can be
-// saved, without opening the store again.
+// A daemon is killed and replaced. Confirmed blocks are there, and new blocks can be
+// saved without opening the store again.
 func TestTheMountIsReplaced(t *testing.T) {
 	program := daemonBinary(t)
 	for name, engine := range map[string]func(testing.TB, string) transfer.Engine{
@@ -154,7 +155,7 @@ func TestTheMountIsReplaced(t *testing.T) {
 				}
 			}
 			m.start(t)
-			for errors.Join(load(t, s, key(0))...) != nil { // until it is noticed
+			for errors.Join(load(t, s, key(0))...) != nil { // until the store notices the new daemon
 				if t.Context().Err() != nil {
 					t.Fatal("never")
 				}

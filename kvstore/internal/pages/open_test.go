@@ -75,13 +75,13 @@ func TestOpenRefuses(t *testing.T) {
 			s, err := Open(o)
 			if err == nil {
 				s.Close()
-				t.Fatal("it was opened")
+				t.Fatal("Open succeeded")
 			}
 			if !strings.Contains(err.Error(), c.says) {
 				t.Errorf("%q does not say %q", err, c.says)
 			}
 			if after, _ := os.ReadFile(o.File); !slices.Equal(before, after) {
-				t.Error("and the file was changed")
+				t.Error("Open changed the file")
 			}
 		})
 	}
@@ -152,7 +152,7 @@ func TestOpenTakesAFileOfZeros(t *testing.T) {
 	}
 }
 
-// Keys of a file that is no more are not found in the one that takes its place.
+// Keys of a file that was removed are not found in the one that takes its place.
 func TestAFileThatIsMadeAnewIsEmpty(t *testing.T) {
 	h := newHost(t, pageservice.Options{})
 	o := h.options(t.TempDir(), 8)
@@ -173,7 +173,7 @@ func TestAFileThatIsMadeAnewIsEmpty(t *testing.T) {
 	}
 }
 
-// Where a file is opened anew, it is the one that was there before.
+// openAgain opens the file that was open before, and no other.
 func TestOpenAgainTakesNoOther(t *testing.T) {
 	h := newHost(t, pageservice.Options{})
 	o := h.options(t.TempDir(), 8)
@@ -187,10 +187,10 @@ func TestOpenAgainTakesNoOther(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := openAgain(&o, s.label); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("of one that is gone: %v", err)
+		t.Errorf("a file that is gone: %v", err)
 	}
 	mustOpen(t, o)
 	if _, err := openAgain(&o, s.label); err == nil || !strings.Contains(err.Error(), "taken its place") {
-		t.Errorf("of one that was made anew: %v", err)
+		t.Errorf("a file that was made anew: %v", err)
 	}
 }

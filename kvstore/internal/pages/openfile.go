@@ -15,8 +15,8 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/internal/workerpool"
 )
 
-// pageFile keeps the page file open for batches to use. When what is behind it is gone,
-// as after a daemon was replaced, the next batch opens it again.
+// pageFile keeps the page file open for batches to use. When the open file has become
+// useless, as after a daemon was replaced, the next batch opens it again.
 type pageFile struct {
 	open  func() (transfer.File, error)
 	opens *workerpool.Pool // of one: a file system may hang
@@ -26,10 +26,10 @@ type pageFile struct {
 	closed bool
 }
 
-// handle is the file as it was opened once.
+// handle is one opening of the file.
 type handle struct {
 	file  transfer.File
-	users int // the pageFile is one of them while it has it
+	users int // the pageFile is one of them while it keeps the handle
 }
 
 func newPageFile(file transfer.File, open func() (transfer.File, error), timeout time.Duration) *pageFile {
@@ -97,7 +97,8 @@ func (p *pageFile) renew() error {
 	return nil
 }
 
-// dropIfGone gives up the file if the error of a move says that it has become useless.
+// dropIfGone makes the next batch open the file again if the error of a move says that
+// it has become useless.
 func (p *pageFile) dropIfGone(h *handle, err error) {
 	if !gone(err) {
 		return

@@ -8,11 +8,12 @@
 // protocol a key is present when every rank has confirmed it, a reservation is all or
 // nothing, and nothing can be deleted. Keys uses the routes of the command line.
 //
-// The service's names keep apart what must not meet. /ns/NAME is made of the fingerprint
-// and the layout, so two models share no keys. The pool, which the protocol calls
-// namespace, is the file's own number, so no page number is ever used on another file.
-// Behind each block, its page has a record (package blockhead) of what it is. The record
-// decides whether a page that was read is the block; the service only says where to look.
+// The service's names keep apart what must not be mixed. /ns/NAME is made of the
+// fingerprint and the layout, so two models share no keys. The pool, which the protocol
+// calls namespace, is the file's own number, so no page number is ever used on another
+// file. Behind each block, its page has a record (package blockhead) of what it is. The
+// record decides whether a page that was read is the block; the service only says where
+// to look.
 package pages
 
 import (
@@ -48,7 +49,7 @@ type Options struct {
 	Rank int
 
 	// CapacityBytes is the size of a file that is created; a rest below a whole page is
-	// not used. 0: the size of the file that is there.
+	// not used. 0: the size of the existing file.
 	CapacityBytes int64
 
 	// DirectIO moves data past the page cache if that is possible.

@@ -18,8 +18,8 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/internal/transfer/posix"
 )
 
-// A service that hangs costs a batch one timeout: of the requests that it would send, it
-// sends one.
+// A service that hangs costs a batch one timeout: the batch sends only the first of its
+// requests.
 func TestAServiceThatHangsIsAskedOnce(t *testing.T) {
 	h := newHost(t, pageservice.Options{})
 	var hangs atomic.Bool
@@ -30,7 +30,7 @@ func TestAServiceThatHangsIsAskedOnce(t *testing.T) {
 			return
 		}
 		asked.Add(1)
-		_, _ = io.Copy(io.Discard, r.Body) // or the server does not notice that the client has gone
+		_, _ = io.Copy(io.Discard, r.Body) // otherwise the server does not notice that the client has gone
 		<-r.Context().Done()
 	})
 	o := h.options(t.TempDir(), 2000)
@@ -65,7 +65,7 @@ func TestAServiceThatHangsIsAskedOnce(t *testing.T) {
 	there(t, s, key(0), key(1))
 }
 
-// A batch learns only once that there is no page for its shards.
+// A batch asks only once for pages that the service does not have.
 func TestAFullServiceIsAskedOnce(t *testing.T) {
 	h := newHost(t, pageservice.Options{})
 	var asked atomic.Int64
@@ -151,7 +151,7 @@ func TestTheDiskIsFull(t *testing.T) {
 	}
 }
 
-// clock is an engine that notes by when writes have to begin.
+// clock is an engine that records by when writes have to begin.
 type clock struct {
 	transfer.Engine
 	mu sync.Mutex
@@ -167,7 +167,8 @@ func (c *clock) Do(ctx context.Context, ops []transfer.Op) {
 	c.Engine.Do(ctx, ops)
 }
 
-// Each block has the time of its own reservation, whatever else is in the batch.
+// Each block has the time of its own reservation, whatever other blocks are in the
+// batch.
 func TestAnOldBlockHurriesNoOther(t *testing.T) {
 	c := &clock{Engine: posix.New(posix.Options{}), at: map[int64]time.Time{}}
 	o := newHost(t, pageservice.Options{}).options(t.TempDir(), 20)

@@ -13,8 +13,8 @@ import (
 type page struct {
 	number int64
 
-	// Writes may begin until writeBy: they have ended, then, before the service can give
-	// the page to another block. The reservation lasts until confirmBy.
+	// Writes may begin until writeBy: then they end before the service can give the page
+	// to another block. The reservation lasts until confirmBy.
 	writeBy, confirmBy time.Time
 }
 
@@ -89,10 +89,10 @@ func (s *Store) answerPresent(ctx context.Context, mine map[kv.Key]*reservation,
 	return absent
 }
 
-// announce wakes those that wait for a reservation.
+// announce wakes the batches that wait for a reservation.
 func (s *Store) announce(key kv.Key, b *reservation) {
 	if b.page == nil {
-		s.forget(key, b) // it is true only for those that wait already
+		s.forget(key, b) // the answer counts only for those that wait already
 	}
 	close(b.made)
 }
@@ -106,7 +106,7 @@ func (s *Store) newPage(number int64, asked time.Time) *page {
 	}
 }
 
-// forget drops a reservation. That of a page that no block has taken ends at the service by
+// forget drops a reservation. If no block has taken its page, it ends at the service by
 // itself, no later than if it were released.
 func (s *Store) forget(key kv.Key, b *reservation) {
 	s.mu.Lock()
@@ -172,7 +172,7 @@ func (s *Store) finish(b *block) {
 	s.blocks.Finish(b)
 }
 
-// sweep drops the blocks that have had no new shard for so long.
+// sweep drops the blocks that have had no new shard for idle.
 func (s *Store) sweep(idle time.Duration) {
 	for _, b := range s.blocks.Expire(idle) {
 		s.drop(b)

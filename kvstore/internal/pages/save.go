@@ -14,8 +14,8 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/internal/transfer"
 )
 
-// Save implements kv.Store. It reserves a page for each block and writes the shards as they
-// come, and then the record. When the service has confirmed the page, the last shard is
+// Save implements kv.Store. It reserves a page for each block and writes the shards as
+// they come, then the record. When the service has confirmed the page, the last shard is
 // settled: before that the block is nowhere, and from then on it outlives this process.
 func (s *Store) Save(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
 	return s.begin(ctx, batch.Save, shards, s.save)
@@ -82,7 +82,7 @@ func (s *Store) save(b *batch.Batch, shards []kv.Shard) {
 	}
 }
 
-// wait goes on with shards that other batches have finished with, until all are settled.
+// wait takes up shards that other batches have finished with, until all are settled.
 func (d *saving) wait() {
 	ended := d.patience.Done()
 	for {
@@ -116,7 +116,7 @@ func (d *saving) enterAgain(free []int) {
 	d.enter(still)
 }
 
-// enter finds out which shards are to be written by this batch, and begins to write them.
+// enter decides which shards this batch writes, and begins to write them.
 func (d *saving) enter(some []int) {
 	d.reserve(some)
 	type row struct { // writes that must begin by the same time
@@ -238,7 +238,8 @@ func (d *saving) arrive(a arrival) {
 		d.Settle(a.of, nil)
 		return
 	}
-	// The batch's own context does not cancel it: other batches have written shards, too.
+	// The batch's own context does not cancel the record: other batches have written
+	// shards, too.
 	ctx, cancel := context.WithDeadline(context.Background(), b.Payload.writeBy)
 	r := &recording{s.recordOf(b.Key, b.Sums), cancel}
 	d.records[a.of] = r
@@ -248,7 +249,7 @@ func (d *saving) arrive(a arrival) {
 	})})
 }
 
-// recorded goes on with a block whose record is written.
+// recorded confirms a block whose record is written.
 func (d *saving) recorded(i int, err error) {
 	s, b, r := d.store, d.blocks[i], d.records[i]
 	r.cancel()

@@ -90,7 +90,7 @@ func newService(o *Options, l label) (*service, error) {
 
 func (c *service) close() { c.http.CloseIdleConnections() }
 
-// patience says how long a request is repeated while the service is away or busy.
+// patience says whether a request is repeated while the service is away or busy.
 type patience bool
 
 const (
@@ -156,8 +156,8 @@ type refused struct {
 
 func (r *refused) Error() string { return fmt.Sprintf("%s (%d)", r.detail, r.status) }
 
-// worthAnother reports whether the same request may succeed soon. All of ours may be sent
-// twice: the second reservation of a key ends by itself.
+// worthAnother reports whether the same request may succeed soon. Every request of ours
+// may be sent twice: the second reservation of a key ends by itself.
 func worthAnother(err error) bool {
 	var r *refused
 	if errors.As(err, &r) {
@@ -166,7 +166,7 @@ func worthAnother(err error) bool {
 	return !errors.Is(err, errUnknown) && !errors.Is(err, errNonsense)
 }
 
-// errNonsense says that what answers is no page service.
+// errNonsense says that a server answered that is not a page service.
 var errNonsense = errors.New("the answer is not that of a page service")
 
 func (c *service) once(ctx context.Context, route string, body []byte, answer any) error {

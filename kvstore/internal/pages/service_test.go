@@ -19,7 +19,7 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 )
 
-// stored saves blocks, which must work.
+// stored saves blocks, which must succeed.
 func stored(t *testing.T, s *Store, keys ...kv.Key) {
 	t.Helper()
 	if err := errors.Join(save(t, s, keys...)...); err != nil {
@@ -27,7 +27,7 @@ func stored(t *testing.T, s *Store, keys ...kv.Key) {
 	}
 }
 
-// there loads blocks, which must work.
+// there loads blocks, which must succeed.
 func there(t *testing.T, s *Store, keys ...kv.Key) {
 	t.Helper()
 	for i, found := range lookup(t, s, keys...) {
@@ -51,7 +51,7 @@ func TestTheServiceRestarts(t *testing.T) {
 	}
 }
 
-// A Save waits for a service that comes back.
+// A Save waits for a service that restarts.
 func TestASaveOutlivesARestart(t *testing.T) {
 	h := newHost(t, pageservice.Options{})
 	s := mustOpen(t, h.options(t.TempDir(), 200))
@@ -71,7 +71,7 @@ func TestASaveOutlivesARestart(t *testing.T) {
 	there(t, s, keysOf(0, 20)...)
 }
 
-// While the service is away every call ends soon, with an error that is no miss.
+// While the service is away every call ends soon, with an error that is not a miss.
 func TestTheServiceIsAway(t *testing.T) {
 	h := newHost(t, pageservice.Options{})
 	o := h.options(t.TempDir(), 200)
@@ -104,8 +104,8 @@ func TestTheServiceIsAway(t *testing.T) {
 	stored(t, s, key(1))
 }
 
-// The rank is registered again with a service that has lost its index, and what is in the
-// file is overwritten in time.
+// The store registers the rank again with a service that has lost its index. The old
+// blocks in the file are overwritten in time.
 func TestTheServiceHasLostItsIndex(t *testing.T) {
 	h := newHost(t, pageservice.Options{})
 	s := mustOpen(t, h.options(t.TempDir(), 40))
@@ -136,8 +136,8 @@ func TestTheServiceHasLostItsIndex(t *testing.T) {
 	there(t, s, key(99))
 }
 
-// Between reservation and confirmation the index is lost: the blocks are not there, and no
-// shard is settled as if they were.
+// The index is lost between reservation and confirmation. The blocks are not there, and
+// no shard is settled as if they were.
 func TestTheIndexIsLostDuringASave(t *testing.T) {
 	h := newHost(t, pageservice.Options{})
 	s := mustOpen(t, h.options(t.TempDir(), 40))
@@ -162,7 +162,7 @@ func TestTheIndexIsLostDuringASave(t *testing.T) {
 	there(t, s, key(0))
 }
 
-// middle puts a test's handler before the service.
+// middle puts a test's hook in front of the service.
 func middle(h *host, hook func(route string, w http.ResponseWriter, r *http.Request, next http.Handler)) {
 	h.stop()
 	h.wrap = func(next http.Handler) http.Handler {
@@ -256,7 +256,7 @@ func TestStrangeAnswers(t *testing.T) {
 	}
 }
 
-// A batch of many blocks sends few requests, and layer by layer no more than all at once.
+// A batch of many blocks sends few requests, layer by layer as few as block by block.
 func TestRequestsAreFew(t *testing.T) {
 	h := newHost(t, pageservice.Options{})
 	var mu sync.Mutex
@@ -300,8 +300,8 @@ func TestRequestsAreFew(t *testing.T) {
 	t.Logf("%v", asked)
 }
 
-// Requests and answers of several stores on one file get lost: what was settled is there,
-// and what is loaded is right.
+// Requests and answers of several stores on one file get lost. What was settled is
+// there, and what is loaded is right.
 func TestRequestsFailAtRandom(t *testing.T) {
 	h := newHost(t, pageservice.Options{})
 	var trouble atomic.Bool

@@ -81,8 +81,8 @@ func TestEviction(t *testing.T) {
 	there(t, s, keysOf(50, 10)...)
 }
 
-// The service gives pages away while they are read or written. What is returned is right
-// all the same, because the records decide, not the leases.
+// The service gives pages to other blocks while they are read or written. What is loaded
+// is still right, because the records decide, not the leases.
 func TestPagesAreTakenAway(t *testing.T) {
 	const short = time.Millisecond
 	// Reserved long enough for a slow machine to write anything at all.
@@ -149,8 +149,8 @@ func TestAfterTheLease(t *testing.T) {
 	there(t, mustOpen(t, o), key(0))
 }
 
-// A block whose shards come too slowly is dropped by the first shard that comes too late:
-// the page may belong to another block by then. The next batch begins it again.
+// The first shard that comes after the reservation drops its block: the page may belong
+// to another block by then. The next batch begins it again.
 func TestTooSlow(t *testing.T) {
 	h := newHost(t, pageservice.Options{})
 	s := mustOpen(t, h.options(t.TempDir(), 20))
@@ -205,11 +205,11 @@ func (h *held) Do(ctx context.Context, ops []transfer.Op) {
 	}
 }
 
-// A page is given to another block after it was located and before it is read. It is a
-// miss, whether the data, the record or both are the other block's.
+// A page is given to another block after it was located and before it is read. The load
+// is a miss, whether the data, the record or both are the other block's.
 func TestAPageIsRewrittenBeforeItIsRead(t *testing.T) {
 	const short = time.Millisecond
-	small := kv.Layout{BlockBytes: 1024, ShardBytes: 512} // so that a read's length tells what it is of
+	small := kv.Layout{BlockBytes: 1024, ShardBytes: 512} // so that a read's length tells shards from records
 	for name, which := range map[string]func(int) bool{
 		"data":   func(n int) bool { return n == 512 },
 		"record": func(n int) bool { return n != 512 },

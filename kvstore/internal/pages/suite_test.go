@@ -33,8 +33,8 @@ func TestStore(t *testing.T) {
 	}
 }
 
-// damage changes some of the file behind its label: where pages are in use, that is at
-// its beginning.
+// damage changes some of the file behind its label, near the beginning, where pages are
+// in use.
 func damage(t testing.TB, dir string, seed uint64) {
 	t.Helper()
 	f, err := os.OpenFile(filepath.Join(dir, "pages"), os.O_RDWR, 0)
@@ -60,12 +60,12 @@ func damage(t testing.TB, dir string, seed uint64) {
 		for range 1 + rng.IntN(4) {
 			used[rng.IntN(len(used))] ^= 1 << rng.IntN(8)
 		}
-	case 1: // two pages change places, as if the file had been put together wrongly
+	case 1: // two pages are swapped
 		a, b := rng.Int64N(6), 6+rng.Int64N(6)
 		one := append([]byte(nil), used[a*l.strideBytes:(a+1)*l.strideBytes]...)
 		copy(used[a*l.strideBytes:(a+1)*l.strideBytes], used[b*l.strideBytes:(b+1)*l.strideBytes])
 		copy(used[b*l.strideBytes:], one)
-	case 2: // blocks of the disk that never arrived
+	case 2: // disk blocks that were never written
 		at := rng.IntN(len(used)/4096) * 4096
 		clear(used[at:min(len(used), at+4096*(1+rng.IntN(3)))])
 	case 3: // a record of one page behind the data of another

@@ -190,8 +190,8 @@ func TestOnAMount(t *testing.T) {
 	})
 }
 
-// The daemon is killed and another one comes: loads fail while there is none, and
-// work again, also of what was open.
+// The daemon is killed and another one takes its place. Loads fail while there is none
+// and work again afterwards, also of blocks that were open.
 func TestDaemonReplaced(t *testing.T) {
 	for _, passthrough := range []string{"auto", "off"} {
 		t.Run("passthrough "+passthrough, func(t *testing.T) { daemonReplaced(t, daemontest.Serve(t, "--passthrough", passthrough)) })

@@ -10,7 +10,7 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/internal/ucmtest"
 )
 
-// One mount stands in for the suite's directories. It is emptied for each.
+// One mount serves as all of the suite's directories. It is emptied for each.
 func TestSuite(t *testing.T) {
 	d := daemontest.Serve(t)
 	latest := ""

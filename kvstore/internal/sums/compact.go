@@ -82,8 +82,8 @@ func (ls *Logs) rewrite(old, next *log, path string, alive func(kv.Key) bool) er
 	return err
 }
 
-// copy appends to a log those records of another, from an offset on, that are still of
-// use. It returns where the last one ends.
+// copy appends to a log the records of another, from an offset on, that are still
+// needed. It returns where the last one ends.
 func (ls *Logs) copy(from, to *log, offset int64, alive func(kv.Key) bool) (end int64, err error) {
 	reader := log{f: from.f, end: offset}
 	left := map[uint64]struct{}{} // stamps of void records that are not copied
@@ -101,7 +101,8 @@ func (ls *Logs) copy(from, to *log, offset int64, alive func(kv.Key) bool) (end 
 		ls.mu.RUnlock()
 		switch {
 		case r.forget:
-			// It is needed for a record that is in another log or that was copied.
+			// The void record is needed for one that is in another log or that was
+			// copied.
 			if _, done := left[r.stamp]; !done {
 				pending = r.append(pending)
 			}

@@ -22,8 +22,8 @@ type Finding struct {
 	Others []int64
 }
 
-// Find returns what is recorded of a block that was visible at a time. What was recorded
-// before that time is found; later records may be.
+// Find returns what is recorded of a block that was visible at a time. It finds every
+// record from before that time, and perhaps later ones.
 func (ls *Logs) Find(key kv.Key, visible time.Time) (found Finding, err error) {
 	err = ls.retrying(func() error {
 		found, err = ls.look(key)
@@ -52,8 +52,8 @@ func (ls *Logs) again(key kv.Key, visible time.Time) (Finding, error) {
 	return ls.look(key)
 }
 
-// catchUp reads the logs as they were at that time or later. A caller that has waited for
-// another one to do so does not do it again.
+// catchUp reads the logs as they were at that time or later. A caller that waited while
+// another one did so does not do it again.
 func (ls *Logs) catchUp(since time.Time) error {
 	ls.mu.RLock()
 	current := !ls.asOf.Before(since)

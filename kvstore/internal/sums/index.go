@@ -20,7 +20,7 @@ type entry struct {
 	shape uint16
 }
 
-// index holds what all logs say.
+// index holds the records of all logs.
 type index struct {
 	shapes    []Shape
 	first     map[kv.Key]entry
@@ -80,7 +80,7 @@ func (x *index) add(r *record, log uint16, at int64) {
 	x.set(r.key, append(x.entries(r.key), e))
 }
 
-// drop removes everything that one log said.
+// drop removes all records of one log.
 func (x *index) drop(log uint16) {
 	for key := range maps.Clone(x.more) {
 		x.set(key, slices.DeleteFunc(x.entries(key), func(e entry) bool { return e.log == log }))

@@ -4,9 +4,10 @@
 // before it can be seen. Logs may be missing or lost at any time: blocks are then
 // unverified, and nothing else is wrong.
 //
-// A process owns one log, by flock, and reads those of the others. The log of a process
-// that has gone goes to the next one that wants a log. A record is valid until it is made
-// void by another record, in whatever log that is and in whatever order the two are read.
+// A process owns one log, by flock, and reads those of the others. When a process has
+// ended, the next one that wants a log takes over its log. A record is valid until
+// another record makes it void, whichever log that is in and whichever of the two is
+// read first.
 package sums
 
 import (
@@ -52,10 +53,10 @@ type Logs struct {
 	own     uint16
 	logs    []*log // nil where one is gone
 	index   index
-	asOf    time.Time // the logs have been read as they were then, or later
+	asOf    time.Time // everything that was in the logs then has been read
 	settled int64     // bytes of own after it was last compacted
 	closed  bool
-	renewed int // how often the file system was found to be replaced
+	renewed int // how often the logs were opened again
 }
 
 // Open opens the logs of the directory root. Blocks that are recorded have that shape.
@@ -89,7 +90,7 @@ func (ls *Logs) load() error {
 	return ls.refresh(time.Now())
 }
 
-// acquire takes over a log without an owner, or makes one.
+// acquire takes over a log without an owner, or creates one.
 func (ls *Logs) acquire() (*log, error) {
 	host, err := hostName()
 	if err != nil {
@@ -283,7 +284,7 @@ func (ls *Logs) Touch() error {
 	return os.Chtimes(filepath.Join(ls.dir, own.name), time.Time{}, time.Now())
 }
 
-// Close closes all logs. This process's own is free for another process then.
+// Close closes all logs. Another process can then take over this process's own.
 func (ls *Logs) Close() error {
 	ls.writing.Lock()
 	defer ls.writing.Unlock()

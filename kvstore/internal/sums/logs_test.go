@@ -59,8 +59,8 @@ func logsIn(t *testing.T, root string) []string {
 	return names
 }
 
-// Two processes with a log each read what the other one writes, and so does a third one
-// after both have gone.
+// Two processes with a log each read what the other one writes. A third process reads
+// both logs after both have ended.
 func TestLogsAreShared(t *testing.T) {
 	root := t.TempDir()
 	a, b := openLogs(t, root, ours), openLogs(t, root, ours)
@@ -108,8 +108,7 @@ func TestRecordingAgainCostsNothing(t *testing.T) {
 	}
 }
 
-// What was made void stays void, and what is recorded later counts, whichever log is read
-// first.
+// Void records stay void, and later records count, whichever log is read first.
 func TestForget(t *testing.T) {
 	root := t.TempDir()
 	a, b := openLogs(t, root, ours), openLogs(t, root, ours)
@@ -212,8 +211,8 @@ func TestCompact(t *testing.T) {
 	}
 }
 
-// What was recorded and forgotten leaves nothing behind, unless the record is in another
-// log.
+// Compaction removes records that were forgotten, with what forgot them, unless the
+// record is in another log.
 func TestCompactForgets(t *testing.T) {
 	root := t.TempDir()
 	a, b := openLogs(t, root, ours), openLogs(t, root, ours)
@@ -256,7 +255,7 @@ func TestForgetOfOneNamespace(t *testing.T) {
 	}
 }
 
-// A log of a host that is gone for a day is inherited by one process; one that is
+// One process inherits the log of a host that has been gone for a day. A log that is
 // touched is left alone.
 func TestOtherHosts(t *testing.T) {
 	root := t.TempDir()
@@ -311,7 +310,7 @@ func TestNoDirectory(t *testing.T) {
 	root := t.TempDir()
 	do(t, os.WriteFile(filepath.Join(root, DirName), nil, 0o600))
 	if _, err := Open(root, ours); err == nil {
-		t.Error("a file is taken for the directory")
+		t.Error("Open accepted a file as the directory")
 	}
 }
 
@@ -338,8 +337,8 @@ func BenchmarkMillion(b *testing.B) {
 	}
 }
 
-// The file system below the logs is replaced, as when a daemon is: open files are useless
-// from then on, and the logs go on with what is there now.
+// The file system below the logs is replaced, as when a daemon is. Open files are
+// useless from then on, and the logs use what is there now.
 func TestReplacedFileSystem(t *testing.T) {
 	root := t.TempDir()
 	b := openLogs(t, root, ours)
@@ -357,7 +356,7 @@ func TestReplacedFileSystem(t *testing.T) {
 	}
 	put(t, b, kv.Key{2}, []uint64{2})
 
-	// It is not there yet.
+	// The new file system is not there yet.
 	away := root + ".away"
 	do(t, os.Rename(root, away))
 	if err := b.retrying(gone); !errors.Is(err, syscall.ENOTCONN) || !errors.Is(err, os.ErrNotExist) {
@@ -378,7 +377,7 @@ func TestReplacedFileSystem(t *testing.T) {
 	do(t, b.Touch())
 }
 
-// A record that is damaged after it was read is ignored, and is no error.
+// A record that is damaged after it was read is ignored, without an error.
 func TestDamagedLater(t *testing.T) {
 	root := t.TempDir()
 	layered := Shape{kv.Fingerprint{9}, 4096, 2}

@@ -49,9 +49,9 @@ func (ls *Logs) record(key kv.Key, sums []uint64) error {
 	return ls.write(&record{stamp: rand.Uint64(), key: key, shape: ls.shape, sums: sums})
 }
 
-// Forget makes void what is recorded of a block of the store's namespace and size, as
-// far as this process knows, and returns those variants: the block has been removed.
-// Records of other namespaces and sizes stay.
+// Forget makes void the records of a block that has been removed, those of the store's
+// namespace and size that this process knows, and returns their variants. Records of
+// other namespaces and sizes stay.
 func (ls *Logs) Forget(key kv.Key) (void [][]uint64, err error) {
 	err = ls.retrying(func() error {
 		void, err = ls.forget(key)

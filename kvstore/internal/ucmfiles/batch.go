@@ -34,7 +34,7 @@ func (b *moving) settle(i int, err error) { b.Settle(i, b.s.explain(err)) }
 
 func (b *moving) settleAll(shards []int, err error) { b.SettleAll(shards, b.s.explain(err)) }
 
-// explain names the cure for errors of the pools.
+// explain adds to errors of the pools what to do about them.
 func (s *Store) explain(err error) error {
 	switch {
 	case errors.Is(err, syscall.EMFILE):

@@ -12,9 +12,9 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/internal/workerpool"
 )
 
-// claim finds out which shards of a block a batch is to write. That looks for the block
-// and creates its temporary file, so it may hang. Then the claim is abandoned, and shards
-// that it claims too late are released again.
+// claim decides which shards of a block a batch writes. That looks for the block and
+// creates its temporary file, so it may hang. A claim that hangs is abandoned, and
+// shards that it claims too late are released again.
 type claim struct {
 	b      *moving
 	key    kv.Key

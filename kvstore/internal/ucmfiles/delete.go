@@ -52,7 +52,7 @@ func (s *Store) remove(key kv.Key) error {
 }
 
 // A Save that competes with a Delete records its block again once it is in its place,
-// see publish. For so long the block has no record.
+// see publish. Until then the block has no record.
 const (
 	unrecordedLooks = 10
 	unrecordedPause = 5 * time.Millisecond
@@ -79,7 +79,7 @@ func (s *Store) removeFrom(r *root, key kv.Key) error {
 	return fmt.Errorf("kvstore: delete block %s: %s has no checksum record and so no namespace; remove the file if nobody needs it", key, s.path(r, key))
 }
 
-// removeRecorded removes a block of which that is recorded. The file goes before the
+// removeRecorded removes a block that has these records. The file goes before the
 // record: a process that is killed in between leaves a record without a block, which is
 // harmless.
 func (s *Store) removeRecorded(r *root, key kv.Key, found sums.Finding) error {

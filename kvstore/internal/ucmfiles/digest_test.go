@@ -8,7 +8,7 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/internal/transfer"
 )
 
-// blind is an engine that shows no pieces.
+// blind is an engine that does not call Piece.
 type blind struct{ transfer.Engine }
 
 func (e blind) Do(ctx context.Context, ops []transfer.Op) {
@@ -18,8 +18,8 @@ func (e blind) Do(ctx context.Context, ops []transfer.Op) {
 	e.Engine.Do(ctx, ops)
 }
 
-// A block that was written by an engine that shows pieces is right for one that does not,
-// and the other way round.
+// A block that was written by an engine that calls Piece can be loaded by one that does
+// not, and the reverse.
 func TestEngineThatShowsNoPieces(t *testing.T) {
 	l := kv.Layout{BlockBytes: 1_200_000, ShardBytes: 600_000}
 	buf := make([]byte, l.BlockBytes)

@@ -30,7 +30,7 @@ type handle struct {
 	quarantined sync.Once
 }
 
-// handles are the open blocks. Blocks do not change, so an open file is as good as the
+// handles keeps the open blocks. Blocks do not change, so an open file is as good as the
 // latest of that name, even when it no longer has a name.
 type handles struct {
 	most int // how many without a user stay open

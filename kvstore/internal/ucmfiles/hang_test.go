@@ -43,7 +43,7 @@ func (h *hanging) Do(ctx context.Context, ops []transfer.Op) {
 }
 
 // A Save of a block that another caller is writing waits no longer than the timeout, or
-// until it is cancelled, whatever becomes of the other.
+// until it is cancelled, whatever the other does.
 func TestWriterThatHangs(t *testing.T) {
 	for name, c := range map[string]struct {
 		files   bool

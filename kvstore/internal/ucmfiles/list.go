@@ -21,8 +21,8 @@ import (
 const listChunk = 256
 
 // Keys yields the blocks that Lookup finds and that the store's namespace has a record
-// of. It leaves out files without any record, as UCM writes them: nothing says whose
-// they are.
+// of. It leaves out files without any record, as UCM writes them: nothing tells their
+// namespace.
 func (s *Store) Keys(ctx context.Context) iter.Seq2[kv.Key, error] {
 	return func(yield func(kv.Key, error) bool) {
 		dirs, err := s.blockDirs(ctx)

@@ -150,8 +150,8 @@ func (s *Store) has(key kv.Key, asOf time.Time) (bool, error) {
 	return s.any(key, asOf, s.acceptable)
 }
 
-// any reports whether a file has the type and the size of a block and what is recorded
-// of it is as wanted.
+// any reports whether a file has the type and the size of a block and acceptable
+// records.
 func (s *Store) any(key kv.Key, asOf time.Time, wanted func(sums.Finding) bool) (bool, error) {
 	var failed error // in one root; the block may be in another
 	for r := range s.rootsOf(key) {

@@ -2,8 +2,8 @@
 // file becomes the block by a rename. Packages files and ring say where the files are and
 // what moves their bytes.
 //
-// Worker pools make all calls to the file system, so that a file system that hangs holds
-// up no caller for longer than the timeout.
+// Worker pools make all calls to the file system, so that no caller waits for a hanging
+// file system beyond the timeout.
 package ucmfiles
 
 import (
@@ -41,7 +41,7 @@ type Options struct {
 	// OpenFiles is how many files that no load is using stay open for the next one.
 	OpenFiles int
 
-	// Touch sets the modification time of what is loaded: UCM's cleaner takes it for the
+	// Touch sets the modification time of loaded blocks: UCM's cleaner takes it for the
 	// time of the last use.
 	Touch bool
 

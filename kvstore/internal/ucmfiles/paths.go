@@ -14,7 +14,7 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 )
 
-// dirMode is the mode of directories. UCM's own, 0744, lets no other user enter.
+// dirMode is the mode of directories. UCM's own mode, 0744, lets no other user enter.
 const dirMode = 0o775
 
 func makeDirs(root string, names ...string) error {
@@ -26,7 +26,7 @@ func makeDirs(root string, names ...string) error {
 	return nil
 }
 
-// unusable says why a directory cannot be used, and names the cure.
+// unusable says why a directory cannot be used, and what to do about it.
 func unusable(dir string, err error) error {
 	cure := ""
 	switch {

@@ -14,7 +14,8 @@ import (
 const (
 	quarantineDir = ".kv3fs-quarantine"
 
-	// The latest damaged blocks are kept, so that one can find out what has happened.
+	// The latest damaged blocks are kept, so that an operator can find out what
+	// happened.
 	mostQuarantined      = 16
 	mostQuarantinedBytes = 1 << 30
 )
@@ -41,7 +42,7 @@ func (s *Store) quarantine(h *handle) {
 			return
 		}
 		s.counters.QuarantinedBlocks.Add(1)
-		_, _ = h.root.sums.Forget(h.key) // or the next block there is found damaged, too
+		_, _ = h.root.sums.Forget(h.key) // otherwise the next block there is found damaged, too
 		limitQuarantine(dir)
 	})
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // temporary is the file of a block that is being written. Its name is
-// <key>.<writer>-<number>, so that it tells writers apart, unlike that of UCM's.
+// <key>.<writer>-<number>, so that it tells writers apart, which UCM's does not.
 type temporary struct {
 	root *root
 	path string

@@ -17,10 +17,10 @@ const (
 	idleGap = time.Minute
 )
 
-// expiry is how long a block may lack shards without getting one.
+// expiry is how long an unfinished block may go without a new shard.
 func (s *Store) expiry() time.Duration { return 2 * s.o.Timeout }
 
-// maintain drops, closes and tidies from time to time what no call does.
+// maintain periodically drops unfinished blocks, closes idle files and tidies up.
 func (s *Store) maintain() {
 	defer close(s.upkeep)
 	expire := time.NewTicker(s.o.Timeout)
@@ -44,7 +44,7 @@ func (s *Store) maintain() {
 	}
 }
 
-// dropUnfinished gives up the blocks that have had no new shard for so long, and waits
+// dropUnfinished gives up the blocks that have had no new shard for idle, and waits
 // until they are dropped.
 func (s *Store) dropUnfinished(idle time.Duration) {
 	var wg sync.WaitGroup

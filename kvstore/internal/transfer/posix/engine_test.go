@@ -58,7 +58,7 @@ type result struct {
 	err error
 }
 
-// do does ops and waits for all.
+// do does all ops and waits for them.
 func do(ctx context.Context, e transfer.Engine, ops ...transfer.Op) []result {
 	results := make([]result, len(ops))
 	var wg sync.WaitGroup
@@ -75,7 +75,7 @@ func do(ctx context.Context, e transfer.Engine, ops ...transfer.Op) []result {
 }
 
 // With any alignment of buffer, offset and length, directly or not, the bytes that were
-// written are read, and shown in pieces, and the file has the right length.
+// written are read and passed to Piece, and the file has the right length.
 func TestEveryAlignment(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	noise := make([]byte, 3<<20)
@@ -128,7 +128,7 @@ func TestEveryAlignment(t *testing.T) {
 }
 
 // Direct I/O is used on a file system that has it, and the same options work on one that
-// has not.
+// does not.
 func TestDirectWhereThereIs(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	probe, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|syscall.O_DIRECT, 0o600)

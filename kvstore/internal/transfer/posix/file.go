@@ -40,7 +40,7 @@ func newFile(f *os.File, direct bool) (*file, error) {
 	return own, nil
 }
 
-// use keeps the descriptor open until done.
+// use keeps the descriptor open until done is called.
 func (f *file) use() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -151,7 +151,7 @@ func (c *conn) inPlace(buf []byte) (*usrbio.Iov, int64) {
 	return nil, 0
 }
 
-// lost ends the connection because the daemon has gone.
+// lost ends the connection because the daemon is gone.
 func (c *conn) lost(err error) { c.die(staleFor(err)) }
 
 // die makes run end the connection. The first reason counts.
@@ -202,7 +202,7 @@ func (c *conn) run() {
 	c.err = c.mount.Close(context.Background())
 }
 
-// lookRegularly calls look for both directions from time to time until the connection dies.
+// lookRegularly calls look for both directions periodically until the connection dies.
 func (c *conn) lookRegularly() {
 	tick := time.NewTicker(min(max(c.o.Timeout/8, 5*time.Millisecond), 100*time.Millisecond))
 	defer tick.Stop()

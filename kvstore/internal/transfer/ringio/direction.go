@@ -14,8 +14,8 @@ import (
 	"github.com/kv3fs/kv3fs/usrbio"
 )
 
-// direction is all reading, or all writing, of a connection: its moves, its rings and its
-// staging iov.
+// direction is one direction of a connection, reading or writing: its moves, its rings
+// and its staging iov.
 //
 // A move stays in the queue until all of its pieces are cut. Pieces are cut in the order
 // of the queue, whenever a ring has an entry and, for a staged move, the staging iov has
@@ -219,7 +219,7 @@ func (d *direction) complete(r *ring, done []usrbio.Completion) {
 	settleAll(due)
 }
 
-// copied goes on with an entry that a copier has copied.
+// copied continues with an entry that a copier has copied.
 func (d *direction) copied(r *ring, i int) {
 	now := time.Now()
 	var due []*move
@@ -330,7 +330,7 @@ func (d *direction) empty(due []*move, why error) []*move {
 }
 
 // cutOff ends everything but what is being copied. harmless says that the daemon can no
-// longer touch anybody's memory; if it can, inUse is how many requests may still do so in
+// longer access any memory; if it can, inUse is how many requests may still do so in
 // place.
 func (d *direction) cutOff(why error, harmless bool) (inUse int) {
 	d.mu.Lock()

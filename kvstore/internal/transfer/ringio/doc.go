@@ -16,8 +16,8 @@
 // A request cannot be taken back. One that is not answered within the engine's timeout
 // is settled and retired. Its entry, and its piece of the staging iov, are used again
 // when the answer comes after all. While all entries of a ring are retired, moves wait
-// for the other rings, or in vain. Memory that was used in place is abandoned, and Close
-// returns an error while it still is.
+// for the other rings; if there are none, they time out. Memory that was used in place
+// is abandoned, and Close returns an error while it still is.
 //
 // # A daemon that is gone
 //

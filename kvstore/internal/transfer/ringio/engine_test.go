@@ -93,7 +93,7 @@ func TestReadsEndWhereTheFileEnds(t *testing.T) {
 	}
 }
 
-// Many goroutines share a queue that is always full, with every kind of buffer.
+// Many goroutines with every kind of buffer share a queue that is always full.
 func TestManyAtOnce(t *testing.T) {
 	d := serve(t)
 	e := engine(t, d, ringio.Options{Entries: 8, BufferBytes: 1 << 20, WaitingQueueDepth: 4})
@@ -360,8 +360,8 @@ func TestReplacedDaemon(t *testing.T) {
 	}
 }
 
-// stopped is a daemon that was stopped, and an engine with little room each way:
-// 4 entries, 16 pieces of 4 KiB, and 8 moves in the queue.
+// stopped returns a stopped daemon, and an engine with little space in each direction: 4
+// entries, 16 pieces of 4 KiB, and 8 moves in the queue.
 func stopped(t *testing.T, timeout time.Duration) (*daemontest.Daemon, *ringio.Engine, transfer.File, []byte) {
 	d := serve(t)
 	if err := os.WriteFile(filepath.Join(d.Data, "f"), make([]byte, 1<<20), 0o644); err != nil {

@@ -12,10 +12,10 @@ import (
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
-// witness tells whether the process of a daemon has ended. A mount that has gone may have
-// been cut off from a daemon that is only stopped and writes again later; a process that
-// has ended writes nothing. A nil witness knows nothing: the daemon is in another container
-// or belongs to a real 3FS.
+// witness tells whether the process of a daemon has ended. After a mount is gone its
+// daemon may only be stopped, and write again later; a process that has ended writes
+// nothing. A nil witness knows nothing: the daemon is in another container or belongs to
+// a real 3FS.
 type witness struct{ pidfd int }
 
 // exitLimit is how long a process may take to end after its mount has gone.
