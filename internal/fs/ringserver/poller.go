@@ -19,7 +19,7 @@ import (
 // others are followers: they sleep until the leader hands over the lead. It does so
 // before work that would keep it from polling: when requests wait for a device, or
 // when there is more to copy than one processor should. A monitor takes the lead
-// from a leader that is stuck unexpectedly. While the leader works nobody waits for
+// from a leader that is stuck unexpectedly. While the leader works, no worker waits for
 // the semaphore, so that a client's post is a memory access and no system call.
 type poller struct {
 	server  *Server
@@ -27,7 +27,7 @@ type poller struct {
 	shares  uint64 // a backlog is split into this many parts, so that every processor gets some
 	sem     *shm.NamedSem
 
-	leaderToken chan struct{} // full while nobody leads
+	leaderToken chan struct{} // full while no worker leads
 	term        atomic.Int64  // of the leader; incremented when the lead is handed over or taken
 	busySince   atomic.Int64  // when the leader began its current batch, unix nanoseconds; 0: it polls
 

@@ -229,7 +229,7 @@ func (r *ring) complete(batch []*request) {
 			posted := false
 			for _, q := range batch {
 				switch s := q.state.Load(); {
-				case q.needsDetach: // its system call has ended and cannot touch the buffer any more
+				case q.needsDetach: // its system call has returned and no longer touches the buffer
 					r.post(q, -int64(syscall.ETIMEDOUT))
 					posted = true
 				case s != stateAnswered && s != stateReplaced:

@@ -189,7 +189,7 @@ func (s *Server) List(uid uint32) []controldir.Registration {
 }
 
 // DirOpened records that c opened the directory of registrations. The handle keeps
-// the registrations of c's process alive after the process has ended (3.7).
+// the registrations of c's process alive after the process has exited (3.7).
 func (s *Server) DirOpened(c cred.Caller) (handle uint64) { return s.owners.dirOpened(c.PID) }
 
 // DirReleased records the last close of such a handle, in whichever process.

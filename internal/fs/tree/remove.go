@@ -185,7 +185,7 @@ func (t *Tree) unlinkOne(d *node, dir int, name string) (isDir bool, err error) 
 	return isDir, nil
 }
 
-// linksChanged has the kernel forget the attributes of an inode that lost one of its
+// linksChanged makes the kernel forget the attributes of an inode that lost one of its
 // names without the kernel's knowledge.
 func (t *Tree) linksChanged(st *unix.Statx_t) {
 	if st.Nlink < 2 || st.Mode&unix.S_IFMT == unix.S_IFDIR {

@@ -178,7 +178,7 @@ func TestDrain(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	c.die()
-	within(t, patience, "the end of the daemon", func() { <-w.Ended() })
+	within(t, patience, "the exit of the daemon", func() { <-w.Ended() })
 	if w.Err() != nil {
 		t.Errorf("%v\n%s", w.Err(), w.Log())
 	}
@@ -210,7 +210,7 @@ func TestDrainOfHungDisk(t *testing.T) {
 		t.Error(left)
 	}
 	release()
-	within(t, patience, "the end of the daemon", func() { <-w.Ended() })
+	within(t, patience, "the exit of the daemon", func() { <-w.Ended() })
 	if w.Err() == nil {
 		t.Error("the exit status is 0, as after an orderly stop")
 	}

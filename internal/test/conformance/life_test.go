@@ -134,7 +134,7 @@ func forkedChildKeepsRing(t *testing.T) {
 	c.ok("iovcreate v %s 4096 0 -1", w.Mount)
 	c.ok("iorcreate r %s 4 r 0 -1", w.Mount)
 	c.ok("fork_hold exit")
-	c.cmd.Process.Wait() // the parent has ended; the child has our pipes
+	c.cmd.Process.Wait() // the parent has exited; the child has our pipes
 	for range 3 {
 		c.ok("prep r v r 0 f 0 4096 1")
 		c.ok("submit r")

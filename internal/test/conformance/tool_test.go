@@ -111,7 +111,7 @@ func (c *tool) end() {
 	}
 }
 
-// die kills the process with SIGKILL and waits until it has ended.
+// die kills the process with SIGKILL and waits until it has exited.
 func (c *tool) die() {
 	c.t.Helper()
 	must(c.t, c.cmd.Process.Kill())
@@ -121,7 +121,7 @@ func (c *tool) die() {
 func (c *tool) send(format string, args ...any) {
 	c.t.Helper()
 	if _, err := fmt.Fprintf(c.in, format+"\n", args...); err != nil {
-		c.t.Fatalf("usrbio_tool has ended before %q: %v", fmt.Sprintf(format, args...), err)
+		c.t.Fatalf("usrbio_tool exited before %q: %v", fmt.Sprintf(format, args...), err)
 	}
 }
 

@@ -119,7 +119,7 @@ func Shared(t testing.TB, flags ...string) *Daemon {
 		shared.daemon = d
 	}
 	if d := shared.daemon; !d.Alive() {
-		t.Fatalf("the shared daemon has ended: %v\n%s", d.Err(), d.Log())
+		t.Fatalf("the shared daemon has exited: %v\n%s", d.Err(), d.Log())
 	}
 	return shared.daemon
 }
@@ -259,7 +259,7 @@ func (d *Daemon) Signal(sig os.Signal) error { return d.now.cmd.Process.Signal(s
 // Kill ends the daemon as a crash would. Its mount stays, and answers nothing.
 func (d *Daemon) Kill() {
 	d.mayLeaveMount = true
-	_ = d.now.cmd.Process.Kill() // it may have ended
+	_ = d.now.cmd.Process.Kill() // it may have exited
 	select {
 	case <-d.now.ended:
 	case <-time.After(stopLimit): // it hangs in the kernel, where even SIGKILL does not end it
@@ -324,7 +324,7 @@ func (d *Daemon) Thaw(t testing.TB) {
 }
 
 // CutOff aborts the connection of the mount, as umount -f does: the daemon gets no
-// requests any more, its clients get errors. The mount stays while a file on it is open.
+// more requests, and its clients get errors. The mount stays while a file on it is open.
 func (d *Daemon) CutOff() {
 	d.mayLeaveMount = true
 	_ = unix.Unmount(d.Mount, unix.MNT_FORCE) // cuts off even if it returns EBUSY
