@@ -31,7 +31,7 @@ func TestModel(t *testing.T) {
 			at, ok := wholeAt[key]
 			return ok && started-at <= 2*slots && !ruined[key]
 		}
-		dumpSome := func(rt *rapid.T, shards []kv.Shard) {
+		saveSome := func(rt *rapid.T, shards []kv.Shard) {
 			if err := beginSave(t, s, shards).Wait(context.Background()); err != nil {
 				rt.Fatal(err)
 			}
@@ -43,7 +43,7 @@ func TestModel(t *testing.T) {
 			"save": func(rt *rapid.T) {
 				keys := rapid.SliceOfN(pick, 1, 4).Draw(rt, "keys")
 				there := found(t, s, keys...)
-				dumpSome(rt, shardsOf(small, keys...))
+				saveSome(rt, shardsOf(small, keys...))
 				for i, key := range keys {
 					if !there[i] { // else it stays where it was
 						started++
@@ -54,7 +54,7 @@ func TestModel(t *testing.T) {
 			},
 			"save a shard": func(rt *rapid.T) {
 				i := rapid.IntRange(0, small.Shards()-1).Draw(rt, "index")
-				dumpSome(rt, shardsOf(small, pick.Draw(rt, "key"))[i:i+1])
+				saveSome(rt, shardsOf(small, pick.Draw(rt, "key"))[i:i+1])
 				started++
 			},
 			"load": func(rt *rapid.T) {
