@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/kv3fs/kv3fs/kvstore/internal/cache/table"
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
@@ -27,27 +26,21 @@ func (s *Store) Delete(ctx context.Context, keys []kv.Key) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	w := deletion{others: map[int32]uint32{}}
-	if err := s.drop(keys, func(key kv.Key) { s.dropAny(key, &w) }); err != nil {
+	if err := s.drop(keys, s.dropAny); err != nil {
 		return err
 	}
-	if s.table.Broken() {
-		w.own = s.unwritten(keys)
-	}
-	if err := s.waitWritten(ctx, w.own, w.others); err != nil {
+	others, err := s.doomed(keys)
+	if err != nil {
 		return err
 	}
-	err := s.callNext(ctx, func(ctx context.Context) error { return s.next.Delete(ctx, keys) })
+	if err := s.waitWritten(ctx, s.unwritten(keys), others); err != nil {
+		return err
+	}
+	err = s.callNext(ctx, func(ctx context.Context) error { return s.next.Delete(ctx, keys) })
 	if err != nil {
 		return err
 	}
 	return s.drop(keys, s.dropCopy)
-}
-
-// deletion is what a Delete waits for.
-type deletion struct {
-	own    []*dirtyBlock
-	others map[int32]uint32 // slots of other processes, and their generations
 }
 
 // drop calls fn for each key, with the lock and the table held. It releases both now and
@@ -71,22 +64,52 @@ func (s *Store) drop(keys []kv.Key, fn func(kv.Key)) error {
 	return nil
 }
 
-// unwritten returns those of these blocks that next may be storing. It is for memory that
-// is broken, in which nothing can be looked up.
+// unwritten returns those of these blocks that next may be storing. They are not in the
+// table any more if an earlier Delete has hidden them, or if the memory is broken.
 func (s *Store) unwritten(keys []kv.Key) (own []*dirtyBlock) {
+	wanted := setOf(keys)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, d := range s.write.all {
-		if slices.Contains(keys, d.key) {
+		if d.taken && wanted[d.key] {
 			own = append(own, d)
 		}
 	}
 	return own
 }
 
+// doomed returns the slots, and their generations, of those of these blocks that the
+// next store of another process may be storing. This Delete or an earlier one has doomed
+// them.
+func (s *Store) doomed(keys []kv.Key) (map[int32]uint32, error) {
+	others := map[int32]uint32{}
+	if !s.table.Shared() {
+		return others, nil
+	}
+	wanted := setOf(keys)
+	for first, looked := int32(0), 1; looked > 0; first += int32(looked) {
+		s.mu.Lock()
+		looked = 0
+		err := s.do(func() { looked = s.table.Doomed(first, listAtOnce, wanted, others) })
+		s.mu.Unlock()
+		if err != nil && !errors.Is(err, table.ErrBroken) {
+			return nil, fmt.Errorf("kvstore: cache: blocks cannot be deleted: %w: %w", err, kv.ErrTimeout)
+		}
+	}
+	return others, nil
+}
+
+func setOf(keys []kv.Key) map[kv.Key]bool {
+	set := make(map[kv.Key]bool, len(keys))
+	for _, key := range keys {
+		set[key] = true
+	}
+	return set
+}
+
 // dropAny removes a block from memory, whatever its state. The lock and the table are
 // held. A block that is being assembled stays: its Save may win.
-func (s *Store) dropAny(key kv.Key, w *deletion) {
+func (s *Store) dropAny(key kv.Key) {
 	slot, ok := s.table.Find(key)
 	if !ok {
 		return
@@ -102,12 +125,8 @@ func (s *Store) dropAny(key kv.Key, w *deletion) {
 	}
 	d := s.write.all[slot]
 	switch {
-	case !h.Mine:
+	case !h.Mine, d != nil && d.gen == h.Gen && d.taken:
 		s.table.Doom(slot)
-		w.others[slot] = h.Gen
-	case d != nil && d.gen == h.Gen && d.taken:
-		s.table.Doom(slot)
-		w.own = append(w.own, d)
 	default:
 		s.table.Become(slot, table.Free)
 		if d != nil && d.gen == h.Gen {

@@ -273,3 +273,50 @@ func TestDeleteAmongOthers(t *testing.T) {
 	remove(t, s, common...)
 	deleted(t, s, common...)
 }
+
+// A Delete that gave up waiting for next, or still waits, has hidden the block already.
+// The next Delete of it waits all the same: the block is on its way to next.
+func TestDeleteAgainOfWhatNextIsStoring(t *testing.T) {
+	for _, other := range []bool{false, true} {
+		things, g := newThings(), newGate()
+		o := cache.Options{}
+		if other {
+			o.SharedName = shared(t)
+		}
+		next := newShelf(small, things)
+		next.before(func(_ kv.Shard, save bool) error {
+			if save {
+				g.pass()
+			}
+			return nil
+		})
+		s := cached(t, next, 20, o)
+		deleter := s
+		if other {
+			deleter = cached(t, newShelf(small, things), 20, o)
+		}
+		t.Cleanup(g.release)
+		save(t, s, key(0))
+		within(t, "next stores the block", g.reached)
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
+		if err := deleter.Delete(ctx, keys(0, 1)); err != context.DeadlineExceeded {
+			t.Errorf("Delete did not wait for next: %v", err)
+		}
+		cancel()
+		done := make(chan error, 1)
+		go func() { done <- deleter.Delete(context.Background(), keys(0, 1)) }()
+		select {
+		case err := <-done:
+			t.Errorf("another's: %t: the second Delete did not wait for next: %v", other, err)
+			done <- err
+		case <-time.After(20 * time.Millisecond):
+		}
+		g.release()
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		flush(t, s)
+		deleted(t, s, key(0))
+		deleted(t, deleter, key(0))
+	}
+}

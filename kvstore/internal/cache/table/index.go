@@ -121,3 +121,17 @@ func (t *Table) Keys(first int32, most int) (keys []kv.Key, looked int) {
 	}
 	return keys, looked
 }
+
+// Doomed adds to found the slots, and their generations, of wanted blocks that other
+// processes own, and that were doomed while they were Dirty. It looks at most slots from
+// first on, and returns how many that were: 0 at the end. Inside Do.
+func (t *Table) Doomed(first int32, most int, wanted map[kv.Key]bool, found map[int32]uint32) (looked int) {
+	for slot := first; looked < most && int64(slot) < t.p.slots; slot++ {
+		m := t.mode(slot)
+		if m.doomed() && m.state() == Dirty && m.owner() != t.me+1 && wanted[t.Key(slot)] {
+			found[slot] = m.gen()
+		}
+		looked++
+	}
+	return looked
+}
