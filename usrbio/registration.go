@@ -3,9 +3,11 @@ package usrbio
 import (
 	"context"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -56,8 +58,9 @@ type iovsDir struct {
 	dev uint64
 
 	mu        sync.Mutex
-	postponed []func() // what the registering thread does when the daemon answers
-	over      bool     // the registering thread will not look at postponed again
+	postponed []func()            // what the registering thread does when the daemon answers
+	over      bool                // the registering thread will not look at postponed again
+	linked    map[string]struct{} // names that were linked and not unlinked
 }
 
 // maxCalls bounds how many threads a daemon that hangs can occupy, beside the
@@ -71,6 +74,7 @@ func newIovsDir(answerTimeout time.Duration) *iovsDir {
 		quit:      make(chan struct{}),
 		ended:     make(chan struct{}),
 		wake:      make(chan struct{}, 1),
+		linked:    map[string]struct{}{},
 		calls:     make(chan struct{}, maxCalls),
 	}
 	go d.run()
@@ -113,6 +117,7 @@ func (d *iovsDir) run() {
 			d.answered() // or nothing was postponed but to see whether it does
 		case <-d.quit:
 			d.runPostponed(true)
+			d.unlinkAll()
 			if d.dir != nil {
 				d.dir.Close()
 			}
@@ -221,7 +226,7 @@ func (d *iovsDir) link(ctx context.Context, target, name string) error {
 
 func (d *iovsDir) linkNow(target, name string) error {
 	again := false
-	return control(d.dir, func(fd int) error {
+	err := control(d.dir, func(fd int) error {
 		err := unix.Symlinkat(target, fd, name)
 		if again && err == unix.EEXIST {
 			return nil // the first try succeeded, although a signal hid the answer
@@ -229,19 +234,42 @@ func (d *iovsDir) linkNow(target, name string) error {
 		again = true
 		return err
 	})
+	if err == nil {
+		d.mu.Lock()
+		d.linked[name] = struct{}{}
+		d.mu.Unlock()
+	}
+	return err
 }
 
 // unlink may remove a name twice: a call that timed out may still be carried out.
 // The second one finds nothing.
 func (d *iovsDir) unlink(ctx context.Context, name string) error {
 	err := d.do(ctx, func() error { return d.unlinkNow(name) }, nil)
-	if err == syscall.ETIMEDOUT || err != nil && err == ctx.Err() {
+	switch {
+	case err == os.ErrClosed: // unlinkAll removes it
+		return d.awaitEnd(ctx)
+	case err == syscall.ETIMEDOUT || err != nil && err == ctx.Err():
 		d.postpone(func() { _ = d.unlinkNow(name) })
 	}
 	return err
 }
 
+// unlinkAll removes the names whose unlink came too late for the registering thread: its
+// caller, or that of a link, was overtaken by close.
+func (d *iovsDir) unlinkAll() {
+	d.mu.Lock()
+	names := slices.Collect(maps.Keys(d.linked))
+	d.mu.Unlock()
+	for _, name := range names {
+		_ = d.unlinkNow(name)
+	}
+}
+
 func (d *iovsDir) unlinkNow(name string) error {
+	d.mu.Lock()
+	delete(d.linked, name)
+	d.mu.Unlock()
 	return control(d.dir, func(fd int) error { return unix.Unlinkat(fd, name, 0) })
 }
 
@@ -281,6 +309,11 @@ func (d *iovsDir) readlinkNow(name string) (string, error) {
 // thread exits when the daemon answers.
 func (d *iovsDir) close(ctx context.Context) error {
 	close(d.quit)
+	return d.awaitEnd(ctx)
+}
+
+// awaitEnd waits until the registering thread has exited, after quit is closed.
+func (d *iovsDir) awaitEnd(ctx context.Context) error {
 	timer := time.NewTimer(d.answerTimeout)
 	defer timer.Stop()
 	select {

@@ -269,6 +269,45 @@ func TestRegistrarRecoversFromWhatIsPostponed(t *testing.T) {
 	}
 }
 
+// close overtakes an unlink that waits for the registering thread, and a caller that
+// has linked and found the mount closed. Neither leaves a name behind.
+func TestNothingIsLinkedAfterClose(t *testing.T) {
+	for range 20 {
+		d, path := testDir(t, 20*time.Second)
+		for _, name := range []string{"overtaken", "late"} {
+			if err := d.link(bg, "/dev/shm/x", name); err != nil {
+				t.Fatal(err)
+			}
+		}
+		answer, begun := make(chan struct{}), make(chan struct{})
+		var calls sync.WaitGroup
+		calls.Go(func() { _ = d.do(bg, func() error { close(begun); <-answer; return nil }, nil) })
+		<-begun
+		calls.Go(func() {
+			if err := d.unlink(bg, "overtaken"); err != nil {
+				t.Errorf("unlink: %v", err)
+			}
+		})
+		time.Sleep(time.Millisecond) // so that it waits
+		short, cancel := context.WithTimeout(bg, time.Millisecond)
+		defer cancel()
+		if err := d.close(short); err != context.DeadlineExceeded {
+			t.Errorf("close: %v", err)
+		}
+		close(answer)
+		calls.Wait()
+		<-d.ended
+		if err := d.unlink(bg, "late"); err != nil {
+			t.Errorf("unlink after the end: %v", err)
+		}
+		for _, name := range []string{"overtaken", "late"} {
+			if exists(t, filepath.Join(path, name)) {
+				t.Errorf("%s is left", name)
+			}
+		}
+	}
+}
+
 // Closing under a context that is over releases everything and waits for nothing.
 func TestCloseAfterItsContext(t *testing.T) {
 	b := fixture(t, RingOptions{})
