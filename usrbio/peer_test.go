@@ -121,7 +121,7 @@ func (p *peer) file(t testing.TB, m *Mount, ino uint64, access int, content []by
 	return f
 }
 
-// content returns a file of the peer. The caller sees to it that no request is in flight.
+// content returns a file of the peer. No request may be in flight.
 func (p *peer) content(ino uint64) []byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -285,7 +285,7 @@ func (r *peerRing) complete(c wire.Cqe) {
 	r.mem.StoreInt32(wire.OffCqeHead, r.cqeHead)
 }
 
-// move does with a request what a daemon does; the caller holds mu.
+// move executes a request as a daemon does; the caller holds mu.
 func (p *peer) move(write bool, a wire.Args) int64 {
 	mem, content := p.iovs[a.BufID], p.files[a.FileIno]
 	switch {

@@ -133,11 +133,11 @@ func (d *iovsDir) do(ctx context.Context, fn func() error, undo func()) error {
 	if err := d.expired(ctx); err != nil {
 		return err
 	}
-	q := d.question(fn, undo)
+	q := d.query(fn, undo)
 	timer := time.NewTimer(d.answerTimeout)
 	defer timer.Stop()
 	select {
-	case d.work <- q.ask:
+	case d.work <- q.run:
 		return d.await(ctx, q, timer)
 	case <-d.quit:
 		return os.ErrClosed
@@ -153,7 +153,7 @@ func (d *iovsDir) do(ctx context.Context, fn func() error, undo func()) error {
 }
 
 func (d *iovsDir) call(ctx context.Context, fn func() error, undo func()) error {
-	q := d.question(fn, undo)
+	q := d.query(fn, undo)
 	timer := time.NewTimer(d.answerTimeout)
 	defer timer.Stop()
 	if err := d.begin(ctx, q, timer); err != nil {
@@ -163,7 +163,7 @@ func (d *iovsDir) call(ctx context.Context, fn func() error, undo func()) error 
 }
 
 func (d *iovsDir) finish(ctx context.Context, fn func() error) error {
-	q := d.question(fn, nil)
+	q := d.query(fn, nil)
 	timer := time.NewTimer(d.answerTimeout)
 	defer timer.Stop()
 	if err := d.begin(ctx, q, timer); err != nil {
@@ -174,14 +174,14 @@ func (d *iovsDir) finish(ctx context.Context, fn func() error) error {
 }
 
 // begin starts q on a thread of its own.
-func (d *iovsDir) begin(ctx context.Context, q *question, timer *time.Timer) error {
+func (d *iovsDir) begin(ctx context.Context, q *query, timer *time.Timer) error {
 	if err := d.expired(ctx); err != nil {
 		return err
 	}
 	select {
 	case d.calls <- struct{}{}:
 		go func() {
-			q.ask()
+			q.run()
 			<-d.calls
 		}()
 		return nil

@@ -203,12 +203,12 @@ func TestContextEndsWaits(t *testing.T) {
 	if err := d.do(shortly(), symlink("do"), remove("do")); err != context.DeadlineExceeded {
 		t.Errorf("do: %v", err)
 	}
-	for name, ask := range map[string]func(context.Context) error{ // with the registering thread hung
+	for name, call := range map[string]func(context.Context) error{ // with the registering thread hung
 		"call":   func(ctx context.Context) error { return d.call(ctx, symlink("call"), remove("call")) },
 		"unlink": func(ctx context.Context) error { return d.unlink(ctx, "old") },
 		"finish": func(ctx context.Context) error { return d.finish(ctx, finish) },
 	} {
-		if err := ask(shortly()); err != context.DeadlineExceeded {
+		if err := call(shortly()); err != context.DeadlineExceeded {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -69,9 +69,9 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// question is a call that the daemon must answer, on a goroutine that may block
+// query is a call that the daemon must answer, on a goroutine that may block
 // for as long as the daemon does.
-type question struct {
+type query struct {
 	of     *responder
 	fn     func() error
 	undo   func()        // nil: nothing to undo
@@ -79,12 +79,12 @@ type question struct {
 	left   chan struct{} // closed when the caller no longer waits
 }
 
-func (r *responder) question(fn func() error, undo func()) *question {
-	return &question{of: r, fn: fn, undo: undo, answer: make(chan error), left: make(chan struct{})}
+func (r *responder) query(fn func() error, undo func()) *query {
+	return &query{of: r, fn: fn, undo: undo, answer: make(chan error), left: make(chan struct{})}
 }
 
-// ask runs fn, and then undo if fn succeeded for a caller that no longer waits.
-func (q *question) ask() {
+// run runs fn, and then undo if fn succeeded for a caller that no longer waits.
+func (q *query) run() {
 	err := q.fn()
 	select {
 	case q.answer <- err:
@@ -98,7 +98,7 @@ func (q *question) ask() {
 
 // await waits for the answer, at most until ctx ends, the timer fires or the
 // daemon counts as hung.
-func (r *responder) await(ctx context.Context, q *question, timer *time.Timer) error {
+func (r *responder) await(ctx context.Context, q *query, timer *time.Timer) error {
 	var err error
 	select {
 	case err = <-q.answer:
@@ -121,10 +121,10 @@ func bounded(ctx context.Context, fn func() error) error {
 		return err
 	}
 	r := newResponder(answerTimeout)
-	q := r.question(fn, nil)
+	q := r.query(fn, nil)
 	timer := time.NewTimer(r.answerTimeout)
 	defer timer.Stop()
-	go q.ask()
+	go q.run()
 	return r.await(ctx, q, timer)
 }
 

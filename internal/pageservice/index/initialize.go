@@ -8,7 +8,7 @@ import (
 )
 
 // Initialize makes a rank known, or finds it again. A rank that comes back with another
-// number of pages is another model or file: its old pages are dropped
+// number of pages has another model or file: its old pages are dropped
 // (RankState.Dropped), and ranks of the space that have yet another number do not count
 // for completeness until their next request. Pages that a client was told of lately are
 // not given out before it has stopped using them.

@@ -2,11 +2,11 @@
 for comparison from what docs/spec/clients.md, 6.6 and 7.6, says about them.
 
 What they have in common is kept: one process, state in dictionaries, one lock
-around every request's look at it, JSON and HTTP of the interpreter. Nothing is
+around each access to it, and the JSON and HTTP of the standard library. Nothing is
 slow on purpose: connections stay open, an answer is one write, Nagle's
 algorithm is off, JSON is read and written outside the lock, and both free lists
 give a page in constant time. One cost of vLLM's server is kept because it shows
-in its behaviour: a released page is looked for in the whole free list, so that
+in its behaviour: the whole free list is searched for a released page, so that
 it is not listed twice. Faults of the state machines (pages that leak, eviction
 under a reader, a store that stays full) are kept, too.
 """
