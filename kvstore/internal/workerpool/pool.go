@@ -228,8 +228,7 @@ func (p *Pool) next() (q queued, ok bool) {
 func (p *Pool) run(j Job) {
 	var settled atomic.Bool
 	timer := time.AfterFunc(p.timeout, func() {
-		if settled.CompareAndSwap(false, true) {
-			p.hangs()
+		if p.hangs(&settled) {
 			p.settle(j, ErrOverdue)
 		}
 	})
@@ -248,10 +247,16 @@ func (p *Pool) run(j Job) {
 	p.mu.Unlock()
 }
 
-// hangs counts a goroutine whose call does not return. When no goroutine is left, the
-// queued jobs would wait in vain, so they fail.
-func (p *Pool) hangs() {
+// hangs claims the settling of a job that is overdue, if Run has not returned, and counts
+// its goroutine as one that does not come back. Both are one step under the lock: run
+// takes the goroutine off the count again. When no goroutine is left, the queued jobs
+// would wait in vain, so they fail.
+func (p *Pool) hangs(settled *atomic.Bool) bool {
 	p.mu.Lock()
+	if !settled.CompareAndSwap(false, true) {
+		p.mu.Unlock()
+		return false
+	}
 	p.stuck++
 	invariants.Check(p.stuck <= p.alive, "%d of %d goroutines are stuck", p.stuck, p.alive)
 	p.ending.Broadcast()
@@ -263,6 +268,7 @@ func (p *Pool) hangs() {
 	for _, q := range left {
 		p.settle(q.Job, kv.ErrTimeout)
 	}
+	return true
 }
 
 // Close settles jobs that have not begun with kv.ErrClosed and waits for those that

@@ -234,3 +234,27 @@ func TestPiecesAreShared(t *testing.T) {
 		}
 	}
 }
+
+// A job becomes overdue and its goroutine is counted as stuck in one step. Otherwise a
+// Run that returns in between takes the goroutine off a count that it is not part of.
+func TestRunReturnsWhenItIsJustOverdue(t *testing.T) {
+	const timeout = 10 * time.Millisecond
+	p := New(1, timeout)
+	running, release, done := make(chan struct{}), make(chan struct{}), make(chan error, 2)
+	p.Go(Job{
+		Run:  func() { close(running); <-release },
+		Done: func(err error) { done <- err },
+	})
+	<-running
+	p.mu.Lock() // nothing can be counted
+	time.Sleep(5 * timeout)
+	close(release)
+	time.Sleep(timeout)
+	p.mu.Unlock()
+	if err := <-done; err != nil {
+		t.Errorf("a job that nobody has counted as overdue is settled with %v", err)
+	}
+	if err := p.Close(); err != nil || len(done) > 0 || p.stuck != 0 {
+		t.Errorf("Close: %v; %d more outcomes; %d goroutines are stuck", err, len(done), p.stuck)
+	}
+}
