@@ -84,7 +84,7 @@ int hf3fs_extract_mount_point(char *hf3fs_mount_point, int size, const char *pat
  */
 int hf3fs_iovcreate(struct hf3fs_iov *iov, const char *hf3fs_mount_point, size_t size, size_t block_size, int numa);
 
-/* Maps an iov that another process of the same user created; id and block_size must be the same as there. */
+/* Maps an iov that another process of the same user has created with the same id and block_size. */
 int hf3fs_iovopen(struct hf3fs_iov *iov,
                   const uint8_t id[16],
                   const char *hf3fs_mount_point,

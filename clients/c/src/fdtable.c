@@ -97,7 +97,7 @@ static bool identify(int fd, struct usrbio_file *file) {
 
 /*
  * Above stdio, because a closed stdin must not become a registered file. Close-on-exec, because an
- * exec'ed program knows nothing of the registration but would keep the inode open.
+ * exec'ed program does not know of the registration but would keep the inode open.
  */
 static int duplicate(int fd, int at_least) { return fcntl(fd, F_DUPFD_CLOEXEC, at_least); }
 

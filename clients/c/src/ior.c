@@ -42,7 +42,7 @@ static int build(struct usrbio_ring *ring, const char *mount, const struct ring_
   if (err != 0) {
     return err;
   }
-  /* The daemon has mapped it and the name is no longer needed: if we are killed, nothing is left in /dev/shm. */
+  /* The daemon has mapped the object, so its name can go: if we are killed, nothing is left in /dev/shm. */
   usrbio_registration_unlink_shm(r);
 
   sem_t *submit_sem = NULL;

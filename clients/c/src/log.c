@@ -27,7 +27,7 @@ enum usrbio_log_level usrbio_log_level_of(const char *name) {
   return USRBIO_WARN;
 }
 
-/* Once, at load: a level that changes while threads log would need a lock. */
+/* Read once, at load: a level that changes while threads log would need a lock. */
 __attribute__((constructor)) static void read_level(void) {
   threshold = usrbio_log_level_of(getenv("HF3FS_USRBIO_LIB_LOG"));
 }

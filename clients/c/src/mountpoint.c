@@ -12,7 +12,7 @@
 
 #define VIRT "3fs-virt"
 
-/* Undoes the kernel's \ooo escapes of blank, tab, newline and backslash. */
+/* Undoes the kernel's \ooo escapes of space, tab, newline and backslash. */
 static void unescape(char *text) {
   char *to = text;
   for (const char *from = text; *from != '\0'; to++) {
@@ -36,7 +36,7 @@ static bool contains(const char *dir, const char *path) {
   return strncmp(dir, path, len) == 0 && (path[len] == '/' || path[len] == '\0');
 }
 
-/* Splits in place: fields by position, and the third from the end. Returns false if line is not a mount. */
+/* Splits line in place, into mount point (field 5) and type (third from the end). Returns false if it is no mount. */
 static bool split(char *line, char **mount, char **type) {
   char *last[3] = {NULL, NULL, NULL};
   int count = 0;

@@ -29,8 +29,8 @@ struct usrbio_registration {
 };
 
 /*
- * Preferred, not bound: a full node then costs speed and not a SIGBUS. If the hint cannot be followed
- * (no such node, no NUMA, seccomp), that is not an error.
+ * Preferred, not bound: a full node then costs speed but no SIGBUS. It is not an error if the hint cannot
+ * be followed (no such node, no NUMA, seccomp).
  */
 static void prefer_node(void *base, size_t size_bytes, int numa) {
   enum { MODE_PREFERRED = 1, MASK_WORDS = 16, BITS = 64 };

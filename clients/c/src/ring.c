@@ -113,7 +113,7 @@ static uint32_t keep_outstanding(struct usrbio_ring *ring, struct hf3fs_cqe *cqe
   uint32_t kept = 0;
   for (uint32_t i = 0; i < count; i++) {
     if (!usrbio_slots_give_back(&ring->slots, cqes[i].index)) {
-      /* Only once: a broken daemon must not fill the disk with log lines. */
+      /* Log this only once: a broken daemon must not fill the disk with log lines. */
       if (!atomic_exchange(&ring->complained, true)) {
         usrbio_log(USRBIO_ERROR, "completion for index %d, which is not outstanding, dropped", cqes[i].index);
       }

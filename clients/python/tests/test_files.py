@@ -84,7 +84,7 @@ class TestOnMount(MountedTestCase):
     def test_register_fd(self):
         fd = self.opened(self.path(b"x"))
         self.assertIsNone(io.register_fd(fd))
-        with self.assertRaisesRegex(OSError, "registered already") as caught:
+        with self.assertRaisesRegex(OSError, "already registered") as caught:
             io.register_fd(fd)
         self.assertEqual(caught.exception.errno, errno.EINVAL)
         self.assertIsNone(io.deregister_fd(fd))

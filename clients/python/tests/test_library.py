@@ -48,7 +48,7 @@ class TestLookup(unittest.TestCase):
     def test_another_library(self):
         status, said = import_with(HF3FS_USRBIO_LIBRARY="libc.so.6")
         self.assertEqual(status, 1)
-        self.assertIn("libc.so.6 has no hf3fs_extract_mount_point, so it is no USRBIO library", said[0])
+        self.assertIn("libc.so.6 has no hf3fs_extract_mount_point, so it is not a USRBIO library", said[0])
 
 
 class TestStructs(unittest.TestCase):

@@ -43,7 +43,7 @@ if child == 0:
         try:
             call()
         except OSError as error:
-            assert "make one in each process" in str(error), error
+            assert "create one in each process" in str(error), error
         else:
             raise AssertionError("one ring in two processes")
     del ring, iov
@@ -125,7 +125,7 @@ if __name__ == "__main__":
                 self.assertEqual(
                     out,
                     "[100, 100, 100, 100]\n"
-                    "an ioring belongs to one process and cannot be pickled; make one in each process, or fork\n",
+                    "an ioring belongs to one process and cannot be pickled; create one in each process, or fork\n",
                 )
 
 

@@ -248,7 +248,7 @@ class TestErrors(MountedTestCase):
             io.make_iovec(unnamed, self.mount)
         other = self.shm(4096)
         for name, buf in ((other.name, good.buf), (good.name, good.buf[100:200]), (good.name, bytearray(4096))):
-            with self.assertRaisesRegex(OSError, "not the memory that has this name"):
+            with self.assertRaisesRegex(OSError, "not the shared memory of this name"):
                 io.make_iovec(types.SimpleNamespace(name=name, buf=buf), self.mount)
         for block_size, error in ((True, TypeError), ("4096", TypeError), (1.5, TypeError), (-1, ValueError)):
             with self.assertRaisesRegex(error, "block_size"):
@@ -280,7 +280,7 @@ class TestErrors(MountedTestCase):
     def test_cannot_be_pickled(self):
         ring = self.ring()
         for whole in (ring, ring.ior):
-            with self.assertRaisesRegex(TypeError, "make one in each process"):
+            with self.assertRaisesRegex(TypeError, "create one in each process"):
                 pickle.dumps(whole)
 
 

@@ -112,7 +112,7 @@ class ioring:
 
 
 def make_iovec(shm, hf3fs_mount_point, block_size=0, numa=-1):
-    """Registers shm: a SharedMemory, or any object with the name of one and its memory, buf.
+    """Registers shm, a SharedMemory or any object with the same attributes name and buf.
 
     unlink() and close() may follow at once: the iovec has its own mapping.
     """
@@ -123,9 +123,9 @@ def make_iovec(shm, hf3fs_mount_point, block_size=0, numa=-1):
     name = os.path.join("/dev/shm", shm.name.lstrip("/"))
     given = shm.buf
     if given is None:
-        raise OSError(errno.EINVAL, "the shared memory is closed; make_iovec() comes before close()", name)
+        raise OSError(errno.EINVAL, "the shared memory is closed; call make_iovec() before close()", name)
     identity = str(uuid.uuid4())
-    # The arguments are checked completely before the daemon is asked.
+    # All arguments are checked before the daemon is contacted.
     native = h3fio.iovec(_mapped_again(name, given, block_size), identity, mount, block_size, numa)
     note_original(native, given)
     link = os.path.join(mount, "3fs-virt", "iovs", identity + (f".b{block_size}" if block_size > 0 else ""))
@@ -143,17 +143,17 @@ def _mapped_again(name, given, block_size):
         fd = os.open(name, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
         raise FileNotFoundError(
-            errno.ENOENT, "this shared memory has no name any more; make_iovec() comes before unlink()", name
+            errno.ENOENT, "this shared memory no longer has a name; call make_iovec() before unlink()", name
         ) from None
     try:
         there = os.fstat(fd)
         if mapped_at(address) not in (None, (there.st_ino, 0)):
-            raise OSError(errno.EINVAL, "buf is not the memory that has this name, from its first byte on", name)
+            raise OSError(errno.EINVAL, "buf is not the shared memory of this name, or does not begin at its first byte", name)
         if there.st_size < size:
-            text = f"{size} bytes are mapped of a shared memory that has {there.st_size}; make it anew, larger"
+            text = f"{size} bytes are mapped, but the shared memory has only {there.st_size}; create a larger one"
             raise OSError(errno.EINVAL, text, name)
         if block_size > there.st_size:
-            text = f"block_size is {block_size}, the shared memory has {there.st_size} bytes"
+            text = f"block_size is {block_size}, but the shared memory has only {there.st_size} bytes"
             raise OSError(errno.EINVAL, text, name)
         return mmap.mmap(fd, size)
     finally:
@@ -161,7 +161,7 @@ def _mapped_again(name, given, block_size):
 
 
 def _symlink(target, link):
-    """A file system's daemon may answer EINTR, even after it has carried out the call."""
+    """os.symlink, repeated after EINTR, which a daemon may return even after it has carried out the call."""
     interrupted = False
     while True:
         try:
@@ -189,10 +189,10 @@ def make_ioring(
 
 
 def read_file(fn, hf3fs_mount_point=None, block_size=1 << 30, off=0, priority=None, cb=None):
-    """The bytes of a file from off on, or None if cb takes them block by block.
+    """Returns the bytes of a file from off on, or None if cb takes them block by block.
 
     cb(memoryview, offset) may return the next offset as an int; any other true value ends the reading.
-    The view may be kept, and with it the memory of one block; the next block overwrites it.
+    The view may be kept, which keeps the memory of one block, but the next block overwrites its content.
     """
     with opened(fn, os.O_RDONLY) as fd:
         mount = extract_mount_point(fn) if hf3fs_mount_point is None else hf3fs_mount_point

@@ -25,7 +25,7 @@ def integer(name, value, least, most):
 def path_bytes(path):
     encoded = os.fsencode(path)
     if b"\0" in encoded:
-        raise ValueError(f"{path!r} has a null byte in it")
+        raise ValueError(f"{path!r} contains a null byte")
     return encoded
 
 
@@ -40,5 +40,5 @@ def mount_path(mount):
         text = os.path.join(os.getcwd(), text)
     text = text.rstrip("/") or "/"
     if len(os.fsencode(text)) > MOUNT_BYTES_MAX:
-        raise OSError(errno.ENAMETOOLONG, f"a mount point has at most {MOUNT_BYTES_MAX} bytes", text)
+        raise OSError(errno.ENAMETOOLONG, f"a mount point may have at most {MOUNT_BYTES_MAX} bytes", text)
     return text

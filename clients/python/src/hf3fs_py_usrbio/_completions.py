@@ -11,31 +11,31 @@ import time
 
 from ._library import Timespec
 
-# A wait in C does not notice Ctrl-C, so none is longer than this.
+# A wait in C does not notice Ctrl-C, so it never waits longer than this at once.
 _SLICE_SECONDS = 0.1
 
 _CQE = struct.Struct("=iiqQ")  # as _library.Cqe
 
 
 class Completions:
-    """Space for entries completions. For one thread."""
+    """Space for a number of completions, used by one thread."""
 
     __slots__ = ("address", "asked", "done", "_view", "_until", "_until_ref")
 
     def __init__(self, entries):
         self._view = memoryview(bytearray(entries * _CQE.size))
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._view))
-        self.asked = 0  # how many C may have stored that are not collected yet
+        self.asked = 0  # how many completions C may have stored that are not collected yet
         self.done = collections.deque()  # collected slices
         self._until = Timespec()
         self._until_ref = ctypes.byref(self._until)
 
     def first(self, count):
-        """(index, reserved, result, userdata) of each."""
+        """Yields (index, reserved, result, userdata) of the first count completions."""
         return _CQE.iter_unpack(self._view[: count * _CQE.size])
 
     def set_until(self, end):
-        """The absolute time at which C returns, so that Python can handle signals: end or earlier."""
+        """Sets the absolute time at which C returns: end, or earlier so that Python can handle signals."""
         seconds = _SLICE_SECONDS if end is None else max(0.0, min(_SLICE_SECONDS, end - time.monotonic()))
         fraction, whole = math.modf(time.time() + seconds)
         self._until.tv_sec = int(whole)

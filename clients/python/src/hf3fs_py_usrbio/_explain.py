@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors with a text that says what an errno means here, and the cure."""
+"""Errors whose text says what an errno means here, and how to fix it."""
 
 import contextlib
 import errno
@@ -9,7 +9,7 @@ _GONE = "the daemon of this mount is gone; start it, then open files, iovecs and
 
 _BY_ERRNO = {
     errno.ENOTCONN: _GONE,
-    errno.ECONNABORTED: _GONE,  # of a call that the daemon was serving when it died
+    errno.ECONNABORTED: _GONE,  # from a call that the daemon was serving when it died
     errno.EACCES: "the daemon cannot open the shared memory; client and daemon must see the same /dev/shm, "
     "and its user must be allowed to open it",
     errno.EMFILE: "the daemon accepts no more registrations; delete iovecs and rings that are not needed",
@@ -20,7 +20,7 @@ _BY_ERRNO = {
 
 
 def os_error(number, *, path=None, says=None):
-    """An OSError that names path and the cure. says: texts that fit the caller better, by errno."""
+    """An OSError that names path and the fix. says: texts that fit the caller better, by errno."""
     text = (says or {}).get(number) or _BY_ERRNO.get(number) or os.strerror(number)
     return OSError(number, text, path) if path is not None else OSError(number, text)
 
@@ -70,7 +70,7 @@ def registration_error(number, mount, invalid):
             if error.errno in (errno.ENOENT, errno.ENOTDIR):
                 text = (
                     "there is no 3FS mounted here (no 3fs-virt/iovs in it); "
-                    "pass what extract_mount_point() returns, and see that the daemon runs"
+                    "pass what extract_mount_point() returns, and check that the daemon is running"
                 )
                 return OSError(error.errno, text, mount)
     return os_error(number, path=mount, says={errno.EINVAL: invalid})

@@ -50,8 +50,8 @@ def register_fd(fd, flags=0):
     if error > 0:
         says = {
             errno.EBADF: "not an open file of a 3FS mount",
-            errno.EINVAL: "registered already; deregister_fd() comes before close()",
-            errno.EMFILE: "too many open files; raise `ulimit -n`: a registered file takes two descriptors",
+            errno.EINVAL: "already registered; call deregister_fd() before close()",
+            errno.EMFILE: "too many open files; raise `ulimit -n`, since a registered file takes two descriptors",
         }
         raise descriptor_error(error, fd, says)
 
@@ -75,7 +75,7 @@ def force_fsync(fd):
 
 
 def hardlink(target, link_name):
-    """Gives a file a second name; the daemon makes it."""
+    """Gives a file a second name. The daemon creates the link."""
     error = _library.hardlink(path_bytes(target), path_bytes(link_name))
     if error != 0:
         raise file_error(error, target, link_name)
@@ -86,17 +86,17 @@ def punch_hole(filename=None, start=None, end=None, flags=0, *, fd=None):
     if (filename is None) == (fd is None):
         raise TypeError("punch_hole() takes a path or a descriptor")
     if start is None or end is None:
-        raise TypeError("punch_hole() takes start and end, a list of each")
+        raise TypeError("punch_hole() takes a list of starts and a list of ends")
     try:
         starts, ends = array.array("Q"), array.array("Q")
         starts.extend(iter(start))  # by items: array would take bytes as its own memory
         ends.extend(iter(end))
     except OverflowError:
-        raise ValueError("the ends of a range are between 0 and 2**64 - 1") from None
+        raise ValueError("the start and end of a range must be between 0 and 2**64 - 1") from None
     if len(starts) != len(ends):
         raise RuntimeError(f"{len(starts)} starts, but {len(ends)} ends")
     if len(starts) > _RANGES_MAX:
-        raise RuntimeError(f"{len(starts)} ranges are too many; at most {_RANGES_MAX} a call")
+        raise RuntimeError(f"{len(starts)} ranges are too many; pass at most {_RANGES_MAX} per call")
     flags = integer("flags", flags, 0, U64_MAX)
     given = filename if fd is None else fd
     if hasattr(given, "__index__"):

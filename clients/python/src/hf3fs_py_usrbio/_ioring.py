@@ -20,13 +20,13 @@ from ._watch import Watch
 
 _PREPARE_SAYS = {
     errno.EINVAL: "prepare: the slice is empty, or the ring is for the other direction",
-    errno.EBADF: "prepare: the descriptor is not registered; register_fd() comes first",
+    errno.EBADF: "prepare: the descriptor is not registered; call register_fd() first",
     errno.EACCES: "prepare: the file was opened for the other direction",
     errno.EAGAIN: "prepare: the ring is full; wait() for completions first",
-    errno.EIO: "prepare: the ring's memory has been overwritten; make a new one",
+    errno.EIO: "prepare: the ring's memory has been overwritten; create a new ring",
 }
 
-_WAIT_SAYS = {errno.EIO: "wait: the ring's memory has been overwritten; make a new one"}
+_WAIT_SAYS = {errno.EIO: "wait: the ring's memory has been overwritten; create a new ring"}
 
 
 def _extend(taker, taken):
@@ -41,7 +41,7 @@ def _move(giver, taker, most):
 
 
 class _Ring(_library.Ior):
-    """The ring in C. It ends with its last reference, so a call that is running cannot lose it."""
+    """The ring in C. It is destroyed with its last reference, so not during a call."""
 
     pid = None
 
@@ -113,9 +113,9 @@ class ioring:
         return ring
 
     def _inherit(self):
-        """A child may use the ring when the parent has ended. Used by both, their requests would mix."""
+        """Takes the ring over from a parent that has ended. If both used it, their requests would mix."""
         if lives(self._user):
-            raise OSError(errno.EBUSY, f"the ring belongs to process {self._user}, which is running; make one in each process")
+            raise OSError(errno.EBUSY, f"the ring belongs to process {self._user}, which is running; create one in each process")
         self._user = here[0]
 
     def prepare(self, iov, read, fd, off, userdata=None):
@@ -128,7 +128,7 @@ class ioring:
             fd = integer("fd", fd, INT_MIN, INT_MAX)
         if not isinstance(iov, iovec):
             raise TypeError(f"iov must be an iovec, not {type(iov).__name__}")
-        # Everything that can fail before the call of C fails before anything is stored.
+        # Everything that can fail before the call into C must fail before anything is stored.
         read = bool(read)
         root, at, size = iov._root, iov._at, iov._size
         before = iov._result, iov._userdata
@@ -175,7 +175,8 @@ class ioring:
                 _move(self._early, memory.done, limit - len(memory.done))
                 self._wait(ring, memory, limit, min_results, end)
             except BaseException:
-                # For the next thread that waits; what another interrupt leaves is for this thread.
+                # Leave the slices to the next thread that waits; if another signal interrupts
+                # this, they stay for this thread.
                 self._collect(memory, memory.asked)
                 _move(memory.done, self._early, len(memory.done))
                 raise
@@ -204,7 +205,7 @@ class ioring:
                 next(looks)
 
     def _collect(self, memory, count):
-        """Moves requests from in flight to done. It can be interrupted anywhere and repeated."""
+        """Moves requests from in flight to done. It may be interrupted anywhere and then repeated."""
         in_flight = self._in_flight
         numbers = []
         for _, _, result, number in memory.first(count):
@@ -223,4 +224,4 @@ class ioring:
         self._early.clear()
 
     def __reduce_ex__(self, protocol):
-        raise TypeError("an ioring belongs to one process and cannot be pickled; make one in each process, or fork")
+        raise TypeError("an ioring belongs to one process and cannot be pickled; create one in each process, or fork")

@@ -32,7 +32,7 @@ class iovec(ctypes.Array):
     # fixes the length: see _class_for.
     _type_ = _Byte
     _length_ = 0
-    # _root: the registered buffer, for C. _at, _size: the bytes. _offset: of _at in the root.
+    # _root: the registered buffer, for C. _at, _size: address and size. _offset: of _at in the root.
     __slots__ = ("_root", "_at", "_size", "_offset", "_result", "_userdata", "__weakref__")
 
     def __new__(cls, base, id, hf3fs_mount_point, block_size=0, numa=-1):
@@ -70,10 +70,10 @@ class iovec(ctypes.Array):
 
     def _bounds(self, where):
         if not isinstance(where, slice):
-            raise TypeError(f"an iovec is indexed by slices, not by {type(where).__name__}; memoryview(iovec) has bytes")
+            raise TypeError(f"an iovec is indexed by slices, not by {type(where).__name__}; for single bytes, use memoryview(iovec)")
         start, stop, step = where.indices(self._size)
         if step != 1:
-            raise ValueError(f"the step of an iovec's slice is 1, not {step}")
+            raise ValueError(f"the step of an iovec's slice must be 1, not {step}")
         return start, max(start, stop)
 
     def slice_by(self, buf):
@@ -83,7 +83,7 @@ class iovec(ctypes.Array):
             start = address - base
             if 0 <= start <= self._size - size:
                 return self[start : start + size]
-        raise IndexError(f"a buffer of {size} bytes that is not within this iovec of {self._size} bytes")
+        raise IndexError(f"the buffer of {size} bytes is not within this iovec of {self._size} bytes")
 
     # The ring stores these in a slice; programs read them.
     result = property(operator.attrgetter("_result"), doc="Bytes transferred, or a negative errno.")
@@ -91,7 +91,7 @@ class iovec(ctypes.Array):
     base_off = property(operator.attrgetter("_offset"), doc="The first byte's offset in the registered buffer.")
 
     def __reduce_ex__(self, protocol):
-        raise TypeError("an iovec is memory of this process and cannot be pickled; make one in each process, or fork")
+        raise TypeError("an iovec is memory of this process and cannot be pickled; create one in each process, or fork")
 
     def __repr__(self):
         return f"<iovec of {self._size} bytes at {self._offset}, result {self._result}>"
@@ -112,7 +112,7 @@ def _original_address(root):
 
 @functools.lru_cache(maxsize=1024)
 def _class_for(size):
-    # Takes a few microseconds, and programs have few sizes.
+    # Creating a class takes a few microseconds, and programs use few sizes.
     return type("iovec", (iovec,), {"__module__": __name__, "__slots__": (), "_length_": size})
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libhf3fs_api_shared.so: where it is found, its structs and its functions."""
+"""Finds and loads libhf3fs_api_shared.so, and declares its structs and functions."""
 
 import ctypes
 import os
@@ -67,15 +67,15 @@ def _path():
 def _load():
     path = _path()
     try:
-        # Two views of one library. Calls through the first release the GIL. Those through the second
-        # are too short for that; they keep it and so run one at a time.
+        # Two views of one library. Calls through the first release the GIL. Calls through the second
+        # are so short that they keep it, and so run one at a time.
         return ctypes.CDLL(path), ctypes.PyDLL(path)
     except OSError as error:
         source = f"named by ${OVERRIDE}" if path == os.environ.get(OVERRIDE) else f"${OVERRIDE} is not set"
         here = os.path.dirname(os.path.abspath(__file__))
         raise ImportError(
-            f"cannot load {path} ({source}; a wheel has {SONAME} in {here}; else the system's loader must "
-            f"know it): {error}. Install the hf3fs_py_usrbio wheel, or the C library, "
+            f"cannot load {path} ({source}; a wheel has {SONAME} in {here}; without a wheel, the system's loader "
+            f"must find it): {error}. Install the hf3fs_py_usrbio wheel, or the C library, "
             f"or set {OVERRIDE} to the library's path.",
             path=path,
         ) from None
@@ -86,7 +86,7 @@ def _declare(library, name, result, *arguments):
         function = getattr(library, "hf3fs_" + name)
     except AttributeError:
         raise ImportError(
-            f"{library._name} has no hf3fs_{name}, so it is no USRBIO library; "
+            f"{library._name} has no hf3fs_{name}, so it is not a USRBIO library; "
             f"set {OVERRIDE} to the path of {SONAME}.",
             path=library._name,
         ) from None

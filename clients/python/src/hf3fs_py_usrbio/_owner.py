@@ -30,7 +30,7 @@ os.register_at_fork(after_in_parent=_note_fork, after_in_child=_note_birth)
 
 
 def lives(pid):
-    """Whether the process runs. The kernel sets this flag before it closes pipes; a zombie keeps it."""
+    """Whether the process is running. The kernel sets PF_EXITING before it closes pipes; a zombie keeps it."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as stat:
             flags = stat.read().rpartition(b") ")[2].split()[6]
@@ -40,7 +40,7 @@ def lives(pid):
 
 
 def may_remove(pid, _getpid=os.getpid, _finalizing=sys.is_finalizing, _forked=_forked):
-    """For finalisers of objects that process pid has made. The defaults still exist when modules are gone."""
+    """For finalisers of objects made by process pid. The defaults still exist when modules are gone."""
     if pid != _getpid():
         return False
     return not (_finalizing() and pid in _forked)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks whether the daemon that a ring was registered with is still there."""
+"""Checks whether the daemon with which a ring was registered is still running."""
 
 import contextlib
 import errno
@@ -23,10 +23,10 @@ def daemon_of(mount):
 
 
 class Watch:
-    """For waits without a timeout: checks from time to time, and raises when no completion can arrive.
+    """For waits without a timeout: checks the daemon periodically, and raises if no completion can arrive.
 
-    A daemon that hangs does not answer, and nothing can interrupt the call. So a thread makes it, one
-    at a time, and while there is no answer nothing is known.
+    A daemon that hangs does not answer, and the call cannot be interrupted. So a thread makes the call,
+    one thread at a time; until it has an answer, the daemon counts as running.
     """
 
     __slots__ = ("_mount", "_daemon", "_gone", "_asking")
@@ -49,10 +49,10 @@ class Watch:
             self._check()
             if time.monotonic() >= due:
                 due = time.monotonic() + _INTERVAL_SECONDS
-                # After a fork, threading says of the parent's thread that it has ended.
+                # After a fork, threading reports the parent's thread as ended.
                 if self._asking is None or not self._asking.is_alive():
                     self._asking = threading.Thread(target=self._ask, daemon=True)
-                    with contextlib.suppress(RuntimeError):  # no thread is available: nothing is known
+                    with contextlib.suppress(RuntimeError):  # no thread is available: skip this check
                         self._asking.start()
             yield
 
