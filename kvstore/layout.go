@@ -8,7 +8,7 @@ import (
 // Key names a block; package keys makes them.
 type Key = keys.Key
 
-// MaxShards is the largest number of shards that a block may have.
+// MaxShards is the largest number of shards that a block may have: 488.
 const MaxShards = kv.MaxShards
 
 // Layout is the size of blocks and of their shards. All blocks of a store have the same

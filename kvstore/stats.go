@@ -51,11 +51,12 @@ type Stats struct {
 	Next *Stats `json:"next,omitempty"` // the rest of the chain
 }
 
-// LatencyBuckets is the number of buckets of a [Latency].
+// LatencyBuckets is the number of buckets of a [Latency]: 22.
 const LatencyBuckets = kv.LatencyBuckets
 
 // LatencyBound returns the upper bound of the i-th bucket of a [Latency]: 32 µs for the
-// first, and twice as much for each further one, up to 33.6 s. The last has no bound.
+// first, and twice as much for each further one, up to 33.6 s. The last has no bound: for
+// it LatencyBound returns the longest duration.
 func LatencyBound(i int) time.Duration { return kv.LatencyBound(i) }
 
 // Latency is a histogram of durations.

@@ -136,7 +136,7 @@ const purgeBatch = 1024
 
 // Purge deletes every block of the store's namespace that existed when it was called,
 // and returns how many it deleted. Blocks saved meanwhile may be deleted or not. After
-// an error the rest still exists.
+// an error each of the others may exist or not.
 func (s *Store) Purge(ctx context.Context) (deleted int, err error) {
 	batch := make([]Key, 0, purgeBatch)
 	purge := func() error {

@@ -1,6 +1,7 @@
 package kv
 
 import (
+	"math"
 	"math/bits"
 	"sync/atomic"
 	"time"
@@ -12,8 +13,17 @@ const LatencyBuckets = 22
 const shortestBound = 32 * time.Microsecond
 
 // LatencyBound returns the upper bound of the i-th bucket but the last: 32 µs, and
-// twice as much for each further one, up to 33.6 s.
-func LatencyBound(i int) time.Duration { return shortestBound << i }
+// twice as much for each further one, up to 33.6 s. For the last it returns the longest
+// duration, and for what is below the first 0.
+func LatencyBound(i int) time.Duration {
+	switch {
+	case i < 0:
+		return 0
+	case i >= LatencyBuckets-1:
+		return math.MaxInt64
+	}
+	return shortestBound << i
+}
 
 // Latency is a histogram of durations.
 type Latency struct {

@@ -1,6 +1,7 @@
 package kv
 
 import (
+	"math"
 	"testing"
 	"time"
 )
@@ -19,6 +20,9 @@ func TestHistogramPutsDurationsBelowTheirBounds(t *testing.T) {
 		if l.Count != 1 || l.Buckets[c.bucket] != 1 || l.Sum != max(c.d, 1) {
 			t.Errorf("%v: %+v; want it in bucket %d", c.d, l, c.bucket)
 		}
+	}
+	if LatencyBound(-1) != 0 || LatencyBound(LatencyBuckets-1) != math.MaxInt64 || LatencyBound(1<<40) != math.MaxInt64 {
+		t.Error("a bucket has a bound that is not its own")
 	}
 	if last := LatencyBound(LatencyBuckets - 2); last < 30*time.Second || last > time.Minute {
 		t.Errorf("the last bound is %v; want it to separate the default timeout, 30 s, from longer waits", last)
