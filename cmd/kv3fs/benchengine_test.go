@@ -14,7 +14,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/bench/enginebench"
 )
 
-// benchEngine runs the bench and returns what it said.
+// benchEngine runs the benchmark and returns its output.
 func benchEngine(t *testing.T, bin string, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	cmd := exec.Command(bin, append([]string{"bench", "engine"}, args...)...)
@@ -30,7 +30,7 @@ func tiny(args ...string) []string {
 		"--groups", "3", "--queries", "2", "--prompts", "3", "--runs", "1", "--concurrency", "2")
 }
 
-// shortDir is a directory in which a socket may be.
+// shortDir returns a directory whose path is short enough for a socket.
 func shortDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "kv3fs")
@@ -176,9 +176,9 @@ func TestBenchEngine(t *testing.T) {
 		}
 		stdout, stderr, err = benchEngine(t, bin, append(args, "--config", unchecked)...)
 		if err == nil || !strings.Contains(stderr, "wrong bytes in") || strings.Contains(stdout, `"wrong_bytes": 0`) {
-			t.Errorf("the bench did not notice: %v: %s%s", err, stdout, stderr)
+			t.Errorf("wrong bytes were not reported: %v: %s%s", err, stdout, stderr)
 		}
-		// A store that checks loses them, and the engine computes them again.
+		// A store with checksums treats them as misses, and the engine recomputes them.
 		stdout, stderr, err = benchEngine(t, bin, args...)
 		if r := engineReport(t, stdout, stderr, err); r.Rows[0].LostBlocks == 0 {
 			t.Errorf("%+v", r.Rows[0])

@@ -33,7 +33,7 @@ func TestBenchStore(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 		if r.Calls == nil && !strings.Contains(r.CallsSkipped, "strace") {
-			t.Errorf("no word of system calls: %q", r.CallsSkipped)
+			t.Errorf("neither system calls nor a reason for their absence: %q", r.CallsSkipped)
 		}
 		if left, _ := os.ReadDir(scratch); len(left) != 0 {
 			t.Errorf("left behind: %v", left)

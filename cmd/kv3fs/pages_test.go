@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// running is a kv3fs that serves, with its log.
+// running is a serving kv3fs process and its log.
 type running struct {
 	cmd    *exec.Cmd
 	exited chan struct{}
@@ -192,7 +192,7 @@ func TestPagesCommands(t *testing.T) {
 		t.Errorf("an engine after the flush: %d", status)
 	}
 
-	// Two services on the same data: the error names the process that has it.
+	// A second service on the same data fails; its error names the process that uses it.
 	if _, errs, code := kv3fs("pages", "serve", "--data", data, "--listen", "127.0.0.1:0"); code != exitFailed || !strings.Contains(errs, "process ") {
 		t.Errorf("twice: %d %s", code, errs)
 	}

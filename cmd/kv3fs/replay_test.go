@@ -38,7 +38,7 @@ func TestByteSize(t *testing.T) {
 	}
 }
 
-// served is a daemon of the real binary over a directory.
+// served is a daemon, run from the real binary, that serves a directory.
 type served struct {
 	bin, data, mount string
 	cmd              *exec.Cmd
@@ -161,7 +161,7 @@ func TestReplay(t *testing.T) {
 	t.Run("cold, then warm, then after a restart", func(t *testing.T) {
 		data := t.TempDir()
 		s := serve(t, bin, data)
-		const blockBytes = 9001 // of no power and no alignment
+		const blockBytes = 9001 // neither a power of two nor aligned
 		args := []string{"--ranks", "2", "--depth", "8", "--block-bytes", fmt.Sprint(blockBytes)}
 		cold, stderr, err := s.replay(t, trace, args...)
 		if err != nil {
@@ -179,7 +179,7 @@ func TestReplay(t *testing.T) {
 		s.checkNoTemps(t)
 
 		for _, s := range []*served{s, nil} {
-			if s == nil { // nothing but the data directory carries over
+			if s == nil { // only the data directory carries over
 				s = serve(t, bin, copyTree(t, data))
 			}
 			warm, stderr, err := s.replay(t, trace, args...)
@@ -233,18 +233,18 @@ func TestReplay(t *testing.T) {
 		if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.ExitCode() != 1 {
 			t.Errorf("ended with %v", err)
 		}
-		// Each is wrong once: what was found wrong is written again.
+		// Each block is wrong only once: replay writes a wrong block again.
 		if r.WrongBlocks != 3 || r.WrongBytes < 1+60536+65000 || r.WrongBytes > 1+60536+65536 || r.Errors != 0 {
 			t.Errorf("%d wrong bytes in %d blocks, %d errors", r.WrongBytes, r.WrongBlocks, r.Errors)
 		}
 		for i, want := range []string{"1 of 65536 bytes wrong, the first at offset 12345", "the read ended after 5000 bytes", "zeros as in a hole"} {
 			path := strings.TrimPrefix(blocks[i], s.data)
 			if !strings.Contains(stderr, want) || !strings.Contains(stderr, path) {
-				t.Errorf("no word of %q and %s in:\n%s", want, path, stderr)
+				t.Errorf("want %q and %s in:\n%s", want, path, stderr)
 			}
 		}
 		if again, stderr, err := s.replay(t, trace, "--block-bytes", "64k"); err != nil || again.HitTokens != again.Tokens {
-			t.Errorf("not mended: %v %s", err, stderr)
+			t.Errorf("not repaired: %v %s", err, stderr)
 		}
 	})
 
@@ -367,7 +367,7 @@ func awaitFile(t *testing.T, pattern string) {
 	}
 }
 
-// copyTree copies a data directory, but for the daemon's own state.
+// copyTree copies a data directory without the daemon's own state.
 func copyTree(t *testing.T, dir string) string {
 	t.Helper()
 	to := filepath.Join(t.TempDir(), "copy")

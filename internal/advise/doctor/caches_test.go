@@ -59,8 +59,7 @@ func mappedObjects(t *testing.T, pid int) (paths []string) {
 	return slices.Compact(paths) // rings map the private one, too
 }
 
-// The memory of caches is kept while their process lives and removed after it was
-// killed.
+// The memory of caches is kept while their process lives, and removed after it is killed.
 func TestCachesOfTheKilled(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: starts a daemon")

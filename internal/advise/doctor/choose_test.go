@@ -11,8 +11,8 @@ import (
 	"github.com/kv3fs/kv3fs/internal/host"
 )
 
-// The table of mounts decides which one is examined; the mount points are ordinary
-// directories here.
+// The mount table determines which mount is examined. The mount points here are ordinary
+// directories.
 func TestChooseMount(t *testing.T) {
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -67,8 +67,8 @@ func TestChooseMount(t *testing.T) {
 	}
 }
 
-// If no mount is requested, the one that holds the engine's files is chosen, else the
-// first that answers.
+// If no mount is requested, the one with the engine's files is chosen, otherwise the first
+// that answers.
 func TestChooseAmongSeveral(t *testing.T) {
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -111,7 +111,7 @@ func TestQuote(t *testing.T) {
 	}
 }
 
-// A host without any facts gets notes and warnings, but no OK that is a guess.
+// On a host without any facts, no check guesses OK.
 func TestBareHost(t *testing.T) {
 	o := local()
 	o.Host = fixture(t, nil)

@@ -172,8 +172,8 @@ func TestData(t *testing.T) {
 	}
 }
 
-// The size that an engine's files will reach is compared with the free space, and the
-// fix never deletes files that may hold another engine's data.
+// The maximum size of an engine's files is compared with the free space, and the fix never
+// deletes files that may hold another engine's data.
 func TestSpaceForEngine(t *testing.T) {
 	facts := dataFacts{SizeBytes: 100 << 30, FreeBytes: 50 << 30}
 	for _, c := range []struct {

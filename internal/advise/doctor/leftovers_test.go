@@ -38,8 +38,8 @@ func age(t *testing.T, path string, by time.Duration) {
 
 func there(path string) bool { _, err := os.Lstat(path); return err == nil }
 
-// Only unused objects are removed: not those that are mapped or open, even if /proc
-// does not show it, nor young ones, links, or objects with other names.
+// Only unused objects are removed. Objects that are mapped or open are kept, even if /proc
+// does not show that; so are young ones, links, and objects with other names.
 func TestFix(t *testing.T) {
 	dir, err := os.MkdirTemp(shm.Dir, "kv3fs-doctor-test-")
 	if err != nil {
@@ -128,8 +128,8 @@ func TestLittleLeft(t *testing.T) {
 	want(t, "no directory", checkLeftovers(filepath.Join(dir, "none"), 0, time.Now(), false)[0], "shm.leftovers", Note)
 }
 
-// Any user may make objects with any name there, so names are quoted before they reach
-// the terminal.
+// Any user can create objects with any name there, so names are quoted before they are
+// printed.
 func TestNamesAreShown(t *testing.T) {
 	dir := t.TempDir()
 	leave(t, dir, "hf3fs-iov-\x1b[2Jx", 32)

@@ -12,8 +12,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/test/daemontest"
 )
 
-// TestMain lets the test binary also be the process that probes and a process with
-// caches.
+// TestMain also lets the test binary run as a probe, and as a process with caches.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 2 && os.Args[1] == "caches" {
 		if err := caches(os.Args[2]); err != nil {
@@ -33,7 +32,7 @@ func TestMain(m *testing.M) {
 	os.Exit(daemontest.Main(m))
 }
 
-// fixture returns a host made of files. Its /dev/shm has 24 GiB.
+// fixture returns a host built from files. Its /dev/shm has 24 GiB.
 func fixture(t *testing.T, files map[string]string) host.Host {
 	t.Helper()
 	root := t.TempDir()

@@ -71,7 +71,7 @@ func TestExitStatus(t *testing.T) {
 	}
 }
 
-// The names in JSON do not change between versions.
+// The names in JSON are stable across versions.
 func TestJSON(t *testing.T) {
 	text, err := json.Marshal(sample())
 	if err != nil {

@@ -19,7 +19,7 @@ func TestBytesPerToken(t *testing.T) {
 		{"Qwen2.5-14B", 1, 196_608},
 		{"QwQ-32B", 1, 262_144},
 		{"DeepSeek-R1", 1, 70_272},
-		{"DeepSeek-R1", 8, 70_272}, // every rank holds the whole latent
+		{"DeepSeek-R1", 8, 70_272}, // every rank holds the whole latent vector
 		{"Qwen3-Coder-480B-A35B", 1, 253_952},
 		{"Qwen3-30B-A3B", 8, 2 * 48 * 128 * 2}, // four heads for eight ranks: one each, twice
 		{"gpt-oss-120b", 1, 2 * 36 * 8 * 64 * 2},
@@ -86,8 +86,8 @@ func TestLookup(t *testing.T) {
 	}
 }
 
-// The table once more, as bytes of BF16 per token that were worked out independently:
-// a row that is changed by mistake fails.
+// The table again, as independently computed BF16 bytes per token, so that an accidental
+// change of a row fails.
 func TestTable(t *testing.T) {
 	want := map[string]int64{
 		"Llama-2-7B": 524_288, "Llama-2-13B": 819_200, "Llama-2-70B": 327_680,

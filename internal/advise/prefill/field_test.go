@@ -58,7 +58,7 @@ func TestCostModel(t *testing.T) {
 	if !ok || !printed(measured.MFU(32000, 1), "0.55", 0) {
 		t.Errorf("UCM's MFU: %.3f", measured.MFU(32000, 1))
 	}
-	// Operations by the formulas of 3.1, spelled out.
+	// Operations by the formulas of 3.1, written out.
 	for _, c := range []struct {
 		name string
 		a    float64
@@ -138,8 +138,8 @@ func TestBreakEven(t *testing.T) {
 			}
 		}
 	}
-	// "At 15 k tok/s (QwQ 2xH100), 50 ms = 750 tokens": there it is the rate of short
-	// prompts that counts, and the load itself is nothing.
+	// "At 15 k tok/s (QwQ 2xH100), 50 ms = 750 tokens": the study uses the rate of short
+	// prompts there, and neglects the load itself.
 	p := mustProfile(t, "QwQ-32B", "H100", 2)
 	free := Store{Pipe: Pipe{"free", 1e18}, BytesPerToken: 262144, Overhead: 50 * time.Millisecond}
 	if from := p.WinsFrom(free, 1, 1<<15); from < 700 || from > 800 {

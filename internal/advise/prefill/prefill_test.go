@@ -36,7 +36,7 @@ func TestMeasuredProfile(t *testing.T) {
 		{GPU: GPU{"H20", 148, 296}, Count: 2},
 	} {
 		if _, ok := MeasuredProfile(mustLookup(t, "QwQ-32B"), h); ok {
-			t.Errorf("%v: nobody measured that", h)
+			t.Errorf("%v: a profile without a measurement", h)
 		}
 	}
 	for what, change := range map[string]func(*Model){
@@ -47,7 +47,7 @@ func TestMeasuredProfile(t *testing.T) {
 		m := mustLookup(t, "QwQ-32B")
 		change(&m)
 		if _, ok := MeasuredProfile(m, Hardware{GPU: GPU{"H100", 989, 1979}, Count: 2}); ok {
-			t.Errorf("nobody measured a QwQ-32B with half the %s", what)
+			t.Errorf("QwQ-32B with half the %s: a profile without a measurement", what)
 		}
 	}
 	m := mustLookup(t, "QwQ-32B")
@@ -150,7 +150,7 @@ func TestOverlapIsAPipeline(t *testing.T) {
 		t.Errorf("nothing cached: %+v", none)
 	}
 	if slow := p.TTFT(Store{Pipe: Pipe{"", 1e-9}, BytesPerToken: 262144}, 31999, 32000); slow.Loaded <= 0 || slow.Overlapped <= 0 || slow.Bound() != "load" {
-		t.Errorf("a pipe that stands still: %+v", slow)
+		t.Errorf("a very slow pipe: %+v", slow)
 	}
 }
 
@@ -170,12 +170,12 @@ func TestWinsFrom(t *testing.T) {
 	if from := p.WinsFrom(store(1e8, 0), 16, 1<<17); from != 0 {
 		t.Errorf("a slow pipe wins from %d tokens on", from)
 	}
-	// Below what short prompts need, yet above what long ones do.
+	// The rate is too low for short prompts, but high enough for long ones.
 	if from := p.WinsFrom(store(3e9, 0), 16, 1<<17); from < 30_000 || from > 35_000 {
 		t.Errorf("3 GB/s wins from %d tokens on, section 3.3 says about 32K", from)
 	}
 	if from := p.WinsFrom(store(1e18, 0), 0, 100); from != 1 {
-		t.Errorf("blocks of nothing: from %d", from)
+		t.Errorf("blocks of 0 tokens: from %d", from)
 	}
 	if from := p.WinsFrom(store(1e18, 0), 128, 100); from != 0 {
 		t.Errorf("no block fits: from %d", from)
