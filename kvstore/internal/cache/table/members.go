@@ -128,7 +128,7 @@ func (t *Table) Leave() error {
 			if m.owner() != t.me+1 {
 				continue
 			}
-			if m.state() == Dirty {
+			if m.state() == Dirty && !m.doomed() {
 				t.Become(slot, Unsaved)
 			} else {
 				t.Become(slot, Free)

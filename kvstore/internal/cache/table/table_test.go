@@ -503,3 +503,33 @@ func TestSweep(t *testing.T) {
 	}
 	tables[1].Unmap()
 }
+
+// A block that was deleted while its owner had yet to write it does not come back when
+// the owner leaves.
+func TestLeaveWithADoomedBlock(t *testing.T) {
+	n := name(t)
+	first, other := join(t, n, config), join(t, n, config)
+	do(t, first, func() {
+		for slot := range int32(2) {
+			first.Claim(slot, key(int(slot)), Saving, 0)
+			first.Become(slot, Dirty)
+		}
+	})
+	do(t, other, func() { other.Doom(0) })
+	if err := first.Leave(); err != nil {
+		t.Fatal(err)
+	}
+	first.Unmap()
+	do(t, other, func() {
+		if keys, _ := other.Keys(0, other.Slots()); len(keys) != 1 || keys[0] != key(1) {
+			t.Errorf("listed: %v", keys)
+		}
+		if s := other.Head(0).State; s != Free {
+			t.Errorf("the deleted block's slot is in state %d", s)
+		}
+	})
+	if err := other.Leave(); err != nil {
+		t.Error(err)
+	}
+	other.Unmap()
+}
