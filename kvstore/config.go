@@ -200,7 +200,7 @@ type Speed struct {
 	Latency        time.Duration // of each shard, besides its bytes
 }
 
-// complete checks what is not the business of a single store and fills in defaults.
+// complete checks what concerns more than one store, and fills in defaults.
 func (c *Config) complete(chain []string) error {
 	if err := c.Namespace.Check(); err != nil {
 		return err
@@ -247,7 +247,7 @@ func (c *Config) complete(chain []string) error {
 // there can be, and few enough to add and multiply.
 const mostOf = 1 << 30
 
-// checkNumbers refuses numbers that cannot be, and names the field.
+// checkNumbers refuses invalid numbers, and names the field.
 func (c *Config) checkNumbers() error {
 	type number struct {
 		field       string

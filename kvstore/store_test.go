@@ -370,7 +370,7 @@ func TestLatency(t *testing.T) {
 	}
 }
 
-// What is in flight is counted, and nothing is left of it afterwards.
+// When batches are done, their counts in flight are 0 again and their times are counted.
 func TestStatsOfWhatIsInFlight(t *testing.T) {
 	s := openTest(t, "Cache|Posix", func(c *Config) { c.Speed = nil })
 	blocks := testKeys(10)

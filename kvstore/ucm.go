@@ -14,7 +14,7 @@ import (
 // UCMConfig is a chain's configuration in the terms of UCM: its fields are the keys of
 // UCM's ucm_connector_config, and keys of our own for what UCM does not have. Defaults
 // are UCM's, too, unless a comment says otherwise. The zero value of a field means its
-// default. [ReadConfig] reads one, and [UCMConfig.Config] makes a Config of it.
+// default. [ReadConfig] reads a UCMConfig, and [UCMConfig.Config] makes a Config of it.
 type UCMConfig struct {
 	// StorePipeline is the name of the chain, for files.
 	StorePipeline string `yaml:"store_pipeline"`
@@ -23,8 +23,8 @@ type UCMConfig struct {
 	// another namespace are misses. Required.
 	Namespace keys.Namespace `yaml:"namespace"`
 
-	// BlockSize is the bytes of a block and ShardSize those of each of its parts, which
-	// divide it. Default: one shard. TensorSize is ShardSize where that is missing.
+	// BlockSize is the size of a block. ShardSize, which divides it, is that of each of
+	// its parts; default BlockSize. TensorSize is used where ShardSize is missing.
 	BlockSize  int64 `yaml:"block_size"`
 	ShardSize  int64 `yaml:"shard_size"`
 	TensorSize int64 `yaml:"tensor_size"`
@@ -116,7 +116,7 @@ type UCMConfig struct {
 	PagesCapacityBytes int64 `yaml:"pages_capacity_bytes"`
 	// PagesRank is the rank whose pages these are. Default 0.
 	PagesRank int `yaml:"pages_rank"`
-	// PagesLeaseMs, PagesReserveMs and PagesQuarantineMs are what the service has for
+	// PagesLeaseMs, PagesReserveMs and PagesQuarantineMs are the service's
 	// --pages-lease, --pages-reserve and --pages-quarantine. Defaults 30000, 60000 and
 	// 10000, as there.
 	PagesLeaseMs      int `yaml:"pages_lease_ms"`
@@ -187,7 +187,7 @@ const (
 	mostGB = math.MaxInt64 / gib
 )
 
-// check refuses values that cannot be, and names the key.
+// check refuses invalid values, and names the key.
 func (c *UCMConfig) check() error {
 	for _, n := range []struct {
 		key   string

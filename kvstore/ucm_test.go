@@ -205,8 +205,8 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-// Stores that move data by system calls use any memory in place: no cache in front has
-// reason to take its own from /dev/shm.
+// Stores that move data by system calls use any memory in place, so a cache in front of
+// them does not take its own from /dev/shm.
 func TestOnlyRingsTakeMemory(t *testing.T) {
 	for chain, c := range map[string]Config{
 		"Posix":   {Posix: &PosixOptions{Dirs: []string{t.TempDir()}}},

@@ -83,7 +83,7 @@ func ofUCM(top map[string]any) (values map[string]any, notes []string, err error
 	return values, notes, nil
 }
 
-// foreign are the keys of UCM that have no effect here, with the reason.
+// foreign has the keys of UCM that have no effect here, each with the reason.
 var foreign = map[string]string{
 	"device_id":                            "data moves to and from the caller's memory wherever that is",
 	"cpu_affinity_cores":                   "the Go runtime places its threads; confine the process instead",

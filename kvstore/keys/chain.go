@@ -61,8 +61,8 @@ func (c *Chain) Keys(tokens []uint32) []Key {
 	return fresh.Append(tokens)
 }
 
-// Clone returns an independent chain with the same tokens so far: for a conversation
-// that branches, or for the next one of a namespace.
+// Clone returns an independent chain with the same tokens so far, for a conversation
+// that branches or, cloned while empty, for the next sequence of a namespace.
 func (c *Chain) Clone() *Chain {
 	clone := *c
 	clone.pending, clone.scratch = slices.Clone(c.pending), nil

@@ -171,7 +171,7 @@ func TestUCMRanks(t *testing.T) {
 	}
 }
 
-// The key follows from the engine's id.
+// The key is a function of the engine's id.
 func TestKeysAreOfTheIDs(t *testing.T) {
 	ns := withBlocks(2)
 	each(t, ns, func(t *testing.T, chain *Chain) {
@@ -250,7 +250,7 @@ func TestOneChainForManyGoroutines(t *testing.T) {
 			all.Go(func() {
 				for range 20 {
 					if !slices.Equal(chain.Keys(tokens), want) || !slices.Equal(chain.Clone().Append(tokens), after) {
-						t.Error("other keys")
+						t.Error("the keys differ")
 					}
 				}
 			})
@@ -259,7 +259,7 @@ func TestOneChainForManyGoroutines(t *testing.T) {
 	})
 }
 
-// told returns all names that the process makes of the same input.
+// told returns all names that this process computes from the same input.
 func told(t *testing.T) string {
 	var text strings.Builder
 	text.WriteString(qwen.Fingerprint().String() + "\n")
@@ -284,7 +284,7 @@ func told(t *testing.T) string {
 
 const tellTo = "KV3FS_TEST_TELL_TO"
 
-// Another process makes the same names.
+// Another process computes the same names.
 func TestOtherProcess(t *testing.T) {
 	if file := os.Getenv(tellTo); file != "" {
 		if err := os.WriteFile(file, []byte(told(t)), 0o600); err != nil {
@@ -308,7 +308,7 @@ func TestOtherProcess(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(got, []byte(told(t))) {
-			t.Errorf("another process says\n%s, not\n%s", got, told(t))
+			t.Errorf("another process computes\n%s, not\n%s", got, told(t))
 		}
 	}
 }

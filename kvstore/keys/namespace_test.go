@@ -35,13 +35,13 @@ func decode(text []byte) (ns Namespace, err error) {
 		*n = int(binary.LittleEndian.Uint64(read(8)))
 	}
 	if in.Len() > 0 {
-		err = errors.New("something is left")
+		err = errors.New("bytes are left over")
 	}
 	return ns, err
 }
 
 func drawNamespace(t *rapid.T) Namespace {
-	// Few letters, so that namespaces often differ only in where a field ends.
+	// There are few letters, so that namespaces often differ only in where a field ends.
 	text := rapid.StringOfN(rapid.SampledFrom([]rune("ab\x00\x01")), 0, 4, -1)
 	number := rapid.IntRange(0, 300)
 	return Namespace{
@@ -76,7 +76,7 @@ func TestFieldsDoNotRunIntoEachOther(t *testing.T) {
 		cut := rapid.IntRange(0, len(whole)).Filter(func(n int) bool { return n != was }).Draw(t, "cut")
 		*fields[i], *fields[i+1] = whole[:cut], whole[cut:]
 		if ns.Fingerprint() == before {
-			t.Fatalf("%+v has the fingerprint of another", ns)
+			t.Fatalf("%+v has the fingerprint of another namespace", ns)
 		}
 	})
 }

@@ -47,8 +47,8 @@ func (p *pickler) object() {
 	}
 }
 
-// number writes an int that is not negative: 1, 2 or 4 bytes up to 31 bits, above as many
-// as leave the top bit clear.
+// number writes an int that is not negative: 1, 2 or 4 bytes up to 31 bits; beyond that,
+// as many as leave the top bit clear.
 func (p *pickler) number(n uint64) {
 	p.object()
 	switch {

@@ -31,7 +31,7 @@ func TestStore(t *testing.T) {
 	})
 }
 
-// What is in flight is counted while it is, and its time when it is not any more.
+// A batch counts as in flight until it is done. Then its time is counted.
 func TestInFlight(t *testing.T) {
 	hold := make(chan struct{})
 	next := fault.New(empty.New(layout), fault.Fault{Method: fault.Load, Where: func(k kv.Key, _ int) bool { return k[0] == 1 }, Hold: hold})
@@ -55,7 +55,7 @@ func TestInFlight(t *testing.T) {
 	}
 }
 
-// Each kind of trouble is logged once for a batch, and a miss is none.
+// Each kind of failure is logged once for a batch. A miss is not logged.
 func TestLog(t *testing.T) {
 	damaged := func(key byte) error { return &kv.CorruptError{Key: kv.Key{key}, Where: "a page", What: "cut short"} }
 	for name, c := range map[string]struct {
@@ -95,7 +95,7 @@ func TestLog(t *testing.T) {
 	}
 }
 
-// dropping has dropped blocks.
+// dropping is a store that reports dropped blocks.
 type dropping struct {
 	*empty.Store
 	dropped int64
@@ -131,7 +131,7 @@ func TestRegister(t *testing.T) {
 		t.Error("Register is not passed on")
 	}
 	if _, ok := New(next(), slog.Default()).(kv.Registrar); ok {
-		t.Error("Register is passed on where nothing is gained")
+		t.Error("Register is passed on though New gains nothing from it")
 	}
 	if _, ok := NewRegistrar(empty.New(layout), slog.Default()).(kv.Registrar); ok {
 		t.Error("a store that registers nothing has Register")

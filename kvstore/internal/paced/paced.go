@@ -1,5 +1,6 @@
 // Package paced slows a store down to the speed of a simulated storage. The store behind
-// it moves the bytes, and they arrive when those of the simulated storage would.
+// it moves the bytes, and shards are settled when the simulated storage would have moved
+// them.
 package paced
 
 import (
@@ -134,8 +135,8 @@ func (s *Store) pass(ctx context.Context, shards []kv.Shard, p *pipe, next begin
 }
 
 // deliver settles the shards of outer in their order, each when inner has settled it and
-// its time has come: that of the first is given, and each of the others is due so much
-// later than the one before.
+// its time has come: first is that of the first shard, and the others follow at
+// intervals of each nanoseconds.
 func (s *Store) deliver(inner, outer *kv.Task, first time.Time, each float64) {
 	errs, ready := make([]error, inner.Len()), make([]bool, inner.Len())
 	next := 0
@@ -185,5 +186,5 @@ func (p *pipe) reserve(n int, shardBytes int64, bytesPerSecond float64) (first t
 	return begin.Add(duration(each)), each
 }
 
-// duration returns so many nanoseconds, or centuries where there are too many.
+// duration returns so many nanoseconds, or centuries where a Duration cannot hold them.
 func duration(ns float64) time.Duration { return time.Duration(min(ns, 1<<62)) }

@@ -36,7 +36,7 @@ func TestStore(t *testing.T) {
 	})
 }
 
-// A speed of next to nothing is slow, and not so slow that it wraps around.
+// At a speed near 0 the due time does not overflow.
 func TestSlowestStore(t *testing.T) {
 	layout := kv.Layout{BlockBytes: 8192, ShardBytes: 4096}
 	for _, speed := range []float64{1e-7, 1e-300} {
@@ -120,7 +120,7 @@ func TestASlowStoreEndsAtOnce(t *testing.T) {
 		}
 		select {
 		case <-task.Done():
-			t.Errorf("%s: done before anything could be", name)
+			t.Errorf("%s: done before a shard could be", name)
 		default:
 		}
 		end(task, s)

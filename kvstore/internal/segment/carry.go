@@ -18,7 +18,8 @@ const carryBytes = 16 << 20
 
 // carry copies a segment's hottest blocks to the segment that is being written. The copy
 // replaces the block in the table when its head is written. After a crash before the old
-// segment's next generation both are on the disk, and the newer one counts.
+// segment's next generation both are on the disk, and the one of the newer generation
+// counts.
 //
 // Slots are taken before anything is read: the segment that is being written has just been
 // begun, and saves would soon have filled it. If there are too few slots, fewer blocks are
