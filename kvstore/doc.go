@@ -1,8 +1,8 @@
-// Package kvstore keeps blocks of KV cache for Go programs, as the connectors of LMCache,
-// UCM and RTP-LLM do in Python and C++. A block is a fixed run of tokens' keys and values
-// and is named by a hash of its tokens and of all tokens before them. Blocks are looked
-// up, loaded and saved in batches through a chain of stores. What is loaded is what was
-// saved, or a miss.
+// Package kvstore keeps blocks of KV cache for Go programs, as the connectors of
+// LMCache, UCM and RTP-LLM do in Python and C++. A block is a fixed run of tokens' keys
+// and values and is named by a hash of its tokens and of all tokens before them. Blocks
+// are looked up, loaded and saved in batches through a chain of stores. A load returns
+// what was saved, or a miss.
 //
 //	store, err := kvstore.Open("Cache|Ds3fs", kvstore.Config{
 //		Namespace: keys.Namespace{Model: "Qwen/QwQ-32B", BlockTokens: 128, Layers: 64},

@@ -16,7 +16,8 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/keys"
 )
 
-// opening is what opens a chain, in this process and in one that will be killed.
+// opening is the name and configuration of a chain, which this process opens, or one
+// that will be killed.
 type opening struct {
 	Chain  string
 	Config kvstore.UCMConfig
@@ -58,14 +59,14 @@ func openings(dir string, d *daemon, layout kvstore.Layout, capacityBytes int64)
 	}
 }
 
-// key and pattern of the n-th block.
+// key returns the key of the n-th block.
 func key(n int) kvstore.Key {
 	return namespace.Key(fmt.Appendf(nil, "block %d", n))
 }
 
 func pattern(n, shard int) workload.Pattern { return workload.PatternOf(uint64(n), uint64(shard)) }
 
-// shards of the n-th block with fresh buffers.
+// shards returns the shards of the n-th block with fresh buffers.
 func shards(l kvstore.Layout, n int) []kvstore.Shard {
 	return l.ByBlock([]kvstore.Key{key(n)}, [][]byte{make([]byte, l.BlockBytes)})
 }

@@ -222,7 +222,7 @@ func write(t *testing.T, f *os.File, b []byte, off int64) {
 	}
 }
 
-// dataFiles are the files below root; the daemon's own state is not part of it.
+// dataFiles returns the files below root, without the daemon's own state.
 func dataFiles(t *testing.T, root string) []string {
 	t.Helper()
 	var all []string

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// allocated is what a file takes on the disk.
+// allocated returns how much a file takes on the disk.
 func allocated(t testing.TB, path string) int64 {
 	t.Helper()
 	info, err := os.Stat(path)

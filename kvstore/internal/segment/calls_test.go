@@ -35,7 +35,7 @@ func hungDevice(t *testing.T) {
 	generation := s.generationOf(first)
 	for i := range 10 * slots {
 		save(t, s, keyOf(100+i))
-		settled(t, s)
+		waitReady(t, s)
 	}
 	if s.generationOf(first) != generation {
 		t.Error("the segment has a new generation while the hung call may still write to it")
@@ -44,7 +44,7 @@ func hungDevice(t *testing.T) {
 	close(release)
 	for i := range 10 * slots {
 		save(t, s, keyOf(200+i))
-		settled(t, s)
+		waitReady(t, s)
 	}
 	if s.generationOf(first) == generation {
 		t.Error("the segment is not used again")

@@ -25,10 +25,10 @@ type crasher struct {
 	dir string
 
 	mu     sync.Mutex
-	at     int // the write that is torn; after it the engine is as good as dead
+	at     int // the write that is torn; later ones are not made
 	rng    *rand.Rand
 	late   []undo // what was there before the last writes
-	power  bool   // the machine ends: of the last writes any may be missing or torn
+	power  bool   // a power cut: any of the last writes may be missing or torn
 	left   string // the directory as the crash left it
 	known  func() []kv.Key
 	before []kv.Key // settled before the crash
@@ -40,7 +40,7 @@ type undo struct {
 	was    []byte
 }
 
-// lateWrites is how many writes a power cut may take.
+// lateWrites is how many writes a power cut may undo.
 const lateWrites = 24
 
 func newCrasher(t *testing.T, dir string, at int, power bool, known func() []kv.Key) *crasher {
@@ -54,7 +54,7 @@ func (c *crasher) Open(f *os.File) (transfer.File, error) {
 	return named{file, f.Name()}, err
 }
 
-// named is a file that still knows its name.
+// named is a file with its name.
 type named struct {
 	transfer.File
 	name string
@@ -143,7 +143,7 @@ func crash(t *testing.T, n int, power bool, o Options, hot ...kv.Key) (c *crashe
 		}
 		if len(hot) > 0 {
 			load(t, s, hot...)
-			settled(t, s)
+			waitReady(t, s)
 		}
 		mu.Lock()
 		confirmed = append(confirmed, keys...)
@@ -234,7 +234,7 @@ func TestGenerationIsNotGivenTwice(t *testing.T) {
 			s := open(t, o)
 			for i := range saves.before {
 				save(t, s, keyOf(i))
-				settled(t, s)
+				waitReady(t, s)
 			}
 			headers := map[string][]byte{}
 			for _, seg := range s.segments {
@@ -249,7 +249,7 @@ func TestGenerationIsNotGivenTwice(t *testing.T) {
 			}
 			for i := range saves.after {
 				save(t, s, keyOf(100+i))
-				settled(t, s)
+				waitReady(t, s)
 			}
 			if err := s.Close(); err != nil {
 				t.Fatal(err)

@@ -12,7 +12,7 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 )
 
-// damages are what a disk, a program or a person may do to a closed store's segments.
+// damages lists what a disk, a program or a person may do to a closed store's segments.
 var damages = []struct {
 	name   string
 	coarse bool // it destroys a whole segment
@@ -62,7 +62,7 @@ var damages = []struct {
 		}
 		d.write(t, d.one, raw)
 	}},
-	{"a segment is another's", true, func(t testing.TB, d *damaged) {
+	{"a segment is a copy of another", true, func(t testing.TB, d *damaged) {
 		raw, err := os.ReadFile(d.one.file)
 		if err != nil {
 			t.Fatal(err)

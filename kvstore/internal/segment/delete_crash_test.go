@@ -35,12 +35,12 @@ func TestDeleteBetweenCopyAndHead(t *testing.T) {
 	})
 	for n := 100; !begun.Load(); n++ {
 		save(t, s, keyOf(n))
-		settled(t, s)
+		waitReady(t, s)
 	}
 	if err := <-deleted; err != nil {
 		t.Fatal(err)
 	}
-	settled(t, s)
+	waitReady(t, s)
 	until(t, "nothing is in use", func() bool { return idle(s) })
 	gone(t, s, keyOf(0))
 	gone(t, afterKill(t, o), keyOf(0))

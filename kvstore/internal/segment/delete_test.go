@@ -154,7 +154,7 @@ func TestDeleteOfWhatWasEvicted(t *testing.T) {
 		for n := 100; slices.Contains(found(t, s, old...), true); n++ {
 			save(t, s, keyOf(n))
 		}
-		settled(t, s)
+		waitReady(t, s)
 		if !found(t, afterKill(t, o), old...)[0] {
 			t.Fatal("nothing that was evicted is still on the disk")
 		}
@@ -214,7 +214,7 @@ func TestDeleteWhileCarrying(t *testing.T) {
 		gone(t, s, hot...)
 		writer.Wait()
 		next += slots
-		settled(t, s)
+		waitReady(t, s)
 		gone(t, s, hot...)
 		gone(t, afterKill(t, o), hot...)
 	}
@@ -234,7 +234,7 @@ func TestDeleteOfTwoCopies(t *testing.T) {
 	loads(t, s, keyOf(0))
 	for i := range 2*slots + 1 {
 		save(t, s, keyOf(100+i))
-		settled(t, s)
+		waitReady(t, s)
 	}
 	loads(t, s, keyOf(0))
 	carried := s.segmentWith(t, keyOf(0))
@@ -387,7 +387,7 @@ func TestKeysWhileCarrying(t *testing.T) {
 			}
 			save(t, s, keyOf(n))
 			load(t, s, hot...)
-			settled(t, s)
+			waitReady(t, s)
 		}
 	})
 	for s.Stats().EvictedBlocks < 20*slots {

@@ -18,7 +18,7 @@ func sees(t *testing.T, what string, fn func()) {
 func TestBrokenInvariantsAreSeen(t *testing.T) {
 	s := open(t, options(t.TempDir(), small, 5, 4))
 	save(t, s, keyOf(0))
-	settled(t, s)
+	waitReady(t, s)
 	seg := s.segmentWith(t, keyOf(0))
 	s.mu.Lock()
 	defer s.mu.Unlock()

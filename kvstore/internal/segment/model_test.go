@@ -126,7 +126,7 @@ func TestModel(t *testing.T) {
 	})
 }
 
-// The table is a map.
+// The table behaves as a map.
 func TestTable(t *testing.T) {
 	const slots = 64
 	rapid.Check(t, func(rt *rapid.T) {

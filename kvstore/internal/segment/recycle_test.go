@@ -14,8 +14,8 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/internal/transfer"
 )
 
-// settled waits until the keeper has a segment ready.
-func settled(t testing.TB, s *Store) {
+// waitReady waits until the keeper has a segment ready.
+func waitReady(t testing.TB, s *Store) {
 	t.Helper()
 	until(t, "a segment is ready", func() bool {
 		s.mu.RLock()
@@ -39,13 +39,13 @@ func TestHotBlocksAreCarriedForward(t *testing.T) {
 		save(t, s, keyOf(next))
 		next++
 		loads(t, s, hot...)
-		settled(t, s)
+		waitReady(t, s)
 	}
 	loads(t, s, hot...)
 	if f := found(t, s, append(once, keysOf(0, 20)...)...); f[0] || f[1] || f[20] {
 		t.Error("cold blocks are still there")
 	}
-	held := segments*slots - 2*slots // one is empty, and one may be
+	held := segments*slots - 2*slots // one segment is empty, and another may be
 	stats := s.Stats()
 	if stats.Blocks < int64(held-slots) || stats.Blocks > segments*slots || stats.EvictedBlocks < int64(next-segments*slots) {
 		t.Errorf("%d blocks are held, %d were evicted of %d", stats.Blocks, stats.EvictedBlocks, next)
@@ -70,7 +70,7 @@ func TestHottestFirst(t *testing.T) {
 	}
 	for i := range 2*slots + 1 {
 		save(t, s, keyOf(100+i))
-		settled(t, s)
+		waitReady(t, s)
 	}
 	for i, there := range found(t, s, keysOf(0, slots)...) {
 		if want := i == 9 || i == 19; there != want {
@@ -79,7 +79,7 @@ func TestHottestFirst(t *testing.T) {
 	}
 }
 
-func TestNothingIsCarriedWhereNothingMayBe(t *testing.T) {
+func TestNegativeCarryFraction(t *testing.T) {
 	o := options(t.TempDir(), small, 3, 4)
 	o.CarryFraction = -1
 	s := open(t, o)
@@ -107,7 +107,7 @@ func TestDamageIsNotCarried(t *testing.T) {
 	ruin(t, s, keyOf(0))
 	for i := range 2*slots + 1 {
 		save(t, s, keyOf(100+i))
-		settled(t, s)
+		waitReady(t, s)
 	}
 	if f := found(t, s, keysOf(0, 3)...); f[0] || !f[1] || f[2] {
 		t.Errorf("found %v", f)
@@ -241,7 +241,7 @@ func fullOfWrites(t *testing.T) {
 	o := options(t.TempDir(), small, segments, slots)
 	o.Engine, o.Timeout = m, time.Second
 	s := open(t, o)
-	settled(t, s)
+	waitReady(t, s)
 	var mu sync.Mutex
 	var held []func()
 	m.intercept(func(op transfer.Op, do func()) {
@@ -375,7 +375,7 @@ func unfinishedBlockIsDropped(t *testing.T) {
 	o := options(t.TempDir(), small, 4, 8)
 	o.Timeout = 100 * time.Millisecond
 	s := open(t, o)
-	settled(t, s)
+	waitReady(t, s)
 	if err := beginSave(t, s, shardsOf(small, keyOf(0))[:2]).Wait(context.Background()); err != nil {
 		t.Fatal(err)
 	}
@@ -408,7 +408,7 @@ func TestNamespacesTakeTurns(t *testing.T) {
 	loads(t, s, keysOf(0, 6)...)
 	for i := range 20 * slots {
 		save(t, s, keyOf(100+i))
-		settled(t, s)
+		waitReady(t, s)
 	}
 	if s = reopen(t, s, b); s.Stats().Blocks != 0 {
 		t.Error("a namespace that is gone comes back")
@@ -426,7 +426,7 @@ func brokenDiskKeepsWhatItHas(t *testing.T) {
 	o.Engine, o.Timeout = m, 100*time.Millisecond
 	s := open(t, o)
 	for i := range (segments - 2) * slots {
-		settled(t, s)
+		waitReady(t, s)
 		save(t, s, keyOf(i))
 	}
 	m.intercept(func(op transfer.Op, do func()) {
@@ -486,7 +486,7 @@ func abandonedSlotIsNotUsedAgain(t *testing.T) {
 	generation := s.generationOf(seg)
 	for i := range 8 * slots {
 		save(t, s, keyOf(100+i))
-		settled(t, s)
+		waitReady(t, s)
 	}
 	late()
 	if s.generationOf(seg) != generation {

@@ -124,7 +124,7 @@ func (s *Store) fillLocked(seg *segment) {
 	s.full = append(s.full, seg)
 }
 
-// release ends the writing of a slot, which is now found, or a hole.
+// release ends the writing of a slot, which now is in the table, or is a hole.
 func (s *Store) release(p place) {
 	s.mu.Lock()
 	s.releaseLocked(p)

@@ -27,7 +27,7 @@ func TestTraced(t *testing.T) {
 	s := open(t, o)
 	save(t, s, keysOf(0, 50)...)
 	s = reopen(t, s, o)
-	settled(t, s) // the keeper has done what it does after Open
+	waitReady(t, s) // the keeper has done what it does after Open
 	fmt.Println(hitsFrom)
 	for i := range hits {
 		loads(t, s, keyOf(i%50))

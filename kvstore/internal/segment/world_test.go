@@ -165,7 +165,7 @@ func until(t testing.TB, what string, holds func() bool) {
 	}
 }
 
-// onDisk is what the files of a directory take.
+// onDisk returns how much the files of a directory take on the disk.
 func onDisk(t testing.TB, dir string) (sizeBytes int64) {
 	t.Helper()
 	all, err := os.ReadDir(dir)
