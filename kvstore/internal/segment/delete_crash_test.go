@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/kv3fs/kv3fs/kvstore/internal/transfer"
 )
 
@@ -47,22 +49,28 @@ func TestDeleteBetweenCopyAndHead(t *testing.T) {
 }
 
 // readOnly has the store's own writes to a segment fail until the function it returns is
-// called.
+// called. It replaces the open file behind the descriptor.
 func readOnly(t *testing.T, seg *segment) (mend func()) {
 	t.Helper()
+	fd := int(seg.file.Fd())
+	was, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
 	f, err := os.Open(seg.file.Name())
 	if err != nil {
 		t.Fatal(err)
 	}
-	swap := func() {
-		seg.disk.Lock()
-		defer seg.disk.Unlock()
-		seg.file, f = f, seg.file
+	defer f.Close()
+	replace := func(with int) {
+		if err := unix.Dup3(with, fd, unix.O_CLOEXEC); err != nil {
+			t.Fatal(err)
+		}
 	}
-	swap()
+	replace(int(f.Fd()))
 	return func() {
-		swap()
-		_ = f.Close()
+		replace(was)
+		_ = unix.Close(was)
 	}
 }
 
