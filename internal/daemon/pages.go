@@ -110,7 +110,7 @@ func startPages(hostDir string, p Pages) (_ *pageService, err error) {
 	for _, a := range s.addresses() {
 		p.Log.Info("page service listens", "address", a.String(), "index", dir)
 		if a.Exposed() && p.Token == "" {
-			p.Log.Warn("page service is open to the network: set a token, or listen on 127.0.0.1 only", "address", a.String())
+			p.Log.Warn("page service is open to the network", "address", a.String(), "cure", "set a token, or listen on 127.0.0.1")
 		}
 	}
 	return s, nil
@@ -163,7 +163,7 @@ func pagesOf(hostDir string, p Pages) (*pageService, error) {
 	case err == nil:
 		return s, nil
 	case p.Optional && errors.Is(err, unix.EADDRINUSE):
-		p.Log.Warn("no page service: vLLM's and SGLang's 3FS connectors cannot use this daemon; --pages-listen HOST:PORT selects another address, --pages-listen off silences this", "err", err)
+		p.Log.Warn("no page service for vLLM and SGLang", "err", err, "cure", "--pages-listen HOST:PORT, or off")
 		return nil, nil
 	}
 	return nil, fmt.Errorf("%w (--pages-listen off serves without vLLM's and SGLang's page service)", err)

@@ -9,6 +9,8 @@ import (
 	"os/exec"
 	"slices"
 	"testing"
+
+	"github.com/kv3fs/kv3fs/internal/test/seed"
 )
 
 // vectors is the input and output of testdata/chains.py.
@@ -159,9 +161,7 @@ func TestChainsAgainstPython(t *testing.T) {
 	if err := exec.Command(python, "-c", "import sys; sys.exit(sys.version_info < (3, 8))").Run(); err != nil {
 		t.Skip("python3 does not run, or is older than 3.8")
 	}
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	from := rand.New(rand.NewPCG(seed, 0))
+	from := rand.New(rand.NewPCG(seed.New(t), 0))
 	var v vectors
 	for range 400 {
 		v.Cases = append(v.Cases, drawCase(from))

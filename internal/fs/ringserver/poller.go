@@ -133,7 +133,7 @@ func (p *poller) repair() {
 		p.server.log.Warn("submit semaphore repaired: a client had damaged it", "path", p.sem.Path())
 	}
 	if err := p.sem.Repair(); err != nil {
-		p.server.log.Error("cannot repair a submit semaphore; requests may be slow until a restart", "path", p.sem.Path(), "err", err)
+		p.server.log.Error("cannot repair a submit semaphore; requests may be slow", "path", p.sem.Path(), "err", err)
 	}
 }
 

@@ -7,9 +7,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"testing"
 
+	"github.com/kv3fs/kv3fs/internal/test/seed"
 	"github.com/kv3fs/kv3fs/kvstore"
 )
 
@@ -49,22 +49,8 @@ type soak struct {
 	rng   *rand.Rand
 }
 
-// seed returns the seed of the damage: KV3FS_SEED, or a random one.
-func seed(t *testing.T) uint64 {
-	t.Helper()
-	n := rand.Uint64()
-	if text := os.Getenv("KV3FS_SEED"); text != "" {
-		var err error
-		if n, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatalf("KV3FS_SEED: %v", err)
-		}
-	}
-	t.Logf("KV3FS_SEED=%d", n)
-	return n
-}
-
 func (s *soak) run(t *testing.T) {
-	s.rng = rand.New(rand.NewPCG(seed(t), 1))
+	s.rng = rand.New(rand.NewPCG(seed.New(t), 1))
 	if s.Config.PagesFile == "" { // a page file belongs to one model
 		other := s.opening
 		other.Config.Namespace.Model = "kv3fs/another"

@@ -6,12 +6,12 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/kv3fs/kv3fs/internal/test/daemontest"
+	"github.com/kv3fs/kv3fs/internal/test/seed"
 )
 
 // The files of a world have worldPages pages a rank, for worldKeys keys, which as many
@@ -34,21 +34,6 @@ func length(t *testing.T, usual time.Duration) time.Duration {
 		t.Fatalf("KV3FS_SOAK: %v", err)
 	}
 	return d
-}
-
-// seed returns the seed of the choices of a run. It does not determine how threads and
-// processes take turns, so a seed does not repeat a run exactly.
-func seed(t *testing.T) uint64 {
-	t.Helper()
-	n := rand.Uint64()
-	if text := os.Getenv("KV3FS_SEED"); text != "" {
-		var err error
-		if n, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatalf("KV3FS_SEED: %v", err)
-		}
-	}
-	t.Logf("KV3FS_SEED=%d", n)
-	return n
 }
 
 // flags returns the flags that set the times of the service.
@@ -88,7 +73,7 @@ func worlds(t *testing.T, mountPoint, base string) []*world {
 // meanwhile.
 func soak(t *testing.T, mountPoint, address string, restart func() error) {
 	t.Helper()
-	n := seed(t)
+	n := seed.New(t)
 	all := worlds(t, mountPoint, "http://"+address)
 	kept := &tally{}
 	keeper := newKeeper(vllm{caller{"http://" + address + "/ns/keeper", connections(t), kept}})
@@ -197,7 +182,7 @@ func TestReferenceIsCaught(t *testing.T) {
 	all := worlds(t, mountPoint, "http://"+address)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	n := seed(t)
+	n := seed.New(t)
 	var wg sync.WaitGroup
 	for _, w := range all {
 		w.start(ctx, &wg, n, workers, workers)

@@ -156,7 +156,7 @@ func claimDir(dir string) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("kvstore: %s cannot be made, because there is no %s: make it, or mount what belongs there", dir, filepath.Dir(filepath.Clean(dir)))
+		return fmt.Errorf("kvstore: make the directory of blocks %s: there is no %s, or nothing can be made in it; make it, or mount what belongs there", dir, filepath.Dir(filepath.Clean(dir)))
 	case errors.Is(err, fs.ErrExist):
 	default:
 		return fmt.Errorf("kvstore: make the directory of blocks: %w", err)

@@ -143,11 +143,11 @@ func (b *batch) log(key kv.Key, err error) {
 		}
 	case errors.Is(err, kv.ErrAbandoned):
 		if b.first(kv.ErrAbandoned) {
-			b.store.logger.Error("storage did not answer and may still use a buffer", "store", b.store.name, "operation", b.direction.name, "key", key.String(), "error", err)
+			b.store.logger.Error("storage did not answer and may still use a buffer", "store", b.store.name, "operation", b.direction.name, "key", key.String(), "err", err)
 		}
 	case errors.Is(err, kv.ErrTimeout):
 		if b.first(kv.ErrTimeout) {
-			b.store.logger.Warn("storage did not answer in time", "store", b.store.name, "operation", b.direction.name, "key", key.String(), "error", err)
+			b.store.logger.Warn("storage did not answer in time", "store", b.store.name, "operation", b.direction.name, "key", key.String(), "err", err)
 		}
 	}
 }

@@ -41,7 +41,7 @@ func (s *Store) carry(old *segment) {
 	atOnce := min(len(copies), max(1, carryBytes/stride))
 	mem, err := anonymous(atOnce * stride)
 	if err != nil {
-		s.log.Warn("segment store: nothing is carried forward", "error", err)
+		s.log.Warn("segment store: nothing is carried forward", "err", err)
 		c.stopped = true
 	}
 	for len(copies) > 0 {
@@ -195,7 +195,7 @@ func (c *carrier) renew(p *copying) bool {
 	raw := p.buf[len(p.buf)-blockhead.Size:]
 	var head blockhead.Head
 	if err := s.checkBlock(&head, raw, p.buf, p.key, s.generationOf(c.old)); err != nil {
-		s.log.Warn("segment store: a block is damaged", "file", c.old.file.Name(), "key", p.key, "error", err)
+		s.log.Warn("segment store: a block is damaged", "file", c.old.file.Name(), "key", p.key, "err", err)
 		s.quarantine(p.from)
 		return false
 	}

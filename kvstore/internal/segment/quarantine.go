@@ -15,7 +15,7 @@ func (s *Store) quarantine(p place) (was bool) {
 		return false // quarantined, deleted, or carried away whole
 	}
 	if err := s.wipe(p.seg, []int{p.slot}); err != nil {
-		s.log.Warn("segment store: a damaged block cannot be marked", "file", p.seg.file.Name(), "slot", p.slot, "error", err)
+		s.log.Warn("segment store: a damaged block cannot be marked", "file", p.seg.file.Name(), "slot", p.slot, "err", err)
 	}
 	return true
 }

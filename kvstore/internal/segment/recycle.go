@@ -26,7 +26,7 @@ func (s *Store) keep() {
 			s.waitFor(s.keeperWanted, 0)
 		case seg != nil:
 			if err := s.prepare(seg); err != nil {
-				s.log.Warn("segment store: a segment cannot be begun", "file", seg.file.Name(), "error", err)
+				s.log.Warn("segment store: a segment cannot be begun", "file", seg.file.Name(), "err", err)
 			}
 		default:
 			s.recycle()

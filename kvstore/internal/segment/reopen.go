@@ -118,7 +118,7 @@ func (s *Store) readHeader(seg *segment) error {
 	if err != nil {
 		seg.blank = err == errNoRecord
 		if err != errNoRecord {
-			s.log.Warn("segment store: a segment's header is damaged; its blocks are lost", "file", seg.file.Name(), "error", err)
+			s.log.Warn("segment store: a segment's header is damaged; its blocks are lost", "file", seg.file.Name(), "err", err)
 		}
 		return nil
 	}

@@ -41,7 +41,7 @@ func (s *Store) seal(seg *segment) {
 		err = s.flush(seg)
 	}
 	if err != nil {
-		s.log.Warn("segment store: a segment is not sealed", "file", seg.file.Name(), "error", err)
+		s.log.Warn("segment store: a segment is not sealed", "file", seg.file.Name(), "err", err)
 	}
 }
 
@@ -55,7 +55,7 @@ func (s *Store) sealAtClose(seg *segment) {
 		return
 	}
 	if err := s.writeIndex(seg); err != nil {
-		s.log.Warn("segment store: a segment is not sealed", "file", seg.file.Name(), "error", err)
+		s.log.Warn("segment store: a segment is not sealed", "file", seg.file.Name(), "err", err)
 	}
 }
 

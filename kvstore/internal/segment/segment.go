@@ -187,6 +187,6 @@ func (s *Store) setAside(seg *segment, err error) {
 	}
 	s.mu.Unlock()
 	if was {
-		s.log.Warn("segment store: a segment is set aside", "file", seg.file.Name(), "error", err)
+		s.log.Warn("segment store: a segment is set aside", "file", seg.file.Name(), "err", err)
 	}
 }
