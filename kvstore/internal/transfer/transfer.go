@@ -1,5 +1,7 @@
-// Package transfer moves bytes between files and memory for the stores that keep
-// blocks in files: by system calls, or through the rings of a 3FS.
+// Package transfer moves bytes between files and memory for the stores that keep blocks
+// in files: by system calls, or through the rings of a 3FS. The stores write their small
+// files and headers themselves: segment headers and indexes, checksum logs, the label of
+// a page file.
 package transfer
 
 import (
