@@ -100,7 +100,7 @@ func (o RingOptions) link() (l wire.Link, entries int, err error) {
 // Ring carries requests to the daemon and completions back.
 //
 // Its memory belongs to this process and has no name by the time NewRing returns,
-// so only the daemon can reach it. The daemon is untrusted all the same: what it
+// so only the daemon can reach it. The daemon is untrusted nevertheless: what it
 // writes is copied, checked and used, in that order, and an object that it shrinks
 // is an ErrProtocol.
 type Ring struct {

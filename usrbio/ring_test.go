@@ -549,7 +549,7 @@ func TestProtocolBroken(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		do   func(r *peerRing)
-		good int // completions that come out all the same
+		good int // completions that still come out
 	}{
 		{"index beyond the ring", func(r *peerRing) { r.complete(wire.Cqe{Index: 8, Userdata: 1}) }, 0},
 		{"index far beyond", func(r *peerRing) { r.complete(wire.Cqe{Index: math.MaxInt32, Userdata: 1}) }, 0},

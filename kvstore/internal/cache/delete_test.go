@@ -275,7 +275,7 @@ func TestDeleteAmongOthers(t *testing.T) {
 }
 
 // A Delete that gave up waiting for next, or still waits, has hidden the block already.
-// The next Delete of it waits all the same: the block is on its way to next.
+// The next Delete of it waits, too: the block is on its way to next.
 func TestDeleteAgainOfWhatNextIsStoring(t *testing.T) {
 	for _, other := range []bool{false, true} {
 		things, g := newThings(), newGate()

@@ -396,7 +396,7 @@ func TestEvictsTheTailFirst(t *testing.T) {
 	}
 }
 
-// A batch of more blocks than there is memory for is loaded all the same.
+// A batch of more blocks than there is memory for is still loaded.
 func TestLargerThanTheCache(t *testing.T) {
 	shelf := newShelf(small, newThings())
 	shelf.things.fill(small, keys(0, 100)...)

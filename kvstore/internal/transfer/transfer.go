@@ -32,7 +32,7 @@ type Op struct {
 // Engine moves bytes. Any number of goroutines may call its methods.
 //
 // Errors are those of the storage, or: kv.ErrTimeout for a move that did not end within
-// the engine's timeout and whose buffer is free all the same, kv.ErrAbandoned for one whose
+// the engine's timeout and whose buffer is free nevertheless, kv.ErrAbandoned for one whose
 // buffer is not, kv.ErrClosed after Close, and the context's own.
 type Engine interface {
 	// Open takes f over for moves. On an error f stays the caller's. Ops of a file may run

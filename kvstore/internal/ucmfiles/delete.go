@@ -26,7 +26,7 @@ func (s *Store) Delete(ctx context.Context, keys []kv.Key) error {
 	var mu sync.Mutex
 	var refused error
 	_, err := s.scan(ctx, s.opens, keys, func(_ int, key kv.Key, _ time.Time) (bool, error) {
-		if err := s.remove(key); err != nil { // the other keys are deleted all the same
+		if err := s.remove(key); err != nil { // the other keys are still deleted
 			mu.Lock()
 			defer mu.Unlock()
 			refused = err
