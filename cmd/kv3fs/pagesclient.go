@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -88,12 +87,6 @@ func spaceName(s pageservice.Space) string {
 	return s.Namespace + " " + s.Set
 }
 
-func printJSON(out io.Writer, v any) error {
-	e := json.NewEncoder(out)
-	e.SetIndent("", "  ")
-	return e.Encode(v)
-}
-
 type pagesStatCmd struct{ pagesClientFlags }
 
 func (c *pagesStatCmd) Run(ctx context.Context, out io.Writer) error {
@@ -110,7 +103,7 @@ func (c *pagesStatCmd) Run(ctx context.Context, out io.Writer) error {
 	})
 	switch {
 	case c.JSON:
-		return printJSON(out, all)
+		return writeJSON(out, all)
 	case len(there) == 0:
 		_, err := fmt.Fprintln(out, "No engine has initialised a rank yet.")
 		return err
@@ -237,7 +230,7 @@ func (c *pagesListCmd) Run(ctx context.Context, out io.Writer) error {
 		lists = append(lists, listed{s.Space, entries})
 	}
 	if c.JSON {
-		return printJSON(out, lists)
+		return writeJSON(out, lists)
 	}
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "set\tkey\tpages\tcomplete\tunused for\tleased for")
@@ -321,7 +314,7 @@ func (c *pagesForgetRankCmd) Run(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	if c.JSON {
-		return printJSON(out, map[string]any{"space": s, "rank": c.Rank})
+		return writeJSON(out, map[string]any{"space": s, "rank": c.Rank})
 	}
 	_, err = fmt.Fprintf(out, "%s: forgot rank %d\n", spaceName(s), c.Rank)
 	return err
@@ -354,7 +347,7 @@ func (f *pagesClientFlags) each(ctx context.Context, out io.Writer, done string,
 		}
 	}
 	if f.JSON {
-		return printJSON(out, results)
+		return writeJSON(out, results)
 	}
 	return nil
 }

@@ -111,6 +111,7 @@ func (c *replayCmd) progress(survey *workload.Survey) bar {
 		progressbar.OptionShowIts(), progressbar.OptionSetItsString("requests"))
 }
 
+// writeJSON prints a value for programs, as every --json does.
 func writeJSON(out io.Writer, v any) error {
 	e := json.NewEncoder(out)
 	e.SetIndent("", "  ")
