@@ -55,8 +55,8 @@ type Checksums string
 
 const (
 	// ChecksumsAuto, the default, records a checksum for everything that is saved and
-	// checks everything that has one. Layouts of our own always have them; UCM's own
-	// blocks do not.
+	// checks everything that has one. Layouts of our own always have them. In UCM's
+	// layouts, a block without one is a miss unless UCM wrote it.
 	ChecksumsAuto Checksums = "auto"
 	// ChecksumsRequire makes a block without a checksum a miss.
 	ChecksumsRequire Checksums = "require"

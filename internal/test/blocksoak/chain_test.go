@@ -38,7 +38,7 @@ var namespace = keys.Namespace{Model: "kv3fs/soak", BlockTokens: 128, Layers: 4}
 func openings(dir string, d *daemon, layout kvstore.Layout, capacityBytes int64) map[string]opening {
 	base := kvstore.UCMConfig{
 		Namespace: namespace, BlockSize: layout.BlockBytes, ShardSize: layout.ShardBytes,
-		CacheBufferBytes: 64 * layout.BlockBytes, TimeoutMs: 20_000, Checksums: "require",
+		CacheBufferBytes: 64 * layout.BlockBytes, TimeoutMs: 20_000,
 	}
 	with := func(change func(c *kvstore.UCMConfig)) kvstore.UCMConfig {
 		c := base

@@ -15,7 +15,8 @@ import (
 
 // Files are damaged at rest, at random, tens of thousands of times: bits are flipped,
 // pieces zeroed, cut off or copied over others, whole files exchanged, blocks of another
-// model put in. Every load is right or a miss, and what was missed can be saved again.
+// model put in, in blocks and in the logs of their checksums. Every load is right or a
+// miss, and what was missed can be saved again.
 func TestDamage(t *testing.T) {
 	d := startDaemon(t)
 	layout := kvstore.Layout{BlockBytes: 8 << 10, ShardBytes: 4 << 10}
@@ -56,7 +57,7 @@ func (s *soak) run(t *testing.T) {
 		other.Config.Namespace.Model = "kv3fs/another"
 		fill(t, other)
 	}
-	done, missed, corrupt, refused := 0, 0, int64(0), 0
+	done, loaded, missed, corrupt, refused := 0, 0, 0, int64(0), 0
 	for done < damages {
 		fill(t, s.opening)
 		files := dataFiles(t, s.root)
@@ -80,6 +81,8 @@ func (s *soak) run(t *testing.T) {
 				t.Fatalf("block %d has wrong bytes after %d corruptions", n, done)
 			case v == missing || err != nil:
 				missed++
+			default:
+				loaded++
 			}
 		}
 		corrupt += corruptBlocks(store.Stats())
@@ -87,10 +90,10 @@ func (s *soak) run(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if missed == 0 || corrupt == 0 {
-		t.Errorf("%d corruptions: %d misses, %d blocks found damaged: the damage does not reach the blocks", done, missed, corrupt)
+	if loaded == 0 || missed == 0 || corrupt == 0 {
+		t.Errorf("%d corruptions: %d blocks loaded, %d missed, %d found damaged: there is too much damage or too little", done, loaded, missed, corrupt)
 	}
-	t.Logf("%d corruptions, %d blocks missed, %d of them found damaged, %d times Open refused, no wrong byte", done, missed, corrupt, refused)
+	t.Logf("%d corruptions, %d blocks loaded, %d missed, %d of them found damaged, %d times Open refused, no wrong byte", done, loaded, missed, corrupt, refused)
 }
 
 // fill saves all blocks, and checks that they are there then.
@@ -128,6 +131,11 @@ func (s *soak) damage(t *testing.T, files []string) {
 	rng := s.rng
 	pick := func() string { return files[rng.IntN(len(files))] }
 	name := pick()
+	bits := false
+	if logs := checksumLogs(files); len(logs) > 0 && rng.IntN(16) == 0 {
+		// A few bits in a log, now and then: the rest would lose all blocks at once.
+		name, bits = logs[rng.IntN(len(logs))], true
+	}
 	f, err := os.OpenFile(name, os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -141,6 +149,9 @@ func (s *soak) damage(t *testing.T, files []string) {
 	if s.large && rng.IntN(2000) > 0 {
 		// Damage to a whole file would leave little for the others to damage.
 		first, kinds = min(4096, size), 6
+	}
+	if bits {
+		kinds = 3
 	}
 	if size == first {
 		return
@@ -188,6 +199,11 @@ func (s *soak) damage(t *testing.T, files []string) {
 			}
 		}
 	}
+}
+
+// checksumLogs returns the files with checksums of blocks that are not in the same file.
+func checksumLogs(files []string) []string {
+	return slices.DeleteFunc(slices.Clone(files), func(name string) bool { return filepath.Ext(name) != ".log" })
 }
 
 // copyWithin copies n bytes of a file to another place in it, as far as they go.

@@ -7,11 +7,12 @@
 //	<dir>/.kv3fs-quarantine/             the latest blocks that were found damaged
 //
 // UCM ignores the last three. The blocks that it writes have no checksums and are loaded
-// without, unless the store is to require them. They carry no namespace either, so Keys
+// without, unless the store is to require them; the sticky bit tells the store's own
+// blocks from them, see sums.Mark. They carry no namespace either, so Keys
 // does not yield them and Delete does not remove them.
 //
 // Nothing is synced, as in UCM: after a power cut a block may be cut short, which its
-// size tells, or missing.
+// size tells, damaged, which its checksums tell, or missing.
 package files
 
 import (

@@ -111,6 +111,7 @@ func Open(o Options) (*Store, error) {
 		Roots:             []string{mount},
 		DirDigits:         dirDigits,
 		TempDir:           tempDir,
+		UCMTempDir:        tempDir,
 		Engine:            engine,
 		OpenFiles:         openFiles,
 		RunningQueueDepth: o.RunningQueueDepth,

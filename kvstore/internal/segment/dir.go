@@ -3,7 +3,6 @@ package segment
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,8 +10,6 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 )
 
 const (
@@ -34,7 +31,9 @@ func segmentNumber(name string) (uint32, bool) {
 type directory struct {
 	path  string
 	lock  *os.File
-	isNew bool // it had no superblock
+	isNew bool // it had neither a superblock nor segments
+
+	damage error // of the superblock, which is repaired
 }
 
 // claim locks a directory, and makes it if there is none. It changes nothing in a directory
@@ -95,80 +94,18 @@ func numbersIn(path string) ([]uint32, error) {
 		return nil, fmt.Errorf("segment store: %w", err)
 	}
 	var numbers []uint32
-	super := false
 	for _, e := range all {
 		n, isSegment := segmentNumber(e.Name())
 		switch {
 		case isSegment && e.Type().IsRegular():
 			numbers = append(numbers, n)
-		case e.Name() == superName:
-			super = true
-		case e.Name() == lockName, e.Name() == newSuperName, e.Name() == "lost+found":
+		case e.Name() == superName, e.Name() == lockName, e.Name() == newSuperName, e.Name() == "lost+found":
 		default:
 			return nil, fmt.Errorf("segment store: %s has %q in it, which is not a segment store's; give the store an empty directory", path, e.Name())
 		}
 	}
-	if len(numbers) > 0 && !super {
-		return nil, fmt.Errorf("segment store: %s has segments but no %s; empty it to begin anew", path, superName)
-	}
 	slices.Sort(numbers)
 	return numbers, nil
-}
-
-// superblock reads the geometry of the directory, or decides it for a new one: segmentBytes
-// is the size that the caller wants, 0 for none; then choose decides.
-func (d *directory) superblock(l kv.Layout, segmentBytes int64, choose func() int64) (geometry, error) {
-	path := filepath.Join(d.path, superName)
-	page, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		if segmentBytes == 0 {
-			segmentBytes = choose()
-		}
-		g, err := newGeometry(l, segmentBytes)
-		if err == nil {
-			d.isNew = true
-		}
-		return g, err
-	}
-	if err != nil {
-		return geometry{}, fmt.Errorf("segment store: %w", err)
-	}
-	var super record
-	if err := super.decode(superMagic, page); err != nil {
-		return geometry{}, fmt.Errorf("segment store: %s: %w; empty the directory to begin anew", path, err)
-	}
-	if super.layout != l {
-		return geometry{}, fmt.Errorf("segment store: %s is for blocks of %d bytes in shards of %d, and blocks of %d in shards of %d were asked for; give them another directory, or empty this one",
-			d.path, super.layout.BlockBytes, super.layout.ShardBytes, l.BlockBytes, l.ShardBytes)
-	}
-	if segmentBytes != 0 && segmentBytes != super.segmentBytes {
-		return geometry{}, fmt.Errorf("segment store: %s has segments of %d bytes, and %d were asked for; leave their size out, or empty the directory",
-			d.path, super.segmentBytes, segmentBytes)
-	}
-	return newGeometry(l, super.segmentBytes)
-}
-
-// initialise makes an empty directory ours: all at once, by a rename, so that a crash
-// leaves it either empty or with a whole superblock.
-func (d *directory) initialise(g geometry) error {
-	super := record{layout: g.layout, segmentBytes: g.segmentBytes}
-	path := filepath.Join(d.path, newSuperName)
-	f, err := os.Create(path)
-	if err != nil {
-		return fmt.Errorf("segment store: %w", err)
-	}
-	_, err = f.Write(super.encode(superMagic))
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(path, filepath.Join(d.path, superName))
-	}
-	if err == nil {
-		err = d.sync()
-	}
-	if err != nil {
-		return fmt.Errorf("segment store: %w", err)
-	}
-	return nil
 }
 
 // sync makes names survive a power cut.

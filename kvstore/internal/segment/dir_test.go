@@ -59,14 +59,6 @@ func TestDirectoryOwner(t *testing.T) {
 		other.SegmentBytes = 0
 		loads(t, open(t, other), keyOf(0))
 	})
-	t.Run("a damaged superblock", func(t *testing.T) {
-		o := options(t.TempDir(), small, 3, 4)
-		open(t, o).Close()
-		put(t, filepath.Join(o.Dir, superName), 50, []byte{1})
-		refused(t, o, superName, "empty the directory")
-		os.Remove(filepath.Join(o.Dir, superName))
-		refused(t, o, superName, "empty it")
-	})
 	t.Run("a crash while it was made", func(t *testing.T) {
 		o := options(t.TempDir(), small, 3, 4)
 		touch(t, o.Dir, lockName)

@@ -5,7 +5,7 @@
 // A directory belongs to one process and contains
 //
 //	segments.lock    locked by that process; its process id
-//	segments.super   the mark that the directory is ours, and its layout
+//	segments.super   the mark that the directory is ours, and its layout, twice
 //	segment-000000   files of SegmentBytes each
 //	...
 //

@@ -201,9 +201,11 @@ func (r *reading) whenHead(job func()) {
 // is quarantined is what was read.
 func (r *reading) finish(run batch.Run, got []byte, digest *blockhead.Digest, err error) {
 	if err != nil {
+		r.s.failedToRead(r.key, r.place, err)
 		r.b.SettleRun(run, r.seg.explain(err))
 		return
 	}
+	r.s.failedToRead(r.key, r.place, r.failed)
 	whole := int64(len(got)) == int64(run.N)*r.s.o.Layout.ShardBytes
 	if whole && digest != nil && len(digest.Sums()) == 0 {
 		digest.Add(got) // the engine does not call Piece

@@ -45,7 +45,10 @@ var (
 	headerMagic = magic{'k', 'v', '3', 'f', 's', 'S', 'E', 'G'}
 )
 
-var errNoRecord = errors.New("nothing of ours is there")
+var (
+	errNoRecord = errors.New("nothing of ours is there")
+	errVersion  = fmt.Errorf("this program knows version %d only", version)
+)
 
 func (r *record) encode(m magic) []byte {
 	page := make([]byte, pageBytes)
@@ -71,7 +74,7 @@ func (r *record) decode(m magic, page []byte) error {
 		return errors.New("its checksum is wrong")
 	}
 	if v := binary.LittleEndian.Uint32(page[8:]); v != version {
-		return fmt.Errorf("it is of version %d; this program knows version %d", v, version)
+		return fmt.Errorf("it is of version %d: %w", v, errVersion)
 	}
 	r.number = binary.LittleEndian.Uint32(page[12:])
 	r.namespace = kv.Fingerprint(page[16:32])

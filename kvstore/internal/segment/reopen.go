@@ -34,6 +34,9 @@ func (s *Store) open() (err error) {
 	if err != nil {
 		return err
 	}
+	if s.dir.damage != nil {
+		s.log.Warn("segment store: the superblock was damaged, and is repaired", "dir", s.o.Dir, "err", s.dir.damage)
+	}
 	count := segmentsFor(capacity, s.geo.segmentBytes)
 	if count < minSegments {
 		return fmt.Errorf("segment store: a capacity of %d bytes has space for %d segments of %d bytes, and at least %d are needed: give it %d bytes, or smaller segments",
@@ -218,8 +221,9 @@ func (s *Store) rebuild() error {
 		s.place(c, newest)
 		newest = newest && len(c.slots) == 0
 		// A block may be in several places: it was carried forward, or quarantined in
-		// the newer place and saved before. The newest counts.
-		for _, i := range c.slots {
+		// the newer place and saved before, or could not be read and was saved again. The
+		// newest counts: that of the later slot in one segment.
+		for _, i := range slices.Backward(c.slots) {
 			at := c.seg.first + uint32(i)
 			if _, known := s.table.find(s.table.slots[at].key); !known {
 				s.table.put(s.table.slots[at].key, at)

@@ -137,11 +137,11 @@ func (s *Store) await(b *saving) (place, error) {
 	}
 }
 
-// holds reports whether the table has a block.
+// holds reports whether the table has a block that can be read, as far as is known.
 func (s *Store) holds(key kv.Key) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	_, ok := s.table.find(key)
+	_, ok := s.foundLocked(key)
 	return ok
 }
 
@@ -244,6 +244,7 @@ func (s *Store) published(b *saving, blk *block, i int, err error) {
 	}
 	p := blk.Payload
 	s.mu.Lock()
+	s.replaceLocked(blk.Key)
 	s.setFound(blk.Key, p)
 	s.releaseLocked(p)
 	s.failures = 0

@@ -149,6 +149,7 @@ func (s *Store) setFound(key kv.Key, p place) {
 		invariants.Check(isOpen && p.seg.generation > 0 && p.slot < p.seg.next, "block %s is found in slot %d of %s, of which generation %d has given out %d, in state %d",
 			key, p.slot, p.seg.file.Name(), p.seg.generation, p.seg.next, p.seg.state)
 	}
+	delete(s.unreadable, p.at()) // of the block that was there before
 	s.table.put(key, p.at())
 }
 

@@ -44,7 +44,8 @@ type Store struct {
 	// mu is held for memory only, never for a system call.
 	mu         sync.RWMutex
 	table      *table
-	generation uint64 // the latest
+	unreadable map[uint32]struct{} // slots of the table whose last read failed
+	generation uint64              // the latest
 	segments   []*segment
 	active     *segment
 	ready      []*segment
@@ -84,6 +85,7 @@ func Open(o Options) (*Store, error) {
 		keeperWanted: make(chan struct{}, 1),
 		sealerWanted: make(chan struct{}, 1),
 		isReady:      make(chan struct{}),
+		unreadable:   map[uint32]struct{}{},
 		places:       make(chan struct{}, 1),
 	}
 	s.group = batch.NewGroup(o.Layout, &s.count, o.Timeout)
@@ -160,7 +162,7 @@ func (s *Store) Lookup(ctx context.Context, keys []kv.Key, found []bool) error {
 	defer s.mu.RUnlock()
 	n := 0
 	for i, key := range keys {
-		if _, found[i] = s.table.find(key); found[i] {
+		if _, found[i] = s.foundLocked(key); found[i] {
 			n++
 		}
 	}
@@ -181,7 +183,7 @@ func (s *Store) LookupPrefix(ctx context.Context, keys []kv.Key) (int, error) {
 	defer s.mu.RUnlock()
 	n := 0
 	for n < len(keys) {
-		if _, ok := s.table.find(keys[n]); !ok {
+		if _, ok := s.foundLocked(keys[n]); !ok {
 			break
 		}
 		n++

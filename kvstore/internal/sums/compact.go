@@ -25,6 +25,8 @@ func (ls *Logs) Grown() bool {
 // alive must return true for blocks that are recorded and not yet visible. Records can
 // be added meanwhile.
 func (ls *Logs) Compact(alive func(kv.Key) bool) error {
+	ls.setCompacting(true)
+	defer ls.setCompacting(false)
 	ls.mu.RLock()
 	old, err := ls.ownLog()
 	ls.mu.RUnlock()
@@ -33,7 +35,7 @@ func (ls *Logs) Compact(alive func(kv.Key) bool) error {
 	}
 
 	path := filepath.Join(ls.dir, old.name)
-	f, err := os.OpenFile(path+".new", os.O_CREATE|os.O_TRUNC|os.O_RDWR, 0o644)
+	f, err := os.OpenFile(path+".new", os.O_CREATE|os.O_TRUNC|os.O_RDWR, 0o644|Mark)
 	if err != nil {
 		return err
 	}
@@ -48,6 +50,12 @@ func (ls *Logs) Compact(alive func(kv.Key) bool) error {
 		return fmt.Errorf("compact: %w", err)
 	}
 	return nil
+}
+
+func (ls *Logs) setCompacting(on bool) {
+	ls.writing.Lock()
+	defer ls.writing.Unlock()
+	ls.compacting = on
 }
 
 func (ls *Logs) rewrite(old, next *log, path string, alive func(kv.Key) bool) error {

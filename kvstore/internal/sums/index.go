@@ -8,8 +8,9 @@ import (
 )
 
 // mostPerKey is how many records of one block the index holds; older ones are dropped.
-// There are several where writers computed the block with different results.
-const mostPerKey = 16
+// There are several where writers computed the block with different results, and where
+// several processes have recorded the same one.
+const mostPerKey = 64
 
 // entry is what the index holds of a record: 24 bytes. The checksums of a block with more
 // than one shard stay in the log.

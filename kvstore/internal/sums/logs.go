@@ -1,8 +1,8 @@
 // Package sums keeps the checksums of blocks in logs beside a directory whose layout,
 // such as UCM's, has no place for them. The directory .kv3fs-sums holds one log for each
 // process that writes. A log only grows, apart from compaction, and a block is recorded
-// before it can be seen. Logs may be missing or lost at any time: blocks are then
-// unverified, and nothing else is wrong.
+// before it can be seen. Logs may be damaged or lost at any time. Blocks then have no
+// record, and their mark tells them from those of writers that record nothing, see Mark.
 //
 // A process owns one log, by flock, and reads those of the others. When a process has
 // ended, the next one that wants a log takes over its log. A record is valid until
@@ -21,6 +21,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -57,6 +58,9 @@ type Logs struct {
 	settled int64     // bytes of own after it was last compacted
 	closed  bool
 	renewed int // how often the logs were opened again
+
+	compacting bool        // writing guards it
+	marked     atomic.Bool // see OfOthers
 }
 
 // Open opens the logs of the directory root. Blocks that are recorded have that shape.
@@ -72,7 +76,12 @@ func Open(root string, shape Shape) (*Logs, error) {
 // load gets a log of this process's own and reads all logs. Nothing else may use them
 // meanwhile.
 func (ls *Logs) load() error {
-	if err := os.Mkdir(ls.dir, 0o775); err != nil && !errors.Is(err, fs.ErrExist) {
+	switch err := os.Mkdir(ls.dir, 0o775); {
+	case err == nil:
+		if err := ls.declareMarked(); err != nil {
+			return err
+		}
+	case !errors.Is(err, fs.ErrExist):
 		return err
 	}
 	own, err := ls.acquire()
@@ -112,7 +121,7 @@ func (ls *Logs) acquire() (*log, error) {
 		fresh := fmt.Sprintf("%s-%08x%s", host, rand.Uint32(), suffix)
 		// Of the processes that want the log of a host that is gone, one renames it first.
 		if !ls.inherit(names, fresh) {
-			f, err := os.OpenFile(filepath.Join(ls.dir, fresh), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o644)
+			f, err := os.OpenFile(filepath.Join(ls.dir, fresh), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o644|Mark)
 			if err != nil {
 				return nil, err
 			}

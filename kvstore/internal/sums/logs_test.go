@@ -54,7 +54,7 @@ func find(t *testing.T, b *Logs, key kv.Key) [][]uint64 {
 
 func logsIn(t *testing.T, root string) []string {
 	t.Helper()
-	names, err := filepath.Glob(filepath.Join(root, DirName, "*"))
+	names, err := filepath.Glob(filepath.Join(root, DirName, "*"+suffix))
 	do(t, err)
 	return names
 }

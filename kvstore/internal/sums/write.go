@@ -12,7 +12,7 @@ import (
 )
 
 // Record records the checksums of a block's shards, before it becomes visible. Nothing
-// is written if they are known.
+// is written if this process's own log has them.
 func (ls *Logs) Record(key kv.Key, sums []uint64) error {
 	return ls.retrying(func() error { return ls.record(key, sums) })
 }
@@ -39,14 +39,45 @@ func (ls *Logs) record(key kv.Key, sums []uint64) error {
 	if _, err := ls.writable(); err != nil { // checked before look: nobody else reads a removed log
 		return err
 	}
-	found, err := ls.look(key)
-	if err != nil {
+	if known, err := ls.recorded(key, sums); known || err != nil {
 		return err
 	}
-	if slices.ContainsFunc(found.Sums, func(known []uint64) bool { return slices.Equal(known, sums) }) {
-		return nil
-	}
 	return ls.write(&record{stamp: rand.Uint64(), key: key, shape: ls.shape, sums: sums})
+}
+
+// recorded reports whether this process's own log has these checksums. A record in another
+// log does not count, because its owner may be about to make it void or to drop it. Nor
+// does one in this log while it is being compacted, because that may drop it, too.
+// writing is held.
+func (ls *Logs) recorded(key kv.Key, sums []uint64) (bool, error) {
+	if ls.compacting {
+		return false, nil
+	}
+	ls.mu.RLock()
+	defer ls.mu.RUnlock()
+	if err := ls.usable(); err != nil {
+		return false, err
+	}
+	for _, e := range ls.index.entries(key) {
+		if e.log != ls.own || ls.index.shapes[e.shape] != ls.shape {
+			continue
+		}
+		if len(sums) == 1 {
+			if e.sum == sums[0] {
+				return true, nil
+			}
+			continue
+		}
+		r, err := ls.logs[e.log].at(e.at, ls.shape.Shards)
+		switch {
+		case errors.Is(err, errDamaged):
+		case err != nil:
+			return false, err
+		case slices.Equal(r.sums, sums):
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // Forget makes void the records of a block that has been removed, those of the store's

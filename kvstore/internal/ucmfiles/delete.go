@@ -51,32 +51,22 @@ func (s *Store) remove(key kv.Key) error {
 	return failed
 }
 
-// A Save that competes with a Delete records its block again once it is in its place,
-// see publish. Until then the block has no record.
-const (
-	unrecordedLooks = 10
-	unrecordedPause = 5 * time.Millisecond
-)
-
 // removeFrom removes a block from one root.
 func (s *Store) removeFrom(r *root, key kv.Key) error {
-	for range unrecordedLooks {
-		there, err := s.isThere(r, key)
-		if !there || err != nil {
-			return err
-		}
-		found, err := r.sums.Again(key, time.Now())
-		switch {
-		case err != nil:
-			return err
-		case !s.acceptable(found):
-			return nil // Lookup does not find it
-		case found.Known:
-			return s.removeRecorded(r, key, found)
-		}
-		time.Sleep(unrecordedPause)
+	st, there, err := s.isThere(r, key)
+	if !there || err != nil {
+		return err
 	}
-	return fmt.Errorf("kvstore: delete block %s: %s has no checksum record and so no namespace; remove the file if nobody needs it", key, s.path(r, key))
+	found, err := r.sums.Again(key, time.Now())
+	switch {
+	case err != nil:
+		return err
+	case found.Known:
+		return s.removeRecorded(r, key, found)
+	case s.acceptable(r, found, st.Mode):
+		return fmt.Errorf("kvstore: delete block %s: %s has no checksum record and so no namespace; remove the file if nobody needs it", key, s.path(r, key))
+	}
+	return nil // Lookup does not find it
 }
 
 // removeRecorded removes a block that has these records. The file goes before the
@@ -102,7 +92,7 @@ func (s *Store) removeRecorded(r *root, key kv.Key, found sums.Finding) error {
 	}
 	// A Save that was under way may have put the block in its place, and have looked at
 	// its record, before that became void.
-	if there, err := s.isThere(r, key); !there || err != nil {
+	if _, there, err := s.isThere(r, key); !there || err != nil {
 		return err
 	}
 	return r.sums.RecordAgain(key, void...)

@@ -18,6 +18,7 @@ type handle struct {
 	path   string
 	file   transfer.File
 	ino    uint64
+	mode   uint16
 	opened time.Time
 	found  sums.Finding
 

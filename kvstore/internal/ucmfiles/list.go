@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 	"github.com/kv3fs/kv3fs/kvstore/internal/sums"
 	"github.com/kv3fs/kv3fs/kvstore/keys"
@@ -20,8 +22,8 @@ import (
 // with lookups, so it is not large.
 const listChunk = 256
 
-// Keys yields the blocks that Lookup finds and that the store's namespace has a record
-// of. It leaves out files without any record, as UCM writes them: nothing tells their
+// Keys yields the blocks that the store's namespace has a record of, even if they are cut
+// into other shards or if the record was damaged later, so that Lookup misses them. It leaves out files without any record, as UCM writes them: nothing tells their
 // namespace.
 func (s *Store) Keys(ctx context.Context) iter.Seq2[kv.Key, error] {
 	return func(yield func(kv.Key, error) bool) {
@@ -55,7 +57,7 @@ func (s *Store) keysIn(ctx context.Context, dir string, yield func(kv.Key, error
 	}
 	for chunk := range slices.Chunk(all, listChunk) {
 		ours, err := s.scan(ctx, s.lookups, chunk, func(_ int, key kv.Key, asOf time.Time) (bool, error) {
-			return s.any(key, asOf, func(found sums.Finding) bool { return found.Known && s.acceptable(found) })
+			return s.any(key, asOf, func(_ *root, found sums.Finding, _ unix.Statx_t) (bool, error) { return found.Known, nil })
 		})
 		if err != nil {
 			return err

@@ -121,6 +121,7 @@ func (b *moving) read(r batch.Run, h *handle) transfer.Op {
 		default:
 			// Files of a daemon that has gone must be opened again.
 			b.s.forgetHandle(h.key)
+			b.s.unreadable.failed(h, err)
 			b.finish(r, h, err)
 		}
 	}
@@ -169,7 +170,7 @@ func (b *moving) recheck(r batch.Run, h *handle, have []uint64, wrong []int) {
 			if !found.Known {
 				// A file that is still in its place was written by UCM. Any other was
 				// deleted, or another process has found it damaged.
-				if unverified = s.acceptable(found) && s.isInPlace(h); !unverified {
+				if unverified, err = s.isUnverified(h, found); err == nil && !unverified {
 					err = kv.ErrMiss
 					s.forgetHandle(h.key)
 				}
@@ -204,6 +205,15 @@ func (b *moving) recheck(r batch.Run, h *handle, have []uint64, wrong []int) {
 			}
 		},
 	})
+}
+
+// isUnverified reports whether a block that is open, with these records, is one of another
+// program's and still in its place.
+func (s *Store) isUnverified(h *handle, found sums.Finding) (bool, error) {
+	if !s.acceptable(h.root, found, h.mode) || !s.isInPlace(h) {
+		return false, nil
+	}
+	return s.isFinishedAt(h.root, h.key)
 }
 
 // isInPlace reports whether a block that is open is the one that others would open.

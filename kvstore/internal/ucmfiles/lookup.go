@@ -147,15 +147,23 @@ func lower(x *atomic.Int64, to int64) {
 // has reports whether a block is there that Load would try. asOf is when the caller
 // began to look.
 func (s *Store) has(key kv.Key, asOf time.Time) (bool, error) {
-	return s.any(key, asOf, s.acceptable)
+	return s.any(key, asOf, func(r *root, found sums.Finding, st unix.Statx_t) (bool, error) {
+		if !s.acceptable(r, found, st.Mode) || s.unreadable.has(key, st.Ino) {
+			return false, nil
+		}
+		if len(found.Sums) > 0 {
+			return true, nil
+		}
+		return s.isFinishedAt(r, key)
+	})
 }
 
-// any reports whether a file has the type and the size of a block and acceptable
-// records.
-func (s *Store) any(key kv.Key, asOf time.Time, wanted func(sums.Finding) bool) (bool, error) {
+// any reports whether a file has the type and the size of a block, and records and
+// attributes that are wanted.
+func (s *Store) any(key kv.Key, asOf time.Time, wanted func(r *root, found sums.Finding, st unix.Statx_t) (bool, error)) (bool, error) {
 	var failed error // in one root; the block may be in another
 	for r := range s.rootsOf(key) {
-		there, err := s.isThere(r, key)
+		st, there, err := s.isThere(r, key)
 		if err != nil {
 			failed = err
 		}
@@ -167,22 +175,26 @@ func (s *Store) any(key kv.Key, asOf time.Time, wanted func(sums.Finding) bool) 
 			failed = err
 			continue
 		}
-		if wanted(found) {
+		switch is, err := wanted(r, found, st); {
+		case err != nil:
+			failed = err
+		case is:
 			return true, nil
 		}
 	}
 	return false, failed
 }
 
-// isThere reports whether a file in the place of a block has its type and size.
-func (s *Store) isThere(r *root, key kv.Key) (bool, error) {
+// isThere reports whether a file in the place of a block has its type and size, and
+// returns its attributes.
+func (s *Store) isThere(r *root, key kv.Key) (st unix.Statx_t, there bool, err error) {
 	path := s.path(r, key)
-	st, err := status(unix.AT_FDCWD, path)
+	st, err = status(unix.AT_FDCWD, path)
 	switch {
 	case gone(err):
-		return false, nil
+		return st, false, nil
 	case err != nil:
-		return false, &os.PathError{Op: "stat", Path: path, Err: err}
+		return st, false, &os.PathError{Op: "stat", Path: path, Err: err}
 	}
-	return s.isBlock(st), nil
+	return st, s.isBlock(st), nil
 }

@@ -17,9 +17,16 @@ import (
 // touchGap is how old a modification time must be before Touch sets it.
 const touchGap = time.Minute
 
-// acceptable reports whether a block with such records may be returned.
-func (s *Store) acceptable(found sums.Finding) bool {
-	return !found.Foreign && (len(found.Sums) > 0 || s.o.Checksums != kv.ChecksumsRequire)
+// acceptable reports whether a block with such records, in a file with this mode, may be
+// returned: it can be verified, or another program wrote it and checksums are not required.
+func (s *Store) acceptable(r *root, found sums.Finding, mode uint16) bool {
+	switch {
+	case found.Foreign:
+		return false
+	case len(found.Sums) > 0:
+		return true
+	}
+	return s.o.Checksums != kv.ChecksumsRequire && r.sums.OfOthers(mode)
 }
 
 // open finds a block and opens it. Its records and its size decide whether it is the
@@ -62,7 +69,7 @@ func (s *Store) openIn(r *root, key kv.Key) (_ *handle, err error) {
 	if err != nil {
 		return nil, &os.PathError{Op: "stat", Path: path, Err: err}
 	}
-	h.ino = st.Ino
+	h.ino, h.mode = st.Ino, st.Mode
 	if h.found, err = r.sums.Find(key, h.opened); err != nil {
 		return nil, err
 	}
@@ -78,7 +85,9 @@ func (s *Store) openIn(r *root, key kv.Key) (_ *handle, err error) {
 		}
 		s.quarantine(h)
 		return nil, h.damage(fmt.Sprintf("it has %d bytes instead of %d", st.Size, s.o.Layout.BlockBytes))
-	case !s.acceptable(h.found):
+	case !s.acceptable(r, h.found, st.Mode):
+		return nil, kv.ErrMiss
+	case len(h.found.Sums) == 0 && !s.isFinished(r, key, f):
 		return nil, kv.ErrMiss
 	}
 	if s.o.Touch && time.Since(time.Unix(st.Mtime.Sec, 0)) > touchGap {

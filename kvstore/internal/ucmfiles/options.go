@@ -35,6 +35,10 @@ type Options struct {
 	// TempDir is where blocks are while they are being written, below the same root.
 	TempDir string
 
+	// UCMTempDir is where UCM writes blocks, below the same root, under their own names.
+	// Without it, it writes them where they are to be, under their names with ".tmp".
+	UCMTempDir string
+
 	// Engine moves the bytes. The store closes it.
 	Engine transfer.Engine
 

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 )
 
@@ -35,16 +37,34 @@ func (s *Store) quarantine(h *handle) {
 		if !s.isInPlace(h) {
 			return
 		}
-		dir := filepath.Join(h.root.dir, quarantineDir)
-		name := fmt.Sprintf("%s.%d", h.key, time.Now().UnixNano())
-		_ = makeDirs(h.root.dir, quarantineDir) // it may have been removed
-		if os.Rename(h.path, filepath.Join(dir, name)) != nil && os.Remove(h.path) != nil {
+		// The records go first: otherwise the next block there is found damaged, too, or a
+		// good one that is saved meanwhile loses its record. A block without a record is a
+		// miss, so a process that is killed in between does no harm.
+		void, _ := h.root.sums.Forget(h.key)
+		if s.isInPlace(h) && s.putAside(h) {
+			s.counters.QuarantinedBlocks.Add(1)
 			return
 		}
-		s.counters.QuarantinedBlocks.Add(1)
-		_, _ = h.root.sums.Forget(h.key) // otherwise the next block there is found damaged, too
-		limitQuarantine(dir)
+		// The records of a good block may be among those that were made void.
+		_ = h.root.sums.RecordAgain(h.key, void...)
 	})
+}
+
+// putAside moves a damaged block to the quarantine, unless there is another one in its
+// place by then.
+func (s *Store) putAside(h *handle) bool {
+	dir := filepath.Join(h.root.dir, quarantineDir)
+	aside := filepath.Join(dir, fmt.Sprintf("%s.%d", h.key, time.Now().UnixNano()))
+	_ = makeDirs(h.root.dir, quarantineDir) // it may have been removed
+	if os.Rename(h.path, aside) != nil {
+		return os.Remove(h.path) == nil
+	}
+	defer limitQuarantine(dir)
+	if st, err := status(unix.AT_FDCWD, aside); err == nil && st.Ino != h.ino {
+		// A good block came in between. If there is another one by now, both are good.
+		return os.Rename(aside, h.path) != nil
+	}
+	return true
 }
 
 // limitQuarantine removes the oldest files of a quarantine that is too large.

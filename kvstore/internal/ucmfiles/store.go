@@ -30,6 +30,7 @@ type Store struct {
 	compute *workerpool.Pool // checksums
 
 	handles    *handles
+	unreadable unreadable
 	unfinished *assembly.Table[*temporary]
 	committing sync.Map // keys whose blocks are recorded and not yet visible
 	writer     string   // in the names of temporary files

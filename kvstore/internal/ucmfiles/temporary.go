@@ -10,6 +10,7 @@ import (
 
 	"github.com/kv3fs/kv3fs/kvstore/internal/assembly"
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
+	"github.com/kv3fs/kv3fs/kvstore/internal/sums"
 	"github.com/kv3fs/kv3fs/kvstore/internal/transfer"
 	"github.com/kv3fs/kv3fs/kvstore/internal/workerpool"
 )
@@ -30,7 +31,7 @@ func (s *Store) create(key kv.Key) (*temporary, error) {
 	name := fmt.Sprintf("%s.%s-%d", key, s.writer, s.written.Add(1))
 	path := filepath.Join(r.dir, s.o.TempDir, name)
 	create := func() (*os.File, error) {
-		return os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o644)
+		return os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o644|sums.Mark)
 	}
 	f, err := create()
 	if gone(err) { // the directory was removed
@@ -98,6 +99,7 @@ func (s *Store) publish(t *temporary, key kv.Key, sums []uint64) (err error) {
 		return err
 	}
 	s.forgetHandle(key) // of the file that was there, if it was not an acceptable block
+	s.unreadable.saved(key)
 	// A Delete may have made the record void before the block was in its place.
 	return t.root.sums.RecordAgain(key, sums)
 }

@@ -32,7 +32,7 @@ type conn struct {
 	copiers sync.WaitGroup
 	waiters sync.WaitGroup
 
-	hung atomic.Bool // the latest system call that bound ran has not returned in time
+	overdue atomic.Int32 // system calls that bound gave up, and that have not returned since
 
 	once  sync.Once
 	why   error         // why it is dead; set before dying is closed
@@ -252,18 +252,29 @@ func (c *conn) close() error {
 }
 
 // bound runs a call that the daemon must answer and waits for it at most for the engine's
-// timeout. After a call that was not answered in time it does not wait for the next ones:
-// a thousand files to close must not cost a thousand timeouts.
+// timeout. Until a call that was not answered in time has returned, it does not wait for the
+// next ones: a thousand files to close must not cost a thousand timeouts.
 func (c *conn) bound(fn func() error) error {
+	const (
+		running int32 = iota
+		late
+		returned
+	)
+	var state atomic.Int32
 	done := make(chan error, 1)
 	go func() {
 		err := fn()
-		c.hung.Store(false)
+		if state.Swap(returned) == late {
+			c.overdue.Add(-1)
+		}
 		done <- err
 	}()
-	patience := c.o.Timeout
-	if c.hung.Load() {
-		patience = 0
+	// A call that was not given any time says nothing about the daemon: were it counted, calls
+	// that overlap could keep each other from being waited for.
+	patient := c.overdue.Load() <= 0
+	var patience time.Duration
+	if patient {
+		patience = c.o.Timeout
 	}
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
@@ -271,7 +282,9 @@ func (c *conn) bound(fn func() error) error {
 	case err := <-done:
 		return err
 	case <-timer.C:
-		c.hung.Store(true)
+		if patient && state.CompareAndSwap(running, late) {
+			c.overdue.Add(1)
+		}
 		return kv.ErrTimeout
 	}
 }

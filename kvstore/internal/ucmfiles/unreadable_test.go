@@ -1,0 +1,90 @@
+package ucmfiles
+
+import (
+	"context"
+	"errors"
+	"os"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
+	"github.com/kv3fs/kv3fs/kvstore/internal/transfer"
+)
+
+// badFile is an engine that cannot read one file.
+type badFile struct {
+	transfer.Engine
+	ino  atomic.Uint64
+	mine map[transfer.File]uint64
+}
+
+func (b *badFile) Open(f *os.File) (transfer.File, error) {
+	st, err := status(int(f.Fd()), "")
+	if err != nil {
+		return nil, err
+	}
+	file, err := b.Engine.Open(f)
+	b.mine[file] = st.Ino // the test opens one file at a time
+	return file, err
+}
+
+func (b *badFile) Do(ctx context.Context, ops []transfer.Op) {
+	for _, op := range ops {
+		if !op.Write && b.mine[op.File] == b.ino.Load() {
+			op.Done(0, syscall.EIO)
+			continue
+		}
+		b.Engine.Do(ctx, []transfer.Op{op})
+	}
+}
+
+// A block that cannot be read is saved again, into another file, and is there then.
+func TestUnreadableBlockHeals(t *testing.T) {
+	l := kv.Layout{BlockBytes: 1000, ShardBytes: 500}
+	bad := &badFile{mine: map[transfer.File]uint64{}}
+	s := openOver(t, Options{Layout: l}, func(e transfer.Engine) transfer.Engine {
+		bad.Engine = e
+		return bad
+	})
+	key := kv.Key{1}
+	shards := l.ByBlock([]kv.Key{key}, [][]byte{make([]byte, l.BlockBytes)})
+	do := func(move func(context.Context, []kv.Shard) (*kv.Task, error)) error {
+		t.Helper()
+		task, err := move(t.Context(), shards)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return task.Wait(t.Context())
+	}
+	there := func() bool {
+		t.Helper()
+		n, err := s.LookupPrefix(t.Context(), []kv.Key{key})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n == 1
+	}
+	if err := do(s.Save); err != nil {
+		t.Fatal(err)
+	}
+	st, err := os.Stat(s.path(s.roots[0], key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	bad.ino.Store(st.Sys().(*syscall.Stat_t).Ino)
+	for range 3 {
+		if err := do(s.Load); !errors.Is(err, syscall.EIO) {
+			t.Fatal(err)
+		}
+	}
+	if there() {
+		t.Error("it is said to be there")
+	}
+	if err := do(s.Save); err != nil {
+		t.Error(err)
+	}
+	if err := do(s.Load); err != nil || !there() {
+		t.Errorf("saved again: there %v, %v", there(), err)
+	}
+}
