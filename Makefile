@@ -37,7 +37,7 @@ check: need ## the fast checks: format, vet, build, lint, unit tests (under thre
 	scripts/check
 
 .PHONY: test
-test: need-test ## everything CI runs: check, race, C library, real mounts, fuzzing, demo (under 20 minutes)
+test: need-test ## everything CI runs: check, race, C library, real mounts, fuzzing, demo (under 30 minutes)
 	scripts/test
 
 .PHONY: lint

@@ -294,6 +294,38 @@ func TestDaemonHangs(t *testing.T) {
 	t.Errorf("left behind: %q", names)
 }
 
+// A mount whose daemon counted as hung works again once the daemon answers.
+func TestDaemonAnswersAgain(t *testing.T) {
+	d := serve(t, "")
+	m := must(usrbio.Open(bg, d.Mount))(t)
+	defer m.Close(bg)
+	m.SetAnswerTimeout(500 * time.Millisecond)
+	file := must(os.Create(filepath.Join(d.Mount, "f")))(t)
+	defer file.Close()
+	d.Freeze(t)
+	if _, err := m.NewIov(bg, 4096, usrbio.IovOptions{}); !errors.Is(err, syscall.ETIMEDOUT) {
+		t.Errorf("new iov: %v", err)
+	}
+	for range 3 {
+		if _, err := m.Register(bg, file); !errors.Is(err, syscall.ETIMEDOUT) {
+			t.Errorf("register: %v", err)
+		}
+	}
+	d.Thaw(t)
+	m.SetAnswerTimeout(20 * time.Second)
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+		_, err := m.NewIov(bg, 4096, usrbio.IovOptions{})
+		if err == nil {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("new iov, of a daemon that answers: %v", err)
+		}
+	}
+	must(m.NewRing(bg, usrbio.RingOptions{}))(t)
+	must(m.Register(bg, file))(t)
+}
+
 // Reads of 4 KiB from the page cache, with one thread that prepares and reaps.
 func BenchmarkMountRead4K(b *testing.B) {
 	const size, depth = 64 << 20, 512

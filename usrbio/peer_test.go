@@ -56,7 +56,7 @@ func newPeer(t testing.TB) *peer {
 		quit:   make(chan struct{}),
 	}
 	for _, link := range []string{"submit-ios.ph", "submit-ios", "submit-ios.pl"} {
-		s, err := shm.CreateSem("kv3fs-test-" + wire.NewUUID().String())
+		s, err := shm.CreateSem("kv3fs-test-"+wire.NewUUID().String(), uint32(os.Geteuid()))
 		if err != nil {
 			t.Fatal(err)
 		}

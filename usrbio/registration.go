@@ -190,7 +190,10 @@ func (d *iovsDir) begin(ctx context.Context, q *query, timer *time.Timer) error 
 	case <-d.whileHung():
 		return syscall.ETIMEDOUT
 	case <-timer.C:
-		return d.giveUp()
+		err := d.giveUp()
+		// What occupies the threads may have nobody left to tell of its end.
+		d.postpone(func() { _ = d.probe("submit-ios") })
+		return err
 	}
 }
 

@@ -134,6 +134,32 @@ func TestRegistrarMakesUp(t *testing.T) {
 	<-d.ended
 }
 
+// All threads for calls are busy with work whose callers have left, and a call gives up waiting
+// for one. When they are free again, calls work again.
+func TestRegistrarRecoversFromManyCalls(t *testing.T) {
+	d, _ := testDir(t, 50*time.Millisecond)
+	answer := make(chan struct{})
+	for range maxCalls {
+		ctx, cancel := context.WithCancel(bg)
+		left := make(chan struct{})
+		begun := make(chan struct{})
+		go func() { <-begun; cancel() }()
+		err := d.call(ctx, func() error { close(begun); <-left; return nil }, func() { <-answer })
+		if err != context.Canceled {
+			t.Fatalf("call: %v", err)
+		}
+		close(left) // the call succeeds after its caller has left, and is undone
+	}
+	nothing := func() error { return nil }
+	if err := d.call(bg, nothing, nil); err != syscall.ETIMEDOUT {
+		t.Errorf("a call behind them: %v", err)
+	}
+	close(answer)
+	eventually(t, "a call succeeds", func() bool { return d.call(bg, nothing, nil) == nil })
+	d.close(bg)
+	<-d.ended
+}
+
 // hungRegistrar is a peer whose unlink hangs.
 type hungRegistrar struct {
 	*peer

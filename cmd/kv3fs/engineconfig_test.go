@@ -223,7 +223,7 @@ func TestEngineConfigOfAStuckMount(t *testing.T) {
 		t.Fatal(err)
 	}
 	root := &stuckRoot{end: make(chan struct{})}
-	server, err := fs.Mount(point, root, &fs.Options{MountOptions: fuse.MountOptions{Name: "hf3fs", FsName: "hf3fs.stuck", DirectMount: os.Geteuid() == 0}})
+	server, err := fs.Mount(point, root, &fs.Options{MountOptions: fuse.MountOptions{Name: "hf3fs", FsName: "hf3fs.stuck", DirectMount: os.Geteuid() == 0, DisableSplice: true}})
 	if err != nil {
 		if os.Getenv("KV3FS_REQUIRE_MOUNTS") != "" {
 			t.Fatal(err)

@@ -35,9 +35,16 @@ type pagesFlags struct {
 	Reserve    time.Duration `default:"60s" help:"How long a writer has to write and confirm a page before it loses the page."`
 	Quarantine time.Duration `default:"10s" help:"How long a page that lost its key or writer is withheld from other writers."`
 
+	Memory int64 `placeholder:"BYTES" help:"Most memory of the page index; garbage may double it. When it is full, unused keys are evicted, least recently used first; a namespace gets no more than it leaves for others. A key of 64 bytes takes about 250. Default: 1/32 of the memory, at least 64 MiB."`
+
 	BodyLimit   int64 `default:"8388608" placeholder:"BYTES" help:"Largest request body; larger ones get 413."`
 	BatchLimit  int   `default:"65536" placeholder:"KEYS" help:"Most keys in one request; requests with more get 413."`
 	Concurrency int   `default:"512" placeholder:"N" help:"Requests executed at once; further ones get 503, and engines retry."`
+
+	BodyMemory  int64 `default:"134217728" placeholder:"BYTES" help:"Most memory for request bodies above 128 KiB. No client (a user of this host, or another address) gets more of this, of connections and of requests at once than it leaves for the others."`
+	Connections int   `default:"4096" placeholder:"N" help:"Most open connections. A client that may have no more loses the one that was silent for longest."`
+
+	Host []string `placeholder:"NAME" help:"Further names of this host: without a token, a request that changes something and is for an unknown name gets 403, because a web page may have sent it. Known are addresses, localhost, the host's name and those that the service listens on."`
 
 	TokenFile string `type:"path" placeholder:"FILE" help:"File with a token that engines must send, as a bearer token or as the password in Basic authentication: SGLang's URL may be http://kv3fs:TOKEN@host:18000, and vLLM reads ~/.netrc. /healthz and /readyz need no token."`
 }
@@ -49,11 +56,17 @@ func (f *pagesFlags) Validate() error {
 			return fmt.Errorf("the page service's %s is %v; it must be above 0", name, d)
 		}
 	}
-	if f.BodyLimit <= 0 || f.BatchLimit <= 0 || f.Concurrency <= 0 {
+	if f.BodyLimit <= 0 || f.BatchLimit <= 0 || f.Concurrency <= 0 || f.BodyMemory <= 0 || f.Connections <= 0 {
 		return fmt.Errorf("the page service's limits must be above 0")
+	}
+	if f.Memory != 0 && f.Memory < minPagesMemory {
+		return fmt.Errorf("the page service's memory is %d bytes; it must be at least %d", f.Memory, minPagesMemory)
 	}
 	return nil
 }
+
+// minPagesMemory is the least memory with which a page index is of use.
+const minPagesMemory = 1 << 20
 
 // validTP bounds --tp: with a number that is too large, no key would become visible.
 func validTP(n int) error {
@@ -66,9 +79,12 @@ func validTP(n int) error {
 // config returns the configuration of a page service.
 func (f *pagesFlags) config(listen []string, world int, drain time.Duration, log *slog.Logger) (daemon.Pages, error) {
 	p := daemon.Pages{
-		Drain: drain, Log: log,
-		Limits: httpserver.Limits{BodyBytes: f.BodyLimit, BatchKeys: f.BatchLimit, Requests: f.Concurrency},
-		Index:  pageservice.Options{World: world, Lease: f.Lease, Hold: f.Hold, Reserve: f.Reserve, Quarantine: f.Quarantine},
+		Drain: drain, Log: log, Hosts: f.Host,
+		Limits: httpserver.Limits{
+			BodyBytes: f.BodyLimit, BatchKeys: f.BatchLimit, Requests: f.Concurrency,
+			LargeBytes: f.BodyMemory, Connections: f.Connections,
+		},
+		Index: pageservice.Options{World: world, Lease: f.Lease, Hold: f.Hold, Reserve: f.Reserve, Quarantine: f.Quarantine, MemoryBytes: f.Memory},
 	}
 	for _, s := range listen {
 		a, err := httpserver.ParseAddress(s)

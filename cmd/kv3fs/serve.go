@@ -16,6 +16,7 @@ import (
 
 	"github.com/kv3fs/kv3fs/internal/daemon"
 	"github.com/kv3fs/kv3fs/internal/fs/blockio"
+	"github.com/kv3fs/kv3fs/internal/fs/cred"
 	"github.com/kv3fs/kv3fs/internal/fs/fuseserver"
 	"github.com/kv3fs/kv3fs/internal/fs/ringserver"
 	"github.com/kv3fs/kv3fs/internal/fs/settings"
@@ -48,6 +49,8 @@ type serveCmd struct {
 	TP          int        `name:"tp" placeholder:"N" help:"Number of vLLM ranks that must store a key before the page service reports it. Default: all that have initialised."`
 	Pages       pagesFlags `embed:"" prefix:"pages-"`
 
+	Limits limitFlags `embed:"" prefix:"limit-"`
+
 	LogLevel  slog.Level `default:"INFO" help:"DEBUG, INFO, WARN or ERROR."`
 	LogFormat string     `default:"text" enum:"text,json" help:"Format of the log on standard error."`
 }
@@ -78,6 +81,10 @@ func (c *serveCmd) Run(ctx context.Context) error {
 	signal.Ignore(syscall.SIGPIPE)
 	// Clients decide the modes of files: the kernel has applied their umask.
 	syscall.Umask(0)
+	// What users write counts against their quotas, not against ours.
+	if err := cred.ObeyQuotas(); err != nil {
+		log.Warn("users can exceed their disk quotas; use a binary built without cgo", "err", err)
+	}
 	// A thread that waits for a disk or a semaphore keeps its P until the runtime's
 	// monitor notices. With more Ps, no goroutine waits for that.
 	runtime.GOMAXPROCS(max(4*runtime.NumCPU(), 8))
@@ -89,6 +96,7 @@ func (c *serveCmd) Run(ctx context.Context) error {
 		IO:       mode,
 		Rings:    ringserver.Options{Deadline: c.Deadline, Workers: c.Workers},
 		Pages:    pageService,
+		Limits:   c.Limits.limits(),
 		Drain:    c.Drain,
 		Log:      log,
 	}, func(point string) {
@@ -97,7 +105,9 @@ func (c *serveCmd) Run(ctx context.Context) error {
 }
 
 // Validate reports invalid flags.
-func (c *serveCmd) Validate() error { return errors.Join(c.Pages.Validate(), validTP(c.TP)) }
+func (c *serveCmd) Validate() error {
+	return errors.Join(c.Pages.Validate(), c.Limits.Validate(), validTP(c.TP))
+}
 
 // pageService returns the configuration of the page service. Without --pages-listen the
 // service is optional: its default address may be in use.

@@ -21,6 +21,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/fs/ringserver"
 	"github.com/kv3fs/kv3fs/internal/fs/settings"
 	"github.com/kv3fs/kv3fs/internal/fs/tree"
+	"github.com/kv3fs/kv3fs/internal/host"
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
@@ -35,6 +36,7 @@ type Config struct {
 	IO            blockio.Mode
 	Rings         ringserver.Options
 	Pages         Pages
+	Limits        Limits
 	// Drain bounds how long a stop waits for users of the mount.
 	Drain time.Duration
 	Log   *slog.Logger
@@ -56,31 +58,34 @@ func Run(ctx context.Context, c Config, ready func(mountPoint string)) (err erro
 	if n := st.removeLeftovers(); n > 0 {
 		c.Log.Info("removed the semaphores of a killed daemon", "semaphores", n)
 	}
-	tree, err := tree.Open(data, tree.Options{})
+	tree, err := tree.Open(data, tree.Options{Spare: fuseserver.SpareDescriptors()})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, tree.Close()) }()
 	set := settings.New(c.Settings)
 	c.Rings.Logger = c.Log
+	c.Rings.MaxRegistrations = c.Limits.Registrations
+	c.Rings.MaxRingUsers = c.Limits.RingUsers
+	c.Rings.MaxMappedBytes = c.Limits.mappedBytes(host.Local())
 	rings, err := ringserver.New(files{tree}, set.Readonly, blockio.Mover{Mode: c.IO, Kind: blockio.KindOf(data)}, c.Rings)
 	if err != nil {
 		return err
 	}
 	defer rings.Close()
-	var paths []string
-	for _, p := range []wire.Priority{wire.High, wire.Normal, wire.Low} {
-		paths = append(paths, rings.SubmitLink(p))
-	}
-	if err := st.noteSemaphores(paths); err != nil {
+	if err := st.noteSemaphores(rings.SemaphoreNames()); err != nil {
 		return err
 	}
 	point, err := mountPoint(c.MountPoint)
 	if err != nil {
 		return err
 	}
+	if !tree.HasACLs() {
+		c.Log.Info("the data directory's file system has no POSIX ACLs: only permission bits decide", "data", data)
+	}
 	control := controldir.New(rings, set, controldir.Options{MountPoint: point, RemountPrefix: c.RemountPrefix})
 	c.Mount.Log = c.Log
+	c.Mount.Limits = c.Limits.mount(host.Local())
 	c.Mount.Daemon = identity(c, data)
 	pageService, err := pagesOf(st.dir, c.Pages)
 	if err != nil {
@@ -194,5 +199,13 @@ func (f files) Acquire(ino uint64, c cred.Caller, write bool) (ringserver.File, 
 	if err != nil {
 		return nil, err // not a typed nil
 	}
+	if c.Root() {
+		return rootFile{file}, nil
+	}
 	return file, nil
 }
+
+// rootFile is a file lent to the super-user, who may use all of the disk.
+type rootFile struct{ *tree.File }
+
+func (rootFile) Confine(int64) bool { return false }

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"golang.org/x/sys/unix"
 
+	"github.com/kv3fs/kv3fs/internal/host"
 	"github.com/kv3fs/kv3fs/internal/pageservice"
 	"github.com/kv3fs/kv3fs/internal/pageservice/httpserver"
 	"github.com/kv3fs/kv3fs/internal/pageservice/index"
@@ -26,8 +27,10 @@ type Pages struct {
 	// the default address, which only one of several daemons can have.
 	Optional bool
 	Token    string
-	Limits   httpserver.Limits
-	Index    pageservice.Options
+	// Hosts are more names of this host, see httpserver.Options.
+	Hosts  []string
+	Limits httpserver.Limits
+	Index  pageservice.Options
 	// Drain bounds how long a stop waits for requests in flight.
 	Drain time.Duration
 	Log   *slog.Logger
@@ -85,6 +88,9 @@ func startPages(hostDir string, p Pages) (_ *pageService, err error) {
 		}
 		s.listeners = append(s.listeners, l)
 	}
+	if p.Index.MemoryBytes == 0 {
+		p.Index.MemoryBytes = pagesMemoryBytes(host.Local())
+	}
 	dir := filepath.Join(hostDir, pagesDir)
 	log := journal.New(dir, journal.Options{Logger: p.Log})
 	if s.index, err = index.Open(log, index.Options{Options: p.Index, Logger: p.Log}); err != nil {
@@ -93,7 +99,7 @@ func startPages(hostDir string, p Pages) (_ *pageService, err error) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	d := httpserver.New(s.index, httpserver.Options{
-		Limits: p.Limits, Token: p.Token, Registry: registry, Log: p.Log,
+		Limits: p.Limits, Token: p.Token, Hosts: hostNames(p), Registry: registry, Log: p.Log,
 		Probe: func() error { return probe(filepath.Join(dir, "probe")) },
 	})
 	var ctx context.Context
@@ -114,6 +120,33 @@ func startPages(hostDir string, p Pages) (_ *pageService, err error) {
 		}
 	}
 	return s, nil
+}
+
+// minPagesMemoryBytes is the least default of Pages.Index.MemoryBytes.
+const minPagesMemoryBytes = 64 << 20
+
+// pagesMemoryBytes returns how much memory the page index of a host may take: a small
+// part, because the process also serves the mount, and garbage may double it.
+func pagesMemoryBytes(h host.Host) int64 {
+	memory, err := h.MemoryBytes()
+	if err != nil {
+		return minPagesMemoryBytes
+	}
+	return max(memory/32, minPagesMemoryBytes)
+}
+
+// hostNames returns the names of this host that requests may be for.
+func hostNames(p Pages) []string {
+	names := append([]string(nil), p.Hosts...)
+	if name, err := os.Hostname(); err == nil {
+		names = append(names, name)
+	}
+	for _, a := range p.Listen {
+		if name := a.Host(); name != "" {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // probe reports whether the file system of the page index accepts writes.

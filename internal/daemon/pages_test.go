@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kv3fs/kv3fs/internal/host"
 	"github.com/kv3fs/kv3fs/internal/pageservice/httpserver"
 	"github.com/kv3fs/kv3fs/internal/pageservice/journal"
 )
@@ -219,4 +220,24 @@ func TestPagesOneProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	again.Close()
+}
+
+// The page index takes a small part of the memory by default, and never too little.
+func TestPagesMemory(t *testing.T) {
+	for meminfo, want := range map[string]int64{
+		"MemTotal: 33554432 kB\n": 1 << 30,
+		"MemTotal: 1048576 kB\n":  minPagesMemoryBytes,
+		"":                        minPagesMemoryBytes,
+	} {
+		root := t.TempDir()
+		if err := os.MkdirAll(filepath.Join(root, "proc"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(root, "proc/meminfo"), []byte(meminfo), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if got := pagesMemoryBytes(host.Host{Root: root}); got != want {
+			t.Errorf("%q: %d bytes, want %d", meminfo, got, want)
+		}
+	}
 }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/kv3fs/kv3fs/internal/fs/ringserver"
 	"github.com/kv3fs/kv3fs/internal/fs/tree"
-	"github.com/kv3fs/kv3fs/internal/shm"
 )
 
 // state is this host's part of tree.StateName. Many hosts may serve a shared directory,
@@ -78,25 +77,20 @@ func checkOwner(dir string) error {
 
 func (s *state) semaphoreFile() string { return filepath.Join(s.dir, "semaphores") }
 
-// removeLeftovers removes the semaphores of a daemon that was killed. Whatever the file
-// contains, it removes only names with the prefix of a daemon's semaphores.
+// removeLeftovers removes the semaphores of a daemon that was killed: all whose names begin
+// with a word of the file. Whatever the file contains, it removes only names with the prefix
+// of a daemon's semaphores.
 func (s *state) removeLeftovers() (removed int) {
 	names, _ := os.ReadFile(s.semaphoreFile())
 	for name := range strings.FieldsSeq(string(names)) {
-		if filepath.Base(name) == name && strings.HasPrefix(name, "sem."+ringserver.SemPrefix) && shm.Remove(name) == nil {
-			removed++
-		}
+		removed += ringserver.RemoveSemaphores(name)
 	}
 	return removed
 }
 
-// noteSemaphores records the semaphores for removeLeftovers.
-func (s *state) noteSemaphores(paths []string) error {
-	var b strings.Builder
-	for _, p := range paths {
-		b.WriteString(filepath.Base(p) + "\n")
-	}
-	return os.WriteFile(s.semaphoreFile(), []byte(b.String()), 0o600)
+// noteSemaphores records how the names of the semaphores begin, for removeLeftovers.
+func (s *state) noteSemaphores(prefix string) error {
+	return os.WriteFile(s.semaphoreFile(), []byte(prefix+"\n"), 0o600)
 }
 
 func (s *state) close() { s.lock.Close() }

@@ -37,17 +37,20 @@ func TestLeftovers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	left, err := shm.CreateSem(ringserver.SemPrefix + wire.NewUUID().String())
+	left, err := shm.CreateSem(ringserver.SemPrefix+wire.NewUUID().String(), uint32(os.Geteuid()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer left.Close(true)
-	innocent, err := shm.CreateSem("kv3fs-test-" + wire.NewUUID().String())
+	innocent, err := shm.CreateSem("kv3fs-test-"+wire.NewUUID().String(), uint32(os.Geteuid()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer innocent.Close(true)
-	if err := killed.noteSemaphores([]string{left.Path(), innocent.Path(), "/dev/shm/../shm/x"}); err != nil {
+	name := filepath.Base(left.Path())
+	// A prefix that is too short could mean the semaphores of another daemon.
+	others := []string{filepath.Base(innocent.Path()), "/dev/shm/../shm/x", "sem." + ringserver.SemPrefix, name[:len("sem."+ringserver.SemPrefix)+8]}
+	if err := killed.noteSemaphores(strings.Join(append(others, name[:len(name)-17]), " ")); err != nil {
 		t.Fatal(err)
 	}
 	killed.close()

@@ -5,7 +5,6 @@
 package host
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -49,21 +48,6 @@ func (h Host) Sysctl(name string) (int64, error) {
 		return 0, err
 	}
 	return strconv.ParseInt(strings.TrimSpace(text), 10, 64)
-}
-
-// MemoryAvailableBytes returns the memory that new programs can use without swapping.
-func (h Host) MemoryAvailableBytes() (int64, error) {
-	text, err := h.read("/proc/meminfo")
-	if err != nil {
-		return 0, err
-	}
-	for line := range strings.Lines(text) {
-		if f := strings.Fields(line); len(f) >= 2 && f[0] == "MemAvailable:" {
-			kib, err := strconv.ParseInt(f[1], 10, 64)
-			return kib << 10, err
-		}
-	}
-	return 0, fmt.Errorf("/proc/meminfo has no line MemAvailable")
 }
 
 // UserAllowOther reports whether users other than root may let others access their FUSE

@@ -127,7 +127,14 @@ type Options struct {
 	Hold       time.Duration // how long a key that was reported to exist is kept; 5 s
 	Reserve    time.Duration // how long a reservation lasts; 60 s
 	Quarantine time.Duration // how long a page that was given up is kept from others; 10 s
+
+	// MemoryBytes bounds the memory of the index; 1 GiB. No namespace may take more
+	// than it leaves for the others.
+	MemoryBytes int64
 }
+
+// DefaultMemoryBytes is the default of Options.MemoryBytes.
+const DefaultMemoryBytes = 1 << 30
 
 // WithDefaults returns o with defaults in place of zeros.
 func (o Options) WithDefaults() Options {
@@ -138,6 +145,9 @@ func (o Options) WithDefaults() Options {
 		if *d.of == 0 {
 			*d.of = d.def
 		}
+	}
+	if o.MemoryBytes == 0 {
+		o.MemoryBytes = DefaultMemoryBytes
 	}
 	return o
 }
@@ -151,6 +161,8 @@ var (
 	// ErrUnavailable: the change could not be made durable (the disk is full or
 	// broken), and was not made. Queries still work.
 	ErrUnavailable = errors.New("the page index cannot write")
+	// ErrFull: there is no memory for another rank or namespace.
+	ErrFull = errors.New("the page index is full")
 	// ErrClosed: the index, or its log, was closed.
 	ErrClosed = errors.New("the page index is closed")
 	// ErrCorrupt: the log is not what was written.

@@ -61,11 +61,22 @@ func (m *Mapping) Len() int64 { return int64(len(m.data)) }
 // Remap maps the same object again at another address.
 func (m *Mapping) Remap() (*Mapping, error) { return Map(m.fd, m.Len()) }
 
+// windowBytes is how much is unmapped or forgotten by one call: meanwhile the process can
+// map nothing, and touch no page for the first time.
+const windowBytes = 256 << 20
+
 // Unmap ends the mapping. It takes a second for every 64 GiB of touched pages.
 func (m *Mapping) Unmap() {
-	_, _, _ = unix.Syscall(unix.SYS_MUNMAP, uintptr(unsafe.Pointer(&m.data[0])), uintptr(len(m.data)), 0)
+	m.windows(func(at, size uintptr) { _, _, _ = unix.Syscall(unix.SYS_MUNMAP, at, size, 0) })
 	unix.Close(m.fd)
 	m.data, m.fd = nil, -1
+}
+
+// windows calls fn for all of the mapping, windowBytes at a time.
+func (m *Mapping) windows(fn func(at, size uintptr)) {
+	for off := int64(0); off < m.Len(); off += windowBytes {
+		fn(uintptr(unsafe.Pointer(&m.data[off])), uintptr(min(m.Len()-off, windowBytes)))
+	}
 }
 
 // Window returns the byte range [off, off+n).
@@ -75,7 +86,7 @@ func (m *Mapping) Window(off, n int64) Window { return Window{m.data[off : off+n
 // This reduces the resident size after traffic through a large iov. It may run while
 // windows are in use.
 func (m *Mapping) ForgetPages() {
-	_, _, _ = unix.Syscall(unix.SYS_MADVISE, uintptr(unsafe.Pointer(&m.data[0])), uintptr(len(m.data)), unix.MADV_DONTNEED)
+	m.windows(func(at, size uintptr) { _, _, _ = unix.Syscall(unix.SYS_MADVISE, at, size, unix.MADV_DONTNEED) })
 }
 
 // Detach replaces the pages of [off, off+n) with a private copy. System calls that

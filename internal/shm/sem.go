@@ -22,6 +22,7 @@ const (
 	semBytes      = 32
 	semSharedMark = 0x80
 	oneWaiter     = 1 << 32
+	valueMask     = math.MaxUint32
 
 	futexWait = 0 // FUTEX_WAIT and FUTEX_WAKE without FUTEX_PRIVATE_FLAG, futex(2)
 	futexWake = 1
@@ -53,14 +54,39 @@ func (s Sem) Post() {
 
 // TakeAll sets the value to 0 without waiting and reports whether it was above 0.
 func (s Sem) TakeAll() bool {
-	for {
-		d := atomic.LoadUint64(&s.s.valueAndWaiters)
-		if uint32(d) == 0 {
-			return false
-		}
-		if atomic.CompareAndSwapUint64(&s.s.valueAndWaiters, d, d&^math.MaxUint32) {
-			return true
-		}
+	if uint32(atomic.LoadUint64(&s.s.valueAndWaiters)) == 0 {
+		return false
+	}
+	return uint32(atomic.AndUint64(&s.s.valueAndWaiters, ^uint64(valueMask))) != 0
+}
+
+// Await announces the only waiter of a semaphore, so that posts wake it, and Leave its
+// end. Both mend what other processes may have written over the count of waiters and over
+// the mark.
+func (s Sem) Await() {
+	s.restoreMark()
+	if d := atomic.LoadUint64(&s.s.valueAndWaiters); d>>32 != 1 {
+		atomic.AndUint64(&s.s.valueAndWaiters, valueMask)
+		atomic.OrUint64(&s.s.valueAndWaiters, oneWaiter)
+	}
+}
+
+// AwaitPost waits, between Await and Leave, until the value is above 0 or timeout has
+// passed. It may return early. It accesses the memory only through the kernel, so another
+// goroutine may unmap it meanwhile, and blocks its thread.
+func (s Sem) AwaitPost(timeout time.Duration) {
+	ts := unix.NsecToTimespec(int64(timeout))
+	futex(s.valueAddr(), futexWait, 0, &ts)
+}
+
+// Leave is the end of what Await began.
+func (s Sem) Leave() { atomic.AndUint64(&s.s.valueAndWaiters, valueMask) }
+
+// restoreMark restores the word that glibc passes to the kernel with a wake-up: with
+// another value there, sem_post ends the process.
+func (s Sem) restoreMark() {
+	if atomic.LoadUint32(&s.s.shared) != semSharedMark {
+		atomic.StoreUint32(&s.s.shared, semSharedMark)
 	}
 }
 

@@ -197,7 +197,7 @@ func TestPunchTakesWholePagesOnly(t *testing.T) {
 
 func TestNamedSem(t *testing.T) {
 	old := unix.Umask(0o077)
-	s, err := CreateSem("kv3fs-test-" + wire.NewUUID().String())
+	s, err := CreateSem("kv3fs-test-"+wire.NewUUID().String(), uint32(os.Geteuid()))
 	unix.Umask(old)
 	if err != nil {
 		t.Fatal(err)
@@ -207,8 +207,8 @@ func TestNamedSem(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if fi.Mode().Perm() != 0o666 || fi.Size() != 32 {
-		t.Errorf("semaphore object: mode %v, %d bytes, want 0666 and 32", fi.Mode(), fi.Size())
+	if fi.Mode().Perm() != 0o600 || fi.Size() != 32 {
+		t.Errorf("semaphore object: mode %v, %d bytes, want 0600 and 32", fi.Mode(), fi.Size())
 	}
 	client, err := OpenSem(s.name)
 	if err != nil {

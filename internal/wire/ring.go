@@ -25,6 +25,10 @@ const (
 	fixedBytes    = OffArgs + SemBytes + ringTailBytes
 )
 
+// MostEntries is the number of usable entries that kv3fs serves in one ring. Engines use
+// up to some thousands; upstream's limit is the integer's.
+const MostEntries = 1 << 16
+
 // RingBytes returns the exact object size of a ring with so many usable entries:
 // 4240 + 96*entries. entries must not be negative.
 func RingBytes(entries int) int64 {

@@ -172,7 +172,10 @@ int hf3fs_prep_io(const struct hf3fs_ior *ior,
                   uint64_t len,
                   const void *userdata);
 
-/* Wakes the daemon. */
+/*
+ * Wakes the daemon, through a semaphore that only processes of this user can open. If one of them has
+ * damaged it, the daemon finds the requests some 50 ms later.
+ */
 int hf3fs_submit_ios(const struct hf3fs_ior *ior);
 
 /*

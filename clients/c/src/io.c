@@ -10,6 +10,7 @@
 
 #include "fdtable.h"
 #include "ring.h"
+#include "submitsem.h"
 
 #define NSEC_PER_MSEC 1000000L
 #define NSEC_PER_SEC 1000000000L
@@ -58,8 +59,7 @@ int hf3fs_submit_ios(const struct hf3fs_ior *ior) {
   if (ring == NULL) {
     return -EINVAL;
   }
-  /* The only possible failure is an overflow, at two thousand million pending wake-ups. */
-  sem_post(ring->submit_sem);
+  usrbio_submitsem_post(ring->submit_sem);
   return 0;
 }
 
@@ -119,14 +119,13 @@ int hf3fs_wait_for_ios(const struct hf3fs_ior *ior,
   int collected = 0;
   long jitter = 0;
   for (;;) {
-    bool drained;
-    int n = usrbio_ring_reap(ring, cqes + collected, cqec - collected, &drained);
+    bool held_back;
+    int n = usrbio_ring_reap(ring, cqes + collected, cqec - collected, &held_back);
     if (n < 0) {
       return collected > 0 ? collected : n;
     }
-    if (drained) {
-      /* The daemon may have held requests back because there was no completion space. */
-      sem_post(ring->submit_sem);
+    if (held_back) {
+      usrbio_submitsem_post(ring->submit_sem);
     }
     collected += n;
     if (collected == cqec) {

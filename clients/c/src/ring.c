@@ -127,8 +127,8 @@ static uint32_t keep_outstanding(struct usrbio_ring *ring, struct hf3fs_cqe *cqe
   return kept;
 }
 
-int usrbio_ring_reap(struct usrbio_ring *ring, struct hf3fs_cqe *out, int room, bool *drained) {
-  *drained = false;
+int usrbio_ring_reap(struct usrbio_ring *ring, struct hf3fs_cqe *out, int room, bool *held_back) {
+  *held_back = false;
   if (!begin_reap(ring)) {
     return 0;
   }
@@ -153,7 +153,8 @@ int usrbio_ring_reap(struct usrbio_ring *ring, struct hf3fs_cqe *out, int room, 
     count = 0;
   }
   end_reap(ring);
-  *drained = count > 0;
+  *held_back = count > 0 && atomic_load_explicit(&ring->markers->sqe_tail, memory_order_relaxed) !=
+                                atomic_load_explicit(&ring->markers->sqe_head, memory_order_relaxed);
   /* Slots are freed after the tail is stored, so that outstanding requests never exceed the completion space. */
   return (int)keep_outstanding(ring, out, count);
 }

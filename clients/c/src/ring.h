@@ -91,9 +91,10 @@ void usrbio_ring_fini(struct usrbio_ring *ring);
 int usrbio_ring_push(struct usrbio_ring *ring, const struct usrbio_args *args);
 
 /*
- * Moves up to room completions to out and frees their slots. Returns their number; *drained says
- * whether ring space was freed (also by completions that were dropped). -EIO: markers out of range.
+ * Moves up to room completions to out and frees their slots. Returns their number. -EIO: markers
+ * out of range. *held_back says whether the daemon may have held requests back because there was no
+ * completion space, and there is some now: it wants a post.
  */
-int usrbio_ring_reap(struct usrbio_ring *ring, struct hf3fs_cqe *out, int room, bool *drained);
+int usrbio_ring_reap(struct usrbio_ring *ring, struct hf3fs_cqe *out, int room, bool *held_back);
 
 #endif

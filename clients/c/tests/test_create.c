@@ -221,17 +221,41 @@ static void submit_links(void) {
   CHECK_EQ(hf3fs_iorcreate(&r, mount, 4, true, 0, -1), -EIO);
   link_submit("submit-ios", "/dev/shm/sem.usrbio-no-such-semaphore");
   CHECK_EQ(hf3fs_iorcreate(&r, mount, 4, true, 0, -1), -ENOENT);
-  int fd = open("/dev/shm/sem.usrbio-empty", O_CREAT | O_RDWR, 0600);
-  CHECK(fd >= 0);
-  close(fd);
-  link_submit("submit-ios", "/dev/shm/sem.usrbio-empty");
-  CHECK_EQ(hf3fs_iorcreate(&r, mount, 4, true, 0, -1), -EIO);
-  unlink("/dev/shm/sem.usrbio-empty");
   char path[PATH_MAX];
   path_of(path, "submit-ios");
   CHECK_EQ(unlink(path), 0);
   CHECK_EQ(hf3fs_iorcreate(&r, mount, 4, true, 0, -1), -ENOENT);
   CHECK_EQ(registrations(NULL), 0);
+}
+
+/* Other processes of this user can write anything to the semaphore. */
+static void defaced_semaphore(void) {
+  struct hf3fs_ior r;
+  char object[PATH_MAX];
+  uint8_t ones[sizeof(sem_t)];
+  memset(ones, 0xff, sizeof(ones));
+  snprintf(object, sizeof(object), "/dev/shm/sem.%s", sem_name + 1);
+  int fd = open(object, O_RDWR | O_CLOEXEC);
+  CHECK(fd >= 0);
+  CHECK_EQ(hf3fs_iorcreate(&r, mount, 4, true, 0, -1), 0);
+  for (int i = 0; i < 3; i++) {
+    CHECK_EQ(pwrite(fd, ones, sizeof(ones), 0), (ssize_t)sizeof(ones));
+    CHECK_EQ(hf3fs_submit_ios(&r), 0);
+    CHECK_EQ(ftruncate(fd, 0), 0);
+    CHECK_EQ(hf3fs_submit_ios(&r), 0);
+    struct hf3fs_ior another;
+    CHECK_EQ(hf3fs_iorcreate(&another, mount, 4, true, 0, -1), 0);
+    CHECK_EQ(hf3fs_submit_ios(&another), 0);
+    hf3fs_iordestroy(&another);
+  }
+  /* Repaired, as the daemon does it. */
+  CHECK_EQ(ftruncate(fd, sizeof(sem_t)), 0);
+  CHECK_EQ(hf3fs_submit_ios(&r), 0);
+  uint32_t value;
+  CHECK_EQ(pread(fd, &value, sizeof(value), 0), (ssize_t)sizeof(value));
+  CHECK_EQ(value, 1);
+  hf3fs_iordestroy(&r);
+  close(fd);
 }
 
 /* One held directory per mount string and process; a child gets its own. */
@@ -289,6 +313,7 @@ int main(void) {
   iovs();
   rings();
   held_directory();
+  defaced_semaphore();
   submit_links();
 
   sem_close(sem);

@@ -49,7 +49,7 @@ func mountStuck(t *testing.T, options fuse.MountOptions) string {
 		t.Fatal(err)
 	}
 	root := &stuckRoot{end: make(chan struct{})}
-	options.DirectMount = os.Geteuid() == 0
+	options.DirectMount, options.DisableSplice = os.Geteuid() == 0, true
 	server, err := fs.Mount(dir, root, &fs.Options{MountOptions: options})
 	if err != nil {
 		if os.Getenv("KV3FS_REQUIRE_MOUNTS") != "" {

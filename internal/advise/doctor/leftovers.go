@@ -22,9 +22,12 @@ import (
 // not yet be open or registered by its creator.
 const minLeftoverAge = time.Minute
 
+// semPrefix begins the names of a daemon's semaphores. Only their user can open them.
+const semPrefix = "sem." + ringserver.SemPrefix
+
 // leftoverPrefixes begin the names that 3FS daemons and clients give to objects in
 // /dev/shm.
-var leftoverPrefixes = [...]string{"sem." + ringserver.SemPrefix, memory.NamePrefix, "hf3fs-iov-", "3FSClient_", "nixl_hf3fs."}
+var leftoverPrefixes = [...]string{semPrefix, memory.NamePrefix, "hf3fs-iov-", "3FSClient_", "nixl_hf3fs."}
 
 // muchMemory is the total size from which leftovers are a warning; a semaphore has 4 KiB.
 const muchMemory = 1 << 20
@@ -71,6 +74,9 @@ func checkLeftovers(dir string, euid int, now time.Time, fix bool) []Finding {
 		case unused:
 			left = append(left, x)
 		case useUnknown:
+			if strings.HasPrefix(e.Name(), semPrefix) && errors.Is(x.err, fs.ErrPermission) {
+				continue // of another user: each user with rings has some
+			}
 			unclear = append(unclear, x)
 		}
 	}

@@ -141,7 +141,7 @@ func TestNamesAreShown(t *testing.T) {
 // A semaphore that is mapped, as the daemon maps its own, is kept.
 func TestLivingSemaphore(t *testing.T) {
 	name := ringserver.SemPrefix + wire.NewUUID().String()
-	sem, err := shm.CreateSem(name)
+	sem, err := shm.CreateSem(name, uint32(os.Geteuid()))
 	if err != nil {
 		t.Fatal(err)
 	}

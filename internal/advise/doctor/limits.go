@@ -76,9 +76,9 @@ func lockedText(n int64) string {
 	return bytesText(n)
 }
 
-// checkDaemonLimits checks how many rings and iovs the daemon can hold. That is half the
-// number of its descriptors or of its mappings, whichever is less; each user other than
-// root may have a quarter of it (docs/compatibility.md).
+// checkDaemonLimits checks how many rings and iovs the daemon can hold. That is a quarter
+// of the number of its descriptors or half that of its mappings, whichever is less; each
+// user other than root may have a quarter of it (docs/compatibility.md).
 func checkDaemonLimits(h host.Host, d *wire.Daemon, registrations int64, forWhat string) []Finding {
 	const id = "daemon.limits"
 	pid := strconv.Itoa(d.PID)
@@ -95,7 +95,7 @@ func checkDaemonLimits(h host.Host, d *wire.Daemon, registrations int64, forWhat
 		return []Finding{unknown(id, "vm.max_map_count", err)}
 	}
 	files := limits[host.OpenFiles].Soft
-	most := min(files, maps) / 2
+	most := min(files/4, maps/2)
 	f := Finding{ID: id, Found: fmt.Sprintf("at most %d rings and buffers (%s open files, vm.max_map_count %d)", most, limitText(files), maps)}
 	need := max(registrations, 1024)
 	switch {
@@ -110,7 +110,7 @@ func checkDaemonLimits(h host.Host, d *wire.Daemon, registrations int64, forWhat
 		f.Status, f.Needed = Warning, fmt.Sprintf("%d, so that every user has enough: users other than root get a quarter each", 4*need)
 	}
 	f.Fix = fmt.Sprintf("LimitNOFILE=%d in kv3fs's systemd unit, or ulimit -n before starting it", 16*need)
-	if maps < files {
+	if maps/2 < files/4 {
 		f.Fix = fmt.Sprintf("sysctl -w vm.max_map_count=%d", 16*need)
 	}
 	return []Finding{f}

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kv3fs/kv3fs/internal/fs/cred"
 	"github.com/kv3fs/kv3fs/internal/shm"
 )
 
@@ -59,6 +60,9 @@ type File interface {
 	// OnDataDevice reports whether the file is on the data directory's file system, so
 	// that the mover's Kind applies: another one may be mounted below.
 	OnDataDevice() bool
+	// Confine reports whether a write of that many bytes must run in cred.Confined: its
+	// user is not the super-user and must not use the super-user's share of the disk.
+	Confine(bytes int64) bool
 }
 
 // Kind is a kind of file system, as far as it decides how to read a file.
@@ -79,6 +83,19 @@ func KindOf(dir string) Kind {
 	if unix.Statfs(dir, &st) != nil {
 		return Foreign
 	}
+	return kindOf(&st)
+}
+
+// KindOfFile returns the kind of an open file's file system.
+func KindOfFile(fd int) Kind {
+	var st unix.Statfs_t
+	if unix.Fstatfs(fd, &st) != nil {
+		return Foreign
+	}
+	return kindOf(&st)
+}
+
+func kindOf(st *unix.Statfs_t) Kind {
 	switch st.Type {
 	case unix.TMPFS_MAGIC, unix.RAMFS_MAGIC:
 		return Memory
@@ -100,7 +117,8 @@ type Mover struct {
 // Read fills w from offset off of f, with zeros where the file has a hole, and stops
 // short only at the end of the file. windowOff is w's offset from a page boundary of
 // memory; only its alignment matters. waited reports that some bytes may not have been
-// in memory. The error is a syscall.Errno.
+// in memory. The error is a syscall.Errno: EFAULT where a part of w is not there, even if
+// the bytes before it were read.
 func (m Mover) Read(f File, w shm.Window, windowOff, off int64) (n int64, waited bool, err error) {
 	direct := m.Mode != Buffered && aligned(windowOff, off, w.Len()) && (m.Mode == Direct || w.Len() >= autoDirectBytes)
 	kind := m.Kind
@@ -121,9 +139,13 @@ func (m Mover) Read(f File, w shm.Window, windowOff, off int64) (n int64, waited
 		n += got
 		switch {
 		case err != nil, kind == Disk && got < piece.Len() && got > 0:
-			cached = nil // the rest is not in memory, or the file system cannot report it
-		case got == 0, got < piece.Len():
-			return n, false, nil // the end of the file
+			// The rest is not in memory, or the file system cannot report it, or the
+			// client's memory is not there: the next call says which.
+			cached = nil
+		case got == 0:
+			// Only this is the end of the file. A short count may be a fault in the
+			// client's memory, which the next call reports.
+			return n, false, nil
 		}
 	}
 	if n == w.Len() {
@@ -143,17 +165,34 @@ func (m Mover) Read(f File, w shm.Window, windowOff, off int64) (n int64, waited
 const rawBytes = 1 << 20
 
 // Write stores w at offset off of f. After an error, a leading part may have been
-// stored.
+// stored. It is never short without an error.
 func (m Mover) Write(f File, w shm.Window, windowOff, off int64) (int64, error) {
+	direct := -1
 	if m.Mode == Direct && aligned(windowOff, off, w.Len()) {
 		if fd, ok := f.DirectFD(); ok {
-			n, err := writeFull(fd, w, off)
-			if err == nil || !refusesDirect(err) {
-				return n, err
-			}
+			direct = fd
 		}
 	}
-	return writeFull(f.FD(), w, off)
+	if !f.Confine(w.Len()) {
+		return write(f.FD(), direct, w, off)
+	}
+	var n int64
+	err := cred.Confined(func() (err error) {
+		n, err = write(f.FD(), direct, w, off)
+		return err
+	})
+	return n, err
+}
+
+// write writes to direct, if that is not negative and accepts it, and else to buffered.
+func write(buffered, direct int, w shm.Window, off int64) (int64, error) {
+	if direct >= 0 {
+		n, err := writeFull(direct, w, off)
+		if err == nil || !refusesDirect(err) {
+			return n, err
+		}
+	}
+	return writeFull(buffered, w, off)
 }
 
 // HasHole reports whether [off, off+n) has a hole before the end of the file. The file

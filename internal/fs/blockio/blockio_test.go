@@ -21,6 +21,7 @@ type onDisk struct {
 func (f onDisk) FD() int               { return f.buffered }
 func (f onDisk) DirectFD() (int, bool) { return f.direct, f.direct >= 0 }
 func (f onDisk) OnDataDevice() bool    { return !f.foreign }
+func (f onDisk) Confine(n int64) bool  { return n > 1<<20 }
 
 func open(t *testing.T, path string) onDisk {
 	t.Helper()

@@ -77,7 +77,7 @@ func (d *Dir) Lookup(c cred.Caller, dir uint64, name string) (Attr, syscall.Errn
 	case wire.InoIovs:
 		for _, s := range submitLinks() {
 			if s.name == name {
-				return d.Getattr(c, s.ino)
+				return s.attr(), 0
 			}
 		}
 		r, errno := d.find(c, name)
@@ -101,6 +101,9 @@ func (d *Dir) Getattr(c cred.Caller, ino uint64) (Attr, syscall.Errno) {
 	if e, ok := directoryAt(ino); ok {
 		return e.attr(), 0
 	}
+	if s, ok := submitLinkAt(ino); ok {
+		return s.attr(), 0
+	}
 	l, errno := d.link(c, ino)
 	if errno != 0 {
 		return Attr{}, errno
@@ -113,6 +116,11 @@ func (d *Dir) Getattr(c cred.Caller, ino uint64) (Attr, syscall.Errno) {
 func (d *Dir) Readlink(c cred.Caller, ino uint64) (string, syscall.Errno) {
 	if isDirectory(ino) {
 		return "", syscall.EINVAL
+	}
+	if s, ok := submitLinkAt(ino); ok {
+		target, err := d.registry.SubmitLink(c.UID, s.priority)
+		invariants.Check(err != nil || len(target) == SubmitTargetBytes, "the target of %s has %d bytes: %s", s.name, len(target), target)
+		return target, errnoOf(err)
 	}
 	l, errno := d.link(c, ino)
 	return l.target, errno
@@ -169,8 +177,7 @@ func (d *Dir) List(c cred.Caller, dir uint64) ([]Entry, syscall.Errno) {
 		}
 	case wire.InoIovs:
 		for _, s := range submitLinks() {
-			l := link{ino: s.ino, mode: 0o666, target: d.registry.SubmitLink(s.priority)}
-			es = append(es, Entry{s.name, l.attr()})
+			es = append(es, Entry{s.name, s.attr()})
 		}
 		for _, r := range d.registry.List(c.UID) {
 			invariants.Check(r.UID == c.UID, "registration %s of uid %d is listed for uid %d", r.Name, r.UID, c.UID)
@@ -200,7 +207,8 @@ func (d *Dir) OpenDir(c cred.Caller, dir uint64) (handle uint64, err syscall.Err
 	if dir != wire.InoIovs {
 		return 0, 0
 	}
-	return d.registry.DirOpened(c), 0
+	handle, opened := d.registry.DirOpened(c)
+	return handle, errnoOf(opened)
 }
 
 // ReleaseDir closes a handle of directory dir. Call it when the last descriptor is closed.
@@ -232,6 +240,9 @@ func (d *Dir) find(c cred.Caller, name string) (Registration, syscall.Errno) {
 
 // notADirectory returns the error for using ino as a directory.
 func (d *Dir) notADirectory(c cred.Caller, ino uint64) syscall.Errno {
+	if _, ok := submitLinkAt(ino); ok {
+		return syscall.ENOTDIR
+	}
 	if _, errno := d.link(c, ino); errno != 0 {
 		return errno
 	}

@@ -1,6 +1,7 @@
 package controldir_test
 
 import (
+	"fmt"
 	"io"
 	"os"
 	"slices"
@@ -91,14 +92,27 @@ func (r *registry) List(uid uint32) []controldir.Registration {
 	return es
 }
 
-func (r *registry) SubmitLink(p wire.Priority) string {
-	return "/dev/shm/sem.hf3fs-submit-ios." + map[wire.Priority]string{wire.High: "h", wire.Normal: "n", wire.Low: "l"}[p]
+func (r *registry) SubmitLink(uid uint32, p wire.Priority) (string, error) {
+	if uid == nobody().UID {
+		return "", syscall.EMFILE
+	}
+	return submitTarget(uid, p), nil
 }
 
-func (r *registry) DirOpened(c cred.Caller) uint64 {
+func submitTarget(uid uint32, p wire.Priority) string {
+	return fmt.Sprintf("/dev/shm/sem.hf3fs-submit-ios.01234567-0123-4123-8%03d-%012d", 1+p, uid)
+}
+
+// nobody is a user who gets no semaphores.
+func nobody() cred.Caller { return cred.Caller{UID: 65534, GID: 65534} }
+
+func (r *registry) DirOpened(c cred.Caller) (uint64, error) {
+	if c == nobody() {
+		return 0, syscall.EMFILE
+	}
 	r.handles++
 	r.open[r.handles] = c
-	return r.handles
+	return r.handles, nil
 }
 
 func (r *registry) DirReleased(handle uint64) { delete(r.open, handle) }
@@ -238,20 +252,30 @@ func TestForeignRegistration(t *testing.T) {
 func TestSubmitLinks(t *testing.T) {
 	w := newWorld(settings.Defaults())
 	for name, want := range map[string]struct {
-		ino    uint64
-		target string
+		ino      uint64
+		priority wire.Priority
 	}{
-		"submit-ios.ph": {0xffffffff7fffffff, "/dev/shm/sem.hf3fs-submit-ios.h"},
-		"submit-ios":    {0xffffffff7ffffffe, "/dev/shm/sem.hf3fs-submit-ios.n"},
-		"submit-ios.pl": {0xffffffff7ffffffd, "/dev/shm/sem.hf3fs-submit-ios.l"},
+		"submit-ios.ph": {0xffffffff7fffffff, wire.High},
+		"submit-ios":    {0xffffffff7ffffffe, wire.Normal},
+		"submit-ios.pl": {0xffffffff7ffffffd, wire.Low},
 	} {
-		a, errno := w.Lookup(bob(), wire.InoIovs, name)
-		if errno != 0 || a != (controldir.Attr{Ino: want.ino, Mode: syscall.S_IFLNK | 0o666, Size: uint64(len(want.target))}) {
-			t.Errorf("%s: %+v, %v", name, a, errno)
-		}
-		target, errno := w.Readlink(bob(), a.Ino)
-		if errno != 0 || target != want.target {
-			t.Errorf("%s leads to %q, %v", name, target, errno)
+		// The attributes are the same for all, also for a user who cannot read the link: the
+		// kernel caches them.
+		for _, c := range []cred.Caller{alice(), bob(), root(), nobody()} {
+			a, errno := w.Lookup(c, wire.InoIovs, name)
+			size := len(submitTarget(c.UID, want.priority))
+			if errno != 0 || a != (controldir.Attr{Ino: want.ino, Mode: syscall.S_IFLNK | 0o666, Size: uint64(size)}) {
+				t.Errorf("%s: %+v, %v", name, a, errno)
+			}
+			if got, errno := w.Getattr(c, a.Ino); errno != 0 || got != a {
+				t.Errorf("%s: attributes %+v, %v, lookup said %+v", name, got, errno, a)
+			}
+			target, errno := w.Readlink(c, a.Ino)
+			if c == nobody() {
+				wantErrno(t, "a link for one user too many", errno, syscall.EMFILE)
+			} else if errno != 0 || target != submitTarget(c.UID, want.priority) {
+				t.Errorf("%s leads user %d to %q, %v", name, c.UID, target, errno)
+			}
 		}
 		// Case 14.
 		wantErrno(t, "unlink "+name, w.Unlink(root(), wire.InoIovs, name), syscall.EPERM)
@@ -344,6 +368,8 @@ func TestDirectoryHandles(t *testing.T) {
 	wantErrno(t, "opendir", errno, 0)
 	plain, errno := w.OpenDir(alice(), wire.InoVirt)
 	wantErrno(t, "opendir", errno, 0)
+	_, errno = w.OpenDir(nobody(), wire.InoIovs)
+	wantErrno(t, "opendir of a user who gets no handles", errno, syscall.EMFILE)
 	if len(w.registry.open) != 2 || h == other {
 		t.Fatalf("handles %d, %d; open %v", h, other, w.registry.open)
 	}

@@ -46,7 +46,8 @@ func isDirectory(ino uint64) bool {
 	return ok
 }
 
-// submitLink is a symlink in iovs that leads to a submit semaphore.
+// submitLink is a symlink in iovs that leads to a submit semaphore: for each user to
+// another one, which only that user can open.
 type submitLink struct {
 	name     string
 	ino      uint64
@@ -74,18 +75,28 @@ func (l link) attr() Attr {
 	return Attr{Ino: l.ino, Mode: syscall.S_IFLNK | l.mode, UID: l.uid, GID: l.gid, Size: uint64(len(l.target))}
 }
 
+// attr returns the attributes of a submit link. They are the same for all users, and
+// to ask for them creates no semaphore.
+func (s submitLink) attr() Attr {
+	return Attr{Ino: s.ino, Mode: syscall.S_IFLNK | 0o666, Size: uint64(SubmitTargetBytes)}
+}
+
+func submitLinkAt(ino uint64) (submitLink, bool) {
+	for _, s := range submitLinks() {
+		if s.ino == ino {
+			return s, true
+		}
+	}
+	return submitLink{}, false
+}
+
 func registrationLink(r Registration) link {
 	invariants.Check(r.Index >= 0 && r.Index < wire.MaxIovs, "registration %s has index %d", r.Name, r.Index)
 	return link{ino: wire.InoIovFirst - uint64(r.Index), mode: 0o400, uid: r.UID, gid: r.GID, target: r.Target}
 }
 
-// link finds the symlink with an inode number, as c may see it.
+// link finds the symlink with an inode number, as c may see it, but for submit links.
 func (d *Dir) link(c cred.Caller, ino uint64) (link, syscall.Errno) {
-	for _, s := range submitLinks() {
-		if s.ino == ino {
-			return link{ino: ino, mode: 0o666, target: d.registry.SubmitLink(s.priority)}, 0
-		}
-	}
 	keys := settings.Keys()
 	switch {
 	case ino <= wire.InoIovFirst && ino > wire.InoIovFirst-wire.MaxIovs:

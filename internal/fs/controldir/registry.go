@@ -20,13 +20,20 @@ type Registry interface {
 	ByIndex(index int) (Registration, bool)
 	// List returns a user's registrations in order of registration.
 	List(uid uint32) []Registration
-	// SubmitLink returns "/dev/shm/sem.<name>" of a priority's submit semaphore.
-	SubmitLink(p wire.Priority) string
+	// SubmitLink returns "/dev/shm/sem.<name>" of a user's submit semaphore of a priority:
+	// SubmitTargetBytes bytes. Only that user can open it. It is created at its first use;
+	// EMFILE: too many users have one.
+	SubmitLink(uid uint32, p wire.Priority) (string, error)
 	// DirOpened records an open of the iovs directory, DirReleased its last close. In
-	// between, the registrations of c's process outlive the process (3.7).
-	DirOpened(c cred.Caller) (handle uint64)
+	// between, the registrations of c's process outlive the process (3.7). EMFILE: the
+	// user has too many.
+	DirOpened(c cred.Caller) (handle uint64, err error)
 	DirReleased(handle uint64)
 }
+
+// SubmitTargetBytes is the length of every submit link's target. It is the same for all
+// users, because the kernel may show one user the attributes that another has asked for.
+const SubmitTargetBytes = len("/dev/shm/sem.hf3fs-submit-ios.") + len("01234567-0123-0123-0123-0123456789ab")
 
 // Registration is one iov or ring. Index is in [0, wire.MaxIovs).
 type Registration struct {

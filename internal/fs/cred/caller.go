@@ -12,9 +12,12 @@ import (
 
 // Caller is the client of a request: its file-system uid and gid, and the id of its
 // process or thread. Supplementary groups are read by that id when they matter; a caller
-// with PID 0 (in another PID namespace) or whose process has exited has none.
+// with PID 0 (in another PID namespace) or whose process has exited has none. See
+// WithGroups.
 type Caller struct {
 	UID, GID, PID uint32
+	// groups are the supplementary groups, once they are known for good.
+	groups *[]int
 }
 
 // Root reports whether the caller is the super-user, which may do anything.

@@ -35,7 +35,51 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	if os.Getenv(childEnv) == "give up" {
+		os.Exit(childGivesUp())
+	}
 	os.Exit(leaktest.Main(m))
+}
+
+// Groups that were looked up once stay when the process is gone, and are the same for
+// a process that got its id.
+func TestWithGroups(t *testing.T) {
+	const group = 4711
+	cmd := child(t, "stay", group)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	_, err = io.ReadFull(out, make([]byte, 4))
+	c := Caller{UID: 12345, GID: 12345, PID: uint32(cmd.Process.Pid)}
+	known := c.WithGroups()
+	stranger := Caller{UID: 777, GID: 777, PID: c.PID}.WithGroups()
+	in.Close()
+	if err := errors.Join(err, cmd.Wait()); err != nil {
+		t.Fatal(err)
+	}
+	for who, want := range map[Caller]bool{c: false, known: true, stranger: false, known.WithGroups(): true} {
+		if read, _ := who.Allows(0o640, 0, group); read != want {
+			t.Errorf("%+v may read: %v, want %v", who, read, want)
+		}
+		err := RunAs(who, func() error {
+			groups, err := unix.Getgroups()
+			if slices.Contains(groups, group) != want {
+				t.Errorf("%+v has groups %v", who, groups)
+			}
+			return err
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 // child starts this program as uid and gid 12345 with one more group.

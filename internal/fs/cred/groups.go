@@ -6,9 +6,26 @@ import (
 	"strings"
 )
 
-// supplementary reads the groups of c from /proc. Process ids are reused, so the groups
-// count only if the process has the uid of c.
+// mostKept bounds the memory that WithGroups takes. Users have a few groups; one who
+// may map group ids of its own into a user namespace can have 65,536.
+const mostKept = 256
+
+// WithGroups returns c with the supplementary groups that it has now. It is for a caller
+// whose rights outlive the request, as those of an open file do: its thread may end, and
+// its id may become another's. A caller with more than 256 groups is returned as it is.
+func (c Caller) WithGroups() Caller {
+	if groups := supplementary(c); len(groups) <= mostKept {
+		c.groups = &groups
+	}
+	return c
+}
+
+// supplementary returns the groups of c, which it reads from /proc unless they are known.
+// Process ids are reused, so the groups count only if the process has the uid of c.
 func supplementary(c Caller) []int {
+	if c.groups != nil {
+		return *c.groups
+	}
 	if c.PID == 0 {
 		return nil
 	}

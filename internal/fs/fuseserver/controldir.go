@@ -22,10 +22,14 @@ func virtAttr(out *fuse.Attr, a controldir.Attr) {
 	}
 }
 
-func virtEntry(out *fuse.EntryOut, a controldir.Attr, keep time.Duration) {
-	out.NodeId = a.Ino
-	out.SetEntryTimeout(keep)
+// virtEntry fills in the reply to a user about a virtual inode.
+func virtEntry(out *fuse.EntryOut, uid uint32, a controldir.Attr, keep time.Duration) {
+	out.NodeId = virtualNode(uid, a.Ino)
 	out.SetAttrTimeout(keep)
+	if out.NodeId != a.Ino {
+		keep = 0 // the name leads every user to another node
+	}
+	out.SetEntryTimeout(keep)
 	virtAttr(&out.Attr, a)
 }
 
@@ -40,7 +44,7 @@ func (fs *fileSystem) virtLookup(h *fuse.InHeader, name string, out *fuse.EntryO
 	if errno != 0 {
 		return fuse.Status(errno) // an error, so that the kernel caches no missing entry
 	}
-	virtEntry(out, a, virtualTimeout)
+	virtEntry(out, h.Uid, a, virtualTimeout)
 	return fuse.OK
 }
 
@@ -69,7 +73,7 @@ func (fs *fileSystem) virtSymlink(h *fuse.InHeader, target, name string, out *fu
 	if errno != 0 {
 		return fuse.Status(errno)
 	}
-	virtEntry(out, a, fs.settings.SymlinkTimeout(h.Uid))
+	virtEntry(out, h.Uid, a, fs.settings.SymlinkTimeout(h.Uid))
 	return fuse.OK
 }
 
@@ -80,7 +84,7 @@ func (fs *fileSystem) transient(h *fuse.InHeader, target string, out *fuse.Entry
 	if ino, err := fs.tree.Ino(parent); err == nil && !wire.IsVirtual(parent) {
 		parent = ino
 	}
-	virtEntry(out, controldir.Attr{Ino: wire.TransientIno(parent), Mode: unix.S_IFLNK, Size: uint64(len(target))}, 0)
+	virtEntry(out, h.Uid, controldir.Attr{Ino: wire.TransientIno(parent), Mode: unix.S_IFLNK, Size: uint64(len(target))}, 0)
 }
 
 // forgetName makes the kernel forget a name. It does not wait for that if the name is in
@@ -101,6 +105,11 @@ func (fs *fileSystem) symlinkIntoRmRf(cancel <-chan struct{}, h *fuse.InHeader, 
 	if errno != 0 {
 		return fuse.Status(errno)
 	}
+	done, st := fs.mayRemove(h.Uid)
+	if !st.Ok() {
+		return st
+	}
+	defer done()
 	name, err := fs.tree.RemoveAll(c, rel, cancel)
 	fs.forgetName(name, h.NodeId)
 	if err != nil {
@@ -111,10 +120,15 @@ func (fs *fileSystem) symlinkIntoRmRf(cancel <-chan struct{}, h *fuse.InHeader, 
 }
 
 func (fs *fileSystem) renameIntoRmRf(cancel <-chan struct{}, in *fuse.RenameIn, name, newName string) fuse.Status {
+	done, st := fs.mayRemove(in.Uid)
+	if !st.Ok() {
+		return st
+	}
+	defer done()
 	err := fs.tree.RemoveEntry(callerOf(&in.InHeader), in.NodeId, name, true, cancel)
 	// The client holds the locks of both directories. After a success the kernel moves
 	// the name that it knows to newName, where nothing is.
-	fs.notifier.entry(in.Newdir, newName)
+	fs.notifier.entry(virtualNode(in.Uid, in.Newdir), newName)
 	if err != nil {
 		fs.notifier.entry(in.NodeId, name)
 	}

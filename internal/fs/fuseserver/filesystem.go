@@ -12,6 +12,7 @@ import (
 
 	"github.com/kv3fs/kv3fs/internal/fs/controldir"
 	"github.com/kv3fs/kv3fs/internal/fs/cred"
+	"github.com/kv3fs/kv3fs/internal/fs/quota"
 	"github.com/kv3fs/kv3fs/internal/fs/tree"
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
@@ -35,8 +36,11 @@ type fileSystem struct {
 	replyFD     int
 	passthrough *passthrough
 	handles     *handles
-	lockValue   []byte // the attribute of a locked directory
+	closing     *closing
+	files       *quota.Quota // open files and directories
+	lockValue   []byte       // the attribute of a locked directory
 	notifier    *notifier
+	pruner      *pruner
 }
 
 func newFileSystem(t *tree.Tree, control ControlDir, set Settings, opts Options, point string, replyFD int) *fileSystem {
@@ -46,22 +50,28 @@ func newFileSystem(t *tree.Tree, control ControlDir, set Settings, opts Options,
 		replyFD:     replyFD,
 		passthrough: &passthrough{nodes: make(map[uint64]*route)},
 		handles:     newHandles(),
+		closing:     newClosing(),
+		files:       quota.New(int64(opts.Limits.Files)),
 		lockValue:   lockValue(opts.Cluster),
 	}
 	fs.notifier = newNotifier(func(parent uint64, name string) {
 		fs.server.EntryNotify(parent, name)
 	})
+	fs.pruner = newPruner(t, opts.Limits.Nodes)
+	fs.pruner.byName = fs.notifier.offer
 	return fs
 }
 
 // end closes the handles that the kernel left open when the connection ended.
 func (fs *fileSystem) end() {
 	fs.tree.SetInvalidate(nil)
+	fs.pruner.stop()
 	fs.notifier.stop()
 	fs.notifier.wait()
 	for _, h := range fs.handles.drain() {
-		fs.closeHandle(h)
+		fs.release(h)
 	}
+	fs.closing.wait()
 	unix.Close(fs.replyFD)
 }
 
@@ -108,6 +118,10 @@ func (fs *fileSystem) entry(out *fuse.EntryOut, e tree.Entry, uid uint32) {
 	out.SetEntryTimeout(fs.settings.EntryTimeout(uid))
 	out.SetAttrTimeout(e.Keep)
 	fs.attr(&out.Attr, &e.Attr)
+	if e.New {
+		fs.tree.Charge(e.ID, uid)
+		fs.pruner.noted()
+	}
 }
 
 func (fs *fileSystem) Lookup(_ <-chan struct{}, h *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
@@ -129,8 +143,13 @@ func (fs *fileSystem) Lookup(_ <-chan struct{}, h *fuse.InHeader, name string, o
 }
 
 func (fs *fileSystem) Forget(node, count uint64) {
-	if !wire.IsVirtual(node) {
-		fs.tree.Forget(node, count)
+	if wire.IsVirtual(node) {
+		return
+	}
+	// Closing a removed file frees its blocks, which takes time, and nobody reads further
+	// requests while this runs.
+	if owner, toClose := fs.tree.Forget(node, count); toClose {
+		fs.closing.add(owner, func() { fs.tree.CloseForgotten(owner) })
 	}
 }
 
@@ -226,7 +245,7 @@ func (fs *fileSystem) Mknod(_ <-chan struct{}, in *fuse.MknodIn, name string, ou
 	if in.Mode&unix.S_IFMT != unix.S_IFREG {
 		return fuse.ENOSYS // only regular files, as in 3FS (case 76)
 	}
-	e, err := fs.tree.Mknod(in.NodeId, name, in.Mode, callerOf(&in.InHeader), fs.settings.AttrTimeout(in.Uid))
+	e, err := fs.tree.Mknod(in.NodeId, name, fs.tree.ModeOfNew(in.NodeId, in.Mode, in.Umask), callerOf(&in.InHeader), fs.settings.AttrTimeout(in.Uid))
 	return fs.made(out, e, err, &in.InHeader)
 }
 
@@ -234,7 +253,7 @@ func (fs *fileSystem) Mkdir(_ <-chan struct{}, in *fuse.MkdirIn, name string, ou
 	if st := fs.mayMake(&in.InHeader, name); !st.Ok() {
 		return st
 	}
-	e, err := fs.tree.Mkdir(in.NodeId, name, in.Mode, callerOf(&in.InHeader), fs.settings.AttrTimeout(in.Uid))
+	e, err := fs.tree.Mkdir(in.NodeId, name, fs.tree.ModeOfNew(in.NodeId, in.Mode, in.Umask), callerOf(&in.InHeader), fs.settings.AttrTimeout(in.Uid))
 	return fs.made(out, e, err, &in.InHeader)
 }
 
@@ -294,6 +313,7 @@ func (fs *fileSystem) Rmdir(_ <-chan struct{}, h *fuse.InHeader, name string) fu
 }
 
 func (fs *fileSystem) Rename(cancel <-chan struct{}, in *fuse.RenameIn, name, newName string) fuse.Status {
+	in.Newdir = virtualIno(in.Newdir)
 	fromVirtual := wire.IsVirtual(in.NodeId) || in.NodeId == tree.RootID && name == controldir.DirName
 	toVirtual := wire.IsVirtual(in.Newdir) || in.Newdir == tree.RootID && newName == controldir.DirName
 	switch {
@@ -306,7 +326,7 @@ func (fs *fileSystem) Rename(cancel <-chan struct{}, in *fuse.RenameIn, name, ne
 	case in.Flags != 0:
 		return fuse.ENOSYS // the client sees EINVAL (case 76)
 	}
-	return statusOf(fs.tree.Rename(in.NodeId, name, in.Newdir, newName))
+	return statusOf(fs.tree.Rename(in.NodeId, name, in.Newdir, newName, callerOf(&in.InHeader)))
 }
 
 func (fs *fileSystem) StatFs(_ <-chan struct{}, _ *fuse.InHeader, out *fuse.StatfsOut) fuse.Status {

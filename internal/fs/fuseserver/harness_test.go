@@ -303,6 +303,8 @@ var children = map[string]func(args []string) error{
 	"chmod":  func(a []string) error { return os.Chmod(a[0], 0o777) },
 	"daemon": childDaemon,
 	"mmap":   childMmap,
+	"pages":  childPages,
+	"stat":   childStat,
 }
 
 func childMmap(a []string) error {
@@ -315,6 +317,30 @@ func childMmap(a []string) error {
 		return err
 	}
 	copy(m[4096:], "mapped")
+	return errors.Join(unix.Msync(m, unix.MS_SYNC), unix.Munmap(m))
+}
+
+// childPages writes every other page of a mapped file, so that the kernel sends each page
+// in a request of its own.
+func childPages(a []string) error {
+	f, err := os.OpenFile(a[0], os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	m, err := unix.Mmap(int(f.Fd()), 0, int(info.Size()), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return err
+	}
+	if err := unix.Madvise(m, unix.MADV_RANDOM); err != nil {
+		return err
+	}
+	for i := 0; i < len(m); i += 8192 {
+		m[i] = 'x'
+	}
 	return errors.Join(unix.Msync(m, unix.MS_SYNC), unix.Munmap(m))
 }
 

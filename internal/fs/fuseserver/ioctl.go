@@ -136,6 +136,11 @@ func (fs *fileSystem) ioctlSetFlags(in *fuse.IoctlIn, arg []byte) fuse.Status {
 }
 
 func (fs *fileSystem) ioctlRecursiveRm(cancel <-chan struct{}, in *fuse.IoctlIn) fuse.Status {
+	done, st := fs.mayRemove(in.Uid)
+	if !st.Ok() {
+		return st
+	}
+	defer done()
 	name, err := fs.tree.RemoveDir(callerOf(&in.InHeader), in.NodeId, cancel)
 	fs.forgetName(name, 0)
 	if err != nil {
@@ -224,7 +229,7 @@ func (fs *fileSystem) trashable(in *fuse.IoctlIn, a wire.Move, to uint64) fuse.S
 	if err != nil {
 		return statusOf(err)
 	}
-	defer fs.tree.Forget(src.ID, 1)
+	defer fs.Forget(src.ID, 1)
 	const directory, ownerAll = unix.S_IFDIR, 0o700
 	switch {
 	case src.Attr.Mode&unix.S_IFMT != directory:
@@ -236,7 +241,7 @@ func (fs *fileSystem) trashable(in *fuse.IoctlIn, a wire.Move, to uint64) fuse.S
 	if err != nil {
 		return fuse.OK // no target; RenameAs finds what else is wrong
 	}
-	defer fs.tree.Forget(dst.ID, 1)
+	defer fs.Forget(dst.ID, 1)
 	if dst.Attr.Mode&unix.S_IFMT != directory {
 		return fuse.Status(unix.EEXIST)
 	}
@@ -253,6 +258,13 @@ func (fs *fileSystem) ioctlRemove(cancel <-chan struct{}, in *fuse.IoctlIn, arg 
 	}
 	if in.NodeId == tree.RootID && a.Name == controldir.DirName {
 		return fuse.EPERM
+	}
+	if a.Recursive {
+		done, st := fs.mayRemove(in.Uid)
+		if !st.Ok() {
+			return st
+		}
+		defer done()
 	}
 	err = fs.tree.RemoveEntry(callerOf(&in.InHeader), in.NodeId, a.Name, a.Recursive, cancel)
 	fs.notifier.entryAndWait(in.NodeId, a.Name)

@@ -19,8 +19,7 @@ const (
 	busyRetryInterval = 20 * time.Millisecond
 	// abortGrace is the time that requests in progress may take to return after an
 	// abort.
-	abortGrace    = 2 * time.Second
-	maxBackground = 64
+	abortGrace = 2 * time.Second
 )
 
 // Mount is a mounted file system. New mounts it, Serve answers its requests, Unmount
@@ -68,29 +67,33 @@ func (m *Mount) connect(t *tree.Tree, control ControlDir, set Settings, fd int, 
 		return err
 	}
 	m.fs = newFileSystem(t, control, set, opts, m.point, second)
-	m.server, err = fuse.NewServer(m.fs, "/dev/fd/"+strconv.Itoa(fd), fuseOptions(opts))
+	m.server, err = fuse.NewServer(newAdmission(m.fs, opts.Limits), "/dev/fd/"+strconv.Itoa(fd), fuseOptions(opts, t.HasACLs()))
 	if err != nil {
 		// go-fuse has closed fd, or does not own it yet. New detaches the mount next.
 		unix.Close(second)
 		return fmt.Errorf("mount %s: %w", m.point, err)
 	}
 	m.fs.server = m.server
+	m.fs.pruner.byID = m.server.PruneNotify
 	m.fs.passthrough.start(m.server, opts)
 	t.SetInvalidate(m.fs.invalidate)
 	return nil
 }
 
-func fuseOptions(o Options) *fuse.MountOptions {
+func fuseOptions(o Options, acls bool) *fuse.MountOptions {
 	opts := &fuse.MountOptions{
-		MaxBackground: maxBackground,
+		MaxBackground: maxBackground(o.Limits),
 		MaxWrite:      maxIOBytes,
 		MaxReadAhead:  maxIOBytes,
 		// A pipe holds 1 MiB: a read of that size and its header do not fit.
 		DisableSplice: true,
+		EnableAcl:     acls,
 		// The data directory may be on overlayfs or another stacked file system.
 		MaxStackDepth: 2,
 		Logger:        log.New(&fuseLog{log: o.Log}, "", 0),
 		ExtraCapabilities: fuse.CAP_ATOMIC_O_TRUNC | fuse.CAP_IOCTL_DIR | fuse.CAP_READDIRPLUS_AUTO |
+			// Where a directory has a default ACL, the umask does not apply.
+			fuse.CAP_DONT_MASK |
 			fuse.CAP_ASYNC_DIO | fuse.CAP_DIRECT_IO_ALLOW_MMAP |
 			// Without it the kernel asks for security.capability at every write.
 			fuse.CAP_HANDLE_KILLPRIV_V2,
@@ -99,6 +102,14 @@ func fuseOptions(o Options) *fuse.MountOptions {
 		opts.DisabledCapabilities |= fuse.CAP_PASSTHROUGH
 	}
 	return opts
+}
+
+// maxBackground is how many requests that no process waits for, releases among them, the
+// kernel sends at a time. It is more than the daemon admits: requests that hang must not
+// keep the kernel from sending releases.
+func maxBackground(l Limits) int {
+	const releases, most = 64, 1<<16 - 1
+	return min(l.Requests+releases, most)
 }
 
 // Point returns the canonical path of the mount.
@@ -112,6 +123,7 @@ func (m *Mount) Point() string { return m.point }
 func (m *Mount) Serve() error {
 	defer close(m.served)
 	ended := make(chan struct{})
+	go m.fs.pruner.run()
 	go func() {
 		defer close(ended)
 		m.server.Serve()

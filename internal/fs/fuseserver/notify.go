@@ -11,6 +11,9 @@ import (
 // The kernel needs the directory's lock for that, which another request may hold.
 const notifyWait = 500 * time.Millisecond
 
+// mostOffered is how many messages may wait for a directory's lock if they may be lost.
+const mostOffered = pruneBatch
+
 // notifier tells the kernel that directory entries changed without its knowledge. The
 // kernel takes the directory's lock for it: code that answers a request which holds
 // that lock must not wait, and no directory may wait for the lock of another. So each
@@ -49,6 +52,17 @@ func (n *notifier) entry(parent uint64, name string) <-chan struct{} {
 		n.workers.Go(func() { n.work(parent) })
 	}
 	return done
+}
+
+// offer is entry for a message that may be lost. It is where many wait: a request that hangs
+// may hold the directory's lock.
+func (n *notifier) offer(parent uint64, name string) {
+	n.mu.Lock()
+	many := len(n.queues[parent]) >= mostOffered
+	n.mu.Unlock()
+	if !many {
+		n.entry(parent, name)
+	}
 }
 
 // entryAndWait is entry for requests that hold no lock: it waits, at most notifyWait.

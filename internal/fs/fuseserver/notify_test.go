@@ -35,3 +35,20 @@ func TestNotificationsDoNotWaitForOtherDirectories(t *testing.T) {
 	n.wait()
 	<-n.entry(3, "late")
 }
+
+// Messages that may be lost do not pile up for a directory whose lock is held.
+func TestOffersDoNotPileUp(t *testing.T) {
+	held := make(chan struct{})
+	n := newNotifier(func(uint64, string) { <-held })
+	for range 3 * mostOffered {
+		n.offer(7, "name")
+	}
+	n.mu.Lock()
+	if most := len(n.queues[7]); most > mostOffered {
+		t.Errorf("%d messages wait, want %d", most, mostOffered)
+	}
+	n.mu.Unlock()
+	close(held)
+	n.stop()
+	n.wait()
+}

@@ -13,25 +13,36 @@ import (
 const afterVirt = 1<<63 - 2
 
 func (fs *fileSystem) OpenDir(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
+	if st := fs.mayOpen(in.Uid); !st.Ok() {
+		return st
+	}
+	st := fs.openDir(in, out)
+	if !st.Ok() {
+		fs.files.Return(in.Uid, 1)
+	}
+	return st
+}
+
+func (fs *fileSystem) openDir(in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
 	if wire.IsVirtual(in.NodeId) {
 		c := callerOf(&in.InHeader)
 		handle, errno := fs.control.OpenDir(c, in.NodeId)
 		if errno != 0 {
 			return fuse.Status(errno)
 		}
-		out.Fh = fs.handles.add(openHandle{virtual: &virtualDir{ino: in.NodeId, handle: handle, caller: c}})
+		out.Fh = fs.handles.add(openHandle{uid: in.Uid, virtual: &virtualDir{ino: in.NodeId, handle: handle, caller: c}})
 		return fuse.OK
 	}
 	d, err := fs.tree.OpenDir(in.NodeId)
 	if err != nil {
 		return statusOf(err)
 	}
-	out.Fh = fs.handles.add(openHandle{dir: d})
+	out.Fh = fs.handles.add(openHandle{uid: in.Uid, dir: d})
 	return fuse.OK
 }
 
 func (fs *fileSystem) ReleaseDir(in *fuse.ReleaseIn) {
-	fs.closeHandle(fs.handles.take(in.Fh))
+	fs.release(fs.handles.take(in.Fh))
 }
 
 func (fs *fileSystem) FsyncDir(_ <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
@@ -65,7 +76,7 @@ func (fs *fileSystem) ReadDirPlus(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.
 		if entry == nil {
 			return false
 		}
-		virtEntry(entry, a, virtualTimeout)
+		virtEntry(entry, in.Uid, a, virtualTimeout)
 		return true
 	})
 }

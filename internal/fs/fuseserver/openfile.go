@@ -14,8 +14,10 @@ import (
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
-// openHandle is what a FUSE file handle stands for: one of the three.
+// openHandle is what a FUSE file handle stands for, one of the three, and the user that it
+// is charged to.
 type openHandle struct {
+	uid     uint32
 	file    *tree.Handle
 	dir     *tree.Dir
 	virtual *virtualDir
@@ -86,6 +88,31 @@ func (t *handles) drain() []openHandle {
 	return all
 }
 
+// release closes a handle in time; until then its user is charged for it.
+func (fs *fileSystem) release(o openHandle) {
+	fs.closing.add(o.uid, func() {
+		fs.closeHandle(o)
+		fs.files.Return(o.uid, 1)
+	})
+}
+
+// mayOpen takes one of the files that a user may have open, or returns an error. Who does
+// not open it gives it back.
+func (fs *fileSystem) mayOpen(uid uint32) fuse.Status {
+	if !fs.files.Take(uid, 1) {
+		return fuse.Status(unix.EMFILE)
+	}
+	return fuse.OK
+}
+
+// mayRemove is mayOpen for a recursive removal. done gives back what it has taken.
+func (fs *fileSystem) mayRemove(uid uint32) (done func(), st fuse.Status) {
+	if !fs.files.Take(uid, tree.RemovalDescriptors) {
+		return nil, fuse.Status(unix.EMFILE)
+	}
+	return func() { fs.files.Return(uid, tree.RemovalDescriptors) }, fuse.OK
+}
+
 func (fs *fileSystem) closeHandle(o openHandle) {
 	switch {
 	case o.file != nil:
@@ -102,6 +129,17 @@ func (fs *fileSystem) closeHandle(o openHandle) {
 const writeFlags = unix.O_WRONLY | unix.O_RDWR | unix.O_CREAT | unix.O_EXCL | unix.O_TRUNC | unix.O_APPEND
 
 func (fs *fileSystem) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
+	if st := fs.mayOpen(in.Uid); !st.Ok() {
+		return st
+	}
+	st := fs.open(in, out)
+	if !st.Ok() {
+		fs.files.Return(in.Uid, 1)
+	}
+	return st
+}
+
+func (fs *fileSystem) open(in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
 	if wire.IsVirtual(in.NodeId) {
 		return fuse.EPERM
 	}
@@ -118,30 +156,34 @@ func (fs *fileSystem) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut
 			return statusOf(err)
 		}
 	}
-	fs.opened(h, out)
+	fs.opened(in.Uid, h, out)
 	return fuse.OK
 }
 
-func (fs *fileSystem) opened(h *tree.Handle, out *fuse.OpenOut) {
+func (fs *fileSystem) opened(uid uint32, h *tree.Handle, out *fuse.OpenOut) {
 	fs.passthrough.open(h, out)
-	out.Fh = fs.handles.add(openHandle{file: h})
+	out.Fh = fs.handles.add(openHandle{uid: uid, file: h})
 }
 
 func (fs *fileSystem) Create(_ <-chan struct{}, in *fuse.CreateIn, name string, out *fuse.CreateOut) fuse.Status {
 	if st := fs.mayMake(&in.InHeader, name); !st.Ok() {
 		return st
 	}
-	e, h, err := fs.tree.Create(in.NodeId, name, int(in.Flags), in.Mode, callerOf(&in.InHeader), fs.settings.AttrTimeout(in.Uid))
+	if st := fs.mayOpen(in.Uid); !st.Ok() {
+		return st
+	}
+	e, h, err := fs.tree.Create(in.NodeId, name, int(in.Flags), fs.tree.ModeOfNew(in.NodeId, in.Mode, in.Umask), callerOf(&in.InHeader), fs.settings.AttrTimeout(in.Uid))
 	if err != nil {
+		fs.files.Return(in.Uid, 1)
 		return statusOf(err)
 	}
 	fs.entry(&out.EntryOut, e, in.Uid)
-	fs.opened(h, &out.OpenOut)
+	fs.opened(in.Uid, h, &out.OpenOut)
 	return fuse.OK
 }
 
 func (fs *fileSystem) Release(_ <-chan struct{}, in *fuse.ReleaseIn) {
-	fs.closeHandle(fs.handles.take(in.Fh))
+	fs.release(fs.handles.take(in.Fh))
 }
 
 func (fs *fileSystem) Read(_ <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse.ReadResult, fuse.Status) {
@@ -178,25 +220,17 @@ func (fs *fileSystem) Write(_ <-chan struct{}, in *fuse.WriteIn, data []byte) (u
 	}
 	// The offset of an append comes from attributes that may be stale; the backing file
 	// knows its end.
-	flags := 0
-	if in.Flags&unix.O_APPEND != 0 {
-		flags = unix.RWF_APPEND
+	n, err := h.Write(data, int64(in.Offset), in.Flags&unix.O_APPEND != 0, fs.writer(in, h))
+	return uint32(n), statusOf(err)
+}
+
+// writer returns the user whose bytes a request has. The kernel may write pages that a
+// client has mapped much later, as the super-user.
+func (fs *fileSystem) writer(in *fuse.WriteIn, h *tree.Handle) uint32 {
+	if in.WriteFlags&fuse.WRITE_CACHE != 0 {
+		return h.UID()
 	}
-	total := 0
-	for total < len(data) {
-		n, err := unix.Pwritev2(h.FD(), [][]byte{data[total:]}, int64(in.Offset)+int64(total), flags)
-		if errors.Is(err, unix.EINTR) {
-			continue
-		}
-		if err != nil && total == 0 {
-			return 0, statusOf(err)
-		}
-		if n <= 0 {
-			break
-		}
-		total += n
-	}
-	return uint32(total), fuse.OK
+	return in.Uid
 }
 
 func (fs *fileSystem) Lseek(_ <-chan struct{}, in *fuse.LseekIn, out *fuse.LseekOut) fuse.Status {

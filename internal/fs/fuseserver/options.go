@@ -43,6 +43,8 @@ type Options struct {
 	// Default 1 MiB; a power of two.
 	BlockBytes uint32
 
+	Limits Limits
+
 	// Daemon is the value of the root's attribute wire.DaemonXattr. nil: there is no
 	// such attribute.
 	Daemon []byte
@@ -67,6 +69,7 @@ func (o *Options) complete() error {
 	if o.BlockBytes&(o.BlockBytes-1) != 0 {
 		return fmt.Errorf("block size %d: is not a power of two", o.BlockBytes)
 	}
+	o.Limits.complete()
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
-// lockName is the only extended attribute that is listed: a directory's lock. The tree
+// lockName is the only extended attribute that is listed, beside ACLs: a directory's lock. The tree
 // keeps it in memory, so it is lost when the daemon exits, and other hosts do not see it.
 const lockName = "hf3fs.lock"
 
@@ -38,10 +38,10 @@ func lockValue(cluster string) []byte {
 }
 
 // setLock executes the action that a client wrote to the attribute.
-func (fs *fileSystem) setLock(node uint64, action string) error {
+func (fs *fileSystem) setLock(uid uint32, node uint64, action string) error {
 	switch action {
 	case "try_lock", "preempt_lock":
-		return fs.tree.Lock(node)
+		return fs.tree.Lock(node, uid)
 	case "unlock":
 		return fs.tree.Unlock(node)
 	case "clear":
@@ -64,6 +64,8 @@ func (fs *fileSystem) fileType(node uint64) uint32 {
 
 func (fs *fileSystem) GetXAttr(_ <-chan struct{}, h *fuse.InHeader, name string, dest []byte) (uint32, fuse.Status) {
 	switch {
+	case tree.IsACL(name): // the kernel asks at every check of rights
+		return fs.getACL(h.NodeId, name, dest)
 	case wire.IsVirtual(h.NodeId):
 		return 0, fuse.ENOTSUP
 	case name == wire.DaemonXattr && h.NodeId == tree.RootID && fs.opts.Daemon != nil:
@@ -78,10 +80,39 @@ func (fs *fileSystem) ListXAttr(_ <-chan struct{}, h *fuse.InHeader, dest []byte
 	switch {
 	case wire.IsVirtual(h.NodeId):
 		return 0, fuse.ENOTSUP
-	case !fs.tree.Locked(h.NodeId):
-		return 0, fuse.OK
 	}
-	return fit([]byte(lockName+"\x00"), dest)
+	names := fs.tree.ACLs(h.NodeId)
+	if fs.tree.Locked(h.NodeId) {
+		names = append(names, lockName)
+	}
+	var list []byte
+	for _, name := range names {
+		list = append(append(list, name...), 0)
+	}
+	return fit(list, dest)
+}
+
+func (fs *fileSystem) getACL(node uint64, name string, dest []byte) (uint32, fuse.Status) {
+	if wire.IsVirtual(node) {
+		return 0, fuse.ENODATA
+	}
+	size, err := fs.tree.ACL(node, name, dest)
+	if err == nil && len(dest) == 0 {
+		err = unix.ERANGE // as fit answers the question for the size
+	}
+	return uint32(size), statusOf(err)
+}
+
+// setACL sets or removes an ACL. The kernel has checked that the client may, and the data
+// directory checks it again.
+func (fs *fileSystem) setACL(h *fuse.InHeader, name string, value []byte) fuse.Status {
+	switch {
+	case wire.IsVirtual(h.NodeId):
+		return fuse.ENOTSUP
+	case fs.readonly(h):
+		return fuse.EROFS
+	}
+	return statusOf(fs.tree.SetACL(h.NodeId, name, value, callerOf(h)))
 }
 
 // fit copies value into dest. If dest is too short, or empty to query the size, it
@@ -95,16 +126,20 @@ func fit(value, dest []byte) (uint32, fuse.Status) {
 
 func (fs *fileSystem) SetXAttr(_ <-chan struct{}, in *fuse.SetXAttrIn, name string, value []byte) fuse.Status {
 	switch {
+	case tree.IsACL(name):
+		return fs.setACL(&in.InHeader, name, value)
 	case wire.IsVirtual(in.NodeId) || name != lockName || fs.fileType(in.NodeId) != unix.S_IFDIR:
 		return fuse.ENOTSUP
 	case fs.readonly(&in.InHeader):
 		return fuse.EROFS
 	}
-	return statusOf(fs.setLock(in.NodeId, string(value)))
+	return statusOf(fs.setLock(in.Uid, in.NodeId, string(value)))
 }
 
 func (fs *fileSystem) RemoveXAttr(_ <-chan struct{}, h *fuse.InHeader, name string) fuse.Status {
 	switch {
+	case tree.IsACL(name):
+		return fs.setACL(h, name, nil)
 	case wire.IsVirtual(h.NodeId) || name != lockName:
 		return fuse.EPERM
 	case fs.readonly(h):
@@ -117,5 +152,5 @@ func (fs *fileSystem) RemoveXAttr(_ <-chan struct{}, h *fuse.InHeader, name stri
 	default:
 		return fuse.ENOTDIR
 	}
-	return statusOf(fs.setLock(h.NodeId, "clear"))
+	return statusOf(fs.setLock(h.Uid, h.NodeId, "clear"))
 }

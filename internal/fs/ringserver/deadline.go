@@ -2,6 +2,8 @@ package ringserver
 
 import (
 	"context"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -15,77 +17,107 @@ const (
 	// resident size does not grow with the iovs.
 	forgetPagesAfter = 5 * time.Second
 
-	// A batch that is not complete after rescueAfter counts as stuck in one of its
-	// requests.
-	rescueAfter = 50 * time.Millisecond
+	// tickEvery bounds how late a deadline is noticed.
+	tickEvery = 25 * time.Millisecond
+
+	// mostExpiring is how many rings of one user are attended to at once. Each may wait for
+	// its client's memory.
+	mostExpiring = 8
 )
 
-// tickRings calls tick for every ring at short intervals until ctx ends. It also forgets
-// the pages of idle iovs.
+// tickRings finds, at short intervals until ctx ends, the rings with requests that have
+// expired or are stuck. It touches no ring itself: others see to them, each ring for
+// itself, so that none waits for another. It also forgets the pages of idle iovs.
 func (s *Server) tickRings(ctx context.Context) {
-	tick := time.NewTicker(max(s.opts.Deadline/20, time.Millisecond))
+	tick := time.NewTicker(max(min(s.opts.Deadline/20, tickEvery), time.Millisecond))
 	defer tick.Stop()
-	lastForget := time.Now()
+	var attending sync.WaitGroup
+	defer attending.Wait()
+	var lastForget int64
+	var forgetting atomic.Bool
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case now := <-tick.C:
-			for _, p := range s.pollers {
-				for _, r := range p.snapshot() {
-					expired, work := r.tick(now, now.Add(-s.opts.Deadline))
-					if work {
-						p.wake()
-					}
-					if expired > 0 {
-						s.log.Warn("requests timed out: the data directory's file system does not answer",
-							"requests", expired, "deadline", s.opts.Deadline, "uid", r.cred.UID)
-					}
+		case <-tick.C:
+		}
+		now := s.clock.tick()
+		for _, p := range s.pollers {
+			if w := p.leader.Load(); w != nil {
+				p.takeLead(w, tickEvery) // it waits for the memory of a client
+			}
+			rings := p.watch(now)
+			rings = p.due(rings, now-int64(s.opts.Deadline))
+			for _, r := range rings {
+				if r.expiring.CompareAndSwap(false, true) {
+					attending.Go(func() { r.attend(now) })
 				}
 			}
-			if now.Sub(lastForget) > forgetPagesAfter {
-				lastForget = now
-				s.forgetPages(now.Add(-forgetPagesAfter).Unix())
-			}
+		}
+		if now-lastForget > int64(forgetPagesAfter) && forgetting.CompareAndSwap(false, true) {
+			lastForget = now
+			// It takes seconds for large iovs, and deadlines must not wait for it.
+			attending.Go(func() {
+				defer forgetting.Store(false)
+				s.forgetPages(time.Now().Add(-forgetPagesAfter).Unix())
+			})
 		}
 	}
 }
 
-// tick does for a ring what its workers cannot do while they are stuck. It admits
-// waiting requests, so that their deadlines begin. It requeues what stuck workers
-// have not begun and answers what they have finished. It answers requests admitted
-// before limit with ETIMEDOUT; nothing writes to their buffers from then on. It
-// returns how many expired and whether work is waiting for a worker.
-func (r *ring) tick(now, limit time.Time) (expired int, work bool) {
-	r.mu.Lock()
-	defer r.unlock()
-	if r.closed || r.broken != nil {
-		return 0, false
-	}
-	if err := shm.Guard(func() {
-		r.admit()
-		if r.broken == nil {
-			r.rescue(now.Add(-rescueAfter))
-			expired = r.expire(limit)
+// due appends the rings with requests that were admitted before limit.
+func (p *poller) due(rings []*ring, limit int64) []*ring {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, u := range p.users {
+		for _, r := range u.rings {
+			if oldest := r.oldest.Load(); oldest != 0 && oldest < limit {
+				rings = append(rings, r)
+			}
 		}
-	}); err != nil {
-		r.breakLocked(err)
 	}
-	if len(r.queued) > 0 {
-		r.slow.Store(true) // the workers that should have come for it are stuck
+	return rings
+}
+
+// attend does for a ring what its workers cannot do while they are stuck. It queues again
+// what stuck workers have not begun and answers what they have finished. It answers
+// requests that have expired with ETIMEDOUT; nothing writes to their buffers from then
+// on.
+func (r *ring) attend(now int64) {
+	r.user.expiring <- struct{}{}
+	defer func() { <-r.user.expiring }()
+	defer r.expiring.Store(false)
+	s := r.server
+	expired := 0
+	r.mu.Lock()
+	if !r.closed && r.broken == nil {
+		err := shm.Guard(func() {
+			r.rescue(now - int64(stuckFor))
+			expired = r.expire(now - int64(s.opts.Deadline))
+		})
+		if err != nil {
+			r.breakLocked(err)
+		}
 	}
-	r.backlog.Store(len(r.queued) > 0)
-	return expired, len(r.queued) > 0
+	queued := len(r.queued) > 0
+	r.unlock()
+	if queued {
+		r.poller.list(r)
+	}
+	if expired > 0 {
+		s.log.Warn("requests timed out: the data directory's file system does not answer",
+			"requests", expired, "deadline", s.opts.Deadline, "uid", r.cred.UID)
+	}
 }
 
 // rescue separates the requests of batches taken before limit from the one that
 // their worker is stuck in.
-func (r *ring) rescue(limit time.Time) {
+func (r *ring) rescue(limit int64) {
 	posted := false
 	for q := r.inflight.first; q != nil; {
 		next := q.next
 		switch {
-		case q.state.Load() == stateQueued || !q.takenAt.Before(limit):
+		case q.state.Load() == stateQueued || q.takenAt >= limit:
 		case q.state.CompareAndSwap(stateDone, stateAnswered):
 			r.post(q, q.result)
 			posted = true
@@ -93,6 +125,10 @@ func (r *ring) rescue(limit time.Time) {
 			again := r.newRequest()
 			again.index, again.userdata, again.args = q.index, q.userdata, q.args
 			again.badIndex, again.admitted = q.badIndex, q.admitted
+			if q.view != nil {
+				again.iov, again.view, again.off, again.len = q.iov, q.view.hold(), q.off, q.len
+				again.moved.Store(q.moved.Load())
+			}
 			r.inflight.replace(q, again)
 			r.enqueue(again)
 		}
@@ -104,49 +140,64 @@ func (r *ring) rescue(limit time.Time) {
 }
 
 // expire decides which requests have expired, those admitted before limit, and answers
-// them.
-func (r *ring) expire(limit time.Time) (expired int) {
+// them. Those whose buffer the kernel may be using come last, because detaching it takes
+// a while.
+func (r *ring) expire(limit int64) (expired int) {
 	posted := false
-	for q := r.inflight.first; q != nil && q.admitted.Before(limit); q = r.inflight.first {
+	var running []*request
+	var next *request
+	for q := r.inflight.first; q != nil && q.admitted < limit; q = next {
+		next = q.next
 		before := q.state.Swap(stateAnswered)
 		if invariants.Enabled {
 			invariants.Check(before < stateAnswered || before == stateAnswered && q.needsDetach, "request %d: expired in state %d", q.index, before)
 		}
-		if before == stateDone {
-			r.post(q, q.result)
-			posted = true
+		switch {
+		case before == stateRunning || q.needsDetach:
+			q.needsDetach = true
+			running = append(running, q)
 			continue
+		case before == stateDone:
+			r.post(q, q.result)
+		default:
+			r.post(q, -int64(syscall.ETIMEDOUT))
+			expired++
 		}
-		if before == stateRunning || q.needsDetach {
-			moved := q.moved.Load()
-			if err := q.iov.detach(q.view, q.off+moved, min(q.len-moved, pieceBytes), r.write); err != nil {
-				// Not answered while the kernel can reach its buffer; the next tick retries.
-				r.server.log.Error("cannot detach the buffer of a stuck request", "err", err)
-				q.needsDetach = true
-				break
-			}
-			q.needsDetach = false
-		}
-		r.post(q, -int64(syscall.ETIMEDOUT))
 		posted = true
-		expired++
 	}
 	if posted {
 		r.publish()
 	}
-	// Requests that waited for a worker are answered now and must not be executed.
-	// Those with a worker return through complete.
+	r.dropAnswered()
+	for _, q := range running {
+		moved := q.moved.Load()
+		if err := q.iov.detach(q.view, q.off+moved, min(q.len-moved, q.piece), r.write); err != nil {
+			// Not answered while the kernel can reach its buffer; the next tick retries.
+			r.server.log.Error("cannot detach the buffer of a stuck request", "err", err)
+			continue
+		}
+		q.needsDetach = false
+		r.post(q, -int64(syscall.ETIMEDOUT))
+		r.publish()
+		expired++
+	}
+	return expired
+}
+
+// dropAnswered removes from the queue the requests that were answered there: they must
+// not be executed. Those with a worker return through complete.
+func (r *ring) dropAnswered() {
 	kept := r.queued[:0]
 	for _, q := range r.queued {
 		if q.state.Load() == stateAnswered {
-			r.queuedBytes -= q.args.Len
+			r.queuedBytes -= q.piece
 			r.recycle(q)
 		} else {
 			kept = append(kept, q)
 		}
 	}
+	clear(r.queued[len(kept):])
 	r.queued = kept
-	return expired
 }
 
 // forgetPages drops page-table entries of iovs last used at or before the given

@@ -3,6 +3,8 @@ package ringserver
 import (
 	"bytes"
 	"context"
+	"log/slog"
+	"math"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -11,10 +13,10 @@ import (
 
 	"github.com/hanwen/go-fuse/v2/fs"
 	"github.com/hanwen/go-fuse/v2/fuse"
-	"github.com/hanwen/go-fuse/v2/splice"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kv3fs/kv3fs/internal/fs/blockio"
 	"github.com/kv3fs/kv3fs/internal/shm"
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
@@ -61,7 +63,8 @@ func mountHanging(t *testing.T, files *dirFiles, h *hangingFile) (ino uint64) {
 	root := &fs.Inode{}
 	dir := t.TempDir()
 	server, err := fs.Mount(dir, root, &fs.Options{
-		MountOptions: fuse.MountOptions{DirectMount: true},
+		// Without splicing, for which go-fuse keeps pipes for the life of the process.
+		MountOptions: fuse.MountOptions{DirectMount: true, DisableSplice: true},
 		OnAdd: func(ctx context.Context) {
 			root.AddChild("f", root.NewPersistentInode(ctx, h, fs.StableAttr{Ino: 1<<40 + uint64(len(files.files))}), false)
 		},
@@ -69,10 +72,7 @@ func mountHanging(t *testing.T, files *dirFiles, h *hangingFile) (ino uint64) {
 	if err != nil {
 		t.Fatalf("NOT TESTED: a FUSE mount that acts as a dead disk needs root or fusermount3: %v", err)
 	}
-	files.after = append(files.after, func() {
-		server.Wait()
-		splice.ClearSplicePool() // go-fuse keeps its pipes for the next mount
-	})
+	files.after = append(files.after, server.Wait)
 	t.Cleanup(func() {
 		// The ring server closes the file only after this; then the FUSE server ends.
 		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
@@ -88,7 +88,6 @@ func mountHanging(t *testing.T, files *dirFiles, h *hangingFile) (ino uint64) {
 func TestDeadline(t *testing.T) {
 	for name, direct := range map[string]bool{"buffered": false, "direct": true} {
 		t.Run(name, func(t *testing.T) {
-			// With one worker, the next request is served only after the stuck one.
 			s, files := serve(t, Options{Deadline: 200 * time.Millisecond, Workers: 1})
 			ino, release := hanging(t, files, direct)
 			healthy := fileWith(t, files, bytes.Repeat([]byte{'h'}, 4096))
@@ -110,21 +109,12 @@ func TestDeadline(t *testing.T) {
 			mine := bytes.Repeat([]byte{'c'}, 1<<20)
 			buf.CopyIn(0, mine)
 
-			// A request that never gets a worker times out, too.
-			r.prep(4, wire.Args{BufID: id, FileIno: healthy, Len: 10})
-			r.submit()
-			if got := r.reap(1, 10*time.Second); len(got) != 1 || got[0].Result != -int64(syscall.ETIMEDOUT) {
-				t.Fatalf("behind the stuck request: %+v", got)
+			// The only worker is stuck, so another one takes its place.
+			if n := r.one(wire.Args{BufID: id, BufOff: 1<<20 - 10, FileIno: healthy, Len: 10}); n != 10 {
+				t.Fatalf("behind the stuck request: %d", n)
 			}
-
 			close(release)
-			for end := time.Now().Add(10 * time.Second); ; {
-				if n := r.one(wire.Args{BufID: id, BufOff: 1<<20 - 10, FileIno: healthy, Len: 10}); n == 10 {
-					break
-				} else if n != -int64(syscall.ETIMEDOUT) || time.Now().After(end) {
-					t.Fatalf("after the disk came back: %d", n)
-				}
-			}
+			s.poller(wire.Normal).awaitNoneStuck(t)
 			now := make([]byte, 1<<20)
 			buf.CopyOut(now, 0)
 			copy(mine[1<<20-10:], "hhhhhhhhhh")
@@ -360,6 +350,155 @@ func TestRingShrinksUnderItsBatch(t *testing.T) {
 	for end := time.Now().Add(10 * time.Second); good.one(wire.Args{BufID: id, FileIno: ino, Len: 4096}) != 4096; {
 		if time.Now().After(end) {
 			t.Fatal("the server has stopped serving")
+		}
+	}
+}
+
+// A request that is running keeps its memory mapped until it has ended, although its
+// worker has gone on to another buffer and the iov is gone: its deadline still has to
+// detach its pages.
+func TestExpiredRequestKeepsItsMemory(t *testing.T) {
+	files := &dirFiles{files: map[uint64]*os.File{}}
+	s, err := New(files, nobodyReadonly, blockio.Mover{}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	ino := fileWith(t, files, pattern(4096))
+	defer func() { files.files[ino].Close() }()
+	_, id, name, err := object(t, s, 1<<20, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := newPeer(t, s, 4, ".r0.t0")
+	p.prep(0, wire.Args{BufID: id, FileIno: ino, Len: 4096})
+	r := s.table.get(p.name).ring
+	batch, _, _ := r.take(nil)
+	b := borrowed{unmaps: &s.unmaps}
+	if err := s.validate(r, batch[0], &b); err != nil {
+		t.Fatal(err)
+	}
+	batch[0].state.Store(stateRunning)
+	b.release()
+	if err := s.Unregister(me, name); err != nil {
+		t.Fatal(err)
+	}
+	r.mu.Lock()
+	expired := r.expire(math.MaxInt64)
+	r.unlock()
+	if expired != 1 {
+		t.Errorf("%d requests expired, want 1", expired)
+	}
+	r.complete(batch)
+	if got := p.reap(1, time.Second); len(got) != 1 || got[0].Result != -int64(syscall.ETIMEDOUT) {
+		t.Errorf("completions %+v, want one of ETIMEDOUT", got)
+	}
+}
+
+// A request whose pages cannot be detached yet is owed to its client. It does not keep
+// the younger ones of its ring from their deadline.
+func TestOwedRequestStopsNoOther(t *testing.T) {
+	files := &dirFiles{files: map[uint64]*os.File{}}
+	s, err := New(files, nobodyReadonly, blockio.Mover{}, Options{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	ino := fileWith(t, files, pattern(4096))
+	defer func() { files.files[ino].Close() }()
+	_, id, _, err := object(t, s, 1<<20, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := newPeer(t, s, 4, ".r0.t0")
+	p.prep(0, wire.Args{BufID: id, FileIno: ino, Len: 8192})
+	r := s.table.get(p.name).ring
+	batch, _, _ := r.take(nil)
+	b := borrowed{unmaps: &s.unmaps}
+	if err := s.validate(r, batch[0], &b); err != nil {
+		t.Fatal(err)
+	}
+	batch[0].state.Store(stateRunning)
+	b.release()
+	batch[0].off = 1 << 60 // the kernel refuses to replace pages there
+	p.prep(1, wire.Args{BufID: id, FileIno: ino, Len: 4096})
+	young, _, _ := r.take(nil)
+	r.mu.Lock()
+	expired := r.expire(math.MaxInt64)
+	r.unlock()
+	if got := p.reap(1, time.Second); expired != 1 || len(got) != 1 || got[0].Index != 1 {
+		t.Errorf("%d requests expired, completions %+v; want the younger one", expired, got)
+	}
+	r.complete(batch)
+	r.complete(young)
+}
+
+// A ring that is locked, because its client's memory does not answer, keeps no request of
+// another ring from its deadline, be it of the same user or another.
+func TestExpiryWaitsForNoOtherRing(t *testing.T) {
+	files := &dirFiles{files: map[uint64]*os.File{}}
+	s, err := New(files, nobodyReadonly, blockio.Mover{}, Options{Deadline: 50 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	peers := []*peer{newPeer(t, s, 4, ".r0.t0"), newPeer(t, s, 4, ".r0.t0")}
+	if os.Getuid() == 0 {
+		peers = append(peers, peerOf(t, s, 12345, 4))
+	}
+	var rings []*ring
+	for _, p := range peers {
+		p.prep(0, wire.Args{Len: 10})
+		r := s.table.get(p.name).ring
+		batch, _, _ := r.take(nil)
+		defer r.complete(batch)
+		rings = append(rings, r)
+	}
+	rings[0].mu.Lock()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.tickRings(ctx)
+	}()
+	answered := func(p *peer) {
+		if got := p.reap(1, 20*time.Second); len(got) != 1 || got[0].Result != -int64(syscall.ETIMEDOUT) {
+			t.Errorf("completions %+v, want one of ETIMEDOUT", got)
+		}
+	}
+	for _, p := range peers[1:] {
+		answered(p)
+	}
+	rings[0].unlock()
+	answered(peers[0])
+	cancel()
+	<-ended
+}
+
+// Deadlines are watched while the pages of idle iovs are forgotten, which may take seconds.
+func TestForgettingDelaysNoDeadline(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits until pages are forgotten")
+	}
+	s, _ := serve(t, Options{})
+	_, id, _, err := object(t, s, 4096, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	buf := s.table.buffer(id)
+	buf.mu.Lock() // whoever forgets its pages waits
+	defer buf.mu.Unlock()
+	buf.lastUse.Store(1)
+	last := s.clock.last.Load
+	for end := time.Now().Add(30 * time.Second); buf.lastUse.Load() != 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("no pages were forgotten")
+		}
+	}
+	begun := last()
+	for end := time.Now().Add(20 * time.Second); last() < begun+int64(10*tickEvery); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the clock stands still")
 		}
 	}
 }

@@ -11,22 +11,26 @@ import (
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
-// execute moves the bytes of a batch of one ring and posts the completions.
-func (s *Server) execute(r *ring, batch []*request) {
-	var files borrowed
-	var bytes uint64
+// execute moves the next pieces of a job's requests and posts the completions of those
+// that are done. It reports whether others were queued again.
+func (s *Server) execute(w *worker, j job) (again bool) {
+	r := j.ring
+	files := borrowed{unmaps: &s.unmaps}
 	start := time.Now()
-	for _, q := range batch {
+	for _, q := range j.batch {
+		w.beginRequest(q.args.FileIno)
 		s.executeOne(r, q, &files)
-		bytes += q.args.Len
 		files.written() // before the completion can be seen
-		q.done()
+		if !q.unfinished {
+			q.done()
+		}
 	}
-	slow := files.waited && time.Since(start) > deviceTime(len(batch), bytes)
+	slow := files.waited && time.Since(start) > deviceTime(len(j.batch), j.bytes)
 	r.slow.Store(slow)
 	r.poller.noteSlow(slow)
-	r.complete(batch)
+	again = r.complete(j.batch)
 	files.release()
+	return again
 }
 
 // errStopping answers requests that arrive while the daemon is stopping.
@@ -34,13 +38,15 @@ const errStopping = syscall.ESHUTDOWN
 
 // deviceTime returns a time that only a batch that waited for a device exceeds: several
 // times the cost of its system calls and copies.
-func deviceTime(requests int, bytes uint64) time.Duration {
+func deviceTime(requests int, bytes int64) time.Duration {
 	return 30*time.Microsecond + time.Duration(requests)*4*time.Microsecond + time.Duration(bytes/2)
 }
 
 // borrowed holds the file and the view of the previous request for the next one:
 // requests in a batch mostly share them.
 type borrowed struct {
+	unmaps *unmapper
+
 	file    File
 	waited  bool // the batch may have waited for a device
 	ino     uint64
@@ -64,9 +70,7 @@ func (b *borrowed) release() {
 	if b.file != nil {
 		b.file.Release()
 	}
-	if b.view != nil {
-		b.view.release()
-	}
+	b.dropView()
 	*b = borrowed{}
 }
 
@@ -106,17 +110,18 @@ func (b *borrowed) viewOf(s *Server, id wire.UUID) (*iov, *view) {
 
 func (b *borrowed) dropView() {
 	if b.view != nil {
-		b.view.release()
+		b.view.releaseBy(b.unmaps)
 	}
 	b.iov, b.view = nil, nil
 }
 
-// executeOne executes a request and sets q.result.
+// executeOne moves the next piece of a request. It sets q.result, or q.unfinished if more
+// pieces follow.
 func (s *Server) executeOne(r *ring, q *request, b *borrowed) {
-	if q.state.Load() != stateTaken {
-		return
+	if !q.state.CompareAndSwap(stateTaken, stateBegun) {
+		return // expired, or queued again for another worker
 	}
-	if err := s.validate(r, q, b); err != nil {
+	if err := s.prepare(r, q, b); err != nil {
 		q.result = errnoResult(err)
 		return
 	}
@@ -124,37 +129,71 @@ func (s *Server) executeOne(r *ring, q *request, b *borrowed) {
 		q.result = 0
 		return
 	}
-	for {
-		q.moved.Store(0)
-		if !q.state.CompareAndSwap(stateTaken, stateRunning) {
-			return // expired, or requeued for another worker
-		}
-		n, err := s.move(r, b, q)
-		if invariants.Enabled {
-			invariants.Check(q.view.refs.Load() > 0, "request %d: its view was unmapped while it ran", q.index)
-		}
-		if err != nil {
-			q.result = errnoResult(err)
-		} else {
-			q.result = n
-		}
-		if r.write {
-			b.touched = b.touched || n > 0
-			return
-		}
-		// Another request's deadline may have detached a page that this request
-		// shares: read again into the iov's new view.
-		if !q.view.isSpoiled(q.off, q.len) || !q.state.CompareAndSwap(stateRunning, stateTaken) {
-			return
-		}
-		b.view.release()
-		b.view = q.iov.acquire()
-		if q.view = b.view; q.view == nil {
-			b.iov = nil
-			q.result = -int64(syscall.EINVAL) // the iov was unregistered meanwhile
-			return
-		}
+	if !q.state.CompareAndSwap(stateBegun, stateRunning) {
+		return
 	}
+	before := q.moved.Load()
+	n, err := s.movePiece(r, b, q)
+	if invariants.Enabled {
+		invariants.Check(q.view.refs.Load() > 0, "request %d: its view was unmapped while it ran", q.index)
+	}
+	b.touched = b.touched || r.write && n > 0
+	moved := before + n
+	switch {
+	case err != nil:
+		q.result = errnoResult(err)
+	case n == min(q.piece, q.len-before) && moved < q.len:
+		s.continueAt(q, moved)
+		return
+	default:
+		q.result = moved
+	}
+	// Another request's deadline may have detached a page that this request shares: read
+	// again into the iov's new view.
+	if !r.write && q.view.isSpoiled(q.off, q.len) {
+		s.repeat(q, b)
+	}
+}
+
+// continueAt has the rest of a request, from moved on, served in another turn.
+func (s *Server) continueAt(q *request, moved int64) {
+	// Not while its state is running: its deadline would look for a piece that nobody
+	// has begun.
+	if q.state.CompareAndSwap(stateRunning, stateBegun) {
+		q.moved.Store(moved)
+		q.unfinished = true
+		q.state.CompareAndSwap(stateBegun, stateTaken)
+	}
+}
+
+// repeat has a whole read served again, into the current view of its iov.
+func (s *Server) repeat(q *request, b *borrowed) {
+	if !q.state.CompareAndSwap(stateRunning, stateBegun) {
+		return // expired
+	}
+	b.dropView()
+	current := q.iov.acquire()
+	if current == nil {
+		q.result = -int64(syscall.EINVAL) // the iov was unregistered meanwhile
+		return
+	}
+	q.view.releaseBy(b.unmaps)
+	q.view = current
+	q.moved.Store(0)
+	q.unfinished = true
+	q.state.CompareAndSwap(stateBegun, stateTaken)
+}
+
+// prepare makes a request ready to move bytes: before its first piece everything that the
+// client wrote is checked, before the others its rights.
+func (s *Server) prepare(r *ring, q *request, b *borrowed) error {
+	if q.view == nil {
+		return s.validate(r, q, b)
+	}
+	if r.write && s.readonly(r.cred.UID) {
+		return syscall.EROFS
+	}
+	return b.borrow(s, r, q.args.FileIno)
 }
 
 // validate checks what the client wrote, in the order of 4.8. It borrows the file and
@@ -183,20 +222,17 @@ func (s *Server) validate(r *ring, q *request, b *borrowed) error {
 	if q.args.FileOff > math.MaxInt64 || q.args.Len > math.MaxInt64-q.args.FileOff {
 		return syscall.EFBIG
 	}
-	q.iov, q.view, q.off, q.len = buf, v, int64(q.args.BufOff), int64(q.args.Len)
+	q.iov, q.view, q.off, q.len = buf, v.hold(), int64(q.args.BufOff), int64(q.args.Len)
 	return nil
 }
 
-// pieceBytes is how much is moved at once. It bounds how long a request runs past its
-// deadline and how much memory it takes to detach its buffer.
-const pieceBytes = 16 << 20
-
-// move moves the bytes of a request between the file and the client's window, with
-// one system call for each piece.
-func (s *Server) move(r *ring, b *borrowed, q *request) (done int64, err error) {
-	fileOff, file := int64(q.args.FileOff), b.file
-	if !r.write && r.flags&wire.ForbidReadHoles != 0 {
-		hole, err := blockio.HasHole(file.FD(), fileOff, q.len)
+// movePiece moves the next piece of a request between the file and the client's window,
+// with one system call.
+func (s *Server) movePiece(r *ring, b *borrowed, q *request) (n int64, err error) {
+	moved := q.moved.Load()
+	fileOff := int64(q.args.FileOff)
+	if !r.write && r.flags&wire.ForbidReadHoles != 0 && moved == 0 {
+		hole, err := blockio.HasHole(b.file.FD(), fileOff, q.len)
 		if err != nil {
 			return 0, err
 		}
@@ -204,30 +240,15 @@ func (s *Server) move(r *ring, b *borrowed, q *request) (done int64, err error) 
 			return 0, syscall.ENODATA
 		}
 	}
-	for done < q.len {
-		// Store the count before checking the state: a deadline that ends the request
-		// then knows where the piece begins that this worker may have started.
-		q.moved.Store(done)
-		if q.state.Load() != stateRunning {
-			return done, syscall.ETIMEDOUT
-		}
-		size := min(q.len-done, pieceBytes)
-		w := q.view.m.Window(q.off+done, size)
-		var n int64
-		if r.write {
-			n, err = s.mover.Write(file, w, q.off+done, fileOff+done)
-			b.waited = true
-		} else {
-			var waited bool
-			n, waited, err = s.mover.Read(file, w, q.off+done, fileOff+done)
-			b.waited = b.waited || waited
-		}
-		done += n
-		if err != nil || n < size {
-			return done, err
-		}
+	off, size := q.off+moved, min(q.len-moved, q.piece)
+	w := q.view.m.Window(off, size)
+	if r.write {
+		b.waited = true
+		return s.mover.Write(b.file, w, off, fileOff+moved)
 	}
-	return done, nil
+	n, waited, err := s.mover.Read(b.file, w, off, fileOff+moved)
+	b.waited = b.waited || waited
+	return n, err
 }
 
 // errnoResult returns the result of a completion that reports err: its errno, or EIO if

@@ -17,7 +17,6 @@ func (r *ring) checkInvariants() {
 	invariants.Check(r.refs > 0 || inflight == 0, "ring: unmapped with %d requests in flight", inflight)
 	invariants.Check(r.broken == nil || inflight == 0, "ring: detached with %d requests in flight", inflight)
 	invariants.Check(inflight <= int(r.freeSlots), "ring: %d requests in flight, %d completion slots", inflight, r.freeSlots)
-	invariants.Check(r.backlog.Load() == (queued > 0), "ring: backlog is %v with %d queued", r.backlog.Load(), queued)
 	if inflight > deepCheck {
 		return
 	}
@@ -33,9 +32,9 @@ func (r *ring) checkInvariants() {
 	}
 	invariants.Check(n == inflight, "ring: %d requests linked, %d counted", n, inflight)
 	invariants.Check(inQueuedState == queued, "ring: %d requests in state queued, %d in the queue", inQueuedState, queued)
-	var waiting uint64
+	var waiting int64
 	for _, q := range r.queued {
-		waiting += q.args.Len
+		waiting += q.piece
 		invariants.Check(r.inflight.has(q), "request %d: queued and not in flight", q.index)
 	}
 	invariants.Check(waiting == r.queuedBytes, "ring: %d bytes are queued, %d counted", waiting, r.queuedBytes)
@@ -43,12 +42,9 @@ func (r *ring) checkInvariants() {
 
 // checkInvariants asserts that the indices of the table agree. The caller holds mu.
 func (t *table) checkInvariants() {
-	users := 0
-	for _, n := range t.byUID {
-		users += n
-	}
+	users := int(t.places.Total())
 	invariants.Check(len(t.byName) == len(t.byIndex) && len(t.byName) == users && users <= t.max,
-		"table of %d: %d names, %d indices, %d counted by user", t.max, len(t.byName), len(t.byIndex), users)
+		"table of %d: %d names, %d indices, %d places taken", t.max, len(t.byName), len(t.byIndex), users)
 	if users > deepCheck {
 		return
 	}
@@ -67,9 +63,14 @@ func (t *table) checkInvariants() {
 
 // checkInvariants asserts that the maps of owners agree. The caller holds mu.
 func (o *owners) checkInvariants() {
+	invariants.Check(int(o.processes.Total()) == len(o.byID) && int(o.opened.Total()) == len(o.handles),
+		"owners: %d processes, %d counted; %d handles, %d counted", len(o.byID), o.processes.Total(), len(o.handles), o.opened.Total())
+	if len(o.handles) > deepCheck {
+		return
+	}
 	dirs := map[*owner]int{}
-	for _, w := range o.handles {
-		dirs[w]++
+	for _, h := range o.handles {
+		dirs[h.owner]++
 	}
 	for w, n := range dirs {
 		invariants.Check(w.dirs == n, "owner %d: %d open handles, %d counted", w.id, n, w.dirs)
@@ -86,7 +87,8 @@ func (o *owners) checkInvariants() {
 
 // has reports whether the poller serves r.
 func (p *poller) has(r *ring) bool {
-	p.mu.RLock()
-	defer p.mu.RUnlock()
-	return slices.Contains(p.rings, r)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	u := p.users[r.cred.UID]
+	return u != nil && slices.Contains(u.rings, r)
 }

@@ -68,7 +68,8 @@ func TestInvariantsCatch(t *testing.T) {
 			for _, w := range s.owners.byTgid {
 				clear(w.entries)
 			}
-			s.owners.dirReleased(s.owners.dirOpened(me.PID + 1<<30)) // of no process
+			h, _ := s.owners.dirOpened(me.UID, me.PID+1<<30) // of no process
+			s.owners.dirReleased(h)
 		}},
 	} {
 		t.Run(c.want, func(t *testing.T) {
@@ -80,7 +81,7 @@ func TestInvariantsCatch(t *testing.T) {
 			p.prep(0, wire.Args{})
 			p.prep(1, wire.Args{})
 			r := s.table.get(p.name).ring
-			batch, _ := r.take(nil)
+			batch, _, _ := r.take(nil)
 			defer func() {
 				defer release(s)
 				if said := fmt.Sprint(recover()); !strings.Contains(said, c.want) {
@@ -95,7 +96,7 @@ func TestInvariantsCatch(t *testing.T) {
 // release frees what a server holds when it cannot be closed, because its state
 // is broken and its locks may be held.
 func release(s *Server) {
-	s.closePollers()
+	s.submit.close()
 	for _, w := range s.owners.byID {
 		unix.Close(w.pidfd)
 	}

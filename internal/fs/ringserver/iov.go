@@ -7,7 +7,6 @@ import (
 	"syscall"
 
 	"github.com/kv3fs/kv3fs/internal/invariants"
-	"github.com/kv3fs/kv3fs/internal/shm"
 )
 
 // iov is a client's data buffer. Requests find it through the table and use its
@@ -28,7 +27,7 @@ type iov struct {
 // pages of its view are detached from the client's memory; the iov then continues
 // with a new view.
 type view struct {
-	m    *shm.Mapping // unmapped when refs drops to 0
+	m    mapped       // unmapped when refs drops to 0
 	refs atomic.Int64 // one for iov.cur, one for each user
 
 	mu      sync.Mutex
@@ -37,15 +36,11 @@ type view struct {
 
 type span struct{ off, end int64 }
 
-func newIov(fd int, sizeBytes, blockBytes int64, uid uint32) (*iov, error) {
-	m, err := shm.Map(fd, sizeBytes)
-	if err != nil {
-		return nil, err
-	}
-	return &iov{sizeBytes: sizeBytes, blockBytes: blockBytes, uid: uid, cur: newView(m)}, nil
+func newIov(m mapped, blockBytes int64) *iov {
+	return &iov{sizeBytes: m.Len(), blockBytes: blockBytes, uid: m.uid, cur: newView(m)}
 }
 
-func newView(m *shm.Mapping) *view {
+func newView(m mapped) *view {
 	v := &view{m: m}
 	v.refs.Store(1)
 	return v
@@ -65,14 +60,32 @@ func (b *iov) acquire() *view {
 	return b.cur
 }
 
+// hold adds a reference for another user of v; the caller has one.
+func (v *view) hold() *view {
+	v.refs.Add(1)
+	return v
+}
+
+// release drops a reference. The last one ends the mapping, which may take long.
 func (v *view) release() {
+	if v.unref() {
+		v.m.Unmap()
+	}
+}
+
+// releaseBy is release for a worker, which has u end the mapping.
+func (v *view) releaseBy(u *unmapper) {
+	if v.unref() {
+		u.unmap(v.m)
+	}
+}
+
+func (v *view) unref() (last bool) {
 	refs := v.refs.Add(-1)
 	if invariants.Enabled {
 		invariants.Check(refs >= 0, "view: released more often than acquired")
 	}
-	if refs == 0 {
-		v.m.Unmap()
-	}
+	return refs == 0
 }
 
 // close drops iov.cur, so that no request gets a view any more.
@@ -109,8 +122,8 @@ func (b *iov) detach(v *view, off, n int64, write bool) error {
 	}
 	b.mu.Lock()
 	if b.cur == v {
-		// If it cannot be mapped again, the iov is closed: its requests are refused
-		// from now on.
+		// If it cannot be mapped again, or its user has too much mapped already, the
+		// iov is closed: its requests are refused from now on.
 		b.cur = nil
 		if m, err := v.m.Remap(); err == nil {
 			b.cur = newView(m)

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kv3fs/kv3fs/internal/fs/quota"
 	"github.com/kv3fs/kv3fs/internal/invariants"
 )
 
@@ -22,32 +23,51 @@ import (
 // released: a forked child that inherited the handle keeps the parent's rings
 // (usrbio.md 3.7 and 11, case 64). A process in a PID namespace that the daemon
 // cannot see has no owner; its registrations last until they are unlinked.
+//
+// Each process takes a descriptor, and each handle some memory, so both are bounded for
+// each user.
 type owners struct {
 	reap      func(*entry)
 	epoll     int
-	stopEvent int // eventfd
+	stopEvent int          // eventfd
+	processes *quota.Quota // those in byID
+	opened    *quota.Quota // those in handles
 
 	mu      sync.Mutex
 	byTgid  map[int]*owner
 	byID    map[int32]*owner // by the id that epoll reports; not the PID, which is reused
 	threads map[int]int      // tid -> tgid as last seen, verified at use
-	handles map[uint64]*owner
+	handles map[uint64]dirHandle
 	lastID  uint64
 }
+
+// dirHandle is an open handle of the registration directory.
+type dirHandle struct {
+	owner *owner
+	uid   uint32 // whose share it takes
+}
+
+// mostHandles bounds the open handles of the registration directory. A client keeps one.
+const mostHandles = 1 << 16
+
+// mostThreads bounds the threads of a process that are remembered. The others are looked
+// up at each use.
+const mostThreads = 64
 
 // owner is one client process.
 type owner struct {
 	id    int32
 	tgid  int
-	pidfd int   // -1 once closed
-	gone  bool  // the process has exited
-	tids  []int // its keys in owners.threads
+	pidfd int    // -1 once closed
+	uid   uint32 // whose share it takes: the user that was seen first
+	gone  bool   // the process has exited
+	tids  []int  // its keys in owners.threads
 	// dirs counts open handles of the registration directory.
 	dirs    int
 	entries map[*entry]struct{}
 }
 
-func newOwners(reap func(*entry)) (*owners, error) {
+func newOwners(reap func(*entry), maxProcesses int) (*owners, error) {
 	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
 		return nil, os.NewSyscallError("epoll_create1", err)
@@ -59,7 +79,8 @@ func newOwners(reap func(*entry)) (*owners, error) {
 	}
 	o := &owners{
 		reap: reap, epoll: epoll, stopEvent: stopEvent,
-		byTgid: map[int]*owner{}, byID: map[int32]*owner{}, threads: map[int]int{}, handles: map[uint64]*owner{},
+		processes: quota.New(int64(maxProcesses)), opened: quota.New(mostHandles),
+		byTgid: map[int]*owner{}, byID: map[int32]*owner{}, threads: map[int]int{}, handles: map[uint64]dirHandle{},
 	}
 	if err := o.epollAdd(stopEvent, 0); err != nil {
 		unix.Close(epoll)
@@ -117,10 +138,11 @@ func (o *owners) unlock() {
 }
 
 // join makes e belong to the process of thread tid. ESRCH: that process has exited.
-func (o *owners) join(tid uint32, e *entry) (*owner, error) {
+// EMFILE: the user's processes, or all, are too many.
+func (o *owners) join(uid, tid uint32, e *entry) (*owner, error) {
 	o.mu.Lock()
 	defer o.unlock()
-	w, err := o.find(int(tid))
+	w, err := o.find(uid, int(tid))
 	if w != nil {
 		w.entries[e] = struct{}{}
 	}
@@ -138,25 +160,38 @@ func (o *owners) leave(e *entry) {
 	o.forgetIfIdle(e.owner)
 }
 
-func (o *owners) dirOpened(tid uint32) uint64 {
+// dirOpened returns a new handle of the process of thread tid. EMFILE: the user has too
+// many, or too many processes.
+func (o *owners) dirOpened(uid, tid uint32) (uint64, error) {
 	o.mu.Lock()
 	defer o.unlock()
-	o.lastID++
-	if w, _ := o.find(int(tid)); w != nil {
-		w.dirs++
-		o.handles[o.lastID] = w
+	w, err := o.find(uid, int(tid))
+	if err == syscall.EMFILE {
+		return 0, err
 	}
-	return o.lastID
+	o.lastID++
+	if w == nil { // nothing depends on the handle
+		return o.lastID, nil
+	}
+	if !o.opened.Take(uid, 1) {
+		o.forgetIfIdle(w)
+		return 0, syscall.EMFILE
+	}
+	w.dirs++
+	o.handles[o.lastID] = dirHandle{w, uid}
+	return o.lastID, nil
 }
 
 func (o *owners) dirReleased(handle uint64) {
 	o.mu.Lock()
-	w := o.handles[handle]
-	if w == nil {
+	h, ok := o.handles[handle]
+	if !ok {
 		o.mu.Unlock()
 		return
 	}
 	delete(o.handles, handle)
+	o.opened.Return(h.uid, 1)
+	w := h.owner
 	w.dirs--
 	orphans := w.orphans()
 	o.forgetIfIdle(w)
@@ -192,6 +227,7 @@ func (o *owners) forget(w *owner) {
 	if w.pidfd >= 0 {
 		unix.Close(w.pidfd) // also removes it from the epoll set
 		w.pidfd = -1
+		o.processes.Return(w.uid, 1)
 	}
 }
 
@@ -233,8 +269,8 @@ func (o *owners) forgetIfIdle(w *owner) {
 }
 
 // find returns the owner of thread tid's process, a new one if need be, or nil for a
-// thread in a PID namespace that the daemon cannot see.
-func (o *owners) find(tid int) (*owner, error) {
+// thread in a PID namespace that the daemon cannot see. A new one takes uid's share.
+func (o *owners) find(uid uint32, tid int) (*owner, error) {
 	if tid == 0 {
 		return nil, nil
 	}
@@ -252,11 +288,15 @@ func (o *owners) find(tid int) (*owner, error) {
 	}
 	if w == nil {
 		var err error
-		if w, err = o.track(tgid); err != nil {
+		if w, err = o.track(uid, tgid); err != nil {
 			return nil, err
 		}
 	}
 	if !known {
+		if len(w.tids) == mostThreads {
+			delete(o.threads, w.tids[0])
+			w.tids = w.tids[1:]
+		}
 		o.threads[tid] = tgid
 		w.tids = append(w.tids, tid)
 	}
@@ -264,18 +304,23 @@ func (o *owners) find(tid int) (*owner, error) {
 }
 
 // track starts to watch a process.
-func (o *owners) track(tgid int) (*owner, error) {
+func (o *owners) track(uid uint32, tgid int) (*owner, error) {
+	if !o.processes.Take(uid, 1) {
+		return nil, syscall.EMFILE
+	}
 	pidfd, err := unix.PidfdOpen(tgid, 0)
 	if err != nil {
+		o.processes.Return(uid, 1)
 		return nil, syscall.ESRCH
 	}
 	o.lastID++
-	w := &owner{id: int32(o.lastID&math.MaxInt32) | 1, tgid: tgid, pidfd: pidfd, entries: map[*entry]struct{}{}}
+	w := &owner{id: int32(o.lastID&math.MaxInt32) | 1, tgid: tgid, pidfd: pidfd, uid: uid, entries: map[*entry]struct{}{}}
 	for o.byID[w.id] != nil {
 		w.id += 2
 	}
 	if err := o.epollAdd(pidfd, w.id); err != nil {
 		unix.Close(pidfd)
+		o.processes.Return(uid, 1)
 		return nil, syscall.ENOMEM
 	}
 	o.byTgid[tgid], o.byID[w.id] = w, w

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -30,6 +31,7 @@ type dirFile struct{ f *os.File }
 func (s dirFile) FD() int               { return int(s.f.Fd()) }
 func (s dirFile) DirectFD() (int, bool) { return -1, false }
 func (s dirFile) OnDataDevice() bool    { return true }
+func (s dirFile) Confine(int64) bool    { return false }
 func (s dirFile) Written()              {}
 func (s dirFile) Release()              {}
 
@@ -99,7 +101,7 @@ type peer struct {
 	name    string
 	m       *shm.Mapping
 	layout  wire.Layout
-	poller  *poller
+	sem     *shm.NamedSem // of its user
 	sqeHead int32
 	cqeTail int32
 }
@@ -128,7 +130,22 @@ func newPeer(t testing.TB, s *Server, entries int, suffix string) *peer {
 	}
 	link, _ := wire.ParseLink(name)
 	layout, _ := wire.LayoutOf(size)
-	return &peer{t: t, name: name, m: m, layout: layout, poller: s.poller(link.Priority)}
+	return &peer{t: t, name: name, m: m, layout: layout, sem: submitSemOf(t, s, me.UID, link.Priority)}
+}
+
+// submitSemOf opens a user's submit semaphore as a client does.
+func submitSemOf(t testing.TB, s *Server, uid uint32, p wire.Priority) *shm.NamedSem {
+	t.Helper()
+	path, err := s.SubmitLink(uid, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sem, err := shm.OpenSem(strings.TrimPrefix(path, filepath.Join(shm.Dir, "sem.")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { sem.Close(false) })
+	return sem
 }
 
 // prep fills argument slot index and publishes its submission entry.
@@ -146,7 +163,7 @@ func (p *peer) prep(index int32, a wire.Args) {
 	p.m.StoreInt32(wire.OffSqeHead, p.sqeHead)
 }
 
-func (p *peer) submit() { p.poller.sem.Post() }
+func (p *peer) submit() { p.sem.Post() }
 
 // reap collects completions until it has n or timeout has passed.
 func (p *peer) reap(n int, timeout time.Duration) []wire.Cqe {

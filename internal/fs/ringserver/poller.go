@@ -2,13 +2,11 @@ package ringserver
 
 import (
 	"runtime"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/kv3fs/kv3fs/internal/invariants"
-	"github.com/kv3fs/kv3fs/internal/shm"
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
@@ -22,14 +20,16 @@ import (
 // from a leader that is stuck unexpectedly. While the leader works, no worker waits for
 // the semaphore, so that a client's post is a memory access and no system call.
 type poller struct {
-	server  *Server
-	workers int
-	shares  uint64 // a backlog is split into this many parts, so that every processor gets some
-	sem     *shm.NamedSem
+	server        *Server
+	workers       int
+	shares        uint64 // a backlog is split into this many parts, so that every processor gets some
+	inflightBytes int64  // what workers may move at once for one user
+	submit        *submitSems
+	waiter        *submitWaiter
 
-	leaderToken chan struct{} // full while no worker leads
-	term        atomic.Int64  // of the leader; incremented when the lead is handed over or taken
-	busySince   atomic.Int64  // when the leader began its current batch, unix nanoseconds; 0: it polls
+	leaderToken chan struct{}          // full while no worker leads
+	leader      atomic.Pointer[worker] // the last one
+	lookedAll   atomic.Int64           // when all users were last looked at, on the server's clock
 
 	toMonitor  chan struct{} // wakes the monitor
 	monitoring atomic.Bool
@@ -39,23 +39,25 @@ type poller struct {
 	// processors are useful; otherwise they would only compete.
 	slow atomic.Int32
 
+	all        sync.WaitGroup // the workers and the monitor
 	quit       chan struct{}
 	ended      sync.Once    // closes quit; a leader and its predecessor may both reach it
 	drainUntil atomic.Int64 // when a stopped poller stops serving, unix nanoseconds; 0: not stopped
 
-	repairLogged atomic.Int64 // when the last repair was logged, unix seconds
+	avoid atomic.Pointer[map[userFile]struct{}] // files with too many stuck requests of a user
 
-	mu    sync.RWMutex // held shared while rings are peeked at, so that none is unmapped
-	rings []*ring
-	next  atomic.Uint32 // where the next search begins, so that no ring is always last
-
-	semMu     sync.RWMutex // held shared while wake posts
-	semClosed bool
+	mu         sync.Mutex // held for a few instructions, or as many as a user has rings
+	users      map[uint32]*user
+	ready      []*user // users with work, in the order of their turns
+	listed     int     // rings in backlogs
+	working    map[*worker]struct{}
+	stuck      int              // workers that are stuck
+	stuckFiles map[userFile]int // and in which files of whom
 }
 
 const (
 	// pollEvery bounds the leader's wait while there are rings. A post wakes it at
-	// once. The bound covers lost posts: any process may write to the semaphore.
+	// once. The bound covers lost posts: clients can write anything into their semaphores.
 	pollEvery = 50 * time.Millisecond
 	idleWait  = time.Minute
 
@@ -72,70 +74,19 @@ const (
 	drainFor = time.Second
 )
 
-// SemPrefix begins the names of the submit semaphores (4.4), in /dev/shm after
-// "sem.". A daemon that was killed leaves them behind.
-const SemPrefix = "hf3fs-submit-ios."
-
-func newPoller(s *Server, workers int) (*poller, error) {
-	sem, err := shm.CreateSem(SemPrefix + wire.NewUUID().String())
-	if err != nil {
-		return nil, err
-	}
+func newPoller(s *Server, priority wire.Priority, workers int) *poller {
 	p := &poller{
-		server: s, workers: workers, shares: uint64(2 * runtime.NumCPU()), sem: sem,
+		server: s, workers: workers, shares: uint64(2 * runtime.NumCPU()), inflightBytes: max(inflightBytes, int64(workers)*workerBytes),
+		submit: s.submit, waiter: s.submit.waiter(priority),
 		leaderToken: make(chan struct{}, 1), toMonitor: make(chan struct{}, 1), quit: make(chan struct{}),
+		users: map[uint32]*user{}, working: map[*worker]struct{}{}, stuckFiles: map[userFile]int{},
 	}
 	p.leaderToken <- struct{}{}
-	return p, nil
+	return p
 }
 
-func (p *poller) add(r *ring) {
-	p.mu.Lock()
-	p.rings = append(p.rings, r)
-	first := len(p.rings) == 1
-	p.mu.Unlock()
-	if first {
-		p.wake() // without rings, the leader waits for idleWait
-	}
-}
-
-// remove takes r out of the poller. Once it returns, no worker peeks at r.
-func (p *poller) remove(r *ring) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if i := slices.Index(p.rings, r); i >= 0 {
-		p.rings = slices.Delete(p.rings, i, i+1)
-	}
-}
-
-// snapshot returns the rings as they are now.
-func (p *poller) snapshot() []*ring {
-	p.mu.RLock()
-	defer p.mu.RUnlock()
-	return slices.Clone(p.rings)
-}
-
-// wake makes the leader look at the rings.
-func (p *poller) wake() {
-	p.semMu.RLock()
-	defer p.semMu.RUnlock()
-	if p.semClosed {
-		return
-	}
-	if err := shm.Guard(p.sem.Post); err != nil {
-		p.repair()
-	}
-}
-
-// repair restores a semaphore that a client has shrunk.
-func (p *poller) repair() {
-	if now, last := time.Now().Unix(), p.repairLogged.Load(); now-last >= 60 && p.repairLogged.CompareAndSwap(last, now) {
-		p.server.log.Warn("submit semaphore repaired: a client had damaged it", "path", p.sem.Path())
-	}
-	if err := p.sem.Repair(); err != nil {
-		p.server.log.Error("cannot repair a submit semaphore; requests may be slow", "path", p.sem.Path(), "err", err)
-	}
-}
+// wake makes the leader look for work.
+func (p *poller) wake() { p.waiter.wake() }
 
 // stop makes the workers return when nothing is left to do.
 func (p *poller) stop() {
@@ -143,92 +94,101 @@ func (p *poller) stop() {
 	p.wake()
 }
 
-// close removes the semaphore. Call it while no worker uses it: before run, or after run
-// has returned.
-func (p *poller) close() {
-	p.semMu.Lock()
-	defer p.semMu.Unlock()
-	p.semClosed = true // a ring's timer may still fire
-	p.sem.Close(true)
-}
-
 // run starts the workers and the monitor. It returns after stop, when all of them
 // have ended.
 func (p *poller) run() {
-	var all sync.WaitGroup
-	all.Go(p.monitor)
+	p.all.Go(p.monitor)
 	for range p.workers {
-		all.Go(func() {
-			batch := make([]*request, 0, quantumRequests)
-			for {
-				select {
-				case <-p.leaderToken:
-					p.lead(batch)
-				case <-p.quit:
-					return
-				}
-			}
-		})
+		p.all.Go(func() { p.serve(&worker{poller: p}) })
 	}
-	all.Wait()
+	p.all.Wait()
 }
 
-// lead finds and does work until the lead is handed over or the poller has ended.
-func (p *poller) lead(batch []*request) {
-	mine := p.term.Load()
-	var worked time.Time // when there was last work; zero: not since the last sleep
-	for {
-		if err := shm.Guard(func() { p.sem.TakeAll() }); err != nil {
-			p.repair()
+// serve is the life of a worker: until the poller ends, or another worker has replaced it.
+func (p *poller) serve(w *worker) {
+	w.batch = make([]*request, 0, quantumRequests)
+	for !w.replaced {
+		select {
+		case <-p.leaderToken:
+			w.lead.Store(leadIdle)
+			p.leader.Store(w)
+			w.leadOn()
+		case <-p.quit:
+			return
 		}
-		r, batch, share := p.find(batch[:0])
+	}
+}
+
+// leadOn finds and does work until the lead is handed over or the poller has ended.
+func (w *worker) leadOn() {
+	p := w.poller
+	var worked int64 // when there was last work; 0: not since the last sleep
+	for {
+		now := p.server.clock.now()
+		if !w.stillLeads(now) {
+			p.wake() // its successor may not have seen what it found
+			return
+		}
+		p.collect(w, now)
+		j := p.take(w)
 		switch {
-		case r == nil && p.drainUntil.Load() != 0, p.overdue():
+		case p.overdue() || j.ring == nil && !j.more && p.drained():
 			p.ended.Do(func() { close(p.quit) })
-			if r != nil {
-				r.complete(p.refuse(batch))
+			if j.ring != nil {
+				p.refuse(w, j)
 			}
 			return
-		case r == nil:
-			if !worked.IsZero() && time.Since(worked) < spinFor {
+		case j.more:
+		case j.ring == nil:
+			if worked != 0 && p.server.clock.now()-worked < int64(spinFor) {
 				continue
 			}
-			worked = time.Time{}
-			p.wait()
-		case p.slow.Load() > 0, share && int(p.busy.Load())+1 < runtime.NumCPU():
-			p.handOver(mine)
-			// No longer the leader, it stays with this ring as long as another worker
-			// looks after the other rings.
-			for len(batch) > 0 {
-				p.work(r, batch)
-				if len(p.leaderToken) > 0 || p.overdue() {
-					return
-				}
-				batch, _ = r.take(batch[:0])
+			worked = 0
+			if w.stillLeads(leadIdle) {
+				p.wait()
 			}
+		case p.slow.Load() > 0, j.share && int(p.busy.Load())+1 < runtime.NumCPU(), !w.stillLeads(p.server.clock.now()):
+			p.handOver(w)
+			w.follow(j)
 			return
 		default:
-			start := time.Now().UnixNano()
-			p.busySince.Store(start)
 			p.alertMonitor()
-			p.work(r, batch)
-			p.busySince.CompareAndSwap(start, 0) // unless a successor has set it by now
-			worked = time.Now()
-		}
-		if p.term.Load() != mine {
-			p.wake() // the post that woke this worker was meant for its successor
-			return
+			w.work(j)
+			worked = p.server.clock.now()
 		}
 	}
 }
 
-func (p *poller) work(r *ring, batch []*request) {
-	busy := p.busy.Add(1)
-	if invariants.Enabled {
-		invariants.Check(busy > 0 && int(busy) <= p.workers, "poller: %d of %d workers are busy", busy, p.workers)
+// follow works while another worker leads, and as long as there is work.
+func (w *worker) follow(j job) {
+	p := w.poller
+	for j.ring != nil || j.more {
+		if j.ring != nil {
+			w.work(j)
+		}
+		if w.replaced || len(p.leaderToken) > 0 || p.overdue() {
+			return
+		}
+		j = p.take(w)
 	}
-	p.server.execute(r, batch)
+}
+
+func (w *worker) work(j job) {
+	p := w.poller
+	p.busy.Add(1)
+	again := p.server.execute(w, j)
 	p.busy.Add(-1)
+	p.finish(w, j, again)
+}
+
+// drained reports whether a stopped poller has nothing left to do.
+func (p *poller) drained() bool {
+	if p.drainUntil.Load() == 0 {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.working) == p.stuck && p.listed == 0
 }
 
 // overdue reports whether a stopped poller has drained for long enough.
@@ -237,22 +197,52 @@ func (p *poller) overdue() bool {
 	return last != 0 && time.Now().UnixNano() > last
 }
 
-// refuse makes ESHUTDOWN the result of requests that were taken too late.
-func (p *poller) refuse(batch []*request) []*request {
-	for _, q := range batch {
+// refuse answers a job that was taken too late with ESHUTDOWN.
+func (p *poller) refuse(w *worker, j job) {
+	for _, q := range j.batch {
 		q.result = -int64(errStopping)
 	}
-	return batch
+	j.ring.complete(j.batch)
+	p.finish(w, j, false)
 }
 
-// handOver ends a term: a follower becomes the leader, unless one has already.
-func (p *poller) handOver(term int64) {
-	if p.term.CompareAndSwap(term, term+1) {
-		if invariants.Enabled {
-			invariants.Check(len(p.leaderToken) == 0, "poller: two leaders at the end of term %d", term)
-		}
-		p.leaderToken <- struct{}{}
+// The values of worker.lead; another one is since when the leader has been busy, on the
+// server's clock.
+const (
+	leadNone = 0  // the worker does not lead
+	leadIdle = -1 // it leads and waits for posts
+)
+
+// stillLeads notes what the leader is about to do. It is false once the lead was taken.
+func (w *worker) stillLeads(since int64) bool {
+	before := w.lead.Load()
+	return before != leadNone && w.lead.CompareAndSwap(before, since)
+}
+
+// handOver makes a follower the leader, if w still leads.
+func (p *poller) handOver(w *worker) {
+	if w.lead.Swap(leadNone) != leadNone {
+		p.vacant()
 	}
+}
+
+// takeLead does the same for a leader that has been busy for longer than limit.
+func (p *poller) takeLead(w *worker, limit time.Duration) bool {
+	since := w.lead.Load()
+	if since <= 0 || p.server.clock.now()-since <= int64(limit) || !w.lead.CompareAndSwap(since, leadNone) {
+		return false
+	}
+	p.noteSlow(true) // the next leader hands over before it works
+	p.vacant()
+	return true
+}
+
+// vacant lets a follower take the lead.
+func (p *poller) vacant() {
+	if invariants.Enabled {
+		invariants.Check(len(p.leaderToken) == 0, "poller: two leaders")
+	}
+	p.leaderToken <- struct{}{}
 }
 
 // alertMonitor makes the monitor watch the leader for a while.
@@ -282,19 +272,17 @@ func (p *poller) monitor() {
 			case <-p.quit:
 				return
 			}
-			term, since := p.term.Load(), p.busySince.Load()
+			w := p.leader.Load()
 			switch {
-			case since == 0:
+			case w.lead.Load() <= 0:
 				idle++
-			case time.Now().UnixNano()-since > int64(stuckAfter) && p.busySince.CompareAndSwap(since, 0):
-				p.handOver(term)
-			default:
+			case !p.takeLead(w, stuckAfter):
 				idle = 0
 			}
 			if idle == restAfter {
 				p.monitoring.Store(false)
 				// A leader that began just now saw monitoring as true and did not alert.
-				if p.busySince.Load() != 0 && p.monitoring.CompareAndSwap(false, true) {
+				if p.leader.Load().lead.Load() > 0 && p.monitoring.CompareAndSwap(false, true) {
 					idle = 0
 				}
 			}
@@ -315,64 +303,17 @@ func (p *poller) noteSlow(slow bool) {
 
 func (p *poller) wait() {
 	bound := idleWait
-	p.mu.RLock()
-	if len(p.rings) > 0 {
+	p.mu.Lock()
+	if len(p.users) > 0 {
 		bound = pollEvery
 	}
-	p.mu.RUnlock()
-	if err := shm.Guard(func() { p.sem.Wait(bound) }); err != nil {
-		p.repair()
-		time.Sleep(time.Millisecond) // a client that damages semaphores in a loop must not take a core
+	p.mu.Unlock()
+	if p.drainUntil.Load() != 0 {
+		bound = time.Millisecond
 	}
-}
-
-// find takes a batch from the next ring that has one; r is nil when none has. share
-// reports that enough is left, in this ring or others, for another worker.
-func (p *poller) find(batch []*request) (r *ring, _ []*request, share bool) {
-	start := int(p.next.Load())
-	for i := 0; ; i++ {
-		var others bool
-		if r, i, others = p.peek(start, i); r == nil {
-			return nil, batch, false
-		}
-		var left uint64
-		if batch, left = r.take(batch); len(batch) > 0 {
-			p.next.Store(uint32(start + i + 1))
-			return r, batch, others || left >= sharedBytes
-		}
-	}
+	p.waiter.wait(bound)
 }
 
 // sharedBytes is how much must be left before another worker is woken to copy it:
 // waking costs about as much as copying 64 KiB.
 const sharedBytes = 512 << 10
-
-// peek looks for a ring that may have work, from position i of a round that begins
-// at start. others reports whether a ring after it may have some, too.
-func (p *poller) peek(start, i int) (found *ring, at int, others bool) {
-	p.mu.RLock()
-	defer p.mu.RUnlock()
-	for n := len(p.rings); i < n; {
-		var r *ring
-		err := shm.Guard(func() {
-			for ; i < n; i++ {
-				if r = p.rings[(start+i)%n]; r.peek() {
-					return
-				}
-			}
-			r = nil
-		})
-		if err != nil {
-			r = p.rings[(start+i)%n] // take will fault as well and detach the ring
-		}
-		switch {
-		case r == nil:
-			return found, at, false
-		case found != nil:
-			return found, at, true
-		}
-		found, at = r, i
-		i++
-	}
-	return found, at, false
-}

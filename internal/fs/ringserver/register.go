@@ -1,16 +1,13 @@
 package ringserver
 
 import (
-	"path"
-	"strconv"
-	"strings"
+	"encoding/binary"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/kv3fs/kv3fs/internal/fs/controldir"
 	"github.com/kv3fs/kv3fs/internal/fs/cred"
-	"github.com/kv3fs/kv3fs/internal/shm"
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
@@ -21,6 +18,7 @@ func (s *Server) Register(c cred.Caller, name, target string) (controldir.Regist
 	if err != nil {
 		return controldir.Registration{}, err
 	}
+	c = c.WithGroups() // its thread may end before the registration does
 	fd, sizeBytes, target, err := openTarget(c, target)
 	if err != nil {
 		return controldir.Registration{}, err
@@ -30,7 +28,7 @@ func (s *Server) Register(c cred.Caller, name, target string) (controldir.Regist
 	if err := s.build(e, c, fd, sizeBytes); err != nil {
 		return controldir.Registration{}, err
 	}
-	if e.owner, err = s.owners.join(c.PID, e); err != nil {
+	if e.owner, err = s.owners.join(c.UID, c.PID, e); err != nil {
 		e.unmap()
 		return controldir.Registration{}, err
 	}
@@ -56,26 +54,51 @@ func (s *Server) build(e *entry, c cred.Caller, fd int, sizeBytes int64) error {
 		return syscall.EINVAL
 	}
 	if !e.link.Ring {
-		v, err := newIov(fd, sizeBytes, e.link.BlockBytes, c.UID)
+		m, err := mapObject(fd, sizeBytes, s.mappedBytes, c.UID)
 		if err != nil {
-			return syscall.EACCES
+			return err
 		}
-		e.iov = v
+		e.iov = newIov(m, e.link.BlockBytes)
 		return nil
 	}
 	layout, ok := wire.LayoutOf(sizeBytes)
 	if !ok || int(e.link.IODepth) > layout.Entries() {
 		return syscall.EINVAL
 	}
-	m, err := shm.Map(fd, sizeBytes)
+	if layout.Entries() > wire.MostEntries {
+		s.log.Debug("ring refused: it has too many entries", "uid", c.UID, "entries", layout.Entries(), "most", wire.MostEntries)
+		return syscall.EINVAL
+	}
+	m, err := mapObject(fd, sizeBytes, s.mappedBytes, c.UID)
 	if err != nil {
-		return syscall.EACCES
+		return err
 	}
 	e.ring, err = newRing(s, e.link, c, layout, m)
 	if err != nil {
 		m.Unmap()
 	}
 	return err
+}
+
+// begin initialises the memory of a ring and returns the daemon's markers: zero in a new
+// object; others that the client left there are used once and never read back. It uses
+// system calls, because the client may be punching holes into the object. EINVAL: the
+// markers are out of range, or the object has been shrunk. ENOSPC: /dev/shm is full.
+func begin(m mapped, layout wire.Layout) (sqeTail, cqeHead int32, err error) {
+	var markers [wire.OffArgs]byte
+	_, err = m.ReadAt(markers[:], 0)
+	if err == nil {
+		err = m.InitSem(layout.SemOff())
+	}
+	if err == unix.ENOSPC {
+		return 0, 0, syscall.ENOSPC
+	}
+	sqeTail = int32(binary.LittleEndian.Uint32(markers[wire.OffSqeTail:]))
+	cqeHead = int32(binary.LittleEndian.Uint32(markers[wire.OffCqeHead:]))
+	if err != nil || !layout.Valid(sqeTail) || !layout.Valid(cqeHead) {
+		return 0, 0, syscall.EINVAL
+	}
+	return sqeTail, cqeHead, nil
 }
 
 // Unregister ends a registration: no request can find it any more. Its memory stays
@@ -117,62 +140,4 @@ func (e *entry) unmap() {
 	if e.ring != nil {
 		e.ring.close()
 	}
-}
-
-// openTarget opens a client's shared memory object read-write, if and only if the
-// client could do so itself, and returns the target as a clean path.
-//
-// EINVAL: there is no such regular file. EACCES: it lies outside /dev/shm or in a
-// sub-directory of it, it is a symbolic link, or c may not open it.
-func openTarget(c cred.Caller, target string) (fd int, sizeBytes int64, normal string, err error) {
-	if !strings.HasPrefix(target, "/") {
-		return -1, 0, "", syscall.EINVAL
-	}
-	normal = path.Clean(target)
-	if path.Dir(normal) != shm.Dir {
-		return -1, 0, "", outside(c, normal)
-	}
-	at, err := unix.Open(normal, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return -1, 0, "", syscall.EINVAL
-	}
-	defer unix.Close(at)
-	var st unix.Stat_t
-	if err := unix.Fstat(at, &st); err != nil {
-		return -1, 0, "", syscall.EINVAL
-	}
-	switch st.Mode & unix.S_IFMT {
-	case unix.S_IFREG:
-	case unix.S_IFLNK:
-		return -1, 0, "", syscall.EACCES
-	default:
-		return -1, 0, "", syscall.EINVAL
-	}
-	// Opening through /proc yields the object that was examined, even if its name
-	// means another one by now, and never a FIFO or device.
-	again := "/proc/self/fd/" + strconv.Itoa(at)
-	err = cred.RunAs(c, func() (err error) {
-		fd, err = unix.Open(again, unix.O_RDWR|unix.O_CLOEXEC, 0)
-		return err
-	})
-	if err != nil {
-		return -1, 0, "", syscall.EACCES
-	}
-	// Both sides derive the layout from the size after opening.
-	if err := unix.Fstat(fd, &st); err != nil {
-		unix.Close(fd)
-		return -1, 0, "", syscall.EINVAL
-	}
-	return fd, st.Size, normal, nil
-}
-
-// outside returns the error for a target that is not directly in /dev/shm. It uses the
-// rights of c, so that the error reveals nothing that c could not see itself.
-func outside(c cred.Caller, target string) error {
-	var st unix.Stat_t
-	err := cred.RunAs(c, func() error { return unix.Stat(target, &st) })
-	if err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
-		return syscall.EINVAL
-	}
-	return syscall.EACCES
 }

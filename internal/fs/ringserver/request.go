@@ -2,7 +2,6 @@ package ringserver
 
 import (
 	"sync/atomic"
-	"time"
 
 	"github.com/kv3fs/kv3fs/internal/invariants"
 	"github.com/kv3fs/kv3fs/internal/wire"
@@ -13,33 +12,39 @@ type request struct {
 	index    int32
 	userdata uint64
 	args     wire.Args
-	badIndex bool // index lies outside the ring: answer EINVAL
-	admitted time.Time
-	takenAt  time.Time
+	badIndex bool  // index lies outside the ring: answer EINVAL
+	admitted int64 // on the server's clock, as takenAt
+	takenAt  int64
 
 	state  atomic.Int32
 	result int64 // written by the worker; valid once the state is done
 
-	// Where the worker moves bytes; set before the state becomes running.
+	// Where the worker moves bytes; set before the state becomes running. The request
+	// holds a reference to the view until it is recycled, because its deadline may need
+	// the view after the worker has gone on to another one.
 	iov   *iov
 	view  *view
 	off   int64
 	len   int64
 	moved atomic.Int64 // bytes moved before the current piece
+	piece int64        // how much is moved in the next turn, or a bit more; set when it is queued
 
+	unfinished  bool // more pieces follow; for the worker that has it
 	needsDetach bool // expired, but the kernel can still reach its buffer; guarded by ring.mu
 	posted      bool // its completion is in the ring; kept for invariants only, guarded by ring.mu
 
 	prev, next *request
 }
 
-// The states of a request. Its worker moves it from taken to running to done. The
-// deadline moves it from any state to answered. A rescue moves it from taken to
-// replaced when the worker is stuck in another request of the batch.
+// The states of a request. Its worker moves it from taken to begun, running and done, or
+// back to taken if more pieces follow. The deadline moves it from any state to answered. A
+// rescue moves it from taken to replaced when the worker is stuck in another request of
+// the batch.
 const (
 	stateQueued   = iota // in ring.queued
 	stateTaken           // with a worker, not begun
-	stateRunning         // with a worker, in a system call
+	stateBegun           // with a worker, which checks it and opens its file
+	stateRunning         // with a worker, in a system call on its buffer
 	stateDone            // with a worker, result is valid
 	stateAnswered        // its completion is posted; the worker may still hold it
 	stateReplaced        // a copy of it was queued and will be answered instead
@@ -49,11 +54,22 @@ const (
 func (q *request) done() {
 	if invariants.Enabled {
 		s := q.state.Load()
-		invariants.Check(s != stateQueued && s != stateDone, "request %d: a worker ended it in state %d", q.index, s)
+		invariants.Check(s > stateTaken && s != stateDone, "request %d: a worker ended it in state %d", q.index, s)
 	}
 	if !q.state.CompareAndSwap(stateRunning, stateDone) {
-		q.state.CompareAndSwap(stateTaken, stateDone) // it needed no system call
+		q.state.CompareAndSwap(stateBegun, stateDone) // it needed no system call
 	}
+}
+
+// left returns how many bytes are still to be moved, by the client's unchecked length.
+func (q *request) left() uint64 { return q.args.Len - uint64(q.moved.Load()) }
+
+// dropView gives back the reference to the request's memory.
+func (q *request) dropView(u *unmapper) {
+	if q.view != nil {
+		q.view.releaseBy(u)
+	}
+	q.iov, q.view = nil, nil
 }
 
 // list is a doubly linked list of requests in order of admission.

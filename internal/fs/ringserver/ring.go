@@ -37,24 +37,35 @@ type ring struct {
 	batchTimeout time.Duration // how long a partial batch of a negative depth waits; 0: not at all
 	flags        uint64
 
-	// seen is a copy of sqeTail for peek, which does not lock.
-	seen atomic.Int32
-	// backlog reports whether queued has requests, also for peek.
+	// backlog reports whether queued has requests.
 	backlog atomic.Bool
+	// oldest is when the oldest request in flight was admitted, on the server's clock; 0:
+	// there is none.
+	oldest atomic.Int64
+	// missed is set by a worker that found the ring locked.
+	missed   atomic.Bool
+	expiring atomic.Bool // a goroutine expires its requests
 	// slow reports whether requests of this ring recently waited for a device. Then
 	// each of them gets a worker of its own.
 	slow atomic.Bool
 
+	// Guarded by poller.mu.
+	user   *user
+	listed bool // in user.backlog
+	stuck  int  // workers that are stuck in its requests
+
 	mu           sync.Mutex
-	m            *shm.Mapping // unmapped when refs drops to 0
+	m            mapped // unmapped when refs drops to 0
 	sem          shm.Sem
 	sqeTail      int32 // first submission slot not yet taken
 	cqeHead      int32 // next completion slot to fill
 	queued       []*request
-	queuedBytes  uint64 // total length of queued; unchecked lengths, so it may wrap around
-	inflight     list   // admitted and not answered, oldest first
-	refs         int    // one for the registration, one for each batch with a worker
-	closed       bool   // unregistered: take no more
+	group        int32 // what is left to admit of groups of depth requests; only for a depth above mostInflight
+	queuedBytes  int64 // sum of the next pieces of queued
+	inflight     list  // admitted and not answered, oldest first
+	counted      int   // inflight.n as it is counted in user.admitted
+	refs         int   // one for the registration, one for each batch with a worker
+	closed       bool  // unregistered: take no more
 	broken       error
 	partialSince time.Time // when the waiting partial batch was first seen; zero: there is none
 	timer        *time.Timer
@@ -65,83 +76,108 @@ type ring struct {
 	freeSlots int32
 }
 
+// mostSpare bounds the requests that an idle ring keeps for reuse, and room for them.
+const mostSpare = 128
+
 // mostInflight bounds the requests of one ring that are admitted at once, and so
-// the memory that a ring of any size costs the daemon. A larger io_depth is still
-// honoured.
+// the memory that a ring of any size and depth costs the daemon.
 const mostInflight = 4096
 
-func newRing(s *Server, link wire.Link, c cred.Caller, layout wire.Layout, m *shm.Mapping) (*ring, error) {
+func newRing(s *Server, link wire.Link, c cred.Caller, layout wire.Layout, m mapped) (*ring, error) {
 	r := &ring{
 		server: s, poller: s.poller(link.Priority), cred: c, layout: layout, m: m, sem: m.Sem(layout.SemOff()), refs: 1,
 		write: link.Write, depth: link.IODepth, flags: link.Flags,
 	}
 	if link.IODepth < 0 && link.TimeoutMs > 0 {
 		r.batchTimeout = time.Duration(link.TimeoutMs) * time.Millisecond
-		r.timer = time.AfterFunc(time.Hour, r.poller.wake)
+		r.timer = time.AfterFunc(time.Hour, func() { r.poller.list(r) })
 		r.timer.Stop()
 	}
-	err := shm.Guard(func() {
-		r.sem.Init()
-		// Zero in a new object. Other values that the client left there are used
-		// once and never read back.
-		r.sqeTail = m.LoadInt32(wire.OffSqeTail)
-		r.cqeHead = m.LoadInt32(wire.OffCqeHead)
-	})
-	if err != nil || !layout.Valid(r.sqeTail) || !layout.Valid(r.cqeHead) {
-		return nil, syscall.EINVAL
+	var err error
+	if r.sqeTail, r.cqeHead, err = begin(m, layout); err != nil {
+		return nil, err
 	}
-	r.seen.Store(r.sqeTail)
 	return r, nil
 }
 
-// unlock ends a change that began with mu.Lock.
+// unlock ends a change that began with mu.Lock or tryLock.
 func (r *ring) unlock() {
 	if invariants.Enabled {
-		defer r.mu.Unlock()
 		r.checkInvariants()
-		return
+	}
+	oldest := int64(0)
+	if q := r.inflight.first; q != nil {
+		oldest = q.admitted
+	}
+	r.oldest.Store(oldest)
+	r.backlog.Store(len(r.queued) > 0)
+	answered := r.counted - r.inflight.n
+	r.counted = r.inflight.n
+	user := r.user
+	if answered != 0 {
+		user.admitted.Add(int64(-answered))
 	}
 	r.mu.Unlock()
+	if r.missed.Load() && r.missed.Swap(false) {
+		r.poller.list(r)
+	}
+	if answered > 0 && user.held.Load() && user.held.Swap(false) {
+		r.poller.mark(user)
+	}
 }
 
-// peek reports cheaply whether take might find something. Call it inside shm.Guard
-// and only where the ring cannot be unmapped meanwhile (poller.peek).
-func (r *ring) peek() bool {
-	return r.backlog.Load() || r.m.LoadInt32(wire.OffSqeHead) != r.seen.Load()
-}
-
-// take admits what the client has submitted and gives a quantum of it to the
-// calling worker, which must pass it to complete. left is how many bytes are still
-// queued.
-func (r *ring) take(batch []*request) (_ []*request, left uint64) {
-	r.mu.Lock()
+// take admits what the client has submitted and gives a quantum of it to the calling
+// worker, which must pass it to complete. bytes is how much the worker will move, left is
+// how much is still queued. It takes nothing if somebody else has the ring locked; that
+// one has the poller try again.
+func (r *ring) take(batch []*request) (_ []*request, bytes, left int64) {
+	if !r.tryLock() {
+		return batch, 0, 0
+	}
 	defer r.unlock()
 	if r.closed || r.broken != nil {
-		return batch, 0
+		return batch, 0, 0
 	}
-	if err := shm.Guard(r.admit); err != nil {
-		r.breakLocked(err)
-	}
-	most, mostBytes := quantumRequests, min(max(r.queuedBytes/r.poller.shares, quantumBytes), quantumMostBytes)
+	r.admitGuarded()
+	most, mostBytes := quantumRequests, min(max(r.queuedBytes/int64(r.poller.shares), quantumBytes), quantumMostBytes)
 	if r.slow.Load() {
 		most = 1
 	}
-	n := 0
-	now := time.Now()
-	for bytes := uint64(0); n < len(r.queued) && n < most && bytes < mostBytes; n++ {
-		q := r.queued[n]
+	var avoid map[userFile]struct{}
+	if full := r.poller.avoid.Load(); full != nil {
+		avoid = *full
+	}
+	now := r.server.clock.now()
+	kept, at := 0, 0
+	for ; at < len(r.queued) && len(batch) < most && bytes < mostBytes; at++ {
+		q := r.queued[at]
+		if _, full := avoid[userFile{r.cred.UID, q.args.FileIno}]; full {
+			r.queued[kept] = q
+			kept++
+			continue
+		}
 		q.state.Store(stateTaken)
 		q.takenAt = now
-		bytes += q.args.Len
+		bytes += q.piece
 		batch = append(batch, q)
-		r.queuedBytes -= q.args.Len
 	}
-	r.queued = r.queued[:copy(r.queued, r.queued[n:])]
-	r.backlog.Store(len(r.queued) > 0)
+	kept += copy(r.queued[kept:], r.queued[at:])
+	clear(r.queued[kept:])
+	r.queued = r.queued[:kept]
+	if kept == 0 && cap(r.queued) > mostSpare {
+		r.queued = nil
+	}
+	r.queuedBytes -= bytes
 	if len(batch) > 0 {
 		r.refs++
 	}
-	return batch, r.queuedBytes
+	return batch, bytes, r.queuedBytes
+}
+
+func (r *ring) admitGuarded() {
+	if err := shm.Guard(r.admit); err != nil {
+		r.breakLocked(err)
+	}
 }
 
 // admit copies requests out of the client's reach: as many as the io_depth rule
@@ -155,12 +191,16 @@ func (r *ring) admit() {
 	}
 	waiting := r.layout.Count(r.sqeTail, head)
 	free := int32(r.layout.Entries()-r.inflight.n) - r.layout.Count(cqeTail, r.cqeHead)
-	n := min(waiting, free, max(mostInflight-int32(r.inflight.n), r.depth))
+	n := min(waiting, free)
+	if most := int32(r.room()); n > most {
+		n = most
+		r.user.held.Store(true)
+	}
 	switch {
 	case n <= 0:
 		n = 0
 	case r.depth > 0:
-		n -= n % r.depth
+		n = r.admitWhole(n, waiting)
 	case r.batchTimeout > 0:
 		n = r.admitPartial(n)
 	}
@@ -170,7 +210,7 @@ func (r *ring) admit() {
 	if invariants.Enabled {
 		r.freeSlots = free + int32(r.inflight.n)
 	}
-	now := time.Now()
+	now := r.server.clock.now()
 	var sqe [wire.SqeBytes]byte
 	var args [wire.ArgsBytes]byte
 	for range n {
@@ -184,13 +224,37 @@ func (r *ring) admit() {
 			q.args.Decode(&args)
 		} else {
 			q.badIndex = true
+			q.args = wire.Args{}
 		}
 		r.sqeTail = r.layout.Next(r.sqeTail)
 		r.inflight.push(q)
 		r.enqueue(q)
 	}
 	r.m.StoreInt32(wire.OffSqeTail, r.sqeTail)
-	r.seen.Store(r.sqeTail)
+}
+
+// room returns how many more requests may be in flight.
+func (r *ring) room() int64 {
+	most := int64(mostInflight - r.inflight.n)
+	if r.user != nil {
+		most = min(most, mostAdmitted-r.user.admitted.Load()+int64(r.counted-r.inflight.n))
+	}
+	return max(most, 0)
+}
+
+// admitWhole applies the rule of a positive depth: requests are served in groups of
+// depth. A group that is larger than what may be in flight is admitted in parts, once all
+// of it is waiting.
+func (r *ring) admitWhole(n, waiting int32) int32 {
+	if r.depth <= mostInflight {
+		return n - n%r.depth
+	}
+	if r.group == 0 {
+		r.group = waiting - waiting%r.depth
+	}
+	n = min(n, r.group)
+	r.group -= n
+	return n
 }
 
 // admitPartial applies the rule of a negative depth with a timeout: full batches
@@ -215,13 +279,19 @@ func (r *ring) admitPartial(n int32) int32 {
 }
 
 func (r *ring) enqueue(q *request) {
+	most := uint64(pieceBytes)
+	if r.slow.Load() {
+		most = slowPieceBytes
+	}
+	q.piece = int64(min(q.left(), most))
 	r.queued = append(r.queued, q)
-	r.queuedBytes += q.args.Len
+	r.queuedBytes += q.piece
 }
 
 // complete posts the completions of a batch that take returned, except for those
-// that the deadline or a rescue has answered already.
-func (r *ring) complete(batch []*request) {
+// that the deadline or a rescue has answered already, and queues requests of which more
+// pieces follow. It reports whether it did.
+func (r *ring) complete(batch []*request) (again bool) {
 	r.mu.Lock()
 	defer r.unlock()
 	if r.broken == nil {
@@ -232,7 +302,8 @@ func (r *ring) complete(batch []*request) {
 				case q.needsDetach: // its system call has returned and no longer touches the buffer
 					r.post(q, -int64(syscall.ETIMEDOUT))
 					posted = true
-				case s != stateAnswered && s != stateReplaced:
+				case s == stateAnswered || s == stateReplaced || q.unfinished:
+				default:
 					r.post(q, q.result)
 					posted = true
 				}
@@ -246,9 +317,20 @@ func (r *ring) complete(batch []*request) {
 		}
 	}
 	for _, q := range batch {
-		r.recycle(q)
+		switch {
+		case !q.unfinished || r.broken != nil || !q.state.CompareAndSwap(stateTaken, stateQueued):
+			r.recycle(q)
+		case r.closed:
+			r.inflight.remove(q)
+			q.dropView(&r.server.unmaps)
+		default:
+			q.unfinished = false
+			r.enqueue(q)
+			again = true
+		}
 	}
 	r.unref()
+	return again
 }
 
 // post fills the next completion slot. Admission has made sure that it is free.
@@ -304,9 +386,9 @@ func (r *ring) close() {
 		if r.broken == nil {
 			r.inflight.remove(q)
 		}
+		q.dropView(&r.server.unmaps)
 	}
 	r.queued, r.queuedBytes = nil, 0
-	r.backlog.Store(false)
 	r.unref()
 }
 
@@ -314,8 +396,10 @@ func (r *ring) close() {
 // cannot be used any more. Workers still pass their batches to complete.
 func (r *ring) dropRequests() {
 	r.inflight = list{}
+	for _, q := range r.queued {
+		q.dropView(&r.server.unmaps)
+	}
 	r.queued, r.queuedBytes = nil, 0
-	r.backlog.Store(false)
 }
 
 func (r *ring) unref() {
@@ -340,7 +424,11 @@ func (r *ring) recycle(q *request) {
 		invariants.Check(r.broken != nil || q.posted != replaced, "request %d: recycled; completed: %v, replaced: %v", q.index, q.posted, replaced)
 		q.posted = false
 	}
+	q.dropView(&r.server.unmaps)
 	q.state.Store(stateQueued)
-	q.badIndex, q.needsDetach, q.result, q.iov, q.view = false, false, 0, nil, nil
-	r.spare = append(r.spare, q)
+	q.moved.Store(0)
+	q.badIndex, q.needsDetach, q.unfinished, q.result = false, false, false, 0
+	if len(r.spare) < mostSpare {
+		r.spare = append(r.spare, q)
+	}
 }

@@ -2,13 +2,16 @@
 // registered iovs and rings, takes requests from the rings, moves their bytes and
 // posts their completions.
 //
-// A request passes through these files. A client's post wakes a worker, which polls
-// the rings of that priority (poller.go). The ring admits as many requests as its
-// io_depth rule allows and copies them out of the client's reach (ring.go). The
-// worker checks each request, resolves buffer and file and moves the bytes
-// (execute.go). The ring posts exactly one completion (ring.go); a request that takes
-// too long is answered by a timer (deadline.go). A registration ends when it is unlinked
-// or when its process has exited (owner.go).
+// A request passes through these files. A client's post (submit.go) wakes the leader of a
+// priority's workers (poller.go), which looks at the rings of the users who have posted
+// (look.go). A ring admits as many requests as its io_depth rule allows and copies them
+// out of the client's reach (ring.go). The workers take turns: of users, of a user's
+// rings, of a ring's requests, a piece of a large one at a time (schedule.go). A worker
+// checks its request, resolves buffer and file and moves the bytes (execute.go). The ring
+// posts exactly one completion (ring.go). A request that takes too long is answered
+// whatever the workers do (deadline.go), and workers that are stuck are replaced
+// (stuck.go). A registration ends when it is unlinked or when its process has exited
+// (owner.go).
 //
 // A client's rights apply in two places: Register opens the shared memory as the
 // client, and Files.Acquire opens the file of a request as the ring's user.
@@ -17,7 +20,6 @@ package ringserver
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"os"
 	"strconv"
@@ -29,6 +31,7 @@ import (
 
 	"github.com/kv3fs/kv3fs/internal/fs/blockio"
 	"github.com/kv3fs/kv3fs/internal/fs/cred"
+	"github.com/kv3fs/kv3fs/internal/fs/quota"
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
@@ -63,7 +66,12 @@ type Options struct {
 	// the limits of process and kernel allow, if that is less. A user other than root
 	// may have a quarter of them.
 	MaxRegistrations int
-	Logger           *slog.Logger // default slog.Default
+	// MaxMappedBytes bounds the mappings of iovs and rings; default 32 TiB.
+	MaxMappedBytes int64
+	// MaxRingUsers bounds the users, other than root, that have submit semaphores; default
+	// 4096, or what the limit on open files allows, if that is less.
+	MaxRingUsers int
+	Logger       *slog.Logger // default slog.Default
 }
 
 // Server serves rings. Its registry methods may be called concurrently at any time
@@ -74,15 +82,19 @@ type Server struct {
 	mover    blockio.Mover
 	opts     Options
 	log      *slog.Logger
+	clock    *clock
+	unmaps   unmapper
 	table    *table
 	owners   *owners
-	pollers  [3]*poller // high, normal, low
-	stuck    bool       // Run has left stuck workers behind
+	// mappedBytes counts the mappings of clients' objects.
+	mappedBytes *quota.Quota
+	submit      *submitSems
+	pollers     [3]*poller // high, normal, low
+	stuck       bool       // Run has left stuck workers behind
 }
 
 // New returns a Server that is ready for registrations. readonly reports whether a
-// user's writes are refused. New creates the three submit semaphores, which clients find
-// through SubmitLink. After an error nothing is left behind.
+// user's writes are refused. After an error nothing is left behind.
 func New(files Files, readonly func(uid uint32) bool, mover blockio.Mover, o Options) (*Server, error) {
 	if o.Deadline <= 0 {
 		o.Deadline = 5 * time.Second
@@ -93,24 +105,27 @@ func New(files Files, readonly func(uid uint32) bool, mover blockio.Mover, o Opt
 	if o.MaxRegistrations <= 0 {
 		o.MaxRegistrations = mappable()
 	}
+	if o.MaxMappedBytes <= 0 {
+		o.MaxMappedBytes = 32 << 40
+	}
+	if o.MaxRingUsers <= 0 {
+		o.MaxRingUsers = defaultMaxRingUsers()
+	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	s := &Server{files: files, readonly: readonly, mover: mover, opts: o, log: o.Logger, table: newTable(o.MaxRegistrations)}
+	s := &Server{files: files, readonly: readonly, mover: mover, opts: o, log: o.Logger, clock: newClock(max(o.Deadline/4, 250*time.Millisecond)), table: newTable(o.MaxRegistrations), mappedBytes: quota.New(o.MaxMappedBytes)}
 	var err error
-	if s.owners, err = newOwners(s.reap); err != nil {
+	if s.owners, err = newOwners(s.reap, watchable()); err != nil {
 		return nil, err
 	}
+	s.submit = newSubmitSems(o.Logger, o.MaxRingUsers)
 	for i, p := range priorities {
 		workers := o.Workers
 		if p != wire.Normal {
 			workers = max(o.Workers/4, 2)
 		}
-		if s.pollers[i], err = newPoller(s, workers); err != nil {
-			s.closePollers()
-			s.owners.close()
-			return nil, fmt.Errorf("ring server: create a submit semaphore: %w", err)
-		}
+		s.pollers[i] = newPoller(s, p, workers)
 	}
 	return s, nil
 }
@@ -119,8 +134,16 @@ var priorities = [3]wire.Priority{wire.High, wire.Normal, wire.Low}
 
 func (s *Server) poller(p wire.Priority) *poller { return s.pollers[int(p)+1] }
 
-// SubmitLink returns the path of the submit semaphore of a priority, for clients.
-func (s *Server) SubmitLink(p wire.Priority) string { return s.poller(p).sem.Path() }
+// SubmitLink returns the path of a user's submit semaphore of a priority. It creates the
+// user's semaphores at their first use. EMFILE: too many users have rings. EPERM: a daemon
+// without privileges serves its own user only. ENOSPC: /dev/shm is full.
+func (s *Server) SubmitLink(uid uint32, p wire.Priority) (string, error) {
+	return s.submit.link(uid, p)
+}
+
+// SemaphoreNames begins the names that all submit semaphores of this server have in
+// /dev/shm, and no others (see RemoveSemaphores).
+func (s *Server) SemaphoreNames() string { return s.submit.namePrefix() }
 
 // Run serves until ctx ends. Then it takes no more requests, waits until those in
 // flight finish or meet their deadline, and returns. Workers that are stuck in a
@@ -170,32 +193,34 @@ func (s *Server) Close() {
 	for _, e := range s.table.all() {
 		s.drop(e, "the daemon is stopping")
 	}
+	s.unmaps.close()
 	s.owners.close()
-	s.closePollers()
+	if s.stuck { // a worker that comes back may still wait for the semaphores
+		s.submit.closeNames()
+		return
+	}
+	s.submit.close()
 }
 
-// closePollers removes the semaphores. Where workers are stuck and may still post,
-// only the names are removed; the mappings stay until the process exits.
-func (s *Server) closePollers() {
-	for _, p := range s.pollers {
-		switch {
-		case p == nil:
-		case s.stuck:
-			os.Remove(p.sem.Path())
-		default:
-			p.close()
-		}
+// watchable returns how many client processes this process can watch. Each takes a
+// descriptor, of those that registrations and the mount's files leave.
+func watchable() int {
+	var files unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &files) != nil {
+		return 64
 	}
+	return int(min(max(files.Cur/8, 64), wire.MaxIovs))
 }
 
 // mappable returns how many registrations this process can hold. Each takes a
 // descriptor and a mapping, and the process needs some for itself: without the
 // bound, the mapping that fails could be one of the Go runtime's.
 func mappable() int {
+	const part = 4 // of the descriptors
 	n := wire.MaxIovs
 	var files unix.Rlimit
-	if unix.Getrlimit(unix.RLIMIT_NOFILE, &files) == nil && files.Cur < uint64(2*n) {
-		n = int(files.Cur) / 2
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &files) == nil && files.Cur/part < uint64(n) {
+		n = int(files.Cur / part)
 	}
 	if b, err := os.ReadFile("/proc/sys/vm/max_map_count"); err == nil {
 		if maps, err := strconv.Atoi(strings.TrimSpace(string(b))); err == nil {

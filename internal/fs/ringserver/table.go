@@ -7,6 +7,7 @@ import (
 
 	"github.com/kv3fs/kv3fs/internal/fs/controldir"
 	"github.com/kv3fs/kv3fs/internal/fs/cred"
+	"github.com/kv3fs/kv3fs/internal/fs/quota"
 	"github.com/kv3fs/kv3fs/internal/invariants"
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
@@ -21,27 +22,24 @@ type entry struct {
 	ring  *ring
 }
 
-// perUserPart bounds a user other than root to that fraction (1/perUserPart) of the table.
-const perUserPart = 4
-
 // table finds registrations by name, index and buffer id. Its lock is never held
 // across a system call.
 type table struct {
-	max int
+	max    int
+	places *quota.Quota // of max registrations
 
 	mu      sync.RWMutex
 	byName  map[string]*entry
 	byIndex map[int]*entry
-	byUID   map[uint32]int // number of registrations
-	next    int            // where the search for a free index begins
-	orders  uint64         // order of the entry that was added last
+	next    int    // where the search for a free index begins
+	orders  uint64 // order of the entry that was added last
 
 	// Requests name buffers by id at a rate of millions a second.
 	buffers sync.Map // wire.UUID -> *iov
 }
 
 func newTable(max int) *table {
-	return &table{max: max, byName: map[string]*entry{}, byIndex: map[int]*entry{}, byUID: map[uint32]int{}}
+	return &table{max: max, places: quota.New(int64(max)), byName: map[string]*entry{}, byIndex: map[int]*entry{}}
 }
 
 // add inserts e. EEXIST: the name is taken. EMFILE: the table, or the user's part of
@@ -52,11 +50,11 @@ func (t *table) add(e *entry) error {
 	if _, ok := t.byName[e.Name]; ok {
 		return syscall.EEXIST
 	}
-	if len(t.byName) >= t.max || e.UID != 0 && t.byUID[e.UID] >= max(t.max/perUserPart, 1) {
-		return syscall.EMFILE
-	}
 	if before := t.buffer(e.link.ID); e.iov != nil && before != nil && before.uid != e.UID {
 		return syscall.EPERM
+	}
+	if !t.places.Take(e.UID, 1) {
+		return syscall.EMFILE
 	}
 	// The index determines the inode number, which the kernel may remember for a while
 	// after a registration ended: use the index that has been free the longest.
@@ -69,7 +67,6 @@ func (t *table) add(e *entry) error {
 	t.orders++
 	e.order = t.orders
 	t.byName[e.Name] = e
-	t.byUID[e.UID]++
 	if e.iov != nil {
 		// Two names with the same id: the later one wins (3.3).
 		if before, ok := t.buffers.Swap(e.link.ID, e.iov); ok {
@@ -95,9 +92,7 @@ func (t *table) remove(e *entry) bool {
 		return false
 	}
 	delete(t.byName, e.Name)
-	if t.byUID[e.UID]--; t.byUID[e.UID] == 0 {
-		delete(t.byUID, e.UID)
-	}
+	t.places.Return(e.UID, 1)
 	delete(t.byIndex, e.Index)
 	if e.iov != nil {
 		t.unshadow(e.link.ID, e.iov)
@@ -149,11 +144,16 @@ func (t *table) at(index int) *entry {
 }
 
 // all returns the entries in the order of registration.
-func (t *table) all() []*entry {
+func (t *table) all() []*entry { return t.sorted(func(*entry) bool { return true }) }
+
+// sorted returns the entries that are wanted in the order of registration.
+func (t *table) sorted(wanted func(*entry) bool) []*entry {
 	t.mu.RLock()
-	es := make([]*entry, 0, len(t.byName))
+	var es []*entry
 	for _, e := range t.byName {
-		es = append(es, e)
+		if wanted(e) {
+			es = append(es, e)
+		}
 	}
 	t.mu.RUnlock()
 	slices.SortFunc(es, func(a, b *entry) int { return int(a.order) - int(b.order) })
@@ -180,17 +180,18 @@ func registration(e *entry) (controldir.Registration, bool) {
 // List returns a user's registrations in the order in which they were made.
 func (s *Server) List(uid uint32) []controldir.Registration {
 	var rs []controldir.Registration
-	for _, e := range s.table.all() {
-		if e.UID == uid {
-			rs = append(rs, e.Registration)
-		}
+	for _, e := range s.table.sorted(func(e *entry) bool { return e.UID == uid }) {
+		rs = append(rs, e.Registration)
 	}
 	return rs
 }
 
 // DirOpened records that c opened the directory of registrations. The handle keeps
-// the registrations of c's process alive after the process has exited (3.7).
-func (s *Server) DirOpened(c cred.Caller) (handle uint64) { return s.owners.dirOpened(c.PID) }
+// the registrations of c's process alive after the process has exited (3.7). EMFILE: the
+// user has too many handles, or too many processes with handles or registrations.
+func (s *Server) DirOpened(c cred.Caller) (handle uint64, err error) {
+	return s.owners.dirOpened(c.UID, c.PID)
+}
 
 // DirReleased records the last close of such a handle, in whichever process.
 func (s *Server) DirReleased(handle uint64) { s.owners.dirReleased(handle) }

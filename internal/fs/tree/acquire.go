@@ -23,7 +23,7 @@ func (t *Tree) Acquire(ino uint64, c cred.Caller, write bool) (*File, error) {
 		return t.acquire(n, c, forReading)
 	}
 	f, err := t.acquire(n, c, forWriting)
-	if err == nil && !c.Root() && !f.of.plain.Load() {
+	if err == nil && !c.Root() && f.of.plainUntil.Load() < t.now() {
 		if err := f.makePlain(); err != nil {
 			return nil, err
 		}
@@ -31,13 +31,17 @@ func (t *Tree) Acquire(ino uint64, c cred.Caller, write bool) (*File, error) {
 	return f, err
 }
 
+// plainNs is how long set-id bits that were set in the data directory, behind our back,
+// may survive ring writes to a file that is in use.
+const plainNs = 100e6
+
 // makePlain clears set-id bits, as the kernel does when an unprivileged client
 // writes. It releases f when it fails.
 func (f *File) makePlain() error {
 	// Set the mark first: a change of the mode from now on clears it.
-	f.of.plain.Store(true)
+	f.of.plainUntil.Store(f.of.tree.now() + plainNs)
 	if err := clearSetID(f.fd); err != nil {
-		f.of.plain.Store(false)
+		f.of.plainUntil.Store(0)
 		f.Release()
 		return err
 	}
@@ -63,10 +67,10 @@ func (t *Tree) acquire(n *node, c cred.Caller, dir direction) (*File, error) {
 			of.mu.Unlock()
 			return f, nil
 		}
-		return t.openLocked(of, accessFor(dir), nil)
+		return t.openLocked(of, accessFor(dir), nil, c.UID)
 	}
 	epoch := of.epoch
-	f, err := t.openLocked(of, accessFor(dir), &c)
+	f, err := t.openLocked(of, accessFor(dir), &c, c.UID)
 	if err == unix.EPERM {
 		err = unix.EACCES
 	}

@@ -27,11 +27,13 @@ type Time struct {
 	Nsec uint32
 }
 
-// Entry is a node with its attributes, and how long the kernel may keep them.
+// Entry is a node with its attributes, and how long the kernel may keep them. New says that
+// the kernel knew no such inode before.
 type Entry struct {
 	ID   uint64
 	Attr Attr
 	Keep time.Duration
+	New  bool
 }
 
 func attrOf(n *node, st *unix.Statx_t) Attr {
@@ -50,16 +52,23 @@ func timeOf(t unix.StatxTimestamp) Time { return Time{Sec: t.Sec, Nsec: t.Nsec} 
 
 // entry returns the reply about n, whose status was read at or after began.
 func (t *Tree) entry(n *node, st *unix.Statx_t, began int64, keep time.Duration) Entry {
+	if mode := uint32(st.Mode); n.regular() && withoutSetID(mode) != mode {
+		keep = 0 // a write clears bits, and the kernel does not look for that
+	}
 	return Entry{ID: n.id, Attr: attrOf(n, st), Keep: t.mayKeep(n, began, keep)}
 }
 
 // momentary is entry for replies that the kernel applies even if it has been told since
 // to forget the attributes. It must not keep those of files.
 func (t *Tree) momentary(n *node, st *unix.Statx_t, began int64, keep time.Duration) Entry {
+	return t.entry(n, st, began, momentaryKeep(n, keep))
+}
+
+func momentaryKeep(n *node, keep time.Duration) time.Duration {
 	if n.regular() {
-		keep = 0
+		return 0
 	}
-	return t.entry(n, st, began, keep)
+	return keep
 }
 
 // mayKeep records that the kernel is about to get attributes of n, read after began, and

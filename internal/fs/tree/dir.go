@@ -11,10 +11,16 @@ import (
 	"github.com/kv3fs/kv3fs/internal/invariants"
 )
 
-const direntBufferBytes = 32 << 10
+// A directory that is being listed has a buffer of entries. A user may have very many
+// directories open, so only so many of the buffers are large.
+const (
+	largeListingBytes = 32 << 10
+	smallListingBytes = 4 << 10
+	mostLargeListings = 1024
+)
 
 // Dir is a directory opened for listing. It keeps only one buffer of entries, however
-// large the directory is. Its positions are those of the backing file system, which
+// large the directory is, and none before the first and after the last entry. Its positions are those of the backing file system, which
 // keeps them valid while entries are created and removed.
 type Dir struct {
 	tree *Tree
@@ -52,6 +58,7 @@ func (t *Tree) OpenDir(id uint64) (*Dir, error) {
 // Close ends the listing.
 func (d *Dir) Close() {
 	invariants.Check(d.fd >= 0, "directory closed twice")
+	d.dropBuffer()
 	unix.Close(d.fd)
 	d.fd = -1
 	d.tree.closed()
@@ -74,14 +81,13 @@ func (d *Dir) List(from int64, fn func(Dirent) bool) (ended bool, err error) {
 	}
 	for {
 		if len(d.rest) == 0 {
-			if d.buf == nil {
-				d.buf = make([]byte, direntBufferBytes)
-			}
+			d.needBuffer()
 			size, err := unix.Getdents(d.fd, d.buf)
 			if err == unix.EINTR {
 				continue
 			}
 			if err != nil || size == 0 {
+				d.dropBuffer()
 				return err == nil, err
 			}
 			d.rest = d.buf[:size]
@@ -98,6 +104,24 @@ func (d *Dir) List(from int64, fn func(Dirent) bool) (ended bool, err error) {
 			return false, nil
 		}
 		d.next, d.rest = e.Next, d.rest[size:]
+	}
+}
+
+func (d *Dir) needBuffer() {
+	if d.buf != nil {
+		return
+	}
+	size := largeListingBytes
+	if d.tree.listings.Add(1) > mostLargeListings {
+		size = smallListingBytes
+	}
+	d.buf = make([]byte, size)
+}
+
+func (d *Dir) dropBuffer() {
+	if d.buf != nil {
+		d.buf, d.rest = nil, nil
+		d.tree.listings.Add(-1)
 	}
 }
 
@@ -132,6 +156,8 @@ func (d *Dir) Lookup(name string, keep time.Duration) (Entry, error) {
 	if err != nil {
 		return Entry{}, err
 	}
-	n := d.tree.remember(place{d.node, name}, &st, generation)
-	return d.tree.entry(n, &st, began, keep), nil
+	n, fresh := d.tree.remember(place{d.node, name}, &st, generation)
+	e := d.tree.entry(n, &st, began, keep)
+	e.New = fresh
+	return e, nil
 }

@@ -31,8 +31,10 @@ func (t *Tree) Lookup(parent uint64, name string, keep time.Duration) (Entry, er
 	if err != nil {
 		return Entry{}, err
 	}
-	n := t.remember(place{d, name}, &st, generation)
-	return t.entry(n, &st, began, keep), nil
+	n, fresh := t.remember(place{d, name}, &st, generation)
+	e := t.entry(n, &st, began, keep)
+	e.New = fresh
+	return e, nil
 }
 
 // make creates an entry with fn, as c, and looks it up.
@@ -56,8 +58,10 @@ func (t *Tree) make(parent uint64, name string, c cred.Caller, keep time.Duratio
 	if err != nil {
 		return Entry{}, err
 	}
-	n := t.remember(place{d, name}, &st, generation)
-	return t.entry(n, &st, began, keep), nil
+	n, fresh := t.remember(place{d, name}, &st, generation)
+	e := t.entry(n, &st, began, keep)
+	e.New = fresh
+	return e, nil
 }
 
 // Mkdir creates a directory that belongs to c. The client's umask has been applied to
@@ -127,7 +131,7 @@ func (t *Tree) link(id, parent uint64, name string, keep time.Duration, as func(
 	if err != nil {
 		return Entry{}, err
 	}
-	linked := t.remember(place{d, name}, &st, generation)
+	linked, _ := t.remember(place{d, name}, &st, generation)
 	return t.momentary(linked, &st, began, keep), nil
 }
 
@@ -171,13 +175,15 @@ func (t *Tree) Create(parent uint64, name string, flags int, mode uint32, c cred
 		unix.Close(fd)
 		return Entry{}, nil, err
 	}
-	n := t.remember(place{d, name}, &st, generation)
-	f := t.adopt(n, fd, access)
+	n, fresh := t.remember(place{d, name}, &st, generation)
+	f := t.adopt(n, fd, access, c.UID)
 	h := f.handle(c, access, directions{true, true})
 	if !made {
-		return t.momentary(n, &st, began, keep), h, nil
+		keep = momentaryKeep(n, keep)
 	}
-	return t.entry(n, &st, began, keep), h, nil
+	e := t.entry(n, &st, began, keep)
+	e.New = fresh
+	return e, h, nil
 }
 
 // createTries bounds how often another client may create the file and remove it again
@@ -205,12 +211,12 @@ func openOrMake(dir int, name string, flags int, mode uint32, c cred.Caller) (fd
 
 // adopt adds fd, an open descriptor of n, to the open state of n. It returns a
 // reference to the file with that access mode, and closes fd if n had one already.
-func (t *Tree) adopt(n *node, fd, access int) *File {
+func (t *Tree) adopt(n *node, fd, access int, uid uint32) *File {
 	of := t.useOpen(n)
 	f := of.files[access]
 	spare := f != nil
 	if !spare {
-		f = t.newFile(of, fd, access)
+		f = t.newFile(of, fd, access, uid)
 	}
 	of.useLocked(f)
 	of.mu.Unlock()
@@ -237,8 +243,7 @@ func (t *Tree) remove(parent uint64, name string, how int) error {
 		return unix.ENOENT
 	}
 	return t.inDir(d, func(fd int) error {
-		t.renameMu.RLock()
-		defer t.renameMu.RUnlock()
+		defer t.moves.share()()
 		st, err := statAt(fd, name)
 		if err == nil && t.hiddenInode(&st) {
 			err = unix.ENOENT
@@ -252,7 +257,7 @@ func (t *Tree) remove(parent uint64, name string, how int) error {
 
 // unlinkAt removes the entry p, in the directory open as fd. The entry's status is st.
 // p.parent is nil for a directory that the kernel does not know. orphanFD is
-// openLastName's or -1. The caller holds renameMu.
+// openLastName's or -1. The caller is in a move.
 func (t *Tree) unlinkAt(p place, fd, how int, st *unix.Statx_t, orphanFD int) error {
 	if err := unix.Unlinkat(fd, p.name, how); err != nil {
 		if orphanFD >= 0 {
@@ -268,19 +273,21 @@ func (t *Tree) unlinkAt(p place, fd, how int, st *unix.Statx_t, orphanFD int) er
 // left records that the inode of st is no longer in place p.
 func (t *Tree) left(p place, st *unix.Statx_t) {
 	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
-		t.unlockGone(identityOf(st))
+		t.unlock(identityOf(st))
 	}
 	if n, ok := t.byIdentity.get(identityOf(st)); ok {
 		t.gone(n, p, st.Nlink <= 1 || n.directory())
 	}
 }
 
-// Rename moves an entry and replaces what is there. The caller has checked the
+// Rename moves an entry for c and replaces what is there. The caller has checked the
 // client's rights.
-func (t *Tree) Rename(parent uint64, name string, newParent uint64, newName string) error {
+func (t *Tree) Rename(parent uint64, name string, newParent uint64, newName string, c cred.Caller) error {
 	return t.renameBetween(parent, name, newParent, newName, func(fn func() error) error {
-		t.renameMu.RLock()
-		defer t.renameMu.RUnlock()
+		defer t.moves.share()()
+		if !c.Root() && t.nearReserve() { // the directory may need a block
+			return cred.CreateAs(c, fn)
+		}
 		return fn()
 	})
 }
@@ -289,8 +296,7 @@ func (t *Tree) Rename(parent uint64, name string, newParent uint64, newName stri
 // locked the directories; it checks the rights of c.
 func (t *Tree) RenameAs(parent uint64, name string, newParent uint64, newName string, c cred.Caller) error {
 	return denied(t.renameBetween(parent, name, newParent, newName, func(fn func() error) error {
-		t.renameMu.Lock()
-		defer t.renameMu.Unlock()
+		defer t.moves.exclude()()
 		return cred.RunAs(c, fn)
 	}))
 }
@@ -319,7 +325,7 @@ func (t *Tree) renameBetween(parent uint64, name string, newParent uint64, newNa
 	})
 }
 
-// renameAt renames an entry and updates the tree. The caller holds renameMu. A parent
+// renameAt renames an entry and updates the tree. The caller is in a move. A parent
 // is nil for a directory that the kernel does not know. flags are those of
 // renameat2(2): none, or RENAME_NOREPLACE.
 func (t *Tree) renameAt(from place, fromFD int, to place, toFD, flags int) error {

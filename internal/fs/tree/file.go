@@ -30,14 +30,15 @@ type openFile struct {
 	mu       sync.Mutex
 	dead     bool     // closed; look at node.open again
 	handles  int      // open files of the mount
-	users    int      // references to files; while handles > 0, files without any stay open
+	users    int      // references to files; while handles > 0, files without any may stay open
 	files    [3]*File // by unix.O_ACCMODE
 	grants   []grant
 	verdicts map[verdictKey]verdict
 	epoch    int // counts changes of mode and owner: older verdicts are void
 
-	// plain is set while the file has no set-id bits that a write would clear.
-	plain atomic.Bool
+	// plainUntil is the time, on the tree's clock, until which the file is taken to have no
+	// set-id bits that a write would clear.
+	plainUntil atomic.Int64
 }
 
 // grant counts the open files of one uid that cover a direction.
@@ -63,7 +64,9 @@ type File struct {
 	of     *openFile
 	fd     int
 	access int
-	refs   int // guarded by of.mu
+	uid    uint32 // whom it is charged to, if it is one of Tree.spare
+	refs   int    // guarded by of.mu
+	kept   bool   // it is one of Tree.spare; guarded by of.mu
 
 	// direct is the descriptor opened with O_DIRECT, plus 1; 0: not tried, -1: refused.
 	direct   atomic.Int64
@@ -80,7 +83,7 @@ func (f *File) FD() int { return f.fd }
 
 // DirectFD returns a descriptor of the same file opened with O_DIRECT, valid
 // until Release. The first call opens it; ok is false where the backing file system
-// refuses.
+// refuses, and where the user has too many.
 func (f *File) DirectFD() (fd int, ok bool) {
 	if v := f.direct.Load(); v != 0 {
 		return int(v - 1), v > 0
@@ -90,8 +93,13 @@ func (f *File) DirectFD() (fd int, ok bool) {
 	if v := f.direct.Load(); v != 0 {
 		return int(v - 1), v > 0
 	}
+	spare := f.of.tree.spare
+	if !spare.Take(f.uid, 1) {
+		return -1, false
+	}
 	fd, err := unix.Open(procPath(f.fd), f.access|unix.O_DIRECT|unix.O_CLOEXEC, 0)
 	if err != nil {
+		spare.Return(f.uid, 1)
 		if err == unix.EINVAL {
 			f.direct.Store(-1) // any other error may be temporary
 		}
@@ -103,12 +111,8 @@ func (f *File) DirectFD() (fd int, ok bool) {
 
 // Release ends one use. The descriptors must not be used after it.
 func (f *File) Release() {
-	of := f.of
-	of.mu.Lock()
-	f.refs--
-	of.users--
-	of.checkLocked()
-	of.endLocked()
+	f.of.mu.Lock()
+	f.of.dropLocked(f)
 }
 
 // Written records that bytes were written through the file, but not through the mount.
@@ -134,21 +138,26 @@ func (of *openFile) endLocked() {
 	}
 }
 
-// newFile adds fd to the open state as its file with that access mode. The caller holds
-// of.mu.
-func (t *Tree) newFile(of *openFile, fd, access int) *File {
-	f := &File{of: of, fd: fd, access: access}
+// newFile adds fd to the open state as its file with that access mode, opened for a user.
+// The caller holds of.mu.
+func (t *Tree) newFile(of *openFile, fd, access int, uid uint32) *File {
+	f := &File{of: of, fd: fd, access: access, uid: uid}
 	of.files[access] = f
 	t.opened()
 	return f
 }
 
 func (f *File) close() {
+	t := f.of.tree
 	if v := f.direct.Load(); v > 0 {
 		unix.Close(int(v - 1))
+		t.spare.Return(f.uid, 1)
 	}
 	unix.Close(f.fd)
-	f.of.tree.closed()
+	if f.kept {
+		t.spare.Return(f.uid, 1)
+	}
+	t.closed()
 }
 
 // useOpen returns the open state of n, locked and alive.
@@ -222,12 +231,16 @@ func (t *Tree) file(n *node, dir direction) (*File, error) {
 		of.mu.Unlock()
 		return f, nil
 	}
-	return t.openLocked(of, accessFor(dir), nil)
+	return t.openLocked(of, accessFor(dir), nil, ownUID)
 }
 
+// ownUID is charged for what the tree opens for itself. No user has it.
+const ownUID = ^uint32(0)
+
 // openLocked returns the file with exactly that access mode. It opens it where needed,
-// as c, or with the daemon's rights if c is nil. It unlocks the open state.
-func (t *Tree) openLocked(of *openFile, access int, c *cred.Caller) (*File, error) {
+// as c, or with the daemon's rights if c is nil. It is opened for the user uid. It unlocks
+// the open state.
+func (t *Tree) openLocked(of *openFile, access int, c *cred.Caller, uid uint32) (*File, error) {
 	if f := of.files[access]; f != nil && c == nil {
 		of.useLocked(f)
 		of.mu.Unlock()
@@ -238,7 +251,7 @@ func (t *Tree) openLocked(of *openFile, access int, c *cred.Caller) (*File, erro
 	var twin *File
 	for _, f := range of.files {
 		if f != nil {
-			twin = f
+			twin = of.useLocked(f)
 			break
 		}
 	}
@@ -246,6 +259,9 @@ func (t *Tree) openLocked(of *openFile, access int, c *cred.Caller) (*File, erro
 
 	fd, err := t.openBytes(of.node, access, twin, c)
 
+	if twin != nil {
+		twin.Release()
+	}
 	of.mu.Lock()
 	of.users--
 	if err != nil {
@@ -254,7 +270,7 @@ func (t *Tree) openLocked(of *openFile, access int, c *cred.Caller) (*File, erro
 	}
 	f := of.files[access]
 	if f == nil {
-		f = t.newFile(of, fd, access)
+		f = t.newFile(of, fd, access, uid)
 		fd = -1
 	}
 	of.useLocked(f)
@@ -335,7 +351,7 @@ func (t *Tree) rightsChanged(n *node) {
 		of.mu.Lock()
 		clear(of.verdicts)
 		of.epoch++
-		of.plain.Store(false)
+		of.plainUntil.Store(0)
 		of.mu.Unlock()
 	}
 }

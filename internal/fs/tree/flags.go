@@ -192,7 +192,10 @@ func (t *Tree) PunchHole(id uint64, c cred.Caller, starts, ends []uint64) error 
 			continue
 		}
 		const how = unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_KEEP_SIZE
-		if err := unix.Fallocate(f.fd, how, int64(start), int64(end-start)); err != nil {
+		err := asWriter(c.UID, true, func() error {
+			return unix.Fallocate(f.fd, how, int64(start), int64(end-start))
+		})
+		if err != nil {
 			return err
 		}
 		f.Written()

@@ -21,6 +21,12 @@ const openToExecute = 0x20
 // FD returns the handle's descriptor for I/O with explicit offsets.
 func (h *Handle) FD() int { return h.file.fd }
 
+// UID returns the user who opened the handle.
+func (h *Handle) UID() uint32 { return h.uid }
+
+// Writes reports whether the handle is open for writing.
+func (h *Handle) Writes() bool { return h.access != unix.O_RDONLY }
+
 // ID returns the handle's node.
 func (h *Handle) ID() uint64 { return h.file.of.node.id }
 
@@ -47,7 +53,7 @@ func (t *Tree) Open(id uint64, c cred.Caller, flags int) (*Handle, error) {
 	if access > unix.O_RDWR {
 		return nil, unix.EINVAL
 	}
-	f, err := t.openLocked(t.useOpen(n), access, nil)
+	f, err := t.openLocked(t.useOpen(n), access, nil, c.UID)
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +70,10 @@ func (t *Tree) Open(id uint64, c cred.Caller, flags int) (*Handle, error) {
 			f.Release()
 			return nil, err
 		}
-		granted[forReading], granted[forWriting] = c.Allows(uint32(st.Mode), st.Uid, st.Gid)
+		// With an ACL the bits of the group are its mask, not a right.
+		if c.Root() || c.UID == st.Uid || !t.hasACL(f.fd) {
+			granted[forReading], granted[forWriting] = c.Allows(uint32(st.Mode), st.Uid, st.Gid)
+		}
 	}
 	return f.handle(c, access, granted), nil
 }
@@ -87,15 +96,12 @@ func (f *File) handle(c cred.Caller, access int, granted directions) *Handle {
 func (h *Handle) Close() {
 	of := h.file.of
 	of.mu.Lock()
-	h.file.refs--
-	of.users--
 	of.handles--
 	of.grantLocked(h.uid, h.grants, -1)
-	of.checkLocked()
 	if of.handles == 0 {
 		clear(of.verdicts)
 	}
-	of.endLocked()
+	of.dropLocked(h.file)
 }
 
 // Sync makes what was written durable; with dataOnly it may skip the times.
@@ -110,19 +116,27 @@ func (h *Handle) Sync(dataOnly bool) error {
 // answer for one file holds for all files of its device.
 func (h *Handle) DirectIO() bool {
 	t, dev := h.file.of.tree, h.file.of.node.key.dev
-	t.directMu.Lock()
-	defer t.directMu.Unlock()
-	if ok, known := t.direct[dev]; known {
+	if ok, known := t.directKnown(dev); known {
 		return ok
 	}
+	// Not under the lock: the device may hang.
 	fd, err := unix.Open(procPath(h.file.fd), h.access|unix.O_DIRECT|unix.O_CLOEXEC, 0)
 	if err == nil {
 		unix.Close(fd)
 	}
 	if err == nil || err == unix.EINVAL {
+		t.directMu.Lock()
 		t.direct[dev] = err == nil
+		t.directMu.Unlock()
 	}
 	return err == nil
+}
+
+func (t *Tree) directKnown(dev uint64) (ok, known bool) {
+	t.directMu.Lock()
+	defer t.directMu.Unlock()
+	ok, known = t.direct[dev]
+	return ok, known
 }
 
 // ClearSetID clears the set-id bits that a write by an unprivileged client clears.

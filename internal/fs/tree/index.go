@@ -85,15 +85,4 @@ func (x *index[K, V]) all(yield func(V) bool) {
 	}
 }
 
-func (x *index[K, V]) len() int {
-	n := 0
-	for i := range x.shards {
-		s := &x.shards[i]
-		s.mu.RLock()
-		n += len(s.m)
-		s.mu.RUnlock()
-	}
-	return n
-}
-
 func sameHash(k uint64) uint64 { return k }

@@ -74,12 +74,6 @@ func TestInvariantsOfOpenFiles(t *testing.T) {
 		defer of.grantLocked(alice.UID, directions{true, false}, +2)
 		of.checkLocked()
 	})
-	panicsWith(t, "dropped with 1 open files of the mount", func() {
-		defer func() { n.lookups = 1; tr.mu.Unlock() }()
-		n.lookups = 0
-		tr.mu.Lock()
-		n.checkDropLocked()
-	})
 	f := must(tr.Acquire(e.Attr.Ino, alice, true))
 	f.Release()
 	panicsWith(t, "-1 references", func() {

@@ -5,11 +5,47 @@ import "golang.org/x/sys/unix"
 // Clients can lock directories. The lock is a mark that they set and read; it
 // prevents nothing here. It lasts until the directory is removed or the tree is closed.
 
-// Lock locks a directory. It fails with ENOTDIR for anything else.
-func (t *Tree) Lock(id uint64) error { return t.setLock(id, true) }
+// mostLocks bounds the locks of all users together.
+const mostLocks = 1 << 18
+
+// Lock locks a directory for a user. It fails with ENOTDIR for anything else, and with
+// ENOLCK if the user has too many locks.
+func (t *Tree) Lock(id uint64, uid uint32) error {
+	n, err := t.directory(id)
+	if err != nil {
+		return err
+	}
+	t.locksMu.Lock()
+	defer t.locksMu.Unlock()
+	if _, locked := t.locks[n.key]; locked {
+		return nil
+	}
+	if !t.lockers.Take(uid, 1) {
+		return unix.ENOLCK
+	}
+	t.locks[n.key] = uid
+	return nil
+}
 
 // Unlock removes the lock of a directory. It fails with ENOLCK where there is none.
-func (t *Tree) Unlock(id uint64) error { return t.setLock(id, false) }
+func (t *Tree) Unlock(id uint64) error {
+	n, err := t.directory(id)
+	if err != nil {
+		return err
+	}
+	if !t.unlock(n.key) {
+		return unix.ENOLCK
+	}
+	return nil
+}
+
+func (t *Tree) directory(id uint64) (*node, error) {
+	n, err := t.node(id)
+	if err == nil && !n.directory() {
+		err = unix.ENOTDIR
+	}
+	return n, err
+}
 
 // Locked reports whether a node is a locked directory.
 func (t *Tree) Locked(id uint64) bool {
@@ -19,34 +55,19 @@ func (t *Tree) Locked(id uint64) bool {
 	}
 	t.locksMu.Lock()
 	defer t.locksMu.Unlock()
-	return t.locks[n.key]
+	_, locked := t.locks[n.key]
+	return locked
 }
 
-func (t *Tree) setLock(id uint64, on bool) error {
-	n, err := t.node(id)
-	if err != nil {
-		return err
-	}
-	if !n.directory() {
-		return unix.ENOTDIR
-	}
+// unlock drops a lock and reports whether there was one. It is called for each directory
+// that is removed, too: another directory may get its inode number.
+func (t *Tree) unlock(k identity) bool {
 	t.locksMu.Lock()
 	defer t.locksMu.Unlock()
-	if on {
-		t.locks[n.key] = true
-		return nil
+	uid, locked := t.locks[k]
+	if locked {
+		delete(t.locks, k)
+		t.lockers.Return(uid, 1)
 	}
-	if !t.locks[n.key] {
-		return unix.ENOLCK
-	}
-	delete(t.locks, n.key)
-	return nil
-}
-
-// unlockGone drops the lock of a directory that was removed: another directory may
-// get its inode number.
-func (t *Tree) unlockGone(k identity) {
-	t.locksMu.Lock()
-	delete(t.locks, k)
-	t.locksMu.Unlock()
+	return locked
 }

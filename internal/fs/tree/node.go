@@ -50,11 +50,13 @@ type node struct {
 	id, ino uint64
 	key     identity
 	kind    uint32 // S_IFMT bits
+	uid     uint32 // whom it is charged to, if charged is set; both guarded by Tree.mu
 
 	// Guarded by Tree.mu. parent is nil for the root only.
 	place
 	lookups  uint64 // references the kernel counts
 	children int    // places in this directory; each keeps it from being dropped
+	charged  bool
 
 	open atomic.Pointer[openFile]
 
@@ -80,8 +82,8 @@ func (t *Tree) node(id uint64) (*node, error) {
 
 // remember returns the node of an inode that was found in place p, and counts one
 // reference of the kernel. generation is Tree.renames from before it was found: a node
-// that has been renamed since is not moved back.
-func (t *Tree) remember(p place, st *unix.Statx_t, generation uint64) *node {
+// that has been renamed since is not moved back. fresh reports that the node is new.
+func (t *Tree) remember(p place, st *unix.Statx_t, generation uint64) (n *node, fresh bool) {
 	key := identityOf(st)
 	kind := uint32(st.Mode) & unix.S_IFMT
 	t.mu.Lock()
@@ -90,7 +92,7 @@ func (t *Tree) remember(p place, st *unix.Statx_t, generation uint64) *node {
 	if ok && n.kind == kind {
 		t.seenLocked(n, p, st, generation)
 		n.lookups++
-		return n
+		return n, false
 	}
 	n = &node{id: t.nextID.Add(1), key: key, kind: kind, place: p, lookups: 1}
 	n.ino = t.inoFor(key.dev, key.ino)
@@ -105,7 +107,8 @@ func (t *Tree) remember(p place, st *unix.Statx_t, generation uint64) *node {
 	t.byIdentity.put(key, n)
 	t.byIno.put(n.ino, n)
 	t.byID.put(n.id, n)
-	return n
+	t.nodes.Add(1)
+	return n, true
 }
 
 // inoFor returns the inode number that clients see.
@@ -223,21 +226,23 @@ func (t *Tree) moved(n *node, from, to place) {
 	}
 }
 
-// Forget drops count references of the kernel to a node.
-func (t *Tree) Forget(id, count uint64) {
+// Forget drops count references of the kernel to a node. It makes no system call. If it
+// returns true, the caller calls CloseForgotten with that owner in time.
+func (t *Tree) Forget(id, count uint64) (owner uint32, toClose bool) {
 	n, ok := t.byID.get(id)
 	if !ok || n == t.root {
-		return
+		return 0, false
 	}
 	t.mu.Lock()
 	invariants.Check(count <= n.lookups, "the kernel forgets %d lookups of %d of node %d", count, n.lookups, n.id)
 	n.lookups -= min(count, n.lookups)
+	before := len(t.closing)
 	t.dropLocked(n)
-	idle := len(t.closing) == 0
-	t.mu.Unlock()
-	if !idle {
-		t.closeForgotten()
+	if toClose = len(t.closing) > before; toClose {
+		owner = t.closing[before].uid
 	}
+	t.mu.Unlock()
+	return owner, toClose
 }
 
 // dropLocked removes n if nothing refers to it, and then the directories above that only
@@ -248,11 +253,12 @@ func (t *Tree) dropLocked(n *node) {
 			return
 		}
 		n.checkDropLocked()
+		t.dischargeLocked(n)
 		t.byIdentity.take(n.key, n)
 		t.byIno.take(n.ino, n)
-		if fd, ok := t.orphans[n]; ok {
+		if o, ok := t.orphans[n]; ok {
 			delete(t.orphans, n)
-			t.closing = append(t.closing, fd)
+			t.closing = append(t.closing, o)
 		}
 		t.forgotten.note()
 		for p := range t.links[n] {
@@ -270,4 +276,4 @@ func (t *Tree) dropLocked(n *node) {
 }
 
 // Nodes returns the number of nodes that the kernel knows.
-func (t *Tree) Nodes() int { return t.byID.len() }
+func (t *Tree) Nodes() int { return int(t.nodes.Load()) }

@@ -11,6 +11,13 @@ import (
 // that was found. So the tree holds a descriptor of a file that loses its last name
 // until the kernel forgets the file, which it does at once unless an open is pending.
 
+// orphan is an O_PATH descriptor of such a file, and the user that it is charged to: the
+// file's owner.
+type orphan struct {
+	fd  int
+	uid uint32
+}
+
 // openLastName returns an O_PATH descriptor of the entry name in dir if it is the
 // last name of a file that the kernel knows, and -1 otherwise.
 func (t *Tree) openLastName(dir int, name string, st *unix.Statx_t) int {
@@ -37,29 +44,33 @@ func (t *Tree) orphan(st *unix.Statx_t, fd int) {
 	if fd < 0 {
 		return
 	}
+	if !t.spare.Take(st.Uid, 1) {
+		unix.Close(fd)
+		return
+	}
 	t.mu.Lock()
 	n, known := t.byIdentity.get(identityOf(st))
 	if known {
 		if _, twice := t.orphans[n]; twice {
 			known = false
 		} else {
-			t.orphans[n] = fd
+			t.orphans[n] = orphan{fd, st.Uid}
 		}
 	}
 	t.mu.Unlock()
 	if !known {
-		unix.Close(fd)
+		t.closeOrphan(orphan{fd, st.Uid})
 	}
 }
 
 // openOrphan opens a node that has lost its last name.
 func (t *Tree) openOrphan(n *node, flags int, as *cred.Caller) (int, unix.Statx_t, error) {
 	t.mu.RLock()
-	path, ok := t.orphans[n]
-	var err error
+	o, ok := t.orphans[n]
+	path, err := -1, error(nil)
 	if ok {
 		// Under the lock, because a forget could close it. dup does not block.
-		path, err = unix.FcntlInt(uintptr(path), unix.F_DUPFD_CLOEXEC, 0)
+		path, err = unix.FcntlInt(uintptr(o.fd), unix.F_DUPFD_CLOEXEC, 0)
 	}
 	t.mu.RUnlock()
 	if !ok {
@@ -92,14 +103,26 @@ func (t *Tree) openOrphan(n *node, flags int, as *cred.Caller) (int, unix.Statx_
 	return fd, st, nil
 }
 
-// closeForgotten closes descriptors of forgotten nodes. The caller does not hold mu:
-// closing may free a file's blocks, which takes time.
-func (t *Tree) closeForgotten() {
+// CloseForgotten closes descriptors of forgotten nodes that belong to a user. That may free
+// a file's blocks and take time.
+func (t *Tree) CloseForgotten(owner uint32) {
 	t.mu.Lock()
-	fds := t.closing
-	t.closing = nil
-	t.mu.Unlock()
-	for _, fd := range fds {
-		unix.Close(fd)
+	var now, rest []orphan
+	for _, o := range t.closing {
+		if o.uid == owner {
+			now = append(now, o)
+		} else {
+			rest = append(rest, o)
+		}
 	}
+	t.closing = rest
+	t.mu.Unlock()
+	for _, o := range now {
+		t.closeOrphan(o)
+	}
+}
+
+func (t *Tree) closeOrphan(o orphan) {
+	unix.Close(o.fd)
+	t.spare.Return(o.uid, 1)
 }

@@ -104,8 +104,7 @@ func (t *Tree) openNode(n *node, flags int, as *cred.Caller) (int, unix.Statx_t,
 	// The inode may be in the middle of a rename, or have several names, only some of
 	// which the caller can reach. While no rename runs, the tree is up to date and the
 	// answer is final.
-	t.renameMu.Lock()
-	defer t.renameMu.Unlock()
+	defer t.moves.exclude()()
 	var refused error
 	for _, rel := range t.paths(n) {
 		if fd, st, err = t.openIdentity(n, rel, flags, as); err == nil {

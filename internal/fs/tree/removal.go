@@ -13,6 +13,8 @@ const (
 	// A removal holds a descriptor and a buffer for each level. Subtrees below this
 	// depth are first moved up to the top.
 	deepestRemoval = 32
+	// RemovalDescriptors is how many descriptors a recursive removal has open at most.
+	RemovalDescriptors = deepestRemoval + 3
 	// removalPasses bounds how often a directory is listed, because other processes may
 	// keep creating entries.
 	removalPasses = 2
@@ -188,8 +190,7 @@ func (r *removal) moveUp(in *Dir, name string) error {
 		return unix.ENOTEMPTY
 	}
 	t := r.tree
-	t.renameMu.RLock()
-	defer t.renameMu.RUnlock()
+	defer t.moves.share()()
 	for try := range 100 {
 		up := name
 		if try > 0 {

@@ -32,7 +32,7 @@ func TestRemoveDirRemovesThatDirectory(t *testing.T) {
 		t.Fatal("the new directory of that name was removed")
 	}
 	moved := must(tr.Mkdir(RootID, "m", 0o755, root, 0))
-	if err := tr.Rename(RootID, "m", RootID, "n"); err != nil {
+	if err := tr.Rename(RootID, "m", RootID, "n", root); err != nil {
 		t.Fatal(err)
 	}
 	if went, err := tr.RemoveDir(root, moved.ID, nil); err != nil || went != (Name{RootID, "n"}) {

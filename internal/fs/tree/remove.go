@@ -162,8 +162,7 @@ func denied(err error) error {
 // unlinkOne removes a file or an empty directory and reports which it was. d is the
 // node of the directory, or nil. The kernel does not know of the removal.
 func (t *Tree) unlinkOne(d *node, dir int, name string) (isDir bool, err error) {
-	t.renameMu.RLock()
-	defer t.renameMu.RUnlock()
+	defer t.moves.share()()
 	st, err := statAt(dir, name)
 	if err != nil {
 		return false, err
@@ -219,8 +218,7 @@ func (t *Tree) MoveInto(c cred.Caller, rel string, newParent uint64, newName str
 			defer unix.Close(fd)
 			d := t.nodeOf(fd)
 			removed = nameOf(d, name)
-			t.renameMu.Lock()
-			defer t.renameMu.Unlock()
+			defer t.moves.exclude()()
 			return t.renameAt(place{d, name}, fd, place{to, newName}, toFD, unix.RENAME_NOREPLACE)
 		}))
 	})

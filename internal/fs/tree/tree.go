@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kv3fs/kv3fs/internal/fs/cred"
+	"github.com/kv3fs/kv3fs/internal/fs/quota"
 )
 
 // StateName is the entry of the data directory that belongs to kv3fs and that
@@ -23,6 +24,10 @@ type Options struct {
 	// returns when no older ones will be used. nil: there is no cache. It may be called
 	// concurrently and must not call back into the tree.
 	Invalidate func(nodeID uint64)
+
+	// Spare bounds the descriptors that the tree holds beyond one for each open file and
+	// directory. 0: 4096.
+	Spare int
 }
 
 // Tree is the file tree over one data directory.
@@ -39,31 +44,42 @@ type Tree struct {
 	byID       *index[uint64, *node]
 	byIdentity *index[identity, *node]
 	byIno      *index[uint64, *node]
+	nodes      atomic.Int64  // in byID
+	dropped    atomic.Uint64 // nodes that were
 	forgotten  forgottenNodes
 
 	// mu guards places, reference counts and membership in the indexes. No system
 	// call is made under it, except dup.
 	mu    sync.RWMutex
 	links map[*node]map[place]bool // places of nodes with several names, beyond node.place
+	held  map[uint32]int           // nodes by the user that they are charged to; no zeros
 	// orphans holds O_PATH descriptors of files that have no name and that the
 	// kernel still knows; closing holds those that it has forgotten.
-	orphans map[*node]int
-	closing []int
+	orphans map[*node]orphan
+	closing []orphan
 
-	// renameMu is held shared while an entry is moved or removed and the tree is
-	// updated, and exclusively where a path must not change. Nothing that opens a
-	// node's path may be called under it.
-	renameMu sync.RWMutex
-	renames  atomic.Uint64 // renames begun or finished
+	spare *quota.Quota // see spare.go
+
+	// An entry is moved or removed and the tree updated in a shared move, and in one that
+	// runs alone where a path must not change. Nothing that opens a node's path may be
+	// called in either.
+	moves   moves
+	renames atomic.Uint64 // renames begun or finished
 
 	// rights counts changes that decide who can reach what: of modes and owners of
 	// directories, and of their places. They void older verdicts about files.
 	rights atomic.Uint64
 
 	locksMu sync.Mutex
-	locks   map[identity]bool // locked directories
+	locks   map[identity]uint32 // locked directories, and whose locks they are
+	lockers *quota.Quota
+
+	listings atomic.Int64 // directories with a buffer, see Dir
 
 	inUse atomic.Int64 // files and directories open; counted with invariants only
+
+	acls    bool // the data directory has POSIX ACLs
+	reserve reserve
 
 	directMu sync.Mutex
 	direct   map[uint64]bool // by device: does it support O_DIRECT
@@ -83,9 +99,12 @@ func Open(dir string, opts Options) (*Tree, error) {
 		byIdentity: newIndex[identity, *node](identity.hash),
 		byIno:      newIndex[uint64, *node](sameHash),
 		links:      make(map[*node]map[place]bool),
-		orphans:    make(map[*node]int),
-		locks:      make(map[identity]bool),
+		held:       make(map[uint32]int),
+		orphans:    make(map[*node]orphan),
+		locks:      make(map[identity]uint32),
 		direct:     make(map[uint64]bool),
+		spare:      newSpare(opts.Spare),
+		lockers:    quota.New(mostLocks),
 		forgotten:  forgottenNodes{many: make(chan struct{}, 1)},
 	}
 	t.SetInvalidate(opts.Invalidate)
@@ -104,6 +123,7 @@ func (t *Tree) begin() error {
 	t.root = &node{id: RootID, ino: RootID, key: identityOf(&st), kind: unix.S_IFDIR, lookups: 1}
 	t.nextID.Store(RootID)
 	t.byID.put(RootID, t.root)
+	t.nodes.Store(1)
 	t.byIno.put(RootID, t.root)
 	t.byIdentity.put(t.root.key, t.root)
 
@@ -124,6 +144,7 @@ func (t *Tree) begin() error {
 			StateName, state.Mode, state.Uid, os.Geteuid())
 	}
 	t.state = identityOf(&state)
+	t.acls = keepsACLs(t.rootFD)
 	if err := cred.Ready(); err != nil {
 		return err
 	}
@@ -153,12 +174,14 @@ func (t *Tree) Close() error {
 	}
 	t.checkClose()
 	t.mu.Lock()
-	for n, fd := range t.orphans {
-		t.closing = append(t.closing, fd)
+	for n, o := range t.orphans {
+		t.closing = append(t.closing, o)
 		delete(t.orphans, n)
 	}
 	t.mu.Unlock()
-	t.closeForgotten()
+	for _, o := range t.closing {
+		t.closeOrphan(o)
+	}
 	return unix.Close(t.rootFD)
 }
 

@@ -108,7 +108,10 @@ func TestInodeNumbers(t *testing.T) { // R33
 	// The same number after a forget; different ones where two have one hash.
 	fst := must(statAt(tr.rootFD, "f"))
 	fst.Ino = 1 << 60
-	remember := func(name string) *node { return tr.remember(place{tr.root, name}, &fst, 0) }
+	remember := func(name string) *node {
+		n, _ := tr.remember(place{tr.root, name}, &fst, 0)
+		return n
+	}
 	first := remember("x")
 	ino := first.ino
 	tr.Forget(first.id, 1)
@@ -143,7 +146,7 @@ func TestHardLinksAreOneNode(t *testing.T) {
 	if e, err := tr.Getattr(a.ID, 0); err != nil || e.Attr.Nlink != 1 {
 		t.Fatalf("after the first name was removed: %v", err)
 	}
-	if err := tr.Rename(RootID, "b", RootID, "c"); err != nil {
+	if err := tr.Rename(RootID, "b", RootID, "c", root); err != nil {
 		t.Fatal(err)
 	}
 	must(tr.Getattr(a.ID, 0))
@@ -172,7 +175,7 @@ func TestAcquireFollowsTheInode(t *testing.T) { // R23, R24, cases 44 and 60
 		}
 	}
 	read("open")
-	if err := tr.Rename(RootID, "f", RootID, "g"); err != nil {
+	if err := tr.Rename(RootID, "f", RootID, "g", root); err != nil {
 		t.Fatal(err)
 	}
 	read("renamed")
@@ -317,7 +320,7 @@ func TestRenamesWhileOpening(t *testing.T) {
 				return
 			default:
 			}
-			if err := tr.Rename(from, "sub", to, "sub"); err != nil {
+			if err := tr.Rename(from, "sub", to, "sub", root); err != nil {
 				t.Errorf("rename: %v", err)
 				return
 			}
@@ -371,7 +374,8 @@ func TestForgettingReturnsMemory(t *testing.T) {
 	ids := make([]uint64, nodes)
 	for i := range ids {
 		st.Ino = uint64(1000 + i)
-		ids[i] = tr.remember(place{tr.root, fmt.Sprintf("file-%07d", i)}, &st, 0).id
+		n, _ := tr.remember(place{tr.root, fmt.Sprintf("file-%07d", i)}, &st, 0)
+		ids[i] = n.id
 	}
 	runtime.ReadMemStats(&full)
 	for _, id := range ids {

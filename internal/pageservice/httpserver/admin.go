@@ -23,6 +23,9 @@ const adminPrefix = "/admin/v1/"
 // maxAdminBytes bounds the body of an admin request.
 const maxAdminBytes = 64 << 10
 
+// listBytes is about what the largest answer to list takes.
+const listBytes = 48 << 20
+
 // maxListed bounds the keys of one answer to list.
 const maxListed = 10000
 
@@ -88,6 +91,14 @@ func (s *Server) admin(w http.ResponseWriter, r *http.Request) bool {
 			refuse(w, refusal{http.StatusBadRequest, err.Error()})
 			return true
 		}
+	}
+	if name == "list" {
+		from, memory := clientOf(r), min(listBytes, s.limits.LargeBytes)
+		if s.large.await(ctx, from, memory) != nil {
+			refuse(w, refusal{http.StatusServiceUnavailable, "too many large requests at once"})
+			return true
+		}
+		defer s.large.give(from, memory)
 	}
 	answer, err := do(ctx, query)
 	if err != nil {

@@ -44,6 +44,17 @@ func (p *calls) put(c *call) {
 	p.pool.Put(c)
 }
 
+// shedBytes is how large a body or an answer is whose request is dropped by shed.
+const shedBytes = 16 << 10
+
+// shed drops a large request, of which only the answer is left to send: a client may be
+// slow to read it, and a list of short keys takes many times what they take in the text.
+func (c *call) shed() {
+	if cap(c.body) > shedBytes || len(c.out) > shedBytes {
+		c.request = request{limits: c.limits}
+	}
+}
+
 // makeKnown initialises a rank, and logs whether pages were dropped.
 func (c *call) makeKnown(s pageservice.Space, o pageservice.RankOptions) error {
 	state, err := c.server.index.Initialize(c.ctx, s, c.pathRank, o)

@@ -88,6 +88,9 @@ func (c *Client) call(ctx context.Context, method, name string, q, answer any) e
 	if err != nil {
 		return fmt.Errorf("%q is not the URL of a page service: want http://HOST:PORT or unix:PATH", c.url)
 	}
+	if q != nil {
+		r.Header.Set("Content-Type", "application/json")
+	}
 	if c.token != "" {
 		r.Header.Set("Authorization", "Bearer "+c.token)
 	}

@@ -52,6 +52,15 @@ func (a Address) String() string {
 	return s
 }
 
+// Host returns the host of an address that has one.
+func (a Address) Host() string {
+	if a.Network == "unix" {
+		return ""
+	}
+	host, _, _ := net.SplitHostPort(a.Where) // ParseAddress has checked it
+	return host
+}
+
 // Exposed reports whether other hosts can reach the address.
 func (a Address) Exposed() bool {
 	if a.Network == "unix" {

@@ -38,6 +38,9 @@ type level struct {
 const (
 	// maxDepth bounds how deeply objects and lists nest.
 	maxDepth = 10000
+	// maxNames bounds the names of all objects around a position: each takes many times
+	// what it takes in the text.
+	maxNames = 1 << 16
 	// fewNames of an object are compared one by one.
 	fewNames = 64
 	// keepNames and keepSets bound the sets of names that are kept for reuse.
@@ -203,6 +206,9 @@ func (p *parser) name() (string, error) {
 	name, err := p.string()
 	if err != nil {
 		return "", err
+	}
+	if len(p.names) == maxNames {
+		return "", malformed("byte %d: objects have more than %d names", p.at, maxNames)
 	}
 	l := &p.levels[len(p.levels)-1]
 	known := p.names[l.first:]

@@ -60,7 +60,7 @@ func FuzzParse(f *testing.F) {
 		for _, form := range everyField {
 			short, long := &request{limits: &l}, &request{limits: &l}
 			for _, r := range []*request{short, long} {
-				if err := r.read(httptest.NewRecorder(), httptest.NewRequest("POST", "/", strings.NewReader(body))); err != nil {
+				if err := r.read(httptest.NewRecorder(), httptest.NewRequest("POST", "/", strings.NewReader(body)), pace{}); err != nil {
 					t.Fatal(err)
 				}
 			}

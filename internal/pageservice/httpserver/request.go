@@ -65,8 +65,9 @@ func (r *request) reset() {
 
 // read reads the body. The buffer grows with what arrives, not with what the head
 // announces.
-func (r *request) read(w http.ResponseWriter, hr *http.Request) error {
+func (r *request) read(w http.ResponseWriter, hr *http.Request, p pace) error {
 	r.reset()
+	conn := http.NewResponseController(w)
 	tooLarge := refusal{http.StatusRequestEntityTooLarge, fmt.Sprintf("the body is larger than %d bytes", r.limits.BodyBytes)}
 	if hr.ContentLength > r.limits.BodyBytes {
 		return tooLarge
@@ -76,12 +77,15 @@ func (r *request) read(w http.ResponseWriter, hr *http.Request) error {
 		if len(r.body) == cap(r.body) {
 			r.body = append(r.body, make([]byte, max(len(r.body), 4096))...)[:len(r.body)]
 		}
+		if err := p.expect(conn, len(r.body)); err != nil {
+			return err
+		}
 		n, err := from.Read(r.body[len(r.body):cap(r.body)])
 		r.body = r.body[:len(r.body)+n]
 		switch tooMany := (*http.MaxBytesError)(nil); {
 		case err == nil:
 		case err == io.EOF:
-			return nil
+			return p.end(conn)
 		case errors.As(err, &tooMany):
 			return tooLarge
 		case errors.Is(err, os.ErrDeadlineExceeded):

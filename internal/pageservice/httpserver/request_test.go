@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http/httptest"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -18,7 +20,7 @@ func parsed(t testing.TB, f form, body string) (*request, error) {
 	t.Helper()
 	l := Limits{}.WithDefaults()
 	r := &request{limits: &l}
-	if err := r.read(httptest.NewRecorder(), httptest.NewRequest("POST", "/", strings.NewReader(body))); err != nil {
+	if err := r.read(httptest.NewRecorder(), httptest.NewRequest("POST", "/", strings.NewReader(body)), pace{}); err != nil {
 		t.Fatal(err)
 	}
 	return r, r.parse(f)
@@ -199,7 +201,7 @@ func TestReuse(t *testing.T) {
 	r := &request{limits: &l}
 	f := form{"rank": readRank, "keys": readKeys, "num_pages": readNumPages, "role": readRole, "namespace": readPool, "confirmations": readWritten, "pages_to_release": readRelease}
 	for _, body := range []string{`{"rank":7,"keys":[1,"a"],"num_pages":9,"role":"x","namespace":"y","confirmations":[["a",1]],"pages_to_release":[1]}`, `{"keys":7}`, `{"keys":["`, `{}`} {
-		if err := r.read(httptest.NewRecorder(), httptest.NewRequest("POST", "/", strings.NewReader(body))); err != nil {
+		if err := r.read(httptest.NewRecorder(), httptest.NewRequest("POST", "/", strings.NewReader(body)), pace{}); err != nil {
 			t.Fatal(err)
 		}
 		_ = r.parse(f)
@@ -224,5 +226,37 @@ func TestParseAllocates(t *testing.T) {
 	})
 	if n > 8 {
 		t.Errorf("%v allocations for 512 keys", n)
+	}
+}
+
+// TestParsingIsBounded: a body takes a few times its length to parse, whatever it is.
+func TestParsingIsBounded(t *testing.T) {
+	names := []byte(`{"x":{`)
+	for i := 0; len(names) < 7<<20; i++ {
+		names = fmt.Appendf(names, `"%x":1,`, i)
+	}
+	for name, body := range map[string]string{
+		"names":  string(names) + `"y":1}}`,
+		"depth":  `{"x":` + strings.Repeat("[", 7<<20) + `}`,
+		"number": `{"num_pages":` + strings.Repeat("9", 7<<20) + `}`,
+		"keys":   `{"keys":[` + strings.Repeat(`"",`, 7<<20/3) + `""]}`,
+	} {
+		l := Limits{}.WithDefaults()
+		r := &request{limits: &l}
+		if err := r.read(httptest.NewRecorder(), httptest.NewRequest("POST", "/", strings.NewReader(body)), pace{}); err != nil {
+			t.Fatal(err)
+		}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		err := r.parse(form{"keys": readKeys, "num_pages": readNumPages})
+		runtime.ReadMemStats(&after)
+		took := int(after.TotalAlloc - before.TotalAlloc)
+		t.Logf("%s: %d bytes to parse %d", name, took, len(body))
+		if took > 5*len(body) {
+			t.Errorf("%s: %d bytes to parse %d", name, took, len(body))
+		}
+		if err == nil && r.wrong == nil {
+			t.Errorf("%s: it is accepted", name)
+		}
 	}
 }

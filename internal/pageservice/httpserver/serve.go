@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http"
 	"sync"
-	"sync/atomic"
 )
 
 // maxHeaderBytes bounds the head of a request.
@@ -18,7 +17,7 @@ const maxHeaderBytes = 16 << 10
 // that drain returns bounds how long finishing may take. Serve always closes the
 // listeners.
 func (s *Server) Serve(ctx context.Context, listeners []*Listener, drain func() (context.Context, context.CancelFunc)) error {
-	var open atomic.Int64
+	open := newConnections(s.limits.Connections)
 	servers := make([]*http.Server, len(listeners))
 	failed := make(chan error, len(listeners))
 	for i, l := range listeners {
@@ -29,11 +28,14 @@ func (s *Server) Serve(ctx context.Context, listeners []*Listener, drain func() 
 			WriteTimeout:      s.limits.Write,
 			IdleTimeout:       s.limits.Idle,
 			MaxHeaderBytes:    maxHeaderBytes,
-			ConnState:         limitConnections(&open, int64(s.limits.Connections)),
-			ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+			ConnState:         open.noteState,
+			ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+				return context.WithValue(ctx, clientKey{}, c.(*connection).client)
+			},
+			ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 		}
 		servers[i] = h
-		go func() { failed <- h.Serve(l) }()
+		go func() { failed <- h.Serve(limited{l, open}) }()
 	}
 	var errs []error
 	ended := 0
@@ -69,19 +71,4 @@ func onlyReal(errs []error) (real []error) {
 		}
 	}
 	return real
-}
-
-// limitConnections closes connections beyond the most that may be open: each costs a
-// descriptor and a goroutine, even if the client never sends anything.
-func limitConnections(open *atomic.Int64, most int64) func(net.Conn, http.ConnState) {
-	return func(c net.Conn, s http.ConnState) {
-		switch s {
-		case http.StateNew:
-			if open.Add(1) > most {
-				c.Close()
-			}
-		case http.StateClosed, http.StateHijacked:
-			open.Add(-1)
-		}
-	}
 }

@@ -5,10 +5,10 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/sync/semaphore"
 
 	"github.com/kv3fs/kv3fs/internal/pageservice"
 	"github.com/kv3fs/kv3fs/internal/pageservice/index"
@@ -19,6 +19,9 @@ type Options struct {
 	Limits Limits
 	// Token is what clients must present; empty: every client is served.
 	Token string
+	// Hosts are names of this host, beside localhost: a request that changes something and
+	// is for another name is refused, because a web page may have sent it.
+	Hosts []string
 	// Probe reports whether the disk under the index takes writes; nil: readiness does
 	// not depend on the disk.
 	Probe func() error
@@ -36,8 +39,9 @@ type Server struct {
 	log     *slog.Logger
 	routes  routes
 	calls   calls
-	slots   chan struct{}       // one for each request that is being executed
-	large   *semaphore.Weighted // the bytes of large bodies
+	hosts   []string // in lower case
+	slots   *budget  // of requests that are being executed
+	large   *budget  // of the bytes of large bodies
 	writes  writes
 	disk    disk
 	stats   *stats
@@ -57,8 +61,11 @@ func New(x *index.Index, o Options) *Server {
 		index: x, limits: o.Limits.WithDefaults(), token: newToken(o.Token),
 		probe: o.Probe, log: o.Log, routes: newRoutes(),
 	}
-	s.slots = make(chan struct{}, s.limits.Requests)
-	s.large = semaphore.NewWeighted(s.limits.LargeBytes)
+	for _, host := range o.Hosts {
+		s.hosts = append(s.hosts, strings.ToLower(strings.TrimSuffix(host, ".")))
+	}
+	s.slots = newBudget(int64(s.limits.Requests))
+	s.large = newBudget(s.limits.LargeBytes)
 	s.stats = &stats{query: x.Stat, one: make(chan struct{}, 1)}
 	s.metrics = newMetrics(o.Registry, s.stats)
 	s.scrape = scrapeHandler(o.Registry)
@@ -86,6 +93,10 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, bound string) {
 	}
 	if r.URL.Path == "/metrics" {
 		s.scrape.ServeHTTP(w, r)
+		return
+	}
+	if answer, refused := s.fromWebPage(r); refused {
+		refuseRest(w, r, answer)
 		return
 	}
 	if s.admin(w, r) {
@@ -133,54 +144,33 @@ func (s *Server) take(w http.ResponseWriter, r *http.Request, to *route, namespa
 			return http.StatusUnprocessableEntity
 		}
 	}
-	leave, err := s.enter(r)
+	from := clientOf(r)
+	leave, pace, err := s.enter(r, from)
 	if err == nil {
 		defer leave()
-		err = c.read(w, r)
+		err = c.read(w, r, pace)
 	}
 	if err != nil {
 		answer := s.translate(err)
 		refuseRest(w, r, answer)
 		return answer.status
 	}
-	select {
-	case s.slots <- struct{}{}:
-		defer func() { <-s.slots }()
-		return s.execute(w, r, to, c)
-	default:
+	if !s.slots.take(from, 1) {
 		refuse(w, refusal{http.StatusServiceUnavailable, "too many requests at once"})
 		return http.StatusServiceUnavailable
 	}
-}
-
-// enter waits until there is memory for a large body, of the size that its head says.
-func (s *Server) enter(r *http.Request) (leave func(), err error) {
-	size := r.ContentLength
-	if size < 0 {
-		size = s.limits.BodyBytes // the head does not say
-	}
-	if size <= smallBody || size > s.limits.BodyBytes { // the latter is not read
-		return func() {}, nil
-	}
-	size = min(size, s.limits.LargeBytes)
-	ctx, cancel := context.WithTimeout(r.Context(), s.limits.Work)
-	defer cancel()
-	if s.large.Acquire(ctx, size) != nil {
-		return nil, refusal{http.StatusServiceUnavailable, "too many large requests at once"}
-	}
-	return func() { s.large.Release(size) }, nil
-}
-
-func (s *Server) execute(w http.ResponseWriter, r *http.Request, to *route, c *call) (status int) {
-	ctx, cancel := context.WithTimeout(r.Context(), s.limits.Work)
-	defer cancel()
-	c.ctx = ctx
-	var err error
-	if !to.noBody {
-		err = c.parse(to.form)
-	}
-	if err == nil {
-		err = to.do(c)
+	err = s.execute(r, to, c)
+	s.slots.give(from, 1) // before the answer is sent: a client may be slow to read it
+	c.shed()
+	if len(c.out) > smallBody && r.ContentLength >= 0 && r.ContentLength <= smallBody && err == nil {
+		// Such an answer counts as a large body; one to a large body is counted with it.
+		size := min(int64(cap(c.out)), s.limits.LargeBytes)
+		if !s.large.take(from, size) {
+			c.out = nil
+			err = refusal{http.StatusServiceUnavailable, "too many large requests at once"}
+		} else {
+			defer s.large.give(from, size)
+		}
 	}
 	switch {
 	case err != nil:
@@ -195,6 +185,39 @@ func (s *Server) execute(w http.ResponseWriter, r *http.Request, to *route, c *c
 	return http.StatusOK
 }
 
+// enter waits until there is memory for a large body, of the size that its head says, and
+// makes such a body arrive at some pace.
+func (s *Server) enter(r *http.Request, from client) (leave func(), p pace, err error) {
+	size := r.ContentLength
+	if size < 0 {
+		size = s.limits.BodyBytes // the head does not say
+	}
+	if size <= smallBody || size > s.limits.BodyBytes { // the latter is not read
+		return func() {}, pace{}, nil
+	}
+	size = min(size, s.limits.LargeBytes)
+	ctx, cancel := context.WithTimeout(r.Context(), s.limits.Work)
+	defer cancel()
+	if s.large.await(ctx, from, size) != nil {
+		return nil, pace{}, refusal{http.StatusServiceUnavailable, "too many large requests at once"}
+	}
+	p = pace{begin: time.Now(), grace: s.limits.Grace, most: s.limits.Body}
+	return func() { s.large.give(from, size) }, p, nil
+}
+
+// execute parses the body and does what it says.
+func (s *Server) execute(r *http.Request, to *route, c *call) error {
+	ctx, cancel := context.WithTimeout(r.Context(), s.limits.Work)
+	defer cancel()
+	c.ctx = ctx
+	if !to.noBody {
+		if err := c.parse(to.form); err != nil {
+			return err
+		}
+	}
+	return to.do(c)
+}
+
 // translate returns the HTTP form of an error.
 func (s *Server) translate(err error) refusal {
 	var known refusal
@@ -205,6 +228,8 @@ func (s *Server) translate(err error) refusal {
 		return refusal{http.StatusInternalServerError, err.Error()}
 	case errors.Is(err, pageservice.ErrInvalid):
 		return refusal{http.StatusBadRequest, err.Error()}
+	case errors.Is(err, pageservice.ErrFull):
+		return refusal{http.StatusInsufficientStorage, err.Error()}
 	case errors.Is(err, pageservice.ErrUnavailable), errors.Is(err, pageservice.ErrClosed):
 		s.writes.failed(s.log, err)
 		return refusal{http.StatusServiceUnavailable, err.Error()}

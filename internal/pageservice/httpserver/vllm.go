@@ -141,14 +141,17 @@ func (c *call) failed(what string, err error) error {
 
 // distinct removes repeated keys, and keeps the order of first occurrence.
 func (c *call) distinct(keys []string) []string {
-	clear(c.seen)
+	seen := c.seen
+	if len(keys) > keepNames {
+		seen = map[string]struct{}{} // a large one is not worth keeping
+	}
 	kept := keys[:0]
 	for _, key := range keys {
-		if _, again := c.seen[key]; !again {
-			c.seen[key] = struct{}{}
+		if _, again := seen[key]; !again {
+			seen[key] = struct{}{}
 			kept = append(kept, key)
 		}
 	}
-	clear(c.seen)
+	clear(seen)
 	return kept
 }

@@ -40,8 +40,14 @@ func keysOf(keys []string) (*batch, error) {
 	return newBatch(len(keys), func(i int) string { return keys[i] })
 }
 
+// keepKeys is the largest number of keys for which the memory of a batch is kept.
+const keepKeys = 1 << 13
+
 // release makes the batch available to later calls.
 func (b *batch) release() {
+	if cap(b.keys) > keepKeys {
+		return
+	}
 	clear(b.keys) // so that the garbage collector can free them
 	b.keys, b.hashes, b.ids = b.keys[:0], b.hashes[:0], b.ids[:0]
 	batches.Put(b)

@@ -19,7 +19,7 @@ func TestSpacesAndRanksAreBounded(t *testing.T) {
 	}
 	defer b.Close()
 	one := pageservice.RankOptions{NumPages: 1}
-	b.spaces[modelSpace] = newSpace(b, modelSpace, 0)
+	b.addSpace(modelSpace, 0)
 	for i := range pageservice.MaxRanks {
 		b.spaces[modelSpace].addRank(i).numPages = 1
 	}
@@ -28,7 +28,7 @@ func TestSpacesAndRanksAreBounded(t *testing.T) {
 	}
 	for i := range pageservice.MaxSpaces - 1 {
 		name := pageservice.Space{Namespace: fmt.Sprint(i)}
-		b.spaces[name] = newSpace(b, name, 0)
+		b.addSpace(name, 0)
 		b.spaces[name].addRank(0).numPages = 1
 	}
 	more := pageservice.Space{Namespace: "more"}

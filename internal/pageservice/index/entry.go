@@ -46,6 +46,8 @@ type table struct {
 	slabs []*[slabLen]entry
 	used  uint32   // numbers ever used
 	spare []uint32 // the free ones among them
+
+	textBytes int64 // of all keys
 }
 
 func (t *table) at(id uint32) *entry { return &t.slabs[id/slabLen][id%slabLen] }
@@ -64,6 +66,7 @@ func (t *table) add(hash uint64, key string) uint32 {
 	}
 	e := t.at(id)
 	e.key, e.hash = key, hash
+	t.textBytes += textBytes(key)
 	e.lastUse.Store(0)
 	e.leaseUntil.Store(never)
 	return id
@@ -72,6 +75,7 @@ func (t *table) add(hash uint64, key string) uint32 {
 // remove makes the number of an entry free.
 func (t *table) remove(id uint32) {
 	e := t.at(id)
+	t.textBytes -= textBytes(e.key)
 	e.key, e.on, e.counted, e.writing, e.complete, e.removing, e.unlisted = "", 0, 0, 0, false, false, false
 	t.spare = append(t.spare, id)
 }

@@ -66,10 +66,16 @@ type Index struct {
 	start     time.Time
 	liveBytes atomic.Int64 // about the length of a log without waste
 
-	closed atomic.Bool
-	mu     sync.RWMutex
-	spaces map[pageservice.Space]*space
-	expect int // a guess at the number of keys of the next space that is made
+	closed      atomic.Bool
+	used        atomic.Int64 // see countMemory
+	frames      atomic.Int64 // bytes of spaces and ranks without their keys
+	nextReclaim atomic.Int64 // see mayReclaim
+	warned      atomic.Int64 // see warnFull
+
+	mu       sync.RWMutex
+	spaces   map[pageservice.Space]*space
+	accounts map[string]*account // by namespace
+	expect   int                 // a guess at the number of keys of the next space that is made
 }
 
 // bytesPerKey is about what a key of 64 bytes takes in the log.
@@ -88,12 +94,14 @@ func Open(log pageservice.Log, o Options) (*Index, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	x := &Index{o: o, log: log, start: o.Now(), spaces: map[pageservice.Space]*space{}, expect: int(log.SizeBytes() / bytesPerKey)}
+	x := &Index{o: o, log: log, start: o.Now(), spaces: map[pageservice.Space]*space{}, accounts: map[string]*account{}}
+	x.expect = int(min(log.SizeBytes()/bytesPerKey, o.MemoryBytes/(4*confirmBytes)))
 	err := x.replay()
 	if err != nil {
 		_ = log.Close()
 		return nil, fmt.Errorf("page index: %w", err)
 	}
+	x.logTrimmed()
 	return x, nil
 }
 
@@ -124,10 +132,33 @@ func (x *Index) findOrCreate(s pageservice.Space) *space {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.spaces[s] == nil {
-		x.spaces[s] = newSpace(x, s, x.expect)
+		x.addSpace(s, x.expect)
 		x.expect = 0
 	}
 	return x.spaces[s]
+}
+
+// addSpace adds a space without ranks. The caller holds mu.
+func (x *Index) addSpace(name pageservice.Space, expect int) {
+	s := newSpace(x, name, expect)
+	if x.accounts[name.Namespace] == nil {
+		x.accounts[name.Namespace] = &account{}
+	}
+	s.account = x.accounts[name.Namespace]
+	s.account.spaces++
+	x.spaces[name] = s
+	x.frames.Add(spaceBytes)
+	s.countMemory()
+}
+
+// dropSpace removes a space. The caller holds mu.
+func (x *Index) dropSpace(s *space) {
+	delete(x.spaces, s.name)
+	x.frames.Add(-spaceBytes)
+	s.setUsed(0)
+	if s.account.spaces--; s.account.spaces == 0 {
+		delete(x.accounts, s.name.Namespace)
+	}
 }
 
 // all returns the spaces, sorted.

@@ -38,6 +38,11 @@ func (x *Index) Initialize(ctx context.Context, name pageservice.Space, rankID i
 		return pageservice.RankState{Known: true}, err
 	}
 
+	if old == nil && !x.fits(rankBytes) {
+		s.discard(x.now())
+		s.unlockAlone()
+		return none, x.full("rank")
+	}
 	next := &record{kind: rankSet, rank: rankID, numPages: o.NumPages}
 	recs := []*record{next}
 	var state pageservice.RankState
@@ -75,6 +80,9 @@ func (x *Index) lockSpace(ctx context.Context, name pageservice.Space) (*space, 
 			if err := x.discardEmpty(); err != nil {
 				return nil, err
 			}
+			if !x.fits(spaceBytes + rankBytes) {
+				return nil, x.full("set of keys")
+			}
 		}
 		s := x.findOrCreate(name)
 		if err := s.lockAlone(ctx); err != nil {
@@ -87,10 +95,11 @@ func (x *Index) lockSpace(ctx context.Context, name pageservice.Space) (*space, 
 	}
 }
 
-// discardEmpty discards spaces without ranks, if there may be no more spaces.
+// discardEmpty discards spaces without ranks, if there may be no more spaces, or there is
+// no memory for another.
 func (x *Index) discardEmpty() error {
 	all := x.all()
-	if len(all) < pageservice.MaxSpaces {
+	if len(all) < pageservice.MaxSpaces && x.fits(spaceBytes+rankBytes) {
 		return nil
 	}
 	now := x.now()
@@ -115,7 +124,7 @@ func (s *space) discard(now int64) {
 	s.discarded = true
 	s.index.mu.Lock()
 	defer s.index.mu.Unlock()
-	delete(s.index.spaces, s.name)
+	s.index.dropSpace(s)
 }
 
 // addRank adds a rank of which nothing is known yet.
@@ -123,6 +132,7 @@ func (s *space) addRank(id int) *rank {
 	r := &rank{id: id}
 	s.ranks[id] = r
 	s.index.liveBytes.Add(s.recordBytes())
+	s.index.frames.Add(rankBytes)
 	return r
 }
 
@@ -207,5 +217,6 @@ func (s *space) forgetRank(id int, closedUntil int64) {
 		s.dropPages(r)
 		delete(s.ranks, id)
 		s.index.liveBytes.Add(-s.recordBytes())
+		s.index.frames.Add(-rankBytes)
 	}
 }

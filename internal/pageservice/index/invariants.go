@@ -40,10 +40,21 @@ func (r *rank) assertOwner(page uint32, is bool, want string) {
 // each key must be in the order of eviction once and not too late. It looks at every
 // page, under the locks: it is for tests, and for builds that assert invariants.
 func (x *Index) Check() error {
+	used, frames := int64(0), int64(0)
 	for _, s := range x.all() {
 		if err := s.check(); err != nil {
 			return fmt.Errorf("%v: %w", s.name, err)
 		}
+		used += s.used.Load()
+		s.mu.RLock()
+		frames += spaceBytes + int64(len(s.ranks))*rankBytes
+		s.mu.RUnlock()
+	}
+	if frames != x.frames.Load() {
+		return fmt.Errorf("spaces and ranks themselves take %d bytes, but %d are counted", frames, x.frames.Load())
+	}
+	if used != x.used.Load() {
+		return fmt.Errorf("spaces use %d bytes of memory, but %d are counted", used, x.used.Load())
 	}
 	return nil
 }
@@ -173,6 +184,15 @@ func (s *space) checkRank(r *rank) error {
 				return fmt.Errorf("page %d has entry %d, which is at %d", page, o-1, r.page(o-1))
 			}
 		}
+	}
+	promised := int64(0)
+	for i := range r.holds {
+		if h := &r.holds[i]; h.state != 0 {
+			promised += h.promise()
+		}
+	}
+	if promised != r.promised {
+		return fmt.Errorf("its holds promise %d bytes, but %d are counted", promised, r.promised)
 	}
 	free += r.numPages - int64(len(r.owner))
 	if free != r.numFree() || reserved != r.reserved || quarantined != r.quarantined || keyed != r.keyed {

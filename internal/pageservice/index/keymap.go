@@ -9,6 +9,7 @@ import "hash/maphash"
 type keyMap struct {
 	shards [numShards]shard
 	len    int
+	bytes  int64 // of all slots
 }
 
 const numShards = 256
@@ -44,7 +45,7 @@ func newKeyMap(expect int) *keyMap {
 		return x // shards are made when they are needed
 	}
 	for n := range x.shards {
-		x.shards[n].resize(expect / numShards * 17 / 16) // since keys spread unevenly
+		x.resize(&x.shards[n], expect/numShards*17/16) // since keys spread unevenly
 	}
 	return x
 }
@@ -119,7 +120,7 @@ func (sh *shard) candidate(tag uint32) uint32 {
 func (m *keyMap) add(hash uint64, id uint32) {
 	sh := m.shard(hash)
 	if sh.full() {
-		sh.resize(2 * sh.used)
+		m.resize(sh, 2*sh.used)
 	}
 	sh.put(slot(hash)<<32 | slot(id+1))
 	m.len++
@@ -135,13 +136,14 @@ func (sh *shard) put(s slot) {
 	sh.used++
 }
 
-// resize makes the shard large enough for n keys.
-func (sh *shard) resize(n int) {
+// resize makes a shard large enough for n keys.
+func (m *keyMap) resize(sh *shard, n int) {
 	size := minSlots
 	for 4*n > 3*size {
 		size *= 2
 	}
 	old := sh.slots
+	m.bytes += int64(size-len(old)) * slotBytes
 	*sh = shard{slots: make([]slot, size)}
 	for _, s := range old {
 		if s != 0 {

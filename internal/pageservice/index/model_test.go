@@ -77,11 +77,18 @@ var ctx = context.Background()
 
 var modelSpace = pageservice.Space{Namespace: "m", Set: "vllm"}
 
-func newModel(dir string, slackBytes int64, searchBound, world int) (*model, error) {
+// fewBytes is a bound on memory that the model reaches, and tooFew one that is too small
+// for any key.
+const (
+	fewBytes = 2*(spaceBytes+2*rankBytes+slabLen*entryBytes) + 1<<9
+	tooFew   = spaceBytes + 3*rankBytes
+)
+
+func newModel(dir string, slackBytes int64, searchBound, world int, memoryBytes int64) (*model, error) {
 	m := &model{dir: dir, clock: time.Unix(1_800_000_000, 0), files: map[int]map[int64]string{0: {}, 1: {}}}
 	m.disk = journal.Options{SlackBytes: slackBytes, Commit: m.commit}
 	m.o = Options{searchBound: searchBound, Now: func() time.Time { return m.clock }}
-	m.o.World = world
+	m.o.World, m.o.MemoryBytes = world, memoryBytes
 	m.o.Options = m.o.Options.WithDefaults()
 	if err := m.open(); err != nil {
 		return nil, err
@@ -286,7 +293,11 @@ func (m *model) reserveKeys(t *rapid.T, rank int, keys []string, all bool) {
 	due := m.due(rank, keys, all)
 	before := m.held(rank)
 	var grants []pageservice.Grant
-	succeeded := m.op(t, len(keys), func() (err error) {
+	mayRemove := len(keys)
+	if m.o.MemoryBytes == fewBytes {
+		mayRemove += 100 // keys are evicted to make room
+	}
+	succeeded := m.op(t, mayRemove, func() (err error) {
 		grants, err = m.b.Reserve(m.ctx, modelSpace, rank, keys, all)
 		return err
 	})
@@ -331,6 +342,9 @@ func (m *model) reserveKeys(t *rapid.T, rank int, keys []string, all bool) {
 			rank: rank, key: keys[i], page: g.Page, present: g.Present, begin: begin,
 			until: begin.Add(m.o.Reserve + m.o.Quarantine),
 		})
+	}
+	if m.o.MemoryBytes == fewBytes {
+		due = min(due, got) // memory may be what is missing
 	}
 	if due >= 0 && got != due {
 		t.Fatalf("%d pages were given out for %q, want %d", got, keys, due)
@@ -591,6 +605,9 @@ func (m *model) neverStuck(t *rapid.T) {
 	m.settle()
 	m.clock = m.clock.Add(m.o.Reserve + m.o.Lease + 2*m.o.Quarantine)
 	grants, err := m.b.Reserve(ctx, modelSpace, 0, []string{"new"}, true)
+	if err == nil && grants[0].Page == pageservice.None && m.o.MemoryBytes == fewBytes {
+		return // the tables of so small a space cannot shrink
+	}
 	if err != nil || grants[0].Page == pageservice.None {
 		t.Fatalf("no page for a new key: %v %v", grants, err)
 	}
@@ -609,6 +626,40 @@ func (m *model) restart(t *rapid.T) {
 	}
 	m.reopen(t)
 	m.nothingLost(t, 0)
+}
+
+// lower starts the index with a bound that is too small for any key, and then again with
+// the former bound.
+func (m *model) lower(t *rapid.T) {
+	m.settle()
+	if err := m.b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	before := m.o.MemoryBytes
+	m.o.MemoryBytes = tooFew
+	m.reopen(t)
+	if left := m.list(t); len(left) > 0 {
+		t.Fatalf("%v do not fit into %d bytes", left, tooFew)
+	}
+	m.voidAll()
+	if err := m.b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	m.o.MemoryBytes = before
+	m.reopen(t)
+	if left := m.list(t); len(left) > 0 {
+		t.Fatalf("%v have come back", left)
+	}
+}
+
+// shrink makes the tables anew.
+func (m *model) shrink(*rapid.T) {
+	m.settle()
+	s := m.b.find(modelSpace)
+	if err := s.lockAlone(ctx); err == nil {
+		s.shrink()
+		s.unlockAlone()
+	}
 }
 
 // check runs after every step.
@@ -652,7 +703,8 @@ func TestNoWrongPageWhateverHappens(t *testing.T) {
 		}
 		defer os.RemoveAll(dir)
 		slack := rapid.SampledFrom([]int64{1, 200, 4 << 20}).Draw(rt, "slack")
-		m, err := newModel(dir, slack, rapid.IntRange(1, 3).Draw(rt, "looks"), rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(rt, "world"))
+		m, err := newModel(dir, slack, rapid.IntRange(1, 3).Draw(rt, "looks"), rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(rt, "world"),
+			rapid.SampledFrom([]int64{0, 0, fewBytes}).Draw(rt, "memory"))
 		if err != nil {
 			rt.Fatal(err)
 		}
@@ -675,6 +727,8 @@ func TestNoWrongPageWhateverHappens(t *testing.T) {
 			"wait3":      m.wait,
 			"never":      m.neverStuck,
 			"restart":    m.restart,
+			"lower":      m.lower,
+			"shrink":     m.shrink,
 			"":           m.check,
 		})
 	})

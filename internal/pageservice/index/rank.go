@@ -24,6 +24,9 @@ type rank struct {
 	order    order
 
 	reserved, keyed, quarantined int64
+
+	promised int64 // see hold.promise
+	trimmed  int   // see trim
 }
 
 const (
@@ -33,11 +36,12 @@ const (
 
 // hold describes a page that is reserved or in quarantine.
 type hold struct {
-	state holdState
-	busy  bool   // a change of it is being logged; until then it does not end
-	hash  uint64 // of the key that it was reserved for
-	at    int64  // when the page was reserved
-	until int64  // when the state ends
+	state     holdState
+	busy      bool   // a change of it is being logged; until then it does not end
+	textBytes uint16 // of the key that it was reserved for; 0 after a restart
+	hash      uint64 // of that key
+	at        int64  // when the page was reserved
+	until     int64  // when the state ends
 }
 
 type holdState uint8
@@ -77,6 +81,7 @@ func (r *rank) hold(page uint32, h hold) {
 		r.holds = append(r.holds, hold{})
 	}
 	r.holds[i] = h
+	r.promised += h.promise()
 	r.owner[page] = heldBit | i
 	*r.count(h.state)++
 	if !h.busy {
@@ -90,7 +95,9 @@ func (r *rank) change(page uint32, state holdState, until int64) {
 	r.assertOwner(page, h != nil, "a hold")
 	*r.count(h.state)--
 	*r.count(state)++
+	r.promised -= h.promise()
 	h.state, h.until, h.busy = state, until, false
+	r.promised += h.promise()
 	r.ends(page, until)
 }
 
@@ -112,6 +119,7 @@ func (r *rank) drop(page uint32) {
 	r.assertOwner(page, r.owner[page]&heldBit != 0, "a hold")
 	i := r.owner[page] &^ heldBit
 	*r.count(r.holds[i].state)--
+	r.promised -= r.holds[i].promise()
 	r.holds[i] = hold{}
 	r.spare = append(r.spare, i)
 	r.owner[page] = 0

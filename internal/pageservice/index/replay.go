@@ -21,7 +21,13 @@ func (x *Index) replay() error {
 			if err := rec.decode(b); err != nil {
 				return err
 			}
-			return x.findOrCreate(rec.space).replay(rec)
+			s := x.findOrCreate(rec.space)
+			if err := s.replay(rec); err != nil {
+				return err
+			}
+			s.countMemory()
+			x.trim()
+			return nil
 		},
 		Replayed: func() error {
 			for _, s := range x.all() {
@@ -151,8 +157,12 @@ func (s *space) replayed() error {
 				r.release(uint32(page))
 			}
 		}
+		if r.trimmed > 0 {
+			r.closedUntil = s.index.longestQuarantine()
+		}
 	}
 	s.recount()
+	s.countMemory()
 	s.assert()
 	return nil
 }

@@ -41,9 +41,9 @@ func (x *Index) Reserve(ctx context.Context, name pageservice.Space, rankID int,
 
 	grants := make([]pageservice.Grant, len(keys))
 	wanted := s.present(r, batch, grants, now)
-	got, more := s.findPages(r, wanted, allOrNothing, now)
-	for more {
-		if err := s.yield(ctx); err != nil {
+	got, lack := s.findPages(r, wanted, allOrNothing, now)
+	for lack == ofTime || lack == ofMemory && x.mayReclaim() {
+		if err := s.findMore(ctx, lack, got.victims); err != nil {
 			return nil, err
 		}
 		if r, err = s.rankOf(rankID); err != nil {
@@ -53,8 +53,12 @@ func (x *Index) Reserve(ctx context.Context, name pageservice.Space, rankID int,
 		now = x.now()
 		s.sweep(r, now)
 		wanted = s.present(r, batch, grants, now)
-		got, more = s.findPages(r, wanted, allOrNothing, now)
+		got, lack = s.findPages(r, wanted, allOrNothing, now)
 	}
+	if lack == ofMemory {
+		x.warnFull(s)
+	}
+	s.take(r, wanted, &got)
 	if len(got.pages) == 0 {
 		s.mu.Unlock()
 		wanted.grant(grants, nil)
@@ -113,40 +117,83 @@ func (s *space) present(r *rank, keys *batch, grants []pageservice.Grant, now in
 type reservation struct {
 	pages   []uint32
 	hashes  []uint64
-	nFree   int      // how many of the pages, the first ones, were free
+	texts   []uint16 // see hold.textBytes
+	nFree   int      // how many of the pages, the first ones, are free ones
 	victims []uint32 // entries that are evicted; the other pages are theirs
 	at      int64
 }
 
-// findPages finds pages: free ones first, then those of victims. If it would have to look
-// at more keys than searchBound, it takes none and reports more.
-func (s *space) findPages(r *rank, w *wanted, allOrNothing bool, now int64) (g reservation, more bool) {
+// lack is why a search found fewer pages than were wanted, if a caller can do anything
+// about it.
+type lack int
+
+const (
+	ofNothing lack = iota
+	ofTime         // there are more keys to look at
+	ofMemory       // there are more pages, but no memory for what must be known of them
+)
+
+// findPages finds pages: free ones first, then those of victims, which it marks. If it
+// would have to look at more keys than searchBound, it takes none.
+func (s *space) findPages(r *rank, w *wanted, allOrNothing bool, now int64) (g reservation, l lack) {
 	n := len(w.first)
 	if n == 0 || r.closedUntil > now {
-		return g, false
+		return g, ofNothing
 	}
-	nFree := int(min(int64(n), r.numFree()))
-	var victims []uint32
-	if nFree < n {
-		victims, more = s.victims(r, n-nFree, now)
-		if more || allOrNothing && nFree+len(victims) < n {
+	g.at = now
+	free := int(min(int64(n), r.numFree()))
+	g.nFree = min(free, s.affordable(r, w.b, w.first, s.room()))
+	if g.nFree < n {
+		// The pages of victims need memory as well until the victims are gone.
+		most := s.affordable(r, w.b, w.first[g.nFree:], s.transientRoom())
+		victims, more := s.victims(r, min(n-g.nFree, most), now)
+		enough := g.nFree+len(victims) == n
+		switch {
+		case more:
+			l = ofTime
+		case !enough && (g.nFree < free || len(victims) == most):
+			l = ofMemory
+		}
+		if more || !enough && allOrNothing {
 			s.unmark(victims)
-			return g, more
+			g.nFree = 0
+		} else {
+			g.victims = victims
 		}
 	}
-	n = nFree + len(victims)
-	g = reservation{at: now, nFree: nFree, victims: victims, pages: make([]uint32, 0, n), hashes: make([]uint64, 0, n)}
+	return g, l
+}
+
+// findMore releases the lock to find what a search for pages lacked: it lets others have
+// the lock, or looks for memory. Victims that were found are not evicted yet. After an
+// error the lock is not held.
+func (s *space) findMore(ctx context.Context, l lack, found []uint32) error {
+	s.unmark(found)
+	if l == ofTime {
+		return s.yield(ctx)
+	}
+	s.mu.Unlock()
+	if err := s.index.reclaim(ctx, s); err != nil {
+		return err
+	}
+	return s.lock(ctx)
+}
+
+// take takes the pages that were found.
+func (s *space) take(r *rank, w *wanted, g *reservation) {
+	n := g.nFree + len(g.victims)
+	g.pages, g.hashes, g.texts = make([]uint32, 0, n), make([]uint64, 0, n), make([]uint16, 0, n)
 	for _, i := range w.first[:n] {
 		g.hashes = append(g.hashes, w.b.logged[i])
+		g.texts = append(g.texts, uint16(textBytes(w.b.keys[i])))
 	}
-	for _, hash := range g.hashes[:nFree] {
-		page, _ := r.take(hold{state: writable, busy: true, hash: hash, at: now, until: now + s.index.reserve()})
+	for i, hash := range g.hashes[:g.nFree] {
+		page, _ := r.take(hold{state: writable, busy: true, textBytes: g.texts[i], hash: hash, at: g.at, until: g.at + s.index.reserve()})
 		g.pages = append(g.pages, page)
 	}
-	for _, id := range victims {
+	for _, id := range g.victims {
 		g.pages = append(g.pages, r.page(id)-1)
 	}
-	return g, false
 }
 
 // reserved applies a reservation, or undoes it.
@@ -164,6 +211,6 @@ func (s *space) reserved(r *rank, g reservation, err error) {
 		r.change(page, writable, until)
 	}
 	for i, page := range s.evict(r, g.victims) {
-		r.hold(page, hold{state: writable, hash: g.hashes[g.nFree+i], at: g.at, until: until})
+		r.hold(page, hold{state: writable, textBytes: g.texts[g.nFree+i], hash: g.hashes[g.nFree+i], at: g.at, until: until})
 	}
 }

@@ -10,8 +10,10 @@ import (
 
 // space is one set of keys, and the ranks that have pages for them.
 type space struct {
-	name  pageservice.Space
-	index *Index
+	name    pageservice.Space
+	index   *Index
+	account *account     // of its namespace
+	used    atomic.Int64 // see countMemory
 
 	// mu guards what follows. Exists and Locate hold it for reading, and write only
 	// atomics. No caller holds it while waiting for the disk.
@@ -151,9 +153,11 @@ func (s *space) write(ctx context.Context, apply func(err error), recs ...*recor
 			r.unlogged = r.unlogged && err != nil
 		}
 		apply(err)
+		s.countMemory()
 		s.assert()
 		s.settle()
 	}, s.encode(recs)...)
+	s.countMemory()
 	s.mu.Unlock()
 	return outcome(ctx, wait(ctx))
 }

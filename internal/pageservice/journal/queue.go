@@ -67,6 +67,7 @@ func (w *write) wait(ctx context.Context) error {
 
 func (w *write) finish(err error) {
 	w.err = err
+	w.recs = nil // callers keep w as long as they like
 	w.done(err)
 	close(w.finished)
 }

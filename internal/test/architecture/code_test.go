@@ -12,6 +12,7 @@ import (
 // meantToChange are the globals that may change, and why.
 var meantToChange = map[string]string{
 	"internal/test/daemontest shared": "one daemon for all tests of a process; tests have no other place for it",
+	"internal/test/hostile users":     "numbers the users of all tests of a process",
 }
 
 // breaches names everything in the packages that breaks a rule for code.

@@ -30,7 +30,7 @@ var requirements = map[int]check{
 	3:  {what: "objects of any name, mapped at once", ways: c(anyObjectName)},
 	4:  {what: "the grammar of link names", ways: sys(badItems).and(way("raw", func(t *testing.T) { itemsInAnyOrder(t, shared(t)) }))},
 	5:  {what: "memory is released after an unlink and after a process ended", ways: way("sys", memoryReleased)},
-	6:  {what: "submit semaphores for every uid", ways: way("c", semaphoresForAll)},
+	6:  {what: "submit semaphores for every uid", ways: way("c", semaphoresOfEach)},
 	7:  {what: "exactly one completion each", ways: both(exactlyOnce)},
 	8:  {what: "rings of every size, many, short-lived", ways: both(everySize).and(both64("many ")).and(way("churn c", churnC)).and(way("churn go", churnGo))},
 	9:  {what: "sizes from 100 bytes at odd places to 2 GiB", ways: both(oddSizes).and(way("2 GiB", twoGiB)), alone: true},
@@ -134,11 +134,11 @@ func memoryReleased(t *testing.T) {
 	}
 }
 
-func semaphoresForAll(t *testing.T) {
+func semaphoresOfEach(t *testing.T) {
 	w := shared(t)
 	for _, path := range semaphoresOf(t, w) {
 		info, err := os.Stat(path)
-		if err != nil || info.Mode() != 0o666 || info.Size() != 32 {
+		if err != nil || info.Mode() != 0o600 || info.Size() != 32 {
 			t.Errorf("%s: %v, %v", path, info, err)
 		}
 	}

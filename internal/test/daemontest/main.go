@@ -46,6 +46,9 @@ var runDir = sync.OnceValues(func() (string, error) {
 	return dir, err
 })
 
+// RunDir is Dir for code that has no test.
+func RunDir() (string, error) { return runDir() }
+
 // Dir returns a directory that exists until Main returns and that other users can
 // traverse.
 func Dir(t testing.TB) string {

@@ -13,6 +13,8 @@ _BY_ERRNO = {
     errno.EACCES: "the daemon cannot open the shared memory; client and daemon must see the same /dev/shm, "
     "and its user must be allowed to open it",
     errno.EMFILE: "the daemon accepts no more registrations; delete iovecs and rings that are not needed",
+    errno.ENOMEM: "the daemon maps no more memory for this user, or memory is short; delete iovecs that are not needed, "
+    "or raise --limit-mapped",
     errno.EROFS: "this mount is read-only",
     errno.EIO: "shared memory could not be created; see `df /dev/shm`",
     errno.ENOSPC: "no space left; see `df /dev/shm`",

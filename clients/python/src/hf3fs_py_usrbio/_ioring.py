@@ -83,7 +83,7 @@ class ioring:
         if error < 0:
             invalid = (
                 f"a ring of {entries} entries, io_depth {io_depth}, timeout {timeout} ms is not possible: "
-                "entries >= 1, io_depth <= entries, timeout >= 0"
+                "entries from 1 to 65536, io_depth <= entries, timeout >= 0"
             )
             raise registration_error(-error, mount, invalid)
         self._entries = _library.io_entries(ring)

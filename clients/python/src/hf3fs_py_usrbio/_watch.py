@@ -13,9 +13,12 @@ _INTERVAL_SECONDS = 1.0
 
 
 def daemon_of(mount):
-    """A name that changes with every start of the mount's daemon; None if there is no daemon."""
+    """A name that changes with every start of the mount's daemon; None if there is no daemon.
+
+    The daemon may give a user another semaphore. The names of one daemon's differ in the last two groups.
+    """
     try:
-        return os.readlink(os.path.join(mount, "3fs-virt", "iovs", "submit-ios"))
+        return os.readlink(os.path.join(mount, "3fs-virt", "iovs", "submit-ios")).rsplit("-", 2)[0]
     except OSError as error:
         if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ENOTCONN, errno.ECONNABORTED):
             return None

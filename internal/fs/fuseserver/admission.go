@@ -1,0 +1,263 @@
+package fuseserver
+
+import (
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/internal/fs/quota"
+)
+
+// admission passes requests on to the file system, a bounded number of each user's at a
+// time. A request takes a thread for as long as the data directory does not answer, and
+// there are only so many threads. More are refused at once with EAGAIN; nothing waits here.
+//
+// What the kernel sends without waiting for an answer (forgets, releases, interrupts) is
+// always admitted: none of it may wait for the data directory. So are pages that clients
+// have mapped and written, which a refusal would lose; the kernel sends maxBackground of
+// them at a time.
+type admission struct {
+	*fileSystem
+	requests *quota.Quota
+}
+
+func newAdmission(fs *fileSystem, l Limits) *admission {
+	return &admission{fileSystem: fs, requests: quota.New(int64(l.Requests))}
+}
+
+const refused = fuse.Status(unix.EAGAIN)
+
+// admit counts a request of a user until leave, and reports whether there may be one more.
+// From here on, a virtual directory goes by its inode number.
+func (a *admission) admit(h *fuse.InHeader) bool {
+	h.NodeId = virtualIno(h.NodeId)
+	return a.requests.Take(h.Uid, 1)
+}
+
+func (a *admission) leave(h *fuse.InHeader) { a.requests.Return(h.Uid, 1) }
+
+func (a *admission) Lookup(cancel <-chan struct{}, h *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
+	if !a.admit(h) {
+		return refused
+	}
+	defer a.leave(h)
+	return a.fileSystem.Lookup(cancel, h, name, out)
+}
+
+func (a *admission) GetAttr(cancel <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut) fuse.Status {
+	if !a.admit(&in.InHeader) {
+		return refused
+	}
+	defer a.leave(&in.InHeader)
+	return a.fileSystem.GetAttr(cancel, in, out)
+}
+
+func (a *admission) SetAttr(cancel <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut) fuse.Status {
+	if !a.admit(&in.InHeader) {
+		return refused
+	}
+	defer a.leave(&in.InHeader)
+	return a.fileSystem.SetAttr(cancel, in, out)
+}
+
+func (a *admission) Readlink(cancel <-chan struct{}, h *fuse.InHeader) ([]byte, fuse.Status) {
+	if !a.admit(h) {
+		return nil, refused
+	}
+	defer a.leave(h)
+	return a.fileSystem.Readlink(cancel, h)
+}
+
+func (a *admission) Mknod(cancel <-chan struct{}, in *fuse.MknodIn, name string, out *fuse.EntryOut) fuse.Status {
+	if !a.admit(&in.InHeader) {
+		return refused
+	}
+	defer a.leave(&in.InHeader)
+	return a.fileSystem.Mknod(cancel, in, name, out)
+}
+
+func (a *admission) Mkdir(cancel <-chan struct{}, in *fuse.MkdirIn, name string, out *fuse.EntryOut) fuse.Status {
+	if !a.admit(&in.InHeader) {
+		return refused
+	}
+	defer a.leave(&in.InHeader)
+	return a.fileSystem.Mkdir(cancel, in, name, out)
+}
+
+func (a *admission) Symlink(cancel <-chan struct{}, h *fuse.InHeader, target, name string, out *fuse.EntryOut) fuse.Status {
+	if !a.admit(h) {
+		return refused
+	}
+	defer a.leave(h)
+	return a.fileSystem.Symlink(cancel, h, target, name, out)
+}
+
+func (a *admission) Link(cancel <-chan struct{}, in *fuse.LinkIn, name string, out *fuse.EntryOut) fuse.Status {
+	if !a.admit(&in.InHeader) {
+		return refused
+	}
+	defer a.leave(&in.InHeader)
+	return a.fileSystem.Link(cancel, in, name, out)
+}
+
+func (a *admission) Unlink(cancel <-chan struct{}, h *fuse.InHeader, name string) fuse.Status {
+	if !a.admit(h) {
+		return refused
+	}
+	defer a.leave(h)
+	return a.fileSystem.Unlink(cancel, h, name)
+}
+
+func (a *admission) Rmdir(cancel <-chan struct{}, h *fuse.InHeader, name string) fuse.Status {
+	if !a.admit(h) {
+		return refused
+	}
+	defer a.leave(h)
+	return a.fileSystem.Rmdir(cancel, h, name)
+}
+
+func (a *admission) Rename(cancel <-chan struct{}, in *fuse.RenameIn, name, newName string) fuse.Status {
+	if !a.admit(&in.InHeader) {
+		return refused
+	}
+	defer a.leave(&in.InHeader)
+	return a.fileSystem.Rename(cancel, in, name, newName)
+}
+
+func (a *admission) StatFs(cancel <-chan struct{}, h *fuse.InHeader, out *fuse.StatfsOut) fuse.Status {
+	if !a.admit(h) {
+		return refused
+	}
+	defer a.leave(h)
+	return a.fileSystem.StatFs(cancel, h, out)
+}
+
+func (a *admission) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
+	if !a.admit(&in.InHeader) {
+		return refused
+	}
+	defer a.leave(&in.InHeader)
+	return a.fileSystem.Open(cancel, in, out)
+}
+
+func (a *admission) Create(cancel <-chan struct{}, in *fuse.CreateIn, name string, out *fuse.CreateOut) fuse.Status {
+	if !a.admit(&in.InHeader) {
+		return refused
+	}
+	defer a.leave(&in.InHeader)
+	return a.fileSystem.Create(cancel, in, name, out)
+}
+
+func (a *admission) Lseek(cancel <-chan struct{}, in *fuse.LseekIn, out *fuse.LseekOut) fuse.Status {
+	if !a.admit(&in.InHeader) {
+		return refused
+	}
+	defer a.leave(&in.InHeader)
+	return a.fileSystem.Lseek(cancel, in, out)
+}
+
+func (a *admission) Read(cancel <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse.ReadResult, fuse.Status) {
+	if !a.admit(&in.InHeader) {
+		return nil, refused
+	}
+	defer a.leave(&in.InHeader)
+	return a.fileSystem.Read(cancel, in, buf)
+}
+
+func (a *admission) Write(cancel <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32, fuse.Status) {
+	if in.WriteFlags&fuse.WRITE_CACHE != 0 {
+		return a.fileSystem.Write(cancel, in, data)
+	}
+	if !a.admit(&in.InHeader) {
+		return 0, refused
+	}
+	defer a.leave(&in.InHeader)
+	return a.fileSystem.Write(cancel, in, data)
+}
+
+func (a *admission) Flush(cancel <-chan struct{}, in *fuse.FlushIn) fuse.Status {
+	if !a.admit(&in.InHeader) {
+		return refused
+	}
+	defer a.leave(&in.InHeader)
+	return a.fileSystem.Flush(cancel, in)
+}
+
+func (a *admission) Fsync(cancel <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
+	if !a.admit(&in.InHeader) {
+		return refused
+	}
+	defer a.leave(&in.InHeader)
+	return a.fileSystem.Fsync(cancel, in)
+}
+
+func (a *admission) OpenDir(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
+	if !a.admit(&in.InHeader) {
+		return refused
+	}
+	defer a.leave(&in.InHeader)
+	return a.fileSystem.OpenDir(cancel, in, out)
+}
+
+func (a *admission) ReadDir(cancel <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
+	if !a.admit(&in.InHeader) {
+		return refused
+	}
+	defer a.leave(&in.InHeader)
+	return a.fileSystem.ReadDir(cancel, in, out)
+}
+
+func (a *admission) ReadDirPlus(cancel <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
+	if !a.admit(&in.InHeader) {
+		return refused
+	}
+	defer a.leave(&in.InHeader)
+	return a.fileSystem.ReadDirPlus(cancel, in, out)
+}
+
+func (a *admission) FsyncDir(cancel <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
+	if !a.admit(&in.InHeader) {
+		return refused
+	}
+	defer a.leave(&in.InHeader)
+	return a.fileSystem.FsyncDir(cancel, in)
+}
+
+func (a *admission) GetXAttr(cancel <-chan struct{}, h *fuse.InHeader, name string, dest []byte) (uint32, fuse.Status) {
+	if !a.admit(h) {
+		return 0, refused
+	}
+	defer a.leave(h)
+	return a.fileSystem.GetXAttr(cancel, h, name, dest)
+}
+
+func (a *admission) ListXAttr(cancel <-chan struct{}, h *fuse.InHeader, dest []byte) (uint32, fuse.Status) {
+	if !a.admit(h) {
+		return 0, refused
+	}
+	defer a.leave(h)
+	return a.fileSystem.ListXAttr(cancel, h, dest)
+}
+
+func (a *admission) SetXAttr(cancel <-chan struct{}, in *fuse.SetXAttrIn, name string, value []byte) fuse.Status {
+	if !a.admit(&in.InHeader) {
+		return refused
+	}
+	defer a.leave(&in.InHeader)
+	return a.fileSystem.SetXAttr(cancel, in, name, value)
+}
+
+func (a *admission) RemoveXAttr(cancel <-chan struct{}, h *fuse.InHeader, name string) fuse.Status {
+	if !a.admit(h) {
+		return refused
+	}
+	defer a.leave(h)
+	return a.fileSystem.RemoveXAttr(cancel, h, name)
+}
+
+func (a *admission) Ioctl(cancel <-chan struct{}, in *fuse.IoctlIn, arg []byte, out *fuse.IoctlOut, outArg []byte) fuse.Status {
+	if !a.admit(&in.InHeader) {
+		return refused
+	}
+	defer a.leave(&in.InHeader)
+	return a.fileSystem.Ioctl(cancel, in, arg, out, outArg)
+}

@@ -1,0 +1,5 @@
+//go:build race
+
+package ringserver
+
+const raceEnabled = true

@@ -1,0 +1,67 @@
+package host
+
+import (
+	"fmt"
+	"path"
+	"strconv"
+	"strings"
+)
+
+// MemoryBytes returns the memory that this process may use: the machine's, or the least
+// limit of its control groups.
+func (h Host) MemoryBytes() (int64, error) {
+	n, err := h.meminfo("MemTotal")
+	if err != nil {
+		return 0, err
+	}
+	groups, _ := h.read("/proc/self/cgroup") // without control groups, there is no limit
+	return min(n, h.groupMemoryBytes(groups)), nil
+}
+
+// groupMemoryBytes returns the least memory limit of the control groups in the text of
+// /proc/self/cgroup and of the groups above them, or Unlimited.
+func (h Host) groupMemoryBytes(groups string) int64 {
+	least := int64(Unlimited)
+	for line := range strings.Lines(groups) {
+		f := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(f) != 3 {
+			continue
+		}
+		top, file := "/sys/fs/cgroup", "memory.max"
+		switch f[1] {
+		case "": // version 2
+		case "memory":
+			top, file = "/sys/fs/cgroup/memory", "memory.limit_in_bytes"
+		default:
+			continue
+		}
+		for group := path.Clean("/" + f[2]); ; group = path.Dir(group) {
+			text, _ := h.read(path.Join(top, group, file)) // the topmost has no limit
+			if n, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64); err == nil && n > 0 {
+				least = min(least, n)
+			}
+			if group == "/" {
+				break
+			}
+		}
+	}
+	return least
+}
+
+// MemoryAvailableBytes returns the memory that new programs can use without swapping.
+func (h Host) MemoryAvailableBytes() (int64, error) { return h.meminfo("MemAvailable") }
+
+// meminfo returns a line of /proc/meminfo in bytes.
+func (h Host) meminfo(name string) (int64, error) {
+	text, err := h.read("/proc/meminfo")
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(text) {
+		if f := strings.Fields(line); len(f) >= 2 && f[0] == name+":" {
+			kib, err := strconv.ParseInt(f[1], 10, 64)
+			return kib << 10, err
+		}
+	}
+	return 0, fmt.Errorf("/proc/meminfo has no line %s", name)
+}

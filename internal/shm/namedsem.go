@@ -1,0 +1,120 @@
+package shm
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// NamedSem is a POSIX named semaphore, as sem_open creates it: a 32-byte object with
+// the name sem.<name>.
+type NamedSem struct {
+	Sem
+	m    *Mapping
+	name string
+}
+
+// CreateSem creates a named semaphore of value 0 that only user uid, and root, can open.
+// EPERM: this process may not create objects of that user. ENOSPC: Dir is full.
+func CreateSem(name string, uid uint32) (*NamedSem, error) {
+	m, err := Create("sem."+name, semBytes, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	s := &NamedSem{Sem: m.Sem(0), m: m, name: name}
+	if err := s.giveTo(uid); err != nil {
+		s.Close(true)
+		return nil, fmt.Errorf("create semaphore %s of user %d: %w", name, uid, err)
+	}
+	return s, nil
+}
+
+// giveTo prepares a new semaphore for its user, who can open it only from then on.
+func (s *NamedSem) giveTo(uid uint32) error {
+	if err := Guard(s.Init); err != nil {
+		return syscall.ENOSPC // the first access to the page had to allocate it
+	}
+	if err := unix.Fchmod(s.m.fd, 0o600); err != nil { // the umask may have reduced the mode
+		return err
+	}
+	if int(uid) == os.Geteuid() {
+		return nil
+	}
+	return unix.Fchown(s.m.fd, int(uid), -1)
+}
+
+// OpenSem opens an existing named semaphore.
+func OpenSem(name string) (*NamedSem, error) {
+	path := filepath.Join(Dir, "sem."+name)
+	fd, err := unix.Open(path, unix.O_RDWR|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	defer unix.Close(fd)
+	m, err := Map(fd, semBytes)
+	if err != nil {
+		return nil, &os.PathError{Op: "map", Path: path, Err: err}
+	}
+	return &NamedSem{Sem: m.Sem(0), m: m, name: name}, nil
+}
+
+// Path returns the path of the semaphore's object.
+func (s *NamedSem) Path() string { return filepath.Join(Dir, "sem."+s.name) }
+
+// Usable reports whether the semaphore's user can open it by its name and post to it.
+// Its user may have removed, replaced, shrunk or locked it. Usable waits for no lock that
+// the user could hold.
+func (s *NamedSem) Usable() bool {
+	var mine, named unix.Stat_t
+	if unix.Fstat(s.m.fd, &mine) != nil || unix.Lstat(s.Path(), &named) != nil {
+		return false
+	}
+	const readWrite = 0o600
+	return mine.Ino == named.Ino && mine.Dev == named.Dev && mine.Size >= semBytes && mine.Mode&readWrite == readWrite &&
+		mine.Blocks <= mostSemBlocks && Guard(s.restoreMark) == nil
+}
+
+// mostSemBlocks is how much memory an object may have, in units of 512 bytes: a page of any
+// size that is usual.
+const mostSemBlocks = 4 << 20 / 512
+
+// Grown reports whether the semaphore's user has given its object so much memory that an
+// access can take long: it waits while the user punches all of that out.
+func (s *NamedSem) Grown() bool {
+	var st unix.Stat_t
+	return unix.Fstat(s.m.fd, &st) != nil || st.Blocks > mostSemBlocks
+}
+
+// Repair restores an object that was shrunk or has grown, so that programs that have mapped it can go
+// on, and wakes all waiters. It may wait for as long as the object's user likes, who can
+// hold the lock of the file.
+func (s *NamedSem) Repair() error {
+	if err := unix.Ftruncate(s.m.fd, semBytes); err != nil {
+		return err
+	}
+	return Guard(func() {
+		s.Init()
+		futex(s.valueAddr(), futexWake, math.MaxInt32, nil)
+	})
+}
+
+// Close unmaps the semaphore. With remove, for its creator, it removes the name, too.
+func (s *NamedSem) Close(remove bool) {
+	if remove {
+		s.RemoveName()
+	}
+	s.m.Unmap()
+}
+
+// RemoveName removes the name, unless it means another object by now. Who has opened the
+// semaphore can go on using it.
+func (s *NamedSem) RemoveName() {
+	var mine, named unix.Stat_t
+	if unix.Fstat(s.m.fd, &mine) == nil && unix.Lstat(s.Path(), &named) == nil && mine.Ino == named.Ino && mine.Dev == named.Dev {
+		_ = Remove("sem." + s.name)
+	}
+}

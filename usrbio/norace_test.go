@@ -1,0 +1,5 @@
+//go:build !race
+
+package usrbio
+
+const raceEnabled = false
