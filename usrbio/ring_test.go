@@ -844,7 +844,7 @@ func TestRingLinkNames(t *testing.T) {
 }
 
 // Another process of this user shrinks the submit semaphore: no ring ends, since the daemon
-// finds what was submitted all the same.
+// finds what was submitted without it.
 func TestSubmitThroughShrunkenSemaphore(t *testing.T) {
 	if raceEnabled {
 		t.Skip("NOT TESTED: the race detector's accesses to shared memory cannot be guarded")

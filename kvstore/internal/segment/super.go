@@ -11,7 +11,7 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 )
 
-// superCopies is how many pages the file of the superblock has, all the same. Version 0.1.0
+// superCopies is how many copies of its page the file of the superblock has. Version 0.1.0
 // wrote one, and reads the first.
 const superCopies = 2
 
