@@ -99,7 +99,7 @@ func (ls *Logs) look(key kv.Key) (Finding, error) {
 		case shape.Shards == 1:
 			found.Sums = append(found.Sums, []uint64{e.sum})
 		default:
-			r, err := ls.logs[e.log].at(e.at, shape.Shards)
+			r, err := ls.logs[e.log].at(e.at, key, shape)
 			if errors.Is(err, errDamaged) {
 				continue
 			}

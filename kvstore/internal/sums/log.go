@@ -7,6 +7,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 )
 
 // windowBytes is how much of a log is read at a time. The first read is only lookBytes:
@@ -71,15 +73,17 @@ func (l *log) read(found func(at int64, r *record)) error {
 // errDamaged says that a record that was read before has been damaged since.
 var errDamaged = errors.New("a damaged record")
 
-// at reads one record again.
-func (l *log) at(offset int64, shards int) (record, error) {
+// at reads again a record of a block with this key and shape. Anything else in its place is
+// damage: the file was cut, overwritten or exchanged while it was open.
+func (l *log) at(offset int64, key kv.Key, shape Shape) (record, error) {
 	var r record
-	raw := make([]byte, leastBytes+8*shards)
-	if _, err := l.f.ReadAt(raw, offset); err != nil {
+	raw := make([]byte, leastBytes+8*shape.Shards)
+	_, err := l.f.ReadAt(raw, offset)
+	if err != nil && !errors.Is(err, io.EOF) {
 		return r, fmt.Errorf("read %s: %w", l.f.Name(), err)
 	}
-	if !r.decode(raw) {
-		return r, fmt.Errorf("read %s: %w at %d", l.f.Name(), errDamaged, offset)
+	if err != nil || !r.decode(raw) || r.forget || r.key != key || r.shape != shape {
+		return record{}, fmt.Errorf("read %s: %w at %d", l.f.Name(), errDamaged, offset)
 	}
 	return r, nil
 }

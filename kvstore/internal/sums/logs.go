@@ -202,7 +202,7 @@ func (ls *Logs) learn(log uint16, at int64, r *record) {
 	ls.index.forgotten[r.stamp] = struct{}{}
 	entries := ls.index.entries(r.key)
 	kept := slices.DeleteFunc(slices.Clone(entries), func(e entry) bool {
-		was, err := ls.logs[e.log].at(e.at, ls.index.shapes[e.shape].Shards)
+		was, err := ls.logs[e.log].at(e.at, r.key, ls.index.shapes[e.shape])
 		return err == nil && was.stamp == r.stamp
 	})
 	if len(kept) < len(entries) {

@@ -377,21 +377,41 @@ func TestReplacedFileSystem(t *testing.T) {
 	do(t, b.Touch())
 }
 
-// A record that is damaged after it was read is ignored, without an error.
+// A record that is damaged after it was read is ignored, without an error, and so is what
+// has taken its place: a record of another block, or of another namespace.
 func TestDamagedLater(t *testing.T) {
-	root := t.TempDir()
 	layered := Shape{kv.Fingerprint{9}, 4096, 2}
-	b := openLogs(t, root, layered)
-	put(t, b, kv.Key{1}, []uint64{1, 2})
-	_, err := b.logs[b.own].f.WriteAt([]byte{0xff}, 60)
-	do(t, err)
-	if got, err := b.Find(kv.Key{1}, time.Now()); err != nil || got.Sums != nil || !got.Known {
-		t.Error(got, err)
+	other := Shape{kv.Fingerprint{8}, 4096, 2}
+	over := func(r record) func(f *os.File) error {
+		return func(f *os.File) error {
+			_, err := f.WriteAt(r.append(nil), 0)
+			return err
+		}
 	}
-	forget(t, b, kv.Key{1})
-	put(t, b, kv.Key{1}, []uint64{3, 4})
-	if got := find(t, b, kv.Key{1}); len(got) != 1 || got[0][1] != 4 {
-		t.Error(got)
+	for name, damage := range map[string]func(f *os.File) error{
+		"a bit is flipped": func(f *os.File) error {
+			_, err := f.WriteAt([]byte{0xff}, 60)
+			return err
+		},
+		"it is cut off":        func(f *os.File) error { return f.Truncate(0) },
+		"it is cut in two":     func(f *os.File) error { return f.Truncate(50) },
+		"another block's":      over(record{stamp: 7, key: kv.Key{2}, shape: layered, sums: []uint64{5, 6}}),
+		"of another namespace": over(record{stamp: 7, key: kv.Key{1}, shape: other, sums: []uint64{5, 6}}),
+		"one that makes void":  over(record{stamp: 7, key: kv.Key{1}, shape: layered, forget: true}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := openLogs(t, t.TempDir(), layered)
+			put(t, b, kv.Key{1}, []uint64{1, 2})
+			do(t, damage(b.logs[b.own].f))
+			if got, err := b.Find(kv.Key{1}, time.Now()); err != nil || got.Sums != nil || !got.Known {
+				t.Error(got, err)
+			}
+			forget(t, b, kv.Key{1})
+			put(t, b, kv.Key{1}, []uint64{3, 4})
+			if got := find(t, b, kv.Key{1}); len(got) != 1 || got[0][1] != 4 {
+				t.Error(got)
+			}
+		})
 	}
 }
 

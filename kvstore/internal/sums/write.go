@@ -68,7 +68,7 @@ func (ls *Logs) recorded(key kv.Key, sums []uint64) (bool, error) {
 			}
 			continue
 		}
-		r, err := ls.logs[e.log].at(e.at, ls.shape.Shards)
+		r, err := ls.logs[e.log].at(e.at, key, ls.shape)
 		switch {
 		case errors.Is(err, errDamaged):
 		case err != nil:
@@ -101,7 +101,7 @@ func (ls *Logs) forget(key kv.Key) (void [][]uint64, err error) {
 		if !ls.ours(shape) {
 			continue
 		}
-		r, err := ls.logs[e.log].at(e.at, shape.Shards)
+		r, err := ls.logs[e.log].at(e.at, key, shape)
 		if errors.Is(err, errDamaged) {
 			continue // there is nothing to make void
 		}
