@@ -35,7 +35,7 @@ type serveCmd struct {
 	BlockBytes uint32        `default:"1048576" help:"st_blksize of files, a power of two. It corresponds to 3FS's chunk size: punched holes are multiples of it."`
 
 	AllowOther  bool          `help:"Let other users access the mount. Always on for root; a daemon of another user needs user_allow_other in /etc/fuse.conf."`
-	Passthrough string        `default:"auto" enum:"auto,off" help:"auto: the kernel itself reads and writes the mount's files where it can (Linux 6.9 or later, root). off: it never does."`
+	Passthrough string        `default:"auto" enum:"auto,off" help:"auto: the kernel itself reads, writes and maps the mount's files where it can (Linux 6.9 or later, root). off: it never does, and MAP_SHARED is refused (ENODEV)."`
 	Remount     string        `placeholder:"DIR" help:"A second path under which clients see the mount, e.g. in containers; the names rm-rf and mv: in 3fs-virt accept it too."`
 	Readonly    bool          `help:"Refuse every change with EROFS."`
 	Drain       time.Duration `default:"10s" help:"How long to wait after SIGTERM for clients to leave the mount, before they are cut off. A second SIGTERM ends the daemon at once; the next daemon replaces the dead mount."`

@@ -4,7 +4,6 @@ package daemon
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -95,6 +94,11 @@ func Run(ctx context.Context, c Config, ready func(mountPoint string)) (err erro
 	if err != nil {
 		return errors.Join(err, pageService.stop())
 	}
+	if why := mnt.WhyNoPassthrough(); why != "" {
+		c.Log.Warn("passthrough is off: clients cannot map files of the mount with MAP_SHARED (ENODEV), and its reads and writes are slower; rings are not affected", "why", why)
+	} else {
+		c.Log.Info("passthrough is on: the kernel reads, writes and maps the files of the mount itself")
+	}
 	return serve(ctx, c, tree, rings, mnt, pageService, ready)
 }
 
@@ -149,12 +153,11 @@ func serve(ctx context.Context, c Config, tree *tree.Tree, rings *ringserver.Ser
 }
 
 // identity returns the value of wire.DaemonXattr, for diagnosis.
-func identity(c Config, data string) []byte {
-	value, _ := json.Marshal(wire.Daemon{ // strings and a number: cannot fail
+func identity(c Config, data string) *wire.Daemon {
+	return &wire.Daemon{
 		Version: c.Version, PID: os.Getpid(), Data: data, Cluster: c.Mount.Cluster,
 		IO: c.IO.String(), Started: time.Now().Format(time.RFC3339),
-	})
-	return value
+	}
 }
 
 // mountPoint returns the path of the mount as the kernel will show it and clients will

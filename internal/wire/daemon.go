@@ -13,4 +13,11 @@ type Daemon struct {
 	Cluster string `json:"cluster"`
 	IO      string `json:"io"`      // auto, buffered or direct
 	Started string `json:"started"` // RFC 3339
+
+	// Passthrough is PassthroughOn, or why the mount has none, with the cure. Empty: an
+	// older daemon, which does not say.
+	Passthrough string `json:"passthrough"`
 }
+
+// PassthroughOn is Daemon.Passthrough where the kernel itself reads, writes and maps files.
+const PassthroughOn = "on"

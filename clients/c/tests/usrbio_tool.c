@@ -10,14 +10,14 @@
  *
  * Arguments are separated by blanks and cannot contain any. Numbers may be decimal, 0x or octal.
  * FD is a NAME given to `open`, or a number, or `handle:NAME` for what `reg` returned for NAME.
- * MEM is the NAME of an iov, a ring (its own memory) or a mapping made by `shm`.
+ * MEM is the NAME of an iov, a ring (its own memory) or a mapping made by `shm` or `map`.
  * ID is 32 hex digits or a dashed uuid. READ is r or w (or 1 or 0). Defaults stand in [].
  *
  * Files
  *   open NAME PATH FLAGS [MODE=0644]       FLAGS: number, or rdonly wronly rdwr creat excl trunc append
  *                                          direct sync nonblock directory path, joined by commas -> fd=
  *   close FD                               the name keeps its number, to name a stale descriptor
- *   fstat FD                               -> ino= size= blksize= dev= mode=
+ *   fstat FD                               -> ino= size= blksize= dev= mode= blocks= mtime= (ns)
  *   fsync FD | ftruncate FD SIZE
  *   pwrite FD OFF LEN SEED                 through the kernel, with the bytes of `fill` -> n=
  *   pread FD OFF LEN                       -> n= crc=
@@ -37,6 +37,8 @@
  *   iovwrap NAME MEM ID MOUNT SIZE BLOCK NUMA
  *   iovunlink NAME | iovdestroy NAME       a NAME can be created again afterwards
  *   shm NAME SHMNAME SIZE                  shm_open + ftruncate + mmap | shm_unlink SHMNAME
+ *   map NAME FD SIZE HOW                   the first SIZE bytes of a file: shared, readable (shared, but
+ *                                          only to read) or private | unmap NAME
  *   fill MEM OFF LEN SEED                  byte i = ((SEED + i) * 0x9E3779B97F4A7C15 mod 2^64) >> 56
  *   check MEM OFF LEN SEED                 err 74 at=I got=B want=B if it differs
  *   zero MEM OFF LEN | crc MEM OFF LEN     -> crc= (CRC-32C, 8 hex digits)
@@ -307,8 +309,9 @@ static int do_fstat(FILE *out, int argc, char **argv) {
   if (fstat(fd_arg(argv[0]), &st) != 0) {
     return errno;
   }
-  fprintf(out, " ino=%" PRIu64 " size=%lld blksize=%ld dev=%" PRIu64 " mode=%o", (uint64_t)st.st_ino,
-          (long long)st.st_size, (long)st.st_blksize, (uint64_t)st.st_dev, st.st_mode);
+  fprintf(out, " ino=%" PRIu64 " size=%lld blksize=%ld dev=%" PRIu64 " mode=%o blocks=%lld mtime=%lld%09ld",
+          (uint64_t)st.st_ino, (long long)st.st_size, (long)st.st_blksize, (uint64_t)st.st_dev, st.st_mode,
+          (long long)st.st_blocks, (long long)st.st_mtim.tv_sec, st.st_mtim.tv_nsec);
   return 0;
 }
 
@@ -569,6 +572,32 @@ static int do_shm(FILE *out, int argc, char **argv) {
 static int do_shm_unlink(FILE *out, int argc, char **argv) {
   (void)out, (void)argc;
   return shm_unlink(argv[0]) == 0 ? 0 : errno;
+}
+
+static int do_map(FILE *out, int argc, char **argv) {
+  (void)out, (void)argc;
+  size_t size = (size_t)number(argv[2]);
+  int prot = strcmp(argv[3], "readable") == 0 ? PROT_READ : PROT_READ | PROT_WRITE;
+  int how = strcmp(argv[3], "private") == 0 ? MAP_PRIVATE : MAP_SHARED;
+  void *base = mmap(NULL, size, prot, how, fd_arg(argv[1]), 0);
+  if (base == MAP_FAILED) {
+    return errno;
+  }
+  struct thing *t = find_or_make(SHM_KIND, argv[0]);
+  t->base = base;
+  t->size = size;
+  return 0;
+}
+
+static int do_unmap(FILE *out, int argc, char **argv) {
+  (void)out, (void)argc;
+  struct thing *t = find(SHM_KIND, argv[0]);
+  if (t == NULL || t->base == NULL) {
+    return USAGE;
+  }
+  int failed = munmap(t->base, t->size);
+  t->base = NULL;
+  return failed == 0 ? 0 : errno;
 }
 
 static int do_fill(FILE *out, int argc, char **argv) {
@@ -1121,6 +1150,8 @@ static const struct command {
     {"iovdestroy", do_iovdestroy, 1, 1},
     {"shm", do_shm, 3, 3},
     {"shm_unlink", do_shm_unlink, 1, 1},
+    {"map", do_map, 4, 4},
+    {"unmap", do_unmap, 1, 1},
     {"fill", do_fill, 4, 4},
     {"check", do_check, 4, 4},
     {"zero", do_zero, 3, 3},

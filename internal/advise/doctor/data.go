@@ -105,7 +105,7 @@ func judgeFileSystem(dir string, m host.Mount) Finding {
 	case m.Type == "tmpfs" || m.Type == "ramfs":
 		f.Status, f.Needed = Note, "nothing, if a reboot may lose the cache: this file system is in memory, which it shares with /dev/shm"
 	case m.Type == "overlay":
-		f.Status, f.Needed = Warning, "a volume: a container's own layer is slow, has no passthrough, and disappears with the container"
+		f.Status, f.Needed = Warning, "a volume: a container's own layer is slow and disappears with the container"
 		f.Fix = "docker run -v /HOST/DIR:" + quote(dir) + " ...   # Kubernetes: a hostPath or persistentVolumeClaim"
 	case slices.Contains(networkTypes[:], m.Type) || m.Type == "fuse" || strings.HasPrefix(m.Type, "fuse."):
 		f.Status, f.Needed = Note, "a server that answers within kv3fs's --deadline (5 s); a local disk is faster"

@@ -38,12 +38,33 @@ func TestKernel(t *testing.T) {
 	} {
 		h := fixture(t, map[string]string{"/proc/sys/kernel/osrelease": c.release})
 		h.EUID = c.euid
-		all := checkKernel(h)
+		all := append(checkKernel(h), checkPassthrough(h, nil, "")...)
 		want(t, c.release, byID(t, all, "kernel"), "kernel", c.kernel)
 		want(t, c.release, byID(t, all, "fuse.passthrough"), "fuse.passthrough", c.passthrough)
 	}
 	want(t, "too old", checkKernel(fixture(t, map[string]string{"/proc/sys/kernel/osrelease": "5.5.19"}))[0], "kernel", Failure)
 	want(t, "no kernel", checkKernel(fixture(t, nil))[0], "kernel", Note)
+}
+
+// What the daemon says about itself counts more than what its host could do.
+func TestPassthroughOfTheDaemon(t *testing.T) {
+	h := fixture(t, map[string]string{"/proc/sys/kernel/osrelease": "6.18.1"})
+	for _, c := range []struct {
+		says, engine string
+		status       Status
+		found        string
+	}{
+		{wire.PassthroughOn, "", OK, "on:"},
+		{"", "", OK, "available"}, // an older daemon
+		{"the daemon is not root: run it as root", engineconfig.VLLM, Note, "not root"},
+		{"it is switched off", engineconfig.LMCacheGDS, Warning, "switched off"},
+	} {
+		f := checkPassthrough(h, &wire.Daemon{Passthrough: c.says}, c.engine)[0]
+		want(t, c.says, f, "fuse.passthrough", c.status)
+		if !strings.Contains(f.Found, c.found) || c.status != OK && !strings.Contains(f.Needed, "ENODEV") {
+			t.Errorf("%q: %+v", c.says, f)
+		}
+	}
 }
 
 func TestFuse(t *testing.T) {

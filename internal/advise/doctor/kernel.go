@@ -9,11 +9,8 @@ import (
 	"github.com/kv3fs/kv3fs/internal/host"
 )
 
-// The kernels that introduced openat2 and FUSE passthrough.
-const (
-	openat2Major, openat2Minor         = 5, 6
-	passthroughMajor, passthroughMinor = 6, 9
-)
+// Linux 5.6 introduced openat2.
+const openat2Major, openat2Minor = 5, 6
 
 func checkKernel(h host.Host) []Finding {
 	k, err := h.Kernel()
@@ -23,17 +20,7 @@ func checkKernel(h host.Host) []Finding {
 	if !k.AtLeast(openat2Major, openat2Minor) {
 		return []Finding{{ID: "kernel", Status: Failure, Found: "Linux " + k.Release, Needed: "Linux 5.6 or later, for openat2", Fix: "upgrade the kernel, best to 6.9 or later"}}
 	}
-	all := []Finding{ok("kernel", "Linux %s", k.Release)}
-	const id = "fuse.passthrough"
-	switch {
-	case !k.AtLeast(passthroughMajor, passthroughMinor):
-		return append(all, Finding{ID: id, Status: Note, Found: "Linux " + k.Release + " has no passthrough",
-			Needed: "Linux 6.9 or later, for reads and writes through the mount at the disk's speed; rings do not need it"})
-	case h.EUID != 0:
-		return append(all, Finding{ID: id, Status: Note, Found: "Linux " + k.Release + " may have passthrough, for a daemon that runs as root",
-			Needed: "a daemon that runs as root, for reads and writes through the mount at the disk's speed; rings do not need it"})
-	}
-	return append(all, ok(id, "available to a daemon that runs as root, if the kernel has CONFIG_FUSE_PASSTHROUGH and the data is not on a stacked file system"))
+	return []Finding{ok("kernel", "Linux %s", k.Release)}
 }
 
 // checkFuse checks whether this user could mount. If something is mounted already,

@@ -51,6 +51,7 @@ func Run(ctx context.Context, o Options) *Report {
 	}
 	lookPath := func(name string) (string, error) { return find(ctx, &o, mountTimeout, "command", name) }
 	add(checkKernel(o.Host)...)
+	add(checkPassthrough(o.Host, daemon, o.Engine)...)
 	add(checkFuse(o.Host, lookPath, point != "" || optional)...)
 	add(mountFindings...)
 	if point != "" {

@@ -164,9 +164,6 @@ func (a *admission) Read(cancel <-chan struct{}, in *fuse.ReadIn, buf []byte) (f
 }
 
 func (a *admission) Write(cancel <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32, fuse.Status) {
-	if in.WriteFlags&fuse.WRITE_CACHE != 0 {
-		return a.fileSystem.Write(cancel, in, data)
-	}
 	if !a.admit(&in.InHeader) {
 		return 0, refused
 	}

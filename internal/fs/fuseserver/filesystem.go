@@ -39,6 +39,7 @@ type fileSystem struct {
 	closing     *closing
 	files       *quota.Quota // open files and directories
 	lockValue   []byte       // the attribute of a locked directory
+	daemonValue []byte       // the attribute wire.DaemonXattr; nil: none
 	notifier    *notifier
 	pruner      *pruner
 }
@@ -48,7 +49,7 @@ func newFileSystem(t *tree.Tree, control ControlDir, set Settings, opts Options,
 		RawFileSystem: fuse.NewDefaultRawFileSystem(),
 		tree:          t, control: control, settings: set, point: point, opts: opts, log: opts.Log,
 		replyFD:     replyFD,
-		passthrough: &passthrough{nodes: make(map[uint64]*route)},
+		passthrough: newPassthrough(opts.Log),
 		handles:     newHandles(),
 		closing:     newClosing(),
 		files:       quota.New(int64(opts.Limits.Files)),
@@ -75,10 +76,16 @@ func (fs *fileSystem) end() {
 	unix.Close(fs.replyFD)
 }
 
-// invalidate makes the kernel forget the attributes it holds of a node. The negative
-// offset leaves pages alone and takes no lock that a request may hold.
-func (fs *fileSystem) invalidate(node uint64) {
-	fs.server.InodeNotify(node, -1, 0)
+// invalidate makes the kernel forget the attributes it holds of a node, and with pages also
+// the bytes. For these it waits until reads of them are answered; without, it takes no lock
+// that a request may hold.
+func (fs *fileSystem) invalidate(node uint64, pages bool) {
+	const all, none = 0, -1 // offsets
+	from := int64(none)
+	if pages {
+		from = all
+	}
+	fs.server.InodeNotify(node, from, 0)
 }
 
 func (fs *fileSystem) String() string { return subtype }

@@ -147,6 +147,12 @@ func (l *logged) Write(b []byte) (int, error) {
 	return l.text.Write(b)
 }
 
+func (l *logged) forget() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.text.Reset()
+}
+
 func (l *logged) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -303,7 +309,7 @@ var children = map[string]func(args []string) error{
 	"chmod":  func(a []string) error { return os.Chmod(a[0], 0o777) },
 	"daemon": childDaemon,
 	"mmap":   childMmap,
-	"pages":  childPages,
+	"look":   childLook,
 	"stat":   childStat,
 }
 
@@ -320,28 +326,24 @@ func childMmap(a []string) error {
 	return errors.Join(unix.Msync(m, unix.MS_SYNC), unix.Munmap(m))
 }
 
-// childPages writes every other page of a mapped file, so that the kernel sends each page
-// in a request of its own.
-func childPages(a []string) error {
-	f, err := os.OpenFile(a[0], os.O_RDWR, 0)
+// childLook maps a file and prints its first bytes for every byte that it reads.
+func childLook(a []string) error {
+	f, err := os.Open(a[0])
 	if err != nil {
 		return err
 	}
-	info, err := f.Stat()
+	m, err := unix.Mmap(int(f.Fd()), 0, 4096, unix.PROT_READ, unix.MAP_PRIVATE)
 	if err != nil {
 		return err
 	}
-	m, err := unix.Mmap(int(f.Fd()), 0, int(info.Size()), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-	if err != nil {
-		return err
+	for {
+		if _, err := os.Stdin.Read(make([]byte, 1)); err != nil {
+			return nil
+		}
+		if _, err := os.Stdout.Write(m[:4]); err != nil {
+			return err
+		}
 	}
-	if err := unix.Madvise(m, unix.MADV_RANDOM); err != nil {
-		return err
-	}
-	for i := 0; i < len(m); i += 8192 {
-		m[i] = 'x'
-	}
-	return errors.Join(unix.Msync(m, unix.MS_SYNC), unix.Munmap(m))
 }
 
 func childDaemon(a []string) error {

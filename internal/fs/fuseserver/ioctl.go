@@ -94,7 +94,7 @@ func (fs *fileSystem) ioctlFsync(in *fuse.IoctlIn) fuse.Status {
 			return statusOf(err)
 		}
 	}
-	fs.invalidate(in.NodeId)
+	fs.invalidate(in.NodeId, false)
 	fs.answerEmpty(in.Unique)
 	return fuse.OK
 }
@@ -162,7 +162,7 @@ func (fs *fileSystem) ioctlHardlink(in *fuse.IoctlIn, arg []byte) fuse.Status {
 	if err := fs.tree.LinkAs(in.NodeId, parent, a.Name, callerOf(&in.InHeader)); err != nil {
 		return statusOf(err)
 	}
-	fs.invalidate(in.NodeId) // the link count changed
+	fs.invalidate(in.NodeId, false) // the link count changed
 	fs.notifier.entryAndWait(parent, a.Name)
 	return fuse.OK
 }

@@ -1,9 +1,7 @@
 package fuseserver
 
 import (
-	"bytes"
 	"os"
-	"os/exec"
 	"testing"
 	"time"
 
@@ -37,26 +35,6 @@ func TestOpenFilesAreCounted(t *testing.T) {
 	}
 	until(t, "all are closed", func() bool { return w.m.fs.files.Used(uint32(os.Geteuid())) == 0 })
 	w.want("a", "text")
-}
-
-// The kernel sends mapped pages many at a time, when their writer may be gone. However few
-// requests are admitted, none of the pages is refused, which would lose it.
-func TestMappedPagesAreNotRefused(t *testing.T) {
-	const size = 4 << 20
-	w := newWorld(t, Options{Passthrough: PassthroughOff, Limits: Limits{Requests: 1}})
-	w.write("f", "")
-	if err := os.Truncate(w.path("f"), size); err != nil {
-		t.Fatal(err)
-	}
-	child := exec.Command("/proc/self/exe", w.path("f"))
-	child.Env = append(os.Environ(), "KV3FS_TEST_CHILD=pages")
-	if out, err := child.CombinedOutput(); err != nil {
-		t.Fatalf("mapped pages: %s", out)
-	}
-	got, err := os.ReadFile(w.data + "/f")
-	if err != nil || bytes.Count(got, []byte{'x'}) != size/8192 {
-		t.Errorf("%d pages have arrived, want %d: %v", bytes.Count(got, []byte{'x'}), size/8192, err)
-	}
 }
 
 // until waits until something is so.

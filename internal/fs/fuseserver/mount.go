@@ -75,7 +75,8 @@ func (m *Mount) connect(t *tree.Tree, control ControlDir, set Settings, fd int, 
 	}
 	m.fs.server = m.server
 	m.fs.pruner.byID = m.server.PruneNotify
-	m.fs.passthrough.start(m.server, opts)
+	m.fs.passthrough.start(m.server, t, opts)
+	m.fs.daemonValue = opts.daemonValue(m.fs.passthrough.why)
 	t.SetInvalidate(m.fs.invalidate)
 	return nil
 }
@@ -93,8 +94,7 @@ func fuseOptions(o Options, acls bool) *fuse.MountOptions {
 		Logger:        log.New(&fuseLog{log: o.Log}, "", 0),
 		ExtraCapabilities: fuse.CAP_ATOMIC_O_TRUNC | fuse.CAP_IOCTL_DIR | fuse.CAP_READDIRPLUS_AUTO |
 			// Where a directory has a default ACL, the umask does not apply.
-			fuse.CAP_DONT_MASK |
-			fuse.CAP_ASYNC_DIO | fuse.CAP_DIRECT_IO_ALLOW_MMAP |
+			fuse.CAP_DONT_MASK | fuse.CAP_ASYNC_DIO |
 			// Without it the kernel asks for security.capability at every write.
 			fuse.CAP_HANDLE_KILLPRIV_V2,
 	}
@@ -111,6 +111,10 @@ func maxBackground(l Limits) int {
 	const releases, most = 64, 1<<16 - 1
 	return min(l.Requests+releases, most)
 }
+
+// WhyNoPassthrough returns why the kernel sends every read and write of the mount's files
+// to the daemon and refuses shared mappings, with the cure; or nothing if it does not.
+func (m *Mount) WhyNoPassthrough() string { return m.fs.passthrough.why }
 
 // Point returns the canonical path of the mount.
 func (m *Mount) Point() string { return m.point }

@@ -191,6 +191,10 @@ func (fs *fileSystem) Read(_ <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse
 	if h == nil {
 		return nil, fuse.EBADF
 	}
+	if in.ReadFlags&fuse.READ_LOCKOWNER == 0 {
+		// For the kernel's page cache: a page of a private mapping.
+		h.CachePages()
+	}
 	total := 0
 	for total < len(buf) {
 		n, err := unix.Pread(h.FD(), buf[total:], int64(in.Offset)+int64(total))
@@ -220,17 +224,8 @@ func (fs *fileSystem) Write(_ <-chan struct{}, in *fuse.WriteIn, data []byte) (u
 	}
 	// The offset of an append comes from attributes that may be stale; the backing file
 	// knows its end.
-	n, err := h.Write(data, int64(in.Offset), in.Flags&unix.O_APPEND != 0, fs.writer(in, h))
+	n, err := h.Write(data, int64(in.Offset), in.Flags&unix.O_APPEND != 0, in.Uid)
 	return uint32(n), statusOf(err)
-}
-
-// writer returns the user whose bytes a request has. The kernel may write pages that a
-// client has mapped much later, as the super-user.
-func (fs *fileSystem) writer(in *fuse.WriteIn, h *tree.Handle) uint32 {
-	if in.WriteFlags&fuse.WRITE_CACHE != 0 {
-		return h.UID()
-	}
-	return in.Uid
 }
 
 func (fs *fileSystem) Lseek(_ <-chan struct{}, in *fuse.LseekIn, out *fuse.LseekOut) fuse.Status {

@@ -1,8 +1,11 @@
 package fuseserver
 
 import (
+	"encoding/json"
 	"fmt"
 	"log/slog"
+
+	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
 const (
@@ -18,10 +21,11 @@ const (
 type Passthrough int
 
 const (
-	// PassthroughAuto lets the kernel read and write the backing file itself
+	// PassthroughAuto lets the kernel read, write and map the backing file itself
 	// where it can: Linux 6.9 or later, and root.
 	PassthroughAuto Passthrough = iota
-	// PassthroughOff sends every read and write through the daemon.
+	// PassthroughOff sends every read and write through the daemon. Clients cannot map
+	// files with MAP_SHARED: ENODEV.
 	PassthroughOff
 )
 
@@ -45,12 +49,26 @@ type Options struct {
 
 	Limits Limits
 
-	// Daemon is the value of the root's attribute wire.DaemonXattr. nil: there is no
-	// such attribute.
-	Daemon []byte
+	// Daemon is the value of the root's attribute wire.DaemonXattr; the mount fills in
+	// Passthrough. nil: there is no such attribute.
+	Daemon *wire.Daemon
 
 	// Log gets warnings. nil: slog.Default().
 	Log *slog.Logger
+}
+
+// daemonValue returns the attribute of a mount that has no passthrough for that reason.
+func (o *Options) daemonValue(whyNot string) []byte {
+	if o.Daemon == nil {
+		return nil
+	}
+	d := *o.Daemon
+	d.Passthrough = wire.PassthroughOn
+	if whyNot != "" {
+		d.Passthrough = whyNot
+	}
+	value, _ := json.Marshal(d) // strings and a number: cannot fail
+	return value
 }
 
 func (o *Options) complete() error {

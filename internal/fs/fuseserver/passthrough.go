@@ -1,11 +1,14 @@
 package fuseserver
 
 import (
-	"os"
+	"errors"
+	"fmt"
+	"log/slog"
 	"sync"
-	"sync/atomic"
+	"time"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
 
 	"github.com/kv3fs/kv3fs/internal/fs/blockio"
 	"github.com/kv3fs/kv3fs/internal/fs/cred"
@@ -15,9 +18,16 @@ import (
 
 // passthrough decides how the bytes of each open file travel. The kernel requires that
 // all opens of an inode use the same route and share one backing id.
+//
+// A shared mapping of a file is coherent with rings only if it shows the pages of the
+// backing file, which it does if the kernel has the route. Otherwise it would show a copy
+// of them, and a page of the copy that is written back takes with it what a ring has
+// written to the same page; so the kernel is not told to allow it, and refuses it: ENODEV.
 type passthrough struct {
-	server  *fuse.Server
-	enabled atomic.Bool
+	register   func(fd int) (id int32, err error)
+	unregister func(id int32) // fails only without a connection, which drops the id
+	why        string         // why no file takes the kernel's route; empty: they do where they can
+	failures   failures
 
 	mu    sync.Mutex        // no system call is made under it: one on a slow disk would delay all opens
 	nodes map[uint64]*route // nodes with open files
@@ -55,11 +65,20 @@ func backingFor(h *tree.Handle) backing {
 	return asUser
 }
 
-func mayPassthrough(o Options) bool { return o.Passthrough == PassthroughAuto && os.Geteuid() == 0 }
+func newPassthrough(log *slog.Logger) *passthrough {
+	return &passthrough{nodes: make(map[uint64]*route), failures: failures{log: log}}
+}
 
-func (p *passthrough) start(server *fuse.Server, o Options) {
-	p.server = server
-	p.enabled.Store(mayPassthrough(o) && server.KernelSettings().Flags64()&fuse.CAP_PASSTHROUGH != 0)
+func (p *passthrough) start(server *fuse.Server, t *tree.Tree, o Options) {
+	p.register = func(fd int) (int32, error) {
+		id, errno := server.RegisterBackingFd(&fuse.BackingMap{Fd: int32(fd)})
+		if errno != 0 {
+			return 0, errno
+		}
+		return id, nil
+	}
+	p.unregister = func(id int32) { _ = server.UnregisterBackingFd(id) }
+	p.why = p.whyNot(t, o, server.KernelSettings().Flags64()&fuse.CAP_PASSTHROUGH != 0)
 }
 
 // open chooses the route of a new open file and fills in the reply.
@@ -68,6 +87,7 @@ func (p *passthrough) open(h *tree.Handle, out *fuse.OpenOut) {
 	r.chosen.Do(func() { p.choose(h, r) })
 	if r.kernel {
 		out.OpenFlags, out.BackingID = fuse.FOPEN_PASSTHROUGH, r.id
+		h.MayBeMapped()
 	}
 	if !r.kernel || !r.rights.suits(h) {
 		// Overrides passthrough, which the kernel wants to see where others have it.
@@ -88,10 +108,51 @@ func (p *passthrough) enter(id uint64) *route {
 	return r
 }
 
+// What fails for a moment, for want of memory or descriptors, is tried again after
+// firstRetry, each time longer, up to lastRetry.
+const (
+	firstRetry = time.Millisecond
+	lastRetry  = 64 * time.Millisecond
+)
+
 func (p *passthrough) choose(h *tree.Handle, r *route) {
-	// Not on a device without O_DIRECT, where a client's open with that flag would fail.
-	if !p.enabled.Load() || !h.DirectIO() {
+	if p.why != "" {
 		return
+	}
+	for wait := firstRetry; ; wait *= 4 {
+		err := p.try(h, r)
+		if err == nil {
+			return
+		}
+		if lasting(err) || wait > lastRetry {
+			p.failures.add(h, err)
+			return
+		}
+		time.Sleep(wait)
+	}
+}
+
+// errNoDirectIO is why files of a device without O_DIRECT do not take the kernel's route: a
+// client's open with that flag would fail.
+var errNoDirectIO = fmt.Errorf("the file's device has no O_DIRECT: %w", unix.EOPNOTSUPP)
+
+// lasting reports whether trying again is of no use.
+func lasting(err error) bool {
+	for _, e := range []error{unix.EPERM, unix.ELOOP, unix.EINVAL, unix.EOPNOTSUPP, unix.ENOTTY, unix.EBADF} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// try gives a file the kernel's route if it may have it.
+func (p *passthrough) try(h *tree.Handle, r *route) error {
+	switch direct, err := h.DirectIO(); {
+	case err != nil:
+		return err
+	case !direct:
+		return errNoDirectIO
 	}
 	r.rights = backingFor(h)
 	if blockio.KindOfFile(h.FD()) == blockio.Foreign {
@@ -99,30 +160,26 @@ func (p *passthrough) choose(h *tree.Handle, r *route) {
 		// nobody open what a client has opened with its own rights. The daemon's rights
 		// clear no set-id bits.
 		if h.HasSetID() {
-			return
+			return nil
 		}
 		r.rights = asAnyone
 	}
-	register := func() error {
-		id, errno := p.server.RegisterBackingFd(&fuse.BackingMap{Fd: int32(h.FD())})
-		if errno != 0 {
-			return errno
-		}
-		r.id, r.kernel = id, true
-		return nil
+	register := func() (err error) {
+		r.id, err = p.register(h.FD())
+		r.kernel = err == nil
+		return err
 	}
 	if r.rights == asUser {
-		_ = cred.Confined(register) // without it, bytes go through the daemon
-		return
+		return cred.Confined(register)
 	}
-	_ = register() // as above
+	return register()
 }
 
 // close ends one open file of a node.
 func (p *passthrough) close(id uint64) {
 	r := p.leave(id)
 	if r != nil && r.kernel {
-		_ = p.server.UnregisterBackingFd(r.id) // fails only without a connection, which drops the id
+		p.unregister(r.id)
 	}
 }
 

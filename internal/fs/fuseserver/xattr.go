@@ -68,8 +68,8 @@ func (fs *fileSystem) GetXAttr(_ <-chan struct{}, h *fuse.InHeader, name string,
 		return fs.getACL(h.NodeId, name, dest)
 	case wire.IsVirtual(h.NodeId):
 		return 0, fuse.ENOTSUP
-	case name == wire.DaemonXattr && h.NodeId == tree.RootID && fs.opts.Daemon != nil:
-		return fit(fs.opts.Daemon, dest)
+	case name == wire.DaemonXattr && h.NodeId == tree.RootID && fs.daemonValue != nil:
+		return fit(fs.daemonValue, dest)
 	case name != lockName || !fs.tree.Locked(h.NodeId):
 		return 0, fuse.ENODATA
 	}

@@ -12,8 +12,8 @@ import (
 // The root names the daemon that serves it in an attribute that is not listed, because
 // programs list attributes in order to copy them.
 func TestDaemonAttribute(t *testing.T) {
-	const value = `{"version":"v1"}`
-	w := newWorld(t, Options{Daemon: []byte(value)})
+	w := newWorld(t, Options{Daemon: &wire.Daemon{Version: "v1"}, Passthrough: PassthroughOff})
+	value := `{"version":"v1","pid":0,"data":"","cluster":"","io":"","started":"","passthrough":"` + w.m.WhyNoPassthrough() + `"}`
 	buf := make([]byte, 256)
 	n, err := unix.Getxattr(w.dir, wire.DaemonXattr, buf)
 	if err != nil || string(buf[:n]) != value {

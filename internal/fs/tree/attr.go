@@ -93,15 +93,16 @@ func (t *Tree) written(n *node) {
 	now := t.now()
 	// It is enough to renew the period from time to time; writers of a shared file
 	// then do not contend for the cache line.
-	if n.hotUntil.Load() < now+int64(hotPeriod)*3/4 {
-		n.hotUntil.Store(now + int64(hotPeriod))
+	if until := n.hotUntil.Load(); until < now+int64(hotPeriod)*3/4 {
+		n.hotUntil.CompareAndSwap(until, now+int64(hotPeriod)) // else another has
 	}
 	invalidated, cached := n.invalidated.Load(), n.cached.Load()
 	invariants.Check(int32(cached-invalidated) >= 0, "node %d: the kernel forgot attributes %d times and got them %d times", n.id, invalidated, cached)
-	if invalidated == cached {
+	paged := n.paged.Load()
+	if invalidated == cached && !paged {
 		return
 	}
-	(*t.invalidate.Load())(n.id)
+	(*t.invalidate.Load())(n.id, paged)
 	for int32(cached-invalidated) > 0 && !n.invalidated.CompareAndSwap(invalidated, cached) {
 		invalidated = n.invalidated.Load()
 	}

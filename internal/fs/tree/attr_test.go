@@ -9,7 +9,7 @@ import (
 // kernel knows.
 func TestTwoWritersInvalidate(t *testing.T) {
 	entered, proceed := make(chan struct{}, 2), make(chan struct{})
-	tr, _ := newTree(t, Options{Invalidate: func(uint64) { entered <- struct{}{}; <-proceed }})
+	tr, _ := newTree(t, Options{Invalidate: func(uint64, bool) { entered <- struct{}{}; <-proceed }})
 	e, h := create(t, tr, RootID, "f", root, 0o600)
 	defer h.Close()
 	must(tr.Getattr(e.ID, time.Minute))
@@ -40,7 +40,7 @@ func TestTwoWritersInvalidate(t *testing.T) {
 func TestAnyTimeoutIsInvalidated(t *testing.T) {
 	for _, keep := range []time.Duration{time.Nanosecond, time.Hour, 1<<63 - 1} {
 		calls := 0
-		tr, _ := newTree(t, Options{Invalidate: func(uint64) { calls++ }})
+		tr, _ := newTree(t, Options{Invalidate: func(uint64, bool) { calls++ }})
 		e, h := create(t, tr, RootID, "f", root, 0o600)
 		if got := must(tr.Getattr(e.ID, keep)); got.Keep != keep {
 			t.Errorf("keep %v: got %v", keep, got.Keep)

@@ -30,6 +30,9 @@ func (h *Handle) Writes() bool { return h.access != unix.O_RDONLY }
 // ID returns the handle's node.
 func (h *Handle) ID() uint64 { return h.file.of.node.id }
 
+// Ino returns the inode number as clients see it.
+func (h *Handle) Ino() uint64 { return h.file.of.node.ino }
+
 // Open opens a regular file for c, whose rights the caller has checked. Of flags, only
 // the access mode and O_TRUNC matter; O_TRUNC without the right to write is ignored,
 // as in 3FS.
@@ -100,6 +103,7 @@ func (h *Handle) Close() {
 	of.grantLocked(h.uid, h.grants, -1)
 	if of.handles == 0 {
 		clear(of.verdicts)
+		of.node.paged.Store(false) // a mapping is one of the handles
 	}
 	of.dropLocked(h.file)
 }
@@ -112,24 +116,34 @@ func (h *Handle) Sync(dataOnly bool) error {
 	return unix.Fsync(h.file.fd)
 }
 
-// DirectIO reports whether the device of the file supports O_DIRECT. The first definite
-// answer for one file holds for all files of its device.
-func (h *Handle) DirectIO() bool {
+// DirectIO reports whether the device of the file supports O_DIRECT. The first answer for
+// one file holds for all files of its device. An error says that there is none now.
+func (h *Handle) DirectIO() (bool, error) {
 	t, dev := h.file.of.tree, h.file.of.node.key.dev
 	if ok, known := t.directKnown(dev); known {
-		return ok
+		return ok, nil
 	}
 	// Not under the lock: the device may hang.
-	fd, err := unix.Open(procPath(h.file.fd), h.access|unix.O_DIRECT|unix.O_CLOEXEC, 0)
+	ok, err := directIO(h.file.fd, h.access)
 	if err == nil {
-		unix.Close(fd)
-	}
-	if err == nil || err == unix.EINVAL {
 		t.directMu.Lock()
-		t.direct[dev] = err == nil
+		t.direct[dev] = ok
 		t.directMu.Unlock()
 	}
-	return err == nil
+	return ok, err
+}
+
+// directIO reports whether an open file can be opened with O_DIRECT.
+func directIO(fd, access int) (bool, error) {
+	again, err := unix.Open(procPath(fd), access|unix.O_DIRECT|unix.O_CLOEXEC, 0)
+	switch err {
+	case nil:
+		unix.Close(again)
+		return true, nil
+	case unix.EINVAL:
+		return false, nil
+	}
+	return false, err
 }
 
 func (t *Tree) directKnown(dev uint64) (ok, known bool) {

@@ -58,6 +58,10 @@ type node struct {
 	children int    // places in this directory; each keeps it from being dropped
 	charged  bool
 
+	// paged says that the kernel may hold bytes of the file in pages of its own, see
+	// CachePages.
+	paged atomic.Bool
+
 	open atomic.Pointer[openFile]
 
 	// cached counts how often the kernel got attributes to keep, invalidated how many of
@@ -65,7 +69,8 @@ type node struct {
 	// have not expired. Both wrap.
 	cached, invalidated atomic.Uint32
 	// hotUntil is the time until which the kernel gets no attributes to keep, because
-	// of ring writes; in nanoseconds on the tree's clock.
+	// of ring writes; in nanoseconds on the tree's clock. It is unseen if clients may
+	// write at any time without anybody being told.
 	hotUntil atomic.Int64
 }
 

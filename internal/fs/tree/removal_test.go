@@ -175,7 +175,7 @@ func TestRemovalRequiresOwnership(t *testing.T) {
 // Removing one of several names makes the kernel forget the link count.
 func TestRemovingANameChangesTheCount(t *testing.T) {
 	told := 0
-	tr, _ := newTree(t, Options{Invalidate: func(uint64) { told++ }})
+	tr, _ := newTree(t, Options{Invalidate: func(uint64, bool) { told++ }})
 	a, h := create(t, tr, RootID, "a", root, 0o644)
 	h.Close()
 	must(tr.Link(a.ID, RootID, "b", root, 0))

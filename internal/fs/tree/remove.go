@@ -191,7 +191,7 @@ func (t *Tree) linksChanged(st *unix.Statx_t) {
 		return
 	}
 	if n, ok := t.byIdentity.get(identityOf(st)); ok {
-		(*t.invalidate.Load())(n.id)
+		(*t.invalidate.Load())(n.id, false)
 	}
 }
 

@@ -67,6 +67,7 @@ func (h *Handle) Write(b []byte, off int64, append bool, uid uint32) (n int, err
 		return nil
 	}
 	err = asWriter(uid, h.file.Confine(int64(len(b))), write)
+	h.file.of.tree.freshen(h.file.of.node)
 	return n, err
 }
 

@@ -20,10 +20,10 @@ const StateName = ".kv3fs"
 
 // Options of Open. The zero value is valid.
 type Options struct {
-	// Invalidate tells the kernel's cache that attributes of a node are stale; it
-	// returns when no older ones will be used. nil: there is no cache. It may be called
-	// concurrently and must not call back into the tree.
-	Invalidate func(nodeID uint64)
+	// Invalidate tells the kernel's cache that attributes of a node are stale, and with
+	// pages also the bytes; it returns when no older ones will be used. nil: there is no
+	// cache. It may be called concurrently and must not call back into the tree.
+	Invalidate func(nodeID uint64, pages bool)
 
 	// Spare bounds the descriptors that the tree holds beyond one for each open file and
 	// directory. 0: 4096.
@@ -38,7 +38,7 @@ type Tree struct {
 	state      identity // of StateName
 	start      time.Time
 	abandoned  atomic.Bool
-	invalidate atomic.Pointer[func(uint64)]
+	invalidate atomic.Pointer[func(uint64, bool)]
 
 	nextID     atomic.Uint64
 	byID       *index[uint64, *node]
@@ -152,9 +152,9 @@ func (t *Tree) begin() error {
 }
 
 // SetInvalidate sets Options.Invalidate, for a cache that is made after the tree.
-func (t *Tree) SetInvalidate(fn func(nodeID uint64)) {
+func (t *Tree) SetInvalidate(fn func(nodeID uint64, pages bool)) {
 	if fn == nil {
-		fn = func(uint64) {}
+		fn = func(uint64, bool) {}
 	}
 	t.invalidate.Store(&fn)
 }

@@ -243,7 +243,7 @@ func TestAcquireRights(t *testing.T) {
 
 func TestWrittenInvalidatesOncePerBurst(t *testing.T) {
 	var calls atomic.Int64
-	tr, _ := newTree(t, Options{Invalidate: func(uint64) { calls.Add(1) }})
+	tr, _ := newTree(t, Options{Invalidate: func(uint64, bool) { calls.Add(1) }})
 	e, h := create(t, tr, RootID, "f", root, 0o600)
 	defer h.Close()
 	f := must(tr.Acquire(e.Attr.Ino, root, true))

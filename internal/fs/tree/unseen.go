@@ -1,0 +1,76 @@
+package tree
+
+import (
+	"errors"
+	"math"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// Where the kernel reads, writes and maps a file itself, a client may store into it through
+// a mapping. Nobody is told of that, and not of the mapping's end either: it may outlive the
+// handle. So from the moment when a client can make such a mapping, the kernel keeps no
+// attributes of the file.
+
+// unseen is a node's hotUntil while clients may write to it without anybody being told.
+const unseen = math.MaxInt64
+
+// MayBeMapped says that clients can map the file through this handle without the daemon.
+func (h *Handle) MayBeMapped() {
+	if h.access != unix.O_RDWR {
+		return // a shared mapping for writing takes both
+	}
+	n := h.file.of.node
+	n.hotUntil.Store(unseen)
+	h.file.of.tree.written(n) // what the kernel has got before
+}
+
+// CachePages says that the kernel is about to ask for bytes that it keeps in pages of its
+// own. Until the last handle is closed, it is told to forget them at every write.
+func (h *Handle) CachePages() { h.file.of.node.paged.Store(true) }
+
+// freshen makes the kernel forget the pages that it holds of n after a write through the
+// mount, whose attributes it forgets by itself.
+func (t *Tree) freshen(n *node) {
+	if n.paged.Load() {
+		(*t.invalidate.Load())(n.id, true)
+	}
+}
+
+// Sample opens a new file of the data directory that has no name, to try what files of its
+// file system can do, and reports whether it can be opened with O_DIRECT.
+func (t *Tree) Sample() (fd int, direct bool, err error) {
+	state, err := openBeneath(t.rootFD, StateName, unix.O_PATH|unix.O_DIRECTORY)
+	if err != nil {
+		return -1, false, err
+	}
+	defer unix.Close(state)
+	if fd, err = unnamed(state); err != nil {
+		return -1, false, err
+	}
+	if direct, err = directIO(fd, unix.O_RDWR); err != nil {
+		unix.Close(fd)
+		return -1, false, err
+	}
+	return fd, direct, nil
+}
+
+func unnamed(dir int) (fd int, err error) {
+	const private = 0o600
+	fd, err = unix.Openat(dir, ".", unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, private)
+	if !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.EISDIR) {
+		return fd, err
+	}
+	// Not every file system can make one.
+	name := "sample-" + strconv.Itoa(unix.Getpid())
+	fd, err = unix.Openat(dir, name, unix.O_CREAT|unix.O_RDWR|unix.O_CLOEXEC|unix.O_NOFOLLOW, private)
+	if err != nil {
+		return -1, err
+	}
+	if err := unix.Unlinkat(dir, name, 0); err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
