@@ -135,6 +135,13 @@ func (m Mover) Read(f File, w shm.Window, windowOff, off int64) (n int64, waited
 	}
 	for cached != nil && n < w.Len() {
 		piece := w.From(n).First(rawBytes)
+		if direct && kind == Disk {
+			has, ok := inCache(f.FD(), off+n, piece.Len())
+			if !ok {
+				break
+			}
+			piece = piece.First(has)
+		}
 		got, err := cached(piece, off+n)
 		n += got
 		switch {
@@ -235,13 +242,15 @@ func readDirect(f File, w shm.Window, off int64) (int64, error) {
 	for done < w.Len() {
 		n, err := w.From(done).Pread(fd, off+done)
 		switch {
-		case err != nil && !refusesDirect(err):
+		case err != nil && err != unix.EFAULT && !refusesDirect(err):
 			return done, err
 		case err == nil && n == 0:
 			return done, nil
 		}
 		done += n
-		if err != nil || n%SectorBytes != 0 { // no direct I/O here, or close to the end of the file
+		// No direct I/O here, or close to the end of the file: a direct read requires the
+		// whole window to be there, even where it ends behind the file.
+		if err != nil || n%SectorBytes != 0 {
 			rest, err := readFull(f.FD(), w.From(done), off+done)
 			return done + rest, err
 		}

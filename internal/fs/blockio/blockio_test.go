@@ -50,15 +50,20 @@ func memory(t *testing.T, size int) []byte {
 	return b
 }
 
+func randomBytes(n int) []byte {
+	b := make([]byte, n)
+	rng := rand.New(rand.NewPCG(1, uint64(n)))
+	for i := range b {
+		b[i] = byte(rng.Uint32())
+	}
+	return b
+}
+
 // Every mode, kind, alignment and state of the cache gives the bytes of the file, up to
 // its end, and zeros where it has holes.
 func TestAllModesReadTheSame(t *testing.T) {
 	const fileBytes = 5<<20 + 1234
-	content := make([]byte, fileBytes)
-	rng := rand.New(rand.NewPCG(1, 2))
-	for i := range content {
-		content[i] = byte(rng.Uint32())
-	}
+	content := randomBytes(fileBytes)
 	clear(content[1<<20 : 2<<20]) // a hole
 	mem := memory(t, 8<<20)
 	for _, dir := range []string{t.TempDir(), shm.Dir} {
