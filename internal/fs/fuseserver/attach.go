@@ -41,8 +41,44 @@ func attachDirectly(point string, o Options) (int, error) {
 func source(o Options) string { return subtype + "." + o.Cluster }
 
 // attachByHelper mounts with fusermount, which is set-uid root and passes the descriptor
-// back over a socket.
+// back over a socket. It mounts over no dead mount, so that must be removed first.
 func attachByHelper(point string, o Options) (int, error) {
+	removed, err := removeDead(point)
+	if err != nil {
+		return -1, err
+	}
+	if !removed {
+		return runHelper(point, o)
+	}
+	// This descriptor leads to the directory also once it is covered.
+	beneath, err := os.Open(point)
+	if err != nil {
+		return runHelper(point, o)
+	}
+	defer beneath.Close()
+	fd, err := runHelper(point, o)
+	const most = 10
+	names, _ := beneath.Readdirnames(most)
+	o.Log.Warn("a dead mount had to be removed first, because only root can mount over one: for a moment, clients saw the directory beneath",
+		"mount", point, "files there", names)
+	return fd, err
+}
+
+// removeDead detaches the mounts of dead FUSE daemons.
+func removeDead(point string) (removed bool, err error) {
+	for _, m := range mountsAt(point) {
+		if !m.isFUSE() {
+			break
+		}
+		if err := detach(point, true); err != nil {
+			return removed, fmt.Errorf("mount point %s: detach the mount of a dead daemon: %w", point, err)
+		}
+		removed = true
+	}
+	return removed, nil
+}
+
+func runHelper(point string, o Options) (int, error) {
 	opts := []string{"fsname=" + source(o), "subtype=" + subtype, "default_permissions",
 		fmt.Sprintf("max_read=%d", maxIOBytes), "nosuid", "nodev"}
 	if o.AllowOther || os.Geteuid() == 0 {

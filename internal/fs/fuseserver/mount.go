@@ -27,6 +27,7 @@ const (
 type Mount struct {
 	point  string
 	minor  int
+	buried []int // minors of the mounts of dead daemons beneath
 	server *fuse.Server
 	fs     *fileSystem
 
@@ -41,22 +42,32 @@ func New(t *tree.Tree, control ControlDir, set Settings, point string, opts Opti
 	if err := opts.complete(); err != nil {
 		return nil, err
 	}
-	point, err := preparePoint(point, t.Dir())
-	if err != nil {
-		return nil, err
-	}
-	fd, err := attach(point, opts)
+	point, err := canonicalPoint(point)
 	if err != nil {
 		return nil, err
 	}
 	m := &Mount{point: point, served: make(chan struct{}), abandon: make(chan struct{})}
-	if info, ok := mountedAt(point); ok {
-		m.minor = info.minor
+	fd, err := m.attach(t.Dir(), opts)
+	if err != nil {
+		return nil, err
 	}
 	if err := m.connect(t, control, set, fd, opts); err != nil {
 		return nil, errors.Join(err, detach(point, true))
 	}
 	return m, nil
+}
+
+// attach mounts a new FUSE connection and returns its descriptor. A dead daemon's mount stays
+// beneath: at no time does a client see what that covers.
+func (m *Mount) attach(data string, opts Options) (fd int, err error) {
+	defer lockPoint(m.point)()
+	if err := preparePoint(m.point, data); err != nil {
+		return -1, err
+	}
+	if fd, err = attach(m.point, opts); err == nil {
+		m.noteMounts()
+	}
+	return fd, err
 }
 
 // connect starts the FUSE connection on fd, which it owns from then on.
@@ -126,6 +137,7 @@ func (m *Mount) Point() string { return m.point }
 // process exits.
 func (m *Mount) Serve() error {
 	defer close(m.served)
+	defer m.removeBuried()
 	ended := make(chan struct{})
 	go m.fs.pruner.run()
 	go func() {
@@ -169,8 +181,8 @@ func (m *Mount) Unmount(ctx context.Context) error {
 
 // mounted reports whether this mount is the one at its mount point.
 func (m *Mount) mounted() bool {
-	now, ok := mountedAt(m.point)
-	return ok && now.minor == m.minor && now.fsType == fsType
+	at := mountsAt(m.point)
+	return len(at) > 0 && at[0].minor == m.minor && at[0].fsType == fsType
 }
 
 // wait waits for Serve after the mount point is unmounted. Another mount namespace may
@@ -187,8 +199,9 @@ func (m *Mount) wait(ctx context.Context) error {
 func (m *Mount) cutOff(why error) error {
 	m.abort()
 	if m.mounted() {
-		_ = detach(m.point, true) // if it fails, the next daemon detaches the dead mount
+		_ = detach(m.point, true) // if it fails, the next daemon takes the dead mount over
 	}
+	m.removeBuried() // the abort may have ended Serve before the mount was detached
 	select {
 	case <-m.served:
 	case <-time.After(abortGrace):

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -21,8 +22,8 @@ import (
 
 func TestMountinfoLine(t *testing.T) { // R1, case 1
 	w := newWorld(t, Options{})
-	m, ok := mountedAt(w.dir)
-	if !ok || m.fsType != "fuse.hf3fs" || m.source != "hf3fs.stage" {
+	m := topAt(t, w.dir)
+	if m.fsType != "fuse.hf3fs" || m.source != "hf3fs.stage" {
 		t.Fatalf("%+v", m)
 	}
 	info, _ := os.ReadFile("/proc/self/mountinfo")
@@ -37,18 +38,38 @@ func TestMountinfoLine(t *testing.T) { // R1, case 1
 	}
 }
 
-func TestFindMount(t *testing.T) {
-	const info = "1 0 0:40 / /mnt rw - ext4 /dev/a rw\n" +
-		"2 1 0:41 / /mnt/a\\040b rw shared:3 - fuse.hf3fs hf3fs.x rw\nshort\n" +
-		"3 1 0:42 / /mnt rw - fuse.other y rw\n"
-	if m, ok := findMount(info, "/mnt/a b"); !ok || m.minor != 41 || m.source != "hf3fs.x" {
-		t.Errorf("%+v %v", m, ok)
+// topAt returns the mount that is seen at path; the zero value if there is none.
+func topAt(t *testing.T, path string) mountpoint {
+	t.Helper()
+	all := mountsAt(path)
+	if len(all) == 0 {
+		return mountpoint{}
 	}
-	if m, _ := findMount(info, "/mnt"); m.minor != 42 {
-		t.Errorf("the topmost is %+v", m)
+	return all[0]
+}
+
+func TestFindMounts(t *testing.T) {
+	const info = "1 0 0:40 / / rw - ext4 /dev/a rw\n" +
+		"22 1 0:41 / /mnt/a\\040b rw shared:3 - fuse.hf3fs hf3fs.x rw\nshort\n" +
+		"5 24 0:46 / /mnt rw - fuse.top y rw\n" + // numbers are used again: the order says nothing
+		"23 1 0:43 / /mnt rw - tmpfs y rw\n" +
+		"24 23 0:44 / /mnt rw - fuse.hf3fs y rw\n" +
+		"30 31 0:1 / /cycle rw - fuse y rw\n31 30 0:2 / /cycle rw - fuse y rw\n"
+	if all := findMounts(info, "/mnt/a b", 22); len(all) != 1 || all[0].minor != 41 || all[0].source != "hf3fs.x" {
+		t.Errorf("%+v", all)
 	}
-	if _, ok := findMount(info, "/"); ok {
-		t.Error("found what is not there")
+	var minors []int
+	for _, m := range findMounts(info, "/mnt", 5) {
+		minors = append(minors, m.minor)
+	}
+	if !slices.Equal(minors, []int{46, 44, 43}) {
+		t.Errorf("from the top: %v", minors)
+	}
+	if all := findMounts(info, "/mnt/x", 5); len(all) > 0 {
+		t.Errorf("found what is not there: %+v", all)
+	}
+	if all := findMounts(info, "/cycle", 30); len(all) != 2 {
+		t.Errorf("%+v", all)
 	}
 }
 
@@ -94,59 +115,6 @@ func TestRefusesLivingDaemon(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "hf3fs.stage") || !strings.Contains(err.Error(), "fusermount3 -u") {
 		t.Fatalf("error %v", err)
 	}
-}
-
-func TestRecoversFromDeadDaemon(t *testing.T) {
-	top := openUp(t, t.TempDir())
-	os.Mkdir(top+"/data", 0o755)
-	child := exec.Command("/proc/self/exe", top+"/data", top+"/mnt")
-	child.Env = append(os.Environ(), "KV3FS_TEST_CHILD=daemon")
-	out, err := child.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := child.Start(); err != nil {
-		t.Fatal(err)
-	}
-	if line, _ := bufio.NewReader(out).ReadString('\n'); line != "mounted\n" {
-		t.Fatalf("child said %q", line)
-	}
-	held, err := os.Create(top + "/mnt/f")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer held.Close()
-	child.Process.Kill()
-	child.Wait()
-	if _, err := held.Write([]byte("x")); err == nil {
-		// Passthrough: the backing file outlives the daemon.
-		t.Log("writes go on without the daemon")
-	}
-	var st unix.Statfs_t
-	if err := unix.Statfs(top+"/mnt", &st); err != unix.ENOTCONN {
-		t.Fatalf("the dead mount answers %v", err)
-	}
-	s, err := tree.Open(top+"/data", tree.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	m, err := New(s, &fakeControlDir{}, &fakeSettings{}, top+"/mnt", Options{Cluster: "again"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	served := make(chan error, 1)
-	go func() { served <- m.Serve() }()
-	if err := m.AllowOwnUse(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(top + "/mnt/f"); err != nil {
-		t.Error(err)
-	}
-	if err := m.Unmount(context.Background()); err != nil {
-		t.Error(err)
-	}
-	<-served
 }
 
 func TestUnmountWaitsForTheLastUser(t *testing.T) {
@@ -200,7 +168,7 @@ func TestUnmountCutsOffRemainingClients(t *testing.T) {
 	if _, err := f.Write([]byte("x")); err == nil {
 		t.Error("a file of an aborted mount can be written")
 	}
-	if _, ok := mountedAt(w.dir); ok {
+	if all := mountsAt(w.dir); len(all) > 0 {
 		t.Error("still mounted")
 	}
 	w.mount(Options{})
@@ -282,7 +250,7 @@ func TestMountsWithoutRoot(t *testing.T) {
 		child.Wait() // until then it writes to said
 		t.Skipf("no user mounts here: %q %s", line, said.String())
 	}
-	m, _ := mountedAt(top + "/mnt")
+	m := topAt(t, top+"/mnt")
 	if m.fsType != "fuse.hf3fs" || m.source != "hf3fs.child" {
 		t.Errorf("%+v", m)
 	}

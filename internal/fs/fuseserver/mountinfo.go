@@ -1,41 +1,87 @@
 package fuseserver
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
 // mountpoint is a line of /proc/self/mountinfo.
 type mountpoint struct {
-	minor  int // of the device; a FUSE connection's number
-	path   string
-	fsType string
-	source string
+	id, parent int
+	minor      int // of the device; a FUSE connection's number
+	path       string
+	fsType     string
+	source     string
 }
 
-// mountedAt returns the topmost mount at path.
-func mountedAt(path string) (mountpoint, bool) {
+func (m mountpoint) isFUSE() bool { return m.fsType == "fuse" || strings.HasPrefix(m.fsType, "fuse.") }
+
+// mountsAt returns the mounts at path, each followed by the one that it covers. It asks no
+// FUSE daemon.
+func mountsAt(path string) []mountpoint {
+	top, err := mountID(path)
+	if err != nil {
+		return nil
+	}
 	info, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
-		return mountpoint{}, false
+		return nil
 	}
-	return findMount(string(info), path)
+	return findMounts(string(info), path, top)
 }
 
-func findMount(info, path string) (found mountpoint, ok bool) {
-	for line := range strings.Lines(info) {
-		before, after, cut := strings.Cut(line, " - ")
-		left, right := strings.Fields(before), strings.Fields(after)
-		if !cut || len(left) < 6 || len(right) < 2 || wire.UnescapeMountinfo(left[4]) != path {
-			continue
-		}
-		_, minor, _ := strings.Cut(left[2], ":")
-		number, _ := strconv.Atoi(minor)
-		// Later lines cover earlier ones.
-		found, ok = mountpoint{minor: number, path: path, fsType: right[0], source: right[1]}, true
+// mountID returns the number of the mount that a path leads to.
+func mountID(path string) (int, error) {
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0, err
 	}
-	return found, ok
+	defer unix.Close(fd)
+	info, err := os.ReadFile("/proc/self/fdinfo/" + strconv.Itoa(fd))
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(info)) {
+		if id, ok := strings.CutPrefix(line, "mnt_id:"); ok {
+			return strconv.Atoi(strings.TrimSpace(id))
+		}
+	}
+	return 0, fmt.Errorf("mount of %s: the kernel does not tell: %w", path, unix.ENOTSUP)
+}
+
+// findMounts returns the mounts at path from the one with number top downwards.
+func findMounts(info, path string, top int) (found []mountpoint) {
+	at := make(map[int]mountpoint)
+	for line := range strings.Lines(info) {
+		if m, ok := parseMount(line); ok && m.path == path {
+			at[m.id] = m
+		}
+	}
+	for m, ok := at[top]; ok; m, ok = at[m.parent] {
+		found = append(found, m)
+		delete(at, m.id) // ends the loop if parents form a cycle
+	}
+	return found
+}
+
+func parseMount(line string) (m mountpoint, ok bool) {
+	before, after, cut := strings.Cut(line, " - ")
+	left, right := strings.Fields(before), strings.Fields(after)
+	if !cut || len(left) < 6 || len(right) < 2 {
+		return m, false
+	}
+	_, minor, _ := strings.Cut(left[2], ":")
+	var bad [3]error
+	m.id, bad[0] = strconv.Atoi(left[0])
+	m.parent, bad[1] = strconv.Atoi(left[1])
+	m.minor, bad[2] = strconv.Atoi(minor)
+	m.path, m.fsType, m.source = wire.UnescapeMountinfo(left[4]), right[0], right[1]
+	return m, errors.Join(bad[:]...) == nil
 }

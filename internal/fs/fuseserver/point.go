@@ -15,9 +15,34 @@ import (
 // belongs to a daemon that hangs, which counts as alive.
 const probeTimeout = 3 * time.Second
 
-// preparePoint returns the canonical path to mount at: an existing directory apart from
-// data, where no living FUSE daemon has a mount. It detaches the mounts of dead ones.
-func preparePoint(point, data string) (string, error) {
+// preparePoint checks that a canonical path can be mounted at: a directory apart from data,
+// where no living FUSE daemon has a mount. It creates a missing one. The mount of a dead
+// daemon may be there; see clearPoint.
+func preparePoint(point, data string) error {
+	if err := clearPoint(point); err != nil {
+		return err
+	}
+	if len(mountsAt(point)) == 0 {
+		info, err := os.Lstat(point)
+		if errors.Is(err, os.ErrNotExist) {
+			if err := os.Mkdir(point, 0o755); err != nil {
+				return fmt.Errorf("mount point: %w", err)
+			}
+			info, err = os.Lstat(point)
+		}
+		if err != nil {
+			return fmt.Errorf("mount point: %w", err)
+		}
+		if !info.IsDir() {
+			return fmt.Errorf("mount point %s: %w", point, unix.ENOTDIR)
+		}
+	}
+	return apart(point, data)
+}
+
+// canonicalPoint resolves symbolic links. It asks no FUSE daemon that has a mount there,
+// which may be dead.
+func canonicalPoint(point string) (string, error) {
 	abs, err := filepath.Abs(point)
 	if err != nil {
 		return "", err
@@ -27,30 +52,13 @@ func preparePoint(point, data string) (string, error) {
 		return "", fmt.Errorf("mount point %s: %w", point, err)
 	}
 	canonical := filepath.Join(parent, filepath.Base(abs))
-	if err := clearPoint(canonical); err != nil {
-		return "", err
+	if _, err := os.Readlink(canonical); err != nil {
+		return canonical, nil
 	}
-	info, err := os.Lstat(canonical)
-	if errors.Is(err, os.ErrNotExist) {
-		if err := os.Mkdir(canonical, 0o755); err != nil {
-			return "", fmt.Errorf("mount point: %w", err)
-		}
-		info, err = os.Lstat(canonical)
+	if canonical, err = filepath.EvalSymlinks(canonical); err != nil {
+		return "", fmt.Errorf("mount point %s: %w", point, err)
 	}
-	if err != nil {
-		return "", fmt.Errorf("mount point: %w", err)
-	}
-	if info.Mode()&os.ModeSymlink != 0 {
-		target, err := filepath.EvalSymlinks(canonical)
-		if err != nil {
-			return "", fmt.Errorf("mount point %s: %w", point, err)
-		}
-		return preparePoint(target, data)
-	}
-	if !info.IsDir() {
-		return "", fmt.Errorf("mount point %s: %w", canonical, unix.ENOTDIR)
-	}
-	return canonical, apart(canonical, data)
+	return canonical, nil
 }
 
 // apart returns an error if the mount would contain its own data or be part of it.
@@ -72,24 +80,27 @@ func within(path, dir string) bool {
 	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
 }
 
-// clearPoint detaches mounts of dead FUSE daemons from point. It returns an error for
-// the mount of a living one.
+// clearPoint returns an error if a living FUSE daemon has a mount at point. Of the mounts of
+// dead ones it leaves one: while that is there, nobody sees the directory beneath, where
+// clients would write and then lose sight of what they wrote.
 func clearPoint(point string) error {
-	const mostStacked = 16
-	for range mostStacked {
-		m, ok := mountedAt(point)
-		if !ok || m.fsType != "fuse" && !strings.HasPrefix(m.fsType, "fuse.") {
+	all := mountsAt(point)
+	for i, m := range all {
+		if !m.isFUSE() {
 			return nil
 		}
 		if !dead(point) {
 			return fmt.Errorf("mount point %s: %s (%s) is mounted there and its daemon is alive: stop the daemon, or unmount with 'fusermount3 -u %s'",
 				point, m.source, m.fsType, point)
 		}
+		if last := i+1 == len(all) || !all[i+1].isFUSE(); last {
+			return nil
+		}
 		if err := detach(point, true); err != nil {
-			return fmt.Errorf("mount point %s: detach the mount of a dead daemon: %w", point, err)
+			return nil // not ours to remove: in a user namespace, those of the host
 		}
 	}
-	return fmt.Errorf("mount point %s: more than %d mounts of dead daemons: %w", point, mostStacked, unix.EBUSY)
+	return nil
 }
 
 // dead reports whether the connection of the FUSE mount at point has ended. The statfs

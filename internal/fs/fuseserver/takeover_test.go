@@ -1,0 +1,352 @@
+package fuseserver
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/internal/fs/tree"
+	"github.com/kv3fs/kv3fs/internal/test/daemontest"
+)
+
+// newPoint returns a new directory to mount at, from which all mounts are removed when the
+// test ends, and one for data beside it.
+func newPoint(t *testing.T) (point, data string) {
+	t.Helper()
+	daemontest.NeedMounts(t)
+	daemontest.NeedRoot(t)
+	top, err := filepath.EvalSymlinks(openUp(t, t.TempDir()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	point, data = top+"/mnt", top+"/data"
+	if err := errors.Join(os.Mkdir(point, 0o755), os.Mkdir(data, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for range mountsAt(point) {
+			_ = unix.Unmount(point, unix.MNT_DETACH)
+		}
+	})
+	return point, data
+}
+
+// mountDead leaves what a daemon does that is killed.
+func mountDead(t *testing.T, point, cluster string) {
+	t.Helper()
+	fd, err := attachDirectly(point, Options{Cluster: cluster})
+	if err != nil {
+		t.Fatal(err)
+	}
+	unix.Close(fd)
+	if !dead(point) {
+		t.Fatal("a mount without a daemon answers")
+	}
+}
+
+// serveAt mounts data at point and serves it until stop is called, which returns the error
+// of Serve.
+func serveAt(t *testing.T, point, data string) (m *Mount, stop func() error) {
+	t.Helper()
+	s, err := tree.Open(data, tree.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err = New(s, &fakeControlDir{}, &fakeSettings{}, point, Options{Cluster: "next"})
+	if err != nil {
+		s.Close()
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- m.Serve() }()
+	if err := m.AllowOwnUse(); err != nil {
+		t.Error(err)
+	}
+	return m, func() error { return errors.Join(<-served, s.Close()) }
+}
+
+// wantMounts fails unless the mounts at point, from the top, have these sources.
+func wantMounts(t *testing.T, when, point string, sources ...string) {
+	t.Helper()
+	var found []string
+	for _, m := range mountsAt(point) {
+		found = append(found, m.source)
+	}
+	if !slices.Equal(found, sources) {
+		t.Errorf("%s, from the top: %v, want %v", when, found, sources)
+	}
+}
+
+// startChild starts another process of this program as a daemon. What it prints first is
+// "mounted", if all is well.
+func startChild(t *testing.T, data, point string, wrapper ...string) (said *bufio.Reader, child *exec.Cmd) {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	argv := append(slices.Clone(wrapper), self, data, point)
+	child = exec.Command(argv[0], argv[1:]...)
+	child.Env = append(os.Environ(), "KV3FS_TEST_CHILD=daemon")
+	out, err := child.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { child.Process.Kill(); child.Wait() })
+	return bufio.NewReader(out), child
+}
+
+func firstLine(r *bufio.Reader) string {
+	line, _ := r.ReadString('\n')
+	return strings.TrimSpace(line)
+}
+
+// The next daemon mounts over the dead one's mount, so that nobody ever sees the directory
+// beneath, and leaves neither when it stops.
+func TestTakesOverADeadMount(t *testing.T) {
+	point, data := newPoint(t)
+	said, child := startChild(t, data, point)
+	if line := firstLine(said); line != "mounted" {
+		t.Fatalf("the child said %q", line)
+	}
+	held, err := os.Create(point + "/f")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Close()
+	child.Process.Kill()
+	child.Wait()
+	var st unix.Statfs_t
+	if err := unix.Statfs(point, &st); err != unix.ENOTCONN {
+		t.Fatalf("the dead mount answers %v", err)
+	}
+	m, stop := serveAt(t, point, data)
+	wantMounts(t, "taken over", point, "hf3fs.next", "hf3fs.child")
+	if _, err := os.Stat(point + "/f"); err != nil {
+		t.Error(err)
+	}
+	if err := m.Unmount(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	wantMounts(t, "stopped", point)
+}
+
+// However many daemons were killed, and wherever in a takeover, one dead mount stays beneath.
+func TestTakesOverSeveralDeadMounts(t *testing.T) {
+	point, data := newPoint(t)
+	for _, cluster := range []string{"first", "second", "third"} {
+		mountDead(t, point, cluster)
+	}
+	m, stop := serveAt(t, point, data)
+	wantMounts(t, "taken over", point, "hf3fs.next", "hf3fs.first")
+	// Clients that stay are cut off; that, too, leaves nothing.
+	f, err := os.Create(point + "/f")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*busyRetryInterval)
+	defer cancel()
+	if err := m.Unmount(ctx); !errors.Is(err, unix.EBUSY) {
+		t.Errorf("unmount: %v", err)
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	wantMounts(t, "stopped", point)
+}
+
+func TestUnmountedByHandAfterATakeover(t *testing.T) {
+	point, data := newPoint(t)
+	mountDead(t, point, "dead")
+	_, stop := serveAt(t, point, data)
+	if err := unix.Unmount(point, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	wantMounts(t, "unmounted", point)
+}
+
+// Whatever somebody has mounted over the daemon's mount is not the daemon's to remove.
+func TestStopLeavesOthersMounts(t *testing.T) {
+	point, data := newPoint(t)
+	mountDead(t, point, "dead")
+	m, stop := serveAt(t, point, data)
+	mountDead(t, point, "other")
+	ctx, cancel := context.WithTimeout(t.Context(), 2*busyRetryInterval)
+	defer cancel()
+	if err := m.Unmount(ctx); err == nil {
+		t.Error("unmounted beneath another mount")
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	wantMounts(t, "stopped", point, "hf3fs.other", "hf3fs.next", "hf3fs.dead")
+}
+
+// A living daemon's mount is refused also where a dead one's hides it.
+func TestRefusesALivingDaemonBeneathADeadOne(t *testing.T) {
+	w := newWorld(t, Options{})
+	daemontest.NeedRoot(t)
+	mountDead(t, w.dir, "dead")
+	_, err := New(w.tree, w.control, w.settings, w.dir, Options{Cluster: "two"})
+	if err == nil || !strings.Contains(err.Error(), "hf3fs.stage") {
+		t.Errorf("error %v", err)
+	}
+	wantMounts(t, "refused", w.dir, "hf3fs.stage")
+}
+
+// Of daemons that start at once one gets the mount point, whether a dead mount is there or
+// nothing.
+func TestStartsAtOnce(t *testing.T) {
+	for name, prepare := range map[string]func(t *testing.T, point string){
+		"nothing there": func(*testing.T, string) {},
+		"a dead mount":  func(t *testing.T, point string) { mountDead(t, point, "dead") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			point, _ := newPoint(t)
+			prepare(t, point)
+			const daemons = 4
+			var all []*bufio.Reader
+			for range daemons {
+				said, _ := startChild(t, t.TempDir(), point)
+				all = append(all, said)
+			}
+			mounted := 0
+			for _, said := range all {
+				switch line := firstLine(said); {
+				case line == "mounted":
+					mounted++
+				case !strings.Contains(line, "its daemon is alive"):
+					t.Errorf("a child said %q", line)
+				}
+			}
+			if mounted != 1 {
+				t.Errorf("%d daemons mounted", mounted)
+			}
+		})
+	}
+}
+
+// A container that was given the mount point itself, as a slave, follows to the next daemon.
+func TestContainersFollow(t *testing.T) {
+	point, data := newPoint(t)
+	top := filepath.Dir(point)
+	if err := unix.Mount(top, top, "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Unmount(top, unix.MNT_DETACH)
+	if err := unix.Mount("", top, "", unix.MS_SHARED, ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(data+"/f", []byte("hello"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	mountDead(t, point, "dead")
+	inside := t.TempDir()
+	container := exec.Command("unshare", "-m", "--propagation", "slave", "sh", "-c",
+		`mount --bind "$0" "$1" && echo bound && while read line; do cat "$1/f"; echo; done`, point, inside)
+	stdin, err := container.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := container.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := container.Start(); err != nil {
+		daemontest.NotTested(t, "mount namespaces: "+err.Error())
+	}
+	end := sync.OnceFunc(func() { stdin.Close(); container.Wait() })
+	defer end()
+	said := bufio.NewReader(stdout)
+	if line := firstLine(said); line != "bound" {
+		daemontest.NotTested(t, "mount namespaces: "+line)
+	}
+	m, stop := serveAt(t, point, data)
+	io.WriteString(stdin, "\n")
+	if line := firstLine(said); line != "hello" {
+		t.Errorf("the container reads %q", line)
+	}
+	end()
+	if err := m.Unmount(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	wantMounts(t, "stopped", point)
+}
+
+// In a user namespace the host's mounts can be covered, but not removed.
+func TestTakesOverInAUserNamespace(t *testing.T) {
+	point, data := newPoint(t)
+	mountDead(t, point, "first")
+	mountDead(t, point, "second")
+	namespace := []string{"unshare", "--user", "--map-root-user", "--mount"}
+	if out, err := exec.Command(namespace[0], append(namespace[1:], "true")...).CombinedOutput(); err != nil {
+		daemontest.NotTested(t, "user namespaces: "+string(out))
+	}
+	said, _ := startChild(t, data, point, namespace...)
+	if line := firstLine(said); line != "mounted" {
+		t.Errorf("the child said %q", line)
+	}
+}
+
+// Without root the helper mounts, and it does so over no dead mount. What clients wrote
+// meanwhile is reported.
+func TestHelperRemovesTheDeadMountFirst(t *testing.T) {
+	if _, err := exec.LookPath(helperName()); err != nil {
+		daemontest.NotTested(t, err.Error())
+	}
+	point, _ := newPoint(t)
+	if err := os.WriteFile(point+"/lost", nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	mountDead(t, point, "dead")
+	var text bytes.Buffer
+	fd, err := attachByHelper(point, Options{Cluster: "next", Log: slog.New(slog.NewTextHandler(&text, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	wantMounts(t, "taken over", point, "hf3fs.next")
+	if !strings.Contains(text.String(), "only root") || !strings.Contains(text.String(), "[lost]") {
+		t.Errorf("logged %q", text.String())
+	}
+}
+
+// Another user who holds the lock delays a start, and cannot prevent it.
+func TestPointLockIsBounded(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: waits for a timeout")
+	}
+	point := t.TempDir() + "/mnt"
+	defer lockPoint(point)()
+	began := time.Now()
+	lockPoint(point)()
+	if took := time.Since(began); took < pointLockTimeout/2 {
+		t.Errorf("two have the lock after %v", took)
+	}
+}
