@@ -15,8 +15,8 @@ import (
 	"github.com/kv3fs/kv3fs/internal/test/daemontest"
 )
 
-// passthroughOn is in the log of a daemon whose files can be mapped by several processes.
-const passthroughOn = `msg="passthrough is on`
+// passthrough reports whether the daemon has said that it is on when it started.
+func (w *world) passthrough() bool { return strings.Contains(w.Log(), `msg="passthrough is on`) }
 
 // TestMappedAndRegistered holds a file open, registered with rings and mapped, all at once,
 // on daemons of every kind. Both sides see what the other has written, and nothing that was
@@ -26,7 +26,7 @@ func TestMappedAndRegistered(t *testing.T) {
 	for name, start := range map[string]func(*testing.T) (w *world, c *tool, shared bool){
 		"passthrough": func(t *testing.T) (*world, *tool, bool) {
 			w := start(t, daemontest.Options{})
-			return w, w.tool(t), strings.Contains(w.Log(), passthroughOn) // the kernel may have none
+			return w, w.tool(t), w.passthrough() // the kernel may have none
 		},
 		"off": func(t *testing.T) (*world, *tool, bool) {
 			w := start(t, daemontest.Options{Flags: []string{"--passthrough", "off"}})
@@ -43,8 +43,8 @@ func TestMappedAndRegistered(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w, c, shared := start(t)
-			if said := strings.Contains(w.Log(), passthroughOn); said != shared {
-				t.Errorf("the start says %q: %v, want %v\n%s", passthroughOn, said, shared, w.Log())
+			if said := w.passthrough(); said != shared || !said && !strings.Contains(w.Log(), `msg="passthrough is off`) {
+				t.Errorf("the start says passthrough=%v, want %v\n%s", said, shared, w.Log())
 			}
 			heldMappings(t, w, c, shared)
 		})
@@ -156,7 +156,7 @@ func heldMappings(t *testing.T, w *world, c *tool, shared bool) {
 // the data directory at once after stores through a mapping, of which no daemon is told.
 func TestTimesAfterStores(t *testing.T) {
 	w := start(t, daemontest.Options{Flags: []string{"--attr-timeout", "1h", "--entry-timeout", "1h"}})
-	if !strings.Contains(w.Log(), passthroughOn) {
+	if !w.passthrough() {
 		daemontest.NotTested(t, "shared mappings: there is no passthrough here")
 	}
 	const size = 1 << 20
