@@ -44,14 +44,19 @@ type Log interface {
 	Close() error
 }
 
-// LogOwner is what a Log calls back. Replay and Replayed are called during Start, in
+// LogOwner is what a Log calls back. Replay, Missing and Replayed are called during Start, in
 // the goroutine of its caller; the others by one goroutine at a time.
 type LogOwner struct {
 	// Replay receives every record, oldest first; rec is valid during the call only.
 	// An error means that the owner did not write this record: the log is damaged.
 	Replay func(rec []byte) error
 
-	// Replayed is called after the last record. An error means that the log is damaged.
+	// Missing is called after the last record if some that were acknowledged may be
+	// missing; cause names the log and says why. Until the next write succeeds, the log
+	// remembers that. So the owner writes what it makes of it at once and in one Append.
+	Missing func(cause string)
+
+	// Replayed is called after that. An error means that the log is damaged.
 	Replayed func() error
 
 	// Keep returns what the owner still needs of the oldest record, as new records that

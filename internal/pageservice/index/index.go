@@ -65,6 +65,7 @@ type Index struct {
 	log       pageservice.Log
 	start     time.Time
 	liveBytes atomic.Int64 // about the length of a log without waste
+	missing   string       // why the newest records may be missing; see forgetAll
 
 	closed      atomic.Bool
 	used        atomic.Int64 // see countMemory
@@ -97,6 +98,9 @@ func Open(log pageservice.Log, o Options) (*Index, error) {
 	x := &Index{o: o, log: log, start: o.Now(), spaces: map[pageservice.Space]*space{}, accounts: map[string]*account{}}
 	x.expect = int(min(log.SizeBytes()/bytesPerKey, o.MemoryBytes/(4*confirmBytes)))
 	err := x.replay()
+	if err == nil {
+		err = x.logForgotten()
+	}
 	if err != nil {
 		_ = log.Close()
 		return nil, fmt.Errorf("page index: %w", err)

@@ -29,11 +29,15 @@ func (x *Index) replay() error {
 			x.trim()
 			return nil
 		},
+		Missing: func(cause string) { x.missing = cause },
 		Replayed: func() error {
 			for _, s := range x.all() {
 				if err := s.replayed(); err != nil {
 					return fmt.Errorf("space %q %q: %w", s.name.Namespace, s.name.Set, err)
 				}
+			}
+			if x.missing != "" {
+				x.forgetAll()
 			}
 			return nil
 		},

@@ -59,7 +59,7 @@ func (j *Journal) commit(batch []*write) error {
 	if j.broken != nil {
 		return j.broken
 	}
-	next, count, size := j.next, j.count, j.sizeBytes
+	before := j.tally
 	err := j.transact(func(b *bolt.Bucket) error {
 		if j.wasteful() && !j.paused {
 			n := int64(0)
@@ -87,14 +87,14 @@ func (j *Journal) commit(batch []*write) error {
 		return nil
 	}
 	written := j.next
-	j.next, j.count, j.sizeBytes = next, count, size
+	j.tally = before
 	if errors.Is(err, pageservice.ErrCorrupt) {
 		j.broken, j.stuck = err, true
 		return err
 	}
 	// A commit that failed in its last step may still be on the disk, now or after a
 	// restart. Then nothing more can be promised.
-	if last, lerr := lastRecord(j.db); lerr != nil || last+1 == written && written != next {
+	if last, lerr := lastRecord(j.db); lerr != nil || last+1 == written && written != before.next {
 		j.broken = fmt.Errorf("%s: the outcome of a failed write is unknown: %w; restart the service", j.path, err)
 	}
 	return err
@@ -123,34 +123,39 @@ func (j *Journal) transact(fill func(*bolt.Bucket) error) error {
 		if err != nil {
 			return err
 		}
+		txid := uint64(tx.ID())
 		b := tx.Bucket([]byte(bucket))
 		b.FillPercent = 1 // records are only ever added at the right edge
 		if err = fill(b); err == nil {
-			err = b.SetSequence(j.count)
+			err = b.SetSequence(j.seal(txid))
 		}
 		if err == nil {
 			err = j.o.Commit(tx.Commit)
 		}
 		if err != nil {
 			_ = tx.Rollback()
+			return err
 		}
-		return err
+		// Without the mark the file is as good, only less sure of itself.
+		_ = writeMark(j.file, j.meta.pageBytes, txid)
+		return nil
 	})
 }
 
 // put appends a record with its checksum.
 func (j *Journal) put(b *bolt.Bucket, rec []byte) error {
-	value := make([]byte, 4+len(rec))
+	value := make([]byte, checksumBytes+len(rec))
 	binary.LittleEndian.PutUint32(value, checksum(rec))
-	copy(value[4:], rec)
+	copy(value[checksumBytes:], rec)
 	if err := b.Put(binary.BigEndian.AppendUint64(nil, j.next), value); err != nil {
 		return err
 	}
-	j.next++
-	j.count++
-	j.sizeBytes += int64(len(value))
+	j.add(j.next, value)
 	return nil
 }
+
+// checksumBytes is how long the checksum is that precedes a record.
+const checksumBytes = 4
 
 func checksum(rec []byte) uint32 {
 	return crc32.Checksum(rec, crc32.MakeTable(crc32.Castagnoli))

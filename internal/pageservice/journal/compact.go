@@ -1,6 +1,10 @@
 package journal
 
-import bolt "go.etcd.io/bbolt"
+import (
+	"encoding/binary"
+
+	bolt "go.etcd.io/bbolt"
+)
 
 // Compaction removes the oldest records and appends what the owner still needs of
 // them. The owner knows the outcome of everything written so far, so what it still
@@ -20,15 +24,14 @@ func (j *Journal) compact(b *bolt.Bucket, writing int64) error {
 	c := b.Cursor()
 	for key, value := c.First(); key != nil && budget > 0; key, value = c.Next() {
 		budget -= int64(len(value))
-		j.sizeBytes -= int64(len(value))
+		j.remove(binary.BigEndian.Uint64(key), value)
 		old = append(old, append([]byte(nil), key...))
-		kept = append(kept, j.owner.Keep(value[4:])...)
+		kept = append(kept, j.owner.Keep(value[checksumBytes:])...)
 	}
 	for _, key := range old {
 		if err := b.Delete(key); err != nil {
 			return err
 		}
-		j.count--
 	}
 	for _, rec := range kept {
 		if err := j.put(b, rec); err != nil {

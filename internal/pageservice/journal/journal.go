@@ -40,6 +40,10 @@ type Options struct {
 	// before and after.
 	Commit func(commit func() error) error
 
+	// NoSync leaves it to the kernel when a commit reaches the disk: for tests that do not
+	// cut the power.
+	NoSync bool
+
 	// LockTimeout is how long Start waits for another process to release the file; 1 s.
 	LockTimeout time.Duration
 
@@ -60,13 +64,13 @@ type Journal struct {
 	done   chan struct{} // closed when the committer has ended
 
 	// Only the committer uses what follows, and Start before there is one.
-	next      uint64    // sequence number of the next record
-	count     uint64    // of records; the bucket has it too, so that a lost leaf is noticed
-	sizeBytes int64     // of all records
-	paused    bool      // the last commit failed: the next one does not compact
-	failed    time.Time // when a failure was last logged; zero if the last commit succeeded
-	broken    error     // why nothing is written any more: the content of the disk is unknown
-	stuck     bool      // bbolt gave up in the middle of a transaction and cannot be closed
+	tally            // of the records in the file
+	file   *os.File  // that db has open
+	meta   meta      // as Start found it
+	paused bool      // the last commit failed: the next one does not compact
+	failed time.Time // when a failure was last logged; zero if the last commit succeeded
+	broken error     // why nothing is written any more: the content of the disk is unknown
+	stuck  bool      // bbolt gave up in the middle of a transaction and cannot be closed
 }
 
 var _ pageservice.Log = (*Journal)(nil)
@@ -90,7 +94,7 @@ func New(dir string, o Options) *Journal {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	return &Journal{
-		path: filepath.Join(dir, FileName), o: o, next: 1,
+		path: filepath.Join(dir, FileName), o: o, tally: tally{next: 1},
 		wake: make(chan struct{}, 1), done: make(chan struct{}),
 	}
 }
@@ -111,89 +115,106 @@ func (j *Journal) Start(owner pageservice.LogOwner) error {
 	if err != nil {
 		return err
 	}
-	// The file is read before it is opened for writing, so that nothing is written to a
-	// damaged one.
-	if err := j.read(); err != nil {
+	f, fresh, err := openFile(j.path, j.o.LockTimeout)
+	if err != nil {
 		return err
 	}
-	if err := owner.Replayed(); err != nil {
-		return corrupt(j.path, err)
+	// The file is read before bbolt opens it, so that nothing is written to a damaged one.
+	if !fresh {
+		err = j.read(f)
 	}
-	if err := j.openToWrite(); err != nil {
-		return err
+	if err == nil {
+		if err = owner.Replayed(); err != nil {
+			err = corrupt(j.path, err)
+		}
 	}
-	if err := syncDirs(unsynced); err != nil {
-		_ = j.db.Close()
-		j.db = nil
+	if err != nil {
+		return errors.Join(err, f.Close())
+	}
+	if fresh {
+		err = j.make(f)
+	} else {
+		err = j.openToWrite(f)
+	}
+	if err == nil {
+		err = syncDirs(unsynced)
+	}
+	if err != nil {
+		if j.db != nil {
+			_ = j.db.Close()
+			j.db = nil
+		}
 		return err
 	}
 	go j.run() // until Close, which waits for it
 	return nil
 }
 
-// openDB opens the file. Every commit writes the list of free pages, although bbolt
-// could rebuild it here: it does so in a goroutine of its own, where a damaged file
-// would end the process.
-func openDB(path string, o Options, readOnly bool) (db *bolt.DB, err error) {
-	err = guard(path, func() (err error) {
-		db, err = bolt.Open(path, 0o600, &bolt.Options{
-			Timeout:      o.LockTimeout,
-			ReadOnly:     readOnly,
+// openDB has bbolt open a file, which belongs to it from then on, also after an error.
+// Every commit writes the list of free pages, although bbolt could rebuild it here: it
+// does so in a goroutine of its own, where a damaged file would end the process.
+func (j *Journal) openDB(f *os.File) error {
+	j.file = f
+	err := guard(j.path, func() (err error) {
+		j.db, err = bolt.Open(f.Name(), 0o600, &bolt.Options{
+			OpenFile:     func(string, int, os.FileMode) (*os.File, error) { return f, nil },
+			Timeout:      j.o.LockTimeout,
 			FreelistType: bolt.FreelistMapType,
 			NoStatistics: true,
+			NoSync:       j.o.NoSync,
 		})
 		return err
 	})
 	switch {
-	case errors.Is(err, berrors.ErrTimeout):
-		return nil, fmt.Errorf("%s is in use by %s", path, holder(path))
-	case errors.Is(err, berrors.ErrInvalid), errors.Is(err, berrors.ErrChecksum), errors.Is(err, berrors.ErrVersionMismatch):
-		return nil, corrupt(path, err)
-	case errors.Is(err, pageservice.ErrCorrupt):
-		return nil, err
-	case err != nil:
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return db, nil
-}
-
-// openToWrite opens the file again, after it was read.
-func (j *Journal) openToWrite() error {
-	db, err := openDB(j.path, j.o, false)
-	if err != nil {
-		return err
-	}
-	err = guard(j.path, func() error {
-		if err := makeBucket(db); err != nil {
-			return err
-		}
-		last, err := lastRecord(db)
-		if err == nil && last+1 != j.next {
-			err = errors.New("another process has written to it meanwhile")
-		}
-		return err
-	})
-	if err != nil {
-		_ = db.Close()
-		return fmt.Errorf("%s: %w", j.path, err)
-	}
-	j.db = db
-	return nil
-}
-
-// makeBucket makes the bucket of a new file. It does not write to a file that has the
-// bucket, so that one on a full disk can be opened.
-func makeBucket(db *bolt.DB) error {
-	made := false
-	if err := db.View(func(tx *bolt.Tx) error {
-		made = tx.Bucket([]byte(bucket)) != nil
+	case err == nil:
 		return nil
-	}); err != nil || made {
+	case errors.Is(err, berrors.ErrInvalid), errors.Is(err, berrors.ErrChecksum), errors.Is(err, berrors.ErrVersionMismatch):
+		err = corrupt(j.path, err)
+	case !errors.Is(err, pageservice.ErrCorrupt):
+		err = fmt.Errorf("%s: %w", j.path, err)
+	}
+	j.db = nil
+	_ = f.Close() // bbolt has closed it, unless it panicked
+	return err
+}
+
+// make makes a file of its own in f, without records, and gives it its name.
+func (j *Journal) make(f *os.File) error {
+	err := f.Truncate(0) // another process may have ended while it was making it
+	if err != nil {
+		return errors.Join(err, f.Close())
+	}
+	if err = j.openDB(f); err == nil {
+		j.meta.pageBytes = int64(j.db.Info().PageSize)
+		err = j.db.Update(func(tx *bolt.Tx) error {
+			b, err := tx.CreateBucket([]byte(bucket))
+			if err != nil {
+				return err
+			}
+			return b.SetSequence(j.seal(uint64(tx.ID())))
+		})
+	}
+	if err == nil {
+		err = os.Rename(unfinished(j.path), j.path)
+	}
+	if err != nil {
+		_ = os.Remove(unfinished(j.path))
+	}
+	return err
+}
+
+// openToWrite has bbolt open the file, after it was read.
+func (j *Journal) openToWrite(f *os.File) error {
+	if err := j.openDB(f); err != nil {
 		return err
 	}
-	return db.Update(func(tx *bolt.Tx) error {
-		_, err := tx.CreateBucket([]byte(bucket))
-		return err
+	return guard(j.path, func() error {
+		return j.db.View(func(tx *bolt.Tx) error {
+			if got := uint64(tx.ID()); got != j.meta.txid {
+				return corrupt(j.path, fmt.Sprintf("bbolt reads transaction %d, and the newest is %d", got, j.meta.txid))
+			}
+			return nil
+		})
 	})
 }
 

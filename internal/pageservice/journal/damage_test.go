@@ -1,0 +1,283 @@
+package journal
+
+import (
+	"encoding/binary"
+	"errors"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/kv3fs/kv3fs/internal/pageservice"
+)
+
+// wholeFile writes a log of so many records in a directory of its own, and returns its
+// file before the last record was written, and after.
+func wholeFile(t *testing.T, records int) (before, after []byte, recs []string) {
+	t.Helper()
+	dir := t.TempDir()
+	j, _ := open(t, dir, Options{NoSync: true})
+	read := func() []byte {
+		b, err := os.ReadFile(filepath.Join(dir, FileName))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	for i := range records {
+		if i == records-1 {
+			before = read()
+		}
+		recs = append(recs, strings.Repeat(string(rune('a'+i%26)), 1+i*37%700))
+		if err := writeAll(j, recs[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return before, read(), recs
+}
+
+// startOn starts the journal on a file in dir. It returns the records, and whether some
+// may be missing.
+func startOn(t *testing.T, dir string, file []byte) (recs []string, missing bool, err error) {
+	t.Helper()
+	path := filepath.Join(dir, FileName)
+	if err := errors.Join(os.RemoveAll(path), os.WriteFile(path, file, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	owner := keepAll
+	owner.Missing = func(string) { missing = true }
+	j, recs, err := start(dir, Options{NoSync: true}, owner)
+	if err != nil {
+		return nil, missing, err
+	}
+	return recs, missing, j.Close()
+}
+
+// newestMeta returns the meta page that counts.
+func newestMeta(t *testing.T, file []byte) (at int, m meta) {
+	t.Helper()
+	pageBytes := os.Getpagesize()
+	first, _ := parseMeta(file, 0)
+	second, _ := parseMeta(file[pageBytes:], 1)
+	if first.txid > second.txid {
+		return 0, first
+	}
+	return pageBytes, second
+}
+
+// Whichever byte of the file is wrong, Start either reads what was written, or refuses the
+// file, or says that the last record may be missing.
+func TestDamageOfAnyByte(t *testing.T) {
+	dir := t.TempDir()
+	_, file, want := wholeFile(t, 60)
+	refused := 0
+	for at := 0; at < len(file); at += 211 {
+		damaged := slices.Clone(file)
+		damaged[at] ^= 0x55
+		recs, missing, err := startOn(t, dir, damaged)
+		switch {
+		case errors.Is(err, pageservice.ErrCorrupt):
+			refused++
+		case err != nil:
+			t.Errorf("byte %d: %v", at, err)
+		case !slices.Equal(recs, want) && !(missing && slices.Equal(recs, want[:len(want)-1])):
+			t.Errorf("byte %d: %d records of %d, and no error", at, len(recs), len(want))
+		}
+	}
+	if refused == 0 {
+		t.Error("nothing was refused")
+	}
+}
+
+// Without its root page, a log is not an empty one.
+func TestDamageOfTheRootPage(t *testing.T) {
+	dir := t.TempDir()
+	for _, records := range []int{2, 300} {
+		_, file, want := wholeFile(t, records)
+		_, m := newestMeta(t, file)
+		root := int(m.root) * os.Getpagesize()
+		refused := 0
+		for bit := range 112 * 8 {
+			damaged := slices.Clone(file)
+			damaged[root+bit/8] ^= 1 << (bit % 8)
+			recs, missing, err := startOn(t, dir, damaged)
+			switch {
+			case errors.Is(err, pageservice.ErrCorrupt):
+				refused++
+			case err != nil || missing || !slices.Equal(recs, want):
+				t.Errorf("%d records, bit %d: %d are left; %t, %v", records, bit, len(recs), missing, err)
+			}
+		}
+		t.Logf("%d bits of %d were refused", refused, 112*8)
+	}
+}
+
+// One of two meta pages is always left. But who uses it must know that the last record
+// may be missing.
+func TestDamageOfAMetaPage(t *testing.T) {
+	dir := t.TempDir()
+	before, file, want := wholeFile(t, 20)
+	for _, page := range []int{0, os.Getpagesize()} {
+		for bit := range (metaAt + metaBytes) * 8 {
+			if bit/8 >= 10 && bit/8 < metaAt {
+				continue // of the header, where bbolt writes zeros and reads nothing
+			}
+			damaged := slices.Clone(file)
+			damaged[page+bit/8] ^= 1 << (bit % 8)
+			recs, missing, err := startOn(t, dir, damaged)
+			if err != nil || !missing || len(recs) < len(want)-1 {
+				t.Errorf("meta page at %d, bit %d: %d records of %d; %t, %v", page, bit, len(recs), len(want), missing, err)
+			}
+		}
+	}
+	// The old copy of a meta page is as valid as the new one.
+	at, _ := newestMeta(t, file)
+	copy(file[at:], before[at:at+os.Getpagesize()])
+	if recs, missing, err := startOn(t, dir, file); err != nil || !missing || len(recs) != len(want)-1 {
+		t.Errorf("an old copy of the newest meta page: %d records of %d; %t, %v", len(recs), len(want), missing, err)
+	}
+}
+
+// No page makes the journal go round in circles, or allocate more than the file has.
+func TestDamageOfPointersAndCounts(t *testing.T) {
+	dir := t.TempDir()
+	_, file, _ := wholeFile(t, 300)
+	_, m := newestMeta(t, file)
+	order, pageBytes := binary.NativeEndian, uint64(os.Getpagesize())
+	root := m.root * pageBytes
+	top := order.Uint64(file[root+headerBytes+elementBytes+uint64(len(bucket)):]) // the bucket's own root
+	if kind := order.Uint16(file[top*pageBytes+8:]); kind != branchPage {
+		t.Fatalf("page %d is of kind %#x", top, kind)
+	}
+	child := top*pageBytes + headerBytes + 8
+	leaf := order.Uint64(file[child:]) * pageBytes
+	list := m.freelist * pageBytes
+	for name, do := range map[string]func(b []byte){
+		"a page is its own child":    func(b []byte) { order.PutUint64(b[child:], top) },
+		"a page is its root's child": func(b []byte) { order.PutUint64(b[child:], m.root) },
+		"a child is beyond the file": func(b []byte) { order.PutUint64(b[child:], 1<<40) },
+		"a child is a meta page":     func(b []byte) { order.PutUint64(b[child:], 1) },
+		"two children are one":       func(b []byte) { copy(b[child+16:], b[child:child+8]) },
+		"a branch of 65535 elements": func(b []byte) { order.PutUint16(b[top*pageBytes+10:], math.MaxUint16) },
+		"a branch without elements":  func(b []byte) { order.PutUint16(b[top*pageBytes+10:], 0) },
+		"a leaf of 65535 elements":   func(b []byte) { order.PutUint16(b[leaf+10:], math.MaxUint16) },
+		"a leaf of 16 TiB":           func(b []byte) { order.PutUint32(b[leaf+12:], math.MaxUint32) },
+		"a leaf that has the rest":   func(b []byte) { order.PutUint32(b[leaf+12:], uint32(m.numPages-leaf/pageBytes-1)) },
+		"a leaf is a branch":         func(b []byte) { order.PutUint16(b[leaf+8:], branchPage) },
+		"a key outside its page":     func(b []byte) { order.PutUint32(b[leaf+headerBytes+4:], math.MaxUint32) },
+		"a value of 4 GiB":           func(b []byte) { order.PutUint32(b[leaf+headerBytes+12:], math.MaxUint32) },
+		"a free page is in use":      func(b []byte) { order.PutUint64(b[list+headerBytes:], top) },
+		"65534 free pages":           func(b []byte) { order.PutUint16(b[list+10:], math.MaxUint16-1) },
+		"very many free pages": func(b []byte) {
+			order.PutUint16(b[list+10:], math.MaxUint16)
+			order.PutUint64(b[list+headerBytes:], 1<<60)
+		},
+		"the list of free pages is long": func(b []byte) { order.PutUint32(b[list+12:], math.MaxUint32) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			damaged := slices.Clone(file)
+			do(damaged)
+			var m0, m1 runtime.MemStats
+			runtime.ReadMemStats(&m0)
+			recs, _, err := startOn(t, dir, damaged)
+			runtime.ReadMemStats(&m1)
+			if !errors.Is(err, pageservice.ErrCorrupt) || !strings.Contains(err.Error(), FileName) || !strings.Contains(err.Error(), "move it away") {
+				t.Errorf("%d records, %v", len(recs), err)
+			}
+			if got := m1.TotalAlloc - m0.TotalAlloc; got > 16<<20 {
+				t.Errorf("%d bytes allocated for a file of %d", got, len(file))
+			}
+		})
+	}
+}
+
+// An empty file, or one that was cut off, is not a new one.
+func TestDamageOfTheLength(t *testing.T) {
+	dir := t.TempDir()
+	_, file, _ := wholeFile(t, 20)
+	_, m := newestMeta(t, file)
+	for size := 0; size < int(m.numPages)*os.Getpagesize(); size += 509 {
+		if recs, _, err := startOn(t, dir, file[:size]); !errors.Is(err, pageservice.ErrCorrupt) {
+			t.Errorf("cut to %d bytes: %d records, %v", size, len(recs), err)
+		}
+	}
+}
+
+// A file gets its name when it is complete. What another process left before is not used.
+func TestAFileThatWasNotFinishedIsMadeAgain(t *testing.T) {
+	dir := t.TempDir()
+	rest := unfinished(filepath.Join(dir, FileName))
+	if err := os.WriteFile(rest, []byte("not finished"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for want := range 2 {
+		j, recs := open(t, dir, Options{})
+		if len(recs) != want {
+			t.Fatal(recs)
+		}
+		if err := errors.Join(writeAll(j, "x"), j.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(rest); !errors.Is(err, fs.ErrNotExist) {
+			t.Error(err)
+		}
+	}
+}
+
+// Of several that make the file at once, one succeeds, and the others name it.
+func TestSeveralStartAtOnce(t *testing.T) {
+	for range 20 {
+		dir := t.TempDir()
+		const n = 4
+		type result struct {
+			j   *Journal
+			err error
+		}
+		all := make(chan result, n)
+		for range n {
+			go func() {
+				j, _, err := start(dir, Options{NoSync: true, LockTimeout: 1}, keepAll)
+				all <- result{j, err}
+			}()
+		}
+		var started []*Journal
+		for range n {
+			if r := <-all; r.err == nil {
+				started = append(started, r.j)
+			} else if !strings.Contains(r.err.Error(), "in use by process") {
+				t.Error(r.err)
+			}
+		}
+		if len(started) != 1 {
+			t.Errorf("%d journals have the file", len(started))
+		}
+		for _, j := range started {
+			if err := j.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// A journal of kv3fs 0.1.0 has the number of records in place of a seal.
+func TestAFileOfAnEarlierVersion(t *testing.T) {
+	dir := t.TempDir()
+	_, file, want := wholeFile(t, 20)
+	_, m := newestMeta(t, file)
+	at := int(m.root)*os.Getpagesize() + headerBytes + elementBytes + len(bucket) + 8
+	binary.NativeEndian.PutUint64(file[at:], uint64(len(want)))
+	if recs, missing, err := startOn(t, dir, file); err != nil || missing || !slices.Equal(recs, want) {
+		t.Fatal(len(recs), missing, err)
+	}
+	binary.NativeEndian.PutUint64(file[at:], uint64(len(want)+1))
+	if _, _, err := startOn(t, dir, file); !errors.Is(err, pageservice.ErrCorrupt) {
+		t.Fatal(err)
+	}
+}
