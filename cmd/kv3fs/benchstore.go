@@ -12,7 +12,7 @@ import (
 
 type benchStoreCmd struct {
 	Scratch string `placeholder:"DIR" help:"Where the benchmark keeps the blocks: a directory on the disk to measure, or /dev/shm to leave the disk out. Default: the system's directory for temporary files."`
-	IO      string `name:"io" default:"direct" enum:"buffered,direct" help:"direct: the daemon and the segments bypass the page cache. buffered: the page cache is measured."`
+	IO      string `name:"io" default:"auto" enum:"auto,buffered,direct" help:"The daemon's --io. Segments bypass the page cache, and files leave it before they are loaded, except with buffered."`
 
 	Blocks      int           `default:"128" help:"Blocks per load."`
 	BlockBytes  byteSize      `default:"2MiB" placeholder:"SIZE" help:"Size of a block. Default: ${default}."`
@@ -37,8 +37,9 @@ func (*benchStoreCmd) Help() string {
 
 The benchmark starts its own daemon. The contenders of a case take turns, run by run,
 on the same blocks and into the same buffers. Cache|Ds3fs is compared with a plain ring
-on the same files, with all files open and with none, and with opening, reading and
-closing one file at a time, as UCM does. The warm cache is compared with a memory copy.
+on the same files, with all files open and with none. Files as UCM leaves them are opened,
+read and closed one at a time, as UCM does, and by as many plain threads, for blocks of
+three sizes. The warm cache is compared with a memory copy.
 Everything is measured with and without checksums, and one block of every run is checked.
 The benchmark takes slightly more of /dev/shm than two loads.
 

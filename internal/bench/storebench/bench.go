@@ -21,7 +21,7 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	}
 	defer func() { err = errors.Join(err, d.Stop()) }()
 	b := &bench{o: o, daemon: d, progress: measure.NewProgress(o.Done)}
-	b.progress.Expect(contenders * o.Runs)
+	b.progress.Expect((contenders + o.ucmContenders()) * o.Runs)
 	if b.bufs, err = newBuffers(o.Blocks, o.BlockBytes); err != nil {
 		return nil, fmt.Errorf("bench: %w", err)
 	}
@@ -33,7 +33,7 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 		Blocks: o.Blocks, BlockBytes: o.BlockBytes, ShardBytes: o.ShardBytes, Depth: o.Depth,
 		Keys: o.Keys, IndexBlocks: o.IndexBlocks,
 	}
-	for _, part := range []func(context.Context, *Report) error{b.cold, b.warm, b.segments, b.lookups, b.calls} {
+	for _, part := range []func(context.Context, *Report) error{b.cold, b.ucm, b.warm, b.segments, b.lookups, b.calls} {
 		if err := part(ctx, rep); err != nil {
 			if ctx.Err() != nil {
 				err = ctx.Err()
@@ -54,8 +54,8 @@ type bench struct {
 	progress *measure.Progress
 }
 
-// contenders is the number of contenders in all cases.
-const contenders = 6 + 3 + 2 + 2
+// contenders is the number of contenders in all cases except UCM's, which depend on Options.
+const contenders = 5 + 3 + 2 + 2
 
 // turns lets the contenders of a case load sets, run by run.
 func (b *bench) turns(ctx context.Context, all []*contender, sets []*blocks) ([]Load, error) {

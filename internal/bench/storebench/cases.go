@@ -23,6 +23,7 @@ const (
 	WayChainNoSums   = "Cache|Ds3fs unchecked"
 	WayChainOpening  = "Cache|Ds3fs, files not open"
 	WayUCM           = "UCM's way"
+	WayPlain         = "plain threads"
 	WayCopy          = "memory copy"
 	WaySegment       = "Segment"
 	WaySegmentNoSums = "Segment unchecked"
@@ -101,18 +102,23 @@ func (b *bench) cold(ctx context.Context, rep *Report) (err error) {
 		every := func(loads int) int { return loads }
 		return func(context.Context) (*way, error) { return b.openChain(sums, openFiles, every) }
 	}
-	rep.Cold, err = b.turns(ctx, []*contender{
-		{WayRing, func(ctx context.Context) (*way, error) { return openPlainRing(ctx, b.daemon.Mount, b.sets, b.o.Depth) }},
-		{WayChain, chain(kvstore.ChecksumsAuto, b.allFiles())},
-		{WayChainNoSums, chain(kvstore.ChecksumsOff, b.allFiles())},
-		{WayDs3fs, b.openAlone},
-		{WayChainOpening, chain(kvstore.ChecksumsAuto, 1)},
-		{WayUCM, func(ctx context.Context) (*way, error) { return openUCM(ctx, b.daemon.Mount, b.o.layout(), b.bufs) }},
-	}, b.sets)
+	all := []*contender{
+		{name: WayRing, open: func(ctx context.Context) (*way, error) { return openPlainRing(ctx, b.daemon.Mount, b.sets, b.o.Depth) }},
+		{name: WayChain, open: chain(kvstore.ChecksumsAuto, b.allFiles())},
+		{name: WayChainNoSums, open: chain(kvstore.ChecksumsOff, b.allFiles())},
+		{name: WayDs3fs, open: b.openAlone},
+		{name: WayChainOpening, open: chain(kvstore.ChecksumsAuto, 1)},
+	}
+	if b.o.direct() {
+		for _, x := range all {
+			x.before = func() error { return dropCaches(b.daemon.Data) }
+		}
+	}
+	rep.Cold, err = b.turns(ctx, all, b.sets)
 	return err
 }
 
-// store saves both sets where Ds3fs and UCM keep blocks.
+// store saves both sets where Ds3fs keeps blocks.
 func (b *bench) store(ctx context.Context) (err error) {
 	s, err := b.openRing("Ds3fs", kvstore.ChecksumsAuto, b.allFiles(), nil)
 	if err != nil {
@@ -124,10 +130,7 @@ func (b *bench) store(ctx context.Context) (err error) {
 			return errors.Join(err, s.Close())
 		}
 	}
-	if err := s.Close(); err != nil || !b.o.direct() {
-		return err
-	}
-	return dropCaches(b.daemon.Data)
+	return s.Close()
 }
 
 // dropCaches drops the files below dir from the page cache.
@@ -152,9 +155,9 @@ func dropCaches(dir string) error {
 func (b *bench) warm(ctx context.Context, rep *Report) (err error) {
 	first := func(int) int { return 1 }
 	rep.Warm, err = b.turns(ctx, []*contender{
-		{WayCopy, func(context.Context) (*way, error) { return openCopy(b.sets[0], b.bufs, cacheStreams()) }},
-		{WayChain, func(context.Context) (*way, error) { return b.openChain(kvstore.ChecksumsAuto, b.allFiles(), first) }},
-		{WayChainNoSums, func(context.Context) (*way, error) { return b.openChain(kvstore.ChecksumsOff, b.allFiles(), first) }},
+		{name: WayCopy, open: func(context.Context) (*way, error) { return openCopy(b.sets[0], b.bufs, cacheStreams()) }},
+		{name: WayChain, open: func(context.Context) (*way, error) { return b.openChain(kvstore.ChecksumsAuto, b.allFiles(), first) }},
+		{name: WayChainNoSums, open: func(context.Context) (*way, error) { return b.openChain(kvstore.ChecksumsOff, b.allFiles(), first) }},
 	}, b.sets[:1])
 	return err
 }
@@ -173,7 +176,7 @@ func (b *bench) segments(ctx context.Context, rep *Report) error {
 		return err
 	}
 	as := func(name string, sums kvstore.Checksums) *contender {
-		return &contender{name, func(context.Context) (*way, error) {
+		return &contender{name: name, open: func(context.Context) (*way, error) {
 			s, err := open(sums)
 			if err != nil {
 				return nil, err

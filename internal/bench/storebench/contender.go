@@ -15,6 +15,9 @@ import (
 type contender struct {
 	name string
 	open func(context.Context) (*way, error)
+
+	// before, if not nil, is called before each load; its time does not count.
+	before func() error
 }
 
 // way is an open contender. It makes one load at a time.
@@ -43,9 +46,17 @@ func (x *contender) sample(ctx context.Context, sets []*blocks, d time.Duration,
 	}
 	defer func() { err = errors.Join(err, w.close()) }()
 	loads := 0
+	var spent time.Duration
 	load := func() error {
+		if x.before != nil {
+			if err := x.before(); err != nil {
+				return err
+			}
+		}
+		began := time.Now()
 		// A cache of one set never has the one that it did not load last.
 		err := w.load(ctx, sets[loads%len(sets)])
+		spent += time.Since(began)
 		loads++
 		return err
 	}
@@ -57,8 +68,8 @@ func (x *contender) sample(ctx context.Context, sets []*blocks, d time.Duration,
 	for _, part := range w.parts {
 		clear(part)
 	}
-	before, began := loads, time.Now()
-	for loads == before || time.Since(began) < d {
+	before := loads
+	for spent = 0; loads == before || spent < d; {
 		if ctx.Err() != nil {
 			return 0, ctx.Err()
 		}
@@ -66,7 +77,6 @@ func (x *contender) sample(ctx context.Context, sets []*blocks, d time.Duration,
 			return 0, err
 		}
 	}
-	elapsed := time.Since(began)
 	set, i := sets[(loads-1)%len(sets)], round%len(w.parts)
 	if err := set.check(i, w.parts[i]); err != nil {
 		return 0, err
@@ -77,7 +87,7 @@ func (x *contender) sample(ctx context.Context, sets []*blocks, d time.Duration,
 		}
 	}
 	moved := int64(loads-before) * int64(len(set.keys)) * set.layout.BlockBytes
-	return float64(moved) / elapsed.Seconds() / 1e9, nil
+	return float64(moved) / spent.Seconds() / 1e9, nil
 }
 
 // wayOf returns a way that loads from a store into bufs.

@@ -16,8 +16,8 @@ type Options struct {
 	Scratch string // where the blocks are; default: the system's directory for temporary files
 	Binary  string // kv3fs, to start a daemon and the traced process; required
 
-	// IO is the daemon's --io and says whether segments bypass the page cache: buffered, or
-	// direct, the default.
+	// IO is the daemon's --io: buffered, direct or auto, the default. Except with buffered,
+	// segments bypass the page cache, and files leave it before they are loaded.
 	IO string
 
 	Blocks      int   // in a load; default 128
@@ -42,12 +42,12 @@ func (o *Options) fillDefaults() error {
 	o.BlockBytes = cmp.Or(o.BlockBytes, 2<<20)
 	o.ShardBytes = cmp.Or(o.ShardBytes, o.BlockBytes)
 	o.RunTime = cmp.Or(o.RunTime, time.Second)
-	o.IO = cmp.Or(o.IO, "direct")
+	o.IO = cmp.Or(o.IO, "auto")
 	switch {
 	case o.Binary == "":
 		return errors.New("bench: no kv3fs to start a daemon from")
-	case !slices.Contains([]string{"buffered", "direct"}, o.IO):
-		return fmt.Errorf("bench: I/O mode %q is unknown: use buffered or direct", o.IO)
+	case !slices.Contains([]string{"auto", "buffered", "direct"}, o.IO):
+		return fmt.Errorf("bench: I/O mode %q is unknown: use auto, buffered or direct", o.IO)
 	case o.Blocks < 4 || o.Blocks > 1<<16:
 		return fmt.Errorf("bench: loads of %d blocks; choose 4 to 65536", o.Blocks)
 	case o.ShardBytes%alignment != 0:
@@ -82,6 +82,6 @@ func (o *Options) layout() kvstore.Layout {
 // loadBytes returns the size of one load.
 func (o *Options) loadBytes() int64 { return int64(o.Blocks) * o.BlockBytes }
 
-func (o *Options) direct() bool { return o.IO == "direct" }
+func (o *Options) direct() bool { return o.IO != "buffered" }
 
 func (o *Options) rounds() measure.Rounds { return measure.Rounds{Runs: o.Runs, RunTime: o.RunTime} }

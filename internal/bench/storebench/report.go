@@ -25,10 +25,11 @@ type Report struct {
 	Keys        int     `json:"lookup_keys"`
 	IndexBlocks int     `json:"index_blocks"`
 
-	Cold    []Load   `json:"cold"`    // nothing is in the cache
-	Warm    []Load   `json:"warm"`    // all of it is
-	Segment []Load   `json:"segment"` // from segments
-	Lookups []Lookup `json:"lookups"`
+	Cold    []Load    `json:"cold"`    // nothing is in the cache
+	UCM     []UCMSize `json:"ucm"`     // files as UCM leaves and loads them
+	Warm    []Load    `json:"warm"`    // all of it is
+	Segment []Load    `json:"segment"` // from segments
+	Lookups []Lookup  `json:"lookups"`
 
 	Calls        *Calls `json:"calls_per_hit,omitempty"`
 	CallsSkipped string `json:"calls_skipped,omitempty"` // why Calls is nil
@@ -59,6 +60,7 @@ type Aim struct {
 
 const (
 	targetCold      = 0.85 // of the ring
+	targetUCM       = 0.90 // of plain threads
 	targetWarm      = 0.80 // of a copy
 	targetChecksums = 0.10 // of the time of a load
 	targetLookupMs  = 0.2
@@ -80,6 +82,9 @@ func (r *Report) Aims() []Aim {
 		}
 	}
 	ratio("cold, "+WayChain+" to the ring", r.Cold, WayChain, WayRing, targetCold)
+	for _, s := range r.UCM {
+		ratio("cold, "+WayUCM+" to plain, "+measure.SizeText(s.BlockBytes), s.Cold, WayUCM, WayPlain, targetUCM)
+	}
 	ratio("warm, "+WayChain+" to a copy", r.Warm, WayChain, WayCopy, targetWarm)
 	checking("cold, checksums' part of a load", r.Cold, WayChain, WayChainNoSums)
 	checking("segment, checksums' part of a load", r.Segment, WaySegment, WaySegmentNoSums)
@@ -109,6 +114,7 @@ func (r *Report) WriteTable(w io.Writer) error {
 		r.Blocks, measure.SizeText(r.BlockBytes), measure.SizeText(r.ShardBytes), r.Runs, r.RunSeconds)
 	fmt.Fprintf(&b, "blocks on %s (%s), --io %s, %d requests in flight, %d CPUs\n\n", r.Scratch, r.FileSystem, r.IO, r.Depth, r.CPUs)
 	r.writeLoads(&b, "cold: nothing in the cache", r.Cold, "to the ring")
+	r.writeUCM(&b)
 	r.writeLoads(&b, "warm: all in the cache", r.Warm, "to the copy")
 	r.writeLoads(&b, "from segments", r.Segment, "to the first")
 	if len(r.Lookups) > 0 {
@@ -150,6 +156,26 @@ func (r *Report) writeLoads(b *strings.Builder, title string, loads []Load, besi
 			ratio = fmt.Sprintf("%.2f", l.GBps.Median/first)
 		}
 		fmt.Fprintf(b, "  %-40s %-28s %s\n", l.Way, l.GBps.Text(2), ratio)
+	}
+	b.WriteString("\n")
+}
+
+// writeUCM writes a row for each size and state.
+func (r *Report) writeUCM(b *strings.Builder) {
+	if len(r.UCM) == 0 {
+		return
+	}
+	fmt.Fprintf(b, "%-20s %-28s %-28s %s\n", "files of UCM's", "plain threads, GB/s", "UCM's way, GB/s", "to plain")
+	row := func(state string, size int64, loads []Load) {
+		if len(loads) == 2 {
+			fmt.Fprintf(b, "  %-18s %-28s %-28s %.2f\n", state+", "+measure.SizeText(size), loads[0].GBps.Text(2), loads[1].GBps.Text(2), toPlain(loads))
+		}
+	}
+	for _, s := range r.UCM {
+		row("cold", s.BlockBytes, s.Cold)
+	}
+	for _, s := range r.UCM {
+		row("warm", s.BlockBytes, s.Warm)
 	}
 	b.WriteString("\n")
 }

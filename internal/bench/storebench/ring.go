@@ -1,14 +1,11 @@
 package storebench
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/kv3fs/kv3fs/kvstore"
@@ -70,7 +67,11 @@ func newIov(ctx context.Context, m *usrbio.Mount, sizeBytes int64) (*usrbio.Iov,
 }
 
 func register(ctx context.Context, m *usrbio.Mount, path string) (*usrbio.File, error) {
-	f, err := os.Open(path)
+	return registerAs(ctx, m, path, os.O_RDONLY)
+}
+
+func registerAs(ctx context.Context, m *usrbio.Mount, path string, flags int) (*usrbio.File, error) {
+	f, err := os.OpenFile(path, flags, 0o644)
 	if err != nil {
 		return nil, err
 	}
@@ -110,93 +111,3 @@ func (r *plainRing) load(ctx context.Context, set *blocks) error {
 }
 
 func (r *plainRing) close() error { return r.mount.Close(context.Background()) }
-
-// ucmWorkers is the default stream_number of UCM's Ds3fs.
-const ucmWorkers = 32
-
-// ucm loads as UCM's Ds3fs does: for each block a worker opens and registers its file,
-// has one request in flight, copies, deregisters and closes.
-type ucm struct {
-	mountPoint string
-	bufs       *buffers
-	mount      *usrbio.Mount
-	workers    []ucmWorker
-}
-
-type ucmWorker struct {
-	ring *usrbio.Ring
-	iov  *usrbio.Iov
-}
-
-func openUCM(ctx context.Context, mountPoint string, l kvstore.Layout, bufs *buffers) (_ *way, err error) {
-	u := &ucm{mountPoint: mountPoint, bufs: bufs}
-	if u.mount, err = usrbio.Open(ctx, mountPoint); err != nil {
-		return nil, err
-	}
-	defer func() {
-		if err != nil {
-			_ = u.close() // err is the first error
-		}
-	}()
-	for range min(ucmWorkers, len(bufs.parts)) {
-		var w ucmWorker
-		if w.iov, err = newIov(ctx, u.mount, l.ShardBytes); err != nil {
-			return nil, err
-		}
-		if w.ring, err = u.mount.NewRing(ctx, usrbio.RingOptions{Entries: 1, IODepth: 1}); err != nil {
-			return nil, err
-		}
-		u.workers = append(u.workers, w)
-	}
-	return &way{load: u.load, parts: bufs.parts, close: u.close}, nil
-}
-
-func (u *ucm) close() error { return u.mount.Close(context.Background()) }
-
-func (u *ucm) load(ctx context.Context, set *blocks) error {
-	ctx, cancel := context.WithTimeout(ctx, waitLimit)
-	defer cancel()
-	var (
-		wg     sync.WaitGroup
-		next   atomic.Int64
-		failed = make([]error, len(u.workers))
-	)
-	shards := set.layout.ByBlock(set.keys, u.bufs.parts)
-	for i, w := range u.workers {
-		wg.Go(func() {
-			for failed[i] == nil {
-				n := int(next.Add(1)) - 1
-				if n >= len(shards) {
-					return
-				}
-				failed[i] = w.load(ctx, u.mount, blockPath(u.mountPoint, shards[n].Key), shards[n])
-			}
-		})
-	}
-	wg.Wait()
-	return cmp.Or(failed...) // they are mostly the same
-}
-
-func (w ucmWorker) load(ctx context.Context, m *usrbio.Mount, path string, s kvstore.Shard) error {
-	f, err := register(ctx, m, path)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = f.Close(ctx) }() // it was only read
-	size := int64(len(s.Buf))
-	if _, err := w.ring.Prepare(usrbio.Request{File: f, FileOffset: int64(s.Index) * size, Iov: w.iov, Bytes: size}); err != nil {
-		return err
-	}
-	if err := w.ring.Submit(); err != nil {
-		return err
-	}
-	var done [1]usrbio.Completion
-	if _, err := w.ring.Wait(ctx, done[:], 1); err != nil {
-		return err
-	}
-	if done[0].Result != size {
-		return errors.Join(fmt.Errorf("a shard of %d bytes: %d arrived", size, done[0].Result), done[0].Err())
-	}
-	copy(s.Buf, w.iov.Bytes())
-	return nil
-}

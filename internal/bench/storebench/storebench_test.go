@@ -38,23 +38,28 @@ func TestRun(t *testing.T) {
 	bin, scratch := mounting(t), t.TempDir()
 	last, of := 0, 0
 	r, err := Run(t.Context(), Options{
-		Scratch: scratch, Binary: bin, IO: "buffered", Blocks: 8, BlockBytes: 64 << 10, ShardBytes: 16 << 10, Depth: 4,
+		Scratch: scratch, Binary: bin, IO: "auto", Blocks: 16, BlockBytes: 64 << 10, ShardBytes: 16 << 10, Depth: 4,
 		Keys: 16, IndexBlocks: 64, Runs: 2, RunTime: time.Millisecond,
 		Done: func(runs, all int) { last, of = runs, all },
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if last != of || of != 2*contenders {
+	if last != of || of != 2*(contenders+2*2) {
 		t.Errorf("%d runs of %d were reported", last, of)
+	}
+	if len(r.UCM) != 1 || r.UCM[0].BlockBytes != 256<<10 {
+		t.Fatalf("UCM's way: %+v", r.UCM)
 	}
 	for name, c := range map[string]struct {
 		got  []Load
 		want []string
 	}{
-		"cold":    {r.Cold, []string{WayRing, WayChain, WayChainNoSums, WayDs3fs, WayChainOpening, WayUCM}},
-		"warm":    {r.Warm, []string{WayCopy, WayChain, WayChainNoSums}},
-		"segment": {r.Segment, []string{WaySegment, WaySegmentNoSums}},
+		"cold":     {r.Cold, []string{WayRing, WayChain, WayChainNoSums, WayDs3fs, WayChainOpening}},
+		"UCM cold": {r.UCM[0].Cold, []string{WayPlain, WayUCM}},
+		"UCM warm": {r.UCM[0].Warm, []string{WayPlain, WayUCM}},
+		"warm":     {r.Warm, []string{WayCopy, WayChain, WayChainNoSums}},
+		"segment":  {r.Segment, []string{WaySegment, WaySegmentNoSums}},
 	} {
 		var ways []string
 		for _, l := range c.got {
@@ -87,12 +92,12 @@ func TestOptions(t *testing.T) {
 	if err := o.fillDefaults(); err != nil {
 		t.Fatal(err)
 	}
-	if o.Blocks != 128 || o.BlockBytes != 2<<20 || o.ShardBytes != 2<<20 || o.Keys != 512 || o.IO != "direct" {
+	if o.Blocks != 128 || o.BlockBytes != 2<<20 || o.ShardBytes != 2<<20 || o.Keys != 512 || o.IO != "auto" {
 		t.Errorf("%+v", o)
 	}
 	for want, o := range map[string]Options{
 		"no kv3fs to start":      {},
-		"buffered or direct":     {Binary: "x", IO: "auto"},
+		"buffered or direct":     {Binary: "x", IO: "mmap"},
 		"choose 4 to 65536":      {Binary: "x", Blocks: 1},
 		"a multiple of 4096":     {Binary: "x", ShardBytes: 1000},
 		"not a multiple":         {Binary: "x", ShardBytes: 3 << 12},
@@ -120,14 +125,14 @@ func TestDamageIsFound(t *testing.T) {
 	if slices.Equal(one.keys, other.keys) || one.keys[0] == one.keys[1] {
 		t.Fatalf("the keys are %v and %v", one.keys, other.keys)
 	}
-	copied := &contender{WayCopy, func(context.Context) (*way, error) { return openCopy(one, bufs, 2) }}
+	copied := &contender{name: WayCopy, open: func(context.Context) (*way, error) { return openCopy(one, bufs, 2) }}
 	if gbps, err := copied.sample(t.Context(), []*blocks{one}, time.Millisecond, 1); err != nil || gbps <= 0 {
 		t.Errorf("%v, %v", gbps, err)
 	}
 	if _, err := copied.sample(t.Context(), []*blocks{other}, time.Millisecond, 1); err == nil || !strings.Contains(err.Error(), "wrong bytes") {
 		t.Errorf("another set: %v", err)
 	}
-	lukewarm := &contender{"lukewarm", func(context.Context) (*way, error) {
+	lukewarm := &contender{name: "lukewarm", open: func(context.Context) (*way, error) {
 		w, err := openCopy(one, bufs, 2)
 		w.verify = func(int) error { return errors.New("neither cold nor warm") }
 		return w, err
@@ -168,8 +173,8 @@ func TestMissingChecksumsAreFound(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, x := range []*contender{
-		{WayDs3fs, b.openAlone},
-		{WayChain, func(context.Context) (*way, error) {
+		{name: WayDs3fs, open: b.openAlone},
+		{name: WayChain, open: func(context.Context) (*way, error) {
 			return b.openChain(kvstore.ChecksumsAuto, 1, func(int) int { return 1 })
 		}},
 	} {
@@ -204,9 +209,13 @@ func TestTable(t *testing.T) {
 		return measure.Spread{Median: median, Min: median / 2, Max: median * 2}
 	}
 	r := Report{
-		Scratch: "/d", FileSystem: "ext4", IO: "direct", CPUs: 2, Runs: 5, RunSeconds: 1,
+		Scratch: "/d", FileSystem: "ext4", IO: "auto", CPUs: 2, Runs: 5, RunSeconds: 1,
 		Blocks: 128, BlockBytes: 2 << 20, ShardBytes: 64 << 10, Depth: 32, Keys: 512, IndexBlocks: 16384,
-		Cold:    []Load{{WayRing, s(10)}, {WayChain, s(9)}, {WayChainNoSums, s(10)}, {WayDs3fs, s(9.5)}, {WayChainOpening, s(6)}, {WayUCM, s(2)}},
+		Cold: []Load{{WayRing, s(10)}, {WayChain, s(9)}, {WayChainNoSums, s(10)}, {WayDs3fs, s(9.5)}, {WayChainOpening, s(6)}},
+		UCM: []UCMSize{
+			{256 << 10, []Load{{WayPlain, s(1)}, {WayUCM, s(0.5)}}, []Load{{WayPlain, s(8)}, {WayUCM, s(6)}}},
+			{8 << 20, []Load{{WayPlain, s(2)}, {WayUCM, s(1.9)}}, []Load{{WayPlain, s(9)}, {WayUCM, s(9)}}},
+		},
 		Warm:    []Load{{WayCopy, s(20)}, {WayChain, s(15)}, {WayChainNoSums, s(19)}},
 		Segment: []Load{{WaySegment, s(8)}, {WaySegmentNoSums, s(8.5)}},
 		Lookups: []Lookup{{WayCache, s(0.05), s(0.1)}, {WaySegment, s(0.06), s(0.3)}},
