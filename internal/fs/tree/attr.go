@@ -115,6 +115,9 @@ func (t *Tree) Getattr(id uint64, keep time.Duration) (Entry, error) {
 	if err != nil {
 		return Entry{}, err
 	}
+	if keep > 0 {
+		t.settle(n)
+	}
 	began := t.now()
 	st, err := t.stat(n)
 	if err != nil {

@@ -288,7 +288,9 @@ func (t *Tree) openBytes(n *node, access int, twin *File, c *cred.Caller) (int, 
 	flags := access | unix.O_NONBLOCK
 	reopen := func() (fd int, err error) {
 		open := func() error {
-			fd, err = unix.Open(procPath(twin.fd), flags|unix.O_CLOEXEC, 0)
+			fd, err = openPatiently(func() (int, error) {
+				return unix.Open(procPath(twin.fd), flags|unix.O_CLOEXEC, 0)
+			})
 			return err
 		}
 		if c == nil {

@@ -69,8 +69,8 @@ type node struct {
 	// have not expired. Both wrap.
 	cached, invalidated atomic.Uint32
 	// hotUntil is the time until which the kernel gets no attributes to keep, because
-	// of ring writes; in nanoseconds on the tree's clock. It is unseen if clients may
-	// write at any time without anybody being told.
+	// of ring writes; in nanoseconds on the tree's clock. For files that clients may have
+	// mapped, see unseen.
 	hotUntil atomic.Int64
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -13,8 +14,10 @@ import (
 const (
 	// openat2 takes PATH_MAX bytes with the NUL; longer paths are opened in steps.
 	longestStepBytes = 4000
-	// A rename anywhere may make a scoped lookup fail with EAGAIN.
-	scopedLookupTries = 64
+	// An open may fail with EAGAIN: a scoped lookup because of a rename anywhere, and one with
+	// O_NONBLOCK because another daemon holds a lease for a moment, see hasWriter.
+	openTries = 64
+	openPause = time.Millisecond // after a quarter of them
 
 	resolveRules = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS
 	statMask     = unix.STATX_BASIC_STATS | unix.STATX_BTIME
@@ -40,13 +43,20 @@ func openBeneath(dir int, rel string, flags int) (int, error) {
 
 func openStep(dir int, rel string, flags int) (int, error) {
 	how := unix.OpenHow{Flags: uint64(flags | unix.O_CLOEXEC | unix.O_NOFOLLOW), Resolve: resolveRules}
+	return openPatiently(func() (int, error) { return unix.Openat2(dir, rel, &how) })
+}
+
+func openPatiently(open func() (int, error)) (int, error) {
 	for try := 0; ; try++ {
-		fd, err := unix.Openat2(dir, rel, &how)
+		fd, err := open()
 		switch {
 		case err == nil:
 			return fd, nil
 		case err == unix.EINTR:
-		case err == unix.EAGAIN && try < scopedLookupTries:
+		case err == unix.EAGAIN && try < openTries:
+			if try > openTries/4 {
+				time.Sleep(openPause)
+			}
 		default:
 			return -1, err
 		}

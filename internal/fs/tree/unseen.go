@@ -11,10 +11,11 @@ import (
 // Where the kernel reads, writes and maps a file itself, a client may store into it through
 // a mapping. Nobody is told of that, and not of the mapping's end either: it may outlive the
 // handle. So from the moment when a client can make such a mapping, the kernel keeps no
-// attributes of the file.
+// attributes of the file, until the file is settled: nobody has it open for writing.
 
-// unseen is a node's hotUntil while clients may write to it without anybody being told.
-const unseen = math.MaxInt64
+// unseen is added to a node's hotUntil while clients may write to it without anybody being
+// told. The rest is the time from which settle may look whether that is over.
+const unseen = 1 << 62
 
 // MayBeMapped says that clients can map the file through this handle without the daemon.
 func (h *Handle) MayBeMapped() {
@@ -24,6 +25,61 @@ func (h *Handle) MayBeMapped() {
 	n := h.file.of.node
 	n.hotUntil.Store(unseen)
 	h.file.of.tree.written(n) // what the kernel has got before
+}
+
+// settle lets the kernel keep attributes of n again if no client has it open and no mapping
+// for writing is left.
+func (t *Tree) settle(n *node) {
+	until, now := n.hotUntil.Load(), t.now()
+	if until < unseen || until-unseen > now || n.open.Load() != nil {
+		return
+	}
+	fd, _, err := t.openNode(n, unix.O_RDONLY|unix.O_NONBLOCK, nil)
+	if err != nil {
+		return
+	}
+	defer unix.Close(fd)
+	if !tellsWriters(fd) {
+		n.hotUntil.CompareAndSwap(until, math.MaxInt64)
+		return
+	}
+	// While this is locked, the file is not opened here, neither for the kernel nor to fail
+	// because of the lease.
+	of := t.useOpen(n)
+	defer of.endLocked()
+	if of.handles > 0 || of.users > 0 {
+		return
+	}
+	if hasWriter(fd) {
+		n.hotUntil.CompareAndSwap(until, unseen+now+int64(hotPeriod))
+		return
+	}
+	n.hotUntil.CompareAndSwap(until, now)
+}
+
+// tellsWriters reports whether hasWriter is right about files of this file system: those
+// above others (overlay, FUSE) know only of the descriptors of their own files.
+func tellsWriters(fd int) bool {
+	var st unix.Statfs_t
+	if unix.Fstatfs(fd, &st) != nil {
+		return false
+	}
+	switch st.Type {
+	case unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC, unix.F2FS_SUPER_MAGIC, unix.TMPFS_MAGIC:
+		return true
+	}
+	return false
+}
+
+// hasWriter reports whether the file of a descriptor for reading may be open or mapped for
+// writing. The kernel grants a lease for reading only where it is not, and does so without
+// waiting. The lease ends at once; a process that opens the file meanwhile waits for that.
+func hasWriter(fd int) bool {
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETLEASE, unix.F_RDLCK); err != nil {
+		return true
+	}
+	_, err := unix.FcntlInt(uintptr(fd), unix.F_SETLEASE, unix.F_UNLCK)
+	return err != nil
 }
 
 // CachePages says that the kernel is about to ask for bytes that it keeps in pages of its
