@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -57,6 +58,9 @@ func checkMounts(ctx context.Context, o *Options, requested string, paths []stri
 			f.Status = Warning
 			others = append(others, f)
 		}
+	}
+	if !optional {
+		all = append(all, checkBeneath(ctx, o, cmp.Or(chosen, requested), mounts)...)
 	}
 	return point, daemon, append(all, others...)
 }

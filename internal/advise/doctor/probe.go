@@ -20,6 +20,8 @@ func Probe(args []string, out io.Writer) error {
 	switch what, args := args[0], args[1:]; {
 	case what == "mount" && len(args) == 1:
 		answer = probeMount(args[0])
+	case what == "beneath" && len(args) == 1:
+		answer = probeBeneath(args[0])
 	case what == "ring" && len(args) == 1:
 		answer = probeRing(args[0])
 	case what == "data" && len(args) == 1:

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -114,4 +115,33 @@ func TestTakeoverUnderWriters(t *testing.T) {
 	if lost := namesIn(t, w.Mount); len(lost) > 0 {
 		t.Errorf("%d of %d files are in the directory beneath the mount: %v", len(lost), files, lost[0])
 	}
+}
+
+// TestWarnsOfTheDirectoryBeneath checks that a start says what clients can do, and have done,
+// beneath the mount, also where a dead mount covers it, and says nothing without a reason.
+func TestWarnsOfTheDirectoryBeneath(t *testing.T) {
+	daemontest.NeedRoot(t)
+	point := filepath.Join(daemontest.NewDir(t), "mnt")
+	must(t, os.Mkdir(point, 0o755))
+	warns := func(when, log string, files, open bool) {
+		t.Helper()
+		if strings.Contains(log, "is not empty") != files || strings.Contains(log, "every user can write") != open {
+			t.Errorf("%s:\n%s", when, log)
+		}
+	}
+	w := start(t, daemontest.Options{Mount: point})
+	warns("only root can write", w.Log(), false, false)
+	must(t, w.Stop())
+	must(t, os.Chmod(point, 0o777))
+	w.Start(t)
+	warns("every user can write", w.Log(), false, true)
+	must(t, w.Stop())
+	lost := write(t, point+"/lost", nil)
+	w.Start(t)
+	warns("there is a file", w.Log(), true, true)
+	w.Kill()
+	w.Start(t)
+	warns("there is a file beneath a dead mount", w.Log(), true, true)
+	must(t, w.Stop())
+	must(t, os.Remove(lost))
 }
