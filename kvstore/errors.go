@@ -29,6 +29,11 @@ var (
 	// an error, never use it again: leave it mapped and give it to nothing else.
 	ErrAbandoned = kv.ErrAbandoned
 
+	// ErrConflict means that shards of the block came in several batches, and with
+	// different bytes: two writers save it at the same time. The block is not stored. Save
+	// all of it in one batch.
+	ErrConflict = kv.ErrConflict
+
 	// ErrClosed means that the store is closed.
 	ErrClosed = kv.ErrClosed
 

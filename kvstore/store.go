@@ -32,6 +32,7 @@ import (
 //
 //   - [ErrMiss], and [ErrCorrupt], which is one: compute the block, then save it.
 //   - [ErrFull]: do nothing. The block is not kept.
+//   - [ErrConflict]: the same; see Failures.
 //   - [ErrTimeout], and errors of the storage: treat as ErrMiss. The same call may
 //     succeed later.
 //   - [ErrAbandoned], which is an ErrTimeout: also do not use the buffer's memory before
@@ -43,10 +44,18 @@ import (
 //
 // A block exists whole or not at all. It exists once all of its shards have been saved,
 // in one batch or several, and settled without error; a block whose shards stop coming
-// is dropped. Saving a block that exists changes nothing and succeeds. Two writers of
-// one block do not disturb each other. In stores that keep blocks in a file system, a
-// block that Flush has covered survives a kill -9 of the process; after a power cut it
-// is either whole or a miss.
+// is dropped. Saving a block that exists changes nothing and succeeds. In stores that
+// keep blocks in a file system, a block that Flush has covered survives a kill -9 of the
+// process; after a power cut it is either whole or a miss.
+//
+// Two writers of one block do not disturb each other. If they have computed different
+// bytes, one of them wins whole. Whose a shard is, a store knows in this way: a batch with
+// all shards of a block is one writer, also beside others in the same Store; all batches
+// of a Store with a part of it are one writer together. So if two of these bring
+// different bytes for one shard while the block is unfinished, it is dropped: its shards
+// fail with [ErrConflict] until none has come for 10 s, or a batch brings all of them. Save
+// whole blocks in one batch where two may compute the same block at once. Parts of two
+// computations that never overlap cannot be told apart.
 //
 // Every wait is bounded by [Config.Timeout].
 type Store struct {

@@ -2,9 +2,21 @@
 // batch or several, and perhaps by several callers at once. It decides which caller
 // writes which shard, tells the caller that writes the last, and gives up blocks that
 // stay unfinished.
+//
+// It also sees to it that no block is made of two writers' shards, as they may have
+// computed different bytes for one key:
+//
+//   - A batch with all shards of a block owns it while the batch is under way. Others wait.
+//     What was there of the block, from batches with parts of it, is written again.
+//   - Batches with parts of a block share it. Where two of them bring the same shard, the
+//     bytes are compared. If they differ, there are two writers, and nothing tells which of
+//     the other shards are whose: the block is given up, and its parts are refused for as
+//     long as they keep coming.
 package assembly
 
 import (
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,12 +30,36 @@ type Verdict int
 const (
 	// Write: write this shard into the payload, then call Written or Failed.
 	Write Verdict = iota
-	// Have: the shard is written already.
+	// Have: the shard is written already, with the same bytes.
 	Have
 	// Later: another caller works on it. The function given to Enter is called once when
 	// that has changed: see then whether the block is there, and Enter again.
 	Later
 )
+
+// Outcome is the answer of Written.
+type Outcome int
+
+const (
+	// Part: other shards are missing.
+	Part Outcome = iota
+	// Whole: this was the last one. The caller makes the block visible, or gives it up, and
+	// then calls Finish.
+	Whole
+	// Refused: another writer has brought other bytes. The shard's error is Err.
+	Refused
+	// Dead is Refused for the last that was being written: the caller drops the payload
+	// and calls Finish.
+	Dead
+)
+
+// Err is the error that a shard with this outcome is settled with, if it is not Whole.
+func (o Outcome) Err(key kv.Key) error {
+	if o == Refused || o == Dead {
+		return conflict(key)
+	}
+	return nil
+}
 
 // Block is a block that is being written into a payload of the store's: a
 // temporary file, a slot, a page.
@@ -32,11 +68,15 @@ type Block[P any] struct {
 	Payload P
 	Sums    []uint64 // each set by the writer of the shard, before Written
 
-	state    []byte // missing, writing, written
+	owner    *Writer // nil: shared
+	state    []byte  // missing, writing, written
 	writing  int
 	written  int
-	moving   bool // being opened or finished: Enter waits
-	waiting  []func()
+	rivals   []rival
+	disputed bool
+	moving   bool     // being opened or finished: Enter waits
+	waiting  []func() // for any change
+	after    []func() // for the end of the block, or of its owner
 	lastSeen time.Time
 }
 
@@ -49,25 +89,40 @@ const (
 // Table holds the unfinished blocks of a store. Any number of goroutines may use it.
 type Table[P any] struct {
 	shards int
+	sum    func(kv.Shard) uint64
 	now    func() time.Time
 
-	mu     sync.Mutex
-	blocks map[kv.Key]*Block[P]
+	mu       sync.Mutex
+	blocks   map[kv.Key]*Block[P]
+	disputes map[kv.Key]time.Time // disputed blocks, and when a part of each last came
 }
 
-// New returns a table for blocks of so many shards.
-func New[P any](shards int) *Table[P] {
-	return &Table[P]{shards: shards, now: time.Now, blocks: map[kv.Key]*Block[P]{}}
+// New returns a table for blocks of so many shards. sum computes what Block.Sums holds of a
+// shard.
+func New[P any](shards int, sum func(kv.Shard) uint64) *Table[P] {
+	return &Table[P]{shards: shards, sum: sum, now: time.Now, blocks: map[kv.Key]*Block[P]{}, disputes: map[kv.Key]time.Time{}}
 }
 
 // Enter asks to write a shard of a block. For the first shard of a block it calls open,
 // outside its lock, and returns its error. After Later, the goroutine that makes the
 // change calls again, without a lock held.
-func (t *Table[P]) Enter(key kv.Key, index int, open func() (P, error), again func()) (*Block[P], Verdict, error) {
+//
+// The error is kv.ErrConflict for a part of a block that two writers dispute. If there is a
+// block with it, that one is dead: the caller drops its payload and calls Finish.
+func (t *Table[P]) Enter(w *Writer, s kv.Shard, open func() (P, error), again func()) (*Block[P], Verdict, error) {
+	key, index := s.Key, s.Index
+	var owner *Writer
+	if w.Owns(key) {
+		owner = w
+	}
 	t.mu.Lock()
 	b := t.blocks[key]
 	if b == nil {
-		b = &Block[P]{Key: key, Sums: make([]uint64, t.shards), state: make([]byte, t.shards), moving: true}
+		if owner == nil && t.isDisputed(key) {
+			t.mu.Unlock()
+			return nil, Later, conflict(key)
+		}
+		b = &Block[P]{Key: key, Sums: make([]uint64, t.shards), owner: owner, state: make([]byte, t.shards), moving: true}
 		t.blocks[key] = b
 		t.mu.Unlock()
 		payload, err := open()
@@ -75,7 +130,7 @@ func (t *Table[P]) Enter(key kv.Key, index int, open func() (P, error), again fu
 		b.moving = false
 		if err != nil {
 			delete(t.blocks, key)
-			t.wake(b)
+			t.wakeAll(b)
 			return nil, Later, err
 		}
 		b.Payload = payload
@@ -84,13 +139,35 @@ func (t *Table[P]) Enter(key kv.Key, index int, open func() (P, error), again fu
 		return b, Write, nil
 	}
 	defer t.mu.Unlock()
-	switch {
-	case b.moving || b.state[index] == writing:
+	if !b.moving && !b.disputed && b.owned() && b.owner != owner {
+		t.waitForOwner(b, again)
+		return nil, Later, nil
+	}
+	if b.disputed && owner == nil {
+		return nil, Later, conflict(key)
+	}
+	if b.moving || b.disputed || b.owner != owner && b.writing > 0 {
 		b.waiting = append(b.waiting, again)
 		return nil, Later, nil
-	case b.state[index] == written:
-		b.lastSeen = t.now() // a caller that saves one shard will save the others
-		return b, Have, nil
+	}
+	if b.owner != owner {
+		b.own(owner)
+	}
+	switch b.state[index] {
+	case writing:
+		b.rivals = append(b.rivals, rival{index, t.sum(s)})
+		b.waiting = append(b.waiting, again)
+		return nil, Later, nil
+	case written:
+		// A rare case, so the lock may be held for it.
+		if t.sum(s) == b.Sums[index] {
+			b.lastSeen = t.now() // a caller that saves one shard will save the others
+			return b, Have, nil
+		}
+		if t.dispute(b) {
+			return b, Later, conflict(key)
+		}
+		return nil, Later, conflict(key)
 	}
 	b.claim(index, t.now())
 	return b, Write, nil
@@ -120,7 +197,7 @@ func (b *Block[P]) check(index int, state byte) {
 		b.Key, counts[writing], b.writing, counts[written], b.written)
 }
 
-// wake unlocks, and then calls those that wait.
+// wake unlocks, and then calls those that wait for any change.
 func (t *Table[P]) wake(b *Block[P]) {
 	waiting := b.waiting
 	b.waiting = nil
@@ -130,20 +207,36 @@ func (t *Table[P]) wake(b *Block[P]) {
 	}
 }
 
-// Written notes that a shard is in the payload. It reports true to one caller, that of the
-// last shard: the block is whole. That caller makes it visible, or gives it up, and then
-// calls Finish.
-func (t *Table[P]) Written(b *Block[P], index int) (whole bool) {
+// wakeAll unlocks, and then calls all that wait.
+func (t *Table[P]) wakeAll(b *Block[P]) {
+	b.waiting, b.after = append(b.waiting, b.after...), nil
+	t.wake(b)
+}
+
+// Written notes that a shard is in the payload, and that its checksum is in Sums.
+func (t *Table[P]) Written(b *Block[P], index int) Outcome {
 	t.mu.Lock()
 	b.check(index, writing)
 	b.state[index] = written
 	b.writing--
 	b.written++
 	b.lastSeen = t.now()
-	b.moving = b.written == t.shards
-	whole = b.moving
+	if differs := func(r rival) bool { return r.index == index && r.sum != b.Sums[index] }; slices.ContainsFunc(b.rivals, differs) {
+		t.dispute(b)
+	}
+	outcome := Part
+	switch {
+	case b.disputed:
+		outcome = Refused
+		if b.moving = b.writing == 0; b.moving {
+			outcome = Dead
+		}
+	case b.written == t.shards:
+		b.moving = true
+		outcome = Whole
+	}
 	t.wake(b)
-	return whole
+	return outcome
 }
 
 // Failed notes that a shard is not in the payload. It reports true if no other shard is or
@@ -154,7 +247,8 @@ func (t *Table[P]) Failed(b *Block[P], index int) (dead bool) {
 	b.check(index, writing)
 	b.state[index] = missing
 	b.writing--
-	b.moving = b.writing == 0 && b.written == 0
+	b.rivals = slices.DeleteFunc(b.rivals, func(r rival) bool { return r.index == index })
+	b.moving = b.writing == 0 && (b.written == 0 || b.disputed)
 	dead = b.moving
 	t.wake(b)
 	return dead
@@ -166,7 +260,7 @@ func (t *Table[P]) Finish(b *Block[P]) {
 	invariants.Check(b.moving && t.blocks[b.Key] == b, "block %s is finished, and neither whole nor given up", b.Key)
 	delete(t.blocks, b.Key)
 	b.moving = false
-	t.wake(b)
+	t.wakeAll(b)
 }
 
 // Expire gives up the blocks that were not written to for idle. For each the caller
@@ -174,6 +268,7 @@ func (t *Table[P]) Finish(b *Block[P]) {
 func (t *Table[P]) Expire(idle time.Duration) []*Block[P] {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	maps.DeleteFunc(t.disputes, func(_ kv.Key, since time.Time) bool { return t.now().Sub(since) >= restOf })
 	var expired []*Block[P]
 	for _, b := range t.blocks {
 		if !b.moving && b.writing == 0 && t.now().Sub(b.lastSeen) >= idle {

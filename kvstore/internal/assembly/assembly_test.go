@@ -1,6 +1,7 @@
 package assembly
 
 import (
+	"context"
 	"errors"
 	"math/rand/v2"
 	"sync"
@@ -13,6 +14,17 @@ import (
 
 var key = kv.Key{1}
 
+// sum is a checksum that differs for different first bytes.
+func sum(s kv.Shard) uint64 {
+	if len(s.Buf) == 0 {
+		return 0
+	}
+	return uint64(s.Buf[0])
+}
+
+// some is a batch with some of a block's shards.
+var some = WriterOf(context.Background(), kv.Layout{BlockBytes: 8, ShardBytes: 1}, []kv.Shard{{Key: key}})
+
 func open() (string, error) { return "payload", nil }
 
 func never(t *testing.T) func() {
@@ -22,7 +34,7 @@ func never(t *testing.T) func() {
 // enter checks the verdict.
 func enter(t *testing.T, table *Table[string], index int, want Verdict, again func()) *Block[string] {
 	t.Helper()
-	b, got, err := table.Enter(key, index, open, again)
+	b, got, err := table.Enter(some, kv.Shard{Key: key, Index: index}, open, again)
 	if err != nil || got != want {
 		t.Fatalf("shard %d: verdict %d, %v; want %d", index, got, err, want)
 	}
@@ -30,12 +42,12 @@ func enter(t *testing.T, table *Table[string], index int, want Verdict, again fu
 }
 
 func TestLastShardFinishes(t *testing.T) {
-	table := New[string](3)
+	table := New[string](3, sum)
 	for _, index := range []int{2, 0} {
 		b := enter(t, table, index, Write, never(t))
 		called := 0
 		enter(t, table, index, Later, func() { called++ })
-		if table.Written(b, index) {
+		if table.Written(b, index) != Part {
 			t.Fatal("whole too early")
 		}
 		if called != 1 {
@@ -44,7 +56,7 @@ func TestLastShardFinishes(t *testing.T) {
 	}
 	enter(t, table, 0, Have, never(t))
 	b := enter(t, table, 1, Write, never(t))
-	if !table.Written(b, 1) {
+	if table.Written(b, 1) != Whole {
 		t.Fatal("not whole")
 	}
 	// Until the block is visible no writer begins it anew.
@@ -56,7 +68,7 @@ func TestLastShardFinishes(t *testing.T) {
 }
 
 func TestSecondWriterTakesOver(t *testing.T) {
-	table := New[string](2)
+	table := New[string](2, sum)
 	first := enter(t, table, 0, Write, never(t))
 	called := 0
 	enter(t, table, 0, Later, func() { called++ })
@@ -80,9 +92,9 @@ func TestSecondWriterTakesOver(t *testing.T) {
 }
 
 func TestOpenFails(t *testing.T) {
-	table, full := New[string](1), errors.New("full")
+	table, full := New[string](1, sum), errors.New("full")
 	called := 0
-	_, _, err := table.Enter(key, 0, func() (string, error) {
+	_, _, err := table.Enter(some, kv.Shard{Key: key}, func() (string, error) {
 		enter(t, table, 0, Later, func() { called++ })
 		return "", full
 	}, never(t))
@@ -92,7 +104,7 @@ func TestOpenFails(t *testing.T) {
 }
 
 func TestExpire(t *testing.T) {
-	table := New[string](3)
+	table := New[string](3, sum)
 	now := time.Now()
 	table.now = func() time.Time { return now }
 	b := enter(t, table, 0, Write, never(t))
@@ -126,7 +138,7 @@ func TestExpire(t *testing.T) {
 // Between the failure of a block's only shard and Finish, no writer gets the payload that is
 // about to be dropped.
 func TestGivenUpIsNotEntered(t *testing.T) {
-	table := New[string](2)
+	table := New[string](2, sum)
 	b := enter(t, table, 0, Write, never(t))
 	if !table.Failed(b, 0) {
 		t.Fatal("a block of which nothing is written goes on")
@@ -145,11 +157,13 @@ func TestGivenUpIsNotEntered(t *testing.T) {
 	}
 }
 
-// Blocks fail to open, lose shards, become whole and expire, all at once. Each payload
+// Blocks fail to open, lose shards, become whole, are disputed and expire, all at once. Each payload
 // is finished once, and every caller that waits is called.
 func TestNobodyIsForgotten(t *testing.T) {
 	const shards, writers, rounds = 3, 8, 500
-	table := New[*atomic.Bool](shards) // whether it has ended
+	table := New[*atomic.Bool](shards, sum) // whether it has ended
+	began, ticks := time.Now(), atomic.Int64{}
+	table.now = func() time.Time { return began.Add(time.Duration(ticks.Add(1)) * restOf / 4) }
 	full := errors.New("full")
 	finish := func(b *Block[*atomic.Bool]) {
 		if b.Payload.Swap(true) {
@@ -182,10 +196,13 @@ func TestNobodyIsForgotten(t *testing.T) {
 		all.Go(func() {
 			for range rounds {
 				key, index := kv.Key{byte(random.IntN(2))}, random.IntN(shards)
+				shard := kv.Shard{Key: key, Index: index, Buf: []byte{byte(random.IntN(10) / 9)}}
 				called := make(chan struct{}, 1)
 				for entered := false; !entered; {
-					b, verdict, err := table.Enter(key, index, open, func() { called <- struct{}{} })
+					b, verdict, err := table.Enter(some, shard, open, func() { called <- struct{}{} })
 					switch entered = true; {
+					case errors.Is(err, kv.ErrConflict) && b != nil:
+						finish(b)
 					case err != nil:
 					case verdict == Later:
 						<-called
@@ -198,8 +215,8 @@ func TestNobodyIsForgotten(t *testing.T) {
 							finish(b)
 						}
 					default:
-						b.Sums[index] = uint64(w)
-						if table.Written(b, index) {
+						b.Sums[index] = sum(shard)
+						if outcome := table.Written(b, index); outcome == Whole || outcome == Dead {
 							finish(b)
 						}
 					}
@@ -222,7 +239,7 @@ func TestNobodyIsForgotten(t *testing.T) {
 // has one writer at a time.
 func TestManyWriters(t *testing.T) {
 	const shards, writers = 8, 16
-	table := New[string](shards)
+	table := New[string](shards, sum)
 	var (
 		wg           sync.WaitGroup
 		visible      atomic.Int32
@@ -236,7 +253,7 @@ func TestManyWriters(t *testing.T) {
 			wg.Done()
 			return
 		}
-		b, verdict, err := table.Enter(key, index, open, func() { go write(w, index) })
+		b, verdict, err := table.Enter(some, kv.Shard{Key: key, Index: index}, open, func() { go write(w, index) })
 		switch {
 		case err != nil:
 			t.Error(err)
@@ -255,7 +272,7 @@ func TestManyWriters(t *testing.T) {
 				go write(w, index)
 				return
 			}
-			if table.Written(b, index) {
+			if table.Written(b, index) == Whole {
 				visible.Add(1)
 				table.Finish(b)
 			}
@@ -277,7 +294,7 @@ func TestManyWriters(t *testing.T) {
 
 // A block is given up once, and only while no writer works on it.
 func TestGiveUp(t *testing.T) {
-	table := New[string](2)
+	table := New[string](2, sum)
 	useless := func(payload string) bool { return payload == "payload" }
 	if table.GiveUp(key, useless) != nil {
 		t.Error("of a block that is not there")

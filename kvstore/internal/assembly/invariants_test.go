@@ -21,8 +21,8 @@ func sees(t *testing.T, what string, fn func()) {
 
 func TestWrongStatesAreSeen(t *testing.T) {
 	begin := func() (*Table[int], *Block[int]) {
-		table := New[int](2)
-		b, _, err := table.Enter(kv.Key{1}, 0, func() (int, error) { return 0, nil }, func() {})
+		table := New[int](2, sum)
+		b, _, err := table.Enter(some, kv.Shard{Key: key}, func() (int, error) { return 0, nil }, func() {})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -21,6 +21,7 @@ type unfinished = assembly.Block[slotRef]
 type saving struct {
 	*batch.Batch
 	s      *Store
+	writer *assembly.Writer
 	blocks []*unfinished // by shard
 
 	// Used by the planner alone.
@@ -62,6 +63,7 @@ func (s *Store) Save(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
 	}
 	d := &saving{
 		Batch: b, s: s, called: time.Now(),
+		writer:   assembly.WriterOf(b.Context(), s.layout, shards),
 		blocks:   make([]*unfinished, len(shards)),
 		verdicts: map[kv.Key]error{},
 	}
@@ -111,6 +113,8 @@ func (s *Store) planSaves() {
 			}
 			for _, r := range again {
 				s.place(r.d, r.i)
+			}
+			for _, r := range again { // together: next is to see that a block is whole
 				r.d.saveDirect()
 			}
 			if d != nil {
@@ -134,10 +138,13 @@ func (s *Store) place(d *saving, i int) {
 		}
 		verdict, known := d.verdicts[shard.Key]
 		if !known {
-			block, what, err := s.blocks.Enter(shard.Key, shard.Index,
+			block, what, err := s.blocks.Enter(d.writer, shard,
 				func() (slotRef, error) { return s.openBlock(d, shard.Key, again) }, again)
 			switch {
 			case err != nil:
+				if block != nil {
+					s.giveUp(block)
+				}
 				verdict = err
 			case what == assembly.Write:
 				d.blocks[i] = block
@@ -278,14 +285,21 @@ func (d *saving) Do(i int) {
 	s, shard, block := d.s, d.Shard(i), d.blocks[i]
 	err := d.Ended()
 	if err == nil {
-		err = s.table.Write(block.Payload.slot, shard.Key, shard.Index, shard.Buf)
+		block.Sums[shard.Index], err = d.write(block.Payload.slot, shard)
 	}
 	if err != nil {
 		if s.blocks.Failed(block, shard.Index) {
 			s.giveUp(block)
 		}
-	} else if s.blocks.Written(block, shard.Index) {
-		s.whole(block)
+	} else {
+		outcome := s.blocks.Written(block, shard.Index)
+		switch outcome {
+		case assembly.Whole:
+			s.whole(block)
+		case assembly.Dead:
+			s.giveUp(block)
+		}
+		err = outcome.Err(block.Key)
 	}
 	if s.copying.Add(-1) == 0 {
 		s.mu.Lock()
@@ -293,6 +307,16 @@ func (d *saving) Do(i int) {
 		s.mu.Unlock()
 	}
 	d.Settle(i, err)
+}
+
+// write copies a shard into a slot. Without checksums nothing computes that of a shard but
+// the comparison of writers, which the parts of blocks need.
+func (d *saving) write(slot int32, shard kv.Shard) (sum uint64, err error) {
+	sum, err = d.s.table.Write(slot, shard.Key, shard.Index, shard.Buf)
+	if d.s.o.Checksums == kv.ChecksumsOff && !d.writer.Owns(shard.Key) {
+		sum = table.Sum(shard)
+	}
+	return sum, err
 }
 
 // whole makes a complete block visible and queues it for next.

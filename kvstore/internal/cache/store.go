@@ -89,7 +89,7 @@ func New(next kv.Store, o Options) (*Store, error) {
 		saves:    batch.LimitBatches(batchesAtOnce),
 		ended:    make(chan struct{}),
 		wantMore: make(chan struct{}, 1),
-		blocks:   assembly.New[slotRef](l.Shards()),
+		blocks:   assembly.New[slotRef](l.Shards(), table.Sum),
 		pins:     make([]int32, t.Slots()),
 		marks:    make([]uint64, t.Slots()),
 		fillings: map[int32]*filling{},

@@ -27,6 +27,11 @@ var (
 	// an error, never use it again: leave it mapped and give it to nothing else.
 	ErrAbandoned = errors.New("kvstore: storage may still use the buffer")
 
+	// ErrConflict means that shards of the block came in several batches, and with
+	// different bytes: two writers save it at the same time. The block is not stored. Save
+	// all of it in one batch.
+	ErrConflict = errors.New("kvstore: two writers of a block differ")
+
 	// ErrClosed means that the store is closed.
 	ErrClosed = errors.New("kvstore: closed")
 

@@ -26,10 +26,15 @@ import (
 //
 // Failures. A block exists whole or not at all. It exists once all of its shards have
 // been saved, in one batch or several, and settled without error; a block whose shards
-// stop coming is dropped. Saving a block that exists changes nothing and succeeds. Two
-// writers of one block do not disturb each other. In stores that keep blocks in a file
-// system, a block that Flush has covered survives a kill -9 of the process; after a
-// power cut it is either whole or a miss.
+// stop coming is dropped. Saving a block that exists changes nothing and succeeds. In
+// stores that keep blocks in a file system, a block that Flush has covered survives a
+// kill -9 of the process; after a power cut it is either whole or a miss.
+//
+// Two writers of one block do not disturb each other, and if their bytes differ, one of
+// them wins whole. A batch with all shards of a block is one writer; all batches of a
+// Store with a part of it are one writer together. If two of these bring different bytes
+// for one shard while the block is unfinished, it is dropped: its shards fail with
+// ErrConflict until none has come for 10 s, or a batch brings all of them.
 //
 // Every wait is bounded by the store's timeout.
 //

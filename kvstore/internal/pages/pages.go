@@ -164,7 +164,7 @@ func Open(o Options) (*Store, error) {
 	s := &Store{
 		o: o, label: l, service: service, engine: o.Engine,
 		limit:        batch.LimitBatches(o.WaitingQueueDepth),
-		blocks:       assembly.New[*page](o.Layout.Shards()),
+		blocks:       assembly.New[*page](o.Layout.Shards(), sumOf),
 		unfinished:   map[kv.Key]*page{},
 		reservations: map[kv.Key]*reservation{},
 	}

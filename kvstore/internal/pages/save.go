@@ -28,6 +28,7 @@ type block = assembly.Block[*page]
 type saving struct {
 	*batch.Batch
 	store    *Store
+	writer   *assembly.Writer
 	patience context.Context // the batch's, with the deadline of all its waits for others
 	file     *handle
 	shards   []kv.Shard
@@ -43,6 +44,9 @@ type saving struct {
 	arrivals *arrivals
 }
 
+// sumOf is the checksum of a shard.
+func sumOf(shard kv.Shard) uint64 { return blockhead.Sum(shard.Buf) }
+
 // recording is a record that is being written.
 type recording struct {
 	record *record
@@ -54,7 +58,7 @@ func (s *Store) save(b *batch.Batch, shards []kv.Shard) {
 	patience, done := s.inTime(b.Context())
 	defer done()
 	d := &saving{
-		Batch: b, store: s, patience: patience, shards: shards,
+		Batch: b, store: s, writer: assembly.WriterOf(b.Context(), s.o.Layout, shards), patience: patience, shards: shards,
 		reserved: map[kv.Key]*reservation{}, known: map[kv.Key]error{}, waiting: map[int]bool{},
 		again:  make(chan int, len(shards)),
 		blocks: make([]*block, len(shards)), records: make([]*recording, len(shards)),
@@ -175,10 +179,15 @@ func (d *saving) claim(i int) *block {
 		d.settleUnwritten(i)
 		return nil
 	}
-	b, verdict, err := s.blocks.Enter(key, shard.Index,
+	b, verdict, err := s.blocks.Enter(d.writer, shard,
 		func() (*page, error) { return s.take(d.patience, key) },
 		func() { d.again <- i })
 	switch {
+	case errors.Is(err, kv.ErrConflict):
+		if b != nil {
+			s.drop(b)
+		}
+		d.Settle(i, err)
 	case err != nil:
 		d.known[key] = err
 		d.settleUnwritten(i)
@@ -233,9 +242,12 @@ func (d *saving) arrive(a arrival) {
 		s.mu.Unlock()
 		invariants.Check(p == b.Payload, "block %s is written to page %d, which is not its page", b.Key, b.Payload.number)
 	}
-	b.Sums[shard.Index] = blockhead.Sum(shard.Buf)
-	if !s.blocks.Written(b, shard.Index) {
-		d.Settle(a.of, nil)
+	b.Sums[shard.Index] = sumOf(shard)
+	if outcome := s.blocks.Written(b, shard.Index); outcome != assembly.Whole {
+		if outcome == assembly.Dead {
+			s.drop(b)
+		}
+		d.Settle(a.of, outcome.Err(b.Key))
 		return
 	}
 	// The batch's own context does not cancel the record: other batches have written

@@ -22,7 +22,7 @@ func (s *Store) Save(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := s.newWriting(&saving{Batch: b})
+	w := s.newWriting(&saving{Batch: b, writer: assembly.WriterOf(b.Context(), s.o.Layout, shards)})
 	for i := range shards {
 		w.enter(i)
 	}
@@ -30,10 +30,14 @@ func (s *Store) Save(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
 	return b.Task, nil
 }
 
+// sumOf is the checksum of a shard.
+func sumOf(shard kv.Shard) uint64 { return blockhead.Sum(shard.Buf) }
+
 // saving is a batch of Save.
 type saving struct {
 	*batch.Batch
-	wait batch.Patience // bounds the waits for a slot
+	writer *assembly.Writer
+	wait   batch.Patience // bounds the waits for a slot
 }
 
 // writing gathers shards for the engine. It belongs to one goroutine.
@@ -65,13 +69,16 @@ func (w *writing) enter(i int) {
 		w.held(i)
 		return
 	}
-	blk, verdict, err := w.s.unfinished.Enter(shard.Key, shard.Index,
+	blk, verdict, err := w.s.unfinished.Enter(w.b.writer, shard,
 		func() (place, error) { return w.open(shard.Key) },
 		func() { w.s.group.Go(func() { w.s.enterAgain(w.b, i) }) })
 	switch {
 	case err == errExists:
 		w.held(i)
 	case err != nil:
+		if blk != nil {
+			w.s.drop([]*block{blk})
+		}
 		w.b.Settle(i, err)
 	case verdict == assembly.Have:
 		w.held(i)
@@ -198,12 +205,16 @@ func (s *Store) written(b *saving, blk *block, run batch.Run, err error) {
 			b.Settle(i, err)
 			continue
 		}
-		blk.Sums[shard.Index] = blockhead.Sum(shard.Buf)
-		if s.unfinished.Written(blk, shard.Index) {
+		blk.Sums[shard.Index] = sumOf(shard)
+		outcome := s.unfinished.Written(blk, shard.Index)
+		switch outcome {
+		case assembly.Whole:
 			s.publish(b, blk, i)
 			continue
+		case assembly.Dead:
+			s.drop([]*block{blk})
 		}
-		b.Settle(i, nil)
+		b.Settle(i, outcome.Err(blk.Key))
 	}
 }
 

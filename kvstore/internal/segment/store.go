@@ -81,7 +81,7 @@ func Open(o Options) (*Store, error) {
 	s := &Store{
 		o: o, engine: o.Engine, log: o.Logger,
 		calls:        workerpool.New(callers, o.Timeout),
-		unfinished:   assembly.New[place](o.Layout.Shards()),
+		unfinished:   assembly.New[place](o.Layout.Shards(), sumOf),
 		keeperWanted: make(chan struct{}, 1),
 		sealerWanted: make(chan struct{}, 1),
 		isReady:      make(chan struct{}),

@@ -47,17 +47,39 @@ type reference struct {
 	mu     sync.Mutex     // guards the fields below
 	closed bool
 	blocks map[kv.Key]*block
-	parts  map[kv.Key]*block
+	parts  map[part]*block
+	refuse map[kv.Key]bool // blocks of which two writers have brought parts
 	files  []*os.File
 }
 
 var _ kv.Store = (*reference)(nil)
 
+// part names a block that is not whole: that of a batch that has all of its shards, or that
+// of all batches with some.
+type part struct {
+	key kv.Key
+	of  *kv.Task
+}
+
+// partOf returns where a shard of a batch belongs.
+func (r *reference) partOf(t *kv.Task, name kv.Key) part {
+	have := map[int]bool{}
+	for i := range t.Len() {
+		if s := t.Shard(i); r.name(s.Key) == name {
+			have[s.Index] = true
+		}
+	}
+	if len(have) == r.o.Layout.Shards() && !r.is("mixes the shards of writers") && !r.is("keeps what another writer has begun") {
+		return part{name, t}
+	}
+	return part{name, nil}
+}
+
 func newReference(d *disk, o Options, discards bool, defect string) *reference {
 	r := &reference{
 		o: o, discards: discards, defect: defect, disk: d,
 		turns: make(chan struct{}, 4), quit: make(chan struct{}),
-		blocks: map[kv.Key]*block{}, parts: map[kv.Key]*block{},
+		blocks: map[kv.Key]*block{}, parts: map[part]*block{}, refuse: map[kv.Key]bool{},
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -107,7 +129,7 @@ func (r *reference) there(k kv.Key) bool {
 	defer r.mu.Unlock()
 	b := r.blocks[r.name(k)]
 	if b == nil && r.is("shows a block before it is whole") {
-		b = r.parts[r.name(k)]
+		b = r.parts[part{r.name(k), nil}]
 	}
 	return b != nil
 }
@@ -303,10 +325,21 @@ func (r *reference) save(t *kv.Task, i int) error {
 		}
 		return nil
 	}
-	p := r.parts[name]
+	at := r.partOf(t, name)
+	p := r.parts[at]
 	if p == nil {
 		p = r.newBlock()
-		r.parts[name] = p
+		r.parts[at] = p
+	}
+	if have := p.shards[s.Index]; have != nil && xxh3.Hash(s.Buf) != p.sums[s.Index] {
+		if r.is("mixes the shards of writers") || r.is("mixes the shards of batches") || r.is("keeps what another writer has begun") {
+			return nil
+		}
+		r.refuse[name] = true
+		delete(r.parts, at)
+	}
+	if r.refuse[name] && at.of == nil {
+		return kv.ErrConflict
 	}
 	p.shards[s.Index] = append([]byte(nil), s.Buf...)
 	if r.is("reads saves after they were settled") {
@@ -329,7 +362,7 @@ func (r *reference) save(t *kv.Task, i int) error {
 		p.sums[n] = xxh3.Hash(p.shards[n])
 	}
 	r.blocks[name] = p
-	delete(r.parts, name)
+	delete(r.parts, at)
 	return nil
 }
 
@@ -350,7 +383,7 @@ func (r *reference) Delete(_ context.Context, keys []kv.Key) error {
 			clear(r.blocks)
 		}
 		delete(r.blocks, r.name(k))
-		delete(r.parts, r.name(k))
+		delete(r.parts, part{r.name(k), nil})
 		if r.is("remembers what was deleted as damaged") {
 			r.counters.CorruptBlocks.Add(1)
 		}
@@ -377,7 +410,9 @@ func (r *reference) Keys(ctx context.Context) iter.Seq2[kv.Key, error] {
 		r.mu.Lock()
 		all := slices.Collect(maps.Keys(r.blocks))
 		if r.is("lists blocks that are not whole") {
-			all = slices.AppendSeq(all, maps.Keys(r.parts))
+			for p := range r.parts {
+				all = append(all, p.key)
+			}
 		}
 		r.mu.Unlock()
 		switch {
@@ -428,7 +463,7 @@ func (r *reference) write() {
 					b.shards[i] = make([]byte, r.o.Layout.ShardBytes)
 				}
 			}
-			r.disk.blocks[k] = b
+			r.disk.blocks[k.key] = b
 		}
 	}
 }

@@ -140,7 +140,7 @@ func Run(t *testing.T, s Subject) {
 	}
 	s.AlignBytes = max(s.AlignBytes, 1)
 	for _, group := range []map[string]func(*world){
-		looking, moving, assembling, owning, refusing, watching, cancelling, sharing, lasting, counting, closing, damaging, deleting, listing,
+		looking, moving, assembling, owning, refusing, watching, cancelling, sharing, differing, lasting, counting, closing, damaging, deleting, listing,
 	} {
 		for name, test := range group {
 			t.Run(name, func(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/kv3fs/kv3fs/kvstore/internal/assembly"
 	"github.com/kv3fs/kv3fs/kvstore/internal/batch"
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 )
@@ -16,7 +17,8 @@ import (
 // moving is a batch that is under way.
 type moving struct {
 	*batch.Batch
-	s *Store
+	s      *Store
+	writer *assembly.Writer // of a Save
 }
 
 // begin admits a batch. The batch has its own copy of the shards: the caller may change
@@ -26,7 +28,7 @@ func (s *Store) begin(ctx context.Context, m batch.Method, shards []kv.Shard) (*
 	if err != nil {
 		return nil, err
 	}
-	return &moving{b, s}, nil
+	return &moving{Batch: b, s: s}, nil
 }
 
 // settle settles a shard.

@@ -107,11 +107,14 @@ func (c *claim) make() {
 			c.done[i] = err
 			continue
 		}
-		block, verdict, failed := s.unfinished.Enter(c.key, c.b.Shard(i).Index,
+		block, verdict, failed := s.unfinished.Enter(c.b.writer, c.b.Shard(i),
 			func() (*temporary, error) { return s.create(c.key) },
 			func() { c.again(i) })
 		switch {
 		case failed != nil:
+			if block != nil {
+				s.giveUp(block, func() {})
+			}
 			err = failed
 			c.done[i] = err
 		case verdict == assembly.Write:

@@ -19,6 +19,7 @@ func (s *Store) Save(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
 	if err != nil {
 		return nil, err
 	}
+	b.writer = assembly.WriterOf(b.Context(), s.o.Layout, shards)
 	claims := map[kv.Key]*claim{}
 	var order []*claim
 	for i, shard := range shards {
@@ -36,6 +37,9 @@ func (s *Store) Save(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
 	}
 	return b.Task, nil
 }
+
+// sumOf is the checksum of a shard.
+func sumOf(shard kv.Shard) uint64 { return blockhead.Sum(shard.Buf) }
 
 // write hands moves to the engine as their files are created.
 func (b *moving) write(claims map[kv.Key]*claim) {
@@ -98,11 +102,15 @@ func (b *moving) wrote(r batch.Run, block *assembly.Block[*temporary], sums []ui
 		i := r.First + k
 		index := b.Shard(i).Index
 		block.Sums[index] = sum
-		if b.s.unfinished.Written(block, index) {
+		outcome := b.s.unfinished.Written(block, index)
+		switch outcome {
+		case assembly.Whole:
 			b.commit(i, block)
-		} else {
-			b.settle(i, nil)
+			continue
+		case assembly.Dead:
+			b.s.giveUp(block, func() {})
 		}
+		b.settle(i, outcome.Err(block.Key))
 	}
 }
 

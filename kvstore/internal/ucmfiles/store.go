@@ -63,7 +63,7 @@ func Open(o Options) (*Store, error) {
 		o:          o,
 		engine:     o.Engine,
 		handles:    newHandles(o.OpenFiles),
-		unfinished: assembly.New[*temporary](o.Layout.Shards()),
+		unfinished: assembly.New[*temporary](o.Layout.Shards(), sumOf),
 		writer:     fmt.Sprintf("%08x", rand.Uint32()),
 		limit:      batch.LimitShards(o.RunningQueueDepth),
 		upkeep:     make(chan struct{}),

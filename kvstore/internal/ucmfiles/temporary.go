@@ -1,12 +1,17 @@
 package ucmfiles
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/kv3fs/kv3fs/kvstore/internal/assembly"
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
@@ -89,10 +94,10 @@ func (s *Store) publish(t *temporary, key kv.Key, sums []uint64) (err error) {
 		return err
 	}
 	path := s.path(t.root, key)
-	err = os.Rename(t.path, path)
+	err = s.name(t, key, sums)
 	if gone(err) {
 		if err = os.MkdirAll(filepath.Dir(path), dirMode); err == nil {
-			err = os.Rename(t.path, path)
+			err = s.name(t, key, sums)
 		}
 	}
 	if err != nil {
@@ -102,6 +107,33 @@ func (s *Store) publish(t *temporary, key kv.Key, sums []uint64) (err error) {
 	s.unreadable.saved(key)
 	// A Delete may have made the record void before the block was in its place.
 	return t.root.sums.RecordAgain(key, sums)
+}
+
+// name gives a block its name, unless another process has stored the block meanwhile: who
+// is loading it, layer by layer, must not get the rest from another writer.
+func (s *Store) name(t *temporary, key kv.Key, own []uint64) error {
+	path := s.path(t.root, key)
+	err := unix.Renameat2(unix.AT_FDCWD, t.path, unix.AT_FDCWD, path, unix.RENAME_NOREPLACE)
+	switch {
+	case err == nil, gone(err):
+		return err
+	case errors.Is(err, fs.ErrExist):
+		if s.hasOther(key, own) {
+			return os.Remove(t.path)
+		}
+	}
+	return os.Rename(t.path, path) // over what is no block, or on a file system without the flag
+}
+
+// hasOther reports whether a block is there that another process has recorded with other
+// checksums. One without a record of its own is none, though the caller's own is there.
+func (s *Store) hasOther(key kv.Key, own []uint64) bool {
+	other, err := s.any(key, time.Now(), func(r *root, _ sums.Finding, st unix.Statx_t) (bool, error) {
+		found, err := r.sums.Again(key, time.Now())
+		isOther := func(variant []uint64) bool { return !slices.Equal(variant, own) }
+		return slices.ContainsFunc(found.Sums, isOther) && !s.unreadable.has(key, st.Ino), err
+	})
+	return other && err == nil
 }
 
 // sweepAge is how old a temporary file must be for its writer to be gone: a living writer

@@ -35,12 +35,22 @@ func (t *Table) put(slot int32, index int, sum uint64) {
 	t.m.OrUint64(t.bitsAt(slot)+int64(index/64*8), 1<<(index%64))
 }
 
-// Write copies a shard into a slot that this process owns. Any goroutine may call it, but
-// only one for each shard.
-func (t *Table) Write(slot int32, key kv.Key, index int, src []byte) error {
+// Sum is the checksum of a shard in memory.
+func Sum(s kv.Shard) uint64 {
+	sum := seed(s.Key, s.Index)
+	for rest := s.Buf; len(rest) > 0; {
+		n := min(pieceBytes, len(rest))
+		sum, rest = add(sum, rest[:n]), rest[n:]
+	}
+	return sum
+}
+
+// Write copies a shard into a slot that this process owns, and returns its Sum if the
+// table verifies. Any goroutine may call it, but only one for each shard.
+func (t *Table) Write(slot int32, key kv.Key, index int, src []byte) (sum uint64, err error) {
 	at := t.shardAt(slot, index)
-	return t.guardUnbroken(func() {
-		sum := seed(key, index)
+	sum = seed(key, index)
+	err = t.guardUnbroken(func() {
 		for len(src) > 0 {
 			n := min(pieceBytes, len(src))
 			t.m.CopyIn(at, src[:n])
@@ -51,6 +61,7 @@ func (t *Table) Write(slot int32, key kv.Key, index int, src []byte) error {
 		}
 		t.put(slot, index, sum)
 	})
+	return sum, err
 }
 
 // Accept is Write for a shard that storage has put into the slot's memory. It copies

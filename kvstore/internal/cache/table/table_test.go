@@ -225,7 +225,7 @@ func TestSums(t *testing.T) {
 	src, dst := make([]byte, 1024), make([]byte, 1024)
 	for slot, k := range map[int32]kv.Key{3: key(1), 4: key(2)} {
 		for i := range 3 {
-			if err := table.Write(slot, k, i, src); err != nil {
+			if _, err := table.Write(slot, k, i, src); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -456,7 +456,7 @@ func TestShrunken(t *testing.T) {
 		if err := unix.Truncate(filepath.Join(shm.Dir, n), left); err != nil {
 			t.Fatal(err)
 		}
-		if err := table.Write(31, key(1), 0, make([]byte, 1024)); !errors.Is(err, ErrBroken) {
+		if _, err := table.Write(31, key(1), 0, make([]byte, 1024)); !errors.Is(err, ErrBroken) {
 			t.Errorf("%d bytes left: write: %v", left, err)
 		}
 		if err := table.Do(func() { t.Error("in the table") }); !errors.Is(err, ErrBroken) {

@@ -1,0 +1,126 @@
+package storesuite
+
+import (
+	"bytes"
+	"errors"
+	"sync"
+
+	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
+)
+
+var differing = map[string]func(*world){
+	"of writers that save a block with different bytes one wins whole": func(w *world) {
+		const writers, rounds = 3, 20
+		w.anew(w.layout(6, 1024))
+		for round := range rounds {
+			all := keys(round*3, 3)
+			var together sync.WaitGroup
+			for v := range writers {
+				shards := w.shards(all...)
+				if (v+round)%2 == 1 {
+					byLayer(shards)
+				}
+				vary(shards, v)
+				together.Go(func() {
+					task, err := w.store.Save(w.Context(), shards)
+					if err == nil {
+						err = task.Wait(w.Context())
+					}
+					if err != nil {
+						w.Errorf("writer %d: %v", v, err)
+					}
+				})
+			}
+			w.within("Save", together.Wait)
+			for _, k := range all {
+				if w.variantOf(k, writers) < 0 && !w.subject.Discards {
+					w.Fatalf("round %d: nobody has won block %s", round, k)
+				}
+			}
+		}
+	},
+
+	"shards of different writers make no block": func(w *world) {
+		const writers, rounds = 2, 40
+		w.anew(w.layout(8, 1024))
+		for round := range rounds {
+			k := key(round)
+			var together sync.WaitGroup
+			for v := range writers {
+				shards := vary(w.shards(k), v)
+				together.Go(func() {
+					for i := range shards {
+						task, err := w.store.Save(w.Context(), shards[i:i+1:i+1])
+						if err == nil {
+							err = task.Wait(w.Context())
+						}
+						if err != nil && !errors.Is(err, kv.ErrConflict) {
+							w.Errorf("writer %d: %v", v, err)
+						}
+					}
+				})
+			}
+			w.within("Save", together.Wait)
+			w.variantOf(k, writers)
+			w.stored(w.begin("Save", w.store.Save, w.Context(), vary(w.shards(k), 0)))
+			if w.variantOf(k, writers) < 0 && !w.subject.Discards {
+				w.Fatalf("round %d: block %s cannot be saved any more", round, k)
+			}
+		}
+	},
+
+	"a block that was begun by another writer is saved whole": func(w *world) {
+		for n := range 10 {
+			first, second := vary(w.shards(key(n)), 1), vary(w.shards(key(n)), 0)
+			w.stored(w.begin("Save", w.store.Save, w.Context(), first[n%3:n%3+1:n%3+1]))
+			w.stored(w.begin("Save", w.store.Save, w.Context(), second))
+			for i := range first {
+				w.stored(w.begin("Save", w.store.Save, w.Context(), first[i:i+1:i+1]))
+			}
+			if v := w.variantOf(key(n), 2); v != 0 && !w.subject.Discards {
+				w.Fatalf("block %d is that of writer %d", n, v)
+			}
+		}
+	},
+}
+
+// vary fills shards with what a writer has computed for them.
+func vary(shards []kv.Shard, writer int) []kv.Shard {
+	fill(shards)
+	for _, s := range shards {
+		for i := range s.Buf {
+			s.Buf[i] ^= byte(writer)
+		}
+	}
+	return shards
+}
+
+// variantOf returns the writer whose block is stored, or -1 where none is. A block of
+// several writers' shards fails the test.
+func (w *world) variantOf(k kv.Key, writers int) int {
+	w.Helper()
+	shards := w.shards(k)
+	for i, err := range w.results(w.beginLoad(shards)) {
+		if errors.Is(err, kv.ErrMiss) {
+			return -1
+		}
+		if err != nil {
+			w.Fatalf("loading shard %d of block %s: %v", i, k, err)
+		}
+	}
+	var of []int
+	for _, s := range shards {
+		want := w.shard(k, s.Index)
+		for v := range writers {
+			if bytes.Equal(s.Buf, vary([]kv.Shard{want}, v)[0].Buf) {
+				of = append(of, v)
+			}
+		}
+	}
+	for _, v := range of {
+		if v != of[0] || len(of) != len(shards) {
+			w.Fatalf("the shards of block %s are of writers %v", k, of)
+		}
+	}
+	return of[0]
+}
