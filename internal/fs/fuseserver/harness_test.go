@@ -169,6 +169,7 @@ type world struct {
 	data, dir string // both show the same files
 	log       *logged
 	serveErr  chan error
+	change    func(*Mount)
 }
 
 func openUp(t testing.TB, dir string) string {
@@ -180,10 +181,16 @@ func openUp(t testing.TB, dir string) string {
 
 func newWorld(t testing.TB, o Options) *world {
 	t.Helper()
+	return newWorldWith(t, o, func(*Mount) {})
+}
+
+// newWorldWith is newWorld with a mount that is changed before it serves.
+func newWorldWith(t testing.TB, o Options, change func(*Mount)) *world {
+	t.Helper()
 	daemontest.NeedMounts(t)
 	top := openUp(t, t.TempDir())
 	w := &world{t: t, data: top + "/data", dir: top + "/mnt", control: &fakeControlDir{links: map[string]string{}},
-		settings: &fakeSettings{}, log: &logged{}, serveErr: make(chan error, 1)}
+		change: change, settings: &fakeSettings{}, log: &logged{}, serveErr: make(chan error, 1)}
 	if err := os.Mkdir(w.data, 0o777); err != nil {
 		t.Fatal(err)
 	}
@@ -216,6 +223,7 @@ func (w *world) mount(o Options) {
 		w.t.Fatal(err)
 	}
 	m := w.m
+	w.change(m)
 	go func() { w.serveErr <- m.Serve() }()
 	if err := m.AllowOwnUse(); err != nil {
 		w.t.Fatal(err)
