@@ -27,7 +27,8 @@ type Config struct {
 	// is one shard.
 	Layout Layout
 
-	// Timeout bounds every wait. Default 30 s.
+	// Timeout bounds every wait: it ends when nothing has progressed for so long. A shard
+	// may wait longer behind others that are moved. Default 30 s.
 	Timeout time.Duration
 
 	// Checksums says how checksums are used. Default ChecksumsAuto.

@@ -356,3 +356,27 @@ func TestCloseWithManyBatches(t *testing.T) {
 		}
 	}
 }
+
+// A batch waits for others for longer than the timeout while these go on.
+func TestLimitTimesOutWithoutProgressOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, _ := newGroup()
+		limit := LimitShards(4)
+		first := begin(t, g, Save, limit, shards(1))
+		go func() {
+			for i := range first.Len() {
+				time.Sleep(900 * time.Millisecond)
+				first.Settle(i, nil)
+			}
+		}()
+		second := begin(t, g, Save, limit, shards(2))
+		began := time.Now()
+		if _, err := g.Begin(t.Context(), Save, shards(3), limit); !errors.Is(err, kv.ErrTimeout) || time.Since(began) != time.Second {
+			t.Errorf("behind one that does not go on: after %v: %v", time.Since(began), err)
+		}
+		for i := range second.Len() {
+			second.Settle(i, nil)
+		}
+		g.Close()
+	})
+}

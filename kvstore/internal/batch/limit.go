@@ -3,7 +3,9 @@ package batch
 import (
 	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sync/semaphore"
 
@@ -17,6 +19,7 @@ type Limit struct {
 	most   int
 	shards bool         // a token is a shard, else a batch
 	taken  atomic.Int64 // at most most
+	given  atomic.Int64 // tokens given back, ever
 }
 
 // LimitBatches returns a limit of so many batches.
@@ -37,7 +40,8 @@ func (l *Limit) weight(shards int) int64 {
 	return 1
 }
 
-// acquire takes the tokens of a batch. It waits for them at most for the group's timeout.
+// acquire takes the tokens of a batch. It waits for them for as long as others come back, and
+// then at most for the group's timeout.
 func (l *Limit) acquire(ctx context.Context, g *Group, shards int) error {
 	weight := l.weight(shards)
 	if !l.tokens.TryAcquire(weight) {
@@ -51,9 +55,11 @@ func (l *Limit) acquire(ctx context.Context, g *Group, shards int) error {
 }
 
 func (l *Limit) wait(ctx context.Context, g *Group, weight int64) error {
-	bound, cancel := context.WithTimeout(ctx, g.timeout)
+	bound, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(g.closing, cancel)()
+	stop := l.endWithoutProgress(cancel, g.timeout)
+	defer stop()
 	if l.tokens.Acquire(bound, weight) == nil {
 		return nil
 	}
@@ -70,6 +76,33 @@ func (l *Limit) wait(ctx context.Context, g *Group, weight int64) error {
 	return fmt.Errorf("%w: %d %s are under way already, and none ended within %v", kv.ErrTimeout, l.most, unit, g.timeout)
 }
 
+// endWithoutProgress calls end when no token has come back for so long, until stop.
+func (l *Limit) endWithoutProgress(end func(), timeout time.Duration) (stop func()) {
+	stopped := make(chan struct{})
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		patience := time.NewTicker(timeout)
+		defer patience.Stop()
+		for before := l.given.Load(); ; {
+			select {
+			case <-stopped:
+				return
+			case <-patience.C:
+			}
+			now := l.given.Load()
+			if now == before {
+				end()
+				return
+			}
+			before = now
+		}
+	})
+	return func() {
+		close(stopped)
+		watching.Wait()
+	}
+}
+
 // settled gives back the tokens that a batch of so many shards held for one that is now
 // settled; left shards are not. The tokens of a batch that is larger than the limit come
 // back with the first shards: others may then begin beside it.
@@ -79,5 +112,6 @@ func (l *Limit) settled(shards, left int) {
 	}
 	taken := l.taken.Add(-1)
 	invariants.Check(taken >= 0, "%d tokens are taken", taken)
+	l.given.Add(1)
 	l.tokens.Release(1)
 }

@@ -149,7 +149,7 @@ func (s *Store) place(d *saving, i int) {
 			case what == assembly.Write:
 				d.blocks[i] = block
 				s.copying.Add(1)
-				s.copiers.Each(d, i, i+1, s.grain)
+				s.copiers.EachBulk(d, i, i+1, s.grain)
 				return
 			case what == assembly.Have:
 				d.Settle(i, nil)

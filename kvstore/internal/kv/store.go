@@ -36,7 +36,7 @@ import (
 // for one shard while the block is unfinished, it is dropped: its shards fail with
 // ErrConflict until none has come for 10 s, or a batch brings all of them.
 //
-// Every wait is bounded by the store's timeout.
+// Every wait is bounded: it ends when nothing has progressed for the store's timeout.
 //
 // This is kvstore.Store's contract, except that package kvstore copies the slice of
 // shards.

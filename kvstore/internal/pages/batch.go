@@ -50,7 +50,7 @@ func endOf(ctx context.Context) error {
 
 // begin admits a batch and runs it.
 func (s *Store) begin(ctx context.Context, m batch.Method, shards []kv.Shard, run func(*batch.Batch, []kv.Shard)) (*kv.Task, error) {
-	b, err := s.group.Begin(ctx, m, shards, s.limit)
+	b, err := s.group.Begin(ctx, m, shards, s.limits[m])
 	if err != nil {
 		return nil, err
 	}

@@ -59,7 +59,8 @@ type Options struct {
 	// what a batch has read; 32.
 	Streams int
 
-	// WaitingQueueDepth is how many batches are accepted before Load and Save wait; 1024.
+	// WaitingQueueDepth is how many batches of Load are accepted before it waits, and how
+	// many of Save; 1024.
 	WaitingQueueDepth int
 
 	// Timeout bounds every wait: for admission; for the service and for other writers of
@@ -125,9 +126,9 @@ type Store struct {
 	file    *pageFile
 
 	counters kv.Counters
-	heads    sync.Pool    // of *record
-	group    *batch.Group // what is under way
-	limit    *batch.Limit
+	heads    sync.Pool       // of *record
+	group    *batch.Group    // what is under way
+	limits   [2]*batch.Limit // by batch.Method: loads do not wait until saves have ended
 
 	blocks    *assembly.Table[*page]
 	confirmer confirmer
@@ -163,8 +164,11 @@ func Open(o Options) (*Store, error) {
 	}
 	s := &Store{
 		o: o, label: l, service: service, engine: o.Engine,
-		limit:        batch.LimitBatches(o.WaitingQueueDepth),
-		blocks:       assembly.New[*page](o.Layout.Shards(), sumOf),
+		blocks: assembly.New[*page](o.Layout.Shards(), sumOf),
+		limits: [2]*batch.Limit{
+			batch.Load: batch.LimitBatches(o.WaitingQueueDepth),
+			batch.Save: batch.LimitBatches(o.WaitingQueueDepth),
+		},
 		unfinished:   map[kv.Key]*page{},
 		reservations: map[kv.Key]*reservation{},
 	}

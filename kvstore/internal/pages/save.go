@@ -256,7 +256,7 @@ func (d *saving) arrive(a arrival) {
 	r := &recording{s.recordOf(b.Key, b.Sums), cancel}
 	d.records[a.of] = r
 	s.engine.Do(ctx, []transfer.Op{d.arrivals.op(-1-a.of, transfer.Op{
-		File: d.file.file, Write: true, Buf: r.record.raw,
+		File: d.file.file, Write: true, Ahead: true, Buf: r.record.raw,
 		Offset: s.label.at(b.Payload.number) + headAt(s.o.Layout),
 	})})
 }

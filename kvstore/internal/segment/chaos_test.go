@@ -132,5 +132,5 @@ func idle(s *Store) bool {
 			return false
 		}
 	}
-	return len(s.heads.free) == headBuffers
+	return len(s.heads.free) == headBuffers && len(s.newHeads.free) == headBuffers
 }

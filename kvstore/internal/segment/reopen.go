@@ -26,6 +26,9 @@ func (s *Store) open() (err error) {
 	if s.heads, err = newHeads(s.o.Timeout); err != nil {
 		return err
 	}
+	if s.newHeads, err = newHeads(s.o.Timeout); err != nil {
+		return err
+	}
 	if s.dir, err = claim(s.o.Dir); err != nil {
 		return err
 	}

@@ -171,7 +171,7 @@ func (w *writing) cut() {
 	p := blk.Payload
 	offset := s.geo.slotAt(p.slot) + int64(b.Shard(run.First).Index)*s.o.Layout.ShardBytes
 	w.Add(transfer.Op{File: p.seg.data, Offset: offset, Buf: run.Buf, Write: true, Done: func(n int, err error) {
-		s.compute(func() { s.written(b, blk, run, wholly(n, len(run.Buf), err)) })
+		s.computeBulk(func() { s.written(b, blk, run, wholly(n, len(run.Buf), err)) })
 	}})
 }
 
@@ -222,7 +222,7 @@ func (s *Store) written(b *saving, blk *block, run batch.Run, err error) {
 // before it leaves a hole, a crash after it a block.
 func (s *Store) publish(b *saving, blk *block, i int) {
 	p := blk.Payload
-	buf, err := s.heads.get(context.Background())
+	buf, err := s.newHeads.get(context.Background())
 	if err != nil {
 		s.drop([]*block{blk})
 		b.Settle(i, err)
@@ -235,9 +235,9 @@ func (s *Store) publish(b *saving, blk *block, i int) {
 	head.Encode(buf)
 	// What has begun is finished, even if the batch is cancelled.
 	s.engine.Do(context.Background(), []transfer.Op{{
-		File: p.seg.data, Offset: s.geo.headAt(p.slot), Buf: buf, Write: true,
+		File: p.seg.data, Offset: s.geo.headAt(p.slot), Buf: buf, Write: true, Ahead: true,
 		Done: func(n int, err error) {
-			s.heads.put(buf, err)
+			s.newHeads.put(buf, err)
 			s.compute(func() { s.published(b, blk, i, wholly(n, blockhead.Size, err)) })
 		},
 	}})

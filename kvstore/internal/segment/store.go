@@ -25,7 +25,8 @@ type Store struct {
 	log    *slog.Logger
 	count  kv.Counters
 
-	heads      *heads
+	heads      *heads // that are read
+	newHeads   *heads // that are written: loads do not wait until there is room for these
 	calls      *workerpool.Pool
 	cpu        *workerpool.Pool // for what is too long for an engine's Done: checksums above all
 	unfinished *assembly.Table[place]
@@ -113,8 +114,10 @@ func (s *Store) releaseAll() error {
 		}
 	}
 	errs = append(errs, s.calls.Close(), s.engine.Close())
-	if s.heads != nil {
-		s.heads.close()
+	for _, h := range []*heads{s.heads, s.newHeads} {
+		if h != nil {
+			h.close()
+		}
 	}
 	if s.dir != nil {
 		errs = append(errs, s.dir.close())
@@ -143,6 +146,9 @@ func (s *Store) shutdown() error {
 
 // compute queues work that keeps a processor busy for a while.
 func (s *Store) compute(do func()) { s.cpu.Go(workerpool.Job{Run: do}) }
+
+// computeBulk queues such work for a save, which that for loads overtakes.
+func (s *Store) computeBulk(do func()) { s.cpu.Go(workerpool.Job{Bulk: 1, Run: do}) }
 
 // Layout is kv.Store's.
 func (s *Store) Layout() kv.Layout { return s.o.Layout }

@@ -16,6 +16,10 @@ type Op struct {
 	Buf    []byte
 	Write  bool
 
+	// Ahead makes a write overtake those that wait: it is short and completes what others
+	// have begun. Reads overtake writes in any case.
+	Ahead bool
+
 	// Piece, which may be nil, is called with the bytes that are moved while they are in
 	// the processor's cache. An engine either calls it for all of them, in order, before
 	// Done and from one goroutine, or never. After a kv.ErrAbandoned it may still be
@@ -27,11 +31,19 @@ type Op struct {
 	// the caller's again, unless the error is a kv.ErrAbandoned. Done must be short and
 	// must not wait, so it must not call Do, which waits while the queue is full.
 	Done func(n int, err error)
+
+	// Late, which may be nil, is called when the storage has finished after all with a move
+	// that Done was given a kv.ErrAbandoned for. It may never be.
+	Late func()
 }
 
 // Engine moves bytes. Any number of goroutines may call its methods.
 //
-// Errors are those of the storage, or: kv.ErrTimeout for a move that did not end within
+// Reads overtake the writes that wait, and do not wait for room in the queue of these. An
+// engine bounds how many bytes of writes it has under way at once, since a read waits for
+// those in the device. Writes keep a share.
+//
+// Errors are those of the storage, or: kv.ErrTimeout for a move that made no progress within
 // the engine's timeout and whose buffer is free nevertheless, kv.ErrAbandoned for one whose
 // buffer is not, kv.ErrClosed after Close, and the context's own.
 type Engine interface {
@@ -39,7 +51,7 @@ type Engine interface {
 	// at once and in any order.
 	Open(f *os.File) (File, error)
 
-	// Do begins the moves in the order given and returns when all are begun or queued. It
+	// Do begins the moves in the order given, reads before writes, and returns when all are begun or queued. It
 	// waits while the queue is full. Moves that have not begun when ctx ends fail with
 	// its error, also after Do has returned. Every op's Done is called, whatever happens.
 	Do(ctx context.Context, ops []Op)

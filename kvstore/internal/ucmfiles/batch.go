@@ -24,7 +24,7 @@ type moving struct {
 // begin admits a batch. The batch has its own copy of the shards: the caller may change
 // its slice when all of them are settled, and the store may still look at it then.
 func (s *Store) begin(ctx context.Context, m batch.Method, shards []kv.Shard) (*moving, error) {
-	b, err := s.group.Begin(ctx, m, slices.Clone(shards), s.limit)
+	b, err := s.group.Begin(ctx, m, slices.Clone(shards), s.limits[m])
 	if err != nil {
 		return nil, err
 	}

@@ -17,9 +17,10 @@ import (
 // hanging is an engine whose Open, or whose moves, hang until end is closed.
 type hanging struct {
 	transfer.Engine
-	files bool
-	end   chan struct{}
-	begun atomic.Int64 // calls of Open or Do that were held
+	files  bool
+	writes bool // only moves that write hang
+	end    chan struct{}
+	begun  atomic.Int64 // calls of Open or Do that were held
 }
 
 func (h *hanging) Open(f *os.File) (transfer.File, error) {
@@ -32,6 +33,10 @@ func (h *hanging) Open(f *os.File) (transfer.File, error) {
 
 func (h *hanging) Do(ctx context.Context, ops []transfer.Op) {
 	if h.files {
+		h.Engine.Do(ctx, ops)
+		return
+	}
+	if h.writes && !ops[0].Write {
 		h.Engine.Do(ctx, ops)
 		return
 	}
@@ -107,5 +112,44 @@ func eventually(t *testing.T, what string, is func() bool) {
 		if time.Now().After(patience) {
 			t.Fatalf("not in half a minute: %s", what)
 		}
+	}
+}
+
+// Saves that hang, as many as are accepted, keep no load from being accepted and served.
+func TestLoadsDoNotWaitForSaves(t *testing.T) {
+	l := kv.Layout{BlockBytes: 1200, ShardBytes: 100}
+	h := &hanging{writes: true, end: make(chan struct{})}
+	s := openOver(t, Options{Layout: l, RunningQueueDepth: 2 * l.Shards()}, func(e transfer.Engine) transfer.Engine {
+		h.Engine = e
+		return h
+	})
+	goOn := sync.OnceFunc(func() { close(h.end) })
+	t.Cleanup(goOn) // before the store is closed, which waits for the engine
+	shards := func(key byte) []kv.Shard {
+		return l.ByBlock([]kv.Key{{key}}, [][]byte{make([]byte, l.BlockBytes)})
+	}
+	save := func(key byte) *kv.Task {
+		task, err := s.Save(t.Context(), shards(key))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return task
+	}
+	held := []*kv.Task{save(1), save(2)}
+	eventually(t, "both are being written", func() bool { return h.begun.Load() == 2 })
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	task, err := s.Load(ctx, shards(3))
+	if err != nil {
+		t.Fatalf("a load is not accepted while saves hang: %v", err)
+	}
+	for _, err := range task.All() {
+		if !errors.Is(err, kv.ErrMiss) {
+			t.Error(err)
+		}
+	}
+	goOn()
+	for _, task := range held {
+		wait(t, task, nil)
 	}
 }

@@ -148,7 +148,7 @@ func TestAdmission(t *testing.T) {
 	shards := l.ByBlock([]kv.Key{{1}, {2}, {3}}, [][]byte{buf[:1000], buf[1000:2000], buf[2000:]})
 	task, err := s.Save(t.Context(), shards) // larger than the limit, but alone
 	wait(t, task, err)
-	other, err := s.group.Begin(t.Context(), batch.Load, shards[:2], s.limit)
+	other, err := s.group.Begin(t.Context(), batch.Load, shards[:2], s.limits[batch.Load])
 	if err != nil {
 		t.Fatal(err)
 	}

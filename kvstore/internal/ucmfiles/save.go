@@ -118,6 +118,7 @@ func (b *moving) wrote(r batch.Run, block *assembly.Block[*temporary], sums []ui
 func (b *moving) commit(last int, block *assembly.Block[*temporary]) {
 	var err error
 	b.s.opens.Go(workerpool.Job{
+		Bulk: 1, // loads overtake it
 		Run: func() {
 			err = b.s.publish(block.Payload, block.Key, block.Sums)
 		},

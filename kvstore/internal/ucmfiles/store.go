@@ -37,7 +37,7 @@ type Store struct {
 	written    atomic.Int64
 	counters   kv.Counters
 	group      *batch.Group
-	limit      *batch.Limit
+	limits     [2]*batch.Limit // by batch.Method: loads do not wait until dumps have ended
 
 	close  func() error
 	upkeep chan struct{} // closed when maintain has ended
@@ -65,8 +65,11 @@ func Open(o Options) (*Store, error) {
 		handles:    newHandles(o.OpenFiles),
 		unfinished: assembly.New[*temporary](o.Layout.Shards(), sumOf),
 		writer:     fmt.Sprintf("%08x", rand.Uint32()),
-		limit:      batch.LimitShards(o.RunningQueueDepth),
-		upkeep:     make(chan struct{}),
+		limits: [2]*batch.Limit{
+			batch.Load: batch.LimitShards(o.RunningQueueDepth),
+			batch.Save: batch.LimitShards(o.RunningQueueDepth),
+		},
+		upkeep: make(chan struct{}),
 	}
 	s.group = batch.NewGroup(o.Layout, &s.counters, o.Timeout)
 	shape := sums.Shape{Namespace: o.Namespace, BlockBytes: o.Layout.BlockBytes, Shards: o.Layout.Shards()}

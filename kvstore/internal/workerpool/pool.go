@@ -8,14 +8,21 @@
 //   - Work for the processor, such as copies and checksums, which cannot hang. A pool
 //     without a timeout runs it with no timer and no bookkeeping.
 //
-// Jobs begin in the order in which they were queued. Queuing never waits: the callers
-// bound how much they queue.
+// Jobs that move much data, writes above all, are bulk: they let the others overtake them, see
+// Job.Bulk. Otherwise jobs begin in the order in which they were queued. Queuing never
+// waits: the callers bound how much they queue.
+//
+// A timeout means lack of progress, not time spent behind work that progresses. A job may
+// wait in the queue for as long as calls end. A call is overdue when it has lasted for the
+// timeout, counted from when it began or, if that is later, from when a call that began
+// before it has ended: a device that is busy serves them in about that order.
 package workerpool
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -32,6 +39,11 @@ type Job struct {
 	// Context ends the wait for a goroutine: a job that has not begun by then never
 	// does, and is settled with the context's error.
 	Context context.Context
+
+	// Bulk is how many bytes a job moves that gives way to others: they overtake it in
+	// the queue, and only so many of such jobs run at once that the others find a
+	// goroutine, and a device that is not busy for long. 0: it gives way to none.
+	Bulk int64
 
 	// Run does the work.
 	Run func()
@@ -52,35 +64,61 @@ type Work interface {
 	Do(i int)
 }
 
+const (
+	// bulkBytes bounds the bytes of the bulk jobs that run at once, unless one alone has
+	// more. A device needs no more to be busy, and what comes next waits for them.
+	bulkBytes = 16 << 20
+
+	// mostOvertaking is how many jobs may overtake a bulk job before one begins, so that
+	// it waits in no case for ever.
+	mostOvertaking = 8
+)
+
 // Pool runs jobs. Any number of goroutines may use it.
 type Pool struct {
-	size    int
-	timeout time.Duration // 0: none
+	size     int
+	bulkSize int           // how many goroutines run bulk jobs at most
+	timeout  time.Duration // 0: none
 
-	mu        sync.Mutex
-	more      sync.Cond // signalled when the queue grows
-	ending    sync.Cond // signalled when something changes that Close waits for
-	queue     []queued  // from head on
-	head      int
-	closed    bool
-	unsettled int // jobs whose Done has not returned
-	alive     int // goroutines; at most size
-	stuck     int // goroutines whose job is overdue; at most alive
+	mu         sync.Mutex
+	more       sync.Cond // signalled when the queues grow
+	ending     sync.Cond // signalled when something changes that Close waits for
+	queue      fifo
+	bulk       fifo // jobs that give way to those of queue
+	overtaking int  // jobs that have begun while bulk jobs waited, since the last of these began
+	running    load // of the bulk jobs that are running
+	calls      []*call
+	begun      uint64    // calls, ever
+	progress   time.Time // when the last call ended
+	closed     bool
+	unsettled  int // jobs whose Done has not returned
+	alive      int // goroutines; at most size
+	stuck      int // goroutines whose job is overdue; at most alive
+	stuckBulk  int // those of them whose job is bulk; at most bulkSize
 }
 
-// queued is a job, or the pieces low to high-1 of some work.
-type queued struct {
-	Job
-	since time.Time
-
-	work             Work
-	low, high, grain int
+// load is how many jobs there are, and their bytes.
+type load struct {
+	jobs  int
+	bytes int64
 }
 
-// New starts a pool of size goroutines, which Close stops. With a timeout, a job waits
-// for a goroutine at most that long and then runs at most that long.
+// call is a job of a pool with a timeout, from when it begins until it has returned.
+type call struct {
+	queued
+	number  uint64      // in the order in which calls began
+	moving  time.Time   // when it began, or when the last call that began before it ended
+	timer   *time.Timer // ends it when it is overdue
+	settled atomic.Bool
+}
+
+// New starts a pool of size goroutines, which Close stops. With a timeout, a job that makes
+// no progress for that long is settled.
 func New(size int, timeout time.Duration) *Pool {
-	p := &Pool{size: size, timeout: timeout, alive: size}
+	p := &Pool{size: size, bulkSize: size, timeout: timeout, alive: size}
+	if timeout > 0 && size > 1 {
+		p.bulkSize = size - max(1, size/4) // the others are left for jobs that do not wait for a device
+	}
 	p.more.L, p.ending.L = &p.mu, &p.mu
 	for range size {
 		go p.loop()
@@ -90,23 +128,19 @@ func New(size int, timeout time.Duration) *Pool {
 
 // Go queues a job.
 func (p *Pool) Go(j Job) {
-	q := queued{Job: j}
-	if p.timeout > 0 {
-		q.since = time.Now()
-	}
 	p.mu.Lock()
 	refused := error(nil)
 	switch {
 	case p.closed:
 		refused = kv.ErrClosed
-	case p.stuck == p.size:
+	case p.stuck == p.size, j.Bulk > 0 && p.stuckBulk == p.bulkSize:
 		refused = kv.ErrTimeout
 	}
 	if j.Done != nil {
 		p.unsettled++
 	}
 	if refused == nil {
-		p.push(q)
+		p.queueOf(j.Bulk).push(queued{Job: j})
 		p.more.Signal()
 	}
 	p.mu.Unlock()
@@ -115,19 +149,27 @@ func (p *Pool) Go(j Job) {
 	}
 }
 
+func (p *Pool) queueOf(bulk int64) *fifo {
+	if bulk > 0 {
+		return &p.bulk
+	}
+	return &p.queue
+}
+
 // Each queues the pieces low to high-1 of some work. A goroutine takes grain of them at
 // a time, so several share the work and what was queued first is finished first. Each is
 // for pools without a timeout, and must not be called after Close.
-func (p *Pool) Each(w Work, low, high, grain int) {
+func (p *Pool) Each(w Work, low, high, grain int) { p.each(w, low, high, grain, 0) }
+
+// EachBulk is Each for work that gives way to other work.
+func (p *Pool) EachBulk(w Work, low, high, grain int) { p.each(w, low, high, grain, 1) }
+
+func (p *Pool) each(w Work, low, high, grain int, bulk int64) {
 	invariants.Check(p.timeout == 0, "pieces of work are on a pool that has a timeout of %v", p.timeout)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	invariants.Check(!p.closed, "pieces of work were queued after Close")
-	if last := len(p.queue) - 1; last >= p.head && p.queue[last].work == w && p.queue[last].high == low {
-		p.queue[last].high = high
-	} else {
-		p.push(queued{work: w, low: low, high: high, grain: grain})
-	}
+	p.queueOf(bulk).pushPieces(queued{Job: Job{Bulk: bulk}, work: w, low: low, high: high, grain: grain})
 	if high-low > grain {
 		p.more.Broadcast()
 	} else {
@@ -135,38 +177,29 @@ func (p *Pool) Each(w Work, low, high, grain int) {
 	}
 }
 
-// push appends to the queue. If most of its entries have left, it reuses their memory.
-// The lock is held.
-func (p *Pool) push(q queued) {
-	if len(p.queue) == cap(p.queue) && p.head > len(p.queue)/2 {
-		n := copy(p.queue, p.queue[p.head:])
-		clear(p.queue[n:])
-		p.queue, p.head = p.queue[:n], 0
+// Left returns how much longer a caller that has waited since then, for room in a queue of
+// its own, should wait: the timeout, counted from then or from when the last call ended.
+func (p *Pool) Left(since time.Time) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.progress.After(since) {
+		since = p.progress
 	}
-	p.queue = append(p.queue, q)
+	return p.timeout - time.Since(since)
 }
 
-// pop takes the first job, or the next pieces of the first work. The lock is held.
-func (p *Pool) pop() queued {
-	first := &p.queue[p.head]
-	q := *first
-	if q.work != nil && q.high-q.low > q.grain {
-		q.high = q.low + q.grain
-		first.low = q.high
-		return q
+// choose returns the queue from which the next job is to be taken, or nil while none may
+// begin. The lock is held.
+func (p *Pool) choose() *fifo {
+	mayBulk := p.bulk.len() > 0 && p.running.jobs+p.stuckBulk < p.bulkSize &&
+		(p.running.jobs == 0 || p.running.bytes+p.bulk.first().Bulk <= bulkBytes)
+	switch {
+	case mayBulk && (p.queue.len() == 0 || p.overtaking >= mostOvertaking):
+		return &p.bulk
+	case p.queue.len() > 0:
+		return &p.queue
 	}
-	*first = queued{}
-	if p.head++; p.head == len(p.queue) {
-		p.queue, p.head = p.queue[:0], 0
-	}
-	return q
-}
-
-// take empties the queue. The lock is held.
-func (p *Pool) take() []queued {
-	left := p.queue[p.head:]
-	p.queue, p.head = nil, 0
-	return left
+	return nil
 }
 
 // settle tells the owner of a job how it ended.
@@ -177,6 +210,10 @@ func (p *Pool) settle(j Job, err error) {
 	j.Done(err)
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.settledLocked()
+}
+
+func (p *Pool) settledLocked() {
 	p.unsettled--
 	invariants.Check(p.unsettled >= 0, "a job was settled twice")
 	if p.closed {
@@ -186,89 +223,169 @@ func (p *Pool) settle(j Job, err error) {
 
 // loop is what each goroutine does.
 func (p *Pool) loop() {
+	var ended *call
 	for {
-		q, ok := p.next()
-		switch {
-		case !ok:
+		c := p.next(ended)
+		if c == nil {
 			return
-		case q.work != nil:
-			for i := q.low; i < q.high; i++ {
-				q.work.Do(i)
-			}
-		case q.Context != nil && q.Context.Err() != nil:
-			p.settle(q.Job, q.Context.Err())
-		case p.timeout == 0:
-			q.Run()
-			p.settle(q.Job, nil)
-		case time.Since(q.since) > p.timeout:
-			p.settle(q.Job, kv.ErrTimeout)
-		default:
-			p.run(q.Job)
 		}
+		switch {
+		case c.work != nil:
+			for i := c.low; i < c.high; i++ {
+				c.work.Do(i)
+			}
+		case c.Context != nil && c.Context.Err() != nil:
+			c.end(c.Context.Err())
+		default:
+			c.Run()
+			c.end(nil)
+		}
+		ended = c
 	}
 }
 
-// next waits for something to do. After Close it reports false.
-func (p *Pool) next() (q queued, ok bool) {
+// end tells the owner of a job how it ended, unless the timer has told it before.
+func (c *call) end(err error) {
+	switch {
+	case !c.settled.CompareAndSwap(false, true):
+		if c.Late != nil {
+			c.Late()
+		}
+	case c.Done != nil:
+		c.Done(err)
+	}
+	if c.timer != nil {
+		c.timer.Stop()
+	}
+}
+
+// next notes that a call has ended, if it is not nil, and waits for something to do. After
+// Close it returns nil.
+func (p *Pool) next(ended *call) *call {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for p.head == len(p.queue) {
+	if ended != nil {
+		p.account(ended)
+	}
+	from := p.choose()
+	for ; from == nil; from = p.choose() {
 		if p.closed {
 			p.alive--
 			p.ending.Broadcast()
-			return queued{}, false
+			return nil
 		}
 		p.more.Wait()
 	}
-	return p.pop(), true
+	c := ended
+	if c == nil || p.timeout > 0 { // else nothing but this goroutine knows it any more
+		c = new(call)
+	}
+	c.queued = from.pop()
+	c.settled.Store(false)
+	switch {
+	case c.Bulk > 0:
+		p.running.jobs++
+		p.running.bytes += c.Bulk
+		p.overtaking = 0
+	case p.bulk.len() > 0:
+		p.overtaking++
+	}
+	if p.timeout > 0 {
+		p.begun++
+		c.number, c.moving = p.begun, time.Now()
+		c.timer = time.AfterFunc(p.timeout, func() { p.expire(c) })
+		p.calls = append(p.calls, c)
+	}
+	if p.choose() != nil {
+		p.more.Signal() // one end may let several begin
+	}
+	return c
 }
 
-// run runs a job that may hang. The job is settled when Run returns, or by the timer
-// before that.
-func (p *Pool) run(j Job) {
-	var settled atomic.Bool
-	timer := time.AfterFunc(p.timeout, func() {
-		if p.hangs(&settled) {
-			p.settle(j, ErrOverdue)
+// account notes that a call has ended and that its Done has returned. The lock is held.
+func (p *Pool) account(c *call) {
+	if c.timer == nil || p.forget(c) {
+		p.release(c)
+		if c.Done != nil {
+			p.settledLocked()
 		}
-	})
-	j.Run()
-	if settled.CompareAndSwap(false, true) {
-		timer.Stop()
-		p.settle(j, nil)
+	} else { // it was overdue, and expire settles it
+		p.stuck--
+		if c.Bulk > 0 {
+			p.stuckBulk--
+		}
+		invariants.Check(p.stuck >= 0 && p.stuckBulk >= 0, "%d goroutines are stuck, %d of them in bulk jobs", p.stuck, p.stuckBulk)
+	}
+	if p.timeout == 0 {
 		return
 	}
-	if j.Late != nil {
-		j.Late()
+	p.progress = time.Now()
+	for _, other := range p.calls {
+		if other.number > c.number {
+			other.moving = p.progress
+		}
 	}
-	p.mu.Lock()
-	p.stuck--
-	invariants.Check(p.stuck >= 0, "%d goroutines are stuck", p.stuck)
-	p.mu.Unlock()
 }
 
-// hangs claims the settling of a job that is overdue, if Run has not returned, and counts
-// its goroutine as one that does not come back. Both are one step under the lock: run
-// takes the goroutine off the count again. When no goroutine is left, the queued jobs
-// would wait in vain, so they fail.
-func (p *Pool) hangs(settled *atomic.Bool) bool {
-	p.mu.Lock()
-	if !settled.CompareAndSwap(false, true) {
-		p.mu.Unlock()
+// forget removes a call from those that run, and reports whether it was one. The lock is
+// held.
+func (p *Pool) forget(c *call) bool {
+	i := slices.Index(p.calls, c)
+	if i < 0 {
 		return false
 	}
+	last := len(p.calls) - 1
+	p.calls[i], p.calls[last] = p.calls[last], nil
+	p.calls = p.calls[:last]
+	return true
+}
+
+// release takes a bulk job off the load. The lock is held.
+func (p *Pool) release(c *call) {
+	if c.Bulk > 0 {
+		p.running.jobs--
+		p.running.bytes -= c.Bulk
+		invariants.Check(p.running.jobs >= 0 && p.running.bytes >= 0, "%d bulk jobs of %d bytes are running", p.running.jobs, p.running.bytes)
+	}
+}
+
+// expire settles a call that is overdue, if it has not returned, and counts its goroutine
+// as one that does not come back. When no goroutine is left, the queued jobs would wait in
+// vain, so they fail.
+func (p *Pool) expire(c *call) {
+	p.mu.Lock()
+	if left := p.timeout - time.Since(c.moving); left > 0 {
+		if !c.settled.Load() {
+			c.timer.Reset(left)
+		}
+		p.mu.Unlock()
+		return
+	}
+	if !c.settled.CompareAndSwap(false, true) {
+		p.mu.Unlock()
+		return
+	}
+	p.forget(c)
+	p.release(c)
 	p.stuck++
-	invariants.Check(p.stuck <= p.alive, "%d of %d goroutines are stuck", p.stuck, p.alive)
+	if c.Bulk > 0 {
+		p.stuckBulk++
+	}
+	invariants.Check(p.stuck <= p.alive && p.stuckBulk <= p.bulkSize, "%d of %d goroutines are stuck, %d in bulk jobs", p.stuck, p.alive, p.stuckBulk)
 	p.ending.Broadcast()
 	var left []queued
-	if p.stuck == p.size {
-		left = p.take()
+	if p.stuck == p.size || p.stuckBulk == p.bulkSize {
+		left = p.bulk.take()
 	}
+	if p.stuck == p.size {
+		left = append(left, p.queue.take()...)
+	}
+	p.more.Signal() // other bulk jobs may run instead
 	p.mu.Unlock()
+	p.settle(c.Job, ErrOverdue)
 	for _, q := range left {
 		p.settle(q.Job, kv.ErrTimeout)
 	}
-	return true
 }
 
 // Close settles jobs that have not begun with kv.ErrClosed and waits for those that
@@ -276,7 +393,7 @@ func (p *Pool) hangs(settled *atomic.Bool) bool {
 // given to Each must be done before Close.
 func (p *Pool) Close() error {
 	p.mu.Lock()
-	left := p.take()
+	left := append(p.queue.take(), p.bulk.take()...)
 	p.closed = true
 	p.more.Broadcast()
 	p.mu.Unlock()

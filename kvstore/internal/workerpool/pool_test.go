@@ -143,18 +143,14 @@ func TestNotBegun(t *testing.T) {
 		var o outcomes
 		c := New(1, time.Second)
 		ctx, cancel := context.WithCancel(t.Context())
-		// Two jobs take nearly all of the time each, so the third waits too long.
 		c.Go(o.job(t.Context(), "first", func() { time.Sleep(900 * time.Millisecond) }))
-		c.Go(o.job(t.Context(), "second", func() { time.Sleep(900 * time.Millisecond) }))
-		c.Go(o.job(t.Context(), "third", nothing))
 		c.Go(o.job(ctx, "cancelled", nothing))
 		cancel()
-		time.Sleep(2 * time.Second)
+		time.Sleep(time.Second)
 		synctest.Wait()
-		o.want(t, "second", nil)
-		o.want(t, "third", kv.ErrTimeout)
+		o.want(t, "first", nil)
 		o.want(t, "cancelled", context.Canceled)
-		if len(o.ran) != 2 {
+		if len(o.ran) != 1 {
 			t.Errorf("ran: %q", o.ran)
 		}
 		c.Go(o.job(t.Context(), "last", func() { time.Sleep(time.Second / 2) }))
@@ -257,4 +253,176 @@ func TestRunReturnsWhenItIsJustOverdue(t *testing.T) {
 	if err := p.Close(); err != nil || len(done) > 0 || p.stuck != 0 {
 		t.Errorf("Close: %v; %d more outcomes; %d goroutines are stuck", err, len(done), p.stuck)
 	}
+}
+
+// A job that waits behind others for longer than the timeout is no job that makes no
+// progress, and neither is a call that a busy device serves after those before it.
+func TestTimeoutMeansNoProgress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var o outcomes
+		c := New(2, time.Second)
+		device := make(chan struct{}, 1) // serves a call in 0.4 s, one after the other
+		names := []string{"a", "b", "c", "d", "e", "f", "g", "h"}
+		for _, name := range names {
+			c.Go(o.job(t.Context(), name, func() {
+				device <- struct{}{}
+				defer func() { <-device }()
+				time.Sleep(400 * time.Millisecond)
+			}))
+		}
+		slow := New(2, time.Second)
+		turn := make(chan struct{}, 1)
+		slow.Go(o.job(t.Context(), "before", func() {
+			time.Sleep(900 * time.Millisecond)
+			turn <- struct{}{}
+		}))
+		synctest.Wait()
+		slow.Go(o.job(t.Context(), "behind", func() {
+			<-turn
+			time.Sleep(900 * time.Millisecond)
+		}))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		for _, name := range append(names, "before", "behind") {
+			o.want(t, name, nil)
+		}
+		for _, p := range []*Pool{c, slow} {
+			if err := p.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// A call that hangs is overdue in time, however many calls that began after it end.
+func TestOvertakenCallIsOverdue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var o outcomes
+		c := New(2, time.Second)
+		release := make(chan struct{})
+		c.Go(o.job(t.Context(), "hung", func() { <-release }))
+		for range 100 {
+			c.Go(Job{Run: func() { time.Sleep(100 * time.Millisecond) }})
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		o.want(t, "hung", ErrOverdue)
+		close(release)
+		time.Sleep(time.Minute)
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// However many bulk jobs are queued or hang, another job finds a goroutine.
+func TestOthersOvertakeBulk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var o outcomes
+		c := New(4, time.Second)
+		release := make(chan struct{})
+		running := 0
+		for i := range 10 {
+			j := o.job(t.Context(), string(rune('a'+i)), func() { <-release })
+			j.Bulk = 1
+			c.Go(j)
+		}
+		synctest.Wait()
+		if running = len(o.ran); running != 3 {
+			t.Errorf("%d bulk jobs are running", running)
+		}
+		for _, name := range []string{"read", "another"} {
+			c.Go(o.job(t.Context(), name, nothing))
+			synctest.Wait()
+			o.want(t, name, nil)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		o.want(t, "a", ErrOverdue)
+		o.want(t, "j", kv.ErrTimeout)
+		c.Go(o.job(t.Context(), "read while they hang", nothing))
+		synctest.Wait()
+		o.want(t, "read while they hang", nil)
+		refused := o.job(t.Context(), "refused", nothing)
+		refused.Bulk = 1
+		c.Go(refused)
+		o.want(t, "refused", kv.ErrTimeout)
+		close(release)
+		synctest.Wait()
+		again := o.job(t.Context(), "again", nothing)
+		again.Bulk = 1
+		c.Go(again)
+		synctest.Wait()
+		o.want(t, "again", nil)
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// The bytes of the bulk jobs that run at once are bounded, but one may have any size.
+func TestBulkBytesAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var o outcomes
+		c := New(32, time.Minute)
+		release := make(chan struct{})
+		for name, bulk := range map[string]int64{"large": 2 * bulkBytes, "half": bulkBytes / 2, "other half": bulkBytes / 2, "more": 1} {
+			j := o.job(t.Context(), name, func() { <-release })
+			j.Bulk = bulk
+			c.Go(j)
+		}
+		for want := 0; want < 4; {
+			synctest.Wait()
+			o.mu.Lock()
+			ran := slices.Clone(o.ran)
+			o.mu.Unlock()
+			c.mu.Lock()
+			running := c.running
+			c.mu.Unlock()
+			if running.bytes > bulkBytes && running.jobs > 1 {
+				t.Errorf("%d jobs of %d bytes are running", running.jobs, running.bytes)
+			}
+			if len(ran) == want {
+				t.Fatal("none begins")
+			}
+			want = len(ran)
+			for range running.jobs {
+				release <- struct{}{}
+			}
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Bulk jobs have a share of the turns while others never stop coming.
+func TestBulkHasAShare(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := New(1, time.Second)
+		begin := make(chan struct{})
+		c.Go(Job{Run: func() { <-begin }})
+		synctest.Wait()
+		var o outcomes
+		for range 3 * mostOvertaking {
+			c.Go(Job{Run: func() { o.ran = append(o.ran, "other") }})
+		}
+		for range 3 {
+			c.Go(Job{Bulk: 1, Run: func() { o.ran = append(o.ran, "bulk") }})
+		}
+		close(begin)
+		synctest.Wait()
+		var at []int
+		for i, name := range o.ran {
+			if name == "bulk" {
+				at = append(at, i)
+			}
+		}
+		if want := []int{mostOvertaking, 2*mostOvertaking + 1, 3*mostOvertaking + 2}; !slices.Equal(at, want) {
+			t.Errorf("bulk jobs have the turns %v, want %v", at, want)
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 }

@@ -22,11 +22,12 @@ type Options struct {
 	// far away.
 	Streams int
 
-	// WaitingQueueDepth is how many moves wait for a stream before Do blocks; 1024.
+	// WaitingQueueDepth is how many reads wait for a stream before Do blocks, and how many
+	// writes; 1024.
 	WaitingQueueDepth int
 
-	// Timeout is how long a move may wait for its turn, and then how long it may
-	// take; 30 s.
+	// Timeout is how long a move may make no progress; 30 s. It may wait longer for its
+	// turn while others end.
 	Timeout time.Duration
 
 	// DirectIO bypasses the page cache for moves that are aligned to 4096 bytes in the
@@ -39,7 +40,8 @@ type Options struct {
 type engine struct {
 	o       Options
 	pool    *workerpool.Pool
-	room    chan struct{} // holds a token for each op that is waiting or under way
+	reads   chan struct{} // holds a token for each read that is waiting or under way
+	writes  chan struct{} // the same of writes, which may be many: reads do not wait for them
 	staging staging
 
 	// closed ends when Close begins, which closing does. Calls of Do that wait select on
@@ -62,8 +64,9 @@ func New(o Options) transfer.Engine {
 	e := &engine{
 		o:    o,
 		pool: workerpool.New(o.Streams, o.Timeout),
-		room: make(chan struct{}, o.WaitingQueueDepth+o.Streams),
 	}
+	e.reads = make(chan struct{}, o.WaitingQueueDepth+o.Streams)
+	e.writes = make(chan struct{}, o.WaitingQueueDepth+o.Streams)
 	e.closed, e.closing = context.WithCancel(context.Background())
 	return e
 }
@@ -81,10 +84,17 @@ func (e *engine) Register(string, []byte) error { return nil }
 
 // Do implements transfer.Engine.
 func (e *engine) Do(ctx context.Context, ops []transfer.Op) {
-	timeout := sync.OnceValue(func() <-chan time.Time { return time.After(e.o.Timeout) })
+	called := sync.OnceValue(time.Now)
 	for i := range ops {
 		op := ops[i]
-		err := e.enter(ctx, timeout)
+		room, bulk := e.reads, int64(0)
+		if op.Write {
+			room, bulk = e.writes, int64(max(1, len(op.Buf)))
+		}
+		if op.Ahead {
+			room, bulk = e.reads, 0
+		}
+		err := e.enter(ctx, room, called)
 		if err != nil {
 			op.Done(0, err)
 			continue
@@ -93,9 +103,11 @@ func (e *engine) Do(ctx context.Context, ops []transfer.Op) {
 		var failed error
 		e.pool.Go(workerpool.Job{
 			Context: ctx,
+			Bulk:    bulk,
 			Run:     func() { n, failed = e.move(op) },
+			Late:    op.Late,
 			Done: func(err error) {
-				<-e.room
+				<-room
 				switch {
 				case err == nil:
 					op.Done(n, failed)
@@ -109,8 +121,8 @@ func (e *engine) Do(ctx context.Context, ops []transfer.Op) {
 	}
 }
 
-// enter waits for room in the queue.
-func (e *engine) enter(ctx context.Context, timeout func() <-chan time.Time) error {
+// enter waits for room in the queue, for as long as moves end.
+func (e *engine) enter(ctx context.Context, room chan<- struct{}, called func() time.Time) error {
 	switch {
 	case e.closed.Err() != nil:
 		return kv.ErrClosed
@@ -118,19 +130,27 @@ func (e *engine) enter(ctx context.Context, timeout func() <-chan time.Time) err
 		return ctx.Err()
 	}
 	select {
-	case e.room <- struct{}{}:
+	case room <- struct{}{}:
 		return nil
 	default:
 	}
-	select {
-	case e.room <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-e.closed.Done():
-		return kv.ErrClosed
-	case <-timeout():
-		return kv.ErrTimeout
+	patience := time.NewTimer(e.pool.Left(called()))
+	defer patience.Stop()
+	for {
+		select {
+		case room <- struct{}{}:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-e.closed.Done():
+			return kv.ErrClosed
+		case <-patience.C:
+			left := e.pool.Left(called())
+			if left <= 0 {
+				return kv.ErrTimeout
+			}
+			patience.Reset(left)
+		}
 	}
 }
 
