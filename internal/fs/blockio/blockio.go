@@ -181,6 +181,9 @@ func (m Mover) Write(f File, w shm.Window, windowOff, off int64) (int64, error) 
 		}
 	}
 	if !f.Confine(w.Len()) {
+		if m.Kind == Memory && f.OnDataDevice() {
+			return writeMemory(f.FD(), w, off)
+		}
 		return write(f.FD(), direct, w, off)
 	}
 	var n int64
@@ -188,6 +191,22 @@ func (m Mover) Write(f File, w shm.Window, windowOff, off int64) (int64, error) 
 		n, err = write(f.FD(), direct, w, off)
 		return err
 	})
+	return n, err
+}
+
+// writeMemory writes to a file in memory, which just copies.
+func writeMemory(fd int, w shm.Window, off int64) (n int64, err error) {
+	for n < w.Len() && err == nil {
+		var got int64
+		got, err = w.From(n).First(rawBytes).RawPwrite(fd, off+n)
+		n += got
+		switch {
+		case err == unix.EINTR:
+			err = nil
+		case err == nil && got == 0:
+			err = unix.EIO // POSIX does not allow 0 for a non-empty write
+		}
+	}
 	return n, err
 }
 

@@ -149,3 +149,24 @@ func TestErrnos(t *testing.T) {
 		t.Error("mode mmap was accepted")
 	}
 }
+
+// A write to a file in memory stores everything, in as many calls as it takes, and reports
+// the errors of a disk.
+func TestWriteToMemory(t *testing.T) {
+	path := filepath.Join(shm.Dir, "kv3fs-blockio-test-write")
+	f := open(t, path)
+	t.Cleanup(func() { os.Remove(path) })
+	m := Mover{Kind: KindOf(shm.Dir)}
+	content := randomBytes(1 << 20) // larger writes are confined
+	n, err := m.Write(f, shm.OwnWindow(content), 5, 5)
+	got := make([]byte, 1<<20)
+	if read, e := unix.Pread(f.buffered, got, 5); n != 1<<20 || err != nil || read != 1<<20 || e != nil || !bytes.Equal(got, content) {
+		t.Errorf("%d bytes, %v; read back %d, %v, or the bytes differ", n, err, read, e)
+	}
+	if _, err := m.Write(onDisk{buffered: -1, direct: -1}, shm.OwnWindow(content), 0, 0); err != unix.EBADF {
+		t.Errorf("closed file: %v", err)
+	}
+	if n, err := m.Write(f, shm.OwnWindow(shrunken(t, 1<<20, 8192)), 0, 0); err != unix.EFAULT {
+		t.Errorf("memory that is not there: %d, %v", n, err)
+	}
+}

@@ -128,7 +128,7 @@ func (r *ring) unlock() {
 
 // take admits what the client has submitted and gives a quantum of it to the calling
 // worker, which must pass it to complete. bytes is how much the worker will move, left is
-// how much is still queued. It takes nothing if somebody else has the ring locked; that
+// how much another one could move meanwhile. It takes nothing if somebody else has the ring locked; that
 // one has the poller try again.
 func (r *ring) take(batch []*request) (_ []*request, bytes, left int64) {
 	if !r.tryLock() {
@@ -171,7 +171,17 @@ func (r *ring) take(batch []*request) (_ []*request, bytes, left int64) {
 	if len(batch) > 0 {
 		r.refs++
 	}
-	return batch, bytes, r.queuedBytes
+	return batch, bytes, r.shareable(batch)
+}
+
+// shareable returns how much is queued that another worker may move while batch is moved.
+// The kernel writes a file one call at a time: a second worker would burn a processor
+// that the client needs, waiting for the first.
+func (r *ring) shareable(batch []*request) (bytes int64) {
+	if r.write && len(batch) > 0 && len(r.queued) > 0 && r.queued[0].args.FileIno == batch[len(batch)-1].args.FileIno {
+		return 0
+	}
+	return r.queuedBytes
 }
 
 func (r *ring) admitGuarded() {

@@ -314,3 +314,30 @@ func TestStuckFileIsItsUsersOnly(t *testing.T) {
 		t.Errorf("%d jobs, want the other user's only", len(rings))
 	}
 }
+
+// A second worker helps with reads and with writes to other files, not with more writes to
+// the same file: the kernel makes them one by one.
+func TestWritesToOneFileAreNotShared(t *testing.T) {
+	for _, c := range []struct {
+		what, suffix string
+		files        int32
+		want         bool
+	}{
+		{"reads of a file", ".r0.t0", 1, true},
+		{"writes to a file", ".w0.t0", 1, false},
+		{"writes to many files", ".w0.t0", 32, true},
+	} {
+		w := idle(t)
+		p := newPeer(t, w.s, 64, c.suffix)
+		for i := range int32(32) {
+			p.prep(i, wire.Args{FileIno: uint64(1 + i%c.files), Len: 128 << 10})
+		}
+		if len(w.take(1)) != 1 {
+			t.Fatalf("%s: no job", c.what)
+		}
+		if j := w.jobs[0]; j.share != c.want {
+			t.Errorf("%s: shared %v, want %v", c.what, j.share, c.want)
+		}
+		w.complete()
+	}
+}
