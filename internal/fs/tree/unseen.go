@@ -54,7 +54,8 @@ func (t *Tree) settle(n *node) {
 		n.hotUntil.CompareAndSwap(until, unseen+now+int64(hotPeriod))
 		return
 	}
-	n.hotUntil.CompareAndSwap(until, now)
+	// What was read before this moment may be older than the last store.
+	n.hotUntil.CompareAndSwap(until, t.now())
 }
 
 // tellsWriters reports whether hasWriter is right about files of this file system: those

@@ -28,6 +28,20 @@ func TestMappedAndRegistered(t *testing.T) {
 			w := start(t, daemontest.Options{})
 			return w, w.tool(t), w.passthrough() // the kernel may have none
 		},
+		"direct": func(t *testing.T) (*world, *tool, bool) {
+			w := start(t, daemontest.Options{Flags: []string{"--io", "direct"}})
+			return w, w.tool(t), w.passthrough()
+		},
+		// The kernel writes with the rights of who opened the file first, so a second user's
+		// bytes take the way through the daemon, except those of mappings.
+		"open by root and a user": func(t *testing.T) (*world, *tool, bool) {
+			w := start(t, daemontest.Options{})
+			f, err := os.OpenFile(w.Mount+"/f", os.O_RDWR|os.O_CREATE, 0o666)
+			must(t, err)
+			t.Cleanup(func() { f.Close() })
+			must(t, f.Chmod(0o666))
+			return w, w.toolAs(t, alice), w.passthrough()
+		},
 		"off": func(t *testing.T) (*world, *tool, bool) {
 			w := start(t, daemontest.Options{Flags: []string{"--passthrough", "off"}})
 			return w, w.tool(t), false
