@@ -75,7 +75,7 @@ func openLocked(path string, flag int, timeout time.Duration) (*os.File, error) 
 		case time.Now().Before(end):
 			continue
 		default:
-			err = fmt.Errorf("%s is in use by %s", path, holder(path))
+			err = fmt.Errorf("%s is in use by %s", path, holder(f))
 		}
 		return nil, errors.Join(err, f.Close())
 	}

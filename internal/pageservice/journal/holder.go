@@ -9,10 +9,10 @@ import (
 )
 
 // holder names the process that holds the lock of a file, if the kernel says so.
-func holder(path string) string {
+func holder(f *os.File) string {
 	const unknown = "another process"
 	var st syscall.Stat_t
-	if syscall.Stat(path, &st) != nil {
+	if syscall.Fstat(int(f.Fd()), &st) != nil {
 		return unknown
 	}
 	locks, err := os.Open("/proc/locks")

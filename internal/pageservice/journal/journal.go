@@ -186,13 +186,7 @@ func (j *Journal) make(f *os.File) error {
 	}
 	if err = j.openDB(f); err == nil {
 		j.meta.pageBytes = int64(j.db.Info().PageSize)
-		err = j.db.Update(func(tx *bolt.Tx) error {
-			b, err := tx.CreateBucket([]byte(bucket))
-			if err != nil {
-				return err
-			}
-			return b.SetSequence(j.seal(uint64(tx.ID())))
-		})
+		err = makeBucket(j.db, &j.tally)
 	}
 	if err == nil {
 		err = os.Rename(unfinished(j.path), j.path)
@@ -201,6 +195,16 @@ func (j *Journal) make(f *os.File) error {
 		_ = os.Remove(unfinished(j.path))
 	}
 	return err
+}
+
+func makeBucket(db *bolt.DB, t *tally) error {
+	return db.Update(func(tx *bolt.Tx) error {
+		b, err := tx.CreateBucket([]byte(bucket))
+		if err != nil {
+			return err
+		}
+		return b.SetSequence(t.seal(uint64(tx.ID())))
+	})
 }
 
 // openToWrite has bbolt open the file, after it was read.
