@@ -275,6 +275,15 @@ func TestMountJudgement(t *testing.T) {
 	}
 }
 
+// A daemon that took over a dead mount and died itself has left two.
+func TestTwoDeadMounts(t *testing.T) {
+	at := host.Mount{Point: "/m", Type: host.HF3FSType}
+	f := judgeUnresponsive(t.Context(), "mount", local(), "/m", []host.Mount{at, {Point: "/", Type: "ext4"}, at}, probeError{syscall.ENOTCONN, "not connected"})
+	if strings.Count(f.Fix, "/m") != 2 {
+		t.Errorf("fix %q", f.Fix)
+	}
+}
+
 func TestRingJudgement(t *testing.T) {
 	for _, c := range []struct {
 		facts  ringFacts

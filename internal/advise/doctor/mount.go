@@ -254,6 +254,7 @@ func judgeUnresponsive(ctx context.Context, id string, o *Options, point string,
 		if o.Host.EUID != 0 {
 			f.Fix = "fusermount3 -uz " + quote(point)
 		}
+		f.Fix += strings.Repeat("; "+f.Fix, max(countAt(mounts, point)-1, 0)) // one can cover another
 	case look.is(syscall.EACCES, syscall.EPERM):
 		f.Found = fmt.Sprintf("%s: %s", point, look.Text)
 		f.Needed = "a daemon that lets other users access its mount: one that runs as root does, others need --allow-other"
@@ -263,6 +264,16 @@ func judgeUnresponsive(ctx context.Context, id string, o *Options, point string,
 		f.Needed = "a mount that answers"
 	}
 	return f
+}
+
+// countAt returns how many 3FS mounts are at a point, one on the other.
+func countAt(mounts []host.Mount, point string) (n int) {
+	for _, m := range mounts {
+		if m.Point == point && m.Type == host.HF3FSType {
+			n++
+		}
+	}
+	return n
 }
 
 // quote returns a path as one shell word.

@@ -78,6 +78,13 @@ func serveAt(t *testing.T, point, data string) (m *Mount, stop func() error) {
 	return m, func() error { return errors.Join(<-served, s.Close()) }
 }
 
+// soon bounds an unmount that nothing should delay.
+func soon(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
 // wantMounts fails unless the mounts at point, from the top, have these sources.
 func wantMounts(t *testing.T, when, point string, sources ...string) {
 	t.Helper()
@@ -141,7 +148,7 @@ func TestTakesOverADeadMount(t *testing.T) {
 	if _, err := os.Stat(point + "/f"); err != nil {
 		t.Error(err)
 	}
-	if err := m.Unmount(t.Context()); err != nil {
+	if err := m.Unmount(soon(t)); err != nil {
 		t.Error(err)
 	}
 	if err := stop(); err != nil {
@@ -249,54 +256,60 @@ func TestStartsAtOnce(t *testing.T) {
 	}
 }
 
-// A container that was given the mount point itself, as a slave, follows to the next daemon.
+// A container that was given the mount point itself, or the directory above it, as a slave,
+// follows to the next daemon.
 func TestContainersFollow(t *testing.T) {
-	point, data := newPoint(t)
-	top := filepath.Dir(point)
-	if err := unix.Mount(top, top, "", unix.MS_BIND, ""); err != nil {
-		t.Fatal(err)
+	for _, c := range []struct{ given, file string }{{"mnt", "f"}, {".", "mnt/f"}} {
+		t.Run(c.given, func(t *testing.T) {
+			point, data := newPoint(t)
+			top := filepath.Dir(point)
+			if err := unix.Mount(top, top, "", unix.MS_BIND, ""); err != nil {
+				t.Fatal(err)
+			}
+			defer unix.Unmount(top, unix.MNT_DETACH)
+			if err := unix.Mount("", top, "", unix.MS_SHARED, ""); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(data+"/f", []byte("hello"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			mountDead(t, point, "dead")
+			inside := t.TempDir()
+			container := exec.Command("unshare", "-m", "--propagation", "slave", "sh", "-c",
+				`mount --rbind "$0" "$1" && echo bound && while read line; do cat "$2"; echo; done`,
+				filepath.Join(top, c.given), inside, filepath.Join(inside, c.file))
+			stdin, err := container.StdinPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			stdout, err := container.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := container.Start(); err != nil {
+				daemontest.NotTested(t, "mount namespaces: "+err.Error())
+			}
+			end := sync.OnceFunc(func() { stdin.Close(); container.Wait() })
+			defer end()
+			said := bufio.NewReader(stdout)
+			if line := firstLine(said); line != "bound" {
+				daemontest.NotTested(t, "mount namespaces: "+line)
+			}
+			m, stop := serveAt(t, point, data)
+			io.WriteString(stdin, "\n")
+			if line := firstLine(said); line != "hello" {
+				t.Errorf("the container reads %q", line)
+			}
+			end()
+			if err := m.Unmount(soon(t)); err != nil {
+				t.Error(err)
+			}
+			if err := stop(); err != nil {
+				t.Error(err)
+			}
+			wantMounts(t, "stopped", point)
+		})
 	}
-	defer unix.Unmount(top, unix.MNT_DETACH)
-	if err := unix.Mount("", top, "", unix.MS_SHARED, ""); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(data+"/f", []byte("hello"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	mountDead(t, point, "dead")
-	inside := t.TempDir()
-	container := exec.Command("unshare", "-m", "--propagation", "slave", "sh", "-c",
-		`mount --bind "$0" "$1" && echo bound && while read line; do cat "$1/f"; echo; done`, point, inside)
-	stdin, err := container.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stdout, err := container.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := container.Start(); err != nil {
-		daemontest.NotTested(t, "mount namespaces: "+err.Error())
-	}
-	end := sync.OnceFunc(func() { stdin.Close(); container.Wait() })
-	defer end()
-	said := bufio.NewReader(stdout)
-	if line := firstLine(said); line != "bound" {
-		daemontest.NotTested(t, "mount namespaces: "+line)
-	}
-	m, stop := serveAt(t, point, data)
-	io.WriteString(stdin, "\n")
-	if line := firstLine(said); line != "hello" {
-		t.Errorf("the container reads %q", line)
-	}
-	end()
-	if err := m.Unmount(t.Context()); err != nil {
-		t.Error(err)
-	}
-	if err := stop(); err != nil {
-		t.Error(err)
-	}
-	wantMounts(t, "stopped", point)
 }
 
 // In a user namespace the host's mounts can be covered, but not removed.
