@@ -1,6 +1,7 @@
 package tree
 
 import (
+	"cmp"
 	"sync"
 	"time"
 )
@@ -15,6 +16,8 @@ const movePatience = 250 * time.Millisecond
 // it may happen that the tree takes an older place of a file for its place until the next
 // lookup, or that an open fails with ESTALE.
 type moves struct {
+	patience time.Duration // 0: movePatience; tests on a busy machine have more
+
 	mu     sync.Mutex
 	shared map[*move]bool
 	alone  *move // runs alone, or waits for those in shared
@@ -22,15 +25,18 @@ type moves struct {
 
 // move is one use of moves.
 type move struct {
-	began time.Time
-	over  chan struct{} // closed at its end
+	patience time.Duration
+	began    time.Time
+	over     chan struct{} // closed at its end
 }
 
-func newMove() *move { return &move{began: time.Now(), over: make(chan struct{})} }
+func (m *moves) newMove() *move {
+	return &move{patience: cmp.Or(m.patience, movePatience), began: time.Now(), over: make(chan struct{})}
+}
 
 // share begins a move that may run beside others. The caller calls end.
 func (m *moves) share() (end func()) {
-	self := newMove()
+	self := m.newMove()
 	m.awaitAlone(func() {
 		if m.shared == nil {
 			m.shared = make(map[*move]bool)
@@ -48,7 +54,7 @@ func (m *moves) share() (end func()) {
 
 // exclude begins a move that runs alone. The caller calls end.
 func (m *moves) exclude() (end func()) {
-	self := newMove()
+	self := m.newMove()
 	var before []*move
 	m.awaitAlone(func() {
 		self.began = time.Now()
@@ -82,11 +88,11 @@ func (m *moves) awaitAlone(fn func()) {
 	fn()
 }
 
-func (m *move) late() bool { return time.Since(m.began) >= movePatience }
+func (m *move) late() bool { return time.Since(m.began) >= m.patience }
 
 // await returns at the end of m, or when it is late.
 func (m *move) await() {
-	limit := time.NewTimer(time.Until(m.began.Add(movePatience)))
+	limit := time.NewTimer(time.Until(m.began.Add(m.patience)))
 	defer limit.Stop()
 	select {
 	case <-m.over:

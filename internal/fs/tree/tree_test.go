@@ -305,6 +305,7 @@ func TestSwappedDirectoryIsNotFollowed(t *testing.T) {
 
 func TestRenamesWhileOpening(t *testing.T) {
 	tr, _ := newTree(t, Options{})
+	tr.moves.patience = time.Minute // no move hangs here, but a processor may be long in coming
 	a := must(tr.Mkdir(RootID, "a", 0o755, root, 0))
 	b := must(tr.Mkdir(RootID, "b", 0o755, root, 0))
 	sub := must(tr.Mkdir(a.ID, "sub", 0o755, root, 0))
