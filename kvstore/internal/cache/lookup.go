@@ -2,6 +2,7 @@ package cache
 
 import (
 	"context"
+	"runtime"
 
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 )
@@ -30,11 +31,22 @@ func (s *Store) Lookup(ctx context.Context, keys []kv.Key, found []bool) error {
 }
 
 // inMemory looks up keys in the table and returns how many are there. While the table
-// cannot be locked, none is.
+// cannot be locked, none is. It releases the lock now and then, so that a load between two
+// of millions of keys waits for some hundred only.
 func (s *Store) inMemory(keys []kv.Key, found []bool) int {
-	clear(found)
+	for low := 0; low < len(keys); low += planAtOnce {
+		if low > 0 {
+			runtime.Gosched() // who waits for the lock gets it, before this goroutine takes it again
+		}
+		s.someInMemory(keys[low:min(low+planAtOnce, len(keys))], found[low:])
+	}
+	return count(found)
+}
+
+func (s *Store) someInMemory(keys []kv.Key, found []bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	clear(found[:len(keys)])
 	s.do(func() {
 		for i := range keys {
 			if slot, ok := s.table.Find(keys[i]); ok {
@@ -42,7 +54,6 @@ func (s *Store) inMemory(keys []kv.Key, found []bool) int {
 			}
 		}
 	})
-	return count(found)
 }
 
 func count(found []bool) int {
