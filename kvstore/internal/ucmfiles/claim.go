@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/kv3fs/kv3fs/kvstore/internal/assembly"
+	"github.com/kv3fs/kv3fs/kvstore/internal/batch"
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
-	"github.com/kv3fs/kv3fs/kvstore/internal/transfer"
 	"github.com/kv3fs/kv3fs/kvstore/internal/workerpool"
 )
 
@@ -18,6 +18,7 @@ import (
 type claim struct {
 	b      *moving
 	key    kv.Key
+	number int           // among the claims of the batch
 	shards []int         // places in the batch
 	ready  chan struct{} // closed when the claim is made or abandoned
 
@@ -25,6 +26,8 @@ type claim struct {
 	claimed map[int]*assembly.Block[*temporary] // by place in the batch
 	done    map[int]error                       // shards that need not be written, and why
 	later   []int                               // shards that another writer has
+
+	created bool // the file that takes the claim's place; of the goroutine that makes the claim
 
 	until time.Time // how long to wait for other writers
 
@@ -63,13 +66,17 @@ func (c *claim) gaveUp() bool {
 	return c.state == abandoned
 }
 
-// begin makes the claim, settles the shards that need not be written, and calls then.
+// begin makes the claim, settles the shards that need not be written, and calls then. It
+// takes over a place for a file from the caller.
 func (c *claim) begin(then func()) {
 	c.b.s.opens.Go(workerpool.Job{
 		Context: c.b.Context(),
 		Bulk:    1, // loads overtake it
 		Run:     c.make,
 		Done: func(err error) {
+			if err != workerpool.ErrOverdue {
+				c.leave()
+			}
 			c.mu.Lock()
 			if err != nil {
 				c.state = abandoned
@@ -93,11 +100,28 @@ func (c *claim) begin(then func()) {
 			then()
 		},
 		Late: func() {
+			c.leave()
 			for i, block := range c.claimed {
 				c.b.s.unclaim(block, c.b.Shard(i).Index)
 			}
 		},
 	})
+}
+
+// leave gives back the claim's place, if no file has taken it.
+func (c *claim) leave() {
+	if !c.created {
+		c.b.s.drafts.leave()
+	}
+}
+
+// fail settles the shards of a claim that is not begun.
+func (c *claim) fail(err error) {
+	c.mu.Lock()
+	c.state = abandoned
+	c.mu.Unlock()
+	close(c.ready)
+	c.b.settleAll(c.shards, err)
 }
 
 func (c *claim) make() {
@@ -109,7 +133,14 @@ func (c *claim) make() {
 			continue
 		}
 		block, verdict, failed := s.unfinished.Enter(c.b.writer, c.b.Shard(i),
-			func() (*temporary, error) { return s.create(c.key) },
+			func() (*temporary, error) {
+				if c.created { // its place went to a file that is given up by now
+					return nil, errSlowWriter
+				}
+				t, err := s.create(c.key)
+				c.created = err == nil
+				return t, err
+			},
 			func() { c.again(i) })
 		switch {
 		case failed != nil:
@@ -174,12 +205,22 @@ func (c *claim) retry(i int) {
 	if !c.stops[i]() {
 		return
 	}
-	one := c.b.claim(c.key)
+	b := c.b
+	one := b.claim(c.key)
 	one.shards, one.until = []int{i}, c.until
-	one.begin(func() {
-		if block := one.mine(i); block != nil {
-			b := c.b
-			b.s.engine.Do(b.Context(), []transfer.Op{b.move(b.Run(i), block)})
+	b.s.group.Go(func() {
+		if err := b.s.waitForDraft(b.Context()); err != nil {
+			one.fail(err)
+			return
 		}
+		one.begin(func() {
+			if block := one.mine(i); block != nil {
+				b.s.group.Go(func() {
+					q := batch.Queue{Engine: b.s.engine, Context: b.Context()}
+					b.add(&q, b.Run(i), block)
+					q.Flush()
+				})
+			}
+		})
 	})
 }

@@ -80,13 +80,6 @@ func (hs *handles) add(h *handle, epoch uint64) {
 	}
 }
 
-// share adds a user to a block that has one.
-func (hs *handles) share(h *handle) {
-	hs.mu.Lock()
-	defer hs.mu.Unlock()
-	h.users++
-}
-
 // give removes a user and returns the handles to be closed.
 func (hs *handles) give(h *handle) (unwanted []*handle) {
 	hs.mu.Lock()

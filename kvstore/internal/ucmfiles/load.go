@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -26,9 +27,8 @@ func (s *Store) Load(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
 	for _, shard := range shards {
 		l := blocks[shard.Key]
 		if l == nil {
-			l = &loading{ready: make(chan struct{})}
+			l = &loading{key: shard.Key}
 			blocks[shard.Key] = l
-			b.open(shard.Key, l)
 		}
 		l.left++
 	}
@@ -36,33 +36,62 @@ func (s *Store) Load(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
 	return b.Task, nil
 }
 
-// loading is a block of a batch.
+// loading is a block of a batch. It belongs to the batch's goroutine, but for what is set
+// before ready is closed.
 type loading struct {
-	ready chan struct{} // closed when the rest is set
-	h     *handle
+	key   kv.Key
+	ready chan struct{} // closed when h or err is set; nil while the block is not opened
+	h     *held
 	err   error
 
-	left int // how many of its shards no move was begun for
+	ino  uint64 // of the file that was opened first, 0 before
+	left int    // how many of its shards no move was begun for
 }
 
-func (b *moving) open(key kv.Key, l *loading) {
+// held is a block that a batch has open, in one of the places.
+type held struct {
+	*handle
+	s     *Store
+	users atomic.Int32 // the batch, and its moves
+}
+
+func (h *held) give() {
+	if h.users.Add(-1) == 0 {
+		h.s.release(h.handle)
+		h.s.reads.leave()
+	}
+}
+
+// open opens a block in a place that the caller has taken.
+func (b *moving) open(l *loading) {
+	s := b.s
+	ready := make(chan struct{})
+	l.ready = ready
 	var h *handle
 	var err error
-	b.s.opens.Go(workerpool.Job{
+	s.opens.Go(workerpool.Job{
 		Context: b.Context(),
-		Run:     func() { h, err = b.s.open(key) },
+		Run:     func() { h, err = s.open(l.key) },
 		Done: func(failed error) {
-			if failed != nil {
+			switch {
+			case failed == nil && err == nil:
+				l.h = &held{handle: h, s: s}
+				l.h.users.Store(1)
+			case failed == nil:
+				l.err = err
+			default:
 				l.err = failed
-			} else {
-				l.h, l.err = h, err
 			}
-			close(l.ready)
+			if l.err != nil && l.err != workerpool.ErrOverdue {
+				s.reads.leave()
+			}
+			close(ready)
 		},
 		Late: func() {
 			if err == nil {
-				b.s.release(h)
+				s.release(h)
 			}
+			s.reads.leave()
 		},
 	})
 }
@@ -70,9 +99,33 @@ func (b *moving) open(key kv.Key, l *loading) {
 // load hands moves to the engine as their files are opened.
 func (b *moving) load(blocks map[kv.Key]*loading) {
 	q := batch.Queue{Engine: b.s.engine, Context: b.Context()}
+	var open []*loading // in the order in which they were opened
+	next := 0           // the first shard whose block was not looked at
 	for i := 0; i < b.Len(); {
-		key := b.Shard(i).Key
-		l := blocks[key]
+		l := blocks[b.Shard(i).Key]
+		for next = max(next, i); next < min(b.Len(), i+ahead); next++ {
+			coming := blocks[b.Shard(next).Key]
+			if coming.ready != nil {
+				continue
+			}
+			if !b.s.reads.try() {
+				break
+			}
+			b.open(coming)
+			open = append(open, coming)
+		}
+		if l.ready == nil {
+			q.Flush()
+			open = b.giveBack(open)
+			next = i + 1
+			if err := b.s.reads.wait(b.Context()); err != nil {
+				l.err, l.ready = err, make(chan struct{})
+				close(l.ready)
+			} else {
+				b.open(l)
+				open = append(open, l)
+			}
+		}
 		select {
 		case <-l.ready:
 		default:
@@ -81,20 +134,48 @@ func (b *moving) load(blocks map[kv.Key]*loading) {
 		}
 		r := b.runFrom(i, func(int) bool { return true })
 		i += r.N
+		l.left -= r.N
+		l.checkSame()
 		if l.err != nil {
 			b.SettleRun(r, b.s.explain(l.err))
 			continue
 		}
-		if l.left -= r.N; l.left > 0 {
-			b.s.handles.share(l.h)
+		h := l.h
+		h.users.Add(1)
+		q.Add(b.read(r, h))
+		if l.left == 0 {
+			h.give()
+			l.h = nil
 		}
-		q.Add(b.read(r, l.h))
 	}
 	q.Flush()
 }
 
-// read returns the move of a run, which ends a use of the handle.
-func (b *moving) read(r batch.Run, h *handle) transfer.Op {
+// giveBack gives back the places of the blocks that a batch has open between their shards.
+// A batch that waits for a place must have none that others may wait for.
+func (b *moving) giveBack(open []*loading) (none []*loading) {
+	for _, l := range open {
+		<-l.ready
+		if l.h != nil {
+			l.ino = l.h.ino
+			l.h.give()
+			l.h, l.ready = nil, nil
+		}
+	}
+	return open[:0]
+}
+
+// checkSame makes a block a miss if its file is not the one that was opened first: it may
+// be another writer's.
+func (l *loading) checkSame() {
+	if l.h != nil && l.ino != 0 && l.h.ino != l.ino {
+		l.h.give()
+		l.h, l.err = nil, kv.ErrMiss
+	}
+}
+
+// read returns the move of a run, which ends a use of the block.
+func (b *moving) read(r batch.Run, h *held) transfer.Op {
 	op := transfer.Op{
 		File:   h.file,
 		Offset: int64(b.Shard(r.First).Index) * b.s.o.Layout.ShardBytes,
@@ -121,7 +202,7 @@ func (b *moving) read(r batch.Run, h *handle) transfer.Op {
 		default:
 			// Files of a daemon that has gone must be opened again.
 			b.s.forgetHandle(h.key)
-			b.s.unreadable.failed(h, err)
+			b.s.unreadable.failed(h.handle, err)
 			b.finish(r, h, err)
 		}
 	}
@@ -129,13 +210,13 @@ func (b *moving) read(r batch.Run, h *handle) transfer.Op {
 }
 
 // finish ends a use of a handle and settles the run.
-func (b *moving) finish(r batch.Run, h *handle, err error) {
-	b.s.release(h)
+func (b *moving) finish(r batch.Run, h *held, err error) {
+	h.give()
 	b.SettleRun(r, b.s.explain(err))
 }
 
 // check settles a run that was read and whose shards have these checksums.
-func (b *moving) check(r batch.Run, h *handle, have []uint64) {
+func (b *moving) check(r batch.Run, h *held, have []uint64) {
 	var right, wrong []int
 	for k, sum := range have {
 		if i := r.First + k; matches(b.Shard(i).Index, sum, h.found) {
@@ -156,7 +237,7 @@ func (b *moving) check(r batch.Run, h *handle, have []uint64) {
 // another writer may since have recorded a variant of its own, or a Delete may have made
 // the records void. It may end when the buffers are the caller's again, so it looks at
 // the checksums alone.
-func (b *moving) recheck(r batch.Run, h *handle, have []uint64, wrong []int) {
+func (b *moving) recheck(r batch.Run, h *held, have []uint64, wrong []int) {
 	s := b.s
 	var err error
 	unverified := false
@@ -170,7 +251,7 @@ func (b *moving) recheck(r batch.Run, h *handle, have []uint64, wrong []int) {
 			if !found.Known {
 				// A file that is still in its place was written by UCM. Any other was
 				// deleted, or another process has found it damaged.
-				if unverified, err = s.isUnverified(h, found); err == nil && !unverified {
+				if unverified, err = s.isUnverified(h.handle, found); err == nil && !unverified {
 					err = kv.ErrMiss
 					s.forgetHandle(h.key)
 				}
@@ -180,11 +261,11 @@ func (b *moving) recheck(r batch.Run, h *handle, have []uint64, wrong []int) {
 				damaged[k] = !matches(b.Shard(i).Index, have[i-r.First], found)
 			}
 			if slices.Contains(damaged, true) {
-				s.quarantine(h)
+				s.quarantine(h.handle)
 			}
 		},
 		Done: func(failed error) {
-			s.release(h)
+			h.give()
 			if failed == nil {
 				failed = err
 			}
@@ -228,7 +309,7 @@ func matches(index int, sum uint64, found sums.Finding) bool {
 }
 
 // cutShort settles a run of a block whose file has lost its end since it was opened.
-func (b *moving) cutShort(r batch.Run, h *handle, missing int) {
+func (b *moving) cutShort(r batch.Run, h *held, missing int) {
 	err := error(kv.ErrMiss)
 	if h.found.Known {
 		err = h.damage(fmt.Sprintf("%d bytes of shard %d are missing", missing, b.Shard(r.First+r.N-1).Index))
@@ -237,7 +318,7 @@ func (b *moving) cutShort(r batch.Run, h *handle, missing int) {
 		Run: func() {
 			b.s.forgetHandle(h.key)
 			if h.found.Known {
-				b.s.quarantine(h)
+				b.s.quarantine(h.handle)
 			}
 		},
 		Done: func(error) { b.finish(r, h, err) },

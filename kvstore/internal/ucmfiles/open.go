@@ -99,15 +99,23 @@ func (s *Store) openIn(r *root, key kv.Key) (_ *handle, err error) {
 	return h, nil
 }
 
-// openFile opens a file. If too many are open, it closes those without users first.
+// openFile opens a file.
 func (s *Store) openFile(path string) (*os.File, error) {
-	// O_NONBLOCK: a pipe of that name must not block.
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
+	return s.retryOpen(func() (*os.File, error) {
+		// O_NONBLOCK: a pipe of that name must not block.
+		return os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
+	})
+}
+
+// retryOpen opens a file. If the process has too many open, it closes those without users
+// and tries once more.
+func (s *Store) retryOpen(open func() (*os.File, error)) (*os.File, error) {
+	f, err := open()
 	if !errors.Is(err, syscall.EMFILE) {
 		return f, err
 	}
 	for _, h := range s.handles.close() {
 		_ = h.file.Close()
 	}
-	return os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
+	return open()
 }

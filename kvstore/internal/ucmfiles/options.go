@@ -53,6 +53,7 @@ type Options struct {
 	Timeout           time.Duration // 30 s
 
 	Lookups, Opens int // how many of each run at once: 16 and 32
+	Places         int // how many blocks loads have open at once, and how many saves; see placesAllowed
 }
 
 func (o *Options) fillDefaults() error {
@@ -79,5 +80,6 @@ func (o *Options) fillDefaults() error {
 	o.Timeout = cmp.Or(o.Timeout, 30*time.Second)
 	o.Lookups = cmp.Or(o.Lookups, 16)
 	o.Opens = cmp.Or(o.Opens, 32)
+	o.Places = cmp.Or(o.Places, placesAllowed())
 	return nil
 }

@@ -26,26 +26,43 @@ func (s *Store) Save(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
 		c := claims[shard.Key]
 		if c == nil {
 			c = b.claim(shard.Key)
+			c.number = len(order)
 			claims[shard.Key] = c
 			order = append(order, c)
 		}
 		c.shards = append(c.shards, i)
 	}
-	s.group.Go(func() { b.write(claims) })
-	for _, c := range order {
-		c.begin(func() {})
-	}
+	s.group.Go(func() { b.write(claims, order) })
 	return b.Task, nil
 }
 
 // sumOf is the checksum of a shard.
 func sumOf(shard kv.Shard) uint64 { return blockhead.Sum(shard.Buf) }
 
-// write hands moves to the engine as their files are created.
-func (b *moving) write(claims map[kv.Key]*claim) {
+// ahead is how many blocks of a batch are opened before their turn, several at once.
+const ahead = 64
+
+// write makes the claims, and hands moves to the engine as their files are created. While
+// it waits for a place for a file, nothing of the batch holds one up: what it has claimed is
+// being written, or rests and can be closed.
+func (b *moving) write(claims map[kv.Key]*claim, order []*claim) {
 	q := batch.Queue{Engine: b.s.engine, Context: b.Context()}
+	begun := 0
 	for i := 0; i < b.Len(); {
 		c := claims[b.Shard(i).Key]
+		for begun < min(len(order), c.number+ahead) && b.s.drafts.try() {
+			order[begun].begin(func() {})
+			begun++
+		}
+		if begun == c.number {
+			q.Flush()
+			if err := b.s.waitForDraft(b.Context()); err != nil {
+				c.fail(err)
+			} else {
+				c.begin(func() {})
+			}
+			begun++
+		}
 		select {
 		case <-c.ready:
 		default:
@@ -59,21 +76,45 @@ func (b *moving) write(claims map[kv.Key]*claim) {
 		}
 		r := b.runFrom(i, func(k int) bool { return c.mine(k) == block })
 		i += r.N
-		q.Add(b.move(r, block))
+		b.add(&q, r, block)
 	}
 	q.Flush()
 }
 
-// move returns the move of a run that this batch has claimed.
-func (b *moving) move(r batch.Run, block *assembly.Block[*temporary]) transfer.Op {
+// add queues the move of a run that this batch has claimed. If the file must be opened
+// again, the moves that are queued begin first: others may wait for their files.
+func (b *moving) add(q *batch.Queue, r batch.Run, block *assembly.Block[*temporary]) {
+	f := b.s.drafts.use(block.Payload, nil)
+	if f == nil {
+		q.Flush()
+		var err error
+		if f, err = b.s.useDraft(b.Context(), block.Payload); err != nil {
+			b.failed(r, block, err)
+			return
+		}
+	}
+	q.Add(b.move(r, block, f))
+}
+
+// failed settles a run that this batch has claimed and cannot write.
+func (b *moving) failed(r batch.Run, block *assembly.Block[*temporary], err error) {
+	for i := r.First; i < r.First+r.N; i++ {
+		b.s.unclaim(block, b.Shard(i).Index)
+		b.settle(i, err)
+	}
+}
+
+// move returns the move of a run into a file that is in use.
+func (b *moving) move(r batch.Run, block *assembly.Block[*temporary], f transfer.File) transfer.Op {
 	d := blockhead.NewDigest(b.s.o.Layout.ShardBytes, r.N)
 	return transfer.Op{
-		File:   block.Payload.file,
+		File:   f,
 		Offset: int64(b.Shard(r.First).Index) * b.s.o.Layout.ShardBytes,
 		Buf:    r.Buf,
 		Write:  true,
 		Piece:  d.Add,
 		Done: func(n int, err error) {
+			b.s.doneWriting(block.Payload)
 			if err == nil && n == len(r.Buf) {
 				b.s.digested(r, d, func() { b.wrote(r, block, d.Sums()) })
 				return
@@ -81,10 +122,7 @@ func (b *moving) move(r batch.Run, block *assembly.Block[*temporary]) transfer.O
 			if err == nil {
 				err = io.ErrShortWrite
 			}
-			for i := r.First; i < r.First+r.N; i++ {
-				b.s.unclaim(block, b.Shard(i).Index)
-				b.settle(i, err)
-			}
+			b.failed(r, block, err)
 		},
 	}
 }

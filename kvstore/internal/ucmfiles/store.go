@@ -30,6 +30,8 @@ type Store struct {
 	compute *workerpool.Pool // checksums
 
 	handles    *handles
+	reads      *places // for the blocks that loads have open
+	drafts     drafts
 	unreadable unreadable
 	unfinished *assembly.Table[*temporary]
 	committing sync.Map // keys whose blocks are recorded and not yet visible
@@ -62,7 +64,9 @@ func Open(o Options) (*Store, error) {
 	s := &Store{
 		o:          o,
 		engine:     o.Engine,
-		handles:    newHandles(o.OpenFiles),
+		handles:    newHandles(min(o.OpenFiles, o.Places)),
+		reads:      newPlaces(o.Places, o.Timeout),
+		drafts:     drafts{places: newPlaces(o.Places, o.Timeout)},
 		unfinished: assembly.New[*temporary](o.Layout.Shards(), sumOf),
 		writer:     fmt.Sprintf("%08x", rand.Uint32()),
 		limits: [2]*batch.Limit{

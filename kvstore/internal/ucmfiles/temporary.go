@@ -25,12 +25,14 @@ import (
 type temporary struct {
 	root *root
 	path string
-	file transfer.File
+	ino  uint64
+	draft
 }
 
 var temporaryName = regexp.MustCompile(`^[0-9a-f]{32}\.([0-9a-f]{8})-[0-9]+$`)
 
-// create creates a temporary file in the root where the block is to be.
+// create creates a temporary file in the root where the block is to be. It takes over the
+// caller's place.
 func (s *Store) create(key kv.Key) (*temporary, error) {
 	r := s.roots[choose(key, len(s.roots))]
 	name := fmt.Sprintf("%s.%s-%d", key, s.writer, s.written.Add(1))
@@ -38,7 +40,7 @@ func (s *Store) create(key kv.Key) (*temporary, error) {
 	create := func() (*os.File, error) {
 		return os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o644|sums.Mark)
 	}
-	f, err := create()
+	f, err := s.retryOpen(create)
 	if gone(err) { // the directory was removed
 		if err = makeDirs(r.dir, s.o.TempDir); err == nil {
 			f, err = create()
@@ -50,26 +52,42 @@ func (s *Store) create(key kv.Key) (*temporary, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &temporary{root: r, path: path}
-	if t.file, err = s.engine.Open(f); err != nil {
+	st, err := status(int(f.Fd()), "")
+	var file transfer.File
+	if err == nil {
+		file, err = s.engine.Open(f)
+	}
+	if err != nil {
 		f.Close()
 		os.Remove(path)
 		return nil, err
 	}
+	t := &temporary{root: r, path: path, ino: st.Ino}
+	s.drafts.add(t, file)
 	return t, nil
 }
 
 // drop removes a temporary file.
-func (t *temporary) drop() {
+func (s *Store) drop(t *temporary) {
 	_ = os.Remove(t.path) // if that fails, sweep removes it when it is old
-	_ = t.file.Close()
+	_ = s.closeNow(t)
+}
+
+// closeNow closes the file of a block, if it is open.
+func (s *Store) closeNow(t *temporary) error {
+	f := s.drafts.take(t)
+	if f == nil {
+		return nil
+	}
+	defer s.drafts.leave()
+	return f.Close()
 }
 
 // giveUp drops a block that is no longer being written, and then calls done.
 func (s *Store) giveUp(b *assembly.Block[*temporary], done func()) {
 	s.counters.DroppedBlocks.Add(1)
 	s.opens.Go(workerpool.Job{
-		Run: b.Payload.drop,
+		Run: func() { s.drop(b.Payload) },
 		Done: func(error) {
 			s.unfinished.Finish(b)
 			done()
@@ -87,10 +105,10 @@ func (s *Store) publish(t *temporary, key kv.Key, sums []uint64) (err error) {
 		}
 	}()
 	if err := t.root.sums.Record(key, sums); err != nil {
-		_ = t.file.Close()
+		_ = s.closeNow(t)
 		return err
 	}
-	if err := t.file.Close(); err != nil {
+	if err := s.closeNow(t); err != nil {
 		return err
 	}
 	path := s.path(t.root, key)
