@@ -182,19 +182,27 @@ func TestPagesOptional(t *testing.T) {
 }
 
 // TestPagesDamagedIndex: a damaged page index is an error, also of an optional page service,
-// and the error says what to do.
+// and the error says what to do. An empty file is one, too.
 func TestPagesDamagedIndex(t *testing.T) {
-	host := t.TempDir()
-	if err := os.MkdirAll(filepath.Join(host, pagesDir), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(host, pagesDir, journal.FileName), []byte(strings.Repeat("no log ", 10000)), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	p := Pages{Listen: []httpserver.Address{{Network: "tcp", Where: "127.0.0.1:0"}}, Optional: true, Log: slog.New(slog.DiscardHandler)}
-	s, err := pagesOf(host, p)
-	if s != nil || err == nil || !strings.Contains(err.Error(), "move it away") || !strings.Contains(err.Error(), "--pages-listen off") {
-		t.Errorf("%v, %v", s, err)
+	for _, content := range []string{strings.Repeat("no log ", 10000), ""} {
+		host := t.TempDir()
+		if err := os.MkdirAll(filepath.Join(host, pagesDir), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		file := filepath.Join(host, pagesDir, journal.FileName)
+		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		p := Pages{Listen: []httpserver.Address{{Network: "tcp", Where: "127.0.0.1:0"}}, Optional: true, Log: slog.New(slog.DiscardHandler)}
+		s, err := pagesOf(host, p)
+		if s != nil || err == nil {
+			t.Fatalf("%d bytes: %v, %v", len(content), s, err)
+		}
+		for _, want := range []string{file, "move it away", "--pages-listen off"} {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%v: no %q", err, want)
+			}
+		}
 	}
 }
 
