@@ -12,8 +12,8 @@ import (
 // size.
 //
 // Where the kernel has no cachestat(2) (before Linux 6.5), or refuses it to this process,
-// the file is mapped for mincore(2), which takes about 3 µs for a MiB instead of 1. To a
-// process that may not write the file, mincore reports all pages as cached.
+// the file is mapped for mincore(2). To a process that may not write the file, mincore
+// reports all pages as cached.
 func CachedPages(fd int, off, n int64) (int, error) {
 	var st unix.Cachestat_t
 	err := unix.Cachestat(uint(fd), &unix.CachestatRange{Off: uint64(off), Len: uint64(n)}, &st, 0)
