@@ -33,30 +33,33 @@ func (o opening) open() (*kvstore.Store, error) {
 
 var namespace = keys.Namespace{Model: "kv3fs/soak", BlockTokens: 128, Layers: 4}
 
-// openings returns all chains with their data below dir, those that have a capacity with
-// this one.
-func openings(dir string, d *daemon, layout kvstore.Layout, capacityBytes int64) map[string]opening {
+// openings returns the chains of this first store, or of none, and each store, with their
+// data below dir, those that have a capacity with this one.
+func openings(front, dir string, d *daemon, layout kvstore.Layout, capacityBytes int64) map[string]opening {
 	base := kvstore.UCMConfig{
 		Namespace: namespace, BlockSize: layout.BlockBytes, ShardSize: layout.ShardBytes,
-		CacheBufferBytes: 64 * layout.BlockBytes, TimeoutMs: 20_000,
+		TimeoutMs: 20_000,
 	}
-	with := func(change func(c *kvstore.UCMConfig)) kvstore.UCMConfig {
+	if front != "" {
+		base.CacheBufferBytes = 64 * layout.BlockBytes
+	}
+	all := map[string]opening{}
+	add := func(store string, change func(c *kvstore.UCMConfig)) {
 		c := base
 		change(&c)
-		return c
+		all[front+store] = opening{front + store, c}
 	}
-	return map[string]opening{
-		"Cache|Posix": {"Cache|Posix", with(func(c *kvstore.UCMConfig) { c.StorageBackends = filepath.Join(dir, "posix") })},
-		"Cache|Segment": {"Cache|Segment", with(func(c *kvstore.UCMConfig) {
-			c.StorageBackends = filepath.Join(dir, "segment")
-			c.SegmentCapacityBytes, c.SegmentBytes = capacityBytes, capacityBytes/16
-		})},
-		"Cache|Ds3fs": {"Cache|Ds3fs", with(func(c *kvstore.UCMConfig) { c.StorageBackends = d.mount })},
-		"Cache|Pages": {"Cache|Pages", with(func(c *kvstore.UCMConfig) {
-			c.PagesURL, c.PagesFile, c.PagesCapacityBytes = "http://"+d.pages, filepath.Join(dir, "pages"), 3*capacityBytes // pages are quarantined before they are used again
-			c.PagesLeaseMs, c.PagesQuarantineMs = leaseMs, quarantineMs
-		})},
-	}
+	add("Posix", func(c *kvstore.UCMConfig) { c.StorageBackends = filepath.Join(dir, "posix") })
+	add("Segment", func(c *kvstore.UCMConfig) {
+		c.StorageBackends = filepath.Join(dir, "segment")
+		c.SegmentCapacityBytes, c.SegmentBytes = capacityBytes, capacityBytes/16
+	})
+	add("Ds3fs", func(c *kvstore.UCMConfig) { c.StorageBackends = d.mount })
+	add("Pages", func(c *kvstore.UCMConfig) {
+		c.PagesURL, c.PagesFile, c.PagesCapacityBytes = "http://"+d.pages, filepath.Join(dir, "pages"), 3*capacityBytes // pages are quarantined before they are used again
+		c.PagesLeaseMs, c.PagesQuarantineMs = leaseMs, quarantineMs
+	})
+	return all
 }
 
 // key returns the key of the n-th block.
@@ -121,11 +124,18 @@ func load(ctx context.Context, s *kvstore.Store, n int) (verdict, error) {
 	return v, nil
 }
 
-// TestMain makes this binary the process that is killed.
+// TestMain makes this binary the process that is killed, or one of the stress.
 func TestMain(m *testing.M) {
 	if arg := os.Getenv("KV3FS_BLOCKSOAK_WRITER"); arg != "" {
 		if err := writer(arg); err != nil {
 			fmt.Fprintln(os.Stderr, "writer:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	if arg := os.Getenv(damageEnv); arg != "" {
+		if err := stress(arg); err != nil {
+			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
 		return

@@ -21,7 +21,7 @@ const kills = 12
 func TestKilledWriter(t *testing.T) {
 	d := startDaemon(t)
 	layout := kvstore.Layout{BlockBytes: 64 << 10, ShardBytes: 16 << 10}
-	for name, o := range openings(t.TempDir(), d, layout, 512<<20) {
+	for name, o := range openings("Cache|", t.TempDir(), d, layout, 512<<20) {
 		t.Run(name, func(t *testing.T) {
 			next, kept, whole := 0, map[int]bool{}, 0
 			for kill := range kills {

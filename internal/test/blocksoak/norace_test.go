@@ -2,6 +2,6 @@
 
 package blocksoak
 
-// damages is how many corruptions each chain takes; all chains together take more
-// than 10^5.
-const damages = 26_000
+// flips is how many bytes of data each chain has flipped, and how many of what describes
+// the data: logs of checksums, heads, headers, indexes.
+const flips = 100_000

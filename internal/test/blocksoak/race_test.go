@@ -2,6 +2,6 @@
 
 package blocksoak
 
-// damages are few under the race detector, which makes them slow; scripts/test runs
-// all of them without it.
-const damages = 1000
+// flips are few under the race detector, which makes them slow; scripts/test runs all of
+// them without it.
+const flips = 1000
