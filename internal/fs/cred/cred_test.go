@@ -45,24 +45,11 @@ func TestMain(m *testing.M) {
 // a process that got its id.
 func TestWithGroups(t *testing.T) {
 	const group = 4711
-	cmd := child(t, "stay", group)
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	_, err = io.ReadFull(out, make([]byte, 4))
-	c := Caller{UID: 12345, GID: 12345, PID: uint32(cmd.Process.Pid)}
+	pid, end := staying(t, group)
+	c := Caller{UID: 12345, GID: 12345, PID: pid}
 	known := c.WithGroups()
 	stranger := Caller{UID: 777, GID: 777, PID: c.PID}.WithGroups()
-	in.Close()
-	if err := errors.Join(err, cmd.Wait()); err != nil {
+	if err := end(); err != nil {
 		t.Fatal(err)
 	}
 	for who, want := range map[Caller]bool{c: false, known: true, stranger: false, known.WithGroups(): true} {
@@ -93,16 +80,9 @@ func child(t *testing.T, what string, group uint32) *exec.Cmd {
 	return cmd
 }
 
-// A daemon that cannot take other identities does nothing for other users.
-func TestRunAsWithoutPrivileges(t *testing.T) {
-	if out, err := child(t, "unprivileged", 1).CombinedOutput(); err != nil || len(out) > 0 {
-		t.Errorf("%v: %s", err, out)
-	}
-}
-
-// The caller's groups are always set, because a group can also deny a right.
-func TestRunAsSetsTheCallersGroups(t *testing.T) {
-	const group = 4711
+// staying starts a child that stays until end is called.
+func staying(t *testing.T, group uint32) (pid uint32, end func() error) {
+	t.Helper()
 	cmd := child(t, "stay", group)
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -115,15 +95,30 @@ func TestRunAsSetsTheCallersGroups(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	defer func() { in.Close(); cmd.Wait() }()
+	end = func() error { return errors.Join(in.Close(), cmd.Wait()) }
 	if _, err := io.ReadFull(out, make([]byte, 4)); err != nil {
-		t.Fatal(err)
+		t.Fatal(errors.Join(err, end()))
 	}
+	return uint32(cmd.Process.Pid), end
+}
+
+// A daemon that cannot take other identities does nothing for other users.
+func TestRunAsWithoutPrivileges(t *testing.T) {
+	if out, err := child(t, "unprivileged", 1).CombinedOutput(); err != nil || len(out) > 0 {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// The caller's groups are always set, because a group can also deny a right.
+func TestRunAsSetsTheCallersGroups(t *testing.T) {
+	const group = 4711
+	pid, end := staying(t, group)
+	defer end()
 	dir := t.TempDir()
 	for p := dir; len(p) > len(os.TempDir()); p = filepath.Dir(p) {
 		os.Chmod(p, 0o755)
 	}
-	c := Caller{UID: 12345, GID: 12345, PID: uint32(cmd.Process.Pid)}
+	c := Caller{UID: 12345, GID: 12345, PID: pid}
 	for mode, want := range map[os.FileMode]error{0o604: unix.EACCES, 0o640: nil, 0o600: unix.EACCES, 0o644: nil} {
 		path := filepath.Join(dir, mode.String())
 		if err := os.WriteFile(path, nil, 0o600); err != nil {

@@ -354,43 +354,68 @@ func TestRingShrinksUnderItsBatch(t *testing.T) {
 	}
 }
 
+// begun is a read that a worker has begun, and has then gone on to another buffer.
+type begun struct {
+	s     *Server
+	files *dirFiles
+	peer  *peer
+	ring  *ring
+	iov   string
+	batch []*request // the read alone
+	args  wire.Args  // of another read of the same file into the same buffer
+}
+
+// beginRead begins a read of this many bytes from a file of 4096. The caller closes.
+func beginRead(t *testing.T, bytes uint64, o Options) *begun {
+	t.Helper()
+	files := &dirFiles{files: map[uint64]*os.File{}}
+	s, err := New(files, nobodyReadonly, blockio.Mover{}, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &begun{s: s, files: files, args: wire.Args{FileIno: fileWith(t, files, pattern(4096)), Len: 4096}}
+	if _, f.args.BufID, f.iov, err = object(t, s, 1<<20, ""); err != nil {
+		t.Fatal(err)
+	}
+	f.peer = newPeer(t, s, 4, ".r0.t0")
+	f.peer.prep(0, wire.Args{BufID: f.args.BufID, FileIno: f.args.FileIno, Len: bytes})
+	f.ring = s.table.get(f.peer.name).ring
+	f.batch, _, _ = f.ring.take(nil)
+	b := borrowed{unmaps: &s.unmaps}
+	if err := s.validate(f.ring, f.batch[0], &b); err != nil {
+		t.Fatal(err)
+	}
+	f.batch[0].state.Store(stateRunning)
+	b.release()
+	return f
+}
+
+// expire expires all requests, and returns how many there were.
+func (f *begun) expire() int {
+	f.ring.mu.Lock()
+	defer f.ring.unlock()
+	return f.ring.expire(math.MaxInt64)
+}
+
+func (f *begun) close() {
+	f.s.Close()
+	f.files.files[f.args.FileIno].Close()
+}
+
 // A request that is running keeps its memory mapped until it has ended, although its
 // worker has gone on to another buffer and the iov is gone: its deadline still has to
 // detach its pages.
 func TestExpiredRequestKeepsItsMemory(t *testing.T) {
-	files := &dirFiles{files: map[uint64]*os.File{}}
-	s, err := New(files, nobodyReadonly, blockio.Mover{}, Options{})
-	if err != nil {
+	f := beginRead(t, 4096, Options{})
+	defer f.close()
+	if err := f.s.Unregister(me, f.iov); err != nil {
 		t.Fatal(err)
 	}
-	defer s.Close()
-	ino := fileWith(t, files, pattern(4096))
-	defer func() { files.files[ino].Close() }()
-	_, id, name, err := object(t, s, 1<<20, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := newPeer(t, s, 4, ".r0.t0")
-	p.prep(0, wire.Args{BufID: id, FileIno: ino, Len: 4096})
-	r := s.table.get(p.name).ring
-	batch, _, _ := r.take(nil)
-	b := borrowed{unmaps: &s.unmaps}
-	if err := s.validate(r, batch[0], &b); err != nil {
-		t.Fatal(err)
-	}
-	batch[0].state.Store(stateRunning)
-	b.release()
-	if err := s.Unregister(me, name); err != nil {
-		t.Fatal(err)
-	}
-	r.mu.Lock()
-	expired := r.expire(math.MaxInt64)
-	r.unlock()
-	if expired != 1 {
+	if expired := f.expire(); expired != 1 {
 		t.Errorf("%d requests expired, want 1", expired)
 	}
-	r.complete(batch)
-	if got := p.reap(1, time.Second); len(got) != 1 || got[0].Result != -int64(syscall.ETIMEDOUT) {
+	f.ring.complete(f.batch)
+	if got := f.peer.reap(1, time.Second); len(got) != 1 || got[0].Result != -int64(syscall.ETIMEDOUT) {
 		t.Errorf("completions %+v, want one of ETIMEDOUT", got)
 	}
 }
@@ -398,39 +423,17 @@ func TestExpiredRequestKeepsItsMemory(t *testing.T) {
 // A request whose pages cannot be detached yet is owed to its client. It does not keep
 // the younger ones of its ring from their deadline.
 func TestOwedRequestStopsNoOther(t *testing.T) {
-	files := &dirFiles{files: map[uint64]*os.File{}}
-	s, err := New(files, nobodyReadonly, blockio.Mover{}, Options{Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	ino := fileWith(t, files, pattern(4096))
-	defer func() { files.files[ino].Close() }()
-	_, id, _, err := object(t, s, 1<<20, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := newPeer(t, s, 4, ".r0.t0")
-	p.prep(0, wire.Args{BufID: id, FileIno: ino, Len: 8192})
-	r := s.table.get(p.name).ring
-	batch, _, _ := r.take(nil)
-	b := borrowed{unmaps: &s.unmaps}
-	if err := s.validate(r, batch[0], &b); err != nil {
-		t.Fatal(err)
-	}
-	batch[0].state.Store(stateRunning)
-	b.release()
-	batch[0].off = 1 << 60 // the kernel refuses to replace pages there
-	p.prep(1, wire.Args{BufID: id, FileIno: ino, Len: 4096})
-	young, _, _ := r.take(nil)
-	r.mu.Lock()
-	expired := r.expire(math.MaxInt64)
-	r.unlock()
-	if got := p.reap(1, time.Second); expired != 1 || len(got) != 1 || got[0].Index != 1 {
+	f := beginRead(t, 8192, Options{Logger: slog.New(slog.DiscardHandler)})
+	defer f.close()
+	f.batch[0].off = 1 << 60 // the kernel refuses to replace pages there
+	f.peer.prep(1, f.args)
+	young, _, _ := f.ring.take(nil)
+	expired := f.expire()
+	if got := f.peer.reap(1, time.Second); expired != 1 || len(got) != 1 || got[0].Index != 1 {
 		t.Errorf("%d requests expired, completions %+v; want the younger one", expired, got)
 	}
-	r.complete(batch)
-	r.complete(young)
+	f.ring.complete(f.batch)
+	f.ring.complete(young)
 }
 
 // A ring that is locked, because its client's memory does not answer, keeps no request of
