@@ -152,13 +152,13 @@ func (p *stressed) step() error {
 	case what < 85: // a cleaner
 		_ = os.Remove(p.path(i))
 	case what < 95:
-		return p.flip(p.path(i))
+		return p.flip(p.path(i), 8)
 	case what < 97:
 		logs, err := filepath.Glob(filepath.Join(p.Dir, sums.DirName, "*.log"))
 		if err != nil || len(logs) == 0 {
 			return err
 		}
-		return p.flip(logs[p.rng.IntN(len(logs))])
+		return p.flip(logs[p.rng.IntN(len(logs))], 40)
 	default: // what is done every hour
 		r := p.s.roots[0]
 		return r.sums.Compact(func(key kv.Key) bool { return p.s.inUse(r, key) })
@@ -168,25 +168,34 @@ func (p *stressed) step() error {
 
 func (p *stressed) path(i int) string { return p.s.path(p.s.roots[0], stressKey(i)) }
 
-// flip damages a bit of a file, if it is there.
-func (p *stressed) flip(path string) error {
+// lateBytes is the end of a log, whose records count most: those before have mostly been
+// replaced.
+const lateBytes = 200 * 96
+
+// flip damages n bits of a file, if it is there: of a block, or of the late records of a log.
+func (p *stressed) flip(path string, n int) error {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
 		return nil
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil || info.Size() == 0 {
-		return err
+	for range n {
+		info, err := f.Stat() // it may be cut short meanwhile
+		if err != nil || info.Size() == 0 {
+			return err
+		}
+		late := min(info.Size(), lateBytes)
+		at, one := info.Size()-late+p.rng.Int64N(late), make([]byte, 1)
+		if _, err := f.ReadAt(one, at); err != nil {
+			return err
+		}
+		one[0] ^= 1 << p.rng.IntN(8)
+		if _, err := f.WriteAt(one, at); err != nil {
+			return err
+		}
+		p.damaged++
 	}
-	at, one := p.rng.Int64N(info.Size()), make([]byte, 1)
-	if _, err := f.ReadAt(one, at); err != nil {
-		return err
-	}
-	one[0] ^= 1 << p.rng.IntN(8)
-	_, err = f.WriteAt(one, at)
-	p.damaged++
-	return err
+	return nil
 }
 
 func stressKey(i int) kv.Key { return kv.Key{byte(i << 4), byte(i), 1} }
