@@ -165,7 +165,9 @@ func (c *carrier) move(op func(*copying) transfer.Op) {
 			errs[i] = wholly(n, len(o.Buf), err)
 			all.Done()
 		}
-		writing = o.Write
+		if writing = o.Write; writing {
+			o = c.s.pinned(p.to.seg, o)
+		}
 		ops = append(ops, o)
 	}
 	if len(ops) == 0 {
@@ -175,13 +177,16 @@ func (c *carrier) move(op func(*copying) transfer.Op) {
 	all.Wait()
 	for i, err := range errs {
 		if err == nil {
+			if writing {
+				c.s.worked(false)
+			}
 			continue
 		}
 		p := &c.copies[i]
 		p.failed = true
 		c.abandoned = c.abandoned || errors.Is(err, kv.ErrAbandoned)
 		if writing {
-			c.s.blame(p.to.seg, err)
+			c.s.blame(p.to.seg, false, err)
 		}
 		if c.s.group.Err() != nil || c.abandoned {
 			c.stopped = true

@@ -118,11 +118,12 @@ func TestDeleteAfterAFailedBeginning(t *testing.T) {
 	s := open(t, o)
 	save(t, s, keysOf(0, slots)...)
 	until(t, "the segment is sealed", func() bool { return sealed(s) == 1 })
-	mend := readOnly(t, s.segmentWith(t, keyOf(0)))
+	first := s.segmentWith(t, keyOf(0))
+	mend := readOnly(t, first)
 	troubled := func() bool {
 		s.mu.RLock()
 		defer s.mu.RUnlock()
-		return s.trouble != nil
+		return first.unbegun
 	}
 	for n := 100; !troubled(); n++ {
 		save(t, s, keyOf(n))

@@ -108,7 +108,7 @@ func (s *Store) startReading(b *batch.Batch, q *batch.Queue, key kv.Key) *readin
 		r.arrive(buf[:n], err)
 		s.heads.put(buf, err)
 		r.unref()
-	}})
+	}, Late: func() { s.heads.put(buf, nil) }})
 	return r
 }
 

@@ -4,17 +4,9 @@ import (
 	"time"
 )
 
-const (
-	// drainPatience is how long the keeper waits for the readers of a segment before it
-	// recycles the next one.
-	drainPatience = time.Second
-
-	// troublePause is how long the keeper waits before it evicts another segment when two
-	// in a row could not be written to: the blocks on a broken disk may still be readable.
-	// It doubles with each further failure, up to maxTroublePause.
-	troublePause    = time.Second
-	maxTroublePause = time.Minute
-)
+// drainPatience is how long the keeper waits for the readers of a segment before it
+// recycles the next one.
+const drainPatience = time.Second
 
 // keep keeps one segment ready, so that writers need not wait when they have filled
 // theirs. Filling one takes a while; that is the time that recycling has.
@@ -25,6 +17,7 @@ func (s *Store) keep() {
 		case enough:
 			s.waitFor(s.keeperWanted, 0)
 		case seg != nil:
+			s.pause()
 			if err := s.prepare(seg); err != nil {
 				s.log.Warn("segment store: a segment cannot be begun", "file", seg.file.Name(), "err", err)
 			}
@@ -66,6 +59,14 @@ func (s *Store) nextFree() (seg *segment, enough bool) {
 	return seg, false
 }
 
+// headerOf returns the header of a segment in a generation of ours.
+func (s *Store) headerOf(seg *segment, generation uint64) record {
+	return record{
+		number: seg.number, namespace: s.o.Namespace, generation: generation,
+		layout: s.o.Layout, segmentBytes: s.geo.segmentBytes,
+	}
+}
+
 // prepare begins a segment's new generation. The kernel has the header before the first
 // slot is given out, so heads of the old generation no longer count when the first of
 // their blocks is overwritten.
@@ -85,10 +86,7 @@ func (s *Store) prepare(seg *segment) error {
 	s.generation++
 	generation := s.generation
 	s.mu.Unlock()
-	header := record{
-		number: seg.number, namespace: s.o.Namespace, generation: generation,
-		layout: s.o.Layout, segmentBytes: s.geo.segmentBytes,
-	}
+	header := s.headerOf(seg, generation)
 	seg.disk.Lock()
 	err := s.writeAt(seg, header.encode(headerMagic), 0)
 	if err == nil {
@@ -101,19 +99,17 @@ func (s *Store) prepare(seg *segment) error {
 	if err != nil {
 		// It goes behind the other full ones, without a block, and is tried again in its
 		// turn.
-		s.trouble = err
-		s.failures++
-		seg.state, seg.sealed = full, true
+		seg.state, seg.sealed, seg.unbegun = full, true, true
 		s.full = append(s.full, seg)
+		s.failLocked(err)
 		return err
 	}
 	s.checkGeneration(seg, generation)
 	seg.generation, seg.next, seg.state = generation, 0, ready
 	seg.sealed, seg.stale, seg.blank = false, false, false
-	s.trouble = nil
+	seg.failed, seg.unbegun, seg.foreign = false, false, false
 	s.ready = append(s.ready, seg)
-	close(s.isReady)
-	s.isReady = make(chan struct{})
+	s.wakeSavesLocked()
 	return nil
 }
 
@@ -121,7 +117,14 @@ func (s *Store) prepare(seg *segment) error {
 // forward, and waits for its readers.
 func (s *Store) recycle() {
 	s.pause()
+	if s.proveWrites(); s.waitsForSave() {
+		return
+	}
 	seg := s.takeVictim()
+	if seg == nil && s.inTrouble() {
+		s.waitFor(s.keeperWanted, troublePause) // until there is a segment to try
+		return
+	}
 	if seg == nil {
 		// All segments have unfinished blocks or readers. Saves may be waiting, so blocks
 		// whose shards stopped coming are dropped earlier than otherwise.
@@ -134,6 +137,9 @@ func (s *Store) recycle() {
 	if s.group.Err() != nil {
 		return // its blocks stay for the next process
 	}
+	if !s.mayEvict(seg) {
+		return
+	}
 	s.evict(seg)
 	for patience := time.Now().Add(drainPatience); ; {
 		s.mu.RLock()
@@ -145,29 +151,47 @@ func (s *Store) recycle() {
 	}
 }
 
-// pause waits if segments could not be written to twice in a row or more.
-func (s *Store) pause() {
-	s.mu.RLock()
-	failures := s.failures
-	s.mu.RUnlock()
-	if failures > 1 {
-		s.waitFor(nil, min(troublePause<<min(failures-2, 10), maxTroublePause))
+// mayEvict reports whether the blocks of a victim may go, and puts it back where they may
+// not: something could not be written since it was taken.
+func (s *Store) mayEvict(seg *segment) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.keepsAllLocked() || s.emptyLocked(seg) {
+		return true
 	}
+	s.full = append([]*segment{seg}, s.full...)
+	return false
 }
 
-// takeVictim removes the segment to recycle next from those that are full: the one that
-// was filled first. One that has an unfinished block is passed over, but none of the
-// newer half is taken instead.
+// takeVictim removes the segment to recycle next from those that are full: one that failed
+// before it had a block; else, unless all blocks are to be kept, the one that was filled
+// first. One that has an unfinished block is passed over, but none of the newer half is
+// taken instead.
 func (s *Store) takeVictim() *segment {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	keepsAll := s.keepsAllLocked()
+	for i, seg := range s.full {
+		if (seg.failed || seg.unbegun && keepsAll) && seg.writing == 0 && s.emptyLocked(seg) {
+			return s.takeFullLocked(i)
+		}
+	}
+	if keepsAll {
+		return nil
+	}
 	for i, seg := range s.full[:(len(s.full)+1)/2] {
 		if seg.writing == 0 {
-			s.full = append(s.full[:i:i], s.full[i+1:]...)
-			return seg
+			return s.takeFullLocked(i)
 		}
 	}
 	return nil
+}
+
+// takeFullLocked removes one of the full segments. The store's lock is held.
+func (s *Store) takeFullLocked(i int) *segment {
+	seg := s.full[i]
+	s.full = append(s.full[:i:i], s.full[i+1:]...)
+	return seg
 }
 
 // evictSlots is how many slots are evicted before others get the lock.

@@ -131,13 +131,18 @@ func (s *Store) await(b *saving) (place, error) {
 		if p, ok := s.take(); ok {
 			return p, nil
 		}
+		if trouble.lasts() {
+			return place{}, trouble.error()
+		}
 		select {
-		case <-isReady:
+		case <-isReady: // others make progress
+			b.wait.Reset()
+			patience.Reset(b.wait.Left(s.o.Timeout))
 		case <-b.Context().Done():
 			return place{}, b.Ended()
 		case <-patience.C:
-			if trouble != nil {
-				return place{}, fmt.Errorf("%w: no segment can be written to; the last error was: %w", kv.ErrFull, trouble)
+			if trouble.failures > 0 {
+				return place{}, trouble.error()
 			}
 			return place{}, fmt.Errorf("%w: no segment became free within %v", kv.ErrFull, s.o.Timeout)
 		}
@@ -170,9 +175,9 @@ func (w *writing) cut() {
 	w.block = nil
 	p := blk.Payload
 	offset := s.geo.slotAt(p.slot) + int64(b.Shard(run.First).Index)*s.o.Layout.ShardBytes
-	w.Add(transfer.Op{File: p.seg.data, Offset: offset, Buf: run.Buf, Write: true, Done: func(n int, err error) {
+	w.Add(s.pinned(p.seg, transfer.Op{File: p.seg.data, Offset: offset, Buf: run.Buf, Write: true, Done: func(n int, err error) {
 		s.computeBulk(func() { s.written(b, blk, run, wholly(n, len(run.Buf), err)) })
-	}})
+	}}))
 }
 
 // end hands everything that was gathered to the engine.
@@ -193,8 +198,10 @@ func wholly(n, want int, err error) error {
 func (s *Store) written(b *saving, blk *block, run batch.Run, err error) {
 	seg := blk.Payload.seg
 	if err != nil {
-		s.blame(seg, err)
+		s.blame(seg, false, err)
 		err = seg.explain(err)
+	} else {
+		s.worked(false)
 	}
 	for i := run.First; i < run.First+run.N; i++ {
 		shard := b.Shard(i)
@@ -234,18 +241,19 @@ func (s *Store) publish(b *saving, blk *block, i int) {
 	}
 	head.Encode(buf)
 	// What has begun is finished, even if the batch is cancelled.
-	s.engine.Do(context.Background(), []transfer.Op{{
+	s.engine.Do(context.Background(), []transfer.Op{s.pinned(p.seg, transfer.Op{
 		File: p.seg.data, Offset: s.geo.headAt(p.slot), Buf: buf, Write: true, Ahead: true,
+		Late: func() { s.newHeads.put(buf, nil) },
 		Done: func(n int, err error) {
 			s.newHeads.put(buf, err)
 			s.compute(func() { s.published(b, blk, i, wholly(n, blockhead.Size, err)) })
 		},
-	}})
+	})})
 }
 
 func (s *Store) published(b *saving, blk *block, i int, err error) {
 	if err != nil {
-		s.blame(blk.Payload.seg, err)
+		s.blame(blk.Payload.seg, true, err)
 		s.mu.Lock()
 		s.leaveStale(blk.Payload, blk.Key)
 		s.mu.Unlock()
@@ -258,8 +266,8 @@ func (s *Store) published(b *saving, blk *block, i int, err error) {
 	s.replaceLocked(blk.Key)
 	s.setFound(blk.Key, p)
 	s.releaseLocked(p)
-	s.failures = 0
 	s.mu.Unlock()
+	s.worked(true)
 	s.unpin(p.seg)
 	s.unfinished.Finish(blk)
 	b.Settle(i, nil)
@@ -278,18 +286,5 @@ func (s *Store) drop(blocks []*block) {
 		s.count.DroppedBlocks.Add(1)
 		s.release(blk.Payload)
 		s.unfinished.Finish(blk)
-	}
-}
-
-// blame sets a segment aside if an error is the storage's. If the storage may still
-// write to a slot, no other block may get that slot: the segment stays pinned until the
-// store is opened again.
-func (s *Store) blame(seg *segment, err error) {
-	abandoned := errors.Is(err, kv.ErrAbandoned)
-	if abandoned {
-		seg.pins.Add(1)
-	}
-	if abandoned || !isOurs(err) {
-		s.setAside(seg, err)
 	}
 }

@@ -42,6 +42,8 @@ type segment struct {
 	stale      bool // it may have heads of blocks that the table has elsewhere, or not at all
 	blank      bool // its header on the disk is wiped, or there never was one
 
+	failed  bool // it could not be written to since its generation began
+	unbegun bool // its next generation could not be begun: the header was not written
 	foreign bool // at Open: it has blocks of another namespace
 
 	// disk is held while the index is made from the table and written, so that an older
@@ -105,6 +107,8 @@ func (s *Store) take() (place, bool) {
 		}
 		s.active, s.ready = s.ready[0], s.ready[1:]
 		s.active.state = active
+		s.untested = s.active
+		s.doubt.Store(true)
 		poke(s.keeperWanted)
 	}
 	p := place{s.active, s.active.next}
@@ -175,19 +179,4 @@ func (s *Store) checkGeneration(seg *segment, generation uint64) {
 	pins := seg.pins.Load()
 	invariants.Check(pins == 0 && seg.writing == 0, "%s begins a generation with %d pins", seg.file.Name(), pins)
 	s.checkEmpty(seg)
-}
-
-// setAside stops the writing to a segment after a failed write. The segment is tried
-// again when it is recycled.
-func (s *Store) setAside(seg *segment, err error) {
-	s.mu.Lock()
-	was := s.active == seg
-	if was {
-		s.failures++
-		s.fillLocked(seg)
-	}
-	s.mu.Unlock()
-	if was {
-		s.log.Warn("segment store: a segment is set aside", "file", seg.file.Name(), "err", err)
-	}
 }

@@ -40,6 +40,8 @@ type Store struct {
 
 	places chan struct{} // a lock, see lockPlaces
 
+	doubt atomic.Bool // whether trouble has a failure, or untested is set
+
 	clock atomic.Uint32 // ticks at every block that is loaded
 
 	// mu is held for memory only, never for a system call.
@@ -53,9 +55,9 @@ type Store struct {
 	free       []*segment
 	full       []*segment    // those filled first are recycled first
 	isReady    chan struct{} // closed and replaced when a segment becomes ready
-	trouble    error         // of the last segment that could not be begun
+	trouble    trouble
+	untested   *segment // the latest to become active, until something is written
 	listings   []*listing
-	failures   int // segments that could not be written to, since the last block was
 }
 
 var (
