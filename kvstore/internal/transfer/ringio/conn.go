@@ -28,8 +28,7 @@ type conn struct {
 	read    *direction
 	write   *direction
 	known   atomic.Pointer[[]known] // replaced, never changed
-	copies  chan copyJob
-	copiers sync.WaitGroup
+	copiers sync.WaitGroup          // of both directions
 	waiters sync.WaitGroup
 
 	overdue atomic.Int32 // system calls that bound gave up, and that have not returned since
@@ -67,8 +66,7 @@ func connect(o *Options, memories []memory) (_ *conn, err error) {
 	}()
 	c := &conn{
 		o: o, mount: m,
-		copies: make(chan copyJob, 2*o.Streams*o.Entries),
-		dying:  make(chan struct{}), gone: make(chan struct{}),
+		dying: make(chan struct{}), gone: make(chan struct{}),
 	}
 	if c.dev, err = deviceOf(m.Path()); err != nil {
 		return nil, err
@@ -92,7 +90,7 @@ func connect(o *Options, memories []memory) (_ *conn, err error) {
 }
 
 func (c *conn) newDirection(write bool) (*direction, error) {
-	d := &direction{c: c, write: write, chunkBytes: c.o.chunkBytes()}
+	d := &direction{c: c, write: write, chunkBytes: c.o.chunkBytes(), copies: make(chan copyJob, c.o.Streams*c.o.Entries)}
 	size := c.o.BufferBytes / 2 / int64(d.chunkBytes) * int64(d.chunkBytes)
 	var err error
 	if d.staging, err = c.mount.NewIov(context.Background(), size, usrbio.IovOptions{NUMANode: c.o.NUMANode, Reserve: true}); err != nil {
@@ -186,8 +184,9 @@ func (c *conn) run() {
 			})
 		}
 	}
-	for range 2 * c.o.Streams {
-		c.copiers.Go(c.copy)
+	for range c.o.Streams {
+		c.copiers.Go(c.read.copy)
+		c.copiers.Go(c.write.copy)
 	}
 	c.lookRegularly()
 	cancel()
@@ -196,7 +195,8 @@ func (c *conn) run() {
 	if n := c.read.cutOff(c.why, harmless) + c.write.cutOff(c.why, harmless); n > 0 {
 		c.inUse = kv.Abandoned(fmt.Sprintf("the daemon of %s has not answered %d requests", c.mount.Path(), n))
 	}
-	close(c.copies) // nothing is begun any more
+	close(c.read.copies) // nothing is begun any more
+	close(c.write.copies)
 	c.copiers.Wait()
 	c.daemon.close()
 	c.err = c.mount.Close(context.Background())
@@ -217,11 +217,11 @@ func (c *conn) lookRegularly() {
 	}
 }
 
-// copy runs a copier.
-func (c *conn) copy() {
-	for job := range c.copies {
+// copy runs a copier. Each direction has its own, so that reads do not wait for writes.
+func (d *direction) copy() {
+	for job := range d.copies {
 		job.copy()
-		job.r.d.copied(job.r, job.i)
+		d.copied(job.r, job.i)
 	}
 }
 

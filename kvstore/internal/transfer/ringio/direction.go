@@ -27,9 +27,12 @@ type direction struct {
 	rings      []*ring
 	staging    *usrbio.Iov
 	chunkBytes int
+	copies     chan copyJob
 
 	mu       sync.Mutex
 	queue    []*move
+	bytes    int     // of the pieces under way, without those that were given up
+	begun    uint64  // requests, ever
 	chunks   []int64 // offsets of the free pieces of the staging iov
 	active   int     // moves accepted and not settled
 	progress time.Time
@@ -37,6 +40,10 @@ type direction struct {
 	refuse   error         // of new moves, once the connection ends
 	drained  chan struct{} // closed when refuse is set and active is 0
 }
+
+// writeBytes bounds the bytes of writes that are under way at once: a read waits for those in
+// the device. One piece may have more.
+const writeBytes = 16 << 20
 
 // take accepts moves in their order. It waits while the queue is full.
 func (d *direction) take(ctx context.Context, ops []transfer.Op) {
@@ -77,7 +84,7 @@ func (d *direction) accept(ctx context.Context, ops []transfer.Op) (n int, room 
 		f := op.File.(*file)
 		m := &move{op: op, ctx: ctx, file: f, queued: true, since: now, end: len(op.Buf)}
 		m.iov, m.iovAt = d.c.inPlace(op.Buf)
-		d.queue = append(d.queue, m)
+		d.push(m)
 	}
 	d.active += n
 	due := d.pump(nil, now)
@@ -90,6 +97,19 @@ func (d *direction) accept(ctx context.Context, ops []transfer.Op) (n int, room 
 	d.mu.Unlock()
 	settleAll(due)
 	return n, room, nil
+}
+
+// push appends a move to the queue. One that is to be ahead comes before those that wait and
+// are not.
+func (d *direction) push(m *move) {
+	at := len(d.queue)
+	if m.op.Ahead {
+		at = 0
+		for at < len(d.queue) && (d.queue[at].op.Ahead || d.queue[at].next > 0) {
+			at++
+		}
+	}
+	d.queue = slices.Insert(d.queue, at, m)
 }
 
 // pump cuts pieces off the queued moves for as long as there is room for them. mu is held
@@ -147,10 +167,16 @@ func (d *direction) cut(m *move, now time.Time) bool {
 		chunk, d.chunks = d.chunks[last], d.chunks[:last]
 		n = min(n, d.chunkBytes)
 	}
+	if d.write && d.bytes > 0 && d.bytes+n > writeBytes {
+		if chunk >= 0 {
+			d.chunks = append(d.chunks, chunk)
+		}
+		return false
+	}
 	i := r.take(m, n, chunk, now)
 	if d.write && m.iov == nil {
 		r.entries[i].state = copying
-		d.c.copies <- copyJob{r, i} // never full: it holds every entry
+		d.copies <- copyJob{r, i} // never full: it holds every entry
 	} else {
 		r.ready = append(r.ready, i)
 	}
@@ -195,20 +221,25 @@ func (d *direction) settled(due []*move, m *move) []*move {
 func (d *direction) complete(r *ring, done []usrbio.Completion) {
 	now := time.Now()
 	var due []*move
+	var late []func()
 	d.mu.Lock()
 	d.progress = now
+	d.extend(r, done, now)
 	for _, c := range done {
 		i := int(c.Userdata)
 		e := &r.entries[i]
 		switch {
 		case e.state == retired:
+			if e.late != nil {
+				late = append(late, e.late)
+			}
 			r.release(i)
 		case c.Err() != nil:
 			e.m.fail(e.m.fileError(c.Err()))
 			due = d.end(due, r, i)
 		case e.chunk >= 0 && !d.write && c.Result > 0:
 			e.state, e.got = copying, int(c.Result)
-			d.c.copies <- copyJob{r, i}
+			d.copies <- copyJob{r, i}
 		default:
 			e.m.arrived(e.from, e.n, int(c.Result))
 			due = d.end(due, r, i)
@@ -217,6 +248,25 @@ func (d *direction) complete(r *ring, done []usrbio.Completion) {
 	due = d.pump(due, now)
 	d.mu.Unlock()
 	settleAll(due)
+	for _, tell := range late {
+		tell()
+	}
+}
+
+// extend notes that requests progress, which began after one of those that are done: a busy
+// device serves them in about that order.
+func (d *direction) extend(r *ring, done []usrbio.Completion, now time.Time) {
+	first := d.begun
+	for _, c := range done {
+		first = min(first, r.entries[c.Userdata].number)
+	}
+	for _, r := range d.rings {
+		for i := range r.entries {
+			if e := &r.entries[i]; e.state == begun && e.number > first {
+				e.since = now
+			}
+		}
+	}
 }
 
 // copied continues with an entry that a copier has copied.
@@ -290,9 +340,11 @@ func (d *direction) giveUp(due []*move, r *ring, i int, why error) []*move {
 	m := e.m
 	if e.chunk < 0 {
 		why = m.abandoned()
+		e.late = m.op.Late
 	}
 	m.fail(why)
-	e.state, e.m = retired, nil
+	d.bytes -= e.n
+	e.state, e.m, e.n = retired, nil, 0
 	return d.part(due, m)
 }
 

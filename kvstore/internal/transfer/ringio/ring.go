@@ -29,7 +29,10 @@ type entry struct {
 	n     int
 	got   int   // how many of n were read and are not copied yet
 	chunk int64 // where in the staging iov; -1: in place
-	since time.Time
+
+	number uint64    // in the order in which requests began
+	since  time.Time // when it began, or when a request that began before it was last done
+	late   func()    // of a retired one: called when it is done after all
 }
 
 // ring is one ring and its entries. The lock of its direction guards them.
@@ -56,6 +59,7 @@ func (r *ring) take(m *move, n int, chunk int64, now time.Time) int {
 	i := r.spare[last]
 	r.spare = r.spare[:last]
 	r.entries[i] = entry{state: ready, m: m, from: m.next, n: n, chunk: chunk, since: now}
+	r.d.bytes += n
 	m.next += n
 	m.pending++
 	m.since = now
@@ -68,6 +72,8 @@ func (r *ring) release(i int) {
 	if chunk := r.entries[i].chunk; chunk >= 0 {
 		r.d.chunks = append(r.d.chunks, chunk)
 	}
+	r.d.bytes -= r.entries[i].n
+	invariants.Check(r.d.bytes >= 0, "%d bytes are under way", r.d.bytes)
 	r.entries[i] = entry{}
 	r.spare = append(r.spare, i)
 }
@@ -100,7 +106,8 @@ func (r *ring) flush(due []*move) ([]*move, error) {
 			due = r.d.end(due, r, i)
 			continue
 		}
-		e.state, e.since, begunAny = begun, time.Now(), true
+		r.d.begun++
+		e.state, e.since, e.number, begunAny = begun, time.Now(), r.d.begun, true
 	}
 	r.ready = slices.Delete(r.ready, 0, handed)
 	if !begunAny {
