@@ -24,7 +24,8 @@ func (w Window) RawPwrite(fd int, off int64) (int64, error) {
 }
 
 // RawPreadCached reads what the page cache has, without announcing the call, and never
-// waits for a device (preadv2 with RWF_NOWAIT). EAGAIN: the first byte is not cached.
+// waits for a device (preadv2 with RWF_NOWAIT). But the kernel begins to read ahead what it
+// does not find: ask CachedPages first if that is not wanted. EAGAIN: the first byte is not cached.
 // EOPNOTSUPP: the file system cannot tell. A count below Len means only that the rest
 // is not cached or beyond the end of the file.
 func (w Window) RawPreadCached(fd int, off int64) (int64, error) {
