@@ -177,8 +177,9 @@ func (fs *fileSystem) Create(_ <-chan struct{}, in *fuse.CreateIn, name string, 
 		fs.files.Return(in.Uid, 1)
 		return statusOf(err)
 	}
-	fs.entry(&out.EntryOut, e, in.Uid)
 	fs.opened(in.Uid, h, &out.OpenOut)
+	e.Keep = h.Keep(e.Keep)
+	fs.entry(&out.EntryOut, e, in.Uid)
 	return fuse.OK
 }
 

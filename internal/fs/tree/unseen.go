@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"strconv"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -25,6 +26,16 @@ func (h *Handle) MayBeMapped() {
 	n := h.file.of.node
 	n.hotUntil.Store(unseen)
 	h.file.of.tree.written(n) // what the kernel has got before
+}
+
+// Keep returns how long the kernel may keep attributes of the file that it is given together
+// with the handle, at most keep. It could not be told to forget them, since it does not know
+// the file yet.
+func (h *Handle) Keep(keep time.Duration) time.Duration {
+	if h.file.of.node.hotUntil.Load() >= unseen {
+		return 0
+	}
+	return keep
 }
 
 // settle lets the kernel keep attributes of n again if no client has it open and no mapping

@@ -29,6 +29,9 @@ func TestMappedFilesAreNotCached(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.MayBeMapped()
+	if h.Keep(time.Hour) != 0 {
+		t.Error("the kernel keeps attributes that come with a handle")
+	}
 	if told != 1 || keeps() {
 		t.Errorf("told %d times to forget the attributes, want once; keeps new ones: %v", told, keeps())
 	}

@@ -174,19 +174,25 @@ func TestTimesAfterStores(t *testing.T) {
 		daemontest.NotTested(t, "shared mappings: there is no passthrough here")
 	}
 	const size = 1 << 20
-	for name, closed := range map[string]bool{"open": false, "closed after mmap": true} {
+	for name, c := range map[string]struct{ created, closed bool }{
+		"open": {}, "closed after mmap": {closed: true}, "created": {created: true}, "created, closed after mmap": {true, true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			path := w.dir(t) + "/f"
-			must(t, os.WriteFile(path, nil, 0o644))
-			must(t, os.Truncate(path, size))
-			// What the kernel keeps from before the open must not stay either.
-			sameTimes(t, w, path)
-			f, err := os.OpenFile(path, os.O_RDWR, 0)
+			if !c.created {
+				must(t, os.WriteFile(path, nil, 0o644))
+				sameTimes(t, w, path) // what the kernel keeps from before the open must not stay either
+			}
+			f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
 			must(t, err)
 			defer f.Close()
+			must(t, os.Truncate(w.behind(path), size)) // the mount is not told of this either
+			if sameTimes(t, w, path).Size() != size {
+				t.Error("the size is old")
+			}
 			m, err := unix.Mmap(int(f.Fd()), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 			must(t, err)
-			if closed {
+			if c.closed {
 				must(t, f.Close())
 			}
 			long := time.Unix(1600000000, 0)
