@@ -46,7 +46,15 @@ type planner struct {
 	again   []retry
 	more    chan struct{} // holds a token when there is something
 
-	placed time.Time // when it last got a slot; used by its goroutine only
+	// Used by its goroutine only:
+	placed time.Time // when it last got a slot
+	behind bool      // others wait for space, so what is planned now must not take any
+}
+
+// stretch is shards of a batch that are to be planned.
+type stretch struct {
+	d         *saving
+	next, end int
 }
 
 // retry is a shard to be tried again, because the state of its block has changed.
@@ -98,85 +106,158 @@ func (q *planner) next() (again []retry, d *saving) {
 	return nil, d
 }
 
-// planSaves is the planner's goroutine.
+// planSaves is the planner's goroutine. A batch that needs a slot when there is none waits,
+// and lets pass those behind it that need none.
 func (s *Store) planSaves() {
+	var short []*stretch // what waits for space, in the order in which it came
 	for {
+		space, patience := s.untilSpace(short)
 		select {
 		case <-s.planner.more:
+		case <-space:
+		case <-patience.C:
 		case <-s.ended:
+			patience.Stop()
 			return
 		}
+		patience.Stop()
+		short = s.planShort(short)
 		for {
 			again, d := s.planner.next()
 			if d == nil && len(again) == 0 {
 				break
 			}
-			for _, r := range again {
-				s.place(r.d, r.i)
-			}
-			for _, r := range again { // together: next is to see that a block is whole
-				r.d.saveDirect()
-			}
-			if d != nil {
-				for i := range d.Len() {
-					s.place(d, i)
-				}
-				d.saveDirect()
-			}
+			short = s.planNew(short, again, d)
 		}
 	}
 }
 
-// place finds a slot for a shard, waits for one if it must, and has the shard copied.
-func (s *Store) place(d *saving, i int) {
+// planNew plans what has come, and adds what has to wait for space to what does already.
+func (s *Store) planNew(short []*stretch, again []retry, d *saving) []*stretch {
+	var some []*stretch
+	for _, r := range again {
+		some = append(some, &stretch{r.d, r.i, r.i + 1})
+	}
+	if d != nil {
+		some = append(some, &stretch{d, 0, d.Len()})
+	}
+	for _, w := range some {
+		if !s.plan(w, len(short) > 0) {
+			short = append(short, w)
+			context.AfterFunc(w.d.Context(), func() { s.planner.put(func(*planner) {}) })
+		}
+	}
+	for _, w := range some { // together: next is to see that a block is whole
+		w.d.saveDirect()
+	}
+	return short
+}
+
+// planShort plans what waits for space, as long as there is some, and what is not to wait
+// any longer. It returns what still waits.
+func (s *Store) planShort(short []*stretch) (left []*stretch) {
+	for _, w := range short {
+		first := len(left) == 0
+		if !first && w.d.Ended() == nil && s.patience(w.d) > 0 || !s.plan(w, !first) {
+			left = append(left, w)
+		}
+	}
+	for _, w := range short {
+		w.d.saveDirect()
+	}
+	return left
+}
+
+// plan plans the shards of a stretch in order, and reports whether it got to the end. Behind
+// others that wait for space it takes none.
+func (s *Store) plan(w *stretch, behind bool) bool {
+	s.planner.behind = behind
+	for ; w.next < w.end; w.next++ {
+		if !s.place(w.d, w.next) {
+			return false
+		}
+	}
+	return true
+}
+
+// untilSpace returns what to wait for: a signal that there may be space, and a timer for
+// what has waited long enough.
+func (s *Store) untilSpace(short []*stretch) (space <-chan struct{}, patience *time.Timer) {
+	if len(short) == 0 {
+		patience = time.NewTimer(time.Hour)
+		patience.Stop()
+		return nil, patience
+	}
+	left := s.o.Timeout
+	for _, w := range short {
+		left = min(left, s.patience(w.d))
+	}
+	if s.table.Shared() {
+		left = min(left, lookAgain) // other processes do not say when they free a slot
+	}
+	return short[0].d.space, time.NewTimer(left)
+}
+
+// patience is how much longer a batch waits for space. When no block has found any for the
+// store's timeout, all batches that have waited so long give up together: one after the
+// other they would take many times the timeout.
+func (s *Store) patience(d *saving) time.Duration {
+	since := d.called
+	if s.planner.placed.After(since) {
+		since = s.planner.placed
+	}
+	return s.o.Timeout - time.Since(since)
+}
+
+// place finds a slot for a shard and has the shard copied. It reports false if the shard
+// has to wait for space.
+func (s *Store) place(d *saving, i int) bool {
 	shard := d.Shard(i)
 	again := func() { s.planner.put(func(q *planner) { q.again = append(q.again, retry{d, i}) }) }
-	for {
-		if err := d.Ended(); err != nil {
-			d.Settle(i, err)
-			return
-		}
-		verdict, known := d.verdicts[shard.Key]
-		if !known {
-			block, what, err := s.blocks.Enter(d.writer, shard,
-				func() (slotRef, error) { return s.openBlock(d, shard.Key, again) }, again)
-			switch {
-			case err != nil:
-				if block != nil {
-					s.giveUp(block)
-				}
-				verdict = err
-			case what == assembly.Write:
-				d.blocks[i] = block
-				s.copying.Add(1)
-				s.copiers.EachBulk(d, i, i+1, s.grain)
-				return
-			case what == assembly.Have:
-				d.Settle(i, nil)
-				return
-			case what == assembly.Later:
-				return
-			}
-		}
-		switch {
-		case verdict == errLoading:
-			return
-		case verdict == errNoSpace && s.waitForSpace(d):
-			continue
-		case verdict == errNoSpace:
-			verdict = kv.ErrFull
-		}
-		d.verdicts[shard.Key] = verdict
-		switch verdict {
-		case errExists:
-			d.Settle(i, nil)
-		case errDirect:
-			d.direct = append(d.direct, int32(i))
-		default:
-			d.Settle(i, verdict)
-		}
-		return
+	if err := d.Ended(); err != nil {
+		d.Settle(i, err)
+		return true
 	}
+	verdict, known := d.verdicts[shard.Key]
+	if !known {
+		block, what, err := s.blocks.Enter(d.writer, shard,
+			func() (slotRef, error) { return s.openBlock(d, shard.Key, again) }, again)
+		switch {
+		case err != nil:
+			if block != nil {
+				s.giveUp(block)
+			}
+			verdict = err
+		case what == assembly.Write:
+			d.blocks[i] = block
+			s.copying.Add(1)
+			s.copiers.EachBulk(d, i, i+1, s.grain)
+			return true
+		case what == assembly.Have:
+			d.Settle(i, nil)
+			return true
+		case what == assembly.Later:
+			return true
+		}
+	}
+	switch {
+	case verdict == errLoading:
+		return true
+	case verdict == errNoSpace && s.patience(d) > 0:
+		return false
+	case verdict == errNoSpace:
+		verdict = kv.ErrFull
+	}
+	d.verdicts[shard.Key] = verdict
+	switch verdict {
+	case errExists:
+		d.Settle(i, nil)
+	case errDirect:
+		d.direct = append(d.direct, int32(i))
+	default:
+		d.Settle(i, verdict)
+	}
+	return true
 }
 
 // openBlock claims a slot for a block whose first shard is saved, or returns why not. For
@@ -230,6 +311,9 @@ func (s *Store) openSlot(key kv.Key, again func()) (int32, error) {
 			return 0, errDirect
 		}
 	}
+	if s.planner.behind {
+		return 0, errNoSpace
+	}
 	// Waiting helps only while something under way will free a slot. Otherwise only
 	// other saves could, and they may be queued behind this one.
 	dirty := len(s.write.all)
@@ -251,31 +335,6 @@ func (s *Store) openSlot(key kv.Key, again func()) (int32, error) {
 
 // dirtyLimit is how many slots saves may take; the others are left to loads.
 func (s *Store) dirtyLimit() int { return s.table.Slots() - s.table.Slots()/4 }
-
-// waitForSpace waits until it is worth trying again, and reports whether it is. When no
-// block has found space for the store's timeout, all batches that have waited so long
-// give up together: one after the other they would take many times the timeout.
-func (s *Store) waitForSpace(d *saving) bool {
-	since := d.called
-	if s.planner.placed.After(since) {
-		since = s.planner.placed
-	}
-	left := s.o.Timeout - time.Since(since)
-	if left <= 0 {
-		return false
-	}
-	if s.table.Shared() {
-		left = min(left, lookAgain) // other processes do not say when they free a slot
-	}
-	timer := time.NewTimer(left)
-	defer timer.Stop()
-	select {
-	case <-d.space:
-	case <-timer.C:
-	case <-d.Context().Done():
-	}
-	return true
-}
 
 // lookAgain is the interval for polling what other processes do.
 const lookAgain = 5 * time.Millisecond

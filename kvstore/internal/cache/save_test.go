@@ -1,6 +1,7 @@
 package cache_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -112,6 +113,46 @@ func TestFull(t *testing.T) {
 	flush(t, s)
 	save(t, s, keys(6, 6)...)
 	load(t, s, keys(0, 12)...)
+}
+
+// A batch that waits for space lets those pass that need none, and keeps its turn for space.
+func TestWaitingForSpaceHoldsUpNobody(t *testing.T) {
+	shelf := newShelf(small, newThings())
+	g := newGate()
+	shelf.before(func(_ kv.Shard, save bool) error {
+		if save {
+			g.pass()
+		}
+		return nil
+	})
+	s := cached(t, shelf, 8, cache.Options{})
+	defer g.release()
+	save(t, s, keys(0, 6)...)
+	waits := begin(t, s.Save, filled(blocks(small, keys(6, 1)...)))
+	behind := begin(t, s.Save, filled(blocks(small, keys(7, 1)...)))
+	save(t, s, keys(0, 6)...) // they exist
+	for n, task := range []*kv.Task{waits, behind} {
+		select {
+		case <-task.Done():
+			t.Errorf("batch %d has found space: %v", n, task.Err())
+		default:
+		}
+	}
+	cancelled, err := s.Save(t.Context(), filled(blocks(small, keys(8, 1)...)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancelled.Cancel()
+	if err := cancelled.Wait(bounded(t)); !errors.Is(err, context.Canceled) {
+		t.Errorf("a batch that was cancelled: %v", err)
+	}
+	g.release()
+	for _, task := range []*kv.Task{waits, behind} {
+		if err := task.Wait(bounded(t)); err != nil {
+			t.Error(err)
+		}
+	}
+	load(t, s, keys(0, 8)...)
 }
 
 // Batches that find no space wait at the same time, and not one after the other.
