@@ -1,8 +1,10 @@
 package fuseserver
 
 import (
+	"log/slog"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -10,6 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kv3fs/kv3fs/internal/fs/cred"
+	"github.com/kv3fs/kv3fs/internal/fs/tree"
+	"github.com/kv3fs/kv3fs/internal/test/daemontest"
 )
 
 // routeOf returns how the bytes of an open file travel.
@@ -120,6 +124,25 @@ func TestPassthroughFailures(t *testing.T) {
 			}
 			w.log.forget()
 		})
+	}
+}
+
+// A data directory in which no file can be made now, on a full disk for example, says
+// nothing against passthrough: each file tries it.
+func TestPassthroughOnAFullDisk(t *testing.T) {
+	daemontest.NeedRoot(t)
+	data := t.TempDir()
+	s, err := tree.Open(data, tree.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if err := os.RemoveAll(filepath.Join(data, tree.StateName)); err != nil {
+		t.Fatal(err)
+	}
+	p := newPassthrough(slog.New(slog.DiscardHandler))
+	if why := p.whyNot(s, Options{Passthrough: PassthroughAuto}, true); why != "" {
+		t.Errorf("passthrough is off: %s", why)
 	}
 }
 

@@ -43,7 +43,7 @@ func (p *passthrough) whyNot(t *tree.Tree, o Options, offered bool) string {
 func (p *passthrough) tryOn(t *tree.Tree) (direct bool, err error) {
 	fd, direct, err := t.Sample()
 	if err != nil {
-		return false, nil
+		return true, nil // a full disk, say, tells nothing of passthrough
 	}
 	defer unix.Close(fd)
 	id, err := p.register(fd)
