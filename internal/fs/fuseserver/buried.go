@@ -24,7 +24,8 @@ func (m *Mount) removeBuried() {
 	}
 	defer lockPoint(m.point)()
 	for _, at := range mountsAt(m.point) {
-		if !at.isFUSE() || !slices.Contains(m.buried, at.minor) || detach(m.point, true) != nil {
+		// Where somebody else has removed it, its number may be that of a living daemon's.
+		if !at.isFUSE() || !slices.Contains(m.buried, at.minor) || !dead(m.point) || detach(m.point, true) != nil {
 			return
 		}
 	}

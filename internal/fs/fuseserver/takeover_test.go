@@ -212,6 +212,16 @@ func TestStopLeavesOthersMounts(t *testing.T) {
 	wantMounts(t, "stopped", point, "hf3fs.other", "hf3fs.next", "hf3fs.dead")
 }
 
+// A dead mount that somebody else has removed leaves its number to the next one, which may
+// be that of a living daemon.
+func TestStopRemovesNoLivingMount(t *testing.T) {
+	w := newWorld(t, Options{})
+	daemontest.NeedRoot(t)
+	stopped := &Mount{point: w.m.point, buried: []int{w.m.minor}}
+	stopped.removeBuried()
+	wantMounts(t, "stopped", w.m.point, "hf3fs.stage")
+}
+
 // A living daemon's mount is refused also where a dead one's hides it.
 func TestRefusesALivingDaemonBeneathADeadOne(t *testing.T) {
 	w := newWorld(t, Options{})
