@@ -426,3 +426,33 @@ func TestBulkHasAShare(t *testing.T) {
 		}
 	})
 }
+
+// Pieces of work overtake those of bulk work.
+func TestPiecesOvertakeBulkPieces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := New(1, 0)
+		begin := make(chan struct{})
+		p.Go(Job{Run: func() { <-begin }})
+		synctest.Wait()
+		var order []string
+		saves, loads := noting{&order, "save"}, noting{&order, "load"}
+		p.EachBulk(&saves, 0, 4, 2)
+		p.Each(&loads, 0, 3, 2)
+		close(begin)
+		synctest.Wait()
+		if want := []string{"load", "load", "load", "save", "save", "save", "save"}; !slices.Equal(order, want) {
+			t.Errorf("done in the order %q", order)
+		}
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// noting is work that notes whose piece was done.
+type noting struct {
+	order *[]string
+	name  string
+}
+
+func (n *noting) Do(int) { *n.order = append(*n.order, n.name) }
