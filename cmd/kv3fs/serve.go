@@ -29,7 +29,7 @@ type serveCmd struct {
 	Mount   string `required:"" placeholder:"DIR" help:"Where clients see the files, e.g. /mnt/3fs. Created if missing. A dead daemon's mount there is replaced."`
 	Cluster string `default:"kv3fs" help:"Name of the file system; the mount's source is hf3fs.CLUSTER. At most 31 letters, digits, '.', '_' or '-'."`
 
-	IO         string        `name:"io" default:"auto" enum:"auto,buffered,direct" help:"How bytes reach the disk. buffered: through the page cache. direct: bypassing it, for requests aligned to 4 KiB. auto: reads of 128 KiB and more take what the page cache has and read the rest directly; writes go through the page cache."`
+	IO         string        `name:"io" default:"auto" enum:"auto,buffered,direct" help:"How bytes reach the disk. buffered: through the page cache. direct: bypassing it, for requests aligned to 4 KiB; what it has is written through it. auto: reads of 128 KiB and more take what the page cache has and read the rest directly; writes go through the page cache."`
 	Deadline   time.Duration `default:"5s" help:"Time after which a ring request completes with ETIMEDOUT. Raise it for a slow distributed file system."`
 	Workers    int           `default:"64" help:"Number of ring requests executed at once, per priority. Raise it for a device that needs more requests in flight."`
 	BlockBytes uint32        `default:"1048576" help:"st_blksize of files, a power of two. It corresponds to 3FS's chunk size: punched holes are multiples of it."`

@@ -21,7 +21,9 @@ const (
 	Auto Mode = iota
 	// Buffered always uses the page cache.
 	Buffered
-	// Direct bypasses the page cache wherever alignment and file system allow.
+	// Direct bypasses the page cache wherever alignment and file system allow. It writes
+	// through the page cache what that has: a client may have the page mapped, and one that
+	// it stores to during a direct write would later undo that.
 	Direct
 )
 
@@ -210,13 +212,18 @@ func writeMemory(fd int, w shm.Window, off int64) (n int64, err error) {
 	return n, err
 }
 
-// write writes to direct, if that is not negative and accepts it, and else to buffered.
+// write writes to direct, if that is not negative and accepts it and the page cache has none
+// of the bytes, and else to buffered.
 func write(buffered, direct int, w shm.Window, off int64) (int64, error) {
-	if direct >= 0 {
+	if direct >= 0 && !anyInCache(buffered, off, w.Len()) {
 		n, err := writeFull(direct, w, off)
-		if err == nil || !refusesDirect(err) {
+		switch {
+		case err != nil && !refusesDirect(err):
 			return n, err
+		case err == nil && !anyInCache(buffered, off, n):
+			return n, nil
 		}
+		// Pages that have come meanwhile may be older than what was written.
 	}
 	return writeFull(buffered, w, off)
 }

@@ -35,3 +35,10 @@ func pageInCache(fd int, off int64) bool {
 	n, err := shm.CachedPages(fd, off&^(page-1), page)
 	return err != nil || n > 0
 }
+
+// anyInCache reports whether the page cache is known to have any of n bytes at a page's
+// offset.
+func anyInCache(fd int, off, n int64) bool {
+	pages, err := shm.CachedPages(fd, off, n)
+	return err == nil && pages > 0
+}
