@@ -366,6 +366,29 @@ func TestManyFreePages(t *testing.T) {
 	}
 }
 
+// A page that is full to its last byte is as whole as any other.
+func TestFullPagesAreNotDamaged(t *testing.T) {
+	const tableBytes = headerBytes + elementBytes + keyBytes + checksumBytes
+	for pages := 1; pages <= 4; pages++ {
+		for _, more := range []int{-1, 0, 1} {
+			dir := t.TempDir()
+			want := strings.Repeat("x", pages*os.Getpagesize()-tableBytes+more)
+			j, _ := open(t, dir, Options{NoSync: true})
+			if err := errors.Join(writeAll(j, want), j.Close()); err != nil {
+				t.Fatal(err)
+			}
+			j, recs, err := start(dir, Options{NoSync: true}, keepAll)
+			if err != nil {
+				t.Errorf("%d pages %+d bytes: %v", pages, more, err)
+				continue
+			}
+			if err := j.Close(); err != nil || len(recs) != 1 || recs[0] != want {
+				t.Errorf("%d pages %+d bytes: %d records, %v", pages, more, len(recs), err)
+			}
+		}
+	}
+}
+
 // A journal of kv3fs 0.1.0 has the number of records in place of a seal.
 func TestAFileOfAnEarlierVersion(t *testing.T) {
 	dir := t.TempDir()

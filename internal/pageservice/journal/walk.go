@@ -165,8 +165,8 @@ func (w *walker) read(id uint64, depth int) (p page, err error) {
 	if err := w.take(id+1, more); err != nil {
 		return p, err
 	}
-	// Before memory is allocated for the whole page, its last element must need it: bbolt
-	// makes pages no longer than that.
+	// Before memory is allocated for the whole page, its last element must need it, if only
+	// to the last byte: bbolt makes pages no longer than that.
 	extent := (more + 1) * uint64(w.m.pageBytes)
 	table := max(p.tableBytes(), have)
 	if p.count == 0 || uint64(table) > extent {
@@ -175,7 +175,7 @@ func (w *walker) read(id uint64, depth int) (p page, err error) {
 	if p.b, err = w.grow(depth, id, have, table); err != nil {
 		return p, err
 	}
-	if _, _, end := p.bounds(p.count - 1); end/uint64(w.m.pageBytes) != more {
+	if _, _, end := p.bounds(p.count - 1); end <= extent-uint64(w.m.pageBytes) || end > extent {
 		return p, damaged("page %d has %d bytes in %d", id, end, extent)
 	}
 	p.b, err = w.grow(depth, id, table, int(extent))
