@@ -133,7 +133,7 @@ func TestKeysOfALargeFile(t *testing.T) {
 func TestDeleteAndKeysFail(t *testing.T) {
 	h := newHost(t, pageservice.Options{})
 	o := h.options(t.TempDir(), 100)
-	o.Timeout = 200 * time.Millisecond
+	o.Timeout = time.Second
 	s := mustOpen(t, o)
 	stored(t, s, keysOf(0, 3)...)
 	h.stop()

@@ -34,7 +34,7 @@ func TestAServiceThatHangsIsAskedOnce(t *testing.T) {
 		<-r.Context().Done()
 	})
 	o := h.options(t.TempDir(), 2000)
-	o.Timeout = 200 * time.Millisecond
+	o.Timeout = time.Second
 	s := mustOpen(t, o)
 	stored(t, s, key(0))
 	hangs.Store(true)

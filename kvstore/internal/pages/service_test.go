@@ -75,7 +75,7 @@ func TestASaveOutlivesARestart(t *testing.T) {
 func TestTheServiceIsAway(t *testing.T) {
 	h := newHost(t, pageservice.Options{})
 	o := h.options(t.TempDir(), 200)
-	o.Timeout = 200 * time.Millisecond
+	o.Timeout = time.Second
 	s := mustOpen(t, o)
 	stored(t, s, key(0))
 	h.stop()

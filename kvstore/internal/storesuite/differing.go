@@ -45,22 +45,33 @@ var differing = map[string]func(*world){
 		w.anew(w.layout(8, 1024))
 		for round := range rounds {
 			k := key(round)
-			var together sync.WaitGroup
+			var variants [writers][]kv.Shard
 			for v := range writers {
-				shards := vary(w.shards(k), v)
-				together.Go(func() {
-					for i := range shards {
-						task, err := w.store.Save(w.Context(), shards[i:i+1:i+1])
-						if err == nil {
-							err = task.Wait(w.Context())
-						}
-						if err != nil && !errors.Is(err, kv.ErrConflict) {
-							w.Errorf("writer %d: %v", v, err)
-						}
-					}
-				})
+				variants[v] = vary(w.shards(k), v)
 			}
-			w.within("Save", together.Wait)
+			save := func(v, from, to int) {
+				for i := from; i < to; i++ {
+					task, err := w.store.Save(w.Context(), variants[v][i:i+1:i+1])
+					if err == nil {
+						err = task.Wait(w.Context())
+					}
+					if err != nil && !errors.Is(err, kv.ErrConflict) {
+						w.Errorf("writer %d: %v", v, err)
+					}
+				}
+			}
+			if round%2 == 0 {
+				half := len(variants[0]) / 2
+				save(0, 0, half)
+				save(1, 0, 2*half)
+				save(0, half, 2*half)
+			} else {
+				var together sync.WaitGroup
+				for v := range writers {
+					together.Go(func() { save(v, 0, len(variants[v])) })
+				}
+				w.within("Save", together.Wait)
+			}
 			w.variantOf(k, writers)
 			w.stored(w.begin("Save", w.store.Save, w.Context(), vary(w.shards(k), 0)))
 			if w.variantOf(k, writers) < 0 && !w.subject.Discards {

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"os"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -238,11 +239,15 @@ func (r *reference) begin(ctx context.Context, shards []kv.Shard, move func(*kv.
 			}
 			t.Settle(i, r.one(t, i, move))
 			switch {
+			case r.is("mixes the shards of writers"):
+				runtime.Gosched() // to the other writers
 			case r.is("settles a shard twice") && i == 3:
 				t.Settle(i, nil)
-			case r.is("writes to buffers after they were settled"):
-				time.Sleep(10 * time.Microsecond)
-				t.Shard(i).Buf[0]++
+			case r.is("writes to buffers after they were settled") && i == 0:
+				r.calls.Go(func() {
+					<-r.quit
+					t.Shard(i).Buf[0]++
+				})
 			}
 		}
 	}()
