@@ -90,7 +90,7 @@ func Run(ctx context.Context, c Config, ready func(mountPoint string)) (err erro
 	if err != nil {
 		return err
 	}
-	warnBeneath(c.Log, point)
+	warnBeneath(c.Log, point, uint32(os.Geteuid()))
 	mnt, err := fuseserver.New(tree, control, set, point, c.Mount)
 	if err != nil {
 		return errors.Join(err, pageService.stop())
