@@ -7,7 +7,8 @@
 // computed different bytes for one key:
 //
 //   - A batch with all shards of a block owns it while the batch is under way. Others wait.
-//     What was there of the block, from batches with parts of it, is written again.
+//     What was there of the block, from batches with parts of it, is written again. So is
+//     what a batch has left behind that was cancelled or has failed.
 //   - Batches with parts of a block share it. Where two of them bring the same shard, the
 //     bytes are compared. If they differ, there are two writers, and nothing tells which of
 //     the other shards are whose: the block is given up, and its parts are refused for as
@@ -68,7 +69,7 @@ type Block[P any] struct {
 	Payload P
 	Sums    []uint64 // each set by the writer of the shard, before Written
 
-	owner    *Writer // nil: shared
+	owner    *Writer // whose shards are there, perhaps a batch that has ended; nil: shared
 	state    []byte  // missing, writing, written
 	writing  int
 	written  int

@@ -64,12 +64,7 @@ func conflict(key kv.Key) error {
 }
 
 // owned reports whether a batch that is under way has the block for itself.
-func (b *Block[P]) owned() bool {
-	if b.owner != nil && b.owner.ctx.Err() != nil {
-		b.owner = nil
-	}
-	return b.owner != nil
-}
+func (b *Block[P]) owned() bool { return b.owner != nil && b.owner.ctx.Err() == nil }
 
 // waitForOwner has again called when the block has ended, or its owner's batch has. Called
 // with the lock.
@@ -84,7 +79,8 @@ func (t *Table[P]) waitForOwner(b *Block[P], again func()) {
 }
 
 // own gives a block of which no shard is being written to another writer, which writes all
-// of it. Called with the lock.
+// of it: what is there, also of a batch that was cancelled or has failed, may have other
+// bytes. Called with the lock.
 func (b *Block[P]) own(w *Writer) {
 	b.owner, b.written, b.rivals = w, 0, nil
 	clear(b.state)

@@ -70,6 +70,37 @@ func TestOwningEndsWithTheBatch(t *testing.T) {
 	}
 }
 
+// What a cancelled batch has left behind makes no block together with parts of another's.
+func TestPartsDoNotCompleteACancelledBatch(t *testing.T) {
+	for name, during := range map[string]bool{"while its last write goes on": true, "after it": false} {
+		t.Run(name, func(t *testing.T) {
+			table := New[string](2, sum)
+			ctx, cancel := context.WithCancel(t.Context())
+			a, b := shards(1), shards(2)
+			block := write(t, table, WriterOf(ctx, two, a), a[1])
+			if !during {
+				table.Written(block, 1)
+			}
+			cancel()
+			if during {
+				called := 0
+				if _, verdict, err := table.Enter(some, b[0], open, func() { called++ }); verdict != Later || err != nil {
+					t.Fatalf("verdict %d, %v", verdict, err)
+				}
+				if table.Written(block, 1); called != 1 {
+					t.Fatalf("called %d times", called)
+				}
+			}
+			if outcome := table.Written(write(t, table, some, b[0]), 0); outcome != Part {
+				t.Fatalf("outcome %d: a block of %v", outcome, block.Sums)
+			}
+			if outcome := table.Written(write(t, table, some, b[1]), 1); outcome != Whole || block.Sums[0] != 2 || block.Sums[1] != 2 {
+				t.Errorf("outcome %d: a block of %v", outcome, block.Sums)
+			}
+		})
+	}
+}
+
 func TestABatchWithAllShardsTakesOverWhatPartsHaveBegun(t *testing.T) {
 	table := New[string](2, sum)
 	a, b := shards(1), shards(2)
