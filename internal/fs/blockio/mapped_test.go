@@ -64,6 +64,9 @@ func TestDirectWritesBesideStores(t *testing.T) {
 func TestDirectWritesOfCachedPages(t *testing.T) {
 	f, _ := coldFile(t, 8*pageBytes)
 	m, mem := Mover{Mode: Direct}, memory(t, pageBytes)
+	if _, err := unix.Pwrite(f.direct, mem, 0); err != nil || f.pages(t, 0, pageBytes) != 0 {
+		t.Skipf("this file system writes through the page cache also with O_DIRECT: %v", err)
+	}
 	for _, cached := range []int{0, 1} {
 		if cached > 0 {
 			f.warm(t, 0, pageBytes)
