@@ -6,6 +6,7 @@ import (
 	"os"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -65,6 +66,17 @@ func (d *drafts) take(t *temporary) transfer.File {
 	return d.takeLocked(t)
 }
 
+// takeResting is take for the file that has rested longest.
+func (d *drafts) takeResting() transfer.File {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	first := d.resting.Front()
+	if first == nil {
+		return nil
+	}
+	return d.takeLocked(first.Value.(*temporary))
+}
+
 func (d *drafts) takeLocked(t *temporary) transfer.File {
 	f := t.file
 	t.file = nil
@@ -101,7 +113,11 @@ func (s *Store) closeDraft(f transfer.File) {
 	}
 }
 
-// waitForDraft waits for a place and, if it must, closes a file that nobody writes to.
+// closeAgain is how often a batch that waits for a place closes another file. One that was
+// made meanwhile may be at rest for as long as its batch waits, which may be the same one.
+const closeAgain = 20 * time.Millisecond
+
+// waitForDraft waits for a place and, if it must, closes files that nobody writes to.
 func (s *Store) waitForDraft(ctx context.Context) error {
 	d := &s.drafts
 	if d.try() {
@@ -109,13 +125,22 @@ func (s *Store) waitForDraft(ctx context.Context) error {
 	}
 	d.waiting.Add(1) // from now on files are closed when they come to rest
 	defer d.waiting.Add(-1)
-	d.mu.Lock()
-	var f transfer.File
-	if first := d.resting.Front(); first != nil {
-		f = d.takeLocked(first.Value.(*temporary))
-	}
-	d.mu.Unlock()
-	s.closeDraft(f)
+	waited := make(chan struct{})
+	var closing sync.WaitGroup
+	closing.Go(func() {
+		again := time.NewTicker(closeAgain)
+		defer again.Stop()
+		for {
+			s.closeDraft(d.takeResting())
+			select {
+			case <-waited:
+				return
+			case <-again.C:
+			}
+		}
+	})
+	defer closing.Wait()
+	defer close(waited)
 	return d.wait(ctx)
 }
 
