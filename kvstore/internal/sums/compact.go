@@ -93,7 +93,7 @@ func (ls *Logs) rewrite(old, next *log, path string, alive func(kv.Key) bool) er
 // copy appends to a log the records of another, from an offset on, that are still
 // needed. It returns where the last one ends.
 func (ls *Logs) copy(from, to *log, offset int64, alive func(kv.Key) bool) (end int64, err error) {
-	reader := log{f: from.f, end: offset}
+	reader := log{f: from.f, data: from.data, end: offset}
 	left := map[uint64]struct{}{} // stamps of void records that are not copied
 	var pending []byte
 	var failed error

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -16,12 +17,15 @@ import (
 const (
 	windowBytes = 1 << 20
 	lookBytes   = 4 << 10
+
+	pageBytes = 4 << 10 // what the kernel reads at least
 )
 
 // log is one log file.
 type log struct {
 	name string
 	f    *os.File
+	data io.ReaderAt // f
 	ino  uint64
 	end  int64 // of the last good record read or written
 }
@@ -32,7 +36,7 @@ func openLog(path string, flags int) (*log, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &log{f: f}
+	l := &log{f: f, data: f}
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
 		f.Close()
@@ -48,15 +52,26 @@ func (l *log) lock() bool {
 	return unix.Flock(int(l.f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil
 }
 
-// read calls found for every record since the last read, until the file ends.
+// read calls found for every record since the last read, until the file ends. What the disk
+// cannot read is skipped like any other damage.
 func (l *log) read(found func(at int64, r *record)) error {
+	skip := int64(pageBytes)
 	for window := make([]byte, lookBytes); ; {
-		n, err := l.f.ReadAt(window, l.end)
-		if err != nil && !errors.Is(err, io.EOF) {
+		n, err := l.data.ReadAt(window, l.end)
+		unreadable := errors.Is(err, syscall.EIO)
+		if err != nil && !unreadable && !errors.Is(err, io.EOF) {
 			return fmt.Errorf("read %s: %w", l.f.Name(), err)
 		}
 		base := l.end
 		l.end += int64(scan(window[:n], func(at int, r *record) { found(base+int64(at), r) }))
+		if unreadable {
+			if more, err := l.skip(base+int64(n), skip); !more || err != nil {
+				return err
+			}
+			skip = min(2*skip, windowBytes) // each attempt may take the disk seconds
+			continue
+		}
+		skip = pageBytes
 		if n < len(window) {
 			return nil
 		}
@@ -70,16 +85,30 @@ func (l *log) read(found func(at int64, r *record)) error {
 	}
 }
 
+// skip has the next read begin so many bytes behind the page at an offset, which cannot be
+// read, or where the file ends if that is before. It reports whether it is not.
+func (l *log) skip(at, bytes int64) (more bool, err error) {
+	st, err := l.f.Stat()
+	if err != nil {
+		return false, err
+	}
+	size := (st.Size() + alignBytes - 1) / alignBytes * alignBytes
+	next := at/pageBytes*pageBytes + bytes
+	l.end = max(l.end, min(next, size))
+	return next < size, nil
+}
+
 // errDamaged says that a record that was read before has been damaged since.
 var errDamaged = errors.New("a damaged record")
 
 // at reads again a record of a block with this key and shape. Anything else in its place is
-// damage: the file was cut, overwritten or exchanged while it was open.
+// damage: the file was cut, overwritten or exchanged while it was open. So is what the disk
+// cannot read.
 func (l *log) at(offset int64, key kv.Key, shape Shape) (record, error) {
 	var r record
 	raw := make([]byte, leastBytes+8*shape.Shards)
-	_, err := l.f.ReadAt(raw, offset)
-	if err != nil && !errors.Is(err, io.EOF) {
+	_, err := l.data.ReadAt(raw, offset)
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, syscall.EIO) {
 		return r, fmt.Errorf("read %s: %w", l.f.Name(), err)
 	}
 	if err != nil || !r.decode(raw) || r.forget || r.key != key || r.shape != shape {
