@@ -198,7 +198,7 @@ func TestPagesDamagedIndex(t *testing.T) {
 		if s != nil || err == nil {
 			t.Fatalf("%d bytes: %v, %v", len(content), s, err)
 		}
-		for _, want := range []string{file, "move it away", "--pages-listen off"} {
+		for _, want := range []string{file, "stop the engines and move it away", "--pages-listen off"} {
 			if !strings.Contains(err.Error(), want) {
 				t.Errorf("%v: no %q", err, want)
 			}

@@ -88,6 +88,6 @@ func guard(path string, f func() error) (err error) {
 }
 
 func corrupt(path string, cause any) error {
-	return fmt.Errorf("%w: %s: %v; move it away to start with an empty cache (a backup would name pages that have other bytes by now)",
+	return fmt.Errorf("%w: %s: %v; stop the engines and move it away to start with an empty cache (a backup would name pages that have other bytes by now)",
 		pageservice.ErrCorrupt, path, cause)
 }
