@@ -84,12 +84,35 @@ static struct timespec after_ms(struct timespec t, long ms) {
   return t;
 }
 
-/* Returns false if the deadline has passed. Whatever ends the sleep, the caller checks the ring again. */
-static bool sleep_for_completions(struct usrbio_ring *ring, const struct timespec *deadline, long *jitter) {
+static void spin(const struct usrbio_ring *ring, uint64_t until_ns) {
+  do {
+    for (int i = 0; i < 16; i++) {
+      if (usrbio_ring_ready(ring)) {
+        return;
+      }
+      usrbio_relax();
+    }
+  } while (usrbio_now_ns() < until_ns);
+}
+
+/* Returns false if the deadline has passed. Whatever ends the pause, the caller checks the ring again. */
+static bool pause_for_completions(struct usrbio_ring *ring,
+                                  struct usrbio_wait *wait,
+                                  int collected,
+                                  const struct timespec *deadline,
+                                  long *jitter) {
   struct timespec now;
   clock_gettime(CLOCK_REALTIME, &now);
   if (deadline != NULL && !before(&now, deadline)) {
     return false;
+  }
+  uint64_t now_ns = usrbio_now_ns();
+  if (wait->began_ns == 0) {
+    usrbio_wait_begin(&ring->pace, wait, now_ns, collected);
+  }
+  if (wait->spins && now_ns < usrbio_spin_end_ns(wait)) {
+    spin(ring, usrbio_spin_end_ns(wait));
+    return true;
   }
   if (*jitter == 0) {
     *jitter = jitter_ms();
@@ -100,22 +123,16 @@ static bool sleep_for_completions(struct usrbio_ring *ring, const struct timespe
     /* With nanoseconds out of range every wait would fail at once. */
     until.tv_nsec = until.tv_nsec < 0 ? 0 : until.tv_nsec >= NSEC_PER_SEC ? NSEC_PER_SEC - 1 : until.tv_nsec;
   }
-  sem_timedwait(ring->done_sem, &until);
+  usrbio_ring_sleep(ring, &until);
   return true;
 }
 
-int hf3fs_wait_for_ios(const struct hf3fs_ior *ior,
-                       struct hf3fs_cqe *cqes,
-                       int cqec,
-                       int min_results,
-                       const struct timespec *abs_timeout) {
-  struct usrbio_ring *ring = ring_of(ior);
-  if (ring == NULL || cqes == NULL || cqec <= 0) {
-    return -EINVAL;
-  }
-  if (min_results > cqec) {
-    min_results = cqec;
-  }
+static int collect(struct usrbio_ring *ring,
+                   struct hf3fs_cqe *cqes,
+                   int cqec,
+                   int min_results,
+                   const struct timespec *abs_timeout,
+                   struct usrbio_wait *wait) {
   int collected = 0;
   long jitter = 0;
   for (;;) {
@@ -134,8 +151,27 @@ int hf3fs_wait_for_ios(const struct hf3fs_ior *ior,
     if (n > 0) {
       continue;
     }
-    if (collected >= min_results || !sleep_for_completions(ring, abs_timeout, &jitter)) {
+    if (collected >= min_results || !pause_for_completions(ring, wait, collected, abs_timeout, &jitter)) {
       return collected;
     }
   }
+}
+
+int hf3fs_wait_for_ios(const struct hf3fs_ior *ior,
+                       struct hf3fs_cqe *cqes,
+                       int cqec,
+                       int min_results,
+                       const struct timespec *abs_timeout) {
+  struct usrbio_ring *ring = ring_of(ior);
+  if (ring == NULL || cqes == NULL || cqec <= 0) {
+    return -EINVAL;
+  }
+  struct usrbio_wait wait = {0};
+  usrbio_ring_drop_old_posts(ring);
+  int collected = collect(ring, cqes, cqec, min_results < cqec ? min_results : cqec, abs_timeout, &wait);
+  if (wait.began_ns != 0) {
+    usrbio_wait_end(&ring->pace, &wait, usrbio_now_ns(), collected);
+  }
+  usrbio_ring_pass_on(ring);
+  return collected;
 }

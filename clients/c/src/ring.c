@@ -8,12 +8,16 @@
 
 #include "log.h"
 #include "process.h"
+#include "submitsem.h"
 
 #define SLACK_BYTES 4096u /* unused, but part of the size from which both sides compute the layout */
 #define FIXED_BYTES (sizeof(struct usrbio_markers) + sizeof(sem_t) + SLACK_BYTES)
 #define SLOT_BYTES (sizeof(struct usrbio_args) + sizeof(struct hf3fs_cqe) + sizeof(struct usrbio_sqe))
 
 _Static_assert(FIXED_BYTES == 4144 && SLOT_BYTES == 96, "ring sizes");
+
+#define MANY_POSTS 256u  /* taking them takes a few microseconds */
+#define MOST_POSTS 4096u /* taken at a time: the daemon may post as fast as we take */
 
 size_t usrbio_ring_bytes(int entries) {
   if (entries < 0) {
@@ -58,6 +62,7 @@ int usrbio_ring_init(struct usrbio_ring *ring, void *base, size_t size_bytes, bo
   ring->entries = layout.entries;
   ring->ring_len = layout.ring_len;
   ring->for_read = for_read;
+  usrbio_pace_init(&ring->pace);
   return 0;
 }
 
@@ -155,6 +160,47 @@ int usrbio_ring_reap(struct usrbio_ring *ring, struct hf3fs_cqe *out, int room, 
   end_reap(ring);
   *held_back = count > 0 && atomic_load_explicit(&ring->markers->sqe_tail, memory_order_relaxed) !=
                                 atomic_load_explicit(&ring->markers->sqe_head, memory_order_relaxed);
+  atomic_fetch_add_explicit(&ring->untaken, count, memory_order_relaxed);
   /* Slots are freed after the tail is stored, so that outstanding requests never exceed the completion space. */
   return (int)keep_outstanding(ring, out, count);
+}
+
+bool usrbio_ring_ready(const struct usrbio_ring *ring) {
+  return atomic_load_explicit(&ring->markers->cqe_head, memory_order_relaxed) !=
+         atomic_load_explicit(&ring->markers->cqe_tail, memory_order_relaxed);
+}
+
+/* Returns whether there was a post. */
+static bool take_posts(struct usrbio_ring *ring) {
+  atomic_store_explicit(&ring->untaken, 0, memory_order_relaxed);
+  uint32_t taken = 0;
+  while (taken < MOST_POSTS && sem_trywait(ring->done_sem) == 0) {
+    taken++;
+  }
+  return taken > 0;
+}
+
+void usrbio_ring_sleep(struct usrbio_ring *ring, const struct timespec *until) {
+  atomic_fetch_add(&ring->sleepers, 1);
+  bool posted = take_posts(ring);
+  if (usrbio_ring_ready(ring)) {
+    /* Another thread is reaping them, maybe one of a lower priority, to which sched_yield would give nothing. */
+    nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+  } else if (!posted) {
+    sem_timedwait(ring->done_sem, until);
+  }
+  atomic_fetch_sub(&ring->sleepers, 1);
+}
+
+void usrbio_ring_drop_old_posts(struct usrbio_ring *ring) {
+  if (atomic_load_explicit(&ring->untaken, memory_order_relaxed) >= MANY_POSTS) {
+    take_posts(ring);
+  }
+}
+
+void usrbio_ring_pass_on(struct usrbio_ring *ring) {
+  /* A read-modify-write, so that a thread that announces its sleep later sees the completions that we saw. */
+  if (usrbio_ring_ready(ring) && atomic_fetch_add(&ring->sleepers, 0) > 0) {
+    usrbio_submitsem_post(ring->done_sem);
+  }
 }

@@ -15,8 +15,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <time.h>
 
 #include "hf3fs_usrbio.h"
+#include "pace.h"
 #include "slots.h"
 
 /* Values in [0, ring_len). In this protocol head is where a producer writes, tail where a consumer reads. */
@@ -80,6 +82,9 @@ struct usrbio_ring {
   struct usrbio_slots slots; /* args[i] is free, or busy from prep until its completion is reaped */
   _Atomic bool complained;   /* the daemon's completions have been logged as wrong */
   _Atomic int reaper;        /* process id of the reaping thread, 0: none */
+  _Atomic uint32_t untaken;  /* completions reaped since posts were last dropped: each had one post at most */
+  _Atomic int sleepers;      /* threads that wait for a post, or are about to */
+  struct usrbio_pace pace;
   struct usrbio_registration *registration; /* null in tests */
 };
 
@@ -96,5 +101,24 @@ int usrbio_ring_push(struct usrbio_ring *ring, const struct usrbio_args *args);
  * completion space, and there is some now: it wants a post.
  */
 int usrbio_ring_reap(struct usrbio_ring *ring, struct hf3fs_cqe *out, int room, bool *held_back);
+
+/* Whether there are completions to reap. */
+bool usrbio_ring_ready(const struct usrbio_ring *ring);
+
+/*
+ * Waits until a post of the daemon's or the time until, of CLOCK_REALTIME. It may return early, and the
+ * caller then looks for completions again, whatever the reason.
+ *
+ * The daemon posts after it has published completions, and spinning finds them without taking the post. No
+ * thread sleeps while there are completions: it announces that it will, takes the posts that are left over
+ * and looks once more. What is published later is posted later.
+ */
+void usrbio_ring_sleep(struct usrbio_ring *ring, const struct timespec *until);
+
+/* Drops posts that nobody took, if there may be many. Before reaping. */
+void usrbio_ring_drop_old_posts(struct usrbio_ring *ring);
+
+/* Wakes another thread for completions that the caller leaves behind: it may have taken the post for them. */
+void usrbio_ring_pass_on(struct usrbio_ring *ring);
 
 #endif

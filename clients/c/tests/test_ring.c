@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -356,6 +357,121 @@ static void stale_lock_after_fork(void) {
   teardown(&f);
 }
 
+static int posts(struct fixture *f) {
+  int value;
+  CHECK_EQ(sem_getvalue(peer_sem(&f->peer), &value), 0);
+  return value;
+}
+
+/* Completions that nobody had to wait for leave their posts behind: not for ever, and no wait returns early for them. */
+static void old_posts(void) {
+  struct fixture f;
+  struct hf3fs_cqe c[2];
+  setup(&f, 2, true);
+  for (int i = 0; i < 20000; i++) {
+    CHECK_EQ(prep(&f, 1, 0), 0);
+    CHECK_EQ(peer_serve(&f.peer), 1);
+    CHECK_EQ(hf3fs_wait_for_ios(&f.ior, c, 2, 1, NULL), 1);
+  }
+  CHECK(posts(&f) < 1000);
+  CHECK(posts(&f) > 0);
+  struct timespec soon = in_ms(20);
+  CHECK_EQ(hf3fs_wait_for_ios(&f.ior, c, 2, 1, &soon), 0);
+  struct timespec now = in_ms(0);
+  CHECK(now.tv_sec > soon.tv_sec || (now.tv_sec == soon.tv_sec && now.tv_nsec >= soon.tv_nsec));
+  CHECK_EQ(posts(&f), 0);
+  teardown(&f);
+}
+
+/* With this jitter a wake-up that is lost is never made up for, and the alarm ends the test. */
+static void no_jitter(void) {
+  CHECK_EQ(setenv("HF3FS_USRBIO_WAIT_JITTER_MS", "2147483647", 1), 0);
+  alarm(300);
+}
+
+static void jitter_again(void) {
+  alarm(0);
+  CHECK_EQ(unsetenv("HF3FS_USRBIO_WAIT_JITTER_MS"), 0);
+}
+
+static void *wait_for_one(void *arg) {
+  struct fixture *f = arg;
+  struct hf3fs_cqe c[1];
+  CHECK_EQ(hf3fs_wait_for_ios(&f->ior, c, 1, 1, NULL), 1);
+  return NULL;
+}
+
+/* Who took the post for two completions and returns with one wakes another waiter for the other. */
+static void passes_on(void) {
+  struct fixture f;
+  setup(&f, 2, true);
+  no_jitter();
+  pthread_t waiter;
+  CHECK_EQ(pthread_create(&waiter, NULL, wait_for_one, &f), 0);
+  /* The number of waiters of glibc's semaphore: until it sleeps. */
+  while (atomic_load((_Atomic uint32_t *)(void *)peer_sem(&f.peer) + 1) == 0) {
+    sched_yield();
+  }
+  CHECK_EQ(prep(&f, 1, 0), 0);
+  CHECK_EQ(prep(&f, 1, 0), 1);
+  f.peer.mute = true; /* as if we had taken the post */
+  CHECK_EQ(peer_serve(&f.peer), 2);
+  wait_for_one(&f);
+  pthread_join(waiter, NULL);
+  jitter_again();
+  teardown(&f);
+}
+
+static void on_signal(int number) { (void)number; }
+
+static void *wait_until_end(void *arg) {
+  struct stream *s = arg;
+  struct hf3fs_cqe c[1];
+  for (;;) {
+    CHECK_EQ(hf3fs_wait_for_ios(&s->f.ior, c, 1, 1, NULL), 1);
+    if (c[0].result == 1) {
+      return NULL;
+    }
+    atomic_fetch_add(&s->reaped, 1);
+  }
+}
+
+/* Waiters who sleep and spin by turns, interrupted by signals, lose no wake-up. */
+static void no_wake_up_is_lost(int entries, int waiters, uint32_t total) {
+  struct stream *s = calloc(1, sizeof(*s));
+  CHECK(s != NULL);
+  setup(&s->f, entries, true);
+  no_jitter();
+  peer_start(&s->f.peer);
+  pthread_t threads[4];
+  for (int i = 0; i < waiters; i++) {
+    CHECK_EQ(pthread_create(&threads[i], NULL, wait_until_end, s), 0);
+  }
+  for (uint32_t k = 0; k < total + (uint32_t)waiters; k++) {
+    int index;
+    /* Now and then all is complete, so that the waiters sleep. */
+    while (k % 97 == 0 && atomic_load(&s->reaped) < k && k < total) {
+      sched_yield();
+    }
+    while ((index = prep(&s->f, k < total ? 2 : 1, k)) == -EAGAIN) {
+      sched_yield();
+    }
+    CHECK(index >= 0 && index < entries);
+    CHECK_EQ(hf3fs_submit_ios(&s->f.ior), 0);
+    if (k < total && k % 13 == 0) {
+      pthread_kill(threads[k % (uint32_t)waiters], SIGUSR1);
+    }
+  }
+  for (int i = 0; i < waiters; i++) {
+    pthread_join(threads[i], NULL);
+  }
+  peer_stop(&s->f.peer);
+  CHECK_EQ(atomic_load(&s->reaped), total);
+  jitter_again();
+  teardown(&s->f);
+  free(s);
+}
+
 int main(void) {
   sizes();
   what_prep_writes();
@@ -368,5 +484,14 @@ int main(void) {
   prepare_here_wait_there(70, 1);
   prepare_here_wait_there(70, 2);
   stale_lock_after_fork();
+  old_posts();
+  passes_on();
+  /* SA_RESTART is not set: waits are interrupted. */
+  CHECK_EQ(sigaction(SIGUSR1, &(struct sigaction){.sa_handler = on_signal}, NULL), 0);
+  const char *setting = getenv("USRBIO_TEST_ROUND_TRIPS");
+  uint32_t total = setting == NULL ? 5000 : (uint32_t)strtoul(setting, NULL, 10);
+  no_wake_up_is_lost(1, 1, total);
+  no_wake_up_is_lost(8, 1, total);
+  no_wake_up_is_lost(8, 4, total);
   return 0;
 }

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+#include "pace.h"
+
+#include <sched.h>
+#include <time.h>
+
+#define SPIN_NS UINT64_C(40000)      /* about what sleeping and being woken costs both sides */
+#define BRIEF_EACH_NS UINT64_C(3000) /* of a small request that is cached */
+
+/* A wait that is not brief undoes several that were: spinning in vain costs more than it can save. */
+#define MOST_LUCK 8
+#define BAD_LUCK 4
+
+/* Without luck one wait in so many spins: one that sleeps may take long only because it sleeps. */
+#define PROBE_EVERY 256
+
+void usrbio_pace_init(struct usrbio_pace *pace) {
+  cpu_set_t cpus;
+  /* It fails where there are more processors than cpu_set_t holds. */
+  pace->can_spin = sched_getaffinity(0, sizeof(cpus), &cpus) != 0 || CPU_COUNT(&cpus) > 1;
+  atomic_init(&pace->luck, 0);
+  atomic_init(&pace->asleep, PROBE_EVERY);
+}
+
+uint64_t usrbio_now_ns(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+/* Threads that race here count a wait too few or too many, which does no harm. */
+static bool should_spin(struct usrbio_pace *pace) {
+  if (!pace->can_spin) {
+    return false;
+  }
+  uint32_t asleep = atomic_load_explicit(&pace->asleep, memory_order_relaxed);
+  bool spins = asleep >= PROBE_EVERY || atomic_load_explicit(&pace->luck, memory_order_relaxed) > 0;
+  atomic_store_explicit(&pace->asleep, spins ? 0 : asleep + 1, memory_order_relaxed);
+  return spins;
+}
+
+void usrbio_wait_begin(struct usrbio_pace *pace, struct usrbio_wait *wait, uint64_t now_ns, int collected) {
+  wait->began_ns = now_ns;
+  wait->before = collected;
+  wait->spins = should_spin(pace);
+}
+
+uint64_t usrbio_spin_end_ns(const struct usrbio_wait *wait) { return wait->began_ns + SPIN_NS; }
+
+void usrbio_wait_end(struct usrbio_pace *pace, const struct usrbio_wait *wait, uint64_t now_ns, int collected) {
+  uint64_t took = now_ns - wait->began_ns;
+  int came = collected - wait->before;
+  bool brief = came > 0 && (took < SPIN_NS || took < (uint64_t)came * BRIEF_EACH_NS);
+  uint32_t luck = atomic_load_explicit(&pace->luck, memory_order_relaxed);
+  if (brief) {
+    luck = luck < MOST_LUCK ? luck + 1 : MOST_LUCK;
+  } else {
+    luck = luck > BAD_LUCK ? luck - BAD_LUCK : 0;
+  }
+  atomic_store_explicit(&pace->luck, luck, memory_order_relaxed);
+}

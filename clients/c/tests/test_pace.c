@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+#include "check.h"
+#include "pace.h"
+
+/* One wait of so many nanoseconds for so many completions. Returns whether it spun. */
+static bool wait_for(struct usrbio_pace *pace, uint64_t took_ns, int came) {
+  struct usrbio_wait wait = {0};
+  usrbio_wait_begin(pace, &wait, 1000, 5);
+  CHECK(usrbio_spin_end_ns(&wait) > 1000);
+  CHECK(usrbio_spin_end_ns(&wait) <= 1000 + 50000);
+  usrbio_wait_end(pace, &wait, 1000 + took_ns, 5 + came);
+  return wait.spins;
+}
+
+static int spins_in(struct usrbio_pace *pace, int waits, uint64_t took_ns, int came) {
+  int spins = 0;
+  for (int i = 0; i < waits; i++) {
+    spins += wait_for(pace, took_ns, came);
+  }
+  return spins;
+}
+
+int main(void) {
+  struct usrbio_pace pace;
+  usrbio_pace_init(&pace);
+  pace.can_spin = true;
+  CHECK_EQ(spins_in(&pace, 1000, 5000, 1), 1000);  /* small requests */
+  CHECK_EQ(spins_in(&pace, 1000, 90000, 32), 1000); /* many of them at a time */
+  CHECK_EQ(spins_in(&pace, 1000, 300000, 1) <= 2 + 1000 / 200, true);
+  CHECK_EQ(spins_in(&pace, 1000, 300000, 32) <= 1000 / 200 + 1, true);
+  CHECK_EQ(spins_in(&pace, 1000, 5000, 0) <= 1000 / 200 + 1, true); /* deadlines without completions */
+  CHECK(spins_in(&pace, 100, 5000, 1) >= 99);                      /* quick again */
+  pace.can_spin = false;
+  CHECK_EQ(spins_in(&pace, 1000, 5000, 1), 0); /* a single processor */
+  return 0;
+}
