@@ -8,11 +8,15 @@
 #define SPIN_NS UINT64_C(40000)      /* about what sleeping and being woken costs both sides */
 #define BRIEF_EACH_NS UINT64_C(3000) /* of a small request that is cached */
 
-/* A wait that is not brief undoes several that were: spinning in vain costs more than it can save. */
+/*
+ * Most waits must be brief for the next one to spin, as one that spins in vain takes the processor from others:
+ * one that is not brief undoes several that were.
+ */
 #define MOST_LUCK 8
+#define ENOUGH_LUCK 4
 #define BAD_LUCK 4
 
-/* Without luck one wait in so many spins: one that sleeps may take long only because it sleeps. */
+/* Without enough luck one wait in so many spins: one that sleeps may take long only because it sleeps. */
 #define PROBE_EVERY 256
 
 void usrbio_pace_init(struct usrbio_pace *pace) {
@@ -35,7 +39,7 @@ static bool should_spin(struct usrbio_pace *pace) {
     return false;
   }
   uint32_t asleep = atomic_load_explicit(&pace->asleep, memory_order_relaxed);
-  bool spins = asleep >= PROBE_EVERY || atomic_load_explicit(&pace->luck, memory_order_relaxed) > 0;
+  bool spins = asleep >= PROBE_EVERY || atomic_load_explicit(&pace->luck, memory_order_relaxed) >= ENOUGH_LUCK;
   atomic_store_explicit(&pace->asleep, spins ? 0 : asleep + 1, memory_order_relaxed);
   return spins;
 }
@@ -53,7 +57,9 @@ void usrbio_wait_end(struct usrbio_pace *pace, const struct usrbio_wait *wait, u
   int came = collected - wait->before;
   bool brief = came > 0 && (took < SPIN_NS || took < (uint64_t)came * BRIEF_EACH_NS);
   uint32_t luck = atomic_load_explicit(&pace->luck, memory_order_relaxed);
-  if (brief) {
+  if (brief && wait->spins) {
+    luck = MOST_LUCK;
+  } else if (brief) {
     luck = luck < MOST_LUCK ? luck + 1 : MOST_LUCK;
   } else {
     luck = luck > BAD_LUCK ? luck - BAD_LUCK : 0;

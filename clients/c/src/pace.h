@@ -15,7 +15,7 @@
 /* What the waits on one ring have been like. */
 struct usrbio_pace {
   bool can_spin;           /* there is another processor, on which the daemon can run */
-  _Atomic uint32_t luck;   /* above 0: recent waits were brief */
+  _Atomic uint32_t luck;   /* how brief recent waits were */
   _Atomic uint32_t asleep; /* waits since the last that spun */
 };
 
