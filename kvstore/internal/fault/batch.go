@@ -52,8 +52,9 @@ type batch struct {
 	parts  sync.WaitGroup
 }
 
-// run goes through the shards in order and passes on those without faults, as many
-// together as possible.
+// run goes through the shards in order and passes on those that do not fail and are not
+// held, as many together as possible: a batch of whole blocks is a writer, so one that is
+// only slow must reach next whole.
 func (b *batch) run() {
 	defer b.parts.Wait()
 	sound := 0 // no shard from here on has a fault so far
@@ -61,6 +62,11 @@ func (b *batch) run() {
 		h := &b.hits[i]
 		if h.none() {
 			continue
+		}
+		if h.slow() {
+			if err := h.before(b.task.Context(), b.store.quit); err == nil {
+				continue
+			}
 		}
 		b.pass(sound, i)
 		sound = i + 1

@@ -18,8 +18,7 @@ import (
 
 var layout = kv.Layout{BlockBytes: 64, ShardBytes: 16}
 
-// With no faults but delays it passes the suite, whether batches are passed on whole or
-// in parts.
+// With no faults but delays it passes the suite.
 func TestStore(t *testing.T) {
 	for name, faults := range map[string][]fault.Fault{
 		"none":       nil,

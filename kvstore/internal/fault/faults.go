@@ -65,6 +65,9 @@ func (h *hit) none() bool {
 	return h.delay == 0 && h.holds == nil && h.err == nil && !h.drop && !h.flip
 }
 
+// slow reports whether the shard comes to next, if not at once.
+func (h *hit) slow() bool { return h.holds == nil && h.err == nil && !h.drop }
+
 // strike lets every fault strike.
 func (s *Store) strike(m Method, key kv.Key, index int) (h hit) {
 	s.mu.Lock()
