@@ -202,7 +202,7 @@ func (b *moving) read(r batch.Run, h *held) transfer.Op {
 		default:
 			// Files of a daemon that has gone must be opened again.
 			b.s.forgetHandle(h.key)
-			b.s.unreadable.failed(h.handle, err)
+			b.s.unreadable.failed(h.key, h.ino, err)
 			b.finish(r, h, err)
 		}
 	}

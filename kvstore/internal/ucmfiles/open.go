@@ -57,6 +57,9 @@ func (s *Store) openIn(r *root, key kv.Key) (_ *handle, err error) {
 		return nil, kv.ErrMiss
 	}
 	if err != nil {
+		if st, err2 := status(unix.AT_FDCWD, path); err2 == nil {
+			s.unreadable.failed(key, st.Ino, err)
+		}
 		return nil, err
 	}
 	defer func() {
@@ -94,6 +97,7 @@ func (s *Store) openIn(r *root, key kv.Key) (_ *handle, err error) {
 		_ = unix.UtimesNanoAt(unix.AT_FDCWD, path, nil, 0) // a reader without the right to do so changes nothing
 	}
 	if h.file, err = s.engine.Open(f); err != nil {
+		s.unreadable.failed(key, h.ino, err)
 		return nil, err
 	}
 	return h, nil

@@ -8,7 +8,7 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 )
 
-// unreadable are the files of blocks whose last read failed with EIO. Lookup and Save take
+// unreadable are the files of blocks whose last open or read failed with EIO. Lookup and Save take
 // such a block for missing, so that it is saved again, into another file. A Load still tries
 // the file. It does not prove it good: other shards may be readable.
 type unreadable struct {
@@ -20,7 +20,7 @@ type unreadable struct {
 const mostUnreadable = 1 << 16
 
 // failed remembers the file of a block if err means that the storage could not read it.
-func (u *unreadable) failed(h *handle, err error) {
+func (u *unreadable) failed(key kv.Key, ino uint64, err error) {
 	if !errors.Is(err, syscall.EIO) {
 		return
 	}
@@ -30,7 +30,7 @@ func (u *unreadable) failed(h *handle, err error) {
 		u.inos = map[kv.Key]uint64{}
 	}
 	if len(u.inos) < mostUnreadable {
-		u.inos[h.key] = h.ino
+		u.inos[key] = ino
 	}
 }
 
@@ -41,7 +41,7 @@ func (u *unreadable) saved(key kv.Key) {
 	delete(u.inos, key)
 }
 
-// has reports whether the last read of this file failed. Another file of the same block may
+// has reports whether the last open or read of this file failed. Another file of the same block may
 // be good: another process has saved it again.
 func (u *unreadable) has(key kv.Key, ino uint64) bool {
 	u.mu.Lock()

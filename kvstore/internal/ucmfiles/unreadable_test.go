@@ -12,17 +12,21 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/internal/transfer"
 )
 
-// badFile is an engine that cannot read one file.
+// badFile is an engine that cannot read one file, or not open it.
 type badFile struct {
 	transfer.Engine
-	ino  atomic.Uint64
-	mine map[transfer.File]uint64
+	opens bool // opening it fails as well
+	ino   atomic.Uint64
+	mine  map[transfer.File]uint64
 }
 
 func (b *badFile) Open(f *os.File) (transfer.File, error) {
 	st, err := status(int(f.Fd()), "")
 	if err != nil {
 		return nil, err
+	}
+	if b.opens && st.Ino == b.ino.Load() {
+		return nil, syscall.EIO
 	}
 	file, err := b.Engine.Open(f)
 	b.mine[file] = st.Ino // the test opens one file at a time
@@ -41,8 +45,13 @@ func (b *badFile) Do(ctx context.Context, ops []transfer.Op) {
 
 // A block that cannot be read is saved again, into another file, and is there then.
 func TestUnreadableBlockHeals(t *testing.T) {
+	t.Run("read", func(t *testing.T) { heals(t, &badFile{}) })
+	t.Run("open", func(t *testing.T) { heals(t, &badFile{opens: true}) })
+}
+
+func heals(t *testing.T, bad *badFile) {
 	l := kv.Layout{BlockBytes: 1000, ShardBytes: 500}
-	bad := &badFile{mine: map[transfer.File]uint64{}}
+	bad.mine = map[transfer.File]uint64{}
 	s := openOver(t, Options{Layout: l}, func(e transfer.Engine) transfer.Engine {
 		bad.Engine = e
 		return bad
@@ -73,6 +82,9 @@ func TestUnreadableBlockHeals(t *testing.T) {
 		t.Fatal(err)
 	}
 	bad.ino.Store(st.Sys().(*syscall.Stat_t).Ino)
+	for _, h := range s.handles.close() { // so that Load opens the file
+		_ = h.file.Close()
+	}
 	for range 3 {
 		if err := do(s.Load); !errors.Is(err, syscall.EIO) {
 			t.Fatal(err)
