@@ -24,7 +24,7 @@ func TestCompletingAMoveTwiceIsSeen(t *testing.T) {
 }
 
 func TestReleasingAnEntryTwiceIsSeen(t *testing.T) {
-	r := &ring{entries: make([]entry, 1)}
+	r := &ring{d: &direction{}, entries: make([]entry, 1)}
 	r.entries[0] = entry{state: ready, chunk: -1}
 	r.release(0)
 	if !panics(func() { r.release(0) }) {
