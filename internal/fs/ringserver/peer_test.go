@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -140,12 +139,7 @@ func submitSemOf(t testing.TB, s *Server, uid uint32, p wire.Priority) *shm.Name
 	if err != nil {
 		t.Fatal(err)
 	}
-	sem, err := shm.OpenSem(strings.TrimPrefix(path, filepath.Join(shm.Dir, "sem.")))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { sem.Close(false) })
-	return sem
+	return openSem(t, path)
 }
 
 // prep fills argument slot index and publishes its submission entry.

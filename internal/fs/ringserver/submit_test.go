@@ -51,6 +51,12 @@ func openLink(t *testing.T, s *submitSems, uid uint32, p wire.Priority) *shm.Nam
 	if err != nil {
 		t.Fatal(err)
 	}
+	return openSem(t, path)
+}
+
+// openSem opens the semaphore that a submit link names.
+func openSem(t testing.TB, path string) *shm.NamedSem {
+	t.Helper()
 	sem, err := shm.OpenSem(strings.TrimPrefix(path, filepath.Join(shm.Dir, "sem.")))
 	if err != nil {
 		t.Fatal(err)

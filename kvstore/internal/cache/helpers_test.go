@@ -169,6 +169,18 @@ func newGate() *gate {
 	return g
 }
 
+// holdSaves makes every save of the shelf wait at the gate.
+func holdSaves(shelf *shelf) *gate {
+	g := newGate()
+	shelf.before(func(_ kv.Shard, save bool) error {
+		if save {
+			g.pass()
+		}
+		return nil
+	})
+	return g
+}
+
 func (g *gate) pass() {
 	g.reached <- struct{}{}
 	<-g.open

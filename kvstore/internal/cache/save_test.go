@@ -15,13 +15,7 @@ import (
 // A saved block is found before next has any of it, and Flush waits for next.
 func TestWriteBehind(t *testing.T) {
 	shelf := newShelf(small, newThings())
-	g := newGate()
-	shelf.before(func(_ kv.Shard, save bool) error {
-		if save {
-			g.pass()
-		}
-		return nil
-	})
+	g := holdSaves(shelf)
 	s := cached(t, shelf, 16, cache.Options{})
 	save(t, s, keys(0, 8)...)
 	load(t, s, keys(0, 8)...)
@@ -61,13 +55,7 @@ func TestWriteBehind(t *testing.T) {
 func TestBackpressure(t *testing.T) {
 	shelf := newShelf(small, newThings())
 	shelf.things.fill(small, key(1000))
-	g := newGate()
-	shelf.before(func(_ kv.Shard, save bool) error {
-		if save {
-			g.pass()
-		}
-		return nil
-	})
+	g := holdSaves(shelf)
 	s := cached(t, shelf, 8, cache.Options{})
 	task := begin(t, s.Save, filled(blocks(small, keys(0, 50)...)))
 	eventually(t, "three quarters of the memory are dirty", func() bool { return s.Stats().SavedShards == 6*3 })
@@ -92,13 +80,7 @@ func TestBackpressure(t *testing.T) {
 // They fail together after one timeout, not after one each.
 func TestFull(t *testing.T) {
 	shelf := newShelf(small, newThings())
-	g := newGate()
-	shelf.before(func(_ kv.Shard, save bool) error {
-		if save {
-			g.pass()
-		}
-		return nil
-	})
+	g := holdSaves(shelf)
 	s := cached(t, shelf, 8, cache.Options{Timeout: 200 * time.Millisecond})
 	shards := filled(blocks(small, keys(0, 40)...))
 	for i, err := range begin(t, s.Save, shards).All() {
@@ -118,13 +100,7 @@ func TestFull(t *testing.T) {
 // A batch that waits for space lets those pass that need none, and keeps its turn for space.
 func TestWaitingForSpaceHoldsUpNobody(t *testing.T) {
 	shelf := newShelf(small, newThings())
-	g := newGate()
-	shelf.before(func(_ kv.Shard, save bool) error {
-		if save {
-			g.pass()
-		}
-		return nil
-	})
+	g := holdSaves(shelf)
 	s := cached(t, shelf, 8, cache.Options{})
 	defer g.release()
 	save(t, s, keys(0, 6)...)
@@ -158,13 +134,7 @@ func TestWaitingForSpaceHoldsUpNobody(t *testing.T) {
 // Batches that find no space wait at the same time, and not one after the other.
 func TestFullForAll(t *testing.T) {
 	shelf := newShelf(small, newThings())
-	g := newGate()
-	shelf.before(func(_ kv.Shard, save bool) error {
-		if save {
-			g.pass()
-		}
-		return nil
-	})
+	g := holdSaves(shelf)
 	s := cached(t, shelf, 8, cache.Options{Timeout: 200 * time.Millisecond})
 	defer close(g.open)
 	ctx := bounded(t)
