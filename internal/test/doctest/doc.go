@@ -1,5 +1,5 @@
-// Package doctest runs the commands in docs/engines and compares their output with the
-// pages. It contains only tests.
+// Package doctest runs the commands in docs/engines, and those of the README that are
+// marked, and compares their output with the pages. It contains only tests.
 //
 // The words after the fence of a block say which of three kinds it is. The test runs a
 // block marked "sh tried". It cannot run one marked "sh untried"; the text beside the

@@ -53,21 +53,8 @@ func readPages(t *testing.T) (names []string, all map[string]page) {
 func TestEveryBlockIsTriedOrUntried(t *testing.T) { readPages(t) }
 
 func TestEnginePages(t *testing.T) {
-	if testing.Short() {
-		t.Skip("-short: installs, starts daemons")
-	}
-	if os.Geteuid() != 0 {
-		notTested(t, "a sandbox needs root")
-	}
-	if out, err := exec.Command("unshare", "--mount", "--net", "--pid", "--fork", "true").CombinedOutput(); err != nil {
-		notTested(t, fmt.Sprintf("no sandbox can be made here: %v: %s", err, out))
-	}
+	scratch, out := needSandbox(t)
 	names, all := readPages(t)
-	scratch := t.TempDir()
-	out := filepath.Join(scratch, "out")
-	if err := os.Mkdir(out, 0o755); err != nil {
-		t.Fatal(err)
-	}
 	for _, name := range names {
 		write(t, filepath.Join(out, name+".sh"), all[name].shell(out, name))
 	}
@@ -76,6 +63,43 @@ func TestEnginePages(t *testing.T) {
 	for _, name := range names {
 		t.Run(name, func(t *testing.T) { judge(t, out, name, all[name]) })
 	}
+}
+
+// The first screen of the README: serve, connect, see a hit.
+func TestReadme(t *testing.T) {
+	scratch, out := needSandbox(t)
+	text, err := os.ReadFile("../../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := parseReadme(string(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(out, "all.sh"), p.shell(out, "README")+"touch "+filepath.Join(out, "README.status")+"\n")
+	runSandbox(t, scratch)
+	judge(t, out, "README", p)
+}
+
+// needSandbox skips a test that cannot run here, and returns the directory that a sandbox
+// needs and the one in it that both sides see.
+func needSandbox(t *testing.T) (scratch, out string) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("-short: installs, starts daemons")
+	}
+	if os.Geteuid() != 0 {
+		notTested(t, "a sandbox needs root")
+	}
+	if text, err := exec.Command("unshare", "--mount", "--net", "--pid", "--fork", "true").CombinedOutput(); err != nil {
+		notTested(t, fmt.Sprintf("no sandbox can be made here: %v: %s", err, text))
+	}
+	scratch = t.TempDir()
+	out = filepath.Join(scratch, "out")
+	if err := os.Mkdir(out, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return scratch, out
 }
 
 // shell returns the script that runs a page's blocks, each with its output in a file.

@@ -15,7 +15,7 @@ type block struct {
 	output string // what it prints; "" if the page does not show it
 }
 
-// page holds what the test runs of a file in docs/engines.
+// page holds what a test runs of a file.
 type page struct {
 	tried    []block
 	standIns []string
@@ -23,8 +23,14 @@ type page struct {
 
 var standIns = regexp.MustCompile(`^<!-- stand-ins:((?: (?:python|command):[a-z0-9_]+)+) -->$`)
 
-// parse reads a page. An error names the line.
-func parse(text string) (p page, err error) {
+// parse reads a page of docs/engines, in which every block is of a known kind. An error
+// names the line.
+func parse(text string) (page, error) { return parseBlocks(text, false) }
+
+// parseReadme reads the project's README, which also shows programs and output of others.
+func parseReadme(text string) (page, error) { return parseBlocks(text, true) }
+
+func parseBlocks(text string, others bool) (p page, err error) {
 	var info string // words after the opening fence
 	var body strings.Builder
 	begin, shows := 0, false // shows: output may follow, because the last block is tried
@@ -50,7 +56,7 @@ func parse(text string) (p page, err error) {
 				return p, fmt.Errorf("line %d: output must follow a block that is tried", begin)
 			case info == "text output":
 				p.tried[len(p.tried)-1].output = body.String()
-			case info != "sh untried":
+			case info != "sh untried" && !others:
 				return p, fmt.Errorf("line %d: a block must be sh tried, sh untried or text output, not %q", begin, info)
 			}
 			begin, shows = 0, info == "sh tried"
@@ -108,6 +114,9 @@ func TestParse(t *testing.T) {
 		if p, err := parse(text); err == nil {
 			t.Errorf("%q was read as %+v", text, p)
 		}
+	}
+	if p, err := parseReadme("```go\nx\n```\n```sh tried\ny\n```"); err != nil || len(p.tried) != 1 {
+		t.Errorf("a README with a program was read as %+v, %v", p, err)
 	}
 }
 
