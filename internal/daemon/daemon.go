@@ -41,9 +41,10 @@ type Config struct {
 	Log   *slog.Logger
 }
 
-// Run serves until ctx ends or another process unmounts. It leaves nothing behind:
-// requests in flight are answered, and the mount and the semaphores are removed. It
-// calls ready once, when the mount serves clients.
+// Run serves until ctx ends. It leaves nothing behind: requests in flight are answered, and
+// the mount and the semaphores are removed. If it loses the mount before, because another
+// process unmounts it or aborts its connection, it stops in the same way and returns an error.
+// It calls ready once, when the mount serves clients.
 func Run(ctx context.Context, c Config, ready func(mountPoint string)) (err error) {
 	data, err := dataDir(c.DataDir)
 	if err != nil {
@@ -135,18 +136,21 @@ func serve(ctx context.Context, c Config, tree *tree.Tree, rings *ringserver.Ser
 	var errs []error
 	select {
 	case <-ctx.Done():
-		_, _ = sdnotify.SdNotify(false, sdnotify.SdNotifyStopping)
 		c.Log.Info("stopping", "mount", mnt.Point(), "drain", c.Drain)
-		drain, cancel := context.WithTimeout(context.Background(), c.Drain)
-		if err := mnt.Unmount(drain); err != nil {
-			c.Log.Warn("unmounted while clients used the mount", "mount", mnt.Point(), "err", err)
-		}
-		cancel()
-		errs = append(errs, <-mountDone, endRings())
-	case err := <-mountDone:
-		c.Log.Info("unmounted by another process; stopping", "mount", mnt.Point())
-		errs = append(errs, err, endRings())
+	case lost := <-mnt.Lost():
+		c.Log.Error("lost the mount; stopping", "mount", mnt.Point(), "cause", lost, "drain", c.Drain)
+		errs = append(errs, lost)
 	}
+	_, _ = sdnotify.SdNotify(false, sdnotify.SdNotifyStopping)
+	drain, cancel := context.WithTimeout(context.Background(), c.Drain)
+	switch err := mnt.Unmount(drain); {
+	case errors.Is(err, fuseserver.ErrLeft):
+		errs = append(errs, err)
+	case err != nil:
+		c.Log.Warn("unmounted while clients used the mount", "mount", mnt.Point(), "err", err)
+	}
+	cancel()
+	errs = append(errs, <-mountDone, endRings())
 	errs = append(errs, pageService.stop())
 	stopTrim()
 	<-trimDone

@@ -16,9 +16,9 @@ func (m *Mount) abort() {
 	}
 	// Where the control file system cannot be reached: a forced unmount aborts, too,
 	// but only while the mount is attached.
-	if m.mounted() {
+	if at := m.look(); !at.gone && at.over == nil {
 		// It aborts even if it returns EBUSY.
-		_ = unix.Unmount(m.point, unix.MNT_FORCE|unix.UMOUNT_NOFOLLOW)
+		_ = unix.Unmount(at.path, unix.MNT_FORCE|unix.UMOUNT_NOFOLLOW)
 	}
 }
 

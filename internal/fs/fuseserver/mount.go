@@ -7,6 +7,7 @@ import (
 	"log"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
@@ -25,16 +26,21 @@ const (
 // Mount is a mounted file system. New mounts it, Serve answers its requests, Unmount
 // ends it.
 type Mount struct {
-	point  string
-	minor  int
-	buried []int // minors of the mounts of dead daemons beneath
-	server *fuse.Server
-	fs     *fileSystem
+	point     string
+	id, minor int   // of the mount and of its device, as in mountpoint
+	buried    []int // minors of the mounts of dead daemons beneath
+	server    *fuse.Server
+	fs        *fileSystem
 
+	ending    atomic.Bool   // Unmount was called
+	lost      chan error    // see Lost
 	served    chan struct{} // closed when Serve returns
 	abandon   chan struct{} // closed when Serve must stop waiting
 	abandoned sync.Once
 }
+
+// ErrLeft is an error of Unmount: the mount could not be removed and stays, without a daemon.
+var ErrLeft = errors.New("the mount is left behind, dead")
 
 // New mounts t at point with control as 3fs-virt. Requests wait until Serve runs. On
 // success it sets the tree's invalidation hook.
@@ -46,15 +52,23 @@ func New(t *tree.Tree, control ControlDir, set Settings, point string, opts Opti
 	if err != nil {
 		return nil, err
 	}
-	m := &Mount{point: point, served: make(chan struct{}), abandon: make(chan struct{})}
+	m := &Mount{point: point, lost: make(chan error, 1), served: make(chan struct{}), abandon: make(chan struct{})}
 	fd, err := m.attach(t.Dir(), opts)
 	if err != nil {
 		return nil, err
 	}
-	if err := m.connect(t, control, set, fd, opts); err != nil {
-		return nil, errors.Join(err, detach(point, true))
+	if err := m.start(t, control, set, fd, opts); err != nil {
+		return nil, err
 	}
 	return m, nil
+}
+
+// start connects, or removes the mount if that fails.
+func (m *Mount) start(t *tree.Tree, control ControlDir, set Settings, fd int, opts Options) error {
+	if err := m.connect(t, control, set, fd, opts); err != nil {
+		return errors.Join(err, m.removeDead())
+	}
+	return nil
 }
 
 // attach mounts a new FUSE connection and returns its descriptor. A dead daemon's mount stays
@@ -64,10 +78,18 @@ func (m *Mount) attach(data string, opts Options) (fd int, err error) {
 	if err := preparePoint(m.point, data); err != nil {
 		return -1, err
 	}
-	if fd, err = attach(m.point, opts); err == nil {
-		m.noteMounts()
+	before := mountsAt(m.point)
+	if fd, err = attach(m.point, opts); err != nil {
+		return -1, err
 	}
-	return fd, err
+	if err = m.noteMounts(before); err != nil {
+		unix.Close(fd)
+		if dead(m.point) { // and so it is this one, or a dead daemon's
+			_ = detach(m.point, true)
+		}
+		return -1, err
+	}
+	return fd, nil
 }
 
 // connect starts the FUSE connection on fd, which it owns from then on.
@@ -130,19 +152,21 @@ func (m *Mount) WhyNoPassthrough() string { return m.fs.passthrough.why }
 // Point returns the canonical path of the mount.
 func (m *Mount) Point() string { return m.point }
 
-// Serve answers requests until the file system is unmounted, by Unmount or by another
-// process, and returns when all are answered and every handle is closed. Call it once.
+// Serve answers requests until the file system is unmounted or its connection ends, and
+// returns when all are answered and every handle is closed. Call it once.
 // If requests are stuck in the backing file system when Unmount cuts them off, Serve
 // returns an error and abandons the tree; the requests and what they use stay until the
 // process exits.
 func (m *Mount) Serve() error {
 	defer close(m.served)
 	defer m.removeBuried()
+	defer m.watch()()
 	ended := make(chan struct{})
 	go m.fs.pruner.run()
 	go func() {
 		defer close(ended)
 		m.server.Serve()
+		m.lose(m.whyEnded())
 		m.fs.end()
 	}()
 	select {
@@ -157,21 +181,27 @@ func (m *Mount) Serve() error {
 
 // Unmount ends the mount and waits for Serve to return. While the mount is busy it
 // tries again until ctx ends. Then it detaches the mount, fails the requests of
-// processes that still use it, and returns an error that says so.
+// processes that still use it, and returns an error that says so. A mount whose connection
+// has ended is removed at once. The error is ErrLeft if the mount stays.
 func (m *Mount) Unmount(ctx context.Context) error {
+	m.ending.Store(true)
 	tick := time.NewTicker(busyRetryInterval)
 	defer tick.Stop()
 	for {
-		if !m.mounted() {
+		var err error
+		switch at := m.look(); {
+		case at.gone:
 			return m.wait(ctx)
-		}
-		err := detach(m.point, false)
-		if err == nil || errors.Is(err, unix.EINVAL) {
-			return m.wait(ctx)
+		case at.over != nil:
+			err = m.covered(at.over)
+		default:
+			if err = detach(at.path, false); err == nil || errors.Is(err, unix.EINVAL) {
+				return m.wait(ctx)
+			}
 		}
 		select {
 		case <-m.served:
-			return nil
+			return m.removeDead()
 		case <-ctx.Done():
 			return m.cutOff(err)
 		case <-tick.C:
@@ -179,10 +209,13 @@ func (m *Mount) Unmount(ctx context.Context) error {
 	}
 }
 
-// mounted reports whether this mount is the one at its mount point.
-func (m *Mount) mounted() bool {
-	at := mountsAt(m.point)
-	return len(at) > 0 && at[0].minor == m.minor && at[0].fsType == fsType
+func (m *Mount) hasServed() bool {
+	select {
+	case <-m.served:
+		return true
+	default:
+		return false
+	}
 }
 
 // wait waits for Serve after the mount point is unmounted. Another mount namespace may
@@ -198,15 +231,32 @@ func (m *Mount) wait(ctx context.Context) error {
 
 func (m *Mount) cutOff(why error) error {
 	m.abort()
-	if m.mounted() {
-		_ = detach(m.point, true) // if it fails, the next daemon takes the dead mount over
-	}
-	m.removeBuried() // the abort may have ended Serve before the mount was detached
+	left := m.removeDead()
 	select {
 	case <-m.served:
 	case <-time.After(abortGrace):
 		m.abandoned.Do(func() { close(m.abandon) })
 		<-m.served
 	}
-	return fmt.Errorf("mount %s: detached while in use: %w", m.point, why)
+	return errors.Join(fmt.Errorf("mount %s: detached while in use: %w", m.point, why), left)
+}
+
+// removeDead detaches this mount, whose connection ends, and the dead ones beneath.
+func (m *Mount) removeDead() error {
+	unlock := lockPoint(m.point)
+	var err error
+	switch at := m.look(); {
+	case at.gone:
+	case at.over != nil:
+		err = m.covered(at.over)
+	case m.hasServed() && !dead(at.path): // another one's by now, with the numbers that this one had
+	default:
+		err = detach(at.path, true)
+	}
+	unlock()
+	m.removeBuried()
+	if err != nil {
+		return fmt.Errorf("mount %s: %w: %w", m.point, ErrLeft, err)
+	}
+	return nil
 }

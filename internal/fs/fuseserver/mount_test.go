@@ -214,7 +214,28 @@ func TestUnmountedByHand(t *testing.T) {
 	if err := <-w.serveErr; err != nil {
 		t.Error(err)
 	}
+	if err := <-w.m.Lost(); !strings.Contains(err.Error(), "unmounted it") {
+		t.Errorf("lost: %v", err)
+	}
 	w.serveErr <- nil
+}
+
+// Where this mount is, whether something covers it, and that a mount with the same number on
+// another device, or below it, is neither.
+func TestLook(t *testing.T) {
+	m := &Mount{id: 30, minor: 50}
+	const own, others = "30 29 0:50 / /mnt rw - fuse.hf3fs hf3fs.x rw\n", "29 1 0:3 / / rw - ext4 a rw\n31 30 0:4 / /mnt/sub rw - tmpfs b rw\n"
+	const cover = "32 30 0:5 / /mnt rw - tmpfs c rw\n"
+	for info, want := range map[string]whereabouts{
+		others + own:                            {path: "/mnt"},
+		cover + others + own:                    {path: "/mnt", over: &mountpoint{id: 32, parent: 30, minor: 5, path: "/mnt", fsType: "tmpfs", source: "c"}},
+		others:                                  {gone: true},
+		strings.ReplaceAll(own, "0:50", "0:51"): {gone: true},
+	} {
+		if got := m.lookIn(info); got.gone != want.gone || got.path != want.path || (got.over == nil) != (want.over == nil) || got.over != nil && *got.over != *want.over {
+			t.Errorf("%q: %+v, want %+v", info, got, want)
+		}
+	}
 }
 
 // Without root the helper mounts, and only the daemon's user has access.

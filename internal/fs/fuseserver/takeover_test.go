@@ -203,13 +203,64 @@ func TestStopLeavesOthersMounts(t *testing.T) {
 	mountDead(t, point, "other")
 	ctx, cancel := context.WithTimeout(t.Context(), 2*busyRetryInterval)
 	defer cancel()
-	if err := m.Unmount(ctx); err == nil {
-		t.Error("unmounted beneath another mount")
+	if err := m.Unmount(ctx); !errors.Is(err, ErrLeft) || !strings.Contains(err.Error(), "hf3fs.other") {
+		t.Errorf("unmount beneath another mount: %v", err)
 	}
 	if err := stop(); err != nil {
 		t.Error(err)
 	}
 	wantMounts(t, "stopped", point, "hf3fs.other", "hf3fs.next", "hf3fs.dead")
+}
+
+// A start that fails after the mount was made removes that mount, and not one that somebody
+// has put over it meanwhile.
+func TestFailedHandshakeLeavesOthersMounts(t *testing.T) {
+	point, data := newPoint(t)
+	s, err := tree.Open(data, tree.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for _, covered := range []bool{false, true} {
+		m := &Mount{point: point}
+		fd, err := m.attach(data, Options{Cluster: "failing"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if covered {
+			mountDead(t, point, "other")
+		}
+		defer unix.Close(fd)
+		null, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0) // no kernel answers there
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := m.start(s, &fakeControlDir{}, &fakeSettings{}, null, Options{}); err == nil || errors.Is(err, ErrLeft) != covered {
+			t.Errorf("covered %v: %v", covered, err)
+		}
+		if covered {
+			wantMounts(t, "failed beneath another mount", point, "hf3fs.other", "hf3fs.failing")
+		} else {
+			wantMounts(t, "failed", point)
+		}
+	}
+}
+
+// Where the lock of the mount point could not be had, a daemon that finds another one's new
+// mount beside its own gives up.
+func TestTwoAtOnceWithoutTheLock(t *testing.T) {
+	point, _ := newPoint(t)
+	mountDead(t, point, "dead")
+	before := mountsAt(point)
+	mountDead(t, point, "one")
+	m := &Mount{point: point}
+	if err := m.noteMounts(before); err != nil || len(m.buried) != 1 {
+		t.Errorf("alone: %v, %+v", err, m)
+	}
+	mountDead(t, point, "two")
+	if err := (&Mount{point: point}).noteMounts(before); err == nil || !strings.Contains(err.Error(), "another daemon") {
+		t.Errorf("two at once: %v", err)
+	}
 }
 
 // A dead mount that somebody else has removed leaves its number to the next one, which may
