@@ -17,6 +17,10 @@ type Daemon struct {
 	// Passthrough is PassthroughOn, or why the mount has none, with the cure. Empty: an
 	// older daemon, which does not say.
 	Passthrough string `json:"passthrough"`
+
+	// Unseen says that the daemon cannot see the process that has asked: it is in a PID
+	// namespace that does not contain the process.
+	Unseen bool `json:"unseen,omitempty"`
 }
 
 // PassthroughOn is Daemon.Passthrough where the kernel itself reads, writes and maps files.

@@ -255,6 +255,8 @@ func TestMountJudgement(t *testing.T) {
 			want(t, c.what, byID(t, all, "daemon"), "daemon", map[bool]Status{true: OK, false: Note}[c.facts.Daemon != nil])
 		}
 	}
+	all, _ := judgeMount("/m", mountFacts{Magic: true, Daemon: &wire.Daemon{Version: "v1", PID: 1, Unseen: true}})
+	want(t, "a daemon in its own PID namespace", byID(t, all, "daemon.pids"), "daemon.pids", Warning)
 	for _, c := range []struct {
 		look probeError
 		euid int

@@ -214,7 +214,13 @@ func judgeMount(point string, f mountFacts) (all []Finding, usable bool) {
 			Needed: "nothing; checks that need the daemon's answers are left out (--data names its directory)"}), true
 	}
 	d := f.Daemon
-	return append(all, ok("daemon", "kv3fs %s, pid %d, serves %s since %s (hf3fs.%s, --io %s)", d.Version, d.PID, d.Data, d.Started, d.Cluster, d.IO)), true
+	all = append(all, ok("daemon", "kv3fs %s, pid %d, serves %s since %s (hf3fs.%s, --io %s)", d.Version, d.PID, d.Data, d.Started, d.Cluster, d.IO))
+	if d.Unseen {
+		all = append(all, Finding{ID: "daemon.pids", Status: Warning, Found: "the daemon is in a PID namespace in which it cannot see the processes of its clients",
+			Needed: "the host's PID namespace: without it, supplementary groups count only for files that a client has open, and what killed clients had registered ends some seconds late",
+			Fix:    "hostPID: true in the daemon's pod, or docker run --pid=host"})
+	}
+	return all, true
 }
 
 // cannotInspect reports a mount that could not be examined. That is more than a note,

@@ -40,6 +40,7 @@ type fileSystem struct {
 	files       *quota.Quota // open files and directories
 	lockValue   []byte       // the attribute of a locked directory
 	daemonValue []byte       // the attribute wire.DaemonXattr; nil: none
+	unseenValue []byte       // the same for callers that the daemon cannot see
 	notifier    *notifier
 	pruner      *pruner
 }

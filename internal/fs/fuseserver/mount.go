@@ -109,7 +109,8 @@ func (m *Mount) connect(t *tree.Tree, control ControlDir, set Settings, fd int, 
 	m.fs.server = m.server
 	m.fs.pruner.byID = m.server.PruneNotify
 	m.fs.passthrough.start(m.server, t, opts)
-	m.fs.daemonValue = opts.daemonValue(m.fs.passthrough.why)
+	m.fs.daemonValue = opts.daemonValue(m.fs.passthrough.why, false)
+	m.fs.unseenValue = opts.daemonValue(m.fs.passthrough.why, true)
 	t.SetInvalidate(m.fs.invalidate)
 	return nil
 }

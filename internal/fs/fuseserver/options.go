@@ -57,12 +57,14 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// daemonValue returns the attribute of a mount that has no passthrough for that reason.
-func (o *Options) daemonValue(whyNot string) []byte {
+// daemonValue returns the attribute of a mount that has no passthrough for that reason, for
+// a caller that the daemon can see, or not.
+func (o *Options) daemonValue(whyNot string, unseen bool) []byte {
 	if o.Daemon == nil {
 		return nil
 	}
 	d := *o.Daemon
+	d.Unseen = unseen
 	d.Passthrough = wire.PassthroughOn
 	if whyNot != "" {
 		d.Passthrough = whyNot

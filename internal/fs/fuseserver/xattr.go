@@ -69,6 +69,9 @@ func (fs *fileSystem) GetXAttr(_ <-chan struct{}, h *fuse.InHeader, name string,
 	case wire.IsVirtual(h.NodeId):
 		return 0, fuse.ENOTSUP
 	case name == wire.DaemonXattr && h.NodeId == tree.RootID && fs.daemonValue != nil:
+		if h.Pid == 0 {
+			return fit(fs.unseenValue, dest)
+		}
 		return fit(fs.daemonValue, dest)
 	case name != lockName || !fs.tree.Locked(h.NodeId):
 		return 0, fuse.ENODATA

@@ -22,12 +22,13 @@ import (
 // and the last handle that the process opened on the registration directory is
 // released: a forked child that inherited the handle keeps the parent's rings
 // (usrbio.md 3.7 and 11, case 64). A process in a PID namespace that the daemon
-// cannot see has no owner; its registrations last until they are unlinked.
+// cannot see has no owner: see unseen.
 //
 // Each process takes a descriptor, and each handle some memory, so both are bounded for
 // each user.
 type owners struct {
 	reap      func(*entry)
+	unseen    *unseen // the registrations without an owner
 	epoll     int
 	stopEvent int          // eventfd
 	processes *quota.Quota // those in byID
@@ -43,7 +44,7 @@ type owners struct {
 
 // dirHandle is an open handle of the registration directory.
 type dirHandle struct {
-	owner *owner
+	owner *owner // nil: a process that cannot be seen
 	uid   uint32 // whose share it takes
 }
 
@@ -67,7 +68,7 @@ type owner struct {
 	entries map[*entry]struct{}
 }
 
-func newOwners(reap func(*entry), maxProcesses int) (*owners, error) {
+func newOwners(reap func(*entry), unseen *unseen, maxProcesses int) (*owners, error) {
 	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
 		return nil, os.NewSyscallError("epoll_create1", err)
@@ -78,7 +79,7 @@ func newOwners(reap func(*entry), maxProcesses int) (*owners, error) {
 		return nil, os.NewSyscallError("eventfd", err)
 	}
 	o := &owners{
-		reap: reap, epoll: epoll, stopEvent: stopEvent,
+		reap: reap, unseen: unseen, epoll: epoll, stopEvent: stopEvent,
 		processes: quota.New(int64(maxProcesses)), opened: quota.New(mostHandles),
 		byTgid: map[int]*owner{}, byID: map[int32]*owner{}, threads: map[int]int{}, handles: map[uint64]dirHandle{},
 	}
@@ -143,8 +144,11 @@ func (o *owners) join(uid, tid uint32, e *entry) (*owner, error) {
 	o.mu.Lock()
 	defer o.unlock()
 	w, err := o.find(uid, int(tid))
-	if w != nil {
+	switch {
+	case w != nil:
 		w.entries[e] = struct{}{}
+	case err == nil:
+		o.unseen.add(e)
 	}
 	return w, err
 }
@@ -152,6 +156,7 @@ func (o *owners) join(uid, tid uint32, e *entry) (*owner, error) {
 // leave removes e from its owner, so that it is not reaped any more.
 func (o *owners) leave(e *entry) {
 	if e.owner == nil {
+		o.unseen.remove(e)
 		return
 	}
 	o.mu.Lock()
@@ -170,14 +175,16 @@ func (o *owners) dirOpened(uid, tid uint32) (uint64, error) {
 		return 0, err
 	}
 	o.lastID++
-	if w == nil { // nothing depends on the handle
+	if err != nil { // nothing depends on the handle
 		return o.lastID, nil
 	}
 	if !o.opened.Take(uid, 1) {
 		o.forgetIfIdle(w)
 		return 0, syscall.EMFILE
 	}
-	w.dirs++
+	if w != nil {
+		w.dirs++
+	}
 	o.handles[o.lastID] = dirHandle{w, uid}
 	return o.lastID, nil
 }
@@ -192,6 +199,11 @@ func (o *owners) dirReleased(handle uint64) {
 	delete(o.handles, handle)
 	o.opened.Return(h.uid, 1)
 	w := h.owner
+	if w == nil {
+		o.unlock()
+		o.unseen.lookSoon()
+		return
+	}
 	w.dirs--
 	orphans := w.orphans()
 	o.forgetIfIdle(w)
@@ -263,13 +275,13 @@ func (o *owners) reapAll(es []*entry) {
 
 // forgetIfIdle stops watching a process that owns nothing any more.
 func (o *owners) forgetIfIdle(w *owner) {
-	if len(w.entries) == 0 && w.dirs == 0 && !w.gone {
+	if w != nil && len(w.entries) == 0 && w.dirs == 0 && !w.gone {
 		o.forget(w)
 	}
 }
 
-// find returns the owner of thread tid's process, a new one if need be, or nil for a
-// thread in a PID namespace that the daemon cannot see. A new one takes uid's share.
+// find returns the owner of thread tid's process, a new one if need be, or nil and no error
+// for a thread in a PID namespace that the daemon cannot see. A new one takes uid's share.
 func (o *owners) find(uid uint32, tid int) (*owner, error) {
 	if tid == 0 {
 		return nil, nil

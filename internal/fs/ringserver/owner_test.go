@@ -33,7 +33,7 @@ func sleepers(t *testing.T, n int) (pids []uint32) {
 // The daemon watches a bounded number of one user's processes. Others' are watched still,
 // and a process that is not needed any more makes room.
 func TestProcessesOfOneUser(t *testing.T) {
-	o, err := newOwners(func(*entry) {}, 8)
+	o, err := newOwners(func(*entry) {}, nil, 8)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +112,7 @@ func TestHandlesOfOneUser(t *testing.T) {
 // What is remembered of a process's threads is bounded, and a thread that was forgotten is
 // found again.
 func TestThreadsOfOneProcess(t *testing.T) {
-	o, err := newOwners(func(*entry) {}, 8)
+	o, err := newOwners(func(*entry) {}, nil, 8)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,4 +147,12 @@ func TestThreadsOfOneProcess(t *testing.T) {
 		t.Errorf("the first thread is of %+v, %v", w, err)
 	}
 	o.dirReleased(keep)
+}
+
+// kill ends a process of sleepers.
+func kill(t *testing.T, pid uint32) {
+	t.Helper()
+	if err := unix.Kill(int(pid), unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
 }

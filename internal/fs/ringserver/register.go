@@ -25,6 +25,7 @@ func (s *Server) Register(c cred.Caller, name, target string) (controldir.Regist
 	}
 	defer unix.Close(fd)
 	e := &entry{link: link, Registration: controldir.Registration{Name: name, Target: target, UID: c.UID, GID: c.GID}}
+	e.object, _ = identify(fd, new(unix.Statx_t)) // else it is not removed later
 	if err := s.build(e, c, fd, sizeBytes); err != nil {
 		return controldir.Registration{}, err
 	}
@@ -116,11 +117,16 @@ func (s *Server) Unregister(c cred.Caller, name string) error {
 }
 
 // reap ends a registration whose process has exited.
-func (s *Server) reap(e *entry) { s.drop(e, "its process has exited") }
+func (s *Server) reap(e *entry) {
+	if s.drop(e, "its process has exited") {
+		s.leftovers.add(e)
+	}
+}
 
-func (s *Server) drop(e *entry, reason string) {
+// drop ends a registration and reports whether there was one.
+func (s *Server) drop(e *entry, reason string) bool {
 	if !s.table.remove(e) {
-		return
+		return false
 	}
 	if reason != "" {
 		s.log.Debug("registration ended", "name", e.Name, "uid", e.UID, "reason", reason)
@@ -130,6 +136,7 @@ func (s *Server) drop(e *entry, reason string) {
 		s.poller(e.link.Priority).remove(e.ring)
 	}
 	e.unmap()
+	return true
 }
 
 // unmap drops the registration's references to the memory.

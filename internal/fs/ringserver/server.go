@@ -11,7 +11,7 @@
 // posts exactly one completion (ring.go). A request that takes too long is answered
 // whatever the workers do (deadline.go), and workers that are stuck are replaced
 // (stuck.go). A registration ends when it is unlinked or when its process has exited
-// (owner.go).
+// (owner.go, unseen.go), which may leave an object to be removed (leftover.go).
 //
 // A client's rights apply in two places: Register opens the shared memory as the
 // client, and Files.Acquire opens the file of a request as the ring's user.
@@ -77,15 +77,16 @@ type Options struct {
 // Server serves rings. Its registry methods may be called concurrently at any time
 // between New and Close; I/O happens while Run runs.
 type Server struct {
-	files    Files
-	readonly func(uid uint32) bool // safe for concurrent use
-	mover    blockio.Mover
-	opts     Options
-	log      *slog.Logger
-	clock    *clock
-	unmaps   unmapper
-	table    *table
-	owners   *owners
+	files     Files
+	readonly  func(uid uint32) bool // safe for concurrent use
+	mover     blockio.Mover
+	opts      Options
+	log       *slog.Logger
+	clock     *clock
+	unmaps    unmapper
+	table     *table
+	owners    *owners
+	leftovers *leftovers
 	// mappedBytes counts the mappings of clients' objects.
 	mappedBytes *quota.Quota
 	submit      *submitSems
@@ -115,8 +116,9 @@ func New(files Files, readonly func(uid uint32) bool, mover blockio.Mover, o Opt
 		o.Logger = slog.Default()
 	}
 	s := &Server{files: files, readonly: readonly, mover: mover, opts: o, log: o.Logger, clock: newClock(max(o.Deadline/4, 250*time.Millisecond)), table: newTable(o.MaxRegistrations), mappedBytes: quota.New(o.MaxMappedBytes)}
+	s.leftovers = newLeftovers(o.Logger)
 	var err error
-	if s.owners, err = newOwners(s.reap, watchable()); err != nil {
+	if s.owners, err = newOwners(s.reap, newUnseen(o.Logger, s.reap), watchable()); err != nil {
 		return nil, err
 	}
 	s.submit = newSubmitSems(o.Logger, o.MaxRingUsers)
@@ -160,6 +162,10 @@ func (s *Server) Run(ctx context.Context) error {
 		defer close(expired)
 		s.tickRings(expiring)
 	}()
+	tidying, stopTidying := context.WithCancel(context.Background())
+	var tidiers sync.WaitGroup
+	tidiers.Go(func() { s.leftovers.run(tidying) })
+	tidiers.Go(func() { s.owners.unseen.run(tidying) })
 	var pollers sync.WaitGroup
 	for _, p := range s.pollers {
 		pollers.Go(p.run)
@@ -184,6 +190,8 @@ func (s *Server) Run(ctx context.Context) error {
 	<-expired
 	s.owners.stop()
 	<-watching
+	stopTidying()
+	tidiers.Wait()
 	return err
 }
 

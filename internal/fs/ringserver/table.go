@@ -15,11 +15,12 @@ import (
 // entry is one registration: an iov or a ring, never both.
 type entry struct {
 	controldir.Registration
-	link  wire.Link
-	order uint64 // of registration
-	owner *owner // nil where the process cannot be seen from here
-	iov   *iov
-	ring  *ring
+	link   wire.Link
+	order  uint64 // of registration
+	owner  *owner // nil where the process cannot be seen from here
+	object objectID
+	iov    *iov
+	ring   *ring
 }
 
 // table finds registrations by name, index and buffer id. Its lock is never held

@@ -45,7 +45,9 @@ func TestOpenDoesNotProveRightsOfAMask(t *testing.T) {
 	if err := unix.Setxattr(path, AccessACL, maskedACL(), 0); err != nil {
 		t.Fatal(err)
 	}
-	open := must(tr.Open(e.ID, alice, unix.O_RDWR))
+	seen := alice
+	seen.PID = uint32(os.Getpid())
+	open := must(tr.Open(e.ID, seen, unix.O_RDWR))
 	defer open.Close()
 	for _, write := range []bool{false, true} {
 		if err := mayUse(tr, e, alice, write); err != unix.EACCES {

@@ -50,7 +50,7 @@ func (f *File) makePlain() error {
 
 func (t *Tree) acquire(n *node, c cred.Caller, dir direction) (*File, error) {
 	of := t.useOpen(n)
-	free := c.Root() || of.grantedLocked(c.UID, dir)
+	free := c.Root() || of.grantedLocked(c, dir)
 	rights := t.rights.Load()
 	if !free {
 		if said, known := of.verdicts[verdictKey{c, dir}]; known && said.rights == rights {

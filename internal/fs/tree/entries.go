@@ -177,7 +177,7 @@ func (t *Tree) Create(parent uint64, name string, flags int, mode uint32, c cred
 	}
 	n, fresh := t.remember(place{d, name}, &st, generation)
 	f := t.adopt(n, fd, access, c.UID)
-	h := f.handle(c, access, directions{true, true})
+	h := f.handle(holder{uid: c.UID}, access, directions{true, true})
 	if !made {
 		keep = momentaryKeep(n, keep)
 	}

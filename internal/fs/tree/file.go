@@ -41,10 +41,17 @@ type openFile struct {
 	plainUntil atomic.Int64
 }
 
-// grant counts the open files of one uid that cover a direction.
+// grant counts the open files of a holder that cover a direction.
 type grant struct {
-	uid   uint32
+	holder
 	count [2]int // by direction
+}
+
+// holder is a user that has a file open, and may therefore use it. Where oneGroup is set, that
+// goes for callers with this gid only: the right to open it may have come from there.
+type holder struct {
+	uid, gid uint32
+	oneGroup bool
 }
 
 // verdictKey is a caller, with the process that its groups come from, and what it wants.
@@ -311,16 +318,16 @@ func (t *Tree) openBytes(n *node, access int, twin *File, c *cred.Caller) (int, 
 	return fd, err
 }
 
-func (of *openFile) grantLocked(uid uint32, granted directions, by int) {
+func (of *openFile) grantLocked(who holder, granted directions, by int) {
 	if granted == (directions{}) {
 		return
 	}
 	i := 0
-	for i < len(of.grants) && of.grants[i].uid != uid {
+	for i < len(of.grants) && of.grants[i].holder != who {
 		i++
 	}
 	if i == len(of.grants) {
-		of.grants = append(of.grants, grant{uid: uid})
+		of.grants = append(of.grants, grant{holder: who})
 	}
 	g := &of.grants[i]
 	for dir, yes := range granted {
@@ -334,10 +341,10 @@ func (of *openFile) grantLocked(uid uint32, granted directions, by int) {
 	}
 }
 
-func (of *openFile) grantedLocked(uid uint32, dir direction) bool {
+func (of *openFile) grantedLocked(c cred.Caller, dir direction) bool {
 	for i := range of.grants {
-		if of.grants[i].uid == uid {
-			return of.grants[i].count[dir] > 0
+		if g := &of.grants[i]; g.uid == c.UID && (!g.oneGroup || g.gid == c.GID) && g.count[dir] > 0 {
+			return true
 		}
 	}
 	return false

@@ -9,7 +9,7 @@ import (
 // Handle is a file opened through the mount. It lives until Close.
 type Handle struct {
 	file   *File
-	uid    uint32
+	holder holder
 	access int
 	grants directions
 }
@@ -22,7 +22,7 @@ const openToExecute = 0x20
 func (h *Handle) FD() int { return h.file.fd }
 
 // UID returns the user who opened the handle.
-func (h *Handle) UID() uint32 { return h.uid }
+func (h *Handle) UID() uint32 { return h.holder.uid }
 
 // Writes reports whether the handle is open for writing.
 func (h *Handle) Writes() bool { return h.access != unix.O_RDONLY }
@@ -40,7 +40,8 @@ func (h *Handle) Ino() uint64 { return h.file.of.node.ino }
 // The kernel opens files for reading also where the client needs no right to read: to
 // execute them, and for ioctl(FS_IOC_GETFLAGS) and file_getattr(2), for which a
 // descriptor or a path is enough. So an open proves a right only where the mode grants
-// it, too; otherwise Acquire leaves the decision to the kernel.
+// it, too; otherwise Acquire leaves the decision to the kernel. Where the caller's groups are
+// unknown, the flags tell such opens from those of open(2).
 func (t *Tree) Open(id uint64, c cred.Caller, flags int) (*Handle, error) {
 	n, err := t.node(id)
 	if err != nil {
@@ -78,21 +79,28 @@ func (t *Tree) Open(id uint64, c cred.Caller, flags int) (*Handle, error) {
 			granted[forReading], granted[forWriting] = c.Allows(uint32(st.Mode), st.Uid, st.Gid)
 		}
 	}
-	return f.handle(c, access, granted), nil
+	who := holder{uid: c.UID}
+	if c.PID == 0 && flags != unix.O_RDONLY {
+		// The groups of c cannot be seen. But this is an open(2), which always has further
+		// flags in a 64-bit process: the kernel has checked c's right.
+		granted = directions{flags&openToExecute == 0, true}
+		who = holder{uid: c.UID, gid: c.GID, oneGroup: true}
+	}
+	return f.handle(who, access, granted), nil
 }
 
-// handle turns a reference to f into a handle. While the handle is open, c may use the
+// handle turns a reference to f into a handle. While the handle is open, who may use the
 // file in the granted directions that access covers.
-func (f *File) handle(c cred.Caller, access int, granted directions) *Handle {
+func (f *File) handle(who holder, access int, granted directions) *Handle {
 	granted[forReading] = granted[forReading] && access != unix.O_WRONLY
 	granted[forWriting] = granted[forWriting] && access != unix.O_RDONLY
 	of := f.of
 	of.mu.Lock()
 	of.handles++
-	of.grantLocked(c.UID, granted, +1)
+	of.grantLocked(who, granted, +1)
 	of.checkLocked()
 	of.mu.Unlock()
-	return &Handle{file: f, uid: c.UID, access: access, grants: granted}
+	return &Handle{file: f, holder: who, access: access, grants: granted}
 }
 
 // Close ends the handle.
@@ -100,7 +108,7 @@ func (h *Handle) Close() {
 	of := h.file.of
 	of.mu.Lock()
 	of.handles--
-	of.grantLocked(h.uid, h.grants, -1)
+	of.grantLocked(h.holder, h.grants, -1)
 	if of.handles == 0 {
 		clear(of.verdicts)
 		of.node.paged.Store(false) // a mapping is one of the handles

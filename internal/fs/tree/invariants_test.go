@@ -70,8 +70,8 @@ func TestInvariantsOfOpenFiles(t *testing.T) {
 		of.checkLocked()
 	})
 	panicsWith(t, "grants of direction", func() {
-		of.grantLocked(alice.UID, directions{true, false}, -2)
-		defer of.grantLocked(alice.UID, directions{true, false}, +2)
+		of.grantLocked(holder{uid: alice.UID}, directions{true, false}, -2)
+		defer of.grantLocked(holder{uid: alice.UID}, directions{true, false}, +2)
 		of.checkLocked()
 	})
 	f := must(tr.Acquire(e.Attr.Ino, alice, true))

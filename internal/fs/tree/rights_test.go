@@ -72,3 +72,41 @@ func TestOpenByRightOutlivesTheRight(t *testing.T) {
 		t.Errorf("closed: %v", err)
 	}
 }
+
+// A caller whose groups cannot be seen, since it is in another PID namespace, may use by rings
+// what the kernel has let it open, and so may only callers of the same user and group.
+func TestOpenOfAnUnseenCallerProvesRights(t *testing.T) {
+	needRoot(t)
+	tr, _ := newTree(t, Options{})
+	e, h := create(t, tr, RootID, "f", root, 0o660) // of a group that is not alice's first one
+	h.Close()
+	const largeFile = 0x8000 // set by every open(2) of a 64-bit process; unix.O_LARGEFILE is 0
+	unseen := alice
+	unseen.PID = 0
+	otherGroup := unseen
+	otherGroup.GID++
+	for _, c := range []struct {
+		flags       int
+		read, write error
+	}{
+		{unix.O_RDONLY, unix.EACCES, unix.EACCES}, // as for FS_IOC_GETFLAGS
+		{unix.O_RDONLY | largeFile, nil, unix.EACCES},
+		{unix.O_RDONLY | largeFile | openToExecute, unix.EACCES, unix.EACCES},
+		{unix.O_WRONLY | largeFile, unix.EACCES, nil},
+		{unix.O_RDWR | largeFile, nil, nil},
+	} {
+		open := must(tr.Open(e.ID, unseen, c.flags))
+		for write, want := range map[bool]error{false: c.read, true: c.write} {
+			if err := mayUse(tr, e, unseen, write); err != want {
+				t.Errorf("flags %#x, write %v: %v, want %v", c.flags, write, err, want)
+			}
+			if err := mayUse(tr, e, otherGroup, write); err != unix.EACCES {
+				t.Errorf("flags %#x, write %v, another group: %v", c.flags, write, err)
+			}
+		}
+		open.Close()
+		if err := mayUse(tr, e, unseen, false); err != unix.EACCES {
+			t.Errorf("closed: %v", err)
+		}
+	}
+}

@@ -24,12 +24,15 @@ const (
 // Options say how a daemon is started. The zero value starts kv3fs on directories of its
 // own.
 type Options struct {
-	Flags  []string // further flags of kv3fs serve
-	Env    []string // added to the environment
-	Data   string   // data directory; empty: a new one, which every user can write
-	Mount  string   // mount point; empty: a new one
-	UID    uint32   // the user it runs as; 0: the user of the test
-	Binary string   // the program; empty: Binary's
+	Flags []string // further flags of kv3fs serve
+	Env   []string // added to the environment
+	Data  string   // data directory; empty: a new one, which every user can write
+	Mount string   // mount point; empty: a new one
+	UID   uint32   // the user it runs as; 0: the user of the test
+	// OwnPIDs gives it PID and mount namespaces of its own, as a container has them: it sees
+	// no process of the test, which sees its mount.
+	OwnPIDs bool
+	Binary  string // the program; empty: Binary's
 }
 
 // Daemon is a kv3fs that serves Data at Mount.
@@ -142,6 +145,13 @@ func prepare(t testing.TB, o Options) *Daemon {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if o.OwnPIDs { // what is mounted there in another mount namespace is seen here, too
+		NeedRoot(t)
+		if err := errors.Join(unix.Mount(dir, dir, "", unix.MS_BIND, ""), unix.Mount("", dir, "", unix.MS_SHARED, "")); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) }) // else the end of the package reports it
+	}
 	d := &Daemon{Data: o.Data, Mount: o.Mount, options: o, dir: dir}
 	if d.Data == "" {
 		d.Data = filepath.Join(dir, "data")
@@ -180,6 +190,9 @@ func (d *Daemon) Start(t testing.TB) {
 	p.cmd.Stdout, p.cmd.Stderr = &p.log, &p.log
 	if d.options.UID != 0 {
 		d.runAs(t, p.cmd, d.options.UID)
+	}
+	if d.options.OwnPIDs {
+		contain(p.cmd)
 	}
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -225,6 +238,14 @@ func (d *Daemon) runAs(t testing.TB, cmd *exec.Cmd, uid uint32) {
 	cmd.Path, cmd.Args = args[0], args
 	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
 	d.PrivateMount = true
+}
+
+// contain makes cmd run in namespaces of its own.
+func contain(cmd *exec.Cmd) {
+	const script = `mount --make-private /proc; mount -t proc proc /proc; exec "$0" "$@"`
+	args := append([]string{"/bin/sh", "-ec", script, cmd.Path}, cmd.Args[1:]...)
+	cmd.Path, cmd.Args = args[0], args
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS}
 }
 
 // PID returns the process id of the daemon.

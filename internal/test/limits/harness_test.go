@@ -28,6 +28,7 @@ func programs() map[string]hostile.Program {
 		harnessPrograms(),
 		registerPrograms(),
 		ringPrograms(),
+		unseenPrograms(),
 		semPrograms(),
 		mountPrograms(),
 		pagesPrograms(),
