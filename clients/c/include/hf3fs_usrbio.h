@@ -84,6 +84,16 @@ int hf3fs_extract_mount_point(char *hf3fs_mount_point, int size, const char *pat
  */
 int hf3fs_iovcreate(struct hf3fs_iov *iov, const char *hf3fs_mount_point, size_t size, size_t block_size, int numa);
 
+/*
+ * Beyond 3FS's library. Like hf3fs_iovcreate, but takes all the memory at once: -ENOSPC if /dev/shm is too
+ * full, which otherwise is a SIGBUS at the first touch of a page.
+ */
+int hf3fs_iovcreate_reserved(struct hf3fs_iov *iov,
+                             const char *hf3fs_mount_point,
+                             size_t size,
+                             size_t block_size,
+                             int numa);
+
 /* Maps an iov that another process of the same user has created with the same id and block_size. */
 int hf3fs_iovopen(struct hf3fs_iov *iov,
                   const uint8_t id[16],
@@ -109,6 +119,22 @@ int hf3fs_iovwrap(struct hf3fs_iov *iov,
                   size_t size,
                   size_t block_size,
                   int numa);
+
+/*
+ * Beyond 3FS's library. Registers a wrapped iov: shm_name is its object in /dev/shm. hf3fs_iovdestroy then ends
+ * the registration, and leaves object and memory to the caller.
+ */
+int hf3fs_iovregister(struct hf3fs_iov *iov, const char *shm_name);
+
+/*
+ * Beyond 3FS's library, for programs that outlive the daemon. A probe returns 0 while the daemon knows the
+ * registration, -ENOTCONN once that daemon is gone, -ETIMEDOUT if it does not answer, -EAGAIN if another thread
+ * is asking. A renewal registers with the daemon that is there now: an iov with its id and content, if its object
+ * still has a name (-ENOENT or -EINVAL otherwise); a ring as a new one, without the requests that were in
+ * flight. No other call may use the ring meanwhile. Files must be opened and registered again.
+ */
+int hf3fs_iovprobe(const struct hf3fs_iov *iov);
+int hf3fs_iovrenew(struct hf3fs_iov *iov);
 
 /* Bytes of shared memory that a ring with this many entries needs; 0 for a negative number. */
 size_t hf3fs_ior_size(int entries);
@@ -144,8 +170,15 @@ int hf3fs_iorcreate4(struct hf3fs_ior *ior,
                      int numa,
                      uint64_t flags);
 
-/* Does not wait for I/O in flight, which may still write into its buffers. A second call does nothing. */
+/*
+ * Does not wait for I/O in flight, which may still write into its buffers. A second call does nothing. A
+ * thread that waits on the ring returns what it has, or -EINVAL.
+ */
 void hf3fs_iordestroy(struct hf3fs_ior *ior);
+
+/* See hf3fs_iovprobe. */
+int hf3fs_iorprobe(const struct hf3fs_ior *ior);
+int hf3fs_iorrenew(struct hf3fs_ior *ior);
 
 /*
  * Registers an open file for hf3fs_prep_io. Returns a number <= 0 that names the registration just as
@@ -161,7 +194,8 @@ int hf3fs_io_entries(const struct hf3fs_ior *ior);
 
 /*
  * Queues one request, which may start before hf3fs_submit_ios. Returns its index. Only one thread at
- * a time may prepare on a ring; another thread may wait meanwhile.
+ * a time may prepare on a ring; another thread may wait meanwhile. -EBUSY, here and from a wait: the ring is
+ * that of a parent process, which is running.
  */
 int hf3fs_prep_io(const struct hf3fs_ior *ior,
                   const struct hf3fs_iov *iov,
@@ -180,7 +214,9 @@ int hf3fs_submit_ios(const struct hf3fs_ior *ior);
 
 /*
  * Collects up to cqec completions. Returns when there are at least min_results, or at abs_timeout (an
- * absolute CLOCK_REALTIME time; null: never), which is not an error. min_results <= 0 polls.
+ * absolute CLOCK_REALTIME time; null: never), which is not an error. min_results <= 0 polls. Setting the clock
+ * during the call does not change how long it lasts. Without abs_timeout it ends with -ENOTCONN if the daemon
+ * is gone.
  */
 int hf3fs_wait_for_ios(const struct hf3fs_ior *ior,
                        struct hf3fs_cqe *cqes,

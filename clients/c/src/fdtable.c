@@ -4,12 +4,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "hf3fs_usrbio.h"
+#include "ioctl.h"
 #include "process.h"
 
 #define LEAF_SLOTS 1024
@@ -20,6 +22,13 @@
 #define STATE_MODE_MASK 3u
 #define STATE_STEP 8u /* a generation: two consecutive registrations of a slot never share a state */
 
+/* What tells our duplicate from a file that the program has opened under its number since. */
+struct origin {
+  uint64_t dev;
+  uint64_t ino;
+  int mark; /* of the open file, see mark_of */
+};
+
 /*
  * state: stored under the lock. It says whether ino is valid and changes with every change of ino: a
  * reader that finds the same state before and after reading ino has read a matching pair.
@@ -28,6 +37,7 @@ struct slot {
   _Atomic uint32_t state;
   int partner; /* the registration's other number; under the lock */
   bool is_duplicate; /* this number is ours, the partner the caller's; under the lock */
+  struct origin origin; /* of the registered file; under the lock */
   _Atomic uint64_t ino;
 };
 
@@ -67,10 +77,12 @@ static uint32_t next_state_locked(const struct slot *slot) {
   return (state & ~(STATE_STEP - 1)) + STATE_STEP;
 }
 
-static void fill_locked(struct slot *slot, int partner, bool is_duplicate, const struct usrbio_file *file) {
+static void fill_locked(
+    struct slot *slot, int partner, bool is_duplicate, const struct usrbio_file *file, const struct origin *origin) {
   uint32_t state = next_state_locked(slot) | (unsigned)file->access_mode << STATE_MODE_SHIFT | STATE_USED;
   slot->partner = partner;
   slot->is_duplicate = is_duplicate;
+  slot->origin = *origin;
   /* Release: a reader that sees this ino also sees that the slot's former state has ended. */
   atomic_store_explicit(&slot->ino, file->ino, memory_order_release);
   atomic_store_explicit(&slot->state, state, memory_order_release);
@@ -80,7 +92,7 @@ static void clear_locked(struct slot *slot) {
   atomic_store_explicit(&slot->state, next_state_locked(slot), memory_order_relaxed);
 }
 
-static bool identify(int fd, struct usrbio_file *file) {
+static bool identify(int fd, struct usrbio_file *file, struct origin *origin) {
   struct statx stx;
   /* No sync: the inode number of an open file does not change, so the daemon need not be asked. */
   if (statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_INO, &stx) != 0) {
@@ -92,7 +104,26 @@ static bool identify(int fd, struct usrbio_file *file) {
   }
   file->ino = stx.stx_ino;
   file->access_mode = flags & O_ACCMODE;
+  origin->dev = (uint64_t)stx.stx_dev_major << 32 | stx.stx_dev_minor;
+  origin->ino = stx.stx_ino;
+  origin->mark = fcntl(fd, F_GETSIG);
   return true;
+}
+
+/*
+ * Marks the open file that fd and its duplicates share, unless it is marked: with the signal for asynchronous
+ * I/O, which regular files do not have. It is 0 in a file that was opened afresh, even in the same one.
+ */
+static int mark_of(int fd) {
+  static _Atomic unsigned next;
+  int mark = fcntl(fd, F_GETSIG);
+  if (mark == 0) {
+    mark = SIGRTMIN + (int)(atomic_fetch_add_explicit(&next, 1, memory_order_relaxed) % (unsigned)(SIGRTMAX - SIGRTMIN + 1));
+    if (fcntl(fd, F_SETSIG, mark) != 0) {
+      mark = 0;
+    }
+  }
+  return mark;
 }
 
 /*
@@ -101,7 +132,7 @@ static bool identify(int fd, struct usrbio_file *file) {
  */
 static int duplicate(int fd, int at_least) { return fcntl(fd, F_DUPFD_CLOEXEC, at_least); }
 
-static int enter_locked(int fd, int dup_fd, const struct usrbio_file *file) {
+static int enter_locked(int fd, int dup_fd, const struct usrbio_file *file, struct origin *origin) {
   struct slot *original = make_slot_locked((unsigned)fd);
   struct slot *duplicate_slot = make_slot_locked((unsigned)dup_fd);
   if (original == NULL || duplicate_slot == NULL) {
@@ -113,8 +144,9 @@ static int enter_locked(int fd, int dup_fd, const struct usrbio_file *file) {
   if (used_locked(duplicate_slot)) {
     return EAGAIN; /* the number is registered and its file was closed since: take another one */
   }
-  fill_locked(original, dup_fd, false, file);
-  fill_locked(duplicate_slot, fd, true, file);
+  origin->mark = mark_of(dup_fd);
+  fill_locked(original, dup_fd, false, file, origin);
+  fill_locked(duplicate_slot, fd, true, file, origin);
   return 0;
 }
 
@@ -125,14 +157,15 @@ static int add_with_dup(int fd, int at_least, int *taken) {
     return -errno;
   }
   struct usrbio_file file;
+  struct origin origin;
   int err;
   if (dup_fd >= USRBIO_FD_LIMIT) {
     err = EMFILE;
-  } else if (!identify(dup_fd, &file)) {
+  } else if (!identify(dup_fd, &file, &origin)) {
     err = errno;
   } else {
     usrbio_lock();
-    err = enter_locked(fd, dup_fd, &file);
+    err = enter_locked(fd, dup_fd, &file, &origin);
     usrbio_unlock();
   }
   if (err == 0) {
@@ -156,10 +189,13 @@ int usrbio_fdtable_add(int fd) {
   return -result;
 }
 
-/* Closes the duplicate, unless the program has closed it and the number now belongs to another file. */
-static void close_duplicate(int dup_fd, uint64_t ino) {
+/* Closes the duplicate, unless the program has closed it and the number now belongs to another open file. */
+static void close_duplicate(int dup_fd, const struct origin *was) {
   struct usrbio_file file;
-  if (identify(dup_fd, &file) ? file.ino == ino : errno == ENOTCONN) {
+  struct origin now;
+  if (identify(dup_fd, &file, &now)
+          ? now.dev == was->dev && now.ino == was->ino && now.mark == was->mark
+          : errno == ENOTCONN && fcntl(dup_fd, F_GETSIG) == was->mark) {
     close(dup_fd);
   }
 }
@@ -176,11 +212,11 @@ bool usrbio_fdtable_remove(int fd) {
     return false;
   }
   int dup_fd = slot->is_duplicate ? (int)number : slot->partner;
-  uint64_t ino = atomic_load_explicit(&slot->ino, memory_order_relaxed);
+  struct origin origin = slot->origin;
   clear_locked(slot_of((unsigned)slot->partner));
   clear_locked(slot);
   usrbio_unlock();
-  close_duplicate(dup_fd, ino);
+  close_duplicate(dup_fd, &origin);
   return true;
 }
 
@@ -210,7 +246,8 @@ int usrbio_fdtable_find(int fd, struct usrbio_file *file) {
 
 int hf3fs_reg_fd(int fd, uint64_t flags) {
   (void)flags;
-  return hf3fs_is_hf3fs(fd) ? usrbio_fdtable_add(fd) : EBADF;
+  int err = usrbio_check_hf3fs(fd);
+  return err == 0 ? usrbio_fdtable_add(fd) : err;
 }
 
 /*

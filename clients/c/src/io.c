@@ -7,15 +7,19 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "fdtable.h"
+#include "registration.h"
 #include "ring.h"
 #include "submitsem.h"
 
-#define NSEC_PER_MSEC 1000000L
-#define NSEC_PER_SEC 1000000000L
+#define NS_PER_MS UINT64_C(1000000)
 
-static struct usrbio_ring *ring_of(const struct hf3fs_ior *ior) { return ior == NULL ? NULL : ior->iorh; }
+/* Atomically, because a thread may destroy the ring on which others wait. */
+static struct usrbio_ring *ring_of(const struct hf3fs_ior *ior) {
+  return ior == NULL ? NULL : __atomic_load_n(&ior->iorh, __ATOMIC_ACQUIRE);
+}
 
 int hf3fs_prep_io(const struct hf3fs_ior *ior,
                   const struct hf3fs_iov *iov,
@@ -33,6 +37,9 @@ int hf3fs_prep_io(const struct hf3fs_ior *ior,
   uintptr_t base = (uintptr_t)iov->base;
   if (at < base || at - base > iov->size || len > iov->size - (at - base)) {
     return -EINVAL;
+  }
+  if (!usrbio_ring_ours(ring)) {
+    return -EBUSY;
   }
   struct usrbio_file file;
   int err = usrbio_fdtable_find(fd, &file);
@@ -63,25 +70,54 @@ int hf3fs_submit_ios(const struct hf3fs_ior *ior) {
   return 0;
 }
 
-/* How long a lost post of the daemon can go unnoticed. Read at each wait that has to sleep. */
-static long jitter_ms(void) {
-  const char *setting = getenv("HF3FS_USRBIO_WAIT_JITTER_MS");
-  long ms = setting == NULL ? 0 : strtol(setting, NULL, 10);
-  return ms > 0 && ms <= INT_MAX ? ms : 1;
-}
+#define LEAST_NAP_MS 1
+#define MOST_NAP_MS 64
+#define LOOK_EVERY_NS (1000 * NS_PER_MS)
 
-static bool before(const struct timespec *a, const struct timespec *b) {
-  return a->tv_sec != b->tv_sec ? a->tv_sec < b->tv_sec : a->tv_nsec < b->tv_nsec;
-}
+/* What one call of hf3fs_wait_for_ios knows; all zero until it finds nothing to collect. */
+struct waiting {
+  struct usrbio_wait pace;
+  const struct timespec *abs_timeout; /* of CLOCK_REALTIME, null: none */
+  uint64_t deadline_ns;               /* the same, of CLOCK_MONOTONIC, so that setting the clock does not move it */
+  uint64_t look_ns;                   /* when to look whether the daemon lives; UINT64_MAX: never */
+  long jitter_ms;                     /* 0: not set */
+};
 
-static struct timespec after_ms(struct timespec t, long ms) {
-  t.tv_sec += ms / 1000;
-  t.tv_nsec += ms % 1000 * NSEC_PER_MSEC;
-  if (t.tv_nsec >= NSEC_PER_SEC) {
-    t.tv_sec++;
-    t.tv_nsec -= NSEC_PER_SEC;
+static uint64_t deadline_of(const struct timespec *abs_timeout, uint64_t now_ns) {
+  struct timespec real;
+  clock_gettime(CLOCK_REALTIME, &real);
+  /* Nanoseconds out of range count as the nearest that is in range. */
+  long nsec = abs_timeout->tv_nsec < 0 ? 0 : abs_timeout->tv_nsec > 999999999 ? 999999999 : abs_timeout->tv_nsec;
+  if (abs_timeout->tv_sec < real.tv_sec) {
+    return now_ns;
   }
-  return t;
+  uint64_t seconds = (uint64_t)abs_timeout->tv_sec - (uint64_t)real.tv_sec;
+  const uint64_t for_ever = UINT64_C(1) << 31;
+  int64_t left = (int64_t)(seconds < for_ever ? seconds : for_ever) * 1000000000 + nsec - real.tv_nsec;
+  return left > 0 ? now_ns + (uint64_t)left : now_ns;
+}
+
+static void begin_waiting(struct usrbio_ring *ring, struct waiting *w, uint64_t now_ns, int collected) {
+  usrbio_wait_begin(&ring->pace, &w->pace, now_ns, collected);
+  w->deadline_ns = w->abs_timeout == NULL ? UINT64_MAX : deadline_of(w->abs_timeout, now_ns);
+  const char *jitter = getenv("HF3FS_USRBIO_WAIT_JITTER_MS");
+  long ms = jitter == NULL ? 0 : strtol(jitter, NULL, 10);
+  w->jitter_ms = ms > 0 && ms <= INT_MAX ? ms : 0;
+  const char *for_ever = getenv("HF3FS_USRBIO_WAIT_FOREVER");
+  bool looks = w->abs_timeout == NULL && ring->registration != NULL && (for_ever == NULL || strcmp(for_ever, "yes") != 0);
+  w->look_ns = looks ? now_ns + LOOK_EVERY_NS : UINT64_MAX;
+}
+
+/*
+ * How long a lost post of the daemon can go unnoticed. If nothing else is set, as long as the wait has lasted,
+ * within bounds: so waiters to whom nothing comes cost next to nothing.
+ */
+static uint64_t nap_ns(const struct waiting *w, uint64_t now_ns) {
+  if (w->jitter_ms > 0) {
+    return (uint64_t)w->jitter_ms * NS_PER_MS;
+  }
+  uint64_t took = now_ns - w->pace.began_ns;
+  return took < LEAST_NAP_MS * NS_PER_MS ? LEAST_NAP_MS * NS_PER_MS : took < MOST_NAP_MS * NS_PER_MS ? took : MOST_NAP_MS * NS_PER_MS;
 }
 
 static void spin(const struct usrbio_ring *ring, uint64_t until_ns) {
@@ -95,46 +131,38 @@ static void spin(const struct usrbio_ring *ring, uint64_t until_ns) {
   } while (usrbio_now_ns() < until_ns);
 }
 
-/* Returns false if the deadline has passed. Whatever ends the pause, the caller checks the ring again. */
-static bool pause_for_completions(struct usrbio_ring *ring,
-                                  struct usrbio_wait *wait,
-                                  int collected,
-                                  const struct timespec *deadline,
-                                  long *jitter) {
-  struct timespec now;
-  clock_gettime(CLOCK_REALTIME, &now);
-  if (deadline != NULL && !before(&now, deadline)) {
-    return false;
-  }
+/*
+ * Returns 1 if the deadline has passed, a negated errno if nothing can come any more. Whatever ends the pause,
+ * the caller checks the ring again.
+ */
+static int pause_for_completions(struct usrbio_ring *ring, struct waiting *w, int collected) {
   uint64_t now_ns = usrbio_now_ns();
-  if (wait->began_ns == 0) {
-    usrbio_wait_begin(&ring->pace, wait, now_ns, collected);
+  if (w->pace.began_ns == 0) {
+    begin_waiting(ring, w, now_ns, collected);
   }
-  if (wait->spins && now_ns < usrbio_spin_end_ns(wait)) {
-    spin(ring, usrbio_spin_end_ns(wait));
-    return true;
+  if (usrbio_ring_closed(ring)) {
+    return -EINVAL;
   }
-  if (*jitter == 0) {
-    *jitter = jitter_ms();
+  if (now_ns >= w->deadline_ns) {
+    return 1;
   }
-  struct timespec until = after_ms(now, *jitter);
-  if (deadline != NULL && before(deadline, &until)) {
-    until = *deadline;
-    /* With nanoseconds out of range every wait would fail at once. */
-    until.tv_nsec = until.tv_nsec < 0 ? 0 : until.tv_nsec >= NSEC_PER_SEC ? NSEC_PER_SEC - 1 : until.tv_nsec;
+  if (w->pace.spins && now_ns < usrbio_spin_end_ns(&w->pace)) {
+    spin(ring, usrbio_spin_end_ns(&w->pace));
+    return 0;
   }
-  usrbio_ring_sleep(ring, &until);
-  return true;
+  if (now_ns >= w->look_ns) {
+    if (usrbio_registration_lost(ring->registration)) {
+      return -ENOTCONN;
+    }
+    w->look_ns = now_ns + LOOK_EVERY_NS;
+  }
+  uint64_t until_ns = now_ns + nap_ns(w, now_ns);
+  usrbio_ring_sleep(ring, until_ns < w->deadline_ns ? until_ns : w->deadline_ns);
+  return 0;
 }
 
-static int collect(struct usrbio_ring *ring,
-                   struct hf3fs_cqe *cqes,
-                   int cqec,
-                   int min_results,
-                   const struct timespec *abs_timeout,
-                   struct usrbio_wait *wait) {
+static int collect(struct usrbio_ring *ring, struct hf3fs_cqe *cqes, int cqec, int min_results, struct waiting *w) {
   int collected = 0;
-  long jitter = 0;
   for (;;) {
     bool held_back;
     int n = usrbio_ring_reap(ring, cqes + collected, cqec - collected, &held_back);
@@ -151,8 +179,12 @@ static int collect(struct usrbio_ring *ring,
     if (n > 0) {
       continue;
     }
-    if (collected >= min_results || !pause_for_completions(ring, wait, collected, abs_timeout, &jitter)) {
+    if (collected >= min_results) {
       return collected;
+    }
+    int end = pause_for_completions(ring, w, collected);
+    if (end != 0) {
+      return end > 0 || collected > 0 ? collected : end;
     }
   }
 }
@@ -166,12 +198,19 @@ int hf3fs_wait_for_ios(const struct hf3fs_ior *ior,
   if (ring == NULL || cqes == NULL || cqec <= 0) {
     return -EINVAL;
   }
-  struct usrbio_wait wait = {0};
+  if (!usrbio_ring_ours(ring)) {
+    return -EBUSY;
+  }
+  if (!usrbio_ring_enter(ring)) {
+    return -EINVAL;
+  }
+  struct waiting w = {.abs_timeout = abs_timeout};
   usrbio_ring_drop_old_posts(ring);
-  int collected = collect(ring, cqes, cqec, min_results < cqec ? min_results : cqec, abs_timeout, &wait);
-  if (wait.began_ns != 0) {
-    usrbio_wait_end(&ring->pace, &wait, usrbio_now_ns(), collected);
+  int collected = collect(ring, cqes, cqec, min_results < cqec ? min_results : cqec, &w);
+  if (w.pace.began_ns != 0) {
+    usrbio_wait_end(&ring->pace, &w.pace, usrbio_now_ns(), collected);
   }
   usrbio_ring_pass_on(ring);
+  usrbio_ring_leave(ring);
   return collected;
 }

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "hf3fs_usrbio.h"
+#include "ioctl.h"
 
 #define PUNCH_HOLE_RANGES 1000
 
@@ -40,10 +41,15 @@ _Static_assert(GET_MAGIC == 0x80046802, "GET_MAGIC");
 _Static_assert(HARDLINK == 0x4108680C, "HARDLINK");
 _Static_assert(PUNCH_HOLE == 0x7E90680D, "PUNCH_HOLE");
 
-bool hf3fs_is_hf3fs(int fd) {
+int usrbio_check_hf3fs(int fd) {
   uint32_t magic = 0;
-  return fd >= 0 && ioctl(fd, GET_MAGIC, &magic) == 0 && magic == HF3FS_SUPER_MAGIC;
+  if (fd >= 0 && ioctl(fd, GET_MAGIC, &magic) != 0) {
+    return errno == ENOTCONN || errno == ECONNABORTED ? ENOTCONN : EBADF;
+  }
+  return magic == HF3FS_SUPER_MAGIC ? 0 : EBADF;
 }
+
+bool hf3fs_is_hf3fs(int fd) { return usrbio_check_hf3fs(fd) == 0; }
 
 /* Splits link_name into the attributes of its directory and the name in it. Returns 0 or a positive errno. */
 static int locate(const char *link_name, struct stat *parent, const char **name) {

@@ -4,7 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon.h"
 #include "linkname.h"
+#include "process.h"
 #include "registration.h"
 #include "ring.h"
 #include "submitsem.h"
@@ -21,24 +23,53 @@ struct ring_options {
 
 size_t hf3fs_ior_size(int entries) { return usrbio_ring_bytes(entries); }
 
-static void destroy(struct usrbio_ring *ring) {
-  if (ring->registration != NULL) {
-    usrbio_registration_destroy(ring->registration);
+/* The daemon's semaphore for a priority. */
+struct sem_call {
+  struct usrbio_call call;
+  int priority;
+  int err;
+  sem_t *sem;
+};
+
+static void run_open_sem(struct usrbio_daemon *d, struct usrbio_call *call) {
+  struct sem_call *c = (struct sem_call *)(void *)call;
+  c->err = usrbio_submitsem_open(usrbio_daemon_mount(d), c->priority, &c->sem);
+}
+
+static void close_sem_late(struct usrbio_daemon *d, struct usrbio_call *call) {
+  (void)d;
+  struct sem_call *c = (struct sem_call *)(void *)call;
+  if (c->sem != NULL) {
+    sem_close(c->sem);
   }
-  if (ring->submit_sem != NULL) {
-    sem_close(ring->submit_sem);
+  free(c);
+}
+
+static int open_sem(struct usrbio_daemon *d, int priority, sem_t **out) {
+  struct sem_call *c = calloc(1, sizeof(*c));
+  if (c == NULL) {
+    return -ENOMEM;
   }
-  usrbio_ring_fini(ring);
-  free(ring);
+  c->call.run = run_open_sem;
+  c->call.late = close_sem_late;
+  c->priority = priority;
+  int err = usrbio_ask(d, &c->call);
+  if (err == 0) {
+    err = c->err;
+    *out = c->sem;
+    free(c);
+  }
+  return err;
 }
 
 static int build(struct usrbio_ring *ring, const char *mount, const struct ring_options *o) {
   char suffix[USRBIO_SUFFIX_BYTES];
   usrbio_ior_suffix(suffix, o->for_read, o->io_depth, o->priority, o->timeout_ms, o->flags);
-  size_t size_bytes = usrbio_ring_bytes(o->entries);
+  /* Reserved, because the first request would be a SIGBUS where /dev/shm is full. */
+  struct usrbio_memory memory = {.size_bytes = usrbio_ring_bytes(o->entries), .numa = o->numa, .reserve = true};
 
   struct usrbio_registration *r = NULL;
-  int err = usrbio_registration_create(mount, suffix, size_bytes, o->numa, &r);
+  int err = usrbio_registration_create(mount, suffix, &memory, &r);
   if (err != 0) {
     return err;
   }
@@ -46,35 +77,42 @@ static int build(struct usrbio_ring *ring, const char *mount, const struct ring_
   usrbio_registration_unlink_shm(r);
 
   sem_t *submit_sem = NULL;
-  err = usrbio_submitsem_open(mount, o->priority, &submit_sem);
+  err = open_sem(usrbio_registration_daemon(r), o->priority, &submit_sem);
   if (err == 0) {
-    err = usrbio_ring_init(ring, usrbio_registration_base(r), size_bytes, o->for_read, submit_sem);
+    err = usrbio_ring_init(ring, usrbio_registration_base(r), memory.size_bytes, o->for_read, submit_sem);
     if (err != 0) {
       sem_close(submit_sem);
     }
   }
   if (err != 0) {
-    usrbio_registration_destroy(r);
+    usrbio_registration_remove(r);
+    usrbio_registration_free(r);
     return err;
   }
   ring->registration = r;
   return 0;
 }
 
-static int create(struct hf3fs_ior *ior, const char *mount, const struct ring_options *o) {
+/* where: the mount, if it is not to be found by hf3fs_mount_point. */
+static int create(struct hf3fs_ior *ior, const char *hf3fs_mount_point, const char *where, const struct ring_options *o) {
   if (ior == NULL) {
     return -EINVAL;
   }
+  /* A copy, because the string may be in the struct that is filled. */
+  char mount[USRBIO_MOUNT_BYTES] = "";
+  if (usrbio_mount_ok(hf3fs_mount_point)) {
+    strcpy(mount, hf3fs_mount_point);
+  }
   memset(ior, 0, sizeof(*ior));
   /* The daemon also refuses io_depth > entries, but only after everything has been built. */
-  if (!usrbio_mount_ok(mount) || o->entries < 1 || o->io_depth > o->entries || o->timeout_ms < 0) {
+  if (mount[0] == '\0' || o->entries < 1 || o->io_depth > o->entries || o->timeout_ms < 0) {
     return -EINVAL;
   }
   struct usrbio_ring *ring = calloc(1, sizeof(*ring));
   if (ring == NULL) {
     return -ENOMEM;
   }
-  int err = build(ring, mount, o);
+  int err = build(ring, where == NULL ? mount : where, o);
   if (err != 0) {
     free(ring);
     return err;
@@ -128,7 +166,7 @@ int hf3fs_iorcreate3(struct hf3fs_ior *ior,
                            .priority = priority,
                            .timeout_ms = timeout,
                            .numa = numa};
-  return create(ior, hf3fs_mount_point, &o);
+  return create(ior, hf3fs_mount_point, NULL, &o);
 }
 
 int hf3fs_iorcreate4(struct hf3fs_ior *ior,
@@ -145,17 +183,55 @@ int hf3fs_iorcreate4(struct hf3fs_ior *ior,
                            .timeout_ms = timeout,
                            .numa = numa,
                            .flags = flags};
-  return create(ior, hf3fs_mount_point, &o);
+  return create(ior, hf3fs_mount_point, NULL, &o);
 }
 
 void hf3fs_iordestroy(struct hf3fs_ior *ior) {
   if (ior == NULL || ior->iorh == NULL) {
     return;
   }
-  destroy(ior->iorh);
-  ior->iorh = NULL;
+  struct usrbio_ring *ring = ior->iorh;
+  __atomic_store_n(&ior->iorh, NULL, __ATOMIC_RELEASE);
   ior->iov.iovh = NULL;
   ior->iov.base = NULL;
+  usrbio_ring_close(ring);
+  usrbio_registration_remove(ring->registration);
+  usrbio_ring_leave(ring);
+}
+
+int hf3fs_iorprobe(const struct hf3fs_ior *ior) {
+  if (ior == NULL || ior->iorh == NULL) {
+    return -EINVAL;
+  }
+  const struct usrbio_ring *ring = ior->iorh;
+  return usrbio_registration_probe(ring->registration);
+}
+
+int hf3fs_iorrenew(struct hf3fs_ior *ior) {
+  if (ior == NULL || ior->iorh == NULL) {
+    return -EINVAL;
+  }
+  const struct usrbio_ring *ring = ior->iorh;
+  struct ring_options o = {.entries = (int)ring->entries,
+                           .for_read = ior->for_read,
+                           .io_depth = ior->io_depth,
+                           .priority = ior->priority,
+                           .timeout_ms = ior->timeout,
+                           .numa = ior->iov.numa,
+                           .flags = ior->flags};
+  if (!usrbio_process_owns(ring->owner)) {
+    return -EBUSY;
+  }
+  struct hf3fs_ior renewed;
+  /* By the absolute path, since the working directory may be another one now. */
+  int err = create(&renewed, ior->mount_point, usrbio_daemon_mount(usrbio_registration_daemon(ring->registration)), &o);
+  if (err != 0) {
+    return err;
+  }
+  hf3fs_iordestroy(ior);
+  ior->iov = renewed.iov;
+  __atomic_store_n(&ior->iorh, renewed.iorh, __ATOMIC_RELEASE);
+  return 0;
 }
 
 int hf3fs_io_entries(const struct hf3fs_ior *ior) {

@@ -5,6 +5,7 @@
 #ifndef USRBIO_LINKNAME_H
 #define USRBIO_LINKNAME_H
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -14,7 +15,7 @@
 #define USRBIO_MOUNT_BYTES sizeof(((struct hf3fs_iov *)0)->mount_point)
 #define USRBIO_UUID_TEXT_BYTES 37   /* 8-4-4-4-12 and the NUL */
 #define USRBIO_SUFFIX_BYTES 128     /* longest: .r-2147483648.ph.t2147483647.f<64 digits> */
-#define USRBIO_PATH_BYTES (USRBIO_MOUNT_BYTES + sizeof("/3fs-virt/iovs/") + USRBIO_UUID_TEXT_BYTES + USRBIO_SUFFIX_BYTES)
+#define USRBIO_PATH_BYTES (PATH_MAX + sizeof("/3fs-virt/iovs/") + USRBIO_UUID_TEXT_BYTES + USRBIO_SUFFIX_BYTES)
 
 /* Makes a random (version 4) id. Returns 0 or a negated errno. */
 int usrbio_uuid_new(uint8_t id[16]);
@@ -37,7 +38,7 @@ void usrbio_ior_suffix(char suffix[USRBIO_SUFFIX_BYTES],
                        int timeout_ms,
                        uint64_t flags);
 
-/* <mount>/3fs-virt/iovs/<name> */
+/* <mount>/3fs-virt/iovs/<name>. mount may be a path longer than usrbio_mount_ok allows. */
 void usrbio_iovs_path(char path[USRBIO_PATH_BYTES], const char *mount, const char *name);
 
 #endif

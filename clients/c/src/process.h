@@ -6,13 +6,20 @@
 #define USRBIO_PROCESS_H
 
 #include <pthread.h>
+#include <stdbool.h>
 #include <sys/types.h>
 
 /* getpid() without the system call; also correct in a forked child. */
 pid_t usrbio_process_id(void);
 
+/* Whether a process is running; a zombie is not. */
+bool usrbio_process_lives(pid_t pid);
+
+/* Whether what process pid has made is this process's: its own, or left by a process that has ended. */
+bool usrbio_process_owns(pid_t pid);
+
 /*
- * The one lock of the slow paths (fd table, held directories). fork() takes it, so a child never
+ * The one lock of the slow paths (fd table, list of daemons). fork() takes it, so a child never
  * inherits it locked. Therefore no code may call into the file system while holding it: a mount that
  * hangs would block every fork().
  */

@@ -4,10 +4,14 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
+#include "futex.h"
 #include "log.h"
 #include "process.h"
+#include "registration.h"
 #include "submitsem.h"
 
 #define SLACK_BYTES 4096u /* unused, but part of the size from which both sides compute the layout */
@@ -62,11 +66,53 @@ int usrbio_ring_init(struct usrbio_ring *ring, void *base, size_t size_bytes, bo
   ring->entries = layout.entries;
   ring->ring_len = layout.ring_len;
   ring->for_read = for_read;
+  ring->owner = usrbio_process_id();
   usrbio_pace_init(&ring->pace);
   return 0;
 }
 
 void usrbio_ring_fini(struct usrbio_ring *ring) { usrbio_slots_fini(&ring->slots); }
+
+void usrbio_ring_leave(struct usrbio_ring *ring) {
+  if (atomic_fetch_sub(&ring->users, 1) - 1 == USRBIO_RING_CLOSED) {
+    sem_close(ring->submit_sem);
+    usrbio_registration_free(ring->registration);
+    usrbio_ring_fini(ring);
+    free(ring);
+  }
+}
+
+bool usrbio_ring_enter(struct usrbio_ring *ring) {
+  if (atomic_fetch_add(&ring->users, 1) & USRBIO_RING_CLOSED) {
+    usrbio_ring_leave(ring);
+    return false;
+  }
+  return true;
+}
+
+void usrbio_ring_close(struct usrbio_ring *ring) {
+  atomic_fetch_add(&ring->users, USRBIO_RING_CLOSED + 1);
+  if (ring->owner == usrbio_process_id()) {
+    /* Whoever takes this post sees that the ring is closed. */
+    atomic_fetch_add((_Atomic uint32_t *)(void *)ring->done_sem, 1);
+    usrbio_futex_wake(ring->done_sem, INT_MAX);
+  }
+}
+
+bool usrbio_ring_closed(const struct usrbio_ring *ring) {
+  return (atomic_load_explicit(&ring->users, memory_order_relaxed) & USRBIO_RING_CLOSED) != 0;
+}
+
+bool usrbio_ring_ours(struct usrbio_ring *ring) {
+  pid_t self = usrbio_process_id();
+  if (ring->owner != self) {
+    if (usrbio_process_lives(ring->owner)) {
+      return false;
+    }
+    ring->owner = self;
+  }
+  return true;
+}
 
 int usrbio_ring_push(struct usrbio_ring *ring, const struct usrbio_args *args) {
   /*
@@ -180,14 +226,28 @@ static bool take_posts(struct usrbio_ring *ring) {
   return taken > 0;
 }
 
-void usrbio_ring_sleep(struct usrbio_ring *ring, const struct timespec *until) {
+/* sem_clockwait of glibc: the value is the low half of the first word, the number of waiters the high half. */
+static void await_post(struct usrbio_ring *ring, uint64_t until_ns) {
+  const uint64_t one_waiter = UINT64_C(1) << 32;
+  _Atomic uint64_t *word = (_Atomic uint64_t *)(void *)ring->done_sem;
+  if ((uint32_t)atomic_fetch_add(word, one_waiter) == 0 && !usrbio_ring_closed(ring)) {
+    usrbio_futex_wait(ring->done_sem, 0, until_ns);
+  }
+  /* The daemon may have overwritten the number: it must not go below 0. */
+  uint64_t now = atomic_load(word);
+  while (now >= one_waiter && !atomic_compare_exchange_weak(word, &now, now - one_waiter)) {
+  }
+  sem_trywait(ring->done_sem);
+}
+
+void usrbio_ring_sleep(struct usrbio_ring *ring, uint64_t until_ns) {
   atomic_fetch_add(&ring->sleepers, 1);
   bool posted = take_posts(ring);
   if (usrbio_ring_ready(ring)) {
     /* Another thread is reaping them, maybe one of a lower priority, to which sched_yield would give nothing. */
     nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
   } else if (!posted) {
-    sem_timedwait(ring->done_sem, until);
+    await_post(ring, until_ns);
   }
   atomic_fetch_sub(&ring->sleepers, 1);
 }

@@ -15,7 +15,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <time.h>
+#include <sys/types.h>
 
 #include "hf3fs_usrbio.h"
 #include "pace.h"
@@ -84,6 +84,8 @@ struct usrbio_ring {
   _Atomic int reaper;        /* process id of the reaping thread, 0: none */
   _Atomic uint32_t untaken;  /* completions reaped since posts were last dropped: each had one post at most */
   _Atomic int sleepers;      /* threads that wait for a post, or are about to */
+  _Atomic uint32_t users;    /* threads that wait or destroy, and USRBIO_RING_CLOSED */
+  pid_t owner;               /* the process that uses the ring */
   struct usrbio_pace pace;
   struct usrbio_registration *registration; /* null in tests */
 };
@@ -91,6 +93,23 @@ struct usrbio_ring {
 /* Returns 0 or a negated errno. base must stay mapped until usrbio_ring_fini. */
 int usrbio_ring_init(struct usrbio_ring *ring, void *base, size_t size_bytes, bool for_read, sem_t *submit_sem);
 void usrbio_ring_fini(struct usrbio_ring *ring);
+
+/*
+ * Who waits enters first, and leaves the memory alone after it has left. After close nobody enters, and
+ * who is in is woken and must leave: the last one out frees the ring, its memory and its semaphore. close
+ * enters for the caller.
+ */
+#define USRBIO_RING_CLOSED (UINT32_C(1) << 31)
+bool usrbio_ring_enter(struct usrbio_ring *ring);
+void usrbio_ring_leave(struct usrbio_ring *ring);
+void usrbio_ring_close(struct usrbio_ring *ring);
+bool usrbio_ring_closed(const struct usrbio_ring *ring);
+
+/*
+ * Whether this process may use the ring: it made it, or whoever used it has ended. In a forked child of a parent
+ * that lives it would take the parent's completions.
+ */
+bool usrbio_ring_ours(struct usrbio_ring *ring);
 
 /* Returns the request's slot index, -EAGAIN if the ring is full, -EIO if the daemon broke the protocol. */
 int usrbio_ring_push(struct usrbio_ring *ring, const struct usrbio_args *args);
@@ -106,14 +125,14 @@ int usrbio_ring_reap(struct usrbio_ring *ring, struct hf3fs_cqe *out, int room, 
 bool usrbio_ring_ready(const struct usrbio_ring *ring);
 
 /*
- * Waits until a post of the daemon's or the time until, of CLOCK_REALTIME. It may return early, and the
+ * Waits until a post of the daemon's or the time until_ns, of CLOCK_MONOTONIC. It may return early, and the
  * caller then looks for completions again, whatever the reason.
  *
  * The daemon posts after it has published completions, and spinning finds them without taking the post. No
  * thread sleeps while there are completions: it announces that it will, takes the posts that are left over
  * and looks once more. What is published later is posted later.
  */
-void usrbio_ring_sleep(struct usrbio_ring *ring, const struct timespec *until);
+void usrbio_ring_sleep(struct usrbio_ring *ring, uint64_t until_ns);
 
 /* Drops posts that nobody took, if there may be many. Before reaping. */
 void usrbio_ring_drop_old_posts(struct usrbio_ring *ring);

@@ -6,16 +6,29 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <pthread.h>
+#include <sched.h>
 #include <semaphore.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "check.h"
 #include "hf3fs_usrbio.h"
 #include "linkname.h"
+#include "ring.h"
 #include "submitsem.h"
+
+static int mount_tmpfs_over_shm(void) {
+  /* By number: mount is our variable. MS_REC | MS_PRIVATE is 1 << 14 | 1 << 18. */
+  return syscall(SYS_mount, "none", "/", NULL, 1UL << 14 | 1UL << 18, NULL) != 0 ||
+         syscall(SYS_mount, "none", "/dev/shm", "tmpfs", 0UL, "size=64k") != 0;
+}
 
 static char mount[] = "/tmp/usrbio-create-XXXXXX";
 static char sem_name[64];
@@ -24,6 +37,12 @@ static void path_of(char *path, const char *name) { snprintf(path, PATH_MAX, "%s
 
 /* What a signal can do to a call on a FUSE mount: it is carried out and returns EINTR. */
 static int interruptions;
+
+static _Atomic bool stopped; /* as the daemon: calls wait until it goes on */
+
+/* Children of a program with threads make threads, which this library of gcc does by default not allow. */
+const char *__tsan_default_options(void);
+const char *__tsan_default_options(void) { return "die_after_fork=0"; }
 
 static int interrupted(int result) {
   if (result != 0 || interruptions == 0) {
@@ -34,9 +53,21 @@ static int interrupted(int result) {
   return -1;
 }
 
-int symlink(const char *target, const char *path) { return interrupted(symlinkat(target, AT_FDCWD, path)); }
+static void wait_for_daemon(void) {
+  while (atomic_load(&stopped)) {
+    nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+  }
+}
 
-int unlink(const char *path) { return interrupted(unlinkat(AT_FDCWD, path, 0)); }
+int symlink(const char *target, const char *path) {
+  wait_for_daemon();
+  return interrupted(symlinkat(target, AT_FDCWD, path));
+}
+
+int unlink(const char *path) {
+  wait_for_daemon();
+  return interrupted(unlinkat(AT_FDCWD, path, 0));
+}
 
 static void link_submit(const char *name, const char *target) {
   char path[PATH_MAX];
@@ -295,6 +326,295 @@ static void held_directory(void) {
   CHECK(fcntl(last, F_GETFD) >= 0);
 }
 
+/* The name may be part of the struct, and the id, too. */
+static void arguments_in_the_result(void) {
+  struct hf3fs_ior r;
+  CHECK_EQ(hf3fs_iorcreate(&r, mount, 4, true, 0, -1), 0);
+  struct hf3fs_ior again = r;
+  CHECK_EQ(hf3fs_iorcreate4(&again, again.mount_point, 4, true, 0, 0, -1, 0), 0);
+  CHECK_STR(again.mount_point, mount);
+  hf3fs_iordestroy(&again);
+  hf3fs_iordestroy(&r);
+
+  struct hf3fs_iov a, b;
+  CHECK_EQ(hf3fs_iovcreate(&a, mount, 4096, 0, -1), 0);
+  b = a;
+  CHECK_EQ(hf3fs_iovwrap(&b, a.base, (const uint8_t *)b.id, b.mount_point, 4096, 0, -1), 0);
+  CHECK_STR(b.mount_point, mount);
+  CHECK(memcmp(b.id, a.id, sizeof(a.id)) == 0);
+  b = a;
+  CHECK_EQ(hf3fs_iovopen(&b, (const uint8_t *)b.id, b.mount_point, 4096, 0, -1), 0);
+  hf3fs_iovdestroy(&b);
+  CHECK_EQ(hf3fs_iovcreate(&b, strcpy(b.mount_point, mount), 4096, 0, -1), 0);
+  hf3fs_iovdestroy(&b);
+  hf3fs_iovdestroy(&a);
+  CHECK_EQ(registrations(NULL), 0);
+}
+
+static mode_t mode_of_object(void) {
+  char name[256], path[PATH_MAX];
+  struct stat st;
+  CHECK_EQ(registrations(name), 1);
+  path_of(path, name);
+  CHECK_EQ(stat(path, &st), 0);
+  return st.st_mode & 0777;
+}
+
+static void who_may_open_an_iov(void) {
+  static const struct {
+    const char *setting;
+    mode_t mode;
+  } cases[] = {{NULL, 0600}, {"0666", 0666}, {"660", 0660}, {"rw", 0600}, {"07777", 0600}};
+  for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+    struct hf3fs_iov v;
+    if (cases[i].setting != NULL) {
+      CHECK_EQ(setenv("HF3FS_USRBIO_SHM_MODE", cases[i].setting, 1), 0);
+    }
+    CHECK_EQ(hf3fs_iovcreate(&v, mount, 4096, 0, -1), 0);
+    CHECK_EQ(mode_of_object(), cases[i].mode);
+    hf3fs_iovdestroy(&v);
+  }
+  CHECK_EQ(unsetenv("HF3FS_USRBIO_SHM_MODE"), 0);
+}
+
+/* A mount given relative to a working directory that is left. */
+static void another_working_directory(void) {
+  struct hf3fs_iov v;
+  struct hf3fs_ior r;
+  CHECK_EQ(chdir("/tmp"), 0);
+  CHECK_EQ(hf3fs_iovcreate(&v, mount + strlen("/tmp/"), 4096, 0, -1), 0);
+  CHECK_EQ(hf3fs_iorcreate(&r, mount + strlen("/tmp/"), 4, true, 0, -1), 0);
+  CHECK_EQ(chdir("/"), 0);
+  CHECK_EQ(hf3fs_iovprobe(&v), 0);
+  CHECK_EQ(hf3fs_iorrenew(&r), 0);
+  CHECK_STR(r.mount_point, mount + strlen("/tmp/"));
+  hf3fs_iovdestroy(&v);
+  hf3fs_iordestroy(&r);
+  CHECK_EQ(registrations(NULL), 0);
+}
+
+/* What a forked child destroys stays its parent's. */
+static void parents_registrations(void) {
+  struct hf3fs_iov v;
+  struct hf3fs_ior r;
+  char name[256], path[PATH_MAX], target[PATH_MAX] = "";
+  CHECK_EQ(hf3fs_iovcreate(&v, mount, 4096, 0, -1), 0);
+  CHECK_EQ(registrations(name), 1);
+  path_of(path, name);
+  CHECK(readlink(path, target, sizeof(target) - 1) > 0);
+  CHECK_EQ(hf3fs_iorcreate(&r, mount, 4, true, 0, -1), 0);
+  pid_t child = fork();
+  CHECK(child >= 0);
+  if (child == 0) {
+    hf3fs_iovunlink(&v);
+    hf3fs_iovdestroy(&v);
+    hf3fs_iordestroy(&r);
+    _exit(0);
+  }
+  int status;
+  CHECK_EQ(waitpid(child, &status, 0), child);
+  CHECK_EQ(status, 0);
+  CHECK_EQ(registrations(NULL), 2);
+  CHECK(exists(target));
+  hf3fs_iovdestroy(&v);
+  hf3fs_iordestroy(&r);
+  CHECK_EQ(registrations(NULL), 0);
+  CHECK(!exists(target));
+}
+
+static void *wait_until_destroyed(void *arg) {
+  struct hf3fs_cqe c[1];
+  CHECK_EQ(hf3fs_wait_for_ios(arg, c, 1, 1, NULL), -EINVAL);
+  return NULL;
+}
+
+static void wait_for_waiters(const struct hf3fs_ior *r, uint32_t count) {
+  const struct usrbio_ring *ring = r->iorh;
+  while (atomic_load((_Atomic uint32_t *)(void *)ring->done_sem + 1) < count) {
+    sched_yield();
+  }
+}
+
+static void destroyed_under_waiters(void) {
+  enum { WAITERS = 4 };
+  CHECK_EQ(setenv("HF3FS_USRBIO_WAIT_JITTER_MS", "2147483647", 1), 0); /* only the end of the ring wakes them */
+  alarm(60);
+  for (int round = 0; round < 20; round++) {
+    struct hf3fs_ior r;
+    pthread_t threads[WAITERS];
+    CHECK_EQ(hf3fs_iorcreate(&r, mount, 4, true, 0, -1), 0);
+    for (int i = 0; i < WAITERS; i++) {
+      CHECK_EQ(pthread_create(&threads[i], NULL, wait_until_destroyed, &r), 0);
+    }
+    wait_for_waiters(&r, WAITERS);
+    hf3fs_iordestroy(&r);
+    for (int i = 0; i < WAITERS; i++) {
+      pthread_join(threads[i], NULL);
+    }
+  }
+  alarm(0);
+  CHECK_EQ(unsetenv("HF3FS_USRBIO_WAIT_JITTER_MS"), 0);
+}
+
+static void remove_link(const char *name) {
+  char path[PATH_MAX];
+  path_of(path, name);
+  CHECK_EQ(unlink(path), 0);
+}
+
+/* A daemon that no longer knows the registrations: it was restarted. */
+static void daemon_is_gone(void) {
+  struct hf3fs_ior r;
+  struct hf3fs_cqe c[1];
+  char name[256];
+  CHECK_EQ(hf3fs_iorcreate4(&r, mount, 4, true, -2, 7, -1, 2), 0);
+  CHECK_EQ(registrations(name), 1);
+  CHECK_EQ(hf3fs_iorprobe(&r), 0);
+  alarm(60);
+  remove_link(name);
+  CHECK_EQ(hf3fs_wait_for_ios(&r, c, 1, 1, NULL), -ENOTCONN);
+  CHECK_EQ(hf3fs_iorprobe(&r), -ENOTCONN);
+  struct timespec past = {0};
+  CHECK_EQ(hf3fs_wait_for_ios(&r, c, 1, 1, &past), 0); /* a deadline is no error */
+
+  /* What upstream's library does, on demand. */
+  CHECK_EQ(setenv("HF3FS_USRBIO_WAIT_FOREVER", "yes", 1), 0);
+  pthread_t waiter;
+  CHECK_EQ(pthread_create(&waiter, NULL, wait_until_destroyed, &r), 0);
+  wait_for_waiters(&r, 1);
+  nanosleep(&(struct timespec){.tv_sec = 1, .tv_nsec = 200000000}, NULL); /* the other wait would have ended */
+  struct hf3fs_ior old = r;
+  CHECK_EQ(hf3fs_iorrenew(&r), 0); /* and the waiter on the old ring returns */
+  pthread_join(waiter, NULL);
+  CHECK_EQ(unsetenv("HF3FS_USRBIO_WAIT_FOREVER"), 0);
+  alarm(0);
+  CHECK(memcmp(old.iov.id, r.iov.id, sizeof(old.iov.id)) != 0);
+  ring_name(&r, ".r-2.t7.f10");
+  CHECK_EQ(hf3fs_iorprobe(&r), 0);
+  CHECK_EQ(hf3fs_io_entries(&r), 4);
+  hf3fs_iordestroy(&r);
+
+  struct hf3fs_iov v;
+  CHECK_EQ(hf3fs_iovcreate(&v, mount, 4096, 1024, -1), 0);
+  v.base[7] = 42;
+  CHECK_EQ(registrations(name), 1);
+  remove_link(name);
+  CHECK_EQ(hf3fs_iovprobe(&v), -ENOTCONN);
+  CHECK_EQ(hf3fs_iovrenew(&v), 0);
+  CHECK_EQ(hf3fs_iovrenew(&v), 0); /* harmless if it is there */
+  CHECK_EQ(hf3fs_iovprobe(&v), 0);
+  char renewed[256];
+  CHECK_EQ(registrations(renewed), 1);
+  CHECK_STR(renewed, name);
+  CHECK_EQ(v.base[7], 42);
+  hf3fs_iovdestroy(&v);
+  CHECK_EQ(hf3fs_iovprobe(&v), -EINVAL);
+  CHECK_EQ(hf3fs_iorprobe(&r), -EINVAL);
+  CHECK_EQ(registrations(NULL), 0);
+}
+
+/* Memory of the caller's, registered by the library. */
+static void callers_memory(void) {
+  static const uint8_t id[16] = "fedcba987654321";
+  uint8_t memory[64];
+  char name[256], path[PATH_MAX], target[PATH_MAX] = "";
+  struct hf3fs_iov v;
+  CHECK_EQ(hf3fs_iovwrap(&v, memory, id, mount, sizeof(memory), 32, -1), 0);
+  CHECK_EQ(hf3fs_iovregister(&v, NULL), -EINVAL);
+  CHECK_EQ(hf3fs_iovregister(&v, "/psm_1"), 0);
+  CHECK_EQ(hf3fs_iovregister(&v, "/psm_1"), -EINVAL);
+  CHECK_EQ(registrations(name), 1);
+  path_of(path, name);
+  CHECK(readlink(path, target, sizeof(target) - 1) > 0);
+  CHECK_STR(target, "/dev/shm/psm_1");
+  hf3fs_iovdestroy(&v);
+  CHECK(v.base == memory);
+  CHECK(v.iovh == NULL);
+  CHECK_EQ(registrations(NULL), 0);
+}
+
+static void *interrupt_soon(void *arg) {
+  nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+  pthread_kill(*(pthread_t *)arg, SIGUSR1);
+  return NULL;
+}
+
+static _Atomic int signals;
+
+static void on_signal(int number) {
+  (void)number;
+  atomic_fetch_add(&signals, 1);
+}
+
+/* Nobody waits for ever for a daemon that was stopped, and what is to go goes when it goes on. */
+static void daemon_is_stopped(void) {
+  struct hf3fs_iov v, w;
+  struct hf3fs_ior r, q;
+  alarm(60);
+  CHECK_EQ(hf3fs_iovcreate(&v, mount, 4096, 0, -1), 0);
+  CHECK_EQ(hf3fs_iorcreate(&r, mount, 4, true, 0, -1), 0);
+  CHECK_EQ(registrations(NULL), 2);
+  CHECK_EQ(setenv("HF3FS_USRBIO_ANSWER_MS", "50", 1), 0);
+  atomic_store(&stopped, true);
+  CHECK_EQ(hf3fs_iovcreate(&w, mount, 4096, 0, -1), -ETIMEDOUT);
+  CHECK_EQ(unsetenv("HF3FS_USRBIO_ANSWER_MS"), 0); /* from now on nobody waits */
+  CHECK_EQ(hf3fs_iovcreate(&w, mount, 4096, 0, -1), -ETIMEDOUT);
+  CHECK_EQ(hf3fs_iorcreate(&q, mount, 4, true, 0, -1), -ETIMEDOUT);
+  hf3fs_iovdestroy(&v);
+  hf3fs_iordestroy(&r);
+  CHECK_EQ(registrations(NULL), 2);
+  atomic_store(&stopped, false);
+  while (registrations(NULL) > 0) {
+    sched_yield();
+  }
+  while (hf3fs_iovcreate(&w, mount, 4096, 0, -1) == -ETIMEDOUT) {
+    sched_yield();
+  }
+  CHECK_EQ(registrations(NULL), 1); /* the one that came too late has been removed */
+
+  /* After a second a signal ends the wait as well, whenever it came. */
+  pthread_t self = pthread_self(), interrupter;
+  CHECK_EQ(sigaction(SIGUSR1, &(struct sigaction){.sa_handler = on_signal}, NULL), 0);
+  atomic_store(&stopped, true);
+  CHECK_EQ(pthread_create(&interrupter, NULL, interrupt_soon, &self), 0);
+  CHECK_EQ(hf3fs_iovcreate(&v, mount, 4096, 0, -1), -EINTR);
+  CHECK_EQ(atomic_load(&signals), 1);
+  hf3fs_iovdestroy(&w);
+  atomic_store(&stopped, false);
+  while (registrations(NULL) > 0) {
+    sched_yield();
+  }
+  pthread_join(interrupter, NULL);
+  alarm(0);
+}
+
+/* Where /dev/shm is nearly full, that is said at once, not by a SIGBUS later. */
+static void full_shared_memory(void) {
+  pid_t child = fork();
+  CHECK(child >= 0);
+  if (child == 0) {
+    if (unshare(CLONE_NEWNS) != 0 || mount_tmpfs_over_shm() != 0) {
+      const char *required = getenv("KV3FS_REQUIRE_MOUNTS");
+      fprintf(stderr, "NOT TESTED: a full /dev/shm: %s\n", strerror(errno));
+      _exit(required != NULL && strcmp(required, "1") == 0);
+    }
+    struct hf3fs_ior r;
+    struct hf3fs_iov v;
+    CHECK_EQ(hf3fs_iorcreate(&r, mount, 4096, true, 0, -1), -ENOSPC);
+    CHECK_EQ(hf3fs_iovcreate_reserved(&v, mount, 1 << 20, 0, -1), -ENOSPC);
+    CHECK_EQ(registrations(NULL), 0);
+    CHECK_EQ(hf3fs_iovcreate(&v, mount, 1 << 20, 0, -1), 0); /* of which nothing is used yet */
+    hf3fs_iovdestroy(&v);
+    CHECK_EQ(hf3fs_iovcreate_reserved(&v, mount, 16384, 4096, -1), 0);
+    memset(v.base, 1, 16384);
+    hf3fs_iovdestroy(&v);
+    _exit(0);
+  }
+  int status;
+  CHECK_EQ(waitpid(child, &status, 0), child);
+  CHECK_EQ(status, 0);
+}
+
 int main(void) {
   CHECK(mkdtemp(mount) != NULL);
   char path[PATH_MAX], target[PATH_MAX];
@@ -313,6 +633,15 @@ int main(void) {
   iovs();
   rings();
   held_directory();
+  arguments_in_the_result();
+  who_may_open_an_iov();
+  another_working_directory();
+  parents_registrations();
+  destroyed_under_waiters();
+  callers_memory();
+  daemon_is_gone();
+  daemon_is_stopped();
+  full_shared_memory();
   defaced_semaphore();
   submit_links();
 

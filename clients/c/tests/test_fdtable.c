@@ -105,6 +105,41 @@ static void foreign_file_under_our_number_survives(void) {
   close(fd);
 }
 
+/* Also where the program has closed everything and opened the same file again. */
+static void same_file_under_our_number_survives(void) {
+  char path[] = "/tmp/usrbio-fdtable-XXXXXX";
+  int fd = mkstemp(path);
+  CHECK(fd >= 0);
+  int handle = usrbio_fdtable_add(fd);
+  close(fd);
+  close(-handle);
+  int again = open(path, O_RDWR);
+  if (again != -handle) {
+    CHECK_EQ(dup2(again, -handle), -handle);
+    close(again);
+  }
+  hf3fs_dereg_fd(fd);
+  CHECK(is_open(-handle));
+  close(-handle);
+  CHECK_EQ(unlink(path), 0);
+}
+
+/* Two registrations of one open file close their own duplicates. */
+static void one_open_file_twice(void) {
+  uint64_t ino;
+  int fd = temp_file(&ino);
+  int twin = dup(fd);
+  int a = usrbio_fdtable_add(fd);
+  int b = usrbio_fdtable_add(twin);
+  CHECK(a < 0 && b < 0);
+  hf3fs_dereg_fd(fd);
+  CHECK(!is_open(-a));
+  hf3fs_dereg_fd(twin);
+  CHECK(!is_open(-b));
+  close(fd);
+  close(twin);
+}
+
 static void modes(void) {
   int rd = open("/dev/null", O_RDONLY), wr = open("/dev/null", O_WRONLY);
   struct stat st;
@@ -188,6 +223,8 @@ int main(void) {
   closed_without_deregistration();
   duplicate_avoids_taken_numbers();
   foreign_file_under_our_number_survives();
+  same_file_under_our_number_survives();
+  one_open_file_twice();
   modes();
   bounds();
   lookups_during_changes();

@@ -4,7 +4,9 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -68,6 +70,58 @@ static struct timespec in_ms(long ms) {
   t.tv_sec += ms / 1000 + ns / 1000000000;
   t.tv_nsec = ns % 1000000000;
   return t;
+}
+
+/* Somebody sets the clock while a call waits. */
+static _Atomic long step_seconds, steps_after;
+
+int clock_gettime(clockid_t which, struct timespec *t) {
+  long err = syscall(SYS_clock_gettime, which, t);
+  if (which == CLOCK_REALTIME && atomic_load(&step_seconds) != 0 && atomic_fetch_sub(&steps_after, 1) <= 0) {
+    t->tv_sec += atomic_load(&step_seconds);
+  }
+  return (int)err;
+}
+
+static void clock_is_set_back(void) {
+  struct fixture f;
+  struct hf3fs_cqe c[1];
+  setup(&f, 2, true);
+  struct timespec soon = in_ms(100);
+  atomic_store(&steps_after, 1);
+  atomic_store(&step_seconds, -3600);
+  alarm(60);
+  CHECK_EQ(hf3fs_wait_for_ios(&f.ior, c, 1, 1, &soon), 0);
+  alarm(0);
+  atomic_store(&step_seconds, 0);
+  teardown(&f);
+}
+
+static void *wait_half_a_second(void *arg) {
+  struct fixture *f = arg;
+  struct hf3fs_cqe c[1];
+  struct timespec soon = in_ms(500);
+  CHECK_EQ(hf3fs_wait_for_ios(&f->ior, c, 1, 1, &soon), 0);
+  return NULL;
+}
+
+/* Waiters to whom nothing comes do not wake every millisecond. */
+static void idle_waiters_sleep(void) {
+  enum { WAITERS = 32 };
+  struct fixture f;
+  pthread_t threads[WAITERS];
+  struct rusage before, after;
+  setup(&f, 2, true);
+  CHECK_EQ(getrusage(RUSAGE_SELF, &before), 0);
+  for (int i = 0; i < WAITERS; i++) {
+    CHECK_EQ(pthread_create(&threads[i], NULL, wait_half_a_second, &f), 0);
+  }
+  for (int i = 0; i < WAITERS; i++) {
+    pthread_join(threads[i], NULL);
+  }
+  CHECK_EQ(getrusage(RUSAGE_SELF, &after), 0);
+  CHECK(after.ru_nvcsw - before.ru_nvcsw < WAITERS * 100);
+  teardown(&f);
 }
 
 static void sizes(void) {
@@ -336,8 +390,8 @@ static void prepare_here_wait_there(int entries, int waiters) {
   free(s);
 }
 
-/* A lock copied by fork(), whose holder does not exist in the child, must not block the child. */
-static void stale_lock_after_fork(void) {
+/* A forked child takes nothing from its parent, and what it inherits from one that has ended does not block it. */
+static void forked_child(void) {
   struct fixture f;
   struct hf3fs_cqe c[1];
   setup(&f, 2, true);
@@ -348,7 +402,13 @@ static void stale_lock_after_fork(void) {
   pid_t child = fork();
   CHECK(child >= 0);
   if (child == 0) {
-    _exit(hf3fs_wait_for_ios(&f.ior, c, 1, 1, NULL) == 1 ? 0 : 1);
+    CHECK_EQ(hf3fs_wait_for_ios(&f.ior, c, 1, 1, NULL), -EBUSY);
+    CHECK_EQ(prep(&f, 5, 1), -EBUSY);
+    f.ring.owner = INT_MAX; /* as if the parent had ended */
+    CHECK_EQ(hf3fs_wait_for_ios(&f.ior, c, 1, 1, NULL), 1);
+    CHECK_EQ(f.ring.owner, getpid());
+    CHECK(prep(&f, 5, 1) >= 0);
+    _exit(0);
   }
   int status;
   CHECK_EQ(waitpid(child, &status, 0), child);
@@ -483,9 +543,11 @@ int main(void) {
   prepare_here_wait_there(1, 1);
   prepare_here_wait_there(70, 1);
   prepare_here_wait_there(70, 2);
-  stale_lock_after_fork();
+  forked_child();
   old_posts();
   passes_on();
+  clock_is_set_back();
+  idle_waiters_sleep();
   /* SA_RESTART is not set: waits are interrupted. */
   CHECK_EQ(sigaction(SIGUSR1, &(struct sigaction){.sa_handler = on_signal}, NULL), 0);
   const char *setting = getenv("USRBIO_TEST_ROUND_TRIPS");

@@ -36,6 +36,7 @@
  *   iovopen NAME ID MOUNT SIZE BLOCK NUMA
  *   iovwrap NAME MEM ID MOUNT SIZE BLOCK NUMA
  *   iovunlink NAME | iovdestroy NAME       a NAME can be created again afterwards
+ *   iovprobe NAME | iovrenew NAME
  *   shm NAME SHMNAME SIZE                  shm_open + ftruncate + mmap | shm_unlink SHMNAME
  *   map NAME FD SIZE HOW                   the first SIZE bytes of a file: shared, readable (shared, but
  *                                          only to read) or private | unmap NAME
@@ -51,6 +52,7 @@
  *   iorcreate2 NAME MOUNT ENTRIES READ DEPTH PRIORITY NUMA
  *   iorcreate3 NAME MOUNT ENTRIES READ DEPTH PRIORITY TIMEOUT NUMA
  *   iorcreate4 NAME MOUNT ENTRIES READ DEPTH TIMEOUT NUMA FLAGS      each -> id= uuid=
+ *   iorprobe NAME | iorrenew NAME
  *   iordestroy NAME | entries NAME -> n= | iorsize ENTRIES -> bytes=
  *   reg FD [FLAGS=0]                       -> ret= (<= 0); err ERRNO otherwise
  *   dereg FD
@@ -551,6 +553,18 @@ static int do_iovdestroy(FILE *out, int argc, char **argv) {
   return 0;
 }
 
+static int do_iovprobe(FILE *out, int argc, char **argv) {
+  (void)out, (void)argc;
+  const struct thing *t = find(IOV_KIND, argv[0]);
+  return t == NULL ? USAGE : hf3fs_iovprobe(&t->iov);
+}
+
+static int do_iovrenew(FILE *out, int argc, char **argv) {
+  (void)out, (void)argc;
+  struct thing *t = find(IOV_KIND, argv[0]);
+  return t == NULL ? USAGE : hf3fs_iovrenew(&t->iov);
+}
+
 static int do_shm(FILE *out, int argc, char **argv) {
   (void)out, (void)argc;
   size_t size = (size_t)number(argv[2]);
@@ -768,6 +782,18 @@ static int do_iordestroy(FILE *out, int argc, char **argv) {
   }
   hf3fs_iordestroy(&t->ior);
   return 0;
+}
+
+static int do_iorprobe(FILE *out, int argc, char **argv) {
+  (void)out, (void)argc;
+  const struct thing *t = find(IOR_KIND, argv[0]);
+  return t == NULL ? USAGE : hf3fs_iorprobe(&t->ior);
+}
+
+static int do_iorrenew(FILE *out, int argc, char **argv) {
+  (void)out, (void)argc;
+  struct thing *t = find(IOR_KIND, argv[0]);
+  return t == NULL ? USAGE : hf3fs_iorrenew(&t->ior);
 }
 
 static int do_entries(FILE *out, int argc, char **argv) {
@@ -1148,6 +1174,8 @@ static const struct command {
     {"iovwrap", do_iovwrap, 7, 7},
     {"iovunlink", do_iovunlink, 1, 1},
     {"iovdestroy", do_iovdestroy, 1, 1},
+    {"iovprobe", do_iovprobe, 1, 1},
+    {"iovrenew", do_iovrenew, 1, 1},
     {"shm", do_shm, 3, 3},
     {"shm_unlink", do_shm_unlink, 1, 1},
     {"map", do_map, 4, 4},
@@ -1165,6 +1193,8 @@ static const struct command {
     {"iorcreate3", do_iorcreate3, 8, 8},
     {"iorcreate4", do_iorcreate4, 8, 8},
     {"iordestroy", do_iordestroy, 1, 1},
+    {"iorprobe", do_iorprobe, 1, 1},
+    {"iorrenew", do_iorrenew, 1, 1},
     {"entries", do_entries, 1, 1},
     {"iorsize", do_iorsize, 1, 1},
     {"reg", do_reg, 1, 2},
