@@ -147,6 +147,22 @@ func (a *admission) Create(cancel <-chan struct{}, in *fuse.CreateIn, name strin
 	return a.fileSystem.Create(cancel, in, name, out)
 }
 
+func (a *admission) Tmpfile(cancel <-chan struct{}, in *fuse.CreateIn, out *fuse.CreateOut) fuse.Status {
+	if !a.admit(&in.InHeader) {
+		return refused
+	}
+	defer a.leave(&in.InHeader)
+	return a.fileSystem.Tmpfile(cancel, in, out)
+}
+
+func (a *admission) Fallocate(cancel <-chan struct{}, in *fuse.FallocateIn) fuse.Status {
+	if !a.admit(&in.InHeader) {
+		return refused
+	}
+	defer a.leave(&in.InHeader)
+	return a.fileSystem.Fallocate(cancel, in)
+}
+
 func (a *admission) Lseek(cancel <-chan struct{}, in *fuse.LseekIn, out *fuse.LseekOut) fuse.Status {
 	if !a.admit(&in.InHeader) {
 		return refused

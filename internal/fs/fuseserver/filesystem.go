@@ -331,10 +331,8 @@ func (fs *fileSystem) Rename(cancel <-chan struct{}, in *fuse.RenameIn, name, ne
 		return fuse.EROFS
 	case toVirtual:
 		return fs.renameIntoRmRf(cancel, in, name, newName)
-	case in.Flags != 0:
-		return fuse.ENOSYS // the client sees EINVAL (case 76)
 	}
-	return statusOf(fs.tree.Rename(in.NodeId, name, in.Newdir, newName, callerOf(&in.InHeader)))
+	return statusOf(fs.tree.Rename(in.NodeId, name, in.Newdir, newName, in.Flags, callerOf(&in.InHeader)))
 }
 
 func (fs *fileSystem) StatFs(_ <-chan struct{}, _ *fuse.InHeader, out *fuse.StatfsOut) fuse.Status {

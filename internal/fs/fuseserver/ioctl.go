@@ -213,7 +213,7 @@ func (fs *fileSystem) ioctlMove(in *fuse.IoctlIn, arg []byte) fuse.Status {
 			return st
 		}
 	}
-	if err := fs.tree.RenameAs(in.NodeId, a.SrcName, to, a.DstName, callerOf(&in.InHeader)); err != nil {
+	if err := fs.tree.RenameAs(in.NodeId, a.SrcName, to, a.DstName, callerOf(&in.InHeader), a.MoveToTrash); err != nil {
 		return statusOf(err)
 	}
 	fs.notifier.entryAndWait(in.NodeId, a.SrcName)
@@ -221,29 +221,26 @@ func (fs *fileSystem) ioctlMove(in *fuse.IoctlIn, arg []byte) fuse.Status {
 	return fuse.OK
 }
 
-// trashable checks what a move to the trash requires beyond a rename: the source is a
-// directory of the caller's, with all of its owner's rights, and the target is not a
-// file.
+// trashable checks what a move to the trash requires beyond a rename, as 3FS does: no file is
+// replaced, and a directory that enters the trash is the caller's, with all of its owner's
+// rights.
 func (fs *fileSystem) trashable(in *fuse.IoctlIn, a wire.Move, to uint64) fuse.Status {
 	src, err := fs.tree.Lookup(in.NodeId, a.SrcName, 0)
 	if err != nil {
 		return statusOf(err)
 	}
 	defer fs.Forget(src.ID, 1)
-	const directory, ownerAll = unix.S_IFDIR, 0o700
+	if dst, err := fs.tree.Lookup(to, a.DstName, 0); err == nil {
+		defer fs.Forget(dst.ID, 1)
+		if dst.Attr.Mode&unix.S_IFMT == unix.S_IFREG {
+			return fuse.Status(unix.EEXIST)
+		}
+	}
+	const ownerAll = 0o700
 	switch {
-	case src.Attr.Mode&unix.S_IFMT != directory:
-		return fuse.Status(unix.ENOTDIR)
+	case src.Attr.Mode&unix.S_IFMT != unix.S_IFDIR || !fs.tree.InTrash(to):
 	case src.Attr.UID != in.Uid && in.Uid != 0, src.Attr.Mode&ownerAll != ownerAll:
 		return fuse.EPERM
-	}
-	dst, err := fs.tree.Lookup(to, a.DstName, 0)
-	if err != nil {
-		return fuse.OK // no target; RenameAs finds what else is wrong
-	}
-	defer fs.Forget(dst.ID, 1)
-	if dst.Attr.Mode&unix.S_IFMT != directory {
-		return fuse.Status(unix.EEXIST)
 	}
 	return fuse.OK
 }

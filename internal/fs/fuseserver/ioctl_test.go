@@ -50,14 +50,21 @@ func TestInodeFlags(t *testing.T) {
 	})
 }
 
-// A move to the trash accepts only the caller's own directories, and never replaces
-// a file.
+// A move to the trash never replaces a file, and takes files and symbolic links; directories
+// enter the trash only if they are the caller's (usrbio.md 1.5).
 func TestMoveToTrash(t *testing.T) {
 	both(t, func(t *testing.T, w *world) {
 		w.write("file", "x")
+		w.write("plain", "x")
 		w.write("taken", "x")
-		for _, dir := range []string{"d", "other", "trash"} {
+		for _, dir := range []string{"d", "other", "trash", "trash/u", "full", "full/x"} {
 			if err := os.Mkdir(w.path(dir), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.write("trash/u/taken", "x")
+		for _, link := range []string{"link", "trash/u/link"} {
+			if err := os.Symlink("nowhere", w.path(link)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -69,31 +76,45 @@ func TestMoveToTrash(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer root.Close()
-		move := func(src, dst string, trash byte) unix.Errno {
+		var trash unix.Stat_t
+		if err := unix.Stat(w.path("trash/u"), &trash); err != nil {
+			t.Fatal(err)
+		}
+		move := func(src string, dir uint64, dst string, trash byte) unix.Errno {
 			b := make([]byte, wire.MoveBytes)
 			binary.LittleEndian.PutUint64(b, 1)
 			copy(b[8:], src)
-			binary.LittleEndian.PutUint64(b[264:], 1)
+			binary.LittleEndian.PutUint64(b[264:], dir)
 			copy(b[272:], dst)
 			b[528] = trash
 			return ioctlBytes(root.Fd(), wire.IoctlMove, b)
 		}
 		for _, c := range []struct {
-			src, dst string
-			want     unix.Errno
+			src  string
+			dir  uint64
+			dst  string
+			want unix.Errno
 		}{
-			{"missing", "x", unix.ENOENT},
-			{"file", "x", unix.ENOTDIR},
-			{"other", "x", unix.EPERM}, // not writable by its owner
-			{"d", "taken", unix.EEXIST},
-			{"d", "x", 0},
+			{"missing", trash.Ino, "x", unix.ENOENT},
+			{"file", trash.Ino, "taken", unix.EEXIST},
+			{"d", trash.Ino, "taken", unix.EEXIST},
+			{"d", trash.Ino, "link", unix.ENOTDIR},
+			{"other", trash.Ino, "x", unix.EPERM}, // not writable by its owner
+			{"d", trash.Ino, "x", 0},
+			{"file", trash.Ino, "f", 0},
+			{"link", trash.Ino, "l", 0},
+			{"other", 1, "elsewhere", 0}, // only what enters the trash is checked
+			{"plain", 1, "taken", unix.EEXIST},
 		} {
-			if got := move(c.src, c.dst, 1); got != c.want {
+			if got := move(c.src, c.dir, c.dst, 1); got != c.want {
 				t.Errorf("trash %s as %s: %v, want %v", c.src, c.dst, got, c.want)
 			}
 		}
-		if got := move("file", "taken", 0); got != 0 {
+		if got := move("plain", 1, "taken", 0); got != 0 {
 			t.Errorf("an ordinary move replaces a file: %v", got)
+		}
+		if got := move("full", trash.Ino, "full", 0); got != 0 && os.Getuid() == 0 {
+			t.Errorf("an ordinary move by root: %v", got)
 		}
 	})
 }

@@ -183,6 +183,28 @@ func (fs *fileSystem) Create(_ <-chan struct{}, in *fuse.CreateIn, name string, 
 	return fuse.OK
 }
 
+// Tmpfile handles an open with O_TMPFILE.
+func (fs *fileSystem) Tmpfile(_ <-chan struct{}, in *fuse.CreateIn, out *fuse.CreateOut) fuse.Status {
+	switch {
+	case wire.IsVirtual(in.NodeId):
+		return fuse.ENOTSUP
+	case fs.readonly(&in.InHeader):
+		return fuse.EROFS
+	}
+	if st := fs.mayOpen(in.Uid); !st.Ok() {
+		return st
+	}
+	e, h, err := fs.tree.CreateUnnamed(in.NodeId, int(in.Flags), fs.tree.ModeOfNew(in.NodeId, in.Mode, in.Umask), callerOf(&in.InHeader), fs.settings.AttrTimeout(in.Uid))
+	if err != nil {
+		fs.files.Return(in.Uid, 1)
+		return statusOf(err)
+	}
+	fs.opened(in.Uid, h, &out.OpenOut)
+	e.Keep = h.Keep(e.Keep)
+	fs.entry(&out.EntryOut, e, in.Uid)
+	return fuse.OK
+}
+
 func (fs *fileSystem) Release(_ <-chan struct{}, in *fuse.ReleaseIn) {
 	fs.release(fs.handles.take(in.Fh))
 }
@@ -227,6 +249,23 @@ func (fs *fileSystem) Write(_ <-chan struct{}, in *fuse.WriteIn, data []byte) (u
 	// knows its end.
 	n, err := h.Write(data, int64(in.Offset), in.Flags&unix.O_APPEND != 0, in.Uid)
 	return uint32(n), statusOf(err)
+}
+
+// Fallocate handles fallocate(2). The kernel writes back and drops the pages that it has of
+// the range, and asks for no mode that it could not keep coherent.
+func (fs *fileSystem) Fallocate(cancel <-chan struct{}, in *fuse.FallocateIn) fuse.Status {
+	h := fs.handles.get(in.Fh).file
+	switch {
+	case h == nil:
+		return fuse.EBADF
+	case fs.readonly(&in.InHeader):
+		return fuse.EROFS
+	}
+	err := h.Fallocate(in.Mode, int64(in.Offset), int64(in.Length), in.Uid, cancel)
+	if errors.Is(err, unix.ENOSYS) {
+		err = unix.EOPNOTSUPP // for this file; the kernel would ask for no other one any more
+	}
+	return statusOf(err)
 }
 
 func (fs *fileSystem) Lseek(_ <-chan struct{}, in *fuse.LseekIn, out *fuse.LseekOut) fuse.Status {

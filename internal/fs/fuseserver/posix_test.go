@@ -87,7 +87,7 @@ func TestFilesAndDirectories(t *testing.T) { // R20, R21, R23, R24, R25, R26, R2
 			t.Errorf("size %d", info.Size())
 		}
 		wantErrno(t, "rmdir full", unix.Rmdir(w.path("d")), unix.ENOTEMPTY)
-		wantErrno(t, "chmod root", os.Chmod(w.dir, 0o700), unix.EPERM)
+		wantErrno(t, "truncate root", unix.Truncate(w.dir, 0), unix.EISDIR)
 		if err := unix.Chmod(w.path("big"), 0o4711); err != nil {
 			t.Error(err)
 		}
@@ -106,15 +106,27 @@ func TestRefusedOperations(t *testing.T) { // R22, case 76
 		w.write("f", "x")
 		f, _ := os.OpenFile(w.path("f"), os.O_RDWR, 0)
 		defer f.Close()
-		wantErrno(t, "fallocate", unix.Fallocate(int(f.Fd()), 0, 0, 4096), unix.EOPNOTSUPP)
+		for _, mode := range []uint32{unix.FALLOC_FL_PUNCH_HOLE, unix.FALLOC_FL_COLLAPSE_RANGE, unix.FALLOC_FL_INSERT_RANGE} {
+			wantErrno(t, "fallocate", unix.Fallocate(int(f.Fd()), mode, 0, 4096), unix.EOPNOTSUPP)
+		}
 		wantErrno(t, "mkfifo", unix.Mkfifo(w.path("p"), 0o644), unix.ENOSYS)
-		wantErrno(t, "renameat2", unix.Renameat2(unix.AT_FDCWD, w.path("f"), unix.AT_FDCWD, w.path("g"), unix.RENAME_NOREPLACE), unix.EINVAL)
-		wantErrno(t, "xattr", unix.Setxattr(w.path("f"), "user.x", []byte("1"), 0), unix.ENOTSUP)
+		wantErrno(t, "renameat2", unix.Renameat2(unix.AT_FDCWD, w.path("f"), unix.AT_FDCWD, w.path("g"), unix.RENAME_WHITEOUT), unix.EINVAL)
+		for _, name := range []string{"trusted.x", "security.x", "user.kv3fs.flags"} {
+			wantErrno(t, name, unix.Setxattr(w.path("f"), name, []byte("1"), 0), unix.ENOTSUP)
+			wantErrno(t, name, unix.Removexattr(w.path("f"), name), unix.EPERM)
+			_, err := unix.Getxattr(w.path("f"), name, nil)
+			wantErrno(t, name, err, unix.ENODATA)
+		}
 		w.settings.readonly.Store(true)
 		defer w.settings.readonly.Store(false)
 		_, err := os.OpenFile(w.path("f"), os.O_RDWR, 0)
 		wantErrno(t, "readonly open", err, unix.EROFS) // case 48
 		wantErrno(t, "readonly mkdir", os.Mkdir(w.path("d"), 0o755), unix.EROFS)
+		wantErrno(t, "readonly fallocate", unix.Fallocate(int(f.Fd()), 0, 0, 4096), unix.EROFS)
+		wantErrno(t, "readonly xattr", unix.Setxattr(w.path("f"), "user.x", []byte("1"), 0), unix.EROFS)
+		wantErrno(t, "readonly xattr", unix.Removexattr(w.path("f"), "user.x"), unix.EROFS)
+		_, err = unix.Open(w.dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
+		wantErrno(t, "readonly O_TMPFILE", err, unix.EROFS)
 	})
 }
 

@@ -14,8 +14,9 @@ import (
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
-// lockName is the only extended attribute that is listed, beside ACLs: a directory's lock. The tree
-// keeps it in memory, so it is lost when the daemon exits, and other hosts do not see it.
+// lockName is the extended attribute of a directory's lock. The tree keeps it in memory, so it is
+// lost when the daemon exits, and other hosts do not see it. Beside it, clients have ACLs and
+// attributes of their own in the user namespace; the rest is the data directory's.
 const lockName = "hf3fs.lock"
 
 // lockValue returns the value of the lock attribute, which names the client that holds
@@ -73,6 +74,8 @@ func (fs *fileSystem) GetXAttr(_ <-chan struct{}, h *fuse.InHeader, name string,
 			return fit(fs.unseenValue, dest)
 		}
 		return fit(fs.daemonValue, dest)
+	case tree.IsUserXattr(name):
+		return fs.getUserXattr(h.NodeId, name, dest)
 	case name != lockName || !fs.tree.Locked(h.NodeId):
 		return 0, fuse.ENODATA
 	}
@@ -80,11 +83,14 @@ func (fs *fileSystem) GetXAttr(_ <-chan struct{}, h *fuse.InHeader, name string,
 }
 
 func (fs *fileSystem) ListXAttr(_ <-chan struct{}, h *fuse.InHeader, dest []byte) (uint32, fuse.Status) {
-	switch {
-	case wire.IsVirtual(h.NodeId):
+	if wire.IsVirtual(h.NodeId) {
 		return 0, fuse.ENOTSUP
 	}
-	names := fs.tree.ACLs(h.NodeId)
+	names, err := fs.tree.UserXattrs(h.NodeId)
+	if err != nil {
+		return 0, statusOf(err)
+	}
+	names = append(names, fs.tree.ACLs(h.NodeId)...)
 	if fs.tree.Locked(h.NodeId) {
 		names = append(names, lockName)
 	}
@@ -99,11 +105,34 @@ func (fs *fileSystem) getACL(node uint64, name string, dest []byte) (uint32, fus
 	if wire.IsVirtual(node) {
 		return 0, fuse.ENODATA
 	}
-	size, err := fs.tree.ACL(node, name, dest)
-	if err == nil && len(dest) == 0 {
-		err = unix.ERANGE // as fit answers the question for the size
+	return sized(dest)(fs.tree.ACL(node, name, dest))
+}
+
+func (fs *fileSystem) getUserXattr(node uint64, name string, dest []byte) (uint32, fuse.Status) {
+	return sized(dest)(fs.tree.UserXattr(node, name, dest))
+}
+
+// sized returns a function that answers with a size and an error of the tree, as fit does
+// when the size was asked for.
+func sized(dest []byte) func(size int, err error) (uint32, fuse.Status) {
+	return func(size int, err error) (uint32, fuse.Status) {
+		if err == nil && len(dest) == 0 {
+			err = unix.ERANGE
+		}
+		return uint32(max(size, 0)), statusOf(err)
 	}
-	return uint32(size), statusOf(err)
+}
+
+// setUserXattr sets or removes an attribute of the user namespace. The kernel has checked that
+// the client may.
+func (fs *fileSystem) setUserXattr(h *fuse.InHeader, name string, value []byte, flags int) fuse.Status {
+	switch {
+	case wire.IsVirtual(h.NodeId):
+		return fuse.ENOTSUP
+	case fs.readonly(h):
+		return fuse.EROFS
+	}
+	return statusOf(fs.tree.SetUserXattr(h.NodeId, name, value, flags, callerOf(h)))
 }
 
 // setACL sets or removes an ACL. The kernel has checked that the client may, and the data
@@ -131,6 +160,11 @@ func (fs *fileSystem) SetXAttr(_ <-chan struct{}, in *fuse.SetXAttrIn, name stri
 	switch {
 	case tree.IsACL(name):
 		return fs.setACL(&in.InHeader, name, value)
+	case tree.IsUserXattr(name):
+		if value == nil {
+			value = []byte{} // nil removes
+		}
+		return fs.setUserXattr(&in.InHeader, name, value, int(in.Flags))
 	case wire.IsVirtual(in.NodeId) || name != lockName || fs.fileType(in.NodeId) != unix.S_IFDIR:
 		return fuse.ENOTSUP
 	case fs.readonly(&in.InHeader):
@@ -143,6 +177,8 @@ func (fs *fileSystem) RemoveXAttr(_ <-chan struct{}, h *fuse.InHeader, name stri
 	switch {
 	case tree.IsACL(name):
 		return fs.setACL(h, name, nil)
+	case tree.IsUserXattr(name):
+		return fs.setUserXattr(h, name, nil, 0)
 	case wire.IsVirtual(h.NodeId) || name != lockName:
 		return fuse.EPERM
 	case fs.readonly(h):

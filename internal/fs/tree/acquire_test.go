@@ -150,7 +150,7 @@ func TestVerdictsFollowDirectories(t *testing.T) {
 	mode = 0o755
 	must(tr.Setattr(top.ID, Change{Mode: &mode}, 0))
 	want("and open", nil)
-	if err := tr.Rename(top.ID, "d", closed.ID, "d", root); err != nil {
+	if err := tr.Rename(top.ID, "d", closed.ID, "d", 0, root); err != nil {
 		t.Fatal(err)
 	}
 	want("moved into a closed one", unix.EACCES)
@@ -158,7 +158,7 @@ func TestVerdictsFollowDirectories(t *testing.T) {
 	grouped := alice
 	grouped.GID = 777
 	group := uint32(777)
-	if err := tr.Rename(closed.ID, "d", top.ID, "d", root); err != nil {
+	if err := tr.Rename(closed.ID, "d", top.ID, "d", 0, root); err != nil {
 		t.Fatal(err)
 	}
 	must(tr.Setattr(e.ID, Change{GID: &group}, 0))

@@ -12,8 +12,8 @@ import (
 // to keep, so that a stream of ring writes costs one invalidation per period.
 const hotPeriod = time.Second
 
-// Attr is what a client sees of an inode. Directories have size 0 and one link,
-// as 3FS shows them; find(1) reads one link as "count them yourself".
+// Attr is what a client sees of an inode. Directories have size 0 and one link, as 3FS shows
+// them, or none once they are removed; find(1) reads one link as "count them yourself".
 type Attr struct {
 	Ino, Size, Blocks   uint64 // Blocks of 512 bytes, as the data directory counts them
 	Mode, Nlink         uint32
@@ -43,7 +43,7 @@ func attrOf(n *node, st *unix.Statx_t) Attr {
 		Atime: timeOf(st.Atime), Mtime: timeOf(st.Mtime), Ctime: timeOf(st.Ctime),
 	}
 	if n.directory() {
-		a.Size, a.Nlink = 0, 1
+		a.Size, a.Nlink = 0, min(st.Nlink, 1)
 	}
 	return a
 }
@@ -168,15 +168,12 @@ type Change struct {
 	ClearSetID   bool           // the change clears set-id bits of a file
 }
 
-// Setattr changes attributes. The caller has checked the client's rights. Owner and
-// mode of the root are the data directory's and cannot be changed: EPERM.
+// Setattr changes attributes. The caller has checked the client's rights. Owner and mode of
+// the root are the data directory's.
 func (t *Tree) Setattr(id uint64, c Change, keep time.Duration) (Entry, error) {
 	n, err := t.node(id)
 	if err != nil {
 		return Entry{}, err
-	}
-	if n == t.root && (c.Mode != nil || c.UID != nil || c.GID != nil || c.Size != nil) {
-		return Entry{}, unix.EPERM
 	}
 	began := t.now()
 	if c.Size != nil {

@@ -114,24 +114,29 @@ func (t *Tree) link(id, parent uint64, name string, keep time.Duration, as func(
 	if t.hidden(d, name) {
 		return Entry{}, unix.EPERM
 	}
-	began, generation := t.now(), t.renames.Load()
+	began := t.now()
 	var st unix.Statx_t
+	var linked *node
 	err = t.onInode(n, func(fd int, _ *unix.Statx_t) error {
 		return t.inDir(d, func(dir int) error {
+			// For a file without a name this one becomes its place, so it must not be
+			// doubted because of a rename elsewhere.
+			defer t.moves.exclude()()
 			err := as(func() error {
 				return unix.Linkat(unix.AT_FDCWD, procPath(fd), dir, name, unix.AT_SYMLINK_FOLLOW)
 			})
 			if err != nil {
 				return err
 			}
-			st, err = statAt(dir, name)
+			if st, err = statAt(dir, name); err == nil {
+				linked, _ = t.remember(place{d, name}, &st, t.renames.Load())
+			}
 			return err
 		})
 	})
 	if err != nil {
 		return Entry{}, err
 	}
-	linked, _ := t.remember(place{d, name}, &st, generation)
 	return t.momentary(linked, &st, began, keep), nil
 }
 
@@ -181,6 +186,43 @@ func (t *Tree) Create(parent uint64, name string, flags int, mode uint32, c cred
 	if !made {
 		keep = momentaryKeep(n, keep)
 	}
+	e := t.entry(n, &st, began, keep)
+	e.New = fresh
+	return e, h, nil
+}
+
+// CreateUnnamed opens a new file that has no name yet, on the file system of directory parent,
+// for c. The caller has checked that c may create there. Of flags, only the access mode and
+// O_EXCL, which forbids to give it a name, matter. Errors: EOPNOTSUPP where the backing file
+// system has no such files.
+func (t *Tree) CreateUnnamed(parent uint64, flags int, mode uint32, c cred.Caller, keep time.Duration) (Entry, *Handle, error) {
+	d, err := t.node(parent)
+	if err != nil {
+		return Entry{}, nil, err
+	}
+	access := flags & unix.O_ACCMODE
+	began := t.now()
+	fd := -1
+	err = t.inDir(d, func(dir int) error {
+		return cred.CreateAs(c, func() (err error) {
+			fd, err = unix.Openat(dir, ".", unix.O_TMPFILE|access|flags&unix.O_EXCL|unix.O_CLOEXEC, mode&0o7777)
+			return err
+		})
+	})
+	if errors.Is(err, unix.EISDIR) || errors.Is(err, unix.ENOSYS) {
+		err = unix.EOPNOTSUPP // a file system that knows nothing of O_TMPFILE
+	}
+	if err != nil {
+		return Entry{}, nil, err
+	}
+	st, err := statFD(fd)
+	if err != nil {
+		unix.Close(fd)
+		return Entry{}, nil, err
+	}
+	// Its place is one where nothing can be: it is reached through its handles only.
+	n, fresh := t.remember(place{d, ""}, &st, t.renames.Load())
+	h := t.adopt(n, fd, access, c.UID).handle(holder{uid: c.UID}, access, directions{true, true})
 	e := t.entry(n, &st, began, keep)
 	e.New = fresh
 	return e, h, nil
@@ -280,10 +322,24 @@ func (t *Tree) left(p place, st *unix.Statx_t) {
 	}
 }
 
-// Rename moves an entry for c and replaces what is there. The caller has checked the
-// client's rights.
-func (t *Tree) Rename(parent uint64, name string, newParent uint64, newName string, c cred.Caller) error {
-	return t.renameBetween(parent, name, newParent, newName, func(fn func() error) error {
+// Rename moves an entry for c and replaces what is there, unless flags, those of
+// renameat2(2), say RENAME_NOREPLACE or RENAME_EXCHANGE. The caller has checked the client's
+// rights. Errors: EINVAL for other flags and where the backing file system has none, EPERM
+// for a directory that would enter the trash.
+func (t *Tree) Rename(parent uint64, name string, newParent uint64, newName string, flags uint32, c cred.Caller) error {
+	const known = unix.RENAME_NOREPLACE | unix.RENAME_EXCHANGE
+	if flags&^known != 0 {
+		return unix.EINVAL
+	}
+	return t.renameBetween(parent, name, newParent, newName, flags, func(from place, fromFD int, to place, toFD int, fn func() error) error {
+		if err := t.mayTrash(c, t.inTrash(from.parent), fromFD, name, to.parent); err != nil {
+			return err
+		}
+		if flags == unix.RENAME_EXCHANGE {
+			if err := t.mayTrash(c, t.inTrash(to.parent), toFD, newName, from.parent); err != nil {
+				return err
+			}
+		}
 		defer t.moves.share()()
 		if !c.Root() && t.nearReserve() { // the directory may need a block
 			return cred.CreateAs(c, fn)
@@ -292,16 +348,25 @@ func (t *Tree) Rename(parent uint64, name string, newParent uint64, newName stri
 	})
 }
 
-// RenameAs is Rename for requests where the kernel has neither checked rights nor
-// locked the directories; it checks the rights of c.
-func (t *Tree) RenameAs(parent uint64, name string, newParent uint64, newName string, c cred.Caller) error {
-	return denied(t.renameBetween(parent, name, newParent, newName, func(fn func() error) error {
+// RenameAs is Rename without flags for requests where the kernel has neither checked rights
+// nor locked the directories; it checks the rights of c. With trash, directories may enter
+// the trash: the caller has checked that.
+func (t *Tree) RenameAs(parent uint64, name string, newParent uint64, newName string, c cred.Caller, trash bool) error {
+	return denied(t.renameBetween(parent, name, newParent, newName, 0, func(from place, fromFD int, to place, _ int, fn func() error) error {
+		if !trash {
+			if err := t.mayTrash(c, t.inTrash(from.parent), fromFD, name, to.parent); err != nil {
+				return err
+			}
+		}
 		defer t.moves.exclude()()
 		return cred.RunAs(c, fn)
 	}))
 }
 
-func (t *Tree) renameBetween(parent uint64, name string, newParent uint64, newName string, as func(func() error) error) error {
+// renameBetween looks up the directories of a rename and calls as with them and with what
+// renames.
+func (t *Tree) renameBetween(parent uint64, name string, newParent uint64, newName string, flags uint32,
+	as func(from place, fromFD int, to place, toFD int, fn func() error) error) error {
 	from, err := t.node(parent)
 	if err != nil {
 		return err
@@ -316,19 +381,31 @@ func (t *Tree) renameBetween(parent uint64, name string, newParent uint64, newNa
 	if t.hidden(to, newName) {
 		return unix.EPERM
 	}
+	src, dst := place{from, name}, place{to, newName}
 	return t.inDir(from, func(fromFD int) error {
 		return t.inDir(to, func(toFD int) error {
-			return as(func() error {
-				return t.renameAt(place{from, name}, fromFD, place{to, newName}, toFD, 0)
-			})
+			return as(src, fromFD, dst, toFD, func() error { return t.renameAt(src, fromFD, dst, toFD, flags) })
 		})
 	})
 }
 
+// renameToFree is renameAt to a name that is not taken: EEXIST. Where the file system knows
+// no flags, an entry that is created at this moment is replaced.
+func (t *Tree) renameToFree(from place, fromFD int, to place, toFD int) error {
+	err := t.renameAt(from, fromFD, to, toFD, unix.RENAME_NOREPLACE)
+	if err != unix.EINVAL {
+		return err
+	}
+	if _, taken := statAt(toFD, to.name); !errors.Is(taken, unix.ENOENT) {
+		return err
+	}
+	return t.renameAt(from, fromFD, to, toFD, 0)
+}
+
 // renameAt renames an entry and updates the tree. The caller is in a move. A parent
 // is nil for a directory that the kernel does not know. flags are those of
-// renameat2(2): none, or RENAME_NOREPLACE.
-func (t *Tree) renameAt(from place, fromFD int, to place, toFD, flags int) error {
+// renameat2(2): none, RENAME_NOREPLACE or RENAME_EXCHANGE.
+func (t *Tree) renameAt(from place, fromFD int, to place, toFD int, flags uint32) error {
 	source, err := statAt(fromFD, from.name)
 	if err == nil && t.hiddenInode(&source) {
 		err = unix.ENOENT
@@ -337,8 +414,11 @@ func (t *Tree) renameAt(from place, fromFD int, to place, toFD, flags int) error
 		return err
 	}
 	victim, victimErr := statAt(toFD, to.name)
+	if victimErr == nil && t.hiddenInode(&victim) {
+		return unix.EPERM
+	}
 	orphanFD := -1
-	if victimErr == nil && identityOf(&victim) != identityOf(&source) {
+	if victimErr == nil && identityOf(&victim) != identityOf(&source) && flags == 0 {
 		orphanFD = t.openLastName(toFD, to.name, &victim)
 	}
 	// Counted at the start and at the end: a lookup that saw an entry before or
@@ -346,11 +426,6 @@ func (t *Tree) renameAt(from place, fromFD int, to place, toFD, flags int) error
 	t.renames.Add(1)
 	defer t.renames.Add(1)
 	err = unix.Renameat2(fromFD, from.name, toFD, to.name, uint(flags))
-	if err == unix.EINVAL && flags == unix.RENAME_NOREPLACE && errors.Is(victimErr, unix.ENOENT) {
-		// The file system supports no flags. An entry created at this moment is
-		// replaced.
-		err = unix.Renameat2(fromFD, from.name, toFD, to.name, 0)
-	}
 	if err != nil {
 		if orphanFD >= 0 {
 			unix.Close(orphanFD)
@@ -361,15 +436,30 @@ func (t *Tree) renameAt(from place, fromFD int, to place, toFD, flags int) error
 		if identityOf(&victim) == identityOf(&source) {
 			return nil // two names of one inode: rename(2) does nothing
 		}
+		if flags == unix.RENAME_EXCHANGE {
+			t.exchanged(from, to, &source, &victim)
+			return nil
+		}
 		t.orphan(&victim, orphanFD)
 		t.left(to, &victim)
 		t.linksChanged(&victim)
 	}
-	if source.Mode&unix.S_IFMT == unix.S_IFDIR {
+	t.movedTo(from, to, &source)
+	return nil
+}
+
+// movedTo records that the inode of st was renamed.
+func (t *Tree) movedTo(from, to place, st *unix.Statx_t) {
+	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
 		t.rights.Add(1)
 	}
-	if n, ok := t.byIdentity.get(identityOf(&source)); ok && to.parent != nil {
+	if n, ok := t.byIdentity.get(identityOf(st)); ok && to.parent != nil {
 		t.moved(n, from, to)
 	}
-	return nil
+}
+
+// exchanged records that two inodes have taken each other's place.
+func (t *Tree) exchanged(a, b place, first, second *unix.Statx_t) {
+	t.movedTo(a, b, first)
+	t.movedTo(b, a, second)
 }

@@ -6,22 +6,23 @@ import (
 	"github.com/kv3fs/kv3fs/internal/fs/cred"
 )
 
-// One client may look a file up, and another remove it or rename over it before
-// the first opens it. On a local file system the open still succeeds, on the inode
-// that was found. So the tree holds a descriptor of a file that loses its last name
-// until the kernel forgets the file, which it does at once unless an open is pending.
+// One client may look a file up, and another remove it or rename over it before the first
+// opens it. On a local file system the open still succeeds, on the inode that was found, and
+// fstat of a directory or symbolic link that a client has open, or is in, does when it was
+// removed. So the tree holds a descriptor of what loses its last name until the kernel
+// forgets it, which it does at once unless it is in use.
 
-// orphan is an O_PATH descriptor of such a file, and the user that it is charged to: the
-// file's owner.
+// orphan is an O_PATH descriptor of such an inode, and the user that it is charged to: its
+// owner.
 type orphan struct {
 	fd  int
 	uid uint32
 }
 
 // openLastName returns an O_PATH descriptor of the entry name in dir if it is the
-// last name of a file that the kernel knows, and -1 otherwise.
+// last name of an inode that the kernel knows, and -1 otherwise.
 func (t *Tree) openLastName(dir int, name string, st *unix.Statx_t) int {
-	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Nlink > 1 {
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR && st.Nlink > 1 {
 		return -1
 	}
 	if _, known := t.byIdentity.get(identityOf(st)); !known {

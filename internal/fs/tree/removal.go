@@ -55,7 +55,7 @@ func (r *removal) remove(d *node, dir int, name string) error {
 			return err
 		}
 	}
-	_, err = r.tree.unlinkOne(d, dir, name)
+	_, err = r.tree.unlinkOne(d, dir, name, true)
 	return err
 }
 
@@ -157,7 +157,7 @@ func (r *removal) entry(in *Dir, name string, depth int) error {
 	if err := r.canceled(); err != nil {
 		return err
 	}
-	isDir, err := r.tree.unlinkOne(in.node, in.fd, name)
+	isDir, err := r.tree.unlinkOne(in.node, in.fd, name, false)
 	switch {
 	case errors.Is(err, unix.ENOENT):
 		return nil // another process has removed it
@@ -178,7 +178,7 @@ func (r *removal) entry(in *Dir, name string, depth int) error {
 	if err != nil {
 		return err
 	}
-	if _, err = r.tree.unlinkOne(in.node, in.fd, name); errors.Is(err, unix.ENOENT) {
+	if _, err = r.tree.unlinkOne(in.node, in.fd, name, false); errors.Is(err, unix.ENOENT) {
 		return nil
 	}
 	return err
@@ -196,7 +196,7 @@ func (r *removal) moveUp(in *Dir, name string) error {
 		if try > 0 {
 			up = strconv.Itoa(r.moves) + "." + strconv.Itoa(try)
 		}
-		err := t.renameAt(place{in.node, name}, in.fd, place{r.top, up}, r.topFD, unix.RENAME_NOREPLACE)
+		err := t.renameToFree(place{in.node, name}, in.fd, place{r.top, up}, r.topFD)
 		if errors.Is(err, unix.EEXIST) {
 			continue
 		}

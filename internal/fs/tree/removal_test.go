@@ -32,7 +32,7 @@ func TestRemoveDirRemovesThatDirectory(t *testing.T) {
 		t.Fatal("the new directory of that name was removed")
 	}
 	moved := must(tr.Mkdir(RootID, "m", 0o755, root, 0))
-	if err := tr.Rename(RootID, "m", RootID, "n", root); err != nil {
+	if err := tr.Rename(RootID, "m", RootID, "n", 0, root); err != nil {
 		t.Fatal(err)
 	}
 	if went, err := tr.RemoveDir(root, moved.ID, nil); err != nil || went != (Name{RootID, "n"}) {
@@ -226,7 +226,7 @@ func TestDirByIno(t *testing.T) {
 	}
 }
 
-// Removing a tree that the kernel knows does not take a descriptor for each file.
+// Removing a tree that the kernel knows does not take a descriptor for each file, only one for its top.
 func TestRemovalKeepsNoDescriptors(t *testing.T) {
 	tr, _ := newTree(t, Options{})
 	d := must(tr.Mkdir(RootID, "d", 0o755, root, 0))
@@ -237,7 +237,7 @@ func TestRemovalKeepsNoDescriptors(t *testing.T) {
 	if err := removeAll(tr, root, "d"); err != nil {
 		t.Fatal(err)
 	}
-	if len(tr.orphans) > 0 {
+	if len(tr.orphans) > 1 {
 		t.Errorf("%d descriptors", len(tr.orphans))
 	}
 }

@@ -145,7 +145,7 @@ func (t *Tree) RemoveEntry(c cred.Caller, parent uint64, name string, recursive 
 			if recursive {
 				return t.removal(c, cancel).remove(d, fd, name)
 			}
-			_, err := t.unlinkOne(d, fd, name)
+			_, err := t.unlinkOne(d, fd, name, true)
 			return err
 		}))
 	})
@@ -160,8 +160,10 @@ func denied(err error) error {
 }
 
 // unlinkOne removes a file or an empty directory and reports which it was. d is the
-// node of the directory, or nil. The kernel does not know of the removal.
-func (t *Tree) unlinkOne(d *node, dir int, name string) (isDir bool, err error) {
+// node of the directory, or nil. The kernel does not know of the removal, so it forgets the
+// inode late; with keep a descriptor is kept until then, see orphan. That is for the entry
+// that a client names: there would be one for each file of a tree.
+func (t *Tree) unlinkOne(d *node, dir int, name string, keep bool) (isDir bool, err error) {
 	defer t.moves.share()()
 	st, err := statAt(dir, name)
 	if err != nil {
@@ -174,13 +176,19 @@ func (t *Tree) unlinkOne(d *node, dir int, name string) (isDir bool, err error) 
 	if isDir = st.Mode&unix.S_IFMT == unix.S_IFDIR; isDir {
 		how = unix.AT_REMOVEDIR
 	}
-	// No descriptor of the last name: the kernel does not know of the removal, so
-	// there would be one for each file of a tree.
-	const noDescriptor = -1
-	if err := t.unlinkAt(place{d, name}, dir, how, &st, noDescriptor); err != nil {
+	orphanFD := -1
+	if keep {
+		orphanFD = t.openLastName(dir, name, &st)
+	}
+	n, known := t.byIdentity.get(identityOf(&st))
+	if err := t.unlinkAt(place{d, name}, dir, how, &st, orphanFD); err != nil {
 		return isDir, err
 	}
-	t.linksChanged(&st)
+	if keep && known {
+		(*t.invalidate.Load())(n.id, false)
+	} else {
+		t.linksChanged(&st)
+	}
 	return isDir, nil
 }
 
@@ -196,7 +204,8 @@ func (t *Tree) linksChanged(st *unix.Statx_t) {
 }
 
 // MoveInto renames the entry at rel to a new entry of directory newParent with the
-// rights of c. Errors are those of rename(2), EPERM for missing rights, EEXIST.
+// rights of c. Errors are those of rename(2), EPERM for missing rights and for a directory that
+// would enter the trash, EEXIST.
 func (t *Tree) MoveInto(c cred.Caller, rel string, newParent uint64, newName string) (removed Name, err error) {
 	dir, name, err := splitRel(rel)
 	if err != nil {
@@ -218,8 +227,11 @@ func (t *Tree) MoveInto(c cred.Caller, rel string, newParent uint64, newName str
 			defer unix.Close(fd)
 			d := t.nodeOf(fd)
 			removed = nameOf(d, name)
+			if err := t.mayTrash(c, relInTrash(dir), fd, name, to); err != nil {
+				return err
+			}
 			defer t.moves.exclude()()
-			return t.renameAt(place{d, name}, fd, place{to, newName}, toFD, unix.RENAME_NOREPLACE)
+			return t.renameToFree(place{d, name}, fd, place{to, newName}, toFD)
 		}))
 	})
 	return removed, err

@@ -71,6 +71,30 @@ func (h *Handle) Write(b []byte, off int64, append bool, uid uint32) (n int, err
 	return n, err
 }
 
+// Fallocate reserves or frees space of the file, with the mode of fallocate(2), as a client
+// with that uid would. It ends with EINTR when cancel is closed and the file system obeys
+// signals.
+func (h *Handle) Fallocate(mode uint32, off, length int64, uid uint32, cancel <-chan struct{}) error {
+	t := h.file.of.tree
+	err := asWriter(uid, true, func() error {
+		for {
+			err := unix.Fallocate(h.file.fd, mode, off, length)
+			if err != unix.EINTR {
+				return err
+			}
+			select {
+			case <-cancel:
+				return err
+			default: // the signal was the runtime's
+			}
+		}
+	})
+	t.reserve.lookAt.Store(0) // it may have taken any amount of space
+	// The kernel forgets the attributes, too, but not those that it is being given now.
+	h.file.Written()
+	return err
+}
+
 // asWriter runs fn, which writes for the user uid through open descriptors.
 func asWriter(uid uint32, confine bool, fn func() error) error {
 	if uid == 0 || !confine {

@@ -146,7 +146,7 @@ func TestHardLinksAreOneNode(t *testing.T) {
 	if e, err := tr.Getattr(a.ID, 0); err != nil || e.Attr.Nlink != 1 {
 		t.Fatalf("after the first name was removed: %v", err)
 	}
-	if err := tr.Rename(RootID, "b", RootID, "c", root); err != nil {
+	if err := tr.Rename(RootID, "b", RootID, "c", 0, root); err != nil {
 		t.Fatal(err)
 	}
 	must(tr.Getattr(a.ID, 0))
@@ -175,7 +175,7 @@ func TestAcquireFollowsTheInode(t *testing.T) { // R23, R24, cases 44 and 60
 		}
 	}
 	read("open")
-	if err := tr.Rename(RootID, "f", RootID, "g", root); err != nil {
+	if err := tr.Rename(RootID, "f", RootID, "g", 0, root); err != nil {
 		t.Fatal(err)
 	}
 	read("renamed")
@@ -321,7 +321,7 @@ func TestRenamesWhileOpening(t *testing.T) {
 				return
 			default:
 			}
-			if err := tr.Rename(from, "sub", to, "sub", root); err != nil {
+			if err := tr.Rename(from, "sub", to, "sub", 0, root); err != nil {
 				t.Errorf("rename: %v", err)
 				return
 			}

@@ -96,7 +96,7 @@ var cases = map[int]check{
 	73: {what: "MOVE", ways: c(moveIoctl)},
 	74: {what: "REMOVE and RECURSIVE_RM", ways: c(removeIoctl)},
 	75: {what: "PUNCH_HOLE (changed: requires the right to write)", ways: c(punchHole).and(way("hardlink", func(t *testing.T) { w := shared(t); hardlink(t, w, w.tool(t)) }))},
-	76: {what: "unsupported operations", ways: sys(notSupported)},
+	76: {what: "operations beyond 3FS", ways: sys(beyond3FS)},
 	77: {what: "unflushed writes (changed)", ways: both(unflushedWrite)},
 	78: {what: "a restarted daemon", ways: way("killed", signal(syscall.SIGKILL)).and(way("stopped", signal(syscall.SIGTERM)))},
 	79: {what: "an empty slice; an idle wait (changed)", ways: both(emptySliceAndIdleWait).and(throughPython(pythonEmptySliceAndIdleWait))},

@@ -141,17 +141,34 @@ func TestMountAgainstDirectory(t *testing.T) {
 	if testing.Short() {
 		t.Skip("thousands of steps")
 	}
+	for _, route := range routes {
+		modes := []int64{0o640, 0o606, 0o477}
+		if route.flags == nil {
+			modes = []int64{0o000, 0o600, 0o660, 0o640, 0o644, 0o606, 0o770, 0o477}
+		}
+		t.Run(route.name, func(t *testing.T) { mountAgainstDirectory(t, modes, route.flags) })
+	}
+}
+
+func mountAgainstDirectory(t *testing.T, modes []int64, flags []string) {
 	data := hostile.NewData(t)
 	needACLs(t, data)
-	d := serve(t, data)
+	d := serve(t, data, flags...)
 	c := newCast(t)
-	onFiles := []string{"read", "write", "append", "ring-read", "ring-write", "truncate", "open-truncate"}
-	onDirs := []string{"list", "enter", "create", "mkdir", "rename", "unlink"}
+	onFiles := []string{
+		"read", "write", "append", "ring-read", "ring-write", "truncate", "open-truncate",
+		"fallocate", "keep-size", "zero-range", "punch-hole", "fallocate-read-only",
+		"set", "get", "xattrs", "set-again", "remove", "remove",
+	}
+	onDirs := []string{
+		"list", "enter", "create", "mkdir", "rename", "no-replace", "exchange", "unlink", "tmpfile",
+		"set", "get", "xattrs", "remove",
+	}
 	directly := map[string]string{"ring-read": "read", "ring-write": "write"}
 	compared, refused := 0, 0
 	for who, u := range c.users() {
 		var below, through []step
-		for _, mode := range []int64{0o000, 0o600, 0o660, 0o640, 0o644, 0o606, 0o770, 0o477} {
+		for _, mode := range modes {
 			for kind, acl := range c.acls(mode) {
 				for _, dir := range []bool{false, true} {
 					operations := onFiles
@@ -164,10 +181,19 @@ func TestMountAgainstDirectory(t *testing.T) {
 					add := func(to *[]step, path, op string) {
 						s := step{Op: op, Path: path, N: 1}
 						switch op {
+						case "fallocate", "keep-size", "zero-range", "punch-hole":
+							s.N = 10000
 						case "create", "mkdir":
 							s.Path, s.N = filepath.Join(path, op), 0o777
-						case "rename":
+						case "rename", "no-replace":
+							// The second finds no source, or its name taken.
 							s.Path, s.Other = filepath.Join(path, "in"), filepath.Join(path, "out")
+						case "exchange":
+							s.Path, s.Other = filepath.Join(path, "out"), filepath.Join(path, "create")
+						case "tmpfile":
+							s.Other = filepath.Join(path, "linked")
+						case "set", "set-again", "get", "remove":
+							s.Other, s.Value = "user.comment", []byte("value")
 						case "unlink":
 							s.Path = filepath.Join(path, "out")
 						}

@@ -104,7 +104,7 @@ func TestReserve(t *testing.T) {
 			d := serve(t, data, route.flags...)
 			u := hostile.NewUser(t)
 			on := func(name string) string { return filepath.Join(d.Mount, name) }
-			for _, name := range []string{"mine", "ring", "shared", "roots"} {
+			for _, name := range []string{"mine", "ring", "shared", "roots", "allocated"} {
 				path := filepath.Join(data, name)
 				if err := os.WriteFile(path, []byte("x"), 0o666); err != nil {
 					t.Fatal(err)
@@ -131,6 +131,9 @@ func TestReserve(t *testing.T) {
 				{Op: "fill", Path: on("shared"), N: all},
 				{Op: "fill", Path: on("new"), N: all},
 				{Op: "mkdirs", Path: d.Mount, N: 100},
+				{Op: "fallocate", Path: on("allocated"), N: 4 << 20},
+				{Op: "keep-size", Path: on("allocated"), N: all},
+				{Op: "fill", Path: on("mine"), N: all},
 			}
 			for i, got := range do(t, u, d.Mount, steps...) {
 				const few = 64 << 10 // what the file system rounds up for the writer

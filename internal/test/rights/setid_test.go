@@ -19,7 +19,8 @@ func TestSetIDBits(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs daemons")
 	}
-	ways := []string{"write", "append", "late-write", "truncate", "open-truncate", "read", "ring-write", "ring-large", "late-ring-write"}
+	ways := []string{"write", "append", "late-write", "truncate", "open-truncate", "read", "ring-write", "ring-large", "late-ring-write",
+		"fallocate", "keep-size", "zero-range", "punch-hole"}
 	modes := []int64{0o4777, 0o2777, 0o6777, 0o2775, 0o6767, 0o2767, 0o0777, 0o4600}
 	for _, route := range routes {
 		t.Run(route.name, func(t *testing.T) {

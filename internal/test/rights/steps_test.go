@@ -1,10 +1,12 @@
 package rights
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"syscall"
 	"testing"
@@ -156,11 +158,20 @@ func operations() map[string]operation {
 			}
 			return n, err
 		},
-		"unlink": func(_ *client, s step) (int64, error) { return 0, unix.Unlink(s.Path) },
-		"rename": func(_ *client, s step) (int64, error) { return 0, unix.Rename(s.Path, s.Other) },
-		"chmod":  func(_ *client, s step) (int64, error) { return 0, unix.Chmod(s.Path, uint32(s.N)) },
-		"umask":  func(_ *client, s step) (int64, error) { unix.Umask(int(s.N)); return 0, nil },
-		"mode":   mode,
+		"fallocate":           fallocate(unix.O_WRONLY, 0),
+		"keep-size":           fallocate(unix.O_RDWR, unix.FALLOC_FL_KEEP_SIZE),
+		"zero-range":          fallocate(unix.O_WRONLY|unix.O_APPEND, unix.FALLOC_FL_ZERO_RANGE),
+		"punch-hole":          fallocate(unix.O_WRONLY, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE),
+		"fallocate-read-only": fallocate(unix.O_RDONLY, 0),
+		"fallocate-limited":   fallocateLimited,
+		"no-replace":          renameWith(unix.RENAME_NOREPLACE),
+		"exchange":            renameWith(unix.RENAME_EXCHANGE),
+		"tmpfile":             tmpfile,
+		"unlink":              func(_ *client, s step) (int64, error) { return 0, unix.Unlink(s.Path) },
+		"rename":              func(_ *client, s step) (int64, error) { return 0, unix.Rename(s.Path, s.Other) },
+		"chmod":               func(_ *client, s step) (int64, error) { return 0, unix.Chmod(s.Path, uint32(s.N)) },
+		"umask":               func(_ *client, s step) (int64, error) { unix.Umask(int(s.N)); return 0, nil },
+		"mode":                mode,
 		"list": func(_ *client, s step) (int64, error) {
 			names, err := os.ReadDir(s.Path)
 			return int64(len(names)), err
@@ -173,7 +184,18 @@ func operations() map[string]operation {
 			n, err := unix.Getxattr(s.Path, s.Other, make([]byte, 4096))
 			return int64(max(n, 0)), err
 		},
-		"set":    func(_ *client, s step) (int64, error) { return 0, unix.Setxattr(s.Path, s.Other, s.Value, 0) },
+		"set": func(_ *client, s step) (int64, error) { return 0, unix.Setxattr(s.Path, s.Other, s.Value, 0) },
+		"set-again": func(_ *client, s step) (int64, error) {
+			return 0, unix.Setxattr(s.Path, s.Other, s.Value, unix.XATTR_CREATE)
+		},
+		"xattrs": func(_ *client, s step) (int64, error) {
+			list := make([]byte, 4096)
+			n, err := unix.Listxattr(s.Path, list)
+			if err != nil {
+				return 0, err
+			}
+			return int64(bytes.Count(list[:n], []byte{0})), nil
+		},
 		"remove": func(_ *client, s step) (int64, error) { return 0, unix.Removexattr(s.Path, s.Other) },
 	}
 }
@@ -233,6 +255,72 @@ func lateRingWrite(c *client, s step) (n int64, err error) {
 // lateLimit is far more than the 100 ms after which the daemon notices: a loaded machine may
 // take a second for one write.
 const lateLimit = 20 * time.Second
+
+// fallocate returns an operation that reserves, or frees, N bytes from the fourth on, and
+// returns the file's size.
+func fallocate(flags int, how uint32) operation {
+	return func(_ *client, s step) (int64, error) {
+		fd, err := unix.Open(s.Path, flags|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return 0, err
+		}
+		defer unix.Close(fd)
+		if err := unix.Fallocate(fd, how, 4, s.N); err != nil {
+			return 0, err
+		}
+		var st unix.Stat_t
+		err = unix.Fstat(fd, &st)
+		return st.Size, err
+	}
+}
+
+// fallocateLimited is fallocate by a process whose files may have N bytes.
+func fallocateLimited(c *client, s step) (int64, error) {
+	signal.Ignore(unix.SIGXFSZ)
+	defer signal.Reset(unix.SIGXFSZ)
+	var before unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &before); err != nil {
+		return 0, err
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: uint64(s.N), Max: before.Max}); err != nil {
+		return 0, err
+	}
+	defer func() { _ = unix.Setrlimit(unix.RLIMIT_FSIZE, &before) }()
+	return fallocate(unix.O_WRONLY, 0)(c, s)
+}
+
+func renameWith(flags uint) operation {
+	return func(_ *client, s step) (int64, error) {
+		return 0, unix.Renameat2(unix.AT_FDCWD, s.Path, unix.AT_FDCWD, s.Other, flags)
+	}
+}
+
+// tmpfile makes a file without a name, writes to it and then gives it the name Other. It
+// returns what the file's status says in between and at the end.
+func tmpfile(_ *client, s step) (int64, error) {
+	fd, err := unix.Open(s.Path, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o640)
+	if err != nil {
+		return 0, err
+	}
+	defer unix.Close(fd)
+	if _, err := unix.Write(fd, []byte("content")); err != nil {
+		return 0, err
+	}
+	var unnamed, named unix.Stat_t
+	if err := unix.Fstat(fd, &unnamed); err != nil {
+		return 0, err
+	}
+	if err := unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", fd), unix.AT_FDCWD, s.Other, unix.AT_SYMLINK_FOLLOW); err != nil {
+		return 0, err
+	}
+	if err := unix.Stat(s.Other, &named); err != nil {
+		return 0, err
+	}
+	if named.Ino != unnamed.Ino || named.Uid != unnamed.Uid {
+		return 0, unix.ESTALE
+	}
+	return int64(unnamed.Nlink)<<48 | int64(named.Nlink)<<32 | named.Size<<16 | int64(named.Mode&0o7777), nil
+}
 
 func create(_ *client, s step) (int64, error) {
 	fd, err := unix.Open(s.Path, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, uint32(s.N))
