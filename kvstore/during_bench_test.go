@@ -3,29 +3,51 @@ package kvstore
 import (
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/internal/test/daemontest"
 )
+
+const benchBlockBytes = 2 << 20
+
+// openOnDisk opens a chain for so many blocks of 2 MiB, which bypasses the page cache. Stores
+// that need a daemon have one, on the same disk.
+func openOnDisk(b *testing.B, chain string, blocks int64) *Store {
+	dir := daemontest.NewDir(b)
+	return openTest(b, chain, func(c *Config) {
+		c.Layout = Layout{BlockBytes: benchBlockBytes, ShardBytes: benchBlockBytes}
+		c.Posix, c.Segment = nil, nil
+		if c.Cache != nil {
+			c.Cache.CapacityBytes = 32 * benchBlockBytes
+		}
+		capacity := blocks * benchBlockBytes * 3 / 2
+		switch chain[strings.LastIndex(chain, "|")+1:] {
+		case "Segment":
+			c.Segment = &SegmentOptions{Dir: filepath.Join(dir, "segments"), CapacityBytes: capacity, DirectIO: true}
+		case "Posix":
+			c.Posix = &PosixOptions{Dirs: []string{filepath.Join(dir, "posix")}, DirectIO: true}
+		case "Ds3fs":
+			c.Ds3fs = &Ds3fsOptions{Mount: daemontest.Serve(b, "--io", "direct").Mount}
+		case "Pages":
+			socket := filepath.Join(dir, "pages.sock")
+			daemontest.Serve(b, "--pages-listen", "unix:"+socket)
+			c.Pages = &PagesOptions{URL: "unix:" + socket, File: filepath.Join(dir, "pages"), CapacityBytes: capacity, DirectIO: true}
+		}
+	})
+}
 
 // BenchmarkLoadDuringSave compares loads of a block while 3 GiB are being saved with loads
 // of it alone: their p50 and p99, in milliseconds and as ratios. It is to be run on a disk.
+// No store and no cache keeps all blocks that are loaded open or in memory.
 func BenchmarkLoadDuringSave(b *testing.B) {
-	const blockBytes, hot, saved = 2 << 20, 64, 1536
-	for _, chain := range []string{"Segment", "Posix"} {
-		b.Run(chain, func(b *testing.B) {
-			dir := b.TempDir()
-			s := openTest(b, chain, func(c *Config) {
-				c.Layout = Layout{BlockBytes: blockBytes, ShardBytes: blockBytes}
-				c.Segment = &SegmentOptions{Dir: filepath.Join(dir, "segments"), CapacityBytes: (saved + 4*hot) * blockBytes * 3 / 2, DirectIO: true}
-				c.Posix = &PosixOptions{Dirs: []string{filepath.Join(dir, "posix")}, DirectIO: true}
-				if chain == "Posix" {
-					c.Segment = nil
-				} else {
-					c.Posix = nil
-				}
-			})
+	const blockBytes, hot, saved = benchBlockBytes, 128, 1536
+	for _, chain := range []string{"Segment", "Posix", "Ds3fs", "Pages", "Cache|Segment", "Cache|Posix"} {
+		b.Run(strings.ReplaceAll(chain, "|", "-"), func(b *testing.B) {
+			s := openOnDisk(b, chain, saved+4*hot)
 			mem, err := unix.Mmap(-1, 0, (hot+1)*blockBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 			if err != nil {
 				b.Fatal(err)
@@ -93,6 +115,42 @@ func BenchmarkLoadDuringSave(b *testing.B) {
 				if err := s.Delete(b.Context(), keys[hot:]); err != nil {
 					b.Fatal(err)
 				}
+			}
+		})
+	}
+}
+
+// BenchmarkLargeSave measures one call of Save with 3 GiB that no load disturbs. It is to be
+// run on a disk.
+func BenchmarkLargeSave(b *testing.B) {
+	const blockBytes, buffers, saved = benchBlockBytes, 64, 1536
+	for _, chain := range []string{"Segment", "Posix"} {
+		b.Run(chain, func(b *testing.B) {
+			s := openOnDisk(b, chain, saved)
+			mem, err := unix.Mmap(-1, 0, buffers*blockBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer unix.Munmap(mem)
+			keys := testKeys(saved)
+			var shards []Shard
+			for i, key := range keys {
+				shards = append(shards, Shard{Key: key, Buf: mem[i%buffers*blockBytes:][:blockBytes]})
+			}
+			b.SetBytes(saved * blockBytes)
+			for b.Loop() {
+				task, err := s.Save(b.Context(), shards)
+				if err == nil {
+					err = task.Wait(b.Context())
+				}
+				if err != nil {
+					b.Fatal(err)
+				}
+				b.StopTimer()
+				if err := s.Delete(b.Context(), keys); err != nil {
+					b.Fatal(err)
+				}
+				b.StartTimer()
 			}
 		})
 	}

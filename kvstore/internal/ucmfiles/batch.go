@@ -41,6 +41,8 @@ func (s *Store) explain(err error) error {
 	switch {
 	case errors.Is(err, syscall.EMFILE):
 		return fmt.Errorf("%w: raise the limit (ulimit -n), or have fewer blocks under way", err)
+	case errors.Is(err, syscall.ENFILE):
+		return fmt.Errorf("%w: raise the host's limit (sysctl fs.file-max)", err)
 	case err == kv.ErrTimeout:
 		return fmt.Errorf("%w: earlier calls to %s have not returned", err, strings.Join(s.o.Roots, ", "))
 	}

@@ -71,7 +71,7 @@ func (c *claim) gaveUp() bool {
 func (c *claim) begin(then func()) {
 	c.b.s.opens.Go(workerpool.Job{
 		Context: c.b.Context(),
-		Bulk:    1, // loads overtake it
+		Bulk:    bulkCall,
 		Run:     c.make,
 		Done: func(err error) {
 			if err != workerpool.ErrOverdue {

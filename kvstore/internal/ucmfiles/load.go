@@ -55,6 +55,12 @@ type held struct {
 	users atomic.Int32 // the batch, and its moves
 }
 
+func newHeld(s *Store, h *handle) *held {
+	own := &held{handle: h, s: s}
+	own.users.Store(1)
+	return own
+}
+
 func (h *held) give() {
 	if h.users.Add(-1) == 0 {
 		h.s.release(h.handle)
@@ -67,6 +73,11 @@ func (b *moving) open(l *loading) {
 	s := b.s
 	ready := make(chan struct{})
 	l.ready = ready
+	if kept := s.handles.take(l.key); kept != nil { // so there is nothing that could hang
+		l.h = newHeld(s, kept)
+		close(ready)
+		return
+	}
 	var h *handle
 	var err error
 	s.opens.Go(workerpool.Job{
@@ -75,8 +86,7 @@ func (b *moving) open(l *loading) {
 		Done: func(failed error) {
 			switch {
 			case failed == nil && err == nil:
-				l.h = &held{handle: h, s: s}
-				l.h.users.Store(1)
+				l.h = newHeld(s, h)
 			case failed == nil:
 				l.err = err
 			default:

@@ -111,11 +111,11 @@ func (s *Store) openFile(path string) (*os.File, error) {
 	})
 }
 
-// retryOpen opens a file. If the process has too many open, it closes those without users
-// and tries once more.
+// retryOpen opens a file. If the process or the host has too many open, it closes those
+// without users and tries once more.
 func (s *Store) retryOpen(open func() (*os.File, error)) (*os.File, error) {
 	f, err := open()
-	if !errors.Is(err, syscall.EMFILE) {
+	if !errors.Is(err, syscall.EMFILE) && !errors.Is(err, syscall.ENFILE) {
 		return f, err
 	}
 	for _, h := range s.handles.close() {

@@ -43,6 +43,21 @@ func placesAllowed() int {
 	return int(min(max(limit.Cur/descriptorsPerPlace, leastPlaces), mostPlaces))
 }
 
+// growDescriptors makes the kernel's table of the process's descriptors as large as the files
+// of loads and saves need. Each time it grows later, all that open a file wait for some 10 ms,
+// loads among them.
+func growDescriptors(places int) {
+	const files = descriptorsPerPlace / 2
+	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
+	if err != nil {
+		return
+	}
+	defer unix.Close(fd)
+	if high, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, files*places); err == nil {
+		_ = unix.Close(high)
+	}
+}
+
 // try takes a place if one is free and nobody waits for one.
 func (p *places) try() bool { return p.tokens.TryAcquire(1) }
 

@@ -39,6 +39,11 @@ func (s *Store) Save(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
 // sumOf is the checksum of a shard.
 func sumOf(shard kv.Shard) uint64 { return blockhead.Sum(shard.Buf) }
 
+// bulkCall is the weight of what a save does for a block besides moving bytes. Loads overtake
+// it, and eight are done at once: more would wait for one another, because a kernel makes and
+// renames the files of a directory one by one, and would keep loads from the processors.
+const bulkCall = workerpool.BulkBytes / 8
+
 // ahead is how many blocks of a batch are opened before their turn, several at once.
 const ahead = 64
 
@@ -156,7 +161,7 @@ func (b *moving) wrote(r batch.Run, block *assembly.Block[*temporary], sums []ui
 func (b *moving) commit(last int, block *assembly.Block[*temporary]) {
 	var err error
 	b.s.opens.Go(workerpool.Job{
-		Bulk: 1, // loads overtake it
+		Bulk: bulkCall,
 		Run: func() {
 			err = b.s.publish(block.Payload, block.Key, block.Sums)
 		},

@@ -89,6 +89,7 @@ func Open(o Options) (*Store, error) {
 		}
 		s.roots = append(s.roots, &root{dir: dir, sums: logs})
 	}
+	growDescriptors(o.Places)
 	s.lookups, s.opens = workerpool.New(o.Lookups, o.Timeout), workerpool.New(o.Opens, o.Timeout)
 	s.compute = workerpool.New(runtime.GOMAXPROCS(0), 0)
 	s.close = sync.OnceValue(s.shutdown)

@@ -22,6 +22,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -42,7 +43,8 @@ type Job struct {
 
 	// Bulk is how many bytes a job moves that gives way to others: they overtake it in
 	// the queue, and only so many of such jobs run at once that the others find a
-	// goroutine, and a device that is not busy for long. 0: it gives way to none.
+	// goroutine, and a device that is not busy for long. 0: it gives way to none. One whose
+	// context has ended gives way to none either.
 	Bulk int64
 
 	// Run does the work.
@@ -65,9 +67,10 @@ type Work interface {
 }
 
 const (
-	// bulkBytes bounds the bytes of the bulk jobs that run at once, unless one alone has
-	// more. A device needs no more to be busy, and what comes next waits for them.
-	bulkBytes = 16 << 20
+	// BulkBytes bounds the bytes of the bulk jobs that run at once, unless two alone have
+	// more. A device needs no more to be busy, and what comes next waits for them. A pool
+	// that moves no bytes may give its bulk jobs a part of it each.
+	BulkBytes = 4 << 20
 
 	// mostOvertaking is how many jobs may overtake a bulk job before one begins, so that
 	// it waits in no case for ever.
@@ -192,8 +195,10 @@ func (p *Pool) Left(since time.Time) time.Duration {
 // begin. The lock is held.
 func (p *Pool) choose() *fifo {
 	mayBulk := p.bulk.len() > 0 && p.running.jobs+p.stuckBulk < p.bulkSize &&
-		(p.running.jobs == 0 || p.running.bytes+p.bulk.first().Bulk <= bulkBytes)
+		(p.running.jobs < 2 || p.running.bytes+p.bulk.first().Bulk <= BulkBytes)
 	switch {
+	case p.bulk.len() > 0 && p.bulk.first().cancelled(): // it takes no time
+		return &p.bulk
 	case mayBulk && (p.queue.len() == 0 || p.overtaking >= mostOvertaking):
 		return &p.bulk
 	case p.queue.len() > 0:
@@ -234,15 +239,23 @@ func (p *Pool) loop() {
 			for i := c.low; i < c.high; i++ {
 				c.work.Do(i)
 			}
-		case c.Context != nil && c.Context.Err() != nil:
+		case c.cancelled():
 			c.end(c.Context.Err())
 		default:
 			c.Run()
 			c.end(nil)
+			if c.Bulk > 0 {
+				// Calls that return at once keep the processor from the goroutines that
+				// are ready, until the scheduler takes it away after 10 ms.
+				runtime.Gosched()
+			}
 		}
 		ended = c
 	}
 }
+
+// cancelled reports whether a job must not begin any more.
+func (j *Job) cancelled() bool { return j.Context != nil && j.Context.Err() != nil }
 
 // end tells the owner of a job how it ended, unless the timer has told it before.
 func (c *call) end(err error) {

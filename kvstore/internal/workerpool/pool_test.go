@@ -360,13 +360,13 @@ func TestOthersOvertakeBulk(t *testing.T) {
 	})
 }
 
-// The bytes of the bulk jobs that run at once are bounded, but one may have any size.
+// The bytes of the bulk jobs that run at once are bounded, but two may have any size.
 func TestBulkBytesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var o outcomes
 		c := New(32, time.Minute)
 		release := make(chan struct{})
-		for name, bulk := range map[string]int64{"large": 2 * bulkBytes, "half": bulkBytes / 2, "other half": bulkBytes / 2, "more": 1} {
+		for name, bulk := range map[string]int64{"large": 2 * BulkBytes, "half": BulkBytes / 2, "other half": BulkBytes / 2, "more": 1} {
 			j := o.job(t.Context(), name, func() { <-release })
 			j.Bulk = bulk
 			c.Go(j)
@@ -379,7 +379,7 @@ func TestBulkBytesAreBounded(t *testing.T) {
 			c.mu.Lock()
 			running := c.running
 			c.mu.Unlock()
-			if running.bytes > bulkBytes && running.jobs > 1 {
+			if running.bytes > BulkBytes && running.jobs > 2 {
 				t.Errorf("%d jobs of %d bytes are running", running.jobs, running.bytes)
 			}
 			if len(ran) == want {
@@ -456,3 +456,44 @@ type noting struct {
 }
 
 func (n *noting) Do(int) { *n.order = append(*n.order, n.name) }
+
+// Bulk jobs whose context has ended are settled before those that would overtake them, also
+// while no bulk job may begin.
+func TestCancelledBulkEndsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := New(4, time.Minute)
+		release := make(chan struct{})
+		for range 2 {
+			c.Go(Job{Bulk: BulkBytes, Run: func() { <-release }})
+		}
+		for range 2 {
+			c.Go(Job{Run: func() { <-release }})
+		}
+		synctest.Wait()
+		ctx, cancel := context.WithCancel(t.Context())
+		var mu sync.Mutex
+		var order []string
+		note := func(name string) func(error) {
+			return func(error) {
+				mu.Lock()
+				defer mu.Unlock()
+				order = append(order, name)
+			}
+		}
+		const cancelled = 10
+		for range cancelled {
+			c.Go(Job{Context: ctx, Bulk: 1, Run: func() {}, Done: note("cancelled")})
+			c.Go(Job{Run: func() {}, Done: note("other")})
+		}
+		cancel()
+		release <- struct{}{}
+		synctest.Wait()
+		if len(order) != 2*cancelled || slices.Contains(order[:cancelled], "other") {
+			t.Errorf("settled in the order %q", order)
+		}
+		close(release)
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
