@@ -25,7 +25,9 @@ import (
 type serveCmd struct {
 	Config kong.ConfigFlag `placeholder:"FILE" help:"YAML file whose keys are the names of these flags, e.g. 'data: /var/lib/kv3fs'. The environment and the command line override it."`
 
-	Data    string `required:"" placeholder:"DIR" help:"Directory that stores the files, as ordinary files, on a local disk or any mounted file system. Created if missing."`
+	Data  string     `required:"" placeholder:"DIR" help:"Directory that stores the files, as ordinary files, on a local disk or any mounted file system. Created if missing."`
+	Fresh freshFlags `embed:""`
+
 	Mount   string `required:"" placeholder:"DIR" help:"Where clients see the files, e.g. /mnt/3fs. Created if missing. A dead daemon's mount there is replaced."`
 	Cluster string `default:"kv3fs" help:"Name of the file system; the mount's source is hf3fs.CLUSTER. At most 31 letters, digits, '.', '_' or '-'."`
 
@@ -71,6 +73,10 @@ func (c *serveCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	fresh, err := c.Fresh.fresh()
+	if err != nil {
+		return err
+	}
 	set := settings.Defaults()
 	set.Readonly = c.Readonly
 	set.AttrTimeout, set.EntryTimeout = c.AttrTimeout, c.EntryTimeout
@@ -90,7 +96,7 @@ func (c *serveCmd) Run(ctx context.Context) error {
 	runtime.GOMAXPROCS(max(4*runtime.NumCPU(), 8))
 
 	return daemon.Run(ctx, daemon.Config{
-		Version: version(), DataDir: c.Data, MountPoint: c.Mount, RemountPrefix: c.Remount,
+		Version: version(), DataDir: c.Data, Fresh: fresh, MountPoint: c.Mount, RemountPrefix: c.Remount,
 		Mount:    fuseserver.Options{Cluster: c.Cluster, AllowOther: c.AllowOther, Passthrough: passthrough, BlockBytes: c.BlockBytes},
 		Settings: set,
 		IO:       mode,
@@ -106,7 +112,8 @@ func (c *serveCmd) Run(ctx context.Context) error {
 
 // Validate reports invalid flags.
 func (c *serveCmd) Validate() error {
-	return errors.Join(c.Pages.Validate(), c.Limits.Validate(), validTP(c.TP))
+	_, err := c.Fresh.fresh()
+	return errors.Join(err, c.Pages.Validate(), c.Limits.Validate(), validTP(c.TP))
 }
 
 // pageService returns the configuration of the page service. Without --pages-listen the

@@ -28,6 +28,7 @@ import (
 type Config struct {
 	Version       string // shown by the mount, see identity
 	DataDir       string // created if missing
+	Fresh         Fresh
 	MountPoint    string // created if missing
 	RemountPrefix string // see controldir.Options
 	Mount         fuseserver.Options
@@ -48,6 +49,9 @@ type Config struct {
 func Run(ctx context.Context, c Config, ready func(mountPoint string)) (err error) {
 	data, err := dataDir(c.DataDir)
 	if err != nil {
+		return err
+	}
+	if err := c.Fresh.apply(c.Log, data); err != nil {
 		return err
 	}
 	st, err := openState(data)
@@ -91,6 +95,7 @@ func Run(ctx context.Context, c Config, ready func(mountPoint string)) (err erro
 	if err != nil {
 		return err
 	}
+	adviseRootOnly(c.Log, data, point)
 	warnBeneath(c.Log, point, uint32(os.Geteuid()))
 	mnt, err := fuseserver.New(tree, control, set, point, c.Mount)
 	if err != nil {
