@@ -3,6 +3,9 @@
 
 import errno
 import os
+import signal
+import subprocess
+import sys
 import threading
 import time
 import unittest
@@ -10,6 +13,7 @@ import unittest.mock
 
 from hf3fs_fuse import io
 
+from daemon import not_tested
 from mounted import PATIENCE_SECONDS, MountedTestCase
 
 
@@ -62,7 +66,13 @@ class TestDeadDaemon(MountedTestCase):
 
     def test_killed_and_back(self):
         shm = self.shm(4096)
+        kept = self.shm(4096)
+        kept_iov, unnamed, renewed = io.make_iovec(kept, self.mount), self.buffer(4096), self.ring()
+        self.assertTrue(renewed.alive())
         self.daemon.kill()
+        self.assertFalse(renewed.alive())
+        self.refused(renewed.renew)
+        self.refused(kept_iov.renew)
         # A ring of a dead daemon never completes a request.
         self.live.prepare(self.iov[0:100], True, self.fd, 0)
         began = time.monotonic()
@@ -97,6 +107,98 @@ class TestDeadDaemon(MountedTestCase):
         ring.prepare(iov[0:100], True, fd, 0)
         [done] = ring.submit().wait(min_results=1, timeout=PATIENCE_SECONDS)
         self.assertEqual(done.result, 100)
+        self.assertFalse(renewed.alive())
+        renewed.renew()
+        kept_iov.renew()
+        self.assertTrue(renewed.alive())
+        renewed.prepare(kept_iov[0:100], True, fd, 0)
+        [done] = renewed.submit().wait(min_results=1)
+        self.assertEqual((done.result, bytes(kept.buf[:100])), (100, b"x" * 100))
+        # Without a name there is nothing that could be registered.
+        with self.assertRaisesRegex(OSError, "no longer has a name"):
+            unnamed.renew()
+
+
+class TestStoppedDaemon(MountedTestCase):
+    """A daemon that was stopped answers nothing; the call of the kernel that waits for it cannot be ended."""
+
+    def test_del_and_exit_end(self):
+        text = """
+import sys
+from multiprocessing.shared_memory import SharedMemory
+from hf3fs_fuse import io
+shm = SharedMemory(create=True, size=4096)
+buffers = [io.make_iovec(shm, sys.argv[1]) for _ in range(2)]
+rings = [io.make_ioring(sys.argv[1], 4) for _ in range(2)]
+shm.unlink()
+shm.close()
+print("ready", flush=True)
+sys.stdin.readline()
+del buffers[0], rings[0]
+for _ in range(2):
+    try:
+        io.make_ioring(sys.argv[1], 4)
+    except OSError as error:
+        print(error)
+"""
+        # Of the 30 seconds a fiftieth.
+        env = {**os.environ, "HF3FS_USRBIO_ANSWER_MS": "600"}
+        process = self.script(text, self.mount, stdin=subprocess.PIPE, env=env)
+        self.assertEqual(process.stdout.readline(), "ready\n")
+        with self.daemon.stalled():
+            out, err = process.communicate("\n", timeout=PATIENCE_SECONDS)
+        self.assertEqual((process.returncode, err), (0, ""))
+        self.assertEqual(out.count("the daemon does not answer"), 2, out)
+
+    def test_a_signal_handler_ends_the_wait(self):
+        text = """
+import signal
+import sys
+from hf3fs_fuse import io
+ring = io.make_ioring(sys.argv[1], 4)
+handled = []
+signal.signal(signal.SIGUSR1, lambda *_: handled.append(1))
+print("ready", flush=True)
+sys.stdin.readline()
+try:
+    io.make_ioring(sys.argv[1], 4)
+except InterruptedError as error:
+    print(error)
+del ring
+print(len(handled) > 0)
+signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+"""
+        process = self.script(text, self.mount, stdin=subprocess.PIPE)
+        self.assertEqual(process.stdout.readline(), "ready\n")
+        with self.daemon.stalled():
+            began = time.monotonic()
+            process.stdin.write("\n")
+            process.stdin.flush()
+            while process.poll() is None and time.monotonic() < began + PATIENCE_SECONDS:
+                process.send_signal(signal.SIGUSR1)
+                time.sleep(0.1)
+            self.assertLess(time.monotonic() - began, 25)
+        out, err = process.communicate(timeout=PATIENCE_SECONDS)
+        self.assertEqual((err, process.returncode), ("", 0))
+        self.assertRegex(out, "a signal ended the wait for the daemon.*\nTrue\n")
+
+
+class TestFullSharedMemory(MountedTestCase):
+    def test_a_ring_does_not_fit(self):
+        text = """
+import sys
+from hf3fs_fuse import io
+try:
+    io.make_ioring(sys.argv[1], 4096)
+except OSError as error:
+    print(error)
+"""
+        small = ["unshare", "-m", "sh", "-ec", 'mount -t tmpfs -o size=64k none /dev/shm; exec "$0" "$@"']
+        command = [*small, sys.executable, "-c", text, self.mount]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
+        if done.returncode != 0:
+            not_tested(f"no mount namespace: {done.stderr.strip()}")
+        self.assertIn("df /dev/shm", done.stdout)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,9 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 import unittest
+import unittest.mock
 
 import hf3fs_py_usrbio
 from hf3fs_py_usrbio import _completions, _library
@@ -49,6 +51,36 @@ class TestLookup(unittest.TestCase):
         status, said = import_with(HF3FS_USRBIO_LIBRARY="libc.so.6")
         self.assertEqual(status, 1)
         self.assertIn("libc.so.6 has no hf3fs_extract_mount_point, so it is not a USRBIO library", said[0])
+
+
+class TestWithoutGil(unittest.TestCase):
+    def test_rings_do_not_wait_for_each_other(self):
+        entered, go_on = threading.Event(), threading.Event()
+
+        def prep_io(ring):
+            if ring == "slow":
+                entered.set()
+                go_on.wait(60)
+            return ring
+
+        self.addCleanup(go_on.set)
+        with unittest.mock.patch.object(sys, "_is_gil_enabled", lambda: False, create=True):
+            slow, fast = _library.prepare_function(), _library.prepare_function()
+        with unittest.mock.patch.object(_library, "prep_io", prep_io):
+            thread = threading.Thread(target=slow, args=("slow",))
+            thread.start()
+            self.assertTrue(entered.wait(60))
+            self.assertEqual(fast("fast"), "fast")
+            self.assertFalse(go_on.is_set())
+            go_on.set()
+            thread.join(60)
+
+
+class TestCompletions(unittest.TestCase):
+    def test_space_of_a_thread(self):
+        """Twenty threads on a ring of 2**20."""
+        self.assertLess(20 * _completions.Completions(1 << 20)._view.nbytes, 12 << 20)
+        self.assertEqual(_completions.Completions(3).room, 3)
 
 
 class TestStructs(unittest.TestCase):

@@ -14,6 +14,7 @@ import threading
 import time
 import types
 import unittest
+import unittest.mock
 import weakref
 
 from hf3fs_fuse import io
@@ -407,6 +408,15 @@ except KeyboardInterrupt:
         self.assertGreater(interrupts, 10)
         self.assertEqual((ring.ior._in_flight, len(ring.ior._early)), ({}, 0))
 
+
+    def test_more_results_than_a_thread_takes_at_once(self):
+        fd, buffer = self.registered(b"x" * 100), self.buffer(4096)
+        with unittest.mock.patch("hf3fs_py_usrbio._completions._MOST", 3):
+            ring = self.ring(8)
+            for k in range(8):
+                ring.prepare(buffer[k : k + 1], True, fd, k)
+            done = ring.submit().wait(min_results=8, timeout=PATIENCE_SECONDS)
+        self.assertEqual([slice.result for slice in done], [1] * 8)
 
     def test_a_hung_daemon_does_not_keep_ctrl_c_away(self):
         text = """

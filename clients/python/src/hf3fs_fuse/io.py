@@ -22,9 +22,9 @@ import types
 import uuid
 
 import hf3fs_py_usrbio as h3fio
-from hf3fs_py_usrbio import deregister_fd, extract_mount_point, force_fsync, hardlink, punch_hole, register_fd
+from hf3fs_py_usrbio import _library, deregister_fd, extract_mount_point, force_fsync, hardlink, punch_hole, register_fd
 from hf3fs_py_usrbio._arguments import U64_MAX, integer, mount_path
-from hf3fs_py_usrbio._explain import file_error, opened, registration_error
+from hf3fs_py_usrbio._explain import file_error, opened, os_error, registration_error
 from hf3fs_py_usrbio._iovec import note_original
 from hf3fs_py_usrbio._memory import exported, mapped_at
 from hf3fs_py_usrbio._owner import may_remove
@@ -63,6 +63,7 @@ class iovec:
     def __init__(self, iov, link):
         self.iov = iov
         self.link = link
+        self._registered = None  # by make_iovec(): the struct in C that has the registration
         self._pid = os.getpid()
 
     def __getitem__(self, where):
@@ -71,10 +72,19 @@ class iovec:
     def __setitem__(self, where, value):
         self.iov[where] = value
 
-    def __del__(self, _unlink=os.unlink, _may_remove=may_remove):
+    def renew(self):
+        """Registers the buffer again, with the daemon that is there now. Its shared memory must still have its name."""
+        error = -errno.EINVAL if self._registered is None else _library.iovrenew(self._registered)
+        if error < 0:
+            gone = "this shared memory no longer has a name, or was not registered by make_iovec(); make a new one"
+            raise os_error(-error, path=self.link, says={errno.EINVAL: gone})
+
+    def __del__(self, _unlink=os.unlink, _destroy=_library.iovdestroy, _may_remove=may_remove):
         pid = getattr(self, "_pid", None)
         if pid is None or not _may_remove(pid):
             return
+        if self._registered is not None:
+            return _destroy(self._registered)  # in C, where the wait for a daemon that is stopped has a bound
         while True:
             try:
                 return _unlink(self.link)
@@ -107,6 +117,12 @@ class ioring:
     def wait(self, **kwargs):
         return self.ior.wait(**kwargs)
 
+    def alive(self):
+        return self.ior.alive()
+
+    def renew(self):
+        self.ior.renew()
+
     def __reduce_ex__(self, protocol):
         return self.ior.__reduce_ex__(protocol)
 
@@ -129,11 +145,13 @@ def make_iovec(shm, hf3fs_mount_point, block_size=0, numa=-1):
     native = h3fio.iovec(_mapped_again(name, given, block_size), identity, mount, block_size, numa)
     note_original(native, given)
     link = os.path.join(mount, "3fs-virt", "iovs", identity + (f".b{block_size}" if block_size > 0 else ""))
+    made = iovec(native, link)
     try:
-        _symlink(name, link)
+        made._registered = _register(native, name, link)
     except OSError as error:
+        made._pid = None
         raise registration_error(error.errno, mount, f"the daemon does not accept {name} as a buffer") from None
-    return iovec(native, link)
+    return made
 
 
 def _mapped_again(name, given, block_size):
@@ -158,6 +176,16 @@ def _mapped_again(name, given, block_size):
         return mmap.mmap(fd, size)
     finally:
         os.close(fd)
+
+
+def _register(native, name, link):
+    """Registers a buffer. Returns the struct in C that has the registration, or None with 3FS's own library."""
+    if _library.iovregister is None:
+        return _symlink(name, link)
+    error = _library.iovregister(native._root, os.fsencode(os.path.relpath(name, "/dev/shm")))
+    if error < 0:
+        raise os_error(-error)
+    return native._root
 
 
 def _symlink(target, link):

@@ -14,16 +14,20 @@ from ._library import Timespec
 # A wait in C does not notice Ctrl-C, so it never waits longer than this at once.
 _SLICE_SECONDS = 0.1
 
+# A thread that waits takes at most this many at once: its space does not grow with the ring.
+_MOST = 4096
+
 _CQE = struct.Struct("=iiqQ")  # as _library.Cqe
 
 
 class Completions:
-    """Space for a number of completions, used by one thread."""
+    """Space for the completions of a ring, used by one thread."""
 
-    __slots__ = ("address", "asked", "done", "_view", "_until", "_until_ref")
+    __slots__ = ("address", "room", "asked", "done", "_view", "_until", "_until_ref")
 
     def __init__(self, entries):
-        self._view = memoryview(bytearray(entries * _CQE.size))
+        self.room = min(entries, _MOST)
+        self._view = memoryview(bytearray(self.room * _CQE.size))
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._view))
         self.asked = 0  # how many completions C may have stored that are not collected yet
         self.done = collections.deque()  # collected slices

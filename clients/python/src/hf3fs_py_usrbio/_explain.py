@@ -18,6 +18,8 @@ _BY_ERRNO = {
     errno.EROFS: "this mount is read-only",
     errno.EIO: "shared memory could not be created; see `df /dev/shm`",
     errno.ENOSPC: "no space left; see `df /dev/shm`",
+    errno.ETIMEDOUT: "the daemon does not answer; it hangs, or was stopped (SIGSTOP, a debugger)",
+    errno.EINTR: "a signal ended the wait for the daemon, which does not answer",
 }
 
 

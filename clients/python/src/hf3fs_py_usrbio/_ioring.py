@@ -57,7 +57,19 @@ class ioring:
     completions, so a completion may arrive before prepare() has returned.
     """
 
-    __slots__ = ("_ring", "_entries", "_watch", "_user", "_numbers", "_in_flight", "_early", "_of_thread", "__weakref__")
+    __slots__ = (
+        "_ring",
+        "_make",
+        "_prep_io",
+        "_entries",
+        "_watch",
+        "_user",
+        "_numbers",
+        "_in_flight",
+        "_early",
+        "_of_thread",
+        "__weakref__",
+    )
 
     def __init__(
         self,
@@ -77,9 +89,19 @@ class ioring:
         timeout = 0 if timeout is None else integer("timeout (milliseconds)", timeout, INT_MIN, INT_MAX)
         numa = integer("numa", numa, INT_MIN, INT_MAX)
         flags = integer("flags", flags, 0, U64_MAX)
+        self._make = mount, entries, bool(for_read), io_depth, timeout, numa, flags
+        self._numbers = itertools.count(1)
+        self._in_flight = {}  # number -> slice
+        self._early = collections.deque()  # slices collected by a wait that was interrupted
+        self._of_thread = threading.local()
+        self._ring = self._made()
+
+    def _made(self):
+        """A new ring in C, which this process uses."""
+        mount, entries, for_read, io_depth, timeout, numa, flags = self._make
         ring = _Ring()
         ring.pid = os.getpid()
-        error = _library.iorcreate4(ring, os.fsencode(mount), entries, bool(for_read), io_depth, timeout, numa, flags)
+        error = _library.iorcreate4(ring, os.fsencode(mount), entries, for_read, io_depth, timeout, numa, flags)
         if error < 0:
             invalid = (
                 f"a ring of {entries} entries, io_depth {io_depth}, timeout {timeout} ms is not possible: "
@@ -87,13 +109,24 @@ class ioring:
             )
             raise registration_error(-error, mount, invalid)
         self._entries = _library.io_entries(ring)
+        self._prep_io = _library.prepare_function()
         self._watch = Watch(mount)
         self._user = here[0]  # the process that uses the ring
-        self._numbers = itertools.count(1)
-        self._in_flight = {}  # number -> slice
-        self._early = collections.deque()  # slices collected by a wait that was interrupted
-        self._of_thread = threading.local()
-        self._ring = ctypes.byref(ring)
+        return ctypes.byref(ring)
+
+    def alive(self):
+        """Whether the daemon with which the ring was made is there. One that does not answer counts as there."""
+        ring = self._alive()
+        return self._watch.alive() if _library.iorprobe is None else _library.iorprobe(ring) != -errno.ENOTCONN
+
+    def renew(self):
+        """Makes the ring anew, with the daemon that is there now. Requests in flight are lost, waits end with an error."""
+        self._alive()
+        if self._user != here[0]:
+            self._inherit()
+        self._ring = self._made()
+        self._in_flight.clear()
+        self._early.clear()
 
     @property
     def entries(self):
@@ -117,6 +150,7 @@ class ioring:
         if lives(self._user):
             raise OSError(errno.EBUSY, f"the ring belongs to process {self._user}, which is running; create one in each process")
         self._user = here[0]
+        self._prep_io = _library.prepare_function()  # nobody here holds the lock of the parent's
 
     def prepare(self, iov, read, fd, off, userdata=None):
         """Queues one request for all bytes of iov, which may start at once."""
@@ -137,7 +171,7 @@ class ioring:
         iov._result = 0
         iov._userdata = userdata
         self._in_flight[number] = iov
-        error = _library.prep_io(ring, root, read, at, fd, off, size, number)
+        error = self._prep_io(ring, root, read, at, fd, off, size, number)
         if error < 0:
             self._in_flight.pop(number, None)
             iov._result, iov._userdata = before
@@ -192,7 +226,7 @@ class ioring:
         while len(memory.done) < limit:
             have = len(memory.done)
             until = memory.set_until(end) if have < min_results else None
-            memory.asked = asked = min(limit - have, self._entries)
+            memory.asked = asked = min(limit - have, memory.room)
             count = _library.wait_for_ios(ring, memory.address, asked, min_results - have, until)
             if count < 0:
                 raise os_error(-count, says=_WAIT_SAYS)
@@ -200,7 +234,7 @@ class ioring:
             if len(memory.done) >= min_results or (end is not None and time.monotonic() >= end):
                 return
             if self._ring is not ring:
-                raise OSError(errno.EINVAL, "the ring was destroyed during the wait")
+                raise OSError(errno.EINVAL, "the ring was destroyed or renewed during the wait")
             if looks is not None:
                 next(looks)
 

@@ -95,16 +95,20 @@ def _declare(library, name, result, *arguments):
     return function
 
 
-def _one_at_a_time(function):
-    """For interpreters without a GIL: one thread at a time may queue a request."""
+def _optional(library, name, result, *arguments):
+    """A function that 3FS's own library does not have; None there."""
+    return _declare(library, name, result, *arguments) if hasattr(library, "hf3fs_" + name) else None
+
+
+def prepare_function():
+    """prep_io for one ring, of which one thread at a time may queue a request. Without a GIL, a lock sees to that."""
     if getattr(sys, "_is_gil_enabled", lambda: True)():
-        return function
+        return prep_io
     lock = threading.Lock()
-    os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
 
     def serialised(*arguments):
         with lock:
-            return function(*arguments)
+            return prep_io(*arguments)
 
     return serialised
 
@@ -125,12 +129,14 @@ iorcreate4 = _declare(
 )
 iordestroy = _declare(_waiting, "iordestroy", None, POINTER(Ior))
 io_entries = _declare(_short, "io_entries", c_int, POINTER(Ior))
-prep_io = _one_at_a_time(
-    _declare(
-        _short, "prep_io", c_int, POINTER(Ior), POINTER(Iov), c_bool, c_void_p, c_int, c_size_t, c_uint64, c_void_p
-    )
+prep_io = _declare(
+    _short, "prep_io", c_int, POINTER(Ior), POINTER(Iov), c_bool, c_void_p, c_int, c_size_t, c_uint64, c_void_p
 )
 submit_ios = _declare(_short, "submit_ios", c_int, POINTER(Ior))
 wait_for_ios = _declare(
     _waiting, "wait_for_ios", c_int, POINTER(Ior), c_void_p, c_int, c_int, POINTER(Timespec)
 )
+iovregister = _optional(_waiting, "iovregister", c_int, POINTER(Iov), c_char_p)
+iovdestroy = _declare(_waiting, "iovdestroy", None, POINTER(Iov))
+iovrenew = _optional(_waiting, "iovrenew", c_int, POINTER(Iov))
+iorprobe = _optional(_waiting, "iorprobe", c_int, POINTER(Ior))

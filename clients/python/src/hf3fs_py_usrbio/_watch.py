@@ -45,6 +45,10 @@ class Watch:
         if self._gone:
             raise os_error(errno.ENOTCONN, path=self._mount)
 
+    def alive(self):
+        self._gone = self._gone or daemon_of(self._mount) != self._daemon
+        return not self._gone
+
     def looks(self):
         """The checks of one wait: call next() as often as you like."""
         due = time.monotonic() + _INTERVAL_SECONDS
