@@ -53,9 +53,13 @@ import (
 // all shards of a block is one writer, also beside others in the same Store; all batches
 // of a Store with a part of it are one writer together. So if two of these bring
 // different bytes for one shard while the block is unfinished, it is dropped: its shards
-// fail with [ErrConflict] until none has come for 10 s, or a batch brings all of them. Save
-// whole blocks in one batch where two may compute the same block at once. Parts of two
-// computations that never overlap cannot be told apart.
+// fail with [ErrConflict] until none has come for 10 s, or a batch brings all of them. Where two
+// computations of a block may run at once, save whole blocks in one batch, or open a Store
+// for each: in one Store, parts of two that never overlap cannot be told apart.
+//
+// What one Load returns of a block is of one Save. If the block is deleted and saved anew
+// with other bytes meanwhile, shards of one of the two are returned; the others fail with
+// [ErrMiss].
 //
 // Every wait is bounded by [Config.Timeout].
 type Store struct {

@@ -107,9 +107,7 @@ func damageAll(t *testing.T, d *daemon, name string, o opening) {
 	if sum.Loaded == 0 || sum.Missed == 0 || sum.Corrupt == 0 {
 		t.Error("there is too much damage or too little")
 	}
-	// A cache may get the rest of a block from the next store after another process has
-	// replaced the block there.
-	if sum.Mixed > 0 && o.Config.CacheBufferBytes == 0 {
+	if sum.Mixed > 0 {
 		t.Errorf("%d shards are of another variant than the rest of their block", sum.Mixed)
 	}
 	healed(t, o, p)

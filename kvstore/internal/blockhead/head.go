@@ -19,6 +19,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/bits"
 
 	"github.com/zeebo/xxh3"
 
@@ -115,6 +116,15 @@ func (h *Head) Match(ns kv.Fingerprint, key kv.Key, l kv.Layout) error {
 		return fmt.Errorf("it has %d bytes in %d shards, not %d in %d", h.BlockBytes, len(h.Sums), l.BlockBytes, l.Shards())
 	}
 	return nil
+}
+
+// Version tells contents of one key apart. It is never 0.
+func (h *Head) Version() uint64 {
+	v := uint64(len(h.Sums))
+	for _, sum := range h.Sums {
+		v = bits.RotateLeft64(v*0x9e3779b97f4a7c15, 29) ^ sum
+	}
+	return max(v, 1)
 }
 
 // Verify returns an error unless a shard that was read is the one that was written.

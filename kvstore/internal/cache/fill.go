@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,7 +50,7 @@ func (s *Store) slotFor(key kv.Key, now int64) (int32, bool) {
 		if slot, ok = s.alloc(); !ok {
 			return 0, false
 		}
-		s.table.Claim(slot, key, table.Loading, now)
+		s.table.Claim(slot, key, table.Loading, 0, now)
 	}
 	s.fillings[slot] = &filling{s: s, slot: slot, key: key, shards: make([]arrival, s.layout.Shards())}
 	return slot, true
@@ -64,6 +65,8 @@ type fetch struct {
 	cancel context.CancelFunc
 	shards []kv.Shard // whose buffers are slots
 	fills  []*filling // by shard
+	task   *kv.Task   // next's
+	unique uint64     // the version of what next says none of
 
 	// Guarded by the store's lock.
 	prefetch  bool
@@ -72,7 +75,7 @@ type fetch struct {
 }
 
 func (s *Store) newFetch() *fetch {
-	f := &fetch{s: s}
+	f := &fetch{s: s, unique: table.NewVersion()}
 	f.ctx, f.cancel = context.WithCancel(s.group.Closing())
 	return f
 }
@@ -95,6 +98,7 @@ func (f *fetch) run() {
 		}
 		return
 	}
+	f.task = t
 	for i, err := range t.All() {
 		if err != nil {
 			f.failed(i, err)
@@ -110,23 +114,34 @@ func (f *fetch) run() {
 func (f *fetch) Do(i int) {
 	s, shard, fill := f.s, f.shards[i], f.fills[i]
 	defer s.group.Leave()
+	version := cmp.Or(f.task.Version(i), f.unique)
 	s.mu.Lock()
 	first := fill.take(shard.Index)
+	err := s.table.SetVersion(fill.slot, version)
+	if errors.Is(err, table.ErrVersion) {
+		fill.missing = true // next has replaced the block, and does not have the rest of it
+	}
 	s.mu.Unlock()
 	var dst []byte
 	if first != nil {
 		dst = first.b.Shard(first.i).Buf
 	}
-	err := s.table.Accept(dst, fill.slot, shard.Key, shard.Index)
+	if err == nil {
+		err = s.table.Accept(dst, fill.slot, shard.Key, shard.Index)
+	}
 	rest := fill.arrived(shard.Index)
 	switch {
 	case first == nil:
 	case err != nil:
 		first.b.again(first.i)
 	default:
-		first.b.Settle(first.i, nil)
+		first.b.settle(first.i, version, nil)
 	}
 	for _, it := range rest {
+		if err != nil {
+			it.b.again(it.i)
+			continue
+		}
 		it.b.read(it.i)
 	}
 }

@@ -1,9 +1,11 @@
 package cache
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 
 	"github.com/kv3fs/kv3fs/kvstore/internal/batch"
 	"github.com/kv3fs/kv3fs/kvstore/internal/cache/table"
@@ -23,6 +25,9 @@ type loading struct {
 
 	serial uint64 // of the batch, see Store.marks
 
+	blockOf  []int32         // by shard: its block's place in versions
+	versions []atomic.Uint64 // by block: of the shards that were settled without an error, 0 for none
+
 	// Guarded by the store's lock.
 	now      int64
 	pinned   []int32
@@ -35,9 +40,10 @@ type item struct {
 	b       *loading
 	i       int
 	slot    int32
-	waiting bool   // the goroutine that clears it settles the shard
-	fetch   *fetch // that loads it
-	next    *item  // that waits for the same shard
+	waiting bool           // the goroutine that clears it settles the shard
+	fetch   *fetch         // that loads it
+	next    *item          // that waits for the same shard
+	was     table.Recorded // of a shard that was found damaged
 }
 
 // Load copies what is in memory, and fetches what is not.
@@ -50,9 +56,39 @@ func (s *Store) Load(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
 	defer s.group.Leave()
 	b := &loading{Batch: began, s: s, items: make([]item, len(shards)), serial: s.serial.Add(1), now: table.Now()}
 	b.Last = b.release
+	b.number()
 	b.plan()
 	b.begin()
 	return b.Task, nil
+}
+
+// number gives each block of the batch a place in versions.
+func (b *loading) number() {
+	b.blockOf = make([]int32, b.Len())
+	places := map[kv.Key]int32{}
+	for i := range b.blockOf {
+		key := b.Shard(i).Key
+		if i > 0 && key == b.Shard(i-1).Key {
+			b.blockOf[i] = b.blockOf[i-1]
+			continue
+		}
+		place, known := places[key]
+		if !known {
+			place = int32(len(places))
+			places[key] = place
+		}
+		b.blockOf[i] = place
+	}
+	b.versions = make([]atomic.Uint64, len(places))
+}
+
+// settle settles a shard that was loaded. All shards of a block must be of one version: the
+// rest of the one that came first is no longer there.
+func (b *loading) settle(i int, version uint64, err error) {
+	if of := &b.versions[b.blockOf[i]]; err == nil && !of.CompareAndSwap(0, version) && of.Load() != version {
+		err = kv.ErrMiss
+	}
+	b.Settle(i, err)
 }
 
 // release removes the pins before the caller sees that the batch is done.
@@ -184,12 +220,13 @@ func (b *loading) Do(n int) {
 // read copies a shard out of its slot. If it is damaged, next may still have the block.
 func (b *loading) read(i int) {
 	shard := b.Shard(i)
-	err := b.s.table.Read(shard.Buf, b.items[i].slot, shard.Key, shard.Index)
+	was, err := b.s.table.Read(shard.Buf, b.items[i].slot, shard.Key, shard.Index)
 	if err == nil {
-		b.Settle(i, nil)
+		b.settle(i, was.Version, nil)
 		return
 	}
 	if errors.Is(err, table.ErrDamaged) {
+		b.items[i].was = was
 		b.s.damaged(shard.Key, b.items[i].slot)
 	}
 	b.again(i)
@@ -253,8 +290,13 @@ func (b *loading) loadDirect(which []int32) {
 		}
 		return
 	}
+	unique := table.NewVersion()
 	for n, err := range t.All() {
-		b.Settle(int(which[n]), err)
+		i, version := int(which[n]), cmp.Or(t.Version(n), unique)
+		if was := b.items[i].was; err == nil && was != (table.Recorded{}) && was.Sum == table.Sum(shards[n]) {
+			version = was.Version // whatever next calls it, it is the shard that was damaged
+		}
+		b.settle(i, version, err)
 	}
 }
 

@@ -320,7 +320,7 @@ func (s *Store) openSlot(key kv.Key, again func()) (int32, error) {
 	wait := dirty > 0 || s.copying.Load() > 0
 	if s.assembling+dirty < s.dirtyLimit() && dirty < s.o.WaitingQueueDepth {
 		if slot, ok = s.alloc(); ok {
-			s.table.Claim(slot, key, table.Saving, now)
+			s.table.Claim(slot, key, table.Saving, table.NewVersion(), now)
 			s.assembling++
 			s.planner.placed = time.Now()
 			return slot, nil

@@ -33,11 +33,15 @@ type place struct {
 
 // things outlive a shelf.
 type things struct {
-	mu     sync.Mutex
-	blocks map[kv.Key]map[int][]byte
+	mu       sync.Mutex
+	blocks   map[kv.Key]map[int][]byte
+	versions map[kv.Key]uint64
+	latest   uint64
 }
 
-func newThings() *things { return &things{blocks: map[kv.Key]map[int][]byte{}} }
+func newThings() *things {
+	return &things{blocks: map[kv.Key]map[int][]byte{}, versions: map[kv.Key]uint64{}}
+}
 
 func newShelf(l kv.Layout, t *things) *shelf {
 	return &shelf{layout: l, things: t, quit: make(chan struct{}), loads: map[place]int{}, saves: map[place]int{}}
@@ -68,6 +72,8 @@ func (t *things) put(k kv.Key, index int, b []byte) {
 	defer t.mu.Unlock()
 	if t.blocks[k] == nil {
 		t.blocks[k] = map[int][]byte{}
+		t.latest++
+		t.versions[k] = t.latest
 	}
 	if t.blocks[k][index] == nil {
 		t.blocks[k][index] = append([]byte(nil), b...)
@@ -166,15 +172,17 @@ func (s *shelf) begin(ctx context.Context, shards []kv.Shard, save bool) (*kv.Ta
 	t := kv.NewTask(ctx, shards)
 	s.calls.Go(func() {
 		for i := range shards {
-			t.Settle(i, s.one(t.Context(), shards[i], save))
+			version, err := s.one(t.Context(), shards[i], save)
+			t.SetVersion(i, version)
+			t.Settle(i, err)
 		}
 	})
 	return t, nil
 }
 
-func (s *shelf) one(ctx context.Context, shard kv.Shard, save bool) error {
+func (s *shelf) one(ctx context.Context, shard kv.Shard, save bool) (version uint64, err error) {
 	if err := ctx.Err(); err != nil {
-		return err
+		return 0, err
 	}
 	s.mu.Lock()
 	at, before := place{shard.Key, shard.Index}, s.atOnce
@@ -186,19 +194,19 @@ func (s *shelf) one(ctx context.Context, shard kv.Shard, save bool) error {
 	s.mu.Unlock()
 	if before != nil {
 		if err := before(shard, save); err != nil {
-			return err
+			return 0, err
 		}
 	}
 	if save {
-		return shm.Guard(func() { s.things.put(shard.Key, shard.Index, shard.Buf) })
+		return 0, shm.Guard(func() { s.things.put(shard.Key, shard.Index, shard.Buf) })
 	}
 	s.things.mu.Lock()
 	defer s.things.mu.Unlock()
 	if len(s.things.blocks[shard.Key]) < s.layout.Shards() {
-		return kv.ErrMiss
+		return 0, kv.ErrMiss
 	}
 	// Like a system call, it survives memory that is no longer there.
-	return shm.Guard(func() { copy(shard.Buf, s.things.blocks[shard.Key][shard.Index]) })
+	return s.things.versions[shard.Key], shm.Guard(func() { copy(shard.Buf, s.things.blocks[shard.Key][shard.Index]) })
 }
 
 func (s *shelf) Flush(context.Context) error { return nil }

@@ -164,7 +164,7 @@ func (s *Store) writeBlocks(blocks []*dirtyBlock) {
 // saved. Next would record a checksum of its own for whatever they are.
 func (s *Store) sound(d *dirtyBlock) bool {
 	for i := range s.layout.Shards() {
-		if err := s.table.Read(nil, d.slot, d.key, i); err != nil {
+		if _, err := s.table.Read(nil, d.slot, d.key, i); err != nil {
 			if errors.Is(err, table.ErrDamaged) {
 				s.damaged(d.key, d.slot)
 			}

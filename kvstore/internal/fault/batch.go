@@ -99,6 +99,7 @@ func (b *batch) pass(from, to int) {
 			if err == nil && h.flip {
 				h.flipBit(b.shards[from+i].Buf)
 			}
+			b.task.SetVersion(from+i, task.Version(i))
 			b.task.Settle(from+i, err)
 		}
 	})

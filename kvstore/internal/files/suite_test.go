@@ -20,6 +20,7 @@ func TestSuite(t *testing.T) {
 		}
 		t.Run(name, func(t *testing.T) {
 			storesuite.Run(t, storesuite.Subject{
+				Versions: true,
 				Open: func(t testing.TB, dir string, so storesuite.Options) kv.Store {
 					o := o
 					o.Dirs, o.Layout, o.Namespace = []string{dir}, so.Layout, so.Namespace

@@ -34,7 +34,8 @@ import (
 // them wins whole. A batch with all shards of a block is one writer; all batches of a
 // Store with a part of it are one writer together. If two of these bring different bytes
 // for one shard while the block is unfinished, it is dropped: its shards fail with
-// ErrConflict until none has come for 10 s, or a batch brings all of them.
+// ErrConflict until none has come for 10 s, or a batch brings all of them. What one Load
+// returns of a block is of one Save.
 //
 // Every wait is bounded: it ends when nothing has progressed for the store's timeout.
 //

@@ -20,6 +20,7 @@ type Task struct {
 	mu       sync.Mutex
 	changed  chan struct{}          // closed and replaced when a shard is settled and a goroutine waits
 	order    []int32                // settled shards, in the order in which they were
+	versions []uint64               // by shard: see Version
 	errs     []error                // by shard
 	settled  []bool                 // by shard
 	failed   error                  // of the shard that failed first
@@ -33,12 +34,13 @@ type Task struct {
 // settles every shard exactly once.
 func NewTask(ctx context.Context, shards []Shard) *Task {
 	t := &Task{
-		shards:  shards,
-		done:    make(chan struct{}),
-		order:   make([]int32, 0, len(shards)),
-		errs:    make([]error, len(shards)),
-		settled: make([]bool, len(shards)),
-		layers:  map[int]chan struct{}{},
+		shards:   shards,
+		done:     make(chan struct{}),
+		order:    make([]int32, 0, len(shards)),
+		errs:     make([]error, len(shards)),
+		versions: make([]uint64, len(shards)),
+		settled:  make([]bool, len(shards)),
+		layers:   map[int]chan struct{}{},
 	}
 	t.ctx, t.cancel = context.WithCancel(ctx)
 	most := 0
@@ -60,6 +62,15 @@ func (t *Task) Context() context.Context { return t.ctx }
 
 // Shard returns the i-th shard of the batch.
 func (t *Task) Shard(i int) Shard { return t.shards[i] }
+
+// SetVersion is for stores. It says, before a shard of a Load is settled, of which version
+// of its block it is.
+func (t *Task) SetVersion(i int, version uint64) { t.versions[i] = version }
+
+// Version returns what SetVersion has set, for a shard that is settled without an error.
+// Shards of one key with the same version are of one Save. 0 says nothing: then only the
+// shards of this task are known to be of one.
+func (t *Task) Version(i int) uint64 { return t.versions[i] }
 
 // Settle is for stores. It ends the i-th shard, whose buffer then belongs to the caller
 // again. Settling a shard twice is a bug in the store, and panics.

@@ -144,6 +144,7 @@ func (s *Store) deliver(inner, outer *kv.Task, first time.Time, each float64) {
 		errs[i], ready[i] = err, true
 		for ; next < len(ready) && ready[next]; next++ {
 			s.wait(outer.Context(), first.Add(duration(float64(next)*each)))
+			outer.SetVersion(next, inner.Version(next))
 			outer.Settle(next, errs[next])
 		}
 	}

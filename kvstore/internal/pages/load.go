@@ -37,10 +37,11 @@ type loading struct {
 
 // wanted is a block of which at least one shard is loaded.
 type wanted struct {
-	key    kv.Key
-	page   int64
-	leased time.Time // until then
-	record *record
+	key     kv.Key
+	page    int64
+	leased  time.Time // until then
+	record  *record
+	version uint64 // of the record, once it is known
 
 	mu      sync.Mutex
 	known   bool  // the record has been read
@@ -166,6 +167,7 @@ func (l *loading) arrive(a arrival) {
 		err := l.judge(w, a.err)
 		w.mu.Lock()
 		w.known, w.err = true, err
+		w.version = w.record.head.Version()
 		arrived := w.arrived
 		w.arrived = nil
 		w.mu.Unlock()
@@ -215,6 +217,7 @@ func (l *loading) judge(w *wanted, err error) error {
 // finish settles a shard whose data and record have arrived.
 func (l *loading) finish(w *wanted, i int) {
 	shard := l.shards[i]
+	l.SetVersion(i, w.version)
 	switch {
 	case w.err != nil && errors.Is(w.err, kv.ErrAbandoned):
 		// The record's memory is abandoned, not the shard's.

@@ -68,6 +68,7 @@ func TestStoreOnAMount(t *testing.T) {
 	var services hosts
 	latest, onMount := "", filepath.Join(d.Mount, "suite")
 	storesuite.Run(t, storesuite.Subject{
+		Versions: true,
 		Open: func(t testing.TB, dir string, o storesuite.Options) kv.Store {
 			if dir != latest {
 				if err := os.RemoveAll(onMount); err != nil {

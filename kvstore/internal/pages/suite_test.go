@@ -15,6 +15,7 @@ func TestStore(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var services hosts
 			storesuite.Run(t, storesuite.Subject{
+				Versions: true,
 				Open: func(t testing.TB, dir string, o storesuite.Options) kv.Store {
 					s, err := Open(Options{
 						URL: services.at(t, dir).url(), File: filepath.Join(dir, "pages"), DirectIO: direct,

@@ -15,6 +15,7 @@ func TestSuite(t *testing.T) {
 	d := daemontest.Serve(t)
 	latest := ""
 	storesuite.Run(t, storesuite.Subject{
+		Versions: true,
 		Open: func(t testing.TB, dir string, o storesuite.Options) kv.Store {
 			if dir != latest {
 				d.Empty(t)

@@ -67,8 +67,9 @@ type reading struct {
 	refs       atomic.Int32 // moves that are not done, and Load itself
 
 	mu      sync.Mutex
-	arrived bool // the head; from then on the next two do not change
+	arrived bool // the head; from then on the next three do not change
 	head    blockhead.Head
+	version uint64
 	failed  error    // the head could not be read, or is not this block's
 	waiting []func() // jobs that wait for the head
 
@@ -148,6 +149,7 @@ func (r *reading) check(raw []byte) error {
 	if err := r.s.checkHead(&r.head, raw, r.key, r.generation); err != nil {
 		return r.damaged(err.Error())
 	}
+	r.version = r.head.Version()
 	return nil
 }
 
@@ -229,6 +231,7 @@ func (r *reading) finish(run batch.Run, got []byte, digest *blockhead.Digest, er
 		if r.failed == nil && errors.Is(err, kv.ErrCorrupt) {
 			r.s.quarantine(r.place)
 		}
+		r.b.SetVersion(i, r.version)
 		r.b.Settle(i, err)
 	}
 }

@@ -11,6 +11,7 @@ func TestStore(t *testing.T) {
 	for name, direct := range map[string]bool{"buffered": false, "direct": true} {
 		t.Run(name, func(t *testing.T) {
 			storesuite.Run(t, storesuite.Subject{
+				Versions: true,
 				Open: func(t testing.TB, dir string, so storesuite.Options) kv.Store {
 					o := options(dir, so.Layout, 10, so.Blocks/5)
 					o.Namespace, o.DirectIO = so.Namespace, direct

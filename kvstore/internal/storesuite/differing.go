@@ -80,6 +80,32 @@ var differing = map[string]func(*world){
 		}
 	},
 
+	"a load says of which version its shards are": func(w *world) {
+		if !w.subject.Versions {
+			w.Skip("the store need not")
+		}
+		w.anew(w.layout(3, 1024))
+		var before uint64
+		for round := range 20 {
+			shards := vary(w.shards(key(1)), round)
+			w.stored(w.begin("Save", w.store.Save, w.Context(), shards))
+			if err := w.store.Flush(w.Context()); err != nil {
+				w.Fatal(err)
+			}
+			whole := w.beginLoad(w.shards(key(1))).(*kv.Task)
+			w.stored(whole)
+			part := w.beginLoad(w.shards(key(1))[1:2]).(*kv.Task)
+			w.stored(part)
+			now := whole.Version(0)
+			if now == 0 || now == before || whole.Version(1) != now || whole.Version(2) != now || part.Version(0) != now {
+				w.Fatalf("round %d: versions %x, %x, %x, and %x of a part; the last block had %x",
+					round, now, whole.Version(1), whole.Version(2), part.Version(0), before)
+			}
+			before = now
+			w.delete(key(1))
+		}
+	},
+
 	"a block that was begun by another writer is saved whole": func(w *world) {
 		for n := range 10 {
 			first, second := vary(w.shards(key(n)), 1), vary(w.shards(key(n)), 0)

@@ -100,6 +100,9 @@ type Subject struct {
 	// OneNamespace means that Open refuses the dir of another namespace.
 	OneNamespace bool
 
+	// Versions means that loads say of which version their shards are, for Cache.
+	Versions bool
+
 	// Unverified means that the store does not know the namespace of every block, as in
 	// UCM's layouts, so that Keys may yield blocks of another namespace.
 	Unverified bool

@@ -13,14 +13,15 @@ import (
 
 // handle is a block that is open.
 type handle struct {
-	key    kv.Key
-	root   *root
-	path   string
-	file   transfer.File
-	ino    uint64
-	mode   uint16
-	opened time.Time
-	found  sums.Finding
+	key     kv.Key
+	root    *root
+	path    string
+	file    transfer.File
+	ino     uint64
+	version uint64 // of the block
+	mode    uint16
+	opened  time.Time
+	found   sums.Finding
 
 	// The lock of handles guards these:
 	users int

@@ -44,8 +44,8 @@ type loading struct {
 	h     *held
 	err   error
 
-	ino  uint64 // of the file that was opened first, 0 before
-	left int    // how many of its shards no move was begun for
+	version uint64 // of the file that was opened first, 0 before
+	left    int    // how many of its shards no move was begun for
 }
 
 // held is a block that a batch has open, in one of the places.
@@ -167,7 +167,7 @@ func (b *moving) giveBack(open []*loading) (none []*loading) {
 	for _, l := range open {
 		<-l.ready
 		if l.h != nil {
-			l.ino = l.h.ino
+			l.version = l.h.version
 			l.h.give()
 			l.h, l.ready = nil, nil
 		}
@@ -178,7 +178,7 @@ func (b *moving) giveBack(open []*loading) (none []*loading) {
 // checkSame makes a block a miss if its file is not the one that was opened first: it may
 // be another writer's.
 func (l *loading) checkSame() {
-	if l.h != nil && l.ino != 0 && l.h.ino != l.ino {
+	if l.h != nil && l.version != 0 && l.h.version != l.version {
 		l.h.give()
 		l.h, l.err = nil, kv.ErrMiss
 	}
@@ -186,6 +186,9 @@ func (l *loading) checkSame() {
 
 // read returns the move of a run, which ends a use of the block.
 func (b *moving) read(r batch.Run, h *held) transfer.Op {
+	for i := r.First; i < r.First+r.N; i++ {
+		b.SetVersion(i, h.version)
+	}
 	op := transfer.Op{
 		File:   h.file,
 		Offset: int64(b.Shard(r.First).Index) * b.s.o.Layout.ShardBytes,

@@ -1,6 +1,7 @@
 package ucmfiles
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -10,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kv3fs/kv3fs/kvstore/internal/blockhead"
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 	"github.com/kv3fs/kv3fs/kvstore/internal/sums"
 )
@@ -76,6 +78,7 @@ func (s *Store) openIn(r *root, key kv.Key) (_ *handle, err error) {
 	if h.found, err = r.sums.Find(key, h.opened); err != nil {
 		return nil, err
 	}
+	h.version = versionOf(st, h.found)
 	switch {
 	case !s.isBlock(st):
 		if h.found.Known { // or another deployment has put a block of its own there
@@ -101,6 +104,22 @@ func (s *Store) openIn(r *root, key kv.Key) (_ *handle, err error) {
 		return nil, err
 	}
 	return h, nil
+}
+
+// versionOf tells the files that a block's name has had apart. An inode number is used again,
+// and a time of birth is that of a clock tick; of another program's block on a file system
+// without such times, as a mount, only the number is known.
+func versionOf(st unix.Statx_t, found sums.Finding) uint64 {
+	var raw []byte
+	for _, n := range []uint64{uint64(st.Dev_major), uint64(st.Dev_minor), st.Ino, uint64(st.Btime.Sec), uint64(st.Btime.Nsec)} {
+		raw = binary.LittleEndian.AppendUint64(raw, n)
+	}
+	for _, variant := range found.Sums {
+		for _, sum := range variant {
+			raw = binary.LittleEndian.AppendUint64(raw, sum)
+		}
+	}
+	return max(blockhead.Sum(raw), 1)
 }
 
 // openFile opens a file.

@@ -64,6 +64,29 @@ func (t *Table) Write(slot int32, key kv.Key, index int, src []byte) (sum uint64
 	return sum, err
 }
 
+// ErrVersion is the error of a shard that is of another version of the block than those in
+// the slot.
+var ErrVersion = errors.New("of another version of the block")
+
+// SetVersion says of which version the shards are that are about to be accepted, and
+// returns an ErrVersion if others are in the slot. One goroutine at a time may call it for
+// a slot.
+func (t *Table) SetVersion(slot int32, version uint64) (err error) {
+	broken := t.guardUnbroken(func() {
+		switch t.m.LoadUint64(t.headAt(slot) + fromAt) {
+		case version:
+		case 0:
+			t.m.StoreUint64(t.headAt(slot)+fromAt, version)
+		default:
+			err = ErrVersion
+		}
+	})
+	if broken != nil {
+		return broken
+	}
+	return err
+}
+
 // Accept is Write for a shard that storage has put into the slot's memory. It copies
 // the shard into dst, unless that is nil.
 func (t *Table) Accept(dst []byte, slot int32, key kv.Key, index int) error {
@@ -84,16 +107,22 @@ func (t *Table) guardUnbroken(fn func()) error {
 
 // Read copies a shard of a slot that this process has pinned, and that has it, into
 // dst. Any goroutine may call it. With nil it only compares the checksum.
-func (t *Table) Read(dst []byte, slot int32, key kv.Key, index int) error {
-	var got, want uint64
-	err := t.guardUnbroken(func() {
-		want = t.m.LoadUint64(t.sumAt(slot, index))
+func (t *Table) Read(dst []byte, slot int32, key kv.Key, index int) (was Recorded, err error) {
+	var got uint64
+	err = t.guardUnbroken(func() {
+		was = Recorded{Version: t.m.LoadUint64(t.headAt(slot) + fromAt), Sum: t.m.LoadUint64(t.sumAt(slot, index))}
 		got = t.copyOut(dst, slot, key, index)
 	})
-	if err == nil && t.c.Verify && got != want {
-		return ErrDamaged
+	if err == nil && t.c.Verify && got != was.Sum {
+		return was, ErrDamaged
 	}
-	return err
+	return was, err
+}
+
+// Recorded is what a table has recorded of a shard.
+type Recorded struct {
+	Version uint64 // of its block
+	Sum     uint64
 }
 
 // copyOut copies a shard and returns the checksum of the copy, or of the shard where dst

@@ -25,9 +25,9 @@ func TestBrokenInvariantsAreSeen(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer table.Unmap()
-	table.Claim(0, kv.Key{1}, Loading, 1)
-	sees(t, "a slot is claimed twice", func() { table.Claim(0, kv.Key{2}, Loading, 1) })
+	table.Claim(0, kv.Key{1}, Loading, 1, 1)
+	sees(t, "a slot is claimed twice", func() { table.Claim(0, kv.Key{2}, Loading, 1, 1) })
 	sees(t, "what was loaded is dirty", func() { table.Become(0, Dirty) })
 	table.Pin(1)
-	sees(t, "a pinned slot is claimed", func() { table.Claim(1, kv.Key{2}, Loading, 1) })
+	sees(t, "a pinned slot is claimed", func() { table.Claim(1, kv.Key{2}, Loading, 1, 1) })
 }

@@ -23,7 +23,7 @@ const (
 	changingAt  = 48 // not 0 while a process changes the table
 	membersAt   = 56 // a bit for each
 
-	magic = 0x32_65_68_63_61_63_76_6b // "kvcache2": changes with everything in this package that other processes see
+	magic = 0x33_65_68_63_61_63_76_6b // "kvcache3": changes with everything in this package that other processes see
 )
 
 func (t *Table) writeHeader() {

@@ -3,6 +3,7 @@ package table
 import (
 	"encoding/binary"
 	"math/bits"
+	"math/rand/v2"
 	"time"
 
 	"github.com/kv3fs/kv3fs/internal/invariants"
@@ -54,6 +55,7 @@ const (
 	pinsAt  = 24 // a bit for each member that reads from the slot
 	usedAt  = 32 // when it was last used
 	sinceAt = 40 // when its owner was found dead
+	fromAt  = 48 // the version of the block, 0 while it has no shard
 )
 
 // mode is the word that changes a slot's state: 8 bits of state, 8 of owner, 15 of uses,
@@ -102,9 +104,10 @@ func (t *Table) key(slot int32) (low, high uint64) {
 	return t.m.LoadUint64(at), t.m.LoadUint64(at + 8)
 }
 
-// Claim takes a Free slot without pins for a block that is not in the table. Inside
-// Do, as all that follows.
-func (t *Table) Claim(slot int32, key kv.Key, s State, now int64) {
+// Claim takes a Free slot without pins for a block that is not in the table. The version is
+// that of all its shards; 0 lets the first that is accepted decide. Inside Do, as all that
+// follows.
+func (t *Table) Claim(slot int32, key kv.Key, s State, version uint64, now int64) {
 	at, old := t.headAt(slot), t.mode(slot)
 	if invariants.Enabled {
 		pins := t.m.LoadUint64(at + pinsAt)
@@ -117,9 +120,13 @@ func (t *Table) Claim(slot int32, key kv.Key, s State, now int64) {
 		t.m.StoreUint64(t.bitsAt(slot)+w, 0)
 	}
 	t.m.StoreUint64(at+usedAt, uint64(now))
+	t.m.StoreUint64(at+fromAt, version)
 	t.setMode(slot, newMode(s, t.me+1, 1, old.gen()+1))
 	t.insert(slot)
 }
+
+// NewVersion returns a version that nothing else has.
+func NewVersion() uint64 { return max(rand.Uint64(), 1) }
 
 // becomes has a bit for each state that may follow a state, as the package comment says.
 var becomes = [...]uint{

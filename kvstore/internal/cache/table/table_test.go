@@ -100,7 +100,7 @@ func TestIndex(t *testing.T) {
 				if table.Head(slot).State == Lost {
 					table.Become(slot, Free)
 				}
-				table.Claim(slot, k, Loading, 1)
+				table.Claim(slot, k, Loading, 1, 1)
 				want[k], free[slot] = slot, false
 			},
 			"free": func(t *rapid.T) {
@@ -122,7 +122,7 @@ func TestIndex(t *testing.T) {
 func TestVictims(t *testing.T) {
 	table := private(t, config)
 	for n := range 32 {
-		table.Claim(int32(n), key(n), Saving, int64(100+n))
+		table.Claim(int32(n), key(n), Saving, 1, int64(100+n))
 		table.Become(int32(n), Dirty)
 		if n >= 8 {
 			table.Become(int32(n), Unsaved)
@@ -163,7 +163,7 @@ func TestVictimsOfMany(t *testing.T) {
 	looked := map[int32]bool{}
 	count := func(h Head) int64 { looked[int32(h.UsedAt)] = true; return h.UsedAt }
 	for slot := range int32(3 * lookAt) {
-		table.Claim(slot, key(int(slot)), Loading, int64(slot))
+		table.Claim(slot, key(int(slot)), Loading, 1, int64(slot))
 		table.Become(slot, Clean)
 	}
 	for round := range int32(4) {
@@ -192,7 +192,7 @@ func TestAged(t *testing.T) {
 	second := int64(time.Second)
 	table := private(t, config)
 	for n := range int32(2) {
-		table.Claim(n, key(int(n)), Saving, 0)
+		table.Claim(n, key(int(n)), Saving, 1, 0)
 		table.Become(n, Dirty)
 		table.Become(n, Unsaved)
 	}
@@ -220,8 +220,8 @@ func TestAged(t *testing.T) {
 
 func TestSums(t *testing.T) {
 	table := private(t, config)
-	table.Claim(3, key(1), Saving, 1)
-	table.Claim(4, key(2), Saving, 1)
+	table.Claim(3, key(1), Saving, 1, 1)
+	table.Claim(4, key(2), Saving, 1, 1)
 	src, dst := make([]byte, 1024), make([]byte, 1024)
 	for slot, k := range map[int32]kv.Key{3: key(1), 4: key(2)} {
 		for i := range 3 {
@@ -233,19 +233,19 @@ func TestSums(t *testing.T) {
 	if n := table.Count(3); n != 3 {
 		t.Errorf("%d shards", n)
 	}
-	if err := table.Read(dst, 3, key(1), 2); err != nil {
+	if _, err := table.Read(dst, 3, key(1), 2); err != nil {
 		t.Error(err)
 	}
 	// The same bytes of another block or another shard are not this shard.
 	table.m.StoreUint64(table.sumAt(3, 0), table.m.LoadUint64(table.sumAt(4, 0)))
 	table.m.StoreUint64(table.sumAt(3, 1), table.m.LoadUint64(table.sumAt(3, 2)))
 	for i := range 2 {
-		if err := table.Read(dst, 3, key(1), i); !errors.Is(err, ErrDamaged) {
+		if _, err := table.Read(dst, 3, key(1), i); !errors.Is(err, ErrDamaged) {
 			t.Errorf("shard %d: %v", i, err)
 		}
 	}
 	table.Shard(4, 1)[17] ^= 4
-	if err := table.Read(nil, 4, key(2), 1); !errors.Is(err, ErrDamaged) {
+	if _, err := table.Read(nil, 4, key(2), 1); !errors.Is(err, ErrDamaged) {
 		t.Errorf("a flipped bit: %v", err)
 	}
 }
@@ -262,7 +262,7 @@ func TestDeath(t *testing.T) {
 			if s == Saving || s == Dirty {
 				claimed = Saving
 			}
-			dead.Claim(slot, key(int(slot)), claimed, 1)
+			dead.Claim(slot, key(int(slot)), claimed, 1, 1)
 			for i := range 3 {
 				dead.put(slot, i, 0)
 			}
@@ -317,7 +317,7 @@ func TestDeathInTheTable(t *testing.T) {
 	defer die(live)
 	do(t, dead, func() {
 		for slot := range int32(20) {
-			dead.Claim(slot, key(int(slot)), Saving, 1)
+			dead.Claim(slot, key(int(slot)), Saving, 1, 1)
 			for i := range 3 {
 				dead.put(slot, i, 0)
 			}
@@ -359,7 +359,7 @@ func TestBlocksOutliveTheKilled(t *testing.T) {
 	n := name(t)
 	dead := join(t, n, config)
 	do(t, dead, func() {
-		dead.Claim(9, key(1), Saving, 1)
+		dead.Claim(9, key(1), Saving, 1, 1)
 		for i := range 3 {
 			dead.put(9, i, 0)
 		}
@@ -422,7 +422,7 @@ func TestHalfMade(t *testing.T) {
 		t.Fatal(err)
 	}
 	table := join(t, n, config)
-	do(t, table, func() { table.Claim(31, key(1), Loading, 1) })
+	do(t, table, func() { table.Claim(31, key(1), Loading, 1, 1) })
 	die(table)
 }
 
@@ -452,7 +452,7 @@ func TestShrunken(t *testing.T) {
 	for _, left := range []int64{0, 4096, 40 * 4096} {
 		n := name(t)
 		table := join(t, n, config)
-		do(t, table, func() { table.Claim(31, key(1), Saving, 1) })
+		do(t, table, func() { table.Claim(31, key(1), Saving, 1, 1) })
 		if err := unix.Truncate(filepath.Join(shm.Dir, n), left); err != nil {
 			t.Fatal(err)
 		}
@@ -511,7 +511,7 @@ func TestLeaveWithADoomedBlock(t *testing.T) {
 	first, other := join(t, n, config), join(t, n, config)
 	do(t, first, func() {
 		for slot := range int32(2) {
-			first.Claim(slot, key(int(slot)), Saving, 0)
+			first.Claim(slot, key(int(slot)), Saving, 1, 0)
 			first.Become(slot, Dirty)
 		}
 	})
