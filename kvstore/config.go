@@ -213,8 +213,8 @@ func (c *Config) complete(chain []string) error {
 		return err
 	}
 	switch {
-	case c.Timeout < 0:
-		return fmt.Errorf("kvstore: Config.Timeout is %v; it must not be negative", c.Timeout)
+	case c.Timeout < 0 || c.Timeout > mostTimeout:
+		return fmt.Errorf("kvstore: Config.Timeout is %v; it must be from 0 to %v", c.Timeout, mostTimeout)
 	case c.Timeout == 0:
 		c.Timeout = defaultTimeout
 	}
@@ -244,9 +244,19 @@ func (c *Config) complete(chain []string) error {
 	return c.checkNumbers()
 }
 
-// mostOf is how many of anything that is counted a Config may ask for: far more than
-// there can be, and few enough to add and multiply.
-const mostOf = 1 << 30
+const (
+	// mostOf is how many of anything that is counted a Config may ask for: far more than
+	// there can be, and few enough to add and multiply.
+	mostOf = 1 << 30
+
+	// mostThreads is how many goroutines a store starts, mostRings how many rings.
+	mostThreads = 4096
+	mostRings   = 1024
+
+	mostRingEntries = 4096
+	mostNUMA        = 1023
+	mostTimeout     = 30 * 24 * time.Hour
+)
 
 // checkNumbers refuses invalid numbers, and names the field.
 func (c *Config) checkNumbers() error {
@@ -256,26 +266,29 @@ func (c *Config) checkNumbers() error {
 	}
 	var all []number
 	add := func(field string, value int64) { all = append(all, number{field, value, math.MaxInt64}) }
-	count := func(field string, value int) { all = append(all, number{field, int64(value), mostOf}) }
+	upTo := func(most int64, field string, value int64) { all = append(all, number{field, value, most}) }
+	count := func(field string, value int) { upTo(mostOf, field, int64(value)) }
+	threads := func(field string, value int) { upTo(mostThreads, field, int64(value)) }
+	timeout := func(field string, value time.Duration) { upTo(int64(mostTimeout), field, int64(value)) }
 	rings := func(store string, r RingOptions) {
-		count(store+".RingEntries", r.RingEntries)
+		upTo(mostRingEntries, store+".RingEntries", int64(r.RingEntries))
 		add(store+".BufferBytes", r.BufferBytes)
 		if r.NUMANode != nil {
-			add(store+".NUMANode", int64(*r.NUMANode))
+			upTo(mostNUMA, store+".NUMANode", int64(*r.NUMANode))
 		}
 	}
 	if o := c.Cache; o != nil {
 		add("Cache.CapacityBytes", o.CapacityBytes)
-		count("Cache.Copiers", o.Copiers)
+		threads("Cache.Copiers", o.Copiers)
 		count("Cache.WaitingBlocks", o.WaitingBlocks)
 	}
 	if o := c.Posix; o != nil {
-		count("Posix.Transfers", o.Transfers)
+		threads("Posix.Transfers", o.Transfers)
 		count("Posix.WaitingTransfers", o.WaitingTransfers)
 		count("Posix.AcceptedShards", o.AcceptedShards)
 	}
 	if o := c.Ds3fs; o != nil {
-		count("Ds3fs.Rings", o.Rings)
+		upTo(mostRings, "Ds3fs.Rings", int64(o.Rings))
 		count("Ds3fs.WaitingTransfers", o.WaitingTransfers)
 		count("Ds3fs.AcceptedShards", o.AcceptedShards)
 		count("Ds3fs.OpenFiles", o.OpenFiles)
@@ -284,25 +297,22 @@ func (c *Config) checkNumbers() error {
 	if o := c.Segment; o != nil {
 		add("Segment.CapacityBytes", o.CapacityBytes)
 		add("Segment.SegmentBytes", o.SegmentBytes)
-		count("Segment.Transfers", o.Transfers)
+		threads("Segment.Transfers", o.Transfers)
 		count("Segment.WaitingTransfers", o.WaitingTransfers)
 	}
 	if o := c.Pages; o != nil {
 		add("Pages.CapacityBytes", o.CapacityBytes)
 		count("Pages.Rank", o.Rank)
-		add("Pages.Lease", int64(o.Lease))
-		add("Pages.Reserve", int64(o.Reserve))
-		add("Pages.Quarantine", int64(o.Quarantine))
-		count("Pages.Transfers", o.Transfers)
+		timeout("Pages.Lease", o.Lease)
+		timeout("Pages.Reserve", o.Reserve)
+		timeout("Pages.Quarantine", o.Quarantine)
+		threads("Pages.Transfers", o.Transfers)
 		count("Pages.WaitingBatches", o.WaitingBatches)
 		rings("Pages", o.RingOptions)
 	}
 	for _, n := range all {
-		if n.value < 0 {
-			return fmt.Errorf("kvstore: Config.%s is %d; it must not be negative", n.field, n.value)
-		}
-		if n.value > n.most {
-			return fmt.Errorf("kvstore: Config.%s is %d; it must be at most %d", n.field, n.value, n.most)
+		if n.value < 0 || n.value > n.most {
+			return fmt.Errorf("kvstore: Config.%s is %d; it must be from 0 to %d", n.field, n.value, n.most)
 		}
 	}
 	if o := c.Segment; o != nil && math.IsNaN(o.CarryFraction) {

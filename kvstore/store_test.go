@@ -284,7 +284,7 @@ func TestOptionsThatAreRefused(t *testing.T) {
 		"speed":           {"Empty", func(c *Config) { c.Speed = &Speed{Latency: -1} }, "Config.Speed is negative"},
 		"no speed":        {"Empty", func(c *Config) { c.Speed = &Speed{BytesPerSecond: math.NaN()} }, "Config.Speed is negative or not a number"},
 		"no fraction":     {"Segment", func(c *Config) { c.Segment.CarryFraction = math.NaN() }, "CarryFraction is not a number"},
-		"too many":        {"Posix", func(c *Config) { c.Posix.WaitingTransfers = math.MaxInt }, "Config.Posix.WaitingTransfers is 9223372036854775807; it must be at most"},
+		"too many":        {"Posix", func(c *Config) { c.Posix.WaitingTransfers = math.MaxInt }, "Config.Posix.WaitingTransfers is 9223372036854775807; it must be from 0 to"},
 		"ring entries":    {"Ds3fs", func(c *Config) { c.Ds3fs = &Ds3fsOptions{RingOptions: RingOptions{RingEntries: -3}} }, "Config.Ds3fs.RingEntries is -3"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -390,5 +390,34 @@ func TestStatsOfWhatIsInFlight(t *testing.T) {
 	}
 	if stats.LoadBatch.Count != 1 || stats.LoadShard.Count != 20 || stats.LoadBatch.Sum > stats.LoadShard.Sum || stats.Next == nil || stats.Next.SaveShard.Count != 20 {
 		t.Errorf("%+v", stats)
+	}
+}
+
+// The largest numbers that are taken open a chain, and take no memory or threads that are
+// not used.
+func TestLargestNumbersOpen(t *testing.T) {
+	for chain, c := range map[string]Config{
+		"Cache|Posix": {
+			Cache: &CacheOptions{CapacityBytes: 1 << 20, Copiers: mostThreads, WaitingBlocks: mostOf},
+			Posix: &PosixOptions{Dirs: []string{t.TempDir()}, Transfers: mostThreads, WaitingTransfers: mostOf, AcceptedShards: mostOf},
+		},
+		"Segment": {Segment: &SegmentOptions{Dir: t.TempDir(), CapacityBytes: 1 << 20, Transfers: mostThreads, WaitingTransfers: mostOf}},
+	} {
+		c.Namespace, c.Layout.BlockBytes, c.Timeout = namespace, 4096, mostTimeout
+		s, err := Open(chain, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		k := []Key{{1}}
+		task, err := s.Save(t.Context(), s.Layout().ByBlock(k, [][]byte{make([]byte, 4096)}))
+		if err == nil {
+			err = task.Wait(t.Context())
+		}
+		if n, found := s.LookupPrefix(t.Context(), k); err != nil || n != 1 || found != nil {
+			t.Errorf("%s: %v, %d, %v", chain, err, n, found)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -181,44 +182,67 @@ func (c *UCMConfig) options(store string, to *Config) (err error) {
 
 func milliseconds(ms int) time.Duration { return time.Duration(ms) * time.Millisecond }
 
-// The largest times and sizes that a time.Duration and a number of bytes can hold.
-const (
-	mostMs = int64(math.MaxInt64 / time.Millisecond)
-	mostGB = math.MaxInt64 / gib
-)
+// mostGB is the largest size in GiB that a number of bytes can hold.
+const mostGB = math.MaxInt64 / gib
+
+// bounds is what a number may be.
+type bounds struct{ least, most int64 }
+
+// boundsOf has the bounds of keys. Other numbers may be anything from 0 on.
+var boundsOf = map[string]bounds{
+	"timeout_ms":                   {0, int64(mostTimeout / time.Millisecond)},
+	"stream_number":                {0, mostRings},
+	"waiting_queue_depth":          {0, mostOf},
+	"running_queue_depth":          {0, mostOf},
+	"ior_entries":                  {0, mostRingEntries},
+	"numa_id":                      {-1, mostNUMA},
+	"open_files":                   {0, mostOf},
+	"cache_buffer_capacity_gb":     {0, mostGB},
+	"cache_stream_number":          {0, mostThreads},
+	"posix_data_trans_concurrency": {0, mostThreads},
+	"data_dir_shard_bytes":         {0, 5},
+	"segment_capacity_gb":          {0, mostGB},
+	"pages_capacity_gb":            {0, mostGB},
+	"pages_rank":                   {0, mostOf},
+	"pages_lease_ms":               {0, int64(mostTimeout / time.Millisecond)},
+	"pages_reserve_ms":             {0, int64(mostTimeout / time.Millisecond)},
+	"pages_quarantine_ms":          {0, int64(mostTimeout / time.Millisecond)},
+}
+
+func boundsFor(key string) bounds {
+	if is, known := boundsOf[key]; known {
+		return is
+	}
+	return bounds{0, math.MaxInt64}
+}
+
+// inBounds returns an error for a number that a key may not be.
+func inBounds(key string, value int64) error {
+	is := boundsFor(key)
+	if value < is.least || value > is.most {
+		return fmt.Errorf("%s is %d; it must be from %d to %d", key, value, is.least, is.most)
+	}
+	return nil
+}
 
 // check refuses invalid values, and names the key.
 func (c *UCMConfig) check() error {
-	for _, n := range []struct {
-		key   string
-		value int64
-	}{
-		{"timeout_ms", int64(c.TimeoutMs)}, {"stream_number", int64(c.StreamNumber)},
-		{"waiting_queue_depth", int64(c.WaitingQueueDepth)}, {"running_queue_depth", int64(c.RunningQueueDepth)},
-		{"ior_entries", int64(c.IOREntries)}, {"buffer_size", c.BufferSize}, {"open_files", int64(c.OpenFiles)},
-		{"cache_buffer_capacity_gb", int64(c.CacheBufferCapacityGB)}, {"cache_buffer_bytes", c.CacheBufferBytes},
-		{"cache_stream_number", int64(c.CacheStreamNumber)}, {"posix_data_trans_concurrency", int64(c.PosixDataTransConcurrency)},
-		{"segment_capacity_gb", int64(c.SegmentCapacityGB)}, {"segment_capacity_bytes", c.SegmentCapacityBytes},
-		{"segment_bytes", c.SegmentBytes}, {"pages_capacity_gb", int64(c.PagesCapacityGB)},
-		{"pages_capacity_bytes", c.PagesCapacityBytes}, {"pages_rank", int64(c.PagesRank)},
-		{"pages_lease_ms", int64(c.PagesLeaseMs)}, {"pages_reserve_ms", int64(c.PagesReserveMs)}, {"pages_quarantine_ms", int64(c.PagesQuarantineMs)},
-	} {
-		if n.value < 0 {
-			return fmt.Errorf("kvstore: %s is %d; it must not be negative", n.key, n.value)
+	fields := reflect.ValueOf(c).Elem()
+	for i := range fields.NumField() {
+		field := fields.Field(i)
+		if field.Kind() == reflect.Pointer {
+			if field = field.Elem(); !field.IsValid() {
+				continue
+			}
+		}
+		if field.CanInt() {
+			if err := inBounds(fields.Type().Field(i).Tag.Get("yaml"), field.Int()); err != nil {
+				return fmt.Errorf("kvstore: %w", err)
+			}
 		}
 	}
-	for _, n := range []struct {
-		key         string
-		value, most int64
-	}{
-		{"timeout_ms", int64(c.TimeoutMs), mostMs}, {"pages_lease_ms", int64(c.PagesLeaseMs), mostMs},
-		{"pages_reserve_ms", int64(c.PagesReserveMs), mostMs}, {"pages_quarantine_ms", int64(c.PagesQuarantineMs), mostMs},
-		{"cache_buffer_capacity_gb", int64(c.CacheBufferCapacityGB), mostGB},
-		{"segment_capacity_gb", int64(c.SegmentCapacityGB), mostGB}, {"pages_capacity_gb", int64(c.PagesCapacityGB), mostGB},
-	} {
-		if n.value > n.most {
-			return fmt.Errorf("kvstore: %s is %d; it must be at most %d", n.key, n.value, n.most)
-		}
+	if math.IsNaN(c.SegmentCarryFraction) || c.SegmentCarryFraction > 0.5 {
+		return fmt.Errorf("kvstore: segment_carry_fraction is %v; it must be at most 0.5", c.SegmentCarryFraction)
 	}
 	switch c.Checksums {
 	case "", ChecksumsAuto, ChecksumsRequire, ChecksumsOff:
@@ -227,9 +251,6 @@ func (c *UCMConfig) check() error {
 	}
 	if !slices.Contains([]string{"", "psync", "aio"}, c.PosixIOEngine) {
 		return fmt.Errorf("kvstore: posix_io_engine is %.40q; use psync or aio", c.PosixIOEngine)
-	}
-	if d := c.DataDirShardBytes; d != nil && (*d < 0 || *d > 5) {
-		return fmt.Errorf("kvstore: data_dir_shard_bytes is %d; use 0 to 5", *d)
 	}
 	return nil
 }

@@ -2,12 +2,15 @@ package kvstore
 
 import (
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 	"github.com/kv3fs/kv3fs/kvstore/keys"
@@ -112,10 +115,141 @@ checksums: require
 	}
 }
 
+// A value that would not be what was written is refused, with its line.
+func TestReadConfigRefusesValues(t *testing.T) {
+	for src, want := range map[string]string{
+		"block_size: 1\ntimeout_ms: 9223372036854775807":    "line 2: timeout_ms is 9223372036854775807; it must be from 0 to 2592000000",
+		"timeout_ms: 9223372036854775808":                   "line 1: timeout_ms is 9223372036854775808; it must be from 0 to",
+		"waiting_queue_depth: 9223372036854775807":          "line 1: waiting_queue_depth is 9223372036854775807; it must be from 0 to",
+		"cache_buffer_capacity_gb: 17179869184":             "line 1: cache_buffer_capacity_gb is 17179869184; it must be from 0 to 8589934591",
+		"stream_number: 1000000":                            "line 1: stream_number is 1000000; it must be from 0 to 1024",
+		"stream_number: -1":                                 "line 1: stream_number is -1; it must be from 0 to 1024",
+		"numa_id: -2":                                       "numa_id is -2; it must be from -1",
+		"stream_number: 010":                                "write a whole number",
+		"stream_number: 1.5":                                "write a whole number",
+		"stream_number: [1]":                                "must be one value",
+		"stream_number: {a: 1}":                             "must be one value",
+		"storage_backends:":                                 "line 1: storage_backends has no value",
+		"storage_backends: null":                            "has no value",
+		"storage_backends: ''":                              "is empty",
+		"timeout_ms: ''":                                    "is empty",
+		"io_direct: 2":                                      "write true or false",
+		"segment_carry_fraction: .nan":                      "write a number",
+		"checksums: of":                                     `line 1: checksums is "of"; write auto or require or off; did you mean off?`,
+		"cache_policy: lfu":                                 "write lru or aged",
+		"namespace: {model: m}\nnamespace: {model: n}":      "already defined",
+		"namespace:\n  model: m\n  laiers: 3":               `line 3: unknown key "laiers"; did you mean layers?`,
+		"namespace: m":                                      "write keys and values",
+		"namespace: {layers: -1}":                           "layers is -1",
+		"a: &a 1":                                           "alias",
+		"store_pipeline: Posix\n---\nstore_pipeline: Posix": "line 3: a second YAML document",
+		"block_size: 1\nstore_pipeline: Posit":              "line 2: store_pipeline is no chain",
+		"- 1":                                               "write keys and values",
+		strings.Repeat("[", 1000):                           "nested too deeply",
+	} {
+		_, _, err := ReadConfig([]byte(src))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%.60q: %v; want %q", src, err, want)
+		}
+	}
+}
+
+// Texts keep their spelling, whatever YAML takes them for.
+func TestReadConfigKeepsSpelling(t *testing.T) {
+	for _, text := range []string{"010", "1e3", "off", "0x10", "1_000", "2026-11-23", "~x", "No"} {
+		c, _, err := ReadConfig([]byte("unique_id: " + text + "\nnamespace: {model: " + text + "}"))
+		if err != nil || c.UniqueID != text || c.Namespace.Model != text {
+			t.Errorf("%s: %q, model %q, %v", text, c.UniqueID, c.Namespace.Model, err)
+		}
+	}
+	c, _, err := ReadConfig([]byte("checksums: off\nshare_buffer_enable: on\nio_direct: no"))
+	if err != nil || c.Checksums != ChecksumsOff || !c.ShareBufferEnable || *c.IODirect {
+		t.Errorf("%+v, %v", c, err)
+	}
+	for _, empty := range []string{"", "\n\n", "# nothing\n", "---\n"} {
+		if c, _, err := ReadConfig([]byte(empty)); err != nil || c != (UCMConfig{}) {
+			t.Errorf("%q: %+v, %v", empty, c, err)
+		}
+	}
+}
+
+// What is read is refused with a reason, or makes a Config for each chain.
 func FuzzReadConfig(f *testing.F) {
 	f.Add([]byte(ofUCMs))
 	f.Add([]byte("block_size: 1"))
-	f.Fuzz(func(t *testing.T, src []byte) { ReadConfig(src) })
+	f.Fuzz(func(t *testing.T, src []byte) {
+		c, _, err := ReadConfig(src)
+		if err != nil {
+			if len(err.Error()) < len("kvstore: configuration: ")+5 {
+				t.Errorf("%q", err)
+			}
+			return
+		}
+		for _, chain := range Chains() {
+			checkCompletes(t, chain, c)
+		}
+	})
+}
+
+// Numbers of any size are refused, or are such that the stores can compute with them.
+func FuzzConfig(f *testing.F) {
+	for _, n := range []int64{0, 1, -1, math.MaxInt64, math.MinInt64, 1 << 30, 1<<30 + 1, 1 << 34} {
+		for field := range reflect.TypeFor[UCMConfig]().NumField() {
+			f.Add(uint(field), n)
+		}
+	}
+	f.Fuzz(func(t *testing.T, field uint, n int64) {
+		c := UCMConfig{Namespace: namespace, BlockSize: 4096, StorageBackends: "/nowhere", PagesFile: "/nowhere/pages"}
+		to := reflect.ValueOf(&c).Elem().Field(int(field % uint(reflect.TypeFor[UCMConfig]().NumField())))
+		if to.Kind() == reflect.Pointer {
+			to.Set(reflect.New(to.Type().Elem()))
+			to = to.Elem()
+		}
+		switch {
+		case to.CanInt():
+			to.SetInt(n)
+		case to.CanFloat():
+			to.SetFloat(math.Float64frombits(uint64(n)))
+		}
+		for _, chain := range Chains() {
+			checkCompletes(t, chain, c)
+		}
+	})
+}
+
+// checkCompletes checks that nothing has overflowed in a configuration that is taken.
+func checkCompletes(t *testing.T, chain string, from UCMConfig) {
+	t.Helper()
+	c, err := from.Config(chain)
+	if err != nil {
+		return
+	}
+	names, err := parseChain(chain)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.complete(names); err != nil {
+		return
+	}
+	if c.Timeout <= 0 || c.Timeout > mostTimeout || from.TimeoutMs > 0 && c.Timeout != time.Duration(from.TimeoutMs)*time.Millisecond {
+		t.Errorf("%s: timeout_ms %d is %v", chain, from.TimeoutMs, c.Timeout)
+	}
+	for _, size := range []struct{ gb, bytes int64 }{
+		{int64(from.CacheBufferCapacityGB), deref(c.Cache).CapacityBytes},
+		{int64(from.SegmentCapacityGB), deref(c.Segment).CapacityBytes},
+		{int64(from.PagesCapacityGB), deref(c.Pages).CapacityBytes},
+	} {
+		if size.bytes < 0 || size.gb > 0 && size.bytes > 0 && size.bytes>>30 != size.gb {
+			t.Errorf("%s: %d GiB are %d bytes", chain, size.gb, size.bytes)
+		}
+	}
+}
+
+func deref[T any](p *T) (v T) {
+	if p != nil {
+		v = *p
+	}
+	return v
 }
 
 // Every key is in the documentation.
@@ -166,21 +300,22 @@ func TestOpenRefuses(t *testing.T) {
 		"no block size":     {"Empty", func(c *UCMConfig) { c.BlockSize = 0 }, "block_size"},
 		"does not divide":   {"Empty", func(c *UCMConfig) { c.ShardSize = 1000 }, "multiple"},
 		"negative":          {"Empty", func(c *UCMConfig) { c.TimeoutMs = -1 }, "timeout_ms"},
-		"too long":          {"Empty", func(c *UCMConfig) { c.TimeoutMs = 18446744073710 }, "timeout_ms is 18446744073710; it must be at most"},
+		"too long":          {"Empty", func(c *UCMConfig) { c.TimeoutMs = 18446744073710 }, "timeout_ms is 18446744073710; it must be from 0 to"},
 		"too long a lease":  {"Pages", func(c *UCMConfig) { c.PagesLeaseMs = 18446744073710 }, "pages_lease_ms"},
 		"too large":         {"Segment", func(c *UCMConfig) { c.SegmentCapacityGB, c.SegmentCapacityBytes = 1<<34+1, 0 }, "segment_capacity_gb"},
-		"too large a cache": {"Cache|Empty", func(c *UCMConfig) { c.CacheBufferCapacityGB = 1 << 33 }, "cache_buffer_capacity_gb is 8589934592; it must be at most"},
+		"too large a cache": {"Cache|Empty", func(c *UCMConfig) { c.CacheBufferCapacityGB = 1 << 33 }, "cache_buffer_capacity_gb is 8589934592; it must be from 0 to"},
 		"too many pages":    {"Pages", func(c *UCMConfig) { c.PagesFile, c.PagesCapacityGB = "x", 1<<34+1 }, "pages_capacity_gb"},
 		"checksums":         {"Empty", func(c *UCMConfig) { c.Checksums = "sometimes" }, "auto, require or off"},
 		"engine":            {"Posix", func(c *UCMConfig) { c.PosixIOEngine = "uring" }, "psync"},
 		"digits":            {"Posix", func(c *UCMConfig) { n := 6; c.DataDirShardBytes = &n }, "0 to 5"},
+		"a million streams": {"Segment", func(c *UCMConfig) { c.StreamNumber = 1_000_000 }, "stream_number is 1000000; it must be from 0 to 1024"},
 		"no backends":       {"Posix", func(c *UCMConfig) { c.StorageBackends = "" }, "storage_backends is missing"},
 		"a file":            {"Posix", func(c *UCMConfig) { c.StorageBackends = file }, "file"},
 		"not a 3FS":         {"Ds3fs", func(c *UCMConfig) {}, "3FS"},
 		"no capacity":       {"Segment", func(c *UCMConfig) { c.SegmentCapacityBytes = 0 }, "segment_capacity_gb is missing"},
 		"two capacities":    {"Segment", func(c *UCMConfig) { c.SegmentCapacityGB = 1 }, "write one"},
 		"two directories":   {"Segment", func(c *UCMConfig) { c.StorageBackends += ":/x" }, "Segment has one"},
-		"fraction":          {"Segment", func(c *UCMConfig) { c.SegmentCarryFraction = 1 }, "carr"},
+		"fraction":          {"Segment", func(c *UCMConfig) { c.SegmentCarryFraction = 1 }, "segment_carry_fraction is 1"},
 		"no pages":          {"Pages", func(c *UCMConfig) {}, "pages_file is missing"},
 		"two caches":        {"Cache|Empty", func(c *UCMConfig) { c.CacheBufferBytes, c.CacheBufferCapacityGB = 1, 1 }, "write one"},
 		"too small a cache": {"Cache|Empty", func(c *UCMConfig) { c.CacheBufferBytes = 4096 }, "cache"},

@@ -1,58 +1,64 @@
 package kvstore
 
 import (
-	"bytes"
 	"fmt"
 	"maps"
 	"reflect"
 	"slices"
 	"strings"
 
-	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
 
 	"github.com/kv3fs/kv3fs/internal/spelling"
 )
 
 // ReadConfig reads YAML: the keys of UCMConfig, or a file of UCM's, which has them below
-// ucm_connectors. A key that is unknown, or that would not do what it says, is an error.
-// Keys that have no effect here are in notes, a sentence for each.
+// ucm_connectors. A key that is unknown, or that would not do what it says, is an error, and
+// so is a value that is missing or out of its range; errors name the line. Keys that have no
+// effect here are in notes, a sentence for each.
 func ReadConfig(src []byte) (c UCMConfig, notes []string, err error) {
-	values := map[string]any{}
-	if err := yaml.Unmarshal(src, &values); err != nil {
-		return c, nil, fmt.Errorf("kvstore: configuration: %s", yaml.FormatError(err, false, true))
+	if c, notes, err = readConfig(src); err != nil {
+		return UCMConfig{}, nil, fmt.Errorf("kvstore: configuration: %w", err)
 	}
-	if _, ucm := values["ucm_connectors"]; ucm {
-		if values, notes, err = ofUCM(values); err != nil {
+	return c, notes, nil
+}
+
+func readConfig(src []byte) (c UCMConfig, notes []string, err error) {
+	given, err := parse(src)
+	if err != nil {
+		return c, nil, err
+	}
+	if slices.ContainsFunc(given, func(s setting) bool { return s.key == "ucm_connectors" }) {
+		if given, notes, err = ofUCM(given); err != nil {
 			return c, nil, err
 		}
 	}
+	slices.SortFunc(given, func(a, b setting) int { return strings.Compare(a.key, b.key) }) // the order of notes
 	known := configKeys()
-	for _, key := range slices.Sorted(maps.Keys(values)) {
-		if reason, ok := foreign[key]; ok {
-			if key == "posix_capacity_gb" && fmt.Sprint(values[key]) != "0" {
-				return c, nil, fmt.Errorf("kvstore: configuration: posix_capacity_gb is %v: %s", values[key], reason)
+	var used []string
+	for _, s := range given {
+		if reason, ok := foreign[s.key]; ok {
+			if text, _ := s.text(); s.key == "posix_capacity_gb" && text != "0" {
+				return c, nil, s.errorf("is %.40s: %s", text, reason)
 			}
-			notes = append(notes, key+" has no effect here: "+reason)
-			delete(values, key)
+			notes = append(notes, s.key+" has no effect here: "+reason)
 			continue
 		}
-		if _, ok := known[key]; !ok {
-			return c, nil, fmt.Errorf("kvstore: configuration: unknown key %.60q%s", key, didYouMean(key, slices.Collect(maps.Keys(known))))
+		if _, ok := known[s.key]; !ok {
+			return c, nil, s.unknown(slices.Collect(maps.Keys(known)))
 		}
+		used = append(used, s.key)
 	}
-	again, err := yaml.Marshal(values)
-	if err == nil {
-		err = yaml.NewDecoder(bytes.NewReader(again), yaml.Strict()).Decode(&c)
-	}
-	if err != nil {
-		return c, nil, fmt.Errorf("kvstore: configuration: %s", yaml.FormatError(err, false, true))
+	if err := decode(given, "yaml", reflect.ValueOf(&c).Elem()); err != nil {
+		return c, nil, err
 	}
 	if c.StorePipeline != "" {
 		chain, err := parseChain(c.StorePipeline)
 		if err != nil {
-			return c, nil, err
+			at := slices.IndexFunc(given, func(s setting) bool { return s.key == "store_pipeline" })
+			return c, nil, given[at].errorf("is no chain: %w", err)
 		}
-		for _, key := range slices.Sorted(maps.Keys(values)) {
+		for _, key := range used {
 			if readers := known[key]; len(readers) > 0 && !slices.ContainsFunc(chain, func(name string) bool { return slices.Contains(readers, name) }) {
 				notes = append(notes, fmt.Sprintf("%s has no effect here: only %s reads it, and the chain is %s", key, strings.Join(readers, " and "), c.StorePipeline))
 			}
@@ -62,25 +68,40 @@ func ReadConfig(src []byte) (c UCMConfig, notes []string, err error) {
 }
 
 // ofUCM returns the keys of the chain in a file of UCM's.
-func ofUCM(top map[string]any) (values map[string]any, notes []string, err error) {
-	list, _ := top["ucm_connectors"].([]any)
-	if len(list) != 1 {
-		return nil, nil, fmt.Errorf("kvstore: configuration: ucm_connectors has %d connectors; write a list of exactly one", len(list))
-	}
-	connector, _ := list[0].(map[string]any)
-	if name := connector["ucm_connector_name"]; name != "UcmPipelineStore" {
-		return nil, nil, fmt.Errorf("kvstore: configuration: ucm_connector_name is %v; only UcmPipelineStore is a chain", name)
-	}
-	values, ok := connector["ucm_connector_config"].(map[string]any)
-	if !ok {
-		return nil, nil, fmt.Errorf("kvstore: configuration: ucm_connectors[0] has no ucm_connector_config")
-	}
-	for _, key := range slices.Sorted(maps.Keys(top)) {
-		if key != "ucm_connectors" {
-			notes = append(notes, key+" has no effect here: it is a setting of UCM's connector, not of its stores")
+func ofUCM(top []setting) (given []setting, notes []string, err error) {
+	for _, s := range top {
+		if s.key != "ucm_connectors" {
+			notes = append(notes, s.key+" has no effect here: it is a setting of UCM's connector, not of its stores")
+			continue
+		}
+		list, _ := s.value.(*ast.SequenceNode)
+		if list == nil || len(list.Values) != 1 {
+			return nil, nil, s.errorf("is not a list of one connector; write exactly one")
+		}
+		connector, err := mapping(list.Values[0])
+		if err != nil {
+			return nil, nil, s.errorf("has no UcmPipelineStore: %w", err)
+		}
+		var name string
+		for _, c := range connector {
+			switch c.key {
+			case "ucm_connector_name":
+				name, _ = c.text()
+			case "ucm_connector_config":
+				if given, err = mapping(c.value); err != nil {
+					return nil, nil, c.errorf("%w", err)
+				}
+			}
+		}
+		switch {
+		case name != "UcmPipelineStore":
+			return nil, nil, s.errorf("has a ucm_connector_name of %.60q; only UcmPipelineStore is a chain", name)
+		case given == nil:
+			return nil, nil, s.errorf("has no ucm_connector_config; write the keys of the chain there")
 		}
 	}
-	return values, notes, nil
+	slices.Sort(notes)
+	return given, notes, nil
 }
 
 // foreign has the keys of UCM that have no effect here, each with the reason.
