@@ -19,17 +19,17 @@ type benchCmd struct {
 }
 
 type benchRingCmd struct {
-	Data    string `placeholder:"DIR" help:"Data directory of a running daemon; also give --mount. Without both, the benchmark starts and stops a daemon of its own."`
-	Mount   string `placeholder:"DIR" help:"Mount of that daemon."`
+	Data    string `env:"-" placeholder:"DIR" help:"Data directory of a running daemon; also give --mount. Without both, the benchmark starts and stops a daemon of its own."`
+	Mount   string `env:"-" placeholder:"DIR" help:"Mount of that daemon."`
 	Scratch string `placeholder:"DIR" help:"Where the benchmark's own daemon keeps its data: a directory on the disk to measure, or /dev/shm to leave the disk out. Default: the system's directory for temporary files."`
 	IO      string `name:"io" default:"auto" enum:"auto,buffered,direct" help:"The daemon's --io; for a running daemon, give the value it was started with. With direct, the mount and the plain loop use O_DIRECT too."`
 
-	Sizes      []byteSize    `default:"4KiB,128KiB,1MiB,4MiB" placeholder:"SIZE" help:"Request sizes, multiples of 4KiB. Default: ${default}."`
-	Depth      int           `placeholder:"N" help:"Requests in flight in each ring. Default: 64 for requests below 128 KiB, otherwise 32."`
-	Rings      int           `default:"1" help:"Number of rings, each with its own files."`
-	FileBytes  byteSize      `default:"256MiB" placeholder:"SIZE" help:"Size of each file; there are two for each ring. Default: ${default}."`
-	Runs       int           `default:"5" help:"Runs of each contender; the report shows the median."`
-	RunTime    time.Duration `default:"500ms" help:"Length of a run."`
+	Sizes      []byteSize    `default:"4KiB,128KiB,1MiB,4MiB" placeholder:"SIZE" range:"4KiB..1GiB" help:"Request sizes, multiples of 4KiB. Default: ${default}."`
+	Depth      int           `placeholder:"N" range:"1..4096" help:"Requests in flight in each ring. Default: 64 for requests below 128 KiB, otherwise 32."`
+	Rings      int           `default:"1" range:"1..256" help:"Number of rings, each with its own files."`
+	FileBytes  byteSize      `default:"256MiB" placeholder:"SIZE" range:"4KiB..16TiB" help:"Size of each file; there are two for each ring. Default: ${default}."`
+	Runs       int           `default:"5" range:"1..1000" help:"Runs of each contender; the report shows the median."`
+	RunTime    time.Duration `default:"500ms" range:"1ms..1h" help:"Length of a run."`
 	NoFio      bool          `help:"Leave out the io_uring column even if fio is installed."`
 	JSON       bool          `name:"json" help:"Print the report as JSON instead of a table."`
 	NoProgress bool          `help:"Show no progress bar, even on a terminal."`
@@ -66,6 +66,9 @@ func (c *benchRingCmd) Run(ctx context.Context, out io.Writer) error {
 	}
 	for _, size := range c.Sizes {
 		o.SizesBytes = append(o.SizesBytes, int64(size))
+	}
+	if err := o.Check(); err != nil {
+		return mistake{err}
 	}
 	report, err := ringbench.Run(ctx, o)
 	bar.clear()

@@ -20,10 +20,10 @@ import (
 
 // benchChain holds the flags that choose the stores and where they keep their blocks.
 type benchChain struct {
-	Store    string `placeholder:"CHAIN" help:"A store, or a chain of stores such as \"Cache|Ds3fs\". Default: the one in --config, otherwise Ds3fs."`
-	Dir      string `placeholder:"DIR" help:"Directory for the blocks of Posix or Segment, or for the file of Pages. The benchmark leaves them there. Default: one below --scratch that is removed afterwards."`
-	Mount    string `placeholder:"DIR" help:"Mount of a 3FS for the blocks of Ds3fs. The benchmark leaves them there. Default: the benchmark starts and stops its own daemon, with its data below --scratch."`
-	PagesURL string `name:"pages-url" placeholder:"URL" help:"Page service for Pages, http://HOST:PORT or unix:PATH. Default: the benchmark starts and stops its own, with the index beside the file."`
+	Store    string `env:"-" placeholder:"CHAIN" help:"A store, or a chain of stores such as \"Cache|Ds3fs\". Default: the one in --config, otherwise Ds3fs."`
+	Dir      string `env:"-" placeholder:"DIR" help:"Directory for the blocks of Posix or Segment, or for the file of Pages. The benchmark leaves them there. Default: one below --scratch that is removed afterwards."`
+	Mount    string `env:"-" placeholder:"DIR" help:"Mount of a 3FS for the blocks of Ds3fs. The benchmark leaves them there. Default: the benchmark starts and stops its own daemon, with its data below --scratch."`
+	PagesURL string `env:"-" name:"pages-url" placeholder:"URL" help:"Page service for Pages, http://HOST:PORT or unix:PATH. Default: the benchmark starts and stops its own, with the index beside the file."`
 	Config   string `env:"-" placeholder:"FILE" help:"Configuration of the chain: YAML as package kvstore reads it, or UCM's. --store, --dir, --mount, --pages-url and the sizes of the model override it."`
 	Scratch  string `placeholder:"DIR" help:"Where the daemon or service that the benchmark starts keeps its data: a directory on the disk to measure, or /dev/shm to leave the disk out. Default: the system's directory for temporary files."`
 }

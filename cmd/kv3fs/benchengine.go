@@ -19,23 +19,23 @@ type benchEngineCmd struct {
 	benchChain `embed:""`
 
 	Models      []string       `placeholder:"NAME" help:"Models, as named on Hugging Face, each optionally with its GPUs after an @: Llama-3.1-70B@4xH100. Default: QwQ-32B, and for ucm-table also DeepSeek-R1, on the GPUs with which UCM measured."`
-	BlockTokens int            `default:"128" placeholder:"N" help:"Tokens per block. Default: ${default}."`
+	BlockTokens int            `default:"128" placeholder:"N" range:"1..65536" help:"Tokens per block. Default: ${default}."`
 	Load        string         `default:"layers" enum:"layers,whole" help:"layers: compute each layer as soon as its part of every block is loaded. whole: compute when everything is loaded. Default: ${default}."`
-	Scale       int64          `placeholder:"N" help:"Make blocks, and the simulated bandwidth, N times smaller than they really are. Default: small enough for this machine's speed and the storage's free space."`
+	Scale       int64          `placeholder:"N" range:"1..1048576" help:"Make blocks, and the simulated bandwidth, N times smaller than they really are. Default: small enough for this machine's speed and the storage's free space."`
 	Bandwidth   simulatedSpeed `default:"3fs" placeholder:"RATE" help:"Bandwidth of a simulated store, which limits how fast shards are loaded: 40GiB/s, 200Gbit/s, or a name: 3fs (40GiB/s), 100gbe, nvme4 ... none: no limit. Default: ${default}."`
-	Latency     time.Duration  `default:"1ms" help:"Latency of the simulated store, for each shard. Default: ${default}."`
-	TimeScale   float64        `default:"1" placeholder:"N" help:"Run the simulated engine and store N times faster. The real time that this machine takes then counts N times. Default: ${default}."`
+	Latency     time.Duration  `default:"1ms" range:"0s..1h" help:"Latency of the simulated store, for each shard. Default: ${default}."`
+	TimeScale   float64        `default:"1" placeholder:"N" range:"1..1e6" help:"Run the simulated engine and store N times faster. The real time that this machine takes then counts N times. Default: ${default}."`
 
-	PromptTokens []int   `placeholder:"N" help:"Prompt lengths. Default: ucm-table 4000,8000,16000,32000; random-twice 16000; shared-prefix 20000, without the query."`
-	Concurrency  []int   `placeholder:"N" help:"Concurrent requests. Default: ucm-table 1,2,4,8; random-twice all; others 8."`
-	HitPercent   int     `default:"80" help:"ucm-table: percentage of each prompt that is in the store. Default: ${default}."`
-	Runs         int     `default:"3" help:"ucm-table: runs of each row; the report shows the median."`
-	Prompts      int     `default:"12" help:"random-twice: number of prompts."`
-	Groups       int     `default:"100" help:"shared-prefix: number of groups; the queries of a group share a prefix."`
-	Queries      int     `default:"20" help:"shared-prefix: queries per group."`
+	PromptTokens []int   `placeholder:"N" range:"2..4194304" help:"Prompt lengths. Default: ucm-table 4000,8000,16000,32000; random-twice 16000; shared-prefix 20000, without the query."`
+	Concurrency  []int   `placeholder:"N" range:"1..1024" help:"Concurrent requests. Default: ucm-table 1,2,4,8; random-twice all; others 8."`
+	HitPercent   int     `default:"80" range:"1..99" help:"ucm-table: percentage of each prompt that is in the store. Default: ${default}."`
+	Runs         int     `default:"3" range:"1..1000" help:"ucm-table: runs of each row; the report shows the median."`
+	Prompts      int     `default:"12" range:"1..1048576" help:"random-twice: number of prompts."`
+	Groups       int     `default:"100" range:"1..1048576" help:"shared-prefix: number of groups; the queries of a group share a prefix."`
+	Queries      int     `default:"20" range:"1..1048576" help:"shared-prefix: queries per group."`
 	NoCold       bool    `help:"shared-prefix: leave out the cold node, a second process that starts with nothing in memory."`
-	MaxRequests  int     `placeholder:"N" help:"trace: stop after this many requests. Default: all."`
-	Speed        float64 `default:"0" help:"trace: replay speed. 1 keeps the trace's timing, 10 is ten times faster, 0 is as fast as --concurrency allows."`
+	MaxRequests  int     `placeholder:"N" range:"1.." help:"trace: stop after this many requests. Default: all."`
+	Speed        float64 `default:"0" range:"0..1e6" help:"trace: replay speed. 1 keeps the trace's timing, 10 is ten times faster, 0 is as fast as --concurrency allows."`
 
 	JSON       bool   `name:"json" help:"Print the report as JSON instead of a table."`
 	HTML       string `name:"html" placeholder:"FILE" help:"Also write the report as an HTML page with plots."`
@@ -43,7 +43,7 @@ type benchEngineCmd struct {
 
 	// Arguments for a cold node, from the process that starts it.
 	ColdReport string `hidden:""`
-	Salt       uint64 `hidden:""`
+	Salt       uint64 `hidden:"" range:"0.."`
 }
 
 // Help is what "kv3fs bench engine --help" adds to the flags.
@@ -75,11 +75,11 @@ func (c *benchEngineCmd) Run(ctx context.Context, out io.Writer) (err error) {
 	o := c.options()
 	o.Notice, o.Done = bar.notice, bar.done
 	if err := o.Check(); err != nil { // before starting anything
-		return err
+		return mistake{err}
 	}
 	chain, err := newChain(c.benchChain, bar.notice)
 	if err != nil {
-		return err
+		return mistake{err}
 	}
 	page, err := newPage(c.HTML)
 	if err != nil {

@@ -14,14 +14,14 @@ type benchStoreCmd struct {
 	Scratch string `placeholder:"DIR" help:"Where the benchmark keeps the blocks: a directory on the disk to measure, or /dev/shm to leave the disk out. Default: the system's directory for temporary files."`
 	IO      string `name:"io" default:"auto" enum:"auto,buffered,direct" help:"The daemon's --io. Segments bypass the page cache, and files leave it before they are loaded, except with buffered."`
 
-	Blocks      int           `default:"128" help:"Blocks per load."`
-	BlockBytes  byteSize      `default:"2MiB" placeholder:"SIZE" help:"Size of a block. Default: ${default}."`
-	ShardBytes  byteSize      `placeholder:"SIZE" help:"Size of a shard, a multiple of 4KiB. Default: the size of a block."`
-	Depth       int           `default:"32" help:"Requests in flight per ring."`
-	Keys        int           `default:"512" help:"Keys per lookup."`
-	IndexBlocks int           `default:"16384" help:"Blocks in the stores when lookups are measured."`
-	Runs        int           `default:"5" help:"Runs of each contender; the report shows the median."`
-	RunTime     time.Duration `default:"1s" help:"Length of a run."`
+	Blocks      int           `default:"128" range:"4..65536" help:"Blocks per load."`
+	BlockBytes  byteSize      `default:"2MiB" placeholder:"SIZE" range:"4KiB..256GiB" help:"Size of a block. Default: ${default}."`
+	ShardBytes  byteSize      `placeholder:"SIZE" range:"4KiB..256GiB" help:"Size of a shard, a multiple of 4KiB. Default: the size of a block."`
+	Depth       int           `default:"32" range:"1..4096" help:"Requests in flight per ring."`
+	Keys        int           `default:"512" range:"1..1048576" help:"Keys per lookup."`
+	IndexBlocks int           `default:"16384" range:"1..1048576" help:"Blocks in the stores when lookups are measured."`
+	Runs        int           `default:"5" range:"1..1000" help:"Runs of each contender; the report shows the median."`
+	RunTime     time.Duration `default:"1s" range:"1ms..1h" help:"Length of a run."`
 	JSON        bool          `name:"json" help:"Print the report as JSON instead of a table."`
 	NoProgress  bool          `help:"Show no progress bar, even on a terminal."`
 
@@ -56,12 +56,16 @@ func (c *benchStoreCmd) Run(ctx context.Context, out io.Writer) error {
 		return fmt.Errorf("bench: %w", err)
 	}
 	bar := newBenchBar(c.NoProgress)
-	report, err := storebench.Run(ctx, storebench.Options{
+	o := storebench.Options{
 		Scratch: c.Scratch, Binary: binary, IO: c.IO,
 		Blocks: c.Blocks, BlockBytes: int64(c.BlockBytes), ShardBytes: int64(c.ShardBytes), Depth: c.Depth,
 		Keys: c.Keys, IndexBlocks: c.IndexBlocks, Runs: c.Runs, RunTime: c.RunTime,
 		Done: bar.done,
-	})
+	}
+	if err := o.Check(); err != nil {
+		return mistake{err}
+	}
+	report, err := storebench.Run(ctx, o)
 	bar.clear()
 	return printMeasured(out, report, err, c.JSON)
 }

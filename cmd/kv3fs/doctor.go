@@ -22,8 +22,8 @@ type doctorCmd struct {
 	Engine       string `placeholder:"NAME" help:"Also check what this engine needs: ${engines}."`
 	EngineConfig string `placeholder:"FILE" help:"Also check this file, the engine's own configuration. Requires --engine."`
 	Model        string `placeholder:"NAME" help:"Model, as named on Hugging Face. Without --engine-config, it determines how much memory the engine needs."`
-	BlockTokens  int    `placeholder:"N" help:"Tokens per chunk, page or block; they determine the memory too. Default: the engine's."`
-	TP           int    `name:"tp" placeholder:"N" help:"Tensor-parallel ranks on this host. Default: as the engine's configuration says, or 1."`
+	BlockTokens  int    `placeholder:"N" range:"1..1048576" help:"Tokens per chunk, page or block; they determine the memory too. Default: the engine's."`
+	TP           int    `name:"tp" placeholder:"N" range:"1..4096" help:"Tensor-parallel ranks on this host. Default: as the engine's configuration says, or 1."`
 
 	Fix         bool `help:"Remove what dead daemons and clients left in /dev/shm. Nothing else is changed."`
 	NoBandwidth bool `help:"Do not measure the disk. The measurement takes two seconds and meanwhile occupies 1 GiB, or a tenth of the free space if that is less."`

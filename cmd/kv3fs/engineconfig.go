@@ -23,24 +23,24 @@ type engineConfigCmd struct {
 	Engine string `arg:"" help:"lmcache, lmcache-gds, vllm, sglang, ucm, rtp-llm, mooncake or nixl."`
 	Form   string `placeholder:"FORM" help:"Kind of configuration. lmcache: remote (in the engine) or mp (a server for several engines). rtp-llm: kvcm or direct. Default: the first."`
 
-	Mount givenDir `placeholder:"DIR" help:"Where the 3FS is mounted, or will be. Default: the only fuse.hf3fs mount of this host."`
-	Dir   []string `type:"path" sep:"none" placeholder:"DIR" help:"Directory to store in, below the mount. With lmcache and lmcache-gds, repeat the flag for several. Default: one named after the engine."`
+	Mount givenPath   `placeholder:"DIR" help:"Where the 3FS is mounted, or will be. Default: the only fuse.hf3fs mount of this host."`
+	Dir   []givenPath `sep:"none" placeholder:"DIR" help:"Directory to store in, below the mount. With lmcache and lmcache-gds, repeat the flag for several. Default: one named after the engine."`
 
 	Model   string `placeholder:"NAME" help:"Model, as named on Hugging Face; it determines the sizes. For an unknown name, similar ones are listed."`
-	Layers  int    `placeholder:"N" help:"For a model that is not known by name: the number of layers that keep KV. Also give --kv-heads and --head-dim, or --mla-dim."`
-	KVHeads int    `name:"kv-heads" placeholder:"N" help:"KV heads per layer."`
-	HeadDim int    `placeholder:"N" help:"Dimension of a head."`
-	MLADim  int    `name:"mla-dim" placeholder:"N" help:"For MLA: dimension of the latent vector with its rotary part, 576 for DeepSeek-V3."`
+	Layers  int    `placeholder:"N" range:"1..100000" help:"For a model that is not known by name: the number of layers that keep KV. Also give --kv-heads and --head-dim, or --mla-dim."`
+	KVHeads int    `name:"kv-heads" placeholder:"N" range:"1..1000000" help:"KV heads per layer."`
+	HeadDim int    `placeholder:"N" range:"1..1000000" help:"Dimension of a head."`
+	MLADim  int    `name:"mla-dim" placeholder:"N" range:"1..1000000" help:"For MLA: dimension of the latent vector with its rotary part, 576 for DeepSeek-V3."`
 	DType   string `name:"dtype" default:"bf16" enum:"bf16,fp16,fp8,fp32" help:"Element type of the KV cache, not of the weights. Default: ${default}."`
-	TP      int    `name:"tp" default:"1" help:"Tensor-parallel ranks on this host."`
+	TP      int    `name:"tp" default:"1" range:"1..4096" help:"Tensor-parallel ranks on this host."`
 
-	BlockTokens int      `placeholder:"N" help:"Tokens per chunk, page or block. Default: the engine's (LMCache 256, vLLM 16, SGLang 64, UCM 128)."`
-	Shm         byteSize `placeholder:"SIZE" help:"How much of /dev/shm the engine may use, such as 64GiB. Default: what is free here."`
-	FileSize    byteSize `placeholder:"SIZE" help:"vLLM, SGLang: size of the file in which each rank keeps its pages. Default: 100GiB."`
+	BlockTokens int      `placeholder:"N" range:"1..1048576" help:"Tokens per chunk, page or block. Default: the engine's (LMCache 256, vLLM 16, SGLang 64, UCM 128)."`
+	Shm         byteSize `placeholder:"SIZE" range:"1..1024TiB" help:"How much of /dev/shm the engine may use, such as 64GiB. Default: what is free here."`
+	FileSize    byteSize `placeholder:"SIZE" range:"1..1024TiB" help:"vLLM, SGLang: size of the file in which each rank keeps its pages. Default: 100GiB."`
 	PageService string   `placeholder:"URL" help:"SGLang: address of the page service. Default: http://localhost:18000."`
 
-	Out   givenDir `placeholder:"DIR" help:"Write the files to this directory, and print only the rest."`
-	Force bool     `help:"Overwrite files in --out."`
+	Out   givenPath `placeholder:"DIR" help:"Write the files to this directory, and print only the rest."`
+	Force bool      `help:"Overwrite files in --out."`
 }
 
 // Help is what "kv3fs engine-config --help" adds to the flags.
@@ -64,9 +64,6 @@ func (c *engineConfigCmd) Validate() error {
 	shape, err := c.shape()
 	if err == nil && shape != (model.Shape{}) {
 		_, err = shape.BytesPerToken(c.TP)
-	}
-	if c.TP < 1 {
-		err = fmt.Errorf("--tp must be at least 1, not %d", c.TP)
 	}
 	if c.Force && c.Out == "" {
 		err = errors.New("--force needs --out")
@@ -93,7 +90,7 @@ func (c *engineConfigCmd) shape() (model.Shape, error) {
 // Run writes the configuration.
 func (c *engineConfigCmd) Run(out io.Writer) error {
 	d := engineconfig.Deployment{
-		Form: c.Form, Dirs: c.Dir, ModelName: c.Model, TP: c.TP, BlockTokens: c.BlockTokens,
+		Form: c.Form, ModelName: c.Model, TP: c.TP, BlockTokens: c.BlockTokens,
 		ShmFreeBytes: int64(c.Shm), FileBytes: int64(c.FileSize), PageService: c.PageService,
 	}
 	var err error
@@ -151,8 +148,8 @@ func (c *engineConfigCmd) chooseMount(mounted []string) (string, error) {
 
 // dirs returns the directories to store in, below the mount's real name.
 func (c *engineConfigCmd) dirs(mount string) (dirs []string, err error) {
-	for _, dir := range c.Dir {
-		dir = filepath.Clean(dir)
+	for _, given := range c.Dir {
+		dir := filepath.Clean(string(given))
 		switch {
 		case c.Engine == engineconfig.LMCacheGDS || host.Within(dir, mount):
 		case c.Mount != "" && host.Within(dir, string(c.Mount)):
@@ -272,15 +269,15 @@ func writeNew(name, text string) error {
 	return errors.Join(err, f.Close())
 }
 
-// givenDir is the absolute path of a directory given on the command line.
-type givenDir string
+// givenPath is the absolute path of a file or directory.
+type givenPath string
 
 // UnmarshalText rejects an empty name, which usually comes from an unset variable.
-func (d *givenDir) UnmarshalText(text []byte) error {
+func (d *givenPath) UnmarshalText(text []byte) error {
 	if len(text) == 0 {
-		return errors.New("is empty; it must name a directory")
+		return errors.New("is empty; it must name a file or directory")
 	}
-	*d = givenDir(filepath.Clean(kong.ExpandPath(string(text))))
+	*d = givenPath(filepath.Clean(kong.ExpandPath(string(text))))
 	return nil
 }
 

@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"io"
 	"strings"
 	"testing"
 
@@ -17,7 +19,7 @@ func usage(args ...string) (status int, out, errs string) {
 
 // The hint after an error names the typed command, as far as it exists.
 func TestHintNamesTheCommand(t *testing.T) {
-	app, err := kong.New(&cli{}, kong.Name("kv3fs"), kong.Vars{"engines": ""}, kong.Configuration(yamlConfig))
+	app, err := newParser(&flagValues{}, io.Discard, io.Discard, func() (context.Context, error) { return t.Context(), nil })
 	if err != nil {
 		t.Fatal(err)
 	}

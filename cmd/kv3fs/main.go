@@ -41,6 +41,12 @@ type exitStatus int
 
 func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
 
+// mistake is an error of a command that has not begun, because its flags do not fit.
+type mistake struct{ error }
+
+// Unwrap returns the error.
+func (m mistake) Unwrap() error { return m.error }
+
 type cli struct {
 	Serve        serveCmd        `cmd:"" help:"Serve a directory as a 3FS, with a mount, its control directory and rings."`
 	Pages        pagesCmd        `cmd:"" help:"Run, inspect or empty the page service for vLLM's and SGLang's 3FS connectors."`
@@ -54,7 +60,7 @@ type cli struct {
 	Help         helpCmd         `cmd:"" help:"Show help for a command."`
 	Probe        probeCmd        `cmd:"" hidden:"" help:"Run a probe for the doctor."`
 
-	PrintVersion versionFlag `name:"version" env:"-" help:"Print version, commit and protocols, and exit."`
+	PrintVersion versionFlag `name:"version" env:"-" yaml:"-" help:"Print version, commit and protocols, and exit."`
 }
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
@@ -94,18 +100,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 // execute parses a command line and runs its command. A command that uses the context
 // gets it from getContext.
 func execute(args []string, stdout, stderr io.Writer, getContext func() (context.Context, error)) int {
-	parser, err := kong.New(&cli{},
-		kong.Name("kv3fs"),
-		kong.Description("KV-cache storage for LLM inference with the interfaces of 3FS. Every flag can also be set in the environment as KV3FS_<FLAG>."),
-		kong.DefaultEnvars("KV3FS"),
-		kong.Configuration(yamlConfig),
-		kong.UsageOnError(),
-		kong.Vars{"engines": strings.Join(engineconfig.Names(), ", ")},
-		kong.Writers(stdout, stderr),
-		kong.BindToProvider(getContext),
-		kong.BindTo(stdout, (*io.Writer)(nil)),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}),
-	)
+	values := &flagValues{}
+	parser, err := newParser(values, stdout, stderr, getContext)
 	if err != nil {
 		fmt.Fprintln(stderr, "kv3fs:", err)
 		return exitFailed
@@ -116,15 +112,20 @@ func execute(args []string, stdout, stderr io.Writer, getContext func() (context
 	case errors.As(err, &status):
 		return int(status)
 	case err != nil:
-		fmt.Fprintln(stderr, "kv3fs:", err)
+		fmt.Fprintln(stderr, "kv3fs:", values.explain(err))
 		fmt.Fprintf(stderr, "Try \"%s --help\".\n", typedCommand(err))
 		return exitUsage
 	}
+	var wrong *badValue
+	var refused mistake
 	switch err := kctx.Run(); {
 	case err == nil:
 		return 0
 	case errors.As(err, &status):
 		return int(status)
+	case errors.As(err, &wrong), errors.As(err, &refused):
+		fmt.Fprintln(stderr, "kv3fs:", values.explain(err))
+		return exitUsage
 	case errors.Is(err, context.Canceled):
 		fmt.Fprintln(stderr, "kv3fs: interrupted")
 		return exitInterrupted
@@ -132,6 +133,23 @@ func execute(args []string, stdout, stderr io.Writer, getContext func() (context
 		fmt.Fprintln(stderr, "kv3fs:", err)
 		return exitFailed
 	}
+}
+
+// newParser returns the parser of command lines. It keeps in values where they come from.
+func newParser(values *flagValues, stdout, stderr io.Writer, getContext func() (context.Context, error)) (*kong.Kong, error) {
+	return kong.New(&cli{},
+		kong.Name("kv3fs"),
+		kong.Description("KV-cache storage for LLM inference with the interfaces of 3FS. A flag can also be set in the environment, by the variable that its help names."),
+		kong.DefaultEnvars("KV3FS"),
+		kong.Resolvers(values),
+		kong.Bind(values),
+		kong.UsageOnError(),
+		kong.Vars{"engines": strings.Join(engineconfig.Names(), ", ")},
+		kong.Writers(stdout, stderr),
+		kong.BindToProvider(getContext),
+		kong.BindTo(stdout, (*io.Writer)(nil)),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}),
+	)
 }
 
 // typedCommand returns the command of a command line that failed to parse, as far as it

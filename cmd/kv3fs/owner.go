@@ -30,7 +30,7 @@ func (f freshFlags) mode() (*uint32, error) {
 	const mostBits = 12
 	n, err := strconv.ParseUint(f.Mode, 8, mostBits)
 	if err != nil {
-		return nil, fmt.Errorf("--mode %s: is no mode in octal: use, say, 0755 or 1777 (in YAML in quotes)", f.Mode)
+		return nil, fmt.Errorf("--mode %s: is no mode in octal: use, say, 0755 or 1777", f.Mode)
 	}
 	mode := uint32(n)
 	return &mode, nil

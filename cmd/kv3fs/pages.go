@@ -2,12 +2,14 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"strings"
 	"time"
+
+	"github.com/alecthomas/kong"
 
 	"github.com/kv3fs/kv3fs/internal/daemon"
 	"github.com/kv3fs/kv3fs/internal/pageservice"
@@ -30,79 +32,55 @@ const defaultPagesListen = "127.0.0.1:18000"
 
 // pagesFlags are the flags of "pages serve", and of "serve" with the prefix pages-.
 type pagesFlags struct {
-	Lease      time.Duration `default:"30s" help:"How long a page is protected from writes after a reader got its location. Must be longer than any engine takes to load a batch."`
-	Hold       time.Duration `default:"5s" help:"How long a key is kept after the service has reported that it exists, so that the engine can still load it."`
-	Reserve    time.Duration `default:"60s" help:"How long a writer has to write and confirm a page before it loses the page."`
-	Quarantine time.Duration `default:"10s" help:"How long a page that lost its key or writer is withheld from other writers."`
+	Lease      time.Duration `default:"30s" range:"1ms..24h" help:"How long a page is protected from writes after a reader got its location. Must be longer than any engine takes to load a batch."`
+	Hold       time.Duration `default:"5s" range:"1ms..24h" help:"How long a key is kept after the service has reported that it exists, so that the engine can still load it."`
+	Reserve    time.Duration `default:"60s" range:"1ms..24h" help:"How long a writer has to write and confirm a page before it loses the page."`
+	Quarantine time.Duration `default:"10s" range:"1ms..24h" help:"How long a page that lost its key or writer is withheld from other writers."`
 
-	Memory int64 `placeholder:"BYTES" help:"Most memory of the page index; garbage may double it. When it is full, unused keys are evicted, least recently used first; a namespace gets no more than it leaves for others. A key of 64 bytes takes about 250. Default: 1/32 of the memory, at least 64 MiB."`
+	Memory byteSize `placeholder:"SIZE" range:"1MiB..16TiB" help:"Most memory of the page index; garbage may double it. When it is full, unused keys are evicted, least recently used first; a namespace gets no more than it leaves for others. A key of 64 bytes takes about 250. Default: 1/32 of the memory, at least 64 MiB."`
 
-	BodyLimit   int64 `default:"8388608" placeholder:"BYTES" help:"Largest request body; larger ones get 413."`
-	BatchLimit  int   `default:"65536" placeholder:"KEYS" help:"Most keys in one request; requests with more get 413."`
-	Concurrency int   `default:"512" placeholder:"N" help:"Requests executed at once; further ones get 503, and engines retry."`
+	BodyLimit   byteSize `default:"8MiB" placeholder:"SIZE" range:"1KiB..1GiB" help:"Largest request body; larger ones get 413."`
+	BatchLimit  int      `default:"65536" placeholder:"KEYS" range:"1..16777216" help:"Most keys in one request; requests with more get 413."`
+	Concurrency int      `default:"512" placeholder:"N" range:"1..65536" help:"Requests executed at once; further ones get 503, and engines retry."`
 
-	BodyMemory  int64 `default:"134217728" placeholder:"BYTES" help:"Most memory for request bodies above 128 KiB. No client (a user of this host, or another address) gets more of this, of connections and of requests at once than it leaves for the others."`
-	Connections int   `default:"4096" placeholder:"N" help:"Most open connections. A client that may have no more loses the one that was silent for longest."`
+	BodyMemory  byteSize `default:"128MiB" placeholder:"SIZE" range:"1MiB..1TiB" help:"Most memory for request bodies above 128 KiB. No client (a user of this host, or another address) gets more of this, of connections and of requests at once than it leaves for the others."`
+	Connections int      `default:"4096" placeholder:"N" range:"1..1048576" help:"Most open connections. A client that may have no more loses the one that was silent for longest."`
 
 	Host []string `placeholder:"NAME" help:"Further names of this host: without a token, a request that changes something and is for an unknown name gets 403, because a web page may have sent it. Known are addresses, localhost, the host's name and those that the service listens on."`
 
-	TokenFile string `type:"path" placeholder:"FILE" help:"File with a token that engines must send, as a bearer token or as the password in Basic authentication: SGLang's URL may be http://kv3fs:TOKEN@host:18000, and vLLM reads ~/.netrc. /healthz and /readyz need no token."`
-}
-
-// Validate reports invalid flags.
-func (f *pagesFlags) Validate() error {
-	for name, d := range map[string]time.Duration{"lease": f.Lease, "hold": f.Hold, "reserve": f.Reserve, "quarantine": f.Quarantine} {
-		if d <= 0 {
-			return fmt.Errorf("the page service's %s is %v; it must be above 0", name, d)
-		}
-	}
-	if f.BodyLimit <= 0 || f.BatchLimit <= 0 || f.Concurrency <= 0 || f.BodyMemory <= 0 || f.Connections <= 0 {
-		return fmt.Errorf("the page service's limits must be above 0")
-	}
-	if f.Memory != 0 && f.Memory < minPagesMemory {
-		return fmt.Errorf("the page service's memory is %d bytes; it must be at least %d", f.Memory, minPagesMemory)
-	}
-	return nil
-}
-
-// minPagesMemory is the least memory with which a page index is of use.
-const minPagesMemory = 1 << 20
-
-// validTP bounds --tp: with a number that is too large, no key would become visible.
-func validTP(n int) error {
-	if n < 0 || n > pageservice.MaxRanks {
-		return fmt.Errorf("--tp %d: want 1 to %d ranks, or 0 for as many as have initialised", n, pageservice.MaxRanks)
-	}
-	return nil
+	TokenFile givenPath `placeholder:"FILE" help:"File with a token that engines must send, as a bearer token or as the password in Basic authentication: SGLang's URL may be http://kv3fs:TOKEN@host:18000, and vLLM reads ~/.netrc. /healthz and /readyz need no token."`
 }
 
 // config returns the configuration of a page service.
-func (f *pagesFlags) config(listen []string, world int, drain time.Duration, log *slog.Logger) (daemon.Pages, error) {
+func (f *pagesFlags) config(prefix string, listen []string, world int, drain time.Duration, log *slog.Logger) (daemon.Pages, error) {
 	p := daemon.Pages{
 		Drain: drain, Log: log, Hosts: f.Host,
 		Limits: httpserver.Limits{
-			BodyBytes: f.BodyLimit, BatchKeys: f.BatchLimit, Requests: f.Concurrency,
-			LargeBytes: f.BodyMemory, Connections: f.Connections,
+			BodyBytes: int64(f.BodyLimit), BatchKeys: f.BatchLimit, Requests: f.Concurrency,
+			LargeBytes: int64(f.BodyMemory), Connections: f.Connections,
 		},
-		Index: pageservice.Options{World: world, Lease: f.Lease, Hold: f.Hold, Reserve: f.Reserve, Quarantine: f.Quarantine, MemoryBytes: f.Memory},
+		Index: pageservice.Options{World: world, Lease: f.Lease, Hold: f.Hold, Reserve: f.Reserve, Quarantine: f.Quarantine, MemoryBytes: int64(f.Memory)},
 	}
 	for _, s := range listen {
 		a, err := httpserver.ParseAddress(s)
 		if err != nil {
-			return p, err
+			return p, bad(prefix+"listen", "%v", err)
 		}
 		p.Listen = append(p.Listen, a)
 	}
 	var err error
-	p.Token, err = readToken(f.TokenFile)
+	if p.Token, err = readToken(f.TokenFile); err != nil {
+		err = bad(prefix+"token-file", "%v", err)
+	}
 	return p, err
 }
 
 // readToken reads a token from a file. It returns "" if file is "".
-func readToken(file string) (string, error) {
-	if file == "" {
+func readToken(path givenPath) (string, error) {
+	if path == "" {
 		return "", nil
 	}
+	file := string(path)
 	b, err := os.ReadFile(file)
 	if err != nil {
 		return "", fmt.Errorf("token: %w", err)
@@ -115,29 +93,34 @@ func readToken(file string) (string, error) {
 }
 
 type pagesServeCmd struct {
-	Data   string   `required:"" placeholder:"DIR" help:"Data directory, whose .kv3fs contains the page index. Created if missing."`
+	Config configFile `placeholder:"FILE" help:"YAML file whose keys are the names of these flags, e.g. 'data: /var/lib/kv3fs'. The environment and the command line override it."`
+	Check  bool       `env:"-" yaml:"-" help:"Check the flags, the environment and the configuration file, print the values in effect as a configuration file, with where each comes from, and exit."`
+
+	Data string `required:"" placeholder:"DIR" help:"Data directory, whose .kv3fs contains the page index. Created if missing."`
+	dataFlags
 	Listen []string `default:"127.0.0.1:18000" placeholder:"[NAME=]HOST:PORT" help:"Address to listen on: HOST:PORT or unix:PATH. Give several separated by commas, or repeat the flag. NAME= binds an address to a namespace, which separates models whose engines cannot use the URL prefix /ns/NAME."`
-	TP     int      `name:"tp" placeholder:"N" help:"Number of vLLM ranks that must store a key before the page service reports it. Default: all that have initialised."`
+	TP     int      `name:"tp" placeholder:"N" range:"1..4096" help:"Number of vLLM ranks that must store a key before the page service reports it. Default: all that have initialised."`
 	pagesFlags
 
 	LogLevel  slog.Level `default:"INFO" help:"DEBUG, INFO, WARN or ERROR."`
 	LogFormat string     `default:"text" enum:"text,json" help:"Format of the log on standard error."`
 }
 
-// Validate reports invalid flags.
-func (c *pagesServeCmd) Validate() error {
-	return errors.Join(c.pagesFlags.Validate(), validTP(c.TP))
-}
-
 // stopLimit bounds how long requests in progress may take when the service stops.
 const stopLimit = 10 * time.Second
 
-func (c *pagesServeCmd) Run(ctx context.Context) error {
-	tuneCollector()
-	p, err := c.config(c.Listen, c.TP, stopLimit, newLogger(c.LogLevel, c.LogFormat))
-	if err != nil {
+func (c *pagesServeCmd) Run(ctx context.Context, values *flagValues, kctx *kong.Context, out io.Writer) error {
+	p, err := c.config("", c.Listen, c.TP, stopLimit, newLogger(c.LogLevel, c.LogFormat))
+	switch {
+	case err != nil:
+		return err
+	case c.Check:
+		return values.write(out, kctx.Selected())
+	}
+	if err := c.check(c.Data); err != nil {
 		return err
 	}
+	tuneCollector()
 	return daemon.RunPages(ctx, c.Data, p, func(at []httpserver.Address) {
 		for _, a := range at {
 			fmt.Fprintf(os.Stderr, "kv3fs: pages of %s at %s, pid %d\n", c.Data, a, os.Getpid())

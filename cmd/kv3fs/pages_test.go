@@ -163,14 +163,14 @@ func TestPagesCommands(t *testing.T) {
 		want string
 		code int
 	}{
-		{[]string{"clear"}, "--yes", exitFailed},
+		{[]string{"clear"}, "--yes", exitUsage},
 		{[]string{"evict"}, "--keys", exitUsage},
-		{[]string{"evict", "--keys", "0"}, "at least 1", exitFailed},
-		{[]string{"ls", "--limit", "0"}, "limit must be", exitFailed},
+		{[]string{"evict", "--keys", "0"}, "--keys: 0", exitUsage},
+		{[]string{"ls", "--limit", "0"}, "--limit: 0", exitUsage},
 		{[]string{"ls", "--set", "vlm"}, `no engine has initialised "vlm"`, exitFailed},
 		{[]string{"clear", "--yes", "--namespace", "nobody"}, `namespace "nobody"`, exitFailed},
 		{[]string{"stat", "--namespace", "nope"}, `in namespace "nope"; there is vllm in the default namespace, sglang/kv/0 in namespace "m2"`, exitFailed},
-		{[]string{"stat", "--token-file", filepath.Join(dir, "none")}, "no such file", exitFailed},
+		{[]string{"stat", "--token-file", filepath.Join(dir, "none")}, "no such file", exitUsage},
 	} {
 		if _, errs, code := pages(c.args...); code != c.code || !strings.Contains(errs, c.want) {
 			t.Errorf("%v: %d %s", c.args, code, errs)
@@ -179,7 +179,7 @@ func TestPagesCommands(t *testing.T) {
 	if out, _, code := pages("evict", "--keys", "1", "--set", "vllm"); code != 0 || !strings.Contains(out, "vllm: evicted 1 keys") {
 		t.Errorf("evict: %d %s", code, out)
 	}
-	if _, errs, code := pages("forget-rank", "--rank", "1"); code != exitFailed || !strings.Contains(errs, "--yes") {
+	if _, errs, code := pages("forget-rank", "--rank", "1"); code != exitUsage || !strings.Contains(errs, "--yes") {
 		t.Errorf("forget-rank without --yes: %d %s", code, errs)
 	}
 	if out, errs, code := pages("forget-rank", "--rank", "1", "--yes"); code != 0 || out != "vllm: forgot rank 1\n" {
@@ -206,13 +206,13 @@ func TestPagesCommands(t *testing.T) {
 		want string
 		code int
 	}{
-		{[]string{"--listen", "nowhere"}, "want HOST:PORT", exitFailed},
-		{[]string{"--listen", "a/b=127.0.0.1:0"}, "namespace", exitFailed},
+		{[]string{"--listen", "nowhere"}, "want HOST:PORT", exitUsage},
+		{[]string{"--listen", "a/b=127.0.0.1:0"}, "namespace", exitUsage},
 		{[]string{"--lease", "0s"}, "lease", exitUsage},
-		{[]string{"--batch-limit=-1"}, "limits", exitUsage},
-		{[]string{"--tp=-1"}, "--tp -1", exitUsage},
-		{[]string{"--tp=1000000"}, "--tp 1000000", exitUsage},
-		{[]string{"--token-file", token}, "is empty", exitFailed},
+		{[]string{"--batch-limit=-1"}, "--batch-limit: -1", exitUsage},
+		{[]string{"--tp=-1"}, "--tp: -1", exitUsage},
+		{[]string{"--tp=1000000"}, "--tp: 1000000", exitUsage},
+		{[]string{"--token-file", token}, "is empty", exitUsage},
 	} {
 		if err := os.WriteFile(token, []byte("\n"), 0o600); err != nil {
 			t.Fatal(err)

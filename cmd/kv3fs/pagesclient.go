@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -23,13 +22,19 @@ type pagesClientFlags struct {
 	URL       string        `name:"url" default:"http://127.0.0.1:18000" help:"Where the page service listens: http://HOST:PORT or unix:PATH."`
 	Namespace string        `placeholder:"NAME" help:"Namespace. Default: the one without a name."`
 	Set       string        `placeholder:"SET" help:"One set of keys, as stat shows it: vllm, or sglang/POOL/RANK. Default: all sets of the namespace."`
-	TokenFile string        `type:"path" placeholder:"FILE" help:"File with the token, if the service needs one."`
-	Timeout   time.Duration `default:"30s" help:"How long to wait for each answer."`
+	TokenFile givenPath     `placeholder:"FILE" help:"File with the token, if the service needs one."`
+	Timeout   time.Duration `default:"30s" range:"1ms..24h" help:"How long to wait for each answer."`
 	JSON      bool          `name:"json" help:"Print JSON instead of a table."`
 }
 
 func (f *pagesClientFlags) client() (*httpserver.Client, error) {
+	if !strings.HasPrefix(f.URL, "http://") && !strings.HasPrefix(f.URL, "https://") && !strings.HasPrefix(f.URL, "unix:") {
+		return nil, bad("url", "%q is neither http://HOST:PORT nor unix:PATH", f.URL)
+	}
 	token, err := readToken(f.TokenFile)
+	if err != nil {
+		return nil, bad("token-file", "%v", err)
+	}
 	return httpserver.NewClient(f.URL, token, f.Timeout), err
 }
 
@@ -205,7 +210,7 @@ func hints(s pageservice.SpaceState) (all []string) {
 type pagesListCmd struct {
 	pagesClientFlags
 	After string `placeholder:"KEY" help:"List keys after this one."`
-	Limit int    `default:"100" help:"Most keys to list in each set, up to 10000."`
+	Limit int    `default:"100" range:"1..10000" help:"Most keys to list in each set, up to 10000."`
 }
 
 func (c *pagesListCmd) Run(ctx context.Context, out io.Writer) error {
@@ -268,7 +273,7 @@ func yesNo(b bool) string {
 
 type pagesEvictCmd struct {
 	pagesClientFlags
-	Keys int `required:"" placeholder:"N" help:"Most keys to remove in each set. Keys that an engine has just located stay."`
+	Keys int `required:"" placeholder:"N" range:"1..1073741824" help:"Most keys to remove in each set. Keys that an engine has just located stay."`
 }
 
 func (c *pagesEvictCmd) Run(ctx context.Context, out io.Writer) error {
@@ -285,7 +290,7 @@ type pagesClearCmd struct {
 
 func (c *pagesClearCmd) Run(ctx context.Context, out io.Writer) error {
 	if !c.Yes {
-		return errors.New("clear removes every key of the namespace, or of --set; add --yes to confirm")
+		return bad("yes", "clear removes every key of the namespace, or of --set; give it to confirm")
 	}
 	return c.each(ctx, out, "cleared", func(client *httpserver.Client, s pageservice.SpaceState) (int64, error) {
 		return s.Keys, client.Clear(ctx, s.Space)
@@ -294,13 +299,13 @@ func (c *pagesClearCmd) Run(ctx context.Context, out io.Writer) error {
 
 type pagesForgetRankCmd struct {
 	pagesClientFlags
-	Rank int  `required:"" placeholder:"N" help:"The rank's number, as stat shows it in the column keyed."`
+	Rank int  `required:"" placeholder:"N" range:"0..4095" help:"The rank's number, as stat shows it in the column keyed."`
 	Yes  bool `help:"Confirm the removal."`
 }
 
 func (c *pagesForgetRankCmd) Run(ctx context.Context, out io.Writer) error {
 	if !c.Yes {
-		return errors.New("forget-rank drops all pages of the rank, and an engine that still uses the rank must initialise it again; add --yes to confirm")
+		return bad("yes", "forget-rank drops all pages of the rank, and an engine that still uses the rank must initialise it again; give it to confirm")
 	}
 	client, err := c.client()
 	if err != nil {

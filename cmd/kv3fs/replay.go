@@ -17,12 +17,12 @@ type replayCmd struct {
 	Trace      string   `required:"" placeholder:"FILE" help:"Trace to replay, - for standard input: Mooncake's format, one JSON object per line with timestamp (ms), input_length, output_length and hash_ids (one per 512 tokens). \"kv3fs trace generate\" makes one."`
 	Mount      string   `required:"" placeholder:"DIR" help:"Mount point of kv3fs or of an original 3FS."`
 	Dir        string   `default:"kv3fs-replay" placeholder:"NAME" help:"Directory below the mount for the blocks. A second replay hits the blocks that the first one stored; remove the directory to start cold. Default: ${default}."`
-	Ranks      int      `default:"1" help:"Ranks that work on each request in parallel, as in tensor parallelism. Each has its own rings, its own buffers and its own slice of every block."`
-	Depth      int      `default:"32" help:"Blocks that a rank has in flight, and entries of its rings. The replay takes ranks times depth times block bytes of /dev/shm."`
-	BlockBytes byteSize `default:"1MiB" placeholder:"SIZE" help:"Bytes of a rank's slice of a block (512 tokens), such as 256KiB. Blocks of different sizes are different blocks. Default: ${default}."`
-	MaxBlocks  int64    `placeholder:"N" help:"Write at most this many blocks and skip further misses, so that the replay does not fill a small disk. Default: as many as fit in half the free space of the mount."`
-	Requests   int      `placeholder:"N" help:"Stop after this many requests. Default: the whole trace."`
-	Speed      float64  `default:"0" help:"Replay speed: 1 keeps the trace's timing, 10 is ten times faster, 0 is as fast as possible."`
+	Ranks      int      `default:"1" range:"1..1024" help:"Ranks that work on each request in parallel, as in tensor parallelism. Each has its own rings, its own buffers and its own slice of every block."`
+	Depth      int      `default:"32" range:"1..65536" help:"Blocks that a rank has in flight, and entries of its rings. The replay takes ranks times depth times block bytes of /dev/shm."`
+	BlockBytes byteSize `default:"1MiB" placeholder:"SIZE" range:"1..4GiB" help:"Bytes of a rank's slice of a block (512 tokens), such as 256KiB. Blocks of different sizes are different blocks. Default: ${default}."`
+	MaxBlocks  int64    `placeholder:"N" range:"1.." help:"Write at most this many blocks and skip further misses, so that the replay does not fill a small disk. Default: as many as fit in half the free space of the mount."`
+	Requests   int      `placeholder:"N" range:"1.." help:"Stop after this many requests. Default: the whole trace."`
+	Speed      float64  `default:"0" range:"0..1e9" help:"Replay speed: 1 keeps the trace's timing, 10 is ten times faster, 0 is as fast as possible."`
 	JSON       bool     `name:"json" help:"Print the report as JSON instead of a table."`
 	NoProgress bool     `help:"Show no progress bar, even on a terminal."`
 }
@@ -45,6 +45,14 @@ wrong or an I/O failed, not for misses.`
 
 // Run replays the trace.
 func (c *replayCmd) Run(ctx context.Context, out io.Writer) error {
+	o := workload.ReplayOptions{
+		Mount: c.Mount, Dir: c.Dir, Ranks: c.Ranks, Depth: c.Depth,
+		BlockBytes: int64(c.BlockBytes), MaxBlocks: c.MaxBlocks,
+		MaxRequests: c.Requests, Speed: c.Speed,
+	}
+	if err := o.Check(); err != nil {
+		return mistake{err}
+	}
 	source, survey, err := c.open()
 	if err != nil {
 		return err
@@ -52,13 +60,7 @@ func (c *replayCmd) Run(ctx context.Context, out io.Writer) error {
 	defer source.Close()
 
 	bar := c.progress(survey)
-	o := workload.ReplayOptions{
-		Mount: c.Mount, Dir: c.Dir, Ranks: c.Ranks, Depth: c.Depth,
-		BlockBytes: int64(c.BlockBytes), MaxBlocks: c.MaxBlocks,
-		MaxRequests: c.Requests, Speed: c.Speed,
-		Notice: bar.notice,
-		Done:   func(n int) { bar.Set(n) },
-	}
+	o.Notice, o.Done = bar.notice, func(n int) { bar.Set(n) }
 	report, err := workload.Replay(ctx, workload.NewReader(source, source.Name()), o)
 	bar.clear()
 	if report == nil {
@@ -138,6 +140,16 @@ func (b *byteSize) UnmarshalText(text []byte) error {
 	}
 	*b = byteSize(n)
 	return nil
+}
+
+// exact returns the size so that UnmarshalText reads the same.
+func (b byteSize) exact() string {
+	for shift, unit := range map[int]string{10: "KiB", 20: "MiB", 30: "GiB", 40: "TiB"} {
+		if n := int64(b) >> shift; n<<shift == int64(b) && n > 0 && n%1024 != 0 {
+			return fmt.Sprint(n, unit)
+		}
+	}
+	return fmt.Sprint(int64(b))
 }
 
 func (b byteSize) String() string { return humanize.IBytesN(uint64(b), 3) }

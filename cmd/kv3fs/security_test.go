@@ -1,14 +1,14 @@
 package main
 
 import (
+	"context"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
-
-	"github.com/alecthomas/kong"
 )
 
 const repository = "../.."
@@ -16,7 +16,7 @@ const repository = "../.."
 // flagDefaults returns, for each flag of serve, what its help says of the default.
 func flagDefaults(t *testing.T) map[string]string {
 	t.Helper()
-	app, err := kong.New(&cli{}, kong.Name("kv3fs"), kong.Vars{"engines": ""}, kong.Configuration(yamlConfig))
+	app, err := newParser(&flagValues{}, io.Discard, io.Discard, func() (context.Context, error) { return t.Context(), nil })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,11 +2,12 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"syscall"
@@ -23,32 +24,34 @@ import (
 )
 
 type serveCmd struct {
-	Config kong.ConfigFlag `placeholder:"FILE" help:"YAML file whose keys are the names of these flags, e.g. 'data: /var/lib/kv3fs'. The environment and the command line override it."`
+	Config configFile `placeholder:"FILE" help:"YAML file whose keys are the names of these flags, e.g. 'data: /var/lib/kv3fs'. The environment and the command line override it."`
+	Check  bool       `env:"-" yaml:"-" help:"Check the flags, the environment and the configuration file, print the values in effect as a configuration file, with where each comes from, and exit."`
 
 	Data  string     `required:"" placeholder:"DIR" help:"Directory that stores the files, as ordinary files, on a local disk or any mounted file system. Created if missing."`
 	Fresh freshFlags `embed:""`
 
-	Mount   string `required:"" placeholder:"DIR" help:"Where clients see the files, e.g. /mnt/3fs. Created if missing. A dead daemon's mount there is replaced."`
+	Mount string `required:"" placeholder:"DIR" help:"Where clients see the files, e.g. /mnt/3fs. Created if missing. A dead daemon's mount there is replaced."`
+	dataFlags
 	Cluster string `default:"kv3fs" help:"Name of the file system; the mount's source is hf3fs.CLUSTER. At most 31 letters, digits, '.', '_' or '-'."`
 
 	IO         string        `name:"io" default:"auto" enum:"auto,buffered,direct" help:"How bytes reach the disk. buffered: through the page cache. direct: bypassing it, for requests aligned to 4 KiB; what it has is written through it. auto: reads of 128 KiB and more take what the page cache has and read the rest directly; writes go through the page cache."`
-	Deadline   time.Duration `default:"5s" help:"Time after which a ring request completes with ETIMEDOUT. Raise it for a slow distributed file system."`
-	Workers    int           `default:"64" help:"Number of ring requests executed at once, per priority. Raise it for a device that needs more requests in flight."`
-	BlockBytes uint32        `default:"1048576" help:"st_blksize of files, a power of two. It corresponds to 3FS's chunk size: punched holes are multiples of it."`
+	Deadline   time.Duration `default:"5s" range:"1ms..24h" help:"Time after which a ring request completes with ETIMEDOUT. Raise it for a slow distributed file system."`
+	Workers    int           `default:"64" range:"1..4096" help:"Number of ring requests executed at once, per priority. Raise it for a device that needs more requests in flight."`
+	BlockBytes byteSize      `default:"1MiB" placeholder:"SIZE" range:"4KiB..1GiB" help:"st_blksize of files, a power of two. It corresponds to 3FS's chunk size: punched holes are multiples of it."`
 
 	AllowOther  bool          `help:"Let other users access the mount. Always on for root; a daemon of another user needs user_allow_other in /etc/fuse.conf."`
 	Passthrough string        `default:"auto" enum:"auto,off" help:"auto: the kernel itself reads, writes and maps the mount's files where it can (Linux 6.9 or later, root). off: it never does, and MAP_SHARED is refused (ENODEV)."`
 	Remount     string        `placeholder:"DIR" help:"A second path under which clients see the mount, e.g. in containers; the names rm-rf and mv: in 3fs-virt accept it too."`
 	Readonly    bool          `help:"Refuse every change with EROFS."`
-	Drain       time.Duration `default:"10s" help:"How long to wait after SIGTERM for clients to leave the mount, before they are cut off. A second SIGTERM ends the daemon at once; the next daemon replaces the dead mount."`
+	Drain       time.Duration `default:"10s" range:"0s..24h" help:"How long to wait after SIGTERM for clients to leave the mount, before they are cut off. A second SIGTERM ends the daemon at once; the next daemon replaces the dead mount."`
 
-	AttrTimeout     time.Duration `default:"30s" help:"How long the kernel may cache attributes. Changes through this mount and its rings are visible at once in any case; lower it if other programs change the data directory."`
-	EntryTimeout    time.Duration `default:"30s" help:"How long the kernel may cache names."`
-	NegativeTimeout time.Duration `default:"5s" help:"How long the kernel may cache that a name does not exist."`
-	SymlinkTimeout  time.Duration `default:"5s" help:"How long the kernel may cache a name made under 3fs-virt."`
+	AttrTimeout     time.Duration `default:"30s" range:"0s..8760h" help:"How long the kernel may cache attributes. Changes through this mount and its rings are visible at once in any case; lower it if other programs change the data directory."`
+	EntryTimeout    time.Duration `default:"30s" range:"0s..8760h" help:"How long the kernel may cache names."`
+	NegativeTimeout time.Duration `default:"5s" range:"0s..8760h" help:"How long the kernel may cache that a name does not exist."`
+	SymlinkTimeout  time.Duration `default:"5s" range:"0s..8760h" help:"How long the kernel may cache a name made under 3fs-virt."`
 
 	PagesListen []string   `placeholder:"[NAME=]HOST:PORT" help:"Address of the page service for vLLM and SGLang: HOST:PORT, unix:PATH, or off. Give several separated by commas, or repeat the flag. NAME= binds an address to a namespace. Default: 127.0.0.1:18000, if nothing listens there yet."`
-	TP          int        `name:"tp" placeholder:"N" help:"Number of vLLM ranks that must store a key before the page service reports it. Default: all that have initialised."`
+	TP          int        `name:"tp" placeholder:"N" range:"1..4096" help:"Number of vLLM ranks that must store a key before the page service reports it. Default: all that have initialised."`
 	Pages       pagesFlags `embed:"" prefix:"pages-"`
 
 	Limits limitFlags `embed:"" prefix:"limit-"`
@@ -58,7 +61,16 @@ type serveCmd struct {
 }
 
 // Run serves until ctx ends.
-func (c *serveCmd) Run(ctx context.Context) error {
+func (c *serveCmd) Run(ctx context.Context, values *flagValues, kctx *kong.Context, out io.Writer) error {
+	if c.Check {
+		if _, err := c.pageService(slog.New(slog.DiscardHandler)); err != nil {
+			return err
+		}
+		return values.write(out, kctx.Selected())
+	}
+	if err := c.check(c.Data); err != nil {
+		return err
+	}
 	tuneCollector()
 	mode, err := blockio.ParseMode(c.IO)
 	if err != nil {
@@ -97,7 +109,7 @@ func (c *serveCmd) Run(ctx context.Context) error {
 
 	return daemon.Run(ctx, daemon.Config{
 		Version: version(), DataDir: c.Data, Fresh: fresh, MountPoint: c.Mount, RemountPrefix: c.Remount,
-		Mount:    fuseserver.Options{Cluster: c.Cluster, AllowOther: c.AllowOther, Passthrough: passthrough, BlockBytes: c.BlockBytes},
+		Mount:    fuseserver.Options{Cluster: c.Cluster, AllowOther: c.AllowOther, Passthrough: passthrough, BlockBytes: uint32(c.BlockBytes)},
 		Settings: set,
 		IO:       mode,
 		Rings:    ringserver.Options{Deadline: c.Deadline, Workers: c.Workers},
@@ -112,8 +124,16 @@ func (c *serveCmd) Run(ctx context.Context) error {
 
 // Validate reports invalid flags.
 func (c *serveCmd) Validate() error {
+	switch o := (fuseserver.Options{Cluster: c.Cluster, BlockBytes: uint32(c.BlockBytes)}); {
+	case o.Check() != nil && c.BlockBytes&(c.BlockBytes-1) != 0:
+		return bad("block-bytes", "%v is not a power of two", c.BlockBytes)
+	case o.Check() != nil:
+		return bad("cluster", "%v", o.Check())
+	case c.Remount != "" && !filepath.IsAbs(c.Remount):
+		return bad("remount", "%q is not an absolute path", c.Remount)
+	}
 	_, err := c.Fresh.fresh()
-	return errors.Join(err, c.Pages.Validate(), c.Limits.Validate(), validTP(c.TP))
+	return err
 }
 
 // pageService returns the configuration of the page service. Without --pages-listen the
@@ -126,7 +146,7 @@ func (c *serveCmd) pageService(log *slog.Logger) (daemon.Pages, error) {
 	case slices.Equal(listen, []string{"off"}):
 		return daemon.Pages{}, nil
 	}
-	p, err := c.Pages.config(listen, c.TP, stopLimit, log)
+	p, err := c.Pages.config("pages-", listen, c.TP, stopLimit, log)
 	p.Optional = len(c.PagesListen) == 0
 	return p, err
 }

@@ -17,15 +17,15 @@ type traceCmd struct {
 
 type traceGenerateCmd struct {
 	Out            string        `short:"o" default:"-" placeholder:"FILE" help:"File to write, - for standard output. Default: ${default}."`
-	Requests       int           `default:"1000" help:"Number of requests."`
-	Seed           uint64        `default:"1" help:"Random seed. The same seed and flags give the same trace."`
-	Rate           float64       `default:"3" help:"Mean number of requests per second; \"kv3fs replay --speed 1\" keeps this rate."`
-	Turns          float64       `default:"1.6" help:"Mean number of turns in a session. Each turn sends the whole conversation again, so more turns give more hits."`
-	ThinkTime      time.Duration `default:"1m" help:"Median pause between an answer and the next turn."`
-	SystemPrompts  int           `default:"4" help:"Number of different system prompts with which sessions start."`
-	QuestionTokens int           `default:"2000" help:"Median tokens that a turn adds. One turn in a hundred adds twenty times as many."`
-	AnswerTokens   int           `default:"350" help:"Median tokens of an answer."`
-	MaxInputTokens int           `default:"131072" help:"Tokens of the longest prompt."`
+	Requests       int           `default:"1000" range:"1..1073741824" help:"Number of requests."`
+	Seed           uint64        `default:"1" range:"0.." help:"Random seed. The same seed and flags give the same trace."`
+	Rate           float64       `default:"3" range:"1e-6..1e6" help:"Mean number of requests per second; \"kv3fs replay --speed 1\" keeps this rate."`
+	Turns          float64       `default:"1.6" range:"1..1e6" help:"Mean number of turns in a session. Each turn sends the whole conversation again, so more turns give more hits."`
+	ThinkTime      time.Duration `default:"1m" range:"0s..8760h" help:"Median pause between an answer and the next turn."`
+	SystemPrompts  int           `default:"4" range:"1..65536" help:"Number of different system prompts with which sessions start."`
+	QuestionTokens int           `default:"2000" range:"1..16777216" help:"Median tokens that a turn adds. One turn in a hundred adds twenty times as many."`
+	AnswerTokens   int           `default:"350" range:"1..16777216" help:"Median tokens of an answer."`
+	MaxInputTokens int           `default:"131072" range:"2048..16777216" help:"Tokens of the longest prompt."`
 }
 
 // Help is what "kv3fs trace generate --help" adds to the flags.
@@ -44,9 +44,6 @@ func (c *traceGenerateCmd) Run(ctx context.Context, out io.Writer) (err error) {
 		Requests: c.Requests, Seed: c.Seed, RatePerSecond: c.Rate, TurnsPerSession: c.Turns,
 		ThinkTime: c.ThinkTime, SystemPrompts: c.SystemPrompts, QuestionTokens: c.QuestionTokens,
 		AnswerTokens: c.AnswerTokens, MaxInputTokens: c.MaxInputTokens,
-	}
-	if c.Requests < 1 {
-		return fmt.Errorf("trace: --requests must be at least 1, not %d", c.Requests)
 	}
 	if c.Out == "-" {
 		return workload.Generate(writerUntil{ctx, out}, o)

@@ -34,14 +34,15 @@ func TestTraceGenerate(t *testing.T) {
 	for _, c := range []struct {
 		args []string
 		want string
+		code int
 	}{
-		{[]string{"--requests", "0"}, "at least 1"},
-		{[]string{"--turns", "0.5"}, "at least 1"},
-		{[]string{"--out", "/dev/null"}, "--out -"},
-		{[]string{"--out", "/nonexistent/x"}, "no such file"},
+		{[]string{"--requests", "0"}, "--requests: 0", exitUsage},
+		{[]string{"--turns", "0.5"}, "--turns: 0.5", exitUsage},
+		{[]string{"--out", "/dev/null"}, "--out -", exitFailed},
+		{[]string{"--out", "/nonexistent/x"}, "no such file", exitFailed},
 	} {
 		stderr.Reset()
-		if code := run(append([]string{"trace", "generate"}, c.args...), &none, &stderr); code != exitFailed || !strings.Contains(stderr.String(), c.want) {
+		if code := run(append([]string{"trace", "generate"}, c.args...), &none, &stderr); code != c.code || !strings.Contains(stderr.String(), c.want) {
 			t.Errorf("%v: exit %d, %s", c.args, code, stderr.String())
 		}
 	}

@@ -36,6 +36,9 @@ type Options struct {
 	Done   func(runs, of int)
 }
 
+// Check reports options that cannot be run with.
+func (o Options) Check() error { return o.fillDefaults() }
+
 func (o *Options) fillDefaults() error {
 	o.Clients = cmp.Or(o.Clients, 8)
 	o.Batch = cmp.Or(o.Batch, 512)

@@ -61,6 +61,9 @@ func PlainThreads(sizeBytes int64, rings, depth int) int {
 // chunkBytes is the unit of content and of sizes.
 const chunkBytes = 4096
 
+// Check reports options that cannot be run with.
+func (o Options) Check() error { return o.fillDefaults() }
+
 func (o *Options) fillDefaults() error {
 	o.Rings = cmp.Or(o.Rings, 1)
 	o.Runs = cmp.Or(o.Runs, 5)

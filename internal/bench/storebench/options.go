@@ -33,6 +33,9 @@ type Options struct {
 	Done func(runs, of int) // called after every run
 }
 
+// Check reports options that cannot be run with.
+func (o Options) Check() error { return o.fillDefaults() }
+
 func (o *Options) fillDefaults() error {
 	o.Blocks = cmp.Or(o.Blocks, 128)
 	o.Depth = cmp.Or(o.Depth, 32)

@@ -48,6 +48,9 @@ type ReplayOptions struct {
 	Done func(requests int)
 }
 
+// Check reports options that cannot be run with.
+func (o ReplayOptions) Check() error { return o.fillDefaults() }
+
 func (o *ReplayOptions) fillDefaults() error {
 	if o.Mount == "" {
 		return errors.New("replay: no mount given")

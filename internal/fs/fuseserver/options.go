@@ -73,6 +73,9 @@ func (o *Options) daemonValue(whyNot string, unseen bool) []byte {
 	return value
 }
 
+// Check reports a name or a size that New refuses.
+func (o Options) Check() error { return o.complete() }
+
 func (o *Options) complete() error {
 	if o.Cluster == "" || len(o.Cluster) > longestCluster {
 		return fmt.Errorf("cluster name %q: has %d bytes: use 1 to %d", o.Cluster, len(o.Cluster), longestCluster)
