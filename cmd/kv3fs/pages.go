@@ -100,6 +100,8 @@ type pagesServeCmd struct {
 	dataFlags
 	Listen []string `default:"127.0.0.1:18000" placeholder:"[NAME=]HOST:PORT" help:"Address to listen on: HOST:PORT or unix:PATH. Give several separated by commas, or repeat the flag. NAME= binds an address to a namespace, which separates models whose engines cannot use the URL prefix /ns/NAME."`
 	TP     int      `name:"tp" placeholder:"N" range:"1..4096" help:"Number of vLLM ranks that must store a key before the page service reports it. Default: all that have initialised."`
+
+	Identity identityName `placeholder:"NAME" help:"Under which name this host keeps its page index, as of \"serve\"."`
 	pagesFlags
 
 	LogLevel  slog.Level `default:"INFO" help:"DEBUG, INFO, WARN or ERROR."`
@@ -121,7 +123,7 @@ func (c *pagesServeCmd) Run(ctx context.Context, values *flagValues, kctx *kong.
 		return err
 	}
 	tuneCollector()
-	return daemon.RunPages(ctx, c.Data, p, func(at []httpserver.Address) {
+	return daemon.RunPages(ctx, c.Data, string(c.Identity), p, func(at []httpserver.Address) {
 		for _, a := range at {
 			fmt.Fprintf(os.Stderr, "kv3fs: pages of %s at %s, pid %d\n", c.Data, a, os.Getpid())
 		}

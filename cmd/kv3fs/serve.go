@@ -34,6 +34,8 @@ type serveCmd struct {
 	dataFlags
 	Cluster string `default:"kv3fs" help:"Name of the file system; the mount's source is hf3fs.CLUSTER. At most 31 letters, digits, '.', '_' or '-'."`
 
+	Identity identityName `placeholder:"NAME" help:"Under which name this host keeps its page index in the data directory's .kv3fs. Give each host its own where several share a directory and are containers, and the same one again after a move. Default: by the machine, whatever its host name; in a container by its host name or the running kernel."`
+
 	IO         string        `name:"io" default:"auto" enum:"auto,buffered,direct" help:"How bytes reach the disk. buffered: through the page cache. direct: bypassing it, for requests aligned to 4 KiB; what it has is written through it. auto: reads of 128 KiB and more take what the page cache has and read the rest directly; writes go through the page cache."`
 	Deadline   time.Duration `default:"5s" range:"1ms..24h" help:"Time after which a ring request completes with ETIMEDOUT. Raise it for a slow distributed file system."`
 	Workers    int           `default:"64" range:"1..4096" help:"Number of ring requests executed at once, per priority. Raise it for a device that needs more requests in flight."`
@@ -42,7 +44,7 @@ type serveCmd struct {
 	AllowOther  bool          `help:"Let other users access the mount. Always on for root; a daemon of another user needs user_allow_other in /etc/fuse.conf."`
 	Passthrough string        `default:"auto" enum:"auto,off" help:"auto: the kernel itself reads, writes and maps the mount's files where it can (Linux 6.9 or later, root). off: it never does, and MAP_SHARED is refused (ENODEV)."`
 	Remount     string        `placeholder:"DIR" help:"A second path under which clients see the mount, e.g. in containers; the names rm-rf and mv: in 3fs-virt accept it too."`
-	Readonly    bool          `help:"Refuse every change with EROFS."`
+	Readonly    bool          `help:"Refuse every change with EROFS. The data directory need not be writable; if it is not, there is no page service, and nothing keeps a second daemon from serving it."`
 	Drain       time.Duration `default:"10s" range:"0s..24h" help:"How long to wait after SIGTERM for clients to leave the mount, before they are cut off. A second SIGTERM ends the daemon at once; the next daemon replaces the dead mount."`
 
 	AttrTimeout     time.Duration `default:"30s" range:"0s..8760h" help:"How long the kernel may cache attributes. Changes through this mount and its rings are visible at once in any case; lower it if other programs change the data directory."`
@@ -108,7 +110,7 @@ func (c *serveCmd) Run(ctx context.Context, values *flagValues, kctx *kong.Conte
 	runtime.GOMAXPROCS(max(4*runtime.NumCPU(), 8))
 
 	return daemon.Run(ctx, daemon.Config{
-		Version: version(), DataDir: c.Data, Fresh: fresh, MountPoint: c.Mount, RemountPrefix: c.Remount,
+		Version: version(), DataDir: c.Data, Fresh: fresh, Identity: string(c.Identity), MountPoint: c.Mount, RemountPrefix: c.Remount,
 		Mount:    fuseserver.Options{Cluster: c.Cluster, AllowOther: c.AllowOther, Passthrough: passthrough, BlockBytes: uint32(c.BlockBytes)},
 		Settings: set,
 		IO:       mode,

@@ -29,6 +29,7 @@ type Config struct {
 	Version       string // shown by the mount, see identity
 	DataDir       string // created if missing
 	Fresh         Fresh
+	Identity      string // names this host's state; "": see thisHost
 	MountPoint    string // created if missing
 	RemountPrefix string // see controldir.Options
 	Mount         fuseserver.Options
@@ -54,7 +55,15 @@ func Run(ctx context.Context, c Config, ready func(mountPoint string)) (err erro
 	if err := c.Fresh.apply(c.Log, data); err != nil {
 		return err
 	}
-	st, err := openState(data)
+	me, err := thisHost(host.Local(), c.Identity)
+	if err != nil {
+		return err
+	}
+	open := openState
+	if c.Settings.Readonly {
+		open = readonlyState
+	}
+	st, err := open(data, me, c.Log)
 	if err != nil {
 		return err
 	}
@@ -62,7 +71,7 @@ func Run(ctx context.Context, c Config, ready func(mountPoint string)) (err erro
 	if n := st.removeLeftovers(); n > 0 {
 		c.Log.Info("removed the semaphores of a killed daemon", "semaphores", n)
 	}
-	tree, err := tree.Open(data, tree.Options{Spare: fuseserver.SpareDescriptors()})
+	tree, err := tree.Open(data, tree.Options{Spare: fuseserver.SpareDescriptors(), Readonly: c.Settings.Readonly})
 	if err != nil {
 		return err
 	}

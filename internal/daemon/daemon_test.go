@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/kv3fs/kv3fs/internal/fs/ringserver"
+	"github.com/kv3fs/kv3fs/internal/fs/tree"
 	"github.com/kv3fs/kv3fs/internal/shm"
 )
 
@@ -23,11 +24,11 @@ func TestFailedStartLeavesNothing(t *testing.T) {
 	if err := Run(t.Context(), c, nil); err == nil || !strings.Contains(err.Error(), "symbolic link") {
 		t.Fatalf("a mount point that is a link: %v", err)
 	}
-	host, err := hostDir(c.DataDir)
-	if err != nil {
-		t.Fatal(err)
+	files, err := filepath.Glob(semaphoreFile(filepath.Join(c.DataDir, tree.StateName, hostsDir, "*")))
+	if err != nil || len(files) != 1 {
+		t.Fatal(files, err)
 	}
-	recorded, err := os.ReadFile((&state{dir: host}).semaphoreFile())
+	recorded, err := os.ReadFile(files[0])
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -40,18 +40,22 @@ type Pages struct {
 // directory. Each host that serves a shared data directory has a page index of its own.
 const pagesDir = "pages"
 
-// RunPages runs a page service without a mount until ctx ends. It calls ready once with
-// the addresses, when they accept requests.
-func RunPages(ctx context.Context, dataDirectory string, p Pages, ready func([]httpserver.Address)) error {
+// RunPages runs a page service without a mount until ctx ends; identity is as in Config. It
+// calls ready once with the addresses, when they accept requests.
+func RunPages(ctx context.Context, dataDirectory, identity string, p Pages, ready func([]httpserver.Address)) error {
 	data, err := dataDir(dataDirectory)
 	if err != nil {
 		return err
 	}
-	host, err := hostDir(data)
+	me, err := thisHost(host.Local(), identity)
 	if err != nil {
 		return err
 	}
-	s, err := startPages(host, p)
+	dir, err := pagesHome(data, me, p.Log)
+	if err != nil {
+		return err
+	}
+	s, err := startPages(dir, p)
 	if err != nil {
 		return err
 	}
@@ -188,8 +192,11 @@ func (s *pageService) closeListeners() {
 
 // pagesOf starts the page service of a daemon. It returns nil where there is none.
 func pagesOf(hostDir string, p Pages) (*pageService, error) {
-	if len(p.Listen) == 0 {
+	switch {
+	case len(p.Listen) == 0, hostDir == "" && p.Optional:
 		return nil, nil
+	case hostDir == "":
+		return nil, errors.New("the page service needs a data directory that it can write to: --pages-listen off serves without it")
 	}
 	s, err := startPages(hostDir, p)
 	switch {

@@ -28,6 +28,10 @@ type Options struct {
 	// Spare bounds the descriptors that the tree holds beyond one for each open file and
 	// directory. 0: 4096.
 	Spare int
+
+	// Readonly makes Open accept a data directory that this user cannot write to. The
+	// caller refuses changes.
+	Readonly bool
 }
 
 // Tree is the file tree over one data directory.
@@ -108,14 +112,14 @@ func Open(dir string, opts Options) (*Tree, error) {
 		forgotten:  forgottenNodes{many: make(chan struct{}, 1)},
 	}
 	t.SetInvalidate(opts.Invalidate)
-	if err := t.begin(); err != nil {
+	if err := t.begin(opts.Readonly); err != nil {
 		unix.Close(fd)
 		return nil, fmt.Errorf("data directory %s: %w", dir, err)
 	}
 	return t, nil
 }
 
-func (t *Tree) begin() error {
+func (t *Tree) begin(readonly bool) error {
 	st, err := statFD(t.rootFD)
 	if err != nil {
 		return err
@@ -132,6 +136,18 @@ func (t *Tree) begin() error {
 		return fmt.Errorf("openat2: %w: use Linux 5.6 or later", err)
 	}
 	unix.Close(probe)
+	if err := t.beginState(); err != nil && !readonly {
+		return err
+	}
+	t.acls = keepsACLs(t.rootFD)
+	if err := cred.Ready(); err != nil {
+		return err
+	}
+	return nil
+}
+
+// beginState makes the state directory if it is missing, and hides it.
+func (t *Tree) beginState() error {
 	if err := unix.Mkdirat(t.rootFD, StateName, 0o700); err != nil && !errors.Is(err, unix.EEXIST) {
 		return fmt.Errorf("create %s: %w", StateName, err)
 	}
@@ -139,14 +155,10 @@ func (t *Tree) begin() error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", StateName, err)
 	}
+	t.state = identityOf(&state)
 	if state.Mode&^unix.S_ISGID != unix.S_IFDIR|0o700 || int(state.Uid) != os.Geteuid() {
 		return fmt.Errorf("%s has mode %o and owner %d, so another user may have made it: make it a directory of uid %d with mode 700",
 			StateName, state.Mode, state.Uid, os.Geteuid())
-	}
-	t.state = identityOf(&state)
-	t.acls = keepsACLs(t.rootFD)
-	if err := cred.Ready(); err != nil {
-		return err
 	}
 	return nil
 }
