@@ -53,8 +53,9 @@ type EvictAnswer struct {
 	Evicted int `json:"evicted"`
 }
 
-// admin answers a request of the command line, and reports whether it is one.
-func (s *Server) admin(w http.ResponseWriter, r *http.Request) bool {
+// admin answers a request of the command line, and reports whether it is one. An address
+// that is bound to a namespace shows and changes only that one.
+func (s *Server) admin(w http.ResponseWriter, r *http.Request, bound string) bool {
 	name, ok := strings.CutPrefix(r.URL.Path, adminPrefix)
 	if !ok {
 		return false
@@ -92,6 +93,10 @@ func (s *Server) admin(w http.ResponseWriter, r *http.Request) bool {
 			return true
 		}
 	}
+	if bound != "" && method == http.MethodPost && query.Space.Namespace != bound {
+		refuse(w, refusal{http.StatusForbidden, fmt.Sprintf("this address serves only namespace %q, not %q; use the service's address without a namespace", bound, label(query.Space.Namespace))})
+		return true
+	}
 	if name == "list" {
 		from, memory := clientOf(r), min(listBytes, s.limits.LargeBytes)
 		if s.large.await(ctx, from, memory) != nil {
@@ -104,6 +109,10 @@ func (s *Server) admin(w http.ResponseWriter, r *http.Request) bool {
 	if err != nil {
 		refuse(w, s.translate(err))
 		return true
+	}
+	if all, ok := answer.(StatAnswer); ok && bound != "" {
+		foreign := func(s pageservice.SpaceState) bool { return s.Space.Namespace != bound }
+		answer = StatAnswer{slices.DeleteFunc(slices.Clone(all.Spaces), foreign)}
 	}
 	b, err := json.Marshal(answer)
 	if err != nil {

@@ -4,9 +4,12 @@ import (
 	"context"
 	"encoding/base64"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
+	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -230,7 +233,7 @@ func TestToken(t *testing.T) {
 		authorization string
 		status        int
 	}{
-		{"Bearer secret", 200}, {basic("secret"), 200},
+		{"Bearer secret", 200}, {"bearer secret", 200}, {"BEARER secret", 200}, {basic("secret"), 200},
 		{"", 401}, {"Bearer", 401}, {"Bearer ", 401}, {"Bearer secre", 401}, {"Bearer secret ", 200}, {"Bearer secretsecret", 401},
 		{"secret", 401}, {basic(""), 401}, {basic("no"), 401}, {"Basic secret", 401},
 	} {
@@ -269,6 +272,77 @@ func TestNamespaces(t *testing.T) {
 		s.want("/ns/"+name+"/clear", ``, 404, `{"detail":"Not Found"}`)
 	}
 	s.want("/ns/"+strings.Repeat("n", 64)+"/keys/batch_exists", `{"keys":[]}`, 200, `{"exists":[]}`)
+}
+
+// TestBoundAddressOperatesOnlyItsNamespace: through an address that is bound to a namespace,
+// the command line neither sees nor changes another one.
+func TestBoundAddressOperatesOnlyItsNamespace(t *testing.T) {
+	s := start(t, httpserver.Options{}, pageservice.Options{})
+	bound := startOn(t, s.index, httpserver.Options{}, "two")
+	s.ok("/rank/0/initialize", `{"num_pages":4}`)
+	s.ok("/ns/second/rank/0/initialize", `{"num_pages":4}`)
+	bound.ok("/rank/0/initialize", `{"num_pages":4}`)
+	c := httpserver.NewClient(bound.url, "", patience)
+	if spaces, err := c.Stat(t.Context()); err != nil || len(spaces) != 1 || spaces[0].Space.Namespace != "two" {
+		t.Errorf("%+v, %v", spaces, err)
+	}
+	for _, namespace := range []string{"", "second"} {
+		space := pageservice.Space{Namespace: namespace, Set: pageservice.VLLM}
+		_, listed := c.List(t.Context(), space, "", 1)
+		_, evicted := c.Evict(t.Context(), space, 1)
+		for do, err := range map[string]error{"clear": c.Clear(t.Context(), space), "forget": c.Forget(t.Context(), space, 0), "list": listed, "evict": evicted} {
+			if err == nil || !strings.Contains(err.Error(), `serves only namespace "two"`) {
+				t.Errorf("%s of %q: %v", do, namespace, err)
+			}
+		}
+	}
+	if err := c.Clear(t.Context(), pageservice.Space{Namespace: "two", Set: pageservice.VLLM}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestEventsOfManySets: the counters of sets beyond those with labels are counted under
+// (other), none is lost, and none decreases.
+func TestEventsOfManySets(t *testing.T) {
+	s := start(t, httpserver.Options{}, pageservice.Options{})
+	const sets = 70
+	misses := regexp.MustCompile(`(?m)^kv3fs_pages_events_total\{event="misses",namespace="([^"]*)".* (\d+)$`)
+	total := func() (all, other int) {
+		w, err := s.http.Get(s.url + "/metrics")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.Body.Close()
+		text, err := io.ReadAll(w.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range misses.FindAllStringSubmatch(string(text), -1) {
+			n, _ := strconv.Atoi(m[2])
+			all += n
+			if m[1] == "(other)" {
+				other = n
+			}
+		}
+		return all, other
+	}
+	for round := range 2 {
+		for i := range sets {
+			at := fmt.Sprintf("/ns/n%02d", i)
+			s.ok(at+"/rank/0/initialize", `{"num_pages":4}`)
+			s.ok(at+"/keys/get_locations", `{"rank":0,"keys":["none"]}`)
+		}
+		want := sets * (round + 1)
+		for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+			all, other := total()
+			if all == want && other == (sets-64)*(round+1) {
+				break
+			}
+			if time.Now().After(end) {
+				t.Fatalf("%d misses, %d of them under (other); want %d", all, other, want)
+			}
+		}
+	}
 }
 
 // TestMetrics: the metrics are well-formed and correct, and do not grow with the namespaces

@@ -99,7 +99,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, bound string) {
 		refuseRest(w, r, answer)
 		return
 	}
-	if s.admin(w, r) {
+	if s.admin(w, r, bound) {
 		return
 	}
 	namespace, path := bound, r.URL.Path

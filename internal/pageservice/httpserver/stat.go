@@ -2,6 +2,7 @@ package httpserver
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -47,6 +48,12 @@ type statCollector struct {
 	pages  *prometheus.Desc
 	gauges []gauge
 	events *prometheus.Desc
+
+	// For the events: spaces with labels of their own, and what the others have counted.
+	mu       sync.Mutex
+	labelled map[pageservice.Space]bool
+	counted  map[pageservice.Space]pageservice.Counters
+	rest     pageservice.Counters
 }
 
 // gauge is one number of a space.
@@ -64,7 +71,8 @@ func newStatCollector(s *stats) *statCollector {
 		return prometheus.NewDesc("kv3fs_pages_"+name, help, append(space[:2:2], more...), nil)
 	}
 	return &statCollector{
-		stats: s,
+		stats:    s,
+		labelled: map[pageservice.Space]bool{}, counted: map[pageservice.Space]pageservice.Counters{},
 		pages: desc("pages", "Pages of all ranks by state. free: without an owner. reserved: handed to a writer that has not confirmed yet; if many stay so, writers die. keyed: belong to a key. resting: in quarantine, given up and not yet to be written again. "+
 			"free at 0 is normal for a full file: keys are evicted instead.", "state"),
 		gauges: []gauge{
@@ -74,7 +82,7 @@ func newStatCollector(s *stats) *statCollector {
 			{desc("ranks", "Ranks that a key needs to be complete."), func(s *pageservice.SpaceState) int64 { return int64(s.World) }},
 		},
 		events: desc("events_total", "Events of keys and pages since the process started. hits and misses: keys that were found, and not found. refused: keys that got no page, because every page was leased, reserved or in quarantine. "+
-			"ignored: confirmations and releases that were not the caller's. expired: reservations that nobody confirmed. dropped: pages of ranks that came back with another size. Sets beyond the first 64 are not counted.", "event"),
+			"ignored: confirmations and releases that were not the caller's. expired: reservations that nobody confirmed. dropped: pages of ranks that came back with another size.", "event"),
 	}
 }
 
@@ -87,9 +95,7 @@ func (c *statCollector) Describe(out chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect implements prometheus.Collector. Spaces beyond maxLabels are added up as one,
-// without their events: a sum that loses a space would decrease, which a counter must
-// not.
+// Collect implements prometheus.Collector. Spaces beyond maxLabels are added up as one.
 func (c *statCollector) Collect(out chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
 	defer cancel()
@@ -103,7 +109,6 @@ func (c *statCollector) Collect(out chan<- prometheus.Metric) {
 		if i < maxLabels {
 			namespace, set := label(spaces[i].Space.Namespace), spaces[i].Space.Set
 			c.emitNow(out, &spaces[i], namespace, set)
-			c.emitEvents(out, &spaces[i].Counters, namespace, set)
 			continue
 		}
 		if other == nil {
@@ -113,6 +118,40 @@ func (c *statCollector) Collect(out chan<- prometheus.Metric) {
 	}
 	if other != nil {
 		c.emitNow(out, other, otherLabel, otherLabel)
+	}
+	c.collectEvents(out, spaces)
+}
+
+// collectEvents exports the events. A space keeps its label, or its place among the others,
+// for as long as it exists. What the others count is added up as it grows, because a
+// counter must not decrease when one of them ends.
+func (c *statCollector) collectEvents(out chan<- prometheus.Metric, spaces []pageservice.SpaceState) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	labelled := map[pageservice.Space]bool{}
+	counted := map[pageservice.Space]pageservice.Counters{}
+	for _, s := range spaces {
+		if c.labelled[s.Space] {
+			labelled[s.Space] = true
+		}
+	}
+	for _, s := range spaces {
+		before, isOther := c.counted[s.Space]
+		if !isOther && len(labelled) < maxLabels {
+			labelled[s.Space] = true
+		}
+		if labelled[s.Space] {
+			c.emitEvents(out, &s.Counters, label(s.Space.Namespace), s.Space.Set)
+			continue
+		}
+		counted[s.Space] = s.Counters
+		for i, n := range eventsOf(&c.rest) {
+			*n.count += max(0, *eventsOf(&s.Counters)[i].count-*eventsOf(&before)[i].count)
+		}
+	}
+	c.labelled, c.counted = labelled, counted
+	if c.rest != (pageservice.Counters{}) || len(counted) > 0 {
+		c.emitEvents(out, &c.rest, otherLabel, otherLabel)
 	}
 }
 
@@ -133,11 +172,21 @@ func (c *statCollector) emitNow(out chan<- prometheus.Metric, s *pageservice.Spa
 }
 
 func (c *statCollector) emitEvents(out chan<- prometheus.Metric, n *pageservice.Counters, namespace, set string) {
-	for event, n := range map[string]int64{
-		"hits": n.Hits, "misses": n.Misses, "reserved": n.Reserved, "refused": n.Refused, "confirmed": n.Confirmed,
-		"ignored": n.Ignored, "evicted": n.Evicted, "expired": n.Expired, "released": n.Released, "dropped": n.DroppedPages,
-	} {
-		out <- prometheus.MustNewConstMetric(c.events, prometheus.CounterValue, float64(n), namespace, set, event)
+	for _, e := range eventsOf(n) {
+		out <- prometheus.MustNewConstMetric(c.events, prometheus.CounterValue, float64(*e.count), namespace, set, e.name)
+	}
+}
+
+// event is one counter with its label.
+type event struct {
+	name  string
+	count *int64
+}
+
+func eventsOf(n *pageservice.Counters) []event {
+	return []event{
+		{"hits", &n.Hits}, {"misses", &n.Misses}, {"reserved", &n.Reserved}, {"refused", &n.Refused}, {"confirmed", &n.Confirmed},
+		{"ignored", &n.Ignored}, {"evicted", &n.Evicted}, {"expired", &n.Expired}, {"released", &n.Released}, {"dropped", &n.DroppedPages},
 	}
 }
 

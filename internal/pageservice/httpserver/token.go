@@ -26,8 +26,8 @@ func allows(t token, r *http.Request) bool {
 	if t == nil {
 		return true
 	}
-	given, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-	if !ok {
+	scheme, given, ok := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !ok || !strings.EqualFold(scheme, "Bearer") { // RFC 9110: in any case
 		if _, given, ok = r.BasicAuth(); !ok {
 			return false
 		}
