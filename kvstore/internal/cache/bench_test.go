@@ -1,10 +1,13 @@
 package cache_test
 
 import (
+	"context"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/kv3fs/kv3fs/kvstore/internal/cache"
 	"github.com/kv3fs/kv3fs/kvstore/internal/empty"
@@ -80,5 +83,93 @@ func BenchmarkLookup512(b *testing.B) {
 			b.Fatal(err, found[0])
 		}
 		n++
+	}
+}
+
+// BenchmarkLoadBeside measures loads of a block of 4 KiB from memory, one after the other:
+// alone, while 10^6 keys are looked up again and again, while a dump waits for space, and,
+// for comparison, while another goroutine computes. With fewer processors than goroutines
+// that compute, the scheduler lets a load wait whatever the others do.
+func BenchmarkLoadBeside(b *testing.B) {
+	const loads, looked = 200_000, 1_000_000
+	l := kv.Layout{BlockBytes: 4096, ShardBytes: 4096}
+	for _, beside := range []string{"nothing", "computing", "a lookup", "a waiting dump"} {
+		b.Run(beside, func(b *testing.B) {
+			shelf := newShelf(l, newThings())
+			g := holdSaves(shelf)
+			s, err := cache.New(shelf, cache.Options{CapacityBytes: 64 * l.BlockBytes})
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer s.Close()
+			defer g.release()
+			save(b, s, keys(0, 16)...)
+			all, found := keys(0, looked), make([]bool, looked)
+			ready, stop, stopped := make(chan struct{}), make(chan struct{}), make(chan struct{})
+			begins := sync.OnceFunc(func() { close(ready) })
+			go func() {
+				defer close(stopped)
+				defer begins()
+				for {
+					select {
+					case <-stop:
+						return
+					default:
+					}
+					switch beside {
+					case "computing":
+						begins()
+						for n := range found {
+							found[n] = !found[n]
+						}
+					case "a lookup":
+						begins()
+						if err := s.Lookup(b.Context(), all, found); err != nil {
+							b.Error(err)
+							return
+						}
+					case "a waiting dump":
+						ctx, cancel := context.WithCancel(b.Context())
+						task, err := s.Save(ctx, filled(blocks(l, keys(100, 128)...)))
+						if err == nil {
+							begins()
+							<-stop
+							cancel()
+							err = task.Wait(b.Context())
+						}
+						cancel()
+						if err == nil {
+							b.Error("the dump has found space")
+						}
+						return
+					default:
+						begins()
+						<-stop
+					}
+				}
+			}()
+			one := blocks(l, keys(0, 16)...)
+			took := make([]time.Duration, 0, loads)
+			<-ready
+			for b.Loop() {
+				for n := range loads {
+					begun := time.Now()
+					task, err := s.Load(b.Context(), one[n%16:][:1])
+					if err == nil {
+						err = task.Wait(b.Context())
+					}
+					if err != nil {
+						b.Fatal(err)
+					}
+					took = append(took, time.Since(begun))
+				}
+			}
+			close(stop)
+			<-stopped
+			slices.Sort(took)
+			for unit, at := range map[string]int{"p50-us": len(took) / 2, "p99-us": len(took) * 99 / 100, "p999-us": len(took) * 999 / 1000, "max-us": len(took) - 1} {
+				b.ReportMetric(float64(took[at].Microseconds()), unit)
+			}
+		})
 	}
 }
