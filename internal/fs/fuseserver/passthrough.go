@@ -93,6 +93,9 @@ func (p *passthrough) open(h *tree.Handle, out *fuse.OpenOut) {
 		// Overrides passthrough, which the kernel wants to see where others have it.
 		out.OpenFlags |= fuse.FOPEN_DIRECT_IO | fuse.FOPEN_PARALLEL_DIRECT_WRITES
 	}
+	if !h.Writes() {
+		out.OpenFlags |= fuse.FOPEN_NOFLUSH // close has no error to report, so it need not ask
+	}
 }
 
 // enter counts one open file of a node.

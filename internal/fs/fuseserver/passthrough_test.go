@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 
 	"github.com/kv3fs/kv3fs/internal/fs/cred"
@@ -64,6 +65,34 @@ func TestPassthroughIsTriedAgain(t *testing.T) {
 	defer f.Close()
 	if !w.routeOf(f) || tries.Load() != 3 {
 		t.Errorf("kernel's route: %v, after %d tries", w.routeOf(f), tries.Load())
+	}
+}
+
+// Closing a file that was open for reading does not wait for the daemon; closing any other
+// one does, since the close of the backing file may report a write error.
+func TestCloseAsksWhereItMust(t *testing.T) {
+	w := newWorld(t, Options{})
+	f, err := os.Create(w.path("f"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	fs := w.m.fs
+	var id uint64
+	fs.passthrough.mu.Lock()
+	for id = range fs.passthrough.nodes {
+	}
+	fs.passthrough.mu.Unlock()
+	for flags, want := range map[uint32]bool{unix.O_RDONLY: true, unix.O_WRONLY: false, unix.O_RDWR: false} {
+		in := fuse.OpenIn{InHeader: fuse.InHeader{NodeId: id}, Flags: flags}
+		var out fuse.OpenOut
+		if st := fs.Open(nil, &in, &out); !st.Ok() {
+			t.Fatal(st)
+		}
+		if has := out.OpenFlags&fuse.FOPEN_NOFLUSH != 0; has != want {
+			t.Errorf("flags %o: a close without a message: %v", flags, has)
+		}
+		fs.Release(nil, &fuse.ReleaseIn{InHeader: in.InHeader, Fh: out.Fh})
 	}
 }
 
