@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds the wheel. It needs only Python, make and a C compiler.
+"""Builds wheels, editable installs and source archives. It needs only Python, make and a C compiler.
 
-pip calls build_wheel when it is given this directory; `make wheel` runs this file.
+pip calls the functions of PEP 517 and PEP 660; `make wheel` and `make sdist` run this file:
+
+    backend.py DIRECTORY [x86_64 | aarch64]    a wheel, for another processor by its cross compiler
+    backend.py --sdist DIRECTORY
 """
 
 import base64
+import gzip
 import hashlib
 import io
 import os
@@ -13,15 +17,21 @@ import platform
 import re
 import subprocess
 import sys
+import tarfile
 import tempfile
 import zipfile
 
-NAME, VERSION = "hf3fs_py_usrbio", "1.3.0"
+NAME = "hf3fs_py_usrbio"
 LIBRARY = "libhf3fs_api_shared.so"
 PACKAGES = ("hf3fs_fuse", "hf3fs_py_usrbio")
 
 HERE = pathlib.Path(__file__).resolve().parent
+# In a source archive, the C library and the licence are beside this file.
+C_LIBRARY = next(path for path in (HERE / "c", HERE.parent / "c") if path.is_dir())
+LICENSE = next(path for path in (HERE / "LICENSE", HERE.parents[1] / "LICENSE") if path.is_file())
 
+VERSION = re.search(r'__version__ = "(.*)"', (HERE / "src" / NAME / "_version.py").read_text()).group(1)
+INFO = f"{NAME}-{VERSION}.dist-info"
 METADATA = f"""\
 Metadata-Version: 2.1
 Name: {NAME}
@@ -34,42 +44,73 @@ Description-Content-Type: text/markdown
 """
 
 
-def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
-    with tempfile.TemporaryDirectory() as scratch:
-        library = _build_library(scratch)
-        tag = f"py3-none-{_platform_tag(library)}"
-        files = {f"hf3fs_py_usrbio/{LIBRARY}": library.read_bytes()}
+def build_wheel(wheel_directory, config_settings=None, metadata_directory=None, processor=None):
+    library, tag = _library_and_tag(processor)
+    files = {f"{NAME}/{LIBRARY}": library}
     for package in PACKAGES:
         for path in sorted((HERE / "src" / package).iterdir()):
             if path.suffix in (".py", ".pyi", ".typed"):
                 files[f"{package}/{path.name}"] = path.read_bytes()
-    info = f"{NAME}-{VERSION}.dist-info"
-    files[f"{info}/METADATA"] = METADATA.encode() + (HERE / "README.md").read_bytes()
-    files[f"{info}/LICENSE"] = (HERE.parents[1] / "LICENSE").read_bytes()
-    files[f"{info}/WHEEL"] = (
-        f"Wheel-Version: 1.0\nGenerator: kv3fs\nRoot-Is-Purelib: false\nTag: {tag}\n".encode()
-    )
-    files[f"{info}/RECORD"] = _record(files, f"{info}/RECORD")
+    return _write_wheel(wheel_directory, tag, files)
+
+
+def build_editable(wheel_directory, config_settings=None, metadata_directory=None):
+    """A wheel that only names this source, in which the library is built, too."""
+    library, tag = _library_and_tag(None)
+    _write(HERE / "src" / NAME / LIBRARY, library)
+    return _write_wheel(wheel_directory, tag, {f"{NAME}.pth": f"{HERE / 'src'}\n".encode()})
+
+
+def build_sdist(sdist_directory, config_settings=None):
+    root = f"{NAME}-{VERSION}"
+    files = {"PKG-INFO": METADATA.encode() + (HERE / "README.md").read_bytes(), "LICENSE": LICENSE.read_bytes()}
+    for top, names in ((HERE, ("README.md", "backend.py", "pyproject.toml", "src")), (C_LIBRARY, ("Makefile", "hf3fs_usrbio.pc.in", "include", "src"))):
+        for name in names:
+            for path in sorted((top / name).rglob("*")) if (top / name).is_dir() else [top / name]:
+                if path.is_file() and path.suffix not in (".so", ".pyc"):
+                    files[("c/" if top == C_LIBRARY else "") + str(path.relative_to(top))] = path.read_bytes()
+    packed = io.BytesIO()
+    with gzip.GzipFile(filename="", fileobj=packed, mode="wb", mtime=0) as zipped, tarfile.open(fileobj=zipped, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for name, content in sorted(files.items()):
+            entry = tarfile.TarInfo(f"{root}/{name}")
+            entry.size = len(content)
+            archive.addfile(entry, io.BytesIO(content))
+    _write(pathlib.Path(sdist_directory) / f"{root}.tar.gz", packed.getvalue())
+    return f"{root}.tar.gz"
+
+
+def _library_and_tag(processor):
+    """The stripped library, and the tag of wheels with it."""
+    here = platform.machine()
+    processor = processor or here
+    tools = "" if processor == here else f"{processor}-linux-gnu-"
+    with tempfile.TemporaryDirectory() as scratch:
+        make = ["make", "-s", "-C", C_LIBRARY, f"BUILD={scratch}"] + ([f"CC={tools}gcc"] if tools else [])
+        subprocess.run([*make, f"{scratch}/{LIBRARY}"], check=True, stdout=sys.stderr)
+        library = pathlib.Path(scratch) / LIBRARY
+        # Debug sections are useless without the sources.
+        subprocess.run([f"{tools}strip", "--strip-debug", library], check=True)
+        said = subprocess.run(["readelf", "--version-info", "--wide", library], check=True, capture_output=True, text=True)
+        # manylinux_X_Y: X.Y is the newest glibc whose symbols the library needs.
+        major, minor = max((int(a), int(b)) for a, b in re.findall(r"\bGLIBC_(\d+)\.(\d+)", said.stdout))
+        return library.read_bytes(), f"py3-none-manylinux_{major}_{minor}_{processor}"
+
+
+def _write_wheel(directory, tag, files):
+    files[f"{INFO}/METADATA"] = METADATA.encode() + (HERE / "README.md").read_bytes()
+    files[f"{INFO}/LICENSE"] = LICENSE.read_bytes()
+    files[f"{INFO}/WHEEL"] = f"Wheel-Version: 1.0\nGenerator: kv3fs\nRoot-Is-Purelib: false\nTag: {tag}\n".encode()
+    files[f"{INFO}/RECORD"] = _record(files, f"{INFO}/RECORD")
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in files.items():
+            entry = zipfile.ZipInfo(name)  # dated 1980: the same files give the same bytes
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.external_attr = (0o755 if name.endswith(".so") else 0o644) << 16
+            archive.writestr(entry, content)
     name = f"{NAME}-{VERSION}-{tag}.whl"
-    pathlib.Path(wheel_directory).mkdir(parents=True, exist_ok=True)
-    _write_zip(pathlib.Path(wheel_directory) / name, files)
+    _write(pathlib.Path(directory) / name, packed.getvalue())
     return name
-
-
-def _build_library(scratch):
-    source = HERE.parent / "c"
-    subprocess.run(["make", "-s", "-C", source, f"BUILD={scratch}", f"{scratch}/{LIBRARY}"], check=True, stdout=sys.stderr)
-    library = pathlib.Path(scratch) / LIBRARY
-    # Debug sections are useless without the sources.
-    subprocess.run(["strip", "--strip-debug", library], check=True)
-    return library
-
-
-def _platform_tag(library):
-    """manylinux_X_Y_ARCH: X.Y is the newest glibc whose symbols the library needs."""
-    said = subprocess.run(["readelf", "--version-info", "--wide", library], check=True, capture_output=True, text=True)
-    major, minor = max((int(a), int(b)) for a, b in re.findall(r"\bGLIBC_(\d+)\.(\d+)", said.stdout))
-    return f"manylinux_{major}_{minor}_{platform.machine()}"
 
 
 def _record(files, own_name):
@@ -80,19 +121,16 @@ def _record(files, own_name):
     return "".join(lines + [f"{own_name},,\n"]).encode()
 
 
-def _write_zip(path, files):
-    """Writes path completely or not at all. The same files give the same bytes."""
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in files.items():
-            entry = zipfile.ZipInfo(name)  # dated 1980
-            entry.compress_type = zipfile.ZIP_DEFLATED
-            entry.external_attr = (0o755 if name.endswith(".so") else 0o644) << 16
-            archive.writestr(entry, content)
+def _write(path, content):
+    """Writes path completely or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(".part")
-    part.write_bytes(packed.getvalue())
+    part.write_bytes(content)
     os.replace(part, path)
 
 
 if __name__ == "__main__":
-    print(os.path.join(sys.argv[1], build_wheel(sys.argv[1])))
+    if sys.argv[1] == "--sdist":
+        print(os.path.join(sys.argv[2], build_sdist(sys.argv[2])))
+    else:
+        print(os.path.join(sys.argv[1], build_wheel(sys.argv[1], processor=sys.argv[2] if len(sys.argv) > 2 else None)))

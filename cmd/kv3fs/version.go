@@ -67,7 +67,7 @@ func thisBuild() buildInfo {
 }
 
 // version returns the version with the commit it was built from, such as
-// 0.1.0+578863dd6ab1.
+// 1.3.0+578863dd6ab1.
 func version() string {
 	b := thisBuild()
 	if b.Commit == "" {

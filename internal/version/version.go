@@ -10,5 +10,5 @@ import (
 //go:embed VERSION
 var file string
 
-// Current returns the version, such as 0.1.0.
+// Current returns the version, such as 1.3.0.
 func Current() string { return strings.TrimSpace(file) }

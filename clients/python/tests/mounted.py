@@ -2,6 +2,7 @@
 """Test cases with a daemon of their own."""
 
 import os
+import signal
 import subprocess
 import sys
 import unittest
@@ -77,6 +78,8 @@ class MountedTestCase(unittest.TestCase):
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            # Whoever runs the tests may ignore Ctrl-C, as the shell does for `make test &`.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
             **options,
         )
         self.addCleanup(_end, process)

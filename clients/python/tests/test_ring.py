@@ -2,13 +2,14 @@
 """Rings on a real mount."""
 
 import datetime
-import dis
 import errno
 import gc
+import linecache
 import os
 import pickle
 import select
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -22,7 +23,15 @@ from hf3fs_py_usrbio import ioring
 
 from mounted import PATIENCE_SECONDS, MountedTestCase, pattern
 
-RETURN = bytes([dis.opmap["RETURN_VALUE"]])
+# Where the packages are.
+SOURCE = os.path.dirname(os.path.dirname(io.__file__))
+
+
+def below_wait(frame):
+    """Whether the frame belongs to a wait that has not decided yet what it returns."""
+    if frame.f_code is not ioring.wait.__code__:
+        return frame.f_code.co_filename.startswith(SOURCE)
+    return linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip() != "return answer"
 
 
 class TestTransfer(MountedTestCase):
@@ -363,6 +372,7 @@ except KeyboardInterrupt:
         self.assertEqual((out, err, process.returncode), ("interrupted\n", "", 0))
         self.assertLess(time.monotonic() - began, 5)
 
+    @unittest.skipIf(sys.version_info < (3, 10), "runs signal handlers between an assignment and the return, too")
     def test_interrupted_waits_lose_nothing(self):
         class Interrupted(Exception):
             pass
@@ -370,12 +380,9 @@ except KeyboardInterrupt:
         armed = [False]
 
         def interrupt(_, frame):
-            # Once in each wait, wherever it is; what the wait has returned belongs to the caller.
+            # Once in each wait, in whichever frame of the packages; what the wait has returned is the caller's.
             while frame is not None and armed[0]:
-                if frame.f_code is ioring.wait.__code__:
-                    # Python 3.9 also checks for signals between the end of a try and its return.
-                    if frame.f_code.co_code[frame.f_lasti + 2 :][:1] == RETURN:
-                        return
+                if below_wait(frame):
                     armed[0] = False
                     raise Interrupted
                 frame = frame.f_back
@@ -408,6 +415,47 @@ except KeyboardInterrupt:
         self.assertGreater(interrupts, 10)
         self.assertEqual((ring.ior._in_flight, len(ring.ior._early)), ({}, 0))
 
+    def test_an_exception_at_any_instruction_loses_nothing(self):
+        class Interrupted(Exception):
+            pass
+
+        fd, iov, ring = self.registered(b"x" * 100), self.buffer(4096), self.ring(4)
+
+        def interrupted_at(instruction):
+            """Whether the wait had so many instructions."""
+            left = [instruction]
+
+            def trace(frame, event, _):
+                if not frame.f_code.co_filename.startswith(SOURCE):
+                    return None
+                frame.f_trace_opcodes = True
+                if event == "opcode" and below_wait(frame):
+                    left[0] -= 1
+                    if left[0] < 0:
+                        raise Interrupted  # this also ends the tracing
+                return trace
+
+            for i in range(4):
+                ring.prepare(iov[i : i + 1], True, fd, 0, i)
+            ring.submit()
+            done = []
+            sys._getframe().f_trace_opcodes = True  # Python 3.12 wants to see one before it traces
+            sys.settrace(trace)
+            try:
+                done = ring.wait(max_results=3, min_results=3, timeout=float(PATIENCE_SECONDS))
+                sys.settrace(None)
+            except Interrupted:
+                pass
+            finally:
+                sys.settrace(None)
+            more = ring.wait(min_results=4 - len(done), timeout=float(PATIENCE_SECONDS))
+            self.assertEqual(sorted(d.userdata for d in done + more), [0, 1, 2, 3], f"interrupted at instruction {instruction}")
+            return not done
+
+        instruction = 0
+        while interrupted_at(instruction):
+            instruction += 1
+        self.assertGreater(instruction, 100)
 
     def test_more_results_than_a_thread_takes_at_once(self):
         fd, buffer = self.registered(b"x" * 100), self.buffer(4096)
@@ -440,7 +488,7 @@ except KeyboardInterrupt:
         out, err = process.communicate(timeout=PATIENCE_SECONDS)
         self.assertEqual((out, err, process.returncode), ("interrupted\n", "", 0))
 
-    @unittest.skipIf(sys.version_info < (3, 11), "looks for signals between an assignment and the return, too")
+    @unittest.skipIf(sys.version_info < (3, 10), "runs signal handlers between an assignment and the return, too")
     def test_a_storm_of_interrupts_loses_nothing(self):
         """Signal handlers that raise, one after the other, even while an interrupted wait cleans up."""
 
@@ -455,10 +503,8 @@ except KeyboardInterrupt:
             handling[0] = True
             try:
                 while frame is not None and armed[0]:
-                    if frame.f_code is ioring.wait.__code__:
-                        if frame.f_code.co_code[frame.f_lasti + 2 :][:1] != RETURN:
-                            raise Interrupted
-                        return
+                    if below_wait(frame):
+                        raise Interrupted
                     frame = frame.f_back
             finally:
                 handling[0] = False
@@ -490,12 +536,96 @@ except KeyboardInterrupt:
 
     def test_ctrl_c_does_not_look_at_all_entries(self):
         ring = self.ring(1 << 16)
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        self.addCleanup(signal.signal, signal.SIGINT, before)
         signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
         self.addCleanup(signal.signal, signal.SIGALRM, signal.SIG_DFL)
         with self.assertRaises(KeyboardInterrupt):
             signal.setitimer(signal.ITIMER_REAL, 0.2)
             ring.wait(min_results=1, timeout=PATIENCE_SECONDS)
         self.assertLessEqual(ring.ior._of_thread.memory.asked, 1)
+
+
+class TestLifetimes(MountedTestCase):
+    def read(self, part):
+        fd, ring = self.registered(b"x" * 100), self.ring()
+        ring.prepare(part, True, fd, 0)
+        [done] = ring.submit().wait(min_results=1, timeout=float(PATIENCE_SECONDS))
+        return done.result
+
+    def test_a_slice_keeps_the_registration(self):
+        part = self.buffer(4096)[0:50]
+        gc.collect()
+        link = part._root._obj.registration._link
+        self.assertEqual((self.read(part), os.path.lexists(link)), (50, True))
+        del part
+        self.assertFalse(os.path.lexists(link))
+
+    def test_a_prepared_request_keeps_the_registration(self):
+        fd, ring = self.registered(b"x" * 100), self.ring()
+        before = self.links()
+        ring.prepare(self.buffer(4096)[0:50], True, fd, 0)
+        gc.collect()
+        [done] = ring.submit().wait(min_results=1, timeout=float(PATIENCE_SECONDS))
+        self.assertEqual(done.result, 50)
+        del done
+        self.assertEqual(self.links(), before)
+
+    def test_an_iovec_is_a_buffer(self):
+        iov = self.buffer(4096)
+        self.assertEqual((len(iov), memoryview(iov).nbytes, len(iov[1:3])), (4096, 4096, 2))
+        memoryview(iov)[5] = 7
+        self.assertEqual(bytes(iov[5:6]), b"\7")
+        self.assertIsInstance(iov, io.iovec)
+        self.assertIs(iov.iov, iov)
+        self.assertEqual(self.read(iov), 100)
+
+    def test_an_iovec_that_owns_its_memory(self):
+        objects = set(os.listdir("/dev/shm"))
+        iov = io.make_iovec(8192, self.mount)
+        self.assertFalse({name for name in set(os.listdir("/dev/shm")) - objects if str(os.getpid()) in name})
+        self.assertEqual((len(iov), bytes(iov)), (8192, bytes(8192)))
+        self.assertEqual((self.read(iov), bytes(iov[:101])), (100, b"x" * 100 + b"\0"))
+        for size in (0, -1):
+            with self.assertRaises(ValueError):
+                io.make_iovec(size, self.mount)
+        with self.assertRaises(OSError) as caught:
+            io.make_iovec(1 << 60, self.mount)
+        self.assertIn("/dev/shm", str(caught.exception))
+        for wrong in (True, 1.5, None):
+            with self.assertRaises((TypeError, AttributeError)):
+                io.make_iovec(wrong, self.mount)
+
+    def test_with(self):
+        before = self.links()
+        fd = self.registered(b"x" * 100)
+        with io.make_iovec(4096, self.mount) as iov, io.make_ioring(self.mount, 2) as ring:
+            self.assertEqual(len(self.links()), len(before) + 2)
+            ring.prepare(iov[0:10], True, fd, 0)
+            [done] = ring.submit().wait(min_results=1, timeout=float(PATIENCE_SECONDS))
+            self.assertEqual(done.result, 10)
+        self.assertEqual(self.links(), before)
+        with self.assertRaises(OSError):
+            ring.submit()
+        self.assertEqual(bytes(iov[0:10]), b"x" * 10)  # the memory is still there
+        iov.unregister()  # again: nothing happens
+
+    def test_what_other_programs_find_imported(self):
+        """SGLang's bench_client.py imports multiprocessing, and finds its module shared_memory there."""
+        self.run_script(
+            "import multiprocessing\n"
+            "from hf3fs_fuse import io\n"
+            "multiprocessing.shared_memory.SharedMemory, io.os.path, io.uuid4, io.multiprocessing.shared_memory\n"
+        )
+
+    def test_demo(self):
+        path = os.path.join(self.mount, "demo")
+        process = subprocess.run(
+            [sys.executable, "-W", "error", "-m", "hf3fs_fuse.fuse_demo", path], capture_output=True, text=True, timeout=PATIENCE_SECONDS
+        )
+        self.assertEqual((process.returncode, process.stderr), (0, ""))
+        self.assertIn("1024 bytes written", process.stdout)
+        self.assertFalse(os.path.exists(path))
 
 
 class TestThreads(MountedTestCase):

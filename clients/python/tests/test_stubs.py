@@ -7,9 +7,15 @@ import importlib
 import inspect
 import operator
 import os
+import shutil
+import subprocess
+import tempfile
 import unittest
 
 import hf3fs_py_usrbio
+from hf3fs_fuse import io
+
+import daemon
 
 SOURCE = os.path.dirname(os.path.dirname(hf3fs_py_usrbio.__file__))
 STUBS = {
@@ -17,7 +23,9 @@ STUBS = {
     "hf3fs_fuse": "hf3fs_fuse/__init__.pyi",
     "hf3fs_fuse.io": "hf3fs_fuse/io.pyi",
     "hf3fs_fuse.fuse": "hf3fs_fuse/fuse.pyi",
+    "hf3fs_fuse.fuse_demo": "hf3fs_fuse/fuse_demo.pyi",
 }
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 NOT_PUBLIC_SPECIALS = {"__reduce_ex__", "__repr__", "__del__", "__init_subclass__"}
 
 
@@ -61,12 +69,12 @@ CHAPTER_6 = {
     ("hf3fs_fuse.io", "make_iovec"): "shm, hf3fs_mount_point, block_size=0, numa=-1",
     ("hf3fs_fuse.io", "make_ioring"): NATIVE_RING,
     ("hf3fs_fuse.io", "read_file"): "fn, hf3fs_mount_point=None, block_size=1<<30, off=0, priority=None, cb=None",
-    ("hf3fs_fuse.io", "iovec.__init__"): "self, iov, link",
+    ("hf3fs_fuse.io", "iovec.__new__"): "cls, iov, link",
     ("hf3fs_fuse.io", "ioring.__init__"): "self, ior",
     ("hf3fs_fuse.io", "ioring.size_for_entries"): "entries",
-    ("hf3fs_fuse.io", "ioring.prepare"): "self, iov, *args, **kwargs",
+    ("hf3fs_fuse.io", "ioring.prepare"): "self, iov, read, fd, off, userdata=None",
     ("hf3fs_fuse.io", "ioring.submit"): "self",
-    ("hf3fs_fuse.io", "ioring.wait"): "self, **kwargs",
+    ("hf3fs_fuse.io", "ioring.wait"): "self, *, max_results=0, min_results=0, timeout=None",
     ("hf3fs_fuse.fuse", "get_mount_point"): "p",
     ("hf3fs_py_usrbio", "iovec.__new__"): "cls, base, id, hf3fs_mount_point, block_size=0, numa=-1",
     ("hf3fs_py_usrbio", "iovec.slice_by"): "self, buf",
@@ -92,8 +100,9 @@ class TestStubs(unittest.TestCase):
                 self.compare_module(importlib.import_module(module), ast.parse(f.read()))
 
     def compare_module(self, module, stub):
-        functions = {n.name: n for n in stub.body if isinstance(n, ast.FunctionDef)}
-        classes = {n.name: n for n in stub.body if isinstance(n, ast.ClassDef)}
+        functions = {n.name: n for n in stub.body if isinstance(n, FUNCTIONS)}
+        # A stub's private classes describe arguments.
+        classes = {n.name: n for n in stub.body if isinstance(n, ast.ClassDef) and not n.name.startswith("_")}
         own = {
             name: value
             for name, value in vars(module).items()
@@ -110,11 +119,11 @@ class TestStubs(unittest.TestCase):
             members = {n.targets[0].id: _value(n.value) for n in stub.body if isinstance(n, ast.Assign)}
             self.assertEqual(members, {m.name: m.value for m in cls})
             return
-        functions = {n.name: n for n in stub.body if isinstance(n, ast.FunctionDef)}
+        functions = {n.name: n for n in stub.body if isinstance(n, FUNCTIONS)}
         own = {
             name: value
             for name, value in vars(cls).items()
-            if (inspect.isfunction(value) or isinstance(value, (staticmethod, property)))
+            if (inspect.isfunction(value) or isinstance(value, (staticmethod, property, io._Native)))
             and name not in NOT_PUBLIC_SPECIALS
             and (name.startswith("__") or not name.startswith("_"))
         }
@@ -125,13 +134,30 @@ class TestStubs(unittest.TestCase):
             if isinstance(code, property):
                 self.assertTrue(any(getattr(d, "id", None) == "property" for d in node.decorator_list), name)
                 continue
-            code = code.__func__ if isinstance(code, staticmethod) else code
+            if isinstance(code, (staticmethod, io._Native)):
+                code = getattr(cls, name)
             self.assertEqual(parameters_of_stub(node), parameters_of_code(code), f"{cls.__name__}.{name}")
 
     def test_all_names_what_there_is(self):
         for module in map(importlib.import_module, STUBS):
             for name in getattr(module, "__all__", []):
                 self.assertTrue(hasattr(module, name), name)
+
+    def test_mypy(self):
+        """A program that uses everything, and the stubs themselves; a wrong type is found."""
+        mypy = shutil.which("mypy")
+        if mypy is None:
+            daemon.not_tested("there is no mypy; scripts/need installs it")
+        program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "typed_program.py")
+        with tempfile.TemporaryDirectory() as cache:
+            done = subprocess.run(
+                [mypy, "--strict", "--cache-dir", cache, program, *(os.path.join(SOURCE, stub) for stub in STUBS.values())],
+                env={**os.environ, "MYPYPATH": SOURCE, "PYTHONPATH": ""},
+                capture_output=True,
+                text=True,
+                timeout=120,
+            )
+        self.assertEqual(done.stdout, "Success: no issues found in 6 source files\n", done.stderr)
 
     def test_typed_markers(self):
         for package in ("hf3fs_py_usrbio", "hf3fs_fuse"):

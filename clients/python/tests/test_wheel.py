@@ -8,6 +8,7 @@ import io
 import os
 import pathlib
 import platform
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -64,25 +65,45 @@ class TestWheel(MountedTestCase):
         self.assertEqual(pathlib.Path(again).read_bytes(), pathlib.Path(self.wheel).read_bytes())
 
     def test_installed_in_an_empty_environment(self):
+        self.installed(self.wheel, within="venv")
+
+    def test_source_archive(self):
+        archive = run(sys.executable, PYTHON_ROOM / "backend.py", "--sdist", self.scratch).strip()
+        again = run(sys.executable, PYTHON_ROOM / "backend.py", "--sdist", self.scratch / "again").strip()
+        self.assertEqual(pathlib.Path(again).read_bytes(), pathlib.Path(archive).read_bytes())
+        self.installed(archive, within="venv")
+
+    def test_editable(self):
+        source = self.scratch / "source"
+        shutil.copytree(PYTHON_ROOM.parents[1] / "clients" / "c", source / "clients" / "c", ignore=shutil.ignore_patterns("build"))
+        shutil.copytree(PYTHON_ROOM, source / "clients" / "python")
+        shutil.copy(PYTHON_ROOM.parents[1] / "LICENSE", source)
+        self.installed("-e", source / "clients" / "python", within="source")
+
+    def installed(self, *what, within):
+        """Installs it in an empty environment, and reads a file of the mount with it."""
         place = self.scratch / "venv"
         try:
-            run(sys.executable, "-m", "venv", place)
+            run(sys.executable, "-m", "venv", "--clear", place)
         except AssertionError as error:
             daemon.not_tested(f"no virtual environment can be made: {error}")
         kept = ("PATH", "HOME", "LANG", "TMPDIR")
         env = {name: value for name, value in os.environ.items() if name in kept}
-        run(place / "bin" / "python", "-m", "pip", "install", "-q", "--no-index", "--no-cache-dir", self.wheel, env=env)
+        run(place / "bin" / "python", "-m", "pip", "install", "-q", "--no-index", "--no-cache-dir", *what, env=env)
         said = run(
             place / "bin" / "python",
             "-c",
             "import sys, hf3fs_fuse.io, hf3fs_fuse.fuse, hf3fs_py_usrbio\n"
-            "print(hf3fs_py_usrbio.__file__, hf3fs_fuse.io.read_file(sys.argv[1]))",
+            "from importlib.metadata import version\n"
+            "print(hf3fs_py_usrbio.__file__, version('hf3fs_py_usrbio'), hf3fs_py_usrbio.__version__)\n"
+            "print(hf3fs_fuse.io.read_file(sys.argv[1]))",
             self.path(b"from the mount"),
             env=env,
             cwd="/",
         )
-        self.assertTrue(said.startswith(str(place)), said)
-        self.assertTrue(said.endswith("b'from the mount'\n"), said)
+        where, version, own, content = said.split(maxsplit=3)
+        self.assertTrue(where.startswith(str(self.scratch / within)), said)
+        self.assertEqual((own, content), (version, "b'from the mount'\n"))
 
 
 if __name__ == "__main__":

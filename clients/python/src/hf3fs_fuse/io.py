@@ -17,15 +17,16 @@ import contextlib
 import enum
 import errno
 import mmap
+import multiprocessing.shared_memory  # SGLang's bench_client.py finds it imported
 import os
 import types
-import uuid
+from uuid import uuid4
 
 import hf3fs_py_usrbio as h3fio
 from hf3fs_py_usrbio import _library, deregister_fd, extract_mount_point, force_fsync, hardlink, punch_hole, register_fd
-from hf3fs_py_usrbio._arguments import U64_MAX, integer, mount_path
+from hf3fs_py_usrbio._arguments import INT64_MAX, U64_MAX, integer, mount_path
 from hf3fs_py_usrbio._explain import file_error, opened, os_error, registration_error
-from hf3fs_py_usrbio._iovec import note_original
+from hf3fs_py_usrbio._iovec import note_original, registered
 from hf3fs_py_usrbio._memory import exported, mapped_at
 from hf3fs_py_usrbio._owner import may_remove
 
@@ -54,37 +55,30 @@ class IorPriority(enum.IntEnum):
     LOW = 1
 
 
-class iovec:
-    """A registered buffer. The registration ends with this object.
+class _Registration:
+    """A link under 3fs-virt/iovs. The buffer is registered as long as it exists."""
 
-    iov is the native iovec, link the name under 3fs-virt/iovs.
-    """
-
-    def __init__(self, iov, link):
-        self.iov = iov
+    def __init__(self, link):
         self.link = link
-        self._registered = None  # by make_iovec(): the struct in C that has the registration
+        self.registered = None  # by make_iovec(): the struct in C that has the registration
         self._pid = os.getpid()
 
-    def __getitem__(self, where):
-        return self.iov[where]
-
-    def __setitem__(self, where, value):
-        self.iov[where] = value
+    def forget(self):
+        """There is no link, so nothing to remove."""
+        self._pid = None
 
     def renew(self):
-        """Registers the buffer again, with the daemon that is there now. Its shared memory must still have its name."""
-        error = -errno.EINVAL if self._registered is None else _library.iovrenew(self._registered)
+        error = -errno.EINVAL if self.registered is None else _library.iovrenew(self.registered)
         if error < 0:
             gone = "this shared memory no longer has a name, or was not registered by make_iovec(); make a new one"
             raise os_error(-error, path=self.link, says={errno.EINVAL: gone})
 
-    def __del__(self, _unlink=os.unlink, _destroy=_library.iovdestroy, _may_remove=may_remove):
-        pid = getattr(self, "_pid", None)
+    def remove(self, _unlink=os.unlink, _destroy=_library.iovdestroy, _may_remove=may_remove):
+        pid, self._pid = self._pid, None
         if pid is None or not _may_remove(pid):
             return
-        if self._registered is not None:
-            return _destroy(self._registered)  # in C, where the wait for a daemon that is stopped has a bound
+        if self.registered is not None:
+            return _destroy(self.registered)  # in C, where the wait for a daemon that is stopped has a bound
         while True:
             try:
                 return _unlink(self.link)
@@ -94,12 +88,54 @@ class iovec:
                 # The daemon and its registrations are gone.
                 return
 
-    def __reduce_ex__(self, protocol):
-        return self.iov.__reduce_ex__(protocol)
+    __del__ = remove
+
+
+class iovec(h3fio.iovec):
+    """A registered buffer, whole. The registration ends with the last of this object and its slices.
+
+    link is the name under 3fs-virt/iovs. Within `with`, the registration ends with the block.
+    """
+
+    __slots__ = ("link",)
+
+    def __new__(cls, iov, link):
+        made = registered(iov, _Registration(link), iovec)
+        made.link = link
+        return made
+
+    @property
+    def iov(self):
+        """The native iovec, as in 3FS's package: this object."""
+        return self
+
+    def renew(self):
+        """Registers the buffer again, with the daemon that is there now. Its shared memory must still have its name."""
+        self._root._obj.registration.renew()
+
+    def unregister(self):
+        """Removes the link. Requests that are prepared later fail; the memory stays."""
+        self._root._obj.registration.remove()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.unregister()
+
+
+class _Native:
+    """A method of self.ior. It has no frame here, in which an exception could lose what wait() returns."""
+
+    def __set_name__(self, _, name):
+        self._name = name
+
+    def __get__(self, ring, _=None):
+        return getattr(h3fio.ioring if ring is None else ring.ior, self._name)
 
 
 class ioring:
-    """A ring; ior is the native one."""
+    """A ring; ior is the native one. Within `with`, the ring ends with the block."""
 
     def __init__(self, ior):
         self.ior = ior
@@ -108,20 +144,14 @@ class ioring:
     def size_for_entries(entries):
         return h3fio.ioring.size_for_entries(entries)
 
-    def prepare(self, iov, *args, **kwargs):
-        return self.ior.prepare(iov.iov if isinstance(iov, iovec) else iov, *args, **kwargs)
+    prepare, submit, wait, wait_async = _Native(), _Native(), _Native(), _Native()
+    alive, renew, destroy = _Native(), _Native(), _Native()
 
-    def submit(self):
-        return self.ior.submit()
+    def __enter__(self):
+        return self
 
-    def wait(self, **kwargs):
-        return self.ior.wait(**kwargs)
-
-    def alive(self):
-        return self.ior.alive()
-
-    def renew(self):
-        self.ior.renew()
+    def __exit__(self, *_):
+        self.ior.destroy()
 
     def __reduce_ex__(self, protocol):
         return self.ior.__reduce_ex__(protocol)
@@ -130,8 +160,12 @@ class ioring:
 def make_iovec(shm, hf3fs_mount_point, block_size=0, numa=-1):
     """Registers shm, a SharedMemory or any object with the same attributes name and buf.
 
-    unlink() and close() may follow at once: the iovec has its own mapping.
+    unlink() and close() may follow at once: the iovec has its own mapping. If shm is a number, the iovec
+    has that many bytes of its own, which are zero.
     """
+    if type(shm) is int:
+        with _scratch(integer("the size of the iovec", shm, 1, INT64_MAX)) as own:
+            return make_iovec(own, hf3fs_mount_point, block_size, numa)
     mount = mount_path(hf3fs_mount_point)
     if isinstance(block_size, bool):
         raise TypeError("block_size must be an int, not bool")
@@ -140,16 +174,17 @@ def make_iovec(shm, hf3fs_mount_point, block_size=0, numa=-1):
     given = shm.buf
     if given is None:
         raise OSError(errno.EINVAL, "the shared memory is closed; call make_iovec() before close()", name)
-    identity = str(uuid.uuid4())
+    identity = str(uuid4())
     # All arguments are checked before the daemon is contacted.
     native = h3fio.iovec(_mapped_again(name, given, block_size), identity, mount, block_size, numa)
     note_original(native, given)
     link = os.path.join(mount, "3fs-virt", "iovs", identity + (f".b{block_size}" if block_size > 0 else ""))
     made = iovec(native, link)
+    registration = made._root._obj.registration
     try:
-        made._registered = _register(native, name, link)
+        registration.registered = _register(native, name, link)
     except OSError as error:
-        made._pid = None
+        registration.forget()
         raise registration_error(error.errno, mount, f"the daemon does not accept {name} as a buffer") from None
     return made
 
@@ -263,13 +298,16 @@ def _read_blocks(fd, buffer, size, ring, offset, name, cb):
 @contextlib.contextmanager
 def _scratch(size):
     """Shared memory that has a name within the block and exists as long as it is used."""
-    name = f"hf3fs-read-{os.getpid()}-{uuid.uuid4()}"
+    name = f"hf3fs-read-{os.getpid()}-{uuid4()}"
     path = os.path.join("/dev/shm", name)
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         try:
-            os.ftruncate(fd, size)
+            # Memory that is reserved now is no SIGBUS later.
+            os.posix_fallocate(fd, 0, size)
             memory = mmap.mmap(fd, size)
+        except OSError as error:
+            raise os_error(error.errno, path=path) from None
         finally:
             os.close(fd)
         yield types.SimpleNamespace(name=name, buf=memory)

@@ -4,6 +4,7 @@
 from ._files import deregister_fd, extract_mount_point, force_fsync, hardlink, punch_hole, register_fd
 from ._iovec import iovec
 from ._ioring import ioring
+from ._version import __version__
 
 __all__ = [
     "deregister_fd",

@@ -1,17 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
+import ctypes
 import datetime
 import os
-from typing import Any, List, Optional, Sequence, Union
+from typing import Any, List, Optional, Sequence, Type, Union
 
-from typing_extensions import Buffer
+from _typeshed import ReadableBuffer, WriteableBuffer
 
-class iovec(Buffer):
+__version__: str
+
+class iovec(ctypes.Array[ctypes.c_uint8]):
+    _length_: int
+    _type_: Type[ctypes.c_uint8]
     def __new__(
-        cls, base: Buffer, id: str, hf3fs_mount_point: str, block_size: int = 0, numa: int = -1
+        cls, base: WriteableBuffer, id: str, hf3fs_mount_point: str, block_size: int = 0, numa: int = -1
     ) -> iovec: ...
-    def __getitem__(self, where: slice) -> iovec: ...
-    def __setitem__(self, where: slice, value: Buffer) -> None: ...
-    def slice_by(self, buf: Buffer) -> iovec: ...
+    def __getitem__(self, where: slice) -> iovec: ...  # type: ignore[override]
+    def __setitem__(self, where: slice, value: ReadableBuffer) -> None: ...  # type: ignore[override]
+    def slice_by(self, buf: WriteableBuffer) -> iovec: ...
     @property
     def result(self) -> int: ...
     @property
@@ -38,6 +43,13 @@ class ioring:
     def prepare(self, iov: iovec, read: bool, fd: int, off: int, userdata: Any = None) -> ioring: ...
     def submit(self) -> ioring: ...
     def wait(
+        self,
+        *,
+        max_results: int = 0,
+        min_results: int = 0,
+        timeout: Union[datetime.timedelta, float, None] = None,
+    ) -> List[iovec]: ...
+    async def wait_async(
         self,
         *,
         max_results: int = 0,

@@ -6,7 +6,7 @@ import os
 from operator import index
 
 INT_MIN, INT_MAX = -(2**31), 2**31 - 1
-U64_MAX = 2**64 - 1
+INT64_MAX, U64_MAX = 2**63 - 1, 2**64 - 1
 
 MOUNT_BYTES_MAX = 255
 

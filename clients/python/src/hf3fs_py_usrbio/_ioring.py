@@ -12,6 +12,7 @@ import time
 
 from . import _library
 from ._arguments import INT_MAX, INT_MIN, U64_MAX, integer, mount_path
+from ._asyncwait import AsyncWait
 from ._completions import Completions, end_of
 from ._explain import os_error, registration_error
 from ._iovec import iovec
@@ -175,6 +176,8 @@ class ioring:
         if error < 0:
             self._in_flight.pop(number, None)
             iov._result, iov._userdata = before
+            if error == -errno.EAGAIN:
+                self._watch.look()  # the ring of a daemon that has ended stays full
             raise os_error(-error, says=_PREPARE_SAYS)
         return self
 
@@ -190,7 +193,8 @@ class ioring:
 
         Returns at most max_results (or min_results, if that is more; one if both are 0), and at least
         min_results unless timeout passes first: seconds, a timedelta, or None for no limit. An exception
-        such as KeyboardInterrupt loses nothing: the next wait returns what this one had collected.
+        such as KeyboardInterrupt loses nothing: the next wait returns what this one had collected. If the
+        daemon has ended, a wait that would return nothing raises ENOTCONN within seconds.
         """
         ring = self._ring or self._alive()
         if self._user != here[0]:
@@ -216,13 +220,13 @@ class ioring:
                 raise
             done = memory.done
             answer, rest = list(itertools.islice(done, limit)), collections.deque(itertools.islice(done, limit, None))
-            # A signal handler may also have waited. None runs between here and the return.
+            # A signal handler may also have waited. None runs between the last two lines, except in
+            # Python 3.9.
             if memory.done is done:
                 memory.done = rest
                 return answer
 
     def _wait(self, ring, memory, limit, min_results, end):
-        looks = None if end is not None else self._watch.looks()
         while len(memory.done) < limit:
             have = len(memory.done)
             until = memory.set_until(end) if have < min_results else None
@@ -231,12 +235,14 @@ class ioring:
             if count < 0:
                 raise os_error(-count, says=_WAIT_SAYS)
             self._collect(memory, count)
-            if len(memory.done) >= min_results or (end is not None and time.monotonic() >= end):
+            over = len(memory.done) >= min_results or (end is not None and time.monotonic() >= end)
+            if over and memory.done:
                 return
             if self._ring is not ring:
                 raise OSError(errno.EINVAL, "the ring was destroyed or renewed during the wait")
-            if looks is not None:
-                next(looks)
+            self._watch.look()
+            if over:
+                return
 
     def _collect(self, memory, count):
         """Moves requests from in flight to done. It may be interrupted anywhere and then repeated."""
@@ -250,6 +256,15 @@ class ioring:
         taken = map(in_flight.pop, numbers)
         _extend(memory.done, taken)
         memory.asked = 0
+
+    async def wait_async(self, *, max_results=0, min_results=0, timeout=None):
+        """wait() in a thread, for coroutines. Cancelling it loses nothing: the next wait returns what it had collected.
+
+        The thread is one of the event loop's default executor, whose number bounds how many rings can be
+        waited for at once.
+        """
+        wait = AsyncWait(self.wait, self._early, max_results, min_results, end_of(timeout))
+        return await wait.result()
 
     def destroy(self):
         """Removes the ring. Requests in flight may still write into their buffers. A second call does nothing."""

@@ -57,7 +57,7 @@ class iovec(ctypes.Array):
         pass
 
     def __init_subclass__(cls):
-        if cls.__module__ != __name__:
+        if cls.__module__ not in (__name__, "hf3fs_fuse.io"):
             raise TypeError("iovec cannot be a base class")
 
     def __getitem__(self, where):
@@ -97,6 +97,12 @@ class iovec(ctypes.Array):
         return f"<iovec of {self._size} bytes at {self._offset}, result {self._result}>"
 
 
+def registered(iov, registration, cls):
+    """All of iov as an object of cls. registration lives as long as any part of the buffer."""
+    iov._root._obj.registration = registration
+    return _slice(iov._root, iov._at, iov._size, iov._offset, cls)
+
+
 def note_original(iov, buffer):
     """Notes that iov is another mapping of buffer, so that slice_by() also accepts parts of buffer. buffer may be freed."""
     iov._root._obj.original = weakref.ref(buffer)
@@ -111,13 +117,13 @@ def _original_address(root):
 
 
 @functools.lru_cache(maxsize=1024)
-def _class_for(size):
+def _class_for(size, cls):
     # Creating a class takes a few microseconds, and programs use few sizes.
-    return type("iovec", (iovec,), {"__module__": __name__, "__slots__": (), "_length_": size})
+    return type("iovec", (cls,), {"__module__": cls.__module__, "__slots__": (), "_length_": size})
 
 
-def _slice(root, address, size, offset):
-    made = _class_for(size).from_address(address)
+def _slice(root, address, size, offset, cls=iovec):
+    made = _class_for(size, cls).from_address(address)
     made._root = root
     made._at = address
     made._size = size

@@ -12,9 +12,12 @@ OVERRIDE = "HF3FS_USRBIO_LIBRARY"
 
 
 class Iov(ctypes.Structure):
-    """struct hf3fs_iov. memory keeps the buffer exported and so mapped; original(): see note_original."""
+    """struct hf3fs_iov. memory keeps the buffer exported and so mapped; original(): see note_original.
 
-    memory = None
+    registration keeps the buffer's link.
+    """
+
+    memory = registration = None
     original = staticmethod(lambda: None)
 
     _fields_ = [

@@ -26,22 +26,23 @@ def daemon_of(mount):
 
 
 class Watch:
-    """For waits without a timeout: checks the daemon periodically, and raises if no completion can arrive.
+    """For waits and full rings: checks the daemon periodically, and raises if no completion can arrive.
 
     A daemon that hangs does not answer, and the call cannot be interrupted. So a thread makes the call,
     one thread at a time; until it has an answer, the daemon counts as running.
     """
 
-    __slots__ = ("_mount", "_daemon", "_gone", "_asking")
+    __slots__ = ("_mount", "_daemon", "_gone", "_asking", "_due")
 
     def __init__(self, mount):
         self._mount = mount
         self._daemon = daemon_of(mount)
         self._gone = self._daemon is None
         self._asking = None
-        self._check()
+        self._due = time.monotonic() + _INTERVAL_SECONDS
+        self._raise_if_gone()
 
-    def _check(self):
+    def _raise_if_gone(self):
         if self._gone:
             raise os_error(errno.ENOTCONN, path=self._mount)
 
@@ -49,19 +50,18 @@ class Watch:
         self._gone = self._gone or daemon_of(self._mount) != self._daemon
         return not self._gone
 
-    def looks(self):
-        """The checks of one wait: call next() as often as you like."""
-        due = time.monotonic() + _INTERVAL_SECONDS
-        while True:
-            self._check()
-            if time.monotonic() >= due:
-                due = time.monotonic() + _INTERVAL_SECONDS
-                # After a fork, threading reports the parent's thread as ended.
-                if self._asking is None or not self._asking.is_alive():
-                    self._asking = threading.Thread(target=self._ask, daemon=True)
-                    with contextlib.suppress(RuntimeError):  # no thread is available: skip this check
-                        self._asking.start()
-            yield
+    def look(self):
+        """Raises ENOTCONN if the daemon has ended; call it as often as you like."""
+        self._raise_if_gone()
+        now = time.monotonic()
+        if now < self._due:
+            return
+        self._due = now + _INTERVAL_SECONDS
+        # After a fork, threading reports the parent's thread as ended.
+        if self._asking is None or not self._asking.is_alive():
+            self._asking = threading.Thread(target=self._ask, daemon=True)
+            with contextlib.suppress(RuntimeError):  # no thread is available: skip this check
+                self._asking.start()
 
     def _ask(self):
         with contextlib.suppress(OSError):
