@@ -85,6 +85,13 @@ wheel: ## build the Python package, library and all, into dist/
 	@scripts/need wheel
 	@$(MAKE) -s -C clients/python wheel
 
+.PHONY: wheels sdist
+wheels: ## build the Python package for x86-64 and aarch64 into dist/
+	@scripts/need wheels
+	@$(MAKE) -s -C clients/python wheels
+sdist: ## build the Python package's source archive into dist/
+	@$(MAKE) -s -C clients/python sdist
+
 .PHONY: clean
 clean: ## remove what was built
 	rm -rf bin dist

@@ -17,6 +17,7 @@
 #include "futex.h"
 #include "linkname.h"
 #include "log.h"
+#include "oldglibc.h"
 #include "pace.h"
 #include "process.h"
 
@@ -242,7 +243,7 @@ static enum handle_state state_of(const struct usrbio_daemon *d) {
   if (d->fd < 0) {
     return HANDLE_NONE;
   }
-  if (fstat(d->fd, &st) != 0) {
+  if (usrbio_fstat(d->fd, &st) != 0) {
     return errno == ENOTCONN ? HANDLE_DEAD : HANDLE_NONE;
   }
   return st.st_dev == d->dev && st.st_ino == d->ino ? HANDLE_OURS : HANDLE_NONE;
@@ -252,7 +253,7 @@ void usrbio_daemon_hold(struct usrbio_daemon *d) {
   char path[USRBIO_PATH_BYTES];
   usrbio_iovs_path(path, d->mount, "");
   struct stat now, opened;
-  if (stat(path, &now) != 0) {
+  if (usrbio_stat(path, &now) != 0) {
     usrbio_log(USRBIO_WARN, "stat %s: %s", path, strerror(errno));
     return;
   }
@@ -262,7 +263,7 @@ void usrbio_daemon_hold(struct usrbio_daemon *d) {
     return;
   }
   int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0 || fstat(fd, &opened) != 0) {
+  if (fd < 0 || usrbio_fstat(fd, &opened) != 0) {
     /* Not an error: the registration works, but it would outlive us if we were killed. */
     usrbio_log(USRBIO_WARN, "hold %s: %s", path, strerror(errno));
     if (fd >= 0) {

@@ -13,6 +13,7 @@
 
 #include "hf3fs_usrbio.h"
 #include "ioctl.h"
+#include "oldglibc.h"
 
 #define PUNCH_HOLE_RANGES 1000
 
@@ -63,13 +64,13 @@ static int locate(const char *link_name, struct stat *parent, const char **name)
     return ENAMETOOLONG;
   }
   if (slash == NULL) {
-    return stat(".", parent) == 0 ? 0 : errno;
+    return usrbio_stat(".", parent) == 0 ? 0 : errno;
   }
   char *dir = strndup(link_name, (size_t)(slash - link_name) + 1); /* with the slash: "/" stays "/" */
   if (dir == NULL) {
     return ENOMEM;
   }
-  int err = stat(dir, parent) == 0 ? 0 : errno;
+  int err = usrbio_stat(dir, parent) == 0 ? 0 : errno;
   free(dir);
   return err;
 }
@@ -84,7 +85,7 @@ static int link_open_file(int fd, const char *link_name) {
   if (err != 0) {
     return err;
   }
-  if (fstat(fd, &target) != 0) {
+  if (usrbio_fstat(fd, &target) != 0) {
     return errno;
   }
   /* The daemon sees only the parent's inode number, which names another directory on another file system. */

@@ -9,6 +9,7 @@
 
 #include "hf3fs_usrbio.h"
 #include "log.h"
+#include "oldglibc.h"
 
 #define VIRT "3fs-virt"
 
@@ -99,7 +100,7 @@ static bool shows_virt(const char *mount) {
   struct stat st;
   strcpy(path, mount);
   strcat(path, "/" VIRT);
-  bool found = stat(path, &st) == 0;
+  bool found = usrbio_stat(path, &st) == 0;
   free(path);
   return found;
 }

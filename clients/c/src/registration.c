@@ -16,6 +16,7 @@
 #include "daemon.h"
 #include "linkname.h"
 #include "log.h"
+#include "oldglibc.h"
 #include "process.h"
 
 #define SHM_DIR "/dev/shm"
@@ -352,7 +353,7 @@ static int map_existing(struct usrbio_registration *r, size_t size_bytes, int nu
   }
   struct stat st;
   int err = 0;
-  if (fstat(fd, &st) != 0) {
+  if (usrbio_fstat(fd, &st) != 0) {
     err = -EIO;
   } else if (st.st_size < 0 || size_bytes > (size_t)st.st_size) {
     err = -EINVAL; /* pages beyond the object would be a SIGBUS on first use */
