@@ -556,7 +556,7 @@ class TestLifetimes(MountedTestCase):
     def test_a_slice_keeps_the_registration(self):
         part = self.buffer(4096)[0:50]
         gc.collect()
-        link = part._root._obj.registration._link
+        link = part._root._obj.registration.link
         self.assertEqual((self.read(part), os.path.lexists(link)), (50, True))
         del part
         self.assertFalse(os.path.lexists(link))

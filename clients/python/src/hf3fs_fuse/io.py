@@ -14,6 +14,7 @@
 """
 
 import contextlib
+import ctypes
 import enum
 import errno
 import mmap
@@ -60,25 +61,19 @@ class _Registration:
 
     def __init__(self, link):
         self.link = link
-        self.registered = None  # by make_iovec(): the struct in C that has the registration
+        self.registered = None  # by make_iovec(): a copy of the struct in C that has the registration
         self._pid = os.getpid()
 
     def forget(self):
         """There is no link, so nothing to remove."""
         self._pid = None
 
-    def renew(self):
-        error = -errno.EINVAL if self.registered is None else _library.iovrenew(self.registered)
-        if error < 0:
-            gone = "this shared memory no longer has a name, or was not registered by make_iovec(); make a new one"
-            raise os_error(-error, path=self.link, says={errno.EINVAL: gone})
-
-    def remove(self, _unlink=os.unlink, _destroy=_library.iovdestroy, _may_remove=may_remove):
+    def remove(self, _unlink=os.unlink, _destroy=_library.iovdestroy, _byref=ctypes.byref, _may_remove=may_remove):
         pid, self._pid = self._pid, None
         if pid is None or not _may_remove(pid):
             return
         if self.registered is not None:
-            return _destroy(self.registered)  # in C, where the wait for a daemon that is stopped has a bound
+            return _destroy(_byref(self.registered))  # in C, where the wait for a daemon that is stopped has a bound
         while True:
             try:
                 return _unlink(self.link)
@@ -111,7 +106,12 @@ class iovec(h3fio.iovec):
 
     def renew(self):
         """Registers the buffer again, with the daemon that is there now. Its shared memory must still have its name."""
-        self._root._obj.registration.renew()
+        registration = self._root._obj.registration
+        error = -errno.EINVAL if registration.registered is None else _library.iovrenew(self._root)
+        if error < 0:
+            gone = "this shared memory no longer has a name, or was not registered by make_iovec(); make a new one"
+            raise os_error(-error, path=self.link, says={errno.EINVAL: gone})
+        registration.registered = _library.copy_of(self._root)
 
     def unregister(self):
         """Removes the link. Requests that are prepared later fail; the memory stays."""
@@ -214,13 +214,13 @@ def _mapped_again(name, given, block_size):
 
 
 def _register(native, name, link):
-    """Registers a buffer. Returns the struct in C that has the registration, or None with 3FS's own library."""
+    """Registers a buffer. Returns a copy of the struct that has the registration, or None with 3FS's own library."""
     if _library.iovregister is None:
         return _symlink(name, link)
     error = _library.iovregister(native._root, os.fsencode(os.path.relpath(name, "/dev/shm")))
     if error < 0:
         raise os_error(-error)
-    return native._root
+    return _library.copy_of(native._root)
 
 
 def _symlink(target, link):

@@ -31,6 +31,13 @@ class Iov(ctypes.Structure):
     ]
 
 
+def copy_of(iov):
+    """A copy of the struct to which iov points, for iovdestroy(). It keeps the buffer mapped, but is not part of it."""
+    copy = Iov.from_buffer_copy(iov._obj)
+    copy.memory = iov._obj.memory
+    return copy
+
+
 class Ior(ctypes.Structure):
     """struct hf3fs_ior."""
 
