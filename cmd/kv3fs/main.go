@@ -24,6 +24,7 @@ import (
 const (
 	exitFailed      = 1
 	exitUsage       = 2   // the command line is wrong
+	exitCutOff      = 3   // serve: stopped in order, but clients that did not leave were cut off
 	exitInterrupted = 130 // stopped by a signal before it finished
 )
 

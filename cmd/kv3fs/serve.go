@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -109,7 +110,7 @@ func (c *serveCmd) Run(ctx context.Context, values *flagValues, kctx *kong.Conte
 	// monitor notices. With more Ps, no goroutine waits for that.
 	runtime.GOMAXPROCS(max(4*runtime.NumCPU(), 8))
 
-	return daemon.Run(ctx, daemon.Config{
+	err = daemon.Run(ctx, daemon.Config{
 		Version: version(), DataDir: c.Data, Fresh: fresh, Identity: string(c.Identity), MountPoint: c.Mount, RemountPrefix: c.Remount,
 		Mount:    fuseserver.Options{Cluster: c.Cluster, AllowOther: c.AllowOther, Passthrough: passthrough, BlockBytes: uint32(c.BlockBytes)},
 		Settings: set,
@@ -122,6 +123,11 @@ func (c *serveCmd) Run(ctx context.Context, values *flagValues, kctx *kong.Conte
 	}, func(point string) {
 		fmt.Fprintf(os.Stderr, "kv3fs: serving %s at %s (hf3fs.%s), pid %d\n", c.Data, point, c.Cluster, os.Getpid())
 	})
+	if errors.Is(err, daemon.ErrCutOff) {
+		fmt.Fprintln(os.Stderr, "kv3fs:", err)
+		return exitStatus(exitCutOff)
+	}
+	return err
 }
 
 // Validate reports invalid flags.

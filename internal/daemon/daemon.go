@@ -43,6 +43,9 @@ type Config struct {
 	Log   *slog.Logger
 }
 
+// ErrCutOff says that clients still used the mount when Config.Drain was over.
+var ErrCutOff = errors.New("clients that had not left the mount in time were cut off; the log names them")
+
 // Run serves until ctx ends. It leaves nothing behind: requests in flight are answered, and
 // the mount and the semaphores are removed. If it loses the mount before, because another
 // process unmounts it or aborts its connection, it stops in the same way and returns an error.
@@ -148,6 +151,7 @@ func serve(ctx context.Context, c Config, tree *tree.Tree, rings *ringserver.Ser
 	ready(mnt.Point())
 
 	var errs []error
+	var cutOff error
 	select {
 	case <-ctx.Done():
 		c.Log.Info("stopping", "mount", mnt.Point(), "drain", c.Drain)
@@ -160,15 +164,21 @@ func serve(ctx context.Context, c Config, tree *tree.Tree, rings *ringserver.Ser
 	switch err := mnt.Unmount(drain); {
 	case errors.Is(err, fuseserver.ErrLeft):
 		errs = append(errs, err)
+	case errors.Is(err, fuseserver.ErrCutOff):
+		c.Log.Warn("cut off clients that did not leave the mount in time: reads and writes of what they have open fail, but files that they have mapped can still change; stop these processes", "mount", mnt.Point(), "err", err)
+		cutOff = ErrCutOff
 	case err != nil:
-		c.Log.Warn("unmounted while clients used the mount", "mount", mnt.Point(), "err", err)
+		c.Log.Warn("unmounted with calls in progress", "mount", mnt.Point(), "err", err)
 	}
 	cancel()
 	errs = append(errs, <-mountDone, endRings())
 	errs = append(errs, pageService.stop())
 	stopTrim()
 	<-trimDone
-	return errors.Join(errs...)
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	return cutOff
 }
 
 // identity returns the value of wire.DaemonXattr, for diagnosis.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -42,6 +43,7 @@ type fileSystem struct {
 	daemonValue []byte       // the attribute wire.DaemonXattr; nil: none
 	unseenValue []byte       // the same for callers that the daemon cannot see
 	notifier    *notifier
+	revocation  atomic.Pointer[revocation] // nil until the last clients are cut off
 	pruner      *pruner
 }
 
@@ -136,6 +138,9 @@ func (fs *fileSystem) Lookup(_ <-chan struct{}, h *fuse.InHeader, name string, o
 	if wire.IsVirtual(h.NodeId) || h.NodeId == tree.RootID && name == controldir.DirName {
 		return fs.virtLookup(h, name, out)
 	}
+	if r := fs.revocation.Load(); r != nil && r.answer(name, out) {
+		return fuse.OK
+	}
 	e, err := fs.tree.Lookup(h.NodeId, name, fs.settings.AttrTimeout(h.Uid))
 	if errors.Is(err, unix.ENOENT) {
 		if keep := fs.settings.NegativeTimeout(h.Uid); keep > 0 {
@@ -151,7 +156,7 @@ func (fs *fileSystem) Lookup(_ <-chan struct{}, h *fuse.InHeader, name string, o
 }
 
 func (fs *fileSystem) Forget(node, count uint64) {
-	if wire.IsVirtual(node) {
+	if wire.IsVirtual(node) || fs.revocation.Load() != nil { // which gives nodes more references
 		return
 	}
 	// Closing a removed file frees its blocks, which takes time, and nobody reads further

@@ -21,6 +21,9 @@ const (
 	// abortGrace is the time that requests in progress may take to return after an
 	// abort.
 	abortGrace = 2 * time.Second
+	// copyGrace is how long the kernel may take to end the connection of a mount that nobody
+	// uses, before that counts as kept by a copy of the mount.
+	copyGrace = 200 * time.Millisecond
 )
 
 // Mount is a mounted file system. New mounts it, Serve answers its requests, Unmount
@@ -186,25 +189,31 @@ func (m *Mount) Serve() error {
 // has ended is removed at once. The error is ErrLeft if the mount stays.
 func (m *Mount) Unmount(ctx context.Context) error {
 	m.ending.Store(true)
+	root := m.root()
+	defer func() {
+		if root >= 0 {
+			unix.Close(root)
+		}
+	}()
 	tick := time.NewTicker(busyRetryInterval)
 	defer tick.Stop()
 	for {
 		var err error
 		switch at := m.look(); {
 		case at.gone:
-			return m.wait(ctx)
+			return m.wait(ctx, &root)
 		case at.over != nil:
 			err = m.covered(at.over)
 		default:
 			if err = detach(at.path, false); err == nil || errors.Is(err, unix.EINVAL) {
-				return m.wait(ctx)
+				return m.wait(ctx, &root)
 			}
 		}
 		select {
 		case <-m.served:
 			return m.removeDead()
 		case <-ctx.Done():
-			return m.cutOff(err)
+			return m.cutOff(err, root)
 		case <-tick.C:
 		}
 	}
@@ -219,27 +228,57 @@ func (m *Mount) hasServed() bool {
 	}
 }
 
-// wait waits for Serve after the mount point is unmounted. Another mount namespace may
-// hold a copy of the mount: then the connection lives until it is aborted.
-func (m *Mount) wait(ctx context.Context) error {
-	select {
-	case <-m.served:
-		return nil
-	case <-ctx.Done():
-		return m.cutOff(unix.EBUSY)
+// wait waits for Serve after the mount point is unmounted. Another mount namespace may hold a
+// copy of the mount, and then the connection lives until it is aborted: at once if nobody has
+// anything open there. It closes root.
+func (m *Mount) wait(ctx context.Context, root *int) error {
+	for wait := busyRetryInterval; ; {
+		if m.fs.handles.len() == 0 {
+			if *root >= 0 {
+				unix.Close(*root)
+				*root = -1
+			}
+			wait = copyGrace
+		}
+		select {
+		case <-m.served:
+			return nil
+		case <-ctx.Done():
+			if m.fs.handles.len() > 0 || m.isMapped() {
+				return m.cutOff(unix.EBUSY, *root)
+			}
+			m.abort()
+			return m.end()
+		case <-time.After(wait):
+		}
+		if wait == copyGrace && m.fs.handles.len() == 0 && !m.isMapped() {
+			m.abort()
+			return m.end()
+		}
 	}
 }
 
-func (m *Mount) cutOff(why error) error {
+// cutOff ends the connection although clients use it. root is from Mount.root.
+func (m *Mount) cutOff(why error, root int) error {
+	users := m.users()
+	if root >= 0 {
+		m.revoke(root)
+	}
 	m.abort()
+	return errors.Join(fmt.Errorf("mount %s: %w: %w: in use %s", m.point, ErrCutOff, why, users), m.end())
+}
+
+// end removes what is left of the mount after an abort and waits for Serve.
+func (m *Mount) end() error {
 	left := m.removeDead()
 	select {
 	case <-m.served:
 	case <-time.After(abortGrace):
 		m.abandoned.Do(func() { close(m.abandon) })
 		<-m.served
+		return errors.Join(fmt.Errorf("mount %s: abandoned: %w", m.point, unix.EBUSY), left) // Serve says why
 	}
-	return errors.Join(fmt.Errorf("mount %s: detached while in use: %w", m.point, why), left)
+	return left
 }
 
 // removeDead detaches this mount, whose connection ends, and the dead ones beneath.

@@ -2,6 +2,8 @@ package fuseserver
 
 import (
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
@@ -77,13 +79,22 @@ func (t *handles) take(fh uint64) openHandle {
 	return o
 }
 
+func (t *handles) len() int {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return len(t.open)
+}
+
+func (t *handles) all() []openHandle {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return slices.Collect(maps.Values(t.open))
+}
+
 func (t *handles) drain() []openHandle {
+	all := t.all()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	var all []openHandle
-	for _, o := range t.open {
-		all = append(all, o)
-	}
 	clear(t.open)
 	return all
 }
@@ -99,6 +110,9 @@ func (fs *fileSystem) release(o openHandle) {
 // mayOpen takes one of the files that a user may have open, or returns an error. Who does
 // not open it gives it back.
 func (fs *fileSystem) mayOpen(uid uint32) fuse.Status {
+	if fs.revocation.Load() != nil {
+		return fuse.Status(unix.ENOTCONN)
+	}
 	if !fs.files.Take(uid, 1) {
 		return fuse.Status(unix.EMFILE)
 	}

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -184,6 +186,13 @@ func (p *passthrough) close(id uint64) {
 	if r != nil && r.kernel {
 		p.unregister(r.id)
 	}
+}
+
+// openNodes returns the nodes with open files.
+func (p *passthrough) openNodes() []uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Collect(maps.Keys(p.nodes))
 }
 
 // leave counts one open file of a node less, and returns its route if that was the last.
