@@ -315,9 +315,9 @@ func (t *Tree) unlinkAt(p place, fd, how int, st *unix.Statx_t, orphanFD int) er
 // left records that the inode of st is no longer in place p.
 func (t *Tree) left(p place, st *unix.Statx_t) {
 	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
-		t.unlock(identityOf(st))
+		t.unlock(t.identityOf(st))
 	}
-	if n, ok := t.byIdentity.get(identityOf(st)); ok {
+	if n, ok := t.byIdentity.get(t.identityOf(st)); ok {
 		t.gone(n, p, st.Nlink <= 1 || n.directory())
 	}
 }
@@ -418,7 +418,7 @@ func (t *Tree) renameAt(from place, fromFD int, to place, toFD int, flags uint32
 		return unix.EPERM
 	}
 	orphanFD := -1
-	if victimErr == nil && identityOf(&victim) != identityOf(&source) && flags == 0 {
+	if victimErr == nil && t.identityOf(&victim) != t.identityOf(&source) && flags == 0 {
 		orphanFD = t.openLastName(toFD, to.name, &victim)
 	}
 	// Counted at the start and at the end: a lookup that saw an entry before or
@@ -433,7 +433,7 @@ func (t *Tree) renameAt(from place, fromFD int, to place, toFD int, flags uint32
 		return err
 	}
 	if victimErr == nil {
-		if identityOf(&victim) == identityOf(&source) {
+		if t.identityOf(&victim) == t.identityOf(&source) {
 			return nil // two names of one inode: rename(2) does nothing
 		}
 		if flags == unix.RENAME_EXCHANGE {
@@ -453,7 +453,7 @@ func (t *Tree) movedTo(from, to place, st *unix.Statx_t) {
 	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
 		t.rights.Add(1)
 	}
-	if n, ok := t.byIdentity.get(identityOf(st)); ok && to.parent != nil {
+	if n, ok := t.byIdentity.get(t.identityOf(st)); ok && to.parent != nil {
 		t.moved(n, from, to)
 	}
 }

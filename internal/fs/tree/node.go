@@ -25,14 +25,14 @@ const (
 // reuses its number.
 type identity struct {
 	dev, ino uint64
-	birth    int64 // nanoseconds, 0 where the file system keeps none
+	birth    int64 // nanoseconds, 0 where the file system keeps none, or changes it
 }
 
 func (k identity) hash() uint64 { return k.ino ^ k.dev<<20 ^ uint64(k.birth) }
 
-func identityOf(st *unix.Statx_t) identity {
+func (t *Tree) identityOf(st *unix.Statx_t) identity {
 	k := identity{dev: uint64(st.Dev_major)<<32 | uint64(st.Dev_minor), ino: st.Ino}
-	if st.Mask&unix.STATX_BTIME != 0 {
+	if st.Mask&unix.STATX_BTIME != 0 && !t.overlay {
 		k.birth = st.Btime.Sec*1e9 + int64(st.Btime.Nsec)
 	}
 	return k
@@ -89,7 +89,7 @@ func (t *Tree) node(id uint64) (*node, error) {
 // reference of the kernel. generation is Tree.renames from before it was found: a node
 // that has been renamed since is not moved back. fresh reports that the node is new.
 func (t *Tree) remember(p place, st *unix.Statx_t, generation uint64) (n *node, fresh bool) {
-	key := identityOf(st)
+	key := t.identityOf(st)
 	kind := uint32(st.Mode) & unix.S_IFMT
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -25,7 +25,7 @@ func (t *Tree) openLastName(dir int, name string, st *unix.Statx_t) int {
 	if st.Mode&unix.S_IFMT != unix.S_IFDIR && st.Nlink > 1 {
 		return -1
 	}
-	if _, known := t.byIdentity.get(identityOf(st)); !known {
+	if _, known := t.byIdentity.get(t.identityOf(st)); !known {
 		return -1
 	}
 	fd, err := unix.Openat(dir, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
@@ -33,7 +33,7 @@ func (t *Tree) openLastName(dir int, name string, st *unix.Statx_t) int {
 		return -1 // a pending open fails with ESTALE
 	}
 	now, err := statFD(fd)
-	if err != nil || identityOf(&now) != identityOf(st) {
+	if err != nil || t.identityOf(&now) != t.identityOf(st) {
 		unix.Close(fd)
 		return -1
 	}
@@ -50,7 +50,7 @@ func (t *Tree) orphan(st *unix.Statx_t, fd int) {
 		return
 	}
 	t.mu.Lock()
-	n, known := t.byIdentity.get(identityOf(st))
+	n, known := t.byIdentity.get(t.identityOf(st))
 	if known {
 		if _, twice := t.orphans[n]; twice {
 			known = false

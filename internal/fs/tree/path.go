@@ -173,7 +173,7 @@ func (t *Tree) openIdentity(n *node, rel string, flags int, as *cred.Caller) (in
 		return -1, unix.Statx_t{}, err
 	}
 	st, err := statFD(fd)
-	if err == nil && (identityOf(&st) != n.key || uint32(st.Mode)&unix.S_IFMT != n.kind) {
+	if err == nil && (t.identityOf(&st) != n.key || uint32(st.Mode)&unix.S_IFMT != n.kind) {
 		err = unix.ESTALE
 	}
 	if err != nil {
@@ -200,4 +200,4 @@ func (t *Tree) inDir(d *node, fn func(fd int) error) error {
 // other spellings of the name, so code that has the entry's status uses hiddenInode.
 func (t *Tree) hidden(d *node, name string) bool { return d == t.root && name == StateName }
 
-func (t *Tree) hiddenInode(st *unix.Statx_t) bool { return identityOf(st) == t.state }
+func (t *Tree) hiddenInode(st *unix.Statx_t) bool { return t.identityOf(st) == t.state }

@@ -40,7 +40,7 @@ func (t *Tree) nodeOf(fd int) *node {
 	if err != nil {
 		return nil
 	}
-	n, _ := t.byIdentity.get(identityOf(&st))
+	n, _ := t.byIdentity.get(t.identityOf(&st))
 	return n
 }
 
@@ -102,7 +102,7 @@ func (t *Tree) RemoveDir(c cred.Caller, id uint64, cancel <-chan struct{}) (remo
 		if err != nil {
 			return err
 		}
-		if identityOf(&st) != n.key {
+		if t.identityOf(&st) != n.key {
 			return unix.ENOENT
 		}
 		return t.removal(c, cancel).remove(at.parent, fd, at.name)
@@ -180,7 +180,7 @@ func (t *Tree) unlinkOne(d *node, dir int, name string, keep bool) (isDir bool, 
 	if keep {
 		orphanFD = t.openLastName(dir, name, &st)
 	}
-	n, known := t.byIdentity.get(identityOf(&st))
+	n, known := t.byIdentity.get(t.identityOf(&st))
 	if err := t.unlinkAt(place{d, name}, dir, how, &st, orphanFD); err != nil {
 		return isDir, err
 	}
@@ -198,7 +198,7 @@ func (t *Tree) linksChanged(st *unix.Statx_t) {
 	if st.Nlink < 2 || st.Mode&unix.S_IFMT == unix.S_IFDIR {
 		return
 	}
-	if n, ok := t.byIdentity.get(identityOf(st)); ok {
+	if n, ok := t.byIdentity.get(t.identityOf(st)); ok {
 		(*t.invalidate.Load())(n.id, false)
 	}
 }

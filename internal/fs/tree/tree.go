@@ -83,6 +83,7 @@ type Tree struct {
 	inUse atomic.Int64 // files and directories open; counted with invariants only
 
 	acls    bool // the data directory has POSIX ACLs
+	overlay bool // it is on overlayfs, where an inode gets another time of birth when it is copied up
 	reserve reserve
 
 	directMu sync.Mutex
@@ -120,11 +121,16 @@ func Open(dir string, opts Options) (*Tree, error) {
 }
 
 func (t *Tree) begin(readonly bool) error {
+	fs, err := t.Statfs()
+	if err != nil {
+		return err
+	}
+	t.overlay = fs.Type == unix.OVERLAYFS_SUPER_MAGIC
 	st, err := statFD(t.rootFD)
 	if err != nil {
 		return err
 	}
-	t.root = &node{id: RootID, ino: RootID, key: identityOf(&st), kind: unix.S_IFDIR, lookups: 1}
+	t.root = &node{id: RootID, ino: RootID, key: t.identityOf(&st), kind: unix.S_IFDIR, lookups: 1}
 	t.nextID.Store(RootID)
 	t.byID.put(RootID, t.root)
 	t.nodes.Store(1)
@@ -155,7 +161,7 @@ func (t *Tree) beginState() error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", StateName, err)
 	}
-	t.state = identityOf(&state)
+	t.state = t.identityOf(&state)
 	if state.Mode&^unix.S_ISGID != unix.S_IFDIR|0o700 || int(state.Uid) != os.Geteuid() {
 		return fmt.Errorf("%s has mode %o and owner %d, so another user may have made it: make it a directory of uid %d with mode 700",
 			StateName, state.Mode, state.Uid, os.Geteuid())
