@@ -73,7 +73,7 @@ func mountR1(t *testing.T, w *world) {
 		var out []byte
 		var err error
 		within(t, patience, "a refused cluster name", func() { out, err = cmd.CombinedOutput() })
-		if err == nil || !bytes.Contains(out, []byte("cluster name")) {
+		if err == nil || !bytes.Contains(out, []byte("cluster")) {
 			t.Errorf("%q: %v\n%s", cluster, err, out)
 		}
 	}
