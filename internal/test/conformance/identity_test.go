@@ -36,7 +36,7 @@ func TestContainersOfOneKernel(t *testing.T) {
 	flags := []string{"--drain", "300ms", "--pages-listen", "unix:" + socket}
 	w := start(t, daemontest.Options{Flags: flags, Binary: namedHost(t, "pod-one", "--uts")})
 	apart := namedHost(t, "pod-two", "--uts --mount --pid --fork --kill-child")
-	out, err := exec.Command(apart, "serve", "--data", w.Data, "--mount", daemontest.NewDir(t)+"/mnt", "--pages-listen", "off").CombinedOutput()
+	out, err := exec.CommandContext(withDeadline(t, patience/2), apart, "serve", "--data", w.Data, "--mount", daemontest.NewDir(t)+"/mnt", "--pages-listen", "off").CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "served already") || !strings.Contains(string(out), "on pod-one") {
 		t.Errorf("a second daemon in other namespaces: %v\n%s", err, out)
 	}
