@@ -45,8 +45,9 @@
 //
 // Rings, iovs and files of a daemon that stopped are unusable, even if a new daemon
 // has taken over the same directory. Within about a second the calls of this package
-// return ErrDaemonGone; none waits for a dead daemon. Close the Mount, which closes
-// everything made through it, and Open it again.
+// return ErrDaemonGone; none waits for a dead daemon, and Mount.Probe asks. Open the Mount
+// again, move iovs whose content is worth it with Mount.AdoptIov, and close the old
+// Mount, which closes everything else made through it. Rings and files are made again.
 //
 // A daemon may also be there and not answer, for example stopped in a debugger.
 // Every call that needs an answer takes a context and waits at most until the

@@ -16,8 +16,8 @@ var (
 	ErrRingFull = newErrno("usrbio: ring full", syscall.EAGAIN)
 
 	// ErrDaemonGone (ENOTCONN): the daemon stopped, or no longer knows the
-	// registration. Requests in flight will not complete. Close the Mount and
-	// Open it again.
+	// registration. Requests in flight will not complete. Open the
+	// Mount again, and close this one.
 	ErrDaemonGone = newErrno("usrbio: daemon gone", syscall.ENOTCONN)
 
 	// ErrProtocol (EPROTO): the daemon wrote something impossible into the ring: a

@@ -3,6 +3,7 @@ package usrbio
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -128,6 +129,42 @@ func (m *Mount) OpenIov(ctx context.Context, id ID, o IovOptions) (*Iov, error) 
 		return nil, explain(op, err)
 	}
 	return m.keep(ctx, &Iov{m: m, id: id, link: link, blockBytes: o.BlockBytes, mem: mem, sizeBytes: mem.Len(), object: name})
+}
+
+// AdoptIov moves the memory of v, with its content and ID, to m: after a restart of the
+// daemon, m is a new Mount and v an iov of the one before. v is closed. It must have been
+// made by NewIov or RegisterIov, and its object must still have its name (ENOENT). After
+// another error v is as it was.
+func (m *Mount) AdoptIov(ctx context.Context, v *Iov) (*Iov, error) {
+	op := "adopt iov " + v.id.String()
+	switch {
+	case v.m == m || !v.registered || v.closed.Load():
+		return nil, explain(op, syscall.EINVAL)
+	case v.created && !v.named.Load():
+		return nil, explain(op, fmt.Errorf("its object was unlinked: %w", syscall.ENOENT))
+	}
+	if err := m.registrar.link(ctx, filepath.Join(shm.Dir, v.object), v.link); err != nil {
+		return nil, explain(op, err)
+	}
+	n := &Iov{m: m, id: v.id, link: v.link, blockBytes: v.blockBytes, mem: v.mem, sizeBytes: v.sizeBytes,
+		registered: true, created: v.created, object: v.object}
+	moved := false
+	err := v.closing.do(ctx, func() error {
+		v.closed.Store(true)
+		n.named.Store(v.named.Swap(false))
+		_ = v.m.registrar.unlink(ctx, v.link) // usually that daemon is gone
+		disown(v.m, &v.m.iovs, v)
+		moved = true
+		return nil
+	})
+	if !moved {
+		_ = m.registrar.unlink(ctx, v.link)
+		if err == nil {
+			err = os.ErrClosed
+		}
+		return nil, explain(op, err)
+	}
+	return m.keep(ctx, n)
 }
 
 // register prepares the memory and registers it with the daemon.

@@ -62,6 +62,16 @@ func newMount(path string, r registrar) *Mount {
 // Path returns the mount point.
 func (m *Mount) Path() string { return m.path }
 
+// Probe asks the daemon whether it is there. The error is ErrDaemonGone if it stopped,
+// even if another one has mounted over the same place, and ctx.Err() or, after 30 seconds,
+// ETIMEDOUT if it does not answer.
+func (m *Mount) Probe(ctx context.Context) error {
+	if _, err := m.registrar.readlink(ctx, "submit-ios"); err != nil {
+		return explain("probe "+m.path, err)
+	}
+	return nil
+}
+
 // Close closes everything made through m: rings first, so that no goroutine waits
 // on them any more, then files, then iovs, whose memory must not be touched
 // afterwards. It does not wait for requests in flight. Closing twice is harmless.

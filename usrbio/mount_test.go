@@ -242,6 +242,59 @@ func daemonEnds(t *testing.T, signal syscall.Signal) {
 	must(m.NewRing(bg, usrbio.RingOptions{}))(t)
 }
 
+// A program outlives the daemon: it notices, and its iovs move to the next one.
+func TestMoveToTheNextDaemon(t *testing.T) {
+	d := serve(t, "")
+	old := must(usrbio.Open(bg, d.Mount))(t)
+	v := must(old.NewIov(bg, 1<<20, usrbio.IovOptions{BlockBytes: 4096}))(t)
+	unnamed := must(old.NewIov(bg, 4096, usrbio.IovOptions{}))(t)
+	if err := unnamed.Unlink(); err != nil {
+		t.Fatal(err)
+	}
+	copy(v.Bytes(), "content")
+	if err := old.Probe(bg); err != nil {
+		t.Errorf("probe: %v", err)
+	}
+	if _, err := old.AdoptIov(bg, v); !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("adopt from the same mount: %v", err)
+	}
+	d.Kill()
+	if err := old.Probe(bg); !errors.Is(err, usrbio.ErrDaemonGone) {
+		t.Errorf("probe of a dead daemon: %v", err)
+	}
+	d.Start(t)
+	if err := old.Probe(bg); !errors.Is(err, usrbio.ErrDaemonGone) {
+		t.Errorf("probe of the daemon before: %v", err)
+	}
+	m := must(usrbio.Open(bg, d.Mount))(t)
+	defer m.Close(bg)
+	if _, err := m.AdoptIov(bg, unnamed); !errors.Is(err, syscall.ENOENT) {
+		t.Errorf("adopt memory without a name: %v", err)
+	}
+	moved := must(m.AdoptIov(bg, v))(t)
+	if err := v.Close(bg); err != nil {
+		t.Errorf("close of the iov before: %v", err)
+	}
+	if err := old.Close(bg); err != nil {
+		t.Errorf("close of the mount before: %v", err)
+	}
+	if got := string(moved.Bytes()[:7]); got != "content" || moved.ID() != v.ID() {
+		t.Errorf("%q, %v, was %v", got, moved.ID(), v.ID())
+	}
+	file := must(os.Create(filepath.Join(d.Mount, "f")))(t)
+	defer file.Close()
+	f := must(m.Register(bg, file))(t)
+	r := must(m.NewRing(bg, usrbio.RingOptions{Write: true}))(t)
+	if _, err := r.Prepare(usrbio.Request{File: f, Iov: moved, Bytes: 7}); err != nil {
+		t.Fatal(err)
+	}
+	r.Submit()
+	var dst [1]usrbio.Completion
+	if _, err := r.Wait(bg, dst[:], 1); err != nil || dst[0].Result != 7 {
+		t.Errorf("write: %+v, %v", dst[0], err)
+	}
+}
+
 // Calls wait only once for a daemon that is frozen. When it continues, everything is
 // removed.
 func TestDaemonHangs(t *testing.T) {

@@ -131,7 +131,7 @@ type Ring struct {
 	probing   atomic.Bool
 }
 
-// NewRing makes a ring. ENOENT for the daemon's semaphore means that this process
+// NewRing makes a ring. ENOSPC means that /dev/shm is too small for it, ENOENT for the daemon's semaphore means that this process
 // and the daemon do not share /dev/shm. If the daemon does not answer, the error
 // is ctx.Err() or, after 30 seconds, ETIMEDOUT.
 func (m *Mount) NewRing(ctx context.Context, o RingOptions) (*Ring, error) {
@@ -149,7 +149,11 @@ func (m *Mount) NewRing(ctx context.Context, o RingOptions) (*Ring, error) {
 	if err != nil {
 		return nil, explain(op, err)
 	}
-	err = m.registrar.link(ctx, filepath.Join(shm.Dir, object), l.Name())
+	if err = mem.Reserve(); err != nil { // or the first Prepare would fault where /dev/shm is full
+		err = fmt.Errorf("reserve its memory: %w", err)
+	} else {
+		err = m.registrar.link(ctx, filepath.Join(shm.Dir, object), l.Name())
+	}
 	shm.Remove(object) // the daemon has it by now, or never will
 	if err == syscall.EINVAL && entries > wire.MostEntries {
 		err = fmt.Errorf("%d entries, where kv3fs serves at most %d: %w", entries, wire.MostEntries, err)
