@@ -51,7 +51,7 @@ func TestBenchPages(t *testing.T) {
 		for text, args := range map[string][]string{
 			"too few":        {"--pages", "100"},
 			"is not http://": {"--url", "localhost:18000"},
-			"must be one of": {"--protocols", "mooncake"},
+			"is not one of":  {"--protocols", "mooncake"},
 		} {
 			if _, stderr, err := bench(args...); err == nil || !strings.Contains(stderr, text) {
 				t.Errorf("%v: %v: %s", args, err, stderr)
