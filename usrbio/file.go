@@ -2,6 +2,7 @@ package usrbio
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"sync/atomic"
@@ -81,7 +82,8 @@ func (f *File) Close(ctx context.Context) error {
 		f.closed.Store(true)
 		err := f.m.registrar.finish(ctx, func() error { return unix.Close(f.fd) })
 		disown(f.m, &f.m.files, f) // last: Mount.Close must not overtake this one
-		if err != nil && !daemonGone(err) {
+		// EIO: the daemon has cut its clients off. Nothing was written through the descriptor.
+		if err != nil && !daemonGone(err) && !errors.Is(err, unix.EIO) {
 			return fmt.Errorf("usrbio: close file: %w", err)
 		}
 		return nil

@@ -122,7 +122,7 @@ class Daemon:
 
     def _stop(self):
         status = self._end(signal.SIGTERM)
-        if status != 0:
+        if status not in (0, 3):  # 3: the test's process still had something of the mount open
             raise AssertionError(f"kv3fs ended with status {status}: " + "".join(self._log).strip())
 
     def _end(self, signal_number):
