@@ -187,14 +187,7 @@ func (fs *fileSystem) Create(_ <-chan struct{}, in *fuse.CreateIn, name string, 
 		return st
 	}
 	e, h, err := fs.tree.Create(in.NodeId, name, int(in.Flags), fs.tree.ModeOfNew(in.NodeId, in.Mode, in.Umask), callerOf(&in.InHeader), fs.settings.AttrTimeout(in.Uid))
-	if err != nil {
-		fs.files.Return(in.Uid, 1)
-		return statusOf(err)
-	}
-	fs.opened(in.Uid, h, &out.OpenOut)
-	e.Keep = h.Keep(e.Keep)
-	fs.entry(&out.EntryOut, e, in.Uid)
-	return fuse.OK
+	return fs.created(in.Uid, e, h, err, out)
 }
 
 // Tmpfile handles an open with O_TMPFILE.
@@ -209,13 +202,18 @@ func (fs *fileSystem) Tmpfile(_ <-chan struct{}, in *fuse.CreateIn, out *fuse.Cr
 		return st
 	}
 	e, h, err := fs.tree.CreateUnnamed(in.NodeId, int(in.Flags), fs.tree.ModeOfNew(in.NodeId, in.Mode, in.Umask), callerOf(&in.InHeader), fs.settings.AttrTimeout(in.Uid))
+	return fs.created(in.Uid, e, h, err, out)
+}
+
+// created answers with a file that the tree has made for a user and opened, or could not.
+func (fs *fileSystem) created(user uint32, e tree.Entry, h *tree.Handle, err error, out *fuse.CreateOut) fuse.Status {
 	if err != nil {
-		fs.files.Return(in.Uid, 1)
+		fs.files.Return(user, 1)
 		return statusOf(err)
 	}
-	fs.opened(in.Uid, h, &out.OpenOut)
+	fs.opened(user, h, &out.OpenOut)
 	e.Keep = h.Keep(e.Keep)
-	fs.entry(&out.EntryOut, e, in.Uid)
+	fs.entry(&out.EntryOut, e, user)
 	return fuse.OK
 }
 
