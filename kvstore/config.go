@@ -146,7 +146,8 @@ type SegmentOptions struct {
 	// Dir holds nothing else. Required.
 	Dir string
 
-	// CapacityBytes is what the directory takes on the disk at most. Required.
+	// CapacityBytes is what the directory takes on the disk at most, and all at once when
+	// the store is opened. Required.
 	CapacityBytes int64
 	// SegmentBytes is the size of each file. Default 1 GiB, less in a small store.
 	SegmentBytes int64

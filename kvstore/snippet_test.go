@@ -22,6 +22,7 @@ func snippet(ctx context.Context, blocks []kvstore.Key, bufs, fresh [][]byte) er
 		Layout:    kvstore.Layout{BlockBytes: 32 << 20, ShardBytes: 512 << 10}, // a shard is a layer's part
 		Ds3fs:     &kvstore.Ds3fsOptions{Mount: "/mnt/3fs"},
 	})
+	defer store.Close() // writes what was saved, and gives the memory back
 	layout := store.Layout()
 	n, err := store.LookupPrefix(ctx, blocks)                      // how many of the first blocks are stored
 	load, err := store.Load(ctx, layout.ByLayer(blocks[:n], bufs)) // into your memory, layer by layer

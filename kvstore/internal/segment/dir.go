@@ -32,6 +32,7 @@ type directory struct {
 	path  string
 	lock  *os.File
 	isNew bool // it had neither a superblock nor segments
+	made  bool // it was not there
 
 	damage error // of the superblock, which is repaired
 }
@@ -42,22 +43,48 @@ func claim(path string) (*directory, error) {
 	if path == "" {
 		return nil, errors.New("segment store: no directory was given")
 	}
+	_, missing := os.Lstat(path)
 	if err := os.MkdirAll(path, 0o755); err != nil {
 		return nil, fmt.Errorf("segment store: %w", err)
 	}
 	if _, err := numbersIn(path); err != nil {
 		return nil, err
 	}
-	lock, err := os.OpenFile(filepath.Join(path, lockName), os.O_RDWR|os.O_CREATE, 0o644)
+	for {
+		lock, err := os.OpenFile(filepath.Join(path, lockName), os.O_RDWR|os.O_CREATE, 0o644)
+		if err != nil {
+			return nil, fmt.Errorf("segment store: %w", err)
+		}
+		d := &directory{path: path, lock: lock, made: errors.Is(missing, os.ErrNotExist)}
+		if err := d.hold(); err != nil {
+			_ = lock.Close()
+			return nil, err
+		}
+		if d.isHeld() {
+			return d, nil
+		}
+		_ = lock.Close() // an Open that failed has removed it meanwhile
+	}
+}
+
+// isHeld reports whether the file that is locked is the one that others find.
+func (d *directory) isHeld() bool {
+	named, err := os.Stat(d.lock.Name())
 	if err != nil {
-		return nil, fmt.Errorf("segment store: %w", err)
+		return false
 	}
-	d := &directory{path: path, lock: lock}
-	if err := d.hold(); err != nil {
-		_ = lock.Close()
-		return nil, err
+	ours, err := d.lock.Stat()
+	return err == nil && os.SameFile(named, ours)
+}
+
+// undo removes the lock, and the directory if it was made for this Open. Nothing else is
+// left in it.
+func (d *directory) undo() error {
+	err := os.Remove(d.lock.Name())
+	if d.made {
+		err = errors.Join(err, os.Remove(d.path))
 	}
-	return d, nil
+	return err
 }
 
 // hold locks the directory. The kernel releases the lock when the process ends, however it
@@ -143,7 +170,7 @@ func reserve(f *os.File, sizeBytes int64) error {
 // freeBytes returns what the file system has left, or -1 where it does not say.
 func (d *directory) freeBytes() int64 {
 	var s unix.Statfs_t
-	if unix.Statfs(d.path, &s) != nil {
+	if unix.Statfs(d.path, &s) != nil || s.Blocks == 0 {
 		return -1
 	}
 	return int64(s.Bavail) * s.Bsize

@@ -108,7 +108,7 @@ func TestFullDiskShowsAtOpen(t *testing.T) {
 	if err := refused(t, o, "5 segments", "bytes are left"); !errors.Is(err, kv.ErrFull) {
 		t.Error(err)
 	}
-	if all, _ := os.ReadDir(o.Dir); len(all) != 1 || all[0].Name() != lockName {
+	if all, _ := os.ReadDir(o.Dir); len(all) != 0 {
 		t.Errorf("%v was left", all)
 	}
 	o.CapacityBytes, o.SegmentBytes, left = o.CapacityBytes/2, 0, 99

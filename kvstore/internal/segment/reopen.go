@@ -137,11 +137,6 @@ func (s *Store) readHeader(seg *segment) error {
 // makeMissing reserves space for all segments. If there is too little, it leaves the
 // directory as it was.
 func (s *Store) makeMissing(count int) (err error) {
-	for _, seg := range s.segments {
-		if err := s.o.reserve(seg.file, s.geo.segmentBytes); err != nil {
-			return s.noSpace(seg.file, count, err)
-		}
-	}
 	var made []string
 	defer func() {
 		if err == nil {
@@ -151,9 +146,17 @@ func (s *Store) makeMissing(count int) (err error) {
 			err = errors.Join(err, os.Remove(name))
 		}
 		if s.dir.isNew {
-			err = errors.Join(err, os.Remove(filepath.Join(s.dir.path, superName)))
+			err = errors.Join(err, os.Remove(filepath.Join(s.dir.path, superName)), s.dir.undo())
 		}
 	}()
+	if err := s.askForSpace(count); err != nil {
+		return err
+	}
+	for _, seg := range s.segments {
+		if err := s.o.reserve(seg.file, s.geo.segmentBytes); err != nil {
+			return s.noSpace(seg.file, count, err)
+		}
+	}
 	for number := uint32(0); len(s.segments) < count; number++ {
 		f, err := os.OpenFile(s.dir.file(number), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o644)
 		if errors.Is(err, fs.ErrExist) {
@@ -172,6 +175,29 @@ func (s *Store) makeMissing(count int) (err error) {
 		if err := s.dir.sync(); err != nil {
 			return fmt.Errorf("segment store: %w", err)
 		}
+	}
+	return nil
+}
+
+// askForSpace refuses a capacity for which the file system has too little space, before
+// anything is taken.
+func (s *Store) askForSpace(count int) error {
+	needBytes := int64(count) * s.geo.segmentBytes
+	for _, seg := range s.segments {
+		var st unix.Stat_t
+		if err := unix.Fstat(int(seg.file.Fd()), &st); err != nil {
+			return fmt.Errorf("segment store: %s: %w", seg.file.Name(), err)
+		}
+		needBytes -= min(st.Blocks*512, s.geo.segmentBytes)
+	}
+	free := s.dir.freeBytes()
+	switch {
+	case needBytes <= 0:
+	case free >= 0 && needBytes > free:
+		return fmt.Errorf("%w: a capacity of %d bytes takes %d more bytes now, and the file system of %s has %d free: free some, or give the store less: %w",
+			kv.ErrFull, s.o.CapacityBytes, needBytes, s.dir.path, free, unix.ENOSPC)
+	default:
+		s.log.Info("segment store: taking its capacity on the disk now", "dir", s.dir.path, "bytes", needBytes, "free_bytes", free)
 	}
 	return nil
 }
