@@ -354,11 +354,13 @@ func (r *Ring) Wait(ctx context.Context, dst []Completion, atLeast int) (n int, 
 		return 0, *r.end.Load()
 	}
 	began := time.Now()
+	spinEnd := spinFor
 	for {
 		got := r.reap(dst[n:])
 		n += got
 		if got > 0 {
 			r.quietSince = time.Time{}
+			spinEnd = spinUntil(time.Since(began), n)
 		} else {
 			r.quiet()
 		}
@@ -373,7 +375,7 @@ func (r *Ring) Wait(ctx context.Context, dst []Completion, atLeast int) (n int, 
 			return n, err
 		}
 		switch took := time.Since(began); {
-		case r.fast && took < spinFor:
+		case r.fast && took < spinEnd:
 		case r.nap(ctx, took, n, atLeast-n):
 		default:
 			r.fast = false
@@ -383,12 +385,20 @@ func (r *Ring) Wait(ctx context.Context, dst []Completion, atLeast int) (n int, 
 }
 
 // While completions arrive as fast as those of small cached requests, a waiter spins
-// for a moment before it sleeps. Then the daemon need not wake it, which would cost
+// for a moment after each before it sleeps. Then the daemon need not wake it, which would cost
 // each side as much as several requests.
 const (
 	fastEach = 3 * time.Microsecond
 	spinFor  = 40 * time.Microsecond
 )
+
+// spinUntil returns for how long a Wait that came to n completions after took may spin.
+func spinUntil(took time.Duration, n int) time.Duration {
+	if took < time.Duration(n)*fastEach {
+		return took + spinFor
+	}
+	return spinFor
+}
 
 // Bounds of a nap, and the least time for each completion that makes one worthwhile:
 // below that, sleeping costs more than it saves.

@@ -422,6 +422,24 @@ func TestWaitNaps(t *testing.T) {
 	}
 }
 
+// A waiter for many completions spins until the last one, however many there are, if they come
+// quickly.
+func TestSpinGoesOn(t *testing.T) {
+	for _, c := range []struct {
+		took time.Duration
+		n    int
+		want time.Duration
+	}{
+		{0, 1, spinFor},
+		{2 * spinFor, 64, 3 * spinFor},
+		{2 * spinFor, 8, spinFor},
+	} {
+		if got := spinUntil(c.took, c.n); got != c.want {
+			t.Errorf("%d completions after %v: spins until %v, want %v", c.n, c.took, got, c.want)
+		}
+	}
+}
+
 // A second waiter obeys its context while the first one holds the ring.
 func TestWaitersTakeTurns(t *testing.T) {
 	b := fixture(t, RingOptions{})

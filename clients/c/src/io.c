@@ -146,8 +146,9 @@ static int pause_for_completions(struct usrbio_ring *ring, struct waiting *w, in
   if (now_ns >= w->deadline_ns) {
     return 1;
   }
-  if (w->pace.spins && now_ns < usrbio_spin_end_ns(&w->pace)) {
-    spin(ring, usrbio_spin_end_ns(&w->pace));
+  uint64_t spin_end_ns = usrbio_spin_end_ns(&w->pace, now_ns, collected);
+  if (now_ns < spin_end_ns) {
+    spin(ring, spin_end_ns);
     return 0;
   }
   if (now_ns >= w->look_ns) {

@@ -46,11 +46,19 @@ static bool should_spin(struct usrbio_pace *pace) {
 
 void usrbio_wait_begin(struct usrbio_pace *pace, struct usrbio_wait *wait, uint64_t now_ns, int collected) {
   wait->began_ns = now_ns;
-  wait->before = collected;
+  wait->before = wait->seen = collected;
   wait->spins = should_spin(pace);
+  wait->spin_end_ns = wait->spins ? now_ns + SPIN_NS : 0;
 }
 
-uint64_t usrbio_spin_end_ns(const struct usrbio_wait *wait) { return wait->began_ns + SPIN_NS; }
+uint64_t usrbio_spin_end_ns(struct usrbio_wait *wait, uint64_t now_ns, int collected) {
+  uint64_t came = (uint64_t)(collected - wait->before);
+  if (wait->spins && collected != wait->seen && now_ns - wait->began_ns < came * BRIEF_EACH_NS) {
+    wait->spin_end_ns = now_ns + SPIN_NS;
+  }
+  wait->seen = collected;
+  return wait->spin_end_ns;
+}
 
 void usrbio_wait_end(struct usrbio_pace *pace, const struct usrbio_wait *wait, uint64_t now_ns, int collected) {
   uint64_t took = now_ns - wait->began_ns;

@@ -23,7 +23,9 @@ struct usrbio_pace {
 struct usrbio_wait {
   uint64_t began_ns; /* CLOCK_MONOTONIC */
   int before;        /* completions that were collected until then */
+  int seen;          /* and until the call last looked */
   bool spins;
+  uint64_t spin_end_ns; /* 0: it does not spin */
 };
 
 void usrbio_pace_init(struct usrbio_pace *pace);
@@ -32,8 +34,11 @@ uint64_t usrbio_now_ns(void);
 
 void usrbio_wait_begin(struct usrbio_pace *pace, struct usrbio_wait *wait, uint64_t now_ns, int collected);
 
-/* Until when a call that spins does so. */
-uint64_t usrbio_spin_end_ns(const struct usrbio_wait *wait);
+/*
+ * Until when a call that has found nothing more to collect spins; 0: not at all. It is a moment after the wait began
+ * or, while completions come quickly, after the last of them.
+ */
+uint64_t usrbio_spin_end_ns(struct usrbio_wait *wait, uint64_t now_ns, int collected);
 
 /* Learns from a wait that has begun. */
 void usrbio_wait_end(struct usrbio_pace *pace, const struct usrbio_wait *wait, uint64_t now_ns, int collected);

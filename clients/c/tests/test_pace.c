@@ -7,8 +7,8 @@
 static bool wait_for(struct usrbio_pace *pace, uint64_t took_ns, int came) {
   struct usrbio_wait wait = {0};
   usrbio_wait_begin(pace, &wait, 1000, 5);
-  CHECK(usrbio_spin_end_ns(&wait) > 1000);
-  CHECK(usrbio_spin_end_ns(&wait) <= 1000 + 50000);
+  uint64_t end_ns = usrbio_spin_end_ns(&wait, 1000, 5);
+  CHECK(wait.spins ? end_ns > 1000 && end_ns <= 1000 + 50000 : end_ns == 0);
   usrbio_wait_end(pace, &wait, 1000 + took_ns, 5 + came);
   return wait.spins;
 }
@@ -21,7 +21,27 @@ static int spins_in(struct usrbio_pace *pace, int waits, uint64_t took_ns, int c
   return spins;
 }
 
+/* A wait for many spins on while they come quickly, and no longer than a moment after the last. */
+static void check_goes_on(void) {
+  struct usrbio_pace pace;
+  usrbio_pace_init(&pace);
+  pace.can_spin = true;
+  struct usrbio_wait wait = {0};
+  usrbio_wait_begin(&pace, &wait, 1000, 0);
+  uint64_t end_ns = usrbio_spin_end_ns(&wait, 31000, 16);
+  CHECK(end_ns > 61000);
+  CHECK_EQ(usrbio_spin_end_ns(&wait, 41000, 16), end_ns); /* nothing more came */
+  CHECK(usrbio_spin_end_ns(&wait, 61000, 32) > 91000);
+  end_ns = usrbio_spin_end_ns(&wait, 71000, 33);
+  CHECK_EQ(usrbio_spin_end_ns(&wait, 500000, 34), end_ns); /* slowly */
+  struct usrbio_pace sleeps = {.can_spin = false};
+  struct usrbio_wait other = {0};
+  usrbio_wait_begin(&sleeps, &other, 1000, 0);
+  CHECK_EQ(usrbio_spin_end_ns(&other, 31000, 16), 0);
+}
+
 int main(void) {
+  check_goes_on();
   struct usrbio_pace pace;
   usrbio_pace_init(&pace);
   pace.can_spin = true;
