@@ -3,6 +3,7 @@ package shm
 import (
 	"math"
 	"sync/atomic"
+	"syscall"
 	"time"
 	"unsafe"
 
@@ -48,7 +49,7 @@ func (s Sem) Post() {
 		d = atomic.AddUint64(&s.s.valueAndWaiters, 1)
 	}
 	if d>>32 != 0 {
-		futex(s.valueAddr(), futexWake, 1, nil)
+		wakeOne(s.valueAddr(), futexWake)
 	}
 }
 
@@ -108,6 +109,12 @@ func (s Sem) Wait(timeout time.Duration) {
 }
 
 func (s Sem) valueAddr() *uint32 { return (*uint32)(unsafe.Pointer(s.s)) }
+
+// wakeOne wakes a thread that waits at addr. The call is not announced to Go's scheduler, as it
+// does not wait.
+func wakeOne(addr *uint32, op int) {
+	_, _, _ = syscall.RawSyscall(unix.SYS_FUTEX, uintptr(unsafe.Pointer(addr)), uintptr(op), 1)
+}
 
 func futex(addr *uint32, op int, val uint32, timeout *unix.Timespec) {
 	_, _, _ = unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(addr)), uintptr(op), uintptr(val),

@@ -50,7 +50,7 @@ func CanWaitForMany() bool {
 // Wake ends the current Wait, or the next one if there is none.
 func (w *Waiter) Wake() {
 	if atomic.SwapUint32(&w.state, woken) == asleep {
-		futex(&w.state, futexWake|futexPrivate, 1, nil)
+		wakeOne(&w.state, futexWake|futexPrivate)
 	}
 }
 

@@ -174,8 +174,10 @@ func (m Mover) Read(f File, w shm.Window, windowOff, off int64) (n int64, waited
 const rawBytes = 1 << 20
 
 // Write stores w at offset off of f. After an error, a leading part may have been
-// stored. It is never short without an error.
-func (m Mover) Write(f File, w shm.Window, windowOff, off int64) (int64, error) {
+// stored. It is never short without an error. waited reports that it may have waited for more
+// than memory.
+func (m Mover) Write(f File, w shm.Window, windowOff, off int64) (n int64, waited bool, err error) {
+	inMemory := m.Kind == Memory && f.OnDataDevice()
 	direct := -1
 	if m.Mode == Direct && aligned(windowOff, off, w.Len()) {
 		if fd, ok := f.DirectFD(); ok {
@@ -183,17 +185,18 @@ func (m Mover) Write(f File, w shm.Window, windowOff, off int64) (int64, error) 
 		}
 	}
 	if !f.Confine(w.Len()) {
-		if m.Kind == Memory && f.OnDataDevice() {
-			return writeMemory(f.FD(), w, off)
+		if inMemory {
+			n, err = writeMemory(f.FD(), w, off)
+			return n, false, err
 		}
-		return write(f.FD(), direct, w, off)
+		n, err = write(f.FD(), direct, w, off)
+		return n, true, err
 	}
-	var n int64
-	err := cred.Confined(func() (err error) {
+	err = cred.Confined(func() (err error) {
 		n, err = write(f.FD(), direct, w, off)
 		return err
 	})
-	return n, err
+	return n, !inMemory, err
 }
 
 // writeMemory writes to a file in memory, which just copies.

@@ -77,7 +77,7 @@ func TestAllModesReadTheSame(t *testing.T) {
 			}
 			copy(mem, content)
 			for _, part := range [][2]int64{{0, 1 << 20}, {2 << 20, 4 << 20}, {4 << 20, fileBytes}} {
-				n, err := m.Write(f, shm.OwnWindow(mem[part[0]:part[1]]), part[0], part[0])
+				n, _, err := m.Write(f, shm.OwnWindow(mem[part[0]:part[1]]), part[0], part[0])
 				if n != part[1]-part[0] || err != nil {
 					t.Fatalf("%s %v: write %v: %d, %v", dir, mode, part, n, err)
 				}
@@ -111,12 +111,34 @@ func TestAllModesReadTheSame(t *testing.T) {
 	}
 }
 
+// Write reports that it may have waited, except where the data directory is in memory. A ring that
+// counts as slow gets more workers, which compete for the file's lock there.
+func TestWriteReportsWaiting(t *testing.T) {
+	path := filepath.Join(shm.Dir, "kv3fs-blockio-waiting-test")
+	f := open(t, path)
+	t.Cleanup(func() { os.Remove(path) })
+	mem := memory(t, 2<<20)
+	for _, c := range []struct {
+		kind    Kind
+		foreign bool
+		want    bool
+	}{{Memory, false, false}, {Memory, true, true}, {Disk, false, true}} {
+		f.foreign = c.foreign
+		for _, size := range []int64{4096, 2 << 20} { // the larger one is confined
+			m := Mover{Mode: Buffered, Kind: c.kind}
+			if _, waited, err := m.Write(f, shm.OwnWindow(mem[:size]), 0, 0); waited != c.want || err != nil {
+				t.Errorf("kind %d, foreign %v, %d bytes: waited %v, %v", c.kind, c.foreign, size, waited, err)
+			}
+		}
+	}
+}
+
 // Read reports whether the bytes were cached, and is right in both cases.
 func TestReadReportsWaiting(t *testing.T) {
 	f := open(t, filepath.Join(t.TempDir(), "f"))
 	mem := memory(t, 1<<20)
 	m := Mover{Mode: Buffered, Kind: Disk}
-	if _, err := m.Write(f, shm.OwnWindow(mem), 0, 0); err != nil {
+	if _, _, err := m.Write(f, shm.OwnWindow(mem), 0, 0); err != nil {
 		t.Fatal(err)
 	}
 	if _, waited, err := m.Read(f, shm.OwnWindow(mem), 0, 0); err != nil || waited {
@@ -138,7 +160,7 @@ func TestErrnos(t *testing.T) {
 	mem := memory(t, 4096)
 	for _, mode := range []Mode{Buffered, Direct, Auto} {
 		m := Mover{Mode: mode}
-		if _, err := m.Write(f, shm.OwnWindow(mem), 0, 1<<62); err != unix.EFBIG {
+		if _, _, err := m.Write(f, shm.OwnWindow(mem), 0, 1<<62); err != unix.EFBIG {
 			t.Errorf("%v: write far beyond: %v", mode, err)
 		}
 		if _, _, err := m.Read(onDisk{-1, -1, false}, shm.OwnWindow(mem), 0, 0); err != unix.EBADF {
@@ -158,15 +180,15 @@ func TestWriteToMemory(t *testing.T) {
 	t.Cleanup(func() { os.Remove(path) })
 	m := Mover{Kind: KindOf(shm.Dir)}
 	content := randomBytes(1 << 20) // larger writes are confined
-	n, err := m.Write(f, shm.OwnWindow(content), 5, 5)
+	n, _, err := m.Write(f, shm.OwnWindow(content), 5, 5)
 	got := make([]byte, 1<<20)
 	if read, e := unix.Pread(f.buffered, got, 5); n != 1<<20 || err != nil || read != 1<<20 || e != nil || !bytes.Equal(got, content) {
 		t.Errorf("%d bytes, %v; read back %d, %v, or the bytes differ", n, err, read, e)
 	}
-	if _, err := m.Write(onDisk{buffered: -1, direct: -1}, shm.OwnWindow(content), 0, 0); err != unix.EBADF {
+	if _, _, err := m.Write(onDisk{buffered: -1, direct: -1}, shm.OwnWindow(content), 0, 0); err != unix.EBADF {
 		t.Errorf("closed file: %v", err)
 	}
-	if n, err := m.Write(f, shm.OwnWindow(shrunken(t, 1<<20, 8192)), 0, 0); err != unix.EFAULT {
+	if n, _, err := m.Write(f, shm.OwnWindow(shrunken(t, 1<<20, 8192)), 0, 0); err != unix.EFAULT {
 		t.Errorf("memory that is not there: %d, %v", n, err)
 	}
 }

@@ -46,7 +46,7 @@ func TestFaultsAreErrors(t *testing.T) {
 			for _, mode := range []Mode{Buffered, Direct, Auto} {
 				m := Mover{Mode: mode, Kind: KindOf(dir)}
 				for _, cached := range []bool{true, false} {
-					if _, err := m.Write(f, shm.OwnWindow(memory(t, size)), 0, 0); err != nil {
+					if _, _, err := m.Write(f, shm.OwnWindow(memory(t, size)), 0, 0); err != nil {
 						t.Fatal(err)
 					}
 					if !cached {
@@ -57,7 +57,7 @@ func TestFaultsAreErrors(t *testing.T) {
 						t.Errorf("%s %v, cached %v: read into %d of %d bytes: %d, %v", dir, mode, cached, present, size, n, err)
 					}
 				}
-				if n, err := m.Write(f, shm.OwnWindow(mem), 0, 0); err != unix.EFAULT {
+				if n, _, err := m.Write(f, shm.OwnWindow(mem), 0, 0); err != unix.EFAULT {
 					t.Errorf("%s %v: write from %d of %d bytes: %d, %v", dir, mode, present, size, n, err)
 				}
 			}

@@ -45,7 +45,7 @@ func TestDirectWritesBesideStores(t *testing.T) {
 	mem, got, undone := memory(t, pageBytes), make([]byte, 8), 0
 	for i := range uint64(writes) {
 		binary.LittleEndian.PutUint64(mem, i)
-		if n, err := (Mover{Mode: Direct}).Write(f, shm.OwnWindow(mem), 0, 0); n != pageBytes || err != nil {
+		if n, _, err := (Mover{Mode: Direct}).Write(f, shm.OwnWindow(mem), 0, 0); n != pageBytes || err != nil {
 			t.Fatalf("write: %d, %v", n, err)
 		}
 		if _, err := unix.Pread(f.buffered, got, 0); err != nil {
@@ -71,7 +71,7 @@ func TestDirectWritesOfCachedPages(t *testing.T) {
 		if cached > 0 {
 			f.warm(t, 0, pageBytes)
 		}
-		if n, err := m.Write(f, shm.OwnWindow(mem), 0, 0); n != pageBytes || err != nil {
+		if n, _, err := m.Write(f, shm.OwnWindow(mem), 0, 0); n != pageBytes || err != nil {
 			t.Fatalf("write: %d, %v", n, err)
 		}
 		if got := f.pages(t, 0, pageBytes); got != cached {

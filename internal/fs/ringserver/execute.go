@@ -242,11 +242,12 @@ func (s *Server) movePiece(r *ring, b *borrowed, q *request) (n int64, err error
 	}
 	off, size := q.off+moved, min(q.len-moved, q.piece)
 	w := q.view.m.Window(off, size)
+	var waited bool
 	if r.write {
-		b.waited = true
-		return s.mover.Write(b.file, w, off, fileOff+moved)
+		n, waited, err = s.mover.Write(b.file, w, off, fileOff+moved)
+	} else {
+		n, waited, err = s.mover.Read(b.file, w, off, fileOff+moved)
 	}
-	n, waited, err := s.mover.Read(b.file, w, off, fileOff+moved)
 	b.waited = b.waited || waited
 	return n, err
 }

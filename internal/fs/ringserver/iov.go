@@ -30,8 +30,9 @@ type view struct {
 	m    mapped       // unmapped when refs drops to 0
 	refs atomic.Int64 // one for iov.cur, one for each user
 
-	mu      sync.Mutex
-	spoiled []span
+	detached atomic.Bool // spoiled has any
+	mu       sync.Mutex
+	spoiled  []span
 }
 
 type span struct{ off, end int64 }
@@ -135,6 +136,7 @@ func (b *iov) detach(v *view, off, n int64, write bool) error {
 	page := int64(os.Getpagesize())
 	v.mu.Lock()
 	v.spoiled = append(v.spoiled, span{off &^ (page - 1), (off + n + page - 1) &^ (page - 1)})
+	v.detached.Store(true)
 	v.mu.Unlock()
 	if err := v.m.Detach(off, n); err != nil {
 		return err
@@ -148,6 +150,9 @@ func (b *iov) detach(v *view, off, n int64, write bool) error {
 // isSpoiled reports whether bytes that were read into [off, off+n) of v may have gone
 // to pages that have been detached.
 func (v *view) isSpoiled(off, n int64) bool {
+	if !v.detached.Load() {
+		return false
+	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for _, s := range v.spoiled {
