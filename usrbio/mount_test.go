@@ -325,7 +325,8 @@ func TestDaemonHangs(t *testing.T) {
 	if err := m.Close(bg); !errors.Is(err, syscall.ETIMEDOUT) {
 		t.Errorf("close: %v", err)
 	}
-	if err := other.Close(bg); !errors.Is(err, syscall.ETIMEDOUT) {
+	// Whether the close of a file asks the daemon depends on the data directory's file system.
+	if err := other.Close(bg); err != nil && !errors.Is(err, syscall.ETIMEDOUT) {
 		t.Errorf("close with a file: %v", err)
 	}
 	if took := time.Since(began); took > 10*time.Second {

@@ -95,8 +95,10 @@ func (p *passthrough) open(h *tree.Handle, out *fuse.OpenOut) {
 		// Overrides passthrough, which the kernel wants to see where others have it.
 		out.OpenFlags |= fuse.FOPEN_DIRECT_IO | fuse.FOPEN_PARALLEL_DIRECT_WRITES
 	}
-	if !h.Writes() {
-		out.OpenFlags |= fuse.FOPEN_NOFLUSH // close has no error to report, so it need not ask
+	if !h.CloseMayFail() {
+		// It need not ask. A process that ends closes its files in the kernel, where not
+		// even SIGKILL frees it from a daemon that is stopped.
+		out.OpenFlags |= fuse.FOPEN_NOFLUSH
 	}
 }
 

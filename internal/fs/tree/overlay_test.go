@@ -46,6 +46,9 @@ func TestCopiedUp(t *testing.T) {
 	a := must(tr.Lookup(RootID, "a", 0))
 	h := must(tr.Open(a.ID, root, unix.O_RDWR)) // copies it up
 	defer h.Close()
+	if !h.CloseMayFail() {
+		t.Error("the close of a file above another file system is taken for one that cannot fail")
+	}
 	if b := must(tr.Lookup(RootID, "b", 0)); b.ID != a.ID || b.Attr.Nlink != 2 {
 		t.Errorf("the other name leads to node %d, %d links; want %d, 2", b.ID, b.Attr.Nlink, a.ID)
 	}

@@ -71,17 +71,7 @@ func (t *Tree) settle(n *node) {
 
 // tellsWriters reports whether hasWriter is right about files of this file system: those
 // above others (overlay, FUSE) know only of the descriptors of their own files.
-func tellsWriters(fd int) bool {
-	var st unix.Statfs_t
-	if unix.Fstatfs(fd, &st) != nil {
-		return false
-	}
-	switch st.Type {
-	case unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC, unix.F2FS_SUPER_MAGIC, unix.TMPFS_MAGIC:
-		return true
-	}
-	return false
-}
+func tellsWriters(fd int) bool { return isLocal(fd) }
 
 // hasWriter reports whether the file of a descriptor for reading may be open or mapped for
 // writing. The kernel grants a lease for reading only where it is not, and does so without
