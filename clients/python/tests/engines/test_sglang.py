@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """SGLang's HiCache: like vLLM, but every wait has a deadline."""
 
-import datetime
 import contextlib
+import datetime
 import os
 import random
 import time
