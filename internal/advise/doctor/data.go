@@ -38,6 +38,7 @@ type dataFacts struct {
 	Inodes    uint64     `json:"inodes"`     // 0 where the file system does not count them
 	FreeNodes uint64     `json:"free_inodes"`
 	ReadOnly  bool       `json:"read_only"`
+	Sparse    bool       `json:"sparse"` // refuses fallocate, so files that a client reserves are sparse
 }
 
 func probeData(dir string) (f dataFacts) {
@@ -61,7 +62,35 @@ func probeData(dir string) (f dataFacts) {
 	f.SizeBytes, f.FreeBytes = int64(st.Blocks)*st.Bsize, int64(st.Bavail)*st.Bsize
 	f.Inodes, f.FreeNodes = st.Files, st.Ffree
 	f.ReadOnly = st.Flags&unix.ST_RDONLY != 0
+	f.Sparse = refusesFallocate(f.Canonical)
 	return f
+}
+
+// refusesFallocate reports whether a file system cannot reserve space. It is false where
+// this user may not create a file to ask with.
+func refusesFallocate(dir string) bool {
+	f, _, err := scratchFile(dir)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	return errors.Is(unix.Fallocate(int(f.Fd()), 0, 0, 1), unix.EOPNOTSUPP)
+}
+
+// probeHeld returns how many bytes the files of a directory whose names match a pattern
+// occupy.
+func probeHeld(dir, pattern string) (bytes int64, err error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return 0, nil
+	}
+	for _, entry := range entries {
+		var st unix.Stat_t
+		if ok, _ := filepath.Match(pattern, entry.Name()); ok && unix.Lstat(filepath.Join(dir, entry.Name()), &st) == nil {
+			bytes += st.Blocks * 512
+		}
+	}
+	return bytes, err
 }
 
 // checkData examines the data directory and measures its disk.
@@ -83,6 +112,10 @@ func checkData(ctx context.Context, o *Options, e *engine, dir string) []Finding
 	mounts, err := o.Host.Mounts()
 	if err != nil {
 		return []Finding{unknown(id, "the file system of "+dir, err)}
+	}
+	if paths := e.paths(); len(paths) > 0 && e.need.DiskFiles != "" {
+		// If the mount does not answer, another finding says so.
+		e.held, _ = runProbe[int64](ctx, o, mountTimeout, "held", paths[0], e.need.DiskFiles)
 	}
 	m, _ := host.Holding(mounts, facts.Canonical)
 	all := []Finding{judgeFileSystem(facts.Canonical, m), judgeAtime(m), judgeSpace(facts, e, o.Engine)}
@@ -134,17 +167,27 @@ func judgeAtime(m host.Mount) Finding {
 func judgeSpace(d dataFacts, e *engine, name string) Finding {
 	f := Finding{ID: "data.space", Found: fmt.Sprintf("%s of %s free", bytesText(d.FreeBytes), bytesText(d.SizeBytes))}
 	promised, reserved := e.diskBytes()
+	more := promised
+	if reserved {
+		more -= e.held
+	}
 	switch {
 	case d.FreeBytes == 0:
 		f.Status, f.Needed = Failure, "free space: every write fails with ENOSPC"
-	case reserved && promised > d.SizeBytes:
-		f.Status, f.Needed = Failure, bytesDistinct(promised, d.SizeBytes)+" for the files that "+e.title+" reserves in full when it starts; or smaller files"
-		return f
-	case reserved && promised > d.FreeBytes:
-		f.Status, f.Needed = Warning, bytesDistinct(promised, d.FreeBytes)+" free for the files that "+e.title+" reserves in full when it starts, unless they exist already; or smaller files"
-		return f
-	case promised > d.FreeBytes:
-		f.Status, f.Needed = Warning, bytesDistinct(promised, d.FreeBytes)+" free for the files of "+e.title+" once they are full, less what they hold already; or smaller files"
+	case more > d.FreeBytes:
+		f.Status, f.Needed = Warning, bytesDistinct(more, d.FreeBytes)+" free for the files of "+e.title
+		switch {
+		case !reserved:
+			f.Needed += " once they are full, less what they hold already"
+		case d.Sparse:
+			f.Needed += "; this file system cannot reserve space, so they are sparse, and writes fail once the disk is full"
+		case e.config == nil:
+			f.Needed += ", which it reserves in full when it starts, less what they hold already"
+		default:
+			f.Status = Failure
+			f.Needed += fmt.Sprintf(", which it reserves in full when it starts (%s, of which they hold %s)", bytesText(promised), bytesText(e.held))
+		}
+		f.Needed += "; or smaller files"
 		return f
 	case float64(d.FreeBytes) < littleSpaceShare*float64(d.SizeBytes):
 		f.Status, f.Needed = Warning, fmt.Sprintf("%d %% free: full file systems are slow, and kv3fs does not evict", int(math.Round(100*littleSpaceShare)))

@@ -197,16 +197,31 @@ func TestData(t *testing.T) {
 // deletes files that may hold another engine's data.
 func TestSpaceForEngine(t *testing.T) {
 	facts := dataFacts{SizeBytes: 100 << 30, FreeBytes: 50 << 30}
+	read := &engineconfig.Config{}
 	for _, c := range []struct {
-		need   engineconfig.Need
-		ranks  int
+		what   string
+		bytes  int64
+		e      engine // its Need.DiskBytes is bytes
+		sparse bool
 		status Status
+		want   string
 	}{
-		{engineconfig.Need{DiskBytes: 20 << 30}, 2, OK}, {engineconfig.Need{DiskBytes: 30 << 30}, 2, Warning}, {engineconfig.Need{DiskBytes: math.MaxInt64}, 8, Warning},
-		{engineconfig.Need{DiskBytes: 40 << 30, DiskReserved: true}, 8, OK}, {engineconfig.Need{DiskBytes: 60 << 30, DiskReserved: true}, 1, Warning},
-		{engineconfig.Need{DiskBytes: 101 << 30, DiskReserved: true}, 1, Failure},
+		{"little", 20 << 30, engine{ranks: 2}, false, OK, ""},
+		{"much once it is full", 30 << 30, engine{ranks: 2}, false, Warning, "60 GiB free for the files of x once they are full"},
+		{"absurd", math.MaxInt64, engine{ranks: 8}, false, Warning, ""},
+		{"reserved", 40 << 30, engine{ranks: 8, need: engineconfig.Need{DiskReserved: true}, config: read}, false, OK, ""},
+		{"too much reserved", 60 << 30, engine{need: engineconfig.Need{DiskReserved: true}, config: read}, false, Failure, "60 GiB free for the files of x, which it reserves"},
+		{"there already", 60 << 30, engine{need: engineconfig.Need{DiskReserved: true}, config: read, held: 60 << 30}, false, OK, ""},
+		{"there in part", 80 << 30, engine{need: engineconfig.Need{DiskReserved: true}, config: read, held: 20 << 30}, false, Failure, "60 GiB free"},
+		{"sparse", 60 << 30, engine{need: engineconfig.Need{DiskReserved: true}, config: read}, true, Warning, "they are sparse"},
+		{"sizes not known", 60 << 30, engine{need: engineconfig.Need{DiskReserved: true}}, false, Warning, "less what they hold"},
 	} {
-		want(t, bytesText(c.need.DiskBytes), judgeSpace(facts, &engine{need: c.need, ranks: c.ranks, title: "x"}, "x"), "data.space", c.status)
+		facts.Sparse, c.e.need.DiskBytes, c.e.title = c.sparse, c.bytes, "x"
+		f := judgeSpace(facts, &c.e, "x")
+		want(t, c.what, f, "data.space", c.status)
+		if !strings.Contains(f.Needed, c.want) {
+			t.Errorf("%s: %q, want %q in it", c.what, f.Needed, c.want)
+		}
 	}
 	facts.FreeBytes = 1
 	for _, name := range append(engineconfig.Names(), "") {

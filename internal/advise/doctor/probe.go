@@ -26,6 +26,8 @@ func Probe(args []string, out io.Writer) error {
 		answer = probeRing(args[0])
 	case what == "data" && len(args) == 1:
 		answer = probeData(args[0])
+	case what == "held" && len(args) == 2:
+		answer, err = probeHeld(args[0], args[1])
 	case what == "disk" && len(args) == 1:
 		answer = probeDisk(args[0])
 	case what == "file" && len(args) == 1:

@@ -74,6 +74,27 @@ func TestDisk(t *testing.T) {
 	want(t, "missing", judgeDisk(probeDisk(t.TempDir()+"/none")), "data.bandwidth", Failure)
 }
 
+// What reserved files hold already is counted, and nothing else in their directory. No
+// directory yet is no error.
+func TestHeld(t *testing.T) {
+	dir := t.TempDir()
+	for name, size := range map[string]int{"dfs_shard_00.data": 1 << 20, "dfs_shard_01.data": 1 << 20, "other.data": 4 << 20} {
+		if err := os.WriteFile(filepath.Join(dir, name), make([]byte, size), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Truncate(filepath.Join(dir, "dfs_shard_01.data"), 1<<30); err != nil { // sparse from here on
+		t.Fatal(err)
+	}
+	held, err := runProbe[int64](t.Context(), local(), time.Minute, "held", dir, "dfs_shard_*.data")
+	if err != nil || held < 2<<20 || held >= 6<<20 {
+		t.Errorf("%d bytes, %v", held, err)
+	}
+	if held, err := runProbe[int64](t.Context(), local(), time.Minute, "held", dir+"/none", "*"); err != nil || held != 0 {
+		t.Errorf("no directory: %d bytes, %v", held, err)
+	}
+}
+
 func stateIn(t *testing.T, data string) string {
 	t.Helper()
 	dir := filepath.Join(data, tree.StateName)

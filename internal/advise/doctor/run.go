@@ -106,6 +106,7 @@ type engine struct {
 	ranks         int
 	shmBytes      int64  // of all ranks
 	registrations int64  // rings and iovs of all ranks
+	held          int64  // bytes that the files to be reserved occupy already
 	title         string // for messages: "vllm with 2 ranks"
 	findings      []Finding
 }

@@ -18,6 +18,7 @@ type Need struct {
 	GDS             bool   // uses cuFile
 	DiskBytes       int64  // maximum size of one rank's files, which are sparse and fill as pages are written; 0 if they grow without limit
 	DiskReserved    bool   // DiskBytes are reserved in full at the start, once for all ranks
+	DiskFiles       string // pattern for the names of the reserved files in the first base path
 	Rings3FS        bool   // needs a fuse.hf3fs mount; otherwise any file system will do
 	Packages        []Package
 	Assumed         string // completes "the sizes assume ..."; "" if everything was given

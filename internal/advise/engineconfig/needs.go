@@ -165,10 +165,10 @@ func mooncakeNeed(p Params) Need {
 		OpenFiles:       2 * or(p.Entries, mooncakeShards),
 		Rings:           2 * threads, Iovs: threads,
 		DiskBytes:    product(int64(or(p.Entries, mooncakeShards)), or(p.FileBytes, mooncakeShardBytes)),
-		DiskReserved: true,
-		Rings3FS:     true,
-		Assumed:      "16 client threads that do I/O; Mooncake makes a buffer for each",
-		Packages:     []Package{{Command, "mooncake_master", "cmake -B build -DUSE_3FS=ON && cmake --build build && cmake --install build   # in Mooncake's source, after what the library below installs", ""}, cLibrary()},
+		DiskReserved: true, DiskFiles: mooncakeShardPattern,
+		Rings3FS: true,
+		Assumed:  "16 client threads that do I/O; Mooncake makes a buffer for each",
+		Packages: []Package{{Command, "mooncake_master", "cmake -B build -DUSE_3FS=ON && cmake --build build && cmake --install build   # in Mooncake's source, after what the library below installs", ""}, cLibrary()},
 	}
 }
 

@@ -50,6 +50,38 @@ const rtpDirect = "REUSE_CACHE=1\nENABLE_3FS=1\nBIZ_NAME=b\nCHECKPOINT_PATH=/m\n
 
 const mooncakeGood = "MOONCAKE_ENABLE_DFS=true\nMOONCAKE_DFS_ROOT_DIR=/mnt/3fs/mooncake\n"
 
+// mooncakeClient is what upstream's page on deployment tells clients to set.
+const mooncakeClient = `
+export MOONCAKE_OFFLOAD_ENABLED=true
+export MOONCAKE_OFFLOAD_STORAGE_BACKEND_DESCRIPTOR=distributed_storage_backend
+export MOONCAKE_OFFLOAD_FILE_STORAGE_PATH=/data/file_storage
+export MOONCAKE_MASTER=127.0.0.1:50051
+export MOONCAKE_DFS_ROOT_DIR=/mnt/3fs/mooncake
+export MOONCAKE_DFS_FS_ADAPTER=hf3fs
+export MOONCAKE_DFS_ALLOCATOR_TYPE=shard
+export MOONCAKE_DFS_SHARD_COUNT=64
+export MOONCAKE_DFS_SHARD_CAPACITY=4294967296
+export MOONCAKE_DFS_ALIGNMENT=4096
+export MOONCAKE_DFS_SINGLE_TENANT=true
+`
+
+// mooncakeMaster has every variable that upstream's reference lists for the master.
+const mooncakeMaster = mooncakeGood + `MOONCAKE_DFS_EVICTION_ENABLED=true
+MOONCAKE_DFS_EVICTION_HIGH_WATERMARK=0.95
+MOONCAKE_DFS_EVICTION_LOW_WATERMARK=0.92
+MOONCAKE_DFS_DEFERRED_FREE_SECONDS=0
+MOONCAKE_DFS_EVICTION_CHECK_INTERVAL=5
+`
+
+const mooncakeBucket = mooncakeMaster + `MOONCAKE_DFS_ALLOCATOR_TYPE=bucket
+MOONCAKE_DFS_BUCKET_CAPACITY=268435456
+MOONCAKE_DFS_MAX_BUCKET_COUNT=256
+MOONCAKE_DFS_BATCH_READ_THREADS=128
+`
+
+// mooncakeOld is a file of a version that had only the older names.
+const mooncakeOld = "MOONCAKE_DFS_ENABLED=1\nMOONCAKE_DISTRIBUTED_ROOT_DIR=/mnt/3fs/mooncake\nMOONCAKE_DISTRIBUTED_FS_TYPE=hf3fs\n"
+
 const l2Good = `{"type": "hf3fs", "mount_point": "/mnt/3fs", "base_paths": "/mnt/3fs/a, /mnt/3fs/b", "num_workers": 8}`
 
 // The examples in upstream's documents cause no more than notes, and their needs are
@@ -84,6 +116,10 @@ func TestGoodConfigurations(t *testing.T) {
 		{"kvcm", RTPLLM, rtpGood, nil, "/3fs/stage/3fs", "/3fs/stage/3fs/kv_manager", 8 * gib, 0, 8, 4},
 		{"direct", RTPLLM, rtpDirect + "THREEFS_READ_IOV_SIZE=1073741824\n", nil, "/3fs/stage/3fs", "/3fs/stage/3fs/rtp_llm", 5 * gib, 0, 8, 0},
 		{"environment", Mooncake, mooncakeGood, nil, "", "/mnt/3fs/mooncake", 512 * mib, 0, 32, 0},
+		{"a client", Mooncake, mooncakeClient, nil, "", "/mnt/3fs/mooncake", 512 * mib, 0, 32, 0},
+		{"a master", Mooncake, mooncakeMaster, nil, "", "/mnt/3fs/mooncake", 512 * mib, 0, 32, 0},
+		{"buckets", Mooncake, mooncakeBucket, nil, "", "/mnt/3fs/mooncake", 512 * mib, 0, 32, 0},
+		{"older names", Mooncake, mooncakeOld, nil, "", "/mnt/3fs/mooncake", 512 * mib, 0, 32, 0},
 		{"json", NIXL, `{"mount_point": "/mnt/3fs/", "iopool_size": "64"}`, nil, "/mnt/3fs", "", 0, 0, 0, 0},
 		{"lines", NIXL, "mount_point=/mnt/3fs\nmem_config=dram_zc\n", nil, "/mnt/3fs", "", 0, 0, 0, 0},
 	} {
@@ -214,8 +250,18 @@ func TestBadConfigurations(t *testing.T) {
 		{Mooncake, mooncakeGood + "MOONCAKE_DFS_SHARD_CAPACITY=4097", Failure, "MOONCAKE_DFS_SHARD_CAPACITY", "not a multiple"},
 		{Mooncake, mooncakeGood + "MOONCAKE_DFS_SHARD_COUNT=0", Failure, "MOONCAKE_DFS_SHARD_COUNT", "1 to"},
 		{Mooncake, mooncakeGood + "MOONCAKE_DFS_SINGLE_TENANT=false", Failure, "MOONCAKE_DFS_SINGLE_TENANT", "requires"},
-		{Mooncake, mooncakeGood + "MOONCAKE_DFS_HIGH_WATERMARK=0.5", Failure, "MOONCAKE_DFS_LOW_WATERMARK", "not below"},
-		{Mooncake, mooncakeGood + "MOONCAKE_DFS_HIGH_WATERMARK=NaN", Failure, "MOONCAKE_DFS_HIGH_WATERMARK", "from 0 to 1"},
+		{Mooncake, mooncakeGood + "MOONCAKE_DFS_EVICTION_HIGH_WATERMARK=0.5", Failure, "MOONCAKE_DFS_EVICTION_LOW_WATERMARK", "not below"},
+		{Mooncake, mooncakeGood + "MOONCAKE_DFS_EVICTION_HIGH_WATERMARK=NaN", Failure, "MOONCAKE_DFS_EVICTION_HIGH_WATERMARK", "from 0 to 1"},
+		{Mooncake, mooncakeGood + "MOONCAKE_DFS_HIGH_WATERMARK=0.9", Warning, "MOONCAKE_DFS_HIGH_WATERMARK", "write MOONCAKE_DFS_EVICTION_HIGH_WATERMARK"},
+		{Mooncake, mooncakeGood + "MOONCAKE_DFS_LOW_WATERMARK=0.7", Warning, "MOONCAKE_DFS_LOW_WATERMARK", "write MOONCAKE_DFS_EVICTION_LOW_WATERMARK"},
+		{Mooncake, mooncakeGood + "MOONCAKE_DFS_ALLOCATOR_TYPE=pool", Failure, "MOONCAKE_DFS_ALLOCATOR_TYPE", "write shard or bucket"},
+		{Mooncake, mooncakeBucket + "MOONCAKE_DFS_BUCKET_CAPACITY=5000", Failure, "MOONCAKE_DFS_BUCKET_CAPACITY", "not a multiple"},
+		{Mooncake, mooncakeGood, Note, "MOONCAKE_OFFLOAD_STORAGE_BACKEND_DESCRIPTOR", "clients do"},
+		{Mooncake, strings.Replace(mooncakeClient, "distributed_storage", "bucket_storage", 1), Failure, "MOONCAKE_OFFLOAD_STORAGE_BACKEND_DESCRIPTOR", "write distributed_storage_backend"},
+		{Mooncake, "MOONCAKE_OFFLOAD_ENABLED=true", Failure, "MOONCAKE_OFFLOAD_STORAGE_BACKEND_DESCRIPTOR", "write distributed_storage_backend"},
+		{Mooncake, strings.Replace(mooncakeClient, "ENABLED=true", "ENABLED=false", 1), Note, "MOONCAKE_OFFLOAD_ENABLED", "enable_ssd_offload=True"},
+		{Mooncake, strings.Replace(mooncakeClient, "/data/file_storage", "data/..", 1), Failure, "MOONCAKE_OFFLOAD_FILE_STORAGE_PATH", "absolute path"},
+		{Mooncake, strings.Replace(mooncakeClient, "/data/file_storage", "", 1), Warning, "MOONCAKE_OFFLOAD_FILE_STORAGE_PATH", "/data/file_storage is a directory"},
 		{Mooncake, mooncakeGood + "MOONCAKE_DFS_SHARDS=4", Warning, "MOONCAKE_DFS_SHARDS", "does nothing"},
 		{Mooncake, "MOONCAKE_ENABLE_DFS=1\nMOONCAKE_DISTRIBUTED_ROOT_DIR=/m", Note, "MOONCAKE_DISTRIBUTED_ROOT_DIR", "older name"},
 
@@ -264,13 +310,14 @@ func TestReadForAModel(t *testing.T) {
 		{VLLM, "vllm serve Qwen/QwQ-32B -tp 2 --kv-cache-dtype fp8 --kv-transfer-config='" + vllmGood + "'", Params{Model: shape(t, "Llama-3.1-8B"), TP: 1}, 16 * 2 * 8 * mib, 0, 1 << 40, ""},
 		{SGLang, strings.NewReplacer(`"numjobs": 16`, `"numjobs": 1`, `"entries": 8`, `"entries": 1`).Replace(sglangGood), Params{Model: shape(t, "Llama-3.1-8B")}, 16 * mib, 0, 1 << 40, ""},
 		{Mooncake, mooncakeGood + "MOONCAKE_DFS_SHARD_COUNT=3\nMOONCAKE_DFS_SHARD_CAPACITY=8192", Params{}, 512 * mib, 0, 3 * 8192, ""},
+		{Mooncake, mooncakeBucket, Params{}, 512 * mib, 0, 64 * gib, ""},
 	} {
 		got, err := Read(c.engine, "file", []byte(c.text), c.p, nil)
 		if err != nil {
 			t.Errorf("%s %+v: %v", c.engine, c.p, err)
 			continue
 		}
-		if n := got.Need; n.ShmBytesPerRank != c.perRank || n.ShmBytesShared != c.shared || n.DiskBytes != c.disk || n.DiskReserved != (c.engine == Mooncake) {
+		if n := got.Need; n.ShmBytesPerRank != c.perRank || n.ShmBytesShared != c.shared || n.DiskBytes != c.disk || n.DiskReserved != (c.engine == Mooncake && c.text != mooncakeBucket) {
 			t.Errorf("%s %+v: %+v", c.engine, c.p, n)
 		}
 		for _, p := range got.Problems {
@@ -335,7 +382,7 @@ func TestUnreadable(t *testing.T) {
 
 // FuzzRead checks that Read returns for every text, and that its output is bounded.
 func FuzzRead(f *testing.F) {
-	for i, text := range []string{lmcacheGood, vllmGood, sglangGood, ucmGood, rtpGood, mooncakeGood, l2Good,
+	for i, text := range []string{lmcacheGood, vllmGood, sglangGood, ucmGood, rtpGood, mooncakeGood, mooncakeClient, mooncakeBucket, l2Good,
 		"lmcache server --l2-adapter '" + l2Good + "'", "vllm serve x --kv-transfer-config '" + vllmGood + "'", "a: &x [1]\nb: *x", "? - - ? x\n: {y: !!binary x}"} {
 		f.Add(uint8(i), []byte(text))
 	}
