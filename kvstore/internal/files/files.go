@@ -5,8 +5,9 @@
 //	<dir>/.kv3fs-temp/                   blocks that are being written
 //	<dir>/.kv3fs-sums/                   checksums, see package sums
 //	<dir>/.kv3fs-quarantine/             the latest blocks that were found damaged
+//	<dir>/.kv3fs-spare/                  blocks whose own place the file system cannot read
 //
-// UCM ignores the last three. The blocks that it writes have no checksums and are loaded
+// UCM ignores the last four. The blocks that it writes have no checksums and are loaded
 // without, unless the store is to require them; the sticky bit tells the store's own
 // blocks from them, see sums.Mark. They carry no namespace either, so Keys
 // does not yield them and Delete does not remove them.

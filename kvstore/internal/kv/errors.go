@@ -3,6 +3,8 @@ package kv
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"syscall"
 )
 
 var (
@@ -74,6 +76,19 @@ func CheckFound(keys []Key, found []bool) error {
 		return &BatchError{Shard: -1, Reason: fmt.Sprintf("found has %d places for %d keys; make it as long as keys", len(found), len(keys))}
 	}
 	return nil
+}
+
+// unreadables are what a disk or a file system answers that has lost what it is to read.
+var unreadables = []syscall.Errno{
+	syscall.EIO,
+	syscall.EBADMSG, syscall.EUCLEAN, // a file system: a checksum of its own is wrong, its structure is damaged
+	syscall.ENODATA, syscall.EILSEQ, syscall.EREMOTEIO, // a disk: bad sector, wrong protection data, failed target
+}
+
+// IsUnreadable reports whether an error says that the storage cannot read something. Trying
+// again will hardly help, and what is there can be given up.
+func IsUnreadable(err error) bool {
+	return slices.ContainsFunc(unreadables, func(e syscall.Errno) bool { return errors.Is(err, e) })
 }
 
 // abandoned is ErrAbandoned and ErrTimeout in one.

@@ -2,7 +2,9 @@ package kv
 
 import (
 	"errors"
+	"os"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -123,5 +125,18 @@ func TestErrorsAreWhatTheySay(t *testing.T) {
 	left := Abandoned("a disk")
 	if !errors.Is(left, ErrAbandoned) || !errors.Is(left, ErrTimeout) || errors.Is(left, ErrMiss) {
 		t.Error("ErrAbandoned is an ErrTimeout, and not a miss")
+	}
+}
+
+func TestIsUnreadable(t *testing.T) {
+	for _, err := range []error{syscall.EIO, syscall.EBADMSG, syscall.EUCLEAN, syscall.ENODATA, syscall.EILSEQ, syscall.EREMOTEIO} {
+		if !IsUnreadable(&os.PathError{Op: "read", Path: "x", Err: err}) {
+			t.Errorf("%v", err)
+		}
+	}
+	for _, err := range []error{nil, syscall.ENOENT, syscall.EACCES, syscall.ENOTCONN, syscall.ENOSPC, ErrMiss, ErrTimeout} {
+		if IsUnreadable(err) {
+			t.Errorf("%v", err)
+		}
 	}
 }

@@ -1,14 +1,18 @@
 package pages
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"os"
 	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"github.com/kv3fs/kv3fs/internal/pageservice"
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
+	"github.com/kv3fs/kv3fs/kvstore/internal/transfer"
+	"github.com/kv3fs/kv3fs/kvstore/internal/transfer/posix"
 )
 
 // A damaged block that cannot be deleted blocks the next Save, so the error is not a
@@ -102,6 +106,51 @@ func TestTheFileIsCutShort(t *testing.T) {
 			}
 			stored(t, s, keysOf(0, 8)...)
 			there(t, s, keysOf(0, 8)...)
+		})
+	}
+}
+
+// badPage is an engine that cannot read the page file at some offset.
+type badPage struct {
+	transfer.Engine
+	at atomic.Int64
+}
+
+func (b *badPage) Do(ctx context.Context, ops []transfer.Op) {
+	for _, op := range ops {
+		if !op.Write && op.Offset == b.at.Load() {
+			op.Done(0, syscall.EIO)
+			continue
+		}
+		b.Engine.Do(ctx, []transfer.Op{op})
+	}
+}
+
+// A block that cannot be read is deleted, so that it can be saved again, into another page.
+func TestUnreadableBlockHeals(t *testing.T) {
+	for name, offset := range map[string]int64{"shard": 0, "record": headAt(layout)} {
+		t.Run(name, func(t *testing.T) {
+			bad := &badPage{Engine: posix.New(posix.Options{})}
+			o := newHost(t, pageservice.Options{}).options(t.TempDir(), 40)
+			o.Engine = bad
+			s := mustOpen(t, o)
+			stored(t, s, keysOf(0, 4)...)
+			pages, err := s.service.locate(t.Context(), keysOf(1, 1))
+			if err != nil {
+				t.Fatal(err)
+			}
+			bad.at.Store(s.label.at(pages[0]) + offset)
+			for _, err := range load(t, s, keysOf(1, 1)...) {
+				if err != nil && !errors.Is(err, kv.ErrMiss) {
+					t.Error(err)
+				}
+			}
+			found := make([]bool, 1)
+			if err := s.Lookup(t.Context(), keysOf(1, 1), found); err != nil || found[0] {
+				t.Errorf("found %v, %v", found, err)
+			}
+			stored(t, s, keysOf(1, 1)...)
+			there(t, s, keysOf(0, 4)...)
 		})
 	}
 }

@@ -177,12 +177,16 @@ func (l *loading) arrive(a arrival) {
 		return
 	}
 	w := l.blocks[l.byKey[l.shards[a.of].Key]]
-	if a.err != nil && !errors.Is(a.err, io.ErrUnexpectedEOF) {
-		l.Settle(a.of, a.err)
-		return
-	}
-	if a.err != nil {
+	switch {
+	case a.err == nil:
+	case errors.Is(a.err, io.ErrUnexpectedEOF):
 		l.Settle(a.of, l.damaged(w, "the file ends in it"))
+		return
+	case kv.IsUnreadable(a.err):
+		l.Settle(a.of, l.damaged(w, a.err.Error()))
+		return
+	default:
+		l.Settle(a.of, a.err)
 		return
 	}
 	w.mu.Lock()
@@ -201,6 +205,8 @@ func (l *loading) judge(w *wanted, err error) error {
 	switch {
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return l.damaged(w, "the file ends before its record")
+	case kv.IsUnreadable(err):
+		return l.damaged(w, err.Error())
 	case err != nil:
 		return err
 	}

@@ -5,6 +5,7 @@
 //	<mount>/.temp/                         blocks that are being written
 //	<mount>/.kv3fs-sums/                   checksums, see package sums
 //	<mount>/.kv3fs-quarantine/             the latest blocks that were found damaged
+//	<mount>/.kv3fs-spare/                  blocks whose own place the file system cannot read
 //
 // Open files stay registered with the daemon, so that loading a block again costs no
 // system call but those that move its bytes. Blocks that UCM writes have no checksums and

@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"syscall"
 
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 )
@@ -44,7 +43,7 @@ func (d *directory) superblock(l kv.Layout, segmentBytes int64, choose func() in
 func (d *directory) readSuper() (super record, err error) {
 	path := filepath.Join(d.path, superName)
 	raw, err := os.ReadFile(path)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.EIO) {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) && !kv.IsUnreadable(err) {
 		return record{}, fmt.Errorf("segment store: %w", err)
 	}
 	numbers, listing := numbersIn(d.path)

@@ -1,13 +1,10 @@
 package segment
 
 import (
-	"errors"
-	"syscall"
-
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 )
 
-// A block whose last read failed with EIO is missing for Lookup and Save, so that it is saved
+// A block that the storage could not read is missing for Lookup and Save, so that it is saved
 // again, into another slot. A Load still tries the slot. It does not prove it good: other
 // shards may be readable.
 
@@ -25,7 +22,7 @@ func (s *Store) foundLocked(key kv.Key) (at uint32, ok bool) {
 // failedToRead remembers a block if err means that the storage could not read it. The caller
 // pins the segment.
 func (s *Store) failedToRead(key kv.Key, p place, err error) {
-	if !errors.Is(err, syscall.EIO) {
+	if !kv.IsUnreadable(err) {
 		return
 	}
 	s.mu.Lock()

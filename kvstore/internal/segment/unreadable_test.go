@@ -11,7 +11,10 @@ import (
 // A block that cannot be read is saved again, into another slot, and is there then, also
 // after a restart. Once it is deleted, no place of it comes back.
 func TestUnreadableBlockHeals(t *testing.T) {
-	for name, ofHead := range map[string]bool{"head": true, "shard": false} {
+	for name, c := range map[string]struct {
+		ofHead bool
+		err    syscall.Errno
+	}{"head": {true, syscall.EIO}, "shard": {false, syscall.EIO}, "shard of a file system with checksums": {false, syscall.EBADMSG}} {
 		t.Run(name, func(t *testing.T) {
 			m := newInterceptor()
 			o := options(t.TempDir(), small, 4, 8)
@@ -25,12 +28,12 @@ func TestUnreadableBlockHeals(t *testing.T) {
 			at, _ := s.table.find(key)
 			s.mu.RUnlock()
 			offset := s.geo.slotAt(int(at - seg.first))
-			if ofHead {
+			if c.ofHead {
 				offset = s.geo.headAt(int(at - seg.first))
 			}
 			m.intercept(func(op transfer.Op, do func()) {
 				if op.File == seg.data && op.Offset == offset && !op.Write {
-					op.Done(0, syscall.EIO)
+					op.Done(0, c.err)
 					return
 				}
 				do()
@@ -40,7 +43,7 @@ func TestUnreadableBlockHeals(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if err := task.Wait(t.Context()); !errors.Is(err, syscall.EIO) {
+				if err := task.Wait(t.Context()); !errors.Is(err, c.err) {
 					t.Fatal(err)
 				}
 			}

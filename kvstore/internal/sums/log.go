@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -58,7 +57,7 @@ func (l *log) read(found func(at int64, r *record)) error {
 	skip := int64(pageBytes)
 	for window := make([]byte, lookBytes); ; {
 		n, err := l.data.ReadAt(window, l.end)
-		unreadable := errors.Is(err, syscall.EIO)
+		unreadable := kv.IsUnreadable(err)
 		if err != nil && !unreadable && !errors.Is(err, io.EOF) {
 			return fmt.Errorf("read %s: %w", l.f.Name(), err)
 		}
@@ -108,7 +107,7 @@ func (l *log) at(offset int64, key kv.Key, shape Shape) (record, error) {
 	var r record
 	raw := make([]byte, leastBytes+8*shape.Shards)
 	_, err := l.data.ReadAt(raw, offset)
-	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, syscall.EIO) {
+	if err != nil && !errors.Is(err, io.EOF) && !kv.IsUnreadable(err) {
 		return r, fmt.Errorf("read %s: %w", l.f.Name(), err)
 	}
 	if err != nil || !r.decode(raw) || r.forget || r.key != key || r.shape != shape {

@@ -223,8 +223,8 @@ func (ls *Logs) refresh(now time.Time) error {
 	}
 	for _, name := range names {
 		err := ls.refreshLog(name)
-		// A log that has just gone, or that this user may not read, is left out.
-		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
+		// A log that has just gone, or that this user or the disk cannot read, is left out.
+		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) && !kv.IsUnreadable(err) {
 			return err
 		}
 	}

@@ -53,18 +53,19 @@ func (s *Store) remove(key kv.Key) error {
 
 // removeFrom removes a block from one root.
 func (s *Store) removeFrom(r *root, key kv.Key) error {
-	st, there, err := s.isThere(r, key)
-	if !there || err != nil {
+	path, st, there, err := s.isThere(r, key)
+	if err != nil || !there && path == s.path(r, key) {
 		return err
 	}
+	// What cannot be read may be readable again once the file system is repaired.
 	found, err := r.sums.Again(key, time.Now())
 	switch {
 	case err != nil:
 		return err
 	case found.Known:
-		return s.removeRecorded(r, key, found)
-	case s.acceptable(r, found, st.Mode):
-		return fmt.Errorf("kvstore: delete block %s: %s has no checksum record and so no namespace; remove the file if nobody needs it", key, s.path(r, key))
+		return s.removeRecorded(r, key, path, found)
+	case there && s.acceptable(r, found, st.Mode):
+		return fmt.Errorf("kvstore: delete block %s: %s has no checksum record and so no namespace; remove the file if nobody needs it", key, path)
 	}
 	return nil // Lookup does not find it
 }
@@ -72,8 +73,7 @@ func (s *Store) removeFrom(r *root, key kv.Key) error {
 // removeRecorded removes a block that has these records. The file goes before the
 // record: a process that is killed in between leaves a record without a block, which is
 // harmless.
-func (s *Store) removeRecorded(r *root, key kv.Key, found sums.Finding) error {
-	path := s.path(r, key)
+func (s *Store) removeRecorded(r *root, key kv.Key, path string, found sums.Finding) error {
 	if slices.Contains(found.Others, s.o.Layout.BlockBytes) {
 		// A namespace with blocks of the same size has recorded this key, too.
 		if ours, err := s.matchesFile(path, found); err != nil || !ours {
@@ -92,7 +92,7 @@ func (s *Store) removeRecorded(r *root, key kv.Key, found sums.Finding) error {
 	}
 	// A Save that was under way may have put the block in its place, and have looked at
 	// its record, before that became void.
-	if _, there, err := s.isThere(r, key); !there || err != nil {
+	if _, _, there, err := s.isThere(r, key); !there || err != nil {
 		return err
 	}
 	return r.sums.RecordAgain(key, void...)
@@ -102,7 +102,7 @@ func (s *Store) removeRecorded(r *root, key kv.Key, found sums.Finding) error {
 // namespace has recorded.
 func (s *Store) matchesFile(path string, found sums.Finding) (bool, error) {
 	f, err := s.openFile(path)
-	if gone(err) {
+	if gone(err) || lost(err) {
 		return false, nil
 	}
 	if err != nil {
@@ -110,7 +110,10 @@ func (s *Store) matchesFile(path string, found sums.Finding) (bool, error) {
 	}
 	defer f.Close()
 	shard := make([]byte, s.o.Layout.ShardBytes)
-	if _, err := f.ReadAt(shard, 0); err != nil && err != io.EOF {
+	switch _, err := f.ReadAt(shard, 0); {
+	case kv.IsUnreadable(err):
+		return false, nil
+	case err != nil && err != io.EOF:
 		return false, err
 	}
 	return matches(0, blockhead.Sum(shard), found), nil

@@ -27,9 +27,9 @@ func (s *Store) isFinished(r *root, key kv.Key, f *os.File) bool {
 	return hole >= s.o.Layout.BlockBytes
 }
 
-// isFinishedAt is isFinished for the file in the place of a block.
-func (s *Store) isFinishedAt(r *root, key kv.Key) (bool, error) {
-	f, err := s.openFile(s.path(r, key))
+// isFinishedAt is isFinished for the file of a block at this path.
+func (s *Store) isFinishedAt(r *root, key kv.Key, path string) (bool, error) {
+	f, err := s.openFile(path)
 	if gone(err) {
 		return false, nil
 	}

@@ -57,7 +57,7 @@ func (s *Store) keysIn(ctx context.Context, dir string, yield func(kv.Key, error
 	}
 	for chunk := range slices.Chunk(all, listChunk) {
 		ours, err := s.scan(ctx, s.lookups, chunk, func(_ int, key kv.Key, asOf time.Time) (bool, error) {
-			return s.any(key, asOf, func(_ *root, found sums.Finding, _ unix.Statx_t) (bool, error) { return found.Known, nil })
+			return s.any(key, asOf, func(_ *root, found sums.Finding, _ unix.Statx_t, _ string) (bool, error) { return found.Known, nil })
 		})
 		if err != nil {
 			return err

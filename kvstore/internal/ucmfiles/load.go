@@ -215,7 +215,7 @@ func (b *moving) read(r batch.Run, h *held) transfer.Op {
 		default:
 			// Files of a daemon that has gone must be opened again.
 			b.s.forgetHandle(h.key)
-			b.s.unreadable.failed(h.key, h.ino, err)
+			b.s.unreadable.read(h.key, h.ino, err)
 			b.finish(r, h, err)
 		}
 	}
@@ -307,7 +307,7 @@ func (s *Store) isUnverified(h *handle, found sums.Finding) (bool, error) {
 	if !s.acceptable(h.root, found, h.mode) || !s.isInPlace(h) {
 		return false, nil
 	}
-	return s.isFinishedAt(h.root, h.key)
+	return s.isFinishedAt(h.root, h.key, h.path)
 }
 
 // isInPlace reports whether a block that is open is the one that others would open.

@@ -147,23 +147,27 @@ func lower(x *atomic.Int64, to int64) {
 // has reports whether a block is there that Load would try. asOf is when the caller
 // began to look.
 func (s *Store) has(key kv.Key, asOf time.Time) (bool, error) {
-	return s.any(key, asOf, func(r *root, found sums.Finding, st unix.Statx_t) (bool, error) {
+	return s.any(key, asOf, func(r *root, found sums.Finding, st unix.Statx_t, path string) (bool, error) {
 		if !s.acceptable(r, found, st.Mode) || s.unreadable.has(key, st.Ino) {
 			return false, nil
 		}
 		if len(found.Sums) > 0 {
 			return true, nil
 		}
-		return s.isFinishedAt(r, key)
+		finished, err := s.isFinishedAt(r, key, path)
+		if err != nil && s.unreadable.opened(key, st.Ino, err) {
+			return false, nil
+		}
+		return finished, err
 	})
 }
 
 // any reports whether a file has the type and the size of a block, and records and
 // attributes that are wanted.
-func (s *Store) any(key kv.Key, asOf time.Time, wanted func(r *root, found sums.Finding, st unix.Statx_t) (bool, error)) (bool, error) {
+func (s *Store) any(key kv.Key, asOf time.Time, wanted func(r *root, found sums.Finding, st unix.Statx_t, path string) (bool, error)) (bool, error) {
 	var failed error // in one root; the block may be in another
 	for r := range s.rootsOf(key) {
-		st, there, err := s.isThere(r, key)
+		path, st, there, err := s.isThere(r, key)
 		if err != nil {
 			failed = err
 		}
@@ -175,7 +179,7 @@ func (s *Store) any(key kv.Key, asOf time.Time, wanted func(r *root, found sums.
 			failed = err
 			continue
 		}
-		switch is, err := wanted(r, found, st); {
+		switch is, err := wanted(r, found, st, path); {
 		case err != nil:
 			failed = err
 		case is:
@@ -186,15 +190,14 @@ func (s *Store) any(key kv.Key, asOf time.Time, wanted func(r *root, found sums.
 }
 
 // isThere reports whether a file in the place of a block has its type and size, and
-// returns its attributes.
-func (s *Store) isThere(r *root, key kv.Key) (st unix.Statx_t, there bool, err error) {
-	path := s.path(r, key)
-	st, err = status(unix.AT_FDCWD, path)
+// returns the place and its attributes.
+func (s *Store) isThere(r *root, key kv.Key) (path string, st unix.Statx_t, there bool, err error) {
+	path, st, err = s.place(r, key)
 	switch {
 	case gone(err):
-		return st, false, nil
+		return path, st, false, nil
 	case err != nil:
-		return st, false, &os.PathError{Op: "stat", Path: path, Err: err}
+		return path, st, false, &os.PathError{Op: "stat", Path: path, Err: err}
 	}
-	return st, s.isBlock(st), nil
+	return path, st, s.isBlock(st), nil
 }

@@ -53,15 +53,11 @@ func (s *Store) open(key kv.Key) (*handle, error) {
 }
 
 func (s *Store) openIn(r *root, key kv.Key) (_ *handle, err error) {
-	path := s.path(r, key)
-	f, err := s.openFile(path)
+	f, path, err := s.openPlace(r, key)
 	if gone(err) {
 		return nil, kv.ErrMiss
 	}
 	if err != nil {
-		if st, err2 := status(unix.AT_FDCWD, path); err2 == nil {
-			s.unreadable.failed(key, st.Ino, err)
-		}
 		return nil, err
 	}
 	defer func() {
@@ -100,7 +96,7 @@ func (s *Store) openIn(r *root, key kv.Key) (_ *handle, err error) {
 		_ = unix.UtimesNanoAt(unix.AT_FDCWD, path, nil, 0) // a reader without the right to do so changes nothing
 	}
 	if h.file, err = s.engine.Open(f); err != nil {
-		s.unreadable.failed(key, h.ino, err)
+		s.unreadable.opened(key, h.ino, err)
 		return nil, err
 	}
 	return h, nil
@@ -120,6 +116,27 @@ func versionOf(st unix.Statx_t, found sums.Finding) uint64 {
 		}
 	}
 	return max(blockhead.Sum(raw), 1)
+}
+
+// openPlace opens the file of a block where it is.
+func (s *Store) openPlace(r *root, key kv.Key) (f *os.File, path string, err error) {
+	path = s.path(r, key)
+	if f, err = s.openFile(path); err == nil || gone(err) {
+		return f, path, err
+	}
+	where, st, failed := s.place(r, key)
+	switch {
+	case gone(failed):
+		return nil, where, failed
+	case failed != nil:
+		return nil, path, err
+	case where != path:
+		f, err = s.openFile(where)
+	}
+	if err != nil {
+		s.unreadable.opened(key, st.Ino, err)
+	}
+	return f, where, err
 }
 
 // openFile opens a file.

@@ -111,14 +111,7 @@ func (s *Store) publish(t *temporary, key kv.Key, sums []uint64) (err error) {
 	if err := s.closeNow(t); err != nil {
 		return err
 	}
-	path := s.path(t.root, key)
-	err = s.name(t, key, sums)
-	if gone(err) {
-		if err = os.MkdirAll(filepath.Dir(path), dirMode); err == nil {
-			err = s.name(t, key, sums)
-		}
-	}
-	if err != nil {
+	if err := s.name(t, key, sums); err != nil {
 		return err
 	}
 	s.forgetHandle(key) // of the file that was there, if it was not an acceptable block
@@ -127,10 +120,33 @@ func (s *Store) publish(t *temporary, key kv.Key, sums []uint64) (err error) {
 	return t.root.sums.RecordAgain(key, sums)
 }
 
-// name gives a block its name, unless another process has stored the block meanwhile: who
-// is loading it, layer by layer, must not get the rest from another writer.
+// name gives a block its name, or its spare one if what has its name cannot be replaced.
 func (s *Store) name(t *temporary, key kv.Key, own []uint64) error {
 	path := s.path(t.root, key)
+	err := s.nameAs(path, t, key, own)
+	if !lost(err) {
+		return err
+	}
+	if _, failed := status(unix.AT_FDCWD, path); !lost(failed) || s.nameAs(t.root.spare(key), t, key, own) != nil {
+		return err
+	}
+	return nil
+}
+
+// nameAs is name for one of the two, and makes its directory if there is none.
+func (s *Store) nameAs(path string, t *temporary, key kv.Key, own []uint64) error {
+	err := s.rename(t, path, key, own)
+	if gone(err) {
+		if err = os.MkdirAll(filepath.Dir(path), dirMode); err == nil {
+			err = s.rename(t, path, key, own)
+		}
+	}
+	return err
+}
+
+// rename moves a whole block to where it is found, unless another process has stored the block
+// meanwhile: who is loading it, layer by layer, must not get the rest from another writer.
+func (s *Store) rename(t *temporary, path string, key kv.Key, own []uint64) error {
 	err := unix.Renameat2(unix.AT_FDCWD, t.path, unix.AT_FDCWD, path, unix.RENAME_NOREPLACE)
 	switch {
 	case err == nil, gone(err):
@@ -146,7 +162,7 @@ func (s *Store) name(t *temporary, key kv.Key, own []uint64) error {
 // hasOther reports whether a block is there that another process has recorded with other
 // checksums. One without a record of its own is none, though the caller's own is there.
 func (s *Store) hasOther(key kv.Key, own []uint64) bool {
-	other, err := s.any(key, time.Now(), func(r *root, _ sums.Finding, st unix.Statx_t) (bool, error) {
+	other, err := s.any(key, time.Now(), func(r *root, _ sums.Finding, st unix.Statx_t, _ string) (bool, error) {
 		found, err := r.sums.Again(key, time.Now())
 		isOther := func(variant []uint64) bool { return !slices.Equal(variant, own) }
 		return slices.ContainsFunc(found.Sums, isOther) && !s.unreadable.has(key, st.Ino), err

@@ -2,15 +2,15 @@ package ucmfiles
 
 import (
 	"errors"
+	"io/fs"
 	"sync"
-	"syscall"
 
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 )
 
-// unreadable are the files of blocks whose last open or read failed with EIO. Lookup and Save take
-// such a block for missing, so that it is saved again, into another file. A Load still tries
-// the file. It does not prove it good: other shards may be readable.
+// unreadable are the files of blocks whose last open or read failed because of the file itself.
+// Lookup and Save take such a block for missing, so that it is saved again, into another file. A
+// Load still tries the file. It does not prove it good: other shards may be readable.
 type unreadable struct {
 	mu   sync.Mutex
 	inos map[kv.Key]uint64
@@ -19,11 +19,25 @@ type unreadable struct {
 // mostUnreadable bounds the memory. Beyond it, blocks are not remembered.
 const mostUnreadable = 1 << 16
 
-// failed remembers the file of a block if err means that the storage could not read it.
-func (u *unreadable) failed(key kv.Key, ino uint64, err error) {
-	if !errors.Is(err, syscall.EIO) {
-		return
+// read remembers the file of a block if err means that the storage could not read it.
+func (u *unreadable) read(key kv.Key, ino uint64, err error) {
+	if kv.IsUnreadable(err) {
+		u.add(key, ino)
 	}
+}
+
+// opened remembers the file of a block if err means that it cannot be opened, now or later:
+// the storage cannot read it, its mode forbids it, or the server behind it has lost it. A
+// Save replaces it.
+func (u *unreadable) opened(key kv.Key, ino uint64, err error) (bad bool) {
+	bad = lost(err) || errors.Is(err, fs.ErrPermission)
+	if bad {
+		u.add(key, ino)
+	}
+	return bad
+}
+
+func (u *unreadable) add(key kv.Key, ino uint64) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.inos == nil {

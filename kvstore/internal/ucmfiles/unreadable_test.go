@@ -15,6 +15,7 @@ import (
 // badFile is an engine that cannot read one file, or not open it.
 type badFile struct {
 	transfer.Engine
+	err   syscall.Errno
 	opens bool // opening it fails as well
 	ino   atomic.Uint64
 	mine  map[transfer.File]uint64
@@ -26,7 +27,7 @@ func (b *badFile) Open(f *os.File) (transfer.File, error) {
 		return nil, err
 	}
 	if b.opens && st.Ino == b.ino.Load() {
-		return nil, syscall.EIO
+		return nil, b.err
 	}
 	file, err := b.Engine.Open(f)
 	b.mine[file] = st.Ino // the test opens one file at a time
@@ -36,7 +37,7 @@ func (b *badFile) Open(f *os.File) (transfer.File, error) {
 func (b *badFile) Do(ctx context.Context, ops []transfer.Op) {
 	for _, op := range ops {
 		if !op.Write && b.mine[op.File] == b.ino.Load() {
-			op.Done(0, syscall.EIO)
+			op.Done(0, b.err)
 			continue
 		}
 		b.Engine.Do(ctx, []transfer.Op{op})
@@ -45,8 +46,13 @@ func (b *badFile) Do(ctx context.Context, ops []transfer.Op) {
 
 // A block that cannot be read is saved again, into another file, and is there then.
 func TestUnreadableBlockHeals(t *testing.T) {
-	t.Run("read", func(t *testing.T) { heals(t, &badFile{}) })
-	t.Run("open", func(t *testing.T) { heals(t, &badFile{opens: true}) })
+	for _, err := range []syscall.Errno{syscall.EIO, syscall.EBADMSG, syscall.EUCLEAN, syscall.ENODATA, syscall.EILSEQ, syscall.EREMOTEIO} {
+		t.Run("read: "+err.Error(), func(t *testing.T) { heals(t, &badFile{err: err}) })
+		t.Run("open: "+err.Error(), func(t *testing.T) { heals(t, &badFile{err: err, opens: true}) })
+	}
+	for _, err := range []syscall.Errno{syscall.EACCES, syscall.ESTALE} {
+		t.Run("open: "+err.Error(), func(t *testing.T) { heals(t, &badFile{err: err, opens: true}) })
+	}
 }
 
 func heals(t *testing.T, bad *badFile) {
@@ -86,7 +92,7 @@ func heals(t *testing.T, bad *badFile) {
 		_ = h.file.Close()
 	}
 	for range 3 {
-		if err := do(s.Load); !errors.Is(err, syscall.EIO) {
+		if err := do(s.Load); !errors.Is(err, bad.err) {
 			t.Fatal(err)
 		}
 	}

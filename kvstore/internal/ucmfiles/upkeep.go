@@ -59,6 +59,7 @@ func (s *Store) dropUnfinished(idle time.Duration) {
 func (s *Store) tidy() {
 	for _, r := range s.roots {
 		s.sweep(r)
+		s.settleSpares(r)
 		_ = r.sums.Touch()
 		if r.sums.Grown() {
 			_ = r.sums.Compact(func(key kv.Key) bool { return s.inUse(r, key) })
