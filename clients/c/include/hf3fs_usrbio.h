@@ -194,8 +194,8 @@ int hf3fs_io_entries(const struct hf3fs_ior *ior);
 
 /*
  * Queues one request, which may start before hf3fs_submit_ios. Returns its index. Only one thread at
- * a time may prepare on a ring; another thread may wait meanwhile. -EBUSY, here and from a wait: the ring is
- * that of a parent process, which is running.
+ * a time may prepare on a ring; another thread may wait meanwhile. -EBUSY, here, from a submission and from a wait:
+ * the ring is that of a parent process, which is running.
  */
 int hf3fs_prep_io(const struct hf3fs_ior *ior,
                   const struct hf3fs_iov *iov,

@@ -30,7 +30,7 @@ enum { WAITED_FOR, ANSWERED, ABANDONED }; /* the state of a call */
 
 struct usrbio_daemon {
   struct usrbio_daemon *next;
-  pid_t process_id;
+  uint32_t generation; /* of the process that has the thread */
 
   pthread_mutex_t mu;
   pthread_cond_t more;
@@ -76,7 +76,7 @@ int usrbio_daemon_of(const char *mount, struct usrbio_daemon **out) {
     free(fresh);
     return err;
   }
-  fresh->process_id = usrbio_process_id();
+  fresh->generation = usrbio_generation();
   fresh->fd = -1;
   fresh->last = &fresh->first;
   pthread_mutex_init(&fresh->mu, NULL);
@@ -84,7 +84,7 @@ int usrbio_daemon_of(const char *mount, struct usrbio_daemon **out) {
 
   usrbio_lock();
   struct usrbio_daemon *d = all_daemons;
-  while (d != NULL && (d->process_id != fresh->process_id || strcmp(d->mount, fresh->mount) != 0)) {
+  while (d != NULL && (d->generation != fresh->generation || strcmp(d->mount, fresh->mount) != 0)) {
     d = d->next;
   }
   if (d == NULL) {
@@ -166,7 +166,7 @@ static void hand_over(struct usrbio_daemon *d, struct usrbio_call *call, int sta
 /* The entry of this process, which may be a child of the one that made daemon: the thread there is not here. */
 static struct usrbio_daemon *here(struct usrbio_daemon *daemon, int *err) {
   struct usrbio_daemon *found = daemon;
-  *err = daemon->process_id == usrbio_process_id() ? 0 : usrbio_daemon_of(daemon->mount, &found);
+  *err = daemon->generation == usrbio_generation() ? 0 : usrbio_daemon_of(daemon->mount, &found);
   return found;
 }
 

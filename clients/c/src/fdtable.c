@@ -254,4 +254,8 @@ int hf3fs_reg_fd(int fd, uint64_t flags) {
  * Does not check what fd is now: the duplicate is ours, so a registration can be ended even if its file
  * was closed first. Until then the number stays taken (hf3fs_reg_fd: EINVAL).
  */
-void hf3fs_dereg_fd(int fd) { usrbio_fdtable_remove(fd); }
+void hf3fs_dereg_fd(int fd) {
+  if (!usrbio_in_parents_memory()) {
+    usrbio_fdtable_remove(fd);
+  }
+}

@@ -66,6 +66,9 @@ int hf3fs_submit_ios(const struct hf3fs_ior *ior) {
   if (ring == NULL) {
     return -EINVAL;
   }
+  if (!usrbio_ring_ours(ring)) {
+    return -EBUSY;
+  }
   usrbio_submitsem_post(ring->submit_sem);
   return 0;
 }

@@ -187,7 +187,7 @@ int hf3fs_iorcreate4(struct hf3fs_ior *ior,
 }
 
 void hf3fs_iordestroy(struct hf3fs_ior *ior) {
-  if (ior == NULL || ior->iorh == NULL) {
+  if (ior == NULL || ior->iorh == NULL || usrbio_in_parents_memory()) {
     return;
   }
   struct usrbio_ring *ring = ior->iorh;
@@ -219,7 +219,7 @@ int hf3fs_iorrenew(struct hf3fs_ior *ior) {
                            .timeout_ms = ior->timeout,
                            .numa = ior->iov.numa,
                            .flags = ior->flags};
-  if (!usrbio_process_owns(ring->owner)) {
+  if (!usrbio_may_take(&ring->owner)) {
     return -EBUSY;
   }
   struct hf3fs_ior renewed;

@@ -5,6 +5,7 @@
 
 #include "linkname.h"
 #include "log.h"
+#include "process.h"
 #include "registration.h"
 
 /* What describes the buffer, copied first: arguments may be parts of the struct that is filled. */
@@ -142,13 +143,13 @@ int hf3fs_iovrenew(struct hf3fs_iov *iov) {
 }
 
 void hf3fs_iovunlink(struct hf3fs_iov *iov) {
-  if (iov != NULL && iov->iovh != NULL) {
+  if (iov != NULL && iov->iovh != NULL && !usrbio_in_parents_memory()) {
     usrbio_registration_unlink_shm(iov->iovh);
   }
 }
 
 void hf3fs_iovdestroy(struct hf3fs_iov *iov) {
-  if (iov == NULL) {
+  if (iov == NULL || usrbio_in_parents_memory()) {
     return;
   }
   if (iov->iovh == NULL) {

@@ -27,7 +27,7 @@
 /* The question whether the daemon is lost. It may outlive the registration. */
 struct probe {
   struct usrbio_call call;
-  pid_t process_id;
+  uint32_t generation; /* of the process whose question it is */
   _Atomic int refs; /* one of the registration, one of a question on its way */
   _Atomic bool asking;
   _Atomic bool lost;
@@ -37,7 +37,7 @@ struct probe {
 struct usrbio_registration {
   struct usrbio_daemon *daemon;
   struct probe *probe;
-  pid_t owner;
+  struct usrbio_owner owner;
   uint8_t *base;
   size_t size_bytes;
   uint8_t id[16];
@@ -140,7 +140,7 @@ static void unref(struct probe *probe) {
 }
 
 static void start_probe(struct probe *p, const char *name) {
-  p->process_id = usrbio_process_id();
+  p->generation = usrbio_generation();
   atomic_init(&p->refs, 1);
   strcpy(p->name, name);
 }
@@ -267,7 +267,7 @@ static int begin(const char *mount, const uint8_t id[16], const char *suffix, st
     free(r);
     return err;
   }
-  r->owner = usrbio_process_id();
+  usrbio_own(&r->owner);
   memcpy(r->id, id, sizeof(r->id));
   usrbio_uuid_text(r->id, r->name);
   strcat(r->name, suffix);
@@ -388,12 +388,12 @@ int usrbio_registration_open(const char *mount,
 }
 
 int usrbio_registration_renew(struct usrbio_registration *r) {
-  if (!usrbio_process_owns(r->owner)) {
+  if (!usrbio_may_take(&r->owner)) {
     return -EBUSY;
   }
   int err = register_link(r, true);
   if (err == 0) {
-    r->owner = usrbio_process_id();
+    usrbio_own(&r->owner);
     atomic_store(&r->probe->lost, false);
   }
   return err;
@@ -415,7 +415,7 @@ static void probe_late(struct usrbio_daemon *d, struct usrbio_call *call) {
 
 /* In a forked child a new one: whether the parent was asking is nothing to the child. */
 static struct probe *probe_of(struct usrbio_registration *r) {
-  if (r->probe->process_id != usrbio_process_id()) {
+  if (r->probe->generation != usrbio_generation()) {
     struct probe *own = calloc(1, sizeof(*own));
     if (own == NULL) {
       return r->probe;
@@ -463,7 +463,7 @@ int usrbio_registration_probe(struct usrbio_registration *r) {
 struct usrbio_daemon *usrbio_registration_daemon(const struct usrbio_registration *r) { return r->daemon; }
 
 void usrbio_registration_unlink_shm(struct usrbio_registration *r) {
-  if (r->shm_name[0] == '\0' || !usrbio_process_owns(r->owner)) {
+  if (r->shm_name[0] == '\0' || !usrbio_may_take(&r->owner)) {
     return;
   }
   if (shm_unlink(r->shm_name) != 0 && errno != ENOENT) {
@@ -473,7 +473,7 @@ void usrbio_registration_unlink_shm(struct usrbio_registration *r) {
 }
 
 void usrbio_registration_remove(struct usrbio_registration *r) {
-  struct link_call *c = usrbio_process_owns(r->owner) ? link_call(r) : NULL;
+  struct link_call *c = usrbio_may_take(&r->owner) ? link_call(r) : NULL;
   if (c == NULL) {
     return;
   }

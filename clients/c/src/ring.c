@@ -66,7 +66,7 @@ int usrbio_ring_init(struct usrbio_ring *ring, void *base, size_t size_bytes, bo
   ring->entries = layout.entries;
   ring->ring_len = layout.ring_len;
   ring->for_read = for_read;
-  ring->owner = usrbio_process_id();
+  usrbio_own(&ring->owner);
   usrbio_pace_init(&ring->pace);
   return 0;
 }
@@ -92,7 +92,7 @@ bool usrbio_ring_enter(struct usrbio_ring *ring) {
 
 void usrbio_ring_close(struct usrbio_ring *ring) {
   atomic_fetch_add(&ring->users, USRBIO_RING_CLOSED + 1);
-  if (ring->owner == usrbio_process_id()) {
+  if (usrbio_is_own(&ring->owner)) {
     /* Whoever takes this post sees that the ring is closed. */
     atomic_fetch_add((_Atomic uint32_t *)(void *)ring->done_sem, 1);
     usrbio_futex_wake(ring->done_sem, INT_MAX);
@@ -104,13 +104,13 @@ bool usrbio_ring_closed(const struct usrbio_ring *ring) {
 }
 
 bool usrbio_ring_ours(struct usrbio_ring *ring) {
-  pid_t self = usrbio_process_id();
-  if (ring->owner != self) {
-    if (usrbio_process_lives(ring->owner)) {
-      return false;
-    }
-    ring->owner = self;
+  if (usrbio_is_own(&ring->owner)) {
+    return true;
   }
+  if (!usrbio_may_take(&ring->owner)) {
+    return false;
+  }
+  usrbio_own(&ring->owner);
   return true;
 }
 
@@ -146,8 +146,8 @@ int usrbio_ring_push(struct usrbio_ring *ring, const struct usrbio_args *args) {
  * another process was copied by fork(); the holding thread does not exist in this process.
  */
 static bool begin_reap(struct usrbio_ring *ring) {
-  int self = (int)usrbio_process_id();
-  int holder = 0;
+  uint32_t self = usrbio_generation();
+  uint32_t holder = 0;
   do {
     if (atomic_compare_exchange_strong_explicit(&ring->reaper, &holder, self, memory_order_acquire,
                                                 memory_order_relaxed)) {

@@ -15,10 +15,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <sys/types.h>
 
 #include "hf3fs_usrbio.h"
 #include "pace.h"
+#include "process.h"
 #include "slots.h"
 
 /* Values in [0, ring_len). In this protocol head is where a producer writes, tail where a consumer reads. */
@@ -81,11 +81,11 @@ struct usrbio_ring {
   bool for_read;
   struct usrbio_slots slots; /* args[i] is free, or busy from prep until its completion is reaped */
   _Atomic bool complained;   /* the daemon's completions have been logged as wrong */
-  _Atomic int reaper;        /* process id of the reaping thread, 0: none */
+  _Atomic uint32_t reaper;   /* generation of the process whose thread reaps, 0: none */
   _Atomic uint32_t untaken;  /* completions reaped since posts were last dropped: each had one post at most */
   _Atomic int sleepers;      /* threads that wait for a post, or are about to */
   _Atomic uint32_t users;    /* threads that wait or destroy, and USRBIO_RING_CLOSED */
-  pid_t owner;               /* the process that uses the ring */
+  struct usrbio_owner owner; /* the process that uses the ring */
   struct usrbio_pace pace;
   struct usrbio_registration *registration; /* null in tests */
 };

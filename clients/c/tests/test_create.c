@@ -20,6 +20,7 @@
 
 #include "check.h"
 #include "hf3fs_usrbio.h"
+#include "janitor.h"
 #include "linkname.h"
 #include "ring.h"
 #include "submitsem.h"
@@ -617,12 +618,13 @@ static void full_shared_memory(void) {
 
 int main(void) {
   CHECK(mkdtemp(mount) != NULL);
+  snprintf(sem_name, sizeof(sem_name), "/usrbio-test-%d", (int)getpid());
+  janitor_start(mount, sem_name);
   char path[PATH_MAX], target[PATH_MAX];
   snprintf(path, sizeof(path), "%s/3fs-virt", mount);
   CHECK_EQ(mkdir(path, 0777), 0);
   path_of(path, "");
   CHECK_EQ(mkdir(path, 0777), 0);
-  snprintf(sem_name, sizeof(sem_name), "/usrbio-test-%d", (int)getpid());
   sem_t *sem = sem_open(sem_name, O_CREAT | O_EXCL, 0600, 0);
   CHECK(sem != SEM_FAILED);
   snprintf(target, sizeof(target), "/dev/shm/sem.%s", sem_name + 1);
@@ -646,8 +648,5 @@ int main(void) {
   submit_links();
 
   sem_close(sem);
-  sem_unlink(sem_name);
-  char command[PATH_MAX + 16];
-  snprintf(command, sizeof(command), "rm -rf %s", mount);
-  return system(command) == 0 ? 0 : 1;
+  return 0;
 }

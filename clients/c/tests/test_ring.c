@@ -397,16 +397,16 @@ static void forked_child(void) {
   setup(&f, 2, true);
   CHECK_EQ(prep(&f, 5, 1), 0);
   CHECK_EQ(peer_serve(&f.peer), 1);
-  atomic_store(&f.ring.reaper, (int)getpid());
+  atomic_store(&f.ring.reaper, usrbio_generation());
   CHECK_EQ(hf3fs_wait_for_ios(&f.ior, c, 1, 0, NULL), 0); /* another thread of this process is reaping */
   pid_t child = fork();
   CHECK(child >= 0);
   if (child == 0) {
     CHECK_EQ(hf3fs_wait_for_ios(&f.ior, c, 1, 1, NULL), -EBUSY);
     CHECK_EQ(prep(&f, 5, 1), -EBUSY);
-    f.ring.owner = INT_MAX; /* as if the parent had ended */
+    atomic_store(&f.ring.owner.id, INT_MAX); /* as if the parent had ended */
     CHECK_EQ(hf3fs_wait_for_ios(&f.ior, c, 1, 1, NULL), 1);
-    CHECK_EQ(f.ring.owner, getpid());
+    CHECK_EQ(f.ring.owner.id, getpid());
     CHECK(prep(&f, 5, 1) >= 0);
     _exit(0);
   }

@@ -39,7 +39,7 @@ class TestFork(MountedTestCase):
 before = mine()
 child = os.fork()
 if child == 0:
-    for call in (read, lambda: ring.wait(timeout=0)):
+    for call in (read, ring.submit, lambda: ring.wait(timeout=0)):
         try:
             call()
         except OSError as error:

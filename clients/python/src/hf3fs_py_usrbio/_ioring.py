@@ -183,7 +183,10 @@ class ioring:
 
     def submit(self):
         """Wakes the daemon."""
-        error = _library.submit_ios(self._ring or self._alive())
+        ring = self._ring or self._alive()
+        if self._user != here[0]:
+            self._inherit()
+        error = _library.submit_ios(ring)
         if error < 0:
             raise os_error(-error)
         return self
