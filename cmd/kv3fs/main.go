@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/signal"
 	"strings"
@@ -28,9 +29,12 @@ const (
 	exitInterrupted = 130 // stopped by a signal before it finished
 )
 
-// abandonAfter is how long a command that does not use the context may continue after
-// a signal.
-const abandonAfter = 2 * time.Second
+// How long a command may continue after a signal.
+const (
+	abandonAfter = 2 * time.Second  // one that does not use the context
+	tidyAfter    = 10 * time.Second // one that does; a mount that hangs answers none of its calls
+	stopInOrder  = math.MaxInt64    // a server, which bounds its stop itself
+)
 
 // sameSignal is how long after the first signal further ones count as the same
 // request: timeout(1) and terminals signal a process and its group.
@@ -66,19 +70,30 @@ type cli struct {
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
+// serverContext is the context of a command that serves until a signal, and then stops in
+// its own time.
+type serverContext struct {
+	context.Context // because kong chooses what it injects by its type
+}
+
 // run executes a command line. A command that uses the context stops in an orderly way
 // when a signal cancels the context. Other commands, and the parsing before them, may be
-// stuck in a system call, for example on a mount that hangs. abandonAfter a signal, run
-// returns without waiting for them, because the process is about to exit.
+// stuck in a system call, for example on a mount that hangs, and so may the clean-up of
+// those that use it. Some time after a signal, run returns without waiting for them,
+// because the process is about to exit.
 func run(args []string, stdout, stderr io.Writer) int {
 	ctx, stop := untilSignalled(stderr)
 	defer stop()
-	var usesContext atomic.Bool
+	var limit atomic.Int64 // grows when the command takes the context
+	limit.Store(int64(abandonAfter))
 	ended := make(chan int, 1)
 	go func() {
-		ended <- execute(args, stdout, stderr, func() (context.Context, error) {
-			usesContext.Store(true)
-			return ctx, nil
+		ended <- execute(args, stdout, stderr, func(server bool) context.Context {
+			limit.Store(int64(tidyAfter))
+			if server {
+				limit.Store(stopInOrder)
+			}
+			return ctx
 		})
 	}()
 	select {
@@ -86,21 +101,29 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return status
 	case <-ctx.Done():
 	}
-	select {
-	case status := <-ended:
-		return status
-	case <-time.After(abandonAfter):
+	var waited time.Duration
+	for {
+		most := time.Duration(limit.Load())
+		select {
+		case status := <-ended:
+			return status
+		case <-time.After(most - waited):
+		}
+		if waited = most; waited >= time.Duration(limit.Load()) {
+			break
+		}
 	}
-	if usesContext.Load() {
-		return <-ended
+	if waited == abandonAfter {
+		fmt.Fprintln(stderr, "kv3fs: interrupted")
+	} else {
+		fmt.Fprintf(stderr, "kv3fs: interrupted, but a call has not returned for %v, perhaps because a mount's daemon hangs; exiting without cleaning up\n", waited)
 	}
-	fmt.Fprintln(stderr, "kv3fs: interrupted")
 	return exitInterrupted
 }
 
 // execute parses a command line and runs its command. A command that uses the context
-// gets it from getContext.
-func execute(args []string, stdout, stderr io.Writer, getContext func() (context.Context, error)) int {
+// gets it from getContext, which it tells whether it is a server.
+func execute(args []string, stdout, stderr io.Writer, getContext func(server bool) context.Context) int {
 	values := &flagValues{}
 	parser, err := newParser(values, stdout, stderr, getContext)
 	if err != nil {
@@ -137,7 +160,7 @@ func execute(args []string, stdout, stderr io.Writer, getContext func() (context
 }
 
 // newParser returns the parser of command lines. It keeps in values where they come from.
-func newParser(values *flagValues, stdout, stderr io.Writer, getContext func() (context.Context, error)) (*kong.Kong, error) {
+func newParser(values *flagValues, stdout, stderr io.Writer, getContext func(server bool) context.Context) (*kong.Kong, error) {
 	return kong.New(&cli{},
 		kong.Name("kv3fs"),
 		kong.Description("KV-cache storage for LLM inference with the interfaces of 3FS. A flag can also be set in the environment, by the variable that its help names."),
@@ -147,7 +170,8 @@ func newParser(values *flagValues, stdout, stderr io.Writer, getContext func() (
 		kong.UsageOnError(),
 		kong.Vars{"engines": strings.Join(engineconfig.Names(), ", ")},
 		kong.Writers(stdout, stderr),
-		kong.BindToProvider(getContext),
+		kong.BindToProvider(func() (context.Context, error) { return getContext(false), nil }),
+		kong.BindToProvider(func() (serverContext, error) { return serverContext{getContext(true)}, nil }),
 		kong.BindTo(stdout, (*io.Writer)(nil)),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}),
 	)
@@ -193,14 +217,17 @@ func (c *helpCmd) trace(kctx *kong.Context) (*kong.Context, error) {
 	return about, err
 }
 
-// untilSignalled returns a context that the first SIGINT or SIGTERM cancels, for an
-// orderly stop. A second signal, more than sameSignal later, ends the process at once;
+// untilSignalled returns a context that the first SIGINT, SIGTERM or SIGHUP cancels, for
+// an orderly stop. A second signal, more than sameSignal later, ends the process at once;
 // the next daemon removes what it leaves behind. stop ends the goroutine that watches
-// for signals.
+// for signals. A SIGHUP that is ignored, as under nohup, stays so.
 func untilSignalled(stderr io.Writer) (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	if !signal.Ignored(syscall.SIGHUP) {
+		signal.Notify(signals, syscall.SIGHUP)
+	}
 	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"log/slog"
@@ -111,7 +110,7 @@ type pagesServeCmd struct {
 // stopLimit bounds how long requests in progress may take when the service stops.
 const stopLimit = 10 * time.Second
 
-func (c *pagesServeCmd) Run(ctx context.Context, values *flagValues, kctx *kong.Context, out io.Writer) error {
+func (c *pagesServeCmd) Run(ctx serverContext, values *flagValues, kctx *kong.Context, out io.Writer) error {
 	p, err := c.config("", c.Listen, c.TP, stopLimit, newLogger(c.LogLevel, c.LogFormat))
 	switch {
 	case err != nil:

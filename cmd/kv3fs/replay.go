@@ -20,7 +20,7 @@ type replayCmd struct {
 	Ranks      int      `default:"1" range:"1..1024" help:"Ranks that work on each request in parallel, as in tensor parallelism. Each has its own rings, its own buffers and its own slice of every block."`
 	Depth      int      `default:"32" range:"1..65536" help:"Blocks that a rank has in flight, and entries of its rings. The replay takes ranks times depth times block bytes of /dev/shm."`
 	BlockBytes byteSize `default:"1MiB" placeholder:"SIZE" range:"1..4GiB" help:"Bytes of a rank's slice of a block (512 tokens), such as 256KiB. Blocks of different sizes are different blocks. Default: ${default}."`
-	MaxBlocks  int64    `placeholder:"N" range:"1.." help:"Write at most this many blocks and skip further misses, so that the replay does not fill a small disk. Default: as many as fit in half the free space of the mount."`
+	MaxBlocks  int64    `placeholder:"N" range:"1.." help:"Write at most this many blocks and skip further misses, so that the replay does not fill a small disk. Default: as many as fit in half the free space of the mount. If the trace needs more space than there is, the replay does not start."`
 	Requests   int      `placeholder:"N" range:"1.." help:"Stop after this many requests. Default: the whole trace."`
 	Speed      float64  `default:"0" range:"0..1e9" help:"Replay speed: 1 keeps the trace's timing, 10 is ten times faster, 0 is as fast as possible."`
 	JSON       bool     `name:"json" help:"Print the report as JSON instead of a table."`
@@ -39,7 +39,8 @@ leading ones that exist through rings, and checks every byte of them. It writes
 the rest through rings, under temporary names that it renames when the data is
 complete. Each block and rank has a file: <mount>/<dir>/<2 hex>/<id>-r<rank>-<bytes>.
 
-Blocks stay until you delete <mount>/<dir>. The exit status is 1 if a byte was
+Before it starts, it says how much it will write. Blocks stay until you delete
+<mount>/<dir>. The exit status is 1 if a byte was
 wrong or an I/O failed, not for misses.`
 }
 
@@ -59,6 +60,9 @@ func (c *replayCmd) Run(ctx context.Context, out io.Writer) error {
 	}
 	defer source.Close()
 
+	if survey != nil {
+		o.DistinctBlocks = int64(survey.DistinctBlocks)
+	}
 	bar := c.progress(survey)
 	o.Notice, o.Done = bar.notice, func(n int) { bar.Set(n) }
 	report, err := workload.Replay(ctx, workload.NewReader(source, source.Name()), o)

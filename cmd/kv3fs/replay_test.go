@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -104,7 +105,21 @@ func (s *served) replayArgs(trace string, args ...string) []string {
 // replay runs a replay to its end.
 func (s *served) replay(t *testing.T, trace string, args ...string) (r workload.Report, stderr string, err error) {
 	t.Helper()
+	return s.replayFrom(t, "", trace, args...)
+}
+
+// replayFrom is replay with a file that is piped to its standard input.
+func (s *served) replayFrom(t *testing.T, piped, trace string, args ...string) (r workload.Report, stderr string, err error) {
+	t.Helper()
 	cmd := exec.Command(s.bin, s.replayArgs(trace, args...)...)
+	if piped != "" {
+		f, err := os.Open(piped)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		cmd.Stdin = io.MultiReader(f) // no *os.File, so a pipe
+	}
 	var stdout, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &errs
 	killer := time.AfterFunc(2*time.Minute, func() { cmd.Process.Kill() })
@@ -192,6 +207,9 @@ func TestReplay(t *testing.T) {
 	t.Run("stops writing at the cap", func(t *testing.T) {
 		s := serve(t, bin, t.TempDir())
 		r, stderr, err := s.replay(t, trace, "--block-bytes", "4k", "--max-blocks", "40", "--dir", "a/b")
+		if want := fmt.Sprintf("will write at most 40 blocks, 160 KiB, to %s/a/b, which has ", s.mount); !strings.Contains(stderr, want) {
+			t.Errorf("%q is not announced: %s", want, stderr)
+		}
 		if err != nil || r.StoredBlocks != 40 || r.HitBlocks+r.StoredBlocks+r.SkippedBlocks != r.Blocks {
 			t.Errorf("%v %s\n%+v", err, stderr, r)
 		}
@@ -336,7 +354,12 @@ func TestReplay(t *testing.T) {
 		}
 		t.Cleanup(func() { unix.Unmount(data, unix.MNT_DETACH) })
 		s := serve(t, bin, data)
-		r, stderr, err := s.replay(t, trace, "--block-bytes", "64k", "--ranks", "2", "--max-blocks", "1000000")
+		_, stderr, err := s.replay(t, trace, "--block-bytes", "64k", "--ranks", "2", "--max-blocks", "1000000")
+		if err == nil || !strings.Contains(stderr, "the replay would write ") {
+			t.Errorf("a trace that cannot fit: %v: %s", err, stderr)
+		}
+		// Of a pipe, it is not known beforehand.
+		r, stderr, err := s.replayFrom(t, trace, "-", "--block-bytes", "64k", "--ranks", "2", "--max-blocks", "1000000")
 		if err == nil || !strings.Contains(stderr, "no space left") || !strings.Contains(stderr, "--max-blocks") {
 			t.Errorf("%v: %s", err, stderr)
 		}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -46,7 +45,7 @@ type serveCmd struct {
 	Passthrough string        `default:"auto" enum:"auto,off" help:"auto: the kernel itself reads, writes and maps the mount's files where it can (Linux 6.9 or later, root). off: it never does, and MAP_SHARED is refused (ENODEV)."`
 	Remount     string        `placeholder:"DIR" help:"A second path under which clients see the mount, e.g. in containers; the names rm-rf and mv: in 3fs-virt accept it too."`
 	Readonly    bool          `help:"Refuse every change with EROFS. The data directory need not be writable; if it is not, there is no page service, and nothing keeps a second daemon from serving it."`
-	Drain       time.Duration `default:"10s" range:"0s..24h" help:"How long to wait after SIGTERM for clients to leave the mount, before they are cut off. A second SIGTERM ends the daemon at once; the next daemon replaces the dead mount."`
+	Drain       time.Duration `default:"10s" range:"0s..24h" help:"How long to wait after SIGTERM, SIGINT or SIGHUP for clients to leave the mount, before they are cut off. A second signal ends the daemon at once; the next daemon replaces the dead mount."`
 
 	AttrTimeout     time.Duration `default:"30s" range:"0s..8760h" help:"How long the kernel may cache attributes. Changes through this mount and its rings are visible at once in any case; lower it if other programs change the data directory."`
 	EntryTimeout    time.Duration `default:"30s" range:"0s..8760h" help:"How long the kernel may cache names."`
@@ -64,7 +63,7 @@ type serveCmd struct {
 }
 
 // Run serves until ctx ends.
-func (c *serveCmd) Run(ctx context.Context, values *flagValues, kctx *kong.Context, out io.Writer) error {
+func (c *serveCmd) Run(ctx serverContext, values *flagValues, kctx *kong.Context, out io.Writer) error {
 	if c.Check {
 		if _, err := c.pageService(slog.New(slog.DiscardHandler)); err != nil {
 			return err

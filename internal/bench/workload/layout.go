@@ -8,8 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // Where a replay keeps its blocks, below <mount>/<dir>:
@@ -144,21 +142,4 @@ func removeDeadTemps(dir string, self process) (removed int, err error) {
 		}
 	}
 	return removed, nil
-}
-
-// blocksThatFit returns the number of distinct blocks that fit in half the free space below
-// dir; the other half is left to other users of the disk.
-func blocksThatFit(dir string, blockBytes int64, ranks int) (blocks, freeBytes int64, err error) {
-	var st unix.Statfs_t
-	if err := unix.Statfs(dir, &st); err != nil {
-		return 0, 0, fmt.Errorf("free space of %s: %w", dir, err)
-	}
-	unit := st.Frsize
-	if unit == 0 {
-		unit = st.Bsize
-	}
-	freeBytes = int64(st.Bavail) * unit
-	// A file takes whole pages of 4 KiB on every common file system.
-	perBlock := (blockBytes + 4095) &^ 4095 * int64(ranks)
-	return freeBytes / 2 / perBlock, freeBytes, nil
 }

@@ -87,13 +87,3 @@ func TestRemoveDeadTemps(t *testing.T) {
 		t.Errorf("left: %v", left)
 	}
 }
-
-func TestBlocksThatFit(t *testing.T) {
-	one, free, err := blocksThatFit(t.TempDir(), 1, 1)
-	if err != nil || one < 1 || one != free/2/4096 {
-		t.Errorf("%d blocks of a byte in %d bytes, %v", one, free, err)
-	}
-	if many, free, _ := blocksThatFit(t.TempDir(), 4097, 3); many != free/2/(3*8192) {
-		t.Errorf("%d blocks of 4097 bytes on 3 ranks in %d bytes", many, free)
-	}
-}

@@ -12,7 +12,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/kv3fs/kv3fs/internal/bench/measure"
 	"github.com/kv3fs/kv3fs/usrbio"
 )
 
@@ -32,6 +31,8 @@ type ReplayOptions struct {
 	// MaxBlocks is the most blocks that are written, where all ranks' slices of a block
 	// count as one. Default: what fits in half the free space.
 	MaxBlocks int64
+	// DistinctBlocks is how many blocks the trace has, 0 if that is not known.
+	DistinctBlocks int64
 	// MaxRequests ends the replay early. Default: the whole trace.
 	MaxRequests int
 	// Speed is how much faster than in the trace requests arrive; 0 sends each as soon as
@@ -172,7 +173,7 @@ type replay struct {
 
 func newReplay(ctx context.Context, o ReplayOptions) (_ *replay, err error) {
 	r := &replay{
-		o: o, dir: filepath.Join(o.Mount, o.Dir), left: o.MaxBlocks,
+		o: o, dir: filepath.Join(o.Mount, o.Dir),
 		written: map[uint64]struct{}{},
 		report:  newReport(o),
 	}
@@ -202,17 +203,8 @@ func newReplay(ctx context.Context, o ReplayOptions) (_ *replay, err error) {
 	if err := os.MkdirAll(r.temps, 0o755); err != nil {
 		return nil, err
 	}
-	if o.MaxBlocks == 0 {
-		blocks, free, err := blocksThatFit(r.dir, o.BlockBytes, o.Ranks)
-		if err != nil {
-			return nil, err
-		}
-		if blocks == 0 {
-			return nil, fmt.Errorf("%s has %s free, too little for one block of %s on %d ranks; make room, or choose smaller blocks or --max-blocks",
-				o.Mount, measure.SizeText(free), measure.SizeText(o.BlockBytes), o.Ranks)
-		}
-		r.left = blocks
-		o.Notice(fmt.Sprintf("at most %s blocks will be written: half of the %s free at %s (--max-blocks changes it)", countText(blocks), measure.SizeText(free), o.Mount))
+	if r.left, err = r.budget(); err != nil {
+		return nil, err
 	}
 	r.report.MaxBlocks = r.left
 	for n := range o.Ranks {

@@ -1,0 +1,135 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/kv3fs/kv3fs/internal/test/daemontest"
+)
+
+// SIGHUP stops a daemon in order, as SIGTERM does, unless it was started under nohup.
+func TestHangup(t *testing.T) {
+	skipWithoutFUSE(t)
+	bin := buildBinary(t)
+	d := daemontest.ServeWith(t, daemontest.Options{Binary: bin})
+	if err := d.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Err(); err != nil {
+		t.Errorf("%v\n%s", err, d.Log())
+	}
+	if mounts, err := os.ReadFile("/proc/self/mountinfo"); err != nil || strings.Contains(string(mounts), " "+d.Mount+" ") {
+		t.Errorf("the mount is left behind: %v", err)
+	}
+
+	nohup := filepath.Join(t.TempDir(), "kv3fs")
+	script := fmt.Sprintf("#!/bin/sh\ntrap '' HUP\nexec %s \"$@\"\n", bin)
+	if err := os.WriteFile(nohup, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	d = daemontest.ServeWith(t, daemontest.Options{Binary: nohup})
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", d.PID()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var caught uint64
+	if _, after, ok := strings.Cut(string(status), "SigCgt:\t"); !ok {
+		t.Fatalf("no SigCgt in\n%s", status)
+	} else if _, err := fmt.Sscanf(after, "%x", &caught); err != nil {
+		t.Fatal(err)
+	}
+	if caught&(1<<(syscall.SIGHUP-1)) != 0 {
+		t.Error("under nohup, the daemon waits for SIGHUP")
+	}
+}
+
+// One interrupt ends a replay whose daemon is stopped, although it hangs in a lookup.
+func TestInterruptHungMount(t *testing.T) {
+	skipWithoutFUSE(t)
+	bin := buildBinary(t)
+	d := daemontest.ServeWith(t, daemontest.Options{Binary: bin})
+	cmd := exec.Command(bin, "replay", "--trace", "-", "--mount", d.Mount, "--block-bytes", "4k", "--no-progress")
+	trace, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	request := func(id int) {
+		if _, err := fmt.Fprintf(trace, `{"timestamp":0,"input_length":512,"output_length":1,"hash_ids":[%d]}`+"\n", id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	request(1)
+	awaitFile(t, filepath.Join(d.Data, "kv3fs-replay", "01", "*"))
+	// A request that the daemon has taken cannot be given up, not even by SIGKILL.
+	awaitThreads(t, cmd.Process.Pid, func(waiting bool) bool { return !waiting })
+	if err := d.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	defer d.Signal(syscall.SIGCONT)
+	awaitStopped(t, d.PID())
+	request(2)
+	awaitThreads(t, cmd.Process.Pid, func(waiting bool) bool { return waiting })
+
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	rescue := time.AfterFunc(tidyAfter+30*time.Second, func() {
+		t.Error("the replay did not end")
+		_ = d.Signal(syscall.SIGCONT)
+	})
+	_ = cmd.Wait() // its status is looked at
+	rescue.Stop()
+	if cmd.ProcessState.ExitCode() != exitInterrupted || !strings.Contains(stderr.String(), "interrupted, but a call has not returned") {
+		t.Errorf("%v: %s", cmd.ProcessState, stderr.String())
+	}
+}
+
+// awaitThreads waits until done with whether a thread of a process waits for a FUSE daemon.
+func awaitThreads(t *testing.T, pid int, done func(waiting bool) bool) {
+	t.Helper()
+	await(t, "threads", func() bool {
+		all, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/wchan", pid))
+		waiting := false
+		for _, file := range all {
+			text, _ := os.ReadFile(file) // the thread may have ended
+			waiting = waiting || strings.Contains(string(text), "request_wait_answer")
+		}
+		return done(waiting)
+	})
+}
+
+// awaitStopped waits until SIGSTOP has stopped all threads of a process.
+func awaitStopped(t *testing.T, pid int) {
+	t.Helper()
+	await(t, "the stop", func() bool {
+		all, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+		for _, file := range all {
+			text, _ := os.ReadFile(file)
+			if _, after, ok := bytes.Cut(text, []byte(") ")); !ok || after[0] != 'T' {
+				return false
+			}
+		}
+		return len(all) > 0
+	})
+}
+
+func await(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !done(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain for %s", what)
+		}
+	}
+}
