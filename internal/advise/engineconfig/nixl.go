@@ -42,8 +42,10 @@ func readNIXL(out *Config, content []byte, _ Params, _ func(string) (string, boo
 	if s := m.text("iopool_size"); s != "" {
 		const most = 1 << 20
 		switch n, err := strconv.Atoi(s); {
-		case err != nil || n < 1:
-			m.problem(Warning, "iopool_size", fmt.Sprintf("is %.80q; the plugin silently uses %d", s, nixlPoolSize), "write a whole number in quotes")
+		case err != nil:
+			m.problem(Failure, "iopool_size", fmt.Sprintf("is %.80q; newer versions of the plugin do not start, older ones silently use %d", s, nixlPoolSize), "write a whole number in quotes")
+		case n < 1:
+			m.problem(Warning, "iopool_size", fmt.Sprintf("is %d; the plugin silently uses %d", n, nixlPoolSize), "write a whole number of at least 1 in quotes")
 		case n > most:
 			m.problem(Warning, "iopool_size", fmt.Sprintf("is %d; the plugin accepts at most %d", n, most), "write a smaller number")
 		}

@@ -46,6 +46,22 @@ RECO_MODEL_SDK_CONFIG=[{"type":"3fs","sdk_log_level":"DEBUG"}]
 TP_SIZE=4
 `
 
+// rtpNew has only names that RTP-LLM reads since September 2026.
+const rtpNew = `
+REUSE_CACHE=1
+ENABLE_REMOTE_CACHE=1
+KVCM_SERVER_ADDRESS=10.0.0.1:6381
+KVCM_INSTANCE_GROUP=default
+KVCM_REMOTE_LAYOUT=canonical_v1
+KVCM_DEFAULT_QUERY_TYPE=1
+KVCM_QUERY_TYPE=0
+KVCM_SW_SIZE=0
+KVCM_READ_BACKEND_TYPE=1
+KVCM_MIN_REPLICA_COUNT=1
+RECO_MODEL_SDK_CONFIG=[{"type":"3fs","sdk_log_level":"INFO"}]
+TP_SIZE=4
+`
+
 const rtpDirect = "REUSE_CACHE=1\nENABLE_3FS=1\nBIZ_NAME=b\nCHECKPOINT_PATH=/m\n"
 
 const mooncakeGood = "MOONCAKE_ENABLE_DFS=true\nMOONCAKE_DFS_ROOT_DIR=/mnt/3fs/mooncake\n"
@@ -114,6 +130,8 @@ func TestGoodConfigurations(t *testing.T) {
 		{"file", SGLang, sglangGood, nil, "", "/mnt/3fs/s", 16 * 2 * 8 * 8 * mib, 0, 32, 0},
 		{"minimal", UCM, ucmGood, nil, "/mount/3fs", "/mount/3fs", 32 * 16 * mib, 0, 64, 0},
 		{"kvcm", RTPLLM, rtpGood, nil, "/3fs/stage/3fs", "/3fs/stage/3fs/kv_manager", 8 * gib, 0, 8, 4},
+		{"kvcm, new names", RTPLLM, rtpNew, nil, "/3fs/stage/3fs", "/3fs/stage/3fs/kv_manager", 8 * gib, 0, 8, 4},
+		{"kvcm, a client's JSON", RTPLLM, "REUSE_CACHE=1\nENABLE_REMOTE_CACHE=1\nKVCM_CLIENT_CONFIG={}", nil, "/3fs/stage/3fs", "/3fs/stage/3fs/kv_manager", 8 * gib, 0, 8, 0},
 		{"direct", RTPLLM, rtpDirect + "THREEFS_READ_IOV_SIZE=1073741824\n", nil, "/3fs/stage/3fs", "/3fs/stage/3fs/rtp_llm", 5 * gib, 0, 8, 0},
 		{"environment", Mooncake, mooncakeGood, nil, "", "/mnt/3fs/mooncake", 512 * mib, 0, 32, 0},
 		{"a client", Mooncake, mooncakeClient, nil, "", "/mnt/3fs/mooncake", 512 * mib, 0, 32, 0},
@@ -220,6 +238,9 @@ func TestBadConfigurations(t *testing.T) {
 		{UCM, strings.Replace(ucmGood, "UcmPipelineStore", "UcmNfsStore", 1), Failure, "ucm_connectors[0].ucm_connector_name", "UcmPipelineStore"},
 		{UCM, strings.Replace(ucmGood, "Cache|Ds3fs", "cache|ds3fs", 1), Failure, "ucm_connectors[0].ucm_connector_config.store_pipeline", "has different case"},
 		{UCM, strings.Replace(ucmGood, "Cache|Ds3fs", "Cache|Posix", 1), Note, "ucm_connectors[0].ucm_connector_config.store_pipeline", "not rings"},
+		{UCM, strings.Replace(ucmGood, "Cache|Ds3fs", "Cache|Posix", 1), Note, "ucm_connectors[0].ucm_connector_config.posix_capacity_gb", "deletes nothing"},
+		{UCM, strings.Replace(ucmGood, "Cache|Ds3fs", "Cache|Posix", 1) + "      posix_gc_enable: true", Note, "ucm_connectors[0].ucm_connector_config.posix_gc_enable", "posix_capacity_gb"},
+		{UCM, strings.Replace(ucmGood, "Cache|Ds3fs", "Cache|Posix", 1) + "      posix_capacity_gb: much", Failure, "ucm_connectors[0].ucm_connector_config.posix_capacity_gb", "not a whole number"},
 		{UCM, strings.Replace(ucmGood, "/mount/3fs", "/mount/3fs:/b", 1), Warning, "ucm_connectors[0].ucm_connector_config.storage_backends", "uses the first"},
 		{UCM, ucmGood + "      running_queue_depth: 32768", Warning, "ucm_connectors[0].ucm_connector_config.running_queue_depth", "not by Ds3fs"},
 		{UCM, ucmGood + "      buffer_size: 64", Warning, "ucm_connectors[0].ucm_connector_config.buffer_size", "neither Cache nor Ds3fs reads it"},
@@ -235,7 +256,20 @@ func TestBadConfigurations(t *testing.T) {
 		{RTPLLM, "REUSE_CACHE=1\nENABLE_REMOTE_CACHE=1\nRECO_SERVER_ADDRESS=h:1\nRECO_MODEL_SDK_CONFIG={}", Failure, "RECO_MODEL_SDK_CONFIG", "not a JSON list"},
 		{RTPLLM, "ENABLE_REMOTE_CACHE=1", Failure, "REUSE_CACHE", "REUSE_CACHE=1"},
 		{RTPLLM, "REUSE_CACHE=1", Failure, "ENABLE_REMOTE_CACHE", "nothing is stored"},
-		{RTPLLM, "REUSE_CACHE=1\nENABLE_REMOTE_CACHE=1", Failure, "RECO_SERVER_ADDRESS", "is missing"},
+		{RTPLLM, "REUSE_CACHE=1\nENABLE_REMOTE_CACHE=1", Failure, "KVCM_SERVER_ADDRESS", "is missing"},
+		{RTPLLM, rtpGood, Note, "RECO_SERVER_ADDRESS", "newer versions read only KVCM_SERVER_ADDRESS"},
+		{RTPLLM, rtpNew, Note, "KVCM_SERVER_ADDRESS", "older versions read only RECO_SERVER_ADDRESS, RECO_INSTANCE_GROUP"},
+		{RTPLLM, rtpNew + "RECO_SERVER_ADDRESS=other:1", Warning, "RECO_SERVER_ADDRESS", "differs from KVCM_SERVER_ADDRESS"},
+		{RTPLLM, rtpNew + "KVCM_MODEL_SDK_CONFIG=[]", Warning, "KVCM_MODEL_SDK_CONFIG", "write RECO_MODEL_SDK_CONFIG"},
+		{RTPLLM, strings.Replace(rtpNew, "canonical_v1", "v1", 1), Failure, "KVCM_REMOTE_LAYOUT", "legacy, canonical_v1"},
+		{RTPLLM, strings.Replace(rtpNew, "BACKEND_TYPE=1", "BACKEND_TYPE=7", 1), Failure, "KVCM_READ_BACKEND_TYPE", "0, 1, 2"},
+		{RTPLLM, strings.Replace(rtpNew, "BACKEND_TYPE=1", "BACKEND_TYPE=2", 1), Warning, "KVCM_READ_BACKEND_TYPE", "another storage"},
+		{RTPLLM, strings.Replace(rtpNew, "_QUERY_TYPE=0", "_QUERY_TYPE=2", 1), Failure, "KVCM_READ_BACKEND_TYPE", "only be 0 or 1"},
+		{RTPLLM, strings.Replace(rtpNew, "DEFAULT_QUERY_TYPE=1", "DEFAULT_QUERY_TYPE=3", 1), Failure, "KVCM_SW_SIZE", "needs a window"},
+		{RTPLLM, strings.Replace(rtpNew, "DEFAULT_QUERY_TYPE=1", "DEFAULT_QUERY_TYPE=5", 1), Failure, "KVCM_DEFAULT_QUERY_TYPE", "write one of"},
+		{RTPLLM, strings.Replace(rtpNew, "SW_SIZE=0", "SW_SIZE=-1", 1), Failure, "KVCM_SW_SIZE", "whole number"},
+		{RTPLLM, strings.Replace(rtpNew, "REPLICA_COUNT=1", "REPLICA_COUNT=2", 1), Warning, "KVCM_MIN_REPLICA_COUNT", "one replica"},
+		{RTPLLM, rtpNew + "KVCM_SERVER_ADRESS=x", Warning, "KVCM_SERVER_ADRESS", "write KVCM_SERVER_ADDRESS"},
 		{RTPLLM, rtpGood + "RECO_SERVER_ADRESS=x", Warning, "RECO_SERVER_ADRESS", "write RECO_SERVER_ADDRESS"},
 		{RTPLLM, rtpGood + "TP_SIZE=5", Warning, "TP_SIZE", "set twice"},
 		{RTPLLM, rtpGood + "ENABLE_3FS=1", Warning, "ENABLE_3FS", "both on"},
@@ -266,7 +300,8 @@ func TestBadConfigurations(t *testing.T) {
 		{Mooncake, "MOONCAKE_ENABLE_DFS=1\nMOONCAKE_DISTRIBUTED_ROOT_DIR=/m", Note, "MOONCAKE_DISTRIBUTED_ROOT_DIR", "older name"},
 
 		{NIXL, `{"mount_point": "/mnt/3fs", "iopool_size": 64}`, Failure, "iopool_size", "only text"},
-		{NIXL, `{"mount_point": "/mnt/3fs", "iopool_size": "lots"}`, Warning, "iopool_size", "uses 64"},
+		{NIXL, `{"mount_point": "/mnt/3fs", "iopool_size": "lots"}`, Failure, "iopool_size", "do not start"},
+		{NIXL, `{"mount_point": "/mnt/3fs", "iopool_size": "0"}`, Warning, "iopool_size", "uses 64"},
 		{NIXL, `{"mount_point": "/mnt/3fs", "iopool_size": "2000000"}`, Warning, "iopool_size", "at most"},
 		{NIXL, `{"mount_point": "/mnt/3fs", "mem_config": "vram"}`, Failure, "mem_config", "auto, dram, dram_zc"},
 		{NIXL, `{"mountpoint": "/mnt/3fs"}`, Warning, "mountpoint", "write mount_point"},
@@ -382,7 +417,7 @@ func TestUnreadable(t *testing.T) {
 
 // FuzzRead checks that Read returns for every text, and that its output is bounded.
 func FuzzRead(f *testing.F) {
-	for i, text := range []string{lmcacheGood, vllmGood, sglangGood, ucmGood, rtpGood, mooncakeGood, mooncakeClient, mooncakeBucket, l2Good,
+	for i, text := range []string{lmcacheGood, vllmGood, sglangGood, ucmGood, rtpGood, rtpNew, mooncakeGood, mooncakeClient, mooncakeBucket, l2Good,
 		"lmcache server --l2-adapter '" + l2Good + "'", "vllm serve x --kv-transfer-config '" + vllmGood + "'", "a: &x [1]\nb: *x", "? - - ? x\n: {y: !!binary x}"} {
 		f.Add(uint8(i), []byte(text))
 	}

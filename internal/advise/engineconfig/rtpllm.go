@@ -58,7 +58,7 @@ func readRTPLLM(out *Config, content []byte, _ Params, env func(string) (string,
 	}
 	rtpKnown(m)
 	m.unknown(func(key string) bool {
-		return strings.HasPrefix(key, "THREEFS_") || strings.HasPrefix(key, "RECO_")
+		return strings.HasPrefix(key, "THREEFS_") || strings.HasPrefix(key, "RECO_") || strings.HasPrefix(key, "KVCM_")
 	})
 	return nil
 }
@@ -98,9 +98,12 @@ func readRTPDirect(e environment) {
 func readKVCM(e environment) {
 	m, out := e.m, e.m.out
 	out.BasePaths = append(out.BasePaths, path.Join(rtpMount, kvcmRootDir))
-	if e.text("RECO_CLIENT_CONFIG") == "" && e.text("RECO_SERVER_ADDRESS") == "" && !(e.boolean("RECO_ENABLE_VIPSERVER") && e.text("RECO_VIPSERVER_DOMAIN") != "") {
-		m.problem(Failure, "RECO_SERVER_ADDRESS", "is missing; RTP-LLM does not find the KV cache manager", "write RECO_SERVER_ADDRESS=HOST:6381")
+	if e.kvcm("CLIENT_CONFIG") == "" && e.kvcm("SERVER_ADDRESS") == "" && !(isTrue(e.kvcm("ENABLE_VIPSERVER")) && e.kvcm("VIPSERVER_DOMAIN") != "") {
+		m.problem(Failure, "KVCM_SERVER_ADDRESS", "is missing, as is RECO_SERVER_ADDRESS; RTP-LLM does not find the KV cache manager", "write KVCM_SERVER_ADDRESS=HOST:6381, and RECO_SERVER_ADDRESS for versions before September 2026")
 	}
+	kvcmVersions(m)
+	readKVCMQueries(e)
+	m.ignored(Warning, "KVCM_MODEL_SDK_CONFIG", "is not read; RTP-LLM's --kvcm_model_sdk_config kept the name of its variable", "write RECO_MODEL_SDK_CONFIG")
 	text := e.text("RECO_MODEL_SDK_CONFIG")
 	if text == "" {
 		return
@@ -151,13 +154,12 @@ func rtpKnown(m *mapping) {
 	for _, key := range []string{
 		"THREEFS_MATCH_TIMEOUT_MS", "THREEFS_RPC_GET_CACHE_TIMEOUT_MS", "THREEFS_RPC_PUT_CACHE_TIMEOUT_MS", "THREEFS_READ_TIMEOUT_MS",
 		"THREEFS_WRITE_TIMEOUT_MS", "THREEFS_READ_IOV_SIZE", "THREEFS_WRITE_IOV_SIZE", "THREEFS_ROOT_DIR",
-		"RECO_SERVER_ADDRESS", "RECO_ENABLE_VIPSERVER", "RECO_VIPSERVER_DOMAIN", "RECO_INSTANCE_GROUP", "RECO_META_CHANNEL_RETRY_TIME",
-		"RECO_META_CHANNEL_CONNECTION_TIMEOUT", "RECO_META_CHANNEL_CALL_TIMEOUT", "RECO_STORAGE_THREAD_NUM", "RECO_STORAGE_QUEUE_SIZE",
-		"RECO_PUT_TIMEOUT_MS", "RECO_GET_TIMEOUT_MS", "RECO_MODEL_SDK_CONFIG", "RECO_INSTANCE_ID_SALT", "RECO_MODEL_USER_DATA",
-		"RECO_MODEL_EXTRA_INFO", "RECO_ASYNCWRAPPER_THREAD_NUM", "RECO_ASYNCWRAPPER_QUEUE_SIZE", "RECO_GET_BROADCAST_TIMEOUT",
-		"RECO_PUT_BROADCAST_TIMEOUT", "RECO_CLIENT_CONFIG", "KVCM_SDK_CHECK", "BIZ_NAME", "CHECKPOINT_PATH", "MAX_BLOCK_SIZE_PER_ITEM",
+		"RECO_MODEL_SDK_CONFIG", "KVCM_SDK_CHECK", "KVCM_LOG_LEVEL", "BIZ_NAME", "CHECKPOINT_PATH", "MAX_BLOCK_SIZE_PER_ITEM",
 	} {
 		m.known[key] = true
+	}
+	for _, name := range kvcmNames() {
+		m.known[newKVCM+name], m.known[oldKVCM+name] = true, true
 	}
 }
 
@@ -175,8 +177,10 @@ func (e environment) text(key string) string {
 	return s
 }
 
-func (e environment) boolean(key string) bool {
-	switch strings.ToLower(e.text(key)) {
+func (e environment) boolean(key string) bool { return isTrue(e.text(key)) }
+
+func isTrue(s string) bool {
+	switch strings.ToLower(s) {
 	case "1", "true", "yes", "on":
 		return true
 	}

@@ -77,6 +77,8 @@ func readPipeline(m *mapping, layerwise bool, p Params) error {
 	}
 	if rings {
 		ucmIgnored(m)
+	} else if strings.HasSuffix(pipeline, "Posix") {
+		readUCMCollection(m)
 	}
 	if layerwise && rings {
 		out.add(Warning, "use_layerwise", "lets Ds3fs give a file its final name before all its layers are written", "write use_layerwise: false")
@@ -122,6 +124,15 @@ func readUCMBackends(m *mapping, rings bool) {
 			m.problem(Warning, "storage_backends", "has several entries; Ds3fs uses the first", "write the mount point alone")
 		}
 	}
+}
+
+// readUCMCollection reads whether the Posix store deletes files.
+func readUCMCollection(m *mapping) {
+	const key = "posix_capacity_gb"
+	if m.number(key, bounds{max: 1 << 30}) == 0 {
+		m.problem(Note, key, "is 0, with which Posix deletes nothing", "write how many GB the files may take, in the configuration of one instance only")
+	}
+	m.ignored(Note, "posix_gc_enable", "is set by UCM itself; whether Posix deletes files is decided by "+key, "remove it")
 }
 
 // ucmIgnored reports keys that Ds3fs does not read, although UCM's documents list them
