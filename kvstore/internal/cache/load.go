@@ -93,9 +93,7 @@ func (b *loading) settle(i int, version uint64, err error) {
 
 // release removes the pins before the caller sees that the batch is done.
 func (b *loading) release() {
-	b.s.mu.Lock()
-	defer b.s.mu.Unlock()
-	b.s.unpin(b.pinned)
+	b.s.inTurns(len(b.pinned), func(low, high int) { b.s.unpin(b.pinned[low:high]) })
 }
 
 // plan decides how each shard is loaded. It pins what is in memory before it evicts
@@ -114,12 +112,13 @@ func (b *loading) plan() {
 // each calls decide for the shards that are not decided yet, with the lock and the table
 // held. It releases both now and then.
 func (b *loading) each(decided []bool, decide func(i int) bool) {
-	for low := 0; low < len(decided); low += planAtOnce {
-		high := min(low+planAtOnce, len(decided))
+	if !slices.Contains(decided, false) {
+		return
+	}
+	b.s.inTurns(len(decided), func(low, high int) {
 		if !slices.Contains(decided[low:high], false) {
-			continue
+			return
 		}
-		b.s.mu.Lock()
 		b.s.do(func() {
 			for i := low; i < high; i++ {
 				if !decided[i] {
@@ -127,8 +126,7 @@ func (b *loading) each(decided []bool, decide func(i int) bool) {
 				}
 			}
 		})
-		b.s.mu.Unlock()
-	}
+	})
 }
 
 // attach pins a shard that is in memory, or waits for one that is being loaded, and
@@ -307,20 +305,20 @@ func (b *loading) watch() {
 	s := b.s
 	var left []int
 	var unwanted []*fetch
-	s.mu.Lock()
-	for i := range b.items {
-		it := &b.items[i]
-		if !it.waiting {
-			continue
+	s.inTurns(len(b.items), func(low, high int) {
+		for i := low; i < high; i++ {
+			it := &b.items[i]
+			if !it.waiting {
+				continue
+			}
+			it.waiting = false
+			left = append(left, i)
+			if it.fetch.wanted--; it.fetch.wanted == 0 && !it.fetch.prefetch {
+				it.fetch.cancelled = true
+				unwanted = append(unwanted, it.fetch)
+			}
 		}
-		it.waiting = false
-		left = append(left, i)
-		if it.fetch.wanted--; it.fetch.wanted == 0 && !it.fetch.prefetch {
-			it.fetch.cancelled = true
-			unwanted = append(unwanted, it.fetch)
-		}
-	}
-	s.mu.Unlock()
+	})
 	for _, f := range unwanted {
 		f.cancel()
 	}

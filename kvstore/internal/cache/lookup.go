@@ -2,7 +2,6 @@ package cache
 
 import (
 	"context"
-	"runtime"
 
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 )
@@ -31,29 +30,19 @@ func (s *Store) Lookup(ctx context.Context, keys []kv.Key, found []bool) error {
 }
 
 // inMemory looks up keys in the table and returns how many are there. While the table
-// cannot be locked, none is. It releases the lock now and then, so that a load between two
-// of millions of keys waits for some hundred only.
+// cannot be locked, none is.
 func (s *Store) inMemory(keys []kv.Key, found []bool) int {
-	for low := 0; low < len(keys); low += planAtOnce {
-		if low > 0 {
-			runtime.Gosched() // who waits for the lock gets it, before this goroutine takes it again
-		}
-		s.someInMemory(keys[low:min(low+planAtOnce, len(keys))], found[low:])
-	}
-	return count(found)
-}
-
-func (s *Store) someInMemory(keys []kv.Key, found []bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	clear(found[:len(keys)])
-	s.do(func() {
-		for i := range keys {
-			if slot, ok := s.table.Find(keys[i]); ok {
-				found[i] = s.table.Head(slot).State.Whole()
+	s.inTurns(len(keys), func(low, high int) {
+		clear(found[low:high])
+		s.do(func() {
+			for i := low; i < high; i++ {
+				if slot, ok := s.table.Find(keys[i]); ok {
+					found[i] = s.table.Head(slot).State.Whole()
+				}
 			}
-		}
+		})
 	})
+	return count(found)
 }
 
 func count(found []bool) int {

@@ -107,6 +107,7 @@ func TestWaitingForSpaceHoldsUpNobody(t *testing.T) {
 	waits := begin(t, s.Save, filled(blocks(small, keys(6, 1)...)))
 	behind := begin(t, s.Save, filled(blocks(small, keys(7, 1)...)))
 	save(t, s, keys(0, 6)...) // they exist
+	load(t, s, keys(0, 6)...)
 	for n, task := range []*kv.Task{waits, behind} {
 		select {
 		case <-task.Done():

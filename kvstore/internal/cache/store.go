@@ -3,6 +3,7 @@ package cache
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -42,6 +43,8 @@ type Store struct {
 	serial   atomic.Uint64 // of the last batch of Load
 	copying  atomic.Int64  // shards of saves that the copiers have
 
+	handOver func() // lets who waits for the lock have it, before this goroutine takes it again
+
 	mu         sync.Mutex
 	pins       []int32  // by slot: batches of this process that read from it
 	marks      []uint64 // by slot: the last batch that pinned it
@@ -57,10 +60,7 @@ type Store struct {
 	write      writeBehind
 }
 
-const (
-	batchesAtOnce = 1024 // of Load, and of Save; more wait
-	planAtOnce    = 512  // shards between two releases of the lock
-)
+const batchesAtOnce = 1024 // of Load, and of Save; more wait
 
 // New returns a cache in front of next, which it then owns: Close closes next, too. After
 // an error next is the caller's.
@@ -94,6 +94,7 @@ func New(next kv.Store, o Options) (*Store, error) {
 		marks:    make([]uint64, t.Slots()),
 		fillings: map[int32]*filling{},
 		direct:   map[kv.Key]time.Time{},
+		handOver: runtime.Gosched,
 	}
 	s.group = batch.NewGroup(l, &s.count, o.Timeout)
 	s.close = sync.OnceValue(s.shutdown)
