@@ -8,9 +8,12 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 )
 
+// differingWriters is how many save a block at the same time.
+const differingWriters = 3
+
 var differing = map[string]func(*world){
 	"of writers that save a block with different bytes one wins whole": func(w *world) {
-		const writers, rounds = 3, 20
+		const writers, rounds = differingWriters, 20
 		w.anew(w.layout(6, 1024))
 		for round := range rounds {
 			all := keys(round*3, 3)

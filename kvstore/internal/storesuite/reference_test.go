@@ -7,7 +7,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"os"
-	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -51,6 +50,8 @@ type reference struct {
 	parts  map[part]*block
 	refuse map[kv.Key]bool // blocks of which two writers have brought parts
 	files  []*os.File
+	met    int           // see meet
+	allMet chan struct{} // closed when all writers have met
 }
 
 var _ kv.Store = (*reference)(nil)
@@ -81,6 +82,7 @@ func newReference(d *disk, o Options, discards bool, defect string) *reference {
 		o: o, discards: discards, defect: defect, disk: d,
 		turns: make(chan struct{}, 4), quit: make(chan struct{}),
 		blocks: map[kv.Key]*block{}, parts: map[part]*block{}, refuse: map[kv.Key]bool{},
+		allMet: make(chan struct{}),
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -239,8 +241,6 @@ func (r *reference) begin(ctx context.Context, shards []kv.Shard, move func(*kv.
 			}
 			t.Settle(i, r.one(t, i, move))
 			switch {
-			case r.is("mixes the shards of writers"):
-				runtime.Gosched() // to the other writers
 			case r.is("settles a shard twice") && i == 3:
 				t.Settle(i, nil)
 			case r.is("writes to buffers after they were settled") && i == 0:
@@ -309,6 +309,9 @@ func (r *reference) load(t *kv.Task, i int) error {
 
 func (r *reference) save(t *kv.Task, i int) error {
 	s := t.Shard(i)
+	if r.is("mixes the shards of writers") {
+		r.meet()
+	}
 	if r.is("changes what it saves") {
 		defer func() { s.Buf[0]++ }()
 	}
@@ -369,6 +372,26 @@ func (r *reference) save(t *kv.Task, i int) error {
 	r.blocks[name] = p
 	delete(r.parts, at)
 	return nil
+}
+
+// meet lets the writers of one round of a test save a shard each, and then the next one. Some go
+// block by block and others layer by layer, so both have shards of a block.
+func (r *reference) meet() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.met++
+	if r.met%differingWriters == 0 {
+		close(r.allMet)
+		r.allMet = make(chan struct{})
+		return
+	}
+	met := r.allMet
+	r.mu.Unlock()
+	defer r.mu.Lock()
+	select {
+	case <-met:
+	case <-r.quit:
+	}
 }
 
 func (r *reference) Delete(_ context.Context, keys []kv.Key) error {
