@@ -24,6 +24,7 @@ type doctorCmd struct {
 	Model        string `placeholder:"NAME" help:"Model, as named on Hugging Face. Without --engine-config, it determines how much memory the engine needs."`
 	BlockTokens  int    `placeholder:"N" range:"1..1048576" help:"Tokens per chunk, page or block; they determine the memory too. Default: the engine's."`
 	TP           int    `name:"tp" placeholder:"N" range:"1..4096" help:"Tensor-parallel ranks on this host. Default: as the engine's configuration says, or 1."`
+	ExtraPools   int    `placeholder:"N" range:"1..64" help:"SGLang with a hybrid model: its pools besides the KV cache (mamba, swa, indexer, draft). Each has a file and clients of its own. SGLang logs them as \"Registered hybrid pool\"."`
 
 	Fix         bool `help:"Remove what dead daemons and clients left in /dev/shm. Nothing else is changed."`
 	NoBandwidth bool `help:"Do not measure the disk. The measurement takes two seconds and meanwhile occupies 1 GiB, or a tenth of the free space if that is less."`
@@ -48,10 +49,13 @@ command line is wrong, 130 if interrupted.`
 // Validate reports invalid flags.
 func (c *doctorCmd) Validate() error {
 	if c.Engine == "" {
-		if c.EngineConfig != "" || c.Model != "" || c.BlockTokens != 0 || c.TP != 0 {
-			return fmt.Errorf("--engine-config, --model, --block-tokens and --tp need --engine, one of %s", strings.Join(engineconfig.Names(), ", "))
+		if c.EngineConfig != "" || c.Model != "" || c.BlockTokens != 0 || c.TP != 0 || c.ExtraPools != 0 {
+			return fmt.Errorf("--engine-config, --model, --block-tokens, --tp and --extra-pools need --engine, one of %s", strings.Join(engineconfig.Names(), ", "))
 		}
 		return nil
+	}
+	if c.ExtraPools != 0 && c.Engine != engineconfig.SGLang {
+		return fmt.Errorf("--extra-pools is for --engine %s", engineconfig.SGLang)
 	}
 	p, err := c.params()
 	if err == nil {
@@ -61,7 +65,7 @@ func (c *doctorCmd) Validate() error {
 }
 
 func (c *doctorCmd) params() (p engineconfig.Params, err error) {
-	p = engineconfig.Params{TP: c.TP, BlockTokens: c.BlockTokens}
+	p = engineconfig.Params{TP: c.TP, BlockTokens: c.BlockTokens, ExtraPools: c.ExtraPools}
 	if c.Model != "" {
 		p.Model, err = model.Lookup(c.Model)
 	}

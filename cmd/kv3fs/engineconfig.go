@@ -37,6 +37,7 @@ type engineConfigCmd struct {
 	BlockTokens int      `placeholder:"N" range:"1..1048576" help:"Tokens per chunk, page or block. Default: the engine's (LMCache 256, vLLM 16, SGLang 64, UCM 128)."`
 	Shm         byteSize `placeholder:"SIZE" range:"1..1024TiB" help:"How much of /dev/shm the engine may use, such as 64GiB. Default: what is free here."`
 	FileSize    byteSize `placeholder:"SIZE" range:"1..1024TiB" help:"vLLM, SGLang: size of the file in which each rank keeps its pages. Default: 100GiB."`
+	ExtraPools  int      `placeholder:"N" range:"1..64" help:"SGLang with a hybrid model: its pools besides the KV cache (mamba, swa, indexer, draft). Each has a file and clients of its own. SGLang logs them as \"Registered hybrid pool\"."`
 	PageService string   `placeholder:"URL" help:"SGLang: address of the page service. Default: http://localhost:18000."`
 
 	Out   givenPath `placeholder:"DIR" help:"Write the files to this directory, and print only the rest."`
@@ -91,7 +92,7 @@ func (c *engineConfigCmd) shape() (model.Shape, error) {
 func (c *engineConfigCmd) Run(out io.Writer) error {
 	d := engineconfig.Deployment{
 		Form: c.Form, ModelName: c.Model, TP: c.TP, BlockTokens: c.BlockTokens,
-		ShmFreeBytes: int64(c.Shm), FileBytes: int64(c.FileSize), PageService: c.PageService,
+		ShmFreeBytes: int64(c.Shm), FileBytes: int64(c.FileSize), PageService: c.PageService, ExtraPools: c.ExtraPools,
 	}
 	var err error
 	if d.Model, err = c.shape(); err != nil {

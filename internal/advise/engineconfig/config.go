@@ -28,8 +28,8 @@ type Config struct {
 //	mooncake     environment file
 //	nixl         JSON object of the plugin's parameters, or a KEY=VALUE per line
 //
-// fileName is for messages. Read uses only Model, TP and BlockTokens of given; they
-// override the file, which determines all other sizes. env looks up a variable in the
+// fileName is for messages. Read uses only Model, TP, BlockTokens and ExtraPools of given;
+// they override the file, which determines all other sizes. env looks up a variable in the
 // engine's environment; nil means an empty one.
 //
 // Read returns an error if the text cannot be parsed at all. Everything else is a
@@ -39,7 +39,7 @@ func Read(engine, fileName string, content []byte, given Params, env func(string
 	if err := known(engine); err != nil {
 		return nil, err
 	}
-	given = Params{Model: given.Model, TP: given.TP, BlockTokens: given.BlockTokens}
+	given = Params{Model: given.Model, TP: given.TP, BlockTokens: given.BlockTokens, ExtraPools: given.ExtraPools}
 	if err := given.check(); err != nil {
 		return nil, err
 	}

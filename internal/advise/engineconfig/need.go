@@ -45,6 +45,7 @@ type Params struct {
 	Entries     int         // of a ring
 	BufferBytes int64       // of one buffer, if it is configurable: LMCache's and RTP-LLM's iov
 	FileBytes   int64       // of one file of fixed size: a rank's with vLLM and SGLang, a shard with Mooncake
+	ExtraPools  int         // SGLang: pools of a hybrid model besides the KV cache, each with its own file and clients
 }
 
 // NeedOf returns what an engine needs from a host. The engine must be one of Names.
@@ -76,7 +77,7 @@ func NeedOf(engine string, p Params) (Need, error) {
 }
 
 func (p Params) check() error {
-	for _, n := range []int{p.TP, p.BlockTokens, p.Clients, p.Entries} {
+	for _, n := range []int{p.TP, p.BlockTokens, p.Clients, p.Entries, p.ExtraPools} {
 		if n < 0 || n > maxCount {
 			return fmt.Errorf("sizes and counts must be 0 to %d, not %d", maxCount, n)
 		}

@@ -26,6 +26,7 @@ func TestNeeds(t *testing.T) {
 		{LMCacheGDS, Params{}, 8, 0, 0, 0, 8},
 		{VLLM, Params{TP: 8}, 8, 8 * 16 * 2 * 8 * 256 << 10, 32, 32, 32}, // 256 rings over eight ranks
 		{SGLang, Params{TP: 8, Model: r1}, 8, 8 * 16 * 2 * 8 * 64 * 70272, 32, 32, 32},
+		{SGLang, Params{TP: 8, Model: r1, ExtraPools: 2}, 8, 3 * 8 * 16 * 2 * 8 * 64 * 70272, 96, 96, 96},
 		{UCM, Params{TP: 8}, 8, 8 * 32 * 2 * mib, 64, 32, 64}, // 512 rings and 256 iovs over eight
 		{UCM, Params{TP: 8, Model: r1}, 8, 8*32*128*70272 + 256*gib, 64, 32, 64},
 		{RTPLLM, Params{TP: 4}, 4, 32 * gib, 8, 2, 16},

@@ -1,5 +1,7 @@
 package engineconfig
 
+import "strings"
+
 // One function per engine returns its Need. The figures come from docs/spec/clients.md,
 // 13.1 and 14.4.
 
@@ -98,12 +100,16 @@ func sglangNeed(p Params) (Need, error) {
 	if err != nil {
 		return Need{}, err
 	}
-	jobs := or(p.Clients, sglangJobs)
+	pools := 1 + p.ExtraPools
+	if p.ExtraPools > 0 {
+		assumed = strings.TrimPrefix(assumed+", and ", ", and ") + "pages of extra pools that are no larger than those of the KV cache"
+	}
+	jobs := or(p.Clients, sglangJobs) * pools
 	return Need{
 		ShmBytesPerRank: product(int64(jobs), 2, int64(or(p.Entries, sglangEntries)), page),
 		OpenFiles:       2 * jobs,
 		Rings:           2 * jobs, Iovs: 2 * jobs,
-		DiskBytes: p.FileBytes,
+		DiskBytes: product(p.FileBytes, int64(pools)),
 		Rings3FS:  true, Assumed: assumed,
 		Packages: []Package{
 			pip("sglang", "sglang"), pythonClient(""),

@@ -31,7 +31,7 @@ func newPlan(engine string, d Deployment) (*plan, error) {
 	d.TP = or(d.TP, 1)
 	d.BlockTokens = or(d.BlockTokens, DefaultBlockTokens(engine))
 	d.PageService = cmp.Or(d.PageService, vllmPageService)
-	params := Params{Model: d.Model, TP: d.TP, BlockTokens: d.BlockTokens}
+	params := Params{Model: d.Model, TP: d.TP, BlockTokens: d.BlockTokens, ExtraPools: d.ExtraPools}
 	if _, err := NeedOf(engine, params); err != nil {
 		return nil, err
 	}
@@ -91,6 +91,9 @@ func (p *plan) decideFile() error {
 	}
 	p.FileBytes = pages * p.BlockBytes
 	p.notes = append(p.notes, fmt.Sprintf("a rank's file of %s keeps %d pages of %s, %d tokens in all", size(p.FileBytes), pages, size(p.BlockBytes), product(pages, int64(p.BlockTokens))))
+	if p.ExtraPools > 0 {
+		p.notes = append(p.notes, fmt.Sprintf("each extra pool has a further file of this size and its own clients: %s of files for a rank", size(product(p.FileBytes, int64(1+p.ExtraPools)))))
+	}
 	return nil
 }
 
@@ -100,7 +103,7 @@ func (p *plan) fit(params Params) error {
 	choices := p.choices()
 	var first int64
 	for i, c := range choices {
-		c.Model, c.TP, c.BlockTokens, c.FileBytes = params.Model, params.TP, params.BlockTokens, p.FileBytes
+		c.Model, c.TP, c.BlockTokens, c.FileBytes, c.ExtraPools = params.Model, params.TP, params.BlockTokens, p.FileBytes, params.ExtraPools
 		n, err := p.needOf(c)
 		if err != nil {
 			return err

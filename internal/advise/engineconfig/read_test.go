@@ -344,6 +344,7 @@ func TestReadForAModel(t *testing.T) {
 		{VLLM, strings.Replace(vllmGood, `"hf3fs_file_size"`, `"hf3fs_client_numjobs":1,"hf3fs_file_size"`, 1), Params{Model: shape(t, "Llama-3.1-8B")}, 32 * mib, 0, 1 << 40, ""},
 		{VLLM, "vllm serve Qwen/QwQ-32B -tp 2 --kv-cache-dtype fp8 --kv-transfer-config='" + vllmGood + "'", Params{Model: shape(t, "Llama-3.1-8B"), TP: 1}, 16 * 2 * 8 * mib, 0, 1 << 40, ""},
 		{SGLang, strings.NewReplacer(`"numjobs": 16`, `"numjobs": 1`, `"entries": 8`, `"entries": 1`).Replace(sglangGood), Params{Model: shape(t, "Llama-3.1-8B")}, 16 * mib, 0, 1 << 40, ""},
+		{SGLang, sglangGood, Params{Model: shape(t, "Llama-3.1-8B"), ExtraPools: 1}, 2 * 16 * 2 * 8 * 8 * mib, 0, 2 << 40, ""},
 		{Mooncake, mooncakeGood + "MOONCAKE_DFS_SHARD_COUNT=3\nMOONCAKE_DFS_SHARD_CAPACITY=8192", Params{}, 512 * mib, 0, 3 * 8192, ""},
 		{Mooncake, mooncakeBucket, Params{}, 512 * mib, 0, 64 * gib, ""},
 	} {

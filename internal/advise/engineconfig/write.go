@@ -30,6 +30,7 @@ type Deployment struct {
 	ShmFreeBytes int64       // free in /dev/shm; 0, if ShmTaken is 0 too, means unknown: sizes are the defaults
 	ShmUsedBytes int64       // used in /dev/shm already
 	FileBytes    int64       // vLLM, SGLang: file of one rank; 0 means 100 GiB
+	ExtraPools   int         // SGLang: pools of a hybrid model besides the KV cache
 	PageService  string      // SGLang: URL; "" means http://localhost:18000
 }
 
@@ -196,6 +197,8 @@ func (d Deployment) check(engine string) error {
 	switch {
 	case d.FileBytes != 0 && engine != VLLM && engine != SGLang:
 		return fmt.Errorf("%s keeps no file of a fixed size for each rank; omit the file size (--file-size)", engine)
+	case d.ExtraPools != 0 && engine != SGLang:
+		return fmt.Errorf("%s has no extra pools; omit them (--extra-pools)", engine)
 	case d.PageService != "" && engine == VLLM:
 		return fmt.Errorf("vllm always uses the page service at %s; omit the URL (--page-service)", vllmPageService)
 	case d.PageService != "" && engine != SGLang:
@@ -203,7 +206,7 @@ func (d Deployment) check(engine string) error {
 	case d.BlockTokens != 0 && DefaultBlockTokens(engine) == 0:
 		return fmt.Errorf("%s takes the size of a block from the application; omit the tokens (--block-tokens)", engine)
 	}
-	if d.FileBytes < 0 || d.ShmUsedBytes < 0 || d.ShmFreeBytes < 0 || d.BlockTokens < 0 || d.TP < 0 {
+	if d.FileBytes < 0 || d.ShmUsedBytes < 0 || d.ShmFreeBytes < 0 || d.BlockTokens < 0 || d.ExtraPools < 0 || d.TP < 0 {
 		return errors.New("sizes and counts cannot be negative")
 	}
 	if strings.ContainsFunc(d.ModelName+d.PageService, unicode.IsControl) {

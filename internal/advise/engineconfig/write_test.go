@@ -106,6 +106,7 @@ func TestGolden(t *testing.T) {
 		{"lmcache-gds", LMCacheGDS, Deployment{Model: shape(t, "QwQ-32B"), TP: 2, Dirs: []string{"/nvme0/kv", "/nvme1/kv"}}},
 		{"vllm", VLLM, Deployment{ModelName: "Qwen/Qwen3-32B", Model: shape(t, "Qwen3-32B"), TP: 2, ShmFreeBytes: gib}},
 		{"sglang", SGLang, Deployment{ModelName: "deepseek-ai/DeepSeek-R1", Model: shape(t, "DeepSeek-R1"), TP: 8, ShmFreeBytes: 64 * gib}},
+		{"sglang-hybrid", SGLang, Deployment{Model: shape(t, "Llama-3.1-8B"), ShmFreeBytes: 8 * gib, ExtraPools: 2}},
 		{"ucm", UCM, Deployment{ModelName: "deepseek-ai/DeepSeek-R1", Model: shape(t, "DeepSeek-R1"), TP: 8, ShmFreeBytes: 64 * gib}},
 		{"rtp-llm", RTPLLM, Deployment{TP: 4, ShmFreeBytes: 64 * gib}},
 		{"mooncake", Mooncake, Deployment{ShmFreeBytes: 64 * gib}},
@@ -253,6 +254,8 @@ func TestWriteRefuses(t *testing.T) {
 		{VLLM, Deployment{Mount: "/mnt/3fs", TP: -1}, "negative"},
 		{SGLang, Deployment{Mount: "/mnt/3fs", PageService: "localhost:18000"}, "not a URL"},
 		{SGLang, Deployment{Mount: "/mnt/3fs", ModelName: "a\nb"}, "control characters"},
+		{VLLM, Deployment{Mount: "/mnt/3fs", ExtraPools: 1}, "--extra-pools"},
+		{SGLang, Deployment{Mount: "/mnt/3fs", ExtraPools: -1}, "negative"},
 	} {
 		if w, err := Write(c.engine, c.d); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s %+v: %+v, %v; want an error with %q", c.engine, c.d, w, err, c.want)
