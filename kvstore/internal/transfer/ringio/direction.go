@@ -43,7 +43,7 @@ type direction struct {
 
 // writeBytes bounds the bytes of writes that are under way at once: a read waits for those in
 // the device. One piece may have more.
-const writeBytes = 16 << 20
+const writeBytes = 4 << 20
 
 // take accepts moves in their order. It waits while the queue is full.
 func (d *direction) take(ctx context.Context, ops []transfer.Op) {

@@ -5,7 +5,7 @@
 // ring has the most room, as many at a time as it has entries. Buffers inside registered
 // memory go to the daemon as they are. All others go through a staging iov, in pieces.
 // Goroutines that do nothing else copy them, so that the goroutine that waits for
-// completions never copies. At most 16 MiB of writes are under way at once, so that reads do
+// completions never copies. At most 4 MiB of writes are under way at once, so that reads do
 // not wait for many in the device.
 //
 //	caller ── Do ──> direction: queue of moves ──> ring ──> daemon
