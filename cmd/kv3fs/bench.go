@@ -47,7 +47,8 @@ The contenders take turns, run by run, on the same files: rings; pread and
 pwrite through the mount; the same on the data directory; and fio with io_uring
 on the data directory, if it is installed. For requests below 128 KiB, the mount
 and the plain loop get as many threads as there are rings; for larger ones, as
-many as there are requests in flight, up to 64. One block of every run is checked.`
+many as there are requests in flight, up to 64. In every run, the last block of each
+request in flight of the rings is checked, and one of the others.`
 }
 
 // Run runs the benchmark.

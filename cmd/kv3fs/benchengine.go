@@ -66,7 +66,8 @@ time to the first token with that of computing everything, and with the ideal.
                  a second replay with the same --scale over the same --dir or --mount
                  hits the blocks that the first one saved
 
-Every loaded block is checked: the exit status is 1 if a byte was wrong.`
+Every loaded block is checked: the exit status is 1 if a byte was wrong, if a
+block that was found could not be loaded, or if one could not be saved.`
 }
 
 // Run runs the benchmark.

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -180,7 +181,10 @@ func TestBenchEngine(t *testing.T) {
 		}
 		// A store with checksums treats them as misses, and the engine recomputes them.
 		stdout, stderr, err = benchEngine(t, bin, args...)
-		if r := engineReport(t, stdout, stderr, err); r.Rows[0].LostBlocks == 0 {
+		if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.Contains(stderr, "damaged: ") {
+			t.Errorf("lost blocks were not reported: %v: %s", err, stderr)
+		}
+		if r := engineReport(t, stdout, stderr, nil); r.Rows[0].LostBlocks == 0 {
 			t.Errorf("%+v", r.Rows[0])
 		}
 	})

@@ -40,7 +40,7 @@ on the same blocks and into the same buffers. Cache|Ds3fs is compared with a pla
 on the same files, with all files open and with none. Files as UCM leaves them are opened,
 read and closed one at a time, as UCM does, and by as many plain threads, for blocks of
 three sizes. The warm cache is compared with a memory copy.
-Everything is measured with and without checksums, and one block of every run is checked.
+Everything is measured with and without checksums, and the last load of every run is checked.
 The benchmark takes slightly more of /dev/shm than two loads.
 
 If strace is installed, it counts the system calls of a hit in segments.`

@@ -40,8 +40,9 @@ the rest through rings, under temporary names that it renames when the data is
 complete. Each block and rank has a file: <mount>/<dir>/<2 hex>/<id>-r<rank>-<bytes>.
 
 Before it starts, it says how much it will write. Blocks stay until you delete
-<mount>/<dir>. The exit status is 1 if a byte was
-wrong or an I/O failed, not for misses.`
+<mount>/<dir>. The exit status is 1 if a byte was wrong or an I/O failed, not for
+misses. A file with wrong bytes is kept as <file>.wrong-1, and its block is
+written again.`
 }
 
 // Run replays the trace.

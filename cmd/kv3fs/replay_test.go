@@ -46,10 +46,10 @@ type served struct {
 	log              bytes.Buffer
 }
 
-func buildBinary(t *testing.T) string {
+func buildBinary(t *testing.T, flags ...string) string {
 	t.Helper()
 	bin := filepath.Join(t.TempDir(), "kv3fs")
-	if out, err := exec.Command("go", "build", "-o", bin, ".").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", append(append([]string{"build"}, flags...), "-o", bin, ".")...).CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
 	return bin
@@ -259,6 +259,9 @@ func TestReplay(t *testing.T) {
 			path := strings.TrimPrefix(blocks[i], s.data)
 			if !strings.Contains(stderr, want) || !strings.Contains(stderr, path) {
 				t.Errorf("want %q and %s in:\n%s", want, path, stderr)
+			}
+			if _, err := os.Stat(blocks[i] + ".wrong-1"); err != nil {
+				t.Errorf("the evidence: %v", err)
 			}
 		}
 		if again, stderr, err := s.replay(t, trace, "--block-bytes", "64k"); err != nil || again.HitTokens != again.Tokens {

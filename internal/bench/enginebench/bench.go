@@ -18,7 +18,8 @@ import (
 )
 
 // Run measures and reports. An interrupted or failed run reports what was complete,
-// together with the error.
+// together with the error. A run that was complete ends with a LossError if the store lost
+// anything.
 func Run(ctx context.Context, o Options) (*Report, error) {
 	if err := o.fillDefaults(); err != nil {
 		return nil, err
@@ -60,6 +61,10 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	if errors.As(err, &wrong) {
 		b.rep.WrongBytes = wrong.Bytes
 	}
+	b.rep.Lost = b.lost.err()
+	if b.rep.Lost != nil {
+		err = errors.Join(err, b.rep.Lost)
+	}
 	return b.rep, err
 }
 
@@ -71,6 +76,7 @@ type bench struct {
 	storedBytes  int64             // of all subjects, at full size
 	traced       int               // requests of the trace
 	progress     *measure.Progress // of requests, or of runs of ucm-table's rows
+	lost         losses
 }
 
 // settleScale chooses a scale if none is given, and checks that the blocks fit.
@@ -228,7 +234,7 @@ func (s *session) reopen(ctx context.Context) error {
 	}
 	s.engine = &engine{
 		subject: s.subject, store: store, hash: s.chain.Keys, pool: s.pool,
-		layers: o.Load == LoadLayers, fast: o.TimeScale,
+		layers: o.Load == LoadLayers, fast: o.TimeScale, lost: &s.b.lost,
 	}
 	return nil
 }

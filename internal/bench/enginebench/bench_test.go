@@ -91,8 +91,8 @@ func TestUCMTableOfAStoreThatLoses(t *testing.T) {
 	good := run(t, o).Rows[0]
 	s.beforeRun = sync.OnceFunc(func() { s.flip("") })
 	rep, err := Run(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
+	if lost := lossOf(t, err); lost.Blocks != 25 || lost.Saves != 0 {
+		t.Errorf("%+v", lost)
 	}
 	if r := rep.Rows[0]; r.LostBlocks != 25 || r.HitTokens != 0 || r.IdealMs != good.IdealMs || r.IdealShare > 0.25 {
 		t.Errorf("%+v", r)
@@ -228,6 +228,16 @@ func (s *shelf) block(o Options, prompt uint64, n int) string {
 	return chain.Keys(streamOf(ofTwice, o.Salt, prompt).appendTo(nil, 0, o.PromptTokens[0]))[n].String()
 }
 
+// lossOf returns the error of a bench whose store lost something.
+func lossOf(t *testing.T, err error) *LossError {
+	t.Helper()
+	var lost *LossError
+	if !errors.As(err, &lost) {
+		t.Fatalf("ended with %v", err)
+	}
+	return lost
+}
+
 // A block that is found but not loaded is computed.
 func TestLostBlocks(t *testing.T) {
 	s := newShelf(t)
@@ -239,8 +249,8 @@ func TestLostBlocks(t *testing.T) {
 		}
 	}
 	rep, err := Run(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
+	if lost := lossOf(t, err); lost.Blocks != 7 || lost.Causes["damaged"] == 0 {
+		t.Errorf("%+v", lost)
 	}
 	if r := rep.Rows[1]; r.HitTokens != 3*128 || r.LostBlocks != 7 || r.SavedBytes != 7*r.BlockBytes {
 		t.Errorf("%+v", r)

@@ -18,6 +18,7 @@ type engine struct {
 	pool    *pool
 	layers  bool    // compute a layer when it has landed, not when all have
 	fast    float64 // how many times faster than the wall clock its time runs
+	lost    *losses
 
 	// Requests are looked up, loaded and computed in the same order.
 	looking, loading, computing line
@@ -160,6 +161,7 @@ func (e *engine) load(ctx context.Context, r *request, hits int, landed []time.T
 		}
 	}()
 	whole, layer := hits, 0
+	var failed []error
 	for task := range begun {
 		// Do not also wait for ctx: the task ends with it, and the buffers are in use until
 		// then.
@@ -170,6 +172,7 @@ func (e *engine) load(ctx context.Context, r *request, hits int, landed []time.T
 		}
 		<-task.Done()
 		if task.Err() != nil {
+			failed = append(failed, failuresOf(task)...)
 			whole = min(whole, wholeBlocks(task, r.keys[:whole]))
 			r.abandoned = r.abandoned || abandonedAny(task)
 		}
@@ -183,6 +186,7 @@ func (e *engine) load(ctx context.Context, r *request, hits int, landed []time.T
 	}
 	r.out.firstLayer = landed[0].Sub(r.out.loadBegan)
 	r.out.lostBlocks = hits - whole
+	e.lost.loads(r.out.lostBlocks, failed)
 	r.out.loadedBytes = int64(whole) * e.subject.layout.BlockBytes
 	if !e.layers || whole < hits {
 		// The layers computed so far assumed a prefix that is missing.
@@ -225,6 +229,16 @@ func wholeBlocks(task *kvstore.Task, keys []kvstore.Key) int {
 	return len(keys)
 }
 
+// failuresOf returns the errors of the shards of a task that has ended.
+func failuresOf(task *kvstore.Task) (all []error) {
+	for i := range task.Len() {
+		if err, _ := task.Result(i); err != nil {
+			all = append(all, err)
+		}
+	}
+	return all
+}
+
 // abandonedAny reports whether the store may still use a buffer of the batch.
 func abandonedAny(task *kvstore.Task) bool {
 	for i := range task.Len() {
@@ -265,13 +279,10 @@ func (e *engine) save(ctx context.Context, r *request) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	for i := range task.Len() {
-		if err, _ := task.Result(i); err != nil {
-			r.out.failedSaves++
-		} else {
-			r.out.savedBytes += e.subject.layout.ShardBytes
-		}
-	}
+	failed := failuresOf(task)
+	r.out.failedSaves = len(failed)
+	r.out.savedBytes = int64(task.Len()-len(failed)) * e.subject.layout.ShardBytes
+	e.lost.saves(failed)
 	return nil
 }
 

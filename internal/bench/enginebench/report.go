@@ -24,6 +24,8 @@ type Report struct {
 	Speed         float64 `json:"speed,omitempty"`             // of a trace; 0: as fast as possible
 	WrongBytes    int     `json:"wrong_bytes"`                 // loaded, but not what was saved; the run ended there
 	Rows          []Row   `json:"rows"`
+
+	Lost *LossError `json:"lost,omitempty"` // of all rows
 }
 
 // Row is what was measured of requests of one kind.

@@ -89,16 +89,16 @@ func (r *ringContender) run(ctx context.Context, d time.Duration, round int) (sa
 	if err != nil {
 		return s, fmt.Errorf("ring: %w", err)
 	}
-	for ring := range r.rings {
-		at := round % r.c.depth
-		off := r.rings[ring].stripes[at].last
-		if r.c.write {
-			err = r.files.checkWritten(r.window(ring, at), ring, off)
-		} else {
-			err = checkRead(r.window(ring, at), ring, off)
-		}
-		if err != nil {
-			return s, fmt.Errorf("ring: %w", err)
+	for ring, w := range r.rings {
+		for at := range w.stripes {
+			if r.c.write {
+				err = r.files.checkWritten(r.window(ring, at), ring, w.stripes[at].last)
+			} else {
+				err = checkRead(r.window(ring, at), ring, w.stripes[at].last)
+			}
+			if err != nil {
+				return s, fmt.Errorf("ring: %w", err)
+			}
 		}
 	}
 	return s, nil

@@ -61,7 +61,7 @@ const contenders = 5 + 3 + 2 + 2
 func (b *bench) turns(ctx context.Context, all []*contender, sets []*blocks) ([]Load, error) {
 	rates := map[string][]float64{}
 	err := measure.Turns(ctx, b.o.rounds(), all, func(ctx context.Context, x *contender, turn measure.Turn) error {
-		gbps, err := x.sample(ctx, sets, turn.Time, turn.Round)
+		gbps, err := x.sample(ctx, sets, turn.Time)
 		if err == nil && turn.Counts() {
 			rates[x.name] = append(rates[x.name], gbps)
 			b.progress.Step()

@@ -126,10 +126,10 @@ func TestDamageIsFound(t *testing.T) {
 		t.Fatalf("the keys are %v and %v", one.keys, other.keys)
 	}
 	copied := &contender{name: WayCopy, open: func(context.Context) (*way, error) { return openCopy(one, bufs, 2) }}
-	if gbps, err := copied.sample(t.Context(), []*blocks{one}, time.Millisecond, 1); err != nil || gbps <= 0 {
+	if gbps, err := copied.sample(t.Context(), []*blocks{one}, time.Millisecond); err != nil || gbps <= 0 {
 		t.Errorf("%v, %v", gbps, err)
 	}
-	if _, err := copied.sample(t.Context(), []*blocks{other}, time.Millisecond, 1); err == nil || !strings.Contains(err.Error(), "wrong bytes") {
+	if _, err := copied.sample(t.Context(), []*blocks{other}, time.Millisecond); err == nil || !strings.Contains(err.Error(), "wrong bytes") {
 		t.Errorf("another set: %v", err)
 	}
 	lukewarm := &contender{name: "lukewarm", open: func(context.Context) (*way, error) {
@@ -137,7 +137,7 @@ func TestDamageIsFound(t *testing.T) {
 		w.verify = func(int) error { return errors.New("neither cold nor warm") }
 		return w, err
 	}}
-	if _, err := lukewarm.sample(t.Context(), []*blocks{one}, time.Millisecond, 1); err == nil || !strings.Contains(err.Error(), "lukewarm: neither") {
+	if _, err := lukewarm.sample(t.Context(), []*blocks{one}, time.Millisecond); err == nil || !strings.Contains(err.Error(), "lukewarm: neither") {
 		t.Errorf("not as it should be: %v", err)
 	}
 	if err := one.check(0, bufs.parts[1]); err == nil {
@@ -145,7 +145,7 @@ func TestDamageIsFound(t *testing.T) {
 	}
 	interrupted, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := copied.sample(interrupted, []*blocks{one}, time.Hour, 1); !errors.Is(err, context.Canceled) {
+	if _, err := copied.sample(interrupted, []*blocks{one}, time.Hour); !errors.Is(err, context.Canceled) {
 		t.Errorf("interrupted: %v", err)
 	}
 }
@@ -178,7 +178,7 @@ func TestMissingChecksumsAreFound(t *testing.T) {
 			return b.openChain(kvstore.ChecksumsAuto, 1, func(int) int { return 1 })
 		}},
 	} {
-		if _, err := x.sample(t.Context(), b.sets, time.Millisecond, 1); !errors.Is(err, kvstore.ErrMiss) {
+		if _, err := x.sample(t.Context(), b.sets, time.Millisecond); !errors.Is(err, kvstore.ErrMiss) {
 			t.Errorf("%s: %v; a block whose checksum is lost is a miss", x.name, err)
 		}
 	}

@@ -61,6 +61,19 @@ func (p Pattern) Fill(dst []byte) {
 	}
 }
 
+// Spoil writes bytes to dst that differ from the pattern's in every place, so that what a
+// read leaves out is seen.
+func (p Pattern) Spoil(dst []byte) {
+	p.Fill(dst)
+	for len(dst) >= 8 {
+		binary.LittleEndian.PutUint64(dst, ^binary.LittleEndian.Uint64(dst))
+		dst = dst[8:]
+	}
+	for i := range dst {
+		dst[i] = ^dst[i]
+	}
+}
+
 // Check compares got with the pattern from its start. It returns how many bytes differ and
 // where the first of them is (-1 if none does).
 func (p Pattern) Check(got []byte) (wrongBytes, first int) {

@@ -86,3 +86,14 @@ func BenchmarkPattern(b *testing.B) {
 		}
 	})
 }
+
+// What was spoiled differs from the pattern in every byte.
+func TestSpoil(t *testing.T) {
+	for _, size := range []int{0, 1, 7, 8, 31, 32, 100, 4096} {
+		p, buf := workload.PatternOf(1, uint64(size)), make([]byte, size)
+		p.Spoil(buf)
+		if wrong, _ := p.Check(buf); wrong != size {
+			t.Errorf("%d of %d bytes differ", wrong, size)
+		}
+	}
+}

@@ -127,6 +127,9 @@ func (k *rank) load(ctx context.Context, ids []uint64) error {
 			return err
 		}
 		n := min(len(ids), len(k.blocks))
+		for slot, id := range ids[:n] {
+			contentOf(id, k.n).Spoil(k.window(slot)) // the block may have been written from here
+		}
 		began := time.Now()
 		err := k.batch(ctx, k.reads, ids[:n], k.openBlock, nil, k.blockLoad)
 		k.took += time.Since(began)
@@ -305,10 +308,27 @@ func (k *rank) check(slot int) (ok bool) {
 	k.wrongBytes += int64(wrong)
 	if len(k.wrong) < maxWrong {
 		w := describeWrong(b, k.n, got, wrong, first, size)
+		w.Kept = keep(b.path)
 		k.wrong = append(k.wrong, w)
 		k.r.o.Notice(w.String())
 	}
 	return false
+}
+
+// keep renames a wrong block, which is about to be written again, so that it can be looked
+// at. It returns the new name, or nothing if it cannot.
+func keep(path string) string {
+	for n := range 100 {
+		kept := fmt.Sprintf("%s.wrong-%d", path, n+1)
+		switch err := unix.Renameat2(unix.AT_FDCWD, path, unix.AT_FDCWD, kept, unix.RENAME_NOREPLACE); err {
+		case nil:
+			return kept
+		case unix.EEXIST:
+		default:
+			return ""
+		}
+	}
+	return ""
 }
 
 // createTemp creates the file that a block is written to.

@@ -116,6 +116,7 @@ type WrongBlock struct {
 	Block      uint64 `json:"block"`
 	Rank       int    `json:"rank"`
 	Path       string `json:"path"`
+	Kept       string `json:"kept,omitempty"` // where the file is now; the block is written again
 	WrongBytes int    `json:"wrong_bytes"`
 	SizeBytes  int64  `json:"size_bytes"`
 	// GotBytes is less than SizeBytes for a read that ended early.
@@ -142,11 +143,16 @@ func (w WrongBlock) String() string {
 		w.Block, w.Rank, w.Path, w.WrongBytes, w.SizeBytes, w.FirstWrong, w.Expected)
 	switch {
 	case w.Actual == "":
-		return what + fmt.Sprintf("nothing: the read ended after %d bytes", w.GotBytes)
+		what += fmt.Sprintf("nothing: the read ended after %d bytes", w.GotBytes)
 	case strings.Trim(w.Actual, "0") == "":
-		return what + w.Actual + ", zeros as in a hole"
+		what += w.Actual + ", zeros as in a hole"
+	default:
+		what += w.Actual
 	}
-	return what + w.Actual
+	if w.Kept != "" {
+		what += "; kept as " + w.Kept
+	}
+	return what
 }
 
 // WriteTable writes the report for people. unlimited is the survey of the

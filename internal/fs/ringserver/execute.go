@@ -246,7 +246,7 @@ func (s *Server) movePiece(r *ring, b *borrowed, q *request) (n int64, err error
 	if r.write {
 		n, waited, err = s.mover.Write(b.file, w, off, fileOff+moved)
 	} else {
-		n, waited, err = s.mover.Read(b.file, w, off, fileOff+moved)
+		n, waited, err = s.read(b.file, w, off, fileOff+moved)
 	}
 	b.waited = b.waited || waited
 	return n, err
