@@ -20,7 +20,20 @@ import tempfile
 import threading
 import unittest
 
-PATIENCE_SECONDS = 30
+PATIENCE_SECONDS = 120
+
+# Reads the process ids of the daemon, one after the other, from its stdin. If that ends before "done", the test was killed.
+_JANITOR = """
+last=
+while read -r line; do
+  [ "$line" = done ] && exit
+  last=$line
+done
+[ -n "$last" ] && kill -TERM "$last" && kill -CONT "$last"
+while [ -n "$last" ] && kill -0 "$last"; do sleep 0.1; done
+umount -l "$1/mnt"
+rm -rf --one-file-system "$1"
+"""
 
 _REPOSITORY = pathlib.Path(__file__).resolve().parents[3]
 
@@ -48,6 +61,7 @@ class Daemon:
         self._reader = None
         self._log = []
         self._scratch = None
+        self._janitor = None
         self.mount = None
         self.data = None
 
@@ -56,10 +70,17 @@ class Daemon:
         self._scratch = tempfile.mkdtemp(prefix="kv3fs-python-")
         self.mount = os.path.join(self._scratch, "mnt")
         self.data = os.path.join(self._scratch, "data")
+        self._janitor = subprocess.Popen(
+            ["/bin/sh", "-c", _JANITOR, "janitor", self._scratch],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
         try:
             self._start(program)
         except OSError as error:
-            shutil.rmtree(self._scratch)
+            self._clean_up()
             not_tested(str(error))
         return self
 
@@ -68,6 +89,10 @@ class Daemon:
         if self._process is None:
             self._start(binary())
         self._stop()
+        self._clean_up()
+
+    def _clean_up(self):
+        self._janitor.communicate(b"done\n", PATIENCE_SECONDS)
         shutil.rmtree(self._scratch)
 
     @property
@@ -103,6 +128,8 @@ class Daemon:
             text=True,
             start_new_session=True,
         )
+        self._janitor.stdin.write(f"{self.pid}\n".encode())
+        self._janitor.stdin.flush()
         self._log = []
         serving = threading.Event()
         self._reader = threading.Thread(target=self._read_log, args=(self._process.stderr, serving), daemon=True)

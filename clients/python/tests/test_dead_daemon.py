@@ -32,13 +32,13 @@ class TestDeadDaemon(MountedTestCase):
             try:
                 os.close(fd)
             except OSError as error:
-                self.assertEqual(error.errno, errno.ENOTCONN)
+                self.assertIn(error.errno, (errno.ENOTCONN, errno.ECONNABORTED, errno.EIO))
 
     def refused(self, call, *arguments):
         began = time.monotonic()
         with self.assertRaises(OSError) as caught:
             call(*arguments)
-        self.assertLess(time.monotonic() - began, 10)
+        self.assertLess(time.monotonic() - began, PATIENCE_SECONDS)
         self.assertEqual(caught.exception.errno, errno.ENOTCONN, caught.exception)
         self.assertIn("daemon", str(caught.exception))
         self.assertIn(self.mount, str(caught.exception))
@@ -188,16 +188,18 @@ del ring
 print(len(handled) > 0)
 signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 """
-        process = self.script(text, self.mount, stdin=subprocess.PIPE)
+        # Only the signal ends it.
+        env = {**os.environ, "HF3FS_USRBIO_ANSWER_MS": "3600000"}
+        process = self.script(text, self.mount, stdin=subprocess.PIPE, env=env)
         self.assertEqual(process.stdout.readline(), "ready\n")
         with self.daemon.stalled():
-            began = time.monotonic()
+            end = time.monotonic() + PATIENCE_SECONDS
             process.stdin.write("\n")
             process.stdin.flush()
-            while process.poll() is None and time.monotonic() < began + PATIENCE_SECONDS:
+            while process.poll() is None and time.monotonic() < end:
                 process.send_signal(signal.SIGUSR1)
                 time.sleep(0.1)
-            self.assertLess(time.monotonic() - began, 25)
+            self.assertIsNotNone(process.poll(), "it still waits")
         out, err = process.communicate(timeout=PATIENCE_SECONDS)
         self.assertEqual((err, process.returncode), ("", 0))
         self.assertRegex(out, "a signal ended the wait for the daemon.*\nTrue\n")

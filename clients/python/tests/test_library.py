@@ -20,7 +20,7 @@ def import_with(**environment):
     """What an import prints in a process with this environment; an empty value is unset."""
     env = {k: v for k, v in {**os.environ, "PYTHONPATH": SOURCE, **environment}.items() if v}
     done = subprocess.run(
-        [sys.executable, "-c", "import hf3fs_fuse.io"], env=env, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", "import hf3fs_fuse.io"], env=env, capture_output=True, text=True, timeout=300
     )
     return done.returncode, done.stderr.strip().splitlines()[-1:]
 

@@ -24,7 +24,7 @@ ring = io.make_ioring(mount, 4)
 
 def read():
     ring.prepare(iov[0:100], True, fd, 0)
-    return [done.result for done in ring.submit().wait(min_results=1, timeout=20)]
+    return [done.result for done in ring.submit().wait(min_results=1, timeout=120)]
 
 def mine():
     return [name for name in os.listdir(mount + "/3fs-virt/iovs") if not name.startswith("submit-ios")]

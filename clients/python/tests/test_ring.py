@@ -44,7 +44,8 @@ class TestTransfer(MountedTestCase):
             self.assertEqual(ring.wait(min_results=1, timeout=timeout), [])
         began = time.monotonic()
         self.assertEqual(ring.wait(min_results=1, timeout=1), [])
-        self.assertLess(abs(time.monotonic() - began - 1), 0.5)
+        took = time.monotonic() - began
+        self.assertTrue(0.99 <= took < PATIENCE_SECONDS, took)
 
     def test_case_80_priority_is_ignored(self):
         for priority in (io.IorPriority.HIGH, io.IorPriority.LOW, io.IorPriority.NORMAL, None, -1):
@@ -334,10 +335,8 @@ class TestWait(MountedTestCase):
             self.assertEqual([id(d) for d in done], [id(p) for p in parts[:count]], options)
 
     def test_more_than_there_is(self):
-        fd, iov, ring = self.registered(b"x" * 100), self.buffer(4096), self.ring(4)
-        for i in range(3):
-            ring.prepare(iov[i : i + 1], True, fd, 0)
-        self.assertEqual(len(ring.submit().wait(min_results=1000, timeout=0.3)), 3)
+        ring, _ = self.queue(3, entries=4)
+        self.assertEqual(len(ring.wait(min_results=1000, timeout=0.3)), 3)
 
     def test_arguments(self):
         ring = self.ring()
@@ -366,11 +365,9 @@ except KeyboardInterrupt:
 """
         process = self.script(text, self.mount)
         self.assertEqual(process.stdout.readline(), "waiting\n")
-        began = time.monotonic()
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=PATIENCE_SECONDS)
         self.assertEqual((out, err, process.returncode), ("interrupted\n", "", 0))
-        self.assertLess(time.monotonic() - began, 5)
 
     @unittest.skipIf(sys.version_info < (3, 10), "runs signal handlers between an assignment and the return, too")
     def test_interrupted_waits_lose_nothing(self):
@@ -402,7 +399,7 @@ except KeyboardInterrupt:
                 while len(seen) < 16 and time.monotonic() < deadline:
                     armed[0] = True
                     try:
-                        done = ring.wait(max_results=5, min_results=1, timeout=1.0)
+                        done = ring.wait(max_results=5, min_results=1, timeout=float(PATIENCE_SECONDS))
                     except Interrupted:
                         interrupts += 1
                         continue
@@ -477,14 +474,13 @@ try:
 except KeyboardInterrupt:
     print("interrupted", flush=True)
 """
-        process = self.script(text, self.mount)
+        env = {**os.environ, "HF3FS_USRBIO_ANSWER_MS": "3600000"}
+        process = self.script(text, self.mount, env=env)
         self.assertEqual(process.stdout.readline(), "waiting\n")
         with self.daemon.stalled():
             time.sleep(2.5)  # so that it has been checked
-            began = time.monotonic()
             process.send_signal(signal.SIGINT)
             self.assertTrue(select.select([process.stdout], [], [], PATIENCE_SECONDS)[0])
-            self.assertLess(time.monotonic() - began, 1.5)
         out, err = process.communicate(timeout=PATIENCE_SECONDS)
         self.assertEqual((out, err, process.returncode), ("interrupted\n", "", 0))
 
@@ -530,7 +526,7 @@ except KeyboardInterrupt:
             finally:
                 armed[0] = False
                 signal.setitimer(signal.ITIMER_REAL, 0)
-            left = ring.wait(min_results=16 - len(seen), timeout=1.0)
+            left = ring.wait(min_results=16 - len(seen), timeout=float(PATIENCE_SECONDS))
             seen += [d.userdata for d in left]
             self.assertEqual(sorted(seen), list(range(16)), round_number)
 
@@ -538,7 +534,14 @@ except KeyboardInterrupt:
         ring = self.ring(1 << 16)
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
         self.addCleanup(signal.signal, signal.SIGINT, before)
-        signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
+
+        def interrupt(*_):
+            if hasattr(ring.ior._of_thread, "memory"):  # it waits
+                os.kill(os.getpid(), signal.SIGINT)
+            else:
+                signal.setitimer(signal.ITIMER_REAL, 0.2)
+
+        signal.signal(signal.SIGALRM, interrupt)
         self.addCleanup(signal.signal, signal.SIGALRM, signal.SIG_DFL)
         with self.assertRaises(KeyboardInterrupt):
             signal.setitimer(signal.ITIMER_REAL, 0.2)
@@ -695,15 +698,23 @@ class TestThreads(MountedTestCase):
         self.assertEqual(self.links(), before)
 
     def test_other_threads_run_meanwhile(self):
-        ring = self.ring()
-        began, counted = time.monotonic(), []
+        fd, iov, ring, waits = self.registered(b"x" * 100), self.buffer(4096), self.ring(), threading.Event()
+        done = []
 
-        def count():
-            while not counted or time.monotonic() - began < 0.2:
-                counted.append(1)
+        def wait():
+            waits.set()
+            done.extend(ring.wait(min_results=1, timeout=float(PATIENCE_SECONDS)))
 
-        self.run_all(lambda: ring.wait(min_results=1, timeout=0.3), count)
-        self.assertGreater(len(counted), 1000)
+        def read():
+            self.assertTrue(waits.wait(PATIENCE_SECONDS))
+            for _ in range(1000):
+                time.sleep(0)
+            ring.prepare(iov[0:1], True, fd, 0).submit()
+
+        # The wait stays in C: if it kept the interpreter, it would end without the read.
+        with unittest.mock.patch("hf3fs_py_usrbio._completions._SLICE_SECONDS", PATIENCE_SECONDS):
+            self.run_all(wait, read)
+        self.assertEqual(len(done), 1)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ import daemon
 from mounted import MountedTestCase
 
 PYTHON_ROOM = pathlib.Path(__file__).resolve().parents[1]
-BUILD_SECONDS = 120
+BUILD_SECONDS = 900
 
 
 def run(*command, **options):

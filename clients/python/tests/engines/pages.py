@@ -17,7 +17,7 @@ class Client:
 
     def __init__(self, path, file_bytes, page_bytes, entries=ENTRIES, wait_seconds=None):
         self.page_bytes, self.entries = page_bytes, entries
-        self._deadline = None if wait_seconds is None else datetime.timedelta(seconds=wait_seconds)
+        self.wait_at_most(wait_seconds)
         self.fd = os.open(path, os.O_RDWR | os.O_CREAT)
         os.ftruncate(self.fd, file_bytes)
         register_fd(self.fd)  # before there is any ring
@@ -32,6 +32,9 @@ class Client:
         self._read_shm.unlink()
         self._write_shm.unlink()
         self._reading, self._writing = threading.Lock(), threading.Lock()
+
+    def wait_at_most(self, seconds):
+        self._deadline = None if seconds is None else datetime.timedelta(seconds=seconds)
 
     def read(self, offsets):
         """The pages at these offsets, None for one that failed."""

@@ -13,7 +13,7 @@ from engines.case import EngineCase, content
 THREADS = 4
 IOV_BYTES = 1 << 20
 HEADER = struct.Struct("<7i")  # payload length, memory format, dtype, four numbers of the shape
-PATIENCE_SECONDS = 60
+PATIENCE_SECONDS = 300
 
 
 def key_of(number):

@@ -11,7 +11,7 @@ from hf3fs_fuse.io import deregister_fd, make_ioring, make_iovec, register_fd
 
 WORKERS = 32
 SHARD_BYTES = 128 << 10
-PATIENCE_SECONDS = 60
+PATIENCE_SECONDS = 300
 
 
 class Worker:

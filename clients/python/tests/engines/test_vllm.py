@@ -11,7 +11,7 @@ from engines.pages import ENTRIES, Client
 CLIENTS = 16
 PAGE_BYTES = 64 << 10
 FILE_BYTES = 1 << 30
-PATIENCE_SECONDS = 60
+PATIENCE_SECONDS = 300
 
 
 class VLLM(EngineCase):
