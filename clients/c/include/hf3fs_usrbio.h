@@ -105,7 +105,10 @@ int hf3fs_iovopen(struct hf3fs_iov *iov,
 /* Removes the name of the shared object; the mapping and the registration stay. */
 void hf3fs_iovunlink(struct hf3fs_iov *iov);
 
-/* Removes the registration (also that of an opened iov), the name and the mapping. A second call does nothing. */
+/*
+ * Removes the registration (also that of an opened iov), the name and the mapping. A second call does nothing, also in
+ * another thread at the same time.
+ */
 void hf3fs_iovdestroy(struct hf3fs_iov *iov);
 
 /*
@@ -171,8 +174,9 @@ int hf3fs_iorcreate4(struct hf3fs_ior *ior,
                      uint64_t flags);
 
 /*
- * Does not wait for I/O in flight, which may still write into its buffers. A second call does nothing. A
- * thread that waits on the ring returns what it has, or -EINVAL.
+ * Does not wait for I/O in flight, which may still write into its buffers. A second call does nothing, also in
+ * another thread at the same time. A thread that waits on the ring returns what it has, or -EINVAL, as do calls that
+ * come later; *ior must exist until all of them have returned.
  */
 void hf3fs_iordestroy(struct hf3fs_ior *ior);
 

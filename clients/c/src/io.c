@@ -16,21 +16,27 @@
 
 #define NS_PER_MS UINT64_C(1000000)
 
-/* Atomically, because a thread may destroy the ring on which others wait. */
-static struct usrbio_ring *ring_of(const struct hf3fs_ior *ior) {
-  return ior == NULL ? NULL : __atomic_load_n(&ior->iorh, __ATOMIC_ACQUIRE);
+struct usrbio_ring *usrbio_ring_of(const struct hf3fs_ior *ior) {
+  struct usrbio_ring *ring = ior == NULL ? NULL : __atomic_load_n(&ior->iorh, __ATOMIC_ACQUIRE);
+  if (ring == NULL || !usrbio_ring_enter(ring)) {
+    return NULL;
+  }
+  if (__atomic_load_n(&ior->iorh, __ATOMIC_ACQUIRE) != ring) { /* destroyed in between, and maybe already another one */
+    usrbio_ring_leave(ring);
+    return NULL;
+  }
+  return ring;
 }
 
-int hf3fs_prep_io(const struct hf3fs_ior *ior,
-                  const struct hf3fs_iov *iov,
-                  bool read,
-                  void *ptr,
-                  int fd,
-                  size_t off,
-                  uint64_t len,
-                  const void *userdata) {
-  struct usrbio_ring *ring = ring_of(ior);
-  if (ring == NULL || read != ring->for_read || iov == NULL || iov->base == NULL || len == 0) {
+static int prepare(struct usrbio_ring *ring,
+                   const struct hf3fs_iov *iov,
+                   bool read,
+                   void *ptr,
+                   int fd,
+                   size_t off,
+                   uint64_t len,
+                   const void *userdata) {
+  if (read != ring->for_read || iov == NULL || iov->base == NULL || len == 0) {
     return -EINVAL;
   }
   uintptr_t at = (uintptr_t)ptr;
@@ -61,16 +67,34 @@ int hf3fs_prep_io(const struct hf3fs_ior *ior,
   return usrbio_ring_push(ring, &args);
 }
 
-int hf3fs_submit_ios(const struct hf3fs_ior *ior) {
-  struct usrbio_ring *ring = ring_of(ior);
+int hf3fs_prep_io(const struct hf3fs_ior *ior,
+                  const struct hf3fs_iov *iov,
+                  bool read,
+                  void *ptr,
+                  int fd,
+                  size_t off,
+                  uint64_t len,
+                  const void *userdata) {
+  struct usrbio_ring *ring = usrbio_ring_of(ior);
   if (ring == NULL) {
     return -EINVAL;
   }
-  if (!usrbio_ring_ours(ring)) {
-    return -EBUSY;
+  int index = prepare(ring, iov, read, ptr, fd, off, len, userdata);
+  usrbio_ring_leave(ring);
+  return index;
+}
+
+int hf3fs_submit_ios(const struct hf3fs_ior *ior) {
+  struct usrbio_ring *ring = usrbio_ring_of(ior);
+  if (ring == NULL) {
+    return -EINVAL;
   }
-  usrbio_submitsem_post(ring->submit_sem);
-  return 0;
+  bool ours = usrbio_ring_ours(ring);
+  if (ours) {
+    usrbio_submitsem_post(ring->submit_sem);
+  }
+  usrbio_ring_leave(ring);
+  return ours ? 0 : -EBUSY;
 }
 
 #define LEAST_NAP_MS 1
@@ -193,20 +217,9 @@ static int collect(struct usrbio_ring *ring, struct hf3fs_cqe *cqes, int cqec, i
   }
 }
 
-int hf3fs_wait_for_ios(const struct hf3fs_ior *ior,
-                       struct hf3fs_cqe *cqes,
-                       int cqec,
-                       int min_results,
-                       const struct timespec *abs_timeout) {
-  struct usrbio_ring *ring = ring_of(ior);
-  if (ring == NULL || cqes == NULL || cqec <= 0) {
-    return -EINVAL;
-  }
+static int wait(struct usrbio_ring *ring, struct hf3fs_cqe *cqes, int cqec, int min_results, const struct timespec *abs_timeout) {
   if (!usrbio_ring_ours(ring)) {
     return -EBUSY;
-  }
-  if (!usrbio_ring_enter(ring)) {
-    return -EINVAL;
   }
   struct waiting w = {.abs_timeout = abs_timeout};
   usrbio_ring_drop_old_posts(ring);
@@ -215,6 +228,19 @@ int hf3fs_wait_for_ios(const struct hf3fs_ior *ior,
     usrbio_wait_end(&ring->pace, &w.pace, usrbio_now_ns(), collected);
   }
   usrbio_ring_pass_on(ring);
+  return collected;
+}
+
+int hf3fs_wait_for_ios(const struct hf3fs_ior *ior,
+                       struct hf3fs_cqe *cqes,
+                       int cqec,
+                       int min_results,
+                       const struct timespec *abs_timeout) {
+  struct usrbio_ring *ring = cqes == NULL || cqec <= 0 ? NULL : usrbio_ring_of(ior);
+  if (ring == NULL) {
+    return -EINVAL;
+  }
+  int collected = wait(ring, cqes, cqec, min_results, abs_timeout);
   usrbio_ring_leave(ring);
   return collected;
 }

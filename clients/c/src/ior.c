@@ -6,6 +6,7 @@
 
 #include "daemon.h"
 #include "linkname.h"
+#include "log.h"
 #include "process.h"
 #include "registration.h"
 #include "ring.h"
@@ -108,15 +109,16 @@ static int create(struct hf3fs_ior *ior, const char *hf3fs_mount_point, const ch
   if (mount[0] == '\0' || o->entries < 1 || o->io_depth > o->entries || o->timeout_ms < 0) {
     return -EINVAL;
   }
-  struct usrbio_ring *ring = calloc(1, sizeof(*ring));
+  struct usrbio_ring *ring = usrbio_ring_new();
   if (ring == NULL) {
     return -ENOMEM;
   }
   int err = build(ring, where == NULL ? mount : where, o);
   if (err != 0) {
-    free(ring);
+    usrbio_ring_discard(ring);
     return err;
   }
+  usrbio_ring_open(ring);
   ior->iov.base = usrbio_registration_base(ring->registration);
   ior->iov.iovh = ring->registration;
   memcpy(ior->iov.id, usrbio_registration_id(ring->registration), sizeof(ior->iov.id));
@@ -187,31 +189,35 @@ int hf3fs_iorcreate4(struct hf3fs_ior *ior,
 }
 
 void hf3fs_iordestroy(struct hf3fs_ior *ior) {
-  if (ior == NULL || ior->iorh == NULL || usrbio_in_parents_memory()) {
+  if (ior == NULL || usrbio_in_parents_memory()) {
     return;
   }
-  struct usrbio_ring *ring = ior->iorh;
-  __atomic_store_n(&ior->iorh, NULL, __ATOMIC_RELEASE);
+  struct usrbio_ring *ring = __atomic_exchange_n(&ior->iorh, NULL, __ATOMIC_ACQ_REL);
+  if (ring == NULL || !usrbio_ring_close(ring)) {
+    usrbio_log(USRBIO_DEBUG, "iordestroy: the ring is destroyed already");
+    return;
+  }
   ior->iov.iovh = NULL;
   ior->iov.base = NULL;
-  usrbio_ring_close(ring);
   usrbio_registration_remove(ring->registration);
   usrbio_ring_leave(ring);
 }
 
 int hf3fs_iorprobe(const struct hf3fs_ior *ior) {
-  if (ior == NULL || ior->iorh == NULL) {
+  struct usrbio_ring *ring = usrbio_ring_of(ior);
+  if (ring == NULL) {
     return -EINVAL;
   }
-  const struct usrbio_ring *ring = ior->iorh;
-  return usrbio_registration_probe(ring->registration);
+  int err = usrbio_registration_probe(ring->registration);
+  usrbio_ring_leave(ring);
+  return err;
 }
 
 int hf3fs_iorrenew(struct hf3fs_ior *ior) {
-  if (ior == NULL || ior->iorh == NULL) {
+  struct usrbio_ring *ring = usrbio_ring_of(ior);
+  if (ring == NULL) {
     return -EINVAL;
   }
-  const struct usrbio_ring *ring = ior->iorh;
   struct ring_options o = {.entries = (int)ring->entries,
                            .for_read = ior->for_read,
                            .io_depth = ior->io_depth,
@@ -219,12 +225,15 @@ int hf3fs_iorrenew(struct hf3fs_ior *ior) {
                            .timeout_ms = ior->timeout,
                            .numa = ior->iov.numa,
                            .flags = ior->flags};
-  if (!usrbio_may_take(&ring->owner)) {
+  bool ours = usrbio_may_take(&ring->owner);
+  /* The absolute path, since the working directory may be another one now. It stays valid. */
+  const char *where = usrbio_daemon_mount(usrbio_registration_daemon(ring->registration));
+  usrbio_ring_leave(ring);
+  if (!ours) {
     return -EBUSY;
   }
   struct hf3fs_ior renewed;
-  /* By the absolute path, since the working directory may be another one now. */
-  int err = create(&renewed, ior->mount_point, usrbio_daemon_mount(usrbio_registration_daemon(ring->registration)), &o);
+  int err = create(&renewed, ior->mount_point, where, &o);
   if (err != 0) {
     return err;
   }
@@ -235,9 +244,11 @@ int hf3fs_iorrenew(struct hf3fs_ior *ior) {
 }
 
 int hf3fs_io_entries(const struct hf3fs_ior *ior) {
-  if (ior == NULL || ior->iorh == NULL) {
+  struct usrbio_ring *ring = usrbio_ring_of(ior);
+  if (ring == NULL) {
     return -EINVAL;
   }
-  const struct usrbio_ring *ring = ior->iorh;
-  return (int)ring->entries;
+  int entries = (int)ring->entries;
+  usrbio_ring_leave(ring);
+  return entries;
 }

@@ -152,14 +152,14 @@ void hf3fs_iovdestroy(struct hf3fs_iov *iov) {
   if (iov == NULL || usrbio_in_parents_memory()) {
     return;
   }
-  if (iov->iovh == NULL) {
-    usrbio_log(USRBIO_DEBUG, "iovdestroy: the iov owns nothing");
+  struct usrbio_registration *r = __atomic_exchange_n(&iov->iovh, NULL, __ATOMIC_ACQ_REL);
+  if (r == NULL) {
+    usrbio_log(USRBIO_DEBUG, "iovdestroy: the iov owns nothing, or is destroyed already");
     return;
   }
-  usrbio_registration_remove(iov->iovh);
-  if (usrbio_registration_base(iov->iovh) != NULL) {
+  usrbio_registration_remove(r);
+  if (usrbio_registration_base(r) != NULL) {
     iov->base = NULL; /* so that a late hf3fs_prep_io is refused instead of naming unmapped memory */
   }
-  usrbio_registration_free(iov->iovh);
-  iov->iovh = NULL;
+  usrbio_registration_free(r);
 }

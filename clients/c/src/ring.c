@@ -52,7 +52,8 @@ int usrbio_ring_init(struct usrbio_ring *ring, void *base, size_t size_bytes, bo
   if (!usrbio_ring_layout(size_bytes, &layout)) {
     return -EINVAL;
   }
-  memset(ring, 0, sizeof(*ring));
+  size_t kept = offsetof(struct usrbio_ring, markers); /* others may be entering */
+  memset((uint8_t *)ring + kept, 0, sizeof(*ring) - kept);
   if (!usrbio_slots_init(&ring->slots, layout.entries)) {
     return -ENOMEM;
   }
@@ -73,34 +74,81 @@ int usrbio_ring_init(struct usrbio_ring *ring, void *base, size_t size_bytes, bo
 
 void usrbio_ring_fini(struct usrbio_ring *ring) { usrbio_slots_fini(&ring->slots); }
 
-void usrbio_ring_leave(struct usrbio_ring *ring) {
-  if (atomic_fetch_sub(&ring->users, 1) - 1 == USRBIO_RING_CLOSED) {
+/* Flags in users. */
+#define CLOSED (UINT32_C(1) << 31)
+#define UNUSED (UINT32_C(1) << 30) /* what the ring had is freed */
+
+static struct usrbio_ring *unused; /* under usrbio_lock */
+
+struct usrbio_ring *usrbio_ring_new(void) {
+  usrbio_lock();
+  struct usrbio_ring *ring = unused;
+  if (ring != NULL) {
+    unused = ring->next_unused;
+  }
+  usrbio_unlock();
+  if (ring == NULL && (ring = calloc(1, sizeof(*ring))) != NULL) {
+    atomic_init(&ring->users, CLOSED | UNUSED);
+  }
+  return ring;
+}
+
+void usrbio_ring_open(struct usrbio_ring *ring) { atomic_fetch_and(&ring->users, ~(CLOSED | UNUSED)); }
+
+void usrbio_ring_discard(struct usrbio_ring *ring) {
+  usrbio_lock();
+  ring->next_unused = unused;
+  unused = ring;
+  usrbio_unlock();
+}
+
+static void drop(struct usrbio_ring *ring) {
+  uint32_t closed = CLOSED;
+  /* Between the two, another call may try to enter; it then finds that it is the last one. */
+  if (atomic_fetch_sub(&ring->users, 1) - 1 == CLOSED &&
+      atomic_compare_exchange_strong(&ring->users, &closed, CLOSED | UNUSED)) {
     sem_close(ring->submit_sem);
     usrbio_registration_free(ring->registration);
     usrbio_ring_fini(ring);
-    free(ring);
+    usrbio_ring_discard(ring);
   }
 }
 
 bool usrbio_ring_enter(struct usrbio_ring *ring) {
-  if (atomic_fetch_add(&ring->users, 1) & USRBIO_RING_CLOSED) {
-    usrbio_ring_leave(ring);
+  if (atomic_fetch_add(&ring->users, 1) & CLOSED) {
+    drop(ring);
     return false;
   }
   return true;
 }
 
-void usrbio_ring_close(struct usrbio_ring *ring) {
-  atomic_fetch_add(&ring->users, USRBIO_RING_CLOSED + 1);
+/* Whoever takes this post sees that the ring is closed, and posts again when it leaves. */
+static void wake_waiters(struct usrbio_ring *ring) {
   if (usrbio_is_own(&ring->owner)) {
-    /* Whoever takes this post sees that the ring is closed. */
     atomic_fetch_add((_Atomic uint32_t *)(void *)ring->done_sem, 1);
     usrbio_futex_wake(ring->done_sem, INT_MAX);
   }
 }
 
+void usrbio_ring_leave(struct usrbio_ring *ring) {
+  if (usrbio_ring_closed(ring)) {
+    wake_waiters(ring);
+  }
+  drop(ring);
+}
+
+bool usrbio_ring_close(struct usrbio_ring *ring) {
+  atomic_fetch_add(&ring->users, 1);
+  if (atomic_fetch_or(&ring->users, CLOSED) & CLOSED) {
+    drop(ring);
+    return false;
+  }
+  wake_waiters(ring);
+  return true;
+}
+
 bool usrbio_ring_closed(const struct usrbio_ring *ring) {
-  return (atomic_load_explicit(&ring->users, memory_order_relaxed) & USRBIO_RING_CLOSED) != 0;
+  return (atomic_load_explicit(&ring->users, memory_order_relaxed) & CLOSED) != 0;
 }
 
 bool usrbio_ring_ours(struct usrbio_ring *ring) {

@@ -67,6 +67,9 @@ bool usrbio_ring_layout(size_t size_bytes, struct usrbio_layout *layout);
 struct usrbio_registration;
 
 struct usrbio_ring {
+  _Atomic uint32_t users;          /* calls that use the ring, and whether it is closed */
+  struct usrbio_ring *next_unused; /* under usrbio_lock */
+
   /* Shared with the daemon. */
   struct usrbio_markers *markers;
   struct usrbio_args *args;
@@ -84,7 +87,6 @@ struct usrbio_ring {
   _Atomic uint32_t reaper;   /* generation of the process whose thread reaps, 0: none */
   _Atomic uint32_t untaken;  /* completions reaped since posts were last dropped: each had one post at most */
   _Atomic int sleepers;      /* threads that wait for a post, or are about to */
-  _Atomic uint32_t users;    /* threads that wait or destroy, and USRBIO_RING_CLOSED */
   struct usrbio_owner owner; /* the process that uses the ring */
   struct usrbio_pace pace;
   struct usrbio_registration *registration; /* null in tests */
@@ -95,15 +97,25 @@ int usrbio_ring_init(struct usrbio_ring *ring, void *base, size_t size_bytes, bo
 void usrbio_ring_fini(struct usrbio_ring *ring);
 
 /*
- * Who waits enters first, and leaves the memory alone after it has left. After close nobody enters, and
- * who is in is woken and must leave: the last one out frees the ring, its memory and its semaphore. close
- * enters for the caller.
+ * A closed ring, to be initialised and opened. It is used again after it was closed and left, and never freed: whoever
+ * still has its address may enter, which fails, or leads into the next ring at this address.
  */
-#define USRBIO_RING_CLOSED (UINT32_C(1) << 31)
+struct usrbio_ring *usrbio_ring_new(void);
+void usrbio_ring_open(struct usrbio_ring *ring);
+void usrbio_ring_discard(struct usrbio_ring *ring); /* one that was not opened */
+
+/*
+ * Who uses a ring enters first, and leaves it alone after it has left. After close nobody enters, and
+ * who is in is woken and must leave: the last one out frees what the ring has. close enters for the caller; it
+ * returns false, and has not entered, if the ring is closed already.
+ */
 bool usrbio_ring_enter(struct usrbio_ring *ring);
 void usrbio_ring_leave(struct usrbio_ring *ring);
-void usrbio_ring_close(struct usrbio_ring *ring);
+bool usrbio_ring_close(struct usrbio_ring *ring);
 bool usrbio_ring_closed(const struct usrbio_ring *ring);
+
+/* Enters the ring of ior. Returns null if there is none; else the caller leaves it. */
+struct usrbio_ring *usrbio_ring_of(const struct hf3fs_ior *ior);
 
 /*
  * Whether this process may use the ring: it made it, or whoever used it has ended. In a forked child of a parent
