@@ -75,10 +75,17 @@ bench-pages: build ## the page service against a plain Python one
 	bin/kv3fs bench pages
 
 .PHONY: install
-install: build ## install the binary, the C library and the unit file under PREFIX
+install: build install-unit ## install the binary, the C library and the unit file under PREFIX
 	install -D -m 755 bin/kv3fs $(DESTDIR)$(PREFIX)/bin/kv3fs
-	install -D -m 644 deploy/kv3fs.service $(DESTDIR)$(PREFIX)/lib/systemd/system/kv3fs.service
 	$(MAKE) -C clients/c install PREFIX=$(PREFIX) DESTDIR=$(DESTDIR)
+
+# The unit starts the binary of this PREFIX. A configuration that is there stays.
+.PHONY: install-unit
+install-unit:
+	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
+	sed 's|/usr/local/bin/|$(PREFIX)/bin/|' deploy/kv3fs.service >$(DESTDIR)$(PREFIX)/lib/systemd/system/kv3fs.service
+	@[ -e $(DESTDIR)/etc/kv3fs.yaml ] || install -D -m 644 deploy/kv3fs.yaml $(DESTDIR)/etc/kv3fs.yaml || \
+		echo "kv3fs.service also needs /etc/kv3fs.yaml: as root, copy deploy/kv3fs.yaml there" >&2
 
 .PHONY: wheel
 wheel: ## build the Python package, library and all, into dist/

@@ -148,6 +148,8 @@ func serve(ctx context.Context, c Config, tree *tree.Tree, rings *ringserver.Ser
 	go func() { mountDone <- mnt.Serve() }()
 
 	_, _ = sdnotify.SdNotify(false, sdnotify.SdNotifyReady) // systemd may not be there
+	watchdog := startWatchdog(c.Log, lookUp(mnt.Point()), rings.Alive)
+	defer watchdog.end()
 	ready(mnt.Point())
 
 	var errs []error
@@ -159,6 +161,7 @@ func serve(ctx context.Context, c Config, tree *tree.Tree, rings *ringserver.Ser
 		c.Log.Error("lost the mount; stopping", "mount", mnt.Point(), "cause", lost, "drain", c.Drain)
 		errs = append(errs, lost)
 	}
+	watchdog.stop()
 	_, _ = sdnotify.SdNotify(false, sdnotify.SdNotifyStopping)
 	drain, cancel := context.WithTimeout(context.Background(), c.Drain)
 	switch err := mnt.Unmount(drain); {

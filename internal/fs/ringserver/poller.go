@@ -29,6 +29,7 @@ type poller struct {
 
 	leaderToken chan struct{}          // full while no worker leads
 	leader      atomic.Pointer[worker] // the last one
+	turns       atomic.Uint64          // of leaders, see Alive
 	lookedAll   atomic.Int64           // when all users were last looked at, on the server's clock
 
 	toMonitor  chan struct{} // wakes the monitor
@@ -124,6 +125,7 @@ func (w *worker) leadOn() {
 	p := w.poller
 	var worked int64 // when there was last work; 0: not since the last sleep
 	for {
+		p.turns.Add(1)
 		now := p.server.clock.now()
 		if !w.stillLeads(now) {
 			p.wake() // its successor may not have seen what it found

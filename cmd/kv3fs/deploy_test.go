@@ -1,0 +1,81 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// The unit starts the binary that was installed with it, with a configuration that is right
+// and that another installation leaves alone.
+func TestInstalledUnit(t *testing.T) {
+	if _, err := exec.LookPath("make"); err != nil {
+		t.Skip(err)
+	}
+	stage := t.TempDir()
+	install := func(prefix string) (unit string) {
+		t.Helper()
+		cmd := exec.Command("make", "-s", "install-unit", "DESTDIR="+stage, "PREFIX="+prefix)
+		cmd.Dir = "../.."
+		cmd.Env = append(os.Environ(), "MAKEFLAGS=")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		text, err := os.ReadFile(filepath.Join(stage, prefix, "lib/systemd/system/kv3fs.service"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	for _, prefix := range []string{"/usr", "/usr/local", "/opt/kv3fs"} {
+		if want := "\nExecStart=" + prefix + "/bin/kv3fs serve --config /etc/kv3fs.yaml\n"; !strings.Contains(install(prefix), want) {
+			t.Errorf("with PREFIX=%s, no line%s", prefix, want)
+		}
+	}
+	config := filepath.Join(stage, "etc/kv3fs.yaml")
+	if status, out, errs := usage("serve", "--check", "--config", config); status != 0 || !strings.HasPrefix(out, "data: /var/lib/kv3fs  # "+config) {
+		t.Errorf("the sample configuration: status %d, %s%s", status, out, errs)
+	}
+	// What it leaves out, as comments, is right as well.
+	text, err := os.ReadFile(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"data-must-exist: ", "mode: ", "pages-listen: "} {
+		if !bytes.Contains(text, []byte("\n# "+key)) {
+			t.Errorf("no %q in it", key)
+		}
+		text = bytes.ReplaceAll(text, []byte("\n# "+key), []byte("\n"+key))
+	}
+	if err := os.WriteFile(config, text, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if status, _, errs := usage("serve", "--check", "--config", config); status != 0 {
+		t.Errorf("the sample configuration, all of it: status %d, %s", status, errs)
+	}
+	install("/usr")
+	if again, err := os.ReadFile(config); err != nil || !bytes.Equal(again, text) {
+		t.Errorf("another installation changed the configuration: %v\n%s", err, again)
+	}
+}
+
+func TestUnitIsValid(t *testing.T) {
+	if _, err := exec.LookPath("systemd-analyze"); err != nil {
+		t.Skip(err)
+	}
+	text, err := os.ReadFile("../../deploy/kv3fs.service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	unit := filepath.Join(t.TempDir(), "kv3fs.service")
+	text = bytes.ReplaceAll(text, []byte("/usr/local/bin/kv3fs"), []byte("/bin/sh")) // it must exist
+	if err := os.WriteFile(unit, text, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("systemd-analyze", "verify", "--man=no", unit).CombinedOutput(); err != nil || bytes.Contains(out, []byte("kv3fs.service:")) {
+		t.Errorf("%v: %s", err, out)
+	}
+}

@@ -1,0 +1,97 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	sdnotify "github.com/coreos/go-systemd/v22/daemon"
+	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/internal/host"
+)
+
+// watchdog tells systemd that the daemon works, as long as it does. If systemd hears
+// nothing for WatchdogSec=, it kills the daemon and starts it again. What is tried needs no
+// disk: a hung disk is no reason for a restart.
+type watchdog struct {
+	log      *slog.Logger
+	interval time.Duration
+	try      []func(context.Context) error
+	notify   func()
+	stopping atomic.Bool
+	quit     chan struct{}
+}
+
+// startWatchdog starts the watchdog that systemd asks for. Without systemd there is none,
+// and it does nothing.
+func startWatchdog(log *slog.Logger, try ...func(context.Context) error) *watchdog {
+	limit, err := sdnotify.SdWatchdogEnabled(false)
+	if err != nil {
+		log.Warn("no watchdog", "err", err)
+	}
+	w := &watchdog{
+		log: log, interval: limit / 4, try: try, quit: make(chan struct{}),
+		notify: func() { _, _ = sdnotify.SdNotify(false, sdnotify.SdNotifyWatchdog) },
+	}
+	if limit > 0 {
+		go w.run()
+	}
+	return w
+}
+
+// run ends after end, but it may hang in a call that is tried: nothing waits for it.
+func (w *watchdog) run() {
+	tick := time.NewTicker(w.interval)
+	defer tick.Stop()
+	for {
+		if err := w.works(); err == nil {
+			w.notify()
+		} else {
+			w.log.Warn("the daemon's own check failed; systemd restarts it if this lasts", "err", err)
+		}
+		select {
+		case <-tick.C:
+		case <-w.quit:
+			return
+		}
+	}
+}
+
+// works returns nil if everything that is tried works, and while the daemon stops.
+func (w *watchdog) works() error {
+	ctx, cancel := context.WithTimeout(context.Background(), w.interval)
+	defer cancel()
+	for _, try := range w.try {
+		if w.stopping.Load() {
+			break
+		}
+		if err := try(ctx); err != nil && !w.stopping.Load() {
+			return err
+		}
+	}
+	return nil
+}
+
+// stop has the watchdog try nothing any more: a stop has a bound of its own.
+func (w *watchdog) stop() { w.stopping.Store(true) }
+
+func (w *watchdog) end() { close(w.quit) }
+
+// lookUp returns a check that the mount answers: it looks for a name that nobody has.
+// 3fs-virt is answered without the disk, and the kernel does not know the name yet.
+func lookUp(point string) func(context.Context) error {
+	var n int
+	return func(context.Context) error {
+		n++
+		name := filepath.Join(point, host.VirtDir, fmt.Sprintf(".watchdog-%d", n))
+		var st unix.Stat_t
+		if err := unix.Lstat(name, &st); err != unix.ENOENT {
+			return fmt.Errorf("look up %s: %w", name, err)
+		}
+		return nil
+	}
+}
