@@ -9,7 +9,6 @@
 //		Layout:    kvstore.Layout{BlockBytes: 32 << 20, ShardBytes: 512 << 10}, // a shard is a layer's part
 //		Ds3fs:     &kvstore.Ds3fsOptions{Mount: "/mnt/3fs"},
 //	})
-//	defer store.Close() // writes what was saved, and gives the memory back
 //	layout := store.Layout()
 //	n, err := store.LookupPrefix(ctx, blocks)                      // how many of the first blocks are stored
 //	load, err := store.Load(ctx, layout.ByLayer(blocks[:n], bufs)) // into your memory, layer by layer
@@ -17,6 +16,7 @@
 //	err = load.LandedErr(0) // nil: compute with layer 0 while the others land
 //	save, err := store.Save(ctx, layout.ByBlock(blocks[n:], fresh))
 //	err = save.Wait(ctx)
+//	err = store.Close() // writes what was saved, and gives the memory back
 //
 // Package keys makes the keys of a prompt's blocks. The example of this package is a
 // whole turn of an engine, with its errors.

@@ -22,7 +22,6 @@ func snippet(ctx context.Context, blocks []kvstore.Key, bufs, fresh [][]byte) er
 		Layout:    kvstore.Layout{BlockBytes: 32 << 20, ShardBytes: 512 << 10}, // a shard is a layer's part
 		Ds3fs:     &kvstore.Ds3fsOptions{Mount: "/mnt/3fs"},
 	})
-	defer store.Close() // writes what was saved, and gives the memory back
 	layout := store.Layout()
 	n, err := store.LookupPrefix(ctx, blocks)                      // how many of the first blocks are stored
 	load, err := store.Load(ctx, layout.ByLayer(blocks[:n], bufs)) // into your memory, layer by layer
@@ -30,6 +29,7 @@ func snippet(ctx context.Context, blocks []kvstore.Key, bufs, fresh [][]byte) er
 	err = load.LandedErr(0) // nil: compute with layer 0 while the others land
 	save, err := store.Save(ctx, layout.ByBlock(blocks[n:], fresh))
 	err = save.Wait(ctx)
+	err = store.Close() // writes what was saved, and gives the memory back
 	// snippet ends
 	return err
 }
