@@ -234,6 +234,130 @@ func TestDamageOfPointersAndCounts(t *testing.T) {
 	}
 }
 
+// A meta page whose checksum is right may still say anything. It ends in an error, or in the
+// use of the other one.
+func TestCraftedMetaPages(t *testing.T) {
+	dir := t.TempDir()
+	_, file, want := wholeFile(t, 300)
+	newest, m := newestMeta(t, file)
+	order, pageBytes := binary.NativeEndian, os.Getpagesize()
+	// In the bucket's own header, behind its name, is the seal of the records.
+	seal := int(m.root)*pageBytes + headerBytes + elementBytes + len(bucket) + 8
+	reseal := func(b []byte, txid uint64) {
+		var j Journal
+		w, err := newWalker(tempFile(t, file), m, int64(len(file)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.records(func(seq uint64, value []byte) error { j.add(seq, value); return nil }); err != nil {
+			t.Fatal(err)
+		}
+		order.PutUint64(b[seal:], j.seal(txid))
+	}
+	absurd := []uint64{0, 1, 2, m.root, m.freelist, m.numPages - 1, m.numPages, m.numPages + 1, 1 << 31, 1 << 40, 1<<62 + 1, 1<<63 - 1, 1 << 63, math.MaxUint64 - 1, math.MaxUint64}
+	for field, at := range map[string]int{"page size and flags": 8, "root": 16, "free list": 32, "pages": 40, "txid": 48} {
+		for _, value := range absurd {
+			for _, pages := range [][]int{{newest}, {0, pageBytes}} {
+				damaged := slices.Clone(file)
+				for _, page := range pages {
+					b := damaged[page+metaAt : page+metaAt+metaBytes]
+					if order.Uint64(b[at:]) == value {
+						continue
+					}
+					order.PutUint64(b[at:], value)
+					order.PutUint64(b[56:], hash64(b[:56]))
+				}
+				if field == "txid" {
+					reseal(damaged, value)
+				}
+				var m0, m1 runtime.MemStats
+				runtime.ReadMemStats(&m0)
+				recs, missing, err := startOn(t, dir, damaged)
+				runtime.ReadMemStats(&m1)
+				switch {
+				case err != nil && !errors.Is(err, pageservice.ErrCorrupt):
+					t.Errorf("%s %d of %d meta pages: %v", field, value, len(pages), err)
+				case err == nil && !slices.Equal(recs, want) && !missing:
+					t.Errorf("%s %d of %d meta pages: %d records of %d", field, value, len(pages), len(recs), len(want))
+				case err == nil && field == "txid" && value > mostTxid:
+					t.Errorf("%s %d of %d meta pages is used", field, value, len(pages))
+				}
+				if err == nil { // then it can be written to
+					j, recs, err := start(dir, Options{NoSync: true}, keepAll)
+					if err == nil {
+						err = errors.Join(writeAll(j, "x"), j.Close())
+					}
+					if err != nil {
+						t.Fatalf("%s %d of %d meta pages: a write: %v", field, value, len(pages), err)
+					}
+					again, read, err := start(dir, Options{NoSync: true}, keepAll)
+					if err != nil || len(read) != len(recs)+1 {
+						t.Fatalf("%s %d of %d meta pages: %d records, then %d, %v", field, value, len(pages), len(recs), len(read), err)
+					}
+					_ = again.Close()
+				}
+				if got := m1.TotalAlloc - m0.TotalAlloc; got > 16<<20 {
+					t.Errorf("%s %d of %d meta pages: %d bytes allocated for a file of %d", field, value, len(pages), got, len(file))
+				}
+			}
+		}
+	}
+}
+
+// tempFile returns an open file with this content.
+func tempFile(t *testing.T, content []byte) *os.File {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "copy")
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.Close() })
+	return f
+}
+
+// A file that is missing where there was one before is not a beginning.
+func TestALostFile(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, FileName)
+	j, _ := open(t, dir, Options{})
+	if err := errors.Join(writeAll(j, "x"), j.Close(), os.Rename(path, path+".away")); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		_, _, err := start(dir, Options{}, keepAll)
+		if !errors.Is(err, pageservice.ErrCorrupt) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "remove "+filepath.Base(used(path))) {
+			t.Fatal(err)
+		}
+		for _, name := range []string{path, unfinished(path)} {
+			if _, err := os.Stat(name); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+	// One that an earlier version made is remembered from its first start on.
+	if err := errors.Join(os.Remove(used(path)), os.Rename(path+".away", path)); err != nil {
+		t.Fatal(err)
+	}
+	j, recs := open(t, dir, Options{})
+	if err := errors.Join(j.Close(), os.Remove(path)); err != nil || len(recs) != 1 {
+		t.Fatal(recs, err)
+	}
+	if _, _, err := start(dir, Options{}, keepAll); !errors.Is(err, pageservice.ErrCorrupt) {
+		t.Fatal(err)
+	}
+	// The error says what to do, and that helps.
+	if err := os.Remove(used(path)); err != nil {
+		t.Fatal(err)
+	}
+	if _, recs := open(t, dir, Options{}); len(recs) != 0 {
+		t.Error(recs)
+	}
+}
+
 // An empty file, or one that was cut off, is not a new one.
 func TestDamageOfTheLength(t *testing.T) {
 	dir := t.TempDir()

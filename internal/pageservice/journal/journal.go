@@ -119,6 +119,11 @@ func (j *Journal) Start(owner pageservice.LogOwner) error {
 	if err != nil {
 		return err
 	}
+	if fresh {
+		if err := checkUnused(j.path); err != nil {
+			return errors.Join(err, os.Remove(unfinished(j.path)), f.Close())
+		}
+	}
 	// The file is read before bbolt opens it, so that nothing is written to a damaged one.
 	if !fresh {
 		err = j.read(f)
@@ -146,6 +151,7 @@ func (j *Journal) Start(owner pageservice.LogOwner) error {
 		}
 		return err
 	}
+	j.remember()
 	go j.run() // until Close, which waits for it
 	return nil
 }

@@ -23,6 +23,7 @@ const (
 	minPageBytes = 1 << 10
 	maxPageBytes = 16 << 20
 	noFreelist   = 1<<64 - 1
+	mostTxid     = 1 << 62 // no file gets there, and behind the largest number would come 0
 
 	markMagic = "kv3fs ok"
 	markBytes = 24
@@ -84,6 +85,9 @@ func readMetas(f *os.File) (newest meta, missing string, err error) {
 	}
 	if acknowledged > newest.txid {
 		missing = fmt.Sprintf("transaction %d was acknowledged, and the newest is %d", acknowledged, newest.txid)
+	}
+	if newest.txid > mostTxid {
+		return meta{}, "", damaged("transaction %d", newest.txid)
 	}
 	if newest.pageBytes != pageBytes {
 		return meta{}, "", damaged("pages of %d and of %d bytes", newest.pageBytes, pageBytes)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"runtime/debug"
 
 	"github.com/kv3fs/kv3fs/internal/pageservice"
@@ -88,6 +89,6 @@ func guard(path string, f func() error) (err error) {
 }
 
 func corrupt(path string, cause any) error {
-	return fmt.Errorf("%w: %s: %v; stop the engines and move it away to start with an empty cache (a backup would name pages that have other bytes by now)",
-		pageservice.ErrCorrupt, path, cause)
+	return fmt.Errorf("%w: %s: %v; stop the engines and move it away, and %s with it, to start with an empty cache (a backup would name pages that have other bytes by now)",
+		pageservice.ErrCorrupt, path, cause, filepath.Base(used(path)))
 }
