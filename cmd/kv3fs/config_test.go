@@ -202,6 +202,33 @@ func TestRanges(t *testing.T) {
 	}
 }
 
+// README promises that every flag of the two daemons but --check is a variable and a key.
+func TestEveryFlagIsAVariableAndAKey(t *testing.T) {
+	seen := 0
+	for _, leaf := range grammar(t).Model.Leaves(false) {
+		if path := leaf.Path(); path != "serve" && path != "pages serve" {
+			continue
+		}
+		for _, flag := range leaf.Flags {
+			switch flag.Name {
+			case "help", "version", "check":
+				continue
+			}
+			seen++
+			variable := "KV3FS_" + strings.ToUpper(strings.ReplaceAll(flag.Name, "-", "_"))
+			if !slices.Contains(flag.Tag.Envs, variable) {
+				t.Errorf("%s --%s: variables %q, want %s", leaf.Path(), flag.Name, flag.Tag.Envs, variable)
+			}
+			if isKey(flag) == (flag.Name == "config") {
+				t.Errorf("%s --%s: a key: %t", leaf.Path(), flag.Name, isKey(flag))
+			}
+		}
+	}
+	if seen < 30 {
+		t.Errorf("only %d flags", seen)
+	}
+}
+
 // accepted are the absurd values that flags take, with their meaning: a pattern for
 // command, flag and value.
 var accepted = regexp.MustCompile(strings.Join([]string{
