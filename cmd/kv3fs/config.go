@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/alecthomas/kong"
 
@@ -48,6 +49,10 @@ type badValue struct {
 }
 
 func (e *badValue) Error() string { return "--" + e.flag + ": " + e.why }
+
+// notUTF8 says what is wrong with a text. What parses it would replace some of its bytes, and
+// so name another file.
+const notUTF8 = "is not UTF-8; rename what it names, or bind-mount it elsewhere"
 
 // bad returns the error that a flag's value is wrong.
 func bad(flag, format string, args ...any) error {
@@ -107,6 +112,9 @@ func (s *flagValues) collect(ctx *kong.Context) error {
 		}
 		if name, text, ok := environment(flag); ok {
 			s.origins[flag.Value] = origin{name, "environment, " + name}
+			if !utf8.ValidString(text) {
+				return fmt.Errorf("%s: %q %s", name, text, notUTF8)
+			}
 			s.texts[flag] = text
 			if err := checkText(flag.Value, text); err != nil {
 				return s.explain(err)

@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+	"unicode/utf8"
 
 	"github.com/alecthomas/kong"
 
@@ -124,6 +125,12 @@ func run(args []string, stdout, stderr io.Writer) int {
 // execute parses a command line and runs its command. A command that uses the context
 // gets it from getContext, which it tells whether it is a server.
 func execute(args []string, stdout, stderr io.Writer, getContext func(server bool) context.Context) int {
+	for _, arg := range args {
+		if !utf8.ValidString(arg) {
+			fmt.Fprintf(stderr, "kv3fs: %q %s\n", arg, notUTF8)
+			return exitUsage
+		}
+	}
 	values := &flagValues{}
 	parser, err := newParser(values, stdout, stderr, getContext)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/alecthomas/kong"
 	"github.com/goccy/go-yaml/ast"
@@ -56,6 +57,11 @@ func readYAML(name string) ([]yamlEntry, error) {
 		return nil, err
 	case len(text) > maxConfigBytes:
 		return nil, fmt.Errorf("%s has more than %d bytes: it is no configuration file", name, maxConfigBytes)
+	}
+	for i, line := range bytes.Split(text, []byte("\n")) {
+		if !utf8.Valid(line) {
+			return nil, fmt.Errorf("%s:%d: %q %s", name, i+1, bytes.TrimSpace(line), notUTF8)
+		}
 	}
 	parsed, err := parser.ParseBytes(text, 0)
 	if err != nil {
