@@ -43,7 +43,8 @@ func (d *disk) mount(t *testing.T) { t.Helper(); d.run(t, "mount", "-o", "loop",
 // edit changes the file system with a command of debugfs, while it is not mounted.
 func (d *disk) edit(t *testing.T, command string) {
 	t.Helper()
-	must(t, unix.Unmount(d.mounted, 0))
+	// Whatever looks at all mounts of the machine may have it open for a moment.
+	eventually(t, "the disk is unmounted", func() bool { return unix.Unmount(d.mounted, 0) == nil })
 	if out, err := exec.Command("debugfs", "-w", "-R", command, d.image).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
