@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // The watchdog reports only while everything that is tried works, and during a stop.
@@ -53,5 +55,14 @@ func TestWatchdog(t *testing.T) {
 		case <-ended:
 		}
 		return
+	}
+}
+
+// A hung disk is no reason for a restart, a dead mount is one.
+func TestWhatAnswersTheWatchdog(t *testing.T) {
+	for err, want := range map[error]bool{unix.ENOENT: true, unix.EAGAIN: true, unix.ENOTCONN: false, unix.EIO: false, nil: false} {
+		if got := isAnswer(err); got != want {
+			t.Errorf("%v: %v", err, got)
+		}
 	}
 }
