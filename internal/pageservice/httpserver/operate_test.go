@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"os"
 	"regexp"
 	"strconv"
 	"strings"
@@ -245,6 +246,24 @@ func TestToken(t *testing.T) {
 	for path, status := range map[string]int{"/metrics": 401, "/admin/v1/stat": 401, "/anything": 401, "/healthz": 200, "/readyz": 200} {
 		if got, _ := ask("GET", path, ""); got != status {
 			t.Errorf("%s: %d", path, got)
+		}
+	}
+}
+
+// What README asks the page service for with curl is there.
+func TestReadmeAsks(t *testing.T) {
+	s := start(t, httpserver.Options{}, pageservice.Options{})
+	text, err := os.ReadFile("../../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	paths := regexp.MustCompile(`(?m)^curl http://127\.0\.0\.1:18000(\S*)`).FindAllStringSubmatch(string(text), -1)
+	if len(paths) == 0 {
+		t.Error("README asks for nothing")
+	}
+	for _, path := range paths {
+		if status, answer := s.do(http.MethodGet, path[1], ""); status != 200 {
+			t.Errorf("%s: %d %s", path[1], status, answer)
 		}
 	}
 }
