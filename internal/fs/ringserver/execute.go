@@ -122,6 +122,7 @@ func (s *Server) executeOne(r *ring, q *request, b *borrowed) {
 		return // expired, or queued again for another worker
 	}
 	if err := s.prepare(r, q, b); err != nil {
+		s.noteFailed(r, q, err)
 		q.result = errnoResult(err)
 		return
 	}
@@ -141,6 +142,7 @@ func (s *Server) executeOne(r *ring, q *request, b *borrowed) {
 	moved := before + n
 	switch {
 	case err != nil:
+		s.noteFailed(r, q, err)
 		q.result = errnoResult(err)
 	case n == min(q.piece, q.len-before) && moved < q.len:
 		s.continueAt(q, moved)

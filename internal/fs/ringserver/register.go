@@ -14,6 +14,14 @@ import (
 // Register maps the shared memory object target and serves it as the iov or ring that
 // name describes (3.3). When it returns, the object's name is no longer needed.
 func (s *Server) Register(c cred.Caller, name, target string) (controldir.Registration, error) {
+	done, err := s.register(c, name, target)
+	if err != nil {
+		s.noteRefused(c, name, target, err)
+	}
+	return done, err
+}
+
+func (s *Server) register(c cred.Caller, name, target string) (controldir.Registration, error) {
 	link, err := wire.ParseLink(name)
 	if err != nil {
 		return controldir.Registration{}, err
@@ -67,7 +75,6 @@ func (s *Server) build(e *entry, c cred.Caller, fd int, sizeBytes int64) error {
 		return syscall.EINVAL
 	}
 	if layout.Entries() > wire.MostEntries {
-		s.log.Debug("ring refused: it has too many entries", "uid", c.UID, "entries", layout.Entries(), "most", wire.MostEntries)
 		return syscall.EINVAL
 	}
 	m, err := mapObject(fd, sizeBytes, s.mappedBytes, c.UID)

@@ -32,6 +32,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/fs/blockio"
 	"github.com/kv3fs/kv3fs/internal/fs/cred"
 	"github.com/kv3fs/kv3fs/internal/fs/quota"
+	"github.com/kv3fs/kv3fs/internal/logpace"
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
@@ -82,6 +83,7 @@ type Server struct {
 	mover     blockio.Mover
 	opts      Options
 	log       *slog.Logger
+	pace      logpace.Pace // of what clients can repeat
 	clock     *clock
 	unmaps    unmapper
 	table     *table

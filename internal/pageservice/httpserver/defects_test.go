@@ -349,3 +349,16 @@ func TestNothingLeftIsNoError(t *testing.T) {
 	s.reserveS("a")
 	s.want("/0/reserve_and_allocate_page_indices", `{"keys":[["b",""]]}`, 200, `{"indices":[[false,-1]]}`)
 }
+
+// A client that clears a set is in the log, but cannot fill it.
+func TestClearIsLogged(t *testing.T) {
+	var log strings.Builder
+	s := start(t, httpserver.Options{Log: textLog(&log)}, pageservice.Options{})
+	s.ok("/rank/0/initialize", `{"num_pages":4}`)
+	for range 3 {
+		s.ok("/clear", "")
+	}
+	if text := log.String(); strings.Count(text, "a client cleared a set of keys") != 1 || !strings.Contains(text, "set=vllm") {
+		t.Errorf("the log is\n%s", text)
+	}
+}

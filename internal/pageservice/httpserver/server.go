@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/kv3fs/kv3fs/internal/logpace"
 	"github.com/kv3fs/kv3fs/internal/pageservice"
 	"github.com/kv3fs/kv3fs/internal/pageservice/index"
 )
@@ -37,6 +38,7 @@ type Server struct {
 	token   token
 	probe   func() error
 	log     *slog.Logger
+	pace    logpace.Pace // of what clients can repeat
 	routes  routes
 	calls   calls
 	hosts   []string // in lower case

@@ -128,7 +128,7 @@ func (c *call) clearPool() error {
 	if err != nil {
 		return err
 	}
-	return c.noteChange(c.server.index.Clear(c.ctx, s))
+	return c.clearSpace(s)
 }
 
 func (c *call) locateInPool() error {

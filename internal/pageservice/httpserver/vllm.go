@@ -117,7 +117,19 @@ func (c *call) locate() error {
 
 // clear forgets the keys. The ranks stay known, so that engines can go on.
 func (c *call) clear() error {
-	return c.noteChange(c.server.index.Clear(c.ctx, c.vllm()))
+	return c.clearSpace(c.vllm())
+}
+
+// clearSpace forgets the keys of a space and logs it: a cache that is suddenly cold is a
+// riddle otherwise.
+func (c *call) clearSpace(s pageservice.Space) error {
+	err := c.server.index.Clear(c.ctx, s)
+	if err == nil {
+		if more, now := c.server.pace.Log("clear " + s.Namespace + " " + s.Set); now {
+			c.server.log.Info("a client cleared a set of keys", "namespace", s.Namespace, "set", s.Set, "more", more)
+		}
+	}
+	return c.noteChange(err)
 }
 
 // wantRank checks that the fields of a body are there, and then their items.
