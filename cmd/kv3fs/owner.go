@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"os/user"
 	"strconv"
 	"strings"
@@ -30,7 +29,7 @@ func (f freshFlags) mode() (*uint32, error) {
 	const mostBits = 12
 	n, err := strconv.ParseUint(f.Mode, 8, mostBits)
 	if err != nil {
-		return nil, fmt.Errorf("--mode %s: is no mode in octal: use, say, 0755 or 1777", f.Mode)
+		return nil, bad("mode", "%q is no mode in octal; use, say, 0755 or 1777", f.Mode)
 	}
 	mode := uint32(n)
 	return &mode, nil
@@ -54,10 +53,10 @@ func (f freshFlags) owner() (*daemon.Owner, error) {
 	default:
 		uid, ok := id(name)
 		if !ok {
-			return nil, fmt.Errorf("--owner %s: this host has no user %q", f.Owner, name)
+			return nil, bad("owner", "%q: this host has no user %q", f.Owner, name)
 		}
 		if !hasGroup {
-			return nil, fmt.Errorf("--owner %s: this host has no such user, so add a group: %s:%s", f.Owner, name, name)
+			return nil, bad("owner", "%q: this host has no such user, so add a group: %s:%s", f.Owner, name, name)
 		}
 		o.UID = uid
 	}
@@ -69,7 +68,7 @@ func (f freshFlags) owner() (*daemon.Owner, error) {
 	}
 	gid, ok := id(group)
 	if !ok {
-		return nil, fmt.Errorf("--owner %s: this host has no group %q", f.Owner, group)
+		return nil, bad("owner", "%q: this host has no group %q", f.Owner, group)
 	}
 	o.GID = gid
 	return &o, nil

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -20,7 +22,7 @@ func TestFreshFlags(t *testing.T) {
 		{freshFlags{Owner: "root"}, -1, daemon.Owner{}, ""},
 		{freshFlags{Owner: "root:7"}, -1, daemon.Owner{GID: 7}, ""},
 		{freshFlags{Owner: "0:root"}, -1, daemon.Owner{}, ""},
-		{freshFlags{Mode: "rwx"}, -1, daemon.Owner{}, "--mode rwx"},
+		{freshFlags{Mode: "rwx"}, -1, daemon.Owner{}, `--mode: "rwx" is no mode`},
 		{freshFlags{Mode: "17777"}, -1, daemon.Owner{}, "octal"},
 		{freshFlags{Mode: "789"}, -1, daemon.Owner{}, "octal"},
 		{freshFlags{Owner: "no such user"}, -1, daemon.Owner{}, `no user "no such user"`},
@@ -45,6 +47,42 @@ func TestFreshFlags(t *testing.T) {
 		}
 		if (got.Owner != nil) != (c.flags.Owner != "") || got.Owner != nil && *got.Owner != c.owner {
 			t.Errorf("%+v: owner %v", c.flags, got.Owner)
+		}
+	}
+}
+
+// A mistake in either names where it was made.
+func TestFreshFlagsInAFile(t *testing.T) {
+	for text, want := range map[string]string{
+		"mode: rwx\n":               ":3: mode: ",
+		"\nowner: no-such-user:1\n": ":4: owner: ",
+	} {
+		config := filepath.Join(t.TempDir(), "kv3fs.yaml")
+		if err := os.WriteFile(config, []byte("data: /srv/data\nmount: /mnt/3fs\n"+text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if status, out, errs := usage("serve", "--check", "--config", config); status != exitUsage || out != "" || !strings.Contains(errs, config+want) {
+			t.Errorf("status %d: %s%s; want %s", status, out, errs, want)
+		}
+	}
+}
+
+// Neither of data directory and mount point may be within the other.
+func TestNestedDirectories(t *testing.T) {
+	for _, c := range []struct {
+		data, mount string
+		want        string // part of the error; "": none
+	}{
+		{"/srv/a", "/srv/b", ""},
+		{"/srv/a", "/srv/ab", ""},
+		{"/srv/a", "/srv/a", "--data: "},
+		{"/mnt/3fs/data", "/mnt/3fs", "--data: "},
+		{"/mnt/x/../3fs/data", "/mnt/3fs/", "--data: "},
+		{"/srv", "/srv/mnt", "--mount: "},
+	} {
+		status, _, errs := usage("serve", "--check", "--data", c.data, "--mount", c.mount)
+		if c.want == "" && status != 0 || c.want != "" && (status != exitUsage || !strings.Contains(errs, c.want)) {
+			t.Errorf("%+v: status %d: %s", c, status, errs)
 		}
 	}
 }

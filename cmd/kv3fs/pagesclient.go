@@ -21,7 +21,7 @@ import (
 type pagesClientFlags struct {
 	URL       string        `name:"url" default:"http://127.0.0.1:18000" help:"Where the page service listens: http://HOST:PORT or unix:PATH."`
 	Namespace string        `placeholder:"NAME" help:"Namespace. Default: the one without a name."`
-	Set       string        `placeholder:"SET" help:"One set of keys, as stat shows it: vllm, or sglang/POOL/RANK. Default: all sets of the namespace."`
+	Set       string        `placeholder:"SET" help:"One set of keys, as stat shows it: vllm, or sglang/POOL/RANK. Default: all sets of the namespace; for forget-rank, vllm."`
 	TokenFile givenPath     `placeholder:"FILE" help:"File with the token, if the service needs one."`
 	Timeout   time.Duration `default:"30s" range:"1ms..24h" help:"How long to wait for each answer."`
 	JSON      bool          `name:"json" help:"Print JSON instead of a table."`

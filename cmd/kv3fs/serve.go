@@ -21,6 +21,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/fs/fuseserver"
 	"github.com/kv3fs/kv3fs/internal/fs/ringserver"
 	"github.com/kv3fs/kv3fs/internal/fs/settings"
+	"github.com/kv3fs/kv3fs/internal/host"
 )
 
 type serveCmd struct {
@@ -139,8 +140,31 @@ func (c *serveCmd) Validate() error {
 	case c.Remount != "" && !filepath.IsAbs(c.Remount):
 		return bad("remount", "%q is not an absolute path", c.Remount)
 	}
+	if err := c.apart(); err != nil {
+		return err
+	}
 	_, err := c.Fresh.fresh()
 	return err
+}
+
+// apart reports a data directory below the mount point, where the daemon would wait for
+// itself, or the reverse, where clients would find the mount in itself. It judges by names:
+// the mount of a dead daemon may not answer.
+func (c *serveCmd) apart() error {
+	data, err := filepath.Abs(c.Data)
+	if err != nil {
+		return err
+	}
+	mount, err := filepath.Abs(c.Mount)
+	switch {
+	case err != nil:
+		return err
+	case host.Within(data, mount):
+		return bad("data", "%s is below the mount point %s; they must be apart", data, mount)
+	case host.Within(mount, data):
+		return bad("mount", "%s is below the data directory %s; they must be apart", mount, data)
+	}
+	return nil
 }
 
 // pageService returns the configuration of the page service. Without --pages-listen the
