@@ -66,6 +66,11 @@ func Run(ctx context.Context, c Config, ready func(mountPoint string)) (err erro
 	if c.Settings.Readonly {
 		open = readonlyState
 	}
+	watch, err := watchData(data, lookAtData, c.Log)
+	if err != nil {
+		return err
+	}
+	defer watch.end()
 	st, err := open(data, me, c.Log)
 	if err != nil {
 		return err
