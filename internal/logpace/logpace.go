@@ -17,6 +17,7 @@ const (
 type Pace struct {
 	mu    sync.Mutex
 	kinds map[string]*kind
+	swept time.Time // when old kinds were last forgotten
 }
 
 type kind struct {
@@ -33,11 +34,7 @@ func (p *Pace) at(name string, now time.Time) (suppressed int, yes bool) {
 	defer p.mu.Unlock()
 	k := p.kinds[name]
 	if k == nil && len(p.kinds) >= mostKinds {
-		for other, k := range p.kinds {
-			if now.Sub(k.logged) > forget {
-				delete(p.kinds, other)
-			}
-		}
+		p.sweep(now)
 		if len(p.kinds) >= mostKinds {
 			name = "" // shared by those that have no place
 			k = p.kinds[name]
@@ -56,4 +53,17 @@ func (p *Pace) at(name string, now time.Time) (suppressed int, yes bool) {
 	}
 	suppressed, k.suppressed, k.logged = k.suppressed, 0, now
 	return suppressed, true
+}
+
+// sweep forgets old kinds, once a minute: a flood of new ones must not cost a search each.
+func (p *Pace) sweep(now time.Time) {
+	if now.Sub(p.swept) < every {
+		return
+	}
+	p.swept = now
+	for name, k := range p.kinds {
+		if now.Sub(k.logged) > forget {
+			delete(p.kinds, name)
+		}
+	}
 }
