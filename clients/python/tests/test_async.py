@@ -49,6 +49,26 @@ class TestAsync(MountedTestCase):
 
         self.run_bounded(main())
 
+    def test_a_closed_loop_ends_the_wait(self):
+        process = self.script(
+            """
+import asyncio
+import sys
+from hf3fs_fuse import io
+ring = io.make_ioring(sys.argv[1], 4)
+loop = asyncio.new_event_loop()
+waiting = loop.create_task(ring.wait_async(min_results=1))
+waiting._log_destroy_pending = False
+loop.run_until_complete(asyncio.sleep(0.2))
+loop.close()
+print("closed")
+""",
+            self.mount,
+        )
+        out, err = process.communicate(timeout=PATIENCE_SECONDS)
+        # In Python 3.9 asyncio prints that its loop is closed.
+        self.assertEqual((out, process.returncode), ("closed\n", 0), err)
+
     def test_errors_of_the_wait(self):
         async def main():
             for wrong in (1.5, "1"):

@@ -599,6 +599,54 @@ class TestLifetimes(MountedTestCase):
             with self.assertRaises((TypeError, AttributeError)):
                 io.make_iovec(wrong, self.mount)
 
+    def test_an_ended_registration_is_not_renewed(self):
+        before, shm = self.links(), self.shm(4096)
+        iov = io.make_iovec(shm, self.mount)
+        iov.renew()
+        self.assertEqual(len(self.links()), len(before) + 1)
+        iov.unregister()
+        for _ in range(3):
+            with self.assertRaisesRegex(OSError, "has ended"):
+                iov.renew()
+        iov.unregister()
+        self.assertEqual(self.links(), before)
+
+    def test_an_exception_in_make_iovec_leaves_no_registration(self):
+        class Interrupted(Exception):
+            pass
+
+        shm, before = self.shm(4096), self.links()
+
+        def interrupted_at(instruction):
+            left = [instruction]
+
+            def trace(frame, event, _):
+                if frame.f_code.co_filename != io.__file__:
+                    return None
+                frame.f_trace_opcodes = True
+                if event == "opcode":
+                    left[0] -= 1
+                    if left[0] < 0:
+                        raise Interrupted  # this also ends the tracing
+                return trace
+
+            sys._getframe().f_trace_opcodes = True  # Python 3.12 wants to see one before it traces
+            made = None  # so that its finaliser is not traced
+            sys.settrace(trace)
+            try:
+                made = io.make_iovec(shm, self.mount)
+            except Interrupted:
+                pass
+            finally:
+                sys.settrace(None)
+            return made is None
+
+        instruction = 0
+        while interrupted_at(instruction):
+            self.assertEqual(self.links(), before, f"interrupted at instruction {instruction}")
+            instruction += 1
+        self.assertGreater(instruction, 50)
+
     def test_with(self):
         before = self.links()
         fd = self.registered(b"x" * 100)

@@ -20,6 +20,7 @@ import errno
 import mmap
 import multiprocessing.shared_memory  # SGLang's bench_client.py finds it imported
 import os
+import threading
 import types
 from uuid import uuid4
 
@@ -59,21 +60,45 @@ class IorPriority(enum.IntEnum):
 class _Registration:
     """A link under 3fs-virt/iovs. The buffer is registered as long as it exists."""
 
+    _pid = None  # whose registration it is; None: nobody's
+    _native = None  # a copy of the struct in C, which has the registration that add() made
+
     def __init__(self, link):
         self.link = link
-        self.registered = None  # by make_iovec(): a copy of the struct in C that has the registration
-        self._pid = os.getpid()
+        self._lock = threading.RLock()
+        self._pid = os.getpid()  # last: from now on it can be removed
 
-    def forget(self):
-        """There is no link, so nothing to remove."""
-        self._pid = None
+    def add(self, root, name):
+        """Registers the buffer of root, whose shared memory has this name."""
+        try:
+            if _library.iovregister is None:  # 3FS's own library
+                return _symlink(name, self.link)
+            self._native = _library.copy_of(root)  # before C fills it: from then on an exception loses nothing
+            error = _library.iovregister(ctypes.byref(self._native), os.fsencode(os.path.relpath(name, "/dev/shm")))
+            if error < 0:
+                raise os_error(-error)
+        except OSError:
+            self._pid = None  # there is nothing to remove
+            raise
+
+    def renew(self):
+        """Returns a negative errno if that fails."""
+        with self._lock:
+            if self._pid is None or self._native is None:
+                return -errno.EBADF if self._pid is None else -errno.EINVAL
+            error = _library.iovrenew(ctypes.byref(self._native))
+            if error >= 0:
+                self._pid = os.getpid()
+            return error
 
     def remove(self, _unlink=os.unlink, _destroy=_library.iovdestroy, _byref=ctypes.byref, _may_remove=may_remove):
-        pid, self._pid = self._pid, None
+        pid = self._pid
         if pid is None or not _may_remove(pid):
             return
-        if self.registered is not None:
-            return _destroy(_byref(self.registered))  # in C, where the wait for a daemon that is stopped has a bound
+        with self._lock:
+            self._pid = None
+            if self._native is not None:
+                return _destroy(_byref(self._native))  # in C, where the wait for a daemon that is stopped has a bound
         while True:
             try:
                 return _unlink(self.link)
@@ -106,12 +131,13 @@ class iovec(h3fio.iovec):
 
     def renew(self):
         """Registers the buffer again, with the daemon that is there now. Its shared memory must still have its name."""
-        registration = self._root._obj.registration
-        error = -errno.EINVAL if registration.registered is None else _library.iovrenew(self._root)
+        error = self._root._obj.registration.renew()
         if error < 0:
-            gone = "this shared memory no longer has a name, or was not registered by make_iovec(); make a new one"
-            raise os_error(-error, path=self.link, says={errno.EINVAL: gone})
-        registration.registered = _library.copy_of(self._root)
+            says = {
+                errno.EINVAL: "this shared memory no longer has a name, or was not registered by make_iovec(); make a new one",
+                errno.EBADF: "the registration has ended; make a new one",
+            }
+            raise os_error(-error, path=self.link, says=says)
 
     def unregister(self):
         """Removes the link. Requests that are prepared later fail; the memory stays."""
@@ -180,11 +206,9 @@ def make_iovec(shm, hf3fs_mount_point, block_size=0, numa=-1):
     note_original(native, given)
     link = os.path.join(mount, "3fs-virt", "iovs", identity + (f".b{block_size}" if block_size > 0 else ""))
     made = iovec(native, link)
-    registration = made._root._obj.registration
     try:
-        registration.registered = _register(native, name, link)
+        made._root._obj.registration.add(native._root, name)
     except OSError as error:
-        registration.forget()
         raise registration_error(error.errno, mount, f"the daemon does not accept {name} as a buffer") from None
     return made
 
@@ -211,16 +235,6 @@ def _mapped_again(name, given, block_size):
         return mmap.mmap(fd, size)
     finally:
         os.close(fd)
-
-
-def _register(native, name, link):
-    """Registers a buffer. Returns a copy of the struct that has the registration, or None with 3FS's own library."""
-    if _library.iovregister is None:
-        return _symlink(name, link)
-    error = _library.iovregister(native._root, os.fsencode(os.path.relpath(name, "/dev/shm")))
-    if error < 0:
-        raise os_error(-error)
-    return _library.copy_of(native._root)
 
 
 def _symlink(target, link):

@@ -21,12 +21,14 @@ class AsyncWait:
         self._lock = threading.Lock()
         self._done = []
         self._taken = False  # nobody wants the slices, or somebody has them
+        self._loop = None
 
     async def result(self):
+        self._loop = asyncio.get_running_loop()
         try:
             self._collect(0)
             if len(self._done) < self._least and not self._over():
-                await asyncio.get_running_loop().run_in_executor(None, self._run)
+                await self._loop.run_in_executor(None, self._run)
             with self._lock:
                 self._taken = True
                 return self._done
@@ -40,6 +42,10 @@ class AsyncWait:
         while len(self._done) < self._least and not self._over():
             left = _SLICE_SECONDS if self._end is None else min(_SLICE_SECONDS, self._end - time.monotonic())
             self._collect(max(0, left))
+            if self._loop.is_closed():  # nobody will come for them, and the interpreter waits for this thread
+                with self._lock:
+                    self._taken = True
+                    self._give_back()
 
     def _over(self):
         return self._taken or (self._end is not None and time.monotonic() >= self._end)
