@@ -96,7 +96,7 @@ func (c *engineConfigCmd) Run(out io.Writer) error {
 	}
 	var err error
 	if d.Model, err = c.shape(); err != nil {
-		return err
+		return mistake{err}
 	}
 	mounts, err := host.Local().Mounts()
 	if err != nil {
@@ -115,7 +115,7 @@ func (c *engineConfigCmd) Run(out io.Writer) error {
 	}
 	w, err := engineconfig.Write(c.Engine, d)
 	if err != nil {
-		return err
+		return mistake{err}
 	}
 	if c.Out != "" {
 		_, err := bounded(string(c.Out), pathTimeout, func() (struct{}, error) { return struct{}{}, c.writeFiles(w) })

@@ -78,13 +78,13 @@ func TestEngineConfigErrors(t *testing.T) {
 		{[]string{"vllm", "--dtype", "int3"}, exitUsage, "--dtype"},
 		{[]string{"vllm", "--shm", "lots"}, exitUsage, "is not a size"},
 		{[]string{"vllm", "--force"}, exitUsage, "--out"},
-		{[]string{"vllm", "--form", "url"}, exitFailed, "known: plain"},
-		{[]string{"lmcache", "--dir", "/elsewhere"}, exitFailed, "not below the mount point"},
+		{[]string{"vllm", "--form", "url"}, exitUsage, "known: plain"},
+		{[]string{"lmcache", "--dir", "/elsewhere"}, exitUsage, "not below the mount point"},
 		{[]string{"vllm", "--mount", ""}, exitUsage, "must name a"},
-		{[]string{"vllm", "--mount", "/"}, exitFailed, "cannot be /"},
-		{[]string{"lmcache", "--file-size", "1GiB"}, exitFailed, "--file-size"},
-		{[]string{"vllm", "--page-service", "http://other:1"}, exitFailed, "--page-service"},
-		{[]string{"vllm", "--file-size", "4k"}, exitFailed, "too small for a page"},
+		{[]string{"vllm", "--mount", "/"}, exitUsage, "cannot be /"},
+		{[]string{"lmcache", "--file-size", "1GiB"}, exitUsage, "--file-size"},
+		{[]string{"vllm", "--page-service", "http://other:1"}, exitUsage, "--page-service"},
+		{[]string{"vllm", "--file-size", "4k"}, exitUsage, "too small for a page"},
 	} {
 		args := c.args
 		if len(args) > 0 && !slices.Contains(args, "--mount") {

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	sdnotify "github.com/coreos/go-systemd/v22/daemon"
@@ -79,6 +80,7 @@ func Run(ctx context.Context, c Config, ready func(mountPoint string)) (err erro
 	if n := st.removeLeftovers(); n > 0 {
 		c.Log.Info("removed the semaphores of a killed daemon", "semaphores", n)
 	}
+	held := stillHeld(host.Local(), st.formerMounts(me.Boot), c.Log)
 	tree, err := tree.Open(data, tree.Options{Spare: fuseserver.SpareDescriptors(), Readonly: c.Settings.Readonly})
 	if err != nil {
 		return err
@@ -123,7 +125,12 @@ func Run(ctx context.Context, c Config, ready func(mountPoint string)) (err erro
 	} else {
 		c.Log.Info("passthrough is on: the kernel reads, writes and maps the files of the mount itself")
 	}
-	return serve(ctx, c, tree, rings, mnt, pageService, ready)
+	st.noteMounts(append(slices.Clone(held), formerMount{me.Boot, mnt.Minor()}), c.Log)
+	err = serve(ctx, c, tree, rings, mnt, pageService, ready)
+	if err == nil { // nobody holds anything of this mount
+		st.noteMounts(held, c.Log)
+	}
+	return err
 }
 
 // serve runs the parts of a daemon. They stop in this order: first the mount, which

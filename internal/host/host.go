@@ -62,6 +62,18 @@ func (h Host) UserAllowOther() bool {
 	return false
 }
 
+// KnowsUser reports whether /etc/passwd has an entry for a user. Other sources of users are not
+// asked.
+func (h Host) KnowsUser(uid int) bool {
+	text, _ := h.read("/etc/passwd")
+	for line := range strings.Lines(text) {
+		if f := strings.Split(line, ":"); len(f) > 2 && f[2] == strconv.Itoa(uid) {
+			return true
+		}
+	}
+	return false
+}
+
 // ModuleLoaded reports whether a kernel module of that name is loaded.
 func (h Host) ModuleLoaded(name string) bool {
 	text, _ := h.read("/proc/modules")

@@ -70,7 +70,7 @@ func TestPassthroughOfTheDaemon(t *testing.T) {
 func TestFuse(t *testing.T) {
 	none := func(string) (string, error) { return "", exec.ErrNotFound }
 	there := func(name string) (string, error) { return "/bin/" + name, nil }
-	good := fixture(t, map[string]string{"/dev/fuse": "", "/etc/fuse.conf": "user_allow_other\n"})
+	good := fixture(t, map[string]string{"/dev/fuse": "", "/etc/fuse.conf": "user_allow_other\n", "/etc/passwd": "root:x:0:0::/root:/bin/sh\nengine:x:1000:1000::/:/bin/sh\n"})
 	for _, f := range checkFuse(good, none, false) {
 		want(t, "root", f, f.ID, OK)
 	}
@@ -84,6 +84,7 @@ func TestFuse(t *testing.T) {
 		all := checkFuse(bare, none, mounted)
 		want(t, "no device", byID(t, all, "fuse.device"), "fuse.device", worst)
 		want(t, "no helper", byID(t, all, "fuse.helper"), "fuse.helper", worst)
+		want(t, "no entry in /etc/passwd", byID(t, all, "fuse.user"), "fuse.user", min(worst, Warning))
 		want(t, "no fuse.conf", byID(t, all, "fuse.allow_other"), "fuse.allow_other", Note)
 	}
 	container := fixture(t, map[string]string{"/.dockerenv": ""})

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -59,6 +60,12 @@ func checkFuse(h host.Host, lookPath func(string) (string, error), mounted bool)
 		all = append(all, unknown("fuse.helper", "whether there is a fusermount3", err))
 	default:
 		all = append(all, Finding{ID: "fuse.helper", Status: worst, Found: "there is no fusermount3", Needed: "fusermount3, to mount without being root", Fix: "apt-get install fuse3"})
+	}
+	if !h.KnowsUser(h.EUID) {
+		// Another source of users, such as LDAP, may know it: fusermount3 asks them all.
+		all = append(all, Finding{ID: "fuse.user", Status: min(worst, Warning), Found: fmt.Sprintf("uid %d has no entry in /etc/passwd", h.EUID),
+			Needed: "one, for fusermount3 (\"could not determine username\")",
+			Fix:    fmt.Sprintf("echo kv3fs:x:%d:%d::/:/usr/sbin/nologin >> /etc/passwd   # as root", h.EUID, os.Getegid())})
 	}
 	if h.UserAllowOther() {
 		return append(all, ok("fuse.allow_other", "user_allow_other is in /etc/fuse.conf"))

@@ -101,7 +101,11 @@ func runHelper(point string, o Options) (int, error) {
 	err = helper.Run()
 	remote.Close()
 	if err != nil {
-		return -1, fmt.Errorf("mount %s: %w: %s", point, err, strings.TrimSpace(stderr.String()))
+		said := strings.TrimSpace(stderr.String())
+		if strings.Contains(said, "could not determine username") {
+			said += fmt.Sprintf("; uid %d needs an entry in /etc/passwd", os.Getuid())
+		}
+		return -1, fmt.Errorf("mount %s: %w: %s", point, err, said)
 	}
 	return receiveFD(pair[0])
 }

@@ -156,6 +156,9 @@ func (m *Mount) WhyNoPassthrough() string { return m.fs.passthrough.why }
 // Point returns the canonical path of the mount.
 func (m *Mount) Point() string { return m.point }
 
+// Minor returns the minor number of the mount's device, whose major number is 0.
+func (m *Mount) Minor() uint32 { return uint32(m.minor) }
+
 // Serve answers requests until the file system is unmounted or its connection ends, and
 // returns when all are answered and every handle is closed. Call it once.
 // If requests are stuck in the backing file system when Unmount cuts them off, Serve
