@@ -341,7 +341,7 @@ func TestDataMustBeThere(t *testing.T) {
 		{"--data-must-be-mount", dir, "not a mount point"},
 		{"--data-must-be-mount", missing, "mount its disk"},
 	} {
-		for _, command := range [][]string{{"serve", "--mount", filepath.Join(dir, "mnt")}, {"pages", "serve", "--listen", "127.0.0.1:0"}} {
+		for _, command := range [][]string{{"serve", "--mount", filepath.Join(t.TempDir(), "mnt")}, {"pages", "serve", "--listen", "127.0.0.1:0"}} {
 			status, _, message := usage(append(command, "--data", c.data, c.flag)...)
 			if status != exitFailed || !strings.Contains(message, c.want) {
 				t.Errorf("%s %s %s: %d %s", command, c.flag, c.data, status, message)

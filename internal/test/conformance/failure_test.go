@@ -264,9 +264,9 @@ func TestTwoDaemons(t *testing.T) {
 	w := start(t, daemontest.Options{})
 	other := daemontest.NewDir(t)
 	for want, args := range map[string][]string{
-		"served already":     {"--data", w.Data, "--mount", other + "/mnt"},
-		"mounted there":      {"--data", other + "/data", "--mount", w.Mount},
-		"contains the other": {"--data", other + "/x", "--mount", other},
+		"served already": {"--data", w.Data, "--mount", other + "/mnt"},
+		"mounted there":  {"--data", other + "/data", "--mount", w.Mount},
+		"must be apart":  {"--data", other + "/x", "--mount", other},
 	} {
 		var out []byte
 		var err error
