@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -180,13 +181,16 @@ func (p *stressed) flip(path string, n int) error {
 	}
 	defer f.Close()
 	for range n {
-		info, err := f.Stat() // it may be cut short meanwhile
+		info, err := f.Stat()
 		if err != nil || info.Size() == 0 {
 			return err
 		}
 		late := min(info.Size(), lateBytes)
 		at, one := info.Size()-late+p.rng.Int64N(late), make([]byte, 1)
-		if _, err := f.ReadAt(one, at); err != nil {
+		switch _, err := f.ReadAt(one, at); {
+		case err == io.EOF: // another process has cut it short meanwhile
+			continue
+		case err != nil:
 			return err
 		}
 		one[0] ^= 1 << p.rng.IntN(8)
