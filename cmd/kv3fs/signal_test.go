@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -17,10 +18,19 @@ import (
 // SIGHUP stops a daemon in order, as SIGTERM does, unless it was started under nohup.
 func TestHangup(t *testing.T) {
 	skipWithoutFUSE(t)
+	// These tests may run under nohup. A signal with a handler is none that a child ignores.
+	caughtHere := make(chan os.Signal, 1)
+	signal.Notify(caughtHere, syscall.SIGHUP)
+	defer signal.Stop(caughtHere)
 	bin := buildBinary(t)
 	d := daemontest.ServeWith(t, daemontest.Options{Binary: bin})
 	if err := d.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
+	}
+	select {
+	case <-d.Ended():
+	case <-time.After(time.Minute):
+		t.Fatalf("it does not stop:\n%s", d.Log())
 	}
 	if err := d.Err(); err != nil {
 		t.Errorf("%v\n%s", err, d.Log())
