@@ -148,6 +148,7 @@ func (c *planCmd) model() (m prefill.Model, err error) {
 	}
 	if c.Params > 0 {
 		m.Params = float64(c.Params)
+		m.Weights = prefill.Weights{Params: m.Params, BytesPerParam: 2}
 	}
 	if c.QueryHeads != 0 {
 		m.QueryHeads = c.QueryHeads

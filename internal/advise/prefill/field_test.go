@@ -224,7 +224,7 @@ func TestUCMAgainstIdeal(t *testing.T) {
 				row = r
 			}
 		}
-		p, ok := MeasuredProfile(m, Hardware{GPU: GPU{"H100", 989, 1979}, Count: row.GPUs})
+		p, ok := MeasuredProfile(m, Hardware{GPU: GPU{"H100", 989, 1979, 80, 3.35}, Count: row.GPUs})
 		if !ok {
 			t.Fatalf("%s: no profile", c.name)
 		}
@@ -255,7 +255,7 @@ func TestUCMAgainstIdeal(t *testing.T) {
 	}
 	// "QwQ 32K at 80 % is 6.71 GB: at 40 GiB/s 156 ms, hidden under 607 ms", which is
 	// 607.6 cut off.
-	p, _ := MeasuredProfile(mustLookup(t, "QwQ-32B"), Hardware{GPU: GPU{"H100", 989, 1979}, Count: 2})
+	p, _ := MeasuredProfile(mustLookup(t, "QwQ-32B"), Hardware{GPU: GPU{"H100", 989, 1979, 80, 3.35}, Count: 2})
 	pipe, err := LookupPipe("3fs")
 	if err != nil {
 		t.Fatal(err)

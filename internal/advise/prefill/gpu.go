@@ -7,22 +7,26 @@ import (
 	"github.com/kv3fs/kv3fs/internal/spelling"
 )
 
-// GPU is an accelerator with the nominal speed of its tensor cores, without sparsity.
+// GPU is an accelerator with the nominal speed of its tensor cores, without sparsity, and
+// its memory.
 type GPU struct {
 	Name       string
 	BF16TFLOPS float64
 	FP8TFLOPS  float64 // 0 if it has no FP8, or no figure is published
+	MemoryGB   float64 // 0 if unknown
+	MemoryTBps float64 // TB/s; 0 if unknown
 }
 
 // GPUs lists the known GPUs with the figures of their data sheets. The variants of
-// Ascend's 910B differ; the figure here is the one usually quoted for the name.
+// Ascend's 910B differ; the figures here are those usually quoted for the name.
 func GPUs() []GPU {
 	return []GPU{
-		{"H100", 989, 1979}, {"H100-PCIe", 756, 1513}, {"H200", 989, 1979}, {"H800", 989, 1979}, {"H20", 148, 296},
-		{"B200", 2250, 4500},
-		{"A100", 312, 0}, {"A800", 312, 0}, {"A30", 165, 0}, {"A10", 125, 0},
-		{"L40S", 362, 733}, {"L20", 119.5, 239}, {"L4", 121, 242},
-		{"Ascend-910B", 320, 0},
+		{"H100", 989, 1979, 80, 3.35}, {"H100-PCIe", 756, 1513, 80, 2.0}, {"H200", 989, 1979, 141, 4.8},
+		{"H800", 989, 1979, 80, 3.35}, {"H20", 148, 296, 96, 4.0}, {"H20-3e", 148, 296, 141, 4.8},
+		{"B200", 2250, 4500, 180, 8.0},
+		{"A100", 312, 0, 80, 2.039}, {"A800", 312, 0, 80, 2.039}, {"A30", 165, 0, 24, 0.933}, {"A10", 125, 0, 24, 0.6},
+		{"L40S", 362, 733, 48, 0.864}, {"L20", 119.5, 239, 48, 0.864}, {"L4", 121, 242, 24, 0.3},
+		{"Ascend-910B", 320, 0, 64, 1.6},
 	}
 }
 
@@ -82,5 +86,11 @@ func (h Hardware) tflops() float64 {
 
 // FLOPS returns the peak rate of all GPUs together, in operations per second.
 func (h Hardware) FLOPS() float64 { return h.tflops() * 1e12 * float64(h.Count) }
+
+// MemoryBytes returns the size of all GPUs' memory, 0 if it is unknown.
+func (h Hardware) MemoryBytes() float64 { return h.GPU.MemoryGB * 1e9 * float64(h.Count) }
+
+// MemoryBytesPerSecond returns the bandwidth of all GPUs' memory, 0 if it is unknown.
+func (h Hardware) MemoryBytesPerSecond() float64 { return h.GPU.MemoryTBps * 1e12 * float64(h.Count) }
 
 func (h Hardware) String() string { return fmt.Sprintf("%dx%s", h.Count, h.GPU.Name) }

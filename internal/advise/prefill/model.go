@@ -18,7 +18,20 @@ type Model struct {
 	// WindowedLayers is the number of layers that attend only to a short window. Their
 	// attention counts as free.
 	WindowedLayers int
+	Weights        Weights
 }
+
+// Weights describes a model's parameters in GPU memory.
+type Weights struct {
+	Params        float64 // all of them, also the experts that a token does not use
+	BytesPerParam float64
+	// Of a mixture of experts: how many there are, and how many of them a token uses. Zero
+	// for a dense model. Experts that all tokens use do not count.
+	Experts, ExpertsPerToken int
+}
+
+// Bytes returns the size of all weights.
+func (w Weights) Bytes() float64 { return w.Params * w.BytesPerParam }
 
 // Bounds far above any model, so that sums stay finite.
 const (
@@ -43,6 +56,19 @@ func (m Model) Check() error {
 		return fmt.Errorf("prefill: layers with a window must be 0 to all %d layers, not %d", m.Layers, m.WindowedLayers)
 	}
 	return nil
+}
+
+// WeightsRead returns how many bytes of weights a forward pass over so many tokens reads
+// from GPU memory at least. A pass over few tokens needs some of the experts only; which
+// ones a token uses is taken as random.
+func (m Model) WeightsRead(tokens int) float64 {
+	w := m.Weights
+	if w.Experts <= w.ExpertsPerToken {
+		return w.Bytes()
+	}
+	each := (w.Params - m.Params) / float64(w.Experts-w.ExpertsPerToken) // parameters of an expert, over all layers
+	unused := math.Pow(1-float64(w.ExpertsPerToken)/float64(w.Experts), float64(max(tokens, 1)))
+	return w.BytesPerParam * (w.Params - unused*float64(w.Experts)*each)
 }
 
 func (m Model) dims() (key, value int) {

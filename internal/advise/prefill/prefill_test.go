@@ -16,7 +16,7 @@ func TestMeasuredProfile(t *testing.T) {
 		t.Fatalf("%d rows", len(rows))
 	}
 	for _, r := range rows {
-		p, ok := MeasuredProfile(mustLookup(t, r.Model), Hardware{GPU: GPU{"H100", 989, 1979}, Count: r.GPUs})
+		p, ok := MeasuredProfile(mustLookup(t, r.Model), Hardware{GPU: GPU{"H100", 989, 1979, 80, 3.35}, Count: r.GPUs})
 		if !ok || !p.Measured() {
 			t.Fatalf("%s: no profile", r.Model)
 		}
@@ -31,9 +31,9 @@ func TestMeasuredProfile(t *testing.T) {
 		}
 	}
 	for _, h := range []Hardware{
-		{GPU: GPU{"H100", 989, 1979}, Count: 4},
-		{GPU: GPU{"H100", 989, 1979}, Count: 2, FP8: true},
-		{GPU: GPU{"H20", 148, 296}, Count: 2},
+		{GPU: GPU{"H100", 989, 1979, 80, 3.35}, Count: 4},
+		{GPU: GPU{"H100", 989, 1979, 80, 3.35}, Count: 2, FP8: true},
+		{GPU: GPU{"H20", 148, 296, 96, 4}, Count: 2},
 	} {
 		if _, ok := MeasuredProfile(mustLookup(t, "QwQ-32B"), h); ok {
 			t.Errorf("%v: a profile without a measurement", h)
@@ -46,13 +46,13 @@ func TestMeasuredProfile(t *testing.T) {
 	} {
 		m := mustLookup(t, "QwQ-32B")
 		change(&m)
-		if _, ok := MeasuredProfile(m, Hardware{GPU: GPU{"H100", 989, 1979}, Count: 2}); ok {
+		if _, ok := MeasuredProfile(m, Hardware{GPU: GPU{"H100", 989, 1979, 80, 3.35}, Count: 2}); ok {
 			t.Errorf("QwQ-32B with half the %s: a profile without a measurement", what)
 		}
 	}
 	m := mustLookup(t, "QwQ-32B")
 	m.DType = model.FP8
-	if _, ok := MeasuredProfile(m, Hardware{GPU: GPU{"H100", 989, 1979}, Count: 2}); !ok {
+	if _, ok := MeasuredProfile(m, Hardware{GPU: GPU{"H100", 989, 1979, 80, 3.35}, Count: 2}); !ok {
 		t.Error("smaller KV is not computed faster")
 	}
 }
@@ -61,7 +61,7 @@ func TestMeasuredProfile(t *testing.T) {
 // them.
 func TestProfileIsMonotone(t *testing.T) {
 	for name, gpus := range map[string]int{"QwQ-32B": 2, "DeepSeek-R1": 8} {
-		p, ok := MeasuredProfile(mustLookup(t, name), Hardware{GPU: GPU{"H100", 989, 1979}, Count: gpus})
+		p, ok := MeasuredProfile(mustLookup(t, name), Hardware{GPU: GPU{"H100", 989, 1979, 80, 3.35}, Count: gpus})
 		if !ok {
 			t.Fatalf("%s: no profile", name)
 		}
@@ -288,7 +288,7 @@ func TestReplicatedHeads(t *testing.T) {
 
 func TestBadProfiles(t *testing.T) {
 	good := mustLookup(t, "QwQ-32B")
-	h100 := GPU{"H100", 989, 1979}
+	h100 := GPU{"H100", 989, 1979, 80, 3.35}
 	with := func(change func(*Model)) Model { m := good; change(&m); return m }
 	for _, c := range []struct {
 		m    Model
@@ -305,9 +305,9 @@ func TestBadProfiles(t *testing.T) {
 		{with(func(m *Model) { m.KVHeads, m.HeadDim, m.LatentDim = 0, 0, 576 }), Hardware{h100, 1, false}, 0.5, "key and value"},
 		{with(func(m *Model) { m.WindowedLayers = 65 }), Hardware{h100, 1, false}, 0.5, "window"},
 		{good, Hardware{h100, 0, false}, 0.5, "GPUs must be"},
-		{good, Hardware{GPU{"X", 0, 0}, 1, false}, 0.5, "TFLOPS of X"},
-		{good, Hardware{GPU{"X", math.NaN(), 0}, 1, false}, 0.5, "TFLOPS of X"},
-		{good, Hardware{GPU{"A100", 312, 0}, 1, true}, 0.5, "no FP8 speed is known for A100"},
+		{good, Hardware{GPU{"X", 0, 0, 0, 0}, 1, false}, 0.5, "TFLOPS of X"},
+		{good, Hardware{GPU{"X", math.NaN(), 0, 0, 0}, 1, false}, 0.5, "TFLOPS of X"},
+		{good, Hardware{GPU{"A100", 312, 0, 80, 2.039}, 1, true}, 0.5, "no FP8 speed is known for A100"},
 		{good, Hardware{h100, 1, false}, 0, "MFU"},
 		{good, Hardware{h100, 1, false}, 1.5, "MFU"},
 		{good, Hardware{h100, 1, false}, math.NaN(), "MFU"},
@@ -315,5 +315,40 @@ func TestBadProfiles(t *testing.T) {
 		if p, err := NewProfile(c.m, c.h, c.mfu); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v on %v at %g: %v, %v; want an error with %q", c.m, c.h, c.mfu, p, err, c.want)
 		}
+	}
+}
+
+// A pass over few tokens takes as long as reading the weights that they need.
+func TestFloor(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		gpu    string
+		gpus   int
+		tokens int
+		want   float64 // ms
+	}{
+		{"QwQ-32B", "H100", 2, 1, 32.8 * 2 / 6.7},
+		{"QwQ-32B", "H100", 2, 5000, 32.8 * 2 / 6.7},
+		{"DeepSeek-R1", "H20", 8, 5000, 671 / 32.0},
+		{"DeepSeek-R1", "H20", 8, 1, 37 / 32.0},                           // only the active experts
+		{"Qwen3-30B-A3B", "H20-3e", 1, 0, 0},                              // no pass
+		{"Mixtral-8x7B", "A100", 1, 2, 2 * (12.9 + 33.8*2.0/8.0) / 2.039}, // the second token adds 1.5 of the 6 idle experts on average
+	} {
+		p := mustProfile(t, c.name, c.gpu, c.gpus)
+		got := p.Floor(c.tokens).Seconds() * 1e3
+		if math.Abs(got-c.want) > 0.01*c.want {
+			t.Errorf("%s, %d tokens: %.3f ms, want %.3f", c.name, c.tokens, got, c.want)
+		}
+		if hit := p.Request(9999, 10_000, 1); hit < p.Floor(1) {
+			t.Errorf("%s: a hit takes %v, less than reading the weights", c.name, hit)
+		}
+	}
+	p := mustProfile(t, "QwQ-32B", "H100", 2)
+	if hit, whole := p.Request(31_999, 32_000, 1), p.Request(0, 32_000, 1); hit != p.Floor(1) || whole <= 100*hit {
+		t.Errorf("a hit of all but one token takes %v, the whole prompt %v", hit, whole)
+	}
+	p.Hardware.GPU.MemoryTBps = 0
+	if p.Floor(5000) != 0 {
+		t.Error("a floor without a known bandwidth")
 	}
 }

@@ -78,14 +78,25 @@ func between(grid []int, x int) (i int, rest float64) {
 
 // Request returns how long the GPUs work on one prompt of totalTokens whose first
 // cachedTokens are cached, if that many concurrent requests arrive together and run one
-// after the other. The last token of a prompt is always computed, for its output.
+// after the other. The last token of a prompt is always computed, for its output, and no
+// pass is shorter than Floor.
 func (p *Profile) Request(cachedTokens, totalTokens, concurrent int) time.Duration {
 	if totalTokens < 1 {
 		return 0
 	}
 	cachedTokens = max(min(cachedTokens, totalTokens-1), 0)
 	took := seconds(p.Model.FLOPs(cachedTokens, totalTokens) / (p.Hardware.FLOPS() * p.MFU(totalTokens, concurrent)))
-	return max(took, 1) // callers divide by it
+	return max(took, p.Floor(totalTokens-cachedTokens), 1) // callers divide by it
+}
+
+// Floor returns the least time of a forward pass over so many tokens, in which the GPUs
+// read the weights once from their memory. It is 0 if the memory's bandwidth is unknown.
+func (p *Profile) Floor(tokens int) time.Duration {
+	bandwidth := p.Hardware.MemoryBytesPerSecond()
+	if bandwidth == 0 || tokens < 1 {
+		return 0
+	}
+	return seconds(p.Model.WeightsRead(tokens) / bandwidth)
 }
 
 // Layers returns Request divided into equal parts, one for each layer. Their sum is
