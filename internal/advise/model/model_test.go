@@ -59,6 +59,12 @@ func TestLookup(t *testing.T) {
 		"zai-org/GLM-4.5-Air-FP8":                  "GLM-4.5-Air",
 		"openai/gpt-oss-20b":                       "gpt-oss-20b",
 		"/models/Qwen3-32B":                        "Qwen3-32B",
+		// As documents of UCM and vLLM write them.
+		"DeepSeek-R1-awq":           "DeepSeek-R1",
+		"Qwen/Qwen2.5-14B-Instruct": "Qwen2.5-14B",
+		"Qwen3-Coder 480B":          "Qwen3-Coder-480B-A35B",
+		"Qwen3-Coder-480B":          "Qwen3-Coder-480B-A35B",
+		"Qwen3-235B-Instruct-2507":  "Qwen3-235B-A22B",
 	} {
 		if s, err := Lookup(name); err != nil || s.Name != want {
 			t.Errorf("%s: %q, %v; want %s", name, s.Name, err, want)
@@ -79,6 +85,7 @@ func TestLookup(t *testing.T) {
 		"qwen3":                         "Qwen3-",
 		"":                              "known: ",
 		"temperature":                   "known: ",
+		"Qwen3-30B-A22B":                "similar names: Qwen3-30B-A3B",
 	} {
 		if s, err := Lookup(name); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %+v, %v; want an error with %q", name, s, err, want)

@@ -78,15 +78,20 @@ func Names() []string {
 
 // Lookup finds a model by its name, as in Names or as on Hugging Face. It ignores
 // case, the owner before the slash, and words that are known not to change the shape
-// (Instruct, FP8). DType is left empty: an FP8 model usually keeps a BF16 cache.
+// (Instruct, FP8). Spaces count as hyphens, and the active parameters at the end of a name
+// may be missing: Qwen3-Coder 480B. DType is left empty: an FP8 model usually keeps a BF16
+// cache.
 func Lookup(name string) (Shape, error) {
 	folded := strings.ToLower(name[strings.LastIndexByte(name, '/')+1:])
-	folded = strings.TrimPrefix(folded, "meta-")
+	folded = strings.ReplaceAll(strings.TrimPrefix(folded, "meta-"), " ", "-")
 	var found Shape
 	for _, r := range rows() {
-		rest, ok := strings.CutPrefix(folded, strings.ToLower(r.Name))
-		if ok && len(r.Name) > len(found.Name) && r.sameShape(rest) {
-			found = r.Shape
+		full := strings.ToLower(r.Name)
+		for _, known := range []string{full, withoutActive(full)} {
+			rest, ok := strings.CutPrefix(folded, known)
+			if ok && len(r.Name) > len(found.Name) && r.sameShape(rest) {
+				found = r.Shape
+			}
 		}
 	}
 	if found.Name != "" {
@@ -96,6 +101,16 @@ func Lookup(name string) (Shape, error) {
 		return Shape{}, fmt.Errorf("model: no shape known for %.80q; similar names: %s", name, strings.Join(near, ", "))
 	}
 	return Shape{}, fmt.Errorf("model: no shape known for %.80q; known: %s", name, strings.Join(Names(), ", "))
+}
+
+// withoutActive removes the active parameters from the end of a name: qwen3-30b of
+// qwen3-30b-a3b.
+func withoutActive(name string) string {
+	i := strings.LastIndex(name, "-a")
+	if i < 0 || strings.Trim(name[i+2:], "0123456789") != "b" {
+		return name
+	}
+	return name[:i]
 }
 
 // sameShape reports whether what follows a model's name leaves its shape unchanged.
