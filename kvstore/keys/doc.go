@@ -17,9 +17,14 @@
 //
 // UCM's ids have 16 bytes and include model and rank, so they are used as keys without a
 // change. The other ids depend on tokens alone; Namespace.Key hashes the fingerprint
-// into them. A key is not safer than its id: MD5 collisions can be made on purpose, and
-// so can those of LMCache's builtin ids, which have 64 bits. Between tenants that do not
-// trust each other, use NewChain or a SHA-256 chain, and a Salt for each.
+// into them. Stores that keep their blocks in an engine's own files need the engine's id
+// of a key: Uint64Key and Int64Key make keys of ids that are numbers of 64 bits, and the
+// number can be read from the key; IDs remembers longer ids. There, the names of the
+// files tell models and ranks apart.
+//
+// A key is not safer than its id: MD5 collisions can be made on purpose, and so can
+// those of LMCache's builtin ids, which have 64 bits. Between tenants that do not trust
+// each other, use NewChain or a SHA-256 chain, and a Salt for each.
 //
 // Keys do not depend on the process, the machine or the version of Go. testdata has keys
 // that must never change.

@@ -3,6 +3,7 @@ package keys
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"strconv"
 )
@@ -45,6 +46,11 @@ type LMCache struct {
 	// WholeDigests means that an id is the whole SHA-256, as in older releases and in
 	// multi-process mode. In newer ones it is the first 8 bytes, as a number.
 	WholeDigests bool
+
+	// NumberKeys makes each id itself the key, see Uint64Key, as stores need that keep
+	// their blocks in LMCache's own files. Whole digests are no numbers: for these, IDs
+	// remembers which id a key has.
+	NumberKeys bool
 }
 
 // NewLMCacheChain returns a chain with LMCache's ids of chunks. builtin with
@@ -61,13 +67,16 @@ func NewLMCacheChain(ns Namespace, o LMCache) (*Chain, error) {
 		return nil, fmt.Errorf("kvstore: LMCache's third value to hash cannot be %q; use %q, %q or %q",
 			o.Extra, LMCacheExtraEmpty, LMCacheExtraNone, LMCacheExtraAbsent)
 	}
-	fingerprint := ns.Fingerprint()
+	if o.NumberKeys && o.WholeDigests {
+		return nil, errors.New("kvstore: LMCache's whole digests do not fit into keys; leave NumberKeys out, and give the store an IDs")
+	}
+	namer := lmcacheNamer{ns.Fingerprint(), o.NumberKeys}
 	switch o.Algorithm {
 	case "", LMCacheBuiltin:
 		if o.HashSeed != "" {
 			return nil, fmt.Errorf("kvstore: LMCache's builtin hash takes the NONE_HASH of its log as Root, not the hash seed %.20q", o.HashSeed)
 		}
-		return newChain(ns, lmcacheBuiltin{fingerprint, o.Root, o.Extra}), nil
+		return newChain(ns, lmcacheBuiltin{namer, o.Root, o.Extra}), nil
 	case LMCacheSHA256, LMCacheSHA256CBOR:
 	default:
 		return nil, fmt.Errorf("kvstore: LMCache's hash algorithm %.40q is unknown; use %s, %s or %s",
@@ -79,7 +88,7 @@ func NewLMCacheChain(ns Namespace, o LMCache) (*Chain, error) {
 	if o.Root != 0 {
 		return nil, fmt.Errorf("kvstore: LMCache's %s has no number as Root; its HashSeed decides", o.Algorithm)
 	}
-	digests := lmcacheDigests{fingerprint: fingerprint, seed: o.HashSeed, extra: o.Extra, whole: o.WholeDigests}
+	digests := lmcacheDigests{lmcacheNamer: namer, seed: o.HashSeed, extra: o.Extra, whole: o.WholeDigests}
 	if o.Algorithm == LMCacheSHA256 {
 		return newChain(ns, lmcachePickle{digests}), nil
 	}
@@ -94,11 +103,24 @@ func (e LMCacheExtra) parts() int {
 	return 3
 }
 
+// lmcacheNamer makes keys of ids.
+type lmcacheNamer struct {
+	fingerprint Fingerprint
+	numbers     bool
+}
+
+func (l lmcacheNamer) name(link ID) Block {
+	if l.numbers {
+		return Block{link.numberKey(), link}
+	}
+	return Block{mix(l.fingerprint, link.Bytes()), link}
+}
+
 // lmcacheBuiltin hashes with Python's hash().
 type lmcacheBuiltin struct {
-	fingerprint Fingerprint
-	start       int64
-	extra       LMCacheExtra
+	lmcacheNamer
+	start int64
+	extra LMCacheExtra
 }
 
 func (l lmcacheBuiltin) root() ID { return numberID(uint64(l.start), signed) }
@@ -121,14 +143,12 @@ func (l lmcacheBuiltin) next(previous ID, tokens []uint32, scratch []byte) (ID, 
 	return numberID(uint64(all.sum()), signed), scratch
 }
 
-func (l lmcacheBuiltin) name(link ID) Block { return Block{mix(l.fingerprint, link.Bytes()), link} }
-
 // lmcacheDigests has what the two variants of SHA-256 have in common.
 type lmcacheDigests struct {
-	fingerprint Fingerprint
-	seed        string
-	extra       LMCacheExtra
-	whole       bool
+	lmcacheNamer
+	seed  string
+	extra LMCacheExtra
+	whole bool
 }
 
 // id returns the id that LMCache makes of a digest.
@@ -139,8 +159,6 @@ func (l lmcacheDigests) id(text []byte) ID {
 	}
 	return numberID(binary.BigEndian.Uint64(sum[:]), unsigned)
 }
-
-func (l lmcacheDigests) name(link ID) Block { return Block{mix(l.fingerprint, link.Bytes()), link} }
 
 type lmcachePickle struct{ lmcacheDigests }
 
