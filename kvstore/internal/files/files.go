@@ -27,9 +27,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kv3fs/kv3fs/kvstore/internal/blockfiles"
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 	"github.com/kv3fs/kv3fs/kvstore/internal/transfer/posix"
-	"github.com/kv3fs/kv3fs/kvstore/internal/ucmfiles"
 )
 
 // Options of Open. Fields that are zero have their defaults.
@@ -72,11 +72,10 @@ type Options struct {
 }
 
 // Store is a kv.Store.
-type Store struct{ *ucmfiles.Store }
+type Store struct{ *blockfiles.Store }
 
 const (
-	name    = "Posix"
-	tempDir = ".kv3fs-temp"
+	name = "Posix"
 
 	mostStreams         = 128 // by default, as in UCM
 	streamsPerProcessor = 8
@@ -123,14 +122,13 @@ func Open(o Options) (*Store, error) {
 	engine := posix.New(posix.Options{
 		Streams: o.Streams, WaitingQueueDepth: o.WaitingQueueDepth, Timeout: o.Timeout, DirectIO: o.DirectIO,
 	})
-	s, err := ucmfiles.Open(ucmfiles.Options{
+	s, err := blockfiles.Open(blockfiles.Options{
 		Name:              name,
 		Layout:            o.Layout,
 		Namespace:         o.Namespace,
 		Checksums:         o.Checksums,
 		Roots:             o.Dirs,
-		DirDigits:         digits,
-		TempDir:           tempDir,
+		Format:            blockfiles.UCM{BlockBytes: o.Layout.BlockBytes, DirDigits: digits},
 		Engine:            engine,
 		OpenFiles:         keepOpen,
 		Touch:             true,

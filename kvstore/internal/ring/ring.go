@@ -22,9 +22,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kv3fs/kv3fs/kvstore/internal/blockfiles"
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 	"github.com/kv3fs/kv3fs/kvstore/internal/transfer/ringio"
-	"github.com/kv3fs/kv3fs/kvstore/internal/ucmfiles"
 	"github.com/kv3fs/kv3fs/usrbio"
 )
 
@@ -74,7 +74,7 @@ type Options struct {
 }
 
 // Store is a kv.Store and a kv.Registrar.
-type Store struct{ *ucmfiles.Store }
+type Store struct{ *blockfiles.Store }
 
 const (
 	name      = "Ds3fs"
@@ -104,15 +104,14 @@ func Open(o Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kvstore: rings on %s: %w", mount, err)
 	}
-	s, err := ucmfiles.Open(ucmfiles.Options{
+	s, err := blockfiles.Open(blockfiles.Options{
 		Name:              name,
 		Layout:            o.Layout,
 		Namespace:         o.Namespace,
 		Checksums:         o.Checksums,
 		Roots:             []string{mount},
-		DirDigits:         dirDigits,
+		Format:            blockfiles.UCM{BlockBytes: o.Layout.BlockBytes, DirDigits: dirDigits, TempDir: tempDir},
 		TempDir:           tempDir,
-		UCMTempDir:        tempDir,
 		Engine:            engine,
 		OpenFiles:         openFiles,
 		RunningQueueDepth: o.RunningQueueDepth,

@@ -65,7 +65,12 @@ type Logs struct {
 
 // Open opens the logs of the directory root. Blocks that are recorded have that shape.
 func Open(root string, shape Shape) (*Logs, error) {
-	ls := &Logs{dir: filepath.Join(root, DirName), shape: shape, index: newIndex()}
+	return OpenIn(filepath.Join(root, DirName), shape)
+}
+
+// OpenIn is Open for the directory of the logs itself, which it makes.
+func OpenIn(dir string, shape Shape) (*Logs, error) {
+	ls := &Logs{dir: dir, shape: shape, index: newIndex()}
 	if err := ls.load(); err != nil {
 		_ = ls.Close() // err is the first error
 		return nil, err

@@ -1,0 +1,208 @@
+package blockfiles
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
+	"github.com/kv3fs/kv3fs/kvstore/internal/sums"
+	"github.com/kv3fs/kv3fs/kvstore/internal/workerpool"
+)
+
+// lookupChunk is how many keys one job of the pool looks up, one after the other.
+const lookupChunk = 8
+
+// Lookup looks for the file of every block.
+func (s *Store) Lookup(ctx context.Context, keys []kv.Key, found []bool) error {
+	if err := kv.CheckFound(keys, found); err != nil {
+		return err
+	}
+	answers, err := s.scan(ctx, s.lookups, keys, func(_ int, key kv.Key, asOf time.Time) (bool, error) {
+		return s.has(key, asOf)
+	})
+	if err != nil {
+		return err
+	}
+	n := 0
+	for i := range found {
+		found[i] = answers[i]
+		if found[i] {
+			n++
+		}
+	}
+	s.counters.LookedUp.Add(int64(len(keys)))
+	s.counters.Found.Add(int64(n))
+	return nil
+}
+
+// LookupPrefix looks up blocks in order, several at once. It looks up none behind the
+// first that is missing, except for those that were being looked up at the same time.
+func (s *Store) LookupPrefix(ctx context.Context, keys []kv.Key) (int, error) {
+	var gap atomic.Int64 // the first key that is known to be missing
+	gap.Store(int64(len(keys)))
+	answers, err := s.scan(ctx, s.lookups, keys, func(i int, key kv.Key, asOf time.Time) (bool, error) {
+		if int64(i) > gap.Load() {
+			return false, nil
+		}
+		there, err := s.has(key, asOf)
+		if err == nil && !there {
+			lower(&gap, int64(i))
+		}
+		return there, err
+	})
+	if err != nil {
+		return 0, err
+	}
+	n := 0
+	for n < len(answers) && answers[n] {
+		n++
+	}
+	s.counters.LookedUp.Add(int64(len(keys)))
+	s.counters.Found.Add(int64(n))
+	return n, nil
+}
+
+// scan calls query for every key, several at once in the pool, and returns the answers.
+// asOf is when it began.
+func (s *Store) scan(ctx context.Context, pool *workerpool.Pool, keys []kv.Key, query func(i int, key kv.Key, asOf time.Time) (bool, error)) ([]bool, error) {
+	if err := s.group.Enter(); err != nil {
+		return nil, err
+	}
+	defer s.group.Leave()
+	// A call that hangs may return long after the caller has left, so it has memory of
+	// its own.
+	keys = slices.Clone(keys)
+	answers := make([]bool, len(keys))
+	ctx, cancel := s.group.With(ctx)
+	defer cancel()
+	var (
+		asOf   = time.Now()
+		wg     sync.WaitGroup
+		mu     sync.Mutex
+		failed error
+	)
+	for begin := 0; begin < len(keys); begin += lookupChunk {
+		chunk := keys[begin:min(begin+lookupChunk, len(keys))]
+		var err error
+		wg.Add(1)
+		pool.Go(workerpool.Job{
+			Context: ctx,
+			Run: func() {
+				for i, key := range chunk {
+					if ctx.Err() != nil {
+						return
+					}
+					if answers[begin+i], err = query(begin+i, key, asOf); err != nil {
+						return
+					}
+				}
+			},
+			Done: func(unfinished error) {
+				defer wg.Done()
+				if unfinished == nil {
+					unfinished = err
+				}
+				if unfinished != nil {
+					mu.Lock()
+					defer mu.Unlock()
+					failed = unfinished
+				}
+			},
+		})
+	}
+	wg.Wait()
+	if err := s.group.Err(); err != nil {
+		return nil, err
+	}
+	if failed == nil {
+		failed = ctx.Err()
+	}
+	return answers, s.overdue(failed)
+}
+
+// overdue makes a call that did not return in time a kv.ErrTimeout.
+func (s *Store) overdue(err error) error {
+	if err == workerpool.ErrOverdue {
+		return fmt.Errorf("%w: blocks in %s: %w", kv.ErrTimeout, s.o.Roots[0], err)
+	}
+	return err
+}
+
+func lower(x *atomic.Int64, to int64) {
+	for {
+		now := x.Load()
+		if now <= to || x.CompareAndSwap(now, to) {
+			return
+		}
+	}
+}
+
+// has reports whether a block is there that Load would try. asOf is when the caller
+// began to look.
+func (s *Store) has(key kv.Key, asOf time.Time) (bool, error) {
+	return s.any(key, asOf, func(r *root, found sums.Finding, st unix.Statx_t, path string) (bool, error) {
+		return s.isLoadable(r, key, found, st, path)
+	})
+}
+
+// isLoadable reports whether Load would try a file with these records and attributes.
+func (s *Store) isLoadable(r *root, key kv.Key, found sums.Finding, st unix.Statx_t, path string) (bool, error) {
+	if !s.acceptable(r, found, st.Mode) || s.unreadable.has(key, st.Ino) {
+		return false, nil
+	}
+	if len(found.Sums) > 0 {
+		return true, nil
+	}
+	finished, err := s.isFinishedAt(r, key, path)
+	if err != nil && s.unreadable.opened(key, st.Ino, err) {
+		return false, nil
+	}
+	return finished, err
+}
+
+// any reports whether a file has the type and the size of a block, and records and
+// attributes that are wanted.
+func (s *Store) any(key kv.Key, asOf time.Time, wanted func(r *root, found sums.Finding, st unix.Statx_t, path string) (bool, error)) (bool, error) {
+	var failed error // in one root; the block may be in another
+	for r := range s.rootsOf(key) {
+		path, st, there, err := s.isThere(r, key)
+		if err != nil {
+			failed = err
+		}
+		if !there || r.lacksSide(s.placeOf(key)) {
+			continue
+		}
+		found, err := r.sums.Find(key, asOf)
+		if err != nil {
+			failed = err
+			continue
+		}
+		switch is, err := wanted(r, found, st, path); {
+		case err != nil:
+			failed = err
+		case is:
+			return true, nil
+		}
+	}
+	return false, failed
+}
+
+// isThere reports whether a file in the place of a block has its type and size, and
+// returns the place and its attributes.
+func (s *Store) isThere(r *root, key kv.Key) (path string, st unix.Statx_t, there bool, err error) {
+	path, st, err = s.find(r, key)
+	switch {
+	case gone(err):
+		return path, st, false, nil
+	case err != nil:
+		return path, st, false, &os.PathError{Op: "stat", Path: path, Err: err}
+	}
+	return path, st, isBlock(st, s.placeOf(key)), nil
+}

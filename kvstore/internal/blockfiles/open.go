@@ -1,0 +1,171 @@
+package blockfiles
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/kvstore/internal/blockhead"
+	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
+	"github.com/kv3fs/kv3fs/kvstore/internal/sums"
+)
+
+// touchGap is how old a modification time must be before Touch sets it.
+const touchGap = time.Minute
+
+// acceptable reports whether a block with such records, in a file with this mode, may be
+// returned: it can be verified, or another program wrote it and checksums are not required.
+func (s *Store) acceptable(r *root, found sums.Finding, mode uint16) bool {
+	switch {
+	case found.Foreign:
+		return false
+	case len(found.Sums) > 0:
+		return true
+	}
+	return s.o.Checksums != kv.ChecksumsRequire && r.sums.OfOthers(mode)
+}
+
+// open finds a block and opens it. Its records and its size decide whether it is the
+// block, a damaged one, or not ours.
+func (s *Store) open(key kv.Key) (*handle, error) {
+	if h := s.handles.take(key); h != nil {
+		return h, nil
+	}
+	epoch := s.handles.epoch()
+	outcome := error(kv.ErrMiss)
+	for r := range s.rootsOf(key) {
+		h, err := s.openIn(r, key)
+		if err == nil {
+			s.handles.add(h, epoch)
+			return h, nil
+		}
+		if err != kv.ErrMiss {
+			outcome = err
+		}
+	}
+	return nil, outcome
+}
+
+func (s *Store) openIn(r *root, key kv.Key) (_ *handle, err error) {
+	f, path, err := s.openPlace(r, key)
+	if gone(err) {
+		return nil, kv.ErrMiss
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			f.Close()
+		}
+	}()
+	place := s.placeOf(key)
+	h := &handle{key: key, root: r, path: path, at: place, opened: time.Now()}
+	st, err := status(int(f.Fd()), "")
+	if err != nil {
+		return nil, &os.PathError{Op: "stat", Path: path, Err: err}
+	}
+	h.ino, h.mode = st.Ino, st.Mode
+	if h.found, err = r.sums.Find(key, h.opened); err != nil {
+		return nil, err
+	}
+	h.version = versionOf(st, h.found)
+	switch {
+	case !isBlock(st, place):
+		if h.found.Known { // or another deployment has put a block of its own there
+			if h.found, err = r.sums.Again(key, time.Now()); err != nil {
+				return nil, err
+			}
+		}
+		if !h.found.Known || slices.Contains(h.found.Others, int64(st.Size)-place.Bytes+s.o.Layout.BlockBytes) {
+			return nil, kv.ErrMiss // of a deployment whose blocks have another size
+		}
+		s.quarantine(h)
+		return nil, h.damage(fmt.Sprintf("it has %d bytes instead of %d", st.Size, place.Bytes))
+	case !s.acceptable(r, h.found, st.Mode):
+		return nil, kv.ErrMiss
+	case len(h.found.Sums) == 0 && !s.isFinished(r, key, f):
+		return nil, kv.ErrMiss
+	case len(h.found.Sums) > 0:
+		var wrong *headError
+		if err := s.checkHead(key, place, f); errors.As(err, &wrong) {
+			s.quarantine(h)
+			return nil, h.damage(wrong.Error())
+		} else if err != nil {
+			s.unreadable.read(key, h.ino, err)
+			return nil, err
+		}
+	}
+	if s.o.Touch && time.Since(time.Unix(st.Mtime.Sec, 0)) > touchGap {
+		_ = unix.UtimesNanoAt(unix.AT_FDCWD, path, nil, 0) // a reader without the right to do so changes nothing
+	}
+	if h.file, err = s.engine.Open(f); err != nil {
+		s.unreadable.opened(key, h.ino, err)
+		return nil, err
+	}
+	return h, nil
+}
+
+// versionOf tells the files that a block's name has had apart. An inode number is used again,
+// and a time of birth is that of a clock tick; of another program's block on a file system
+// without such times, as a mount, only the number is known.
+func versionOf(st unix.Statx_t, found sums.Finding) uint64 {
+	var raw []byte
+	for _, n := range []uint64{uint64(st.Dev_major), uint64(st.Dev_minor), st.Ino, uint64(st.Btime.Sec), uint64(st.Btime.Nsec)} {
+		raw = binary.LittleEndian.AppendUint64(raw, n)
+	}
+	for _, variant := range found.Sums {
+		for _, sum := range variant {
+			raw = binary.LittleEndian.AppendUint64(raw, sum)
+		}
+	}
+	return max(blockhead.Sum(raw), 1)
+}
+
+// openPlace opens the file of a block where it is.
+func (s *Store) openPlace(r *root, key kv.Key) (f *os.File, path string, err error) {
+	path = s.path(r, key)
+	if f, err = s.openFile(path); err == nil || gone(err) {
+		return f, path, err
+	}
+	where, st, failed := s.find(r, key)
+	switch {
+	case gone(failed):
+		return nil, where, failed
+	case failed != nil:
+		return nil, path, err
+	case where != path:
+		f, err = s.openFile(where)
+	}
+	if err != nil {
+		s.unreadable.opened(key, st.Ino, err)
+	}
+	return f, where, err
+}
+
+// openFile opens a file.
+func (s *Store) openFile(path string) (*os.File, error) {
+	return s.retryOpen(func() (*os.File, error) {
+		// O_NONBLOCK: a pipe of that name must not block.
+		return os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
+	})
+}
+
+// retryOpen opens a file. If the process or the host has too many open, it closes those
+// without users and tries once more.
+func (s *Store) retryOpen(open func() (*os.File, error)) (*os.File, error) {
+	f, err := open()
+	if !errors.Is(err, syscall.EMFILE) && !errors.Is(err, syscall.ENFILE) {
+		return f, err
+	}
+	for _, h := range s.handles.close() {
+		_ = h.file.Close()
+	}
+	return open()
+}

@@ -1,0 +1,97 @@
+// Package blockfiles stores each block in a file of its own: a temporary file becomes the
+// block by a rename. A Format says where the files are and what they look like, so that
+// the store shares them with another program, and an engine moves their bytes.
+//
+// Each root has directories that the other program does not read:
+//
+//	.kv3fs-temp/         blocks that are being written, unless the options name another
+//	.kv3fs-sums/         checksums, see package sums
+//	.kv3fs-quarantine/   the latest blocks that were found damaged
+//	.kv3fs-spare/        blocks whose own place the file system cannot read
+//
+// Worker pools make all calls to the file system, so that no caller waits for a hanging
+// file system beyond the timeout.
+package blockfiles
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
+	"github.com/kv3fs/kv3fs/kvstore/internal/sums"
+	"github.com/kv3fs/kv3fs/kvstore/internal/transfer"
+)
+
+// Options of Open.
+type Options struct {
+	Name      string // in Stats
+	Layout    kv.Layout
+	Namespace kv.Fingerprint
+	Checksums kv.Checksums // auto
+
+	// Roots are existing directories. Format says to which of them a block is written.
+	// Blocks are read from wherever they are.
+	Roots []string
+
+	Format Format
+
+	// TempDir is where blocks are while they are being written, below the same root.
+	// Default .kv3fs-temp.
+	TempDir string
+
+	// SumsDir is where the checksum logs are, below the same root. Deployments in one
+	// directory whose keys are equal, and whose files only their names tell apart, have
+	// one each. Default sums.DirName.
+	SumsDir string
+
+	// NamesTell means that the names of files say whose blocks they are. Keys and Delete
+	// then include blocks of another program's, which no record gives a namespace.
+	NamesTell bool
+
+	// Engine moves the bytes. The store closes it.
+	Engine transfer.Engine
+
+	// OpenFiles is how many files that no load is using stay open for the next one.
+	OpenFiles int
+
+	// Touch sets the modification time of loaded blocks: UCM's cleaner takes it for the
+	// time of the last use.
+	Touch bool
+
+	RunningQueueDepth int           // shards accepted and not settled, 32768
+	Timeout           time.Duration // 30 s
+
+	Lookups, Opens int // how many of each run at once: 16 and 32
+	Places         int // how many blocks loads have open at once, and how many saves; see placesAllowed
+}
+
+func (o *Options) fillDefaults() error {
+	if err := o.Layout.Check(); err != nil {
+		return err
+	}
+	o.TempDir = cmp.Or(o.TempDir, ".kv3fs-temp")
+	o.SumsDir = cmp.Or(o.SumsDir, sums.DirName)
+	o.Checksums = cmp.Or(o.Checksums, kv.ChecksumsAuto)
+	switch o.Checksums {
+	case kv.ChecksumsAuto, kv.ChecksumsRequire, kv.ChecksumsOff:
+	default:
+		return fmt.Errorf("kvstore: checksums %q are unknown; use auto, require or off", o.Checksums)
+	}
+	for _, n := range []struct {
+		name  string
+		value int64
+	}{
+		{"running_queue_depth", int64(o.RunningQueueDepth)}, {"timeout_ms", int64(o.Timeout)}, {"open files", int64(o.OpenFiles)},
+	} {
+		if n.value < 0 {
+			return fmt.Errorf("kvstore: %s is %d; choose 0 or more", n.name, n.value)
+		}
+	}
+	o.RunningQueueDepth = cmp.Or(o.RunningQueueDepth, 32768)
+	o.Timeout = cmp.Or(o.Timeout, 30*time.Second)
+	o.Lookups = cmp.Or(o.Lookups, 16)
+	o.Opens = cmp.Or(o.Opens, 32)
+	o.Places = cmp.Or(o.Places, placesAllowed())
+	return nil
+}

@@ -1,0 +1,63 @@
+package blockfiles
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
+)
+
+// spareDir has the blocks whose own place is of no use: the file system cannot read the inode
+// there, so it neither removes the name nor renames another file over it. A block is looked for
+// here only while that is so.
+const spareDir = ".kv3fs-spare"
+
+func (r *root) spare(p Place) string { return filepath.Join(r.dir, spareDir, p.Name) }
+
+// lost reports whether an error of a path says that the file system cannot read its inode.
+func lost(err error) bool { return kv.IsUnreadable(err) || errors.Is(err, syscall.ESTALE) }
+
+// find returns where the file of a block is, and its attributes. What cannot be read does not
+// exist.
+func (s *Store) find(r *root, key kv.Key) (path string, st unix.Statx_t, err error) {
+	place := s.placeOf(key)
+	path = r.in(place)
+	if st, err = status(unix.AT_FDCWD, path); !lost(err) {
+		return path, st, err
+	}
+	path = r.spare(place)
+	if st, err = status(unix.AT_FDCWD, path); lost(err) {
+		err = os.ErrNotExist
+	}
+	return path, st, err
+}
+
+// settleSpares moves blocks to their own places where these can be used again: the file
+// system was repaired.
+func (s *Store) settleSpares(r *root) {
+	names, _ := readNames(filepath.Join(r.dir, spareDir)) // most often there is none
+	for _, name := range names {
+		key, ok := s.o.Format.Key(name)
+		if !ok {
+			continue
+		}
+		place, err := s.o.Format.Place(key)
+		if err != nil || place.Name != name {
+			continue
+		}
+		path := r.in(place)
+		if _, err := status(unix.AT_FDCWD, path); lost(err) {
+			continue
+		}
+		if os.MkdirAll(filepath.Dir(path), dirMode) != nil {
+			continue
+		}
+		if err := unix.Renameat2(unix.AT_FDCWD, r.spare(place), unix.AT_FDCWD, path, unix.RENAME_NOREPLACE); errors.Is(err, os.ErrExist) {
+			_ = os.Remove(r.spare(place)) // it was saved again
+		}
+	}
+}

@@ -1,0 +1,81 @@
+package blockfiles
+
+import (
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
+)
+
+const (
+	tidyGap = time.Hour
+
+	// idleGap is how long a file without users stays open; at most twice as long. While a
+	// removed file is open, the file system cannot reuse its space.
+	idleGap = time.Minute
+)
+
+// expiry is how long an unfinished block may go without a new shard.
+func (s *Store) expiry() time.Duration { return 2 * s.o.Timeout }
+
+// maintain periodically drops unfinished blocks, closes idle files and tidies up.
+func (s *Store) maintain() {
+	defer close(s.upkeep)
+	expire := time.NewTicker(s.o.Timeout)
+	defer expire.Stop()
+	idle := time.NewTicker(idleGap)
+	defer idle.Stop()
+	tidy := time.NewTimer(0)
+	defer tidy.Stop()
+	for {
+		select {
+		case <-s.group.Closing().Done():
+			return
+		case <-expire.C:
+			s.dropUnfinished(s.expiry())
+		case <-idle.C:
+			s.closeHandles(s.handles.closeIdle())
+		case <-tidy.C:
+			s.tidy()
+			tidy.Reset(tidyGap)
+		}
+	}
+}
+
+// dropUnfinished gives up the blocks that have had no new shard for idle, and waits
+// until they are dropped.
+func (s *Store) dropUnfinished(idle time.Duration) {
+	var wg sync.WaitGroup
+	for _, b := range s.unfinished.Expire(idle) {
+		wg.Add(1)
+		s.giveUp(b, wg.Done)
+	}
+	wg.Wait()
+}
+
+// tidy removes old temporary files and maintains the checksum logs.
+func (s *Store) tidy() {
+	for _, r := range s.roots {
+		s.sweep(r)
+		s.settleSpares(r)
+		_ = r.sums.Touch()
+		if r.sums.Grown() {
+			_ = r.sums.Compact(func(key kv.Key) bool { return s.inUse(r, key) })
+		}
+	}
+}
+
+// inUse reports whether the record of a block may still be needed. If in doubt, it is.
+func (s *Store) inUse(r *root, key kv.Key) bool {
+	if _, ok := s.committing.Load(key); ok || s.group.Err() != nil {
+		return true
+	}
+	place, err := s.o.Format.Place(key)
+	if err != nil {
+		return true
+	}
+	_, err = status(unix.AT_FDCWD, r.in(place))
+	return !gone(err)
+}
