@@ -14,6 +14,7 @@
 //	NewSGLangChain   SGLang's HiCache        SHA-256 of little-endian tokens
 //	NewLMCacheChain  LMCache                 CPython's hash(), or SHA-256 of pickle or CBOR
 //	NewUCMChain      UCM                     MD5 of metadata and pickle
+//	NewRTPLLMChain   RTP-LLM and KVCM        a number into which tokens are mixed
 //
 // UCM's ids have 16 bytes and include model and rank, so they are used as keys without a
 // change. The other ids depend on tokens alone; Namespace.Key hashes the fingerprint
@@ -23,8 +24,8 @@
 // files tell models and ranks apart.
 //
 // A key is not safer than its id: MD5 collisions can be made on purpose, and so can
-// those of LMCache's builtin ids, which have 64 bits. Between tenants that do not trust
-// each other, use NewChain or a SHA-256 chain, and a Salt for each.
+// those of LMCache's builtin ids and of RTP-LLM's, which have 64 bits. Between tenants
+// that do not trust each other, use NewChain or a SHA-256 chain, and a Salt for each.
 //
 // Keys do not depend on the process, the machine or the version of Go. testdata has keys
 // that must never change.

@@ -29,14 +29,3 @@ func Hash(s string) uint64 {
 	h = mix(h) * mul
 	return mix(h)
 }
-
-// NextKey returns the key of the block with these tokens, behind the block with the key
-// previous, which is 0 before the first block of a prompt.
-func NextKey(previous int64, tokens []uint32) int64 {
-	h := uint64(previous)
-	for _, token := range tokens {
-		sign := int64(h) >> 32 // an arithmetic shift, as RTP-LLM's number has a sign
-		h ^= uint64(int32(token)) + 0x9e3779b97f4a7c15 + h<<12 + uint64(sign)
-	}
-	return int64(h)
-}

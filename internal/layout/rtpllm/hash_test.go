@@ -17,13 +17,13 @@ var lines = []string{
 const wanted = `6142509188972423790
 4993892634952068459
 3663726644998027833
-16063891478991045295 580202843319652454
-8664279048047335611 580202843319652454 -3506842158424019232
-13036955925923793583 580202843319652454 -3506842158424019232
-9002761040096737846 580202843319652454 -3506842158424019232 6537572588597944613 -7405857855435387843
-16286187538772676802 580202843319652454 -3506842158424019232 6537572588597944613 -7405857855435387843
-3698816947109647175 715355193330478258 6273309309360647318 -32819193346953420 4007861366343926349 -7846149918783286553
-2609965705517385321 652338192937010538 5460112106509477326 -6692653052765768353
+16063891478991045295
+8664279048047335611
+13036955925923793583
+9002761040096737846
+16286187538772676802
+3698816947109647175
+2609965705517385321
 17218918446183194824
 `
 
@@ -31,17 +31,7 @@ const wanted = `6142509188972423790
 func computed() string {
 	var b strings.Builder
 	for _, line := range lines {
-		fmt.Fprint(&b, Hash(line))
-		key := int64(0)
-		for i := 0; i+4 <= len(line); i += 4 {
-			var tokens []uint32
-			for _, c := range []byte(line[i : i+4]) {
-				tokens = append(tokens, uint32(c)*7919)
-			}
-			key = NextKey(key, tokens)
-			fmt.Fprint(&b, " ", key)
-		}
-		b.WriteByte('\n')
+		fmt.Fprintln(&b, Hash(line))
 	}
 	return b.String()
 }
@@ -59,7 +49,7 @@ func TestHashesOfCompiler(t *testing.T) {
 		t.Skip("no g++ here; TestHashes has what one printed")
 	}
 	binary := filepath.Join(t.TempDir(), "hash")
-	if out, err := exec.CommandContext(t.Context(), compiler, "-O1", "-fwrapv", "-o", binary, "testdata/hash.cc").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), compiler, "-o", binary, "testdata/hash.cc").CombinedOutput(); err != nil {
 		t.Fatalf("compile: %v\n%s", err, out)
 	}
 	cmd := exec.CommandContext(t.Context(), binary)
