@@ -129,3 +129,21 @@ func Parse(p string) (File, bool) {
 	d.Biz = biz
 	return File{Dir: d, Item: Item{Last: last}, Old: true}, true
 }
+
+// DType returns RTP-LLM's number of an element type by torch's name for it, and whether
+// its cache can have such elements.
+func DType(name string) (number int, ok bool) {
+	switch strings.TrimPrefix(name, "torch.") {
+	case "float16", "half", "fp16":
+		return 10, true
+	case "float32", "float", "fp32":
+		return 11, true
+	case "bfloat16", "bf16":
+		return 14, true
+	case "int8":
+		return 6, true
+	case "fp8", "fp8_e4m3", "float8_e4m3fn":
+		return 15, true
+	}
+	return 0, false
+}

@@ -94,6 +94,7 @@ var layers = []struct {
 	{"internal/wire", []string{"internal/", "kvstore", "usrbio"}, "protocol bytes in, values out"},
 	{"internal/shm", []string{"internal/wire", "internal/fs", "kvstore", "usrbio"}, "it knows memory, not the protocol"},
 	{"internal/spelling", []string{"internal/", "os"}, "it is pure"},
+	{"internal/layout", []string{"internal/fs", "internal/advise", "internal/bench", "internal/daemon", "internal/pageservice", "kvstore", "usrbio", "os"}, "names and bytes in, values out"},
 	{"internal/fs/", []string{"internal/daemon", "internal/pageservice", "internal/advise", "internal/bench", "kvstore", "usrbio", "net/http"}, "the file system server knows neither its clients nor the other servers"},
 	{"internal/fs/tree", []string{"internal/fs/fuseserver", "internal/fs/ringserver", "internal/fs/controldir"}, "the tree knows no server"},
 	{"internal/fs/fuseserver", []string{"internal/fs/ringserver"}, "no server calls another"},
