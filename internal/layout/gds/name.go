@@ -1,0 +1,165 @@
+// Package gds reads and writes the names and headers of the files of LMCache's GDS backend.
+//
+// A chunk has two files in a directory of two levels:
+//
+//	<root>/<d1>/<d2>/<key>.kvcache.safetensors            a header of 4096 bytes and the payload
+//	<root>/<d1>/<d2>/<key>.kvcache.safetensors.metadata   the header again, written last
+//
+// <key> is LMCache's key with all but letters, digits and _.-~ percent-encoded. d1 and d2 are
+// the first two characters of the decimal text of the chunk's hash and the next two. On
+// WekaFS the first suffix is .weka1. A file has .tmp and eight more characters behind its name
+// while it is written.
+//
+// The package does no I/O. What a key consists of, package lmcache knows.
+package gds
+
+import (
+	"fmt"
+	"math/big"
+	"strings"
+)
+
+// Suffixes of the names.
+const (
+	DataSuffix = ".kvcache.safetensors"
+	WekaSuffix = ".weka1"
+	SideSuffix = ".metadata"
+
+	tempSuffix = ".tmp"
+	tempDigits = 8
+)
+
+// Kind says which file of a chunk has a name.
+type Kind int
+
+// The kinds of files.
+const (
+	Data Kind = iota
+	Side
+)
+
+// Name is the name of a file.
+type Name struct {
+	Key  string // as LMCache prints it: model@world@worker@hash@dtype
+	Kind Kind
+	Weka bool   // the data has WekaFS's suffix
+	Temp string // of a temporary file the eight characters after .tmp, else empty
+}
+
+// String returns the name in its directory.
+func (n Name) String() string {
+	var b strings.Builder
+	b.WriteString(Escape(n.Key))
+	if n.Weka {
+		b.WriteString(WekaSuffix)
+	} else {
+		b.WriteString(DataSuffix)
+	}
+	if n.Kind == Side {
+		b.WriteString(SideSuffix)
+	}
+	if n.Temp != "" {
+		b.WriteString(tempSuffix + n.Temp)
+	}
+	return b.String()
+}
+
+// ParseName reads the name of a file. It returns false for every name that String would not
+// return.
+func ParseName(name string) (Name, bool) {
+	var n Name
+	rest := name
+	if at := len(rest) - len(tempSuffix) - tempDigits; at > 0 && strings.HasPrefix(rest[at:], tempSuffix) && isAlphanumeric(rest[at+len(tempSuffix):]) {
+		rest, n.Temp = rest[:at], rest[at+len(tempSuffix):]
+	}
+	if cut, ok := strings.CutSuffix(rest, SideSuffix); ok {
+		rest, n.Kind = cut, Side
+	}
+	cut, ok := strings.CutSuffix(rest, DataSuffix)
+	if !ok {
+		if cut, ok = strings.CutSuffix(rest, WekaSuffix); !ok {
+			return Name{}, false
+		}
+		n.Weka = true
+	}
+	if n.Key, ok = unescape(cut); !ok || n.Key == "" || n.String() != name {
+		return Name{}, false
+	}
+	return n, true
+}
+
+func isAlphanumeric(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; !('0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z') {
+			return false
+		}
+	}
+	return true
+}
+
+const upperHex = "0123456789ABCDEF"
+
+// Escape percent-encodes a key as Python's urllib.parse.quote does with no safe characters.
+func Escape(key string) string {
+	var b strings.Builder
+	for i := range len(key) {
+		c := key[i]
+		if isAlphanumeric(key[i:i+1]) || strings.IndexByte("_.-~", c) >= 0 {
+			b.WriteByte(c)
+			continue
+		}
+		b.WriteByte('%')
+		b.WriteByte(upperHex[c>>4])
+		b.WriteByte(upperHex[c&15])
+	}
+	return b.String()
+}
+
+func unescape(text string) (string, bool) {
+	var b strings.Builder
+	for i := 0; i < len(text); i++ {
+		if text[i] != '%' {
+			b.WriteByte(text[i])
+			continue
+		}
+		if i+2 >= len(text) {
+			return "", false
+		}
+		high, low := strings.IndexByte(upperHex, text[i+1]), strings.IndexByte(upperHex, text[i+2])
+		if high < 0 || low < 0 {
+			return "", false
+		}
+		b.WriteByte(byte(high<<4 | low))
+		i += 2
+	}
+	return b.String(), true
+}
+
+// mostHashDigits bounds a hash: SHA-256 has 64 hexadecimal digits.
+const mostHashDigits = 64
+
+// Dir returns the directory of a chunk below the root: two names with a slash between them, or
+// one where the hash has no more than two characters. hash is as in the key: hexadecimal, with
+// a sign where it is negative.
+func Dir(hash string) (string, error) {
+	n, ok := new(big.Int), len(strings.TrimPrefix(hash, "-")) <= mostHashDigits
+	if ok {
+		_, ok = n.SetString(hash, 16)
+	}
+	if !ok || n.Text(16) != hash {
+		return "", fmt.Errorf("%.80q is no hash of a chunk", hash)
+	}
+	decimal := n.String()
+	if len(decimal) <= 2 {
+		return decimal, nil
+	}
+	return decimal[:2] + "/" + decimal[2:min(4, len(decimal))], nil
+}
+
+// IsDir reports whether a name may be one of the two levels: one or two digits, or a sign and a
+// digit. LMCache's start-up scan looks only into those of two characters, so it loses the
+// chunks whose hash has fewer than four.
+func IsDir(name string) bool {
+	digits := strings.TrimPrefix(name, "-")
+	return (len(name) == 1 || len(name) == 2) && digits != "" && strings.Trim(digits, "0123456789") == ""
+}
