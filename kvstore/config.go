@@ -35,7 +35,9 @@ type Config struct {
 	Checksums Checksums
 
 	// Logger receives what an operator wants to know: the chain that was opened, damaged
-	// blocks, blocks that were dropped, storage that did not answer. Default: no log.
+	// blocks, blocks that were dropped, storage that did not answer. At debug level it also
+	// receives the lines that UCM documents: the beginning and the end of each task, and
+	// what each lookup has found. Default: see [NewUCMLogger].
 	Logger *slog.Logger `json:"-"`
 
 	// Options of each store.
@@ -228,7 +230,7 @@ func (c *Config) complete(chain []string) error {
 		return errors.New("kvstore: Config.Speed is negative or not a number; use 0 for no bound")
 	}
 	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
+		c.Logger = defaultLogger()
 	}
 	for _, options := range []struct {
 		store string

@@ -46,17 +46,21 @@ func Open(chain string, c Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", last, err)
 	}
+	place := meter.Front
+	if names[0] == cacheName {
+		place = meter.Behind
+	}
 	if b.rings {
-		store = meter.NewRegistrar(store, c.Logger)
+		store = meter.NewRegistrar(store, place, c.Logger)
 	} else {
-		store = meter.New(store, c.Logger)
+		store = meter.New(store, place, c.Logger)
 	}
 	if names[0] == cacheName {
 		front, err := b.cache(store)
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("%s: %w", cacheName, err), store.Close())
 		}
-		store = meter.New(front, c.Logger)
+		store = meter.New(front, meter.Front, c.Logger)
 	}
 	if s := c.Speed; s != nil {
 		store = paced.New(store, paced.Options{BytesPerSecond: s.BytesPerSecond, Latency: s.Latency})

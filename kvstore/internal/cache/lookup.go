@@ -129,3 +129,12 @@ func (s *Store) prefix(ctx context.Context, keys []kv.Key, found []bool) (int, e
 	}
 	return n, nil
 }
+
+// InMemory implements kv.Memory.
+func (s *Store) InMemory(keys []kv.Key) int {
+	if s.group.Enter() != nil {
+		return 0
+	}
+	defer s.group.Leave()
+	return s.inMemory(keys, make([]bool, len(keys)))
+}

@@ -103,3 +103,9 @@ type Registrar interface {
 	// start. Buffers inside it are used in place from now on. mem stays mapped until Close.
 	Register(name string, mem []byte) error
 }
+
+// A Memory is a store that keeps blocks in memory, in front of another store.
+type Memory interface {
+	// InMemory returns how many of the blocks are whole in memory now.
+	InMemory(keys []Key) int
+}

@@ -11,13 +11,26 @@ import (
 	"time"
 
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
+	"github.com/kv3fs/kv3fs/kvstore/internal/ucmlog"
+)
+
+// Place is where a store is in its chain.
+type Place int
+
+const (
+	Front  Place = iota // programs call it, or it is alone
+	Behind              // a Cache calls it
 )
 
 // Store is another store with Timing in its Stats.
 type Store struct {
 	kv.Store
 	name   string
+	place  Place
 	logger *slog.Logger
+
+	tasks    atomic.Int64 // of the log
+	requests atomic.Int64 // of the log, without an id of their own
 
 	lookups kv.Histogram
 	waiting atomic.Int64 // calls of Load and Save that have not returned
@@ -28,26 +41,30 @@ type Store struct {
 
 // direction is the measurements of loads, or of saves.
 type direction struct {
-	name                 string
+	name, operation      string // in warnings, and in UCM's lines
 	batchTime, shardTime kv.Histogram
 	batches, shards      atomic.Int64 // in flight
 }
 
 // New measures next, which is closed when the returned store is.
-func New(next kv.Store, logger *slog.Logger) kv.Store { return of(next, logger) }
+func New(next kv.Store, place Place, logger *slog.Logger) kv.Store { return of(next, place, logger) }
 
 // NewRegistrar is New for a store whose Register has an effect, and passes it on. Stores
 // that move data by system calls gain nothing from registered memory.
-func NewRegistrar(next kv.Store, logger *slog.Logger) kv.Store {
+func NewRegistrar(next kv.Store, place Place, logger *slog.Logger) kv.Store {
 	if r, ok := next.(kv.Registrar); ok {
-		return &registrar{of(next, logger), r}
+		return &registrar{of(next, place, logger), r}
 	}
-	return of(next, logger)
+	return of(next, place, logger)
 }
 
-func of(next kv.Store, logger *slog.Logger) *Store {
-	s := &Store{Store: next, name: next.Stats().Store, logger: logger}
-	s.loads.name, s.saves.name = "load", "save"
+func of(next kv.Store, place Place, logger *slog.Logger) *Store {
+	s := &Store{Store: next, name: next.Stats().Store, place: place, logger: logger}
+	s.loads.name, s.loads.operation = "load", ucmlog.Load
+	s.saves.name, s.saves.operation = "save", ucmlog.Dump
+	if place == Behind {
+		s.loads.operation, s.saves.operation = ucmlog.LoadBackend, ucmlog.DumpBackend
+	}
 	return s
 }
 
@@ -60,13 +77,27 @@ type registrar struct {
 // Lookup is next's.
 func (s *Store) Lookup(ctx context.Context, keys []kv.Key, found []bool) error {
 	defer s.lookedUp(time.Now())
-	return s.Store.Lookup(ctx, keys, found)
+	err := s.Store.Lookup(ctx, keys, found)
+	if err == nil && s.logsRequests() {
+		hits := make([]kv.Key, 0, len(keys))
+		for i, is := range found {
+			if is {
+				hits = append(hits, keys[i])
+			}
+		}
+		s.logRequest(ctx, len(keys), hits)
+	}
+	return err
 }
 
 // LookupPrefix is next's.
 func (s *Store) LookupPrefix(ctx context.Context, keys []kv.Key) (int, error) {
 	defer s.lookedUp(time.Now())
-	return s.Store.LookupPrefix(ctx, keys)
+	n, err := s.Store.LookupPrefix(ctx, keys)
+	if err == nil && s.logsRequests() {
+		s.logRequest(ctx, len(keys), keys[:n])
+	}
+	return n, err
 }
 
 func (s *Store) lookedUp(began time.Time) { s.lookups.Add(time.Since(began)) }
@@ -83,11 +114,18 @@ func (s *Store) Save(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
 
 func (s *Store) begin(ctx context.Context, shards []kv.Shard, d *direction, do func(context.Context, []kv.Shard) (*kv.Task, error)) (*kv.Task, error) {
 	b := &batch{store: s, direction: d, began: time.Now()}
+	if ucmlog.Enabled(s.logger) {
+		b.line = s.taskOf(d, shards)
+		ucmlog.Dispatching(s.logger, *b.line)
+	}
 	s.waiting.Add(1)
 	t, err := do(ctx, shards)
 	s.waiting.Add(-1)
 	if err != nil {
 		b.log(kv.Key{}, err)
+		if b.line != nil {
+			ucmlog.Refused(s.logger, *b.line, err)
+		}
 		return nil, err
 	}
 	b.task = t
@@ -106,6 +144,9 @@ type batch struct {
 	began     time.Time
 	left      atomic.Int64 // shards that are not settled
 
+	line           *ucmlog.Task // nil where nothing is logged of the batch's course
+	missed, failed atomic.Int64 // shards, for the line
+
 	mu     sync.Mutex
 	logged map[any]bool // damaged keys and kinds of errors that the log has; nil before the first
 }
@@ -116,6 +157,9 @@ func (b *batch) settled(i int, err error) {
 	if err != nil && err != kv.ErrMiss {
 		b.log(b.task.Shard(i).Key, err)
 	}
+	if b.line != nil {
+		b.count(err)
+	}
 	left := b.left.Add(-1)
 	if settled := int64(b.task.Len()) - left; settled%group == 0 {
 		b.direction.shards.Add(-group)
@@ -125,6 +169,9 @@ func (b *batch) settled(i int, err error) {
 	if left == 0 {
 		b.direction.batchTime.Add(d)
 		b.direction.batches.Add(-1)
+		if b.line != nil {
+			ucmlog.Finished(b.store.logger, *b.line, d, b.missed.Load(), b.failed.Load())
+		}
 	}
 }
 

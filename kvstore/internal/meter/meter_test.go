@@ -26,7 +26,7 @@ func TestStore(t *testing.T) {
 	storesuite.Run(t, storesuite.Subject{
 		Discards: true,
 		Open: func(_ testing.TB, _ string, o storesuite.Options) kv.Store {
-			return New(empty.New(o.Layout), slog.New(slog.DiscardHandler))
+			return New(empty.New(o.Layout), Front, slog.New(slog.DiscardHandler))
 		},
 	})
 }
@@ -35,7 +35,7 @@ func TestStore(t *testing.T) {
 func TestInFlight(t *testing.T) {
 	hold := make(chan struct{})
 	next := fault.New(empty.New(layout), fault.Fault{Method: fault.Load, Where: func(k kv.Key, _ int) bool { return k[0] == 1 }, Hold: hold})
-	s := New(next, slog.New(slog.DiscardHandler))
+	s := New(next, Front, slog.New(slog.DiscardHandler))
 	defer s.Close()
 	task, err := s.Load(t.Context(), shardsOf(2))
 	if err != nil {
@@ -75,7 +75,7 @@ func TestLog(t *testing.T) {
 		"others":    {[]fault.Fault{{Method: fault.Load, Err: errors.New("input/output error")}}, nil},
 	} {
 		var log strings.Builder
-		s := New(fault.New(empty.New(layout), c.faults...), slog.New(slog.NewTextHandler(&log, nil)))
+		s := New(fault.New(empty.New(layout), c.faults...), Front, slog.New(slog.NewTextHandler(&log, nil)))
 		task, err := s.Load(t.Context(), shardsOf(3))
 		if err != nil {
 			t.Fatal(name, err)
@@ -110,7 +110,7 @@ func (d *dropping) Stats() kv.Stats {
 func TestDroppedBlocksAreLoggedOnce(t *testing.T) {
 	var log strings.Builder
 	next := &dropping{Store: empty.New(layout)}
-	s := New(next, slog.New(slog.NewTextHandler(&log, nil)))
+	s := New(next, Front, slog.New(slog.NewTextHandler(&log, nil)))
 	for _, n := range []int64{0, 3, 3, 5} {
 		next.dropped = n
 		if err := s.Flush(t.Context()); err != nil {
@@ -127,13 +127,13 @@ func TestDroppedBlocksAreLoggedOnce(t *testing.T) {
 
 func TestRegister(t *testing.T) {
 	next := func() kv.Store { return fault.New(empty.New(layout)) }
-	if _, ok := NewRegistrar(next(), slog.Default()).(kv.Registrar); !ok {
+	if _, ok := NewRegistrar(next(), Front, slog.Default()).(kv.Registrar); !ok {
 		t.Error("Register is not passed on")
 	}
-	if _, ok := New(next(), slog.Default()).(kv.Registrar); ok {
+	if _, ok := New(next(), Front, slog.Default()).(kv.Registrar); ok {
 		t.Error("Register is passed on though New gains nothing from it")
 	}
-	if _, ok := NewRegistrar(empty.New(layout), slog.Default()).(kv.Registrar); ok {
+	if _, ok := NewRegistrar(empty.New(layout), Front, slog.Default()).(kv.Registrar); ok {
 		t.Error("a store that registers nothing has Register")
 	}
 }
