@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/kv3fs/kv3fs/internal/ucmkeys"
 	"github.com/kv3fs/kv3fs/kvstore/keys"
 )
 
@@ -65,9 +66,10 @@ const (
 
 // CacheOptions configure Cache, which keeps blocks in host memory.
 type CacheOptions struct {
-	// CapacityBytes is the size of the cache. Default 32 GiB, or 256 GiB where it is
-	// Shared, but at most half of the memory that is free. The first process decides the
-	// size of a shared cache.
+	// CapacityBytes is the size of the cache. Default 64 GiB, or 256 GiB where it is
+	// Shared, but at most half of the memory that is free. More than is free is reduced to
+	// half of that, and the log says so. The first process decides the size of a shared
+	// cache.
 	CapacityBytes int64
 
 	// Shared lets processes of the same user and SharedName use one cache.
@@ -137,7 +139,8 @@ type RingOptions struct {
 	// RingEntries is how many requests each ring has in flight. Default 64.
 	RingEntries int
 	// BufferBytes is the size of the shared memory for data whose buffers are not
-	// registered. Default 64 MiB.
+	// registered. Default 64 MiB. More than is free is reduced to half of that, and the
+	// log says so.
 	BufferBytes int64
 	// NUMANode is the node to take that memory from. Default any.
 	NUMANode *int
@@ -254,11 +257,11 @@ const (
 
 	// mostThreads is how many goroutines a store starts, mostRings how many rings.
 	mostThreads = 4096
-	mostRings   = 1024
+	mostRings   = ucmkeys.MostStreams
 
-	mostRingEntries = 4096
+	mostRingEntries = ucmkeys.MostRingEntries
 	mostNUMA        = 1023
-	mostTimeout     = 30 * 24 * time.Hour
+	mostTimeout     = ucmkeys.MostTimeoutMs * time.Millisecond
 )
 
 // checkNumbers refuses invalid numbers, and names the field.

@@ -24,8 +24,9 @@ import (
 
 const (
 	defaultPagesURL      = "http://127.0.0.1:18000"
-	defaultCacheGB       = 32
+	defaultCacheGB       = 64
 	defaultSharedCacheGB = 256
+	defaultBufferBytes   = 64 << 20
 
 	gib = 1 << 30
 )
@@ -33,6 +34,11 @@ const (
 // Open opens a chain by its name: a store, or Cache and a store with a bar between them
 // ("Cache|Ds3fs"). [Chains] lists them. The caller closes it.
 func Open(chain string, c Config) (*Store, error) {
+	return open(chain, c, host.Local().MemoryFreeBytes)
+}
+
+// open is Open on a host with so much memory that is free.
+func open(chain string, c Config, free func(inShm bool) (int64, error)) (*Store, error) {
 	names, err := parseChain(chain)
 	if err != nil {
 		return nil, err
@@ -40,7 +46,7 @@ func Open(chain string, c Config) (*Store, error) {
 	if err := c.complete(names); err != nil {
 		return nil, err
 	}
-	b := builder{Config: c, namespace: c.Namespace.Fingerprint()}
+	b := builder{Config: c, namespace: c.Namespace.Fingerprint(), free: free}
 	last := names[len(names)-1]
 	store, err := b.open(last)
 	if err != nil {
@@ -83,6 +89,9 @@ type builder struct {
 	Config
 	namespace kv.Fingerprint
 	rings     bool // the store moves data through rings, so that registered memory helps
+
+	// free returns how much memory can still be taken, of /dev/shm or any.
+	free func(inShm bool) (int64, error)
 }
 
 func (b *builder) layout() kv.Layout       { return kv.Layout(b.Layout) }
@@ -136,7 +145,7 @@ func (b *builder) ds3fs() (kv.Store, error) {
 		Mount: b.Ds3fs.Mount, Layout: b.layout(), Namespace: b.namespace,
 		Streams:           b.Ds3fs.Rings,
 		Entries:           b.Ds3fs.RingEntries,
-		BufferBytes:       b.Ds3fs.BufferBytes,
+		BufferBytes:       b.bufferBytes(ds3fsName, b.Ds3fs.BufferBytes),
 		OpenFiles:         b.Ds3fs.OpenFiles,
 		WaitingQueueDepth: b.Ds3fs.WaitingTransfers,
 		RunningQueueDepth: b.Ds3fs.AcceptedShards,
@@ -199,7 +208,7 @@ func (b *builder) ringsFor(dir string) (transfer.Engine, error) {
 	return ringio.New(ringio.Options{
 		Mount:             mount,
 		Entries:           b.Pages.RingEntries,
-		BufferBytes:       b.Pages.BufferBytes,
+		BufferBytes:       b.bufferBytes(pagesName, b.Pages.BufferBytes),
 		WaitingQueueDepth: b.Pages.WaitingBatches,
 		Timeout:           b.Timeout, NUMANode: b.Pages.NUMANode,
 	})
@@ -222,12 +231,14 @@ func (b *builder) cache(next kv.Store) (kv.Store, error) {
 	case given.SharedName != "":
 		return nil, errors.New("kvstore: Config.Cache.SharedName is set without Shared; set both or neither")
 	}
+	inShm := given.Shared || b.rings
 	if o.CapacityBytes == 0 {
-		free, err := host.Local().MemoryAvailableBytes()
+		free, err := b.free(inShm)
 		if err != nil {
 			return nil, fmt.Errorf("kvstore: find out how much memory is free: %w; set Config.Cache.CapacityBytes (cache_buffer_capacity_gb)", err)
 		}
 		o.CapacityBytes = min(standard*gib, free/2)
 	}
+	o.CapacityBytes = b.fit("the cache", o.CapacityBytes, inShm)
 	return plain(cache.New(next, o))
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kv3fs/kv3fs/internal/ucmkeys"
 	"github.com/kv3fs/kv3fs/kvstore/keys"
 )
 
@@ -37,15 +38,15 @@ type UCMConfig struct {
 
 	// TimeoutMs bounds every wait. Default 30000.
 	TimeoutMs int `yaml:"timeout_ms"`
-	// IODirect bypasses the page cache. Default false. With Ds3fs the daemon decides.
+	// IODirect bypasses the page cache. Default true for Ds3fs, whose rings always do, and
+	// false for the others, as in UCM.
 	IODirect *bool `yaml:"io_direct"`
 	// StreamNumber is how many requests Segment and Pages have in flight, and how many
 	// rings Ds3fs has in each direction. Default 32; for Ds3fs 2, since one ring has many
 	// requests in flight here.
 	StreamNumber int `yaml:"stream_number"`
 	// WaitingQueueDepth is how many requests may wait for their turn, and in Cache how
-	// many blocks may wait to be written to the next store. Default 1024; for Ds3fs and
-	// Cache 8192.
+	// many blocks may wait to be written to the next store. Default 1024; for Cache 8192.
 	WaitingQueueDepth int `yaml:"waiting_queue_depth"`
 	// RunningQueueDepth is how many shards may be under way. Default 32768.
 	RunningQueueDepth int `yaml:"running_queue_depth"`
@@ -58,16 +59,19 @@ type UCMConfig struct {
 	IOREntries int `yaml:"ior_entries"`
 	// NUMAID is the node to take memory from. Default -1: any.
 	NUMAID *int `yaml:"numa_id"`
-	// BufferSize is the size of the shared memory for data whose buffers are not
-	// registered. Default 64 MiB; UCM's documents say 64 GB, its code does not read it.
-	BufferSize int64 `yaml:"buffer_size"`
 	// OpenFiles is how many files stay open and registered. Default 1024. Not UCM's.
 	OpenFiles int `yaml:"open_files"`
+
+	// BufferSize is how many bytes of host memory this process uses: in a chain with Cache
+	// the size of the cache, unless one of the next two keys says it. In Ds3fs or Pages
+	// alone it is the shared memory for data whose buffers are not registered; its default
+	// is then 64 MiB. More than is free is reduced. Files may write a unit: 64GB.
+	BufferSize int64 `yaml:"buffer_size"`
 
 	// Of Cache:
 
 	// CacheBufferCapacityGB is the size of the cache in GiB. Default 256 where it is
-	// shared, else 32, but at most half of the memory that is free.
+	// shared, else 64, but at most half of the memory that is free.
 	CacheBufferCapacityGB int `yaml:"cache_buffer_capacity_gb"`
 	// CacheBufferBytes is the same in bytes, for small caches. Not UCM's.
 	CacheBufferBytes int64 `yaml:"cache_buffer_bytes"`
@@ -151,6 +155,12 @@ func (c UCMConfig) Config(chain string) (Config, error) {
 	if err := c.check(); err != nil {
 		return Config{}, err
 	}
+	if slices.Contains(names, cacheName) { // it is all the host memory that UCM has a key for
+		if c.CacheBufferCapacityGB == 0 && c.CacheBufferBytes == 0 {
+			c.CacheBufferBytes = c.BufferSize
+		}
+		c.BufferSize = 0
+	}
 	to := Config{
 		Namespace: c.Namespace, Layout: layout, Checksums: c.Checksums,
 		Timeout: milliseconds(c.TimeoutMs),
@@ -185,42 +195,33 @@ func milliseconds(ms int) time.Duration { return time.Duration(ms) * time.Millis
 // mostGB is the largest size in GiB that a number of bytes can hold.
 const mostGB = math.MaxInt64 / gib
 
-// bounds is what a number may be.
-type bounds struct{ least, most int64 }
-
-// boundsOf has the bounds of keys. Other numbers may be anything from 0 on.
-var boundsOf = map[string]bounds{
-	"timeout_ms":                   {0, int64(mostTimeout / time.Millisecond)},
-	"stream_number":                {0, mostRings},
-	"waiting_queue_depth":          {0, mostOf},
-	"running_queue_depth":          {0, mostOf},
-	"ior_entries":                  {0, mostRingEntries},
-	"numa_id":                      {-1, mostNUMA},
-	"open_files":                   {0, mostOf},
-	"cache_buffer_capacity_gb":     {0, mostGB},
-	"cache_stream_number":          {0, mostThreads},
-	"posix_data_trans_concurrency": {0, mostThreads},
-	"data_dir_shard_bytes":         {0, 5},
-	"segment_capacity_gb":          {0, mostGB},
-	"pages_capacity_gb":            {0, mostGB},
-	"pages_rank":                   {0, mostOf},
-	"pages_lease_ms":               {0, int64(mostTimeout / time.Millisecond)},
-	"pages_reserve_ms":             {0, int64(mostTimeout / time.Millisecond)},
-	"pages_quarantine_ms":          {0, int64(mostTimeout / time.Millisecond)},
+// boundsOf has the bounds of keys of our own. Other numbers may be anything from 0 on.
+var boundsOf = map[string]ucmkeys.Range{
+	"open_files":          upTo(mostOf),
+	"segment_capacity_gb": upTo(mostGB),
+	"pages_capacity_gb":   upTo(mostGB),
+	"pages_rank":          upTo(mostOf),
+	"pages_lease_ms":      upTo(int64(mostTimeout / time.Millisecond)),
+	"pages_reserve_ms":    upTo(int64(mostTimeout / time.Millisecond)),
+	"pages_quarantine_ms": upTo(int64(mostTimeout / time.Millisecond)),
 }
 
-func boundsFor(key string) bounds {
+func upTo(most int64) ucmkeys.Range { return ucmkeys.Range{Least: 0, Most: most} }
+
+func boundsFor(key string) ucmkeys.Range {
+	if is, known := ucmkeys.RangeOf(key); known {
+		return is
+	}
 	if is, known := boundsOf[key]; known {
 		return is
 	}
-	return bounds{0, math.MaxInt64}
+	return ucmkeys.Range{Least: 0, Most: math.MaxInt64}
 }
 
 // inBounds returns an error for a number that a key may not be.
 func inBounds(key string, value int64) error {
-	is := boundsFor(key)
-	if value < is.least || value > is.most {
-		return fmt.Errorf("%s is %d; it must be from %d to %d", key, value, is.least, is.most)
+	if is := boundsFor(key); !is.Has(value) {
+		return fmt.Errorf("%s is %d; it must be from %d to %d", key, value, is.Least, is.Most)
 	}
 	return nil
 }
@@ -231,11 +232,11 @@ func (c *UCMConfig) check() error {
 	for i := range fields.NumField() {
 		field := fields.Field(i)
 		if field.Kind() == reflect.Pointer {
-			if field = field.Elem(); !field.IsValid() {
-				continue
-			}
+			field = field.Elem()
+		} else if field.IsZero() { // the default
+			continue
 		}
-		if field.CanInt() {
+		if field.IsValid() && field.CanInt() {
 			if err := inBounds(fields.Type().Field(i).Tag.Get("yaml"), field.Int()); err != nil {
 				return fmt.Errorf("kvstore: %w", err)
 			}

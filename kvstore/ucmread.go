@@ -58,6 +58,12 @@ func readConfig(src []byte) (c UCMConfig, notes []string, err error) {
 			at := slices.IndexFunc(given, func(s setting) bool { return s.key == "store_pipeline" })
 			return c, nil, given[at].errorf("is no chain: %w", err)
 		}
+		if c.IODirect != nil && !*c.IODirect && chain[len(chain)-1] == ds3fsName {
+			notes = append(notes, "io_direct: false has no effect here: what goes through a ring never enters the page cache of this mount")
+		}
+		if c.BufferSize > 0 && (c.CacheBufferCapacityGB > 0 || c.CacheBufferBytes > 0) && chain[0] == cacheName {
+			notes = append(notes, "buffer_size has no effect here: the size of the cache is given by its own key")
+		}
 		for _, key := range used {
 			if readers := known[key]; len(readers) > 0 && !slices.ContainsFunc(chain, func(name string) bool { return slices.Contains(readers, name) }) {
 				notes = append(notes, fmt.Sprintf("%s has no effect here: only %s reads it, and the chain is %s", key, strings.Join(readers, " and "), c.StorePipeline))
@@ -133,7 +139,7 @@ var readBy = map[string][]string{
 	"stream_number":                {"Ds3fs", "Segment", "Pages"},
 	"ior_entries":                  {"Ds3fs", "Pages"},
 	"numa_id":                      {"Ds3fs", "Pages"},
-	"buffer_size":                  {"Ds3fs", "Pages"},
+	"buffer_size":                  {"Cache", "Ds3fs", "Pages"},
 	"open_files":                   {"Ds3fs"},
 	"cache_buffer_capacity_gb":     {"Cache"},
 	"cache_buffer_bytes":           {"Cache"},

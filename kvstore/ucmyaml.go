@@ -14,6 +14,8 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
+
+	"github.com/kv3fs/kv3fs/internal/ucmkeys"
 )
 
 // setting is a line of a configuration.
@@ -191,10 +193,13 @@ func (s setting) set(field reflect.Value, text string) error {
 		}
 		field.SetString(text)
 	default:
+		if s.key == "buffer_size" {
+			return s.setBytes(field, text)
+		}
 		n, err := strconv.ParseInt(text, 10, 64)
 		switch {
 		case errors.Is(err, strconv.ErrRange):
-			return s.errorf("is %.40s; it must be from %d to %d", text, boundsFor(s.key).least, boundsFor(s.key).most)
+			return s.errorf("is %.40s; it must be from %d to %d", text, boundsFor(s.key).Least, boundsFor(s.key).Most)
 		case err != nil || len(text) > 1 && strings.TrimLeft(text, "+-")[0] == '0':
 			return s.errorf("is %.40q; write a whole number, such as 8", text)
 		}
@@ -203,5 +208,18 @@ func (s setting) set(field reflect.Value, text string) error {
 		}
 		field.SetInt(n)
 	}
+	return nil
+}
+
+// setBytes sets a size, which may have a unit.
+func (s setting) setBytes(field reflect.Value, text string) error {
+	n, err := ucmkeys.ParseBytes(text)
+	if err == nil {
+		err = inBounds(s.key, n)
+	}
+	if err != nil {
+		return s.errorf("is no good: %w", err)
+	}
+	field.SetInt(n)
 	return nil
 }

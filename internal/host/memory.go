@@ -5,6 +5,8 @@ import (
 	"path"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // MemoryBytes returns the memory that this process may use: the machine's, or the least
@@ -50,6 +52,31 @@ func (h Host) groupMemoryBytes(groups string) int64 {
 
 // MemoryAvailableBytes returns the memory that new programs can use without swapping.
 func (h Host) MemoryAvailableBytes() (int64, error) { return h.meminfo("MemAvailable") }
+
+// MemoryFreeBytes returns the memory that a process can still take: what is available, and
+// no more than MemoryBytes. With inShm it is also no more than what is free in /dev/shm.
+func (h Host) MemoryFreeBytes(inShm bool) (int64, error) {
+	available, err := h.MemoryAvailableBytes()
+	if err != nil {
+		return 0, err
+	}
+	most, err := h.MemoryBytes()
+	if err != nil {
+		return 0, err
+	}
+	free := min(available, most)
+	if !inShm {
+		return free, nil
+	}
+	var st unix.Statfs_t
+	if err := h.Statfs(h.Path("/dev/shm"), &st); err != nil {
+		return 0, fmt.Errorf("/dev/shm: %w", err)
+	}
+	if st.Blocks == 0 { // no limit of its own
+		return free, nil
+	}
+	return min(free, int64(st.Bavail)*st.Bsize), nil
+}
 
 // meminfo returns a line of /proc/meminfo in bytes.
 func (h Host) meminfo(name string) (int64, error) {

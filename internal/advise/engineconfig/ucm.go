@@ -1,10 +1,12 @@
 package engineconfig
 
 import (
+	"cmp"
 	"fmt"
-	"math"
 	"path"
 	"strings"
+
+	"github.com/kv3fs/kv3fs/internal/ucmkeys"
 )
 
 // readUCM reads the YAML of UCM_CONFIG_FILE.
@@ -59,19 +61,22 @@ func readPipeline(m *mapping, layerwise bool, p Params) error {
 	}
 	readUCMBackends(m, rings)
 
-	p.Clients = int(m.number("stream_number", bounds{fallback: ucmStreams, min: 1, max: 1024}))
-	entries := m.number("ior_entries", bounds{fallback: 1, min: 1, max: 1024})
-	if depth := m.number("ior_depth", bounds{fallback: 1, min: -1024, max: 1024}); depth > 1 {
+	p.Clients = int(m.number("stream_number", ucmBounds("stream_number", ucmStreams)))
+	entries := m.number("ior_entries", ucmBounds("ior_entries", 1))
+	if depth := m.number("ior_depth", ucmBounds("ior_depth", 1)); depth > 1 {
 		m.problem(Failure, "ior_depth", fmt.Sprintf("is %d, but a worker has only one request in flight, so the ring would wait forever for more", depth), "write 1")
 	} else if entries > 1 {
 		m.problem(Note, "ior_entries", "is more than 1, but a worker has only one request in flight", "")
 	}
-	m.number("numa_id", numaNode())
+	m.number("numa_id", ucmBounds("numa_id", -1))
 	m.flag("io_direct", true)
-	m.number("timeout_ms", bounds{fallback: 30000, min: 1, max: math.MaxInt32})
-	m.number("cache_stream_number", bounds{fallback: 4, min: 1, max: 32})
+	m.number("timeout_ms", ucmBounds("timeout_ms", 30000))
+	m.number("cache_stream_number", ucmBounds("cache_stream_number", 4))
+	m.number("waiting_queue_depth", ucmBounds("waiting_queue_depth", 8192))
+	m.number("running_queue_depth", ucmBounds("running_queue_depth", 524288))
+	readUCMBuffer(m)
 	shared := m.flag("share_buffer_enable", p.Model.MLA())
-	cacheGB := m.number("cache_buffer_capacity_gb", bounds{fallback: ucmSharedCacheGB, min: 1, max: 1 << 20})
+	cacheGB := cmp.Or(m.number("cache_buffer_capacity_gb", ucmBounds("cache_buffer_capacity_gb", 0)), ucmSharedCacheGB)
 	for _, key := range []string{"cpu_affinity_cores", "store_health"} {
 		m.has(key)
 	}
@@ -129,10 +134,33 @@ func readUCMBackends(m *mapping, rings bool) {
 // readUCMCollection reads whether the Posix store deletes files.
 func readUCMCollection(m *mapping) {
 	const key = "posix_capacity_gb"
-	if m.number(key, bounds{max: 1 << 30}) == 0 {
+	if m.number(key, ucmBounds(key, 0)) == 0 {
 		m.problem(Note, key, "is 0, with which Posix deletes nothing", "write how many GB the files may take, in the configuration of one instance only")
 	}
+	m.number("posix_data_trans_concurrency", ucmBounds("posix_data_trans_concurrency", 128))
+	m.number("data_dir_shard_bytes", ucmBounds("data_dir_shard_bytes", 3))
 	m.ignored(Note, "posix_gc_enable", "is set by UCM itself; whether Posix deletes files is decided by "+key, "remove it")
+}
+
+// ucmBounds are the bounds that UCM's stores and ours have for a key.
+func ucmBounds(key string, fallback int64) bounds {
+	r, _ := ucmkeys.RangeOf(key)
+	return bounds{fallback: fallback, min: r.Least, max: r.Most}
+}
+
+// readUCMBuffer reads buffer_size, which may have a unit.
+func readUCMBuffer(m *mapping) {
+	const key = "buffer_size"
+	v, ok := m.get(key)
+	if text, isText := v.(string); ok && isText {
+		n, err := ucmkeys.ParseBytes(text)
+		if err != nil {
+			m.problem(Failure, key, "is no good: "+err.Error(), "write bytes, or a size such as 64GB")
+			return
+		}
+		m.values[key] = n
+	}
+	m.number(key, ucmBounds(key, 64*gib))
 }
 
 // ucmIgnored reports keys that Ds3fs does not read, although UCM's documents list them

@@ -74,8 +74,8 @@ func (o *Options) fillDefaults() error {
 	switch {
 	case o.Mount == "":
 		return errors.New("ringio: no mount given")
-	case o.Streams < 1 || o.Streams > 256:
-		return fmt.Errorf("ringio: %d streams; choose 1 to 256", o.Streams)
+	case o.Streams < 1 || o.Streams > 1024:
+		return fmt.Errorf("ringio: %d streams; choose 1 to 1024", o.Streams)
 	case o.Entries < 1 || o.Entries > 4096:
 		return fmt.Errorf("ringio: rings of %d entries; choose 1 to 4096", o.Entries)
 	case o.BufferBytes < 32*leastPieceBytes:
