@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"math"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -16,24 +18,37 @@ func planned(args ...string) (status int, out, errs string) {
 
 // The whole report, as text.
 func TestPlan(t *testing.T) {
-	const want = `Over 3fs (42.9 GB/s), loading is faster from 128 tokens on; at 32,000 tokens with 80% hit, TTFT falls from 2.54 s to 769 ms, or to 615 ms if layers load while others are computed (3.3 and 4.1 times faster, ideal 4.2).
+	const want = `Over 3fs (42.9 GB/s), loading is faster from 128 tokens on; at 32,000 tokens with 80% hit, TTFT falls from 2.70 s to 809 ms, or to 656 ms if layers load while others are computed (3.3 and 4.1 times faster, ideal 4.2).
+  With MFU 0.35 to 0.6 instead of 0.5: 3.21 to 3.55 times faster, or 4.11 to 4.13 times faster with layers that overlap.
+  The verdict without overlap turns below 3.28 GB/s, and at this bandwidth at no MFU.
 
 instance           QwQ-32B on 2xH100, TP 2, KV in bf16
-prefill            12,576 tokens/s at 32,000 tokens: 1978 TFLOPS, MFU 0.55 (as UCM measured it)
+layers             64 with full attention
+weights            65.5 GB (32.8B parameters, 31.2B without embeddings); the GPUs have 160 GB
+prefill            11,860 tokens/s at 32,000 tokens (8,302 to 14,233): 1978 TFLOPS, MFU 0.5 (0.35 to 0.6 is plausible)
+shortest pass      9.55 ms: reading the weights once from GPU memory
 KV per token       256 KiB of the instance, 128 KiB on each rank
+hit                6.25 GiB for 25,600 tokens
 KV of the context  7.81 GiB, in blocks of 32.0 MiB (128 tokens)
-break even         3.30 GB/s: below it, loading the context takes longer than computing it
+break even         3.28 GB/s for the hit, overhead included (2.30 GB/s to 3.94 GB/s): below it, loading takes longer than computing
 capacity           10.0 TiB hold 41,943,040 tokens, 1,310 conversations of 32,000
 
-TTFT over 3fs (42.9 GB/s), 80% hit:
-   tokens   to load  break even  compute   loaded  overlapped    ideal  speed-up  bound by
-    4,096   800 MiB   3.91 GB/s   275 ms  86.4 ms     67.2 ms  61.9 ms      4.09   compute
-    8,192  1.59 GiB   3.92 GB/s   547 ms   163 ms      124 ms   118 ms      4.43   compute
-   16,384  3.19 GiB   3.65 GB/s   1.18 s   350 ms      272 ms   265 ms      4.33   compute
-   32,000  6.25 GiB   3.30 GB/s   2.54 s   769 ms      615 ms   608 ms      4.14   compute
-   32,768  6.38 GiB   3.28 GB/s   2.62 s   801 ms      644 ms   637 ms      4.07   compute
-   65,536  12.8 GiB   2.63 GB/s   6.53 s   2.05 s      1.74 s   1.73 s      3.76   compute
-  131,072  25.6 GiB   1.88 GB/s   18.2 s   5.95 s      5.32 s   5.31 s      3.43   compute
+TTFT over 3fs (42.9 GB/s), 80% hit (speed-up with overlap, at MFU 0.35 to 0.6):
+   tokens   to load  break even  compute   loaded  overlapped    ideal  speed-up      range  bound by
+    4,096   800 MiB   4.12 GB/s   270 ms  85.4 ms     66.2 ms  60.9 ms      4.07  4.01-4.17   compute
+    8,192  1.59 GiB   3.93 GB/s   561 ms   166 ms      127 ms   121 ms      4.43  4.39-4.49   compute
+   16,384  3.19 GiB   3.67 GB/s   1.21 s   360 ms      281 ms   275 ms      4.31  4.29-4.34   compute
+   32,000  6.25 GiB   3.28 GB/s   2.70 s   809 ms      656 ms   648 ms      4.12  4.11-4.13   compute
+   32,768  6.38 GiB   3.27 GB/s   2.78 s   844 ms      687 ms   680 ms      4.04  4.04-4.06   compute
+   65,536  12.8 GiB   2.68 GB/s   6.98 s   2.19 s      1.87 s   1.86 s      3.73  3.73-3.74   compute
+  131,072  25.6 GiB   1.98 GB/s   19.7 s   6.40 s      5.77 s   5.76 s      3.40  3.40-3.41   compute
+
+Measured on such an instance (UCM, QwQ-32B; one request at a time, two storage nodes), beside the prediction over 3fs (42.9 GB/s):
+  tokens  compute, measured  predicted            range  80% hit, measured   loaded  overlapped
+   4,000             268 ms     263 ms  219 ms - 376 ms             116 ms  78.8 ms     59.6 ms
+   8,000             534 ms     547 ms  456 ms - 782 ms             223 ms   160 ms      122 ms
+  16,000             1.14 s     1.18 s  983 ms - 1.68 s             493 ms   346 ms      269 ms
+  32,000             2.54 s     2.70 s  2.25 s - 3.85 s             1.03 s   809 ms      656 ms
 `
 	status, out, errs := planned("--model", "Qwen/QwQ-32B", "--gpu", "2xH100", "--context", "32000", "--capacity", "10TiB")
 	if status != 0 || out != want {
@@ -48,23 +63,37 @@ func TestPlanAnswers(t *testing.T) {
 		args []string
 		want []string
 	}{
-		// Section 3.3 of the project's study: over 13 GB/s at 4K, 100GbE loses there.
-		{append(coder, "--bandwidth", "100gbe", "--context", "4Ki"), []string{"Over 100gbe (12.5 GB/s), loading is faster from 8,448 tokens on; at 4,096 tokens with 80% hit, TTFT falls from 78.9 ms to 70.6 ms only if layers load while others are computed."}},
-		{append(coder, "--bandwidth", "4GB/s"), []string{"Over 4GB/s, loading is faster from 119,040 tokens on; at 32,768 tokens with 80% hit, TTFT would rise from 993 ms to 1.67 s."}},
-		{append(coder, "--bandwidth", "1MB/s"), []string{"Over 1MB/s, loading takes longer than computing at every length up to 131,072 tokens: 32,768 tokens need 8.42 GB/s, overhead included; at"}},
-		{append(coder, "--overhead", "1h"), []string{"up to 131,072 tokens: the overhead of each load is as long as computing 32,768 tokens; at"}},
-		{append(byHand, "--bandwidth", "100gbe"), []string{"model given by its shape on 8xH100", "falls from 993 ms to 804 ms, or to 540 ms if layers load while others are computed (1.2 and 1.8 times faster, ideal 3.7)"}},
-		{append(coder, "--hit", "0"), []string{"stays 993 ms: the hit contains no whole block"}},
-		{append(coder, "--hit", "0.95", "--bandwidth", "200gbe,400Gbit/s"), []string{"\nTTFT over 200gbe (25 GB/s), 95% hit:", "\nTTFT over 400Gbit/s, 95% hit:"}},
-		{[]string{"--model", "DeepSeek-R1", "--gpu", "8xH20"}, []string{"68.6 KiB of the instance, 68.6 KiB on each rank, the same on all (MLA)", "MFU 0.50 (assumed)"}},
-		{[]string{"--model", "DeepSeek-R1", "--gpu", "8 x H100"}, []string{"(as UCM measured it in AWQ)"}},
-		{[]string{"--model", "QwQ-32B", "--params", "7B", "--gpu", "2xH100"}, []string{"MFU 0.50 (assumed)"}},
-		{[]string{"--model", "DeepSeek-R1", "--gpu", "8xH100", "--mfu", "0.4"}, []string{"MFU 0.40 (assumed)"}},
-		{[]string{"--model", "DeepSeek-R1", "--gpu", "8xH100", "--compute", "fp8"}, []string{"1.583e+04 TFLOPS, MFU 0.50 (assumed)"}},
+		{append(coder, "--bandwidth", "100gbe", "--context", "4Ki"), []string{
+			"Over 100gbe (12.5 GB/s), loading is faster from 640 tokens on; at 4,096 tokens with 80% hit, TTFT falls from 127 ms to 106 ms, or to 70.6 ms if layers load",
+			"\n  With MFU 0.1 to 0.5 instead of 0.3: 1.39 times slower to 2.40 times faster, or 1.08 to 4.01 times faster with layers that overlap.\n",
+			"\n  Uncertain: the verdict without overlap turns below 9.45 GB/s, and at this bandwidth above MFU 0.36.\n",
+		}},
+		// Section 3.3 of the project's study, at its MFU: over 13 GB/s at 4K, 100GbE loses there.
+		{append(coder, "--bandwidth", "100gbe", "--context", "4Ki", "--mfu", "0.5"), []string{"TTFT falls from 76.1 ms to 70.6 ms only if layers load while others are computed.\n  With MFU 0.1 to 0.5 instead of 0.5:"}},
+		{append(coder, "--bandwidth", "4GB/s"), []string{"Over 4GB/s, loading is faster from 55,040 tokens on; at 32,768 tokens with 80% hit, TTFT would rise from 1.62 s to 1.67 s.", "turns above 5.66 GB/s, and at this bandwidth below MFU 0.21."}},
+		{append(coder, "--bandwidth", "1MB/s"), []string{"Over 1MB/s, loading takes longer than computing at every length up to 131,072 tokens; at", "\n  The verdict without overlap turns above 5.66 GB/s, and at this bandwidth at no MFU."}},
+		{append(coder, "--overhead", "1h"), []string{"turns at no bandwidth, since the overhead alone takes longer than computing the hit", "break even         at no bandwidth", "  never"}},
+		{append(coder, "--bandwidth", "4x100gbe"), []string{"Over 4x100gbe (50 GB/s), loading"}},
+		{append(byHand, "--bandwidth", "100gbe"), []string{"model given by its shape on 8xH100", "MFU 0.5 (0.35 to 0.6 is plausible)", "weights            70.0 GB"}},
+		{append(coder, "--hit", "0"), []string{"stays 1.62 s: the hit contains no whole block"}},
+		{append(coder, "--hit", "0.95", "--bandwidth", "200gbe,400Gbit/s"), []string{"\nTTFT over 200gbe (25 GB/s), 95% hit (", "\nTTFT over 400Gbit/s, 95% hit ("}},
+		{[]string{"--model", "DeepSeek-R1", "--gpu", "8xH20"}, []string{"68.6 KiB of the instance, 68.6 KiB on each rank, the same on all (MLA): loaded once\n", "MFU 0.3 (0.1 to 0.5 is plausible)"}},
+		{[]string{"--model", "DeepSeek-R1", "--gpu", "2 x 8 x H20"}, []string{"on 2x8xH20, TP 16", "137 KiB of the instance, 68.6 KiB on each rank, the same on all (MLA): loaded once for each host\n"}},
+		{[]string{"--model", "DeepSeek-R1", "--gpu", "8 x H100"}, []string{"Warning: The weights take 673 GB and do not fit into the 576 GB", "at least 10 such GPUs", "(UCM, DeepSeek-R1 in AWQ; one request at a time", "2.94 s"}},
+		{[]string{"--model", "deepseek-ai/DeepSeek-V3", "--gpu", "8xH100", "--weights", "350GB"}, []string{"weights            350 GB", "(UCM, DeepSeek-R1 in AWQ;"}},
+		{[]string{"--model", "Llama-3.1-8B", "--gpu", "A10", "--context", "128Ki"}, []string{"Warning: Beside the weights, 1xA10 has room for 5.54 GB of KV, and one prompt of 131,072 tokens takes more."}},
+		{[]string{"--model", "QwQ-32B", "--params", "7B", "--gpu", "2xH100"}, []string{"14.0 GB (7.00B parameters"}},
+		{[]string{"--model", "DeepSeek-R1", "--gpu", "8xH100", "--mfu", "0.4"}, []string{"MFU 0.4 (0.1 to 0.5 is plausible)"}},
+		{[]string{"--model", "DeepSeek-R1", "--gpu", "8xH100", "--compute", "fp8"}, []string{"1.583e+04 TFLOPS, MFU 0.3 ("}},
 		{[]string{"--model", "Qwen3-32B", "--gpu", "4×H20", "--tp", "2", "--kv-dtype", "fp8"}, []string{"on 4xH20, TP 2, KV in fp8", "128 KiB of the instance, 64.0 KiB on each rank"}},
-		{[]string{"--model", "Qwen3-32B", "--gpu", "XPU", "--tflops", "500"}, []string{"on 1xXPU", "500 TFLOPS"}},
+		{[]string{"--model", "Qwen3-30B-A3B", "--gpu", "8xH20"}, []string{"192 KiB of the instance, 24.0 KiB on each rank"}}, // 4 KV heads
+		{[]string{"--model", "Qwen3-32B", "--gpu", "XPU", "--tflops", "500"}, []string{"on 1xXPU", "500 TFLOPS", "the GPUs' memory is not known"}},
+		{[]string{"--model", "Qwen3-32B", "--gpu", "XPU", "--tflops", "500", "--gpu-memory", "60GB", "--memory-bandwidth", "2TB/s"}, []string{"Warning: The weights take 65.5 GB and do not fit into the 54.0 GB", "shortest pass      32.0 ms"}},
 		{[]string{"--model", "Qwen3-32B", "--gpu", "910B", "--context", "1Mi", "--block-tokens", "8192"}, []string{"1xAscend-910B", "1,048,576"}},
-		{[]string{"--layers", "61", "--mla-dim", "576", "--query-heads", "128", "--params", "37B", "--gpu", "8xH100", "--mfu", "0.5", "--context", "4Ki"}, []string{"break even         3.30 GB/s"}},
+		{[]string{"--model", "Mistral-7B-Instruct-v0.1", "--gpu", "H100"}, []string{"32 with a sliding window of 4096 tokens", "hit                512 MiB for 26,112 tokens, of layers with a window only what it needs"}},
+		{[]string{"--model", "Mistral-7B-Instruct-v0.1", "--gpu", "H100", "--whole-windows"}, []string{"hit                3.19 GiB for 26,112 tokens, of every layer"}},
+		{[]string{"--model", "Qwen3-Next-80B-A3B-Instruct", "--gpu", "2xH200"}, []string{"36 with a recurrent state, 12 with full attention", "states             73.7 MiB"}},
+		{[]string{"--layers", "61", "--mla-dim", "576", "--query-heads", "128", "--params", "37B", "--gpu", "8xH100", "--mfu", "0.5", "--context", "4Ki", "--hit", "100%", "--overhead", "0s", "--block-tokens", "1"}, []string{"break even         3.41 GB/s"}},
 	} {
 		status, out, errs := planned(c.args...)
 		for _, want := range c.want {
@@ -88,6 +117,13 @@ func TestPlanJSON(t *testing.T) {
 			t.Errorf("%v: exit %d, %v, %s%s", args, status, err, out, errs)
 			continue
 		}
+		for _, pipe := range p.Pipes {
+			for _, row := range pipe.Contexts {
+				if r := row.SpeedupRange; !(r.Low <= row.Speedup*1.001 && row.Speedup <= r.High*1.001 && r.Low > 0) {
+					t.Errorf("%v, %s: speed-up %g, range %+v", args, pipe.Name, row.Speedup, r)
+				}
+			}
+		}
 		if len(p.Pipes) == 0 || len(p.Answers) != len(p.Pipes) || p.InstanceBytes != 262144 {
 			t.Errorf("%v: %s", args, out)
 		}
@@ -104,7 +140,7 @@ func TestPlanJSON(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &p); err != nil {
 		t.Fatal(err)
 	}
-	if row := p.Pipes[0].Contexts[3]; row.Tokens != 32000 || row.CachedTokens != 25600 || row.LoadBytes != 25600*262144 || math.Abs(row.FullComputeMs-2544.43) > 0.001 || row.Bound != "compute" {
+	if row := p.Pipes[0].Contexts[3]; row.Tokens != 32000 || row.CachedTokens != 25600 || row.LoadBytes != 25600*262144 || math.Abs(row.FullComputeMs-2697.926) > 0.01 || row.Bound != "compute" {
 		t.Errorf("%+v", row)
 	}
 }
@@ -112,6 +148,10 @@ func TestPlanJSON(t *testing.T) {
 // An error about a wrong command line says how to fix it.
 func TestPlanErrors(t *testing.T) {
 	good := []string{"--model", "QwQ-32B", "--gpu", "2xH100"}
+	broken := filepath.Join(t.TempDir(), "config.json")
+	if err := os.WriteFile(broken, []byte(`{"num_hidden_layers":4,"hidden_size":512}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		args []string
 		want string
@@ -131,8 +171,13 @@ func TestPlanErrors(t *testing.T) {
 		{[]string{"--model", "QwQ-32B", "--gpu", "H100", "--tflops", "NaN"}, "--tflops: "},
 		{[]string{"--model", "QwQ-32B", "--gpu", "H100", "--tflops=-3"}, "--tflops: "},
 		{[]string{"--model", "QwQ-32B", "--gpu", "X", "--tflops", "3", "--compute", "fp8"}, "leave out --compute"},
-		{[]string{"--layers", "3", "--gpu", "H100"}, "give KV heads"},
-		{[]string{"--model", "QwQ-32B", "--kv-heads", "4", "--gpu", "H100"}, "a model given by its shape needs --layers with"},
+		{[]string{"--layers", "3", "--query-heads", "8", "--params", "1B", "--gpu", "H100"}, "key and value"},
+		{[]string{"--model", "QwQ-32B", "--kv-heads", "4", "--gpu", "H100"}, "a model given by its shape needs --params and --query-heads"},
+		{[]string{"--model", "none.json", "--gpu", "H100"}, "none.json: no such file"},
+		{[]string{"--model", broken, "--gpu", "H100"}, broken + ": model: num_attention_heads is missing (how many query heads a layer has); or give --layers"},
+		{[]string{"--model", "google/gemma-3n-E4B", "--gpu", "H100"}, "no shape known"},
+		{[]string{"--model", "QwQ-32B", "--weights", "1MB", "--gpu", "H100"}, "--weights: "},
+		{[]string{"--model", "QwQ-32B", "--gpu", "2x2x2xH100"}, "write 2x8xH20"},
 		{[]string{"--model", "QwQ-32B", "--gpu", "H100x8"}, "write 8xH20 for eight, or give its TFLOPS with --tflops"},
 		{[]string{"--layers", "3", "--mla-dim", "576", "--gpu", "H100"}, "needs --params and --query-heads"},
 		{[]string{"--layers", "3", "--mla-dim", "576", "--query-heads=-2", "--params", "1B", "--gpu", "H100"}, "--query-heads: -2"},
@@ -152,6 +197,8 @@ func TestPlanErrors(t *testing.T) {
 		{append(good, "--hit=-1"), "is not a share"},
 		{append(good, "--bandwidth", "nvme6"), "nvme5; or write a rate"},
 		{append(good, "--bandwidth", "400Gb/s"), "bits or bytes"},
+		{append(good, "--bandwidth", "0x100gbe"), "does not begin with a valid number; write 4x100gbe"},
+		{append(good, "--bandwidth", "2x2x100gbe"), "more than one number"},
 		{append(good, "--bandwidth", "fast/s"), "is not a rate"},
 		{append(good, "--bandwidth", ""), "--bandwidth: is empty"},
 		{append(good, "--bandwidth", "0GB/s"), "is not a rate"},
@@ -165,5 +212,34 @@ func TestPlanErrors(t *testing.T) {
 		if status, out, errs := planned(c.args...); status != exitUsage || !strings.Contains(errs, c.want) {
 			t.Errorf("%v: exit %d, want %d and %q in\n%s%s", c.args, status, exitUsage, c.want, out, errs)
 		}
+	}
+}
+
+// A model is read from its config.json, given as a file or by its directory, and gives
+// the answers of the same model by name.
+func TestPlanReadsConfig(t *testing.T) {
+	dir := t.TempDir()
+	config := filepath.Join(dir, "config.json")
+	const qwq = `{"architectures":["Qwen2ForCausalLM"],"model_type":"qwen2","hidden_size":5120,"intermediate_size":27648,"num_hidden_layers":64,
+		"num_attention_heads":40,"num_key_value_heads":8,"max_window_layers":64,"sliding_window":32768,"use_sliding_window":false,"vocab_size":152064,
+		"tie_word_embeddings":false,"torch_dtype":"bfloat16"}`
+	if err := os.WriteFile(config, []byte(qwq), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, want, _ := planned("--model", "QwQ-32B", "--gpu", "2xH100")
+	for _, path := range []string{config, dir} {
+		status, out, errs := planned("--model", path, "--gpu", "2xH100")
+		if got := strings.ReplaceAll(out, path+" on ", "QwQ-32B on "); status != 0 || got != want {
+			t.Errorf("%s: exit %d %s\n%s\nwant\n%s", path, status, errs, got, want)
+		}
+	}
+}
+
+// Equal layers, parameters and peaks give equal answers.
+func TestPlanDependsOnNoName(t *testing.T) {
+	_, want, _ := planned("--model", "DeepSeek-R1", "--gpu", "8xH100")
+	_, out, _ := planned("--model", "DeepSeek-V3", "--gpu", "8xH100")
+	if got := strings.ReplaceAll(out, "DeepSeek-V3 on", "DeepSeek-R1 on"); got != want || want == "" {
+		t.Errorf("%s\nwant\n%s", got, want)
 	}
 }

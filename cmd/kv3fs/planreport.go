@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -15,32 +16,50 @@ import (
 
 // plan holds the prediction for an instance of an engine.
 type plan struct {
-	Answers []string `json:"answers"` // one sentence per pipe
+	Answers  []string `json:"answers"`            // a few sentences per pipe
+	Warnings []string `json:"warnings,omitempty"` // what stands in the way of the whole plan
 
-	Model       string  `json:"model,omitempty"`
-	GPU         string  `json:"gpu"`
-	GPUs        int     `json:"gpus"`
-	TP          int     `json:"tp"`
-	KVDType     string  `json:"kv_dtype"`
-	PeakTFLOPS  float64 `json:"peak_tflops"` // of all GPUs together
-	MFU         float64 `json:"mfu"`         // at the context's length
-	MFUMeasured bool    `json:"mfu_measured"`
+	Model       string   `json:"model,omitempty"`
+	Layers      []string `json:"layers"` // by kind
+	Params      float64  `json:"parameters"`
+	ActiveParam float64  `json:"active_parameters"` // used for each token, without embeddings
+	WeightBytes float64  `json:"weight_bytes"`
+	GPU         string   `json:"gpu"`
+	GPUs        int      `json:"gpus"`
+	Hosts       int      `json:"hosts"`
+	GPUMemory   float64  `json:"gpu_memory_bytes"` // of all GPUs together; 0: unknown
+	TP          int      `json:"tp"`
+	KVDType     string   `json:"kv_dtype"`
+	PeakTFLOPS  float64  `json:"peak_tflops"` // of all GPUs together
+	MFU         float64  `json:"mfu"`
+	MFURange    between  `json:"mfu_range"`
 
-	ContextTokens   int           `json:"context_tokens"`
-	Hit             float64       `json:"hit"`
-	BlockTokens     int           `json:"block_tokens"`
-	OverheadMs      float64       `json:"overhead_ms"`
-	RankBytes       int64         `json:"bytes_per_token_and_rank"`
-	InstanceBytes   int64         `json:"bytes_per_token"`
-	BlockBytes      int64         `json:"block_bytes"`
-	ContextBytes    int64         `json:"context_bytes"`
-	PrefillTokens   float64       `json:"prefill_tokens_per_second"` // of the context, computed
-	BreakEvenPerSec float64       `json:"break_even_bytes_per_second"`
-	Capacity        *planCapacity `json:"capacity,omitempty"`
-	Pipes           []planPipe    `json:"pipes"`
+	ContextTokens int           `json:"context_tokens"`
+	Hit           float64       `json:"hit"`
+	BlockTokens   int           `json:"block_tokens"`
+	OverheadMs    float64       `json:"overhead_ms"`
+	RankBytes     int64         `json:"bytes_per_token_and_rank"`
+	InstanceBytes int64         `json:"bytes_per_token"`
+	StateBytes    int64         `json:"state_bytes"`
+	BlockBytes    int64         `json:"block_bytes"`
+	ContextBytes  int64         `json:"context_bytes"`
+	PrefillTokens float64       `json:"prefill_tokens_per_second"` // of the context, computed
+	PrefillRange  between       `json:"prefill_range"`
+	FloorMs       float64       `json:"floor_ms"` // of a pass over the whole context
+	Capacity      *planCapacity `json:"capacity,omitempty"`
+	Pipes         []planPipe    `json:"pipes"`
+	Measured      []planRecord  `json:"measured,omitempty"`
 
-	latent bool
+	latent, mixture, windowed, wholeWindows bool
 }
+
+// between is a range over the plausible MFU.
+type between struct {
+	Low  float64 `json:"low"`
+	High float64 `json:"high"`
+}
+
+func ends(a, b float64) between { return between{min(a, b), max(a, b)} }
 
 type planCapacity struct {
 	Bytes         int64 `json:"bytes"`
@@ -53,50 +72,110 @@ type planPipe struct {
 	Name           string    `json:"name"`
 	BytesPerSecond float64   `json:"bytes_per_second"`
 	WinsFrom       int       `json:"wins_from_tokens"` // 0: never
-	WinsUpTo       int       `json:"looked_up_to"`     // tokens
-	Contexts       []planRow `json:"contexts"`         // ascending
-	text           string    // the name with its rate
+	WinsFromRange  winsRange `json:"wins_from_range"`
+	WinsUpTo       int       `json:"looked_up_to"` // tokens
+	// MFU up to which loading the context's hit is faster than computing it: 1 at any, 0 at none.
+	TurnsAtMFU float64   `json:"turns_at_mfu"`
+	Contexts   []planRow `json:"contexts"` // ascending
+	text       string    // the name with its rate
+}
+
+// winsRange is WinsFrom at the ends of the plausible MFU.
+type winsRange struct {
+	AtLowMFU  int `json:"at_low_mfu"`
+	AtHighMFU int `json:"at_high_mfu"`
 }
 
 // planRow is a request of one length.
 type planRow struct {
-	Tokens          int     `json:"tokens"`
-	CachedTokens    int     `json:"cached_tokens"`
-	LoadBytes       int64   `json:"load_bytes"`
-	FullComputeMs   float64 `json:"full_compute_ms"`
-	LoadMs          float64 `json:"load_ms"`
-	LoadedMs        float64 `json:"loaded_ms"`
-	OverlappedMs    float64 `json:"overlapped_ms"`
-	IdealMs         float64 `json:"ideal_ms"`
-	Speedup         float64 `json:"speedup"` // overlapped
-	IdealSpeedup    float64 `json:"ideal_speedup"`
-	Bound           string  `json:"bound"`
-	BreakEvenPerSec float64 `json:"break_even_bytes_per_second"`
+	Tokens          int      `json:"tokens"`
+	CachedTokens    int      `json:"cached_tokens"`
+	LoadBytes       int64    `json:"load_bytes"`
+	FullComputeMs   float64  `json:"full_compute_ms"`
+	LoadMs          float64  `json:"load_ms"`
+	LoadedMs        float64  `json:"loaded_ms"`
+	OverlappedMs    float64  `json:"overlapped_ms"`
+	IdealMs         float64  `json:"ideal_ms"`
+	LoadedSpeedup   float64  `json:"loaded_speedup"`
+	Speedup         float64  `json:"speedup"` // overlapped
+	IdealSpeedup    float64  `json:"ideal_speedup"`
+	Bound           string   `json:"bound"`
+	BreakEvenPerSec *float64 `json:"break_even_bytes_per_second"` // of the hit, with overhead; null: no bandwidth is enough
+
+	FullComputeRange   between `json:"full_compute_range_ms"`
+	LoadedRange        between `json:"loaded_range_ms"`
+	OverlappedRange    between `json:"overlapped_range_ms"`
+	LoadedSpeedupRange between `json:"loaded_speedup_range"`
+	SpeedupRange       between `json:"speedup_range"`
+	BreakEvenRange     between `json:"break_even_range"` // 0: no bandwidth is enough
+}
+
+// planRecord is a published measurement beside the prediction, over the first bandwidth.
+type planRecord struct {
+	Source        string  `json:"source"`
+	Tokens        int     `json:"tokens"`
+	FullComputeMs float64 `json:"full_compute_ms"`
+	Hit80Ms       float64 `json:"hit_80_ms"`
+	Predicted     planRow `json:"predicted"`
 }
 
 func newPlan(c *planCmd, in instance) *plan {
-	h := in.profile.Hardware
+	p, m := in.profile, in.profile.Model
+	h := p.Hardware
 	context := int(c.Context)
 	r := &plan{
-		Model: in.profile.Model.Name, GPU: h.GPU.Name, GPUs: h.Count, TP: in.tp, KVDType: c.KVDType,
-		PeakTFLOPS: h.FLOPS() / 1e12, MFU: in.profile.MFU(context, 1), MFUMeasured: in.profile.Measured(),
+		Model: m.Name, Params: m.Weights.Params(), ActiveParam: m.Weights.Active(), WeightBytes: m.Weights.Bytes(),
+		GPU: h.GPU.Name, GPUs: h.Count, Hosts: max(h.Hosts, 1), GPUMemory: h.MemoryBytes(), TP: h.Ranks().TP, KVDType: c.KVDType,
+		PeakTFLOPS: h.FLOPS() / 1e12, MFU: in.mfu.Typical, MFURange: between{in.mfu.Low, in.mfu.High},
 		ContextTokens: context, Hit: float64(c.Hit), BlockTokens: c.BlockTokens, OverheadMs: millis(c.Overhead),
-		RankBytes: in.rankBytes, InstanceBytes: in.instanceBytes,
-		BlockBytes: in.instanceBytes * int64(c.BlockTokens), ContextBytes: in.instanceBytes * int64(context),
-		PrefillTokens:   in.profile.TokensPerSecond(context),
-		BreakEvenPerSec: in.profile.BreakEven(in.instanceBytes, context),
-		latent:          in.profile.Model.MLA(),
+		RankBytes: in.rankBytes, InstanceBytes: in.instanceBytes, StateBytes: m.StateBytes(),
+		BlockBytes: in.instanceBytes * int64(c.BlockTokens), ContextBytes: in.instanceBytes*int64(context) + m.StateBytes(),
+		PrefillTokens: p.TokensPerSecond(context), PrefillRange: ends(in.slow.TokensPerSecond(context), in.fast.TokensPerSecond(context)),
+		FloorMs: millis(p.Floor(context)),
+		latent:  m.MLA(), mixture: m.Weights.Mixture(), windowed: m.Windowed(), wholeWindows: c.WholeWindows,
 	}
-	if c.Capacity > 0 {
+	for _, l := range m.Kinds {
+		r.Layers = append(r.Layers, l.String())
+	}
+	if m.Note != "" {
+		r.Warnings = append(r.Warnings, m.Note)
+	}
+	r.Warnings = append(r.Warnings, r.misfit()...)
+	if c.Capacity > 0 && r.BlockBytes > 0 {
 		tokens := int64(c.Capacity) / r.BlockBytes * int64(c.BlockTokens)
-		r.Capacity = &planCapacity{Bytes: int64(c.Capacity), Tokens: tokens, Conversations: tokens / int64(context)}
+		r.Capacity = &planCapacity{Bytes: int64(c.Capacity), Tokens: tokens, Conversations: int64(c.Capacity) / r.ContextBytes}
 	}
 	for _, b := range c.Bandwidth {
-		p := r.pipe(prefill.Pipe(b), in, c.Overhead)
+		store := prefill.Store{Pipe: prefill.Pipe(b), Overhead: c.Overhead, BlockTokens: c.BlockTokens, WholeWindows: c.WholeWindows}
+		p := r.pipe(store, in)
 		r.Pipes = append(r.Pipes, p)
-		r.Answers = append(r.Answers, r.answer(p))
+		r.Answers = append(r.Answers, strings.Join(r.answer(p), " "))
+		if r.Measured == nil {
+			r.Measured = r.records(store, in)
+		}
 	}
 	return r
+}
+
+// usableMemory is the share of GPU memory that engines use by default.
+const usableMemory = 0.9
+
+// misfit says what does not fit into the GPUs' memory.
+func (r *plan) misfit() []string {
+	if r.GPUMemory == 0 {
+		return nil
+	}
+	usable := usableMemory * r.GPUMemory
+	gpus := fmt.Sprintf("%dx%s", r.GPUs, r.GPU)
+	switch left := usable - r.WeightBytes; {
+	case left <= 0:
+		need := int(math.Ceil(r.WeightBytes / (usable / float64(r.GPUs))))
+		return []string{fmt.Sprintf("The weights take %s and do not fit into the %s that engines use of the memory of %s; they need at least %d such GPUs, or a quantized model (--weights SIZE). The times below are those of GPUs with more memory.",
+			decimalText(r.WeightBytes), decimalText(usable), gpus, need)}
+	case left < float64(r.RankBytes)*float64(r.TP)*float64(r.ContextTokens):
+		return []string{fmt.Sprintf("Beside the weights, %s has room for %s of KV, and one prompt of %s tokens takes more.", gpus, decimalText(left), comma(r.ContextTokens))}
+	}
+	return nil
 }
 
 // contexts returns the lengths to show: 4Ki to 128Ki, and the given one.
@@ -111,73 +190,175 @@ func (r *plan) contexts() []int {
 	return slices.Compact(lengths)
 }
 
-func (r *plan) pipe(p prefill.Pipe, in instance, overhead time.Duration) planPipe {
-	store := prefill.Store{Pipe: p, BytesPerToken: in.instanceBytes, Overhead: overhead}
+// cached returns how many of a prompt's tokens a hit has, in whole blocks.
+func (r *plan) cached(hit float64, tokens int) int {
+	return int(hit*float64(tokens)+1e-6) / r.BlockTokens * r.BlockTokens
+}
+
+func (r *plan) pipe(s prefill.Store, in instance) planPipe {
 	lengths := r.contexts()
 	longest := lengths[len(lengths)-1]
 	out := planPipe{
-		Name: p.Name, BytesPerSecond: p.BytesPerSecond, text: bandwidth(p).String(),
-		WinsFrom: in.profile.WinsFrom(store, r.BlockTokens, longest), WinsUpTo: longest,
+		Name: s.Pipe.Name, BytesPerSecond: s.Pipe.BytesPerSecond, text: bandwidth(s.Pipe).String(),
+		WinsFrom: in.profile.WinsFrom(s, longest), WinsUpTo: longest,
+		WinsFromRange: winsRange{in.slow.WinsFrom(s, longest), in.fast.WinsFrom(s, longest)},
+		TurnsAtMFU:    in.profile.TurningMFU(s, r.cached(r.Hit, r.ContextTokens), r.ContextTokens),
 	}
 	for _, tokens := range lengths {
-		cached := int(r.Hit*float64(tokens)+1e-6) / r.BlockTokens * r.BlockTokens
-		t := in.profile.TTFT(store, cached, tokens)
-		out.Contexts = append(out.Contexts, planRow{
-			Tokens: tokens, CachedTokens: cached, LoadBytes: int64(cached) * in.instanceBytes,
-			FullComputeMs: millis(t.FullCompute), LoadMs: millis(t.Load), LoadedMs: millis(t.Loaded),
-			OverlappedMs: millis(t.Overlapped), IdealMs: millis(t.Ideal),
-			Speedup:      t.FullCompute.Seconds() / t.Overlapped.Seconds(),
-			IdealSpeedup: t.FullCompute.Seconds() / t.Ideal.Seconds(),
-			Bound:        t.Bound(), BreakEvenPerSec: in.profile.BreakEven(in.instanceBytes, tokens),
-		})
+		out.Contexts = append(out.Contexts, newRow(s, in, r.cached(r.Hit, tokens), tokens))
 	}
 	return out
 }
 
-// answer states the conclusion for one bandwidth in a sentence.
-func (r *plan) answer(p planPipe) string {
-	at := p.Contexts[slices.IndexFunc(p.Contexts, func(row planRow) bool { return row.Tokens == r.ContextTokens })]
+func newRow(s prefill.Store, in instance, cached, tokens int) planRow {
+	t, slow, fast := in.profile.TTFT(s, cached, tokens), in.slow.TTFT(s, cached, tokens), in.fast.TTFT(s, cached, tokens)
+	ratio := func(a, b time.Duration) float64 { return a.Seconds() / b.Seconds() }
+	breakEven := func(p *prefill.Profile) float64 {
+		rate, _ := p.BreakEven(s, cached, tokens)
+		return rate
+	}
+	row := planRow{
+		Tokens: tokens, CachedTokens: cached, LoadBytes: in.profile.LoadBytes(s, cached),
+		FullComputeMs: millis(t.FullCompute), LoadMs: millis(t.Load), LoadedMs: millis(t.Loaded),
+		OverlappedMs: millis(t.Overlapped), IdealMs: millis(t.Ideal),
+		LoadedSpeedup: ratio(t.FullCompute, t.Loaded), Speedup: ratio(t.FullCompute, t.Overlapped), IdealSpeedup: ratio(t.FullCompute, t.Ideal),
+		Bound: t.Bound(),
+
+		FullComputeRange:   ends(millis(slow.FullCompute), millis(fast.FullCompute)),
+		LoadedRange:        ends(millis(slow.Loaded), millis(fast.Loaded)),
+		OverlappedRange:    ends(millis(slow.Overlapped), millis(fast.Overlapped)),
+		LoadedSpeedupRange: ends(ratio(slow.FullCompute, slow.Loaded), ratio(fast.FullCompute, fast.Loaded)),
+		SpeedupRange:       ends(ratio(slow.FullCompute, slow.Overlapped), ratio(fast.FullCompute, fast.Overlapped)),
+		BreakEvenRange:     between{breakEven(in.slow), breakEven(in.fast)},
+	}
+	if rate := breakEven(in.profile); rate > 0 {
+		row.BreakEvenPerSec = &rate
+	}
+	return row
+}
+
+// records returns UCM's measurements of single requests on such an instance.
+func (r *plan) records(s prefill.Store, in instance) (all []planRecord) {
+	for _, m := range prefill.Measured(in.profile.Model, in.profile.Hardware) {
+		if m.Concurrent != 1 {
+			continue
+		}
+		all = append(all, planRecord{
+			Source: "UCM, " + m.Model + m.Weights, Tokens: m.TotalTokens, FullComputeMs: millis(m.FullCompute), Hit80Ms: millis(m.Hit80),
+			Predicted: newRow(s, in, r.cached(0.8, m.TotalTokens), m.TotalTokens),
+		})
+	}
+	return all
+}
+
+// at returns the row of the context.
+func (r *plan) at(p planPipe) planRow {
+	return p.Contexts[slices.IndexFunc(p.Contexts, func(row planRow) bool { return row.Tokens == r.ContextTokens })]
+}
+
+// answer states the conclusion for one bandwidth in sentences: the prediction, its range,
+// and where the verdict turns.
+func (r *plan) answer(p planPipe) []string {
+	at := r.at(p)
 	over := fmt.Sprintf("Over %s, loading", p.text)
 	first := fmt.Sprintf("%s is faster from %s tokens on", over, comma(p.WinsFrom))
 	if p.WinsFrom == 0 {
-		first = fmt.Sprintf("%s takes longer than computing at every length up to %s tokens: %s", over, comma(p.WinsUpTo), r.needed(at))
+		first = fmt.Sprintf("%s takes longer than computing at every length up to %s tokens", over, comma(p.WinsUpTo))
 	}
 	change := fmt.Sprintf("at %s tokens with %v hit, TTFT", comma(r.ContextTokens), share(r.Hit))
 	from := secondsText(at.FullComputeMs)
 	switch {
 	case at.CachedTokens == 0:
-		return fmt.Sprintf("%s; %s stays %s: the hit contains no whole block.", first, change, from)
+		return []string{fmt.Sprintf("%s; %s stays %s: the hit contains no whole block.", first, change, from)}
 	case at.OverlappedMs >= at.FullComputeMs:
-		return fmt.Sprintf("%s; %s would rise from %s to %s.", first, change, from, secondsText(at.OverlappedMs))
+		first = fmt.Sprintf("%s; %s would rise from %s to %s.", first, change, from, secondsText(at.OverlappedMs))
 	case at.LoadedMs >= at.FullComputeMs:
-		return fmt.Sprintf("%s; %s falls from %s to %s only if layers load while others are computed.", first, change, from, secondsText(at.OverlappedMs))
+		first = fmt.Sprintf("%s; %s falls from %s to %s only if layers load while others are computed.", first, change, from, secondsText(at.OverlappedMs))
+	default:
+		first = fmt.Sprintf("%s; %s falls from %s to %s, or to %s if layers load while others are computed (%.1f and %.1f times faster, ideal %.1f).", first, change, from,
+			secondsText(at.LoadedMs), secondsText(at.OverlappedMs), at.LoadedSpeedup, at.Speedup, at.IdealSpeedup)
 	}
-	return fmt.Sprintf("%s; %s falls from %s to %s, or to %s if layers load while others are computed (%.1f and %.1f times faster, ideal %.1f).", first, change, from,
-		secondsText(at.LoadedMs), secondsText(at.OverlappedMs), at.FullComputeMs/at.LoadedMs, at.Speedup, at.IdealSpeedup)
+	return []string{first, r.rangeText(at), r.turnText(p, at)}
 }
 
-// needed describes the bandwidth at which loading the context takes as long as computing
-// it. It is higher than BreakEven, which leaves out the overhead.
-func (r *plan) needed(at planRow) string {
-	left := at.FullComputeMs - r.OverheadMs
-	if left <= 0 {
-		return fmt.Sprintf("the overhead of each load is as long as computing %s tokens", comma(at.Tokens))
+// rangeText says what the prediction is at the ends of the plausible MFU.
+func (r *plan) rangeText(at planRow) string {
+	return fmt.Sprintf("With MFU %s instead of %s: %s, or %s with layers that overlap.", r.MFURange.text("%.2g", " to "), fmt.Sprintf("%.2g", r.MFU),
+		at.LoadedSpeedupRange.times(), at.SpeedupRange.times())
+}
+
+// turnText says where loading, without overlap, stops or begins to be faster than computing.
+func (r *plan) turnText(p planPipe, at planRow) string {
+	text := "The verdict"
+	if p.TurnsAtMFU > r.MFURange.Low && p.TurnsAtMFU < r.MFURange.High {
+		text = "Uncertain: the verdict"
 	}
-	return fmt.Sprintf("%s tokens need %s, overhead included", comma(at.Tokens), rateText(float64(r.ContextBytes)/left*1e3))
+	text += " without overlap turns"
+	below, above := "below", "above"
+	if at.LoadedMs >= at.FullComputeMs {
+		below, above = above, below
+	}
+	if at.BreakEvenPerSec == nil {
+		text += " at no bandwidth, since the overhead alone takes longer than computing the hit,"
+	} else {
+		text += fmt.Sprintf(" %s %s,", below, rateText(*at.BreakEvenPerSec))
+	}
+	if p.TurnsAtMFU == 0 || p.TurnsAtMFU == 1 {
+		return text + " and at this bandwidth at no MFU."
+	}
+	return text + fmt.Sprintf(" and at this bandwidth %s MFU %.2g.", above, p.TurnsAtMFU)
+}
+
+// text writes both ends, or one if they are written alike.
+func (b between) text(format, to string) string {
+	low, high := fmt.Sprintf(format, b.Low), fmt.Sprintf(format, b.High)
+	if low == high {
+		return low
+	}
+	return low + to + high
+}
+
+// times writes a range of speed-ups.
+func (b between) times() string {
+	one := func(x float64) string {
+		if x < 1 {
+			return threeDigits(1/x) + " times slower"
+		}
+		return threeDigits(x) + " times faster"
+	}
+	low, high := one(b.Low), one(b.High)
+	switch {
+	case low == high:
+		return low
+	case b.Low >= 1:
+		return threeDigits(b.Low) + " to " + high
+	case b.High < 1:
+		return threeDigits(1/b.High) + " to " + low
+	}
+	return low + " to " + high
 }
 
 // WriteTable writes the plan as text.
 func (r *plan) WriteTable(w io.Writer) error {
 	var b strings.Builder
-	for _, answer := range r.Answers {
-		b.WriteString(answer + "\n")
+	for _, warning := range r.Warnings {
+		b.WriteString("Warning: " + warning + "\n\n")
+	}
+	for _, p := range r.Pipes {
+		for i, sentence := range r.answer(p) {
+			if i > 0 {
+				b.WriteString("  ")
+			}
+			b.WriteString(sentence + "\n")
+		}
 	}
 	b.WriteByte('\n')
 	r.writeFacts(&b)
 	for _, p := range r.Pipes {
-		fmt.Fprintf(&b, "\nTTFT over %s, %v hit:\n", p.text, share(r.Hit))
+		fmt.Fprintf(&b, "\nTTFT over %s, %v hit (speed-up with overlap, at MFU %s):\n", p.text, share(r.Hit), r.MFURange.text("%.2g", " to "))
 		p.writeRows(&b)
 	}
+	r.writeRecords(&b)
 	_, err := io.WriteString(w, b.String())
 	return err
 }
@@ -189,22 +370,58 @@ func (r *plan) writeFacts(b *strings.Builder) {
 	if name == "" {
 		name = "model given by its shape"
 	}
-	fact("instance", "%s on %dx%s, TP %d, KV in %s", name, r.GPUs, r.GPU, r.TP, r.KVDType)
-	source := "assumed"
-	if r.MFUMeasured {
-		source = "as UCM measured it"
-		if r.latent {
-			source += " in AWQ"
-		}
+	gpus := fmt.Sprintf("%dx%s", r.GPUs, r.GPU)
+	if r.Hosts > 1 {
+		gpus = fmt.Sprintf("%dx%dx%s", r.Hosts, r.GPUs/r.Hosts, r.GPU)
 	}
-	fact("prefill", "%s tokens/s at %s tokens: %.4g TFLOPS, MFU %.2f (%s)", comma(int(r.PrefillTokens)), comma(r.ContextTokens), r.PeakTFLOPS, r.MFU, source)
+	fact("instance", "%s on %s, TP %d, KV in %s", name, gpus, r.TP, r.KVDType)
+	fact("layers", "%s", strings.Join(r.Layers, ", "))
+	memory := "the GPUs' memory is not known"
+	if r.GPUMemory > 0 {
+		memory = "the GPUs have " + decimalText(r.GPUMemory)
+	}
+	params := countText(r.Params) + " parameters"
+	if r.mixture {
+		params += fmt.Sprintf(", %s used for each token", countText(r.ActiveParam))
+	} else if r.Params > r.ActiveParam {
+		params += fmt.Sprintf(", %s without embeddings", countText(r.ActiveParam))
+	}
+	fact("weights", "%s (%s); %s", decimalText(r.WeightBytes), params, memory)
+	fact("prefill", "%s tokens/s at %s tokens (%s to %s): %.4g TFLOPS, MFU %.2g (%s is plausible)", comma(int(r.PrefillTokens)), comma(r.ContextTokens),
+		comma(int(r.PrefillRange.Low)), comma(int(r.PrefillRange.High)), r.PeakTFLOPS, r.MFU, r.MFURange.text("%.2g", " to "))
+	if r.FloorMs > 0 {
+		fact("shortest pass", "%s: reading the weights once from GPU memory", secondsText(r.FloorMs))
+	}
 	ranks := "on each rank"
 	if r.latent {
 		ranks = "on each rank, the same on all (MLA): loaded once"
+		if r.Hosts > 1 {
+			ranks += " for each host"
+		}
 	}
 	fact("KV per token", "%s of the instance, %s %s", sizeText(r.InstanceBytes), sizeText(r.RankBytes), ranks)
+	if r.StateBytes > 0 {
+		fact("states", "%s for a prompt of any length, loaded with each hit", sizeText(r.StateBytes))
+	}
+	at := r.at(r.Pipes[0])
+	loads := fmt.Sprintf("%s for %s tokens", sizeText(at.LoadBytes), comma(at.CachedTokens))
+	switch {
+	case r.windowed && r.wholeWindows:
+		loads += ", of every layer"
+	case r.windowed:
+		loads += ", of layers with a window only what it needs; a connector that gives all layers the same blocks loads more (--whole-windows)"
+	}
+	fact("hit", "%s", loads)
 	fact("KV of the context", "%s, in blocks of %s (%d tokens)", sizeText(r.ContextBytes), sizeText(r.BlockBytes), r.BlockTokens)
-	fact("break even", "%s: below it, loading the context takes longer than computing it", rateText(r.BreakEvenPerSec))
+	switch e := at.BreakEvenRange; {
+	case at.CachedTokens == 0:
+	case at.BreakEvenPerSec == nil:
+		fact("break even", "at no bandwidth: the overhead of a load takes longer than computing the hit")
+	case e.Low == 0 || e.High == 0:
+		fact("break even", "%s for the hit, overhead included; at MFU %.2g no bandwidth is enough", rateText(*at.BreakEvenPerSec), r.MFURange.High)
+	default:
+		fact("break even", "%s for the hit, overhead included (%s to %s): below it, loading takes longer than computing", rateText(*at.BreakEvenPerSec), rateText(e.Low), rateText(e.High))
+	}
 	if r.Capacity != nil {
 		fact("capacity", "%s hold %s tokens, %s conversations of %s", sizeText(r.Capacity.Bytes),
 			humanize.Comma(r.Capacity.Tokens), humanize.Comma(r.Capacity.Conversations), comma(r.ContextTokens))
@@ -214,12 +431,52 @@ func (r *plan) writeFacts(b *strings.Builder) {
 
 func (p planPipe) writeRows(b *strings.Builder) {
 	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "tokens\tto load\tbreak even\tcompute\tloaded\toverlapped\tideal\tspeed-up\tbound by\t")
+	fmt.Fprintln(t, "tokens\tto load\tbreak even\tcompute\tloaded\toverlapped\tideal\tspeed-up\trange\tbound by\t")
 	for _, row := range p.Contexts {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", comma(row.Tokens), sizeText(row.LoadBytes), rateText(row.BreakEvenPerSec),
-			secondsText(row.FullComputeMs), secondsText(row.LoadedMs), secondsText(row.OverlappedMs), secondsText(row.IdealMs), threeDigits(row.Speedup), row.Bound)
+		breakEven := "never"
+		if row.BreakEvenPerSec != nil {
+			breakEven = rateText(*row.BreakEvenPerSec)
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", comma(row.Tokens), sizeText(row.LoadBytes), breakEven,
+			secondsText(row.FullComputeMs), secondsText(row.LoadedMs), secondsText(row.OverlappedMs), secondsText(row.IdealMs),
+			threeDigits(row.Speedup), threeDigits(row.SpeedupRange.Low)+"-"+threeDigits(row.SpeedupRange.High), row.Bound)
 	}
 	t.Flush()
+}
+
+// writeRecords writes what UCM measured beside the predictions.
+func (r *plan) writeRecords(b *strings.Builder) {
+	if len(r.Measured) == 0 {
+		return
+	}
+	fmt.Fprintf(b, "\nMeasured on such an instance (%s; one request at a time, two storage nodes), beside the prediction over %s:\n", r.Measured[0].Source, r.Pipes[0].text)
+	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(t, "tokens\tcompute, measured\tpredicted\trange\t80% hit, measured\tloaded\toverlapped\t")
+	for _, m := range r.Measured {
+		p := m.Predicted
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", comma(m.Tokens), secondsText(m.FullComputeMs), secondsText(p.FullComputeMs),
+			secondsText(p.FullComputeRange.Low)+" - "+secondsText(p.FullComputeRange.High), secondsText(m.Hit80Ms), secondsText(p.LoadedMs), secondsText(p.OverlappedMs))
+	}
+	t.Flush()
+}
+
+// decimalText writes a size in powers of 1000, as is usual for GPU memory.
+func decimalText(bytes float64) string {
+	switch {
+	case bytes < 999.5e6:
+		return threeDigits(bytes/1e6) + " MB"
+	case bytes < 9_999.5e9:
+		return threeDigits(bytes/1e9) + " GB"
+	}
+	return threeDigits(bytes/1e12) + " TB"
+}
+
+// countText writes a number of parameters.
+func countText(n float64) string {
+	if n < 999.5e6 {
+		return threeDigits(n/1e6) + "M"
+	}
+	return threeDigits(n/1e9) + "B"
 }
 
 func comma(n int) string { return humanize.Comma(int64(n)) }

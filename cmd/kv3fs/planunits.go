@@ -88,12 +88,7 @@ func (b *bandwidth) UnmarshalText(text []byte) error {
 		amount, perSecond = strings.CutSuffix(s, "ps")
 	}
 	if !perSecond {
-		p, err := prefill.LookupPipe(s)
-		if err != nil {
-			return fmt.Errorf("%w; or write a rate, such as 40GiB/s", err)
-		}
-		*b = bandwidth(p)
-		return nil
+		return b.lookup(s)
 	}
 	bits := 1.0
 	switch {
@@ -107,6 +102,28 @@ func (b *bandwidth) UnmarshalText(text []byte) error {
 		return fmt.Errorf("%q is not a rate; write 40GiB/s, 12.5GB/s or 200Gbit/s", text)
 	}
 	*b = bandwidth{Name: s, BytesPerSecond: float64(n) / bits}
+	return nil
+}
+
+// lookup finds a pipe by name, or several of the same: 4x100gbe.
+func (b *bandwidth) lookup(s string) error {
+	name, counts, err := splitCounts(s)
+	if err != nil {
+		return fmt.Errorf("%w; write 4x100gbe for four", err)
+	}
+	p, err := prefill.LookupPipe(name)
+	if err != nil {
+		return fmt.Errorf("%w; or write a rate, such as 40GiB/s", err)
+	}
+	switch len(counts) {
+	case 0:
+	case 1:
+		p.BytesPerSecond *= float64(counts[0])
+		p.Name = s
+	default:
+		return fmt.Errorf("%s has more than one number; write 4x100gbe for four", s)
+	}
+	*b = bandwidth(p)
 	return nil
 }
 

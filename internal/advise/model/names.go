@@ -23,8 +23,15 @@ func mla(name string, layers int, tails ...string) row {
 	return row{Shape{Name: name, Layers: layers, LatentDim: 512 + 64}, strings.Join(tails, " ")} // compressed KV, rotary part
 }
 
-// rows lists the known models by family. Models whose layers keep caches of different
-// shapes are left out: one number does not describe them.
+// mixed is a model whose layers keep caches of different sizes, so that no Shape describes
+// it.
+func mixed(name string, tails ...string) row {
+	return row{Shape{Name: name}, strings.Join(tails, " ")}
+}
+
+func (r row) mixed() bool { return r.Layers == 0 }
+
+// rows lists the known models by family.
 func rows() []row {
 	return []row{
 		gqa("Llama-2-7B", 32, 32, 128), gqa("Llama-2-13B", 40, 40, 128), gqa("Llama-2-70B", 80, 8, 128),
@@ -60,6 +67,13 @@ func rows() []row {
 		gqa("gpt-oss-20b", 24, 8, 64), gqa("gpt-oss-120b", 36, 8, 64),
 
 		gqa("Phi-4", 40, 10, 128), gqa("Yi-34B", 60, 8, 128),
+
+		mixed("Gemma-2-2B"), mixed("Gemma-2-9B"), mixed("Gemma-2-27B"),
+		mixed("Gemma-3-1B", "pt"), mixed("Gemma-3-4B", "pt"), mixed("Gemma-3-12B", "pt"), mixed("Gemma-3-27B", "pt"),
+		mixed("Llama-4-Scout-17B-16E"), mixed("Llama-4-Maverick-17B-128E"),
+		mixed("Qwen3-Next-80B-A3B", "thinking"),
+		mixed("DeepSeek-V3.2", "exp"),
+		mixed("Jamba-v0.1"), mixed("Jamba-1.5-Mini"), mixed("Jamba-1.5-Large"),
 	}
 }
 
@@ -68,12 +82,18 @@ func rows() []row {
 const anyTails = "instruct chat base it hf fp8 fp4 nvfp4 bf16 awq gptq int4 int8 gguf w8a8 dynamic"
 
 // Names lists the models that Lookup knows.
-func Names() []string {
-	var names []string
+func Names() []string { return names(func(r row) bool { return !r.mixed() }) }
+
+// AllNames lists the models that Identify knows.
+func AllNames() []string { return names(func(row) bool { return true }) }
+
+func names(wanted func(row) bool) (all []string) {
 	for _, r := range rows() {
-		names = append(names, r.Name)
+		if wanted(r) {
+			all = append(all, r.Name)
+		}
 	}
-	return names
+	return all
 }
 
 // Lookup finds a model by its name, as in Names or as on Hugging Face. It ignores
@@ -82,25 +102,43 @@ func Names() []string {
 // may be missing: Qwen3-Coder 480B. DType is left empty: an FP8 model usually keeps a BF16
 // cache.
 func Lookup(name string) (Shape, error) {
+	r, _, err := find(name, Names())
+	if err == nil && r.mixed() {
+		return Shape{}, fmt.Errorf("model: the layers of %s keep caches of different sizes, which no single shape describes", r.Name)
+	}
+	return r.Shape, err
+}
+
+// Identify finds a model by its name, as Lookup does, and also one whose layers keep
+// caches of different sizes. It returns the name as in AllNames, and the lower-case words
+// that follow it.
+func Identify(name string) (known string, words []string, err error) {
+	r, words, err := find(name, AllNames())
+	return r.Name, words, err
+}
+
+func find(name string, suggest []string) (found row, words []string, err error) {
 	folded := strings.ToLower(name[strings.LastIndexByte(name, '/')+1:])
-	folded = strings.ReplaceAll(strings.TrimPrefix(folded, "meta-"), " ", "-")
-	var found Shape
+	for _, vendor := range []string{"meta-", "ai21-"} {
+		folded = strings.TrimPrefix(folded, vendor)
+	}
+	folded = strings.ReplaceAll(folded, " ", "-")
 	for _, r := range rows() {
 		full := strings.ToLower(r.Name)
 		for _, known := range []string{full, withoutActive(full)} {
 			rest, ok := strings.CutPrefix(folded, known)
 			if ok && len(r.Name) > len(found.Name) && r.sameShape(rest) {
-				found = r.Shape
+				found, words = r, strings.Split(rest, "-")[1:]
 			}
 		}
 	}
 	if found.Name != "" {
-		return found, nil
+		return found, words, nil
 	}
-	if near := spelling.Nearest(folded, Names(), 4); len(near) > 0 {
-		return Shape{}, fmt.Errorf("model: no shape known for %.80q; similar names: %s", name, strings.Join(near, ", "))
+	if near := spelling.Nearest(folded, suggest, 4); len(near) > 0 {
+		return row{}, nil, fmt.Errorf("model: no shape known for %.80q; similar names: %s", name, strings.Join(near, ", "))
 	}
-	return Shape{}, fmt.Errorf("model: no shape known for %.80q; known: %s", name, strings.Join(Names(), ", "))
+	return row{}, nil, fmt.Errorf("model: no shape known for %.80q; known: %s", name, strings.Join(suggest, ", "))
 }
 
 // withoutActive removes the active parameters from the end of a name: qwen3-30b of
@@ -115,9 +153,6 @@ func withoutActive(name string) string {
 
 // sameShape reports whether what follows a model's name leaves its shape unchanged.
 func (r row) sameShape(rest string) bool {
-	if rest == "" {
-		return true
-	}
 	words := strings.Split(rest, "-")
 	if words[0] != "" { // a different name that begins alike
 		return false

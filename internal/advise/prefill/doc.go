@@ -3,12 +3,11 @@
 //
 // # Cost
 //
-// A prefill of L tokens takes 2·P·L + a·L²/2 operations. P is the number of parameters
-// used for each token. The second term is attention, where each token attends to those
-// before it, and a = 2·heads·(key + value dimension)·layers. After a cached prefix of C
-// tokens, the sum for L minus the sum for C remains: the tail still attends to the whole
-// prompt. The time is the number of operations divided by the GPUs' peak rate and by MFU,
-// the share of the peak that an engine reaches.
+// The operations of a prefill, divided by the GPUs' peak rate and by MFU, the share of the
+// peak that an engine reaches, are its time. Package transformer counts the operations. No
+// forward pass is shorter than reading the weights once from GPU memory. What share of the
+// peak is plausible depends on the kind of model only (PlausibleMFU), so that equal layers,
+// parameters and peaks give equal times.
 //
 // # Concurrent requests
 //

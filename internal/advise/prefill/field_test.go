@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/kv3fs/kv3fs/internal/advise/transformer"
 )
 
 // These tests compare predictions with tables of the project's study of the field,
@@ -26,22 +28,25 @@ func printed(got float64, text string, ulps float64) bool {
 	return math.Abs(got-want) <= digit*(0.5+ulps)*(1+1e-9)
 }
 
-func mustLookup(t *testing.T, name string) Model {
+// study returns a model with the study's parameters, which include embeddings.
+func study(t *testing.T, name string) transformer.Model {
 	t.Helper()
-	m, err := Lookup(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := mustLookup(t, name)
+	m.Weights = transformer.Dense(1e9 * map[string]float64{
+		"Llama-3.1-8B": 8.03, "Llama-3.1-70B": 70.6, "QwQ-32B": 32.8, "Qwen2.5-14B": 14.77, "DeepSeek-R1": 37, "Qwen3-Coder-480B-A35B": 35,
+	}[name])
 	return m
 }
 
-func mustProfile(t *testing.T, name, gpu string, gpus int) *Profile {
+// studied returns the profile of the study: MFU is 0.5, and passes have no floor.
+func studied(t *testing.T, name, gpu string, gpus int) *Profile {
 	t.Helper()
 	g, err := LookupGPU(gpu)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := NewProfile(mustLookup(t, name), Hardware{GPU: g, Count: gpus}, DefaultMFU)
+	g.MemoryTBps = 0
+	p, err := NewProfile(study(t, name), Hardware{GPU: g, Count: gpus}, 0.5)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,12 +55,12 @@ func mustProfile(t *testing.T, name, gpu string, gpus int) *Profile {
 
 // Section 3.1: the check of the model. "32K" is 32,768 tokens there, UCM's 32,000.
 func TestCostModel(t *testing.T) {
-	p := mustProfile(t, "QwQ-32B", "H100", 2)
+	p := studied(t, "QwQ-32B", "H100", 2)
 	if ms := p.Request(0, 32<<10, 1).Seconds() * 1e3; !printed(ms, "2885", 0) {
 		t.Errorf("QwQ-32B, 32K on 2xH100: %.1f ms", ms)
 	}
-	measured, ok := MeasuredProfile(p.Model, p.Hardware)
-	if !ok || !printed(measured.MFU(32000, 1), "0.55", 0) {
+	rows := Measured(mustLookup(t, "QwQ-32B"), p.Hardware)
+	if measured := fit(p.Model, p.Hardware, rows); !printed(measured.MFU(32000, 1), "0.55", 0) {
 		t.Errorf("UCM's MFU: %.3f", measured.MFU(32000, 1))
 	}
 	// Operations by the formulas of 3.1, written out.
@@ -67,11 +72,10 @@ func TestCostModel(t *testing.T) {
 		{"Llama-3.1-70B", 4 * 64 * 128 * 80},
 		{"QwQ-32B", 4 * 40 * 128 * 64},
 		{"DeepSeek-R1", 2 * 128 * (192 + 128) * 61},
-		{"gpt-oss-20b", 4 * 64 * 64 * 12}, // half of its layers see the whole prompt
 	} {
-		m := mustLookup(t, c.name)
+		m := study(t, c.name)
 		const length, hit = 32768.0, 26214.0
-		want := 2*m.Params*(length-hit) + c.a*(length*length-hit*hit)/2
+		want := 2*m.Weights.Shared*(length-hit) + c.a*(length*length-hit*hit)/2
 		if got := m.FLOPs(hit, length); math.Abs(got/want-1) > 1e-12 {
 			t.Errorf("%s: %g operations, want %g", c.name, got, want)
 		}
@@ -93,7 +97,7 @@ func TestKVBytes(t *testing.T) {
 		{"Qwen3-Coder-480B-A35B", 253952, "62", "124", "7.75", "31"},
 	} {
 		for _, tp := range []int{1, 2, 8} {
-			got, err := mustLookup(t, c.name).InstanceBytesPerToken(tp)
+			got, err := mustLookup(t, c.name).BytesPerToken(transformer.Ranks{TP: tp})
 			if err != nil || got != c.bytes {
 				t.Errorf("%s, TP %d: %d bytes per token, %v; want %d", c.name, tp, got, err, c.bytes)
 			}
@@ -126,23 +130,19 @@ func TestBreakEven(t *testing.T) {
 		{"Qwen3-Coder-480B-A35B", 8, [3]string{"13.2", "8.4", "3.7"}, [3]string{"2.0", "1.3", "0.6"}},
 	} {
 		for gpu, want := range map[string][3]string{"H100": c.h100, "H20": c.h20} {
-			p := mustProfile(t, c.name, gpu, c.gpus)
-			b, err := p.Model.InstanceBytesPerToken(c.gpus)
-			if err != nil {
-				t.Fatal(err)
-			}
+			p := studied(t, c.name, gpu, c.gpus)
 			for i, tokens := range []int{4 << 10, 32 << 10, 128 << 10} {
-				if got := p.BreakEven(b, tokens) / 1e9; !printed(got, want[i], 0) {
-					t.Errorf("%s on %v, %d tokens: %.3f GB/s, want %s", c.name, p.Hardware, tokens, got, want[i])
+				if got, ok := p.BreakEven(Store{}, tokens, tokens); !ok || !printed(got/1e9, want[i], 0) {
+					t.Errorf("%s on %v, %d tokens: %.3f GB/s, want %s", c.name, p.Hardware, tokens, got/1e9, want[i])
 				}
 			}
 		}
 	}
 	// "At 15 k tok/s (QwQ 2xH100), 50 ms = 750 tokens": the study uses the rate of short
 	// prompts there, and neglects the load itself.
-	p := mustProfile(t, "QwQ-32B", "H100", 2)
-	free := Store{Pipe: Pipe{"free", 1e18}, BytesPerToken: 262144, Overhead: 50 * time.Millisecond}
-	if from := p.WinsFrom(free, 1, 1<<15); from < 700 || from > 800 {
+	p := studied(t, "QwQ-32B", "H100", 2)
+	free := Store{Pipe: Pipe{"free", 1e18}, Overhead: 50 * time.Millisecond}
+	if from := p.WinsFrom(free, 1<<15); from < 700 || from > 800 {
 		t.Errorf("50 ms of overhead: loading wins from %d tokens on", from)
 	}
 }
@@ -164,11 +164,8 @@ func TestPipes(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, name := range names {
-			b, err := mustLookup(t, name).InstanceBytesPerToken(1)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got := (Store{Pipe: p, BytesPerToken: b}).TokensPerSecond() / 1e3; !printed(got, want[i], 0) {
+			load := studied(t, name, "H100", 1).Load(Store{Pipe: p}, 1<<20)
+			if got := (1 << 20) / load.Seconds() / 1e3; !printed(got, want[i], 0) {
 				t.Errorf("%s over %s: %.2f K tokens/s, want %s", name, pipe, got, want[i])
 			}
 		}
@@ -192,7 +189,7 @@ func TestIdealSpeedup(t *testing.T) {
 	} {
 		// One cell is printed as 13.1; it is 13.04 with the parameters of 3.1's check.
 		for i, percent := range []int{50, 80, 90, 95, 99} {
-			got := mustLookup(t, c.name).IdealSpeedup(c.tokens*percent/100, c.tokens)
+			got := study(t, c.name).IdealSpeedup(c.tokens*percent/100, c.tokens)
 			if !printed(got, c.want[i], 0) {
 				t.Errorf("%s, %d tokens, %d%% hit: %.3f, want %s", c.name, c.tokens, percent, got, c.want[i])
 			}
@@ -217,22 +214,17 @@ func TestUCMAgainstIdeal(t *testing.T) {
 		{"DeepSeek-R1", 16000, "1389.29", "595.04", "2.33", "3.90", "60", "3.8"},
 		{"DeepSeek-R1", 32000, "2937.73", "987.10", "2.98", "3.53", "84", "11.6"},
 	} {
-		m := mustLookup(t, c.name)
+		m := study(t, c.name)
 		var row Published
 		for _, r := range UCM() {
 			if r.Model == c.name && r.TotalTokens == c.tokens && r.Concurrent == 1 {
 				row = r
 			}
 		}
-		p, ok := MeasuredProfile(m, Hardware{GPU: GPU{"H100", 989, 1979, 80, 3.35}, Count: row.GPUs})
-		if !ok {
-			t.Fatalf("%s: no profile", c.name)
-		}
+		h := Hardware{GPU: GPU{"H100", 989, 1979, 80, 3.35}, Count: row.GPUs}
+		p := fit(m, h, Measured(mustLookup(t, c.name), h))
 		cached := c.tokens * 8 / 10
-		b, err := m.InstanceBytesPerToken(1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := p.BytesPerToken()
 		rest := p.Request(cached, c.tokens, 1)
 		measured := row.FullCompute.Seconds() / row.Hit80.Seconds()
 		ideal := row.FullCompute.Seconds() / rest.Seconds()
@@ -255,12 +247,13 @@ func TestUCMAgainstIdeal(t *testing.T) {
 	}
 	// "QwQ 32K at 80 % is 6.71 GB: at 40 GiB/s 156 ms, hidden under 607 ms", which is
 	// 607.6 cut off.
-	p, _ := MeasuredProfile(mustLookup(t, "QwQ-32B"), Hardware{GPU: GPU{"H100", 989, 1979, 80, 3.35}, Count: 2})
+	h := Hardware{GPU: GPU{"H100", 989, 1979, 80, 3.35}, Count: 2}
+	p := fit(study(t, "QwQ-32B"), h, Measured(mustLookup(t, "QwQ-32B"), h))
 	pipe, err := LookupPipe("3fs")
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := p.TTFT(Store{Pipe: pipe, BytesPerToken: 262144}, 25600, 32000)
+	got := p.TTFT(Store{Pipe: pipe}, 25600, 32000)
 	if load, rest := got.Load.Seconds()*1e3, got.Ideal.Seconds()*1e3; !printed(load, "156", 0) || !printed(rest, "607", 1) || got.Bound() != "compute" {
 		t.Errorf("QwQ 32K at 80%% over 40 GiB/s: load %.1f ms, rest %.1f ms, bound by %s", load, rest, got.Bound())
 	}

@@ -1,9 +1,11 @@
 package prefill
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
+	"github.com/kv3fs/kv3fs/internal/advise/transformer"
 	"github.com/kv3fs/kv3fs/internal/spelling"
 )
 
@@ -60,6 +62,13 @@ type Hardware struct {
 	GPU   GPU
 	Count int
 	FP8   bool // computes in FP8, not BF16
+	TP    int  // tensor-parallel ranks; zero is Count
+	Hosts int  // on which the GPUs are; zero is one
+}
+
+// Ranks returns the tensor-parallel ranks.
+func (h Hardware) Ranks() transformer.Ranks {
+	return transformer.Ranks{TP: cmp.Or(h.TP, h.Count), Hosts: h.Hosts}
 }
 
 const maxGPUs = 4096
@@ -69,6 +78,10 @@ func (h Hardware) Check() error {
 	switch {
 	case h.Count < 1 || h.Count > maxGPUs:
 		return fmt.Errorf("prefill: GPUs must be 1 to %d, not %d", maxGPUs, h.Count)
+	case h.TP < 0 || h.TP > h.Count:
+		return fmt.Errorf("prefill: tensor-parallel ranks must be 1 to the number of GPUs, %d, not %d", h.Count, h.TP)
+	case h.Hosts < 0 || h.Hosts > h.Count:
+		return fmt.Errorf("prefill: hosts must be 1 to the number of GPUs, %d, not %d", h.Count, h.Hosts)
 	case h.FP8 && h.GPU.FP8TFLOPS == 0:
 		return fmt.Errorf("prefill: no FP8 speed is known for %s; compute in BF16", h.GPU.Name)
 	case !(h.tflops() > 0 && h.tflops() <= 1e9): // also a NaN
@@ -93,4 +106,9 @@ func (h Hardware) MemoryBytes() float64 { return h.GPU.MemoryGB * 1e9 * float64(
 // MemoryBytesPerSecond returns the bandwidth of all GPUs' memory, 0 if it is unknown.
 func (h Hardware) MemoryBytesPerSecond() float64 { return h.GPU.MemoryTBps * 1e12 * float64(h.Count) }
 
-func (h Hardware) String() string { return fmt.Sprintf("%dx%s", h.Count, h.GPU.Name) }
+func (h Hardware) String() string {
+	if h.Hosts > 1 {
+		return fmt.Sprintf("%dx%dx%s", h.Hosts, h.Count/h.Hosts, h.GPU.Name)
+	}
+	return fmt.Sprintf("%dx%s", h.Count, h.GPU.Name)
+}

@@ -40,19 +40,23 @@ func LookupPipe(name string) (Pipe, error) {
 	return Pipe{}, fmt.Errorf("unknown bandwidth name %.40q; known: %s", name, strings.Join(names, ", "))
 }
 
-// Store describes what an instance loads from, and how much it loads.
+// Store describes what an instance loads from, and how.
 type Store struct {
-	Pipe          Pipe
-	BytesPerToken int64         // of the whole instance
-	Overhead      time.Duration // of a load of any size
+	Pipe         Pipe
+	Overhead     time.Duration // of a load of any size
+	BlockTokens  int           // tokens of a block; zero is one
+	WholeWindows bool          // layers with a window load every cached token
 }
 
-// TokensPerSecond returns the rate at which KV cache loads, in tokens, without overhead.
-func (s Store) TokensPerSecond() float64 { return s.Pipe.BytesPerSecond / float64(s.BytesPerToken) }
+// LoadBytes returns what all ranks together load for a hit of cachedTokens.
+func (p *Profile) LoadBytes(s Store, cachedTokens int) int64 {
+	bytes, _ := p.Model.HitBytes(p.Hardware.Ranks(), cachedTokens, max(s.BlockTokens, 1), s.WholeWindows) // NewProfile has checked the ranks
+	return bytes
+}
 
-// Load returns how long the bytes of a prefix take, without overhead.
-func (s Store) Load(tokens int) time.Duration {
-	return seconds(float64(max(tokens, 0)) / s.TokensPerSecond())
+// Load returns how long the bytes of a hit take, without overhead.
+func (p *Profile) Load(s Store, cachedTokens int) time.Duration {
+	return seconds(float64(p.LoadBytes(s, cachedTokens)) / s.Pipe.BytesPerSecond)
 }
 
 // TTFT holds the time to the first token of one request, processed in several ways.
@@ -78,7 +82,7 @@ func (p *Profile) TTFT(s Store, cachedTokens, totalTokens int) TTFT {
 	t := TTFT{
 		FullCompute: p.Request(0, totalTokens, 1),
 		Ideal:       p.Request(cachedTokens, totalTokens, 1),
-		Load:        s.Load(cachedTokens),
+		Load:        p.Load(s, cachedTokens),
 	}
 	t.Loaded, t.Overlapped = t.Ideal, t.Ideal
 	if cachedTokens > 0 {
@@ -88,20 +92,55 @@ func (p *Profile) TTFT(s Store, cachedTokens, totalTokens int) TTFT {
 	return t
 }
 
-// BreakEven returns the bandwidth, in bytes per second, above which loading a prompt of
-// totalTokens takes less time than computing it.
-func (p *Profile) BreakEven(bytesPerToken int64, totalTokens int) float64 {
-	return float64(bytesPerToken) * p.TokensPerSecond(totalTokens)
+// BreakEven returns the bandwidth, in bytes per second, above which a request of
+// totalTokens takes less time if its first cachedTokens are loaded before the rest is
+// computed than if all of it is computed. It returns false if no bandwidth is enough.
+func (p *Profile) BreakEven(s Store, cachedTokens, totalTokens int) (bytesPerSecond float64, ok bool) {
+	spared := p.Request(0, totalTokens, 1) - p.Request(cachedTokens, totalTokens, 1) - s.Overhead
+	bytes := p.LoadBytes(s, cachedTokens)
+	if spared <= 0 || bytes == 0 {
+		return 0, false
+	}
+	return float64(bytes) / spared.Seconds(), true
+}
+
+// TurningMFU returns the MFU up to which a request of totalTokens takes less time if its
+// first cachedTokens are loaded before the rest is computed than if all of it is computed:
+// an engine that reaches more should compute. It returns 1 if loading is faster at any
+// MFU, and 0 if it is at none above 0.001.
+func (p *Profile) TurningMFU(s Store, cachedTokens, totalTokens int) float64 {
+	wins := func(mfu float64) bool {
+		other := &Profile{Model: p.Model, Hardware: p.Hardware, mfu: [][]float64{{mfu}}, concurrencies: []int{1}, lengths: []int{1}}
+		t := other.TTFT(s, cachedTokens, totalTokens)
+		return t.Loaded < t.FullCompute
+	}
+	low, high := 0.001, 1.0
+	switch {
+	case cachedTokens <= 0 || !wins(low):
+		return 0
+	case wins(high):
+		return 1
+	}
+	for range 40 {
+		if middle := (low + high) / 2; wins(middle) {
+			low = middle
+		} else {
+			high = middle
+		}
+	}
+	return low
 }
 
 // WinsFrom returns the shortest prefix, in whole blocks, such that loading it or any
-// longer one, up to limitTokens, takes less time than computing it, without overlap. It
-// returns 0 if there is none.
-func (p *Profile) WinsFrom(s Store, blockTokens, limitTokens int) int {
-	blockTokens = max(blockTokens, 1)
+// longer one, up to limitTokens, takes less time than computing its share of a longer
+// prompt, without overlap. It returns 0 if there is none.
+func (p *Profile) WinsFrom(s Store, limitTokens int) int {
+	block := max(s.BlockTokens, 1)
 	shortest := 0
-	for n := limitTokens / blockTokens * blockTokens; n > 0; n -= blockTokens {
-		if s.Load(n)+s.Overhead >= p.Request(0, n, 1) {
+	for n := limitTokens / block * block; n > 0; n -= block {
+		// The weights are read for the rest of the prompt in any case, so Floor does not count.
+		computed := seconds(p.Model.FLOPs(0, n) / (p.Hardware.FLOPS() * p.MFU(n, 1)))
+		if p.Load(s, n)+s.Overhead >= computed {
 			break
 		}
 		shortest = n

@@ -7,7 +7,30 @@ import (
 	"time"
 
 	"github.com/kv3fs/kv3fs/internal/advise/model"
+	"github.com/kv3fs/kv3fs/internal/advise/transformer"
 )
+
+func mustLookup(t *testing.T, name string) transformer.Model {
+	t.Helper()
+	m, err := transformer.Lookup(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func mustProfile(t *testing.T, name, gpu string, gpus int) *Profile {
+	t.Helper()
+	g, err := LookupGPU(gpu)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := NewProfile(mustLookup(t, name), Hardware{GPU: g, Count: gpus}, 0.5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
 
 // A measured profile reproduces UCM's whole full-compute column.
 func TestMeasuredProfile(t *testing.T) {
@@ -39,10 +62,10 @@ func TestMeasuredProfile(t *testing.T) {
 			t.Errorf("%v: a profile without a measurement", h)
 		}
 	}
-	for what, change := range map[string]func(*Model){
-		"parameters":  func(m *Model) { m.Params /= 2 },
-		"query heads": func(m *Model) { m.QueryHeads /= 2 },
-		"layers":      func(m *Model) { m.Layers /= 2 },
+	for what, change := range map[string]func(*transformer.Model){
+		"parameters":  func(m *transformer.Model) { m.Weights.Shared /= 2 },
+		"query heads": func(m *transformer.Model) { m.Kinds[0].QueryHeads /= 2 },
+		"layers":      func(m *transformer.Model) { m.Kinds[0].Count /= 2 },
 	} {
 		m := mustLookup(t, "QwQ-32B")
 		change(&m)
@@ -50,8 +73,14 @@ func TestMeasuredProfile(t *testing.T) {
 			t.Errorf("QwQ-32B with half the %s: a profile without a measurement", what)
 		}
 	}
+	// The name does not count, and neither does the size of the weights.
+	for name, gpus := range map[string]int{"Qwen2.5-32B-Instruct-AWQ": 2, "DeepSeek-V3": 8} {
+		if _, ok := MeasuredProfile(mustLookup(t, name), Hardware{GPU: GPU{"H100", 989, 1979, 80, 3.35}, Count: gpus}); !ok {
+			t.Errorf("%s has the layers and parameters of a measured model", name)
+		}
+	}
 	m := mustLookup(t, "QwQ-32B")
-	m.DType = model.FP8
+	m.KVType = model.FP8
 	if _, ok := MeasuredProfile(m, Hardware{GPU: GPU{"H100", 989, 1979, 80, 3.35}, Count: 2}); !ok {
 		t.Error("smaller KV is not computed faster")
 	}
@@ -110,27 +139,13 @@ func TestRequestEdges(t *testing.T) {
 	}
 }
 
-func TestLayersAddUp(t *testing.T) {
-	p := mustProfile(t, "QwQ-32B", "H100", 2)
-	for _, tokens := range []int{0, 1, 777, 32000} {
-		layers := p.Layers(tokens/3, tokens, 1)
-		var sum time.Duration
-		for _, d := range layers {
-			sum += d
-		}
-		if len(layers) != 64 || sum != p.Request(tokens/3, tokens, 1) || layers[0]-layers[63] > 1 {
-			t.Errorf("%d tokens: %d layers, %v, want %v", tokens, len(layers), sum, p.Request(tokens/3, tokens, 1))
-		}
-	}
-}
-
 // The predicted overlapped time equals a simulation of each layer's load and
 // computation.
 func TestOverlapIsAPipeline(t *testing.T) {
 	p := mustProfile(t, "QwQ-32B", "H100", 2)
 	for _, bandwidth := range []float64{1e8, 3e9, 1e10, 1e11, 1e13} {
 		for _, cached := range []int{1, 8000, 25600, 31999} {
-			s := Store{Pipe: Pipe{"", bandwidth}, BytesPerToken: 262144, Overhead: 5 * time.Millisecond}
+			s := Store{Pipe: Pipe{"", bandwidth}, Overhead: 5 * time.Millisecond}
 			got := p.TTFT(s, cached, 32000)
 			loaded, computed := s.Overhead.Seconds(), 0.0
 			for range p.Model.Layers {
@@ -145,100 +160,41 @@ func TestOverlapIsAPipeline(t *testing.T) {
 			}
 		}
 	}
-	none := p.TTFT(Store{Pipe: Pipe{"", 1e9}, BytesPerToken: 262144, Overhead: time.Second}, 0, 32000)
+	none := p.TTFT(Store{Pipe: Pipe{"", 1e9}, Overhead: time.Second}, 0, 32000)
 	if none.Loaded != none.FullCompute || none.Overlapped != none.FullCompute || none.Ideal != none.FullCompute || none.Bound() != "compute" {
 		t.Errorf("nothing cached: %+v", none)
 	}
-	if slow := p.TTFT(Store{Pipe: Pipe{"", 1e-9}, BytesPerToken: 262144}, 31999, 32000); slow.Loaded <= 0 || slow.Overlapped <= 0 || slow.Bound() != "load" {
+	if slow := p.TTFT(Store{Pipe: Pipe{"", 1e-9}}, 31999, 32000); slow.Loaded <= 0 || slow.Overlapped <= 0 || slow.Bound() != "load" {
 		t.Errorf("a very slow pipe: %+v", slow)
 	}
 }
 
 func TestWinsFrom(t *testing.T) {
-	p := mustProfile(t, "QwQ-32B", "H100", 2)
+	p := studied(t, "QwQ-32B", "H100", 2)
 	store := func(bandwidth float64, overhead time.Duration) Store {
-		return Store{Pipe: Pipe{"", bandwidth}, BytesPerToken: 262144, Overhead: overhead}
+		return Store{Pipe: Pipe{"", bandwidth}, Overhead: overhead, BlockTokens: 16}
 	}
 	for _, overhead := range []time.Duration{0, time.Millisecond, 20 * time.Millisecond} {
 		s := store(40<<30, overhead)
-		from := p.WinsFrom(s, 16, 1<<17)
-		wins := func(n int) bool { return s.Load(n)+s.Overhead < p.Request(0, n, 1) }
+		from := p.WinsFrom(s, 1<<17)
+		wins := func(n int) bool { return p.Load(s, n)+s.Overhead < p.Request(0, n, 1) }
 		if from == 0 || from%16 != 0 || !wins(from) || from > 16 && wins(from-16) {
 			t.Errorf("overhead %v: from %d", overhead, from)
 		}
 	}
-	if from := p.WinsFrom(store(1e8, 0), 16, 1<<17); from != 0 {
+	if from := p.WinsFrom(store(1e8, 0), 1<<17); from != 0 {
 		t.Errorf("a slow pipe wins from %d tokens on", from)
 	}
 	// The rate is too low for short prompts, but high enough for long ones.
-	if from := p.WinsFrom(store(3e9, 0), 16, 1<<17); from < 30_000 || from > 35_000 {
+	if from := p.WinsFrom(store(3e9, 0), 1<<17); from < 30_000 || from > 35_000 {
 		t.Errorf("3 GB/s wins from %d tokens on, section 3.3 says about 32K", from)
 	}
-	if from := p.WinsFrom(store(1e18, 0), 0, 100); from != 1 {
+	if from := p.WinsFrom(Store{Pipe: Pipe{"", 1e18}}, 100); from != 1 {
 		t.Errorf("blocks of 0 tokens: from %d", from)
 	}
-	if from := p.WinsFrom(store(1e18, 0), 128, 100); from != 0 {
+	if from := p.WinsFrom(Store{Pipe: Pipe{"", 1e18}, BlockTokens: 128}, 100); from != 0 {
 		t.Errorf("no block fits: from %d", from)
 	}
-}
-
-// Every model with a known shape has a cost, and vice versa.
-func TestEveryModelHasACost(t *testing.T) {
-	for _, name := range model.Names() {
-		m, err := Lookup(name)
-		if err == nil {
-			err = m.Check()
-		}
-		if err != nil {
-			t.Errorf("%s: %v", name, err)
-			continue
-		}
-		if !m.MLA() && m.QueryHeads%m.KVHeads != 0 {
-			t.Errorf("%s: %d query heads for %d KV heads", name, m.QueryHeads, m.KVHeads)
-		}
-	}
-	if len(costs()) != len(model.Names()) {
-		t.Errorf("%d costs for %d models", len(costs()), len(model.Names()))
-	}
-	if _, err := Lookup("QwQ-33B"); err == nil || !strings.Contains(err.Error(), "similar names: QwQ-32B") {
-		t.Errorf("misspelt: %v", err)
-	}
-}
-
-// Where a model's name contains its size, the figure agrees, so that a misplaced row
-// fails.
-func TestCostsAgreeWithNames(t *testing.T) {
-	for name, c := range costs() {
-		said := 0.0
-		for part := range strings.SplitSeq(strings.ToUpper(name), "-") {
-			part = strings.TrimPrefix(part, "A") // active
-			if n, rest, ok := leadingNumber(part); ok && rest == "B" {
-				said = n // the last: of a mixture of experts what is active
-			}
-		}
-		mixture := strings.HasPrefix(name, "gpt-oss") || strings.HasPrefix(name, "Mixtral")
-		if said > 0 && !mixture && (c.billions < said*0.85 || c.billions > said*1.25) {
-			t.Errorf("%s: %g billion parameters", name, c.billions)
-		}
-	}
-}
-
-func leadingNumber(s string) (n float64, rest string, ok bool) {
-	i := strings.IndexFunc(s, func(r rune) bool { return (r < '0' || r > '9') && r != '.' })
-	if i <= 0 {
-		return 0, s, false
-	}
-	for j, scale := 0, 1.0; j < i; j++ {
-		switch {
-		case s[j] == '.':
-			scale = 0.1
-		case scale == 1:
-			n = 10*n + float64(s[j]-'0')
-		default:
-			n, scale = n+scale*float64(s[j]-'0'), scale/10
-		}
-	}
-	return n, s[i:], true
 }
 
 func TestLookupGPU(t *testing.T) {
@@ -271,46 +227,34 @@ func TestLookupGPU(t *testing.T) {
 	}
 }
 
-// More ranks than KV heads hold each head more than once.
-func TestReplicatedHeads(t *testing.T) {
-	m := mustLookup(t, "Qwen3-30B-A3B") // 4 KV heads
-	one, err := m.InstanceBytesPerToken(4)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if two, err := m.InstanceBytesPerToken(8); err != nil || two != 2*one {
-		t.Errorf("TP 8: %d, %v; TP 4: %d", two, err, one)
-	}
-	if n, err := m.InstanceBytesPerToken(3); err == nil {
-		t.Errorf("TP 3: %d", n)
-	}
-}
-
 func TestBadProfiles(t *testing.T) {
 	good := mustLookup(t, "QwQ-32B")
 	h100 := GPU{"H100", 989, 1979, 80, 3.35}
-	with := func(change func(*Model)) Model { m := good; change(&m); return m }
+	with := func(change func(*transformer.Weights)) transformer.Model {
+		m := good
+		change(&m.Weights)
+		return m
+	}
 	for _, c := range []struct {
-		m    Model
+		m    transformer.Model
 		h    Hardware
 		mfu  float64
 		want string
 	}{
-		{Model{}, Hardware{h100, 1, false}, 0.5, "layers"},
-		{with(func(m *Model) { m.Params = 0 }), Hardware{h100, 1, false}, 0.5, "parameters"},
-		{with(func(m *Model) { m.Params = math.NaN() }), Hardware{h100, 1, false}, 0.5, "parameters"},
-		{with(func(m *Model) { m.Params = math.Inf(1) }), Hardware{h100, 1, false}, 0.5, "parameters"},
-		{with(func(m *Model) { m.QueryHeads = 0 }), Hardware{h100, 1, false}, 0.5, "query heads"},
-		{with(func(m *Model) { m.KeyDim = -1 }), Hardware{h100, 1, false}, 0.5, "key and value"},
-		{with(func(m *Model) { m.KVHeads, m.HeadDim, m.LatentDim = 0, 0, 576 }), Hardware{h100, 1, false}, 0.5, "key and value"},
-		{with(func(m *Model) { m.WindowedLayers = 65 }), Hardware{h100, 1, false}, 0.5, "window"},
-		{good, Hardware{h100, 0, false}, 0.5, "GPUs must be"},
-		{good, Hardware{GPU{"X", 0, 0, 0, 0}, 1, false}, 0.5, "TFLOPS of X"},
-		{good, Hardware{GPU{"X", math.NaN(), 0, 0, 0}, 1, false}, 0.5, "TFLOPS of X"},
-		{good, Hardware{GPU{"A100", 312, 0, 80, 2.039}, 1, true}, 0.5, "no FP8 speed is known for A100"},
-		{good, Hardware{h100, 1, false}, 0, "MFU"},
-		{good, Hardware{h100, 1, false}, 1.5, "MFU"},
-		{good, Hardware{h100, 1, false}, math.NaN(), "MFU"},
+		{transformer.Model{}, Hardware{GPU: h100, Count: 1}, 0.5, "layers"},
+		{with(func(w *transformer.Weights) { w.Shared = 0 }), Hardware{GPU: h100, Count: 1}, 0.5, "parameters"},
+		{with(func(w *transformer.Weights) { w.Shared = math.NaN() }), Hardware{GPU: h100, Count: 1}, 0.5, "parameters"},
+		{with(func(w *transformer.Weights) { w.Shared = math.Inf(1) }), Hardware{GPU: h100, Count: 1}, 0.5, "parameters"},
+		{good, Hardware{GPU: h100, Count: 0}, 0.5, "GPUs must be"},
+		{good, Hardware{GPU: h100, Count: 3}, 0.5, "8 KV heads cannot be divided among 3 ranks"},
+		{good, Hardware{GPU: h100, Count: 2, TP: 3}, 0.5, "ranks must be 1 to the number of GPUs"},
+		{good, Hardware{GPU: h100, Count: 2, Hosts: 3}, 0.5, "hosts must be 1 to the number of GPUs"},
+		{good, Hardware{GPU: GPU{"X", 0, 0, 0, 0}, Count: 1}, 0.5, "TFLOPS of X"},
+		{good, Hardware{GPU: GPU{"X", math.NaN(), 0, 0, 0}, Count: 1}, 0.5, "TFLOPS of X"},
+		{good, Hardware{GPU: GPU{"A100", 312, 0, 80, 2.039}, Count: 1, FP8: true}, 0.5, "no FP8 speed is known for A100"},
+		{good, Hardware{GPU: h100, Count: 1}, 0, "MFU"},
+		{good, Hardware{GPU: h100, Count: 1}, 1.5, "MFU"},
+		{good, Hardware{GPU: h100, Count: 1}, math.NaN(), "MFU"},
 	} {
 		if p, err := NewProfile(c.m, c.h, c.mfu); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v on %v at %g: %v, %v; want an error with %q", c.m, c.h, c.mfu, p, err, c.want)
@@ -327,10 +271,10 @@ func TestFloor(t *testing.T) {
 		tokens int
 		want   float64 // ms
 	}{
-		{"QwQ-32B", "H100", 2, 1, 32.8 * 2 / 6.7},
-		{"QwQ-32B", "H100", 2, 5000, 32.8 * 2 / 6.7},
+		{"QwQ-32B", "H100", 2, 1, 64 / 6.7},
+		{"QwQ-32B", "H100", 2, 5000, 64 / 6.7},
 		{"DeepSeek-R1", "H20", 8, 5000, 671 / 32.0},
-		{"DeepSeek-R1", "H20", 8, 1, 37 / 32.0},                           // only the active experts
+		{"DeepSeek-R1", "H20", 8, 1, 37.55 / 32.0},                        // only the active experts
 		{"Qwen3-30B-A3B", "H20-3e", 1, 0, 0},                              // no pass
 		{"Mixtral-8x7B", "A100", 1, 2, 2 * (12.9 + 33.8*2.0/8.0) / 2.039}, // the second token adds 1.5 of the 6 idle experts on average
 	} {
@@ -350,5 +294,62 @@ func TestFloor(t *testing.T) {
 	p.Hardware.GPU.MemoryTBps = 0
 	if p.Floor(5000) != 0 {
 		t.Error("a floor without a known bandwidth")
+	}
+}
+
+// Equal layers, parameters and peaks give equal answers: the name decides nothing.
+func TestEqualCostsGiveEqualAnswers(t *testing.T) {
+	for _, pair := range [][2]string{{"DeepSeek-V3", "DeepSeek-R1"}, {"QwQ-32B", "Qwen2.5-32B"}} {
+		a, b := mustLookup(t, pair[0]), mustLookup(t, pair[1])
+		if PlausibleMFU(a) != PlausibleMFU(b) {
+			t.Errorf("%v: %+v and %+v", pair, PlausibleMFU(a), PlausibleMFU(b))
+		}
+		for _, gpu := range []string{"H100", "H800"} { // of the same peak
+			pa, pb := mustProfile(t, pair[0], gpu, 8), mustProfile(t, pair[1], "H100", 8)
+			s := Store{Pipe: Pipe{"", 1e10}, Overhead: time.Millisecond, BlockTokens: 128}
+			if x, y := pa.TTFT(s, 25_600, 32_000), pb.TTFT(s, 25_600, 32_000); x != y {
+				t.Errorf("%v on %s: %+v and %+v", pair, gpu, x, y)
+			}
+		}
+	}
+}
+
+// At the bandwidth and at the MFU that break even, loading takes as long as computing.
+func TestBreakEvenIsOfTheHit(t *testing.T) {
+	for _, name := range []string{"QwQ-32B", "DeepSeek-R1", "Gemma-3-27B", "Llama-4-Scout-17B-16E", "Qwen3-Next-80B-A3B", "Jamba-v0.1", "DeepSeek-V3.2", "Mistral-7B"} {
+		for _, hit := range []int{1024, 16_384, 30_720} {
+			p := mustProfile(t, name, "H100", 8)
+			s := Store{Overhead: time.Millisecond, BlockTokens: 128}
+			rate, ok := p.BreakEven(s, hit, 32_768)
+			if !ok {
+				t.Errorf("%s, %d: no bandwidth is enough", name, hit)
+				continue
+			}
+			s.Pipe.BytesPerSecond = rate
+			if got := p.TTFT(s, hit, 32_768); math.Abs(got.Loaded.Seconds()/got.FullCompute.Seconds()-1) > 1e-6 {
+				t.Errorf("%s, %d: %v loaded, %v computed, at %g B/s", name, hit, got.Loaded, got.FullCompute, rate)
+			}
+			if turn := p.TurningMFU(s, hit, 32_768); math.Abs(turn-0.5) > 1e-4 {
+				t.Errorf("%s, %d: turns at %g, and breaks even at 0.5", name, hit, turn)
+			}
+			s.Pipe.BytesPerSecond = rate * 1e6
+			if turn := p.TurningMFU(s, hit, 32_768); turn < 0.5 {
+				t.Errorf("%s, %d: a fast pipe turns at %g", name, hit, turn)
+			}
+			s.Pipe.BytesPerSecond = rate / 1e6
+			if turn := p.TurningMFU(s, hit, 32_768); turn != 0 {
+				t.Errorf("%s, %d: a slow pipe turns at %g", name, hit, turn)
+			}
+		}
+	}
+	p := mustProfile(t, "QwQ-32B", "H100", 2)
+	if rate, ok := p.BreakEven(Store{Overhead: time.Hour}, 16_384, 32_768); ok {
+		t.Errorf("an hour of overhead breaks even at %g", rate)
+	}
+	if rate, ok := p.BreakEven(Store{}, 0, 32_768); ok {
+		t.Errorf("no hit breaks even at %g", rate)
+	}
+	if turn := p.TurningMFU(Store{Pipe: Pipe{"", 1e18}}, 16_384, 32_768); turn != 1 {
+		t.Errorf("a pipe without limits turns at %g", turn)
 	}
 }

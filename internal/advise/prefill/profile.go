@@ -6,16 +6,14 @@ import (
 	"slices"
 	"time"
 
+	"github.com/kv3fs/kv3fs/internal/advise/transformer"
 	"github.com/kv3fs/kv3fs/internal/invariants"
 )
-
-// DefaultMFU is the share of the peak that a good engine reaches in prefill.
-const DefaultMFU = 0.5
 
 // Profile predicts how long an engine's prefills take. It is immutable, so goroutines
 // may share it.
 type Profile struct {
-	Model    Model
+	Model    transformer.Model
 	Hardware Hardware
 	mfu      [][]float64 // by concurrency, then by length; a single value without measurements
 	// The grid on which mfu was measured, ascending.
@@ -23,11 +21,14 @@ type Profile struct {
 }
 
 // NewProfile returns a profile with the same MFU for all prompts.
-func NewProfile(m Model, h Hardware, mfu float64) (*Profile, error) {
+func NewProfile(m transformer.Model, h Hardware, mfu float64) (*Profile, error) {
 	if err := m.Check(); err != nil {
 		return nil, err
 	}
 	if err := h.Check(); err != nil {
+		return nil, err
+	}
+	if _, err := m.RankBytesPerToken(h.Ranks()); err != nil {
 		return nil, err
 	}
 	if !(mfu > 0 && mfu <= 1) {
@@ -96,22 +97,13 @@ func (p *Profile) Floor(tokens int) time.Duration {
 	if bandwidth == 0 || tokens < 1 {
 		return 0
 	}
-	return seconds(p.Model.WeightsRead(tokens) / bandwidth)
+	return seconds(p.Model.Weights.Read(tokens) / bandwidth)
 }
 
-// Layers returns Request divided into equal parts, one for each layer. Their sum is
-// exactly Request.
-func (p *Profile) Layers(cachedTokens, totalTokens, concurrent int) []time.Duration {
-	whole := p.Request(cachedTokens, totalTokens, concurrent)
-	layers := make([]time.Duration, p.Model.Layers)
-	n := time.Duration(len(layers))
-	for i := range layers {
-		layers[i] = whole / n
-		if time.Duration(i) < whole%n {
-			layers[i]++
-		}
-	}
-	return layers
+// BytesPerToken returns what all ranks together keep and load for a token.
+func (p *Profile) BytesPerToken() int64 {
+	bytes, _ := p.Model.BytesPerToken(p.Hardware.Ranks()) // NewProfile has checked the ranks
+	return bytes
 }
 
 // MeanTTFT returns the mean TTFT of concurrent requests, as in Request, that wait only for

@@ -126,10 +126,7 @@ func (b *bench) demand(profiles []*prefill.Profile) (d demand, err error) {
 	}
 	b.pooledTokens = b.requestsInMemory() * longest
 	for _, p := range profiles {
-		perToken, err := p.Model.InstanceBytesPerToken(1)
-		if err != nil {
-			return d, fmt.Errorf("bench: %w", err)
-		}
+		perToken := p.BytesPerToken()
 		d.storedBytes += int64(stored) * perToken
 		d.poolBytes = max(d.poolBytes, int64(b.pooledTokens)*perToken)
 	}

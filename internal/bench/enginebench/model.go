@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kv3fs/kv3fs/internal/advise/prefill"
+	"github.com/kv3fs/kv3fs/internal/advise/transformer"
 	"github.com/kv3fs/kv3fs/kvstore"
 )
 
@@ -31,7 +32,7 @@ func hardwareFor(name string) string {
 // parseSubject reads NAME or NAME@2xH100.
 func parseSubject(text string) (*prefill.Profile, error) {
 	name, hardware, _ := strings.Cut(text, "@")
-	m, err := prefill.Lookup(name)
+	m, err := transformer.Lookup(name)
 	if err != nil {
 		return nil, fmt.Errorf("bench: --models: %w", err)
 	}
@@ -51,7 +52,7 @@ func parseSubject(text string) (*prefill.Profile, error) {
 	if p, ok := prefill.MeasuredProfile(m, h); ok {
 		return p, nil
 	}
-	p, err := prefill.NewProfile(m, h, prefill.DefaultMFU)
+	p, err := prefill.NewProfile(m, h, prefill.PlausibleMFU(m).Typical)
 	if err != nil {
 		return nil, fmt.Errorf("bench: --models: %w", err)
 	}
@@ -60,11 +61,11 @@ func parseSubject(text string) (*prefill.Profile, error) {
 
 // layerBytes returns the size of a layer of a block at full size, on all ranks together.
 func layerBytes(p *prefill.Profile, blockTokens int) (int64, error) {
-	perToken, err := p.Model.InstanceBytesPerToken(1)
+	perToken, err := p.Model.LayerBytesPerToken(p.Hardware.Ranks())
 	if err != nil {
 		return 0, fmt.Errorf("bench: %w", err)
 	}
-	return perToken / int64(p.Model.Layers) * int64(blockTokens), nil
+	return perToken * int64(blockTokens), nil
 }
 
 func newSubject(p *prefill.Profile, blockTokens int, scale int64) (*Subject, error) {
