@@ -1,6 +1,7 @@
 package kvstore
 
 import (
+	"github.com/kv3fs/kv3fs/kvstore/device"
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 	"github.com/kv3fs/kv3fs/kvstore/keys"
 )
@@ -27,11 +28,16 @@ func (l Layout) Shards() int { return kv.Layout(l).Shards() }
 // Check returns an error that says what is wrong with a layout.
 func (l Layout) Check() error { return kv.Layout(l).Check() }
 
-// Shard is one part of a block and the caller's memory for it.
+// Shard is one part of a block and the caller's memory for it: Buf, or a place in the
+// memory of a device such as a GPU.
 type Shard struct {
 	Key   Key
 	Index int    // below Layout.Shards; an engine that goes layer by layer makes it the layer
-	Buf   []byte // exactly Layout.ShardBytes long
+	Buf   []byte // exactly Layout.ShardBytes long, or nil
+
+	// Device is a place with as many bytes in memory of the store's device, or nil. Only
+	// chains with Cache in front take it: see [Store.Device].
+	Device *device.Place
 }
 
 // ByBlock cuts bufs[i] into the shards of the block keys[i], one block after the other.
@@ -48,6 +54,17 @@ func (l Layout) ByBlock(keys []Key, bufs [][]byte) []Shard {
 // every block, then the second.
 func (l Layout) ByLayer(keys []Key, bufs [][]byte) []Shard {
 	return kv.ByLayer[Shard](kv.Layout(l), keys, bufs)
+}
+
+// ByBlockOn is ByBlock for memory of a device: the block keys[i] begins at places[i]. An
+// engine whose blocks are not in one piece makes its shards itself.
+func (l Layout) ByBlockOn(keys []Key, places []device.Place) []Shard {
+	return kv.ByBlockOn[Shard](kv.Layout(l), keys, places)
+}
+
+// ByLayerOn is ByLayer for memory of a device.
+func (l Layout) ByLayerOn(keys []Key, places []device.Place) []Shard {
+	return kv.ByLayerOn[Shard](kv.Layout(l), keys, places)
 }
 
 // Checksums says how a store uses checksums.

@@ -231,7 +231,7 @@ func TestLandedErr(t *testing.T) {
 	s := openTest(t, "Segment", nil)
 	blocks := testKeys(2)
 	save(t, s, blocks[0])
-	task, err := s.Load(t.Context(), append(testLayout.ByBlock(blocks[:1], buffers(blocks)), Shard{blocks[1], 1, make([]byte, 4096)}))
+	task, err := s.Load(t.Context(), append(testLayout.ByBlock(blocks[:1], buffers(blocks)), Shard{Key: blocks[1], Index: 1, Buf: make([]byte, 4096)}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,6 +27,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kv3fs/kv3fs/kvstore/device"
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 	"github.com/kv3fs/kv3fs/kvstore/internal/workerpool"
 )
@@ -37,6 +38,7 @@ type Group struct {
 	layout  kv.Layout
 	count   *kv.Counters
 	timeout time.Duration
+	device  device.Device // whose memory batches may name, or nil
 
 	// closing ends when Close begins. It is kept because batches and calls of many
 	// callers derive theirs from it.
@@ -128,10 +130,31 @@ func (g *Group) Explain(err error) error {
 	return err
 }
 
+// TakeMemoryOf lets batches name memory of the device, which nothing else may move then
+// but the store that calls it, before its first batch.
+func (g *Group) TakeMemoryOf(d device.Device) { g.device = d }
+
+// check returns what is wrong with a batch.
+func (g *Group) check(shards []kv.Shard) error {
+	if g.device == nil {
+		return g.layout.CheckShards(shards)
+	}
+	if err := g.layout.CheckAnyShards(shards); err != nil {
+		return err
+	}
+	for i, s := range shards {
+		if s.Device != nil && s.Device.Buffer.Device() != g.device {
+			return &kv.BatchError{Shard: i, Key: s.Key, Reason: fmt.Sprintf(
+				"it names memory of %s, and the store has another device: %s; set Config.Cache.Device", s.Device.Buffer.Device().Name(), g.device.Name())}
+		}
+	}
+	return nil
+}
+
 // Begin takes a batch into the group. It waits while the limit is reached; a nil limit
 // has no bound. An error means that nothing was begun.
 func (g *Group) Begin(ctx context.Context, m Method, shards []kv.Shard, limit *Limit) (*Batch, error) {
-	if err := g.layout.CheckShards(shards); err != nil {
+	if err := g.check(shards); err != nil {
 		return nil, err
 	}
 	if err := ctx.Err(); err != nil {

@@ -21,7 +21,7 @@ func (s *Store) Save(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
 type move func(context.Context, []kv.Shard) (*kv.Task, error)
 
 func (s *Store) begin(ctx context.Context, m Method, shards []kv.Shard, next move) (*kv.Task, error) {
-	if err := s.Layout().CheckShards(shards); err != nil {
+	if err := s.Layout().CheckAnyShards(shards); err != nil {
 		return nil, err
 	}
 	hits := make([]hit, len(shards))

@@ -2,10 +2,13 @@ package kv
 
 import (
 	"errors"
+	"math"
 	"os"
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/kv3fs/kv3fs/kvstore/device"
 )
 
 func TestLayoutCheck(t *testing.T) {
@@ -31,24 +34,83 @@ func TestLayoutCheck(t *testing.T) {
 
 func TestCheckShardsNamesTheFirstThatIsWrong(t *testing.T) {
 	l := Layout{BlockBytes: 8, ShardBytes: 4}
-	good := Shard{Key{1}, 1, make([]byte, 4)}
+	memory := device.NewHost(device.HostOptions{}).Wrap(make([]byte, 8))
+	at := func(offset int64) *device.Place {
+		p := memory.At(offset)
+		return &p
+	}
+	host := func(index, size int) Shard { return Shard{Key: Key{2}, Index: index, Buf: make([]byte, size)} }
+	good, onDevice := host(1, 4), Shard{Key: Key{1}, Device: at(4)}
 	for name, c := range map[string]struct {
-		batch []Shard
-		shard int
+		batch    []Shard
+		shard    int
+		takesAny bool // a store that takes memory of devices refuses it, too
 	}{
-		"no shards":    {nil, -1},
-		"index":        {[]Shard{good, {Key{2}, 2, make([]byte, 4)}}, 1},
-		"minus index":  {[]Shard{{Key{2}, -1, make([]byte, 4)}, good}, 0},
-		"short buffer": {[]Shard{good, good, {Key{2}, 0, make([]byte, 3)}}, 2},
-		"long buffer":  {[]Shard{{Key{2}, 0, make([]byte, 5)}}, 0},
+		"no shards":       {nil, -1, true},
+		"index":           {[]Shard{good, host(2, 4)}, 1, true},
+		"minus index":     {[]Shard{host(-1, 4), good}, 0, true},
+		"short buffer":    {[]Shard{good, good, host(0, 3)}, 2, true},
+		"long buffer":     {[]Shard{host(0, 5)}, 0, true},
+		"no memory":       {[]Shard{{}}, 0, true},
+		"both":            {[]Shard{good, {Buf: make([]byte, 4), Device: at(0)}}, 1, true},
+		"no buffer":       {[]Shard{{Device: &device.Place{}}}, 0, true},
+		"beyond its end":  {[]Shard{onDevice, {Device: at(5)}}, 1, true},
+		"before it":       {[]Shard{onDevice, {Device: at(-1)}}, 1, true},
+		"far beyond":      {[]Shard{{Device: at(math.MaxInt64)}}, 0, true},
+		"device's memory": {[]Shard{good, onDevice}, 1, false},
 	} {
 		var refused *BatchError
-		if err := l.CheckShards(c.batch); !errors.As(err, &refused) || refused.Shard != c.shard {
+		if err := l.CheckShards(c.batch); !errors.As(err, &refused) || refused.Shard != c.shard && !c.takesAny {
 			t.Errorf("%s: %v", name, err)
+		}
+		err := l.CheckAnyShards(c.batch)
+		if c.takesAny && (!errors.As(err, &refused) || refused.Shard != c.shard) || !c.takesAny && err != nil {
+			t.Errorf("%s: with devices: %v", name, err)
 		}
 	}
 	if err := l.CheckShards([]Shard{good}); err != nil {
 		t.Error(err)
+	}
+}
+
+// Memory of a device is cut as the host's is.
+func TestPlacesOfShards(t *testing.T) {
+	l := Layout{BlockBytes: 12, ShardBytes: 4}
+	mem := make([]byte, 100)
+	for i := range mem {
+		mem[i] = byte(i)
+	}
+	whole := device.NewHost(device.HostOptions{}).Wrap(mem)
+	keys := []Key{{1}, {2}, {3}}
+	starts := []int64{50, 10}
+	var bufs [][]byte
+	var places []device.Place
+	for _, at := range starts {
+		bufs, places = append(bufs, mem[at:at+12]), append(places, whole.At(at))
+	}
+	for name, c := range map[string]struct{ host, device []Shard }{
+		"by block": {l.ByBlock(keys, bufs), ByBlockOn[Shard](l, keys, places)},
+		"by layer": {l.ByLayer(keys, bufs), ByLayerOn[Shard](l, keys, places)},
+	} {
+		if len(c.device) != len(c.host) {
+			t.Fatalf("%s: %d shards, on the host %d", name, len(c.device), len(c.host))
+		}
+		for i, want := range c.host {
+			got := c.device[i]
+			if got.Key != want.Key || got.Index != want.Index || got.Buf != nil {
+				t.Errorf("%s: shard %d is %+v", name, i, got)
+			}
+			if want.Key == keys[2] {
+				if got.Device.Buffer != nil {
+					t.Errorf("%s: shard %d has a place that was not given", name, i)
+				}
+			} else if got.Device.Offset != int64(want.Buf[0]) {
+				t.Errorf("%s: shard %d is at %d, want %d", name, i, got.Device.Offset, want.Buf[0])
+			}
+		}
+	}
+	if ByLayerOn[Shard](Layout{}, keys, places) != nil {
+		t.Error("a layout that is wrong gives shards")
 	}
 }
 

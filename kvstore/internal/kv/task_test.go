@@ -11,7 +11,7 @@ import (
 func batch(indices ...int) []Shard {
 	shards := make([]Shard, len(indices))
 	for i, index := range indices {
-		shards[i] = Shard{Key{byte(i)}, index, nil}
+		shards[i] = Shard{Key: Key{byte(i)}, Index: index}
 	}
 	return shards
 }

@@ -106,7 +106,7 @@ func (s *Store) Close() error {
 type begin func(context.Context, []kv.Shard) (*kv.Task, error)
 
 func (s *Store) pass(ctx context.Context, shards []kv.Shard, p *pipe, next begin) (*kv.Task, error) {
-	if err := s.next.Layout().CheckShards(shards); err != nil {
+	if err := s.next.Layout().CheckAnyShards(shards); err != nil {
 		return nil, err
 	}
 	if err := ctx.Err(); err != nil {
