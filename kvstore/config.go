@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kv3fs/kv3fs/internal/ucmkeys"
+	"github.com/kv3fs/kv3fs/kvstore/device"
 	"github.com/kv3fs/kv3fs/kvstore/keys"
 )
 
@@ -79,6 +80,13 @@ type CacheOptions struct {
 
 	// Copiers is how many goroutines copy. Default 4, but at most one for each processor.
 	Copiers int
+
+	// Device is the accelerator whose memory shards may name; the cache's memory is pinned
+	// for it, all of it when the chain is opened. It stays the caller's, to be closed after
+	// the store. Default: a device whose memory is the host's, see [Store.Device].
+	Device device.Device `json:"-"`
+	// DeviceStreams is how many copies to and from the device run at once. Default 4.
+	DeviceStreams int
 
 	// WaitingBlocks is how many blocks may wait to be written to the next store before
 	// Save waits. Default 8192.
@@ -286,6 +294,7 @@ func (c *Config) checkNumbers() error {
 	if o := c.Cache; o != nil {
 		add("Cache.CapacityBytes", o.CapacityBytes)
 		threads("Cache.Copiers", o.Copiers)
+		threads("Cache.DeviceStreams", o.DeviceStreams)
 		count("Cache.WaitingBlocks", o.WaitingBlocks)
 	}
 	if o := c.Posix; o != nil {

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/kv3fs/kv3fs/internal/host"
+	"github.com/kv3fs/kv3fs/kvstore/device"
 	"github.com/kv3fs/kv3fs/kvstore/internal/cache"
 	"github.com/kv3fs/kv3fs/kvstore/internal/empty"
 	"github.com/kv3fs/kv3fs/kvstore/internal/files"
@@ -73,7 +74,7 @@ func open(chain string, c Config, free func(inShm bool) (int64, error)) (*Store,
 	}
 	c.Logger.Info("opened block store", "chain", chainName(names), "namespace", b.namespace.String(),
 		"block_bytes", c.Layout.BlockBytes, "shard_bytes", c.Layout.ShardBytes)
-	return &Store{store}, nil
+	return &Store{store, b.device}, nil
 }
 
 // plain is a store as the interface, nil where it was not opened.
@@ -88,7 +89,8 @@ func plain[S kv.Store](s S, err error) (kv.Store, error) {
 type builder struct {
 	Config
 	namespace kv.Fingerprint
-	rings     bool // the store moves data through rings, so that registered memory helps
+	device    device.Device // of the cache; nil without one
+	rings     bool          // the store moves data through rings, so that registered memory helps
 
 	// free returns how much memory can still be taken, of /dev/shm or any.
 	free func(inShm bool) (int64, error)
@@ -216,10 +218,15 @@ func (b *builder) ringsFor(dir string) (transfer.Engine, error) {
 
 func (b *builder) cache(next kv.Store) (kv.Store, error) {
 	given := cmp.Or(b.Cache, &CacheOptions{})
+	if b.device = given.Device; b.device == nil {
+		b.device = device.NewHost(device.HostOptions{})
+	}
 	o := cache.Options{
 		Namespace:         b.namespace,
 		CapacityBytes:     given.CapacityBytes,
 		Streams:           given.Copiers,
+		Device:            b.device,
+		DeviceStreams:     given.DeviceStreams,
 		WaitingQueueDepth: given.WaitingBlocks,
 		Timeout:           b.Timeout, Policy: string(given.Policy), Checksums: b.checksums(),
 	}

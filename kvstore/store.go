@@ -4,6 +4,7 @@ import (
 	"context"
 	"iter"
 
+	"github.com/kv3fs/kv3fs/kvstore/device"
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 )
 
@@ -63,8 +64,18 @@ import (
 //
 // Every wait is bounded by [Config.Timeout].
 type Store struct {
-	chain kv.Store // the first store of the chain
+	chain  kv.Store      // the first store of the chain
+	device device.Device // whose memory shards may name, or nil
 }
+
+// Device returns the device whose memory shards may name instead of a Buf: that of
+// [CacheOptions], or else one whose memory is the host's. It is nil for a chain without
+// Cache, which refuses such shards with a [BatchError].
+//
+// What the contract says of a Buf holds for memory of the device. A shard of a Load is
+// settled, and its layer has landed, when its bytes are on the device: any stream may read
+// them then. A Save reads them when the shard's [device.Place] allows it.
+func (s *Store) Device() device.Device { return s.device }
 
 // Layout returns the size of all blocks and of their shards.
 func (s *Store) Layout() Layout { return Layout(s.chain.Layout()) }

@@ -36,6 +36,9 @@ const (
 	// Later: another caller works on it. The function given to Enter is called once when
 	// that has changed: see then whether the block is there, and Enter again.
 	Later
+	// Compare: the shard is, or is being written, and its bytes must be compared, but it has
+	// no Buf. Nothing has changed: Enter again with the bytes.
+	Compare
 )
 
 // Outcome is the answer of Written.
@@ -153,6 +156,9 @@ func (t *Table[P]) Enter(w *Writer, s kv.Shard, open func() (P, error), again fu
 	}
 	if b.owner != owner {
 		b.own(owner)
+	}
+	if b.state[index] != missing && s.Device != nil && s.Buf == nil {
+		return nil, Compare, nil
 	}
 	switch b.state[index] {
 	case writing:

@@ -20,16 +20,44 @@ func (s *Store) shutdown() error {
 	s.drain()
 	s.services.Wait()
 	err := s.copiers.Close()
+	unmap := s.closeDevice(&err)
 	s.mu.Lock()
 	s.checkPins()
 	err = errors.Join(err, s.write.report())
 	s.mu.Unlock()
 	err = errors.Join(err, s.next.Close())
-	if e := s.table.Leave(); e != nil {
-		err = errors.Join(err, fmt.Errorf("kvstore: cache: %w", e))
+	if unmap || !s.table.Shared() {
+		if e := s.table.Leave(); e != nil {
+			err = errors.Join(err, fmt.Errorf("kvstore: cache: %w", e))
+		}
 	}
-	s.table.Unmap()
+	if unmap {
+		s.table.Unmap()
+	}
 	return err
+}
+
+// closeDevice ends the copies, and reports whether the memory may be unmapped then. If the
+// device may still use it, it stays as it is until the process ends, and so does the
+// process's part in a shared cache: others take its slots over when it is dead.
+func (s *Store) closeDevice(err *error) (unmap bool) {
+	if s.mover == nil {
+		return true
+	}
+	stuck := s.mover.Close()
+	s.mu.Lock()
+	s.left = true
+	s.mu.Unlock()
+	if stuck != nil {
+		*err = errors.Join(*err, stuck)
+		return false
+	}
+	*err = errors.Join(*err, s.staging.close())
+	if e := s.o.Device.Unregister(s.table.Bytes()); e != nil {
+		*err = errors.Join(*err, fmt.Errorf("kvstore: cache: unregister memory: %w", e))
+		return false
+	}
+	return true
 }
 
 // drain waits until the writers have written everything, at most for the timeout.

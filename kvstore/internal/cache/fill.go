@@ -135,7 +135,7 @@ func (f *fetch) Do(i int) {
 	case err != nil:
 		first.b.again(first.i)
 	default:
-		first.b.settle(first.i, version, nil)
+		first.b.deliver(first.i, version)
 	}
 	for _, it := range rest {
 		if err != nil {

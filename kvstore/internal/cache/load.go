@@ -220,7 +220,7 @@ func (b *loading) read(i int) {
 	shard := b.Shard(i)
 	was, err := b.s.table.Read(shard.Buf, b.items[i].slot, shard.Key, shard.Index)
 	if err == nil {
-		b.settle(i, was.Version, nil)
+		b.deliver(i, was.Version)
 		return
 	}
 	if errors.Is(err, table.ErrDamaged) {
@@ -275,8 +275,13 @@ func (s *Store) damaged(key kv.Key, slot int32) {
 	})
 }
 
-// loadDirect makes next load shards into the caller's buffers.
+// loadDirect makes next load shards into the caller's buffers, or through staging memory
+// onto the device.
 func (b *loading) loadDirect(which []int32) {
+	which = b.loadStaged(which)
+	if len(which) == 0 {
+		return
+	}
 	shards := make([]kv.Shard, len(which))
 	for n, i := range which {
 		shards[n] = b.Shard(int(i))
@@ -291,11 +296,20 @@ func (b *loading) loadDirect(which []int32) {
 	unique := table.NewVersion()
 	for n, err := range t.All() {
 		i, version := int(which[n]), cmp.Or(t.Version(n), unique)
-		if was := b.items[i].was; err == nil && was != (table.Recorded{}) && was.Sum == table.Sum(shards[n]) {
-			version = was.Version // whatever next calls it, it is the shard that was damaged
+		if err == nil {
+			version = b.versionOf(i, version, shards[n])
 		}
 		b.settle(i, version, err)
 	}
+}
+
+// versionOf returns the version of a shard that next has loaded and calls so. Whatever next
+// calls it, it may be the shard that was damaged in memory.
+func (b *loading) versionOf(i int, version uint64, shard kv.Shard) uint64 {
+	if was := b.items[i].was; was != (table.Recorded{}) && was.Sum == table.Sum(shard) {
+		return was.Version
+	}
+	return version
 }
 
 // watch settles the waiting shards when the batch is cancelled, so that it does not wait

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kv3fs/kv3fs/internal/host"
+	"github.com/kv3fs/kv3fs/kvstore/device"
 	"github.com/kv3fs/kv3fs/kvstore/internal/cache/table"
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 )
@@ -32,6 +33,12 @@ type Options struct {
 	// Streams is the number of goroutines that copy; by default one for each processor, at
 	// most 4.
 	Streams int
+
+	// Device is the device whose memory shards may name; default none. The cache's memory
+	// is registered with it. It stays the caller's to close, after the store.
+	Device device.Device
+	// DeviceStreams is how many copies to and from the device run at once; 4, as in UCM.
+	DeviceStreams int
 
 	// WaitingQueueDepth is how many blocks may wait to be written to next; 8192. Saves
 	// wait while there are more, or while they take three quarters of the memory.
@@ -63,6 +70,9 @@ func (o *Options) complete(l kv.Layout) error {
 	if o.Streams == 0 {
 		o.Streams = min(4, runtime.NumCPU())
 	}
+	if o.DeviceStreams == 0 {
+		o.DeviceStreams = 4
+	}
 	if o.WaitingQueueDepth == 0 {
 		o.WaitingQueueDepth = 8192
 	}
@@ -77,9 +87,9 @@ func (o *Options) complete(l kv.Layout) error {
 	}
 	slotBytes := table.SlotBytes(l)
 	switch {
-	case o.Streams < 0 || o.WaitingQueueDepth < 0 || o.Timeout < 0 || o.CapacityBytes < 0:
-		return fmt.Errorf("kvstore: cache: capacity %d, streams %d, waiting_queue_depth %d, timeout %v: none may be below 0",
-			o.CapacityBytes, o.Streams, o.WaitingQueueDepth, o.Timeout)
+	case o.Streams < 0 || o.DeviceStreams < 0 || o.WaitingQueueDepth < 0 || o.Timeout < 0 || o.CapacityBytes < 0:
+		return fmt.Errorf("kvstore: cache: capacity %d, streams %d, of the device %d, waiting_queue_depth %d, timeout %v: none may be below 0",
+			o.CapacityBytes, o.Streams, o.DeviceStreams, o.WaitingQueueDepth, o.Timeout)
 	case policies(o.Policy) == nil:
 		return fmt.Errorf("kvstore: cache: policy %q is unknown; there are lru and aged", o.Policy)
 	case o.CapacityBytes/slotBytes < fewestBlocks:

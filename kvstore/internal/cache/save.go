@@ -24,6 +24,9 @@ type saving struct {
 	writer *assembly.Writer
 	blocks []*unfinished // by shard
 
+	// Guarded by the planner's lock.
+	staged map[int32]stagedShard // shards of a device's memory whose bytes were fetched to be compared
+
 	// Used by the planner alone.
 	verdicts map[kv.Key]error // of blocks that need no slot, or get none
 	called   time.Time
@@ -214,6 +217,11 @@ func (s *Store) patience(d *saving) time.Duration {
 func (s *Store) place(d *saving, i int) bool {
 	shard := d.Shard(i)
 	again := func() { s.planner.put(func(q *planner) { q.again = append(q.again, retry{d, i}) }) }
+	if shard.Device != nil {
+		staged := s.planner.takeStaged(d, i)
+		defer staged.release()
+		shard.Buf = staged.buf
+	}
 	if err := d.Ended(); err != nil {
 		d.Settle(i, err)
 		return true
@@ -237,6 +245,9 @@ func (s *Store) place(d *saving, i int) bool {
 			d.Settle(i, nil)
 			return true
 		case what == assembly.Later:
+			return true
+		case what == assembly.Compare:
+			d.stage(i, again)
 			return true
 		}
 	}
@@ -341,14 +352,29 @@ const lookAgain = 5 * time.Millisecond
 
 // Do copies a shard into its block.
 func (d *saving) Do(i int) {
-	s, shard, block := d.s, d.Shard(i), d.blocks[i]
+	shard, block := d.Shard(i), d.blocks[i]
 	err := d.Ended()
+	if err == nil {
+		err = d.s.checkClear(block)
+	}
+	if err == nil && shard.Device != nil {
+		d.fetch(i)
+		return
+	}
 	if err == nil {
 		block.Sums[shard.Index], err = d.write(block.Payload.slot, shard)
 	}
+	d.wrote(i, err)
+}
+
+// wrote ends the writing of a shard into its block.
+func (d *saving) wrote(i int, err error) {
+	s, shard, block := d.s, d.Shard(i), d.blocks[i]
 	if err != nil {
 		if s.blocks.Failed(block, shard.Index) {
 			s.giveUp(block)
+		} else {
+			s.giveUpUnclear(block)
 		}
 	} else {
 		outcome := s.blocks.Written(block, shard.Index)
@@ -396,7 +422,7 @@ func (s *Store) whole(block *unfinished) {
 func (s *Store) giveUp(block *unfinished) {
 	s.mu.Lock()
 	s.assembling--
-	s.settle(func() { s.table.Become(block.Payload.slot, table.Free) })
+	s.settle(func() { s.table.Become(block.Payload.slot, s.afterSaving(block.Payload.slot)) })
 	s.spaceChanged()
 	s.mu.Unlock()
 	s.blocks.Finish(block)
@@ -412,7 +438,7 @@ func (s *Store) expire(idle time.Duration) {
 
 // saveDirect saves directly to next the shards that got no slot.
 func (d *saving) saveDirect() {
-	which := d.direct
+	which := d.saveStaged(d.direct)
 	d.direct = nil
 	if len(which) == 0 {
 		return

@@ -14,6 +14,7 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/internal/batch"
 	"github.com/kv3fs/kv3fs/kvstore/internal/cache/table"
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
+	"github.com/kv3fs/kv3fs/kvstore/internal/mover"
 	"github.com/kv3fs/kv3fs/kvstore/internal/workerpool"
 	"github.com/kv3fs/kv3fs/kvstore/memory"
 )
@@ -33,15 +34,18 @@ type Store struct {
 	loads, saves *batch.Limit
 	copiers      *workerpool.Pool
 	grain        int            // shards that a copier takes at a time
+	mover        *mover.Mover   // nil without a device
+	staging      *staging       // the same
 	services     sync.WaitGroup // goroutines that run until Close
 	ended        chan struct{}  // closed when the group is empty
 	close        func() error   // runs shutdown once
 
-	planner  planner
-	wantMore chan struct{} // holds a token when there is something to prefetch
-	blocks   *assembly.Table[slotRef]
-	serial   atomic.Uint64 // of the last batch of Load
-	copying  atomic.Int64  // shards of saves that the copiers have
+	planner   planner
+	wantMore  chan struct{} // holds a token when there is something to prefetch
+	blocks    *assembly.Table[slotRef]
+	serial    atomic.Uint64 // of the last batch of Load
+	copying   atomic.Int64  // shards of saves that the copiers have
+	abandoned atomic.Int64  // copies into slots that the device has not ended, see unclear
 
 	handOver func() // lets who waits for the lock have it, before this goroutine takes it again
 
@@ -57,6 +61,8 @@ type Store struct {
 	assembling int                  // slots in which saves assemble a block
 	direct     map[kv.Key]time.Time // blocks that are saved directly to next, and when that was last seen
 	wanted     []kv.Key             // to be prefetched
+	unclear    map[int32]int        // slots that the device may still write into, and how many copies may
+	left       bool                 // the memory is not used any more
 	write      writeBehind
 }
 
@@ -75,11 +81,15 @@ func New(next kv.Store, o Options) (*Store, error) {
 		return nil, err
 	}
 	if registrar != nil {
-		if err := registrar.Register(t.Name(), t.Bytes()); err != nil {
-			_ = t.Leave() // err is the first error
-			t.Unmap()
-			return nil, fmt.Errorf("kvstore: cache: register memory: %w", err)
-		}
+		err = registrar.Register(t.Name(), t.Bytes())
+	}
+	if err == nil && o.Device != nil {
+		err = o.Device.Register(t.Bytes())
+	}
+	if err != nil {
+		_ = t.Leave() // err is the first error
+		t.Unmap()
+		return nil, fmt.Errorf("kvstore: cache: register memory: %w", err)
 	}
 	s := &Store{
 		next: next, layout: l, o: o, value: policies(o.Policy), table: t,
@@ -94,9 +104,15 @@ func New(next kv.Store, o Options) (*Store, error) {
 		marks:    make([]uint64, t.Slots()),
 		fillings: map[int32]*filling{},
 		direct:   map[kv.Key]time.Time{},
+		unclear:  map[int32]int{},
 		handOver: runtime.Gosched,
 	}
 	s.group = batch.NewGroup(l, &s.count, o.Timeout)
+	if o.Device != nil {
+		s.group.TakeMemoryOf(o.Device)
+		s.mover = mover.New(o.Device, o.DeviceStreams, o.Timeout)
+		s.staging = newStaging(o.Device, l, o.Timeout)
+	}
 	s.close = sync.OnceValue(s.shutdown)
 	s.planner.init()
 	s.write.init(&s.mu)

@@ -1,9 +1,11 @@
 package cache_test
 
 import (
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/kv3fs/kv3fs/kvstore/device"
 	"github.com/kv3fs/kv3fs/kvstore/internal/cache"
 	"github.com/kv3fs/kv3fs/kvstore/internal/empty"
 	"github.com/kv3fs/kv3fs/kvstore/internal/fault"
@@ -50,6 +52,45 @@ func TestSuite(t *testing.T) {
 	storesuite.Run(t, storesuite.Subject{Durable: true, Open: func(t testing.TB, dir string, o storesuite.Options) kv.Store {
 		return mustNew(t, newShelf(o.Layout, dirs.of(dir, o.Namespace)), options(o))
 	}})
+}
+
+// late returns a device whose memory is the host's, and that reorders: each copy of a few
+// takes its time.
+func late() *device.Host {
+	var n atomic.Int64
+	return device.NewHost(device.HostOptions{Before: func(device.Copy) error {
+		if n.Add(1)%5 == 0 {
+			time.Sleep(200 * time.Microsecond)
+		}
+		return nil
+	}})
+}
+
+// onDevice has the suite's shards in memory of a device that is late.
+func onDevice(s storesuite.Subject, open func(t testing.TB, dir string, o storesuite.Options, d device.Device) kv.Store) storesuite.Subject {
+	d := late()
+	s.Open = func(t testing.TB, dir string, o storesuite.Options) kv.Store { return open(t, dir, o, d) }
+	return storesuite.OnDevice(s, func(storesuite.Store) device.Device { return d })
+}
+
+func TestSuiteOnDevice(t *testing.T) {
+	dirs := perDir{}
+	storesuite.Run(t, onDevice(storesuite.Subject{Durable: true}, func(t testing.TB, dir string, o storesuite.Options, d device.Device) kv.Store {
+		c := options(o)
+		c.Device = d
+		return mustNew(t, newShelf(o.Layout, dirs.of(dir, o.Namespace)), c)
+	}))
+}
+
+// Nearly everything goes through staging memory.
+func TestSuiteOnDeviceInLittleMemory(t *testing.T) {
+	dirs := perDir{}
+	storesuite.Run(t, onDevice(storesuite.Subject{Durable: true}, func(t testing.TB, dir string, o storesuite.Options, d device.Device) kv.Store {
+		c := options(o)
+		c.Device = d
+		c.CapacityBytes /= 64
+		return unbounded{mustNew(t, newShelf(o.Layout, dirs.of(dir, o.Namespace)), c)}
+	}))
 }
 
 // Memory is so small that nearly everything bypasses it or is evicted at once.

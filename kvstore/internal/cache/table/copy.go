@@ -64,6 +64,16 @@ func (t *Table) Write(slot int32, key kv.Key, index int, src []byte) (sum uint64
 	return sum, err
 }
 
+// Seal is Write for a shard that a device has put into the slot's memory. It always
+// returns the Sum.
+func (t *Table) Seal(slot int32, key kv.Key, index int) (sum uint64, err error) {
+	err = t.guardUnbroken(func() {
+		sum = Sum(kv.Shard{Key: key, Index: index, Buf: t.Shard(slot, index)})
+		t.put(slot, index, sum)
+	})
+	return sum, err
+}
+
 // ErrVersion is the error of a shard that is of another version of the block than those in
 // the slot.
 var ErrVersion = errors.New("of another version of the block")

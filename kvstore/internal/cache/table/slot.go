@@ -132,7 +132,7 @@ func NewVersion() uint64 { return max(rand.Uint64(), 1) }
 var becomes = [...]uint{
 	Free:    1 << Free, // what another process has freed
 	Loading: 1<<Partial | 1<<Clean | 1<<Free | 1<<Lost,
-	Saving:  1<<Dirty | 1<<Free,
+	Saving:  1<<Dirty | 1<<Free | 1<<Lost,
 	Partial: 1<<Loading | 1<<Free,
 	Clean:   1 << Free,
 	Dirty:   1<<Clean | 1<<Unsaved | 1<<Dirty | 1<<Free,

@@ -1,0 +1,94 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/kv3fs/kv3fs/kvstore/device"
+	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
+)
+
+// staging is pinned memory for blocks that get no slot on their way to or from a device.
+// It is allocated when it is first needed, and bounded.
+type staging struct {
+	device  device.Device
+	layout  kv.Layout
+	timeout time.Duration
+
+	free  chan *stagedBlock // a nil is one that is not allocated yet
+	given atomic.Int64      // blocks that came back, ever
+}
+
+// stagingBytes is how much staging memory there is, but for at least two blocks.
+const stagingBytes = 64 << 20
+
+func newStaging(d device.Device, l kv.Layout, timeout time.Duration) *staging {
+	n := max(2, min(64, stagingBytes/l.BlockBytes))
+	s := &staging{device: d, layout: l, timeout: timeout, free: make(chan *stagedBlock, n)}
+	for range n {
+		s.free <- nil
+	}
+	return s
+}
+
+// take returns memory for a block, held once. It waits for as long as others come back, and
+// then at most for the timeout.
+func (s *staging) take(ctx context.Context) (*stagedBlock, error) {
+	patience := time.NewTimer(s.timeout)
+	defer patience.Stop()
+	for before := s.given.Load(); ; {
+		select {
+		case m := <-s.free:
+			return s.prepare(m)
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-patience.C:
+		}
+		now := s.given.Load()
+		if now == before {
+			return nil, fmt.Errorf("%w: all staging memory for device %s is in use, and none came back within %v", kv.ErrTimeout, s.device.Name(), s.timeout)
+		}
+		before = now
+		patience.Reset(s.timeout)
+	}
+}
+
+func (s *staging) prepare(m *stagedBlock) (*stagedBlock, error) {
+	if m == nil {
+		mem, err := s.device.AllocHost(s.layout.BlockBytes)
+		if err != nil {
+			s.free <- nil
+			return nil, fmt.Errorf("kvstore: cache: staging memory for device %s: %w", s.device.Name(), err)
+		}
+		m = &stagedBlock{of: s, mem: mem}
+	}
+	m.holds.Store(1)
+	return m, nil
+}
+
+func (s *staging) put(m *stagedBlock) {
+	s.given.Add(1)
+	s.free <- m
+}
+
+// close releases what nothing uses. What next's storage may still use stays allocated; then
+// next's Close fails.
+func (s *staging) close() error {
+	var errs []error
+	for {
+		select {
+		case m := <-s.free:
+			if m == nil {
+				continue
+			}
+			if err := s.device.FreeHost(m.mem); err != nil {
+				errs = append(errs, fmt.Errorf("kvstore: cache: staging memory: %w", err))
+			}
+		default:
+			return errors.Join(errs...)
+		}
+	}
+}
