@@ -374,12 +374,9 @@ func (r *Ring) Wait(ctx context.Context, dst []Completion, atLeast int) (n int, 
 		if err := ctx.Err(); err != nil {
 			return n, err
 		}
-		switch took := time.Since(began); {
-		case r.fast && took < spinEnd:
-		case r.nap(ctx, took, n, atLeast-n):
-		default:
+		if !r.fast || time.Since(began) >= spinEnd {
 			r.fast = false
-			r.pause(ctx)
+			r.pause(ctx, atLeast-n)
 		}
 	}
 }
@@ -398,35 +395,6 @@ func spinUntil(took time.Duration, n int) time.Duration {
 		return took + spinFor
 	}
 	return spinFor
-}
-
-// Bounds of a nap, and the least time for each completion that makes one worthwhile:
-// below that, sleeping costs more than it saves.
-const (
-	leastNap  = 60 * time.Microsecond
-	mostNap   = 250 * time.Microsecond
-	leastEach = 40 * time.Microsecond
-)
-
-// napUntil is the time without a completion after which Wait naps no more: the daemon
-// is then waiting for something, its posts are rare, and waking to look costs more.
-const napUntil = 2 * time.Millisecond
-
-// nap sleeps for half of the time that the missing completions should take, judging
-// by those that are done, and reports whether it slept. A waiter that sleeps on the
-// semaphore is woken for each completion, which costs the daemon a system call and both
-// sides a thread switch: at 1 MiB a tenth of the copy.
-func (r *Ring) nap(ctx context.Context, took time.Duration, done, missing int) bool {
-	if done == 0 || missing < 2 || !r.quietSince.IsZero() && time.Since(r.quietSince) > napUntil {
-		return false
-	}
-	each := took / time.Duration(done)
-	d := min(each*time.Duration(missing)/2, mostNap)
-	if each < leastEach || d < leastNap || ctx.Err() != nil {
-		return false
-	}
-	time.Sleep(d)
-	return true
 }
 
 // broken returns ErrProtocol if that has ended the ring, so that even a Wait that got
@@ -493,8 +461,10 @@ func (r *Ring) reap(dst []Completion) (n int) {
 const maxErrno = 4095 // MAX_ERRNO of the kernel
 
 // pause waits for the daemon's post, at most one step: the semaphore is a hint, and
-// a lost post costs no more than that.
-func (r *Ring) pause(ctx context.Context) {
+// a lost post costs no more than that. kv3fs does not post before as many completions are
+// there as are missing, or no more can come: each wake-up costs both sides as much as some
+// requests.
+func (r *Ring) pause(ctx context.Context, missing int) {
 	d := step
 	if r.slots.inFlight() == 0 {
 		d = idleStep
@@ -503,13 +473,22 @@ func (r *Ring) pause(ctx context.Context) {
 		d = max(0, min(d, time.Until(deadline)))
 	}
 	fault := shm.Guard(func() {
-		if !r.arrived.TakeAll() { // otherwise there may be completions
+		r.mem.StoreInt32(r.layout.AwaitedOff(), int32(missing))
+		// The daemon may not have seen the number: what it has posted or published until now is not waited for.
+		if !r.arrived.TakeAll() && !r.isThere(missing) {
 			r.arrived.Wait(d)
 		}
+		r.mem.StoreInt32(r.layout.AwaitedOff(), 0)
 	})
 	if fault != nil {
 		r.fail(fmt.Errorf("%w: %w", ErrProtocol, fault))
 	}
+}
+
+// isThere reports whether so many completions can be collected.
+func (r *Ring) isThere(missing int) bool {
+	head := r.mem.LoadInt32(wire.OffCqeHead)
+	return !r.layout.Valid(head) || int(r.layout.Count(r.cqeTail, head)) >= missing
 }
 
 // quiet notes that there was nothing to collect. If that has been so for a while, it

@@ -8,6 +8,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -388,37 +389,41 @@ func TestWaitNaps(t *testing.T) {
 			t.Logf("%d completions, ended after %v", *got, time.Since(began).Round(100*time.Microsecond))
 		})
 	}
+}
 
-	// If nothing arrives for a while, it sleeps on the semaphore again.
-	b := stuck(t)
-	ctx, cancel := context.WithCancel(bg)
-	defer cancel()
-	for _, c := range []struct {
-		name          string
-		took          time.Duration
-		done, missing int
-		quiet         time.Duration
-		want          bool
-	}{
-		{"slow answers", time.Millisecond, 1, 8, 0, true},
-		{"quiet for a moment", time.Millisecond, 1, 8, napUntil / 4, true},
-		{"quiet for long", time.Millisecond, 1, 8, 2 * napUntil, false},
-		{"nothing to judge from", time.Millisecond, 0, 8, 0, false},
-		{"the last one", time.Millisecond, 8, 1, 0, false},
-		{"fast answers", 10 * time.Microsecond, 8, 8, 0, false},
-	} {
-		b.r.quietSince = time.Time{}
-		if c.quiet > 0 {
-			b.r.quietSince = time.Now().Add(-c.quiet)
+// A waiter says how many completions it lacks while it sleeps, and a daemon that posts no
+// sooner wakes it once.
+func TestSaysWhatItAwaits(t *testing.T) {
+	b := fixture(t, RingOptions{Entries: 4})
+	b.p.stalled.Store(true)
+	for i := range uint64(4) {
+		b.prepare(t, 0, 16, i)
+	}
+	r := b.p.only(t)
+	awaited := func() int32 { return r.mem.LoadInt32(r.AwaitedOff()) }
+	done := make(chan error, 1)
+	go func() {
+		var dst [4]Completion
+		n, err := b.r.Wait(bg, dst[:], 3)
+		if err == nil && n != 3 {
+			err = fmt.Errorf("%d completions", n)
 		}
-		if got := b.r.nap(ctx, c.took, c.done, c.missing); got != c.want {
-			t.Errorf("%s: naps %v", c.name, got)
+		done <- err
+	}()
+	for end := time.Now().Add(20 * time.Second); awaited() != 3; runtime.Gosched() {
+		if time.Now().After(end) {
+			t.Fatalf("the waiter awaits %d completions, not 3", awaited())
 		}
 	}
-	cancel()
-	b.r.quietSince = time.Time{}
-	if b.r.nap(ctx, time.Millisecond, 1, 8) {
-		t.Error("naps although its context has ended")
+	for i := range int32(3) {
+		r.complete(wire.Cqe{Index: i, Result: 16, Userdata: uint64(i) + 1})
+	}
+	r.mem.Sem(r.SemOff()).Post()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if got := awaited(); got != 0 {
+		t.Errorf("after the wait, %d completions are awaited", got)
 	}
 }
 

@@ -21,7 +21,7 @@ const (
 	OffArgs    = 16
 
 	perEntryBytes = ArgsBytes + CqeBytes + SqeBytes // 96
-	ringTailBytes = 4096                            // unused slack at the end of the object
+	ringTailBytes = 4096                            // slack at the end of the object, which upstream does not use
 	fixedBytes    = OffArgs + SemBytes + ringTailBytes
 )
 
@@ -79,6 +79,11 @@ func (l Layout) SqeOff(i int32) int64 {
 
 // SemOff returns the byte offset of the completion semaphore.
 func (l Layout) SemOff() int64 { return OffArgs + perEntryBytes*int64(l.RingLen) }
+
+// AwaitedOff returns the byte offset of a 32-bit number that kv3fs adds, in the slack: how
+// many completions the client's only sleeping waiter lacks. The daemon posts no sooner. With
+// 0, which upstream's clients leave there, it posts for any.
+func (l Layout) AwaitedOff() int64 { return l.SemOff() + SemBytes }
 
 // Next returns the marker after i.
 func (l Layout) Next(i int32) int32 {

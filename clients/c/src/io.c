@@ -162,7 +162,7 @@ static void spin(const struct usrbio_ring *ring, uint64_t until_ns) {
  * Returns 1 if the deadline has passed, a negated errno if nothing can come any more. Whatever ends the pause,
  * the caller checks the ring again.
  */
-static int pause_for_completions(struct usrbio_ring *ring, struct waiting *w, int collected) {
+static int pause_for_completions(struct usrbio_ring *ring, struct waiting *w, int collected, int missing) {
   uint64_t now_ns = usrbio_now_ns();
   if (w->pace.began_ns == 0) {
     begin_waiting(ring, w, now_ns, collected);
@@ -185,7 +185,7 @@ static int pause_for_completions(struct usrbio_ring *ring, struct waiting *w, in
     w->look_ns = now_ns + LOOK_EVERY_NS;
   }
   uint64_t until_ns = now_ns + nap_ns(w, now_ns);
-  usrbio_ring_sleep(ring, until_ns < w->deadline_ns ? until_ns : w->deadline_ns);
+  usrbio_ring_sleep(ring, (uint32_t)missing, until_ns < w->deadline_ns ? until_ns : w->deadline_ns);
   return 0;
 }
 
@@ -210,7 +210,7 @@ static int collect(struct usrbio_ring *ring, struct hf3fs_cqe *cqes, int cqec, i
     if (collected >= min_results) {
       return collected;
     }
-    int end = pause_for_completions(ring, w, collected);
+    int end = pause_for_completions(ring, w, collected, min_results - collected);
     if (end != 0) {
       return end > 0 || collected > 0 ? collected : end;
     }

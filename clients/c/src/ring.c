@@ -14,7 +14,7 @@
 #include "registration.h"
 #include "submitsem.h"
 
-#define SLACK_BYTES 4096u /* unused, but part of the size from which both sides compute the layout */
+#define SLACK_BYTES 4096u /* part of the size from which both sides compute the layout; upstream does not use it */
 #define FIXED_BYTES (sizeof(struct usrbio_markers) + sizeof(sem_t) + SLACK_BYTES)
 #define SLOT_BYTES (sizeof(struct usrbio_args) + sizeof(struct hf3fs_cqe) + sizeof(struct usrbio_sqe))
 
@@ -63,6 +63,7 @@ int usrbio_ring_init(struct usrbio_ring *ring, void *base, size_t size_bytes, bo
   ring->cqes = (struct hf3fs_cqe *)(void *)(bytes + layout.cqes_off);
   ring->sqes = (struct usrbio_sqe *)(void *)(bytes + layout.sqes_off);
   ring->done_sem = (sem_t *)(void *)(bytes + layout.sem_off);
+  ring->awaited = (_Atomic uint32_t *)(void *)(bytes + layout.sem_off + sizeof(sem_t));
   ring->submit_sem = submit_sem;
   ring->entries = layout.entries;
   ring->ring_len = layout.ring_len;
@@ -260,8 +261,8 @@ int usrbio_ring_reap(struct usrbio_ring *ring, struct hf3fs_cqe *out, int room, 
 }
 
 bool usrbio_ring_ready(const struct usrbio_ring *ring) {
-  return atomic_load_explicit(&ring->markers->cqe_head, memory_order_relaxed) !=
-         atomic_load_explicit(&ring->markers->cqe_tail, memory_order_relaxed);
+  /* Not relaxed: a sleeper stores what it awaits before, and the daemon reads that after it has stored the head. */
+  return atomic_load(&ring->markers->cqe_head) != atomic_load(&ring->markers->cqe_tail);
 }
 
 /* Returns whether there was a post. */
@@ -288,8 +289,20 @@ static void await_post(struct usrbio_ring *ring, uint64_t until_ns) {
   sem_trywait(ring->done_sem);
 }
 
-void usrbio_ring_sleep(struct usrbio_ring *ring, uint64_t until_ns) {
+/*
+ * Two sleepers may lack different numbers, so then any completion wakes one. Whoever comes second sees the first, or
+ * is seen by it, because both announce themselves before they look.
+ */
+static void say_awaited(struct usrbio_ring *ring, uint32_t missing) {
+  atomic_store(ring->awaited, missing);
+  if (atomic_load(&ring->sleepers) > 1) {
+    atomic_store(ring->awaited, 0);
+  }
+}
+
+void usrbio_ring_sleep(struct usrbio_ring *ring, uint32_t missing, uint64_t until_ns) {
   atomic_fetch_add(&ring->sleepers, 1);
+  say_awaited(ring, missing);
   bool posted = take_posts(ring);
   if (usrbio_ring_ready(ring)) {
     /* Another thread is reaping them, maybe one of a lower priority, to which sched_yield would give nothing. */
@@ -297,6 +310,7 @@ void usrbio_ring_sleep(struct usrbio_ring *ring, uint64_t until_ns) {
   } else if (!posted) {
     await_post(ring, until_ns);
   }
+  atomic_store(ring->awaited, 0);
   atomic_fetch_sub(&ring->sleepers, 1);
 }
 

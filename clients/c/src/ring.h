@@ -76,6 +76,8 @@ struct usrbio_ring {
   struct hf3fs_cqe *cqes;
   struct usrbio_sqe *sqes;
   sem_t *done_sem;   /* initialised by the daemon */
+  /* How many completions the only sleeper lacks, after the semaphore: kv3fs posts no sooner. 0: posts for any. */
+  _Atomic uint32_t *awaited;
   sem_t *submit_sem; /* one for all rings of a priority */
 
   /* Not shared. */
@@ -138,13 +140,14 @@ bool usrbio_ring_ready(const struct usrbio_ring *ring);
 
 /*
  * Waits until a post of the daemon's or the time until_ns, of CLOCK_MONOTONIC. It may return early, and the
- * caller then looks for completions again, whatever the reason.
+ * caller then looks for completions again, whatever the reason. missing is how many it has use for: while it is the only
+ * sleeper, kv3fs does not wake it for fewer, unless no more are under way.
  *
  * The daemon posts after it has published completions, and spinning finds them without taking the post. No
  * thread sleeps while there are completions: it announces that it will, takes the posts that are left over
  * and looks once more. What is published later is posted later.
  */
-void usrbio_ring_sleep(struct usrbio_ring *ring, uint64_t until_ns);
+void usrbio_ring_sleep(struct usrbio_ring *ring, uint32_t missing, uint64_t until_ns);
 
 /* Drops posts that nobody took, if there may be many. Before reaping. */
 void usrbio_ring_drop_old_posts(struct usrbio_ring *ring);

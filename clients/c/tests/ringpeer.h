@@ -23,6 +23,7 @@ struct ringpeer {
   sem_t *submit;
   bool backwards;  /* complete each batch last request first */
   bool mute;       /* never post the completion semaphore */
+  bool thrifty;    /* post it when as many completions are there as are awaited, or nothing is left, as kv3fs does */
   _Atomic bool stop;
   _Atomic uint64_t served;
   pthread_t thread;
@@ -57,6 +58,16 @@ static inline bool peer_complete(struct ringpeer *p, int32_t index, int64_t resu
   return true;
 }
 
+/* How many completions a sleeper has asked for; kv3fs's addition, after the semaphore. */
+static inline _Atomic uint32_t *peer_awaited(struct ringpeer *p) {
+  return (_Atomic uint32_t *)(void *)((uint8_t *)peer_sem(p) + 32);
+}
+
+static inline bool peer_is_awaited(struct ringpeer *p) {
+  uint32_t there = (atomic_load(peer_marker(p, 2)) + p->ring_len - atomic_load(peer_marker(p, 3))) % p->ring_len;
+  return !p->thrifty || there >= atomic_load(peer_awaited(p)) || atomic_load(peer_marker(p, 0)) == atomic_load(peer_marker(p, 1));
+}
+
 /* Serves everything that is queued now and returns how many there were. */
 static inline uint32_t peer_serve(struct ringpeer *p) {
   uint32_t tail = atomic_load(peer_marker(p, 1));
@@ -84,7 +95,7 @@ static inline uint32_t peer_serve(struct ringpeer *p) {
   }
   free(batch);
   free(lens);
-  if (count > 0 && !p->mute) {
+  if (count > 0 && !p->mute && peer_is_awaited(p)) {
     sem_post(peer_sem(p));
   }
   atomic_fetch_add(&p->served, count);

@@ -461,6 +461,13 @@ static void *wait_for_one(void *arg) {
   return NULL;
 }
 
+/* Until the number of waiters of glibc's semaphore is count. */
+static void await_sleepers(struct fixture *f, uint32_t count) {
+  while (atomic_load((_Atomic uint32_t *)(void *)peer_sem(&f->peer) + 1) != count) {
+    sched_yield();
+  }
+}
+
 /* Who took the post for two completions and returns with one wakes another waiter for the other. */
 static void passes_on(void) {
   struct fixture f;
@@ -468,10 +475,7 @@ static void passes_on(void) {
   no_jitter();
   pthread_t waiter;
   CHECK_EQ(pthread_create(&waiter, NULL, wait_for_one, &f), 0);
-  /* The number of waiters of glibc's semaphore: until it sleeps. */
-  while (atomic_load((_Atomic uint32_t *)(void *)peer_sem(&f.peer) + 1) == 0) {
-    sched_yield();
-  }
+  await_sleepers(&f, 1);
   CHECK_EQ(prep(&f, 1, 0), 0);
   CHECK_EQ(prep(&f, 1, 0), 1);
   f.peer.mute = true; /* as if we had taken the post */
@@ -496,12 +500,72 @@ static void *wait_until_end(void *arg) {
   }
 }
 
+static void *wait_for_three(void *arg) {
+  struct fixture *f = arg;
+  struct hf3fs_cqe c[3];
+  CHECK_EQ(hf3fs_wait_for_ios(&f->ior, c, 3, 3, NULL), 3);
+  return NULL;
+}
+
+/* A sleeper says how many completions it lacks, two sleepers do not, and what is said ends with the sleep. */
+static void what_is_awaited(void) {
+  struct fixture f;
+  pthread_t three, one;
+  setup(&f, 4, true);
+  no_jitter();
+  CHECK_EQ(pthread_create(&three, NULL, wait_for_three, &f), 0);
+  await_sleepers(&f, 1);
+  CHECK_EQ(atomic_load(peer_awaited(&f.peer)), 3);
+
+  CHECK_EQ(pthread_create(&one, NULL, wait_for_one, &f), 0);
+  await_sleepers(&f, 2);
+  CHECK_EQ(atomic_load(peer_awaited(&f.peer)), 0);
+
+  for (int i = 0; i < 4; i++) {
+    CHECK_EQ(prep(&f, 1, 0), i);
+  }
+  CHECK_EQ(peer_serve(&f.peer), 4);
+  pthread_join(three, NULL);
+  pthread_join(one, NULL);
+  CHECK_EQ(atomic_load(peer_awaited(&f.peer)), 0);
+  jitter_again();
+  teardown(&f);
+}
+
+/* A waiter for many is woken once, though the daemon completes one at a time. */
+static void one_wake_up_for_many(void) {
+  struct fixture f;
+  pthread_t three;
+  int posts;
+  setup(&f, 4, true);
+  no_jitter();
+  f.peer.thrifty = true;
+  CHECK_EQ(pthread_create(&three, NULL, wait_for_three, &f), 0);
+  await_sleepers(&f, 1);
+  for (int i = 0; i < 4; i++) {
+    CHECK_EQ(prep(&f, 1, 0), i);
+  }
+  for (int i = 0; i < 2; i++) {
+    CHECK(peer_complete(&f.peer, i, 1, 0));
+    CHECK(!peer_is_awaited(&f.peer));
+  }
+  CHECK(peer_complete(&f.peer, 2, 1, 0));
+  CHECK(peer_is_awaited(&f.peer));
+  sem_post(peer_sem(&f.peer));
+  pthread_join(three, NULL);
+  CHECK_EQ(sem_getvalue(peer_sem(&f.peer), &posts), 0);
+  CHECK_EQ(posts, 0);
+  jitter_again();
+  teardown(&f);
+}
+
 /* Waiters who sleep and spin by turns, interrupted by signals, lose no wake-up. */
-static void no_wake_up_is_lost(int entries, int waiters, uint32_t total) {
+static void no_wake_up_is_lost(int entries, int waiters, uint32_t total, bool thrifty) {
   struct stream *s = calloc(1, sizeof(*s));
   CHECK(s != NULL);
   setup(&s->f, entries, true);
   no_jitter();
+  s->f.peer.thrifty = thrifty;
   peer_start(&s->f.peer);
   pthread_t threads[4];
   for (int i = 0; i < waiters; i++) {
@@ -546,14 +610,18 @@ int main(void) {
   forked_child();
   old_posts();
   passes_on();
+  what_is_awaited();
+  one_wake_up_for_many();
   clock_is_set_back();
   idle_waiters_sleep();
   /* SA_RESTART is not set: waits are interrupted. */
   CHECK_EQ(sigaction(SIGUSR1, &(struct sigaction){.sa_handler = on_signal}, NULL), 0);
   const char *setting = getenv("USRBIO_TEST_ROUND_TRIPS");
   uint32_t total = setting == NULL ? 5000 : (uint32_t)strtoul(setting, NULL, 10);
-  no_wake_up_is_lost(1, 1, total);
-  no_wake_up_is_lost(8, 1, total);
-  no_wake_up_is_lost(8, 4, total);
+  for (int thrifty = 0; thrifty < 2; thrifty++) {
+    no_wake_up_is_lost(1, 1, total, thrifty);
+    no_wake_up_is_lost(8, 1, total, thrifty);
+    no_wake_up_is_lost(8, 4, total, thrifty);
+  }
   return 0;
 }

@@ -365,7 +365,22 @@ func (r *ring) post(q *request, result int64) {
 // semaphore after the marker.
 func (r *ring) publish() {
 	r.m.StoreInt32(wire.OffCqeHead, r.cqeHead)
-	r.sem.Post()
+	if r.isAwaited() {
+		r.sem.Post()
+	}
+}
+
+// isAwaited reports whether the completions that are there are worth waking the client's
+// waiter for. A waiter of a kv3fs client stores how many it lacks and then looks at the marker
+// once more, so one of the two sides sees the other. When nothing is in flight, no more will
+// come, so whatever a client has stored there, it is woken in time.
+func (r *ring) isAwaited() bool {
+	awaited := r.m.LoadInt32(r.layout.AwaitedOff())
+	if awaited <= 1 || r.inflight.n == 0 {
+		return true
+	}
+	tail := r.m.LoadInt32(wire.OffCqeTail)
+	return !r.layout.Valid(tail) || r.layout.Count(tail, r.cqeHead) >= awaited
 }
 
 // breakLocked stops serving a ring whose client broke the protocol. The ring is never
