@@ -20,26 +20,27 @@ const (
 var backs = []string{posixName, ds3fsName, segmentName, pagesName, emptyName}
 
 // Chains returns the names of all chains.
-func Chains() []string {
-	var all []string
-	for _, back := range backs {
-		all = append(all, cacheName+"|"+back, back)
-	}
-	return all
-}
+func Chains() []string { return new(Registry).Chains() }
 
-// chainName is the name that parseChain reads.
+// chainName is the name that parse reads.
 func chainName(names []string) string { return strings.Join(names, "|") }
 
-// parseChain reads the name of a chain and returns its stores, the first in front.
-func parseChain(chain string) ([]string, error) {
+// splitChain returns the names in the name of a chain, the first in front.
+func splitChain(chain string) []string {
 	names := strings.Split(chain, "|")
 	for i, name := range names {
-		name = strings.TrimSpace(name)
-		names[i] = name
-		if name != cacheName && !slices.Contains(backs, name) {
+		names[i] = strings.TrimSpace(name)
+	}
+	return names
+}
+
+// parse reads the name of a chain and returns its stores, the first in front.
+func (r *Registry) parse(chain string) ([]string, error) {
+	names, known := splitChain(chain), r.backs()
+	for _, name := range names {
+		if name != cacheName && !slices.Contains(known, name) {
 			return nil, fmt.Errorf("kvstore: chain %.60q: there is no store %.40q%s; the chains are %s",
-				chain, name, didYouMean(name, append([]string{cacheName}, backs...)), strings.Join(Chains(), ", "))
+				chain, name, didYouMean(name, append([]string{cacheName}, known...)), strings.Join(r.Chains(), ", "))
 		}
 	}
 	last := names[len(names)-1]
@@ -47,7 +48,10 @@ func parseChain(chain string) ([]string, error) {
 	case last == cacheName:
 		return nil, fmt.Errorf("kvstore: chain %.60q: a cache needs a store behind it; Cache|Empty keeps blocks in memory alone", chain)
 	case len(names) > 2 || len(names) == 2 && names[0] != cacheName:
-		return nil, fmt.Errorf("kvstore: chain %.60q: a chain is one store, or Cache and one store; the chains are %s", chain, strings.Join(Chains(), ", "))
+		return nil, fmt.Errorf("kvstore: chain %.60q: a chain is one store, or Cache and one store; the chains are %s", chain, strings.Join(r.Chains(), ", "))
 	}
 	return names, nil
 }
+
+// parseChain is parse where nothing is registered.
+func parseChain(chain string) ([]string, error) { return new(Registry).parse(chain) }

@@ -131,7 +131,7 @@ type Ds3fsOptions struct {
 
 	// Rings is how many rings there are in each direction. Default 2.
 	Rings int
-	// WaitingTransfers is how many requests may wait for a ring. Default 8192.
+	// WaitingTransfers is how many requests may wait for a ring. Default 1024.
 	WaitingTransfers int
 	// AcceptedShards is how many shards may be under way before Load and Save wait.
 	// Default 32768.

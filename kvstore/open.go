@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"path/filepath"
 
-	"github.com/kv3fs/kv3fs/internal/host"
 	"github.com/kv3fs/kv3fs/kvstore/device"
 	"github.com/kv3fs/kv3fs/kvstore/internal/cache"
 	"github.com/kv3fs/kv3fs/kvstore/internal/empty"
@@ -35,19 +34,19 @@ const (
 // Open opens a chain by its name: a store, or Cache and a store with a bar between them
 // ("Cache|Ds3fs"). [Chains] lists them. The caller closes it.
 func Open(chain string, c Config) (*Store, error) {
-	return open(chain, c, host.Local().MemoryFreeBytes)
+	return new(Registry).Open(chain, c)
 }
 
-// open is Open on a host with so much memory that is free.
-func open(chain string, c Config, free func(inShm bool) (int64, error)) (*Store, error) {
-	names, err := parseChain(chain)
+// openWith is Open on a host with so much memory that is free.
+func (r *Registry) openWith(chain string, c Config, free func(inShm bool) (int64, error)) (*Store, error) {
+	names, err := r.parse(chain)
 	if err != nil {
 		return nil, err
 	}
 	if err := c.complete(names); err != nil {
 		return nil, err
 	}
-	b := builder{Config: c, namespace: c.Namespace.Fingerprint(), free: free}
+	b := builder{Config: c, namespace: c.Namespace.Fingerprint(), free: free, registry: r}
 	last := names[len(names)-1]
 	store, err := b.open(last)
 	if err != nil {
@@ -92,6 +91,7 @@ type builder struct {
 	device    device.Device // of the cache; nil without one
 	rings     bool          // the store moves data through rings, so that registered memory helps
 
+	registry *Registry
 	// free returns how much memory can still be taken, of /dev/shm or any.
 	free func(inShm bool) (int64, error)
 }
@@ -110,8 +110,10 @@ func (b *builder) open(name string) (kv.Store, error) {
 		return b.segment()
 	case pagesName:
 		return b.pages()
-	default: // parseChain knows no other
+	case emptyName:
 		return empty.New(b.layout()), nil
+	default: // parse knows no other
+		return b.registered(name)
 	}
 }
 

@@ -142,12 +142,10 @@ func (c UCMConfig) Layout() (Layout, error) {
 }
 
 // Config returns the same configuration for Open of that chain. Fields that no store of
-// the chain reads are left out. Errors name the keys.
+// the chain reads are left out. Errors name the keys. A name that is no chain is for Open,
+// or for that of a [Registry], to refuse.
 func (c UCMConfig) Config(chain string) (Config, error) {
-	names, err := parseChain(chain)
-	if err != nil {
-		return Config{}, err
-	}
+	names := splitChain(chain)
 	layout, err := c.Layout()
 	if err != nil {
 		return Config{}, err

@@ -86,7 +86,7 @@ func TestChainsOpenWithTheMemoryThatIsFree(t *testing.T) {
 		var log strings.Builder
 		c.Logger = slog.New(slog.NewTextHandler(&log, nil))
 		const free = 32 << 20
-		s, err := open(chain, c, func(bool) (int64, error) { return free, nil })
+		s, err := new(Registry).openWith(chain, c, func(bool) (int64, error) { return free, nil })
 		if err != nil {
 			t.Fatal(chain, err)
 		}

@@ -17,13 +17,10 @@ import (
 // so is a value that is missing or out of its range; errors name the line. Keys that have no
 // effect here are in notes, a sentence for each.
 func ReadConfig(src []byte) (c UCMConfig, notes []string, err error) {
-	if c, notes, err = readConfig(src); err != nil {
-		return UCMConfig{}, nil, fmt.Errorf("kvstore: configuration: %w", err)
-	}
-	return c, notes, nil
+	return new(Registry).ReadConfig(src)
 }
 
-func readConfig(src []byte) (c UCMConfig, notes []string, err error) {
+func (r *Registry) readConfig(src []byte) (c UCMConfig, notes []string, err error) {
 	given, err := parse(src)
 	if err != nil {
 		return c, nil, err
@@ -53,7 +50,7 @@ func readConfig(src []byte) (c UCMConfig, notes []string, err error) {
 		return c, nil, err
 	}
 	if c.StorePipeline != "" {
-		chain, err := parseChain(c.StorePipeline)
+		chain, err := r.parse(c.StorePipeline)
 		if err != nil {
 			at := slices.IndexFunc(given, func(s setting) bool { return s.key == "store_pipeline" })
 			return c, nil, given[at].errorf("is no chain: %w", err)

@@ -5,6 +5,8 @@
 //		storetest.Run(t, "Cache|Segment", storetest.Options{Dir: "/mnt/mine"})
 //	}
 //
+// A chain with a store of a program's own is tested in the same way: see [Options.Register].
+//
 // It takes from seconds to a few minutes, and less with -short.
 package storetest
 
@@ -34,6 +36,11 @@ type Options struct {
 	// URL of a page service. Namespace, Layout and directories stay as they are, and sizes
 	// may only grow. Default: no change.
 	Configure func(*kvstore.Config)
+
+	// Register registers the program's own stores of the chain, before each time that the
+	// chain is opened. What they keep has to be in dir, or to be told apart by it: after
+	// Close a chain is opened again with the same dir, and finds its blocks.
+	Register func(r *kvstore.Registry, dir string) error
 
 	// Patience is how long a call or a batch may take before it counts as hung. Default
 	// 30 s.
@@ -100,7 +107,13 @@ func open(t testing.TB, chain, dir string, o Options, so storesuite.Options) sto
 	if o.Configure != nil {
 		o.Configure(&c)
 	}
-	s, err := kvstore.Open(chain, c)
+	var registry kvstore.Registry
+	if o.Register != nil {
+		if err := o.Register(&registry, dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := registry.Open(chain, c)
 	if err != nil {
 		t.Fatal(err)
 	}

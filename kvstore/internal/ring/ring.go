@@ -56,7 +56,7 @@ type Options struct {
 	// elsewhere keep their space until they are closed, after a minute or two.
 	OpenFiles int
 
-	// WaitingQueueDepth is how many reads and writes wait for a ring; 8192.
+	// WaitingQueueDepth is how many reads and writes wait for a ring; 1024.
 	WaitingQueueDepth int
 
 	// RunningQueueDepth is how many shards the store accepts before Load and Save

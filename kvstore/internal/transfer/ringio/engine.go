@@ -34,7 +34,7 @@ type Options struct {
 	BufferBytes int64
 
 	// WaitingQueueDepth is how many moves in each direction may wait for a ring
-	// before Do does. Default 8192.
+	// before Do does. Default 1024.
 	WaitingQueueDepth int
 
 	// Timeout is how long a request may take. Default 30 s.
@@ -66,7 +66,7 @@ func (o *Options) fillDefaults() error {
 		o.BufferBytes = 64 << 20
 	}
 	if o.WaitingQueueDepth == 0 {
-		o.WaitingQueueDepth = 8192
+		o.WaitingQueueDepth = 1024
 	}
 	if o.Timeout == 0 {
 		o.Timeout = 30 * time.Second
