@@ -11,11 +11,10 @@ import (
 
 // taskOf numbers a batch for the log.
 func (s *Store) taskOf(d *direction, shards []kv.Shard) *ucmlog.Task {
-	sizeBytes := int64(0)
-	for _, shard := range shards {
-		sizeBytes += int64(len(shard.Buf))
+	return &ucmlog.Task{
+		Store: s.name, ID: s.tasks.Add(1), Operation: d.operation,
+		Subtasks: len(shards), Bytes: int64(len(shards)) * s.Layout().ShardBytes,
 	}
-	return &ucmlog.Task{Store: s.name, ID: s.tasks.Add(1), Operation: d.operation, Subtasks: len(shards), Bytes: sizeBytes}
 }
 
 // count notes for the log how a shard has ended.
