@@ -31,7 +31,12 @@ func requireFUSE(t *testing.T) {
 // runDoctor runs kv3fs doctor --json, which must end within 20 seconds.
 func runDoctor(t *testing.T, bin string, args ...string) (r doctor.Report, status int) {
 	t.Helper()
-	cmd := exec.Command(bin, append([]string{"doctor", "--json", "--no-bandwidth"}, args...)...)
+	return reportOf(t, exec.Command(bin, append([]string{"doctor", "--json", "--no-bandwidth"}, args...)...))
+}
+
+// reportOf runs a command that is, or ends as, a doctor with --json.
+func reportOf(t *testing.T, cmd *exec.Cmd) (r doctor.Report, status int) {
+	t.Helper()
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	killer := time.AfterFunc(time.Minute, func() { cmd.Process.Kill() })

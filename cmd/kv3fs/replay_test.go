@@ -67,11 +67,11 @@ func skipWithoutFUSE(t *testing.T) {
 	f.Close()
 }
 
-// serve starts a daemon over data and stops it when the test ends.
-func serve(t *testing.T, bin, data string) *served {
+// serve starts a daemon over data, with more flags, and stops it when the test ends.
+func serve(t *testing.T, bin, data string, flags ...string) *served {
 	t.Helper()
 	s := &served{bin: bin, data: data, mount: filepath.Join(t.TempDir(), "mnt")}
-	s.cmd = exec.Command(bin, "serve", "--data", s.data, "--mount", s.mount, "--drain", "2s")
+	s.cmd = exec.Command(bin, append([]string{"serve", "--data", s.data, "--mount", s.mount, "--drain", "2s"}, flags...)...)
 	s.cmd.Stderr = &s.log
 	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)

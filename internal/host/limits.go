@@ -1,7 +1,7 @@
 package host
 
 import (
-	"fmt"
+	"errors"
 	"math"
 	"strconv"
 	"strings"
@@ -26,9 +26,14 @@ func (h Host) Limits(pid string) (map[string]Limit, error) {
 	if err != nil {
 		return nil, err
 	}
+	return ParseLimits(text)
+}
+
+// ParseLimits returns the limits in the text of a /proc/PID/limits.
+func ParseLimits(text string) (map[string]Limit, error) {
 	all := parseLimits(text)
 	if len(all) == 0 {
-		return nil, fmt.Errorf("/proc/%s/limits has no line with a limit", pid)
+		return nil, errors.New("the text of /proc/PID/limits has no line with a limit")
 	}
 	return all, nil
 }

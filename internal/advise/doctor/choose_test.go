@@ -119,7 +119,7 @@ func TestBareHost(t *testing.T) {
 	if len(all) != 1 || all[0].Status != Warning {
 		t.Errorf("no mountinfo: %+v", all)
 	}
-	if slices.ContainsFunc(checkLimits(o.Host, checkEngine(t.Context(), o).need, ""), func(f Finding) bool { return f.Status == OK }) {
+	if slices.ContainsFunc(checkLimits(t.Context(), o, checkEngine(t.Context(), o).need), func(f Finding) bool { return f.Status == OK }) {
 		t.Error("unknown limits are reported as OK")
 	}
 }

@@ -114,7 +114,7 @@ func checkConfig(ctx context.Context, o *Options, c *engineconfig.Config, point 
 			Needed: "exactly the same path: no trailing slash, no symbolic link", Fix: "write " + point + " as the mount point"}
 		if engineconfig.FixedMount(c.Engine) != "" {
 			f.Found = fmt.Sprintf("%s looks for %s, and no setting changes that; but the mount is %s", c.Engine, c.Mount, point)
-			f.Fix = "kv3fs serve --data DIR --mount " + quote(c.Mount)
+			f.Fix = bindAt(point, c.Mount)
 		}
 		all = append(all, f)
 	}
@@ -166,14 +166,25 @@ func tryWriting(dir string) error {
 	return errors.Join(f.Close(), os.Remove(name))
 }
 
+// ontoMount returns the line that lets an engine store on the mount at point instead of in a
+// path that is not on it.
+func ontoMount(f pathFacts, c *engineconfig.Config, point string) string {
+	switch {
+	case engineconfig.FixedMount(c.Engine) != "":
+		return bindAt(point, c.Mount)
+	case f.Path == c.Mount: // it stores directly below the mount point
+		return "write " + point + " as the mount point"
+	}
+	return "mkdir -p " + quote(filepath.Join(point, filepath.Base(f.Path))) + "   # and name that one"
+}
+
 func judgePath(f pathFacts, c *engineconfig.Config, point string) Finding {
 	const id = "config.path"
 	missing := f.Parent != f.Path
 	outside := c.Need.Rings3FS && (f.Canonical == "" || !host.Within(f.Canonical, point))
 	switch {
 	case outside:
-		return Finding{ID: id, Status: Failure, Found: fmt.Sprintf("%s is not on the mount %s", f.Path, point),
-			Needed: "a directory below the mount point", Fix: "mkdir -p " + quote(filepath.Join(point, filepath.Base(f.Path))) + "   # and name that one"}
+		return Finding{ID: id, Status: Failure, Found: fmt.Sprintf("%s is not on the mount %s", f.Path, point), Needed: "a directory below the mount point", Fix: ontoMount(f, c, point)}
 	case missing && !c.MakesPaths:
 		return Finding{ID: id, Status: Failure, Found: f.Path + " does not exist", Needed: "an existing directory: " + c.Engine + " does not create it", Fix: "mkdir -p " + quote(f.Path)}
 	case f.Write.is(syscall.ENOTDIR):

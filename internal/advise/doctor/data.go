@@ -38,6 +38,7 @@ type dataFacts struct {
 	Inodes    uint64     `json:"inodes"`     // 0 where the file system does not count them
 	FreeNodes uint64     `json:"free_inodes"`
 	ReadOnly  bool       `json:"read_only"`
+	Lock      string     `json:"lock"`   // chattr's letter for what forbids new files in it: i or a; "" for nothing
 	Sparse    bool       `json:"sparse"` // refuses fallocate, so files that a client reserves are sparse
 }
 
@@ -63,7 +64,24 @@ func probeData(dir string) (f dataFacts) {
 	f.Inodes, f.FreeNodes = st.Files, st.Ffree
 	f.ReadOnly = st.Flags&unix.ST_RDONLY != 0
 	f.Sparse = refusesFallocate(f.Canonical)
+	f.Lock = lockOf(f.Canonical)
 	return f
+}
+
+// lockOf returns the letter of the attribute that keeps even root from making files in a
+// directory and removing them: i, immutable; a, append-only; "" for neither.
+func lockOf(dir string) string {
+	var st unix.Statx_t
+	if unix.Statx(unix.AT_FDCWD, dir, 0, 0, &st) != nil {
+		return "" // a file system without such attributes
+	}
+	switch {
+	case st.Attributes&unix.STATX_ATTR_IMMUTABLE != 0:
+		return "i"
+	case st.Attributes&unix.STATX_ATTR_APPEND != 0:
+		return "a"
+	}
+	return ""
 }
 
 // refusesFallocate reports whether a file system cannot reserve space. It is false where
@@ -119,6 +137,9 @@ func checkData(ctx context.Context, o *Options, e *engine, dir string) []Finding
 	}
 	m, _ := host.Holding(mounts, facts.Canonical)
 	all := []Finding{judgeFileSystem(facts.Canonical, m), judgeAtime(m), judgeSpace(facts, e, o.Engine)}
+	if facts.Lock != "" {
+		all = append(all, judgeLock(facts))
+	}
 	if facts.Inodes > 0 {
 		all = append(all, judgeInodes(facts))
 	}
@@ -144,6 +165,13 @@ func judgeFileSystem(dir string, m host.Mount) Finding {
 		f.Status, f.Needed = Note, "a server that answers within kv3fs's --deadline (5 s); a local disk is faster"
 	}
 	return f
+}
+
+// judgeLock judges a data directory in which not even root may make files.
+func judgeLock(d dataFacts) Finding {
+	found := map[string]string{"i": "is immutable: nobody can create, rename or remove files in it", "a": "is append-only: nobody can rename or remove files in it"}
+	return Finding{ID: "data.lock", Status: Failure, Found: d.Canonical + " " + found[d.Lock] + ", not even root",
+		Needed: "a directory without that attribute", Fix: fmt.Sprintf("chattr -%s %s", d.Lock, quote(d.Canonical))}
 }
 
 // judgeAtime judges whether files can be evicted by access time.
@@ -194,10 +222,11 @@ func judgeSpace(d dataFacts, e *engine, name string) Finding {
 	default:
 		return f
 	}
-	f.Fix = "du -xh DATA | sort -h | tail   # docs/spec/clients.md, 15, says what can be deleted for each engine"
+	dir := quote(d.Canonical)
+	f.Fix = "du -xh " + dir + " | sort -h | tail   # docs/spec/clients.md, 15, says what can be deleted for each engine"
 	if name == engineconfig.LMCache {
 		// Mooncake's shard files have the same suffix and hold all its data.
-		f.Fix = "find DATA -name '*.data' ! -name 'dfs_shard_*' -mtime +7 -delete   # LMCache's chunks, a week old"
+		f.Fix = "find " + dir + " -name '*.data' ! -name 'dfs_shard_*' -mtime +7 -delete   # LMCache's chunks, a week old"
 	}
 	return f
 }

@@ -136,14 +136,15 @@ func TestLimits(t *testing.T) {
 		soft, hard, need int64
 		status           Status
 	}{
-		{1 << 20, 1 << 20, 40000, OK}, {1024, 1 << 20, 0, Warning}, {1024, 1 << 20, 512, OK}, {1024, 4096, 40000, Failure},
+		{1 << 20, 1 << 20, 40000, OK}, {256, 1 << 20, 0, Warning}, {1024, 1 << 20, 0, OK}, {256, 1024, 0, Failure},
+		{1024, 1 << 20, 512, OK}, {1023, 1 << 20, 512, Warning}, {1024, 4096, 40000, Failure},
 		{1 << 20, 1 << 30, 512, Note}, {1 << 20, host.Unlimited, 512, Note},
 	} {
 		want(t, limitText(c.hard), judgeOpenFiles(host.Limit{Soft: c.soft, Hard: c.hard}, c.need, "x"), "limit.nofile", c.status)
 	}
 	want(t, "memlock", judgeLocked(host.Limit{Soft: 64 << 10, Hard: 64 << 10}), "limit.memlock", Note)
 	want(t, "memlock", judgeLocked(host.Limit{Soft: host.Unlimited}), "limit.memlock", OK)
-	want(t, "no /proc", checkLimits(fixture(t, nil), engineconfig.Need{}, "")[0], "limits", Note)
+	want(t, "no /proc", checkLimits(t.Context(), on(fixture(t, nil)), engineconfig.Need{})[0], "limits", Note)
 }
 
 func TestDaemonLimits(t *testing.T) {
@@ -306,16 +307,21 @@ func TestRingJudgement(t *testing.T) {
 	for _, c := range []struct {
 		facts  ringFacts
 		status Status
+		engine string
+		euid   int
 	}{
-		{ringFacts{Elapsed: time.Millisecond}, OK},
-		{ringFacts{CreateErr: probeError{syscall.EACCES, "permission denied"}}, Note},
-		{ringFacts{CreateErr: probeError{syscall.ENOSPC, "no space"}}, Failure},
-		{ringFacts{MissingSemaphore: "/dev/shm/sem.x"}, Failure},
-		{ringFacts{TransferErr: probeError{syscall.ENOSPC, "no space"}}, Failure},
-		{ringFacts{TransferErr: probeError{syscall.ETIMEDOUT, "timed out"}}, Failure},
-		{ringFacts{TransferErr: probeError{0, "other bytes"}}, Failure},
+		{facts: ringFacts{Elapsed: time.Millisecond}, status: OK},
+		{ringFacts{CreateErr: probeError{syscall.EACCES, "permission denied"}}, Warning, "", 1000},
+		{ringFacts{CreateErr: probeError{syscall.EPERM, "not permitted"}}, Failure, "", 0},
+		{ringFacts{CreateErr: probeError{syscall.EROFS, "read-only"}}, Warning, "", 0},
+		{ringFacts{CreateErr: probeError{syscall.EROFS, "read-only"}}, Failure, "vllm", 1000},
+		{facts: ringFacts{CreateErr: probeError{syscall.ENOSPC, "no space"}}, status: Failure},
+		{facts: ringFacts{MissingSemaphore: "/dev/shm/sem.x"}, status: Failure},
+		{facts: ringFacts{TransferErr: probeError{syscall.ENOSPC, "no space"}}, status: Failure},
+		{facts: ringFacts{TransferErr: probeError{syscall.ETIMEDOUT, "timed out"}}, status: Failure},
+		{facts: ringFacts{TransferErr: probeError{0, "other bytes"}}, status: Failure},
 	} {
-		want(t, c.facts.TransferErr.Text+c.facts.CreateErr.Text, judgeRing(c.facts), "ring", c.status)
+		want(t, c.facts.TransferErr.Text+c.facts.CreateErr.Text, judgeRing(c.facts, "/m", c.engine, c.euid), "ring", c.status)
 	}
 }
 

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 
@@ -14,34 +15,51 @@ const (
 	// table of that length, with 16 bytes per entry. systemd sets a million; container
 	// runtimes often set a thousand times that.
 	maxSensibleOpenFiles = 1 << 24
-	// enoughOpenFiles is enough for an engine about which nothing is known.
+	// engineOpenFiles is what an engine has open besides its storage: sockets, libraries,
+	// the model's files.
+	engineOpenFiles = 512
+	// enoughOpenFiles is a hard limit that is enough for an engine about which nothing is
+	// known.
 	enoughOpenFiles = 4096
 )
 
-// checkLimits checks the limits of this process. An engine started the same way has the
-// same limits.
-func checkLimits(h host.Host, need engineconfig.Need, engine string) []Finding {
-	limits, err := h.Limits("self")
+// checkLimits checks the limits that this process was started with. An engine started the
+// same way has the same limits.
+func checkLimits(ctx context.Context, o *Options, need engineconfig.Need) []Finding {
+	limits, err := startLimits(ctx, o)
 	if err != nil {
 		return []Finding{unknown("limits", "the limits of processes", err)}
 	}
 	return []Finding{
-		judgeOpenFiles(limits[host.OpenFiles], int64(need.OpenFiles), engine),
+		judgeOpenFiles(limits[host.OpenFiles], int64(need.OpenFiles), o.Engine),
 		judgeLocked(limits[host.LockedMemory]),
 	}
 }
 
-func judgeOpenFiles(l host.Limit, need int64, engine string) Finding {
+// startLimits returns the limits that this process was started with. Go's runtime raises
+// the soft limit of open files when a program starts, and gives a child the original one:
+// so a child, which is no Go program, has to read it.
+func startLimits(ctx context.Context, o *Options) (map[string]host.Limit, error) {
+	text, err := output(ctx, mountTimeout, "cat", o.Host.Path("/proc/self/limits"))
+	if err != nil {
+		return o.Host.Limits("self") // no cat in this container: the soft limit is the hard one
+	}
+	return host.ParseLimits(string(text))
+}
+
+func judgeOpenFiles(l host.Limit, storage int64, engine string) Finding {
 	f := Finding{ID: "limit.nofile", Found: fmt.Sprintf("%s open files, hard limit %s", limitText(l.Soft), limitText(l.Hard))}
 	process := "a process of " + engine
-	if need == 0 {
+	soft := storage + engineOpenFiles
+	need := soft
+	if storage == 0 {
 		need, process = enoughOpenFiles, "an engine"
 	}
 	switch {
 	case l.Hard < need:
 		f.Status, f.Needed = Failure, fmt.Sprintf("%d for %s", need, process)
 		f.Fix = fmt.Sprintf("docker run --ulimit nofile=%d:%d ...   # or LimitNOFILE=%d in the systemd unit", 2*need, 2*need, 2*need)
-	case l.Soft < need:
+	case l.Soft < soft:
 		f.Status, f.Needed = Warning, fmt.Sprintf("%d for %s, which need not raise its own limit", need, process)
 		f.Fix = fmt.Sprintf("ulimit -n %d   # before starting it", min(2*need, l.Hard))
 	case l.Hard > maxSensibleOpenFiles:

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/kv3fs/kv3fs/internal/advise/engineconfig"
 	"github.com/kv3fs/kv3fs/internal/host"
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
@@ -56,10 +57,13 @@ func checkMounts(ctx context.Context, o *Options, requested string, paths []stri
 			// A program that visits every mount hangs or fails here.
 			f := judgeUnresponsive(ctx, "mount.other", o, s.point, mounts, s.facts.OpenErr)
 			f.Status = Warning
+			if requested != "" { // it was not asked about
+				f.Status = Note
+			}
 			others = append(others, f)
 		}
 	}
-	if !optional {
+	if elsewhere := chosen == "" && len(known) > 0; !optional && !elsewhere {
 		all = append(all, checkBeneath(ctx, o, cmp.Or(chosen, requested), mounts)...)
 	}
 	return point, daemon, append(all, others...)
@@ -127,11 +131,35 @@ func chooseMount(ctx context.Context, o *Options, requested string, paths []stri
 	if m, there := host.At(mounts, abs); there {
 		found = fmt.Sprintf("the mount at %s has type %s", abs, m.Type)
 	}
+	f := Finding{ID: "mount", Status: Failure, Found: found, Needed: "a mount of type " + host.HF3FSType + ", from a running daemon"}
 	if len(known) > 0 {
-		found += fmt.Sprintf("; 3FS is mounted at %s", strings.Join(points, ", "))
+		f.Found += fmt.Sprintf("; 3FS is mounted at %s", strings.Join(points, ", "))
 	}
-	return "", Finding{ID: "mount", Status: Failure, Found: found, Needed: "a mount of type " + host.HF3FSType + ", from a running daemon",
-		Fix: "kv3fs serve --data /var/lib/kv3fs --mount " + quote(abs)}
+	f.Fix = mountHere(o, abs, facts, known)
+	return "", f
+}
+
+// mountHere returns the line that brings a 3FS to a path without one, or the doctor to the
+// path that has one.
+func mountHere(o *Options, abs string, at mountFacts, known []mountAnswer) string {
+	empty := at.Canonical != "" && !at.Occupied // a directory that waits for a mount
+	switch living := slices.IndexFunc(known, mountAnswer.answers); {
+	case living >= 0 && o.Mount == "" && abs == engineconfig.FixedMount(o.Engine):
+		return bindAt(known[living].point, abs)
+	case living >= 0 && o.Mount == "" && o.ConfigFile != "":
+		return fmt.Sprintf("write %s as the mount point in %s", known[living].point, o.ConfigFile)
+	case living >= 0 && !empty:
+		return "kv3fs doctor --mount " + quote(known[living].point)
+	case at.Occupied:
+		return "kv3fs serve --data /var/lib/kv3fs --mount /mnt/3fs   # " + abs + " has other files"
+	}
+	return "kv3fs serve --data /var/lib/kv3fs --mount " + quote(abs)
+}
+
+// bindAt returns a line that makes a mount visible at another path, too, for an engine whose
+// path is built in.
+func bindAt(point, at string) string {
+	return fmt.Sprintf("mkdir -p %[2]s && mount --bind %[1]s %[2]s", quote(point), quote(at))
 }
 
 // defaultMount chooses a mount if none was requested: the one that holds the engine's
@@ -190,9 +218,10 @@ func absolute(ctx context.Context, o *Options, path string) (string, error) {
 // mountFacts describes a mount that answers.
 type mountFacts struct {
 	Canonical string       `json:"canonical"`
-	OpenErr   probeError   `json:"look"`  // from opening its root
-	Magic     bool         `json:"magic"` // it answers the ioctl by which clients recognise a 3FS
-	Iovs      probeError   `json:"iovs"`  // from listing 3fs-virt/iovs
+	OpenErr   probeError   `json:"look"`     // from opening its root
+	Occupied  bool         `json:"occupied"` // it is a directory with other files than a 3FS's, or no directory
+	Magic     bool         `json:"magic"`    // it answers the ioctl by which clients recognise a 3FS
+	Iovs      probeError   `json:"iovs"`     // from listing 3fs-virt/iovs
 	Daemon    *wire.Daemon `json:"daemon"`
 }
 
@@ -206,7 +235,7 @@ func judgeMount(point string, f mountFacts) (all []Finding, usable bool) {
 			Fix:    fmt.Sprintf("mount --bind /HOST/3FS/%s %s", host.VirtDir, quote(filepath.Join(point, host.VirtDir)))}}, false
 	case !f.Magic:
 		return []Finding{{ID: id, Status: Failure, Found: point + " has type " + host.HF3FSType + ", but does not answer the ioctl by which clients recognise a 3FS",
-			Needed: fmt.Sprintf("%#x from ioctl %#x", wire.Magic, wire.IoctlGetMagic), Fix: "kv3fs serve --data /var/lib/kv3fs --mount DIR"}}, false
+			Needed: fmt.Sprintf("%#x from ioctl %#x", wire.Magic, wire.IoctlGetMagic), Fix: "kv3fs serve --data /var/lib/kv3fs --mount " + quote(point) + "   # after umount " + quote(point)}}, false
 	}
 	all = append(all, ok(id, "%s answers", point))
 	if f.Daemon == nil {

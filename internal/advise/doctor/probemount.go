@@ -3,6 +3,7 @@ package doctor
 import (
 	"context"
 	"encoding/json"
+	"io"
 	"os"
 	"path/filepath"
 
@@ -31,6 +32,8 @@ func probeMount(path string) (f mountFacts) {
 		return f
 	}
 	defer dir.Close()
+	names, err := dir.Readdirnames(1)
+	f.Occupied = len(names) > 0 || err != nil && err != io.EOF
 	f.Iovs = readable(filepath.Join(path, host.VirtDir, "iovs"))
 	if f.Iovs.is(dead[:]...) { // 3fs-virt is a mount of its own
 		f.OpenErr = f.Iovs

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,15 +51,29 @@ func checkRing(ctx context.Context, o *Options, dirs []string) Finding {
 			break
 		}
 	}
-	return judgeRing(facts)
+	return judgeRing(facts, dirs[0], o.Engine, o.Host.EUID)
 }
 
-func judgeRing(f ringFacts) Finding {
+// judgeRing judges a round trip on the mount at point by the user euid, who runs engine, or no
+// engine in particular.
+func judgeRing(f ringFacts, point, engine string, euid int) Finding {
 	const id = "ring"
 	switch {
-	case f.CreateErr.is(syscall.EACCES, syscall.EPERM, syscall.EROFS):
-		return Finding{ID: id, Status: Note, Found: "not tried: " + f.CreateErr.Text,
-			Needed: "permission to create a file on the mount: run the doctor as a user who has it"}
+	case f.CreateErr.is(syscall.EROFS):
+		found := Finding{ID: id, Status: Warning, Found: "not tried: " + f.CreateErr.Text,
+			Needed: "a mount that can be written to: from this one engines load what is there, and store nothing",
+			Fix:    "kv3fs serve ...   # without --readonly, if the data directory's file system is writable"}
+		if engine != "" {
+			found.Status = Failure
+		}
+		return found
+	case f.CreateErr.is(syscall.EACCES, syscall.EPERM) && euid == 0:
+		return Finding{ID: id, Status: Failure, Found: "not even root may create a file there: " + f.CreateErr.Text,
+			Needed: "a data directory that is not immutable (lsattr -d), and no security module that forbids it"}
+	case f.CreateErr.is(syscall.EACCES, syscall.EPERM):
+		return Finding{ID: id, Status: Warning, Found: "not tried: " + f.CreateErr.Text,
+			Needed: "a directory on the mount in which this user may create files; or run the doctor as the engine's user, with the engine's configuration",
+			Fix:    fmt.Sprintf("install -d -o %d %s   # as root", euid, quote(filepath.Join(point, cmp.Or(engine, "DIR"))))}
 	case f.CreateErr.failed():
 		return Finding{ID: id, Status: Failure, Found: f.CreateErr.Text, Needed: "a mount on which files can be created"}
 	case f.MissingSemaphore != "":

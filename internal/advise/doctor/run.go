@@ -61,7 +61,7 @@ func Run(ctx context.Context, o Options) *Report {
 	if ctx.Err() == nil { // it may remove objects, so its findings must be reported
 		r.add(checkLeftovers(o.Host.Path(shm.Dir), o.Host.EUID, time.Now(), o.Fix)...)
 	}
-	add(checkLimits(o.Host, e.need, o.Engine)...)
+	add(checkLimits(ctx, &o, e.need)...)
 	if daemon != nil {
 		add(checkDaemonLimits(o.Host, daemon, e.registrations, e.title)...)
 	}
@@ -136,8 +136,8 @@ func (o *Options) missing() string {
 // diskBytes returns what the files of all ranks may occupy, 0 if that has no bound.
 // reserved reports whether they occupy it from the start.
 func (e *engine) diskBytes() (bytes int64, reserved bool) {
-	if e.need.DiskReserved {
-		return e.need.DiskBytes, true
+	if e.need.DiskReserved || e.need.DiskShared {
+		return e.need.DiskBytes, e.need.DiskReserved
 	}
 	ranks := int64(max(e.ranks, 1))
 	return ranks * min(e.need.DiskBytes, math.MaxInt64/ranks), false

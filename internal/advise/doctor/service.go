@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -33,8 +34,8 @@ func checkService(ctx context.Context, address, engine string) Finding {
 		address = defaultService
 	}
 	u, err := url.Parse(strings.TrimSuffix(address, "/"))
-	if err != nil {
-		return Finding{ID: id, Status: Failure, Found: "the page service's URL is not valid", Needed: "a URL such as " + defaultService}
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return Finding{ID: id, Status: Failure, Found: "the page service's URL names no host: it must be http://HOST:PORT", Needed: "a URL such as " + defaultService}
 	}
 	shown := u.Redacted() // it may hold a token
 	path := "/keys/batch_exists"
@@ -64,7 +65,7 @@ func checkService(ctx context.Context, address, engine string) Finding {
 		f.Found = fmt.Sprintf("%s is not a page service of this kind: it answers POST %s with %d", shown, path, status)
 	}
 	if needed {
-		f.Fix = "kv3fs pages serve --data /var/lib/kv3fs --listen " + quote(u.Host)
+		f.Fix = "kv3fs pages serve --data /var/lib/kv3fs --listen " + quote(net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "80"))) + "   # on that host; or kv3fs serve, which runs one"
 	}
 	return f
 }

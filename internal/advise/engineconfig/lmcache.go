@@ -9,8 +9,6 @@ import (
 	"strings"
 )
 
-const hf3fsScheme = "hf3fs://"
-
 // Bounds that LMCache itself enforces, in both of its 3FS clients.
 func lmcacheIov() bounds {
 	return bounds{fallback: lmcacheIovBytes, min: 100 * mib, max: 2 * gib}
@@ -78,8 +76,10 @@ func readRemote(top, extra *mapping) {
 	out.MakesPaths = true
 	lmcacheGenericKeys(top)
 
-	out.Mount = mountOf(extra, "hf3fs_mount_point", true)
-	clients := readRemotePaths(top, extra)
+	if extra.has("hf3fs_mount_point") || usesRings(top) {
+		out.Mount = mountOf(extra, "hf3fs_mount_point", true)
+	}
+	connectors := readRemotePaths(top, extra)
 
 	threads := int(extra.number("hf3fs_io_thread_num", bounds{fallback: lmcacheThreads, min: 2, max: 16}))
 	iov := extra.number("hf3fs_iov_size", lmcacheIov())
@@ -89,6 +89,10 @@ func readRemote(top, extra *mapping) {
 		extra.problem(Warning, "hf3fs_io_depth", "is checked and stored by LMCache but never reaches the ring, whose depth stays 0", "remove it; 0 is right for one request at a time")
 	}
 	extra.flag("save_chunk_meta", true)
+	extra.number("fs_connector_read_ahead_size", bounds{min: 1, max: math.MaxInt64})
+	if extra.flag("fs_connector_use_odirect", false) && extra.flag("save_chunk_meta", true) {
+		extra.problem(Note, "fs_connector_use_odirect", "is turned off by LMCache, which writes a header before each chunk", "write save_chunk_meta: false as well")
+	}
 	if dir := extra.text("fs_connector_relative_tmp_dir"); strings.HasPrefix(dir, "/") {
 		extra.problem(Failure, "fs_connector_relative_tmp_dir", "is an absolute path", "write a path relative to the base path, such as tmp")
 	}
@@ -97,11 +101,24 @@ func readRemote(top, extra *mapping) {
 	top.unknown(about3FS)
 
 	n := lmcacheNeed(Params{Clients: threads, BufferBytes: iov, Entries: entries})
-	instances := max(clients, 1)
+	instances := max(connectors.rings, 1)
 	n.ShmBytesPerRank = product(n.ShmBytesPerRank, int64(instances))
 	n.Rings, n.Iovs, n.OpenFiles = n.Rings*instances, n.Iovs*instances, n.OpenFiles*instances
 	n.HashSeed = seedNeeded(top)
+	if connectors.rings == 0 && connectors.files > 0 {
+		n = n.withoutRings()
+	}
 	out.Need = n
+}
+
+// usesRings reports whether a configuration names the connector hf3fs, or none: then it is
+// what is missing.
+func usesRings(top *mapping) bool {
+	url, plugins := top.text("remote_url"), top.words("remote_storage_plugins")
+	named := func(kind string) bool {
+		return strings.HasPrefix(url, kind+"://") || slices.ContainsFunc(plugins, func(p string) bool { return p == kind || strings.HasPrefix(p, kind+".") })
+	}
+	return named("hf3fs") || !named("fs")
 }
 
 // mountOf reads the mount point, which is required.
@@ -118,53 +135,80 @@ func mountOf(m *mapping, key string, exact bool) string {
 	return path.Clean(mount)
 }
 
+// remote is what the configuration makes LMCache's remote backend of.
+type remote struct{ rings, files int } // connectors of each kind
+
 // readRemotePaths finds the base paths, in both forms of the configuration, and counts
-// the connectors that LMCache will create.
-func readRemotePaths(top, extra *mapping) (connectors int) {
-	out := top.out
-	fallback := extra.words("hf3fs_base_path")
-	paths := func(m *mapping, key string, list []string) {
+// the connectors that LMCache will create: hf3fs with rings, fs with ordinary file calls.
+func readRemotePaths(top, extra *mapping) (found remote) {
+	paths := func(m *mapping, key string, list []string, mount string) {
 		if len(list) == 0 {
 			m.problem(Failure, key, "names no base path", "write a directory below the mount point")
 		}
 		for _, p := range list {
-			checkBase(m, key, p, out.Mount)
-			out.BasePaths = append(out.BasePaths, path.Clean(p))
+			checkBase(m, key, p, mount)
+			top.out.BasePaths = append(top.out.BasePaths, path.Clean(p))
 		}
-		connectors++
 	}
 	plugins := top.words("remote_storage_plugins")
-	for i, plugin := range plugins {
-		name, ok := strings.CutPrefix(plugin, "hf3fs.")
-		switch {
-		case plugin == "hf3fs" || ok && name == "":
-			top.problem(Failure, "remote_storage_plugins", fmt.Sprintf("names %q without an instance", plugin), `write "hf3fs.primary"`)
-		case ok && i < maxUnknown:
-			key := "remote_storage_plugin." + plugin + ".base_path"
-			if list := extra.words(key); len(list) > 0 {
-				paths(extra, key, list)
-			} else {
-				paths(extra, "hf3fs_base_path", fallback)
-			}
+	for _, plugin := range plugins[:min(len(plugins), maxUnknown)] {
+		kind, name, _ := strings.Cut(plugin, ".")
+		if kind != "hf3fs" && kind != "fs" {
+			continue
 		}
+		if name == "" {
+			top.problem(Failure, "remote_storage_plugins", fmt.Sprintf("names %q without an instance", plugin), fmt.Sprintf("write %q", kind+".primary"))
+			found.add(kind)
+			continue
+		}
+		key, mount := "remote_storage_plugin."+plugin+".base_path", ""
+		list := extra.words(key)
+		if fallback := extra.words(kind + "_base_path"); len(list) == 0 {
+			key, list = kind+"_base_path", fallback
+		}
+		if kind == "hf3fs" {
+			mount = top.out.Mount
+		}
+		paths(extra, key, list, mount)
+		found.add(kind)
 	}
 	url := top.text("remote_url")
-	rest, isURL := strings.CutPrefix(url, hf3fsScheme)
-	if isURL {
+	kind, rest, isURL := strings.Cut(url, "://")
+	switch {
+	case isURL && kind == "hf3fs":
 		top.problem(Note, "remote_url", "is LMCache's older way to name a 3FS; it still works", `newer: remote_storage_plugins: ["hf3fs.primary"] and extra_config remote_storage_plugin.hf3fs.primary.base_path`)
-		paths(top, "remote_url", splitList(rest))
-		if connectors > 1 {
+		paths(top, "remote_url", splitList(rest), top.out.Mount)
+		if found.rings > 0 {
 			top.problem(Warning, "remote_url", "and remote_storage_plugins both name a 3FS; LMCache makes a connector for each", "keep one")
 		}
-	}
-	if !isURL && !slices.ContainsFunc(plugins, func(p string) bool { return p == "hf3fs" || strings.HasPrefix(p, "hf3fs.") }) {
-		key, what := "remote_storage_plugins", "nothing here stores on a 3FS through its rings"
+		found.add(kind)
+	case isURL && kind == "fs":
+		_, dir, _ := strings.Cut(rest, "/") // the host before it does nothing
+		list := splitList(dir)
+		if len(list) > 0 {
+			list[0] = "/" + list[0]
+		}
+		paths(top, "remote_url", list, "")
+		found.add(kind)
+	case found == remote{}:
+		key, what := "remote_storage_plugins", "nothing here stores on a 3FS"
 		if url != "" {
-			key, what = "remote_url", fmt.Sprintf("%.80q does not store through the rings of a 3FS", url)
+			key, what = "remote_url", fmt.Sprintf("%.80q does not store on a 3FS", url)
 		}
 		top.problem(Failure, key, what, `write remote_storage_plugins: ["hf3fs.primary"] and extra_config remote_storage_plugin.hf3fs.primary.base_path`)
 	}
-	return connectors
+	if found.files > 0 {
+		top.problem(Note, "", "the connector fs uses ordinary file calls, not rings; on a 3FS, hf3fs is faster", "")
+	}
+	return found
+}
+
+func (r *remote) add(kind string) {
+	if kind == "hf3fs" {
+		r.rings++
+	} else {
+		r.files++
+	}
 }
 
 // misplaced reports keys of the connector that are outside extra_config.

@@ -59,9 +59,8 @@ func readMooncake(out *Config, content []byte, _ Params, env func(string) (strin
 	}
 	m.unknown(func(key string) bool { return strings.HasPrefix(key, "MOONCAKE_DFS_") })
 
-	out.Need.Rings3FS = rings
 	if !rings {
-		out.Need.ShmBytesPerRank, out.Need.Rings, out.Need.Iovs = 0, 0, 0
+		out.Need = out.Need.withoutRings()
 	}
 	return nil
 }

@@ -16,8 +16,10 @@ type Need struct {
 	PageService     string // URL that the engine will contact, "" if none
 	HashSeed        bool   // PYTHONHASHSEED must be set, to the same value in every process that shares files
 	GDS             bool   // uses cuFile
+	GPUBufferBytes  int64  // of each GPU's memory, which the storage registers and keeps
 	DiskBytes       int64  // maximum size of one rank's files, which are sparse and fill as pages are written; 0 if they grow without limit
 	DiskReserved    bool   // DiskBytes are reserved in full at the start, once for all ranks
+	DiskShared      bool   // all ranks use the files of the first, so that DiskBytes count once
 	DiskFiles       string // pattern for the names of the reserved files in the first base path
 	Rings3FS        bool   // needs a fuse.hf3fs mount; otherwise any file system will do
 	Packages        []Package

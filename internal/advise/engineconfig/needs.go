@@ -1,6 +1,9 @@
 package engineconfig
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // One function per engine returns its Need. The figures come from docs/spec/clients.md,
 // 13.1 and 14.4.
@@ -109,8 +112,8 @@ func sglangNeed(p Params) (Need, error) {
 		ShmBytesPerRank: product(int64(jobs), 2, int64(or(p.Entries, sglangEntries)), page),
 		OpenFiles:       2 * jobs,
 		Rings:           2 * jobs, Iovs: 2 * jobs,
-		DiskBytes: product(p.FileBytes, int64(pools)),
-		Rings3FS:  true, Assumed: assumed,
+		DiskBytes: product(p.FileBytes, int64(pools)), DiskShared: p.Model.MLA(),
+		Rings3FS: true, Assumed: assumed,
 		Packages: []Package{
 			pip("sglang", "sglang"), pythonClient(""),
 			{Command, "ninja", "apt install ninja-build", ""},
@@ -141,6 +144,16 @@ func ucmNeed(p Params) (Need, error) {
 		n.ShmBytesShared = or(p.BufferBytes, ucmSharedCacheGB*gib)
 	}
 	return n, nil
+}
+
+// withoutRings returns the need of an engine that stores on a 3FS through ordinary file
+// calls: as on any other file system.
+func (n Need) withoutRings() Need {
+	n.Rings3FS, n.ShmBytesPerRank, n.Rings, n.Iovs = false, 0, 0, 0
+	n.Packages = slices.DeleteFunc(slices.Clone(n.Packages), func(p Package) bool {
+		return p.Name == cLibrary().Name || p.Name == pythonClient("").Name
+	})
+	return n
 }
 
 // kvcmNeed returns the need of RTP-LLM through Tair KVCM: a ring per operation. Its

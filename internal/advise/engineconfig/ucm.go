@@ -99,12 +99,13 @@ func readPipeline(m *mapping, layerwise bool, p Params) error {
 		least := (ucmFewestBlocks*block-1)/gib + 1
 		m.problem(Failure, "cache_buffer_capacity_gb", fmt.Sprintf("is %d, which holds %d blocks of this model; UCM refuses a cache of fewer than %d", cacheGB, holds, ucmFewestBlocks), fmt.Sprintf("write %d or more", least))
 	}
-	need.Rings3FS, need.ShmBytesShared = rings, 0
+	need.ShmBytesShared = 0
 	if shared {
 		need.ShmBytesShared = cacheGB * gib
 	}
 	if !rings {
-		need.ShmBytesPerRank, need.Rings, need.Iovs = 0, 0, 0
+		need = need.withoutRings()
+		need.Packages = []Package{{PythonModule, "ucm", "PLATFORM=cuda pip install uc-manager", ""}}
 	}
 	out.Need = need
 	return nil
@@ -134,12 +135,18 @@ func readUCMBackends(m *mapping, rings bool) {
 // readUCMCollection reads whether the Posix store deletes files.
 func readUCMCollection(m *mapping) {
 	const key = "posix_capacity_gb"
-	if m.number(key, ucmBounds(key, 0)) == 0 {
-		m.problem(Note, key, "is 0, with which Posix deletes nothing", "write how many GB the files may take, in the configuration of one instance only")
-	}
 	m.number("posix_data_trans_concurrency", ucmBounds("posix_data_trans_concurrency", 128))
 	m.number("data_dir_shard_bytes", ucmBounds("data_dir_shard_bytes", 3))
-	m.ignored(Note, "posix_gc_enable", "is set by UCM itself; whether Posix deletes files is decided by "+key, "remove it")
+	const cure = "write how many GB the files may take, in the configuration of one instance only"
+	capacity := m.number(key, ucmBounds(key, 0))
+	switch collects := m.flag("posix_gc_enable", true); {
+	case capacity > 0 && !collects:
+		m.problem(Warning, key, "is set, but posix_gc_enable is false: Posix deletes nothing", "remove posix_gc_enable in one instance of those that share the directory")
+	case capacity == 0 && collects && m.has("posix_gc_enable"):
+		m.problem(Warning, "posix_gc_enable", "is true, but Posix deletes only with a "+key+" above 0, and there is none: the disk fills", cure)
+	case capacity == 0:
+		m.problem(Note, key, "is 0, with which Posix deletes nothing", cure)
+	}
 }
 
 // ucmBounds are the bounds that UCM's stores and ours have for a key.
