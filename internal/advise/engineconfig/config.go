@@ -9,18 +9,23 @@ import (
 // Config holds the storage settings of an engine's own configuration.
 type Config struct {
 	Engine     string
-	Mount      string    // the 3FS mount it names, cleaned; "" when the engine derives it from the base paths
-	BasePaths  []string  // directories it stores in; writable, and on the mount if Need.Rings3FS
-	MakesPaths bool      // the engine creates missing base paths; otherwise they must exist
-	TP         int       // tensor-parallel ranks, 0 if the file does not say
-	Need       Need      // what the engine needs from the host, with the sizes in the file
-	Problems   []Problem // the worst first, then by key
+	Mount      string   // the 3FS mount it names, cleaned; "" when the engine derives it from the base paths
+	BasePaths  []string // directories it stores in; writable, and on the mount if Need.Rings3FS
+	MakesPaths bool     // the engine creates missing base paths; otherwise they must exist
+	TP         int      // tensor-parallel ranks, 0 if the file does not say
+	GDSAsked   bool     // LMCache must use cuFile or hipFile, even where it would not by itself
+	// GPUMemoryUtilization is the share of each GPU's memory that vLLM takes, 0 if the file
+	// does not say.
+	GPUMemoryUtilization float64
+	Need                 Need      // what the engine needs from the host, with the sizes in the file
+	Problems             []Problem // the worst first, then by key
 }
 
 // Read parses and checks an engine's own configuration, which is:
 //
-//	lmcache      YAML of LMCACHE_CONFIG_FILE; or the JSON of --l2-adapter, or a command line with that flag
-//	lmcache-gds  YAML of LMCACHE_CONFIG_FILE
+//	lmcache      YAML of LMCACHE_CONFIG_FILE; a script that sets LMCACHE_* variables, or nothing where env has
+//	             them; or the JSON of --l2-adapter, or a command line with that flag
+//	lmcache-gds  the same, without --l2-adapter
 //	vllm         JSON of --kv-transfer-config; or a command line or script with that flag
 //	sglang       JSON of SGLANG_HICACHE_HF3FS_CONFIG_PATH
 //	ucm          YAML of UCM_CONFIG_FILE

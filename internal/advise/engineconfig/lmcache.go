@@ -33,42 +33,12 @@ func readLMCache(out *Config, content []byte, _ Params, env func(string) (string
 			return nil
 		}
 	}
-	values, err := decodeYAML(content)
-	if err != nil {
-		return err
-	}
-	top := newMapping(values, "", out)
-	extra, err := lmcacheExtra(top, env)
+	top, extra, err := lmcacheSettings(out, content, env)
 	if err != nil {
 		return err
 	}
 	readRemote(top, extra)
 	return nil
-}
-
-// lmcacheExtra returns extra_config, overridden by the environment.
-func lmcacheExtra(top *mapping, env func(string) (string, bool)) (*mapping, error) {
-	extra := top.child("extra_config")
-	text, ok := env("LMCACHE_EXTRA_CONFIG")
-	if !ok || strings.TrimSpace(text) == "" {
-		return extra, nil
-	}
-	err := checkText([]byte(text))
-	var over map[string]any
-	if err == nil {
-		over, err = decodeJSON([]byte(text))
-	}
-	if err != nil {
-		return nil, fmt.Errorf("LMCACHE_EXTRA_CONFIG %w", err)
-	}
-	if extra.values == nil {
-		return newMapping(over, "LMCACHE_EXTRA_CONFIG.", top.out), nil
-	}
-	top.problem(Note, "extra_config", "is in the file and in LMCACHE_EXTRA_CONFIG; this check assumes that the environment overrides the file", "keep it in one place")
-	for key, v := range over {
-		extra.values[key] = v
-	}
-	return extra, nil
 }
 
 func readRemote(top, extra *mapping) {
@@ -195,7 +165,11 @@ func readRemotePaths(top, extra *mapping) (found remote) {
 		if url != "" {
 			key, what = "remote_url", fmt.Sprintf("%.80q does not store on a 3FS", url)
 		}
-		top.problem(Failure, key, what, `write remote_storage_plugins: ["hf3fs.primary"] and extra_config remote_storage_plugin.hf3fs.primary.base_path`)
+		fix := `write remote_storage_plugins: ["hf3fs.primary"] and extra_config remote_storage_plugin.hf3fs.primary.base_path`
+		if top.nameOf(key) != key {
+			fix = `export LMCACHE_REMOTE_STORAGE_PLUGINS=hf3fs.primary LMCACHE_EXTRA_CONFIG='{"hf3fs_mount_point": "/mnt/3fs", "hf3fs_base_path": "/mnt/3fs/lmcache"}'`
+		}
+		top.problem(Failure, key, what, fix)
 	}
 	if found.files > 0 {
 		top.problem(Note, "", "the connector fs uses ordinary file calls, not rings; on a 3FS, hf3fs is faster", "")

@@ -6,14 +6,9 @@ import (
 	"path"
 )
 
-// readGDS reads the YAML of LMCache with its GDS backend.
+// readGDS reads LMCache's settings with its GDS backend.
 func readGDS(out *Config, content []byte, _ Params, env func(string) (string, bool)) error {
-	values, err := decodeYAML(content)
-	if err != nil {
-		return err
-	}
-	top := newMapping(values, "", out)
-	extra, err := lmcacheExtra(top, env)
+	top, extra, err := lmcacheSettings(out, content, env)
 	if err != nil {
 		return err
 	}
@@ -21,9 +16,6 @@ func readGDS(out *Config, content []byte, _ Params, env func(string) (string, bo
 	lmcacheGenericKeys(top)
 
 	list := top.words("gds_path")
-	if text, ok := env("LMCACHE_GDS_PATH"); ok && len(list) == 0 {
-		list = splitList(text)
-	}
 	if len(list) == 0 {
 		top.problem(Failure, "gds_path", "names no directory", "write one or more directories, separated by commas")
 	}
@@ -33,12 +25,14 @@ func readGDS(out *Config, content []byte, _ Params, env func(string) (string, bo
 	}
 	top.choice("gds_path_sharding", "by_gpu")
 	top.choice("gds_backend", "cufile", "hipfile")
-	top.number("gds_buffer_size", bounds{min: 1, max: math.MaxInt32}) // MiB
-	top.ignored(Note, "cufile_buffer_size", "is the older name of gds_buffer_size", "write gds_buffer_size")
+	bufferMiB := readGDSBuffer(top)
 	gds := top.flag("use_gds", true)
-	if v, ok := extra.get("use_cufile"); ok {
-		extra.problem(Note, "use_cufile", "is the older name of use_gds", fmt.Sprintf("write use_gds: %v at the top level", v))
-		gds = gds && v != false
+	out.GDSAsked = gds && top.has("use_gds")
+	if extra.has("use_cufile") {
+		old := extra.flag("use_cufile", true)
+		extra.problem(Note, "use_cufile", "is the older name of use_gds", fmt.Sprintf("write use_gds: %v at the top level", old))
+		out.GDSAsked = out.GDSAsked || gds && old
+		gds = gds && old
 	}
 	extra.flag("use_direct_io", false)
 	threads := extra.number("disk_io_threads", bounds{fallback: 4, min: 1, max: 1024})
@@ -51,9 +45,30 @@ func readGDS(out *Config, content []byte, _ Params, env func(string) (string, bo
 
 	out.Need = gdsNeed(Params{Clients: int(threads)})
 	out.Need.HashSeed = seedNeeded(top)
+	out.Need.GPUBufferBytes = product(bufferMiB, mib)
 	if !gds {
 		out.Need.GDS = false
 		out.Need.Packages = out.Need.Packages[:1]
 	}
 	return nil
+}
+
+// readGDSBuffer returns the size in MiB of the GPU memory that LMCache registers, by the key's
+// name of today or the older one. There is no default.
+func readGDSBuffer(top *mapping) int64 {
+	const now, older = "gds_buffer_size", "cufile_buffer_size"
+	limits := bounds{min: 1, max: 1 << 20}
+	hasNow, hasOlder := top.has(now), top.has(older)
+	before := top.number(older, limits)
+	size := top.number(now, limits)
+	switch {
+	case !hasNow && !hasOlder:
+		top.problem(Failure, now, "is missing; LMCache does not start without it", "write how many MiB of each GPU's memory to register, such as 8192")
+	case !hasNow:
+		top.problem(Note, older, "is the older name of "+now+"; newer versions do not read it, and do not start without "+now, "write "+now)
+		return before
+	case hasOlder && before != size:
+		top.problem(Warning, older, fmt.Sprintf("is %d, but %s, which newer versions read, is %d", before, now, size), "write the same in both, or only "+now)
+	}
+	return size
 }

@@ -18,6 +18,9 @@ type mapping struct {
 	where  string // prefix of keys in problems, e.g. "extra_config."
 	out    *Config
 	known  map[string]bool // keys that have been looked up
+	// name returns what problems call a key that another source than the file may have set;
+	// nil: where and the key.
+	name func(key string) string
 }
 
 func newMapping(values map[string]any, where string, out *Config) *mapping {
@@ -28,7 +31,14 @@ func (c *Config) add(s Severity, key, what, fix string) {
 	c.Problems = append(c.Problems, Problem{s, key, what, fix})
 }
 
-func (m *mapping) problem(s Severity, key, what, fix string) { m.out.add(s, m.where+key, what, fix) }
+func (m *mapping) problem(s Severity, key, what, fix string) { m.out.add(s, m.nameOf(key), what, fix) }
+
+func (m *mapping) nameOf(key string) string {
+	if m.name == nil || key == "" {
+		return m.where + key
+	}
+	return m.name(key)
+}
 
 // get returns the value of a key; null counts as missing.
 func (m *mapping) get(key string) (any, bool) {

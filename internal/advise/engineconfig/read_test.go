@@ -2,6 +2,7 @@ package engineconfig
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -122,7 +123,11 @@ func TestGoodConfigurations(t *testing.T) {
 		{"adapter", LMCache, l2Good, nil, "/mnt/3fs", "/mnt/3fs/a /mnt/3fs/b", 0, 8 * 2 * 209715200, 16, 0},
 		{"adapter in a command", LMCache, "lmcache server --port 5555 \\\n --l2-adapter '" + l2Good + "' # done", nil, "/mnt/3fs", "/mnt/3fs/a /mnt/3fs/b", 0, 8 * 2 * 209715200, 16, 0},
 		{"gds", LMCacheGDS, "gds_path: /nvme/a\ngds_buffer_size: 8192\nextra_config: {use_direct_io: true}", nil, "", "/nvme/a", 0, 0, 0, 0},
-		{"gds by environment", LMCacheGDS, "local_cpu: false", map[string]string{"LMCACHE_GDS_PATH": "/nvme/a,/nvme/b"}, "", "/nvme/a /nvme/b", 0, 0, 0, 0},
+		{"gds by environment", LMCacheGDS, "local_cpu: false", map[string]string{"LMCACHE_GDS_PATH": "/nvme/a,/nvme/b", "LMCACHE_GDS_BUFFER_SIZE": "8192"}, "", "/nvme/a /nvme/b", 0, 0, 0, 0},
+		{"gds by environment alone, with the older name", LMCacheGDS, "", map[string]string{"LMCACHE_GDS_PATH": "/nvme/a", "LMCACHE_CUFILE_BUFFER_SIZE": "8192", "LMCACHE_CHUNK_SIZE": "256", "LMCACHE_LOCAL_CPU": "False"}, "", "/nvme/a", 0, 0, 0, 0},
+		{"gds by a script", LMCacheGDS, "# as documented\nexport LMCACHE_GDS_PATH='/nvme/a'\nexport LMCACHE_GDS_BUFFER_SIZE=\"8192\"\nvllm serve m -tp 4 --gpu-memory-utilization 0.85\n", nil, "", "/nvme/a", 0, 0, 0, 4},
+		{"by environment alone", LMCache, "", map[string]string{"LMCACHE_REMOTE_STORAGE_PLUGINS": "hf3fs.primary", "LMCACHE_EXTRA_CONFIG": `{"hf3fs_mount_point": "/m", "hf3fs_base_path": "/m/a", "hf3fs_io_thread_num": 2, "hf3fs_iov_size": 104857600}`}, "/m", "/m/a", 3 * 2 * 104857600, 0, 6, 0},
+		{"files without rings", LMCache, "remote_url: fs://host:0/m/a,/m/b", nil, "", "/m/a /m/b", 0, 0, 0, 0},
 		{"json", VLLM, vllmGood, nil, "", "/mnt/3fs/v", 16 * 2 * 8 * 2 * mib, 0, 32, 0},
 		{"command", VLLM, "vllm serve Qwen/QwQ-32B --tensor-parallel-size=2 --block-size 32 --kv-transfer-config='" + vllmGood + "'", nil, "", "/mnt/3fs/v", 16 * 2 * 8 * 4 * mib, 0, 32, 2},
 		{"one of several", VLLM, `{"kv_connector":"MultiConnector","kv_role":"kv_both","kv_connector_extra_config":{"connectors":[{"kv_connector":"NixlConnector"},` + vllmGood + `]}}`,
@@ -212,6 +217,11 @@ func TestBadConfigurations(t *testing.T) {
 		{LMCacheGDS, "gds_path: /x\ngds_backend: cuda", Failure, "gds_backend", "cufile, hipfile"},
 		{LMCacheGDS, "gds_path: /x\ngds_path_sharding: by_host", Failure, "gds_path_sharding", "by_gpu"},
 		{LMCacheGDS, "gds_path: /x\ncufile_buffer_size: 1", Note, "cufile_buffer_size", "older name"},
+		{LMCacheGDS, "gds_path: /x\ncufile_buffer_size: 0", Failure, "cufile_buffer_size", "1 to"},
+		{LMCacheGDS, "gds_path: /x\ncufile_buffer_size: 8GB", Failure, "cufile_buffer_size", "not a whole number"},
+		{LMCacheGDS, "gds_path: /x\ncufile_buffer_size: 1\ngds_buffer_size: 2", Warning, "cufile_buffer_size", "which newer versions read, is 2"},
+		{LMCacheGDS, "gds_path: /x", Failure, "gds_buffer_size", "does not start without it"},
+		{LMCacheGDS, "gds_path: /x\nextra_config: {use_cufile: maybe}", Failure, "extra_config.use_cufile", "true or false"},
 		{LMCacheGDS, "gds_path: /x\nextra_config: {use_cufile: false}", Note, "extra_config.use_cufile", "use_gds"},
 
 		{VLLM, strings.Replace(vllmGood, "HF3FSKVConnector", "hf3fs", 1), Failure, "kv_connector", "write HF3FSKVConnector"},
@@ -308,6 +318,8 @@ func TestBadConfigurations(t *testing.T) {
 		{Mooncake, mooncakeGood + "MOONCAKE_DFS_SHARDS=4", Warning, "MOONCAKE_DFS_SHARDS", "does nothing"},
 		{Mooncake, "MOONCAKE_ENABLE_DFS=1\nMOONCAKE_DISTRIBUTED_ROOT_DIR=/m", Note, "MOONCAKE_DISTRIBUTED_ROOT_DIR", "older name"},
 
+		{LMCache, "export VLLM_USE_V1=0\nvllm serve m", Failure, "LMCACHE_REMOTE_STORAGE_PLUGINS", "export LMCACHE_REMOTE_STORAGE_PLUGINS=hf3fs.primary"},
+
 		{NIXL, `{"mount_point": "/mnt/3fs", "iopool_size": 64}`, Failure, "iopool_size", "only text"},
 		{NIXL, `{"mount_point": "/mnt/3fs", "iopool_size": "lots"}`, Failure, "iopool_size", "do not start"},
 		{NIXL, `{"mount_point": "/mnt/3fs", "iopool_size": "0"}`, Warning, "iopool_size", "uses 64"},
@@ -354,6 +366,8 @@ func TestReadForAModel(t *testing.T) {
 		{VLLM, "vllm serve Qwen/QwQ-32B -tp 2 --kv-cache-dtype fp8 --kv-transfer-config='" + vllmGood + "'", Params{Model: shape(t, "Llama-3.1-8B"), TP: 1}, 16 * 2 * 8 * mib, 0, 1 << 40, ""},
 		{SGLang, strings.NewReplacer(`"numjobs": 16`, `"numjobs": 1`, `"entries": 8`, `"entries": 1`).Replace(sglangGood), Params{Model: shape(t, "Llama-3.1-8B")}, 16 * mib, 0, 1 << 40, ""},
 		{SGLang, sglangGood, Params{Model: shape(t, "Llama-3.1-8B"), ExtraPools: 1}, 2 * 16 * 2 * 8 * 8 * mib, 0, 2 << 40, ""},
+		{SGLang, sglangGood, Params{Model: v3, TP: 8}, 16 * 2 * 8 * 64 * 70272, 0, 1 << 40, ""},
+		{SGLang, strings.Replace(sglangGood, `, "metadata_server_url": "http://10.0.0.1:18000"`, "", 1), Params{Model: v3, TP: 8}, 16 * 2 * 8 * 64 * 70272, 0, 1 << 40, "does not start with an MLA model"},
 		{Mooncake, mooncakeGood + "MOONCAKE_DFS_SHARD_COUNT=3\nMOONCAKE_DFS_SHARD_CAPACITY=8192", Params{}, 512 * mib, 0, 3 * 8192, ""},
 		{Mooncake, mooncakeBucket, Params{}, 512 * mib, 0, 64 * gib, ""},
 	} {
@@ -361,6 +375,9 @@ func TestReadForAModel(t *testing.T) {
 		if err != nil {
 			t.Errorf("%s %+v: %v", c.engine, c.p, err)
 			continue
+		}
+		if got.Need.DiskShared != (c.engine == SGLang && c.p.Model.MLA()) {
+			t.Errorf("%s %+v: shared files: %v", c.engine, c.p, got.Need.DiskShared)
 		}
 		if n := got.Need; n.ShmBytesPerRank != c.perRank || n.ShmBytesShared != c.shared || n.DiskBytes != c.disk || n.DiskReserved != (c.engine == Mooncake && c.text != mooncakeBucket) {
 			t.Errorf("%s %+v: %+v", c.engine, c.p, n)
@@ -425,16 +442,81 @@ func TestUnreadable(t *testing.T) {
 	}
 }
 
+// LMCache's variables are read and checked like the keys of its file, which they override.
+func TestLMCacheEnvironment(t *testing.T) {
+	const file = "chunk_size: 256\ngds_path: /x\ngds_buffer_size: 64\n"
+	for _, c := range []struct {
+		name, value, text string
+		severity          Severity
+		key, want         string
+	}{
+		{"LMCACHE_CHUNK_SIZE", "abc", "", Failure, "LMCACHE_CHUNK_SIZE", `is the text "abc", not a whole number; LMCache logs that and goes on without it`},
+		{"LMCACHE_CHUNK_SIZE", "abc", file, Failure, "LMCACHE_CHUNK_SIZE", "keeps the value of the file"},
+		{"LMCACHE_CHUNK_SIZE", "0", file, Failure, "LMCACHE_CHUNK_SIZE", "write a whole number, 1 to"},
+		{"LMCACHE_CHUNK_SIZE", "1.5", file, Failure, "LMCACHE_CHUNK_SIZE", "not a whole number"},
+		{"LMCACHE_LOCAL_CPU", "yes", file, Warning, "LMCACHE_LOCAL_CPU", "counts as false"},
+		{"LMCACHE_USE_GDS", "on", file, Warning, "LMCACHE_USE_GDS", "counts as false"},
+		{"LMCACHE_MAX_LOCAL_CPU_SIZE", "5GB", file, Failure, "LMCACHE_MAX_LOCAL_CPU_SIZE", "not a number"},
+		{"LMCACHE_GDS_BUFFER_SIZE", "0", file, Failure, "LMCACHE_GDS_BUFFER_SIZE", "1 to"},
+		{"LMCACHE_CUFILE_BUFFER_SIZE", "8", file, Warning, "LMCACHE_CUFILE_BUFFER_SIZE", "gds_buffer_size, which newer versions read, is 64"},
+		{"LMCACHE_CUFILE_BUFFER_SIZE", "8", "", Note, "LMCACHE_CUFILE_BUFFER_SIZE", "older name"},
+		{"LMCACHE_GDS_PATH", "x", "", Failure, "LMCACHE_GDS_PATH", "not an absolute path"},
+		{"LMCACHE_GDS_BACKEND", "cuda", "", Failure, "LMCACHE_GDS_BACKEND", "cufile, hipfile"},
+		{"LMCACHE_EXTRA_CONFIG", `{"disk_io_threads": 9999}`, file, Failure, "LMCACHE_EXTRA_CONFIG.disk_io_threads", "1 to"},
+		{"LMCACHE_EXTRA_CONFIG", "{}", file + "extra_config: {disk_io_threads: 8}", Warning, "extra_config", "replaces all of it"},
+		{"LMCACHE_USE_EXPERIMENTAL", "True", file, Note, "LMCACHE_USE_EXPERIMENTAL", "is retired"},
+		{"VLLM_USE_V1", "1", file, Note, "VLLM_USE_V1", "is retired"},
+		{"VLLM_USE_V1", "0", file, Warning, "VLLM_USE_V1", "vLLM removed"},
+		{"VLLM_ENABLE_V1_MULTIPROCESSING", "1", file, Note, "VLLM_ENABLE_V1_MULTIPROCESSING", "anyway"},
+		{"VLLM_WORKER_MULTIPROC_METHOD", "spawn", file, Note, "VLLM_WORKER_MULTIPROC_METHOD", "by itself"},
+		{"LMCACHE_LOG_LEVEL", "INFO", file, Note, "LMCACHE_LOG_LEVEL", "only sets the level"},
+		{"LMCACHE_LOG_LEVEL", "VERBOSE", file, Warning, "LMCACHE_LOG_LEVEL", "counts as INFO"},
+	} {
+		got, err := Read(LMCacheGDS, "file", []byte(c.text), Params{}, environ(map[string]string{c.name: c.value}))
+		if err != nil {
+			t.Errorf("%s=%s: %v", c.name, c.value, err)
+			continue
+		}
+		if !slices.ContainsFunc(got.Problems, func(p Problem) bool {
+			return p.Severity == c.severity && p.Key == c.key && strings.Contains(p.What+" "+p.Fix, c.want)
+		}) {
+			t.Errorf("%s=%s over %q: want a %v about %s with %q, got %+v", c.name, c.value, c.text, c.severity, c.key, c.want, got.Problems)
+		}
+	}
+	got, err := Read(LMCacheGDS, "file", []byte(file), Params{}, environ(map[string]string{"LMCACHE_GDS_BUFFER_SIZE": "'8192'", "LMCACHE_USE_GDS": "True"}))
+	if err != nil || got.Need.GPUBufferBytes != 8*gib || !got.GDSAsked || len(got.Problems) > 0 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if _, err := Read(LMCache, "start.sh", []byte(`export LMCACHE_CONFIG_FILE="$PWD/lmcache.yaml"`), Params{}, nil); err == nil || !strings.Contains(err.Error(), "give that file") {
+		t.Error(err)
+	}
+	for _, c := range []struct {
+		env   map[string]string
+		file  string
+		found bool
+	}{
+		{nil, "", false},
+		{map[string]string{"LMCACHE_CONFIG_FILE": "/c.yaml", "LMCACHE_CHUNK_SIZE": "1"}, "/c.yaml", true},
+		{map[string]string{"LMCACHE_CHUNK_SIZE": "1"}, "", true},
+		{map[string]string{"LMCACHE_EXTRA_CONFIG": "{}"}, "", true},
+		{map[string]string{"LMCACHE_OTHER": "1"}, "", false},
+	} {
+		if file, found := InEnvironment(LMCache, environ(c.env)); file != c.file || found != c.found {
+			t.Errorf("%v: %q, %v", c.env, file, found)
+		}
+	}
+}
+
 // FuzzRead checks that Read returns for every text, and that its output is bounded.
 func FuzzRead(f *testing.F) {
 	for i, text := range []string{lmcacheGood, vllmGood, sglangGood, ucmGood, rtpGood, rtpNew, mooncakeGood, mooncakeClient, mooncakeBucket, l2Good,
-		"lmcache server --l2-adapter '" + l2Good + "'", "vllm serve x --kv-transfer-config '" + vllmGood + "'", "a: &x [1]\nb: *x", "? - - ? x\n: {y: !!binary x}"} {
+		"LMCACHE_CHUNK_SIZE=abc LMCACHE_GDS_PATH=/x vllm serve m --gpu-memory-utilization 2", "lmcache server --l2-adapter '" + l2Good + "'", "vllm serve x --kv-transfer-config '" + vllmGood + "'", "a: &x [1]\nb: *x", "? - - ? x\n: {y: !!binary x}"} {
 		f.Add(uint8(i), []byte(text))
 	}
 	f.Fuzz(func(t *testing.T, which uint8, text []byte) {
 		engine := Names()[int(which)%len(Names())]
 		tooLong := time.AfterFunc(5*time.Second, func() { panic(fmt.Sprintf("%s: Read does not end: %q", engine, text)) })
-		c, err := Read(engine, "file", text, Params{}, environ(map[string]string{"LMCACHE_EXTRA_CONFIG": "{}"}))
+		c, err := Read(engine, "file", text, Params{}, environ(map[string]string{"LMCACHE_EXTRA_CONFIG": "{}", "LMCACHE_CHUNK_SIZE": string(text)}))
 		tooLong.Stop()
 		if err != nil {
 			if len(err.Error()) > 1000 {

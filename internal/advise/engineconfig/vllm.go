@@ -13,7 +13,8 @@ import (
 )
 
 // readVLLM reads the value of --kv-transfer-config, by itself or in a command line.
-func readVLLM(out *Config, content []byte, p Params, _ func(string) (string, bool)) error {
+func readVLLM(out *Config, content []byte, p Params, env func(string) (string, bool)) error {
+	retiredVLLM(out, env)
 	text := bytes.TrimSpace(content)
 	if !bytes.HasPrefix(text, []byte("{")) {
 		words, err := shellWords(string(content))
