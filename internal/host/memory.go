@@ -20,6 +20,20 @@ func (h Host) MemoryBytes() (int64, error) {
 	return min(n, h.groupMemoryBytes(groups)), nil
 }
 
+// MemoryLimitBytes returns the memory limit of this process's control groups, as a container
+// or a systemd unit sets it: Unlimited if they allow all that the machine has.
+func (h Host) MemoryLimitBytes() (int64, error) {
+	groups, err := h.read("/proc/self/cgroup")
+	if err != nil {
+		return 0, err
+	}
+	total, err := h.meminfo("MemTotal")
+	if limit := h.groupMemoryBytes(groups); err != nil || limit < total {
+		return limit, err
+	}
+	return Unlimited, nil
+}
+
 // groupMemoryBytes returns the least memory limit of the control groups in the text of
 // /proc/self/cgroup and of the groups above them, or Unlimited.
 func (h Host) groupMemoryBytes(groups string) int64 {

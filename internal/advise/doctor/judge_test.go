@@ -131,6 +131,46 @@ func TestShm(t *testing.T) {
 	want(t, "none", checkShm(h, 0, ""), "shm.size", Failure)
 }
 
+// What a container has in /dev/shm counts against its memory limit, in both versions of control
+// groups.
+func TestShmMemory(t *testing.T) {
+	v2 := func(limit string) map[string]string {
+		return map[string]string{"/proc/self/cgroup": "0::/\n", "/sys/fs/cgroup/memory.max": limit, "/proc/meminfo": "MemTotal: 268435456 kB\n"}
+	}
+	v1 := func(limit string) map[string]string {
+		return map[string]string{"/proc/self/cgroup": "5:memory:/kubepods/pod1\n0::/x\n", "/sys/fs/cgroup/memory/memory.limit_in_bytes": limit, "/proc/meminfo": "MemTotal: 268435456 kB\n"}
+	}
+	for _, c := range []struct {
+		what   string
+		files  map[string]string
+		need   int64
+		status Status
+		says   string
+	}{
+		{"less than four ranks need", v2("17179869184"), 32 << 30, Failure, "more than 32 GiB"},
+		{"less than four ranks need, version 1", v1("17179869184"), 32 << 30, Failure, "more than 32 GiB"},
+		{"less than /dev/shm", v2("17179869184"), 8 << 30, Warning, "at least 24 GiB, the size of /dev/shm"},
+		{"enough", v2("68719476736"), 8 << 30, OK, ""},
+		{"enough, version 1", v1("68719476736"), 8 << 30, OK, ""},
+		{"not known", map[string]string{"/proc/self/cgroup": "0::/\n"}, 8 << 30, Note, ""},
+	} {
+		all := checkShmMemory(fixture(t, c.files), c.need, "x")
+		if len(all) != 1 {
+			t.Errorf("%s: %+v", c.what, all)
+			continue
+		}
+		want(t, c.what, all[0], "shm.memory", c.status)
+		if !strings.Contains(all[0].Needed, c.says) || (c.status >= Warning) != strings.Contains(all[0].Fix, "memory: ") {
+			t.Errorf("%s: %+v", c.what, all[0])
+		}
+	}
+	for what, files := range map[string]map[string]string{"no limit": v2("max"), "no limit, version 1": v1("9223372036854771712")} {
+		if all := checkShmMemory(fixture(t, files), 8<<30, "x"); len(all) > 0 {
+			t.Errorf("%s: %+v", what, all)
+		}
+	}
+}
+
 func TestLimits(t *testing.T) {
 	for _, c := range []struct {
 		soft, hard, need int64

@@ -58,6 +58,7 @@ func Run(ctx context.Context, o Options) *Report {
 		add(checkRing(ctx, &o, append([]string{point}, e.paths()...)))
 	}
 	add(checkShm(o.Host, e.shmBytes, e.title))
+	add(checkShmMemory(o.Host, e.shmBytes, e.title)...)
 	if ctx.Err() == nil { // it may remove objects, so its findings must be reported
 		r.add(checkLeftovers(o.Host.Path(shm.Dir), o.Host.EUID, time.Now(), o.Fix)...)
 	}

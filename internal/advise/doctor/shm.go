@@ -54,6 +54,36 @@ func checkShm(h host.Host, needBytes int64, forWhat string) Finding {
 	return f
 }
 
+// checkShmMemory compares the memory that a container may use with what it can have in
+// /dev/shm: what is there counts against its limit. It returns nothing where there is no limit.
+func checkShmMemory(h host.Host, needBytes int64, forWhat string) []Finding {
+	const id = "shm.memory"
+	limit, err := h.MemoryLimitBytes()
+	switch {
+	case needBytes == 0 || err == nil && limit == host.Unlimited:
+		return nil
+	case err != nil:
+		return []Finding{unknown(id, "the memory limit of this container", err)}
+	}
+	var sizeBytes int64
+	var st unix.Statfs_t
+	if h.Statfs(h.Path(shm.Dir), &st) == nil {
+		sizeBytes = int64(st.Blocks) * st.Bsize
+	}
+	f := Finding{ID: id, Found: "this container or unit may use " + bytesDistinct(limit, needBytes) + " of memory, and what it has in " + shm.Dir + " counts"}
+	switch {
+	case limit < needBytes:
+		f.Status, f.Needed = Failure, fmt.Sprintf("more than %s: so much %s has in %s, besides its own memory", bytesDistinct(needBytes, limit), forWhat, shm.Dir)
+	case limit < sizeBytes:
+		f.Status, f.Needed = Warning, fmt.Sprintf("at least %s, the size of %s: whoever fills that is killed", bytesDistinct(sizeBytes, limit), shm.Dir)
+	default:
+		return []Finding{f}
+	}
+	gib := (max(needBytes, sizeBytes)-1)>>30 + 1
+	f.Fix = fmt.Sprintf("resources: {limits: {memory: %dGi}}   # in the pod, and more for the engine; docker run --memory %dg", gib, gib)
+	return []Finding{f}
+}
+
 // wanted returns the size at which /dev/shm holds its present content, needBytes, and an
 // eighth more. It is never less than the present size.
 func wanted(sizeBytes, freeBytes, needBytes int64) int64 {

@@ -29,7 +29,7 @@ type Config struct {
 //	vllm         JSON of --kv-transfer-config; or a command line or script with that flag
 //	sglang       JSON of SGLANG_HICACHE_HF3FS_CONFIG_PATH
 //	ucm          YAML of UCM_CONFIG_FILE
-//	rtp-llm      environment file, a KEY=VALUE per line, RECO_MODEL_SDK_CONFIG among them
+//	rtp-llm      environment file, a KEY=VALUE per line, RECO_MODEL_SDK_CONFIG among them; or a command line
 //	mooncake     environment file
 //	nixl         JSON object of the plugin's parameters, or a KEY=VALUE per line
 //

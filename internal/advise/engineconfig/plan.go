@@ -191,16 +191,17 @@ func halved(clients, entries int) (all []Params) {
 	return all
 }
 
-// lmcacheChoices prefers the smallest buffer that LMCache allows and that holds a chunk:
-// a thread moves one chunk at a time, so it would not use a larger one.
+// lmcacheChoices prefers LMCache's default, or more where a chunk is larger, then the smallest
+// buffer that LMCache allows and that holds a chunk: a thread moves one chunk at a time, so it
+// would not use a larger one.
 func (p *plan) lmcacheChoices() (all []Params) {
 	iov := lmcacheIov()
 	chunk := min(p.BlockBytes, iov.max)
 	holds := max((chunk+mib-1)/mib*mib, iov.min)
-	if p.Form == "mp" { // many requests in flight share the buffer
-		holds = max(holds, lmcacheIovBytes)
+	all = append(all, Params{Clients: lmcacheThreads, Entries: lmcacheEntries, BufferBytes: max(holds, iov.fallback)})
+	if holds < iov.fallback && p.Form != "mp" { // there, many requests in flight share the buffer
+		all = append(all, Params{Clients: lmcacheThreads, Entries: lmcacheEntries, BufferBytes: holds})
 	}
-	all = append(all, Params{Clients: lmcacheThreads, Entries: lmcacheEntries, BufferBytes: holds})
 	fewest := 2
 	if p.Form == "mp" {
 		fewest = 1

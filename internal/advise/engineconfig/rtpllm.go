@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -26,13 +27,23 @@ func FixedMount(engine string) string {
 	return ""
 }
 
-// readRTPLLM reads the environment with which RTP-LLM is started.
+// readRTPLLM reads the environment with which RTP-LLM is started, or its command line.
 func readRTPLLM(out *Config, content []byte, _ Params, env func(string) (string, bool)) error {
-	values, err := envFile(out, content)
+	values, arguments, err := rtpSettings(out, content)
 	if err != nil {
 		return err
 	}
 	m := newMapping(values, "", out)
+	on := func(key string) string { return "write " + key + "=1" }
+	if arguments != nil {
+		m.name = func(key string) string {
+			if name, given := arguments[key]; given {
+				return name
+			}
+			return key
+		}
+		on = func(key string) string { return "--" + strings.ToLower(key) + " True" }
+	}
 	e := environment{m, env}
 
 	remote, direct := e.boolean("ENABLE_REMOTE_CACHE"), e.boolean("ENABLE_3FS")
@@ -40,7 +51,7 @@ func readRTPLLM(out *Config, content []byte, _ Params, env func(string) (string,
 	out.Mount = rtpMount
 	out.Need = kvcmNeed()
 	if !e.boolean("REUSE_CACHE") {
-		m.problem(Failure, "REUSE_CACHE", "is not 1, so RTP-LLM keeps no cache at all", "write REUSE_CACHE=1")
+		m.problem(Failure, "REUSE_CACHE", "is not 1, so RTP-LLM keeps no cache at all", on("REUSE_CACHE"))
 	}
 	switch {
 	case direct && remote:
@@ -48,7 +59,7 @@ func readRTPLLM(out *Config, content []byte, _ Params, env func(string) (string,
 	case direct:
 		m.problem(Note, "ENABLE_3FS", "is the direct 3FS tier, which RTP-LLM had from August 2025 to April 2026", "with a newer RTP-LLM use ENABLE_REMOTE_CACHE=1")
 	case !remote:
-		m.problem(Failure, "ENABLE_REMOTE_CACHE", "is not 1, nor is ENABLE_3FS, so nothing is stored on a 3FS", "write ENABLE_REMOTE_CACHE=1")
+		m.problem(Failure, "ENABLE_REMOTE_CACHE", "is not 1, nor is ENABLE_3FS, so nothing is stored on a 3FS", on("ENABLE_REMOTE_CACHE"))
 	}
 	if remote || !direct {
 		readKVCM(e)
@@ -61,6 +72,55 @@ func readRTPLLM(out *Config, content []byte, _ Params, env func(string) (string,
 		return strings.HasPrefix(key, "THREEFS_") || strings.HasPrefix(key, "RECO_") || strings.HasPrefix(key, "KVCM_")
 	})
 	return nil
+}
+
+// rtpSettings returns variables by name: of an environment file, or of a command line, whose
+// arguments have the same names in lower case and prevail. For a command line, arguments has
+// those that were given, as written.
+func rtpSettings(out *Config, content []byte) (values map[string]any, arguments map[string]string, err error) {
+	words, err := shellWords(string(content))
+	if err != nil || !slices.ContainsFunc(words, func(w string) bool { return rtpArgument(w) != "" }) {
+		values, err = envFile(out, content)
+		return values, nil, err
+	}
+	values, arguments = map[string]any{}, map[string]string{}
+	for _, w := range words {
+		if name, value, ok := strings.Cut(w, "="); ok && isVariable(name) {
+			values[name] = value
+		}
+	}
+	for i, w := range words {
+		key := rtpArgument(w)
+		if key == "" {
+			continue
+		}
+		name, value, ok := strings.Cut(w, "=")
+		if !ok && i+1 < len(words) && !strings.HasPrefix(words[i+1], "--") {
+			value, ok = words[i+1], true
+		}
+		if !ok {
+			out.add(Failure, name, "has no value; RTP-LLM's arguments need one", "write "+name+" True")
+			value = "True" // what it means, for the other checks
+		}
+		values[key], arguments[key] = value, name
+	}
+	return values, arguments, nil
+}
+
+// rtpArgument returns the variable of a command line's argument, "" if a word is none.
+func rtpArgument(word string) string {
+	name, _, _ := strings.Cut(word, "=")
+	name, ok := strings.CutPrefix(name, "--")
+	if !ok {
+		return ""
+	}
+	switch key := strings.ToUpper(strings.ReplaceAll(name, "-", "_")); {
+	case key == "KVCM_MODEL_SDK_CONFIG":
+		return "RECO_MODEL_SDK_CONFIG"
+	case isVariable(key):
+		return key
+	}
+	return ""
 }
 
 // readRTPDirect reads the settings of RTP-LLM's own 3FS tier.

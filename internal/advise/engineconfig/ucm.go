@@ -18,6 +18,9 @@ func readUCM(out *Config, content []byte, given Params, _ func(string) (string, 
 	top := newMapping(values, "", out)
 	layerwise := top.flag("use_layerwise", false)
 	top.flag("enable_event_sync", true)
+	if top.flag("load_only_first_rank", false) {
+		top.problem(Failure, "load_only_first_rank", "is true, which Ds3fs and Posix do not support", "write load_only_first_rank: false")
+	}
 	top.flag("enable_metrics", false)
 	for _, key := range []string{"metrics_config_path", "hit_ratio", "ucm_connectors"} {
 		top.has(key)
@@ -174,8 +177,8 @@ func readUCMBuffer(m *mapping) {
 // for Ds3fs or another store has them.
 func ucmIgnored(m *mapping) {
 	const front = "is read only by the Cache in front, not by Ds3fs, although UCM's documents list it there"
-	m.ignored(Warning, "waiting_queue_depth", front, "remove it; stream_number limits Ds3fs's concurrency")
-	m.ignored(Warning, "running_queue_depth", front, "remove it; stream_number limits Ds3fs's concurrency")
+	m.ignored(Note, "waiting_queue_depth", front, "stream_number limits Ds3fs's concurrency")
+	m.ignored(Note, "running_queue_depth", front, "stream_number limits Ds3fs's concurrency")
 	m.ignored(Warning, "buffer_size", "is in UCM's documents, but neither Cache nor Ds3fs reads it", "write cache_buffer_capacity_gb")
 	for _, key := range []string{"device_id", "tensor_size", "shard_size", "block_size"} {
 		m.ignored(Warning, key, "is set by UCM itself from the model", "remove it")

@@ -95,7 +95,7 @@ func Write(engine string, d Deployment) (*Written, error) {
 			}
 		}
 		name := s.template
-		if s.config || strings.HasPrefix(name, "start-") {
+		if !strings.HasPrefix(name, "notes-") {
 			w.Sections = append(w.Sections, Section{name, s.title, b.String()})
 			continue
 		}
@@ -140,13 +140,22 @@ func sections(engine, form string) []part {
 	case UCM + " plain":
 		return []part{{"ucm.yaml", "UCM's configuration", true}, {"start-ucm.sh", "command line", false}, notes}
 	case RTPLLM + " kvcm":
-		return []part{{"rtp-llm.env", "environment", true}, notes}
+		return append([]part{{"rtp-llm.env", "environment", true}}, append(rtpContainers(), notes)...)
 	case RTPLLM + " direct":
-		return []part{{"rtp-llm-direct.env", "environment", true}, notes}
+		return append([]part{{"rtp-llm-direct.env", "environment", true}}, append(rtpContainers(), notes)...)
 	case Mooncake + " plain":
 		return []part{{"mooncake.env", "environment of the master and of every client", true}, {"start-mooncake.sh", "command lines", false}, notes}
 	default:
 		return []part{{"nixl-hf3fs.json", "parameters of the plugin", true}, notes}
+	}
+}
+
+// rtpContainers lists the parts that say how RTP-LLM's container sees the mount and /dev/shm.
+func rtpContainers() []part {
+	return []part{
+		{"start-rtp-llm.sh", "a container on a host that serves a 3FS", false},
+		{"rtp-llm-pod.yaml", "a pod for Kubernetes, with kv3fs in it", false},
+		{"rtp-llm-container.json", "the same volumes for RTP-LLM's own platform", false},
 	}
 }
 

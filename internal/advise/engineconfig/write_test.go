@@ -140,6 +140,56 @@ func TestGolden(t *testing.T) {
 	}
 }
 
+// What RTP-LLM's container gets: 8 GiB of /dev/shm for each rank and a quarter more, memory for
+// all of it, and a mount that appears in it.
+func TestRTPContainers(t *testing.T) {
+	for _, c := range []struct {
+		form, root string
+		tp         int
+		shmGiB     string
+	}{{"kvcm", "kv_manager", 1, "10"}, {"direct", "rtp_llm", 4, "40"}, {"direct", "rtp_llm", 8, "80"}} {
+		w, err := Write(RTPLLM, Deployment{Form: c.form, Mount: rtpMount, TP: c.tp})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range w.Sections {
+			switch s.Name {
+			case "rtp-llm-pod.yaml":
+				pod, err := decodeYAML([]byte(s.Text))
+				if err != nil {
+					t.Errorf("%s", err)
+					continue
+				}
+				text := fmt.Sprint(pod)
+				for _, want := range []string{"sizeLimit:" + c.shmGiB + "Gi", "mountPropagation:HostToContainer", "mountPropagation:Bidirectional", "mkdir -p /3fs/stage/3fs/" + c.root, fmt.Sprint("nvidia.com/gpu:", c.tp)} {
+					if !strings.Contains(text, want) {
+						t.Errorf("%s, tp %d: no %s in the pod: %s", c.form, c.tp, want, text)
+					}
+				}
+			case "rtp-llm-container.json":
+				values, err := decodeJSON([]byte(s.Text))
+				if err != nil {
+					t.Error(err)
+					continue
+				}
+				for i, item := range values["container_configs"].([]any) { // the platform's own form: JSON in a variable
+					_, inner, _ := strings.Cut(item.(string), "=")
+					if _, err := decodeAny([]byte(inner)); err != nil || i == 1 && !strings.Contains(inner, `"sizeLimit":"`+c.shmGiB+`Gi"`) {
+						t.Errorf("%s, %v", inner, err)
+					}
+				}
+			case "start-rtp-llm.sh":
+				if !strings.Contains(s.Text, "/3fs/stage:/3fs/stage:rslave") || !strings.Contains(s.Text, "needs "+c.shmGiB+" GiB") || !strings.Contains(s.Text, "--env-file "+w.Sections[0].Name) {
+					t.Errorf("%s", s.Text)
+				}
+			}
+		}
+		if len(w.Sections) != 6 {
+			t.Errorf("%d sections", len(w.Sections))
+		}
+	}
+}
+
 // The checklist says how to enlarge /dev/shm if it is too small, and never shrinks it.
 func TestShmAdvice(t *testing.T) {
 	llama := shape(t, "Llama-3.1-8B")
@@ -152,7 +202,7 @@ func TestShmAdvice(t *testing.T) {
 	}{
 		{"enough", 24 * gib, 0, 1, "", false},
 		{"enough beside others", 24 * gib, 24 * gib, 1, "", false},
-		{"not known", 0, 0, 1, fmt.Sprintf("size=%d ", 2*gib), false},
+		{"not known", 0, 0, 1, fmt.Sprintf("size=%d ", 3*gib), false},
 		{"full", 0, 24 * gib, 1, fmt.Sprintf("size=%d ", 25*gib), true}, // 600 MiB more, in whole gigabytes
 		{"little beside much", 64 * mib, 24 * gib, 1, fmt.Sprintf("size=%d ", 25*gib), true},
 		{"too small", gib, 0, 8, fmt.Sprintf("size=%d ", 6*gib), true},
