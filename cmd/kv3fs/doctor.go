@@ -20,11 +20,13 @@ type doctorCmd struct {
 	Data  string `placeholder:"DIR" help:"The daemon's data directory. Default: as the daemon reports it."`
 
 	Engine       string `placeholder:"NAME" help:"Also check what this engine needs: ${engines}."`
-	EngineConfig string `placeholder:"FILE" help:"Also check this file, the engine's own configuration. Requires --engine."`
+	EngineConfig string `placeholder:"FILE" help:"Also check this file, the engine's own configuration. Requires --engine. Default for LMCache: what LMCACHE_CONFIG_FILE names, or the variables LMCACHE_* of this environment."`
 	Model        string `placeholder:"NAME" help:"Model, as named on Hugging Face. Without --engine-config, it determines how much memory the engine needs."`
 	BlockTokens  int    `placeholder:"N" range:"1..1048576" help:"Tokens per chunk, page or block; they determine the memory too. Default: the engine's."`
 	TP           int    `name:"tp" placeholder:"N" range:"1..4096" help:"Tensor-parallel ranks on this host. Default: as the engine's configuration says, or 1."`
 	ExtraPools   int    `placeholder:"N" range:"1..64" help:"SGLang with a hybrid model: its pools besides the KV cache (mamba, swa, indexer, draft). Each has a file and clients of its own. SGLang logs them as \"Registered hybrid pool\"."`
+
+	GPUMemoryUtilization float64 `name:"gpu-memory-utilization" placeholder:"SHARE" help:"LMCache with GDS: vLLM's flag of that name, to compare the GPUs' memory with. Default: as --engine-config says, or vLLM's 0.92."`
 
 	Fix         bool `help:"Remove what dead daemons and clients left in /dev/shm. Nothing else is changed."`
 	NoBandwidth bool `help:"Do not measure the disk. The measurement takes two seconds and meanwhile occupies 1 GiB, or a tenth of the free space if that is less."`
@@ -49,10 +51,13 @@ command line is wrong, 130 if interrupted.`
 // Validate reports invalid flags.
 func (c *doctorCmd) Validate() error {
 	if c.Engine == "" {
-		if c.EngineConfig != "" || c.Model != "" || c.BlockTokens != 0 || c.TP != 0 || c.ExtraPools != 0 {
-			return fmt.Errorf("--engine-config, --model, --block-tokens, --tp and --extra-pools need --engine, one of %s", strings.Join(engineconfig.Names(), ", "))
+		if c.GPUMemoryUtilization != 0 || c.EngineConfig != "" || c.Model != "" || c.BlockTokens != 0 || c.TP != 0 || c.ExtraPools != 0 {
+			return fmt.Errorf("--engine-config, --model, --block-tokens, --tp, --extra-pools and --gpu-memory-utilization need --engine, one of %s", strings.Join(engineconfig.Names(), ", "))
 		}
 		return nil
+	}
+	if u := c.GPUMemoryUtilization; u != 0 && !(u > 0 && u <= 1) {
+		return fmt.Errorf("--gpu-memory-utilization %v must be above 0 and at most 1", u)
 	}
 	if c.ExtraPools != 0 && c.Engine != engineconfig.SGLang {
 		return fmt.Errorf("--extra-pools is for --engine %s", engineconfig.SGLang)
@@ -84,7 +89,7 @@ func (c *doctorCmd) Run(ctx context.Context, out io.Writer) error {
 	}
 	report := doctor.Run(ctx, doctor.Options{
 		Mount: c.Mount, Data: c.Data,
-		Engine: c.Engine, ConfigFile: c.EngineConfig, Params: params,
+		Engine: c.Engine, ConfigFile: c.EngineConfig, Params: params, GPUMemoryUtilization: c.GPUMemoryUtilization,
 		Fix: c.Fix, NoBandwidth: c.NoBandwidth,
 		Host: host.Local(), Probe: []string{self, "probe"},
 	})

@@ -200,3 +200,25 @@ func TestHostFacts(t *testing.T) {
 		t.Error("a host without /proc/meminfo has memory")
 	}
 }
+
+// What the kernel and NVIDIA's driver say about GPUs, and nothing on a host without them.
+func TestGPUs(t *testing.T) {
+	for _, c := range []struct {
+		text string
+		bar  int
+		want int64
+	}{
+		{"0x9e000000 0x9effffff 0x40200\n0x18000000000 0x19fffffffff 0x14220c\n0x0 0x0 0x0\n", 1, 128 << 30},
+		{"0x9e000000 0x9effffff 0x40200\n0x18000000000 0x19fffffffff 0x14220c\n", 0, 16 << 20},
+		{"0x0 0x0 0x0\n", 0, 0}, {"", 1, 0}, {"x y z\n0x1\n", 0, 0}, {"0x0 0xffffffffffffffff 0x0\n", 0, 0},
+	} {
+		if got := barBytes(c.text, c.bar); got != c.want {
+			t.Errorf("BAR%d of %q: %d, want %d", c.bar, c.text, got, c.want)
+		}
+	}
+	h := Host{Root: t.TempDir()}
+	version, open := h.NVIDIADriver()
+	if gpus := h.GPUs(); len(gpus) > 0 || version != "" || open || h.NVIDIAFSVersion() != "" || h.HasIOMMU() || h.BootOption("quiet") {
+		t.Errorf("an empty host: %v, %q", gpus, version)
+	}
+}

@@ -41,13 +41,24 @@ func probeFile(path string) (f fileFacts) {
 
 // readConfig reads the engine's configuration and reports what is wrong with it.
 func (e *engine) readConfig(ctx context.Context, o *Options) {
-	const id = "config"
 	file, err := runProbe[fileFacts](ctx, o, mountTimeout, "file", o.ConfigFile)
 	if f := judgeFile(o.ConfigFile, file, err); f.Status > OK {
 		e.findings = append(e.findings, f)
 		return
 	}
-	config, err := engineconfig.Read(o.Engine, o.ConfigFile, file.Content, o.Params, o.Host.LookupEnv)
+	e.interpret(o, o.ConfigFile, file.Content)
+}
+
+// readEnvironment reads a configuration that consists of variables.
+func (e *engine) readEnvironment(o *Options) {
+	e.findings = append(e.findings, ok("config.env", "no file is given: %s is configured by variables of this environment", o.Engine))
+	e.interpret(o, "the environment", nil)
+}
+
+// interpret checks a configuration, whose name is for messages.
+func (e *engine) interpret(o *Options, name string, content []byte) {
+	const id = "config"
+	config, err := engineconfig.Read(o.Engine, name, content, o.Params, o.Host.LookupEnv)
 	if err != nil {
 		e.findings = append(e.findings, Finding{ID: id, Status: Failure, Found: err.Error(), Needed: "a file that " + o.Engine + " can read", Fix: "kv3fs engine-config " + o.Engine})
 		return
@@ -57,7 +68,7 @@ func (e *engine) readConfig(ctx context.Context, o *Options) {
 		e.findings = append(e.findings, findingOf(p))
 	}
 	if len(config.Problems) == 0 {
-		e.findings = append(e.findings, ok(id, "%s: every key is known and in range", o.ConfigFile))
+		e.findings = append(e.findings, ok(id, "%s: every key is known and in range", name))
 	}
 }
 

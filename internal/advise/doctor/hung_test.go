@@ -113,7 +113,7 @@ func TestHungSurroundings(t *testing.T) {
 	o := local()
 	o.Host.LookupEnv = environment(map[string]string{"CUFILE_ENV_PATH_JSON": dir + "/cufile.json"})
 	within("CUFILE_ENV_PATH_JSON", mountTimeout, func() {
-		want(t, "CUFILE_ENV_PATH_JSON", byID(t, checkGDS(t.Context(), o), "gds.config"), "gds.config", Note)
+		want(t, "CUFILE_ENV_PATH_JSON", byID(t, checkGDS(t.Context(), o, &engine{}), "gds.config"), "gds.config", Note)
 	})
 
 	// Only the probes change their working directory: this process has to end.

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"errors"
+	"maps"
 	"math"
 	"os"
 	"os/exec"
@@ -13,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kv3fs/kv3fs/internal/advise/engineconfig"
+	"github.com/kv3fs/kv3fs/internal/gpudirect"
 	"github.com/kv3fs/kv3fs/internal/host"
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
@@ -445,13 +447,123 @@ func TestFindModule(t *testing.T) {
 	}
 }
 
+// What gdscheck -p would show, on a host with a GPU that suits GPUDirect Storage and on others.
 func TestGDS(t *testing.T) {
-	for _, f := range checkGDS(t.Context(), on(fixture(t, map[string]string{"/proc/modules": "nvidia_fs 1 0 - Live\n", "/etc/cufile.json": "{}"}))) {
+	good := map[string]string{
+		"/proc/modules": "nvidia_fs 1 0 - Live\n", "/proc/driver/nvidia-fs/version": "version: 2.26.6\n", "/etc/cufile.json": "{\"properties\": {\"allow_compat_mode\": true}} // default",
+		"/proc/driver/nvidia/version":                       "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build\nGCC version: 12\n",
+		"/proc/driver/nvidia/gpus/0000:1b:00.0/information": "Model: \t\t NVIDIA H100 80GB HBM3\nIRQ: 1\n",
+		"/sys/bus/pci/devices/0000:1b:00.0/resource":        "0x000000009e000000 0x000000009effffff 0x0000000000040200\n0x0000018000000000 0x0000019fffffffff 0x000000000014220c\n0x0 0x0 0x0\n",
+		"/proc/sys/kernel/osrelease":                        "6.8.0\n",
+	}
+	all := checkGDS(t.Context(), on(fixture(t, good)), &engine{})
+	for _, f := range all {
 		want(t, "good", f, f.ID, OK)
 	}
-	bare := checkGDS(t.Context(), on(fixture(t, nil)))
-	want(t, "no driver", bare[0], "gds.driver", Warning)
-	want(t, "no configuration", bare[1], "gds.config", Note)
+	if f := byID(t, all, "gds.gpu"); !strings.Contains(f.Found, "NVIDIA H100 80GB HBM3") || !strings.Contains(f.Found, "BAR1 128 GiB") {
+		t.Errorf("%+v", f)
+	}
+	for _, c := range []struct {
+		what, file, text string
+		id               string
+		status           Status
+		says             string
+	}{
+		{"no driver", "/proc/modules", "", "gds.driver", Warning, "use_pci_p2pdma"},
+		{"the proprietary modules", "/proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.1\n", "gds.nvidia", Warning, "open kernel modules"},
+		{"half a file", "/etc/cufile.json", "// x\n{\"properties\": {\"force_compat_mode\": true /*", "gds.config", Warning, "JSON"},
+		{"forced compatibility", "/etc/cufile.json", "// x\n{\"properties\": {\"force_compat_mode\": true}}", "gds.config", Warning, "always copies"},
+		{"a comment in a string", "/etc/cufile.json", "{\"logging\": {\"dir\": \"http://x\\\"//\"}}", "gds.config", OK, "compatibility mode on"},
+		{"a small window", "/sys/bus/pci/devices/0000:1b:00.0/resource", "0x9e000000 0x9effffff 0x200\n0x0000018000000000 0x000001800fffffff 0xc\n", "gds.gpu", Warning, "BAR1 256 MiB"},
+		{"an unknown window", "/sys/bus/pci/devices/0000:1b:00.0/resource", "nonsense", "gds.gpu", Note, "not known"},
+		{"an IOMMU", "/sys/class/iommu/dmar0", "", "gds.iommu", Note, "iommu=pt"},
+	} {
+		files := maps.Clone(good)
+		files[c.file] = c.text
+		f := byID(t, checkGDS(t.Context(), on(fixture(t, files)), &engine{}), c.id)
+		if want(t, c.what, f, c.id, c.status); !strings.Contains(f.Found+f.Needed+f.Fix, c.says) {
+			t.Errorf("%s: %+v", c.what, f)
+		}
+	}
+	f := judgeGDSConfig("/etc/cufile.json", []byte(`{"properties": {"allow_compat_mode": false}}`), false)
+	if want(t, "no way at all", f, "gds.config", Failure); !strings.Contains(f.Found, "5030") {
+		t.Errorf("%+v", f)
+	}
+	bare := checkGDS(t.Context(), on(fixture(t, nil)), &engine{})
+	want(t, "no NVIDIA driver", byID(t, bare, "gds.nvidia"), "gds.nvidia", Warning)
+	want(t, "no driver", byID(t, bare, "gds.driver"), "gds.driver", Warning)
+	want(t, "no configuration", byID(t, bare, "gds.config"), "gds.config", Note)
+}
+
+// Where LMCache stores: it turns GPUDirect Storage off by itself on tmpfs alone.
+func TestGDSPath(t *testing.T) {
+	for _, c := range []struct {
+		v      gpudirect.Verdict
+		asked  bool
+		status Status
+		says   string
+	}{
+		{gpudirect.Verdict{Way: gpudirect.Direct, Type: "xfs"}, true, OK, ""},
+		{gpudirect.Verdict{Way: gpudirect.Copied, Type: "fuse.hf3fs", Cure: "x"}, false, Warning, "copies through main memory"},
+		{gpudirect.Verdict{Way: gpudirect.Refused, Type: "tmpfs", Cure: "x"}, false, Warning, "by itself"},
+		{gpudirect.Verdict{Way: gpudirect.Refused, Type: "tmpfs", Cure: "x"}, true, Failure, "5030"},
+		{gpudirect.Verdict{Way: gpudirect.Refused, Type: "overlay", Cure: "x"}, false, Failure, "5030"},
+	} {
+		f := judgeGDSPath("/kv", c.v, c.asked)
+		if want(t, c.v.Type, f, "gds.path", c.status); !strings.Contains(f.Needed, c.says) || f.Fix != c.v.Cure {
+			t.Errorf("%+v: %+v", c, f)
+		}
+	}
+	dir := t.TempDir()
+	o := on(fixture(t, map[string]string{"/proc/self/mountinfo": "22 1 0:5 / / rw - tmpfs tmpfs rw\n"}))
+	o.Engine, o.ConfigFile = engineconfig.LMCacheGDS, dir+"/lmcache.yaml"
+	if err := writeFile(o.ConfigFile, "gds_path: "+dir+"/kv\ngds_buffer_size: 64\nuse_gds: true\n"); err != nil {
+		t.Fatal(err)
+	}
+	e := checkEngine(t.Context(), o)
+	want(t, "a directory on tmpfs", byID(t, checkGDSPaths(t.Context(), o, e), "gds.path"), "gds.path", Failure)
+}
+
+// The buffer and vLLM's share fit into each GPU's memory, as LMCache's page reckons: 8 GiB with
+// 0.85 on 80 GiB.
+func TestGPUMemory(t *testing.T) {
+	h100 := gpuMemory{"NVIDIA H100", 80 << 30}
+	for _, c := range []struct {
+		gpu    gpuMemory
+		buffer int64
+		share  float64
+		status Status
+		fix    string
+	}{
+		{h100, 8 << 30, 0.85, OK, ""},
+		{h100, 8 << 30, 0.89, Warning, "--gpu-memory-utilization 0.88 "},
+		{h100, 8 << 30, 0.92, Failure, "--gpu-memory-utilization 0.88 "},
+		{gpuMemory{"RTX", 10 << 30}, 8 << 30, 0.92, Failure, "write gds_buffer_size: 0"},
+	} {
+		f := judgeGPUMemory(c.gpu, c.buffer, c.share, "x")
+		if want(t, c.gpu.name, f, "gds.memory", c.status); !strings.Contains(f.Fix, c.fix) {
+			t.Errorf("%+v: %+v", c, f)
+		}
+	}
+	if got := parseGPUs("NVIDIA H100 80GB HBM3, 81559\nNVIDIA GB10, [N/A]\nx\nA, B, 100\n"); len(got) != 2 || got[0].totalBytes != 81559<<20 || got[1].name != "A, B" {
+		t.Errorf("%+v", got)
+	}
+	// With the nvidia-smi of a host that has a smaller GPU, and without any.
+	e := &engine{need: engineconfig.Need{GPUBufferBytes: 8 << 30}, config: &engineconfig.Config{GPUMemoryUtilization: 0.85}}
+	dir := t.TempDir()
+	if err := os.WriteFile(dir+"/nvidia-smi", []byte("#!/bin/sh\necho NVIDIA H100, 81559\necho NVIDIA L4, 23034\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	f := checkGPUMemory(t.Context(), local(), e)[0]
+	if want(t, "the smallest", f, "gds.memory", Failure); !strings.Contains(f.Found, "NVIDIA L4 has 22 GiB; vLLM's 85 % (as given)") {
+		t.Errorf("%+v", f)
+	}
+	t.Setenv("PATH", t.TempDir())
+	want(t, "no nvidia-smi", checkGPUMemory(t.Context(), local(), e)[0], "gds.memory", Note)
+	if all := checkGPUMemory(t.Context(), local(), &engine{}); len(all) > 0 {
+		t.Errorf("no buffer: %+v", all)
+	}
 }
 
 func TestPathJudgement(t *testing.T) {

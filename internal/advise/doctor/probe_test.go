@@ -130,7 +130,7 @@ func TestEngineConfig(t *testing.T) {
 	}
 	o := local()
 	o.Engine, o.ConfigFile = engineconfig.LMCacheGDS, filepath.Join(dir, "lmcache.yaml")
-	if err := writeFile(o.ConfigFile, "chunk_size: 256\ngds_path: "+dir+"/kv\ncufile_buffer_size: 8192\n"); err != nil {
+	if err := writeFile(o.ConfigFile, "chunk_size: 256\ngds_path: "+dir+"/kv\ngds_buffer_size: 8192\n"); err != nil {
 		t.Fatal(err)
 	}
 	e := checkEngine(t.Context(), o)

@@ -22,6 +22,8 @@ type Options struct {
 	Engine     string              // one of engineconfig.Names, or "" for no engine in particular
 	ConfigFile string              // the engine's own configuration; "" for none
 	Params     engineconfig.Params // describes the deployment if there is no configuration
+	// GPUMemoryUtilization is vLLM's share of each GPU's memory; 0: as the configuration says.
+	GPUMemoryUtilization float64
 
 	Fix         bool // remove leftovers
 	NoBandwidth bool // do not measure the disk
@@ -81,8 +83,9 @@ func Run(ctx context.Context, o Options) *Report {
 	}
 	add(checkPackages(ctx, &o, e.need.Packages)...)
 	if e.need.GDS {
-		add(checkGDS(ctx, &o)...)
+		add(checkGDS(ctx, &o, e)...)
 	}
+	add(checkGPUMemory(ctx, &o, e)...)
 	r.Interrupted = ctx.Err() != nil
 	return r
 }
@@ -151,6 +154,13 @@ func checkEngine(ctx context.Context, o *Options) *engine {
 		return e
 	}
 	e.ranks = max(o.Params.TP, 1)
+	if o.ConfigFile == "" {
+		if file, found := engineconfig.InEnvironment(o.Engine, o.Host.LookupEnv); found && file == "" {
+			e.readEnvironment(o)
+		} else if found {
+			o.ConfigFile = file
+		}
+	}
 	if o.ConfigFile != "" {
 		e.readConfig(ctx, o)
 	}
