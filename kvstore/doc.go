@@ -34,6 +34,7 @@
 //   - Pages keeps blocks in pages of one large file, which kv3fs's page service hands
 //     out. Many processes share it.
 //   - Empty keeps nothing: Cache|Empty is a cache in memory alone.
+//   - A store of your own: see [Registry].
 //
 // Cache keeps blocks in host memory, private or shared by processes. A load that misses
 // the cache fills it. A save is done when the cache has the block; the cache then writes
