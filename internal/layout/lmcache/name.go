@@ -1,0 +1,150 @@
+package lmcache
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Name is what the name of a chunk's file says: LMCache's key of the chunk.
+type Name struct {
+	Model     string
+	WorldSize int
+	WorkerID  int
+	Hash      string // see Hash
+	DType     string // a word of DTypes
+	Layer     int    // in layerwise mode; NoLayer where a chunk has all layers
+	Tags      []Tag
+
+	// OldSlashes means that the file's name has a plain hyphen for each slash, as older
+	// connectors write it. Then Model and Tags cannot be read back as they were.
+	OldSlashes bool
+
+	// OldFormat is the first field of the names of very old builds, vllm for example. These
+	// have no DType.
+	OldFormat string
+}
+
+// NoLayer is the Layer of a chunk with all layers.
+const NoLayer = -1
+
+// Tag is a pair from the request: lmcache.tag.<Key>: Value.
+type Tag struct{ Key, Value string }
+
+// Affixes returns what comes before and after the hash in the name of the file.
+func (n Name) Affixes() (prefix, suffix string) {
+	var before, after strings.Builder
+	if n.OldFormat != "" {
+		before.WriteString(n.OldFormat + "@")
+	}
+	fmt.Fprintf(&before, "%s@%d@%d@", n.Model, n.WorldSize, n.WorkerID)
+	if n.OldFormat == "" {
+		after.WriteString("@" + n.DType)
+	}
+	if n.Layer != NoLayer {
+		fmt.Fprintf(&after, "@%d", n.Layer)
+	}
+	for _, tag := range n.Tags {
+		after.WriteString("@" + tag.Key + "%" + tag.Value)
+	}
+	instead := slash
+	if n.OldSlashes {
+		instead = "-"
+	}
+	replace := func(s string) string { return strings.ReplaceAll(s, "/", instead) }
+	return replace(before.String()), replace(after.String()) + Suffix
+}
+
+// String returns the name of the file.
+func (n Name) String() string {
+	prefix, suffix := n.Affixes()
+	return prefix + n.Hash + suffix
+}
+
+// Check returns an error if LMCache would not read the name as it was meant.
+func (n Name) Check() error {
+	switch {
+	case n.Model == "":
+		return fmt.Errorf("lmcache: the model has no name")
+	case strings.ContainsAny(n.Model, "@\x00"):
+		return fmt.Errorf("lmcache: the model %.60q has an @ in its name, which separates the fields of LMCache's keys", n.Model)
+	case n.WorldSize < 1 || n.WorkerID < 0 || n.WorkerID >= n.WorldSize:
+		return fmt.Errorf("lmcache: worker %d of %d: a worker's id is from 0 to the world size less 1", n.WorkerID, n.WorldSize)
+	case n.Layer < NoLayer:
+		return fmt.Errorf("lmcache: layer %d: choose 0 or more", n.Layer)
+	}
+	if n.OldFormat == "" && !slices.Contains(DTypes(), n.DType) {
+		return fmt.Errorf("lmcache: the type %.40q is none of LMCache's: %s", n.DType, strings.Join(DTypes(), ", "))
+	}
+	for _, tag := range n.Tags {
+		if tag.Key == "" || strings.ContainsAny(tag.Key, "@%\x00") || strings.ContainsAny(tag.Value, "@\x00") {
+			return fmt.Errorf("lmcache: the tag %.40q: %.40q has a character that separates the fields of LMCache's keys", tag.Key, tag.Value)
+		}
+	}
+	return nil
+}
+
+// ParseName reads the name of a chunk's file. Of a name with plain hyphens for slashes it
+// cannot know that, and returns them as part of the model.
+func ParseName(file string) (Name, bool) {
+	stem, ok := strings.CutSuffix(file, Suffix)
+	if !ok {
+		return Name{}, false
+	}
+	fields := strings.Split(stem, "@")
+	n := Name{Layer: NoLayer}
+	if len(fields) >= 5 && !isNumber(fields[1]) {
+		n.OldFormat, fields = fields[0], fields[1:]
+		if n.OldFormat == "" {
+			return Name{}, false
+		}
+	}
+	least := 5
+	if n.OldFormat != "" {
+		least = 4
+	}
+	if len(fields) < least {
+		return Name{}, false
+	}
+	n.Model = strings.ReplaceAll(fields[0], slash, "/")
+	var err error
+	if n.WorldSize, err = number(fields[1]); err != nil {
+		return Name{}, false
+	}
+	if n.WorkerID, err = number(fields[2]); err != nil {
+		return Name{}, false
+	}
+	if n.Hash = fields[3]; !IsHash(n.Hash) {
+		return Name{}, false
+	}
+	if n.OldFormat == "" {
+		n.DType = fields[4]
+	}
+	rest := fields[least:]
+	if len(rest) > 0 && isNumber(rest[0]) {
+		if n.Layer, err = number(rest[0]); err != nil {
+			return Name{}, false
+		}
+		rest = rest[1:]
+	}
+	for _, field := range rest {
+		key, value, ok := strings.Cut(field, "%")
+		if !ok {
+			return Name{}, false
+		}
+		n.Tags = append(n.Tags, Tag{strings.ReplaceAll(key, slash, "/"), strings.ReplaceAll(value, slash, "/")})
+	}
+	return n, n.Check() == nil && n.String() == file
+}
+
+func isNumber(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
+
+// number reads a number as Python writes it.
+func number(s string) (int, error) {
+	n, err := strconv.ParseUint(s, 10, 31)
+	if err == nil && strconv.FormatUint(n, 10) != s {
+		err = strconv.ErrSyntax
+	}
+	return int(n), err
+}
