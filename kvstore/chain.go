@@ -13,11 +13,12 @@ const (
 	ds3fsName   = "Ds3fs"
 	segmentName = "Segment"
 	pagesName   = "Pages"
+	lmcacheName = "LMCache"
 	emptyName   = "Empty"
 )
 
 // backs are the stores that end a chain.
-var backs = []string{posixName, ds3fsName, segmentName, pagesName, emptyName}
+var backs = []string{posixName, ds3fsName, segmentName, pagesName, lmcacheName, emptyName}
 
 // Chains returns the names of all chains.
 func Chains() []string { return new(Registry).Chains() }

@@ -48,6 +48,7 @@ type Config struct {
 	Ds3fs   *Ds3fsOptions
 	Segment *SegmentOptions
 	Pages   *PagesOptions
+	LMCache *LMCacheOptions
 
 	// Speed slows the chain down, for benchmarks and tests of engines. Default: as fast
 	// as it is.
@@ -249,6 +250,7 @@ func (c *Config) complete(chain []string) error {
 	}{
 		{cacheName, c.Cache != nil}, {posixName, c.Posix != nil}, {ds3fsName, c.Ds3fs != nil},
 		{segmentName, c.Segment != nil}, {pagesName, c.Pages != nil},
+		{lmcacheName, c.LMCache != nil},
 	} {
 		if options.given && !slices.Contains(chain, options.store) {
 			return fmt.Errorf("kvstore: Config.%s is set, and the chain %s has no %s; remove the options or add the store",
@@ -324,6 +326,15 @@ func (c *Config) checkNumbers() error {
 		threads("Pages.Transfers", o.Transfers)
 		count("Pages.WaitingBatches", o.WaitingBatches)
 		rings("Pages", o.RingOptions)
+	}
+	if o := c.LMCache; o != nil {
+		count("LMCache.WorldSize", o.WorldSize)
+		threads("LMCache.Transfers", o.Transfers)
+		upTo(mostRings, "LMCache.Rings", int64(o.Rings))
+		count("LMCache.WaitingTransfers", o.WaitingTransfers)
+		count("LMCache.AcceptedShards", o.AcceptedShards)
+		count("LMCache.OpenFiles", o.OpenFiles)
+		rings("LMCache", o.RingOptions)
 	}
 	for _, n := range all {
 		if n.value < 0 || n.value > n.most {

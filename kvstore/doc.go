@@ -33,6 +33,8 @@
 //     and enforces its capacity.
 //   - Pages keeps blocks in pages of one large file, which kv3fs's page service hands
 //     out. Many processes share it.
+//   - LMCache keeps a file for each block, through rings on a 3FS. LMCache's remote 3FS
+//     connector, its FS connector and its L2 adapters read and write the same files.
 //   - Empty keeps nothing: Cache|Empty is a cache in memory alone.
 //   - A store of your own: see [Registry].
 //

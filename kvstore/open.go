@@ -110,6 +110,8 @@ func (b *builder) open(name string) (kv.Store, error) {
 		return b.segment()
 	case pagesName:
 		return b.pages()
+	case lmcacheName:
+		return b.lmcache()
 	case emptyName:
 		return empty.New(b.layout()), nil
 	default: // parse knows no other

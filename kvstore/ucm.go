@@ -127,6 +127,9 @@ type UCMConfig struct {
 	PagesLeaseMs      int `yaml:"pages_lease_ms"`
 	PagesReserveMs    int `yaml:"pages_reserve_ms"`
 	PagesQuarantineMs int `yaml:"pages_quarantine_ms"`
+
+	// LMCache has what a file of LMCache's sets. Not a key.
+	LMCache *LMCacheOptions `yaml:"-"`
 }
 
 // Layout returns the size of the blocks and of their shards.
@@ -184,6 +187,8 @@ func (c *UCMConfig) options(store string, to *Config) (err error) {
 		to.Segment, err = c.segment()
 	case pagesName:
 		to.Pages, err = c.pages()
+	case lmcacheName:
+		to.LMCache, err = c.lmcache()
 	}
 	return err
 }

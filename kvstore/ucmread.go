@@ -12,8 +12,10 @@ import (
 	"github.com/kv3fs/kv3fs/internal/spelling"
 )
 
-// ReadConfig reads YAML: the keys of UCMConfig, or a file of UCM's, which has them below
-// ucm_connectors. A key that is unknown, or that would not do what it says, is an error, and
+// ReadConfig reads YAML: the keys of UCMConfig; a file of UCM's, which has them below
+// ucm_connectors; or a file of LMCache's that names its 3FS connector or its FS connector.
+// That one sets StorePipeline, Namespace.BlockTokens and LMCache; the model and BlockSize
+// are still to be set. A key that is unknown, or that would not do what it says, is an error, and
 // so is a value that is missing or out of its range; errors name the line. Keys that have no
 // effect here are in notes, a sentence for each.
 func ReadConfig(src []byte) (c UCMConfig, notes []string, err error) {
@@ -30,8 +32,15 @@ func (r *Registry) readConfig(src []byte) (c UCMConfig, notes []string, err erro
 			return c, nil, err
 		}
 	}
+	if isLMCache(given) {
+		return ofLMCache(given)
+	}
 	slices.SortFunc(given, func(a, b setting) int { return strings.Compare(a.key, b.key) }) // the order of notes
 	known := configKeys()
+	if len(given) > 0 && !slices.ContainsFunc(given, func(s setting) bool { _, ours := known[s.key]; return ours || foreign[s.key] != "" }) {
+		err := given[0].unknown(slices.Collect(maps.Keys(known)))
+		return c, nil, fmt.Errorf("%w; it is neither a file of UCM's, with ucm_connectors, nor one of LMCache's, with extra_config, nor one with kvstore's keys", err)
+	}
 	var used []string
 	for _, s := range given {
 		if reason, ok := foreign[s.key]; ok {
@@ -131,13 +140,13 @@ const collects = "Posix evicts no blocks; use Segment, which enforces its capaci
 
 // readBy lists the stores that read a key, for keys that not all stores read.
 var readBy = map[string][]string{
-	"storage_backends":             {"Posix", "Ds3fs", "Segment"},
+	"storage_backends":             {"Posix", "Ds3fs", "Segment", "LMCache"},
 	"io_direct":                    {"Posix", "Ds3fs", "Segment", "Pages"},
-	"stream_number":                {"Ds3fs", "Segment", "Pages"},
-	"ior_entries":                  {"Ds3fs", "Pages"},
-	"numa_id":                      {"Ds3fs", "Pages"},
-	"buffer_size":                  {"Cache", "Ds3fs", "Pages"},
-	"open_files":                   {"Ds3fs"},
+	"stream_number":                {"Ds3fs", "Segment", "Pages", "LMCache"},
+	"ior_entries":                  {"Ds3fs", "Pages", "LMCache"},
+	"numa_id":                      {"Ds3fs", "Pages", "LMCache"},
+	"buffer_size":                  {"Cache", "Ds3fs", "Pages", "LMCache"},
+	"open_files":                   {"Ds3fs", "LMCache"},
 	"cache_buffer_capacity_gb":     {"Cache"},
 	"cache_buffer_bytes":           {"Cache"},
 	"share_buffer_enable":          {"Cache"},
@@ -165,8 +174,9 @@ var readBy = map[string][]string{
 func configKeys() map[string][]string {
 	keys := map[string][]string{}
 	for field := range reflect.TypeFor[UCMConfig]().Fields() {
-		key := field.Tag.Get("yaml")
-		keys[key] = readBy[key]
+		if key := field.Tag.Get("yaml"); key != "-" {
+			keys[key] = readBy[key]
+		}
 	}
 	return keys
 }

@@ -21,6 +21,14 @@ const (
 	unsigned               // a number of 64 bits, big-endian
 )
 
+// DigestID returns the id that is a digest of at most 32 bytes.
+func DigestID(sum []byte) (ID, bool) {
+	if len(sum) > len(ID{}.raw) {
+		return ID{}, false
+	}
+	return digestID(sum), true
+}
+
 func digestID(sum []byte) ID {
 	id := ID{size: uint8(len(sum))}
 	copy(id.raw[:], sum)

@@ -9,17 +9,21 @@ import (
 // room for: those of LMCache's whole digests. The program adds the blocks of a chain
 // before it gives their keys to the store. Any number of goroutines may use it.
 type IDs struct {
-	most int
+	fingerprint Fingerprint
+	most        int
 
 	mu    sync.Mutex
 	byKey map[Key]*list.Element
 	order list.List // of Block, the one that was used last at the end
 }
 
-// NewIDs returns a table of at most so many blocks, of about 200 bytes each. It forgets
-// those first that were added or asked for the longest time ago.
-func NewIDs(most int) *IDs {
-	return &IDs{most: max(most, 1), byKey: map[Key]*list.Element{}}
+// NewIDs returns a table of at most so many blocks of a namespace, of about 200 bytes each.
+// It forgets those first that were added or asked for the longest time ago. A block that it
+// has forgotten is a miss, and cannot be saved or deleted until it is added again: let it
+// have room for some thousand blocks more than are under way, those included that a cache
+// has yet to write.
+func NewIDs(ns Namespace, most int) *IDs {
+	return &IDs{fingerprint: ns.Fingerprint(), most: max(most, 1), byKey: map[Key]*list.Element{}}
 }
 
 // Add remembers blocks.
@@ -36,6 +40,14 @@ func (t *IDs) Add(blocks ...Block) {
 			delete(t.byKey, t.order.Remove(t.order.Front()).(Block).Key)
 		}
 	}
+}
+
+// Key returns the key that the namespace's chains give to an id, and remembers both: a
+// store has found the id in the name of a file.
+func (t *IDs) Key(id ID) Key {
+	key := mix(t.fingerprint, id.Bytes())
+	t.Add(Block{key, id})
+	return key
 }
 
 // ID returns the id of a key, and whether it is remembered.

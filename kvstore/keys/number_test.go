@@ -93,7 +93,7 @@ func TestIDsAreBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ids := NewIDs(3)
+	ids := NewIDs(withBlocks(1), 3)
 	blocks := chain.AppendBlocks([]uint32{1, 2, 3, 4, 5})
 	ids.Add(blocks[:3]...)
 	ids.ID(blocks[0].Key) // is used last
@@ -104,5 +104,12 @@ func TestIDsAreBounded(t *testing.T) {
 		if ok != want || ok && id != blocks[i].ID {
 			t.Errorf("block %d: %s, %v", i, id, ok)
 		}
+	}
+	// What is found in a directory is remembered as well.
+	if key := ids.Key(blocks[4].ID); key != blocks[4].Key {
+		t.Errorf("id %s has key %s", blocks[4].ID, key)
+	}
+	if id, ok := ids.ID(blocks[4].Key); !ok || id != blocks[4].ID {
+		t.Errorf("%s, %v", id, ok)
 	}
 }

@@ -98,6 +98,11 @@ func open(t testing.TB, chain, dir string, o Options, so storesuite.Options) sto
 			c.Cache = &kvstore.CacheOptions{CapacityBytes: int64(so.Blocks+8) * blockBytes}
 		case "Posix":
 			c.Posix = &kvstore.PosixOptions{Dirs: []string{dir}}
+		case "LMCache":
+			c.LMCache = &kvstore.LMCacheOptions{
+				BasePaths: []string{dir}, DType: "uint8", IDs: anyID{},
+				Header: &kvstore.LMCacheHeader{MemoryFormat: 4, Tensors: []kvstore.LMCacheTensor{{DType: "uint8", Shape: []int{int(so.Layout.BlockBytes)}}}},
+			}
 		case "Segment":
 			c.Segment = &kvstore.SegmentOptions{Dir: dir, CapacityBytes: 64 << 20, SegmentBytes: 4 << 20}
 		case "Pages":
@@ -119,6 +124,15 @@ func open(t testing.TB, chain, dir string, o Options, so storesuite.Options) sto
 	}
 	return store{s}
 }
+
+// anyID makes an id of any key: the suite's keys are not LMCache's.
+type anyID struct{}
+
+func (anyID) ID(key kvstore.Key) (keys.ID, bool) {
+	return keys.DigestID(append(key[:], make([]byte, len(key))...))
+}
+
+func (anyID) Key(id keys.ID) kvstore.Key { return kvstore.Key(id.Bytes()[:16]) }
 
 // store is a kvstore.Store with the types of the suite.
 type store struct{ *kvstore.Store }
