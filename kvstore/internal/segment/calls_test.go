@@ -76,3 +76,37 @@ func closeOnHungDevice(t *testing.T) {
 		t.Errorf("after Close: %v", err)
 	}
 }
+
+// A full segment is flushed when nobody has loaded for a moment, or after a minute.
+func TestFlushWaitsForLoads(t *testing.T) { synctest.Test(t, flushWaitsForLoads) }
+
+func flushWaitsForLoads(t *testing.T) {
+	const slots = 4
+	var flushes atomic.Int32
+	o := options(t.TempDir(), small, 5, slots)
+	o.fdatasync = func(*os.File) error { flushes.Add(1); return nil }
+	s := open(t, o)
+	loadFor := func(d time.Duration) {
+		for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(quietBeforeFlush / 4) {
+			loads(t, s, keyOf(0))
+		}
+	}
+	save(t, s, keyOf(0))
+	loads(t, s, keyOf(0))
+	save(t, s, keysOf(1, slots-1)...)
+	loadFor(mostUnflushed / 2)
+	if n := flushes.Load(); n != 0 {
+		t.Errorf("%d flushes beside loads", n)
+	}
+	loadFor(mostUnflushed)
+	if n := flushes.Load(); n != 1 {
+		t.Errorf("%d flushes after more than a minute of loads, not 1", n)
+	}
+	save(t, s, keysOf(slots, 2*slots)...)
+	loads(t, s, keyOf(0))
+	time.Sleep(2 * quietBeforeFlush)
+	synctest.Wait()
+	if n := flushes.Load(); n != 3 {
+		t.Errorf("%d flushes once nobody loads, not 3", n)
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/kv3fs/kv3fs/kvstore/internal/batch"
 	"github.com/kv3fs/kv3fs/kvstore/internal/blockhead"
@@ -16,6 +17,7 @@ import (
 // Load is kv.Store's. A block that was recycled between Lookup and Load is a miss. After
 // that its segment is pinned, and keeps the block until it is read.
 func (s *Store) Load(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
+	s.lastLoad.Store(time.Now().UnixNano())
 	b, err := s.group.Begin(ctx, batch.Load, shards, nil)
 	if err != nil {
 		return nil, err

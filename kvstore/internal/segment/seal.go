@@ -1,11 +1,27 @@
 package segment
 
-// sealAll writes the index of segments that are full, and drops blocks whose shards stopped
-// coming.
+import "time"
+
+// A device may answer nothing while it is flushed: a virtual disk stood still for 160 ms
+// after 400 MiB, and the 99th percentile of loads beside a save was that. So full segments are
+// flushed while nobody loads, or when the first of them has waited for as long as a power cut
+// may undo.
+const (
+	quietBeforeFlush = 200 * time.Millisecond
+	mostUnflushed    = time.Minute
+)
+
+// sealAll writes the index of segments that are full, flushes them, and drops blocks whose
+// shards stopped coming.
 func (s *Store) sealAll() {
 	idle := max(s.o.Timeout/4, 1)
+	var unflushed time.Time // since when there has been something to flush; zero: nothing
 	for s.group.Err() == nil {
-		s.waitFor(s.sealerWanted, idle)
+		wait := idle
+		if !unflushed.IsZero() {
+			wait = min(idle, quietBeforeFlush)
+		}
+		s.waitFor(s.sealerWanted, wait)
 		s.drop(s.unfinished.Expire(s.o.Timeout))
 		for s.group.Err() == nil {
 			seg := s.unsealed()
@@ -14,8 +30,49 @@ func (s *Store) sealAll() {
 			}
 			s.seal(seg)
 			s.unpin(seg)
+			if unflushed.IsZero() {
+				unflushed = time.Now()
+			}
+		}
+		if !unflushed.IsZero() && (s.isQuiet() || time.Since(unflushed) >= mostUnflushed) {
+			s.flushSealed()
+			unflushed = time.Time{}
 		}
 	}
+}
+
+// isQuiet reports whether nobody has loaded for a moment.
+func (s *Store) isQuiet() bool {
+	return time.Now().UnixNano()-s.lastLoad.Load() >= int64(quietBeforeFlush)
+}
+
+// flushSealed makes what was sealed durable. If that fails, the blocks are checked as all
+// are when they are loaded.
+func (s *Store) flushSealed() {
+	for s.group.Err() == nil {
+		seg := s.sealedUnflushed()
+		if seg == nil {
+			return
+		}
+		if err := s.flush(seg); err != nil {
+			s.log.Warn("segment store: a segment is not flushed", "file", seg.file.Name(), "err", err)
+		}
+		s.unpin(seg)
+	}
+}
+
+// sealedUnflushed pins and returns a segment that is to be flushed, or returns nil.
+func (s *Store) sealedUnflushed() *segment {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, seg := range s.full {
+		if seg.unflushed {
+			seg.pins.Add(1)
+			seg.unflushed = false
+			return seg
+		}
+	}
+	return nil
 }
 
 // unsealed pins and returns a full segment whose last block is written and which has no
@@ -26,21 +83,16 @@ func (s *Store) unsealed() *segment {
 	for _, seg := range s.full {
 		if !seg.sealed && seg.writing == 0 {
 			seg.pins.Add(1)
-			seg.sealed = true
+			seg.sealed, seg.unflushed = true, true
 			return seg
 		}
 	}
 	return nil
 }
 
-// seal writes the index and makes the whole segment durable, so that a power cut costs at
-// most the segments that are not full. If it fails, the heads are read next time.
+// seal writes the index. If it fails, the heads are read next time.
 func (s *Store) seal(seg *segment) {
-	err := s.writeIndex(seg)
-	if err == nil {
-		err = s.flush(seg)
-	}
-	if err != nil {
+	if err := s.writeIndex(seg); err != nil {
 		s.log.Warn("segment store: a segment is not sealed", "file", seg.file.Name(), "err", err)
 	}
 }

@@ -39,6 +39,7 @@ type segment struct {
 	next       int    // the first slot not given out
 	writing    int    // slots that were given out and are neither found nor holes
 	sealed     bool
+	unflushed  bool // sealed, and the device has not been told to keep it
 	stale      bool // it may have heads of blocks that the table has elsewhere, or not at all
 	blank      bool // its header on the disk is wiped, or there never was one
 

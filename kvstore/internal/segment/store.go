@@ -37,6 +37,7 @@ type Store struct {
 
 	keeperWanted chan struct{}
 	sealerWanted chan struct{}
+	lastLoad     atomic.Int64 // when Load was last called, unix nanoseconds
 
 	places chan struct{} // a lock, see lockPlaces
 
