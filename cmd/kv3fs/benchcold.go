@@ -16,7 +16,7 @@ import (
 )
 
 // coldNode runs the same workload over the same storage in another process.
-func (c *benchEngineCmd) coldNode(ctx context.Context, chain *chain, scale int64, salt uint64) (*enginebench.Report, error) {
+func (c *benchEngineCmd) coldNode(ctx context.Context, chain *chain, scale int64, seed uint64) (*enginebench.Report, error) {
 	binary, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("bench: %w", err)
@@ -27,7 +27,7 @@ func (c *benchEngineCmd) coldNode(ctx context.Context, chain *chain, scale int64
 	}
 	defer os.RemoveAll(dir)
 	file := filepath.Join(dir, "report.json")
-	child, err := measure.StartChild(binary, append(c.coldArguments(scale, salt, file), chain.arguments()...)...)
+	child, err := measure.StartChild(binary, append(c.coldArguments(scale, seed, file), chain.arguments()...)...)
 	if err != nil {
 		return nil, fmt.Errorf("bench: the cold node: %w", err)
 	}
@@ -50,19 +50,35 @@ func (c *benchEngineCmd) coldNode(ctx context.Context, chain *chain, scale int64
 	return report, err
 }
 
-// coldArguments gives every setting explicitly, so that the other process uses no
-// defaults of its own.
-func (c *benchEngineCmd) coldArguments(scale int64, salt uint64, report string) []string {
+// coldArguments gives every setting that has no default of the workload explicitly.
+func (c *benchEngineCmd) coldArguments(scale int64, seed uint64, report string) []string {
 	bandwidth := "none"
 	if c.Bandwidth.bytesPerSecond > 0 {
 		bandwidth = strconv.FormatInt(int64(c.Bandwidth.bytesPerSecond), 10) + "B/s"
 	}
 	number := strconv.Itoa
 	args := []string{
-		"bench", "engine", c.Workload, "--cold-report", report, "--salt", strconv.FormatUint(salt, 10), "--no-progress",
+		"bench", "engine", c.Workload, "--cold-report", report, "--seed", strconv.FormatUint(seed, 10), "--no-progress",
 		"--scale", strconv.FormatInt(scale, 10), "--bandwidth", bandwidth, "--latency", c.Latency.String(),
-		"--time-scale", strconv.FormatFloat(c.TimeScale, 'g', -1, 64), "--load", c.Load, "--block-tokens", number(c.BlockTokens),
-		"--groups", number(c.Groups), "--queries", number(c.Queries),
+		"--block-tokens", number(c.BlockTokens), "--groups", number(c.Groups), "--queries", number(c.Queries), "--order", c.Order,
+	}
+	if c.TimeScale > 0 {
+		args = append(args, "--time-scale", strconv.FormatFloat(c.TimeScale, 'g', -1, 64))
+	}
+	if c.Load != "" {
+		args = append(args, "--load", c.Load)
+	}
+	if c.MFU > 0 {
+		args = append(args, "--mfu", strconv.FormatFloat(c.MFU, 'g', -1, 64))
+	}
+	if c.OutputTokens > 0 {
+		args = append(args, "--output-tokens", number(c.OutputTokens))
+	}
+	if c.ChunkTokens != nil {
+		args = append(args, "--chunk-tokens", number(*c.ChunkTokens))
+	}
+	if c.EngineMemory.bytes != 0 {
+		args = append(args, "--engine-memory", c.EngineMemory.text())
 	}
 	if len(c.Models) > 0 {
 		args = append(args, "--models", strings.Join(c.Models, ","))

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,11 +21,17 @@ type benchEngineCmd struct {
 
 	Models      []string       `placeholder:"NAME" help:"Models, as named on Hugging Face, each optionally with its GPUs after an @: Llama-3.1-70B@4xH100. Default: QwQ-32B, and for ucm-table also DeepSeek-R1, on the GPUs with which UCM measured."`
 	BlockTokens int            `default:"128" placeholder:"N" range:"1..65536" help:"Tokens per block. Default: ${default}."`
-	Load        string         `default:"layers" enum:"layers,whole" help:"layers: compute each layer as soon as its part of every block is loaded. whole: compute when everything is loaded. Default: ${default}."`
+	Load        string         `default:"" enum:",layers,whole" placeholder:"HOW" help:"layers: compute each layer as soon as its part of every block is loaded, as UCM does. whole: load a block with all its layers at once and compute when everything is loaded, as vLLM's 3FS connector does. Default: layers, and whole for shared-prefix."`
 	Scale       int64          `placeholder:"N" range:"1..1048576" help:"Make blocks, and the simulated bandwidth, N times smaller than they really are. Default: small enough for this machine's speed and the storage's free space."`
 	Bandwidth   simulatedSpeed `default:"3fs" placeholder:"RATE" help:"Bandwidth of a simulated store, which limits how fast shards are loaded: 40GiB/s, 200Gbit/s, or a name: 3fs (40GiB/s), 100gbe, nvme4 ... none: no limit. Default: ${default}."`
 	Latency     time.Duration  `default:"1ms" range:"0s..1h" help:"Latency of the simulated store, for each shard. Default: ${default}."`
-	TimeScale   float64        `default:"1" placeholder:"N" range:"1..1e6" help:"Run the simulated engine and store N times faster. The real time that this machine takes then counts N times. Default: ${default}."`
+	TimeScale   float64        `placeholder:"N" range:"1..1e6" help:"Run the simulated engine and store N times faster. The real time that this machine takes then counts N times. Default: 1, and 8 for shared-prefix."`
+	Seed        uint64         `placeholder:"N" range:"1.." help:"Decides the prompts. With the same seed and options, they are the same; a store that still has them finds them. Default: a random one, which the report shows."`
+
+	MFU          float64      `name:"mfu" placeholder:"X" range:"0.001..1" help:"Share of the GPUs' peak TFLOPS that prefill reaches. Default: as measured for QwQ-32B on 2xH100 and DeepSeek-R1 on 8xH100, otherwise 0.5."`
+	OutputTokens int          `placeholder:"N" range:"1..1048576" help:"Tokens to generate for each prompt; the first comes from the prefill, the others from decode passes. Default: 1; random-twice 2, shared-prefix 64."`
+	ChunkTokens  *int         `placeholder:"N" range:"0..4194304" help:"Chunked prefill: tokens of a forward pass, vLLM's --max-num-batched-tokens. 0: a pass computes one whole prompt. Default: 0; random-twice and shared-prefix 8192."`
+	EngineMemory engineMemory `placeholder:"SIZE" help:"The engine's own prefix cache in GPU memory, at full size: 20GiB, none, or auto: nine tenths of the GPUs' memory, less the weights. Default: none, and auto for shared-prefix."`
 
 	PromptTokens []int   `placeholder:"N" range:"2..4194304" help:"Prompt lengths. Default: ucm-table 4000,8000,16000,32000; random-twice 16000; shared-prefix 20000, without the query."`
 	Concurrency  []int   `placeholder:"N" range:"1..1024" help:"Concurrent requests. Default: ucm-table 1,2,4,8; random-twice all; others 8."`
@@ -33,8 +40,10 @@ type benchEngineCmd struct {
 	Prompts      int     `default:"12" range:"1..1048576" help:"random-twice: number of prompts."`
 	Groups       int     `default:"100" range:"1..1048576" help:"shared-prefix: number of groups; the queries of a group share a prefix."`
 	Queries      int     `default:"20" range:"1..1048576" help:"shared-prefix: queries per group."`
+	Order        string  `default:"shuffled" enum:"shuffled,grouped,round-robin" help:"shared-prefix: order of the queries: shuffled, grouped (all of a group, then the next) or round-robin. Default: ${default}."`
 	NoCold       bool    `help:"shared-prefix: leave out the cold node, a second process that starts with nothing in memory."`
 	MaxRequests  int     `placeholder:"N" range:"1.." help:"trace: stop after this many requests. Default: all."`
+	TraceOutput  bool    `help:"trace: generate as many tokens as the trace says, instead of --output-tokens."`
 	Speed        float64 `default:"0" range:"0..1e6" help:"trace: replay speed. 1 keeps the trace's timing, 10 is ten times faster, 0 is as fast as --concurrency allows."`
 
 	JSON       bool   `name:"json" help:"Print the report as JSON instead of a table."`
@@ -43,7 +52,6 @@ type benchEngineCmd struct {
 
 	// Arguments for a cold node, from the process that starts it.
 	ColdReport string `hidden:""`
-	Salt       uint64 `hidden:"" range:"0.."`
 }
 
 // Help is what "kv3fs bench engine --help" adds to the flags.
@@ -52,6 +60,7 @@ func (*benchEngineCmd) Help() string {
 
   kv3fs bench engine ucm-table --scratch /dev/shm --html report.html
   kv3fs bench engine ucm-table --store "Cache|Posix" --dir /mnt/disk/kv --bandwidth none
+  kv3fs bench engine random-twice --seed 123456 --mfu 0.27
   kv3fs bench engine trace trace.jsonl --mount /mnt/3fs --max-requests 500
 
 The engine is simulated and needs no GPU: prompts are really hashed, looked up, loaded
@@ -59,9 +68,10 @@ and saved, and computing takes the time that GPUs would take. The report compare
 time to the first token with that of computing everything, and with the ideal.
 
   ucm-table      UCM's table: 4K to 32K tokens, 1 to 8 requests at once, 80 % hits
-  random-twice   random prompts, then the same ones again: all hits
-  shared-prefix  groups of queries with one long prefix; then other queries from a
-                 cold node, a second process that starts with nothing in memory
+  random-twice   UCM's vllm bench: 12 prompts of 16,000 tokens, then the same again
+  shared-prefix  vLLM's long-context run: 100 groups of 20 queries with a prefix of
+                 20,000 tokens, without a store, with one, and on a cold node, a second
+                 process that starts with nothing in memory
   trace FILE     a trace in Mooncake's format ("kv3fs trace generate" makes one);
                  a second replay with the same --scale over the same --dir or --mount
                  hits the blocks that the first one saved
@@ -93,9 +103,9 @@ func (c *benchEngineCmd) Run(ctx context.Context, out io.Writer) (err error) {
 	o.Store = chain.name
 	o.Open, o.Storage, o.FreeBytes, o.StartedDaemon = chain.open, chain.place(), chain.freeBytes(), chain.daemon != nil
 	if c.ColdReport == "" && !c.NoCold {
-		o.ColdNode = func(ctx context.Context, scale int64, salt uint64) (*enginebench.Report, error) {
+		o.ColdNode = func(ctx context.Context, scale int64, seed uint64) (*enginebench.Report, error) {
 			bar.notice("starting the cold node as a separate process")
-			return c.coldNode(ctx, chain, scale, salt)
+			return c.coldNode(ctx, chain, scale, seed)
 		}
 	}
 	report, err := enginebench.Run(ctx, o)
@@ -114,7 +124,11 @@ func (c *benchEngineCmd) options() enginebench.Options {
 		Bandwidth: c.Bandwidth.bytesPerSecond, Latency: c.Latency, TimeScale: c.TimeScale,
 		PromptTokens: c.PromptTokens, Concurrency: c.Concurrency, HitPercent: c.HitPercent, Runs: c.Runs,
 		Prompts: c.Prompts, Groups: c.Groups, Queries: c.Queries, MaxRequests: c.MaxRequests, Speed: c.Speed,
-		IsColdNode: c.ColdReport != "", Salt: c.Salt,
+		Order: c.Order, TraceOutput: c.TraceOutput,
+		MFU: c.MFU, OutputTokens: c.OutputTokens, EngineMemory: c.EngineMemory.bytes, IsColdNode: c.ColdReport != "", Seed: c.Seed,
+	}
+	if c.ChunkTokens != nil {
+		o.ChunkTokens = cmp.Or(*c.ChunkTokens, enginebench.NoChunks)
 	}
 	if o.Bandwidth == 0 { // nothing is simulated
 		o.Latency = 0
@@ -149,6 +163,38 @@ func (s *simulatedSpeed) UnmarshalText(text []byte) error {
 	}
 	*s = simulatedSpeed{b.BytesPerSecond}
 	return nil
+}
+
+// engineMemory is a size in bytes, none or auto.
+type engineMemory struct{ bytes int64 }
+
+// UnmarshalText parses the size.
+func (m *engineMemory) UnmarshalText(text []byte) error {
+	switch string(text) {
+	case "none":
+		*m = engineMemory{enginebench.NoEngineMemory}
+		return nil
+	case "auto":
+		*m = engineMemory{enginebench.AutoEngineMemory}
+		return nil
+	}
+	var size byteSize
+	if err := size.UnmarshalText(text); err != nil {
+		return fmt.Errorf("%w; or none, or auto", err)
+	}
+	*m = engineMemory{cmp.Or(int64(size), enginebench.NoEngineMemory)}
+	return nil
+}
+
+// text is what UnmarshalText understands.
+func (m engineMemory) text() string {
+	switch m.bytes {
+	case enginebench.NoEngineMemory:
+		return "none"
+	case enginebench.AutoEngineMemory:
+		return "auto"
+	}
+	return fmt.Sprintf("%dB", m.bytes)
 }
 
 // page is an HTML file that appears under its name when it is complete. The zero value

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -28,7 +29,8 @@ func benchEngine(t *testing.T, bin string, args ...string) (stdout, stderr strin
 // tiny makes every workload short.
 func tiny(args ...string) []string {
 	return append(args, "--scale", "2048", "--time-scale", "20", "--models", "QwQ-32B", "--prompt-tokens", "1000",
-		"--groups", "3", "--queries", "2", "--prompts", "3", "--runs", "1", "--concurrency", "2")
+		"--groups", "3", "--queries", "2", "--prompts", "3", "--runs", "1", "--concurrency", "2",
+		"--engine-memory", "none", "--output-tokens", "2")
 }
 
 // shortDir returns a directory whose path is short enough for a socket.
@@ -63,8 +65,8 @@ func TestBenchEngine(t *testing.T) {
 			rows []string
 		}{
 			{[]string{"ucm-table"}, []string{""}},
-			{[]string{"random-twice"}, []string{"first pass", "second pass"}},
-			{[]string{"shared-prefix"}, []string{"first node", "cold node"}},
+			{[]string{"random-twice"}, []string{"first run", "second run"}},
+			{[]string{"shared-prefix"}, []string{"store, warm", "store, cold start"}},
 			{[]string{"trace", trace}, []string{"trace"}},
 		} {
 			scratch := t.TempDir()
@@ -78,7 +80,7 @@ func TestBenchEngine(t *testing.T) {
 					t.Errorf("%s: %+v", c.args[0], row)
 				}
 			}
-			if strings.Join(names, ",") != strings.Join(c.rows, ",") {
+			if !slices.Equal(names, c.rows) {
 				t.Errorf("%s has rows %q", c.args[0], names)
 			}
 			if last := r.Rows[len(r.Rows)-1]; last.HitTokens == 0 {
@@ -230,6 +232,13 @@ func TestBenchEngine(t *testing.T) {
 			"does not divide":         {"ucm-table", "--scale", "1000"},
 			"is not one of":           {"ucm-table", "--load", "blocks"},
 			"it must be 1 to 1024":    {"ucm-table", "--concurrency", "0"},
+			"--prompts: 0 is out of":  {"random-twice", "--prompts", "0"},
+			"--seed: 0 is out of":     {"random-twice", "--seed", "0"},
+			"or none, or auto":        {"random-twice", "--engine-memory", "lots"},
+			"must be one of":          {"shared-prefix", "--order", "sorted"},
+			"has --output-tokens":     {"random-twice", "--trace-output"},
+			"more than the 12":        {"random-twice", "--chunk-tokens", "12"},
+			"does not fit":            {"shared-prefix", "--models", "DeepSeek-V3@1xH100"},
 			"is for Posix, Segment":   {"ucm-table", "--store", "Ds3fs", "--dir", t.TempDir()},
 			"--mount is for Ds3fs":    {"ucm-table", "--store", "Posix", "--mount", t.TempDir()},
 			"--pages-url is for":      {"ucm-table", "--store", "Posix", "--pages-url", "unix:/nonexistent"},

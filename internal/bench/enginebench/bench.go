@@ -31,17 +31,25 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	b := &bench{o: o, progress: measure.NewProgress(o.Done), rep: &Report{
 		Workload: o.Workload, Store: o.Store, Storage: o.Storage, Trace: o.TracePath, Load: o.Load, BlockTokens: o.BlockTokens,
 		Scale: o.Scale, Bandwidth: o.Bandwidth, LatencyMs: milliseconds(o.Latency), TimeScale: o.TimeScale,
-		CPUs: runtime.NumCPU(), StartedDaemon: o.StartedDaemon, Rows: []Row{},
+		CPUs: runtime.NumCPU(), StartedDaemon: o.StartedDaemon, Seed: o.Seed,
+		ChunkTokens: max(o.ChunkTokens, 0), OutputTokens: o.OutputTokens, TraceOutput: o.TraceOutput, Rows: []Row{},
 	}}
 	if err := b.settleScale(profiles); err != nil {
 		return nil, err
 	}
 	for _, p := range profiles {
-		s, err := newSubject(p, o.BlockTokens, b.rep.Scale)
+		s, err := newSubject(p, o.BlockTokens, b.rep.Scale, o.Load)
 		if err != nil {
 			return nil, err
 		}
 		b.subjects = append(b.subjects, s)
+		if !p.Measured() {
+			b.rep.MFU = p.MFU(1, 1)
+		}
+		if err := s.checkMemory(o.EngineMemory); err != nil {
+			return nil, err
+		}
+		b.rep.EngineMemory = s.engineMemoryBytes(o.EngineMemory)
 	}
 	switch o.Workload {
 	case UCMTable:
@@ -135,13 +143,13 @@ func (b *bench) demand(profiles []*prefill.Profile) (d demand, err error) {
 }
 
 // requestsInMemory returns how many of the longest prompts fit into the engine's memory:
-// those in flight, and some that are still being saved.
+// those in flight, the next one, and some that are still being saved.
 func (b *bench) requestsInMemory() int {
 	atOnce := slices.Max(b.o.Concurrency)
 	if b.o.Workload == UCMTable {
 		return atOnce
 	}
-	return atOnce + 2
+	return atOnce + 3
 }
 
 // survey is a summary of a trace.
@@ -185,6 +193,7 @@ type session struct {
 	pool      *pool
 	chain     *keys.Chain
 	namespace keys.Namespace
+	past      *history
 	engine    *engine // nil while no store is open
 }
 
@@ -202,7 +211,7 @@ func (b *bench) open(ctx context.Context, s *Subject) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	ses := &session{b: b, subject: s, pool: p, chain: chain, namespace: space}
+	ses := &session{b: b, subject: s, pool: p, chain: chain, namespace: space, past: newHistory()}
 	if err := ses.reopen(ctx); err != nil {
 		return nil, errors.Join(err, p.close())
 	}
@@ -230,8 +239,10 @@ func (s *session) reopen(ctx context.Context) error {
 		return errors.Join(fmt.Errorf("bench: %w", err), store.Close())
 	}
 	s.engine = &engine{
-		subject: s.subject, store: store, hash: s.chain.Keys, pool: s.pool,
-		layers: o.Load == LoadLayers, fast: o.TimeScale, lost: &s.b.lost,
+		subject: s.subject, store: store, hash: s.chain.Keys, pool: s.pool, lost: &s.b.lost,
+		whole: o.Load == LoadWhole, fast: o.TimeScale, began: time.Now(), past: s.past, memory: s.b.engineMemory(s.subject),
+		arrivals: make(chan *request),
+		gpus:     gpus{cost: s.subject.pass, layers: s.subject.profile.Model.Layers, chunk: max(o.ChunkTokens, 0)},
 	}
 	return nil
 }
@@ -258,5 +269,5 @@ func (s *session) close(ctx context.Context) error {
 
 // add adds a pass to the report.
 func (s *session) add(p pass) {
-	s.b.rep.Rows = append(s.b.rep.Rows, rowOf(s.subject, p, s.b.o.Bandwidth, s.b.o.TimeScale))
+	s.b.rep.Rows = append(s.b.rep.Rows, rowOf(s.subject, p, s.b.o))
 }

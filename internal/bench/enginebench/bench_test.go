@@ -113,14 +113,14 @@ func TestRandomTwice(t *testing.T) {
 
 func TestSharedPrefix(t *testing.T) {
 	o := quick(SharedPrefix, newShelf(t))
-	o.Groups, o.Queries, o.PromptTokens, o.Concurrency = 3, 4, []int{1000}, []int{1}
+	o.Groups, o.Queries, o.PromptTokens, o.Concurrency, o.EngineMemory = 3, 4, []int{1000}, []int{1}, NoEngineMemory
 	cold := o
-	o.ColdNode = func(ctx context.Context, scale int64, salt uint64) (*Report, error) {
-		cold.Scale, cold.Salt, cold.IsColdNode = scale, salt, true
+	o.ColdNode = func(ctx context.Context, scale int64, seed uint64) (*Report, error) {
+		cold.Scale, cold.Seed, cold.IsColdNode = scale, seed, true
 		return Run(ctx, cold)
 	}
 	rep := run(t, o)
-	if len(rep.Rows) != 2 || rep.Rows[0].Name != "first node" || rep.Rows[1].Name != "cold node" {
+	if len(rep.Rows) != 2 || rep.Rows[0].Name != warmStore || rep.Rows[1].Name != coldStart {
 		t.Fatalf("%+v", rep.Rows)
 	}
 	// 1000 tokens are seven blocks and a part of the eighth, which no two queries share.
@@ -198,7 +198,7 @@ func TestLoadWhole(t *testing.T) {
 func TestWrongBytesEndTheRun(t *testing.T) {
 	s := newShelf(t)
 	o := quick(RandomTwice, s)
-	o.Prompts, o.PromptTokens, o.Salt = 2, []int{1000}, 7
+	o.Prompts, o.PromptTokens, o.Seed = 2, []int{1000}, 7
 	s.checksums = kvstore.ChecksumsOff
 	o.Done = func(done, _ int) {
 		if done == 2 { // all blocks of the first pass are saved
@@ -213,7 +213,7 @@ func TestWrongBytesEndTheRun(t *testing.T) {
 	if !strings.Contains(err.Error(), "1 wrong bytes") {
 		t.Error(err)
 	}
-	if len(rep.Rows) == 0 || rep.Rows[0].Name != "first pass" {
+	if len(rep.Rows) == 0 || rep.Rows[0].Name != firstRun {
 		t.Errorf("what was complete is not reported: %+v", rep.Rows)
 	}
 }
@@ -225,7 +225,7 @@ func (s *shelf) block(o Options, prompt uint64, n int) string {
 	if err != nil {
 		s.Fatal(err)
 	}
-	return chain.Keys(streamOf(ofTwice, o.Salt, prompt).appendTo(nil, 0, o.PromptTokens[0]))[n].String()
+	return chain.Keys(streamOf(ofTwice, o.Seed, prompt).appendTo(nil, 0, o.PromptTokens[0]))[n].String()
 }
 
 // lossOf returns the error of a bench whose store lost something.
@@ -242,7 +242,7 @@ func lossOf(t *testing.T, err error) *LossError {
 func TestLostBlocks(t *testing.T) {
 	s := newShelf(t)
 	o := quick(RandomTwice, s)
-	o.Prompts, o.PromptTokens, o.Salt = 1, []int{1280}, 7
+	o.Prompts, o.PromptTokens, o.Seed = 1, []int{1280}, 7
 	o.Done = func(done, _ int) {
 		if done == 1 {
 			s.flip(s.block(o, 0, 3))

@@ -2,9 +2,8 @@ package enginebench
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"slices"
+	"sync"
 	"time"
 
 	"github.com/kv3fs/kv3fs/kvstore"
@@ -16,292 +15,289 @@ type engine struct {
 	store   *kvstore.Store
 	hash    func(tokens []uint32) []kvstore.Key
 	pool    *pool
-	layers  bool    // compute a layer when it has landed, not when all have
+	whole   bool    // compute a prompt when all of it has landed, not layer by layer
 	fast    float64 // how many times faster than the wall clock its time runs
 	lost    *losses
+	began   time.Time // when its time began
 
-	// Requests are looked up, loaded and computed in the same order.
-	looking, loading, computing line
-	gpu                         gpu
+	mu     sync.Mutex
+	memory *engineMemory // nil: without a prefix cache of its own
+	past   *history
+
+	arrivals chan *request
+	loading  line // loads begin in the order of the requests
+
+	// Of work only.
+	gpus    gpus
+	waiting []*request // not scheduled yet, in the order of their arrival
+	ahead   *request   // scheduled, but no pass has computed a part of it; nil: none
 }
 
 // request is a prompt in an engine.
 type request struct {
-	tokens   []uint32
-	arrival  time.Time
-	together int // how many came together
+	job
+	arrival  time.Duration
+	text     []uint32
 	bufs     [][]byte
-	// Its places in the engine's queues.
-	looks, loads, computes *place
+	finished func(time.Duration) // called at its last token; may be nil
 
 	keys      []kvstore.Key
+	hits      int  // leading blocks that need not be computed: in memory or loaded
 	filledTo  int  // the blocks from here on have their content already
 	abandoned bool // the store may still use the buffers
-	out       outcome
+
+	loads    *place
+	known    chan struct{} // closed when its first layer has landed, or when nothing is to be loaded
+	loaded   chan struct{} // closed when its load has ended
+	computed chan struct{} // closed at its first token
+	out      outcome
 }
 
-// outcome is what was measured of a request, in wall-clock time.
+// outcome is what was measured of a request, in the engine's time.
 type outcome struct {
-	arrival   time.Time
-	done      time.Time // when its first token was computed
-	tokens    int
-	hitTokens int
-	together  int
+	arrival  time.Duration
+	tokens   []time.Duration // when each output token was there
+	prompt   int
+	output   int
+	together int
+	keys     []kvstore.Key // of its whole blocks
+
+	memoryBlocks   int // in the engine's own memory
+	hitBlocks      int // loaded from the store
+	lostBlocks     int // found in the store, but not loaded
+	earlierBlocks  int // leading blocks that earlier requests had, too
+	computedBlocks int // of these, those that were computed when this request was looked up
 
 	hash, lookup time.Duration
 	firstLayer   time.Duration // from the call of Load until the first layer had landed
-	stalled      time.Duration // the GPU waited for bytes
-	loadBegan    time.Time
-	loadEnded    time.Time
+	stalled      time.Duration // the GPUs waited for bytes
+	loadBegan    time.Duration
+	loadEnded    time.Duration
 	loadedBytes  int64
-	lostBlocks   int           // found, but not loaded
 	save         time.Duration // until the store had accepted the new blocks
 	savedBytes   int64
 	failedSaves  int // shards
 }
 
-// admit begins a request. Requests are computed in the order in which they are
-// admitted, by one goroutine.
-func (e *engine) admit(ctx context.Context, tokens []uint32, together int) (*request, error) {
-	bufs, err := e.pool.take(ctx, e.subject.blocks(len(tokens)))
+// first returns when the first token was there.
+func (o outcome) first() time.Duration { return o.tokens[0] }
+
+// last returns when the last token was there.
+func (o outcome) last() time.Duration { return o.tokens[len(o.tokens)-1] }
+
+// now returns the engine's time.
+func (e *engine) now() time.Duration { return e.at(time.Now()) }
+
+// at converts wall-clock time to the engine's.
+func (e *engine) at(wall time.Time) time.Duration { return e.span(wall.Sub(e.began)) }
+
+// span converts a wall-clock duration to the engine's.
+func (e *engine) span(wall time.Duration) time.Duration {
+	return time.Duration(float64(wall) * e.fast)
+}
+
+// wall converts the engine's time to wall-clock time.
+func (e *engine) wall(at time.Duration) time.Time {
+	return e.began.Add(time.Duration(float64(at) / e.fast))
+}
+
+// admit takes the memory of a request. One goroutine admits all requests, in the order in
+// which they arrive.
+func (e *engine) admit(ctx context.Context, text []uint32, output, together int) (*request, error) {
+	bufs, err := e.pool.take(ctx, e.subject.blocks(len(text)))
 	if err != nil {
 		return nil, err
 	}
-	return &request{
-		tokens: tokens, together: together, bufs: bufs, filledTo: len(bufs),
-		looks: e.looking.join(), loads: e.loading.join(), computes: e.computing.join(),
-	}, nil
+	r := &request{
+		job: job{prompt: len(text), output: output, together: together}, text: text, bufs: bufs, filledTo: len(bufs),
+		known: make(chan struct{}), loaded: make(chan struct{}), computed: make(chan struct{}),
+	}
+	r.of = r
+	return r, nil
 }
 
-// leave removes the request from all queues.
-func (r *request) leave() {
-	r.looks.done()
-	r.loads.done()
-	r.computes.done()
+// arrive hands a request to work.
+func (e *engine) arrive(ctx context.Context, r *request) {
+	select {
+	case e.arrivals <- r:
+	case <-ctx.Done():
+	}
 }
 
-// serve computes the first token of a request. This is what is measured.
-func (e *engine) serve(ctx context.Context, r *request) error {
-	defer r.leave()
-	r.out = outcome{arrival: r.arrival, tokens: len(r.tokens), together: r.together}
-
-	if err := r.looks.wait(ctx); err != nil {
-		return err
-	}
-	began := time.Now()
-	r.keys = e.hash(r.tokens)
-	hashed := time.Now()
-	r.out.hash = hashed.Sub(began)
-	hits, err := e.store.LookupPrefix(ctx, r.keys)
-	r.looks.done()
-	if err != nil && ctx.Err() != nil {
-		return ctx.Err()
-	}
-	if err != nil {
-		return fmt.Errorf("bench: lookup: %w", err)
-	}
-	known := time.Now()
-	r.out.lookup = known.Sub(hashed)
-
-	// Without a hit there is nothing to wait for.
-	landed := slices.Repeat([]time.Time{known}, e.subject.profile.Model.Layers)
-	if hits, err = e.load(ctx, r, hits, landed); err != nil {
-		return err
-	}
-	r.out.hitTokens = hits * e.subject.blockTokens
-	each := e.wall(e.subject.compute(r.out.hitTokens, len(r.tokens), r.together)) / time.Duration(len(landed))
-	if err := r.computes.wait(ctx); err != nil {
-		return err
-	}
-	end, stalled := e.gpu.run(known, landed, each)
-	r.computes.done()
-	r.out.stalled = stalled
-	if err := sleepUntil(ctx, end); err != nil {
-		return err
-	}
-	r.out.done = time.Now()
-	return nil
-}
-
-// load loads the leading blocks that were found, when it is the request's turn, and sets
-// when each layer landed. It returns when all layers have landed. The result is the
-// number of loaded blocks, which is smaller than hits if the store lost some.
-func (e *engine) load(ctx context.Context, r *request, hits int, landed []time.Time) (int, error) {
-	if err := r.loads.wait(ctx); err != nil {
-		return 0, err
-	}
-	if hits == 0 {
-		r.loads.done()
-		return 0, nil
-	}
-	r.out.loadBegan = time.Now()
-	var (
-		batches = e.batches(r, hits)
-		begun   = make(chan *kvstore.Task, len(batches)) // in the order of batches
-		refused error                                    // read after begun is closed
-	)
-	go func() {
-		defer close(begun)
-		defer r.loads.done()
-		var tasks []*kvstore.Task
-		for i, shards := range batches {
-			switch {
-			case i == 1: // nothing hides the first layer
-				<-tasks[0].Landed(0)
-			case i > 1:
-				<-tasks[i-2].Done()
+// work schedules the requests that arrive and runs the GPUs until ctx ends, or until a
+// request fails, with fail. It returns after all its goroutines have ended.
+func (e *engine) work(ctx context.Context, fail func(error)) {
+	var fetches sync.WaitGroup
+	defer fetches.Wait()
+	// A request is looked up when the one before it begins to compute, so that its load
+	// overlaps this computation.
+	schedule := func() {
+		if e.ahead != nil || len(e.waiting) == 0 {
+			return
+		}
+		r := e.waiting[0]
+		e.waiting, e.ahead = e.waiting[1:], r
+		e.gpus.prefills = append(e.gpus.prefills, &r.job)
+		r.loads = e.loading.join()
+		fetches.Go(func() {
+			if err := e.fetch(ctx, r); err != nil {
+				fail(err)
 			}
-			task, err := e.store.Load(ctx, shards)
-			if err != nil {
-				refused = err
+		})
+	}
+	// until waits for an event, a time or, with neither, for an arrival.
+	until := func(event <-chan struct{}, at time.Time) error {
+		var over <-chan time.Time
+		if !at.IsZero() {
+			timer := time.NewTimer(time.Until(at))
+			defer timer.Stop()
+			over = timer.C
+		}
+		for {
+			select {
+			case r := <-e.arrivals:
+				e.waiting = append(e.waiting, r)
+				schedule()
+				if event == nil && over == nil {
+					return nil
+				}
+			case <-event:
+				return nil
+			case <-over:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+	}
+	ready := func(j *job) bool {
+		select {
+		case <-j.of.known:
+			return true
+		default:
+			return false
+		}
+	}
+	for {
+		prompt := e.gpus.next(ready)
+		switch {
+		case prompt != nil && !prompt.begun:
+			e.ahead = nil
+			schedule()
+			if until(prompt.of.loaded, time.Time{}) != nil {
 				return
 			}
-			tasks = append(tasks, task)
-			begun <- task
+		case prompt == nil && len(e.gpus.decodes) == 0:
+			var event <-chan struct{}
+			if e.ahead != nil {
+				event = e.ahead.known
+			}
+			if until(event, time.Time{}) != nil {
+				return
+			}
+			continue
 		}
-	}()
-	whole, layer := hits, 0
-	var failed []error
-	for task := range begun {
-		// Do not also wait for ctx: the task ends with it, and the buffers are in use until
-		// then.
-		for range task.Len() / hits {
-			<-task.Landed(layer)
-			landed[layer] = time.Now()
-			layer++
+		first, last := e.gpus.run(prompt)
+		if until(nil, e.wall(e.gpus.free)) != nil {
+			return
 		}
-		<-task.Done()
-		if task.Err() != nil {
-			failed = append(failed, failuresOf(task)...)
-			whole = min(whole, wholeBlocks(task, r.keys[:whole]))
-			r.abandoned = r.abandoned || abandonedAny(task)
+		if first != nil {
+			e.remember(first.of)
+			close(first.of.computed)
 		}
-	}
-	r.out.loadEnded = time.Now()
-	if err := ctx.Err(); err != nil {
-		return 0, err
-	}
-	if refused != nil {
-		return 0, fmt.Errorf("bench: load: %w", refused)
-	}
-	r.out.firstLayer = landed[0].Sub(r.out.loadBegan)
-	r.out.lostBlocks = hits - whole
-	e.lost.loads(r.out.lostBlocks, failed)
-	r.out.loadedBytes = int64(whole) * e.subject.layout.BlockBytes
-	if !e.layers || whole < hits {
-		// The layers computed so far assumed a prefix that is missing.
-		for i := range landed {
-			landed[i] = r.out.loadEnded
+		for _, j := range last {
+			e.end(j.of)
 		}
 	}
-	return whole, nil
 }
 
-// shardsPerBatch is about how many shards of a load are in a batch. The store has two
-// batches at a time, which keeps it busy. More shards would only delay layers that are
-// needed sooner: Load may wait until there is space for a whole batch, and until it
-// returns no layer can be seen to have landed.
-const shardsPerBatch = 256
-
-// batches returns the shards of a load: layer by layer, or all at once.
-func (e *engine) batches(r *request, hits int) (all [][]kvstore.Shard) {
-	l := e.subject.layout
-	if !e.layers {
-		return [][]kvstore.Shard{l.ByBlock(r.keys[:hits], r.bufs)}
+// fetch looks a request up and loads what is found.
+func (e *engine) fetch(ctx context.Context, r *request) error {
+	defer r.loads.done()
+	began := time.Now()
+	r.keys = e.hash(r.text)
+	hashed := time.Now()
+	r.out.hash = e.span(hashed.Sub(began))
+	e.mu.Lock()
+	if e.memory != nil {
+		r.inMemory = e.memory.use(r.keys)
 	}
-	shards := l.ByLayer(r.keys[:hits], r.bufs)
-	return slices.Collect(slices.Chunk(shards, max(shardsPerBatch/hits, 1)*hits))
-}
-
-// wholeBlocks returns how many of the leading blocks have no failed shard in the batch.
-func wholeBlocks(task *kvstore.Task, keys []kvstore.Key) int {
-	bad := map[kvstore.Key]bool{}
-	for i := range task.Len() {
-		if err, _ := task.Result(i); err != nil {
-			bad[task.Shard(i).Key] = true
+	e.mu.Unlock()
+	found := 0
+	if rest := r.keys[r.inMemory:]; len(rest) > 0 {
+		var err error
+		if found, err = e.store.LookupPrefix(ctx, rest); err != nil && ctx.Err() == nil {
+			return fmt.Errorf("bench: lookup: %w", err)
 		}
 	}
-	for n, key := range keys {
-		if bad[key] {
-			return n
-		}
+	if ctx.Err() != nil {
+		return ctx.Err()
 	}
-	return len(keys)
-}
-
-// failuresOf returns the errors of the shards of a task that has ended.
-func failuresOf(task *kvstore.Task) (all []error) {
-	for i := range task.Len() {
-		if err, _ := task.Result(i); err != nil {
-			all = append(all, err)
-		}
-	}
-	return all
-}
-
-// abandonedAny reports whether the store may still use a buffer of the batch.
-func abandonedAny(task *kvstore.Task) bool {
-	for i := range task.Len() {
-		if err, _ := task.Result(i); errors.Is(err, kvstore.ErrAbandoned) {
-			return true
-		}
-	}
-	return false
-}
-
-// fill writes the content of the blocks from the first-th on. It is not measured, because
-// the simulated GPU has already taken the time.
-func (e *engine) fill(r *request, first int) {
-	for b := first; b < r.filledTo; b++ {
-		fillBlock(r.bufs[b], r.keys[b], e.subject.layout)
-	}
-	r.filledTo = min(r.filledTo, first)
-}
-
-// save saves the new blocks as soon as they are computed.
-func (e *engine) save(ctx context.Context, r *request) error {
-	hits := r.out.hitTokens / e.subject.blockTokens
-	e.fill(r, hits)
-	if hits == len(r.keys) {
+	known := time.Now()
+	r.out.lookup = e.span(known.Sub(hashed))
+	r.looked = e.at(known)
+	r.ready = r.looked
+	r.hits = r.inMemory + found
+	e.mu.Lock()
+	r.out.earlierBlocks, r.out.computedBlocks = e.past.look(r.keys, r.hits)
+	e.mu.Unlock()
+	if found == 0 {
+		r.cache(r.hits * e.subject.blockTokens)
+		close(r.loaded)
+		close(r.known)
 		return nil
 	}
-	began := time.Now()
-	task, err := e.store.Save(ctx, e.subject.layout.ByBlock(r.keys[hits:], r.bufs[hits:]))
+	loaded, err := e.load(ctx, r, found)
 	if err != nil {
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		return fmt.Errorf("bench: save: %w", err)
-	}
-	<-task.Done() // ctx ends it, too
-	r.out.save = time.Since(began)
-	r.abandoned = r.abandoned || abandonedAny(task)
-	if err := ctx.Err(); err != nil {
 		return err
 	}
-	failed := failuresOf(task)
-	r.out.failedSaves = len(failed)
-	r.out.savedBytes = int64(task.Len()-len(failed)) * e.subject.layout.ShardBytes
-	e.lost.saves(failed)
+	r.hits = r.inMemory + loaded
+	r.out.hitBlocks = loaded
+	r.cache(r.hits * e.subject.blockTokens)
+	close(r.loaded)
 	return nil
 }
 
-// verify checks the loaded blocks.
-func (e *engine) verify(r *request) error {
-	hits := r.out.hitTokens / e.subject.blockTokens
-	return checkBlocks(r.bufs, r.keys[:hits], e.subject.layout)
-}
-
-// release returns the request's memory to the pool and clears it, so that its content
-// cannot be mistaken for a block that is loaded there next.
-func (e *engine) release(r *request) {
-	if !r.abandoned {
-		for _, buf := range r.bufs {
-			clear(buf)
-		}
+// remember says that the blocks of a request are computed.
+func (e *engine) remember(r *request) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.past.add(r.keys)
+	if e.memory != nil {
+		e.memory.computed(r.keys, r.inMemory)
 	}
-	e.pool.put(r.bufs, r.abandoned)
 }
 
-// wall converts a duration of a real engine to wall-clock time.
-func (e *engine) wall(d time.Duration) time.Duration { return time.Duration(float64(d) / e.fast) }
+// end ends a request at its last token.
+func (e *engine) end(r *request) {
+	e.mu.Lock()
+	if e.memory != nil {
+		e.memory.release(r.keys)
+	}
+	e.mu.Unlock()
+	if r.finished != nil {
+		r.finished(e.gpus.free)
+	}
+}
+
+// finish waits for the first token of a request, saves its new blocks and compares those
+// that were loaded.
+func (e *engine) finish(ctx context.Context, r *request) error {
+	select {
+	case <-r.computed:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if err := e.save(ctx, r); err != nil {
+		return err
+	}
+	return e.verify(r)
+}
+
+// outcomeOf returns what was measured of a request. work has returned.
+func (e *engine) outcomeOf(r *request) outcome {
+	o := r.out
+	o.arrival, o.tokens, o.prompt, o.output, o.together = r.arrival, r.tokens, r.prompt, r.output, r.together
+	o.keys, o.memoryBlocks, o.stalled = r.keys, r.inMemory, r.stalled
+	return o
+}

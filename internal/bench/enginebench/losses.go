@@ -56,6 +56,23 @@ func (l *losses) add(blocks, saves int, failed []error) {
 	}
 }
 
+// include adds what another process has lost, nil if nothing.
+func (l *losses) include(other *LossError) {
+	if other == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.of.Blocks += other.Blocks
+	l.of.Saves += other.Saves
+	if l.of.Causes == nil {
+		l.of.Causes, l.of.First = map[string]int{}, other.First
+	}
+	for cause, n := range other.Causes {
+		l.of.Causes[cause] += n
+	}
+}
+
 // err returns what was lost, or nil. No request may be under way.
 func (l *losses) err() *LossError {
 	if l.of.Blocks == 0 && l.of.Saves == 0 {

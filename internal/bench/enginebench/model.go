@@ -1,10 +1,10 @@
 package enginebench
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/kv3fs/kv3fs/internal/advise/prefill"
 	"github.com/kv3fs/kv3fs/internal/advise/transformer"
@@ -16,11 +16,24 @@ type Subject struct {
 	profile     *prefill.Profile
 	blockTokens int
 	scale       int64
+	tokenBytes  int64 // of KV, of all ranks together, at full size
 	layout      kvstore.Layout
 }
 
+// Models of the published benchmarks whose documents name them, with the GPUs that they
+// name. For Qwen2.5-14B they name only the number of GPUs.
+const (
+	randomTwiceModel  = "Qwen2.5-14B@2xH100"
+	sharedPrefixModel = "Qwen3-Coder-480B-A35B@8xH20-3e"
+)
+
 // hardwareFor returns the default hardware of a model.
 func hardwareFor(name string) string {
+	for _, published := range []string{randomTwiceModel, sharedPrefixModel} {
+		if of, hardware, _ := strings.Cut(published, "@"); of == name {
+			return hardware
+		}
+	}
 	for _, r := range prefill.UCM() {
 		if r.Model == name {
 			return fmt.Sprintf("%dx%s", r.GPUs, r.GPU)
@@ -29,8 +42,9 @@ func hardwareFor(name string) string {
 	return "8xH100"
 }
 
-// parseSubject reads NAME or NAME@2xH100.
-func parseSubject(text string) (*prefill.Profile, error) {
+// parseSubject reads NAME or NAME@2xH100. An mfu of 0 means that which was measured, or
+// the default.
+func parseSubject(text string, mfu float64) (*prefill.Profile, error) {
 	name, hardware, _ := strings.Cut(text, "@")
 	m, err := transformer.Lookup(name)
 	if err != nil {
@@ -49,10 +63,10 @@ func parseSubject(text string) (*prefill.Profile, error) {
 		return nil, fmt.Errorf("bench: --models: %w", err)
 	}
 	h := prefill.Hardware{GPU: gpu, Count: n}
-	if p, ok := prefill.MeasuredProfile(m, h); ok {
+	if p, ok := prefill.MeasuredProfile(m, h); ok && mfu == 0 {
 		return p, nil
 	}
-	p, err := prefill.NewProfile(m, h, prefill.PlausibleMFU(m).Typical)
+	p, err := prefill.NewProfile(m, h, cmp.Or(mfu, prefill.PlausibleMFU(m).Typical))
 	if err != nil {
 		return nil, fmt.Errorf("bench: --models: %w", err)
 	}
@@ -68,7 +82,9 @@ func layerBytes(p *prefill.Profile, blockTokens int) (int64, error) {
 	return perToken * int64(blockTokens), nil
 }
 
-func newSubject(p *prefill.Profile, blockTokens int, scale int64) (*Subject, error) {
+// newSubject returns a model whose blocks are loaded layer by layer or, with LoadWhole, as
+// a whole.
+func newSubject(p *prefill.Profile, blockTokens int, scale int64, load string) (*Subject, error) {
 	layer, err := layerBytes(p, blockTokens)
 	if err != nil {
 		return nil, err
@@ -78,7 +94,13 @@ func newSubject(p *prefill.Profile, blockTokens int, scale int64) (*Subject, err
 			blockTokens, p.Model.Name, layer, scale, powerOfTwoIn(layer))
 	}
 	shard := layer / scale
-	s := &Subject{profile: p, blockTokens: blockTokens, scale: scale, layout: kvstore.Layout{BlockBytes: shard * int64(p.Model.Layers), ShardBytes: shard}}
+	s := &Subject{
+		profile: p, blockTokens: blockTokens, scale: scale, tokenBytes: layer / int64(blockTokens) * int64(p.Model.Layers),
+		layout: kvstore.Layout{BlockBytes: shard * int64(p.Model.Layers), ShardBytes: shard},
+	}
+	if load == LoadWhole {
+		s.layout.ShardBytes = s.layout.BlockBytes
+	}
 	if err := s.layout.Check(); err != nil {
 		return nil, fmt.Errorf("bench: %s in blocks of %d tokens: %w", p.Model.Name, blockTokens, err)
 	}
@@ -90,12 +112,6 @@ func (s *Subject) Name() string { return s.profile.Model.Name }
 
 // Hardware returns the GPUs, as 2xH100.
 func (s *Subject) Hardware() string { return s.profile.Hardware.String() }
-
-// compute returns how long a prompt keeps the GPUs busy when so many of its tokens were
-// loaded and so many requests came together.
-func (s *Subject) compute(cachedTokens, tokens, together int) time.Duration {
-	return s.profile.Request(cachedTokens, tokens, together)
-}
 
 // blocks returns how many full blocks a prompt has. The rest is never saved.
 func (s *Subject) blocks(tokens int) int { return tokens / s.blockTokens }

@@ -1,6 +1,7 @@
 package enginebench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,6 +41,27 @@ const (
 	LoadWhole  = "whole"  // all of it, then compute
 )
 
+// Orders of the queries of shared-prefix.
+const (
+	Shuffled   = "shuffled"
+	Grouped    = "grouped"     // all queries of a group, then those of the next
+	RoundRobin = "round-robin" // a query of each group, then another of each
+)
+
+// Orders returns the names of the orders.
+func Orders() []string { return []string{Shuffled, Grouped, RoundRobin} }
+
+// Special values of options.
+const (
+	NoChunks         = -1
+	NoEngineMemory   = -1
+	AutoEngineMemory = -2 // what vLLM leaves for KV beside the weights
+)
+
+// vllmChunkTokens is vLLM's default of --max-num-batched-tokens for a server on GPUs with
+// 70 GiB of memory or more.
+const vllmChunkTokens = 8192
+
 // Options say what is measured. The zero value of a field means its default.
 type Options struct {
 	Workload string
@@ -55,15 +77,28 @@ type Options struct {
 
 	// ColdNode measures the second half of shared-prefix in another process, which has
 	// nothing in memory, over the same storage. The store of this process is closed
-	// then. nil skips that half. IsColdNode is set in the other process.
-	ColdNode   func(ctx context.Context, scale int64, salt uint64) (*Report, error)
+	// then. It gets the scale and the seed of this one. nil skips that half. IsColdNode is
+	// set in the other process.
+	ColdNode   func(ctx context.Context, scale int64, seed uint64) (*Report, error)
 	IsColdNode bool
 
 	// Models are names that package model knows, each with its GPUs if they are not the
 	// usual ones: QwQ-32B, Llama-3.1-70B@4xH100. Default: those of the workload.
 	Models      []string
 	BlockTokens int    // default 128
-	Load        string // layers, the default, or whole
+	Load        string // layers or whole; default: of the workload
+
+	// MFU is the share of the GPUs' peak that prefill reaches. Default: as measured, where
+	// there are measurements, otherwise prefill.DefaultMFU.
+	MFU float64
+	// OutputTokens are generated for each prompt. Default: of the workload.
+	OutputTokens int
+	// ChunkTokens is how many tokens a forward pass computes, NoChunks for whole prompts,
+	// one after the other. Default: of the workload.
+	ChunkTokens int
+	// EngineMemory is the size, in bytes, of the engine's own prefix cache in GPU memory,
+	// or NoEngineMemory or AutoEngineMemory. Default: of the workload.
+	EngineMemory int64
 
 	// Scale is how many times smaller blocks are than real ones. Default: the
 	// smallest at which this machine can move them and the storage has space for them.
@@ -73,19 +108,22 @@ type Options struct {
 	Bandwidth float64
 	Latency   time.Duration
 	// TimeScale is how many times faster than the wall clock the engine's time runs: the
-	// time of its computing and of the simulated store. Default 1.
+	// time of its computing and of the simulated store. Default: 8 for shared-prefix, which
+	// takes ten minutes of an engine, otherwise 1.
 	TimeScale float64
-	// Salt makes new prompts differ from those of every earlier bench. Default: random. A
-	// cold node gets that of the first node.
-	Salt uint64
+	// Seed decides the prompts and their order: equal options and seeds make equal
+	// prompts, which a store that still has them finds. Default: random.
+	Seed uint64
 
-	PromptTokens []int // ucm-table: default 4000, 8000, 16000, 32000; others have one, default 16000 and 20000
-	Concurrency  []int // ucm-table: default 1, 2, 4, 8; others have one, default 12 and 8
-	HitPercent   int   // ucm-table: default 80
-	Runs         int   // ucm-table: of each row; default 3
-	Prompts      int   // random-twice: default 12
-	Groups       int   // shared-prefix: default 100
-	Queries      int   // shared-prefix: of each group, default 20
+	PromptTokens []int  // ucm-table: default 4000, 8000, 16000, 32000; others have one, default 16000 and 20000
+	Concurrency  []int  // ucm-table: default 1, 2, 4, 8; others have one, default 12 and 8
+	HitPercent   int    // ucm-table: default 80
+	Runs         int    // ucm-table: of each row; default 3
+	Prompts      int    // random-twice: default 12
+	Groups       int    // shared-prefix: default 100
+	Queries      int    // shared-prefix: of each group, default 20
+	Order        string // shared-prefix: of the queries; default shuffled
+	TraceOutput  bool   // trace: generate as many tokens as it says, instead of OutputTokens
 
 	TracePath   string
 	MaxRequests int     // of the trace; 0: all
@@ -109,7 +147,11 @@ func (o Options) Check() error {
 		return err
 	}
 	for _, p := range profiles {
-		if _, err := newSubject(p, o.BlockTokens, max(o.Scale, 1)); err != nil {
+		s, err := newSubject(p, o.BlockTokens, max(o.Scale, 1), o.Load)
+		if err == nil {
+			err = s.checkMemory(o.EngineMemory)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -128,48 +170,56 @@ func (o *Options) fillDefaults() error {
 	if !slices.Contains(Workloads(), o.Workload) {
 		return unknown("workload", o.Workload, Workloads())
 	}
-	if o.Load == "" {
-		o.Load = LoadLayers
-	}
+	o.workloadDefaults()
 	if !slices.Contains([]string{LoadLayers, LoadWhole}, o.Load) {
 		return unknown("--load", o.Load, []string{LoadLayers, LoadWhole})
+	}
+	if !slices.Contains(Orders(), o.Order) {
+		return unknown("--order", o.Order, Orders())
 	}
 	set(&o.BlockTokens, 128)
 	set(&o.HitPercent, 80)
 	set(&o.Runs, 3)
-	set(&o.Prompts, 12)
 	set(&o.Groups, 100)
 	set(&o.Queries, 20)
-	if o.TimeScale == 0 {
-		o.TimeScale = 1
+	for o.Seed == 0 {
+		o.Seed = uint64(rand.Uint32()) // short enough to be typed
 	}
-	for o.Salt == 0 {
-		o.Salt = rand.Uint64()
-	}
-	o.workloadDefaults()
 	if o.Notice == nil {
 		o.Notice = func(string) {}
 	}
 	return o.check()
 }
 
+// workloadDefaults fills in what depends on the workload.
 func (o *Options) workloadDefaults() {
-	models, prompts, concurrency := []string{"QwQ-32B"}, []int{20_000}, []int{8}
+	o.Prompts = cmp.Or(o.Prompts, 12)
+	d := Options{ // of a trace
+		Models: []string{"QwQ-32B"}, PromptTokens: []int{20_000}, Concurrency: []int{8}, Load: LoadLayers, Order: Shuffled,
+		OutputTokens: 1, ChunkTokens: NoChunks, EngineMemory: NoEngineMemory, TimeScale: 1,
+	}
 	switch o.Workload {
 	case UCMTable:
-		models, prompts, concurrency = []string{"QwQ-32B", "DeepSeek-R1"}, []int{4000, 8000, 16_000, 32_000}, []int{1, 2, 4, 8}
+		d.Models, d.PromptTokens, d.Concurrency = []string{"QwQ-32B", "DeepSeek-R1"}, []int{4000, 8000, 16_000, 32_000}, []int{1, 2, 4, 8}
 	case RandomTwice:
-		prompts, concurrency = []int{16_000}, []int{o.Prompts}
+		d.Models, d.PromptTokens, d.Concurrency = []string{randomTwiceModel}, []int{16_000}, []int{o.Prompts}
+		d.OutputTokens, d.ChunkTokens = 2, vllmChunkTokens
+	case SharedPrefix:
+		d.Models, d.Load, d.TimeScale = []string{sharedPrefixModel}, LoadWhole, 8
+		d.OutputTokens, d.ChunkTokens, d.EngineMemory = 64, vllmChunkTokens, AutoEngineMemory
 	}
 	if len(o.Models) == 0 {
-		o.Models = models
+		o.Models = d.Models
 	}
 	if len(o.PromptTokens) == 0 {
-		o.PromptTokens = prompts
+		o.PromptTokens = d.PromptTokens
 	}
 	if len(o.Concurrency) == 0 {
-		o.Concurrency = concurrency
+		o.Concurrency = d.Concurrency
 	}
+	o.Load, o.Order = cmp.Or(o.Load, d.Load), cmp.Or(o.Order, d.Order)
+	o.OutputTokens, o.ChunkTokens = cmp.Or(o.OutputTokens, d.OutputTokens), cmp.Or(o.ChunkTokens, d.ChunkTokens)
+	o.EngineMemory, o.TimeScale = cmp.Or(o.EngineMemory, d.EngineMemory), cmp.Or(o.TimeScale, d.TimeScale)
 }
 
 func (o *Options) check() error {
@@ -184,6 +234,16 @@ func (o *Options) check() error {
 		return fmt.Errorf("bench: blocks of %d tokens; choose 1 to %d", o.BlockTokens, 1<<16)
 	case o.HitPercent < 1 || o.HitPercent > 99:
 		return fmt.Errorf("bench: a hit of %d percent; choose 1 to 99", o.HitPercent)
+	case o.MFU != 0 && !(o.MFU > 0 && o.MFU <= 1):
+		return fmt.Errorf("bench: an MFU of %v; choose a share above 0, at most 1", o.MFU)
+	case o.OutputTokens < 1 || o.OutputTokens > 1<<20:
+		return fmt.Errorf("bench: %d output tokens; choose 1 to %d", o.OutputTokens, 1<<20)
+	case o.ChunkTokens != NoChunks && (o.ChunkTokens <= slices.Max(o.Concurrency) || o.ChunkTokens > 1<<22):
+		return fmt.Errorf("bench: forward passes of %d tokens; choose more than the %d requests at once, which may all decode, to %d, or 0 for whole prompts", o.ChunkTokens, slices.Max(o.Concurrency), 1<<22)
+	case o.EngineMemory < AutoEngineMemory:
+		return errors.New("bench: the engine's memory must not be negative")
+	case o.TraceOutput && o.Workload != Trace:
+		return fmt.Errorf("bench: only a trace says how many tokens to generate; %s has --output-tokens", o.Workload)
 	case o.Runs < 1 || o.Prompts < 1 || o.Groups < 1 || o.Queries < 1:
 		return errors.New("bench: runs, prompts, groups and queries must be at least 1")
 	case o.Scale < 0 || o.Scale > 1<<20:
@@ -216,7 +276,7 @@ func (o *Options) check() error {
 // profiles returns the profiles of the models.
 func (o *Options) profiles() (all []*prefill.Profile, err error) {
 	for _, text := range o.Models {
-		p, err := parseSubject(text)
+		p, err := parseSubject(text, o.MFU)
 		if err != nil {
 			return nil, err
 		}

@@ -32,13 +32,17 @@ func (r *Report) WriteHTML(w io.Writer) error {
 		}
 		return t
 	}
+	tables := []table{tableOf(ttftTitle, ttftColumns()), tableOf(detailTitle, detailColumns())}
+	if r.generates() {
+		tables = append([]table{tableOf(servingTitle, servingColumns())}, tables...)
+	}
 	return page.Execute(w, struct {
 		*Report
 		Lines    []string
 		Cards    []card
 		Sections []section
 		Tables   []table
-	}{r, r.circumstances(), r.cards(), r.sections(), []table{tableOf(ttftTitle, ttftColumns()), tableOf(detailTitle, detailColumns())}})
+	}{r, r.circumstances(), r.cards(), r.sections(), tables})
 }
 
 type cell struct {
@@ -74,7 +78,7 @@ func (r *Report) cards() (all []card) {
 		}
 		all = append(all,
 			card{times(row.Speedup), fmt.Sprintf("%s: faster to the first token than computing everything, of %s", row.Name, possible)},
-			card{percent(row.HitTokensRatio), fmt.Sprintf("%s: of the tokens were loaded", row.Name)})
+			card{percent(row.HitTokensRatio + row.MemoryTokensRatio), fmt.Sprintf("%s: of the tokens were not computed; an infinite cache: %s", row.Name, percent(row.InfiniteTokensRatio))})
 	}
 	return all
 }

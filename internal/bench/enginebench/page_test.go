@@ -17,12 +17,14 @@ func example(workload string) *Report {
 	r := &Report{
 		Workload: workload, Store: "Cache|Ds3fs", Storage: `/mnt/<b>"a&b"`, Load: LoadLayers, BlockTokens: 128,
 		Scale: 64, ScaleChosen: true, CopyGBps: 11.25, Bandwidth: 40 << 30, LatencyMs: 1, TimeScale: 1, Runs: 3, CPUs: 2,
+		Seed: 123456, OutputTokens: 1,
 	}
 	row := Row{
-		Model: "QwQ-32B", Hardware: "2xH100", InputTokens: 4000, Concurrent: 1, Requests: 3, HitTokensRatio: 0.8,
+		Model: "QwQ-32B", Hardware: "2xH100", InputTokens: 4000, Concurrent: 1, Requests: 3, Blocks: 93, HitBlocks: 75, HitTokensRatio: 0.8, InfiniteTokensRatio: 0.8,
 		FullMs: 268.28, MeasuredMs: 58, IdealMs: 55.3, P50Ms: 57.9, P99Ms: 58.4, Speedup: 4.625, IdealSpeedup: 4.851, IdealShare: 0.9534,
 		UCM:    &Published{268.28, 116.19, 2.309, 0.476},
 		HashMs: 0.31, LookupMs: 0.42, LookupP99Ms: 0.61, FirstLayerMs: 1.3, StallMs: 1.4,
+		Serving:     &Serving{Requests: 3, OutputTokens: 3, TTFT: Latency{58, 57.9, 58.3, 58.4}, E2EL: Latency{58, 57.9, 58.3, 58.4}},
 		LoadedBytes: 3 * 12 << 20, LoadGBps: 0.66, FullGBps: 42.1, SaveMs: 2.25, SavedBytes: 9 << 20,
 	}
 	if workload == UCMTable {
@@ -33,7 +35,12 @@ func example(workload string) *Report {
 		r.Rows = []Row{row, long, both}
 		return r
 	}
-	row.UCM, row.Name = nil, "first node"
+	r.OutputTokens, r.ChunkTokens, r.EngineMemory, r.Order, r.MFU = 64, 8192, 55<<30, Shuffled, 0.5
+	row.UCM, row.Name = nil, warmStore
+	row.Serving = &Serving{
+		Requests: 20, Seconds: 10, InputTokens: 80_000, OutputTokens: 1280, RequestsPerSecond: 2, OutputTokensPerSecond: 128, TokensPerSecond: 8128,
+		TTFT: Latency{58, 57.9, 58.3, 58.4}, TPOT: Latency{10, 9.5, 12, 30}, ITL: Latency{10, 9, 13, 44.25}, E2EL: Latency{688, 690, 700, 710},
+	}
 	row.BoundMs, row.BoundShare = 57, 0.9828
 	row.Distribution = &Distribution{[]float64{100, 200, 9000}, []float64{20, 60, 800}, []float64{10, 40, 700}}
 	row.Requests = 20
@@ -41,8 +48,10 @@ func example(workload string) *Report {
 		row.Timeline = append(row.Timeline, Moment{float64(i + 1), i, float64(i) / 5, 3 * float64(i)})
 	}
 	cold := row
-	cold.Name, cold.BoundMs, cold.MeasuredMs, cold.BoundShare = "cold node", 90, 100, 0.9
-	r.Rows = []Row{row, cold}
+	memory := row
+	memory.Name, memory.Calculated, memory.HitBlocks, memory.HitTokensRatio, memory.MemoryBlocks, memory.MemoryTokensRatio = memoryOnly, true, 0, 0, 9, 0.1
+	cold.Name, cold.BoundMs, cold.MeasuredMs, cold.BoundShare = coldStart, 90, 100, 0.9
+	r.Rows = []Row{memory, row, cold}
 	return r
 }
 
@@ -81,14 +90,15 @@ func TestPageIsWholeAndAlone(t *testing.T) {
 	for name, c := range map[string]struct {
 		r       *Report
 		figures int
+		tables  int
 	}{
-		UCMTable:      {example(UCMTable), 2 + 1}, // a drawing for each concurrency, and the shares
-		SharedPrefix:  {example(SharedPrefix), 1 + 2 + 4},
-		"interrupted": {interrupted, 0},
+		UCMTable:      {example(UCMTable), 2 + 1, 2}, // a drawing for each concurrency, and the shares
+		SharedPrefix:  {example(SharedPrefix), 1 + 3 + 6, 3},
+		"interrupted": {interrupted, 0, 2},
 	} {
 		page := pageOf(t, c.r)
 		counts := elements(t, page)
-		if counts["svg"] != c.figures || counts["table"] != 2 {
+		if counts["svg"] != c.figures || counts["table"] != c.tables {
 			t.Errorf("%s: %d drawings, %d tables", name, counts["svg"], counts["table"])
 		}
 		for _, foreign := range []string{"http://", "https://", "src=", "href=", "@import", "url(", "<script", "ZgotmplZ", "NaN", "Inf"} {
@@ -122,7 +132,7 @@ func TestPageShowsTheFigures(t *testing.T) {
 		}
 	}
 	page = pageOf(t, example(SharedPrefix))
-	for _, want := range []string{"cold node: hit ratio", "cold node: loaded, GB/s", "seconds since the first request", "time to the first token", "first node: 80.0% of the tokens hit", "ideal, but for the bandwidth: 90 ms", "of 2.98x that the bandwidth allows", "of 4.85x that are possible"} {
+	for _, want := range []string{"store, cold start: hit ratio", "store, cold start: loaded, GB/s", "an infinite cache: 80.0%", "engine memory only", "out tok/s", "seed 123456", "seconds since the first request", "time to the first token", "store, warm: 80.0% of the tokens hit", "ideal, but for the bandwidth: 90 ms", "of 2.98x that the bandwidth allows", "of 4.85x that are possible"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %q", want)
 		}

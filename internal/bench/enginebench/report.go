@@ -23,6 +23,13 @@ type Report struct {
 	Interrupted   bool    `json:"interrupted,omitempty"`       // rows that were not complete are missing
 	Speed         float64 `json:"speed,omitempty"`             // of a trace; 0: as fast as possible
 	WrongBytes    int     `json:"wrong_bytes"`                 // loaded, but not what was saved; the run ended there
+	Seed          uint64  `json:"seed"`                        // of the prompts
+	OutputTokens  int     `json:"output_tokens"`               // generated for each prompt; not of a trace that says how many
+	ChunkTokens   int     `json:"chunk_tokens"`                // of a forward pass; 0: a whole prompt in each
+	EngineMemory  int64   `json:"engine_memory_bytes"`         // for the engine's own prefix cache, at full size; 0: it has none
+	MFU           float64 `json:"mfu,omitempty"`               // that prefill reaches; 0: as measured, by the length of the prompt
+	TraceOutput   bool    `json:"trace_output,omitempty"`      // the trace says how many tokens are generated
+	Order         string  `json:"order,omitempty"`             // of shared-prefix's queries
 	Rows          []Row   `json:"rows"`
 
 	Lost *LossError `json:"lost,omitempty"` // of all rows
@@ -38,18 +45,27 @@ type Row struct {
 	InputTokens int    `json:"input_tokens,omitempty"` // of each prompt, where all are as long
 	Concurrent  int    `json:"concurrent,omitempty"`   // 0: as they arrive
 	Requests    int    `json:"requests"`
+	Calculated  bool   `json:"calculated,omitempty"` // without a store; nothing was measured
 
-	Tokens         int64   `json:"tokens"`
-	HitTokens      int64   `json:"hit_tokens"`
-	HitTokensRatio float64 `json:"hit_tokens_ratio"`
+	// Of the prompts: whole blocks, those that the engine had in its own memory, and those
+	// that it loaded from the store.
+	Tokens            int64   `json:"tokens"`
+	Blocks            int     `json:"blocks"`
+	MemoryBlocks      int     `json:"memory_blocks"`
+	MemoryTokensRatio float64 `json:"memory_tokens_ratio"`
+	HitBlocks         int     `json:"hit_blocks"`
+	HitTokens         int64   `json:"hit_tokens"`
+	HitTokensRatio    float64 `json:"hit_tokens_ratio"`
+	// InfiniteTokensRatio is what a cache without limits would have had of the tokens, if
+	// every request had begun after the end of the one before it.
+	InfiniteTokensRatio float64 `json:"infinite_cache_tokens_ratio"`
 
 	// Mean times to the first token: calculated for computing everything, measured, and
-	// calculated for loading that takes no time (for ucm-table, with all that is stored).
-	// If there are several runs, each is their median.
+	// calculated for a store that takes no time and has lost nothing. If there are several runs, each is their median.
 	FullMs     float64 `json:"full_compute_ttft_ms"`
 	MeasuredMs float64 `json:"measured_ttft_ms"`
 	IdealMs    float64 `json:"ideal_ttft_ms"`
-	BoundMs    float64 `json:"bandwidth_bound_ttft_ms"` // ideal, but for the simulated bandwidth
+	BoundMs    float64 `json:"bandwidth_bound_ttft_ms"` // ideal, but for the simulated bandwidth and latency
 	P50Ms      float64 `json:"measured_ttft_p50_ms"`
 	P99Ms      float64 `json:"measured_ttft_p99_ms"`
 
@@ -59,7 +75,10 @@ type Row struct {
 
 	BoundShare float64 `json:"share_of_bandwidth_bound"`
 
-	UCM *Published `json:"ucm_published,omitempty"`
+	UCM         *Published `json:"ucm_published,omitempty"`
+	PublishedMs float64    `json:"published_ttft_ms,omitempty"` // of the same run of random-twice, by UCM
+
+	Serving *Serving `json:"serving"`
 
 	HashMs       float64 `json:"hash_p50_ms"`
 	LookupMs     float64 `json:"lookup_p50_ms"`

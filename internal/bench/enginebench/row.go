@@ -1,57 +1,59 @@
 package enginebench
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
-	"github.com/kv3fs/kv3fs/internal/advise/prefill"
 	"github.com/kv3fs/kv3fs/internal/bench/measure"
 )
 
 // pass is the requests of one kind: how they arrived, and the outcomes of each run in the
 // order in which they were admitted.
 type pass struct {
-	name         string
-	inputTokens  int
-	atOnce       int  // requests under way; 0: as they arrive
-	storedTokens int  // of each prompt, that the bench had put into the store
-	stream       bool // one after the other, so that there is something to see over time
-	runs         [][]outcome
+	name        string
+	inputTokens int
+	atOnce      int  // requests under way; 0: as they arrive
+	stream      bool // one after the other, so that there is something to see over time
+	calculated  bool // without a store
+	runs        [][]outcome
 }
 
 // rowOf summarises a pass.
-func rowOf(s *Subject, p pass, bandwidth, fast float64) Row {
+func rowOf(s *Subject, p pass, o Options) Row {
 	row := Row{
-		Name: p.name, Model: s.Name(), Hardware: s.Hardware(),
+		Name: p.name, Model: s.Name(), Hardware: s.Hardware(), Calculated: p.calculated,
 		BlockBytes: s.layout.BlockBytes, ShardBytes: s.layout.ShardBytes,
 		InputTokens: p.inputTokens, Concurrent: p.atOnce,
 	}
-	engineTime := func(wall time.Duration) time.Duration { return time.Duration(float64(wall) * fast) }
-
 	var full, ideal, measured spans
 	var fullMeans, idealMeans, boundMeans, means []float64
 	var hash, lookup, first, stall, save spans
 	var loading time.Duration
+	var earlier int // blocks
 	for _, run := range p.runs {
-		fullRun, idealRun, boundRun := p.calculated(s, run, bandwidth, engineTime)
+		fullRun, idealRun, boundRun := p.calculate(s, run, o)
 		var measuredRun spans
-		for _, o := range run {
-			measuredRun = append(measuredRun, engineTime(o.done.Sub(o.arrival)))
-			hash, lookup = append(hash, engineTime(o.hash)), append(lookup, engineTime(o.lookup))
-			stall = append(stall, engineTime(o.stalled))
-			if o.loadedBytes > 0 {
-				first = append(first, engineTime(o.firstLayer))
+		for _, r := range run {
+			measuredRun = append(measuredRun, r.first()-r.arrival)
+			hash, lookup = append(hash, r.hash), append(lookup, r.lookup)
+			stall = append(stall, r.stalled)
+			if r.loadedBytes > 0 {
+				first = append(first, r.firstLayer)
 			}
-			if o.savedBytes > 0 {
-				save = append(save, engineTime(o.save))
+			if r.savedBytes > 0 {
+				save = append(save, r.save)
 			}
 			row.Requests++
-			row.Tokens += int64(o.tokens)
-			row.HitTokens += int64(o.hitTokens)
-			row.LoadedBytes += o.loadedBytes
-			row.SavedBytes += o.savedBytes
-			row.LostBlocks += o.lostBlocks
-			row.FailedSaves += o.failedSaves
+			row.Tokens += int64(r.prompt)
+			row.Blocks += len(r.keys)
+			row.MemoryBlocks += r.memoryBlocks
+			row.HitBlocks += r.hitBlocks
+			earlier += r.earlierBlocks
+			row.LoadedBytes += r.loadedBytes
+			row.SavedBytes += r.savedBytes
+			row.LostBlocks += r.lostBlocks
+			row.FailedSaves += r.failedSaves
 		}
 		loading += underWay(run)
 		fullMeans, idealMeans = append(fullMeans, fullRun.mean()), append(idealMeans, idealRun.mean())
@@ -66,36 +68,76 @@ func rowOf(s *Subject, p pass, bandwidth, fast float64) Row {
 	row.HashMs, row.LookupMs, row.LookupP99Ms = hash.quantile(0.5), lookup.quantile(0.5), lookup.quantile(0.99)
 	row.FirstLayerMs, row.StallMs = first.quantile(0.5), stall.mean()
 	row.SaveMs = save.quantile(0.5)
-	row.HitTokensRatio = ratio(float64(row.HitTokens), float64(row.Tokens))
+	share := func(blocks int) float64 { return ratio(float64(blocks*s.blockTokens), float64(row.Tokens)) }
+	row.HitTokens, row.HitTokensRatio = int64(row.HitBlocks*s.blockTokens), share(row.HitBlocks)
+	row.MemoryTokensRatio, row.InfiniteTokensRatio = share(row.MemoryBlocks), share(earlier)
 	row.Speedup = ratio(row.FullMs, row.MeasuredMs)
 	row.IdealSpeedup = ratio(row.FullMs, row.IdealMs)
 	row.IdealShare = ratio(row.Speedup, row.IdealSpeedup)
 	row.BoundShare = ratio(row.BoundMs, row.MeasuredMs)
-	row.LoadGBps = ratio(float64(row.LoadedBytes)/1e9, loading.Seconds())
-	row.FullGBps = row.LoadGBps * float64(s.scale) / fast
+	row.LoadGBps = ratio(float64(row.LoadedBytes)/1e9, loading.Seconds()/o.TimeScale)
+	row.FullGBps = row.LoadGBps * float64(s.scale) / o.TimeScale
 	row.UCM = publishedFor(s, row)
+	row.PublishedMs = publishedRun(s, p, o)
+	row.Serving = servingOf(p.runs)
 	if p.stream {
 		row.Distribution = &Distribution{full.steps(), measured.steps(), ideal.steps()}
-		row.Timeline = timeline(p.runs[0], s.scale, engineTime)
+		row.Timeline = timeline(p.runs[0], s)
 	}
 	return row
 }
 
-// calculated returns how long the requests of a run would have waited with an empty
-// store, with a store that takes no time, and with one limited by bandwidth alone.
-func (p pass) calculated(s *Subject, run []outcome, bandwidth float64, engineTime func(time.Duration) time.Duration) (full, ideal, bound spans) {
-	var whole, rest, loaded []wanted
-	for _, o := range run {
-		w := wanted{arrival: engineTime(o.arrival.Sub(run[0].arrival)), compute: s.compute(0, o.tokens, o.together), layers: s.profile.Model.Layers}
-		whole = append(whole, w)
-		w.compute = s.compute(max(o.hitTokens, p.storedTokens), o.tokens, o.together)
-		rest = append(rest, w)
-		if bandwidth > 0 {
-			w.load = time.Duration(float64(o.loadedBytes*s.scale) / bandwidth * float64(time.Second))
-		}
-		loaded = append(loaded, w)
+// calculate returns how long the requests of a run would have waited with an empty store;
+// with a store that takes no time and has everything that had been computed when they
+// were looked up; and with the same one at the simulated speed.
+func (p pass) calculate(s *Subject, run []outcome, o Options) (full, ideal, bound spans) {
+	c := calculation{subject: s, atOnce: p.atOnce, chunk: max(o.ChunkTokens, 0), whole: o.Load == LoadWhole}
+	requests := p.planned(run)
+	full = c.waits(requests)
+	for i, r := range run {
+		requests[i].cached = r.computedBlocks * s.blockTokens
 	}
-	return schedule(whole, p.atOnce), schedule(rest, p.atOnce), schedule(loaded, p.atOnce)
+	ideal = c.waits(requests)
+	if o.Bandwidth == 0 {
+		return full, ideal, ideal
+	}
+	for i, r := range run {
+		loaded := (r.computedBlocks - r.memoryBlocks) * s.blockTokens
+		requests[i].load = time.Duration(float64(loaded) * float64(s.tokenBytes) / o.Bandwidth * float64(time.Second))
+	}
+	c.latency = o.Latency
+	return full, ideal, c.waits(requests)
+}
+
+// planned returns the requests of a run for a calculation, with nothing cached.
+func (p pass) planned(run []outcome) (all []planned) {
+	for _, o := range run {
+		all = append(all, planned{arrival: o.arrival - run[0].arrival, prompt: o.prompt, together: o.together, output: o.output, keys: o.keys})
+	}
+	return all
+}
+
+// waits returns how long each request waits for its first token.
+func (c calculation) waits(requests []planned) (all spans) {
+	jobs, arrivals := c.run(requests)
+	for i, j := range jobs {
+		all = append(all, j.tokens[0]-arrivals[i])
+	}
+	return all
+}
+
+// withoutStore returns what the requests of a run take with the engine's memory alone.
+func (p pass) withoutStore(s *Subject, run []outcome, memory *engineMemory, o Options) (all []outcome) {
+	c := calculation{subject: s, atOnce: p.atOnce, chunk: max(o.ChunkTokens, 0), memory: memory}
+	jobs, arrivals := c.run(p.planned(run))
+	for i, j := range jobs {
+		was := run[i]
+		all = append(all, outcome{
+			arrival: arrivals[i], tokens: j.tokens, prompt: was.prompt, output: was.output, together: was.together, keys: was.keys,
+			memoryBlocks: j.inMemory, earlierBlocks: was.earlierBlocks, computedBlocks: was.computedBlocks,
+		})
+	}
+	return all
 }
 
 // underWay returns for how long at least one load was in flight.
@@ -106,84 +148,59 @@ func underWay(run []outcome) (total time.Duration) {
 			loads = append(loads, o)
 		}
 	}
-	slices.SortFunc(loads, func(a, b outcome) int { return a.loadBegan.Compare(b.loadBegan) })
-	var until time.Time
+	slices.SortFunc(loads, func(a, b outcome) int { return cmp.Compare(a.loadBegan, b.loadBegan) })
+	var until time.Duration
 	for _, o := range loads {
-		begin := o.loadBegan
-		if until.After(begin) {
-			begin = until
-		}
-		if o.loadEnded.After(begin) {
-			total += o.loadEnded.Sub(begin)
+		begin := max(o.loadBegan, until)
+		if o.loadEnded > begin {
+			total += o.loadEnded - begin
 			until = o.loadEnded
 		}
 	}
 	return total
 }
 
-// publishedFor returns UCM's figure for a row, if one is published for such prompts.
-func publishedFor(s *Subject, row Row) *Published {
-	if row.HitTokensRatio < 0.79 || row.HitTokensRatio > 0.81 {
-		return nil
-	}
-	for _, r := range prefill.UCM() {
-		h := s.profile.Hardware
-		if r.Model == s.Name() && r.GPU == h.GPU.Name && r.GPUs == h.Count && r.TotalTokens == row.InputTokens && r.Concurrent == row.Concurrent {
-			speedup := ratio(float64(r.FullCompute), float64(r.Hit80))
-			return &Published{milliseconds(r.FullCompute), milliseconds(r.Hit80), speedup, ratio(speedup, row.IdealSpeedup)}
-		}
-	}
-	return nil
-}
-
 // moments is the number of parts of a timeline.
 const moments = 60
 
-func timeline(run []outcome, scale int64, engineTime func(time.Duration) time.Duration) []Moment {
+func timeline(run []outcome, s *Subject) []Moment {
 	if len(run) == 0 {
 		return nil
 	}
-	begin, end := run[0].arrival, run[0].done
+	begin, end := run[0].arrival, run[0].first()
 	for _, o := range run {
-		if o.done.After(end) {
-			end = o.done
-		}
+		begin, end = min(begin, o.arrival), max(end, o.first())
 	}
-	each := end.Sub(begin)/moments + 1
+	each := (end-begin)/moments + 1
 	var parts [moments]struct {
 		requests, tokens, hits int64
 		bytes                  float64
 	}
 	for _, o := range run {
-		p := &parts[min(int(o.done.Sub(begin)/each), moments-1)]
+		p := &parts[min(int((o.first()-begin)/each), moments-1)]
 		p.requests++
-		p.tokens += int64(o.tokens)
-		p.hits += int64(o.hitTokens)
+		p.tokens += int64(o.prompt)
+		p.hits += int64((o.memoryBlocks + o.hitBlocks) * s.blockTokens)
 		for i := range parts {
-			from := begin.Add(time.Duration(i) * each)
-			parts[i].bytes += float64(o.loadedBytes) * o.loadedBetween(from, from.Add(each))
+			from := begin + time.Duration(i)*each
+			parts[i].bytes += float64(o.loadedBytes) * o.loadedBetween(from, from+each)
 		}
 	}
 	var all []Moment
 	for i, p := range parts {
 		all = append(all, Moment{
-			Seconds: engineTime(time.Duration(i+1) * each).Seconds(), Requests: int(p.requests),
+			Seconds: (time.Duration(i+1) * each).Seconds(), Requests: int(p.requests),
 			HitTokensRatio: ratio(float64(p.hits), float64(p.tokens)),
-			FullGBps:       ratio(p.bytes*float64(scale)/1e9, engineTime(each).Seconds()),
+			FullGBps:       ratio(p.bytes*float64(s.scale)/1e9, each.Seconds()),
 		})
 	}
 	return all
 }
 
 // loadedBetween returns the part of a load between two times, as if it had been even.
-func (o outcome) loadedBetween(from, to time.Time) float64 {
-	if o.loadBegan.After(from) {
-		from = o.loadBegan
-	}
-	if o.loadEnded.Before(to) {
-		to = o.loadEnded
-	}
-	return ratio(float64(max(to.Sub(from), 0)), float64(o.loadEnded.Sub(o.loadBegan)))
+func (o outcome) loadedBetween(from, to time.Duration) float64 {
+	inside := min(o.loadEnded, to) - max(o.loadBegan, from)
+	return ratio(float64(max(inside, 0)), float64(o.loadEnded-o.loadBegan))
 }
 
 // spans has the durations of many requests.

@@ -9,65 +9,11 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore"
 )
 
-func TestSchedule(t *testing.T) {
-	ms := time.Millisecond
-	computes := func(ms ...int) (all []wanted) {
-		for _, n := range ms {
-			all = append(all, wanted{compute: time.Duration(n) * time.Millisecond, layers: 10})
-		}
-		return all
-	}
-	arriving := computes(10, 10, 10)
-	arriving[1].arrival, arriving[2].arrival = 5*ms, 50*ms
-	// Of two that arrive together the first waits for its data; the second's is loaded
-	// while the first is computed.
-	loading := computes(10, 100)
-	loading[0].load, loading[1].load = 30*ms, 20*ms
-	for name, c := range map[string]struct {
-		requests []wanted
-		atOnce   int
-		want     []time.Duration
-	}{
-		"together":            {computes(10, 10, 10), 3, []time.Duration{10 * ms, 20 * ms, 30 * ms}},
-		"one at a time":       {computes(10, 20, 5), 1, []time.Duration{10 * ms, 20 * ms, 5 * ms}},
-		"two at once":         {computes(10, 10, 10), 2, []time.Duration{10 * ms, 20 * ms, 20 * ms}},
-		"as they arrive":      {arriving, 0, []time.Duration{10 * ms, 15 * ms, 10 * ms}},
-		"through a pipe":      {loading, 2, []time.Duration{31 * ms, 131 * ms}},
-		"nothing to wait for": {nil, 1, []time.Duration{}},
-	} {
-		if got := schedule(c.requests, c.atOnce); !slices.Equal(got, c.want) {
-			t.Errorf("%s: %v, want %v", name, got, c.want)
-		}
-	}
-}
-
-func TestGPUWaitsForEachLayer(t *testing.T) {
-	begin := time.Unix(1000, 0)
-	after := func(ms ...int) (all []time.Time) {
-		for _, n := range ms {
-			all = append(all, begin.Add(time.Duration(n)*time.Millisecond))
-		}
-		return all
-	}
-	var g gpu
-	// The second layer lands late; the third has landed when the second is computed.
-	end, stalled := g.run(begin, after(2, 30, 31), 10*time.Millisecond)
-	if end != after(50)[0] || stalled != 20*time.Millisecond {
-		t.Errorf("done after %v, stalled %v", end.Sub(begin), stalled)
-	}
-	// The layers of the next request landed while the first was computed.
-	end, stalled = g.run(begin, after(20, 40, 55), 10*time.Millisecond)
-	if end != after(80)[0] || stalled != 0 {
-		t.Errorf("done after %v, stalled %v", end.Sub(begin), stalled)
-	}
-}
-
 // A load is drawn at its own time, and not at the end of its request.
 func TestTimelineSpreadsALoad(t *testing.T) {
-	begin := time.Unix(1000, 0)
-	o := outcome{arrival: begin, loadBegan: begin.Add(time.Second), loadEnded: begin.Add(3 * time.Second), done: begin.Add(4 * time.Second), loadedBytes: 6e9}
+	o := outcome{arrival: 0, loadBegan: 2 * time.Second, loadEnded: 6 * time.Second, tokens: []time.Duration{8 * time.Second}, loadedBytes: 6e9}
 	var total float64
-	moments := timeline([]outcome{o}, 10, func(wall time.Duration) time.Duration { return 2 * wall })
+	moments := timeline([]outcome{o}, &Subject{scale: 10})
 	for _, m := range moments {
 		if m.FullGBps > 15.01 {
 			t.Errorf("%v GB/s after %v s; it was 60 GB in 4 s of the engine's", m.FullGBps, m.Seconds)

@@ -6,130 +6,152 @@ import (
 	"time"
 )
 
+// during runs the engine while requests are made and finished. An error that fail gets ends
+// it, and is returned.
+func (e *engine) during(ctx context.Context, requests func(ctx context.Context, fail func(error))) error {
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	var working sync.WaitGroup
+	working.Go(func() { e.work(ctx, fail) })
+	requests(ctx, fail)
+	err := context.Cause(ctx)
+	fail(nil)
+	working.Wait()
+	return err
+}
+
 // burst serves prompts that arrive together and saves the new blocks of each when it has
 // its first token. New blocks are filled before the burst and loaded ones are checked
 // after it, so that neither delays a request.
-func (s *session) burst(ctx context.Context, prompts [][]uint32, hits int) ([]outcome, error) {
+func (s *session) burst(ctx context.Context, prompts [][]uint32, hits int) (outcomes []outcome, err error) {
 	e := s.engine
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
 	var requests []*request
 	defer func() {
 		for _, r := range requests {
 			e.release(r)
 		}
 	}()
-	for _, tokens := range prompts {
-		r, err := e.admit(ctx, tokens, len(prompts))
+	for _, text := range prompts {
+		r, err := e.admit(ctx, text, s.b.o.OutputTokens, len(prompts))
 		if err != nil {
 			return nil, err
 		}
 		requests = append(requests, r)
 		// New blocks are filled now.
-		r.keys = e.hash(tokens)
+		r.keys = e.hash(text)
 		e.fill(r, hits)
 	}
-	var wg sync.WaitGroup
-	arrival := time.Now()
-	for _, r := range requests {
-		r.arrival = arrival
-		wg.Go(func() {
-			err := e.serve(ctx, r)
-			if err == nil {
-				err = e.save(ctx, r)
-			}
-			if err != nil {
-				cancel(err)
-			}
-		})
-	}
-	wg.Wait()
-	if err := context.Cause(ctx); err != nil {
+	err = e.during(ctx, func(ctx context.Context, fail func(error)) {
+		var saves sync.WaitGroup
+		arrival := e.now()
+		for _, r := range requests {
+			ended := make(chan struct{})
+			r.arrival, r.finished = arrival, func(time.Duration) { close(ended) }
+			saves.Go(func() {
+				select {
+				case <-r.computed:
+				case <-ctx.Done():
+					return
+				}
+				if err := e.save(ctx, r); err != nil {
+					fail(err)
+				}
+				select {
+				case <-ended:
+				case <-ctx.Done():
+				}
+			})
+			e.arrive(ctx, r)
+		}
+		saves.Wait()
+	})
+	if err != nil {
 		return nil, err
 	}
-	var all []outcome
 	for _, r := range requests {
 		if err := e.verify(r); err != nil {
 			return nil, err
 		}
-		all = append(all, r.out)
+		outcomes = append(outcomes, e.outcomeOf(r))
 	}
-	return all, nil
+	return outcomes, nil
 }
 
-// arrival is a request of a stream: its prompt, and when it arrives after the stream
-// began, in the engine's time.
+// arrival is a request of a stream: its prompt, how many tokens it generates, and when it
+// arrives after the stream began.
 type arrival struct {
 	tokens []uint32
+	output int
 	after  time.Duration
 }
 
 // stream serves the prompts that next returns until it returns false: atOnce at a time, or
 // each when it arrives if atOnce is 0. After an error it also returns what was measured.
-func (s *session) stream(ctx context.Context, atOnce int, next func() (arrival, bool, error)) ([]outcome, error) {
+func (s *session) stream(ctx context.Context, atOnce int, next func() (arrival, bool, error)) (outcomes []outcome, err error) {
 	e := s.engine
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var (
-		wg    sync.WaitGroup
-		all   []*request
-		begin = time.Now()
+	var all []*request
+	begin := e.now()
+	err = e.during(ctx, func(ctx context.Context, fail func(error)) {
+		var saves sync.WaitGroup
+		defer saves.Wait()
 		// When another request could begin. Its wait is measured from then on, whatever time
 		// the bench itself takes to begin it.
-		free = make(chan time.Time, atOnce)
-	)
-	for range atOnce {
-		free <- begin
-	}
-	for ctx.Err() == nil {
-		a, more, err := next()
-		if err != nil {
-			cancel(err)
+		free := make(chan time.Duration, atOnce)
+		for range atOnce {
+			free <- begin
 		}
-		if err != nil || !more {
-			break
-		}
-		came := begin.Add(e.wall(a.after))
-		if atOnce > 0 {
-			select {
-			case came = <-free:
-			case <-ctx.Done():
-				continue
-			}
-		} else if sleepUntil(ctx, came) != nil {
-			break
-		}
-		r, err := e.admit(ctx, a.tokens, 1)
-		if err != nil {
-			cancel(err)
-			break
-		}
-		r.arrival = came
-		all = append(all, r)
-		wg.Go(func() {
-			defer e.release(r)
-			err := e.serve(ctx, r)
-			if err == nil {
-				if atOnce > 0 {
-					free <- r.out.done
-				}
-				err = e.save(ctx, r)
-			}
-			if err == nil {
-				err = e.verify(r)
-			}
+		for ctx.Err() == nil {
+			a, more, err := next()
 			if err != nil {
-				cancel(err)
+				fail(err)
 			}
-			s.b.progress.Step()
-		})
-	}
-	wg.Wait()
-	var outcomes []outcome
+			if err != nil || !more {
+				return
+			}
+			r, err := e.admit(ctx, a.tokens, a.output, 1)
+			if err != nil {
+				fail(err)
+				return
+			}
+			ended := make(chan struct{})
+			r.finished = func(at time.Duration) {
+				if atOnce > 0 {
+					free <- at
+				}
+				close(ended)
+			}
+			r.arrival = begin + a.after
+			if atOnce > 0 {
+				select {
+				case r.arrival = <-free:
+				case <-ctx.Done():
+				}
+			} else {
+				sleepUntil(ctx, e.wall(r.arrival))
+			}
+			if ctx.Err() != nil {
+				e.release(r)
+				return
+			}
+			all = append(all, r)
+			e.arrive(ctx, r)
+			saves.Go(func() {
+				defer e.release(r)
+				if err := e.finish(ctx, r); err != nil {
+					fail(err)
+				}
+				select {
+				case <-ended:
+				case <-ctx.Done():
+				}
+				s.b.progress.Step()
+			})
+		}
+	})
 	for _, r := range all {
-		if !r.out.done.IsZero() {
-			outcomes = append(outcomes, r.out)
+		if len(r.tokens) > 0 {
+			outcomes = append(outcomes, e.outcomeOf(r))
 		}
 	}
-	return outcomes, context.Cause(ctx)
+	return outcomes, err
 }

@@ -14,10 +14,11 @@ import (
 // result also depends on the machine.
 const targetShare = 0.90
 
-// What the two tables have.
+// What the tables have.
 const (
-	ttftTitle   = "mean time to the first token, ms; the hit is in tokens"
-	detailTitle = "where time goes: medians in ms, of a request; stall is how long the GPU waited for bytes, on average"
+	servingTitle = "as clients see it: means and percentiles in ms; hits in tokens; an infinite cache would have what any request before had"
+	ttftTitle    = "mean time to the first token, ms; hits in tokens"
+	detailTitle  = "where time goes: medians in ms, of a request; stall is how long the GPU waited for bytes, on average"
 )
 
 // WriteTable writes the report as text.
@@ -27,6 +28,15 @@ func (r *Report) WriteTable(w io.Writer) error {
 		b.WriteString(line + "\n")
 	}
 	b.WriteString("\n")
+	for _, row := range r.Rows {
+		if r.Workload == RandomTwice {
+			r.writeServing(&b, row)
+		}
+	}
+	if r.generates() {
+		b.WriteString(servingTitle + "\n")
+		writeColumns(&b, servingColumns(), r.Rows)
+	}
 	if len(r.Rows) > 0 {
 		b.WriteString(ttftTitle + "\n")
 		writeColumns(&b, ttftColumns(), r.Rows)
@@ -34,7 +44,12 @@ func (r *Report) WriteTable(w io.Writer) error {
 		writeColumns(&b, detailColumns(), r.Rows)
 	}
 	if slices.ContainsFunc(r.Rows, Row.bandwidthBound) {
-		b.WriteString("bound: the ideal, if loading takes the time that the simulated bandwidth makes it take\n")
+		b.WriteString("bound: the ideal, if loading takes the time that the simulated bandwidth and latency make it take\n")
+	}
+	for _, row := range r.Rows {
+		if row.Calculated {
+			fmt.Fprintf(&b, "%s: calculated, for the requests of the next row\n", row.Name)
+		}
 	}
 	if r.Workload == UCMTable && len(r.Rows) > 0 {
 		low := r.smallestShare()
@@ -49,6 +64,31 @@ func (r *Report) WriteTable(w io.Writer) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// generates reports whether requests generate more than their first token.
+func (r *Report) generates() bool {
+	return slices.ContainsFunc(r.Rows, func(row Row) bool { return row.Serving != nil && row.Serving.OutputTokens > int64(row.Requests) })
+}
+
+// writeServing writes a row as the benchmarks of engines do.
+func (r *Report) writeServing(b *strings.Builder, row Row) {
+	for _, line := range row.Serving.lines(row.Name) {
+		b.WriteString(line + "\n")
+	}
+	fmt.Fprintf(b, "blocks: %s hit of %s\n", r.perRequest(row, row.HitBlocks), r.perRequest(row, row.Blocks))
+	if row.PublishedMs > 0 {
+		fmt.Fprintf(b, "UCM publishes a mean TTFT of %.2f ms for this run\n", row.PublishedMs)
+	}
+	b.WriteString("\n")
+}
+
+// perRequest formats a number of blocks: for each request, if that is a whole number.
+func (r *Report) perRequest(row Row, blocks int) string {
+	if row.Requests > 0 && blocks%row.Requests == 0 {
+		return fmt.Sprintf("%d in each request", blocks/row.Requests)
+	}
+	return fmt.Sprintf("%d in all requests", blocks)
 }
 
 func (r *Report) smallestShare() Row {
@@ -85,15 +125,41 @@ func (r *Report) circumstances() []string {
 	if r.ScaleChosen {
 		scale += fmt.Sprintf(", chosen for a machine that copies %.1f GB/s", r.CopyGBps)
 	}
-	lines := []string{chain, simulated + "; " + how, scale}
+	lines := []string{chain, simulated + "; " + how, scale, r.engine()}
 	if r.TimeScale > 1 {
 		lines = append(lines, fmt.Sprintf("the engine's time runs %.3g times faster than the wall clock", r.TimeScale))
 	}
-	machine := fmt.Sprintf("%d CPUs", r.CPUs)
+	machine := fmt.Sprintf("seed %d; %d CPUs", r.Seed, r.CPUs)
 	if r.Runs > 0 {
 		machine += fmt.Sprintf("; medians of runs, %d for each row", r.Runs)
 	}
 	return append(lines, machine)
+}
+
+// engine returns how the simulated engine is set up.
+func (r *Report) engine() string {
+	parts := []string{"a forward pass computes one whole prompt"}
+	if r.ChunkTokens > 0 {
+		parts[0] = fmt.Sprintf("a forward pass computes up to %d tokens", r.ChunkTokens)
+	}
+	if r.MFU > 0 {
+		parts = append(parts, fmt.Sprintf("MFU %.2f", r.MFU))
+	}
+	memory := "no prefix cache of the engine's own"
+	if r.EngineMemory > 0 {
+		memory = fmt.Sprintf("a prefix cache of %s in GPU memory", measure.SizeText(r.EngineMemory))
+	}
+	parts = append(parts, memory)
+	switch {
+	case r.TraceOutput:
+		parts = append(parts, "as many output tokens as the trace says")
+	case r.OutputTokens > 1:
+		parts = append(parts, fmt.Sprintf("%d output tokens for each prompt", r.OutputTokens))
+	}
+	if r.Order != "" {
+		parts = append(parts, "queries "+r.Order)
+	}
+	return strings.Join(parts, "; ")
 }
 
 // column is a column of a table: its heads, and its value in a row.
@@ -121,7 +187,31 @@ func what() []column {
 			return fmt.Sprint(r.Concurrent)
 		}},
 		{"hit", false, func(r Row) string { return percent(r.HitTokensRatio) }},
+		{"in memory", false, func(r Row) string {
+			if r.MemoryBlocks == 0 {
+				return ""
+			}
+			return percent(r.MemoryTokensRatio)
+		}},
+		{"infinite", false, func(r Row) string { return percent(r.InfiniteTokensRatio) }},
 	}
+}
+
+// servingColumns are those of workloads that also decode.
+func servingColumns() []column {
+	latency := func(name string, of func(*Serving) float64) column {
+		return column{name, false, func(r Row) string { return ms(of(r.Serving)) }}
+	}
+	rate := func(name string, of func(*Serving) float64) column {
+		return column{name, false, func(r Row) string { return fmt.Sprintf("%.2f", of(r.Serving)) }}
+	}
+	return append(what()[1:],
+		latency("TTFT", func(s *Serving) float64 { return s.TTFT.Mean }), latency("p50", func(s *Serving) float64 { return s.TTFT.Median }),
+		latency("p90", func(s *Serving) float64 { return s.TTFT.P90 }), latency("p99", func(s *Serving) float64 { return s.TTFT.P99 }),
+		latency("TPOT", func(s *Serving) float64 { return s.TPOT.Mean }), latency("ITL p99", func(s *Serving) float64 { return s.ITL.P99 }),
+		latency("E2EL", func(s *Serving) float64 { return s.E2EL.Mean }),
+		rate("req/s", func(s *Serving) float64 { return s.RequestsPerSecond }), rate("out tok/s", func(s *Serving) float64 { return s.OutputTokensPerSecond }),
+	)
 }
 
 func ttftColumns() []column {

@@ -37,11 +37,11 @@ func (b *bench) ucmModel(ctx context.Context, s *Subject) (err error) {
 		}
 		b.progress.Step()
 	}
-	tail := b.o.Salt // differs from those of every earlier bench
+	tail := b.o.Seed // differs from those of every earlier bench
 	for _, atOnce := range b.o.Concurrency {
 		for _, tokens := range b.o.PromptTokens {
 			hits := b.hitBlocks(s, tokens)
-			p := pass{inputTokens: tokens, atOnce: atOnce, storedTokens: hits * s.blockTokens}
+			p := pass{inputTokens: tokens, atOnce: atOnce}
 			for range b.o.Runs {
 				var prompts [][]uint32
 				for i := range atOnce {
@@ -73,13 +73,13 @@ func (b *bench) hitBlocks(s *Subject, tokens int) int {
 // put saves the leading blocks of a prompt that are not stored yet.
 func (s *session) put(ctx context.Context, prompt stream, blocks int) error {
 	e := s.engine
-	r, err := e.admit(ctx, prompt.appendTo(nil, 0, blocks*s.subject.blockTokens), 1)
+	r, err := e.admit(ctx, prompt.appendTo(nil, 0, blocks*s.subject.blockTokens), 1, 1)
 	if err != nil {
 		return err
 	}
 	defer e.release(r)
-	r.leave() // it is not served
-	r.keys = e.hash(r.tokens)
+	r.keys = e.hash(r.text)
+	e.past.add(r.keys)
 	found := make([]bool, len(r.keys))
 	if err := e.store.Lookup(ctx, r.keys, found); err != nil {
 		return err

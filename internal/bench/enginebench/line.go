@@ -45,30 +45,6 @@ func (p *place) wait(ctx context.Context) error {
 // done ends the turn. Calling it twice is harmless.
 func (p *place) done() { p.leave.Do(func() { close(p.left) }) }
 
-// gpu is the simulated GPU. It calculates its time and does not sleep layer by layer: a
-// timer's error would be as long as a short layer.
-type gpu struct {
-	free time.Time // when the request before is done; only the request whose turn it is uses it
-}
-
-// run computes a request from begin on, layer by layer, each when the one before is
-// computed and it has landed. It returns when the request is done, and for how long the
-// GPU waited for data.
-func (g *gpu) run(begin time.Time, landed []time.Time, each time.Duration) (end time.Time, stalled time.Duration) {
-	if g.free.After(begin) {
-		begin = g.free
-	}
-	end = begin
-	for _, at := range landed {
-		if at.After(end) {
-			end = at
-		}
-		end = end.Add(each)
-	}
-	g.free = end
-	return end, end.Sub(begin) - time.Duration(len(landed))*each
-}
-
 // sleepUntil waits until a point in time.
 func sleepUntil(ctx context.Context, at time.Time) error {
 	timer := time.NewTimer(time.Until(at))
