@@ -74,8 +74,8 @@ func (c *benchEngineCmd) coldArguments(scale int64, seed uint64, report string) 
 	if c.OutputTokens > 0 {
 		args = append(args, "--output-tokens", number(c.OutputTokens))
 	}
-	if c.ChunkTokens != nil {
-		args = append(args, "--chunk-tokens", number(*c.ChunkTokens))
+	if c.ChunkTokens.tokens != 0 {
+		args = append(args, "--chunk-tokens", c.ChunkTokens.text())
 	}
 	if c.EngineMemory.bytes != 0 {
 		args = append(args, "--engine-memory", c.EngineMemory.text())

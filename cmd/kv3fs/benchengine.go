@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"github.com/kv3fs/kv3fs/internal/bench/enginebench"
@@ -30,7 +31,7 @@ type benchEngineCmd struct {
 
 	MFU          float64      `name:"mfu" placeholder:"X" range:"0.001..1" help:"Share of the GPUs' peak TFLOPS that prefill reaches. Default: as measured for QwQ-32B on 2xH100 and DeepSeek-R1 on 8xH100, otherwise 0.5."`
 	OutputTokens int          `placeholder:"N" range:"1..1048576" help:"Tokens to generate for each prompt; the first comes from the prefill, the others from decode passes. Default: 1; random-twice 2, shared-prefix 64."`
-	ChunkTokens  *int         `placeholder:"N" range:"0..4194304" help:"Chunked prefill: tokens of a forward pass, vLLM's --max-num-batched-tokens. 0: a pass computes one whole prompt. Default: 0; random-twice and shared-prefix 8192."`
+	ChunkTokens  chunkTokens  `placeholder:"N" help:"Chunked prefill: tokens of a forward pass, vLLM's --max-num-batched-tokens. none: a pass computes a whole prompt. Default: none; random-twice and shared-prefix 8192."`
 	EngineMemory engineMemory `placeholder:"SIZE" help:"The engine's own prefix cache in GPU memory, at full size: 20GiB, none, or auto: nine tenths of the GPUs' memory, less the weights. Default: none, and auto for shared-prefix."`
 
 	PromptTokens []int   `placeholder:"N" range:"2..4194304" help:"Prompt lengths. Default: ucm-table 4000,8000,16000,32000; random-twice 16000; shared-prefix 20000, without the query."`
@@ -125,10 +126,7 @@ func (c *benchEngineCmd) options() enginebench.Options {
 		PromptTokens: c.PromptTokens, Concurrency: c.Concurrency, HitPercent: c.HitPercent, Runs: c.Runs,
 		Prompts: c.Prompts, Groups: c.Groups, Queries: c.Queries, MaxRequests: c.MaxRequests, Speed: c.Speed,
 		Order: c.Order, TraceOutput: c.TraceOutput,
-		MFU: c.MFU, OutputTokens: c.OutputTokens, EngineMemory: c.EngineMemory.bytes, IsColdNode: c.ColdReport != "", Seed: c.Seed,
-	}
-	if c.ChunkTokens != nil {
-		o.ChunkTokens = cmp.Or(*c.ChunkTokens, enginebench.NoChunks)
+		MFU: c.MFU, OutputTokens: c.OutputTokens, ChunkTokens: c.ChunkTokens.tokens, EngineMemory: c.EngineMemory.bytes, IsColdNode: c.ColdReport != "", Seed: c.Seed,
 	}
 	if o.Bandwidth == 0 { // nothing is simulated
 		o.Latency = 0
@@ -163,6 +161,31 @@ func (s *simulatedSpeed) UnmarshalText(text []byte) error {
 	}
 	*s = simulatedSpeed{b.BytesPerSecond}
 	return nil
+}
+
+// chunkTokens is a number of tokens or none.
+type chunkTokens struct{ tokens int }
+
+// UnmarshalText parses the number.
+func (c *chunkTokens) UnmarshalText(text []byte) error {
+	if string(text) == "none" {
+		*c = chunkTokens{enginebench.NoChunks}
+		return nil
+	}
+	n, err := strconv.ParseUint(string(text), 10, 31)
+	if err != nil || n == 0 {
+		return fmt.Errorf("%.40q is not a number of tokens above 0, nor none", text)
+	}
+	*c = chunkTokens{int(n)}
+	return nil
+}
+
+// text is what UnmarshalText understands.
+func (c chunkTokens) text() string {
+	if c.tokens == enginebench.NoChunks {
+		return "none"
+	}
+	return strconv.Itoa(c.tokens)
 }
 
 // engineMemory is a size in bytes, none or auto.

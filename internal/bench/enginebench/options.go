@@ -239,7 +239,7 @@ func (o *Options) check() error {
 	case o.OutputTokens < 1 || o.OutputTokens > 1<<20:
 		return fmt.Errorf("bench: %d output tokens; choose 1 to %d", o.OutputTokens, 1<<20)
 	case o.ChunkTokens != NoChunks && (o.ChunkTokens <= slices.Max(o.Concurrency) || o.ChunkTokens > 1<<22):
-		return fmt.Errorf("bench: forward passes of %d tokens; choose more than the %d requests at once, which may all decode, to %d, or 0 for whole prompts", o.ChunkTokens, slices.Max(o.Concurrency), 1<<22)
+		return fmt.Errorf("bench: forward passes of %d tokens; choose more than the %d requests at once, which may all decode, to %d, or none", o.ChunkTokens, slices.Max(o.Concurrency), 1<<22)
 	case o.EngineMemory < AutoEngineMemory:
 		return errors.New("bench: the engine's memory must not be negative")
 	case o.TraceOutput && o.Workload != Trace:
