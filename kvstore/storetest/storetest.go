@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/kv3fs/kv3fs/kvstore"
+	"github.com/kv3fs/kv3fs/kvstore/device"
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 	"github.com/kv3fs/kv3fs/kvstore/internal/storesuite"
 	"github.com/kv3fs/kv3fs/kvstore/keys"
@@ -42,6 +43,10 @@ type Options struct {
 	// Close a chain is opened again with the same dir, and finds its blocks.
 	Register func(r *kvstore.Registry, dir string) error
 
+	// OnDevice has most shards in memory of the store's device: the one that Configure sets,
+	// or the host's. The chain must begin with Cache.
+	OnDevice bool
+
 	// Patience is how long a call or a batch may take before it counts as hung. Default
 	// 30 s.
 	Patience time.Duration
@@ -55,7 +60,7 @@ func Run(t *testing.T, chain string, o Options) {
 	if last == "Ds3fs" {
 		t.Fatal("storetest: Ds3fs has one place for all tests; test Posix in a directory of the mount")
 	}
-	storesuite.Run(t, storesuite.Subject{
+	subject := storesuite.Subject{
 		OpenStore: func(t testing.TB, dir string, so storesuite.Options) storesuite.Store {
 			return open(t, chain, dir, o, so)
 		},
@@ -65,7 +70,11 @@ func Run(t *testing.T, chain string, o Options) {
 		OneNamespace: last == "Pages",
 		Unverified:   last == "Posix" || last == "Ds3fs",
 		Patience:     o.Patience,
-	})
+	}
+	if o.OnDevice {
+		subject = storesuite.OnDevice(subject, func(s storesuite.Store) device.Device { return s.(store).Device() })
+	}
+	storesuite.Run(t, subject)
 }
 
 // dir makes a directory for one test.

@@ -14,3 +14,12 @@ func TestChains(t *testing.T) {
 		})
 	}
 }
+
+// It also holds for memory of a device, in every chain that takes it.
+func TestChainsOnDevice(t *testing.T) {
+	for _, chain := range []string{"Cache|Posix", "Cache|Segment", "Cache|Empty"} {
+		t.Run(chain, func(t *testing.T) {
+			storetest.Run(t, chain, storetest.Options{OnDevice: true})
+		})
+	}
+}

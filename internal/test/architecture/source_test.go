@@ -6,6 +6,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -41,7 +42,7 @@ func (s source) imports() []string {
 // command reports whether the package is a program.
 func (s source) command() bool { return strings.HasPrefix(s.path, "cmd/") }
 
-// parse reads every package below root, in the order of their paths.
+// parse reads every package of the module at root, in the order of their paths.
 func parse(t *testing.T, root string) []source {
 	t.Helper()
 	byPath := map[string]*source{}
@@ -51,6 +52,11 @@ func parse(t *testing.T, root string) []source {
 		}
 		if d.IsDir() && (d.Name() == "testdata" || strings.HasPrefix(d.Name(), ".") && file != root) {
 			return filepath.SkipDir
+		}
+		if d.IsDir() && file != root {
+			if _, err := os.Stat(filepath.Join(file, "go.mod")); err == nil {
+				return filepath.SkipDir // a module of its own, with rules of its own
+			}
 		}
 		if d.IsDir() || !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go") {
 			return nil

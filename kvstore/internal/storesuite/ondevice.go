@@ -41,12 +41,16 @@ type onDevice struct {
 	pinned []byte
 
 	batches sync.WaitGroup
-	once    sync.Once
-	closed  error
 
-	memory sync.Mutex // guards what follows
+	life   sync.RWMutex // held while a batch begins, and to end the use of the device
+	closed bool
+	err    error
+	memory sync.Mutex // guards used
 	used   []*device.Buffer
 }
+
+// pinnedBytes is how much is copied at once.
+const pinnedBytes = 1 << 20
 
 func (d *onDevice) open() (err error) {
 	if d.stream, err = d.device.NewStream(); err != nil {
@@ -55,7 +59,7 @@ func (d *onDevice) open() (err error) {
 	if d.event, err = d.device.NewEvent(); err != nil {
 		return err
 	}
-	d.pinned, err = d.device.AllocHost(max(d.Layout().ShardBytes, guardBytes))
+	d.pinned, err = d.device.AllocHost(pinnedBytes)
 	return err
 }
 
@@ -77,13 +81,21 @@ func (d *onDevice) begin(ctx context.Context, shards []kv.Shard, do func(context
 		}
 		return nil, err
 	}
+	d.life.RLock()
+	defer d.life.RUnlock()
+	if d.closed {
+		return do(ctx, shards)
+	}
 	stride := size + guardBytes
 	mem, err := d.device.Alloc(int64(len(shards))*stride + guardBytes)
 	if err != nil {
 		return nil, err
 	}
-	margin := bytes.Repeat([]byte{guard}, guardBytes)
+	d.memory.Lock()
+	d.used = append(d.used, mem)
+	d.memory.Unlock()
 	inner := make([]kv.Shard, len(shards))
+	whole := bytes.Repeat([]byte{guard}, int(mem.SizeBytes()))
 	for i, s := range shards {
 		inner[i] = s
 		if i%4 == 3 {
@@ -91,13 +103,9 @@ func (d *onDevice) begin(ctx context.Context, shards []kv.Shard, do func(context
 		}
 		at := mem.At(int64(i)*stride + guardBytes)
 		inner[i].Buf, inner[i].Device = nil, &at
-		d.write(mem.At(at.Offset-guardBytes), margin)
-		d.write(at, s.Buf)
-		d.write(mem.At(at.Offset+size), margin)
+		copy(whole[at.Offset:], s.Buf)
 	}
-	d.memory.Lock()
-	d.used = append(d.used, mem)
-	d.memory.Unlock()
+	d.write(mem.At(0), whole)
 	outer := kv.NewTask(ctx, shards)
 	task, err := do(outer.Context(), inner)
 	if err != nil {
@@ -107,7 +115,7 @@ func (d *onDevice) begin(ctx context.Context, shards []kv.Shard, do func(context
 	d.batches.Go(func() {
 		for i, err := range task.All() {
 			if at := inner[i].Device; at != nil && !errors.Is(err, kv.ErrAbandoned) {
-				d.settled(*at, shards[i].Buf, margin, err == nil && !save)
+				d.settled(*at, shards[i].Buf, err == nil && !save)
 			}
 			outer.Settle(i, err)
 		}
@@ -117,16 +125,15 @@ func (d *onDevice) begin(ctx context.Context, shards []kv.Shard, do func(context
 
 // settled checks the margins of a shard, takes its bytes, and changes them: nothing may use
 // them any more.
-func (d *onDevice) settled(at device.Place, buf, margin []byte, loaded bool) {
-	size := int64(len(buf))
-	around := make([]byte, guardBytes)
-	for _, offset := range []int64{at.Offset - guardBytes, at.Offset + size} {
-		if d.read(around, at.Buffer.At(offset)); !bytes.Equal(around, margin) {
-			d.t.Error("the store wrote outside a shard in the device's memory")
-		}
+func (d *onDevice) settled(at device.Place, buf []byte, loaded bool) {
+	got := make([]byte, guardBytes+len(buf)+guardBytes)
+	d.read(got, at.Buffer.At(at.Offset-guardBytes))
+	before, bytesOf, after := got[:guardBytes], got[guardBytes:guardBytes+len(buf)], got[guardBytes+len(buf):]
+	if bytes.Count(before, []byte{guard})+bytes.Count(after, []byte{guard}) != 2*guardBytes {
+		d.t.Error("the store wrote outside a shard in the device's memory")
 	}
 	if loaded {
-		d.read(buf, at)
+		copy(buf, bytesOf)
 	}
 	d.write(at, bytes.Repeat([]byte{mangled}, len(buf)))
 }
@@ -156,7 +163,11 @@ func (d *onDevice) write(at device.Place, src []byte) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.wait(func() error { return d.stream.ToDevice(at, d.pinned[:copy(d.pinned, src)]) })
+	for len(src) > 0 {
+		n := copy(d.pinned, src)
+		d.wait(func() error { return d.stream.ToDevice(at, d.pinned[:n]) })
+		src, at.Offset = src[n:], at.Offset+int64(n)
+	}
 }
 
 // read copies from the device and waits for it.
@@ -167,8 +178,12 @@ func (d *onDevice) read(dst []byte, at device.Place) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.wait(func() error { return d.stream.ToHost(d.pinned[:len(dst)], at) })
-	copy(dst, d.pinned)
+	for len(dst) > 0 {
+		n := min(len(dst), len(d.pinned))
+		d.wait(func() error { return d.stream.ToHost(d.pinned[:n], at) })
+		copy(dst, d.pinned[:n])
+		dst, at.Offset = dst[n:], at.Offset+int64(n)
+	}
 }
 
 func (d *onDevice) wait(queue func() error) {
@@ -184,15 +199,18 @@ func (d *onDevice) wait(queue func() error) {
 	}
 }
 
-// Close closes the store, checks that it has written nothing since, and releases the memory.
+// Close closes the store and then releases the memory.
 func (d *onDevice) Close() error {
 	err := d.Store.Close()
+	d.life.Lock()
+	defer d.life.Unlock()
 	d.batches.Wait()
-	d.once.Do(func() {
-		d.closed = errors.Join(d.stream.Close(), d.event.Close(), d.device.FreeHost(d.pinned))
+	if !d.closed {
+		d.closed = true
+		d.err = errors.Join(d.stream.Close(), d.event.Close(), d.device.FreeHost(d.pinned))
 		for _, mem := range d.used {
-			d.closed = errors.Join(d.closed, d.device.Free(mem))
+			d.err = errors.Join(d.err, d.device.Free(mem))
 		}
-	})
-	return errors.Join(err, d.closed)
+	}
+	return errors.Join(err, d.err)
 }
