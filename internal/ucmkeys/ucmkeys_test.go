@@ -43,6 +43,14 @@ func TestRanges(t *testing.T) {
 			t.Errorf("%s: %v", key, r)
 		}
 	}
+	for key, want := range map[string]Range{ // what UCM refuses, too
+		"waiting_queue_depth": {2, 1 << 30}, "running_queue_depth": {2, 1 << 30}, "cache_stream_number": {1, 32}, "data_dir_shard_bytes": {0, 5},
+		"stream_number": {1, 1024}, "timeout_ms": {1, 2592000000},
+	} {
+		if got, _ := RangeOf(key); got != want {
+			t.Errorf("%s: %v, want %v", key, got, want)
+		}
+	}
 	if _, known := RangeOf("storage_backends"); known {
 		t.Error("a text has a range")
 	}
