@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -73,24 +72,5 @@ func (c *benchRingCmd) Run(ctx context.Context, out io.Writer) error {
 	}
 	report, err := ringbench.Run(ctx, o)
 	bar.clear()
-	return printMeasured(out, report, err, c.JSON)
-}
-
-// printMeasured prints what a benchmark has measured, even if it failed or was
-// interrupted, and returns its error.
-func printMeasured[R any, P interface {
-	*R
-	WriteTable(io.Writer) error
-}](out io.Writer, report P, err error, asJSON bool) error {
-	if report == nil {
-		return err
-	}
-	return cmp.Or(err, printReport(out, report, asJSON))
-}
-
-func printReport(out io.Writer, report interface{ WriteTable(io.Writer) error }, asJSON bool) error {
-	if asJSON {
-		return writeJSON(out, report)
-	}
-	return report.WriteTable(out)
+	return printMeasured(ctx, out, "bench ring", report, err, c.JSON)
 }

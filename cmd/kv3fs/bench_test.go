@@ -30,6 +30,7 @@ func TestBenchRing(t *testing.T) {
 		if err != nil || json.Unmarshal([]byte(stdout), &r) != nil {
 			t.Fatalf("%v: %s%s", err, stdout, stderr)
 		}
+		checkJSON(t, "bench ring", stdout)
 		if len(r.Cases) != 4 || !r.Started {
 			t.Fatalf("%+v", r)
 		}

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -99,7 +100,7 @@ func (c *benchEngineCmd) Run(ctx context.Context, out io.Writer) (err error) {
 	}
 	defer page.abandon()
 	if err := chain.start(ctx); err != nil {
-		return err
+		return printMeasured[enginebench.Report](ctx, out, "bench engine", nil, err, c.JSON)
 	}
 	o.Store = chain.name
 	o.Open, o.Storage, o.FreeBytes, o.StartedDaemon = chain.open, chain.place(), chain.freeBytes(), chain.daemon != nil
@@ -112,10 +113,17 @@ func (c *benchEngineCmd) Run(ctx context.Context, out io.Writer) (err error) {
 	report, err := enginebench.Run(ctx, o)
 	bar.clear()
 	err = errors.Join(err, chain.stop())
-	if report == nil || err != nil && len(report.Rows) == 0 && ctx.Err() == nil {
+	if err != nil && report != nil && len(report.Rows) == 0 && ctx.Err() == nil {
 		return err // there is nothing to report
 	}
-	return errors.Join(err, c.print(out, report), page.write(report))
+	if c.ColdReport != "" {
+		return errors.Join(err, c.handOver(report))
+	}
+	err = printMeasured(ctx, out, "bench engine", report, err, c.JSON)
+	if report != nil {
+		err = errors.Join(err, page.write(report))
+	}
+	return err
 }
 
 func (c *benchEngineCmd) options() enginebench.Options {
@@ -134,16 +142,16 @@ func (c *benchEngineCmd) options() enginebench.Options {
 	return o
 }
 
-// print prints the report, or writes it for the process that started this cold node.
-func (c *benchEngineCmd) print(out io.Writer, report *enginebench.Report) error {
-	if c.ColdReport == "" {
-		return printReport(out, report, c.JSON)
+// handOver writes the report of a cold node for the process that started it.
+func (c *benchEngineCmd) handOver(report *enginebench.Report) error {
+	if report == nil {
+		return nil
 	}
 	f, err := os.Create(c.ColdReport)
 	if err != nil {
 		return fmt.Errorf("bench: %w", err)
 	}
-	return errors.Join(writeJSON(f, report), f.Close())
+	return errors.Join(json.NewEncoder(f).Encode(report), f.Close())
 }
 
 // simulatedSpeed is a bandwidth, or none.

@@ -50,6 +50,7 @@ func engineReport(t *testing.T, stdout, stderr string, err error) enginebench.Re
 	if err != nil || json.Unmarshal([]byte(stdout), &r) != nil {
 		t.Fatalf("%v: %s%s", err, stdout, stderr)
 	}
+	checkJSON(t, "bench engine", stdout)
 	return r
 }
 

@@ -60,5 +60,5 @@ func (c *benchPagesCmd) Run(ctx context.Context, out io.Writer) error {
 	}
 	report, err := pagesbench.Run(ctx, o)
 	bar.clear()
-	return printMeasured(out, report, err, c.JSON)
+	return printMeasured(ctx, out, "bench pages", report, err, c.JSON)
 }

@@ -30,6 +30,7 @@ func TestBenchPages(t *testing.T) {
 		if err != nil || json.Unmarshal([]byte(stdout), &r) != nil {
 			t.Fatalf("%v: %s%s", err, stdout, stderr)
 		}
+		checkJSON(t, "bench pages", stdout)
 		if len(r.Protocols) != 2 {
 			t.Fatalf("%+v", r)
 		}

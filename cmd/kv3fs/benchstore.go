@@ -67,5 +67,5 @@ func (c *benchStoreCmd) Run(ctx context.Context, out io.Writer) error {
 	}
 	report, err := storebench.Run(ctx, o)
 	bar.clear()
-	return printMeasured(out, report, err, c.JSON)
+	return printMeasured(ctx, out, "bench store", report, err, c.JSON)
 }

@@ -29,6 +29,7 @@ func TestBenchStore(t *testing.T) {
 		if err != nil || json.Unmarshal([]byte(stdout), &r) != nil {
 			t.Fatalf("%v: %s%s", err, stdout, stderr)
 		}
+		checkJSON(t, "bench store", stdout)
 		if len(r.Cold) == 0 || len(r.Lookups) == 0 || r.BlockBytes != 64<<10 || r.ShardBytes != 64<<10 {
 			t.Errorf("%+v", r)
 		}

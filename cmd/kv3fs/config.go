@@ -8,7 +8,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/alecthomas/kong"
 
@@ -50,9 +49,35 @@ type badValue struct {
 
 func (e *badValue) Error() string { return "--" + e.flag + ": " + e.why }
 
-// notUTF8 says what is wrong with a text. What parses it would replace some of its bytes, and
-// so name another file.
-const notUTF8 = "is not UTF-8; rename what it names, or bind-mount it elsewhere"
+// notUTF8 says what is wrong with a text in a file. YAML cannot express other texts.
+const notUTF8 = "is not UTF-8, as YAML must be; give such a path by its flag or variable"
+
+// exactText sets a flag of any string type to the bytes that were given. kong's own mapper
+// passes them through JSON, which replaces what is not UTF-8 and so names another file.
+func exactText(ctx *kong.DecodeContext, target reflect.Value) error {
+	text, err := givenText(ctx)
+	if err == nil {
+		target.SetString(text)
+	}
+	return err
+}
+
+// exactPath is exactText for paths.
+func exactPath(ctx *kong.DecodeContext, target reflect.Value) error {
+	text, err := givenText(ctx)
+	if err != nil {
+		return err
+	}
+	return target.Addr().Interface().(*givenPath).UnmarshalText([]byte(text))
+}
+
+func givenText(ctx *kong.DecodeContext) (string, error) {
+	token, err := ctx.Scan.PopValue("string")
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprint(token.Value), nil
+}
 
 // bad returns the error that a flag's value is wrong.
 func bad(flag, format string, args ...any) error {
@@ -112,9 +137,6 @@ func (s *flagValues) collect(ctx *kong.Context) error {
 		}
 		if name, text, ok := environment(flag); ok {
 			s.origins[flag.Value] = origin{name, "environment, " + name}
-			if !utf8.ValidString(text) {
-				return fmt.Errorf("%s: %q %s", name, text, notUTF8)
-			}
 			s.texts[flag] = text
 			if err := checkText(flag.Value, text); err != nil {
 				return s.explain(err)

@@ -94,7 +94,7 @@ func (c *doctorCmd) Run(ctx context.Context, out io.Writer) error {
 		Host: host.Local(), Probe: []string{self, "probe"},
 	})
 	if c.JSON {
-		err = writeJSON(out, report)
+		err = writeJSON(out, "doctor", ctx.Err() != nil, report)
 	} else {
 		err = report.WriteTable(out, columns(), term.IsTerminal(int(os.Stdout.Fd())) && os.Getenv("NO_COLOR") == "")
 	}

@@ -53,6 +53,7 @@ func reportOf(t *testing.T, cmd *exec.Cmd) (r doctor.Report, status int) {
 	if err := json.Unmarshal(out.Bytes(), &r); err != nil {
 		t.Fatalf("%v in %s%s", err, out.String(), errs.String())
 	}
+	checkJSON(t, "doctor", out.String())
 	if status = cmd.ProcessState.ExitCode(); status != r.ExitStatus() {
 		t.Errorf("exit status %d for %v", status, r.Status)
 	}

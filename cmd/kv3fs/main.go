@@ -10,11 +10,11 @@ import (
 	"math"
 	"os"
 	"os/signal"
+	"reflect"
 	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
-	"unicode/utf8"
 
 	"github.com/alecthomas/kong"
 
@@ -125,12 +125,6 @@ func run(args []string, stdout, stderr io.Writer) int {
 // execute parses a command line and runs its command. A command that uses the context
 // gets it from getContext, which it tells whether it is a server.
 func execute(args []string, stdout, stderr io.Writer, getContext func(server bool) context.Context) int {
-	for _, arg := range args {
-		if !utf8.ValidString(arg) {
-			fmt.Fprintf(stderr, "kv3fs: %q %s\n", arg, notUTF8)
-			return exitUsage
-		}
-	}
 	values := &flagValues{}
 	parser, err := newParser(values, stdout, stderr, getContext)
 	if err != nil {
@@ -173,6 +167,8 @@ func newParser(values *flagValues, stdout, stderr io.Writer, getContext func(ser
 		kong.Description("KV-cache storage for LLM inference with the interfaces of 3FS. A flag can also be set in the environment, by the variable that its help names."),
 		kong.DefaultEnvars("KV3FS"),
 		kong.Resolvers(values),
+		kong.KindMapper(reflect.String, kong.MapperFunc(exactText)),
+		kong.TypeMapper(reflect.TypeFor[givenPath](), kong.MapperFunc(exactPath)),
 		kong.Bind(values),
 		kong.UsageOnError(),
 		kong.Vars{"engines": strings.Join(engineconfig.Names(), ", ")},

@@ -138,15 +138,22 @@ func TestPagesCommands(t *testing.T) {
 		}
 	}
 	out, _, _ = pages("stat", "--namespace", "m2", "--json")
-	var spaces []struct {
-		Space struct{ Namespace, Set string }
-		Ranks []struct {
-			Free int `json:"free"`
+	var stat struct {
+		Schema int
+		Spaces []struct {
+			Space struct{ Namespace, Set string }
+			Ranks []struct {
+				Free int `json:"free"`
+			}
 		}
 	}
-	if err := json.Unmarshal([]byte(out), &spaces); err != nil || len(spaces) != 1 || spaces[0].Space.Set != "sglang/kv/0" || spaces[0].Ranks[0].Free != 4 {
+	err := json.Unmarshal([]byte(out), &stat)
+	if spaces := stat.Spaces; err != nil || len(spaces) != 1 || spaces[0].Space.Set != "sglang/kv/0" || spaces[0].Ranks[0].Free != 4 {
 		t.Errorf("%v\n%s", err, out)
 	}
+	checkJSON(t, "pages stat", out)
+	out, _, _ = pages("ls", "--json")
+	checkJSON(t, "pages ls", out)
 	out, _, _ = pages("stat", "--set", "vllm")
 	if !strings.Contains(out, "3 (0:2 1:1)") {
 		t.Errorf("stat does not show which rank lacks a key:\n%s", out)
@@ -182,11 +189,17 @@ func TestPagesCommands(t *testing.T) {
 	if _, errs, code := pages("forget-rank", "--rank", "1"); code != exitUsage || !strings.Contains(errs, "--yes") {
 		t.Errorf("forget-rank without --yes: %d %s", code, errs)
 	}
-	if out, errs, code := pages("forget-rank", "--rank", "1", "--yes"); code != 0 || out != "vllm: forgot rank 1\n" {
-		t.Errorf("forget-rank: %d %s %s", code, out, errs)
+	for command, args := range map[string][]string{"evict": {"--keys", "1", "--set", "vllm"}, "forget-rank": {"--rank", "1", "--yes"}} {
+		out, errs, code := pages(append([]string{command, "--json"}, args...)...)
+		if code != 0 {
+			t.Errorf("%s --json: %d %s", command, code, errs)
+		}
+		checkJSON(t, "pages "+command, out)
 	}
 	if out, _, code := pages("clear", "--yes", "--json"); code != 0 || !strings.Contains(out, `"set": "vllm"`) {
 		t.Errorf("clear: %d %s", code, out)
+	} else {
+		checkJSON(t, "pages clear", out)
 	}
 	if status := unixPost(t, socket, "/keys/get_locations", `{"rank":0,"keys":["K"]}`); status != 200 {
 		t.Errorf("an engine after the flush: %d", status)

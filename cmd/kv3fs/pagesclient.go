@@ -108,7 +108,7 @@ func (c *pagesStatCmd) Run(ctx context.Context, out io.Writer) error {
 	})
 	switch {
 	case c.JSON:
-		return writeJSON(out, all)
+		return writeJSON(out, "pages stat", false, pagesStat{all})
 	case len(there) == 0:
 		_, err := fmt.Fprintln(out, "No engine has initialised a rank yet.")
 		return err
@@ -207,6 +207,31 @@ func hints(s pageservice.SpaceState) (all []string) {
 	return all
 }
 
+// The reports of the commands, as JSON.
+type (
+	pagesStat struct {
+		Spaces []pageservice.SpaceState `json:"spaces"`
+	}
+	pagesLists struct {
+		Spaces []pagesListed `json:"spaces"`
+	}
+	pagesListed struct {
+		Space   pageservice.Space   `json:"space"`
+		Entries []pageservice.Entry `json:"entries"`
+	}
+	pagesRemovals struct {
+		Spaces []pagesRemoved `json:"spaces"`
+	}
+	pagesRemoved struct {
+		Space pageservice.Space `json:"space"`
+		Keys  int64             `json:"keys"` // that were removed
+	}
+	pagesForgotten struct {
+		Space pageservice.Space `json:"space"`
+		Rank  int               `json:"rank"`
+	}
+)
+
 type pagesListCmd struct {
 	pagesClientFlags
 	After string `placeholder:"KEY" help:"List keys after this one."`
@@ -222,20 +247,16 @@ func (c *pagesListCmd) Run(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	type listed struct {
-		Space   pageservice.Space   `json:"space"`
-		Entries []pageservice.Entry `json:"entries"`
-	}
-	var lists []listed
+	lists := []pagesListed{}
 	for _, s := range chosen {
 		entries, err := client.List(ctx, s.Space, c.After, c.Limit)
 		if err != nil {
 			return err
 		}
-		lists = append(lists, listed{s.Space, entries})
+		lists = append(lists, pagesListed{s.Space, entries})
 	}
 	if c.JSON {
-		return writeJSON(out, lists)
+		return writeJSON(out, "pages ls", false, pagesLists{lists})
 	}
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "set\tkey\tpages\tcomplete\tunused for\tleased for")
@@ -277,7 +298,7 @@ type pagesEvictCmd struct {
 }
 
 func (c *pagesEvictCmd) Run(ctx context.Context, out io.Writer) error {
-	return c.each(ctx, out, "evicted", func(client *httpserver.Client, s pageservice.SpaceState) (int64, error) {
+	return c.each(ctx, out, "pages evict", "evicted", func(client *httpserver.Client, s pageservice.SpaceState) (int64, error) {
 		n, err := client.Evict(ctx, s.Space, c.Keys)
 		return int64(n), err
 	})
@@ -292,7 +313,7 @@ func (c *pagesClearCmd) Run(ctx context.Context, out io.Writer) error {
 	if !c.Yes {
 		return bad("yes", "clear removes every key of the namespace, or of --set; give it to confirm")
 	}
-	return c.each(ctx, out, "cleared", func(client *httpserver.Client, s pageservice.SpaceState) (int64, error) {
+	return c.each(ctx, out, "pages clear", "cleared", func(client *httpserver.Client, s pageservice.SpaceState) (int64, error) {
 		return s.Keys, client.Clear(ctx, s.Space)
 	})
 }
@@ -319,7 +340,7 @@ func (c *pagesForgetRankCmd) Run(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	if c.JSON {
-		return writeJSON(out, map[string]any{"space": s, "rank": c.Rank})
+		return writeJSON(out, "pages forget-rank", false, pagesForgotten{s, c.Rank})
 	}
 	_, err = fmt.Fprintf(out, "%s: forgot rank %d\n", spaceName(s), c.Rank)
 	return err
@@ -327,7 +348,7 @@ func (c *pagesForgetRankCmd) Run(ctx context.Context, out io.Writer) error {
 
 // each calls do for each space that the flags select, and prints how many keys were
 // affected.
-func (f *pagesClientFlags) each(ctx context.Context, out io.Writer, done string, do func(*httpserver.Client, pageservice.SpaceState) (int64, error)) error {
+func (f *pagesClientFlags) each(ctx context.Context, out io.Writer, command, done string, do func(*httpserver.Client, pageservice.SpaceState) (int64, error)) error {
 	client, err := f.client()
 	if err != nil {
 		return err
@@ -336,23 +357,19 @@ func (f *pagesClientFlags) each(ctx context.Context, out io.Writer, done string,
 	if err != nil {
 		return err
 	}
-	type result struct {
-		Space pageservice.Space `json:"space"`
-		Keys  int64             `json:"keys"`
-	}
-	var results []result
+	results := []pagesRemoved{}
 	for _, s := range chosen {
 		n, err := do(client, s)
 		if err != nil {
 			return err
 		}
-		results = append(results, result{s.Space, n})
+		results = append(results, pagesRemoved{s.Space, n})
 		if !f.JSON {
 			fmt.Fprintf(out, "%s: %s %s keys\n", spaceName(s.Space), done, humanize.Comma(n))
 		}
 	}
 	if f.JSON {
-		return writeJSON(out, results)
+		return writeJSON(out, command, false, pagesRemovals{results})
 	}
 	return nil
 }

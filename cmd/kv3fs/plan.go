@@ -90,7 +90,11 @@ func (c *planCmd) Run(out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return printReport(out, newPlan(c, in), c.JSON)
+	p := newPlan(c, in)
+	if c.JSON {
+		return writeJSON(out, "plan", false, p)
+	}
+	return p.WriteTable(out)
 }
 
 // instance is the engine instance that the plan is for.

@@ -117,6 +117,7 @@ func TestPlanJSON(t *testing.T) {
 			t.Errorf("%v: exit %d, %v, %s%s", args, status, err, out, errs)
 			continue
 		}
+		checkJSON(t, "plan", out)
 		for _, pipe := range p.Pipes {
 			for _, row := range pipe.Contexts {
 				if r := row.SpeedupRange; !(r.Low <= row.Speedup*1.001 && row.Speedup <= r.High*1.001 && r.Low > 0) {

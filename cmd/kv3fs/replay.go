@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -55,7 +54,7 @@ func (c *replayCmd) Run(ctx context.Context, out io.Writer) error {
 	if err := o.Check(); err != nil {
 		return mistake{err}
 	}
-	source, survey, err := c.open()
+	source, survey, err := c.open(ctx)
 	if err != nil {
 		return err
 	}
@@ -66,28 +65,36 @@ func (c *replayCmd) Run(ctx context.Context, out io.Writer) error {
 	}
 	bar := c.progress(survey)
 	o.Notice, o.Done = bar.notice, func(n int) { bar.Set(n) }
-	report, err := workload.Replay(ctx, workload.NewReader(source, source.Name()), o)
+	name := c.Trace
+	if name == "-" {
+		name = os.Stdin.Name()
+	}
+	report, err := workload.Replay(ctx, workload.NewReader(source, name), o)
 	bar.clear()
-	if report == nil {
-		return err
+	if err != nil && report != nil {
+		err = fmt.Errorf("replay: %w", err)
 	}
-	var printed error
-	if c.JSON {
-		printed = writeJSON(out, report)
-	} else {
-		printed = report.WriteTable(out, survey)
+	var table *replayTable
+	if report != nil {
+		table = &replayTable{report, survey}
 	}
-	if err != nil {
-		return fmt.Errorf("replay: %w", err)
-	}
-	return printed
+	return printMeasured(ctx, out, "replay", table, err, c.JSON)
 }
+
+// replayTable is a replay's report; its table also compares it with the trace.
+type replayTable struct {
+	*workload.Report
+	survey *workload.Survey
+}
+
+// WriteTable writes the report as text.
+func (t *replayTable) WriteTable(w io.Writer) error { return t.Report.WriteTable(w, t.survey) }
 
 // open opens the trace. It first reads a regular file to its end, so that an error in the
 // last line is found now and not after an hour. survey is nil for a pipe.
-func (c *replayCmd) open() (*os.File, *workload.Survey, error) {
+func (c *replayCmd) open(ctx context.Context) (io.ReadCloser, *workload.Survey, error) {
 	if c.Trace == "-" {
-		return os.Stdin, nil, nil
+		return standardInput(ctx), nil, nil
 	}
 	f, err := os.Open(c.Trace)
 	if err != nil {
@@ -107,6 +114,18 @@ func (c *replayCmd) open() (*os.File, *workload.Survey, error) {
 	return f, &survey, nil
 }
 
+// standardInput returns the standard input. Reading it ends with ctx, although nobody may
+// ever write there again.
+func standardInput(ctx context.Context) io.ReadCloser {
+	out, in := io.Pipe()
+	context.AfterFunc(ctx, func() { in.CloseWithError(ctx.Err()) })
+	go func() {
+		_, err := io.Copy(in, os.Stdin)
+		in.CloseWithError(err)
+	}()
+	return out
+}
+
 func (c *replayCmd) progress(survey *workload.Survey) bar {
 	total := -1
 	if survey != nil {
@@ -116,13 +135,6 @@ func (c *replayCmd) progress(survey *workload.Survey) bar {
 	}
 	return newBar("replay", "replaying", total, c.NoProgress,
 		progressbar.OptionShowIts(), progressbar.OptionSetItsString("requests"))
-}
-
-// writeJSON prints a value for programs, as every --json does.
-func writeJSON(out io.Writer, v any) error {
-	e := json.NewEncoder(out)
-	e.SetIndent("", "  ")
-	return e.Encode(v)
 }
 
 // byteSize is a number of bytes as people write it: 4096, 64k, 256KiB, 1.5GiB. A bare

@@ -111,7 +111,7 @@ type versionCmd struct {
 // Run prints this build.
 func (c *versionCmd) Run(out io.Writer) error {
 	if c.JSON {
-		return writeJSON(out, thisBuild())
+		return writeJSON(out, "version", false, thisBuild())
 	}
 	return thisBuild().write(out)
 }

@@ -26,6 +26,7 @@ func TestVersion(t *testing.T) {
 	}
 	var info map[string]any
 	_, out, _ = usage("version", "--json")
+	checkJSON(t, "version", out)
 	if err := json.Unmarshal([]byte(out), &info); err != nil || info["version"] != want || info["ioctl_version"] != 1.0 {
 		t.Errorf("version --json: %v %s", err, out)
 	}

@@ -1,5 +1,10 @@
 package wire
 
+import (
+	"encoding/json"
+	"unicode/utf8"
+)
+
 // DaemonXattr is the extended attribute of a mount's root that identifies a kv3fs
 // daemon. It can be read but is not listed, so that copying programs do not copy it. A
 // real 3FS has no such attribute.
@@ -25,3 +30,34 @@ type Daemon struct {
 
 // PassthroughOn is Daemon.Passthrough where the kernel itself reads, writes and maps files.
 const PassthroughOn = "on"
+
+// daemonJSON is how Daemon is written. DataBytes holds Data, in base64, if it is not
+// UTF-8, which JSON cannot express.
+type daemonJSON struct {
+	plainDaemon
+	DataBytes []byte `json:"data_bytes,omitempty"`
+}
+
+type plainDaemon Daemon
+
+// MarshalJSON writes d so that UnmarshalJSON reads the same.
+func (d Daemon) MarshalJSON() ([]byte, error) {
+	out := daemonJSON{plainDaemon: plainDaemon(d)}
+	if !utf8.ValidString(d.Data) {
+		out.DataBytes = []byte(d.Data)
+	}
+	return json.Marshal(out)
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (d *Daemon) UnmarshalJSON(text []byte) error {
+	var in daemonJSON
+	if err := json.Unmarshal(text, &in); err != nil {
+		return err
+	}
+	*d = Daemon(in.plainDaemon)
+	if in.DataBytes != nil {
+		d.Data = string(in.DataBytes)
+	}
+	return nil
+}

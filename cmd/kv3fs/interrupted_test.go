@@ -1,0 +1,97 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A command that a signal interrupts prints the JSON of what was complete, and says so.
+func TestInterruptedJSON(t *testing.T) {
+	skipWithoutFUSE(t)
+	bin := buildBinary(t)
+	s := serve(t, bin, t.TempDir())
+	scratch := func(t *testing.T) (dir string, used func(*exec.Cmd) bool) {
+		dir = t.TempDir()
+		return dir, func(*exec.Cmd) bool { files, _ := os.ReadDir(dir); return len(files) > 0 }
+	}
+	hasChild := func(cmd *exec.Cmd) bool {
+		children, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", cmd.Process.Pid))
+		threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", cmd.Process.Pid))
+		for _, thread := range threads {
+			more, _ := os.ReadFile(thread)
+			children = append(children, more...)
+		}
+		return len(children) > 0
+	}
+	for _, c := range []struct {
+		command string
+		args    []string
+		input   string // then its input stays open
+	}{
+		{"replay", []string{"--trace", "-", "--mount", s.mount, "--block-bytes", "4k"}, `{"timestamp":0,"input_length":512,"output_length":1,"hash_ids":[77]}` + "\n"},
+		{"bench ring", []string{"--sizes", "4k", "--run-time", "1m"}, ""},
+		{"bench store", []string{"--blocks", "4", "--block-bytes", "64KiB", "--run-time", "1m"}, ""},
+		{"bench engine", []string{"ucm-table", "--prompt-tokens", "4000", "--runs", "1000", "--models", "QwQ-32B"}, ""},
+		{"bench pages", []string{"--no-reference", "--pages", "1024", "--clients", "2", "--batch", "16", "--run-time", "1m"}, ""},
+		{"doctor", []string{"--mount", s.mount}, ""},
+	} {
+		t.Run(c.command, func(t *testing.T) {
+			began := hasChild
+			args := append(strings.Fields(c.command), "--json")
+			switch {
+			case c.command == "replay":
+				args = append(args, "--no-progress")
+				began = func(*exec.Cmd) bool {
+					files, _ := filepath.Glob(filepath.Join(s.data, "kv3fs-replay", "4d", "*"))
+					return len(files) > 0
+				}
+			case strings.HasPrefix(c.command, "bench"):
+				var dir string
+				dir, began = scratch(t)
+				args = append(args, "--no-progress", "--scratch", dir)
+			}
+			cmd := exec.Command(bin, append(args, c.args...)...)
+			input, err := cmd.StdinPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer input.Close()
+			var out, errs bytes.Buffer
+			cmd.Stdout, cmd.Stderr = &out, &errs
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			ended := false
+			defer func() {
+				if !ended {
+					_ = cmd.Process.Kill()
+					_ = cmd.Wait()
+				}
+			}()
+			if _, err := io.WriteString(input, c.input); err != nil {
+				t.Fatal(err)
+			}
+			await(t, "the beginning", func() bool { return began(cmd) })
+			if err := cmd.Process.Signal(os.Interrupt); err != nil {
+				t.Fatal(err)
+			}
+			_ = cmd.Wait() // its status is looked at
+			ended = true
+			if status := cmd.ProcessState.ExitCode(); status != exitInterrupted {
+				t.Errorf("exit status %d, want %d: %s", status, exitInterrupted, errs.String())
+			}
+			checkJSON(t, c.command, out.String())
+			var report struct{ Interrupted bool }
+			if err := json.Unmarshal(out.Bytes(), &report); err != nil || !report.Interrupted {
+				t.Errorf("interrupted: %v, %v\n%s%s", report.Interrupted, err, out.String(), errs.String())
+			}
+		})
+	}
+}
