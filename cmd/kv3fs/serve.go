@@ -63,6 +63,19 @@ type serveCmd struct {
 	LogFormat string     `default:"text" enum:"text,json" help:"Format of the log on standard error."`
 }
 
+// Help is what "kv3fs serve --help" adds to the flags.
+func (*serveCmd) Help() string {
+	return `For example:
+
+  kv3fs serve --data /var/lib/kv3fs --mount /mnt/3fs
+
+This is a whole 3FS on one host. It takes the place of the mini3fs that vLLM's page on
+HF3FSKVConnector and the guide of its operator set up (m3fs cluster create-standalone, m3fs
+client mount): vLLM's hf3fs_storage_path is a directory below --mount. It also runs the
+page service that vLLM asks on port 18000 (hf3fs_metadata_server) and SGLang calls
+mini_3fs_metadata_server.`
+}
+
 // Run serves until ctx ends.
 func (c *serveCmd) Run(ctx serverContext, values *flagValues, kctx *kong.Context, out io.Writer) error {
 	if c.Check {

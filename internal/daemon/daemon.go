@@ -110,7 +110,7 @@ func Run(ctx context.Context, c Config, ready func(mountPoint string)) (err erro
 	c.Mount.Log = c.Log
 	c.Mount.Limits = c.Limits.mount(host.Local())
 	c.Mount.Daemon = identity(c, data)
-	pageService, err := pagesOf(st.dir, c.Pages)
+	pageService, err := pagesOf(st.dir, c.Pages, newRingMetrics(rings))
 	if err != nil {
 		return err
 	}

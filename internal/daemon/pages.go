@@ -77,8 +77,9 @@ type pageService struct {
 }
 
 // startPages opens the page index below a host's state directory and serves it until
-// stop. It opens the listeners first, since an address in use is the likeliest failure.
-func startPages(hostDir string, p Pages) (_ *pageService, err error) {
+// stop, with more metrics than its own. It opens the listeners first, since an address in use
+// is the likeliest failure.
+func startPages(hostDir string, p Pages, more ...prometheus.Collector) (_ *pageService, err error) {
 	s := &pageService{done: make(chan struct{})}
 	defer func() {
 		if err != nil {
@@ -102,6 +103,7 @@ func startPages(hostDir string, p Pages) (_ *pageService, err error) {
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry.MustRegister(more...)
 	d := httpserver.New(s.index, httpserver.Options{
 		Limits: p.Limits, Token: p.Token, Hosts: hostNames(p), Registry: registry, Log: p.Log,
 		Probe: func() error { return probe(filepath.Join(dir, "probe")) },
@@ -190,15 +192,16 @@ func (s *pageService) closeListeners() {
 	}
 }
 
-// pagesOf starts the page service of a daemon. It returns nil where there is none.
-func pagesOf(hostDir string, p Pages) (*pageService, error) {
+// pagesOf starts the page service of a daemon, with metrics of its other parts. It returns nil
+// where there is none.
+func pagesOf(hostDir string, p Pages, more ...prometheus.Collector) (*pageService, error) {
 	switch {
 	case len(p.Listen) == 0, hostDir == "" && p.Optional:
 		return nil, nil
 	case hostDir == "":
 		return nil, errors.New("the page service needs a data directory that it can write to: --pages-listen off serves without it")
 	}
-	s, err := startPages(hostDir, p)
+	s, err := startPages(hostDir, p, more...)
 	switch {
 	case err == nil:
 		return s, nil

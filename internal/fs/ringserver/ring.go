@@ -353,6 +353,7 @@ func (r *ring) post(q *request, result int64) {
 		invariants.Check(r.freeSlots >= 0, "ring: more completions than slots")
 	}
 	r.inflight.remove(q)
+	r.traffic().note(result, time.Duration(r.server.clock.now()-q.admitted))
 	var cqe [wire.CqeBytes]byte
 	c := wire.Cqe{Index: q.index, Result: result, Userdata: q.userdata}
 	c.Encode(&cqe)

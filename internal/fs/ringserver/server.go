@@ -93,7 +93,9 @@ type Server struct {
 	mappedBytes *quota.Quota
 	submit      *submitSems
 	pollers     [3]*poller // high, normal, low
-	stuck       bool       // Run has left stuck workers behind
+	reads       traffic
+	writes      traffic
+	stuck       bool // Run has left stuck workers behind
 }
 
 // New returns a Server that is ready for registrations. readonly reports whether a

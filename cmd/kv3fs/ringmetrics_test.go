@@ -1,0 +1,45 @@
+package main
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/kv3fs/kv3fs/internal/advise/doctor"
+)
+
+// The daemon's metrics count what clients move through rings: here the doctor's 4 KiB.
+func TestRingMetrics(t *testing.T) {
+	requireFUSE(t)
+	bin := buildBinary(t)
+	socket := filepath.Join(t.TempDir(), "pages")
+	s := serve(t, bin, t.TempDir(), "--pages-listen", "unix:"+socket)
+	if r, _ := runDoctor(t, bin, "--mount", s.mount); finding(t, r, "ring").Status != doctor.OK {
+		t.Fatalf("%+v", finding(t, r, "ring"))
+	}
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}}}
+	reply, err := client.Get("http://localhost/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reply.Body.Close()
+	text, err := io.ReadAll(reply.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{
+		`kv3fs_ring_bytes_total{direction="read"} 4096`, `kv3fs_ring_bytes_total{direction="write"} 4096`,
+		`kv3fs_ring_request_seconds_count{direction="read"} 1`, `kv3fs_ring_request_seconds_count{direction="write"} 1`,
+		`kv3fs_ring_requests_failed_total{direction="read",errno="EIO"} 0`, `kv3fs_ring_requests_failed_total{direction="write",errno="other"} 0`,
+	} {
+		if !strings.Contains(string(text), "\n"+line+"\n") {
+			t.Errorf("no line %s in\n%s", line, text)
+		}
+	}
+}
