@@ -124,7 +124,7 @@ func (m *mapping) child(key string) *mapping {
 	if ok && !isMap {
 		m.problem(Failure, key, "is "+kindOf(v)+", not a mapping", "write keys and values below it")
 	}
-	return newMapping(values, m.where+key+".", m.out)
+	return newMapping(values, m.nameOf(key)+".", m.out)
 }
 
 // words returns the list of strings of a key. A single string is split at commas.

@@ -329,6 +329,7 @@ func TestBadConfigurations(t *testing.T) {
 		{Mooncake, mooncakeGood + "MOONCAKE_DFS_SHARDS=4", Warning, "MOONCAKE_DFS_SHARDS", "does nothing"},
 		{Mooncake, "MOONCAKE_ENABLE_DFS=1\nMOONCAKE_DISTRIBUTED_ROOT_DIR=/m", Note, "MOONCAKE_DISTRIBUTED_ROOT_DIR", "older name"},
 
+		{LMCache, "export VLLM_USE_V1=0\nvllm serve m", Failure, "LMCACHE_EXTRA_CONFIG.hf3fs_mount_point", "is missing"},
 		{LMCache, "export VLLM_USE_V1=0\nvllm serve m", Failure, "LMCACHE_REMOTE_STORAGE_PLUGINS", "export LMCACHE_REMOTE_STORAGE_PLUGINS=hf3fs.primary"},
 
 		{NIXL, `{"mount_point": "/mnt/3fs", "iopool_size": 64}`, Failure, "iopool_size", "only text"},
