@@ -14,11 +14,12 @@ const (
 	segmentName = "Segment"
 	pagesName   = "Pages"
 	lmcacheName = "LMCache"
+	gdsName     = "Gds"
 	emptyName   = "Empty"
 )
 
 // backs are the stores that end a chain.
-var backs = []string{posixName, ds3fsName, segmentName, pagesName, lmcacheName, emptyName}
+var backs = []string{posixName, ds3fsName, segmentName, pagesName, lmcacheName, gdsName, emptyName}
 
 // Chains returns the names of all chains.
 func Chains() []string { return new(Registry).Chains() }

@@ -49,6 +49,7 @@ type Config struct {
 	Segment *SegmentOptions
 	Pages   *PagesOptions
 	LMCache *LMCacheOptions
+	Gds     *GdsOptions
 
 	// Speed slows the chain down, for benchmarks and tests of engines. Default: as fast
 	// as it is.
@@ -250,7 +251,7 @@ func (c *Config) complete(chain []string) error {
 	}{
 		{cacheName, c.Cache != nil}, {posixName, c.Posix != nil}, {ds3fsName, c.Ds3fs != nil},
 		{segmentName, c.Segment != nil}, {pagesName, c.Pages != nil},
-		{lmcacheName, c.LMCache != nil},
+		{lmcacheName, c.LMCache != nil}, {gdsName, c.Gds != nil},
 	} {
 		if options.given && !slices.Contains(chain, options.store) {
 			return fmt.Errorf("kvstore: Config.%s is set, and the chain %s has no %s; remove the options or add the store",
@@ -335,6 +336,15 @@ func (c *Config) checkNumbers() error {
 		count("LMCache.AcceptedShards", o.AcceptedShards)
 		count("LMCache.OpenFiles", o.OpenFiles)
 		rings("LMCache", o.RingOptions)
+	}
+	if o := c.Gds; o != nil {
+		count("Gds.GPU", o.GPU)
+		count("Gds.WorldSize", o.WorldSize)
+		count("Gds.WorkerID", o.WorkerID)
+		count("Gds.MemoryFormat", o.MemoryFormat)
+		threads("Gds.Transfers", o.Transfers)
+		count("Gds.WaitingTransfers", o.WaitingTransfers)
+		count("Gds.AcceptedShards", o.AcceptedShards)
 	}
 	for _, n := range all {
 		if n.value < 0 || n.value > n.most {

@@ -35,6 +35,8 @@
 //     out. Many processes share it.
 //   - LMCache keeps a file for each block, through rings on a 3FS. LMCache's remote 3FS
 //     connector, its FS connector and its L2 adapters read and write the same files.
+//   - Gds keeps a pair of files for each block. LMCache's GDS backend reads and writes the
+//     same files.
 //   - Empty keeps nothing: Cache|Empty is a cache in memory alone.
 //   - A store of your own: see [Registry].
 //

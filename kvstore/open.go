@@ -112,6 +112,8 @@ func (b *builder) open(name string) (kv.Store, error) {
 		return b.pages()
 	case lmcacheName:
 		return b.lmcache()
+	case gdsName:
+		return b.gds()
 	case emptyName:
 		return empty.New(b.layout()), nil
 	default: // parse knows no other

@@ -112,6 +112,9 @@ func open(t testing.TB, chain, dir string, o Options, so storesuite.Options) sto
 				BasePaths: []string{dir}, DType: "uint8", IDs: anyID{},
 				Header: &kvstore.LMCacheHeader{MemoryFormat: 4, Tensors: []kvstore.LMCacheTensor{{DType: "uint8", Shape: []int{int(so.Layout.BlockBytes)}}}},
 			}
+		case "Gds":
+			c.Namespace.DType = "uint8"
+			c.Gds = &kvstore.GdsOptions{Dirs: []string{dir}, Shape: []int64{so.Layout.BlockBytes}, MemoryFormat: 4}
 		case "Segment":
 			c.Segment = &kvstore.SegmentOptions{Dir: dir, CapacityBytes: 64 << 20, SegmentBytes: 4 << 20}
 		case "Pages":

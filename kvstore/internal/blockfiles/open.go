@@ -88,7 +88,7 @@ func (s *Store) openIn(r *root, key kv.Key) (_ *handle, err error) {
 		}
 		s.quarantine(h)
 		return nil, h.damage(fmt.Sprintf("it has %d bytes instead of %d", st.Size, place.Bytes))
-	case !s.acceptable(r, h.found, st.Mode):
+	case !s.acceptable(r, h.found, st.Mode), r.lacksSide(place):
 		return nil, kv.ErrMiss
 	case len(h.found.Sums) == 0 && !s.isFinished(r, key, f):
 		return nil, kv.ErrMiss

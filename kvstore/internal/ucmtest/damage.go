@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-var blockName = regexp.MustCompile(`^[0-9a-f]{32}$`)
+var blockName = regexp.MustCompile(`^[0-9a-f]{32}$|\.kvcache\.safetensors$`)
 
 // Blocks returns the paths of all blocks below dir.
 func Blocks(t testing.TB, dir string) []string {

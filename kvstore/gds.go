@@ -1,0 +1,79 @@
+package kvstore
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/kv3fs/kv3fs/internal/layout/lmcache"
+	"github.com/kv3fs/kv3fs/kvstore/internal/gdsfiles"
+	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
+)
+
+// GdsOptions configure Gds, which keeps blocks in the files of LMCache's GDS backend: LMCache
+// reads what it writes, and the other way round. Keys of a chain with
+// [keys.LMCache].NumberKeys are LMCache's chunks; blocks under other keys are kept, too, and no
+// LMCache asks for them.
+type GdsOptions struct {
+	// Dirs are LMCache's gds_path. Required. GPU is the number of the GPU: blocks are
+	// written to the directory with that number modulo how many there are, and found in
+	// all.
+	Dirs []string
+	GPU  int
+
+	// WorldSize and WorkerID are those in LMCache's file names. Default: all ranks of the
+	// namespace, and the rank among them, tensor-parallel ranks of a pipeline stage side by
+	// side. With MLA, where ranks share, LMCache has 1 and 0.
+	WorldSize, WorkerID int
+
+	// Shape and MemoryFormat are those in the files' headers. Default: [2, Layers,
+	// BlockTokens, elements] and 1, as LMCache has chunks of keys and values. For MLA the
+	// format is 6.
+	Shape        []int64
+	MemoryFormat int
+
+	// DirectIO bypasses the page cache. Default false.
+	DirectIO bool
+
+	// Transfers is how many reads and writes run at once. Default 4.
+	Transfers int
+	// WaitingTransfers is how many more may wait. Default 1024.
+	WaitingTransfers int
+	// AcceptedShards is how many shards may be under way before Load and Save wait.
+	// Default 32768.
+	AcceptedShards int
+}
+
+func (b *builder) gds() (kv.Store, error) {
+	given := b.Gds
+	if given == nil || len(given.Dirs) == 0 {
+		return nil, errors.New("kvstore: Config.Gds.Dirs is empty; name the directories that hold the blocks (LMCache's gds_path)")
+	}
+	ns := b.Namespace
+	if given.WorldSize == 0 && given.WorkerID != 0 {
+		return nil, errors.New("kvstore: Config.Gds.WorkerID is set without WorldSize; set both or neither")
+	}
+	tp := max(ns.TPSize, 1)
+	o := gdsfiles.Options{
+		Dirs: given.Dirs, GPU: given.GPU, Layout: b.layout(), Namespace: b.namespace,
+		Model: ns.Model, WorldSize: tp * max(ns.PPSize, 1), WorkerID: ns.PPRank*tp + ns.TPRank,
+		Shape: given.Shape, MemoryFormat: given.MemoryFormat, Layers: ns.Layers, Tokens: ns.BlockTokens,
+		DirectIO: given.DirectIO, Streams: given.Transfers, WaitingQueueDepth: given.WaitingTransfers,
+		RunningQueueDepth: given.AcceptedShards, Timeout: b.Timeout, Checksums: b.checksums(), Logger: b.Logger,
+	}
+	if given.WorldSize > 0 {
+		o.WorldSize, o.WorkerID = given.WorldSize, given.WorkerID
+	}
+	dtype := ns.KVDType
+	if dtype == "" || dtype == "auto" {
+		dtype = ns.DType
+	}
+	if dtype == "" {
+		return nil, errors.New("kvstore: the namespace has no dtype, which is in the names of LMCache's files; set it, bfloat16 for example")
+	}
+	var ok bool
+	if o.DType, ok = lmcache.WordOf(strings.TrimPrefix(dtype, "torch.")); !ok {
+		return nil, fmt.Errorf("kvstore: LMCache has no word for the namespace's kv_dtype %.40q; use bfloat16, float16, float32, fp8_e4m3 or uint8", dtype)
+	}
+	return plain(gdsfiles.Open(o))
+}
