@@ -200,6 +200,9 @@ func (s *Store) sweep(r *root) {
 	if err != nil {
 		return
 	}
+	if paired, ok := s.o.Format.(Paired); ok {
+		s.sweepPairs(r, paired, ".", now.ModTime())
+	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return

@@ -24,7 +24,7 @@ type format struct {
 	dir            int    // the number of the root to write to
 }
 
-var _ blockfiles.Format = (*format)(nil)
+var _ blockfiles.Paired = (*format)(nil)
 
 // format2LTD is LMCache's number for keys and values, layers, tokens, elements.
 const format2LTD = 1
@@ -162,6 +162,19 @@ func (f *format) CheckHead(_ kv.Key, head []byte) error {
 		return fmt.Errorf("its header describes %d groups of tensors, not one", len(h.Groups))
 	}
 	return nil
+}
+
+// Other returns the name of the side file of a data file, and the reverse.
+func (f *format) Other(name string) (string, bool) {
+	n, ok := gds.ParseName(name)
+	n.Kind = gds.Side - n.Kind
+	return n.String(), ok && n.Temp == ""
+}
+
+// Temporary reports whether LMCache gives a file this name while it writes it.
+func (f *format) Temporary(name string) bool {
+	n, ok := gds.ParseName(name)
+	return ok && n.Temp != ""
 }
 
 // Unfinished returns "": the side file says that a chunk is finished.
