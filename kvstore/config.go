@@ -339,6 +339,7 @@ func (c *Config) checkNumbers() error {
 	}
 	if o := c.Gds; o != nil {
 		count("Gds.GPU", o.GPU)
+		add("Gds.BufferBytes", o.BufferBytes)
 		count("Gds.WorldSize", o.WorldSize)
 		count("Gds.WorkerID", o.WorkerID)
 		count("Gds.MemoryFormat", o.MemoryFormat)

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/kv3fs/kv3fs/internal/layout/lmcache"
+	"github.com/kv3fs/kv3fs/kvstore/device"
 	"github.com/kv3fs/kv3fs/kvstore/internal/gdsfiles"
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 )
@@ -31,6 +32,17 @@ type GdsOptions struct {
 	// format is 6.
 	Shape        []int64
 	MemoryFormat int
+
+	// Device is the device whose memory shards may name, nil for none. If it is a
+	// [device.Direct], as that of module github.com/kv3fs/kv3fs/cuda is, its memory is moved
+	// without a copy through the host's, unless NoDirect is set (LMCache's use_gds: false),
+	// the file system has no way to do that, or cuFile refuses: then it is copied. With
+	// checksums, which are computed on the host, bytes are copied there as well.
+	Device   device.Device
+	NoDirect bool
+	// BufferBytes is how much of the device's memory is registered for direct transfers, of
+	// the buffers that shards name: LMCache's gds_buffer_size. Default 1 GiB.
+	BufferBytes int64
 
 	// DirectIO bypasses the page cache. Default false.
 	DirectIO bool
@@ -58,6 +70,7 @@ func (b *builder) gds() (kv.Store, error) {
 		Dirs: given.Dirs, GPU: given.GPU, Layout: b.layout(), Namespace: b.namespace,
 		Model: ns.Model, WorldSize: tp * max(ns.PPSize, 1), WorkerID: ns.PPRank*tp + ns.TPRank,
 		Shape: given.Shape, MemoryFormat: given.MemoryFormat, Layers: ns.Layers, Tokens: ns.BlockTokens,
+		Device: given.Device, NoDirect: given.NoDirect, BufferBytes: given.BufferBytes,
 		DirectIO: given.DirectIO, Streams: given.Transfers, WaitingQueueDepth: given.WaitingTransfers,
 		RunningQueueDepth: given.AcceptedShards, Timeout: b.Timeout, Checksums: b.checksums(), Logger: b.Logger,
 	}

@@ -157,6 +157,9 @@ func (b *Batch) Extend(r *Run, mostBytes int) bool {
 		return false
 	}
 	next := b.Shard(i)
+	if next.Device != nil || last.Device != nil {
+		return false
+	}
 	n, more := len(r.Buf), len(next.Buf)
 	if next.Key != last.Key || next.Index != last.Index+1 || cap(r.Buf) < n+more || n+more > mostBytes {
 		return false

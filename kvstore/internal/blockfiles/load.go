@@ -193,6 +193,8 @@ func (b *moving) read(r batch.Run, h *held) transfer.Op {
 		File:   h.file,
 		Offset: h.at.Offset + int64(b.Shard(r.First).Index)*b.s.o.Layout.ShardBytes,
 		Buf:    r.Buf,
+		Device: b.Shard(r.First).Device,
+		Bytes:  b.bytes(r),
 	}
 	done := func() { b.finish(r, h, nil) }
 	switch {
@@ -208,10 +210,10 @@ func (b *moving) read(r batch.Run, h *held) transfer.Op {
 	}
 	op.Done = func(n int, err error) {
 		switch {
-		case err == nil && n == len(r.Buf):
+		case err == nil && n == b.bytes(r):
 			done()
 		case err == nil:
-			b.cutShort(r, h, len(r.Buf)-n)
+			b.cutShort(r, h, b.bytes(r)-n)
 		default:
 			// Files of a daemon that has gone must be opened again.
 			b.s.forgetHandle(h.key)
@@ -221,6 +223,9 @@ func (b *moving) read(r batch.Run, h *held) transfer.Op {
 	}
 	return op
 }
+
+// bytes returns how many bytes a run has.
+func (b *moving) bytes(r batch.Run) int { return r.N * int(b.s.o.Layout.ShardBytes) }
 
 // finish ends a use of a handle and settles the run.
 func (b *moving) finish(r batch.Run, h *held, err error) {

@@ -18,6 +18,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/kv3fs/kv3fs/kvstore/device"
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 	"github.com/kv3fs/kv3fs/kvstore/internal/sums"
 	"github.com/kv3fs/kv3fs/kvstore/internal/transfer"
@@ -51,6 +52,11 @@ type Options struct {
 
 	// Engine moves the bytes. The store closes it.
 	Engine transfer.Engine
+
+	// Device is whose memory shards may name, nil for none. Engine then moves that, too, and
+	// DeviceBytes returns a copy of such memory.
+	Device      device.Device
+	DeviceBytes func(at device.Place, sizeBytes int64) ([]byte, error)
 
 	// OpenFiles is how many files that no load is using stay open for the next one.
 	OpenFiles int

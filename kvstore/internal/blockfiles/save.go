@@ -3,6 +3,7 @@ package blockfiles
 import (
 	"context"
 	"io"
+	"math/rand/v2"
 
 	"github.com/kv3fs/kv3fs/kvstore/internal/assembly"
 	"github.com/kv3fs/kv3fs/kvstore/internal/batch"
@@ -52,8 +53,18 @@ func (s *Store) checkPlaces(shards []kv.Shard) error {
 	return nil
 }
 
-// sumOf is the checksum of a shard.
-func sumOf(shard kv.Shard) uint64 { return blockhead.Sum(shard.Buf) }
+// sumOf is the checksum of a shard. That of one in a device's memory that cannot be read is none
+// that another shard has.
+func (s *Store) sumOf(shard kv.Shard) uint64 {
+	if shard.Device == nil {
+		return blockhead.Sum(shard.Buf)
+	}
+	raw, err := s.o.DeviceBytes(*shard.Device, s.o.Layout.ShardBytes)
+	if err != nil {
+		return rand.Uint64()
+	}
+	return blockhead.Sum(raw)
+}
 
 // bulkCall is the weight of what a save does for a block besides moving bytes. Loads overtake
 // it, and eight are done at once: more would wait for one another, because a kernel makes and
@@ -132,11 +143,13 @@ func (b *moving) move(r batch.Run, block *assembly.Block[*temporary], f transfer
 		File:   f,
 		Offset: block.Payload.at.Offset + int64(b.Shard(r.First).Index)*b.s.o.Layout.ShardBytes,
 		Buf:    r.Buf,
+		Device: b.Shard(r.First).Device,
+		Bytes:  b.bytes(r),
 		Write:  true,
 		Piece:  d.Add,
 		Done: func(n int, err error) {
 			b.s.doneWriting(block.Payload)
-			if err == nil && n == len(r.Buf) {
+			if err == nil && n == b.bytes(r) {
 				b.s.digested(r, d, func() { b.wrote(r, block, d.Sums()) })
 				return
 			}

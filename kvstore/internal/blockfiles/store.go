@@ -67,7 +67,6 @@ func Open(o Options) (*Store, error) {
 		handles:    newHandles(min(o.OpenFiles, o.Places)),
 		reads:      newPlaces(o.Places, o.Timeout),
 		drafts:     drafts{places: newPlaces(o.Places, o.Timeout)},
-		unfinished: assembly.New[*temporary](o.Layout.Shards(), sumOf),
 		writer:     fmt.Sprintf("%08x", rand.Uint32()),
 		limits: [2]*batch.Limit{
 			batch.Load: batch.LimitShards(o.RunningQueueDepth),
@@ -75,7 +74,11 @@ func Open(o Options) (*Store, error) {
 		},
 		upkeep: make(chan struct{}),
 	}
+	s.unfinished = assembly.New[*temporary](o.Layout.Shards(), s.sumOf)
 	s.group = batch.NewGroup(o.Layout, &s.counters, o.Timeout)
+	if o.Device != nil {
+		s.group.TakeMemoryOf(o.Device)
+	}
 	shape := sums.Shape{Namespace: o.Namespace, BlockBytes: o.Layout.BlockBytes, Shards: o.Layout.Shards()}
 	for _, dir := range o.Roots {
 		err := makeDirs(dir, o.TempDir, quarantineDir)

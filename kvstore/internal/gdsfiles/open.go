@@ -20,8 +20,10 @@ import (
 
 	"github.com/kv3fs/kv3fs/internal/gpudirect"
 	"github.com/kv3fs/kv3fs/internal/host"
+	"github.com/kv3fs/kv3fs/kvstore/device"
 	"github.com/kv3fs/kv3fs/kvstore/internal/blockfiles"
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
+	"github.com/kv3fs/kv3fs/kvstore/internal/transfer/gpuio"
 	"github.com/kv3fs/kv3fs/kvstore/internal/transfer/posix"
 )
 
@@ -50,6 +52,13 @@ type Options struct {
 	// DirectIO bypasses the page cache: use_direct_io. Default false.
 	DirectIO bool
 
+	// Device is whose memory shards may name, nil for none. With NoDirect no direct
+	// transfers are tried: use_cufile is false. BufferBytes is how much memory is registered
+	// for them: gds_buffer_size. Default 1 GiB.
+	Device      device.Device
+	NoDirect    bool
+	BufferBytes int64
+
 	// Streams is how many reads and writes are under way at once: disk_io_threads. Default 4.
 	Streams int
 	// WaitingQueueDepth is how many more wait; 1024.
@@ -69,8 +78,9 @@ type Options struct {
 const (
 	name = "Gds"
 
-	defaultStreams = 4 // as in LMCache
-	keepOpen       = 64
+	defaultStreams     = 4 // as in LMCache
+	defaultBufferBytes = 1 << 30
+	keepOpen           = 64
 )
 
 // Store is a kv.Store.
@@ -105,10 +115,10 @@ func Open(o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	engine := posix.New(posix.Options{
+	moves := posix.Options{
 		Streams: cmp.Or(o.Streams, defaultStreams), WaitingQueueDepth: o.WaitingQueueDepth, Timeout: o.Timeout, DirectIO: o.DirectIO,
-	})
-	s, err := blockfiles.Open(blockfiles.Options{
+	}
+	files := blockfiles.Options{
 		Name:              name,
 		Layout:            o.Layout,
 		Namespace:         o.Namespace,
@@ -117,15 +127,32 @@ func Open(o Options) (*Store, error) {
 		Format:            f,
 		SumsDir:           f.sumsDir(),
 		NamesTell:         true,
-		Engine:            engine,
 		OpenFiles:         keepOpen,
 		RunningQueueDepth: o.RunningQueueDepth,
 		Timeout:           o.Timeout,
-	})
+	}
+	if o.Device != nil {
+		mover := o.mover(way)
+		moves.Device, files.Device, files.DeviceBytes = mover, o.Device, mover.Bytes
+	}
+	engine := posix.New(moves)
+	files.Engine = engine
+	s, err := blockfiles.Open(files)
 	if err != nil {
 		return nil, errors.Join(err, engine.Close())
 	}
 	return &Store{s}, nil
+}
+
+// mover moves the memory of the device, directly unless the file system has no way to do that.
+func (o Options) mover(way gpudirect.Verdict) *gpuio.Mover {
+	direct := !o.NoDirect && way.Way != gpudirect.Refused
+	if o.Logger != nil && !o.NoDirect && way.Way != gpudirect.Direct {
+		o.Logger.Warn("GPUDirect Storage does not suit the directory of blocks", "reason", way.Why, "cure", way.Cure, "way", way.Way.String())
+	}
+	return gpuio.New(gpuio.Options{
+		Device: o.Device, Direct: direct, DirectIO: o.DirectIO, BufferBytes: cmp.Or(o.BufferBytes, defaultBufferBytes), Logger: o.Logger,
+	})
 }
 
 // makeDir makes a directory if there is none.

@@ -7,6 +7,8 @@ package transfer
 import (
 	"context"
 	"os"
+
+	"github.com/kv3fs/kv3fs/kvstore/device"
 )
 
 // Op is one move of len(Buf) bytes between Buf and File at Offset.
@@ -15,6 +17,11 @@ type Op struct {
 	Offset int64
 	Buf    []byte
 	Write  bool
+
+	// Device, unless it is nil, is the memory instead of Buf: Bytes of a device's, for
+	// engines that move these.
+	Device *device.Place
+	Bytes  int
 
 	// Ahead makes a write overtake those that wait: it is short and completes what others
 	// have begun. Reads overtake writes in any case.
@@ -35,6 +42,14 @@ type Op struct {
 	// Late, which may be nil, is called when the storage has finished after all with a move
 	// that Done was given a kv.ErrAbandoned for. It may never be.
 	Late func()
+}
+
+// Len returns how many bytes are to be moved.
+func (op Op) Len() int {
+	if op.Device != nil {
+		return op.Bytes
+	}
+	return len(op.Buf)
 }
 
 // Engine moves bytes. Any number of goroutines may call its methods.

@@ -34,6 +34,28 @@ type Options struct {
 	// file. A buffer that is not aligned costs a copy. On a file system without direct
 	// I/O it changes nothing.
 	DirectIO bool
+
+	// Device moves the ops whose memory is a device's. Without it there must be none. The
+	// engine closes it.
+	Device DeviceMover
+}
+
+// DeviceMover moves bytes between files and a device's memory. Any number of goroutines may
+// call its methods.
+type DeviceMover interface {
+	// Open returns the way to move bytes of f, which stays open until after its Close.
+	Open(f *os.File) DeviceFile
+	// Close is called when nothing is moving, and after all files are closed.
+	Close() error
+}
+
+// DeviceFile is a file of a DeviceMover.
+type DeviceFile interface {
+	// Move does an op and returns how many bytes were moved, as for Op.Done. It calls
+	// op.Piece, and neither Done nor Late.
+	Move(op transfer.Op) (int, error)
+	// Close is called when nothing is moving.
+	Close() error
 }
 
 // engine is a transfer.Engine.
@@ -76,7 +98,14 @@ func (e *engine) Open(f *os.File) (transfer.File, error) {
 	if e.closed.Err() != nil {
 		return nil, fmt.Errorf("open %s: %w", f.Name(), kv.ErrClosed)
 	}
-	return newFile(f, e.o.DirectIO)
+	file, err := newFile(f, e.o.DirectIO)
+	if err != nil {
+		return nil, err
+	}
+	if e.o.Device != nil {
+		file.device = e.o.Device.Open(f)
+	}
+	return file, nil
 }
 
 // Register does nothing: buffers are used in place.
@@ -89,7 +118,7 @@ func (e *engine) Do(ctx context.Context, ops []transfer.Op) {
 		op := ops[i]
 		room, bulk := e.reads, int64(0)
 		if op.Write {
-			room, bulk = e.writes, int64(max(1, len(op.Buf)))
+			room, bulk = e.writes, int64(max(1, op.Len()))
 		}
 		if op.Ahead {
 			room, bulk = e.reads, 0
@@ -168,5 +197,8 @@ func (e *engine) Close() error {
 	e.closing()
 	err := e.pool.Close()
 	e.staging.close()
+	if e.o.Device != nil && err == nil {
+		err = e.o.Device.Close()
+	}
 	return err
 }

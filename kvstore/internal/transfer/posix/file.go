@@ -18,7 +18,8 @@ import (
 type file struct {
 	f      *os.File
 	fd     int
-	direct bool // fd bypasses the page cache
+	direct bool       // fd bypasses the page cache
+	device DeviceFile // nil without a DeviceMover
 
 	mu     sync.Mutex
 	users  int
@@ -62,7 +63,11 @@ func (f *file) done() {
 }
 
 func (f *file) closeAll() error {
-	err := f.f.Close()
+	var err error
+	if f.device != nil {
+		err = f.device.Close()
+	}
+	err = errors.Join(err, f.f.Close())
 	if f.second != nil {
 		err = errors.Join(err, f.second.Close())
 	}

@@ -29,7 +29,11 @@ func (e *engine) move(op transfer.Op) (int, error) {
 	}
 	defer f.done()
 	m := mover{op: op, f: f, e: e}
-	n, err := m.all()
+	do := m.all
+	if op.Device != nil {
+		do = m.device
+	}
+	n, err := do()
 	if err != nil {
 		verb := "read"
 		if op.Write {
@@ -45,6 +49,14 @@ type mover struct {
 	op transfer.Op
 	f  *file
 	e  *engine
+}
+
+// device moves what is in a device's memory.
+func (m *mover) device() (int, error) {
+	if m.f.device == nil {
+		return 0, syscall.ENOTSUP
+	}
+	return m.f.device.Move(m.op)
 }
 
 // all moves everything: directly what is aligned in the file, and through the page cache

@@ -1,0 +1,371 @@
+// Package gpuio moves bytes between files and the memory of a device: without a copy through
+// host memory where the device can do that, as cuFile does, and otherwise by system calls and
+// pinned memory.
+//
+// Checksums need the bytes on the host, so those of a move with a Piece are copied there as
+// well, past the direct transfer.
+package gpuio
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/kvstore/device"
+	"github.com/kv3fs/kv3fs/kvstore/internal/transfer"
+	"github.com/kv3fs/kv3fs/kvstore/internal/transfer/posix"
+)
+
+const (
+	stageBytes = 1 << 20 // of pinned memory, for each move that is under way
+
+	// mostRefusals is how many direct transfers in a row may be refused after some have
+	// succeeded.
+	mostRefusals = 8
+)
+
+// Options of New.
+type Options struct {
+	Device device.Device
+
+	// Direct lets a Device that is a device.Direct use that.
+	Direct bool
+
+	// DirectIO opens files for direct transfers with O_DIRECT.
+	DirectIO bool
+
+	// BufferBytes bounds how much memory is registered for direct transfers. What is beyond
+	// it works as well, and slower.
+	BufferBytes int64
+
+	Logger *slog.Logger
+}
+
+// Mover is a posix.DeviceMover. Any number of goroutines may use it.
+type Mover struct {
+	o      Options
+	direct device.Direct // nil where the device has none
+
+	refused  atomic.Bool  // direct transfers are not tried any more
+	proved   atomic.Bool  // one has succeeded
+	refusals atomic.Int32 // since the last that has
+
+	mu         sync.Mutex
+	lanes      []*lane // not in use
+	registered map[*device.Buffer]bool
+	left       int64 // of BufferBytes
+}
+
+var _ posix.DeviceMover = (*Mover)(nil)
+
+// New returns a mover. It registers nothing yet.
+func New(o Options) *Mover {
+	m := &Mover{o: o, registered: map[*device.Buffer]bool{}, left: o.BufferBytes}
+	m.direct, _ = o.Device.(device.Direct)
+	if m.direct == nil || !o.Direct {
+		m.refused.Store(true)
+	}
+	return m
+}
+
+// Direct reports whether direct transfers are tried.
+func (m *Mover) Direct() bool { return !m.refused.Load() }
+
+// refuse counts a direct transfer that was refused. Before one has succeeded, the first ends
+// them: the file system or the driver does not have them.
+func (m *Mover) refuse(err *device.DirectError) {
+	n := m.refusals.Add(1)
+	if m.proved.Load() && n < mostRefusals {
+		return
+	}
+	if !m.refused.Swap(true) && m.o.Logger != nil {
+		m.o.Logger.Warn("no direct transfers any more: copying through host memory", "device", m.o.Device.Name(), "call", err.Call, "error", err.Code, "text", err.Text)
+	}
+}
+
+// register registers a buffer if there is room for it. One that is not is used all the same.
+func (m *Mover) register(b *device.Buffer) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.refused.Load() || m.registered[b] || b.SizeBytes() > m.left {
+		return
+	}
+	var refused *device.DirectError
+	switch err := m.direct.RegisterBuffer(b); {
+	case err == nil:
+		m.registered[b], m.left = true, m.left-b.SizeBytes()
+	case errors.As(err, &refused):
+		m.refuse(refused)
+	}
+}
+
+// Open returns the way to move bytes of f, which stays the caller's.
+func (m *Mover) Open(f *os.File) posix.DeviceFile { return &file{m: m, f: f} }
+
+// Close releases what the mover holds. Nothing may be moving.
+func (m *Mover) Close() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var errs []error
+	for _, l := range m.lanes {
+		errs = append(errs, l.stream.Close(), l.event.Close(), m.o.Device.FreeHost(l.mem))
+	}
+	for b := range m.registered {
+		errs = append(errs, m.direct.UnregisterBuffer(b))
+	}
+	m.lanes, m.registered = nil, map[*device.Buffer]bool{}
+	return errors.Join(errs...)
+}
+
+// Bytes returns a copy of memory of the device.
+func (m *Mover) Bytes(at device.Place, sizeBytes int64) ([]byte, error) {
+	all := make([]byte, 0, sizeBytes)
+	err := m.with(at, func(l *lane, at device.Place) error {
+		for int64(len(all)) < sizeBytes {
+			part := l.mem[:min(sizeBytes-int64(len(all)), stageBytes)]
+			if err := l.toHost(part, at); err != nil {
+				return err
+			}
+			all = append(all, part...)
+			at.Offset += int64(len(part))
+		}
+		return nil
+	})
+	return all, err
+}
+
+// with calls do with a lane, when what the place waits for has occurred.
+func (m *Mover) with(at device.Place, do func(l *lane, at device.Place) error) error {
+	if at.After != nil {
+		if err := at.After.Wait(); err != nil {
+			return err
+		}
+		at.After = nil
+	}
+	l, err := m.take()
+	if err != nil {
+		return err
+	}
+	defer m.give(l)
+	return do(l, at)
+}
+
+// lane is what one move needs to copy between host and device.
+type lane struct {
+	mem    []byte // pinned
+	stream device.Stream
+	event  device.Event
+	broken bool // a copy may still be running
+}
+
+func (m *Mover) take() (*lane, error) {
+	m.mu.Lock()
+	if n := len(m.lanes); n > 0 {
+		l := m.lanes[n-1]
+		m.lanes = m.lanes[:n-1]
+		m.mu.Unlock()
+		return l, nil
+	}
+	m.mu.Unlock()
+	mem, err := m.o.Device.AllocHost(stageBytes)
+	if err != nil {
+		return nil, fmt.Errorf("allocate pinned memory: %w", err)
+	}
+	l := &lane{mem: mem}
+	if l.stream, err = m.o.Device.NewStream(); err != nil {
+		return nil, errors.Join(err, m.o.Device.FreeHost(mem))
+	}
+	if l.event, err = m.o.Device.NewEvent(); err != nil {
+		return nil, errors.Join(err, l.stream.Close(), m.o.Device.FreeHost(mem))
+	}
+	return l, nil
+}
+
+// give puts a lane back. A broken one keeps its memory, which a copy may still use.
+func (m *Mover) give(l *lane) {
+	if l.broken {
+		_ = l.stream.Close()
+		_ = l.event.Close()
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.lanes = append(m.lanes, l)
+}
+
+func (l *lane) toHost(dst []byte, src device.Place) error {
+	return l.wait(l.stream.ToHost(dst, src))
+}
+
+func (l *lane) toDevice(dst device.Place, src []byte) error {
+	return l.wait(l.stream.ToDevice(dst, src))
+}
+
+// wait waits for a copy that was queued, unless err says that it was not.
+func (l *lane) wait(err error) error {
+	if err == nil {
+		err = l.event.Record(l.stream)
+	}
+	if err == nil {
+		err = l.event.Wait()
+	}
+	l.broken = l.broken || err != nil
+	return err
+}
+
+// file is a posix.DeviceFile.
+type file struct {
+	m *Mover
+	f *os.File
+
+	mu     sync.Mutex
+	second *os.File // with the flags that direct transfers want
+	direct device.DirectFile
+}
+
+// open returns the file for direct transfers, nil where they are refused.
+func (f *file) open(write bool) device.DirectFile {
+	if f.m.refused.Load() {
+		return nil
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.direct != nil {
+		return f.direct
+	}
+	flags := os.O_RDONLY
+	if write {
+		flags = os.O_RDWR
+	}
+	if f.m.o.DirectIO {
+		flags |= unix.O_DIRECT
+	}
+	// cuFile does not take descriptors with O_NONBLOCK or O_NOFOLLOW, which the first one has.
+	second, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", f.f.Fd()), flags, 0)
+	if err != nil {
+		return nil
+	}
+	direct, err := f.m.direct.OpenDirect(second)
+	if err != nil {
+		second.Close()
+		var refused *device.DirectError
+		if errors.As(err, &refused) {
+			f.m.refuse(refused)
+		}
+		return nil
+	}
+	f.second, f.direct = second, direct
+	return direct
+}
+
+// Close ends the file's registration. Nothing may be moving.
+func (f *file) Close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.direct == nil {
+		return nil
+	}
+	err := errors.Join(f.direct.Close(), f.second.Close())
+	f.direct, f.second = nil, nil
+	return err
+}
+
+// Move does an op whose memory is a device's.
+func (f *file) Move(op transfer.Op) (n int, err error) {
+	f.m.register(op.Device.Buffer)
+	err = f.m.with(*op.Device, func(l *lane, at device.Place) error {
+		for n < op.Bytes {
+			p := piece{f: f, l: l, at: at, offset: op.Offset + int64(n), mem: l.mem[:min(op.Bytes-n, stageBytes)], shown: op.Piece != nil}
+			p.at.Offset += int64(n)
+			do := p.read
+			if op.Write {
+				do = p.write
+			}
+			moved, err := do()
+			if op.Piece != nil && moved > 0 && err == nil {
+				op.Piece(p.mem[:moved])
+			}
+			n += moved
+			if err != nil || moved < len(p.mem) {
+				return err
+			}
+		}
+		return nil
+	})
+	return n, err
+}
+
+// piece is a part of a move that fits into the pinned memory of a lane.
+type piece struct {
+	f      *file
+	l      *lane
+	at     device.Place
+	offset int64
+	mem    []byte
+	shown  bool // mem is to have the bytes afterwards
+}
+
+// read fills the device's memory from the file.
+func (p *piece) read() (int, error) {
+	n, done, err := p.direct(false)
+	if done {
+		if err == nil && p.shown && n > 0 {
+			err = p.l.toHost(p.mem[:n], p.at)
+		}
+		return n, err
+	}
+	if n, err = p.f.f.ReadAt(p.mem, p.offset); err == io.EOF {
+		err = nil
+	}
+	if err == nil && n > 0 {
+		err = p.l.toDevice(p.at, p.mem[:n])
+	}
+	return n, err
+}
+
+// write writes the device's memory to the file.
+func (p *piece) write() (int, error) {
+	if p.shown {
+		if err := p.l.toHost(p.mem, p.at); err != nil {
+			return 0, err
+		}
+	}
+	if n, done, err := p.direct(true); done {
+		return n, err
+	}
+	if !p.shown {
+		if err := p.l.toHost(p.mem, p.at); err != nil {
+			return 0, err
+		}
+	}
+	return p.f.f.WriteAt(p.mem, p.offset)
+}
+
+// direct tries a direct transfer. Where it is refused, nothing is done.
+func (p *piece) direct(write bool) (n int, done bool, err error) {
+	d := p.f.open(write)
+	if d == nil {
+		return 0, false, nil
+	}
+	move := d.ReadAt
+	if write {
+		move = d.WriteAt
+	}
+	moved, err := move(p.at, int64(len(p.mem)), p.offset)
+	var refused *device.DirectError
+	if errors.As(err, &refused) {
+		p.f.m.refuse(refused)
+		return 0, false, nil
+	}
+	if err == nil {
+		p.f.m.proved.Store(true)
+		p.f.m.refusals.Store(0)
+	}
+	return int(moved), true, err
+}
