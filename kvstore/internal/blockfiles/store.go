@@ -62,12 +62,12 @@ func Open(o Options) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{
-		o:          o,
-		engine:     o.Engine,
-		handles:    newHandles(min(o.OpenFiles, o.Places)),
-		reads:      newPlaces(o.Places, o.Timeout),
-		drafts:     drafts{places: newPlaces(o.Places, o.Timeout)},
-		writer:     fmt.Sprintf("%08x", rand.Uint32()),
+		o:       o,
+		engine:  o.Engine,
+		handles: newHandles(min(o.OpenFiles, o.Places)),
+		reads:   newPlaces(o.Places, o.Timeout),
+		drafts:  drafts{places: newPlaces(o.Places, o.Timeout)},
+		writer:  fmt.Sprintf("%08x", rand.Uint32()),
 		limits: [2]*batch.Limit{
 			batch.Load: batch.LimitShards(o.RunningQueueDepth),
 			batch.Save: batch.LimitShards(o.RunningQueueDepth),
