@@ -242,7 +242,7 @@ func (s *session) reopen(ctx context.Context) error {
 		subject: s.subject, store: store, hash: s.chain.Keys, pool: s.pool, lost: &s.b.lost,
 		whole: o.Load == LoadWhole, fast: o.TimeScale, began: time.Now(), past: s.past, memory: s.b.engineMemory(s.subject),
 		arrivals: make(chan *request),
-		gpus:     gpus{cost: s.subject.pass, layers: s.subject.profile.Model.Layers, chunk: max(o.ChunkTokens, 0)},
+		gpus:     s.subject.gpus(o),
 	}
 	return nil
 }

@@ -113,6 +113,11 @@ func (g *gpus) run(prompt *job) (first *job, last []*job) {
 	return first, last
 }
 
+// gpus returns the idle GPUs of an engine.
+func (s *Subject) gpus(o Options) gpus {
+	return gpus{cost: s.pass, layers: s.profile.Model.Layers, chunk: max(o.ChunkTokens, 0)}
+}
+
 // pass returns how long the GPUs take for a forward pass: as long as its operations take,
 // and at least as long as reading the weights and the requests' KV from GPU memory.
 func (s *Subject) pass(parts []part) time.Duration {

@@ -91,7 +91,7 @@ func rowOf(s *Subject, p pass, o Options) Row {
 // with a store that takes no time and has everything that had been computed when they
 // were looked up; and with the same one at the simulated speed.
 func (p pass) calculate(s *Subject, run []outcome, o Options) (full, ideal, bound spans) {
-	c := calculation{subject: s, atOnce: p.atOnce, chunk: max(o.ChunkTokens, 0), whole: o.Load == LoadWhole}
+	c := calculation{subject: s, gpus: s.gpus(o), atOnce: p.atOnce, whole: o.Load == LoadWhole}
 	requests := p.planned(run)
 	full = c.waits(requests)
 	for i, r := range run {
@@ -128,7 +128,7 @@ func (c calculation) waits(requests []planned) (all spans) {
 
 // withoutStore returns what the requests of a run take with the engine's memory alone.
 func (p pass) withoutStore(s *Subject, run []outcome, memory *engineMemory, o Options) (all []outcome) {
-	c := calculation{subject: s, atOnce: p.atOnce, chunk: max(o.ChunkTokens, 0), memory: memory}
+	c := calculation{subject: s, gpus: s.gpus(o), atOnce: p.atOnce, memory: memory}
 	jobs, arrivals := c.run(p.planned(run))
 	for i, j := range jobs {
 		was := run[i]

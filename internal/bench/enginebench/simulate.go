@@ -21,8 +21,8 @@ type planned struct {
 // calculation calculates the times of an engine whose store does what it should.
 type calculation struct {
 	subject *Subject
+	gpus    gpus          // as they are before the first request
 	atOnce  int           // so many requests at once; the others come when one ends. 0: each at its time
-	chunk   int           // tokens of a pass; 0: no limit
 	latency time.Duration // of a load
 	whole   bool          // compute begins when all is loaded
 	memory  *engineMemory // nil: the requests say what is cached
@@ -31,7 +31,7 @@ type calculation struct {
 // run returns the jobs of the requests, with their times, and when each arrived.
 func (c calculation) run(requests []planned) (jobs []*job, arrivals []time.Duration) {
 	const never = math.MaxInt64
-	g := gpus{cost: c.subject.pass, layers: c.subject.profile.Model.Layers, chunk: c.chunk}
+	g := c.gpus
 	requestOf := map[*job]planned{}
 	for i, r := range requests {
 		at := r.arrival
