@@ -76,19 +76,19 @@ func (r *Report) writeServing(b *strings.Builder, row Row) {
 	for _, line := range row.Serving.lines(row.Name) {
 		b.WriteString(line + "\n")
 	}
-	fmt.Fprintf(b, "blocks: %s hit of %s\n", r.perRequest(row, row.HitBlocks), r.perRequest(row, row.Blocks))
+	b.WriteString(row.blocksHit() + "\n")
 	if row.PublishedMs > 0 {
 		fmt.Fprintf(b, "UCM publishes a mean TTFT of %.2f ms for this run\n", row.PublishedMs)
 	}
 	b.WriteString("\n")
 }
 
-// perRequest formats a number of blocks: for each request, if that is a whole number.
-func (r *Report) perRequest(row Row, blocks int) string {
-	if row.Requests > 0 && blocks%row.Requests == 0 {
-		return fmt.Sprintf("%d in each request", blocks/row.Requests)
+// blocksHit says how many blocks were loaded: of each request, if that is a whole number.
+func (r Row) blocksHit() string {
+	if n := r.Requests; n > 0 && r.HitBlocks%n == 0 && r.Blocks%n == 0 {
+		return fmt.Sprintf("blocks hit: %d of %d in each request", r.HitBlocks/n, r.Blocks/n)
 	}
-	return fmt.Sprintf("%d in all requests", blocks)
+	return fmt.Sprintf("blocks hit: %d of %d in all requests", r.HitBlocks, r.Blocks)
 }
 
 func (r *Report) smallestShare() Row {
