@@ -90,7 +90,7 @@ func TestStore(t *testing.T) {
 		Open: func(_ testing.TB, path string, o storesuite.Options) kv.Store {
 			return New(dir(path), Options{Name: "Mine", Layout: o.Layout, Namespace: o.Namespace, Timeout: 10 * time.Second})
 		},
-		Durable: true, Verified: true, Versions: true, Seeds: 12,
+		Durable: true, Verified: true, Versions: true, Seeds: 8,
 		Damage: damage,
 	})
 }
