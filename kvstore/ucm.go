@@ -130,6 +130,8 @@ type UCMConfig struct {
 
 	// LMCache has what a file of LMCache's sets. Not a key.
 	LMCache *LMCacheOptions `yaml:"-"`
+	// Gds has what a file of LMCache's with its GDS backend sets. Not a key.
+	Gds *GdsOptions `yaml:"-"`
 }
 
 // Layout returns the size of the blocks and of their shards.
@@ -189,6 +191,8 @@ func (c *UCMConfig) options(store string, to *Config) (err error) {
 		to.Pages, err = c.pages()
 	case lmcacheName:
 		to.LMCache, err = c.lmcache()
+	case gdsName:
+		to.Gds, err = c.gds()
 	}
 	return err
 }

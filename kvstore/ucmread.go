@@ -32,6 +32,9 @@ func (r *Registry) readConfig(src []byte) (c UCMConfig, notes []string, err erro
 			return c, nil, err
 		}
 	}
+	if isGDS(given) {
+		return ofGDS(given)
+	}
 	if isLMCache(given) {
 		return ofLMCache(given)
 	}
@@ -140,9 +143,9 @@ const collects = "Posix evicts no blocks; use Segment, which enforces its capaci
 
 // readBy lists the stores that read a key, for keys that not all stores read.
 var readBy = map[string][]string{
-	"storage_backends":             {"Posix", "Ds3fs", "Segment", "LMCache"},
-	"io_direct":                    {"Posix", "Ds3fs", "Segment", "Pages"},
-	"stream_number":                {"Ds3fs", "Segment", "Pages", "LMCache"},
+	"storage_backends":             {"Posix", "Ds3fs", "Segment", "LMCache", "Gds"},
+	"io_direct":                    {"Posix", "Ds3fs", "Segment", "Pages", "Gds"},
+	"stream_number":                {"Ds3fs", "Segment", "Pages", "LMCache", "Gds"},
 	"ior_entries":                  {"Ds3fs", "Pages", "LMCache"},
 	"numa_id":                      {"Ds3fs", "Pages", "LMCache"},
 	"buffer_size":                  {"Cache", "Ds3fs", "Pages", "LMCache"},
