@@ -15,11 +15,13 @@ const (
 	pagesName   = "Pages"
 	lmcacheName = "LMCache"
 	gdsName     = "Gds"
+	rtpLlmName  = "RtpLlm"
+	kvcmName    = "Kvcm"
 	emptyName   = "Empty"
 )
 
 // backs are the stores that end a chain.
-var backs = []string{posixName, ds3fsName, segmentName, pagesName, lmcacheName, gdsName, emptyName}
+var backs = []string{posixName, ds3fsName, segmentName, pagesName, lmcacheName, gdsName, rtpLlmName, kvcmName, emptyName}
 
 // Chains returns the names of all chains.
 func Chains() []string { return new(Registry).Chains() }

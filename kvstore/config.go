@@ -50,6 +50,8 @@ type Config struct {
 	Pages   *PagesOptions
 	LMCache *LMCacheOptions
 	Gds     *GdsOptions
+	RtpLlm  *RtpLlmOptions
+	Kvcm    *KvcmOptions
 
 	// Speed slows the chain down, for benchmarks and tests of engines. Default: as fast
 	// as it is.
@@ -251,7 +253,7 @@ func (c *Config) complete(chain []string) error {
 	}{
 		{cacheName, c.Cache != nil}, {posixName, c.Posix != nil}, {ds3fsName, c.Ds3fs != nil},
 		{segmentName, c.Segment != nil}, {pagesName, c.Pages != nil},
-		{lmcacheName, c.LMCache != nil}, {gdsName, c.Gds != nil},
+		{lmcacheName, c.LMCache != nil}, {gdsName, c.Gds != nil}, {rtpLlmName, c.RtpLlm != nil}, {kvcmName, c.Kvcm != nil},
 	} {
 		if options.given && !slices.Contains(chain, options.store) {
 			return fmt.Errorf("kvstore: Config.%s is set, and the chain %s has no %s; remove the options or add the store",
@@ -269,6 +271,10 @@ const (
 	// mostThreads is how many goroutines a store starts, mostRings how many rings.
 	mostThreads = 4096
 	mostRings   = ucmkeys.MostStreams
+
+	// mostFileBlocks is how many blocks a file of an engine's may have: a lookup of the first
+	// block that is missing asks for so many files.
+	mostFileBlocks = 1024
 
 	mostRingEntries = ucmkeys.MostRingEntries
 	mostNUMA        = 1023
@@ -346,6 +352,23 @@ func (c *Config) checkNumbers() error {
 		threads("Gds.Transfers", o.Transfers)
 		count("Gds.WaitingTransfers", o.WaitingTransfers)
 		count("Gds.AcceptedShards", o.AcceptedShards)
+	}
+	engineFiles := func(store string, o EngineFileOptions) {
+		upTo(mostRings, store+".Rings", int64(o.Rings))
+		threads(store+".Transfers", o.Transfers)
+		count(store+".WaitingTransfers", o.WaitingTransfers)
+		count(store+".AcceptedShards", o.AcceptedShards)
+		count(store+".OpenFiles", o.OpenFiles)
+		rings(store, o.RingOptions)
+	}
+	if o := c.RtpLlm; o != nil {
+		upTo(mostFileBlocks, "RtpLlm.ItemBlocks", int64(o.ItemBlocks))
+		upTo(math.MaxUint8, "RtpLlm.DType", int64(o.DType))
+		engineFiles("RtpLlm", o.EngineFileOptions)
+	}
+	if o := c.Kvcm; o != nil {
+		upTo(mostFileBlocks, "Kvcm.FileBlocks", int64(o.FileBlocks))
+		engineFiles("Kvcm", o.EngineFileOptions)
 	}
 	for _, n := range all {
 		if n.value < 0 || n.value > n.most {

@@ -37,6 +37,9 @@
 //     connector, its FS connector and its L2 adapters read and write the same files.
 //   - Gds keeps a pair of files for each block. LMCache's GDS backend reads and writes the
 //     same files.
+//   - RtpLlm keeps blocks in the files of RTP-LLM's own 3FS tier, Kvcm in those of Tair
+//     KVCM, through which RTP-LLM stores today. They read what these write, and the
+//     other way round.
 //   - Empty keeps nothing: Cache|Empty is a cache in memory alone.
 //   - A store of your own: see [Registry].
 //

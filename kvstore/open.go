@@ -114,6 +114,10 @@ func (b *builder) open(name string) (kv.Store, error) {
 		return b.lmcache()
 	case gdsName:
 		return b.gds()
+	case rtpLlmName:
+		return b.rtpLlm()
+	case kvcmName:
+		return b.kvcm()
 	case emptyName:
 		return empty.New(b.layout()), nil
 	default: // parse knows no other

@@ -119,6 +119,10 @@ func open(t testing.TB, chain, dir string, o Options, so storesuite.Options) sto
 			c.Segment = &kvstore.SegmentOptions{Dir: dir, CapacityBytes: 64 << 20, SegmentBytes: 4 << 20}
 		case "Pages":
 			c.Pages = &kvstore.PagesOptions{File: filepath.Join(dir, "pages"), CapacityBytes: 4 * int64(so.Blocks) * (blockBytes + 8192)}
+		case "RtpLlm":
+			c.RtpLlm = &kvstore.RtpLlmOptions{Root: dir, Biz: "storetest", Checkpoint: "/storetest", DType: 14}
+		case "Kvcm":
+			c.Kvcm = &kvstore.KvcmOptions{Root: dir, Instance: "storetest", Spec: "tp0"}
 		}
 	}
 	if o.Configure != nil {

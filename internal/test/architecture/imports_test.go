@@ -144,7 +144,7 @@ func (list allowList) outOfLayer() []string {
 }
 
 // stores are the packages that implement one.
-var stores = []string{"cache", "empty", "fault", "files", "gdsfiles", "objects", "pages", "ring", "segment"}
+var stores = []string{"cache", "empty", "fault", "files", "gdsfiles", "objects", "pages", "ring", "rtpfiles", "segment"}
 
 // store returns the store that a package belongs to, "" for none.
 func store(name string) string {

@@ -50,6 +50,9 @@ func (s *Store) remove(key kv.Key) error {
 			failed = err
 		}
 	}
+	if failed == nil {
+		failed = s.removePacked(key)
+	}
 	s.closeHandles(s.handles.forgetRemoved(key))
 	return failed
 }

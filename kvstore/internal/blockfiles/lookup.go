@@ -42,9 +42,37 @@ func (s *Store) Lookup(ctx context.Context, keys []kv.Key, found []bool) error {
 	return nil
 }
 
-// LookupPrefix looks up blocks in order, several at once. It looks up none behind the
-// first that is missing, except for those that were being looked up at the same time.
+// LookupPrefix looks up blocks in order, and looks for packs where one has no file of its
+// own.
 func (s *Store) LookupPrefix(ctx context.Context, keys []kv.Key) (int, error) {
+	keys = slices.Clone(keys)
+	n := 0
+	for more := -1; more != 0 && n < len(keys); {
+		files, err := s.prefix(ctx, keys[n:])
+		if err != nil {
+			return 0, err
+		}
+		n += files
+		if more, err = s.findPacks(ctx, keys[n:]); err != nil {
+			return 0, err
+		}
+		n += more
+	}
+	if err := s.group.Err(); err != nil {
+		return 0, err
+	}
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	s.counters.LookedUp.Add(int64(len(keys)))
+	s.counters.Found.Add(int64(n))
+	return n, nil
+}
+
+// prefix returns how many of the first blocks are there, and looks up several at once. It
+// looks up none behind the first that is missing, except for those that were being looked up
+// at the same time.
+func (s *Store) prefix(ctx context.Context, keys []kv.Key) (int, error) {
 	var gap atomic.Int64 // the first key that is known to be missing
 	gap.Store(int64(len(keys)))
 	answers, err := s.scan(ctx, s.lookups, keys, func(i int, key kv.Key, asOf time.Time) (bool, error) {
@@ -64,8 +92,6 @@ func (s *Store) LookupPrefix(ctx context.Context, keys []kv.Key) (int, error) {
 	for n < len(answers) && answers[n] {
 		n++
 	}
-	s.counters.LookedUp.Add(int64(len(keys)))
-	s.counters.Found.Add(int64(n))
 	return n, nil
 }
 
@@ -147,9 +173,13 @@ func lower(x *atomic.Int64, to int64) {
 // has reports whether a block is there that Load would try. asOf is when the caller
 // began to look.
 func (s *Store) has(key kv.Key, asOf time.Time) (bool, error) {
-	return s.any(key, asOf, func(r *root, found sums.Finding, st unix.Statx_t, path string) (bool, error) {
+	there, err := s.any(key, asOf, func(r *root, found sums.Finding, st unix.Statx_t, path string) (bool, error) {
 		return s.isLoadable(r, key, found, st, path)
 	})
+	if there || err != nil {
+		return there, err
+	}
+	return s.hasPacked(key)
 }
 
 // isLoadable reports whether Load would try a file with these records and attributes.

@@ -49,6 +49,14 @@ func (s *Store) open(key kv.Key) (*handle, error) {
 			outcome = err
 		}
 	}
+	if outcome == kv.ErrMiss {
+		h, err := s.openInPack(key)
+		if err == nil {
+			s.handles.add(h, epoch)
+			return h, nil
+		}
+		outcome = err
+	}
 	return nil, outcome
 }
 

@@ -16,6 +16,7 @@ package blockfiles
 import (
 	"cmp"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/kv3fs/kv3fs/kvstore/device"
@@ -45,6 +46,9 @@ type Options struct {
 	// directory whose keys are equal, and whose files only their names tell apart, have
 	// one each. Default sums.DirName.
 	SumsDir string
+
+	// FileMode is the mode of blocks' files, before the umask. Default 0644.
+	FileMode os.FileMode
 
 	// NamesTell means that the names of files say whose blocks they are. Keys and Delete
 	// then include blocks of another program's, which no record gives a namespace.
@@ -77,6 +81,7 @@ func (o *Options) fillDefaults() error {
 		return err
 	}
 	o.TempDir = cmp.Or(o.TempDir, ".kv3fs-temp")
+	o.FileMode = cmp.Or(o.FileMode, 0o644)
 	o.SumsDir = cmp.Or(o.SumsDir, sums.DirName)
 	o.Checksums = cmp.Or(o.Checksums, kv.ChecksumsAuto)
 	switch o.Checksums {

@@ -33,6 +33,7 @@ type Store struct {
 	reads      *places // for the blocks that loads have open
 	drafts     drafts
 	unreadable unreadable
+	packs      packs
 	unfinished *assembly.Table[*temporary]
 	committing sync.Map // keys whose blocks are recorded and not yet visible
 	writer     string   // in the names of temporary files

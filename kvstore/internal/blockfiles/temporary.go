@@ -38,7 +38,7 @@ func (s *Store) create(key kv.Key) (*temporary, error) {
 	r := s.roots[s.o.Format.Root(key, len(s.roots))]
 	path := s.temporaryPath(r, key)
 	create := func() (*os.File, error) {
-		return os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o644|sums.Mark)
+		return os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, s.o.FileMode|sums.Mark)
 	}
 	f, err := s.retryOpen(create)
 	if gone(err) { // the directory was removed

@@ -1,0 +1,230 @@
+package blockfiles
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
+	"github.com/kv3fs/kv3fs/kvstore/internal/sums"
+)
+
+// Packed is a Format whose other program may put some consecutive blocks of a prompt, a
+// pack, into one file. The key of a block does not tell the file, so the store looks for
+// packs when LookupPrefix shows it the blocks of a prompt in their order, and remembers
+// where they are. It never writes one: its own blocks are at their Place.
+type Packed interface {
+	Format
+
+	// MostPacked returns how many blocks a pack has at most; below 2 there are none.
+	MostPacked() int
+
+	// Pack returns the path, relative to the root, of the file of these blocks, at least
+	// two, and whether there can be one. They lie in it one after the other.
+	Pack(keys []kv.Key) (path string, ok bool)
+
+	// InPack reports whether a block is whole in a pack of so many whose file has no hole
+	// in its first bytes, which are not more than those of all blocks.
+	InPack(bytes int64, block, blocks int) bool
+}
+
+// pack is where a block is in a pack.
+type pack struct {
+	root          *root
+	path          string
+	block, blocks int
+}
+
+// packs remembers the packs of blocks that LookupPrefix has seen. A Lookup or a Load of
+// such a block then needs its key alone.
+type packs struct {
+	mu         sync.Mutex
+	young, old map[kv.Key]pack
+}
+
+// mostYoung bounds the memory: about twice as many blocks are remembered, of about 100
+// bytes each.
+const mostYoung = 1 << 16
+
+func (ps *packs) add(key kv.Key, p pack) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	if ps.young == nil || len(ps.young) >= mostYoung {
+		ps.young, ps.old = map[kv.Key]pack{}, ps.young
+	}
+	ps.young[key] = p
+}
+
+func (ps *packs) find(key kv.Key) (pack, bool) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	if p, ok := ps.young[key]; ok {
+		return p, true
+	}
+	p, ok := ps.old[key]
+	return p, ok
+}
+
+func (ps *packs) forget(key kv.Key) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	delete(ps.young, key)
+	delete(ps.old, key)
+}
+
+// findPacks looks for packs that begin with the first of some consecutive blocks, and
+// returns how many of the blocks they have.
+func (s *Store) findPacks(ctx context.Context, keys []kv.Key) (int, error) {
+	format, ok := s.o.Format.(Packed)
+	if !ok || s.o.Checksums == kv.ChecksumsRequire || len(keys) == 0 {
+		return 0, nil
+	}
+	n := 0
+	_, err := s.scan(ctx, s.lookups, keys[:1], func(int, kv.Key, time.Time) (bool, error) {
+		for ctx.Err() == nil {
+			more := s.firstPack(format, keys[n:])
+			if n += more; more == 0 {
+				break
+			}
+		}
+		return n > 0, nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	return n, nil
+}
+
+// firstPack remembers the blocks of a pack that begins with the first of these, and
+// returns how many there are without a gap.
+func (s *Store) firstPack(format Packed, keys []kv.Key) (n int) {
+	for blocks := min(format.MostPacked(), len(keys)); blocks > 1; blocks-- {
+		path, ok := format.Pack(keys[:blocks])
+		if !ok {
+			continue
+		}
+		for _, r := range s.roots {
+			p := pack{root: r, path: filepath.Join(r.dir, path), blocks: blocks}
+			f, bytes, err := s.openPack(p)
+			if err != nil {
+				continue
+			}
+			f.Close()
+			for ; p.block < blocks && format.InPack(bytes, p.block, blocks); p.block++ {
+				s.packs.add(keys[p.block], p)
+			}
+			if p.block > 0 {
+				return p.block
+			}
+		}
+	}
+	return 0
+}
+
+// openPack opens the file of a pack, and returns how many bytes it has before the first
+// hole. What is no pack does not exist.
+func (s *Store) openPack(p pack) (f *os.File, bytes int64, err error) {
+	f, err = s.openFile(p.path)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer func() {
+		if err != nil {
+			f.Close()
+		}
+	}()
+	st, err := status(int(f.Fd()), "")
+	if err != nil {
+		return nil, 0, &os.PathError{Op: "stat", Path: p.path, Err: err}
+	}
+	bytes = int64(st.Size)
+	if st.Mode&unix.S_IFMT != unix.S_IFREG || bytes > int64(p.blocks)*s.o.Layout.BlockBytes || !p.root.sums.OfOthers(st.Mode) {
+		return nil, 0, os.ErrNotExist
+	}
+	if hole, err := unix.Seek(int(f.Fd()), 0, unix.SEEK_HOLE); err == nil {
+		bytes = min(bytes, hole)
+	}
+	return f, bytes, nil
+}
+
+// openPacked opens the pack of a block, if the block is known to be in one.
+func (s *Store) openPacked(key kv.Key) (*os.File, pack, error) {
+	p, ok := s.packs.find(key)
+	if !ok {
+		return nil, p, kv.ErrMiss
+	}
+	f, bytes, err := s.openPack(p)
+	switch {
+	case gone(err):
+		s.packs.forget(key)
+		return nil, p, kv.ErrMiss
+	case err != nil:
+		return nil, p, err
+	}
+	if format, ok := s.o.Format.(Packed); !ok || !format.InPack(bytes, p.block, p.blocks) {
+		f.Close()
+		return nil, p, kv.ErrMiss
+	}
+	return f, p, nil
+}
+
+// hasPacked reports whether a block is in a pack that is known.
+func (s *Store) hasPacked(key kv.Key) (bool, error) {
+	f, p, err := s.openPacked(key)
+	if err == kv.ErrMiss {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	st, err := status(int(f.Fd()), "")
+	if err != nil {
+		return false, &os.PathError{Op: "stat", Path: p.path, Err: err}
+	}
+	return !s.unreadable.has(key, st.Ino), nil
+}
+
+// openInPack is openIn for a block in a pack that is known.
+func (s *Store) openInPack(key kv.Key) (*handle, error) {
+	f, p, err := s.openPacked(key)
+	if err != nil {
+		return nil, err
+	}
+	h := &handle{key: key, root: p.root, path: p.path, opened: time.Now()}
+	st, err := status(int(f.Fd()), "")
+	if err == nil {
+		h.file, err = s.engine.Open(f)
+	}
+	if err != nil {
+		f.Close()
+		s.unreadable.opened(key, st.Ino, err)
+		return nil, err
+	}
+	h.ino, h.mode, h.version = st.Ino, st.Mode, versionOf(st, sums.Finding{})
+	h.at = Place{Dir: ".", Name: filepath.Base(p.path), Offset: int64(p.block) * s.o.Layout.BlockBytes, Bytes: int64(st.Size)}
+	return h, nil
+}
+
+// removePacked removes the pack that has a block, with all blocks in it, where names tell
+// whose it is.
+func (s *Store) removePacked(key kv.Key) error {
+	there, err := s.hasPacked(key)
+	if err != nil || !there {
+		return err
+	}
+	p, _ := s.packs.find(key)
+	if !s.o.NamesTell {
+		return fmt.Errorf("kvstore: delete block %s: %s has other blocks as well and is another program's; delete it there", key, p.path)
+	}
+	s.packs.forget(key)
+	if err := unix.Unlink(p.path); err != nil && !gone(err) {
+		return &os.PathError{Op: "unlink", Path: p.path, Err: err}
+	}
+	return nil
+}
