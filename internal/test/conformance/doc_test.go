@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"regexp"
 	"strconv"
+	"strings"
 	"testing"
 )
 
@@ -34,9 +35,42 @@ func TestCompatibilityTable(t *testing.T) {
 			}
 		}
 	}
-	for _, m := range regexp.MustCompile("`(Test[A-Z][A-Za-z]+)`").FindAllStringSubmatch(string(text), -1) {
-		if err := exec.Command("grep", "-rq", "--include=*_test.go", "func "+m[1]+"(", repository+"/internal").Run(); err != nil {
-			t.Errorf("docs/compatibility.md names %s, which does not exist", m[1])
+	existingTests(t, "docs/compatibility.md", string(text))
+}
+
+// TestCoverageTable checks that each row of docs/coverage.md that says that something works
+// names what shows it, and that the tests exist.
+func TestCoverageTable(t *testing.T) {
+	const page = "docs/coverage.md"
+	text, err := os.ReadFile(repository + "/" + page)
+	must(t, err)
+	existingTests(t, page, string(text))
+	rows := 0
+	for line := range strings.Lines(string(text)) {
+		cells := strings.Split(strings.ReplaceAll(line, `\|`, ""), "|")
+		if len(cells) != 5 || strings.HasPrefix(line, "|---") || strings.HasPrefix(line, "| item |") {
+			continue
+		}
+		rows++
+		verdict, shown := strings.TrimSpace(cells[2]), strings.TrimSpace(cells[3])
+		switch {
+		case !regexp.MustCompile(`^(works|better|in part|not here)\b`).MatchString(verdict):
+			t.Errorf("%s: %q begins with none of works, better, in part and not here", page, verdict)
+		case !strings.Contains(shown, "`") && !strings.HasPrefix(verdict, "not here"):
+			t.Errorf("%s: nothing shows %q", page, strings.TrimSpace(cells[1]))
+		}
+	}
+	if rows < 50 {
+		t.Errorf("%s: %d rows were understood", page, rows)
+	}
+}
+
+// existingTests checks that the tests that a page names exist.
+func existingTests(t *testing.T, page, text string) {
+	t.Helper()
+	for _, m := range regexp.MustCompile("`((?:Test|Example|Fuzz)[A-Z][A-Za-z0-9]+)`").FindAllStringSubmatch(text, -1) {
+		if err := exec.Command("grep", "-rq", "--include=*_test.go", "func "+m[1]+"(", repository).Run(); err != nil {
+			t.Errorf("%s names %s, which does not exist", page, m[1])
 		}
 	}
 }
