@@ -21,6 +21,6 @@
 // written before anything of its generation, and a carried copy before the old
 // generation ends. The index at a segment's end repeats what the heads say, in pages
 // with checksums. Where a page is torn, or older than the header, the heads are read.
-// fdatasync is called for full segments while nobody loads, at the latest a minute after one
+// fdatasync is called for each full segment while nobody loads, at the latest a minute after it
 // is full, and not for each Flush.
 package segment

@@ -17,7 +17,6 @@ import (
 // Load is kv.Store's. A block that was recycled between Lookup and Load is a miss. After
 // that its segment is pinned, and keeps the block until it is read.
 func (s *Store) Load(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
-	s.lastLoad.Store(time.Now().UnixNano())
 	b, err := s.group.Begin(ctx, batch.Load, shards, nil)
 	if err != nil {
 		return nil, err
@@ -94,6 +93,7 @@ func (s *Store) startReading(b *batch.Batch, q *batch.Queue, key kv.Key) *readin
 	s.table.slots[at].hits.Add(1)
 	s.table.slots[at].last.Store(s.clock.Add(1))
 	s.mu.RUnlock()
+	s.reading.Add(1)
 	r.refs.Store(1)
 
 	buf, ok := s.heads.try()
@@ -122,6 +122,8 @@ func (s *Store) segmentOf(at uint32) *segment { return s.segments[int(at)/s.geo.
 func (r *reading) unref() {
 	if r.refs.Add(-1) == 0 {
 		r.s.unpin(r.seg)
+		r.s.lastRead.Store(time.Now().UnixNano())
+		r.s.reading.Add(-1)
 	}
 }
 

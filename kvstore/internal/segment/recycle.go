@@ -107,6 +107,7 @@ func (s *Store) prepare(seg *segment) error {
 	s.checkGeneration(seg, generation)
 	seg.generation, seg.next, seg.state = generation, 0, ready
 	seg.sealed, seg.stale, seg.blank = false, false, false
+	seg.unflushed = time.Time{}
 	seg.failed, seg.unbegun, seg.foreign = false, false, false
 	s.ready = append(s.ready, seg)
 	s.wakeSavesLocked()

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
@@ -130,6 +131,9 @@ func (s *Store) readHeader(seg *segment) error {
 	}
 	seg.generation = h.generation
 	seg.state = full
+	if written, err := seg.file.Stat(); err == nil && time.Since(written.ModTime()) < 2*mostUnflushed {
+		seg.unflushed = time.Now() // what is older, the last process or the kernel has written
+	}
 	seg.foreign = h.namespace != s.o.Namespace
 	return nil
 }

@@ -4,8 +4,7 @@ import "time"
 
 // A device may answer nothing while it is flushed: a virtual disk stood still for 160 ms
 // after 400 MiB, and the 99th percentile of loads beside a save was that. So full segments are
-// flushed while nobody loads, or when the first of them has waited for as long as a power cut
-// may undo.
+// flushed while nobody loads, or when they have waited for as long as a power cut may undo.
 const (
 	quietBeforeFlush = 200 * time.Millisecond
 	mostUnflushed    = time.Minute
@@ -15,12 +14,7 @@ const (
 // shards stopped coming.
 func (s *Store) sealAll() {
 	idle := max(s.o.Timeout/4, 1)
-	var unflushed time.Time // since when there has been something to flush; zero: nothing
-	for s.group.Err() == nil {
-		wait := idle
-		if !unflushed.IsZero() {
-			wait = min(idle, quietBeforeFlush)
-		}
+	for wait := idle; s.group.Err() == nil; {
 		s.waitFor(s.sealerWanted, wait)
 		s.drop(s.unfinished.Expire(s.o.Timeout))
 		for s.group.Err() == nil {
@@ -30,49 +24,52 @@ func (s *Store) sealAll() {
 			}
 			s.seal(seg)
 			s.unpin(seg)
-			if unflushed.IsZero() {
-				unflushed = time.Now()
-			}
 		}
-		if !unflushed.IsZero() && (s.isQuiet() || time.Since(unflushed) >= mostUnflushed) {
-			s.flushSealed()
-			unflushed = time.Time{}
+		seg, waits := s.takeUnflushed()
+		switch {
+		case seg != nil:
+			s.flushSealed(seg)
+			wait = 1 // somebody may load by now
+		case waits:
+			wait = min(idle, quietBeforeFlush)
+		default:
+			wait = idle
 		}
 	}
 }
 
 // isQuiet reports whether nobody has loaded for a moment.
 func (s *Store) isQuiet() bool {
-	return time.Now().UnixNano()-s.lastLoad.Load() >= int64(quietBeforeFlush)
+	return s.reading.Load() == 0 && time.Now().UnixNano()-s.lastRead.Load() >= int64(quietBeforeFlush)
 }
 
-// flushSealed makes what was sealed durable. If that fails, the blocks are checked as all
-// are when they are loaded.
-func (s *Store) flushSealed() {
-	for s.group.Err() == nil {
-		seg := s.sealedUnflushed()
-		if seg == nil {
-			return
-		}
-		if err := s.flush(seg); err != nil {
-			s.log.Warn("segment store: a segment is not flushed", "file", seg.file.Name(), "err", err)
-		}
-		s.unpin(seg)
-	}
-}
-
-// sealedUnflushed pins and returns a segment that is to be flushed, or returns nil.
-func (s *Store) sealedUnflushed() *segment {
+// takeUnflushed pins and returns a segment that is to be flushed now, or returns nil and
+// whether one is to be flushed later.
+func (s *Store) takeUnflushed() (_ *segment, waits bool) {
+	quiet := s.isQuiet()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, seg := range s.full {
-		if seg.unflushed {
-			seg.pins.Add(1)
-			seg.unflushed = false
-			return seg
+		if !seg.sealed || seg.unflushed.IsZero() {
+			continue
 		}
+		if quiet || time.Since(seg.unflushed) >= mostUnflushed {
+			seg.pins.Add(1)
+			seg.unflushed = time.Time{}
+			return seg, true
+		}
+		waits = true
 	}
-	return nil
+	return nil, waits
+}
+
+// flushSealed makes a segment durable, and unpins it. If that fails, its blocks are checked as
+// all are when they are loaded.
+func (s *Store) flushSealed(seg *segment) {
+	if err := s.flush(seg); err != nil {
+		s.log.Warn("segment store: a segment is not flushed", "file", seg.file.Name(), "err", err)
+	}
+	s.unpin(seg)
 }
 
 // unsealed pins and returns a full segment whose last block is written and which has no
@@ -83,7 +80,7 @@ func (s *Store) unsealed() *segment {
 	for _, seg := range s.full {
 		if !seg.sealed && seg.writing == 0 {
 			seg.pins.Add(1)
-			seg.sealed, seg.unflushed = true, true
+			seg.sealed, seg.unflushed = true, time.Now()
 			return seg
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/kv3fs/kv3fs/internal/invariants"
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
@@ -39,9 +40,9 @@ type segment struct {
 	next       int    // the first slot not given out
 	writing    int    // slots that were given out and are neither found nor holes
 	sealed     bool
-	unflushed  bool // sealed, and the device has not been told to keep it
-	stale      bool // it may have heads of blocks that the table has elsewhere, or not at all
-	blank      bool // its header on the disk is wiped, or there never was one
+	unflushed  time.Time // since when the device has not been told to keep it; zero: it has
+	stale      bool      // it may have heads of blocks that the table has elsewhere, or not at all
+	blank      bool      // its header on the disk is wiped, or there never was one
 
 	failed  bool // it could not be written to since its generation began
 	unbegun bool // its next generation could not be begun: the header was not written

@@ -37,7 +37,8 @@ type Store struct {
 
 	keeperWanted chan struct{}
 	sealerWanted chan struct{}
-	lastLoad     atomic.Int64 // when Load was last called, unix nanoseconds
+	reading      atomic.Int64 // blocks that are being read
+	lastRead     atomic.Int64 // when reading last ended, unix nanoseconds
 
 	places chan struct{} // a lock, see lockPlaces
 
