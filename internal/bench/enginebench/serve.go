@@ -127,7 +127,7 @@ func (s *session) stream(ctx context.Context, atOnce int, next func() (arrival, 
 				case <-ctx.Done():
 				}
 			} else {
-				sleepUntil(ctx, e.wall(r.arrival))
+				_ = sleepUntil(ctx, e.wall(r.arrival)) // the context is asked below
 			}
 			if ctx.Err() != nil {
 				e.release(r)

@@ -64,7 +64,7 @@ func (s *Store) create(key kv.Key) (*temporary, error) {
 	}
 	t := &temporary{root: r, path: path, ino: st.Ino, at: s.placeOf(key)}
 	if err := s.writeHead(file, key, t.at); err != nil {
-		file.Close()
+		_ = file.Close()
 		os.Remove(path)
 		return nil, err
 	}
