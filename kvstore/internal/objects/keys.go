@@ -2,12 +2,11 @@ package objects
 
 import (
 	"context"
-	"errors"
 	"iter"
 	"strings"
+	"sync"
 
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
-	"github.com/kv3fs/kv3fs/kvstore/internal/workerpool"
 	"github.com/kv3fs/kv3fs/kvstore/keys"
 )
 
@@ -63,7 +62,10 @@ type listing struct {
 	ctx   context.Context // of the call of Keys that it is in
 	next  func() (string, error, bool)
 	stop  func()
-	lost  bool // a call has not returned: the sequence may be in use
+
+	mu    sync.Mutex
+	inUse bool // by a call of the backend, which may be overdue
+	ended bool
 }
 
 // some returns the next names, and whether there are more.
@@ -74,6 +76,8 @@ func (l *listing) some() ([]string, bool, error) {
 	}
 	got := make(chan page, 1)
 	err := l.store.call(l.ctx, "List", func(context.Context) error {
+		l.use()
+		defer l.leave()
 		if l.next == nil {
 			l.next, l.stop = iter.Pull2(l.store.backend.List(l.ctx, l.store.prefix))
 		}
@@ -93,16 +97,39 @@ func (l *listing) some() ([]string, bool, error) {
 		return nil
 	})
 	if err != nil {
-		l.lost = errors.Is(err, workerpool.ErrOverdue)
 		return nil, false, err
 	}
 	p := <-got
 	return p.names, p.more, nil
 }
 
-// end ends the sequence early.
+func (l *listing) use() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.inUse = true
+}
+
+func (l *listing) leave() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.inUse = false
+	if l.ended {
+		l.stopNow()
+	}
+}
+
+// end ends the sequence early. If a call of the backend has not returned, that does it.
 func (l *listing) end() {
-	if l.lost || l.stop == nil {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ended = true
+	if !l.inUse {
+		l.stopNow()
+	}
+}
+
+func (l *listing) stopNow() {
+	if l.stop == nil {
 		return
 	}
 	_ = guard(func() error { // nobody wants more of it

@@ -33,10 +33,10 @@ func (s *Store) Load(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
 // loading is a block of a batch of loads.
 type loading struct {
 	*batch.Batch
-	store  *Store
-	key    kv.Key
-	head   blockhead.Head
-	damage error // what all shards that are left are settled with; nil while there is none
+	store *Store
+	key   kv.Key
+	head  blockhead.Head
+	rest  error // what all shards that are left are settled with; nil while they go on
 }
 
 func (l *loading) block(places []int) {
@@ -101,8 +101,8 @@ func (s *Store) get(ctx context.Context, key kv.Key, off int64, buf []byte) erro
 
 // run loads shards that lie beside each other.
 func (l *loading) run(r batch.Run) {
-	if l.damage != nil {
-		l.SettleRun(r, l.damage)
+	if l.rest != nil {
+		l.SettleRun(r, l.rest)
 		return
 	}
 	if err := l.Ended(); err != nil {
@@ -113,9 +113,12 @@ func (l *loading) run(r batch.Run) {
 	err := s.get(l.Context(), l.key, blockhead.Size+int64(index)*s.o.Layout.ShardBytes, r.Buf)
 	switch {
 	case errors.Is(err, workerpool.ErrOverdue):
+		l.rest = err // or each of them would wait as long
 		err = kv.Abandoned("a call of store " + s.o.Name + " has not returned")
 	case err == kv.ErrMiss:
 		err = l.gone("it is cut short")
+	case err == nil && s.o.Checksums == kv.ChecksumsOff:
+		err = l.unchanged()
 	}
 	if err != nil {
 		l.SettleRun(r, err)
@@ -126,16 +129,26 @@ func (l *loading) run(r batch.Run) {
 		if s.o.Checksums != kv.ChecksumsOff {
 			shard := l.Shard(i)
 			if err := l.head.Verify(shard.Index, shard.Buf); err != nil {
-				if l.damage == nil {
-					l.damage = l.gone(err.Error())
+				if l.rest == nil {
+					l.rest = l.gone(err.Error())
 				}
-				l.Settle(i, l.damage)
+				l.Settle(i, l.rest)
 				continue
 			}
 		}
 		l.SetVersion(i, l.head.Version())
 		l.Settle(i, nil)
 	}
+}
+
+// unchanged returns a miss if another object has the name since the record was read. Checksums
+// would tell.
+func (l *loading) unchanged() error {
+	now, err := l.getHead()
+	if errors.Is(err, errNoHead) || err == nil && now.Version() != l.head.Version() {
+		return kv.ErrMiss
+	}
+	return err
 }
 
 // gone returns the error of a block that is not what its record says: a miss if it was
@@ -157,9 +170,9 @@ func (l *loading) damaged(what string) error {
 	s := l.store
 	s.count.CorruptBlocks.Add(1)
 	name := s.name(l.key)
-	l.damage = &kv.CorruptError{Key: l.key, Where: "object " + name + " of store " + s.o.Name, What: what}
+	l.rest = &kv.CorruptError{Key: l.key, Where: "object " + name + " of store " + s.o.Name, What: what}
 	if err := s.remove(context.WithoutCancel(l.Context()), []string{name}); err != nil {
-		l.damage = errors.Join(l.damage, err)
+		l.rest = errors.Join(l.rest, err)
 	}
-	return l.damage
+	return l.rest
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/internal/batch"
 	"github.com/kv3fs/kv3fs/kvstore/internal/blockhead"
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
+	"github.com/kv3fs/kv3fs/kvstore/internal/workerpool"
 )
 
 // Save implements kv.Store. Shards are gathered in memory; with the last one of a block,
@@ -54,14 +55,16 @@ var errPresent = errors.New("it is there")
 // block saves what the batch has of a block.
 func (d *saving) block(places []int) {
 	for n, i := range places {
-		err := d.shard(i)
-		if err == errPresent {
-			for _, i := range places[n:] {
-				d.Settle(i, nil)
-			}
+		switch err := d.shard(i); {
+		case err == errPresent:
+			d.SettleAll(places[n:], nil)
 			return
+		case errors.Is(err, workerpool.ErrOverdue), errors.Is(err, kv.ErrTimeout): // the others would wait as long
+			d.SettleAll(places[n:], err)
+			return
+		default:
+			d.Settle(i, err)
 		}
-		d.Settle(i, err)
 	}
 }
 
