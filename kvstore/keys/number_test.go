@@ -105,11 +105,34 @@ func TestIDsAreBounded(t *testing.T) {
 			t.Errorf("block %d: %s, %v", i, id, ok)
 		}
 	}
-	// What is found in a directory is remembered as well.
+	// What is found in a directory is remembered as well, and does not drive out what was added.
 	if key := ids.Key(blocks[4].ID); key != blocks[4].Key {
 		t.Errorf("id %s has key %s", blocks[4].ID, key)
 	}
 	if id, ok := ids.ID(blocks[4].Key); !ok || id != blocks[4].ID {
 		t.Errorf("%s, %v", id, ok)
+	}
+	for _, i := range []int{0, 1, 3} {
+		if _, ok := ids.ID(blocks[i].Key); !ok {
+			t.Errorf("block %d was added, and is forgotten for one that was found", i)
+		}
+	}
+	ids.Add(blocks[4]) // from now on it is one of those
+	if _, ok := ids.ID(blocks[0].Key); ok {
+		t.Error("more than three blocks that were added are remembered")
+	}
+	// A directory may have any number.
+	var last Key
+	for n := range 2 * mostFound {
+		id, _ := DigestID([]byte{1, byte(n >> 8), byte(n)})
+		last = ids.Key(id)
+	}
+	if n := len(ids.byKey); n > 3+mostFound {
+		t.Errorf("%d blocks are remembered", n)
+	}
+	for _, key := range []Key{last, blocks[4].Key} {
+		if _, ok := ids.ID(key); !ok {
+			t.Errorf("block %s is forgotten", key)
+		}
 	}
 }

@@ -74,6 +74,15 @@ func (n Name) Check() error {
 	case n.Layer < NoLayer:
 		return fmt.Errorf("lmcache: layer %d: choose 0 or more", n.Layer)
 	}
+	if !n.OldSlashes {
+		texts := []string{n.Model}
+		for _, tag := range n.Tags {
+			texts = append(texts, tag.Key, tag.Value)
+		}
+		if err := checkSlashes(texts...); err != nil {
+			return err
+		}
+	}
 	if n.OldFormat == "" && !slices.Contains(DTypes(), n.DType) {
 		return fmt.Errorf("lmcache: the type %.40q is none of LMCache's: %s", n.DType, strings.Join(DTypes(), ", "))
 	}
@@ -84,6 +93,20 @@ func (n Name) Check() error {
 	}
 	return nil
 }
+
+// checkSlashes returns an error if a text comes back changed from the name of a file: another
+// text is written alike.
+func checkSlashes(texts ...string) error {
+	for _, text := range texts {
+		if read := withSlashes(strings.ReplaceAll(text, "/", slash)); read != text {
+			return fmt.Errorf("lmcache: %.60q is written with %s for each slash, and LMCache reads as %.60q what is written so; choose another name", text, slash, read)
+		}
+	}
+	return nil
+}
+
+// withSlashes reads a part of a file's name.
+func withSlashes(part string) string { return strings.ReplaceAll(part, slash, "/") }
 
 // ParseName reads the name of a chunk's file. Of a name with plain hyphens for slashes it
 // cannot know that, and returns them as part of the model.
@@ -107,7 +130,7 @@ func ParseName(file string) (Name, bool) {
 	if len(fields) < least {
 		return Name{}, false
 	}
-	n.Model = strings.ReplaceAll(fields[0], slash, "/")
+	n.Model = withSlashes(fields[0])
 	var err error
 	if n.WorldSize, err = number(fields[1]); err != nil {
 		return Name{}, false
@@ -133,7 +156,7 @@ func ParseName(file string) (Name, bool) {
 		if !ok {
 			return Name{}, false
 		}
-		n.Tags = append(n.Tags, Tag{strings.ReplaceAll(key, slash, "/"), strings.ReplaceAll(value, slash, "/")})
+		n.Tags = append(n.Tags, Tag{withSlashes(key), withSlashes(value)})
 	}
 	return n, n.Check() == nil && n.String() == file
 }

@@ -58,6 +58,9 @@ func TestNamesThatLMCacheWouldNotRead(t *testing.T) {
 	for want, n := range map[string]Name{
 		"no name":                   {WorldSize: 1, DType: "half"},
 		"has an @":                  {Model: "a@b", WorldSize: 1, DType: "half"},
+		`reads as "a/b" what`:       {Model: "a-SEP-b", WorldSize: 1, DType: "half"},
+		`reads as "a/SEP/b" what`:   {Model: "a-SEP/SEP-b", WorldSize: 1, DType: "half"},
+		`reads as "v/w" what`:       {Model: "m", WorldSize: 1, DType: "half", Tags: []Tag{{"k", "v-SEP-w"}}},
 		"worker 2 of 2":             {Model: "m", WorldSize: 2, WorkerID: 2, DType: "half"},
 		"none of LMCache's":         {Model: "m", WorldSize: 1, DType: "float16"},
 		"layer -2":                  {Model: "m", WorldSize: 1, DType: "half", Layer: -2},
@@ -92,6 +95,27 @@ func TestObjectNames(t *testing.T) {
 		if got, ok := ParseObjectName(file); ok {
 			t.Errorf("%q is read as %+v", file, got)
 		}
+	}
+}
+
+// Two models never have one name, or a store would find another model's blocks.
+func TestModelsThatLookAlike(t *testing.T) {
+	if err := (ObjectName{Model: "a-SEP-b"}).Check(); err == nil {
+		t.Error("an object of a-SEP-b has the name of one of a/b")
+	}
+	names := map[string]string{}
+	for _, model := range []string{"a/b", "a-SEP-b", "a/SEP-b", "a-SEP/b", "a-SEP-SEP-b", "a//b", "a/-SEP-b", "a-SEP-/b", "-SEP-", "/", "a-b"} {
+		n := Name{Model: model, WorldSize: 1, DType: "half", Layer: NoLayer}
+		if n.Check() != nil {
+			continue
+		}
+		if other := names[n.String()]; other != "" {
+			t.Errorf("%s and %s are both called %s", other, model, n)
+		}
+		names[n.String()] = model
+	}
+	if len(names) < 4 {
+		t.Errorf("only %v may have names", names)
 	}
 }
 

@@ -50,7 +50,7 @@ func (o ObjectName) Check() error {
 	case strings.ContainsAny(o.Salt, "@/\x00"):
 		return fmt.Errorf("lmcache: the salt %.40q has an @ or a slash in it", o.Salt)
 	}
-	return nil
+	return checkSlashes(o.Model)
 }
 
 // leastObjectDigits tells a hash from an object group.
@@ -70,7 +70,7 @@ func ParseObjectName(file string) (ObjectName, bool) {
 	if err != nil {
 		return ObjectName{}, false
 	}
-	o := ObjectName{Model: strings.ReplaceAll(fields[0], slash, "/"), Rank: KVRank(rank), Group: NoGroup}
+	o := ObjectName{Model: withSlashes(fields[0]), Rank: KVRank(rank), Group: NoGroup}
 	fields = fields[2:]
 	if len(fields) > 1 && isDigest(fields[1]) && len(fields[0]) < leastObjectDigits {
 		group, err := strconv.ParseUint(fields[0], 16, 31)
