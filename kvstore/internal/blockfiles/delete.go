@@ -41,12 +41,13 @@ func (s *Store) Delete(ctx context.Context, keys []kv.Key) error {
 
 // remove removes a block from wherever it is.
 func (s *Store) remove(key kv.Key) error {
-	if _, err := s.o.Format.Place(key); err != nil {
+	place, err := s.o.Format.Place(key)
+	if err != nil {
 		return fmt.Errorf("kvstore: delete block %s: %w", key, err)
 	}
 	var failed error
-	for r := range s.rootsOf(key) {
-		if err := s.removeFrom(r, key); err != nil {
+	for _, r := range s.roots {
+		if err := s.removeFrom(r, key, place); err != nil {
 			failed = err
 		}
 	}
@@ -58,9 +59,9 @@ func (s *Store) remove(key kv.Key) error {
 }
 
 // removeFrom removes a block from one root.
-func (s *Store) removeFrom(r *root, key kv.Key) error {
-	path, st, there, err := s.isThere(r, key)
-	if err != nil || !there && path == s.path(r, key) {
+func (s *Store) removeFrom(r *root, key kv.Key, place Place) error {
+	path, st, there, err := isThere(r, place)
+	if err != nil || !there && path == r.in(place) {
 		return err
 	}
 	// What cannot be read may be readable again once the file system is repaired.
@@ -69,9 +70,9 @@ func (s *Store) removeFrom(r *root, key kv.Key) error {
 	case err != nil:
 		return err
 	case found.Known:
-		return s.removeRecorded(r, key, path, found)
+		return s.removeRecorded(r, key, place, path, found)
 	case there && s.o.NamesTell && !found.Foreign:
-		return s.unlink(r, key, path)
+		return unlink(r, place, path)
 	case there && s.acceptable(r, found, st.Mode):
 		return fmt.Errorf("kvstore: delete block %s: %s has no checksum record and so no namespace; remove the file if nobody needs it", key, path)
 	}
@@ -81,17 +82,17 @@ func (s *Store) removeFrom(r *root, key kv.Key) error {
 // removeRecorded removes a block that has these records. The file goes before the
 // record: a process that is killed in between leaves a record without a block, which is
 // harmless.
-func (s *Store) removeRecorded(r *root, key kv.Key, path string, found sums.Finding) error {
+func (s *Store) removeRecorded(r *root, key kv.Key, place Place, path string, found sums.Finding) error {
 	if slices.Contains(found.Others, s.o.Layout.BlockBytes) {
 		// A namespace with blocks of the same size has recorded this key, too.
-		if ours, err := s.matchesFile(key, path, found); err != nil || !ours {
+		if ours, err := s.matchesFile(place, path, found); err != nil || !ours {
 			if err == nil {
 				_, err = r.sums.Forget(key)
 			}
 			return err
 		}
 	}
-	if err := s.unlink(r, key, path); err != nil {
+	if err := unlink(r, place, path); err != nil {
 		return err
 	}
 	void, err := r.sums.Forget(key)
@@ -100,15 +101,15 @@ func (s *Store) removeRecorded(r *root, key kv.Key, path string, found sums.Find
 	}
 	// A Save that was under way may have put the block in its place, and have looked at
 	// its record, before that became void.
-	if _, _, there, err := s.isThere(r, key); !there || err != nil {
+	if _, _, there, err := isThere(r, place); !there || err != nil {
 		return err
 	}
 	return r.sums.RecordAgain(key, void...)
 }
 
 // unlink removes the file of a block, and before that its side file.
-func (s *Store) unlink(r *root, key kv.Key, path string) error {
-	for _, path := range []string{r.side(s.placeOf(key)), path} {
+func unlink(r *root, place Place, path string) error {
+	for _, path := range []string{r.side(place), path} {
 		if path == "" {
 			continue
 		}
@@ -121,7 +122,7 @@ func (s *Store) unlink(r *root, key kv.Key, path string) error {
 
 // matchesFile reports whether the first shard of a file has a checksum that the store's
 // namespace has recorded.
-func (s *Store) matchesFile(key kv.Key, path string, found sums.Finding) (bool, error) {
+func (s *Store) matchesFile(place Place, path string, found sums.Finding) (bool, error) {
 	f, err := s.openFile(path)
 	if gone(err) || lost(err) {
 		return false, nil
@@ -131,7 +132,7 @@ func (s *Store) matchesFile(key kv.Key, path string, found sums.Finding) (bool, 
 	}
 	defer f.Close()
 	shard := make([]byte, s.o.Layout.ShardBytes)
-	switch _, err := f.ReadAt(shard, s.placeOf(key).Offset); {
+	switch _, err := f.ReadAt(shard, place.Offset); {
 	case kv.IsUnreadable(err):
 		return false, nil
 	case err != nil && err != io.EOF:

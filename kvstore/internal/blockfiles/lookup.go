@@ -200,13 +200,17 @@ func (s *Store) isLoadable(r *root, key kv.Key, found sums.Finding, st unix.Stat
 // any reports whether a file has the type and the size of a block, and records and
 // attributes that are wanted.
 func (s *Store) any(key kv.Key, asOf time.Time, wanted func(r *root, found sums.Finding, st unix.Statx_t, path string) (bool, error)) (bool, error) {
+	place, err := s.o.Format.Place(key)
+	if err != nil {
+		return false, nil
+	}
 	var failed error // in one root; the block may be in another
 	for r := range s.rootsOf(key) {
-		path, st, there, err := s.isThere(r, key)
+		path, st, there, err := isThere(r, place)
 		if err != nil {
 			failed = err
 		}
-		if !there || r.lacksSide(s.placeOf(key)) {
+		if !there || r.lacksSide(place) {
 			continue
 		}
 		found, err := r.sums.Find(key, asOf)
@@ -226,13 +230,13 @@ func (s *Store) any(key kv.Key, asOf time.Time, wanted func(r *root, found sums.
 
 // isThere reports whether a file in the place of a block has its type and size, and
 // returns the place and its attributes.
-func (s *Store) isThere(r *root, key kv.Key) (path string, st unix.Statx_t, there bool, err error) {
-	path, st, err = s.find(r, key)
+func isThere(r *root, place Place) (path string, st unix.Statx_t, there bool, err error) {
+	path, st, err = find(r, place)
 	switch {
 	case gone(err):
 		return path, st, false, nil
 	case err != nil:
 		return path, st, false, &os.PathError{Op: "stat", Path: path, Err: err}
 	}
-	return path, st, isBlock(st, s.placeOf(key)), nil
+	return path, st, isBlock(st, place), nil
 }

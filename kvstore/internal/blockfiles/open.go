@@ -61,7 +61,11 @@ func (s *Store) open(key kv.Key) (*handle, error) {
 }
 
 func (s *Store) openIn(r *root, key kv.Key) (_ *handle, err error) {
-	f, path, err := s.openPlace(r, key)
+	place, err := s.o.Format.Place(key)
+	if err != nil { // since rootsOf
+		return nil, kv.ErrMiss
+	}
+	f, path, err := s.openPlace(r, key, place)
 	if gone(err) {
 		return nil, kv.ErrMiss
 	}
@@ -73,7 +77,6 @@ func (s *Store) openIn(r *root, key kv.Key) (_ *handle, err error) {
 			f.Close()
 		}
 	}()
-	place := s.placeOf(key)
 	h := &handle{key: key, root: r, path: path, at: place, opened: time.Now()}
 	st, err := status(int(f.Fd()), "")
 	if err != nil {
@@ -137,12 +140,12 @@ func versionOf(st unix.Statx_t, found sums.Finding) uint64 {
 }
 
 // openPlace opens the file of a block where it is.
-func (s *Store) openPlace(r *root, key kv.Key) (f *os.File, path string, err error) {
-	path = s.path(r, key)
+func (s *Store) openPlace(r *root, key kv.Key, place Place) (f *os.File, path string, err error) {
+	path = r.in(place)
 	if f, err = s.openFile(path); err == nil || gone(err) {
 		return f, path, err
 	}
-	where, st, failed := s.find(r, key)
+	where, st, failed := find(r, place)
 	switch {
 	case gone(failed):
 		return nil, where, failed

@@ -23,8 +23,7 @@ func lost(err error) bool { return kv.IsUnreadable(err) || errors.Is(err, syscal
 
 // find returns where the file of a block is, and its attributes. What cannot be read does not
 // exist.
-func (s *Store) find(r *root, key kv.Key) (path string, st unix.Statx_t, err error) {
-	place := s.placeOf(key)
+func find(r *root, place Place) (path string, st unix.Statx_t, err error) {
 	path = r.in(place)
 	if st, err = status(unix.AT_FDCWD, path); !lost(err) {
 		return path, st, err

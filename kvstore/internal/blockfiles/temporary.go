@@ -35,6 +35,10 @@ var temporaryName = regexp.MustCompile(`^[0-9a-f]{32}\.([0-9a-f]{8})-[0-9]+$`)
 // create creates a temporary file in the root where the block is to be. It takes over the
 // caller's place.
 func (s *Store) create(key kv.Key) (*temporary, error) {
+	place, err := s.o.Format.Place(key)
+	if err != nil { // since Save began
+		return nil, err
+	}
 	r := s.roots[s.o.Format.Root(key, len(s.roots))]
 	path := s.temporaryPath(r, key)
 	create := func() (*os.File, error) {
@@ -62,7 +66,7 @@ func (s *Store) create(key kv.Key) (*temporary, error) {
 		os.Remove(path)
 		return nil, err
 	}
-	t := &temporary{root: r, path: path, ino: st.Ino, at: s.placeOf(key)}
+	t := &temporary{root: r, path: path, ino: st.Ino, at: place}
 	if err := s.writeHead(file, key, t.at); err != nil {
 		_ = file.Close()
 		os.Remove(path)
