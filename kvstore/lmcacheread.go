@@ -88,8 +88,8 @@ func (f *lmcacheFile) readTop(s setting, c *UCMConfig) (err error) {
 		}
 		err = failed
 	case "use_layerwise":
-		text, failed := s.text()
-		if failed == nil && strings.EqualFold(text, "true") {
+		is, failed := s.flag()
+		if is {
 			return s.errorf("is true: a block is then one layer of a chunk; open a store for each with LMCacheOptions.Layer")
 		}
 		err = failed
@@ -255,6 +255,8 @@ func (f *lmcacheFile) readExtraKey(s setting) (err error) {
 		}
 	case "fs_connector_read_ahead_size":
 		f.note(s.key, "a load reads whole shards at once")
+	case "hf3fs_base_path", "fs_base_path", "hf3fs_mount_point":
+		f.note(s.key, "it is not what says where the files of "+f.plugin+" are")
 	default:
 		if strings.HasPrefix(s.key, "hf3fs_") || strings.HasPrefix(s.key, "hfs3fs_") || strings.HasPrefix(s.key, "fs_") || didYouMean(s.key, slices.Clone(extraKeys)) != "" {
 			return s.unknown(slices.Clone(extraKeys))

@@ -147,3 +147,32 @@ func TestLMCacheDefaults(t *testing.T) {
 		}
 	}
 }
+
+// LMCache reads a Boolean as YAML does, and a file may have the keys of both connectors.
+func TestLMCacheFilesOfBothConnectors(t *testing.T) {
+	const file = `chunk_size: 256
+remote_storage_plugins: ["fs.primary"]
+extra_config:
+  remote_storage_plugin.fs.primary.base_path: /data/lmcache
+  fs_base_path: /data/other
+  hf3fs_base_path: /mnt/3fs/lmcache
+  hf3fs_mount_point: /mnt/3fs
+`
+	c, notes, err := ReadConfig([]byte(file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := c.LMCache.BasePaths; len(got) != 1 || got[0] != "/data/lmcache" {
+		t.Errorf("base paths %v", got)
+	}
+	for _, key := range []string{"fs_base_path", "hf3fs_base_path", "hf3fs_mount_point"} {
+		if !strings.Contains(strings.Join(notes, "\n"), key+" has no effect here") {
+			t.Errorf("no note about %s: %q", key, notes)
+		}
+	}
+	for _, on := range []string{"true", "True", "yes", "on"} {
+		if _, _, err := ReadConfig([]byte(file + "use_layerwise: " + on + "\n")); err == nil || !strings.Contains(err.Error(), "use_layerwise is true") {
+			t.Errorf("use_layerwise: %s: %v", on, err)
+		}
+	}
+}
