@@ -24,7 +24,14 @@ type healthy struct {
 
 func (h healthy) file(t *testing.T, name, text string) string {
 	t.Helper()
-	path := filepath.Join(h.dir, name)
+	dir, err := os.MkdirTemp(h.dir, "") // cases run together
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, name)
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -58,6 +65,7 @@ type broken struct {
 	// start breaks something, until the test ends, and returns the doctor that looks at it.
 	start func(t *testing.T, h healthy) *exec.Cmd
 	root  bool // only root can break it
+	alone bool // the answer depends on the other mounts
 
 	id     string // of the finding; "": none must be worse than a note for the engine's own configuration
 	status doctor.Status
@@ -165,12 +173,12 @@ func brokenSetUps() []broken {
 			id: "ring", status: doctor.Warning, says: "permission denied", fix: "install -d -o 65534 MOUNT/",
 		},
 		{
-			name:  "another file system's directory",
+			name: "another file system's directory", alone: true,
 			start: func(t *testing.T, h healthy) *exec.Cmd { return h.doctor("--mount", "/usr") },
 			id:    "mount", status: doctor.Failure, says: "MOUNT", fix: "kv3fs doctor --mount /", never: "serve --data /var/lib/kv3fs --mount /usr",
 		},
 		{
-			name: "RTP-LLM, whose path is built in",
+			name: "RTP-LLM, whose path is built in", alone: true,
 			start: func(t *testing.T, h healthy) *exec.Cmd {
 				return h.engine(t, "rtp-llm", "REUSE_CACHE=1\nENABLE_3FS=1\nBIZ_NAME=b\nCHECKPOINT_PATH=/m\n")
 			},
@@ -212,15 +220,15 @@ func brokenSetUps() []broken {
 					t.Fatal(err)
 				}
 				t.Cleanup(func() { unix.Unmount(dir, unix.MNT_DETACH) })
-				if err := os.WriteFile(filepath.Join(dir, "kv.data"), make([]byte, 1<<20), 0o644); err == nil {
-					t.Log("the disk is larger than it should be")
+				if err := os.WriteFile(filepath.Join(dir, "kv.data"), make([]byte, 2<<20), 0o644); err == nil {
+					t.Error("the disk is larger than it should be")
 				}
 				return h.doctor("--mount", h.mount, "--data", dir)
 			},
 			id: "data.space", status: doctor.Failure, says: "ENOSPC", fix: "du -xh /", never: "DATA",
 		},
 		{
-			name: "a dead mount elsewhere",
+			name: "a dead mount elsewhere", alone: true,
 			start: func(t *testing.T, h healthy) *exec.Cmd {
 				s := serve(t, h.bin, t.TempDir())
 				s.cmd.Process.Kill()
@@ -270,6 +278,9 @@ func TestBrokenSetUps(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			if c.root && os.Geteuid() != 0 {
 				t.Skip("not root")
+			}
+			if !c.alone {
+				t.Parallel() // begins when those that are alone have ended
 			}
 			r, status := reportOf(t, c.start(t, h))
 			said := func(text string) string {
