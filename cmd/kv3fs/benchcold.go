@@ -60,7 +60,16 @@ func (c *benchEngineCmd) coldArguments(scale int64, seed uint64, report string) 
 	args := []string{
 		"bench", "engine", c.Workload, "--cold-report", report, "--seed", strconv.FormatUint(seed, 10), "--no-progress",
 		"--scale", strconv.FormatInt(scale, 10), "--bandwidth", bandwidth, "--latency", c.Latency.String(),
-		"--block-tokens", number(c.BlockTokens), "--groups", number(c.Groups), "--queries", number(c.Queries), "--order", c.Order,
+		"--block-tokens", number(c.BlockTokens),
+	}
+	if c.Groups > 0 {
+		args = append(args, "--groups", number(c.Groups))
+	}
+	if c.Queries > 0 {
+		args = append(args, "--queries", number(c.Queries))
+	}
+	if c.Order != "" {
+		args = append(args, "--order", c.Order)
 	}
 	if c.TimeScale > 0 {
 		args = append(args, "--time-scale", strconv.FormatFloat(c.TimeScale, 'g', -1, 64))

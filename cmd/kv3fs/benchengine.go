@@ -37,12 +37,12 @@ type benchEngineCmd struct {
 
 	PromptTokens []int   `placeholder:"N" range:"2..4194304" help:"Prompt lengths. Default: ucm-table 4000,8000,16000,32000; random-twice 16000; shared-prefix 20000, without the query."`
 	Concurrency  []int   `placeholder:"N" range:"1..1024" help:"Concurrent requests. Default: ucm-table 1,2,4,8; random-twice all; others 8."`
-	HitPercent   int     `default:"80" range:"1..99" help:"ucm-table: percentage of each prompt that is in the store. Default: ${default}."`
-	Runs         int     `default:"3" range:"1..1000" help:"ucm-table: runs of each row; the report shows the median."`
-	Prompts      int     `default:"12" range:"1..1048576" help:"random-twice: number of prompts."`
-	Groups       int     `default:"100" range:"1..1048576" help:"shared-prefix: number of groups; the queries of a group share a prefix."`
-	Queries      int     `default:"20" range:"1..1048576" help:"shared-prefix: queries per group."`
-	Order        string  `default:"shuffled" enum:"shuffled,grouped,round-robin" help:"shared-prefix: order of the queries: shuffled, grouped (all of a group, then the next) or round-robin. Default: ${default}."`
+	HitPercent   int     `placeholder:"N" range:"1..99" help:"ucm-table: percentage of each prompt that is in the store. Default: 80."`
+	Runs         int     `placeholder:"N" range:"1..1000" help:"ucm-table: runs of each row; the report shows the median. Default: 3."`
+	Prompts      int     `placeholder:"N" range:"1..1048576" help:"random-twice: number of prompts. Default: 12."`
+	Groups       int     `placeholder:"N" range:"1..1048576" help:"shared-prefix: number of groups; the queries of a group share a prefix. Default: 100."`
+	Queries      int     `placeholder:"N" range:"1..1048576" help:"shared-prefix: queries per group. Default: 20."`
+	Order        string  `default:"" enum:",shuffled,grouped,round-robin" placeholder:"HOW" help:"shared-prefix: order of the queries: shuffled, grouped (all of a group, then the next) or round-robin. Default: shuffled."`
 	NoCold       bool    `help:"shared-prefix: leave out the cold node, a second process that starts with nothing in memory."`
 	MaxRequests  int     `placeholder:"N" range:"1.." help:"trace: stop after this many requests. Default: all."`
 	TraceOutput  bool    `help:"trace: generate as many tokens as the trace says, instead of --output-tokens."`
@@ -104,7 +104,7 @@ func (c *benchEngineCmd) Run(ctx context.Context, out io.Writer) (err error) {
 	}
 	o.Store = chain.name
 	o.Open, o.Storage, o.FreeBytes, o.StartedDaemon = chain.open, chain.place(), chain.freeBytes(), chain.daemon != nil
-	if c.ColdReport == "" && !c.NoCold {
+	if c.ColdReport == "" {
 		o.ColdNode = func(ctx context.Context, scale int64, seed uint64) (*enginebench.Report, error) {
 			bar.notice("starting the cold node as a separate process")
 			return c.coldNode(ctx, chain, scale, seed)
@@ -133,7 +133,7 @@ func (c *benchEngineCmd) options() enginebench.Options {
 		Bandwidth: c.Bandwidth.bytesPerSecond, Latency: c.Latency, TimeScale: c.TimeScale,
 		PromptTokens: c.PromptTokens, Concurrency: c.Concurrency, HitPercent: c.HitPercent, Runs: c.Runs,
 		Prompts: c.Prompts, Groups: c.Groups, Queries: c.Queries, MaxRequests: c.MaxRequests, Speed: c.Speed,
-		Order: c.Order, TraceOutput: c.TraceOutput,
+		Order: c.Order, NoCold: c.NoCold, TraceOutput: c.TraceOutput,
 		MFU: c.MFU, OutputTokens: c.OutputTokens, ChunkTokens: c.ChunkTokens.tokens, EngineMemory: c.EngineMemory.bytes, IsColdNode: c.ColdReport != "", Seed: c.Seed,
 	}
 	if o.Bandwidth == 0 { // nothing is simulated

@@ -26,11 +26,19 @@ func benchEngine(t *testing.T, bin string, args ...string) (stdout, stderr strin
 	return out.String(), errs.String(), err
 }
 
-// tiny makes every workload short.
+// tiny makes a workload, the first argument, short.
 func tiny(args ...string) []string {
-	return append(args, "--scale", "2048", "--time-scale", "20", "--models", "QwQ-32B", "--prompt-tokens", "1000",
-		"--groups", "3", "--queries", "2", "--prompts", "3", "--runs", "1", "--concurrency", "2",
+	args = append(args, "--scale", "2048", "--time-scale", "20", "--models", "QwQ-32B", "--concurrency", "2",
 		"--engine-memory", "none", "--output-tokens", "2")
+	switch args[0] {
+	case "ucm-table":
+		args = append(args, "--prompt-tokens", "1000", "--runs", "1")
+	case "random-twice":
+		args = append(args, "--prompt-tokens", "1000", "--prompts", "3")
+	case "shared-prefix":
+		args = append(args, "--prompt-tokens", "1000", "--groups", "3", "--queries", "2")
+	}
+	return args
 }
 
 // shortDir returns a directory whose path is short enough for a socket.
@@ -220,30 +228,32 @@ func TestBenchEngine(t *testing.T) {
 	})
 	t.Run("what makes no sense", func(t *testing.T) {
 		for text, args := range map[string][]string{
-			"did you mean ucm-table?": {"ucm-tables"},
-			"similar names: QwQ-32B":  {"ucm-table", "--models", "QwQ-33B"},
-			"trace FILE":              {"trace"},
-			"takes no file":           {"random-twice", trace},
-			"no such file":            {"trace", trace + "x"},
-			"Ds3fs":                   {"ucm-table", "--store", "Cache|D3fs"},
-			"/nonexistent":            {"ucm-table", "--store", "Ds3fs", "--mount", "/nonexistent/3fs"},
-			"or none":                 {"ucm-table", "--bandwidth", "fast"},
-			"--html":                  {"ucm-table", "--html", "/nonexistent/page.html"},
-			"is a directory":          {"ucm-table", "--html", t.TempDir()},
-			"does not divide":         {"ucm-table", "--scale", "1000"},
-			"is not one of":           {"ucm-table", "--load", "blocks"},
-			"it must be 1 to 1024":    {"ucm-table", "--concurrency", "0"},
-			"--prompts: 0 is out of":  {"random-twice", "--prompts", "0"},
-			"--seed: 0 is out of":     {"random-twice", "--seed", "0"},
-			"or none, or auto":        {"random-twice", "--engine-memory", "lots"},
-			"is not one of shuffled":  {"shared-prefix", "--order", "sorted"},
-			"has --output-tokens":     {"random-twice", "--trace-output"},
-			"above 0, nor none":       {"random-twice", "--chunk-tokens", "0"},
-			"more than the 12":        {"random-twice", "--chunk-tokens", "12"},
-			"does not fit":            {"shared-prefix", "--models", "DeepSeek-V3@1xH100"},
-			"is for Posix, Segment":   {"ucm-table", "--store", "Ds3fs", "--dir", t.TempDir()},
-			"--mount is for Ds3fs":    {"ucm-table", "--store", "Posix", "--mount", t.TempDir()},
-			"--pages-url is for":      {"ucm-table", "--store", "Posix", "--pages-url", "unix:/nonexistent"},
+			"did you mean ucm-table?":  {"ucm-tables"},
+			"similar names: QwQ-32B":   {"ucm-table", "--models", "QwQ-33B"},
+			"trace FILE":               {"trace"},
+			"takes no file":            {"random-twice", trace},
+			"no such file":             {"trace", trace + "x"},
+			"Ds3fs":                    {"ucm-table", "--store", "Cache|D3fs"},
+			"/nonexistent":             {"ucm-table", "--store", "Ds3fs", "--mount", "/nonexistent/3fs"},
+			"or none":                  {"ucm-table", "--bandwidth", "fast"},
+			"--html":                   {"ucm-table", "--html", "/nonexistent/page.html"},
+			"is a directory":           {"ucm-table", "--html", t.TempDir()},
+			"does not divide":          {"ucm-table", "--scale", "1000"},
+			"is not one of layers":     {"ucm-table", "--load", "blocks"},
+			"it must be 1 to 1024":     {"ucm-table", "--concurrency", "0"},
+			"--prompts: 0 is out of":   {"random-twice", "--prompts", "0"},
+			"--seed: 0 is out of":      {"random-twice", "--seed", "0"},
+			"or none, or auto":         {"random-twice", "--engine-memory", "lots"},
+			"is not one of shuffled":   {"shared-prefix", "--order", "sorted"},
+			"--trace-output does noth": {"random-twice", "--trace-output"},
+			"--no-cold does nothing":   {"random-twice", "--no-cold"},
+			"--hit-percent does noth":  {"shared-prefix", "--hit-percent", "50"},
+			"above 0, nor none":        {"random-twice", "--chunk-tokens", "0"},
+			"more than the 12":         {"random-twice", "--chunk-tokens", "12"},
+			"does not fit":             {"shared-prefix", "--models", "DeepSeek-V3@1xH100"},
+			"is for Posix, Segment":    {"ucm-table", "--store", "Ds3fs", "--dir", t.TempDir()},
+			"--mount is for Ds3fs":     {"ucm-table", "--store", "Posix", "--mount", t.TempDir()},
+			"--pages-url is for":       {"ucm-table", "--store", "Posix", "--pages-url", "unix:/nonexistent"},
 		} {
 			if stdout, stderr, err := benchEngine(t, bin, args...); err == nil || !strings.Contains(stderr, text) {
 				t.Errorf("%v: %v: %s%s; want %q", args, err, stdout, stderr, text)

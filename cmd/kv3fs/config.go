@@ -283,7 +283,8 @@ func checkOne(value *kong.Value, v reflect.Value) error {
 		}
 	}
 	if value.Enum != "" && !slices.Contains(value.EnumSlice(), fmt.Sprint(v)) {
-		return bad(value.Name, "%q is not one of %s", fmt.Sprint(v), strings.Join(value.EnumSlice(), ", "))
+		words := slices.DeleteFunc(value.EnumSlice(), func(word string) bool { return word == "" }) // "" is the default's
+		return bad(value.Name, "%q is not one of %s", fmt.Sprint(v), strings.Join(words, ", "))
 	}
 	low, high, ok := strings.Cut(value.Tag.Get("range"), "..")
 	if ok && (low != "" && !ordered(bound(value, low), v) || high != "" && !ordered(v, bound(value, high))) {

@@ -26,7 +26,7 @@ type doctorCmd struct {
 	TP           int    `name:"tp" placeholder:"N" range:"1..4096" help:"Tensor-parallel ranks on this host. Default: as the engine's configuration says, or 1."`
 	ExtraPools   int    `placeholder:"N" range:"1..64" help:"SGLang with a hybrid model: its pools besides the KV cache (mamba, swa, indexer, draft). Each has a file and clients of its own. SGLang logs them as \"Registered hybrid pool\"."`
 
-	GPUMemoryUtilization float64 `name:"gpu-memory-utilization" placeholder:"SHARE" help:"LMCache with GDS: vLLM's flag of that name, to compare the GPUs' memory with. Default: as --engine-config says, or vLLM's 0.92."`
+	GPUMemoryUtilization float64 `name:"gpu-memory-utilization" placeholder:"SHARE" range:"0.01..1" help:"LMCache with GDS: vLLM's flag of that name, to compare the GPUs' memory with. Default: as --engine-config says, or vLLM's 0.92."`
 
 	Fix         bool `help:"Remove what dead daemons and clients left in /dev/shm. Nothing else is changed."`
 	NoBandwidth bool `help:"Do not measure the disk. The measurement takes two seconds and meanwhile occupies 1 GiB, or a tenth of the free space if that is less."`
@@ -55,9 +55,6 @@ func (c *doctorCmd) Validate() error {
 			return fmt.Errorf("--engine-config, --model, --block-tokens, --tp, --extra-pools and --gpu-memory-utilization need --engine, one of %s", strings.Join(engineconfig.Names(), ", "))
 		}
 		return nil
-	}
-	if u := c.GPUMemoryUtilization; u != 0 && !(u > 0 && u <= 1) {
-		return fmt.Errorf("--gpu-memory-utilization %v must be above 0 and at most 1", u)
 	}
 	if c.ExtraPools != 0 && c.Engine != engineconfig.SGLang {
 		return fmt.Errorf("--extra-pools is for --engine %s", engineconfig.SGLang)

@@ -292,12 +292,16 @@ func TestBadOptions(t *testing.T) {
 		"bad.jsonl:2: 1 hash_ids":         func(o *Options) { o.Workload, o.TracePath = Trace, bad },
 		"there is space for":              func(o *Options) { o.FreeBytes = 1 << 20 },
 		"even at 1/":                      func(o *Options) { o.Scale, o.FreeBytes = 0, 1<<10 },
-		"a hit of 100 percent":            func(o *Options) { o.HitPercent = 100 },
-		"takes one length of prompts":     func(o *Options) { o.Workload, o.PromptTokens = RandomTwice, []int{1000, 2000} },
-		"and one number at once":          func(o *Options) { o.Workload, o.Concurrency = RandomTwice, []int{1, 2} },
-		"0 requests at once":              func(o *Options) { o.Concurrency = []int{0} },
-		"a time scale of 0.5":             func(o *Options) { o.TimeScale = 0.5 },
-		"no store to open":                func(o *Options) { o.Open = nil },
+		"--groups does nothing for ucm-table: it is for shared-prefix; leave it out": func(o *Options) { o.Groups = 3 },
+		"--runs does nothing for random-twice":                                       func(o *Options) { o.Workload, o.Runs = RandomTwice, 2 },
+		"--speed does nothing for shared-prefix":                                     func(o *Options) { o.Workload, o.Speed = SharedPrefix, 2 },
+		"--prompt-tokens does nothing for trace":                                     func(o *Options) { o.Workload, o.TracePath, o.PromptTokens = Trace, bad, []int{4000} },
+		"a hit of 100 percent":                                                       func(o *Options) { o.HitPercent = 100 },
+		"takes one length of prompts":                                                func(o *Options) { o.Workload, o.PromptTokens = RandomTwice, []int{1000, 2000} },
+		"and one number at once":                                                     func(o *Options) { o.Workload, o.Concurrency = RandomTwice, []int{1, 2} },
+		"0 requests at once":                                                         func(o *Options) { o.Concurrency = []int{0} },
+		"a time scale of 0.5":                                                        func(o *Options) { o.TimeScale = 0.5 },
+		"no store to open":                                                           func(o *Options) { o.Open = nil },
 	} {
 		o := quick(UCMTable, newShelf(t))
 		change(&o)

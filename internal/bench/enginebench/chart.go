@@ -56,9 +56,10 @@ type rule struct {
 	Label string
 }
 
-// newChart returns an empty chart with space for labels around the plot.
+// newChart returns an empty chart with space for labels around the plot, also for half of
+// one below its right end.
 func newChart(title string, width, height float64) *chart {
-	return &chart{Title: title, Width: width, Height: height, Plot: rect{58, 14, width - 58 - 14, height - 14 - 44}}
+	return &chart{Title: title, Width: width, Height: height, Plot: rect{58, 14, width - 58 - 26, height - 14 - 44}}
 }
 
 // LabelX returns where the label of the x axis is centred.

@@ -194,7 +194,11 @@ func (r *Report) passes() section {
 	each := c.Plot.W / float64(len(r.Rows))
 	for i, row := range r.Rows {
 		middle := seen(c.Plot.X + (float64(i)+0.5)*each)
-		c.XTicks = append(c.XTicks, tick{middle, fmt.Sprintf("%s: %s of the tokens hit", row.Name, percent(row.HitTokensRatio+row.MemoryTokensRatio))})
+		name := row.Name
+		if row.Calculated {
+			name += ", calculated"
+		}
+		c.XTicks = append(c.XTicks, tick{middle, fmt.Sprintf("%s: %s of the tokens hit", name, percent(row.HitTokensRatio+row.MemoryTokensRatio))})
 		type column struct {
 			class, name string
 			v           float64

@@ -123,6 +123,7 @@ type Options struct {
 	Groups       int    // shared-prefix: default 100
 	Queries      int    // shared-prefix: of each group, default 20
 	Order        string // shared-prefix: of the queries; default shuffled
+	NoCold       bool   // shared-prefix: without the cold node
 	TraceOutput  bool   // trace: generate as many tokens as it says, instead of OutputTokens
 
 	TracePath   string
@@ -170,6 +171,9 @@ func (o *Options) fillDefaults() error {
 	if !slices.Contains(Workloads(), o.Workload) {
 		return unknown("workload", o.Workload, Workloads())
 	}
+	if err := o.ofOtherWorkloads(); err != nil {
+		return err
+	}
 	o.workloadDefaults()
 	if !slices.Contains([]string{LoadLayers, LoadWhole}, o.Load) {
 		return unknown("--load", o.Load, []string{LoadLayers, LoadWhole})
@@ -189,6 +193,32 @@ func (o *Options) fillDefaults() error {
 		o.Notice = func(string) {}
 	}
 	return o.check()
+}
+
+// ofOtherWorkloads returns an error if an option is set that the workload would ignore.
+func (o *Options) ofOtherWorkloads() error {
+	for _, option := range []struct {
+		flag string
+		set  bool
+		of   []string
+	}{
+		{"--prompt-tokens", len(o.PromptTokens) > 0, []string{UCMTable, RandomTwice, SharedPrefix}},
+		{"--hit-percent", o.HitPercent != 0, []string{UCMTable}},
+		{"--runs", o.Runs != 0, []string{UCMTable}},
+		{"--prompts", o.Prompts != 0, []string{RandomTwice}},
+		{"--groups", o.Groups != 0, []string{SharedPrefix}},
+		{"--queries", o.Queries != 0, []string{SharedPrefix}},
+		{"--order", o.Order != "", []string{SharedPrefix}},
+		{"--no-cold", o.NoCold, []string{SharedPrefix}},
+		{"--max-requests", o.MaxRequests != 0, []string{Trace}},
+		{"--speed", o.Speed != 0, []string{Trace}},
+		{"--trace-output", o.TraceOutput, []string{Trace}},
+	} {
+		if option.set && !slices.Contains(option.of, o.Workload) {
+			return fmt.Errorf("bench: %s does nothing for %s: it is for %s; leave it out", option.flag, o.Workload, strings.Join(option.of, ", "))
+		}
+	}
+	return nil
 }
 
 // workloadDefaults fills in what depends on the workload.
@@ -242,8 +272,6 @@ func (o *Options) check() error {
 		return fmt.Errorf("bench: forward passes of %d tokens; choose more than the %d requests at once, which may all decode, to %d, or none", o.ChunkTokens, slices.Max(o.Concurrency), 1<<22)
 	case o.EngineMemory < AutoEngineMemory:
 		return errors.New("bench: the engine's memory must not be negative")
-	case o.TraceOutput && o.Workload != Trace:
-		return fmt.Errorf("bench: only a trace says how many tokens to generate; %s has --output-tokens", o.Workload)
 	case o.Runs < 1 || o.Prompts < 1 || o.Groups < 1 || o.Queries < 1:
 		return errors.New("bench: runs, prompts, groups and queries must be at least 1")
 	case o.Scale < 0 || o.Scale > 1<<20:

@@ -136,9 +136,29 @@ func TestPageShowsTheFigures(t *testing.T) {
 		}
 	}
 	page = pageOf(t, example(SharedPrefix))
-	for _, want := range []string{"store, cold start: hit ratio", "store, cold start: loaded, GB/s", "an infinite cache: 80.0%", "engine memory only", "out tok/s", "seed 123456", "seconds since the first request", "time to the first token", "store, warm: 80.0% of the tokens hit", "ideal, but for the bandwidth: 90 ms", "of 2.98x that the bandwidth allows", "of 4.85x that are possible"} {
+	for _, want := range []string{"store, cold start: hit ratio", "store, cold start: loaded, GB/s", "an infinite cache: 80.0%", "engine memory only, calculated: 10.0% of", "out tok/s", "seed 123456", "seconds since the first request", "time to the first token", "store, warm: 80.0% of the tokens hit", "ideal, but for the bandwidth: 90 ms", "of 2.98x that the bandwidth allows", "of 4.85x that are possible"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %q", want)
+		}
+	}
+}
+
+// A label of the x axis is centred at its tick, and what is outside the drawing is cut off.
+func TestLabelsFit(t *testing.T) {
+	for _, workload := range Workloads() {
+		r := example(workload)
+		for i := range r.Rows { // the longest labels that duration makes, at both ends
+			r.Rows[i].Distribution = &Distribution{[]float64{100, 180}, []float64{100, 180}, []float64{100, 180}}
+		}
+		for _, s := range r.sections() {
+			for _, c := range s.Charts {
+				for _, tick := range c.XTicks {
+					const digit = 6.8 // width in 12 px system fonts
+					if half := float64(len(tick.Label)) * digit / 2; tick.At+half > c.Width || tick.At < half {
+						t.Errorf("%s: %s: %s: %q at %g of %g is cut off", workload, s.Title, c.Title, tick.Label, tick.At, c.Width)
+					}
+				}
+			}
 		}
 	}
 }

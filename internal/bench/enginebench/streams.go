@@ -61,7 +61,7 @@ const queryTokens = 128
 func (b *bench) sharedPrefix(ctx context.Context) error {
 	b.rep.Order = b.o.Order
 	b.progress.Expect(b.o.Groups * b.o.Queries)
-	if err := b.queryGroups(ctx); err != nil || b.o.ColdNode == nil {
+	if err := b.queryGroups(ctx); err != nil || b.o.ColdNode == nil || b.o.NoCold {
 		return err
 	}
 	cold, err := b.o.ColdNode(ctx, b.rep.Scale, b.o.Seed)
