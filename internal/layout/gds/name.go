@@ -156,6 +156,27 @@ func Dir(hash string) (string, error) {
 	return decimal[:2] + "/" + decimal[2:min(4, len(decimal))], nil
 }
 
+// Dir returns the directory of a chunk with this name below the root, and false if the key is
+// none of LMCache's: model@world@worker@hash@dtype, perhaps with more behind it, or, in very old
+// releases, with one more field in front instead of the type.
+func (n Name) Dir() (string, bool) {
+	fields := strings.Split(n.Key, "@")
+	if len(fields) < 5 {
+		return "", false
+	}
+	for _, at := range []int{3, 4} {
+		if !isNumber(fields[at-2]) || !isNumber(fields[at-1]) {
+			continue
+		}
+		if dir, err := Dir(fields[at]); err == nil {
+			return dir, true
+		}
+	}
+	return "", false
+}
+
+func isNumber(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
+
 // IsDir reports whether a name may be one of the two levels: one or two digits, or a sign and a
 // digit. LMCache's start-up scan looks only into those of two characters, so it loses the
 // chunks whose hash has fewer than four.

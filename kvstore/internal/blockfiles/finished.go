@@ -27,7 +27,9 @@ func (s *Store) isFinished(r *root, key kv.Key, f *os.File) bool {
 			return false
 		}
 	}
-	if r.lacksSide(place) || s.checkHead(key, place, f) != nil {
+	// A side file that is empty or of something else is what a power cut leaves: then the
+	// block is as doubtful.
+	if r.lacksSide(place) || s.checkHead(key, place, f) != nil || s.checkSide(r, key, place) != nil {
 		return false
 	}
 	// A file system that knows no holes says that the only one is at the end, or nothing.

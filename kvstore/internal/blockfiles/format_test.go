@@ -288,3 +288,80 @@ func TestDamagedHead(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A side file is there for a whole block only: the block gets its name before, and loses it
+// after.
+func TestOrderOfPairs(t *testing.T) {
+	key := keys.Uint64Key(5)
+	// inTheWay is what can be neither removed as a file nor replaced by one.
+	inTheWay := func(path string) {
+		t.Helper()
+		if err := os.MkdirAll(filepath.Join(path, "x"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	save := func(w *letteredWorld) error {
+		t.Helper()
+		task, err := w.s.Save(t.Context(), w.l.ByBlock([]kv.Key{key}, [][]byte{w.content(key)}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return task.Wait(t.Context())
+	}
+
+	w := newLetteredWorld(t, Options{})
+	inTheWay(w.path(key))
+	if err := save(w); err == nil {
+		t.Error("saved where a directory is")
+	}
+	if _, err := os.Lstat(w.path(key) + ".side"); !os.IsNotExist(err) {
+		t.Errorf("a side file without a block: %v", err)
+	}
+
+	w = newLetteredWorld(t, Options{})
+	inTheWay(w.path(key) + ".side")
+	if err := save(w); err == nil || w.has(key) {
+		t.Errorf("without a side file: %v, found %v", err, w.has(key))
+	}
+	if _, err := os.Lstat(w.path(key)); !os.IsNotExist(err) {
+		t.Errorf("a block that nobody finds is left: %v", err)
+	}
+
+	w = newLetteredWorld(t, Options{})
+	w.save(key)
+	side := w.path(key) + ".side"
+	if err := os.Remove(side); err != nil {
+		t.Fatal(err)
+	}
+	inTheWay(side)
+	if err := w.s.Delete(t.Context(), []kv.Key{key}); err == nil {
+		t.Error("a side file that stays is said to be gone")
+	}
+	if _, err := os.Lstat(w.path(key)); err != nil {
+		t.Errorf("the block went before its side file: %v", err)
+	}
+}
+
+// The side file of a block without a record says the same as its head.
+func TestSideThatLies(t *testing.T) {
+	key := keys.Uint64Key(5)
+	head := lettered{}.Head(key)
+	for name, side := range map[string][]byte{
+		"empty": {}, "short": head[:5], "zeros": make([]byte, letteredHead), "another block's": lettered{}.Head(keys.Uint64Key(6)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newLetteredWorld(t, Options{NamesTell: true})
+			path := w.theirs(0, key, head)
+			if err := os.WriteFile(path+".side", side, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			if err := w.load(key); err != kv.ErrMiss || w.has(key) || len(w.keys()) > 0 {
+				t.Errorf("loaded %v, found %v, listed %v", err, w.has(key), w.keys())
+			}
+			w.save(key)
+			if err := w.load(key); err != nil || !w.has(key) {
+				t.Error(err)
+			}
+		})
+	}
+}

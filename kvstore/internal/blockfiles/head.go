@@ -71,8 +71,22 @@ func (r *root) lacksSide(at Place) bool {
 	if side == "" {
 		return false
 	}
-	_, err := os.Lstat(side)
-	return gone(err)
+	info, err := os.Lstat(side)
+	return gone(err) || err == nil && !info.Mode().IsRegular()
+}
+
+// checkSide is checkHead for the side file of a block.
+func (s *Store) checkSide(r *root, key kv.Key, at Place) error {
+	side := r.side(at)
+	if side == "" {
+		return nil
+	}
+	f, err := s.openFile(side)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return s.checkHead(key, at, f)
 }
 
 // nameSide writes the side file of a block that has its name.

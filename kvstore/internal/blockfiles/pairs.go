@@ -14,11 +14,13 @@ type Paired interface {
 	Format
 
 	// Other returns the name of the other file of a pair, and false for what is none of a
-	// pair. Both are of any deployment of the Format.
-	Other(name string) (other string, ok bool)
+	// pair in this directory, which is relative to the root. Both are of any deployment of
+	// the Format.
+	Other(dir, name string) (other string, ok bool)
 
-	// Temporary reports whether another program gives a file this name while it writes it.
-	Temporary(name string) bool
+	// Temporary reports whether another program gives a file in this directory this name
+	// while it writes it.
+	Temporary(dir, name string) bool
 }
 
 // sweepPairs removes from the directories of blocks, from dir on, what is older than sweepAge: a
@@ -30,10 +32,10 @@ func (s *Store) sweepPairs(r *root, paired Paired, dir string, now time.Time) {
 	}
 	for _, name := range names {
 		path := filepath.Join(r.dir, dir, name)
-		other, pair := paired.Other(name)
+		other, pair := paired.Other(dir, name)
 		switch {
 		case pair && exists(filepath.Join(r.dir, dir, other)):
-		case pair, paired.Temporary(name):
+		case pair, paired.Temporary(dir, name):
 			s.removeOld(path, now)
 		case paired.HasBlocks(filepath.Join(dir, name)):
 			s.sweepPairs(r, paired, filepath.Join(dir, name), now)

@@ -129,12 +129,22 @@ func (s *Store) publish(t *temporary, key kv.Key, sums []uint64) (err error) {
 		return err
 	}
 	if err := s.nameSide(t.root, key, t.at); err != nil {
+		t.removeNamed() // nobody finds it, and it may be what fills the file system
 		return err
 	}
 	s.forgetHandle(key) // of the file that was there, if it was not an acceptable block
 	s.unreadable.saved(key)
 	// A Delete may have made the record void before the block was in its place.
 	return t.root.sums.RecordAgain(key, sums)
+}
+
+// removeNamed removes a block that has its name.
+func (t *temporary) removeNamed() {
+	for _, path := range []string{t.root.in(t.at), t.root.spare(t.at)} {
+		if st, err := status(unix.AT_FDCWD, path); err == nil && st.Ino == t.ino {
+			_ = os.Remove(path)
+		}
+	}
 }
 
 // name gives a block its name, or its spare one if what has its name cannot be replaced.

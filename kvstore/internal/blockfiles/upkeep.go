@@ -55,11 +55,12 @@ func (s *Store) dropUnfinished(idle time.Duration) {
 	wg.Wait()
 }
 
-// tidy removes old temporary files and maintains the checksum logs.
+// tidy moves spare blocks to their places, removes old temporary files and maintains the
+// checksum logs.
 func (s *Store) tidy() {
 	for _, r := range s.roots {
+		s.settleSpares(r) // first: until then their side files are alone
 		s.sweep(r)
-		s.settleSpares(r)
 		_ = r.sums.Touch()
 		if r.sums.Grown() {
 			_ = r.sums.Compact(func(key kv.Key) bool { return s.inUse(r, key) })

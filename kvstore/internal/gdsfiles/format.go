@@ -165,16 +165,27 @@ func (f *format) CheckHead(_ kv.Key, head []byte) error {
 }
 
 // Other returns the name of the side file of a data file, and the reverse.
-func (f *format) Other(name string) (string, bool) {
-	n, ok := gds.ParseName(name)
+func (f *format) Other(dir, name string) (string, bool) {
+	n, ok := chunkIn(dir, name)
 	n.Kind = gds.Side - n.Kind
 	return n.String(), ok && n.Temp == ""
 }
 
 // Temporary reports whether LMCache gives a file this name while it writes it.
-func (f *format) Temporary(name string) bool {
-	n, ok := gds.ParseName(name)
+func (f *format) Temporary(dir, name string) bool {
+	n, ok := chunkIn(dir, name)
 	return ok && n.Temp != ""
+}
+
+// chunkIn reads the name of a file of a chunk, of any deployment, that has its place in this
+// directory. Others that end like it are not LMCache's.
+func chunkIn(dir, name string) (gds.Name, bool) {
+	n, ok := gds.ParseName(name)
+	if !ok {
+		return n, false
+	}
+	place, ok := n.Dir()
+	return n, ok && place == dir
 }
 
 // Unfinished returns "": the side file says that a chunk is finished.
