@@ -278,7 +278,19 @@ func (b *moving) recheck(r batch.Run, h *held, have []uint64, wrong []int) {
 			for k, i := range wrong {
 				damaged[k] = !matches(b.Shard(i).Index, have[i-r.First], found)
 			}
-			if slices.Contains(damaged, true) {
+			switch {
+			case !slices.Contains(damaged, true):
+			case h.root.sums.OfOthers(h.mode): // another program has replaced the block
+				if err = s.disown(h.handle); err != nil {
+					return
+				}
+				if found, err = h.root.sums.Again(h.key, time.Now()); err != nil {
+					return
+				}
+				if unverified, err = s.isUnverified(h.handle, found); err == nil && !unverified {
+					err = kv.ErrMiss
+				}
+			default:
 				s.quarantine(h.handle)
 			}
 		},
@@ -296,7 +308,7 @@ func (b *moving) recheck(r batch.Run, h *held, have []uint64, wrong []int) {
 					b.settle(i, failed)
 				case failed != nil:
 					b.settle(i, fmt.Errorf("tell damage from another variant of block %s: %w", h.key, failed))
-				case damaged[k]:
+				case damaged[k] && !unverified:
 					b.settle(i, h.damage(fmt.Sprintf("the checksum of shard %d is wrong", b.Shard(i).Index)))
 				default:
 					b.settle(i, nil)
@@ -329,16 +341,20 @@ func matches(index int, sum uint64, found sums.Finding) bool {
 // cutShort settles a run of a block whose file has lost its end since it was opened.
 func (b *moving) cutShort(r batch.Run, h *held, missing int) {
 	err := error(kv.ErrMiss)
-	if h.found.Known {
-		err = h.damage(fmt.Sprintf("%d bytes of shard %d are missing", missing, b.Shard(r.First+r.N-1).Index))
-	}
 	b.s.opens.Go(workerpool.Job{
 		Run: func() {
 			b.s.forgetHandle(h.key)
-			if h.found.Known {
+			if h.found.Known && !h.root.sums.OfOthers(h.mode) {
+				err = h.damage(fmt.Sprintf("%d bytes of shard %d are missing", missing, b.Shard(r.First+r.N-1).Index))
 				b.s.quarantine(h.handle)
 			}
 		},
-		Done: func(error) { b.finish(r, h, err) },
+		Done: func(failed error) {
+			if failed != nil { // Run may still be running
+				b.finish(r, h, kv.ErrMiss)
+				return
+			}
+			b.finish(r, h, err)
+		},
 	})
 }

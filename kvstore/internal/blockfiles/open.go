@@ -1,6 +1,7 @@
 package blockfiles
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -94,8 +95,8 @@ func (s *Store) openIn(r *root, key kv.Key) (_ *handle, err error) {
 				return nil, err
 			}
 		}
-		if !h.found.Known || slices.Contains(h.found.Others, int64(st.Size)-place.Bytes+s.o.Layout.BlockBytes) {
-			return nil, kv.ErrMiss // of a deployment whose blocks have another size
+		if !h.found.Known || r.sums.OfOthers(st.Mode) || slices.Contains(h.found.Others, int64(st.Size)-place.Bytes+s.o.Layout.BlockBytes) {
+			return nil, kv.ErrMiss // of another program, or of a deployment whose blocks have another size
 		}
 		s.quarantine(h)
 		return nil, h.damage(fmt.Sprintf("it has %d bytes instead of %d", st.Size, place.Bytes))
@@ -106,6 +107,9 @@ func (s *Store) openIn(r *root, key kv.Key) (_ *handle, err error) {
 	case len(h.found.Sums) > 0:
 		var wrong *headError
 		if err := s.checkHead(key, place, f); errors.As(err, &wrong) {
+			if r.sums.OfOthers(st.Mode) {
+				return nil, cmp.Or(s.disown(h), error(kv.ErrMiss))
+			}
 			s.quarantine(h)
 			return nil, h.damage(wrong.Error())
 		} else if err != nil {

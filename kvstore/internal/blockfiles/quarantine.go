@@ -50,6 +50,21 @@ func (s *Store) quarantine(h *handle) {
 	})
 }
 
+// disown makes void the records of a block that another program has replaced by one of its own,
+// which is not damaged because it differs.
+func (s *Store) disown(h *handle) error {
+	s.forgetHandle(h.key)
+	if !s.isInPlace(h) {
+		return nil
+	}
+	void, err := h.root.sums.Forget(h.key)
+	if err != nil || s.isInPlace(h) {
+		return err
+	}
+	// A good block was saved meanwhile, and its records may be among those.
+	return h.root.sums.RecordAgain(h.key, void...)
+}
+
 // putAside moves a damaged block to the quarantine, unless there is another one in its
 // place by then.
 func (s *Store) putAside(h *handle) bool {
