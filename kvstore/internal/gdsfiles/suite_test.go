@@ -1,6 +1,7 @@
 package gdsfiles
 
 import (
+	"os"
 	"testing"
 
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
@@ -8,12 +9,15 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/internal/ucmtest"
 )
 
+// soakEnv adds the second way to open the store, which the nightly run tries.
+const soakEnv = "KV3FS_SOAK"
+
 func TestSuite(t *testing.T) {
 	for name, o := range map[string]Options{
 		"buffered":         {},
 		"direct, required": {DirectIO: true, Checksums: kv.ChecksumsRequire},
 	} {
-		if testing.Short() && name != "buffered" {
+		if os.Getenv(soakEnv) == "" && name != "buffered" {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {

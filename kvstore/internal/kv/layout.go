@@ -46,7 +46,7 @@ type Shard struct {
 	Key    Key
 	Index  int           // below Layout.Shards; an engine that goes layer by layer makes it the layer
 	Buf    []byte        // exactly Layout.ShardBytes long, or nil
-	Device *device.Place // of as many bytes, or nil. Only a Cache takes it
+	Device *device.Place // of as many bytes, or nil. Only Cache and Gds take it
 }
 
 // CheckShards returns a BatchError that names the first shard that does not fit the
@@ -58,7 +58,7 @@ func (l Layout) CheckShards(shards []Shard) error {
 	}
 	for i, s := range shards {
 		if s.Device != nil {
-			return &BatchError{i, s.Key, "it names memory of a device, which only a chain with Cache in front takes; add Cache, or give a Buf"}
+			return &BatchError{i, s.Key, "it names memory of a device, which only Gds and a chain with Cache in front take; add Cache, or give a Buf"}
 		}
 	}
 	return nil
