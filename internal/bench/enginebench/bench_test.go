@@ -131,6 +131,10 @@ func TestSharedPrefix(t *testing.T) {
 	if got := rep.Rows[1].HitTokens; got != 3*4*7*128 {
 		t.Errorf("%d tokens hit on the cold node", got)
 	}
+	o.NoCold = true
+	if rep := run(t, o); len(rep.Rows) != 1 || rep.Rows[0].Name != warmStore {
+		t.Errorf("without the cold node: %+v", rep.Rows)
+	}
 }
 
 // writeTrace writes a trace of so many requests.
