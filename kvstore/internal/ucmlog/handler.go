@@ -106,13 +106,18 @@ func appendAttr(line *strings.Builder, groups string, a slog.Attr) {
 		return
 	}
 	text := value.String()
-	if text == "" || strings.ContainsAny(text, " =\"\n\r\t") {
+	if text == "" || text != oneLine(text) || strings.ContainsAny(text, " =\"") {
 		text = strconv.Quote(text)
 	}
 	line.WriteString(" " + groups + a.Key + "=" + text)
 }
 
-// oneLine keeps a message from looking like two.
+// oneLine keeps a message from looking like two, and from commanding a terminal.
 func oneLine(message string) string {
-	return strings.NewReplacer("\n", " ", "\r", " ").Replace(message)
+	return strings.Map(func(r rune) rune {
+		if strconv.IsPrint(r) {
+			return r
+		}
+		return ' '
+	}, message)
 }

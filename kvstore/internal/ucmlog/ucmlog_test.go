@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/slogtest"
@@ -155,6 +156,19 @@ func TestNothingIsSpentOnWhatIsNotLogged(t *testing.T) {
 			}
 		}); n != 0 {
 			t.Errorf("%s: %v allocations", name, n)
+		}
+	}
+}
+
+// A request's id comes from outside: it can neither begin a line nor command a terminal.
+func TestControlCharactersStayOut(t *testing.T) {
+	var log strings.Builder
+	const id = "a\x1b[2Jb\x00c\u0085d\u2028e\r\nf"
+	Found(slog.New(NewHandler(&log, slog.LevelDebug)).With("id", id), Request{ID: id})
+	for _, r := range strings.TrimSuffix(log.String(), "\n") {
+		if !strconv.IsPrint(r) {
+			t.Errorf("%q has %q", log.String(), r)
+			break
 		}
 	}
 }
