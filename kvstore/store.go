@@ -23,8 +23,8 @@ import (
 // From the call of Load or Save until a shard is settled (see [Task]) its Buf belongs to
 // the store. Afterwards the store neither reads the Buf of a save nor writes that of a
 // load, unless the shard's error is [ErrAbandoned]. After a failed load the content of
-// the Buf is undefined. The slices of keys and shards belong to the caller again when
-// the method returns.
+// the Buf is undefined. The slices of keys and shards, and the places that shards point
+// to, belong to the caller again when the method returns.
 //
 // # Errors
 //
@@ -123,6 +123,10 @@ func begin(ctx context.Context, shards []Shard, do func(context.Context, []kv.Sh
 	batch := make([]kv.Shard, len(shards))
 	for i, shard := range shards {
 		batch[i] = kv.Shard(shard)
+		if shard.Device != nil {
+			at := *shard.Device // which is the caller's again, as the slice is
+			batch[i].Device = &at
+		}
 	}
 	task, err := do(ctx, batch)
 	if err != nil {

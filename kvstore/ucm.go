@@ -80,8 +80,8 @@ type UCMConfig struct {
 	ShareBufferEnable bool `yaml:"share_buffer_enable"`
 	// UniqueID names the shared cache. Default: the namespace's fingerprint.
 	UniqueID string `yaml:"unique_id"`
-	// CacheStreamNumber is how many threads copy. Default 4, but at most one for each
-	// processor.
+	// CacheStreamNumber is how many copies to and from the device run at once, and how many
+	// threads copy. Default 4, but at most one thread for each processor.
 	CacheStreamNumber int `yaml:"cache_stream_number"`
 	// CachePolicy is lru (the default) or aged. Not UCM's.
 	CachePolicy string `yaml:"cache_policy"`
@@ -342,7 +342,7 @@ func (c *UCMConfig) cache() (*CacheOptions, error) {
 	capacity, err := oneSize("cache_buffer_capacity_gb", c.CacheBufferCapacityGB, "cache_buffer_bytes", c.CacheBufferBytes)
 	o := &CacheOptions{
 		CapacityBytes: capacity, Shared: c.ShareBufferEnable,
-		Copiers: c.CacheStreamNumber, WaitingBlocks: c.WaitingQueueDepth, Policy: CachePolicy(c.CachePolicy),
+		Copiers: c.CacheStreamNumber, DeviceStreams: c.CacheStreamNumber, WaitingBlocks: c.WaitingQueueDepth, Policy: CachePolicy(c.CachePolicy),
 	}
 	if c.ShareBufferEnable {
 		o.SharedName = c.UniqueID

@@ -22,6 +22,7 @@ ucm_connectors:
       waiting_queue_depth: 1024
       running_queue_depth: 32768
       timeout_ms: 30000
+      cache_stream_number: 7
       buffer_size: %s
 
 load_only_first_rank: false
@@ -46,6 +47,9 @@ func TestUCMsKeysOpenUnchanged(t *testing.T) {
 		}
 		if c.Ds3fs.Rings != 32 || c.Ds3fs.WaitingTransfers != 1024 || c.Ds3fs.AcceptedShards != 32768 || c.Cache.WaitingBlocks != 1024 || c.Timeout != defaultTimeout {
 			t.Errorf("%+v, %+v", c.Ds3fs, c.Cache)
+		}
+		if c.Cache.Copiers != 7 || c.Cache.DeviceStreams != 7 {
+			t.Errorf("cache_stream_number: %+v", c.Cache)
 		}
 		if size != "16 MiB" {
 			continue // opening it may take half of this machine's memory: see TestFit

@@ -27,6 +27,9 @@ type HostOptions struct {
 	// WaitError, unless it is nil, is called by each Wait of an event, after the event has
 	// occurred, and may return an error.
 	WaitError func() error
+	// Memory, unless it is nil, is called by AllocHost, FreeHost, Register and Unregister
+	// with its name and the memory's size, and may take its time or return an error instead.
+	Memory func(method string, sizeBytes int64) error
 }
 
 // Copy is one copy of a stream.
@@ -76,17 +79,27 @@ func (h *Host) AllocHost(sizeBytes int64) ([]byte, error) {
 	if sizeBytes <= 0 {
 		return nil, fmt.Errorf("device: %s cannot allocate %d bytes", h.Name(), sizeBytes)
 	}
+	if err := h.memory("AllocHost", sizeBytes); err != nil {
+		return nil, err
+	}
 	return make([]byte, sizeBytes), nil
 }
 
 // FreeHost leaves the memory to the garbage collector.
-func (h *Host) FreeHost(mem []byte) error { return nil }
+func (h *Host) FreeHost(mem []byte) error { return h.memory("FreeHost", int64(len(mem))) }
 
 // Register does nothing: all memory will do.
-func (h *Host) Register(mem []byte) error { return nil }
+func (h *Host) Register(mem []byte) error { return h.memory("Register", int64(len(mem))) }
 
 // Unregister does nothing.
-func (h *Host) Unregister(mem []byte) error { return nil }
+func (h *Host) Unregister(mem []byte) error { return h.memory("Unregister", int64(len(mem))) }
+
+func (h *Host) memory(method string, sizeBytes int64) error {
+	if h.o.Memory == nil {
+		return nil
+	}
+	return h.o.Memory(method, sizeBytes)
+}
 
 // NewStream starts a goroutine, which the stream's Close ends.
 func (h *Host) NewStream() (Stream, error) {
@@ -159,8 +172,12 @@ func (s *hostStream) copy(c Copy) error {
 	if err := c.Place.Check(int64(len(c.Mem))); err != nil {
 		return err
 	}
-	if c.Place.Buffer.device != Device(s.host) {
-		return fmt.Errorf("device: a buffer of another device, %s", c.Place.Buffer.device.Name())
+	b := c.Place.Buffer
+	switch {
+	case b.device == nil || b.device != Device(s.host):
+		return errors.New("device: a buffer of another device")
+	case int64(len(b.host)) != b.sizeBytes: // made by NewBuffer
+		return fmt.Errorf("device: %s has no memory at %#x; use Wrap", s.host.Name(), b.addr)
 	}
 	if refuse := s.host.o.Refuse; refuse != nil {
 		if err := refuse(c); err != nil {

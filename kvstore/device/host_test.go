@@ -141,6 +141,13 @@ func TestPlaces(t *testing.T) {
 			t.Errorf("a buffer has %d bytes", size)
 		}
 	}
+	named, err := NewBuffer(h, 1<<40, 8) // an address is no memory of a Host
+	must(t, err)
+	for _, at := range []int64{0, 4} {
+		if err := s.ToDevice(named.At(at), make([]byte, 4)); err == nil {
+			t.Errorf("written to offset %d of memory that is not there", at)
+		}
+	}
 	if _, err := NewBuffer(h, math.MaxUint64-4, 8); err == nil {
 		t.Error("a buffer goes beyond the end of all memory")
 	}

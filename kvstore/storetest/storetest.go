@@ -47,6 +47,9 @@ type Options struct {
 	// or the host's. The chain must begin with Cache.
 	OnDevice bool
 
+	// Brief tests only what depends on where the memory of shards is.
+	Brief bool
+
 	// Patience is how long a call or a batch may take before it counts as hung. Default
 	// 30 s.
 	Patience time.Duration
@@ -70,6 +73,7 @@ func Run(t *testing.T, chain string, o Options) {
 		OneNamespace: last == "Pages",
 		Unverified:   last == "Posix" || last == "Ds3fs",
 		Patience:     o.Patience,
+		Brief:        o.Brief,
 	}
 	if o.OnDevice {
 		subject = storesuite.OnDevice(subject, func(s storesuite.Store) device.Device { return s.(store).Device() })
@@ -163,14 +167,21 @@ func (s store) Save(ctx context.Context, shards []kv.Shard) (storesuite.Task, er
 	return begin(ctx, shards, s.Store.Save)
 }
 
-// begin also checks that the caller may use its slice again at once.
+// begin also checks that the caller may use its slice and its places again at once.
 func begin(ctx context.Context, shards []kv.Shard, do func(context.Context, []kvstore.Shard) (*kvstore.Task, error)) (storesuite.Task, error) {
 	batch := make([]kvstore.Shard, len(shards))
 	for i, shard := range shards {
 		batch[i] = kvstore.Shard(shard)
+		if shard.Device != nil {
+			at := *shard.Device
+			batch[i].Device = &at
+		}
 	}
 	t, err := do(ctx, batch)
 	for i := range batch {
+		if at := batch[i].Device; at != nil {
+			*at = device.Place{}
+		}
 		batch[i] = kvstore.Shard{Index: -1} // a data race if it is still read
 	}
 	if t == nil {

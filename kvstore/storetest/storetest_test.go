@@ -1,6 +1,7 @@
 package storetest_test
 
 import (
+	"os"
 	"testing"
 
 	"github.com/kv3fs/kv3fs/kvstore/storetest"
@@ -15,11 +16,16 @@ func TestChains(t *testing.T) {
 	}
 }
 
-// It also holds for memory of a device, in every chain that takes it.
+// It also holds for memory of a device, in every chain that takes it. KV3FS_SUITES=all, as
+// at night, tests every sentence, and in more chains.
 func TestChainsOnDevice(t *testing.T) {
-	for _, chain := range []string{"Cache|Posix", "Cache|Segment", "Cache|Empty"} {
+	chains, all := []string{"Cache|Posix", "Cache|LMCache", "Cache|Gds"}, os.Getenv("KV3FS_SUITES") == "all"
+	if all {
+		chains = append(chains, "Cache|Segment", "Cache|Empty")
+	}
+	for _, chain := range chains {
 		t.Run(chain, func(t *testing.T) {
-			storetest.Run(t, chain, storetest.Options{OnDevice: true})
+			storetest.Run(t, chain, storetest.Options{OnDevice: true, Brief: !all})
 		})
 	}
 }

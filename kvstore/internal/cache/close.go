@@ -52,8 +52,8 @@ func (s *Store) closeDevice(err *error) (unmap bool) {
 		*err = errors.Join(*err, stuck)
 		return false
 	}
-	*err = errors.Join(*err, s.staging.close())
-	if e := s.o.Device.Unregister(s.table.Bytes()); e != nil {
+	*err = errors.Join(*err, s.mover.Within(s.staging.close, nil))
+	if e := s.mover.Within(func() error { return s.o.Device.Unregister(s.table.Bytes()) }, nil); e != nil {
 		*err = errors.Join(*err, fmt.Errorf("kvstore: cache: unregister memory: %w", e))
 		return false
 	}

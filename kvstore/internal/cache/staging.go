@@ -9,12 +9,14 @@ import (
 
 	"github.com/kv3fs/kv3fs/kvstore/device"
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
+	"github.com/kv3fs/kv3fs/kvstore/internal/mover"
 )
 
 // staging is pinned memory for blocks that get no slot on their way to or from a device.
 // It is allocated when it is first needed, and bounded.
 type staging struct {
 	device  device.Device
+	mover   *mover.Mover
 	layout  kv.Layout
 	timeout time.Duration
 
@@ -25,9 +27,9 @@ type staging struct {
 // stagingBytes is how much staging memory there is, but for at least two blocks.
 const stagingBytes = 64 << 20
 
-func newStaging(d device.Device, l kv.Layout, timeout time.Duration) *staging {
+func newStaging(d device.Device, m *mover.Mover, l kv.Layout, timeout time.Duration) *staging {
 	n := max(2, min(64, stagingBytes/l.BlockBytes))
-	s := &staging{device: d, layout: l, timeout: timeout, free: make(chan *stagedBlock, n)}
+	s := &staging{device: d, mover: m, layout: l, timeout: timeout, free: make(chan *stagedBlock, n)}
 	for range n {
 		s.free <- nil
 	}
@@ -58,9 +60,21 @@ func (s *staging) take(ctx context.Context) (*stagedBlock, error) {
 
 func (s *staging) prepare(m *stagedBlock) (*stagedBlock, error) {
 	if m == nil {
-		mem, err := s.device.AllocHost(s.layout.BlockBytes)
+		var mem []byte
+		err := s.mover.Within(func() (err error) {
+			mem, err = s.device.AllocHost(s.layout.BlockBytes)
+			return err
+		}, func(err error) {
+			if err != nil {
+				s.free <- nil
+				return
+			}
+			s.put(&stagedBlock{of: s, mem: mem})
+		})
 		if err != nil {
-			s.free <- nil
+			if !errors.Is(err, kv.ErrTimeout) { // else it comes late, or never
+				s.free <- nil
+			}
 			return nil, fmt.Errorf("kvstore: cache: staging memory for device %s: %w", s.device.Name(), err)
 		}
 		m = &stagedBlock{of: s, mem: mem}

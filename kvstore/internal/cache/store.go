@@ -80,11 +80,13 @@ func New(next kv.Store, o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	if registrar != nil {
-		err = registrar.Register(t.Name(), t.Bytes())
-	}
-	if err == nil && o.Device != nil {
+	if o.Device != nil {
 		err = o.Device.Register(t.Bytes())
+	}
+	if err == nil && registrar != nil {
+		if err = registrar.Register(t.Name(), t.Bytes()); err != nil && o.Device != nil {
+			err = errors.Join(err, o.Device.Unregister(t.Bytes()))
+		}
 	}
 	if err != nil {
 		_ = t.Leave() // err is the first error
@@ -111,7 +113,7 @@ func New(next kv.Store, o Options) (*Store, error) {
 	if o.Device != nil {
 		s.group.TakeMemoryOf(o.Device)
 		s.mover = mover.New(o.Device, o.DeviceStreams, o.Timeout)
-		s.staging = newStaging(o.Device, l, o.Timeout)
+		s.staging = newStaging(o.Device, s.mover, l, o.Timeout)
 	}
 	s.close = sync.OnceValue(s.shutdown)
 	s.planner.init()

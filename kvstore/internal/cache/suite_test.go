@@ -1,6 +1,7 @@
 package cache_test
 
 import (
+	"os"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -69,6 +70,7 @@ func late() *device.Host {
 // onDevice has the suite's shards in memory of a device that is late.
 func onDevice(s storesuite.Subject, open func(t testing.TB, dir string, o storesuite.Options, d device.Device) kv.Store) storesuite.Subject {
 	d := late()
+	s.Brief = os.Getenv("KV3FS_SUITES") != "all" // as at night
 	s.Open = func(t testing.TB, dir string, o storesuite.Options) kv.Store { return open(t, dir, o, d) }
 	return storesuite.OnDevice(s, func(storesuite.Store) device.Device { return d })
 }

@@ -40,8 +40,9 @@ type Mover struct {
 	pool    *workerpool.Pool
 	failed  atomic.Pointer[error] // why the device is not used any more
 
-	mu    sync.Mutex
-	lanes []*lane // that are open and not in use
+	mu     sync.Mutex
+	lanes  []*lane // that are open and not in use
+	closed bool    // lanes that come back are closed
 }
 
 // lane is a stream, and the event that tells when its copy has ended.
@@ -168,23 +169,63 @@ func (m *Mover) lane() (*lane, error) {
 func (m *Mover) free(l *lane) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.closed {
+		_ = l.close() // Close has returned an error already
+		return
+	}
 	m.lanes = append(m.lanes, l)
+}
+
+func (l *lane) close() error { return errors.Join(l.stream.Close(), l.event.Close()) }
+
+// Within calls the device, and waits at most for the timeout. After a kv.ErrTimeout the
+// call may still be under way. Late, unless it is nil, is called when it has ended after
+// all.
+func (m *Mover) Within(call func() error, late func(error)) error {
+	var settled atomic.Bool
+	ended := make(chan error, 1)
+	go func() {
+		err := call()
+		if settled.CompareAndSwap(false, true) {
+			ended <- err
+		} else if late != nil {
+			late(err)
+		}
+	}()
+	patience := time.NewTimer(m.timeout)
+	defer patience.Stop()
+	select {
+	case err := <-ended:
+		return err
+	case <-patience.C:
+	}
+	if !settled.CompareAndSwap(false, true) {
+		return <-ended
+	}
+	return fmt.Errorf("%w: device %s has not answered within %v", kv.ErrTimeout, m.device.Name(), m.timeout)
 }
 
 // Close waits for what has begun, at most for the timeout. What has not begun fails with
 // kv.ErrClosed. After an error copies may still be running: memory that was used for
 // copies must then stay as it is.
 func (m *Mover) Close() error {
-	if err := m.pool.Close(); err != nil {
-		return fmt.Errorf("kvstore: device %s does not answer: %w", m.device.Name(), err)
+	stuck := m.pool.Close()
+	m.mu.Lock()
+	lanes := m.lanes
+	m.lanes, m.closed = nil, true
+	m.mu.Unlock()
+	err := m.Within(func() error {
+		var errs []error
+		for _, l := range lanes {
+			errs = append(errs, l.close())
+		}
+		return errors.Join(errs...)
+	}, nil)
+	if stuck != nil {
+		return fmt.Errorf("kvstore: device %s does not answer: %w", m.device.Name(), stuck)
 	}
-	var errs []error
-	for _, l := range m.lanes {
-		errs = append(errs, l.stream.Close(), l.event.Close())
-	}
-	m.lanes = nil
 	if why := m.failed.Load(); why != nil {
 		return *why
 	}
-	return m.explain("close a stream", errors.Join(errs...))
+	return m.explain("close a stream", err)
 }

@@ -207,16 +207,23 @@ func (l *lane) toDevice(dst device.Place, src []byte) error {
 	return l.wait(l.stream.ToDevice(dst, src))
 }
 
-// wait waits for a copy that was queued, unless err says that it was not.
+// wait waits for a copy, which was queued unless err says that it was not. After an error
+// the lane is broken, unless its stream can be waited for.
 func (l *lane) wait(err error) error {
 	if err == nil {
-		err = l.event.Record(l.stream)
+		if err = l.drain(); err == nil {
+			return nil
+		}
 	}
-	if err == nil {
-		err = l.event.Wait()
-	}
-	l.broken = l.broken || err != nil
+	l.broken = l.drain() != nil
 	return err
+}
+
+func (l *lane) drain() error {
+	if err := l.event.Record(l.stream); err != nil {
+		return err
+	}
+	return l.event.Wait()
 }
 
 // file is a posix.DeviceFile.
