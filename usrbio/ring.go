@@ -466,16 +466,22 @@ const maxErrno = 4095 // MAX_ERRNO of the kernel
 // requests.
 func (r *Ring) pause(ctx context.Context, missing int) {
 	d := step
-	if r.slots.inFlight() == 0 {
+	inFlight := r.slots.inFlight()
+	if inFlight == 0 {
 		d = idleStep
+	}
+	awaited := missing
+	if missing > inFlight {
+		// Others have to submit more first, maybe as slots become free: do not drain the ring for them.
+		awaited = inFlight / 2
 	}
 	if deadline, ok := ctx.Deadline(); ok {
 		d = max(0, min(d, time.Until(deadline)))
 	}
 	fault := shm.Guard(func() {
-		r.mem.StoreInt32(r.layout.AwaitedOff(), int32(missing))
+		r.mem.StoreInt32(r.layout.AwaitedOff(), int32(awaited))
 		// The daemon may not have seen the number: what it has posted or published until now is not waited for.
-		if !r.arrived.TakeAll() && !r.isThere(missing) {
+		if !r.arrived.TakeAll() && !r.isThere(max(awaited, 1)) {
 			r.arrived.Wait(d)
 		}
 		r.mem.StoreInt32(r.layout.AwaitedOff(), 0)

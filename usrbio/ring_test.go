@@ -391,6 +391,29 @@ func TestWaitNaps(t *testing.T) {
 	}
 }
 
+// A waiter for more than is in flight is woken when half of it is there, so that whoever
+// submits the rest gets slots in time.
+func TestAwaitsHalfOfTheRing(t *testing.T) {
+	b := fixture(t, RingOptions{Entries: 4})
+	b.p.stalled.Store(true)
+	for i := range uint64(4) {
+		b.prepare(t, 0, 16, i)
+	}
+	r := b.p.only(t)
+	ctx, cancel := context.WithCancel(bg)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = b.r.Wait(ctx, make([]Completion, 16), 16)
+	}()
+	defer func() { cancel(); <-done }()
+	for end := time.Now().Add(20 * time.Second); r.mem.LoadInt32(r.AwaitedOff()) != 2; runtime.Gosched() {
+		if time.Now().After(end) {
+			t.Fatalf("the waiter awaits %d completions, not 2", r.mem.LoadInt32(r.AwaitedOff()))
+		}
+	}
+}
+
 // A waiter says how many completions it lacks while it sleeps, and a daemon that posts no
 // sooner wakes it once.
 func TestSaysWhatItAwaits(t *testing.T) {

@@ -3,6 +3,7 @@ package ringserver
 import (
 	"bytes"
 	"math"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -74,5 +75,26 @@ func TestAllCompleteIsPosted(t *testing.T) {
 			}
 			sem.Wait(time.Second)
 		}
+	}
+}
+
+// What an earlier waiter left in memory that is registered again delays nobody.
+func TestStaleAwaitedIsCleared(t *testing.T) {
+	s, _ := serve(t, Options{})
+	size := wire.RingBytes(8)
+	layout, _ := wire.LayoutOf(size)
+	name := "kv3fs-test-" + wire.NewUUID().String()
+	m, err := shm.Create(name, size, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Unmap()
+	defer shm.Remove(name)
+	m.StoreInt32(layout.AwaitedOff(), 7)
+	if _, err := s.Register(me, wire.NewUUID().String()+".r0.t0", filepath.Join(shm.Dir, name)); err != nil {
+		t.Fatal(err)
+	}
+	if got := m.LoadInt32(layout.AwaitedOff()); got != 0 {
+		t.Errorf("a new ring's client awaits %d completions", got)
 	}
 }

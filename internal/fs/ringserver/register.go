@@ -98,6 +98,9 @@ func begin(m mapped, layout wire.Layout) (sqeTail, cqeHead int32, err error) {
 	if err == nil {
 		err = m.InitSem(layout.SemOff())
 	}
+	if err == nil { // memory that is used again may have the number of a waiter that was killed
+		_, err = m.WriteAt(make([]byte, 4), layout.AwaitedOff())
+	}
 	if err == unix.ENOSPC {
 		return 0, 0, syscall.ENOSPC
 	}
