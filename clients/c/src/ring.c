@@ -294,7 +294,9 @@ static void await_post(struct usrbio_ring *ring, uint64_t until_ns) {
  * is seen by it, because both announce themselves before they look.
  */
 static void say_awaited(struct usrbio_ring *ring, uint32_t missing) {
-  atomic_store(ring->awaited, missing);
+  uint32_t busy = usrbio_slots_busy(&ring->slots, missing);
+  /* If more are missing than are in flight, others have to submit them, maybe as slots become free: do not drain the ring. */
+  atomic_store(ring->awaited, busy < missing ? busy / 2 : missing);
   if (atomic_load(&ring->sleepers) > 1) {
     atomic_store(ring->awaited, 0);
   }

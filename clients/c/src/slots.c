@@ -71,6 +71,16 @@ int usrbio_slots_take(struct usrbio_slots *slots) {
   return -1;
 }
 
+uint32_t usrbio_slots_busy(struct usrbio_slots *slots, uint32_t most) {
+  uint32_t busy = 0;
+  for (uint32_t word = 0; word * 64 < slots->count && busy < most; word++) {
+    uint32_t bits = slots->count - word * 64 < 64 ? slots->count - word * 64 : 64;
+    uint64_t free_bits = atomic_load_explicit(&slots->words[word], memory_order_relaxed);
+    busy += bits - (uint32_t)__builtin_popcountll(free_bits);
+  }
+  return busy < most ? busy : most;
+}
+
 bool usrbio_slots_give_back(struct usrbio_slots *slots, int32_t index) {
   if (index < 0 || (uint32_t)index >= slots->count) {
     return false;

@@ -26,6 +26,9 @@ void usrbio_slots_fini(struct usrbio_slots *slots);
 /* Returns the lowest free index or -1. May run at the same time as any other call. */
 int usrbio_slots_take(struct usrbio_slots *slots);
 
+/* Returns how many are not free, or most if they are more. */
+uint32_t usrbio_slots_busy(struct usrbio_slots *slots, uint32_t most);
+
 /* Returns false and does nothing if index is out of range or already free. */
 bool usrbio_slots_give_back(struct usrbio_slots *slots, int32_t index);
 

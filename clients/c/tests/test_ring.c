@@ -513,6 +513,9 @@ static void what_is_awaited(void) {
   pthread_t three, one;
   setup(&f, 4, true);
   no_jitter();
+  for (int i = 0; i < 4; i++) {
+    CHECK_EQ(prep(&f, 1, 0), i);
+  }
   CHECK_EQ(pthread_create(&three, NULL, wait_for_three, &f), 0);
   await_sleepers(&f, 1);
   CHECK_EQ(atomic_load(peer_awaited(&f.peer)), 3);
@@ -521,9 +524,6 @@ static void what_is_awaited(void) {
   await_sleepers(&f, 2);
   CHECK_EQ(atomic_load(peer_awaited(&f.peer)), 0);
 
-  for (int i = 0; i < 4; i++) {
-    CHECK_EQ(prep(&f, 1, 0), i);
-  }
   CHECK_EQ(peer_serve(&f.peer), 4);
   pthread_join(three, NULL);
   pthread_join(one, NULL);
@@ -540,11 +540,11 @@ static void one_wake_up_for_many(void) {
   setup(&f, 4, true);
   no_jitter();
   f.peer.thrifty = true;
-  CHECK_EQ(pthread_create(&three, NULL, wait_for_three, &f), 0);
-  await_sleepers(&f, 1);
   for (int i = 0; i < 4; i++) {
     CHECK_EQ(prep(&f, 1, 0), i);
   }
+  CHECK_EQ(pthread_create(&three, NULL, wait_for_three, &f), 0);
+  await_sleepers(&f, 1);
   for (int i = 0; i < 2; i++) {
     CHECK(peer_complete(&f.peer, i, 1, 0));
     CHECK(!peer_is_awaited(&f.peer));
@@ -557,6 +557,80 @@ static void one_wake_up_for_many(void) {
   CHECK_EQ(posts, 0);
   jitter_again();
   teardown(&f);
+}
+
+static void *wait_for_eight(void *arg) {
+  struct fixture *f = arg;
+  struct hf3fs_cqe c[8];
+  CHECK_EQ(hf3fs_wait_for_ios(&f->ior, c, 8, 8, NULL), 8);
+  return NULL;
+}
+
+/* A waiter for more than the ring has in flight is woken while requests are left, so that it frees slots in time. */
+static void more_than_in_flight(void) {
+  struct fixture f;
+  pthread_t eight;
+  setup(&f, 4, true);
+  no_jitter();
+  for (int i = 0; i < 4; i++) {
+    CHECK_EQ(prep(&f, 1, 0), i);
+  }
+  CHECK_EQ(pthread_create(&eight, NULL, wait_for_eight, &f), 0);
+  await_sleepers(&f, 1);
+  CHECK_EQ(atomic_load(peer_awaited(&f.peer)), 2);
+  CHECK_EQ(peer_serve(&f.peer), 4);
+  for (int i = 0; i < 4; i++) {
+    while (prep(&f, 1, 0) == -EAGAIN) {
+      sched_yield();
+    }
+  }
+  CHECK_EQ(peer_serve(&f.peer), 4);
+  pthread_join(eight, NULL);
+  jitter_again();
+  teardown(&f);
+}
+
+struct many {
+  struct stream s;
+  uint32_t total;
+};
+
+static void *wait_for_many(void *arg) {
+  struct many *m = arg;
+  struct hf3fs_cqe c[16];
+  for (uint32_t reaped = 0; reaped < m->total;) {
+    uint32_t left = m->total - reaped;
+    int want = 1 + (int)((reaped * 7) % 16);
+    want = (uint32_t)want < left ? want : (int)left;
+    CHECK_EQ(hf3fs_wait_for_ios(&m->s.f.ior, c, want, want, NULL), want);
+    reaped += (uint32_t)want;
+    atomic_store(&m->s.reaped, reaped);
+  }
+  return NULL;
+}
+
+/* A waiter for many, who sleeps until they are there, loses no wake-up. */
+static void no_wake_up_for_many_is_lost(int entries, uint32_t total) {
+  struct many *m = calloc(1, sizeof(*m));
+  pthread_t waiter;
+  CHECK(m != NULL);
+  m->total = total;
+  setup(&m->s.f, entries, true);
+  no_jitter();
+  m->s.f.peer.thrifty = true;
+  peer_start(&m->s.f.peer);
+  CHECK_EQ(pthread_create(&waiter, NULL, wait_for_many, m), 0);
+  for (uint32_t k = 0; k < total; k++) {
+    while (prep(&m->s.f, 2, k) == -EAGAIN) {
+      sched_yield();
+    }
+    CHECK_EQ(hf3fs_submit_ios(&m->s.f.ior), 0);
+  }
+  pthread_join(waiter, NULL);
+  peer_stop(&m->s.f.peer);
+  jitter_again();
+  teardown(&m->s.f);
+  free(m);
 }
 
 /* Waiters who sleep and spin by turns, interrupted by signals, lose no wake-up. */
@@ -612,6 +686,7 @@ int main(void) {
   passes_on();
   what_is_awaited();
   one_wake_up_for_many();
+  more_than_in_flight();
   clock_is_set_back();
   idle_waiters_sleep();
   /* SA_RESTART is not set: waits are interrupted. */
@@ -623,5 +698,7 @@ int main(void) {
     no_wake_up_is_lost(8, 1, total, thrifty);
     no_wake_up_is_lost(8, 4, total, thrifty);
   }
+  no_wake_up_for_many_is_lost(4, total);
+  no_wake_up_for_many_is_lost(32, total);
   return 0;
 }
