@@ -12,6 +12,7 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/internal/cache"
 	"github.com/kv3fs/kv3fs/kvstore/internal/empty"
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
+	"github.com/kv3fs/kv3fs/kvstore/internal/workerpool"
 )
 
 // placed has a block's shards in memory of a device, filled.
@@ -159,6 +160,47 @@ func TestMemoryOfAnotherDevice(t *testing.T) {
 		var refused *kv.BatchError
 		if _, err := s.Save(t.Context(), shards); !errors.As(err, &refused) || refused.Shard != 0 {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A copy to the device that hangs is abandoned, and its block stays in its slot until the copy
+// has ended: what comes late is still of that block.
+func TestSlotsOfAbandonedLoadsAreNotReused(t *testing.T) {
+	gate := make(chan struct{})
+	release := sync.OnceFunc(func() { close(gate) })
+	defer release()
+	var holding atomic.Bool
+	d := device.NewHost(device.HostOptions{Before: func(c device.Copy) error {
+		if c.ToDevice && holding.CompareAndSwap(true, false) {
+			<-gate
+		}
+		return nil
+	}})
+	s := mustNew(t, empty.New(small), cache.Options{CapacityBytes: 4 * 4096, Device: d, Timeout: 300 * time.Millisecond})
+	save(t, s, key(1))
+	shards, mem := placed(d, small, key(1))
+	clear(mem)
+	holding.Store(true)
+	task := begin(t, s.Load, shards)
+	if err := task.Wait(bounded(t)); !errors.Is(err, kv.ErrAbandoned) {
+		t.Fatalf("loading: %v", err)
+	}
+	for n := range 4 { // the other slots, again and again
+		save(t, s, keys(10+3*n, 3)...)
+		flush(t, s)
+	}
+	release()
+	if err := s.Close(); err != nil && !errors.Is(err, workerpool.ErrOverdue) {
+		t.Error(err)
+	}
+	if err := d.Close(); err != nil { // waits for the late copy
+		t.Error(err)
+	}
+	for _, at := range shards {
+		from := at.Device.Offset
+		if got := mem[from : from+small.ShardBytes]; !bytes.Equal(got, content(make([]byte, small.ShardBytes), key(1), at.Index)) {
+			t.Errorf("shard %d: other bytes came late", at.Index)
 		}
 	}
 }
