@@ -236,10 +236,10 @@ var accepted = regexp.MustCompile(strings.Join([]string{
 	`^serve (attr|entry|negative|symlink)-timeout 0s?$`, // the kernel caches nothing
 	`^replay speed 0$`, `^bench engine speed 0$`, // as fast as possible
 	`^bench engine latency 0s?$`, `^plan overhead 0s?$`, // none
-	`^plan hit 0$`,                              // nothing is in the store
-	`^trace generate (seed|think-time) 0s?$`,    // a seed like others; no pause
-	`^bench engine salt (0|99999999999999999)$`, // hidden
-	`^pages forget-rank rank 0$`,                // ranks count from 0
+	`^plan hit 0$`,                           // nothing is in the store
+	`^trace generate (seed|think-time) 0s?$`, // a seed like others; no pause
+	`^bench engine seed 99999999999999999$`,  // a seed like others
+	`^pages forget-rank rank 0$`,             // ranks count from 0
 	`^(replay max-blocks|replay requests|plan capacity|trace generate seed|bench engine max-requests) 99999999999999999$`, // no bound
 	`^serve (pages-)?(lease|hold|reserve|quarantine) `,                                                                    // below
 }, "|"))

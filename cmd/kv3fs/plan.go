@@ -24,13 +24,13 @@ type planCmd struct {
 	MLADim     int         `name:"mla-dim" placeholder:"N" range:"1..1000000" help:"For MLA: dimension of the latent vector with its rotary part, 576 for DeepSeek-V3. Attention is assumed to use keys of 192 and values of 128."`
 	QueryHeads int         `placeholder:"N" range:"1..1000000" help:"Query heads per layer."`
 	Params     paramsCount `placeholder:"N" range:"1M..1000T" help:"Parameters used for each token, without embeddings, such as 31.2B; for a mixture of experts, only the active ones."`
-	Weights    byteSize    `placeholder:"SIZE" range:"1.." help:"Size of all weights in GPU memory, such as 20GB. Default: that of the published weights; for a model given by its shape, 2 bytes per parameter."`
+	Weights    byteSize    `placeholder:"SIZE" range:"1..1024TiB" help:"Size of all weights in GPU memory, such as 20GB. Default: that of the published weights; for a model given by its shape, 2 bytes per parameter."`
 	KVDType    string      `name:"kv-dtype" default:"bf16" enum:"bf16,fp16,fp8,fp32" help:"Element type of the KV cache, not of the weights. Default: ${default}."`
 
 	GPU             string    `name:"gpu" placeholder:"NAME" help:"GPUs of one engine instance: H100 for one, 8xH20 for eight, 2x8xH20 for eight on each of two hosts. For an unknown name, similar ones are listed."`
 	GPUs            int       `name:"gpus" placeholder:"N" range:"1..1048576" help:"Number of GPUs, if --gpu does not give it. Default: 1."`
 	TFLOPS          float64   `name:"tflops" placeholder:"N" range:"0.001..1e9" help:"For a GPU that is not known by name: its TFLOPS in prefill, without sparsity."`
-	GPUMemory       byteSize  `name:"gpu-memory" placeholder:"SIZE" range:"1.." help:"Memory of one GPU that is not known by name, such as 80GB."`
+	GPUMemory       byteSize  `name:"gpu-memory" placeholder:"SIZE" range:"1..1024TiB" help:"Memory of one GPU that is not known by name, such as 80GB."`
 	MemoryBandwidth bandwidth `placeholder:"RATE" help:"Bandwidth of that memory, such as 3.35TB/s. Without it, reading the weights takes no time."`
 	Compute         string    `default:"bf16" enum:"bf16,fp8" help:"Number type in which the GPU computes. Default: ${default}."`
 	MFU             float64   `name:"mfu" placeholder:"X" range:"0.001..1" help:"Share of the peak TFLOPS that the engine reaches in prefill, if you know it. Default: 0.5, with answers for 0.35 to 0.6; for a mixture of experts 0.3, with answers for 0.1 to 0.5."`
