@@ -159,7 +159,7 @@ func (l lateList) List(_ context.Context, prefix string) iter.Seq2[string, error
 	}
 }
 
-// A list that comes too late is ended all the same, so that the backend can release what it
+// A list that comes too late is ended nevertheless, so that the backend can release what it
 // holds for it.
 func TestListThatHangsIsEnded(t *testing.T) {
 	l := lateList{dir(t.TempDir()), make(chan struct{}), make(chan struct{})}

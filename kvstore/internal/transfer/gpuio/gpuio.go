@@ -89,7 +89,7 @@ func (m *Mover) refuse(err *device.DirectError) {
 	}
 }
 
-// register registers a buffer if there is room for it. One that is not is used all the same.
+// register registers a buffer if there is room for it. One that is not registered is used, too.
 func (m *Mover) register(b *device.Buffer) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
