@@ -9,13 +9,14 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/kv3fs/kv3fs/kvstore/internal/ucmlog"
 )
 
 // nothing is a backend that is always full and empty.
-type nothing struct{ closed int }
+type nothing struct{ closed atomic.Int32 }
 
 func (*nothing) Has(_ context.Context, _ []string, found []bool) error { return nil }
 func (*nothing) Get(context.Context, string, int64, []byte) error      { return ErrMiss }
@@ -25,7 +26,7 @@ func (*nothing) List(context.Context, string) iter.Seq2[string, error] {
 	return func(func(string, error) bool) {}
 }
 func (n *nothing) Close() error {
-	n.closed++
+	n.closed.Add(1)
 	return nil
 }
 
@@ -145,16 +146,16 @@ func TestRegisteredStoreIsPartOfItsChain(t *testing.T) {
 	if next := s.Stats().Next; next == nil || next.Store != "Shelf" || next.FailedSaves != 3 || next.Blocks != -1 {
 		t.Errorf("%+v", next)
 	}
-	if err := s.Close(); err != nil || backend.closed != 1 {
-		t.Errorf("closed %d times, %v", backend.closed, err)
+	if err := s.Close(); err != nil || backend.closed.Load() != 1 {
+		t.Errorf("closed %d times, %v", backend.closed.Load(), err)
 	}
 	tasks := tasksOf(t, log.take())
 	if got := slices.Sorted(maps.Keys(tasks)); !slices.Equal(got, []string{"Cache DUMP", "Shelf Cache2Backend"}) {
 		t.Errorf("%v", tasks)
 	}
 	c.Cache.CapacityBytes = 1
-	if _, err := r.Open("Cache|Shelf", c); err == nil || backend.closed != 2 {
-		t.Errorf("closed %d times, %v", backend.closed, err)
+	if _, err := r.Open("Cache|Shelf", c); err == nil || backend.closed.Load() != 2 {
+		t.Errorf("closed %d times, %v", backend.closed.Load(), err)
 	}
 }
 
