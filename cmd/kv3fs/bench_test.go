@@ -14,7 +14,7 @@ import (
 
 func TestBenchRing(t *testing.T) {
 	skipWithoutFUSE(t)
-	bin := buildBinary(t)
+	bin := binary(t)
 	quick := []string{"bench", "ring", "--sizes", "4k,256KiB", "--depth", "8", "--rings", "2", "--runs", "2", "--run-time", "20ms", "--file-bytes", "8MiB"}
 	bench := func(t *testing.T, args ...string) (stdout, stderr string, err error) {
 		cmd := exec.Command(bin, append(quick, args...)...)

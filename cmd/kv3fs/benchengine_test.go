@@ -63,7 +63,7 @@ func engineReport(t *testing.T, stdout, stderr string, err error) enginebench.Re
 }
 
 func TestBenchEngine(t *testing.T) {
-	bin := buildBinary(t)
+	bin := binary(t)
 	trace := filepath.Join(t.TempDir(), "trace.jsonl")
 	if out, err := exec.Command(bin, "trace", "generate", "--requests", "20", "--out", trace).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)

@@ -15,7 +15,7 @@ func TestBenchPages(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: starts services")
 	}
-	bin := buildBinary(t)
+	bin := binary(t)
 	bench := func(args ...string) (stdout, stderr string, err error) {
 		cmd := exec.Command(bin, append([]string{"bench", "pages", "--clients", "2", "--batch", "16", "--pages", "1024", "--runs", "1", "--run-time", "20ms"}, args...)...)
 		var out, errs bytes.Buffer

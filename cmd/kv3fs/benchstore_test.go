@@ -13,7 +13,7 @@ import (
 
 func TestBenchStore(t *testing.T) {
 	skipWithoutFUSE(t)
-	bin := buildBinary(t)
+	bin := binary(t)
 	bench := func(args ...string) (stdout, stderr string, err error) {
 		quick := []string{"bench", "store", "--io", "buffered", "--blocks", "8", "--block-bytes", "64KiB", "--depth", "4", "--keys", "16", "--index-blocks", "64", "--runs", "1", "--run-time", "1ms"}
 		cmd := exec.Command(bin, append(quick, args...)...)

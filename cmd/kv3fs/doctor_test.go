@@ -70,7 +70,7 @@ func finding(t *testing.T, r doctor.Report, id string) doctor.Finding {
 // The doctor examines a daemon that works, is stopped, and dies.
 func TestDoctor(t *testing.T) {
 	requireFUSE(t)
-	bin := buildBinary(t)
+	bin := binary(t)
 	s := serve(t, bin, t.TempDir())
 
 	r, _ := runDoctor(t, bin, "--mount", s.mount)
@@ -155,7 +155,7 @@ func TestDoctor(t *testing.T) {
 // are.
 func TestDoctorFix(t *testing.T) {
 	requireFUSE(t)
-	bin := buildBinary(t)
+	bin := binary(t)
 	s := serve(t, bin, t.TempDir())
 	old := time.Now().Add(-time.Hour)
 	inUse := map[string]bool{}

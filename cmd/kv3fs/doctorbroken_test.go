@@ -267,7 +267,7 @@ func TestBrokenSetUps(t *testing.T) {
 	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil { // for a doctor that is not root
 		t.Fatal(err)
 	}
-	bin := buildBinary(t)
+	bin := binary(t)
 	s := serve(t, bin, t.TempDir())
 	mount, err := filepath.EvalSymlinks(s.mount)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 // A command that a signal interrupts prints the JSON of what was complete, and says so.
 func TestInterruptedJSON(t *testing.T) {
 	skipWithoutFUSE(t)
-	bin := buildBinary(t)
+	bin := binary(t)
 	s := serve(t, bin, t.TempDir())
 	scratch := func(t *testing.T) (dir string, used func(*exec.Cmd) bool) {
 		dir = t.TempDir()

@@ -11,10 +11,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/kv3fs/kv3fs/internal/test/leaktest"
+	"github.com/kv3fs/kv3fs/internal/test/daemontest"
 )
 
-func TestMain(m *testing.M) { os.Exit(leaktest.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(daemontest.Main(m)) }
 
 // A command that is stuck in a system call, here opening a pipe without a writer, ends
 // soon after the first signal.
@@ -26,7 +26,7 @@ func TestInterruptStuck(t *testing.T) {
 	if err := unix.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(buildBinary(t), "serve", "--config", pipe)
+	cmd := exec.Command(binary(t), "serve", "--config", pipe)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -6,13 +6,18 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/kv3fs/kv3fs/internal/test/daemontest"
 )
 
 // A benchmark of a daemon that answers reads and moves no byte ends with status 1 and says
 // why: memory still has what was written from there, unless it is spoiled before each read.
 func TestBenchesNoticeDaemonThatMovesNothing(t *testing.T) {
 	skipWithoutFUSE(t)
-	bin := buildBinary(t, "-tags", "movesnothing")
+	bin := filepath.Join(t.TempDir(), "kv3fs")
+	if err := daemontest.Build(bin, "CGO_ENABLED=0", "-tags", "movesnothing"); err != nil {
+		t.Fatal(err)
+	}
 	trace := filepath.Join(t.TempDir(), "trace.jsonl")
 	if out, err := exec.Command(bin, "trace", "generate", "--requests", "40", "--out", trace).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)

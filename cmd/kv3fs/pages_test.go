@@ -98,7 +98,7 @@ func unixPost(t *testing.T, socket, path, body string) (status int) {
 
 // TestPagesCommands runs the page service alone, and every command against it.
 func TestPagesCommands(t *testing.T) {
-	bin, dir := buildBinary(t), t.TempDir()
+	bin, dir := binary(t), t.TempDir()
 	socket, data, token := filepath.Join(dir, "s"), filepath.Join(dir, "data"), filepath.Join(dir, "token")
 	kv3fs := func(args ...string) (string, string, int) {
 		t.Helper()
@@ -251,7 +251,7 @@ func TestPagesCommands(t *testing.T) {
 // in use is a warning.
 func TestServePages(t *testing.T) {
 	requireFUSE(t)
-	bin, dir := buildBinary(t), t.TempDir()
+	bin, dir := binary(t), t.TempDir()
 	socket := filepath.Join(dir, "s")
 	serve := func(args ...string) *running {
 		t.Helper()

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kv3fs/kv3fs/internal/bench/workload"
+	"github.com/kv3fs/kv3fs/internal/test/daemontest"
 	"github.com/kv3fs/kv3fs/usrbio"
 )
 
@@ -46,11 +47,12 @@ type served struct {
 	log              bytes.Buffer
 }
 
-func buildBinary(t *testing.T, flags ...string) string {
+// binary returns the path of the program, which is built once for all tests.
+func binary(t *testing.T) string {
 	t.Helper()
-	bin := filepath.Join(t.TempDir(), "kv3fs")
-	if out, err := exec.Command("go", append(append([]string{"build"}, flags...), "-o", bin, ".")...).CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
+	bin, err := daemontest.Binary()
+	if err != nil {
+		t.Fatal(err)
 	}
 	return bin
 }
@@ -170,7 +172,7 @@ func (s *served) checkNoTemps(t *testing.T) {
 
 func TestReplay(t *testing.T) {
 	skipWithoutFUSE(t)
-	bin := buildBinary(t)
+	bin := binary(t)
 	trace, survey := makeTrace(t, 150)
 
 	t.Run("cold, then warm, then after a restart", func(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 // The daemon's metrics count what clients move through rings: here the doctor's 4 KiB.
 func TestRingMetrics(t *testing.T) {
 	requireFUSE(t)
-	bin := buildBinary(t)
+	bin := binary(t)
 	socket := filepath.Join(t.TempDir(), "pages")
 	s := serve(t, bin, t.TempDir(), "--pages-listen", "unix:"+socket)
 	if r, _ := runDoctor(t, bin, "--mount", s.mount); finding(t, r, "ring").Status != doctor.OK {

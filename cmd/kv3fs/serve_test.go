@@ -16,7 +16,7 @@ import (
 func TestServeUnmountsWithoutStderr(t *testing.T) {
 	skipWithoutFUSE(t)
 	point := filepath.Join(t.TempDir(), "mnt")
-	cmd := exec.Command(buildBinary(t), "serve", "--data", t.TempDir(), "--mount", point)
+	cmd := exec.Command(binary(t), "serve", "--data", t.TempDir(), "--mount", point)
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -22,7 +22,7 @@ func TestHangup(t *testing.T) {
 	caughtHere := make(chan os.Signal, 1)
 	signal.Notify(caughtHere, syscall.SIGHUP)
 	defer signal.Stop(caughtHere)
-	bin := buildBinary(t)
+	bin := binary(t)
 	d := daemontest.ServeWith(t, daemontest.Options{Binary: bin})
 	if err := d.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
@@ -63,7 +63,7 @@ func TestHangup(t *testing.T) {
 // One interrupt ends a replay whose daemon is stopped, although it hangs in a lookup.
 func TestInterruptHungMount(t *testing.T) {
 	skipWithoutFUSE(t)
-	bin := buildBinary(t)
+	bin := binary(t)
 	d := daemontest.ServeWith(t, daemontest.Options{Binary: bin})
 	cmd := exec.Command(bin, "replay", "--trace", "-", "--mount", d.Mount, "--block-bytes", "4k", "--no-progress")
 	trace, err := cmd.StdinPipe()

@@ -37,7 +37,7 @@ func TestNotUTF8(t *testing.T) {
 // A daemon serves such directories, a replay writes there, and a report says so reversibly.
 func TestServeNotUTF8(t *testing.T) {
 	skipWithoutFUSE(t)
-	bin := buildBinary(t)
+	bin := binary(t)
 	d := daemontest.ServeWith(t, daemontest.Options{Binary: bin, Data: filepath.Join(t.TempDir(), "data\xff")})
 	trace := filepath.Join(t.TempDir(), "trace\xfe.jsonl")
 	if err := os.WriteFile(trace, []byte(`{"timestamp":0,"input_length":512,"output_length":1,"hash_ids":[1]}`+"\n"), 0o600); err != nil {
