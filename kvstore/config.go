@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/kv3fs/kv3fs/internal/layout/lmcache"
 	"github.com/kv3fs/kv3fs/internal/ucmkeys"
 	"github.com/kv3fs/kv3fs/kvstore/device"
 	"github.com/kv3fs/kv3fs/kvstore/keys"
@@ -341,6 +342,7 @@ func (c *Config) checkNumbers() error {
 		count("LMCache.WaitingTransfers", o.WaitingTransfers)
 		count("LMCache.AcceptedShards", o.AcceptedShards)
 		count("LMCache.OpenFiles", o.OpenFiles)
+		upTo(lmcache.MostSubdirs, "LMCache.HashSubdirLevels", int64(o.HashSubdirLevels))
 		rings("LMCache", o.RingOptions)
 	}
 	if o := c.Gds; o != nil {

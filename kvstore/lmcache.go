@@ -44,11 +44,20 @@ type LMCacheOptions struct {
 	// HyphenForSlash means files of older LMCaches, which write a hyphen for each slash in
 	// the model's name, not -SEP-.
 	HyphenForSlash bool
+	// Names is how files are named that the store writes. Default: as LMCache names them
+	// now. Files with those names are read in any case, and those of AlsoNames, too.
+	Names     LMCacheNames
+	AlsoNames []LMCacheNames
+	// NamesFormat is the first field of older names. Default vllm.
+	NamesFormat string
 
 	// Objects means files of LMCache's multi-process server: those of its L2 adapters
-	// hf3fs, fs and fs_native, without a header. WorldSize, WorkerID, DType, Layer, Tags
-	// and HyphenForSlash are then not used. It needs IDs.
+	// hf3fs, fs and fs_native, without a header. WorldSize, WorkerID, DType, Layer, Tags,
+	// Names and HyphenForSlash are then not used. It needs IDs.
 	Objects *LMCacheObjects
+	// HashSubdirLevels is in how many levels of directories objects are written, each named
+	// by two digits of the hash: fs_native's hash_subdir_levels. They are read with any.
+	HashSubdirLevels int
 
 	// NoChunkMeta is LMCache's save_chunk_meta: false. Files then have no header.
 	NoChunkMeta bool
@@ -83,6 +92,17 @@ type LMCacheOptions struct {
 
 	RingOptions
 }
+
+// LMCacheNames is a generation of the names of LMCache's files.
+type LMCacheNames string
+
+// Generations of names. The type of keys and values is not in the oldest, so that files of two
+// types in one directory are told apart by their header alone.
+const (
+	LMCacheNamesNow     LMCacheNames = ""        // model@world_size@worker_id@hash@type
+	LMCacheNamesFormat  LMCacheNames = "format"  // vllm@model@world_size@worker_id@hash@type
+	LMCacheNamesUntyped LMCacheNames = "untyped" // vllm@model@world_size@worker_id@hash
+)
 
 // LMCacheTag is one of a request's tags.
 type LMCacheTag struct{ Key, Value string }
@@ -144,8 +164,16 @@ func (b *builder) lmcache() (kv.Store, error) {
 	if o.Chunk, o.Object, err = given.names(b.Namespace); err != nil {
 		return nil, err
 	}
+	dtype := ""
+	if o.Chunk != nil {
+		dtype = o.Chunk.DType
+		if *o.Chunk, o.AlsoChunks, err = given.generations(*o.Chunk); err != nil {
+			return nil, err
+		}
+	}
+	o.SubdirLevels = given.HashSubdirLevels
 	if !given.NoChunkMeta && o.Object == nil {
-		if o.Header, err = given.header(b.Config, o.Chunk.DType); err != nil {
+		if o.Header, err = given.header(b.Config, dtype); err != nil {
 			return nil, err
 		}
 	}
@@ -223,6 +251,28 @@ func (o *LMCacheOptions) names(ns keys.Namespace) (*layout.Name, *layout.ObjectN
 		n.DType = word
 	}
 	return n, nil, nil
+}
+
+// generations returns the name of the files that are written, and those that are only read.
+func (o *LMCacheOptions) generations(now layout.Name) (written layout.Name, also []layout.Name, err error) {
+	for i, names := range append([]LMCacheNames{o.Names, LMCacheNamesNow}, o.AlsoNames...) {
+		n := now
+		switch names {
+		case LMCacheNamesNow:
+		case LMCacheNamesFormat:
+			n.OldFormat = cmp.Or(o.NamesFormat, "vllm")
+		case LMCacheNamesUntyped:
+			n.OldFormat, n.DType = cmp.Or(o.NamesFormat, "vllm"), ""
+		default:
+			return now, nil, fmt.Errorf("kvstore: Config.LMCache.Names or AlsoNames is %.40q; use %q, %q, or leave it out", names, LMCacheNamesFormat, LMCacheNamesUntyped)
+		}
+		if i == 0 {
+			written = n
+		} else if n.String() != written.String() {
+			also = append(also, n)
+		}
+	}
+	return written, also, nil
 }
 
 // header returns what a file begins with.

@@ -21,8 +21,8 @@ type Name struct {
 	// connectors write it. Then Model and Tags cannot be read back as they were.
 	OldSlashes bool
 
-	// OldFormat is the first field of the names of very old builds, vllm for example. These
-	// have no DType.
+	// OldFormat is the first field of the names of old builds, vllm for example. Those of the
+	// oldest have no DType.
 	OldFormat string
 }
 
@@ -39,7 +39,7 @@ func (n Name) Affixes() (prefix, suffix string) {
 		before.WriteString(n.OldFormat + "@")
 	}
 	fmt.Fprintf(&before, "%s@%d@%d@", n.Model, n.WorldSize, n.WorkerID)
-	if n.OldFormat == "" {
+	if n.OldFormat == "" || n.DType != "" {
 		after.WriteString("@" + n.DType)
 	}
 	if n.Layer != NoLayer {
@@ -74,6 +74,9 @@ func (n Name) Check() error {
 	case n.Layer < NoLayer:
 		return fmt.Errorf("lmcache: layer %d: choose 0 or more", n.Layer)
 	}
+	if strings.ContainsAny(n.OldFormat, "@/\x00") || isNumber(n.OldFormat) {
+		return fmt.Errorf("lmcache: the format %.40q cannot be the first field of LMCache's keys; it is vllm, for example", n.OldFormat)
+	}
 	if !n.OldSlashes {
 		texts := []string{n.Model}
 		for _, tag := range n.Tags {
@@ -83,7 +86,7 @@ func (n Name) Check() error {
 			return err
 		}
 	}
-	if n.OldFormat == "" && !slices.Contains(DTypes(), n.DType) {
+	if (n.OldFormat == "" || n.DType != "") && !slices.Contains(DTypes(), n.DType) {
 		return fmt.Errorf("lmcache: the type %.40q is none of LMCache's: %s", n.DType, strings.Join(DTypes(), ", "))
 	}
 	for _, tag := range n.Tags {
@@ -145,6 +148,9 @@ func ParseName(file string) (Name, bool) {
 		n.DType = fields[4]
 	}
 	rest := fields[least:]
+	if n.OldFormat != "" && len(rest) > 0 && slices.Contains(DTypes(), rest[0]) {
+		n.DType, rest = rest[0], rest[1:]
+	}
 	if len(rest) > 0 && isNumber(rest[0]) {
 		if n.Layer, err = number(rest[0]); err != nil {
 			return Name{}, false

@@ -27,6 +27,8 @@ func TestNames(t *testing.T) {
 		"meta-llama-SEP-Llama-3-8B@2@1@" + strings.Repeat("0f", 32) + "@bfloat16.data": with(func(n *Name) { n.Hash, n.DType = strings.Repeat("0f", 32), "bfloat16" }),
 		"vllm@meta-llama-SEP-Llama-3-8B@2@1@1f3a.data":                                 with(func(n *Name) { n.OldFormat, n.DType = "vllm", "" }),
 		"vllm@meta-llama-SEP-Llama-3-8B@2@1@1f3a@4.data":                               with(func(n *Name) { n.OldFormat, n.DType, n.Layer = "vllm", "", 4 }),
+		"vllm@meta-llama-SEP-Llama-3-8B@2@1@1f3a@half.data":                            with(func(n *Name) { n.OldFormat = "vllm" }),
+		"vllm@meta-llama-SEP-Llama-3-8B@2@1@1f3a@half@4@a%b.data":                      with(func(n *Name) { n.OldFormat, n.Layer, n.Tags = "vllm", 4, []Tag{{"a", "b"}} }),
 		// What was a slash in an older build's name is a hyphen now.
 		"meta-llama-Llama-3-8B@2@1@1f3a@half.data": with(func(n *Name) { n.Model = "meta-llama-Llama-3-8B" }),
 	} {
@@ -179,4 +181,17 @@ func FuzzParseName(f *testing.F) {
 			t.Errorf("%q is a chunk and an object", file)
 		}
 	})
+}
+
+func TestSubdirs(t *testing.T) {
+	for levels, want := range []string{".", "a1", "a1/b2"} {
+		if got := Subdirs("a1b2c3d4e5f60718", levels); got != want {
+			t.Errorf("%d levels: %s", levels, got)
+		}
+	}
+	for dir, want := range map[string]bool{"a1": true, "a1/b2": true, "00/ff": true, ".": false, "": false, "a": false, "a1/b": false, "A1": false, "a1/b2/c3": false, "abc": false} {
+		if IsSubdir(dir) != want {
+			t.Errorf("%q is a directory of objects: %v", dir, !want)
+		}
+	}
 }

@@ -2,6 +2,7 @@ package lmcache
 
 import (
 	"fmt"
+	"path"
 	"strconv"
 	"strings"
 )
@@ -51,6 +52,31 @@ func (o ObjectName) Check() error {
 		return fmt.Errorf("lmcache: the salt %.40q has an @ or a slash in it", o.Salt)
 	}
 	return checkSlashes(o.Model)
+}
+
+// MostSubdirs is how many levels of directories the adapter fs_native can have, by its setting
+// hash_subdir_levels.
+const MostSubdirs = 2
+
+// Subdirs returns the directory of an object with a hash, below the base path, with so many
+// levels: two digits of the hash for each.
+func Subdirs(hash string, levels int) string {
+	dir := "."
+	for i := range levels {
+		dir = path.Join(dir, hash[2*i:2*i+2])
+	}
+	return dir
+}
+
+// IsSubdir reports whether a path below the base path may be one of Subdirs.
+func IsSubdir(dir string) bool {
+	levels := strings.Split(dir, "/")
+	for _, name := range levels {
+		if len(name) != 2 || strings.Trim(name, "0123456789abcdef") != "" {
+			return false
+		}
+	}
+	return len(levels) <= MostSubdirs
 }
 
 // leastObjectDigits tells a hash from an object group.

@@ -41,14 +41,16 @@ func (s *Store) Delete(ctx context.Context, keys []kv.Key) error {
 
 // remove removes a block from wherever it is.
 func (s *Store) remove(key kv.Key) error {
-	place, err := s.o.Format.Place(key)
+	places, err := s.placesOf(key)
 	if err != nil {
 		return fmt.Errorf("kvstore: delete block %s: %w", key, err)
 	}
 	var failed error
 	for _, r := range s.roots {
-		if err := s.removeFrom(r, key, place); err != nil {
-			failed = err
+		for _, place := range places {
+			if err := s.removeFrom(r, key, place); err != nil {
+				failed = err
+			}
 		}
 	}
 	if failed == nil {
@@ -58,7 +60,7 @@ func (s *Store) remove(key kv.Key) error {
 	return failed
 }
 
-// removeFrom removes a block from one root.
+// removeFrom removes a block from one place.
 func (s *Store) removeFrom(r *root, key kv.Key, place Place) error {
 	path, st, there, err := isThere(r, place)
 	if err != nil || !there && path == r.in(place) {

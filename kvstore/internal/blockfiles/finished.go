@@ -17,11 +17,7 @@ import (
 
 // isFinished reports whether nothing shows that a file of another program's is not the
 // block or lacks a part.
-func (s *Store) isFinished(r *root, key kv.Key, f *os.File) bool {
-	place, err := s.o.Format.Place(key)
-	if err != nil {
-		return false
-	}
+func (s *Store) isFinished(r *root, key kv.Key, place Place, f *os.File) bool {
 	if path := s.o.Format.Unfinished(key); path != "" {
 		if _, err := os.Lstat(filepath.Join(r.dir, path)); err == nil {
 			return false
@@ -41,7 +37,7 @@ func (s *Store) isFinished(r *root, key kv.Key, f *os.File) bool {
 }
 
 // isFinishedAt is isFinished for the file of a block at this path.
-func (s *Store) isFinishedAt(r *root, key kv.Key, path string) (bool, error) {
+func (s *Store) isFinishedAt(r *root, key kv.Key, place Place, path string) (bool, error) {
 	f, err := s.openFile(path)
 	if gone(err) {
 		return false, nil
@@ -50,5 +46,5 @@ func (s *Store) isFinishedAt(r *root, key kv.Key, path string) (bool, error) {
 		return false, err
 	}
 	defer f.Close()
-	return s.isFinished(r, key, f), nil
+	return s.isFinished(r, key, place, f), nil
 }

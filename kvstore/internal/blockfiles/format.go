@@ -45,6 +45,16 @@ type Format interface {
 	Unfinished(key kv.Key) string
 }
 
+// Generations is a Format of a program whose releases, or settings, differ in where a block is.
+// The store writes to the place that the Format says, and finds and deletes a block in all.
+type Generations interface {
+	Format
+
+	// Places returns the places where the block of a key may be. The first is that of Place,
+	// whose rules hold for each: none is one of another key's.
+	Places(key kv.Key) ([]Place, error)
+}
+
 // Place is where a block is, below one of the roots.
 type Place struct {
 	// Dir is relative to the root, "." for the root itself, and Name is the file's name in

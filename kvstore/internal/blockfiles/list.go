@@ -10,10 +10,7 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
-	"github.com/kv3fs/kv3fs/kvstore/internal/sums"
 )
 
 // listChunk is how many keys Keys checks before it yields them. They share the pool
@@ -44,20 +41,24 @@ func (s *Store) keysIn(ctx context.Context, dir string, yield func(kv.Key, error
 	var below []string
 	for chunk := range slices.Chunk(names, listChunk) {
 		var some []kv.Key
+		var places []Place
 		for _, name := range chunk {
-			if key, ok := s.keyAt(dir, name); ok {
-				some = append(some, key)
+			if key, place, ok := s.keyAt(dir, name); ok {
+				some, places = append(some, key), append(places, place)
 			} else if sub := filepath.Join(dir, name); s.o.Format.HasBlocks(sub) {
 				below = append(below, sub)
 			}
 		}
-		ours, err := s.scan(ctx, s.lookups, some, func(_ int, key kv.Key, asOf time.Time) (bool, error) {
-			return s.any(key, asOf, func(r *root, found sums.Finding, st unix.Statx_t, path string) (bool, error) {
-				if found.Known || !s.o.NamesTell {
-					return found.Known, nil
+		ours, err := s.scan(ctx, s.lookups, some, func(i int, key kv.Key, asOf time.Time) (bool, error) {
+			var first Place // a block may be in several places, and is yielded once
+			is, err := s.any(key, asOf, func(at sighting) (bool, error) {
+				first = at.place
+				if at.found.Known || !s.o.NamesTell {
+					return at.found.Known, nil
 				}
-				return s.isLoadable(r, key, found, st, path)
+				return s.isLoadable(key, at)
 			})
+			return is && first == places[i], err
 		})
 		if err != nil {
 			return err
@@ -76,14 +77,18 @@ func (s *Store) keysIn(ctx context.Context, dir string, yield func(kv.Key, error
 	return nil
 }
 
-// keyAt returns the key of the block in a file of this name, if there is one.
-func (s *Store) keyAt(dir, name string) (kv.Key, bool) {
+// keyAt returns the key of the block in a file of this name, and its place, if there is one.
+func (s *Store) keyAt(dir, name string) (kv.Key, Place, bool) {
 	key, ok := s.o.Format.Key(name)
 	if !ok {
-		return key, false
+		return key, Place{}, false
 	}
-	place, err := s.o.Format.Place(key)
-	return key, err == nil && place.Dir == dir && place.Name == name
+	places, _ := s.placesOf(key)
+	i := slices.IndexFunc(places, func(p Place) bool { return p.Dir == dir && p.Name == name })
+	if i < 0 {
+		return key, Place{}, false
+	}
+	return key, places[i], true
 }
 
 // namesIn returns what the directories of one name have in them, sorted and without

@@ -324,7 +324,7 @@ func (s *Store) isUnverified(h *handle, found sums.Finding) (bool, error) {
 	if !s.acceptable(h.root, found, h.mode) || !s.isInPlace(h) {
 		return false, nil
 	}
-	return s.isFinishedAt(h.root, h.key, h.path)
+	return s.isFinishedAt(h.root, h.key, h.at, h.path)
 }
 
 // isInPlace reports whether a block that is open is the one that others would open.

@@ -173,39 +173,41 @@ func lower(x *atomic.Int64, to int64) {
 // has reports whether a block is there that Load would try. asOf is when the caller
 // began to look.
 func (s *Store) has(key kv.Key, asOf time.Time) (bool, error) {
-	there, err := s.any(key, asOf, func(r *root, found sums.Finding, st unix.Statx_t, path string) (bool, error) {
-		return s.isLoadable(r, key, found, st, path)
-	})
+	there, err := s.any(key, asOf, func(at sighting) (bool, error) { return s.isLoadable(key, at) })
 	if there || err != nil {
 		return there, err
 	}
 	return s.hasPacked(key)
 }
 
-// isLoadable reports whether Load would try a file with these records and attributes.
-func (s *Store) isLoadable(r *root, key kv.Key, found sums.Finding, st unix.Statx_t, path string) (bool, error) {
-	if !s.acceptable(r, found, st.Mode) || s.unreadable.has(key, st.Ino) {
+// sighting is a file that has the place, the type and the size of a block.
+type sighting struct {
+	root  *root
+	place Place
+	path  string
+	st    unix.Statx_t
+	found sums.Finding
+}
+
+// isLoadable reports whether Load would try a file.
+func (s *Store) isLoadable(key kv.Key, at sighting) (bool, error) {
+	if !s.acceptable(at.root, at.found, at.st.Mode) || s.unreadable.has(key, at.st.Ino) {
 		return false, nil
 	}
-	if len(found.Sums) > 0 {
+	if len(at.found.Sums) > 0 {
 		return true, nil
 	}
-	finished, err := s.isFinishedAt(r, key, path)
-	if err != nil && s.unreadable.opened(key, st.Ino, err) {
+	finished, err := s.isFinishedAt(at.root, key, at.place, at.path)
+	if err != nil && s.unreadable.opened(key, at.st.Ino, err) {
 		return false, nil
 	}
 	return finished, err
 }
 
-// any reports whether a file has the type and the size of a block, and records and
-// attributes that are wanted.
-func (s *Store) any(key kv.Key, asOf time.Time, wanted func(r *root, found sums.Finding, st unix.Statx_t, path string) (bool, error)) (bool, error) {
-	place, err := s.o.Format.Place(key)
-	if err != nil {
-		return false, nil
-	}
-	var failed error // in one root; the block may be in another
-	for r := range s.rootsOf(key) {
+// any reports whether a file has the type and the size of a block, and is wanted.
+func (s *Store) any(key kv.Key, asOf time.Time, wanted func(sighting) (bool, error)) (bool, error) {
+	var failed error // in one place; the block may be in another
+	for r, place := range s.spotsOf(key) {
 		path, st, there, err := isThere(r, place)
 		if err != nil {
 			failed = err
@@ -218,7 +220,7 @@ func (s *Store) any(key kv.Key, asOf time.Time, wanted func(r *root, found sums.
 			failed = err
 			continue
 		}
-		switch is, err := wanted(r, found, st, path); {
+		switch is, err := wanted(sighting{r, place, path, st, found}); {
 		case err != nil:
 			failed = err
 		case is:

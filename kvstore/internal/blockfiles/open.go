@@ -40,8 +40,8 @@ func (s *Store) open(key kv.Key) (*handle, error) {
 	}
 	epoch := s.handles.epoch()
 	outcome := error(kv.ErrMiss)
-	for r := range s.rootsOf(key) {
-		h, err := s.openIn(r, key)
+	for r, place := range s.spotsOf(key) {
+		h, err := s.openIn(r, key, place)
 		if err == nil {
 			s.handles.add(h, epoch)
 			return h, nil
@@ -61,11 +61,7 @@ func (s *Store) open(key kv.Key) (*handle, error) {
 	return nil, outcome
 }
 
-func (s *Store) openIn(r *root, key kv.Key) (_ *handle, err error) {
-	place, err := s.o.Format.Place(key)
-	if err != nil { // since rootsOf
-		return nil, kv.ErrMiss
-	}
+func (s *Store) openIn(r *root, key kv.Key, place Place) (_ *handle, err error) {
 	f, path, err := s.openPlace(r, key, place)
 	if gone(err) {
 		return nil, kv.ErrMiss
@@ -102,7 +98,7 @@ func (s *Store) openIn(r *root, key kv.Key) (_ *handle, err error) {
 		return nil, h.damage(fmt.Sprintf("it has %d bytes instead of %d", st.Size, place.Bytes))
 	case !s.acceptable(r, h.found, st.Mode), r.lacksSide(place):
 		return nil, kv.ErrMiss
-	case len(h.found.Sums) == 0 && !s.isFinished(r, key, f):
+	case len(h.found.Sums) == 0 && !s.isFinished(r, key, place, f):
 		return nil, kv.ErrMiss
 	case len(h.found.Sums) > 0:
 		var wrong *headError

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -44,19 +45,20 @@ func (s *Store) settleSpares(r *root) {
 		if !ok {
 			continue
 		}
-		place, err := s.o.Format.Place(key)
-		if err != nil || place.Name != name {
+		places, _ := s.placesOf(key)
+		i := slices.IndexFunc(places, func(p Place) bool { return p.Name == name })
+		if i < 0 {
 			continue
 		}
-		path := r.in(place)
+		path := r.in(places[i])
 		if _, err := status(unix.AT_FDCWD, path); lost(err) {
 			continue
 		}
 		if os.MkdirAll(filepath.Dir(path), dirMode) != nil {
 			continue
 		}
-		if err := unix.Renameat2(unix.AT_FDCWD, r.spare(place), unix.AT_FDCWD, path, unix.RENAME_NOREPLACE); errors.Is(err, os.ErrExist) {
-			_ = os.Remove(r.spare(place)) // it was saved again
+		if err := unix.Renameat2(unix.AT_FDCWD, r.spare(places[i]), unix.AT_FDCWD, path, unix.RENAME_NOREPLACE); errors.Is(err, os.ErrExist) {
+			_ = os.Remove(r.spare(places[i])) // it was saved again
 		}
 	}
 }

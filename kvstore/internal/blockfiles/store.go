@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"math/rand/v2"
 	"path/filepath"
 	"runtime"
@@ -35,8 +36,9 @@ type Store struct {
 	unreadable unreadable
 	packs      packs
 	unfinished *assembly.Table[*temporary]
-	committing sync.Map // keys whose blocks are recorded and not yet visible
-	writer     string   // in the names of temporary files
+	committing sync.Map                 // keys whose blocks are recorded and not yet visible
+	young      atomic.Pointer[sync.Map] // keys that were in committing at any time since a compaction began
+	writer     string                   // in the names of temporary files
 	written    atomic.Int64
 	counters   kv.Counters
 	group      *batch.Group
@@ -122,17 +124,33 @@ func (s *Store) Stats() kv.Stats { return s.counters.Stats(s.o.Name) }
 // Register registers memory with the engine.
 func (s *Store) Register(name string, mem []byte) error { return s.engine.Register(name, mem) }
 
-// rootsOf yields the directories where a block may be, first the one it is written to, and
-// none for a key that can have no block.
-func (s *Store) rootsOf(key kv.Key) func(yield func(*root) bool) {
-	return func(yield func(*root) bool) {
-		if _, err := s.o.Format.Place(key); err != nil {
+// placesOf returns the places where a block may be, first the one it is written to, whatever
+// its root.
+func (s *Store) placesOf(key kv.Key) ([]Place, error) {
+	if g, ok := s.o.Format.(Generations); ok {
+		return g.Places(key)
+	}
+	place, err := s.o.Format.Place(key)
+	if err != nil {
+		return nil, err
+	}
+	return []Place{place}, nil
+}
+
+// spotsOf yields the places of a block in each root, first the one it is written to, and none
+// for a key that can have no block.
+func (s *Store) spotsOf(key kv.Key) iter.Seq2[*root, Place] {
+	return func(yield func(*root, Place) bool) {
+		places, err := s.placesOf(key)
+		if err != nil {
 			return
 		}
 		first := s.o.Format.Root(key, len(s.roots))
 		for i := range s.roots {
-			if !yield(s.roots[(first+i)%len(s.roots)]) {
-				return
+			for _, place := range places {
+				if !yield(s.roots[(first+i)%len(s.roots)], place) {
+					return
+				}
 			}
 		}
 	}

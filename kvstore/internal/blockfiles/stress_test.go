@@ -162,7 +162,7 @@ func (p *stressed) step() error {
 		return p.flip(logs[p.rng.IntN(len(logs))], 40)
 	default: // what is done every hour
 		r := p.s.roots[0]
-		return r.sums.Compact(func(key kv.Key) bool { return p.s.inUse(r, key) })
+		return p.s.compact(r)
 	}
 	return nil
 }

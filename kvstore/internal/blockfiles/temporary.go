@@ -113,6 +113,9 @@ func (s *Store) giveUp(b *assembly.Block[*temporary], done func()) {
 func (s *Store) publish(t *temporary, key kv.Key, sums []uint64) (err error) {
 	s.committing.Store(key, nil)
 	defer s.committing.Delete(key)
+	if young := s.young.Load(); young != nil {
+		young.Store(key, nil)
+	}
 	defer func() {
 		if err != nil {
 			_ = os.Remove(t.path)
@@ -189,10 +192,10 @@ func (s *Store) rename(t *temporary, path string, key kv.Key, own []uint64) erro
 // hasOther reports whether a block is there that another process has recorded with other
 // checksums. One without a record of its own is none, though the caller's own is there.
 func (s *Store) hasOther(key kv.Key, own []uint64) bool {
-	other, err := s.any(key, time.Now(), func(r *root, _ sums.Finding, st unix.Statx_t, _ string) (bool, error) {
-		found, err := r.sums.Again(key, time.Now())
+	other, err := s.any(key, time.Now(), func(at sighting) (bool, error) {
+		found, err := at.root.sums.Again(key, time.Now())
 		isOther := func(variant []uint64) bool { return !slices.Equal(variant, own) }
-		return slices.ContainsFunc(found.Sums, isOther) && !s.unreadable.has(key, st.Ino), err
+		return slices.ContainsFunc(found.Sums, isOther) && !s.unreadable.has(key, at.st.Ino), err
 	})
 	return other && err == nil
 }

@@ -3,10 +3,6 @@ package blockfiles
 import (
 	"sync"
 	"time"
-
-	"golang.org/x/sys/unix"
-
-	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 )
 
 const (
@@ -63,20 +59,7 @@ func (s *Store) tidy() {
 		s.sweep(r)
 		_ = r.sums.Touch()
 		if r.sums.Grown() {
-			_ = r.sums.Compact(func(key kv.Key) bool { return s.inUse(r, key) })
+			_ = s.compact(r)
 		}
 	}
-}
-
-// inUse reports whether the record of a block may still be needed. If in doubt, it is.
-func (s *Store) inUse(r *root, key kv.Key) bool {
-	if _, ok := s.committing.Load(key); ok || s.group.Err() != nil {
-		return true
-	}
-	place, err := s.o.Format.Place(key)
-	if err != nil {
-		return true
-	}
-	_, err = status(unix.AT_FDCWD, r.in(place))
-	return !gone(err)
 }

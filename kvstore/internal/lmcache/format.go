@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"strings"
 
 	layout "github.com/kv3fs/kv3fs/internal/layout/lmcache"
 	"github.com/kv3fs/kv3fs/kvstore/internal/blockfiles"
@@ -23,14 +24,18 @@ type IDs interface {
 // format is the Format of LMCache's files. Only the hash in their names differs between
 // the blocks of a store.
 type format struct {
-	prefix, suffix string
-	object         bool // see layout.ObjectName
-	header         *layout.Header
-	blockBytes     int64
-	ids            IDs // nil: keys are numbers
+	names      []affixes // by generation; the first is written
+	levels     []int     // of directories below the base path; the first is written
+	object     bool      // see layout.ObjectName
+	header     *layout.Header
+	blockBytes int64
+	ids        IDs // nil: keys are numbers
 }
 
-var _ blockfiles.Format = (*format)(nil)
+// affixes are what comes before and after the hash in the name of a file.
+type affixes struct{ prefix, suffix string }
+
+var _ blockfiles.Generations = (*format)(nil)
 
 func (f *format) headBytes() int64 {
 	if f.header == nil {
@@ -68,16 +73,44 @@ func (f *format) Place(key kv.Key) (blockfiles.Place, error) {
 	if err != nil {
 		return blockfiles.Place{}, err
 	}
+	return f.place(f.names[0], f.levels[0], hash), nil
+}
+
+func (f *format) place(name affixes, levels int, hash string) blockfiles.Place {
 	head := f.headBytes()
-	return blockfiles.Place{Dir: ".", Name: f.prefix + hash + f.suffix, Offset: head, Bytes: head + f.blockBytes}, nil
+	return blockfiles.Place{Dir: layout.Subdirs(hash, levels), Name: name.prefix + hash + name.suffix, Offset: head, Bytes: head + f.blockBytes}
+}
+
+// Places returns where LMCaches with other settings and older ones have a block.
+func (f *format) Places(key kv.Key) ([]blockfiles.Place, error) {
+	hash, err := f.hash(key)
+	if err != nil {
+		return nil, err
+	}
+	var all []blockfiles.Place
+	for _, name := range f.names {
+		for _, levels := range f.levels {
+			all = append(all, f.place(name, levels, hash))
+		}
+	}
+	return all, nil
 }
 
 // Key reads the name of a file.
 func (f *format) Key(name string) (kv.Key, bool) {
-	if len(name) < len(f.prefix)+len(f.suffix) || name[:len(f.prefix)] != f.prefix || name[len(name)-len(f.suffix):] != f.suffix {
-		return kv.Key{}, false
+	for _, a := range f.names {
+		if len(name) < len(a.prefix)+len(a.suffix) || !strings.HasPrefix(name, a.prefix) || !strings.HasSuffix(name, a.suffix) {
+			continue
+		}
+		if key, ok := f.keyOf(name[len(a.prefix) : len(name)-len(a.suffix)]); ok {
+			return key, true
+		}
 	}
-	hash := name[len(f.prefix) : len(name)-len(f.suffix)]
+	return kv.Key{}, false
+}
+
+// keyOf returns the key of a hash.
+func (f *format) keyOf(hash string) (kv.Key, bool) {
 	if f.ids != nil {
 		raw, ok := layout.HashDigest(hash)
 		if !ok {
@@ -96,8 +129,9 @@ func (f *format) Key(name string) (kv.Key, bool) {
 	return keys.Uint64Key(size), ok
 }
 
-// HasBlocks reports that all blocks are in the base paths themselves.
-func (f *format) HasBlocks(string) bool { return false }
+// HasBlocks reports whether a directory is one of those that fs_native has with its
+// hash_subdir_levels.
+func (f *format) HasBlocks(dir string) bool { return len(f.levels) > 1 && layout.IsSubdir(dir) }
 
 // Root returns the number of the base path.
 func (f *format) Root(key kv.Key, roots int) int {

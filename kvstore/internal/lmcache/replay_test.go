@@ -32,6 +32,8 @@ type replay struct {
 	Layer     *int           `json:"layer,omitempty"`
 	Tags      [][2]string    `json:"tags,omitempty"`
 	Slash     string         `json:"slash,omitempty"`
+	Format    string         `json:"format,omitempty"`
+	Untyped   bool           `json:"untyped,omitempty"`
 	Header    map[string]any `json:"header,omitempty"`
 }
 
@@ -132,6 +134,9 @@ func TestReplay(t *testing.T) {
 				{DType: layout.DTypeBFloat16, Shape: [4]int{1, 8, 16, 16}}, {DType: layout.DTypeHalf, Shape: [4]int{1, 1, 4, 512}},
 			},
 		}}, replay{Header: map[string]any{"fmt": 6, "groups": []any{[]any{3, []int{1, 8, 16, 16}}, []any{2, []int{1, 1, 4, 512}}}}}, false},
+		"names with a format": {lmcache.Options{Chunk: older("vllm", "bfloat16"), AlsoChunks: []layout.Name{*chunk()}}, replay{Format: "vllm"}, false},
+		"names without a type": {lmcache.Options{Chunk: older("vllm", ""), AlsoChunks: []layout.Name{*chunk(), *older("vllm", "bfloat16")}, Header: header},
+			replay{Format: "vllm", Untyped: true, Header: headerJSON}, false},
 		"rings": {lmcache.Options{Chunk: chunk(), Header: header, TempDir: "tmp"}, replay{Header: headerJSON}, true},
 	} {
 		t.Run(name, func(t *testing.T) {

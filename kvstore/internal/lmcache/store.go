@@ -3,6 +3,7 @@
 // A block is a chunk of LMCache's, of one rank.
 //
 //	<base path>/<model>@<world size>@<worker>@<hash>@<type>.data   a header, and the block
+//	<base path>/<2 digits of hash>/<2 more>/<name>.data            an object, with hash_subdir_levels 2
 //	<base path>/.kv3fs-temp/                                       blocks that are being written
 //	<base path>/.kv3fs-sums-<16 digits>/                           checksums, see package sums
 //	<base path>/.kv3fs-quarantine/                                 the latest blocks that were found damaged
@@ -42,9 +43,15 @@ type Options struct {
 	Mount string
 
 	// Chunk or Object says how files are named; the Hash in it has no meaning. One of the
-	// two is given.
-	Chunk  *layout.Name
-	Object *layout.ObjectName
+	// two is given. AlsoChunks are names that LMCaches of other releases give the same
+	// chunks: these files are read as well.
+	Chunk      *layout.Name
+	AlsoChunks []layout.Name
+	Object     *layout.ObjectName
+
+	// SubdirLevels is in how many levels of directories objects are written, two digits of
+	// the hash for each: fs_native's hash_subdir_levels. They are read with any number.
+	SubdirLevels int
 
 	// Header is what a file begins with; nil: with the block.
 	Header *layout.Header
@@ -100,7 +107,7 @@ func Open(o Options) (*Store, error) {
 		Roots:             o.BasePaths,
 		Format:            f,
 		TempDir:           o.TempDir,
-		SumsDir:           fmt.Sprintf(".kv3fs-sums-%016x", xxh3.HashString(f.prefix+"\x00"+f.suffix)),
+		SumsDir:           o.sumsDir(f),
 		NamesTell:         true,
 		Engine:            o.Engine,
 		OpenFiles:         o.OpenFiles,
@@ -123,12 +130,33 @@ func (o *Options) format() (*format, error) {
 		if err := o.Object.Check(); err != nil {
 			return nil, fmt.Errorf("kvstore: %w", err)
 		}
-		f.prefix, f.suffix = o.Object.Affixes()
-	case o.Chunk != nil:
-		if err := o.Chunk.Check(); err != nil {
-			return nil, fmt.Errorf("kvstore: %w", err)
+		if o.SubdirLevels < 0 || o.SubdirLevels > layout.MostSubdirs {
+			return nil, fmt.Errorf("kvstore: hash_subdir_levels is %d; it must be from 0 to %d", o.SubdirLevels, layout.MostSubdirs)
 		}
-		f.prefix, f.suffix = o.Chunk.Affixes()
+		f.addName(o.Object.Affixes())
+		f.levels = []int{o.SubdirLevels}
+		for n := range layout.MostSubdirs + 1 {
+			if n != o.SubdirLevels {
+				f.levels = append(f.levels, n)
+			}
+		}
+		if o.Object.Group == layout.NoGroup { // LMCaches that have such names have no directories
+			if o.SubdirLevels > 0 {
+				return nil, errors.New("kvstore: hash_subdir_levels is for LMCaches whose objects have a group; set it to 0, or name the group")
+			}
+			f.levels = f.levels[:1]
+		}
+	case o.Chunk != nil:
+		for _, n := range append([]layout.Name{*o.Chunk}, o.AlsoChunks...) {
+			if err := n.Check(); err != nil {
+				return nil, fmt.Errorf("kvstore: %w", err)
+			}
+			f.addName(n.Affixes())
+		}
+		if o.SubdirLevels != 0 {
+			return nil, errors.New("kvstore: hash_subdir_levels is for the objects of fs_native; LMCache has no directories for chunks")
+		}
+		f.levels = []int{0}
 	default:
 		return nil, errors.New("kvstore: LMCache's files need the name of a model")
 	}
@@ -144,10 +172,28 @@ func (o *Options) format() (*format, error) {
 	if o.IDs != nil {
 		digits = layout.DigestDigits
 	}
-	if longest := len(f.prefix) + digits + len(f.suffix); longest > mostNameBytes {
-		return nil, fmt.Errorf("kvstore: the names of LMCache's files, %s<hash>%s, have up to %d bytes, and file systems allow %d; use a shorter name of the model", f.prefix, f.suffix, longest, mostNameBytes)
+	for _, n := range f.names {
+		if longest := len(n.prefix) + digits + len(n.suffix); longest > mostNameBytes {
+			return nil, fmt.Errorf("kvstore: the names of LMCache's files, %s<hash>%s, have up to %d bytes, and file systems allow %d; use a shorter name of the model", n.prefix, n.suffix, longest, mostNameBytes)
+		}
 	}
 	return f, nil
+}
+
+func (f *format) addName(prefix, suffix string) { f.names = append(f.names, affixes{prefix, suffix}) }
+
+// sumsDir is where the checksum logs are: those of all stores of the same chunks are in one
+// directory, whichever names they write.
+func (o *Options) sumsDir(f *format) string {
+	same := f.names[0]
+	if o.Chunk != nil {
+		for _, n := range append([]layout.Name{*o.Chunk}, o.AlsoChunks...) {
+			if n.OldFormat == "" {
+				same.prefix, same.suffix = n.Affixes()
+			}
+		}
+	}
+	return fmt.Sprintf(".kv3fs-sums-%016x", xxh3.HashString(same.prefix+"\x00"+same.suffix))
 }
 
 // claimDirs makes the base paths that do not exist.

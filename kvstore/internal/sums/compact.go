@@ -12,7 +12,8 @@ import (
 // compactBytes is how much a log must grow before compaction is considered.
 const compactBytes = 8 << 20
 
-// Grown reports whether the log has grown enough to be compacted.
+// Grown reports whether the log has grown enough to be compacted, whichever processes have
+// written it.
 func (ls *Logs) Grown() bool {
 	ls.writing.Lock()
 	defer ls.writing.Unlock()
@@ -21,10 +22,11 @@ func (ls *Logs) Grown() bool {
 	return ls.logs != nil && ls.logs[ls.own].end-ls.settled > max(compactBytes, ls.settled)
 }
 
-// Compact rewrites this process's log without the blocks for which alive returns false.
-// alive must return true for blocks that are recorded and not yet visible. Records can
-// be added meanwhile.
-func (ls *Logs) Compact(alive func(kv.Key) bool) error {
+// Compact rewrites this process's log without the blocks for which alive returns false. ours
+// says that the record is of the namespace and the size that the logs were opened for; a log
+// that was taken over may have others. alive must return true for blocks that are recorded and
+// not yet visible. Records can be added meanwhile.
+func (ls *Logs) Compact(alive func(key kv.Key, ours bool) bool) error {
 	ls.setCompacting(true)
 	defer ls.setCompacting(false)
 	ls.mu.RLock()
@@ -58,7 +60,7 @@ func (ls *Logs) setCompacting(on bool) {
 	ls.compacting = on
 }
 
-func (ls *Logs) rewrite(old, next *log, path string, alive func(kv.Key) bool) error {
+func (ls *Logs) rewrite(old, next *log, path string, alive func(kv.Key, bool) bool) error {
 	if !next.lock() {
 		return fmt.Errorf("%s.new is locked by another process", path)
 	}
@@ -68,9 +70,12 @@ func (ls *Logs) rewrite(old, next *log, path string, alive func(kv.Key) bool) er
 	if err != nil {
 		return err
 	}
+	if err := next.append((&record{edge: true}).append(nil)); err != nil {
+		return err
+	}
 	ls.writing.Lock()
 	defer ls.writing.Unlock()
-	if _, err := ls.copy(old, next, done, func(kv.Key) bool { return true }); err != nil {
+	if _, err := ls.copy(old, next, done, func(kv.Key, bool) bool { return true }); err != nil {
 		return err
 	}
 	ls.mu.Lock()
@@ -85,14 +90,12 @@ func (ls *Logs) rewrite(old, next *log, path string, alive func(kv.Key) bool) er
 	old.f.Close()
 	ls.logs[ls.own] = next
 	next.end = 0
-	err = next.read(func(at int64, r *record) { ls.learn(ls.own, at, r) })
-	ls.settled = next.end
-	return err
+	return next.read(ls.learnOwn)
 }
 
 // copy appends to a log the records of another, from an offset on, that are still
 // needed. It returns where the last one ends.
-func (ls *Logs) copy(from, to *log, offset int64, alive func(kv.Key) bool) (end int64, err error) {
+func (ls *Logs) copy(from, to *log, offset int64, alive func(kv.Key, bool) bool) (end int64, err error) {
 	reader := log{f: from.f, data: from.data, end: offset}
 	left := map[uint64]struct{}{} // stamps of void records that are not copied
 	var pending []byte
@@ -108,6 +111,7 @@ func (ls *Logs) copy(from, to *log, offset int64, alive func(kv.Key) bool) (end 
 		_, void := ls.index.forgotten[r.stamp]
 		ls.mu.RUnlock()
 		switch {
+		case r.edge:
 		case r.forget:
 			// The void record is needed for one that is in another log or that was
 			// copied.
@@ -116,7 +120,7 @@ func (ls *Logs) copy(from, to *log, offset int64, alive func(kv.Key) bool) (end 
 			}
 		case void:
 			left[r.stamp] = struct{}{}
-		case alive(r.key):
+		case alive(r.key, ls.ours(r.shape)):
 			pending = r.append(pending)
 		}
 		if len(pending) >= windowBytes {

@@ -55,7 +55,7 @@ type Logs struct {
 	logs    []*log // nil where one is gone
 	index   index
 	asOf    time.Time // everything that was in the logs then has been read
-	settled int64     // bytes of own after it was last compacted
+	settled int64     // bytes of own after it was last compacted, by any process; 0: never
 	closed  bool
 	renewed int // how often the logs were opened again
 
@@ -94,13 +94,13 @@ func (ls *Logs) load() error {
 		return fmt.Errorf("open a checksum log in %s: %w", ls.dir, err)
 	}
 	ls.index, ls.logs, ls.own = newIndex(), []*log{own}, 0
-	if err := own.read(func(at int64, r *record) { ls.learn(ls.own, at, r) }); err != nil {
+	ls.settled = 0
+	if err := own.read(ls.learnOwn); err != nil {
 		return err
 	}
 	if err := own.mend(); err != nil {
 		return err
 	}
-	ls.settled = own.end
 	return ls.refresh(time.Now())
 }
 
@@ -198,9 +198,20 @@ func (ls *Logs) names() ([]string, error) {
 	return names, nil
 }
 
+// learnOwn is learn for this process's log.
+func (ls *Logs) learnOwn(at int64, r *record) {
+	if r.edge {
+		ls.settled = at
+	}
+	ls.learn(ls.own, at, r)
+}
+
 // learn enters a record into the index.
 func (ls *Logs) learn(log uint16, at int64, r *record) {
-	if !r.forget {
+	switch {
+	case r.edge:
+		return
+	case !r.forget:
 		ls.index.add(r, log, at)
 		return
 	}

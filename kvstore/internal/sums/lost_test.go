@@ -16,7 +16,7 @@ func TestRecordsOfOthersDoNotCount(t *testing.T) {
 	for name, lose := range map[string]func(t *testing.T, a *Logs, key kv.Key){
 		"forgotten": forget,
 		"compacted": func(t *testing.T, a *Logs, _ kv.Key) {
-			do(t, a.Compact(func(kv.Key) bool { return false })) // the file is not there yet
+			do(t, a.Compact(func(kv.Key, bool) bool { return false })) // the file is not there yet
 		},
 		"deleted": func(t *testing.T, a *Logs, _ kv.Key) {
 			do(t, os.Remove(a.logs[a.own].f.Name()))
@@ -47,7 +47,7 @@ func TestRecordDuringCompaction(t *testing.T) {
 	a := openLogs(t, root, ours)
 	key := kv.Key{1}
 	put(t, a, key, []uint64{11})
-	do(t, a.Compact(func(kv.Key) bool {
+	do(t, a.Compact(func(kv.Key, bool) bool {
 		put(t, a, key, []uint64{11})
 		return false // it was not there before
 	}))
@@ -71,7 +71,7 @@ func TestMark(t *testing.T) {
 	b := openLogs(t, root, ours)
 	check("a new directory", b, true)
 	check("another process", openLogs(t, root, ours), true)
-	do(t, b.Compact(func(kv.Key) bool { return true }))
+	do(t, b.Compact(func(kv.Key, bool) bool { return true }))
 	for _, name := range logsIn(t, root) {
 		if info, err := os.Stat(name); err != nil || info.Mode()&Mark == 0 {
 			t.Error("a log without the mark", info.Mode(), err)

@@ -13,8 +13,8 @@ import (
 //
 //	 0  4  magic "kSum"
 //	 4  1  version, 1
-//	 5  1  kind: 1 a block, 2 forget the record with this stamp
-//	 6  2  number of shards, N; 0 when it forgets
+//	 5  1  kind: 1 a block, 2 forget the record with this stamp, 3 the log was compacted to here
+//	 6  2  number of shards, N; 0 for other kinds than 1
 //	 8  8  stamp: a random number that tells records of one block apart
 //	16 16  fingerprint of the namespace
 //	32 16  key
@@ -27,6 +27,7 @@ const (
 	version    = 1
 	kindBlock  = 1
 	kindForget = 2
+	kindEdge   = 3
 	sumsAt     = 56
 	leastBytes = sumsAt + 8
 	mostBytes  = leastBytes + 8*kv.MaxShards
@@ -39,6 +40,7 @@ var magic = []byte("kSum")
 // record is one entry of a log.
 type record struct {
 	forget bool
+	edge   bool // what compaction has kept ends here
 	stamp  uint64
 	key    kv.Key
 	shape  Shape
@@ -58,8 +60,11 @@ func (r *record) bytes() int { return leastBytes + 8*len(r.sums) }
 func (r *record) append(dst []byte) []byte {
 	begin := len(dst)
 	kind := byte(kindBlock)
-	if r.forget {
+	switch {
+	case r.forget:
 		kind = kindForget
+	case r.edge:
+		kind = kindEdge
 	}
 	dst = append(dst, magic...)
 	dst = append(dst, version, kind)
@@ -80,9 +85,10 @@ func (r *record) decode(src []byte) bool {
 		return false
 	}
 	n := int(binary.LittleEndian.Uint16(src[6:]))
-	r.forget = src[5] == kindForget
+	r.forget, r.edge = src[5] == kindForget, src[5] == kindEdge
+	block := src[5] == kindBlock
 	switch {
-	case src[5] != kindBlock && !r.forget, n > kv.MaxShards, r.forget != (n == 0):
+	case !block && !r.forget && !r.edge, n > kv.MaxShards, block != (n > 0):
 		return false
 	case len(src) < leastBytes+8*n:
 		return false

@@ -4,8 +4,10 @@ usage: connector.py BASE[,BASE...] [mount] < commands
 
 Each line of the input is a JSON object with op (put, get, exists, remove, list) and key:
 model, world_size, worker_id, chunk_hash, dtype, and optionally layer, tags, slash (what
-stands for a slash) and header, which has fmt and groups of [dtype code, shape]. Each line of
-the output is the answer. With a mount the bytes go through rings, as in LMCache's 3FS
+stands for a slash), format (the first field of older names), untyped (names without dtype) and
+header, which has fmt and groups of [dtype code, shape]. An object of the multi-process server
+has model, kv_rank, digest, and optionally group, salt and levels (hash_subdir_levels) instead.
+Each line of the output is the answer. With a mount the bytes go through rings, as in LMCache's 3FS
 connector; without one through files, as in its FS connector. A block is made of its seed.
 """
 
@@ -110,9 +112,29 @@ class Connector:
         for base in self.bases:
             base.mkdir(parents=True, exist_ok=True)
 
+    def object_path(self, key):
+        digest = key["digest"]
+        fields = [key["model"].replace("/", "-SEP-"), f"{key['kv_rank']:#010x}"]
+        if "group" in key:
+            fields.append(f"{key['group']:x}")
+        fields.append(digest)
+        if key.get("salt"):
+            fields.append(key["salt"])
+        base = self.bases[int(digest[-16:], 16) % len(self.bases)]
+        for level in range(key.get("levels", 0)):
+            base /= digest[2 * level : 2 * level + 2]
+        base.mkdir(parents=True, exist_ok=True)
+        return base / ("@".join(fields) + ".data")
+
     def path(self, key):
+        if "digest" in key:
+            return self.object_path(key)
         chunk_hash = key["chunk_hash"]
-        fields = [key["model"], key["world_size"], key["worker_id"], f"{chunk_hash:x}", key["dtype"]]
+        fields = [key["model"], key["world_size"], key["worker_id"], f"{chunk_hash:x}"]
+        if "format" in key:
+            fields.insert(0, key["format"])
+        if not key.get("untyped"):
+            fields.append(key["dtype"])
         if "layer" in key:
             fields.append(key["layer"])
         fields += [f"{name}%{value}" for name, value in key.get("tags", [])]
@@ -161,7 +183,7 @@ class Connector:
         return True
 
     def list(self):
-        return sorted(file.stem for base in self.bases for file in base.glob("*.data"))
+        return sorted(file.stem for base in self.bases for file in base.rglob("*.data") if ".kv3fs" not in str(file))
 
 
 def main():
