@@ -242,6 +242,13 @@ func TestGrownAcrossProcesses(t *testing.T) {
 		}
 		do(t, ls.Close())
 	}
+	ls := openLogs(t, root, shape)
+	add(ls, compactBytes)
+	do(t, ls.Compact(func(kv.Key, bool) bool { return true }))
+	do(t, ls.Close())
+	if ls = openLogs(t, root, shape); ls.Grown() {
+		t.Errorf("%d bytes are all of blocks that are there, and are to be compacted again", ls.logs[ls.own].end)
+	}
 }
 
 // Compaction removes records that were forgotten, with what forgot them, unless the
