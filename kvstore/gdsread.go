@@ -9,10 +9,17 @@ import (
 	"github.com/goccy/go-yaml/ast"
 )
 
-// isGDS reports whether a file of LMCache's has its GDS backend.
+// isGDS reports whether a file of LMCache's has its GDS backend: a directory for it, or its
+// other keys and no connector.
 func isGDS(given []setting) bool {
-	return slices.ContainsFunc(given, func(s setting) bool { return s.key == "gds_path" || s.key == "gds_buffer_size" })
+	has := func(keys ...string) bool {
+		return slices.ContainsFunc(given, func(s setting) bool { return slices.Contains(keys, s.key) })
+	}
+	return has("gds_path") || has("gds_buffer_size", "cufile_buffer_size", "gds_backend") && !has(connectorKeys...)
 }
+
+// connectorKeys name LMCache's connectors.
+var connectorKeys = []string{"remote_url", "remote_storage_plugins"}
 
 // mostBufferMiB is the largest gds_buffer_size.
 const mostBufferMiB = 1 << 31
@@ -109,7 +116,13 @@ func (f *gdsFile) read(s setting, extra bool) (err error) {
 				return err
 			}
 		}
+	case "remote_url", "remote_storage_plugins":
+		f.note(s.key, "LMCache asks its GDS backend first; to open the connector's files, remove gds_path")
 	default:
+		if slices.Contains(extraKeys, s.key) {
+			f.note(s.key, "it is a setting of LMCache's connectors")
+			return nil
+		}
 		if didYouMean(s.key, slices.Clone(gdsKeys)) != "" || strings.HasPrefix(s.key, "gds_") || strings.HasPrefix(s.key, "cufile_") {
 			return s.unknown(slices.Clone(gdsKeys))
 		}

@@ -96,6 +96,10 @@ func (f *lmcacheFile) readTop(s setting, c *UCMConfig) (err error) {
 	case "pre_caching_hash_algorithm":
 		f.note(s.key, "keys.NewLMCacheChain takes it")
 	default:
+		if slices.Contains(gdsKeys, s.key) {
+			f.note(s.key, "it is a setting of LMCache's GDS backend, which has no gds_path here")
+			return nil
+		}
 		if near := didYouMean(s.key, append([]string{"remote_serde", "blocking_timeout_secs"}, lmcacheMarks...)); near != "" {
 			return fmt.Errorf("line %d: unknown key %.60q%s", s.line, s.key, near)
 		}
@@ -161,14 +165,9 @@ func (f *lmcacheFile) fromURL() error {
 }
 
 func (f *lmcacheFile) basePaths(s setting, list string) error {
-	for dir := range strings.SplitSeq(list, ",") {
-		dir = strings.TrimSpace(dir)
-		if !filepath.IsAbs(dir) {
-			return s.errorf("has the base path %.60q; write absolute paths with commas between them", dir)
-		}
-		f.to.BasePaths = append(f.to.BasePaths, filepath.Clean(dir))
-	}
-	return nil
+	var err error
+	f.to.BasePaths, err = s.dirs(list)
+	return err
 }
 
 // readExtra reads what is left of extra_config.
@@ -193,12 +192,9 @@ func (f *lmcacheFile) mountPoint() error {
 		return errors.New("extra_config has no hf3fs_mount_point; write where the 3FS is mounted")
 	}
 	delete(f.extra, "hf3fs_mount_point")
-	mount, err := s.text()
+	mount, err := s.mountPoint()
 	if err != nil {
 		return err
-	}
-	if !filepath.IsAbs(mount) || filepath.Clean(mount) != mount {
-		return s.errorf("is %.60q; LMCache compares it byte by byte with the mount point: write that, without a slash at the end", mount)
 	}
 	for _, dir := range f.to.BasePaths {
 		if rest, below := strings.CutPrefix(dir, mount); !below || rest != "" && rest[0] != '/' {

@@ -181,6 +181,9 @@ func TestReadConfigKeepsSpelling(t *testing.T) {
 func FuzzReadConfig(f *testing.F) {
 	f.Add([]byte(ofUCMs))
 	f.Add([]byte("block_size: 1"))
+	for _, src := range engineFiles() {
+		f.Add([]byte(src))
+	}
 	f.Fuzz(func(t *testing.T, src []byte) {
 		c, _, err := ReadConfig(src)
 		if err != nil {
@@ -197,13 +200,21 @@ func FuzzReadConfig(f *testing.F) {
 
 // Numbers of any size are refused, or are such that the stores can compute with them.
 func FuzzConfig(f *testing.F) {
-	for _, n := range []int64{0, 1, -1, math.MaxInt64, math.MinInt64, 1 << 30, 1<<30 + 1, 1 << 34} {
-		for field := range reflect.TypeFor[UCMConfig]().NumField() {
-			f.Add(uint(field), n)
+	from := []UCMConfig{{Namespace: namespace, BlockSize: 4096, StorageBackends: "/nowhere", PagesFile: "/nowhere/pages"}}
+	for _, src := range engineFiles() {
+		if c, _, err := ReadConfig([]byte(src)); err == nil {
+			c.Namespace, c.BlockSize = namespace, 4096
+			from = append(from, c)
 		}
 	}
-	f.Fuzz(func(t *testing.T, field uint, n int64) {
-		c := UCMConfig{Namespace: namespace, BlockSize: 4096, StorageBackends: "/nowhere", PagesFile: "/nowhere/pages"}
+	for i, n := range []int64{0, 1, -1, math.MaxInt64, math.MinInt64, 1 << 30, 1<<30 + 1, 1 << 34} {
+		for field := range reflect.TypeFor[UCMConfig]().NumField() {
+			f.Add(uint(0), uint(field), n)
+			f.Add(uint(i), uint(field), n)
+		}
+	}
+	f.Fuzz(func(t *testing.T, file, field uint, n int64) {
+		c := from[file%uint(len(from))]
 		to := reflect.ValueOf(&c).Elem().Field(int(field % uint(reflect.TypeFor[UCMConfig]().NumField())))
 		if to.Kind() == reflect.Pointer {
 			to.Set(reflect.New(to.Type().Elem()))

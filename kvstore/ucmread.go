@@ -13,9 +13,11 @@ import (
 )
 
 // ReadConfig reads YAML: the keys of UCMConfig; a file of UCM's, which has them below
-// ucm_connectors; or a file of LMCache's that names its 3FS connector or its FS connector.
-// That one sets StorePipeline, Namespace.BlockTokens and LMCache; the model and BlockSize
-// are still to be set. A key that is unknown, or that would not do what it says, is an error, and
+// ucm_connectors; a file of LMCache's that names its GDS backend, its 3FS connector or its FS
+// connector; or the JSON of an adapter of LMCache's server, hf3fs, fs or fs_native. Those of
+// LMCache's set StorePipeline, Namespace.BlockTokens, and Gds or LMCache; the model and
+// BlockSize are still to be set, and for an adapter KVRank and IDs. Of a file with a GDS backend
+// and a connector the backend is opened, which LMCache asks first. A key that is unknown, or that would not do what it says, is an error, and
 // so is a value that is missing or out of its range; errors name the line. Keys that have no
 // effect here are in notes, a sentence for each.
 func ReadConfig(src []byte) (c UCMConfig, notes []string, err error) {
@@ -32,10 +34,12 @@ func (r *Registry) readConfig(src []byte) (c UCMConfig, notes []string, err erro
 			return c, nil, err
 		}
 	}
-	if isGDS(given) {
+	switch {
+	case isL2Adapter(given):
+		return ofL2Adapter(given)
+	case isGDS(given):
 		return ofGDS(given)
-	}
-	if isLMCache(given) {
+	case isLMCache(given):
 		return ofLMCache(given)
 	}
 	slices.SortFunc(given, func(a, b setting) int { return strings.Compare(a.key, b.key) }) // the order of notes
