@@ -1,8 +1,11 @@
 package prefill
 
 import (
+	"fmt"
 	"math"
+	"os"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -256,5 +259,27 @@ func TestUCMAgainstIdeal(t *testing.T) {
 	got := p.TTFT(Store{Pipe: pipe}, 25600, 32000)
 	if load, rest := got.Load.Seconds()*1e3, got.Ideal.Seconds()*1e3; !printed(load, "156", 0) || !printed(rest, "607", 1) || got.Bound() != "compute" {
 		t.Errorf("QwQ 32K at 80%% over 40 GiB/s: load %.1f ms, rest %.1f ms, bound by %s", load, rest, got.Bound())
+	}
+}
+
+// docs/plan.md has the figures of every GPU, and says where each was read.
+func TestGPUsAreDocumented(t *testing.T) {
+	text, err := os.ReadFile("../../../docs/plan.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	figure := func(x float64) string {
+		if x == 0 {
+			return "-"
+		}
+		return strconv.FormatFloat(x, 'f', -1, 64)
+	}
+	for _, g := range GPUs() {
+		row := fmt.Sprintf("\n| %s | %s | %s | %s | %s | ", g.Name, figure(g.BF16TFLOPS), figure(g.FP8TFLOPS), figure(g.MemoryGB), figure(g.MemoryTBps))
+		_, source, ok := strings.Cut(string(text), row)
+		source, _, _ = strings.Cut(source, " |")
+		if !ok || source == "" {
+			t.Errorf("docs/plan.md lacks %s with a source", row)
+		}
 	}
 }

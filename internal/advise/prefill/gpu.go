@@ -19,8 +19,7 @@ type GPU struct {
 	MemoryTBps float64 // TB/s; 0 if unknown
 }
 
-// GPUs lists the known GPUs with the figures of their data sheets. The variants of
-// Ascend's 910B differ; the figures here are those usually quoted for the name.
+// GPUs lists the known GPUs. docs/plan.md says where each figure was read.
 func GPUs() []GPU {
 	return []GPU{
 		{"H100", 989, 1979, 80, 3.35}, {"H100-PCIe", 756, 1513, 80, 2.0}, {"H200", 989, 1979, 141, 4.8},
@@ -28,6 +27,7 @@ func GPUs() []GPU {
 		{"B200", 2250, 4500, 180, 8.0},
 		{"A100", 312, 0, 80, 2.039}, {"A800", 312, 0, 80, 2.039}, {"A30", 165, 0, 24, 0.933}, {"A10", 125, 0, 24, 0.6},
 		{"L40S", 362, 733, 48, 0.864}, {"L20", 119.5, 239, 48, 0.864}, {"L4", 121, 242, 24, 0.3},
+		{"MI300X", 1307.4, 2614.9, 192, 5.3},
 		{"Ascend-910B", 320, 0, 64, 1.6},
 	}
 }
@@ -51,7 +51,7 @@ func LookupGPU(name string) (GPU, error) {
 
 func foldGPU(name string) string {
 	name = strings.NewReplacer(" ", "", "-", "", "_", "").Replace(strings.ToLower(name))
-	for _, vendor := range []string{"nvidia", "huawei", "ascend"} {
+	for _, vendor := range []string{"nvidia", "amd", "instinct", "huawei", "ascend"} {
 		name = strings.TrimPrefix(name, vendor)
 	}
 	return strings.TrimSuffix(name, "sxm")
