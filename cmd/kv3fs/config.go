@@ -317,6 +317,9 @@ func bound(value *kong.Value, text string) reflect.Value {
 
 // ordered reports whether a <= b.
 func ordered(a, b reflect.Value) bool {
+	if a.Type() == reflect.TypeFor[bandwidth]() {
+		return a.Interface().(bandwidth).BytesPerSecond <= b.Interface().(bandwidth).BytesPerSecond
+	}
 	switch {
 	case a.CanInt():
 		return a.Int() <= b.Int()

@@ -183,7 +183,7 @@ func TestRanges(t *testing.T) {
 				kind = kind.Elem()
 			}
 			zero := reflect.Zero(kind)
-			number := (zero.CanInt() || zero.CanUint() || zero.CanFloat()) && flag.Name != "log-level"
+			number := (zero.CanInt() || zero.CanUint() || zero.CanFloat() || kind == reflect.TypeFor[bandwidth]()) && flag.Name != "log-level"
 			switch low, high, ok := strings.Cut(flag.Tag.Get("range"), ".."); {
 			case number != ok:
 				t.Errorf("%s --%s: range %q of a %v", leaf.Path(), flag.Name, flag.Tag.Get("range"), kind)

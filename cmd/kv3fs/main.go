@@ -132,12 +132,12 @@ func execute(args []string, stdout, stderr io.Writer, getContext func(server boo
 		return exitFailed
 	}
 	var status exitStatus
-	kctx, err := parser.Parse(args)
+	kctx, err := parser.Parse(withNegatives(args))
 	switch {
 	case errors.As(err, &status):
 		return int(status)
 	case err != nil:
-		fmt.Fprintln(stderr, "kv3fs:", values.explain(err))
+		fmt.Fprintln(stderr, "kv3fs:", plain(values.explain(err)))
 		fmt.Fprintf(stderr, "Try \"%s --help\".\n", typedCommand(err))
 		return exitUsage
 	}
@@ -158,6 +158,31 @@ func execute(args []string, stdout, stderr io.Writer, getContext func(server boo
 		fmt.Fprintln(stderr, "kv3fs:", err)
 		return exitFailed
 	}
+}
+
+// withNegatives joins a flag and a negative number after it ("--mfu -1"), which would be
+// taken for a short flag, so that the error is about the number.
+func withNegatives(args []string) (joined []string) {
+	for i, arg := range args {
+		if arg == "--" {
+			return append(joined, args[i:]...)
+		}
+		negative := len(arg) > 1 && arg[0] == '-' && (arg[1] == '.' || arg[1] >= '0' && arg[1] <= '9')
+		if last := len(joined) - 1; negative && last >= 0 && strings.HasPrefix(joined[last], "--") && !strings.Contains(joined[last], "=") {
+			joined[last] += "=" + arg
+			continue
+		}
+		joined = append(joined, arg)
+	}
+	return joined
+}
+
+// plain says in plain words that a flag at the end has no value.
+func plain(err error) error {
+	if flag, what, ok := strings.Cut(err.Error(), ": expected "); ok && strings.HasSuffix(what, `but got "EOL" (<EOL>)`) {
+		return errors.New(flag + ": its value is missing")
+	}
+	return err
 }
 
 // newParser returns the parser of command lines. It keeps in values where they come from.

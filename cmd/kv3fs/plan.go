@@ -28,19 +28,19 @@ type planCmd struct {
 	KVDType    string      `name:"kv-dtype" default:"bf16" enum:"bf16,fp16,fp8,fp32" help:"Element type of the KV cache, not of the weights. Default: ${default}."`
 
 	GPU             string    `name:"gpu" placeholder:"NAME" help:"GPUs of one engine instance: H100 for one, 8xH20 for eight, 2x8xH20 for eight on each of two hosts. For an unknown name, similar ones are listed."`
-	GPUs            int       `name:"gpus" placeholder:"N" range:"1..1048576" help:"Number of GPUs, if --gpu does not give it. Default: 1."`
+	GPUs            int       `name:"gpus" placeholder:"N" range:"1..4096" help:"Number of GPUs, if --gpu does not give it. Default: 1."`
 	TFLOPS          float64   `name:"tflops" placeholder:"N" range:"0.001..1e9" help:"For a GPU that is not known by name: its TFLOPS in prefill, without sparsity."`
-	GPUMemory       byteSize  `name:"gpu-memory" placeholder:"SIZE" range:"1..1024TiB" help:"Memory of one GPU that is not known by name, such as 80GB."`
-	MemoryBandwidth bandwidth `placeholder:"RATE" help:"Bandwidth of that memory, such as 3.35TB/s. Without it, reading the weights takes no time."`
+	GPUMemory       byteSize  `name:"gpu-memory" placeholder:"SIZE" range:"1GB..16TB" help:"Memory of one GPU that is not known by name, such as 80GB."`
+	MemoryBandwidth bandwidth `placeholder:"RATE" range:"1GB/s..1000TB/s" help:"Bandwidth of that memory, such as 3.35TB/s. Without it, reading the weights takes no time."`
 	Compute         string    `default:"bf16" enum:"bf16,fp8" help:"Number type in which the GPU computes. Default: ${default}."`
 	MFU             float64   `name:"mfu" placeholder:"X" range:"0.001..1" help:"Share of the peak TFLOPS that the engine reaches in prefill, if you know it. Default: 0.5, with answers for 0.35 to 0.6; for a mixture of experts 0.3, with answers for 0.1 to 0.5."`
-	TP              int       `name:"tp" placeholder:"N" range:"1..1048576" help:"Tensor-parallel ranks. Default: the number of GPUs."`
+	TP              int       `name:"tp" placeholder:"N" range:"1..4096" help:"Tensor-parallel ranks. Default: the number of GPUs."`
 
 	Context      tokenCount    `default:"32Ki" placeholder:"TOKENS" range:"1..16Mi" help:"Prompt length, such as 32768, 32Ki or 1Mi. Default: ${default}."`
 	Hit          share         `default:"80%" placeholder:"SHARE" range:"0..1" help:"Share of the prompt that is in the store, 0.8 or 80%. Default: ${default}."`
 	BlockTokens  int           `default:"128" placeholder:"N" range:"1..16777216" help:"Tokens per block; only whole blocks are loaded. Default: ${default}."`
 	WholeWindows bool          `help:"Layers with a sliding window or chunks load every cached token, as with connectors that give all layers the same blocks. Default: only what their window needs."`
-	Bandwidth    []bandwidth   `default:"3fs" placeholder:"RATE" help:"Rate at which the instance loads from the store, or several: 40GiB/s, 200Gbit/s, or a name: 3fs (one 3FS client, 40GiB/s), 100gbe, 200gbe, 400gbe, nvme4, nvme5, pcie5; 4x100gbe for four. Default: ${default}."`
+	Bandwidth    []bandwidth   `default:"3fs" placeholder:"RATE" range:"1KB/s.." help:"Rate at which the instance loads from the store, or several: 40GiB/s, 200Gbit/s, or a name: 3fs (one 3FS client, 40GiB/s), 100gbe, 200gbe, 400gbe, nvme4, nvme5, pcie5; 4x100gbe for four. Default: ${default}."`
 	Overhead     time.Duration `default:"5ms" placeholder:"TIME" range:"0s..1h" help:"Fixed time that each load takes on top of its transfer. Default: ${default}."`
 	Capacity     byteSize      `placeholder:"SIZE" range:"1.." help:"Size of the store, such as 10TiB; the plan then says how many tokens and conversations fit."`
 
@@ -156,7 +156,10 @@ func (c *planCmd) model() (m transformer.Model, err error) {
 	case c.Model == "":
 		return m, errors.New("name the model with --model, or give " + byHand)
 	default:
-		if m, err = c.namedModel(); err != nil {
+		switch m, err = c.namedModel(); {
+		case errors.Is(err, transformer.ErrNoPrefix):
+			return m, err
+		case err != nil:
 			return m, fmt.Errorf("%w; or give %s", err, byHand)
 		}
 		if c.Params > 0 {

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/kv3fs/kv3fs/internal/advise/prefill"
 )
 
 func planned(args ...string) (status int, out, errs string) {
@@ -43,12 +45,24 @@ TTFT over 3fs (42.9 GB/s), 80% hit (speed-up with overlap, at MFU 0.35 to 0.6):
    65,536  12.8 GiB   2.68 GB/s   6.98 s   2.19 s      1.87 s   1.86 s      3.73  3.73-3.74   compute
   131,072  25.6 GiB   1.98 GB/s   19.7 s   6.40 s      5.77 s   5.76 s      3.40  3.40-3.41   compute
 
-Measured on such an instance (UCM, QwQ-32B; one request at a time, two storage nodes), beside the prediction over 3fs (42.9 GB/s):
-  tokens  compute, measured  predicted            range  80% hit, measured   loaded  overlapped
-   4,000             268 ms     263 ms  219 ms - 376 ms             116 ms  78.8 ms     59.6 ms
-   8,000             534 ms     547 ms  456 ms - 782 ms             223 ms   160 ms      122 ms
-  16,000             1.14 s     1.18 s  983 ms - 1.68 s             493 ms   346 ms      269 ms
-  32,000             2.54 s     2.70 s  2.25 s - 3.85 s             1.03 s   809 ms      656 ms
+Measured on such an instance (UCM, QwQ-32B; requests that arrive together, two storage nodes), beside the prediction over 3fs (42.9 GB/s) if they run one after the other:
+  requests  tokens  compute, measured  predicted            range  80% hit, measured   loaded  overlapped
+         1   4,000             268 ms     263 ms  219 ms - 376 ms             116 ms  78.8 ms     59.6 ms
+         1   8,000             534 ms     547 ms  456 ms - 782 ms             223 ms   160 ms      122 ms
+         1  16,000             1.14 s     1.18 s  983 ms - 1.68 s             493 ms   346 ms      269 ms
+         1  32,000             2.54 s     2.70 s  2.25 s - 3.85 s             1.03 s   809 ms      656 ms
+         2   4,000             402 ms     395 ms  329 ms - 564 ms             232 ms   118 ms     89.4 ms
+         2   8,000             800 ms     821 ms  684 ms - 1.17 s             461 ms   240 ms      183 ms
+         2  16,000             1.66 s     1.77 s  1.47 s - 2.53 s             760 ms   519 ms      404 ms
+         2  32,000             3.69 s     4.05 s  3.37 s - 5.78 s             1.49 s   1.21 s      983 ms
+         4   4,000             776 ms     658 ms  548 ms - 939 ms             453 ms   197 ms      149 ms
+         4   8,000             1.60 s     1.37 s  1.14 s - 1.95 s             758 ms   401 ms      305 ms
+         4  16,000             3.41 s     2.95 s  2.46 s - 4.21 s             1.49 s   865 ms      673 ms
+         4  32,000             6.92 s     6.74 s  5.62 s - 9.64 s             3.02 s   2.02 s      1.64 s
+         8   4,000             1.62 s     1.18 s  986 ms - 1.69 s             806 ms   355 ms      268 ms
+         8   8,000             3.36 s     2.46 s  2.05 s - 3.52 s             1.53 s   721 ms      548 ms
+         8  16,000             5.97 s     5.31 s  4.42 s - 7.58 s             2.71 s   1.56 s      1.21 s
+         8  32,000             12.1 s     12.1 s  10.1 s - 17.3 s             5.58 s   3.64 s      2.95 s
 `
 	status, out, errs := planned("--model", "Qwen/QwQ-32B", "--gpu", "2xH100", "--context", "32000", "--capacity", "10TiB")
 	if status != 0 || out != want {
@@ -79,9 +93,10 @@ func TestPlanAnswers(t *testing.T) {
 		{append(coder, "--hit", "0.95", "--bandwidth", "200gbe,400Gbit/s"), []string{"\nTTFT over 200gbe (25 GB/s), 95% hit (", "\nTTFT over 400Gbit/s, 95% hit ("}},
 		{[]string{"--model", "DeepSeek-R1", "--gpu", "8xH20"}, []string{"68.6 KiB of the instance, 68.6 KiB on each rank, the same on all (MLA): loaded once\n", "MFU 0.3 (0.1 to 0.5 is plausible)"}},
 		{[]string{"--model", "DeepSeek-R1", "--gpu", "2 x 8 x H20"}, []string{"on 2x8xH20, TP 16", "137 KiB of the instance, 68.6 KiB on each rank, the same on all (MLA): loaded once for each host\n"}},
-		{[]string{"--model", "DeepSeek-R1", "--gpu", "8 x H100"}, []string{"Warning: The weights take 673 GB and do not fit into the 576 GB", "at least 10 such GPUs", "(UCM, DeepSeek-R1 in AWQ; one request at a time", "2.94 s"}},
+		{[]string{"--model", "DeepSeek-R1", "--gpu", "8 x H100"}, []string{"Warning: The weights take 673 GB and do not fit into the 576 GB", "at least 10 such GPUs", "(UCM, DeepSeek-R1 in AWQ; requests that arrive together", "2.94 s", "The 7270.95 ms of 8 prompts of 16,000 tokens stand twice in UCM's documentation, here and for 12 prompts of Qwen2.5-14B"}},
 		{[]string{"--model", "deepseek-ai/DeepSeek-V3", "--gpu", "8xH100", "--weights", "350GB"}, []string{"weights            350 GB", "(UCM, DeepSeek-R1 in AWQ;"}},
 		{[]string{"--model", "Llama-3.1-8B", "--gpu", "A10", "--context", "128Ki"}, []string{"Warning: Beside the weights, 1xA10 has room for 5.54 GB of KV, and one prompt of 131,072 tokens takes more."}},
+		{[]string{"--model", "Qwen2.5-14B-Instruct", "--gpu", "2xH100"}, []string{"Qwen2.5-14B on 2 GPUs that it does not name, 12 prompts of 16,000 tokens at once: mean TTFT 7.27 s without a hit and 1.56 s with all blocks in the store; predicted for these GPUs: 3.61 s, and 536 ms or 509 ms"}},
 		{[]string{"--model", "QwQ-32B", "--params", "7B", "--gpu", "2xH100"}, []string{"14.0 GB (7.00B parameters"}},
 		{[]string{"--model", "DeepSeek-R1", "--gpu", "8xH100", "--mfu", "0.4"}, []string{"MFU 0.4 (0.1 to 0.5 is plausible)"}},
 		{[]string{"--model", "DeepSeek-R1", "--gpu", "8xH100", "--compute", "fp8"}, []string{"1.583e+04 TFLOPS, MFU 0.3 ("}},
@@ -89,6 +104,10 @@ func TestPlanAnswers(t *testing.T) {
 		{[]string{"--model", "Qwen3-30B-A3B", "--gpu", "8xH20"}, []string{"192 KiB of the instance, 24.0 KiB on each rank"}}, // 4 KV heads
 		{[]string{"--model", "Qwen3-32B", "--gpu", "XPU", "--tflops", "500"}, []string{"on 1xXPU", "500 TFLOPS", "the GPUs' memory is not known"}},
 		{[]string{"--model", "Qwen3-32B", "--gpu", "XPU", "--tflops", "500", "--gpu-memory", "60GB", "--memory-bandwidth", "2TB/s"}, []string{"Warning: The weights take 65.5 GB and do not fit into the 54.0 GB", "shortest pass      32.0 ms"}},
+		{[]string{"--model", "Qwen3-Coder 480B", "--gpu", "8 x H20-3e"}, []string{"Qwen3-Coder-480B-A35B on 8xH20-3e, TP 8", "1184 TFLOPS", "the GPUs have 1128 GB"}},
+		{[]string{"--model", "QwQ-32B", "--gpu", "2x8xH20"}, []string{"on 2x8xH20, TP 16", "512 KiB of the instance, 32.0 KiB on each rank"}},
+		{[]string{"--model", "QwQ-32B", "--gpu", "2 * 8 * NVIDIA H20-3e"}, []string{"on 2x8xH20-3e, TP 16"}},
+		{[]string{"--model", "QwQ-32B", "--gpu", "8xMI300X", "--compute", "fp8", "--bandwidth", "2xnvme4,4x400gbe"}, []string{"on 8xMI300X", "2.092e+04 TFLOPS", "Over 2xnvme4 (14 GB/s)", "Over 4x400gbe (200 GB/s)"}},
 		{[]string{"--model", "Qwen3-32B", "--gpu", "910B", "--context", "1Mi", "--block-tokens", "8192"}, []string{"1xAscend-910B", "1,048,576"}},
 		{[]string{"--model", "Mistral-7B-Instruct-v0.1", "--gpu", "H100"}, []string{"32 with a sliding window of 4096 tokens", "hit                512 MiB for 26,112 tokens, of layers with a window only what it needs"}},
 		{[]string{"--model", "Mistral-7B-Instruct-v0.1", "--gpu", "H100", "--whole-windows"}, []string{"hit                3.19 GiB for 26,112 tokens, of every layer"}},
@@ -99,6 +118,37 @@ func TestPlanAnswers(t *testing.T) {
 		for _, want := range c.want {
 			if status != 0 || !strings.Contains(out, want) {
 				t.Errorf("%v: exit %d, want %q in\n%s%s", c.args, status, want, out, errs)
+			}
+		}
+	}
+}
+
+// Every row that UCM published for an instance is shown, and beside it the mean of as many
+// requests that run one after the other.
+func TestPlanShowsMeasurements(t *testing.T) {
+	for _, c := range []struct{ model, gpu string }{{"QwQ-32B", "2xH100"}, {"DeepSeek-R1", "8xH100"}} {
+		_, out, errs := planned("--model", c.model, "--gpu", c.gpu, "--json")
+		var p plan
+		if err := json.Unmarshal([]byte(out), &p); err != nil {
+			t.Fatal(err, errs)
+		}
+		var want []prefill.Published
+		for _, r := range prefill.UCM() {
+			if r.Model == c.model {
+				want = append(want, r)
+			}
+		}
+		if len(p.Measured) != len(want) || len(want) != 16 {
+			t.Fatalf("%s: %d rows, want %d", c.model, len(p.Measured), len(want))
+		}
+		for i, row := range p.Measured {
+			w, one := want[i], p.Measured[i%4]
+			if row.Concurrent != w.Concurrent || row.Tokens != w.TotalTokens || row.FullComputeMs != millis(w.FullCompute) || row.Hit80Ms != millis(w.Hit80) {
+				t.Errorf("%s: %+v, want %+v", c.model, row, w)
+			}
+			wait := float64(w.Concurrent+1) / 2
+			if math.Abs(row.Predicted.FullComputeMs/one.Predicted.FullComputeMs-wait) > 1e-9 || math.Abs(row.Predicted.OverlappedMs/one.Predicted.OverlappedMs-wait) > 1e-9 || row.Predicted.LoadMs != one.Predicted.LoadMs {
+				t.Errorf("%s: %d at once: predicted %+v, one alone %+v", c.model, w.Concurrent, row.Predicted, one.Predicted)
 			}
 		}
 	}
@@ -149,6 +199,10 @@ func TestPlanJSON(t *testing.T) {
 // An error about a wrong command line says how to fix it.
 func TestPlanErrors(t *testing.T) {
 	good := []string{"--model", "QwQ-32B", "--gpu", "2xH100"}
+	encoder := filepath.Join(t.TempDir(), "bert.json")
+	if err := os.WriteFile(encoder, []byte(`{"model_type":"bert","hidden_size":768,"num_hidden_layers":12,"num_attention_heads":12,"vocab_size":30522,"intermediate_size":3072}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	broken := filepath.Join(t.TempDir(), "config.json")
 	if err := os.WriteFile(broken, []byte(`{"num_hidden_layers":4,"hidden_size":512}`), 0o600); err != nil {
 		t.Fatal(err)
@@ -176,6 +230,7 @@ func TestPlanErrors(t *testing.T) {
 		{[]string{"--model", "QwQ-32B", "--kv-heads", "4", "--gpu", "H100"}, "a model given by its shape needs --params and --query-heads"},
 		{[]string{"--model", "none.json", "--gpu", "H100"}, "none.json: no such file"},
 		{[]string{"--model", broken, "--gpu", "H100"}, broken + ": model: num_attention_heads is missing (how many query heads a layer has); or give --layers"},
+		{[]string{"--model", encoder, "--gpu", "H100"}, encoder + ": model: no KV cache to load: model_type: bert is an encoder: each token sees those that follow, so the KV of a prefix is another one in each prompt\n"},
 		{[]string{"--model", "google/gemma-3n-E4B", "--gpu", "H100"}, "no shape known"},
 		{[]string{"--model", "QwQ-32B", "--weights", "1MB", "--gpu", "H100"}, "--weights: "},
 		{[]string{"--model", "QwQ-32B", "--gpu", "2x2x2xH100"}, "write 2x8xH20"},
@@ -207,6 +262,18 @@ func TestPlanErrors(t *testing.T) {
 		{append(good, "--overhead", "2h"), "--overhead: "},
 		{append(good, "--mfu", "1.5"), "--mfu: 1.5"},
 		{append(good, "--mfu", "NaN"), "--mfu: NaN"},
+		{append(good, "--mfu", "-1"), "--mfu: -1 is out of range; it must be 0.001 to 1\n"},
+		{append(good, "--overhead", "-1s"), "--overhead: -1s is out of range; it must be 0s to 1h\n"},
+		{append(good, "--weights", "-5GB"), "--weights: \"-5GB\" is not a size"},
+		{append(good, "--weights", "1KB"), "--weights: model: 32.8 billion parameters take 3.43 to 502 GB, not 1e-06"},
+		{append(good, "--gpu-memory", "1B"), "--gpu-memory: 1 B is out of range; it must be 1GB to 16TB"},
+		{append(good, "--gpu-memory", "17TB"), "is out of range; it must be 1GB to 16TB"},
+		{append(good, "--memory-bandwidth", "1B/s"), "--memory-bandwidth: 1B/s is out of range; it must be 1GB/s to 1000TB/s"},
+		{append(good, "--memory-bandwidth", "2PB/s"), "--memory-bandwidth: 2PB/s is out of range"},
+		{append(good, "--bandwidth", "3fs,10B/s"), "--bandwidth: 10B/s is out of range; it must be at least 1KB/s"},
+		{append(good, "--query-heads", "3"), "query heads must be a multiple of the KV heads, 8, not 3"},
+		{append(good, "--gpus", "5000"), "--gpus: 5000 is out of range; it must be 1 to 4096"},
+		{append(good, "--context"), "--context: its value is missing\n"},
 		{append(good, "--block-tokens", "0"), "--block-tokens: 0"},
 		{append(good, "--capacity", "all"), "is not a size"},
 	} {

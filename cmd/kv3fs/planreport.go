@@ -49,6 +49,7 @@ type plan struct {
 	Capacity      *planCapacity `json:"capacity,omitempty"`
 	Pipes         []planPipe    `json:"pipes"`
 	Measured      []planRecord  `json:"measured,omitempty"`
+	MeasuredNotes []string      `json:"measured_notes,omitempty"`
 
 	latent, mixture, windowed, wholeWindows bool
 }
@@ -111,8 +112,10 @@ type planRow struct {
 }
 
 // planRecord is a published measurement beside the prediction, over the first bandwidth.
+// Its times are the mean of requests that arrive together.
 type planRecord struct {
 	Source        string  `json:"source"`
+	Concurrent    int     `json:"concurrent"`
 	Tokens        int     `json:"tokens"`
 	FullComputeMs float64 `json:"full_compute_ms"`
 	Hit80Ms       float64 `json:"hit_80_ms"`
@@ -152,6 +155,9 @@ func newPlan(c *planCmd, in instance) *plan {
 		r.Answers = append(r.Answers, strings.Join(r.answer(p), " "))
 		if r.Measured == nil {
 			r.Measured = r.records(store, in)
+		}
+		if r.MeasuredNotes == nil {
+			r.MeasuredNotes = r.recordNotes(store, in)
 		}
 	}
 	return r
@@ -237,18 +243,46 @@ func newRow(s prefill.Store, in instance, cached, tokens int) planRow {
 	return row
 }
 
-// records returns UCM's measurements of single requests on such an instance.
+// records returns UCM's measurements on such an instance.
 func (r *plan) records(s prefill.Store, in instance) (all []planRecord) {
 	for _, m := range prefill.Measured(in.profile.Model, in.profile.Hardware) {
-		if m.Concurrent != 1 {
-			continue
-		}
 		all = append(all, planRecord{
-			Source: "UCM, " + m.Model + m.Weights, Tokens: m.TotalTokens, FullComputeMs: millis(m.FullCompute), Hit80Ms: millis(m.Hit80),
-			Predicted: newRow(s, in, r.cached(0.8, m.TotalTokens), m.TotalTokens),
+			Source: "UCM, " + m.Model + m.Weights, Concurrent: m.Concurrent, Tokens: m.TotalTokens, FullComputeMs: millis(m.FullCompute), Hit80Ms: millis(m.Hit80),
+			Predicted: newRow(s, in, r.cached(0.8, m.TotalTokens), m.TotalTokens).queued(m.Concurrent),
 		})
 	}
 	return all
+}
+
+// queued returns the mean of so many requests that arrive together and are processed one
+// after the other. load_ms remains that of one.
+func (row planRow) queued(requests int) planRow {
+	wait := (float64(requests) + 1) / 2
+	for _, ms := range []*float64{&row.FullComputeMs, &row.LoadedMs, &row.OverlappedMs, &row.IdealMs} {
+		*ms *= wait
+	}
+	for _, b := range []*between{&row.FullComputeRange, &row.LoadedRange, &row.OverlappedRange} {
+		b.Low, b.High = b.Low*wait, b.High*wait
+	}
+	return row
+}
+
+// recordNotes says what else UCM published of such an instance.
+func (r *plan) recordNotes(s prefill.Store, in instance) (notes []string) {
+	if t, ok := prefill.MeasuredTwice(in.profile.Model, in.profile.Hardware); ok {
+		row := newRow(s, in, r.cached(1, t.TotalTokens), t.TotalTokens).queued(t.Prompts)
+		notes = append(notes, fmt.Sprintf("UCM's documentation also has %s on %d GPUs that it does not name, %d prompts of %s tokens at once: mean TTFT %s without a hit and %s with all blocks in the store; predicted for these GPUs: %s, and %s or %s with layers that overlap.",
+			t.Model, t.Ranks, t.Prompts, comma(t.TotalTokens), secondsText(millis(t.First)), secondsText(millis(t.Second)),
+			secondsText(row.FullComputeMs), secondsText(row.LoadedMs), secondsText(row.OverlappedMs)))
+	}
+	twice := prefill.UCMTwice()
+	for _, m := range prefill.Measured(in.profile.Model, in.profile.Hardware) {
+		if m.FullCompute == twice.First {
+			notes = append(notes, fmt.Sprintf("The %.2f ms of %d prompts of %s tokens stand twice in UCM's documentation, here and for %d prompts of %s: one may have been copied from the other.",
+				millis(m.FullCompute), m.Concurrent, comma(m.TotalTokens), twice.Prompts, twice.Model))
+		}
+	}
+	return notes
 }
 
 // at returns the row of the context.
@@ -446,15 +480,21 @@ func (p planPipe) writeRows(b *strings.Builder) {
 
 // writeRecords writes what UCM measured beside the predictions.
 func (r *plan) writeRecords(b *strings.Builder) {
-	if len(r.Measured) == 0 {
-		return
+	if len(r.Measured) > 0 {
+		r.writeMeasured(b)
 	}
-	fmt.Fprintf(b, "\nMeasured on such an instance (%s; one request at a time, two storage nodes), beside the prediction over %s:\n", r.Measured[0].Source, r.Pipes[0].text)
+	for _, note := range r.MeasuredNotes {
+		b.WriteString("\n" + note + "\n")
+	}
+}
+
+func (r *plan) writeMeasured(b *strings.Builder) {
+	fmt.Fprintf(b, "\nMeasured on such an instance (%s; requests that arrive together, two storage nodes), beside the prediction over %s if they run one after the other:\n", r.Measured[0].Source, r.Pipes[0].text)
 	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "tokens\tcompute, measured\tpredicted\trange\t80% hit, measured\tloaded\toverlapped\t")
+	fmt.Fprintln(t, "requests\ttokens\tcompute, measured\tpredicted\trange\t80% hit, measured\tloaded\toverlapped\t")
 	for _, m := range r.Measured {
 		p := m.Predicted
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", comma(m.Tokens), secondsText(m.FullComputeMs), secondsText(p.FullComputeMs),
+		fmt.Fprintf(t, "%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", m.Concurrent, comma(m.Tokens), secondsText(m.FullComputeMs), secondsText(p.FullComputeMs),
 			secondsText(p.FullComputeRange.Low)+" - "+secondsText(p.FullComputeRange.High), secondsText(m.Hit80Ms), secondsText(p.LoadedMs), secondsText(p.OverlappedMs))
 	}
 	t.Flush()

@@ -41,6 +41,22 @@ func UCM() []Published {
 	)
 }
 
+// Twice is a command in the same documentation that is run twice: prompts that arrive
+// together, of which at first none and then all blocks are in the store. It names the
+// model and the ranks, but not the GPUs. Its first figure also stands in UCM for 8 prompts
+// of DeepSeek-R1, so one may have been copied from the other.
+type Twice struct {
+	Model                string
+	Ranks                int
+	Prompts, TotalTokens int
+	First, Second        time.Duration // mean TTFT
+}
+
+// UCMTwice returns that command.
+func UCMTwice() Twice {
+	return Twice{Model: "Qwen2.5-14B", Ranks: 2, Prompts: 12, TotalTokens: 16_000, First: seconds(7.27095), Second: seconds(1.56084)}
+}
+
 func ucm(name, weights string, gpus int, millisByConcurrency [][8]float64) (rows []Published) {
 	for i, millis := range millisByConcurrency {
 		for j := range 4 {
@@ -59,14 +75,25 @@ func Measured(m transformer.Model, h Hardware) (rows []Published) {
 	same := map[string]bool{}
 	for _, r := range UCM() {
 		if _, ok := same[r.Model]; !ok {
-			known, err := transformer.Lookup(r.Model)
-			same[r.Model] = err == nil && known.SameCost(m)
+			same[r.Model] = sameCost(r.Model, m)
 		}
 		if same[r.Model] && r.GPU == h.GPU.Name && r.GPUs == h.Count && !h.FP8 {
 			rows = append(rows, r)
 		}
 	}
 	return rows
+}
+
+// MeasuredTwice returns UCM's command if it is for a model with the same layers and
+// parameters and for as many ranks.
+func MeasuredTwice(m transformer.Model, h Hardware) (t Twice, ok bool) {
+	t = UCMTwice()
+	return t, h.Ranks().TP == t.Ranks && sameCost(t.Model, m)
+}
+
+func sameCost(name string, m transformer.Model) bool {
+	known, err := transformer.Lookup(name)
+	return err == nil && known.SameCost(m)
 }
 
 // MeasuredProfile returns the profile that reproduces UCM's published full-compute

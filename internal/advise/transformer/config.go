@@ -1,7 +1,9 @@
 package transformer
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -35,27 +37,15 @@ func ReadFile(path string) (Model, error) {
 	return m, nil
 }
 
-// Parse reads a model from the content of a config.json.
+// Parse reads a model from the content of a config.json. Of a model that also reads images
+// or sound it reads the language model, and says so in the model's Note.
 func Parse(text []byte) (Model, error) {
-	c := &config{}
-	if err := json.Unmarshal(text, &c.fields); err != nil {
-		return Model{}, fmt.Errorf("model: not a config.json: %w", err)
+	c, err := outermost(text)
+	if err != nil {
+		return Model{}, fmt.Errorf("model: %w", err)
 	}
-	c.quantization = c.fields["quantization_config"]
-	// Models with images or sound describe their language model apart.
-	for _, key := range []string{"text_config", "llm_config", "language_config"} {
-		if inner, ok := c.fields[key]; ok {
-			var fields map[string]json.RawMessage
-			if err := json.Unmarshal(inner, &fields); err != nil || fields == nil {
-				return Model{}, fmt.Errorf("model: %s is not an object", key)
-			}
-			c.fields = fields
-			if own, ok := fields["quantization_config"]; ok {
-				c.quantization = own
-			}
-			break
-		}
-	}
+	c.refuseOthers()
+	c = c.language()
 	m := c.model()
 	if c.err != nil {
 		return Model{}, fmt.Errorf("model: %w", c.err)
@@ -63,82 +53,48 @@ func Parse(text []byte) (Model, error) {
 	return m, m.Check()
 }
 
-// config is a config.json. The first error sticks: later reads return zero.
-type config struct {
-	fields       map[string]json.RawMessage
-	quantization json.RawMessage
-	err          error
-	notes        []string
-}
-
-func (c *config) fail(format string, args ...any) {
-	if c.err == nil {
-		c.err = fmt.Errorf(format, args...)
-	}
-}
-
-// has reports whether a key has a value other than null.
-func (c *config) has(key string) bool {
-	value, ok := c.fields[key]
-	return ok && string(value) != "null"
-}
-
-// number reads the first of the keys that has a value, as a count of at least 0, or
-// returns fallback if none has.
-func (c *config) number(fallback int, keys ...string) int {
-	for _, key := range keys {
-		if !c.has(key) {
-			continue
+func outermost(text []byte) (*config, error) {
+	if !json.Valid(text) {
+		err := json.Unmarshal(text, new(any))
+		if at := (*json.SyntaxError)(nil); errors.As(err, &at) {
+			line := 1 + bytes.Count(text[:min(at.Offset, int64(len(text)))], []byte("\n"))
+			return nil, fmt.Errorf("not a config.json: line %d: %w", line, err)
 		}
-		var n int
-		if err := json.Unmarshal(c.fields[key], &n); err != nil || n < 0 || n > maxWindow {
-			c.fail("%s is %.40s, not a number that a model can have", key, c.fields[key])
-			return 0
-		}
-		return n
+		return nil, fmt.Errorf("not a config.json: %w", err)
 	}
-	return fallback
+	c := &config{}
+	if err := json.Unmarshal(text, &c.fields); err != nil || c.fields == nil {
+		return nil, fmt.Errorf("not a config.json: it is %s, not an object", found(text))
+	}
+	return c, nil
 }
 
-// positive is number for a value that must be there.
-func (c *config) positive(what string, keys ...string) int {
-	n := c.number(-1, keys...)
-	if n < 0 {
-		c.fail("%s is missing (%s)", keys[0], what)
-	} else if n == 0 {
-		c.fail("%s is 0 (%s)", keys[0], what)
-	}
-	return max(n, 1)
-}
-
-func (c *config) text(key string) (s string) {
-	if c.has(key) {
-		if err := json.Unmarshal(c.fields[key], &s); err != nil {
-			c.fail("%s is %.40s, not a text", key, c.fields[key])
+// language returns the part that describes the language model.
+func (c *config) language() *config {
+	inner := c
+	for _, key := range languageKeys() {
+		if inner.has(key) {
+			inner = inner.object(key)
+			inner.refuseOthers()
 		}
 	}
-	return s
-}
-
-func (c *config) truth(key string, fallback bool) bool {
-	if !c.has(key) {
-		return fallback
+	if !inner.has("quantization_config") && c.has("quantization_config") {
+		inner.fields = maps.Clone(inner.fields)
+		inner.fields["quantization_config"] = c.fields["quantization_config"]
 	}
-	var b bool
-	if err := json.Unmarshal(c.fields[key], &b); err != nil {
-		c.fail("%s is %.40s, not true or false", key, c.fields[key])
-	}
-	return b
-}
-
-// numbers reads a list of numbers.
-func (c *config) numbers(key string) (list []int) {
-	if c.has(key) {
-		if err := json.Unmarshal(c.fields[key], &list); err != nil {
-			c.fail("%s is not a list of numbers", key)
+	var senses []string
+	for _, key := range []string{"vision_config", "visual", "audio_config"} {
+		if c.has(key) || inner.has(key) {
+			senses = append(senses, key)
 		}
 	}
-	return list
+	switch {
+	case inner != c:
+		inner.note("only the language model is counted (%s), not the weights and tokens of other parts", strings.TrimSuffix(inner.path, "."))
+	case len(senses) > 0:
+		inner.note("only the language model is counted, not the weights and tokens of %s", strings.Join(senses, " and "))
+	}
+	return inner
 }
 
 // unreadable returns keys of layers whose cost this package cannot tell, with what they
@@ -165,8 +121,6 @@ func (c *config) model() Model {
 	switch {
 	case c.has("dim") && c.has("n_layers"):
 		c.fail("this is a params.json; give the config.json that transformers reads")
-	case c.truth("is_encoder_decoder", false):
-		c.fail("an encoder with a decoder has no KV cache of its prompt's tokens")
 	case c.has("base_model_name_or_path"):
 		c.fail("this describes an adapter; give the config.json of its base model")
 	}
@@ -258,53 +212,3 @@ func (c *config) layers(d dims, kinds []layerKind) []Layers {
 	}
 	return all
 }
-
-// quantized returns the size of a parameter of layers, and of experts, by the weights'
-// type.
-func (c *config) quantized() (shared, routed float64) {
-	if len(c.quantization) == 0 || string(c.quantization) == "null" {
-		return 2, 2 // engines load 32-bit weights as 16-bit ones
-	}
-	var q struct {
-		Method string `json:"quant_method"`
-		Algo   string `json:"quant_algo"`
-		Bits   float64
-		WBits  float64 `json:"w_bit"`
-		In4    bool    `json:"load_in_4bit"`
-		In8    bool    `json:"load_in_8bit"`
-		Groups map[string]struct {
-			Weights struct {
-				Bits float64 `json:"num_bits"`
-			}
-		} `json:"config_groups"`
-	}
-	if err := json.Unmarshal(c.quantization, &q); err != nil {
-		c.fail("quantization_config cannot be read: %w", err)
-		return 2, 2
-	}
-	bits := max(q.Bits, q.WBits)
-	for _, g := range q.Groups {
-		bits = max(bits, g.Weights.Bits)
-	}
-	name := strings.ToLower(q.Method + " " + q.Algo)
-	switch {
-	case bits == 4:
-		return int4Bytes, int4Bytes
-	case bits > 0 && bits <= 16:
-		return bits / 8, bits / 8
-	case strings.Contains(name, "mxfp4"): // of experts only
-		return 2, mxfp4Bytes
-	case strings.Contains(name, "fp4") || q.In4:
-		return int4Bytes, int4Bytes
-	case strings.Contains(name, "fp8") || strings.Contains(name, "int8") || strings.Contains(name, "w8a8") || q.In8:
-		return 1, 1
-	}
-	c.notes = append(c.notes, fmt.Sprintf("the size of weights in %.40q is not known; they count as 16-bit ones", strings.TrimSpace(name)))
-	return 2, 2
-}
-
-// Sizes of quantized parameters with their scales.
-const (
-	int4Bytes  = 0.5 * 1.0625 // a 16-bit scale and a 4-bit zero point for each 64 to 128
-	mxfp4Bytes = 0.5 * 1.0625 // an 8-bit scale for each 32
-)

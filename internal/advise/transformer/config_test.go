@@ -68,6 +68,7 @@ func TestQuantization(t *testing.T) {
 		`{"quant_method":"bitsandbytes","load_in_4bit":true}`: {int4Bytes, int4Bytes},
 		`{"quant_method":"compressed-tensors","config_groups":{"group_0":{"weights":{"num_bits":8}}}}`: {1, 1},
 		`{"quant_method":"something new"}`: {2, 2},
+		`{"new":true}`:                     {2, 2},
 	} {
 		m := mustParse(t, `{"num_hidden_layers":2,"num_local_experts":4,"num_experts_per_tok":2,`+plain+`,"quantization_config":`+config+`}`)
 		if m.Weights.SharedBytes != want[0] || m.Weights.RoutedBytes != want[1] {
@@ -84,38 +85,51 @@ func TestBadConfigs(t *testing.T) {
 	with := func(rest string) string { return `{"num_hidden_layers":2,` + plain + "," + rest + "}" }
 	for config, want := range map[string]string{
 		``:                        "not a config.json",
-		`[1]`:                     "not a config.json",
-		`null`:                    "num_hidden_layers is missing (how many layers there are)",
+		`[1]`:                     "not a config.json: it is a list, not an object",
+		`null`:                    "not a config.json: it is null, not an object",
 		`{"num_hidden_layers":2}`: "hidden_size is missing",
 		`{"num_hidden_layers":2,"hidden_size":4096}`:                                             "num_attention_heads is missing",
 		`{"num_hidden_layers":2,"hidden_size":4096,"num_attention_heads":32}`:                    "vocab_size is missing",
 		`{"num_hidden_layers":2,"hidden_size":4096,"num_attention_heads":32,"vocab_size":32000}`: "intermediate_size is missing",
 		`{"num_hidden_layers":2,"hidden_size":4096,"num_attention_heads":31,"vocab_size":32000}`: "hidden_size 4096 is no multiple of num_attention_heads 31",
-		`{"num_hidden_layers":-3}`:                                    "num_hidden_layers is -3, not a number",
-		`{"num_hidden_layers":"many"}`:                                `num_hidden_layers is "many", not a number`,
-		`{"num_hidden_layers":1e99}`:                                  "num_hidden_layers is 1e99, not a number",
-		`{"num_hidden_layers":20000,` + plain + `}`:                   "num_hidden_layers is 20000; at most 10000",
-		`{"dim":4096,"n_layers":32}`:                                  "params.json",
-		`{"text_config":7}`:                                           "text_config is not an object",
-		with(`"is_encoder_decoder":true`):                             "an encoder with a decoder",
-		with(`"base_model_name_or_path":"x"`):                         "an adapter",
-		with(`"num_key_value_heads":5`):                               "num_key_value_heads is 5, which does not divide",
-		with(`"kv_lora_rank":512`):                                    "qk_rope_head_dim is missing",
-		with(`"layer_types":["full_attention"]`):                      "layer_types does not have one word for each of the 2 layers",
-		with(`"layer_types":["full_attention","conv"]`):               `layers of the kind "conv" cannot be calculated yet`,
-		with(`"layer_types":["full_attention","sliding_attention"]`):  "sliding_window is missing",
-		with(`"layer_types":["full_attention","linear_attention"]`):   "linear_num_key_heads is missing",
-		with(`"hybrid_override_pattern":"M-M*"`):                      "hybrid_override_pattern: Mamba-2 layers cannot be calculated yet; give the shape by flags",
-		with(`"num_kv_shared_layers":10`):                             "num_kv_shared_layers",
-		with(`"num_experts":8`):                                       "num_experts_per_tok is missing",
-		with(`"num_experts":8,"num_experts_per_tok":9`):               "9 of 8 experts",
-		with(`"moe_num_experts":8`):                                   "the number of experts is not given",
-		with(`"multi_query":true`):                                    "the number of KV heads is not given",
-		with(`"sliding_window":4096,"sliding_window_pattern":"LLLG"`): "layer_types",
-		with(`"tie_word_embeddings":"yes"`):                           "not true or false",
-		with(`"model_type":7`):                                        "not a text",
-		with(`"quantization_config":[]`):                              "quantization_config cannot be read",
-		with(`"hidden_size":1000000000,"num_attention_heads":8`):      "key and value",
+		`{"num_hidden_layers":-3}`:                                                               "num_hidden_layers is -3, not a whole number of 0 to ",
+		`{"num_hidden_layers":"many"}`:                                                           `num_hidden_layers is the text "many", not a whole number`,
+		`{"num_hidden_layers":1e99}`:                                                             "num_hidden_layers is 1e99, not a whole number",
+		`{"num_hidden_layers":20000,` + plain + `}`:                                              "num_hidden_layers is 20000; at most 10000",
+		`{"dim":4096,"n_layers":32}`:                                                             "params.json",
+		`{"text_config":7}`:                                                                      "text_config is 7, not an object",
+		with(`"is_encoder_decoder":true`):                                                        "is_encoder_decoder: the encoder",
+		with(`"base_model_name_or_path":"x"`):                                                    "an adapter",
+		with(`"num_key_value_heads":5`):                                                          "num_key_value_heads is 5, which does not divide",
+		with(`"kv_lora_rank":512`):                                                               "qk_rope_head_dim is missing",
+		with(`"layer_types":["full_attention"]`):                                                 "layer_types does not have one word for each of the 2 layers",
+		with(`"layer_types":["full_attention","conv"]`):                                          `layers of the kind "conv" cannot be calculated yet`,
+		with(`"layer_types":["full_attention","sliding_attention"]`):                             "sliding_window is missing",
+		with(`"layer_types":["full_attention","linear_attention"]`):                              "linear_num_key_heads is missing",
+		with(`"hybrid_override_pattern":"M-M*"`):                                                 "hybrid_override_pattern: Mamba-2 layers cannot be calculated yet; give the shape by flags",
+		with(`"num_kv_shared_layers":10`):                                                        "num_kv_shared_layers",
+		with(`"num_experts":8`):                                                                  "num_experts_per_tok is missing",
+		with(`"num_experts":8,"num_experts_per_tok":9`):                                          "9 of 8 experts",
+		with(`"moe_num_experts":8`):                                                              "the number of experts is not given",
+		with(`"multi_query":true`):                                                               "the number of KV heads is not given",
+		with(`"sliding_window":4096,"sliding_window_pattern":"LLLG"`):                            "layer_types",
+		with(`"tie_word_embeddings":"yes"`):                                                      `tie_word_embeddings is the text "yes", not true or false`,
+		with(`"model_type":7`):                                                                   "model_type is 7, not a text",
+		with(`"quantization_config":[]`):                                                         "quantization_config is a list, not an object",
+		with(`"hidden_size":1000000000,"num_attention_heads":8`):                                 "key and value",
+		"{\n\"num_hidden_layers\": 2,\n\"hidden_size\": x}":                                      "not a config.json: line 3: invalid character 'x'",
+		`{"text_config":{"num_hidden_layers":2}}`:                                                "text_config.hidden_size is missing",
+		`{"text_config":{"num_hidden_layers":"2"}}`:                                              `text_config.num_hidden_layers is the text "2", not a whole number`,
+		with(`"quantization_config":{"bits":"4"}`):                                               `quantization_config.bits is the text "4", not a number`,
+		with(`"quantization_config":{"bits":[4]}`):                                               "quantization_config.bits is a list, not a number",
+		with(`"quantization_config":{"bits":77}`):                                                "quantization_config: 77 bits are no size of a weight",
+		with(`"quantization_config":{"bits":-4}`):                                                "quantization_config.bits is -4, not a number of 0 or more",
+		with(`"quantization_config":{"quant_method":8}`):                                         "quantization_config.quant_method is 8, not a text",
+		with(`"quantization_config":{"load_in_4bit":1}`):                                         "quantization_config.load_in_4bit is 1, not true or false",
+		with(`"quantization_config":{"config_groups":[]}`):                                       "quantization_config.config_groups is a list, not an object",
+		with(`"quantization_config":{"config_groups":{"group_0":8}}`):                            "quantization_config.config_groups.group_0 is 8, not an object",
+		with(`"quantization_config":{"config_groups":{"group_0":{"weights":{"num_bits":"8"}}}}`): `quantization_config.config_groups.group_0.weights.num_bits is the text "8", not a number`,
+		`{"text_config":{"quantization_config":7,` + plain + `,"num_hidden_layers":2}}`:          "text_config.quantization_config is 7, not an object",
 	} {
 		if m, err := Parse([]byte(config)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %+v, %v; want an error with %q", config, m, err, want)
@@ -140,6 +154,60 @@ func TestBadConfigs(t *testing.T) {
 	}
 }
 
+// Models without a KV cache of a prompt are refused, with the key that says so.
+func TestOtherModels(t *testing.T) {
+	const encoder = `"hidden_size":768,"intermediate_size":3072,"num_attention_heads":12,"num_hidden_layers":12`
+	for name, c := range map[string]struct{ config, want string }{
+		"BERT":               {`{"model_type":"bert","architectures":["BertForMaskedLM"],"vocab_size":30522,` + encoder + `}`, "no KV cache to load: model_type: bert is an encoder: each token sees those that follow"},
+		"BGE-M3":             {`{"model_type":"xlm-roberta","architectures":["XLMRobertaModel"],"vocab_size":250002,` + encoder + `}`, "model_type: xlm-roberta is an encoder"},
+		"an unknown encoder": {`{"model_type":"mybert","architectures":["MyBertForMaskedLM"],"vocab_size":30522,` + encoder + `}`, `architectures: "MyBertForMaskedLM" fills in text or picks some, and generates none`},
+		"T5":                 {`{"model_type":"t5","architectures":["T5ForConditionalGeneration"],"is_encoder_decoder":true,"d_model":512,"num_layers":6,"num_heads":8,"vocab_size":32128}`, "is_encoder_decoder: the encoder sees all of a prompt at once"},
+		"Florence-2":         {`{"model_type":"florence2","text_config":{"is_encoder_decoder":true,"vocab_size":51289,` + encoder + `}}`, "text_config.is_encoder_decoder: the encoder"},
+		"ViT":                {`{"model_type":"vit","architectures":["ViTForImageClassification"],"image_size":224,"patch_size":16,` + encoder + `}`, "model_type: vit reads images or sound and generates no text"},
+		"an unknown ViT":     {`{"model_type":"myvit","image_size":224,"patch_size":16,` + encoder + `}`, "patch_size: a model of images"},
+		"CLIP":               {`{"model_type":"clip","text_config":{"vocab_size":49408,` + encoder + `},"vision_config":{}}`, "model_type: clip reads images or sound"},
+		"wav2vec 2.0":        {`{"model_type":"w2v","architectures":["Wav2Vec2ForCTC"],"vocab_size":32,` + encoder + `}`, `architectures: "Wav2Vec2ForCTC" reads images or sound`},
+		"Stable Diffusion":   {`{"_class_name":"UNet2DConditionModel","_diffusers_version":"0.2.2"}`, "_class_name: a part of a diffusion pipeline"},
+		"E5 Mistral":         {`{"model_type":"mistral","architectures":["MistralModel"],"vocab_size":32000,` + encoder + `}`, `architectures: "MistralModel" has no output head`},
+		"GTE Qwen2":          {`{"model_type":"qwen2","architectures":["Qwen2ForCausalLM"],"is_causal":false,"vocab_size":151646,` + encoder + `}`, "is_causal is false: each token sees those that follow"},
+		"EmbeddingGemma":     {`{"model_type":"gemma3_text","use_bidirectional_attention":true,"vocab_size":262144,` + encoder + `}`, "use_bidirectional_attention: each token sees those that follow"},
+		"all of it":          {`{"model_type":"gemma3_text","use_bidirectional_attention":"all","vocab_size":262144,` + encoder + `}`, "use_bidirectional_attention: each token sees those that follow"},
+		"a reward model":     {`{"model_type":"qwen2","architectures":["Qwen2ForRewardModel"],"vocab_size":151646,` + encoder + `}`, `architectures: "Qwen2ForRewardModel" scores text and generates none`},
+	} {
+		if m, err := Parse([]byte(c.config)); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %+v, %v; want an error with %q", name, m, err, c.want)
+		}
+	}
+	// Those that resemble them are calculated.
+	for name, config := range map[string]string{
+		"a decoder of BERT's kind": `{"model_type":"bert","is_decoder":true,"architectures":["BertLMHeadModel"],"vocab_size":30522,` + encoder + `}`,
+		"images both ways":         `{"model_type":"gemma3_text","use_bidirectional_attention":"vision","vocab_size":262144,` + encoder + `}`,
+		"InternVL":                 `{"model_type":"internvl_chat","architectures":["InternVLChatModel"],"image_size":448,"patch_size":14,"llm_config":{"vocab_size":92553,` + encoder + `}}`,
+		"QWen":                     `{"model_type":"qwen","architectures":["QWenLMHeadModel"],"vocab_size":151936,` + encoder + `}`,
+	} {
+		if _, err := Parse([]byte(config)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// Of a model that also reads images, the language model is read, and the note says so.
+func TestSenses(t *testing.T) {
+	for config, want := range map[string]string{
+		`{"model_type":"gemma3","vision_config":{},"text_config":{"num_hidden_layers":6,` + plain + `}}`:                                      "only the language model is counted (text_config), not the weights",
+		`{"thinker_config":{"audio_config":{},"text_config":{"num_hidden_layers":6,` + plain + `}}}`:                                          "only the language model is counted (thinker_config.text_config)",
+		`{"model_type":"qwen2_vl","vision_config":{"depth":32},"num_hidden_layers":6,` + plain + `}`:                                          "only the language model is counted, not the weights and tokens of vision_config",
+		`{"text_config":{"num_hidden_layers":6,` + plain + `},"quantization_config":{"quant_method":"new"}}`:                                  `(text_config), not the weights and tokens of other parts; the size of weights in "new" is not known`,
+		`{"num_hidden_layers":6,"vision_config":null,` + plain + `}`:                                                                          "",
+		`{"text_config":{"num_hidden_layers":6,"quantization_config":{"quant_method":"fp8"},` + plain + `},"quantization_config":{"bits":4}}`: "only the language model",
+	} {
+		m := mustParse(t, config)
+		if m.Layers != 6 || !strings.Contains(m.Note, want) || (m.Note == "") != (want == "") {
+			t.Errorf("%s: %d layers, note %q; want %q", config, m.Layers, m.Note, want)
+		}
+	}
+}
+
 func FuzzParse(f *testing.F) {
 	all, err := entries()
 	if err != nil {
@@ -152,9 +220,16 @@ func FuzzParse(f *testing.F) {
 		}
 		f.Add([]byte(entry))
 	}
+	f.Add([]byte(`{"text_config":{"num_hidden_layers":2,` + plain + `},"vision_config":{},"architectures":["XForMaskedLM"]}`))
+	f.Add([]byte(`{"num_hidden_layers":2,` + plain + `,"quantization_config":{"bits":"4","config_groups":{"a":{"weights":{"num_bits":8}}}}}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		m, err := Parse(text)
 		if err != nil {
+			for _, internal := range []string{"json: cannot", "Go value", "Go struct", "unmarshal"} { // messages are for readers of the file
+				if strings.Contains(err.Error(), internal) && !strings.Contains(string(text), internal) {
+					t.Errorf("%v", err)
+				}
+			}
 			return
 		}
 		if flops := m.FLOPs(0, 1<<20); !(flops > 0) || math.IsInf(flops, 0) {
@@ -289,6 +364,7 @@ func TestBadModels(t *testing.T) {
 		{with(func(l *Layers) { l.KVHeads = 0 }), "give KV heads"},
 		{with(func(l *Layers) { l.LatentDim = 576 }), "not both"},
 		{with(func(l *Layers) { l.QueryHeads = -1 }), "query heads"},
+		{with(func(l *Layers) { l.QueryHeads = 12 }), "query heads must be a multiple of the KV heads, 8, not 12"},
 		{with(func(l *Layers) { l.KeyDim = 0 }), "key and value"},
 		{with(func(l *Layers) { l.Kind = Sliding }), "a window must be"},
 		{with(func(l *Layers) { l.Kind, l.Window = Sparse, 9 }), "sparse attention needs MLA"},

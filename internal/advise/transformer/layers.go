@@ -144,6 +144,8 @@ func (l Layers) Check() error {
 		return fmt.Errorf("the MLA dimension must be 1 to %d, not %d", maxWidth, l.LatentDim)
 	case !l.mla() && (l.KVHeads < 1 || l.KVHeads > maxWidth/max(l.KeyDim, l.ValueDim)):
 		return fmt.Errorf("KV heads must be 1 to %d, not %d", maxWidth/max(l.KeyDim, l.ValueDim), l.KVHeads)
+	case !l.mla() && l.QueryHeads%l.KVHeads != 0:
+		return fmt.Errorf("query heads must be a multiple of the KV heads, %d, not %d", l.KVHeads, l.QueryHeads)
 	case l.Kind != Full && (l.Window < 1 || l.Window > maxWindow):
 		return fmt.Errorf("a window must be 1 to %d tokens, not %d", maxWindow, l.Window)
 	case l.Kind == Sparse && (!l.mla() || l.LatentValueDim < 1 || l.IndexHeads < 1 || l.IndexDim < 1 || l.IndexHeads > maxHeads || l.IndexDim > maxDim):

@@ -73,11 +73,13 @@ func (w Weights) Quantized(bytesPerParam float64) Weights {
 
 // OfSize returns the weights with parameters whose size makes them so many bytes in all.
 func (w Weights) OfSize(bytes float64) (Weights, error) {
+	const least, most = 0.01, 16
 	layers := bytes - w.embeddings()*embeddingBytes
-	if each := layers / (w.Shared + w.Routed); each > 0.01 && each <= 16 {
+	if each := layers / (w.Shared + w.Routed); each > least && each <= most {
 		return w.Quantized(each), nil
 	}
-	return w, fmt.Errorf("model: %.3g parameters do not take %.3g bytes", w.Params(), bytes)
+	return w, fmt.Errorf("model: %.3g billion parameters take %.3g to %.3g GB, not %.3g", w.Params()/1e9,
+		w.Quantized(least).Bytes()/1e9, w.Quantized(most).Bytes()/1e9, bytes/1e9)
 }
 
 const maxParams = 1e15

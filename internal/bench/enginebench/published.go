@@ -6,12 +6,13 @@ import "github.com/kv3fs/kv3fs/internal/advise/prefill"
 // UCM's 3FS store prints for a run of random-twice, or 0 if these are other prompts. The
 // document names the model and two ranks, not the GPUs.
 func publishedRun(s *Subject, p pass, o Options) float64 {
-	const prompts, promptTokens, outputTokens = 12, 16_000, 2
-	if o.Workload != RandomTwice || s.Name() != "Qwen2.5-14B" || o.Prompts != prompts || p.atOnce < prompts ||
-		p.inputTokens != promptTokens || o.OutputTokens != outputTokens {
+	const outputTokens = 2
+	t := prefill.UCMTwice()
+	if o.Workload != RandomTwice || s.Name() != t.Model || o.Prompts != t.Prompts || p.atOnce < t.Prompts ||
+		p.inputTokens != t.TotalTokens || o.OutputTokens != outputTokens {
 		return 0
 	}
-	return map[string]float64{firstRun: 7270.95, secondRun: 1560.84}[p.name]
+	return map[string]float64{firstRun: milliseconds(t.First), secondRun: milliseconds(t.Second)}[p.name]
 }
 
 // publishedFor returns UCM's figure for a row, if one is published for such prompts.
