@@ -174,7 +174,7 @@ func Open(o Options) (*Store, error) {
 	}
 	s.heads.New = func() any { return newRecord() }
 	s.group = batch.NewGroup(o.Layout, &s.counters, o.Timeout)
-	s.confirmer.store = s
+	s.confirmer.store, s.confirmer.every = s, confirmEvery
 	if s.engine == nil {
 		s.engine = posix.New(posix.Options{Streams: o.Streams, Timeout: o.Timeout, DirectIO: o.DirectIO})
 	}

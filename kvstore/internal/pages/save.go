@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/kv3fs/kv3fs/internal/invariants"
@@ -42,6 +43,7 @@ type saving struct {
 	records  []*recording         // by shard: the record of the block that it completes
 	cancels  []context.CancelFunc // of the contexts of queued moves
 	arrivals *arrivals
+	moves    atomic.Int64 // shards and records that are being written or handled
 }
 
 // sumOf is the checksum of a shard.
@@ -144,6 +146,9 @@ func (d *saving) enter(some []int) {
 		}))
 	}
 	for _, r := range rows {
+		d.moves.Add(int64(len(r.ops)))
+	}
+	for _, r := range rows {
 		ctx, cancel := context.WithDeadline(d.Context(), r.writeBy)
 		d.cancels = append(d.cancels, cancel)
 		d.store.engine.Do(ctx, r.ops)
@@ -223,6 +228,11 @@ var errTooOld = fmt.Errorf("%w: its shards came too slowly for the reservation o
 // arrive handles the end of a write: of a shard, or of the record of the block that a shard
 // has completed.
 func (d *saving) arrive(a arrival) {
+	defer func() {
+		if d.moves.Add(-1) == 0 {
+			d.store.confirmer.hurry()
+		}
+	}()
 	d.store.file.dropIfGone(d.file, a.err)
 	if a.of < 0 {
 		d.recorded(-1-a.of, a.err)
@@ -255,6 +265,7 @@ func (d *saving) arrive(a arrival) {
 	ctx, cancel := context.WithDeadline(context.Background(), b.Payload.writeBy)
 	r := &recording{s.recordOf(b.Key, b.Sums), cancel}
 	d.records[a.of] = r
+	d.moves.Add(1)
 	s.engine.Do(ctx, []transfer.Op{d.arrivals.op(-1-a.of, transfer.Op{
 		File: d.file.file, Write: true, Ahead: true, Buf: r.record.raw,
 		Offset: s.label.at(b.Payload.number) + headAt(s.o.Layout),
