@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -269,11 +270,19 @@ func (p *past) anyRange(file []byte) []byte {
 
 // Whatever happens to the file of a page index, its start either refuses it, or finds no
 // key where another's bytes are, and gives no page out that a client may be using.
+// KV3FS_CORRUPTIONS=100000 tries as many damages.
 func TestCorruptions(t *testing.T) {
 	const atOnce = 1000
-	pasts := 100
+	pasts := 10
 	if testing.Short() || invariants.Enabled {
-		pasts = 3
+		pasts = 1
+	}
+	if text := os.Getenv("KV3FS_CORRUPTIONS"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			t.Fatalf("KV3FS_CORRUPTIONS: %v", err)
+		}
+		pasts = max(1, n/atOnce)
 	}
 	if dbPage > 1<<14 {
 		t.Skip("the file is too small for pages of", dbPage)

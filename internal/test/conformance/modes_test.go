@@ -10,7 +10,8 @@ import (
 	"github.com/kv3fs/kv3fs/internal/test/daemontest"
 )
 
-// TestModes repeats the cases that move bytes with each setting that changes how they move.
+// TestModes repeats the cases that move bytes with each setting that changes how they move;
+// with -short, with the two that change most.
 func TestModes(t *testing.T) {
 	moving := map[string]func(*testing.T, *world, library){
 		"27": readsOneMiB, "30": endOfFile, "31": holeReadsAsZeros, "32": holeForbidden, "33": insideHole, "34": sparseGiB,
@@ -22,6 +23,9 @@ func TestModes(t *testing.T) {
 		"buffered": "--io buffered", "direct": "--io direct", "no passthrough": "--passthrough off",
 		"one worker": "--workers 1", "nothing cached": "--attr-timeout 0 --entry-timeout 0 --negative-timeout 0 --passthrough off",
 	} {
+		if testing.Short() && name != "direct" && name != "nothing cached" {
+			continue
+		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := start(t, daemontest.Options{Flags: strings.Fields(args)})
