@@ -5,6 +5,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -12,7 +14,8 @@ import (
 	"github.com/kv3fs/kv3fs/internal/advise/doctor"
 )
 
-// The daemon's metrics count what clients move through rings: here the doctor's 4 KiB.
+// The daemon's metrics count what clients move through rings, by directory: here the doctor's
+// 4 KiB in the root, and the same in the directory of a model of vLLM's.
 func TestRingMetrics(t *testing.T) {
 	requireFUSE(t)
 	bin := binary(t)
@@ -20,6 +23,15 @@ func TestRingMetrics(t *testing.T) {
 	s := serve(t, bin, t.TempDir(), "--pages-listen", "unix:"+socket)
 	if r, _ := runDoctor(t, bin, "--mount", s.mount); finding(t, r, "ring").Status != doctor.OK {
 		t.Fatalf("%+v", finding(t, r, "ring"))
+	}
+	model := filepath.Join(s.mount, "vllm", "llama")
+	if err := os.MkdirAll(model, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if out, err := exec.Command(bin, "probe", "ring", model).CombinedOutput(); err != nil || !strings.Contains(string(out), `"elapsed_ns"`) {
+			t.Fatalf("%v: %s", err, out)
+		}
 	}
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", socket)
@@ -34,9 +46,12 @@ func TestRingMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, line := range []string{
-		`kv3fs_ring_bytes_total{direction="read"} 4096`, `kv3fs_ring_bytes_total{direction="write"} 4096`,
-		`kv3fs_ring_request_seconds_count{direction="read"} 1`, `kv3fs_ring_request_seconds_count{direction="write"} 1`,
-		`kv3fs_ring_requests_failed_total{direction="read",errno="EIO"} 0`, `kv3fs_ring_requests_failed_total{direction="write",errno="other"} 0`,
+		`kv3fs_ring_bytes_total{direction="read",directory="/"} 4096`, `kv3fs_ring_bytes_total{direction="write",directory="/"} 4096`,
+		`kv3fs_ring_bytes_total{direction="read",directory="/vllm/llama"} 8192`, `kv3fs_ring_bytes_total{direction="write",directory="/vllm/llama"} 8192`,
+		`kv3fs_ring_bytes_total{direction="read",directory="other"} 0`,
+		`kv3fs_ring_request_seconds_count{direction="read",directory="/vllm/llama"} 2`, `kv3fs_ring_request_seconds_count{direction="write",directory="/"} 1`,
+		`kv3fs_ring_requests_failed_total{direction="read",directory="/vllm/llama",errno="EIO"} 0`,
+		`kv3fs_ring_requests_failed_total{direction="write",directory="other",errno="other"} 0`,
 	} {
 		if !strings.Contains(string(text), "\n"+line+"\n") {
 			t.Errorf("no line %s in\n%s", line, text)

@@ -1,6 +1,8 @@
 package daemon
 
 import (
+	"cmp"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sys/unix"
 
@@ -16,14 +18,15 @@ type ringMetrics struct {
 }
 
 func newRingMetrics(rings *ringserver.Server) *ringMetrics {
-	direction := []string{"direction"}
+	const byDirectory = " The directory is the first two of the file's path on the mount; \"other\" is for requests without a file, and for all directories after the first 32."
+	labels := []string{"directory", "direction"}
 	return &ringMetrics{
 		rings: rings,
 		requests: prometheus.NewDesc("kv3fs_ring_request_seconds",
-			"Time of requests of rings from when the daemon took them to their completion. For engines with pages, reads are their loads and writes their saves, without what the engine itself does.", direction, nil),
+			"Time of requests of rings from when the daemon took them to their completion. For engines with pages, reads are their loads and writes their saves, without what the engine itself does."+byDirectory, labels, nil),
 		failed: prometheus.NewDesc("kv3fs_ring_requests_failed_total",
-			"Requests of rings that failed, by errno. vLLM takes a failed load for a good one: watch direction=\"read\".", append(direction, "errno"), nil),
-		bytes: prometheus.NewDesc("kv3fs_ring_bytes_total", "Bytes that rings have moved.", direction, nil),
+			"Requests of rings that failed, by errno. vLLM takes a failed load for a good one: watch direction=\"read\"."+byDirectory, append(labels, "errno"), nil),
+		bytes: prometheus.NewDesc("kv3fs_ring_bytes_total", "Bytes that rings have moved."+byDirectory, labels, nil),
 	}
 }
 
@@ -36,12 +39,14 @@ func (m *ringMetrics) Describe(out chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (m *ringMetrics) Collect(out chan<- prometheus.Metric) {
-	reads, writes := m.rings.Traffic()
-	m.collect(out, "read", reads)
-	m.collect(out, "write", writes)
+	for _, t := range m.rings.Traffic() {
+		directory := cmp.Or(t.Directory, "other")
+		m.collect(out, directory, "read", t.Reads)
+		m.collect(out, directory, "write", t.Writes)
+	}
 }
 
-func (m *ringMetrics) collect(out chan<- prometheus.Metric, direction string, t ringserver.Traffic) {
+func (m *ringMetrics) collect(out chan<- prometheus.Metric, directory, direction string, t ringserver.Moved) {
 	buckets := map[float64]uint64{}
 	var count uint64
 	bounds := ringserver.TrafficBounds()
@@ -51,13 +56,13 @@ func (m *ringMetrics) collect(out chan<- prometheus.Metric, direction string, t 
 			buckets[bounds[i].Seconds()] = count
 		}
 	}
-	out <- prometheus.MustNewConstHistogram(m.requests, count, t.Took.Seconds(), buckets, direction)
-	out <- prometheus.MustNewConstMetric(m.bytes, prometheus.CounterValue, float64(t.Bytes), direction)
+	out <- prometheus.MustNewConstHistogram(m.requests, count, t.Took.Seconds(), buckets, directory, direction)
+	out <- prometheus.MustNewConstMetric(m.bytes, prometheus.CounterValue, float64(t.Bytes), directory, direction)
 	for _, f := range t.Failed {
 		name := "other"
 		if f.Errno != 0 {
 			name = unix.ErrnoName(f.Errno)
 		}
-		out <- prometheus.MustNewConstMetric(m.failed, prometheus.CounterValue, float64(f.Requests), direction, name)
+		out <- prometheus.MustNewConstMetric(m.failed, prometheus.CounterValue, float64(f.Requests), directory, direction, name)
 	}
 }

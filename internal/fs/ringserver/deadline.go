@@ -125,6 +125,7 @@ func (r *ring) rescue(limit int64) {
 			again := r.newRequest()
 			again.index, again.userdata, again.args = q.index, q.userdata, q.args
 			again.badIndex, again.admitted = q.badIndex, q.admitted
+			again.countedIn.Store(q.countedIn.Load())
 			if q.view != nil {
 				again.iov, again.view, again.off, again.len = q.iov, q.view.hold(), q.off, q.len
 				again.moved.Store(q.moved.Load())

@@ -368,7 +368,7 @@ type begun struct {
 // beginRead begins a read of this many bytes from a file of 4096. The caller closes.
 func beginRead(t *testing.T, bytes uint64, o Options) *begun {
 	t.Helper()
-	files := &dirFiles{files: map[uint64]*os.File{}}
+	files := newDirFiles()
 	s, err := New(files, nobodyReadonly, blockio.Mover{}, o)
 	if err != nil {
 		t.Fatal(err)
@@ -439,7 +439,7 @@ func TestOwedRequestStopsNoOther(t *testing.T) {
 // A ring that is locked, because its client's memory does not answer, keeps no request of
 // another ring from its deadline, be it of the same user or another.
 func TestExpiryWaitsForNoOtherRing(t *testing.T) {
-	files := &dirFiles{files: map[uint64]*os.File{}}
+	files := newDirFiles()
 	s, err := New(files, nobodyReadonly, blockio.Mover{}, Options{Deadline: 50 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)

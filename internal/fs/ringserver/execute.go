@@ -48,7 +48,8 @@ type borrowed struct {
 	unmaps *unmapper
 
 	file    File
-	waited  bool // the batch may have waited for a device
+	counted *directoryTraffic // of file's directory
+	waited  bool              // the batch may have waited for a device
 	ino     uint64
 	err     error
 	touched bool // written, but Written has not been called
@@ -88,7 +89,7 @@ func (b *borrowed) borrow(s *Server, r *ring, ino uint64) error {
 	b.ino = ino
 	var f File
 	if f, b.err = s.files.Acquire(ino, r.cred, r.write); b.err == nil {
-		b.file = f
+		b.file, b.counted = f, s.traffic.in(f.Directory())
 	}
 	return b.err
 }
@@ -210,6 +211,7 @@ func (s *Server) validate(r *ring, q *request, b *borrowed) error {
 	if err := b.borrow(s, r, q.args.FileIno); err != nil {
 		return err
 	}
+	q.countedIn.Store(b.counted)
 	buf, v := b.viewOf(s, q.args.BufID)
 	if v == nil {
 		return syscall.EINVAL

@@ -73,7 +73,7 @@ func TestInvariantsCatch(t *testing.T) {
 		}},
 	} {
 		t.Run(c.want, func(t *testing.T) {
-			s, err := New(&dirFiles{files: map[uint64]*os.File{}}, nobodyReadonly, blockio.Mover{}, Options{})
+			s, err := New(newDirFiles(), nobodyReadonly, blockio.Mover{}, Options{})
 			if err != nil {
 				t.Fatal(err)
 			}

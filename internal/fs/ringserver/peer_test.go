@@ -22,10 +22,14 @@ import (
 type dirFiles struct {
 	mu    sync.Mutex
 	files map[uint64]*os.File
+	names map[uint64]string
 	after []func() // called when the files are closed
 }
 
-type dirFile struct{ f *os.File }
+type dirFile struct {
+	f   *os.File
+	dir string
+}
 
 func (s dirFile) FD() int               { return int(s.f.Fd()) }
 func (s dirFile) DirectFD() (int, bool) { return -1, false }
@@ -33,6 +37,11 @@ func (s dirFile) OnDataDevice() bool    { return true }
 func (s dirFile) Confine(int64) bool    { return false }
 func (s dirFile) Written()              {}
 func (s dirFile) Release()              {}
+func (s dirFile) Directory() string     { return s.dir }
+
+func newDirFiles() *dirFiles {
+	return &dirFiles{files: map[uint64]*os.File{}, names: map[uint64]string{}}
+}
 
 func (s *dirFiles) Acquire(ino uint64, _ cred.Caller, _ bool) (File, error) {
 	s.mu.Lock()
@@ -41,7 +50,7 @@ func (s *dirFiles) Acquire(ino uint64, _ cred.Caller, _ bool) (File, error) {
 	if f == nil {
 		return nil, syscall.EBADF
 	}
-	return dirFile{f}, nil
+	return dirFile{f, filepath.Dir(s.names[ino])}, nil
 }
 
 func (s *dirFiles) add(t testing.TB, path string, flags int) uint64 {
@@ -57,7 +66,7 @@ func (s *dirFiles) add(t testing.TB, path string, flags int) uint64 {
 	ino := fi.Sys().(*syscall.Stat_t).Ino
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.files[ino] = f
+	s.files[ino], s.names[ino] = f, path
 	return ino
 }
 
@@ -69,7 +78,7 @@ var me = cred.Caller{UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), PID: ui
 // serve runs a server until the test ends.
 func serve(t testing.TB, o Options) (*Server, *dirFiles) {
 	t.Helper()
-	files := &dirFiles{files: map[uint64]*os.File{}}
+	files := newDirFiles()
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
 	}

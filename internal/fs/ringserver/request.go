@@ -29,6 +29,10 @@ type request struct {
 	moved atomic.Int64 // bytes moved before the current piece
 	piece int64        // how much is moved in the next turn, or a bit more; set when it is queued
 
+	// countedIn is where its completion counts; nil until its file is known. The worker sets
+	// it, and whoever posts the completion reads it.
+	countedIn atomic.Pointer[directoryTraffic]
+
 	unfinished  bool // more pieces follow; for the worker that has it
 	needsDetach bool // expired, but the kernel can still reach its buffer; guarded by ring.mu
 	posted      bool // its completion is in the ring; kept for invariants only, guarded by ring.mu

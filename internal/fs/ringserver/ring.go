@@ -353,7 +353,7 @@ func (r *ring) post(q *request, result int64) {
 		invariants.Check(r.freeSlots >= 0, "ring: more completions than slots")
 	}
 	r.inflight.remove(q)
-	r.traffic().note(result, time.Duration(r.server.clock.now()-q.admitted))
+	r.server.trafficOf(q).of(r.write).note(result, time.Duration(r.server.clock.now()-q.admitted))
 	var cqe [wire.CqeBytes]byte
 	c := wire.Cqe{Index: q.index, Result: result, Userdata: q.userdata}
 	c.Encode(&cqe)
@@ -454,6 +454,7 @@ func (r *ring) recycle(q *request) {
 	q.state.Store(stateQueued)
 	q.moved.Store(0)
 	q.badIndex, q.needsDetach, q.unfinished, q.result = false, false, false, 0
+	q.countedIn.Store(nil)
 	if len(r.spare) < mostSpare {
 		r.spare = append(r.spare, q)
 	}

@@ -22,7 +22,7 @@ type taker struct {
 
 func idle(t *testing.T) *taker {
 	t.Helper()
-	s, err := New(&dirFiles{files: map[uint64]*os.File{}}, nobodyReadonly, blockio.Mover{}, Options{})
+	s, err := New(newDirFiles(), nobodyReadonly, blockio.Mover{}, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -42,6 +42,9 @@ type File interface {
 	// Written reports that bytes were stored. It returns when no process can see the
 	// old attributes any more, and is called before the completion is posted.
 	Written()
+	// Directory returns the first directories of the file's path, by which Traffic counts,
+	// as valid UTF-8. It is called for each request or batch.
+	Directory() string
 	Release()
 }
 
@@ -93,8 +96,7 @@ type Server struct {
 	mappedBytes *quota.Quota
 	submit      *submitSems
 	pollers     [3]*poller // high, normal, low
-	reads       traffic
-	writes      traffic
+	traffic     trafficTable
 	stuck       bool // Run has left stuck workers behind
 }
 

@@ -437,7 +437,7 @@ func TestScribblerUnderLoad(t *testing.T) {
 
 // Run answers all requests that were submitted before its context ended.
 func TestStopDrains(t *testing.T) {
-	files := &dirFiles{files: map[uint64]*os.File{}}
+	files := newDirFiles()
 	s, err := New(files, nobodyReadonly, blockio.Mover{}, Options{Workers: 2})
 	if err != nil {
 		t.Fatal(err)

@@ -1,14 +1,26 @@
 package ringserver
 
 import (
+	"maps"
 	"math"
+	"slices"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 )
 
-// Traffic is what rings of one direction have moved since the server was made.
+// Traffic is what rings have moved to and from files of a directory since the server was made.
 type Traffic struct {
+	// Directory is the first directories of the files' paths, see File; "" is for requests
+	// without a file, and for all directories after the first mostDirectories.
+	Directory     string
+	Reads, Writes Moved
+}
+
+// Moved is what rings of one direction have moved.
+type Moved struct {
 	Bytes  int64
 	Within []int64       // requests that took at most each of TrafficBounds, but more than the one before; then the others
 	Took   time.Duration // all requests together, from admission to completion
@@ -21,7 +33,7 @@ type Failure struct {
 	Requests int64
 }
 
-// TrafficBounds are the bounds of Traffic.Within, in ascending order.
+// TrafficBounds are the bounds of Moved.Within, in ascending order.
 func TrafficBounds() []time.Duration { return trafficBounds[:] }
 
 var trafficBounds = [...]time.Duration{
@@ -62,8 +74,8 @@ func (t *traffic) note(result int64, took time.Duration) {
 	t.failed[errno].Add(1)
 }
 
-func (t *traffic) read() Traffic {
-	all := Traffic{Bytes: t.bytes.Load(), Took: time.Duration(t.took.Load())}
+func (t *traffic) read() Moved {
+	all := Moved{Bytes: t.bytes.Load(), Took: time.Duration(t.took.Load())}
 	for i := range t.within {
 		all.Within = append(all.Within, t.within[i].Load())
 	}
@@ -73,13 +85,76 @@ func (t *traffic) read() Traffic {
 	return all
 }
 
-// Traffic returns what rings have moved. It may be called at any time.
-func (s *Server) Traffic() (reads, writes Traffic) { return s.reads.read(), s.writes.read() }
+// directoryTraffic counts what moves to and from files of a directory.
+type directoryTraffic struct{ reads, writes traffic }
 
-// traffic returns the counters of a ring's direction.
-func (r *ring) traffic() *traffic {
-	if r.write {
-		return &r.server.writes
+func (d *directoryTraffic) of(write bool) *traffic {
+	if write {
+		return &d.writes
 	}
-	return &r.server.reads
+	return &d.reads
+}
+
+// mostDirectories bounds the directories that are counted apart: users make them.
+const mostDirectories = 32
+
+// trafficTable counts by directory. Directories are never removed, so that the counts only
+// grow. The zero value is ready for use.
+type trafficTable struct {
+	known atomic.Pointer[map[string]*directoryTraffic] // replaced as a whole
+	other directoryTraffic
+	mu    sync.Mutex // held while known is replaced
+}
+
+// in returns where a directory's requests count.
+func (t *trafficTable) in(directory string) *directoryTraffic {
+	if known := t.known.Load(); known != nil {
+		if d, ok := (*known)[directory]; ok {
+			return d
+		}
+		if len(*known) >= mostDirectories {
+			return &t.other
+		}
+	}
+	return t.add(directory)
+}
+
+func (t *trafficTable) add(directory string) *directoryTraffic {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	next := map[string]*directoryTraffic{}
+	if known := t.known.Load(); known != nil {
+		if d, ok := (*known)[directory]; ok {
+			return d
+		}
+		if len(*known) >= mostDirectories {
+			return &t.other
+		}
+		maps.Copy(next, *known)
+	}
+	d := &directoryTraffic{}
+	next[directory] = d
+	t.known.Store(&next)
+	return d
+}
+
+// trafficOf returns where a request counts.
+func (s *Server) trafficOf(q *request) *directoryTraffic {
+	if d := q.countedIn.Load(); d != nil {
+		return d
+	}
+	return &s.traffic.other
+}
+
+// Traffic returns what rings have moved, by directory in order of their names, others last. It
+// may be called at any time.
+func (s *Server) Traffic() []Traffic {
+	var all []Traffic
+	if known := s.traffic.known.Load(); known != nil {
+		for directory, d := range *known {
+			all = append(all, Traffic{directory, d.reads.read(), d.writes.read()})
+		}
+	}
+	slices.SortFunc(all, func(a, b Traffic) int { return strings.Compare(a.Directory, b.Directory) })
+	return append(all, Traffic{"", s.traffic.other.reads.read(), s.traffic.other.writes.read()})
 }

@@ -39,6 +39,8 @@ type openFile struct {
 	// plainUntil is the time, on the tree's clock, until which the file is taken to have no
 	// set-id bits that a write would clear.
 	plainUntil atomic.Int64
+
+	directory atomic.Pointer[string] // see File.Directory; nil until it is asked for
 }
 
 // grant counts the open files of a holder that cover a direction.
