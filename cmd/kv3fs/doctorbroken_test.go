@@ -213,6 +213,22 @@ func brokenSetUps() []broken {
 			id: "config.path", status: doctor.OK, says: "will be created", never: "hf3fs_mount_point",
 		},
 		{
+			name: "LMCache by its environment, with a misspelt variable",
+			start: func(t *testing.T, h healthy) *exec.Cmd {
+				cmd := h.doctor("--mount", h.mount, "--engine", "lmcache")
+				cmd.Env = append(os.Environ(), "LMCACHE_REMOTE_URL=hf3fs://"+h.mount+"/kv", "LMCACHE_CHUNKSIZE=512", `LMCACHE_EXTRA_CONFIG={"hf3fs_mount_point": "`+h.mount+`"}`)
+				return cmd
+			},
+			id: "config.env", status: doctor.Warning, says: "LMCACHE_CHUNKSIZE: is not a variable that LMCache reads, so it does nothing", fix: "write LMCACHE_CHUNK_SIZE",
+		},
+		{
+			name: "LMCache with an empty file",
+			start: func(t *testing.T, h healthy) *exec.Cmd {
+				return h.engine(t, "lmcache", "# to do\n", "--mount", h.mount)
+			},
+			id: "config", status: doctor.Failure, says: "lmcache.conf: is empty: it sets nothing", fix: "kv3fs engine-config lmcache", never: "LMCACHE_",
+		},
+		{
 			name: "a full disk", root: true,
 			start: func(t *testing.T, h healthy) *exec.Cmd {
 				dir := t.TempDir()

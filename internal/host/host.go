@@ -18,13 +18,23 @@ type Host struct {
 	Root      string // directory that holds /proc, /sys, /etc and /dev: "/"
 	EUID      int
 	LookupEnv func(string) (string, bool)
+	// EnvNames returns the names of the variables that LookupEnv finds; nil: not known.
+	EnvNames func() []string
 	// Statfs is statfs(2). It hangs if path is on a mount that hangs.
 	Statfs func(path string, st *unix.Statfs_t) error
 }
 
 // Local returns the host that this process runs on.
 func Local() Host {
-	return Host{Root: "/", EUID: os.Geteuid(), LookupEnv: os.LookupEnv, Statfs: unix.Statfs}
+	return Host{Root: "/", EUID: os.Geteuid(), LookupEnv: os.LookupEnv, EnvNames: envNames, Statfs: unix.Statfs}
+}
+
+func envNames() (names []string) {
+	for _, entry := range os.Environ() {
+		name, _, _ := strings.Cut(entry, "=")
+		names = append(names, name)
+	}
+	return names
 }
 
 // Path returns the path below Root that stands for a path on the host.

@@ -55,6 +55,18 @@ func (e *engine) readEnvironment(o *Options) {
 	e.interpret(o, "the environment", nil)
 }
 
+// checkNames reports variables of the environment that look like an engine's but are not.
+func (e *engine) checkNames(o *Options) {
+	if o.Host.EnvNames == nil {
+		return
+	}
+	for _, p := range engineconfig.Misnamed(o.Engine, o.Host.EnvNames()) {
+		f := findingOf(p)
+		f.ID = "config.env"
+		e.findings = append(e.findings, f)
+	}
+}
+
 // interpret checks a configuration, whose name is for messages.
 func (e *engine) interpret(o *Options, name string, content []byte) {
 	const id = "config"

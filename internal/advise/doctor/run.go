@@ -164,6 +164,7 @@ func checkEngine(ctx context.Context, o *Options) *engine {
 	if o.ConfigFile != "" {
 		e.readConfig(ctx, o)
 	}
+	e.checkNames(o)
 	if e.config != nil {
 		e.need, e.mount = e.config.Need, e.config.Mount
 		if o.Params.TP == 0 {

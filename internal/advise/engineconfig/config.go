@@ -1,7 +1,9 @@
 package engineconfig
 
 import (
+	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 )
@@ -33,7 +35,7 @@ type Config struct {
 //	mooncake     environment file
 //	nixl         JSON object of the plugin's parameters, or a KEY=VALUE per line
 //
-// fileName is for messages. Read uses only Model, TP, BlockTokens and ExtraPools of given;
+// content is nil if there is no file, but the environment has all. fileName is for messages. Read uses only Model, TP, BlockTokens and ExtraPools of given;
 // they override the file, which determines all other sizes. env looks up a variable in the
 // engine's environment; nil means an empty one.
 //
@@ -53,6 +55,9 @@ func Read(engine, fileName string, content []byte, given Params, env func(string
 	}
 	out := &Config{Engine: engine}
 	err := checkText(content)
+	if err == nil && content != nil && isEmpty(content) {
+		err = errors.New("is empty: it sets nothing")
+	}
 	if err == nil {
 		err = reader(engine)(out, content, given, env)
 	}
@@ -63,6 +68,16 @@ func Read(engine, fileName string, content []byte, given Params, env func(string
 		return cmp.Or(cmp.Compare(b.Severity, a.Severity), cmp.Compare(a.Key, b.Key))
 	})
 	return out, nil
+}
+
+// isEmpty reports whether a text has nothing but comments, as YAML and shells have them.
+func isEmpty(content []byte) bool {
+	for line := range bytes.Lines(content) {
+		if text := bytes.TrimSpace(line); len(text) > 0 && text[0] != '#' && !bytes.Equal(text, []byte("---")) {
+			return false
+		}
+	}
+	return true
 }
 
 type readFunc func(out *Config, content []byte, given Params, env func(string) (string, bool)) error

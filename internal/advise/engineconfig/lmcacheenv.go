@@ -81,7 +81,7 @@ func lmcacheSettings(out *Config, content []byte, env func(string) (string, bool
 		values = map[string]any{}
 	}
 	top = newMapping(values, "", out)
-	if script || len(bytes.TrimSpace(content)) == 0 {
+	if script || content == nil {
 		top.name = lmcacheVariable
 	}
 	overlay(top, env)
@@ -207,6 +207,7 @@ func launched(out *Config, content []byte, env func(string) (string, bool)) (fun
 	if err != nil {
 		return nil, err
 	}
+	out.Problems = append(out.Problems, Misnamed(out.Engine, assignments(words))...)
 	vars := map[string]string{}
 	for _, word := range words {
 		if name, value, ok := strings.Cut(word, "="); ok && isVariable(name) {

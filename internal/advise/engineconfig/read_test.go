@@ -148,7 +148,7 @@ func TestGoodConfigurations(t *testing.T) {
 		{"json", NIXL, `{"mount_point": "/mnt/3fs/", "iopool_size": "64"}`, nil, "/mnt/3fs", "", 0, 0, 0, 0},
 		{"lines", NIXL, "mount_point=/mnt/3fs\nmem_config=dram_zc\n", nil, "/mnt/3fs", "", 0, 0, 0, 0},
 	} {
-		got, err := Read(c.engine, "file", []byte(c.text), Params{}, environ(c.env))
+		got, err := Read(c.engine, "file", textOrNone(c.text), Params{}, environ(c.env))
 		if err != nil {
 			t.Errorf("%s %s: %v", c.engine, c.name, err)
 			continue
@@ -426,11 +426,17 @@ func TestUnreadable(t *testing.T) {
 		{LMCache, "lmcache server --l2-adapter", "without a value"},
 		{LMCache, "lmcache server --l2-adapter 'x'", "--l2-adapter is not JSON"},
 		{LMCache, "lmcache server --l2-adapter '", "unclosed"},
-		{VLLM, "", "neither the JSON of --kv-transfer-config nor"},
+		{VLLM, "vllm serve m", "neither the JSON of --kv-transfer-config nor"},
+		{VLLM, "", "is empty"},
+		{LMCache, "", "is empty"},
+		{LMCache, " \n# nothing yet\n---\n", "is empty"},
+		{LMCacheGDS, "\n", "is empty"},
+		{UCM, "# ucm\n", "is empty"},
+		{RTPLLM, "", "is empty"},
 		{VLLM, `vllm serve --kv-transfer-config "$CONFIG"`, "is not JSON"},
 		{VLLM, `{"a":1} {"b":2}`, "something follows"},
 		{VLLM, `{"a":`, "is not JSON"},
-		{SGLang, "", "it is empty"},
+		{SGLang, "", "is empty"},
 		{SGLang, `{"numjobs": 1, "entries": 8, "numjobs": 2}`, `the key "numjobs" twice`},
 		{SGLang, `{"pools": [{"a": {"b": 1}}, {"a": 1, "\u0061": 2}]}`, `the key "a" twice`},
 		{LMCache, "chunk_size: 1\nchunk_size: 2", "chunk_size"},
@@ -484,7 +490,7 @@ func TestLMCacheEnvironment(t *testing.T) {
 		{"LMCACHE_LOG_LEVEL", "INFO", file, Note, "LMCACHE_LOG_LEVEL", "only sets the level"},
 		{"LMCACHE_LOG_LEVEL", "VERBOSE", file, Warning, "LMCACHE_LOG_LEVEL", "counts as INFO"},
 	} {
-		got, err := Read(LMCacheGDS, "file", []byte(c.text), Params{}, environ(map[string]string{c.name: c.value}))
+		got, err := Read(LMCacheGDS, "file", textOrNone(c.text), Params{}, environ(map[string]string{c.name: c.value}))
 		if err != nil {
 			t.Errorf("%s=%s: %v", c.name, c.value, err)
 			continue
@@ -517,6 +523,14 @@ func TestLMCacheEnvironment(t *testing.T) {
 			t.Errorf("%v: %q, %v", c.env, file, found)
 		}
 	}
+}
+
+// textOrNone returns the text of a file, nil where there is none.
+func textOrNone(text string) []byte {
+	if text == "" {
+		return nil
+	}
+	return []byte(text)
 }
 
 // FuzzRead checks that Read returns for every text, and that its output is bounded.

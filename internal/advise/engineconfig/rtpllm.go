@@ -211,16 +211,23 @@ func readSDKBackend(m *mapping) {
 
 // rtpKnown marks RTP-LLM's other cache settings as known. Any value of them works.
 func rtpKnown(m *mapping) {
-	for _, key := range []string{
+	for _, key := range rtpNames() {
+		m.known[key] = true
+	}
+}
+
+// rtpNames lists the variables of RTP-LLM's caches.
+func rtpNames() []string {
+	names := []string{
 		"THREEFS_MATCH_TIMEOUT_MS", "THREEFS_RPC_GET_CACHE_TIMEOUT_MS", "THREEFS_RPC_PUT_CACHE_TIMEOUT_MS", "THREEFS_READ_TIMEOUT_MS",
 		"THREEFS_WRITE_TIMEOUT_MS", "THREEFS_READ_IOV_SIZE", "THREEFS_WRITE_IOV_SIZE", "THREEFS_ROOT_DIR",
 		"RECO_MODEL_SDK_CONFIG", "KVCM_SDK_CHECK", "KVCM_LOG_LEVEL", "BIZ_NAME", "CHECKPOINT_PATH", "MAX_BLOCK_SIZE_PER_ITEM",
-	} {
-		m.known[key] = true
+		"KVCM_REMOTE_LAYOUT", "KVCM_DEFAULT_QUERY_TYPE", "KVCM_QUERY_TYPE", "KVCM_SW_SIZE", "KVCM_MIN_REPLICA_COUNT", "KVCM_READ_BACKEND_TYPE",
 	}
 	for _, name := range kvcmNames() {
-		m.known[newKVCM+name], m.known[oldKVCM+name] = true, true
+		names = append(names, newKVCM+name, oldKVCM+name)
 	}
+	return names
 }
 
 // environment looks a variable up in a file, then in the engine's environment.
