@@ -4,7 +4,6 @@ package ringserver
 
 import (
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 
