@@ -35,6 +35,7 @@ type Device struct {
 
 	mu         sync.Mutex
 	registered map[*byte][]byte // keeps what is registered from the garbage collector
+	users      int              // calls under way, and streams and events that are open
 	closed     bool
 }
 
@@ -52,7 +53,23 @@ type Error struct {
 	Symbol string // its name
 }
 
-func (e *Error) Error() string { return fmt.Sprintf("cuda: %s: %s (%d)", e.Call, e.Symbol, e.Code) }
+func (e *Error) Error() string {
+	text := fmt.Sprintf("cuda: %s: %s (%d)", e.Call, e.Symbol, e.Code)
+	if cure := cures[e.Code]; cure != "" {
+		text += "; " + cure
+	}
+	return text
+}
+
+// cures says what can be done about errors of CUDA's that are the machine's.
+var cures = map[int]string{
+	3:   "a process that has forked cannot use CUDA in the child: open the device there first",
+	34:  "the library is the stub of CUDA's toolkit, for linkers: take its directory out of LD_LIBRARY_PATH",
+	100: "no GPU is visible: see nvidia-smi and CUDA_VISIBLE_DEVICES; a container is given its GPUs by --gpus",
+	802: "the GPUs' fabric is not ready: start nvidia-fabricmanager",
+	803: "the driver's library and its kernel module have different versions: restart the machine, or give the container the host's library",
+	999: "the kernel module nvidia_uvm may not be loaded: run nvidia-modprobe -u",
+}
 
 // Open loads the driver's library and opens a device. The caller closes it.
 func Open(o Options) (*Device, error) {
@@ -87,7 +104,10 @@ func Open(o Options) (*Device, error) {
 	}
 	model, _, _ := bytes.Cut(name[:], []byte{0})
 	d.name = fmt.Sprintf("%s (CUDA %d)", model, o.Ordinal)
-	return d, d.check("cuDevicePrimaryCtxRetain", driver.cuDevicePrimaryCtxRetain(&d.context, d.ordinal))
+	if err := d.check("cuDevicePrimaryCtxRetain", driver.cuDevicePrimaryCtxRetain(&d.context, d.ordinal)); err != nil {
+		return nil, err
+	}
+	return d, nil
 }
 
 // check turns a CUresult into an error.
@@ -105,12 +125,56 @@ func (d *Device) check(call string, result int32) error {
 
 // in calls the driver on a thread that has the device's context.
 func (d *Device) in(call string, fn func() int32) error {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	if err := d.check("cuCtxSetCurrent", d.driver.cuCtxSetCurrent(d.context)); err != nil {
+	return d.with(func() error { return d.check(call, fn()) })
+}
+
+// with calls do on a thread that has the device's context, which then has again what it had
+// before: threads are not this package's, and an engine may depend on theirs.
+func (d *Device) with(do func() error) error {
+	if err := d.enter(); err != nil {
 		return err
 	}
-	return d.check(call, fn())
+	defer d.leave()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := d.check("cuCtxPushCurrent", d.driver.cuCtxPushCurrent_v2(d.context)); err != nil {
+		return err
+	}
+	err := do()
+	var popped uintptr
+	if e := d.check("cuCtxPopCurrent", d.driver.cuCtxPopCurrent_v2(&popped)); err == nil {
+		err = e
+	}
+	return err
+}
+
+// enter begins a use of the device, which leave ends.
+func (d *Device) enter() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return fmt.Errorf("cuda: %s is closed", d.name)
+	}
+	d.users++
+	return nil
+}
+
+func (d *Device) leave() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.users--
+}
+
+// open makes something that is in use until it calls leave.
+func (d *Device) open(call string, fn func() int32) error {
+	if err := d.enter(); err != nil {
+		return err
+	}
+	err := d.in(call, fn)
+	if err != nil {
+		d.leave()
+	}
+	return err
 }
 
 // Name returns the model and the number.
@@ -184,29 +248,40 @@ func (d *Device) Unregister(mem []byte) error {
 // NewStream returns a stream that does not wait for the default stream.
 func (d *Device) NewStream() (device.Stream, error) {
 	s := &stream{device: d}
-	return s, d.in("cuStreamCreate", func() int32 { return d.driver.cuStreamCreate(&s.handle, streamNonBlocking) })
+	if err := d.open("cuStreamCreate", func() int32 { return d.driver.cuStreamCreate(&s.handle, streamNonBlocking) }); err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 // NewEvent returns an event whose Wait leaves the processor to others.
 func (d *Device) NewEvent() (device.Event, error) {
 	e := &event{device: d, own: true}
-	return e, d.in("cuEventCreate", func() int32 { return d.driver.cuEventCreate(&e.handle, eventBlockingSync|eventDisableTiming) })
+	err := d.open("cuEventCreate", func() int32 { return d.driver.cuEventCreate(&e.handle, eventBlockingSync|eventDisableTiming) })
+	if err != nil {
+		return nil, err
+	}
+	return e, nil
 }
 
 // EventOf returns an event that something else has made and records, such as an engine: a
 // CUevent, which is also a cudaEvent_t. Close leaves it as it is.
 func (d *Device) EventOf(handle uintptr) device.Event { return &event{device: d, handle: handle} }
 
-// Close releases the primary context. Closing twice is harmless.
+// Close releases the primary context, and what is left of the device's and pinned memory with
+// it unless an engine keeps it. While a stream or an event is open or a call is under way, it
+// does nothing and returns an error: copies may be running. Closing twice is harmless.
 func (d *Device) Close() error {
 	d.mu.Lock()
-	closed := d.closed
-	d.closed = true
-	d.mu.Unlock()
-	if closed {
+	defer d.mu.Unlock()
+	if d.closed {
 		return nil
 	}
-	return errors.Join(d.files.close(), d.check("cuDevicePrimaryCtxRelease", d.driver.cuDevicePrimaryCtxRelease_v2(d.ordinal)))
+	if d.users > 0 {
+		return fmt.Errorf("cuda: %s is in use: %d streams, events and calls have not ended; close what uses it first", d.name, d.users)
+	}
+	d.closed = true
+	return d.check("cuDevicePrimaryCtxRelease", d.driver.cuDevicePrimaryCtxRelease_v2(d.ordinal))
 }
 
 // stream is a CUstream.
@@ -253,6 +328,7 @@ func (s *stream) After(e device.Event) error {
 }
 
 func (s *stream) Close() error {
+	defer s.device.leave()
 	return s.device.in("cuStreamDestroy", func() int32 { return s.device.driver.cuStreamDestroy_v2(s.handle) })
 }
 
@@ -279,5 +355,6 @@ func (e *event) Close() error {
 	if !e.own {
 		return nil
 	}
+	defer e.device.leave()
 	return e.device.in("cuEventDestroy", func() int32 { return e.device.driver.cuEventDestroy_v2(e.handle) })
 }

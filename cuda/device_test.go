@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"math/rand/v2"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -126,7 +127,7 @@ func TestErrors(t *testing.T) {
 	if _, err := Open(Options{Library: "libc.so.6"}); err == nil || !strings.Contains(err.Error(), "cuMemAlloc_v2") {
 		t.Errorf("a library that is not CUDA's: %v", err)
 	}
-	if _, err := Open(Options{Library: hostLibrary, Ordinal: 1}); err == nil || !strings.Contains(err.Error(), "no device 1") {
+	if _, err := Open(Options{Library: built(t).CUDA, Ordinal: 2}); err == nil || !strings.Contains(err.Error(), "no device 2") {
 		t.Errorf("a device that is not there: %v", err)
 	}
 	d := open(t)
@@ -155,14 +156,30 @@ func TestErrors(t *testing.T) {
 
 // The contract of block stores holds for memory of the device.
 func TestContract(t *testing.T) {
+	chains, all := []string{"Cache|Segment", "Gds"}, os.Getenv("KV3FS_SUITES") == "all" // as at night
 	if testing.Short() {
-		t.Skip("thousands of copies, each of which is late: minutes")
+		chains = []string{"Gds"}
 	}
-	for _, chain := range []string{"Cache|Empty", "Cache|Segment"} {
+	if all {
+		chains = append(chains, "Cache|Empty", "Cache|Gds")
+	}
+	for _, chain := range chains {
 		t.Run(chain, func(t *testing.T) {
 			d := open(t)
-			storetest.Run(t, chain, storetest.Options{OnDevice: true, Configure: func(c *kvstore.Config) { c.Cache.Device = d }})
+			storetest.Run(t, chain, storetest.Options{OnDevice: true, Brief: !all, Configure: onto(d)})
 		})
+	}
+}
+
+// onto has a chain's shards in memory of the device.
+func onto(d *Device) func(*kvstore.Config) {
+	return func(c *kvstore.Config) {
+		if c.Cache != nil {
+			c.Cache.Device = d
+		}
+		if c.Gds != nil {
+			c.Gds.Device = d
+		}
 	}
 }
 
@@ -215,7 +232,7 @@ func TestLayersLandOnTheDevice(t *testing.T) {
 
 // A device that does not answer costs a timeout. What it may still use is not given back.
 func TestDeviceThatHangs(t *testing.T) {
-	d := openLeaky(t)
+	d := openLeaky(t, 0)
 	s := openStore(t, d, 200*time.Millisecond)
 	before := get(t, "ranges") - 1 // without the cache's memory
 	b, err := d.Alloc(64 << 10)    // and never freed
@@ -248,7 +265,7 @@ func TestDeviceThatHangs(t *testing.T) {
 
 // A dead device fails everything at once, and the chain goes on without it.
 func TestDeviceThatIsDead(t *testing.T) {
-	d := openLeaky(t)
+	d := openLeaky(t, 0)
 	s := openStore(t, d, 10*time.Second)
 	b := alloc(t, d, 64<<10)
 	one := s.Layout().ByBlockOn([]kvstore.Key{{1}}, []device.Place{b.At(0)})

@@ -1,10 +1,10 @@
 package cuda
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
-	"runtime"
 	"sync"
 	"syscall"
 	"unsafe"
@@ -24,8 +24,11 @@ type files struct {
 	err    error
 }
 
-// handleOpaqueFD is CU_FILE_HANDLE_TYPE_OPAQUE_FD, from cufile.h.
-const handleOpaqueFD = 1
+// Constants of cufile.h.
+const (
+	handleOpaqueFD    = 1    // CU_FILE_HANDLE_TYPE_OPAQUE_FD
+	driverAlreadyOpen = 5026 // CU_FILE_DRIVER_ALREADY_OPEN
+)
 
 // descriptor is a CUfileDescr_t.
 type descriptor struct {
@@ -36,28 +39,25 @@ type descriptor struct {
 	fsOps uintptr
 }
 
-// open loads cuFile and opens its driver, once.
-func (f *files) open() (*fileDriver, error) {
+// cuFile loads cuFile and opens its driver, once. The process has one driver, which other
+// devices and an engine use as well, so it is never closed: that ends with the process.
+func (d *Device) cuFile() (*fileDriver, error) {
+	f := &d.files
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !f.tried {
-		f.tried = true
-		f.driver, f.err = loadFileDriver(f.path)
-		if f.err == nil {
-			f.err = status("cuFileDriverOpen", f.driver.cuFileDriverOpen())
-		}
+	if f.tried {
+		return f.driver, f.err
+	}
+	f.tried = true
+	if f.driver, f.err = loadFileDriver(f.path); f.err != nil {
+		return nil, f.err
+	}
+	err := d.file("cuFileDriverOpen", f.driver.cuFileDriverOpen)
+	var refused *device.DirectError
+	if !errors.As(err, &refused) || refused.Code != driverAlreadyOpen {
+		f.err = err
 	}
 	return f.driver, f.err
-}
-
-func (f *files) close() error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.driver == nil || f.err != nil {
-		return nil
-	}
-	f.err = os.ErrClosed
-	return status("cuFileDriverClose", f.driver.cuFileDriverClose())
 }
 
 // status turns a CUfileError_t into an error: its own number, and for some a CUresult.
@@ -66,33 +66,53 @@ func status(call string, result uint64) error {
 	if code == 0 {
 		return nil
 	}
-	text := codes(int(code))
+	text := codes[int(code)]
 	if cu := int32(result >> 32); cu != 0 {
 		text = fmt.Sprintf("%s; CUDA error %d", text, cu)
 	}
 	return &device.DirectError{Call: call, Code: int(code), Text: text}
 }
 
-// codes says what numbers of cuFile mean.
-func codes(code int) string {
-	switch code {
-	case device.DirectNotInitialized:
-		return "the nvidia-fs driver is not loaded"
-	case device.DirectPlatform:
-		return "GPUDirect Storage is not supported on this platform"
-	case device.DirectFileSystem:
-		return "GPUDirect Storage is not supported on this file system"
-	case device.DirectDevice:
-		return "GPUDirect Storage is not supported on this device"
-	case device.DirectInternal:
-		return "internal error"
-	}
-	return "see CUfileOpError in cuFile's API reference"
+// codes says what numbers of cuFile mean: CUfileOpError in its API reference.
+var codes = map[int]string{
+	device.DirectNotInitialized: "cuFile cannot reach the kernel module nvidia-fs: load it, or allow the compatibility mode in cufile.json",
+	5002:                        "a property of cufile.json is not valid",
+	5003:                        "a property of cufile.json is out of range",
+	5004:                        "cuFile and nvidia-fs have versions that do not fit together",
+	5005:                        "the version of nvidia-fs cannot be read",
+	5006:                        "the driver is being closed",
+	device.DirectPlatform:       "GPUDirect Storage is not supported on this platform",
+	device.DirectFileSystem:     "GPUDirect Storage is not supported on this file system",
+	device.DirectDevice:         "GPUDirect Storage is not supported on this device",
+	5010:                        "nvidia-fs failed: see dmesg",
+	5011:                        "CUDA's driver failed",
+	5012:                        "not a pointer of the device",
+	5013:                        "not memory of a kind that cuFile takes",
+	5014:                        "beyond the end of an allocation",
+	5015:                        "the memory belongs to another context",
+	5016:                        "more memory than can be pinned: see the GPU's BAR1 size",
+	5017:                        "beyond the end of what is registered",
+	5018:                        "not a regular file",
+	5019:                        "a flag that the file was opened with is not supported",
+	5020:                        "the file was not opened for direct I/O",
+	5022:                        "an argument is not valid",
+	device.DirectRegistered:     "the buffer is registered already",
+	5024:                        "the buffer is not registered",
+	5025:                        "the driver or the file may not be accessed",
+	driverAlreadyOpen:           "the driver is open already",
+	5027:                        "the file is not registered",
+	5028:                        "the file is registered already",
+	5029:                        "there is no such GPU",
+	device.DirectInternal:       "internal error: see cufile.log",
+	5031:                        "no file descriptor is left",
+	5033:                        "nvidia-fs could not be set up",
+	5034:                        "cufile.json switches direct transfers off for this file",
+	5036:                        "the device's memory could not be pinned",
 }
 
 // RegisterBuffer registers device memory with cuFileBufRegister.
 func (d *Device) RegisterBuffer(b *device.Buffer) error {
-	f, err := d.files.open()
+	f, err := d.cuFile()
 	if err != nil {
 		return err
 	}
@@ -101,7 +121,7 @@ func (d *Device) RegisterBuffer(b *device.Buffer) error {
 
 // UnregisterBuffer undoes it.
 func (d *Device) UnregisterBuffer(b *device.Buffer) error {
-	f, err := d.files.open()
+	f, err := d.cuFile()
 	if err != nil {
 		return err
 	}
@@ -109,20 +129,13 @@ func (d *Device) UnregisterBuffer(b *device.Buffer) error {
 }
 
 // file calls cuFile on a thread that has the device's context.
-func (d *Device) file(call string, fn func() uint64) (err error) {
-	in := d.in("cuCtxSetCurrent", func() int32 {
-		err = status(call, fn())
-		return 0
-	})
-	if in != nil {
-		return in
-	}
-	return err
+func (d *Device) file(call string, fn func() uint64) error {
+	return d.with(func() error { return status(call, fn()) })
 }
 
 // OpenDirect registers a file with cuFileHandleRegister.
 func (d *Device) OpenDirect(f *os.File) (device.DirectFile, error) {
-	driver, err := d.files.open()
+	driver, err := d.cuFile()
 	if err != nil {
 		return nil, err
 	}
@@ -143,11 +156,11 @@ type directFile struct {
 }
 
 func (f *directFile) ReadAt(dst device.Place, sizeBytes, fileOffset int64) (int64, error) {
-	return f.move("cuFileRead", f.driver.read, dst, sizeBytes, fileOffset)
+	return f.move("cuFileRead", f.driver.cuFileRead, dst, sizeBytes, fileOffset)
 }
 
 func (f *directFile) WriteAt(src device.Place, sizeBytes, fileOffset int64) (int64, error) {
-	n, err := f.move("cuFileWrite", f.driver.write, src, sizeBytes, fileOffset)
+	n, err := f.move("cuFileWrite", f.driver.cuFileWrite, src, sizeBytes, fileOffset)
 	if err == nil && n < sizeBytes {
 		err = io.ErrShortWrite
 	}
@@ -171,21 +184,19 @@ func (f *directFile) move(call string, fn uintptr, at device.Place, sizeBytes, f
 
 // once makes one call. It returns a count, or -1 with errno, or the negative of a number of
 // cuFile's.
-func (f *directFile) once(call string, fn uintptr, base uint64, sizeBytes, fileOffset, offset int64) (int64, error) {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	if err := f.device.check("cuCtxSetCurrent", f.device.driver.cuCtxSetCurrent(f.device.context)); err != nil {
-		return 0, err
-	}
-	r, _, _ := purego.SyscallN(fn, f.handle, uintptr(base), uintptr(sizeBytes), uintptr(fileOffset), uintptr(offset))
-	switch n := int64(r); {
-	case n == -1:
-		return 0, fmt.Errorf("cuda: %s: %w", call, syscall.Errno(*f.driver.errnoLocation()))
-	case n < 0:
-		return 0, &device.DirectError{Call: call, Code: int(-n), Text: codes(int(-n))}
-	default:
-		return n, nil
-	}
+func (f *directFile) once(call string, fn uintptr, base uint64, sizeBytes, fileOffset, offset int64) (n int64, err error) {
+	err = f.device.with(func() error {
+		r, _, _ := purego.SyscallN(fn, f.handle, uintptr(base), uintptr(sizeBytes), uintptr(fileOffset), uintptr(offset))
+		n = int64(r)
+		switch {
+		case n == -1:
+			return fmt.Errorf("cuda: %s: %w", call, syscall.Errno(*f.driver.errnoLocation()))
+		case n < 0:
+			return &device.DirectError{Call: call, Code: int(-n), Text: codes[int(-n)]}
+		}
+		return nil
+	})
+	return max(n, 0), err
 }
 
 func (f *directFile) Close() error {

@@ -55,7 +55,7 @@ func TestDirectTransfers(t *testing.T) {
 }
 
 func TestDirectErrors(t *testing.T) {
-	without, err := Open(Options{Library: hostLibrary, FileLibrary: "/nowhere/libcufile.so.0"})
+	without, err := Open(Options{Library: built(t).CUDA, FileLibrary: "/nowhere/libcufile.so.0"})
 	must(t, err)
 	if _, err := without.OpenDirect(create(t)); err == nil {
 		t.Error("opened a file without cuFile")

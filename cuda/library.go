@@ -9,7 +9,8 @@ import (
 )
 
 // driver is the part of CUDA's driver API that is used. The names are those of the symbols,
-// with the versions that cuda.h maps its names to. Results are CUresult.
+// with the versions that cuda.h maps its names to. Results are CUresult. testdata/abi.h has
+// their C types.
 type driver struct {
 	cuInit                       func(flags uint32) int32
 	cuDeviceGetCount             func(count *int32) int32
@@ -17,15 +18,14 @@ type driver struct {
 	cuDeviceGetName              func(name *byte, size, device int32) int32
 	cuDevicePrimaryCtxRetain     func(context *uintptr, device int32) int32
 	cuDevicePrimaryCtxRelease_v2 func(device int32) int32
-	cuCtxSetCurrent              func(context uintptr) int32
+	cuCtxPushCurrent_v2          func(context uintptr) int32
+	cuCtxPopCurrent_v2           func(context *uintptr) int32
 	cuMemAlloc_v2                func(address *uint64, size uintptr) int32
 	cuMemFree_v2                 func(address uint64) int32
 	cuMemHostAlloc               func(mem *unsafe.Pointer, size uintptr, flags uint32) int32
 	cuMemFreeHost                func(mem unsafe.Pointer) int32
 	cuMemHostRegister_v2         func(mem unsafe.Pointer, size uintptr, flags uint32) int32
 	cuMemHostUnregister          func(mem unsafe.Pointer) int32
-	cuMemcpyHtoD_v2              func(dst uint64, src unsafe.Pointer, size uintptr) int32
-	cuMemcpyDtoH_v2              func(dst unsafe.Pointer, src uint64, size uintptr) int32
 	cuMemcpyHtoDAsync_v2         func(dst uint64, src unsafe.Pointer, size, stream uintptr) int32
 	cuMemcpyDtoHAsync_v2         func(dst unsafe.Pointer, src uint64, size, stream uintptr) int32
 	cuStreamCreate               func(stream *uintptr, flags uint32) int32
@@ -60,15 +60,14 @@ func loadDriver(path string) (*driver, error) {
 		"cuDeviceGetName":              &d.cuDeviceGetName,
 		"cuDevicePrimaryCtxRetain":     &d.cuDevicePrimaryCtxRetain,
 		"cuDevicePrimaryCtxRelease_v2": &d.cuDevicePrimaryCtxRelease_v2,
-		"cuCtxSetCurrent":              &d.cuCtxSetCurrent,
+		"cuCtxPushCurrent_v2":          &d.cuCtxPushCurrent_v2,
+		"cuCtxPopCurrent_v2":           &d.cuCtxPopCurrent_v2,
 		"cuMemAlloc_v2":                &d.cuMemAlloc_v2,
 		"cuMemFree_v2":                 &d.cuMemFree_v2,
 		"cuMemHostAlloc":               &d.cuMemHostAlloc,
 		"cuMemFreeHost":                &d.cuMemFreeHost,
 		"cuMemHostRegister_v2":         &d.cuMemHostRegister_v2,
 		"cuMemHostUnregister":          &d.cuMemHostUnregister,
-		"cuMemcpyHtoD_v2":              &d.cuMemcpyHtoD_v2,
-		"cuMemcpyDtoH_v2":              &d.cuMemcpyDtoH_v2,
 		"cuMemcpyHtoDAsync_v2":         &d.cuMemcpyHtoDAsync_v2,
 		"cuMemcpyDtoHAsync_v2":         &d.cuMemcpyDtoHAsync_v2,
 		"cuStreamCreate":               &d.cuStreamCreate,
@@ -86,36 +85,30 @@ func loadDriver(path string) (*driver, error) {
 // two 32-bit numbers, which a register holds together.
 type fileDriver struct {
 	cuFileDriverOpen       func() uint64
-	cuFileDriverClose      func() uint64
 	cuFileHandleRegister   func(handle *uintptr, descr unsafe.Pointer) uint64
 	cuFileHandleDeregister func(handle uintptr)
 	cuFileBufRegister      func(base uint64, size uintptr, flags int32) uint64
 	cuFileBufDeregister    func(base uint64) uint64
 
-	read, write   uintptr
-	errnoLocation func() *int32 // the C library's: of the calling thread
+	cuFileRead, cuFileWrite uintptr       // called together with what errno is then
+	errnoLocation           func() *int32 // the C library's: of the calling thread
 }
 
 func loadFileDriver(path string) (*fileDriver, error) {
 	lib, err := load(path)
 	if err != nil {
-		return nil, fmt.Errorf("cuda: %w; install GPUDirect Storage (libcufile)", err)
+		return nil, fmt.Errorf("cuda: %w; install GPUDirect Storage (libcufile), or do without direct transfers", err)
 	}
 	f := &fileDriver{}
-	closing := "cuFileDriverClose_v2" // what cufile.h maps cuFileDriverClose to since CUDA 12
-	if _, err := purego.Dlsym(uintptr(lib), closing); err != nil {
-		closing = "cuFileDriverClose"
-	}
 	err = lib.bind(map[string]any{
 		"cuFileDriverOpen":       &f.cuFileDriverOpen,
-		closing:                  &f.cuFileDriverClose,
 		"cuFileHandleRegister":   &f.cuFileHandleRegister,
 		"cuFileHandleDeregister": &f.cuFileHandleDeregister,
 		"cuFileBufRegister":      &f.cuFileBufRegister,
 		"cuFileBufDeregister":    &f.cuFileBufDeregister,
 		"__errno_location":       &f.errnoLocation, // libcufile needs the C library
 	})
-	for name, at := range map[string]*uintptr{"cuFileRead": &f.read, "cuFileWrite": &f.write} {
+	for name, at := range map[string]*uintptr{"cuFileRead": &f.cuFileRead, "cuFileWrite": &f.cuFileWrite} {
 		symbol, e := purego.Dlsym(uintptr(lib), name)
 		*at = symbol
 		err = errors.Join(err, e)

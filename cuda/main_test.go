@@ -3,44 +3,40 @@ package cuda
 import (
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/ebitengine/purego"
+
+	"github.com/kv3fs/kv3fs/cuda/internal/hostlib"
 )
 
 // The tests run over a library of this repository, testdata/hostcuda.c, that has the same
 // symbols as CUDA's and moves host memory. Those of gpu_test.go need a GPU.
 
-var hostLibrary, hostFileLibrary string
+var scratch string
+
+// hostLibraries builds the libraries once, when a test needs them: tests on a GPU need no
+// compiler.
+var hostLibraries = sync.OnceValues(func() (hostlib.Libraries, error) { return hostlib.Build(scratch, "testdata") })
 
 func TestMain(m *testing.M) {
-	dir, err := os.MkdirTemp("", "kv3fs-hostcuda-")
-	if err == nil {
-		err = build(dir)
-	}
-	if err != nil {
+	var err error
+	if scratch, err = os.MkdirTemp("", "kv3fs-hostcuda-"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 	code := m.Run()
-	_ = os.RemoveAll(dir) // in the directory for temporary files
+	_ = os.RemoveAll(scratch) // in the directory for temporary files
 	os.Exit(code)
 }
 
-func build(dir string) error {
-	hostLibrary, hostFileLibrary = filepath.Join(dir, "libhostcuda.so"), filepath.Join(dir, "libhostcufile.so")
-	for _, args := range [][]string{
-		{"-o", hostLibrary, "testdata/hostcuda.c"},
-		{"-o", hostFileLibrary, "testdata/hostcufile.c", "-L" + dir, "-lhostcuda", "-Wl,-rpath," + dir},
-	} {
-		cc := exec.Command("cc", append([]string{"-Wall", "-shared", "-fPIC", "-O1", "-pthread", "-Wno-parentheses"}, args...)...)
-		if out, err := cc.CombinedOutput(); err != nil {
-			return fmt.Errorf("cc: %w\n%s", err, out)
-		}
-	}
-	return nil
+func built(t testing.TB) hostlib.Libraries {
+	t.Helper()
+	l, err := hostLibraries()
+	must(t, err)
+	return l
 }
 
 // open opens the device of the host library and checks at the end that nothing is left.
@@ -52,20 +48,29 @@ func open(t *testing.T) *Device {
 			t.Errorf("%d allocations and registrations are left, there were %d", n, left)
 		}
 	})
-	return openLeaky(t)
+	return openLeaky(t, 0)
 }
 
-// openLeaky is open for a test that leaves memory with the device.
-func openLeaky(t *testing.T) *Device {
+// openLeaky is open for a test that leaves memory with the device. Its last copies may still be
+// ending when the test ends.
+func openLeaky(t *testing.T, ordinal int) *Device {
 	t.Helper()
-	d, err := Open(Options{Library: hostLibrary, FileLibrary: hostFileLibrary})
+	l := built(t)
+	d, err := Open(Options{Ordinal: ordinal, Library: l.CUDA, FileLibrary: l.CuFile})
 	if err != nil {
 		t.Fatal(err)
 	}
 	wrong := get(t, "violations")
 	t.Cleanup(func() {
-		if err := d.Close(); err != nil {
-			t.Errorf("Close: %v", err)
+		for until := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+			err := d.Close()
+			if err == nil {
+				break
+			}
+			if time.Now().After(until) {
+				t.Errorf("Close: %v", err)
+				break
+			}
 		}
 		if n := get(t, "violations"); n != wrong {
 			t.Errorf("memory was released %d times while a copy used it", n-wrong)
@@ -78,7 +83,7 @@ func openLeaky(t *testing.T) *Device {
 func set(t *testing.T, what string, value int) {
 	t.Helper()
 	var fn func(string, int)
-	host(t, hostLibrary, "hostcuda_set", &fn)
+	host(t, built(t).CUDA, "hostcuda_set", &fn)
 	fn(what, value)
 	back := 0
 	if what == "delay_us" {
@@ -90,14 +95,14 @@ func set(t *testing.T, what string, value int) {
 func get(t *testing.T, what string) (n int) {
 	t.Helper()
 	var fn func(string) int
-	host(t, hostLibrary, "hostcuda_get", &fn)
+	host(t, built(t).CUDA, "hostcuda_get", &fn)
 	return fn(what)
 }
 
 func setFile(t *testing.T, what string, value int) {
 	t.Helper()
 	var fn func(string, int)
-	host(t, hostFileLibrary, "hostcufile_set", &fn)
+	host(t, built(t).CuFile, "hostcufile_set", &fn)
 	fn(what, value)
 	back := 0
 	if what == "most" {
@@ -106,6 +111,7 @@ func setFile(t *testing.T, what string, value int) {
 	t.Cleanup(func() { fn(what, back) })
 }
 
+// host sets fn to a function of a library.
 func host(t *testing.T, path, name string, fn any) {
 	t.Helper()
 	lib, err := load(path)

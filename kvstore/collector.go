@@ -27,6 +27,10 @@ func NewCollector(s *Store, labels prometheus.Labels) prometheus.Collector {
 		c.counter("quarantined_blocks_total", "Damaged blocks that were put aside for inspection.", func(s Stats) int64 { return s.QuarantinedBlocks }),
 		c.counter("unverified_shards_total", "Shards that were loaded though no checksum was recorded, as UCM's own blocks have none. Damage in them is not noticed.", func(s Stats) int64 { return s.UnverifiedShards }),
 		c.counter("evicted_blocks_total", "Blocks that were evicted to make space for others. The rate against that of saves tells how long a block lives.", func(s Stats) int64 { return s.EvictedBlocks }),
+		c.counter("device_copies_total", "Copies between the memory of a device and the host's that have succeeded.", func(s Stats) int64 { return s.DeviceCopies }),
+		c.counter("device_copied_bytes_total", "Bytes of these copies.", func(s Stats) int64 { return s.DeviceBytes }),
+		c.counter("failed_device_copies_total", "Copies to or from a device that failed. Should not rise.", func(s Stats) int64 { return s.FailedDeviceCopies }),
+		c.counter("abandoned_device_copies_total", "Copies to or from a device that did not end in time. Their memory is not used again until they have. Should not rise: the device hangs.", func(s Stats) int64 { return s.AbandonedDeviceCopies }),
 	}
 	c.gauges = []metric{
 		c.gauge("blocks", "Blocks held now. Absent where only the storage knows.", func(s Stats) int64 { return s.Blocks }),

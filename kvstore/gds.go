@@ -61,6 +61,7 @@ func (b *builder) gds() (kv.Store, error) {
 	if given == nil || len(given.Dirs) == 0 {
 		return nil, errors.New("kvstore: Config.Gds.Dirs is empty; name the directories that hold the blocks (LMCache's gds_path)")
 	}
+	b.device = given.Device
 	ns := b.Namespace
 	if given.WorldSize == 0 && given.WorkerID != 0 {
 		return nil, errors.New("kvstore: Config.Gds.WorkerID is set without WorldSize; set both or neither")

@@ -36,7 +36,7 @@ type Shard struct {
 	Buf   []byte // exactly Layout.ShardBytes long, or nil
 
 	// Device is a place with as many bytes in memory of the store's device, or nil. Only
-	// chains with Cache in front take it: see [Store.Device].
+	// chains with Cache in front take it, and Gds: see [Store.Device].
 	Device *device.Place
 }
 

@@ -88,7 +88,7 @@ func plain[S kv.Store](s S, err error) (kv.Store, error) {
 type builder struct {
 	Config
 	namespace kv.Fingerprint
-	device    device.Device // of the cache; nil without one
+	device    device.Device // of the chain, or nil
 	rings     bool          // the store moves data through rings, so that registered memory helps
 
 	registry *Registry

@@ -28,6 +28,13 @@ type Stats struct {
 	UnverifiedShards  int64 `json:"shards_unverified"` // loaded though no checksum was recorded
 	EvictedBlocks     int64 `json:"blocks_evicted"`
 
+	// Copies between the memory of a device and the host's, of Cache and Gds. Direct
+	// transfers between a device and a file are none.
+	DeviceCopies          int64 `json:"device_copies"` // that have succeeded
+	DeviceBytes           int64 `json:"device_bytes"`  // of these
+	FailedDeviceCopies    int64 `json:"device_copies_failed"`
+	AbandonedDeviceCopies int64 `json:"device_copies_abandoned"` // the device did not say in time that they have ended
+
 	Blocks        int64 `json:"blocks"`         // held now, -1 where only the storage knows
 	CapacityBytes int64 `json:"capacity_bytes"` // 0: unbounded
 
@@ -102,6 +109,8 @@ func statsOf(s kv.Stats) Stats {
 		DroppedBlocks: s.DroppedBlocks,
 		CorruptBlocks: s.CorruptBlocks, QuarantinedBlocks: s.QuarantinedBlocks,
 		UnverifiedShards: s.UnverifiedShards, EvictedBlocks: s.EvictedBlocks,
+		DeviceCopies: s.DeviceCopies.Copies, DeviceBytes: s.DeviceCopies.Bytes,
+		FailedDeviceCopies: s.DeviceCopies.Failed, AbandonedDeviceCopies: s.DeviceCopies.Abandoned,
 		Blocks: s.Blocks, CapacityBytes: s.CapacityBytes,
 		Lookup:    Latency(t.Lookup),
 		LoadBatch: Latency(t.LoadBatch), LoadShard: Latency(t.LoadShard),

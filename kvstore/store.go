@@ -68,9 +68,9 @@ type Store struct {
 	device device.Device // whose memory shards may name, or nil
 }
 
-// Device returns the device whose memory shards may name instead of a Buf: that of
-// [CacheOptions], or else one whose memory is the host's. It is nil for a chain without
-// Cache, which refuses such shards with a [BatchError].
+// Device returns the device whose memory shards may name instead of a Buf. For a chain with
+// Cache it is that of [CacheOptions], or else one whose memory is the host's; for Gds alone
+// that of [GdsOptions]. Where it is nil, such shards are refused with a [BatchError].
 //
 // What the contract says of a Buf holds for memory of the device. A shard of a Load is
 // settled, and its layer has landed, when its bytes are on the device: any stream may read

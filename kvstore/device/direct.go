@@ -34,13 +34,14 @@ type DirectFile interface {
 	Close() error
 }
 
-// Numbers of errors of cuFile that say that the file, the device or the driver cannot do
-// direct transfers, from cuFile's API reference (CUfileOpError).
+// Numbers of errors of cuFile, from its API reference (CUfileOpError). All but DirectRegistered
+// say that the file, the device or the driver cannot do direct transfers.
 const (
 	DirectNotInitialized = 5001 // the nvidia-fs driver is not loaded
 	DirectPlatform       = 5007 // not supported on this platform
 	DirectFileSystem     = 5008 // not supported on this file
 	DirectDevice         = 5009 // not supported on this device
+	DirectRegistered     = 5023 // the buffer is registered already
 	DirectInternal       = 5030 // internal error: what some file systems answer to the first transfer
 )
 

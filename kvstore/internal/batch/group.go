@@ -145,7 +145,7 @@ func (g *Group) check(shards []kv.Shard) error {
 	for i, s := range shards {
 		if s.Device != nil && s.Device.Buffer.Device() != g.device {
 			return &kv.BatchError{Shard: i, Key: s.Key, Reason: fmt.Sprintf(
-				"it names memory of %s, and the store has another device: %s; set Config.Cache.Device", s.Device.Buffer.Device().Name(), g.device.Name())}
+				"it names memory of %s, and the store has another device: %s; set that of Config.Cache or Config.Gds", s.Device.Buffer.Device().Name(), g.device.Name())}
 		}
 	}
 	return nil

@@ -132,17 +132,10 @@ func (c *claim) make() {
 			c.done[i] = err
 			continue
 		}
-		block, verdict, failed := s.unfinished.Enter(c.b.writer, c.b.Shard(i),
-			func() (*temporary, error) {
-				if c.created { // its place went to a file that is given up by now
-					return nil, errSlowWriter
-				}
-				t, err := s.create(c.key)
-				c.created = err == nil
-				return t, err
-			},
-			func() { c.again(i) })
+		block, verdict, failed := c.enter(i, c.b.Shard(i))
 		switch {
+		case verdict == assembly.Compare: // it could not be copied
+			c.done[i] = failed
 		case failed != nil:
 			if block != nil {
 				s.giveUp(block, func() {})
@@ -157,6 +150,29 @@ func (c *claim) make() {
 			c.later = append(c.later, i)
 		}
 	}
+}
+
+// enter asks to write a shard. One in a device's memory is copied first if it has to be compared
+// with what another writer has brought.
+func (c *claim) enter(i int, shard kv.Shard) (*assembly.Block[*temporary], assembly.Verdict, error) {
+	s := c.b.s
+	block, verdict, err := s.unfinished.Enter(c.b.writer, shard,
+		func() (*temporary, error) {
+			if c.created { // its place went to a file that is given up by now
+				return nil, errSlowWriter
+			}
+			t, err := s.create(c.key)
+			c.created = err == nil
+			return t, err
+		},
+		func() { c.again(i) })
+	if verdict != assembly.Compare {
+		return block, verdict, err
+	}
+	if shard.Buf, err = s.o.DeviceBytes(*shard.Device, s.o.Layout.ShardBytes); err != nil {
+		return nil, verdict, err
+	}
+	return c.enter(i, shard)
 }
 
 // again is called when another writer of a shard has written it or given it up.

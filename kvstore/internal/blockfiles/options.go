@@ -58,9 +58,11 @@ type Options struct {
 	Engine transfer.Engine
 
 	// Device is whose memory shards may name, nil for none. Engine then moves that, too, and
-	// DeviceBytes returns a copy of such memory.
-	Device      device.Device
-	DeviceBytes func(at device.Place, sizeBytes int64) ([]byte, error)
+	// DeviceBytes returns a copy of such memory. DeviceCopies returns how much was copied
+	// between the host and the device.
+	Device       device.Device
+	DeviceBytes  func(at device.Place, sizeBytes int64) ([]byte, error)
+	DeviceCopies func() kv.DeviceCopies
 
 	// OpenFiles is how many files that no load is using stay open for the next one.
 	OpenFiles int

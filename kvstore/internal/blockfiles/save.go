@@ -3,7 +3,6 @@ package blockfiles
 import (
 	"context"
 	"io"
-	"math/rand/v2"
 
 	"github.com/kv3fs/kv3fs/kvstore/internal/assembly"
 	"github.com/kv3fs/kv3fs/kvstore/internal/batch"
@@ -51,19 +50,6 @@ func (s *Store) checkPlaces(shards []kv.Shard) error {
 		}
 	}
 	return nil
-}
-
-// sumOf is the checksum of a shard. That of one in a device's memory that cannot be read is none
-// that another shard has.
-func (s *Store) sumOf(shard kv.Shard) uint64 {
-	if shard.Device == nil {
-		return blockhead.Sum(shard.Buf)
-	}
-	raw, err := s.o.DeviceBytes(*shard.Device, s.o.Layout.ShardBytes)
-	if err != nil {
-		return rand.Uint64()
-	}
-	return blockhead.Sum(raw)
 }
 
 // bulkCall is the weight of what a save does for a block besides moving bytes. Loads overtake

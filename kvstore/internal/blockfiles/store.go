@@ -14,6 +14,7 @@ import (
 
 	"github.com/kv3fs/kv3fs/kvstore/internal/assembly"
 	"github.com/kv3fs/kv3fs/kvstore/internal/batch"
+	"github.com/kv3fs/kv3fs/kvstore/internal/blockhead"
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 	"github.com/kv3fs/kv3fs/kvstore/internal/sums"
 	"github.com/kv3fs/kv3fs/kvstore/internal/transfer"
@@ -77,7 +78,7 @@ func Open(o Options) (*Store, error) {
 		},
 		upkeep: make(chan struct{}),
 	}
-	s.unfinished = assembly.New[*temporary](o.Layout.Shards(), s.sumOf)
+	s.unfinished = assembly.New[*temporary](o.Layout.Shards(), func(shard kv.Shard) uint64 { return blockhead.Sum(shard.Buf) })
 	s.group = batch.NewGroup(o.Layout, &s.counters, o.Timeout)
 	if o.Device != nil {
 		s.group.TakeMemoryOf(o.Device)
@@ -119,7 +120,13 @@ func (s *Store) Flush(ctx context.Context) error {
 }
 
 // Stats returns what was counted so far.
-func (s *Store) Stats() kv.Stats { return s.counters.Stats(s.o.Name) }
+func (s *Store) Stats() kv.Stats {
+	stats := s.counters.Stats(s.o.Name)
+	if s.o.Device != nil {
+		stats.DeviceCopies = s.o.DeviceCopies()
+	}
+	return stats
+}
 
 // Register registers memory with the engine.
 func (s *Store) Register(name string, mem []byte) error { return s.engine.Register(name, mem) }

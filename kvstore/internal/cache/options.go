@@ -39,6 +39,9 @@ type Options struct {
 	Device device.Device
 	// DeviceStreams is how many copies to and from the device run at once; 4, as in UCM.
 	DeviceStreams int
+	// StagingBytes is the pinned memory for blocks that get no slot on their way to or from
+	// the device; 64 MiB. There is enough for two blocks, and for 64 at most.
+	StagingBytes int64
 
 	// WaitingQueueDepth is how many blocks may wait to be written to next; 8192. Saves
 	// wait while there are more, or while they take three quarters of the memory.
@@ -72,6 +75,9 @@ func (o *Options) complete(l kv.Layout) error {
 	}
 	if o.DeviceStreams == 0 {
 		o.DeviceStreams = 4
+	}
+	if o.StagingBytes == 0 {
+		o.StagingBytes = 64 << 20
 	}
 	if o.WaitingQueueDepth == 0 {
 		o.WaitingQueueDepth = 8192

@@ -24,12 +24,9 @@ type staging struct {
 	given atomic.Int64      // blocks that came back, ever
 }
 
-// stagingBytes is how much staging memory there is, but for at least two blocks.
-const stagingBytes = 64 << 20
-
-func newStaging(d device.Device, m *mover.Mover, l kv.Layout, timeout time.Duration) *staging {
-	n := max(2, min(64, stagingBytes/l.BlockBytes))
-	s := &staging{device: d, mover: m, layout: l, timeout: timeout, free: make(chan *stagedBlock, n)}
+func newStaging(o Options, m *mover.Mover, l kv.Layout) *staging {
+	n := max(2, min(64, o.StagingBytes/l.BlockBytes))
+	s := &staging{device: o.Device, mover: m, layout: l, timeout: o.Timeout, free: make(chan *stagedBlock, n)}
 	for range n {
 		s.free <- nil
 	}

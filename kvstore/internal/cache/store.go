@@ -112,8 +112,8 @@ func New(next kv.Store, o Options) (*Store, error) {
 	s.group = batch.NewGroup(l, &s.count, o.Timeout)
 	if o.Device != nil {
 		s.group.TakeMemoryOf(o.Device)
-		s.mover = mover.New(o.Device, o.DeviceStreams, o.Timeout)
-		s.staging = newStaging(o.Device, s.mover, l, o.Timeout)
+		s.mover = mover.New(o.Device, o.DeviceStreams, o.Timeout, &s.count.Device)
+		s.staging = newStaging(o, s.mover, l)
 	}
 	s.close = sync.OnceValue(s.shutdown)
 	s.planner.init()

@@ -133,7 +133,8 @@ func Open(o Options) (*Store, error) {
 	}
 	if o.Device != nil {
 		mover := o.mover(way)
-		moves.Device, files.Device, files.DeviceBytes = mover, o.Device, mover.Bytes
+		moves.Device, files.Device = mover, o.Device
+		files.DeviceBytes, files.DeviceCopies = mover.Bytes, mover.Copies
 	}
 	engine := posix.New(moves)
 	files.Engine = engine

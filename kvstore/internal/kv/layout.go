@@ -51,14 +51,14 @@ type Shard struct {
 
 // CheckShards returns a BatchError that names the first shard that does not fit the
 // layout, or is in the memory of a device. A store that needs host memory begins Load and
-// Save with it.
+// Save with it: all but Cache and Gds do.
 func (l Layout) CheckShards(shards []Shard) error {
 	if err := l.CheckAnyShards(shards); err != nil {
 		return err
 	}
 	for i, s := range shards {
 		if s.Device != nil {
-			return &BatchError{i, s.Key, "it names memory of a device, which only Gds and a chain with Cache in front take; add Cache, or give a Buf"}
+			return &BatchError{i, s.Key, "it names memory of a device, which only a chain with Cache in front takes, and Gds with a Device of its own; add Cache, or give a Buf"}
 		}
 	}
 	return nil

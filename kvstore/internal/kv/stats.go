@@ -1,6 +1,9 @@
 package kv
 
-import "sync/atomic"
+import (
+	"errors"
+	"sync/atomic"
+)
 
 // Stats is what a store has counted since it was opened. See kvstore.Stats.
 type Stats struct {
@@ -22,6 +25,8 @@ type Stats struct {
 	QuarantinedBlocks int64
 	UnverifiedShards  int64 // loaded though no checksum was recorded
 	EvictedBlocks     int64
+
+	DeviceCopies DeviceCopies
 
 	Blocks        int64 // held now, -1 where only the storage knows
 	CapacityBytes int64 // 0: unbounded
@@ -52,6 +57,41 @@ type Counters struct {
 	DroppedBlocks                        atomic.Int64
 	CorruptBlocks, QuarantinedBlocks     atomic.Int64
 	UnverifiedShards, EvictedBlocks      atomic.Int64
+
+	Device DeviceCounters
+}
+
+// DeviceCopies is what a store has counted of its copies between the memory of a device and
+// the host's.
+type DeviceCopies struct {
+	Copies    int64 // that have succeeded
+	Bytes     int64 // of these
+	Failed    int64
+	Abandoned int64 // of which it is not known whether they have ended
+}
+
+// DeviceCounters counts copies. The zero value is ready, and any number of goroutines may use
+// it.
+type DeviceCounters struct {
+	copies, bytes, failed, abandoned atomic.Int64
+}
+
+// Count counts a copy that was begun.
+func (c *DeviceCounters) Count(sizeBytes int, err error) {
+	switch {
+	case err == nil:
+		c.copies.Add(1)
+		c.bytes.Add(int64(sizeBytes))
+	case errors.Is(err, ErrAbandoned):
+		c.abandoned.Add(1)
+	default:
+		c.failed.Add(1)
+	}
+}
+
+// Copies returns what was counted so far.
+func (c *DeviceCounters) Copies() DeviceCopies {
+	return DeviceCopies{c.copies.Load(), c.bytes.Load(), c.failed.Load(), c.abandoned.Load()}
 }
 
 // Stats returns what was counted so far, for a store of that name. The store fills in
@@ -66,6 +106,7 @@ func (c *Counters) Stats(store string) Stats {
 		DroppedBlocks: c.DroppedBlocks.Load(),
 		CorruptBlocks: c.CorruptBlocks.Load(), QuarantinedBlocks: c.QuarantinedBlocks.Load(),
 		UnverifiedShards: c.UnverifiedShards.Load(), EvictedBlocks: c.EvictedBlocks.Load(),
-		Blocks: -1,
+		DeviceCopies: c.Device.Copies(),
+		Blocks:       -1,
 	}
 }

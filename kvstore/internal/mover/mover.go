@@ -38,6 +38,7 @@ type Mover struct {
 	device  device.Device
 	timeout time.Duration
 	pool    *workerpool.Pool
+	count   *kv.DeviceCounters
 	failed  atomic.Pointer[error] // why the device is not used any more
 
 	mu     sync.Mutex
@@ -51,10 +52,10 @@ type lane struct {
 	event  device.Event
 }
 
-// New returns a mover with so many streams. They are opened when they are needed first. A
-// copy that makes no progress for the timeout is given up.
-func New(d device.Device, streams int, timeout time.Duration) *Mover {
-	return &Mover{device: d, timeout: timeout, pool: workerpool.New(streams, timeout)}
+// New returns a mover with so many streams, which counts into count. They are opened when
+// they are needed first. A copy that makes no progress for the timeout is given up.
+func New(d device.Device, streams int, timeout time.Duration, count *kv.DeviceCounters) *Mover {
+	return &Mover{device: d, timeout: timeout, pool: workerpool.New(streams, timeout), count: count}
 }
 
 // Begin queues a copy. It does not begin any more after ctx has ended, and fails then with
@@ -69,12 +70,15 @@ func (m *Mover) Begin(ctx context.Context, c Copy) {
 			defer close(told)
 			switch {
 			case ended == nil:
-				c.Done(err)
+				ended = err
 			case errors.Is(ended, workerpool.ErrOverdue):
-				c.Done(kv.Abandoned(fmt.Sprintf("device %s has not finished a copy within %v", m.device.Name(), m.timeout)))
-			default:
+				ended = kv.Abandoned(fmt.Sprintf("device %s has not finished a copy within %v", m.device.Name(), m.timeout))
+			default: // it was never begun
 				c.Done(ended)
+				return
 			}
+			m.count.Count(len(c.Host), ended)
+			c.Done(ended)
 		},
 		Late: func() {
 			if <-told; c.Late != nil && !errors.Is(err, kv.ErrAbandoned) {

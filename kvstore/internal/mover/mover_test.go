@@ -56,7 +56,7 @@ func TestCopiesAtOnce(t *testing.T) {
 		time.Sleep(time.Millisecond)
 		return nil
 	}})
-	m := New(d, streams, patience)
+	m := New(d, streams, patience, new(kv.DeviceCounters))
 	b := d.Wrap(make([]byte, 64))
 	var all []*begun
 	for i := range int64(64) {
@@ -112,7 +112,7 @@ func TestEventThatDoesNotCome(t *testing.T) {
 	if err := errors.Join(engine.ToDevice(b.At(7), []byte{9}), computed.Record(engine)); err != nil {
 		t.Fatal(err)
 	}
-	m := New(d, 1, 200*time.Millisecond)
+	m := New(d, 1, 200*time.Millisecond, new(kv.DeviceCounters))
 	at := b.At(0)
 	at.After = computed
 	got := make([]byte, 8)
@@ -156,7 +156,7 @@ func TestDeviceThatCannotBeWaitedFor(t *testing.T) {
 		}
 		return nil
 	}})
-	m := New(d, 2, patience)
+	m := New(d, 2, patience, new(kv.DeviceCounters))
 	b := d.Wrap([]byte("12345678"))
 	bad.Store(true)
 	if err := wait(t, "the copy", begin(t.Context(), m, Copy{Place: b.At(0), Host: make([]byte, 8), ToHost: true}).done); !errors.Is(err, kv.ErrAbandoned) {
@@ -179,7 +179,7 @@ func TestDeviceThatCannotBeWaitedFor(t *testing.T) {
 // What is cancelled before it begins does not happen.
 func TestCancelled(t *testing.T) {
 	d := device.NewHost(device.HostOptions{})
-	m := New(d, 1, patience)
+	m := New(d, 1, patience, new(kv.DeviceCounters))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	b := d.Wrap(make([]byte, 1))
@@ -230,7 +230,7 @@ func (s hangingStream) Close() error {
 // Close is bounded, whatever of the device hangs.
 func TestCloseOfStreamsThatHang(t *testing.T) {
 	d := hanging{device.NewHost(device.HostOptions{}), make(chan struct{})}
-	m := New(d, 1, 100*time.Millisecond)
+	m := New(d, 1, 100*time.Millisecond, new(kv.DeviceCounters))
 	b := d.Wrap(make([]byte, 1))
 	if err := wait(t, "the copy", begin(t.Context(), m, Copy{Place: b.At(0), Host: []byte{1}}).done); err != nil {
 		t.Fatal(err)
@@ -242,6 +242,52 @@ func TestCloseOfStreamsThatHang(t *testing.T) {
 	}
 	close(d.gate)
 	if err := d.Host.Close(); err != nil { // waits for the stream
+		t.Error(err)
+	}
+}
+
+// What was begun is counted by how it ended, and what never began is not.
+func TestCopiesAreCounted(t *testing.T) {
+	broken := errors.New("broken")
+	gate := make(chan struct{})
+	d := device.NewHost(device.HostOptions{
+		Refuse: func(c device.Copy) error {
+			if len(c.Mem) == 2 {
+				return broken
+			}
+			return nil
+		},
+		Before: func(c device.Copy) error {
+			if len(c.Mem) == 3 {
+				<-gate
+			}
+			return nil
+		},
+	})
+	var count kv.DeviceCounters
+	m := New(d, 4, 200*time.Millisecond, &count)
+	b := d.Wrap(make([]byte, 8))
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, c := range []struct {
+		ctx    context.Context
+		bytes  int
+		toHost bool
+		err    error
+	}{
+		{t.Context(), 8, true, nil}, {t.Context(), 5, false, nil}, {t.Context(), 2, true, broken},
+		{t.Context(), 3, false, kv.ErrAbandoned}, {cancelled, 8, true, context.Canceled},
+	} {
+		if err := wait(t, "a copy", begin(c.ctx, m, Copy{Place: b.At(0), Host: make([]byte, c.bytes), ToHost: c.toHost}).done); !errors.Is(err, c.err) {
+			t.Errorf("%d bytes: %v", c.bytes, err)
+		}
+	}
+	if got, want := count.Copies(), (kv.DeviceCopies{Copies: 2, Bytes: 13, Failed: 1, Abandoned: 1}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	close(gate)
+	_ = m.Close() // it knows of a copy that was abandoned
+	if err := d.Close(); err != nil {
 		t.Error(err)
 	}
 }

@@ -17,7 +17,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kv3fs/kv3fs/internal/shm"
 	"github.com/kv3fs/kv3fs/kvstore/device"
+	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 	"github.com/kv3fs/kv3fs/kvstore/internal/transfer"
 	"github.com/kv3fs/kv3fs/kvstore/internal/transfer/posix"
 )
@@ -28,6 +30,9 @@ const (
 	// mostRefusals is how many direct transfers in a row may be refused after some have
 	// succeeded.
 	mostRefusals = 8
+
+	// sectorBytes is the alignment of direct I/O.
+	sectorBytes = 4096
 )
 
 // Options of New.
@@ -51,15 +56,16 @@ type Options struct {
 type Mover struct {
 	o      Options
 	direct device.Direct // nil where the device has none
+	count  kv.DeviceCounters
 
 	refused  atomic.Bool  // direct transfers are not tried any more
 	proved   atomic.Bool  // one has succeeded
 	refusals atomic.Int32 // since the last that has
 
 	mu         sync.Mutex
-	lanes      []*lane // not in use
-	registered map[*device.Buffer]bool
-	left       int64 // of BufferBytes
+	lanes      []*lane                 // not in use
+	registered map[*device.Buffer]bool // false for what others have registered
+	left       int64                   // of BufferBytes
 }
 
 var _ posix.DeviceMover = (*Mover)(nil)
@@ -79,13 +85,13 @@ func (m *Mover) Direct() bool { return !m.refused.Load() }
 
 // refuse counts a direct transfer that was refused. Before one has succeeded, the first ends
 // them: the file system or the driver does not have them.
-func (m *Mover) refuse(err *device.DirectError) {
+func (m *Mover) refuse(err error) {
 	n := m.refusals.Add(1)
 	if m.proved.Load() && n < mostRefusals {
 		return
 	}
 	if !m.refused.Swap(true) && m.o.Logger != nil {
-		m.o.Logger.Warn("no direct transfers any more: copying through host memory", "device", m.o.Device.Name(), "call", err.Call, "error", err.Code, "text", err.Text)
+		m.o.Logger.Warn("no direct transfers any more: copying through host memory", "device", m.o.Device.Name(), "error", err)
 	}
 }
 
@@ -93,17 +99,23 @@ func (m *Mover) refuse(err *device.DirectError) {
 func (m *Mover) register(b *device.Buffer) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.refused.Load() || m.registered[b] || b.SizeBytes() > m.left {
+	if _, known := m.registered[b]; known || m.refused.Load() || b.SizeBytes() > m.left {
 		return
 	}
+	err := m.direct.RegisterBuffer(b)
 	var refused *device.DirectError
-	switch err := m.direct.RegisterBuffer(b); {
+	switch {
 	case err == nil:
 		m.registered[b], m.left = true, m.left-b.SizeBytes()
-	case errors.As(err, &refused):
-		m.refuse(refused)
+	case errors.As(err, &refused) && refused.Code == device.DirectRegistered: // by the engine, and for us as well
+		m.registered[b] = false
+	default:
+		m.refuse(err)
 	}
 }
+
+// Copies returns how much was copied between the host and the device.
+func (m *Mover) Copies() kv.DeviceCopies { return m.count.Copies() }
 
 // Open returns the way to move bytes of f, which stays the caller's.
 func (m *Mover) Open(f *os.File) posix.DeviceFile { return &file{m: m, f: f} }
@@ -116,8 +128,10 @@ func (m *Mover) Close() error {
 	for _, l := range m.lanes {
 		errs = append(errs, l.stream.Close(), l.event.Close(), m.o.Device.FreeHost(l.mem))
 	}
-	for b := range m.registered {
-		errs = append(errs, m.direct.UnregisterBuffer(b))
+	for b, own := range m.registered {
+		if own {
+			errs = append(errs, m.direct.UnregisterBuffer(b))
+		}
 	}
 	m.lanes, m.registered = nil, map[*device.Buffer]bool{}
 	return errors.Join(errs...)
@@ -158,6 +172,7 @@ func (m *Mover) with(at device.Place, do func(l *lane, at device.Place) error) e
 
 // lane is what one move needs to copy between host and device.
 type lane struct {
+	count  *kv.DeviceCounters
 	mem    []byte // pinned
 	stream device.Stream
 	event  device.Event
@@ -177,7 +192,7 @@ func (m *Mover) take() (*lane, error) {
 	if err != nil {
 		return nil, fmt.Errorf("allocate pinned memory: %w", err)
 	}
-	l := &lane{mem: mem}
+	l := &lane{count: &m.count, mem: mem}
 	if l.stream, err = m.o.Device.NewStream(); err != nil {
 		return nil, errors.Join(err, m.o.Device.FreeHost(mem))
 	}
@@ -200,22 +215,26 @@ func (m *Mover) give(l *lane) {
 }
 
 func (l *lane) toHost(dst []byte, src device.Place) error {
-	return l.wait(l.stream.ToHost(dst, src))
+	return l.wait(len(dst), l.stream.ToHost(dst, src))
 }
 
 func (l *lane) toDevice(dst device.Place, src []byte) error {
-	return l.wait(l.stream.ToDevice(dst, src))
+	return l.wait(len(src), l.stream.ToDevice(dst, src))
 }
 
-// wait waits for a copy, which was queued unless err says that it was not. After an error
-// the lane is broken, unless its stream can be waited for.
-func (l *lane) wait(err error) error {
+// wait waits for a copy, which was queued unless err says that it was not, and counts it.
+// After an error the lane is broken, unless its stream can be waited for.
+func (l *lane) wait(sizeBytes int, err error) error {
 	if err == nil {
-		if err = l.drain(); err == nil {
-			return nil
+		err = l.drain()
+	}
+	counted := err
+	if err != nil {
+		if l.broken = l.drain() != nil; l.broken {
+			counted = kv.ErrAbandoned
 		}
 	}
-	l.broken = l.drain() != nil
+	l.count.Count(sizeBytes, counted)
 	return err
 }
 
@@ -231,13 +250,14 @@ type file struct {
 	m *Mover
 	f *os.File
 
-	mu     sync.Mutex
-	second *os.File // with the flags that direct transfers want
-	direct device.DirectFile
+	mu       sync.Mutex
+	second   *os.File // with the flags that direct transfers want
+	direct   device.DirectFile
+	buffered *os.File // uses the page cache, where f does not
 }
 
 // open returns the file for direct transfers, nil where they are refused.
-func (f *file) open(write bool) device.DirectFile {
+func (f *file) open() device.DirectFile {
 	if f.m.refused.Load() {
 		return nil
 	}
@@ -246,41 +266,70 @@ func (f *file) open(write bool) device.DirectFile {
 	if f.direct != nil {
 		return f.direct
 	}
-	flags := os.O_RDONLY
-	if write {
-		flags = os.O_RDWR
-	}
-	if f.m.o.DirectIO {
-		flags |= unix.O_DIRECT
-	}
 	// cuFile does not take descriptors with O_NONBLOCK or O_NOFOLLOW, which the first one has.
-	second, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", f.f.Fd()), flags, 0)
+	flags := 0
+	if f.m.o.DirectIO {
+		flags = unix.O_DIRECT
+	}
+	second, err := f.reopen(flags)
 	if err != nil {
+		f.m.refuse(err)
 		return nil
 	}
 	direct, err := f.m.direct.OpenDirect(second)
 	if err != nil {
 		second.Close()
-		var refused *device.DirectError
-		if errors.As(err, &refused) {
-			f.m.refuse(refused)
-		}
+		f.m.refuse(err)
 		return nil
 	}
 	f.second, f.direct = second, direct
 	return direct
 }
 
+// reopen opens the file again, for reading alone if it was opened for that. Through /proc it is
+// the same file, even if its name is gone.
+func (f *file) reopen(flags int) (*os.File, error) {
+	has, err := unix.FcntlInt(f.f.Fd(), unix.F_GETFL, 0)
+	if err != nil {
+		return nil, fmt.Errorf("flags of %s: %w", f.f.Name(), err)
+	}
+	if has&unix.O_ACCMODE != unix.O_RDONLY {
+		flags |= os.O_RDWR
+	}
+	return os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", f.f.Fd()), flags, 0)
+}
+
+// host returns a descriptor for a system call of these bytes: one past the page cache needs all
+// of it aligned.
+func (f *file) host(mem []byte, offset int64) (*os.File, error) {
+	if offset%sectorBytes == 0 && len(mem)%sectorBytes == 0 && shm.Aligned(mem, sectorBytes) {
+		return f.f, nil
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.buffered == nil {
+		buffered, err := f.reopen(0)
+		if err != nil {
+			return nil, fmt.Errorf("open again without O_DIRECT: %w", err)
+		}
+		f.buffered = buffered
+	}
+	return f.buffered, nil
+}
+
 // Close ends the file's registration. Nothing may be moving.
 func (f *file) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.direct == nil {
-		return nil
+	var errs []error
+	if f.direct != nil {
+		errs = append(errs, f.direct.Close(), f.second.Close())
 	}
-	err := errors.Join(f.direct.Close(), f.second.Close())
-	f.direct, f.second = nil, nil
-	return err
+	if f.buffered != nil {
+		errs = append(errs, f.buffered.Close())
+	}
+	f.direct, f.second, f.buffered = nil, nil, nil
+	return errors.Join(errs...)
 }
 
 // Move does an op whose memory is a device's.
@@ -327,7 +376,11 @@ func (p *piece) read() (int, error) {
 		}
 		return n, err
 	}
-	if n, err = p.f.f.ReadAt(p.mem, p.offset); err == io.EOF {
+	f, err := p.f.host(p.mem, p.offset)
+	if err != nil {
+		return 0, err
+	}
+	if n, err = f.ReadAt(p.mem, p.offset); err == io.EOF {
 		err = nil
 	}
 	if err == nil && n > 0 {
@@ -351,12 +404,21 @@ func (p *piece) write() (int, error) {
 			return 0, err
 		}
 	}
-	return p.f.f.WriteAt(p.mem, p.offset)
+	f, err := p.f.host(p.mem, p.offset)
+	if err != nil {
+		return 0, err
+	}
+	return f.WriteAt(p.mem, p.offset)
 }
 
-// direct tries a direct transfer. Where it is refused, nothing is done.
+// direct tries a direct transfer. Where it is refused, nothing is done. A write that is not
+// aligned is not tried: of two that share a sector, one that reads and writes whole sectors
+// could undo the other.
 func (p *piece) direct(write bool) (n int, done bool, err error) {
-	d := p.f.open(write)
+	if write && (p.offset%sectorBytes != 0 || len(p.mem)%sectorBytes != 0) {
+		return 0, false, nil
+	}
+	d := p.f.open()
 	if d == nil {
 		return 0, false, nil
 	}
