@@ -62,6 +62,28 @@ func engineReport(t *testing.T, stdout, stderr string, err error) enginebench.Re
 	return r
 }
 
+// bench engine's blocks hold what plan counts: with fewer KV heads than ranks, with as
+// many, with more, and with MLA.
+func TestBenchEngineCountsAsPlan(t *testing.T) {
+	bin := binary(t)
+	for _, c := range []struct{ model, hardware string }{
+		{"Qwen3-30B-A3B", "8xH20"}, {"Llama-3.1-70B", "8xH100"}, {"QwQ-32B", "2xH100"}, {"DeepSeek-R1", "8xH20"},
+	} {
+		_, out, errs := planned("--model", c.model, "--gpu", c.hardware, "--json")
+		var p plan
+		if err := json.Unmarshal([]byte(out), &p); err != nil {
+			t.Fatal(err, errs)
+		}
+		args := tiny("ucm-table", "--store", "Posix", "--scratch", t.TempDir(), "--json")
+		args[slices.Index(args, "QwQ-32B")] = c.model + "@" + c.hardware
+		stdout, stderr, err := benchEngine(t, bin, args...)
+		r := engineReport(t, stdout, stderr, err)
+		if got, want := r.Rows[0].BlockBytes*r.Scale, p.InstanceBytes*int64(r.BlockTokens); got != want || want == 0 || r.Rows[0].Hardware != c.hardware {
+			t.Errorf("%s on %s: blocks of %d bytes, and plan counts %d", c.model, r.Rows[0].Hardware, got, want)
+		}
+	}
+}
+
 func TestBenchEngine(t *testing.T) {
 	bin := binary(t)
 	trace := filepath.Join(t.TempDir(), "trace.jsonl")

@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/alecthomas/kong"
 
@@ -344,6 +345,10 @@ func (s *flagValues) write(out io.Writer, command *kong.Node) error {
 		}
 		if !given {
 			from.from = "default"
+		}
+		if value := fmt.Sprint(flag.Target.Interface()); !utf8.ValidString(value) {
+			fmt.Fprintf(&b, "# %s: %q  # %s; %s\n", flag.Name, value, from.from, notUTF8)
+			continue
 		}
 		fmt.Fprintf(&b, "%s: %s  # %s\n", flag.Name, yamlText(flag.Target), from.from)
 	}

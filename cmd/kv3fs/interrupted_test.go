@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,13 +13,17 @@ import (
 	"testing"
 )
 
-// A command that a signal interrupts prints the JSON of what was complete, and says so.
+// A command that a signal interrupts prints the JSON of what was complete, and says so,
+// also where no path is UTF-8.
 func TestInterruptedJSON(t *testing.T) {
 	skipWithoutFUSE(t)
 	bin := binary(t)
-	s := serve(t, bin, t.TempDir())
+	s := serve(t, bin, filepath.Join(t.TempDir(), "data\xff"))
 	scratch := func(t *testing.T) (dir string, used func(*exec.Cmd) bool) {
-		dir = t.TempDir()
+		dir = filepath.Join(t.TempDir(), "scratch\xff")
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
 		return dir, func(*exec.Cmd) bool { files, _ := os.ReadDir(dir); return len(files) > 0 }
 	}
 	hasChild := func(cmd *exec.Cmd) bool {
@@ -41,6 +46,11 @@ func TestInterruptedJSON(t *testing.T) {
 		{"bench engine", []string{"ucm-table", "--prompt-tokens", "4000", "--runs", "1000", "--models", "QwQ-32B"}, ""},
 		{"bench pages", []string{"--no-reference", "--pages", "1024", "--clients", "2", "--batch", "16", "--run-time", "1m"}, ""},
 		{"doctor", []string{"--mount", s.mount}, ""},
+		{"pages stat", nil, ""},
+		{"pages ls", nil, ""},
+		{"pages evict", []string{"--keys", "1"}, ""},
+		{"pages clear", []string{"--yes"}, ""},
+		{"pages forget-rank", []string{"--rank", "1", "--yes"}, ""},
 	} {
 		t.Run(c.command, func(t *testing.T) {
 			began := hasChild
@@ -51,6 +61,29 @@ func TestInterruptedJSON(t *testing.T) {
 				began = func(*exec.Cmd) bool {
 					files, _ := filepath.Glob(filepath.Join(s.data, "kv3fs-replay", "4d", "*"))
 					return len(files) > 0
+				}
+			case strings.HasPrefix(c.command, "pages"): // of a service that does not answer
+				service, err := net.Listen("tcp", "127.0.0.1:0")
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer service.Close()
+				asked := make(chan struct{})
+				go func() {
+					if conn, err := service.Accept(); err == nil {
+						defer conn.Close()
+						close(asked)
+						_, _ = io.Copy(io.Discard, conn)
+					}
+				}()
+				args = append(args, "--url", "http://"+service.Addr().String())
+				began = func(*exec.Cmd) bool {
+					select {
+					case <-asked:
+						return true
+					default:
+						return false
+					}
 				}
 			case strings.HasPrefix(c.command, "bench"):
 				var dir string

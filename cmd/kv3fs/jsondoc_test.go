@@ -7,8 +7,10 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/alecthomas/kong"
 
@@ -196,4 +198,40 @@ func checkJSON(t *testing.T, command, text string) {
 		}
 	}
 	walk(map[string]any(whole), "")
+	checkNotUTF8(t, command, whole)
+}
+
+// checkNotUTF8 checks that not_utf8 has the bytes of each text that JSON could not express.
+func checkNotUTF8(t *testing.T, command string, report map[string]any) {
+	t.Helper()
+	var head envelope
+	text, err := json.Marshal(map[string]any{"not_utf8": report["not_utf8"]})
+	if err != nil || json.Unmarshal(text, &head) != nil {
+		t.Fatalf("%s: not_utf8: %v, %v", command, report["not_utf8"], err)
+	}
+	var walk func(v any, pointer string)
+	walk = func(v any, pointer string) {
+		switch v := v.(type) {
+		case map[string]any:
+			for key, inner := range v {
+				if pointer != "" || key != "not_utf8" {
+					walk(inner, pointer+"/"+pointerEscape(key))
+				}
+			}
+		case []any:
+			for i, inner := range v {
+				walk(inner, pointer+"/"+strconv.Itoa(i))
+			}
+		case string:
+			exact, ok := head.NotUTF8[pointer]
+			if ok != strings.Contains(v, "\ufffd") || ok && (utf8.Valid(exact) || string([]rune(string(exact))) != v) {
+				t.Errorf("%s: %s is %q, and its bytes %q", command, pointer, v, exact)
+			}
+			delete(head.NotUTF8, pointer)
+		}
+	}
+	walk(report, "")
+	if len(head.NotUTF8) > 0 {
+		t.Errorf("%s: not_utf8 has fields that do not exist: %q", command, head.NotUTF8)
+	}
 }

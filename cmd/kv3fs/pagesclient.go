@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -56,6 +57,15 @@ func (f *pagesClientFlags) chosen(ctx context.Context, c *httpserver.Client) ([]
 	return chosen, nil
 }
 
+// failed returns the error of a command. If a signal interrupted it, it also prints the
+// JSON of what was complete.
+func (f *pagesClientFlags) failed(ctx context.Context, out io.Writer, command string, report any, err error) error {
+	if !f.JSON || ctx.Err() == nil {
+		return err
+	}
+	return cmp.Or(err, writeJSON(out, command, true, report))
+}
+
 // noSuchSpace returns the error that the flags select nothing. It names what exists.
 func (f *pagesClientFlags) noSuchSpace(all []pageservice.SpaceState) error {
 	var there []string
@@ -101,7 +111,7 @@ func (c *pagesStatCmd) Run(ctx context.Context, out io.Writer) error {
 	}
 	there, err := client.Stat(ctx)
 	if err != nil {
-		return err
+		return c.failed(ctx, out, "pages stat", pagesStat{}, err)
 	}
 	all := slices.DeleteFunc(slices.Clone(there), func(s pageservice.SpaceState) bool {
 		return c.Namespace != "" && s.Space.Namespace != c.Namespace || c.Set != "" && s.Space.Set != c.Set
@@ -243,15 +253,15 @@ func (c *pagesListCmd) Run(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+	lists := []pagesListed{}
 	chosen, err := c.chosen(ctx, client)
 	if err != nil {
-		return err
+		return c.failed(ctx, out, "pages ls", pagesLists{lists}, err)
 	}
-	lists := []pagesListed{}
 	for _, s := range chosen {
 		entries, err := client.List(ctx, s.Space, c.After, c.Limit)
 		if err != nil {
-			return err
+			return c.failed(ctx, out, "pages ls", pagesLists{lists}, err)
 		}
 		lists = append(lists, pagesListed{s.Space, entries})
 	}
@@ -337,7 +347,7 @@ func (c *pagesForgetRankCmd) Run(ctx context.Context, out io.Writer) error {
 	}
 	s := pageservice.Space{Namespace: c.Namespace, Set: c.Set}
 	if err := client.Forget(ctx, s, c.Rank); err != nil {
-		return err
+		return c.failed(ctx, out, "pages forget-rank", nil, err)
 	}
 	if c.JSON {
 		return writeJSON(out, "pages forget-rank", false, pagesForgotten{s, c.Rank})
@@ -353,15 +363,18 @@ func (f *pagesClientFlags) each(ctx context.Context, out io.Writer, command, don
 	if err != nil {
 		return err
 	}
+	results := []pagesRemoved{}
 	chosen, err := f.chosen(ctx, client)
 	if err != nil {
-		return err
+		return f.failed(ctx, out, command, pagesRemovals{results}, err)
 	}
-	results := []pagesRemoved{}
 	for _, s := range chosen {
 		n, err := do(client, s)
+		if err != nil && len(results) > 0 && f.JSON && ctx.Err() == nil {
+			return cmp.Or(err, writeJSON(out, command, false, pagesRemovals{results}))
+		}
 		if err != nil {
-			return err
+			return f.failed(ctx, out, command, pagesRemovals{results}, err)
 		}
 		results = append(results, pagesRemoved{s.Space, n})
 		if !f.JSON {

@@ -2,9 +2,12 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -26,6 +29,23 @@ func TestNotUTF8(t *testing.T) {
 		t.Errorf("status %d: %s%s", status, out, errs)
 	}
 	if status, out, errs := check("--data", dir, "--mount", filepath.Join(dir, "m")); status != exitUsage || !strings.Contains(errs, dir+"/m is in the data directory "+dir) && !strings.Contains(errs, dir) {
+		t.Errorf("status %d: %s%s", status, out, errs)
+	}
+	// What --check prints names no other directory.
+	status, out, errs := check("--data", dir, "--mount", "/mnt/3fs")
+	if want := fmt.Sprintf("\n# data: %q  # command line; is not UTF-8, as YAML must be", dir); status != 0 || !strings.Contains("\n"+out, want) || strings.Contains(out, "ufffd") {
+		t.Errorf("status %d, want %q in\n%s%s", status, want, out, errs)
+	}
+	model := filepath.Join(t.TempDir(), "m\xff")
+	if err := os.Mkdir(model, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	const shape = `{"num_hidden_layers":2,"hidden_size":512,"intermediate_size":2048,"num_attention_heads":8,"vocab_size":32000}`
+	if err := os.WriteFile(filepath.Join(model, "config.json"), []byte(shape), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	status, out, errs = planned("--model", model, "--gpu", "H100", "--json")
+	if checkJSON(t, "plan", out); status != 0 || !strings.Contains(out, `"/model"`) {
 		t.Errorf("status %d: %s%s", status, out, errs)
 	}
 	t.Setenv("KV3FS_DATA", dir)
@@ -59,6 +79,18 @@ func TestServeNotUTF8(t *testing.T) {
 	}
 	cmd := exec.Command(bin, "doctor", "--json", "--no-bandwidth", "--mount", d.Mount)
 	out, _ = cmd.Output() // this host may have warnings
+	checkJSON(t, "doctor", string(out))
+	// The same, by paths relative to a directory that is not UTF-8.
+	cmd = exec.Command(bin, "doctor", "--json", "--no-bandwidth", "--mount", "none", "--data", ".")
+	cmd.Dir = d.Data
+	relative, _ := cmd.Output()
+	checkJSON(t, "doctor", string(relative))
+	var head envelope
+	if err := json.Unmarshal(relative, &head); err != nil || !slices.ContainsFunc(slices.Collect(maps.Values(head.NotUTF8)), func(text []byte) bool {
+		return strings.Contains(string(text), filepath.Join(d.Data, "none"))
+	}) {
+		t.Errorf("doctor looked at another directory than %q: %v, %q", d.Data, err, head.NotUTF8)
+	}
 	var diagnosis struct {
 		Data    string
 		NotUTF8 map[string][]byte `json:"not_utf8"`

@@ -1,7 +1,7 @@
 package doctor
 
 import (
-	"encoding/json"
+	"encoding/gob"
 	"errors"
 	"fmt"
 	"io"
@@ -10,7 +10,8 @@ import (
 	"syscall"
 )
 
-// Probe executes one probe in this process and writes its answer as JSON. It may hang.
+// Probe executes one probe in this process and writes its answer, as runProbe reads it.
+// It may hang.
 func Probe(args []string, out io.Writer) error {
 	if len(args) == 0 {
 		return errors.New("probe: no request given")
@@ -52,7 +53,7 @@ func Probe(args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return json.NewEncoder(out).Encode(answer)
+	return gob.NewEncoder(out).Encode(answer) // not JSON, which cannot hold paths that are not UTF-8
 }
 
 func exists(path string) bool {

@@ -3,7 +3,7 @@ package doctor
 import (
 	"bytes"
 	"context"
-	"encoding/json"
+	"encoding/gob"
 	"errors"
 	"fmt"
 	"os/exec"
@@ -77,7 +77,7 @@ func runProbe[T any](ctx context.Context, o *Options, limit time.Duration, args 
 	if err != nil {
 		return answer, err
 	}
-	if err := json.Unmarshal(text, &answer); err != nil {
+	if err := gob.NewDecoder(bytes.NewReader(text)).Decode(&answer); err != nil {
 		return answer, fmt.Errorf("probe %s: %w", args[0], err)
 	}
 	return answer, nil
