@@ -350,6 +350,7 @@ func TestModelOnDevice(t *testing.T) {
 			Streams:       2,
 			Device:        m.d.Host,
 			DeviceStreams: rapid.IntRange(1, 5).Draw(t, "streams"),
+			StagingBytes:  rapid.SampledFrom([]int64{1, 64 << 20}).Draw(t, "staging"), // 1: two blocks
 			Timeout:       timeout,
 		})
 		if err != nil {

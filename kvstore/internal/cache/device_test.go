@@ -204,3 +204,55 @@ func TestSlotsOfAbandonedLoadsAreNotReused(t *testing.T) {
 		}
 	}
 }
+
+// While the device may still write a shard of a block that was abandoned, the shard is not saved
+// again into the same slot: what comes late would overwrite it. Checksums would notice, so there
+// are none.
+func TestLateCopiesOverwriteNoOtherSave(t *testing.T) {
+	const timeout = time.Second
+	begun, gates := make(chan int, 8), []chan struct{}{make(chan struct{}), make(chan struct{})}
+	var holding atomic.Bool
+	d := device.NewHost(device.HostOptions{Before: func(c device.Copy) error {
+		if n := int(c.Place.Offset / small.ShardBytes); !c.ToDevice && n < len(gates) && holding.Load() {
+			begun <- n
+			<-gates[n]
+		}
+		return nil
+	}})
+	s := mustNew(t, empty.New(small), cache.Options{CapacityBytes: 4 * 4096, Device: d, DeviceStreams: 8, Timeout: timeout, Checksums: kv.ChecksumsOff})
+	shards, mem := placed(d, small, key(1))
+	holding.Store(true)
+	first := begin(t, s.Save, shards[:1])
+	<-begun
+	time.Sleep(timeout / 2) // so that the second copy is under way when the first is given up
+	second := begin(t, s.Save, shards[1:2])
+	<-begun
+	if err := first.Wait(bounded(t)); !errors.Is(err, kv.ErrAbandoned) {
+		t.Fatalf("saving: %v", err)
+	}
+	for i := range small.ShardBytes {
+		mem[i] = 0xee // what the late copy will write
+	}
+	again := filled(blocks(small, key(1)))
+	for _, i := range []int{0, 2} { // the second may be late, too: then the block is another
+		_ = begin(t, s.Save, again[i:i+1]).Wait(bounded(t))
+	}
+	close(gates[1])
+	_ = second.Wait(bounded(t))
+	close(gates[0])
+	for range 50 { // while the late copy ends
+		into := blocks(small, key(1))
+		if err := begin(t, s.Load, into).Wait(bounded(t)); err == nil {
+			for _, shard := range into {
+				if !right(shard) {
+					t.Fatalf("shard %d has what came late", shard.Index)
+				}
+			}
+		}
+		time.Sleep(time.Millisecond)
+	}
+	_ = s.Close() // it may know that a copy was abandoned
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+}
