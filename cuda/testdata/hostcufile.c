@@ -4,8 +4,10 @@
 // A handle must be registered, and a buffer be device memory. Answers can be made to fail
 // as cuFile's do, see hostcufile_set.
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -46,13 +48,20 @@ status cuFileHandleRegister(CUfileHandle_t *handle, CUfileDescr_t *d) {
 	if (!opened) return (status){CU_FILE_DRIVER_NOT_INITIALIZED, 0};
 	if (d->type != CU_FILE_HANDLE_TYPE_OPAQUE_FD || d->fs_ops) return (status){CU_FILE_INVALID_FILE_TYPE, 0};
 	struct file *f = malloc(sizeof *f);
-	*f = (struct file){d->handle.fd, 1};
+	char name[64];
+	snprintf(name, sizeof name, "/proc/self/fd/%d", d->handle.fd);
+	*f = (struct file){open(name, fcntl(d->handle.fd, F_GETFL) & O_ACCMODE), 1}; // without O_DIRECT: any alignment will do
+	if (f->fd < 0) {
+		free(f);
+		return (status){CU_FILE_INVALID_FILE_TYPE, 0};
+	}
 	*handle = f;
 	handles++;
 	return (status){SUCCESS, 0};
 }
 
 void cuFileHandleDeregister(CUfileHandle_t handle) {
+	close(((struct file *)handle)->fd);
 	free(handle);
 	handles--;
 }

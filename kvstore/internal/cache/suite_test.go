@@ -67,10 +67,13 @@ func late() *device.Host {
 	}})
 }
 
+// atNight reports whether every suite is to run whole.
+func atNight() bool { return os.Getenv("KV3FS_SUITES") == "all" }
+
 // onDevice has the suite's shards in memory of a device that is late.
 func onDevice(s storesuite.Subject, open func(t testing.TB, dir string, o storesuite.Options, d device.Device) kv.Store) storesuite.Subject {
 	d := late()
-	s.Brief = os.Getenv("KV3FS_SUITES") != "all" // as at night
+	s.Brief = !atNight()
 	s.Open = func(t testing.TB, dir string, o storesuite.Options) kv.Store { return open(t, dir, o, d) }
 	return storesuite.OnDevice(s, func(storesuite.Store) device.Device { return d })
 }
@@ -118,7 +121,7 @@ func (u unbounded) Stats() kv.Stats {
 // The cache's memory is registered with next.
 func TestSuiteOverRegistrar(t *testing.T) {
 	dirs := perDir{}
-	storesuite.Run(t, storesuite.Subject{Durable: true, Open: func(t testing.TB, dir string, o storesuite.Options) kv.Store {
+	storesuite.Run(t, storesuite.Subject{Durable: true, Brief: !atNight(), Open: func(t testing.TB, dir string, o storesuite.Options) kv.Store {
 		return mustNew(t, fault.New(newShelf(o.Layout, dirs.of(dir, o.Namespace))), options(o))
 	}})
 }
@@ -127,7 +130,7 @@ func TestSuiteOverRegistrar(t *testing.T) {
 func TestSuiteOverFiles(t *testing.T) {
 	for name, direct := range map[string]bool{"buffered": false, "direct": true} {
 		t.Run(name, func(t *testing.T) {
-			if direct && testing.Short() {
+			if direct && !atNight() {
 				t.Skip("the files differ, the cache does not")
 			}
 			storesuite.Run(t, storesuite.Subject{
