@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/kv3fs/kv3fs/internal/layout/gds"
 	"github.com/kv3fs/kv3fs/internal/layout/lmcache"
 	"github.com/kv3fs/kv3fs/kvstore/device"
 	"github.com/kv3fs/kv3fs/kvstore/internal/gdsfiles"
@@ -27,11 +28,25 @@ type GdsOptions struct {
 	// side. With MLA, where ranks share, LMCache has 1 and 0.
 	WorldSize, WorkerID int
 
+	// Layer is the layer that the blocks have, in layerwise mode. Default: all. Tags are the
+	// request's lmcache.tag settings, in order.
+	Layer *int
+	Tags  []LMCacheTag
+
 	// Shape and MemoryFormat are those in the files' headers. Default: [2, Layers,
-	// BlockTokens, elements] and 1, as LMCache has chunks of keys and values. For MLA the
-	// format is 6.
+	// BlockTokens, elements] and 1, as LMCache has chunks of keys and values; with Layer
+	// [BlockTokens, 2, elements] and 2. For MLA the format is 6. A chunk of several tensors
+	// has Tensors instead of Shape, such as the groups of layers of a hybrid model.
 	Shape        []int64
 	MemoryFormat int
+	Tensors      []LMCacheTensor
+
+	// IDs knows LMCache's ids where these are whole digests. A [keys.IDs] does, once the
+	// blocks are added. Keys are then those of digests, or numbers. DigestNumbers means that
+	// they are written as numbers, as by LMCaches with a vLLM whose hash functions return
+	// numbers, and not bytes; both are read.
+	IDs           LMCacheIDs
+	DigestNumbers bool
 
 	// Device is the device whose memory shards may name, nil for none. If it is a
 	// [device.Direct], as that of module github.com/kv3fs/kv3fs/cuda is, its memory is moved
@@ -71,12 +86,30 @@ func (b *builder) gds() (kv.Store, error) {
 		Dirs: given.Dirs, GPU: given.GPU, Layout: b.layout(), Namespace: b.namespace,
 		Model: ns.Model, WorldSize: tp * max(ns.PPSize, 1), WorkerID: ns.PPRank*tp + ns.TPRank,
 		Shape: given.Shape, MemoryFormat: given.MemoryFormat, Layers: ns.Layers, Tokens: ns.BlockTokens,
+		Layer: given.Layer, DigestNumbers: given.DigestNumbers,
 		Device: given.Device, NoDirect: given.NoDirect, BufferBytes: given.BufferBytes,
 		DirectIO: given.DirectIO, Streams: given.Transfers, WaitingQueueDepth: given.WaitingTransfers,
 		RunningQueueDepth: given.AcceptedShards, Timeout: b.Timeout, Checksums: b.checksums(), Logger: b.Logger,
 	}
 	if given.WorldSize > 0 {
 		o.WorldSize, o.WorkerID = given.WorldSize, given.WorkerID
+	}
+	if given.IDs != nil {
+		o.IDs = given.IDs
+	}
+	for _, tag := range given.Tags {
+		o.Tags = append(o.Tags, lmcache.Tag(tag))
+	}
+	for _, tensor := range given.Tensors {
+		word, ok := gds.DTypeOf(tensor.DType)
+		if !ok {
+			return nil, fmt.Errorf("kvstore: Config.Gds.Tensors has the type %.40q; use half, bfloat16, float, double, uint8, int8, fp8_e4m3fn or fp8_e5m2", tensor.DType)
+		}
+		group := gds.Group{DType: word}
+		for _, n := range tensor.Shape {
+			group.Shape = append(group.Shape, int64(n))
+		}
+		o.Groups = append(o.Groups, group)
 	}
 	dtype := ns.KVDType
 	if dtype == "" || dtype == "auto" {

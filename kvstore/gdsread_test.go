@@ -1,9 +1,14 @@
 package kvstore
 
 import (
+	"bytes"
+	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/kv3fs/kv3fs/kvstore/keys"
 )
 
 // LMCache's own files for its GDS backend are read, with the names of older releases, too.
@@ -58,5 +63,43 @@ func TestReadConfigOfGDS(t *testing.T) {
 		if c, _, err := ReadConfig([]byte(yaml)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, %+v; want %q", yaml, err, c.Gds, want)
 		}
+	}
+}
+
+// What GdsOptions say of chunks reaches the names of their files.
+func TestGdsOptions(t *testing.T) {
+	layer := 3
+	ids := keys.NewIDs(namespace, 4)
+	digest, _ := keys.DigestID(bytes.Repeat([]byte("ab"), 16))
+	block := keys.Block{Key: ids.Key(digest), ID: digest}
+	for name, c := range map[string]struct {
+		o    GdsOptions
+		key  Key
+		path string
+	}{
+		"a layer and a tag": {GdsOptions{Layer: &layer, Tags: []LMCacheTag{{"a", "b"}}, Shape: []int64{16, 2, 64}, MemoryFormat: 2}, keys.Uint64Key(0x1234), "46/60/kv3fs%2Ftest%401%400%401234%40bfloat16%403%40a%25b"},
+		"several tensors":   {GdsOptions{Tensors: []LMCacheTensor{{"bfloat16", []int{1024}}, {"uint8", []int{2, 1024}}}, MemoryFormat: 6}, keys.Uint64Key(0x1234), "46/60/kv3fs%2Ftest%401%400%401234%40bfloat16"},
+		"a digest":          {GdsOptions{IDs: ids, Shape: []int64{2048}}, block.Key, "b'/ab/kv3fs%2Ftest%401%400%40" + digest.String() + "%40bfloat16"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.o.Dirs = []string{t.TempDir()}
+			config := Config{Namespace: namespace, Layout: Layout{BlockBytes: 4096}, Gds: &c.o}
+			config.Namespace.DType = "bfloat16"
+			s, err := Open("Gds", config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			task, err := s.Save(t.Context(), s.Layout().ByBlock([]Key{c.key}, [][]byte{make([]byte, 4096)}))
+			if err == nil {
+				err = task.Wait(t.Context())
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := os.Stat(filepath.Join(c.o.Dirs[0], c.path+".kvcache.safetensors")); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }

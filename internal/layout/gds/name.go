@@ -5,7 +5,8 @@
 //	<root>/<d1>/<d2>/<key>.kvcache.safetensors            a header of 4096 bytes and the payload
 //	<root>/<d1>/<d2>/<key>.kvcache.safetensors.metadata   the header again, written last
 //
-// <key> is LMCache's key with all but letters, digits and _.-~ percent-encoded. d1 and d2 are
+// Where the hash is a whole digest, d1 is b' or b", and d2 what follows: see DigestDir. <key> is
+// LMCache's key with all but letters, digits and _.-~ percent-encoded. d1 and d2 are
 // the first two characters of the decimal text of the chunk's hash and the next two. On
 // WekaFS the first suffix is .weka1. A file has .tmp and eight more characters behind its name
 // while it is written.
@@ -14,8 +15,11 @@
 package gds
 
 import (
+	"bytes"
+	"encoding/hex"
 	"fmt"
 	"math/big"
+	"path"
 	"strings"
 )
 
@@ -156,31 +160,88 @@ func Dir(hash string) (string, error) {
 	return decimal[:2] + "/" + decimal[2:min(4, len(decimal))], nil
 }
 
-// Dir returns the directory of a chunk with this name below the root, and false if the key is
-// none of LMCache's: model@world@worker@hash@dtype, perhaps with more behind it, or, in very old
-// releases, with one more field in front instead of the type.
-func (n Name) Dir() (string, bool) {
+// DigestBytes is the size of a hash that is a whole digest.
+const DigestBytes = mostHashDigits / 2
+
+// DigestDir is Dir for a hash that is bytes, as LMCache has it with some releases of vLLM: it
+// cuts Python's text of the bytes, such as b'k\x9d', like that of a number. It returns false where
+// the path that LMCache makes of the characters leaves the root.
+func DigestDir(digest []byte) (string, bool) {
+	text := pythonBytes(digest)
+	if len(text) < 4 || text[2] == '/' {
+		return "", false
+	}
+	return path.Join(text[:2], text[2:4]), true
+}
+
+// pythonBytes prints bytes as Python does.
+func pythonBytes(raw []byte) string {
+	quote := byte('\'')
+	if bytes.IndexByte(raw, '\'') >= 0 && bytes.IndexByte(raw, '"') < 0 {
+		quote = '"'
+	}
+	var b strings.Builder
+	b.WriteByte('b')
+	b.WriteByte(quote)
+	for _, c := range raw {
+		switch {
+		case c == quote, c == '\\':
+			b.WriteString("\\" + string(c))
+		case c == '\t':
+			b.WriteString(`\t`)
+		case c == '\n':
+			b.WriteString(`\n`)
+		case c == '\r':
+			b.WriteString(`\r`)
+		case c < ' ' || c > '~':
+			fmt.Fprintf(&b, `\x%02x`, c)
+		default:
+			b.WriteByte(c)
+		}
+	}
+	b.WriteByte(quote)
+	return b.String()
+}
+
+// In reports whether LMCache has a chunk with this name in a directory below the root. It has none
+// whose key is not model@world@worker@hash@dtype, perhaps with more behind it, or, in very old
+// releases, with one more field in front, of which the oldest lack the type.
+func (n Name) In(dir string) bool {
 	fields := strings.Split(n.Key, "@")
 	if len(fields) < 5 {
-		return "", false
+		return false
 	}
 	for _, at := range []int{3, 4} {
 		if !isNumber(fields[at-2]) || !isNumber(fields[at-1]) {
 			continue
 		}
-		if dir, err := Dir(fields[at]); err == nil {
-			return dir, true
+		if is, err := Dir(fields[at]); err == nil && is == dir {
+			return true
+		}
+		if raw, err := hex.DecodeString(fields[at]); err == nil && len(raw) == DigestBytes && hex.EncodeToString(raw) == fields[at] {
+			if is, ok := DigestDir(raw); ok && is == dir {
+				return true
+			}
 		}
 	}
-	return "", false
+	return false
 }
 
 func isNumber(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
 
-// IsDir reports whether a name may be one of the two levels: one or two digits, or a sign and a
-// digit. LMCache's start-up scan looks only into those of two characters, so it loses the
-// chunks whose hash has fewer than four.
-func IsDir(name string) bool {
+// IsDir reports whether a directory below the root may have chunks in it, or other such
+// directories: one or two levels of one or two digits each, the first perhaps with a sign, or
+// those of digests. LMCache's start-up scan looks only into those of two characters, so it loses
+// the chunks whose hash has fewer than four.
+func IsDir(dir string) bool {
+	first, second, two := strings.Cut(dir, "/")
+	if first == "b'" || first == `b"` {
+		return !two || len(second) == 1 || len(second) == 2 && second[1] != '/'
+	}
+	return isLevel(first) && (!two || isLevel(second))
+}
+
+func isLevel(name string) bool {
 	digits := strings.TrimPrefix(name, "-")
 	return (len(name) == 1 || len(name) == 2) && digits != "" && strings.Trim(digits, "0123456789") == ""
 }

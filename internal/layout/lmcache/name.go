@@ -34,6 +34,16 @@ type Tag struct{ Key, Value string }
 
 // Affixes returns what comes before and after the hash in the name of the file.
 func (n Name) Affixes() (prefix, suffix string) {
+	prefix, suffix = n.KeyAffixes()
+	instead := slash
+	if n.OldSlashes {
+		instead = "-"
+	}
+	return strings.ReplaceAll(prefix, "/", instead), strings.ReplaceAll(suffix, "/", instead) + Suffix
+}
+
+// KeyAffixes is Affixes for the key itself, which is in the names of other files.
+func (n Name) KeyAffixes() (prefix, suffix string) {
 	var before, after strings.Builder
 	if n.OldFormat != "" {
 		before.WriteString(n.OldFormat + "@")
@@ -48,12 +58,7 @@ func (n Name) Affixes() (prefix, suffix string) {
 	for _, tag := range n.Tags {
 		after.WriteString("@" + tag.Key + "%" + tag.Value)
 	}
-	instead := slash
-	if n.OldSlashes {
-		instead = "-"
-	}
-	replace := func(s string) string { return strings.ReplaceAll(s, "/", instead) }
-	return replace(before.String()), replace(after.String()) + Suffix
+	return before.String(), after.String()
 }
 
 // String returns the name of the file.

@@ -74,6 +74,10 @@ type Options struct {
 	RunningQueueDepth int           // shards accepted and not settled, 32768
 	Timeout           time.Duration // 30 s
 
+	// SweepAge is how old what a dead writer has left must be to be removed: 10 minutes, or more
+	// where a living one may take longer.
+	SweepAge time.Duration
+
 	Lookups, Opens int // how many of each run at once: 16 and 32
 	Places         int // how many blocks loads have open at once, and how many saves; see placesAllowed
 }
@@ -103,6 +107,7 @@ func (o *Options) fillDefaults() error {
 	}
 	o.RunningQueueDepth = cmp.Or(o.RunningQueueDepth, 32768)
 	o.Timeout = cmp.Or(o.Timeout, 30*time.Second)
+	o.SweepAge = cmp.Or(o.SweepAge, max(10*time.Minute, 8*o.Timeout))
 	o.Lookups = cmp.Or(o.Lookups, 16)
 	o.Opens = cmp.Or(o.Opens, 32)
 	o.Places = cmp.Or(o.Places, placesAllowed())

@@ -23,7 +23,7 @@ type Paired interface {
 	Temporary(dir, name string) bool
 }
 
-// sweepPairs removes from the directories of blocks, from dir on, what is older than sweepAge: a
+// sweepPairs removes from the directories of blocks, from dir on, what is older than SweepAge: a
 // file whose other one is missing, which is no block, and temporary files of another program's.
 func (s *Store) sweepPairs(r *root, paired Paired, dir string, now time.Time) {
 	names, err := readNames(filepath.Join(r.dir, dir))
@@ -48,10 +48,20 @@ func exists(path string) bool {
 	return !gone(err)
 }
 
-// removeOld removes a regular file that is older than sweepAge.
+// removeOld removes a regular file that is older than SweepAge.
 func (s *Store) removeOld(path string, now time.Time) {
 	st, err := status(unix.AT_FDCWD, path)
-	if err == nil && st.Mode&unix.S_IFMT == unix.S_IFREG && now.Sub(time.Unix(st.Mtime.Sec, 0)) > s.sweepAge() {
+	if err == nil && st.Mode&unix.S_IFMT == unix.S_IFREG && now.Sub(changed(st)) > s.o.SweepAge {
 		_ = os.Remove(path)
 	}
+}
+
+// changed returns when a file got its content or its name, whichever was later: one that is
+// copied with its times, as from a backup, has an old content.
+func changed(st unix.Statx_t) time.Time {
+	content, name := time.Unix(st.Mtime.Sec, int64(st.Mtime.Nsec)), time.Unix(st.Ctime.Sec, int64(st.Ctime.Nsec))
+	if content.After(name) {
+		return content
+	}
+	return name
 }

@@ -50,7 +50,7 @@ func status(fd int, path string) (unix.Statx_t, error) {
 	if path == "" {
 		flags |= unix.AT_EMPTY_PATH
 	}
-	const mask = unix.STATX_TYPE | unix.STATX_MODE | unix.STATX_SIZE | unix.STATX_INO | unix.STATX_MTIME | unix.STATX_BTIME
+	const mask = unix.STATX_TYPE | unix.STATX_MODE | unix.STATX_SIZE | unix.STATX_INO | unix.STATX_MTIME | unix.STATX_CTIME | unix.STATX_BTIME
 	for {
 		var st unix.Statx_t
 		err := unix.Statx(fd, path, flags, mask, &st)

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -83,18 +84,8 @@ func Open(o Options) (*Store, error) {
 	if o.Device != nil {
 		s.group.TakeMemoryOf(o.Device)
 	}
-	shape := sums.Shape{Namespace: o.Namespace, BlockBytes: o.Layout.BlockBytes, Shards: o.Layout.Shards()}
-	for _, dir := range o.Roots {
-		err := makeDirs(dir, o.TempDir, quarantineDir)
-		var logs *sums.Logs
-		if err == nil {
-			logs, err = sums.OpenIn(filepath.Join(dir, o.SumsDir), shape)
-		}
-		if err != nil {
-			_ = s.closeLogs() // err is the first error
-			return nil, unusable(dir, err)
-		}
-		s.roots = append(s.roots, &root{dir: dir, sums: logs})
+	if err := s.openRoots(); err != nil {
+		return nil, err
 	}
 	growDescriptors(o.Places)
 	s.lookups, s.opens = workerpool.New(o.Lookups, o.Timeout), workerpool.New(o.Opens, o.Timeout)
@@ -102,6 +93,62 @@ func Open(o Options) (*Store, error) {
 	s.close = sync.OnceValue(s.shutdown)
 	go s.maintain()
 	return s, nil
+}
+
+// openRoots makes the directories of the roots and opens their logs, in the time that the options
+// give.
+func (s *Store) openRoots() error {
+	shape := sums.Shape{Namespace: s.o.Namespace, BlockBytes: s.o.Layout.BlockBytes, Shards: s.o.Layout.Shards()}
+	var roots []*root
+	closeAll := func() {
+		for _, r := range roots {
+			_ = r.sums.Close()
+		}
+	}
+	err := Bounded(s.o.Timeout, s.o.Roots, func() error {
+		for _, dir := range s.o.Roots {
+			err := makeDirs(dir, s.o.TempDir, quarantineDir)
+			var logs *sums.Logs
+			if err == nil {
+				logs, err = sums.OpenIn(filepath.Join(dir, s.o.SumsDir), shape)
+			}
+			if err != nil {
+				closeAll()
+				return unusable(dir, err)
+			}
+			roots = append(roots, &root{dir: dir, sums: logs})
+		}
+		return nil
+	}, closeAll)
+	if err == nil {
+		s.roots = roots
+	}
+	return err
+}
+
+// Bounded runs a call to the file systems of directories that may hang, and waits for it no longer
+// than the timeout. late is called if it returns nil after that.
+func Bounded(timeout time.Duration, dirs []string, do func() error, late func()) error {
+	done, expired := make(chan error), make(chan struct{})
+	go func() {
+		err := do()
+		select {
+		case done <- err:
+		case <-expired:
+			if err == nil {
+				late()
+			}
+		}
+	}()
+	timer := time.NewTimer(timeout)
+	defer timer.Stop()
+	select {
+	case err := <-done:
+		return err
+	case <-timer.C:
+		close(expired)
+		return fmt.Errorf("kvstore: open %s: %w after %v: the file system does not answer; check its mount and its server", strings.Join(dirs, ", "), kv.ErrTimeout, timeout)
+	}
 }
 
 // Layout returns the size of all blocks.

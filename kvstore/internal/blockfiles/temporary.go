@@ -200,10 +200,6 @@ func (s *Store) hasOther(key kv.Key, own []uint64) bool {
 	return other && err == nil
 }
 
-// sweepAge is how old a temporary file must be for its writer to be gone: a living writer
-// drops it much earlier.
-func (s *Store) sweepAge() time.Duration { return max(10*time.Minute, 4*s.expiry()) }
-
 // sweep removes what dead writers have left. It counts the age from the time that the file
 // system gives to a new file, so other hosts' clocks do not matter.
 func (s *Store) sweep(r *root) {
@@ -228,8 +224,6 @@ func (s *Store) sweep(r *root) {
 		if !temporaryName.MatchString(e.Name()) || strings.Contains(e.Name(), s.writer) {
 			continue
 		}
-		if info, err := e.Info(); err == nil && now.ModTime().Sub(info.ModTime()) > s.sweepAge() {
-			_ = os.Remove(filepath.Join(dir, e.Name()))
-		}
+		s.removeOld(filepath.Join(dir, e.Name()), now.ModTime())
 	}
 }

@@ -96,26 +96,21 @@ func TestOrphans(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	old := time.Now().Add(-time.Hour)
-	age := func(path string) { t.Helper(); must(os.Chtimes(path, old, old)) }
 	for _, key := range all[:3] { // only data
 		must(os.Remove(path(key) + gds.SideSuffix))
 	}
-	age(path(all[0]))
-	age(path(all[2]))
+	young(t, path(all[1]))
 	must(os.Remove(path(all[3]))) // only the side file
-	age(path(all[3]) + gds.SideSuffix)
 	for _, name := range []string{path(all[4]), path(all[4]) + gds.SideSuffix} {
-		age(name) // a whole pair stays, however old
 		must(os.WriteFile(name+".tmp0123abcd", nil, 0o644))
-		age(name + ".tmp0123abcd")
-		must(os.WriteFile(name+".tmp4567abcd", nil, 0o644)) // young
+		must(os.WriteFile(name+".tmp4567abcd", nil, 0o644))
+		young(t, name+".tmp4567abcd")
 	}
 	stranger := filepath.Join(filepath.Dir(path(all[2])), "notes.txt")
 	must(os.WriteFile(stranger, nil, 0o644))
-	age(stranger)
 
-	s = open(t, options(dir))
+	tick(t, dir)
+	s = open(t, sweeping(dir))
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		left, err := filepath.Glob(filepath.Join(dir, "*", "*.tmp0123abcd"))
 		must(err)
@@ -137,6 +132,38 @@ func TestOrphans(t *testing.T) {
 	save(t, s, all...)
 	for _, key := range all {
 		must(load(t, s, key))
+	}
+}
+
+// sweeping are the options of a store that takes for old what was there before it was opened.
+func sweeping(dir string) Options {
+	o := options(dir)
+	o.SweepAge = 1
+	return o
+}
+
+// young makes a file younger than everything else.
+func young(t *testing.T, path string) {
+	t.Helper()
+	later := time.Now().Add(time.Hour)
+	must(t, os.Chtimes(path, later, later))
+}
+
+// tick waits until the clock of a file system has gone on.
+func tick(t *testing.T, dir string) {
+	t.Helper()
+	probe := filepath.Join(dir, ".tick")
+	var first time.Time
+	for {
+		must(t, os.WriteFile(probe, []byte("x"), 0o644))
+		info, err := os.Stat(probe)
+		must(t, err)
+		if first.IsZero() {
+			first = info.ModTime()
+		} else if info.ModTime().After(first) {
+			must(t, os.Remove(probe))
+			return
+		}
 	}
 }
 

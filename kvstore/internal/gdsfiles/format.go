@@ -2,12 +2,15 @@ package gdsfiles
 
 import (
 	"cmp"
+	"encoding/hex"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/kv3fs/kv3fs/internal/layout/gds"
+	"github.com/kv3fs/kv3fs/internal/layout/lmcache"
 	"github.com/kv3fs/kv3fs/kvstore/internal/blockfiles"
 	"github.com/kv3fs/kv3fs/kvstore/internal/blockhead"
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
@@ -22,51 +25,106 @@ type format struct {
 	header         gds.Header
 	head           []byte // the header, encoded
 	dir            int    // the number of the root to write to
+
+	ids         IDs  // nil: no keys are whole digests
+	numbersOnly bool // digests are numbers where blocks are written
 }
 
-var _ blockfiles.Paired = (*format)(nil)
+var (
+	_ blockfiles.Paired      = (*format)(nil)
+	_ blockfiles.Generations = (*format)(nil)
+)
 
-// format2LTD is LMCache's number for keys and values, layers, tokens, elements.
-const format2LTD = 1
+// IDs translates between keys and LMCache's ids of chunks that are whole digests.
+type IDs interface {
+	// ID returns the id of a key, and whether it is known.
+	ID(kv.Key) (keys.ID, bool)
+	// Key returns the key of an id.
+	Key(keys.ID) kv.Key
+}
+
+// LMCache's numbers of memory formats.
+const (
+	format2LTD = 1 // keys and values, layers, tokens, elements
+	formatT2D  = 2 // tokens, keys and values, elements: of one layer
+)
 
 // mostNameBytes is the longest name that Linux's file systems take.
 const mostNameBytes = 255
 
 func newFormat(o Options, weka bool) (*format, error) {
-	f := &format{
-		prefix: fmt.Sprintf("%s@%d@%d@", o.Model, o.WorldSize, o.WorkerID),
-		suffix: "@" + o.DType,
-		weka:   weka, dir: o.GPU % len(o.Dirs),
+	n := lmcache.Name{
+		Model: o.Model, WorldSize: o.WorldSize, WorkerID: o.WorkerID, DType: o.DType, Layer: lmcache.NoLayer, Tags: o.Tags,
+		OldSlashes: true, // slashes are escaped, so nothing looks like one
 	}
-	if o.Model == "" || strings.ContainsAny(o.Model, "@\x00") {
-		return nil, fmt.Errorf("kvstore: the model %.60q cannot be in the names of LMCache's files: it must not be empty or have an @ in it", o.Model)
-	}
-	if o.WorldSize < 1 || o.WorkerID < 0 || o.WorkerID >= o.WorldSize {
-		return nil, fmt.Errorf("kvstore: worker %d of %d: LMCache counts workers from 0 to the world size less 1", o.WorkerID, o.WorldSize)
-	}
-	word, ok := gds.DTypeOf(o.DType)
-	if !ok {
-		return nil, fmt.Errorf("kvstore: LMCache's GDS backend has no word for the element type %.40q", o.DType)
-	}
-	if o.Shape == nil {
-		size, err := gds.Group{DType: word}.Size()
-		if err != nil {
-			return nil, err
+	if o.Layer != nil {
+		n.Layer = *o.Layer
+		if n.Layer < 0 {
+			return nil, fmt.Errorf("kvstore: layer %d: count from 0", n.Layer)
 		}
-		if o.Shape, err = shapeOf(o.Layout.BlockBytes, size, o.Layers, o.Tokens); err != nil {
-			return nil, err
-		}
-		o.MemoryFormat = cmp.Or(o.MemoryFormat, format2LTD)
 	}
-	f.header = gds.Header{DType: word, Shape: o.Shape, Bytes: o.Layout.BlockBytes, Format: o.MemoryFormat}
+	if err := n.Check(); err != nil {
+		return nil, fmt.Errorf("kvstore: %w", err)
+	}
+	f := &format{weka: weka, dir: o.GPU % len(o.Dirs), ids: o.IDs, numbersOnly: o.DigestNumbers}
+	f.prefix, f.suffix = n.KeyAffixes()
 	var err error
-	if f.head, err = f.header.Encode(); err != nil {
-		return nil, fmt.Errorf("kvstore: the shape %v of a chunk of %d bytes: %w", o.Shape, o.Layout.BlockBytes, err)
+	if f.header, err = o.header(); err != nil {
+		return nil, err
 	}
-	if longest, err := f.Place(keys.Uint64Key(1 << 63)); err != nil || len(longest.Side)+len(".tmp12345678") > mostNameBytes {
+	if f.head, err = f.header.Encode(); err != nil {
+		return nil, fmt.Errorf("kvstore: the shape %v of a chunk of %d bytes: %w", f.header.Shape, o.Layout.BlockBytes, err)
+	}
+	longest := f.place("", strings.Repeat("f", f.mostHashDigits()))
+	if len(longest.Side)+len(".tmp12345678") > mostNameBytes {
 		return nil, fmt.Errorf("kvstore: the name of the model is too long for a file's: %s has %d bytes", longest.Side, len(longest.Side))
 	}
 	return f, nil
+}
+
+// header returns the header of all chunks.
+func (o *Options) header() (gds.Header, error) {
+	h := gds.Header{Shape: o.Shape, Bytes: o.Layout.BlockBytes, Format: o.MemoryFormat}
+	if len(o.Groups) > 0 {
+		if o.Shape != nil {
+			return h, errors.New("kvstore: a chunk has a Shape, or Tensors with one each; leave one of the two out")
+		}
+		h.DType, h.Shape = o.Groups[0].DType, o.Groups[0].Shape
+		if len(o.Groups) > 1 {
+			h.Groups = o.Groups
+		}
+		return h, nil
+	}
+	var ok bool
+	if h.DType, ok = gds.DTypeOf(o.DType); !ok {
+		return h, fmt.Errorf("kvstore: LMCache's GDS backend has no word for the element type %.40q", o.DType)
+	}
+	if h.Shape != nil {
+		return h, nil
+	}
+	size, err := gds.Group{DType: h.DType}.Size()
+	if err != nil {
+		return h, err
+	}
+	layers, format := o.Layers, format2LTD
+	if o.Layer != nil {
+		layers, format = 1, formatT2D
+	}
+	if h.Shape, err = shapeOf(o.Layout.BlockBytes, size, layers, o.Tokens); err != nil {
+		return h, err
+	}
+	if o.Layer != nil { // tokens, keys and values, elements
+		h.Shape = []int64{h.Shape[2], h.Shape[0], h.Shape[3]}
+	}
+	h.Format = cmp.Or(h.Format, format)
+	return h, nil
+}
+
+func (f *format) mostHashDigits() int {
+	if f.ids != nil {
+		return 2 * gds.DigestBytes
+	}
+	return len(ownTag) + 2*len(kv.Key{})
 }
 
 // ownTag begins the hashes that stand for keys that are no numbers of 64 bits. LMCache takes
@@ -101,20 +159,59 @@ func keyOf(hash string) (kv.Key, bool) {
 	return key, hashOf(key) == hash
 }
 
-// Place returns where LMCache has the chunk. Every key has a place.
+// Place returns where LMCache has the chunk. Without IDs every key has a place.
 func (f *format) Place(key kv.Key) (blockfiles.Place, error) {
-	hash := hashOf(key)
-	dir, err := gds.Dir(hash)
+	all, err := f.Places(key)
 	if err != nil {
 		return blockfiles.Place{}, err
 	}
+	return all[0], nil
+}
+
+var errNoID = errors.New("the id that LMCache gives it is not known: add the block to IDs first, and let that remember more blocks if it was added")
+
+// Places returns where LMCache has the chunk. With some releases of vLLM whole digests are
+// bytes, with older ones they are numbers.
+func (f *format) Places(key kv.Key) ([]blockfiles.Place, error) {
+	_, signed := key.Int64()
+	_, unsigned := key.Uint64()
+	if f.ids == nil || signed || unsigned {
+		hash := hashOf(key)
+		dir, err := gds.Dir(hash)
+		return []blockfiles.Place{f.place(dir, hash)}, err
+	}
+	id, ok := f.ids.ID(key)
+	if !ok {
+		return nil, errNoID
+	}
+	if len(id.Bytes()) != gds.DigestBytes {
+		return nil, fmt.Errorf("its id has %d bytes, and LMCache's whole digests have %d", len(id.Bytes()), gds.DigestBytes)
+	}
+	digits := hex.EncodeToString(id.Bytes())
+	number := cmp.Or(strings.TrimLeft(digits, "0"), "0")
+	dir, err := gds.Dir(number)
+	if err != nil {
+		return nil, err
+	}
+	all := []blockfiles.Place{f.place(dir, number)}
+	if dir, ok := gds.DigestDir(id.Bytes()); ok { // else no LMCache finds the chunk, and the store does
+		all = append(all, f.place(dir, digits))
+		if !f.numbersOnly {
+			slices.Reverse(all)
+		}
+	}
+	return all, nil
+}
+
+// place returns the place of a chunk with a hash.
+func (f *format) place(dir, hash string) blockfiles.Place {
 	name := gds.Name{Key: f.prefix + hash + f.suffix, Weka: f.weka}
 	side := name
 	side.Kind = gds.Side
 	return blockfiles.Place{
 		Dir: dir, Name: name.String(), Side: side.String(),
 		Offset: gds.HeaderBytes, Bytes: f.header.FileBytes(),
-	}, nil
+	}
 }
 
 // Key returns the key of a chunk whose data file has this name, if it is one of this model,
@@ -131,14 +228,19 @@ func (f *format) Key(name string) (kv.Key, bool) {
 	if hash, ok = strings.CutSuffix(hash, f.suffix); !ok {
 		return kv.Key{}, false
 	}
-	return keyOf(hash)
+	if digits := strings.TrimPrefix(hash, "-"); f.ids == nil || len(digits) <= 16 { // a number of 64 bits
+		return keyOf(hash)
+	}
+	raw, err := hex.DecodeString(strings.Repeat("0", max(0, 2*gds.DigestBytes-len(hash))) + hash)
+	id, ok := keys.DigestID(raw)
+	if err != nil || !ok {
+		return kv.Key{}, false
+	}
+	return f.ids.Key(id), true
 }
 
 // HasBlocks reports whether a directory is one of the two levels, also of a short hash.
-func (f *format) HasBlocks(dir string) bool {
-	first, second, two := strings.Cut(dir, "/")
-	return gds.IsDir(first) && (!two || gds.IsDir(second))
-}
+func (f *format) HasBlocks(dir string) bool { return gds.IsDir(dir) }
 
 // Root returns the root of the GPU.
 func (f *format) Root(kv.Key, int) int { return f.dir }
@@ -153,15 +255,22 @@ func (f *format) CheckHead(_ kv.Key, head []byte) error {
 	if err != nil {
 		return fmt.Errorf("its header: %w", err)
 	}
-	first := gds.Group{DType: h.DType, Shape: h.Shape}
 	switch {
 	case h.DType != f.header.DType || h.Format != f.header.Format || !slices.Equal(h.Shape, f.header.Shape):
 		return fmt.Errorf("its header describes %s %v in format %d, not %s %v in format %d",
 			h.DType, h.Shape, h.Format, f.header.DType, f.header.Shape, f.header.Format)
-	case len(h.Groups) > 1 || len(h.Groups) == 1 && (h.Groups[0].DType != first.DType || !slices.Equal(h.Groups[0].Shape, first.Shape)):
-		return fmt.Errorf("its header describes %d groups of tensors, not one", len(h.Groups))
+	case !slices.EqualFunc(groupsOf(h), groupsOf(f.header), func(a, b gds.Group) bool { return a.DType == b.DType && slices.Equal(a.Shape, b.Shape) }):
+		return fmt.Errorf("its header describes the tensors %v, not %v", groupsOf(h), groupsOf(f.header))
 	}
 	return nil
+}
+
+// groupsOf returns the tensors of a payload. One of a single tensor may have no groups.
+func groupsOf(h gds.Header) []gds.Group {
+	if len(h.Groups) > 0 {
+		return h.Groups
+	}
+	return []gds.Group{{DType: h.DType, Shape: h.Shape}}
 }
 
 // Other returns the name of the side file of a data file, and the reverse.
@@ -184,8 +293,7 @@ func chunkIn(dir, name string) (gds.Name, bool) {
 	if !ok {
 		return n, false
 	}
-	place, ok := n.Dir()
-	return n, ok && place == dir
+	return n, n.In(dir)
 }
 
 // Unfinished returns "": the side file says that a chunk is finished.

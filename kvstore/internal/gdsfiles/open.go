@@ -5,7 +5,7 @@
 //	<dir>/<d1>/<d2>/<key>.kvcache.safetensors.metadata   the header; without it there is no block
 //
 // A key that stands for a number of 64 bits is the chunk of LMCache's with that hash. Any other
-// key has a hash that no chunk of LMCache's has.
+// key is that of a digest, if there are IDs, and else has a hash that no chunk of LMCache's has.
 package gdsfiles
 
 import (
@@ -20,6 +20,8 @@ import (
 
 	"github.com/kv3fs/kv3fs/internal/gpudirect"
 	"github.com/kv3fs/kv3fs/internal/host"
+	"github.com/kv3fs/kv3fs/internal/layout/gds"
+	"github.com/kv3fs/kv3fs/internal/layout/lmcache"
 	"github.com/kv3fs/kv3fs/kvstore/device"
 	"github.com/kv3fs/kv3fs/kvstore/internal/blockfiles"
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
@@ -38,16 +40,27 @@ type Options struct {
 	Namespace kv.Fingerprint
 
 	// What is in the names of files: model, number of workers and worker, and LMCache's word
-	// for the element type.
+	// for the element type, the layer in layerwise mode, nil where a chunk has all, and the
+	// request's tags.
 	Model               string
 	WorldSize, WorkerID int
 	DType               string
+	Layer               *int
+	Tags                []lmcache.Tag
 
-	// Shape and MemoryFormat are in the headers. Default: keys and values, Layers, Tokens,
-	// and the rest, and format 1.
+	// Shape and MemoryFormat are in the headers, or Groups, which are several tensors one
+	// after the other. Default: keys and values, Layers, Tokens, and the rest, and format 1;
+	// with Layer: Tokens, keys and values, and the rest, and format 2.
 	Shape          []int64
+	Groups         []gds.Group
 	MemoryFormat   int
 	Layers, Tokens int
+
+	// IDs knows the ids that are whole digests. Keys are then numbers or those. Without it
+	// every key has a block. DigestNumbers writes digests as numbers, as LMCache has them
+	// with older releases of vLLM; both are read.
+	IDs           IDs
+	DigestNumbers bool
 
 	// DirectIO bypasses the page cache: use_direct_io. Default false.
 	DirectIO bool
@@ -72,6 +85,10 @@ type Options struct {
 	// Checksums: see kv.Checksums. Default auto.
 	Checksums kv.Checksums
 
+	// SweepAge is how old what a crash has left must be to be removed. Default 10 minutes, or
+	// more with a long Timeout.
+	SweepAge time.Duration
+
 	Logger *slog.Logger
 }
 
@@ -80,6 +97,7 @@ const (
 
 	defaultStreams     = 4 // as in LMCache
 	defaultBufferBytes = 1 << 30
+	defaultTimeout     = 30 * time.Second
 	keepOpen           = 64
 )
 
@@ -103,11 +121,8 @@ func Open(o Options) (*Store, error) {
 				return nil, fmt.Errorf("kvstore: gds_path names %s twice", dir)
 			}
 		}
-		if err := makeDir(dir); err != nil {
-			return nil, err
-		}
 	}
-	way, err := judge(o.Dirs[o.GPU%len(o.Dirs)])
+	way, err := o.prepare()
 	if err != nil {
 		return nil, err
 	}
@@ -130,6 +145,7 @@ func Open(o Options) (*Store, error) {
 		OpenFiles:         keepOpen,
 		RunningQueueDepth: o.RunningQueueDepth,
 		Timeout:           o.Timeout,
+		SweepAge:          o.SweepAge,
 	}
 	if o.Device != nil {
 		mover := o.mover(way)
@@ -143,6 +159,26 @@ func Open(o Options) (*Store, error) {
 		return nil, errors.Join(err, engine.Close())
 	}
 	return &Store{s}, nil
+}
+
+// prepare makes the directories and says whether GPUDirect Storage suits the one that is written
+// to.
+func (o *Options) prepare() (way gpudirect.Verdict, err error) {
+	found := make(chan gpudirect.Verdict, 1)
+	err = blockfiles.Bounded(cmp.Or(o.Timeout, defaultTimeout), o.Dirs, func() error {
+		for _, dir := range o.Dirs {
+			if err := makeDir(dir); err != nil {
+				return err
+			}
+		}
+		way, err := judge(o.Dirs[o.GPU%len(o.Dirs)])
+		found <- way
+		return err
+	}, func() {})
+	if err != nil {
+		return way, err
+	}
+	return <-found, nil
 }
 
 // mover moves the memory of the device, directly unless the file system has no way to do that.

@@ -35,13 +35,11 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// writeOld writes a file that is an hour old.
+// writeOld writes a file that sweeping takes for old.
 func writeOld(t *testing.T, path string, raw []byte) {
 	t.Helper()
 	must(t, os.MkdirAll(filepath.Dir(path), 0o755))
 	must(t, os.WriteFile(path, raw, 0o644))
-	old := time.Now().Add(-time.Hour)
-	must(t, os.Chtimes(path, old, old))
 }
 
 // waitForSweep waits until a store that is opened after this has removed what is old: it looks
@@ -50,6 +48,7 @@ func waitForSweep(t *testing.T, dir string) (waited func()) {
 	t.Helper()
 	last := filepath.Join(dir, ".kv3fs-temp", strings.Repeat("0", 32)+".01234567-1")
 	writeOld(t, last, nil)
+	tick(t, dir)
 	return func() {
 		t.Helper()
 		for deadline := time.Now().Add(20 * time.Second); !os.IsNotExist(statErr(last)); time.Sleep(5 * time.Millisecond) {
@@ -82,7 +81,7 @@ func TestFilesOfStrangersStay(t *testing.T) {
 		writeOld(t, path, []byte("x"))
 	}
 	waited := waitForSweep(t, dir)
-	open(t, options(dir))
+	open(t, sweeping(dir))
 	waited()
 	for _, path := range strangers {
 		if err := statErr(path); err != nil {
@@ -110,7 +109,7 @@ func TestSpareKeepsItsSideFile(t *testing.T) {
 	must(t, os.MkdirAll(filepath.Dir(spare), 0o755))
 	must(t, os.Rename(path, spare))
 	waited := waitForSweep(t, dir)
-	s = open(t, options(dir))
+	s = open(t, sweeping(dir))
 	waited()
 	must(t, s.Close()) // it ends what it is doing
 	s = open(t, options(dir))

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -137,27 +136,23 @@ func request(do string, key kv.Key, more map[string]any) map[string]any {
 	return r
 }
 
-// lmcache runs the replay of LMCache's backend, and returns its answers.
-func lmcache(t *testing.T, requests ...map[string]any) (answers []json.RawMessage) {
+// replay makes requests to the replay of LMCache's backend, and returns its answers.
+func replay(t *testing.T, requests ...map[string]any) (answers []json.RawMessage) {
 	t.Helper()
-	python, err := exec.LookPath("python3")
-	if err != nil {
+	r := startReplay()
+	if r == nil {
 		t.Skip("no python3 here")
 	}
-	var in, trouble bytes.Buffer
-	for _, r := range requests {
-		if err := json.NewEncoder(&in).Encode(r); err != nil {
-			t.Fatal(err)
+	for _, request := range requests {
+		var answer json.RawMessage
+		err := r.to.Encode(request)
+		if err == nil {
+			err = r.from.Decode(&answer)
 		}
-	}
-	run := exec.CommandContext(t.Context(), python, "../../../internal/layout/gds/testdata/backend.py")
-	run.Stdin, run.Stderr = &in, &trouble
-	out, err := run.Output()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, trouble.String())
-	}
-	for line := range bytes.Lines(out) {
-		answers = append(answers, json.RawMessage(line))
+		if err != nil {
+			t.Fatalf("the replay of LMCache's backend: %v", err)
+		}
+		answers = append(answers, answer)
 	}
 	return answers
 }
@@ -177,7 +172,7 @@ func TestReadsLMCache(t *testing.T) {
 	for _, dir := range dirs {
 		requests = append(requests, map[string]any{"do": "scan", "root": dir})
 	}
-	answers := lmcache(t, requests...)
+	answers := replay(t, requests...)
 	scanned := 0
 	for _, answer := range answers[len(answers)-2:] {
 		var found []string
@@ -215,7 +210,7 @@ func TestReadsLMCache(t *testing.T) {
 	}
 	required := options(dirs...)
 	required.Checksums = kv.ChecksumsRequire
-	lmcache(t, requests[:1]...)
+	replay(t, requests[:1]...)
 	if s := open(t, required); has(t, s, numbers()[0]) || load(t, s, numbers()[0]) != kv.ErrMiss {
 		t.Error("found without a checksum")
 	}
@@ -233,7 +228,7 @@ func TestLMCacheReads(t *testing.T) {
 			request("read", key, map[string]any{"roots": []string{ours}}),
 			request("write", key, map[string]any{"root": theirs, "payload": base64.StdEncoding.EncodeToString(content(key))}))
 	}
-	answers := lmcache(t, requests...)
+	answers := replay(t, requests...)
 	for i, key := range numbers() {
 		var answer struct{ Payload []byte }
 		if err := json.Unmarshal(answers[2*i], &answer); err != nil || !bytes.Equal(answer.Payload, content(key)) {
@@ -369,7 +364,7 @@ func TestRefusals(t *testing.T) {
 	for want, change := range map[string]func(*Options){
 		"gds_path is empty":    func(o *Options) { o.Dirs = nil },
 		"twice":                func(o *Options) { o.Dirs = append(o.Dirs, o.Dirs[0]+"/.") },
-		"have an @":            func(o *Options) { o.Model = "a@b" },
+		"has an @":             func(o *Options) { o.Model = "a@b" },
 		"worker 2 of 2":        func(o *Options) { o.WorkerID = 2 },
 		"element type":         func(o *Options) { o.DType = "fp8_e4m3fnuz" },
 		"is no tensor":         func(o *Options) { o.Layers = 7 },

@@ -19,6 +19,7 @@
 package lmcache
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -82,6 +83,7 @@ const (
 	name = "LMCache"
 
 	defaultOpenFiles = 64
+	defaultTimeout   = 30 * time.Second
 
 	// mostNameBytes is how long the name of a file can be.
 	mostNameBytes = 255
@@ -93,7 +95,7 @@ func Open(o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := o.claimDirs(); err != nil {
+	if err := blockfiles.Bounded(cmp.Or(o.Timeout, defaultTimeout), o.BasePaths, o.claimDirs, func() {}); err != nil {
 		return nil, err
 	}
 	if o.OpenFiles == 0 {

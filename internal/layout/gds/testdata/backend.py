@@ -6,8 +6,9 @@ Reads requests in JSON, one a line, and prints an answer to each:
     {"do": "read", "roots", CHUNK}              what a load of the chunk returns, or null
     {"do": "scan", "root"}                      the keys that a start finds
 
-CHUNK is "model", "world", "worker", "hash" (the number), "dtype" (torch's), "shape", "fmt", and perhaps
-"layer", "tags" (pairs) and "groups" (pairs of a shape and a type). A request may have "weka": true, and
+CHUNK is "model", "world", "worker", "hash" (the number) or "digest" (of bytes, in hexadecimal), "dtype" (torch's), "shape", "fmt", and perhaps
+"layer", "tags" (pairs), "groups" (pairs of a shape and a type) and "header" (a first tensor's type that is
+not the key's). A request may have "weka": true, and
 "older": true for headers and scans as in releases of 2025. "cufile": true writes the payload by a write
 call instead of through a shared mapping.
 
@@ -40,8 +41,14 @@ def elements(shape):
     return count
 
 
+def hash_of(chunk):
+    return bytes.fromhex(chunk["digest"]) if "digest" in chunk else chunk["hash"]
+
+
 def key_of(chunk):
-    key = "%s@%d@%d@%x@%s" % (chunk["model"], chunk["world"], chunk["worker"], chunk["hash"], WORDS[chunk["dtype"]][2])
+    value = hash_of(chunk)
+    digits = value.hex() if isinstance(value, bytes) else "%x" % value
+    key = "%s@%d@%d@%s@%s" % (chunk["model"], chunk["world"], chunk["worker"], digits, WORDS[chunk["dtype"]][2])
     if chunk.get("layer") is not None:
         key += "@%d" % chunk["layer"]
     for name, value in chunk.get("tags") or []:
@@ -50,12 +57,12 @@ def key_of(chunk):
 
 
 def place(root, chunk, suffix):
-    number = str(chunk["hash"])
-    return os.path.join(root, number[:2], number[2:4], urllib.parse.quote(key_of(chunk), safe="") + suffix)
+    text = str(hash_of(chunk))
+    return os.path.join(root, text[:2], text[2:4], urllib.parse.quote(key_of(chunk), safe="") + suffix)
 
 
 def pack(chunk, older):
-    word, size, _ = WORDS[chunk["dtype"]]
+    word, size, _ = WORDS[chunk.get("header", chunk["dtype"])]
     groups = chunk.get("groups")
     total = elements(chunk["shape"]) * size
     if groups and not older:
@@ -164,4 +171,4 @@ for line in sys.stdin:
         answer = load(request["roots"], request, data)
     else:
         answer = list(scan(request["root"], data, before))
-    print(json.dumps(answer))
+    print(json.dumps(answer), flush=True)
