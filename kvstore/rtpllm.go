@@ -21,13 +21,14 @@ const (
 // tier (August 2025 to April 2026). Keys are those of [keys.NewRTPLLMChain]; the store
 // keeps blocks with other keys, too, and no RTP-LLM finds them.
 //
-// RTP-LLM's own files may have several blocks. A Load or Lookup finds such a block after
-// LookupPrefix was given the keys of its prompt in order, from the first one on, and
-// counted it; the block's own key does not tell the file. For the same reason Keys does not
-// yield these blocks. LookupPrefix takes keys for consecutive blocks of one prompt.
+// LookupPrefix takes keys for consecutive blocks of one prompt, from its first one on, and
+// learns their order. Of an item that RTP-LLM has written, a Load or Lookup finds a block after
+// LookupPrefix has counted it; the block's own key does not tell the file. For the same
+// reason Keys does not yield these blocks.
 //
-// Each block that is saved has a file of its own: an RTP-LLM finds it if its
-// MAX_BLOCK_SIZE_PER_ITEM is 1.
+// What is saved becomes the items that RTP-LLM would write. Blocks that do not fill an item
+// yet have files of their own until it is complete, or until Flush or Close, which end a
+// prompt. Without LookupPrefix, a Save begins a prompt with its first block.
 type RtpLlmOptions struct {
 	// Root is RTP-LLM's root directory, which must exist: THREEFS_ROOT_DIR below the mount.
 	// Default /3fs/stage/3fs/rtp_llm. If it is on a 3FS, data moves through rings.
@@ -43,7 +44,7 @@ type RtpLlmOptions struct {
 	// MLA is whether the model has multi-head latent attention.
 	MLA bool
 
-	// ItemBlocks is RTP-LLM's MAX_BLOCK_SIZE_PER_ITEM. Default 16.
+	// ItemBlocks is RTP-LLM's MAX_BLOCK_SIZE_PER_ITEM, for reading and writing. Default 16.
 	ItemBlocks int
 
 	EngineFileOptions
@@ -53,8 +54,8 @@ type RtpLlmOptions struct {
 // RTP-LLM stores. Keys are those of [keys.NewRTPLLMChain], as for RtpLlm.
 //
 // KVCM's manager says which blocks there are and decides on files: what this store saves,
-// KVCM loads once it was registered with the manager (startWriteCache and finishWriteCache,
-// with a key_count_per_file of 1, which leads to the same file names). Delete removes only
+// KVCM loads once it was registered with the manager (startWriteCache and finishWriteCache
+// of the same blocks as one Save, which leads to the same files). Delete removes only
 // blocks of the store's own: the manager goes on naming a file that it has not removed.
 // Files of several blocks are read as in RtpLlm. Here a prompt may begin anywhere in a file's
 // blocks only if LookupPrefix has seen the file whole before, as its name is a hash of all
@@ -68,7 +69,7 @@ type KvcmOptions struct {
 	// Both are required.
 	Instance, Spec string
 
-	// FileBlocks is the storage's key_count_per_file. Default 1.
+	// FileBlocks is the storage's key_count_per_file, for reading and writing. Default 1.
 	FileBlocks int
 
 	EngineFileOptions

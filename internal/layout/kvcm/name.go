@@ -11,9 +11,9 @@ const hashSeed = 42
 // Name returns the name of the file that has the blocks with these keys, at least one, of
 // an instance and a spec.
 func Name(instance, spec string, keys ...int64) string {
-	first := hex(uint64(keys[0]))
-	if len(keys) == 1 {
-		return first
+	f := FileName{First: keys[0], Many: len(keys) > 1}
+	if !f.Many {
+		return f.String()
 	}
 	prefix := instance + "/" + spec + "/"
 	joined := make([]byte, 0, len(keys)*(len(prefix)+17))
@@ -24,7 +24,8 @@ func Name(instance, spec string, keys ...int64) string {
 		joined = append(joined, prefix...)
 		joined = strconv.AppendUint(joined, uint64(key), 16)
 	}
-	return first + "_" + hex(hash64(joined, hashSeed))
+	f.Hash = hash64(joined, hashSeed)
+	return f.String()
 }
 
 // FileName is a file's name taken apart.
@@ -32,6 +33,14 @@ type FileName struct {
 	First int64  // the key of its first block
 	Many  bool   // it has several blocks
 	Hash  uint64 // of all their keys, where it has several
+}
+
+// String returns the name.
+func (f FileName) String() string {
+	if !f.Many {
+		return hex(uint64(f.First))
+	}
+	return hex(uint64(f.First)) + "_" + hex(f.Hash)
 }
 
 // ParseName reads a name that Name returns, and reports whether it is one.

@@ -39,8 +39,26 @@ func (s *Store) Delete(ctx context.Context, keys []kv.Key) error {
 	return refused
 }
 
+// DeleteAlone is Delete for the files that have one block, and leaves packs.
+func (s *Store) DeleteAlone(ctx context.Context, keys []kv.Key) error {
+	_, err := s.scan(ctx, s.opens, keys, func(_ int, key kv.Key, _ time.Time) (bool, error) {
+		return false, s.removeAlone(key)
+	})
+	return err
+}
+
 // remove removes a block from wherever it is.
 func (s *Store) remove(key kv.Key) error {
+	failed := s.removeAlone(key)
+	if failed == nil {
+		failed = s.removePacked(key)
+	}
+	s.closeHandles(s.handles.forgetRemoved(key))
+	return failed
+}
+
+// removeAlone removes the files of a block at its places.
+func (s *Store) removeAlone(key kv.Key) error {
 	places, err := s.placesOf(key)
 	if err != nil {
 		return fmt.Errorf("kvstore: delete block %s: %w", key, err)
@@ -52,9 +70,6 @@ func (s *Store) remove(key kv.Key) error {
 				failed = err
 			}
 		}
-	}
-	if failed == nil {
-		failed = s.removePacked(key)
 	}
 	s.closeHandles(s.handles.forgetRemoved(key))
 	return failed

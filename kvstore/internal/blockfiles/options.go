@@ -27,8 +27,13 @@ import (
 
 // Options of Open.
 type Options struct {
-	Name      string // in Stats
-	Layout    kv.Layout
+	Name   string // in Stats
+	Layout kv.Layout
+
+	// FileBlocks says that what the store takes for a block is a file with so many blocks of
+	// a program's, each with an equal part of the shards. Default 1.
+	FileBlocks int
+
 	Namespace kv.Fingerprint
 	Checksums kv.Checksums // auto
 
@@ -83,8 +88,13 @@ type Options struct {
 }
 
 func (o *Options) fillDefaults() error {
-	if err := o.Layout.Check(); err != nil {
+	o.FileBlocks = cmp.Or(o.FileBlocks, 1)
+	one := kv.Layout{BlockBytes: o.Layout.BlockBytes / int64(o.FileBlocks), ShardBytes: o.Layout.ShardBytes}
+	if err := one.Check(); err != nil {
 		return err
+	}
+	if n := o.Layout.Shards(); n > sums.MostShards {
+		return fmt.Errorf("kvstore: a file of %d blocks has %d shards; at most %d are possible: choose fewer blocks for each file", o.FileBlocks, n, sums.MostShards)
 	}
 	o.TempDir = cmp.Or(o.TempDir, ".kv3fs-temp")
 	o.FileMode = cmp.Or(o.FileMode, 0o644)
@@ -110,6 +120,6 @@ func (o *Options) fillDefaults() error {
 	o.SweepAge = cmp.Or(o.SweepAge, max(10*time.Minute, 8*o.Timeout))
 	o.Lookups = cmp.Or(o.Lookups, 16)
 	o.Opens = cmp.Or(o.Opens, 32)
-	o.Places = cmp.Or(o.Places, placesAllowed())
+	o.Places = cmp.Or(o.Places, max(placesAllowed()/o.FileBlocks, leastPlaces))
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kv3fs/kv3fs/kvstore/internal/blockhead"
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 	"github.com/kv3fs/kv3fs/kvstore/internal/sums"
 )
@@ -17,7 +18,7 @@ import (
 // Packed is a Format whose other program may put some consecutive blocks of a prompt, a
 // pack, into one file. The key of a block does not tell the file, so the store looks for
 // packs when LookupPrefix shows it the blocks of a prompt in their order, and remembers
-// where they are. It never writes one: its own blocks are at their Place.
+// where they are. It never writes one.
 type Packed interface {
 	Format
 
@@ -38,18 +39,51 @@ type pack struct {
 	root          *root
 	path          string
 	block, blocks int
+	keys          uint64 // a checksum of the keys of all blocks
 }
 
 // packs remembers the packs of blocks that LookupPrefix has seen. A Lookup or a Load of
 // such a block then needs its key alone.
+//
+// A name that has the first and the last key alone, as RTP-LLM's, says which blocks are
+// between them only if keys are chained: the last then stands for all before it. If two
+// lookups name different blocks for one pack, the keys are not, and none of the blocks is
+// returned from then on.
 type packs struct {
 	mu         sync.Mutex
 	young, old map[kv.Key]pack
+	keys       map[string]uint64 // by path: pack.keys, or disputed
 }
 
-// mostYoung bounds the memory: about twice as many blocks are remembered, of about 100
+// disputed is in place of the keys of a pack that was looked up with different ones.
+const disputed = 0
+
+// mostYoung bounds the memory: about twice as many blocks are remembered, of about 150
 // bytes each.
 const mostYoung = 1 << 16
+
+// isOf reports whether a pack may have the blocks with these keys: nobody has looked it up
+// with others.
+func (ps *packs) isOf(path string, keys uint64) bool {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	known, ok := ps.keys[path]
+	switch {
+	case !ok && len(ps.keys) >= 2*mostYoung:
+		ps.young, ps.old, ps.keys = nil, nil, nil
+		fallthrough
+	case !ok:
+		if ps.keys == nil {
+			ps.keys = map[string]uint64{}
+		}
+		ps.keys[path] = keys
+		return true
+	case known != keys:
+		ps.keys[path] = disputed
+		return false
+	}
+	return true
+}
 
 func (ps *packs) add(key kv.Key, p pack) {
 	ps.mu.Lock()
@@ -63,11 +97,11 @@ func (ps *packs) add(key kv.Key, p pack) {
 func (ps *packs) find(key kv.Key) (pack, bool) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	if p, ok := ps.young[key]; ok {
-		return p, true
+	p, ok := ps.young[key]
+	if !ok {
+		p, ok = ps.old[key]
 	}
-	p, ok := ps.old[key]
-	return p, ok
+	return p, ok && ps.keys[p.path] == p.keys
 }
 
 func (ps *packs) forget(key kv.Key) {
@@ -75,6 +109,21 @@ func (ps *packs) forget(key kv.Key) {
 	defer ps.mu.Unlock()
 	delete(ps.young, key)
 	delete(ps.old, key)
+}
+
+// sumOfKeys returns a checksum of keys that is not disputed.
+func sumOfKeys(keys []kv.Key) uint64 {
+	raw := make([]byte, 0, len(keys)*len(kv.Key{}))
+	for _, key := range keys {
+		raw = append(raw, key[:]...)
+	}
+	return max(blockhead.Sum(raw), disputed+1)
+}
+
+// LookupPacks returns how many of the first of some consecutive blocks are in packs that begin
+// with the first of them.
+func (s *Store) LookupPacks(ctx context.Context, keys []kv.Key) (int, error) {
+	return s.findPacks(ctx, keys)
 }
 
 // findPacks looks for packs that begin with the first of some consecutive blocks, and
@@ -115,6 +164,9 @@ func (s *Store) firstPack(format Packed, keys []kv.Key) (n int) {
 				continue
 			}
 			f.Close()
+			if p.keys = sumOfKeys(keys[:blocks]); !s.packs.isOf(p.path, p.keys) {
+				continue
+			}
 			for ; p.block < blocks && format.InPack(bytes, p.block, blocks); p.block++ {
 				s.packs.add(keys[p.block], p)
 			}

@@ -117,7 +117,7 @@ func (s *Store) prefix(ctx context.Context, keys []kv.Key, found []bool) (int, e
 		}
 		there := 0
 		err := s.callNext(ctx, func(ctx context.Context) (err error) {
-			there, err = s.next.LookupPrefix(ctx, keys[n:end])
+			there, err = s.next.LookupPrefix(kv.WithPrompt(ctx, keys), keys[n:end])
 			return err
 		})
 		if err != nil {

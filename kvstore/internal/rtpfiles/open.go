@@ -1,16 +1,19 @@
 package rtpfiles
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
+	"sync"
 	"time"
 
+	"github.com/kv3fs/kv3fs/kvstore/internal/batch"
 	"github.com/kv3fs/kv3fs/kvstore/internal/blockfiles"
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
+	"github.com/kv3fs/kv3fs/kvstore/internal/sums"
 	"github.com/kv3fs/kv3fs/kvstore/internal/transfer"
 	"github.com/kv3fs/kv3fs/kvstore/internal/transfer/posix"
 	"github.com/kv3fs/kv3fs/kvstore/internal/transfer/ringio"
@@ -35,7 +38,7 @@ type Options struct {
 	Waiting     int    // requests that may wait; 8192 on a 3FS, else 1024
 	Accepted    int    // shards under way; 32768
 	OpenFiles   int    // that stay open; 1024
-	PackBlocks  int    // how many blocks an engine's file has at most; 16 for RTP-LLM, 1 for KVCM
+	PackBlocks  int    // how many blocks a file has at most; 16 for RTP-LLM, 1 for KVCM
 	dir         string // of the blocks, below Root
 
 	Timeout time.Duration // 30 s
@@ -43,15 +46,24 @@ type Options struct {
 
 // Store is a kv.Store and a kv.Registrar.
 type Store struct {
-	*blockfiles.Store
-	rings bool
+	kv.Store
+	registrar kv.Registrar
+	rings     bool
 }
+
+// Register registers memory with what moves the bytes.
+func (s *Store) Register(name string, mem []byte) error { return s.registrar.Register(name, mem) }
 
 // Rings reports whether data moves through rings.
 func (s *Store) Rings() bool { return s.rings }
 
 const (
 	defaultOpenFiles = 1024
+	defaultAccepted  = 32768
+	defaultTimeout   = 30 * time.Second
+
+	// spotsDir has the logs that say which file has which block.
+	spotsDir = ".kv3fs-items"
 
 	// fileMode is the engines' own: they open files for reading and writing even where they
 	// only read.
@@ -61,7 +73,7 @@ const (
 
 // open opens the store of a directory. Its parents are made below the root only: a root
 // that does not exist is a mount that is missing.
-func (o Options) open(name string, format blockfiles.Format, namesTell bool) (*Store, error) {
+func (o Options) open(name string, format engineFormat, namesTell bool) (*Store, error) {
 	if err := o.Layout.Check(); err != nil {
 		return nil, err
 	}
@@ -85,25 +97,75 @@ func (o Options) open(name string, format blockfiles.Format, namesTell bool) (*S
 	if err != nil {
 		return nil, err
 	}
-	s, err := blockfiles.Open(blockfiles.Options{
-		Name:              name,
-		Layout:            o.Layout,
-		Namespace:         o.Namespace,
-		Checksums:         o.Checksums,
-		Roots:             []string{dir},
-		Format:            format,
-		FileMode:          fileMode,
-		NamesTell:         namesTell,
-		Engine:            engine,
-		OpenFiles:         o.OpenFiles,
-		RunningQueueDepth: o.Accepted,
-		Timeout:           o.Timeout,
-	})
+	files := func(f blockfiles.Format, e transfer.Engine, blocks int) (*blockfiles.Store, error) {
+		return blockfiles.Open(blockfiles.Options{
+			Name:              name,
+			Layout:            kv.Layout{BlockBytes: int64(blocks) * o.Layout.BlockBytes, ShardBytes: o.Layout.ShardBytes},
+			FileBlocks:        blocks,
+			Namespace:         o.Namespace,
+			Checksums:         o.Checksums,
+			Roots:             []string{dir},
+			Format:            f,
+			FileMode:          fileMode,
+			NamesTell:         namesTell,
+			Engine:            e,
+			OpenFiles:         o.OpenFiles,
+			RunningQueueDepth: o.Accepted * blocks,
+			Timeout:           o.Timeout,
+			SumsDir:           sumsDir(f, blocks),
+		})
+	}
+	if o.PackBlocks == 1 {
+		s, err := files(format, engine, 1)
+		if err != nil {
+			return nil, errors.Join(err, engine.Close())
+		}
+		return &Store{alone{s}, engine, rings}, nil
+	}
+	x, err := o.openItems(name, dir, format, engine, files)
 	if err != nil {
 		return nil, errors.Join(err, engine.Close())
 	}
-	return &Store{s, rings}, nil
+	return &Store{x, engine, rings}, nil
 }
+
+// openFiles opens the store of an engine's files of so many blocks each.
+type openFiles func(f blockfiles.Format, e transfer.Engine, blocks int) (*blockfiles.Store, error)
+
+// openItems opens the store of files with several blocks.
+func (o Options) openItems(name, dir string, format engineFormat, engine transfer.Engine, open openFiles) (*items, error) {
+	if n := o.PackBlocks * o.Layout.Shards(); n > sums.MostShards {
+		return nil, fmt.Errorf("kvstore: a file of %d blocks has %d shards; at most %d are possible: have fewer blocks in a file, or larger shards", o.PackBlocks, n, sums.MostShards)
+	}
+	shared := sharedEngine{engine}
+	ones, err := open(format, shared, 1)
+	if err != nil {
+		return nil, err
+	}
+	spotLog, err := sums.OpenIn(filepath.Join(dir, spotsDir), sums.Shape{Namespace: o.Namespace, BlockBytes: o.Layout.BlockBytes, Shards: recordNumbers})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("kvstore: open the record of which file has which block: %w", err), ones.Close())
+	}
+	x := &items{
+		o: o, name: name, format: format, engine: engine, Store: ones, spotLog: spotLog,
+		openFiles: func(blocks int) (*blockfiles.Store, error) {
+			return open(fileFormat{format, flat{o.Layout.BlockBytes, o.PackBlocks}, blocks}, shared, blocks)
+		},
+		packing: make(chan struct{}, 1),
+		files:   map[int]*opening{}, loose: map[kv.Key]struct{}{}, fresh: map[file]struct{}{},
+	}
+	x.o.Timeout = cmp.Or(o.Timeout, defaultTimeout)
+	x.group = batch.NewGroup(o.Layout, &x.counters, x.o.Timeout)
+	accepted := cmp.Or(o.Accepted, defaultAccepted)
+	x.limits = [2]*batch.Limit{batch.Load: batch.LimitShards(accepted), batch.Save: batch.LimitShards(accepted)}
+	x.end = sync.OnceValue(x.shutdown)
+	return x, nil
+}
+
+// sharedEngine is an engine that several stores use and none closes.
+type sharedEngine struct{ transfer.Engine }
+
+func (sharedEngine) Close() error { return nil }
 
 // engine returns what moves the bytes.
 func (o Options) engine() (_ transfer.Engine, rings bool, _ error) {
@@ -122,27 +184,4 @@ func (o Options) engine() (_ transfer.Engine, rings bool, _ error) {
 		return nil, false, fmt.Errorf("kvstore: rings on %s: %w", mount, err)
 	}
 	return engine, true, nil
-}
-
-// deleteChunk is how many blocks Delete gives to the store at a time, which deletes so few
-// in their order.
-const deleteChunk = 8
-
-// Delete deletes the blocks in the reverse of the order given, that of a prompt: RTP-LLM
-// takes a prompt for stored if its last blocks are.
-func (s *Store) Delete(ctx context.Context, keys []kv.Key) error {
-	keys = slices.Clone(keys)
-	slices.Reverse(keys)
-	var errs []error
-	for chunk := range slices.Chunk(keys, deleteChunk) {
-		err := s.Store.Delete(ctx, chunk)
-		if ctx.Err() != nil || errors.Is(err, kv.ErrClosed) {
-			return err
-		}
-		errs = append(errs, err)
-	}
-	if len(keys) == 0 {
-		return s.Store.Delete(ctx, nil)
-	}
-	return errors.Join(errs...)
 }

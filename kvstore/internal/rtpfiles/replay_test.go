@@ -66,12 +66,12 @@ func (e engine) reads(t *testing.T, path string, offset int64, want []byte) {
 	}
 }
 
-// TestEnginesOwnFiles writes and reads on a real mount as the engines do, and has the stores
-// read and write the same files, both ways, byte for byte.
+// TestEnginesOwnFiles writes and reads on a real mount as the engines do with 16 blocks in a
+// file, and has the stores read and write the same files, both ways, byte for byte.
 func TestEnginesOwnFiles(t *testing.T) {
 	d := daemontest.Serve(t)
 	e := newEngine(t, d.Mount)
-	l := kv.Layout{BlockBytes: 1<<20 + 8192, ShardBytes: (1<<20 + 8192) / 2} // pieces of 1 MiB end within blocks
+	l := kv.Layout{BlockBytes: 1<<17 + 8192, ShardBytes: (1<<17 + 8192) / 2} // pieces of 1 MiB end within blocks
 	for name, path := range paths {
 		t.Run(name, func(t *testing.T) {
 			root := filepath.Join(d.Mount, name)
@@ -83,34 +83,65 @@ func TestEnginesOwnFiles(t *testing.T) {
 				t.Error("the store does not use rings on a mount")
 			}
 			at := func(first, n int) string { return filepath.Join(root, path(first, n)) }
-
-			// The engine writes a file of three blocks, one of two, and one of one.
-			switch name {
-			case "RtpLlm": // all blocks of an item at once
-				e.write(t, at(0, 3), 0, content(l, 0, 3))
-				e.write(t, at(3, 2), 0, content(l, 3, 2))
-			case "Kvcm": // each block at its number times its size
-				for i := range 5 {
-					first, n := 0, 3
-					if i >= 3 {
-						first, n = 3, 2
-					}
-					e.write(t, at(first, n), int64(i-first)*l.BlockBytes, content(l, i, 1))
+			writes := func(first, n int) {
+				if name == "RtpLlm" { // all blocks of an item at once
+					e.write(t, at(first, n), 0, content(l, first, n))
+					return
+				}
+				for i := range n { // each block at its number times its size
+					e.write(t, at(first, n), int64(i)*l.BlockBytes, content(l, first+i, 1))
 				}
 			}
-			e.write(t, at(5, 1), 0, content(l, 5, 1))
-			count(t, s, 0, 7, 6)
-			hits(t, s, 0, 6, true)
-			hits(t, s, 6, 1, false)
-
-			// The store writes, and the engine reads.
-			save(t, s, 6, 2)
-			e.reads(t, at(6, 1), 0, content(l, 6, 1))
-			e.reads(t, at(7, 1), 0, content(l, 7, 1))
-			if raw, err := os.ReadFile(at(7, 1)); err != nil || !bytes.Equal(raw, content(l, 7, 1)) {
-				t.Errorf("the file has something else than the block: %v", err)
+			reads := func(first, n int) {
+				if name == "RtpLlm" {
+					e.reads(t, at(first, n), 0, content(l, first, n))
+				}
+				for _, i := range []int{0, n - 1} {
+					e.reads(t, at(first, n), int64(i)*l.BlockBytes, content(l, first+i, 1))
+				}
 			}
-			count(t, s, 0, 9, 8)
+
+			// The engine writes a prompt, and the store reads it.
+			writes(0, 16)
+			writes(16, 1)
+			count(t, s, 0, 18, 17)
+			hits(t, s, 0, 17, true)
+			hits(t, s, 17, 1, false)
+
+			// The store writes the blocks that follow, and the engine finds and reads them.
+			save(t, s, 17, 3)
+			flush(t, s)
+			switch name {
+			case "RtpLlm":
+				reads(16, 4)
+				if n := match(t, root, 20, 16); n != 20 {
+					t.Errorf("RTP-LLM finds %d of 20 blocks", n)
+				}
+				if n := match(t, root, 17, 16); n != 17 {
+					t.Errorf("RTP-LLM finds %d of 17 blocks", n)
+				}
+			case "Kvcm":
+				reads(17, 3)
+			}
+
+			// The store writes a prompt of 40 blocks, and the engine reads it.
+			const base = 100
+			count(t, s, base, 40, 0)
+			save(t, s, base, 40)
+			reads(base, 16)
+			reads(base+16, 16)
+			reads(base+32, 8)
+
+			// The engine goes on with it: it writes what is in its last item again, and KVCM's
+			// manager has only what is new written.
+			if name == "RtpLlm" {
+				writes(base+32, 13)
+			} else {
+				writes(base+40, 5)
+			}
+			other := openTest(t, name, Options{Root: root, Layout: l})
+			count(t, other, base, 46, 45)
+			hits(t, other, base, 45, true)
 
 			// The engine finds a file that the store has not finished too short, or not at all.
 			var status *exec.ExitError

@@ -67,7 +67,9 @@ var paths = map[string]func(first, n int) string{"RtpLlm": itemPath, "Kvcm": fil
 // openTest opens a store that reads files of up to 16 blocks.
 func openTest(t testing.TB, name string, o Options) *Store {
 	t.Helper()
-	o.PackBlocks = 16
+	if o.PackBlocks == 0 {
+		o.PackBlocks = 16
+	}
 	if o.Layout == (kv.Layout{}) {
 		o.Layout = testLayout
 	}

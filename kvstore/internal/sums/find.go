@@ -2,6 +2,7 @@ package sums
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
@@ -111,4 +112,27 @@ func (ls *Logs) look(key kv.Key) (Finding, error) {
 	}
 	found.Foreign = len(found.Others) > 0 && !found.Known
 	return found, nil
+}
+
+// Keys returns the keys of all blocks that the logs' namespace and size have a record of.
+func (ls *Logs) Keys() ([]kv.Key, error) {
+	var all []kv.Key
+	err := ls.retrying(func() error {
+		if err := ls.catchUp(time.Now()); err != nil {
+			return err
+		}
+		ls.mu.RLock()
+		defer ls.mu.RUnlock()
+		if err := ls.usable(); err != nil {
+			return err
+		}
+		all = all[:0]
+		for key := range ls.index.first {
+			if slices.ContainsFunc(ls.index.entries(key), func(e entry) bool { return ls.ours(ls.index.shapes[e.shape]) }) {
+				all = append(all, key)
+			}
+		}
+		return nil
+	})
+	return all, err
 }

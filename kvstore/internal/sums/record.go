@@ -23,6 +23,9 @@ import (
 //	..  8  XXH3-64 of all bytes before
 //
 // Records begin at multiples of 8.
+// MostShards is how many shards a record may have: those of 16 blocks in one file.
+const MostShards = 16 * kv.MaxShards
+
 const (
 	version    = 1
 	kindBlock  = 1
@@ -30,7 +33,7 @@ const (
 	kindEdge   = 3
 	sumsAt     = 56
 	leastBytes = sumsAt + 8
-	mostBytes  = leastBytes + 8*kv.MaxShards
+	mostBytes  = leastBytes + 8*MostShards
 	alignBytes = 8
 	stampAt    = 8
 )
@@ -88,7 +91,7 @@ func (r *record) decode(src []byte) bool {
 	r.forget, r.edge = src[5] == kindForget, src[5] == kindEdge
 	block := src[5] == kindBlock
 	switch {
-	case !block && !r.forget && !r.edge, n > kv.MaxShards, block != (n > 0):
+	case !block && !r.forget && !r.edge, n > MostShards, block != (n > 0):
 		return false
 	case len(src) < leastBytes+8*n:
 		return false

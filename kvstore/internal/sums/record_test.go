@@ -18,7 +18,7 @@ func keysIn(src []byte) (keys []byte, end int) {
 }
 
 func TestRecordRoundTrip(t *testing.T) {
-	for _, shards := range []int{1, 2, kv.MaxShards} {
+	for _, shards := range []int{1, 2, kv.MaxShards, MostShards} {
 		r := block(1, make([]uint64, shards)...)
 		r.sums[shards-1] = 5
 		raw := r.append(nil)
