@@ -256,3 +256,48 @@ func TestLateCopiesOverwriteNoOtherSave(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Staging memory into which the device may still write is not used for another block.
+func TestStagingOfAbandonedCopiesIsNotReused(t *testing.T) {
+	gate := make(chan struct{})
+	var holding atomic.Bool
+	d := device.NewHost(device.HostOptions{Before: func(c device.Copy) error {
+		if !c.ToDevice && holding.Load() {
+			<-gate
+		}
+		return nil
+	}})
+	shelf := newShelf(small, newThings())
+	s := mustNew(t, shelf, cache.Options{CapacityBytes: 4 * 4096, Device: d, DeviceStreams: 8, StagingBytes: 1, Timeout: 300 * time.Millisecond})
+	holding.Store(true)
+	for n := range 5 { // each of four takes a slot, and the fifth staging memory
+		shards, mem := placed(d, small, key(n))
+		if err := begin(t, s.Save, shards[:1]).Wait(bounded(t)); !errors.Is(err, kv.ErrAbandoned) {
+			t.Fatalf("saving block %d: %v", n, err)
+		}
+		for i := range mem {
+			mem[i] = 0xee // what the late copy will write
+		}
+	}
+	holding.Store(false)
+	shards, _ := placed(d, small, key(10))
+	if err := begin(t, s.Save, shards).Wait(bounded(t)); err != nil {
+		t.Fatal(err)
+	}
+	g := holdSaves(shelf)
+	shards, _ = placed(d, small, key(11))
+	task := begin(t, s.Save, shards)
+	<-g.reached // its bytes are in staging memory
+	close(gate)
+	time.Sleep(20 * time.Millisecond) // the late copies happen
+	g.release()
+	if err := task.Wait(bounded(t)); err != nil {
+		t.Error(err)
+	}
+	shelf.before(nil)
+	load(t, shelf, keys(10, 2)...)
+	_ = s.Close() // it may know that copies were abandoned
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+}
