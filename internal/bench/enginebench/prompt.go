@@ -36,6 +36,7 @@ func mix(x uint64) uint64 {
 const (
 	ofTable = iota + 1
 	ofTableTails
+	ofUsedMemory
 	ofTwice
 	ofGroups
 	ofQueries
