@@ -40,7 +40,14 @@ func checkPackages(ctx context.Context, o *Options, packages []engineconfig.Pack
 // find returns where something is installed, or exec.ErrNotFound. It uses a probe,
 // because PATH and similar variables may lead to a mount that hangs.
 func find(ctx context.Context, o *Options, timeout time.Duration, what, name string) (string, error) {
-	where, err := runProbe[string](ctx, o, timeout, what, name)
+	where, err := "", error(nil)
+	if what == "module" { // Python answers, in plain text
+		var text []byte
+		text, err = output(ctx, timeout, append(o.Probe[:len(o.Probe):len(o.Probe)], what, name)...)
+		where = string(text)
+	} else {
+		where, err = runProbe[string](ctx, o, timeout, what, name)
+	}
 	if err == nil && where == "" {
 		err = exec.ErrNotFound
 	}
@@ -76,11 +83,11 @@ func judgePackage(p engineconfig.Package, where string, err error) Finding {
 }
 
 // probeModule replaces this process with the environment's python3, which imports a
-// module and writes the probe's answer, "" if there is no such module. The module's own
+// module and writes where it is as text, nothing if there is no such module. The module's own
 // output goes to standard error.
-func probeModule(name string) (string, error) {
-	const script = `import importlib, importlib.util, json, os, sys
-answer = os.fdopen(os.dup(1), "w")
+func probeModule(name string) error {
+	const script = `import importlib, importlib.util, os, sys
+answer = os.fdopen(os.dup(1), "wb")
 os.dup2(2, 1)
 name, found = sys.argv[1], ""
 if importlib.util.find_spec(name.split(".")[0]) is not None:
@@ -92,12 +99,12 @@ if importlib.util.find_spec(name.split(".")[0]) is not None:
             version = of(packages_distributions()[name.split(".")[0]][0])
         except Exception: version = "unknown version"
     found = f"{version} {getattr(m, '__file__', None) or 'built in'}"
-json.dump(found, answer)`
+answer.write(os.fsencode(found))`
 	python, err := probeCommand("python3")
 	if err != nil || python == "" {
-		return "", err
+		return err
 	}
-	return "", syscall.Exec(python, []string{"python3", "-c", script, name}, os.Environ())
+	return syscall.Exec(python, []string{"python3", "-c", script, name}, os.Environ())
 }
 
 // probeLibrary looks for a shared library as the dynamic linker does: in

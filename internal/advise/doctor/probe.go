@@ -42,7 +42,7 @@ func Probe(args []string, out io.Writer) error {
 	case what == "command" && len(args) == 1:
 		answer, err = probeCommand(args[0])
 	case what == "module" && len(args) == 1:
-		answer, err = probeModule(args[0])
+		return probeModule(args[0])
 	case what == "library" && len(args) == 1:
 		answer = probeLibrary(args[0])
 	case what == "processes" && len(args) == 0:
