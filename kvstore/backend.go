@@ -67,9 +67,11 @@ func (b *builder) registered(name string) (kv.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return objects.New(backend, objects.Options{
-		Name: name, Layout: b.layout(), Namespace: b.namespace, Timeout: b.Timeout, Checksums: b.checksums(),
-	}), nil
+	o := objects.Options{Name: name, Layout: b.layout(), Namespace: b.namespace, Timeout: b.Timeout, Checksums: b.checksums()}
+	if b.Registered != nil {
+		o.UnfinishedBytes = b.Registered.UnfinishedBytes
+	}
+	return objects.New(backend, o), nil
 }
 
 // openBackend calls the function of the program.

@@ -54,6 +54,9 @@ type Config struct {
 	RtpLlm  *RtpLlmOptions
 	Kvcm    *KvcmOptions
 
+	// Registered are the options of a store of the program's own, see [Registry].
+	Registered *RegisteredOptions
+
 	// Speed slows the chain down, for benchmarks and tests of engines. Default: as fast
 	// as it is.
 	Speed *Speed
@@ -261,6 +264,9 @@ func (c *Config) complete(chain []string) error {
 				options.store, chainName(chain), options.store)
 		}
 	}
+	if back := chain[len(chain)-1]; c.Registered != nil && slices.Contains(backs, back) {
+		return fmt.Errorf("kvstore: Config.Registered is set, and %s is a store of this package; remove the options, or name a store that was registered", back)
+	}
 	return c.checkNumbers()
 }
 
@@ -300,6 +306,9 @@ func (c *Config) checkNumbers() error {
 		if r.NUMANode != nil {
 			upTo(mostNUMA, store+".NUMANode", int64(*r.NUMANode))
 		}
+	}
+	if o := c.Registered; o != nil {
+		add("Registered.UnfinishedBytes", o.UnfinishedBytes)
 	}
 	if o := c.Cache; o != nil {
 		add("Cache.CapacityBytes", o.CapacityBytes)

@@ -27,6 +27,15 @@ type Registry struct {
 // needs to know the function has from its program.
 type BackendOpener func(c Config) (Backend, error)
 
+// RegisteredOptions configure what the chain adds to a registered store.
+type RegisteredOptions struct {
+	// UnfinishedBytes bounds the memory for blocks that are being saved, from their first
+	// shard until the backend has them. A Save beyond it waits until others are finished, and
+	// fails with [ErrTimeout] where none is for Timeout, as when it has a shard each of more
+	// blocks than there is room for. Default 1 GiB, and at least one block.
+	UnfinishedBytes int64
+}
+
 // storeNames are what names of stores may be.
 var storeNames = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]{0,39}$`)
 

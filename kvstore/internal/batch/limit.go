@@ -32,6 +32,18 @@ func LimitShards(most int) *Limit {
 	return &Limit{tokens: semaphore.NewWeighted(int64(most)), most: most, shards: true}
 }
 
+// Take takes a token of a limit of batches for something of the caller's own, which gives it back
+// with Give. Its waiting and its errors are those of Begin.
+func (l *Limit) Take(ctx context.Context, g *Group) error { return l.acquire(ctx, g, 1) }
+
+// Give gives back what Take has taken.
+func (l *Limit) Give() {
+	taken := l.taken.Add(-1)
+	invariants.Check(taken >= 0, "%d tokens are taken", taken)
+	l.given.Add(1)
+	l.tokens.Release(1)
+}
+
 // weight is how many tokens a batch of so many shards takes.
 func (l *Limit) weight(shards int) int64 {
 	if l.shards {
@@ -110,8 +122,5 @@ func (l *Limit) settled(shards, left int) {
 	if l.shards && shards-left > l.most || !l.shards && left > 0 {
 		return
 	}
-	taken := l.taken.Add(-1)
-	invariants.Check(taken >= 0, "%d tokens are taken", taken)
-	l.given.Add(1)
-	l.tokens.Release(1)
+	l.Give()
 }

@@ -44,6 +44,10 @@ type Options struct {
 	// Calls is how many calls of the backend run at once; 32.
 	Calls int
 
+	// UnfinishedBytes bounds the objects of blocks that are being saved, which are in memory
+	// until the backend has them, but one block is always let in; 1 GiB.
+	UnfinishedBytes int64
+
 	// Timeout bounds each call of the backend.
 	Timeout time.Duration
 
@@ -51,7 +55,8 @@ type Options struct {
 }
 
 const (
-	defaultCalls = 32
+	defaultCalls           = 32
+	defaultUnfinishedBytes = 1 << 30
 
 	// mostShards is how many shards are under way before Load and Save wait.
 	mostShards = 32768
@@ -71,6 +76,7 @@ type Store struct {
 	limit  *batch.Limit
 	pool   *workerpool.Pool
 	blocks *assembly.Table[[]byte] // unfinished blocks, each with its object
+	room   *batch.Limit            // for their objects
 
 	closeOnce sync.Once
 	closeErr  error
@@ -83,11 +89,21 @@ func New(b Backend, o Options) *Store {
 	if o.Calls == 0 {
 		o.Calls = defaultCalls
 	}
+	if o.UnfinishedBytes == 0 {
+		o.UnfinishedBytes = defaultUnfinishedBytes
+	}
 	s := &Store{o: o, backend: b, prefix: o.Namespace.String() + "/", limit: batch.LimitShards(mostShards), pool: workerpool.New(o.Calls, o.Timeout)}
+	s.room = batch.LimitBatches(s.mostUnfinished())
 	s.group = batch.NewGroup(o.Layout, &s.count, o.Timeout)
 	s.blocks = assembly.New[[]byte](o.Layout.Shards(), func(shard kv.Shard) uint64 { return blockhead.Sum(shard.Buf) })
 	return s
 }
+
+// objectBytes is the size of a block's object.
+func (s *Store) objectBytes() int64 { return blockhead.Size + s.o.Layout.BlockBytes }
+
+// mostUnfinished is how many blocks may be unfinished at once.
+func (s *Store) mostUnfinished() int { return int(max(s.o.UnfinishedBytes/s.objectBytes(), 1)) }
 
 func (s *Store) name(key kv.Key) string { return s.prefix + key.String() }
 
@@ -262,6 +278,7 @@ func (s *Store) expire() {
 
 func (s *Store) drop(b *assembly.Block[[]byte]) {
 	s.blocks.Finish(b)
+	s.room.Give()
 	s.count.DroppedBlocks.Add(1)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/kv3fs/kv3fs/kvstore/internal/assembly"
 	"github.com/kv3fs/kv3fs/kvstore/internal/batch"
@@ -90,8 +91,16 @@ func (d *saving) shard(i int) error {
 	head.Encode(b.Payload[:blockhead.Size])
 	name, object := s.name(b.Key), b.Payload
 	// The batch's own context does not end this: other batches have brought shards, too.
-	err = s.call(context.Background(), "Put", func(ctx context.Context) error { return s.backend.Put(ctx, name, object) })
+	var begun atomic.Bool
+	err = s.call(context.Background(), "Put", func(ctx context.Context) error {
+		begun.Store(true)
+		defer s.room.Give() // while an overdue call goes on, it has the object
+		return s.backend.Put(ctx, name, object)
+	})
 	s.blocks.Finish(b)
+	if !begun.Load() {
+		s.room.Give()
+	}
 	if err == kv.ErrMiss {
 		err = fmt.Errorf("store %s: Put: there is no such object: %w", s.o.Name, errBroken)
 	}
@@ -152,5 +161,19 @@ func (d *saving) begin(key kv.Key) ([]byte, error) {
 	case found[0]:
 		return nil, errPresent
 	}
-	return make([]byte, blockhead.Size+d.store.o.Layout.BlockBytes), nil
+	if err := d.takeRoom(key); err != nil {
+		return nil, err
+	}
+	return make([]byte, d.store.objectBytes()), nil
+}
+
+// takeRoom waits for room for one more unfinished block, for as long as others are finished.
+func (d *saving) takeRoom(key kv.Key) error {
+	s := d.store
+	err := s.room.Take(d.Context(), s.group)
+	if !errors.Is(err, kv.ErrTimeout) {
+		return err
+	}
+	return fmt.Errorf("store %s: block %s: %w: %d blocks of %d bytes are unfinished, as many as UnfinishedBytes allows, and none was finished within %v; save all shards of a block before those of the next, or raise UnfinishedBytes from %d",
+		s.o.Name, key, kv.ErrTimeout, s.mostUnfinished(), s.objectBytes(), s.o.Timeout, s.o.UnfinishedBytes)
 }
