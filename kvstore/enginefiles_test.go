@@ -39,6 +39,7 @@ var l2Files = []struct {
 		LMCacheOptions{BasePaths: []string{"/data/l2"}}, []string{"hash_subdir_levels", "persist", "recover_on_start"}},
 	{`{"type": "hf3fs", "mount_point": "/mnt/3fs", "base_paths": "/mnt/3fs/a, /mnt/3fs/b", "num_workers": 8, "ior_entries": 512, "io_depth": 0, "numa_id": -1, "iov_size": 104857600, "enable_key_buffer": true, "per_op_workers": {"store": 2}}`,
 		LMCacheOptions{BasePaths: []string{"/mnt/3fs/a", "/mnt/3fs/b"}, Rings: 8, RingOptions: RingOptions{RingEntries: 512, BufferBytes: 100 << 20}}, []string{"enable_key_buffer", "per_op_workers"}},
+	{`{"type": "hf3fs", "mount_point": "/", "base_paths": "/kv"}`, LMCacheOptions{BasePaths: []string{"/kv"}}, nil},
 }
 
 // The JSON of an adapter of LMCache's server says where its objects are, as LMCache reads it.

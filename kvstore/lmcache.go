@@ -180,7 +180,7 @@ func (b *builder) lmcache() (kv.Store, error) {
 	if given.DirectIO && o.Header != nil {
 		return nil, errors.New("kvstore: Config.LMCache.DirectIO is for files without a header, as in LMCache; set NoChunkMeta or leave it out")
 	}
-	if o.Mount, err = lmcache.FindMount(given.BasePaths); err != nil {
+	if o.Mount, err = lmcache.FindMount(given.BasePaths, b.Timeout); err != nil {
 		return nil, err
 	}
 	if o.Engine, err = b.lmcacheEngine(o.Mount); err != nil {

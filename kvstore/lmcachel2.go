@@ -76,7 +76,7 @@ func ofL2Adapter(top []setting) (c UCMConfig, notes []string, err error) {
 		return c, nil, errors.New("mount_point is missing; write where the 3FS is mounted")
 	}
 	for _, dir := range f.to.BasePaths {
-		if rest, below := strings.CutPrefix(dir, f.mount); f.mount != "" && (!below || rest != "" && rest[0] != '/') {
+		if f.mount != "" && !isBelow(dir, f.mount) {
 			return c, nil, fmt.Errorf("mount_point is %s, and base path %s is not below it", f.mount, dir)
 		}
 	}

@@ -185,6 +185,12 @@ func (f *lmcacheFile) readExtra() error {
 	return nil
 }
 
+// isBelow reports whether a path is a directory or below it; both are absolute and clean.
+func isBelow(path, dir string) bool {
+	rest, below := strings.CutPrefix(path, strings.TrimSuffix(dir, "/"))
+	return below && (rest == "" || rest[0] == '/')
+}
+
 // mountPoint checks hf3fs_mount_point as LMCache does. The store finds the mount by itself.
 func (f *lmcacheFile) mountPoint() error {
 	s, ok := f.extra["hf3fs_mount_point"]
@@ -197,7 +203,7 @@ func (f *lmcacheFile) mountPoint() error {
 		return err
 	}
 	for _, dir := range f.to.BasePaths {
-		if rest, below := strings.CutPrefix(dir, mount); !below || rest != "" && rest[0] != '/' {
+		if !isBelow(dir, mount) {
 			return s.errorf("is %s, and base path %s is not below it", mount, dir)
 		}
 	}

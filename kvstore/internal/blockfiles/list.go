@@ -10,6 +10,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 )
 
@@ -120,7 +122,7 @@ func (s *Store) namesIn(ctx context.Context, dir string) ([]string, error) {
 }
 
 func readNames(dir string) ([]string, error) {
-	f, err := os.Open(dir)
+	f, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY, 0) // a pipe with its name would hang
 	if err != nil {
 		return nil, err
 	}

@@ -168,6 +168,9 @@ func (f *format) Place(key kv.Key) (blockfiles.Place, error) {
 	return all[0], nil
 }
 
+// numberDigits is how many digits the hash of a number of 64 bits has at most.
+const numberDigits = 16
+
 var errNoID = errors.New("the id that LMCache gives it is not known: add the block to IDs first, and let that remember more blocks if it was added")
 
 // Places returns where LMCache has the chunk. With some releases of vLLM whole digests are
@@ -188,12 +191,14 @@ func (f *format) Places(key kv.Key) ([]blockfiles.Place, error) {
 		return nil, fmt.Errorf("its id has %d bytes, and LMCache's whole digests have %d", len(id.Bytes()), gds.DigestBytes)
 	}
 	digits := hex.EncodeToString(id.Bytes())
-	number := cmp.Or(strings.TrimLeft(digits, "0"), "0")
-	dir, err := gds.Dir(number)
-	if err != nil {
-		return nil, err
+	var all []blockfiles.Place
+	if number := strings.TrimLeft(digits, "0"); len(number) > numberDigits { // else it is the place of another key, the number
+		dir, err := gds.Dir(number)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, f.place(dir, number))
 	}
-	all := []blockfiles.Place{f.place(dir, number)}
 	if dir, ok := gds.DigestDir(id.Bytes()); ok { // else no LMCache finds the chunk, and the store does
 		all = append(all, f.place(dir, digits))
 		if !f.numbersOnly {
@@ -228,7 +233,7 @@ func (f *format) Key(name string) (kv.Key, bool) {
 	if hash, ok = strings.CutSuffix(hash, f.suffix); !ok {
 		return kv.Key{}, false
 	}
-	if digits := strings.TrimPrefix(hash, "-"); f.ids == nil || len(digits) <= 16 { // a number of 64 bits
+	if digits := strings.TrimPrefix(hash, "-"); f.ids == nil || len(digits) <= numberDigits {
 		return keyOf(hash)
 	}
 	raw, err := hex.DecodeString(strings.Repeat("0", max(0, 2*gds.DigestBytes-len(hash))) + hash)

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"testing"
 
 	"github.com/kv3fs/kv3fs/internal/layout/gds"
@@ -245,5 +246,42 @@ func TestDigestsOfBothKinds(t *testing.T) {
 		if left := chunksIn(t, dir); len(left) > 0 {
 			t.Errorf("left: %v", slices.Collect(maps.Keys(left)))
 		}
+	}
+}
+
+// A digest that is no larger than a number of 64 bits is not that number's chunk.
+func TestDigestThatIsANumber(t *testing.T) {
+	raw := make([]byte, 32)
+	raw[31], raw[30] = 7, 1
+	ids, all := newKnown(raw)
+	number := keys.Int64Key(0x107)
+	for _, asNumbers := range []bool{false, true} {
+		o := options(t.TempDir())
+		o.IDs, o.DigestNumbers, o.Checksums = ids, asNumbers, kv.ChecksumsOff
+		s := open(t, o)
+		save(t, s, number)
+		if err := load(t, s, all[0]); err != kv.ErrMiss || has(t, s, all[0]) {
+			t.Errorf("numbers %v: the digest: %v", asNumbers, err)
+		}
+		save(t, s, all[0])
+		for _, key := range []kv.Key{number, all[0]} {
+			if err := load(t, s, key); err != nil {
+				t.Errorf("numbers %v: %s: %v", asNumbers, key, err)
+			}
+		}
+		if n := len(listed(t, s)); n != 2 {
+			t.Errorf("numbers %v: %d are listed", asNumbers, n)
+		}
+	}
+}
+
+// A pipe with the name of a directory of blocks keeps nobody waiting.
+func TestPipeThatIsNoDirectory(t *testing.T) {
+	dir := t.TempDir()
+	must(t, syscall.Mkfifo(filepath.Join(dir, "12"), 0o644))
+	s := open(t, options(dir))
+	save(t, s, keys.Uint64Key(5))
+	if n := len(listed(t, s)); n != 1 {
+		t.Errorf("%d are listed", n)
 	}
 }

@@ -40,7 +40,7 @@ func TestLogsOfForgottenIDs(t *testing.T) {
 		return size
 	}
 	const (
-		rounds  = 8
+		rounds  = 3
 		gone    = 1200 // blocks of a round that are no longer there
 		perGone = 64 + 8*kv.MaxShards
 		grown   = 8 << 20 // from when on a log is compacted

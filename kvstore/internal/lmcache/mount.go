@@ -1,19 +1,35 @@
 package lmcache
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
+	"github.com/kv3fs/kv3fs/kvstore/internal/blockfiles"
 	"github.com/kv3fs/kv3fs/usrbio"
 )
 
 // FindMount returns the 3FS that all base paths are on, or will be when they are made, and
-// "" where none is on one.
-func FindMount(basePaths []string) (string, error) {
+// "" where none is on one. A base path that hangs is an error when the timeout has passed.
+func FindMount(basePaths []string, timeout time.Duration) (mount string, err error) {
+	found := make(chan string, 1)
+	err = blockfiles.Bounded(cmp.Or(timeout, defaultTimeout), basePaths, func() error {
+		mount, err := findMount(basePaths)
+		found <- mount
+		return err
+	}, func() {})
+	if err != nil {
+		return "", err
+	}
+	return <-found, nil
+}
+
+func findMount(basePaths []string) (string, error) {
 	var first string
 	for i, dir := range basePaths {
 		mount, err := usrbio.FindMount(context.Background(), existing(dir))
