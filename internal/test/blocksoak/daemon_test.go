@@ -1,9 +1,11 @@
 package blocksoak
 
 import (
-	"fmt"
 	"net"
+	"os"
+	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/kv3fs/kv3fs/internal/test/daemontest"
 )
@@ -14,8 +16,8 @@ type daemon struct {
 	pages       string // address
 }
 
-// Times of its pages.
-const leaseMs, quarantineMs = 200, 100
+// Times of its pages. Those of damaged blocks are used again soon.
+const lease, quarantine = 200 * time.Millisecond, 100 * time.Millisecond
 
 // startDaemon starts one until the test ends.
 func startDaemon(t *testing.T) *daemon {
@@ -30,7 +32,23 @@ func startDaemon(t *testing.T) *daemon {
 	pages := l.Addr().String()
 	l.Close()
 	d := daemontest.Serve(t, "--pages-listen", pages,
-		// Pages of damaged blocks are used again soon.
-		"--pages-lease", fmt.Sprintf("%dms", leaseMs), "--pages-hold", "100ms", "--pages-quarantine", fmt.Sprintf("%dms", quarantineMs))
+		"--pages-lease", lease.String(), "--pages-hold", "100ms", "--pages-quarantine", quarantine.String())
 	return &daemon{data: d.Data, mount: d.Mount, pages: pages}
+}
+
+// empty removes what an earlier chain has left on the mount.
+func (d *daemon) empty(t *testing.T) {
+	t.Helper()
+	all, err := os.ReadDir(d.mount)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range all {
+		if e.Name() == "3fs-virt" {
+			continue
+		}
+		if err := os.RemoveAll(filepath.Join(d.mount, e.Name())); err != nil {
+			t.Fatal(err)
+		}
+	}
 }

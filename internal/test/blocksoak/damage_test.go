@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -17,82 +17,62 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore"
 )
 
-// Several processes save, load and delete blocks in one place while they damage it: a
-// hundred thousand times a byte of the data, as often a byte of what describes the data,
-// and now and then whole pieces and files. Whatever is loaded is what one of the
-// processes has saved under that key, and was verified.
+// Several processes save, load and delete blocks in one place while they damage it and are
+// killed: many times a byte of the data, as often a byte of what describes the data, and now
+// and then whole pieces and files. Whatever is loaded is what one of the processes has saved
+// under that key, and was verified.
 func TestDamage(t *testing.T) {
 	d := startDaemon(t)
-	layout := kvstore.Layout{BlockBytes: 4 << 10, ShardBytes: 512}
 	for _, front := range []string{"", "Cache|"} {
-		for name, o := range openings(front, t.TempDir(), d, layout, 8<<20) {
-			t.Run(name, func(t *testing.T) { damageAll(t, d, name, o) })
+		for _, store := range damagedStores {
+			t.Run(front+store, func(t *testing.T) { damageAll(t, d, front+store) })
 		}
 	}
 }
 
 const (
-	// stressBlocks is how many blocks there are.
+	// stressBlocks is how many blocks there are, stressShards how many shards each has.
 	stressBlocks = 512
+	stressShards = 32
 
 	// stressTime is the most that a chain may take.
-	stressTime = 5 * time.Minute
+	stressTime = 30 * time.Minute
 )
 
-func damageAll(t *testing.T, d *daemon, name string, o opening) {
+// stressLayout has many shards in a block, each with a checksum: what a block costs, most of
+// it calls into the kernel, is then spent on many flips.
+var stressLayout = kvstore.Layout{BlockBytes: pageBytes, ShardBytes: pageBytes / stressShards}
+
+func damageAll(t *testing.T, d *daemon, name string) {
+	o, root := openingOf(t, name, d, stressLayout, 8<<20)
+	p := places{Kind: kindOf(o.last()), Root: root, Layout: stressLayout}
 	processes := 3
-	p := places{Root: o.Config.StorageBackends, Layout: kvstore.Layout{BlockBytes: o.Config.BlockSize, ShardBytes: o.Config.ShardSize}}
-	switch {
-	case o.Config.PagesFile != "":
-		p.Root, p.Kind = o.Config.PagesFile, pagesKind
-	case o.Config.SegmentBytes > 0:
-		p.Kind = segmentKind
+	if p.Kind == segmentKind {
 		processes = 1 // a directory belongs to one
-	case p.Root == d.mount:
-		p.Root, p.Kind = d.data, ds3fsKind // the files behind the mount
-		emptyMount(t, d)
-	default:
-		p.Kind = posixKind
 	}
-	o.Config.TimeoutMs = 50_000 // no machine is that slow
-	o.Config.ShareBufferEnable = o.Config.CacheBufferBytes > 0
-	o.Config.UniqueID = fmt.Sprintf("blocksoak-%d", os.Getpid())
+	share(&o, name)
 	if p.Kind != pagesKind { // a page file belongs to one model
 		other := o
 		other.Config.Namespace.Model = "kv3fs/another"
-		other.Config.UniqueID += "-other"
-		saveAll(t, other)
+		share(&other, name+" of another model")
+		saveAll(t, other, otherVariant)
 	}
-	saveAll(t, o)
-	if err := p.remember(); err != nil {
+	saveAll(t, o, 0)
+	if err := p.explore(o); err != nil {
 		t.Fatal(err)
 	}
 
-	random := seed.New(t)
+	flips, random := flipsOf(t, o), seed.New(t)
 	ctx, cancel := context.WithTimeout(t.Context(), stressTime)
 	defer cancel()
 	var all sync.WaitGroup
 	reports := make([]report, processes)
 	for i := range processes {
-		arg, err := json.Marshal(damageOrder{
-			Opening: o, Places: p, Seed: random + uint64(i), Variant: i,
-			Data: flips / processes, Index: flips / processes,
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
 		all.Go(func() {
-			cmd := exec.CommandContext(ctx, os.Args[0])
-			cmd.Env = append(os.Environ(), damageEnv+"="+string(arg))
-			var out, said bytes.Buffer
-			cmd.Stdout, cmd.Stderr = &out, &said
-			err := cmd.Run()
-			if err == nil {
-				err = json.Unmarshal(out.Bytes(), &reports[i])
-			}
-			if err != nil {
-				t.Errorf("process %d: %v\n%s%s", i, err, &out, &said)
-			}
+			reports[i] = stressUntilDone(ctx, t, damageOrder{
+				Opening: o, Places: p, Seed: random + uint64(i), Variant: i,
+				Data: flips / processes, Index: flips / processes,
+			})
 		})
 	}
 	all.Wait()
@@ -113,22 +93,77 @@ func damageAll(t *testing.T, d *daemon, name string, o opening) {
 	healed(t, o, p)
 }
 
-// saveAll saves all blocks.
-func saveAll(t *testing.T, o opening) {
+// flipsOf returns how many bytes of data a chain has flipped, and how many of what describes
+// the data: logs of checksums, heads, headers, side files, indexes. KV3FS_CORRUPTIONS=100000
+// is the whole of it for each store, a tenth behind a Cache; with KV3FS_SOAK, as at night, it is
+// the whole there, too.
+func flipsOf(t *testing.T, o opening) int {
 	t.Helper()
-	s, err := o.open()
+	text := os.Getenv("KV3FS_CORRUPTIONS")
+	if text == "" {
+		return fewFlips
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatalf("KV3FS_CORRUPTIONS: %v", err)
+	}
+	if o.Config.Cache != nil && os.Getenv("KV3FS_SOAK") == "" {
+		n /= 10
+	}
+	return n
+}
+
+// share makes the processes that open a chain share its Cache.
+func share(o *opening, name string) {
+	if o.Config.Cache == nil {
+		return
+	}
+	shared := *o.Config.Cache
+	shared.Shared, shared.SharedName = true, fmt.Sprintf("blocksoak %d %s", os.Getpid(), name)
+	o.Config.Cache = &shared
+}
+
+// stressUntilDone runs a process, and another one in its place when it has killed itself,
+// until the order is done.
+func stressUntilDone(ctx context.Context, t *testing.T, o damageOrder) (sum report) {
+	for o.Data > 0 || o.Index > 0 {
+		arg, err := json.Marshal(o)
+		if err != nil {
+			t.Error(err)
+			return sum
+		}
+		cmd := exec.CommandContext(ctx, os.Args[0])
+		cmd.Env = append(os.Environ(), roleEnv+"=stress")
+		var out, said bytes.Buffer
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(arg), &out, &said
+		err = cmd.Run()
+		var r report
+		if decoded := json.Unmarshal(out.Bytes(), &r); decoded != nil || err != nil && (r.Killed == 0 || cmd.ProcessState.Exited()) {
+			t.Errorf("process with seed %d: %v, %v\n%s%s", o.Seed, err, decoded, &out, &said)
+			return sum
+		}
+		sum.add(r)
+		o.Data, o.Index, o.Seed = o.Data-r.Data, o.Index-r.Index, o.Seed+1000
+	}
+	return sum
+}
+
+// saveAll saves a variant of all blocks.
+func saveAll(t *testing.T, o opening, variant int) {
+	t.Helper()
+	c, err := o.open()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for n := 0; n < stressBlocks; n += stressBatch {
-		if err := saveVariant(t.Context(), s, n, 0); err != nil {
+		if err := c.saveVariant(t.Context(), n, variant); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := s.Flush(t.Context()); err != nil {
+	if err := c.Flush(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Close(); err != nil {
+	if err := c.Close(); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -138,22 +173,22 @@ func saveAll(t *testing.T, o opening) {
 // page's lease has ended, or the kernel remembers what was at a name before.
 func healed(t *testing.T, o opening, p places) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); ; {
-		s, err := p.open(o, &report{})
+	for end := time.Now().Add(patience); ; {
+		c, err := p.open(o, &report{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		var r report
 		for n := 0; n < stressBlocks; n += stressBatch {
-			if err := loadVariants(t.Context(), s, n, &r); err != nil {
+			if err := c.loadVariants(t.Context(), n, &r); err != nil {
 				t.Error(err)
 			}
 		}
-		r.count(s.Stats())
+		r.count(c.Stats())
 		if r.Missed > 0 && p.Kind == segmentKind { // what is saved may evict what was there
-			_, err = s.Purge(t.Context())
+			_, err = c.Purge(t.Context())
 		}
-		if err := errors.Join(err, s.Close()); err != nil {
+		if err := errors.Join(err, c.Close()); err != nil {
 			t.Fatal(err)
 		}
 		if r.Unverified > 0 || r.Missed > 0 && time.Now().After(end) {
@@ -162,23 +197,6 @@ func healed(t *testing.T, o opening, p places) {
 		if r.Missed == 0 || t.Failed() {
 			return
 		}
-		saveAll(t, o)
-	}
-}
-
-// emptyMount removes what an earlier chain has left.
-func emptyMount(t *testing.T, d *daemon) {
-	t.Helper()
-	all, err := os.ReadDir(d.mount)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, e := range all {
-		if e.Name() == "3fs-virt" {
-			continue
-		}
-		if err := os.RemoveAll(filepath.Join(d.mount, e.Name())); err != nil {
-			t.Fatal(err)
-		}
+		saveAll(t, o, 0)
 	}
 }

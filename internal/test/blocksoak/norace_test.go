@@ -2,6 +2,7 @@
 
 package blocksoak
 
-// flips is how many bytes of data each chain has flipped, and how many of what describes
-// the data: logs of checksums, heads, headers, indexes.
-const flips = 100_000
+// fewFlips is how many flips there are of each kind, where KV3FS_CORRUPTIONS does not say.
+const fewFlips = 4000
+
+var damagedStores = stores

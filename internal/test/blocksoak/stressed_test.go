@@ -12,16 +12,19 @@ import (
 	"sync/atomic"
 	"syscall"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/kv3fs/kv3fs/internal/bench/workload"
 	"github.com/kv3fs/kv3fs/kvstore"
 )
 
 const (
-	damageEnv = "KV3FS_BLOCKSOAK_DAMAGE"
-
 	stressBatch   = 32 // blocks
 	stressThreads = 2
-	variants      = 3 // of each block: processes compute it with different results
+	stressKill    = 100 // steps before a process kills itself, on average
+
+	variants     = 3        // of each block: processes compute it with different results
+	otherVariant = variants // that another model has saved: no chain may load it
 )
 
 // damageOrder is what a process of the stress is to do.
@@ -41,6 +44,7 @@ type report struct {
 	Corrupt, Unverified      int64 // blocks, shards
 	Deleted, Opened, Refused int
 	Failed                   int // calls, because of files that were being removed
+	Killed                   int // processes
 }
 
 // unlessRemoved counts an error that says that a file, such as the log of checksums that was
@@ -59,6 +63,7 @@ func (r *report) add(x report) {
 	r.Mixed, r.Failed = r.Mixed+x.Mixed, r.Failed+x.Failed
 	r.Corrupt, r.Unverified = r.Corrupt+x.Corrupt, r.Unverified+x.Unverified
 	r.Deleted, r.Opened, r.Refused = r.Deleted+x.Deleted, r.Opened+x.Opened, r.Refused+x.Refused
+	r.Killed += x.Killed
 }
 
 // count adds what the stores of a chain have found.
@@ -76,24 +81,26 @@ func variantOf(n, shard, variant int) workload.Pattern {
 }
 
 // batchOf returns the shards of blocks from the first on, with fresh buffers.
-func batchOf(l kvstore.Layout, first int) []kvstore.Shard {
+func (o opening) batchOf(first int) []kvstore.Shard {
 	var all []kvstore.Shard
 	for i := range stressBatch {
-		all = append(all, shards(l, (first+i)%stressBlocks)...)
+		all = append(all, o.shards((first+i)%stressBlocks)...)
 	}
 	return all
 }
 
 // blockOf returns the number of the block that the i-th shard of a batch belongs to.
-func blockOf(l kvstore.Layout, first, i int) int { return (first + i/l.Shards()) % stressBlocks }
+func (o opening) blockOf(first, i int) int {
+	return (first + i/o.Config.Layout.Shards()) % stressBlocks
+}
 
 // saveVariant saves blocks from the first on.
-func saveVariant(ctx context.Context, s *kvstore.Store, first, variant int) error {
-	batch := batchOf(s.Layout(), first)
+func (c chain) saveVariant(ctx context.Context, first, variant int) error {
+	batch := c.batchOf(first)
 	for i, shard := range batch {
-		variantOf(blockOf(s.Layout(), first, i), shard.Index, variant).Fill(shard.Buf)
+		variantOf(c.blockOf(first, i), shard.Index, variant).Fill(shard.Buf)
 	}
-	task, err := s.Save(ctx, batch)
+	task, err := c.Save(ctx, batch)
 	if err == nil {
 		err = task.Wait(ctx)
 	}
@@ -105,10 +112,12 @@ func saveVariant(ctx context.Context, s *kvstore.Store, first, variant int) erro
 
 // loadVariants loads blocks from the first on. What it gets of a shard must be one of its
 // variants.
-func loadVariants(ctx context.Context, s *kvstore.Store, first int, r *report) error {
-	l := s.Layout()
-	batch := batchOf(l, first)
-	task, err := s.Load(ctx, batch)
+func (c chain) loadVariants(ctx context.Context, first int, r *report) error {
+	batch := c.batchOf(first)
+	for i, shard := range batch {
+		variantOf(c.blockOf(first, i), shard.Index, otherVariant).Fill(shard.Buf) // what a load leaves out is wrong
+	}
+	task, err := c.Load(ctx, batch)
 	if err != nil {
 		return fmt.Errorf("load: %w", err)
 	}
@@ -125,7 +134,7 @@ func loadVariants(ctx context.Context, s *kvstore.Store, first int, r *report) e
 			return fmt.Errorf("load: %w", err)
 		}
 		r.Loaded++
-		n, is := blockOf(l, first, i), &possible[i/l.Shards()]
+		n, is := c.blockOf(first, i), &possible[i/c.Config.Layout.Shards()]
 		var of uint
 		for v := range variants {
 			if bad, _ := variantOf(n, batch[i].Index, v).Check(batch[i].Buf); bad == 0 {
@@ -146,48 +155,69 @@ func loadVariants(ctx context.Context, s *kvstore.Store, first int, r *report) e
 // stressed is a process of the stress.
 type stressed struct {
 	damageOrder
-	mu    sync.RWMutex   // held for writing while the store is opened again
-	store *kvstore.Store // nil after it could not be opened
+	mu    sync.RWMutex // held for writing while the store is opened again
+	chain chain        // its Store is nil after it could not be opened
 
 	data, index atomic.Int64 // flips to do
+
+	reports sync.Mutex
+	sum     report // of all steps that have ended
 }
 
-// stress does what the order says, and prints a report.
-func stress(arg string) error {
+// stress does what the order says, and prints a report. Now and then it ends by killing
+// itself, and its report says so.
+func stress(in *json.Decoder) error {
 	var p stressed
-	if err := json.Unmarshal([]byte(arg), &p.damageOrder); err != nil {
+	if err := in.Decode(&p.damageOrder); err != nil {
 		return err
 	}
 	p.data.Store(int64(p.Data))
 	p.index.Store(int64(p.Index))
-	var sum report
 	var err error
-	if p.store, err = p.Places.open(p.Opening, &sum); err != nil {
+	if p.chain, err = p.Places.open(p.Opening, &p.sum); err != nil {
 		return err
 	}
 	var (
 		threads sync.WaitGroup
 		failed  = make([]error, stressThreads)
-		reports = make([]report, stressThreads)
 	)
 	for i := range stressThreads {
 		rng := rand.New(rand.NewPCG(p.Seed, uint64(i)))
-		v := &vandal{places: p.Places, rng: rng}
+		v := &vandal{places: p.Places, opening: p.Opening, rng: rng}
 		threads.Go(func() {
 			for (p.data.Load() > 0 || p.index.Load() > 0) && failed[i] == nil {
-				failed[i] = reports[i].unlessRemoved(p.step(rng, v, &reports[i]))
+				var r report
+				failed[i] = r.unlessRemoved(p.step(rng, v, &r))
+				p.add(r)
 			}
 		})
 	}
 	threads.Wait()
-	for _, r := range reports {
-		sum.add(r)
-	}
-	failed = append(failed, sum.unlessRemoved(p.end(&sum)))
+	failed = append(failed, p.sum.unlessRemoved(p.end(&p.sum)))
 	if err := errors.Join(failed...); err != nil {
-		return fmt.Errorf("%w; %+v", err, sum)
+		return fmt.Errorf("%w; %+v", err, p.sum)
 	}
-	return json.NewEncoder(os.Stdout).Encode(sum)
+	return json.NewEncoder(os.Stdout).Encode(p.sum)
+}
+
+func (p *stressed) add(r report) {
+	p.reports.Lock()
+	defer p.reports.Unlock()
+	p.sum.add(r)
+}
+
+// die kills the process, in the middle of what its other threads and the store are doing.
+func (p *stressed) die() error {
+	p.reports.Lock()
+	defer p.reports.Unlock()
+	p.sum.Killed++
+	if err := p.found(&p.sum); err != nil {
+		return err
+	}
+	if err := json.NewEncoder(os.Stdout).Encode(p.sum); err != nil {
+		return err
+	}
+	return unix.Kill(os.Getpid(), unix.SIGKILL)
 }
 
 // step does one thing at random.
@@ -198,24 +228,31 @@ func (p *stressed) step(rng *rand.Rand, v *vandal, r *report) error {
 	}
 	p.mu.RLock()
 	defer p.mu.RUnlock()
-	if p.store == nil {
+	if p.chain.Store == nil {
 		return errors.New("another thread has not opened the store again")
+	}
+	if rng.IntN(stressKill) == 0 {
+		return p.die()
 	}
 	ctx, first := context.Background(), rng.IntN(stressBlocks)
 	switch {
 	case what < 350:
-		return loadVariants(ctx, p.store, first, r)
+		return p.chain.loadVariants(ctx, first, r)
 	case what < 650:
-		if err := saveVariant(ctx, p.store, first, p.Variant); err != nil {
+		if err := p.chain.saveVariant(ctx, first, p.Variant); err != nil {
 			return err
 		}
-		r.Saved += stressBatch * p.store.Layout().Shards()
+		r.Saved += stressBatch * p.Places.Layout.Shards()
 		if what < 450 {
-			return p.store.Flush(ctx)
+			return p.chain.Flush(ctx)
 		}
 	case what < 680:
 		r.Deleted += 3
-		return p.store.Delete(ctx, []kvstore.Key{key(first), key((first + 1) % stressBlocks), key((first + 2) % stressBlocks)})
+		var some []kvstore.Key
+		for i := range 3 {
+			some = append(some, p.chain.key((first+i)%stressBlocks))
+		}
+		return p.chain.Delete(ctx, some)
 	case what < 780:
 		if p.data.Load() > 0 {
 			n, err := v.flipData()
@@ -239,14 +276,21 @@ func (p *stressed) step(rng *rand.Rand, v *vandal, r *report) error {
 
 // end closes the store and counts what it has found.
 func (p *stressed) end(r *report) error {
-	if p.store == nil {
+	if p.chain.Store == nil {
 		return nil
 	}
-	stats := p.store.Stats()
-	if r.count(stats); r.Unverified > 0 {
+	if err := p.found(r); err != nil {
+		return err
+	}
+	return p.chain.Close()
+}
+
+// found counts what the store has found.
+func (p *stressed) found(r *report) error {
+	if r.count(p.chain.Stats()); r.Unverified > 0 {
 		return fmt.Errorf("%d shards were loaded unverified", r.Unverified)
 	}
-	return p.store.Close()
+	return nil
 }
 
 // reopen damages the files while the store is closed, too.
@@ -256,13 +300,13 @@ func (p *stressed) reopen(v *vandal, r *report) error {
 	if err := r.unlessRemoved(p.end(r)); err != nil {
 		return err
 	}
-	p.store = nil
+	p.chain.Store = nil
 	r.Ruined++
 	if err := v.ruin(); err != nil {
 		return err
 	}
 	var err error
-	if p.store, err = p.Places.open(p.Opening, r); err != nil {
+	if p.chain, err = p.Places.open(p.Opening, r); err != nil {
 		return fmt.Errorf("open again: %w", err)
 	}
 	return nil

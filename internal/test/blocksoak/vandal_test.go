@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -13,17 +14,21 @@ import (
 
 const (
 	flipBlocks  = 32   // at once, a byte of each shard
-	flipRecords = 256  // at once, a byte of each
+	flipIndexes = 512  // bytes at once
 	lateRecords = 1024 // of a log are damaged: earlier ones have been replaced, mostly
-	recordBytes = 128  // of a record in a log, or what is used of a head, with 8 shards
-	mostPiece   = 6000
+
+	// recordBytes are those of a record in a log, or what is used of a head.
+	recordBytes = 64 + 8*stressShards
+
+	mostPiece = 6000
 )
 
 // vandal damages the files of a store that several processes may be using.
 type vandal struct {
 	places
-	rng *rand.Rand
-	old []piece // what was there once
+	opening opening
+	rng     *rand.Rand
+	old     []piece // what was there once
 }
 
 // piece is a part of a file, or a whole file.
@@ -37,11 +42,14 @@ type piece struct {
 // flipData flips a byte in each shard of some blocks, and returns how many it flipped.
 func (v *vandal) flipData() (flipped int, err error) {
 	for range flipBlocks {
-		name, off := v.block(v.rng.IntN(stressBlocks)), int64(0)
+		var name string
+		off := v.HeadBytes
 		if v.large() {
 			if name, off, err = v.anySlot(); err != nil {
 				return flipped, err
 			}
+		} else {
+			name = v.block(v.rng.IntN(stressBlocks))
 		}
 		err := v.edit(name, func(f *os.File, _ int64) error {
 			for at := range v.Layout.Shards() {
@@ -101,21 +109,27 @@ func written(f *os.File, begin int64) bool {
 
 // flipIndex flips bytes of what describes blocks, and returns how many it flipped.
 func (v *vandal) flipIndex() (flipped int, err error) {
+	if (v.HeadBytes > 0 || v.Side != "") && v.rng.IntN(4) == 0 {
+		return v.flipHeads()
+	}
 	all, err := v.files()
 	if err != nil || len(all) == 0 {
 		return 0, err
 	}
 	for _, name := range [2]string{v.pick(all), v.pick(all)} {
 		err := v.edit(name, func(f *os.File, sizeBytes int64) error {
-			for range flipRecords / 2 {
-				at, begin, ok := v.indexByte(f, sizeBytes)
+			for left := flipIndexes / 2; left > 0; {
+				begin, partBytes, ok := v.indexPart(f, sizeBytes)
 				if !ok {
 					return nil
 				}
-				n, err := v.flip(f, begin, at)
-				flipped += n
-				if err != nil {
-					return err
+				for range 1 << v.rng.IntN(6) { // a record is lost with the first: many are to be found out
+					n, err := v.flip(f, begin, begin+v.rng.Int64N(partBytes))
+					flipped += n
+					left--
+					if err != nil {
+						return err
+					}
 				}
 			}
 			return nil
@@ -137,34 +151,57 @@ func (v *vandal) flipIndex() (flipped int, err error) {
 	return flipped, nil
 }
 
-// indexByte chooses a byte of a file that describes blocks, and says where that description
-// begins.
-func (v *vandal) indexByte(f *os.File, sizeBytes int64) (at, begin int64, ok bool) {
+// flipHeads flips bytes of what is before some blocks in their files, or of their side files,
+// and returns how many it flipped.
+func (v *vandal) flipHeads() (flipped int, err error) {
+	for range flipBlocks {
+		name, headBytes := v.block(v.rng.IntN(stressBlocks)), v.HeadBytes
+		if headBytes == 0 || v.Side != "" && v.rng.IntN(2) == 0 {
+			name, headBytes = name+v.Side, math.MaxInt64
+		}
+		err := v.edit(name, func(f *os.File, sizeBytes int64) error {
+			most := min(sizeBytes, headBytes)
+			if v.rng.IntN(8) > 0 {
+				most = min(most, recordBytes) // the rest may be padding
+			}
+			for range flipIndexes / flipBlocks {
+				n, err := v.flip(f, 0, v.rng.Int64N(most))
+				flipped += n
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return flipped, err
+		}
+	}
+	return flipped, nil
+}
+
+// indexPart chooses a part of a file that describes a block, or several.
+func (v *vandal) indexPart(f *os.File, sizeBytes int64) (begin, partBytes int64, ok bool) {
 	if !v.large() {
 		late := min(sizeBytes, lateRecords*recordBytes)
 		if late == 0 {
 			return 0, 0, false
 		}
-		at = sizeBytes - late + v.rng.Int64N(late)
-		return at, at, true
+		begin = sizeBytes - late + v.rng.Int64N(late)
+		return begin, min(recordBytes, sizeBytes-begin), true
 	}
-	within := v.rng.Int64N(recordBytes)
+	partBytes = recordBytes
 	if v.rng.IntN(8) == 0 {
-		within = v.rng.Int64N(pageBytes)
+		partBytes = pageBytes
 	}
-	switch what := v.rng.IntN(2000); {
-	case what < 2: // the page that says whose the file is: it costs all blocks
-		begin = 0
-	case what < 100 && v.Kind == segmentKind:
-		begin = sizeBytes - pageBytes
-		within = v.rng.Int64N(pageBytes)
-	default:
-		if begin, ok = v.slot(f, sizeBytes); !ok {
-			return 0, 0, false
-		}
-		begin += pageBytes
+	switch what := v.rng.IntN(500); {
+	case what < 1: // the page that says whose the file is: it costs all blocks
+		return 0, partBytes, true
+	case what < 25 && v.Kind == segmentKind:
+		return sizeBytes - pageBytes, pageBytes, true
 	}
-	return begin + within, begin, true
+	begin, ok = v.slot(f, sizeBytes)
+	return begin + pageBytes, partBytes, ok
 }
 
 // flip flips a bit, if something was ever written at the beginning of what it is in.
@@ -194,7 +231,11 @@ func (v *vandal) ruin() error {
 		}
 		all = nil
 		for range 4 {
-			all = append(all, v.block(v.rng.IntN(stressBlocks)))
+			name := v.block(v.rng.IntN(stressBlocks))
+			if v.Side != "" && v.rng.IntN(2) == 0 {
+				name += v.Side
+			}
+			all = append(all, name)
 		}
 	}
 	if len(all) == 0 {
@@ -264,7 +305,7 @@ func (v *vandal) exchange(logs []string) error {
 		err := v.edit(name, func(f *os.File, sizeBytes int64) error {
 			raw := make([]byte, sizeBytes)
 			n, err := f.ReadAt(raw, 0)
-			keyOf, keyOfOther := key(one), key(other)
+			keyOf, keyOfOther := v.opening.key(one), v.opening.key(other)
 			a, b := bytes.LastIndex(raw[:n], keyOf[:])-keyAt, bytes.LastIndex(raw[:n], keyOfOther[:])-keyAt
 			if a < 0 || b < 0 || max(a, b)+recordBytes > n {
 				return ignoreEOF(err)
@@ -277,7 +318,11 @@ func (v *vandal) exchange(logs []string) error {
 			return err
 		}
 	}
-	return v.swap(v.block(one), v.block(other))
+	err := v.swap(v.block(one), v.block(other))
+	if v.Side != "" && v.rng.IntN(2) == 0 {
+		err = errors.Join(err, v.swap(v.block(one)+v.Side, v.block(other)+v.Side))
+	}
+	return err
 }
 
 // keep keeps a part of a file, or all of a small one.
