@@ -151,8 +151,24 @@ func TestMemoryAfterLargeIov(t *testing.T) {
 	for off := int64(0); off < size; off += 4 << 20 {
 		requests = append(requests, usrbio.Request{File: f, FileOffset: off, Iov: iov, IovOffset: off, Bytes: 4 << 20})
 	}
+	const poison = 0xa5
+	ends := func(q usrbio.Request) [2]*byte {
+		return [2]*byte{&iov.Bytes()[q.IovOffset], &iov.Bytes()[q.IovOffset+q.Bytes-1]}
+	}
+	for _, q := range requests {
+		for _, b := range ends(q) {
+			*b = poison
+		}
+	}
 	if err := ring.Do(t.Context(), requests); err != nil {
 		t.Fatal(err)
+	}
+	for _, q := range requests {
+		for _, b := range ends(q) {
+			if *b != 0 { // the file is a hole
+				t.Fatalf("what is at %d of the file was not read: byte %#x", q.FileOffset, *b)
+			}
+		}
 	}
 	t.Logf("%.1f MiB resident after %d MiB through one iov", float64(residentBytes(t, daemon.PID()))/(1<<20), size>>20)
 	settlesBelow(t, daemon.PID(), 50<<20)

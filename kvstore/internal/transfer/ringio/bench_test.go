@@ -1,6 +1,7 @@
 package ringio_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -18,12 +19,12 @@ import (
 func BenchmarkRead(b *testing.B) {
 	const total, depth = 256 << 20, 32
 	d := serve(b)
-	if err := os.WriteFile(filepath.Join(d.Data, "f"), make([]byte, total), 0o644); err != nil {
+	content := bytes.Repeat([]byte("0123456789abcde"), total/15+1)[:total]
+	if err := os.WriteFile(filepath.Join(d.Data, "f"), content, 0o644); err != nil {
 		b.Fatal(err)
 	}
 	e := engine(b, d, ringio.Options{Streams: 1, Entries: depth})
 	mem := shared(b, e, total)
-	clear(mem.Bytes())
 	f := open(b, e, d, "f")
 
 	ctx := context.Background()
@@ -51,10 +52,19 @@ func BenchmarkRead(b *testing.B) {
 	}
 
 	elsewhere := make([]byte, total)
-	clear(elsewhere)
+	// verified checks what fn has read into memory, which begins as zeros.
+	verified := func(mem []byte, fn func(*testing.B)) func(*testing.B) {
+		return func(b *testing.B) {
+			clear(mem)
+			fn(b)
+			if !bytes.Equal(mem, content) {
+				b.Error("wrong bytes were read")
+			}
+		}
+	}
 	for _, size := range []int{32 << 10, 2 << 20} {
 		through := func(mem []byte) func(*testing.B) {
-			return func(b *testing.B) {
+			return verified(mem, func(b *testing.B) {
 				b.SetBytes(total)
 				ops := make([]transfer.Op, total/size)
 				for b.Loop() {
@@ -71,16 +81,16 @@ func BenchmarkRead(b *testing.B) {
 					e.Do(b.Context(), ops)
 					wg.Wait()
 				}
-			}
+			})
 		}
-		b.Run(fmt.Sprintf("ring/%dKiB", size>>10), func(b *testing.B) {
+		b.Run(fmt.Sprintf("ring/%dKiB", size>>10), verified(mem.Bytes(), func(b *testing.B) {
 			b.SetBytes(total)
 			for b.Loop() {
 				if err := read(b.Context(), ring, file, iov, total, size, depth); err != nil {
 					b.Fatal(err)
 				}
 			}
-		})
+		}))
 		b.Run(fmt.Sprintf("place/%dKiB", size>>10), through(mem.Bytes()))
 		b.Run(fmt.Sprintf("staged/%dKiB", size>>10), through(elsewhere))
 	}
