@@ -93,7 +93,7 @@ func openingOf(t *testing.T, name string, d *daemon, layout kvstore.Layout, capa
 	case "Gds":
 		c.Gds = &kvstore.GdsOptions{Dirs: []string{below("gds")}}
 	case "RtpLlm":
-		c.RtpLlm = &kvstore.RtpLlmOptions{Root: below("rtp_llm"), Biz: "soak", Checkpoint: "/models/soak"}
+		c.RtpLlm = &kvstore.RtpLlmOptions{Root: below("rtp_llm"), Biz: "soak", Checkpoint: "/models/soak", ItemBlocks: 1}
 	case "Kvcm":
 		c.Kvcm = &kvstore.KvcmOptions{Root: below("kv_manager"), Instance: "soak", Spec: "tp0_F0"}
 	default:

@@ -28,7 +28,7 @@ func TestKilledWriter(t *testing.T) {
 			next, kept, whole := 0, map[int]bool{}, 0
 			for kill := range kills {
 				first := next
-				next = writeAndDie(t, order{o, first}, rand.N(60*time.Millisecond))
+				next = writeAndDie(t, order{o, first}, kill%3, rand.N(60*time.Millisecond))
 				for n := first; n < next; n++ {
 					kept[n] = true
 				}
@@ -58,9 +58,9 @@ func TestKilledWriter(t *testing.T) {
 	}
 }
 
-// writeAndDie runs a writer, kills it after a while, and returns the first number
-// that it had not flushed.
-func writeAndDie(t *testing.T, o order, after time.Duration) (next int) {
+// writeAndDie runs a writer, kills it a while after it has flushed so many batches, and
+// returns the first number that it had not flushed.
+func writeAndDie(t *testing.T, o order, batches int, after time.Duration) (next int) {
 	t.Helper()
 	arg, err := json.Marshal(o)
 	if err != nil {
@@ -80,11 +80,14 @@ func writeAndDie(t *testing.T, o order, after time.Duration) (next int) {
 	}
 	lines := bufio.NewScanner(out)
 	next = o.First
-	if lines.Scan() { // it is open
-		kill := time.AfterFunc(after, func() { cmd.Process.Kill() })
-		defer kill.Stop()
-	}
-	for lines.Scan() {
+	for line := 0; lines.Scan(); line++ {
+		if line == batches {
+			kill := time.AfterFunc(after, func() { cmd.Process.Kill() })
+			defer kill.Stop()
+		}
+		if line == 0 { // it is open
+			continue
+		}
 		if next, err = strconv.Atoi(lines.Text()); err != nil {
 			t.Errorf("the writer printed %q", lines.Text())
 		}
