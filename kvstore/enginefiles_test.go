@@ -15,8 +15,12 @@ func engineFiles() []string {
 		"remote_url: fs://host:0/tmp/a",
 		"chunk_size: 512\ngds_path: /tmp/gds\ncufile_buffer_size: 128\nextra_config: {use_direct_io: true}",
 		"gds_path: [/nvme/a, /nvme/b]\ngds_buffer_size: 8192\nremote_url: fs://host:0/tmp/a",
-		// RTP-LLM's variables and KVCM's files.
+		// RTP-LLM's variables and arguments, and KVCM's files.
 		"BIZ_NAME: chat\nCHECKPOINT_PATH: /models/m\nMAX_BLOCK_SIZE_PER_ITEM: 4\nTHREEFS_READ_IOV_SIZE: 1073741824",
+		direct, remote,
+		"exec rtp --reuse_cache True --enable_3fs True --biz_name=chat \\\n --checkpoint_path '/models/m' --tp_size 4",
+		"rtp --reuse_cache 1 --enable_remote_cache 1 --kvcm_model_sdk_config '[{\"type\":\"3fs\"}]'",
+		`[{"type":"hf3fs","mountpoint":"/mnt/3fs/","root_dir":"kv/"},{"type":"3fs"}]`,
 		`{"instance_id":"17","address":["x"],"sdk_config":{"thread_num":4,"sdk_backend_configs":[{"type":"hf3fs","mountpoint":"/mnt/3fs/","root_dir":"kv/"}]}}`,
 		`{"thread_num":8,"queue_size":2000,"timeout_config":{},"sdk_backend_configs":[{"type":"hf3fs","read_iov_size":1}]}`,
 	}

@@ -132,6 +132,9 @@ type UCMConfig struct {
 	LMCache *LMCacheOptions `yaml:"-"`
 	// Gds has what a file of LMCache's with its GDS backend sets. Not a key.
 	Gds *GdsOptions `yaml:"-"`
+	// RtpLlm has what RTP-LLM's environment sets, Kvcm what KVCM's file does. Not keys.
+	RtpLlm *RtpLlmOptions `yaml:"-"`
+	Kvcm   *KvcmOptions   `yaml:"-"`
 }
 
 // Layout returns the size of the blocks and of their shards.
@@ -193,8 +196,21 @@ func (c *UCMConfig) options(store string, to *Config) (err error) {
 		to.LMCache, err = c.lmcache()
 	case gdsName:
 		to.Gds, err = c.gds()
+	case rtpLlmName:
+		to.RtpLlm = clone(c.RtpLlm)
+	case kvcmName:
+		to.Kvcm = clone(c.Kvcm)
 	}
 	return err
+}
+
+// clone returns a copy of options that were read, nil of none.
+func clone[T any](o *T) *T {
+	if o == nil {
+		return nil
+	}
+	c := *o
+	return &c
 }
 
 func milliseconds(ms int) time.Duration { return time.Duration(ms) * time.Millisecond }

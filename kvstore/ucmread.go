@@ -12,19 +12,39 @@ import (
 	"github.com/kv3fs/kv3fs/internal/spelling"
 )
 
-// ReadConfig reads YAML: the keys of UCMConfig; a file of UCM's, which has them below
-// ucm_connectors; a file of LMCache's that names its GDS backend, its 3FS connector or its FS
-// connector; or the JSON of an adapter of LMCache's server, hf3fs, fs or fs_native. Those of
-// LMCache's set StorePipeline, Namespace.BlockTokens, and Gds or LMCache; the model and
-// BlockSize are still to be set, and for an adapter KVRank and IDs. Of a file with a GDS backend
-// and a connector the backend is opened, which LMCache asks first. A key that is unknown, or that would not do what it says, is an error, and
-// so is a value that is missing or out of its range; errors name the line. Keys that have no
-// effect here are in notes, a sentence for each.
+// ReadConfig reads a chain's configuration, or that of an engine:
+//
+//   - YAML with the keys of UCMConfig, or a file of UCM's, which has them below ucm_connectors.
+//   - A file of LMCache's that names its GDS backend, its 3FS connector or its FS connector; or
+//     the JSON of an adapter of LMCache's server, hf3fs, fs or fs_native. It sets
+//     StorePipeline, Namespace.BlockTokens, and Gds or LMCache; the model and BlockSize are still
+//     to be set, and for an adapter KVRank and IDs. Of a file with a GDS backend and a
+//     connector the backend is opened, which LMCache asks first.
+//   - KVCM's JSON, as [ReadKVCM] reads it. It sets StorePipeline and Kvcm; the namespace,
+//     BlockSize and Kvcm.Spec are still to be set, and Kvcm.Instance where it has none.
+//   - RTP-LLM's environment, a variable a line, or the command or script that starts it. It sets
+//     StorePipeline, Namespace.TPSize where TP_SIZE is given, and RtpLlm or Kvcm, of the tier that is on; see
+//     [ReadRTPLLM]. Nothing in it is run or expanded.
+//
+// A key that is unknown, or that would not do what it says, is an error, and so is a value that
+// is missing or out of its range; errors name the line or the key. Keys that have no effect
+// here are in notes, a sentence for each.
 func ReadConfig(src []byte) (c UCMConfig, notes []string, err error) {
 	return new(Registry).ReadConfig(src)
 }
 
 func (r *Registry) readConfig(src []byte) (c UCMConfig, notes []string, err error) {
+	if err := checkText(src); err != nil {
+		return c, nil, err
+	}
+	switch is, err := isKVCM(src); {
+	case err != nil:
+		return c, nil, err
+	case is:
+		return ofKVCM(src)
+	case isScript(src):
+		return ofRTPLLM(src)
+	}
 	given, err := parse(src)
 	if err != nil {
 		return c, nil, err
@@ -45,8 +65,7 @@ func (r *Registry) readConfig(src []byte) (c UCMConfig, notes []string, err erro
 	slices.SortFunc(given, func(a, b setting) int { return strings.Compare(a.key, b.key) }) // the order of notes
 	known := configKeys()
 	if len(given) > 0 && !slices.ContainsFunc(given, func(s setting) bool { _, ours := known[s.key]; return ours || foreign[s.key] != "" }) {
-		err := given[0].unknown(slices.Collect(maps.Keys(known)))
-		return c, nil, fmt.Errorf("%w; it is neither a file of UCM's, with ucm_connectors, nor one of LMCache's, with extra_config, nor one with kvstore's keys", err)
+		return c, nil, nobodys(given, slices.Collect(maps.Keys(known)))
 	}
 	var used []string
 	for _, s := range given {
@@ -84,6 +103,19 @@ func (r *Registry) readConfig(src []byte) (c UCMConfig, notes []string, err erro
 		}
 	}
 	return c, notes, nil
+}
+
+// nobodys returns the error about a file that is none of those that ReadConfig reads.
+func nobodys(given []setting, known []string) error {
+	for _, s := range given {
+		switch {
+		case slices.Contains(kvcmMarks, s.key):
+			return s.errorf("is a key of KVCM's, whose files are JSON; write JSON")
+		case marksRTPLLM(s.key):
+			return s.errorf("is a variable of RTP-LLM's; write %s=VALUE", s.key)
+		}
+	}
+	return fmt.Errorf("%w; it is neither a file of UCM's, with ucm_connectors, nor one of LMCache's, with extra_config, nor KVCM's JSON, nor RTP-LLM's environment, nor one with kvstore's keys", given[0].unknown(known))
 }
 
 // ofUCM returns the keys of the chain in a file of UCM's.

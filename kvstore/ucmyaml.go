@@ -39,11 +39,16 @@ const (
 	mostConfigDepth = 64 // of brackets and of marks in a line: the parser recurses
 )
 
+// checkText refuses what no configuration is.
+func checkText(src []byte) error {
+	if len(src) > mostConfigBytes || !utf8.Valid(src) || bytes.IndexByte(src, 0) >= 0 {
+		return fmt.Errorf("it is not UTF-8 text of at most %d bytes", mostConfigBytes)
+	}
+	return nil
+}
+
 // parse returns what a YAML file sets.
 func parse(src []byte) ([]setting, error) {
-	if len(src) > mostConfigBytes || !utf8.Valid(src) || bytes.IndexByte(src, 0) >= 0 {
-		return nil, fmt.Errorf("it is not UTF-8 text of at most %d bytes", mostConfigBytes)
-	}
 	for n, line := range bytes.Split(src, []byte("\n")) {
 		depth := len(line) - len(bytes.TrimLeft(line, " "))
 		if bytes.Count(line, []byte("- "))+bytes.Count(line, []byte("? "))+bytes.Count(line, []byte("["))+bytes.Count(line, []byte("{")) > mostConfigDepth || depth > 8*mostConfigDepth {

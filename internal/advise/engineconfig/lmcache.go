@@ -7,6 +7,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/kv3fs/kv3fs/internal/shellwords"
 )
 
 // Bounds that LMCache itself enforces, in both of its 3FS clients.
@@ -215,7 +217,7 @@ func seedNeeded(top *mapping) bool {
 
 // readLMCacheCommand reads the command line of LMCache's multi-process server.
 func readLMCacheCommand(out *Config, text string) error {
-	words, err := shellWords(text)
+	words, err := shellwords.Split(text)
 	if err != nil {
 		return err
 	}

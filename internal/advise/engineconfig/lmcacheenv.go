@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/kv3fs/kv3fs/internal/shellwords"
 )
 
 // LMCache reads each key of its file also from a variable, whose name is lmcachePrefix and
@@ -190,27 +192,22 @@ func launches(content []byte) bool {
 			continue
 		}
 		name, _, assigns := strings.Cut(text, "=")
-		return assigns && isVariable(name) || strings.HasPrefix(text, "vllm ") || strings.HasPrefix(text, "set ")
+		return assigns && shellwords.IsVariable(name) || strings.HasPrefix(text, "vllm ") || strings.HasPrefix(text, "set ")
 	}
 	return false
-}
-
-// isVariable reports whether a text is the name of a variable as engines write them.
-func isVariable(name string) bool {
-	return isName(name) && !strings.Contains(name, ".") && name == strings.ToUpper(name)
 }
 
 // launched reads the variables that a script sets, before those of env, and what its command
 // line says about the GPUs.
 func launched(out *Config, content []byte, env func(string) (string, bool)) (func(string) (string, bool), error) {
-	words, err := shellWords(string(content))
+	words, err := shellwords.Split(string(content))
 	if err != nil {
 		return nil, err
 	}
 	out.Problems = append(out.Problems, Misnamed(out.Engine, assignments(words))...)
 	vars := map[string]string{}
 	for _, word := range words {
-		if name, value, ok := strings.Cut(word, "="); ok && isVariable(name) {
+		if name, value, ok := strings.Cut(word, "="); ok && shellwords.IsVariable(name) {
 			vars[name] = value
 		}
 	}

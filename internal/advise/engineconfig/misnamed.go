@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kv3fs/kv3fs/internal/shellwords"
 	"github.com/kv3fs/kv3fs/internal/spelling"
 )
 
@@ -70,7 +71,7 @@ func Misnamed(engine string, names []string) (problems []Problem) {
 // assignments returns the names of the variables that the words of a command line or script set.
 func assignments(words []string) (names []string) {
 	for _, word := range words {
-		if name, _, ok := strings.Cut(word, "="); ok && isVariable(name) {
+		if name, _, ok := strings.Cut(word, "="); ok && shellwords.IsVariable(name) {
 			names = append(names, name)
 		}
 	}

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/kv3fs/kv3fs/internal/shellwords"
 )
 
 // The paths at which RTP-LLM's and Tair KVCM's code looks for the 3FS. No setting of
@@ -78,14 +80,14 @@ func readRTPLLM(out *Config, content []byte, _ Params, env func(string) (string,
 // arguments have the same names in lower case and prevail. For a command line, arguments has
 // those that were given, as written.
 func rtpSettings(out *Config, content []byte) (values map[string]any, arguments map[string]string, err error) {
-	words, err := shellWords(string(content))
+	words, err := shellwords.Split(string(content))
 	if err != nil || !slices.ContainsFunc(words, func(w string) bool { return rtpArgument(w) != "" }) {
 		values, err = envFile(out, content)
 		return values, nil, err
 	}
 	values, arguments = map[string]any{}, map[string]string{}
 	for _, w := range words {
-		if name, value, ok := strings.Cut(w, "="); ok && isVariable(name) {
+		if name, value, ok := strings.Cut(w, "="); ok && shellwords.IsVariable(name) {
 			values[name] = value
 		}
 	}
@@ -117,7 +119,7 @@ func rtpArgument(word string) string {
 	switch key := strings.ToUpper(strings.ReplaceAll(name, "-", "_")); {
 	case key == "KVCM_MODEL_SDK_CONFIG":
 		return "RECO_MODEL_SDK_CONFIG"
-	case isVariable(key):
+	case shellwords.IsVariable(key):
 		return key
 	}
 	return ""

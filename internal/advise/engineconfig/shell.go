@@ -3,66 +3,9 @@ package engineconfig
 import (
 	"errors"
 	"strings"
-)
 
-// shellWords splits a command line or a small script into words as a shell does, with
-// quotes, backslashes and comments. It expands nothing.
-func shellWords(text string) ([]string, error) {
-	var words []string
-	var word strings.Builder
-	inWord := false
-	end := func() {
-		if inWord {
-			words = append(words, word.String())
-			word.Reset()
-			inWord = false
-		}
-	}
-	for i := 0; i < len(text); i++ {
-		switch c := text[i]; {
-		case c == '\'':
-			closing := strings.IndexByte(text[i+1:], '\'')
-			if closing < 0 {
-				return nil, errors.New("has an unclosed '")
-			}
-			word.WriteString(text[i+1 : i+1+closing])
-			i += closing + 1
-			inWord = true
-		case c == '"':
-			inWord = true
-			for i++; ; i++ {
-				if i >= len(text) {
-					return nil, errors.New(`has an unclosed "`)
-				}
-				if text[i] == '"' {
-					break
-				}
-				if text[i] == '\\' && i+1 < len(text) && strings.IndexByte("\"\\$`\n", text[i+1]) >= 0 {
-					if i++; text[i] == '\n' {
-						continue
-					}
-				}
-				word.WriteByte(text[i])
-			}
-		case c == '\\' && i+1 < len(text):
-			if i++; text[i] != '\n' {
-				word.WriteByte(text[i])
-				inWord = true
-			}
-		case c == '#' && !inWord:
-			for i+1 < len(text) && text[i+1] != '\n' {
-				i++
-			}
-		case strings.IndexByte(" \t\r\n;", c) >= 0:
-			end()
-		default:
-			word.WriteByte(c)
-			inWord = true
-		}
-	}
-	end()
-	return words, nil
-}
+	"github.com/kv3fs/kv3fs/internal/shellwords"
+)
 
 // flagValues returns all values of a flag, written --flag value or --flag=value.
 func flagValues(words []string, names ...string) []string {
@@ -102,7 +45,7 @@ func envFile(out *Config, content []byte) (map[string]any, error) {
 			return nil, errors.New("has a line that is not KEY=VALUE: " + clip(line))
 		}
 		if n := len(value); n >= 2 && (value[0] == '\'' || value[0] == '"') {
-			words, err := shellWords(value)
+			words, err := shellwords.Split(value)
 			if err != nil || len(words) != 1 {
 				return nil, errors.New("has a line whose quotes do not enclose the whole value: " + clip(line))
 			}

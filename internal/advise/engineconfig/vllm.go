@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/kv3fs/kv3fs/internal/advise/model"
+	"github.com/kv3fs/kv3fs/internal/shellwords"
 )
 
 // readVLLM reads the value of --kv-transfer-config, by itself or in a command line.
@@ -17,7 +18,7 @@ func readVLLM(out *Config, content []byte, p Params, env func(string) (string, b
 	retiredVLLM(out, env)
 	text := bytes.TrimSpace(content)
 	if !bytes.HasPrefix(text, []byte("{")) {
-		words, err := shellWords(string(content))
+		words, err := shellwords.Split(string(content))
 		if err != nil {
 			return err
 		}
