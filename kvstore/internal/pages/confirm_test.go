@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -119,4 +120,102 @@ func TestOneBlockIsConfirmedAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.waiting.Wait()
+}
+
+// A batch that only waits for blocks which a large save has written does not wait for that
+// save.
+func TestABlockSavedAgainIsConfirmedAtOnce(t *testing.T) {
+	const blocks = 10
+	s, e := largeSaveStore(t, newHost(t, pageservice.Options{Reserve: 10 * time.Hour}), blocks)
+	large, err := s.Save(t.Context(), shardsOf(keysOf(0, blocks)...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range blocks - 1 {
+		<-e.records
+	}
+	for s.confirmer.length() < blocks-1 {
+		runtime.Gosched()
+	}
+	stored(t, s, key(0))
+	close(e.until)
+	if err := errors.Join(results(t, large, nil)...); err != nil {
+		t.Fatal(err)
+	}
+	e.waiting.Wait()
+}
+
+// Blocks that wait for a confirmation when the store is closed are there afterwards.
+func TestCloseConfirmsWhatWaits(t *testing.T) {
+	const blocks = batchKeys + 2
+	h := newHost(t, pageservice.Options{Reserve: 10 * time.Hour})
+	s, e := largeSaveStore(t, h, blocks)
+	task, err := s.Save(t.Context(), shardsOf(keysOf(0, blocks)...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range blocks - 1 {
+		<-e.records
+	}
+	var closing sync.WaitGroup
+	closing.Go(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	for s.group.Err() == nil {
+		runtime.Gosched()
+	}
+	close(e.until)
+	closing.Wait()
+	e.waiting.Wait()
+	results(t, task, nil) // the last write is refused
+	o := s.o
+	o.Engine = nil
+	if slices.Contains(lookup(t, mustOpen(t, o), keysOf(0, blocks)[:blocks-1]...), false) {
+		t.Error("a block is not there")
+	}
+}
+
+// A service that is away when a save's confirmations are due gets them when it is back.
+func TestConfirmationsWaitForTheService(t *testing.T) {
+	const blocks = batchKeys + 2
+	h := newHost(t, pageservice.Options{Reserve: 10 * time.Hour})
+	s, e := largeSaveStore(t, h, blocks)
+	task, err := s.Save(t.Context(), shardsOf(keysOf(0, blocks)...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range blocks - 1 {
+		<-e.records
+	}
+	h.stop()
+	close(e.until)
+	<-e.records
+	h.start()
+	if err := errors.Join(results(t, task, nil)...); err != nil {
+		t.Fatal(err)
+	}
+	e.waiting.Wait()
+	if slices.Contains(lookup(t, s, keysOf(0, blocks)...), false) {
+		t.Error("a block is not there")
+	}
+}
+
+// largeSaveStore returns a store whose first save of several blocks holds its last write, and
+// that confirms nothing because of the time.
+func largeSaveStore(t *testing.T, h *host, blocks int64) (*Store, *lastWrite) {
+	e := &lastWrite{Engine: posix.New(posix.Options{}), until: make(chan struct{}), records: make(chan struct{}, 2*blocks)}
+	o := h.options(t.TempDir(), blocks)
+	o.Reserve, o.Timeout, o.Engine = 10*time.Hour, 2*time.Hour, e
+	s := mustOpen(t, o)
+	s.confirmer.every = 10 * time.Hour
+	return s, e
+}
+
+// length returns how many blocks wait to be confirmed.
+func (c *confirmer) length() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.waiting)
 }

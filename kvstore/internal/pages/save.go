@@ -153,6 +153,9 @@ func (d *saving) enter(some []int) {
 		d.cancels = append(d.cancels, cancel)
 		d.store.engine.Do(ctx, r.ops)
 	}
+	if len(rows) == 0 && len(d.waiting) > 0 {
+		d.store.confirmer.hurry() // perhaps others have written all that this batch waits for
+	}
 }
 
 // reserve reserves pages for the blocks of shards.
