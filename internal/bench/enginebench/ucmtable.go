@@ -141,8 +141,10 @@ func (s *session) useMemory(ctx context.Context, blocks int) (err error) {
 			return err
 		}
 	}
-	for _, buf := range bufs {
-		clear(buf)
+	if !abandoned {
+		for _, buf := range bufs {
+			clear(buf)
+		}
 	}
 	return nil
 }
