@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"slices"
 
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
@@ -246,10 +247,10 @@ func (x *items) shutdown() error {
 	}
 	x.group.Close()
 	x.mu.Lock()
-	files := x.files
+	files := slices.Collect(maps.Keys(x.files)) // an opening that fails takes itself out
 	x.mu.Unlock()
 	var errs []error
-	for blocks := range files {
+	for _, blocks := range files {
 		if s, err := x.filesOf(blocks); err == nil {
 			errs = append(errs, s.Close())
 		}
