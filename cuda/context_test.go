@@ -43,7 +43,7 @@ func TestCallersContextIsUntouched(t *testing.T) {
 			}
 			return e.Close()
 		},
-		"RegisterBuffer":   func() error { return d.RegisterBuffer(b) },
+		"RegisterBuffer":   func() error { return errors.Join(d.RegisterBuffer(b), d.UnregisterBuffer(b)) },
 		"UnregisterBuffer": func() error { return d.UnregisterBuffer(b) },
 		"WriteAt":          func() error { _, err := df.WriteAt(b.At(0), 4096, 0); return err },
 		"ReadAt":           func() error { _, err := df.ReadAt(b.At(0), 4096, 0); return err },

@@ -301,3 +301,41 @@ func TestStagingOfAbandonedCopiesIsNotReused(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A shard that is compared with what another save has brought is copied to staging memory. While
+// the device may still write there, that memory is nobody else's: where there is no other, saves
+// are refused, until the copies have ended.
+func TestStagingOfAbandonedComparisonsIsNotReused(t *testing.T) {
+	gate := make(chan struct{})
+	var holding atomic.Bool
+	d := device.NewHost(device.HostOptions{Before: func(c device.Copy) error {
+		if !c.ToDevice && holding.Load() {
+			<-gate
+		}
+		return nil
+	}})
+	s := mustNew(t, empty.New(small), cache.Options{CapacityBytes: 8 * 4096, Device: d, DeviceStreams: 8, StagingBytes: 1, Timeout: time.Second})
+	twice := func(k kv.Key, hold bool) error { // the second save is compared with the first
+		shards, _ := placed(d, small, k)
+		if err := begin(t, s.Save, shards[:1]).Wait(bounded(t)); err != nil {
+			t.Fatalf("saving block %s: %v", k, err)
+		}
+		holding.Store(hold)
+		defer holding.Store(false)
+		return begin(t, s.Save, shards[:1]).Wait(bounded(t))
+	}
+	for n := range 2 { // there is memory for two blocks
+		if err := twice(key(n), true); !errors.Is(err, kv.ErrAbandoned) {
+			t.Fatalf("a comparison that hangs: %v", err)
+		}
+	}
+	if err := twice(key(2), false); !errors.Is(err, kv.ErrTimeout) || errors.Is(err, kv.ErrAbandoned) {
+		t.Errorf("a comparison in memory that the device may write to: %v", err)
+	}
+	close(gate)
+	eventually(t, "the memory is back", func() bool { return twice(key(3), false) == nil })
+	_ = s.Close() // it may know that copies were abandoned
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+}

@@ -39,7 +39,7 @@ func gone(t testing.TB, name string) {
 
 func TestSuiteShared(t *testing.T) {
 	dirs := perDir{}
-	storesuite.Run(t, storesuite.Subject{Durable: true, Open: func(t testing.TB, dir string, o storesuite.Options) kv.Store {
+	storesuite.Run(t, storesuite.Subject{Durable: true, Brief: !atNight(), Open: func(t testing.TB, dir string, o storesuite.Options) kv.Store {
 		h := fnv.New64()
 		fmt.Fprint(h, dir, o)
 		c := options(o)

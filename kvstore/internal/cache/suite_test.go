@@ -32,7 +32,7 @@ func mustNew(t tb, next kv.Store, o cache.Options) *cache.Store {
 
 // Over Empty the cache is a store that holds what fits.
 func TestSuiteOverEmpty(t *testing.T) {
-	storesuite.Run(t, storesuite.Subject{Open: func(t testing.TB, _ string, o storesuite.Options) kv.Store {
+	storesuite.Run(t, storesuite.Subject{Brief: !atNight(), Open: func(t testing.TB, _ string, o storesuite.Options) kv.Store {
 		return mustNew(t, empty.New(o.Layout), options(o))
 	}})
 }
@@ -101,7 +101,7 @@ func TestSuiteOnDeviceInLittleMemory(t *testing.T) {
 // Memory is so small that nearly everything bypasses it or is evicted at once.
 func TestSuiteInLittleMemory(t *testing.T) {
 	dirs := perDir{}
-	storesuite.Run(t, storesuite.Subject{Durable: true, Open: func(t testing.TB, dir string, o storesuite.Options) kv.Store {
+	storesuite.Run(t, storesuite.Subject{Durable: true, Brief: !atNight(), Open: func(t testing.TB, dir string, o storesuite.Options) kv.Store {
 		c := options(o)
 		c.CapacityBytes /= 64
 		return unbounded{mustNew(t, newShelf(o.Layout, dirs.of(dir, o.Namespace)), c)}

@@ -265,7 +265,7 @@ func TestCopiesAreCounted(t *testing.T) {
 		t.Error(err)
 	}
 	fail, lost = false, true
-	if _, err := m.Bytes(at, 8192); !errors.Is(err, broken) {
+	if _, err := m.Bytes(at, 8192); !errors.Is(err, kv.ErrAbandoned) {
 		t.Error(err)
 	}
 	if got, want := m.Copies(), (kv.DeviceCopies{Copies: 1, Bytes: 8192, Failed: 1, Abandoned: 1}); got != want {
@@ -278,4 +278,26 @@ func only(is bool, err error) error {
 		return err
 	}
 	return nil
+}
+
+// A copy that has failed and cannot be waited for may still write into the caller's memory, so
+// that its error says that the memory is not the caller's again.
+func TestCopiesThatMayStillRun(t *testing.T) {
+	broken := errors.New("broken")
+	var lost bool
+	a := &accelerator{Host: device.NewHost(device.HostOptions{WaitError: func() error { return only(lost, broken) }})}
+	m := New(Options{Device: a})
+	f := m.Open(openFile(t, os.O_RDWR))
+	closing(t, m, f)
+	at := a.Wrap(pattern(8192)).At(0)
+	for _, write := range []bool{true, false} {
+		lost = false
+		if _, err := f.Move(transfer.Op{Device: &at, Bytes: 8192, Write: true}); err != nil {
+			t.Fatal(err)
+		}
+		lost = true
+		if _, err := f.Move(transfer.Op{Device: &at, Bytes: 8192, Write: write}); !errors.Is(err, kv.ErrAbandoned) {
+			t.Errorf("write %t: %v", write, err)
+		}
+	}
 }

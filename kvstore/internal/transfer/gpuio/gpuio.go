@@ -223,18 +223,18 @@ func (l *lane) toDevice(dst device.Place, src []byte) error {
 }
 
 // wait waits for a copy, which was queued unless err says that it was not, and counts it.
-// After an error the lane is broken, unless its stream can be waited for.
+// After an error the lane is broken, unless its stream can be waited for: the copy may still be
+// running, and the error is a kv.ErrAbandoned.
 func (l *lane) wait(sizeBytes int, err error) error {
 	if err == nil {
 		err = l.drain()
 	}
-	counted := err
 	if err != nil {
 		if l.broken = l.drain() != nil; l.broken {
-			counted = kv.ErrAbandoned
+			err = kv.Abandoned(fmt.Sprintf("a copy has failed, and it is not known whether it has ended: %v", err))
 		}
 	}
-	l.count.Count(sizeBytes, counted)
+	l.count.Count(sizeBytes, err)
 	return err
 }
 
