@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -48,9 +49,15 @@ type report struct {
 }
 
 // unlessRemoved counts an error that says that a file, such as the log of checksums that was
-// about to be written, is not there: another process has just removed it.
+// about to be written, is not there: another process has just removed it. A process that
+// shares a Cache with the one that met it is told only that the other could not write; why,
+// the other one says.
 func (r *report) unlessRemoved(err error) error {
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESTALE) {
+	if err == nil {
+		return nil
+	}
+	elsewhere := strings.Contains(err.Error(), "another process could not write it")
+	if elsewhere || errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESTALE) {
 		r.Failed++
 		return nil
 	}
