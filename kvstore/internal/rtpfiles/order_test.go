@@ -45,11 +45,10 @@ func TestNumbersThatAreNotChained(t *testing.T) {
 	}
 
 	// Two prompts that name different blocks for one file cannot both be right.
-	s = openTest(t, "RtpLlm", Options{Root: t.TempDir()})
 	for _, order := range [][]int{{0, 1, 2, 3}, {0, 500, 2, 3}, {0, 1, 2, 3}} {
 		root := t.TempDir()
 		write(t, filepath.Join(root, itemPath(0, 4)), content(l, 0, 4))
-		s = openTest(t, "RtpLlm", Options{Root: root})
+		s := openTest(t, "RtpLlm", Options{Root: root})
 		count(t, s, 0, 4, 4)
 		var asked []kv.Key
 		for _, i := range order {
