@@ -172,8 +172,14 @@ func TestCloseConfirmsWhatWaits(t *testing.T) {
 	results(t, task, nil) // the last write is refused
 	o := s.o
 	o.Engine = nil
-	if slices.Contains(lookup(t, mustOpen(t, o), keysOf(0, blocks)[:blocks-1]...), false) {
-		t.Error("a block is not there")
+	missing := 0 // the block whose last write was held: the last of the batch, or of its first row
+	for _, found := range lookup(t, mustOpen(t, o), keysOf(0, blocks)...) {
+		if !found {
+			missing++
+		}
+	}
+	if missing > 1 {
+		t.Errorf("%d blocks are not there", missing)
 	}
 }
 
