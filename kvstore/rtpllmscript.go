@@ -42,23 +42,7 @@ func variableLine(line string) bool {
 	return ok && shellwords.IsVariable(name)
 }
 
-func isArgument(word string) bool {
-	name, _, _ := strings.Cut(word, "=")
-	return marksRTPLLM(rtpVariable(name))
-}
-
-// rtpVariable returns the variable that an argument of RTP-LLM's stands for, "" for other
-// words.
-func rtpVariable(argument string) string {
-	name, ok := strings.CutPrefix(argument, "--")
-	if name = strings.ToUpper(strings.ReplaceAll(name, "-", "_")); !ok || !shellwords.IsVariable(name) {
-		return ""
-	}
-	if name == "KVCM_MODEL_SDK_CONFIG" {
-		return sdkConfig // the variable has the older name in all versions
-	}
-	return name
-}
+func isArgument(word string) bool { return marksRTPLLM(shellwords.RTPVariable(word)) }
 
 const sdkConfig = "RECO_MODEL_SDK_CONFIG"
 
@@ -86,10 +70,10 @@ func ofRTPLLM(src []byte) (c UCMConfig, notes []string, err error) {
 			return c, nil, fmt.Errorf("%s is %.60q, and nothing is expanded here; write the value itself", name, env[name])
 		}
 	}
-	if !isOn(env["REUSE_CACHE"]) {
+	if !shellwords.RTPTrue(env["REUSE_CACHE"]) {
 		return c, nil, errors.New("REUSE_CACHE is not on, so RTP-LLM keeps no cache; write REUSE_CACHE=1 or --reuse_cache True")
 	}
-	direct, remote := isOn(env["ENABLE_3FS"]), isOn(env["ENABLE_REMOTE_CACHE"])
+	direct, remote := shellwords.RTPTrue(env["ENABLE_3FS"]), shellwords.RTPTrue(env["ENABLE_REMOTE_CACHE"])
 	switch {
 	case direct && remote:
 		return c, nil, errors.New("ENABLE_3FS and ENABLE_REMOTE_CACHE are both on; leave one of them: ENABLE_3FS opens RtpLlm, ENABLE_REMOTE_CACHE Kvcm")
@@ -148,10 +132,6 @@ func withoutPackage(err error) error {
 	return err
 }
 
-func isOn(text string) bool {
-	return slices.Contains([]string{"1", "true", "yes", "on"}, strings.ToLower(text))
-}
-
 // scriptVariables returns what lines set that have a variable each, or else what the words of a
 // script do; arguments prevail.
 func scriptVariables(text string) (map[string]string, error) {
@@ -159,29 +139,17 @@ func scriptVariables(text string) (map[string]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("it %w", err)
 	}
-	env := map[string]string{}
 	if !slices.ContainsFunc(words, isArgument) {
+		env := map[string]string{}
 		return env, lineVariables(text, env)
 	}
-	for _, word := range words {
-		if name, value, ok := strings.Cut(word, "="); ok && shellwords.IsVariable(name) {
-			env[name] = value
+	env := shellwords.Assignments(words)
+	for _, a := range shellwords.RTPArguments(words) {
+		if !a.HasValue && marksRTPLLM(a.Variable) {
+			return nil, fmt.Errorf("%.60s has no value; RTP-LLM's arguments need one, such as True", a.Name)
 		}
-	}
-	for i, word := range words {
-		argument, value, ok := strings.Cut(word, "=")
-		name := rtpVariable(argument)
-		if name == "" {
-			continue
-		}
-		if !ok && i+1 < len(words) && !strings.HasPrefix(words[i+1], "--") {
-			value, ok = words[i+1], true
-		}
-		if !ok && marksRTPLLM(name) {
-			return nil, fmt.Errorf("%.60s has no value; RTP-LLM's arguments need one, such as True", argument)
-		}
-		if ok {
-			env[name] = value
+		if a.HasValue {
+			env[a.Variable] = a.Value
 		}
 	}
 	return env, nil

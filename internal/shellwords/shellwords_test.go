@@ -32,3 +32,22 @@ func TestIsVariable(t *testing.T) {
 		}
 	}
 }
+
+func TestRTPArguments(t *testing.T) {
+	words, err := Split(`TP_SIZE=2 python -m rtp_llm --reuse_cache True --enable-3fs=1 --threefs_x --kvcm_model_sdk_config '{}' --9 --`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []RTPArgument{
+		{"--reuse_cache", "REUSE_CACHE", "True", true},
+		{"--enable-3fs", "ENABLE_3FS", "1", true},
+		{"--threefs_x", "THREEFS_X", "", false},
+		{"--kvcm_model_sdk_config", "RECO_MODEL_SDK_CONFIG", "{}", true},
+	}
+	if got := RTPArguments(words); !slices.Equal(got, want) {
+		t.Errorf("%+v", got)
+	}
+	if set := Assignments(words); len(set) != 1 || set["TP_SIZE"] != "2" {
+		t.Errorf("%v", set)
+	}
+}

@@ -204,13 +204,8 @@ func launched(out *Config, content []byte, env func(string) (string, bool)) (fun
 	if err != nil {
 		return nil, err
 	}
-	out.Problems = append(out.Problems, Misnamed(out.Engine, assignments(words))...)
-	vars := map[string]string{}
-	for _, word := range words {
-		if name, value, ok := strings.Cut(word, "="); ok && shellwords.IsVariable(name) {
-			vars[name] = value
-		}
-	}
+	vars := shellwords.Assignments(words)
+	out.Problems = append(out.Problems, Misnamed(out.Engine, slices.Collect(maps.Keys(vars)))...)
 	if file, set := vars[lmcacheFile]; set {
 		return nil, fmt.Errorf("names LMCache's configuration, %.80s; give that file instead", file)
 	}

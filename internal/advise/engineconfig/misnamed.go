@@ -4,7 +4,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kv3fs/kv3fs/internal/shellwords"
 	"github.com/kv3fs/kv3fs/internal/spelling"
 )
 
@@ -46,8 +45,9 @@ const lmcacheEncoder = "LMCACHE_EC_"
 // storage but are not known to be read. It is a warning where a name differs from a known one
 // in a letter or two, else a note: an engine's newer version may read it.
 func Misnamed(engine string, names []string) (problems []Problem) {
+	all := families(engine)
 	for _, name := range slices.Sorted(slices.Values(names)) {
-		for _, f := range families(engine) {
+		for _, f := range all {
 			if !strings.HasPrefix(name, f.prefix) || slices.Contains(f.names, name) || strings.HasPrefix(name, lmcacheEncoder) {
 				continue
 			}
@@ -66,14 +66,4 @@ func Misnamed(engine string, names []string) (problems []Problem) {
 		}
 	}
 	return problems
-}
-
-// assignments returns the names of the variables that the words of a command line or script set.
-func assignments(words []string) (names []string) {
-	for _, word := range words {
-		if name, _, ok := strings.Cut(word, "="); ok && shellwords.IsVariable(name) {
-			names = append(names, name)
-		}
-	}
-	return names
 }

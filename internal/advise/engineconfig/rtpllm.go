@@ -5,7 +5,6 @@ import (
 	"maps"
 	"math"
 	"path"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -81,48 +80,23 @@ func readRTPLLM(out *Config, content []byte, _ Params, env func(string) (string,
 // those that were given, as written.
 func rtpSettings(out *Config, content []byte) (values map[string]any, arguments map[string]string, err error) {
 	words, err := shellwords.Split(string(content))
-	if err != nil || !slices.ContainsFunc(words, func(w string) bool { return rtpArgument(w) != "" }) {
+	given := shellwords.RTPArguments(words)
+	if err != nil || len(given) == 0 {
 		values, err = envFile(out, content)
 		return values, nil, err
 	}
 	values, arguments = map[string]any{}, map[string]string{}
-	for _, w := range words {
-		if name, value, ok := strings.Cut(w, "="); ok && shellwords.IsVariable(name) {
-			values[name] = value
-		}
+	for name, value := range shellwords.Assignments(words) {
+		values[name] = value
 	}
-	for i, w := range words {
-		key := rtpArgument(w)
-		if key == "" {
-			continue
+	for _, a := range given {
+		if !a.HasValue {
+			out.add(Failure, a.Name, "has no value; RTP-LLM's arguments need one", "write "+a.Name+" True")
+			a.Value = "True" // what it means, for the other checks
 		}
-		name, value, ok := strings.Cut(w, "=")
-		if !ok && i+1 < len(words) && !strings.HasPrefix(words[i+1], "--") {
-			value, ok = words[i+1], true
-		}
-		if !ok {
-			out.add(Failure, name, "has no value; RTP-LLM's arguments need one", "write "+name+" True")
-			value = "True" // what it means, for the other checks
-		}
-		values[key], arguments[key] = value, name
+		values[a.Variable], arguments[a.Variable] = a.Value, a.Name
 	}
 	return values, arguments, nil
-}
-
-// rtpArgument returns the variable of a command line's argument, "" if a word is none.
-func rtpArgument(word string) string {
-	name, _, _ := strings.Cut(word, "=")
-	name, ok := strings.CutPrefix(name, "--")
-	if !ok {
-		return ""
-	}
-	switch key := strings.ToUpper(strings.ReplaceAll(name, "-", "_")); {
-	case key == "KVCM_MODEL_SDK_CONFIG":
-		return "RECO_MODEL_SDK_CONFIG"
-	case shellwords.IsVariable(key):
-		return key
-	}
-	return ""
 }
 
 // readRTPDirect reads the settings of RTP-LLM's own 3FS tier.
@@ -160,7 +134,7 @@ func readRTPDirect(e environment) {
 func readKVCM(e environment) {
 	m, out := e.m, e.m.out
 	out.BasePaths = append(out.BasePaths, path.Join(rtpMount, kvcmRootDir))
-	if e.kvcm("CLIENT_CONFIG") == "" && e.kvcm("SERVER_ADDRESS") == "" && !(isTrue(e.kvcm("ENABLE_VIPSERVER")) && e.kvcm("VIPSERVER_DOMAIN") != "") {
+	if e.kvcm("CLIENT_CONFIG") == "" && e.kvcm("SERVER_ADDRESS") == "" && !(shellwords.RTPTrue(e.kvcm("ENABLE_VIPSERVER")) && e.kvcm("VIPSERVER_DOMAIN") != "") {
 		m.problem(Failure, "KVCM_SERVER_ADDRESS", "is missing, as is RECO_SERVER_ADDRESS; RTP-LLM does not find the KV cache manager", "write KVCM_SERVER_ADDRESS=HOST:6381, and RECO_SERVER_ADDRESS for versions before September 2026")
 	}
 	kvcmVersions(m)
@@ -246,15 +220,7 @@ func (e environment) text(key string) string {
 	return s
 }
 
-func (e environment) boolean(key string) bool { return isTrue(e.text(key)) }
-
-func isTrue(s string) bool {
-	switch strings.ToLower(s) {
-	case "1", "true", "yes", "on":
-		return true
-	}
-	return false
-}
+func (e environment) boolean(key string) bool { return shellwords.RTPTrue(e.text(key)) }
 
 // count returns a number of at least 1, or the default if none is set.
 func (e environment) count(key string, fallback, most int64) int64 {

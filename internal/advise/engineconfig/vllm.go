@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -27,7 +29,7 @@ func readVLLM(out *Config, content []byte, p Params, env func(string) (string, b
 			return fmt.Errorf("is neither the JSON of --kv-transfer-config nor a command line that has that flag")
 		}
 		text = []byte(value)
-		out.Problems = append(out.Problems, Misnamed(out.Engine, assignments(words))...)
+		out.Problems = append(out.Problems, Misnamed(out.Engine, slices.Collect(maps.Keys(shellwords.Assignments(words))))...)
 		p = vllmParams(words, p)
 		out.TP = p.TP
 	}
