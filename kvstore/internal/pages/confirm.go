@@ -52,16 +52,15 @@ type confirmer struct {
 func (c *confirmer) add(one confirmation) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	latest := one.latest(time.Now(), c.every)
-	if len(c.waiting) == 0 || latest.Before(c.latest) {
-		c.latest = latest
-	}
-	c.waiting = append(c.waiting, one)
 	if c.changed == nil {
 		c.changed = make(chan struct{}, 1)
 		c.store.group.Go(c.run)
 	}
-	c.wake()
+	if latest := one.latest(time.Now(), c.every); len(c.waiting) == 0 || latest.Before(c.latest) {
+		c.latest = latest
+		c.wake()
+	}
+	c.waiting = append(c.waiting, one)
 }
 
 // hurry has all that wait confirmed at once.
