@@ -308,7 +308,10 @@ func (b *bench) segment() (err error) {
 				return err
 			}
 		}
-		s, err = kvstore.Open("Cache|Segment", c)
+		next, err := kvstore.Open("Cache|Segment", c)
+		if err == nil {
+			s = next // else there is the old one to close, which has no harm in it
+		}
 		return err
 	}
 	if err := open(); err != nil {
