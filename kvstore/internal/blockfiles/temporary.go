@@ -224,6 +224,9 @@ func (s *Store) sweep(r *root) {
 		if !temporaryName.MatchString(e.Name()) || strings.Contains(e.Name(), s.writer) {
 			continue
 		}
-		s.removeOld(filepath.Join(dir, e.Name()), now.ModTime())
+		// Its writer's name is in its own, so one that a restore has put back is of nobody, too.
+		if info, err := e.Info(); err == nil && now.ModTime().Sub(info.ModTime()) > s.o.SweepAge {
+			_ = os.Remove(filepath.Join(dir, e.Name()))
+		}
 	}
 }
