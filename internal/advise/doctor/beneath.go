@@ -15,9 +15,9 @@ import (
 
 // beneathFacts describes the directory that a mount covers.
 type beneathFacts struct {
-	Dir  host.Beneath `json:"dir"`
-	Seen bool         `json:"seen"` // it exists, and this user can see it
-	Err  probeError   `json:"err"`
+	Dir  host.Beneath
+	Seen bool // it exists, and this user can see it
+	Err  probeError
 }
 
 func probeBeneath(point string) (f beneathFacts) {

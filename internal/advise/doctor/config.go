@@ -19,10 +19,10 @@ const maxConfigBytes = 64 << 10
 
 // fileFacts is what probeFile finds: a file's type, size and content.
 type fileFacts struct {
-	Err       probeError  `json:"error"`
-	Mode      fs.FileMode `json:"mode"`
-	SizeBytes int64       `json:"size_bytes"`
-	Content   []byte      `json:"content"` // only for a regular file of at most maxConfigBytes
+	Err       probeError
+	Mode      fs.FileMode
+	SizeBytes int64
+	Content   []byte // only for a regular file of at most maxConfigBytes
 }
 
 // probeFile reads a regular file. It opens nothing else: opening a pipe would wait for a
@@ -156,10 +156,10 @@ func checkConfig(ctx context.Context, o *Options, c *engineconfig.Config, point 
 
 // pathFacts describes a directory that an engine wants to store in.
 type pathFacts struct {
-	Path      string     `json:"path"`
-	Canonical string     `json:"canonical"` // of Path, or of Parent if Path is missing; without symbolic links
-	Parent    string     `json:"parent"`    // Path if it exists, else its nearest parent that does
-	Write     probeError `json:"write"`     // from creating a file in Parent
+	Path      string
+	Canonical string     // of Path, or of Parent if Path is missing; without symbolic links
+	Parent    string     // Path if it exists, else its nearest parent that does
+	Write     probeError // from creating a file in Parent
 }
 
 func probePaths(paths []string) []pathFacts {

@@ -31,15 +31,15 @@ var networkTypes = [...]string{"nfs", "nfs4", "cifs", "smb3", "ceph", "lustre", 
 
 // dataFacts describes the file system of the data directory.
 type dataFacts struct {
-	Canonical string     `json:"canonical"`
-	Err       probeError `json:"look"`
-	SizeBytes int64      `json:"size_bytes"`
-	FreeBytes int64      `json:"free_bytes"` // to users other than root
-	Inodes    uint64     `json:"inodes"`     // 0 where the file system does not count them
-	FreeNodes uint64     `json:"free_inodes"`
-	ReadOnly  bool       `json:"read_only"`
-	Lock      string     `json:"lock"`   // chattr's letter for what forbids new files in it: i or a; "" for nothing
-	Sparse    bool       `json:"sparse"` // refuses fallocate, so files that a client reserves are sparse
+	Canonical string
+	Err       probeError
+	SizeBytes int64
+	FreeBytes int64  // to users other than root
+	Inodes    uint64 // 0 where the file system does not count them
+	FreeNodes uint64
+	ReadOnly  bool
+	Lock      string // chattr's letter for what forbids new files in it: i or a; "" for nothing
+	Sparse    bool   // refuses fallocate, so files that a client reserves are sparse
 }
 
 func probeData(dir string) (f dataFacts) {

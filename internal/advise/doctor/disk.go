@@ -33,10 +33,10 @@ const (
 
 // diskFacts holds what the measurement found.
 type diskFacts struct {
-	Err    probeError `json:"error"`
-	Direct bool       `json:"direct"` // bypassed the page cache
-	Write  float64    `json:"write_bytes_per_second"`
-	Read   float64    `json:"read_bytes_per_second"`
+	Err    probeError
+	Direct bool // bypassed the page cache
+	Write  float64
+	Read   float64
 }
 
 func checkDisk(ctx context.Context, o *Options, dir string) Finding {

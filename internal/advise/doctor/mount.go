@@ -217,12 +217,12 @@ func absolute(ctx context.Context, o *Options, path string) (string, error) {
 
 // mountFacts describes a mount that answers.
 type mountFacts struct {
-	Canonical string       `json:"canonical"`
-	OpenErr   probeError   `json:"look"`     // from opening its root
-	Occupied  bool         `json:"occupied"` // it is a directory with other files than a 3FS's, or no directory
-	Magic     bool         `json:"magic"`    // it answers the ioctl by which clients recognise a 3FS
-	Iovs      probeError   `json:"iovs"`     // from listing 3fs-virt/iovs
-	Daemon    *wire.Daemon `json:"daemon"`
+	Canonical string
+	OpenErr   probeError // from opening its root
+	Occupied  bool       // it is a directory with other files than a 3FS's, or no directory
+	Magic     bool       // it answers the ioctl by which clients recognise a 3FS
+	Iovs      probeError // from listing 3fs-virt/iovs
+	Daemon    *wire.Daemon
 }
 
 // judgeMount judges a mount that answers.

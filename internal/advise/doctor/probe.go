@@ -64,8 +64,8 @@ func exists(path string) bool {
 // probeError is an error that a probe sends to the doctor. The zero value means no
 // error.
 type probeError struct {
-	Errno syscall.Errno `json:"errno,omitempty"`
-	Text  string        `json:"text,omitempty"`
+	Errno syscall.Errno
+	Text  string
 }
 
 func probeErrorOf(err error) (t probeError) {

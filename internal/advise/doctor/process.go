@@ -20,11 +20,11 @@ const hashSeed = "PYTHONHASHSEED"
 
 // process is a running daemon or engine.
 type process struct {
-	PID      int      `json:"pid"`
-	State    string   `json:"state"`
-	Args     []string `json:"args"`
-	HashSeed *string  `json:"hash_seed"` // nil if not set or not readable
-	Readable bool     `json:"readable"`  // whether its environment is readable
+	PID      int
+	State    string
+	Args     []string
+	HashSeed *string // nil if not set or not readable
+	Readable bool    // whether its environment is readable
 }
 
 // probeProcesses lists the daemons and engines that run here.

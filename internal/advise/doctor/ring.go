@@ -26,10 +26,10 @@ const (
 
 // ringFacts describes a write and a read through rings.
 type ringFacts struct {
-	CreateErr        probeError    `json:"create"` // from creating the file
-	MissingSemaphore string        `json:"absent"` // path of the daemon's semaphore, if it is not in this /dev/shm
-	TransferErr      probeError    `json:"trip"`
-	Elapsed          time.Duration `json:"elapsed_ns"`
+	CreateErr        probeError // from creating the file
+	MissingSemaphore string     // path of the daemon's semaphore, if it is not in this /dev/shm
+	TransferErr      probeError
+	Elapsed          time.Duration
 }
 
 // checkRing writes 4 KiB through a ring and reads them back, using a file that it unlinks
