@@ -247,7 +247,7 @@ func (fs *fileSystem) Read(_ <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse
 	return fuse.ReadResultData(buf[:total]), fuse.OK
 }
 
-func (fs *fileSystem) Write(_ <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32, fuse.Status) {
+func (fs *fileSystem) Write(cancel <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32, fuse.Status) {
 	h := fs.handles.get(in.Fh).file
 	if h == nil {
 		return 0, fuse.EBADF
@@ -259,7 +259,7 @@ func (fs *fileSystem) Write(_ <-chan struct{}, in *fuse.WriteIn, data []byte) (u
 	}
 	// The offset of an append comes from attributes that may be stale; the backing file
 	// knows its end.
-	n, err := h.Write(data, int64(in.Offset), in.Flags&unix.O_APPEND != 0, in.Uid)
+	n, err := h.Write(data, int64(in.Offset), in.Flags&unix.O_APPEND != 0, in.Uid, cancel)
 	return uint32(n), statusOf(err)
 }
 

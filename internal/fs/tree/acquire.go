@@ -19,10 +19,17 @@ func (t *Tree) Acquire(ino uint64, c cred.Caller, write bool) (*File, error) {
 	if !ok || !n.regular() {
 		return nil, unix.EBADF
 	}
-	if !write {
-		return t.acquire(n, c, forReading)
+	dir := forReading
+	if write {
+		dir = forWriting
 	}
-	f, err := t.acquire(n, c, forWriting)
+	f, err := t.acquire(n, c, dir)
+	if err == nil {
+		f.tellUse()
+	}
+	if !write {
+		return f, err
+	}
 	if err == nil && !c.Root() && f.of.plainUntil.Load() < t.now() {
 		if err := f.makePlain(); err != nil {
 			return nil, err
@@ -78,6 +85,21 @@ func (t *Tree) acquire(n *node, c cred.Caller, dir direction) (*File, error) {
 		of.noteVerdict(verdictKey{c, dir}, verdict{err, rights}, epoch)
 	}
 	return f, err
+}
+
+// tellUse tells Options.Usage that rings use the file.
+func (f *File) tellUse() {
+	of := f.of
+	if !of.tree.counts(of.node.key) {
+		return
+	}
+	of.mu.Lock()
+	first := !of.told
+	of.told = true
+	of.mu.Unlock()
+	if first {
+		of.tree.useBegins(of.node, f.fd)
+	}
 }
 
 // noteVerdict remembers the kernel's decision while the file stays open through the

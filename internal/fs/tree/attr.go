@@ -251,6 +251,7 @@ func (t *Tree) truncate(n *node, size uint64) error {
 		return err
 	}
 	defer f.Release()
+	defer f.Settle(0)
 	return unix.Ftruncate(f.fd, int64(size))
 }
 

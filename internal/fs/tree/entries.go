@@ -48,11 +48,13 @@ func (t *Tree) make(parent uint64, name string, c cred.Caller, keep time.Duratio
 	}
 	began, generation := t.now(), t.renames.Load()
 	var st unix.Statx_t
-	err = t.inDir(d, func(fd int) error {
+	err = t.growDir(d, func(fd int) error {
 		if err := cred.CreateAs(c, func() error { return fn(fd) }); err != nil {
 			return err
 		}
-		st, err = statAt(fd, name)
+		if st, err = statAt(fd, name); err == nil {
+			t.created(d, fd, name, &st)
+		}
 		return err
 	})
 	if err != nil {
@@ -118,7 +120,7 @@ func (t *Tree) link(id, parent uint64, name string, keep time.Duration, as func(
 	var st unix.Statx_t
 	var linked *node
 	err = t.onInode(n, func(fd int, _ *unix.Statx_t) error {
-		return t.inDir(d, func(dir int) error {
+		return t.growDir(d, func(dir int) error {
 			// For a file without a name this one becomes its place, so it must not be
 			// doubted because of a rename elsewhere.
 			defer t.moves.exclude()()
@@ -130,6 +132,7 @@ func (t *Tree) link(id, parent uint64, name string, keep time.Duration, as func(
 			}
 			if st, err = statAt(dir, name); err == nil {
 				linked, _ = t.remember(place{d, name}, &st, t.renames.Load())
+				t.created(d, dir, name, &st)
 			}
 			return err
 		})
@@ -154,11 +157,16 @@ func (t *Tree) Create(parent uint64, name string, flags int, mode uint32, c cred
 	access := flags & unix.O_ACCMODE
 	began, generation := t.now(), t.renames.Load()
 	fd, made := -1, false
-	err = t.inDir(d, func(dir int) (err error) {
+	err = t.growDir(d, func(dir int) (err error) {
 		for range createTries {
 			fd, made, err = openOrMake(dir, name, flags, mode, c)
 			if !errors.Is(err, unix.ENOENT) {
 				break
+			}
+		}
+		if made && t.usage != nil {
+			if st, err := statFD(fd); err == nil {
+				t.created(d, dir, name, &st)
 			}
 		}
 		return err
@@ -203,7 +211,7 @@ func (t *Tree) CreateUnnamed(parent uint64, flags int, mode uint32, c cred.Calle
 	access := flags & unix.O_ACCMODE
 	began := t.now()
 	fd := -1
-	err = t.inDir(d, func(dir int) error {
+	err = t.growDir(d, func(dir int) error {
 		return cred.CreateAs(c, func() (err error) {
 			fd, err = unix.Openat(dir, ".", unix.O_TMPFILE|access|flags&unix.O_EXCL|unix.O_CLOEXEC, mode&0o7777)
 			return err
@@ -301,14 +309,17 @@ func (t *Tree) remove(parent uint64, name string, how int) error {
 // p.parent is nil for a directory that the kernel does not know. orphanFD is
 // openLastName's or -1. The caller is in a move.
 func (t *Tree) unlinkAt(p place, fd, how int, st *unix.Statx_t, orphanFD int) error {
+	leaves := t.leaves(p, fd, st, orphanFD)
+	defer leaves.close()
 	if err := unix.Unlinkat(fd, p.name, how); err != nil {
 		if orphanFD >= 0 {
 			unix.Close(orphanFD)
 		}
 		return err
 	}
-	t.orphan(st, orphanFD)
+	t.orphan(st, orphanFD, leaves)
 	t.left(p, st)
+	t.accountDir(p.parent, fd)
 	return nil
 }
 
@@ -383,7 +394,7 @@ func (t *Tree) renameBetween(parent uint64, name string, newParent uint64, newNa
 	}
 	src, dst := place{from, name}, place{to, newName}
 	return t.inDir(from, func(fromFD int) error {
-		return t.inDir(to, func(toFD int) error {
+		return t.growDir(to, func(toFD int) error {
 			return as(src, fromFD, dst, toFD, func() error { return t.renameAt(src, fromFD, dst, toFD, flags) })
 		})
 	})
@@ -421,6 +432,11 @@ func (t *Tree) renameAt(from place, fromFD int, to place, toFD int, flags uint32
 	if victimErr == nil && t.identityOf(&victim) != t.identityOf(&source) && flags == 0 {
 		orphanFD = t.openLastName(toFD, to.name, &victim)
 	}
+	var leaves leaving
+	if victimErr == nil && flags == 0 {
+		leaves = t.leaves(to, toFD, &victim, orphanFD)
+		defer leaves.close()
+	}
 	// Counted at the start and at the end: a lookup that saw an entry before or
 	// during the rename finds another count and does not rely on what it saw.
 	t.renames.Add(1)
@@ -438,13 +454,18 @@ func (t *Tree) renameAt(from place, fromFD int, to place, toFD int, flags uint32
 		}
 		if flags == unix.RENAME_EXCHANGE {
 			t.exchanged(from, to, &source, &victim)
+			t.renamed(from, fromFD, to, toFD, &source)
+			t.renamed(to, toFD, from, fromFD, &victim)
 			return nil
 		}
-		t.orphan(&victim, orphanFD)
+		t.orphan(&victim, orphanFD, leaves)
 		t.left(to, &victim)
 		t.linksChanged(&victim)
 	}
 	t.movedTo(from, to, &source)
+	t.renamed(from, fromFD, to, toFD, &source)
+	t.accountDir(from.parent, fromFD)
+	t.accountDir(to.parent, toFD)
 	return nil
 }
 

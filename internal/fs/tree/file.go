@@ -32,6 +32,7 @@ type openFile struct {
 	handles  int      // open files of the mount
 	users    int      // references to files; while handles > 0, files without any may stay open
 	files    [3]*File // by unix.O_ACCMODE
+	told     bool     // Options.Usage knows that rings use it
 	grants   []grant
 	verdicts map[verdictKey]verdict
 	epoch    int // counts changes of mode and owner: older verdicts are void
@@ -140,11 +141,24 @@ func (of *openFile) endLocked() {
 	of.node.open.CompareAndSwap(of, nil)
 	files := of.files
 	of.mu.Unlock()
+	if of.told {
+		of.tree.useEnds(of.node, anyFD(files))
+	}
 	for _, f := range files {
 		if f != nil {
 			f.close()
 		}
 	}
+}
+
+// anyFD returns a descriptor of files, or -1.
+func anyFD(files [3]*File) int {
+	for _, f := range files {
+		if f != nil {
+			return f.fd
+		}
+	}
+	return -1
 }
 
 // newFile adds fd to the open state as its file with that access mode, opened for a user.

@@ -195,6 +195,7 @@ func (t *Tree) PunchHole(id uint64, c cred.Caller, starts, ends []uint64) error 
 		err := asWriter(c.UID, true, func() error {
 			return unix.Fallocate(f.fd, how, int64(start), int64(end-start))
 		})
+		f.Settle(0)
 		if err != nil {
 			return err
 		}

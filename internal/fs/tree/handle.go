@@ -12,6 +12,7 @@ type Handle struct {
 	holder holder
 	access int
 	grants directions
+	mapped bool // it is one of Tree.mapped
 }
 
 // openToExecute is added by the kernel to the flags of an open for execve, which needs
@@ -100,12 +101,21 @@ func (f *File) handle(who holder, access int, granted directions) *Handle {
 	of.grantLocked(who, granted, +1)
 	of.checkLocked()
 	of.mu.Unlock()
+	if t := of.tree; t.counts(of.node.key) {
+		t.useBegins(of.node, f.fd)
+	}
 	return &Handle{file: f, holder: who, access: access, grants: granted}
 }
 
 // Close ends the handle.
 func (h *Handle) Close() {
 	of := h.file.of
+	if t := of.tree; t.counts(of.node.key) {
+		if h.mapped {
+			t.mapped.add(of.node, -1)
+		}
+		t.useEnds(of.node, h.file.fd)
+	}
 	of.mu.Lock()
 	of.handles--
 	of.grantLocked(h.holder, h.grants, -1)
@@ -118,6 +128,7 @@ func (h *Handle) Close() {
 
 // Sync makes what was written durable; with dataOnly it may skip the times.
 func (h *Handle) Sync(dataOnly bool) error {
+	defer h.file.Settle(0)
 	if dataOnly {
 		return unix.Fdatasync(h.file.fd)
 	}

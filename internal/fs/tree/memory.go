@@ -3,6 +3,7 @@ package tree
 import (
 	"context"
 	"runtime/debug"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -28,10 +29,15 @@ func (f *forgottenNodes) note() {
 	}
 }
 
-// Run returns memory to the system after the kernel forgot many nodes, until ctx
-// ends. The runtime by itself takes minutes to do so. Without Run the tree works
-// and uses more memory.
+// Run looks after the tree until ctx ends: it accounts for what clients write through
+// mappings, and returns memory to the system after the kernel forgot many nodes. The runtime
+// by itself takes minutes to do so.
 func (t *Tree) Run(ctx context.Context) error {
+	if t.usage != nil {
+		var watching sync.WaitGroup
+		defer watching.Wait()
+		watching.Go(func() { t.watchMappings(ctx) })
+	}
 	pause := time.NewTimer(0)
 	defer pause.Stop()
 	for {

@@ -15,8 +15,9 @@ import (
 // orphan is an O_PATH descriptor of such an inode, and the user that it is charged to: its
 // owner.
 type orphan struct {
-	fd  int
-	uid uint32
+	fd   int
+	uid  uint32
+	node *node // a regular file that Options.Usage was told is in use, or nil
 }
 
 // openLastName returns an O_PATH descriptor of the entry name in dir if it is the
@@ -40,13 +41,20 @@ func (t *Tree) openLastName(dir int, name string, st *unix.Statx_t) int {
 	return fd
 }
 
-// orphan keeps fd, from openLastName, for as long as the kernel knows its node.
-func (t *Tree) orphan(st *unix.Statx_t, fd int) {
+// orphan keeps fd, from openLastName, for as long as the kernel knows its node, and says that
+// the entry is gone.
+func (t *Tree) orphan(st *unix.Statx_t, fd int, leaves leaving) {
+	o := orphan{fd: fd, uid: st.Uid}
+	if n, known := t.byIdentity.get(t.identityOf(st)); fd >= 0 && known && n.regular() && t.counts(n.key) {
+		o.node = n
+		t.useBegins(n, fd)
+	}
+	leaves.gone()
 	if fd < 0 {
 		return
 	}
 	if !t.spare.Take(st.Uid, 1) {
-		unix.Close(fd)
+		t.endOrphan(o)
 		return
 	}
 	t.mu.Lock()
@@ -55,12 +63,12 @@ func (t *Tree) orphan(st *unix.Statx_t, fd int) {
 		if _, twice := t.orphans[n]; twice {
 			known = false
 		} else {
-			t.orphans[n] = orphan{fd, st.Uid}
+			t.orphans[n] = o
 		}
 	}
 	t.mu.Unlock()
 	if !known {
-		t.closeOrphan(orphan{fd, st.Uid})
+		t.closeOrphan(o)
 	}
 }
 
@@ -124,6 +132,13 @@ func (t *Tree) CloseForgotten(owner uint32) {
 }
 
 func (t *Tree) closeOrphan(o orphan) {
-	unix.Close(o.fd)
+	t.endOrphan(o)
 	t.spare.Return(o.uid, 1)
+}
+
+func (t *Tree) endOrphan(o orphan) {
+	unix.Close(o.fd)
+	if o.node != nil {
+		t.useEnds(o.node, -1)
+	}
 }

@@ -2,6 +2,7 @@ package tree
 
 import (
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -45,12 +46,18 @@ func (f *File) Confine(bytes int64) bool {
 }
 
 // Write writes b at off, or at the end with append, as a client with that uid would: short
-// only where the disk is full. After an error, nothing was written.
-func (h *Handle) Write(b []byte, off int64, append bool, uid uint32) (n int, err error) {
-	flags := 0
+// only where the disk is full. After an error, nothing was written. It waits for room, where
+// that is limited, until cancel is closed: EINTR.
+func (h *Handle) Write(b []byte, off int64, append bool, uid uint32, cancel <-chan struct{}) (n int, err error) {
+	flags, at := 0, off
 	if append {
-		flags = unix.RWF_APPEND
+		flags, at = unix.RWF_APPEND, endOfFile
 	}
+	reserved, err := h.file.Reserve(at, int64(len(b)), time.Now().Add(writePatience), cancel)
+	if err != nil {
+		return 0, err
+	}
+	defer h.file.Settle(reserved)
 	write := func() error {
 		for n < len(b) {
 			some, err := unix.Pwritev2(h.file.fd, [][]byte{b[n:]}, off+int64(n), flags)
@@ -76,7 +83,12 @@ func (h *Handle) Write(b []byte, off int64, append bool, uid uint32) (n int, err
 // signals.
 func (h *Handle) Fallocate(mode uint32, off, length int64, uid uint32, cancel <-chan struct{}) error {
 	t := h.file.of.tree
-	err := asWriter(uid, true, func() error {
+	reserved, err := h.file.reserveFallocate(mode, off, length, cancel)
+	if err != nil {
+		return err
+	}
+	defer h.file.Settle(reserved)
+	err = asWriter(uid, true, func() error {
 		for {
 			err := unix.Fallocate(h.file.fd, mode, off, length)
 			if err != unix.EINTR {

@@ -29,6 +29,9 @@ type Options struct {
 	// directory. 0: 4096.
 	Spare int
 
+	// Usage hears of every change of what files take. nil: nobody does.
+	Usage Usage
+
 	// Readonly makes Open accept a data directory that this user cannot write to. The
 	// caller refuses changes.
 	Readonly bool
@@ -86,6 +89,10 @@ type Tree struct {
 	overlay bool // it is on overlayfs, where an inode gets another time of birth when it is copied up
 	reserve reserve
 
+	usage      Usage // nil: none
+	accounting keyLocks
+	mapped     mappings
+
 	directMu sync.Mutex
 	direct   map[uint64]bool // by device: does it support O_DIRECT
 }
@@ -99,7 +106,7 @@ func Open(dir string, opts Options) (*Tree, error) {
 		return nil, fmt.Errorf("open data directory %s: %w", dir, err)
 	}
 	t := &Tree{
-		dir: dir, rootFD: fd, start: time.Now(),
+		dir: dir, rootFD: fd, start: time.Now(), usage: opts.Usage,
 		byID:       newIndex[uint64, *node](sameHash),
 		byIdentity: newIndex[identity, *node](identity.hash),
 		byIno:      newIndex[uint64, *node](sameHash),

@@ -24,6 +24,10 @@ func (h *Handle) MayBeMapped() {
 		return // a shared mapping for writing takes both
 	}
 	n := h.file.of.node
+	if t := h.file.of.tree; t.counts(n.key) {
+		h.mapped = true
+		t.mapped.add(n, +1)
+	}
 	n.hotUntil.Store(unseen)
 	h.file.of.tree.written(n) // what the kernel has got before
 }

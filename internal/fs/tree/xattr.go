@@ -72,11 +72,13 @@ func (t *Tree) SetUserXattr(id uint64, name string, value []byte, flags int, c c
 		return err
 	}
 	return t.onInode(n, func(fd int, _ *unix.Statx_t) error {
-		return cred.CreateAs(c, func() error { // it may need a block
-			if value == nil {
-				return unix.Removexattr(procPath(fd), name)
-			}
-			return unix.Setxattr(procPath(fd), name, value, flags)
+		return t.growBy(n, fd, ownBytes+int64(len(value)), func() error {
+			return cred.CreateAs(c, func() error { // it may need a block
+				if value == nil {
+					return unix.Removexattr(procPath(fd), name)
+				}
+				return unix.Setxattr(procPath(fd), name, value, flags)
+			})
 		})
 	})
 }

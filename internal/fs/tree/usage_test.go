@@ -1,0 +1,401 @@
+package tree
+
+import (
+	"cmp"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/internal/test/seed"
+)
+
+// modelUsage keeps totals from nothing but what Usage is told.
+type modelUsage struct {
+	t        testing.TB
+	capacity int64 // 0: none
+
+	mu       sync.Mutex
+	files    map[FileKey]*modelFile
+	reserved int64
+}
+
+type modelFile struct {
+	blocks, names, opens int64
+	named, dir, gone     bool
+	parent               FileKey
+	reads                int
+}
+
+func newModel(t testing.TB) *modelUsage {
+	return &modelUsage{t: t, files: make(map[FileKey]*modelFile)}
+}
+
+func (m *modelUsage) Reserve(k FileKey, n int64, deadline time.Time, _ <-chan struct{}) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if n <= 0 {
+		m.t.Errorf("reserves %d bytes", n)
+	}
+	if m.capacity > 0 && m.usedLocked()+m.reserved+n > m.capacity {
+		if deadline.IsZero() {
+			return unix.EAGAIN
+		}
+		return unix.ENOSPC
+	}
+	m.reserved += n
+	return nil
+}
+
+func (m *modelUsage) Settle(k FileKey, reserved, blocks512 int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.reserved -= reserved; m.reserved < 0 {
+		m.t.Error("more is settled than was reserved")
+	}
+	if f := m.files[k]; f != nil && blocks512 >= 0 {
+		f.blocks = blocks512
+	}
+}
+
+func (m *modelUsage) file(k FileKey) *modelFile {
+	if m.files[k] == nil {
+		m.files[k] = &modelFile{}
+	}
+	return m.files[k]
+}
+
+func (m *modelUsage) Read(k FileKey) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.file(k).reads++
+}
+
+func (m *modelUsage) Opened(k, dir FileKey, name string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.file(k).opens++
+}
+
+func (m *modelUsage) Closed(k FileKey, blocks512 int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	f := m.file(k)
+	if f.opens--; f.opens < 0 {
+		m.t.Errorf("%v: closed more often than opened", k)
+	}
+	if blocks512 >= 0 {
+		f.blocks = blocks512
+	}
+	m.dropLocked(k, f)
+}
+
+func (m *modelUsage) Created(k, dir FileKey, name string, isDir bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	f := m.file(k)
+	f.names++
+	f.dir, f.gone, f.parent = isDir, false, dir
+}
+
+func (m *modelUsage) Removed(k, dir FileKey, name string, last bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	f := m.file(k)
+	f.names--
+	f.gone = f.gone || last
+	m.dropLocked(k, f)
+}
+
+func (m *modelUsage) dropLocked(k FileKey, f *modelFile) {
+	if f.gone && f.opens == 0 {
+		delete(m.files, k)
+	}
+}
+
+func (m *modelUsage) Renamed(k, from FileKey, oldName string, to FileKey, newName string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.file(k).parent = to
+}
+
+func (m *modelUsage) SpaceOf(FileKey) (capacityBytes, freeBytes int64, limited bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.capacity, m.capacity - m.usedLocked(), m.capacity > 0
+}
+
+func (m *modelUsage) usedLocked() (bytes int64) {
+	for _, f := range m.files {
+		bytes += f.blocks * 512
+	}
+	return bytes
+}
+
+// taken returns what regular files and directories below dir take, each once.
+func taken(t testing.TB, dir string) map[FileKey]int64 {
+	all := make(map[FileKey]int64)
+	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.Name() == StateName {
+			return cmp.Or(err, fs.SkipDir)
+		}
+		st, err := statAt(unix.AT_FDCWD, path)
+		if kind := st.Mode & unix.S_IFMT; err == nil && (kind == unix.S_IFREG || kind == unix.S_IFDIR) {
+			all[FileKey{Dev: uint64(st.Dev_major)<<32 | uint64(st.Dev_minor), Ino: st.Ino}] = int64(st.Blocks)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// check compares the model with the disk.
+func (m *modelUsage) check(dir string) {
+	m.t.Helper()
+	is := taken(m.t, dir)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.reserved != 0 {
+		m.t.Errorf("%d bytes are still reserved", m.reserved)
+	}
+	for k, f := range m.files {
+		if blocks, there := is[k]; f.opens != 0 || !there || blocks != f.blocks {
+			m.t.Errorf("%v: the model has %+v; there: %v, with %d blocks", k, *f, there, blocks)
+		}
+		delete(is, k)
+	}
+	for k, blocks := range is {
+		m.t.Errorf("%v: the model does not know it; it has %d blocks", k, blocks)
+	}
+}
+
+// What Usage hears adds up to what is on the disk, whatever is done to the files.
+func TestUsageAddsUp(t *testing.T) {
+	model := newModel(t)
+	tr, dir := newTree(t, Options{Usage: model})
+	// The root is there before.
+	model.Created(keyOf(tr.root.key), FileKey{}, "", true)
+	model.Settle(keyOf(tr.root.key), 0, taken(t, dir)[keyOf(tr.root.key)])
+	r := rand.New(rand.NewPCG(seed.New(t), 1))
+	w := &usageWorld{t: t, tr: tr, r: r, dirs: []uint64{RootID}}
+	for range 1500 {
+		w.step()
+	}
+	w.closeAll()
+	model.check(dir)
+}
+
+// usageWorld does random things to a tree.
+type usageWorld struct {
+	t       *testing.T
+	tr      *Tree
+	r       *rand.Rand
+	dirs    []uint64
+	handles []*Handle
+	files   []*File
+	known   []Entry // lookups to be forgotten
+}
+
+func (w *usageWorld) name() string { return fmt.Sprintf("n%d", w.r.IntN(12)) }
+func (w *usageWorld) dir() uint64  { return w.dirs[w.r.IntN(len(w.dirs))] }
+
+// keep remembers the lookup of an entry.
+func (w *usageWorld) keep(e Entry, err error) (Entry, bool) {
+	if err == nil {
+		w.known = append(w.known, e)
+	}
+	return e, err == nil
+}
+
+func (w *usageWorld) forget(i int) {
+	if uid, toClose := w.tr.Forget(w.known[i].ID, 1); toClose {
+		w.tr.CloseForgotten(uid)
+	}
+	w.known[i] = w.known[len(w.known)-1]
+	w.known = w.known[:len(w.known)-1]
+}
+
+func (w *usageWorld) step() {
+	size := func() int64 { return int64(w.r.IntN(100 << 10)) }
+	bytes := make([]byte, size())
+	switch w.r.IntN(17) {
+	case 0:
+		if e, h, err := w.tr.Create(w.dir(), w.name(), unix.O_RDWR|w.r.IntN(2)*unix.O_TRUNC, 0o644, root, 0); err == nil {
+			w.keep(e, nil)
+			w.handles = append(w.handles, h)
+		}
+	case 1:
+		if e, h, err := w.tr.CreateUnnamed(w.dir(), unix.O_RDWR, 0o644, root, 0); err == nil {
+			w.keep(e, nil)
+			w.handles = append(w.handles, h)
+		}
+	case 2:
+		if e, ok := w.keep(w.tr.Mkdir(w.dir(), w.name(), 0o755, root, 0)); ok && len(w.dirs) < 6 {
+			w.dirs = append(w.dirs, e.ID)
+			w.known = w.known[:len(w.known)-1] // for ever
+		}
+	case 3:
+		w.keep(w.tr.Mknod(w.dir(), w.name(), 0o644, root, 0))
+		w.keep(w.tr.Symlink(w.dir(), w.name(), string(make([]byte, 0, 8))+"target", root, 0))
+	case 4:
+		if len(w.known) > 0 {
+			w.keep(w.tr.Link(w.known[w.r.IntN(len(w.known))].ID, w.dir(), w.name(), root, 0))
+		}
+	case 5:
+		w.tr.Unlink(w.dir(), w.name())
+	case 6:
+		w.tr.Rmdir(w.dir(), w.name())
+	case 7:
+		flags := []uint32{0, 0, unix.RENAME_NOREPLACE, unix.RENAME_EXCHANGE}
+		w.tr.Rename(w.dir(), w.name(), w.dir(), w.name(), flags[w.r.IntN(len(flags))], root)
+	case 8:
+		w.tr.RemoveEntry(root, w.dir(), w.name(), true, nil)
+	case 9:
+		if e, ok := w.keep(w.tr.Lookup(w.dir(), w.name(), 0)); ok {
+			n := uint64(size())
+			w.tr.Setattr(e.ID, Change{Size: &n}, 0)
+			w.tr.PunchHole(e.ID, root, []uint64{0}, []uint64{8192})
+			w.tr.SetUserXattr(e.ID, "user.x", make([]byte, w.r.IntN(3000)), 0, root)
+		}
+	case 10:
+		if e, ok := w.keep(w.tr.Lookup(w.dir(), w.name(), 0)); ok {
+			if h, err := w.tr.Open(e.ID, root, w.r.IntN(3)|w.r.IntN(2)*unix.O_TRUNC); err == nil {
+				w.handles = append(w.handles, h)
+			}
+		}
+	case 11, 12:
+		if len(w.handles) > 0 {
+			h := w.handles[w.r.IntN(len(w.handles))]
+			h.Write(bytes, size(), w.r.IntN(2) == 0, 0, nil)
+		}
+	case 13:
+		if len(w.handles) > 0 {
+			modes := []uint32{0, unix.FALLOC_FL_KEEP_SIZE, unix.FALLOC_FL_KEEP_SIZE | unix.FALLOC_FL_PUNCH_HOLE, unix.FALLOC_FL_ZERO_RANGE}
+			h := w.handles[w.r.IntN(len(w.handles))]
+			h.Fallocate(modes[w.r.IntN(len(modes))], size(), size()+1, 0, nil)
+		}
+	case 14:
+		if n := len(w.handles); n > 0 {
+			w.handles[n-1].Close()
+			w.handles = w.handles[:n-1]
+		}
+	case 15: // as a ring does
+		if len(w.known) > 0 {
+			f, err := w.tr.Acquire(w.known[w.r.IntN(len(w.known))].Attr.Ino, root, w.r.IntN(2) == 0)
+			if err != nil {
+				break
+			}
+			off := size()
+			if reserved, err := f.Reserve(off, int64(len(bytes)), time.Time{}, nil); err == nil {
+				unix.Pwrite(f.FD(), bytes, off)
+				f.Settle(reserved)
+				f.HasRead()
+			}
+			if len(w.files) < 4 {
+				w.files = append(w.files, f)
+			} else {
+				f.Release()
+			}
+		}
+	case 16:
+		if len(w.files) > 0 {
+			w.files[0].Release()
+			w.files = w.files[1:]
+		}
+		if len(w.known) > 0 {
+			w.forget(w.r.IntN(len(w.known)))
+		}
+	}
+}
+
+func (w *usageWorld) closeAll() {
+	for _, h := range w.handles {
+		h.Close()
+	}
+	for _, f := range w.files {
+		f.Release()
+	}
+	for len(w.known) > 0 {
+		w.forget(0)
+	}
+}
+
+// What a caller may not have is refused before anything is written, and an overwrite of what
+// the file has already needs no room.
+func TestUsageRefuses(t *testing.T) {
+	model := newModel(t)
+	tr, dir := newTree(t, Options{Usage: model})
+	model.capacity = 256 << 10
+	e, h := create(t, tr, RootID, "f", root, 0o644)
+	defer tr.Forget(e.ID, 1)
+	defer h.Close()
+	b := make([]byte, 200<<10)
+	if n, err := h.Write(b, 0, false, 0, nil); err != nil || n != len(b) {
+		t.Fatal(n, err)
+	}
+	for what, err := range map[string]error{
+		"write":     second(h.Write(b, int64(len(b)), false, 0, nil)),
+		"append":    second(h.Write(b, 0, true, 0, nil)),
+		"fallocate": h.Fallocate(0, 0, 1<<40, 0, nil),
+		"ring":      second(must(tr.Acquire(e.Attr.Ino, root, true)).Reserve(1<<20, 1<<20, time.Time{}, nil)),
+	} {
+		if err != unix.ENOSPC && err != unix.EAGAIN {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	h.file.Release() // ring's
+	if st, err := os.Stat(filepath.Join(dir, "f")); err != nil || st.Size() != int64(len(b)) {
+		t.Errorf("%d bytes, %v", st.Size(), err)
+	}
+	if n, err := h.Write(b, 0, false, 0, nil); err != nil || n != len(b) {
+		t.Errorf("overwrite: %d, %v", n, err)
+	}
+	if err := h.Fallocate(0, 0, int64(len(b)), 0, nil); err != nil {
+		t.Errorf("fallocate of what is there: %v", err)
+	}
+	model.capacity = 0
+	for i := 0; ; i++ { // full to the last byte: no more entries, and removal works
+		model.capacity = model.used()
+		_, _, err := tr.Create(RootID, "g", unix.O_RDWR, 0o644, root, 0)
+		if err == unix.ENOSPC {
+			break
+		}
+		t.Fatalf("create: %v", err)
+	}
+	if err := tr.Unlink(RootID, "f"); err != nil {
+		t.Error(err)
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
+
+func (m *modelUsage) used() int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.usedLocked()
+}
+
+func TestGrowth(t *testing.T) {
+	const k4 = 4096
+	for _, c := range []struct{ off, n, size, allocated, want int64 }{
+		{0, 1, 0, 0, k4}, {0, k4, 0, 0, k4}, {k4 - 1, 2, 0, 0, 2 * k4}, {1, k4, 0, 0, 2 * k4},
+		{0, k4, k4, k4, 0}, {0, 3 * k4, k4, k4, 2 * k4}, {10 * k4, k4, k4, k4, k4}, // the file may have holes
+		{0, 8 * k4, 8 * k4, 6 * k4, 2 * k4}, {0, k4, 8 * k4, 6 * k4, k4}, {0, k4, 8 * k4, 9 * k4, 0}, // and blocks of the file system
+	} {
+		want := c.want
+		if want > 0 {
+			want += ownBytes
+		}
+		if got := growth(c.off, c.n, c.size, c.allocated); got != want {
+			t.Errorf("%+v: %d", c, got)
+		}
+	}
+}
