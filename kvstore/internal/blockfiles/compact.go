@@ -1,6 +1,7 @@
 package blockfiles
 
 import (
+	"errors"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -19,14 +20,14 @@ func (s *Store) compact(r *root) error {
 	})
 	present := sync.OnceValues(func() (map[kv.Key]struct{}, error) {
 		all := map[kv.Key]struct{}{}
-		return all, s.addPresent(r, ".", all)
+		return all, errors.Join(s.addPresent(r, ".", all), s.addPresent(r, SpareDir, all))
 	})
 	return r.sums.Compact(func(key kv.Key, ours bool) bool {
 		if _, ok := young.Load(key); ok || s.group.Err() != nil {
 			return true
 		}
 		if places, err := s.placesOf(key); err == nil {
-			return slices.ContainsFunc(places, func(place Place) bool { return exists(r.in(place)) })
+			return slices.ContainsFunc(places, func(place Place) bool { return exists(r.in(place)) || exists(r.spare(place)) })
 		}
 		// The Format has no place for the key any more, as one that remembers keys has after a
 		// restart. The names of files then tell which keys of this namespace have blocks.

@@ -12,12 +12,12 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 )
 
-// spareDir has the blocks whose own place is of no use: the file system cannot read the inode
+// SpareDir, below a root, has the blocks whose own place is of no use: the file system cannot read the inode
 // there, so it neither removes the name nor renames another file over it. A block is looked for
 // here only while that is so.
-const spareDir = ".kv3fs-spare"
+const SpareDir = ".kv3fs-spare"
 
-func (r *root) spare(p Place) string { return filepath.Join(r.dir, spareDir, p.Name) }
+func (r *root) spare(p Place) string { return filepath.Join(r.dir, SpareDir, p.Name) }
 
 // lost reports whether an error of a path says that the file system cannot read its inode.
 func lost(err error) bool { return kv.IsUnreadable(err) || errors.Is(err, syscall.ESTALE) }
@@ -39,7 +39,7 @@ func find(r *root, place Place) (path string, st unix.Statx_t, err error) {
 // settleSpares moves blocks to their own places where these can be used again: the file
 // system was repaired.
 func (s *Store) settleSpares(r *root) {
-	names, _ := readNames(filepath.Join(r.dir, spareDir)) // most often there is none
+	names, _ := readNames(filepath.Join(r.dir, SpareDir)) // most often there is none
 	for _, name := range names {
 		key, ok := s.o.Format.Key(name)
 		if !ok {

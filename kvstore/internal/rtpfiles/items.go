@@ -2,9 +2,12 @@ package rtpfiles
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/kv3fs/kv3fs/kvstore/internal/batch"
@@ -36,10 +39,14 @@ type items struct {
 	packing  chan struct{}   // one element: held while blocks are put into files
 	end      func() error
 
-	mu    sync.Mutex
-	files map[int]*opening    // by their number of blocks
-	loose map[kv.Key]struct{} // blocks of number keys that were saved into files of their own
-	fresh map[file]struct{}   // files that end within an item, written since the last Flush
+	compacting chan struct{}            // one element: held while the log is compacted
+	young      atomic.Pointer[sync.Map] // blocks of files that have appeared since a compaction began
+
+	mu     sync.Mutex
+	files  map[int]*opening    // by their number of blocks
+	closed bool                // nothing is opened any more, and what is late closes itself
+	loose  map[kv.Key]struct{} // blocks of number keys that were saved into files of their own
+	fresh  map[file]struct{}   // files that end within an item, written since the last Flush
 }
 
 // file is a file of an engine's with several blocks.
@@ -76,30 +83,85 @@ type opening struct {
 
 // filesOf returns the store of the files of so many blocks.
 func (x *items) filesOf(blocks int) (*blockfiles.Store, error) {
-	x.mu.Lock()
-	o := x.files[blocks]
-	if o == nil {
-		o = &opening{ready: make(chan struct{})}
-		x.files[blocks] = o
-		go func() {
-			o.store, o.err = x.openFiles(blocks)
-			if o.err != nil {
-				x.mu.Lock()
-				delete(x.files, blocks)
-				x.mu.Unlock()
-			}
-			close(o.ready)
-		}()
+	o, err := x.opening(blocks)
+	if err != nil {
+		return nil, err
 	}
-	x.mu.Unlock()
 	late := time.NewTimer(x.o.Timeout)
 	defer late.Stop()
 	select {
 	case <-o.ready:
 		return o.store, o.err
 	case <-late.C:
-		return nil, fmt.Errorf("%w: open the files of %d blocks in %s", kv.ErrTimeout, blocks, x.o.Root)
+		return nil, x.overdue(blocks)
 	}
+}
+
+func (x *items) overdue(blocks int) error {
+	return fmt.Errorf("%w: open the files of %d blocks in %s", kv.ErrTimeout, blocks, x.o.Root)
+}
+
+// opening returns the store of the files of so many blocks as soon as it is being opened.
+func (x *items) opening(blocks int) (*opening, error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	o := x.files[blocks]
+	switch {
+	case o != nil:
+	case x.closed:
+		return nil, kv.ErrClosed
+	default:
+		o = &opening{ready: make(chan struct{})}
+		x.files[blocks] = o
+		go x.open(o, blocks)
+	}
+	return o, nil
+}
+
+func (x *items) open(o *opening, blocks int) {
+	defer close(o.ready)
+	o.store, o.err = x.openFiles(blocks)
+	x.mu.Lock()
+	if o.err != nil {
+		delete(x.files, blocks)
+	}
+	late := x.closed && o.err == nil
+	x.mu.Unlock()
+	if late {
+		o.err = errors.Join(kv.ErrClosed, o.store.Close())
+	}
+}
+
+// closeFiles closes the stores of files. For those that are being opened it waits no longer than
+// the timeout.
+func (x *items) closeFiles() error {
+	x.mu.Lock()
+	x.closed = true
+	files := maps.Clone(x.files) // an opening that fails takes itself out
+	x.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), x.o.Timeout)
+	defer cancel()
+	errs := make(chan error)
+	for blocks, o := range files {
+		go func() {
+			select {
+			case <-o.ready:
+			case <-ctx.Done():
+				errs <- x.overdue(blocks)
+				return
+			}
+			if o.err != nil {
+				errs <- nil
+				return
+			}
+			errs <- o.store.Close()
+		}()
+	}
+	var all error
+	for range files {
+		all = errors.Join(all, <-errs)
+	}
+	return all
 }
 
 // bounded calls what may hang, and waits for it no longer than the timeout. After an error it
@@ -135,14 +197,18 @@ func numberKeys(blocks []kv.Key) []kv.Key {
 	return all
 }
 
+// find returns what the log has of a block: what was read of it before, where that is
+// something, or, as again does, all from before a time.
+type find func(block kv.Key, asOf time.Time) (sums.Finding, error)
+
 // recorded returns the spots that the log has of blocks.
-func (x *items) recorded(ctx context.Context, blocks []kv.Key) (map[kv.Key][]spot, error) {
+func (x *items) recorded(ctx context.Context, blocks []kv.Key, find find) (map[kv.Key][]spot, error) {
 	type answer = map[kv.Key][]spot
 	asOf, result := time.Now(), make(chan answer, 1)
 	err := x.bounded(ctx, func() error {
 		all := answer{}
 		for _, key := range blocks {
-			found, err := x.spotLog.Find(key, asOf)
+			found, err := find(key, asOf)
 			if err != nil {
 				return err
 			}
@@ -168,9 +234,24 @@ func (x *items) spots(ctx context.Context, blocks []kv.Key, leaveOnes bool) (map
 	if len(blocks) == 0 {
 		return nil, nil
 	}
-	candidates, err := x.recorded(ctx, blocks)
+	found, moved, err := x.spotsBy(ctx, blocks, leaveOnes, x.spotLog.Find)
+	if err != nil || len(moved) == 0 {
+		return found, err
+	}
+	again, _, err := x.spotsBy(ctx, moved, leaveOnes, x.spotLog.Again)
+	maps.Copy(found, again)
+	return found, err
+}
+
+// spotsBy is spots by what find returns. It also returns the blocks of which there are records,
+// but none of the files: another process may have moved them since the log was read.
+func (x *items) spotsBy(ctx context.Context, blocks []kv.Key, leaveOnes bool, find find) (found map[kv.Key]spot, moved []kv.Key, err error) {
+	candidates, err := x.recorded(ctx, blocks, find)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
+	}
+	for key := range candidates {
+		moved = append(moved, key)
 	}
 	if !leaveOnes && x.format.fixed() {
 		for _, key := range blocks {
@@ -181,15 +262,18 @@ func (x *items) spots(ctx context.Context, blocks []kv.Key, leaveOnes bool) (map
 	}
 	there, err := x.there(ctx, candidates)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	found := map[kv.Key]spot{}
+	found = map[kv.Key]spot{}
 	for key, all := range candidates {
 		if i := slices.IndexFunc(all, func(s spot) bool { return there[s.file] }); i >= 0 {
 			found[key] = all[i]
 		}
 	}
-	return found, nil
+	return found, slices.DeleteFunc(moved, func(key kv.Key) bool {
+		_, ok := found[key]
+		return ok
+	}), nil
 }
 
 // there looks for the files of spots.

@@ -137,8 +137,7 @@ func (o Options) openItems(name, dir string, format engineFormat, engine transfe
 	if n := o.PackBlocks * o.Layout.Shards(); n > sums.MostShards {
 		return nil, fmt.Errorf("kvstore: a file of %d blocks has %d shards; at most %d are possible: have fewer blocks in a file, or larger shards", o.PackBlocks, n, sums.MostShards)
 	}
-	shared := sharedEngine{engine}
-	ones, err := open(format, shared, 1)
+	ones, err := open(format, sharedEngine{engine}, 1)
 	if err != nil {
 		return nil, err
 	}
@@ -148,11 +147,11 @@ func (o Options) openItems(name, dir string, format engineFormat, engine transfe
 	}
 	x := &items{
 		o: o, name: name, format: format, engine: engine, Store: ones, spotLog: spotLog,
-		openFiles: func(blocks int) (*blockfiles.Store, error) {
-			return open(fileFormat{format, flat{o.Layout.BlockBytes, o.PackBlocks}, blocks}, shared, blocks)
-		},
-		packing: make(chan struct{}, 1),
-		files:   map[int]*opening{}, loose: map[kv.Key]struct{}{}, fresh: map[file]struct{}{},
+		packing: make(chan struct{}, 1), compacting: make(chan struct{}, 1),
+		files: map[int]*opening{}, loose: map[kv.Key]struct{}{}, fresh: map[file]struct{}{},
+	}
+	x.openFiles = func(blocks int) (*blockfiles.Store, error) {
+		return open(fileFormat{format, flat{o.Layout.BlockBytes, o.PackBlocks}, blocks}, sharedEngine{x.engine}, blocks)
 	}
 	x.o.Timeout = cmp.Or(o.Timeout, defaultTimeout)
 	x.group = batch.NewGroup(o.Layout, &x.counters, x.o.Timeout)

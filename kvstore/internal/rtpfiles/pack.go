@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"maps"
 	"slices"
 
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
@@ -117,7 +116,7 @@ func (p *packer) makeItem(f file, blocks, before []kv.Key) bool {
 func (x *items) copy(ctx context.Context, f file, blocks []kv.Key) error {
 	files, err := x.filesOf(f.blocks)
 	if err == nil {
-		err = x.note(ctx, f, blocks)
+		err = x.note(ctx, f, blocks, x.spotLog.Record)
 	}
 	if err != nil {
 		return err
@@ -140,7 +139,7 @@ func (x *items) copy(ctx context.Context, f file, blocks []kv.Key) error {
 			return err
 		}
 	}
-	return nil
+	return x.noteAgain(ctx, f, blocks)
 }
 
 // loadOne loads a block.
@@ -221,20 +220,8 @@ func (x *items) Flush(ctx context.Context) error {
 	x.mu.Lock()
 	clear(x.fresh)
 	x.mu.Unlock()
-	if x.spotLog.Grown() {
-		x.group.Go(func() { _ = x.spotLog.Compact(x.mayBeSpotted) })
-	}
+	x.tidy()
 	return nil
-}
-
-// mayBeSpotted reports whether the records of a block's spots may be needed. If in doubt,
-// they are.
-func (x *items) mayBeSpotted(key kv.Key, ours bool) bool {
-	if !ours || x.group.Err() != nil {
-		return true
-	}
-	found, err := x.spots(x.group.Closing(), []kv.Key{key}, true)
-	return err != nil || len(found) > 0
 }
 
 // shutdown puts into items what can be, and closes everything.
@@ -246,17 +233,7 @@ func (x *items) shutdown() error {
 		x.group.Leave()
 	}
 	x.group.Close()
-	x.mu.Lock()
-	files := slices.Collect(maps.Keys(x.files)) // an opening that fails takes itself out
-	x.mu.Unlock()
-	var errs []error
-	for _, blocks := range files {
-		if s, err := x.filesOf(blocks); err == nil {
-			errs = append(errs, s.Close())
-		}
-	}
-	errs = append(errs, x.Store.Close(), x.bounded(context.Background(), x.spotLog.Close), x.engine.Close())
-	return errors.Join(errs...)
+	return errors.Join(x.endTidying(), x.closeFiles(), x.Store.Close(), x.bounded(context.Background(), x.spotLog.Close), x.engine.Close())
 }
 
 // Close ends what is under way and closes everything.

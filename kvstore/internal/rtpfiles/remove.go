@@ -67,7 +67,7 @@ func (x *items) remove(ctx context.Context, key kv.Key) error {
 // removeFiles removes the files that a block is in, and then the records that say so: a
 // process that is killed in between leaves records of nothing.
 func (x *items) removeFiles(ctx context.Context, key kv.Key) error {
-	spots, err := x.recorded(ctx, []kv.Key{key})
+	spots, err := x.recorded(ctx, []kv.Key{key}, x.spotLog.Again)
 	if err != nil {
 		return err
 	}

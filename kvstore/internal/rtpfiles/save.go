@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/kv3fs/kv3fs/kvstore/internal/batch"
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
@@ -58,6 +59,7 @@ func (x *items) save(b *batch.Batch) {
 		}
 	}
 	<-restSaved
+	x.tidy()
 }
 
 // whole returns the blocks of number keys of which the batch has each shard once, and which
@@ -166,17 +168,34 @@ func (x *items) follows(ctx context.Context, first kv.Key) (bool, error) {
 }
 
 // note records which blocks a file has, before it appears.
-func (x *items) note(ctx context.Context, f file, blocks []kv.Key) error {
+func (x *items) note(ctx context.Context, f file, blocks []kv.Key, record func(kv.Key, []uint64) error) error {
 	if f.blocks == 1 {
 		return nil // the key tells
 	}
 	return x.bounded(ctx, func() error {
 		for at, key := range blocks {
-			if err := x.spotLog.Record(key, spot{f, at}.record()); err != nil {
+			if err := record(key, spot{f, at}.record()); err != nil {
 				return err
 			}
 		}
 		return nil
+	})
+}
+
+// noteAgain records it once more when the file is there: a Delete or a compaction that has not
+// seen the file may have dropped the records.
+func (x *items) noteAgain(ctx context.Context, f file, blocks []kv.Key) error {
+	if young := x.young.Load(); young != nil {
+		for _, key := range blocks {
+			young.Store(key, nil)
+		}
+	}
+	there := time.Now()
+	return x.note(ctx, f, blocks, func(key kv.Key, spot []uint64) error {
+		if _, err := x.spotLog.Again(key, there); err != nil {
+			return err
+		}
+		return x.spotLog.Record(key, spot)
 	})
 }
 
@@ -198,7 +217,7 @@ func (x *items) saveFile(b *batch.Batch, blocks []kv.Key, which []int) {
 	}
 	files, err := x.filesOf(f.blocks)
 	if err == nil {
-		err = x.note(b.Context(), f, blocks)
+		err = x.note(b.Context(), f, blocks, x.spotLog.Record)
 	}
 	var t *kv.Task
 	if err == nil {
@@ -210,6 +229,10 @@ func (x *items) saveFile(b *batch.Batch, blocks []kv.Key, which []int) {
 	}
 	<-t.Done()
 	if t.Err() == nil {
+		if err := x.noteAgain(b.Context(), f, blocks); err != nil {
+			b.SettleAll(which, err)
+			return
+		}
 		x.wrote(f)
 	}
 	for n, i := range which {

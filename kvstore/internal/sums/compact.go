@@ -25,10 +25,13 @@ func (ls *Logs) Grown() bool {
 // Compact rewrites this process's log without the blocks for which alive returns false. ours
 // says that the record is of the namespace and the size that the logs were opened for; a log
 // that was taken over may have others. alive must return true for blocks that are recorded and
-// not yet visible. Records can be added meanwhile.
+// not yet visible, or their writers must record them again when they are. Records can be added
+// meanwhile. While another call compacts, it does nothing.
 func (ls *Logs) Compact(alive func(key kv.Key, ours bool) bool) error {
-	ls.setCompacting(true)
-	defer ls.setCompacting(false)
+	if !ls.beginCompacting() {
+		return nil
+	}
+	defer ls.endCompacting()
 	ls.mu.RLock()
 	old, err := ls.ownLog()
 	ls.mu.RUnlock()
@@ -54,10 +57,19 @@ func (ls *Logs) Compact(alive func(key kv.Key, ours bool) bool) error {
 	return nil
 }
 
-func (ls *Logs) setCompacting(on bool) {
+// beginCompacting reports whether nobody else is compacting.
+func (ls *Logs) beginCompacting() bool {
 	ls.writing.Lock()
 	defer ls.writing.Unlock()
-	ls.compacting = on
+	begins := !ls.compacting
+	ls.compacting = true
+	return begins
+}
+
+func (ls *Logs) endCompacting() {
+	ls.writing.Lock()
+	defer ls.writing.Unlock()
+	ls.compacting = false
 }
 
 func (ls *Logs) rewrite(old, next *log, path string, alive func(kv.Key, bool) bool) error {

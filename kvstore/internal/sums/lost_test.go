@@ -88,3 +88,25 @@ func TestMark(t *testing.T) {
 	do(t, os.Chmod(path, 0o644|Mark))
 	check("adopted", b, true)
 }
+
+// Of two compactions at once, the second leaves the first alone.
+func TestCompactionDuringCompaction(t *testing.T) {
+	root := t.TempDir()
+	a := openLogs(t, root, ours)
+	for i := range byte(20) {
+		put(t, a, kv.Key{i}, []uint64{uint64(i)})
+	}
+	all := func(kv.Key, bool) bool { return true }
+	do(t, a.Compact(func(kv.Key, bool) bool {
+		do(t, a.Compact(all))
+		return true
+	}))
+	do(t, a.Compact(all))
+	for _, x := range []*Logs{a, openLogs(t, root, ours)} {
+		for i := range byte(20) {
+			if got := find(t, x, kv.Key{i}); len(got) != 1 {
+				t.Errorf("%d: %v", i, got)
+			}
+		}
+	}
+}
