@@ -20,6 +20,8 @@ import (
 	"fmt"
 	"math/big"
 	"path"
+	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -86,7 +88,7 @@ func ParseName(name string) (Name, bool) {
 		}
 		n.Weka = true
 	}
-	if n.Key, ok = unescape(cut); !ok || n.Key == "" || n.String() != name {
+	if n.Key, ok = unescape(cut); !ok || n.Key == "" {
 		return Name{}, false
 	}
 	return n, true
@@ -108,7 +110,7 @@ func Escape(key string) string {
 	var b strings.Builder
 	for i := range len(key) {
 		c := key[i]
-		if isAlphanumeric(key[i:i+1]) || strings.IndexByte("_.-~", c) >= 0 {
+		if isPlain(c) {
 			b.WriteByte(c)
 			continue
 		}
@@ -119,22 +121,30 @@ func Escape(key string) string {
 	return b.String()
 }
 
+// isPlain reports whether a character stays what it is.
+func isPlain(c byte) bool {
+	return '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || c == '_' || c == '.' || c == '-' || c == '~'
+}
+
+// unescape is the inverse of Escape, and returns false for what Escape does not return.
 func unescape(text string) (string, bool) {
 	var b strings.Builder
+	b.Grow(len(text))
 	for i := 0; i < len(text); i++ {
-		if text[i] != '%' {
-			b.WriteByte(text[i])
-			continue
-		}
-		if i+2 >= len(text) {
+		c := text[i]
+		if c == '%' {
+			if i+2 >= len(text) {
+				return "", false
+			}
+			high, low := strings.IndexByte(upperHex, text[i+1]), strings.IndexByte(upperHex, text[i+2])
+			if c = byte(high<<4 | low); high < 0 || low < 0 || isPlain(c) {
+				return "", false
+			}
+			i += 2
+		} else if !isPlain(c) {
 			return "", false
 		}
-		high, low := strings.IndexByte(upperHex, text[i+1]), strings.IndexByte(upperHex, text[i+2])
-		if high < 0 || low < 0 {
-			return "", false
-		}
-		b.WriteByte(byte(high<<4 | low))
-		i += 2
+		b.WriteByte(c)
 	}
 	return b.String(), true
 }
@@ -146,18 +156,41 @@ const mostHashDigits = 64
 // one where the hash has no more than two characters. hash is as in the key: hexadecimal, with
 // a sign where it is negative.
 func Dir(hash string) (string, error) {
-	n, ok := new(big.Int), len(strings.TrimPrefix(hash, "-")) <= mostHashDigits
-	if ok {
-		_, ok = n.SetString(hash, 16)
-	}
-	if !ok || n.Text(16) != hash {
+	dir, ok := appendDir(nil, hash)
+	if !ok {
 		return "", fmt.Errorf("%.80q is no hash of a chunk", hash)
 	}
-	decimal := n.String()
-	if len(decimal) <= 2 {
-		return decimal, nil
+	return string(dir), nil
+}
+
+// appendDir appends Dir, and returns false for what is no hash.
+func appendDir(b []byte, hash string) ([]byte, bool) {
+	at := len(b)
+	if n, err := strconv.ParseInt(hash, 16, 64); err == nil { // as most are
+		if b = strconv.AppendInt(b, n, 16); string(b[at:]) != hash {
+			return b, false
+		}
+		b = strconv.AppendInt(b[:at], n, 10)
+	} else if n, err := strconv.ParseUint(hash, 16, 64); err == nil {
+		if b = strconv.AppendUint(b, n, 16); string(b[at:]) != hash {
+			return b, false
+		}
+		b = strconv.AppendUint(b[:at], n, 10)
+	} else {
+		n, ok := new(big.Int), len(strings.TrimPrefix(hash, "-")) <= mostHashDigits
+		if ok {
+			_, ok = n.SetString(hash, 16)
+		}
+		if !ok || n.Text(16) != hash {
+			return b, false
+		}
+		b = n.Append(b, 10)
 	}
-	return decimal[:2] + "/" + decimal[2:min(4, len(decimal))], nil
+	if len(b) <= at+2 {
+		return b, true
+	}
+	b = b[:min(len(b), at+4)]
+	return slices.Insert(b, at+2, '/'), true
 }
 
 // DigestBytes is the size of a hash that is a whole digest.
@@ -207,18 +240,26 @@ func pythonBytes(raw []byte) string {
 // whose key is not model@world@worker@hash@dtype, perhaps with more behind it, or, in very old
 // releases, with one more field in front, of which the oldest lack the type.
 func (n Name) In(dir string) bool {
-	fields := strings.Split(n.Key, "@")
-	if len(fields) < 5 {
-		return false
+	var fields [5]string
+	rest, more := n.Key, true
+	for i := range fields {
+		if !more {
+			return false
+		}
+		fields[i], rest, more = strings.Cut(rest, "@")
 	}
-	for _, at := range []int{3, 4} {
+	for at := 3; at < len(fields); at++ {
 		if !isNumber(fields[at-2]) || !isNumber(fields[at-1]) {
 			continue
 		}
-		if is, err := Dir(fields[at]); err == nil && is == dir {
+		var room [48]byte
+		if is, ok := appendDir(room[:0], fields[at]); ok && string(is) == dir {
 			return true
 		}
-		if raw, err := hex.DecodeString(fields[at]); err == nil && len(raw) == DigestBytes && hex.EncodeToString(raw) == fields[at] {
+		if len(fields[at]) != mostHashDigits {
+			continue
+		}
+		if raw, err := hex.DecodeString(fields[at]); err == nil && hex.EncodeToString(raw) == fields[at] {
 			if is, ok := DigestDir(raw); ok && is == dir {
 				return true
 			}

@@ -83,5 +83,5 @@ func hex(n uint64) string { return strconv.FormatUint(n, 16) }
 
 func parseHex(s string) (uint64, bool) {
 	n, err := strconv.ParseUint(s, 16, 64)
-	return n, err == nil && hex(n) == s
+	return n, err == nil && (s == "0" || s[0] != '0') && strings.ToLower(s) == s
 }

@@ -8,6 +8,16 @@ func DTypes() []string {
 	}
 }
 
+// isDType reports whether a word is one of DTypes.
+func isDType(word string) bool {
+	switch word {
+	case "half", "bfloat16", "float", "double", "int8", "uint8", "int16", "int32", "int64", "bool",
+		"fp8_e4m3fn", "fp8_e4m3fnuz", "fp8_e5m2", "fp8_e5m2fnuz":
+		return true
+	}
+	return false
+}
+
 // WordOf returns the word for a type as torch or vLLM names it, and whether there is one.
 func WordOf(dtype string) (string, bool) {
 	switch dtype {

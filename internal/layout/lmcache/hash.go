@@ -17,7 +17,7 @@ const DigestDigits = 64
 // IsHash reports whether a text is a hash.
 func IsHash(s string) bool {
 	digits := strings.TrimPrefix(s, "-")
-	if digits == "" || len(digits) > DigestDigits || strings.Trim(digits, "0123456789abcdef") != "" {
+	if len(digits) > DigestDigits || !isHex(digits) {
 		return false
 	}
 	return digits[0] != '0' || s == "0" || len(s)%2 == 0 && len(digits) == len(s)

@@ -1,8 +1,8 @@
 package lmcache
 
 import (
+	"cmp"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -83,15 +83,16 @@ func (n Name) Check() error {
 		return fmt.Errorf("lmcache: the format %.40q cannot be the first field of LMCache's keys; it is vllm, for example", n.OldFormat)
 	}
 	if !n.OldSlashes {
-		texts := []string{n.Model}
-		for _, tag := range n.Tags {
-			texts = append(texts, tag.Key, tag.Value)
-		}
-		if err := checkSlashes(texts...); err != nil {
+		if err := checkSlashes(n.Model); err != nil {
 			return err
 		}
+		for _, tag := range n.Tags {
+			if err := cmp.Or(checkSlashes(tag.Key), checkSlashes(tag.Value)); err != nil {
+				return err
+			}
+		}
 	}
-	if (n.OldFormat == "" || n.DType != "") && !slices.Contains(DTypes(), n.DType) {
+	if (n.OldFormat == "" || n.DType != "") && !isDType(n.DType) {
 		return fmt.Errorf("lmcache: the type %.40q is none of LMCache's: %s", n.DType, strings.Join(DTypes(), ", "))
 	}
 	for _, tag := range n.Tags {
@@ -104,11 +105,12 @@ func (n Name) Check() error {
 
 // checkSlashes returns an error if a text comes back changed from the name of a file: another
 // text is written alike.
-func checkSlashes(texts ...string) error {
-	for _, text := range texts {
-		if read := withSlashes(strings.ReplaceAll(text, "/", slash)); read != text {
-			return fmt.Errorf("lmcache: %.60q is written with %s for each slash, and LMCache reads as %.60q what is written so; choose another name", text, slash, read)
-		}
+func checkSlashes(text string) error {
+	if !strings.Contains(text, strings.Trim(slash, "-")) { // as nearly all
+		return nil
+	}
+	if read := withSlashes(strings.ReplaceAll(text, "/", slash)); read != text {
+		return fmt.Errorf("lmcache: %.60q is written with %s for each slash, and LMCache reads as %.60q what is written so; choose another name", text, slash, read)
 	}
 	return nil
 }
@@ -120,10 +122,10 @@ func withSlashes(part string) string { return strings.ReplaceAll(part, slash, "/
 // cannot know that, and returns them as part of the model.
 func ParseName(file string) (Name, bool) {
 	stem, ok := strings.CutSuffix(file, Suffix)
-	if !ok {
+	if !ok || strings.IndexByte(stem, '/') >= 0 {
 		return Name{}, false
 	}
-	fields := strings.Split(stem, "@")
+	fields := split(make([]string, 0, mostFields), stem)
 	n := Name{Layer: NoLayer}
 	if len(fields) >= 5 && !isNumber(fields[1]) {
 		n.OldFormat, fields = fields[0], fields[1:]
@@ -153,7 +155,7 @@ func ParseName(file string) (Name, bool) {
 		n.DType = fields[4]
 	}
 	rest := fields[least:]
-	if n.OldFormat != "" && len(rest) > 0 && slices.Contains(DTypes(), rest[0]) {
+	if n.OldFormat != "" && len(rest) > 0 && isDType(rest[0]) {
 		n.DType, rest = rest[0], rest[1:]
 	}
 	if len(rest) > 0 && isNumber(rest[0]) {
@@ -169,16 +171,29 @@ func ParseName(file string) (Name, bool) {
 		}
 		n.Tags = append(n.Tags, Tag{withSlashes(key), withSlashes(value)})
 	}
-	return n, n.Check() == nil && n.String() == file
+	return n, n.Check() == nil
+}
+
+// mostFields is how many fields a name has at most without many tags.
+const mostFields = 12
+
+// split appends the fields of a name to some, without an allocation where they have room.
+func split(fields []string, stem string) []string {
+	for more := true; more; {
+		var field string
+		field, stem, more = strings.Cut(stem, "@")
+		fields = append(fields, field)
+	}
+	return fields
 }
 
 func isNumber(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
 
 // number reads a number as Python writes it.
 func number(s string) (int, error) {
-	n, err := strconv.ParseUint(s, 10, 31)
-	if err == nil && strconv.FormatUint(n, 10) != s {
-		err = strconv.ErrSyntax
+	if len(s) > 1 && s[0] == '0' {
+		return 0, strconv.ErrSyntax
 	}
+	n, err := strconv.ParseUint(s, 10, 31)
 	return int(n), err
 }

@@ -72,7 +72,7 @@ func Subdirs(hash string, levels int) string {
 func IsSubdir(dir string) bool {
 	levels := strings.Split(dir, "/")
 	for _, name := range levels {
-		if len(name) != 2 || strings.Trim(name, "0123456789abcdef") != "" {
+		if len(name) != 2 || !isHex(name) {
 			return false
 		}
 	}
@@ -85,11 +85,11 @@ const leastObjectDigits = 8
 // ParseObjectName reads the name of an object's file.
 func ParseObjectName(file string) (ObjectName, bool) {
 	stem, ok := strings.CutSuffix(file, Suffix)
-	if !ok {
+	if !ok || strings.IndexByte(stem, '/') >= 0 {
 		return ObjectName{}, false
 	}
-	fields := strings.Split(stem, "@")
-	if len(fields) < 3 || !strings.HasPrefix(fields[1], "0x") {
+	fields := split(make([]string, 0, mostFields), stem)
+	if len(fields) < 3 || !strings.HasPrefix(fields[1], "0x") || len(fields[1]) != len("0x")+rankDigits || !isHex(fields[1][2:]) {
 		return ObjectName{}, false
 	}
 	rank, err := strconv.ParseUint(fields[1][2:], 16, 32)
@@ -100,7 +100,7 @@ func ParseObjectName(file string) (ObjectName, bool) {
 	fields = fields[2:]
 	if len(fields) > 1 && isDigest(fields[1]) && len(fields[0]) < leastObjectDigits {
 		group, err := strconv.ParseUint(fields[0], 16, 31)
-		if err != nil {
+		if err != nil || !isHex(fields[0]) || len(fields[0]) > 1 && fields[0][0] == '0' {
 			return ObjectName{}, false
 		}
 		o.Group, fields = int(group), fields[1:]
@@ -115,9 +115,21 @@ func ParseObjectName(file string) (ObjectName, bool) {
 	default:
 		return ObjectName{}, false
 	}
-	return o, isDigest(o.Hash) && o.Check() == nil && o.String() == file
+	return o, isDigest(o.Hash) && o.Check() == nil
+}
+
+// rankDigits is how many digits a KVRank has in names.
+const rankDigits = 8
+
+func isHex(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return false
+		}
+	}
+	return s != ""
 }
 
 func isDigest(s string) bool {
-	return len(s) >= leastObjectDigits && len(s)%2 == 0 && len(s) <= DigestDigits && strings.Trim(s, "0123456789abcdef") == ""
+	return len(s) >= leastObjectDigits && len(s)%2 == 0 && len(s) <= DigestDigits && isHex(s)
 }

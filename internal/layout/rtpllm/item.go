@@ -30,7 +30,7 @@ func ParseItem(name string) (Item, bool) {
 
 func parseKey(s string) (int64, bool) {
 	n, err := strconv.ParseInt(s, 10, 64)
-	return n, err == nil && strconv.FormatInt(n, 10) == s
+	return n, err == nil && isCanonical(s)
 }
 
 // Blocks returns how many whole blocks a file of this size has, and whether it may be a

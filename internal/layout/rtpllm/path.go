@@ -50,7 +50,7 @@ func ParseDir(p string) (Dir, bool) {
 	}
 	d, ok := parseBelow(rest)
 	d.Biz = strings.TrimSuffix(biz, "/")
-	return d, ok && isBiz(d.Biz) && d.Path() == p
+	return d, ok && isBiz(d.Biz)
 }
 
 // isBiz reports whether a name leads to a directory below the root.
@@ -60,23 +60,28 @@ func isBiz(name string) bool {
 
 // cut separates the last directories of a path from the ones before.
 func cut(p string) (before, last string, ok bool) {
-	parts := strings.Split(p, "/")
-	n := len(parts) - depth
-	if n < 1 {
-		return "", "", false
+	at := len(p)
+	for range depth {
+		if at = strings.LastIndexByte(p[:at], '/'); at < 0 {
+			return "", "", false
+		}
 	}
-	return strings.Join(parts[:n], "/"), strings.Join(parts[n:], "/"), true
+	return p[:at], p[at+1:], true
 }
 
 func parseBelow(p string) (d Dir, ok bool) {
-	parts := strings.Split(p, "/")
+	var parts [depth]string
+	for i := range parts {
+		parts[i], p, _ = strings.Cut(p, "/")
+	}
+	ok = p == ""
 	number := func(i, least int) int {
 		n, err := strconv.Atoi(parts[i])
-		ok = ok && err == nil && n >= least
+		ok = ok && err == nil && n >= least && isCanonical(parts[i])
 		return n
 	}
 	checkpoint, err := strconv.ParseUint(parts[0], 10, 64)
-	ok = err == nil
+	ok = ok && err == nil && isCanonical(parts[0])
 	d = Dir{
 		Checkpoint:  checkpoint,
 		LoRA:        parts[1],
@@ -89,7 +94,13 @@ func parseBelow(p string) (d Dir, ok bool) {
 	if _, err := strconv.ParseUint(d.LoRA, 10, 64); err != nil && d.LoRA != NoLoRA {
 		return Dir{}, false
 	}
-	return d, ok && d.TPRank < d.TPSize && d.below() == p
+	return d, ok && (d.MLA || parts[4] == "0") && d.TPRank < d.TPSize
+}
+
+// isCanonical reports whether a number that has been read is written as it would be again.
+func isCanonical(number string) bool {
+	digits := strings.TrimPrefix(number, "-")
+	return digits[0] != '+' && (digits[0] != '0' || number == "0")
 }
 
 // Check returns whether RTP-LLM could have such a directory.
