@@ -275,9 +275,10 @@ func (p place) keyed(in Context) (File, bool) {
 	f := File{Delete: AnyTime, Grace: FinalGrace, Forget: true, Root: p.above, Key: key, Blocks: 1}
 	switch {
 	case rest != "" && kv3fs.IsTemporary(p.name):
-		f.Owner = BlockStore
 		if p.parent == tempOfDs3fs {
 			f.Owner = Ds3fs
+		} else {
+			f.Owner, f.Root = BlockStore, p.dir // LMCache's directory of temporary files may be anywhere below its root
 		}
 		return p.temporary(f), true
 	case rest == "" && p.parent == tempOfDs3fs:
@@ -286,27 +287,35 @@ func (p place) keyed(in Context) (File, bool) {
 	case rest != "" && rest != lmcache.TempSuffix:
 		return File{}, false
 	}
-	if isDirOf(p.parent, key) {
-		f.Owner, f.Age = Posix, ByUse
-		if rest == "" && len(p.parent) == 2 && (in.Above&DotTemp != 0 || in.Stated == Ds3fs) && in.Stated != Posix {
-			f.Owner, f.Age = Ds3fs, ByWrite
+	if rest == "" {
+		if f, ok := p.besideItems(f, in); ok {
+			return f, true
 		}
-		if rest != "" {
-			return p.temporary(f), true
-		}
-		return p.file(f), true
 	}
-	if rest != "" {
+	if !isDirOf(p.parent, key) {
 		return File{}, false
 	}
+	f.Owner, f.Age = Posix, ByUse
+	if rest != "" {
+		return p.temporary(f), true
+	}
+	if len(p.parent) == 2 && (in.Above&DotTemp != 0 || in.Stated == Ds3fs) && in.Stated != Posix {
+		f.Owner, f.Age = Ds3fs, ByWrite
+	}
+	return p.file(f), true
+}
+
+// besideItems classifies a block that kv3fs's stores keep beside the files of RTP-LLM or KVCM, under
+// a key that is none of theirs. Those directories may have names like UCM's.
+func (p place) besideItems(f File, in Context) (File, bool) {
 	f.Root = p.dir
-	if d, ok := rtpllm.ParseDir(p.dir); ok {
+	if d, ok := p.rtpllmDir(); ok {
 		f.Owner, f.Delete = RTPLLM, SuffixFirst
 		f.describe(d, p.dir)
 		return p.file(f), true
 	}
 	if p.isKVCM(in) {
-		f.Owner, f.Age, f.Delete = KVCM, ByWrite, ByService
+		f.Owner, f.Delete, f.Rank = KVCM, ByService, specRank(p.parent)
 		return p.file(f), true
 	}
 	return File{}, false
@@ -322,11 +331,11 @@ func isDirOf(dir, key string) bool {
 
 // rtpllm classifies the items of RTP-LLM's own tier.
 func (p place) rtpllm() (File, bool) {
-	if strings.Count(p.dir, "/") < 7 {
+	if strings.Count(p.dir, "/") < rtpllmDepth {
 		return File{}, false
 	}
 	r, ok := rtpllm.Parse(p.path)
-	if !ok {
+	if !ok || r.Old && r.Biz == rtpllm.Version { // the first name of the path may be missing
 		return File{}, false
 	}
 	f := File{Owner: RTPLLM, Delete: SuffixFirst, Grace: DirectGrace, Root: p.dir, Forget: true, Blocks: 1}
@@ -342,11 +351,30 @@ func (p place) rtpllm() (File, bool) {
 	return p.file(f), true
 }
 
+// rtpllmDepth is how many slashes a directory of RTP-LLM's has at least, of the older generation.
+const rtpllmDepth = 7
+
+// rtpllmDir returns what the directory says if it is one of RTP-LLM's.
+func (p place) rtpllmDir() (rtpllm.Dir, bool) {
+	if strings.Count(p.dir, "/") < rtpllmDepth+1 {
+		return rtpllm.Dir{}, false
+	}
+	return rtpllm.ParseDir(p.dir)
+}
+
 // describe takes over what a directory of RTP-LLM's says.
 func (f *File) describe(d rtpllm.Dir, dir string) {
-	names := strings.Split(dir, "/")
-	f.Model, f.DType = names[len(names)-7], names[len(names)-4]
 	f.WorldSize, f.Rank = d.TPSize, d.TPRank
+	for i := range 7 { // from its last name to the hash of the checkpoint's path
+		var name string
+		dir, name = cutLast(dir)
+		switch i {
+		case 3:
+			f.DType = name
+		case 6:
+			f.Model = name
+		}
+	}
 }
 
 // kvcm classifies the files of KVCM.

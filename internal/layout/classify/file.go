@@ -111,6 +111,9 @@ const (
 	Never
 )
 
+// Evictable reports whether files of a known owner may be removed to make room, by somebody else.
+func (d Deletion) Evictable() bool { return d == AnyTime || d == SideFirst || d == SuffixFirst }
+
 // The times for which files are left alone.
 const (
 	// FinalGrace is for files that get their names when they are whole: twice the largest time-out
