@@ -21,9 +21,6 @@ func isGDS(given []setting) bool {
 // connectorKeys name LMCache's connectors.
 var connectorKeys = []string{"remote_url", "remote_storage_plugins"}
 
-// mostBufferMiB is the largest gds_buffer_size.
-const mostBufferMiB = 1 << 31
-
 // gdsKeys are the keys of LMCache that concern its GDS backend.
 var gdsKeys = []string{
 	"chunk_size", "gds_path", "gds_path_sharding", "gds_buffer_size", "cufile_buffer_size", "use_gds", "gds_backend", "extra_config",
@@ -38,7 +35,7 @@ func ofGDS(top []setting) (c UCMConfig, notes []string, err error) {
 	c.Namespace.BlockTokens = defaultChunkTokens
 	for _, s := range top {
 		if s.key == "chunk_size" {
-			n, err := s.number(1, 1<<20)
+			n, err := s.number()
 			if err != nil {
 				return c, nil, err
 			}
@@ -91,7 +88,7 @@ func (f *gdsFile) read(s setting, extra bool) (err error) {
 	case "gds_backend":
 		return s.word("cufile", "hipfile")
 	case "gds_buffer_size", "cufile_buffer_size":
-		n, err = s.number(1, mostBufferMiB)
+		n, err = s.number()
 		f.to.BufferBytes = n << 20
 	case "use_gds", "use_cufile":
 		is, err = s.flag()
@@ -99,10 +96,12 @@ func (f *gdsFile) read(s setting, extra bool) (err error) {
 	case "use_direct_io":
 		f.to.DirectIO, err = s.flag()
 	case "disk_io_threads", "gds_io_threads":
-		n, err = s.number(0, mostThreads)
+		n, err = s.number()
 		f.to.Transfers = int(n)
 	case "max_alloc_attempts", "allocation_attempt_delay_secs":
-		f.note(s.key, "shards are in the caller's memory")
+		if err = s.check(); err == nil {
+			f.note(s.key, "shards are in the caller's memory")
+		}
 	case "extra_config":
 		if extra {
 			return s.unknown(slices.Clone(gdsKeys))
@@ -126,7 +125,9 @@ func (f *gdsFile) read(s setting, extra bool) (err error) {
 		if didYouMean(s.key, slices.Clone(gdsKeys)) != "" || strings.HasPrefix(s.key, "gds_") || strings.HasPrefix(s.key, "cufile_") {
 			return s.unknown(slices.Clone(gdsKeys))
 		}
-		f.note(s.key, "it is a setting of LMCache's engine, not of its files")
+		if err = s.check(); err == nil {
+			f.note(s.key, ofLMCachesEngine)
+		}
 	}
 	return err
 }

@@ -49,14 +49,14 @@ func TestReadConfigOfGDS(t *testing.T) {
 	for yaml, want := range map[string]string{
 		"gds_buffer_size: 8":                                  "gds_path is missing",
 		"gds_path: kv":                                        "line 1: gds_path has the directory",
-		"gds_path: /a\ngds_buffer_size: 0":                    "line 2: gds_buffer_size is 0; it must be from 1",
+		"gds_path: /a\ngds_buffer_size: 0":                    "line 2: gds_buffer_size is 0; write a whole number, 1 to 1048576",
 		"gds_path: /a\ngds_buffer_size: 8GB":                  "write a whole number",
 		"gds_path: /a\ngds_backend: cuda":                     "write cufile or hipfile",
 		"gds_path: /a\ngds_path_sharding: by_host":            "write by_gpu",
 		"gds_path: /a\nuse_gds: perhaps":                      "write true or false",
 		"gds_path: /a\ngds_bufer_size: 8":                     "did you mean gds_buffer_size?",
 		"gds_path: /a\nextra_config: {use_cufiles: true}":     "did you mean use_cufile?",
-		"gds_path: /a\nextra_config: {disk_io_threads: 5000}": "it must be from 0 to",
+		"gds_path: /a\nextra_config: {disk_io_threads: 5000}": "write a whole number, 1 to 1024",
 		"gds_path: /a\nchunk_size: none":                      "line 2: chunk_size",
 		"gds_path: /a\nextra_config: none":                    "has no keys",
 	} {

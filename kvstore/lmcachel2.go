@@ -3,13 +3,13 @@ package kvstore
 import (
 	"errors"
 	"fmt"
-	"math"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/kv3fs/kv3fs/internal/layout/lmcache"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/token"
 )
 
 // l2Adapters are the types of L2 adapters of LMCache's multi-process server that keep files.
@@ -62,7 +62,7 @@ func ofL2Adapter(top []setting) (c UCMConfig, notes []string, err error) {
 		case types != nil && !slices.Contains(types, f.kind):
 			f.note(s.key, "adapters of type "+f.kind+" do not have it")
 		default:
-			if err := f.read(s); err != nil {
+			if err := f.read(s.ofJSON()); err != nil {
 				return c, nil, err
 			}
 		}
@@ -82,6 +82,19 @@ func ofL2Adapter(top []setting) (c UCMConfig, notes []string, err error) {
 	}
 	slices.Sort(f.notes)
 	return c, f.notes, nil
+}
+
+// ofJSON is a setting of a JSON file: 1e3 is a number there, and a text in YAML.
+func (s setting) ofJSON() setting {
+	text, ok := s.value.(*ast.StringNode)
+	if !ok || text.Token.Type != token.StringType {
+		return s
+	}
+	if n, err := strconv.ParseFloat(text.Value, 64); err == nil {
+		decimal := strconv.FormatFloat(n, 'f', 1, 64)
+		s.value = ast.Float(token.New(decimal, decimal, text.Token.Position))
+	}
+	return s
 }
 
 // l2File is the configuration of an adapter that is being read.
@@ -112,26 +125,26 @@ func (f *l2File) read(s setting) (err error) {
 	case "mount_point":
 		f.mount, err = s.mountPoint()
 	case "num_workers":
-		n, err = s.number(1, mostThreads)
+		n, err = s.number()
 		if f.kind == "hf3fs" {
 			f.to.Rings = int(min(n, mostRings))
 		} else {
 			f.to.Transfers = int(n)
 		}
 	case "ior_entries":
-		n, err = s.number(leastIorEntries, mostIorEntries)
+		n, err = s.number()
 		f.to.RingEntries = int(n)
 	case "io_depth":
-		if n, err = s.number(-mostIODepth, mostIODepth); n != 0 && err == nil {
+		if n, err = s.number(); n != 0 && err == nil {
 			f.note(s.key, "requests are submitted as they come")
 		}
 	case "numa_id":
-		if n, err = s.number(-1, mostNUMA); n >= 0 && err == nil {
+		if n, err = s.number(); n >= 0 && err == nil {
 			node := int(n)
 			f.to.NUMANode = &node
 		}
 	case "iov_size":
-		f.to.BufferBytes, err = s.number(leastIovBytes, mostIovBytes)
+		f.to.BufferBytes, err = s.number()
 	case "relative_tmp_dir":
 		f.to.RelativeTmpDir, err = s.text()
 		if err == nil && !filepath.IsLocal(f.to.RelativeTmpDir) {
@@ -140,55 +153,25 @@ func (f *l2File) read(s setting) (err error) {
 	case "use_odirect":
 		f.to.DirectIO, err = s.flag()
 	case "hash_subdir_levels":
-		n, err = s.number(0, lmcache.MostSubdirs)
+		n, err = s.number()
 		f.to.HashSubdirLevels = int(n)
-	case "read_ahead_size":
-		if _, err = s.number(1, math.MaxInt64); err == nil {
-			f.note(s.key, "a load reads whole shards at once")
+	case "type":
+	default:
+		if err = s.check(); err == nil {
+			f.note(s.key, l2Ignored[s.key])
 		}
-	case "read_io_depth", "read_max_bytes_in_flight":
-		if _, err = s.number(0, math.MaxInt64); err == nil {
-			f.note(s.key, "num_workers is how many reads run at once")
-		}
-	case "enable_key_buffer":
-		if _, err = s.flag(); err == nil {
-			f.note(s.key, "a lookup asks the file system")
-		}
-	case "recover_on_start":
-		if _, err = s.flag(); err == nil {
-			f.note(s.key, noEviction)
-		}
-	case "max_capacity_gb", "disk_min_free_gb":
-		if err = s.fraction(math.MaxFloat64); err == nil {
-			f.note(s.key, noEviction)
-		}
-	case "disk_high_watermark":
-		if err = s.fraction(1); err == nil {
-			f.note(s.key, noEviction)
-		}
-	case "eviction":
-		f.note(s.key, noEviction)
-	case "per_op_workers":
-		f.note(s.key, "num_workers is for all operations")
 	}
 	return err
 }
 
 const noEviction = "this store evicts nothing; LMCache's server does"
 
-// fraction checks a number that need not be whole.
-func (s setting) fraction(most float64) error {
-	text, err := s.text()
-	if err != nil {
-		return err
-	}
-	if n, err := strconv.ParseFloat(text, 64); err != nil || !(n >= 0 && n <= most) {
-		if most < math.MaxFloat64 {
-			return s.errorf("is %.40q; write a number from 0 to %v", text, most)
-		}
-		return s.errorf("is %.40q; write a number that is not negative", text)
-	}
-	return nil
+// l2Ignored says why keys have no effect.
+var l2Ignored = map[string]string{
+	"read_ahead_size": "a load reads whole shards at once",
+	"read_io_depth":   "num_workers is how many reads run at once", "read_max_bytes_in_flight": "num_workers is how many reads run at once",
+	"enable_key_buffer": "a lookup asks the file system", "per_op_workers": "num_workers is for all operations",
+	"recover_on_start": noEviction, "max_capacity_gb": noEviction, "disk_min_free_gb": noEviction, "disk_high_watermark": noEviction, "eviction": noEviction,
 }
 
 // dir reads an absolute path.

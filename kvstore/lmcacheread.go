@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/goccy/go-yaml/ast"
+
+	"github.com/kv3fs/kv3fs/internal/lmcachekeys"
+	"github.com/kv3fs/kv3fs/internal/pyyaml"
 )
 
 // lmcacheMarks are the keys that only a file of LMCache's has.
@@ -19,7 +21,11 @@ func isLMCache(given []setting) bool {
 	return slices.ContainsFunc(given, func(s setting) bool { return slices.Contains(lmcacheMarks, s.key) })
 }
 
-const defaultChunkTokens = 256
+const (
+	defaultChunkTokens = 256
+
+	ofLMCachesEngine = "it is a setting of LMCache's engine, not of its files"
+)
 
 // ofLMCache reads a file of LMCache's that names its 3FS connector or its FS connector.
 // LMCache computes the size of a chunk from its model, which the file does not name.
@@ -63,11 +69,11 @@ func (f *lmcacheFile) readTop(s setting, c *UCMConfig) (err error) {
 	switch s.key {
 	case "chunk_size":
 		var n int64
-		n, err = s.number(1, 1<<20)
+		n, err = s.number()
 		c.Namespace.BlockTokens = int(n)
 	case "blocking_timeout_secs":
 		var n int64
-		n, err = s.number(1, int64(mostTimeout.Seconds()))
+		n, err = s.number()
 		c.TimeoutMs = int(n) * 1000
 	case "remote_url":
 		f.url = &s
@@ -103,7 +109,10 @@ func (f *lmcacheFile) readTop(s setting, c *UCMConfig) (err error) {
 		if near := didYouMean(s.key, append([]string{"remote_serde", "blocking_timeout_secs"}, lmcacheMarks...)); near != "" {
 			return fmt.Errorf("line %d: unknown key %.60q%s", s.line, s.key, near)
 		}
-		f.note(s.key, "it is a setting of LMCache's engine, not of its files")
+		if err = s.check(); err != nil {
+			return err
+		}
+		f.note(s.key, ofLMCachesEngine)
 	}
 	return err
 }
@@ -210,14 +219,6 @@ func (f *lmcacheFile) mountPoint() error {
 	return nil
 }
 
-// LMCache's own ranges.
-const (
-	leastIovBytes, mostIovBytes     = 100 << 20, 2 << 30
-	leastIorEntries, mostIorEntries = 128, 1024
-	mostIODepth                     = 128
-	leastIOThreads, mostIOThreads   = 2, 16
-)
-
 // extraKeys are the keys of extra_config that concern files.
 var extraKeys = []string{
 	"hf3fs_base_path", "fs_base_path", "hf3fs_mount_point", "hf3fs_iov_size", "hf3fs_ior_entries", "hf3fs_io_depth", "hf3fs_numa_id", "hf3fs_io_thread_num",
@@ -228,21 +229,21 @@ func (f *lmcacheFile) readExtraKey(s setting) (err error) {
 	var n int64
 	switch s.key {
 	case "hf3fs_iov_size":
-		f.to.BufferBytes, err = s.number(leastIovBytes, mostIovBytes)
+		f.to.BufferBytes, err = s.number()
 	case "hf3fs_ior_entries":
-		n, err = s.number(leastIorEntries, mostIorEntries)
+		n, err = s.number()
 		f.to.RingEntries = int(n)
 	case "hf3fs_io_depth":
-		if n, err = s.number(-mostIODepth, mostIODepth); n != 0 && err == nil {
+		if n, err = s.number(); n != 0 && err == nil {
 			f.note(s.key, "requests are submitted as they come; in LMCache it has none either")
 		}
 	case "hf3fs_numa_id":
-		if n, err = s.number(-1, mostNUMA); n >= 0 && err == nil {
+		if n, err = s.number(); n >= 0 && err == nil {
 			node := int(n)
 			f.to.NUMANode = &node
 		}
 	case "hf3fs_io_thread_num":
-		n, err = s.number(leastIOThreads, mostIOThreads)
+		n, err = s.number()
 		f.to.Rings = int(n)
 	case "save_chunk_meta":
 		var is bool
@@ -256,44 +257,44 @@ func (f *lmcacheFile) readExtraKey(s setting) (err error) {
 			return s.errorf("is %.60q; write a path below the base path, such as tmp", f.to.RelativeTmpDir)
 		}
 	case "fs_connector_read_ahead_size":
-		f.note(s.key, "a load reads whole shards at once")
+		if err = s.check(); err == nil {
+			f.note(s.key, "a load reads whole shards at once")
+		}
 	case "hf3fs_base_path", "fs_base_path", "hf3fs_mount_point":
 		f.note(s.key, "it is not what says where the files of "+f.plugin+" are")
 	default:
 		if strings.HasPrefix(s.key, "hf3fs_") || strings.HasPrefix(s.key, "hfs3fs_") || strings.HasPrefix(s.key, "fs_") || didYouMean(s.key, slices.Clone(extraKeys)) != "" {
 			return s.unknown(slices.Clone(extraKeys))
 		}
-		f.note(s.key, "it is a setting of LMCache's engine, not of its files")
+		f.note(s.key, ofLMCachesEngine)
 	}
 	return err
 }
 
-// number reads a number, which LMCache also takes as a text.
-func (s setting) number(least, most int64) (int64, error) {
-	text, err := s.text()
-	if err != nil {
-		return 0, err
-	}
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil {
-		return 0, s.errorf("is %.40q; write a whole number from %d to %d", text, least, most)
-	}
-	if n < least || n > most {
-		return 0, s.errorf("is %d; it must be from %d to %d", n, least, most)
-	}
-	return n, nil
+// number reads the whole number of a key of LMCache's.
+func (s setting) number() (int64, error) { return lmcacheValue(s, lmcachekeys.Number) }
+
+// flag reads the flag of a key of LMCache's.
+func (s setting) flag() (bool, error) { return lmcacheValue(s, lmcachekeys.Flag) }
+
+// check checks the value of a key of LMCache's that is not used here.
+func (s setting) check() error {
+	_, err := lmcacheValue(s, func(key string, value any) (struct{}, *lmcachekeys.Refusal) {
+		return struct{}{}, lmcachekeys.Check(key, value)
+	})
+	return err
 }
 
-func (s setting) flag() (bool, error) {
-	text, err := s.text()
+func lmcacheValue[T any](s setting, read func(string, any) (T, *lmcachekeys.Refusal)) (none T, err error) {
+	decoded, err := pyyaml.Value(s.value)
 	if err != nil {
-		return false, err
+		return none, s.errorf("has no value that can be read: %w", err)
 	}
-	is, ok := map[string]bool{"true": true, "yes": true, "on": true, "false": false, "no": false, "off": false}[strings.ToLower(text)]
-	if !ok {
-		return false, s.errorf("is %.40q; write true or false", text)
+	value, refused := read(s.key, decoded)
+	if refused != nil {
+		return none, s.errorf("%w", refused)
 	}
-	return is, nil
+	return value, nil
 }
 
 func (s setting) list() ([]string, error) {

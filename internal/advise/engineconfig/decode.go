@@ -9,9 +9,10 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
+
+	"github.com/kv3fs/kv3fs/internal/pyyaml"
 )
 
 const (
@@ -122,9 +123,16 @@ func decodeYAML(content []byte) (map[string]any, error) {
 	if len(file.Docs) > 1 {
 		return nil, errors.New("has several YAML documents; engines read one")
 	}
-	values := map[string]any{}
-	if err := yaml.Unmarshal(content, &values); err != nil {
+	if len(file.Docs) == 0 || file.Docs[0].Body == nil {
+		return map[string]any{}, nil
+	}
+	decoded, err := pyyaml.Decode(file.Docs[0].Body)
+	if err != nil {
 		return nil, fmt.Errorf("is not a YAML mapping of keys to values: %w", firstLine(err))
+	}
+	values, ok := decoded.(map[string]any)
+	if !ok && decoded != nil {
+		return nil, fmt.Errorf("is %s, not a YAML mapping of keys to values", kindOf(decoded))
 	}
 	return values, nil
 }

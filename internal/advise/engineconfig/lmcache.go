@@ -3,21 +3,10 @@ package engineconfig
 import (
 	"bytes"
 	"fmt"
-	"math"
 	"path"
 	"slices"
 	"strings"
-
-	"github.com/kv3fs/kv3fs/internal/shellwords"
 )
-
-// Bounds that LMCache itself enforces, in both of its 3FS clients.
-func lmcacheIov() bounds {
-	return bounds{fallback: lmcacheIovBytes, min: 100 * mib, max: 2 * gib}
-}
-func lmcacheRing() bounds  { return bounds{fallback: lmcacheEntries, min: 128, max: 1024} }
-func lmcacheDepth() bounds { return bounds{min: -128, max: 128} }
-func numaNode() bounds     { return bounds{fallback: -1, min: -1, max: 1023} }
 
 // readLMCache reads one of LMCache's two kinds of configuration: the YAML of the remote
 // connector, or the JSON or command line of the multi-process server.
@@ -53,16 +42,16 @@ func readRemote(top, extra *mapping) {
 	}
 	connectors := readRemotePaths(top, extra)
 
-	threads := int(extra.number("hf3fs_io_thread_num", bounds{fallback: lmcacheThreads, min: 2, max: 16}))
-	iov := extra.number("hf3fs_iov_size", lmcacheIov())
-	entries := int(extra.number("hf3fs_ior_entries", lmcacheRing()))
-	extra.number("hf3fs_numa_id", numaNode())
-	if extra.number("hf3fs_io_depth", lmcacheDepth()) != 0 {
+	threads := int(extra.lmcacheNumber("hf3fs_io_thread_num", lmcacheThreads))
+	iov := extra.lmcacheNumber("hf3fs_iov_size", lmcacheIovBytes)
+	entries := int(extra.lmcacheNumber("hf3fs_ior_entries", lmcacheEntries))
+	extra.lmcacheCheck("hf3fs_numa_id")
+	if extra.lmcacheNumber("hf3fs_io_depth", 0) != 0 {
 		extra.problem(Warning, "hf3fs_io_depth", "is checked and stored by LMCache but never reaches the ring, whose depth stays 0", "remove it; 0 is right for one request at a time")
 	}
-	extra.flag("save_chunk_meta", true)
-	extra.number("fs_connector_read_ahead_size", bounds{min: 1, max: math.MaxInt64})
-	if extra.flag("fs_connector_use_odirect", false) && extra.flag("save_chunk_meta", true) {
+	header := extra.lmcacheFlag("save_chunk_meta", true)
+	extra.lmcacheCheck("fs_connector_read_ahead_size")
+	if extra.lmcacheFlag("fs_connector_use_odirect", false) && header {
 		extra.problem(Note, "fs_connector_use_odirect", "is turned off by LMCache, which writes a header before each chunk", "write save_chunk_meta: false as well")
 	}
 	if dir := extra.text("fs_connector_relative_tmp_dir"); strings.HasPrefix(dir, "/") {
@@ -200,10 +189,10 @@ func misplaced(top, extra *mapping) {
 // lmcacheGenericKeys checks the keys, common to all LMCache backends, that matter for
 // storage.
 func lmcacheGenericKeys(top *mapping) {
-	top.number("chunk_size", bounds{fallback: 256, min: 1, max: maxCount})
-	top.flag("local_cpu", true)
-	top.number("blocking_timeout_secs", bounds{fallback: 10, min: 1, max: math.MaxInt32})
-	for _, key := range []string{"max_local_cpu_size", "remote_serde", "use_layerwise", "save_unfull_chunk", "pre_caching_hash_algorithm", "use_exists_sync", "extra_config"} {
+	for _, key := range []string{"chunk_size", "blocking_timeout_secs", "local_cpu", "use_layerwise", "save_unfull_chunk", "max_local_cpu_size"} {
+		top.lmcacheCheck(key)
+	}
+	for _, key := range []string{"remote_serde", "pre_caching_hash_algorithm", "use_exists_sync", "extra_config"} {
 		top.has(key)
 	}
 }
@@ -213,65 +202,4 @@ func lmcacheGenericKeys(top *mapping) {
 func seedNeeded(top *mapping) bool {
 	algorithm := top.text("pre_caching_hash_algorithm")
 	return algorithm == "" || algorithm == "builtin"
-}
-
-// readLMCacheCommand reads the command line of LMCache's multi-process server.
-func readLMCacheCommand(out *Config, text string) error {
-	words, err := shellwords.Split(text)
-	if err != nil {
-		return err
-	}
-	adapters := flagValues(words, "--l2-adapter")
-	if len(adapters) == 0 {
-		return fmt.Errorf("has --l2-adapter without a value")
-	}
-	found := false
-	for _, a := range adapters {
-		values, err := decodeJSON([]byte(a))
-		if err != nil {
-			return fmt.Errorf("--l2-adapter %w", err)
-		}
-		if kind, _ := values["type"].(string); kind == "hf3fs" && !found {
-			found = true
-			readL2Adapter(newMapping(values, "", out))
-		}
-	}
-	if !found {
-		out.add(Failure, "--l2-adapter", "names no adapter of type hf3fs", `write {"type": "hf3fs", "mount_point": ..., "base_paths": ...}`)
-	}
-	return nil
-}
-
-func readL2Adapter(m *mapping) {
-	out := m.out
-	if kind := m.text("type"); kind != "hf3fs" {
-		m.problem(Failure, "type", fmt.Sprintf("%.80q is not the 3FS adapter", kind), `write "hf3fs"`)
-	}
-	out.Mount = mountOf(m, "mount_point", true)
-	list := splitList(m.text("base_paths"))
-	if len(list) == 0 {
-		m.problem(Failure, "base_paths", "names no directory", "write one or more directories below the mount point, separated by commas")
-	}
-	for _, p := range list {
-		checkBase(m, "base_paths", p, out.Mount)
-		out.BasePaths = append(out.BasePaths, path.Clean(p))
-	}
-	workers := int(m.number("num_workers", bounds{fallback: lmcacheThreads, min: 1, max: 1024}))
-	entries := int(m.number("ior_entries", lmcacheRing()))
-	iov := m.number("iov_size", lmcacheIov())
-	if depth := m.number("io_depth", lmcacheDepth()); depth != 0 {
-		what := fmt.Sprintf("is %d; part of a batch may then wait, forever on upstream's 3FS, for 200 ms on kv3fs", depth)
-		if depth > 0 {
-			what = fmt.Sprintf("is %d: requests start only in batches of exactly that many, so the rest of a batch may never start", depth)
-		}
-		m.problem(Warning, "io_depth", what, "write 0")
-	}
-	m.number("numa_id", numaNode())
-	m.flag("enable_key_buffer", true)
-	m.child("per_op_workers")
-	for _, key := range []string{"eviction", "serde", "max_capacity_gb"} {
-		m.has(key) // keys of all adapters
-	}
-	m.unknown(all)
-	out.Need = lmcacheMPNeed(Params{Clients: workers, BufferBytes: iov, Entries: entries})
 }

@@ -2,7 +2,6 @@ package engineconfig
 
 import (
 	"fmt"
-	"math"
 	"path"
 )
 
@@ -26,19 +25,19 @@ func readGDS(out *Config, content []byte, _ Params, env func(string) (string, bo
 	top.choice("gds_path_sharding", "by_gpu")
 	top.choice("gds_backend", "cufile", "hipfile")
 	bufferMiB := readGDSBuffer(top)
-	gds := top.flag("use_gds", true)
+	gds := top.lmcacheFlag("use_gds", true)
 	out.GDSAsked = gds && top.has("use_gds")
-	if extra.has("use_cufile") {
-		old := extra.flag("use_cufile", true)
+	if _, set := extra.values["use_cufile"]; set {
+		old := extra.lmcacheFlag("use_cufile", true)
 		extra.problem(Note, "use_cufile", "is the older name of use_gds", fmt.Sprintf("write use_gds: %v at the top level", old))
 		out.GDSAsked = out.GDSAsked || gds && old
 		gds = gds && old
 	}
-	extra.flag("use_direct_io", false)
-	threads := extra.number("disk_io_threads", bounds{fallback: 4, min: 1, max: 1024})
-	threads = extra.number("gds_io_threads", bounds{fallback: threads, min: 1, max: 1024})
-	extra.number("max_alloc_attempts", bounds{fallback: 10, min: 1, max: math.MaxInt32})
-	extra.has("allocation_attempt_delay_secs")
+	extra.lmcacheFlag("use_direct_io", false)
+	threads := extra.lmcacheNumber("disk_io_threads", 4)
+	threads = extra.lmcacheNumber("gds_io_threads", threads)
+	extra.lmcacheCheck("max_alloc_attempts")
+	extra.lmcacheCheck("allocation_attempt_delay_secs")
 	none := func(string) bool { return false }
 	extra.unknown(none)
 	top.unknown(none)
@@ -57,10 +56,9 @@ func readGDS(out *Config, content []byte, _ Params, env func(string) (string, bo
 // name of today or the older one. There is no default.
 func readGDSBuffer(top *mapping) int64 {
 	const now, older = "gds_buffer_size", "cufile_buffer_size"
-	limits := bounds{min: 1, max: 1 << 20}
 	hasNow, hasOlder := top.has(now), top.has(older)
-	before := top.number(older, limits)
-	size := top.number(now, limits)
+	before := top.lmcacheNumber(older, 0)
+	size := top.lmcacheNumber(now, 0)
 	switch {
 	case !hasNow && !hasOlder:
 		top.problem(Failure, now, "is missing; LMCache does not start without it", "write how many MiB of each GPU's memory to register, such as 8192")

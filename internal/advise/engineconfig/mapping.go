@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/kv3fs/kv3fs/internal/lmcachekeys"
 	"github.com/kv3fs/kv3fs/internal/spelling"
 )
 
@@ -115,6 +116,37 @@ func (m *mapping) number(key string, b bounds) int64 {
 		return n
 	}
 	return b.fallback
+}
+
+// lmcacheNumber returns the whole number of a key of LMCache's, and the default after a failure.
+func (m *mapping) lmcacheNumber(key string, fallback int64) int64 {
+	return lmcacheValue(m, key, fallback, lmcachekeys.Number)
+}
+
+// lmcacheFlag returns the flag of a key of LMCache's, and the default after a failure.
+func (m *mapping) lmcacheFlag(key string, fallback bool) bool {
+	return lmcacheValue(m, key, fallback, lmcachekeys.Flag)
+}
+
+// lmcacheCheck checks the value of a key of LMCache's that is not used here.
+func (m *mapping) lmcacheCheck(key string) {
+	lmcacheValue(m, key, struct{}{}, func(key string, value any) (struct{}, *lmcachekeys.Refusal) {
+		return struct{}{}, lmcachekeys.Check(key, value)
+	})
+}
+
+func lmcacheValue[T any](m *mapping, key string, fallback T, read func(string, any) (T, *lmcachekeys.Refusal)) T {
+	m.known[key] = true
+	v, ok := m.values[key]
+	if !ok {
+		return fallback
+	}
+	value, refused := read(key, v)
+	if refused != nil {
+		m.problem(Failure, key, refused.What, refused.Fix)
+		return fallback
+	}
+	return value
 }
 
 // child returns the mapping below a key, or an empty one.

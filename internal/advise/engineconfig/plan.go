@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/kv3fs/kv3fs/internal/advise/model"
+	"github.com/kv3fs/kv3fs/internal/lmcachekeys"
 )
 
 // plan is a deployment with all sizes decided. It is the data of the templates.
@@ -195,11 +196,11 @@ func halved(clients, entries int) (all []Params) {
 // buffer that LMCache allows and that holds a chunk: a thread moves one chunk at a time, so it
 // would not use a larger one.
 func (p *plan) lmcacheChoices() (all []Params) {
-	iov := lmcacheIov()
-	chunk := min(p.BlockBytes, iov.max)
-	holds := max((chunk+mib-1)/mib*mib, iov.min)
-	all = append(all, Params{Clients: lmcacheThreads, Entries: lmcacheEntries, BufferBytes: max(holds, iov.fallback)})
-	if holds < iov.fallback && p.Form != "mp" { // there, many requests in flight share the buffer
+	least, most, _ := lmcachekeys.RangeOf("iov_size")
+	chunk := min(p.BlockBytes, most)
+	holds := max((chunk+mib-1)/mib*mib, least)
+	all = append(all, Params{Clients: lmcacheThreads, Entries: lmcacheEntries, BufferBytes: max(holds, lmcacheIovBytes)})
+	if holds < lmcacheIovBytes && p.Form != "mp" { // there, many requests in flight share the buffer
 		all = append(all, Params{Clients: lmcacheThreads, Entries: lmcacheEntries, BufferBytes: holds})
 	}
 	fewest := 2
@@ -207,7 +208,7 @@ func (p *plan) lmcacheChoices() (all []Params) {
 		fewest = 1
 	}
 	for threads := lmcacheThreads; threads >= fewest; threads-- {
-		all = append(all, Params{Clients: threads, Entries: lmcacheEntries, BufferBytes: iov.min})
+		all = append(all, Params{Clients: threads, Entries: lmcacheEntries, BufferBytes: least})
 	}
 	return all
 }
