@@ -198,38 +198,121 @@ func FuzzReadConfig(f *testing.F) {
 	})
 }
 
-// Numbers of any size are refused, or are such that the stores can compute with them.
+// Numbers of any size, of the keys and of the stores' options, are refused, or are such that the
+// stores can compute with them.
 func FuzzConfig(f *testing.F) {
-	from := []UCMConfig{{Namespace: namespace, BlockSize: 4096, StorageBackends: "/nowhere", PagesFile: "/nowhere/pages"}}
+	node, layer, worker := 0, 1, 0
+	rings := RingOptions{NUMANode: &node}
+	files := EngineFileOptions{RingOptions: rings}
+	from := []UCMConfig{
+		{StorageBackends: "/nowhere", PagesFile: "/nowhere/pages"},
+		{LMCache: &LMCacheOptions{BasePaths: []string{"/nowhere"}, WorkerID: &worker, Layer: &layer, RingOptions: rings,
+			Header: &LMCacheHeader{Tensors: []LMCacheTensor{{DType: "half", Shape: []int{2, 4, 16, 8}}}}}},
+		{LMCache: &LMCacheOptions{BasePaths: []string{"/nowhere"}, Objects: &LMCacheObjects{}, IDs: keys.NewIDs(namespace, 1)}},
+		{Gds: &GdsOptions{Dirs: []string{"/nowhere"}, Layer: &layer, Shape: []int64{16, 2, 8}, Tensors: []LMCacheTensor{{DType: "half", Shape: []int{8, 16}}}}},
+		{RtpLlm: &RtpLlmOptions{Root: "/nowhere", Biz: "b", Checkpoint: "/c", EngineFileOptions: files}},
+		{Kvcm: &KvcmOptions{Root: "/nowhere", Instance: "i", Spec: "tp0_F0", EngineFileOptions: files}},
+	}
 	for _, src := range engineFiles() {
 		if c, _, err := ReadConfig([]byte(src)); err == nil {
-			c.Namespace, c.BlockSize = namespace, 4096
 			from = append(from, c)
 		}
 	}
-	for i, n := range []int64{0, 1, -1, math.MaxInt64, math.MinInt64, 1 << 30, 1<<30 + 1, 1 << 34} {
-		for field := range reflect.TypeFor[UCMConfig]().NumField() {
-			f.Add(uint(0), uint(field), n)
-			f.Add(uint(i), uint(field), n)
+	for i := range from {
+		from[i].Namespace, from[i].BlockSize = namespace, 4096
+		leaves := len(numbersOf(copyOf(reflect.ValueOf(from[i]))))
+		for _, n := range []int64{0, 1, -1, math.MaxInt64, math.MinInt64, 1 << 30, 1<<30 + 1, 1 << 34} {
+			for leaf := range leaves {
+				f.Add(uint(i), uint(leaf), n)
+			}
 		}
 	}
-	f.Fuzz(func(t *testing.T, file, field uint, n int64) {
-		c := from[file%uint(len(from))]
-		to := reflect.ValueOf(&c).Elem().Field(int(field % uint(reflect.TypeFor[UCMConfig]().NumField())))
-		if to.Kind() == reflect.Pointer {
-			to.Set(reflect.New(to.Type().Elem()))
-			to = to.Elem()
-		}
+	f.Fuzz(func(t *testing.T, file, leaf uint, n int64) {
+		whole := copyOf(reflect.ValueOf(from[file%uint(len(from))]))
+		leaves := numbersOf(whole)
+		to := leaves[leaf%uint(len(leaves))].value
 		switch {
 		case to.CanInt():
 			to.SetInt(n)
-		case to.CanFloat():
+		case to.CanUint():
+			to.SetUint(uint64(n))
+		default:
 			to.SetFloat(math.Float64frombits(uint64(n)))
 		}
 		for _, chain := range Chains() {
-			checkCompletes(t, chain, c)
+			checkCompletes(t, chain, whole.Interface().(UCMConfig))
 		}
 	})
+}
+
+// copyOf returns a copy of a configuration that shares no memory with it. What knows ids stays
+// as it is.
+func copyOf(from reflect.Value) reflect.Value {
+	to := reflect.New(from.Type()).Elem()
+	to.Set(from)
+	switch from.Kind() {
+	case reflect.Struct:
+		for i := range from.NumField() {
+			to.Field(i).Set(copyOf(from.Field(i)))
+		}
+	case reflect.Pointer:
+		if !from.IsNil() {
+			to.Set(reflect.New(from.Type().Elem()))
+			to.Elem().Set(copyOf(from.Elem()))
+		}
+	case reflect.Slice:
+		to.Set(reflect.MakeSlice(from.Type(), from.Len(), from.Len()))
+		for i := range from.Len() {
+			to.Index(i).Set(copyOf(from.Index(i)))
+		}
+	}
+	return to
+}
+
+// leaf is a number in a configuration.
+type leaf struct {
+	path  string
+	value reflect.Value
+}
+
+// numbersOf returns the numbers of a configuration, in the order of its fields.
+func numbersOf(v reflect.Value) (all []leaf) {
+	below := func(name string, v reflect.Value) {
+		for _, in := range numbersOf(v) {
+			all = append(all, leaf{name + in.path, in.value})
+		}
+	}
+	switch {
+	case v.CanInt(), v.CanUint(), v.CanFloat():
+		return []leaf{{"", v}}
+	case v.Kind() == reflect.Struct:
+		for i := range v.NumField() {
+			below("."+v.Type().Field(i).Name, v.Field(i))
+		}
+	case v.Kind() == reflect.Pointer && !v.IsNil():
+		below("", v.Elem())
+	case v.Kind() == reflect.Slice:
+		for i := range v.Len() {
+			below("[]", v.Index(i))
+		}
+	}
+	return all
+}
+
+// checkedLater are the numbers that a store checks when it opens, each with what it means.
+var checkedLater = []string{".Header", ".Objects", ".Tensors", ".Shape", ".Layer", ".WorkerID"}
+
+// checkOptions checks the numbers of the options of a store that opens engines' files.
+func checkOptions(t *testing.T, chain string, options any) {
+	t.Helper()
+	for _, n := range numbersOf(reflect.ValueOf(options)) {
+		later := slices.ContainsFunc(checkedLater, func(part string) bool { return strings.HasPrefix(n.path, part) })
+		switch {
+		case later:
+		case n.value.Kind() == reflect.Int && (n.value.Int() < 0 || n.value.Int() > mostOf), n.value.CanInt() && n.value.Int() < 0:
+			t.Errorf("%s: %T%s is %d", chain, options, n.path, n.value.Int())
+		}
+	}
 }
 
 // checkCompletes checks that nothing has overflowed in a configuration that is taken.
@@ -256,6 +339,17 @@ func checkCompletes(t *testing.T, chain string, from UCMConfig) {
 	} {
 		if size.bytes < 0 || size.gb > 0 && size.bytes > 0 && size.bytes>>30 != size.gb {
 			t.Errorf("%s: %d GiB are %d bytes", chain, size.gb, size.bytes)
+		}
+	}
+	for _, options := range []any{c.LMCache, c.Gds, c.RtpLlm, c.Kvcm} {
+		checkOptions(t, chain, options)
+	}
+	if o := c.LMCache; o != nil && len(o.BasePaths) > 0 {
+		name, _, err := o.names(c.Namespace)
+		if err == nil && name != nil && !o.NoChunkMeta {
+			if h, err := o.header(c, name.DType); err == nil && h.PayloadBytes != c.Layout.BlockBytes {
+				t.Errorf("%s: a header of %d bytes", chain, h.PayloadBytes)
+			}
 		}
 	}
 }
