@@ -19,6 +19,7 @@ const (
 type Mount struct {
 	ID, Parent string
 	Device     string // major:minor
+	Root       string // the directory of the file system that is mounted
 	Point      string
 	Options    string // of the mount, comma-separated: rw,relatime
 	Type       string
@@ -58,7 +59,7 @@ func parseMountinfo(text string) (all []Mount) {
 		}
 		m := Mount{
 			ID: left[0], Parent: left[1],
-			Device: left[2], Point: wire.UnescapeMountinfo(left[4]), Options: left[5],
+			Device: left[2], Root: wire.UnescapeMountinfo(left[3]), Point: wire.UnescapeMountinfo(left[4]), Options: left[5],
 			Type: right[0], Source: wire.UnescapeMountinfo(right[1]),
 		}
 		if len(right) > 2 {

@@ -149,7 +149,7 @@ func checkConfig(ctx context.Context, o *Options, c *engineconfig.Config, point 
 		return append(all, unknown("config.path", "whether the base paths exist", err))
 	}
 	for _, f := range facts {
-		all = append(all, judgePath(f, c, point))
+		all = append(all, judgePath(f, c, point, o.Host.EUID))
 	}
 	return all
 }
@@ -201,7 +201,7 @@ func ontoMount(f pathFacts, c *engineconfig.Config, point string) string {
 	return "mkdir -p " + quote(filepath.Join(point, filepath.Base(f.Path))) + "   # and name that one"
 }
 
-func judgePath(f pathFacts, c *engineconfig.Config, point string) Finding {
+func judgePath(f pathFacts, c *engineconfig.Config, point string, euid int) Finding {
 	const id = "config.path"
 	missing := f.Parent != f.Path
 	outside := c.Need.Rings3FS && (f.Canonical == "" || !host.Within(f.Canonical, point))
@@ -212,9 +212,16 @@ func judgePath(f pathFacts, c *engineconfig.Config, point string) Finding {
 		return Finding{ID: id, Status: Failure, Found: f.Path + " does not exist", Needed: "an existing directory: " + c.Engine + " does not create it", Fix: "mkdir -p " + quote(f.Path)}
 	case f.Write.is(syscall.ENOTDIR):
 		return Finding{ID: id, Status: Failure, Found: f.Path + " is not a directory", Needed: "a directory"}
+	case f.Write.is(syscall.EACCES, syscall.EPERM) && euid == 0:
+		return Finding{ID: id, Status: Failure, Found: fmt.Sprintf("not even root may write in %s", f.Parent),
+			Needed: "a directory that is not immutable (lsattr -d), and no security module that forbids it"}
 	case f.Write.is(syscall.EACCES, syscall.EPERM):
+		fix := fmt.Sprintf("chown %d %s   # as root", euid, quote(f.Path))
+		if missing {
+			fix = fmt.Sprintf("install -d -o %d %s   # as root", euid, quote(f.Path))
+		}
 		return Finding{ID: id, Status: Failure, Found: fmt.Sprintf("this user may not write in %s", f.Parent),
-			Needed: "a directory that the engine's user may write in (run the doctor as that user)", Fix: "chown USER " + quote(f.Parent)}
+			Needed: "a directory that the engine's user may write in (run the doctor as that user)", Fix: fix}
 	case f.Write.failed():
 		return Finding{ID: id, Status: Failure, Found: f.Write.Text, Needed: "a writable directory"}
 	case missing:

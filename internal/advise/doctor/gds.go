@@ -16,12 +16,16 @@ import (
 // checkGDS checks what NVIDIA's gdscheck -p would: what cuFile needs besides its library,
 // which checkPackages checks, and the file systems it is to store on.
 func checkGDS(ctx context.Context, o *Options, e *engine) []Finding {
-	all := []Finding{judgeNVIDIA(o.Host), judgeGDSDriver(o.Host), checkGDSConfig(ctx, o)}
+	all := append([]Finding{judgeNVIDIA(o.Host), judgeGDSDriver(o.Host)}, checkGDSConfig(ctx, o)...)
 	if f := judgeIOMMU(o.Host); f.Status > OK {
 		all = append(all, f)
 	}
-	for _, gpu := range o.Host.GPUs() {
+	gpus := o.Host.GPUs()
+	for _, gpu := range gpus {
 		all = append(all, judgeBAR(gpu))
+	}
+	if len(gpus) > 0 {
+		all = append(all, judgeACS(o.Host))
 	}
 	return append(all, checkGDSPaths(ctx, o, e)...)
 }
@@ -61,7 +65,7 @@ func judgeNVIDIA(h host.Host) Finding {
 }
 
 // checkGDSConfig reads cuFile's configuration.
-func checkGDSConfig(ctx context.Context, o *Options) Finding {
+func checkGDSConfig(ctx context.Context, o *Options) []Finding {
 	const id, file = "gds.config", "/etc/cufile.json"
 	path := file
 	if v, set := o.Host.LookupEnv("CUFILE_ENV_PATH_JSON"); set && v != "" {
@@ -70,17 +74,18 @@ func checkGDSConfig(ctx context.Context, o *Options) Finding {
 	read, err := runProbe[fileFacts](ctx, o, mountTimeout, "file", o.Host.Path(path))
 	switch {
 	case err != nil:
-		return unknown(id, "whether there is "+path, err)
+		return []Finding{unknown(id, "whether there is "+path, err)}
 	case read.Err.is(syscall.ENOENT):
-		return Finding{ID: id, Status: Note, Found: "there is no " + path,
-			Needed: "nothing: cuFile uses its defaults; with allow_compat_mode: true in that file it works without nvidia-fs"}
+		return []Finding{{ID: id, Status: Note, Found: "there is no " + path,
+			Needed: "nothing: cuFile uses its defaults; with allow_compat_mode: true in that file it works without nvidia-fs"}}
 	case read.Err.failed() || read.Content == nil:
-		return unknown(id, "what is in "+path, errors.New(read.Err.Text+" "+read.Mode.String()))
+		return []Finding{unknown(id, "what is in "+path, errors.New(read.Err.Text+" "+read.Mode.String()))}
 	}
-	return judgeGDSConfig(path, read.Content, o.Host.ModuleLoaded("nvidia_fs"))
+	f, p := judgeGDSConfig(path, read.Content, o.Host.ModuleLoaded("nvidia_fs"))
+	return append([]Finding{f}, judgeP2P(o.Host, path, p)...)
 }
 
-func judgeGDSConfig(path string, content []byte, driver bool) Finding {
+func judgeGDSConfig(path string, content []byte, driver bool) (f Finding, places p2pPlaces) {
 	const id = "gds.config"
 	config := struct {
 		Properties struct {
@@ -88,19 +93,25 @@ func judgeGDSConfig(path string, content []byte, driver bool) Finding {
 			ForceCompat bool  `json:"force_compat_mode"`
 			P2P         bool  `json:"use_pci_p2pdma"`
 		} `json:"properties"`
+		Block struct {
+			NVMe struct {
+				P2P *bool `json:"use_pci_p2pdma"`
+			} `json:"nvme"`
+		} `json:"block"`
 	}{}
 	if err := json.Unmarshal(withoutComments(content), &config); err != nil {
-		return Finding{ID: id, Status: Warning, Found: fmt.Sprintf("%s: %v", path, err), Needed: "JSON, with comments after //: cuFile does not start with what it cannot read"}
+		return Finding{ID: id, Status: Warning, Found: fmt.Sprintf("%s: %v", path, err), Needed: "JSON, with comments after //: cuFile does not start with what it cannot read"}, p2pPlaces{}
 	}
 	p := config.Properties
+	places = p2pPlaces{p.P2P, config.Block.NVMe.P2P}
 	compat := p.Compat == nil || *p.Compat
 	switch {
 	case p.ForceCompat:
-		return Finding{ID: id, Status: Warning, Found: path + " has force_compat_mode: true, with which cuFile always copies through main memory", Needed: "false, for transfers between disk and GPU", Fix: "write \"force_compat_mode\": false in " + path}
+		return Finding{ID: id, Status: Warning, Found: path + " has force_compat_mode: true, with which cuFile always copies through main memory", Needed: "false, for transfers between disk and GPU", Fix: "write \"force_compat_mode\": false in " + path}, places
 	case !compat && !driver && !p.P2P:
-		return Finding{ID: id, Status: Failure, Found: path + " has allow_compat_mode: false, and nvidia-fs is not loaded: cuFile fails (5030 when a file is opened)", Needed: "one of the two", Fix: "write \"allow_compat_mode\": true in " + path}
+		return Finding{ID: id, Status: Failure, Found: path + " has allow_compat_mode: false, and nvidia-fs is not loaded: cuFile fails (5030 when a file is opened)", Needed: "one of the two", Fix: "write \"allow_compat_mode\": true in " + path}, places
 	}
-	return ok(id, "%s: compatibility mode %s, PCI P2PDMA %s", path, onOff(compat), onOff(p.P2P))
+	return ok(id, "%s: compatibility mode %s, PCI P2PDMA %s", path, onOff(compat), onOff(p.P2P)), places
 }
 
 func onOff(on bool) string {
@@ -239,12 +250,18 @@ func checkGPUMemory(ctx context.Context, o *Options, e *engine) []Finding {
 			worst = gpu
 		}
 	}
-	return []Finding{judgeGPUMemory(worst, e.need.GPUBufferBytes, share, given)}
+	f, best := judgeGPUMemory(worst, e.need.GPUBufferBytes, share, given)
+	if best > 0 {
+		f.Fix = engineLine(ctx, o, best)
+	}
+	return []Finding{f}
 }
 
-func judgeGPUMemory(gpu gpuMemory, bufferBytes int64, share float64, given string) Finding {
+// judgeGPUMemory also returns the share of the memory that would be best for vLLM, 0 if none
+// helps.
+func judgeGPUMemory(gpu gpuMemory, bufferBytes int64, share float64, given string) (f Finding, best float64) {
 	left := gpu.totalBytes - int64(share*float64(gpu.totalBytes))
-	f := Finding{ID: "gds.memory", Found: fmt.Sprintf("%s has %s; vLLM's %.0f %% (%s) leave %s, and LMCache's buffer takes %s",
+	f = Finding{ID: "gds.memory", Found: fmt.Sprintf("%s has %s; vLLM's %.0f %% (%s) leave %s, and LMCache's buffer takes %s",
 		gpu.name, bytesText(gpu.totalBytes), 100*share, given, bytesText(left), bytesDistinct(bufferBytes, left))}
 	switch {
 	case bufferBytes > left:
@@ -252,14 +269,14 @@ func judgeGPUMemory(gpu gpuMemory, bufferBytes int64, share float64, given strin
 	case bufferBytes > left-contextBytes:
 		f.Status, f.Needed = Warning, "about 1 GiB more, for what CUDA itself takes"
 	default:
-		return f
+		return f, 0
 	}
-	best := math.Floor(100*float64(gpu.totalBytes-bufferBytes-contextBytes)/float64(gpu.totalBytes)) / 100
-	f.Fix = fmt.Sprintf("vllm serve --gpu-memory-utilization %.2f ...   # or a smaller gds_buffer_size", best)
+	best = math.Floor(100*float64(gpu.totalBytes-bufferBytes-contextBytes)/float64(gpu.totalBytes)) / 100
 	if best < 0.5 {
 		f.Fix = fmt.Sprintf("write gds_buffer_size: %d", max(left-contextBytes, 0)>>20)
+		return f, 0
 	}
-	return f
+	return f, best
 }
 
 // parseGPUs reads nvidia-smi's list of names and MiB.

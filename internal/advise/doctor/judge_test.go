@@ -6,6 +6,8 @@ import (
 	"math"
 	"os"
 	"os/exec"
+	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -305,7 +307,7 @@ func TestMountJudgement(t *testing.T) {
 		{"no ioctl", mountFacts{}, Failure, false},
 		{"no 3fs-virt", mountFacts{Iovs: probeError{syscall.ENOENT, "no such file"}}, Failure, false},
 	} {
-		all, usable := judgeMount("/m", c.facts)
+		all, usable := judgeMount("/m", c.facts, nil)
 		want(t, c.what, all[0], "mount", c.status)
 		if usable != c.usable {
 			t.Errorf("%s: usable %v", c.what, usable)
@@ -314,7 +316,7 @@ func TestMountJudgement(t *testing.T) {
 			want(t, c.what, byID(t, all, "daemon"), "daemon", map[bool]Status{true: OK, false: Note}[c.facts.Daemon != nil])
 		}
 	}
-	all, _ := judgeMount("/m", mountFacts{Magic: true, Daemon: &wire.Daemon{Version: "v1", PID: 1, Unseen: true}})
+	all, _ := judgeMount("/m", mountFacts{Magic: true, Daemon: &wire.Daemon{Version: "v1", PID: 1, Unseen: true}}, nil)
 	want(t, "a daemon in its own PID namespace", byID(t, all, "daemon.pids"), "daemon.pids", Warning)
 	for _, c := range []struct {
 		look probeError
@@ -323,11 +325,11 @@ func TestMountJudgement(t *testing.T) {
 	}{
 		{probeError{syscall.ENOTCONN, "not connected"}, 0, "umount -l '/a b'"},
 		{probeError{syscall.ENOTCONN, "not connected"}, 1000, "fusermount3 -uz '/a b'"},
-		{probeError{syscall.EACCES, "permission denied"}, 1000, "--allow-other"},
+		{probeError{syscall.EACCES, "permission denied"}, 1000, allowOthers},
 		{probeError{syscall.EIO, "input/output error"}, 0, ""},
 	} {
 		o := local()
-		o.Host.EUID = c.euid
+		o.Host.Root, o.Host.EUID = t.TempDir(), c.euid
 		f := judgeUnresponsive(t.Context(), "mount", o, "/a b", nil, c.look)
 		want(t, c.look.Text, f, "mount", Failure)
 		if !strings.Contains(f.Fix, c.fix) {
@@ -485,7 +487,7 @@ func TestGDS(t *testing.T) {
 			t.Errorf("%s: %+v", c.what, f)
 		}
 	}
-	f := judgeGDSConfig("/etc/cufile.json", []byte(`{"properties": {"allow_compat_mode": false}}`), false)
+	f, _ := judgeGDSConfig("/etc/cufile.json", []byte(`{"properties": {"allow_compat_mode": false}}`), false)
 	if want(t, "no way at all", f, "gds.config", Failure); !strings.Contains(f.Found, "5030") {
 		t.Errorf("%+v", f)
 	}
@@ -493,6 +495,104 @@ func TestGDS(t *testing.T) {
 	want(t, "no NVIDIA driver", byID(t, bare, "gds.nvidia"), "gds.nvidia", Warning)
 	want(t, "no driver", byID(t, bare, "gds.driver"), "gds.driver", Warning)
 	want(t, "no configuration", byID(t, bare, "gds.config"), "gds.config", Note)
+}
+
+// PCI P2PDMA needs a kernel, a driver and a configuration that are set up for it.
+func TestGDSP2P(t *testing.T) {
+	const both = `{"properties": {"use_pci_p2pdma": true}, "block": {"nvme": {"use_pci_p2pdma": true}}}`
+	acs := make([]byte, 4096)
+	copy(acs[0x100:], "\x0d\x00\x01\x00\x00\x00\x1c\x00")
+	good := map[string]string{
+		"/etc/cufile.json": both, "/sys/module/nvme_core/parameters/multipath": "N\n",
+		"/proc/driver/nvidia/params":                        "ResmanDebugLevel: 4294967295\nRegistryDwords: \"RMForceStaticBar1=1;RmForceDisableIomapWC=1;\"\nRmMsg: \"\"\n",
+		"/proc/driver/nvidia/gpus/0000:1b:00.0/information": "Model: NVIDIA H100\n",
+		"/sys/bus/pci/devices/0000:00:01.0/class":           "0x060400\n", "/sys/bus/pci/devices/0000:00:01.0/config": strings.Repeat("\x00", 4096),
+	}
+	ids := []string{"gds.p2pdma", "gds.acs"}
+	if runtime.GOARCH == "amd64" {
+		ids = append(ids, "gds.multipath", "gds.registry")
+	}
+	all := checkGDS(t.Context(), on(fixture(t, good)), &engine{})
+	for _, id := range ids {
+		want(t, "good", byID(t, all, id), id, OK)
+	}
+	for _, c := range []struct {
+		what, file, text string
+		id               string
+		status           Status
+		fix              string
+	}{
+		{"one place", "/etc/cufile.json", `{"properties": {"use_pci_p2pdma": true}}`, "gds.p2pdma", Warning, `write "block": {"nvme": {"use_pci_p2pdma": true}} at the top level of /etc/cufile.json`},
+		{"off in one place", "/etc/cufile.json", `{"properties": {"use_pci_p2pdma": true}, "block": {"nvme": {"use_pci_p2pdma": false}}}`, "gds.p2pdma", Warning, "at the top level"},
+		{"below fs, as NVIDIA's file of older releases", "/etc/cufile.json", `{"properties": {"use_pci_p2pdma": true}, "fs": {"block": {"nvme": {"use_pci_p2pdma": true}}}}`, "gds.p2pdma", Warning, "at the top level"},
+		{"the other place", "/etc/cufile.json", `{"block": {"nvme": {"use_pci_p2pdma": true}}}`, "gds.p2pdma", Warning, `below "properties" in /etc/cufile.json`},
+		{"multipath", "/sys/module/nvme_core/parameters/multipath", "Y\n", "gds.multipath", Warning, "echo options nvme_core multipath=N > /etc/modprobe.d/nvme.conf && "},
+		{"no registry", "/proc/driver/nvidia/params", "RegistryDwords: \"\"\n", "gds.registry", Warning, `echo 'options nvidia NVreg_RegistryDwords="RMForceStaticBar1=1;RmForceDisableIomapWC=1;"' > /etc/modprobe.d/nvidia-p2pdma.conf && `},
+		{"half a registry", "/proc/driver/nvidia/params", "RegistryDwords: \"RMPcieP2PType=1;RMForceStaticBar1=2;RmForceDisableIomapWC=0\"\n", "gds.registry", Warning, `"RMPcieP2PType=1;RMForceStaticBar1=2;RmForceDisableIomapWC=1;"`},
+		{"ACS", "/sys/bus/pci/devices/0000:00:01.0/config", string(acs), "gds.acs", Warning, "for b in 0000:00:01.0; do setpci -s $b ECAP_ACS+6.w=0; done"},
+		{"ACS, not root", "/sys/bus/pci/devices/0000:00:01.0/config", strings.Repeat("\x00", 64), "gds.acs", Note, "sudo kv3fs doctor"},
+	} {
+		if !slices.Contains(ids, c.id) {
+			continue
+		}
+		files := maps.Clone(good)
+		files[c.file] = c.text
+		f := byID(t, checkGDS(t.Context(), on(fixture(t, files)), &engine{}), c.id)
+		if want(t, c.what, f, c.id, c.status); !strings.Contains(f.Fix, c.fix) {
+			t.Errorf("%s: %+v", c.what, f)
+		}
+	}
+	// Who does not ask for it is not told about it.
+	files := maps.Clone(good)
+	files["/etc/cufile.json"], files["/sys/module/nvme_core/parameters/multipath"] = "{}", "Y\n"
+	for _, f := range checkGDS(t.Context(), on(fixture(t, files)), &engine{}) {
+		if f.ID == "gds.p2pdma" || f.ID == "gds.multipath" || f.ID == "gds.registry" {
+			t.Errorf("%+v", f)
+		}
+	}
+}
+
+// Cures are whole command lines: the daemon's own, changed.
+func TestCommandLines(t *testing.T) {
+	serve := []string{"/opt/kv3fs", "serve", "--data", "/a b", "--mount", "/m"}
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{writable(append(slices.Clone(serve), "--readonly")), "/opt/kv3fs serve --data '/a b' --mount /m"},
+		{writable(append(slices.Clone(serve), "--readonly=true", "--workers", "2")), "/opt/kv3fs serve --data '/a b' --mount /m --workers 2"},
+		{writable(slices.Clone(serve)), "/opt/kv3fs serve --data '/a b' --mount /m --readonly=false"},
+		{forOthers(slices.Clone(serve)), "/opt/kv3fs serve --data '/a b' --mount /m --allow-other"},
+		{forOthers(append(slices.Clone(serve), "--allow-other=false")), "/opt/kv3fs serve --data '/a b' --mount /m --allow-other"},
+		{withOption([]string{"vllm", "serve", "m", "--gpu-memory-utilization", "0.9"}, "--gpu-memory-utilization", "0.8"), "vllm serve m --gpu-memory-utilization 0.8"},
+		{withOption([]string{"vllm", "serve", "--gpu-memory-utilization=0.9", "m"}, "--gpu-memory-utilization", "0.8"), "vllm serve --gpu-memory-utilization=0.8 m"},
+		{withOption([]string{"vllm", "serve", "m"}, "--gpu-memory-utilization", "0.8"), "vllm serve m --gpu-memory-utilization 0.8"},
+	} {
+		if got := commandLine(c.args); got != c.want {
+			t.Errorf("%s, want %s", got, c.want)
+		}
+	}
+	mounts := []host.Mount{{Point: "/mnt/3fs", Device: "0:50", Root: "/"}, {Point: "/part of it", Device: "0:50", Root: "/a"}}
+	if got := bindVirtual("/part of it", mounts); got != "mkdir -p '/part of it/3fs-virt' && mount --bind /mnt/3fs/3fs-virt '/part of it/3fs-virt'" {
+		t.Error(got)
+	}
+	if got := bindVirtual("/kv", mounts[:1]); !strings.HasPrefix(got, "write -v MOUNT/3fs-virt:/kv/3fs-virt") {
+		t.Error(got)
+	}
+	for _, x := range []struct {
+		f    pathFacts
+		euid int
+		want string
+	}{
+		{pathFacts{Path: "/m/a", Parent: "/m/a", Canonical: "/m/a"}, 1000, "chown 1000 /m/a   # as root"},
+		{pathFacts{Path: "/m/a/b", Parent: "/m", Canonical: "/m"}, 1000, "install -d -o 1000 /m/a/b   # as root"},
+		{pathFacts{Path: "/m/a", Parent: "/m/a", Canonical: "/m/a"}, 0, ""},
+	} {
+		x.f.Write = probeError{syscall.EACCES, "no"}
+		if f := judgePath(x.f, &engineconfig.Config{MakesPaths: true}, "/m", x.euid); f.Fix != x.want || f.Status != Failure {
+			t.Errorf("%+v", f)
+		}
+	}
 }
 
 // Where LMCache stores: it turns GPUDirect Storage off by itself on tmpfs alone.
@@ -540,7 +640,10 @@ func TestGPUMemory(t *testing.T) {
 		{h100, 8 << 30, 0.92, Failure, "--gpu-memory-utilization 0.88 "},
 		{gpuMemory{"RTX", 10 << 30}, 8 << 30, 0.92, Failure, "write gds_buffer_size: 0"},
 	} {
-		f := judgeGPUMemory(c.gpu, c.buffer, c.share, "x")
+		f, best := judgeGPUMemory(c.gpu, c.buffer, c.share, "x")
+		if best > 0 {
+			f.Fix = engineLine(t.Context(), local(), best)
+		}
 		if want(t, c.gpu.name, f, "gds.memory", c.status); !strings.Contains(f.Fix, c.fix) {
 			t.Errorf("%+v: %+v", c, f)
 		}
@@ -586,7 +689,7 @@ func TestPathJudgement(t *testing.T) {
 		{"not writable", pathFacts{Path: "/m/a", Parent: "/m/a", Canonical: "/m/a", Write: probeError{syscall.EACCES, "no"}}, c, Failure},
 		{"full", pathFacts{Path: "/m/a", Parent: "/m/a", Canonical: "/m/a", Write: probeError{syscall.ENOSPC, "no"}}, c, Failure},
 	} {
-		want(t, x.what, judgePath(x.facts, x.config, "/m"), "config.path", x.status)
+		want(t, x.what, judgePath(x.facts, x.config, "/m", 1000), "config.path", x.status)
 	}
 }
 

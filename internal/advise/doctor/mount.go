@@ -48,7 +48,7 @@ func checkMounts(ctx context.Context, o *Options, requested string, paths []stri
 		case s.point == chosen && !s.answers():
 			all = append(all, judgeUnresponsive(ctx, "mount", o, s.point, mounts, s.facts.OpenErr))
 		case s.point == chosen:
-			findings, usable := judgeMount(chosen, s.facts)
+			findings, usable := judgeMount(chosen, s.facts, mounts)
 			all, daemon = append(all, findings...), s.facts.Daemon
 			if usable {
 				point = chosen
@@ -226,13 +226,13 @@ type mountFacts struct {
 }
 
 // judgeMount judges a mount that answers.
-func judgeMount(point string, f mountFacts) (all []Finding, usable bool) {
+func judgeMount(point string, f mountFacts, mounts []host.Mount) (all []Finding, usable bool) {
 	const id = "mount"
 	switch {
 	case f.Iovs.failed():
 		return []Finding{{ID: id, Status: Failure, Found: fmt.Sprintf("%s/%s/iovs: %s", point, host.VirtDir, f.Iovs.Text),
 			Needed: "the directory where clients register their memory; a container must mount it as well as the data",
-			Fix:    fmt.Sprintf("mount --bind /HOST/3FS/%s %s", host.VirtDir, quote(filepath.Join(point, host.VirtDir)))}}, false
+			Fix:    bindVirtual(point, mounts)}}, false
 	case !f.Magic:
 		return []Finding{{ID: id, Status: Failure, Found: point + " has type " + host.HF3FSType + ", but does not answer the ioctl by which clients recognise a 3FS",
 			Needed: fmt.Sprintf("%#x from ioctl %#x", wire.Magic, wire.IoctlGetMagic), Fix: "kv3fs serve --data /var/lib/kv3fs --mount " + quote(point) + "   # after umount " + quote(point)}}, false
@@ -250,6 +250,19 @@ func judgeMount(point string, f mountFacts) (all []Finding, usable bool) {
 			Fix:    "hostPID: true in the daemon's pod, or docker run --pid=host"})
 	}
 	return all, true
+}
+
+// bindVirtual returns a line that adds the virtual directory to a mount of a part of a 3FS: from
+// another mount of the same 3FS, or, where there is none, as in a container, for its host.
+func bindVirtual(point string, mounts []host.Mount) string {
+	at := filepath.Join(point, host.VirtDir)
+	mine, _ := host.At(mounts, point)
+	for _, m := range mounts {
+		if m.Device == mine.Device && m.Root == "/" && m.Point != point {
+			return fmt.Sprintf("mkdir -p %s && mount --bind %s %[1]s", quote(at), quote(filepath.Join(m.Point, host.VirtDir)))
+		}
+	}
+	return fmt.Sprintf("write -v MOUNT/%s:%s, with the host's mount, after docker run", host.VirtDir, quote(at))
 }
 
 // cannotInspect reports a mount that could not be examined. That is more than a note,
@@ -293,7 +306,14 @@ func judgeUnresponsive(ctx context.Context, id string, o *Options, point string,
 	case look.is(syscall.EACCES, syscall.EPERM):
 		f.Found = fmt.Sprintf("%s: %s", point, look.Text)
 		f.Needed = "a daemon that lets other users access its mount: one that runs as root does, others need --allow-other"
-		f.Fix = "kv3fs serve --allow-other ...   # and user_allow_other in /etc/fuse.conf"
+		f.Fix = restart(ctx, o, point, forOthers)
+		if f.Fix != "" {
+			f.Fix += "   # as the daemon's user"
+		}
+		if !o.Host.UserAllowOther() {
+			f.Needed += ", and user_allow_other in /etc/fuse.conf"
+			f.Fix = cmp.Or(f.Fix, allowOthers)
+		}
 	default:
 		f.Found = fmt.Sprintf("%s: %s", point, look.Text)
 		f.Needed = "a mount that answers"

@@ -33,8 +33,8 @@ type ringFacts struct {
 }
 
 // checkRing writes 4 KiB through a ring and reads them back, using a file that it unlinks
-// before writing. It tries dirs in turn until it can create the file.
-func checkRing(ctx context.Context, o *Options, dirs []string) Finding {
+// before writing. It tries dirs of the mount at point in turn until it can create the file.
+func checkRing(ctx context.Context, o *Options, point string, dirs []string) Finding {
 	const id = "ring"
 	var facts ringFacts
 	for _, dir := range dirs {
@@ -51,7 +51,11 @@ func checkRing(ctx context.Context, o *Options, dirs []string) Finding {
 			break
 		}
 	}
-	return judgeRing(facts, dirs[0], o.Engine, o.Host.EUID)
+	f := judgeRing(facts, dirs[0], o.Engine, o.Host.EUID)
+	if facts.CreateErr.is(syscall.EROFS) {
+		f.Fix = restart(ctx, o, point, writable)
+	}
+	return f
 }
 
 // judgeRing judges a round trip on the mount at point by the user euid, who runs engine, or no
@@ -61,8 +65,7 @@ func judgeRing(f ringFacts, point, engine string, euid int) Finding {
 	switch {
 	case f.CreateErr.is(syscall.EROFS):
 		found := Finding{ID: id, Status: Warning, Found: "not tried: " + f.CreateErr.Text,
-			Needed: "a mount that can be written to: from this one engines load what is there, and store nothing",
-			Fix:    "kv3fs serve ...   # without --readonly, if the data directory's file system is writable"}
+			Needed: "a mount that can be written to, from a daemon without --readonly whose data directory is on a writable file system: from this one engines load what is there, and store nothing"}
 		if engine != "" {
 			found.Status = Failure
 		}
@@ -79,7 +82,7 @@ func judgeRing(f ringFacts, point, engine string, euid int) Finding {
 	case f.MissingSemaphore != "":
 		return Finding{ID: id, Status: Failure, Found: fmt.Sprintf("the daemon's semaphore %s does not exist here: this is not the daemon's /dev/shm", f.MissingSemaphore),
 			Needed: "the daemon's /dev/shm: rings are shared memory",
-			Fix:    "docker run --ipc=host ...   # or: -v /dev/shm:/dev/shm; Kubernetes: hostIPC: true"}
+			Fix:    "write --ipc=host, or -v /dev/shm:/dev/shm, after docker run; Kubernetes: hostIPC: true"}
 	case f.TransferErr.is(syscall.ENOSPC, syscall.ENOMEM):
 		return Finding{ID: id, Status: Failure, Found: f.TransferErr.Text, Needed: "free space in /dev/shm and on the disk"}
 	case f.TransferErr.is(syscall.ETIMEDOUT):

@@ -57,7 +57,7 @@ func Run(ctx context.Context, o Options) *Report {
 	add(checkFuse(o.Host, lookPath, point != "" || optional)...)
 	add(mountFindings...)
 	if point != "" {
-		add(checkRing(ctx, &o, append([]string{point}, e.paths()...)))
+		add(checkRing(ctx, &o, point, append([]string{point}, e.paths()...)))
 	}
 	add(checkShm(o.Host, e.shmBytes, e.title))
 	add(checkShmMemory(o.Host, e.shmBytes, e.title)...)

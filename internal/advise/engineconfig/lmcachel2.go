@@ -45,7 +45,7 @@ func readLMCacheCommand(out *Config, text string) error {
 			return nil
 		}
 	}
-	out.add(Failure, "--l2-adapter", "names no adapter of type hf3fs, fs_native or fs", `write {"type": "hf3fs", "mount_point": ..., "base_paths": ...}`)
+	out.add(Failure, "--l2-adapter", "names no adapter of type hf3fs, fs_native or fs", `write {"type": "hf3fs", "mount_point": "/mnt/3fs", "base_paths": "/mnt/3fs/lmcache"}`)
 	return nil
 }
 
