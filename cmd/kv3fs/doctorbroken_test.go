@@ -9,10 +9,12 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/kv3fs/kv3fs/internal/advise/doctor"
+	"github.com/kv3fs/kv3fs/usrbio"
 )
 
 // healthy is what the broken set-ups of a test are made from.
@@ -135,7 +137,7 @@ func brokenSetUps() []broken {
 			start: func(t *testing.T, h healthy) *exec.Cmd {
 				return h.doctor("--mount", serve(t, h.bin, t.TempDir(), "--readonly").mount)
 			},
-			id: "ring", status: doctor.Warning, says: "read-only file system", fix: "kv3fs serve",
+			id: "ring", status: doctor.Warning, says: "read-only file system", fix: "kill ",
 		},
 		{
 			name: "a daemon that only reads, and an engine",
@@ -143,7 +145,7 @@ func brokenSetUps() []broken {
 				s := serve(t, h.bin, t.TempDir(), "--readonly")
 				return h.doctor("--mount", s.mount, "--engine", "vllm")
 			},
-			id: "ring", status: doctor.Failure, says: "store nothing", fix: "kv3fs serve",
+			id: "ring", status: doctor.Failure, says: "store nothing", fix: "kill ",
 		},
 		{
 			name: "an immutable data directory", root: true,
@@ -316,6 +318,88 @@ func TestBrokenSetUps(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Cures that are whole command lines do their work when they are pasted into a shell.
+func TestPastedCures(t *testing.T) {
+	requireFUSE(t)
+	bin := binary(t)
+	t.Run("a daemon that only reads", func(t *testing.T) {
+		t.Parallel()
+		s := serve(t, bin, t.TempDir(), "--readonly")
+		h := healthy{served: s, bin: bin, dir: t.TempDir()}
+		r, _ := reportOf(t, h.doctor("--mount", s.mount))
+		paste(t, s, finding(t, r, "ring").Fix)
+		r, _ = reportOf(t, h.doctor("--mount", s.mount))
+		if f := finding(t, r, "ring"); f.Status != doctor.OK {
+			t.Errorf("%+v", f)
+		}
+	})
+	t.Run("a user who may not write", func(t *testing.T) {
+		if os.Geteuid() != 0 {
+			t.Skip("not root")
+		}
+		t.Parallel()
+		s := serve(t, bin, t.TempDir())
+		dir := t.TempDir()
+		if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		h := healthy{served: s, bin: bin, dir: dir}
+		for _, path := range []string{filepath.Join(s.mount, "there"), filepath.Join(s.mount, "missing")} {
+			if filepath.Base(path) == "there" {
+				if err := os.Mkdir(path, 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
+			config := h.file(t, "lmcache.yaml", "remote_url: fs://host:0"+path+"\n")
+			look := func() doctor.Finding {
+				cmd := h.doctor("--mount", s.mount, "--engine", "lmcache", "--engine-config", config)
+				cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+				r, _ := reportOf(t, cmd)
+				return finding(t, r, "config.path")
+			}
+			if out, err := exec.Command("sh", "-c", look().Fix).CombinedOutput(); err != nil {
+				t.Errorf("%s: %v: %s", path, err, out)
+			}
+			if f := look(); f.Status != doctor.OK {
+				t.Errorf("%+v", f)
+			}
+		}
+	})
+}
+
+// paste gives a shell the line that starts a daemon again, and waits until it serves. The
+// daemon ends with the test.
+func paste(t *testing.T, s *served, line string) {
+	t.Helper()
+	ended := make(chan error, 1)
+	go func() { ended <- s.cmd.Wait() }() // as a shell does: tail waits until the process is gone
+	cmd := exec.Command("sh", "-c", line)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM)
+		cmd.Wait()
+		for range 200 { // the daemon's parent, the shell, ends first
+			if syscall.Kill(-cmd.Process.Pid, 0) != nil {
+				break
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+	})
+	if err := <-ended; err != nil {
+		t.Errorf("the daemon that only read: %v", err)
+	}
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		if m, err := usrbio.Open(t.Context(), s.mount); err == nil {
+			m.Close(t.Context())
+			return
+		}
+	}
+	t.Fatalf("%s: no mount", line)
 }
 
 // theFinding returns the finding with this ID and status that says a text.
