@@ -42,6 +42,8 @@ type Config struct {
 	// Drain bounds how long a stop waits for users of the mount.
 	Drain time.Duration
 	Log   *slog.Logger
+
+	usage tree.Usage // a test's
 }
 
 // ErrCutOff says that clients still used the mount when Config.Drain was over.
@@ -81,7 +83,7 @@ func Run(ctx context.Context, c Config, ready func(mountPoint string)) (err erro
 		c.Log.Info("removed the semaphores of a killed daemon", "semaphores", n)
 	}
 	held := stillHeld(host.Local(), st.formerMounts(me.Boot), c.Log)
-	tree, err := tree.Open(data, tree.Options{Spare: fuseserver.SpareDescriptors(), Readonly: c.Settings.Readonly})
+	tree, err := tree.Open(data, tree.Options{Spare: fuseserver.SpareDescriptors(), Readonly: c.Settings.Readonly, Usage: c.usage})
 	if err != nil {
 		return err
 	}

@@ -340,7 +340,9 @@ func (fs *fileSystem) Rename(cancel <-chan struct{}, in *fuse.RenameIn, name, ne
 	return statusOf(fs.tree.Rename(in.NodeId, name, in.Newdir, newName, in.Flags, callerOf(&in.InHeader)))
 }
 
-func (fs *fileSystem) StatFs(_ <-chan struct{}, _ *fuse.InHeader, out *fuse.StatfsOut) fuse.Status {
+// StatFs shows the data directory's file system, and in a directory whose size is limited
+// that.
+func (fs *fileSystem) StatFs(_ <-chan struct{}, h *fuse.InHeader, out *fuse.StatfsOut) fuse.Status {
 	st, err := fs.tree.Statfs()
 	if err != nil {
 		return statusOf(err)
@@ -353,7 +355,25 @@ func (fs *fileSystem) StatFs(_ <-chan struct{}, _ *fuse.InHeader, out *fuse.Stat
 		Blocks: blocksOf(st.Blocks, unit), Bfree: blocksOf(st.Bfree, unit), Bavail: blocksOf(st.Bavail, unit),
 		Bsize: statfsBlock, Frsize: statfsBlock, NameLen: 255,
 	}
+	id := h.NodeId
+	if wire.IsVirtual(id) {
+		id = tree.RootID
+	}
+	if capacity, free, limited := fs.tree.Space(id); limited {
+		if uint64(max(free, 0))/unit > st.Bavail { // others fill the disk
+			free = int64(st.Bavail * unit)
+		}
+		limit(out, capacity, free)
+	}
 	return fuse.OK
+}
+
+// limit makes out show a limit. Its blocks are smaller, since a limit may be, too.
+func limit(out *fuse.StatfsOut, capacityBytes, freeBytes int64) {
+	out.Bsize, out.Frsize = limitBlock, limitBlock
+	out.Blocks = uint64(capacityBytes) / limitBlock
+	out.Bfree = uint64(max(freeBytes, 0)) / limitBlock
+	out.Bavail = out.Bfree
 }
 
 // blocksOf converts n units of that many bytes to statfs blocks. Exabytes do not overflow.

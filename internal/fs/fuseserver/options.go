@@ -13,6 +13,7 @@ const (
 	subtype     = "hf3fs"
 	maxIOBytes  = 1 << 20
 	statfsBlock = 2 << 20
+	limitBlock  = 4 << 10
 	// The client library has room for 32 bytes, including the NUL.
 	longestCluster = 31
 )

@@ -28,6 +28,7 @@ import (
 type passthrough struct {
 	register   func(fd int) (id int32, err error)
 	unregister func(id int32) // fails only without a connection, which drops the id
+	seesWrites bool           // the daemon must see every write
 	why        string         // why no file takes the kernel's route; empty: they do where they can
 	failures   failures
 
@@ -79,6 +80,7 @@ func (p *passthrough) start(server *fuse.Server, t *tree.Tree, o Options) {
 		}
 		return id, nil
 	}
+	p.seesWrites = t.Limited()
 	p.unregister = func(id int32) { _ = server.UnregisterBackingFd(id) }
 	p.why = p.whyNot(t, o, server.KernelSettings().Flags64()&fuse.CAP_PASSTHROUGH != 0)
 }
@@ -91,7 +93,7 @@ func (p *passthrough) open(h *tree.Handle, out *fuse.OpenOut) {
 		out.OpenFlags, out.BackingID = fuse.FOPEN_PASSTHROUGH, r.id
 		h.MayBeMapped()
 	}
-	if !r.kernel || !r.rights.suits(h) {
+	if !r.kernel || !r.rights.suits(h) || p.seesWrites && h.Writes() {
 		// Overrides passthrough, which the kernel wants to see where others have it.
 		out.OpenFlags |= fuse.FOPEN_DIRECT_IO | fuse.FOPEN_PARALLEL_DIRECT_WRITES
 	}

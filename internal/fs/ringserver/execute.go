@@ -19,7 +19,7 @@ func (s *Server) execute(w *worker, j job) (again bool) {
 	start := time.Now()
 	for _, q := range j.batch {
 		w.beginRequest(q.args.FileIno)
-		s.executeOne(r, q, &files)
+		s.executeOne(w, r, q, &files)
 		files.written() // before the completion can be seen
 		if !q.unfinished {
 			q.done()
@@ -53,6 +53,10 @@ type borrowed struct {
 	ino     uint64
 	err     error
 	touched bool // written, but Written has not been called
+	read    bool // HasRead was called
+
+	grew     bool  // written, but Settle has not been called
+	reserved int64 // for that
 
 	iov   *iov
 	iovID wire.UUID
@@ -68,6 +72,7 @@ func (b *borrowed) written() {
 
 func (b *borrowed) release() {
 	b.written()
+	b.settle()
 	if b.file != nil {
 		b.file.Release()
 	}
@@ -82,11 +87,12 @@ func (b *borrowed) borrow(s *Server, r *ring, ino uint64) error {
 		return b.err
 	}
 	b.written()
+	b.settle()
 	if b.file != nil {
 		b.file.Release()
 		b.file = nil
 	}
-	b.ino = ino
+	b.ino, b.read = ino, false
 	var f File
 	if f, b.err = s.files.Acquire(ino, r.cred, r.write); b.err == nil {
 		b.file, b.counted = f, s.traffic.in(f.Directory())
@@ -118,7 +124,7 @@ func (b *borrowed) dropView() {
 
 // executeOne moves the next piece of a request. It sets q.result, or q.unfinished if more
 // pieces follow.
-func (s *Server) executeOne(r *ring, q *request, b *borrowed) {
+func (s *Server) executeOne(w *worker, r *ring, q *request, b *borrowed) {
 	if !q.state.CompareAndSwap(stateTaken, stateBegun) {
 		return // expired, or queued again for another worker
 	}
@@ -131,6 +137,13 @@ func (s *Server) executeOne(r *ring, q *request, b *borrowed) {
 		q.result = 0
 		return
 	}
+	reserved, err := s.reserve(w, r, q, b)
+	if err != nil {
+		s.noteFailed(r, q, err)
+		q.result = errnoResult(err)
+		return
+	}
+	b.grew, b.reserved = b.grew || r.write, b.reserved+reserved
 	if !q.state.CompareAndSwap(stateBegun, stateRunning) {
 		return
 	}
@@ -140,6 +153,10 @@ func (s *Server) executeOne(r *ring, q *request, b *borrowed) {
 		invariants.Check(q.view.refs.Load() > 0, "request %d: its view was unmapped while it ran", q.index)
 	}
 	b.touched = b.touched || r.write && n > 0
+	if !r.write && n > 0 && !b.read {
+		b.read = true
+		b.file.HasRead()
+	}
 	moved := before + n
 	switch {
 	case err != nil:

@@ -23,12 +23,14 @@ type dirFiles struct {
 	mu    sync.Mutex
 	files map[uint64]*os.File
 	names map[uint64]string
+	rooms map[uint64]*room
 	after []func() // called when the files are closed
 }
 
 type dirFile struct {
-	f   *os.File
-	dir string
+	f    *os.File
+	dir  string
+	room *room // nil: without a limit
 }
 
 func (s dirFile) FD() int               { return int(s.f.Fd()) }
@@ -38,6 +40,7 @@ func (s dirFile) Confine(int64) bool    { return false }
 func (s dirFile) Written()              {}
 func (s dirFile) Release()              {}
 func (s dirFile) Directory() string     { return s.dir }
+func (s dirFile) HasRead()              {}
 
 func newDirFiles() *dirFiles {
 	return &dirFiles{files: map[uint64]*os.File{}, names: map[uint64]string{}}
@@ -50,7 +53,7 @@ func (s *dirFiles) Acquire(ino uint64, _ cred.Caller, _ bool) (File, error) {
 	if f == nil {
 		return nil, syscall.EBADF
 	}
-	return dirFile{f, filepath.Dir(s.names[ino])}, nil
+	return dirFile{f, filepath.Dir(s.names[ino]), s.rooms[ino]}, nil
 }
 
 func (s *dirFiles) add(t testing.TB, path string, flags int) uint64 {

@@ -45,6 +45,14 @@ type File interface {
 	// Directory returns the first directories of the file's path, by which Traffic counts,
 	// as valid UTF-8. It is called for each request or batch.
 	Directory() string
+	// Reserve waits until deadline for room for n bytes that are to be written at off, and
+	// returns what Settle is to end. EAGAIN: there is none now, and deadline is zero. The
+	// other errors are the client's: ENOSPC, EDQUOT.
+	Reserve(off, n int64, deadline time.Time, cancel <-chan struct{}) (reserved int64, err error)
+	// Settle is called after writes, with the sum of what Reserve returned for them.
+	Settle(reserved int64)
+	// HasRead says that a ring has read bytes of the file.
+	HasRead()
 	Release()
 }
 

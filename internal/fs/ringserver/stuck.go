@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A worker that is in one request for stuckFor counts as stuck, and another one takes its
+// A worker that is in one request for stuckFor, or waits for room, counts as stuck, and another one takes its
 // place, so that as many as ever are free for others. It ends when its request does.
 //
 // The bounds below say how many may be stuck. Beyond them, requests of the same ring or
@@ -44,7 +44,10 @@ type worker struct {
 	seenAt    int64 // when step was first seen with that value
 	stuck     bool
 	stuckFile userFile
-	replaced  bool // another worker has taken its place
+	// batchWaits says that it was stuck from the start, and that the rest of its batch is
+	// still to be given to others.
+	batchWaits bool
+	replaced   bool // another worker has taken its place
 }
 
 // beginRequest records which file the worker is about to use.
@@ -69,7 +72,7 @@ func (w *worker) end(u *user, j job) {
 		u.bytes -= j.bytes
 		return
 	}
-	w.stuck = false
+	w.stuck, w.batchWaits = false, false
 	p.stuck--
 	u.stuck--
 	j.ring.stuck--
@@ -98,10 +101,14 @@ func (p *poller) watch(now int64) (rings []*ring) {
 			w.seenStep, w.seenAt = step, now
 			continue
 		}
-		if !w.stuck && now-w.seenAt >= int64(stuckFor) {
-			p.markStuck(w)
-			rings = append(rings, w.job.ring)
+		if now-w.seenAt < int64(stuckFor) || w.stuck && !w.batchWaits {
+			continue
 		}
+		if !w.stuck {
+			p.markStuck(w)
+		}
+		w.batchWaits = false
+		rings = append(rings, w.job.ring)
 	}
 	return rings
 }

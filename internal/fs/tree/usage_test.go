@@ -1,196 +1,33 @@
 package tree
 
 import (
-	"cmp"
 	"fmt"
-	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"sync"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/kv3fs/kv3fs/internal/test/seed"
+	"github.com/kv3fs/kv3fs/internal/test/usagemodel"
 )
-
-// modelUsage keeps totals from nothing but what Usage is told.
-type modelUsage struct {
-	t        testing.TB
-	capacity int64 // 0: none
-
-	mu       sync.Mutex
-	files    map[FileKey]*modelFile
-	reserved int64
-}
-
-type modelFile struct {
-	blocks, names, opens int64
-	named, dir, gone     bool
-	parent               FileKey
-	reads                int
-}
-
-func newModel(t testing.TB) *modelUsage {
-	return &modelUsage{t: t, files: make(map[FileKey]*modelFile)}
-}
-
-func (m *modelUsage) Reserve(k FileKey, n int64, deadline time.Time, _ <-chan struct{}) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if n <= 0 {
-		m.t.Errorf("reserves %d bytes", n)
-	}
-	if m.capacity > 0 && m.usedLocked()+m.reserved+n > m.capacity {
-		if deadline.IsZero() {
-			return unix.EAGAIN
-		}
-		return unix.ENOSPC
-	}
-	m.reserved += n
-	return nil
-}
-
-func (m *modelUsage) Settle(k FileKey, reserved, blocks512 int64) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.reserved -= reserved; m.reserved < 0 {
-		m.t.Error("more is settled than was reserved")
-	}
-	if f := m.files[k]; f != nil && blocks512 >= 0 {
-		f.blocks = blocks512
-	}
-}
-
-func (m *modelUsage) file(k FileKey) *modelFile {
-	if m.files[k] == nil {
-		m.files[k] = &modelFile{}
-	}
-	return m.files[k]
-}
-
-func (m *modelUsage) Read(k FileKey) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.file(k).reads++
-}
-
-func (m *modelUsage) Opened(k, dir FileKey, name string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.file(k).opens++
-}
-
-func (m *modelUsage) Closed(k FileKey, blocks512 int64) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	f := m.file(k)
-	if f.opens--; f.opens < 0 {
-		m.t.Errorf("%v: closed more often than opened", k)
-	}
-	if blocks512 >= 0 {
-		f.blocks = blocks512
-	}
-	m.dropLocked(k, f)
-}
-
-func (m *modelUsage) Created(k, dir FileKey, name string, isDir bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	f := m.file(k)
-	f.names++
-	f.dir, f.gone, f.parent = isDir, false, dir
-}
-
-func (m *modelUsage) Removed(k, dir FileKey, name string, last bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	f := m.file(k)
-	f.names--
-	f.gone = f.gone || last
-	m.dropLocked(k, f)
-}
-
-func (m *modelUsage) dropLocked(k FileKey, f *modelFile) {
-	if f.gone && f.opens == 0 {
-		delete(m.files, k)
-	}
-}
-
-func (m *modelUsage) Renamed(k, from FileKey, oldName string, to FileKey, newName string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.file(k).parent = to
-}
-
-func (m *modelUsage) SpaceOf(FileKey) (capacityBytes, freeBytes int64, limited bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.capacity, m.capacity - m.usedLocked(), m.capacity > 0
-}
-
-func (m *modelUsage) usedLocked() (bytes int64) {
-	for _, f := range m.files {
-		bytes += f.blocks * 512
-	}
-	return bytes
-}
-
-// taken returns what regular files and directories below dir take, each once.
-func taken(t testing.TB, dir string) map[FileKey]int64 {
-	all := make(map[FileKey]int64)
-	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
-		if err != nil || e.Name() == StateName {
-			return cmp.Or(err, fs.SkipDir)
-		}
-		st, err := statAt(unix.AT_FDCWD, path)
-		if kind := st.Mode & unix.S_IFMT; err == nil && (kind == unix.S_IFREG || kind == unix.S_IFDIR) {
-			all[FileKey{Dev: uint64(st.Dev_major)<<32 | uint64(st.Dev_minor), Ino: st.Ino}] = int64(st.Blocks)
-		}
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return all
-}
-
-// check compares the model with the disk.
-func (m *modelUsage) check(dir string) {
-	m.t.Helper()
-	is := taken(m.t, dir)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.reserved != 0 {
-		m.t.Errorf("%d bytes are still reserved", m.reserved)
-	}
-	for k, f := range m.files {
-		if blocks, there := is[k]; f.opens != 0 || !there || blocks != f.blocks {
-			m.t.Errorf("%v: the model has %+v; there: %v, with %d blocks", k, *f, there, blocks)
-		}
-		delete(is, k)
-	}
-	for k, blocks := range is {
-		m.t.Errorf("%v: the model does not know it; it has %d blocks", k, blocks)
-	}
-}
 
 // What Usage hears adds up to what is on the disk, whatever is done to the files.
 func TestUsageAddsUp(t *testing.T) {
-	model := newModel(t)
+	model := usagemodel.New(t)
 	tr, dir := newTree(t, Options{Usage: model})
 	// The root is there before.
 	model.Created(keyOf(tr.root.key), FileKey{}, "", true)
-	model.Settle(keyOf(tr.root.key), 0, taken(t, dir)[keyOf(tr.root.key)])
+	model.Settle(keyOf(tr.root.key), 0, usagemodel.Taken(t, dir)[keyOf(tr.root.key)])
 	r := rand.New(rand.NewPCG(seed.New(t), 1))
 	w := &usageWorld{t: t, tr: tr, r: r, dirs: []uint64{RootID}}
 	for range 1500 {
 		w.step()
 	}
 	w.closeAll()
-	model.check(dir)
+	model.Check(dir)
 }
 
 // usageWorld does random things to a tree.
@@ -331,9 +168,9 @@ func (w *usageWorld) closeAll() {
 // What a caller may not have is refused before anything is written, and an overwrite of what
 // the file has already needs no room.
 func TestUsageRefuses(t *testing.T) {
-	model := newModel(t)
+	model := usagemodel.New(t)
 	tr, dir := newTree(t, Options{Usage: model})
-	model.capacity = 256 << 10
+	model.Capacity = 256 << 10
 	e, h := create(t, tr, RootID, "f", root, 0o644)
 	defer tr.Forget(e.ID, 1)
 	defer h.Close()
@@ -361,9 +198,9 @@ func TestUsageRefuses(t *testing.T) {
 	if err := h.Fallocate(0, 0, int64(len(b)), 0, nil); err != nil {
 		t.Errorf("fallocate of what is there: %v", err)
 	}
-	model.capacity = 0
+	model.Capacity = 0
 	for i := 0; ; i++ { // full to the last byte: no more entries, and removal works
-		model.capacity = model.used()
+		model.Capacity = model.Used()
 		_, _, err := tr.Create(RootID, "g", unix.O_RDWR, 0o644, root, 0)
 		if err == unix.ENOSPC {
 			break
@@ -376,12 +213,6 @@ func TestUsageRefuses(t *testing.T) {
 }
 
 func second[T any](_ T, err error) error { return err }
-
-func (m *modelUsage) used() int64 {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.usedLocked()
-}
 
 func TestGrowth(t *testing.T) {
 	const k4 = 4096

@@ -1,0 +1,89 @@
+package tree
+
+import "golang.org/x/sys/unix"
+
+// Victim says which file is meant, and as it was seen last.
+type Victim = struct {
+	Key                FileKey
+	SizeBytes, MtimeNs int64
+}
+
+// Evict removes the file name of directory dir, a path below the data directory, to make
+// room. It returns the entry, which the kernel has to forget. ENOENT and others of openat2(2):
+// there is none. ESTALE: it is another one, or has changed. EBUSY: somebody has it open or
+// mapped, through the mount, a ring or the data directory.
+func (t *Tree) Evict(dir, name string, want Victim) (removed Name, err error) {
+	fd, err := openBeneath(t.rootFD, dir, unix.O_PATH|unix.O_DIRECTORY)
+	if err != nil {
+		return Name{}, err
+	}
+	defer unix.Close(fd)
+	d := t.nodeOf(fd)
+	if d == t.root && name == StateName {
+		return Name{}, unix.ENOENT
+	}
+	file, err := unix.Openat(fd, name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	switch {
+	case err == unix.ELOOP:
+		return Name{}, unix.ESTALE // a symbolic link
+	case err == unix.EAGAIN:
+		return Name{}, unix.EBUSY // somebody has a lease on it
+	case err != nil:
+		return Name{}, err
+	}
+	defer unix.Close(file)
+	if err := t.isVictim(file, want); err != nil {
+		return Name{}, err
+	}
+	defer t.moves.share()()
+	if t.inUseBy(file) {
+		return Name{}, unix.EBUSY
+	}
+	st, err := statAt(fd, name)
+	if err == nil && keyOf(t.identityOf(&st)) != want.Key {
+		err = unix.ESTALE
+	}
+	if err != nil {
+		return Name{}, err
+	}
+	// No descriptor is kept for those who are about to open it: it would keep the blocks.
+	if err := t.unlinkAt(place{d, name}, fd, 0, &st, -1); err != nil {
+		return Name{}, err
+	}
+	t.linksChanged(&st)
+	return nameOf(d, name), nil
+}
+
+// isVictim returns ESTALE if the open file is another one than want, or has changed.
+func (t *Tree) isVictim(file int, want Victim) error {
+	st, err := statFD(file)
+	switch {
+	case err != nil:
+		return err
+	case st.Mode&unix.S_IFMT != unix.S_IFREG, keyOf(t.identityOf(&st)) != want.Key,
+		int64(st.Size) != want.SizeBytes, st.Mtime.Sec*1e9+int64(st.Mtime.Nsec) != want.MtimeNs:
+		return unix.ESTALE
+	}
+	return nil
+}
+
+// inUseBy reports whether anybody but the caller has the file open or mapped, as far as the
+// file system can tell.
+func (t *Tree) inUseBy(file int) bool {
+	st, err := statFD(file)
+	if err != nil {
+		return true
+	}
+	if n, known := t.byIdentity.get(t.identityOf(&st)); known && n.open.Load() != nil {
+		return true
+	}
+	// The kernel grants a lease for writing only to the one who has it open alone.
+	_, err = unix.FcntlInt(uintptr(file), unix.F_SETLEASE, unix.F_WRLCK)
+	if err == unix.EAGAIN {
+		return true
+	}
+	if err == nil {
+		_, _ = unix.FcntlInt(uintptr(file), unix.F_SETLEASE, unix.F_UNLCK)
+	}
+	return false // without leases, on a network file system, nobody can tell
+}

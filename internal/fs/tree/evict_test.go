@@ -1,0 +1,85 @@
+package tree
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/internal/test/usagemodel"
+)
+
+func victimAt(t testing.TB, path string) Victim {
+	t.Helper()
+	st, err := statAt(unix.AT_FDCWD, path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Victim{
+		Key:       FileKey{Dev: uint64(st.Dev_major)<<32 | uint64(st.Dev_minor), Ino: st.Ino},
+		SizeBytes: int64(st.Size), MtimeNs: st.Mtime.Sec*1e9 + int64(st.Mtime.Nsec),
+	}
+}
+
+// Only the very file that was seen is evicted, and only while nobody has it.
+func TestEvict(t *testing.T) {
+	model := usagemodel.New(t)
+	tr, dir := newTree(t, Options{Usage: model})
+	model.Created(keyOf(tr.root.key), FileKey{}, "", true)
+	d := must(tr.Mkdir(RootID, "d", 0o755, root, 0))
+	defer tr.Forget(d.ID, 1)
+	e, h := create(t, tr, d.ID, "f", root, 0o644)
+	must(h.Write(make([]byte, 5000), 0, false, 0, nil))
+	path := filepath.Join(dir, "d", "f")
+	want := victimAt(t, path)
+	refused := func(what string, err error, errno error) {
+		t.Helper()
+		if err != errno {
+			t.Errorf("%s: %v", what, err)
+		}
+		if _, err := os.Stat(path); err != nil {
+			t.Fatalf("%s: the file is gone", what)
+		}
+	}
+	refused("open through the mount", second(tr.Evict("d", "f", want)), unix.EBUSY)
+	h.Close()
+
+	f := must(tr.Acquire(e.Attr.Ino, root, false))
+	refused("used by a ring", second(tr.Evict("d", "f", want)), unix.EBUSY)
+	f.Release()
+	local := must(os.Open(path))
+	refused("open in the data directory", second(tr.Evict("d", "f", want)), unix.EBUSY)
+	local.Close()
+	mapping := must(os.Open(path))
+	bytes := must(unix.Mmap(int(mapping.Fd()), 0, 4096, unix.PROT_READ, unix.MAP_SHARED))
+	mapping.Close()
+	refused("mapped", second(tr.Evict("d", "f", want)), unix.EBUSY)
+	unix.Munmap(bytes)
+
+	for what, change := range map[string]func(*Victim){
+		"another inode": func(v *Victim) { v.Key.Ino++ }, "another device": func(v *Victim) { v.Key.Dev++ },
+		"another size": func(v *Victim) { v.SizeBytes++ }, "written since": func(v *Victim) { v.MtimeNs++ },
+	} {
+		other := want
+		change(&other)
+		refused(what, second(tr.Evict("d", "f", other)), unix.ESTALE)
+	}
+	refused("missing", second(tr.Evict("d", "g", want)), unix.ENOENT)
+	refused("the directory", second(tr.Evict(".", "d", victimAt(t, filepath.Dir(path)))), unix.ESTALE)
+	os.Symlink("d/f", filepath.Join(dir, "link"))
+	os.Symlink("d", filepath.Join(dir, "linked"))
+	refused("through a link", second(tr.Evict(".", "link", want)), unix.ESTALE)
+	refused("below a link", second(tr.Evict("linked", "f", want)), unix.ENOTDIR)
+	refused("state", second(tr.Evict(".", StateName, victimAt(t, filepath.Join(dir, StateName)))), unix.ENOENT)
+
+	removed, err := tr.Evict("d", "f", want)
+	if err != nil || removed != (Name{Parent: d.ID, Name: "f"}) {
+		t.Errorf("%+v, %v", removed, err)
+	}
+	if _, err := tr.Open(e.ID, root, unix.O_RDONLY); err != unix.ESTALE && err != unix.ENOENT {
+		t.Errorf("open of an evicted file: %v", err)
+	}
+	tr.Forget(e.ID, 1)
+	model.Check(dir)
+}
