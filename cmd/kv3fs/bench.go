@@ -14,6 +14,7 @@ type benchCmd struct {
 	Ring   benchRingCmd   `cmd:"" help:"Compare a daemon's rings with its mount and with plain pread and pwrite on the data directory."`
 	Pages  benchPagesCmd  `cmd:"" help:"Compare the page service with a simple one in Python."`
 	Store  benchStoreCmd  `cmd:"" help:"Compare block stores with a ring on the same files and with memory copies."`
+	Policy benchPolicyCmd `cmd:"" help:"Compare the hits of eviction policies on a trace of prompts, with the best possible."`
 	Engine benchEngineCmd `cmd:"" help:"Measure how much a store shortens an inference engine's time to the first token, compared with the ideal."`
 }
 

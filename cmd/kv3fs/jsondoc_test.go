@@ -18,6 +18,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/bench/enginebench"
 	"github.com/kv3fs/kv3fs/internal/bench/measure"
 	"github.com/kv3fs/kv3fs/internal/bench/pagesbench"
+	"github.com/kv3fs/kv3fs/internal/bench/policybench"
 	"github.com/kv3fs/kv3fs/internal/bench/ringbench"
 	"github.com/kv3fs/kv3fs/internal/bench/storebench"
 	"github.com/kv3fs/kv3fs/internal/bench/workload"
@@ -34,6 +35,7 @@ func reports() map[string]reflect.Type {
 		"bench ring":        reflect.TypeFor[ringbench.Report](),
 		"bench pages":       reflect.TypeFor[pagesbench.Report](),
 		"bench store":       reflect.TypeFor[storebench.Report](),
+		"bench policy":      reflect.TypeFor[policybench.Report](),
 		"bench engine":      reflect.TypeFor[enginebench.Report](),
 		"pages stat":        reflect.TypeFor[pagesStat](),
 		"pages ls":          reflect.TypeFor[pagesLists](),

@@ -40,10 +40,11 @@ func (r Request) HitTokens(n int) int { return min(n*TokensPerBlock, r.InputToke
 // says what to do, because a replay of half a trace measures something else. Unknown fields and empty
 // lines are ignored.
 type Reader struct {
-	name string
-	r    *bufio.Reader
-	line int
-	buf  []byte
+	name       string
+	r          *bufio.Reader
+	line       int
+	buf        []byte
+	blocksOnly bool
 
 	last   time.Duration
 	lastAt int        // line of last
@@ -59,13 +60,17 @@ type rawRequest struct {
 }
 
 // idList parses a list of ids itself, because encoding/json would accept null as an id.
-type idList struct{ ids []uint64 }
+type idList struct {
+	ids   []uint64
+	given bool
+}
 
-// UnmarshalJSON appends the ids of a JSON array to l, and nothing for null.
+// UnmarshalJSON appends the ids of a JSON array to l.
 func (l *idList) UnmarshalJSON(b []byte) error {
 	if b[0] != '[' {
 		return fmt.Errorf("hash_ids is %.20s; it must be a list of ids", b)
 	}
+	l.given = true
 	list := bytes.TrimSpace(b[1 : len(b)-1])
 	for len(list) > 0 {
 		item, rest, _ := bytes.Cut(list, []byte(","))
@@ -83,6 +88,14 @@ func (l *idList) UnmarshalJSON(b []byte) error {
 // NewReader returns a Reader of a trace; errors call it name.
 func NewReader(r io.Reader, name string) *Reader {
 	return &Reader{name: name, r: bufio.NewReaderSize(r, 64<<10)}
+}
+
+// NewBlockReader returns a Reader that reads only times and ids, of blocks of any size, for
+// uses that do not depend on tokens: lengths need neither fit nor exist.
+func NewBlockReader(r io.Reader, name string) *Reader {
+	t := NewReader(r, name)
+	t.blocksOnly = true
+	return t
 }
 
 // Name returns the name of the trace in errors.
@@ -128,7 +141,7 @@ func (t *Reader) nextLine() ([]byte, error) {
 }
 
 func (t *Reader) parse(line []byte) (Request, error) {
-	t.raw = rawRequest{HashIDs: idList{t.raw.HashIDs.ids[:0]}}
+	t.raw = rawRequest{HashIDs: idList{ids: t.raw.HashIDs.ids[:0]}}
 	if line[0] != '{' {
 		return Request{}, t.fail("line starts with %q; a trace has one JSON object a line, such as %s", line[:1], example)
 	}
@@ -138,6 +151,16 @@ func (t *Reader) parse(line []byte) (Request, error) {
 	raw, ids := &t.raw, t.raw.HashIDs.ids
 	if raw.Timestamp == nil {
 		return Request{}, t.fail(`no field "timestamp": the arrival in milliseconds since the start`)
+	}
+	arrival, err := t.arrival(*raw.Timestamp)
+	if err != nil {
+		return Request{}, err
+	}
+	if t.blocksOnly {
+		if !raw.HashIDs.given {
+			return Request{}, t.fail(`no field "hash_ids": the ids of the prompt's blocks`)
+		}
+		return Request{Arrival: arrival, Blocks: ids}, nil
 	}
 	input, err := t.tokens("input_length", raw.InputLength)
 	if err != nil {
@@ -153,10 +176,6 @@ func (t *Reader) parse(line []byte) (Request, error) {
 	if want := (input + TokensPerBlock - 1) / TokensPerBlock; len(ids) != want {
 		return Request{}, t.fail("%d hash_ids for an input_length of %d; at %d tokens a block there must be %d (for another block size, scale input_length by %d/size)",
 			len(ids), input, TokensPerBlock, want, TokensPerBlock)
-	}
-	arrival, err := t.arrival(*raw.Timestamp)
-	if err != nil {
-		return Request{}, err
 	}
 	return Request{Arrival: arrival, InputTokens: input, OutputTokens: output, Blocks: ids}, nil
 }

@@ -39,6 +39,27 @@ func TestReaderReadsRequests(t *testing.T) {
 	}
 }
 
+func TestBlockReaderNeedsNoLengths(t *testing.T) {
+	r := workload.NewBlockReader(strings.NewReader(`{"timestamp": 3, "hash_ids": [7, 8]}
+{"timestamp": 4, "input_length": 64, "output_length": "?", "hash_ids": [7, 8, 9]}
+{"timestamp": 5, "input_length": 0, "output_length": 0, "hash_ids": []}
+{"timestamp": 6, "input_length": 9, "output_length": 1}
+`), "some.jsonl")
+	first, err := r.Read()
+	if err != nil || first.Arrival != 3*time.Millisecond || fmt.Sprint(first.Blocks) != "[7 8]" {
+		t.Errorf("%+v, %v", first, err)
+	}
+	if _, err = r.Read(); err == nil || !strings.Contains(err.Error(), "some.jsonl:2") {
+		t.Errorf("a length that is no number: %v", err)
+	}
+	if empty, err := r.Read(); err != nil || len(empty.Blocks) != 0 {
+		t.Errorf("%+v, %v", empty, err)
+	}
+	if _, err = r.Read(); err == nil || !strings.Contains(err.Error(), `some.jsonl:4: no field "hash_ids"`) {
+		t.Errorf("no ids: %v", err)
+	}
+}
+
 func TestReaderNamesTheLineAndTheCure(t *testing.T) {
 	const good = `{"timestamp": 5, "input_length": 700, "output_length": 20, "hash_ids": [0, 1]}` + "\n"
 	for _, c := range []struct{ name, line, want string }{

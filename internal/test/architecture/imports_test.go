@@ -95,6 +95,8 @@ var layers = []struct {
 	{"internal/shm", []string{"internal/wire", "internal/fs", "kvstore", "usrbio"}, "it knows memory, not the protocol"},
 	{"internal/spelling", []string{"internal/", "os"}, "it is pure"},
 	{"internal/layout", []string{"internal/fs", "internal/advise", "internal/bench", "internal/daemon", "internal/pageservice", "kvstore", "usrbio", "os"}, "names and bytes in, values out"},
+	{"internal/keeper/curve", []string{"internal/", "os"}, "it is pure"},
+	{"internal/keeper/policy", []string{"internal/", "os"}, "it is pure"},
 	{"internal/fs/", []string{"internal/daemon", "internal/pageservice", "internal/advise", "internal/bench", "kvstore", "usrbio", "net/http"}, "the file system server knows neither its clients nor the other servers"},
 	{"internal/fs/tree", []string{"internal/fs/fuseserver", "internal/fs/ringserver", "internal/fs/controldir"}, "the tree knows no server"},
 	{"internal/fs/fuseserver", []string{"internal/fs/ringserver"}, "no server calls another"},

@@ -1,0 +1,68 @@
+package policybench
+
+import (
+	"os"
+	"testing"
+
+	"github.com/kv3fs/kv3fs/internal/bench/workload"
+)
+
+// bound runs a trace and checks what must hold on every one.
+func bound(t *testing.T, trace *Trace) *Report {
+	t.Helper()
+	r, err := Run(t.Context(), trace, Options{Capacities: []Capacity{{Percent: 1}, {Percent: 5}, {Percent: 10}, {Percent: 20}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range r.Capacities {
+		t.Logf("%s at %s: kv3fs %.4f, LRU %.4f, S3-FIFO %.4f, optimum %.4f", trace.Name, c.Capacity, c.Ours, c.LRU, c.S3FIFO, c.Optimum)
+		if c.Ours < aimToLRU*c.LRU {
+			t.Errorf("%s at %s: kv3fs serves %.4f, less than %v of LRU's %.4f", trace.Name, c.Capacity, c.Ours, aimToLRU, c.LRU)
+		}
+		for _, contender := range contenders() {
+			if ratio := *c.ratioOf(contender.name); ratio > c.Optimum || ratio < 0 {
+				t.Errorf("%s at %s: %s serves %.4f, and the optimum %.4f", trace.Name, c.Capacity, contender.name, ratio, c.Optimum)
+			}
+		}
+		if c.Optimum > r.UnlimitedRatio {
+			t.Errorf("%s at %s: the optimum is %.4f, and an unlimited cache serves %.4f", trace.Name, c.Capacity, c.Optimum, r.UnlimitedRatio)
+		}
+	}
+	return r
+}
+
+func TestNeverFarUnderLRU(t *testing.T) {
+	scale := 2
+	if os.Getenv("KV3FS_SUITES") == "all" {
+		scale = 40
+	}
+	for _, trace := range loads(scale) {
+		t.Run(trace.Name, func(t *testing.T) {
+			t.Parallel()
+			bound(t, trace)
+		})
+	}
+}
+
+// KV3FS_TRACES names a trace in Mooncake's format. On Mooncake's conversation trace the aims are
+// checked, too.
+func TestGivenTrace(t *testing.T) {
+	path := os.Getenv("KV3FS_TRACES")
+	if path == "" {
+		t.Skip("KV3FS_TRACES names no trace")
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	trace, err := Load(t.Context(), workload.NewBlockReader(f, path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range bound(t, trace).Capacities {
+		if c.Ours < c.Aim {
+			t.Errorf("%s: kv3fs serves %.4f; the aim is %v", c.Capacity, c.Ours, c.Aim)
+		}
+	}
+}

@@ -1,0 +1,92 @@
+package policybench
+
+// s3fifo is S3-FIFO of Yang, Zhang, Qiu, Yue and Rashmi, "FIFO queues are all you need for
+// cache eviction", SOSP 2023: a small FIFO queue of a tenth of the capacity that new blocks
+// pass, a main one, and a queue of the numbers of blocks that left the small one. Each
+// block has a counter of uses up to 3. A block that leaves the small queue with more than
+// one use moves to the main one; one that returns while it is in the ghost queue goes to
+// the main one at once; one that reaches the end of the main queue with a use left starts
+// there again with one less. The ghost queue has as many entries as the main one.
+type s3fifo struct {
+	capacity, smallTarget, ghostCapacity int
+
+	in                 []uint8 // by block: where it is
+	uses               []uint8
+	small, main, ghost queue
+}
+
+const (
+	nowhere = iota
+	inSmall
+	inMain
+	inGhost
+)
+
+func newS3FIFO(distinct, capacity int) *s3fifo {
+	links := make([]link, distinct)
+	small := max(1, capacity/10)
+	return &s3fifo{capacity: capacity, smallTarget: small, ghostCapacity: capacity - small,
+		in: make([]uint8, distinct), uses: make([]uint8, distinct),
+		small: newQueue(links), main: newQueue(links), ghost: newQueue(links)}
+}
+
+func (c *s3fifo) has(b int32) bool { return c.in[b] == inSmall || c.in[b] == inMain }
+
+func (c *s3fifo) use(b int32, _ int64, _ int) {
+	if c.has(b) {
+		c.uses[b] = min(3, c.uses[b]+1)
+		return
+	}
+	for c.small.len+c.main.len >= c.capacity {
+		if c.small.len >= c.smallTarget {
+			c.evictSmall()
+		} else {
+			c.evictMain()
+		}
+	}
+	c.uses[b] = 0
+	if c.in[b] == inGhost { // evicting may have forgotten it
+		c.ghost.remove(b)
+		c.put(&c.main, inMain, b)
+	} else {
+		c.put(&c.small, inSmall, b)
+	}
+}
+
+func (c *s3fifo) put(q *queue, in uint8, b int32) {
+	c.in[b] = in
+	q.push(b)
+}
+
+// evictSmall moves blocks from the small queue to the main one until one leaves.
+func (c *s3fifo) evictSmall() {
+	for c.small.len > 0 {
+		b := c.small.pop()
+		if c.uses[b] > 1 {
+			c.uses[b] = 0
+			c.put(&c.main, inMain, b)
+			continue
+		}
+		c.in[b] = nowhere
+		if c.ghostCapacity > 0 {
+			if c.ghost.len >= c.ghostCapacity {
+				c.in[c.ghost.pop()] = nowhere
+			}
+			c.put(&c.ghost, inGhost, b)
+		}
+		return
+	}
+}
+
+// evictMain has the first block leave that has no use left.
+func (c *s3fifo) evictMain() {
+	for c.main.len > 0 {
+		b := c.main.pop()
+		if c.uses[b] == 0 {
+			c.in[b] = nowhere
+			return
+		}
+		c.uses[b]--
+		c.main.push(b)
+	}
+}

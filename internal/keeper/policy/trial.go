@@ -1,0 +1,108 @@
+package policy
+
+import "math"
+
+// trial is a simulated cache that tries one bonus on the sampled entries. Entries are
+// numbers of slots, which all trials share.
+//
+// Entries with the same number of uses have the same bonus, so within each number the one
+// that was used least recently leaves first, and a victim is the lowest of MaxUses ends.
+type trial struct {
+	factor    float64 // bonus in residence times
+	bonusMs   int64
+	usedBytes int64
+	entries   int
+	byUses    [MaxUses]ends
+	links     []link // by slot
+
+	// What this trial served beyond the first one, in bytes: by uses at the time of the
+	// last one; by those before, fading; and the sum of squares of the events, fading.
+	event, gain, variance float64
+}
+
+// ends are the ends of a doubly linked list of slots; none is -1.
+type ends struct{ newest, oldest int32 }
+
+type link struct{ newer, older int32 }
+
+const none = int32(-1)
+
+func newTrial(factor float64) trial {
+	t := trial{factor: factor}
+	for i := range t.byUses {
+		t.byUses[i] = ends{none, none}
+	}
+	return t
+}
+
+func (t *trial) push(i int32, s *slot) {
+	l := &t.byUses[s.uses-1]
+	t.links[i] = link{newer: none, older: l.newest}
+	if l.newest != none {
+		t.links[l.newest].newer = i
+	} else {
+		l.oldest = i
+	}
+	l.newest = i
+	t.usedBytes += s.sizeBytes
+	t.entries++
+}
+
+func (t *trial) remove(i int32, s *slot) {
+	l, at := &t.byUses[s.uses-1], t.links[i]
+	if at.newer != none {
+		t.links[at.newer].older = at.older
+	} else {
+		l.newest = at.older
+	}
+	if at.older != none {
+		t.links[at.older].newer = at.newer
+	} else {
+		l.oldest = at.newer
+	}
+	t.usedBytes -= s.sizeBytes
+	t.entries--
+}
+
+// victim returns the slot with the lowest score. There must be one.
+func (t *trial) victim(slots []slot) int32 {
+	lowest, victim := int64(math.MaxInt64), none
+	for beyondFirst, l := range t.byUses {
+		if l.oldest == none {
+			continue
+		}
+		if score := slots[l.oldest].lastMs + int64(beyondFirst)*t.bonusMs; score < lowest {
+			lowest, victim = score, l.oldest
+		}
+	}
+	return victim
+}
+
+// compare records what the trial and the first one made of the same use.
+func (t *trial) compare(hit, firstHit bool, sizeBytes int64) {
+	if hit == firstHit {
+		return
+	}
+	if hit {
+		t.event += float64(sizeBytes)
+	} else {
+		t.event -= float64(sizeBytes)
+	}
+}
+
+// endEvent counts the uses at one time as one event. The blocks of a prompt are hit or
+// missed together, so they are not independent evidence.
+func (t *trial) endEvent() {
+	t.gain += t.event
+	t.variance += t.event * t.event
+	t.event = 0
+}
+
+// surplus is what the trial has served beyond the first one, less what chance may have
+// given: two standard deviations, if events are independent.
+func (t *trial) surplus() float64 { return t.gain - 2*math.Sqrt(t.variance) }
+
+func (t *trial) fade(by float64) {
+	t.gain *= by
+	t.variance *= by
+}

@@ -1,0 +1,232 @@
+package policy
+
+import (
+	"cmp"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// factors are the bonuses that are tried, in units of the time that an entry without
+// further use stays in the cache under LRU. The first is LRU.
+func factors() []float64 { return []float64{0, 1. / 8, 1. / 4, 1. / 2, 1, 2, 4} }
+
+// Options describe a Tuner. The zero value of a field means its default.
+type Options struct {
+	// CapacityBytes is the size of the cache. It must be set.
+	CapacityBytes int64
+	// SampleEntries bounds the entries that are simulated, and with them the memory:
+	// about 130 bytes each. With fewer, the tuner decides later and less surely.
+	// Default 16384.
+	SampleEntries int
+	// HistoryKeys is the number of keys whose uses are remembered, also after their
+	// entries have left; 4 bytes each. It should be several times the number of entries.
+	// Default 1048576.
+	HistoryKeys int
+}
+
+// Tuner watches the uses of a cache's entries and finds the bonus that serves most. Its
+// methods may be called concurrently.
+//
+// It simulates caches of a sampled part of the keys, each with that part of the capacity
+// and with another bonus, and compares what they serve with what LRU would serve.
+type Tuner struct {
+	bonus atomic.Int64 // time.Duration
+
+	mu            sync.Mutex
+	o             Options
+	history       history
+	threshold     uint64 // keys whose mixed value is at most this are in the sample
+	slots         []slot
+	free          []int32
+	byKey         map[uint64]int32
+	trials        []trial
+	residenceMs   float64 // mean age of LRU's victims since their last use, fading
+	sinceDecision int
+	lastMs        int64 // time of the last sampled use
+}
+
+// slot is a sampled entry that at least one trial holds.
+type slot struct {
+	mixed     uint64
+	sizeBytes int64
+	lastMs    int64
+	uses      uint8 // 1 to MaxUses
+	in        uint8 // bit i: trial i holds it
+}
+
+// NewTuner returns a Tuner whose bonus is zero until one has proved better.
+func NewTuner(o Options) *Tuner {
+	o.SampleEntries = cmp.Or(o.SampleEntries, 16384)
+	o.HistoryKeys = cmp.Or(o.HistoryKeys, 1<<20)
+	t := &Tuner{o: o, history: newHistory(o.HistoryKeys), threshold: math.MaxUint64, byKey: map[uint64]int32{}}
+	for _, f := range factors() {
+		t.trials = append(t.trials, newTrial(f))
+	}
+	return t
+}
+
+// SetCapacity changes the size of the cache.
+func (t *Tuner) SetCapacity(capacityBytes int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.o.CapacityBytes = capacityBytes
+}
+
+// Bonus returns the bonus for Score. It does not wait for other calls.
+func (t *Tuner) Bonus() time.Duration { return time.Duration(t.bonus.Load()) }
+
+// Use records a use of an entry: that it was read, or that it was written because it was
+// not there. It returns how often the key was used, this time included and at most
+// MaxUses, also before its entry last left: the uses for MakeHeat.
+//
+// key tells entries apart and stays the same if an entry leaves and comes back: a hash
+// of its name, for example. nowMs is as in MakeHeat. Give uses that come together, such as
+// the blocks of a prompt, the same time: they count as one event when bonuses are compared.
+// Use the blocks of a chain from the last to the first.
+func (t *Tuner) Use(key uint64, sizeBytes, nowMs int64) int {
+	mixed := mix(key)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	uses := t.history.add(mixed)
+	if mixed <= t.threshold {
+		t.simulate(mixed, max(1, sizeBytes), nowMs, uint8(uses))
+	}
+	return uses
+}
+
+// Uses returns how often the key was used, as far as it is remembered, without a use.
+func (t *Tuner) Uses(key uint64) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.history.uses(mix(key))
+}
+
+// simulate has all trials use a sampled entry.
+func (t *Tuner) simulate(mixed uint64, sizeBytes, nowMs int64, uses uint8) {
+	if nowMs != t.lastMs {
+		t.lastMs = nowMs
+		for k := range t.trials {
+			t.trials[k].endEvent()
+		}
+	}
+	i, ok := t.byKey[mixed]
+	if !ok {
+		i = t.newSlot(mixed)
+	}
+	s := &t.slots[i]
+	firstHit := s.in&1 != 0
+	for k := range t.trials {
+		hit := s.in&(1<<k) != 0
+		if hit {
+			t.trials[k].remove(i, s)
+		}
+		t.trials[k].compare(hit, firstHit, sizeBytes)
+	}
+	s.sizeBytes, s.lastMs, s.uses, s.in = sizeBytes, nowMs, uses, 0
+	capacity := t.sampledCapacity()
+	for k := range t.trials {
+		if sizeBytes > capacity {
+			continue
+		}
+		t.makeRoom(k, capacity-sizeBytes, nowMs)
+		t.trials[k].push(i, s)
+		s.in |= 1 << k
+	}
+	if s.in == 0 {
+		t.release(i)
+	}
+	for len(t.byKey) > t.o.SampleEntries {
+		t.halveSample(nowMs)
+	}
+	t.sinceDecision++
+	if t.sinceDecision >= max(16, t.trials[0].entries/8) {
+		t.decide()
+	}
+}
+
+func (t *Tuner) sampledCapacity() int64 {
+	return int64(float64(t.o.CapacityBytes) * (float64(t.threshold) / math.MaxUint64))
+}
+
+// makeRoom evicts from trial k until it uses at most so many bytes.
+func (t *Tuner) makeRoom(k int, mostBytes, nowMs int64) {
+	trial := &t.trials[k]
+	for trial.usedBytes > mostBytes {
+		i := trial.victim(t.slots)
+		s := &t.slots[i]
+		if k == 0 {
+			t.observeResidence(float64(max(0, nowMs-s.lastMs)))
+		}
+		trial.remove(i, s)
+		if s.in &^= 1 << k; s.in == 0 {
+			t.release(i)
+		}
+	}
+}
+
+func (t *Tuner) observeResidence(ms float64) {
+	if t.residenceMs == 0 {
+		t.residenceMs = ms
+	}
+	t.residenceMs += (ms - t.residenceMs) / float64(t.trials[0].entries)
+}
+
+func (t *Tuner) newSlot(mixed uint64) int32 {
+	if len(t.free) == 0 {
+		t.free = append(t.free, int32(len(t.slots)))
+		t.slots = append(t.slots, slot{})
+		for k := range t.trials {
+			t.trials[k].links = append(t.trials[k].links, link{})
+		}
+	}
+	i := t.free[len(t.free)-1]
+	t.free = t.free[:len(t.free)-1]
+	t.slots[i] = slot{mixed: mixed, uses: 1}
+	t.byKey[mixed] = i
+	return i
+}
+
+func (t *Tuner) release(i int32) {
+	delete(t.byKey, t.slots[i].mixed)
+	t.free = append(t.free, i)
+}
+
+// halveSample halves the part of the keys that is sampled.
+func (t *Tuner) halveSample(nowMs int64) {
+	t.threshold /= 2
+	for mixed, i := range t.byKey {
+		if mixed <= t.threshold {
+			continue
+		}
+		s := &t.slots[i]
+		for k := range t.trials {
+			if s.in&(1<<k) != 0 {
+				t.trials[k].remove(i, s)
+			}
+		}
+		t.release(i)
+	}
+	for k := range t.trials {
+		t.makeRoom(k, t.sampledCapacity(), nowMs)
+	}
+}
+
+// decide chooses the bonus and sets those of the trials anew. What trials served counts
+// half after four times as many uses as the simulated LRU has entries.
+func (t *Tuner) decide() {
+	entries := float64(max(64, t.trials[0].entries))
+	fade := math.Exp2(-float64(t.sinceDecision) / (4 * entries))
+	t.sinceDecision = 0
+	best, most := 0, 0.0
+	for k := range t.trials {
+		trial := &t.trials[k]
+		if surplus := trial.surplus(); surplus > most {
+			best, most = k, surplus
+		}
+		trial.fade(fade)
+		trial.bonusMs = int64(math.Round(trial.factor * t.residenceMs))
+	}
+	t.bonus.Store(t.trials[best].bonusMs * int64(time.Millisecond))
+}
