@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"unsafe"
 
@@ -86,12 +87,12 @@ var codes = map[int]string{
 	device.DirectDevice:         "GPUDirect Storage is not supported on this device",
 	5010:                        "nvidia-fs failed: see dmesg",
 	5011:                        "CUDA's driver failed",
-	5012:                        "not a pointer of the device",
-	5013:                        "not memory of a kind that cuFile takes",
-	5014:                        "beyond the end of an allocation",
-	5015:                        "the memory belongs to another context",
-	5016:                        "more memory than can be pinned: see the GPU's BAR1 size",
-	5017:                        "beyond the end of what is registered",
+	device.DirectPointer:        "not a pointer of the device",
+	device.DirectMemoryType:     "not memory of a kind that cuFile takes",
+	device.DirectPointerRange:   "beyond the end of an allocation",
+	device.DirectContext:        "the memory belongs to another context",
+	device.DirectMappingSize:    "more memory than can be pinned: see the GPU's BAR1 size",
+	device.DirectMappingRange:   "beyond the end of what is registered",
 	5018:                        "not a regular file",
 	5019:                        "a flag that the file was opened with is not supported",
 	5020:                        "the file was not opened for direct I/O",
@@ -107,7 +108,7 @@ var codes = map[int]string{
 	5031:                        "no file descriptor is left",
 	5033:                        "nvidia-fs could not be set up",
 	5034:                        "cufile.json switches direct transfers off for this file",
-	5036:                        "the device's memory could not be pinned",
+	device.DirectPinning:        "the device's memory could not be pinned",
 }
 
 // RegisterBuffer registers device memory with cuFileBufRegister.
@@ -133,8 +134,17 @@ func (d *Device) file(call string, fn func() uint64) error {
 	return d.with(func() error { return status(call, fn()) })
 }
 
-// OpenDirect registers a file with cuFileHandleRegister.
-func (d *Device) OpenDirect(f *os.File) (device.DirectFile, error) {
+// OpenDirect registers a file with cuFileHandleRegister. The device is in use until the file is
+// closed.
+func (d *Device) OpenDirect(f *os.File) (_ device.DirectFile, err error) {
+	if err := d.enter(); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			d.leave()
+		}
+	}()
 	driver, err := d.cuFile()
 	if err != nil {
 		return nil, err
@@ -153,6 +163,7 @@ type directFile struct {
 	device *Device
 	driver *fileDriver
 	handle uintptr
+	closed atomic.Bool
 }
 
 func (f *directFile) ReadAt(dst device.Place, sizeBytes, fileOffset int64) (int64, error) {
@@ -200,6 +211,10 @@ func (f *directFile) once(call string, fn uintptr, base uint64, sizeBytes, fileO
 }
 
 func (f *directFile) Close() error {
+	if f.closed.Swap(true) {
+		return errClosed
+	}
+	defer f.device.leave()
 	return f.device.file("cuFileHandleDeregister", func() uint64 {
 		f.driver.cuFileHandleDeregister(f.handle)
 		return 0

@@ -31,6 +31,9 @@ func NewCollector(s *Store, labels prometheus.Labels) prometheus.Collector {
 		c.counter("device_copied_bytes_total", "Bytes of these copies.", func(s Stats) int64 { return s.DeviceBytes }),
 		c.counter("failed_device_copies_total", "Copies to or from a device that failed. Should not rise.", func(s Stats) int64 { return s.FailedDeviceCopies }),
 		c.counter("abandoned_device_copies_total", "Copies to or from a device that did not end in time. Their memory is not used again until they have. Should not rise: the device hangs.", func(s Stats) int64 { return s.AbandonedDeviceCopies }),
+		c.counter("direct_transfer_bytes_total", "Bytes that moved between a device and files without a copy in host memory, as with GPUDirect Storage.", func(s Stats) int64 { return s.DirectBytes }),
+		c.counter("refused_device_buffers_total", "Buffers of a device that direct transfers were refused for; their blocks are copied through host memory. See the log for the reason, such as too little BAR1 space.", func(s Stats) int64 { return s.RefusedDeviceBuffers }),
+		c.counter("buffered_transfers_total", "Transfers between a device and files that used the page cache because the file system refused O_DIRECT. Direct I/O is not in use there.", func(s Stats) int64 { return s.BufferedTransfers }),
 	}
 	c.gauges = []metric{
 		c.gauge("blocks", "Blocks held now. Absent where only the storage knows.", func(s Stats) int64 { return s.Blocks }),

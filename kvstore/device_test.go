@@ -15,6 +15,7 @@ import (
 
 	"github.com/kv3fs/kv3fs/internal/test/daemontest"
 	"github.com/kv3fs/kv3fs/kvstore/device"
+	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 	"github.com/kv3fs/kv3fs/kvstore/keys"
 )
 
@@ -402,6 +403,28 @@ func TestAbandonedCopiesAreCounted(t *testing.T) {
 	} {
 		if got, ok := value["kv3fs_kvstore_"+name]; !ok || got != float64(want) {
 			t.Errorf("%s is %v (%t), want %d", name, got, ok, want)
+		}
+	}
+}
+
+// Transfers between a device and files are in Stats and in metrics.
+func TestDeviceTransfersAreCounted(t *testing.T) {
+	stats := statsOf(kv.Stats{Store: "Gds", DeviceTransfers: kv.DeviceTransfers{DirectBytes: 3, RefusedBuffers: 5, Buffered: 7}})
+	registry := prometheus.NewRegistry()
+	c := NewCollector(&Store{}, nil).(*collector)
+	c.stats = func() Stats { return stats }
+	registry.MustRegister(c)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	value := map[string]float64{}
+	for _, f := range families {
+		value[f.GetName()] = f.GetMetric()[0].GetCounter().GetValue()
+	}
+	for name, want := range map[string]float64{"direct_transfer_bytes_total": 3, "refused_device_buffers_total": 5, "buffered_transfers_total": 7} {
+		if got := value["kv3fs_kvstore_"+name]; got != want {
+			t.Errorf("%s is %v, want %v", name, got, want)
 		}
 	}
 }

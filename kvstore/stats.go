@@ -35,6 +35,11 @@ type Stats struct {
 	FailedDeviceCopies    int64 `json:"device_copies_failed"`
 	AbandonedDeviceCopies int64 `json:"device_copies_abandoned"` // the device did not say in time that they have ended
 
+	// Transfers between the memory of a device and files, of Gds.
+	DirectBytes          int64 `json:"device_bytes_direct"`       // that did not pass through host memory
+	RefusedDeviceBuffers int64 `json:"device_buffers_refused"`    // whose memory cuFile does not take, so that it is copied
+	BufferedTransfers    int64 `json:"device_transfers_buffered"` // through the page cache, as the file system refused O_DIRECT
+
 	Blocks        int64 `json:"blocks"`         // held now, -1 where only the storage knows
 	CapacityBytes int64 `json:"capacity_bytes"` // 0: unbounded
 
@@ -111,6 +116,7 @@ func statsOf(s kv.Stats) Stats {
 		UnverifiedShards: s.UnverifiedShards, EvictedBlocks: s.EvictedBlocks,
 		DeviceCopies: s.DeviceCopies.Copies, DeviceBytes: s.DeviceCopies.Bytes,
 		FailedDeviceCopies: s.DeviceCopies.Failed, AbandonedDeviceCopies: s.DeviceCopies.Abandoned,
+		DirectBytes: s.DeviceTransfers.DirectBytes, RefusedDeviceBuffers: s.DeviceTransfers.RefusedBuffers, BufferedTransfers: s.DeviceTransfers.Buffered,
 		Blocks: s.Blocks, CapacityBytes: s.CapacityBytes,
 		Lookup:    Latency(t.Lookup),
 		LoadBatch: Latency(t.LoadBatch), LoadShard: Latency(t.LoadShard),

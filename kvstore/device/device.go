@@ -37,7 +37,7 @@ type Device interface {
 	// NewEvent returns an event.
 	NewEvent() (Event, error)
 
-	// Close releases the device. Close its streams and events first.
+	// Close releases the device. Close its streams, events and direct files first.
 	Close() error
 }
 

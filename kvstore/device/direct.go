@@ -35,14 +35,21 @@ type DirectFile interface {
 }
 
 // Numbers of errors of cuFile, from its API reference (CUfileOpError). All but DirectRegistered
-// say that the file, the device or the driver cannot do direct transfers.
+// and those of a buffer say that the file, the device or the driver cannot do direct transfers.
 const (
 	DirectNotInitialized = 5001 // the nvidia-fs driver is not loaded
 	DirectPlatform       = 5007 // not supported on this platform
 	DirectFileSystem     = 5008 // not supported on this file
 	DirectDevice         = 5009 // not supported on this device
+	DirectPointer        = 5012 // not a pointer of the device
+	DirectMemoryType     = 5013 // not memory of a kind that can be registered
+	DirectPointerRange   = 5014 // beyond the end of an allocation
+	DirectContext        = 5015 // memory of another context
+	DirectMappingSize    = 5016 // more memory than the device can map
+	DirectMappingRange   = 5017 // beyond the end of what is registered
 	DirectRegistered     = 5023 // the buffer is registered already
 	DirectInternal       = 5030 // internal error: what some file systems answer to the first transfer
+	DirectPinning        = 5036 // not enough of the device's memory can be pinned
 )
 
 // DirectError is an error that the interface for direct transfers has a number for.
@@ -54,4 +61,9 @@ type DirectError struct {
 
 func (e *DirectError) Error() string {
 	return fmt.Sprintf("device: %s: error %d: %s", e.Call, e.Code, e.Text)
+}
+
+// OfBuffer reports whether the error is that of one buffer: transfers of others may succeed.
+func (e *DirectError) OfBuffer() bool {
+	return e.Code >= DirectPointer && e.Code <= DirectMappingRange || e.Code == DirectPinning
 }

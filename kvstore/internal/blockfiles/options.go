@@ -64,10 +64,12 @@ type Options struct {
 
 	// Device is whose memory shards may name, nil for none. Engine then moves that, too, and
 	// DeviceBytes returns a copy of such memory. DeviceCopies returns how much was copied
-	// between the host and the device.
-	Device       device.Device
-	DeviceBytes  func(at device.Place, sizeBytes int64) ([]byte, error)
-	DeviceCopies func() kv.DeviceCopies
+	// between the host and the device, and DeviceTransfers what moved between the device and
+	// files.
+	Device          device.Device
+	DeviceBytes     func(at device.Place, sizeBytes int64) ([]byte, error)
+	DeviceCopies    func() kv.DeviceCopies
+	DeviceTransfers func() kv.DeviceTransfers
 
 	// OpenFiles is how many files that no load is using stay open for the next one.
 	OpenFiles int

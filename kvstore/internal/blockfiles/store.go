@@ -170,7 +170,7 @@ func (s *Store) Flush(ctx context.Context) error {
 func (s *Store) Stats() kv.Stats {
 	stats := s.counters.Stats(s.o.Name)
 	if s.o.Device != nil {
-		stats.DeviceCopies = s.o.DeviceCopies()
+		stats.DeviceCopies, stats.DeviceTransfers = s.o.DeviceCopies(), s.o.DeviceTransfers()
 	}
 	return stats
 }

@@ -179,6 +179,7 @@ func TestDirect(t *testing.T) {
 		change        func(*Options)
 		least, most   int64 // bytes that are moved directly
 		warned, plain bool
+		refused       int64 // buffers
 	}{
 		"nothing fails":        {least: whole, most: whole},
 		"5030 at open":         {fail: func(call string, n int) error { return only(call == "open", cuFileError(5030)) }, warned: true},
@@ -186,7 +187,8 @@ func TestDirect(t *testing.T) {
 		"at the first":         {fail: func(call string, n int) error { return only(call == "move", cuFileError(device.DirectInternal)) }, warned: true},
 		"once, later":          {fail: func(call string, n int) error { return only(call == "move" && n == 9, cuFileError(5030)) }, least: whole / 2, most: whole - layout.ShardBytes},
 		"always, later":        {fail: func(call string, n int) error { return only(call == "move" && n > 20, cuFileError(5030)) }, least: layout.ShardBytes, most: whole / 2, warned: true},
-		"registering":          {fail: func(call string, n int) error { return only(call == "register", cuFileError(5016)) }, warned: true},
+		"registering":          {fail: func(call string, n int) error { return only(call == "register", cuFileError(5010)) }, warned: true},
+		"this buffer":          {fail: func(call string, n int) error { return only(call == "register", cuFileError(5016)) }, refused: 1},
 		"use_cufile: false":    {change: func(o *Options) { o.NoDirect = true }},
 		"a small buffer":       {change: func(o *Options) { o.BufferBytes = 4096 }, least: whole, most: whole},
 		"not a direct device":  {plain: true},
@@ -251,6 +253,9 @@ func TestDirect(t *testing.T) {
 			}
 			if warned := strings.Contains(log.String(), "no direct transfers any more"); warned != c.warned {
 				t.Errorf("log: %s", log.String())
+			}
+			if got := s.Stats().DeviceTransfers; got.DirectBytes != a.moved.Load() || got.RefusedBuffers != c.refused || got.Buffered != 0 {
+				t.Errorf("%+v, %d bytes were moved directly", got, a.moved.Load())
 			}
 			if a.registered > max(o.BufferBytes, blocks*layout.BlockBytes) || o.BufferBytes == 4096 && a.registered > 0 {
 				t.Errorf("%d bytes are registered", a.registered)

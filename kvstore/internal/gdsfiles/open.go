@@ -150,7 +150,7 @@ func Open(o Options) (*Store, error) {
 	if o.Device != nil {
 		mover := o.mover(way)
 		moves.Device, files.Device = mover, o.Device
-		files.DeviceBytes, files.DeviceCopies = mover.Bytes, mover.Copies
+		files.DeviceBytes, files.DeviceCopies, files.DeviceTransfers = mover.Bytes, mover.Copies, mover.Transfers
 	}
 	engine := posix.New(moves)
 	files.Engine = engine

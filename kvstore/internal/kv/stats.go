@@ -26,7 +26,8 @@ type Stats struct {
 	UnverifiedShards  int64 // loaded though no checksum was recorded
 	EvictedBlocks     int64
 
-	DeviceCopies DeviceCopies
+	DeviceCopies    DeviceCopies
+	DeviceTransfers DeviceTransfers
 
 	Blocks        int64 // held now, -1 where only the storage knows
 	CapacityBytes int64 // 0: unbounded
@@ -68,6 +69,14 @@ type DeviceCopies struct {
 	Bytes     int64 // of these
 	Failed    int64
 	Abandoned int64 // of which it is not known whether they have ended
+}
+
+// DeviceTransfers is what a store has counted of transfers between the memory of a device and
+// files.
+type DeviceTransfers struct {
+	DirectBytes    int64 // past the host's memory
+	RefusedBuffers int64 // of the device, whose memory does not pass the host's by
+	Buffered       int64 // through the page cache, which the file system does not let be bypassed
 }
 
 // DeviceCounters counts copies. The zero value is ready, and any number of goroutines may use

@@ -18,12 +18,23 @@ import (
 type accelerator struct {
 	*device.Host
 	registerErr, openErr     error
+	refuse                   func(call string, b *device.Buffer) error // nil: nothing
 	registered, unregistered int
 	read, written            int64
 	flags                    []int // of the descriptors it was given
 }
 
-func (a *accelerator) RegisterBuffer(*device.Buffer) error {
+func (a *accelerator) refusal(call string, b *device.Buffer) error {
+	if a.refuse == nil {
+		return nil
+	}
+	return a.refuse(call, b)
+}
+
+func (a *accelerator) RegisterBuffer(b *device.Buffer) error {
+	if err := a.refusal("register", b); err != nil {
+		return err
+	}
 	if a.registerErr == nil {
 		a.registered++
 	}
@@ -50,6 +61,9 @@ type directFile struct {
 }
 
 func (d *directFile) ReadAt(dst device.Place, sizeBytes, fileOffset int64) (int64, error) {
+	if err := d.a.refusal("move", dst.Buffer); err != nil {
+		return 0, err
+	}
 	n, err := d.f.ReadAt(dst.Buffer.Bytes()[dst.Offset:][:sizeBytes], fileOffset)
 	d.a.read += int64(n)
 	if n > 0 {
@@ -59,6 +73,9 @@ func (d *directFile) ReadAt(dst device.Place, sizeBytes, fileOffset int64) (int6
 }
 
 func (d *directFile) WriteAt(src device.Place, sizeBytes, fileOffset int64) (int64, error) {
+	if err := d.a.refusal("move", src.Buffer); err != nil {
+		return 0, err
+	}
 	n, err := d.f.WriteAt(src.Buffer.Bytes()[src.Offset:][:sizeBytes], fileOffset)
 	d.a.written += int64(n)
 	return int64(n), err

@@ -62,17 +62,27 @@ type Mover struct {
 	proved   atomic.Bool  // one has succeeded
 	refusals atomic.Int32 // since the last that has
 
-	mu         sync.Mutex
-	lanes      []*lane                 // not in use
-	registered map[*device.Buffer]bool // false for what others have registered
-	left       int64                   // of BufferBytes
+	pageCache atomic.Bool // system calls use it: the file system has refused to bypass it
+
+	directBytes, refusedBuffers, buffered atomic.Int64 // as in kv.DeviceTransfers
+
+	mu      sync.Mutex
+	lanes   []*lane                     // not in use
+	buffers map[*device.Buffer]standing // of those that the device was asked about
+	left    int64                       // of BufferBytes
+}
+
+// standing is what is known of a buffer.
+type standing struct {
+	own   bool // registered by the mover, which ends that; others are the engine's
+	unfit bool // for direct transfers
 }
 
 var _ posix.DeviceMover = (*Mover)(nil)
 
 // New returns a mover. It registers nothing yet.
 func New(o Options) *Mover {
-	m := &Mover{o: o, registered: map[*device.Buffer]bool{}, left: o.BufferBytes}
+	m := &Mover{o: o, buffers: map[*device.Buffer]standing{}, left: o.BufferBytes}
 	m.direct, _ = o.Device.(device.Direct)
 	if m.direct == nil || !o.Direct {
 		m.refused.Store(true)
@@ -95,23 +105,60 @@ func (m *Mover) refuse(err error) {
 	}
 }
 
-// register registers a buffer if there is room for it. One that is not registered is used, too.
-func (m *Mover) register(b *device.Buffer) {
+// register registers a buffer if there is room for it. It reports whether direct transfers may
+// use the buffer, which they may without registration as well, unless cuFile refuses this one.
+func (m *Mover) register(b *device.Buffer) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if _, known := m.registered[b]; known || m.refused.Load() || b.SizeBytes() > m.left {
-		return
+	if m.refused.Load() {
+		return false
+	}
+	if is, known := m.buffers[b]; known {
+		return !is.unfit
+	}
+	if b.SizeBytes() > m.left {
+		return true
 	}
 	err := m.direct.RegisterBuffer(b)
 	var refused *device.DirectError
 	switch {
 	case err == nil:
-		m.registered[b], m.left = true, m.left-b.SizeBytes()
-	case errors.As(err, &refused) && refused.Code == device.DirectRegistered: // by the engine, and for us as well
-		m.registered[b] = false
+		m.buffers[b], m.left = standing{own: true}, m.left-b.SizeBytes()
+	case !errors.As(err, &refused):
+		m.refuse(err)
+	case refused.Code == device.DirectRegistered: // by the engine, and for us as well
+		m.buffers[b] = standing{}
+	case refused.OfBuffer():
+		m.excludeLocked(b, refused)
 	default:
 		m.refuse(err)
 	}
+	return !m.refused.Load() && !m.buffers[b].unfit
+}
+
+// exclude ends direct transfers of one buffer.
+func (m *Mover) exclude(b *device.Buffer, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.excludeLocked(b, err)
+}
+
+func (m *Mover) excludeLocked(b *device.Buffer, err error) {
+	is := m.buffers[b]
+	if is.unfit {
+		return
+	}
+	is.unfit = true
+	m.buffers[b] = is
+	if m.refusedBuffers.Add(1) == 1 && m.o.Logger != nil {
+		m.o.Logger.Warn("no direct transfers of some of the device's memory: copying it through host memory",
+			"device", m.o.Device.Name(), "buffer_bytes", b.SizeBytes(), "error", err)
+	}
+}
+
+// Transfers returns what was counted of transfers between the device and files.
+func (m *Mover) Transfers() kv.DeviceTransfers {
+	return kv.DeviceTransfers{DirectBytes: m.directBytes.Load(), RefusedBuffers: m.refusedBuffers.Load(), Buffered: m.buffered.Load()}
 }
 
 // Copies returns how much was copied between the host and the device.
@@ -128,12 +175,12 @@ func (m *Mover) Close() error {
 	for _, l := range m.lanes {
 		errs = append(errs, l.stream.Close(), l.event.Close(), m.o.Device.FreeHost(l.mem))
 	}
-	for b, own := range m.registered {
-		if own {
+	for b, is := range m.buffers {
+		if is.own {
 			errs = append(errs, m.direct.UnregisterBuffer(b))
 		}
 	}
-	m.lanes, m.registered = nil, map[*device.Buffer]bool{}
+	m.lanes, m.buffers = nil, map[*device.Buffer]standing{}
 	return errors.Join(errs...)
 }
 
@@ -272,6 +319,9 @@ func (f *file) open() device.DirectFile {
 		flags = unix.O_DIRECT
 	}
 	second, err := f.reopen(flags)
+	if flags != 0 && errors.Is(err, unix.EINVAL) { // the file system has no direct I/O, which cuFile may do without
+		second, err = f.reopen(0)
+	}
 	if err != nil {
 		f.m.refuse(err)
 		return nil
@@ -299,12 +349,9 @@ func (f *file) reopen(flags int) (*os.File, error) {
 	return os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", f.f.Fd()), flags, 0)
 }
 
-// host returns a descriptor for a system call of these bytes: one past the page cache needs all
-// of it aligned.
-func (f *file) host(mem []byte, offset int64) (*os.File, error) {
-	if offset%sectorBytes == 0 && len(mem)%sectorBytes == 0 && shm.Aligned(mem, sectorBytes) {
-		return f.f, nil
-	}
+// throughPageCache returns a descriptor for a system call of these bytes that is not aligned as
+// one past the page cache has to be, or that the file system has refused.
+func (f *file) throughPageCache() (*os.File, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.buffered == nil {
@@ -315,6 +362,12 @@ func (f *file) host(mem []byte, offset int64) (*os.File, error) {
 		f.buffered = buffered
 	}
 	return f.buffered, nil
+}
+
+// bypasses reports whether the descriptor bypasses the page cache.
+func (f *file) bypasses() bool {
+	flags, err := unix.FcntlInt(f.f.Fd(), unix.F_GETFL, 0)
+	return err == nil && flags&unix.O_DIRECT != 0
 }
 
 // Close ends the file's registration. Nothing may be moving.
@@ -334,7 +387,6 @@ func (f *file) Close() error {
 
 // Move does an op whose memory is a device's.
 func (f *file) Move(op transfer.Op) (n int, err error) {
-	f.m.register(op.Device.Buffer)
 	err = f.m.with(*op.Device, func(l *lane, at device.Place) error {
 		for n < op.Bytes {
 			p := piece{f: f, l: l, at: at, offset: op.Offset + int64(n), mem: l.mem[:min(op.Bytes-n, stageBytes)], shown: op.Piece != nil}
@@ -376,11 +428,7 @@ func (p *piece) read() (int, error) {
 		}
 		return n, err
 	}
-	f, err := p.f.host(p.mem, p.offset)
-	if err != nil {
-		return 0, err
-	}
-	if n, err = f.ReadAt(p.mem, p.offset); err == io.EOF {
+	if n, err = p.call((*os.File).ReadAt); err == io.EOF {
 		err = nil
 	}
 	if err == nil && n > 0 {
@@ -404,11 +452,32 @@ func (p *piece) write() (int, error) {
 			return 0, err
 		}
 	}
-	f, err := p.f.host(p.mem, p.offset)
+	return p.call((*os.File).WriteAt)
+}
+
+// call moves the pinned memory by a system call. One past the page cache needs all of it aligned,
+// and more than that where the device has larger sectors: EINVAL says so, and the page cache
+// takes what it refuses.
+func (p *piece) call(do func(f *os.File, mem []byte, offset int64) (int, error)) (int, error) {
+	m := p.f.m
+	aligned := p.offset%sectorBytes == 0 && len(p.mem)%sectorBytes == 0 && shm.Aligned(p.mem, sectorBytes)
+	if aligned && !m.pageCache.Load() {
+		n, err := do(p.f.f, p.mem, p.offset)
+		if !errors.Is(err, unix.EINVAL) || !p.f.bypasses() {
+			return n, err
+		}
+		if !m.pageCache.Swap(true) && m.o.Logger != nil {
+			m.o.Logger.Warn("the file system accepts O_DIRECT and refuses what is aligned to 4096 bytes: using the page cache", "file", p.f.f.Name(), "error", err)
+		}
+	}
+	f, err := p.f.throughPageCache()
 	if err != nil {
 		return 0, err
 	}
-	return f.WriteAt(p.mem, p.offset)
+	if aligned {
+		m.buffered.Add(1)
+	}
+	return do(f, p.mem, p.offset)
 }
 
 // direct tries a direct transfer. Where it is refused, nothing is done. A write that is not
@@ -416,6 +485,9 @@ func (p *piece) write() (int, error) {
 // could undo the other.
 func (p *piece) direct(write bool) (n int, done bool, err error) {
 	if write && (p.offset%sectorBytes != 0 || len(p.mem)%sectorBytes != 0) {
+		return 0, false, nil
+	}
+	if !p.f.m.register(p.at.Buffer) {
 		return 0, false, nil
 	}
 	d := p.f.open()
@@ -428,13 +500,17 @@ func (p *piece) direct(write bool) (n int, done bool, err error) {
 	}
 	moved, err := move(p.at, int64(len(p.mem)), p.offset)
 	var refused *device.DirectError
-	if errors.As(err, &refused) {
-		p.f.m.refuse(refused)
-		return 0, false, nil
-	}
-	if err == nil {
+	switch {
+	case err == nil:
 		p.f.m.proved.Store(true)
 		p.f.m.refusals.Store(0)
+		p.f.m.directBytes.Add(moved)
+	case errors.As(err, &refused) && refused.OfBuffer():
+		p.f.m.exclude(p.at.Buffer, refused)
+		return 0, false, nil
+	case refused != nil, errors.Is(err, unix.EINVAL): // EINVAL: the file system's word on O_DIRECT
+		p.f.m.refuse(err)
+		return 0, false, nil
 	}
 	return int(moved), true, err
 }
