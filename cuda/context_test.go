@@ -18,10 +18,32 @@ import (
 func TestCallersContextIsUntouched(t *testing.T) {
 	d, other := open(t), openLeaky(t, 1)
 	b, l, df := alloc(t, d, 8192), newLane(t, d, 4096), openDirect(t, d)
-	mem := random(4096)
+	mem, file := random(4096), create(t)
 	calls := map[string]func() error{
-		"Alloc":      func() error { _, err := d.Alloc(1 << 50); return err },
-		"AllocHost":  func() error { _, err := d.AllocHost(1 << 50); return err },
+		"Alloc":     func() error { _, err := d.Alloc(1 << 50); return err },
+		"AllocHost": func() error { _, err := d.AllocHost(1 << 50); return err },
+		"Free": func() error {
+			b, err := d.Alloc(4096)
+			if err != nil {
+				return err
+			}
+			return d.Free(b)
+		},
+		"FreeHost": func() error {
+			mem, err := d.AllocHost(4096)
+			if err != nil {
+				return err
+			}
+			return d.FreeHost(mem)
+		},
+		"OpenDirect": func() error {
+			df, err := d.OpenDirect(file)
+			if err != nil {
+				return err
+			}
+			return df.Close()
+		},
+		"EventOf":    func() error { return d.EventOf(l.event.(*event).handle).Wait() },
 		"Register":   func() error { return errors.Join(d.Register(mem), d.Unregister(mem)) },
 		"Unregister": func() error { return d.Unregister(mem) },
 		"ToDevice":   func() error { return l.ToDevice(b.At(0), l.mem) },
@@ -164,7 +186,25 @@ func TestCloseOfADeviceInUse(t *testing.T) {
 	set(t, "hang", 0)
 	must(t, <-waited)
 	refused("with an event")
-	must(t, errors.Join(e.Close(), d.Free(b), d.FreeHost(mem), d.Close(), d.Close()))
+	must(t, e.Close())
+	df, err := d.OpenDirect(create(t))
+	must(t, err)
+	if s.Close() == nil || e.Close() == nil {
+		t.Error("closed twice")
+	}
+	refused("with a direct file")
+	if n, err := df.WriteAt(b.At(0), 4096, 0); n != 4096 || err != nil {
+		t.Errorf("after Close was refused, wrote %d: %v", n, err)
+	}
+	setFile(t, "fail_register", device.DirectFileSystem)
+	if _, err := d.OpenDirect(create(t)); err == nil {
+		t.Error("opened a file that cannot be registered")
+	}
+	must(t, df.Close())
+	if df.Close() == nil {
+		t.Error("closed a file twice")
+	}
+	must(t, errors.Join(d.Free(b), d.FreeHost(mem), d.Close(), d.Close()))
 	if _, err := d.NewStream(); err == nil || !strings.Contains(err.Error(), "closed") {
 		t.Errorf("a stream of a device that is closed: %v", err)
 	}

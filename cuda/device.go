@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/kv3fs/kv3fs/kvstore/device"
@@ -35,7 +36,7 @@ type Device struct {
 
 	mu         sync.Mutex
 	registered map[*byte][]byte // keeps what is registered from the garbage collector
-	users      int              // calls under way, and streams and events that are open
+	users      int              // calls under way, and streams, events and direct files that are open
 	closed     bool
 }
 
@@ -269,8 +270,9 @@ func (d *Device) NewEvent() (device.Event, error) {
 func (d *Device) EventOf(handle uintptr) device.Event { return &event{device: d, handle: handle} }
 
 // Close releases the primary context, and what is left of the device's and pinned memory with
-// it unless an engine keeps it. While a stream or an event is open or a call is under way, it
-// does nothing and returns an error: copies may be running. Closing twice is harmless.
+// it unless an engine keeps it. While a stream, an event or a direct file is open or a call is
+// under way, it does nothing and returns an error at once: copies may be running. Closing twice
+// is harmless.
 func (d *Device) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -278,16 +280,19 @@ func (d *Device) Close() error {
 		return nil
 	}
 	if d.users > 0 {
-		return fmt.Errorf("cuda: %s is in use: %d streams, events and calls have not ended; close what uses it first", d.name, d.users)
+		return fmt.Errorf("cuda: %s is in use: %d streams, events, direct files and calls have not ended; close what uses it first", d.name, d.users)
 	}
 	d.closed = true
 	return d.check("cuDevicePrimaryCtxRelease", d.driver.cuDevicePrimaryCtxRelease_v2(d.ordinal))
 }
 
+var errClosed = errors.New("cuda: closed already")
+
 // stream is a CUstream.
 type stream struct {
 	device *Device
 	handle uintptr
+	closed atomic.Bool
 }
 
 func (s *stream) ToDevice(dst device.Place, src []byte) error {
@@ -328,6 +333,9 @@ func (s *stream) After(e device.Event) error {
 }
 
 func (s *stream) Close() error {
+	if s.closed.Swap(true) {
+		return errClosed
+	}
 	defer s.device.leave()
 	return s.device.in("cuStreamDestroy", func() int32 { return s.device.driver.cuStreamDestroy_v2(s.handle) })
 }
@@ -337,6 +345,7 @@ type event struct {
 	device *Device
 	handle uintptr
 	own    bool
+	closed atomic.Bool
 }
 
 func (e *event) Record(s device.Stream) error {
@@ -354,6 +363,9 @@ func (e *event) Wait() error {
 func (e *event) Close() error {
 	if !e.own {
 		return nil
+	}
+	if e.closed.Swap(true) {
+		return errClosed
 	}
 	defer e.device.leave()
 	return e.device.in("cuEventDestroy", func() int32 { return e.device.driver.cuEventDestroy_v2(e.handle) })
