@@ -103,12 +103,12 @@ func TestEveryOwnerIsTried(t *testing.T) {
 // What only resembles a layout is unknown.
 func TestWhatOnlyResemblesALayout(t *testing.T) {
 	for _, path := range []string{
-		"", "/", "a//b", "/a", "a/", "./a", "a/../b", "a\x00b", "..", "m/01//" + key,
+		"", "/", "a//b", "/a", "a/", "./a", "a/../b", "a\x00b/01/" + key, "..", "m/01//" + key,
 		"x.data", "a@b.data", "m@2@2@1f@half.data", "m@2@01@1f@half.data", "m@2@1@1F@half.data", "m@2@1@1f@float99.data",
 		"m@2@1@1f@half.data.bak", "m@2@1@1f@half.tmp2", "notes.tmp", "m@0x0201020@0@" + digest + ".data", "m@0x02010201@00@" + digest + ".data",
 		"66/64/" + pair, "63/66/" + pair, pair, "66/63/" + pair + ".meta", "66/63/" + pair + ".tmp1234567", "66/63/" + strings.ToUpper(pair),
 		"66/63/m%402%401%4017ac16e7b5ac22%40half.safetensors",
-		"hf3fs_vllm_data_file_", "hf3fs_vllm_data_file_01", "hf3fs_vllm_data_file_x", "hf3fs_vllm_data_file_1.bak",
+		"hf3fs_vllm_data_file_", "hf3fs_vllm_data_file_01", "hf3fs_vllm_data_file_x", "hf3fs_vllm_data_file_1234567", "hf3fs_vllm_data_file_18446744073709551616", "hf3fs_vllm_data_file_1.bak",
 		"model.bin", "pytorch_model.00001.bin", "a.0.bin.x-y", "a.0.bin.", "a.-1.bin", "a.0.bins",
 		"02/" + key, "012345/" + key, "0123456/" + key + ".tmp", key, key + ".tmp", ".temp2/" + key, "AB/" + strings.ToUpper(key), "01/" + key[1:], "01/" + key + "0",
 		"01/" + key + ".bak", "data/" + key[:31] + "g",
