@@ -36,12 +36,28 @@ func classifyAll(t *testing.T, root string) classified {
 			case e.IsDir():
 				walk(path, in.Here)
 			case e.Type() == fs.FileMode(0):
-				all[path] = classify.Classify(path, in)
+				f := classify.Classify(path, in)
+				if f.Owner == classify.Unknown {
+					f = classify.ByHead(path, headOf(t, filepath.Join(root, path)))
+				}
+				all[path] = f
 			}
 		}
 	}
 	walk("", 0)
 	return all
+}
+
+func headOf(t *testing.T, path string) []byte {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	head := make([]byte, classify.HeadBytes)
+	n, _ := f.Read(head)
+	return head[:n]
 }
 
 // owners counts the files of each owner, those of the daemon apart.
@@ -105,6 +121,9 @@ func TestFilesOfAllStoresAreClassified(t *testing.T) {
 			c.Segment = &SegmentOptions{Dir: dir, CapacityBytes: 4 << 20, SegmentBytes: 1 << 20}
 		},
 			digests, false, counts{classify.Segments: 5}, counts{}},
+		"Pages": {"Pages", func(c *Config, dir string) {
+			c.Pages = &PagesOptions{URL: "unix:" + socket, File: dir, CapacityBytes: 1 << 20}
+		}, digests, false, counts{classify.Pages: 1}, counts{}},
 		"chunks of numbers": {"LMCache", func(c *Config, dir string) {
 			c.LMCache = &LMCacheOptions{BasePaths: []string{dir}, DType: "uint8", Header: chunks}
 		},

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/kv3fs/kv3fs/internal/layout/kv3fs"
 )
 
 // Where a replay keeps its blocks, below <mount>/<dir>:
@@ -37,7 +39,7 @@ func blockPath(id uint64, rank int, blockBytes int64) string {
 // contentOf returns the content of one rank's slice of a block.
 func contentOf(id uint64, rank int) Pattern { return PatternOf(id, uint64(rank)) }
 
-const tempDir = "tmp"
+const tempDir = kv3fs.ReplayTempDir
 
 // process identifies a process, so that another one can check later whether it still runs:
 // boot, pid namespace, pid, start time.

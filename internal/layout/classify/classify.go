@@ -54,6 +54,19 @@ func Classify(path string, in Context) File {
 	return File{}
 }
 
+// HeadBytes is how many of the first bytes of a file ByHead wants.
+const HeadBytes = len(kv3fs.PageFileMagic)
+
+// ByHead is Classify for a file that Classify does not know, by its first bytes: some files have
+// names that their users choose.
+func ByHead(path string, head []byte) File {
+	if !isPath(path) || !strings.HasPrefix(string(head), kv3fs.PageFileMagic) {
+		return File{}
+	}
+	p := split(path)
+	return p.file(File{Owner: Pages, Age: NoAge, Delete: Never, Grace: FinalGrace, Root: p.dir})
+}
+
 // place is a path taken apart.
 type place struct {
 	path   string

@@ -30,6 +30,12 @@
 //     right before, skip it if its inode, size or mtime has changed, if it is open or registered,
 //     and unlink it, never truncate it.
 //
+// # Names that say nothing
+//
+// The page file of kv3fs's store Pages has a name that its users choose, and is unknown to Classify.
+// Before an unknown file is removed, show its first bytes to ByHead. The file that SGLang's metadata
+// server keeps its page map in has a chosen name, too, and remains unknown.
+//
 // # Ambiguities
 //
 // Some names are those of two layouts, and what lies beside the file tells which: a Context has

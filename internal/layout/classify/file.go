@@ -20,6 +20,7 @@ const (
 	KVCM                // one block or several of Tair KVCM
 	Mooncake            // a shard of Mooncake's descriptor DFS
 	Segments            // of kv3fs's segment store
+	Pages               // the page file of kv3fs's store Pages, which only ByHead knows
 	Checksums           // a log of checksums beside the blocks of kv3fs's stores
 	BlockStore          // what else kv3fs's stores keep there: unfinished, damaged, spare blocks
 	Replay              // of kv3fs replay
@@ -30,7 +31,7 @@ const (
 
 var ownerNames = [owners]string{
 	"unknown", "lmcache", "lmcache-object", "lmcache-gds", "vllm", "sglang", "ucm-ds3fs", "ucm-posix", "rtp-llm", "rtp-llm-old",
-	"kvcm", "mooncake", "kv3fs-segments", "kv3fs-checksums", "kv3fs-blocks", "kv3fs-replay", "kv3fs-bench", "kv3fs-daemon",
+	"kvcm", "mooncake", "kv3fs-segments", "kv3fs-pages", "kv3fs-checksums", "kv3fs-blocks", "kv3fs-replay", "kv3fs-bench", "kv3fs-daemon",
 }
 
 // String returns the owner's name for tables and options.

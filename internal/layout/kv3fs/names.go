@@ -61,19 +61,23 @@ func IsLogDir(name string) bool {
 
 // Names of the segment store.
 const (
-	SegmentsLock  = "segments.lock"
-	SegmentsSuper = "segments.super"
-	segmentPrefix = "segment-"
-	segmentDigits = 6 // at least
+	SegmentsLock     = "segments.lock"
+	SegmentsSuper    = "segments.super"
+	SegmentsNewSuper = SegmentsSuper + ".new"
+	SegmentPrefix    = "segment-"
+	segmentDigits    = 6 // at least
 )
 
 // IsSegment reports whether a name is one of the segment store's files.
 func IsSegment(name string) bool {
-	if digits, ok := strings.CutPrefix(name, segmentPrefix); ok {
+	if digits, ok := strings.CutPrefix(name, SegmentPrefix); ok {
 		return len(digits) >= segmentDigits && len(digits) <= 10 && isDecimal(digits) && (len(digits) == segmentDigits || digits[0] != '0')
 	}
-	return name == SegmentsLock || name == SegmentsSuper || name == SegmentsSuper+".new"
+	return name == SegmentsLock || name == SegmentsSuper || name == SegmentsNewSuper
 }
+
+// PageFileMagic begins the page file of the store Pages, whose users choose its name.
+const PageFileMagic = "kv3fsPGF"
 
 // Block is a block of a replay, or a rank's slice of it.
 type Block struct {

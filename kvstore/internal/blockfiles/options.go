@@ -19,6 +19,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/kv3fs/kv3fs/internal/layout/kv3fs"
 	"github.com/kv3fs/kv3fs/kvstore/device"
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 	"github.com/kv3fs/kv3fs/kvstore/internal/sums"
@@ -98,7 +99,7 @@ func (o *Options) fillDefaults() error {
 	if n := o.Layout.Shards(); n > sums.MostShards {
 		return fmt.Errorf("kvstore: a file of %d blocks has %d shards; at most %d are possible: choose fewer blocks for each file", o.FileBlocks, n, sums.MostShards)
 	}
-	o.TempDir = cmp.Or(o.TempDir, ".kv3fs-temp")
+	o.TempDir = cmp.Or(o.TempDir, kv3fs.TempDir)
 	o.FileMode = cmp.Or(o.FileMode, 0o644)
 	o.SumsDir = cmp.Or(o.SumsDir, sums.DirName)
 	o.Checksums = cmp.Or(o.Checksums, kv.ChecksumsAuto)

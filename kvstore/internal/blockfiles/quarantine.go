@@ -10,11 +10,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kv3fs/kv3fs/internal/layout/kv3fs"
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 )
 
 const (
-	quarantineDir = ".kv3fs-quarantine"
+	quarantineDir = kv3fs.QuarantineDir
 
 	// The latest damaged blocks are kept, so that an operator can find out what
 	// happened.

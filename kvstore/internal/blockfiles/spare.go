@@ -9,13 +9,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kv3fs/kv3fs/internal/layout/kv3fs"
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 )
 
 // SpareDir, below a root, has the blocks whose own place is of no use: the file system cannot read the inode
 // there, so it neither removes the name nor renames another file over it. A block is looked for
 // here only while that is so.
-const SpareDir = ".kv3fs-spare"
+const SpareDir = kv3fs.SpareDir
 
 func (r *root) spare(p Place) string { return filepath.Join(r.dir, SpareDir, p.Name) }
 

@@ -6,13 +6,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kv3fs/kv3fs/internal/layout/kv3fs"
 	"github.com/kv3fs/kv3fs/kvstore/internal/assembly"
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 	"github.com/kv3fs/kv3fs/kvstore/internal/sums"
@@ -21,7 +21,8 @@ import (
 )
 
 // temporary is the file of a block that is being written. Its name is
-// <key>.<writer>-<number>, so that it tells writers apart, which other programs' names do not.
+// <key>.<writer>-<number>, so that it tells writers apart, which other programs' names do not: see
+// kv3fs.IsTemporary.
 type temporary struct {
 	root *root
 	path string
@@ -29,8 +30,6 @@ type temporary struct {
 	at   Place // of the block
 	draft
 }
-
-var temporaryName = regexp.MustCompile(`^[0-9a-f]{32}\.([0-9a-f]{8})-[0-9]+$`)
 
 // create creates a temporary file in the root where the block is to be. It takes over the
 // caller's place.
@@ -221,7 +220,7 @@ func (s *Store) sweep(r *root) {
 		return
 	}
 	for _, e := range entries {
-		if !temporaryName.MatchString(e.Name()) || strings.Contains(e.Name(), s.writer) {
+		if !kv3fs.IsTemporary(e.Name()) || strings.Contains(e.Name(), s.writer) {
 			continue
 		}
 		// Its writer's name is in its own, so one that a restore has put back is of nobody, too.

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kv3fs/kv3fs/internal/layout/kv3fs"
 	"github.com/kv3fs/kv3fs/kvstore/internal/batch"
 	"github.com/kv3fs/kv3fs/kvstore/internal/blockfiles"
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
@@ -63,7 +64,7 @@ const (
 	defaultTimeout   = 30 * time.Second
 
 	// spotsDir has the logs that say which file has which block.
-	spotsDir = ".kv3fs-items"
+	spotsDir = kv3fs.ItemsDir
 
 	// fileMode is the engines' own: they open files for reading and writing even where they
 	// only read.

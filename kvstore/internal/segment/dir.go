@@ -10,13 +10,15 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/internal/layout/kv3fs"
 )
 
 const (
-	lockName      = "segments.lock"
-	superName     = "segments.super"
-	newSuperName  = superName + ".new"
-	segmentPrefix = "segment-"
+	lockName      = kv3fs.SegmentsLock
+	superName     = kv3fs.SegmentsSuper
+	newSuperName  = kv3fs.SegmentsNewSuper
+	segmentPrefix = kv3fs.SegmentPrefix
 )
 
 func segmentName(number uint32) string { return fmt.Sprintf("%s%06d", segmentPrefix, number) }

@@ -27,11 +27,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kv3fs/kv3fs/internal/layout/kv3fs"
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 )
 
 // DirName is the directory's name, below that of the blocks.
-const DirName = ".kv3fs-sums"
+const DirName = kv3fs.SumsDir
 
 const (
 	suffix = ".log"
