@@ -29,6 +29,9 @@ type Packed interface {
 	// two, and whether there can be one. They lie in it one after the other.
 	Pack(keys []kv.Key) (path string, ok bool)
 
+	// NamesAll reports whether the path of a pack depends on all its blocks.
+	NamesAll() bool
+
 	// InPack reports whether a block is whole in a pack of so many whose file has no hole
 	// in its first bytes, which are not more than those of all blocks.
 	InPack(bytes int64, block, blocks int) bool
@@ -39,6 +42,7 @@ type pack struct {
 	root          *root
 	path          string
 	block, blocks int
+	before        kv.Key // the block before it, unless it is the first
 	keys          uint64 // a checksum of the keys of all blocks
 }
 
@@ -47,8 +51,8 @@ type pack struct {
 //
 // A name that has the first and the last key alone, as RTP-LLM's, says which blocks are
 // between them only if keys are chained: the last then stands for all before it. If two
-// lookups name different blocks for one pack, the keys are not, and none of the blocks is
-// returned from then on.
+// lookups name different blocks for one pack, or have a block follow different ones, the keys are
+// not, and none of these packs' blocks is returned from then on.
 type packs struct {
 	mu         sync.Mutex
 	young, old map[kv.Key]pack
@@ -58,7 +62,7 @@ type packs struct {
 // disputed is in place of the keys of a pack that was looked up with different ones.
 const disputed = 0
 
-// mostYoung bounds the memory: about twice as many blocks are remembered, of about 150
+// mostYoung bounds the memory: about twice as many blocks are remembered, of about 170
 // bytes each.
 const mostYoung = 1 << 16
 
@@ -83,6 +87,28 @@ func (ps *packs) isOf(path string, keys uint64) bool {
 		return false
 	}
 	return true
+}
+
+// follows reports whether the blocks of a pack with these keys may follow each other: none of them
+// follows another one in a pack that is known.
+func (ps *packs) follows(path string, keys []kv.Key) bool {
+	may := true
+	for i, key := range keys[1:] {
+		if p, ok := ps.find(key); ok && p.block > 0 && p.before != keys[i] {
+			may = false
+			ps.dispute(p.path)
+		}
+	}
+	if !may {
+		ps.dispute(path)
+	}
+	return may
+}
+
+func (ps *packs) dispute(path string) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	ps.keys[path] = disputed
 }
 
 func (ps *packs) add(key kv.Key, p pack) {
@@ -164,10 +190,13 @@ func (s *Store) firstPack(format Packed, keys []kv.Key) (n int) {
 				continue
 			}
 			f.Close()
-			if p.keys = sumOfKeys(keys[:blocks]); !s.packs.isOf(p.path, p.keys) {
+			if p.keys = sumOfKeys(keys[:blocks]); !s.packs.isOf(p.path, p.keys) || !format.NamesAll() && !s.packs.follows(p.path, keys[:blocks]) {
 				continue
 			}
 			for ; p.block < blocks && format.InPack(bytes, p.block, blocks); p.block++ {
+				if p.block > 0 {
+					p.before = keys[p.block-1]
+				}
 				s.packs.add(keys[p.block], p)
 			}
 			if p.block > 0 {

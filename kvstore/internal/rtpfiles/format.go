@@ -106,6 +106,8 @@ func (f rtpllmFormat) InPack(bytes int64, _, blocks int) bool {
 	return whole && n == blocks
 }
 
+func (rtpllmFormat) NamesAll() bool { return false }
+
 func (rtpllmFormat) file(blocks []kv.Key) (kv.Key, bool) {
 	first, isFirst := blocks[0].Int64()
 	last, isLast := blocks[len(blocks)-1].Int64()
@@ -158,6 +160,8 @@ func (f kvcmFormat) Pack(blocks []kv.Key) (string, bool) {
 func (f kvcmFormat) InPack(bytes int64, block, _ int) bool {
 	return bytes >= int64(block+1)*f.blockBytes
 }
+
+func (kvcmFormat) NamesAll() bool { return true }
 
 func (f kvcmFormat) file(blocks []kv.Key) (kv.Key, bool) {
 	if len(blocks) < 2 {

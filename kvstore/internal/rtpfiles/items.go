@@ -15,6 +15,7 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 	"github.com/kv3fs/kv3fs/kvstore/internal/sums"
 	"github.com/kv3fs/kv3fs/kvstore/internal/transfer"
+	"github.com/kv3fs/kv3fs/kvstore/keys"
 )
 
 // items is the store of an engine whose files have several blocks. It consists of others:
@@ -393,6 +394,7 @@ func (x *items) prefix(ctx context.Context, blocks []kv.Key) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	inOrder := x.inOrder(blocks, spots)
 	n := 0
 	for n < len(blocks) {
 		if s, ok := spots[blocks[n]]; ok {
@@ -400,12 +402,13 @@ func (x *items) prefix(ctx context.Context, blocks []kv.Key) (int, error) {
 			n++
 			continue
 		}
-		more, err := x.longer(ctx, blocks, n)
+		end := max(n+1, inOrder) // of what may be in one item of the engine's
+		more, err := x.longer(ctx, blocks[:end], n)
 		if err == nil && more == 0 {
 			more, err = x.ones(ctx, blocks[n:])
 		}
 		if err == nil && more == 0 {
-			more, err = x.Store.LookupPrefix(ctx, blocks[n:])
+			more, err = x.Store.LookupPrefix(ctx, blocks[n:end])
 		}
 		if err != nil {
 			return 0, err
@@ -416,6 +419,20 @@ func (x *items) prefix(ctx context.Context, blocks []kv.Key) (int, error) {
 		n += more
 	}
 	return n, ctx.Err()
+}
+
+// inOrder returns how many of the first blocks are in the order of the items that they are in, as
+// far as those show it: the block so many before one is the first of its item.
+func (x *items) inOrder(blocks []kv.Key, spots map[kv.Key]spot) int {
+	for i, key := range blocks {
+		if s, ok := spots[key]; ok && x.format.fixed() && s.at > 0 && s.at <= i {
+			first, _ := unpair(s.key)
+			if blocks[i-s.at] != keys.Int64Key(int64(first)) {
+				return i
+			}
+		}
+	}
+	return len(blocks)
 }
 
 // longer returns how many blocks from the n-th on are in an item of the engine's that begins

@@ -65,6 +65,50 @@ func TestNumbersThatAreNotChained(t *testing.T) {
 	}
 }
 
+// What the store knows of a block shows that it does not follow the one before it in a lookup, as a
+// chained key would: then no engine's item is taken for theirs.
+func TestNumbersThatFollowOthers(t *testing.T) {
+	l := testLayout
+	for what, c := range map[string]struct {
+		known func(t *testing.T, s *Store, root string) // has blocks 500 to 503
+		there bool                                      // blocks 500 to 503, after the lookup
+	}{
+		"in an engine's item": {func(t *testing.T, s *Store, root string) {
+			write(t, filepath.Join(root, itemPath(500, 4)), content(l, 500, 4))
+			count(t, s, 500, 4, 4)
+		}, false}, // either lookup may be the wrong one
+		"in an item of the store's": {func(t *testing.T, s *Store, _ string) { save(t, s, 500, 4) }, true},
+		"in another process's": {func(t *testing.T, _ *Store, root string) {
+			save(t, openTest(t, "RtpLlm", Options{Root: root}), 500, 4)
+		}, true},
+	} {
+		t.Run(what, func(t *testing.T) {
+			root := t.TempDir()
+			s := openTest(t, "RtpLlm", Options{Root: root})
+			c.known(t, s, root)
+			write(t, filepath.Join(root, itemPath(0, 4)), content(l, 0, 4))
+			asked := []kv.Key{prompt(0, 1)[0], prompt(501, 1)[0], prompt(600, 1)[0], prompt(3, 1)[0]}
+			if n, err := s.LookupPrefix(t.Context(), asked); n != 0 || err != nil {
+				t.Errorf("finds %d, %v", n, err)
+			}
+			hits(t, s, 501, 1, c.there) // fails at the bytes of block 1
+			hits(t, s, 600, 1, false)
+		})
+	}
+	// An item that the engine has extended, and one that it has cut otherwise, agree.
+	root := t.TempDir()
+	s := openTest(t, "RtpLlm", Options{Root: root})
+	for _, item := range []span{{0, 4}, {4, 4}, {0, 7}, {0, 12}} {
+		write(t, filepath.Join(root, itemPath(item.first, item.n)), content(l, item.first, item.n))
+		count(t, s, item.first, item.n, item.n)
+	}
+	hits(t, s, 0, 12, true)
+	save(t, s, 0, 16)
+	write(t, filepath.Join(root, itemPath(0, 14)), content(l, 0, 14))
+	count(t, s, 0, 17, 16)
+	hits(t, s, 0, 16, true)
+}
+
 // A deletion ends with the first block that cannot be deleted, and says what is left.
 func TestDeleteInOrder(t *testing.T) {
 	blocks := prompt(0, 5)
