@@ -368,3 +368,28 @@ func TestItemsThatCannotBeStored(t *testing.T) {
 	flush(t, s)
 	has(t, root, itemPath, testLayout, span{0, 16}, span{16, 16}, span{32, 16})
 }
+
+// An item that is complete needs no Flush.
+func TestFullItemsNeedNoFlush(t *testing.T) {
+	root := t.TempDir()
+	s := openTest(t, "RtpLlm", Options{Root: root})
+	count(t, s, 0, 20, 0)
+	for _, first := range []int{8, 0} {
+		save(t, s, first, 8)
+	}
+	eventually(t, "the item is there", func() bool { return match(t, root, 16, 16) == 16 })
+	hits(t, s, 0, 16, true)
+}
+
+// LookupPrefix tells the order better than a Save does.
+func TestLookupsCorrectTheOrder(t *testing.T) {
+	root := t.TempDir()
+	s := openTest(t, "RtpLlm", Options{Root: root})
+	save(t, s, 4, 4) // seems to begin a prompt
+	count(t, s, 0, 16, 0)
+	save(t, s, 0, 4)
+	save(t, s, 8, 8)
+	flush(t, s)
+	has(t, root, itemPath, testLayout, span{4, 4}, span{0, 16})
+	hits(t, s, 0, 16, true)
+}
