@@ -1,9 +1,14 @@
 package kvstore
 
 import (
+	"errors"
+	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -42,81 +47,171 @@ func openOnDisk(b *testing.B, chain string, blocks int64) *Store {
 
 // BenchmarkLoadDuringSave compares loads of a block while 3 GiB are being saved with loads
 // of it alone: their p50 and p99, in milliseconds and as ratios. It is to be run on a disk.
-// No store and no cache keeps all blocks that are loaded open or in memory.
+// No store and no cache keeps all blocks that are loaded open or in memory. plain is what the
+// disk and the machine do without any store: pread beside two threads that write, and beside
+// one more that appends to a log and flushes it, as the page service does.
 func BenchmarkLoadDuringSave(b *testing.B) {
 	const blockBytes, hot, saved = benchBlockBytes, 128, 1536
+	mem, err := unix.Mmap(-1, 0, (hot+1)*blockBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer unix.Munmap(mem)
+	buf := func(i int) []byte { return mem[i*blockBytes:][:blockBytes] }
+	for _, flushed := range []bool{false, true} {
+		name := "plain"
+		if flushed {
+			name = "plain-flushed"
+		}
+		b.Run(name, func(b *testing.B) {
+			p := plainFiles{dir: daemontest.NewDir(b), buf: func(i int) []byte { return buf(i % hot) }, flushed: flushed}
+			if err := p.write(0, hot); err != nil {
+				b.Fatal(err)
+			}
+			for b.Loop() {
+				loadDuring(b,
+					func(n int) error { return p.move(n*37%hot, unix.O_RDONLY, unix.Pread, buf(hot)) },
+					func() error { return p.write(hot, hot+saved) })
+			}
+		})
+	}
 	for _, chain := range []string{"Segment", "Posix", "Ds3fs", "Pages", "Cache|Segment", "Cache|Posix"} {
 		b.Run(strings.ReplaceAll(chain, "|", "-"), func(b *testing.B) {
 			s := openOnDisk(b, chain, saved+4*hot)
-			mem, err := unix.Mmap(-1, 0, (hot+1)*blockBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
-			if err != nil {
-				b.Fatal(err)
-			}
-			defer unix.Munmap(mem)
-			buf := func(i int) []byte { return mem[i*blockBytes:][:blockBytes] }
-			shards := func(keys []Key) (all []Shard) {
+			save := func(keys []Key) error {
+				var all []Shard
 				for i, key := range keys {
 					all = append(all, Shard{Key: key, Buf: buf(i % hot)})
 				}
-				return all
+				task, err := s.Save(b.Context(), all)
+				if err != nil {
+					return err
+				}
+				return task.Wait(b.Context())
 			}
 			keys := testKeys(hot + saved)
-			task, err := s.Save(b.Context(), shards(keys[:hot]))
-			if err == nil {
-				err = task.Wait(b.Context())
-			}
-			if err != nil {
+			if err := save(keys[:hot]); err != nil {
 				b.Fatal(err)
 			}
-			n := 0
-			load := func() time.Duration {
-				begun := time.Now()
+			load := func(n int) error {
 				task, err := s.Load(b.Context(), []Shard{{Key: keys[n*37%hot], Buf: buf(hot)}})
-				if err == nil {
-					err = task.Wait(b.Context())
-				}
 				if err != nil {
-					b.Fatal(err)
+					return err
 				}
-				took := time.Since(begun)
-				n++
-				time.Sleep(2 * time.Millisecond)
-				return took
-			}
-			quantiles := func(all []time.Duration) (p50, p99 float64) {
-				slices.Sort(all)
-				at := func(q float64) float64 { return 1e3 * all[int(q*float64(len(all)))].Seconds() }
-				return at(0.5), at(0.99)
+				return task.Wait(b.Context())
 			}
 			for b.Loop() {
-				var alone, during []time.Duration
-				for range 300 {
-					alone = append(alone, load())
-				}
-				done := make(chan error, 1)
-				go func() {
-					task, err := s.Save(b.Context(), shards(keys[hot:]))
-					if err == nil {
-						err = task.Wait(b.Context())
-					}
-					done <- err
-				}()
-				for len(done) == 0 {
-					during = append(during, load())
-				}
-				if err := <-done; err != nil {
-					b.Fatal(err)
-				}
-				a50, a99 := quantiles(alone)
-				d50, d99 := quantiles(during)
-				for unit, value := range map[string]float64{"p50-alone-ms": a50, "p50-ms": d50, "p50-ratio": d50 / a50, "p99-alone-ms": a99, "p99-ms": d99, "p99-ratio": d99 / a99} {
-					b.ReportMetric(value, unit)
-				}
+				loadDuring(b, load, func() error { return save(keys[hot:]) })
 				if err := s.Delete(b.Context(), keys[hot:]); err != nil {
 					b.Fatal(err)
 				}
 			}
 		})
+	}
+}
+
+// plainFiles moves blocks as files by system calls, without a store.
+type plainFiles struct {
+	dir     string
+	buf     func(i int) []byte
+	flushed bool
+}
+
+func (p *plainFiles) move(i int, flags int, call func(fd int, b []byte, off int64) (int, error), b []byte) error {
+	fd, err := unix.Open(filepath.Join(p.dir, strconv.Itoa(i)), flags|unix.O_DIRECT|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = call(fd, b, 0)
+	return errors.Join(err, unix.Close(fd))
+}
+
+// write writes files from..to-1 with two threads. If p.flushed is set, a log is appended to and
+// flushed at the beginning, at the end and every two seconds.
+func (p *plainFiles) write(from, to int) error {
+	var next atomic.Int64
+	failed := make([]error, 3)
+	var writers, logger sync.WaitGroup
+	for t := range 2 {
+		writers.Go(func() {
+			for failed[t] == nil {
+				i := from + int(next.Add(1)) - 1
+				if i >= to {
+					return
+				}
+				failed[t] = p.move(i, unix.O_WRONLY|unix.O_CREAT, unix.Pwrite, p.buf(i))
+			}
+		})
+	}
+	done := make(chan struct{})
+	if p.flushed {
+		logger.Go(func() { failed[2] = p.flush(done) })
+	}
+	writers.Wait()
+	close(done)
+	logger.Wait()
+	return errors.Join(failed...)
+}
+
+func (p *plainFiles) flush(done <-chan struct{}) error {
+	f, err := os.OpenFile(filepath.Join(p.dir, "log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	for last := false; ; {
+		if _, err := f.Write(make([]byte, 4096)); err != nil {
+			return err
+		}
+		if err := unix.Fdatasync(int(f.Fd())); err != nil {
+			return err
+		}
+		if last {
+			return nil
+		}
+		select {
+		case <-done:
+			last = true
+		case <-time.After(2 * time.Second):
+		}
+	}
+}
+
+// loadDuring reports how long 300 loads take alone, and loads during a save. load gets a
+// number that counts up.
+func loadDuring(b *testing.B, load func(n int) error, save func() error) {
+	n := 0
+	timed := func() time.Duration {
+		begun := time.Now()
+		if err := load(n); err != nil {
+			b.Fatal(err)
+		}
+		took := time.Since(begun)
+		n++
+		time.Sleep(2 * time.Millisecond)
+		return took
+	}
+	quantiles := func(all []time.Duration) (p50, p99 float64) {
+		slices.Sort(all)
+		at := func(q float64) float64 { return 1e3 * all[int(q*float64(len(all)))].Seconds() }
+		return at(0.5), at(0.99)
+	}
+	var alone, during []time.Duration
+	for range 300 {
+		alone = append(alone, timed())
+	}
+	done := make(chan error, 1)
+	go func() { done <- save() }()
+	for len(done) == 0 {
+		during = append(during, timed())
+	}
+	if err := <-done; err != nil {
+		b.Fatal(err)
+	}
+	a50, a99 := quantiles(alone)
+	d50, d99 := quantiles(during)
+	for unit, value := range map[string]float64{"p50-alone-ms": a50, "p50-ms": d50, "p50-ratio": d50 / a50, "p99-alone-ms": a99, "p99-ms": d99, "p99-ratio": d99 / a99} {
+		b.ReportMetric(value, unit)
 	}
 }
 

@@ -22,6 +22,7 @@ const (
 	WayChain         = "Cache|Ds3fs"
 	WayChainNoSums   = "Cache|Ds3fs unchecked"
 	WayChainOpening  = "Cache|Ds3fs, files not open"
+	WayPlainOpening  = "plain threads that open in the mount"
 	WayUCM           = "UCM's way"
 	WayPlain         = "plain threads"
 	WayCopy          = "memory copy"

@@ -165,10 +165,11 @@ func (r *Report) writeUCM(b *strings.Builder) {
 	if len(r.UCM) == 0 {
 		return
 	}
-	fmt.Fprintf(b, "%-20s %-28s %-28s %s\n", "files of UCM's", "plain threads, GB/s", "UCM's way, GB/s", "to plain")
+	fmt.Fprintf(b, "%-20s %-20s %-20s %-20s %-9s %s\n", "files of UCM's, GB/s", "plain threads", "open in the mount", "UCM's way", "to plain", "to opening")
 	row := func(state string, size int64, loads []Load) {
-		if len(loads) == 2 {
-			fmt.Fprintf(b, "  %-18s %-28s %-28s %.2f\n", state+", "+measure.SizeText(size), loads[0].GBps.Text(2), loads[1].GBps.Text(2), toPlain(loads))
+		if len(loads) == 3 {
+			fmt.Fprintf(b, "  %-18s %-20s %-20s %-20s %-9.2f %.2f\n", state+", "+measure.SizeText(size),
+				loads[0].GBps.Text(2), loads[1].GBps.Text(2), loads[2].GBps.Text(2), ucmTo(WayPlain, loads), ucmTo(WayPlainOpening, loads))
 		}
 	}
 	for _, s := range r.UCM {

@@ -9,7 +9,8 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore"
 )
 
-// UCMSize compares UCM's way with as many plain threads, for blocks of one size.
+// UCMSize compares UCM's way with as many plain threads, and with plain threads that also
+// open each file in the mount, for blocks of one size.
 type UCMSize struct {
 	BlockBytes int64  `json:"block_bytes"`
 	Cold       []Load `json:"cold,omitempty"` // from the disk; not with --io buffered
@@ -34,7 +35,7 @@ func (o *Options) ucmContenders() int {
 	if o.IO == "auto" {
 		states = 2 // cold and warm
 	}
-	return 2 * states * len(o.ucmSizes())
+	return 3 * states * len(o.ucmSizes())
 }
 
 // ucm measures loads of files as UCM leaves them: written through its rings, each a single
@@ -64,9 +65,10 @@ func (b *bench) ucmSize(ctx context.Context, number uint64, size int64) (_ *UCMS
 	if err := errors.Join(u.save(ctx, one), u.close()); err != nil {
 		return nil, err
 	}
-	pair := func(direct bool) []*contender {
+	ways := func(direct bool) []*contender {
 		return []*contender{
-			{name: WayPlain, open: func(context.Context) (*way, error) { return openPlain(data, direct, size, bufs) }},
+			{name: WayPlain, open: func(context.Context) (*way, error) { return openPlain(data, "", direct, size, bufs) }},
+			{name: WayPlainOpening, open: func(context.Context) (*way, error) { return openPlain(data, mount, direct, size, bufs) }},
 			{name: WayUCM, open: func(ctx context.Context) (*way, error) {
 				u, err := openUCM(ctx, b.daemon.Mount, mount, size, bufs)
 				if err != nil {
@@ -78,7 +80,7 @@ func (b *bench) ucmSize(ctx context.Context, number uint64, size int64) (_ *UCMS
 	}
 	rep := &UCMSize{BlockBytes: size}
 	if b.o.IO != "buffered" {
-		cold := pair(true)
+		cold := ways(true)
 		for _, x := range cold {
 			x.before = func() error { return dropCaches(data) }
 		}
@@ -88,15 +90,15 @@ func (b *bench) ucmSize(ctx context.Context, number uint64, size int64) (_ *UCMS
 	}
 	if b.o.IO != "direct" {
 		// The plain threads come first and fill the page cache.
-		rep.Warm, err = b.turns(ctx, pair(false), []*blocks{one})
+		rep.Warm, err = b.turns(ctx, ways(false), []*blocks{one})
 	}
 	return rep, err
 }
 
-// toPlain returns how UCM's way compares with plain threads; 0 if it was not measured.
-func toPlain(loads []Load) float64 {
-	if plain := rateOf(loads, WayPlain); plain > 0 {
-		return rateOf(loads, WayUCM) / plain
+// ucmTo returns how UCM's way compares with another; 0 if that was not measured.
+func ucmTo(way string, loads []Load) float64 {
+	if other := rateOf(loads, way); other > 0 {
+		return rateOf(loads, WayUCM) / other
 	}
 	return 0
 }
