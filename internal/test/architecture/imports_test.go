@@ -102,6 +102,7 @@ var layers = []struct {
 	{"internal/fs/fuseserver", []string{"internal/fs/ringserver"}, "no server calls another"},
 	{"internal/fs/ringserver", []string{"internal/fs/fuseserver", "internal/fs/tree"}, "no server calls another; files come from the daemon"},
 	{"internal/fs/controldir", []string{"internal/fs/fuseserver", "internal/fs/ringserver", "internal/fs/tree"}, "it sees registrations and the tree through interfaces"},
+	{"internal/keeper", []string{"internal/daemon", "internal/fs", "internal/pageservice", "internal/advise", "internal/bench", "kvstore", "usrbio", "net/http"}, "the keeper knows files, not who serves them"},
 	{"internal/pageservice", []string{"internal/fs", "internal/shm", "internal/wire", "kvstore", "usrbio"}, "the page service never touches the bytes"},
 	{"internal/pageservice/index", []string{"net/http", "internal/pageservice/httpserver"}, "HTTP stays above the index"},
 	{"internal/pageservice/journal", []string{"net/http", "internal/pageservice/httpserver", "internal/pageservice/index"}, "the log does not know what its records say"},

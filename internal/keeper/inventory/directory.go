@@ -1,0 +1,236 @@
+package inventory
+
+import (
+	"math"
+	"sync"
+	"sync/atomic"
+
+	"github.com/kv3fs/kv3fs/internal/invariants"
+)
+
+// Unlimited is the limit of a directory that has none.
+const Unlimited = math.MaxInt64
+
+// Directory is one directory: where it is, and the totals of all files below it. It stays
+// valid, and its totals right, for as long as it exists, wherever it is moved.
+type Directory struct {
+	// Guarded by directories.mu.
+	key      Key
+	id       uint32
+	parent   *Directory // nil for the root
+	name     string
+	children int    // directories whose parent it is
+	gone     bool   // removed, but something is still charged to it or to one below
+	listed   uint32 // the last scan that has read all of it
+	seen     uint32 // the last scan that found it, or that it is newer than
+	queued   uint32 // the last scan that meant to read it
+
+	direct  atomic.Int64 // files charged to it itself, not below
+	files   atomic.Int64
+	bytes   atomic.Int64 // what the files take
+	claimed atomic.Int64 // bytes, what is set aside for writes, and ghost
+	limit   atomic.Int64
+	waiting atomic.Int64
+	// ghost is what the files are believed to take that the first scan has not found yet.
+	ghost atomic.Int64
+}
+
+// Bytes returns what the files below the directory take.
+func (d *Directory) Bytes() int64 { return d.bytes.Load() }
+
+// Files returns how many files are below the directory.
+func (d *Directory) Files() int64 { return d.files.Load() }
+
+// Claimed returns Bytes and what is set aside for writes, and during the first scan what the
+// directory is believed to hold beyond what was found. It is at most Limit, unless files
+// grow behind the owner's back, are moved in, or the limit is lowered.
+func (d *Directory) Claimed() int64 { return d.claimed.Load() }
+
+// Believed returns the part of Claimed that the first scan has yet to find.
+func (d *Directory) Believed() int64 { return d.ghost.Load() }
+
+// Believe says what the directory is believed to hold before the first scan: room is
+// given as if it was there, until the scan has ended.
+func (d *Directory) Believe(bytes int64) {
+	bytes = max(bytes-d.bytes.Load(), 0)
+	d.claimed.Add(bytes - d.ghost.Swap(bytes))
+}
+
+// Limit returns what Claimed may reach, Unlimited where it may be any.
+func (d *Directory) Limit() int64 { return d.limit.Load() }
+
+// SetLimit changes what Claimed may reach.
+func (d *Directory) SetLimit(bytes int64) { d.limit.Store(bytes) }
+
+// Queue adds n to how many callers wait for room in the directory. While there are some,
+// others find no room: they would overtake.
+func (d *Directory) Queue(n int64) { d.waiting.Add(n) }
+
+// claim sets n bytes aside, if there is room.
+func (d *Directory) claim(n int64, overtake bool) bool {
+	if n > 0 && !overtake && d.waiting.Load() > 0 {
+		return false
+	}
+	for {
+		old := d.claimed.Load()
+		if limit := d.limit.Load(); n > 0 && (n > limit-old) {
+			return false
+		}
+		if d.claimed.CompareAndSwap(old, old+n) {
+			return true
+		}
+	}
+}
+
+// directories are those that have a record.
+type directories struct {
+	mu    sync.RWMutex
+	root  *Directory
+	byKey map[Key]*Directory
+	byID  []*Directory // by Directory.id; nil where one was dropped
+	free  []uint32
+	moves atomic.Uint64 // directories moved and removed so far; changed under mu
+}
+
+func newDirectories(root Key) *directories {
+	d := &directories{byKey: make(map[Key]*Directory)}
+	d.root = d.addLocked(root, nil, "")
+	return d
+}
+
+// addLocked adds a directory that has no record.
+func (ds *directories) addLocked(k Key, parent *Directory, name string) *Directory {
+	d := &Directory{key: k, parent: parent, name: name}
+	d.limit.Store(Unlimited)
+	if n := len(ds.free); n > 0 {
+		d.id = ds.free[n-1]
+		ds.free = ds.free[:n-1]
+		ds.byID[d.id] = d
+	} else {
+		d.id = uint32(len(ds.byID))
+		ds.byID = append(ds.byID, d)
+	}
+	if parent != nil {
+		parent.children++
+	}
+	ds.byKey[k] = d
+	return d
+}
+
+// removeLocked drops the record of a directory that is not there any more. It stays under
+// its number for as long as something is charged to it.
+func (ds *directories) removeLocked(d *Directory) {
+	if ds.byKey[d.key] == d {
+		delete(ds.byKey, d.key)
+	}
+	d.gone = true
+	ds.moves.Add(1)
+	ds.sweepLocked(d)
+}
+
+// sweepLocked frees the numbers of directories that are gone and to which nothing is
+// charged, from d upwards.
+func (ds *directories) sweepLocked(d *Directory) {
+	for d != nil && d.gone && d.children == 0 && d.direct.Load() == 0 && ds.byID[d.id] == d {
+		ds.byID[d.id] = nil
+		ds.free = append(ds.free, d.id)
+		d.parent.children--
+		d = d.parent
+	}
+}
+
+// moveLocked makes d an entry of another directory and moves its totals there. It refuses
+// what no file system does: to move a directory below itself.
+func (ds *directories) moveLocked(d, parent *Directory, name string) bool {
+	for up := parent; up != nil; up = up.parent {
+		if up == d {
+			return false
+		}
+	}
+	from := d.parent
+	d.name = name
+	ds.moves.Add(1)
+	if from == parent {
+		return true
+	}
+	bytes, files, ghost := d.bytes.Load(), d.files.Load(), d.ghost.Load()
+	held := d.claimed.Load() - ghost
+	for up := from; up != nil; up = up.parent {
+		up.add(-bytes, -files, -held)
+	}
+	from.children--
+	d.parent = parent
+	parent.children++
+	for up := parent; up != nil; up = up.parent {
+		up.add(bytes, files, held)
+	}
+	ds.sweepLocked(from)
+	return true
+}
+
+func (d *Directory) add(bytes, files, claimed int64) {
+	b := d.bytes.Add(bytes)
+	n := d.files.Add(files)
+	c := d.claimed.Add(claimed)
+	invariants.Check(b >= 0 && n >= 0 && c >= 0, "directory %q has %d files of %d bytes and %d claimed", d.name, n, b, c)
+}
+
+// chargeLocked changes what is below d, with mu held for reading at least. found says
+// that the scan did: what is believed to be there is so much less. direct is the change
+// of the number of files charged to d itself.
+func (ds *directories) chargeLocked(d *Directory, bytes, files, claimed int64, found bool) {
+	d.direct.Add(files)
+	for up := d; up != nil; up = up.parent {
+		held := claimed
+		if found {
+			held -= up.lay(bytes)
+		}
+		up.add(bytes, files, held)
+	}
+}
+
+// lay takes up to n bytes from the ghost and returns how many.
+func (d *Directory) lay(n int64) int64 {
+	for {
+		ghost := d.ghost.Load()
+		part := min(ghost, max(n, 0))
+		if part == 0 || d.ghost.CompareAndSwap(ghost, ghost-part) {
+			return part
+		}
+	}
+}
+
+// pathLocked returns the path of d below the root, "." for the root itself, and false for
+// a directory that is gone.
+func (d *Directory) pathLocked() (string, bool) {
+	size := 0
+	for up := d; up.parent != nil; up = up.parent {
+		if up.gone {
+			return "", false
+		}
+		size += len(up.name) + 1
+	}
+	if size == 0 {
+		return ".", !d.gone
+	}
+	path := make([]byte, size)
+	for up := d; up.parent != nil; up = up.parent {
+		size--
+		if size < len(path)-1 {
+			path[size] = '/'
+		}
+		size -= len(up.name)
+		copy(path[size:], up.name)
+	}
+	return string(path[:len(path)-1]), true
+}
+
+// belowLocked reports whether d is top or below it.
+func (d *Directory) belowLocked(top *Directory) bool {
+	for up := d; up != nil; up = up.parent {
+		if up == top {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,659 @@
+package inventory
+
+import (
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/zeebo/xxh3"
+	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/internal/invariants"
+	"github.com/kv3fs/kv3fs/internal/logpace"
+)
+
+// Options of New. The zero value is valid.
+type Options struct {
+	// Skip is an entry of the directory that is not looked at, and not counted.
+	Skip string
+
+	// Kind says how to treat a file, by its path below the directory. It may be called
+	// concurrently. nil: every file is an Entry.
+	Kind func(path string) Kind
+
+	// Log gets what cannot be read. nil: slog.Default.
+	Log *slog.Logger
+}
+
+// Inventory is what one directory holds. All methods may be called concurrently.
+//
+// Files on other file systems that are mounted below the directory are not part of it: events
+// that name a directory of another device are ignored.
+type Inventory struct {
+	Options
+	fd    int
+	key   Key
+	dirs  *directories
+	start time.Time
+	pace  logpace.Pace
+
+	main   *table   // of the root's device
+	others sync.Map // uint64 to *table: overlayfs shows files of several devices
+
+	scanning  sync.Mutex
+	scans     atomic.Uint32 // begun so far
+	scanned   atomic.Bool   // one has ended
+	unread    atomic.Int64  // entries that scans could not read
+	looksMu   sync.Mutex
+	looks     []look // guarded by looksMu
+	overlooks bool   // looks was full
+}
+
+// look is an entry that an event named and that has no record.
+type look struct {
+	dir  *Directory
+	name string
+}
+
+// mostLooks bounds Inventory.looks; beyond it only the next scan helps.
+const mostLooks = 1 << 16
+
+// New returns the inventory of a directory, in which nothing has been found yet. The caller
+// closes it after the last use.
+func New(dir string, opts Options) (*Inventory, error) {
+	if opts.Kind == nil {
+		opts.Kind = func(string) Kind { return Entry }
+	}
+	if opts.Log == nil {
+		opts.Log = slog.Default()
+	}
+	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open directory %s: %w", dir, err)
+	}
+	st, err := statAt(fd, "")
+	if err != nil {
+		unix.Close(fd)
+		return nil, fmt.Errorf("stat directory %s: %w", dir, err)
+	}
+	k := keyOf(&st)
+	return &Inventory{
+		Options: opts, fd: fd, key: k, dirs: newDirectories(k), start: time.Now(), main: newTable(k.Dev),
+	}, nil
+}
+
+// Close closes the directory. No Scan and no Names may be running.
+func (v *Inventory) Close() error { return unix.Close(v.fd) }
+
+// FD returns a descriptor of the directory, which is valid until Close.
+func (v *Inventory) FD() int { return v.fd }
+
+// Root returns the directory itself.
+func (v *Inventory) Root() *Directory { return v.dirs.root }
+
+// Directory returns the record of a directory, if it has one.
+func (v *Inventory) Directory(k Key) (*Directory, bool) {
+	v.dirs.mu.RLock()
+	defer v.dirs.mu.RUnlock()
+	d, ok := v.dirs.byKey[k]
+	return d, ok
+}
+
+// Directories returns how many directories there are, the root included.
+func (v *Inventory) Directories() int {
+	v.dirs.mu.RLock()
+	defer v.dirs.mu.RUnlock()
+	return len(v.dirs.byKey)
+}
+
+// Path returns where a directory is below the root, "." for the root, and false for a
+// directory that is gone.
+func (v *Inventory) Path(d *Directory) (string, bool) {
+	v.dirs.mu.RLock()
+	defer v.dirs.mu.RUnlock()
+	return d.pathLocked()
+}
+
+// KeyOf returns the name of a directory as events have it.
+func (v *Inventory) KeyOf(d *Directory) Key { return d.key }
+
+// clockStart is what the clock of a new inventory shows, so that ages from before fit.
+const clockStart = 1 << 31
+
+// Now returns seconds on the inventory's clock. It does not follow the wall clock, and does
+// not go back.
+func (v *Inventory) Now() uint32 { return clockStart + uint32(time.Since(v.start)/time.Second) }
+
+// back returns the second that was age ago.
+func (v *Inventory) back(age time.Duration) uint32 {
+	return v.Now() - uint32(min(max(age/time.Second, 0), clockStart-1))
+}
+
+// Unread returns how many entries the scans could not read.
+func (v *Inventory) Unread() int64 { return v.unread.Load() }
+
+// Scanned reports whether a scan has ended: everything that is there has been found.
+func (v *Inventory) Scanned() bool { return v.scanned.Load() }
+
+func (v *Inventory) shard(k Key) *shard {
+	if k.Dev == v.main.dev {
+		return v.main.of(k.Ino)
+	}
+	t, ok := v.others.Load(k.Dev)
+	if !ok {
+		t, _ = v.others.LoadOrStore(k.Dev, newTable(k.Dev))
+	}
+	return t.(*table).of(k.Ino)
+}
+
+// ours reports whether a file in that directory is on the root's file system.
+func (v *Inventory) ours(dir Key) bool { return dir.Dev == v.key.Dev }
+
+// home returns the directory to charge a file to: its own, or the root while that has no
+// record.
+func (v *Inventory) home(dir Key) (d *Directory, placed bool) {
+	v.dirs.mu.RLock()
+	defer v.dirs.mu.RUnlock()
+	if d, ok := v.dirs.byKey[dir]; ok {
+		return d, true
+	}
+	return v.dirs.root, false
+}
+
+// kindOf returns the Kind of an entry of d.
+func (v *Inventory) kindOf(d *Directory, entry string) Kind {
+	path, ok := v.Path(d)
+	switch {
+	case !ok:
+		return Entry
+	case path == ".":
+		return v.Kind(entry)
+	}
+	return v.Kind(path + "/" + entry)
+}
+
+// tagOf returns a small hash of a name, to tell a file's names apart.
+func tagOf(entry string) uint8 { return uint8(xxh3.HashString(entry)) }
+
+// odd returns the flag of a file that is newer than the last scan.
+func (v *Inventory) odd() bool { return v.scans.Load()%2 == 1 }
+
+// Created tells that k got a name: a new file or directory, or a further name of a file.
+func (v *Inventory) Created(k, dir Key, entry string, isDir bool) {
+	if !v.ours(dir) {
+		return
+	}
+	if isDir {
+		v.madeDirectory(k, dir, entry)
+		return
+	}
+	v.lostDirectory(k) // one that was removed unseen had the same number
+	d, placed := v.home(dir)
+	kind := v.kindOf(d, entry)
+	s := v.shard(k)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f, ok := s.files[k.Ino]
+	switch {
+	case !ok:
+		f = file{lastUse: v.Now(), tag: tagOf(entry)}
+		f.setKind(kind)
+		f.set(unplaced, !placed)
+		f.set(seenOdd, v.odd())
+		v.insertLocked(s, k.Ino, f, d, false)
+		return
+	case f.is(nameless):
+		f.set(nameless, false)
+		f.tag = tagOf(entry)
+		f.setKind(kind)
+		v.moveLocked(s, k.Ino, &f, d)
+		f.set(unplaced, !placed)
+	case !placed:
+		// The scan, which has not got to that directory, will find this name.
+	case f.is(unplaced):
+		f.set(unplaced, false)
+		f.tag = tagOf(entry)
+		v.moveLocked(s, k.Ino, &f, d)
+	case f.is(several):
+		s.addName(k.Ino, name{d.id, tagOf(entry)})
+	case f.dir != d.id || f.tag != tagOf(entry):
+		f.set(several, true)
+		s.names[k.Ino] = []name{{f.dir, f.tag}, {d.id, tagOf(entry)}}
+	}
+	f.set(seenOdd, v.odd())
+	s.files[k.Ino] = f
+}
+
+// addName adds one of the names of a file, if it is not known.
+func (s *shard) addName(ino uint64, n name) {
+	if !slices.Contains(s.names[ino], n) {
+		s.names[ino] = append(s.names[ino], n)
+	}
+}
+
+// takeName removes one of the names of a file.
+func (s *shard) takeName(ino uint64, n name) {
+	s.names[ino] = slices.DeleteFunc(s.names[ino], func(known name) bool { return known == n })
+}
+
+func (v *Inventory) madeDirectory(k, dir Key, entry string) {
+	v.dirs.mu.Lock()
+	defer v.dirs.mu.Unlock()
+	parent, ok := v.dirs.byKey[dir]
+	if !ok || k == v.key {
+		return // the scan, which has not got to the parent, will find both
+	}
+	d, ok := v.dirs.byKey[k]
+	if ok {
+		v.dirs.moveLocked(d, parent, entry)
+	} else {
+		d = v.dirs.addLocked(k, parent, entry)
+	}
+	d.seen = v.scans.Load()
+}
+
+// Removed tells that k lost a name, while its inode number cannot have been given to another
+// file yet. With last it has none left: it is charged until its last use ends.
+func (v *Inventory) Removed(k, dir Key, entry string, last bool) {
+	if !v.ours(dir) || v.lostDirectory(k) {
+		return
+	}
+	d, placed := v.home(dir)
+	s := v.shard(k)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.changes++
+	f, ok := s.files[k.Ino]
+	if !ok {
+		return
+	}
+	if last {
+		delete(s.names, k.Ino)
+		f.set(several, false)
+		f.set(nameless, true)
+		s.files[k.Ino] = f
+		v.endLocked(s, k.Ino)
+		return
+	}
+	if f.is(several) && placed {
+		s.takeName(k.Ino, name{d.id, tagOf(entry)})
+		v.rehomeLocked(s, k.Ino, &f)
+	}
+	s.files[k.Ino] = f
+}
+
+// rehomeLocked charges a file to a directory where it has a name, if that is known.
+func (v *Inventory) rehomeLocked(s *shard, ino uint64, f *file) {
+	all := s.names[ino]
+	for _, n := range all {
+		if n.dir == f.dir {
+			return
+		}
+	}
+	d := v.dirs.root // until the scan finds one of its names
+	if len(all) > 0 {
+		d = v.numbered(all[0].dir)
+	} else {
+		delete(s.names, ino)
+		f.set(several, false)
+		f.set(unplaced, true)
+	}
+	if d != nil {
+		v.moveLocked(s, ino, f, d)
+	}
+}
+
+func (v *Inventory) numbered(id uint32) *Directory {
+	v.dirs.mu.RLock()
+	defer v.dirs.mu.RUnlock()
+	return v.dirs.byID[id]
+}
+
+// lostDirectory removes the record of a directory, if k is one.
+func (v *Inventory) lostDirectory(k Key) bool {
+	if _, ok := v.Directory(k); !ok {
+		return false
+	}
+	v.dirs.mu.Lock()
+	defer v.dirs.mu.Unlock()
+	d, ok := v.dirs.byKey[k]
+	if ok && d != v.dirs.root {
+		v.dirs.removeLocked(d)
+	}
+	return ok
+}
+
+// Renamed tells that an entry was moved. What it replaced, if anything, was Removed before.
+func (v *Inventory) Renamed(k, from Key, oldName string, to Key, newName string) {
+	if !v.ours(to) {
+		return
+	}
+	if v.movedDirectory(k, from, to, newName) {
+		return
+	}
+	was, known := v.home(from)
+	d, placed := v.home(to)
+	kind := v.kindOf(d, newName)
+	s := v.shard(k)
+	s.mu.Lock()
+	s.changes++
+	f, ok := s.files[k.Ino]
+	if !ok {
+		s.mu.Unlock()
+		if placed {
+			v.lookAt(d, newName)
+		}
+		return
+	}
+	defer s.mu.Unlock()
+	if f.is(several) {
+		if known {
+			s.takeName(k.Ino, name{was.id, tagOf(oldName)})
+		}
+		if placed {
+			s.addName(k.Ino, name{d.id, tagOf(newName)})
+		}
+		v.rehomeLocked(s, k.Ino, &f)
+	} else {
+		if known && placed && f.dir != was.id {
+			v.lookAt(d, newName) // the event about an earlier move may come later
+		}
+		v.moveLocked(s, k.Ino, &f, d)
+		f.tag = tagOf(newName)
+		f.set(unplaced, !placed)
+	}
+	f.setKind(kind)
+	f.set(seenOdd, v.odd())
+	s.files[k.Ino] = f
+}
+
+// movedDirectory moves a directory, if k is one that has a record.
+func (v *Inventory) movedDirectory(k, from, to Key, newName string) bool {
+	if _, ok := v.Directory(k); !ok {
+		return false
+	}
+	v.dirs.mu.Lock()
+	defer v.dirs.mu.Unlock()
+	d, ok := v.dirs.byKey[k]
+	if !ok || d == v.dirs.root {
+		return ok
+	}
+	if parent, ok := v.dirs.byKey[to]; ok {
+		known := d.parent.key == from
+		if moved := v.dirs.moveLocked(d, parent, newName); !moved || !known {
+			v.lookAt(parent, newName) // the event about an earlier move may come later
+		}
+		d.seen = v.scans.Load()
+	} else {
+		v.overlook()
+	}
+	return true
+}
+
+// lookAt has the scan look at an entry that an event named, but that has no record.
+func (v *Inventory) lookAt(d *Directory, entry string) {
+	v.looksMu.Lock()
+	defer v.looksMu.Unlock()
+	if len(v.looks) < mostLooks {
+		v.looks = append(v.looks, look{d, entry})
+	} else {
+		v.overlooks = true
+	}
+}
+
+// overlook has a scan find what an event could not be applied to.
+func (v *Inventory) overlook() {
+	v.looksMu.Lock()
+	v.overlooks = true
+	v.looksMu.Unlock()
+}
+
+// Opened tells that a use of a file began. entry is "" for a file without a name.
+func (v *Inventory) Opened(k, dir Key, entry string) {
+	s := v.shard(k)
+	s.mu.Lock()
+	_, ok := s.files[k.Ino]
+	s.mu.Unlock()
+	if !ok && !v.ours(dir) {
+		return
+	}
+	d, placed := v.home(dir)
+	kind := Entry
+	if entry != "" && !ok {
+		kind = v.kindOf(d, entry)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if f, ok := s.files[k.Ino]; !ok {
+		f = file{lastUse: v.Now(), tag: tagOf(entry)}
+		f.setKind(kind)
+		f.set(unsized, true)
+		f.set(nameless, entry == "")
+		f.set(unplaced, !placed)
+		f.set(seenOdd, v.odd())
+		v.insertLocked(s, k.Ino, f, d, false)
+	}
+	f, u := s.useLocked(k.Ino)
+	u.opens++
+	f.touch(v.Now())
+	s.files[k.Ino] = f
+}
+
+// useLocked returns a file, marked as in use, and its uses.
+func (s *shard) useLocked(ino uint64) (file, *use) {
+	f := s.files[ino]
+	u := s.uses[ino]
+	if u == nil {
+		u = &use{}
+		s.uses[ino] = u
+		f.set(inUse, true)
+	}
+	return f, u
+}
+
+// touch counts a use. Those within one second are one: a large file is read in many parts.
+func (f *file) touch(now uint32) {
+	if f.lastUse < now {
+		f.lastUse = now
+		f.uses = min(f.uses, mostUses-1) + 1
+	}
+}
+
+// Read tells that a file was read.
+func (v *Inventory) Read(k Key) {
+	s := v.shard(k)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if f, ok := s.files[k.Ino]; ok {
+		f.touch(v.Now())
+		s.files[k.Ino] = f
+	}
+}
+
+// Closed tells that a use of a file ended, and what it takes now; negative: not known. Of
+// several uses only the end of the last one may lower what it takes, because others
+// are possibly writing.
+func (v *Inventory) Closed(k Key, blocks512 int64) {
+	s := v.shard(k)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f, ok := s.files[k.Ino]
+	if !ok {
+		return
+	}
+	s.changes++
+	u := s.uses[k.Ino]
+	if u != nil && u.opens > 0 {
+		u.opens--
+	}
+	v.resizeLocked(s, k.Ino, &f, blocks512, u == nil || u.opens == 0 && u.reserved == 0, 0)
+	s.files[k.Ino] = f
+	v.endLocked(s, k.Ino)
+}
+
+// Claim sets n bytes aside for a file to grow, in all directories above it, or returns the
+// innermost directory that has no room, and sets nothing aside. Settle ends a claim.
+// With overtake it does not matter that others wait for room.
+func (v *Inventory) Claim(k Key, n int64, overtake bool) (refused *Directory) {
+	s := v.shard(k)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f, ok := s.files[k.Ino]
+	if !ok && !v.ours(k) {
+		return nil
+	}
+	if !ok {
+		// Nobody has said where it is.
+		f = file{lastUse: v.Now(), flags: unsized | unplaced}
+		f.set(seenOdd, v.odd())
+		f = v.insertLocked(s, k.Ino, f, v.dirs.root, false)
+	}
+	if refused := v.claimLocked(f.dir, n, overtake); refused != nil {
+		return refused
+	}
+	f, u := s.useLocked(k.Ino)
+	u.reserved += n
+	s.files[k.Ino] = f
+	return nil
+}
+
+func (v *Inventory) claimLocked(dir uint32, n int64, overtake bool) *Directory {
+	v.dirs.mu.RLock()
+	defer v.dirs.mu.RUnlock()
+	for up := v.dirs.byID[dir]; up != nil; up = up.parent {
+		if up.claim(n, overtake) {
+			continue
+		}
+		for back := v.dirs.byID[dir]; back != up; back = back.parent {
+			back.claimed.Add(-n)
+		}
+		return up
+	}
+	return nil
+}
+
+// Settle ends claims of that many bytes, and tells what the file takes now. With claims,
+// that is never lowered: of several writes at once, it is not known which saw the file last.
+func (v *Inventory) Settle(k Key, claimed, blocks512 int64) {
+	s := v.shard(k)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f, ok := s.files[k.Ino]
+	if !ok {
+		return
+	}
+	u := s.uses[k.Ino]
+	if u == nil {
+		claimed = 0
+		s.changes++
+	} else {
+		invariants.Check(u.reserved >= claimed, "%d bytes of %d settled", claimed, u.reserved)
+		claimed = min(claimed, u.reserved)
+		u.reserved -= claimed
+	}
+	v.resizeLocked(s, k.Ino, &f, blocks512, claimed == 0, claimed)
+	s.files[k.Ino] = f
+	v.endLocked(s, k.Ino)
+}
+
+// insertLocked adds the record of a file of d, which may have been dropped meanwhile. found
+// says that the scan saw it.
+func (v *Inventory) insertLocked(s *shard, ino uint64, f file, d *Directory, found bool) file {
+	v.dirs.mu.RLock()
+	defer v.dirs.mu.RUnlock()
+	v.placeLocked(&f, d)
+	v.dirs.chargeLocked(v.dirs.byID[f.dir], f.bytes(), 1, f.bytes(), found)
+	s.files[ino] = f
+	return f
+}
+
+// placeLocked makes d the directory of a file, or the root if d has no record any more.
+func (v *Inventory) placeLocked(f *file, d *Directory) {
+	if v.dirs.byID[d.id] != d {
+		d = v.dirs.root
+		f.set(unplaced, true)
+	}
+	f.dir = d.id
+}
+
+// resizeLocked changes what a file takes; a negative number of blocks changes nothing. It
+// releases what was claimed.
+func (v *Inventory) resizeLocked(s *shard, ino uint64, f *file, blocks int64, lower bool, claimed int64) {
+	before := f.bytes()
+	if blocks >= 0 && (lower || blocks*blockBytes > before || f.is(unsized)) {
+		f.setBlocks(blocks)
+		f.set(unsized, false)
+	}
+	grown := f.bytes() - before
+	if grown != 0 || claimed != 0 {
+		v.charge(f.dir, grown, 0, grown-claimed, false)
+	}
+}
+
+// moveLocked charges a file to another directory.
+func (v *Inventory) moveLocked(s *shard, ino uint64, f *file, to *Directory) {
+	held := f.bytes()
+	if u := s.uses[ino]; u != nil {
+		held += u.reserved
+	}
+	v.dirs.mu.RLock()
+	from := v.dirs.byID[f.dir]
+	v.placeLocked(f, to)
+	to = v.dirs.byID[f.dir]
+	if from != to {
+		v.dirs.chargeLocked(from, -f.bytes(), -1, -held, false)
+		v.dirs.chargeLocked(to, f.bytes(), 1, held, false)
+	}
+	v.dirs.mu.RUnlock()
+	v.sweep(from)
+}
+
+// endLocked forgets the uses of a file if there are none, and the file if it has no name
+// either.
+func (v *Inventory) endLocked(s *shard, ino uint64) {
+	f := s.files[ino]
+	if u := s.uses[ino]; u != nil {
+		if u.opens > 0 || u.reserved > 0 {
+			return
+		}
+		delete(s.uses, ino)
+		f.set(inUse, false)
+		s.files[ino] = f
+	}
+	if f.is(nameless) {
+		v.dropLocked(s, ino, f)
+	}
+}
+
+// dropLocked removes the record of a file that is not in use.
+func (v *Inventory) dropLocked(s *shard, ino uint64, f file) {
+	delete(s.files, ino)
+	delete(s.names, ino)
+	v.charge(f.dir, -f.bytes(), -1, -f.bytes(), false)
+}
+
+// charge changes the totals of the directory of a file, and of those above it.
+func (v *Inventory) charge(dir uint32, bytes, files, claimed int64, found bool) {
+	v.dirs.mu.RLock()
+	d := v.dirs.byID[dir]
+	v.dirs.chargeLocked(d, bytes, files, claimed, found)
+	v.dirs.mu.RUnlock()
+	if files < 0 {
+		v.sweep(d)
+	}
+}
+
+// sweep drops the record of a directory that is gone once nothing is charged to it.
+func (v *Inventory) sweep(d *Directory) {
+	v.dirs.mu.RLock()
+	empty := d.gone && d.direct.Load() == 0
+	v.dirs.mu.RUnlock()
+	if empty {
+		v.dirs.mu.Lock()
+		v.dirs.sweepLocked(d)
+		v.dirs.mu.Unlock()
+	}
+}

@@ -1,0 +1,379 @@
+package inventory
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// scanTries bounds how often an entry is read again because it changed meanwhile.
+const (
+	scanTries = 16
+	scanPause = time.Millisecond // before one of them, for all entries together
+)
+
+// Scan reads the whole directory, and makes the records agree with it. Events are welcome
+// meanwhile; each lock is held for one entry only. It returns the context's error if that
+// ends first, and then nothing is dropped. What cannot be read is logged, counted and left
+// as it is.
+func (v *Inventory) Scan(ctx context.Context) error {
+	v.scanning.Lock()
+	defer v.scanning.Unlock()
+	number := v.scans.Add(1)
+	sc := &scan{v: v, number: number, queue: []*Directory{v.dirs.root}}
+	if err := sc.run(ctx); err != nil {
+		return err
+	}
+	sc.drop()
+	v.endHeat()
+	v.dirs.mu.RLock()
+	for _, d := range v.dirs.byID {
+		if d != nil {
+			d.claimed.Add(-d.ghost.Swap(0))
+		}
+	}
+	v.dirs.mu.RUnlock()
+	v.scanned.Store(true)
+	return nil
+}
+
+// Look looks at the entries that events named and that had no record. It reports whether
+// there were too many to remember, so that a Scan should follow.
+func (v *Inventory) Look(ctx context.Context) (overlooked bool, err error) {
+	v.scanning.Lock()
+	defer v.scanning.Unlock()
+	sc := &scan{v: v, number: v.scans.Load()}
+	err = sc.run(ctx)
+	v.looksMu.Lock()
+	defer v.looksMu.Unlock()
+	overlooked, v.overlooks = v.overlooks, false
+	return overlooked, err
+}
+
+type scan struct {
+	v      *Inventory
+	number uint32
+	queue  []*Directory // to be read
+	late   []look       // directories and entries that were being moved
+	tries  int          // of those that were late
+	buf    []byte
+}
+
+// run reads the directories in the queue, those that are found below them, and the entries
+// that events named.
+func (sc *scan) run(ctx context.Context) error {
+	for {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if n := len(sc.queue); n > 0 {
+			d := sc.queue[n-1]
+			sc.queue = sc.queue[:n-1]
+			if err := sc.read(ctx, d); err != nil {
+				return err
+			}
+			continue
+		}
+		v := sc.v
+		v.looksMu.Lock()
+		looks := v.looks
+		v.looks = nil
+		v.looksMu.Unlock()
+		if len(looks) == 0 && len(sc.late) > 0 && sc.tries < scanTries {
+			// Their events are on the way.
+			sc.tries++
+			time.Sleep(scanPause)
+			looks, sc.late = sc.late, nil
+		}
+		if len(looks) == 0 {
+			return nil
+		}
+		for _, l := range looks {
+			if l.name == "" {
+				sc.queue = append(sc.queue, l.dir)
+			} else {
+				sc.lookAt(l)
+			}
+		}
+	}
+}
+
+func (sc *scan) lookAt(l look) {
+	fd, err := sc.v.open(l.dir)
+	if err != nil {
+		sc.missed(l, err)
+		return
+	}
+	defer unix.Close(fd)
+	sc.entry(fd, l.dir, dirent{Name: l.name})
+}
+
+// missed remembers what is in a directory that could not be opened. If it has been moved,
+// the event that tells its new path may follow.
+func (sc *scan) missed(l look, err error) {
+	_, there := sc.v.Path(l.dir)
+	switch {
+	case !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENOTDIR) && !errors.Is(err, unix.ELOOP):
+		sc.v.unreadable(l.dir, l.name, err)
+	case there:
+		sc.late = append(sc.late, l)
+	}
+}
+
+// read reads one directory. Only the context's error is returned.
+func (sc *scan) read(ctx context.Context, d *Directory) error {
+	v := sc.v
+	fd, err := v.open(d)
+	if err != nil {
+		sc.missed(look{d, ""}, err)
+		return nil
+	}
+	defer unix.Close(fd)
+	whole := true
+	if sc.buf == nil {
+		sc.buf = make([]byte, listBytes)
+	}
+	err = list(fd, sc.buf, func(e dirent) bool {
+		if d == v.dirs.root && e.Name == v.Skip && e.Name != "" {
+			return true
+		}
+		if e.Type == 0 || e.Type == unix.S_IFREG || e.Type == unix.S_IFDIR {
+			whole = sc.entry(fd, d, e) && whole
+		}
+		return ctx.Err() == nil
+	})
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err != nil {
+		v.unreadable(d, "", err)
+		return nil
+	}
+	if whole {
+		v.dirs.mu.Lock()
+		d.listed = sc.number
+		v.dirs.mu.Unlock()
+	}
+	return nil
+}
+
+// entry looks at one entry of d, which is open as fd. It reports whether it could be read.
+func (sc *scan) entry(fd int, d *Directory, e dirent) bool {
+	v := sc.v
+	key := Key{v.key.Dev, e.Ino}
+	for range scanTries {
+		s, moves := v.shard(key), v.dirs.moves.Load()
+		s.mu.Lock()
+		changes := s.changes
+		s.mu.Unlock()
+		st, err := statAt(fd, e.Name)
+		switch {
+		case errors.Is(err, unix.ENOENT):
+			return true
+		case err != nil:
+			v.unreadable(d, e.Name, err)
+			return false
+		}
+		switch st.Mode & unix.S_IFMT {
+		case unix.S_IFDIR:
+			if sc.directory(d, e.Name, &st, moves) {
+				return true
+			}
+			continue
+		case unix.S_IFREG:
+		default:
+			return true
+		}
+		if keyOf(&st) != key {
+			key = keyOf(&st) // on overlayfs a listing may show other numbers
+			if v.shard(key) != s {
+				continue
+			}
+		}
+		if v.found(key, d, e.Name, &st, changes) {
+			return true
+		}
+	}
+	v.lookAt(d, e.Name)
+	return true
+}
+
+// directory adds a directory that was found when so many had been moved, and has it read if
+// this scan has not. It reports false if the entry has to be read again.
+func (sc *scan) directory(parent *Directory, entry string, st *unix.Statx_t, moves uint64) bool {
+	v := sc.v
+	k := keyOf(st)
+	if k.Dev != v.key.Dev || k == v.key {
+		return true // another file system is mounted there
+	}
+	v.dirs.mu.Lock()
+	defer v.dirs.mu.Unlock()
+	if v.dirs.moves.Load() != moves {
+		return false
+	}
+	if v.dirs.byID[parent.id] != parent {
+		return true
+	}
+	d, ok := v.dirs.byKey[k]
+	switch {
+	case !ok:
+		d = v.dirs.addLocked(k, parent, entry)
+	case d.parent != parent || d.name != entry:
+		// The event about the move is on its way, or there is none.
+		v.dirs.moveLocked(d, parent, entry)
+	}
+	d.seen = sc.number
+	if d.queued != sc.number {
+		d.queued = sc.number
+		sc.queue = append(sc.queue, d)
+	}
+	return true
+}
+
+// found makes the record of a file agree with an entry that was read when the shard had
+// seen so many changes. It reports false if the entry has to be read again.
+func (v *Inventory) found(k Key, d *Directory, entry string, st *unix.Statx_t, changes uint64) bool {
+	kind := v.kindOf(d, entry)
+	s := v.shard(k)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.changes != changes {
+		return false
+	}
+	f, ok := s.files[k.Ino]
+	if !ok {
+		f = file{tag: tagOf(entry), lastUse: v.back(age(st))}
+		f.setBlocks(int64(st.Blocks))
+		f.setKind(kind)
+		f.set(seenOdd, v.odd())
+		v.warm(s, k, &f)
+		if st.Nlink > 1 {
+			f.set(several, true)
+			s.names[k.Ino] = []name{{d.id, tagOf(entry)}}
+		}
+		v.insertLocked(s, k.Ino, f, d, true)
+		return true
+	}
+	here := name{d.id, tagOf(entry)}
+	first := f.is(seenOdd) != v.odd()
+	f.set(seenOdd, v.odd())
+	switch {
+	case f.is(unplaced), f.is(nameless), first && f.is(several), st.Nlink == 1 && (f.is(several) || f.dir != d.id):
+		// So far this is its only name.
+		f.set(unplaced, false)
+		f.set(nameless, false)
+		f.set(several, st.Nlink > 1)
+		delete(s.names, k.Ino)
+		if st.Nlink > 1 {
+			s.names[k.Ino] = []name{here}
+		}
+		f.setKind(kind)
+		f.tag = here.tag
+		v.moveLocked(s, k.Ino, &f, d)
+	case f.is(several):
+		s.addName(k.Ino, here)
+	case st.Nlink > 1 && here != (name{f.dir, f.tag}):
+		f.set(several, true)
+		s.names[k.Ino] = []name{{f.dir, f.tag}, here}
+	}
+	if !f.is(inUse) || f.is(unsized) {
+		v.resizeLocked(s, k.Ino, &f, int64(st.Blocks), !f.is(inUse), 0)
+	}
+	s.files[k.Ino] = f
+	return true
+}
+
+// age returns for how long a file has not been changed, by the wall clock: nobody has seen
+// its last use. One that is from the future is new.
+func age(st *unix.Statx_t) time.Duration {
+	return time.Since(time.Unix(st.Mtime.Sec, int64(st.Mtime.Nsec)))
+}
+
+// drop removes the records of what the scan did not find where it should have been.
+func (sc *scan) drop() {
+	v := sc.v
+	v.dirs.mu.Lock()
+	lost := make([]bool, len(v.dirs.byID)) // by id: whether files that were not seen are gone
+	for _, d := range v.dirs.byID {
+		if d != nil && d.parent != nil && !d.gone && d.parent.listed == sc.number && d.seen != sc.number {
+			v.dirs.removeLocked(d)
+		}
+	}
+	for id, d := range v.dirs.byID {
+		if d != nil {
+			_, there := d.pathLocked()
+			lost[id] = !there || d.listed == sc.number
+		}
+	}
+	v.dirs.mu.Unlock()
+	odd := sc.number%2 == 1
+	v.tables(func(t *table) {
+		for i := range t.shards {
+			s := &t.shards[i]
+			s.mu.Lock()
+			for ino, f := range s.files {
+				if f.is(seenOdd) == odd {
+					continue
+				}
+				if !f.is(inUse) && int(f.dir) < len(lost) && lost[f.dir] {
+					v.dropLocked(s, ino, f)
+					continue
+				}
+				f.set(seenOdd, odd) // so that the next scan tells it from those it sees
+				s.files[ino] = f
+			}
+			s.mu.Unlock()
+		}
+	})
+}
+
+// tables calls fn with the files of each device.
+func (v *Inventory) tables(fn func(*table)) {
+	fn(v.main)
+	v.others.Range(func(_, t any) bool {
+		fn(t.(*table))
+		return true
+	})
+}
+
+func (v *Inventory) unreadable(d *Directory, entry string, err error) {
+	v.unread.Add(1)
+	if more, now := v.pace.Log("unread"); now {
+		path, _ := v.Path(d)
+		v.Log.Warn("cannot read an entry, so what it takes is not counted", "directory", path, "entry", entry, "error", err, "more", more)
+	}
+}
+
+// open opens a directory by its path, and checks that it is the one.
+func (v *Inventory) open(d *Directory) (int, error) {
+	path, ok := v.Path(d)
+	if !ok {
+		return -1, unix.ENOENT
+	}
+	fd, err := openBeneath(v.fd, path)
+	if err != nil {
+		return -1, err
+	}
+	st, err := statAt(fd, "")
+	if err == nil && keyOf(&st) != d.key {
+		err = unix.ENOENT
+	}
+	if err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// Names calls fn with the names of the entries of a directory, and their inode numbers, as
+// long as it returns true. fd is the directory, open for reading.
+func (v *Inventory) Names(d *Directory, fn func(fd int, entry string, ino uint64) bool) error {
+	fd, err := v.open(d)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return list(fd, make([]byte, listBytes), func(e dirent) bool { return fn(fd, e.Name, e.Ino) })
+}
