@@ -25,9 +25,13 @@ type Directory struct {
 	seen     uint32 // the last scan that found it, or that it is newer than
 	queued   uint32 // the last scan that meant to read it
 
-	direct  atomic.Int64 // files charged to it itself, not below
+	direct   atomic.Int64 // files charged to it itself, not below
+	own      atomic.Int64 // bytes that it takes itself
+	reserved atomic.Int64 // set aside for it to grow
+	settles  atomic.Uint32
+
 	files   atomic.Int64
-	bytes   atomic.Int64 // what the files take
+	bytes   atomic.Int64 // what it takes, and everything below
 	claimed atomic.Int64 // bytes, what is set aside for writes, and ghost
 	limit   atomic.Int64
 	waiting atomic.Int64
@@ -35,7 +39,7 @@ type Directory struct {
 	ghost atomic.Int64
 }
 
-// Bytes returns what the files below the directory take.
+// Bytes returns what the directory and everything below it take.
 func (d *Directory) Bytes() int64 { return d.bytes.Load() }
 
 // Files returns how many files are below the directory.
@@ -125,6 +129,7 @@ func (ds *directories) removeLocked(d *Directory) {
 	}
 	d.gone = true
 	ds.moves.Add(1)
+	ds.settleLocked(d, d.reserved.Load(), 0)
 	ds.sweepLocked(d)
 }
 
@@ -166,6 +171,37 @@ func (ds *directories) moveLocked(d, parent *Directory, name string) bool {
 	}
 	ds.sweepLocked(from)
 	return true
+}
+
+// claimLocked claims in d and all directories above, or returns the one that refuses.
+func (ds *directories) claimLocked(d *Directory, n int64, overtake bool) *Directory {
+	for up := d; up != nil; up = up.parent {
+		if up.claim(n, overtake) {
+			continue
+		}
+		for back := d; back != up; back = back.parent {
+			back.claimed.Add(-n)
+		}
+		return up
+	}
+	return nil
+}
+
+// settleLocked is Settle for a directory, with mu held for reading at least.
+func (ds *directories) settleLocked(d *Directory, claimed, blocks int64) {
+	for {
+		held := d.reserved.Load()
+		claimed = min(claimed, held)
+		if d.reserved.CompareAndSwap(held, held-claimed) {
+			break
+		}
+	}
+	var grown int64
+	if blocks >= 0 {
+		size := min(blocks, mostBlocks) * blockBytes
+		grown = size - d.own.Swap(size)
+	}
+	ds.chargeLocked(d, grown, 0, grown-claimed, false)
 }
 
 func (d *Directory) add(bytes, files, claimed int64) {

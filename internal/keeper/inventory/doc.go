@@ -7,10 +7,10 @@
 // directory sends as they happen, and from Scan, which reads the directory itself. Where
 // the two differ, events win. A file's name is not kept: there may be millions of files.
 //
-// What a file takes are its allocated blocks, each inode once, as du counts them. The
-// blocks of directories themselves are not counted. A file with several names is charged
-// to the directory of one of them; a file that was removed while in use is charged until
-// its last use ends.
+// What a file or directory takes are its allocated blocks, each inode once, as du counts
+// them. A file with several names is charged to the directory of one of them; a file that was
+// removed while in use is charged until its last use ends. Symbolic links and the like count
+// nothing.
 //
 // Lock order: a shard's mu, then directories.mu. No system call is made under either.
 package inventory

@@ -85,6 +85,7 @@ type shard struct {
 	files map[uint64]file // by inode number
 	uses  map[uint64]*use
 	names map[uint64][]name // of files with several names
+	stray map[uint64]int64  // claims for inodes that have no record, in the root alone
 
 	// changes counts what may make wrong what a scan has just read of a file: names that
 	// were taken from it, and uses that ended.
@@ -104,6 +105,7 @@ func newTable(dev uint64) *table {
 		t.shards[i].files = make(map[uint64]file)
 		t.shards[i].uses = make(map[uint64]*use)
 		t.shards[i].names = make(map[uint64][]name)
+		t.shards[i].stray = make(map[uint64]int64)
 	}
 	return t
 }

@@ -80,9 +80,11 @@ func New(dir string, opts Options) (*Inventory, error) {
 		return nil, fmt.Errorf("stat directory %s: %w", dir, err)
 	}
 	k := keyOf(&st)
-	return &Inventory{
+	v := &Inventory{
 		Options: opts, fd: fd, key: k, dirs: newDirectories(k), start: time.Now(), main: newTable(k.Dev),
-	}, nil
+	}
+	v.Settle(k, 0, int64(st.Blocks))
+	return v, nil
 }
 
 // Close closes the directory. No Scan and no Names may be running.
@@ -473,9 +475,7 @@ func (v *Inventory) Read(k Key) {
 	}
 }
 
-// Closed tells that a use of a file ended, and what it takes now; negative: not known. Of
-// several uses only the end of the last one may lower what it takes, because others
-// are possibly writing.
+// Closed tells that a use of a file ended, and what it takes now, as Settle does.
 func (v *Inventory) Closed(k Key, blocks512 int64) {
 	s := v.shard(k)
 	s.mu.Lock()
@@ -485,62 +485,76 @@ func (v *Inventory) Closed(k Key, blocks512 int64) {
 		return
 	}
 	s.changes++
-	u := s.uses[k.Ino]
-	if u != nil && u.opens > 0 {
+	if u := s.uses[k.Ino]; u != nil && u.opens > 0 {
 		u.opens--
 	}
-	v.resizeLocked(s, k.Ino, &f, blocks512, u == nil || u.opens == 0 && u.reserved == 0, 0)
+	v.resizeLocked(&f, blocks512, 0)
 	s.files[k.Ino] = f
 	v.endLocked(s, k.Ino)
 }
 
-// Claim sets n bytes aside for a file to grow, in all directories above it, or returns the
-// innermost directory that has no room, and sets nothing aside. Settle ends a claim.
-// With overtake it does not matter that others wait for room.
+// Claim sets n bytes aside for a file or directory to grow, in all directories above it, or
+// returns the innermost directory that has no room, and sets nothing aside. Settle ends a
+// claim. With overtake it does not matter that others wait for room.
 func (v *Inventory) Claim(k Key, n int64, overtake bool) (refused *Directory) {
+	if refused, ok := v.claimDirectory(k, n, overtake); ok {
+		return refused
+	}
 	s := v.shard(k)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f, ok := s.files[k.Ino]
-	if !ok && !v.ours(k) {
-		return nil
-	}
 	if !ok {
-		// Nobody has said where it is.
-		f = file{lastUse: v.Now(), flags: unsized | unplaced}
-		f.set(seenOdd, v.odd())
-		f = v.insertLocked(s, k.Ino, f, v.dirs.root, false)
+		if !v.ours(k) {
+			return nil
+		}
+		f.dir = v.dirs.root.id // nobody has said where it is
 	}
-	if refused := v.claimLocked(f.dir, n, overtake); refused != nil {
-		return refused
+	v.dirs.mu.RLock()
+	refused = v.dirs.claimLocked(v.dirs.byID[f.dir], n, overtake)
+	v.dirs.mu.RUnlock()
+	switch {
+	case refused != nil:
+	case !ok:
+		s.stray[k.Ino] += n
+	default:
+		f, u := s.useLocked(k.Ino)
+		u.reserved += n
+		s.files[k.Ino] = f
 	}
-	f, u := s.useLocked(k.Ino)
-	u.reserved += n
-	s.files[k.Ino] = f
-	return nil
+	return refused
 }
 
-func (v *Inventory) claimLocked(dir uint32, n int64, overtake bool) *Directory {
+func (v *Inventory) claimDirectory(k Key, n int64, overtake bool) (refused *Directory, ok bool) {
 	v.dirs.mu.RLock()
 	defer v.dirs.mu.RUnlock()
-	for up := v.dirs.byID[dir]; up != nil; up = up.parent {
-		if up.claim(n, overtake) {
-			continue
-		}
-		for back := v.dirs.byID[dir]; back != up; back = back.parent {
-			back.claimed.Add(-n)
-		}
-		return up
+	d, ok := v.dirs.byKey[k]
+	if !ok {
+		return nil, false
 	}
-	return nil
+	if refused = v.dirs.claimLocked(d, n, overtake); refused == nil {
+		d.reserved.Add(n)
+	}
+	return refused, true
 }
 
-// Settle ends claims of that many bytes, and tells what the file takes now. With claims,
-// that is never lowered: of several writes at once, it is not known which saw the file last.
+// Settle ends claims of that many bytes, and tells how many blocks the file or directory takes
+// now; negative: not known. Of the calls for one file, the later one is the newer. What has
+// no record stays without.
 func (v *Inventory) Settle(k Key, claimed, blocks512 int64) {
+	if v.settleDirectory(k, claimed, blocks512) {
+		return
+	}
 	s := v.shard(k)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if part := min(claimed, s.stray[k.Ino]); part > 0 {
+		claimed -= part
+		if s.stray[k.Ino] -= part; s.stray[k.Ino] == 0 {
+			delete(s.stray, k.Ino)
+		}
+		v.charge(v.dirs.root.id, 0, 0, -part, false)
+	}
 	f, ok := s.files[k.Ino]
 	if !ok {
 		return
@@ -554,9 +568,21 @@ func (v *Inventory) Settle(k Key, claimed, blocks512 int64) {
 		claimed = min(claimed, u.reserved)
 		u.reserved -= claimed
 	}
-	v.resizeLocked(s, k.Ino, &f, blocks512, claimed == 0, claimed)
+	v.resizeLocked(&f, blocks512, claimed)
 	s.files[k.Ino] = f
 	v.endLocked(s, k.Ino)
+}
+
+func (v *Inventory) settleDirectory(k Key, claimed, blocks512 int64) bool {
+	v.dirs.mu.RLock()
+	defer v.dirs.mu.RUnlock()
+	d, ok := v.dirs.byKey[k]
+	if !ok {
+		return false
+	}
+	d.settles.Add(1)
+	v.dirs.settleLocked(d, claimed, blocks512)
+	return true
 }
 
 // insertLocked adds the record of a file of d, which may have been dropped meanwhile. found
@@ -579,11 +605,11 @@ func (v *Inventory) placeLocked(f *file, d *Directory) {
 	f.dir = d.id
 }
 
-// resizeLocked changes what a file takes; a negative number of blocks changes nothing. It
+// resizeLocked changes what a file takes, where the number of blocks is not negative, and
 // releases what was claimed.
-func (v *Inventory) resizeLocked(s *shard, ino uint64, f *file, blocks int64, lower bool, claimed int64) {
+func (v *Inventory) resizeLocked(f *file, blocks int64, claimed int64) {
 	before := f.bytes()
-	if blocks >= 0 && (lower || blocks*blockBytes > before || f.is(unsized)) {
+	if blocks >= 0 {
 		f.setBlocks(blocks)
 		f.set(unsized, false)
 	}

@@ -75,8 +75,18 @@ func (s *server) in(dir string, fn func(fd int, k inventory.Key)) {
 	defer unix.Close(fd)
 	var st unix.Stat_t
 	if unix.Fstat(fd, &st) == nil {
-		fn(fd, keyOf(&st))
+		k := keyOf(&st)
+		fn(fd, k)
+		s.settle(fd, k)
 	}
+}
+
+// settle says what a directory takes.
+func (s *server) settle(fd int, k inventory.Key) {
+	mu := &s.files[k.Ino%256]
+	mu.Lock()
+	s.v.Settle(k, 0, blocks(fd))
+	mu.Unlock()
 }
 
 // hold calls fn with an entry that stays alive meanwhile.
@@ -140,8 +150,8 @@ func (s *server) write(dir, name string, size int64, flags int) {
 		if _, err := unix.Pwrite(fd, make([]byte, size), st.Size); err != nil {
 			s.t.Error(err)
 		}
-		s.v.Settle(k, size+8192, blocks(fd))
 		mu.Lock()
+		s.v.Settle(k, size+8192, blocks(fd))
 		s.v.Closed(k, blocks(fd))
 		mu.Unlock()
 	})
@@ -153,7 +163,10 @@ func (s *server) mkdir(dir, name string) {
 		s.tree.Lock()
 		defer s.tree.Unlock()
 		if unix.Mkdirat(d, name, 0o700) == nil {
-			hold(d, name, func(_ int, st *unix.Stat_t) { s.v.Created(keyOf(st), dk, name, true) })
+			hold(d, name, func(fd int, st *unix.Stat_t) {
+				s.v.Created(keyOf(st), dk, name, true)
+				s.settle(fd, keyOf(st))
+			})
 		}
 	})
 }
@@ -227,6 +240,11 @@ func du(t testing.TB, root string) map[string]usage {
 	var walk func(rel string) map[uint64]unix.Stat_t
 	walk = func(rel string) map[uint64]unix.Stat_t {
 		files := map[uint64]unix.Stat_t{}
+		var dir unix.Stat_t
+		if err := unix.Lstat(filepath.Join(root, rel), &dir); err != nil {
+			t.Fatal(err)
+		}
+		files[dir.Ino] = dir
 		entries, err := os.ReadDir(filepath.Join(root, rel))
 		if err != nil {
 			t.Fatal(err)
@@ -250,9 +268,11 @@ func du(t testing.TB, root string) map[string]usage {
 		}
 		var u usage
 		for _, st := range files {
-			u.files++
+			if st.Mode&unix.S_IFMT == unix.S_IFREG {
+				u.files++
+			}
 			u.most += st.Blocks * 512
-			if st.Nlink == 1 {
+			if st.Nlink == 1 || st.Mode&unix.S_IFMT == unix.S_IFDIR {
 				u.least += st.Blocks * 512
 			}
 		}

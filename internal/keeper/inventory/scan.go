@@ -22,6 +22,10 @@ func (v *Inventory) Scan(ctx context.Context) error {
 	v.scanning.Lock()
 	defer v.scanning.Unlock()
 	number := v.scans.Add(1)
+	settles := v.settles(v.key)
+	if st, err := statAt(v.fd, ""); err == nil && v.settles(v.key) == settles {
+		v.Settle(v.key, 0, int64(st.Blocks))
+	}
 	sc := &scan{v: v, number: number, queue: []*Directory{v.dirs.root}}
 	if err := sc.run(ctx); err != nil {
 		return err
@@ -168,6 +172,7 @@ func (sc *scan) entry(fd int, d *Directory, e dirent) bool {
 		s.mu.Lock()
 		changes := s.changes
 		s.mu.Unlock()
+		settles := v.settles(key)
 		st, err := statAt(fd, e.Name)
 		switch {
 		case errors.Is(err, unix.ENOENT):
@@ -178,7 +183,7 @@ func (sc *scan) entry(fd int, d *Directory, e dirent) bool {
 		}
 		switch st.Mode & unix.S_IFMT {
 		case unix.S_IFDIR:
-			if sc.directory(d, e.Name, &st, moves) {
+			if sc.directory(d, e.Name, &st, moves, settles) {
 				return true
 			}
 			continue
@@ -200,9 +205,10 @@ func (sc *scan) entry(fd int, d *Directory, e dirent) bool {
 	return true
 }
 
-// directory adds a directory that was found when so many had been moved, and has it read if
-// this scan has not. It reports false if the entry has to be read again.
-func (sc *scan) directory(parent *Directory, entry string, st *unix.Statx_t, moves uint64) bool {
+// directory adds a directory that was found when so many had been moved and it had settled
+// so often, and has it read if this scan has not. It reports false if the entry has to be
+// read again.
+func (sc *scan) directory(parent *Directory, entry string, st *unix.Statx_t, moves uint64, settles uint32) bool {
 	v := sc.v
 	k := keyOf(st)
 	if k.Dev != v.key.Dev || k == v.key {
@@ -224,12 +230,23 @@ func (sc *scan) directory(parent *Directory, entry string, st *unix.Statx_t, mov
 		// The event about the move is on its way, or there is none.
 		v.dirs.moveLocked(d, parent, entry)
 	}
+	if d.settles.Load() == settles {
+		v.dirs.settleLocked(d, 0, int64(st.Blocks))
+	}
 	d.seen = sc.number
 	if d.queued != sc.number {
 		d.queued = sc.number
 		sc.queue = append(sc.queue, d)
 	}
 	return true
+}
+
+// settles returns how often an event has told the size of a directory.
+func (v *Inventory) settles(k Key) uint32 {
+	if d, ok := v.Directory(k); ok {
+		return d.settles.Load()
+	}
+	return 0
 }
 
 // found makes the record of a file agree with an entry that was read when the shard had
@@ -260,7 +277,7 @@ func (v *Inventory) found(k Key, d *Directory, entry string, st *unix.Statx_t, c
 	first := f.is(seenOdd) != v.odd()
 	f.set(seenOdd, v.odd())
 	switch {
-	case f.is(unplaced), f.is(nameless), first && f.is(several), st.Nlink == 1 && (f.is(several) || f.dir != d.id):
+	case f.is(unplaced), f.is(nameless), first || st.Nlink == 1 && (f.is(several) || f.dir != d.id):
 		// So far this is its only name.
 		f.set(unplaced, false)
 		f.set(nameless, false)
@@ -279,7 +296,7 @@ func (v *Inventory) found(k Key, d *Directory, entry string, st *unix.Statx_t, c
 		s.names[k.Ino] = []name{{f.dir, f.tag}, here}
 	}
 	if !f.is(inUse) || f.is(unsized) {
-		v.resizeLocked(s, k.Ino, &f, int64(st.Blocks), !f.is(inUse), 0)
+		v.resizeLocked(&f, int64(st.Blocks), 0)
 	}
 	s.files[k.Ino] = f
 	return true
