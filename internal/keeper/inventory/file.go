@@ -6,6 +6,12 @@ import "sync"
 // number shifted by 32 bits plus the minor one, and by its inode number.
 type Key = struct{ Dev, Ino uint64 }
 
+// Victim is a file as it was when it was chosen to go.
+type Victim = struct {
+	Key                Key
+	SizeBytes, MtimeNs int64
+}
+
 // Kind is how a file may be treated, as its name tells.
 type Kind uint8
 
@@ -13,8 +19,9 @@ type Kind uint8
 const (
 	Entry     Kind = iota // it may go once its turn has come
 	Temporary             // unfinished: it goes first, once nobody can be writing it
+	Unknown               // it may go if the operator says so
 	Kept                  // it never goes
-	kindMask
+	kindMask  = Kept
 )
 
 // flags of a file besides its Kind.

@@ -70,3 +70,19 @@ func (v *Inventory) Heat(fn func([]Heat) error) error {
 	}
 	return nil
 }
+
+// HeatCount returns how many files Heat is about, at the moment.
+func (v *Inventory) HeatCount() (n int) {
+	for i := range v.main.shards {
+		s := &v.main.shards[i]
+		s.mu.Lock()
+		n += len(s.files)
+		for _, h := range s.heat {
+			if _, ok := s.files[h.Ino]; !ok {
+				n++
+			}
+		}
+		s.mu.Unlock()
+	}
+	return n
+}

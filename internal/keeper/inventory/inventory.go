@@ -390,7 +390,7 @@ func (v *Inventory) movedDirectory(k, from, to Key, newName string) bool {
 		}
 		d.seen = v.scans.Load()
 	} else {
-		v.overlook()
+		v.Overlook()
 	}
 	return true
 }
@@ -406,8 +406,8 @@ func (v *Inventory) lookAt(d *Directory, entry string) {
 	}
 }
 
-// overlook has a scan find what an event could not be applied to.
-func (v *Inventory) overlook() {
+// Overlook has the next Look ask for a scan.
+func (v *Inventory) Overlook() {
 	v.looksMu.Lock()
 	v.overlooks = true
 	v.looksMu.Unlock()

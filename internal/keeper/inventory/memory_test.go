@@ -47,7 +47,7 @@ func TestMemory(t *testing.T) {
 	})
 	v.SetHeat(heats)
 	heats = nil
-	chosen := v.Candidates(v.Root(), nil, 4096, func(lastUse uint32, uses uint8) int64 { return int64(lastUse) })
+	chosen := v.Candidates(inventory.Query{Top: v.Root(), Most: 4096, Rank: func(lastUse uint32, _ uint8) int64 { return int64(lastUse) }})
 	taken := memory() - before
 	t.Logf("%d files: %.1f MiB, %.0f bytes each", files, float64(taken)/(1<<20), float64(taken)/float64(files))
 	if limit := int64(100<<20) * int64(files) / 1_000_000; taken > limit {

@@ -384,13 +384,76 @@ func (v *Inventory) open(d *Directory) (int, error) {
 	return fd, nil
 }
 
-// Names calls fn with the names of the entries of a directory, and their inode numbers, as
-// long as it returns true. fd is the directory, open for reading.
-func (v *Inventory) Names(d *Directory, fn func(fd int, entry string, ino uint64) bool) error {
+// Info is what is known of an entry that was looked at.
+type Info struct {
+	Key                Key
+	SizeBytes, MtimeNs int64
+	Links              uint32
+	Regular            bool
+}
+
+func infoOf(st *unix.Statx_t) Info {
+	return Info{
+		Key: keyOf(st), SizeBytes: int64(st.Size), MtimeNs: st.Mtime.Sec*1e9 + int64(st.Mtime.Nsec),
+		Links: st.Nlink, Regular: st.Mode&unix.S_IFMT == unix.S_IFREG,
+	}
+}
+
+// Names calls fn with the names of the entries of a directory, their inode numbers, and what
+// looks at them, as long as it returns true.
+func (v *Inventory) Names(d *Directory, fn func(entry string, ino uint64, stat func() (Info, error)) bool) error {
 	fd, err := v.open(d)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(fd)
-	return list(fd, make([]byte, listBytes), func(e dirent) bool { return fn(fd, e.Name, e.Ino) })
+	return list(fd, make([]byte, listBytes), func(e dirent) bool {
+		return fn(e.Name, e.Ino, func() (Info, error) {
+			st, err := statAt(fd, e.Name)
+			return infoOf(&st), err
+		})
+	})
+}
+
+// Stat looks at an entry of a directory.
+func (v *Inventory) Stat(d *Directory, entry string) (Info, error) {
+	fd, err := v.open(d)
+	if err != nil {
+		return Info{}, err
+	}
+	defer unix.Close(fd)
+	st, err := statAt(fd, entry)
+	return infoOf(&st), err
+}
+
+// Unlink removes an entry of the directory at a path, if it is still that file with that size
+// and mtime, as far as can be told. ESTALE: it is not.
+func (v *Inventory) Unlink(dir, entry string, want Victim) error {
+	fd, err := openBeneath(v.fd, dir)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	held, err := unix.Openat(fd, entry, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(held) // so that its number is not another file's yet
+	st, err := statAt(held, "")
+	if err != nil {
+		return err
+	}
+	if i := infoOf(&st); i.Key != want.Key || i.SizeBytes != want.SizeBytes || i.MtimeNs != want.MtimeNs || !i.Regular {
+		return unix.ESTALE
+	}
+	parent, err := statAt(fd, "")
+	if err == nil {
+		err = unix.Unlinkat(fd, entry, 0)
+	}
+	if err != nil {
+		return err
+	}
+	st, err = statAt(held, "")
+	v.Removed(want.Key, keyOf(&parent), entry, err == nil && st.Nlink == 0)
+	return nil
 }

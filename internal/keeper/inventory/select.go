@@ -3,6 +3,9 @@ package inventory
 import (
 	"container/heap"
 	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // Candidate is a file that is not in use and may go.
@@ -50,14 +53,24 @@ func (l *last) Pop() any {
 	return c
 }
 
-// Candidates returns the first candidates below top, at most so many, that come after the
-// given one; nil is before all. rank says when a file's turn is: the lowest goes first. It
-// must not call back. Files of kind Kept are none, nor are those that no scan has placed.
-func (v *Inventory) Candidates(top *Directory, after *Candidate, most int, rank func(lastUse uint32, uses uint8) int64) []Candidate {
+// Query says which candidates are wanted.
+type Query struct {
+	Top     *Directory // they are below it
+	After   *Candidate // they come after this one; nil: from the first one
+	Most    int        // how many at most
+	Unknown bool       // those of kind Unknown, too
+
+	// Rank says when a file's turn is: the lowest goes first. It must not call back.
+	Rank func(lastUse uint32, uses uint8) int64
+}
+
+// Candidates returns the first candidates that a query asks for, in order. Files of kind
+// Kept are none, nor are those that no scan has placed.
+func (v *Inventory) Candidates(q Query) []Candidate {
 	v.dirs.mu.RLock()
 	dirs := make([]*Directory, len(v.dirs.byID))
 	for id, d := range v.dirs.byID {
-		if d != nil && d.belowLocked(top) {
+		if d != nil && d.belowLocked(q.Top) {
 			dirs[id] = d
 		}
 	}
@@ -68,16 +81,16 @@ func (v *Inventory) Candidates(top *Directory, after *Candidate, most int, rank 
 			s := &t.shards[i]
 			s.mu.Lock()
 			for ino, f := range s.files {
-				if f.flags&(inUse|nameless|unplaced) != 0 || f.kind() == Kept || int(f.dir) >= len(dirs) || dirs[f.dir] == nil {
+				if f.flags&(inUse|nameless|unplaced) != 0 || f.kind() == Kept || f.kind() == Unknown && !q.Unknown || int(f.dir) >= len(dirs) || dirs[f.dir] == nil {
 					continue
 				}
 				c := Candidate{
 					Key: Key{t.dev, ino}, Dir: dirs[f.dir], Bytes: f.bytes(), LastUse: f.lastUse, Uses: f.uses,
-					Kind: f.kind(), Rank: rank(f.lastUse, f.uses),
+					Kind: f.kind(), Rank: q.Rank(f.lastUse, f.uses),
 				}
 				switch {
-				case after != nil && c.compare(after) <= 0:
-				case len(found) < most:
+				case q.After != nil && c.compare(q.After) <= 0:
+				case len(found) < q.Most:
 					heap.Push(&found, c)
 				case c.compare(&found[0]) < 0:
 					found[0] = c
@@ -111,4 +124,111 @@ func (v *Inventory) File(k Key) (File, bool) {
 		return File{}, false
 	}
 	return File{Dir: v.numbered(f.dir), Bytes: f.bytes(), LastUse: f.lastUse, Uses: f.uses, Kind: f.kind(), InUse: f.is(inUse)}, true
+}
+
+// Forget drops the record of a file that is not in use, and was not found in d although d
+// was read to its end while the file changed no more often than that.
+func (v *Inventory) Forget(k Key, d *Directory, changes uint64) {
+	s := v.shard(k)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if f, ok := s.files[k.Ino]; ok && s.changes == changes && !f.is(inUse) && !f.is(several) && f.dir == d.id {
+		s.changes++
+		v.dropLocked(s, k.Ino, f)
+	}
+}
+
+// Changes returns a number for Forget.
+func (v *Inventory) Changes(k Key) uint64 {
+	s := v.shard(k)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.changes
+}
+
+// Room returns the least limit of a directory and of those above it, and the least that is
+// left of one; Unlimited where there is none. A directory without a record has the root's.
+func (v *Inventory) Room(dir Key) (limit, left int64) {
+	v.dirs.mu.RLock()
+	defer v.dirs.mu.RUnlock()
+	d := v.dirs.byKey[dir]
+	if d == nil {
+		d = v.dirs.root
+	}
+	limit, left = Unlimited, Unlimited
+	for up := d; up != nil; up = up.parent {
+		if own := up.Limit(); own != Unlimited {
+			limit, left = min(limit, own), min(left, max(own-up.Claimed(), 0))
+		}
+	}
+	return limit, left
+}
+
+// Find returns the record of the directory at a path below the root. It makes one for a
+// directory that no scan or event has named; Look then reads it.
+func (v *Inventory) Find(path string) (*Directory, error) {
+	d := v.dirs.root
+	if path == "." {
+		return d, nil
+	}
+	for part := range strings.SplitSeq(path, "/") {
+		fd, err := v.open(d)
+		if err != nil {
+			return nil, err
+		}
+		st, err := statAt(fd, part)
+		unix.Close(fd)
+		switch {
+		case err != nil:
+			return nil, err
+		case part == "" || part == "." || part == "..":
+			return nil, unix.EINVAL
+		case st.Mode&unix.S_IFMT != unix.S_IFDIR:
+			return nil, unix.ENOTDIR
+		case keyOf(&st).Dev != v.key.Dev:
+			return nil, unix.EXDEV
+		case d == v.dirs.root && part == v.Skip:
+			return nil, unix.EPERM
+		}
+		v.dirs.mu.Lock()
+		next, ok := v.dirs.byKey[keyOf(&st)]
+		if !ok && v.dirs.byID[d.id] == d {
+			next = v.dirs.addLocked(keyOf(&st), d, part)
+			v.dirs.settleLocked(next, 0, int64(st.Blocks))
+		}
+		v.dirs.mu.Unlock()
+		if next == nil {
+			return nil, unix.ENOENT
+		}
+		if !ok {
+			v.lookAt(d, part)
+		}
+		d = next
+	}
+	return d, nil
+}
+
+// Pressed reports whether a directory above a file, or the directory itself if the key
+// is of one, claims more than that part of its limit.
+func (v *Inventory) Pressed(k Key, part float64) bool {
+	v.dirs.mu.RLock()
+	d := v.dirs.byKey[k]
+	v.dirs.mu.RUnlock()
+	if d == nil {
+		d = v.dirs.root
+		s := v.shard(k)
+		s.mu.Lock()
+		if f, ok := s.files[k.Ino]; ok {
+			d = v.numbered(f.dir)
+		}
+		s.mu.Unlock()
+	}
+	v.dirs.mu.RLock()
+	defer v.dirs.mu.RUnlock()
+	for up := d; up != nil; up = up.parent {
+		if limit := up.Limit(); limit != Unlimited && float64(up.Claimed()) > part*float64(limit) {
+			return true
+		}
+	}
+	return false
 }

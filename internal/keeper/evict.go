@@ -1,0 +1,369 @@
+package keeper
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/internal/keeper/inventory"
+	"github.com/kv3fs/kv3fs/internal/layout/classify"
+)
+
+const (
+	// batchFiles bounds the files that are chosen at a time: what is read of their
+	// directories is held, and writers' needs are looked at again in between.
+	batchFiles = 1024
+
+	// retryAfter is how long a search for victims that found too few is not repeated.
+	retryAfter = 100 * time.Millisecond
+
+	// mostUses is how many uses count, see rank.
+	mostUses = 5
+
+	leastGrace = time.Minute
+)
+
+// rank says when a file's turn is: at its last use, and later by a bonus for each use. The
+// formula reaches the hit ratio of LRU and more on published traces of such caches.
+func (k *Keeper) rank(lastUse uint32, uses uint8) int64 {
+	return int64(lastUse)*int64(time.Second) + int64(min(uses, mostUses))*int64(k.UseBonus)
+}
+
+// outcome is what a search for victims came to.
+type outcome struct {
+	exhausted bool          // no file that may go is left
+	young     time.Duration // after which one of the others may go; 0: nobody knows
+}
+
+func (o *outcome) later(left time.Duration) {
+	if o.young == 0 || left < o.young {
+		o.young = left
+	}
+}
+
+// makeRoom has files go until no limit is above its low watermark that was above its high one,
+// and until those who wait have room, or can have none. It returns after how long to
+// look again, 0: not before something happens.
+func (k *Keeper) makeRoom(ctx context.Context) (next time.Duration) {
+	k.low.Store(false)
+	again := func(d time.Duration) {
+		if next == 0 || d < next {
+			next = d
+		}
+	}
+	for _, d := range k.limited() {
+		limit := d.Limit()
+		if limit == inventory.Unlimited {
+			continue
+		}
+		high, low := part(limit, k.HighPercent), part(limit, k.LowPercent)
+		if d.Believed() > 0 {
+			// Most of it may be gone. Until the scan has seen it, only what is needed goes.
+			high, low = math.MaxInt64, math.MaxInt64
+		}
+		if d.Claimed() <= high && !k.queued(d) {
+			continue
+		}
+		if wait := time.Until(k.tired[d]); wait > 0 {
+			again(wait)
+			continue
+		}
+		out := k.shrink(ctx, d, low)
+		if !out.exhausted {
+			delete(k.tired, d)
+			continue
+		}
+		k.tired[d] = time.Now().Add(retryAfter)
+		if out.young > 0 {
+			again(max(out.young, retryAfter))
+		}
+		if k.queued(d) {
+			again(retryAfter)
+			if k.inv.Scanned() {
+				k.failWaiters(d, out.young)
+			}
+		}
+		if d.Bytes() > limit {
+			path, _ := k.inv.Path(d)
+			k.complain("over "+path, "more is used than the limit, and nothing more may go: raise the limit, unpin, or remove files",
+				"directory", path, "bytes", d.Bytes(), "limit", limit)
+		}
+	}
+	return next
+}
+
+func part(limit int64, percent float64) int64 { return int64(float64(limit) * percent / 100) }
+
+// shrink has files below a directory go until no more than that is claimed there, and nobody
+// waits for room.
+func (k *Keeper) shrink(ctx context.Context, d *inventory.Directory, low int64) (out outcome) {
+	enough := func() bool { return d.Claimed() <= low && !k.queued(d) || ctx.Err() != nil }
+	q := inventory.Query{Top: d, Most: batchFiles, Unknown: k.EvictUnknown, Rank: k.rank}
+	for !enough() {
+		batch := k.inv.Candidates(q)
+		if len(batch) == 0 {
+			out.exhausted = true
+			return out
+		}
+		q.After = &batch[len(batch)-1]
+		k.remove(batch, purge{unknown: k.EvictUnknown, enough: enough, count: &k.evicted}, &out)
+	}
+	return out
+}
+
+// purge says which files of a batch go, and until when.
+type purge struct {
+	unknown bool                   // also those of no layout
+	only    func(path string) bool // nil: all
+	enough  func() bool            // nil: never
+	count   *atomic.Int64
+}
+
+// reap removes what unfinished writes have left behind.
+func (k *Keeper) reap(ctx context.Context) {
+	q := inventory.Query{Top: k.inv.Root(), Most: batchFiles, Rank: k.rank}
+	for ctx.Err() == nil {
+		batch := k.inv.Candidates(q)
+		temporary := batch
+		if i := slices.IndexFunc(batch, func(c inventory.Candidate) bool { return c.Kind != inventory.Temporary }); i >= 0 {
+			temporary = batch[:i]
+		}
+		k.remove(temporary, purge{count: &k.reaped, enough: func() bool { return ctx.Err() != nil }}, &outcome{})
+		if len(temporary) < len(batch) || len(batch) == 0 {
+			return
+		}
+		q.After = &batch[len(batch)-1]
+	}
+}
+
+// expire removes what has not been used for as long as a TTL says.
+func (k *Keeper) expire(ctx context.Context) {
+	for _, ttl := range k.TTLs() {
+		top, err := k.inv.Find(below(ttl.Pattern))
+		if err != nil {
+			continue // there is nothing yet
+		}
+		q := inventory.Query{Top: top, Most: batchFiles, Unknown: true, Rank: func(lastUse uint32, _ uint8) int64 { return int64(lastUse) }}
+		for ctx.Err() == nil {
+			batch := k.inv.Candidates(q)
+			if len(batch) == 0 {
+				break
+			}
+			last := batch[len(batch)-1]
+			q.After = &last
+			oldest := int64(k.inv.Now()) - int64(ttl.Unused/time.Second)
+			old := slices.DeleteFunc(batch, func(c inventory.Candidate) bool { return int64(c.LastUse) > oldest })
+			k.remove(old, purge{
+				unknown: true, count: &k.expired, enough: func() bool { return ctx.Err() != nil },
+				only: func(path string) bool { return covers(ttl.Pattern, path) },
+			}, &outcome{})
+			if last.Kind != inventory.Temporary && int64(last.LastUse) > oldest {
+				break
+			}
+		}
+	}
+}
+
+// victim is a candidate whose name is known.
+type victim struct {
+	inventory.Candidate
+	dir, name, path string
+	info            inventory.Info
+	layout          classify.File
+}
+
+// remove has the files of a batch go that may, in order.
+func (k *Keeper) remove(batch []inventory.Candidate, p purge, out *outcome) {
+	all := k.named(batch)
+	// What is written later in a prompt goes first, where uses do not tell.
+	slices.SortStableFunc(all, func(a, b victim) int {
+		return cmp.Or(
+			cmp.Compare(order(a.Kind), order(b.Kind)),
+			cmp.Compare(a.Rank, b.Rank),
+			func() int {
+				if a.layout.Delete == classify.SuffixFirst && b.layout.Delete == classify.SuffixFirst {
+					return cmp.Compare(b.info.MtimeNs, a.info.MtimeNs)
+				}
+				return 0
+			}(),
+		)
+	})
+	for i := range all {
+		if p.enough != nil && p.enough() {
+			return
+		}
+		if p.only == nil || p.only(all[i].path) {
+			k.removeOne(&all[i], p, out)
+		}
+	}
+}
+
+func order(kind inventory.Kind) int {
+	if kind == inventory.Temporary {
+		return 0
+	}
+	return 1
+}
+
+// named looks up the names of a batch in their directories. Those that have none are
+// forgotten: they were removed without an event.
+func (k *Keeper) named(batch []inventory.Candidate) (all []victim) {
+	byDir := map[*inventory.Directory]map[uint64]int{}
+	for i, c := range batch {
+		if byDir[c.Dir] == nil {
+			byDir[c.Dir] = map[uint64]int{}
+		}
+		byDir[c.Dir][c.Key.Ino] = i
+	}
+	names := make([]victim, len(batch))
+	for d, wanted := range byDir {
+		dir, there := k.inv.Path(d)
+		if !there {
+			continue
+		}
+		changes := make(map[uint64]uint64, len(wanted))
+		for ino, i := range wanted {
+			changes[ino] = k.inv.Changes(batch[i].Key)
+		}
+		err := k.inv.Names(d, func(name string, ino uint64, stat func() (inventory.Info, error)) bool {
+			i, ok := wanted[ino]
+			if !ok {
+				return true
+			}
+			info, err := stat()
+			if err != nil || info.Key != batch[i].Key {
+				return true
+			}
+			v := victim{Candidate: batch[i], dir: dir, name: name, path: name, info: info}
+			if dir != "." {
+				v.path = dir + "/" + name
+			}
+			v.layout = classify.Classify(v.path, classify.Context{})
+			names[i] = v
+			delete(wanted, ino)
+			return len(wanted) > 0
+		})
+		switch {
+		case err == nil:
+			for ino, i := range wanted {
+				k.inv.Forget(batch[i].Key, d, changes[ino])
+			}
+		case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP):
+			k.inv.Overlook() // it was moved or removed, and the event has not come, or there is none
+		default:
+			k.complain("list", "cannot list a directory, so nothing in it can go", "directory", dir, "error", err)
+		}
+	}
+	for _, v := range names {
+		if v.name != "" {
+			all = append(all, v)
+		}
+	}
+	return all
+}
+
+// removeOne removes a victim if it may go, and what belongs to it first.
+func (k *Keeper) removeOne(v *victim, p purge, out *outcome) {
+	switch kind := kindOf(v.path); {
+	case kind == inventory.Kept, kind == inventory.Unknown && !p.unknown, !v.info.Regular, v.info.Links > 1, k.pinned(v.path):
+		return
+	}
+	if !k.idle(v.Key, v.LastUse) || k.young(&v.layout, v.info.MtimeNs, out) {
+		k.kept.Add(1)
+		return
+	}
+	if v.layout.Delete == classify.SideFirst {
+		if ready := k.removeSide(v, out); !ready {
+			return
+		}
+	}
+	k.unlink(v.dir, v.name, v.info, p.count)
+}
+
+// idle reports whether a file is not in use and has not been used since.
+func (k *Keeper) idle(key FileKey, lastUse uint32) bool {
+	f, ok := k.inv.File(key)
+	return ok && !f.InUse && f.LastUse == lastUse
+}
+
+// young reports whether a file is younger than its grace period.
+func (k *Keeper) young(f *classify.File, mtimeNs int64, out *outcome) bool {
+	grace := max(f.Grace, leastGrace)
+	switch {
+	case f.Temp && k.TempGrace != 0:
+		grace = k.TempGrace
+	case !f.Temp && k.Grace != 0:
+		grace = k.Grace
+	}
+	left, young := k.wall.young(time.Unix(0, mtimeNs), grace)
+	if young {
+		out.later(left)
+	}
+	return young
+}
+
+// removeSide prepares the removal of an entry of two files: the one that says that the data
+// is there goes first. It reports whether v may go now. A side file alone goes when
+// its data is gone.
+func (k *Keeper) removeSide(v *victim, out *outcome) (ready bool) {
+	parts := v.layout.Parts()
+	if v.layout.Temp || len(parts) != 2 {
+		return true
+	}
+	base := func(path string) string {
+		if v.dir == "." {
+			return path
+		}
+		return path[len(v.dir)+1:]
+	}
+	if v.layout.Part == classify.Side {
+		_, err := k.inv.Stat(v.Dir, base(parts[1]))
+		return errors.Is(err, unix.ENOENT)
+	}
+	side := base(parts[0])
+	info, err := k.inv.Stat(v.Dir, side)
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		return true
+	case err != nil, !info.Regular, info.Links > 1:
+		return false
+	}
+	if f, ok := k.inv.File(info.Key); ok && f.InUse || k.young(&v.layout, info.MtimeNs, out) {
+		k.kept.Add(1)
+		return false
+	}
+	return k.unlink(v.dir, side, info, nil)
+}
+
+// unlink removes a file if it is still as it was, and counts it.
+func (k *Keeper) unlink(dir, name string, info inventory.Info, count *atomic.Int64) bool {
+	f, _ := k.inv.File(info.Key)
+	want := Victim{Key: info.Key, SizeBytes: info.SizeBytes, MtimeNs: info.MtimeNs}
+	remove := k.Unlink
+	if remove == nil {
+		remove = k.inv.Unlink
+	}
+	switch err := remove(dir, name, want); {
+	case err == nil:
+	case errors.Is(err, unix.EBUSY), errors.Is(err, unix.ESTALE), errors.Is(err, unix.ENOENT):
+		k.kept.Add(1)
+		return false
+	default:
+		k.complain("unlink", "cannot remove a file", "directory", dir, "name", name, "error", err)
+		return false
+	}
+	if count != nil {
+		count.Add(1)
+		if count == &k.evicted {
+			k.evictedBytes.Add(f.Bytes)
+		}
+	}
+	k.changed()
+	return true
+}

@@ -1,0 +1,418 @@
+package keeper
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/internal/keeper/inventory"
+)
+
+const (
+	rulesName    = "keeper-rules"
+	rulesVersion = 1
+	mostRules    = 10000 // of each sort
+)
+
+// Quota is the limit of a directory.
+type Quota struct {
+	Path  string // below the data directory
+	Bytes int64
+
+	// What there is now: not kept.
+	UsedBytes int64
+	Files     int64
+	Missing   bool // there is no such directory now; one that is made there gets the quota
+}
+
+// TTL has files go that were not used for so long, whatever room there is.
+type TTL struct {
+	Pattern string
+	Unused  time.Duration
+}
+
+// rules is what operators have said. A pattern is that of path.Match, below the data
+// directory; it means the files and directories that match, and all below them.
+type rules struct {
+	quotas []*quota
+	pins   []string
+	ttls   []TTL
+}
+
+type quota struct {
+	path  string
+	bytes int64
+	dir   *inventory.Directory // nil while it is missing
+}
+
+// rulesFile is the file of the rules. Names are bytes, not text, so they are quoted as Go
+// quotes them.
+type rulesFile struct {
+	Version int         `json:"version"`
+	Quotas  []quotaLine `json:"quotas,omitempty"`
+	Pins    []string    `json:"pins,omitempty"`
+	TTLs    []ttlLine   `json:"ttls,omitempty"`
+}
+
+type quotaLine struct {
+	Path  string `json:"path"`
+	Bytes int64  `json:"bytes"`
+}
+
+type ttlLine struct {
+	Pattern string `json:"pattern"`
+	Seconds int64  `json:"seconds"`
+}
+
+// decodeRules reads the file of the rules. It accepts only what encode writes.
+func decodeRules(b []byte) (rules, error) {
+	var file rulesFile
+	d := json.NewDecoder(strings.NewReader(string(b)))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&file); err != nil {
+		return rules{}, err
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return rules{}, errors.New("there is more after the rules")
+	}
+	if file.Version != rulesVersion {
+		return rules{}, fmt.Errorf("version %d; this daemon knows version %d", file.Version, rulesVersion)
+	}
+	if max(len(file.Quotas), len(file.Pins), len(file.TTLs)) > mostRules {
+		return rules{}, fmt.Errorf("more than %d rules", mostRules)
+	}
+	var r rules
+	for _, q := range file.Quotas {
+		dir, err := strconv.Unquote(q.Path)
+		if err == nil {
+			err = checkQuota(dir, q.Bytes)
+		}
+		if err != nil {
+			return rules{}, fmt.Errorf("quota of %s: %w", q.Path, err)
+		}
+		r.quotas = append(r.quotas, &quota{path: dir, bytes: q.Bytes})
+	}
+	for _, pin := range file.Pins {
+		pattern, err := strconv.Unquote(pin)
+		if err == nil {
+			err = checkPattern(pattern)
+		}
+		if err != nil {
+			return rules{}, fmt.Errorf("pin of %s: %w", pin, err)
+		}
+		r.pins = append(r.pins, pattern)
+	}
+	for _, t := range file.TTLs {
+		pattern, err := strconv.Unquote(t.Pattern)
+		if err == nil {
+			err = checkPattern(pattern)
+		}
+		if err == nil && (t.Seconds < 1 || t.Seconds > mostTTL) {
+			err = fmt.Errorf("%d seconds", t.Seconds)
+		}
+		if err != nil {
+			return rules{}, fmt.Errorf("TTL of %s: %w", t.Pattern, err)
+		}
+		r.ttls = append(r.ttls, TTL{pattern, time.Duration(t.Seconds) * time.Second})
+	}
+	return r, nil
+}
+
+func (r *rules) encode() ([]byte, error) {
+	file := rulesFile{Version: rulesVersion}
+	for _, q := range r.quotas {
+		file.Quotas = append(file.Quotas, quotaLine{strconv.Quote(q.path), q.bytes})
+	}
+	for _, p := range r.pins {
+		file.Pins = append(file.Pins, strconv.Quote(p))
+	}
+	for _, t := range r.ttls {
+		file.TTLs = append(file.TTLs, ttlLine{strconv.Quote(t.Pattern), int64(t.Unused / time.Second)})
+	}
+	b, err := json.MarshalIndent(file, "", "\t")
+	return append(b, '\n'), err
+}
+
+const mostTTL = 100 * 365 * 24 * 3600 // seconds
+
+func checkQuota(dir string, bytes int64) error {
+	switch {
+	case dir != path.Clean(dir) || dir == "." || path.IsAbs(dir) || dir == ".." || strings.HasPrefix(dir, "../") || strings.Contains(dir, "\x00"):
+		return errors.New("the path must be that of a directory below the data directory")
+	case bytes < leastLimit || Limit{Bytes: bytes}.check() != nil:
+		return fmt.Errorf("%d bytes: a quota is at least 1 MiB", bytes)
+	}
+	return nil
+}
+
+func checkPattern(pattern string) error {
+	if pattern == "" || pattern != path.Clean(pattern) || path.IsAbs(pattern) || pattern == ".." || strings.HasPrefix(pattern, "../") || strings.Contains(pattern, "\x00") {
+		return errors.New("the pattern must be relative to the data directory")
+	}
+	if _, err := path.Match(pattern, ""); err != nil {
+		return fmt.Errorf("%q: %w", pattern, err)
+	}
+	return nil
+}
+
+// covers reports whether a pattern means a path, or a directory above it.
+func covers(pattern, file string) bool {
+	if pattern == "." {
+		return true
+	}
+	// A pattern matches as many names as it has.
+	end := 0
+	for range strings.Count(pattern, "/") + 1 {
+		if end == len(file) {
+			return false
+		}
+		if next := strings.IndexByte(file[min(end+1, len(file)):], '/'); next >= 0 {
+			end += 1 + next
+		} else {
+			end = len(file)
+		}
+	}
+	ok, _ := path.Match(pattern, file[:end])
+	return ok
+}
+
+// below returns the path of the deepest directory that holds all that a pattern can match.
+func below(pattern string) string {
+	if i := strings.IndexAny(pattern, `*?[\`); i >= 0 {
+		pattern = pattern[:i]
+	}
+	i := strings.LastIndexByte(pattern, '/')
+	if i < 0 {
+		return "."
+	}
+	return pattern[:i]
+}
+
+// loadRules reads what operators have said before. A file that cannot be understood is an
+// error: without the quotas in it, a user could fill the disk.
+func (k *Keeper) loadRules() error {
+	removeUnfinished(k.StateDir, rulesName)
+	name := filepath.Join(k.StateDir, rulesName)
+	b, err := os.ReadFile(name)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		k.rules, err = decodeRules(b)
+	}
+	if err != nil {
+		return fmt.Errorf("quotas, pins and TTLs in %s: %w: repair the file, or remove it and set them again", name, err)
+	}
+	k.findQuotas()
+	return nil
+}
+
+// saveRulesLocked keeps the rules. A directory that was moved keeps its quota.
+func (k *Keeper) saveRulesLocked() error {
+	for _, q := range k.rules.quotas {
+		if q.dir != nil {
+			if at, ok := k.inv.Path(q.dir); ok {
+				q.path = at
+			}
+		}
+	}
+	b, err := k.rules.encode()
+	if err != nil {
+		return err
+	}
+	return replace(k.StateDir, rulesName, func(w io.Writer) error {
+		_, err := w.Write(b)
+		return err
+	})
+}
+
+// findQuotas gives directories that were made, or found, their quotas; and keeps a quota
+// for the path where the directory was removed. It reports whether anything has changed.
+func (k *Keeper) findQuotas() (changed bool) {
+	k.rulesMu.Lock()
+	defer k.rulesMu.Unlock()
+	for _, q := range k.rules.quotas {
+		if q.dir != nil {
+			at, there := k.inv.Path(q.dir)
+			if there {
+				changed = changed || at != q.path
+				q.path = at
+				continue
+			}
+			q.dir = nil
+		}
+		if d, err := k.inv.Find(q.path); err == nil {
+			q.dir = d
+			d.SetLimit(q.bytes)
+		}
+	}
+	return changed
+}
+
+// SetQuota limits what a directory and everything below it may take, also after a restart.
+// A directory keeps its quota when it is renamed. Errors are those of the path.
+func (k *Keeper) SetQuota(dir string, bytes int64) error {
+	dir = path.Clean(dir)
+	if err := checkQuota(dir, bytes); err != nil {
+		return fmt.Errorf("quota of %q: %w", dir, err)
+	}
+	d, err := k.inv.Find(dir)
+	if err != nil {
+		return fmt.Errorf("quota of %q: %w", dir, err)
+	}
+	k.rulesMu.Lock()
+	defer k.rulesMu.Unlock()
+	before := slices.Clone(k.rules.quotas)
+	k.rules.quotas = slices.DeleteFunc(k.rules.quotas, func(q *quota) bool { return q.path == dir || q.dir == d })
+	if len(k.rules.quotas) >= mostRules {
+		k.rules.quotas = before
+		return fmt.Errorf("quota of %q: there are %d quotas already: %w", dir, mostRules, unix.ENOSPC)
+	}
+	k.rules.quotas = append(k.rules.quotas, &quota{path: dir, bytes: bytes, dir: d})
+	if err := k.saveRulesLocked(); err != nil {
+		k.rules.quotas = before
+		return err
+	}
+	d.SetLimit(bytes)
+	k.wake()
+	k.kickNow()
+	return nil
+}
+
+// RemoveQuota ends the quota of a directory. ENOENT: it has none.
+func (k *Keeper) RemoveQuota(dir string) error {
+	dir = path.Clean(dir)
+	k.rulesMu.Lock()
+	defer k.rulesMu.Unlock()
+	i := slices.IndexFunc(k.rules.quotas, func(q *quota) bool { return q.path == dir })
+	if i < 0 {
+		return fmt.Errorf("quota of %q: %w", dir, unix.ENOENT)
+	}
+	q := k.rules.quotas[i]
+	before := slices.Clone(k.rules.quotas)
+	k.rules.quotas = slices.Delete(k.rules.quotas, i, i+1)
+	if err := k.saveRulesLocked(); err != nil {
+		k.rules.quotas = before
+		return err
+	}
+	if q.dir != nil {
+		q.dir.SetLimit(inventory.Unlimited)
+	}
+	k.wake()
+	return nil
+}
+
+// Quotas returns all quotas, in the order of their paths.
+func (k *Keeper) Quotas() []Quota {
+	k.rulesMu.Lock()
+	defer k.rulesMu.Unlock()
+	var all []Quota
+	for _, q := range k.rules.quotas {
+		one := Quota{Path: q.path, Bytes: q.bytes, Missing: q.dir == nil}
+		if q.dir != nil {
+			one.UsedBytes, one.Files = q.dir.Bytes(), q.dir.Files()
+		}
+		all = append(all, one)
+	}
+	slices.SortFunc(all, func(a, b Quota) int { return strings.Compare(a.Path, b.Path) })
+	return all
+}
+
+// Pin keeps what a pattern matches, whatever room there is; Unpin ends that. ENOENT: there is
+// no such pin.
+func (k *Keeper) Pin(pattern string) error {
+	if err := checkPattern(pattern); err != nil {
+		return fmt.Errorf("pin: %w", err)
+	}
+	return k.change(func(r *rules) error {
+		if slices.Contains(r.pins, pattern) {
+			return nil
+		}
+		if len(r.pins) >= mostRules {
+			return fmt.Errorf("there are %d pins already: %w", mostRules, unix.ENOSPC)
+		}
+		r.pins = append(slices.Clone(r.pins), pattern)
+		return nil
+	})
+}
+
+// Unpin ends a Pin.
+func (k *Keeper) Unpin(pattern string) error {
+	return k.change(func(r *rules) error {
+		i := slices.Index(r.pins, pattern)
+		if i < 0 {
+			return fmt.Errorf("pin of %q: %w", pattern, unix.ENOENT)
+		}
+		r.pins = slices.Delete(slices.Clone(r.pins), i, i+1)
+		return nil
+	})
+}
+
+// Pins returns the patterns of all pins.
+func (k *Keeper) Pins() []string {
+	k.rulesMu.Lock()
+	defer k.rulesMu.Unlock()
+	return slices.Clone(k.rules.pins)
+}
+
+// SetTTL has files that a pattern matches go when they were not used for so long; 0: no more.
+func (k *Keeper) SetTTL(pattern string, unused time.Duration) error {
+	if err := checkPattern(pattern); err != nil {
+		return fmt.Errorf("TTL: %w", err)
+	}
+	if unused != 0 && (unused < time.Second || unused > mostTTL*time.Second) {
+		return fmt.Errorf("TTL of %q: %v: give at least a second and at most 100 years", pattern, unused)
+	}
+	return k.change(func(r *rules) error {
+		r.ttls = slices.DeleteFunc(slices.Clone(r.ttls), func(t TTL) bool { return t.Pattern == pattern })
+		if unused == 0 {
+			return nil
+		}
+		if len(r.ttls) >= mostRules {
+			return fmt.Errorf("there are %d TTLs already: %w", mostRules, unix.ENOSPC)
+		}
+		r.ttls = append(r.ttls, TTL{pattern, unused.Truncate(time.Second)})
+		return nil
+	})
+}
+
+// TTLs returns all TTLs.
+func (k *Keeper) TTLs() []TTL {
+	k.rulesMu.Lock()
+	defer k.rulesMu.Unlock()
+	return slices.Clone(k.rules.ttls)
+}
+
+// change changes pins or TTLs and keeps the change, or leaves all as it was.
+func (k *Keeper) change(fn func(*rules) error) error {
+	k.rulesMu.Lock()
+	defer k.rulesMu.Unlock()
+	before := k.rules
+	err := fn(&k.rules)
+	if err == nil {
+		err = k.saveRulesLocked()
+	}
+	if err != nil {
+		k.rules = before
+		return err
+	}
+	k.kickNow()
+	return nil
+}
+
+func (k *Keeper) pinned(file string) bool {
+	k.rulesMu.Lock()
+	pins := k.rules.pins // never changed in place
+	k.rulesMu.Unlock()
+	return slices.ContainsFunc(pins, func(p string) bool { return covers(p, file) })
+}

@@ -1,0 +1,208 @@
+package keeper
+
+import (
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/internal/invariants"
+	"github.com/kv3fs/kv3fs/internal/keeper/inventory"
+)
+
+// waiter is a reservation that found no room.
+type waiter struct {
+	key      FileKey
+	bytes    int64
+	deadline time.Time
+	at       *inventory.Directory // whose queue it is in; nil once done. Guarded by Keeper.waitMu
+	done     chan error           // of one element
+}
+
+// Reserve waits until there is room for n more bytes of a file or directory, in the order
+// of arrival at the limit that is in the way, and ends with Settle if it returns nil. ENOSPC,
+// or EDQUOT at a quota: nothing more can go before the deadline, or it is over, or n is more
+// than the limit. EAGAIN: the deadline is zero, and there is no room now. EINTR: cancel,
+// which may be nil, was closed.
+func (k *Keeper) Reserve(key FileKey, n int64, deadline time.Time, cancel <-chan struct{}) error {
+	if n < 0 {
+		return unix.EINVAL
+	}
+	refused := k.inv.Claim(key, n, false)
+	if refused == nil {
+		k.pressed(key)
+		return nil
+	}
+	k.kickNow()
+	switch {
+	case n > refused.Limit():
+		k.refused.Add(1)
+		return k.full(refused)
+	case deadline.IsZero():
+		return unix.EAGAIN
+	}
+	w := &waiter{key: key, bytes: n, deadline: deadline, done: make(chan error, 1)}
+	if err := k.enqueue(w); err != nil {
+		k.refused.Add(1)
+		return err
+	}
+	k.waited.Add(1)
+	timer := time.NewTimer(time.Until(deadline))
+	defer timer.Stop()
+	over := unix.EINTR
+	select {
+	case err := <-w.done:
+		return k.count(err)
+	case <-timer.C:
+		over = k.full(refused)
+	case <-cancel:
+	}
+	if k.leave(w) {
+		k.wake() // the next one may fit
+		return k.count(over)
+	}
+	return k.count(<-w.done) // it was decided at the same time
+}
+
+func (k *Keeper) count(err error) error {
+	if err == unix.ENOSPC || err == unix.EDQUOT {
+		k.refused.Add(1)
+	}
+	return err
+}
+
+// full returns the error of a limit that has no room.
+func (k *Keeper) full(d *inventory.Directory) unix.Errno {
+	if d == k.inv.Root() {
+		return unix.ENOSPC
+	}
+	return unix.EDQUOT
+}
+
+// enqueue has w wait, unless there is room by now.
+func (k *Keeper) enqueue(w *waiter) error {
+	k.waitMu.Lock()
+	defer k.waitMu.Unlock()
+	if k.ended {
+		return unix.ENOSPC
+	}
+	refused := k.inv.Claim(w.key, w.bytes, false)
+	if refused == nil {
+		w.done <- nil
+		return nil
+	}
+	k.joinLocked(w, refused)
+	return nil
+}
+
+func (k *Keeper) joinLocked(w *waiter, d *inventory.Directory) {
+	w.at = d
+	k.queues[d] = append(k.queues[d], w)
+	d.Queue(+1)
+	k.waiting.Add(1)
+	// Whoever made room before this saw no waiter.
+	k.kickNow()
+}
+
+// leaveLocked takes a waiter out of its queue.
+func (k *Keeper) leaveLocked(w *waiter) {
+	d := w.at
+	i := slices.Index(k.queues[d], w)
+	invariants.Check(i >= 0, "a waiter is not in its queue")
+	if k.queues[d] = slices.Delete(k.queues[d], i, i+1); len(k.queues[d]) == 0 {
+		delete(k.queues, d)
+	}
+	d.Queue(-1)
+	k.waiting.Add(-1)
+	w.at = nil
+}
+
+// leave takes a waiter out of its queue, if it is still in one.
+func (k *Keeper) leave(w *waiter) bool {
+	k.waitMu.Lock()
+	defer k.waitMu.Unlock()
+	if w.at == nil {
+		return false
+	}
+	k.leaveLocked(w)
+	return true
+}
+
+// changed gives room that an event may have made to those who wait.
+func (k *Keeper) changed() {
+	if k.waiting.Load() > 0 {
+		k.wake()
+		k.kickNow()
+	}
+}
+
+// wake gives room to those who wait, in each queue in order.
+func (k *Keeper) wake() {
+	k.waitMu.Lock()
+	defer k.waitMu.Unlock()
+	for again := true; again; {
+		again = false
+		for d, queue := range k.queues {
+			w := queue[0]
+			refused := k.inv.Claim(w.key, w.bytes, true)
+			switch {
+			case refused == nil:
+				k.leaveLocked(w)
+				w.done <- nil
+				again = true
+			case refused != d:
+				k.leaveLocked(w) // it is another limit's turn
+				k.joinLocked(w, refused)
+			}
+		}
+	}
+}
+
+// failWaiters ends the waiting at a limit of those whose deadline is over before anything
+// more may go, which is after that time, or 0: never. While others write there, what
+// they do not use of their reservations makes room.
+func (k *Keeper) failWaiters(d *inventory.Directory, after time.Duration) {
+	k.waitMu.Lock()
+	defer k.waitMu.Unlock()
+	if d.Claimed()-d.Bytes()-d.Believed() > 0 {
+		return
+	}
+	next := time.Now().Add(after)
+	for _, w := range slices.Clone(k.queues[d]) {
+		if after > 0 && !w.deadline.Before(next) {
+			continue
+		}
+		k.leaveLocked(w)
+		if k.inv.Claim(w.key, w.bytes, true) == nil {
+			w.done <- nil
+			return // what it has set aside may make room for the others
+		}
+		w.done <- k.full(d)
+	}
+}
+
+// endWaiters ends all waiting.
+func (k *Keeper) endWaiters() {
+	k.waitMu.Lock()
+	defer k.waitMu.Unlock()
+	k.ended = true
+	for d, queue := range k.queues {
+		for _, w := range slices.Clone(queue) {
+			k.leaveLocked(w)
+			w.done <- k.full(d)
+		}
+	}
+}
+
+func (k *Keeper) queued(d *inventory.Directory) bool {
+	k.waitMu.Lock()
+	defer k.waitMu.Unlock()
+	return len(k.queues[d]) > 0
+}
+
+// pressed has Run make room once a limit above the file is above its high watermark.
+func (k *Keeper) pressed(key FileKey) {
+	if k.inv.Pressed(key, k.HighPercent/100) && !k.low.Swap(true) {
+		k.kickNow()
+	}
+}
