@@ -16,12 +16,15 @@ import (
 )
 
 const (
-	// batchFiles bounds the files that are chosen at a time: what is read of their
-	// directories is held, and writers' needs are looked at again in between.
-	batchFiles = 1024
+	// So many files are chosen at a time. Where none of them may go, which needs a look at
+	// their directories, more are at the next time: each time reads all records.
+	fewestFiles = 256
+	mostFiles   = 32 << 10
 
-	// retryAfter is how long a search for victims that found too few is not repeated.
+	// A search for victims that found too few is not repeated for twice the time that it
+	// took, within these bounds.
 	retryAfter = 100 * time.Millisecond
+	retryMost  = 5 * time.Second
 
 	// mostUses is how many uses count, see rank.
 	mostUses = 5
@@ -51,7 +54,7 @@ func (o *outcome) later(left time.Duration) {
 // and until those who wait have room, or can have none. It returns after how long to
 // look again, 0: not before something happens.
 func (k *Keeper) makeRoom(ctx context.Context) (next time.Duration) {
-	k.low.Store(false)
+	k.high.Store(false)
 	again := func(d time.Duration) {
 		if next == 0 || d < next {
 			next = d
@@ -74,12 +77,13 @@ func (k *Keeper) makeRoom(ctx context.Context) (next time.Duration) {
 			again(wait)
 			continue
 		}
+		began := time.Now()
 		out := k.shrink(ctx, d, low)
 		if !out.exhausted {
 			delete(k.tired, d)
 			continue
 		}
-		k.tired[d] = time.Now().Add(retryAfter)
+		k.tired[d] = time.Now().Add(min(max(2*time.Since(began), retryAfter), retryMost))
 		if out.young > 0 {
 			again(max(out.young, retryAfter))
 		}
@@ -104,7 +108,7 @@ func part(limit int64, percent float64) int64 { return int64(float64(limit) * pe
 // waits for room.
 func (k *Keeper) shrink(ctx context.Context, d *inventory.Directory, low int64) (out outcome) {
 	enough := func() bool { return d.Claimed() <= low && !k.queued(d) || ctx.Err() != nil }
-	q := inventory.Query{Top: d, Most: batchFiles, Unknown: k.EvictUnknown, Rank: k.rank}
+	q := inventory.Query{Top: d, Most: fewestFiles, Unknown: k.EvictUnknown, Rank: k.rank}
 	for !enough() {
 		batch := k.inv.Candidates(q)
 		if len(batch) == 0 {
@@ -112,7 +116,11 @@ func (k *Keeper) shrink(ctx context.Context, d *inventory.Directory, low int64) 
 			return out
 		}
 		q.After = &batch[len(batch)-1]
+		before := k.evicted.Load()
 		k.remove(batch, purge{unknown: k.EvictUnknown, enough: enough, count: &k.evicted}, &out)
+		if q.Most = fewestFiles; k.evicted.Load() == before {
+			q.Most = min(4*len(batch), mostFiles)
+		}
 	}
 	return out
 }
@@ -127,7 +135,7 @@ type purge struct {
 
 // reap removes what unfinished writes have left behind.
 func (k *Keeper) reap(ctx context.Context) {
-	q := inventory.Query{Top: k.inv.Root(), Most: batchFiles, Rank: k.rank}
+	q := inventory.Query{Top: k.inv.Root(), Most: mostFiles, Rank: k.rank}
 	for ctx.Err() == nil {
 		batch := k.inv.Candidates(q)
 		temporary := batch
@@ -149,7 +157,7 @@ func (k *Keeper) expire(ctx context.Context) {
 		if err != nil {
 			continue // there is nothing yet
 		}
-		q := inventory.Query{Top: top, Most: batchFiles, Unknown: true, Rank: func(lastUse uint32, _ uint8) int64 { return int64(lastUse) }}
+		q := inventory.Query{Top: top, Most: mostFiles, Unknown: true, Rank: func(lastUse uint32, _ uint8) int64 { return int64(lastUse) }}
 		for ctx.Err() == nil {
 			batch := k.inv.Candidates(q)
 			if len(batch) == 0 {

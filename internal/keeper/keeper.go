@@ -119,7 +119,7 @@ type Keeper struct {
 	ended   bool         // Run has returned: nobody makes room any more
 
 	kick  chan struct{}
-	low   atomic.Bool                        // usage is above a high watermark: Run has been kicked
+	high  atomic.Bool                        // usage is above a high watermark: Run has been kicked
 	tired map[*inventory.Directory]time.Time // until when no victims are looked for; Run's
 
 	evicted, evictedBytes, expired, reaped, kept, refused, waited atomic.Int64

@@ -35,11 +35,11 @@ func (k *Keeper) Reserve(key FileKey, n int64, deadline time.Time, cancel <-chan
 	}
 	k.kickNow()
 	switch {
+	case deadline.IsZero():
+		return unix.EAGAIN
 	case n > refused.Limit():
 		k.refused.Add(1)
 		return k.full(refused)
-	case deadline.IsZero():
-		return unix.EAGAIN
 	}
 	w := &waiter{key: key, bytes: n, deadline: deadline, done: make(chan error, 1)}
 	if err := k.enqueue(w); err != nil {
@@ -202,7 +202,7 @@ func (k *Keeper) queued(d *inventory.Directory) bool {
 
 // pressed has Run make room once a limit above the file is above its high watermark.
 func (k *Keeper) pressed(key FileKey) {
-	if k.inv.Pressed(key, k.HighPercent/100) && !k.low.Swap(true) {
+	if !k.high.Load() && k.inv.Pressed(key, k.HighPercent/100) && !k.high.Swap(true) {
 		k.kickNow()
 	}
 }

@@ -151,8 +151,9 @@ func (v *Inventory) shard(k Key) *shard {
 	return t.(*table).of(k.Ino)
 }
 
-// ours reports whether a file in that directory is on the root's file system.
-func (v *Inventory) ours(dir Key) bool { return dir.Dev == v.key.Dev }
+// ours reports whether a file in that directory is on the root's file system. The zero Key
+// is that of a directory nobody knows.
+func (v *Inventory) ours(dir Key) bool { return dir.Dev == v.key.Dev || dir == Key{} }
 
 // home returns the directory to charge a file to: its own, or the root while that has no
 // record.
