@@ -47,14 +47,14 @@ func TestMemory(t *testing.T) {
 	})
 	v.SetHeat(heats)
 	heats = nil
-	chosen := v.Candidates(inventory.Query{Top: v.Root(), Most: 4096, Rank: func(lastUse uint32, _ uint8) int64 { return int64(lastUse) }})
+	chosen := v.Candidates(inventory.Query{Top: v.Root(), Most: 32 << 10, Rank: func(lastUse uint32, _ uint8) int64 { return int64(lastUse) }})
 	taken := memory() - before
 	t.Logf("%d files: %.1f MiB, %.0f bytes each", files, float64(taken)/(1<<20), float64(taken)/float64(files))
 	if limit := int64(100<<20) * int64(files) / 1_000_000; taken > limit {
 		t.Errorf("%d files take %d bytes of memory; want at most %d", files, taken, limit)
 	}
-	if len(chosen) != 4096 {
-		t.Errorf("%d candidates; want 4096", len(chosen))
+	if len(chosen) != 32<<10 {
+		t.Errorf("%d candidates; want %d", len(chosen), 32<<10)
 	}
 	if b, n := v.Root().Bytes()-own, v.Root().Files(); b != int64(files)<<20 || n != int64(files) {
 		t.Errorf("%d files of %d bytes; want %d of %d", n, b, files, int64(files)<<20)
