@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"math"
 	"slices"
 	"sync/atomic"
@@ -55,6 +56,7 @@ func (o *outcome) later(left time.Duration) {
 // look again, 0: not before something happens.
 func (k *Keeper) makeRoom(ctx context.Context) (next time.Duration) {
 	k.high.Store(false)
+	maps.DeleteFunc(k.tired, func(_ *inventory.Directory, until time.Time) bool { return time.Since(until) > 0 })
 	again := func(d time.Duration) {
 		if next == 0 || d < next {
 			next = d
@@ -80,7 +82,6 @@ func (k *Keeper) makeRoom(ctx context.Context) (next time.Duration) {
 		began := time.Now()
 		out := k.shrink(ctx, d, low)
 		if !out.exhausted {
-			delete(k.tired, d)
 			continue
 		}
 		k.tired[d] = time.Now().Add(min(max(2*time.Since(began), retryAfter), retryMost))
@@ -135,7 +136,7 @@ type purge struct {
 
 // reap removes what unfinished writes have left behind.
 func (k *Keeper) reap(ctx context.Context) {
-	q := inventory.Query{Top: k.inv.Root(), Most: mostFiles, Rank: k.rank}
+	q := inventory.Query{Top: k.inv.Root(), Most: fewestFiles, Rank: k.rank}
 	for ctx.Err() == nil {
 		batch := k.inv.Candidates(q)
 		temporary := batch

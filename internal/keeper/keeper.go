@@ -110,8 +110,8 @@ type Keeper struct {
 	wall *wallClock
 	pace logpace.Pace
 
-	rulesMu sync.Mutex // never held while waitMu is taken by others that need rules
-	rules   rules
+	rulesMu sync.Mutex // taken before waitMu
+	rules   rules      // what slices of pins and TTLs hold is never changed in place
 
 	waitMu  sync.Mutex
 	queues  map[*inventory.Directory][]*waiter
@@ -153,6 +153,10 @@ func New(opts Options) (*Keeper, error) {
 		return nil, err
 	}
 	k.loadHeat()
+	if err := k.believe(); err != nil {
+		inv.Close()
+		return nil, err
+	}
 	return k, nil
 }
 
@@ -303,6 +307,22 @@ func (k *Keeper) setCapacity() error {
 		limit = there
 	}
 	root.SetLimit(max(limit, 1))
+	return nil
+}
+
+// believe takes what the file system holds for the directory's, up to the capacity, where
+// nobody remembers what that was: until the first scan has ended, writers wait rather
+// than exceed it.
+func (k *Keeper) believe() error {
+	root := k.inv.Root()
+	if k.Capacity.None() || root.Believed() > 0 {
+		return nil
+	}
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(k.inv.FD(), &st); err != nil {
+		return fmt.Errorf("statfs %s: %w", k.Dir, err)
+	}
+	root.Believe(min(clampMul(st.Blocks-min(st.Bfree, st.Blocks), st.Bsize), root.Limit()))
 	return nil
 }
 

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/kv3fs/kv3fs/internal/keeper/inventory"
 )
 
@@ -210,9 +212,53 @@ func TestBelieved(t *testing.T) {
 		t.Error("room was given that may be taken")
 	}
 	k.makeRoom(context.Background())
+	if got := files(t, opts.Dir); len(got) != 1 {
+		t.Errorf("left are %q", got)
+	}
 	must(t, k.inv.Scan(context.Background()))
 	if got := files(t, opts.Dir); len(got) != 1 || k.inv.Root().Claimed() != k.inv.Root().Bytes() {
 		t.Errorf("left are %q, %d bytes claimed, %d taken", got, k.inv.Root().Claimed(), k.inv.Root().Bytes())
+	}
+}
+
+// Where nobody remembers what was taken, that is as much as the file system holds.
+func TestBelievedWithoutMemory(t *testing.T) {
+	opts := options(t.TempDir())
+	opts.Capacity = Limit{Bytes: 4 * mib}
+	k, err := New(opts)
+	must(t, err)
+	defer k.Close()
+	var st unix.Statfs_t
+	must(t, unix.Statfs(opts.Dir, &st))
+	want := min(int64(st.Blocks-st.Bfree)*st.Bsize, 4*mib)
+	if c := k.inv.Root().Claimed(); c < want-mib || c > 4*mib {
+		t.Errorf("%d bytes count as taken; want %d", c, want)
+	}
+	must(t, k.inv.Scan(context.Background()))
+	if c, b := k.inv.Root().Claimed(), k.inv.Root().Bytes(); c != b {
+		t.Errorf("%d claimed of %d after the scan", c, b)
+	}
+}
+
+// Where others leave less of the file system than the capacity, the limit is what there is.
+func TestCapacityBeyondTheDisk(t *testing.T) {
+	opts := options(t.TempDir())
+	opts.Capacity = Limit{Bytes: math.MaxInt64 / 4}
+	k, err := New(opts)
+	must(t, err)
+	defer k.Close()
+	must(t, k.inv.Scan(context.Background()))
+	must(t, k.setCapacity())
+	var st unix.Statfs_t
+	must(t, unix.Statfs(opts.Dir, &st))
+	free := int64(st.Bavail) * st.Bsize
+	if limit := k.inv.Root().Limit(); limit > free+64*mib || limit < 1 {
+		t.Errorf("the limit is %d with %d free", limit, free)
+	}
+	k.Capacity = Limit{Percent: 50}
+	must(t, k.setCapacity())
+	if limit := k.inv.Root().Limit(); limit > int64(st.Blocks)*st.Bsize/2 {
+		t.Errorf("half of %d blocks is %d", st.Blocks, limit)
 	}
 }
 

@@ -412,7 +412,7 @@ func (k *Keeper) change(fn func(*rules) error) error {
 
 func (k *Keeper) pinned(file string) bool {
 	k.rulesMu.Lock()
-	pins := k.rules.pins // never changed in place
+	pins := k.rules.pins
 	k.rulesMu.Unlock()
 	return slices.ContainsFunc(pins, func(p string) bool { return covers(p, file) })
 }
