@@ -94,7 +94,7 @@ func (o *Options) fill() error {
 type Stats struct {
 	Evicted, EvictedBytes int64 // files that went because room was needed
 	Expired               int64 // because of a TTL
-	Reaped                int64 // temporary files that were left behind
+	Reaped                int64 // files that their writers have left behind unfinished
 	Kept                  int64 // victims that turned out to be changed, in use or young
 	Refused               int64 // reservations that ended with ENOSPC or EDQUOT
 	Waited                int64 // reservations that had to wait
@@ -205,6 +205,7 @@ func (k *Keeper) scan(ctx context.Context) {
 		k.findQuotas()
 		k.wake()
 		k.kickNow()
+		k.reapBroken(ctx)
 		var again <-chan time.Time
 		if k.Rescan > 0 {
 			t := time.NewTimer(k.Rescan)

@@ -388,6 +388,7 @@ func (v *Inventory) open(d *Directory) (int, error) {
 type Info struct {
 	Key                Key
 	SizeBytes, MtimeNs int64
+	AllocatedBytes     int64
 	Links              uint32
 	Regular            bool
 }
@@ -395,7 +396,7 @@ type Info struct {
 func infoOf(st *unix.Statx_t) Info {
 	return Info{
 		Key: keyOf(st), SizeBytes: int64(st.Size), MtimeNs: st.Mtime.Sec*1e9 + int64(st.Mtime.Nsec),
-		Links: st.Nlink, Regular: st.Mode&unix.S_IFMT == unix.S_IFREG,
+		AllocatedBytes: int64(min(st.Blocks, mostBlocks)) * blockBytes, Links: st.Nlink, Regular: st.Mode&unix.S_IFMT == unix.S_IFREG,
 	}
 }
 

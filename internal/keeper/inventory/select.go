@@ -146,6 +146,19 @@ func (v *Inventory) Changes(k Key) uint64 {
 	return s.changes
 }
 
+// Below returns the directories that there are below one, and itself.
+func (v *Inventory) Below(top *Directory) []*Directory {
+	v.dirs.mu.RLock()
+	defer v.dirs.mu.RUnlock()
+	var all []*Directory
+	for _, d := range v.dirs.byID {
+		if d != nil && d.belowLocked(top) {
+			all = append(all, d)
+		}
+	}
+	return all
+}
+
 // Room returns the least limit of a directory and of those above it, and the least that is
 // left of one; Unlimited where there is none. A directory without a record has the root's.
 func (v *Inventory) Room(dir Key) (limit, left int64) {

@@ -1,0 +1,98 @@
+package keeper
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// What its writer did not complete is listed and goes; what looks like it but is whole, in use,
+// or an engine's own to remove stays.
+func TestBroken(t *testing.T) {
+	opts := options(t.TempDir())
+	rtp := "chat/v2/1234/no_lora/64/14/0/4/3/"
+	other := strings.Replace(gdsName, "17ac16e7b5ac22", "17ac16e7b5ac23", 1)
+	other = "66/63/" + filepath.Base(other)
+	sizes := map[string]int{
+		rtp + "1_1": 8192, rtp + "2_2": 8192, rtp + "3_3": 8192, rtp + "7_7": 8192, rtp + "8_8": 8192, rtp + "1_9": 3 * 8192, rtp + "1_8": 2 * 8192,
+		rtp + "1_5":                        8192, // two blocks at least
+		rtp + "4_4":                        1000,
+		rtp + "5_5":                        100, // in use
+		rtp + "6_6":                        100, // pinned
+		"instance/tp0/11":                  8192,
+		"instance/tp0/12":                  8192,
+		"instance/tp0/13":                  100, // the service's to remove
+		entry(1):                           0,
+		entry(2):                           10,
+		gdsName:                            10000,
+		gdsName + ".metadata":              4096,
+		other + ".metadata":                4096, // its data is missing
+		"unknown":                          0,
+		".temp/" + fmt.Sprintf("%032x", 7): 5,
+	}
+	for rel, size := range sizes {
+		put(t, opts.Dir, rel, size)
+	}
+	k, err := New(opts)
+	must(t, err)
+	defer k.Close()
+	must(t, k.inv.Scan(context.Background()))
+	must(t, k.Pin(rtp+"6*"))
+	k.Opened(keyOf(t, filepath.Join(opts.Dir, rtp+"5_5")), FileKey{}, "")
+
+	var listed []string
+	must(t, k.Broken(context.Background(), k.inv.Root(), func(b Broken) bool {
+		listed = append(listed, fmt.Sprintf("%s: %v, %v", b.Path, b.Trouble, b.Removable))
+		return true
+	}))
+	slices.Sort(listed)
+	if want := []string{
+		".temp/00000000000000000000000000000007: a temporary file whose writer is gone, true",
+		other + ".metadata: its data file is missing, true",
+		entry(1) + ": empty, true",
+		rtp + "1_5: shorter than its name says, true",
+		rtp + "4_4: shorter than its name says, true",
+		rtp + "6_6: shorter than its name says, true",
+		"instance/tp0/13: shorter than its name says, false",
+	}; !slices.Equal(listed, want) {
+		t.Errorf("listed are\n%s\nwant\n%s", strings.Join(listed, "\n"), strings.Join(want, "\n"))
+	}
+
+	before := files(t, opts.Dir)
+	k.reapBroken(context.Background())
+	gone := slices.DeleteFunc(before, func(rel string) bool {
+		_, err := os.Lstat(filepath.Join(opts.Dir, rel))
+		return err == nil
+	})
+	want := []string{".temp/00000000000000000000000000000007", other + ".metadata", entry(1), rtp + "1_5", rtp + "4_4"}
+	slices.Sort(want)
+	if !slices.Equal(gone, want) || k.Stats().Reaped != 5 {
+		t.Errorf("%q are gone, %+v; want %q", gone, k.Stats(), want)
+	}
+}
+
+// A file that is not whole yet is left to its writer for the grace period.
+func TestBrokenIsYoung(t *testing.T) {
+	opts := options(t.TempDir())
+	opts.Grace, opts.TempGrace = time.Hour, time.Hour
+	put(t, opts.Dir, entry(1), 0)
+	put(t, opts.Dir, ".temp/"+fmt.Sprintf("%032x", 7), 5)
+	k, err := New(opts)
+	must(t, err)
+	defer k.Close()
+	must(t, k.inv.Scan(context.Background()))
+	k.reapBroken(context.Background())
+	k.reap(context.Background())
+	if got := files(t, opts.Dir); len(got) != 2 {
+		t.Errorf("left are %q", got)
+	}
+	must(t, k.Broken(context.Background(), k.inv.Root(), func(b Broken) bool {
+		t.Errorf("%+v is listed", b)
+		return true
+	}))
+}
