@@ -363,9 +363,13 @@ func TestUnlinkRace(t *testing.T) {
 	for name, change := range map[string]func(path string) error{
 		"replaced": func(path string) error {
 			must(t, os.WriteFile(path+".new", make([]byte, 10000), 0o600))
+			must(t, os.Chtimes(path+".new", time.Unix(5, 5), time.Unix(5, 5)))
 			return os.Rename(path+".new", path)
 		},
-		"grown":   func(path string) error { return os.Truncate(path, 20000) },
+		"grown": func(path string) error {
+			must(t, os.Truncate(path, 20000))
+			return os.Chtimes(path, time.Unix(5, 5), time.Unix(5, 5))
+		},
 		"touched": func(path string) error { return os.Chtimes(path, time.Unix(1, 0), time.Unix(1, 1)) },
 		"a link": func(path string) error {
 			must(t, os.Remove(path))
@@ -375,6 +379,7 @@ func TestUnlinkRace(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			opts := options(t.TempDir())
 			put(t, opts.Dir, entry(1), 10000)
+			must(t, os.Chtimes(filepath.Join(opts.Dir, entry(1)), time.Unix(5, 5), time.Unix(5, 5)))
 			k, err := New(opts)
 			must(t, err)
 			defer k.Close()

@@ -211,6 +211,10 @@ func TestBelieved(t *testing.T) {
 	if refused := k.inv.Claim(root, mib, false); refused == nil {
 		t.Error("room was given that may be taken")
 	}
+	dir := filepath.Join(opts.Dir, filepath.Dir(entry(1)))
+	k.Created(keyOf(t, dir), root, filepath.Base(dir), true)
+	k.Created(keyOf(t, filepath.Join(opts.Dir, entry(1))), keyOf(t, dir), filepath.Base(entry(1)), false)
+	k.Settle(keyOf(t, filepath.Join(opts.Dir, entry(1))), 0, 2*mib/512)
 	k.makeRoom(context.Background())
 	if got := files(t, opts.Dir); len(got) != 1 {
 		t.Errorf("left are %q", got)
