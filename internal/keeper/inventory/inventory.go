@@ -483,10 +483,13 @@ func (v *Inventory) Closed(k Key, blocks512 int64) {
 	defer s.mu.Unlock()
 	f, ok := s.files[k.Ino]
 	if !ok {
+		s.changes++ // it may be one that the scan is looking at
 		return
 	}
-	s.changes++
-	if u := s.uses[k.Ino]; u != nil && u.opens > 0 {
+	u := s.uses[k.Ino]
+	if u == nil {
+		s.changes++
+	} else if u.opens > 0 {
 		u.opens--
 	}
 	v.resizeLocked(&f, blocks512, 0)
@@ -543,9 +546,6 @@ func (v *Inventory) claimDirectory(k Key, n int64, overtake bool) (refused *Dire
 // now; negative: not known. Of the calls for one file, the later one is the newer. What has
 // no record stays without.
 func (v *Inventory) Settle(k Key, claimed, blocks512 int64) {
-	if v.settleDirectory(k, claimed, blocks512) {
-		return
-	}
 	s := v.shard(k)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -556,8 +556,12 @@ func (v *Inventory) Settle(k Key, claimed, blocks512 int64) {
 		}
 		v.charge(v.dirs.root.id, 0, 0, -part, false)
 	}
+	if v.settleDirectory(k, claimed, blocks512) {
+		return
+	}
 	f, ok := s.files[k.Ino]
 	if !ok {
+		s.changes++ // it may be one that the scan is looking at
 		return
 	}
 	u := s.uses[k.Ino]
@@ -647,6 +651,7 @@ func (v *Inventory) endLocked(s *shard, ino uint64) {
 			return
 		}
 		delete(s.uses, ino)
+		s.changes++ // a scan does not touch what is in use, but may have looked at it before
 		f.set(inUse, false)
 		s.files[ino] = f
 	}
