@@ -170,11 +170,11 @@ func soon() time.Time { return time.Now().Add(time.Minute) }
 // of them find room, because older files go.
 func TestAdmissionIsStrict(t *testing.T) {
 	opts := options(t.TempDir())
-	opts.Capacity = Limit{Bytes: 8 * mib}
+	opts.Capacity = Limit{Bytes: 12 * mib}
 	w := start(t, opts)
 	put(t, w.dir, "a1/first", 1)
 	w.Created(keyOf(t, filepath.Join(w.dir, "a1")), keyOf(t, w.dir), "a1", true)
-	if err := w.SetQuota("a1", 2*mib); err != nil {
+	if err := w.SetQuota("a1", 4*mib); err != nil {
 		t.Fatal(err)
 	}
 	quota := w.limited()[0]
@@ -211,13 +211,13 @@ func TestAdmissionIsStrict(t *testing.T) {
 	writers.Wait()
 	close(done)
 	watcher.Wait()
-	if got := most.Load(); got > 8*mib {
-		t.Errorf("%d bytes were claimed of %d", got, 8*mib)
+	if got := most.Load(); got > 12*mib {
+		t.Errorf("%d bytes were claimed of %d", got, 12*mib)
 	}
-	if got := mostQuota.Load(); got > 2*mib {
-		t.Errorf("%d bytes were claimed of a quota of %d", got, 2*mib)
+	if got := mostQuota.Load(); got > 4*mib {
+		t.Errorf("%d bytes were claimed of a quota of %d", got, 4*mib)
 	}
-	if w.Stats().Evicted == 0 || most.Load() < 4*mib {
+	if w.Stats().Evicted == 0 || most.Load() < 8*mib {
 		t.Errorf("%+v with at most %d bytes claimed: the limits were never reached", w.Stats(), most.Load())
 	}
 	if err := w.inv.Scan(context.Background()); err != nil {
