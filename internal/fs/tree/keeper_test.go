@@ -10,6 +10,7 @@ import (
 
 	"github.com/kv3fs/kv3fs/internal/keeper"
 	"github.com/kv3fs/kv3fs/internal/test/seed"
+	"github.com/kv3fs/kv3fs/internal/test/usagemodel"
 )
 
 // What the keeper knows is what is on the disk, whatever is done to the files: while it scans
@@ -63,7 +64,7 @@ func TestKeeperAddsUp(t *testing.T) {
 		check := func(when string, ownBytes int64) {
 			t.Helper()
 			var want int64
-			for key, blocks := range taken(t, dir) {
+			for key, blocks := range usagemodel.Taken(t, dir) {
 				want += blocks * 512
 				f, ok := inv.File(key)
 				if _, isDir := inv.Directory(key); ok == isDir || ok && (f.Bytes > blocks*512 || f.Bytes < blocks*512-ownBytes || f.InUse) {
