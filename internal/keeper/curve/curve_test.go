@@ -88,7 +88,7 @@ func TestCurveIsExactIfAllKeysAreFollowed(t *testing.T) {
 func TestSampledCurveIsNearTheExactOne(t *testing.T) {
 	for name, largest := range map[string]int64{"blocks of one size": 1, "blocks of many sizes": 4096} {
 		r := rand.New(rand.NewPCG(7, 7))
-		trace := zipf(r, 5000, 40_000, largest)
+		trace := zipf(r, 5000, 15_000, largest)
 		e := New(Options{SampleKeys: 500})
 		feed(e, trace)
 		if e.part() > 0.25 {
