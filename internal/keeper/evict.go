@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kv3fs/kv3fs/internal/keeper/inventory"
+	"github.com/kv3fs/kv3fs/internal/keeper/policy"
 	"github.com/kv3fs/kv3fs/internal/layout/classify"
 )
 
@@ -27,16 +28,13 @@ const (
 	retryAfter = 100 * time.Millisecond
 	retryMost  = 5 * time.Second
 
-	// mostUses is how many uses count, see rank.
-	mostUses = 5
-
 	leastGrace = time.Minute
 )
 
-// rank says when a file's turn is: at its last use, and later by a bonus for each use. The
-// formula reaches the hit ratio of LRU and more on published traces of such caches.
+// rank says when a file's turn is. That it was written is its first use.
 func (k *Keeper) rank(lastUse uint32, uses uint8) int64 {
-	return int64(lastUse)*int64(time.Second) + int64(min(uses, mostUses))*int64(k.UseBonus)
+	const msPerSecond = 1000
+	return int64(policy.MakeHeat(int64(lastUse)*msPerSecond, 0, int(uses)+1).Score(k.UseBonus))
 }
 
 // outcome is what a search for victims came to.

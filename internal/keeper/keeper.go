@@ -44,7 +44,8 @@ type Options struct {
 	// EvictUnknown lets files go that are of no layout. Otherwise only a TTL makes them.
 	EvictUnknown bool
 
-	// UseBonus is by how much each use beyond the first puts off a file's turn. 0: 150 s.
+	// UseBonus is by how much each use beyond the first, which is that it was written, puts off
+	// a file's turn; policy.MaxUses count. 0: 150 s.
 	UseBonus time.Duration
 
 	// Unlink removes the entry of a directory, given relative to Dir, if it is still that
@@ -81,8 +82,8 @@ func (o *Options) fill() error {
 			*d.p = d.value
 		}
 	}
-	if o.Grace < 0 || o.TempGrace < 0 || o.UseBonus < 0 || o.SaveEvery < 0 || max(o.Grace, o.TempGrace) > forgetStep {
-		return fmt.Errorf("grace periods of %v and %v: give none below 0 or above %v", o.Grace, o.TempGrace, forgetStep)
+	if o.Grace < 0 || o.TempGrace < 0 || o.UseBonus < 0 || o.UseBonus > forgetStep || o.SaveEvery < 0 || max(o.Grace, o.TempGrace) > forgetStep {
+		return fmt.Errorf("grace periods of %v and %v, and a bonus of %v: give none below 0 or above %v", o.Grace, o.TempGrace, o.UseBonus, forgetStep)
 	}
 	if o.Log == nil {
 		o.Log = slog.Default()

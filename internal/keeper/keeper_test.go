@@ -310,10 +310,10 @@ func TestOrder(t *testing.T) {
 		heats map[string]inventory.Heat // Ino is filled in
 		want  []string                  // in order
 	}{
-		"by last use":       {map[string]inventory.Heat{entry(1): {Age: 300}, entry(2): {Age: 500}, entry(3): {Age: 400}}, []string{entry(2), entry(3), entry(1)}},
-		"uses put it off":   {map[string]inventory.Heat{entry(1): {Age: 300}, entry(2): {Age: 500, Uses: 2}, entry(3): {Age: 400}}, []string{entry(3), entry(1), entry(2)}},
-		"five uses at most": {map[string]inventory.Heat{entry(1): {Age: 300, Uses: 5}, entry(2): {Age: 500, Uses: 200}, entry(3): {Age: 40}}, []string{entry(3), entry(2), entry(1)}},
-		"temporary first":   {map[string]inventory.Heat{entry(1): {Age: 300}, ".temp/" + fmt.Sprintf("%032x", 7): {Age: 1}}, []string{".temp/" + fmt.Sprintf("%032x", 7), entry(1)}},
+		"by last use":     {map[string]inventory.Heat{entry(1): {Age: 300}, entry(2): {Age: 500}, entry(3): {Age: 400}}, []string{entry(2), entry(3), entry(1)}},
+		"uses put it off": {map[string]inventory.Heat{entry(1): {Age: 300}, entry(2): {Age: 500, Uses: 2}, entry(3): {Age: 400}}, []string{entry(3), entry(1), entry(2)}},
+		"five uses count": {map[string]inventory.Heat{entry(1): {Age: 300, Uses: 5}, entry(2): {Age: 500, Uses: 200}, entry(3): {Age: 40}}, []string{entry(3), entry(2), entry(1)}},
+		"temporary first": {map[string]inventory.Heat{entry(1): {Age: 300}, ".temp/" + fmt.Sprintf("%032x", 7): {Age: 1}}, []string{".temp/" + fmt.Sprintf("%032x", 7), entry(1)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			opts := options(t.TempDir())
