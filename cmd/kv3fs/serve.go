@@ -57,7 +57,8 @@ type serveCmd struct {
 	TP          int        `name:"tp" placeholder:"N" range:"1..4096" help:"Number of vLLM ranks that must store a key before the page service reports it. Default: all that have initialised."`
 	Pages       pagesFlags `embed:"" prefix:"pages-"`
 
-	Limits limitFlags `embed:"" prefix:"limit-"`
+	Limits limitFlags  `embed:"" prefix:"limit-"`
+	Keeper keeperFlags `embed:""`
 
 	LogLevel  slog.Level `default:"INFO" help:"DEBUG, INFO, WARN or ERROR."`
 	LogFormat string     `default:"text" enum:"text,json" help:"Format of the log on standard error."`
@@ -131,6 +132,7 @@ func (c *serveCmd) Run(ctx serverContext, values *flagValues, kctx *kong.Context
 		Rings:    ringserver.Options{Deadline: c.Deadline, Workers: c.Workers},
 		Pages:    pageService,
 		Limits:   c.Limits.limits(),
+		Keeping:  c.Keeper.keeping(),
 		Drain:    c.Drain,
 		Log:      log,
 	}, func(point string) {
@@ -154,6 +156,9 @@ func (c *serveCmd) Validate() error {
 		return bad("remount", "%q is not an absolute path", c.Remount)
 	}
 	if err := c.apart(); err != nil {
+		return err
+	}
+	if err := c.Keeper.validate(); err != nil {
 		return err
 	}
 	_, err := c.Fresh.fresh()

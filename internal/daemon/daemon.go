@@ -39,11 +39,12 @@ type Config struct {
 	Rings         ringserver.Options
 	Pages         Pages
 	Limits        Limits
+	Keeping       Keeping
 	// Drain bounds how long a stop waits for users of the mount.
 	Drain time.Duration
 	Log   *slog.Logger
 
-	usage tree.Usage // a test's
+	usage tree.Usage // a test's, in place of the keeper
 }
 
 // ErrCutOff says that clients still used the mount when Config.Drain was over.
@@ -83,6 +84,14 @@ func Run(ctx context.Context, c Config, ready func(mountPoint string)) (err erro
 		c.Log.Info("removed the semaphores of a killed daemon", "semaphores", n)
 	}
 	held := stillHeld(host.Local(), st.formerMounts(me.Boot), c.Log)
+	keep, err := newKeeping(data, c.Keeping, c.Settings.Readonly, c.Log)
+	if err != nil {
+		return err
+	}
+	defer keep.close()
+	if c.usage == nil {
+		c.usage = keep.usage()
+	}
 	tree, err := tree.Open(data, tree.Options{Spare: fuseserver.SpareDescriptors(), Readonly: c.Settings.Readonly, Usage: c.usage})
 	if err != nil {
 		return err
@@ -128,7 +137,7 @@ func Run(ctx context.Context, c Config, ready func(mountPoint string)) (err erro
 		c.Log.Info("passthrough is on: the kernel reads, writes and maps the files of the mount itself")
 	}
 	st.noteMounts(append(slices.Clone(held), formerMount{me.Boot, mnt.Minor()}), c.Log)
-	err = serve(ctx, c, tree, rings, mnt, pageService, ready)
+	err = serve(ctx, c, tree, rings, mnt, pageService, keep, ready)
 	if err == nil { // nobody holds anything of this mount
 		st.noteMounts(held, c.Log)
 	}
@@ -139,7 +148,7 @@ func Run(ctx context.Context, c Config, ready func(mountPoint string)) (err erro
 // waits for its users to leave and admits no new ones; then the rings, which serve
 // until the mount is removed and answer what is left; the page service last, because
 // engines that are leaving still confirm what they have written.
-func serve(ctx context.Context, c Config, tree *tree.Tree, rings *ringserver.Server, mnt *fuseserver.Mount, pageService *pageService, ready func(string)) error {
+func serve(ctx context.Context, c Config, tree *tree.Tree, rings *ringserver.Server, mnt *fuseserver.Mount, pageService *pageService, keep *keeping, ready func(string)) error {
 	ringCtx, stopRings := context.WithCancel(context.Background())
 	defer stopRings()
 	ringsDone := make(chan error, 1)
@@ -158,6 +167,7 @@ func serve(ctx context.Context, c Config, tree *tree.Tree, rings *ringserver.Ser
 		defer close(trimDone)
 		_ = tree.Run(trimCtx) // ends with its context
 	}()
+	stopKeeping := keep.start(mnt, c.Log)
 	mountDone := make(chan error, 1)
 	go func() { mountDone <- mnt.Serve() }()
 
@@ -190,6 +200,7 @@ func serve(ctx context.Context, c Config, tree *tree.Tree, rings *ringserver.Ser
 	cancel()
 	errs = append(errs, <-mountDone, endRings())
 	errs = append(errs, pageService.stop())
+	stopKeeping() // after the last who may wait for room
 	stopTrim()
 	<-trimDone
 	if err := errors.Join(errs...); err != nil {

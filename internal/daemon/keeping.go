@@ -1,0 +1,109 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/internal/fs/fuseserver"
+	"github.com/kv3fs/kv3fs/internal/fs/tree"
+	"github.com/kv3fs/kv3fs/internal/keeper"
+)
+
+// Keeping says how much the data directory may take. Without a capacity, nobody keeps a limit.
+type Keeping struct {
+	Capacity                keeper.Limit
+	HighPercent, LowPercent float64       // 0: the keeper's defaults
+	Grace                   time.Duration // 0: the keeper's default
+}
+
+// keeperDir is the keeper's directory in tree.StateName.
+const keeperDir = "keeper"
+
+// keeping is the keeper of a daemon, and what it removes files through.
+type keeping struct {
+	*keeper.Keeper
+	mount atomic.Pointer[fuseserver.Mount]
+}
+
+// newKeeping returns the keeper of a data directory, or nil if there is to be none.
+func newKeeping(data string, o Keeping, readonly bool, log *slog.Logger) (*keeping, error) {
+	if o.Capacity.None() {
+		return nil, nil
+	}
+	if readonly {
+		return nil, errors.New("a capacity and a read-only daemon: it could remove nothing; leave out one of them")
+	}
+	if err := fits(data, o.Capacity); err != nil {
+		return nil, err
+	}
+	k := &keeping{}
+	var err error
+	k.Keeper, err = keeper.New(keeper.Options{
+		Dir: data, StateDir: filepath.Join(data, tree.StateName, keeperDir), Skip: tree.StateName,
+		Capacity: o.Capacity, HighPercent: o.HighPercent, LowPercent: o.LowPercent, Grace: o.Grace,
+		Unlink: k.unlink, Log: log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("keep data directory %s within its capacity: %w", data, err)
+	}
+	return k, nil
+}
+
+// fits reports a capacity that is more than the file system has: nobody could hold it.
+func fits(data string, capacity keeper.Limit) error {
+	var st unix.Statfs_t
+	if err := unix.Statfs(data, &st); err != nil {
+		return fmt.Errorf("data directory %s: %w", data, err)
+	}
+	unit := uint64(max(st.Bsize, 1))
+	if has := st.Blocks * unit; st.Blocks > 0 && uint64(capacity.Bytes)/unit > st.Blocks {
+		return fmt.Errorf("a capacity of %d bytes is more than the file system of %s has, %d: give less, or a part of it such as 90%%", capacity.Bytes, data, has)
+	}
+	return nil
+}
+
+// usage returns the tree's Usage.
+func (k *keeping) usage() tree.Usage {
+	if k == nil {
+		return nil // not a typed nil
+	}
+	return k
+}
+
+// unlink removes a victim of the keeper through the mount, whose clients may know it.
+func (k *keeping) unlink(dir, name string, want keeper.Victim) error {
+	return k.mount.Load().Evict(dir, name, want)
+}
+
+// start keeps the limit until stop is called, which returns when all is saved.
+func (k *keeping) start(mnt *fuseserver.Mount, log *slog.Logger) (stop func()) {
+	if k == nil {
+		return func() {}
+	}
+	k.mount.Store(mnt)
+	log.Info("keeping the data directory within its capacity; it is being scanned", "capacity", k.Capacity.String(), "limit bytes", k.Inventory().Root().Limit(),
+		"used bytes so far", k.Inventory().Root().Bytes(), "high watermark", k.HighPercent, "low watermark", k.LowPercent)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- k.Run(ctx) }()
+	return func() {
+		cancel()
+		if err := <-done; err != nil {
+			log.Warn("cannot save the use of files; at the next start their times of change count instead", "err", err)
+		}
+	}
+}
+
+// close ends the keeper, after the tree.
+func (k *keeping) close() {
+	if k != nil {
+		_ = k.Close()
+	}
+}
