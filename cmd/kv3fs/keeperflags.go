@@ -12,7 +12,7 @@ type keeperFlags struct {
 	Capacity      capacity      `placeholder:"SIZE" help:"How much the files may take, e.g. 10TiB, or 90% of the data directory's file system. What was used longest ago is removed to make room, and df of the mount shows this size. Only files that engines can do without go: docs/keeper.md. Default: no limit; writes fail with ENOSPC once the disk is full."`
 	HighWatermark float64       `default:"95" range:"1..100" placeholder:"PERCENT" help:"The part of the capacity, in percent, above which files are removed."`
 	LowWatermark  float64       `default:"90" range:"1..100" placeholder:"PERCENT" help:"The part of the capacity, in percent, down to which they are removed then."`
-	EvictionGrace time.Duration `default:"1m" range:"1s..24h" help:"How long after its last change a file is left alone. Files of some layouts are left alone for longer, because their writers need that."`
+	EvictionGrace time.Duration `placeholder:"DURATION" range:"1s..24h" help:"How long after its last change a file is left alone. Default: as long as the writers of its layout need, at least a minute."`
 }
 
 func (f *keeperFlags) keeping() daemon.Keeping {

@@ -31,13 +31,14 @@ func (t *Tree) Evict(dir, name string, want Victim) (removed Name, err error) {
 	case err != nil:
 		return Name{}, err
 	}
-	defer unix.Close(file)
-	if err := t.isVictim(file, want); err != nil {
-		return Name{}, err
-	}
 	defer t.moves.share()()
-	if t.inUseBy(file) {
-		return Name{}, unix.EBUSY
+	err = t.isVictim(file, want)
+	if err == nil && t.inUseBy(file) {
+		err = unix.EBUSY
+	}
+	unix.Close(file) // it would keep the blocks
+	if err != nil {
+		return Name{}, err
 	}
 	st, err := statAt(fd, name)
 	if err == nil && keyOf(t.identityOf(&st)) != want.Key {

@@ -142,7 +142,7 @@ func (of *openFile) endLocked() {
 	files := of.files
 	of.mu.Unlock()
 	if of.told {
-		of.tree.useEnds(of.node, anyFD(files))
+		defer of.tree.useEnds(of.node, anyFD(files))()
 	}
 	for _, f := range files {
 		if f != nil {

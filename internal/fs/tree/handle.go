@@ -114,7 +114,7 @@ func (h *Handle) Close() {
 		if h.mapped {
 			t.mapped.add(of.node, -1)
 		}
-		t.useEnds(of.node, h.file.fd)
+		defer t.useEnds(of.node, h.file.fd)()
 	}
 	of.mu.Lock()
 	of.handles--

@@ -137,8 +137,10 @@ func (t *Tree) closeOrphan(o orphan) {
 }
 
 func (t *Tree) endOrphan(o orphan) {
-	unix.Close(o.fd)
+	closed := func() {}
 	if o.node != nil {
-		t.useEnds(o.node, -1)
+		closed = t.useEnds(o.node, -1)
 	}
+	unix.Close(o.fd)
+	closed()
 }

@@ -156,22 +156,23 @@ func (t *Tree) useBegins(n *node, fd int) {
 	t.accountFD(n.key, 0, fd)
 }
 
-// useEnds undoes useBegins. fd is an open descriptor of n, or negative.
-func (t *Tree) useEnds(n *node, fd int) {
+// useEnds undoes useBegins. fd is an open descriptor of n, or negative. The caller closes the
+// file and then calls closed: only then the blocks of one without a name are free.
+func (t *Tree) useEnds(n *node, fd int) (closed func()) {
 	k := keyOf(n.key)
-	defer t.accounting.lock(k)()
-	blocks := int64(-1)
 	if fd >= 0 {
+		unlock := t.accounting.lock(k)
 		if st, err := statFD(fd); err == nil {
-			blocks = int64(st.Blocks)
+			t.usage.Settle(k, 0, int64(st.Blocks))
 			if st.Nlink == 0 {
 				// It never had a name, or lost it while its use began.
 				dir, name := t.placeOf(n)
 				t.usage.Removed(k, dir, name, true)
 			}
 		}
+		unlock()
 	}
-	t.usage.Closed(k, blocks)
+	return func() { t.usage.Closed(k, -1) }
 }
 
 // leaving is an entry that is about to be removed or replaced.
@@ -182,6 +183,7 @@ type leaving struct {
 	name string
 	fd   int  // holds the inode, whose number another may get otherwise
 	own  bool // fd is to be closed
+	file bool // it is in use until then
 }
 
 // leaves prepares for the removal of the entry p, whose status is st, in the directory open as
@@ -196,6 +198,9 @@ func (t *Tree) leaves(p place, dir int, st *unix.Statx_t, orphanFD int) leaving 
 		if err == nil {
 			l.fd, l.own = fd, true
 		}
+	}
+	if l.file = l.own && st.Mode&unix.S_IFMT == unix.S_IFREG; l.file {
+		t.usage.Opened(keyOf(l.key), l.dir, l.name)
 	}
 	return l
 }
@@ -235,6 +240,9 @@ func (l leaving) gone() {
 func (l leaving) close() {
 	if l.own {
 		unix.Close(l.fd)
+	}
+	if l.file {
+		l.tree.usage.Closed(keyOf(l.key), -1)
 	}
 }
 
