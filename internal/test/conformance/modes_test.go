@@ -11,7 +11,7 @@ import (
 )
 
 // TestModes repeats the cases that move bytes with each setting that changes how they move;
-// with -short, with the two that change most.
+// with -short, with those that change most.
 func TestModes(t *testing.T) {
 	moving := map[string]func(*testing.T, *world, library){
 		"27": readsOneMiB, "30": endOfFile, "31": holeReadsAsZeros, "32": holeForbidden, "33": insideHole, "34": sparseGiB,
@@ -21,9 +21,9 @@ func TestModes(t *testing.T) {
 	}
 	for name, args := range map[string]string{
 		"buffered": "--io buffered", "direct": "--io direct", "no passthrough": "--passthrough off",
-		"one worker": "--workers 1", "nothing cached": "--attr-timeout 0 --entry-timeout 0 --negative-timeout 0 --passthrough off",
+		"one worker": "--workers 1", "limited": "--capacity 90%", "nothing cached": "--attr-timeout 0 --entry-timeout 0 --negative-timeout 0 --passthrough off",
 	} {
-		if testing.Short() && name != "direct" && name != "nothing cached" {
+		if testing.Short() && name != "direct" && name != "limited" && name != "nothing cached" {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {

@@ -1,0 +1,30 @@
+package main
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// A capacity that nobody could keep is refused at start, with what is wrong.
+func TestCapacityErrors(t *testing.T) {
+	for _, c := range []struct{ flags, says string }{
+		{"--check --capacity x", "give one such as 10TiB"},
+		{"--check --capacity 0", "give at least 1 MiB"},
+		{"--check --capacity 4KiB", "give at least 1 MiB"},
+		{"--check --capacity 101%", "up to 100%"},
+		{"--check --capacity 0%", "above 0%"},
+		{"--check --capacity -1TiB", "capacity"},
+		{"--check --capacity 1GiB --low-watermark 95", "must be below --high-watermark"},
+		{"--check --capacity 1GiB --high-watermark 101", "high-watermark"},
+		{"--check --capacity 1GiB --eviction-grace 0s", "eviction-grace"},
+		{"--capacity 1EiB", "is more than the file system of"},
+		{"--capacity 1GiB --readonly", "read-only"},
+	} {
+		args := append([]string{"serve", "--data", t.TempDir(), "--mount", t.TempDir()}, strings.Fields(c.flags)...)
+		out, err := exec.Command(binary(t), args...).CombinedOutput()
+		if err == nil || !strings.Contains(string(out), c.says) {
+			t.Errorf("%s: %v, %s", c.flags, err, out)
+		}
+	}
+}
