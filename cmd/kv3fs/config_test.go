@@ -113,7 +113,7 @@ func TestConfigurationErrors(t *testing.T) {
 		"clutser: x":                        `kv3fs.yaml:3: unknown key "clutser": serve has cluster`,
 		"token-file: x":                     `unknown key "token-file": serve has pages-token-file`,
 		"listen: x":                         `unknown key "listen": serve has pages-listen`,
-		"size: x":                       `unknown key "size"; the keys are the names of the flags of serve: allow-other, `,
+		"size: x":                           `unknown key "size"; the keys are the names of the flags of serve: allow-other, `,
 		"config: x":                         `unknown key "config"`,
 		"check: true":                       `unknown key "check"`,
 		"version: true":                     `unknown key "version"`,
