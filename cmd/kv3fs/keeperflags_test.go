@@ -1,9 +1,12 @@
 package main
 
 import (
+	"context"
 	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 )
 
 // A capacity that nobody could keep is refused at start, with what is wrong.
@@ -21,8 +24,12 @@ func TestCapacityErrors(t *testing.T) {
 		{"--capacity 1EiB", "is more than the file system of"},
 		{"--capacity 1GiB --readonly", "read-only"},
 	} {
-		args := append([]string{"serve", "--data", t.TempDir(), "--mount", t.TempDir()}, strings.Fields(c.flags)...)
-		out, err := exec.Command(binary(t), args...).CombinedOutput()
+		args := append([]string{"serve", "--pages-listen", "off", "--data", t.TempDir(), "--mount", t.TempDir()}, strings.Fields(c.flags)...)
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		cmd := exec.CommandContext(ctx, binary(t), args...)
+		cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // so that it unmounts
+		out, err := cmd.CombinedOutput()
+		cancel()
 		if err == nil || !strings.Contains(string(out), c.says) {
 			t.Errorf("%s: %v, %s", c.flags, err, out)
 		}
