@@ -593,8 +593,14 @@ func TestReap(t *testing.T) {
 	temp := ".temp/" + fmt.Sprintf("%032x", 7)
 	put(t, opts.Dir, temp, 100)
 	put(t, opts.Dir, entry(1), 100)
-	w := start(t, opts)
-	eventually(t, "the reaper", func() bool { return w.Stats().Reaped == 1 })
+	k, err := New(opts)
+	must(t, err)
+	defer k.Close()
+	must(t, k.inv.Scan(context.Background()))
+	k.reap(context.Background())
+	if s := k.Stats(); s.Reaped != 1 {
+		t.Errorf("%+v; want one reaped", s)
+	}
 	if got := files(t, opts.Dir); !slices.Equal(got, []string{entry(1)}) {
 		t.Errorf("left are %q", got)
 	}
