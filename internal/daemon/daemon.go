@@ -167,7 +167,7 @@ func serve(ctx context.Context, c Config, tree *tree.Tree, rings *ringserver.Ser
 		defer close(trimDone)
 		_ = tree.Run(trimCtx) // ends with its context
 	}()
-	stopKeeping := keep.start(mnt, c.Log)
+	stopKeeping := keep.start(tree, c.Log)
 	mountDone := make(chan error, 1)
 	go func() { mountDone <- mnt.Serve() }()
 

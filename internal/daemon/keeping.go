@@ -11,7 +11,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/kv3fs/kv3fs/internal/fs/fuseserver"
 	"github.com/kv3fs/kv3fs/internal/fs/tree"
 	"github.com/kv3fs/kv3fs/internal/keeper"
 )
@@ -29,7 +28,7 @@ const keeperDir = "keeper"
 // keeping is the keeper of a daemon, and what it removes files through.
 type keeping struct {
 	*keeper.Keeper
-	mount atomic.Pointer[fuseserver.Mount]
+	tree atomic.Pointer[tree.Tree]
 }
 
 // newKeeping returns the keeper of a data directory, or nil if there is to be none.
@@ -77,17 +76,17 @@ func (k *keeping) usage() tree.Usage {
 	return k
 }
 
-// unlink removes a victim of the keeper through the mount, whose clients may know it.
+// unlink removes a victim of the keeper through the tree, whose clients may know it.
 func (k *keeping) unlink(dir, name string, want keeper.Victim) error {
-	return k.mount.Load().Evict(dir, name, want)
+	return k.tree.Load().Evict(dir, name, want)
 }
 
 // start keeps the limit until stop is called, which returns when all is saved.
-func (k *keeping) start(mnt *fuseserver.Mount, log *slog.Logger) (stop func()) {
+func (k *keeping) start(t *tree.Tree, log *slog.Logger) (stop func()) {
 	if k == nil {
 		return func() {}
 	}
-	k.mount.Store(mnt)
+	k.tree.Store(t)
 	log.Info("keeping the data directory within its capacity; it is being scanned", "capacity", k.Capacity.String(), "limit bytes", k.Inventory().Root().Limit(),
 		"used bytes so far", k.Inventory().Root().Bytes(), "high watermark", k.HighPercent, "low watermark", k.LowPercent)
 	ctx, cancel := context.WithCancel(context.Background())

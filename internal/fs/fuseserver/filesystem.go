@@ -109,6 +109,16 @@ func statusOf(err error) fuse.Status {
 	return fuse.EIO
 }
 
+// nodeStatusOf is statusOf for a request that names a node and no entry. Without the file, the
+// entry that led the kernel there is stale: it looks the name up again, and makes a new
+// file if it is to.
+func nodeStatusOf(err error) fuse.Status {
+	if errors.Is(err, unix.ENOENT) {
+		return fuse.Status(unix.ESTALE)
+	}
+	return statusOf(err)
+}
+
 func (fs *fileSystem) readonly(h *fuse.InHeader) bool { return fs.settings.Readonly(h.Uid) }
 
 // attr fills in the attributes that a client sees.
@@ -172,7 +182,7 @@ func (fs *fileSystem) GetAttr(_ <-chan struct{}, in *fuse.GetAttrIn, out *fuse.A
 	}
 	e, err := fs.tree.Getattr(in.NodeId, fs.settings.AttrTimeout(in.Uid))
 	if err != nil {
-		return statusOf(err)
+		return nodeStatusOf(err)
 	}
 	out.SetTimeout(e.Keep)
 	fs.attr(&out.Attr, &e.Attr)
@@ -204,7 +214,7 @@ func (fs *fileSystem) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.A
 	c.ClearSetID = in.Valid&fuse.FATTR_KILL_SUIDGID != 0
 	e, err := fs.tree.Setattr(in.NodeId, c, fs.settings.AttrTimeout(in.Uid))
 	if err != nil {
-		return statusOf(err)
+		return nodeStatusOf(err)
 	}
 	out.SetTimeout(e.Keep)
 	fs.attr(&out.Attr, &e.Attr)

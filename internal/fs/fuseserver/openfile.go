@@ -162,7 +162,7 @@ func (fs *fileSystem) open(in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
 	}
 	h, err := fs.tree.Open(in.NodeId, callerOf(&in.InHeader), int(in.Flags))
 	if err != nil {
-		return statusOf(err)
+		return nodeStatusOf(err)
 	}
 	if in.Mode&fuse.OPEN_KILL_SUIDGID != 0 {
 		if err := h.ClearSetID(); err != nil {

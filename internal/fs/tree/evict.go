@@ -9,27 +9,29 @@ type Victim = struct {
 }
 
 // Evict removes the file name of directory dir, a path below the data directory, to make
-// room. It returns the entry, which the kernel has to forget. ENOENT and others of openat2(2):
-// there is none. ESTALE: it is another one, or has changed. EBUSY: somebody has it open or
+// room. The kernel's attributes of it become stale, so that it asks for them and learns that
+// the file is gone; its entry stays until then, since dropping it would take the directory's
+// lock: a daemon that is killed while it waits for that never ends if the holder of the lock
+// waits for the daemon. ENOENT and others of openat2(2): there is no such file. ESTALE: it is another one, or has changed. EBUSY: somebody has it open or
 // mapped, through the mount, a ring or the data directory.
-func (t *Tree) Evict(dir, name string, want Victim) (removed Name, err error) {
+func (t *Tree) Evict(dir, name string, want Victim) error {
 	fd, err := openBeneath(t.rootFD, dir, unix.O_PATH|unix.O_DIRECTORY)
 	if err != nil {
-		return Name{}, err
+		return err
 	}
 	defer unix.Close(fd)
 	d := t.nodeOf(fd)
 	if d == t.root && name == StateName {
-		return Name{}, unix.ENOENT
+		return unix.ENOENT
 	}
 	file, err := unix.Openat(fd, name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	switch {
 	case err == unix.ELOOP:
-		return Name{}, unix.ESTALE // a symbolic link
+		return unix.ESTALE // a symbolic link
 	case err == unix.EAGAIN:
-		return Name{}, unix.EBUSY // somebody has a lease on it
+		return unix.EBUSY // somebody has a lease on it
 	case err != nil:
-		return Name{}, err
+		return err
 	}
 	defer t.moves.share()()
 	err = t.isVictim(file, want)
@@ -38,21 +40,24 @@ func (t *Tree) Evict(dir, name string, want Victim) (removed Name, err error) {
 	}
 	unix.Close(file) // it would keep the blocks
 	if err != nil {
-		return Name{}, err
+		return err
 	}
 	st, err := statAt(fd, name)
 	if err == nil && keyOf(t.identityOf(&st)) != want.Key {
 		err = unix.ESTALE
 	}
 	if err != nil {
-		return Name{}, err
+		return err
 	}
+	n, known := t.byIdentity.get(t.identityOf(&st))
 	// No descriptor is kept for those who are about to open it: it would keep the blocks.
 	if err := t.unlinkAt(place{d, name}, fd, 0, &st, -1); err != nil {
-		return Name{}, err
+		return err
 	}
-	t.linksChanged(&st)
-	return nameOf(d, name), nil
+	if known {
+		(*t.invalidate.Load())(n.id, false)
+	}
+	return nil
 }
 
 // isVictim returns ESTALE if the open file is another one than want, or has changed.

@@ -3,6 +3,7 @@ package tree
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -42,19 +43,19 @@ func TestEvict(t *testing.T) {
 			t.Fatalf("%s: the file is gone", what)
 		}
 	}
-	refused("open through the mount", second(tr.Evict("d", "f", want)), unix.EBUSY)
+	refused("open through the mount", tr.Evict("d", "f", want), unix.EBUSY)
 	h.Close()
 
 	f := must(tr.Acquire(e.Attr.Ino, root, false))
-	refused("used by a ring", second(tr.Evict("d", "f", want)), unix.EBUSY)
+	refused("used by a ring", tr.Evict("d", "f", want), unix.EBUSY)
 	f.Release()
 	local := must(os.Open(path))
-	refused("open in the data directory", second(tr.Evict("d", "f", want)), unix.EBUSY)
+	refused("open in the data directory", tr.Evict("d", "f", want), unix.EBUSY)
 	local.Close()
 	mapping := must(os.Open(path))
 	bytes := must(unix.Mmap(int(mapping.Fd()), 0, 4096, unix.PROT_READ, unix.MAP_SHARED))
 	mapping.Close()
-	refused("mapped", second(tr.Evict("d", "f", want)), unix.EBUSY)
+	refused("mapped", tr.Evict("d", "f", want), unix.EBUSY)
 	unix.Munmap(bytes)
 
 	for what, change := range map[string]func(*Victim){
@@ -63,19 +64,20 @@ func TestEvict(t *testing.T) {
 	} {
 		other := want
 		change(&other)
-		refused(what, second(tr.Evict("d", "f", other)), unix.ESTALE)
+		refused(what, tr.Evict("d", "f", other), unix.ESTALE)
 	}
-	refused("missing", second(tr.Evict("d", "g", want)), unix.ENOENT)
-	refused("the directory", second(tr.Evict(".", "d", victimAt(t, filepath.Dir(path)))), unix.ESTALE)
+	refused("missing", tr.Evict("d", "g", want), unix.ENOENT)
+	refused("the directory", tr.Evict(".", "d", victimAt(t, filepath.Dir(path))), unix.ESTALE)
 	os.Symlink("d/f", filepath.Join(dir, "link"))
 	os.Symlink("d", filepath.Join(dir, "linked"))
-	refused("through a link", second(tr.Evict(".", "link", want)), unix.ESTALE)
-	refused("below a link", second(tr.Evict("linked", "f", want)), unix.ENOTDIR)
-	refused("state", second(tr.Evict(".", StateName, victimAt(t, filepath.Join(dir, StateName)))), unix.ENOENT)
+	refused("through a link", tr.Evict(".", "link", want), unix.ESTALE)
+	refused("below a link", tr.Evict("linked", "f", want), unix.ENOTDIR)
+	refused("state", tr.Evict(".", StateName, victimAt(t, filepath.Join(dir, StateName))), unix.ENOENT)
 
-	removed, err := tr.Evict("d", "f", want)
-	if err != nil || removed != (Name{Parent: d.ID, Name: "f"}) {
-		t.Errorf("%+v, %v", removed, err)
+	var stale []uint64
+	tr.SetInvalidate(func(id uint64, _ bool) { stale = append(stale, id) })
+	if err := tr.Evict("d", "f", want); err != nil || !slices.Equal(stale, []uint64{e.ID}) {
+		t.Errorf("attributes of nodes %d are stale, not of %d: %v", stale, e.ID, err)
 	}
 	if _, err := tr.Open(e.ID, root, unix.O_RDONLY); err != unix.ESTALE && err != unix.ENOENT {
 		t.Errorf("open of an evicted file: %v", err)
