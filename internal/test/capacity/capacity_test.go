@@ -283,3 +283,51 @@ func TestCapacityHolds(t *testing.T) {
 		})
 	}
 }
+
+// A daemon that is killed while it evicts ends at once, whatever its clients wait for, and the
+// next one holds the capacity.
+func TestKilledWhileEvicting(t *testing.T) {
+	const limit = 48 << 20
+	disk := ownDisk(t, 2*limit+(64<<20))
+	d := daemontest.ServeWith(t, daemontest.Options{
+		Data:  disk,
+		Flags: []string{"--capacity", strconv.Itoa(limit), "--eviction-grace", "1s", "--pages-listen", "off"},
+	})
+	own := takenBytes(t, disk)
+	var last atomic.Uint64
+	for range 3 {
+		e := &engines{t: t, mount: d.Mount}
+		e.last.Store(last.Load())
+		for i := range 4 {
+			if err := os.Mkdir(filepath.Join(d.Mount, fmt.Sprintf("kv%d", i)), 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+				t.Fatal(err)
+			}
+		}
+		var all sync.WaitGroup
+		for range writers {
+			all.Go(func() {
+				// Until the daemon is gone.
+				for b := make([]byte, blockBytes); ; {
+					if err := e.write(b, func(f *os.File, b []byte) error { _, err := f.Write(b); return err }); err != nil {
+						return
+					}
+				}
+			})
+		}
+		for end := time.Now().Add(time.Minute); e.written.Load()*blockBytes < 2*limit; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("after a minute, only %d blocks were written; %s", e.written.Load(), d.Log())
+			}
+		}
+		d.Kill()
+		if d.Alive() {
+			t.Fatal("a daemon that was killed does not end")
+		}
+		all.Wait()
+		last.Store(e.last.Load())
+		d.Start(t)
+		if taken := takenBytes(t, disk) - own; taken > limit {
+			t.Errorf("%d bytes are taken, %d more than the capacity", taken, taken-limit)
+		}
+	}
+}
