@@ -38,7 +38,7 @@ func removable(v *victim) bool {
 
 // reapBroken removes what is not whole.
 func (k *Keeper) reapBroken(ctx context.Context) {
-	k.broken(ctx, k.inv.Root(), func(v *victim, trouble classify.Trouble) bool {
+	err := k.broken(ctx, k.inv.Root(), func(v *victim, trouble classify.Trouble) bool {
 		f, ok := k.inv.File(v.info.Key)
 		if ok && removable(v) {
 			v.Candidate = inventory.Candidate{Key: v.info.Key, Dir: v.Dir, LastUse: f.LastUse, Kind: f.Kind}
@@ -50,6 +50,9 @@ func (k *Keeper) reapBroken(ctx context.Context) {
 		}
 		return true
 	})
+	if err != nil && ctx.Err() == nil {
+		k.complain("broken", "cannot look for files that their writers did not complete", "error", err)
+	}
 }
 
 func (k *Keeper) broken(ctx context.Context, top *inventory.Directory, fn func(*victim, classify.Trouble) bool) error {
@@ -136,7 +139,8 @@ func (k *Keeper) presence(dir, name string) classify.Presence {
 // shapeOf finds out how large a block is in a directory.
 func (k *Keeper) shapeOf(d *inventory.Directory, dir string) *classify.Shape {
 	var siblings []classify.Sibling
-	k.inv.Names(d, func(name string, _ uint64, stat func() (inventory.Info, error)) bool {
+	// Those that can be read are enough.
+	_ = k.inv.Names(d, func(name string, _ uint64, stat func() (inventory.Info, error)) bool {
 		layout := classify.Classify(path.Join(dir, name), classify.Context{})
 		if info, err := stat(); err == nil && info.Regular && layout.Owner != classify.Unknown && !k.young(&layout, info.MtimeNs, &outcome{}) {
 			siblings = append(siblings, classify.Sibling{File: layout, SizeBytes: info.SizeBytes})

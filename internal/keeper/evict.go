@@ -6,6 +6,7 @@ import (
 	"errors"
 	"maps"
 	"math"
+	"path/filepath"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -77,8 +78,11 @@ func (k *Keeper) makeRoom(ctx context.Context) (next time.Duration) {
 			again(wait)
 			continue
 		}
-		began := time.Now()
+		began, before := time.Now(), k.evicted.Load()
 		out := k.shrink(ctx, d, low)
+		if k.evicted.Load() > before {
+			k.tellEvicted(d)
+		}
 		if !out.exhausted {
 			continue
 		}
@@ -93,12 +97,26 @@ func (k *Keeper) makeRoom(ctx context.Context) (next time.Duration) {
 			}
 		}
 		if d.Bytes() > limit {
-			path, _ := k.inv.Path(d)
+			path := k.pathOf(d)
 			k.complain("over "+path, "more is used than the limit, and nothing more may go: raise the limit, unpin, or remove files",
 				"directory", path, "bytes", d.Bytes(), "limit", limit)
 		}
 	}
 	return next
+}
+
+// tellEvicted logs once a minute at most what has gone.
+func (k *Keeper) tellEvicted(d *inventory.Directory) {
+	if _, now := k.pace.Log("evicted"); now {
+		k.Log.Info("removed files to make room", "directory", k.pathOf(d), "files since the start", k.evicted.Load(), "bytes since the start", k.evictedBytes.Load(),
+			"bytes left", d.Bytes(), "limit", d.Limit())
+	}
+}
+
+// pathOf returns a directory's path below the data directory, for the log.
+func (k *Keeper) pathOf(d *inventory.Directory) string {
+	path, _ := k.inv.Path(d)
+	return filepath.Clean(path) // "." for the data directory itself, and for one that is gone
 }
 
 func part(limit int64, percent float64) int64 { return int64(float64(limit) * percent / 100) }

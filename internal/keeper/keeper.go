@@ -2,6 +2,7 @@ package keeper
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math"
@@ -141,24 +142,25 @@ func New(opts Options) (*Keeper, error) {
 		Options: opts, inv: inv, wall: newWallClock(), kick: make(chan struct{}, 1),
 		queues: make(map[*inventory.Directory][]*waiter), tired: make(map[*inventory.Directory]time.Time),
 	}
-	if err := os.MkdirAll(k.StateDir, 0o700); err != nil {
-		inv.Close()
-		return nil, fmt.Errorf("keeper's state: %w", err)
-	}
-	if err := k.loadRules(); err != nil {
-		inv.Close()
-		return nil, err
-	}
-	if err := k.setCapacity(); err != nil {
-		inv.Close()
-		return nil, err
-	}
-	k.loadHeat()
-	if err := k.believe(); err != nil {
-		inv.Close()
-		return nil, err
+	if err := k.begin(); err != nil {
+		return nil, errors.Join(err, inv.Close())
 	}
 	return k, nil
+}
+
+// begin takes in what was saved.
+func (k *Keeper) begin() error {
+	if err := os.MkdirAll(k.StateDir, 0o700); err != nil {
+		return fmt.Errorf("keeper's state: %w", err)
+	}
+	if err := k.loadRules(); err != nil {
+		return err
+	}
+	if err := k.setCapacity(); err != nil {
+		return err
+	}
+	k.loadHeat()
+	return k.believe()
 }
 
 // Close closes the directory. Run must have returned.

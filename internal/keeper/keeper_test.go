@@ -1,6 +1,7 @@
 package keeper
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -264,6 +265,8 @@ func TestNothingMayGo(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			opts := options(t.TempDir())
 			opts.Capacity = Limit{Bytes: 4 * mib}
+			var log bytes.Buffer
+			opts.Log = slog.New(slog.NewTextHandler(&log, nil))
 			put(t, opts.Dir, entry(1), 3*mib)
 			w := &world{t: t, dir: opts.Dir}
 			k, err := New(opts)
@@ -280,6 +283,9 @@ func TestNothingMayGo(t *testing.T) {
 				cancel()
 				must(t, <-ended)
 				must(t, k.Close())
+				if said := log.String(); !strings.Contains(said, "a write failed, since there is no room") || !strings.Contains(said, "directory=.") {
+					t.Errorf("the log does not say why a write failed: %s", said)
+				}
 			}()
 			err = w.store(entry(2), 2*mib, soon())
 			if !errors.Is(err, unix.ENOSPC) {

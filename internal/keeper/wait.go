@@ -177,6 +177,8 @@ func (k *Keeper) failWaiters(d *inventory.Directory, after time.Duration) {
 			w.done <- nil
 			return // what it has set aside may make room for the others
 		}
+		k.complain("full", "a write failed, since there is no room and no file may go: what is left is in use, pinned, younger than its grace period, or of no layout that can be removed",
+			"directory", k.pathOf(d), "bytes", d.Bytes(), "limit", d.Limit(), "next file may go in", after.Round(time.Second))
 		w.done <- k.full(d)
 	}
 }
