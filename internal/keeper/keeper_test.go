@@ -255,6 +255,8 @@ func TestNothingMayGo(t *testing.T) {
 		},
 		"young by a clock before a step": func(w *world, rel string) {
 			w.Grace = time.Hour
+			now := time.Now()
+			must(w.t, os.Chtimes(filepath.Join(w.dir, rel), now, now))
 			real := w.wall.now
 			w.wall.now = func() (time.Duration, time.Time) {
 				at, wall := real()
@@ -267,7 +269,10 @@ func TestNothingMayGo(t *testing.T) {
 			opts.Capacity = Limit{Bytes: 4 * mib}
 			var log bytes.Buffer
 			opts.Log = slog.New(slog.NewTextHandler(&log, nil))
+			opts.Grace = time.Minute // what the test is about to write is not taken for left behind
 			put(t, opts.Dir, entry(1), 3*mib)
+			old := time.Now().Add(-time.Hour)
+			must(t, os.Chtimes(filepath.Join(opts.Dir, entry(1)), old, old))
 			w := &world{t: t, dir: opts.Dir}
 			k, err := New(opts)
 			must(t, err)
