@@ -60,13 +60,14 @@ func (t *Tree) Evict(dir, name string, want Victim) error {
 	return nil
 }
 
-// isVictim returns ESTALE if the open file is another one than want, or has changed.
+// isVictim returns ESTALE if the open file is another one than want, has changed, or has got
+// another name, so that removing this one would make no room.
 func (t *Tree) isVictim(file int, want Victim) error {
 	st, err := statFD(file)
 	switch {
 	case err != nil:
 		return err
-	case st.Mode&unix.S_IFMT != unix.S_IFREG, keyOf(t.identityOf(&st)) != want.Key,
+	case st.Mode&unix.S_IFMT != unix.S_IFREG, st.Nlink != 1, keyOf(t.identityOf(&st)) != want.Key,
 		int64(st.Size) != want.SizeBytes, st.Mtime.Sec*1e9+int64(st.Mtime.Nsec) != want.MtimeNs:
 		return unix.ESTALE
 	}

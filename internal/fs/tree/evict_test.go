@@ -74,6 +74,10 @@ func TestEvict(t *testing.T) {
 	refused("below a link", tr.Evict("linked", "f", want), unix.ENOTDIR)
 	refused("state", tr.Evict(".", StateName, victimAt(t, filepath.Join(dir, StateName))), unix.ENOENT)
 
+	os.Link(path, filepath.Join(dir, "other"))
+	refused("of several names", tr.Evict("d", "f", want), unix.ESTALE)
+	os.Remove(filepath.Join(dir, "other"))
+
 	var stale []uint64
 	tr.SetInvalidate(func(id uint64, _ bool) { stale = append(stale, id) })
 	if err := tr.Evict("d", "f", want); err != nil || !slices.Equal(stale, []uint64{e.ID}) {
