@@ -116,13 +116,16 @@ func (t *Tree) growDir(d *node, fn func(fd int) error) error {
 	return err
 }
 
-// growBy runs fn, which may make the inode of n take n more bytes. It waits for room.
+// growBy runs fn, which may make the inode of n take that many more bytes. It waits for room,
+// unless fn takes none.
 func (t *Tree) growBy(n *node, fd int, bytes int64, fn func() error) error {
 	if !t.counts(n.key) {
 		return fn()
 	}
-	if err := t.usage.Reserve(keyOf(n.key), bytes, time.Now().Add(entryPatience), nil); err != nil {
-		return err
+	if bytes > 0 {
+		if err := t.usage.Reserve(keyOf(n.key), bytes, time.Now().Add(entryPatience), nil); err != nil {
+			return err
+		}
 	}
 	defer t.accountFD(n.key, bytes, fd)
 	return fn()

@@ -199,6 +199,7 @@ func TestUsageRefuses(t *testing.T) {
 		t.Errorf("fallocate of what is there: %v", err)
 	}
 	model.Capacity = 0
+	attribute := tr.SetUserXattr(e.ID, "user.x", []byte("1"), 0, root)
 	for i := 0; ; i++ { // full to the last byte: no more entries, and removal works
 		model.Capacity = model.Used()
 		_, _, err := tr.Create(RootID, "g", unix.O_RDWR, 0o644, root, 0)
@@ -206,6 +207,14 @@ func TestUsageRefuses(t *testing.T) {
 			break
 		}
 		t.Fatalf("create: %v", err)
+	}
+	if attribute == nil { // the file system has some
+		if err := tr.SetUserXattr(e.ID, "user.y", []byte("1"), 0, root); err != unix.ENOSPC {
+			t.Errorf("set an attribute: %v", err)
+		}
+		if err := tr.SetUserXattr(e.ID, "user.x", nil, 0, root); err != nil {
+			t.Errorf("remove an attribute: %v", err)
+		}
 	}
 	if err := tr.Unlink(RootID, "f"); err != nil {
 		t.Error(err)

@@ -71,8 +71,12 @@ func (t *Tree) SetUserXattr(id uint64, name string, value []byte, flags int, c c
 	if err != nil {
 		return err
 	}
+	var grows int64
+	if value != nil {
+		grows = ownBytes + int64(len(value))
+	}
 	return t.onInode(n, func(fd int, _ *unix.Statx_t) error {
-		return t.growBy(n, fd, ownBytes+int64(len(value)), func() error {
+		return t.growBy(n, fd, grows, func() error {
 			return cred.CreateAs(c, func() error { // it may need a block
 				if value == nil {
 					return unix.Removexattr(procPath(fd), name)
