@@ -45,7 +45,9 @@ func (k *Keeper) reapBroken(ctx context.Context) {
 			before := k.reaped.Load()
 			k.removeOne(v, purge{count: &k.reaped}, &outcome{})
 			if k.reaped.Load() > before {
-				k.Log.Info("removed a file that its writer did not complete", "file", v.path, "trouble", trouble, "bytes", v.info.SizeBytes)
+				if more, now := k.pace.Log("broken"); now {
+					k.Log.Info("removed a file that its writer did not complete", "file", v.path, "trouble", trouble, "bytes", v.info.SizeBytes, "more", more)
+				}
 			}
 		}
 		return true

@@ -1,8 +1,10 @@
 package keeper
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -64,7 +66,12 @@ func TestBroken(t *testing.T) {
 	}
 
 	before := files(t, opts.Dir)
+	var log bytes.Buffer
+	k.Log = slog.New(slog.NewTextHandler(&log, nil))
 	k.reapBroken(context.Background())
+	if n := strings.Count(log.String(), "\n"); n != 1 {
+		t.Errorf("%d lines in the log: users can make millions of such files\n%s", n, log.String())
+	}
 	gone := slices.DeleteFunc(before, func(rel string) bool {
 		_, err := os.Lstat(filepath.Join(opts.Dir, rel))
 		return err == nil
