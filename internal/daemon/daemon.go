@@ -188,6 +188,7 @@ func serve(ctx context.Context, c Config, tree *tree.Tree, rings *ringserver.Ser
 	watchdog.stop()
 	_, _ = sdnotify.SdNotify(false, sdnotify.SdNotifyStopping)
 	drain, cancel := context.WithTimeout(context.Background(), c.Drain)
+	defer context.AfterFunc(drain, keep.endWaiting)() // the making of an entry does not notice that its client is cut off
 	switch err := mnt.Unmount(drain); {
 	case errors.Is(err, fuseserver.ErrLeft):
 		errs = append(errs, err)

@@ -100,6 +100,13 @@ func (k *keeping) start(t *tree.Tree, log *slog.Logger) (stop func()) {
 	}
 }
 
+// endWaiting has calls fail that wait for room, or would.
+func (k *keeping) endWaiting() {
+	if k != nil {
+		k.EndWaiting()
+	}
+}
+
 // close ends the keeper, after the tree.
 func (k *keeping) close() {
 	if k != nil {

@@ -118,7 +118,7 @@ type Keeper struct {
 	waitMu  sync.Mutex
 	queues  map[*inventory.Directory][]*waiter
 	waiting atomic.Int64 // waiters in all queues
-	ended   bool         // Run has returned: nobody makes room any more
+	ended   bool         // nobody waits any more
 
 	kick  chan struct{}
 	high  atomic.Bool                        // usage is above a high watermark: Run has been kicked
@@ -193,7 +193,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 	k.keep(ctx)
 	stop()
 	scans.Wait()
-	k.endWaiters()
+	k.EndWaiting()
 	return k.saveHeat()
 }
 

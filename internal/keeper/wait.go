@@ -183,8 +183,8 @@ func (k *Keeper) failWaiters(d *inventory.Directory, after time.Duration) {
 	}
 }
 
-// endWaiters ends all waiting.
-func (k *Keeper) endWaiters() {
+// EndWaiting ends all waiting, now and later: who finds no room gets ENOSPC, or EDQUOT.
+func (k *Keeper) EndWaiting() {
 	k.waitMu.Lock()
 	defer k.waitMu.Unlock()
 	k.ended = true
