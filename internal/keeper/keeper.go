@@ -159,6 +159,9 @@ func (k *Keeper) begin() error {
 	if err := k.setCapacity(); err != nil {
 		return err
 	}
+	if limit := k.inv.Root().Limit(); limit < leastLimit {
+		return fmt.Errorf("a capacity of %v of the file system of %s is %d bytes: give at least 1 MiB", k.Capacity, k.Dir, limit)
+	}
 	k.loadHeat()
 	return k.believe()
 }

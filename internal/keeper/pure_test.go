@@ -59,6 +59,16 @@ func TestOptions(t *testing.T) {
 	}
 }
 
+// A part of a file system that is next to nothing would have every file go.
+func TestPartTooSmall(t *testing.T) {
+	opts := options(t.TempDir())
+	opts.Capacity = Limit{Percent: 1e-12}
+	if k, err := New(opts); err == nil {
+		t.Errorf("a limit of %d bytes is accepted", k.inv.Root().Limit())
+		k.Close()
+	}
+}
+
 func TestCovers(t *testing.T) {
 	for _, c := range []struct {
 		pattern, path string
