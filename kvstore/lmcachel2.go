@@ -3,6 +3,7 @@ package kvstore
 import (
 	"errors"
 	"fmt"
+	"math"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -90,8 +91,11 @@ func (s setting) ofJSON() setting {
 	if !ok || text.Token.Type != token.StringType {
 		return s
 	}
-	if n, err := strconv.ParseFloat(text.Value, 64); err == nil {
-		decimal := strconv.FormatFloat(n, 'f', 1, 64)
+	if n, err := strconv.ParseFloat(text.Value, 64); err == nil && !math.IsInf(n, 0) && !math.IsNaN(n) {
+		decimal := strconv.FormatFloat(n, 'f', -1, 64)
+		if !strings.Contains(decimal, ".") {
+			decimal += ".0" // it stays no whole number, as in JSON
+		}
 		s.value = ast.Float(token.New(decimal, decimal, text.Token.Position))
 	}
 	return s

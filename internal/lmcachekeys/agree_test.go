@@ -63,6 +63,9 @@ func values(key string) []string {
 // ofYAML are forms that JSON does not have.
 var ofYAML = []string{"yes", "Yes", "on", "ON", "no", "off", "yEs", "True", "FALSE", "abc", "'8'", "'yes'", "0x10", "0o10", "010", "1_000", "+8", "~", "", ".inf", ".nan", "- 1"}
 
+// ofJSON are forms that are a text, or nothing, in YAML.
+var ofJSON = []string{"104e-2", "95e-2", "-1e-3", "Infinity", "-Infinity", "NaN"}
+
 // The store takes a value if, and only if, the doctor finds nothing that fails.
 func TestStoreAndDoctorAgree(t *testing.T) {
 	tested := map[string]bool{}
@@ -71,7 +74,9 @@ func TestStoreAndDoctorAgree(t *testing.T) {
 		for _, key := range p.keys {
 			tested[key] = true
 			all := values(key)
-			if !strings.HasPrefix(p.file, "{") {
+			if strings.HasPrefix(p.file, "{") {
+				all = append(all, ofJSON...)
+			} else {
 				all = append(all, ofYAML...)
 			}
 			taken := 0
