@@ -50,7 +50,7 @@ func judgeMultipath(h host.Host) Finding {
 	const id = "gds.multipath"
 	if h.NVMeMultipath() {
 		return Finding{ID: id, Status: Warning, Found: "nvme_core joins the paths to a disk (multipath=Y)", Needed: "multipath=N: without a patch, the kernel has no PCI P2PDMA with it",
-			Fix: "echo options nvme_core multipath=N > /etc/modprobe.d/nvme.conf && " + initramfs}
+			Fix: "echo options nvme_core multipath=N >> /etc/modprobe.d/nvme.conf && " + initramfs}
 	}
 	return ok(id, "nvme_core does not join paths")
 }

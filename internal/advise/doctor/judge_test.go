@@ -526,7 +526,7 @@ func TestGDSP2P(t *testing.T) {
 		{"off in one place", "/etc/cufile.json", `{"properties": {"use_pci_p2pdma": true}, "block": {"nvme": {"use_pci_p2pdma": false}}}`, "gds.p2pdma", Warning, "at the top level"},
 		{"below fs, as NVIDIA's file of older releases", "/etc/cufile.json", `{"properties": {"use_pci_p2pdma": true}, "fs": {"block": {"nvme": {"use_pci_p2pdma": true}}}}`, "gds.p2pdma", Warning, "at the top level"},
 		{"the other place", "/etc/cufile.json", `{"block": {"nvme": {"use_pci_p2pdma": true}}}`, "gds.p2pdma", Warning, `below "properties" in /etc/cufile.json`},
-		{"multipath", "/sys/module/nvme_core/parameters/multipath", "Y\n", "gds.multipath", Warning, "echo options nvme_core multipath=N > /etc/modprobe.d/nvme.conf && "},
+		{"multipath", "/sys/module/nvme_core/parameters/multipath", "Y\n", "gds.multipath", Warning, "echo options nvme_core multipath=N >> /etc/modprobe.d/nvme.conf && "},
 		{"no registry", "/proc/driver/nvidia/params", "RegistryDwords: \"\"\n", "gds.registry", Warning, `echo 'options nvidia NVreg_RegistryDwords="RMForceStaticBar1=1;RmForceDisableIomapWC=1;"' > /etc/modprobe.d/nvidia-p2pdma.conf && `},
 		{"half a registry", "/proc/driver/nvidia/params", "RegistryDwords: \"RMPcieP2PType=1;RMForceStaticBar1=2;RmForceDisableIomapWC=0\"\n", "gds.registry", Warning, `"RMPcieP2PType=1;RMForceStaticBar1=2;RmForceDisableIomapWC=1;"`},
 		{"ACS", "/sys/bus/pci/devices/0000:00:01.0/config", string(acs), "gds.acs", Warning, "for b in 0000:00:01.0; do setpci -s $b ECAP_ACS+6.w=0; done"},
