@@ -62,13 +62,17 @@ func judgeNVIDIARegistry(h host.Host) Finding {
 	set := h.NVIDIARegistry()
 	var missing []string
 	for _, name := range []string{"RMForceStaticBar1", "RmForceDisableIomapWC"} {
-		has := func(word string) bool {
-			key, value, _ := strings.Cut(word, "=")
-			return strings.EqualFold(key, name) && value != "0" && value != "0x0"
+		named := func(word string) bool {
+			key, _, _ := strings.Cut(word, "=")
+			return strings.EqualFold(key, name)
 		}
-		if !slices.ContainsFunc(set, has) {
+		on := func(word string) bool {
+			_, value, _ := strings.Cut(word, "=")
+			return named(word) && value != "0" && value != "0x0"
+		}
+		if !slices.ContainsFunc(set, on) {
 			missing = append(missing, name+"=1")
-			set = slices.DeleteFunc(set, func(word string) bool { return strings.HasPrefix(word, name+"=") })
+			set = slices.DeleteFunc(set, named)
 		}
 	}
 	if len(missing) == 0 {

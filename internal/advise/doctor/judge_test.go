@@ -529,6 +529,7 @@ func TestGDSP2P(t *testing.T) {
 		{"multipath", "/sys/module/nvme_core/parameters/multipath", "Y\n", "gds.multipath", Warning, "echo options nvme_core multipath=N >> /etc/modprobe.d/nvme.conf && "},
 		{"no registry", "/proc/driver/nvidia/params", "RegistryDwords: \"\"\n", "gds.registry", Warning, `echo 'options nvidia NVreg_RegistryDwords="RMForceStaticBar1=1;RmForceDisableIomapWC=1;"' > /etc/modprobe.d/nvidia-p2pdma.conf && `},
 		{"half a registry", "/proc/driver/nvidia/params", "RegistryDwords: \"RMPcieP2PType=1;RMForceStaticBar1=2;RmForceDisableIomapWC=0\"\n", "gds.registry", Warning, `"RMPcieP2PType=1;RMForceStaticBar1=2;RmForceDisableIomapWC=1;"`},
+		{"another case", "/proc/driver/nvidia/params", "RegistryDwords: \"RMPcieP2PType=1;rmforcestaticbar1=0;RmForceDisableIomapWC=1\"\n", "gds.registry", Warning, `"RMPcieP2PType=1;RmForceDisableIomapWC=1;RMForceStaticBar1=1;"`},
 		{"ACS", "/sys/bus/pci/devices/0000:00:01.0/config", string(acs), "gds.acs", Warning, "for b in 0000:00:01.0; do setpci -s $b ECAP_ACS+6.w=0; done"},
 		{"ACS, not root", "/sys/bus/pci/devices/0000:00:01.0/config", strings.Repeat("\x00", 64), "gds.acs", Note, "sudo kv3fs doctor"},
 	} {
