@@ -1,6 +1,7 @@
 package kvstore
 
 import (
+	"encoding/binary"
 	"errors"
 	"os"
 	"path/filepath"
@@ -58,6 +59,9 @@ func BenchmarkLoadDuringSave(b *testing.B) {
 	}
 	defer unix.Munmap(mem)
 	buf := func(i int) []byte { return mem[i*blockBytes:][:blockBytes] }
+	for i := range hot {
+		mark(buf(i), i)
+	}
 	for _, flushed := range []bool{false, true} {
 		name := "plain"
 		if flushed {
@@ -69,8 +73,8 @@ func BenchmarkLoadDuringSave(b *testing.B) {
 				b.Fatal(err)
 			}
 			for b.Loop() {
-				loadDuring(b,
-					func(n int) error { return p.move(n*37%hot, unix.O_RDONLY, unix.Pread, buf(hot)) },
+				loadDuring(b, buf(hot), hot,
+					func(block int) error { return p.move(block, unix.O_RDONLY, unix.Pread, buf(hot)) },
 					func() error { return p.write(hot, hot+saved) })
 			}
 		})
@@ -93,15 +97,15 @@ func BenchmarkLoadDuringSave(b *testing.B) {
 			if err := save(keys[:hot]); err != nil {
 				b.Fatal(err)
 			}
-			load := func(n int) error {
-				task, err := s.Load(b.Context(), []Shard{{Key: keys[n*37%hot], Buf: buf(hot)}})
+			load := func(block int) error {
+				task, err := s.Load(b.Context(), []Shard{{Key: keys[block], Buf: buf(hot)}})
 				if err != nil {
 					return err
 				}
 				return task.Wait(b.Context())
 			}
 			for b.Loop() {
-				loadDuring(b, load, func() error { return save(keys[hot:]) })
+				loadDuring(b, buf(hot), hot, load, func() error { return save(keys[hot:]) })
 				if err := s.Delete(b.Context(), keys[hot:]); err != nil {
 					b.Fatal(err)
 				}
@@ -177,17 +181,38 @@ func (p *plainFiles) flush(done <-chan struct{}) error {
 	}
 }
 
-// loadDuring reports how long 300 loads take alone, and loads during a save. load gets a
-// number that counts up.
-func loadDuring(b *testing.B, load func(n int) error, save func() error) {
+// mark writes the number of a block to each of its pages, and marked looks for it.
+func mark(block []byte, number int) {
+	for at := 0; at < len(block); at += 4096 {
+		binary.LittleEndian.PutUint64(block[at:], uint64(number))
+	}
+}
+
+func marked(block []byte, number int) bool {
+	for at := 0; at < len(block); at += 4096 {
+		if binary.LittleEndian.Uint64(block[at:]) != uint64(number) {
+			return false
+		}
+	}
+	return true
+}
+
+// loadDuring reports how long 300 loads take alone, and loads during a save. load loads one of
+// so many marked blocks into dst.
+func loadDuring(b *testing.B, dst []byte, blocks int, load func(block int) error, save func() error) {
 	n := 0
 	timed := func() time.Duration {
+		block := n * 37 % blocks
+		n++
+		mark(dst, -1)
 		begun := time.Now()
-		if err := load(n); err != nil {
+		if err := load(block); err != nil {
 			b.Fatal(err)
 		}
 		took := time.Since(begun)
-		n++
+		if !marked(dst, block) {
+			b.Fatalf("block %d: wrong bytes", block)
+		}
 		time.Sleep(2 * time.Millisecond)
 		return took
 	}
