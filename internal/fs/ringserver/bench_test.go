@@ -1,6 +1,7 @@
 package ringserver
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -23,12 +24,12 @@ func BenchmarkReads(b *testing.B) {
 		b.Run(fmt.Sprintf("bytes=%d/depth=%d", c.bytes, c.depth), func(b *testing.B) {
 			s, files := serve(b, Options{})
 			path := filepath.Join(shm.Dir, "kv3fs-bench-"+wire.NewUUID().String())
-			if err := os.WriteFile(path, make([]byte, 128<<20), 0o600); err != nil {
+			if err := os.WriteFile(path, bytes.Repeat([]byte{0xa5}, 128<<20), 0o600); err != nil {
 				b.Fatal(err)
 			}
 			ino := files.add(b, path, os.O_RDWR)
 			os.Remove(path)
-			_, id, _, err := object(b, s, int64(c.bytes)*int64(c.depth), "")
+			m, id, _, err := object(b, s, int64(c.bytes)*int64(c.depth), "")
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -57,6 +58,11 @@ func BenchmarkReads(b *testing.B) {
 				}
 			}
 			b.ReportMetric(float64(cpuTime(b)-before)/float64(b.N), "cpu-ns/op")
+			// Memory begins as zeros, and the slots are used from the last one on.
+			used := m.Bytes()[uint64(max(0, c.depth-b.N))*c.bytes:]
+			if n := bytes.Count(used, []byte{0xa5}); n != len(used) {
+				b.Errorf("%d bytes of %d were read", n, len(used))
+			}
 		})
 	}
 }
