@@ -1,6 +1,7 @@
 package files_test
 
 import (
+	"bytes"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -42,11 +43,21 @@ func BenchmarkLoad(b *testing.B) {
 	} {
 		b.Run(name, func(b *testing.B) {
 			s, shards := benchStore(b, o)
+			var want [][]byte
+			for _, shard := range shards {
+				want = append(want, bytes.Clone(shard.Buf))
+				clear(shard.Buf) // the block was saved from here
+			}
 			b.SetBytes(benchBlocks << 21)
 			for b.Loop() {
 				task, err := s.Load(b.Context(), shards)
 				must(b, err)
 				must(b, task.Wait(b.Context()))
+			}
+			for i, shard := range shards {
+				if !bytes.Equal(shard.Buf, want[i]) {
+					b.Errorf("block %d: wrong bytes", i)
+				}
 			}
 		})
 	}

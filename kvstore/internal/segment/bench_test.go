@@ -144,6 +144,11 @@ func benchLoad(b *testing.B, sums kv.Checksums) {
 			b.Fatal(err)
 		}
 	}
+	for _, shard := range shards {
+		if wrong, _ := content(shard.Key, shard.Index).Check(shard.Buf); wrong > 0 {
+			b.Errorf("block %s: %d wrong bytes", shard.Key, wrong)
+		}
+	}
 }
 
 func heapBytes() int64 {
