@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // A command that a signal interrupts prints the JSON of what was complete, and says so,
@@ -44,6 +46,7 @@ func TestInterruptedJSON(t *testing.T) {
 		{"bench ring", []string{"--sizes", "4k", "--run-time", "1m"}, ""},
 		{"bench store", []string{"--blocks", "4", "--block-bytes", "64KiB", "--run-time", "1m"}, ""},
 		{"bench engine", []string{"ucm-table", "--prompt-tokens", "4000", "--runs", "1000", "--models", "QwQ-32B"}, ""},
+		{"bench policy", []string{"--trace", "-"}, `{"timestamp":0,"hash_ids":[77]}` + "\n"},
 		{"bench pages", []string{"--no-reference", "--pages", "1024", "--clients", "2", "--batch", "16", "--run-time", "1m"}, ""},
 		{"doctor", []string{"--mount", s.mount}, ""},
 		{"pages stat", nil, ""},
@@ -54,6 +57,7 @@ func TestInterruptedJSON(t *testing.T) {
 	} {
 		t.Run(c.command, func(t *testing.T) {
 			began := hasChild
+			var input io.WriteCloser
 			args := append(strings.Fields(c.command), "--json")
 			switch {
 			case c.command == "replay":
@@ -85,14 +89,19 @@ func TestInterruptedJSON(t *testing.T) {
 						return false
 					}
 				}
+			case c.command == "bench policy":
+				began = func(*exec.Cmd) bool { // its input was read
+					left, err := unix.IoctlGetInt(int(input.(*os.File).Fd()), unix.TIOCINQ)
+					return err == nil && left == 0
+				}
 			case strings.HasPrefix(c.command, "bench"):
 				var dir string
 				dir, began = scratch(t)
 				args = append(args, "--no-progress", "--scratch", dir)
 			}
 			cmd := exec.Command(bin, append(args, c.args...)...)
-			input, err := cmd.StdinPipe()
-			if err != nil {
+			var err error
+			if input, err = cmd.StdinPipe(); err != nil {
 				t.Fatal(err)
 			}
 			defer input.Close()
