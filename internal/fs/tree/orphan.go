@@ -45,9 +45,11 @@ func (t *Tree) openLastName(dir int, name string, st *unix.Statx_t) int {
 // the entry is gone.
 func (t *Tree) orphan(st *unix.Statx_t, fd int, leaves leaving) {
 	o := orphan{fd: fd, uid: st.Uid}
-	if n, known := t.byIdentity.get(t.identityOf(st)); fd >= 0 && known && n.regular() && t.counts(n.key) {
-		o.node = n
-		t.useBegins(n, fd)
+	if fd >= 0 && t.usage != nil {
+		if n, known := t.byIdentity.get(t.identityOf(st)); known && n.regular() && t.counts(n.key) {
+			o.node = n
+			t.useBegins(n, fd)
+		}
 	}
 	leaves.gone()
 	if fd < 0 {
