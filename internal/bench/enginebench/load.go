@@ -185,7 +185,8 @@ func (e *engine) verify(r *request) error {
 }
 
 // release returns the request's memory to the pool and clears it, so that its content
-// cannot be mistaken for a block that is loaded there next.
+// cannot be mistaken for a block that is loaded there next. Nothing uses the memory any
+// more. A second call does nothing.
 func (e *engine) release(r *request) {
 	if !r.abandoned {
 		for _, buf := range r.bufs {
@@ -193,4 +194,5 @@ func (e *engine) release(r *request) {
 		}
 	}
 	e.pool.put(r.bufs, r.abandoned)
+	r.bufs = nil
 }

@@ -129,26 +129,27 @@ func (s *session) stream(ctx context.Context, atOnce int, next func() (arrival, 
 			} else {
 				_ = sleepUntil(ctx, e.wall(r.arrival)) // the context is asked below
 			}
+			all = append(all, r)
 			if ctx.Err() != nil {
-				e.release(r)
 				return
 			}
-			all = append(all, r)
 			e.arrive(ctx, r)
 			saves.Go(func() {
-				defer e.release(r)
 				if err := e.finish(ctx, r); err != nil {
 					fail(err)
 				}
 				select {
 				case <-ended:
+					e.release(r)
 				case <-ctx.Done():
+					// Its load may still run: it is released when all loads have ended.
 				}
 				s.b.progress.Step()
 			})
 		}
 	})
 	for _, r := range all {
+		e.release(r)
 		if len(r.tokens) > 0 {
 			outcomes = append(outcomes, e.outcomeOf(r))
 		}
