@@ -162,7 +162,7 @@ func (p place) own(in Context) (File, bool) {
 		name, root := p.dir[at:at+end], p.dir[:max(0, at-1)]
 		switch {
 		case !strings.Contains(name, "kv3fs"):
-		case name == kv3fs.StateDir:
+		case name == kv3fs.StateDir, name == kv3fs.KeepDir:
 			return p.file(File{Owner: Daemon, Age: NoAge, Delete: Never, Grace: FinalGrace, Root: root}), true
 		case kv3fs.IsScratchDir(name):
 			return p.temporary(File{Owner: Bench, Grace: ScratchGrace, Root: p.dir[:at+end]}), true

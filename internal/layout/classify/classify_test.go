@@ -99,6 +99,7 @@ var table = map[string][]row{
 		{"r/tmp/0011aabb-4026531836-17-99/7", Context{}, File{Owner: Replay, Temp: true, Delete: WhenIdle, Grace: ScratchGrace, Entry: "r/tmp/0011aabb-4026531836-17-99/7", Root: "r"}},
 		{"s/kv3fs-bench-1234/read-0", Context{}, File{Owner: Bench, Temp: true, Delete: WhenIdle, Grace: ScratchGrace, Entry: "s/kv3fs-bench-1234/read-0", Root: "s/kv3fs-bench-1234"}},
 		{".kv3fs/hosts/h/index", Context{}, File{Owner: Daemon, Age: NoAge, Delete: Never, Grace: FinalGrace, Entry: ".kv3fs/hosts/h/index"}},
+		{"a/.kv3fs-keep/lease-000000000001", Context{}, File{Owner: Daemon, Age: NoAge, Delete: Never, Grace: FinalGrace, Entry: "a/.kv3fs-keep/lease-000000000001", Root: "a"}},
 	},
 	"unknown": {
 		{"notes.txt", Context{}, File{}},

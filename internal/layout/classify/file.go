@@ -25,7 +25,7 @@ const (
 	BlockStore          // what else kv3fs's stores keep there: unfinished, damaged, spare blocks
 	Replay              // of kv3fs replay
 	Bench               // of kv3fs bench, or of a test of a store
-	Daemon              // of the state directory of kv3fs serve
+	Daemon              // of the state directory of kv3fs serve, or kv3fs keep
 	owners              // how many there are
 )
 

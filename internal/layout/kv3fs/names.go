@@ -9,6 +9,7 @@
 //	<directory>/segment-000000, segments.super, …      the segment store's
 //	<directory>/1f/000000000000031f-r0-65536           a block of a replay: rank 0, 64 KiB
 //	<directory>/tmp/<process>/                         what a replay is writing
+//	.kv3fs/, .kv3fs-keep/                              state of kv3fs serve and kv3fs keep
 //	kv3fs-bench-<number>/                              of a benchmark that runs, or was killed
 package kv3fs
 
@@ -29,6 +30,10 @@ const (
 
 // StateDir is the daemon's own directory in its data directory.
 const StateDir = ".kv3fs"
+
+// KeepDir is where kv3fs keep has its state, in a directory that others serve: they may hide
+// StateDir.
+const KeepDir = ".kv3fs-keep"
 
 // KeyDigits is how many hexadecimal digits a key has.
 const KeyDigits = 32
