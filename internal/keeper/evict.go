@@ -19,10 +19,10 @@ import (
 )
 
 const (
-	// So many files are chosen at a time. Where none of them may go, which needs a look at
-	// their directories, more are at the next time: each time reads all records.
+	// So many files are chosen at first, and then four times as many at each next time, since
+	// each time reads all records, and lists the directories of those that were chosen.
 	fewestFiles = 256
-	mostFiles   = 32 << 10
+	mostFiles   = 16 << 10
 
 	// A search for victims that found too few is not repeated for twice the time that it
 	// took, within these bounds.
@@ -41,6 +41,7 @@ func (k *Keeper) rank(lastUse uint32, uses uint8) int64 {
 // outcome is what a search for victims came to.
 type outcome struct {
 	exhausted bool          // no file that may go is left
+	late      bool          // it took too long, and is to go on after Run's other duties
 	young     time.Duration // after which one of the others may go; 0: nobody knows
 }
 
@@ -71,7 +72,7 @@ func (k *Keeper) makeRoom(ctx context.Context) (next time.Duration) {
 			// Most of it may be gone. Until the scan has seen it, only what is needed goes.
 			high, low = math.MaxInt64, math.MaxInt64
 		}
-		if d.Claimed() <= high && !k.queued(d) {
+		if d.Claimed() <= high && !k.queued(d) && !k.late[d] {
 			continue
 		}
 		if wait := time.Until(k.tired[d]); wait > 0 {
@@ -82,6 +83,10 @@ func (k *Keeper) makeRoom(ctx context.Context) (next time.Duration) {
 		out := k.shrink(ctx, d, low)
 		if k.evicted.Load() > before {
 			k.tellEvicted(d)
+		}
+		if delete(k.late, d); out.late {
+			k.late[d] = true
+			k.kickNow()
 		}
 		if !out.exhausted {
 			continue
@@ -122,9 +127,14 @@ func (k *Keeper) pathOf(d *inventory.Directory) string {
 func part(limit int64, percent float64) int64 { return int64(float64(limit) * percent / 100) }
 
 // shrink has files below a directory go until no more than that is claimed there, and nobody
-// waits for room.
+// waits for room, for a tick at most: those who write as fast as files go must not keep Run
+// from its other duties.
 func (k *Keeper) shrink(ctx context.Context, d *inventory.Directory, low int64) (out outcome) {
-	enough := func() bool { return d.Claimed() <= low && !k.queued(d) || ctx.Err() != nil }
+	end, before := time.Now().Add(tick), k.evicted.Load()
+	enough := func() bool {
+		out.late = time.Now().After(end) && k.evicted.Load() > before
+		return out.late || d.Claimed() <= low && !k.queued(d) || ctx.Err() != nil
+	}
 	q := inventory.Query{Top: d, Most: fewestFiles, Unknown: k.EvictUnknown, Rank: k.rank}
 	for !enough() {
 		batch := k.inv.Candidates(q)
@@ -133,11 +143,8 @@ func (k *Keeper) shrink(ctx context.Context, d *inventory.Directory, low int64) 
 			return out
 		}
 		q.After = &batch[len(batch)-1]
-		before := k.evicted.Load()
+		q.Most = min(4*len(batch), mostFiles)
 		k.remove(batch, purge{unknown: k.EvictUnknown, enough: enough, count: &k.evicted}, &out)
-		if q.Most = fewestFiles; k.evicted.Load() == before {
-			q.Most = min(4*len(batch), mostFiles)
-		}
 	}
 	return out
 }

@@ -123,6 +123,7 @@ type Keeper struct {
 	kick  chan struct{}
 	high  atomic.Bool                        // usage is above a high watermark: Run has been kicked
 	tired map[*inventory.Directory]time.Time // until when no victims are looked for; Run's
+	late  map[*inventory.Directory]bool      // not yet down at their low watermark; Run's
 
 	evicted, evictedBytes, expired, reaped, kept, refused, waited atomic.Int64
 }
@@ -140,7 +141,7 @@ func New(opts Options) (*Keeper, error) {
 	}
 	k := &Keeper{
 		Options: opts, inv: inv, wall: newWallClock(), kick: make(chan struct{}, 1),
-		queues: make(map[*inventory.Directory][]*waiter), tired: make(map[*inventory.Directory]time.Time),
+		queues: make(map[*inventory.Directory][]*waiter), tired: make(map[*inventory.Directory]time.Time), late: make(map[*inventory.Directory]bool),
 	}
 	if err := k.begin(); err != nil {
 		return nil, errors.Join(err, inv.Close())

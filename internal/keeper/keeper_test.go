@@ -369,6 +369,37 @@ func TestWatermarks(t *testing.T) {
 	}
 }
 
+// A long removal keeps nobody from the keeper's other duties.
+func TestLongRemoval(t *testing.T) {
+	opts := options(t.TempDir())
+	opts.SaveEvery = time.Millisecond
+	opts.LowPercent = 10
+	for n := range 60 {
+		put(t, opts.Dir, entry(n), 100<<10)
+	}
+	opts.Capacity = Limit{Bytes: 4 * mib}
+	var k *Keeper
+	saved := false // while there was still something to be removed; Run's
+	opts.Unlink = func(dir, name string, want Victim) error {
+		_, err := os.Stat(filepath.Join(opts.StateDir, heatName))
+		saved = saved || err == nil
+		time.Sleep(tick / 20) // as a busy disk does
+		return k.inv.Unlink(dir, name, want)
+	}
+	k, err := New(opts)
+	must(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- k.Run(ctx) }()
+	eventually(t, "the low watermark", func() bool { return k.inv.Scanned() && k.inv.Root().Bytes() <= part(4*mib, 10) })
+	cancel()
+	must(t, <-ended)
+	must(t, k.Close())
+	if !saved {
+		t.Error("nothing was saved during a removal of seconds")
+	}
+}
+
 // A file that changes between the look at it and its removal stays.
 func TestUnlinkRace(t *testing.T) {
 	for name, change := range map[string]func(path string) error{
