@@ -164,7 +164,7 @@ func (k *Keeper) begin() error {
 		return fmt.Errorf("a capacity of %v of the file system of %s is %d bytes: give at least 1 MiB", k.Capacity, k.Dir, limit)
 	}
 	k.loadHeat()
-	return k.believe()
+	return k.believe(quickScan)
 }
 
 // Close closes the directory. Run must have returned.
@@ -318,19 +318,27 @@ func (k *Keeper) setCapacity() error {
 	return nil
 }
 
-// believe takes what the file system holds for the directory's, up to the capacity, where
+// quickScan bounds how long a start waits for a scan where nobody remembers what is there.
+const quickScan = 250 * time.Millisecond
+
+// believe takes what the file system holds for the directory's, up to what is for files, where
 // nobody remembers what that was: until the first scan has ended, writers wait rather
-// than exceed it.
-func (k *Keeper) believe() error {
+// than exceed it. A directory that can be scanned within that time is.
+func (k *Keeper) believe(within time.Duration) error {
 	root := k.inv.Root()
 	if k.Capacity.None() || root.Believed() > 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	if k.inv.Scan(ctx) == nil {
 		return nil
 	}
 	var st unix.Statfs_t
 	if err := unix.Fstatfs(k.inv.FD(), &st); err != nil {
 		return fmt.Errorf("statfs %s: %w", k.Dir, err)
 	}
-	root.Believe(min(clampMul(st.Blocks-min(st.Bfree, st.Blocks), st.Bsize), root.Limit()))
+	root.Believe(min(clampMul(st.Blocks-min(st.Bfree, st.Blocks), st.Bsize), root.Limit()-root.ForEntries()))
 	return nil
 }
 

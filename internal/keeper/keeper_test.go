@@ -499,6 +499,10 @@ func TestWaiting(t *testing.T) {
 	eventually(t, "the second waiter", func() bool { return w.waiting.Load() == 2 })
 	go func() { third <- w.Reserve(x, mib/2, soon(), nil) }()
 	eventually(t, "the third waiter, whom nobody lets overtake", func() bool { return w.waiting.Load() == 3 })
+	if err := w.Reserve(root, 16<<10, time.Time{}, nil); err != nil {
+		t.Errorf("a new entry while others wait for room: %v", err)
+	}
+	w.Settle(root, 16<<10, -1)
 	close(cancel)
 	if err := <-first; err != unix.EINTR {
 		t.Errorf("canceled: %v; want EINTR", err)
@@ -511,7 +515,7 @@ func TestWaiting(t *testing.T) {
 	if c, b := w.inv.Root().Claimed(), w.inv.Root().Bytes(); c != b {
 		t.Errorf("%d claimed of %d", c, b)
 	}
-	if capacity, free, limited := w.SpaceOf(root); capacity != 4*mib || free != 4*mib-w.inv.Root().Bytes() || !limited {
+	if capacity, free, limited := w.SpaceOf(root); capacity != 4*mib || free != 4*mib-w.inv.Root().ForEntries()-w.inv.Root().Bytes() || !limited {
 		t.Errorf("space: %d of %d, %v", free, capacity, limited)
 	}
 }

@@ -235,19 +235,46 @@ func TestBelieved(t *testing.T) {
 	}
 }
 
-// Where nobody remembers what was taken, that is as much as the file system holds.
+// Where nobody remembers what was taken, and there is little, a writer waits for no scan, however
+// much others have in the file system.
+func TestNothingToRemember(t *testing.T) {
+	opts := options(t.TempDir())
+	opts.Capacity = Limit{Bytes: 4 * mib}
+	put(t, opts.Dir, entry(1), mib)
+	k, err := New(opts)
+	must(t, err)
+	defer k.Close()
+	key := keyOf(t, filepath.Join(opts.Dir, entry(1)))
+	if err := k.Reserve(key, 2*mib, time.Time{}, nil); err != nil {
+		t.Errorf("2 MiB beside 1 of 4: %v", err)
+	}
+	k.Settle(key, 2*mib, -1)
+}
+
+// Where nobody remembers what was taken, and there may be much, that is as much as the file
+// system holds. Entries can be made meanwhile.
 func TestBelievedWithoutMemory(t *testing.T) {
 	opts := options(t.TempDir())
 	opts.Capacity = Limit{Bytes: 4 * mib}
 	k, err := New(opts)
 	must(t, err)
 	defer k.Close()
+	must(t, k.inv.Close())
+	k.inv, err = inventory.New(opts.Dir, inventory.Options{Skip: opts.Skip})
+	must(t, err)
+	must(t, k.setCapacity())
+	must(t, k.believe(0))
 	var st unix.Statfs_t
 	must(t, unix.Statfs(opts.Dir, &st))
 	want := min(int64(st.Blocks-st.Bfree)*st.Bsize, 4*mib)
 	if c := k.inv.Root().Claimed(); c < want-mib || c > 4*mib {
 		t.Errorf("%d bytes count as taken; want %d", c, want)
 	}
+	root := keyOf(t, opts.Dir)
+	if err := k.Reserve(root, 16<<10, time.Time{}, nil); err != nil {
+		t.Errorf("an entry before the first scan: %v", err)
+	}
+	k.Settle(root, 16<<10, -1)
 	must(t, k.inv.Scan(context.Background()))
 	if c, b := k.inv.Root().Claimed(), k.inv.Root().Bytes(); c != b {
 		t.Errorf("%d claimed of %d after the scan", c, b)

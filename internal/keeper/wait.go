@@ -37,7 +37,7 @@ func (k *Keeper) Reserve(key FileKey, n int64, deadline time.Time, cancel <-chan
 	switch {
 	case deadline.IsZero():
 		return unix.EAGAIN
-	case n > refused.Limit():
+	case n > refused.Limit()-refused.ForEntries():
 		k.refused.Add(1)
 		return k.full(refused)
 	}

@@ -55,9 +55,9 @@ const (
 	// entryBytes is what a new entry may take: blocks of its directory and one of its own.
 	entryBytes = 4 * pageBytes
 
-	// entryPatience bounds how long the making of an entry waits for room. The kernel
-	// holds the directory's lock meanwhile.
-	entryPatience = 5 * time.Second
+	// entryPatience bounds how long the making of an entry waits for room, where there is not
+	// even that for entries. The kernel holds the directory's lock meanwhile.
+	entryPatience = 2 * time.Second
 	// writePatience is the same for a write through the mount.
 	writePatience = 30 * time.Second
 )

@@ -67,17 +67,32 @@ func (d *Directory) Limit() int64 { return d.limit.Load() }
 func (d *Directory) SetLimit(bytes int64) { d.limit.Store(bytes) }
 
 // Queue adds n to how many callers wait for room in the directory. While there are some,
-// others find no room: they would overtake.
+// others find no room for files: they would overtake.
 func (d *Directory) Queue(n int64) { d.waiting.Add(n) }
 
+// ForEntries returns the part of Limit that is kept for new entries of directories: while one
+// is made, the kernel holds the lock of its directory, and readers there would wait, too.
+func (d *Directory) ForEntries() int64 {
+	const most, part = 4 << 20, 64
+	limit := d.Limit()
+	if limit == Unlimited {
+		return 0
+	}
+	return min(limit/part, most)
+}
+
 // claim sets n bytes aside, if there is room.
-func (d *Directory) claim(n int64, overtake bool) bool {
-	if n > 0 && !overtake && d.waiting.Load() > 0 {
+func (d *Directory) claim(n int64, entry, overtake bool) bool {
+	if n > 0 && !entry && !overtake && d.waiting.Load() > 0 {
 		return false
+	}
+	limit := d.Limit()
+	if !entry {
+		limit -= d.ForEntries()
 	}
 	for {
 		old := d.claimed.Load()
-		if limit := d.limit.Load(); n > 0 && (n > limit-old) {
+		if n > 0 && n > limit-old {
 			return false
 		}
 		if d.claimed.CompareAndSwap(old, old+n) {
@@ -174,9 +189,9 @@ func (ds *directories) moveLocked(d, parent *Directory, name string) bool {
 }
 
 // claimLocked claims in d and all directories above, or returns the one that refuses.
-func (ds *directories) claimLocked(d *Directory, n int64, overtake bool) *Directory {
+func (ds *directories) claimLocked(d *Directory, n int64, entry, overtake bool) *Directory {
 	for up := d; up != nil; up = up.parent {
-		if up.claim(n, overtake) {
+		if up.claim(n, entry, overtake) {
 			continue
 		}
 		for back := d; back != up; back = back.parent {

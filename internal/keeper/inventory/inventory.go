@@ -499,7 +499,8 @@ func (v *Inventory) Closed(k Key, blocks512 int64) {
 
 // Claim sets n bytes aside for a file or directory to grow, in all directories above it, or
 // returns the innermost directory that has no room, and sets nothing aside. Settle ends a
-// claim. With overtake it does not matter that others wait for room.
+// claim. With overtake it does not matter that others wait for room; for directories, which
+// may also have what is kept for entries, it never does.
 func (v *Inventory) Claim(k Key, n int64, overtake bool) (refused *Directory) {
 	if refused, ok := v.claimDirectory(k, n, overtake); ok {
 		return refused
@@ -515,7 +516,7 @@ func (v *Inventory) Claim(k Key, n int64, overtake bool) (refused *Directory) {
 		f.dir = v.dirs.root.id // nobody has said where it is
 	}
 	v.dirs.mu.RLock()
-	refused = v.dirs.claimLocked(v.dirs.byID[f.dir], n, overtake)
+	refused = v.dirs.claimLocked(v.dirs.byID[f.dir], n, false, overtake)
 	v.dirs.mu.RUnlock()
 	switch {
 	case refused != nil:
@@ -536,7 +537,7 @@ func (v *Inventory) claimDirectory(k Key, n int64, overtake bool) (refused *Dire
 	if !ok {
 		return nil, false
 	}
-	if refused = v.dirs.claimLocked(d, n, overtake); refused == nil {
+	if refused = v.dirs.claimLocked(d, n, true, overtake); refused == nil {
 		d.reserved.Add(n)
 	}
 	return refused, true

@@ -160,7 +160,7 @@ func (v *Inventory) Below(top *Directory) []*Directory {
 }
 
 // Room returns the least limit of a directory and of those above it, and the least that is
-// left of one; Unlimited where there is none. A directory without a record has the root's.
+// left for files of one; Unlimited where there is none. A directory without a record has the root's.
 func (v *Inventory) Room(dir Key) (limit, left int64) {
 	v.dirs.mu.RLock()
 	defer v.dirs.mu.RUnlock()
@@ -171,7 +171,7 @@ func (v *Inventory) Room(dir Key) (limit, left int64) {
 	limit, left = Unlimited, Unlimited
 	for up := d; up != nil; up = up.parent {
 		if own := up.Limit(); own != Unlimited {
-			limit, left = min(limit, own), min(left, max(own-up.Claimed(), 0))
+			limit, left = min(limit, own), min(left, max(own-up.ForEntries()-up.Claimed(), 0))
 		}
 	}
 	return limit, left

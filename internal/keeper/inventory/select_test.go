@@ -85,7 +85,8 @@ func TestRoom(t *testing.T) {
 	one, _ := v.Directory(key(1))
 	one.SetLimit(5000)
 	v.Claim(key(2), 600, false)
-	for n, want := range map[int]string{1: fmt.Sprint(min(5000, own+1000), 400), 2: fmt.Sprint(min(5000, own+1000), 400), 3: fmt.Sprint(own+1000, 400)} {
+	left := 400 - v.Root().ForEntries()
+	for n, want := range map[int]string{1: fmt.Sprint(min(5000, own+1000), left), 2: fmt.Sprint(min(5000, own+1000), left), 3: fmt.Sprint(own+1000, left)} {
 		if limit, left := v.Room(key(n)); fmt.Sprint(limit, left) != want {
 			t.Errorf("%d: %d of %d are left; want %s", n, left, limit, want)
 		}
