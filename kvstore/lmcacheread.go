@@ -10,7 +10,6 @@ import (
 	"github.com/goccy/go-yaml/ast"
 
 	"github.com/kv3fs/kv3fs/internal/lmcachekeys"
-	"github.com/kv3fs/kv3fs/internal/pyyaml"
 )
 
 // lmcacheMarks are the keys that only a file of LMCache's has.
@@ -272,30 +271,13 @@ func (f *lmcacheFile) readExtraKey(s setting) (err error) {
 }
 
 // number reads the whole number of a key of LMCache's.
-func (s setting) number() (int64, error) { return lmcacheValue(s, lmcachekeys.Number) }
+func (s setting) number() (int64, error) { return readValue(s, lmcachekeys.Number) }
 
 // flag reads the flag of a key of LMCache's.
-func (s setting) flag() (bool, error) { return lmcacheValue(s, lmcachekeys.Flag) }
+func (s setting) flag() (bool, error) { return readValue(s, lmcachekeys.Flag) }
 
 // check checks the value of a key of LMCache's that is not used here.
-func (s setting) check() error {
-	_, err := lmcacheValue(s, func(key string, value any) (struct{}, *lmcachekeys.Refusal) {
-		return struct{}{}, lmcachekeys.Check(key, value)
-	})
-	return err
-}
-
-func lmcacheValue[T any](s setting, read func(string, any) (T, *lmcachekeys.Refusal)) (none T, err error) {
-	decoded, err := pyyaml.Value(s.value)
-	if err != nil {
-		return none, s.errorf("has no value that can be read: %w", err)
-	}
-	value, refused := read(s.key, decoded)
-	if refused != nil {
-		return none, s.errorf("%w", refused)
-	}
-	return value, nil
-}
+func (s setting) check() error { return s.checkBy(lmcachekeys.Check) }
 
 func (s setting) list() ([]string, error) {
 	nodes, ok := s.value.(*ast.SequenceNode)

@@ -110,46 +110,55 @@ checksums: require
 			t.Errorf("%s: %v; want %q", src, err, want)
 		}
 	}
-	if _, _, err := ReadConfig([]byte("posix_capacity_gb: 0")); err != nil {
-		t.Error(err)
+	for _, src := range []string{"posix_capacity_gb: 0", "store_pipeline: Cache|Ds3fs\nposix_capacity_gb: 100"} {
+		if _, notes, err := ReadConfig([]byte(src)); err != nil || len(notes) != 1 {
+			t.Errorf("%s: %q, %v", src, notes, err)
+		}
 	}
 }
 
 // A value that would not be what was written is refused, with its line.
 func TestReadConfigRefusesValues(t *testing.T) {
 	for src, want := range map[string]string{
-		"block_size: 1\ntimeout_ms: 9223372036854775807":    "line 2: timeout_ms is 9223372036854775807; it must be from 1 to 2592000000",
-		"timeout_ms: 9223372036854775808":                   "line 1: timeout_ms is 9223372036854775808; it must be from 1 to",
-		"waiting_queue_depth: 9223372036854775807":          "line 1: waiting_queue_depth is 9223372036854775807; it must be from 2 to",
-		"cache_buffer_capacity_gb: 17179869184":             "line 1: cache_buffer_capacity_gb is 17179869184; it must be from 0 to 1048576",
-		"stream_number: 1000000":                            "line 1: stream_number is 1000000; it must be from 1 to 1024",
-		"stream_number: -1":                                 "line 1: stream_number is -1; it must be from 1 to 1024",
-		"numa_id: -2":                                       "numa_id is -2; it must be from -1",
-		"stream_number: 0":                                  "stream_number is 0; it must be from 1",
-		"running_queue_depth: 1":                            "running_queue_depth is 1; it must be from 2",
-		"buffer_size: 64 parsecs":                           `line 1: buffer_size is no good: "64 parsecs" is no size`,
-		"buffer_size: 0":                                    "buffer_size is 0; it must be from 1",
-		"stream_number: 010":                                "write a whole number",
-		"stream_number: 1.5":                                "write a whole number",
-		"stream_number: [1]":                                "must be one value",
-		"stream_number: {a: 1}":                             "must be one value",
-		"storage_backends:":                                 "line 1: storage_backends has no value",
-		"storage_backends: null":                            "has no value",
-		"storage_backends: ''":                              "is empty",
-		"timeout_ms: ''":                                    "is empty",
-		"io_direct: 2":                                      "write true or false",
-		"segment_carry_fraction: .nan":                      "write a number",
-		"checksums: of":                                     `line 1: checksums is "of"; write auto or require or off; did you mean off?`,
-		"cache_policy: lfu":                                 "write lru or aged",
-		"namespace: {model: m}\nnamespace: {model: n}":      "already defined",
-		"namespace:\n  model: m\n  laiers: 3":               `line 3: unknown key "laiers"; did you mean layers?`,
-		"namespace: m":                                      "write keys and values",
-		"namespace: {layers: -1}":                           "layers is -1",
-		"a: &a 1":                                           "alias",
-		"store_pipeline: Posix\n---\nstore_pipeline: Posix": "line 3: a second YAML document",
-		"block_size: 1\nstore_pipeline: Posit":              "line 2: store_pipeline is no chain",
-		"- 1":                                               "write keys and values",
-		strings.Repeat("[", 1000):                           "nested too deeply",
+		"block_size: 1\ntimeout_ms: 9223372036854775807":     "line 2: timeout_ms is 9223372036854775807; write a whole number, 1 to 2592000000",
+		"timeout_ms: 9223372036854775808":                    "line 1: timeout_ms is 9223372036854775808; write a whole number, 1 to",
+		"waiting_queue_depth: 9223372036854775807":           "line 1: waiting_queue_depth is 9223372036854775807; write a whole number, 2 to",
+		"cache_buffer_capacity_gb: 17179869184":              "line 1: cache_buffer_capacity_gb is 17179869184; write a whole number, 0 to 1048576",
+		"stream_number: 1000000":                             "line 1: stream_number is 1000000; write a whole number, 1 to 1024",
+		"stream_number: -1":                                  "line 1: stream_number is -1; write a whole number, 1 to 1024",
+		"numa_id: -2":                                        "numa_id is -2; write a whole number, -1 to",
+		"stream_number: 0":                                   "stream_number is 0; write a whole number, 1 to",
+		"running_queue_depth: 1":                             "running_queue_depth is 1; write a whole number, 2 to",
+		"buffer_size: 64 parsecs":                            `line 1: buffer_size is no good: "64 parsecs" is no size`,
+		"buffer_size: 0":                                     "buffer_size is 0; write a whole number, 1 to",
+		"stream_number: 0o10":                                `stream_number is the text "0o10", not a whole number`,
+		"stream_number: 1.5":                                 "write a whole number",
+		"stream_number: [1]":                                 "is a list, not a whole number",
+		"stream_number: {a: 1}":                              "is a mapping, not a whole number",
+		"storage_backends:":                                  "line 1: storage_backends is empty",
+		"storage_backends: null":                             "is empty",
+		"storage_backends: ''":                               "is empty",
+		"timeout_ms: ''":                                     "not a whole number",
+		"timeout_ms: '30000'":                                `is the text "30000", which UCM does not convert; write a whole number, 1 to 2592000000, without quotes`,
+		"open_files: 010":                                    "write a whole number",
+		"open_files: [1]":                                    "must be one value",
+		"pages_file:":                                        "line 1: pages_file has no value",
+		"store_pipeline: Posix\nposix_capacity_gb: 1":        "use Segment, which does",
+		"store_pipeline: Cache|Ds3fs\nposix_capacity_gb: -1": "write a whole number, 0 to",
+		"pages_lease_ms: 9223372036854775808":                "it must be from 0 to",
+		"io_direct: 2":                                       "write true or false",
+		"segment_carry_fraction: .nan":                       "write a number",
+		"checksums: of":                                      `line 1: checksums is "of"; write auto or require or off; did you mean off?`,
+		"cache_policy: lfu":                                  "write lru or aged",
+		"namespace: {model: m}\nnamespace: {model: n}":       "already defined",
+		"namespace:\n  model: m\n  laiers: 3":                `line 3: unknown key "laiers"; did you mean layers?`,
+		"namespace: m":                                       "write keys and values",
+		"namespace: {layers: -1}":                            "layers is -1",
+		"a: &a 1":                                            "alias",
+		"store_pipeline: Posix\n---\nstore_pipeline: Posix":  "line 3: a second YAML document",
+		"block_size: 1\nstore_pipeline: Posit":               "line 2: store_pipeline is no chain",
+		"- 1":                                                "write keys and values",
+		strings.Repeat("[", 1000):                            "nested too deeply",
 	} {
 		_, _, err := ReadConfig([]byte(src))
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -417,7 +426,7 @@ func TestOpenRefuses(t *testing.T) {
 		"checksums":         {"Empty", func(c *UCMConfig) { c.Checksums = "sometimes" }, "auto, require or off"},
 		"engine":            {"Posix", func(c *UCMConfig) { c.PosixIOEngine = "uring" }, "psync"},
 		"digits":            {"Posix", func(c *UCMConfig) { n := 6; c.DataDirShardBytes = &n }, "0 to 5"},
-		"a million streams": {"Segment", func(c *UCMConfig) { c.StreamNumber = 1_000_000 }, "stream_number is 1000000; it must be from 1 to 1024"},
+		"a million streams": {"Segment", func(c *UCMConfig) { c.StreamNumber = 1_000_000 }, "stream_number is 1000000; write a whole number, 1 to 1024"},
 		"no backends":       {"Posix", func(c *UCMConfig) { c.StorageBackends = "" }, "storage_backends is missing"},
 		"a file":            {"Posix", func(c *UCMConfig) { c.StorageBackends = file }, "file"},
 		"not a 3FS":         {"Ds3fs", func(c *UCMConfig) {}, "3FS"},

@@ -10,6 +10,7 @@ import (
 	"github.com/goccy/go-yaml/ast"
 
 	"github.com/kv3fs/kv3fs/internal/spelling"
+	"github.com/kv3fs/kv3fs/internal/ucmkeys"
 )
 
 // ReadConfig reads a chain's configuration, or that of an engine:
@@ -70,8 +71,13 @@ func (r *Registry) readConfig(src []byte) (c UCMConfig, notes []string, err erro
 	var used []string
 	for _, s := range given {
 		if reason, ok := foreign[s.key]; ok {
-			if text, _ := s.text(); s.key == "posix_capacity_gb" && text != "0" {
-				return c, nil, s.errorf("is %.40s: %s", text, reason)
+			if err := s.checkBy(ucmkeys.Check); err != nil {
+				return c, nil, err
+			}
+			if s.key == "posix_capacity_gb" && readsPosixKeys(given) {
+				if n, _ := readValue(s, ucmkeys.Number); n != 0 {
+					return c, nil, s.errorf("is %d: %s", n, reason)
+				}
 			}
 			notes = append(notes, s.key+" has no effect here: "+reason)
 			continue
@@ -105,6 +111,16 @@ func (r *Registry) readConfig(src []byte) (c UCMConfig, notes []string, err erro
 	return c, notes, nil
 }
 
+// readsPosixKeys reports whether the chain ends in Posix, or may.
+func readsPosixKeys(given []setting) bool {
+	at := slices.IndexFunc(given, func(s setting) bool { return s.key == "store_pipeline" })
+	if at < 0 {
+		return true
+	}
+	chain, err := readValue(given[at], ucmkeys.Text)
+	return err != nil || slices.Contains(splitChain(chain), posixName)
+}
+
 // nobodys returns the error about a file that is none of those that ReadConfig reads.
 func nobodys(given []setting, known []string) error {
 	for _, s := range given {
@@ -122,6 +138,9 @@ func nobodys(given []setting, known []string) error {
 func ofUCM(top []setting) (given []setting, notes []string, err error) {
 	for _, s := range top {
 		if s.key != "ucm_connectors" {
+			if err := s.checkBy(ucmkeys.Check); err != nil {
+				return nil, nil, err
+			}
 			notes = append(notes, s.key+" has no effect here: it is a setting of UCM's connector, not of its stores")
 			continue
 		}
@@ -173,6 +192,14 @@ var foreign = map[string]string{
 	"posix_gc_trigger_threshold_ratio":     collects,
 	"posix_gc_max_recycle_count_per_shard": collects,
 	"posix_gc_shard_sample_ratio":          collects,
+	"posix_gc_precise_mode":                collects,
+	"posix_gc_candidate_extra_percent":     collects,
+	"posix_gc_task_timeout_ms":             collects,
+	"posix_gc_cross_instance_lock":         collects,
+	"posix_gc_heartbeat_interval_sec":      collects,
+	"posix_gc_stale_threshold_sec":         collects,
+	"cache_load_exclusive_buffer_number":   "loads and saves share the cache",
+	"cache_load_backend_only":              "a load takes from Cache what it holds",
 }
 
 const collects = "Posix evicts no blocks; use Segment, which enforces its capacity"

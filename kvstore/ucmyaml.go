@@ -15,6 +15,7 @@ import (
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
 
+	"github.com/kv3fs/kv3fs/internal/pyyaml"
 	"github.com/kv3fs/kv3fs/internal/ucmkeys"
 )
 
@@ -135,18 +136,15 @@ func decode(given []setting, tag string, to reflect.Value) error {
 			}
 			continue
 		}
-		text, err := s.text()
-		if err != nil {
-			return err
-		}
-		if text == "" {
-			return s.errorf("is empty; write a value, or remove the line")
-		}
 		if field.Kind() == reflect.Pointer {
 			field.Set(reflect.New(field.Type().Elem()))
 			field = field.Elem()
 		}
-		if err := s.set(field, text); err != nil {
+		set := s.set
+		if tag == "yaml" && ucmkeys.Known(s.key) {
+			set = s.setUCM
+		}
+		if err := set(field); err != nil {
 			return err
 		}
 	}
@@ -172,20 +170,60 @@ func (s setting) decodeStruct(field reflect.Value) error {
 
 // wordsOf has the values of keys that know only some.
 var wordsOf = map[string][]string{
-	"checksums":       {string(ChecksumsAuto), string(ChecksumsRequire), string(ChecksumsOff)},
-	"cache_policy":    {string(CacheLRU), string(CacheAged)},
-	"posix_io_engine": {"psync", "aio"},
+	"checksums":    {string(ChecksumsAuto), string(ChecksumsRequire), string(ChecksumsOff)},
+	"cache_policy": {string(CacheLRU), string(CacheAged)},
 }
 
-// set sets a field that is no struct.
-func (s setting) set(field reflect.Value, text string) error {
+// readValue reads the value of a key whose engine knows what it may be.
+func readValue[T any](s setting, read func(string, any) (T, *pyyaml.Refusal)) (none T, err error) {
+	decoded, err := pyyaml.Decode(s.value)
+	if err != nil {
+		return none, s.errorf("has no value that can be read: %w", err)
+	}
+	value, refused := read(s.key, decoded)
+	if refused != nil {
+		return none, s.errorf("%w", refused)
+	}
+	return value, nil
+}
+
+// checkBy checks a value that is not used.
+func (s setting) checkBy(refuse func(string, any) *pyyaml.Refusal) error {
+	_, err := readValue(s, func(key string, value any) (struct{}, *pyyaml.Refusal) {
+		return struct{}{}, refuse(key, value)
+	})
+	return err
+}
+
+// setUCM sets a field to the value of a key of UCM's, in UCM's forms.
+func (s setting) setUCM(field reflect.Value) (err error) {
 	switch field.Kind() {
 	case reflect.Bool:
-		is, ok := map[string]bool{"true": true, "yes": true, "on": true, "false": false, "no": false, "off": false}[strings.ToLower(text)]
-		if !ok {
-			return s.errorf("is %.40q; write true or false", text)
-		}
+		var is bool
+		is, err = readValue(s, ucmkeys.Flag)
 		field.SetBool(is)
+	case reflect.String:
+		var text string
+		text, err = readValue(s, ucmkeys.Text)
+		field.SetString(text)
+	default:
+		var n int64
+		n, err = readValue(s, ucmkeys.Number)
+		field.SetInt(n)
+	}
+	return err
+}
+
+// set sets a field that is no struct to the value of a key of our own, as it is spelt.
+func (s setting) set(field reflect.Value) error {
+	text, err := s.text()
+	if err != nil {
+		return err
+	}
+	if text == "" {
+		return s.errorf("is empty; write a value, or remove the line")
+	}
+	switch field.Kind() {
 	case reflect.Float64:
 		f, err := strconv.ParseFloat(text, 64)
 		if err != nil || math.IsNaN(f) || math.IsInf(f, 0) {
@@ -198,9 +236,6 @@ func (s setting) set(field reflect.Value, text string) error {
 		}
 		field.SetString(text)
 	default:
-		if s.key == "buffer_size" {
-			return s.setBytes(field, text)
-		}
 		n, err := strconv.ParseInt(text, 10, 64)
 		switch {
 		case errors.Is(err, strconv.ErrRange):
@@ -213,18 +248,5 @@ func (s setting) set(field reflect.Value, text string) error {
 		}
 		field.SetInt(n)
 	}
-	return nil
-}
-
-// setBytes sets a size, which may have a unit.
-func (s setting) setBytes(field reflect.Value, text string) error {
-	n, err := ucmkeys.ParseBytes(text)
-	if err == nil {
-		err = inBounds(s.key, n)
-	}
-	if err != nil {
-		return s.errorf("is no good: %w", err)
-	}
-	field.SetInt(n)
 	return nil
 }

@@ -61,7 +61,7 @@ func values(key string) []string {
 }
 
 // ofYAML are forms that JSON does not have.
-var ofYAML = []string{"yes", "Yes", "on", "ON", "no", "off", "yEs", "True", "FALSE", "abc", "'8'", "'yes'", "0x10", "0o10", "010", "1_000", "+8", "~", "", ".inf", ".nan", "- 1"}
+var ofYAML = []string{"yes", "Yes", "on", "ON", "no", "off", "yEs", "True", "FALSE", "abc", "'8'", "'yes'", "0x10", "0o10", "010", "08", "1_000", "1:30", "99999999999999999999", "2026-11-26", "+8", "~", "", ".inf", ".nan", "- 1"}
 
 // ofJSON are forms that are a text, or nothing, in YAML.
 var ofJSON = []string{"104e-2", "95e-2", "-1e-3", "Infinity", "-Infinity", "NaN"}

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/kv3fs/kv3fs/internal/layout/lmcache"
+	"github.com/kv3fs/kv3fs/internal/pyyaml"
 	"github.com/kv3fs/kv3fs/internal/ucmkeys"
 )
 
@@ -92,14 +93,6 @@ const (
 	asItIs                // whatever Python takes for true: any text
 )
 
-// Refusal says why a value is refused.
-type Refusal struct {
-	What string // what the value is: "is 0"
-	Fix  string // what to write instead
-}
-
-func (r *Refusal) Error() string { return r.What + "; " + r.Fix }
-
 // RangeOf returns the range of the number of a key.
 func RangeOf(key string) (least, most int64, known bool) {
 	n, known := numbers[key]
@@ -107,7 +100,7 @@ func RangeOf(key string) (least, most int64, known bool) {
 }
 
 // Check checks the value of any key. Of one that is not known here, it refuses nothing.
-func Check(key string, value any) *Refusal {
+func Check(key string, value any) *pyyaml.Refusal {
 	if _, known := numbers[key]; known {
 		_, refused := Number(key, value)
 		return refused
@@ -122,7 +115,7 @@ func Check(key string, value any) *Refusal {
 	return nil
 }
 
-func (f fraction) check(value any) *Refusal {
+func (f fraction) check(value any) *pyyaml.Refusal {
 	var n float64
 	ok := true
 	switch v := value.(type) {
@@ -150,16 +143,16 @@ func (f fraction) check(value any) *Refusal {
 	if f.most < math.MaxFloat64 {
 		fix = fmt.Sprintf("write a number, 0 to %v", f.most)
 	}
-	return &Refusal{"is " + described(value), fix}
+	return &pyyaml.Refusal{What: "is " + pyyaml.Describe(value), Fix: fix}
 }
 
 // Number returns the whole number of a key. The value is one that YAML or JSON decodes to. A
 // fraction is refused, although LMCache cuts it off where it converts.
-func Number(key string, value any) (int64, *Refusal) {
+func Number(key string, value any) (int64, *pyyaml.Refusal) {
 	limits := numbers[key]
 	fix := fmt.Sprintf("write a whole number, %d to %d", limits.least, limits.most)
 	text, isText := value.(string)
-	n, ok := whole(value)
+	n, ok := pyyaml.Whole(value)
 	if isText && limits.converts {
 		var err error
 		n, err = strconv.ParseInt(strings.TrimSpace(text), 10, 64)
@@ -167,36 +160,23 @@ func Number(key string, value any) (int64, *Refusal) {
 	}
 	switch {
 	case !ok && isText && !limits.converts:
-		return 0, &Refusal{"is " + described(value) + ", which LMCache does not convert", fix + ", without quotes"}
+		return 0, &pyyaml.Refusal{What: "is " + pyyaml.Describe(value) + ", which LMCache does not convert", Fix: fix + ", without quotes"}
 	case !ok:
-		return 0, &Refusal{"is " + described(value) + ", not a whole number", fix}
+		return 0, &pyyaml.Refusal{What: "is " + pyyaml.Describe(value) + ", not a whole number", Fix: fix}
 	case n < limits.least || n > limits.most:
-		return 0, &Refusal{fmt.Sprintf("is %d", n), fix}
+		return 0, &pyyaml.Refusal{What: fmt.Sprintf("is %d", n), Fix: fix}
 	}
 	return n, nil
 }
 
-func whole(value any) (int64, bool) {
-	switch v := value.(type) {
-	case int64:
-		return v, true
-	case uint64:
-		return int64(v), v <= math.MaxInt64
-	case json.Number:
-		n, err := v.Int64()
-		return n, err == nil
-	}
-	return 0, false
-}
-
 // Flag returns the flag of a key.
-func Flag(key string, value any) (bool, *Refusal) {
+func Flag(key string, value any) (bool, *pyyaml.Refusal) {
 	if is, ok := value.(bool); ok {
 		return is, nil
 	}
 	const fix = "write true or false, without quotes"
 	takes := flags[key]
-	if n, ok := whole(value); ok && takes != boolean && (n == 0 || n == 1) {
+	if n, ok := pyyaml.Whole(value); ok && takes != boolean && (n == 0 || n == 1) {
 		return n == 1, nil
 	}
 	text, isText := value.(string)
@@ -208,26 +188,11 @@ func Flag(key string, value any) (bool, *Refusal) {
 		case "false", "0":
 			return false, nil
 		}
-		return false, &Refusal{"is " + described(value) + ", which LMCache takes for false", fix}
+		return false, &pyyaml.Refusal{What: "is " + pyyaml.Describe(value) + ", which LMCache takes for false", Fix: fix}
 	case isText && takes == asItIs:
-		return false, &Refusal{"is " + described(value) + ", and LMCache takes any text for true", fix}
+		return false, &pyyaml.Refusal{What: "is " + pyyaml.Describe(value) + ", and LMCache takes any text for true", Fix: fix}
 	}
-	return false, &Refusal{"is " + described(value) + ", not true or false", fix}
-}
-
-// described returns a value for a sentence.
-func described(value any) string {
-	switch v := value.(type) {
-	case string:
-		return fmt.Sprintf("the text %.80q", v)
-	case nil:
-		return "empty"
-	case []any:
-		return "a list"
-	case map[string]any:
-		return "a mapping"
-	}
-	return fmt.Sprintf("%.80s", fmt.Sprint(value))
+	return false, &pyyaml.Refusal{What: "is " + pyyaml.Describe(value) + ", not true or false", Fix: fix}
 }
 
 // Keys returns the keys that are known here.

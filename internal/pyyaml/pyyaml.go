@@ -1,52 +1,46 @@
-// Package pyyaml reads values of YAML as PyYAML does, which the engines use: by YAML 1.1,
-// where yes, no, on and off without quotes are Booleans.
+// Package pyyaml reads values of YAML as PyYAML does, which the engines use: by YAML 1.1, where
+// yes, no, on and off without quotes are Booleans, 010 is eight, and 0o40 and 1e3 are text.
 package pyyaml
 
 import (
-	"slices"
-	"strings"
-
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/token"
 )
 
-// words are YAML 1.1's Booleans that YAML 1.2 takes for text. Each is written so, in capitals,
-// or with a capital first letter.
-var words = map[string]bool{"yes": true, "on": true, "no": false, "off": false}
-
-// boolean returns the Boolean that a node of plain text is to PyYAML.
-func boolean(n ast.Node) (is, ok bool) {
-	text, isText := n.(*ast.StringNode)
-	if !isText || text.Token.Type != token.StringType {
-		return false, false
-	}
-	lower := strings.ToLower(text.Value)
-	is, ok = words[lower]
-	return is, ok && slices.Contains([]string{lower, strings.ToUpper(lower), strings.ToUpper(lower[:1]) + lower[1:]}, text.Value)
-}
-
-// Value returns the value of a node that is no list and no mapping: nil, a bool, a string or a
-// number.
+// Value returns the value of a node that is no list and no mapping: nil, a bool, a string, a
+// float64, or a whole number: a uint64, an int64 below zero, or a json.Number beyond 64 bits.
+// Dates, and fractions in base 60, stay text.
 func Value(n ast.Node) (value any, err error) {
-	if is, ok := boolean(n); ok {
-		return is, nil
+	if text, ok := plain(n); ok {
+		return resolve(text), nil
 	}
 	err = yaml.NodeToValue(n, &value)
 	return value, err
 }
 
-// Decode returns the value of a document.
+// Decode returns the value of a document. Keys of mappings are as they are spelt.
 func Decode(body ast.Node) (value any, err error) {
-	ast.Walk(booleans{}, body)
-	err = yaml.NodeToValue(body, &value)
+	ast.Walk(values{}, body)
+	err = yaml.NodeToValue(replaced(body), &value)
 	return value, err
 }
 
-// booleans replaces the values of mappings and lists that PyYAML takes for Booleans.
-type booleans struct{}
+// plain returns the text of a node without quotes.
+func plain(n ast.Node) (text string, ok bool) {
+	switch n := n.(type) {
+	case *ast.StringNode:
+		return n.Value, n.Token.Type == token.StringType
+	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.InfinityNode, *ast.NanNode, *ast.NullNode:
+		return n.GetToken().Value, true
+	}
+	return "", false
+}
 
-func (booleans) Visit(n ast.Node) ast.Visitor {
+// values replaces the values of mappings and lists by what they are to PyYAML.
+type values struct{}
+
+func (values) Visit(n ast.Node) ast.Visitor {
 	switch n := n.(type) {
 	case nil:
 		return nil
@@ -57,14 +51,26 @@ func (booleans) Visit(n ast.Node) ast.Visitor {
 			n.Values[i] = replaced(value)
 		}
 	}
-	return booleans{}
+	return values{}
 }
 
 func replaced(n ast.Node) ast.Node {
-	is, ok := boolean(n)
+	text, ok := plain(n)
 	if !ok {
 		return n
 	}
-	text := map[bool]string{true: "true", false: "false"}[is]
-	return ast.Bool(token.New(text, text, n.GetToken().Position))
+	t := *n.GetToken()
+	switch value := resolve(text).(type) {
+	case nil:
+		return ast.Null(&t)
+	case bool:
+		return &ast.BoolNode{BaseNode: &ast.BaseNode{}, Token: &t, Value: value}
+	case float64:
+		return &ast.FloatNode{BaseNode: &ast.BaseNode{}, Token: &t, Value: value}
+	case string:
+		t.Type = token.DoubleQuoteType
+		return ast.String(&t)
+	default:
+		return &ast.IntegerNode{BaseNode: &ast.BaseNode{}, Token: &t, Value: value}
+	}
 }

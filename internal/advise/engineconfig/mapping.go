@@ -9,7 +9,9 @@ import (
 	"strings"
 
 	"github.com/kv3fs/kv3fs/internal/lmcachekeys"
+	"github.com/kv3fs/kv3fs/internal/pyyaml"
 	"github.com/kv3fs/kv3fs/internal/spelling"
+	"github.com/kv3fs/kv3fs/internal/ucmkeys"
 )
 
 // mapping is one level of a configuration's keys and values. Reading it adds problems
@@ -77,20 +79,6 @@ func (m *mapping) choice(key string, words ...string) string {
 	return s
 }
 
-// flag returns the boolean of a key.
-func (m *mapping) flag(key string, fallback bool) bool {
-	v, ok := m.get(key)
-	if !ok {
-		return fallback
-	}
-	b, ok := v.(bool)
-	if !ok {
-		m.problem(Failure, key, "is "+kindOf(v)+", not true or false", "write true or false, without quotes")
-		return fallback
-	}
-	return b
-}
-
 // bounds limit a whole number.
 type bounds struct {
 	fallback, min, max int64
@@ -120,22 +108,41 @@ func (m *mapping) number(key string, b bounds) int64 {
 
 // lmcacheNumber returns the whole number of a key of LMCache's, and the default after a failure.
 func (m *mapping) lmcacheNumber(key string, fallback int64) int64 {
-	return lmcacheValue(m, key, fallback, lmcachekeys.Number)
+	return readValue(m, key, fallback, lmcachekeys.Number)
 }
 
 // lmcacheFlag returns the flag of a key of LMCache's, and the default after a failure.
 func (m *mapping) lmcacheFlag(key string, fallback bool) bool {
-	return lmcacheValue(m, key, fallback, lmcachekeys.Flag)
+	return readValue(m, key, fallback, lmcachekeys.Flag)
 }
 
 // lmcacheCheck checks the value of a key of LMCache's that is not used here.
-func (m *mapping) lmcacheCheck(key string) {
-	lmcacheValue(m, key, struct{}{}, func(key string, value any) (struct{}, *lmcachekeys.Refusal) {
-		return struct{}{}, lmcachekeys.Check(key, value)
+func (m *mapping) lmcacheCheck(key string) { m.check(key, lmcachekeys.Check) }
+
+// ucmNumber returns the whole number of a key of UCM's, and the default after a failure.
+func (m *mapping) ucmNumber(key string, fallback int64) int64 {
+	return readValue(m, key, fallback, ucmkeys.Number)
+}
+
+// ucmFlag returns the flag of a key of UCM's, and the default after a failure.
+func (m *mapping) ucmFlag(key string, fallback bool) bool {
+	return readValue(m, key, fallback, ucmkeys.Flag)
+}
+
+// ucmText returns the text of a key of UCM's, "" if it has none and after a failure.
+func (m *mapping) ucmText(key string) string { return readValue(m, key, "", ucmkeys.Text) }
+
+// ucmCheck checks the value of a key of UCM's that is not used here.
+func (m *mapping) ucmCheck(key string) { m.check(key, ucmkeys.Check) }
+
+func (m *mapping) check(key string, refuse func(string, any) *pyyaml.Refusal) {
+	readValue(m, key, struct{}{}, func(key string, value any) (struct{}, *pyyaml.Refusal) {
+		return struct{}{}, refuse(key, value)
 	})
 }
 
-func lmcacheValue[T any](m *mapping, key string, fallback T, read func(string, any) (T, *lmcachekeys.Refusal)) T {
+// readValue reads a key whose engine knows what it may be. No value is a value, too.
+func readValue[T any](m *mapping, key string, fallback T, read func(string, any) (T, *pyyaml.Refusal)) T {
 	m.known[key] = true
 	v, ok := m.values[key]
 	if !ok {

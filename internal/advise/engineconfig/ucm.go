@@ -16,12 +16,12 @@ func readUCM(out *Config, content []byte, given Params, _ func(string) (string, 
 		return err
 	}
 	top := newMapping(values, "", out)
-	layerwise := top.flag("use_layerwise", false)
-	top.flag("enable_event_sync", true)
-	if top.flag("load_only_first_rank", false) {
+	layerwise := top.ucmFlag("use_layerwise", false)
+	top.ucmFlag("enable_event_sync", true)
+	if top.ucmFlag("load_only_first_rank", false) {
 		top.problem(Failure, "load_only_first_rank", "is true, which Ds3fs and Posix do not support", "write load_only_first_rank: false")
 	}
-	top.flag("enable_metrics", false)
+	top.ucmFlag("enable_metrics", false)
 	for _, key := range []string{"metrics_config_path", "hit_ratio", "ucm_connectors"} {
 		top.has(key)
 	}
@@ -48,7 +48,7 @@ const ucmPipeline = "Cache|Ds3fs"
 
 func readPipeline(m *mapping, layerwise bool, p Params) error {
 	out := m.out
-	pipeline := m.text("store_pipeline")
+	pipeline := m.ucmText("store_pipeline")
 	rings := pipeline == ucmPipeline
 	switch {
 	case rings:
@@ -64,29 +64,32 @@ func readPipeline(m *mapping, layerwise bool, p Params) error {
 	}
 	readUCMBackends(m, rings)
 
-	p.Clients = int(m.number("stream_number", ucmBounds("stream_number", ucmStreams)))
-	entries := m.number("ior_entries", ucmBounds("ior_entries", 1))
-	if depth := m.number("ior_depth", ucmBounds("ior_depth", 1)); depth > 1 {
+	p.Clients = int(m.ucmNumber("stream_number", ucmStreams))
+	entries := m.ucmNumber("ior_entries", 1)
+	if depth := m.ucmNumber("ior_depth", 1); depth > 1 {
 		m.problem(Failure, "ior_depth", fmt.Sprintf("is %d, but a worker has only one request in flight, so the ring would wait forever for more", depth), "write 1")
 	} else if entries > 1 {
 		m.problem(Note, "ior_entries", "is more than 1, but a worker has only one request in flight", "")
 	}
-	m.number("numa_id", ucmBounds("numa_id", -1))
-	m.flag("io_direct", true)
-	m.number("timeout_ms", ucmBounds("timeout_ms", 30000))
-	m.number("cache_stream_number", ucmBounds("cache_stream_number", 4))
-	m.number("waiting_queue_depth", ucmBounds("waiting_queue_depth", 8192))
-	m.number("running_queue_depth", ucmBounds("running_queue_depth", 524288))
-	readUCMBuffer(m)
-	shared := m.flag("share_buffer_enable", p.Model.MLA())
-	cacheGB := cmp.Or(m.number("cache_buffer_capacity_gb", ucmBounds("cache_buffer_capacity_gb", 0)), ucmSharedCacheGB)
-	for _, key := range []string{"cpu_affinity_cores", "store_health"} {
-		m.has(key)
+	m.ucmFlag("io_direct", true)
+	m.ucmNumber("timeout_ms", 30000)
+	m.ucmNumber("cache_stream_number", 4)
+	m.ucmNumber("waiting_queue_depth", 8192)
+	m.ucmNumber("running_queue_depth", 524288)
+	m.ucmNumber("buffer_size", 64*gib)
+	shared := m.ucmFlag("share_buffer_enable", p.Model.MLA())
+	cacheGB := cmp.Or(m.ucmNumber("cache_buffer_capacity_gb", 0), ucmSharedCacheGB)
+	m.has("store_health")
+	if strings.HasSuffix(pipeline, "Posix") {
+		readUCMCollection(m)
+	}
+	for _, key := range ucmkeys.Keys() {
+		if !m.known[key] {
+			m.ucmCheck(key)
+		}
 	}
 	if rings {
 		ucmIgnored(m)
-	} else if strings.HasSuffix(pipeline, "Posix") {
-		readUCMCollection(m)
 	}
 	if layerwise && rings {
 		out.add(Warning, "use_layerwise", "lets Ds3fs give a file its final name before all its layers are written", "write use_layerwise: false")
@@ -116,7 +119,7 @@ func readPipeline(m *mapping, layerwise bool, p Params) error {
 
 func readUCMBackends(m *mapping, rings bool) {
 	out := m.out
-	text := m.text("storage_backends")
+	text := m.ucmText("storage_backends")
 	if text == "" {
 		m.problem(Failure, "storage_backends", "is missing", "write the mount point of the 3FS")
 		return
@@ -138,11 +141,9 @@ func readUCMBackends(m *mapping, rings bool) {
 // readUCMCollection reads whether the Posix store deletes files.
 func readUCMCollection(m *mapping) {
 	const key = "posix_capacity_gb"
-	m.number("posix_data_trans_concurrency", ucmBounds("posix_data_trans_concurrency", 128))
-	m.number("data_dir_shard_bytes", ucmBounds("data_dir_shard_bytes", 3))
 	const cure = "write how many GB the files may take, in the configuration of one instance only"
-	capacity := m.number(key, ucmBounds(key, 0))
-	switch collects := m.flag("posix_gc_enable", true); {
+	capacity := m.ucmNumber(key, 0)
+	switch collects := m.ucmFlag("posix_gc_enable", true); {
 	case capacity > 0 && !collects:
 		m.problem(Warning, key, "is set, but posix_gc_enable is false: Posix deletes nothing", "remove posix_gc_enable in one instance of those that share the directory")
 	case capacity == 0 && collects && m.has("posix_gc_enable"):
@@ -152,27 +153,6 @@ func readUCMCollection(m *mapping) {
 	}
 }
 
-// ucmBounds are the bounds that UCM's stores and ours have for a key.
-func ucmBounds(key string, fallback int64) bounds {
-	r, _ := ucmkeys.RangeOf(key)
-	return bounds{fallback: fallback, min: r.Least, max: r.Most}
-}
-
-// readUCMBuffer reads buffer_size, which may have a unit.
-func readUCMBuffer(m *mapping) {
-	const key = "buffer_size"
-	v, ok := m.get(key)
-	if text, isText := v.(string); ok && isText {
-		n, err := ucmkeys.ParseBytes(text)
-		if err != nil {
-			m.problem(Failure, key, "is no good: "+err.Error(), "write bytes, or a size such as 64GB")
-			return
-		}
-		m.values[key] = n
-	}
-	m.number(key, ucmBounds(key, 64*gib))
-}
-
 // ucmIgnored reports keys that Ds3fs does not read, although UCM's documents list them
 // for Ds3fs or another store has them.
 func ucmIgnored(m *mapping) {
@@ -180,8 +160,8 @@ func ucmIgnored(m *mapping) {
 	m.ignored(Note, "waiting_queue_depth", front, "stream_number limits Ds3fs's concurrency")
 	m.ignored(Note, "running_queue_depth", front, "stream_number limits Ds3fs's concurrency")
 	m.ignored(Warning, "buffer_size", "is in UCM's documents, but neither Cache nor Ds3fs reads it", "write cache_buffer_capacity_gb")
-	for _, key := range []string{"device_id", "tensor_size", "shard_size", "block_size"} {
-		m.ignored(Warning, key, "is set by UCM itself from the model", "remove it")
+	for _, key := range []string{"device_id", "tensor_size", "shard_size", "block_size", "unique_id"} {
+		m.ignored(Warning, key, "is set by UCM itself", "remove it")
 	}
 	reported := 0
 	for key := range m.values {
