@@ -426,7 +426,7 @@ func TestOpenRefuses(t *testing.T) {
 		"checksums":         {"Empty", func(c *UCMConfig) { c.Checksums = "sometimes" }, "auto, require or off"},
 		"engine":            {"Posix", func(c *UCMConfig) { c.PosixIOEngine = "uring" }, "psync"},
 		"digits":            {"Posix", func(c *UCMConfig) { n := 6; c.DataDirShardBytes = &n }, "0 to 5"},
-		"a million streams": {"Segment", func(c *UCMConfig) { c.StreamNumber = 1_000_000 }, "stream_number is 1000000; write a whole number, 1 to 1024"},
+		"a million streams": {"Segment", func(c *UCMConfig) { c.StreamNumber = 1_000_000 }, "stream_number is 1000000; it must be from 1 to 1024"},
 		"no backends":       {"Posix", func(c *UCMConfig) { c.StorageBackends = "" }, "storage_backends is missing"},
 		"a file":            {"Posix", func(c *UCMConfig) { c.StorageBackends = file }, "file"},
 		"not a 3FS":         {"Ds3fs", func(c *UCMConfig) {}, "3FS"},
