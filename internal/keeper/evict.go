@@ -34,9 +34,13 @@ const (
 
 // rank says when a file's turn is. That it was written is its first use.
 func (k *Keeper) rank(lastUse uint32, uses uint8) int64 {
-	const msPerSecond = 1000
-	return int64(policy.MakeHeat(int64(lastUse)*msPerSecond, 0, int(uses)+1).Score(k.UseBonus))
+	return int64(policy.MakeHeat(int64(lastUse)*msPerSecond, 0, int(uses)+1).Score(k.bonus()))
 }
+
+const msPerSecond = 1000
+
+// bonus is what each use beyond the first is worth.
+func (k *Keeper) bonus() time.Duration { return cmp.Or(k.UseBonus, k.learner.tuner.Bonus()) }
 
 // outcome is what a search for victims came to.
 type outcome struct {

@@ -46,7 +46,7 @@ type Options struct {
 	EvictUnknown bool
 
 	// UseBonus is by how much each use beyond the first, which is that it was written, puts off
-	// a file's turn; policy.MaxUses count. 0: 150 s.
+	// a file's turn; policy.MaxUses count. 0: by what has served most of late, in simulated caches of Capacity.
 	UseBonus time.Duration
 
 	// Unlink removes the entry of a directory, given relative to Dir, if it is still that
@@ -62,6 +62,8 @@ type Options struct {
 	SaveEvery time.Duration
 
 	Log *slog.Logger // nil: slog.Default
+
+	elapsed func() time.Duration // of tests: the clock of uses
 }
 
 func (o *Options) fill() error {
@@ -78,7 +80,7 @@ func (o *Options) fill() error {
 	for _, d := range []struct {
 		p     *time.Duration
 		value time.Duration
-	}{{&o.UseBonus, 150 * time.Second}, {&o.Rescan, time.Hour}, {&o.SaveEvery, time.Minute}} {
+	}{{&o.Rescan, time.Hour}, {&o.SaveEvery, time.Minute}} {
 		if *d.p == 0 {
 			*d.p = d.value
 		}
@@ -108,9 +110,10 @@ type Stats struct {
 // Options.Unlink, and but for Reserve return at once.
 type Keeper struct {
 	Options
-	inv  *inventory.Inventory
-	wall *wallClock
-	pace logpace.Pace
+	inv     *inventory.Inventory
+	learner *learner
+	wall    *wallClock
+	pace    logpace.Pace
 
 	rulesMu sync.Mutex // taken before waitMu
 	rules   rules      // what slices of pins and TTLs hold is never changed in place
@@ -135,12 +138,13 @@ func New(opts Options) (*Keeper, error) {
 	if err := opts.fill(); err != nil {
 		return nil, err
 	}
-	inv, err := inventory.New(opts.Dir, inventory.Options{Skip: opts.Skip, Kind: kindOf, Log: opts.Log})
+	learner := newLearner()
+	inv, err := inventory.New(opts.Dir, inventory.Options{Skip: opts.Skip, Kind: kindOf, Uses: learner, Elapsed: opts.elapsed, Log: opts.Log})
 	if err != nil {
 		return nil, err
 	}
 	k := &Keeper{
-		Options: opts, inv: inv, wall: newWallClock(), kick: make(chan struct{}, 1),
+		Options: opts, inv: inv, learner: learner, wall: newWallClock(), kick: make(chan struct{}, 1),
 		queues: make(map[*inventory.Directory][]*waiter), tired: make(map[*inventory.Directory]time.Time), late: make(map[*inventory.Directory]bool),
 	}
 	if err := k.begin(); err != nil {
@@ -315,6 +319,7 @@ func (k *Keeper) setCapacity() error {
 		limit = there
 	}
 	root.SetLimit(max(limit, 1))
+	k.learner.tuner.SetCapacity(int64(float64(root.Limit()) * k.filled()))
 	return nil
 }
 
@@ -391,7 +396,8 @@ func kindOf(path string) inventory.Kind {
 	return inventory.Entry
 }
 
-// Read says that bytes of a file were read through a ring.
+// Read says that a file was used: bytes of it were read through a ring, or it was opened
+// through the mount.
 func (k *Keeper) Read(key FileKey) { k.inv.Read(key) }
 
 // Opened says that a use of a file begins, which Closed ends. They nest. name is "" if it has none.

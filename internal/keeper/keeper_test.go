@@ -328,7 +328,7 @@ func TestOrder(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			opts := options(t.TempDir())
-			opts.Capacity = Limit{Bytes: 64 * mib}
+			opts.Capacity, opts.UseBonus = Limit{Bytes: 64 * mib}, 150*time.Second
 			var order []string
 			opts.Unlink = func(dir, name string, want Victim) error {
 				order = append(order, filepath.Join(dir, name))

@@ -8,6 +8,7 @@ import "github.com/kv3fs/kv3fs/internal/keeper/policy"
 type tuned struct {
 	capacity int
 	tuner    *policy.Tuner
+	ghosts   *policy.Ghosts
 	heat     []policy.Heat // by block, 0 if not held
 	byUses   [policy.MaxUses]queue
 	held     int
@@ -15,7 +16,8 @@ type tuned struct {
 
 func newTuned(distinct, capacity int) *tuned {
 	c := &tuned{capacity: capacity, heat: make([]policy.Heat, distinct),
-		tuner: policy.NewTuner(policy.Options{CapacityBytes: int64(capacity)})} // a block counts as a byte
+		tuner:  policy.NewTuner(policy.Options{CapacityBytes: int64(capacity)}), // a block counts as a byte
+		ghosts: policy.NewGhosts(policy.GhostKeys)}
 	links := make([]link, distinct)
 	for i := range c.byUses {
 		c.byUses[i] = newQueue(links)
@@ -26,10 +28,12 @@ func newTuned(distinct, capacity int) *tuned {
 func (c *tuned) has(b int32) bool { return c.heat[b] != 0 }
 
 func (c *tuned) use(b int32, nowMs int64, depth int) {
-	uses := c.tuner.Use(uint64(b), 1, nowMs)
+	uses := 1
 	if c.has(b) {
+		uses += c.heat[b].Uses()
 		c.queue(b).remove(b)
 	} else {
+		uses += c.ghosts.Return(uint64(b))
 		if c.held >= c.capacity {
 			c.evict()
 		}
@@ -37,6 +41,7 @@ func (c *tuned) use(b int32, nowMs int64, depth int) {
 	}
 	c.heat[b] = policy.MakeHeat(nowMs, depth, uses)
 	c.queue(b).push(b)
+	c.tuner.Use(uint64(b), 1, nowMs, uses)
 }
 
 func (c *tuned) queue(b int32) *queue { return &c.byUses[c.heat[b].Uses()-1] }
@@ -44,6 +49,7 @@ func (c *tuned) queue(b int32) *queue { return &c.byUses[c.heat[b].Uses()-1] }
 func (c *tuned) evict() {
 	v := c.victim()
 	c.queue(v).remove(v)
+	c.ghosts.Leave(uint64(v), c.heat[v].Uses())
 	c.heat[v] = 0
 	c.held--
 }

@@ -87,7 +87,9 @@ func (t *Tree) Open(id uint64, c cred.Caller, flags int) (*Handle, error) {
 		granted = directions{flags&openToExecute == 0, true}
 		who = holder{uid: c.UID, gid: c.GID, oneGroup: true}
 	}
-	return f.handle(who, access, granted), nil
+	h := f.handle(who, access, granted)
+	f.HasRead()
+	return h, nil
 }
 
 // handle turns a reference to f into a handle. While the handle is open, who may use the

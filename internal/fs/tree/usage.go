@@ -28,10 +28,11 @@ type Usage interface {
 	// changed, blocks512 is negative if nobody knows. Of the calls for one file the later one
 	// is the newer. One that was neither Created nor Opened may have been removed.
 	Settle(k FileKey, reserved, blocks512 int64)
-	// Read says that bytes of it were read through a ring.
+	// Read says that it was used: bytes of it were read through a ring, or it was opened through
+	// the mount.
 	Read(k FileKey)
-	// Opened says that a handle of the mount, or the use by rings, begins, which Closed ends.
-	// They nest. name is "" if the file has none.
+	// Opened says that it is open through the mount, used by rings or about to be removed, until
+	// Closed. They nest. name is "" if the file has none.
 	Opened(k, dir FileKey, name string)
 	// Closed also says what the file takes, as Settle does.
 	Closed(k FileKey, blocks512 int64)
@@ -329,7 +330,7 @@ func (f *File) Settle(reserved int64) {
 	}
 }
 
-// HasRead says that a ring has read bytes of the file.
+// HasRead says that a ring has read bytes of the file, or that the mount has opened it.
 func (f *File) HasRead() {
 	if t := f.of.tree; t.counts(f.of.node.key) {
 		t.usage.Read(keyOf(f.of.node.key))

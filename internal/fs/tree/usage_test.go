@@ -30,6 +30,46 @@ func TestUsageAddsUp(t *testing.T) {
 	model.Check(dir)
 }
 
+// A use is that a file is opened through the mount, or read by a ring: not that it is made,
+// written by a ring, about to be removed or about to be evicted.
+func TestWhatIsAUse(t *testing.T) {
+	model := usagemodel.New(t)
+	tr, dir := newTree(t, Options{Usage: model})
+	e, h, err := tr.Create(RootID, "f", unix.O_RDWR, 0o644, root, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := usagemodel.KeyOf(t, filepath.Join(dir, "f"))
+	want := func(n int, after string) {
+		t.Helper()
+		if got := model.Reads(k); got != n {
+			t.Errorf("%d uses after %s; want %d", got, after, n)
+		}
+	}
+	defer h.Close() // it holds the inode
+	want(0, "it was made")
+	must(tr.Open(e.ID, root, unix.O_RDONLY)).Close()
+	want(1, "an open")
+	f := must(tr.Acquire(e.Attr.Ino, root, true))
+	reserved := must(f.Reserve(0, 4096, time.Time{}, nil))
+	must(unix.Pwrite(f.FD(), make([]byte, 4096), 0))
+	f.Settle(reserved)
+	want(1, "a ring's write")
+	f.HasRead()
+	want(2, "a ring's read")
+	f.Release()
+	var st unix.Stat_t
+	must(0, unix.Lstat(filepath.Join(dir, "f"), &st))
+	if err := tr.Evict(".", "f", Victim{Key: k, SizeBytes: st.Size, MtimeNs: st.Mtim.Nano()}); err != unix.EBUSY {
+		t.Errorf("evict what is open: %v", err)
+	}
+	want(2, "an eviction")
+	if err := tr.Unlink(RootID, "f"); err != nil {
+		t.Fatal(err)
+	}
+	want(2, "its removal")
+}
+
 // usageWorld does random things to a tree.
 type usageWorld struct {
 	t       *testing.T

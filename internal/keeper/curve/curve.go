@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -26,18 +27,21 @@ type Point struct {
 
 // Estimator follows uses and gives the curve. Its methods may be called concurrently.
 type Estimator struct {
-	mu        sync.Mutex
-	o         Options
-	threshold uint64            // keys whose hash is at most this are followed
-	followed  map[uint64]*entry // by hash
-	order     order
-	decayedMs int64
+	threshold atomic.Uint64    // keys whose hash is at most this are followed; changed under mu
+	fadeMs    atomic.Int64     // when uses fade next; changed under mu
+	passed    [2]atomic.Uint64 // uses that are not in uses yet: hits, and others
+
+	mu       sync.Mutex
+	o        Options
+	followed map[uint64]*entry // by hash
+	order    order
+	fadedMs  int64 // when they did last
 
 	// Uses, fading. distances has those of followed keys, divided by the part of the keys
 	// that was followed then, by the size of the cache that would have served them.
-	uses      float64
-	distances [buckets]float64
-	first     float64 // first uses, which no cache serves
+	uses, hits float64 // of all keys; hits as the caller says
+	distances  [buckets]float64
+	first      float64 // first uses, which no cache serves
 }
 
 // entry is a followed key.
@@ -60,20 +64,28 @@ const forgetAfter = 8
 func New(o Options) *Estimator {
 	o.SampleKeys = min(max(1, cmp.Or(o.SampleKeys, 8192)), maxKeys)
 	o.HalfLife = max(time.Second, cmp.Or(o.HalfLife, time.Hour))
-	return &Estimator{o: o, threshold: math.MaxUint64, followed: map[uint64]*entry{}, order: newOrder(2 * (o.SampleKeys + 1)), decayedMs: math.MinInt64}
+	e := &Estimator{o: o, followed: map[uint64]*entry{}, order: newOrder(2 * (o.SampleKeys + 1)), fadedMs: math.MinInt64}
+	e.fadeMs.Store(math.MinInt64)
+	e.threshold.Store(math.MaxUint64)
+	return e
 }
 
 // Use records a use of an entry: that it was read, or stored because it was not there. key
 // tells entries apart and stays the same if an entry leaves and comes back. nowMs is in
-// milliseconds since any epoch, by a clock that does not go back.
-func (e *Estimator) Use(key uint64, sizeBytes, nowMs int64) {
+// milliseconds since any epoch, by a clock that does not go back. hit says whether the
+// cache had it; only Served goes by that.
+//
+// A use of a key that is not followed costs a hash, a count and two comparisons.
+func (e *Estimator) Use(key uint64, sizeBytes, nowMs int64, hit bool) {
 	hash := mix(key)
+	e.Pass(nowMs, hit)
+	if hash > e.threshold.Load() {
+		return
+	}
 	sizeBytes = min(max(sizeBytes, 1), maxBytes)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.decay(nowMs)
-	e.uses++
-	if hash > e.threshold {
+	if hash > e.threshold.Load() {
 		return
 	}
 	if e.order.full() {
@@ -96,8 +108,26 @@ func (e *Estimator) Use(key uint64, sizeBytes, nowMs int64) {
 	}
 }
 
+// Follows reports whether uses of a key tell more than Pass does. That may change with each
+// use.
+func (e *Estimator) Follows(key uint64) bool { return mix(key) <= e.threshold.Load() }
+
+// Pass records a use of a key that is not followed.
+func (e *Estimator) Pass(nowMs int64, hit bool) {
+	if hit {
+		e.passed[0].Add(1)
+	} else {
+		e.passed[1].Add(1)
+	}
+	if nowMs >= e.fadeMs.Load() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.fade(nowMs)
+	}
+}
+
 // part returns the part of all keys that is followed.
-func (e *Estimator) part() float64 { return float64(e.threshold) / math.MaxUint64 }
+func (e *Estimator) part() float64 { return float64(e.threshold.Load()) / math.MaxUint64 }
 
 // renumber gives the followed keys the first places, in their order.
 func (e *Estimator) renumber() {
@@ -117,8 +147,9 @@ func (e *Estimator) renumber() {
 func (e *Estimator) shrink(nowMs int64) {
 	e.forgetUnused(nowMs)
 	for len(e.followed) > e.o.SampleKeys {
-		e.threshold /= 2
-		e.forget(func(hash uint64, _ *entry) bool { return hash > e.threshold })
+		threshold := e.threshold.Load() / 2
+		e.threshold.Store(threshold)
+		e.forget(func(hash uint64, _ *entry) bool { return hash > threshold })
 	}
 }
 
@@ -136,30 +167,39 @@ func (e *Estimator) forget(which func(hash uint64, k *entry) bool) {
 	}
 }
 
-// decay lets earlier uses count less. If fewer keys are in use than before, more of them
+// fade lets earlier uses count less. If fewer keys are in use than before, more of them
 // are followed again.
-func (e *Estimator) decay(nowMs int64) {
+func (e *Estimator) fade(nowMs int64) {
+	if nowMs < e.fadeMs.Load() {
+		return
+	}
 	halfLifeMs := e.o.HalfLife.Milliseconds()
-	passed := nowMs - e.decayedMs
-	if e.decayedMs == math.MinInt64 {
-		e.decayedMs = nowMs
+	e.fadeMs.Store(nowMs + max(1, halfLifeMs/64))
+	e.countPassed()
+	last := e.fadedMs
+	if e.fadedMs = nowMs; last == math.MinInt64 {
 		return
 	}
-	if passed < max(1, halfLifeMs/64) {
-		return
-	}
-	e.decayedMs = nowMs
-	by := math.Exp2(-float64(passed) / float64(halfLifeMs))
+	by := math.Exp2(-float64(nowMs-last) / float64(halfLifeMs))
 	e.uses *= by
+	e.hits *= by
 	e.first *= by
 	for i := range e.distances {
 		e.distances[i] *= by
 	}
-	if e.threshold == math.MaxUint64 {
+	threshold := e.threshold.Load()
+	if threshold == math.MaxUint64 {
 		return
 	}
 	e.forgetUnused(nowMs)
 	if len(e.followed) < e.o.SampleKeys/4 {
-		e.threshold = e.threshold*2 + 1
+		e.threshold.Store(threshold*2 + 1)
 	}
+}
+
+// countPassed counts the uses since the last time.
+func (e *Estimator) countPassed() {
+	hits := float64(e.passed[0].Swap(0))
+	e.hits += hits
+	e.uses += hits + float64(e.passed[1].Swap(0))
 }

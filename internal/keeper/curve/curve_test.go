@@ -56,7 +56,7 @@ func zipf(r *rand.Rand, n, uses int, largest int64) []use {
 
 func feed(e *Estimator, trace []use) {
 	for _, u := range trace {
-		e.Use(u.key, u.sizeBytes, 0)
+		e.Use(u.key, u.sizeBytes, 0, false)
 	}
 }
 
@@ -122,7 +122,7 @@ func TestEstimatorKeepsItsBounds(t *testing.T) {
 		now := int64(0)
 		for range 3000 {
 			now += r.Int64N(1000) - 10
-			e.Use(r.Uint64N(500), r.Int64()>>r.IntN(64), now)
+			e.Use(r.Uint64N(500), r.Int64()>>r.IntN(64), now, false)
 			if len(e.followed) > e.o.SampleKeys || len(e.order.sums) != places {
 				t.Fatalf("%d keys of at most %d, %d places", len(e.followed), e.o.SampleKeys, len(e.order.sums))
 			}
@@ -147,17 +147,17 @@ func TestEstimatorKeepsItsBounds(t *testing.T) {
 func TestMemoryIsBounded(t *testing.T) {
 	e := New(Options{})
 	for key := range uint64(200_000) {
-		e.Use(key, 1<<20, int64(key))
+		e.Use(key, 1<<20, int64(key), false)
 	}
 	if len(e.followed) > 8192 || len(e.order.sums) > 2*8192+10 {
 		t.Errorf("%d keys, %d places", len(e.followed), len(e.order.sums))
 	}
 	known := uint64(0)
-	for mix(known) > e.threshold {
+	for mix(known) > e.threshold.Load() {
 		known++
 	}
-	e.Use(known, 1, 200_000)
-	if again := testing.AllocsPerRun(100, func() { e.Use(known, 1, 200_000) }); again > 0 {
+	e.Use(known, 1, 200_000, false)
+	if again := testing.AllocsPerRun(100, func() { e.Use(known, 1, 200_000, false) }); again > 0 {
 		t.Errorf("%v allocations for each use of a known key", again)
 	}
 }
@@ -168,7 +168,7 @@ func TestCurveFollowsTheLoad(t *testing.T) {
 	now := int64(1 << 40)
 	for i := range uint64(5000) { // ten keys in turn
 		now += 10
-		e.Use(i%10, 1, now)
+		e.Use(i%10, 1, now, false)
 	}
 	if got := e.HitRatio(10); got < 0.99 {
 		t.Errorf("ten keys in turn: %v", got)
@@ -178,14 +178,14 @@ func TestCurveFollowsTheLoad(t *testing.T) {
 	}
 	for i := range uint64(60_000) { // ten half-lives of keys that never return
 		now += 10
-		e.Use(1<<30+i, 1, now)
+		e.Use(1<<30+i, 1, now, false)
 	}
 	if got := e.HitRatio(1 << 40); got > 0.05 { // of which the sample's error is most
 		t.Errorf("after ten minutes of keys that never return: %v", got)
 	}
 	for i := range uint64(60_000) {
 		now += 10
-		e.Use(2<<30+i%1000, 1, now)
+		e.Use(2<<30+i%1000, 1, now, false)
 	}
 	if got := e.HitRatio(1100); got < 0.9 {
 		t.Errorf("ten minutes of a thousand keys later: %v", got)
@@ -196,13 +196,13 @@ func TestCurveFollowsTheLoad(t *testing.T) {
 func TestFewKeysAreFollowedAgainAfterMany(t *testing.T) {
 	e := New(Options{SampleKeys: 100, HalfLife: time.Minute})
 	for key := range uint64(10_000) {
-		e.Use(key, 1, 0)
+		e.Use(key, 1, 0, false)
 	}
 	low := e.part()
 	now := int64(0)
 	for i := range uint64(100_000) {
 		now += 60
-		e.Use(1<<40+i%80, 1, now)
+		e.Use(1<<40+i%80, 1, now, false)
 	}
 	if e.part() <= low {
 		t.Errorf("%v of the keys are followed, after a flood %v", e.part(), low)
@@ -211,7 +211,10 @@ func TestFewKeysAreFollowedAgainAfterMany(t *testing.T) {
 
 func TestNothingUsed(t *testing.T) {
 	e := New(Options{})
-	e.Use(1, 1, 1)
+	e.Use(1, 1, 1, false)
+	if served, uses := e.Served(); served != 0 || uses != 1 {
+		t.Errorf("%v of %v uses were served", served, uses)
+	}
 	if points := e.Curve(); points != nil || e.HitRatio(1<<40) != 0 {
 		t.Errorf("%v", points)
 	}
@@ -223,7 +226,7 @@ func TestConcurrentUses(t *testing.T) {
 	for g := range uint64(4) {
 		all.Go(func() {
 			for i := range uint64(3000) {
-				e.Use(i%(100*(g+1)), 5, int64(i))
+				e.Use(i%(100*(g+1)), 5, int64(i), i%4 == 0)
 				if i%500 == 0 {
 					e.Curve()
 				}
@@ -231,8 +234,8 @@ func TestConcurrentUses(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if e.uses < 11_000 { // some have faded
-		t.Errorf("%v uses", e.uses)
+	if served, uses := e.Served(); uses < 11_000 || math.Abs(served-0.25) > 0.02 { // some have faded
+		t.Errorf("%v of %v uses were served", served, uses)
 	}
 }
 
@@ -242,7 +245,7 @@ func FuzzEstimator(f *testing.F) {
 	f.Fuzz(func(t *testing.T, keys []byte, size int64) {
 		e := New(Options{SampleKeys: 8, HalfLife: time.Second})
 		for i, key := range keys {
-			e.Use(uint64(key), size>>(key%64), int64(i)*int64(key))
+			e.Use(uint64(key), size>>(key%64), int64(i)*int64(key), false)
 		}
 		last := 0.0
 		for _, p := range e.Curve() {
@@ -258,6 +261,6 @@ func BenchmarkUse(b *testing.B) {
 	e := New(Options{})
 	r := rand.New(rand.NewPCG(1, 1))
 	for range b.N {
-		e.Use(r.Uint64N(1<<20), 1<<20, 0)
+		e.Use(r.Uint64N(1<<20), 1<<20, 0, false)
 	}
 }

@@ -23,6 +23,7 @@ func upperEnd(i int) int64 { return int64(math.Exp2(float64(i) / perOctave)) }
 func (e *Estimator) Curve() []Point {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.countPassed()
 	var hits float64
 	for _, n := range e.distances {
 		hits += n
@@ -44,6 +45,18 @@ func (e *Estimator) Curve() []Point {
 		}
 	}
 	return points
+}
+
+// Served returns which part of the uses were hits, as Use was told, and how many uses that is
+// about, all fading as the curve's.
+func (e *Estimator) Served() (hitRatio, uses float64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.countPassed()
+	if e.uses == 0 {
+		return 0, 0
+	}
+	return e.hits / e.uses, e.uses
 }
 
 // HitRatio returns what a cache of a size would have served.

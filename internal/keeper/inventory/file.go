@@ -24,12 +24,14 @@ const (
 	kindMask  = Kept
 )
 
-// flags of a file besides its Kind.
+// flags of a file besides its Kind, and from restShift on the rest of its blocks.
 const (
 	unsized  = 1 << (iota + 2) // an event named the file, and nobody has yet said what it takes
 	nameless                   // it has no name; the record goes with the last use
 	several                    // its names are in shard.names
 	inUse                      // it is in shard.uses
+	fresh                      // it is new, and the use in which it is written has not ended
+	followed                   // it is in shard.followed
 	seenOdd                    // the last scan that saw it had an odd number; or the last one before it was made
 	unplaced                   // charged to the root for now: its directory has no record yet
 )
@@ -39,28 +41,28 @@ type file struct {
 	dir     uint32 // the directory it is charged to
 	blocks  uint32 // of 512 bytes, the low 32 bits
 	lastUse uint32 // on the inventory's clock
-	high    uint8  // the rest of blocks
-	uses    uint8  // up to mostUses
-	flags   uint8
+	flags   uint16
+	uses    uint8 // up to mostUses
 	tag     uint8 // of the hash of its name, or of one of them
 }
 
 const (
 	mostUses   = 255
 	blockBytes = 512
-	mostBlocks = 1<<40 - 1
+	restShift  = 10
+	mostBlocks = 1<<(32+16-restShift) - 1 // 128 TiB
 )
 
-func (f *file) bytes() int64 { return (int64(f.high)<<32 | int64(f.blocks)) * blockBytes }
+func (f *file) bytes() int64 { return (int64(f.flags>>restShift)<<32 | int64(f.blocks)) * blockBytes }
 
 func (f *file) setBlocks(n int64) {
 	n = min(max(n, 0), mostBlocks)
-	f.blocks, f.high = uint32(n), uint8(n>>32)
+	f.blocks, f.flags = uint32(n), f.flags&(1<<restShift-1)|uint16(n>>32)<<restShift
 }
 
-func (f *file) is(flag uint8) bool { return f.flags&flag != 0 }
+func (f *file) is(flag uint16) bool { return f.flags&flag != 0 }
 
-func (f *file) set(flag uint8, on bool) {
+func (f *file) set(flag uint16, on bool) {
 	f.flags &^= flag
 	if on {
 		f.flags |= flag
@@ -69,7 +71,7 @@ func (f *file) set(flag uint8, on bool) {
 
 func (f *file) kind() Kind { return Kind(f.flags) & kindMask }
 
-func (f *file) setKind(k Kind) { f.flags = f.flags&^uint8(kindMask) | uint8(k&kindMask) }
+func (f *file) setKind(k Kind) { f.flags = f.flags&^uint16(kindMask) | uint16(k&kindMask) }
 
 // use is what is going on with a file: how often it is open, and what is set aside for
 // writes that have not ended.
@@ -88,11 +90,13 @@ type name struct {
 const shards = 64
 
 type shard struct {
-	mu    sync.Mutex
-	files map[uint64]file // by inode number
-	uses  map[uint64]*use
-	names map[uint64][]name // of files with several names
-	stray map[uint64]int64  // claims for inodes that have no record, in the root alone
+	mu       sync.Mutex
+	files    map[uint64]file // by inode number
+	uses     map[uint64]*use
+	names    map[uint64][]name // of files with several names
+	followed map[uint64]uint64 // keys of files for Uses
+	sweepAt  int               // followed is swept once it has so many
+	stray    map[uint64]int64  // claims for inodes that have no record, in the root alone
 
 	// changes counts what may make wrong what a scan has just read of a file: names that
 	// were taken from it, and uses that ended.
@@ -111,6 +115,7 @@ func newTable(dev uint64) *table {
 	for i := range t.shards {
 		t.shards[i].files = make(map[uint64]file)
 		t.shards[i].uses = make(map[uint64]*use)
+		t.shards[i].followed = make(map[uint64]uint64)
 		t.shards[i].names = make(map[uint64][]name)
 		t.shards[i].stray = make(map[uint64]int64)
 	}

@@ -24,6 +24,12 @@ type Options struct {
 	// concurrently. nil: every file is an Entry.
 	Kind func(path string) Kind
 
+	// Uses is told how entries are used; nil: nobody is.
+	Uses Uses
+
+	// Elapsed says how long the inventory has been there. nil: the monotonic clock does.
+	Elapsed func() time.Duration
+
 	// Log gets what cannot be read. nil: slog.Default.
 	Log *slog.Logger
 }
@@ -34,11 +40,10 @@ type Options struct {
 // that name a directory of another device are ignored.
 type Inventory struct {
 	Options
-	fd    int
-	key   Key
-	dirs  *directories
-	start time.Time
-	pace  logpace.Pace
+	fd   int
+	key  Key
+	dirs *directories
+	pace logpace.Pace
 
 	main   *table   // of the root's device
 	others sync.Map // uint64 to *table: overlayfs shows files of several devices
@@ -67,6 +72,10 @@ func New(dir string, opts Options) (*Inventory, error) {
 	if opts.Kind == nil {
 		opts.Kind = func(string) Kind { return Entry }
 	}
+	if opts.Elapsed == nil {
+		start := time.Now()
+		opts.Elapsed = func() time.Duration { return time.Since(start) }
+	}
 	if opts.Log == nil {
 		opts.Log = slog.Default()
 	}
@@ -81,7 +90,7 @@ func New(dir string, opts Options) (*Inventory, error) {
 	}
 	k := keyOf(&st)
 	v := &Inventory{
-		Options: opts, fd: fd, key: k, dirs: newDirectories(k), start: time.Now(), main: newTable(k.Dev),
+		Options: opts, fd: fd, key: k, dirs: newDirectories(k), main: newTable(k.Dev),
 	}
 	v.Settle(k, 0, int64(st.Blocks))
 	return v, nil
@@ -127,7 +136,7 @@ const clockStart = 1 << 31
 
 // Now returns seconds on the inventory's clock. It does not follow the wall clock, and does
 // not go back.
-func (v *Inventory) Now() uint32 { return clockStart + uint32(time.Since(v.start)/time.Second) }
+func (v *Inventory) Now() uint32 { return clockStart + uint32(v.Elapsed()/time.Second) }
 
 // back returns the second that was age ago.
 func (v *Inventory) back(age time.Duration) uint32 {
@@ -206,6 +215,7 @@ func (v *Inventory) Created(k, dir Key, entry string, isDir bool) {
 		f.setKind(kind)
 		f.set(unplaced, !placed)
 		f.set(seenOdd, v.odd())
+		v.begins(s, k.Ino, &f, d, entry)
 		v.insertLocked(s, k.Ino, f, d, false)
 		return
 	case f.is(nameless):
@@ -214,6 +224,7 @@ func (v *Inventory) Created(k, dir Key, entry string, isDir bool) {
 		f.setKind(kind)
 		v.moveLocked(s, k.Ino, &f, d)
 		f.set(unplaced, !placed)
+		v.begins(s, k.Ino, &f, d, entry)
 	case !placed:
 		// The scan, which has not got to that directory, will find this name.
 	case f.is(unplaced):
@@ -274,6 +285,9 @@ func (v *Inventory) Removed(k, dir Key, entry string, last bool) {
 		return
 	}
 	if last {
+		if placed {
+			v.leaves(&f, d, entry)
+		}
 		delete(s.names, k.Ino)
 		f.set(several, false)
 		f.set(nameless, true)
@@ -368,8 +382,17 @@ func (v *Inventory) Renamed(k, from Key, oldName string, to Key, newName string)
 		f.tag = tagOf(newName)
 		f.set(unplaced, !placed)
 	}
+	before := f.kind()
 	f.setKind(kind)
 	f.set(seenOdd, v.odd())
+	switch {
+	case kind != Entry:
+	case before == Entry:
+		v.follow(s, k.Ino, &f, d, newName)
+	default:
+		v.begins(s, k.Ino, &f, d, newName)
+	}
+	v.stored(s, k.Ino, &f)
 	s.files[k.Ino] = f
 }
 
@@ -414,7 +437,7 @@ func (v *Inventory) Overlook() {
 	v.looksMu.Unlock()
 }
 
-// Opened tells that a use of a file began. entry is "" for a file without a name.
+// Opened tells that a file is in use from now on. entry is "" for a file without a name.
 func (v *Inventory) Opened(k, dir Key, entry string) {
 	s := v.shard(k)
 	s.mu.Lock()
@@ -441,7 +464,9 @@ func (v *Inventory) Opened(k, dir Key, entry string) {
 	}
 	f, u := s.useLocked(k.Ino)
 	u.opens++
-	f.touch(v.Now())
+	if entry != "" && placed && !f.is(followed) {
+		v.follow(s, k.Ino, &f, d, entry)
+	}
 	s.files[k.Ino] = f
 }
 
@@ -457,21 +482,13 @@ func (s *shard) useLocked(ino uint64) (file, *use) {
 	return f, u
 }
 
-// touch counts a use. Those within one second are one: a large file is read in many parts.
-func (f *file) touch(now uint32) {
-	if f.lastUse < now {
-		f.lastUse = now
-		f.uses = min(f.uses, mostUses-1) + 1
-	}
-}
-
-// Read tells that a file was read.
+// Read tells that a file was read, or opened to be.
 func (v *Inventory) Read(k Key) {
 	s := v.shard(k)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if f, ok := s.files[k.Ino]; ok {
-		f.touch(v.Now())
+		v.touch(s, k.Ino, &f)
 		s.files[k.Ino] = f
 	}
 }
@@ -654,6 +671,7 @@ func (v *Inventory) endLocked(s *shard, ino uint64) {
 		delete(s.uses, ino)
 		s.changes++ // a scan does not touch what is in use, but may have looked at it before
 		f.set(inUse, false)
+		v.stored(s, ino, &f)
 		s.files[ino] = f
 	}
 	if f.is(nameless) {
@@ -665,6 +683,7 @@ func (v *Inventory) endLocked(s *shard, ino uint64) {
 func (v *Inventory) dropLocked(s *shard, ino uint64, f file) {
 	delete(s.files, ino)
 	delete(s.names, ino)
+	delete(s.followed, ino)
 	v.charge(f.dir, -f.bytes(), -1, -f.bytes(), false)
 }
 

@@ -20,10 +20,6 @@ type Options struct {
 	// about 130 bytes each. With fewer, the tuner decides later and less surely.
 	// Default 16384.
 	SampleEntries int
-	// HistoryKeys is the number of keys whose uses are remembered, also after their
-	// entries have left; 4 bytes each. It should be several times the number of entries.
-	// Default 1048576.
-	HistoryKeys int
 }
 
 // Tuner watches the uses of a cache's entries and finds the bonus that serves most. Its
@@ -32,18 +28,18 @@ type Options struct {
 // It simulates caches of a sampled part of the keys, each with that part of the capacity
 // and with another bonus, and compares what they serve with what LRU would serve.
 type Tuner struct {
-	bonus atomic.Int64 // time.Duration
+	bonus     atomic.Int64  // time.Duration
+	threshold atomic.Uint64 // keys whose mixed value is at most this are in the sample; it falls
 
 	mu            sync.Mutex
 	o             Options
-	history       history
-	threshold     uint64 // keys whose mixed value is at most this are in the sample
 	slots         []slot
 	free          []int32
 	byKey         map[uint64]int32
 	trials        []trial
 	residenceMs   float64 // mean age of LRU's victims since their last use, fading
 	sinceDecision int
+	full          bool  // the simulated LRU has had a victim
 	lastMs        int64 // time of the last sampled use
 }
 
@@ -59,8 +55,8 @@ type slot struct {
 // NewTuner returns a Tuner whose bonus is zero until one has proved better.
 func NewTuner(o Options) *Tuner {
 	o.SampleEntries = cmp.Or(o.SampleEntries, 16384)
-	o.HistoryKeys = cmp.Or(o.HistoryKeys, 1<<20)
-	t := &Tuner{o: o, history: newHistory(o.HistoryKeys), threshold: math.MaxUint64, byKey: map[uint64]int32{}}
+	t := &Tuner{o: o, byKey: map[uint64]int32{}}
+	t.threshold.Store(math.MaxUint64)
 	for _, f := range factors() {
 		t.trials = append(t.trials, newTrial(f))
 	}
@@ -74,34 +70,36 @@ func (t *Tuner) SetCapacity(capacityBytes int64) {
 	t.o.CapacityBytes = capacityBytes
 }
 
+// Start sets the bonus that holds until the simulated caches have been full for the first time:
+// one that has proved better before.
+func (t *Tuner) Start(bonus time.Duration) { t.bonus.Store(int64(max(0, bonus))) }
+
 // Bonus returns the bonus for Score. It does not wait for other calls.
 func (t *Tuner) Bonus() time.Duration { return time.Duration(t.bonus.Load()) }
 
 // Use records a use of an entry: that it was read, or that it was written because it was
-// not there. It returns how often the key was used, this time included and at most
-// MaxUses, also before its entry last left: the uses for MakeHeat.
+// not there. uses is how often it was used, this time and those before it last left included.
 //
 // key tells entries apart and stays the same if an entry leaves and comes back: a hash
 // of its name, for example. nowMs is as in MakeHeat. Give uses that come together, such as
 // the blocks of a prompt, the same time: they count as one event when bonuses are compared.
 // Use the blocks of a chain from the last to the first.
-func (t *Tuner) Use(key uint64, sizeBytes, nowMs int64) int {
+//
+// A use of a key for which Samples is false tells nothing.
+func (t *Tuner) Use(key uint64, sizeBytes, nowMs int64, uses int) {
 	mixed := mix(key)
+	if mixed > t.threshold.Load() {
+		return
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	uses := t.history.add(mixed)
-	if mixed <= t.threshold {
-		t.simulate(mixed, max(1, sizeBytes), nowMs, uint8(uses))
+	if mixed <= t.threshold.Load() {
+		t.simulate(mixed, max(1, sizeBytes), nowMs, uint8(min(max(uses, 1), MaxUses)))
 	}
-	return uses
 }
 
-// Uses returns how often the key was used, as far as it is remembered, without a use.
-func (t *Tuner) Uses(key uint64) int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.history.uses(mix(key))
-}
+// Samples reports whether uses of a key are simulated. Once it says false, it always does.
+func (t *Tuner) Samples(key uint64) bool { return mix(key) <= t.threshold.Load() }
 
 // simulate has all trials use a sampled entry.
 func (t *Tuner) simulate(mixed uint64, sizeBytes, nowMs int64, uses uint8) {
@@ -141,13 +139,13 @@ func (t *Tuner) simulate(mixed uint64, sizeBytes, nowMs int64, uses uint8) {
 		t.halveSample(nowMs)
 	}
 	t.sinceDecision++
-	if t.sinceDecision >= max(16, t.trials[0].entries/8) {
+	if t.full && t.sinceDecision >= max(16, t.trials[0].entries/8) {
 		t.decide()
 	}
 }
 
 func (t *Tuner) sampledCapacity() int64 {
-	return int64(float64(t.o.CapacityBytes) * (float64(t.threshold) / math.MaxUint64))
+	return int64(float64(t.o.CapacityBytes) * (float64(t.threshold.Load()) / math.MaxUint64))
 }
 
 // makeRoom evicts from trial k until it uses at most so many bytes.
@@ -157,6 +155,7 @@ func (t *Tuner) makeRoom(k int, mostBytes, nowMs int64) {
 		i := trial.victim(t.slots)
 		s := &t.slots[i]
 		if k == 0 {
+			t.full = true
 			t.observeResidence(float64(max(0, nowMs-s.lastMs)))
 		}
 		trial.remove(i, s)
@@ -195,9 +194,10 @@ func (t *Tuner) release(i int32) {
 
 // halveSample halves the part of the keys that is sampled.
 func (t *Tuner) halveSample(nowMs int64) {
-	t.threshold /= 2
+	threshold := t.threshold.Load() / 2
+	t.threshold.Store(threshold)
 	for mixed, i := range t.byKey {
-		if mixed <= t.threshold {
+		if mixed <= threshold {
 			continue
 		}
 		s := &t.slots[i]

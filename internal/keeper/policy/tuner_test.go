@@ -19,7 +19,7 @@ func (t *Tuner) check() error {
 		return fmt.Errorf("%d keys, %d free slots, %d slots", len(t.byKey), len(t.free), len(t.slots))
 	}
 	for mixed, i := range t.byKey {
-		if s := t.slots[i]; s.mixed != mixed || mixed > t.threshold || s.in == 0 {
+		if s := t.slots[i]; s.mixed != mixed || mixed > t.threshold.Load() || s.in == 0 {
 			return fmt.Errorf("slot %d of key %x: %+v", i, mixed, s)
 		}
 	}
@@ -46,16 +46,29 @@ func (t *Tuner) check() error {
 	return nil
 }
 
+// counted counts the uses that it tells a tuner.
+type counted struct {
+	*Tuner
+	uses map[uint64]int
+}
+
+func tune(o Options) counted { return counted{NewTuner(o), map[uint64]int{}} }
+
+func (c counted) use(key uint64, sizeBytes, nowMs int64) {
+	c.uses[key]++
+	c.Use(key, sizeBytes, nowMs, c.uses[key])
+}
+
 // Whatever is used, the trials stay within their capacity and the sample within its bound.
 func TestTunerKeepsItsBounds(t *testing.T) {
 	r := rand.New(rand.NewPCG(seed.New(t), 2))
 	for range 20 {
-		u := NewTuner(Options{CapacityBytes: 1 + r.Int64N(1<<r.IntN(13)), SampleEntries: 1 + r.IntN(300), HistoryKeys: 64})
+		u := tune(Options{CapacityBytes: 1 + r.Int64N(1<<r.IntN(13)), SampleEntries: 1 + r.IntN(300)})
 		keys, largest := 1+r.Uint64N(3000), 1+r.Int64N(50)
 		now := int64(0)
 		for range 3000 {
 			now += r.Int64N(3)
-			u.Use(r.Uint64N(keys), r.Int64N(largest), now)
+			u.use(r.Uint64N(keys), r.Int64N(largest), now)
 		}
 		if err := u.check(); err != nil {
 			t.Fatal(err)
@@ -67,7 +80,7 @@ func TestTunerKeepsItsBounds(t *testing.T) {
 func TestSampleShrinksWithTheNumberOfEntries(t *testing.T) {
 	u := NewTuner(Options{CapacityBytes: 1 << 40, SampleEntries: 1000})
 	for key := range uint64(100_000) {
-		u.Use(key, 1<<20, int64(key))
+		u.Use(key, 1<<20, int64(key), 1)
 	}
 	if err := u.check(); err != nil {
 		t.Fatal(err)
@@ -79,22 +92,22 @@ func TestSampleShrinksWithTheNumberOfEntries(t *testing.T) {
 
 // hot uses a set of entries that returns after other entries have passed, more than LRU
 // can hold between two uses.
-func hot(u *Tuner, rounds int) {
+func hot(u counted, rounds int) {
 	now, once := int64(0), uint64(1)<<40
 	for range rounds {
 		for key := range uint64(50) {
-			u.Use(key, 10, now)
+			u.use(key, 10, now)
 			for range 4 {
 				once++
 				now += 1000
-				u.Use(once, 10, now)
+				u.use(once, 10, now)
 			}
 		}
 	}
 }
 
 func TestTunerFindsABonus(t *testing.T) {
-	u := NewTuner(Options{CapacityBytes: 1000})
+	u := tune(Options{CapacityBytes: 1000})
 	if u.Bonus() != 0 {
 		t.Errorf("it begins with a bonus of %v", u.Bonus())
 	}
@@ -102,18 +115,12 @@ func TestTunerFindsABonus(t *testing.T) {
 	if u.Bonus() < 100*time.Second {
 		t.Errorf("a bonus of %v, where 50 entries return every 200 s and LRU holds 100 s", u.Bonus())
 	}
-	if got := u.Use(7, 10, 1<<40); got != MaxUses {
-		t.Errorf("%d uses", got)
-	}
-	if u.Uses(7) != MaxUses || u.Uses(1<<50) != 0 {
-		t.Errorf("remembered: %d uses, %d of a key that was not used", u.Uses(7), u.Uses(1<<50))
-	}
 }
 
 // Where entries are used five times in a row and never again, any bonus would keep what is
 // dead.
 func TestTunerStaysWithLRU(t *testing.T) {
-	u := NewTuner(Options{CapacityBytes: 1000})
+	u := tune(Options{CapacityBytes: 1000})
 	hot(u, 20)
 	if u.Bonus() == 0 {
 		t.Fatal("no bonus to give up")
@@ -122,7 +129,7 @@ func TestTunerStaysWithLRU(t *testing.T) {
 	for i := range uint64(4000) {
 		for use := range uint64(5) { // eighty entries are in their five uses at once
 			now++
-			u.Use(1<<41+i+use*16, 10, now)
+			u.use(1<<41+i+use*16, 10, now)
 		}
 	}
 	if u.Bonus() != 0 {
@@ -132,10 +139,10 @@ func TestTunerStaysWithLRU(t *testing.T) {
 
 func TestTunerOfAbsurdSizes(t *testing.T) {
 	for _, capacity := range []int64{-1, 0, 1, 1 << 62} {
-		u := NewTuner(Options{CapacityBytes: capacity, SampleEntries: 16, HistoryKeys: 16})
+		u := tune(Options{CapacityBytes: capacity, SampleEntries: 16})
 		for i := range uint64(1000) {
-			u.Use(i%40, int64(i%3)<<61, int64(i))
-			u.Use(i%7, -5, int64(1000-i)) // time goes back
+			u.use(i%40, int64(i%3)<<61, int64(i))
+			u.use(i%7, -5, int64(1000-i)) // time goes back
 			if i == 500 {
 				u.SetCapacity(1 << 10)
 			}
@@ -152,9 +159,8 @@ func TestTunerConcurrently(t *testing.T) {
 	for g := range uint64(4) {
 		all.Go(func() {
 			for i := range uint64(2000) {
-				u.Use(i%(100*(g+1)), 1, int64(i))
+				u.Use(i%(100*(g+1)), 1, int64(i), int(i)/100)
 				u.Bonus()
-				u.Uses(i)
 			}
 			u.SetCapacity(600)
 		})
@@ -173,7 +179,7 @@ func BenchmarkTunerUse(b *testing.B) {
 			u := NewTuner(Options{CapacityBytes: int64(keys) / 2})
 			r := rand.New(rand.NewPCG(1, 1))
 			for i := range b.N {
-				u.Use(r.Uint64N(keys), 1, int64(i))
+				u.Use(r.Uint64N(keys), 1, int64(i), 1+i%MaxUses)
 			}
 		})
 	}

@@ -108,6 +108,13 @@ func (m *Model) Read(k Key) {
 	m.known(k).reads++
 }
 
+// Reads returns how often a file was used.
+func (m *Model) Reads(k Key) int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.known(k).reads
+}
+
 func (m *Model) Opened(k, dir Key, name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -1,0 +1,91 @@
+package keeper
+
+import (
+	"math"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// use reads a file as a client does.
+func (w *world) use(rel string) {
+	w.Read(keyOf(w.t, filepath.Join(w.dir, rel)))
+}
+
+// clocked returns the options of a keeper whose clock the test moves.
+func clocked(dir string) (opts Options, later func(time.Duration)) {
+	opts = options(dir)
+	var now atomic.Int64
+	opts.elapsed = func() time.Duration { return time.Duration(now.Load()) }
+	return opts, func(d time.Duration) { now.Add(int64(d)) }
+}
+
+// The curve is about stores and reads: of files of known layouts alone.
+func TestCurveOfUses(t *testing.T) {
+	opts, later := clocked(t.TempDir())
+	opts.Capacity = Limit{Bytes: 64 * mib}
+	w := start(t, opts)
+	if points := w.Curve(); points != nil {
+		t.Errorf("before the first use: %v", points)
+	}
+	must(t, w.store("notes.txt", 40960, soon()))
+	const blocks = 10
+	for i := range blocks {
+		must(t, w.store(entry(i), 40960, soon()))
+	}
+	for range 3 {
+		later(time.Second)
+		for i := range blocks {
+			w.use(entry(i))
+		}
+		w.use("notes.txt")
+	}
+	if served, uses := w.Served(); uses != 4*blocks || math.Abs(served-0.75) > 1e-9 {
+		t.Errorf("%v of %v uses were served; want three quarters of %d", served, uses, 4*blocks)
+	}
+	points := w.Curve()
+	if len(points) != 13 || points[0].CapacityBytes != 8*mib || points[6].CapacityBytes != 64*mib || points[12].CapacityBytes != 512*mib {
+		t.Fatalf("%v", points)
+	}
+	for _, p := range points {
+		if math.Abs(p.HitRatio-0.75) > 1e-9 { // ten blocks fit into an eighth
+			t.Errorf("%v", p)
+		}
+	}
+}
+
+// A store of what has left is a miss, and its earlier uses count; that something is removed is no use.
+func TestReturnIsAMissAndCounts(t *testing.T) {
+	opts, later := clocked(t.TempDir())
+	w := start(t, opts)
+	uses := func() uint8 {
+		f, ok := w.inv.File(keyOf(t, filepath.Join(w.dir, entry(1))))
+		if !ok {
+			t.Fatal("no record")
+		}
+		return f.Uses
+	}
+	must(t, w.store(entry(1), 40960, soon()))
+	later(time.Second)
+	w.use(entry(1))
+	if n := uses(); n != 1 {
+		t.Fatalf("%d uses beyond the first", n)
+	}
+	later(time.Second)
+	d, err := w.inv.Find(filepath.Dir(entry(1)))
+	must(t, err)
+	info, err := w.inv.Stat(d, filepath.Base(entry(1)))
+	must(t, err)
+	if !w.unlink(filepath.Dir(entry(1)), filepath.Base(entry(1)), info, nil) {
+		t.Fatal("it stays")
+	}
+	later(time.Second)
+	must(t, w.store(entry(1), 40960, soon()))
+	if n := uses(); n != 2 {
+		t.Errorf("%d uses beyond the first after its return; want 2", n)
+	}
+	if served, uses := w.Served(); uses != 3 || math.Abs(served-1./3) > 1e-9 {
+		t.Errorf("%v of %v uses were served; want one of three", served, uses)
+	}
+}
