@@ -337,6 +337,7 @@ func (k *Keeper) young(f *classify.File, mtimeNs int64, out *outcome) bool {
 	case !f.Temp && k.Grace != 0:
 		grace = k.Grace
 	}
+	grace += k.Silent.behind()
 	left, young := k.wall.young(time.Unix(0, mtimeNs), grace)
 	if young {
 		out.later(left)

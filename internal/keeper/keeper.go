@@ -58,6 +58,9 @@ type Options struct {
 	// 0: hourly; negative: once, at start.
 	Rescan time.Duration
 
+	// Silent is for a directory whose changes and uses nobody tells. nil: events come.
+	Silent *Silent
+
 	// SaveEvery is how often the uses of files are saved. 0: a minute.
 	SaveEvery time.Duration
 
@@ -91,6 +94,7 @@ func (o *Options) fill() error {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
+	o.Silent.fill()
 	return o.Capacity.check()
 }
 
@@ -139,7 +143,7 @@ func New(opts Options) (*Keeper, error) {
 		return nil, err
 	}
 	learner := newLearner()
-	inv, err := inventory.New(opts.Dir, inventory.Options{Skip: opts.Skip, Kind: kindOf, Uses: learner, Elapsed: opts.elapsed, Log: opts.Log})
+	inv, err := inventory.New(opts.Dir, inventory.Options{Skip: opts.Skip, Kind: kindOf, Uses: learner, Elapsed: opts.elapsed, Silent: opts.Silent.inventory(), Log: opts.Log})
 	if err != nil {
 		return nil, err
 	}
@@ -223,6 +227,8 @@ func (k *Keeper) scan(ctx context.Context) {
 			defer t.Stop()
 			again = t.C
 		}
+		refresh, stop := k.Silent.ticks()
+		defer stop()
 		for wait := true; wait; {
 			look := time.NewTimer(tick)
 			select {
@@ -232,6 +238,12 @@ func (k *Keeper) scan(ctx context.Context) {
 			case <-again:
 				look.Stop()
 				wait = false
+			case <-refresh:
+				look.Stop()
+				if k.inv.Refresh(ctx) != nil {
+					return
+				}
+				k.kickNow()
 			case <-look.C:
 				overlooked, err := k.inv.Look(ctx)
 				if err != nil {

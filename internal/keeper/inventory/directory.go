@@ -25,6 +25,11 @@ type Directory struct {
 	seen     uint32 // the last scan that found it, or that it is newer than
 	queued   uint32 // the last scan that meant to read it
 
+	// Of the scanner, for Refresh.
+	stamp   dirStamp // before it was read last
+	stamped uint32   // when it was first seen like that
+	settled bool     // long enough before it was read
+
 	direct   atomic.Int64 // files charged to it itself, not below
 	own      atomic.Int64 // bytes that it takes itself
 	reserved atomic.Int64 // set aside for it to grow

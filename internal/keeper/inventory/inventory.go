@@ -30,6 +30,9 @@ type Options struct {
 	// Elapsed says how long the inventory has been there. nil: the monotonic clock does.
 	Elapsed func() time.Duration
 
+	// Silent: no events come. nil: they do.
+	Silent *Silent
+
 	// Log gets what cannot be read. nil: slog.Default.
 	Log *slog.Logger
 }
@@ -49,6 +52,9 @@ type Inventory struct {
 	others sync.Map // uint64 to *table: overlayfs shows files of several devices
 
 	scanning  sync.Mutex
+	growing   growing // guarded by scanning
+	pacer     pacer
+	looked    atomic.Int64
 	scans     atomic.Uint32 // begun so far
 	scanned   atomic.Bool   // one has ended
 	unread    atomic.Int64  // entries that scans could not read
@@ -90,7 +96,7 @@ func New(dir string, opts Options) (*Inventory, error) {
 	}
 	k := keyOf(&st)
 	v := &Inventory{
-		Options: opts, fd: fd, key: k, dirs: newDirectories(k), main: newTable(k.Dev),
+		Options: opts, fd: fd, key: k, dirs: newDirectories(k), main: newTable(k.Dev), growing: growing{},
 	}
 	v.Settle(k, 0, int64(st.Blocks))
 	return v, nil

@@ -26,7 +26,7 @@ func (v *Inventory) Scan(ctx context.Context) error {
 	if st, err := statAt(v.fd, ""); err == nil && v.settles(v.key) == settles {
 		v.Settle(v.key, 0, int64(st.Blocks))
 	}
-	sc := &scan{v: v, number: number, queue: []*Directory{v.dirs.root}}
+	sc := &scan{v: v, ctx: ctx, number: number, queue: []*Directory{v.dirs.root}}
 	if err := sc.run(ctx); err != nil {
 		return err
 	}
@@ -48,7 +48,7 @@ func (v *Inventory) Scan(ctx context.Context) error {
 func (v *Inventory) Look(ctx context.Context) (overlooked bool, err error) {
 	v.scanning.Lock()
 	defer v.scanning.Unlock()
-	sc := &scan{v: v, number: v.scans.Load()}
+	sc := &scan{v: v, ctx: ctx, number: v.scans.Load()}
 	err = sc.run(ctx)
 	v.looksMu.Lock()
 	defer v.looksMu.Unlock()
@@ -58,6 +58,8 @@ func (v *Inventory) Look(ctx context.Context) (overlooked bool, err error) {
 
 type scan struct {
 	v      *Inventory
+	ctx    context.Context // ends its pauses
+	partly bool            // a Refresh
 	number uint32
 	queue  []*Directory // to be read
 	late   []look       // directories and entries that were being moved
@@ -135,6 +137,7 @@ func (sc *scan) read(ctx context.Context, d *Directory) error {
 		return nil
 	}
 	defer unix.Close(fd)
+	sc.stamp(fd, d)
 	whole := true
 	if sc.buf == nil {
 		sc.buf = make([]byte, listBytes)
@@ -142,6 +145,9 @@ func (sc *scan) read(ctx context.Context, d *Directory) error {
 	err = list(fd, sc.buf, func(e dirent) bool {
 		if d == v.dirs.root && e.Name == v.Skip && e.Name != "" {
 			return true
+		}
+		if sc.known(d, e) {
+			return ctx.Err() == nil
 		}
 		if e.Type == 0 || e.Type == unix.S_IFREG || e.Type == unix.S_IFDIR {
 			whole = sc.entry(fd, d, e) && whole
@@ -173,6 +179,7 @@ func (sc *scan) entry(fd int, d *Directory, e dirent) bool {
 		changes := s.changes
 		s.mu.Unlock()
 		settles := v.settles(key)
+		sc.pace()
 		st, err := statAt(fd, e.Name)
 		switch {
 		case errors.Is(err, unix.ENOENT):
@@ -198,6 +205,7 @@ func (sc *scan) entry(fd int, d *Directory, e dirent) bool {
 			}
 		}
 		if v.found(key, d, e.Name, &st, changes) {
+			sc.note(key, d, e.Name, &st)
 			return true
 		}
 	}
@@ -234,9 +242,8 @@ func (sc *scan) directory(parent *Directory, entry string, st *unix.Statx_t, mov
 		v.dirs.settleLocked(d, 0, int64(st.Blocks))
 	}
 	d.seen = sc.number
-	if d.queued != sc.number {
-		d.queued = sc.number
-		sc.queue = append(sc.queue, d)
+	if !sc.partly || !ok {
+		sc.enqueueLocked(d)
 	}
 	return true
 }
@@ -261,11 +268,12 @@ func (v *Inventory) found(k Key, d *Directory, entry string, st *unix.Statx_t, c
 	}
 	f, ok := s.files[k.Ino]
 	if !ok {
-		f = file{tag: tagOf(entry), lastUse: v.back(age(st))}
+		f = file{tag: tagOf(entry), lastUse: v.back(time.Since(v.lastUse(st)))}
 		f.setBlocks(int64(st.Blocks))
 		f.setKind(kind)
 		f.set(seenOdd, v.odd())
 		v.warm(s, k, &f)
+		v.usedLocked(&f, v.lastUse(st)) // since what was remembered
 		if st.Nlink > 1 {
 			f.set(several, true)
 			s.names[k.Ino] = []name{{d.id, tagOf(entry)}}
@@ -298,14 +306,9 @@ func (v *Inventory) found(k Key, d *Directory, entry string, st *unix.Statx_t, c
 	if !f.is(inUse) || f.is(unsized) {
 		v.resizeLocked(&f, int64(st.Blocks), 0)
 	}
+	v.usedLocked(&f, v.lastUse(st))
 	s.files[k.Ino] = f
 	return true
-}
-
-// age returns for how long a file has not been changed, by the wall clock: nobody has seen
-// its last use. One that is from the future is new.
-func age(st *unix.Statx_t) time.Duration {
-	return time.Since(time.Unix(st.Mtime.Sec, int64(st.Mtime.Nsec)))
 }
 
 // drop removes the records of what the scan did not find where it should have been.
@@ -391,11 +394,14 @@ type Info struct {
 	AllocatedBytes     int64
 	Links              uint32
 	Regular            bool
+
+	lastUse time.Time // that the file system tells, for Used
 }
 
-func infoOf(st *unix.Statx_t) Info {
+func (v *Inventory) infoOf(st *unix.Statx_t) Info {
 	return Info{
-		Key: keyOf(st), SizeBytes: int64(st.Size), MtimeNs: st.Mtime.Sec*1e9 + int64(st.Mtime.Nsec),
+		lastUse: v.lastUse(st),
+		Key:     keyOf(st), SizeBytes: int64(st.Size), MtimeNs: st.Mtime.Sec*1e9 + int64(st.Mtime.Nsec),
 		AllocatedBytes: int64(min(st.Blocks, mostBlocks)) * blockBytes, Links: st.Nlink, Regular: st.Mode&unix.S_IFMT == unix.S_IFREG,
 	}
 }
@@ -411,7 +417,7 @@ func (v *Inventory) Names(d *Directory, fn func(entry string, ino uint64, stat f
 	return list(fd, make([]byte, listBytes), func(e dirent) bool {
 		return fn(e.Name, e.Ino, func() (Info, error) {
 			st, err := statAt(fd, e.Name)
-			return infoOf(&st), err
+			return v.infoOf(&st), err
 		})
 	})
 }
@@ -424,7 +430,7 @@ func (v *Inventory) Stat(d *Directory, entry string) (Info, error) {
 	}
 	defer unix.Close(fd)
 	st, err := statAt(fd, entry)
-	return infoOf(&st), err
+	return v.infoOf(&st), err
 }
 
 // Unlink removes an entry of the directory at a path, if it is still that file with that size
@@ -444,8 +450,11 @@ func (v *Inventory) Unlink(dir, entry string, want Victim) error {
 	if err != nil {
 		return err
 	}
-	if i := infoOf(&st); i.Key != want.Key || i.SizeBytes != want.SizeBytes || i.MtimeNs != want.MtimeNs || !i.Regular {
+	if i := v.infoOf(&st); i.Key != want.Key || i.SizeBytes != want.SizeBytes || i.MtimeNs != want.MtimeNs || !i.Regular {
 		return unix.ESTALE
+	}
+	if err := v.mayUnlink(held, want.Key, v.infoOf(&st)); err != nil {
+		return err
 	}
 	parent, err := statAt(fd, "")
 	if err == nil {
