@@ -436,6 +436,15 @@ func (v *Inventory) Stat(d *Directory, entry string) (Info, error) {
 // Unlink removes an entry of the directory at a path, if it is still that file with that size
 // and mtime, as far as can be told. ESTALE: it is not.
 func (v *Inventory) Unlink(dir, entry string, want Victim) error {
+	return v.unlink(dir, entry, want, false)
+}
+
+// Pretend is Unlink, but the file stays; only its record goes.
+func (v *Inventory) Pretend(dir, entry string, want Victim) error {
+	return v.unlink(dir, entry, want, true)
+}
+
+func (v *Inventory) unlink(dir, entry string, want Victim, pretend bool) error {
 	fd, err := openBeneath(v.fd, dir)
 	if err != nil {
 		return err
@@ -457,13 +466,13 @@ func (v *Inventory) Unlink(dir, entry string, want Victim) error {
 		return err
 	}
 	parent, err := statAt(fd, "")
-	if err == nil {
+	if err == nil && !pretend {
 		err = unix.Unlinkat(fd, entry, 0)
 	}
 	if err != nil {
 		return err
 	}
 	st, err = statAt(held, "")
-	v.Removed(want.Key, keyOf(&parent), entry, err == nil && st.Nlink == 0)
+	v.Removed(want.Key, keyOf(&parent), entry, err == nil && (pretend || st.Nlink == 0))
 	return nil
 }
