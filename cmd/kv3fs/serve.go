@@ -38,6 +38,7 @@ type serveCmd struct {
 	Identity identityName `placeholder:"NAME" help:"Under which name this host keeps its page index in the data directory's .kv3fs. Give each host its own where several share a directory and are containers, and the same one again after a move. Default: by the machine, whatever its host name; in a container by its host name or the running kernel."`
 
 	IO         string        `name:"io" default:"auto" enum:"auto,buffered,direct" help:"How bytes reach the disk. buffered: through the page cache. direct: bypassing it, for requests aligned to 4 KiB; what it has is written through it. auto: reads of 128 KiB and more take what the page cache has and read the rest directly; writes go through the page cache."`
+	Checksums  string        `default:"off" enum:"on,off" help:"on: keep checksums of what is written through the rings, or through a mount without passthrough, and compare them when it is read through the rings: what is damaged completes with EIO, which engines take for a miss. docs/integrity.md"`
 	Deadline   time.Duration `default:"5s" range:"1ms..24h" help:"Time after which a ring request completes with ETIMEDOUT. Raise it for a slow distributed file system."`
 	Workers    int           `default:"64" range:"1..4096" help:"Number of ring requests executed at once, per priority. Raise it for a device that needs more requests in flight."`
 	BlockBytes byteSize      `default:"1MiB" placeholder:"SIZE" range:"4KiB..1GiB" help:"st_blksize of files, a power of two. It corresponds to 3FS's chunk size: punched holes are multiples of it."`
@@ -126,15 +127,16 @@ func (c *serveCmd) Run(ctx serverContext, values *flagValues, kctx *kong.Context
 
 	err = daemon.Run(ctx, daemon.Config{
 		Version: version(), DataDir: c.Data, Fresh: fresh, Identity: string(c.Identity), MountPoint: c.Mount, RemountPrefix: c.Remount,
-		Mount:    fuseserver.Options{Cluster: c.Cluster, AllowOther: c.AllowOther, Passthrough: passthrough, BlockBytes: uint32(c.BlockBytes)},
-		Settings: set,
-		IO:       mode,
-		Rings:    ringserver.Options{Deadline: c.Deadline, Workers: c.Workers},
-		Pages:    pageService,
-		Limits:   c.Limits.limits(),
-		Keeping:  c.Keeper.keeping(),
-		Drain:    c.Drain,
-		Log:      log,
+		Mount:     fuseserver.Options{Cluster: c.Cluster, AllowOther: c.AllowOther, Passthrough: passthrough, BlockBytes: uint32(c.BlockBytes)},
+		Settings:  set,
+		IO:        mode,
+		Rings:     ringserver.Options{Deadline: c.Deadline, Workers: c.Workers},
+		Pages:     pageService,
+		Limits:    c.Limits.limits(),
+		Keeping:   c.Keeper.keeping(),
+		Checksums: c.Checksums == "on",
+		Drain:     c.Drain,
+		Log:       log,
 	}, func(point string) {
 		fmt.Fprintf(os.Stderr, "kv3fs: serving %s at %s (hf3fs.%s), pid %d\n", c.Data, point, c.Cluster, os.Getpid())
 	})

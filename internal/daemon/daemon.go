@@ -40,6 +40,7 @@ type Config struct {
 	Pages         Pages
 	Limits        Limits
 	Keeping       Keeping
+	Checksums     bool // of what is written through the daemon, see integrity
 	// Drain bounds how long a stop waits for users of the mount.
 	Drain time.Duration
 	Log   *slog.Logger
@@ -92,7 +93,12 @@ func Run(ctx context.Context, c Config, ready func(mountPoint string)) (err erro
 	if c.usage == nil {
 		c.usage = keep.usage()
 	}
-	tree, err := tree.Open(data, tree.Options{Spare: fuseserver.SpareDescriptors(), Readonly: c.Settings.Readonly, Usage: c.usage})
+	sums, err := newChecksums(data, c.Checksums, c.Settings.Readonly, c.Log)
+	if err != nil {
+		return err
+	}
+	defer sums.Close() // after the tree
+	tree, err := tree.Open(data, tree.Options{Spare: fuseserver.SpareDescriptors(), Readonly: c.Settings.Readonly, Usage: c.usage, Sums: sums})
 	if err != nil {
 		return err
 	}
@@ -137,6 +143,7 @@ func Run(ctx context.Context, c Config, ready func(mountPoint string)) (err erro
 		c.Log.Info("passthrough is on: the kernel reads, writes and maps the files of the mount itself")
 	}
 	st.noteMounts(append(slices.Clone(held), formerMount{me.Boot, mnt.Minor()}), c.Log)
+	defer startChecksums(sums)()
 	err = serve(ctx, c, tree, rings, mnt, pageService, keep, ready)
 	if err == nil { // nobody holds anything of this mount
 		st.noteMounts(held, c.Log)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kv3fs/kv3fs/internal/fs/blockio"
+	"github.com/kv3fs/kv3fs/internal/fs/integrity"
 	"github.com/kv3fs/kv3fs/internal/invariants"
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
@@ -57,6 +58,8 @@ type borrowed struct {
 
 	grew     bool  // written, but Settle has not been called
 	reserved int64 // for that
+
+	check integrity.Read // of a read in progress
 
 	iov   *iov
 	iovID wire.UUID
@@ -162,7 +165,7 @@ func (s *Server) executeOne(w *worker, r *ring, q *request, b *borrowed) {
 	case err != nil:
 		s.noteFailed(r, q, err)
 		q.result = errnoResult(err)
-	case n == min(q.piece, q.len-before) && moved < q.len:
+	case n == q.turn() && moved < q.len:
 		s.continueAt(q, moved)
 		return
 	default:
@@ -261,13 +264,17 @@ func (s *Server) movePiece(r *ring, b *borrowed, q *request) (n int64, err error
 			return 0, syscall.ENODATA
 		}
 	}
-	off, size := q.off+moved, min(q.len-moved, q.piece)
+	off, size := q.off+moved, q.turn()
 	w := q.view.m.Window(off, size)
 	var waited bool
 	if r.write {
+		sums := b.file.Sums().BeginWrite(b.file.FD(), fileOff+moved, size)
+		sums.Hash(w)
 		n, waited, err = s.mover.Write(b.file, w, off, fileOff+moved)
+		// If its deadline has passed, something else may have been in the window.
+		sums.End(err == nil && n == size && q.state.Load() == stateRunning)
 	} else {
-		n, waited, err = s.read(b.file, w, off, fileOff+moved)
+		n, waited, err = s.read(b, w, off, fileOff+moved)
 	}
 	b.waited = b.waited || waited
 	return n, err

@@ -10,9 +10,9 @@ import (
 
 // read answers as if it had read, and leaves the client's memory as it is. A benchmark that
 // takes that for data measures nothing: TestBenchesNoticeDaemonThatMovesNothing (cmd/kv3fs).
-func (s *Server) read(f File, w shm.Window, _, fileOff int64) (n int64, waited bool, err error) {
+func (s *Server) read(b *borrowed, w shm.Window, _, fileOff int64) (n int64, waited bool, err error) {
 	var st unix.Stat_t
-	if err := unix.Fstat(f.FD(), &st); err != nil {
+	if err := unix.Fstat(b.file.FD(), &st); err != nil {
 		return 0, false, err
 	}
 	return max(0, min(w.Len(), st.Size-fileOff)), false, nil

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kv3fs/kv3fs/internal/fs/blockio"
 	"github.com/kv3fs/kv3fs/internal/fs/cred"
+	"github.com/kv3fs/kv3fs/internal/fs/integrity"
 	"github.com/kv3fs/kv3fs/internal/shm"
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
@@ -41,6 +42,9 @@ func (s dirFile) Written()              {}
 func (s dirFile) Release()              {}
 func (s dirFile) Directory() string     { return s.dir }
 func (s dirFile) HasRead()              {}
+
+func (s dirFile) Sums() *integrity.File    { return nil }
+func (s dirFile) Damaged(integrity.Damage) {}
 
 func newDirFiles() *dirFiles {
 	return &dirFiles{files: map[uint64]*os.File{}, names: map[uint64]string{}}

@@ -3,6 +3,7 @@ package ringserver
 import (
 	"sync/atomic"
 
+	"github.com/kv3fs/kv3fs/internal/fs/integrity"
 	"github.com/kv3fs/kv3fs/internal/invariants"
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
@@ -67,6 +68,20 @@ func (q *request) done() {
 
 // left returns how many bytes are still to be moved, by the client's unchecked length.
 func (q *request) left() uint64 { return q.args.Len - uint64(q.moved.Load()) }
+
+// turn returns how much its next piece moves, once its length is known. A piece that is not the last ends where a range
+// of checksums does, so that the next one begins with a whole one.
+func (q *request) turn() int64 {
+	moved := q.moved.Load()
+	rest := q.len - moved
+	if rest <= q.piece {
+		return rest
+	}
+	if over := (int64(q.args.FileOff) + moved + q.piece) % integrity.RangeBytes; over < q.piece {
+		return q.piece - over
+	}
+	return q.piece
+}
 
 // dropView gives back the reference to the request's memory.
 func (q *request) dropView(u *unmapper) {

@@ -18,7 +18,7 @@ func (s *Server) reserve(w *worker, r *ring, q *request, b *borrowed) (reserved 
 		return 0, nil
 	}
 	moved := q.moved.Load()
-	off, n := int64(q.args.FileOff)+moved, min(q.len-moved, q.piece)
+	off, n := int64(q.args.FileOff)+moved, q.turn()
 	if reserved, err = b.file.Reserve(off, n, time.Time{}, nil); !errors.Is(err, syscall.EAGAIN) {
 		return reserved, err
 	}

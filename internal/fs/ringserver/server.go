@@ -31,6 +31,7 @@ import (
 
 	"github.com/kv3fs/kv3fs/internal/fs/blockio"
 	"github.com/kv3fs/kv3fs/internal/fs/cred"
+	"github.com/kv3fs/kv3fs/internal/fs/integrity"
 	"github.com/kv3fs/kv3fs/internal/fs/quota"
 	"github.com/kv3fs/kv3fs/internal/logpace"
 	"github.com/kv3fs/kv3fs/internal/wire"
@@ -53,6 +54,10 @@ type File interface {
 	Settle(reserved int64)
 	// HasRead says that a ring has read bytes of the file.
 	HasRead()
+	// Sums returns the checksums of the file, or nil, which is valid, if none are kept.
+	Sums() *integrity.File
+	// Damaged says that bytes were read that are not what was written. It returns at once.
+	Damaged(integrity.Damage)
 	Release()
 }
 

@@ -183,7 +183,7 @@ func (t *Tree) Setattr(id uint64, c Change, keep time.Duration) (Entry, error) {
 	}
 	var st unix.Statx_t
 	err = t.onInode(n, func(fd int, _ *unix.Statx_t) error {
-		if err := change(fd, c); err != nil {
+		if err := t.change(n, fd, c); err != nil {
 			return err
 		}
 		st, err = statFD(fd)
@@ -252,7 +252,7 @@ func (t *Tree) truncate(n *node, size uint64) error {
 	}
 	defer f.Release()
 	defer f.Settle(0)
-	return unix.Ftruncate(f.fd, int64(size))
+	return f.Sums().Change(f.fd, func() error { return unix.Ftruncate(f.fd, int64(size)) })
 }
 
 // Readlink returns the target of a symbolic link.

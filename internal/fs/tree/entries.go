@@ -190,6 +190,7 @@ func (t *Tree) Create(parent uint64, name string, flags int, mode uint32, c cred
 	}
 	n, fresh := t.remember(place{d, name}, &st, generation)
 	f := t.adopt(n, fd, access, c.UID)
+	f.sums(made)
 	h := f.handle(holder{uid: c.UID}, access, directions{true, true})
 	if !made {
 		keep = momentaryKeep(n, keep)
@@ -230,7 +231,9 @@ func (t *Tree) CreateUnnamed(parent uint64, flags int, mode uint32, c cred.Calle
 	}
 	// Its place is one where nothing can be: it is reached through its handles only.
 	n, fresh := t.remember(place{d, ""}, &st, t.renames.Load())
-	h := t.adopt(n, fd, access, c.UID).handle(holder{uid: c.UID}, access, directions{true, true})
+	f := t.adopt(n, fd, access, c.UID)
+	f.sums(true)
+	h := f.handle(holder{uid: c.UID}, access, directions{true, true})
 	e := t.entry(n, &st, began, keep)
 	e.New = fresh
 	return e, h, nil
@@ -325,6 +328,7 @@ func (t *Tree) unlinkAt(p place, fd, how int, st *unix.Statx_t, orphanFD int) er
 
 // left records that the inode of st is no longer in place p.
 func (t *Tree) left(p place, st *unix.Statx_t) {
+	t.sumsGone(st)
 	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
 		t.unlock(t.identityOf(st))
 	}

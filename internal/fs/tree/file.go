@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kv3fs/kv3fs/internal/fs/cred"
+	"github.com/kv3fs/kv3fs/internal/fs/integrity"
 )
 
 // direction is what a request does with the bytes of a file.
@@ -28,11 +29,12 @@ type openFile struct {
 	tree *Tree
 
 	mu       sync.Mutex
-	dead     bool     // closed; look at node.open again
-	handles  int      // open files of the mount
-	users    int      // references to files; while handles > 0, files without any may stay open
-	files    [3]*File // by unix.O_ACCMODE
-	told     bool     // Options.Usage knows that rings use it
+	dead     bool                           // closed; look at node.open again
+	handles  int                            // open files of the mount
+	users    int                            // references to files; while handles > 0, files without any may stay open
+	files    [3]*File                       // by unix.O_ACCMODE
+	told     bool                           // Options.Usage knows that rings use it
+	sums     atomic.Pointer[integrity.File] // nil until they are needed, see File.Sums
 	grants   []grant
 	verdicts map[verdictKey]verdict
 	epoch    int // counts changes of mode and owner: older verdicts are void
@@ -144,6 +146,7 @@ func (of *openFile) endLocked() {
 	if of.told {
 		defer of.tree.useEnds(of.node, anyFD(files))()
 	}
+	of.endSums(anyFD(files))
 	for _, f := range files {
 		if f != nil {
 			f.close()

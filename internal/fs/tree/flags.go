@@ -192,8 +192,10 @@ func (t *Tree) PunchHole(id uint64, c cred.Caller, starts, ends []uint64) error 
 			continue
 		}
 		const how = unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_KEEP_SIZE
-		err := asWriter(c.UID, true, func() error {
-			return unix.Fallocate(f.fd, how, int64(start), int64(end-start))
+		err := f.Sums().Change(f.fd, func() error {
+			return asWriter(c.UID, true, func() error {
+				return unix.Fallocate(f.fd, how, int64(start), int64(end-start))
+			})
 		})
 		f.Settle(0)
 		if err != nil {

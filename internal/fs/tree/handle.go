@@ -62,8 +62,11 @@ func (t *Tree) Open(id uint64, c cred.Caller, flags int) (*Handle, error) {
 	if err != nil {
 		return nil, err
 	}
+	if access != unix.O_RDONLY {
+		f.Sums() // before the client can write past the daemon
+	}
 	if flags&unix.O_TRUNC != 0 && access != unix.O_RDONLY {
-		if err := unix.Ftruncate(f.fd, 0); err != nil {
+		if err := f.Sums().Change(f.fd, func() error { return unix.Ftruncate(f.fd, 0) }); err != nil {
 			f.Release()
 			return nil, err
 		}

@@ -73,7 +73,10 @@ func (h *Handle) Write(b []byte, off int64, append bool, uid uint32, cancel <-ch
 		}
 		return nil
 	}
-	err = asWriter(uid, h.file.Confine(int64(len(b))), write)
+	n, err = h.file.write(b, off, append, func() (int, error) {
+		err := asWriter(uid, h.file.Confine(int64(len(b))), write)
+		return n, err
+	})
 	h.file.of.tree.freshen(h.file.of.node)
 	return n, err
 }
@@ -88,18 +91,20 @@ func (h *Handle) Fallocate(mode uint32, off, length int64, uid uint32, cancel <-
 		return err
 	}
 	defer h.file.Settle(reserved)
-	err = asWriter(uid, true, func() error {
-		for {
-			err := unix.Fallocate(h.file.fd, mode, off, length)
-			if err != unix.EINTR {
-				return err
+	err = h.file.Sums().Change(h.file.fd, func() error {
+		return asWriter(uid, true, func() error {
+			for {
+				err := unix.Fallocate(h.file.fd, mode, off, length)
+				if err != unix.EINTR {
+					return err
+				}
+				select {
+				case <-cancel:
+					return err
+				default: // the signal was the runtime's
+				}
 			}
-			select {
-			case <-cancel:
-				return err
-			default: // the signal was the runtime's
-			}
-		}
+		})
 	})
 	t.reserve.lookAt.Store(0) // it may have taken any amount of space
 	// The kernel forgets the attributes, too, but not those that it is being given now.

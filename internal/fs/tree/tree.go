@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kv3fs/kv3fs/internal/fs/cred"
+	"github.com/kv3fs/kv3fs/internal/fs/integrity"
 	"github.com/kv3fs/kv3fs/internal/fs/quota"
 )
 
@@ -28,6 +29,9 @@ type Options struct {
 	// Spare bounds the descriptors that the tree holds beyond one for each open file and
 	// directory. 0: 4096.
 	Spare int
+
+	// Sums keeps checksums of what is written through the tree. nil: nobody does.
+	Sums *integrity.Store
 
 	// Usage hears of every change of what files take. nil: nobody does.
 	Usage Usage
@@ -90,6 +94,7 @@ type Tree struct {
 	reserve reserve
 
 	usage      Usage // nil: none
+	sums       *integrity.Store
 	accounting keyLocks
 	mapped     mappings
 
@@ -106,7 +111,7 @@ func Open(dir string, opts Options) (*Tree, error) {
 		return nil, fmt.Errorf("open data directory %s: %w", dir, err)
 	}
 	t := &Tree{
-		dir: dir, rootFD: fd, start: time.Now(), usage: opts.Usage,
+		dir: dir, rootFD: fd, start: time.Now(), usage: opts.Usage, sums: opts.Sums,
 		byID:       newIndex[uint64, *node](sameHash),
 		byIdentity: newIndex[identity, *node](identity.hash),
 		byIno:      newIndex[uint64, *node](sameHash),

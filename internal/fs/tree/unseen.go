@@ -28,6 +28,7 @@ func (h *Handle) MayBeMapped() {
 		h.mapped = true
 		t.mapped.add(n, +1)
 	}
+	h.file.Sums().MayBeMapped()
 	n.hotUntil.Store(unseen)
 	h.file.of.tree.written(n) // what the kernel has got before
 }

@@ -1,0 +1,42 @@
+package daemon
+
+import (
+	"context"
+	"log/slog"
+	"path/filepath"
+
+	"github.com/kv3fs/kv3fs/internal/fs/integrity"
+	"github.com/kv3fs/kv3fs/internal/fs/tree"
+)
+
+// sumsDir is the directory of checksums in tree.StateName.
+const sumsDir = "sums"
+
+// newChecksums returns the checksums of a data directory, or nil if none are to be kept or can be.
+func newChecksums(data string, on, readonly bool, log *slog.Logger) (*integrity.Store, error) {
+	if !on {
+		return nil, nil
+	}
+	if why := integrity.Supported(data); why != "" {
+		log.Info("no checksums are kept of the data directory", "data", data, "why", why)
+		return nil, nil
+	}
+	return integrity.Open(integrity.Options{Dir: filepath.Join(data, tree.StateName, sumsDir), Readonly: readonly, Log: log})
+}
+
+// startChecksums saves checksums until stop is called.
+func startChecksums(sums *integrity.Store) (stop func()) {
+	if sums == nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		sums.Run(ctx)
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}

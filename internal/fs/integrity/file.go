@@ -1,0 +1,184 @@
+package integrity
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/zeebo/xxh3"
+)
+
+// File has the sums of a file that is in use. Its methods may be called concurrently.
+type File struct {
+	store   *Store
+	key     uint64 // its inode number
+	birthNs int64
+	refs    int // guarded by Store.mu
+	has     atomic.Bool
+
+	mu        sync.Mutex
+	stamp     stamp
+	known     bool // stamp is the file's state after the last own change
+	words     table
+	tail      tail
+	inFlux    int
+	drop      bool   // at the end of the flux everything is unknown
+	epoch     uint64 // counts own changes
+	disturbed bool   // somebody else has changed it, and may still be able to
+	mapped    bool   // on tmpfs: a client may have it mapped
+	sealed    bool   // nobody else could write to it when it had this stamp
+	triedSeal time.Time
+	writes    []*Write // in progress
+	stream    *stream  // the range that the next piece of a sequential writer continues
+	gone      bool     // it has no name any more
+	dirty     bool     // the log does not have it
+}
+
+// tail is the sum of the last range of a file, which the file's end cuts short. It holds while the file
+// ends at end.
+type tail struct {
+	end int64
+	word
+}
+
+// stream is the sum, so far, of the range that pos lies in.
+type stream struct {
+	pos int64
+	xxh3.Hasher
+}
+
+func rangeOf(off int64) int64 { return off / RangeBytes }
+
+// forget makes everything unknown.
+func (f *File) forget() {
+	if len(f.words) > 0 || f.tail != (tail{}) {
+		f.dirty = true
+	}
+	clear(f.words)
+	f.tail, f.stream = tail{}, nil
+	f.has.Store(false)
+}
+
+// begin begins a change by the daemon: the file of fd, its only use of it, is about to be
+// written to. f.mu is held.
+func (f *File) begin(fd int) {
+	if f.inFlux == 0 {
+		f.refresh(fd)
+		if f.sealed {
+			// We are a writer, and another one could not be told from us from now on.
+			f.words.limit(firm)
+			f.tail.word = f.tail.atMost(firm)
+			f.sealed = false
+		}
+	}
+	f.inFlux++
+	f.epoch++
+}
+
+// refresh drops everything if somebody else has changed the file. f.mu is held, and the file is not in flux.
+func (f *File) refresh(fd int) {
+	now, err := look(fd)
+	if err == nil && f.known && now == f.stamp {
+		return
+	}
+	if f.has.Load() {
+		f.store.counters.changed.Add(1)
+	}
+	f.forget()
+	f.disturbed, f.sealed = true, false
+	f.stamp, f.known = now, err == nil
+}
+
+// end ends what begin has begun.
+func (f *File) end(fd int) {
+	if f.inFlux--; f.inFlux > 0 {
+		return
+	}
+	if f.drop {
+		f.drop = false
+		f.forget()
+	}
+	now, err := look(fd)
+	if err != nil {
+		f.forget()
+	}
+	f.stamp, f.known, f.dirty = now, err == nil, true
+	if f.tail.end != now.size {
+		f.tail = tail{}
+	}
+}
+
+// Change runs fn, which changes the length of the file of fd, or bytes of it that nobody can tell:
+// all sums are dropped.
+func (f *File) Change(fd int, fn func() error) error {
+	if f == nil {
+		return fn()
+	}
+	f.mu.Lock()
+	f.begin(fd)
+	f.drop = true
+	f.mu.Unlock()
+	defer func() {
+		f.mu.Lock()
+		f.drop = true
+		f.end(fd)
+		f.mu.Unlock()
+	}()
+	return fn()
+}
+
+// Touch runs fn, which changes the file's times and no bytes.
+func (f *File) Touch(fd int, fn func() error) error {
+	if f == nil {
+		return fn()
+	}
+	f.mu.Lock()
+	f.begin(fd)
+	f.mu.Unlock()
+	defer func() {
+		f.mu.Lock()
+		f.end(fd)
+		f.mu.Unlock()
+	}()
+	return fn()
+}
+
+// MayBeMapped says that a client may store into the file through a mapping from now on.
+func (f *File) MayBeMapped() {
+	if f == nil || !f.store.memory {
+		return // a first store moves the time of modification
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.mapped = true
+	f.words.limit(soft)
+	f.tail.word = f.tail.atMost(soft)
+	f.dirty = true
+}
+
+// degree is that of a sum of what was just written.
+func (f *File) degree() degree {
+	if f.disturbed || f.mapped || !f.store.fine {
+		return soft
+	}
+	return firm
+}
+
+const sealPeriod = 20 * time.Millisecond
+
+// seal finds out whether nobody else can write to the file, whose stamp is right. f.mu is held, and the file is not in
+// flux.
+func (f *File) seal(fd int) {
+	if f.sealed || f.store.memory || time.Since(f.triedSeal) < sealPeriod {
+		return
+	}
+	f.triedSeal = time.Now()
+	if !unshared(fd) {
+		return
+	}
+	// After the lease: what a writer did who has left shows here.
+	f.refresh(fd)
+	if f.known && (f.store.fine || f.stamp.old()) {
+		f.sealed, f.disturbed = true, false
+	}
+}

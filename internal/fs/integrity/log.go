@@ -1,0 +1,267 @@
+package integrity
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+)
+
+// The log has the sums of files that are not in use: segments of records, only ever appended to. The last
+// record of an inode counts. Nothing is synced on the way: a record that a crash loses makes its file unknown, as does
+// one that a later change of the file has overtaken. What is damaged ends its segment. The oldest segment is
+// copied and removed once more than half of the log is dead; so a record that says that an inode is gone
+// outlives what it is about.
+type log struct {
+	dir string
+
+	mu       sync.Mutex
+	segments []*segment // oldest first; the last one is appended to, unless it is nil
+	index    map[uint64]place
+	live     int64 // bytes of what index names
+	buf      []byte
+
+	segmentBytes int64 // from which on a segment is not appended to
+}
+
+type segment struct {
+	number uint64
+	file   *os.File
+	bytes  int64
+	full   bool // it is not appended to
+}
+
+// place is where an inode's record lies.
+type place struct {
+	segment *segment
+	off     int64
+	bytes   int32
+}
+
+const (
+	defaultSegment = 16 << 20
+	// spareSegments may be dead in any case.
+	spareSegments  = 4
+	segmentSuffix  = ".sums"
+	segmentDigits  = 16
+	mostRecordSize = 1 << 30
+)
+
+// openLog reads the log in dir, which is made if need be and write is set.
+func openLog(dir string, write bool) (*log, error) {
+	l := &log{dir: dir, segmentBytes: defaultSegment, index: make(map[uint64]place)}
+	if write {
+		if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+			return nil, err
+		}
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil && !(errors.Is(err, fs.ErrNotExist) && !write) {
+		return nil, err
+	}
+	for _, e := range entries {
+		digits, isOurs := cutSuffix(e.Name())
+		number, err := strconv.ParseUint(digits, 16, 64)
+		if !isOurs || err != nil || len(digits) != segmentDigits {
+			continue
+		}
+		file, err := os.Open(filepath.Join(dir, e.Name()))
+		if err != nil {
+			l.close()
+			return nil, err
+		}
+		l.segments = append(l.segments, &segment{number: number, file: file, full: true})
+	}
+	slices.SortFunc(l.segments, func(a, b *segment) int { return cmp.Compare(a.number, b.number) })
+	for _, s := range l.segments {
+		l.scan(s)
+	}
+	return l, nil
+}
+
+func cutSuffix(name string) (string, bool) {
+	n := len(name) - len(segmentSuffix)
+	if n < 0 || name[n:] != segmentSuffix {
+		return "", false
+	}
+	return name[:n], true
+}
+
+// scan indexes the records of a segment, up to the first that is damaged.
+func (l *log) scan(s *segment) {
+	b, err := os.ReadFile(s.file.Name())
+	s.bytes = int64(len(b))
+	if err != nil {
+		return // unknown
+	}
+	for off := 0; ; {
+		n, ino, gone, ok := recordAt(b[off:])
+		if !ok {
+			return
+		}
+		l.note(ino, gone, place{s, int64(off), int32(n)})
+		off += n
+	}
+}
+
+func (l *log) note(ino uint64, gone bool, p place) {
+	l.live -= int64(l.index[ino].bytes)
+	if gone {
+		delete(l.index, ino)
+		return
+	}
+	l.index[ino] = p
+	l.live += int64(p.bytes)
+}
+
+// put appends the record of an inode.
+func (l *log) put(r *record) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.buf = r.append(l.buf[:0])
+	return l.appendLocked(l.buf, r.stamp.ino, false)
+}
+
+// remove forgets an inode.
+func (l *log) remove(ino uint64) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, has := l.index[ino]; !has {
+		return nil
+	}
+	l.buf = appendGone(l.buf[:0], ino)
+	return l.appendLocked(l.buf, ino, true)
+}
+
+func (l *log) appendLocked(b []byte, ino uint64, gone bool) error {
+	if len(b) > mostRecordSize {
+		return fmt.Errorf("the sums of one file take %d bytes", len(b))
+	}
+	s, err := l.openLocked()
+	if err != nil {
+		return err
+	}
+	if _, err := s.file.WriteAt(b, s.bytes); err != nil {
+		s.full = true // what is there of it ends the segment
+		return err
+	}
+	l.note(ino, gone, place{s, s.bytes, int32(len(b))})
+	s.bytes += int64(len(b))
+	s.full = s.bytes >= l.segmentBytes
+	if cap(l.buf) > defaultSegment {
+		l.buf = nil
+	}
+	return nil
+}
+
+// openLocked returns the segment that is appended to.
+func (l *log) openLocked() (*segment, error) {
+	number := uint64(1)
+	if n := len(l.segments); n > 0 {
+		last := l.segments[n-1]
+		if !last.full {
+			return last, nil
+		}
+		number = last.number + 1
+	}
+	file, err := os.OpenFile(filepath.Join(l.dir, fmt.Sprintf("%0*x", segmentDigits, number)+segmentSuffix), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	s := &segment{number: number, file: file}
+	l.segments = append(l.segments, s)
+	return s, nil
+}
+
+// get returns the last record of an inode, or nil.
+func (l *log) get(ino uint64) *record {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p, has := l.index[ino]
+	if !has {
+		return nil
+	}
+	b := l.readLocked(p)
+	r := &record{}
+	if b == nil || !r.parse(b) {
+		return nil
+	}
+	return r
+}
+
+func (l *log) readLocked(p place) []byte {
+	b := make([]byte, p.bytes)
+	if _, err := p.segment.file.ReadAt(b, p.off); err != nil {
+		return nil
+	}
+	if _, _, gone, ok := recordAt(b); !ok || gone {
+		return nil
+	}
+	return b
+}
+
+// compact removes the oldest segment if too much of the log is dead, and reports whether it did.
+func (l *log) compact() (bool, error) {
+	l.mu.Lock()
+	total := int64(0)
+	for _, s := range l.segments {
+		total += s.bytes
+	}
+	if len(l.segments) < 2 || total <= 2*l.live+spareSegments*l.segmentBytes {
+		l.mu.Unlock()
+		return false, nil
+	}
+	oldest := l.segments[0]
+	var inos []uint64
+	for ino, p := range l.index {
+		if p.segment == oldest {
+			inos = append(inos, ino)
+		}
+	}
+	l.mu.Unlock()
+	for _, ino := range inos {
+		if err := l.move(ino, oldest); err != nil {
+			return false, err
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.segments = l.segments[1:]
+	_ = oldest.file.Close()
+	return true, os.Remove(oldest.file.Name())
+}
+
+func (l *log) move(ino uint64, from *segment) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p, has := l.index[ino]
+	if !has || p.segment != from {
+		return nil
+	}
+	b := l.readLocked(p)
+	if b == nil {
+		l.note(ino, true, place{})
+		return nil
+	}
+	return l.appendLocked(b, ino, false)
+}
+
+func (l *log) files() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.index)
+}
+
+func (l *log) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, s := range l.segments {
+		_ = s.file.Close()
+	}
+	l.segments = nil
+}

@@ -1,0 +1,162 @@
+package integrity
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// Whatever a crash or a bad disk leaves of the log, no good byte is called damaged, and every
+// sum that is still used is right.
+func TestDamagedLog(t *testing.T) {
+	rng := rngFor(t)
+	dir := dirs(t)[0]
+	s := openStore(t, dir)
+	content := map[string][]byte{}
+	for i := range 12 {
+		o := create(t, s, filepath.Join(dir, "f"+itoa(i)))
+		for range 1 + rng.IntN(3) { // the older records are overtaken
+			content[o.path] = random(rng, 1+rng.Int64N(4*RangeBytes))
+			if err := o.sums.Change(o.fd, func() error { return unix.Ftruncate(o.fd, 0) }); err != nil {
+				t.Fatal(err)
+			}
+			o.write(content[o.path], 0)
+			o.close()
+			s.save(true)
+			o = open(t, s, o.path, unix.O_RDWR)
+		}
+		o.close()
+	}
+	s.Close()
+	logs, err := filepath.Glob(filepath.Join(dir, "sums", "*"+segmentSuffix))
+	if err != nil || len(logs) != 1 {
+		t.Fatalf("logs %v, %v", logs, err)
+	}
+	whole, err := os.ReadFile(logs[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := int64(0)
+	for _, b := range content {
+		all += int64(len(b))
+	}
+	for round := range 15 {
+		left := append([]byte(nil), whole[:rng.IntN(len(whole)+1)]...)
+		for range rng.IntN(3) {
+			if len(left) > 0 {
+				left[rng.IntN(len(left))] ^= 1 << rng.IntN(8)
+			}
+		}
+		if round == 0 {
+			left = whole
+		}
+		more, err := filepath.Glob(filepath.Join(dir, "sums", "*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range more {
+			if err := os.Remove(name); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.WriteFile(logs[0], left, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s := openStore(t, dir)
+		sum := int64(0)
+		for path, want := range content {
+			o := open(t, s, path, unix.O_RDONLY)
+			b, bad, found, verified := o.read(0, int64(len(want)))
+			mustBe(t, path, b, want)
+			if found {
+				t.Fatalf("%s: called damaged: %v", path, bad)
+			}
+			sum += verified
+			o.close()
+		}
+		if round == 0 && sum != all {
+			t.Errorf("with the whole log, %d of %d bytes were verified", sum, all)
+		}
+		s.Close()
+	}
+}
+
+// The log stays as small as what it names, and loses nothing by it.
+func TestCompacts(t *testing.T) {
+	rng := rngFor(t)
+	dir := dirs(t)[0]
+	l, err := openLog(filepath.Join(dir, "sums"), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.segmentBytes = 64 << 10
+	words := make(table)
+	for k := range int64(100) {
+		words.set(k, newWord(rng.Uint64(), firm))
+	}
+	last := map[uint64]int64{}
+	removed := 0
+	for i := range int64(3000) {
+		ino := 1 + rng.Uint64N(50)
+		if rng.IntN(10) == 0 {
+			if err := l.remove(ino); err != nil {
+				t.Fatal(err)
+			}
+			delete(last, ino)
+			continue
+		}
+		last[ino] = i
+		if err := l.put(&record{stamp{ino: ino, mtimeNs: i}, 1, tail{}, words}); err != nil {
+			t.Fatal(err)
+		}
+		if done, err := l.compact(); err != nil {
+			t.Fatal(err)
+		} else if done {
+			removed++
+		}
+	}
+	for range 2 {
+		if len(l.index) != len(last) {
+			t.Errorf("%d files, want %d", len(l.index), len(last))
+		}
+		for ino, want := range last {
+			if r := l.get(ino); r == nil || r.stamp.mtimeNs != want || *r.words[0] != *words[0] {
+				t.Fatalf("inode %d: %v, want time %d", ino, r, want)
+			}
+		}
+		l.close()
+		if l, err = openLog(l.dir, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	defer l.close()
+	if removed == 0 {
+		t.Error("nothing was compacted")
+	}
+}
+
+// Nothing in a segment makes the reader fail, or find what nobody wrote.
+func FuzzRecord(f *testing.F) {
+	words := make(table)
+	words.set(0, 5)
+	words.set(1, 6)
+	words.set(9000, 7)
+	f.Add((&record{stamp{1, 2, 3, 4}, 5, tail{6, 7}, words}).append(nil))
+	f.Add(appendGone(nil, 9))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		n, ino, gone, ok := recordAt(b)
+		if !ok || gone {
+			return
+		}
+		var r record
+		if !r.parse(b[:n]) {
+			return
+		}
+		again, ino2, _, ok := recordAt(r.append(nil))
+		if r.stamp.ino != ino || !ok || ino2 != ino || again > n {
+			t.Fatalf("inode %d, again %d in %d of %d bytes, %v", r.stamp.ino, ino2, again, n, ok)
+		}
+	})
+}

@@ -1,0 +1,144 @@
+package integrity
+
+import (
+	"bytes"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/internal/shm"
+	"github.com/kv3fs/kv3fs/internal/test/leaktest"
+)
+
+func TestMain(m *testing.M) { os.Exit(leaktest.Main(m)) }
+
+// dirs returns a directory on a disk, if the temporary one is, and one in memory.
+func dirs(t *testing.T) []string {
+	t.Helper()
+	memory, err := os.MkdirTemp(shm.Dir, "kv3fs-integrity-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(memory) })
+	all := []string{memory}
+	if disk := t.TempDir(); Supported(disk) == "" && !inMemory(disk) {
+		all = append(all, disk)
+	}
+	return all
+}
+
+func openStore(t testing.TB, dir string) *Store {
+	t.Helper()
+	s, err := Open(Options{Dir: filepath.Join(dir, "sums"), Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// opened is a file as the daemon has it open.
+type opened struct {
+	t     testing.TB
+	store *Store
+	path  string
+	fd    int
+	sums  *File
+}
+
+func create(t testing.TB, s *Store, path string) *opened {
+	t.Helper()
+	return open(t, s, path, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL)
+}
+
+func open(t testing.TB, s *Store, path string, flags int) *opened {
+	t.Helper()
+	fd, err := unix.Open(path, flags|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &opened{t, s, path, fd, s.Acquire(fd, flags&unix.O_EXCL != 0)}
+}
+
+func (o *opened) close() {
+	o.store.Release(o.sums)
+	unix.Close(o.fd)
+}
+
+// write writes as a ring does.
+func (o *opened) write(b []byte, off int64) {
+	o.t.Helper()
+	w := o.sums.BeginWrite(o.fd, off, int64(len(b)))
+	w.Hash(shm.OwnWindow(b))
+	n, err := unix.Pwrite(o.fd, b, off)
+	w.End(n == len(b) && err == nil)
+	if err != nil {
+		o.t.Fatal(err)
+	}
+}
+
+// read reads as a ring does. verified is how many bytes were compared.
+func (o *opened) read(off, n int64) (b []byte, bad Damage, found bool, verified int64) {
+	b = make([]byte, n)
+	before := o.store.counters.verified.Load()
+	var r Read
+	checks := o.sums.BeginRead(&r, o.fd, off, n)
+	b = b[:readFull(o.fd, b, off)]
+	if checks {
+		bad, found = r.Check(shm.OwnWindow(b), off)
+		r.End()
+	}
+	return b, bad, found, o.store.counters.verified.Load() - before
+}
+
+func fileSize(t testing.TB, fd int) int64 {
+	t.Helper()
+	now, err := look(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return now.size
+}
+
+func random(rng *rand.Rand, n int64) []byte {
+	b := make([]byte, n)
+	for i := 0; i < len(b); i += 8 {
+		v := rng.Uint64()
+		for j := i; j < min(i+8, len(b)); j++ {
+			b[j] = byte(v)
+			v >>= 8
+		}
+	}
+	return b
+}
+
+// damage changes a byte on the disk, as far as the times tell nothing.
+func damage(t testing.TB, fd int, off int64) {
+	t.Helper()
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		t.Fatal(err)
+	}
+	b := []byte{0}
+	if _, err := unix.Pread(fd, b, off); err != nil {
+		t.Fatal(err)
+	}
+	b[0] ^= 0x10
+	if _, err := unix.Pwrite(fd, b, off); err != nil {
+		t.Fatal(err)
+	}
+	times := []unix.Timespec{st.Atim, st.Mtim}
+	if err := unix.UtimesNanoAt(unix.AT_FDCWD, "/proc/self/fd/"+itoa(fd), times, 0); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func mustBe(t testing.TB, what string, got, want []byte) {
+	t.Helper()
+	if !bytes.Equal(got, want) {
+		t.Fatalf("%s: %d bytes that differ from %d", what, len(got), len(want))
+	}
+}

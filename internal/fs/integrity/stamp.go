@@ -1,0 +1,102 @@
+package integrity
+
+import (
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// stamp is a state of a file, which every change of its bytes moves.
+type stamp struct {
+	ino     uint64
+	birthNs int64 // 0 where the file system keeps none
+	mtimeNs int64
+	size    int64
+}
+
+func look(fd int) (stamp, error) {
+	var st unix.Statx_t
+	err := unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_INO|unix.STATX_SIZE|unix.STATX_MTIME|unix.STATX_BTIME, &st)
+	if err != nil {
+		return stamp{}, err
+	}
+	s := stamp{ino: st.Ino, mtimeNs: st.Mtime.Sec*1e9 + int64(st.Mtime.Nsec), size: int64(st.Size)}
+	if st.Mask&unix.STATX_BTIME != 0 {
+		s.birthNs = st.Btime.Sec*1e9 + int64(st.Btime.Nsec)
+	}
+	return s, nil
+}
+
+// Supported returns why sums cannot be kept of the files below a directory, or "": other hosts, or
+// another file system beneath, must not be able to change them unseen.
+func Supported(dir string) (why string) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return err.Error()
+	}
+	switch st.Type {
+	case unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC, unix.F2FS_SUPER_MAGIC, unix.TMPFS_MAGIC:
+		return ""
+	}
+	return fmt.Sprintf("its file system (type %#x) is not known to show every change of a file in the file's times", st.Type)
+}
+
+func inMemory(dir string) bool {
+	var st unix.Statfs_t
+	return unix.Statfs(dir, &st) == nil && st.Type == unix.TMPFS_MAGIC
+}
+
+// tickNs is more than the period of the coarse clock that file systems read, on any kernel.
+const tickNs = int64(20 * time.Millisecond)
+
+// fineTimes reports whether each change of a file in dir gets another time than the one before, if
+// that was looked at.
+func fineTimes(dir string) bool {
+	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	const times = 64 // 64 ticks cannot pass meanwhile, on a clock that is coarse
+	began := time.Now()
+	last, err := look(fd)
+	for range times {
+		if err != nil {
+			return false
+		}
+		if _, err = unix.Pwrite(fd, []byte{1}, 0); err != nil {
+			return false
+		}
+		var now stamp
+		if now, err = look(fd); now.mtimeNs == last.mtimeNs {
+			return false
+		}
+		last = now
+	}
+	return err == nil && time.Since(began) < times*time.Millisecond
+}
+
+// old reports whether a change from now on gets another time than s has.
+func (s stamp) old() bool {
+	var now unix.Timespec
+	return unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &now) == nil && now.Nano() > s.mtimeNs+tickNs
+}
+
+// unshared reports whether nobody else has the file of fd open or mapped for writing.
+// The kernel grants a lease only then; it ends at once.
+func unshared(fd int) bool {
+	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
+	if err != nil {
+		return false
+	}
+	kind := unix.F_RDLCK
+	if flags&unix.O_ACCMODE != unix.O_RDONLY {
+		kind = unix.F_WRLCK // which counts this descriptor
+	}
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETLEASE, kind); err != nil {
+		return false
+	}
+	_, err = unix.FcntlInt(uintptr(fd), unix.F_SETLEASE, unix.F_UNLCK)
+	return err == nil
+}

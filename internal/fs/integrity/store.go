@@ -1,0 +1,271 @@
+package integrity
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/zeebo/xxh3"
+
+	"github.com/kv3fs/kv3fs/internal/logpace"
+)
+
+// Options of Open.
+type Options struct {
+	// Dir is the store's own directory, on the file system of the files. Its parent exists.
+	Dir string
+	// Readonly: sums are compared, and none are written.
+	Readonly bool
+	Log      *slog.Logger
+}
+
+// Store has the sums of the files of one file system.
+type Store struct {
+	log      *log
+	opts     Options
+	pace     logpace.Pace
+	fine     bool // see fineTimes
+	memory   bool // tmpfs
+	boot     uint64
+	counters counters
+
+	mu     sync.Mutex
+	active map[uint64]*File // by inode
+	// idle counts those of them that nobody uses. A ring that is used without a handle of the mount takes and
+	// leaves its file for each batch, so a file stays for a while.
+	idle int
+}
+
+// mostIdle bounds the files that stay, and idleChunks the memory of each.
+const (
+	mostIdle   = 4096
+	idleChunks = 8 // 4 KiB each
+)
+
+type counters struct {
+	verified, changed, damaged, doubtful atomic.Int64
+}
+
+// Counters are what happened since Open.
+type Counters struct {
+	Files         int   // with sums in the log
+	VerifiedBytes int64 // that were compared when they were read
+	Changed       int64 // files whose sums were dropped, because others had changed them
+	Damaged       int64 // ranges found damaged
+	Doubtful      int64 // ranges that never were what was written, for which see Damage.Certain
+}
+
+// Counters may be called at any time.
+func (s *Store) Counters() Counters {
+	c := &s.counters
+	return Counters{s.log.files(), c.verified.Load(), c.changed.Load(), c.damaged.Load(), c.doubtful.Load()}
+}
+
+// Open reads the log of a store. No other process may use the same directory until Close.
+func Open(o Options) (*Store, error) {
+	l, err := openLog(o.Dir, !o.Readonly)
+	if err != nil {
+		return nil, fmt.Errorf("checksums in %s: %w", o.Dir, err)
+	}
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		l.close()
+		return nil, fmt.Errorf("checksums: which boot of the machine this is: %w", err)
+	}
+	s := &Store{log: l, opts: o, boot: xxh3.Hash(boot), active: make(map[uint64]*File), memory: inMemory(o.Dir)}
+	s.fine = !o.Readonly && fineTimes(o.Dir)
+	return s, nil
+}
+
+// savePeriod is how often sums are saved of files that nobody uses any more, and saveTurns of those periods how
+// often all are. What a crash loses is unknown.
+const (
+	savePeriod = 5 * time.Second
+	saveTurns  = 4
+)
+
+// Run saves and tidies until ctx ends.
+func (s *Store) Run(ctx context.Context) {
+	tick := time.NewTicker(savePeriod)
+	defer tick.Stop()
+	for turn := 1; ; turn++ {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		s.save(turn%saveTurns == 0)
+		for again := true; again && ctx.Err() == nil; {
+			var err error
+			again, err = s.log.compact()
+			s.failed(err)
+		}
+	}
+}
+
+func (s *Store) failed(err error) {
+	if err == nil {
+		return
+	}
+	if suppressed, now := s.pace.Log("write"); now {
+		s.opts.Log.Warn("cannot write checksums: damage of some files will not be found", "dir", s.opts.Dir, "err", err, "suppressed", suppressed)
+	}
+}
+
+// Report logs damage of a file that was found by reading it.
+func (s *Store) Report(path string, bad Damage) {
+	kind, what := "doubtful", "what was stored is not what was to be written, so reading it through rings fails: a client has changed its memory meanwhile, another process the file, or it was damaged before anybody read it; write it again or remove it"
+	if bad.Certain {
+		kind, what = "damaged", "stored bytes have changed without being written: reading them through rings fails; check the disk and the memory, and write the file again or remove it"
+	}
+	if suppressed, now := s.pace.Log(kind); now {
+		s.opts.Log.Error(what, "file", path, "offset", bad.Off, "bytes", bad.Bytes, "suppressed", suppressed)
+	}
+}
+
+// Close saves what is known. Files must have been released, except where calls hang. A nil Store ignores it.
+func (s *Store) Close() {
+	if s == nil {
+		return
+	}
+	s.save(true)
+	s.log.close()
+}
+
+// save saves the sums of files that nobody uses, and lets them go, or of all.
+func (s *Store) save(all bool) {
+	s.mu.Lock()
+	var files []*File
+	for _, f := range s.active {
+		if f.refs == 0 {
+			s.idle--
+		} else if !all {
+			continue
+		}
+		f.refs++
+		files = append(files, f)
+	}
+	s.mu.Unlock()
+	for _, f := range files {
+		s.put(f)
+	}
+}
+
+// Acquire returns the sums of an open file, until Release. created says that the daemon has
+// just made it, so that nobody else has it open. On a nil Store it returns nil.
+func (s *Store) Acquire(fd int, created bool) *File {
+	if s == nil {
+		return nil
+	}
+	now, err := look(fd)
+	if err != nil {
+		return nil
+	}
+	s.mu.Lock()
+	f := s.active[now.ino]
+	if f != nil && f.birthNs == now.birthNs {
+		if f.refs == 0 {
+			s.idle--
+		}
+		f.refs++
+		s.mu.Unlock()
+		return f
+	}
+	if f != nil && f.refs == 0 {
+		s.idle-- // it belongs to a file that is gone
+	}
+	f = &File{store: s, key: now.ino, birthNs: now.birthNs, refs: 1, words: make(table)}
+	s.active[now.ino] = f
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s.mu.Unlock()
+	f.load(fd, created)
+	return f
+}
+
+// load begins with what the log has. f.mu is held.
+func (f *File) load(fd int, created bool) {
+	s := f.store
+	alone := created || unshared(fd)
+	now, err := look(fd)
+	f.stamp, f.known, f.disturbed = now, err == nil, !alone
+	if created || err != nil {
+		return
+	}
+	f.sealed = alone && !s.memory && (s.fine || now.old())
+	r := s.log.get(f.key)
+	if r == nil || r.stamp != now {
+		return
+	}
+	f.words, f.tail = r.words, r.tail
+	f.has.Store(len(f.words) > 0 || f.tail.word != 0)
+	if r.boot != s.boot {
+		// A power cut may have kept the sums and lost the bytes.
+		f.words.limit(firm)
+		f.tail.word = f.tail.atMost(firm)
+	}
+}
+
+// Release ends a use of f, which may be nil.
+func (s *Store) Release(f *File) {
+	if f == nil {
+		return
+	}
+	f.mu.Lock()
+	small := len(f.words) <= idleChunks
+	f.mu.Unlock()
+	s.mu.Lock()
+	if f.refs == 1 && small && s.idle < mostIdle && s.active[f.key] == f {
+		f.refs--
+		s.idle++
+		s.mu.Unlock()
+		return
+	}
+	s.mu.Unlock()
+	s.put(f)
+}
+
+// put saves a file's sums if they have changed, and drops one reference.
+func (s *Store) put(f *File) {
+	f.mu.Lock()
+	if f.dirty && f.inFlux == 0 && !s.opts.Readonly {
+		f.log()
+	}
+	f.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if f.refs--; f.refs == 0 && s.active[f.key] == f {
+		delete(s.active, f.key)
+	}
+}
+
+// log appends the sums to the log. f.mu is held.
+func (f *File) log() {
+	s := f.store
+	f.dirty = false
+	if f.gone || !f.known || !f.has.Load() {
+		s.failed(s.log.remove(f.key))
+		return
+	}
+	s.failed(s.log.put(&record{f.stamp, s.boot, f.tail, f.words}))
+}
+
+// Removed says that an inode has lost its last name. A nil Store ignores it.
+func (s *Store) Removed(ino uint64) {
+	if s == nil || s.opts.Readonly {
+		return
+	}
+	s.mu.Lock()
+	f := s.active[ino]
+	s.mu.Unlock()
+	if f != nil {
+		f.mu.Lock()
+		f.gone = true
+		f.mu.Unlock()
+	}
+	s.failed(s.log.remove(ino))
+}

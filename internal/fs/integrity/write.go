@@ -1,0 +1,156 @@
+package integrity
+
+import (
+	"github.com/zeebo/xxh3"
+
+	"github.com/kv3fs/kv3fs/internal/shm"
+)
+
+// Write is a write of the daemon to a file, from BeginWrite to End.
+type Write struct {
+	file     *File
+	fd       int
+	off, end int64
+	from     []uint64 // sums of the whole ranges
+	array    [mostRanges]uint64
+	stream   *stream // before Hash, of the range that the first byte continues; then of the one that the last leaves
+	head     uint64  // sum of the first range
+	headDone bool
+	hashed   bool
+	// Ranges that another write overlaps, whose order nobody knows; empty: shared[0] > shared[1].
+	shared [2]int64
+}
+
+// mostRanges is for writes that need no memory: of 4 MiB and a bit.
+const mostRanges = 34
+
+// BeginWrite begins a write of n bytes at off. fd is open for as long as it takes. On a nil File it returns nil, on
+// which every method does nothing.
+func (f *File) BeginWrite(fd int, off, n int64) *Write {
+	if f == nil || n <= 0 {
+		return nil
+	}
+	w := &Write{file: f, fd: fd, off: off, end: off + n, shared: [2]int64{1, 0}}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.begin(fd)
+	first, last := w.ranges()
+	for _, other := range f.writes {
+		a, b := other.ranges()
+		if a, b = max(a, first), min(b, last); a <= b {
+			w.share(a, b)
+			other.share(a, b)
+		}
+	}
+	f.writes = append(f.writes, w)
+	if s := f.stream; s != nil {
+		switch k := rangeOf(s.pos); {
+		case s.pos == off:
+			w.stream, f.stream = s, nil
+		case first <= k && k <= last:
+			f.stream = nil
+		}
+	}
+	// A crash of the disk, or a reader, must not find the old ones.
+	f.words.clear(first, last)
+	if k := rangeOf(f.tail.end); first <= k && k <= last {
+		f.tail = tail{}
+	}
+	return w
+}
+
+// ranges returns the first and the last range that the write touches.
+func (w *Write) ranges() (first, last int64) { return rangeOf(w.off), rangeOf(w.end - 1) }
+
+func (w *Write) share(a, b int64) {
+	if w.shared[0] > w.shared[1] {
+		w.shared = [2]int64{a, b}
+		return
+	}
+	w.shared = [2]int64{min(w.shared[0], a), max(w.shared[1], b)}
+}
+
+// HashOwn is Hash for bytes of our own.
+func (w *Write) HashOwn(b []byte) { w.Hash(shm.OwnWindow(b)) }
+
+// Hash takes the sums of the bytes that are about to be written.
+func (w *Write) Hash(bytes shm.Window) {
+	if w == nil || bytes.Len() != w.end-w.off {
+		return
+	}
+	w.hashed = bytes.Look(func(b []byte) {
+		off := w.off
+		if rest := off % RangeBytes; rest != 0 {
+			n := min(RangeBytes-rest, int64(len(b)))
+			if w.stream != nil {
+				_, _ = w.stream.Write(b[:n])
+			}
+			b, off = b[n:], off+n
+			if rest+n == RangeBytes && w.stream != nil {
+				w.head, w.headDone, w.stream = w.stream.Sum64(), true, nil
+			}
+		}
+		w.from = w.array[:0]
+		for len(b) >= RangeBytes {
+			w.from = append(w.from, xxh3.Hash(b[:RangeBytes]))
+			b, off = b[RangeBytes:], off+RangeBytes
+		}
+		if len(b) > 0 {
+			w.stream = &stream{}
+			_, _ = w.stream.Write(b)
+		}
+		if w.stream != nil {
+			w.stream.pos = w.end
+		}
+	}) == nil
+}
+
+// End ends the write. ok says that all of it is in the file, and that nothing has taken the client's memory away
+// meanwhile.
+func (w *Write) End(ok bool) {
+	if w == nil {
+		return
+	}
+	f := w.file
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i, other := range f.writes {
+		if other == w {
+			f.writes[i] = f.writes[len(f.writes)-1]
+			f.writes[len(f.writes)-1] = nil
+			f.writes = f.writes[:len(f.writes)-1]
+			break
+		}
+	}
+	if ok && w.hashed && !f.drop {
+		w.keep()
+	}
+	f.end(w.fd)
+}
+
+// keep notes the sums.
+func (w *Write) keep() {
+	f, d := w.file, w.file.degree()
+	set := func(k int64, sum uint64) {
+		if w.shared[0] <= k && k <= w.shared[1] {
+			return
+		}
+		f.words.set(k, newWord(sum, d))
+		f.has.Store(true)
+	}
+	first, last := w.ranges()
+	if w.headDone {
+		set(first, w.head)
+	}
+	for i, sum := range w.from {
+		set(rangeOf(w.off+RangeBytes-1)+int64(i), sum)
+	}
+	if w.stream == nil || w.shared[0] <= last && last <= w.shared[1] {
+		return
+	}
+	f.stream = w.stream
+	if w.end > f.tail.end {
+		f.tail = tail{w.end, newWord(w.stream.Sum64(), d)} // end drops it if the file goes on
+		f.has.Store(true)
+	}
+}
