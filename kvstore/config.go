@@ -14,8 +14,6 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/keys"
 )
 
-const defaultTimeout = 30 * time.Second
-
 // Config configures a chain. Namespace and Layout are required, and so are the options
 // of the stores of the chain that have required fields. The zero value of any other
 // field means its default. Options of a store that the chain does not have are an error.
@@ -116,8 +114,7 @@ type PosixOptions struct {
 	// DirectIO bypasses the page cache.
 	DirectIO bool
 
-	// Transfers is how many reads and writes run at once. Default 128 with DirectIO,
-	// else 8 for each processor and at most 128.
+	// Transfers is how many reads and writes run at once. Default 128.
 	Transfers int
 	// WaitingTransfers is how many more may wait. Default 1024.
 	WaitingTransfers int
@@ -267,7 +264,11 @@ func (c *Config) complete(chain []string) error {
 	if back := chain[len(chain)-1]; c.Registered != nil && slices.Contains(backs, back) {
 		return fmt.Errorf("kvstore: Config.Registered is set, and %s is a store of this package; remove the options, or name a store that was registered", back)
 	}
-	return c.checkNumbers()
+	if err := c.checkNumbers(); err != nil {
+		return err
+	}
+	c.fillDefaults(chain)
+	return nil
 }
 
 const (

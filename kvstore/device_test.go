@@ -45,14 +45,16 @@ func newDeviceWorld(t *testing.T) deviceWorld {
 	return w
 }
 
-// open opens a chain with that device. It finds what it has saved before.
-func (w deviceWorld) open(t *testing.T, chain string, d device.Device, timeout time.Duration) *Store {
-	t.Helper()
+// config is of any chain. One that is opened again finds what it has saved before.
+func (w deviceWorld) config(chain string) Config {
 	last := chain[strings.LastIndex(chain, "|")+1:]
 	dir := filepath.Join(w.dir, strings.ReplaceAll(chain, "|", "-"))
 	c := Config{
 		Namespace: keys.Namespace{Model: "kv3fs/" + chain, BlockTokens: 16, DType: "uint8"},
-		Layout:    deviceLayout, Timeout: timeout,
+		Layout:    deviceLayout,
+	}
+	if strings.HasPrefix(chain, "Cache") {
+		c.Cache = &CacheOptions{CapacityBytes: 1 << 20}
 	}
 	switch last {
 	case "Posix":
@@ -62,7 +64,7 @@ func (w deviceWorld) open(t *testing.T, chain string, d device.Device, timeout t
 	case "Ds3fs":
 		c.Ds3fs = &Ds3fsOptions{Mount: w.mount}
 	case "Pages":
-		c.Pages = &PagesOptions{URL: w.pages, File: filepath.Join(w.dir, "pages"), CapacityBytes: 1 << 20}
+		c.Pages = &PagesOptions{URL: w.pages, File: dir, CapacityBytes: 1 << 20}
 	case "LMCache":
 		c.LMCache = &LMCacheOptions{
 			BasePaths: []string{dir}, DType: "uint8", IDs: digestIDs{},
@@ -75,14 +77,22 @@ func (w deviceWorld) open(t *testing.T, chain string, d device.Device, timeout t
 	case "Kvcm":
 		c.Kvcm = &KvcmOptions{Root: w.dir, Instance: "device", Spec: "tp0"}
 	}
-	if chain == "Gds" {
-		c.Gds.Device = d
+	return c
+}
+
+// open opens a chain with that device.
+func (w deviceWorld) open(t *testing.T, chain string, d device.Device, timeout time.Duration) *Store {
+	t.Helper()
+	c := w.config(chain)
+	c.Timeout = timeout
+	if c.Cache != nil {
+		c.Cache.Device, c.Cache.DeviceStreams = d, deviceStreams
 	} else {
-		c.Cache = &CacheOptions{CapacityBytes: 1 << 20, Device: d, DeviceStreams: deviceStreams}
+		c.Gds.Device = d
 	}
 	s, err := Open(chain, c)
 	if err != nil {
-		t.Fatalf("%s: %v", last, err)
+		t.Fatalf("%s: %v", chain, err)
 	}
 	if s.Device() != d {
 		t.Errorf("the store's device is %v", s.Device())

@@ -1,6 +1,7 @@
 package kvstore
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -13,7 +14,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/kv3fs/kv3fs/internal/test/daemontest"
 	"github.com/kv3fs/kv3fs/kvstore/internal/ucmlog"
 )
 
@@ -80,86 +80,158 @@ func tasksOf(t *testing.T, log string) map[string]moved {
 // At debug level every chain prints the lines of UCM's documentation, for the cache and for
 // the store behind it, and what each request has found where.
 func TestChainsLogAsUCM(t *testing.T) {
-	for _, back := range []string{"Posix", "Segment", "Ds3fs"} {
-		t.Run("Cache|"+back, func(t *testing.T) {
-			var log logged
-			change := func(c *Config) { c.Logger = slog.New(ucmlog.NewHandler(&log, slog.LevelDebug)) }
-			dir := t.TempDir()
-			var mount string
-			if back == "Ds3fs" {
-				mount = daemontest.Serve(t).Mount
+	w := newDeviceWorld(t)
+	for _, chain := range Chains() {
+		back, cached := strings.CutPrefix(chain, "Cache|")
+		t.Run(chain, func(t *testing.T) {
+			l := &loggingChain{t: t, config: w.config(chain), chain: chain}
+			l.config.Logger = slog.New(ucmlog.NewHandler(&l.log, slog.LevelDebug))
+			if cached {
+				l.asCacheAndNext(back)
+			} else {
+				l.asFront()
 			}
-			open := func() *Store {
-				return openTest(t, "Cache|"+back, func(c *Config) {
-					change(c)
-					switch back {
-					case "Posix":
-						c.Posix.Dirs = []string{dir}
-					case "Segment":
-						c.Segment.Dir = dir
-					case "Ds3fs":
-						c.Ds3fs = &Ds3fsOptions{Mount: mount, RingOptions: RingOptions{BufferBytes: 1 << 20}}
-					}
-				})
-			}
-			want := func(which string, want map[string]moved) {
-				t.Helper()
-				text := log.take()
-				if got := tasksOf(t, text); !maps.Equal(got, want) {
-					t.Errorf("%s: %v, want %v:\n%s", which, got, want, text)
-				}
-			}
-			requests := func(want ...string) {
-				t.Helper()
-				text := log.take()
-				for _, line := range want {
-					if !strings.Contains(text, "[UC][D] "+line+" [") {
-						t.Errorf("no %q in\n%s", line, text)
-					}
-				}
-				if n := strings.Count(text, "request_id"); n != len(want) {
-					t.Errorf("%d requests, want %d:\n%s", n, len(want), text)
-				}
-			}
-			lookup := func(s *Store, id string, blocks []Key) {
-				t.Helper()
-				ctx := t.Context()
-				if id != "" {
-					ctx = WithRequestID(ctx, id)
-				}
-				if _, err := s.LookupPrefix(ctx, blocks); err != nil {
-					t.Fatal(err)
-				}
-			}
-			const blocks, more = 5, 8
-			all := testKeys(more)
-			s := open()
-			lookup(s, "cold", all)
-			requests(fmt.Sprintf("request_id: cold, total_blocks_num: %d, hit memory: 0, hit external: 0", more))
-			save(t, s, all[:blocks]...)
-			if err := s.Flush(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			once := moved{blocks * testLayout.Shards(), blocks * int(testLayout.BlockBytes)}
-			want("save", map[string]moved{"Cache DUMP": once, back + " Cache2Backend": once})
-			lookup(s, "", all)
-			requests(fmt.Sprintf("request_id: 1, total_blocks_num: %d, hit memory: %d, hit external: 0", more, blocks))
-			if err := s.Close(); err != nil {
-				t.Fatal(err)
-			}
-
-			s = open()
-			log.take()
-			lookup(s, "warm", all)
-			requests(fmt.Sprintf("request_id: warm, total_blocks_num: %d, hit memory: 0, hit external: %d", more, blocks))
-			load(t, s, all[:blocks]...)
-			want("load", map[string]moved{"Cache LOAD": once, back + " Backend2Cache": once})
-			load(t, s, all[:blocks]...)
-			want("load from memory", map[string]moved{"Cache LOAD": once})
-			lookup(s, "hot", all)
-			requests(fmt.Sprintf("request_id: hot, total_blocks_num: %d, hit memory: %d, hit external: 0", more, blocks))
 		})
 	}
+}
+
+const logBlocks, logMore = 5, 8
+
+// loggingChain is a chain whose log is read.
+type loggingChain struct {
+	t      *testing.T
+	chain  string
+	config Config
+	log    logged
+}
+
+// once is what a task moves that has every block once.
+func (l *loggingChain) once() moved {
+	return moved{logBlocks * l.config.Layout.Shards(), logBlocks * int(l.config.Layout.BlockBytes)}
+}
+
+func (l *loggingChain) open() *Store {
+	l.t.Helper()
+	s, err := Open(l.chain, l.config)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.log.take()
+	return s
+}
+
+func (l *loggingChain) close(s *Store) {
+	l.t.Helper()
+	if err := s.Close(); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+// tasks checks what the tasks that were logged have moved.
+func (l *loggingChain) tasks(which string, want map[string]moved) {
+	l.t.Helper()
+	text := l.log.take()
+	if got := tasksOf(l.t, text); !maps.Equal(got, want) {
+		l.t.Errorf("%s: %v, want %v:\n%s", which, got, want, text)
+	}
+}
+
+// lookup looks all keys up, and checks the line about it.
+func (l *loggingChain) lookup(s *Store, id, logsAs string, memory, external int) {
+	l.t.Helper()
+	ctx := l.t.Context()
+	if id != "" {
+		ctx = WithRequestID(ctx, id)
+	}
+	if _, err := s.LookupPrefix(ctx, testKeys(logMore)); err != nil {
+		l.t.Fatal(err)
+	}
+	text := l.log.take()
+	line := fmt.Sprintf("[UC][D] request_id: %s, total_blocks_num: %d, hit memory: %d, hit external: %d [", logsAs, logMore, memory, external)
+	if !strings.Contains(text, line) || strings.Count(text, "request_id") != 1 {
+		l.t.Errorf("no %q, or more, in\n%s", line, text)
+	}
+}
+
+// save saves blocks whose content is their key, and waits until they have reached the last store.
+func (l *loggingChain) save(s *Store) {
+	l.t.Helper()
+	bufs := l.buffers()
+	for i, key := range testKeys(logBlocks) {
+		copy(bufs[i], key[:])
+	}
+	l.do(s.Save(l.t.Context(), l.config.Layout.ByBlock(testKeys(logBlocks), bufs)))
+	if err := s.Flush(l.t.Context()); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+func (l *loggingChain) load(s *Store) {
+	l.t.Helper()
+	bufs := l.buffers()
+	l.do(s.Load(l.t.Context(), l.config.Layout.ByBlock(testKeys(logBlocks), bufs)))
+	for i, key := range testKeys(logBlocks) {
+		if !bytes.HasPrefix(bufs[i], key[:]) {
+			l.t.Errorf("block %s: wrong bytes", key)
+		}
+	}
+}
+
+func (l *loggingChain) buffers() [][]byte {
+	bufs := make([][]byte, logBlocks)
+	for i := range bufs {
+		bufs[i] = make([]byte, l.config.Layout.BlockBytes)
+	}
+	return bufs
+}
+
+func (l *loggingChain) do(task *Task, err error) {
+	l.t.Helper()
+	if err == nil {
+		err = task.Wait(l.t.Context())
+	}
+	if err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+// asCacheAndNext checks a chain with Cache. Empty behind it takes all and has nothing.
+func (l *loggingChain) asCacheAndNext(back string) {
+	s := l.open()
+	l.lookup(s, "cold", "cold", 0, 0)
+	l.save(s)
+	l.tasks("save", map[string]moved{"Cache DUMP": l.once(), back + " Cache2Backend": l.once()})
+	l.lookup(s, "", "1", logBlocks, 0)
+	if back == "Empty" {
+		l.load(s)
+		l.tasks("load", map[string]moved{"Cache LOAD": l.once()})
+		l.close(s)
+		return
+	}
+	l.close(s)
+
+	s = l.open()
+	l.lookup(s, "warm", "warm", 0, logBlocks)
+	l.load(s)
+	l.tasks("load", map[string]moved{"Cache LOAD": l.once(), back + " Backend2Cache": l.once()})
+	l.load(s)
+	l.tasks("load from memory", map[string]moved{"Cache LOAD": l.once()})
+	l.lookup(s, "hot", "hot", logBlocks, 0)
+	l.close(s)
+}
+
+// asFront checks a store alone, which has UCM's words of a front.
+func (l *loggingChain) asFront() {
+	s := l.open()
+	l.lookup(s, "cold", "cold", 0, 0)
+	l.save(s)
+	l.tasks("save", map[string]moved{l.chain + " DUMP": l.once()})
+	if l.chain != "Empty" {
+		l.lookup(s, "warm", "warm", 0, logBlocks)
+		l.load(s)
+		l.tasks("load", map[string]moved{l.chain + " LOAD": l.once()})
+	}
+	l.close(s)
 }
 
 // load loads blocks and checks their bytes.
@@ -180,18 +252,6 @@ func load(t *testing.T, s *Store, blocks ...Key) {
 		if string(bufs[i]) != string(want) {
 			t.Errorf("block %s: wrong bytes", blocks[i])
 		}
-	}
-}
-
-// A store alone has UCM's words of a front.
-func TestOneStoreLogsAsFront(t *testing.T) {
-	var log logged
-	s := openTest(t, "Posix", func(c *Config) { c.Logger = slog.New(ucmlog.NewHandler(&log, slog.LevelDebug)) })
-	save(t, s, testKeys(2)...)
-	load(t, s, testKeys(2)...)
-	once := moved{2 * testLayout.Shards(), 2 * int(testLayout.BlockBytes)}
-	if got, want := tasksOf(t, log.take()), (map[string]moved{"Posix DUMP": once, "Posix LOAD": once}); !maps.Equal(got, want) {
-		t.Errorf("%v, want %v", got, want)
 	}
 }
 

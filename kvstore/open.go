@@ -22,15 +22,6 @@ import (
 	"github.com/kv3fs/kv3fs/usrbio"
 )
 
-const (
-	defaultPagesURL      = "http://127.0.0.1:18000"
-	defaultCacheGB       = 64
-	defaultSharedCacheGB = 256
-	defaultBufferBytes   = 64 << 20
-
-	gib = 1 << 30
-)
-
 // Open opens a chain by its name: a store, or Cache and a store with a bar between them
 // ("Cache|Ds3fs"). [Chains] lists them. The caller closes it.
 func Open(chain string, c Config) (*Store, error) {
@@ -186,7 +177,7 @@ func (b *builder) pages() (kv.Store, error) {
 		return nil, errors.New("kvstore: Config.Pages.File is empty; name the file that holds the pages")
 	}
 	o := pages.Options{
-		URL: cmp.Or(b.Pages.URL, defaultPagesURL), File: b.Pages.File, Rank: b.Pages.Rank, CapacityBytes: b.Pages.CapacityBytes,
+		URL: b.Pages.URL, File: b.Pages.File, Rank: b.Pages.Rank, CapacityBytes: b.Pages.CapacityBytes,
 		Layout: b.layout(), Namespace: b.namespace, DirectIO: b.Pages.DirectIO,
 		Streams:           b.Pages.Transfers,
 		WaitingQueueDepth: b.Pages.WaitingBatches,
@@ -227,35 +218,45 @@ func (b *builder) ringsFor(dir string) (transfer.Engine, error) {
 }
 
 func (b *builder) cache(next kv.Store) (kv.Store, error) {
-	given := cmp.Or(b.Cache, &CacheOptions{})
+	given := b.Cache
 	if b.device = given.Device; b.device == nil {
 		b.device = device.NewHost(device.HostOptions{})
 	}
 	o := cache.Options{
 		Namespace:         b.namespace,
-		CapacityBytes:     given.CapacityBytes,
 		Streams:           given.Copiers,
 		Device:            b.device,
 		DeviceStreams:     given.DeviceStreams,
 		WaitingQueueDepth: given.WaitingBlocks,
 		Timeout:           b.Timeout, Policy: string(given.Policy), Checksums: b.checksums(),
 	}
-	standard := int64(defaultCacheGB)
 	switch {
 	case given.Shared:
 		o.SharedName = cmp.Or(given.SharedName, b.namespace.String())
-		standard = defaultSharedCacheGB
 	case given.SharedName != "":
 		return nil, errors.New("kvstore: Config.Cache.SharedName is set without Shared; set both or neither")
 	}
-	inShm := given.Shared || b.rings
-	if o.CapacityBytes == 0 {
+	var err error
+	if o.CapacityBytes, err = b.cacheBytes(); err != nil {
+		return nil, err
+	}
+	return plain(cache.New(next, o))
+}
+
+// cacheBytes returns the size of the cache. By default it is at most half of what is free.
+func (b *builder) cacheBytes() (int64, error) {
+	inShm := b.Cache.Shared || b.rings
+	given := b.Cache.CapacityBytes
+	if given == 0 {
+		standard := int64(defaultCacheGB)
+		if b.Cache.Shared {
+			standard = defaultSharedCacheGB
+		}
 		free, err := b.free(inShm)
 		if err != nil {
-			return nil, fmt.Errorf("kvstore: find out how much memory is free: %w; set Config.Cache.CapacityBytes (cache_buffer_capacity_gb)", err)
+			return 0, fmt.Errorf("kvstore: find out how much memory is free: %w; set Config.Cache.CapacityBytes (cache_buffer_capacity_gb)", err)
 		}
-		o.CapacityBytes = min(standard*gib, free/2)
+		given = min(standard*gib, free/2)
 	}
-	o.CapacityBytes = b.fit("the cache", o.CapacityBytes, inShm)
-	return plain(cache.New(next, o))
+	return b.fit("the cache", given, inShm), nil
 }

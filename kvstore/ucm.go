@@ -90,8 +90,7 @@ type UCMConfig struct {
 
 	// PosixIOEngine is psync (the default) or aio, which means IODirect here.
 	PosixIOEngine string `yaml:"posix_io_engine"`
-	// PosixDataTransConcurrency is how many requests are in flight. Default 128 with
-	// IODirect, else 8 for each processor and at most 128.
+	// PosixDataTransConcurrency is how many requests are in flight. Default 128.
 	PosixDataTransConcurrency int `yaml:"posix_data_trans_concurrency"`
 	// DataDirShardBytes is how many hexadecimal digits of a key name its directory, 0 to
 	// 5. Default 3.

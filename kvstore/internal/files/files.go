@@ -23,7 +23,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"strings"
 	"time"
 
@@ -47,9 +46,7 @@ type Options struct {
 	DirectIO bool
 
 	// Streams is how many reads and writes are under way at once:
-	// posix_data_trans_concurrency, stream_number. Default 128 with DirectIO, when they
-	// wait for a device; else 8 for each processor and at most 128, because they mostly
-	// copy.
+	// posix_data_trans_concurrency, stream_number. Default 128.
 	Streams int
 
 	// WaitingQueueDepth is how many reads and writes wait for a stream; 1024.
@@ -77,19 +74,11 @@ type Store struct{ *blockfiles.Store }
 const (
 	name = "Posix"
 
-	mostStreams         = 128 // by default, as in UCM
-	streamsPerProcessor = 8
+	defaultStreams = 128 // as in UCM
 
 	defaultDigits = 3
 	mostDigits    = 5
 )
-
-func defaultStreams(direct bool, processors int) int {
-	if direct {
-		return mostStreams
-	}
-	return min(mostStreams, streamsPerProcessor*processors)
-}
 
 // Open opens the store.
 func Open(o Options) (*Store, error) {
@@ -117,7 +106,7 @@ func Open(o Options) (*Store, error) {
 		}
 	}
 	if o.Streams <= 0 {
-		o.Streams = defaultStreams(o.DirectIO, runtime.GOMAXPROCS(0))
+		o.Streams = defaultStreams
 	}
 	engine := posix.New(posix.Options{
 		Streams: o.Streams, WaitingQueueDepth: o.WaitingQueueDepth, Timeout: o.Timeout, DirectIO: o.DirectIO,
