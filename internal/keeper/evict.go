@@ -217,18 +217,10 @@ type victim struct {
 // remove has the files of a batch go that may, in order.
 func (k *Keeper) remove(batch []inventory.Candidate, p purge, out *outcome) {
 	all := k.named(batch)
-	// What is written later in a prompt goes first, where uses do not tell.
+	// Engines write a prompt from its beginning, and can use no block without those before it:
+	// where uses do not tell, what was written last goes first.
 	slices.SortStableFunc(all, func(a, b victim) int {
-		return cmp.Or(
-			cmp.Compare(order(a.Kind), order(b.Kind)),
-			cmp.Compare(a.Rank, b.Rank),
-			func() int {
-				if a.layout.Delete == classify.SuffixFirst && b.layout.Delete == classify.SuffixFirst {
-					return cmp.Compare(b.info.MtimeNs, a.info.MtimeNs)
-				}
-				return 0
-			}(),
-		)
+		return cmp.Or(cmp.Compare(order(a.Kind), order(b.Kind)), cmp.Compare(a.Rank, b.Rank), cmp.Compare(b.info.MtimeNs, a.info.MtimeNs))
 	})
 	for i := range all {
 		if p.enough != nil && p.enough() {

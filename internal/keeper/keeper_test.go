@@ -308,6 +308,39 @@ func TestNothingMayGo(t *testing.T) {
 	}
 }
 
+// Of what was last used at the same time, what was written last leaves first: what is left of a
+// prompt is its beginning.
+func TestLeafLeavesBeforeItsRoot(t *testing.T) {
+	opts, later := clocked(t.TempDir())
+	opts.Capacity = Limit{Bytes: 64 * mib}
+	var order []string
+	opts.Unlink = func(dir, name string, _ Victim) error {
+		order = append(order, filepath.Join(dir, name))
+		return nil
+	}
+	k, err := New(opts)
+	must(t, err)
+	defer k.Close()
+	w := &world{t: t, dir: opts.Dir, Keeper: k}
+	must(t, k.inv.Scan(context.Background()))
+	var want []string
+	for i, rel := range []string{entry(5), entry(3), entry(21), entry(1), gdsName, entry(17)} {
+		must(t, os.MkdirAll(filepath.Dir(filepath.Join(w.dir, rel)), 0o700))
+		must(t, w.store(rel, 40960, soon()))
+		must(t, os.Chtimes(filepath.Join(w.dir, rel), time.Time{}, time.Now().Add(time.Duration(i-100)*time.Second)))
+		want = append([]string{rel}, want...)
+	}
+	must(t, k.inv.Scan(context.Background()))
+	later(time.Second)
+	for _, rel := range want {
+		w.use(rel)
+	}
+	k.remove(k.inv.Candidates(inventory.Query{Top: k.inv.Root(), Most: 100, Rank: k.rank}), purge{}, &outcome{})
+	if !slices.Equal(order, want) {
+		t.Errorf("removed in the order %q; want %q", order, want)
+	}
+}
+
 func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {

@@ -19,7 +19,8 @@ type Candidate struct {
 	Rank    int64
 }
 
-// compare orders candidates: temporary files first, then by rank.
+// compare orders candidates: temporary files first, then by rank, and of one rank the one that was
+// probably made last.
 func (c *Candidate) compare(o *Candidate) int {
 	if a, b := c.Kind == Temporary, o.Kind == Temporary; a != b {
 		if a {
@@ -28,7 +29,7 @@ func (c *Candidate) compare(o *Candidate) int {
 		return 1
 	}
 	for _, d := range [...][2]uint64{
-		{uint64(c.Rank) ^ 1<<63, uint64(o.Rank) ^ 1<<63}, {c.Key.Dev, o.Key.Dev}, {c.Key.Ino, o.Key.Ino},
+		{uint64(c.Rank) ^ 1<<63, uint64(o.Rank) ^ 1<<63}, {c.Key.Dev, o.Key.Dev}, {o.Key.Ino, c.Key.Ino},
 	} {
 		if d[0] != d[1] {
 			if d[0] < d[1] {
