@@ -64,7 +64,10 @@ func (e *Estimator) HitRatio(capacityBytes int64) float64 {
 	ratio := 0.0
 	for _, p := range e.Curve() {
 		if p.CapacityBytes > capacityBytes {
-			break
+			// Uses are taken to be spread evenly over their bucket.
+			upper := float64(p.CapacityBytes)
+			lower := upper / math.Exp2(1./perOctave)
+			return ratio + (p.HitRatio-ratio)*max(0, float64(capacityBytes)-lower)/(upper-lower)
 		}
 		ratio = p.HitRatio
 	}
