@@ -9,7 +9,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/keeper/inventory"
 )
 
-// Candidates come in order, also in parts: temporary ones first, then by rank; below one
+// Candidates come in order, also in parts: temporary ones first, then by rank, and the newest number first where that is the same; below one
 // directory only, and without those that are in use, unknown or kept.
 func TestCandidates(t *testing.T) {
 	v, err := inventory.New(t.TempDir(), inventory.Options{Kind: func(path string) inventory.Kind {
@@ -45,9 +45,9 @@ func TestCandidates(t *testing.T) {
 		unknown bool
 		want    []int
 	}{
-		{"below", below, false, []int{2, 8, 0, 1, 7}},
-		{"all", v.Root(), false, []int{2, 8, 0, 1, 7, 100}},
-		{"unknown", below, true, []int{2, 8, 0, 1, 4, 7}},
+		{"below", below, false, []int{8, 2, 7, 1, 0}},
+		{"all", v.Root(), false, []int{8, 2, 100, 7, 1, 0}},
+		{"unknown", below, true, []int{8, 2, 7, 4, 1, 0}},
 	} {
 		for most := 1; most < 8; most++ {
 			q := inventory.Query{Top: c.top, Most: most, Unknown: c.unknown, Rank: func(uint32, uint8) int64 { return 5 }}
