@@ -4,15 +4,12 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"reflect"
-	"strconv"
-	"strings"
-	"unicode/utf8"
+
+	"github.com/kv3fs/kv3fs/internal/exactjson"
 )
 
 // jsonSchema is the version of the reports that docs/json.md describes. It rises when a
@@ -36,7 +33,7 @@ func writeJSON(out io.Writer, command string, interrupted bool, report any) erro
 	head := envelope{Schema: jsonSchema, Command: command, Interrupted: interrupted}
 	body := []byte("{}")
 	if report != nil {
-		head.NotUTF8 = notUTF8Texts(reflect.ValueOf(report), "", nil)
+		head.NotUTF8 = exactjson.NotUTF8(report)
 		var err error
 		if body, err = json.Marshal(report); err != nil {
 			return err
@@ -95,81 +92,4 @@ func printMeasured[R any, P interface {
 		return cmp.Or(err, writeJSON(out, command, true, nil))
 	}
 	return err
-}
-
-// notUTF8Texts adds to found the texts in a value that are not UTF-8, by their JSON
-// pointers.
-func notUTF8Texts(v reflect.Value, pointer string, found map[string][]byte) map[string][]byte {
-	switch v.Kind() {
-	case reflect.Pointer, reflect.Interface:
-		if !v.IsNil() {
-			return notUTF8Texts(v.Elem(), pointer, found)
-		}
-	case reflect.String:
-		if text := v.String(); !utf8.ValidString(text) {
-			if found == nil {
-				found = map[string][]byte{}
-			}
-			found[pointer] = []byte(text)
-		}
-	case reflect.Slice, reflect.Array:
-		for i := range v.Len() {
-			found = notUTF8Texts(v.Index(i), pointer+"/"+strconv.Itoa(i), found)
-		}
-	case reflect.Map:
-		for _, key := range v.MapKeys() {
-			found = notUTF8Texts(v.MapIndex(key), pointer+"/"+pointerEscape(fmt.Sprint(key)), found)
-		}
-	case reflect.Struct:
-		if ownJSON(v.Type()) {
-			return found
-		}
-		for _, f := range jsonFields(v.Type()) {
-			found = notUTF8Texts(v.FieldByIndex(f.index), pointer+f.pointer(), found)
-		}
-	}
-	return found
-}
-
-func pointerEscape(key string) string {
-	return strings.NewReplacer("~", "~0", "/", "~1").Replace(key)
-}
-
-// ownJSON reports whether a type writes its JSON itself.
-func ownJSON(t reflect.Type) bool {
-	for _, own := range []reflect.Type{reflect.TypeFor[json.Marshaler](), reflect.TypeFor[encoding.TextMarshaler]()} {
-		if t.Implements(own) || reflect.PointerTo(t).Implements(own) {
-			return true
-		}
-	}
-	return false
-}
-
-// jsonField is a field of a struct as encoding/json writes it. name is empty for one whose
-// own fields take its place.
-type jsonField struct {
-	name  string
-	index []int
-}
-
-func (f jsonField) pointer() string {
-	if f.name == "" {
-		return ""
-	}
-	return "/" + pointerEscape(f.name)
-}
-
-func jsonFields(t reflect.Type) (all []jsonField) {
-	for i := range t.NumField() {
-		f := t.Field(i)
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		switch {
-		case name == "-" || !f.IsExported() && !f.Anonymous:
-			continue
-		case name == "" && !f.Anonymous:
-			name = f.Name
-		}
-		all = append(all, jsonField{name, f.Index})
-	}
-	return all
 }

@@ -22,6 +22,8 @@ import (
 	"github.com/kv3fs/kv3fs/internal/bench/ringbench"
 	"github.com/kv3fs/kv3fs/internal/bench/storebench"
 	"github.com/kv3fs/kv3fs/internal/bench/workload"
+	"github.com/kv3fs/kv3fs/internal/exactjson"
+	"github.com/kv3fs/kv3fs/internal/keeper"
 	"github.com/kv3fs/kv3fs/internal/pageservice"
 )
 
@@ -37,6 +39,10 @@ func reports() map[string]reflect.Type {
 		"bench store":       reflect.TypeFor[storebench.Report](),
 		"bench policy":      reflect.TypeFor[policybench.Report](),
 		"bench engine":      reflect.TypeFor[enginebench.Report](),
+		"du":                reflect.TypeFor[duReport](),
+		"quota set":         reflect.TypeFor[quotasReport](),
+		"quota ls":          reflect.TypeFor[quotasReport](),
+		"quota rm":          reflect.TypeFor[quotasReport](),
 		"pages stat":        reflect.TypeFor[pagesStat](),
 		"pages ls":          reflect.TypeFor[pagesLists](),
 		"pages evict":       reflect.TypeFor[pagesRemovals](),
@@ -53,6 +59,7 @@ func shared() map[string]reflect.Type {
 		"latency summary": reflect.TypeFor[workload.LatencySummary](),
 		"range":           reflect.TypeFor[between](),
 		"request":         reflect.TypeFor[planRow](),
+		"quota":           reflect.TypeFor[keeper.Quota](),
 		"space":           reflect.TypeFor[pageservice.Space](),
 	}
 }
@@ -67,15 +74,15 @@ func fieldsOf(t reflect.Type, prefix string, found []string) []string {
 	switch {
 	case t.Kind() == reflect.Slice && t.Elem().Kind() != reflect.Uint8:
 		return fieldsOf(t.Elem(), prefix+"[]", found)
-	case t.Kind() != reflect.Struct || ownJSON(t) || isShared && prefix != "":
+	case t.Kind() != reflect.Struct || exactjson.Own(t) || isShared && prefix != "":
 		return append(found, prefix)
 	}
-	for _, f := range jsonFields(t) {
+	for _, f := range exactjson.Fields(t) {
 		name := prefix
-		if f.name != "" {
-			name = strings.TrimPrefix(prefix+"."+f.name, ".")
+		if f.Name != "" {
+			name = strings.TrimPrefix(prefix+"."+f.Name, ".")
 		}
-		found = fieldsOf(t.FieldByIndex(f.index).Type, name, found)
+		found = fieldsOf(t.FieldByIndex(f.Index).Type, name, found)
 	}
 	return found
 }
@@ -217,7 +224,7 @@ func checkNotUTF8(t *testing.T, command string, report map[string]any) {
 		case map[string]any:
 			for key, inner := range v {
 				if pointer != "" || key != "not_utf8" {
-					walk(inner, pointer+"/"+pointerEscape(key))
+					walk(inner, pointer+"/"+exactjson.Escape(key))
 				}
 			}
 		case []any:

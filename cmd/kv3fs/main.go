@@ -56,6 +56,8 @@ func (m mistake) Unwrap() error { return m.error }
 type cli struct {
 	Serve        serveCmd        `cmd:"" help:"Serve a directory as a 3FS, with a mount, its control directory and rings."`
 	Pages        pagesCmd        `cmd:"" help:"Run, inspect or empty the page service for vLLM's and SGLang's 3FS connectors."`
+	DU           duCmd           `cmd:"" name:"du" help:"Show what directories, programs and models take of a daemon's capacity."`
+	Quota        quotaCmd        `cmd:"" help:"Limit what directories take."`
 	Replay       replayCmd       `cmd:"" help:"Replay a trace of prompts through rings as an inference engine would, and check every byte."`
 	Trace        traceCmd        `cmd:"" help:"Generate traces of prompts."`
 	Bench        benchCmd        `cmd:"" help:"Measure rings, page service, block stores, or a simulated engine."`

@@ -144,7 +144,7 @@ func Run(ctx context.Context, c Config, ready func(mountPoint string)) (err erro
 	}
 	st.noteMounts(append(slices.Clone(held), formerMount{me.Boot, mnt.Minor()}), c.Log)
 	defer startChecksums(sums)()
-	err = serve(ctx, c, tree, rings, mnt, pageService, keep, ready)
+	err = serve(ctx, c, tree, rings, mnt, pageService, keep, st.dir, ready)
 	if err == nil { // nobody holds anything of this mount
 		st.noteMounts(held, c.Log)
 	}
@@ -155,7 +155,7 @@ func Run(ctx context.Context, c Config, ready func(mountPoint string)) (err erro
 // waits for its users to leave and admits no new ones; then the rings, which serve
 // until the mount is removed and answer what is left; the page service last, because
 // engines that are leaving still confirm what they have written.
-func serve(ctx context.Context, c Config, tree *tree.Tree, rings *ringserver.Server, mnt *fuseserver.Mount, pageService *pageService, keep *keeping, ready func(string)) error {
+func serve(ctx context.Context, c Config, tree *tree.Tree, rings *ringserver.Server, mnt *fuseserver.Mount, pageService *pageService, keep *keeping, stateDir string, ready func(string)) error {
 	ringCtx, stopRings := context.WithCancel(context.Background())
 	defer stopRings()
 	ringsDone := make(chan error, 1)
@@ -175,6 +175,7 @@ func serve(ctx context.Context, c Config, tree *tree.Tree, rings *ringserver.Ser
 		_ = tree.Run(trimCtx) // ends with its context
 	}()
 	stopKeeping := keep.start(tree, c.Log)
+	stopOperating := keep.operate(stateDir, c.Log)
 	mountDone := make(chan error, 1)
 	go func() { mountDone <- mnt.Serve() }()
 
@@ -208,6 +209,7 @@ func serve(ctx context.Context, c Config, tree *tree.Tree, rings *ringserver.Ser
 	cancel()
 	errs = append(errs, <-mountDone, endRings())
 	errs = append(errs, pageService.stop())
+	stopOperating()
 	stopKeeping() // after the last who may wait for room
 	stopTrim()
 	<-trimDone

@@ -11,11 +11,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kv3fs/kv3fs/internal/admin"
 	"github.com/kv3fs/kv3fs/internal/fs/tree"
 	"github.com/kv3fs/kv3fs/internal/keeper"
 )
 
-// Keeping says how much the data directory may take. Without a capacity, nobody keeps a limit.
+// Keeping says how much the data directory may take. Without a capacity, and without quotas, TTLs or
+// pins from before, there is no keeper: one costs the mount passthrough of files that are open for
+// writing.
 type Keeping struct {
 	Capacity                keeper.Limit
 	HighPercent, LowPercent float64       // 0: the keeper's defaults
@@ -33,8 +36,14 @@ type keeping struct {
 
 // newKeeping returns the keeper of a data directory, or nil if there is to be none.
 func newKeeping(data string, o Keeping, readonly bool, log *slog.Logger) (*keeping, error) {
+	stateDir := filepath.Join(data, tree.StateName, keeperDir)
 	if o.Capacity.None() {
-		return nil, nil
+		if readonly {
+			return nil, nil // it removes nothing
+		}
+		if saved, err := keeper.HasRules(stateDir); err != nil || !saved {
+			return nil, err
+		}
 	}
 	if readonly {
 		return nil, errors.New("a capacity and a read-only daemon: it could remove nothing; leave out one of them")
@@ -45,7 +54,7 @@ func newKeeping(data string, o Keeping, readonly bool, log *slog.Logger) (*keepi
 	k := &keeping{}
 	var err error
 	k.Keeper, err = keeper.New(keeper.Options{
-		Dir: data, StateDir: filepath.Join(data, tree.StateName, keeperDir), Skip: tree.StateName,
+		Dir: data, StateDir: stateDir, Skip: tree.StateName,
 		Capacity: o.Capacity, HighPercent: o.HighPercent, LowPercent: o.LowPercent, Grace: o.Grace,
 		Unlink: k.unlink, Log: log,
 	})
@@ -87,8 +96,9 @@ func (k *keeping) start(t *tree.Tree, log *slog.Logger) (stop func()) {
 		return func() {}
 	}
 	k.tree.Store(t)
-	log.Info("keeping the data directory within its capacity; it is being scanned", "capacity", k.Capacity.String(), "limit bytes", k.Inventory().Root().Limit(),
-		"used bytes so far", k.Inventory().Root().Bytes(), "high watermark", k.HighPercent, "low watermark", k.LowPercent)
+	state := k.State()
+	log.Info("keeping the data directory within its limits; it is being scanned", "capacity", state.Capacity, "limit bytes", state.LimitBytes,
+		"used bytes so far", state.UsedBytes, "high watermark", k.HighPercent, "low watermark", k.LowPercent, "quotas", state.Quotas, "TTLs", state.TTLs, "pins", state.Pins)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- k.Run(ctx) }()
@@ -112,4 +122,25 @@ func (k *keeping) close() {
 	if k != nil {
 		_ = k.Close()
 	}
+}
+
+// errNotKept is the answer to operators of a daemon without a keeper.
+var errNotKept = errors.New("this daemon keeps no limit, so it neither knows what its files take nor keeps quotas, TTLs and pins: " +
+	"start it with --capacity (--capacity 100% is all that the disk has)")
+
+// operate starts the admin socket in this host's state directory, "" if there is none, and returns
+// what ends it.
+func (k *keeping) operate(dir string, log *slog.Logger) (stop func()) {
+	if dir == "" {
+		return func() {}
+	}
+	var about admin.Keeper // not a typed nil
+	if k != nil {
+		about = k
+	}
+	server := admin.NewServer(dir, about, errNotKept, log)
+	if err := server.Start(); err != nil {
+		log.Warn("no admin socket: kv3fs du, ls, stat, evict, quota, ttl and pin cannot reach this daemon", "error", err)
+	}
+	return server.Close
 }

@@ -15,6 +15,7 @@ import (
 // Broken is a file that is not whole, and whose writer is gone.
 type Broken struct {
 	Path      string
+	Key       FileKey
 	Bytes     int64
 	Trouble   classify.Trouble
 	Removable bool // by the keeper: others are for an operator to look at
@@ -28,7 +29,7 @@ const mostSiblings = 4096
 // be read is left out.
 func (k *Keeper) Broken(ctx context.Context, top *inventory.Directory, fn func(Broken) bool) error {
 	return k.broken(ctx, top, func(v *victim, trouble classify.Trouble) bool {
-		return fn(Broken{Path: v.path, Bytes: v.info.SizeBytes, Trouble: trouble, Removable: removable(v)})
+		return fn(Broken{Path: v.path, Key: v.info.Key, Bytes: v.info.SizeBytes, Trouble: trouble, Removable: removable(v)})
 	})
 }
 

@@ -132,7 +132,7 @@ type Keeper struct {
 	tired map[*inventory.Directory]time.Time // until when no victims are looked for; Run's
 	late  map[*inventory.Directory]bool      // not yet down at their low watermark; Run's
 
-	evicted, evictedBytes, expired, reaped, kept, refused, waited atomic.Int64
+	evicted, evictedBytes, expired, reaped, requested, kept, refused, waited atomic.Int64
 }
 
 // New returns a keeper, which knows nothing of the directory until Run. The caller closes it

@@ -26,19 +26,19 @@ const (
 
 // Quota is the limit of a directory.
 type Quota struct {
-	Path  string // below the data directory
-	Bytes int64
+	Path  string `json:"path"` // below the data directory
+	Bytes int64  `json:"bytes"`
 
 	// What there is now: not kept.
-	UsedBytes int64
-	Files     int64
-	Missing   bool // there is no such directory now; one that is made there gets the quota
+	UsedBytes int64 `json:"used_bytes"`
+	Files     int64 `json:"files"`
+	Missing   bool  `json:"missing,omitempty"` // there is no such directory now; one that is made there gets the quota
 }
 
 // TTL has files go that were not used for so long, whatever room there is.
 type TTL struct {
-	Pattern string
-	Unused  time.Duration
+	Pattern string        `json:"pattern"`
+	Unused  time.Duration `json:"unused_ns"`
 }
 
 // rules is what operators have said. A pattern is that of path.Match, below the data
@@ -202,19 +202,35 @@ func below(pattern string) string {
 // error: without the quotas in it, a user could fill the disk.
 func (k *Keeper) loadRules() error {
 	removeUnfinished(k.StateDir, rulesName)
-	name := filepath.Join(k.StateDir, rulesName)
-	b, err := os.ReadFile(name)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err == nil {
-		k.rules, err = decodeRules(b)
-	}
-	if err != nil {
-		return fmt.Errorf("quotas, pins and TTLs in %s: %w: repair the file, or remove it and set them again", name, err)
+	var err error
+	if k.rules, err = readRules(k.StateDir); err != nil {
+		return err
 	}
 	k.findQuotas()
 	return nil
+}
+
+// readRules reads the file of the rules; without one there are none.
+func readRules(stateDir string) (r rules, err error) {
+	name := filepath.Join(stateDir, rulesName)
+	b, err := os.ReadFile(name)
+	if errors.Is(err, os.ErrNotExist) {
+		return rules{}, nil
+	}
+	if err == nil {
+		r, err = decodeRules(b)
+	}
+	if err != nil {
+		return rules{}, fmt.Errorf("quotas, pins and TTLs in %s: %w: repair the file, or remove it and set them again", name, err)
+	}
+	return r, nil
+}
+
+// HasRules reports whether a state directory holds quotas, pins or TTLs. Errors are those of a
+// file that cannot be understood.
+func HasRules(stateDir string) (bool, error) {
+	r, err := readRules(stateDir)
+	return len(r.quotas)+len(r.pins)+len(r.ttls) > 0, err
 }
 
 // saveRulesLocked keeps the rules. A directory that was moved keeps its quota.

@@ -113,6 +113,7 @@ type File struct {
 	Uses    uint8
 	Kind    Kind
 	InUse   bool
+	Several bool // it has several names
 }
 
 // File returns what is known of a file.
@@ -124,7 +125,7 @@ func (v *Inventory) File(k Key) (File, bool) {
 	if !ok {
 		return File{}, false
 	}
-	return File{Dir: v.numbered(f.dir), Bytes: f.bytes(), LastUse: f.lastUse, Uses: f.uses, Kind: f.kind(), InUse: f.is(inUse)}, true
+	return File{Dir: v.numbered(f.dir), Bytes: f.bytes(), LastUse: f.lastUse, Uses: f.uses, Kind: f.kind(), InUse: f.is(inUse), Several: f.is(several)}, true
 }
 
 // Forget drops the record of a file that is not in use, and was not found in d although d

@@ -91,6 +91,7 @@ var layers = []struct {
 	never    []string
 	reason   string
 }{
+	{"internal/admin", []string{"internal/daemon", "internal/fs", "internal/pageservice", "internal/advise", "internal/bench", "kvstore", "usrbio"}, "it answers for a keeper, whoever runs that"},
 	{"internal/wire", []string{"internal/", "kvstore", "usrbio"}, "protocol bytes in, values out"},
 	{"internal/shm", []string{"internal/wire", "internal/fs", "kvstore", "usrbio"}, "it knows memory, not the protocol"},
 	{"internal/spelling", []string{"internal/", "os"}, "it is pure"},
@@ -102,7 +103,7 @@ var layers = []struct {
 	{"internal/fs/fuseserver", []string{"internal/fs/ringserver"}, "no server calls another"},
 	{"internal/fs/ringserver", []string{"internal/fs/fuseserver", "internal/fs/tree"}, "no server calls another; files come from the daemon"},
 	{"internal/fs/controldir", []string{"internal/fs/fuseserver", "internal/fs/ringserver", "internal/fs/tree"}, "it sees registrations and the tree through interfaces"},
-	{"internal/keeper", []string{"internal/daemon", "internal/fs", "internal/pageservice", "internal/advise", "internal/bench", "kvstore", "usrbio", "net/http"}, "the keeper knows files, not who serves them"},
+	{"internal/keeper", []string{"internal/daemon", "internal/fs", "internal/pageservice", "internal/admin", "internal/advise", "internal/bench", "kvstore", "usrbio", "net/http"}, "the keeper knows files, not who serves them"},
 	{"internal/pageservice", []string{"internal/fs", "internal/shm", "internal/wire", "kvstore", "usrbio"}, "the page service never touches the bytes"},
 	{"internal/pageservice/index", []string{"net/http", "internal/pageservice/httpserver"}, "HTTP stays above the index"},
 	{"internal/pageservice/journal", []string{"net/http", "internal/pageservice/httpserver", "internal/pageservice/index"}, "the log does not know what its records say"},

@@ -1,0 +1,218 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/internal/test/daemontest"
+)
+
+// operated is a daemon that a test operates with commands.
+type operated struct {
+	t *testing.T
+	*daemontest.Daemon
+	bin string
+}
+
+func operate(t *testing.T, flags ...string) *operated {
+	t.Helper()
+	skipWithoutFUSE(t)
+	bin := binary(t)
+	return &operated{t, daemontest.ServeWith(t, daemontest.Options{Binary: bin, Flags: append([]string{"--drain", "1s", "--pages-listen", "off"}, flags...)}), bin}
+}
+
+// try runs a command in a directory.
+func (o *operated) try(dir string, args ...string) (out, errs string, status int) {
+	o.t.Helper()
+	cmd := exec.Command(o.bin, args...)
+	cmd.Dir = dir
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		o.t.Fatal(err)
+	}
+	return stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()
+}
+
+// run runs a command for the daemon, which must succeed.
+func (o *operated) run(args ...string) string {
+	o.t.Helper()
+	out, errs, status := o.try(o.Mount, args...)
+	if status != 0 || errs != "" {
+		o.t.Fatalf("kv3fs %s: status %d\n%s%s", strings.Join(args, " "), status, out, errs)
+	}
+	return out
+}
+
+// report runs a command with --json.
+func (o *operated) report(into any, command string, args ...string) {
+	o.t.Helper()
+	out := o.run(append(append(strings.Fields(command), "--json"), args...)...)
+	checkJSON(o.t, command, out)
+	if err := json.Unmarshal([]byte(out), into); err != nil {
+		o.t.Fatal(err)
+	}
+}
+
+// write makes a file below the mount.
+func (o *operated) write(name string, size int) string {
+	o.t.Helper()
+	at := filepath.Join(o.Mount, name)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(at), 0o755), os.WriteFile(at, make([]byte, size), 0o644)); err != nil {
+		o.t.Fatal(err)
+	}
+	return at
+}
+
+func spaceOf(t *testing.T, dir string) (sizeBytes, freeBytes int64) {
+	t.Helper()
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		t.Fatal(err)
+	}
+	return int64(st.Blocks) * st.Bsize, int64(st.Bavail) * st.Bsize
+}
+
+// A quota is set by the path of a directory below the mount or the data directory, shows in its
+// statfs, holds for writes, and is there after a restart and after a kill.
+func TestQuotas(t *testing.T) {
+	const mib = 1 << 20
+	o := operate(t, "--capacity", "64MiB")
+	o.write("a/sub/file", mib)
+	o.write("b/file", mib)
+	if out := o.run("quota", "ls"); !strings.Contains(out, "no quotas") {
+		t.Error(out)
+	}
+	if out := o.run("quota", "set", filepath.Join(o.Mount, "a"), "8MiB"); !strings.Contains(out, "a may take 8.0 MiB; it takes 1.0 MiB.") {
+		t.Error(out)
+	}
+	o.run("quota", "set", filepath.Join(o.Data, "a", "sub"), "4MiB")
+	o.run("quota", "set", "b", "2MiB") // in the current directory
+	if out := o.run("quota", "set", "--data", o.Data, "b", "3MiB"); !strings.Contains(out, "b may take 3.0 MiB") {
+		t.Error(out)
+	}
+	look := func() {
+		t.Helper()
+		for dir, want := range map[string]int64{".": 64 * mib, "a": 8 * mib, "a/sub": 4 * mib, "b": 3 * mib} {
+			if size, free := spaceOf(t, filepath.Join(o.Mount, dir)); size != want || free >= size {
+				t.Errorf("statfs of %s: %d bytes free of %d; want %d", dir, free, size, want)
+			}
+		}
+		var all quotasReport
+		o.report(&all, "quota ls", "--mount", o.Mount)
+		if len(all.Quotas) != 3 || all.Quotas[1].Path != "a/sub" || all.Quotas[1].Bytes != 4*mib || all.Quotas[1].UsedBytes < mib || all.Quotas[1].Files != 1 || all.Quotas[1].Missing {
+			t.Errorf("%+v", all)
+		}
+	}
+	look()
+	if err := os.WriteFile(filepath.Join(o.Mount, "b", "more"), make([]byte, 3*mib), 0o644); !errors.Is(err, unix.EDQUOT) {
+		t.Errorf("a write beyond the quota: %v", err)
+	}
+	if err := os.Remove(filepath.Join(o.Mount, "b", "more")); err != nil {
+		t.Error(err)
+	}
+	if err := o.Stop(); err != nil {
+		t.Error(err)
+	}
+	o.Start(t)
+	look()
+	o.Kill()
+	o.Start(t)
+	look()
+	var removed quotasReport
+	o.report(&removed, "quota rm", filepath.Join(o.Mount, "b"))
+	if len(removed.Quotas) != 1 || removed.Quotas[0].Path != "b" {
+		t.Errorf("%+v", removed)
+	}
+	if size, _ := spaceOf(t, filepath.Join(o.Mount, "b")); size != 64*mib {
+		t.Errorf("without its quota, b has %d bytes", size)
+	}
+	for _, c := range []struct{ args, says string }{
+		{"quota set nothing 8MiB", "no such file"},
+		{"quota set b 8KiB", "at least 1 MiB"},
+		{"quota set b 50%", "a quota is a size"},
+		{"quota set . 8MiB", "below the data directory"},
+		{"quota rm b", "no such file"},
+		{"quota ls --data /nothing", "is no data directory"},
+		{"quota ls --mount /", "no mount of kv3fs"},
+		{"quota set / 8MiB", "neither below a mount"},
+		{"du nothing", "no such file"},
+		{"du a/sub/file", "not a directory"},
+	} {
+		if out, errs, status := o.try(o.Mount, strings.Fields(c.args)...); status == 0 || !strings.Contains(errs, c.says) || out != "" {
+			t.Errorf("kv3fs %s: %d, %s%s; want %q", c.args, status, out, errs, c.says)
+		}
+	}
+}
+
+// du says what directories, owners and models take, whatever their names are.
+func TestDU(t *testing.T) {
+	o := operate(t, "--capacity", "64MiB")
+	const strange = "new\nline\xff"
+	o.write("models/meta-llama-SEP-Llama-3-8B@1@0@1f@half.data", 100_000)
+	o.write("models/Qwen-SEP-QwQ-32B@1@0@1f@half.data", 200_000)
+	o.write(strange+"/x", 5000)
+	var r duReport
+	o.report(&r, "du", o.Mount)
+	if r.Files != 3 || r.Bytes < 305_000 || len(r.Directories) != 3 || r.Directories[1].Path != "models" || r.Directories[1].Files != 2 {
+		t.Errorf("%+v", r)
+	}
+	if out := o.run("du"); !strings.Contains(out, `"new\nline\xff"`) || !strings.Contains(out, "64 MiB  .") {
+		t.Error(out)
+	}
+	o.report(&r, "du", "--by", "owner", filepath.Join(o.Data, "models"))
+	if len(r.Groups) != 1 || r.Groups[0].Owner != "lmcache" || r.Groups[0].Files != 2 {
+		t.Errorf("%+v", r)
+	}
+	if out := o.run("du", "--by", "model"); !strings.Contains(out, "Qwen/QwQ-32B") || !strings.Contains(out, "(the names do not tell)") || strings.Index(out, "QwQ") > strings.Index(out, "Llama") {
+		t.Error(out)
+	}
+	o.report(&r, "du", filepath.Join(o.Mount, strange))
+	if r.Files != 1 {
+		t.Errorf("%+v", r)
+	}
+}
+
+// A daemon without a capacity says what is missing. One that has rules from before keeps them
+// without it.
+func TestNotKept(t *testing.T) {
+	o := operate(t)
+	if err := os.Mkdir(filepath.Join(o.Mount, "a"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"du"}, {"quota", "set", "a", "8MiB"}, {"quota", "ls"}} {
+		if _, errs, status := o.try(o.Mount, args...); status != exitFailed || !strings.Contains(errs, "--capacity 100%") {
+			t.Errorf("%v: %d %s", args, status, errs)
+		}
+	}
+	if err := o.Stop(); err != nil {
+		t.Error(err)
+	}
+	if _, errs, status := o.try("/", "du", o.Data); status != exitFailed || !strings.Contains(errs, "no daemon of this host serves") {
+		t.Errorf("without a daemon: %d %s", status, errs)
+	}
+	with := daemontest.ServeWith(t, daemontest.Options{Binary: o.bin, Data: o.Data, Flags: []string{"--capacity", "100%", "--drain", "1s", "--pages-listen", "off"}})
+	if _, errs, status := o.try(with.Mount, "quota", "set", "a", "8MiB"); status != 0 {
+		t.Error(errs)
+	}
+	if err := with.Stop(); err != nil {
+		t.Error(err)
+	}
+	o.Start(t)
+	if size, _ := spaceOf(t, filepath.Join(o.Mount, "a")); size != 8<<20 {
+		t.Errorf("without --capacity, the quota is %d bytes", size)
+	}
+	if out := o.run("quota", "ls"); !strings.Contains(out, "8.0 MiB") {
+		t.Error(out)
+	}
+}

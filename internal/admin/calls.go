@@ -1,0 +1,160 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/internal/keeper"
+)
+
+// Keeper is what a server answers for.
+type Keeper interface {
+	State() keeper.State
+	Usage(ctx context.Context, dir string, depth int, fn func(keeper.Usage) error) error
+	Groups(ctx context.Context, dir string) ([]keeper.Group, error)
+	List(ctx context.Context, q keeper.Query, fn func(keeper.Listed) error) error
+	Describe(at string) (keeper.Description, error)
+	Evict(ctx context.Context, pattern string, dryRun bool, fn func(keeper.Removal) error) error
+
+	Quotas() []keeper.Quota
+	SetQuota(dir string, bytes int64) error
+	RemoveQuota(dir string) error
+	TTLs() []keeper.TTL
+	SetTTL(pattern string, unused time.Duration) error
+	Pins() []string
+	Pin(pattern string) error
+	Unpin(pattern string) error
+	Pattern(text string) string
+}
+
+// The requests. A path is below the data directory.
+type (
+	none         struct{}
+	usageRequest struct {
+		Path  string `json:"path"`
+		Depth int    `json:"depth"`
+	}
+	pathRequest struct {
+		Path string `json:"path"`
+	}
+	evictRequest struct {
+		Patterns []string `json:"patterns"`
+		DryRun   bool     `json:"dry_run"`
+	}
+	quotaRequest struct {
+		Path  string `json:"path"`
+		Bytes int64  `json:"bytes"`
+	}
+	ttlRequest struct {
+		Pattern string        `json:"pattern"`
+		Unused  time.Duration `json:"unused_ns"`
+	}
+	patternsRequest struct {
+		Patterns []string `json:"patterns"`
+	}
+)
+
+// call makes a do of a function that takes a request of a type.
+func call[R any](fn func(ctx context.Context, r R, send func(any) error) error) do {
+	return func(ctx context.Context, request *message, send func(any) error) error {
+		var r R
+		if err := request.decode(&r); err != nil {
+			return err
+		}
+		return fn(ctx, r, send)
+	}
+}
+
+// callsOf returns the calls by name.
+func callsOf(k Keeper) map[string]do {
+	return map[string]do{
+		"state": call(func(_ context.Context, _ none, send func(any) error) error { return send(k.State()) }),
+		"usage": call(func(ctx context.Context, r usageRequest, send func(any) error) error {
+			return k.Usage(ctx, r.Path, r.Depth, func(u keeper.Usage) error { return send(u) })
+		}),
+		"groups": call(func(ctx context.Context, r pathRequest, send func(any) error) error {
+			return sendAll(send, func() ([]keeper.Group, error) { return k.Groups(ctx, r.Path) })
+		}),
+		"list": call(func(ctx context.Context, q keeper.Query, send func(any) error) error {
+			return k.List(ctx, q, func(e keeper.Listed) error { return send(e) })
+		}),
+		"describe": call(func(_ context.Context, r pathRequest, send func(any) error) error {
+			about, err := k.Describe(r.Path)
+			if err != nil {
+				return err
+			}
+			return send(about)
+		}),
+		"evict": call(func(ctx context.Context, r evictRequest, send func(any) error) error {
+			for _, pattern := range r.Patterns {
+				if err := k.Evict(ctx, pattern, r.DryRun, func(one keeper.Removal) error { return send(one) }); err != nil {
+					return err
+				}
+			}
+			return nil
+		}),
+		"quotas": call(func(_ context.Context, _ none, send func(any) error) error {
+			return sendAll(send, func() ([]keeper.Quota, error) { return k.Quotas(), nil })
+		}),
+		"set-quota":    call(func(_ context.Context, r quotaRequest, _ func(any) error) error { return k.SetQuota(r.Path, r.Bytes) }),
+		"remove-quota": call(func(_ context.Context, r pathRequest, _ func(any) error) error { return k.RemoveQuota(r.Path) }),
+		"ttls": call(func(_ context.Context, _ none, send func(any) error) error {
+			return sendAll(send, func() ([]keeper.TTL, error) { return k.TTLs(), nil })
+		}),
+		"set-ttl": call(func(_ context.Context, r ttlRequest, _ func(any) error) error { return setTTL(k, r) }),
+		"pins": call(func(_ context.Context, _ none, send func(any) error) error {
+			return sendAll(send, func() ([]string, error) { return k.Pins(), nil })
+		}),
+		"pin": call(func(_ context.Context, r patternsRequest, _ func(any) error) error {
+			return each(r.Patterns, func(text string) error { return k.Pin(k.Pattern(text)) })
+		}),
+		"unpin": call(func(_ context.Context, r patternsRequest, _ func(any) error) error {
+			return each(r.Patterns, func(text string) error { return unpin(k, text) })
+		}),
+	}
+}
+
+func sendAll[V any](send func(any) error, fn func() ([]V, error)) error {
+	all, err := fn()
+	for i := 0; i < len(all) && err == nil; i++ {
+		err = send(all[i])
+	}
+	return err
+}
+
+// each calls fn with each text, up to the first error.
+func each(texts []string, fn func(string) error) error {
+	for _, text := range texts {
+		if err := fn(text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unpin ends a pin, which is given as it is listed, or as it was made.
+func unpin(k Keeper, text string) error {
+	err := k.Unpin(text)
+	if pattern := k.Pattern(text); errors.Is(err, unix.ENOENT) && pattern != text {
+		return k.Unpin(pattern)
+	}
+	return err
+}
+
+// setTTL sets a TTL, or ends one, which is given as it is listed, or as it was made.
+func setTTL(k Keeper, r ttlRequest) error {
+	if r.Unused != 0 {
+		return k.SetTTL(k.Pattern(r.Pattern), r.Unused)
+	}
+	for _, pattern := range []string{r.Pattern, k.Pattern(r.Pattern)} {
+		if slices.ContainsFunc(k.TTLs(), func(t keeper.TTL) bool { return t.Pattern == pattern }) {
+			return k.SetTTL(pattern, 0)
+		}
+	}
+	return fmt.Errorf("TTL of %q: %w", r.Pattern, unix.ENOENT)
+}

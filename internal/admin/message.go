@@ -1,0 +1,41 @@
+package admin
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/kv3fs/kv3fs/internal/exactjson"
+)
+
+// message is a request, or a line of an answer.
+type message struct {
+	Value   json.RawMessage   `json:"value,omitempty"`
+	NotUTF8 map[string][]byte `json:"not_utf8,omitempty"`
+	End     bool              `json:"end,omitempty"`
+	Error   string            `json:"error,omitempty"`
+}
+
+// encode returns a line with a value.
+func encode(v any) ([]byte, error) {
+	value, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	return line(message{Value: value, NotUTF8: exactjson.NotUTF8(v)})
+}
+
+func line(m message) ([]byte, error) {
+	b, err := json.Marshal(m)
+	return append(b, '\n'), err
+}
+
+// decode reads the value of a message.
+func (m *message) decode(v any) error {
+	if len(m.Value) == 0 {
+		return fmt.Errorf("a message without a value")
+	}
+	if err := json.Unmarshal(m.Value, v); err != nil {
+		return err
+	}
+	return exactjson.Restore(v, m.NotUTF8)
+}

@@ -1,0 +1,248 @@
+package keeper
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/internal/keeper/inventory"
+	"github.com/kv3fs/kv3fs/internal/layout/classify"
+)
+
+// State is what there is in a data directory, its limits, and what has gone so far.
+type State struct {
+	Dir              string  `json:"data"`
+	Capacity         string  `json:"capacity"`    // as it was given; "none"
+	LimitBytes       int64   `json:"limit_bytes"` // 0: none
+	HighPercent      float64 `json:"high_percent"`
+	LowPercent       float64 `json:"low_percent"`
+	UsedBytes        int64   `json:"used_bytes"`
+	ReservedBytes    int64   `json:"reserved_bytes"` // set aside for writes
+	Files            int64   `json:"files"`
+	Directories      int64   `json:"directories"`
+	Scanned          bool    `json:"scanned"` // everything has been found
+	UnreadableFiles  int64   `json:"unreadable_files"`
+	WaitingWriters   int64   `json:"waiting_writers"`
+	Quotas           int     `json:"quotas"`
+	TTLs             int     `json:"ttls"`
+	Pins             int     `json:"pins"`
+	EvictedFiles     int64   `json:"evicted_files"` // since the start, as all that follow
+	EvictedBytes     int64   `json:"evicted_bytes"`
+	ExpiredFiles     int64   `json:"expired_files"`
+	ReapedFiles      int64   `json:"reaped_files"`
+	RequestedFiles   int64   `json:"requested_files"`   // removed because an operator said so
+	KeptFiles        int64   `json:"kept_files"`        // chosen to go, and found changed, in use or young
+	WaitedWrites     int64   `json:"waited_writes"`     // that did not find room at once
+	RefusedWrites    int64   `json:"refused_writes"`    // that ended with ENOSPC or EDQUOT
+	EvictsUnknown    bool    `json:"evicts_unknown"`    // files of no layout may go
+	UseBonusSeconds  float64 `json:"use_bonus_seconds"` // by which a use puts off a file's turn
+	GraceSeconds     float64 `json:"grace_seconds"`     // 0: as a file's layout needs
+	RunsSinceSeconds int64   `json:"runs_since_seconds"`
+}
+
+// State returns the state.
+func (k *Keeper) State() State {
+	root, stats := k.inv.Root(), k.Stats()
+	k.rulesMu.Lock()
+	quotas, ttls, pins := len(k.rules.quotas), len(k.rules.ttls), len(k.rules.pins)
+	k.rulesMu.Unlock()
+	used := root.Bytes()
+	return State{
+		Dir: k.Dir, Capacity: k.Capacity.String(), LimitBytes: limitOf(root), HighPercent: k.HighPercent, LowPercent: k.LowPercent,
+		UsedBytes: used, ReservedBytes: max(root.Claimed()-used, 0), Files: root.Files(), Directories: int64(k.inv.Directories()),
+		Scanned: k.inv.Scanned(), UnreadableFiles: stats.Unread, WaitingWriters: k.waiting.Load(), Quotas: quotas, TTLs: ttls, Pins: pins,
+		EvictedFiles: stats.Evicted, EvictedBytes: stats.EvictedBytes, ExpiredFiles: stats.Expired, ReapedFiles: stats.Reaped,
+		RequestedFiles: k.requested.Load(), KeptFiles: stats.Kept, WaitedWrites: stats.Waited, RefusedWrites: stats.Refused,
+		EvictsUnknown: k.EvictUnknown, UseBonusSeconds: k.UseBonus.Seconds(), GraceSeconds: k.Grace.Seconds(),
+		RunsSinceSeconds: int64(k.inv.Elapsed() / time.Second),
+	}
+}
+
+// limitOf returns a directory's own limit, 0 if it has none.
+func limitOf(d *inventory.Directory) int64 {
+	if limit := d.Limit(); limit != inventory.Unlimited {
+		return limit
+	}
+	return 0
+}
+
+// Usage is what a directory takes with everything below it.
+type Usage struct {
+	Path       string `json:"path"` // below the data directory, "." for it itself
+	Bytes      int64  `json:"bytes"`
+	Files      int64  `json:"files"`
+	LimitBytes int64  `json:"limit_bytes,omitempty"` // its own; 0: none
+}
+
+func usageOf(d *inventory.Directory, at string) Usage {
+	return Usage{Path: at, Bytes: d.Bytes(), Files: d.Files(), LimitBytes: limitOf(d)}
+}
+
+// Usage calls fn with what a directory takes and what those take that are at most that deep
+// below it, in the order of their paths. It looks this up and reads no directory.
+func (k *Keeper) Usage(ctx context.Context, dir string, depth int, fn func(Usage) error) error {
+	top, at, err := k.find(dir)
+	if err != nil {
+		return err
+	}
+	for _, p := range k.placesBelow(top, at, depth) {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := fn(usageOf(p.dir, p.path)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// find returns the directory at a path below the data directory, and the path in its plain form.
+func (k *Keeper) find(dir string) (*inventory.Directory, string, error) {
+	dir = path.Clean(dir)
+	d, err := k.inv.Find(dir)
+	if err != nil {
+		return nil, "", fmt.Errorf("%q: %w", dir, err)
+	}
+	at, ok := k.inv.Path(d)
+	if !ok {
+		return nil, "", fmt.Errorf("%q: %w", dir, unix.ENOENT)
+	}
+	return d, at, nil
+}
+
+// place is a directory and where it is.
+type place struct {
+	dir  *inventory.Directory
+	path string
+}
+
+const anyDepth = int(^uint(0) >> 1)
+
+// placesBelow returns a directory and those at most that deep below it, by path.
+func (k *Keeper) placesBelow(top *inventory.Directory, at string, depth int) []place {
+	level := func(p string) int {
+		if p == at {
+			return 0
+		}
+		if at != "." {
+			p = strings.TrimPrefix(p, at+"/")
+		}
+		return strings.Count(p, "/") + 1
+	}
+	var all []place
+	for _, d := range k.inv.Below(top) {
+		if p, ok := k.inv.Path(d); ok && (depth == anyDepth || level(p) <= depth) {
+			all = append(all, place{d, p})
+		}
+	}
+	slices.SortFunc(all, func(a, b place) int {
+		switch { // the top first
+		case a.dir == top:
+			return -1
+		case b.dir == top:
+			return 1
+		}
+		return strings.Compare(a.path, b.path)
+	})
+	return all
+}
+
+// Group is what the files of an owner and a model take.
+type Group struct {
+	Owner string `json:"owner,omitempty"`
+	Model string `json:"model,omitempty"` // where the name tells
+	Bytes int64  `json:"bytes"`
+	Files int64  `json:"files"`
+}
+
+// mostGroups bounds the groups that are told apart: names are what clients make them. What is
+// beyond counts as its owner's, without a model.
+const mostGroups = 10000
+
+// readers is how many directories are read at once.
+func readers() int { return min(max(runtime.GOMAXPROCS(0)/2, 1), 4) }
+
+// Groups returns what the files below a directory take, by owner and model, the largest
+// first. It reads the names of all files.
+func (k *Keeper) Groups(ctx context.Context, dir string) ([]Group, error) {
+	top, at, err := k.find(dir)
+	if err != nil {
+		return nil, err
+	}
+	places := k.placesBelow(top, at, anyDepth)
+	var mu sync.Mutex
+	sums, linked := map[Group]Group{}, map[FileKey]bool{}
+	add := func(g Group, bytes, files int64) {
+		if _, there := sums[g]; !there && len(sums) >= mostGroups {
+			g.Model = ""
+		}
+		sum := sums[g]
+		sum.Bytes, sum.Files = sum.Bytes+bytes, sum.Files+files
+		sums[g] = sum
+	}
+	next := make(chan place)
+	var all sync.WaitGroup
+	for range readers() {
+		all.Go(func() {
+			for p := range next {
+				own := map[Group]Group{}
+				// The scan counts and logs what cannot be read.
+				_ = k.names(ctx, p, func(f found) bool {
+					if f.several {
+						mu.Lock()
+						counted := linked[f.key]
+						linked[f.key] = true
+						mu.Unlock()
+						if counted {
+							return true
+						}
+					}
+					layout := classify.Classify(f.path, classify.Context{})
+					g := Group{Owner: layout.Owner.String(), Model: layout.Model}
+					sum := own[g]
+					sum.Bytes, sum.Files = sum.Bytes+f.bytes, sum.Files+1
+					own[g] = sum
+					return true
+				})
+				mu.Lock()
+				for g, sum := range own {
+					add(g, sum.Bytes, sum.Files)
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	for _, p := range places {
+		if ctx.Err() != nil {
+			break
+		}
+		next <- p
+	}
+	close(next)
+	all.Wait()
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	groups := make([]Group, 0, len(sums))
+	for g, sum := range sums {
+		g.Bytes, g.Files = sum.Bytes, sum.Files
+		groups = append(groups, g)
+	}
+	slices.SortFunc(groups, func(a, b Group) int {
+		if a.Bytes != b.Bytes {
+			if a.Bytes > b.Bytes {
+				return -1
+			}
+			return 1
+		}
+		return strings.Compare(a.Owner+"\x00"+a.Model, b.Owner+"\x00"+b.Model)
+	})
+	return groups, nil
+}
