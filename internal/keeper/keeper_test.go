@@ -312,7 +312,7 @@ func TestNothingMayGo(t *testing.T) {
 // prompt is its beginning.
 func TestLeafLeavesBeforeItsRoot(t *testing.T) {
 	opts, later := clocked(t.TempDir())
-	opts.Capacity = Limit{Bytes: 64 * mib}
+	opts.Capacity, opts.Grace = Limit{Bytes: 64 * mib}, time.Nanosecond
 	var order []string
 	opts.Unlink = func(dir, name string, _ Victim) error {
 		order = append(order, filepath.Join(dir, name))

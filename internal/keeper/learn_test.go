@@ -13,9 +13,11 @@ func (w *world) use(rel string) {
 	w.Read(keyOf(w.t, filepath.Join(w.dir, rel)))
 }
 
-// clocked returns the options of a keeper whose clock the test moves.
+// clocked returns the options of a keeper whose clock of uses the test moves. By the other one
+// its files stay young.
 func clocked(dir string) (opts Options, later func(time.Duration)) {
 	opts = options(dir)
+	opts.Grace = time.Hour
 	var now atomic.Int64
 	opts.elapsed = func() time.Duration { return time.Duration(now.Load()) }
 	return opts, func(d time.Duration) { now.Add(int64(d)) }
