@@ -242,6 +242,8 @@ func (v *Inventory) Created(k, dir Key, entry string, isDir bool) {
 	case f.dir != d.id || f.tag != tagOf(entry):
 		f.set(several, true)
 		s.names[k.Ino] = []name{{f.dir, f.tag}, {d.id, tagOf(entry)}}
+	case !f.is(fresh):
+		v.begins(s, k.Ino, &f, d, entry) // a scan has found it before the event came
 	}
 	f.set(seenOdd, v.odd())
 	s.files[k.Ino] = f

@@ -125,6 +125,13 @@ func TestUses(t *testing.T) {
 	v.Closed(file(4), 8)
 	u.want("stored 4096 bytes, use 1")
 
+	// One that was found before the event came.
+	v.Opened(file(6), root, "e")
+	v.Created(file(6), root, "e", false)
+	v.Created(file(6), root, "e", false)
+	v.Closed(file(6), 8)
+	u.want("stored 4096 bytes, use 1")
+
 	// One that was there before.
 	v.Opened(file(5), root, "d")
 	v.Settle(file(5), 0, 8)
