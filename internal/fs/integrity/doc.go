@@ -32,8 +32,8 @@
 // Times of change are fine enough where two writes in a row, with an fstat between, get
 // different ones (Linux 6.13, most local file systems); elsewhere sums begin soft, and a file is
 // sealed only once its last change is older than a tick of the clock. On tmpfs a page that was read
-// through a mapping can be written without any time moving: sums are never confirmed there, and soft
-// once a client may have mapped the file.
+// through a mapping can be written without any time moving: sums become at most firm there, and soft
+// again once a client may map the file.
 package integrity
 
 // RangeBytes is what one sum covers: 8 bytes for 128 KiB are 64 MiB for a TiB. Smaller ranges would

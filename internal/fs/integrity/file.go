@@ -150,7 +150,7 @@ func (f *File) MayBeMapped() {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.mapped = true
+	f.mapped, f.sealed = true, false
 	f.words.limit(soft)
 	f.tail.word = f.tail.atMost(soft)
 	f.dirty = true
@@ -169,7 +169,7 @@ const sealPeriod = 20 * time.Millisecond
 // seal finds out whether nobody else can write to the file, whose stamp is right. f.mu is held, and the file is not in
 // flux.
 func (f *File) seal(fd int) {
-	if f.sealed || f.store.memory || time.Since(f.triedSeal) < sealPeriod {
+	if f.sealed || time.Since(f.triedSeal) < sealPeriod {
 		return
 	}
 	f.triedSeal = time.Now()
@@ -179,6 +179,6 @@ func (f *File) seal(fd int) {
 	// After the lease: what a writer did who has left shows here.
 	f.refresh(fd)
 	if f.known && (f.store.fine || f.stamp.old()) {
-		f.sealed, f.disturbed = true, false
+		f.sealed, f.disturbed, f.mapped = true, false, false
 	}
 }

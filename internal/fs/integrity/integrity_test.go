@@ -143,6 +143,50 @@ func TestFindsDamage(t *testing.T) {
 	}
 }
 
+// In memory a mapping leaves no trace: what a client may have mapped is unknown, until it was read once nobody could
+// change it any more.
+func TestMappedInMemory(t *testing.T) {
+	rng := rngFor(t)
+	dir := dirs(t)[0]
+	s := openStore(t, dir)
+	defer s.Close()
+	o := create(t, s, filepath.Join(dir, "f"))
+	content := random(rng, RangeBytes)
+	client, err := unix.Open(o.path, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.sums.MayBeMapped()
+	for range 2 {
+		o.write(content, 0)
+		damage(t, o.fd, 5)
+		if _, bad, found, _ := o.read(0, RangeBytes); found {
+			t.Errorf("what may be mapped was called damaged: %v", bad)
+		}
+	}
+	o.write(content, 0)
+	path := o.path
+	o.close()
+	unix.Close(client)
+	o = open(t, s, path, unix.O_RDONLY)
+	defer o.close()
+	for range 2 {
+		o.sums.triedSeal = time.Time{}
+		if _, _, found, verified := o.read(0, RangeBytes); found || verified != RangeBytes {
+			t.Errorf("%d bytes verified, damage %v", verified, found)
+		}
+	}
+	writer, err := unix.Open(path, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(writer)
+	damage(t, writer, 5)
+	if _, bad, found, _ := o.read(0, RangeBytes); !found || bad.Certain {
+		t.Errorf("damage of what was read as it should be: %v %v", found, bad)
+	}
+}
+
 // 10^5 bytes are damaged, one after the other, and none is served. In a short run, fewer.
 func TestServesNoDamage(t *testing.T) {
 	times := 500

@@ -165,6 +165,10 @@ func (r *Read) End() {
 		return
 	}
 	f := r.file
+	proven := confirmed
+	if f.store.memory {
+		proven = firm // a later mapping need not show
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.epoch != r.epoch || !f.sealed {
@@ -172,8 +176,8 @@ func (r *Read) End() {
 	}
 	for i, w := range r.words[:r.checked] {
 		k := r.first + int64(i)
-		if w != 0 && w.degree() != confirmed && f.wordOf(k) == w {
-			f.setWord(k, newWord(uint64(w), confirmed))
+		if w.degree() != unknown && w.degree() < proven && f.wordOf(k) == w {
+			f.setWord(k, newWord(uint64(w), proven))
 		}
 	}
 }

@@ -196,7 +196,7 @@ func (f *File) load(fd int, created bool) {
 	if created || err != nil {
 		return
 	}
-	f.sealed = alone && !s.memory && (s.fine || now.old())
+	f.sealed = alone && (s.fine || now.old())
 	r := s.log.get(f.key)
 	if r == nil || r.stamp != now {
 		return

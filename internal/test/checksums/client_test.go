@@ -1,0 +1,159 @@
+package checksums
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/internal/shm"
+	"github.com/kv3fs/kv3fs/internal/test/daemontest"
+	"github.com/kv3fs/kv3fs/internal/test/seed"
+	"github.com/kv3fs/kv3fs/usrbio"
+)
+
+func TestMain(m *testing.M) { os.Exit(daemontest.Main(m)) }
+
+const (
+	rangeBytes = 128 << 10
+	iovBytes   = 2 << 20
+)
+
+// client uses the rings of a mount.
+type client struct {
+	t         testing.TB
+	m         *usrbio.Mount
+	iov       *usrbio.Iov
+	read, wri *usrbio.Ring
+}
+
+func newClient(t testing.TB, mount string) *client {
+	t.Helper()
+	c := &client{t: t}
+	var err error
+	try := func(e error) {
+		t.Helper()
+		if e != nil {
+			t.Fatal(e)
+		}
+	}
+	c.m, err = usrbio.Open(t.Context(), mount)
+	try(err)
+	c.iov, err = c.m.NewIov(t.Context(), iovBytes, usrbio.IovOptions{})
+	try(err)
+	c.read, err = c.m.NewRing(t.Context(), usrbio.RingOptions{Entries: 8})
+	try(err)
+	c.wri, err = c.m.NewRing(t.Context(), usrbio.RingOptions{Entries: 8, Write: true})
+	try(err)
+	return c
+}
+
+// close ends the client's registrations; those of a daemon that was killed are gone.
+func (c *client) close() { _ = c.m.Close(context.Background()) }
+
+func (c *client) do(ring *usrbio.Ring, f *os.File, off, n int64) int64 {
+	c.t.Helper()
+	file, err := c.m.Register(c.t.Context(), f)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer file.Close(context.Background())
+	request := []usrbio.Request{{File: file, FileOffset: off, Iov: c.iov, Bytes: n}}
+	if err := ring.Do(c.t.Context(), request); err != nil {
+		c.t.Fatal(err)
+	}
+	return request[0].Result
+}
+
+// ringWrite writes b, of at most iovBytes, through a ring.
+func (c *client) ringWrite(f *os.File, b []byte, off int64) {
+	c.t.Helper()
+	copy(c.iov.Bytes(), b)
+	if n := c.do(c.wri, f, off, int64(len(b))); n != int64(len(b)) {
+		c.t.Fatalf("a ring's write of %d bytes at %d of %s: %d", len(b), off, f.Name(), n)
+	}
+}
+
+// ringRead returns what a ring reads, and EIO where it is damaged.
+func (c *client) ringRead(f *os.File, off, n int64) ([]byte, error) {
+	c.t.Helper()
+	got := c.do(c.read, f, off, n)
+	switch {
+	case got == -int64(syscall.EIO):
+		return nil, syscall.EIO
+	case got < 0:
+		c.t.Fatalf("a ring's read of %d bytes at %d of %s: %v", n, off, f.Name(), syscall.Errno(-got))
+	}
+	return c.iov.Bytes()[:got], nil
+}
+
+func random(rng *rand.Rand, n int64) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(rng.Uint32())
+	}
+	return b
+}
+
+func newRand(t testing.TB) *rand.Rand {
+	n := seed.New(t)
+	return rand.New(rand.NewPCG(n, n))
+}
+
+// places returns options for a daemon on the disk of temporary files and for one in memory.
+func places(t *testing.T) map[string]daemontest.Options {
+	t.Helper()
+	daemontest.NeedMounts(t)
+	memory, err := os.MkdirTemp(shm.Dir, "kv3fs-checksums-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(memory) })
+	data := filepath.Join(memory, "data")
+	if err := os.Mkdir(data, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	flags := []string{"--drain", "1s", "--checksums", "on"}
+	return map[string]daemontest.Options{
+		"memory": {Flags: flags, Data: data},
+		"disk":   {Flags: append(flags, "--passthrough", "off")},
+		"kernel": {Flags: flags},
+	}
+}
+
+// damage changes a byte of a file in the data directory as a bad disk does: no time of the file tells, and nobody has it
+// open for writing then.
+func damage(t testing.TB, path string, off int64) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var st unix.Stat_t
+	b := []byte{0}
+	_, err = f.ReadAt(b, off)
+	if err = errors.Join(err, unix.Fstat(int(f.Fd()), &st)); err != nil {
+		t.Fatal(err)
+	}
+	b[0] ^= 1
+	_, err = f.WriteAt(b, off)
+	if err = errors.Join(err, unix.UtimesNanoAt(unix.AT_FDCWD, path, []unix.Timespec{st.Atim, st.Mtim}, 0)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// store writes to a mapping whose file may have become shorter.
+func store(b []byte, rng *rand.Rand) {
+	_ = shm.Guard(func() { b[rng.IntN(len(b))]++ })
+}
+
+func inMemory(dir string) bool {
+	var st unix.Statfs_t
+	return unix.Statfs(dir, &st) == nil && st.Type == unix.TMPFS_MAGIC
+}
