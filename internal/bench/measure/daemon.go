@@ -25,14 +25,14 @@ type Daemon struct {
 
 // StartDaemon starts binary as a daemon in a new directory below scratch, by default the
 // system's directory for temporary files, and returns when its mount works. mode is its
-// --io. It has no page service, because engines on this machine may look for that port.
-func StartDaemon(ctx context.Context, binary, scratch, mode string) (*Daemon, error) {
+// --io, and flags are further ones. It has no page service, because engines on this machine may look for that port.
+func StartDaemon(ctx context.Context, binary, scratch, mode string, flags ...string) (*Daemon, error) {
 	dir, err := NewScratch(scratch)
 	if err != nil {
 		return nil, err
 	}
 	d := &Daemon{scratch: dir, Data: filepath.Join(dir, "data"), Mount: filepath.Join(dir, "mount")}
-	if d.process, err = StartChild(binary, "serve", "--data", d.Data, "--mount", d.Mount, "--io", mode, "--pages-listen", "off"); err != nil {
+	if d.process, err = StartChild(binary, append([]string{"serve", "--data", d.Data, "--mount", d.Mount, "--io", mode, "--pages-listen", "off"}, flags...)...); err != nil {
 		os.RemoveAll(dir)
 		return nil, fmt.Errorf("bench: %w", err)
 	}

@@ -39,6 +39,19 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 		return nil, fmt.Errorf("bench: %w", err)
 	}
 	b := &bench{o: o, files: f, fio: !o.NoFio, progress: measure.NewProgress(o.Done)}
+	if o.Checksums {
+		d, err := measure.StartDaemon(ctx, o.Binary, o.Scratch, o.IO, "--checksums", "on")
+		if err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, d.Stop()) }()
+		if b.summed, err = makeFiles(ctx, d.Data, d.Mount, o.Rings, o.FileBytes); err != nil {
+			return nil, err
+		}
+		if err := b.summed.copyThroughRing(ctx); err != nil {
+			return nil, fmt.Errorf("bench: %w", err)
+		}
+	}
 	if _, err := exec.LookPath("fio"); err != nil && b.fio {
 		b.fio = false
 		o.Notice("fio is not installed: no io_uring column")
@@ -58,6 +71,8 @@ type bench struct {
 	o     Options
 	files *files
 	fio   bool
+	// summed are the same files of a daemon that keeps checksums; nil: there is none.
+	summed *files
 
 	progress *measure.Progress
 }
@@ -74,8 +89,13 @@ func (b *bench) measure(ctx context.Context, c testCase, cases int) (_ Case, err
 		return Case{}, err
 	}
 	if b.o.IO == "direct" {
-		if err := b.files.dropCaches(); err != nil {
-			return Case{}, err
+		for _, f := range []*files{b.files, b.summed} {
+			if f == nil {
+				continue
+			}
+			if err := f.dropCaches(); err != nil {
+				return Case{}, err
+			}
 		}
 	}
 	rates := map[string][]float64{}
@@ -105,11 +125,18 @@ func (b *bench) measure(ctx context.Context, c testCase, cases int) (_ Case, err
 // that are to be closed.
 func (b *bench) contenders(ctx context.Context, c testCase) (all []contender, err error) {
 	direct := b.o.IO == "direct"
-	ring, err := newRingContender(ctx, c, b.files)
+	ring, err := newRingContender(ctx, c, b.files, nameRing)
 	if err != nil {
 		return all, err
 	}
 	all = append(all, ring) // closed last, because the others use its buffers
+	if b.summed != nil {
+		sums, err := newRingContender(ctx, c, b.summed, nameSums)
+		if err != nil {
+			return all, err
+		}
+		all = append(all, sums)
+	}
 	mount, err := newMountContender(c, b.files, ring.buffers(), direct)
 	if err != nil {
 		return all, err

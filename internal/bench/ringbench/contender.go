@@ -18,6 +18,7 @@ type contender interface {
 // Names of contenders.
 const (
 	nameRing  = "ring"
+	nameSums  = "checksums" // rings of a daemon that keeps them
 	nameMount = "mount"
 	namePlain = "plain"
 	nameFio   = "fio"

@@ -29,6 +29,8 @@ type Options struct {
 	Runs       int           // of each contender; default 5
 	RunTime    time.Duration // of each run; default 500 ms
 	NoFio      bool
+	// Checksums adds the rings of a second daemon, which keeps checksums.
+	Checksums bool
 
 	// Notice gets lines for a person. Done is called after every run.
 	Notice func(line string)
@@ -79,6 +81,8 @@ func (o *Options) fillDefaults() error {
 	switch {
 	case (o.Data == "") != (o.Mount == ""):
 		return errors.New("bench: give both --data and --mount of a running daemon, or neither to have one started")
+	case o.Data != "" && o.Checksums:
+		return errors.New("bench: --checksums compares two daemons that the benchmark starts: leave out --data and --mount")
 	case o.Data == "" && o.Binary == "":
 		return errors.New("bench: no kv3fs to start a daemon from")
 	case !slices.Contains([]string{"auto", "buffered", "direct"}, o.IO):

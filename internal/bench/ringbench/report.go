@@ -36,6 +36,10 @@ type Case struct {
 	Plain measure.Spread  `json:"plain_gbps"`
 	Fio   *measure.Spread `json:"fio_io_uring_gbps,omitempty"`
 
+	// Sums is of rings of a daemon that keeps checksums, beside one that keeps none.
+	Sums       *measure.Spread `json:"ring_checksums_gbps,omitempty"`
+	SumsToRing float64         `json:"ring_checksums_to_ring,omitempty"`
+
 	RingToPlain  float64 `json:"ring_to_plain"`
 	MountToPlain float64 `json:"mount_to_plain"`
 }
@@ -48,6 +52,13 @@ func caseOf(c testCase, rates map[string][]float64) Case {
 	if f := rates[nameFio]; len(f) > 0 {
 		s := measure.SpreadOf(f)
 		out.Fio = &s
+	}
+	if s := rates[nameSums]; len(s) > 0 {
+		spread := measure.SpreadOf(s)
+		out.Sums = &spread
+		if out.Ring.Median > 0 {
+			out.SumsToRing = spread.Median / out.Ring.Median
+		}
 	}
 	if out.Plain.Median > 0 {
 		out.RingToPlain = out.Ring.Median / out.Plain.Median
@@ -69,6 +80,8 @@ func rateText(s measure.Spread) string {
 const (
 	targetRatioLarge = 0.90 // at 1 MiB and 4 MiB, depth 32
 	targetRatioSmall = 0.60 // 4 KiB reads at depth 64, as many plain threads as rings
+	targetSumsDisk   = 0.95
+	targetSumsMemory = 0.85
 	targetRingMs     = 0.5
 	targetIovMs      = 5.0
 )
@@ -92,6 +105,14 @@ func (r *Report) WriteTable(w io.Writer) error {
 	}
 	for _, c := range r.Cases {
 		name := fmt.Sprintf("ring/plain, %s of %s", c.Op, measure.SizeText(c.SizeBytes))
+		if c.Sums != nil {
+			target := ""
+			if c.SizeBytes == 1<<20 {
+				target = fmt.Sprintf("at least %.2f on a disk, %.2f in memory", targetSumsDisk, targetSumsMemory)
+			}
+			sums := fmt.Sprintf("checksums/ring, %s of %s", c.Op, measure.SizeText(c.SizeBytes))
+			fmt.Fprintf(&b, "%-34s %-24s %s\n", sums, fmt.Sprintf("%.2f (%s GB/s)", c.SumsToRing, rateText(*c.Sums)), target)
+		}
 		switch {
 		case c.SizeBytes >= 1<<20:
 			fmt.Fprintf(&b, "%-34s %-24s at least %.2f\n", name, fmt.Sprintf("%.2f", c.RingToPlain), targetRatioLarge)

@@ -15,6 +15,7 @@ const waitLimit = 30 * time.Second
 
 // ringContender drives rings. Each has its own goroutine, iov and file.
 type ringContender struct {
+	as    string
 	c     testCase
 	files *files
 	mount *usrbio.Mount
@@ -29,8 +30,8 @@ type ringWorker struct {
 	dst     []usrbio.Completion
 }
 
-func newRingContender(ctx context.Context, c testCase, f *files) (_ *ringContender, err error) {
-	r := &ringContender{c: c, files: f}
+func newRingContender(ctx context.Context, c testCase, f *files, as string) (_ *ringContender, err error) {
+	r := &ringContender{as: as, c: c, files: f}
 	if r.mount, err = usrbio.Open(ctx, f.mount); err != nil {
 		return nil, err
 	}
@@ -71,13 +72,13 @@ func newRingContender(ctx context.Context, c testCase, f *files) (_ *ringContend
 	return r, nil
 }
 
-func (r *ringContender) name() string { return nameRing }
+func (r *ringContender) name() string { return r.as }
 func (r *ringContender) close() error { return r.mount.Close(context.Background()) }
 
 func (r *ringContender) run(ctx context.Context, d time.Duration, round int) (sample, error) {
 	for ring := range r.rings {
 		for i := range r.c.depth {
-			readyBuffer(r.window(ring, i), r.c, nameRing, ring, i, round)
+			readyBuffer(r.window(ring, i), r.c, r.as, ring, i, round)
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, d+waitLimit)

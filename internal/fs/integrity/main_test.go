@@ -104,15 +104,11 @@ func fileSize(t testing.TB, fd int) int64 {
 }
 
 func random(rng *rand.Rand, n int64) []byte {
-	b := make([]byte, n)
-	for i := 0; i < len(b); i += 8 {
-		v := rng.Uint64()
-		for j := i; j < min(i+8, len(b)); j++ {
-			b[j] = byte(v)
-			v >>= 8
-		}
+	b := make([]byte, 0, n+8)
+	for int64(len(b)) < n {
+		b = order.AppendUint64(b, rng.Uint64())
 	}
-	return b
+	return b[:n]
 }
 
 // damage changes a byte on the disk, as far as the times tell nothing.

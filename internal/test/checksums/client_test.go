@@ -2,6 +2,7 @@ package checksums
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"math/rand/v2"
 	"os"
@@ -93,11 +94,11 @@ func (c *client) ringRead(f *os.File, off, n int64) ([]byte, error) {
 }
 
 func random(rng *rand.Rand, n int64) []byte {
-	b := make([]byte, n)
-	for i := range b {
-		b[i] = byte(rng.Uint32())
+	b := make([]byte, 0, n+8)
+	for int64(len(b)) < n {
+		b = binary.LittleEndian.AppendUint64(b, rng.Uint64())
 	}
-	return b
+	return b[:n]
 }
 
 func newRand(t testing.TB) *rand.Rand {
