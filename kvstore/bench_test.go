@@ -1,6 +1,7 @@
 package kvstore
 
 import (
+	"bytes"
 	"fmt"
 	"testing"
 
@@ -20,9 +21,10 @@ func BenchmarkLoad(b *testing.B) {
 			c.Cache.CapacityBytes = 32 * l.BlockBytes
 		})
 		blocks := testKeys(16)
-		bufs := make([][]byte, len(blocks))
+		bufs, want := make([][]byte, len(blocks)), make([][]byte, len(blocks))
 		for i := range bufs {
-			bufs[i] = make([]byte, l.BlockBytes)
+			bufs[i] = bytes.Repeat(blocks[i][:], int(l.BlockBytes)/len(blocks[i]))
+			want[i] = bytes.Clone(bufs[i])
 		}
 		task, err := s.Save(b.Context(), l.ByBlock(blocks, bufs))
 		if err == nil {
@@ -35,9 +37,17 @@ func BenchmarkLoad(b *testing.B) {
 			b.Run(fmt.Sprintf("%s/%dKiB", name, shardBytes>>10), func(b *testing.B) {
 				b.SetBytes(16 * l.BlockBytes)
 				b.ReportAllocs()
+				for _, buf := range bufs {
+					clear(buf) // the block was saved from here
+				}
 				for b.Loop() {
 					if err := load(); err != nil {
 						b.Fatal(err)
+					}
+				}
+				for i, buf := range bufs {
+					if !bytes.Equal(buf, want[i]) {
+						b.Errorf("block %d: wrong bytes", i)
 					}
 				}
 			})

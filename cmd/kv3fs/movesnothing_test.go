@@ -62,8 +62,8 @@ func notices(t *testing.T, cmd *exec.Cmd, says string) {
 	}
 }
 
-// The tests that run for long, of chains, page files and honest users, and those of memory,
-// fail with such a daemon, and so does the benchmark of the Python package.
+// The tests that run for long, of chains, page files and honest users, and those of memory and
+// of a capacity, fail with such a daemon, and so does the benchmark of the Python package.
 func TestSoaksNoticeDaemonThatMovesNothing(t *testing.T) {
 	skipWithoutFUSE(t)
 	if os.Geteuid() != 0 {
@@ -79,6 +79,7 @@ func TestSoaksNoticeDaemonThatMovesNothing(t *testing.T) {
 		"pagesoak":  {"TestDaemonKilled", []string{"KV3FS_SOAK=1s"}, "belongs to another"},
 		"hogs":      {"TestHogs", []string{"KV3FS_SOAK=1s", "KV3FS_HOGS=none"}, "wrong"},
 		"soak":      {"TestMemoryAfterLargeIov", nil, "was not read"},
+		"capacity":  {"TestCapacityHolds/^passthrough$", nil, "gives other bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cmd := exec.Command("go", "test", "-count=1", "-timeout=10m", "-run", c.test, "../../internal/test/"+name)

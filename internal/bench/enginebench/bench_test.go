@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -108,6 +109,65 @@ func TestRandomTwice(t *testing.T) {
 	}
 	if first, second := rep.Rows[0], rep.Rows[1]; first.LoadedBytes != 0 || first.SavedBytes != 60*first.BlockBytes || second.SavedBytes != 0 || first.SaveMs <= 0 || second.SaveMs != 0 {
 		t.Errorf("%+v", rep.Rows)
+	}
+}
+
+// The command of UCM's document prints, of each run, the figures of engine benchmarks, the blocks
+// hit of a request's 125, and what UCM publishes.
+func TestRandomTwiceAsPublished(t *testing.T) {
+	o := quick(RandomTwice, newShelf(t))
+	o.Models, o.Seed, o.Scale, o.TimeScale = nil, 123456, 8192, 200 // the document's model, by default
+	rep := run(t, o)
+	var text strings.Builder
+	if err := rep.WriteTable(&text); err != nil {
+		t.Fatal(err)
+	}
+	at := 0
+	for _, line := range []string{
+		"================== first run ===================",
+		"Successful requests:                     12\n",
+		"Total input tokens:                      192000\n",
+		"Total generated tokens:                  24\n",
+		"Mean TTFT (ms): ", "Median TTFT (ms): ", "P90 TTFT (ms): ", "P99 TTFT (ms): ",
+		"Mean TPOT (ms): ", "Median TPOT (ms): ", "P90 TPOT (ms): ", "P99 TPOT (ms): ",
+		"Mean ITL (ms): ", "Median ITL (ms): ", "P90 ITL (ms): ", "P99 ITL (ms): ",
+		"Mean E2EL (ms): ", "Median E2EL (ms): ", "P90 E2EL (ms): ", "P99 E2EL (ms): ",
+		"blocks hit: 0 of 125 in each request\n",
+		"UCM publishes a mean TTFT of 7270.95 ms for this run\n",
+		"================== second run ==================",
+		"Successful requests:                     12\n",
+		"Mean TTFT (ms): ", "Mean TPOT (ms): ", "Mean ITL (ms): ", "Mean E2EL (ms): ",
+		"blocks hit: 125 of 125 in each request\n",
+		"UCM publishes a mean TTFT of 1560.84 ms for this run\n",
+		"seed 123456",
+	} {
+		from := at
+		if strings.HasPrefix(line, "seed") {
+			from = 0
+		}
+		found := strings.Index(text.String()[from:], line)
+		if found < 0 {
+			t.Fatalf("no %q where it belongs in\n%s", line, text.String())
+		}
+		at = from + found
+	}
+}
+
+// Requests look up when they are scheduled, one ahead of the GPUs, and not when they arrive. Of
+// four equal prompts that arrive together the third is scheduled when the first has been computed,
+// and finds it in the engine's memory; so does the fourth.
+func TestRequestsLookUpWhenScheduled(t *testing.T) {
+	const prompts, tokens = 4, 2048
+	path := filepath.Join(t.TempDir(), "trace.jsonl")
+	line := fmt.Sprintf("{\"timestamp\": 0, \"input_length\": %d, \"output_length\": 1, \"hash_ids\": [1, 2, 3, 4]}\n", tokens)
+	if err := os.WriteFile(path, []byte(strings.Repeat(line, prompts)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	o := quick(Trace, newShelf(t))
+	o.TracePath, o.Concurrency, o.BlockTokens, o.EngineMemory = path, []int{prompts}, 128, 8<<30
+	r := run(t, o).Rows[0]
+	if each := r.Blocks / prompts; r.Requests != prompts || r.MemoryBlocks < (prompts-2)*each || each == 0 {
+		t.Errorf("%d of %d blocks of %d requests were in memory; the last two could have all of theirs", r.MemoryBlocks, r.Blocks, r.Requests)
 	}
 }
 

@@ -217,6 +217,8 @@ func (e *engines) readBlocks(ctx context.Context) {
 			return
 		}
 		got := b
+		clear(b)
+		clear(v.Bytes()) // it has a block already
 		if turn%2 == 0 {
 			_, err = f.ReadAt(b, 0)
 		} else {

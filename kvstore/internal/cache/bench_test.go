@@ -172,6 +172,9 @@ func BenchmarkLoadBeside(b *testing.B) {
 			}
 			close(stop)
 			<-stopped
+			if slices.ContainsFunc(one, func(s kv.Shard) bool { return !right(s) }) {
+				b.Error("wrong bytes were loaded")
+			}
 			slices.Sort(took)
 			for unit, at := range map[string]int{"p50-us": len(took) / 2, "p99-us": len(took) * 99 / 100, "p999-us": len(took) * 999 / 1000, "max-us": len(took) - 1} {
 				b.ReportMetric(float64(took[at].Microseconds()), unit)
