@@ -56,7 +56,13 @@ func (m mistake) Unwrap() error { return m.error }
 type cli struct {
 	Serve        serveCmd        `cmd:"" help:"Serve a directory as a 3FS, with a mount, its control directory and rings."`
 	Pages        pagesCmd        `cmd:"" help:"Run, inspect or empty the page service for vLLM's and SGLang's 3FS connectors."`
+	Stat         statCmd         `cmd:"" help:"Show a daemon's limits and what it has removed, or all that it knows of a file or directory."`
 	DU           duCmd           `cmd:"" name:"du" help:"Show what directories, programs and models take of a daemon's capacity."`
+	LS           lsCmd           `cmd:"" name:"ls" help:"List files by program, model, age and uses, or those that are incomplete."`
+	Evict        evictCmd        `cmd:"" help:"Remove files now, those that may safely go."`
+	Pin          pinCmd          `cmd:"" help:"Keep files, whatever room is needed."`
+	Unpin        unpinCmd        `cmd:"" help:"Let pinned files go again when their turn comes."`
+	TTL          ttlCmd          `cmd:"" name:"ttl" help:"Remove files that nobody has used for long."`
 	Quota        quotaCmd        `cmd:"" help:"Limit what directories take."`
 	Replay       replayCmd       `cmd:"" help:"Replay a trace of prompts through rings as an inference engine would, and check every byte."`
 	Trace        traceCmd        `cmd:"" help:"Generate traces of prompts."`

@@ -4,14 +4,18 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kv3fs/kv3fs/internal/keeper"
 	"github.com/kv3fs/kv3fs/internal/test/daemontest"
 )
 
@@ -214,5 +218,218 @@ func TestNotKept(t *testing.T) {
 	}
 	if out := o.run("quota", "ls"); !strings.Contains(out, "8.0 MiB") {
 		t.Error(out)
+	}
+}
+
+// block is the name of a block of LMCache's.
+func block(n int) string {
+	return fmt.Sprintf("models/meta-llama-SEP-Llama-3-8B@1@0@%x@half.data", n)
+}
+
+// aged makes a file below the mount as old as the keeper wants those to be that may go.
+func (o *operated) aged(name string, size int) {
+	o.t.Helper()
+	at := o.write(name, size)
+	old := time.Now().Add(-time.Hour)
+	if err := os.Chtimes(at, old, old); err != nil {
+		o.t.Fatal(err)
+	}
+}
+
+// ls chooses files by what is known of them, and stat tells it, whatever the names are.
+func TestListAndStat(t *testing.T) {
+	o := operate(t, "--capacity", "64MiB")
+	const strange = "odd/[new]\nline\xff*"
+	o.aged(block(1), 100_000)
+	o.aged(block(2), 200_000)
+	o.aged(strange, 5000)
+	o.write("models/Qwen-SEP-QwQ-32B@1@0@1f@half.tmp", 10)
+	list := func(args ...string) (paths []string) {
+		t.Helper()
+		var r struct {
+			Files   []keeper.Listed
+			NotUTF8 map[string][]byte `json:"not_utf8"`
+		}
+		o.report(&r, "ls", args...)
+		for i, f := range r.Files {
+			if exact, ok := r.NotUTF8[fmt.Sprintf("/files/%d/path", i)]; ok {
+				f.Path = string(exact)
+			}
+			paths = append(paths, f.Path)
+		}
+		slices.Sort(paths)
+		return paths
+	}
+	const temporary = "models/Qwen-SEP-QwQ-32B@1@0@1f@half.tmp"
+	for _, c := range []struct{ args, want []string }{
+		{nil, []string{temporary, block(1), block(2), strange}},
+		{[]string{"odd"}, []string{strange}},
+		{[]string{strange}, []string{strange}},
+		{[]string{filepath.Join(o.Data, "odd", "*")}, []string{strange}},
+		{[]string{"--owner", "lmcache", "--model", "meta-llama/Llama-3-8B"}, []string{block(1), block(2)}},
+		{[]string{"--owner", "unknown"}, []string{strange}},
+		{[]string{"--sort", "bytes", "--limit", "2"}, []string{block(1), block(2)}},
+		{[]string{"--older-than", "7d"}, nil},
+		{[]string{"--newer-than", "2h", "--max-uses", "0", "*/*[0-9]@half.data"}, []string{block(1), block(2)}},
+		{[]string{"--broken"}, nil},
+	} {
+		if got := list(c.args...); !slices.Equal(got, c.want) {
+			t.Errorf("%q: %q; want %q", c.args, got, c.want)
+		}
+	}
+	if out := o.run("ls"); !strings.Contains(out, "lmcache         temporary  models/Qwen") || !strings.Contains(out, `"odd/[new]\nline\xff*"`) || strings.Count(out, "\n") != 5 {
+		t.Error(out)
+	}
+	if out := o.run("ls", "--older-than", "1000d"); out != "No files.\n" {
+		t.Error(out)
+	}
+	var about statReport
+	o.report(&about, "stat", block(1))
+	if f := about.File; f == nil || f.Owner != "lmcache" || f.SizeBytes != 100_000 || f.WorldSize != 1 || len(f.Parts) != 1 || !f.MayGo || about.RoomBytes == nil {
+		t.Errorf("%+v", about)
+	}
+	if out := o.run("stat", strange); !strings.Contains(out, "of no layout") || !strings.Contains(out, `\xff`) {
+		t.Error(out)
+	}
+	if out := o.run("stat", "models"); !strings.Contains(out, "in 3 files") {
+		t.Error(out)
+	}
+	// A use is counted, and a file that is open stays.
+	f, err := os.Open(filepath.Join(o.Mount, block(2)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if out := o.run("stat", filepath.Join(o.Mount, block(2))); !strings.Contains(out, "stays") || !strings.Contains(out, "it is open") {
+		t.Error(out)
+	}
+	about = statReport{}
+	o.report(&about, "stat")
+	if s := about.State; s == nil || s.Files != 4 || s.LimitBytes != 64<<20 || s.HighPercent != 95 || about.File != nil {
+		t.Errorf("%+v", about)
+	}
+	if out := o.run("stat", "--data", o.Data); !strings.Contains(out, "64 MiB") || !strings.Contains(out, "in 4 files") {
+		t.Error(out)
+	}
+	o.report(&about, "stat", "--curve")
+	if about.Curve == nil {
+		t.Errorf("%+v", about)
+	}
+	o.run("stat", "--curve")
+	for _, c := range []struct{ args, says string }{
+		{"ls nothing", "no such file"},
+		{"ls --owner nobody", "give one of [unknown lmcache"},
+		{"ls --sort uses --limit 10001", "--limit"},
+		{"ls --older-than 0s", "no duration from 1s"},
+		{"stat nothing", "no such file"},
+		{"stat --curve models", "leave out the path"},
+		{"stat 3fs-virt", "no such file"},
+		{"ls [", "syntax error"},
+	} {
+		if out, errs, status := o.try(o.Mount, strings.Fields(c.args)...); status == 0 || !strings.Contains(errs, c.says) || out != "" && !strings.Contains(c.args, "--json") {
+			t.Errorf("kv3fs %s: %d, %s%s; want %q", c.args, status, out, errs, c.says)
+		}
+	}
+}
+
+// evict removes what may safely go, and says why the rest stays: what is pinned, open, young, unknown
+// or the page service's. Pins are there after a kill.
+func TestEvictAndPins(t *testing.T) {
+	o := operate(t, "--capacity", "64MiB")
+	for n := range 4 {
+		o.aged(block(n), 5000)
+	}
+	o.aged("odd/unknown", 100)
+	o.aged("pages/hf3fs_vllm_data_file_0", 4096)
+	o.write(block(9), 5000)
+	if out := o.run("pin", block(1)); out != block(1)+"\n" {
+		t.Error(out)
+	}
+	o.Kill()
+	o.Start(t)
+	if out := o.run("pin"); out != block(1)+"\n" {
+		t.Errorf("after a kill: %s", out)
+	}
+	open, err := os.Open(filepath.Join(o.Mount, block(2)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer open.Close()
+	await(t, "the scan", func() bool {
+		var r statReport
+		o.report(&r, "stat")
+		return r.State.Scanned
+	})
+	want := map[string]string{
+		block(0): "", block(1): "pinned by", block(2): "open", block(3): "", block(9): "grace period",
+		"odd/unknown": "of no layout", "pages/hf3fs_vllm_data_file_0": "kv3fs pages evict",
+	}
+	for _, dry := range []bool{true, false} {
+		var r evictReport
+		o.report(&r, "evict", append([]string{"."}, map[bool][]string{true: {"--dry-run"}}[dry]...)...)
+		if r.DryRun != dry || r.RemovedFiles != 2 || r.StayingFiles != 5 || len(r.Files) != len(want) {
+			t.Errorf("%+v", r)
+		}
+		for _, f := range r.Files {
+			why, ok := want[f.Path]
+			if !ok || !strings.Contains(f.Stays, why) || (why == "") != (f.Stays == "") || f.Removed != (f.Stays == "" && !dry) {
+				t.Errorf("%+v; want %q", f, why)
+			}
+			if _, err := os.Lstat(filepath.Join(o.Mount, f.Path)); os.IsNotExist(err) != f.Removed {
+				t.Errorf("%+v, and then %v", f, err)
+			}
+		}
+	}
+	open.Close()
+	if out := o.run("unpin", block(1)); !strings.Contains(out, "no pins") {
+		t.Error(out)
+	}
+	if out := o.run("evict", "models/*[12]@half.data"); !strings.Contains(out, "removed ") || !strings.Contains(out, "2 files of 16 KiB removed; 0 stay.") {
+		t.Error(out)
+	}
+	if out := o.run("evict", "models/*x"); out != "0 files of 0 B removed; 0 stay.\n" {
+		t.Error(out)
+	}
+	if out := o.run("stat"); !strings.Contains(out, "removed on request   4 files") {
+		t.Error(out)
+	}
+	for _, c := range []struct{ args, says string }{
+		{"evict nothing", "no such file"},
+		{"evict", "expected"},
+		{"unpin models", "no such file"},
+	} {
+		if _, errs, status := o.try(o.Mount, strings.Fields(c.args)...); status == 0 || !strings.Contains(errs, c.says) {
+			t.Errorf("kv3fs %s: %d, %s; want %q", c.args, status, errs, c.says)
+		}
+	}
+}
+
+// A TTL is set, kept and ended, and what nobody has used goes.
+func TestTTL(t *testing.T) {
+	o := operate(t, "--capacity", "64MiB", "--eviction-grace", "1s")
+	o.write("scratch/file", 100)
+	if out := o.run("ttl", "set", "scratch", "7d"); !strings.Contains(out, "7.0d  scratch") {
+		t.Error(out)
+	}
+	o.Kill()
+	o.Start(t)
+	var r ttlsReport
+	o.report(&r, "ttl ls")
+	if len(r.TTLs) != 1 || r.TTLs[0] != (ttlReport{"scratch", 7 * 24 * 3600}) {
+		t.Errorf("%+v", r)
+	}
+	o.report(&r, "ttl set", "scratch", "12h")
+	if len(r.TTLs) != 1 || r.TTLs[0].UnusedSeconds != 12*3600 {
+		t.Errorf("%+v", r)
+	}
+	o.report(&r, "ttl rm", "scratch")
+	if len(r.TTLs) != 0 {
+		t.Errorf("%+v", r)
+	}
+	if out := o.run("ttl", "ls"); !strings.Contains(out, "no TTLs") {
+		t.Error(out)
+	}
+	if _, errs, status := o.try(o.Mount, "ttl", "rm", "scratch"); status == 0 || !strings.Contains(errs, "no such file") {
+		t.Errorf("%d %s", status, errs)
 	}
 }

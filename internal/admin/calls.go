@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kv3fs/kv3fs/internal/keeper"
+	"github.com/kv3fs/kv3fs/internal/keeper/curve"
 )
 
 // Keeper is what a server answers for.
@@ -30,6 +31,22 @@ type Keeper interface {
 	Pin(pattern string) error
 	Unpin(pattern string) error
 	Pattern(text string) string
+
+	Curve() []curve.Point
+	Served() (hitRatio, uses float64)
+}
+
+// Curve is what caches of other sizes would have served, and what this one did.
+type Curve struct {
+	Points   []CurvePoint `json:"points"`
+	HitRatio float64      `json:"hit_ratio"`
+	Uses     float64      `json:"uses"` // recent ones count more
+}
+
+// CurvePoint says what a cache of a size would have served.
+type CurvePoint struct {
+	CapacityBytes int64   `json:"capacity_bytes"`
+	HitRatio      float64 `json:"hit_ratio"` // of uses
 }
 
 // The requests. A path is below the data directory.
@@ -74,6 +91,7 @@ func call[R any](fn func(ctx context.Context, r R, send func(any) error) error) 
 func callsOf(k Keeper) map[string]do {
 	return map[string]do{
 		"state": call(func(_ context.Context, _ none, send func(any) error) error { return send(k.State()) }),
+		"curve": call(func(_ context.Context, _ none, send func(any) error) error { return send(curveOf(k)) }),
 		"usage": call(func(ctx context.Context, r usageRequest, send func(any) error) error {
 			return k.Usage(ctx, r.Path, r.Depth, func(u keeper.Usage) error { return send(u) })
 		}),
@@ -117,6 +135,15 @@ func callsOf(k Keeper) map[string]do {
 			return each(r.Patterns, func(text string) error { return unpin(k, text) })
 		}),
 	}
+}
+
+func curveOf(k Keeper) Curve {
+	c := Curve{Points: []CurvePoint{}}
+	c.HitRatio, c.Uses = k.Served()
+	for _, p := range k.Curve() {
+		c.Points = append(c.Points, CurvePoint{p.CapacityBytes, p.HitRatio})
+	}
+	return c
 }
 
 func sendAll[V any](send func(any) error, fn func() ([]V, error)) error {

@@ -196,6 +196,11 @@ func (c *Client) State(ctx context.Context) (keeper.State, error) {
 	return one[keeper.State](ctx, c, "state", none{})
 }
 
+// Curve returns what caches of other sizes would have served.
+func (c *Client) Curve(ctx context.Context) (Curve, error) {
+	return one[Curve](ctx, c, "curve", none{})
+}
+
 // Usage calls fn with what a directory takes, and those at most that deep below it.
 func (c *Client) Usage(ctx context.Context, dir string, depth int, fn func(keeper.Usage) error) error {
 	return values(ctx, c, "usage", usageRequest{dir, depth}, fn)

@@ -54,7 +54,7 @@ var errEnough = errors.New("enough")
 // directory, and files come in no order, as they are read.
 func (k *Keeper) List(ctx context.Context, q Query, fn func(Listed) error) error {
 	if _, ok := classify.ParseOwner(q.Owner); q.Owner != "" && !ok {
-		return fmt.Errorf("there is no owner %q", q.Owner)
+		return fmt.Errorf("there is no owner %q: give one of %v", q.Owner, classify.Owners())
 	}
 	before, ok := orders[q.Sort]
 	switch {
@@ -212,9 +212,8 @@ func (q *Query) asksFor(e Listed) bool {
 type Description struct {
 	File      *FileDescription `json:"file,omitempty"`
 	Directory *Usage           `json:"directory,omitempty"`
-	// What the directory, or that of the file, may still take; 0 where Limited is false.
-	Limited   bool  `json:"limited"`
-	RoomBytes int64 `json:"room_bytes"`
+	// RoomBytes is what the directory, or that of the file, may still take; nil: what the disk has.
+	RoomBytes *int64 `json:"room_bytes,omitempty"`
 }
 
 // FileDescription is all that is known of a file.
@@ -261,7 +260,7 @@ func (k *Keeper) Describe(at string) (Description, error) {
 		return Description{}, err
 	}
 	if limit, left := k.inv.Room(k.inv.KeyOf(d)); limit != inventory.Unlimited {
-		about.Limited, about.RoomBytes = true, left
+		about.RoomBytes = &left
 	}
 	return about, nil
 }
