@@ -1,13 +1,18 @@
 package tree
 
 import (
+	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kv3fs/kv3fs/internal/fs/cred"
+	"github.com/kv3fs/kv3fs/internal/test/seed"
 	"github.com/kv3fs/kv3fs/internal/test/usagemodel"
 )
 
@@ -88,4 +93,101 @@ func TestEvict(t *testing.T) {
 	}
 	tr.Forget(e.ID, 1)
 	model.Check(dir)
+}
+
+// A client that opens a file while it is evicted either keeps it or finds that it is gone.
+func TestOpenWhileEvicting(t *testing.T) {
+	model := usagemodel.New(t)
+	tr, dir := newTree(t, Options{Usage: model})
+	model.Created(keyOf(tr.root.key), FileKey{}, "", true)
+	path := filepath.Join(dir, "f")
+	r := rand.New(rand.NewPCG(seed.New(t), 3))
+	evicted, opened := 0, 0
+	for range 3000 {
+		e, h := create(t, tr, RootID, "f", root, 0o644)
+		h.Close()
+		want := victimAt(t, path)
+		gone := make(chan error, 1)
+		begin := make(chan struct{})
+		go func() {
+			<-begin
+			gone <- tr.Evict(".", "f", want)
+		}()
+		close(begin)
+		for until := time.Now().Add(time.Duration(r.IntN(100)) * time.Microsecond); time.Now().Before(until); {
+		}
+		h, err := tr.Open(e.ID, root, unix.O_RDWR)
+		if evictErr := <-gone; evictErr == nil {
+			evicted++
+			if err == nil {
+				t.Fatal("a client has a file open that was evicted")
+			}
+		} else if evictErr != unix.EBUSY {
+			t.Fatal(evictErr)
+		}
+		if err == nil {
+			opened++
+			h.Close()
+			if err := tr.Unlink(RootID, "f"); err != nil {
+				t.Fatal(err)
+			}
+		} else if err != unix.ESTALE && err != unix.ENOENT {
+			t.Fatal(err)
+		}
+		if uid, toClose := tr.Forget(e.ID, 1); toClose {
+			tr.CloseForgotten(uid)
+		}
+	}
+	t.Logf("evicted %d times, opened %d times", evicted, opened)
+	model.Check(dir)
+}
+
+// Without CAP_LEASE, which containers rarely have, the daemon knows who has another user's
+// file open.
+func TestEvictWithoutCapLease(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	model := usagemodel.New(t)
+	tr, dir := newTree(t, Options{Usage: model})
+	model.Created(keyOf(tr.root.key), FileKey{}, "", true)
+	path := filepath.Join(dir, "f")
+	e, h := create(t, tr, RootID, "f", cred.Caller{UID: 1234, GID: 1234}, 0o644)
+	h.Close()
+	defer tr.Forget(e.ID, 1)
+	want := victimAt(t, path)
+	local := must(os.Open(path))
+	evict := func() error {
+		done := make(chan error)
+		go func() {
+			runtime.LockOSThread() // for ever: the thread ends with the goroutine
+			dropCapability(t, unix.CAP_LEASE)
+			done <- tr.Evict(".", "f", want)
+		}()
+		return <-done
+	}
+	if err := evict(); err != unix.EBUSY {
+		t.Errorf("open in the data directory: %v", err)
+	}
+	local.Close()
+	if err := evict(); err != nil {
+		t.Errorf("not open: %v", err)
+	}
+	if !tr.HasLeases() {
+		t.Error("the file system of this test has no leases")
+	}
+}
+
+// dropCapability takes a capability from this thread.
+func dropCapability(t *testing.T, which int) {
+	head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if err := unix.Capget(&head, &data[0]); err != nil {
+		t.Error(err)
+		return
+	}
+	data[which/32].Effective &^= 1 << (which % 32)
+	if err := unix.Capset(&head, &data[0]); err != nil {
+		t.Error(err)
+	}
 }

@@ -176,6 +176,9 @@ func (t *Tree) openIdentity(n *node, rel string, flags int, as *cred.Caller) (in
 	if err == nil && (t.identityOf(&st) != n.key || uint32(st.Mode)&unix.S_IFMT != n.kind) {
 		err = unix.ESTALE
 	}
+	if err == nil && st.Nlink == 0 && t.usage != nil {
+		err = unix.ESTALE // it was evicted at this moment: what is written to it would be lost
+	}
 	if err != nil {
 		unix.Close(fd)
 		return -1, st, err
