@@ -67,11 +67,13 @@ func (t *Tree) SetACL(id uint64, name string, value []byte, c cred.Caller) error
 		return unix.EPERM
 	}
 	err = t.onInode(n, func(fd int, _ *unix.Statx_t) error {
-		return cred.RunAs(c, func() error {
-			if value == nil {
-				return unix.Removexattr(procPath(fd), name)
-			}
-			return unix.Setxattr(procPath(fd), name, value, 0)
+		return t.growBy(n, fd, attributeBytes(value), func() error {
+			return cred.RunAs(c, func() error {
+				if value == nil {
+					return unix.Removexattr(procPath(fd), name)
+				}
+				return unix.Setxattr(procPath(fd), name, value, 0)
+			})
 		})
 	})
 	t.rightsChanged(n)

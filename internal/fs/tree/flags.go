@@ -55,7 +55,7 @@ func (t *Tree) Ino(id uint64) (uint64, error) {
 
 // Flags returns the inode flags of a node.
 func (t *Tree) Flags(id uint64) (flags uint32, err error) {
-	err = t.withFlags(id, func(_ int, now uint32) error {
+	err = t.withFlags(id, func(_ *node, _ int, now uint32) error {
 		flags = now
 		return nil
 	})
@@ -76,7 +76,7 @@ func (t *Tree) SetFlags(id uint64, c cred.Caller, flags uint32) error {
 	if !c.Root() && c.UID != e.Attr.UID {
 		return unix.EPERM
 	}
-	return t.withFlags(id, func(fd int, now uint32) error {
+	return t.withFlags(id, func(n *node, fd int, now uint32) error {
 		changed := now ^ flags
 		switch {
 		case changed == 0:
@@ -93,7 +93,7 @@ func (t *Tree) SetFlags(id uint64, c cred.Caller, flags uint32) error {
 			}
 		}
 		if changed&keptFlags != 0 {
-			if err := keepFlags(fd, flags&keptFlags); err != nil {
+			if err := t.growBy(n, fd, ownBytes, func() error { return keepFlags(fd, flags&keptFlags) }); err != nil {
 				return err
 			}
 		}
@@ -147,7 +147,7 @@ func flagsOf(fd int) uint32 {
 	return flags
 }
 
-func (t *Tree) withFlags(id uint64, fn func(fd int, now uint32) error) error {
+func (t *Tree) withFlags(id uint64, fn func(n *node, fd int, now uint32) error) error {
 	n, err := t.node(id)
 	if err != nil {
 		return err
@@ -161,14 +161,14 @@ func (t *Tree) withFlags(id uint64, fn func(fd int, now uint32) error) error {
 			return err
 		}
 		defer f.Release()
-		return fn(f.fd, flagsOf(f.fd))
+		return fn(n, f.fd, flagsOf(f.fd))
 	}
 	fd, _, err := t.openNode(n, unix.O_RDONLY|unix.O_DIRECTORY, nil)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(fd)
-	return fn(fd, flagsOf(fd))
+	return fn(n, fd, flagsOf(fd))
 }
 
 // PunchHole makes ranges of a file read as zeros and frees their space, with

@@ -139,8 +139,10 @@ func (t *Tree) created(d *node, dir int, name string, st *unix.Statx_t) {
 		return
 	}
 	k := t.identityOf(st)
+	// Locked, so that the last use of a file that had no name does not end it after this.
+	defer t.accounting.lock(keyOf(k))()
 	t.usage.Created(keyOf(k), keyOf(d.key), name, st.Mode&unix.S_IFMT == unix.S_IFDIR)
-	t.account(k, 0, func() (unix.Statx_t, error) { return statAt(dir, name) })
+	t.usage.Settle(keyOf(k), 0, t.blocksOf(k, func() (unix.Statx_t, error) { return statAt(dir, name) }))
 }
 
 // placeOf returns a node's directory and name.
@@ -314,11 +316,21 @@ func growth(off, n, size, allocated int64) int64 {
 // endOfFile is the offset of an append.
 const endOfFile = -1
 
-// reserveFallocate is Reserve for a call of fallocate(2).
+// reserveFallocate is Reserve for a call of fallocate(2). EOPNOTSUPP: it is to allocate blocks
+// behind the end of the file.
 func (f *File) reserveFallocate(mode uint32, off, length int64, cancel <-chan struct{}) (reserved int64, err error) {
 	const shrinks = unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_COLLAPSE_RANGE
 	if !f.of.tree.counts(f.of.node.key) || mode&shrinks != 0 || off < 0 || length <= 0 || off > math.MaxInt64-length-pageBytes {
 		return 0, nil
+	}
+	if mode&unix.FALLOC_FL_KEEP_SIZE != 0 {
+		st, err := statFD(f.fd)
+		if err != nil {
+			return 0, err
+		}
+		if off+length > int64(st.Size) {
+			return 0, unix.EOPNOTSUPP // growth would take these blocks for ones within the file
+		}
 	}
 	return f.reserveGrowth(off, length, time.Now().Add(writePatience), cancel)
 }

@@ -14,6 +14,93 @@ import (
 	"github.com/kv3fs/kv3fs/internal/test/usagemodel"
 )
 
+// Blocks behind the end of a file do not hide that a write fills a hole.
+func TestHolesBeforePreallocatedBlocks(t *testing.T) {
+	model := usagemodel.New(t)
+	tr, _ := newTree(t, Options{Usage: model})
+	e, h := create(t, tr, RootID, "f", root, 0o644)
+	defer tr.Forget(e.ID, 1)
+	defer h.Close()
+	const size = 1 << 20
+	if err := unix.Ftruncate(h.FD(), size); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Fallocate(unix.FALLOC_FL_KEEP_SIZE, size, size, 0, nil); err != nil && err != unix.EOPNOTSUPP {
+		t.Fatal(err)
+	}
+	before := must(statFD(h.FD())).Blocks * 512
+	model.Capacity = max(model.Used(), 1)
+	n, err := h.Write(make([]byte, size), 0, false, 0, nil)
+	if after := must(statFD(h.FD())).Blocks * 512; after > before {
+		t.Errorf("a write into a full directory took %d bytes: %d, %v", after-before, n, err)
+	}
+	if err := h.Fallocate(unix.FALLOC_FL_KEEP_SIZE, size/2, size/2, 0, nil); err != unix.ENOSPC && err != unix.EOPNOTSUPP {
+		t.Errorf("allocate in a full directory: %v", err)
+	}
+}
+
+// nameless is a Usage that has a file get a name at the moment when it is found to have none.
+type nameless struct {
+	*usagemodel.Model
+	link  func() // returns at once
+	named chan struct{}
+}
+
+func (u *nameless) Removed(k, dir FileKey, name string, last bool) {
+	if u.link != nil {
+		u.link()
+		select {
+		case <-u.named: // it is wrong to hear of this now
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+	u.Model.Removed(k, dir, name, last)
+}
+
+func (u *nameless) Created(k, dir FileKey, name string, isDir bool) {
+	u.Model.Created(k, dir, name, isDir)
+	if u.link != nil {
+		close(u.named)
+	}
+}
+
+// A file that gets its first name while its last use ends is one that is there.
+func TestNamedAtTheEnd(t *testing.T) {
+	u := &nameless{Model: usagemodel.New(t), named: make(chan struct{})}
+	tr, dir := newTree(t, Options{Usage: u})
+	u.Model.Created(keyOf(tr.root.key), FileKey{}, "", true)
+	u.Model.Settle(keyOf(tr.root.key), 0, usagemodel.Taken(t, dir)[keyOf(tr.root.key)])
+	e, h, err := tr.CreateUnnamed(RootID, unix.O_RDWR, 0o644, root, 0)
+	if err == unix.EOPNOTSUPP {
+		t.Skip("the file system of this test has no O_TMPFILE")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	must(h.Write(make([]byte, 5000), 0, false, 0, nil))
+	other := must(unix.Open(procPath(h.FD()), unix.O_RDWR|unix.O_CLOEXEC, 0)) // as another handle holds it
+	defer unix.Close(other)
+	linked := make(chan error, 1)
+	u.link = func() {
+		go func() {
+			if err := unix.Linkat(unix.AT_FDCWD, procPath(other), tr.rootFD, "f", unix.AT_SYMLINK_FOLLOW); err != nil {
+				linked <- err
+				return
+			}
+			st, err := statFD(other)
+			tr.created(tr.root, tr.rootFD, "f", &st)
+			linked <- err
+		}()
+	}
+	h.Close()
+	if err := <-linked; err != nil {
+		t.Fatal(err)
+	}
+	u.link = nil
+	tr.Forget(e.ID, 1)
+	u.Check(dir)
+}
+
 // What Usage hears adds up to what is on the disk, whatever is done to the files.
 func TestUsageAddsUp(t *testing.T) {
 	model := usagemodel.New(t)
@@ -254,6 +341,14 @@ func TestUsageRefuses(t *testing.T) {
 		}
 		if err := tr.SetUserXattr(e.ID, "user.x", nil, 0, root); err != nil {
 			t.Errorf("remove an attribute: %v", err)
+		}
+		if err := tr.SetFlags(e.ID, root, FlagHugeFile); err != unix.ENOSPC {
+			t.Errorf("set a flag that is kept in an attribute: %v", err)
+		}
+	}
+	if tr.acls {
+		if err := tr.SetACL(e.ID, AccessACL, maskedACL(), root); err != unix.ENOSPC {
+			t.Errorf("set an ACL: %v", err)
 		}
 	}
 	if err := tr.Unlink(RootID, "f"); err != nil {

@@ -71,12 +71,8 @@ func (t *Tree) SetUserXattr(id uint64, name string, value []byte, flags int, c c
 	if err != nil {
 		return err
 	}
-	var grows int64
-	if value != nil {
-		grows = ownBytes + int64(len(value))
-	}
 	return t.onInode(n, func(fd int, _ *unix.Statx_t) error {
-		return t.growBy(n, fd, grows, func() error {
+		return t.growBy(n, fd, attributeBytes(value), func() error {
 			return cred.CreateAs(c, func() error { // it may need a block
 				if value == nil {
 					return unix.Removexattr(procPath(fd), name)
@@ -85,4 +81,13 @@ func (t *Tree) SetUserXattr(id uint64, name string, value []byte, flags int, c c
 			})
 		})
 	})
+}
+
+// attributeBytes returns how much more an inode may take with an attribute of that value; nil:
+// without it.
+func attributeBytes(value []byte) int64 {
+	if value == nil {
+		return 0
+	}
+	return ownBytes + int64(len(value))
 }
