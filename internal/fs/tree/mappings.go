@@ -2,21 +2,27 @@ package tree
 
 import (
 	"context"
-	"maps"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// mappedPeriod is how often the files are looked at that clients may write to through
-// mappings, which makes them grow within their length and tells nobody.
-const mappedPeriod = 100 * time.Millisecond
+const (
+	// mappedPeriod is how often the files are looked at that clients may write to through
+	// mappings, which makes them grow within their length and tells nobody.
+	mappedPeriod = 100 * time.Millisecond
+	// mostLooks bounds how many of them are looked at in one period, lest thousands of open
+	// files keep a processor busy: each then has its turn later.
+	mostLooks = 512
+)
 
 // mappings are those files, with the number of their handles. The zero value is ready for use.
 type mappings struct {
 	mu    sync.Mutex
 	files map[*node]int
+	round []*node // those whose turn is still to come
+	turn  int     // of rounds
 }
 
 // add counts handles of n. A file without any stays, because its mappings do.
@@ -38,28 +44,45 @@ func (m *mappings) forget(n *node) {
 	}
 }
 
-func (m *mappings) all() map[*node]int {
+// closedEvery says in which rounds those files have a turn that are only mapped, and not open.
+const closedEvery = 5
+
+// next returns the files, with the number of their handles, whose turn it is now: all in turn,
+// so many at most.
+func (m *mappings) next(most int) map[*node]int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return maps.Clone(m.files)
+	if len(m.round) == 0 {
+		m.turn++
+		for n, handles := range m.files {
+			if handles > 0 || m.turn%closedEvery == 0 {
+				m.round = append(m.round, n)
+			}
+		}
+	}
+	now := make(map[*node]int)
+	for len(m.round) > 0 && len(now) < most {
+		n := m.round[len(m.round)-1]
+		m.round = m.round[:len(m.round)-1]
+		if handles, ok := m.files[n]; ok {
+			now[n] = handles
+		}
+	}
+	return now
 }
 
-// watchMappings accounts for what grows through mappings, until ctx ends. Files that are only
-// mapped, and not open, are looked at less often.
+// watchMappings accounts for what grows through mappings, until ctx ends.
 func (t *Tree) watchMappings(ctx context.Context) {
-	const closedEvery = 5
 	tick := time.NewTicker(mappedPeriod)
 	defer tick.Stop()
-	for turn := 0; ; turn++ {
+	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
-		for n, handles := range t.mapped.all() {
-			if handles > 0 || turn%closedEvery == 0 {
-				t.lookAtMapped(n, handles)
-			}
+		for n, handles := range t.mapped.next(mostLooks) {
+			t.lookAtMapped(n, handles)
 		}
 	}
 }
