@@ -99,6 +99,9 @@ func (k *keeping) start(t *tree.Tree, log *slog.Logger) (stop func()) {
 	state := k.State()
 	log.Info("keeping the data directory within its limits; it is being scanned", "capacity", state.Capacity, "limit bytes", state.LimitBytes,
 		"used bytes so far", state.UsedBytes, "high watermark", k.HighPercent, "low watermark", k.LowPercent, "quotas", state.Quotas, "TTLs", state.TTLs, "pins", state.Pins)
+	if !t.HasLeases() {
+		log.Warn("the file system of the data directory has no leases: files may be removed that a program has open there, outside the mount; let programs use the mount only")
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- k.Run(ctx) }()

@@ -5,6 +5,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kv3fs/kv3fs/internal/fs/quota"
+	"github.com/kv3fs/kv3fs/internal/fs/tree"
 )
 
 // admission passes requests on to the file system, a bounded number of each user's at a
@@ -15,13 +16,17 @@ import (
 // always admitted: none of it may wait for the data directory. So are pages that clients
 // have mapped and written, which a refusal would lose; the kernel sends maxBackground of
 // them at a time.
+//
+// A write that waits for room, where that is limited, takes no thread, and must not take its
+// user's reads their place. It is counted apart then, up to the same number.
 type admission struct {
 	*fileSystem
 	requests *quota.Quota
+	waiting  *quota.Quota
 }
 
 func newAdmission(fs *fileSystem, l Limits) *admission {
-	return &admission{fileSystem: fs, requests: quota.New(int64(l.Requests))}
+	return &admission{fileSystem: fs, requests: quota.New(int64(l.Requests)), waiting: quota.New(int64(l.Requests))}
 }
 
 const refused = fuse.Status(unix.EAGAIN)
@@ -34,6 +39,21 @@ func (a *admission) admit(h *fuse.InHeader) bool {
 }
 
 func (a *admission) leave(h *fuse.InHeader) { a.requests.Return(h.Uid, 1) }
+
+// patience is for a request that was admitted and may wait for room. leave is to be called in
+// place of admission's.
+func (a *admission) patience(h *fuse.InHeader, cancel <-chan struct{}) (wait *tree.Waiting, leave func()) {
+	held := a.requests
+	wait = &tree.Waiting{Cancel: cancel, Begin: func() error {
+		if !a.waiting.Take(h.Uid, 1) {
+			return unix.EAGAIN
+		}
+		a.leave(h)
+		held = a.waiting
+		return nil
+	}}
+	return wait, func() { held.Return(h.Uid, 1) }
+}
 
 func (a *admission) Lookup(cancel <-chan struct{}, h *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
 	if !a.admit(h) {
@@ -159,8 +179,9 @@ func (a *admission) Fallocate(cancel <-chan struct{}, in *fuse.FallocateIn) fuse
 	if !a.admit(&in.InHeader) {
 		return refused
 	}
-	defer a.leave(&in.InHeader)
-	return a.fileSystem.Fallocate(cancel, in)
+	wait, leave := a.patience(&in.InHeader, cancel)
+	defer leave()
+	return a.fileSystem.fallocate(in, wait)
 }
 
 func (a *admission) Lseek(cancel <-chan struct{}, in *fuse.LseekIn, out *fuse.LseekOut) fuse.Status {
@@ -183,8 +204,9 @@ func (a *admission) Write(cancel <-chan struct{}, in *fuse.WriteIn, data []byte)
 	if !a.admit(&in.InHeader) {
 		return 0, refused
 	}
-	defer a.leave(&in.InHeader)
-	return a.fileSystem.Write(cancel, in, data)
+	wait, leave := a.patience(&in.InHeader, cancel)
+	defer leave()
+	return a.fileSystem.write(in, data, wait)
 }
 
 func (a *admission) Flush(cancel <-chan struct{}, in *fuse.FlushIn) fuse.Status {

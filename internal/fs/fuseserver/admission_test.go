@@ -1,12 +1,21 @@
 package fuseserver
 
 import (
+	"os"
 	"reflect"
 	"runtime"
+	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/internal/fs/tree"
+	"github.com/kv3fs/kv3fs/internal/test/usagemodel"
 )
 
 // Every request that the file system answers itself is admitted first, except those that
@@ -82,4 +91,72 @@ func BenchmarkAdmission(b *testing.B) {
 			}
 		}
 	})
+}
+
+// full is a Usage without room for files, for which there will be some once room is closed.
+type full struct {
+	*usagemodel.Model
+	root    atomic.Pointer[tree.FileKey] // nil: there is room
+	room    chan struct{}
+	waiting atomic.Int64
+}
+
+func (u *full) Reserve(k tree.FileKey, n int64, deadline time.Time, cancel <-chan struct{}) error {
+	switch {
+	case u.root.Load() == nil || k == *u.root.Load():
+	case deadline.IsZero():
+		return unix.EAGAIN
+	default:
+		u.waiting.Add(1)
+		defer u.waiting.Add(-1)
+		select {
+		case <-u.room:
+		case <-cancel:
+			return unix.EINTR
+		}
+	}
+	return u.Model.Reserve(k, n, time.Time{}, nil)
+}
+
+// Writers who wait for room leave their own user its other requests.
+func TestWaitersLeaveRequests(t *testing.T) {
+	const requests = 8
+	u := &full{Model: usagemodel.New(t), room: make(chan struct{})}
+	w := newWorldOver(t, Options{Limits: Limits{Requests: requests}}, tree.Options{Usage: u}, func(*Mount) {})
+	root := usagemodel.KeyOf(t, w.data)
+	u.root.Store(&root)
+	var writers sync.WaitGroup
+	letGo := sync.OnceFunc(func() { close(u.room); writers.Wait() })
+	defer letGo()
+	write := func(n int) error {
+		fd, err := unix.Open(w.path(strconv.Itoa(n)), unix.O_CREAT|unix.O_WRONLY, 0o644)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		_, err = unix.Pwrite(fd, []byte("bytes"), 0)
+		return err
+	}
+	for n := range requests {
+		writers.Go(func() {
+			if err := write(n); err != nil {
+				t.Errorf("writer %d: %v", n, err)
+			}
+		})
+		for end := time.Now().Add(time.Minute); u.waiting.Load() <= int64(n) && !t.Failed(); time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("after a minute, %d writers wait of %d", u.waiting.Load(), n+1)
+			}
+		}
+	}
+	for n := range 2 * requests {
+		if _, err := os.ReadFile(w.path(strconv.Itoa(n % requests))); err != nil {
+			t.Errorf("read while writers wait: %v", err)
+		}
+	}
+	if err := write(requests); err != unix.EAGAIN {
+		t.Errorf("one writer more than may wait: %v", err)
+	}
+	letGo()
+	w.want("0", "bytes")
 }

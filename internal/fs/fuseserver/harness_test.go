@@ -187,6 +187,12 @@ func newWorld(t testing.TB, o Options) *world {
 // newWorldWith is newWorld with a mount that is changed before it serves.
 func newWorldWith(t testing.TB, o Options, change func(*Mount)) *world {
 	t.Helper()
+	return newWorldOver(t, o, tree.Options{}, change)
+}
+
+// newWorldOver is newWorldWith over a tree with options.
+func newWorldOver(t testing.TB, o Options, treeOptions tree.Options, change func(*Mount)) *world {
+	t.Helper()
 	daemontest.NeedMounts(t)
 	top := openUp(t, t.TempDir())
 	w := &world{t: t, data: top + "/data", dir: top + "/mnt", control: &fakeControlDir{links: map[string]string{}},
@@ -196,7 +202,7 @@ func newWorldWith(t testing.TB, o Options, change func(*Mount)) *world {
 	}
 	os.Chmod(w.data, 0o777)
 	var err error
-	if w.tree, err = tree.Open(w.data, tree.Options{}); err != nil {
+	if w.tree, err = tree.Open(w.data, treeOptions); err != nil {
 		t.Fatal(err)
 	}
 	w.control.point = w.dir

@@ -248,6 +248,10 @@ func (fs *fileSystem) Read(_ <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse
 }
 
 func (fs *fileSystem) Write(cancel <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32, fuse.Status) {
+	return fs.write(in, data, &tree.Waiting{Cancel: cancel})
+}
+
+func (fs *fileSystem) write(in *fuse.WriteIn, data []byte, wait *tree.Waiting) (uint32, fuse.Status) {
 	h := fs.handles.get(in.Fh).file
 	if h == nil {
 		return 0, fuse.EBADF
@@ -259,13 +263,17 @@ func (fs *fileSystem) Write(cancel <-chan struct{}, in *fuse.WriteIn, data []byt
 	}
 	// The offset of an append comes from attributes that may be stale; the backing file
 	// knows its end.
-	n, err := h.Write(data, int64(in.Offset), in.Flags&unix.O_APPEND != 0, in.Uid, cancel)
+	n, err := h.Write(data, int64(in.Offset), in.Flags&unix.O_APPEND != 0, in.Uid, wait)
 	return uint32(n), statusOf(err)
 }
 
 // Fallocate handles fallocate(2). The kernel writes back and drops the pages that it has of
 // the range, and asks for no mode that it could not keep coherent.
 func (fs *fileSystem) Fallocate(cancel <-chan struct{}, in *fuse.FallocateIn) fuse.Status {
+	return fs.fallocate(in, &tree.Waiting{Cancel: cancel})
+}
+
+func (fs *fileSystem) fallocate(in *fuse.FallocateIn, wait *tree.Waiting) fuse.Status {
 	h := fs.handles.get(in.Fh).file
 	switch {
 	case h == nil:
@@ -273,7 +281,7 @@ func (fs *fileSystem) Fallocate(cancel <-chan struct{}, in *fuse.FallocateIn) fu
 	case fs.readonly(&in.InHeader):
 		return fuse.EROFS
 	}
-	err := h.Fallocate(in.Mode, int64(in.Offset), int64(in.Length), in.Uid, cancel)
+	err := h.Fallocate(in.Mode, int64(in.Offset), int64(in.Length), in.Uid, wait)
 	if errors.Is(err, unix.ENOSYS) {
 		err = unix.EOPNOTSUPP // for this file; the kernel would ask for no other one any more
 	}

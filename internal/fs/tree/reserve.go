@@ -47,13 +47,15 @@ func (f *File) Confine(bytes int64) bool {
 
 // Write writes b at off, or at the end with append, as a client with that uid would: short
 // only where the disk is full. After an error, nothing was written. It waits for room, where
-// that is limited, until cancel is closed: EINTR.
-func (h *Handle) Write(b []byte, off int64, append bool, uid uint32, cancel <-chan struct{}) (n int, err error) {
+// that is limited.
+func (h *Handle) Write(b []byte, off int64, append bool, uid uint32, wait *Waiting) (n int, err error) {
 	flags, at := 0, off
 	if append {
 		flags, at = unix.RWF_APPEND, endOfFile
 	}
-	reserved, err := h.file.Reserve(at, int64(len(b)), time.Now().Add(writePatience), cancel)
+	reserved, err := wait.forRoom(func(deadline time.Time, cancel <-chan struct{}) (int64, error) {
+		return h.file.Reserve(at, int64(len(b)), deadline, cancel)
+	})
 	if err != nil {
 		return 0, err
 	}
@@ -82,11 +84,13 @@ func (h *Handle) Write(b []byte, off int64, append bool, uid uint32, cancel <-ch
 }
 
 // Fallocate reserves or frees space of the file, with the mode of fallocate(2), as a client
-// with that uid would. It ends with EINTR when cancel is closed and the file system obeys
+// with that uid would. It ends with EINTR when wait.Cancel is closed and the file system obeys
 // signals.
-func (h *Handle) Fallocate(mode uint32, off, length int64, uid uint32, cancel <-chan struct{}) error {
+func (h *Handle) Fallocate(mode uint32, off, length int64, uid uint32, wait *Waiting) error {
 	t := h.file.of.tree
-	reserved, err := h.file.reserveFallocate(mode, off, length, cancel)
+	reserved, err := wait.forRoom(func(deadline time.Time, cancel <-chan struct{}) (int64, error) {
+		return h.file.reserveFallocate(mode, off, length, deadline, cancel)
+	})
 	if err != nil {
 		return err
 	}
@@ -99,7 +103,7 @@ func (h *Handle) Fallocate(mode uint32, off, length int64, uid uint32, cancel <-
 					return err
 				}
 				select {
-				case <-cancel:
+				case <-wait.cancel():
 					return err
 				default: // the signal was the runtime's
 				}

@@ -318,7 +318,7 @@ const endOfFile = -1
 
 // reserveFallocate is Reserve for a call of fallocate(2). EOPNOTSUPP: it is to allocate blocks
 // behind the end of the file.
-func (f *File) reserveFallocate(mode uint32, off, length int64, cancel <-chan struct{}) (reserved int64, err error) {
+func (f *File) reserveFallocate(mode uint32, off, length int64, deadline time.Time, cancel <-chan struct{}) (reserved int64, err error) {
 	const shrinks = unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_COLLAPSE_RANGE
 	if !f.of.tree.counts(f.of.node.key) || mode&shrinks != 0 || off < 0 || length <= 0 || off > math.MaxInt64-length-pageBytes {
 		return 0, nil
@@ -332,7 +332,7 @@ func (f *File) reserveFallocate(mode uint32, off, length int64, cancel <-chan st
 			return 0, unix.EOPNOTSUPP // growth would take these blocks for ones within the file
 		}
 	}
-	return f.reserveGrowth(off, length, time.Now().Add(writePatience), cancel)
+	return f.reserveGrowth(off, length, deadline, cancel)
 }
 
 // Settle ends what Reserve returned, once the bytes are written or will not be.
