@@ -84,6 +84,7 @@ install: build install-unit ## install the binary, the C library and the unit fi
 install-unit:
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
 	sed 's|/usr/local/bin/|$(PREFIX)/bin/|' deploy/kv3fs.service >$(DESTDIR)$(PREFIX)/lib/systemd/system/kv3fs.service
+	sed 's|/usr/local/bin/|$(PREFIX)/bin/|' 'deploy/kv3fs-keep@.service' >'$(DESTDIR)$(PREFIX)/lib/systemd/system/kv3fs-keep@.service'
 	@[ -e $(DESTDIR)/etc/kv3fs.yaml ] || install -D -m 644 deploy/kv3fs.yaml $(DESTDIR)/etc/kv3fs.yaml || \
 		echo "kv3fs.service also needs /etc/kv3fs.yaml: as root, copy deploy/kv3fs.yaml there" >&2
 

@@ -28,6 +28,10 @@ func TestInstalledUnit(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		keep, err := os.ReadFile(filepath.Join(stage, prefix, "lib/systemd/system/kv3fs-keep@.service"))
+		if err != nil || !bytes.Contains(keep, []byte("\nExecStart="+prefix+"/bin/kv3fs keep %f\n")) {
+			t.Errorf("with PREFIX=%s: %v, %s", prefix, err, keep)
+		}
 		return string(text)
 	}
 	for _, prefix := range []string{"/usr", "/usr/local", "/opt/kv3fs"} {
@@ -66,16 +70,18 @@ func TestUnitIsValid(t *testing.T) {
 	if _, err := exec.LookPath("systemd-analyze"); err != nil {
 		t.Skip(err)
 	}
-	text, err := os.ReadFile("../../deploy/kv3fs.service")
-	if err != nil {
-		t.Fatal(err)
-	}
-	unit := filepath.Join(t.TempDir(), "kv3fs.service")
-	text = bytes.ReplaceAll(text, []byte("/usr/local/bin/kv3fs"), []byte("/bin/sh")) // it must exist
-	if err := os.WriteFile(unit, text, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if out, err := exec.Command("systemd-analyze", "verify", "--man=no", unit).CombinedOutput(); err != nil || bytes.Contains(out, []byte("kv3fs.service:")) {
-		t.Errorf("%v: %s", err, out)
+	for _, name := range []string{"kv3fs.service", "kv3fs-keep@.service"} {
+		text, err := os.ReadFile("../../deploy/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		unit := filepath.Join(t.TempDir(), strings.Replace(name, "@", "@mnt-cache", 1))
+		text = bytes.ReplaceAll(text, []byte("/usr/local/bin/kv3fs"), []byte("/bin/sh")) // it must exist
+		if err := os.WriteFile(unit, text, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := exec.Command("systemd-analyze", "verify", "--man=no", unit).CombinedOutput(); err != nil || bytes.Contains(out, []byte(filepath.Base(unit)+":")) {
+			t.Errorf("%s: %v: %s", name, err, out)
+		}
 	}
 }

@@ -31,6 +31,7 @@ import (
 func reports() map[string]reflect.Type {
 	return map[string]reflect.Type{
 		"plan":              reflect.TypeFor[plan](),
+		"keep":              reflect.TypeFor[keepReport](),
 		"replay":            reflect.TypeFor[replayTable](),
 		"doctor":            reflect.TypeFor[doctor.Report](),
 		"version":           reflect.TypeFor[buildInfo](),

@@ -55,6 +55,7 @@ func (m mistake) Unwrap() error { return m.error }
 
 type cli struct {
 	Serve        serveCmd        `cmd:"" help:"Serve a directory as a 3FS, with a mount, its control directory and rings."`
+	Keep         keepCmd         `cmd:"" help:"Keep a directory that others serve within a size, from one of many hosts."`
 	Pages        pagesCmd        `cmd:"" help:"Run, inspect or empty the page service for vLLM's and SGLang's 3FS connectors."`
 	Stat         statCmd         `cmd:"" help:"Show a daemon's limits and what it has removed, or all that it knows of a file or directory."`
 	DU           duCmd           `cmd:"" name:"du" help:"Show what directories, programs and models take of a daemon's capacity."`

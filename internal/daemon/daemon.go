@@ -221,10 +221,14 @@ func serve(ctx context.Context, c Config, tree *tree.Tree, rings *ringserver.Ser
 
 // identity returns the value of wire.DaemonXattr, for diagnosis.
 func identity(c Config, data string) *wire.Daemon {
-	return &wire.Daemon{
+	d := &wire.Daemon{
 		Version: c.Version, PID: os.Getpid(), Data: data, Cluster: c.Mount.Cluster,
 		IO: c.IO.String(), Started: time.Now().Format(time.RFC3339),
 	}
+	if !c.Keeping.Capacity.None() {
+		d.Capacity = c.Keeping.Capacity.String()
+	}
+	return d
 }
 
 // mountPoint returns the path of the mount as the kernel will show it and clients will

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"sync/atomic"
 	"time"
@@ -31,6 +32,7 @@ const keeperDir = "keeper"
 // keeping is the keeper of a daemon, and what it removes files through.
 type keeping struct {
 	*keeper.Keeper
+	lock *os.File // of the state directory: kv3fs keep leaves this one alone
 	tree atomic.Pointer[tree.Tree]
 }
 
@@ -60,6 +62,9 @@ func newKeeping(data string, o Keeping, readonly bool, log *slog.Logger) (*keepi
 	})
 	if err != nil {
 		return nil, fmt.Errorf("keep data directory %s within its capacity: %w", data, err)
+	}
+	if k.lock, err = lockKeeping(data, unix.LOCK_EX); err != nil {
+		return nil, errors.Join(err, k.Close())
 	}
 	return k, nil
 }
@@ -124,6 +129,7 @@ func (k *keeping) endWaiting() {
 func (k *keeping) close() {
 	if k != nil {
 		_ = k.Close()
+		k.lock.Close()
 	}
 }
 

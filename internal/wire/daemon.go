@@ -19,6 +19,9 @@ type Daemon struct {
 	IO      string `json:"io"`      // auto, buffered or direct
 	Started string `json:"started"` // RFC 3339
 
+	// Capacity is within what the daemon keeps the data directory, as its flag says; empty: any.
+	Capacity string `json:"capacity,omitempty"`
+
 	// Passthrough is PassthroughOn, or why the mount has none, with the cure. Empty: an
 	// older daemon, which does not say.
 	Passthrough string `json:"passthrough"`

@@ -55,6 +55,7 @@ type Lease struct {
 	renewedAt time.Duration // when the last renewal began that succeeded
 	checkedAt time.Duration
 	unchecked bool // no Check yet
+	behind    time.Duration
 }
 
 // fileID tells a file from others that had its name.
@@ -181,6 +182,10 @@ func (l *Lease) takeLocked(last uint64) (Standing, error) {
 		// Its name says what matters.
 		content, err = nil, errors.Join(f.Truncate(0), touch(f))
 	}
+	var behind time.Duration
+	if err == nil {
+		behind, err = age(f)
+	}
 	if err = errors.Join(err, f.Close()); err != nil {
 		return Standing{}, errors.Join(fmt.Errorf("take the lease: %w", err), l.dir.Remove(nameOf(token)))
 	}
@@ -197,6 +202,7 @@ func (l *Lease) takeLocked(last uint64) (Standing, error) {
 		return Standing{}, errors.Join(err, l.dir.Remove(nameOf(token)))
 	}
 	l.token, l.file, l.wrote, l.renewals, l.renewedAt, l.unchecked = token, id, content, 0, began, true
+	l.behind = behind
 	return Standing{Held: true, Token: token, Holder: l.Me}, nil
 }
 
@@ -462,6 +468,24 @@ func write(f *os.File, content []byte) error {
 // touch sets a file's mtime, by the server's clock where the server has one.
 func touch(f *os.File) error {
 	return unix.UtimesNanoAt(int(f.Fd()), "", nil, unix.AT_EMPTY_PATH)
+}
+
+// age returns how old a file looks that has just been written.
+func age(f *os.File) (time.Duration, error) {
+	now := time.Now()
+	fi, err := f.Stat()
+	if err != nil {
+		return 0, err
+	}
+	return now.Sub(fi.ModTime()), nil
+}
+
+// Behind returns by how much the clock that gives files their mtimes was behind this host's when the lease
+// was taken; negative: ahead. It is at most too large by what writing took.
+func (l *Lease) Behind() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.behind
 }
 
 func full(err error) bool {
