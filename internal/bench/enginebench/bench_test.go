@@ -116,6 +116,13 @@ func TestRandomTwice(t *testing.T) {
 // hit of a request's 125, and what UCM publishes.
 func TestRandomTwiceAsPublished(t *testing.T) {
 	o := quick(RandomTwice, newShelf(t))
+	dir := filepath.Join(t.TempDir(), "segments") // 1500 files would take a while
+	o.Store, o.Open = "Segment", func(_ context.Context, w Want) (*kvstore.Store, error) {
+		return kvstore.Open("Segment", kvstore.Config{
+			Namespace: w.Namespace, Layout: w.Layout, Speed: w.Speed,
+			Segment: &kvstore.SegmentOptions{Dir: dir, CapacityBytes: 64 << 20, SegmentBytes: 8 << 20},
+		})
+	}
 	o.Models, o.Seed, o.Scale, o.TimeScale = nil, 123456, 8192, 200 // the document's model, by default
 	rep := run(t, o)
 	var text strings.Builder
