@@ -5,18 +5,24 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kv3fs/kv3fs/internal/admin"
 	"github.com/kv3fs/kv3fs/internal/keeper"
 	"github.com/kv3fs/kv3fs/internal/test/daemontest"
+	"github.com/kv3fs/kv3fs/internal/test/seed"
 )
 
 // operated is a daemon that a test operates with commands.
@@ -431,5 +437,187 @@ func TestTTL(t *testing.T) {
 	}
 	if _, errs, status := o.try(o.Mount, "ttl", "rm", "scratch"); status == 0 || !strings.Contains(errs, "no such file") {
 		t.Errorf("%d %s", status, errs)
+	}
+}
+
+// A daemon that is killed in the middle of "quota set" has the old quota or the new one, and what
+// has answered is kept.
+func TestKilledWhileQuotaIsSet(t *testing.T) {
+	o := operate(t, "--capacity", "64MiB")
+	if err := os.Mkdir(filepath.Join(o.Mount, "a"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	rnd := rand.New(rand.NewPCG(seed.New(t), 1))
+	var answered, tried int64
+	for range 5 {
+		dirs, err := socketDirs(o.Data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		client, err := admin.Dial(t.Context(), dirs, time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sets := make(chan int64, 1<<16)
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			for size := answered + 1<<20; ; size += 4096 {
+				tried = size
+				if client.SetQuota(t.Context(), "a", size) != nil {
+					return
+				}
+				answered = size
+				sets <- size
+			}
+		}()
+		for range 1 + rnd.IntN(20) {
+			select {
+			case <-sets:
+			case <-ended:
+				t.Fatalf("the quota cannot be set to %d", tried)
+			}
+		}
+		o.Kill()
+		<-ended
+		client.Close()
+		o.Start(t)
+		var r quotasReport
+		o.report(&r, "quota ls")
+		if len(r.Quotas) != 1 || r.Quotas[0].Path != "a" || r.Quotas[0].Bytes != answered && r.Quotas[0].Bytes != tried {
+			t.Fatalf("%+v; want %d or %d", r, answered, tried)
+		}
+		answered = r.Quotas[0].Bytes
+		if left, err := filepath.Glob(filepath.Join(o.Data, ".kv3fs", "keeper", "*.tmp")); err != nil || len(left) > 0 {
+			t.Errorf("left behind: %q, %v", left, err)
+		}
+	}
+}
+
+// A quota and a capacity below what is pinned are taken: all that may go goes, writes then fail until
+// there is room, and the log says so.
+func TestLimitsBelowWhatIsPinned(t *testing.T) {
+	const mib = 1 << 20
+	o := operate(t, "--capacity", "64MiB")
+	for n := range 8 {
+		o.aged(block(n), mib)
+	}
+	o.run("pin", "models/*[0-3]@half.data")
+	out := o.run("quota", "set", "models", "2MiB")
+	if !strings.Contains(out, "Files go now until the quota is kept to") || !strings.Contains(out, "EDQUOT") {
+		t.Error(out)
+	}
+	left := func() (n int) {
+		for i := range 8 {
+			if _, err := os.Lstat(filepath.Join(o.Data, block(i))); err == nil {
+				n++
+			}
+		}
+		return n
+	}
+	await(t, "all that may go to go", func() bool { return left() == 4 })
+	fails := func(name string, want error) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(o.Mount, name), make([]byte, 64<<10), 0o644); !errors.Is(err, want) {
+			t.Errorf("a write to %s: %v; want %v", name, err, want)
+		}
+	}
+	fails("models/new", unix.EDQUOT)
+	await(t, "the log", func() bool { return strings.Contains(o.Log(), "more is used than the limit, and nothing more may go") })
+	if left() != 4 {
+		t.Errorf("%d files are left; want those that are pinned", left())
+	}
+	if size, free := spaceOf(t, filepath.Join(o.Mount, "models")); size != 2*mib || free != 0 {
+		t.Errorf("%d bytes, %d of them free", size, free)
+	}
+	if out := o.run("quota", "ls"); !strings.Contains(out, "models") || !strings.Contains(out, "4.0 MiB") {
+		t.Error(out)
+	}
+	o.run("quota", "rm", "models")
+	if err := o.Stop(); err != nil {
+		t.Error(err)
+	}
+	small := daemontest.ServeWith(t, daemontest.Options{Binary: o.bin, Data: o.Data, Flags: []string{"--capacity", "3MiB", "--drain", "1s", "--pages-listen", "off"}})
+	o.Mount = small.Mount
+	fails("other", unix.ENOSPC)
+	if left() != 4 {
+		t.Errorf("%d files are left; want those that are pinned", left())
+	}
+	o.run("unpin", "models/*[0-3]@half.data")
+	await(t, "room", func() bool { return os.WriteFile(filepath.Join(o.Mount, "other"), make([]byte, 64<<10), 0o644) == nil })
+	if n := left(); n < 1 || n > 3 {
+		t.Errorf("%d files are left", n)
+	}
+	o.Mount = o.Daemon.Mount
+}
+
+// Another user is told who may operate the daemon.
+func TestOperateAsAnotherUser(t *testing.T) {
+	daemontest.NeedRoot(t)
+	o := operate(t, "--capacity", "64MiB")
+	cmd := exec.Command(o.bin, "stat", "--data", o.Data)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	cmd.Dir = "/"
+	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "as root or as the daemon's user") {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// A command that a signal interrupts while it waits for the daemon says so, in JSON, too.
+func TestInterruptedOperators(t *testing.T) {
+	data := t.TempDir()
+	dir := filepath.Join(data, ".kv3fs", "hosts", "me")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("unix", filepath.Join(dir, admin.SocketName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	asked := make(chan struct{}, 100)
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				if _, err := c.Read(make([]byte, 1)); err == nil { // a request, to which there is no answer
+					asked <- struct{}{}
+				}
+				_, _ = io.Copy(io.Discard, c)
+			}()
+		}
+	}()
+	for _, command := range []string{"stat", "stat x", "du", "ls", "evict x", "pin x", "unpin x", "ttl set x 7d", "ttl ls", "ttl rm x", "quota set x 1GiB", "quota ls", "quota rm x"} {
+		cmd := exec.Command(binary(t), append(strings.Fields(command), "--json", "--data", data)...)
+		var out, errs bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &out, &errs
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-asked:
+		case <-time.After(time.Minute):
+			t.Errorf("%s: it does not ask", command)
+		}
+		if err := cmd.Process.Signal(os.Interrupt); err != nil {
+			t.Error(err)
+		}
+		_ = cmd.Wait() // its status is looked at
+		if status := cmd.ProcessState.ExitCode(); status != exitInterrupted {
+			t.Errorf("%s: status %d: %s", command, status, errs.String())
+		}
+		name := strings.Fields(command)[0]
+		if name == "quota" || name == "ttl" {
+			name += " " + strings.Fields(command)[1]
+		}
+		checkJSON(t, name, out.String())
+		var head envelope
+		if err := json.Unmarshal(out.Bytes(), &head); err != nil || !head.Interrupted {
+			t.Errorf("%s: %v, %s", command, err, out.String())
+		}
 	}
 }
