@@ -133,17 +133,22 @@ func locate(p string) (data, at string, err error) {
 	if err != nil {
 		return "", "", err
 	}
+	var notOurs error
 	if m, ok := host.Holding(mounts, full); ok && m.Type == host.HF3FSType {
-		if data, err = dataOf(m.Point); err != nil {
-			return "", "", err
+		data, notOurs = dataOf(m.Point)
+		if notOurs == nil {
+			rel, err := filepath.Rel(m.Point, full)
+			return data, filepath.Join(".", m.Root, rel), err
 		}
-		rel, err := filepath.Rel(m.Point, full)
-		return data, filepath.Join(".", m.Root, rel), err
+		// It may be another 3FS, in which kv3fs keep keeps a directory.
 	}
 	for dir := full; ; dir = filepath.Dir(dir) {
 		if hasState(dir) {
 			rel, err := filepath.Rel(dir, full)
 			return dir, rel, err
+		}
+		if dir == "/" && notOurs != nil {
+			return "", "", notOurs
 		}
 		if dir == "/" {
 			return "", "", fmt.Errorf("%s is neither below a mount of kv3fs nor below a data directory: give another path, or --data or --mount", printable(p))
@@ -192,7 +197,9 @@ func hasState(dir string) bool {
 // socketDirs returns the directories in which a daemon or keeper of a data directory may have its
 // socket: each host has one of its own.
 func socketDirs(data string) (dirs []string, err error) {
-	for _, top := range []string{filepath.Join(data, kv3fs.StateDir, "hosts"), filepath.Join(data, kv3fs.KeepDir)} {
+	// A daemon without a capacity may serve what kv3fs keep keeps: that is asked first.
+	for _, state := range []string{kv3fs.KeepDir, kv3fs.StateDir} {
+		top := filepath.Join(data, state, "hosts")
 		entries, err := os.ReadDir(top)
 		switch {
 		case errors.Is(err, os.ErrNotExist):
@@ -200,7 +207,6 @@ func socketDirs(data string) (dirs []string, err error) {
 		case err != nil:
 			return nil, fmt.Errorf("the daemon's state: %w: run this as root or as the daemon's user", err)
 		}
-		dirs = append(dirs, top)
 		for _, e := range entries {
 			if e.IsDir() {
 				dirs = append(dirs, filepath.Join(top, e.Name()))

@@ -621,3 +621,38 @@ func TestInterruptedOperators(t *testing.T) {
 		}
 	}
 }
+
+// The commands work for kv3fs keep, too, with the keeper that has the lease.
+func TestOperateKeep(t *testing.T) {
+	dir := t.TempDir()
+	for n := range 3 {
+		putBlock(t, dir, n, 4096, time.Hour)
+	}
+	// A daemon that keeps nothing may serve the directory.
+	if err := os.MkdirAll(filepath.Join(dir, ".kv3fs", "hosts", "none"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	k := startKeeper(t, dir, "--capacity", "64MiB", "--lease", "3s", "--grace", "1s", "--identity", "me")
+	o := &operated{t: t, Daemon: &daemontest.Daemon{Data: dir, Mount: dir}, bin: binary(t)}
+	var r statReport
+	await(t, "the keeper", func() bool {
+		out, _, status := o.try(dir, "stat", "--json")
+		return status == 0 && json.Unmarshal([]byte(out), &r) == nil && r.State.Scanned
+	})
+	if r.State.Dir != dir || r.State.Files != 3 {
+		t.Errorf("%+v", r.State)
+	}
+	o.run("quota", "set", filepath.Dir(filepath.Join(dir, blockPath(1))), "2MiB")
+	o.run("pin", blockPath(2))
+	if out := o.run("evict", dir); !strings.Contains(out, "2 files of 8.0 KiB removed; 1 stay.") {
+		t.Error(out)
+	}
+	if out := o.run("ls"); !strings.Contains(out, blockPath(2)) || strings.Count(out, "\n") != 2 {
+		t.Error(out)
+	}
+	k.signal(syscall.SIGTERM)
+	<-k.ended
+	if _, errs, status := o.try(dir, "stat"); status != exitFailed || !strings.Contains(errs, "no daemon of this host serves") {
+		t.Errorf("after the end: %d %s", status, errs)
+	}
+}

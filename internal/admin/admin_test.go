@@ -428,3 +428,21 @@ func FuzzMessage(f *testing.F) {
 		}
 	})
 }
+
+// The end of a server leaves the socket of its successor.
+func TestSuccessor(t *testing.T) {
+	dir := t.TempDir()
+	first := NewServer(dir, &endless{}, nil, slog.New(slog.DiscardHandler))
+	if err := first.Start(); err != nil {
+		t.Fatal(err)
+	}
+	serveFor(t, dir, &endless{})
+	first.Close()
+	c, err := Dial(t.Context(), []string{dir}, patience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if state, err := c.State(t.Context()); err != nil || state.Files != 7 {
+		t.Errorf("%+v, %v", state, err)
+	}
+}

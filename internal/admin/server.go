@@ -38,6 +38,7 @@ type Server struct {
 	StallTime time.Duration
 
 	dir    string
+	socket os.FileInfo // as it was made; nil before Start
 	log    *slog.Logger
 	http   *http.Server
 	calls  chan struct{}
@@ -69,6 +70,10 @@ func (s *Server) Start() error {
 	if err != nil {
 		return err
 	}
+	if s.socket, err = os.Lstat(filepath.Join(s.dir, SocketName)); err != nil {
+		_ = l.Close() // err is the first error
+		return err
+	}
 	if s.StallTime == 0 {
 		s.StallTime = stallTime
 	}
@@ -85,7 +90,10 @@ func (s *Server) Start() error {
 func (s *Server) Close() {
 	_ = s.http.Close() // clients that are cut off see it
 	s.served.Wait()
-	_ = os.Remove(filepath.Join(s.dir, SocketName)) // or the next daemon replaces it
+	at := filepath.Join(s.dir, SocketName)
+	if is, err := os.Lstat(at); err == nil && s.socket != nil && os.SameFile(is, s.socket) { // not a successor's
+		_ = os.Remove(at) // or the next one replaces it
+	}
 }
 
 // state counts the connections that Close waits for.

@@ -189,6 +189,7 @@ func (s *keepService) serve(ctx context.Context, d *keptDir) (err error) {
 // tenure is a keeper at work while this host has the lease.
 type tenure struct {
 	keeper *keeper.Keeper
+	mute   func() // ends the admin socket
 	cancel context.CancelFunc
 	gone   context.Context // ends when the lease is found to be lost
 	done   chan error
@@ -224,7 +225,19 @@ func (s *keepService) begin(d *keptDir, l *lease.Lease) (*tenure, error) {
 	run, cancel := context.WithCancel(gone)
 	t.cancel = func() { cancel(); lose() }
 	go func() { t.done <- k.Run(run) }()
+	t.mute = s.operate(d, k)
 	return t, nil
+}
+
+// operate starts the admin socket of a keeper, which each host has in a directory of its own, and returns
+// what ends it.
+func (s *keepService) operate(d *keptDir, k *keeper.Keeper) (stop func()) {
+	own := filepath.Join(hostsDir, s.me.Identity)
+	if err := d.state.MkdirAll(own, 0o700); err != nil {
+		s.Log.Warn("no admin socket: kv3fs du, ls, stat, evict, quota, ttl and pin do not work", "error", err)
+		return func() {}
+	}
+	return operate(filepath.Join(d.path, kv3fs.KeepDir, own), k, s.Log)
 }
 
 // tellTimes says what the last use of a file is taken from, and what clocks say.
@@ -279,6 +292,7 @@ func (t *tenure) end() error {
 	if t == nil {
 		return nil
 	}
+	t.mute()
 	t.cancel()
 	if err := <-t.done; err != nil {
 		t.log.Warn("cannot save the use of files; the next keeper goes by the times that the file system has", "error", err)

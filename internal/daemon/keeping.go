@@ -137,19 +137,23 @@ func (k *keeping) close() {
 var errNotKept = errors.New("this daemon keeps no limit, so it neither knows what its files take nor keeps quotas, TTLs and pins: " +
 	"start it with --capacity (--capacity 100% is all that the disk has)")
 
-// operate starts the admin socket in this host's state directory, "" if there is none, and returns
-// what ends it.
+// operate starts the admin socket of a daemon in this host's state directory, "" if there is none, and
+// returns what ends it.
 func (k *keeping) operate(dir string, log *slog.Logger) (stop func()) {
-	if dir == "" {
+	switch {
+	case dir == "":
 		return func() {}
+	case k == nil:
+		return operate(dir, nil, log) // not a typed nil
 	}
-	var about admin.Keeper // not a typed nil
-	if k != nil {
-		about = k
-	}
+	return operate(dir, k, log)
+}
+
+// operate starts an admin socket in a directory, and returns what ends it.
+func operate(dir string, about admin.Keeper, log *slog.Logger) (stop func()) {
 	server := admin.NewServer(dir, about, errNotKept, log)
 	if err := server.Start(); err != nil {
-		log.Warn("no admin socket: kv3fs du, ls, stat, evict, quota, ttl and pin cannot reach this daemon", "error", err)
+		log.Warn("no admin socket: kv3fs du, ls, stat, evict, quota, ttl and pin do not work", "error", err)
 	}
 	return server.Close
 }
