@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"strconv"
 	"syscall"
 	"time"
 
@@ -165,7 +164,7 @@ func (t *keepTable) file(e keeper.Entry, goes bool) {
 		t.bytes += e.Bytes
 	}
 	if t.dry {
-		fmt.Fprintf(t.out, keepRow, what, e.Why, humanize.IBytes(uint64(e.Bytes)), shortAge(e.Unused), e.Owner, plainPath(e.Path))
+		fmt.Fprintf(t.out, keepRow, what, e.Why, humanize.IBytes(uint64(e.Bytes)), shortAge(e.Unused), e.Owner, printable(e.Path))
 	}
 }
 
@@ -183,14 +182,6 @@ func (t *keepTable) end(p daemon.KeepPass, interrupted bool) {
 		fmt.Fprintf(t.out, "; %d entries could not be read", p.Unreadable)
 	}
 	fmt.Fprintln(t.out)
-}
-
-// plainPath returns a path as it is if a terminal and a reader of lines can bear it, and quoted otherwise.
-func plainPath(path string) string {
-	if quoted := strconv.Quote(path); quoted[1:len(quoted)-1] != path {
-		return quoted
-	}
-	return path
 }
 
 // shortAge returns a time in two units at most.

@@ -58,7 +58,7 @@ func Keep(ctx context.Context, c KeepConfig, ready func(dir string, keeps bool))
 	if err != nil {
 		return err
 	}
-	s := &keepService{KeepConfig: c, me: lease.Holder{Identity: me.Identity, Host: me.Host}, ready: func(keeps bool) {
+	s := &keepService{KeepConfig: c, back: backEvery, me: lease.Holder{Identity: me.Identity, Host: me.Host}, ready: func(keeps bool) {
 		_, _ = sdnotify.SdNotify(false, sdnotify.SdNotifyReady) // systemd may not be there
 		ready(d.path, keeps)
 	}}
@@ -83,6 +83,7 @@ type keepService struct {
 	KeepConfig
 	me    lease.Holder
 	ready func(keeps bool) // nil once called
+	back  time.Duration    // how often a directory that is away is looked for
 	pace  logpace.Pace
 }
 
@@ -103,7 +104,7 @@ func (s *keepService) run(ctx context.Context, d *keptDir) error {
 
 // await waits until the directory with an id is back; nil: ctx has ended.
 func (s *keepService) await(ctx context.Context, id string) *keptDir {
-	tick := time.NewTicker(backEvery)
+	tick := time.NewTicker(s.back)
 	defer tick.Stop()
 	for {
 		select {

@@ -189,8 +189,15 @@ func (d *keptDir) look() error {
 	if _, err := d.root.Stat("."); err != nil {
 		return fmt.Errorf("%w: %w", errAway, err)
 	}
-	if _, err := d.root.Lstat(kv3fs.KeepDir); err != nil {
+	was, err := d.state.Stat(".")
+	if err == nil {
+		is, err = d.root.Lstat(kv3fs.KeepDir)
+	}
+	switch {
+	case err != nil:
 		return fmt.Errorf("%w: its state: %w", errAway, err)
+	case !os.SameFile(is, was):
+		return fmt.Errorf("%w: its state: another %s is there", errAway, kv3fs.KeepDir)
 	}
 	return nil
 }
