@@ -4,9 +4,12 @@ import (
 	"context"
 	"log/slog"
 	"path/filepath"
+	"time"
 
 	"github.com/kv3fs/kv3fs/internal/fs/integrity"
 	"github.com/kv3fs/kv3fs/internal/fs/tree"
+	"github.com/kv3fs/kv3fs/internal/layout/classify"
+	"github.com/kv3fs/kv3fs/internal/layout/kv3fs"
 )
 
 // sumsDir is the directory of checksums in tree.StateName.
@@ -22,6 +25,26 @@ func newChecksums(data string, on, readonly bool, log *slog.Logger) (*integrity.
 		return nil, nil
 	}
 	return integrity.Open(integrity.Options{Dir: filepath.Join(data, tree.StateName, sumsDir), Readonly: readonly, Log: log})
+}
+
+// aside returns how the files of a damaged entry are renamed: entries of a known layout that others may remove, and nothing
+// else.
+func aside(path string) (files []tree.Aside) {
+	f := classify.Classify(path, classify.Context{})
+	if !f.Delete.Evictable() || f.Temp {
+		return nil
+	}
+	if _, already := kv3fs.IsAside(filepath.Base(path)); already {
+		return nil
+	}
+	for _, part := range f.Parts() {
+		name, ok := kv3fs.AsideName(filepath.Base(part), time.Now().Unix())
+		if !ok {
+			return nil
+		}
+		files = append(files, tree.Aside{Path: part, Name: name})
+	}
+	return files
 }
 
 // startChecksums saves checksums until stop is called.

@@ -98,7 +98,14 @@ func Run(ctx context.Context, c Config, ready func(mountPoint string)) (err erro
 		return err
 	}
 	defer sums.Close() // after the tree
-	tree, err := tree.Open(data, tree.Options{Spare: fuseserver.SpareDescriptors(), Readonly: c.Settings.Readonly, Usage: c.usage, Sums: sums})
+	options := tree.Options{Spare: fuseserver.SpareDescriptors(), Readonly: c.Settings.Readonly, Usage: c.usage}
+	if sums != nil {
+		options.Sums = sums
+		if !c.Settings.Readonly {
+			options.Aside = aside
+		}
+	}
+	tree, err := tree.Open(data, options)
 	if err != nil {
 		return err
 	}
@@ -127,7 +134,7 @@ func Run(ctx context.Context, c Config, ready func(mountPoint string)) (err erro
 	c.Mount.Log = c.Log
 	c.Mount.Limits = c.Limits.mount(host.Local())
 	c.Mount.Daemon = identity(c, data)
-	pageService, err := pagesOf(st.dir, c.Pages, newRingMetrics(rings))
+	pageService, err := pagesOf(st.dir, c.Pages, newRingMetrics(rings), newChecksumMetrics(sums))
 	if err != nil {
 		return err
 	}

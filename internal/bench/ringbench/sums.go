@@ -36,7 +36,7 @@ func (f *files) copyThroughRing(ctx context.Context) (err error) {
 	return nil
 }
 
-func (f *files) copyFile(ctx context.Context, m *usrbio.Mount, ring *usrbio.Ring, iov *usrbio.Iov, number int, write bool) error {
+func (f *files) copyFile(ctx context.Context, m *usrbio.Mount, ring *usrbio.Ring, iov *usrbio.Iov, number int, write bool) (err error) {
 	in, err := os.Open(f.path(f.data, number, write))
 	if err != nil {
 		return err
@@ -51,7 +51,7 @@ func (f *files) copyFile(ctx context.Context, m *usrbio.Mount, ring *usrbio.Ring
 	if err != nil {
 		return err
 	}
-	defer file.Close(ctx)
+	defer func() { err = errors.Join(err, file.Close(context.Background())) }()
 	for off := int64(0); off < f.sizeBytes; {
 		n := min(int64(len(iov.Bytes())), f.sizeBytes-off)
 		if _, err := in.ReadAt(iov.Bytes()[:n], off); err != nil {

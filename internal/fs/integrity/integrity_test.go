@@ -252,7 +252,7 @@ func TestForeignMemory(t *testing.T) {
 	}
 	defer unix.Munmap(gone)
 
-	w := o.sums.BeginWrite(o.fd, 0, 4*RangeBytes)
+	w := o.sums.BeginWrite(&Write{}, o.fd, 0, 4*RangeBytes)
 	w.Hash(shm.OwnWindow(gone))
 	w.End(false)
 	if _, _, found, verified := o.read(0, 4*RangeBytes); found || verified != 0 {
@@ -272,7 +272,7 @@ func TestForeignMemory(t *testing.T) {
 	mustBe(t, "what the client has changed", gone[:2*RangeBytes], content[:2*RangeBytes])
 
 	// A client that changes its memory while it is written gets EIO for it, and nothing else happens.
-	w = o.sums.BeginWrite(o.fd, 0, RangeBytes)
+	w = o.sums.BeginWrite(&Write{}, o.fd, 0, RangeBytes)
 	w.Hash(shm.OwnWindow(content[:RangeBytes]))
 	content[3]++
 	if _, err := unix.Pwrite(o.fd, content[:RangeBytes], 0); err != nil {

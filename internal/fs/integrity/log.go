@@ -21,9 +21,10 @@ type log struct {
 	dir string
 
 	mu       sync.Mutex
-	segments []*segment // oldest first; the last one is appended to, unless it is nil
-	index    map[uint64]place
-	live     int64 // bytes of what index names
+	segments []*segment // oldest first; the last one is appended to, unless it is full
+	numbered map[uint64]*segment
+	index    map[uint64]place // by inode
+	live     int64            // bytes of what index names
 	buf      []byte
 
 	segmentBytes int64 // from which on a segment is not appended to
@@ -36,11 +37,40 @@ type segment struct {
 	full   bool // it is not appended to
 }
 
-// place is where an inode's record lies.
-type place struct {
-	segment *segment
-	off     int64
-	bytes   int32
+// place is where an inode's record lies: the segment's number, the offset, and the size, or sizeElsewhere if it does not
+// fit. Offsets and sizes are multiples of unitBytes. There may be millions, so it is small; 0 is no place.
+type place uint64
+
+const (
+	unitBytes     = 8
+	sizeBits      = 16
+	offBits       = 22 // a record begins within the first 32 MiB of its segment
+	sizeElsewhere = 1<<sizeBits - 1
+	mostSegment   = unitBytes << offBits
+)
+
+func placeOf(s *segment, off int64, size int) place {
+	units := min(uint64(size/unitBytes), sizeElsewhere)
+	return place(s.number<<(offBits+sizeBits) | uint64(off/unitBytes)<<sizeBits | units)
+}
+
+func (p place) segment() uint64 { return uint64(p >> (offBits + sizeBits)) }
+func (p place) off() int64      { return int64(p>>sizeBits) & (1<<offBits - 1) * unitBytes }
+
+// bytesLocked returns the size of the record at a place.
+func (l *log) bytesLocked(p place) int64 {
+	if units := int64(p & sizeElsewhere); units < sizeElsewhere {
+		return units * unitBytes
+	}
+	head := make([]byte, headBytes)
+	s := l.numbered[p.segment()]
+	if s == nil {
+		return 0
+	}
+	if _, err := s.file.ReadAt(head, p.off()); err != nil {
+		return 0
+	}
+	return int64(order.Uint32(head[4:]))
 }
 
 const (
@@ -54,7 +84,7 @@ const (
 
 // openLog reads the log in dir, which is made if need be and write is set.
 func openLog(dir string, write bool) (*log, error) {
-	l := &log{dir: dir, segmentBytes: defaultSegment, index: make(map[uint64]place)}
+	l := &log{dir: dir, segmentBytes: defaultSegment, numbered: make(map[uint64]*segment), index: make(map[uint64]place)}
 	if write {
 		if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 			return nil, err
@@ -79,6 +109,7 @@ func openLog(dir string, write bool) (*log, error) {
 	}
 	slices.SortFunc(l.segments, func(a, b *segment) int { return cmp.Compare(a.number, b.number) })
 	for _, s := range l.segments {
+		l.numbered[s.number] = s
 		l.scan(s)
 	}
 	return l, nil
@@ -101,22 +132,22 @@ func (l *log) scan(s *segment) {
 	}
 	for off := 0; ; {
 		n, ino, gone, ok := recordAt(b[off:])
-		if !ok {
+		if !ok || off >= mostSegment || n%unitBytes != 0 {
 			return
 		}
-		l.note(ino, gone, place{s, int64(off), int32(n)})
+		l.note(ino, gone, placeOf(s, int64(off), n), n)
 		off += n
 	}
 }
 
-func (l *log) note(ino uint64, gone bool, p place) {
-	l.live -= int64(l.index[ino].bytes)
+func (l *log) note(ino uint64, gone bool, p place, bytes int) {
+	l.live -= l.bytesLocked(l.index[ino])
 	if gone {
 		delete(l.index, ino)
 		return
 	}
 	l.index[ino] = p
-	l.live += int64(p.bytes)
+	l.live += int64(bytes)
 }
 
 // put appends the record of an inode.
@@ -150,7 +181,7 @@ func (l *log) appendLocked(b []byte, ino uint64, gone bool) error {
 		s.full = true // what is there of it ends the segment
 		return err
 	}
-	l.note(ino, gone, place{s, s.bytes, int32(len(b))})
+	l.note(ino, gone, placeOf(s, s.bytes, len(b)), len(b))
 	s.bytes += int64(len(b))
 	s.full = s.bytes >= l.segmentBytes
 	if cap(l.buf) > defaultSegment {
@@ -175,6 +206,7 @@ func (l *log) openLocked() (*segment, error) {
 	}
 	s := &segment{number: number, file: file}
 	l.segments = append(l.segments, s)
+	l.numbered[number] = s
 	return s, nil
 }
 
@@ -195,8 +227,12 @@ func (l *log) get(ino uint64) *record {
 }
 
 func (l *log) readLocked(p place) []byte {
-	b := make([]byte, p.bytes)
-	if _, err := p.segment.file.ReadAt(b, p.off); err != nil {
+	s := l.numbered[p.segment()]
+	b := make([]byte, l.bytesLocked(p))
+	if s == nil || len(b) == 0 {
+		return nil
+	}
+	if _, err := s.file.ReadAt(b, p.off()); err != nil {
 		return nil
 	}
 	if _, _, gone, ok := recordAt(b); !ok || gone {
@@ -219,7 +255,7 @@ func (l *log) compact() (bool, error) {
 	oldest := l.segments[0]
 	var inos []uint64
 	for ino, p := range l.index {
-		if p.segment == oldest {
+		if p.segment() == oldest.number {
 			inos = append(inos, ino)
 		}
 	}
@@ -232,6 +268,7 @@ func (l *log) compact() (bool, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.segments = l.segments[1:]
+	delete(l.numbered, oldest.number)
 	_ = oldest.file.Close()
 	return true, os.Remove(oldest.file.Name())
 }
@@ -240,12 +277,12 @@ func (l *log) move(ino uint64, from *segment) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p, has := l.index[ino]
-	if !has || p.segment != from {
+	if !has || p.segment() != from.number {
 		return nil
 	}
 	b := l.readLocked(p)
 	if b == nil {
-		l.note(ino, true, place{})
+		l.note(ino, true, 0, 0)
 		return nil
 	}
 	return l.appendLocked(b, ino, false)

@@ -117,12 +117,21 @@ func TestCompacts(t *testing.T) {
 			removed++
 		}
 	}
+	for k := range int64(200 << 10) { // a record whose size has no room in its place
+		words.set(k, newWord(rng.Uint64(), firm))
+	}
+	last[7] = 1 << 40
+	for range 3 {
+		if err := l.put(&record{stamp{ino: 7, mtimeNs: 1 << 40}, 1, tail{}, words}); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for range 2 {
 		if len(l.index) != len(last) {
 			t.Errorf("%d files, want %d", len(l.index), len(last))
 		}
 		for ino, want := range last {
-			if r := l.get(ino); r == nil || r.stamp.mtimeNs != want || *r.words[0] != *words[0] {
+			if r := l.get(ino); r == nil || r.stamp.mtimeNs != want || ino == 7 && (len(r.words) != len(words) || *r.words[300] != *words[300]) {
 				t.Fatalf("inode %d: %v, want time %d", ino, r, want)
 			}
 		}
@@ -132,6 +141,13 @@ func TestCompacts(t *testing.T) {
 		}
 	}
 	defer l.close()
+	live := int64(0)
+	for _, p := range l.index {
+		live += l.bytesLocked(p)
+	}
+	if l.live != live {
+		t.Errorf("%d bytes are counted as live of %d", l.live, live)
+	}
 	if removed == 0 {
 		t.Error("nothing was compacted")
 	}

@@ -71,7 +71,7 @@ func (o *opened) close() {
 // write writes as a ring does.
 func (o *opened) write(b []byte, off int64) {
 	o.t.Helper()
-	w := o.sums.BeginWrite(o.fd, off, int64(len(b)))
+	w := o.sums.BeginWrite(&Write{}, o.fd, off, int64(len(b)))
 	w.Hash(shm.OwnWindow(b))
 	n, err := unix.Pwrite(o.fd, b, off)
 	w.End(n == len(b) && err == nil)

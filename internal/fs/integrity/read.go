@@ -41,7 +41,8 @@ func (f *File) BeginRead(r *Read, fd int, off, n int64) bool {
 	if f.inFlux > 0 || !f.known {
 		return false
 	}
-	*r = Read{file: f, fd: fd, first: rangeOf(off + RangeBytes - 1), size: f.stamp.size}
+	// Field by field: the array need not be cleared.
+	r.file, r.fd, r.first, r.checked, r.matched = f, fd, rangeOf(off+RangeBytes-1), 0, false
 	end := rangeOf(off + n)
 	if f.tail.word != 0 && off+n >= f.tail.end {
 		end = rangeOf(f.tail.end) + 1
@@ -60,8 +61,7 @@ func (f *File) BeginRead(r *Read, fd int, off, n int64) bool {
 
 // snapshot copies the words up to a range and reports whether there are any.
 func (r *Read) snapshot(end int64) (any bool) {
-	r.words = r.array[:0]
-	r.size = r.file.stamp.size
+	r.words, r.size = r.array[:0], r.file.stamp.size
 	for k := r.first; k < end; k++ {
 		w := r.file.wordOf(k)
 		r.words = append(r.words, w)

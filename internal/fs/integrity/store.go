@@ -47,7 +47,7 @@ const (
 )
 
 type counters struct {
-	verified, changed, damaged, doubtful atomic.Int64
+	verified, changed, damaged, doubtful, aside atomic.Int64
 }
 
 // Counters are what happened since Open.
@@ -56,13 +56,17 @@ type Counters struct {
 	VerifiedBytes int64 // that were compared when they were read
 	Changed       int64 // files whose sums were dropped, because others had changed them
 	Damaged       int64 // ranges found damaged
+	Aside         int64 // damaged files that were renamed
 	Doubtful      int64 // ranges that never were what was written, for which see Damage.Certain
 }
 
 // Counters may be called at any time.
 func (s *Store) Counters() Counters {
 	c := &s.counters
-	return Counters{s.log.files(), c.verified.Load(), c.changed.Load(), c.damaged.Load(), c.doubtful.Load()}
+	return Counters{
+		Files: s.log.files(), VerifiedBytes: c.verified.Load(), Changed: c.changed.Load(),
+		Damaged: c.damaged.Load(), Aside: c.aside.Load(), Doubtful: c.doubtful.Load(),
+	}
 }
 
 // Open reads the log of a store. No other process may use the same directory until Close.
@@ -125,6 +129,18 @@ func (s *Store) Report(path string, bad Damage) {
 	if suppressed, now := s.pace.Log(kind); now {
 		s.opts.Log.Error(what, "file", path, "offset", bad.Off, "bytes", bad.Bytes, "suppressed", suppressed)
 	}
+}
+
+// ReportAside logs that a damaged file has got another name, or could not.
+func (s *Store) ReportAside(path, name string, err error) {
+	if err != nil {
+		if suppressed, now := s.pace.Log("aside"); now {
+			s.opts.Log.Warn("cannot rename a damaged file; reading it through rings fails, and only writing it again or removing it helps", "file", path, "err", err, "suppressed", suppressed)
+		}
+		return
+	}
+	s.counters.aside.Add(1)
+	s.opts.Log.Warn("renamed a damaged file, so that its engine finds nothing and computes the entry again; look at it, or remove it", "file", path, "name", name)
 }
 
 // Close saves what is known. Files must have been released, except where calls hang. A nil Store ignores it.

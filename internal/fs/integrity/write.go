@@ -24,13 +24,15 @@ type Write struct {
 // mostRanges is for writes that need no memory: of 4 MiB and a bit.
 const mostRanges = 34
 
-// BeginWrite begins a write of n bytes at off. fd is open for as long as it takes. On a nil File it returns nil, on
-// which every method does nothing.
-func (f *File) BeginWrite(fd int, off, n int64) *Write {
+// BeginWrite begins a write of n bytes at off, with w, which is used for nothing else until End. fd is open for as long
+// as it takes. On a nil File it returns nil, on which every method does nothing.
+func (f *File) BeginWrite(w *Write, fd int, off, n int64) *Write {
 	if f == nil || n <= 0 {
 		return nil
 	}
-	w := &Write{file: f, fd: fd, off: off, end: off + n, shared: [2]int64{1, 0}}
+	// Field by field: the array need not be cleared.
+	w.file, w.fd, w.off, w.end, w.shared = f, fd, off, off+n, [2]int64{1, 0}
+	w.from, w.stream, w.headDone, w.hashed = nil, nil, false, false
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.begin(fd)

@@ -16,7 +16,7 @@ import (
 // that are done. It reports whether others were queued again.
 func (s *Server) execute(w *worker, j job) (again bool) {
 	r := j.ring
-	files := borrowed{unmaps: &s.unmaps}
+	files := borrowed{unmaps: &s.unmaps, check: &w.check, sums: &w.sums}
 	start := time.Now()
 	for _, q := range j.batch {
 		w.beginRequest(q.args.FileIno)
@@ -59,7 +59,8 @@ type borrowed struct {
 	grew     bool  // written, but Settle has not been called
 	reserved int64 // for that
 
-	check integrity.Read // of a read in progress
+	check *integrity.Read // these are the worker's
+	sums  *integrity.Write
 
 	iov   *iov
 	iovID wire.UUID
@@ -268,7 +269,7 @@ func (s *Server) movePiece(r *ring, b *borrowed, q *request) (n int64, err error
 	w := q.view.m.Window(off, size)
 	var waited bool
 	if r.write {
-		sums := b.file.Sums().BeginWrite(b.file.FD(), fileOff+moved, size)
+		sums := b.file.Sums().BeginWrite(b.sums, b.file.FD(), fileOff+moved, size)
 		sums.Hash(w)
 		n, waited, err = s.mover.Write(b.file, w, off, fileOff+moved)
 		// If its deadline has passed, something else may have been in the window.

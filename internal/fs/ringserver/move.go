@@ -18,7 +18,7 @@ const cachedBytes = 2 * integrity.RangeBytes
 // EIO: it is not what was written.
 func (s *Server) read(b *borrowed, w shm.Window, off, fileOff int64) (n int64, waited bool, err error) {
 	f := b.file
-	if !f.Sums().BeginRead(&b.check, f.FD(), fileOff, w.Len()) {
+	if !f.Sums().BeginRead(b.check, f.FD(), fileOff, w.Len()) {
 		return s.mover.Read(f, w, off, fileOff)
 	}
 	defer b.check.End()

@@ -3,6 +3,8 @@ package ringserver
 import (
 	"sync/atomic"
 	"time"
+
+	"github.com/kv3fs/kv3fs/internal/fs/integrity"
 )
 
 // A worker that is in one request for stuckFor, or waits for room, counts as stuck, and another one takes its
@@ -34,6 +36,8 @@ type worker struct {
 	batch  []*request
 	looks  []*ring
 	posted []uint32
+	check  integrity.Read // of the read in progress
+	sums   integrity.Write
 
 	step atomic.Int64  // incremented with each request and job
 	file atomic.Uint64 // inode number of the current request

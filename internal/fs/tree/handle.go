@@ -58,6 +58,9 @@ func (t *Tree) Open(id uint64, c cred.Caller, flags int) (*Handle, error) {
 	if access > unix.O_RDWR {
 		return nil, unix.EINVAL
 	}
+	if n.aside.Load() {
+		return nil, unix.ESTALE // the kernel looks its name up again
+	}
 	f, err := t.openLocked(t.useOpen(n), access, nil, c.UID)
 	if err != nil {
 		return nil, err

@@ -30,13 +30,16 @@ func (f *forgottenNodes) note() {
 }
 
 // Run looks after the tree until ctx ends: it accounts for what clients write through
-// mappings, and returns memory to the system after the kernel forgot many nodes. The runtime
+// mappings, sets damaged files aside, and returns memory to the system after the kernel forgot many nodes. The runtime
 // by itself takes minutes to do so.
 func (t *Tree) Run(ctx context.Context) error {
+	var beside sync.WaitGroup
+	defer beside.Wait()
 	if t.usage != nil {
-		var watching sync.WaitGroup
-		defer watching.Wait()
-		watching.Go(func() { t.watchMappings(ctx) })
+		beside.Go(func() { t.watchMappings(ctx) })
+	}
+	if t.aside != nil {
+		beside.Go(func() { t.setAsideAll(ctx) })
 	}
 	pause := time.NewTimer(0)
 	defer pause.Stop()

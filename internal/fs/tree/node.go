@@ -61,6 +61,8 @@ type node struct {
 	// paged says that the kernel may hold bytes of the file in pages of its own, see
 	// CachePages.
 	paged atomic.Bool
+	// aside says that the file was set aside. Its name, which the kernel still has, must not lead to it.
+	aside atomic.Bool
 
 	open atomic.Pointer[openFile]
 

@@ -1,6 +1,10 @@
 package tree
 
-import "github.com/kv3fs/kv3fs/internal/fs/quota"
+import (
+	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/internal/fs/quota"
+)
 
 // Beyond the descriptors of open files and directories, which whoever opens them bounds, a
 // tree holds some that it can do without: those for direct I/O, those of files that are
@@ -20,6 +24,9 @@ func newSpare(descriptors int) *quota.Quota {
 
 // keepIdleLocked reports whether f may stay open without a user.
 func (of *openFile) keepIdleLocked(f *File) bool {
+	if of.tree.sums != nil && f.access != unix.O_RDONLY {
+		return false // nobody could tell this writer from others
+	}
 	f.kept = f.kept || of.tree.spare.Take(f.uid, 1)
 	return f.kept
 }

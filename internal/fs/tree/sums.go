@@ -28,15 +28,6 @@ func (f *File) sums(created bool) *integrity.File {
 // Sums returns the checksums of the file, or nil, which is valid, if none are kept.
 func (f *File) Sums() *integrity.File { return f.sums(false) }
 
-// Damaged logs that a range of the file is not what was written.
-func (f *File) Damaged(bad integrity.Damage) {
-	t := f.of.tree
-	t.mu.RLock()
-	path := t.pathLocked(f.of.node.place)
-	t.mu.RUnlock()
-	t.sums.Report(path, bad)
-}
-
 // endSums says that no descriptor of the file will be used any more. fd is open.
 func (of *openFile) endSums(fd int) {
 	s := of.sums.Load()
@@ -80,7 +71,7 @@ func (f *File) write(b []byte, off int64, append bool, fn func() (int, error)) (
 		}
 		off = int64(st.Size)
 	}
-	w := sums.BeginWrite(f.fd, off, int64(len(b)))
+	w := sums.BeginWrite(&integrity.Write{}, f.fd, off, int64(len(b)))
 	w.HashOwn(b)
 	defer func() {
 		ok := err == nil && n == len(b)

@@ -33,6 +33,10 @@ type Options struct {
 	// Sums keeps checksums of what is written through the tree. nil: nobody does.
 	Sums *integrity.Store
 
+	// Aside returns the files of the entry that a file belongs to, which is damaged, with their new names in
+	// their directories, in the order in which they are renamed; none where that is not for us to do. nil: it never is.
+	Aside func(path string) []Aside
+
 	// Usage hears of every change of what files take. nil: nobody does.
 	Usage Usage
 
@@ -95,6 +99,8 @@ type Tree struct {
 
 	usage      Usage // nil: none
 	sums       *integrity.Store
+	aside      func(path string) []Aside
+	damaged    chan found // Run sets these aside
 	accounting keyLocks
 	mapped     mappings
 
@@ -111,7 +117,7 @@ func Open(dir string, opts Options) (*Tree, error) {
 		return nil, fmt.Errorf("open data directory %s: %w", dir, err)
 	}
 	t := &Tree{
-		dir: dir, rootFD: fd, start: time.Now(), usage: opts.Usage, sums: opts.Sums,
+		dir: dir, rootFD: fd, start: time.Now(), usage: opts.Usage, sums: opts.Sums, aside: opts.Aside, damaged: make(chan found, waitingAside),
 		byID:       newIndex[uint64, *node](sameHash),
 		byIdentity: newIndex[identity, *node](identity.hash),
 		byIno:      newIndex[uint64, *node](sameHash),

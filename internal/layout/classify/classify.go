@@ -169,6 +169,9 @@ func (p place) own(in Context) (File, bool) {
 		}
 		at += end + 1
 	}
+	if _, aside := kv3fs.IsAside(p.name); aside {
+		return p.file(File{Owner: BlockStore, Delete: AnyTime, Grace: FinalGrace, Root: p.dir}), true
+	}
 	switch {
 	case kv3fs.IsLogDir(p.parent):
 		return p.file(File{Owner: Checksums, Age: NoAge, Delete: Never, Grace: FinalGrace, Root: p.above}), true

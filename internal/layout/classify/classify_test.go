@@ -93,6 +93,7 @@ var table = map[string][]row{
 		{"d/.kv3fs-items/boot-0011aabb.log", Context{}, File{Owner: Checksums, Age: NoAge, Delete: Never, Grace: FinalGrace, Entry: "d/.kv3fs-items/boot-0011aabb.log", Root: "d"}},
 		{".kv3fs-temp/" + key + ".0a1b2c3d-17", Context{}, File{Owner: BlockStore, Temp: true, Delete: WhenIdle, Grace: TempGrace, Entry: ".kv3fs-temp/" + key + ".0a1b2c3d-17", Key: key}},
 		{"m/drafts/" + key + ".0a1b2c3d-17", Context{}, File{Owner: BlockStore, Temp: true, Delete: WhenIdle, Grace: TempGrace, Entry: "m/drafts/" + key + ".0a1b2c3d-17", Root: "m/drafts", Key: key, Blocks: 1}},
+		{"kv/" + key + ".data.kv3fs-damaged-1732470000", Context{}, File{Owner: BlockStore, Delete: AnyTime, Grace: FinalGrace, Entry: "kv/" + key + ".data.kv3fs-damaged-1732470000", Root: "kv"}},
 		{".kv3fs-quarantine/" + key + ".1732470000000000000", Context{}, File{Owner: BlockStore, Delete: AnyTime, Grace: FinalGrace, Entry: ".kv3fs-quarantine/" + key + ".1732470000000000000", Key: key}},
 		{"d/.kv3fs-spare/" + key, Context{}, File{Owner: BlockStore, Delete: AnyTime, Grace: FinalGrace, Forget: true, Entry: "d/.kv3fs-spare/" + key, Root: "d"}},
 		{"kv3fs-replay/1f/000000000000031f-r2-65536", Context{}, File{Owner: Replay, Delete: AnyTime, Grace: FinalGrace, Entry: "kv3fs-replay/1f/000000000000031f-r2-65536", Root: "kv3fs-replay", Rank: 2, Key: "000000000000031f", Blocks: 1, sizeBytes: 65536}},

@@ -5,6 +5,7 @@
 //	<root>/.kv3fs-temp/<32 digits>.<writer>-<number>   a block that is being written
 //	<root>/.kv3fs-sums[-…]/, <root>/.kv3fs-items/      logs of checksums, and of what is in which file
 //	<root>/.kv3fs-quarantine/<32 digits>.<time>        a block that was found damaged
+//	<name>.kv3fs-damaged-<time>                        a file that was, by the daemon's checksums
 //	<root>/.kv3fs-spare/<name of the block's file>     a block whose own place cannot be read
 //	<directory>/segment-000000, segments.super, …      the segment store's
 //	<directory>/1f/000000000000031f-r0-65536           a block of a replay: rank 0, 64 KiB
@@ -57,6 +58,28 @@ func IsTemporary(name string) bool {
 // IsQuarantined reports whether a name is that of a block in QuarantineDir.
 func IsQuarantined(name string) bool {
 	return len(name) > KeyDigits+1 && isHex(name[:KeyDigits]) && name[KeyDigits] == '.' && isDecimal(name[KeyDigits+1:])
+}
+
+// asidePart separates the name of a file in which the daemon has found damage from the time.
+const asidePart = ".kv3fs-damaged-"
+
+// mostNameBytes is what file systems allow.
+const mostNameBytes = 255
+
+// AsideName returns the name that a damaged file gets in its directory at a time, in seconds, where no engine looks
+// for it. ok is false if that is too long.
+func AsideName(name string, unixSeconds int64) (aside string, ok bool) {
+	aside = name + asidePart + strconv.FormatInt(unixSeconds, 10)
+	return aside, len(aside) <= mostNameBytes
+}
+
+// IsAside reports whether a name is one of those, and what it was.
+func IsAside(name string) (was string, ok bool) {
+	at := strings.LastIndex(name, asidePart)
+	if at <= 0 || !isDecimal(name[at+len(asidePart):]) {
+		return "", false
+	}
+	return name[:at], true
 }
 
 // IsLogDir reports whether a directory has logs of a block store.

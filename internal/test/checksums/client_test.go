@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strconv"
 	"syscall"
 	"testing"
 
@@ -131,22 +132,27 @@ func places(t *testing.T) map[string]daemontest.Options {
 // open for writing then.
 func damage(t testing.TB, path string, off int64) {
 	t.Helper()
+	if err := tryDamage(path, off); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func tryDamage(path string, off int64) error {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	defer f.Close()
 	var st unix.Stat_t
 	b := []byte{0}
 	_, err = f.ReadAt(b, off)
 	if err = errors.Join(err, unix.Fstat(int(f.Fd()), &st)); err != nil {
-		t.Fatal(err)
+		return err
 	}
 	b[0] ^= 1
 	_, err = f.WriteAt(b, off)
-	if err = errors.Join(err, unix.UtimesNanoAt(unix.AT_FDCWD, path, []unix.Timespec{st.Atim, st.Mtim}, 0)); err != nil {
-		t.Fatal(err)
-	}
+	self := "/proc/self/fd/" + strconv.Itoa(int(f.Fd()))
+	return errors.Join(err, unix.UtimesNanoAt(unix.AT_FDCWD, self, []unix.Timespec{st.Atim, st.Mtim}, 0))
 }
 
 // store writes to a mapping whose file may have become shorter.

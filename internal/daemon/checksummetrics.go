@@ -1,0 +1,49 @@
+package daemon
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kv3fs/kv3fs/internal/fs/integrity"
+)
+
+// checksumMetrics exports what the checksums of a daemon have found, for the page service's /metrics.
+type checksumMetrics struct {
+	sums *integrity.Store
+	all  []checksumMetric
+}
+
+type checksumMetric struct {
+	desc *prometheus.Desc
+	of   func(integrity.Counters) int64
+}
+
+func newChecksumMetrics(sums *integrity.Store) *checksumMetrics {
+	m := &checksumMetrics{sums: sums}
+	add := func(name, help string, of func(integrity.Counters) int64) {
+		m.all = append(m.all, checksumMetric{prometheus.NewDesc("kv3fs_checksums_"+name, help, nil, nil), of})
+	}
+	add("verified_bytes_total", "Bytes that rings have read and compared with their checksums.", func(c integrity.Counters) int64 { return c.VerifiedBytes })
+	add("changed_files_total", "Files whose checksums were dropped, because somebody else than the daemon has changed them.", func(c integrity.Counters) int64 { return c.Changed })
+	add("damaged_ranges_total", "Times that a ring met stored bytes that have changed without being written. More than 0: check the disk and the memory.", func(c integrity.Counters) int64 { return c.Damaged })
+	add("doubtful_ranges_total", "Times that a ring met bytes that are not what was to be written, and were never read as they should be.", func(c integrity.Counters) int64 { return c.Doubtful })
+	add("renamed_files_total", "Damaged files that were renamed, see docs/integrity.md.", func(c integrity.Counters) int64 { return c.Aside })
+	return m
+}
+
+// Describe implements prometheus.Collector.
+func (m *checksumMetrics) Describe(out chan<- *prometheus.Desc) {
+	for _, one := range m.all {
+		out <- one.desc
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (m *checksumMetrics) Collect(out chan<- prometheus.Metric) {
+	if m.sums == nil {
+		return
+	}
+	c := m.sums.Counters()
+	for _, one := range m.all {
+		out <- prometheus.MustNewConstMetric(one.desc, prometheus.CounterValue, float64(one.of(c)))
+	}
+}
