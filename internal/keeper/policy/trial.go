@@ -16,8 +16,9 @@ type trial struct {
 	links     []link // by slot
 
 	// What this trial served beyond the first one, in bytes: by uses at the time of the
-	// last one; by those before, fading; and the sum of squares of the events, fading.
-	event, gain, variance float64
+	// last one; by those before, fading; the sum of squares of the events, and how many there
+	// were that differ, both fading.
+	event, gain, variance, events float64
 }
 
 // ends are the ends of a doubly linked list of slots; none is -1.
@@ -95,14 +96,27 @@ func (t *trial) compare(hit, firstHit bool, sizeBytes int64) {
 func (t *trial) endEvent() {
 	t.gain += t.event
 	t.variance += t.event * t.event
+	if t.event != 0 {
+		t.events++
+	}
 	t.event = 0
 }
 
+// fewestEvents is how many events must differ before a trial may win: with fewer, one that had luck
+// with a few large prompts would.
+const fewestEvents = 18
+
 // surplus is what the trial has served beyond the first one, less what chance may have
 // given: two standard deviations, if events are independent.
-func (t *trial) surplus() float64 { return t.gain - 2*math.Sqrt(t.variance) }
+func (t *trial) surplus() float64 {
+	if t.events < fewestEvents {
+		return 0
+	}
+	return t.gain - 2*math.Sqrt(t.variance)
+}
 
 func (t *trial) fade(by float64) {
 	t.gain *= by
 	t.variance *= by
+	t.events *= by
 }
