@@ -43,9 +43,13 @@ func (f *operateFlags) connect(ctx context.Context, paths ...string) (*admin.Cli
 	}
 	below := make([]string, 0, len(paths))
 	for _, p := range paths {
-		if data != "" && !filepath.IsAbs(p) && (f.Data != "" || f.Mount != "") {
+		switch {
+		case filepath.IsAbs(p):
+		case f.Data != "":
 			below = append(below, filepath.Clean(p))
 			continue
+		case f.Mount != "":
+			p = filepath.Join(string(f.Mount), p)
 		}
 		its, at, err := locate(p)
 		switch {

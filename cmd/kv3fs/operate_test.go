@@ -656,3 +656,22 @@ func TestOperateKeep(t *testing.T) {
 		t.Errorf("after the end: %d %s", status, errs)
 	}
 }
+
+// A data directory whose name is not UTF-8 is found, and named exactly.
+func TestOperateNotUTF8(t *testing.T) {
+	skipWithoutFUSE(t)
+	bin := binary(t)
+	d := daemontest.ServeWith(t, daemontest.Options{Binary: bin, Data: filepath.Join(t.TempDir(), "data\xff"), Flags: []string{"--capacity", "64MiB", "--drain", "1s"}})
+	o := &operated{t, d, bin}
+	for _, args := range [][]string{{"--data", d.Data}, {"--mount", d.Mount}, nil} {
+		out := o.run(append([]string{"stat", "--json"}, args...)...)
+		checkJSON(t, "stat", out)
+		var r envelope
+		if err := json.Unmarshal([]byte(out), &r); err != nil || string(r.NotUTF8["/state/data"]) != d.Data {
+			t.Errorf("%q: %v\n%s", args, err, out)
+		}
+	}
+	if out := o.run("du", d.Data); !strings.Contains(out, "64 MiB  .") {
+		t.Error(out)
+	}
+}

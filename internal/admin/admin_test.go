@@ -368,6 +368,45 @@ func TestManyCalls(t *testing.T) {
 	}
 }
 
+// Connections beyond the bound are closed, and there is room again once others have gone.
+func TestManyConnections(t *testing.T) {
+	dir := t.TempDir()
+	s := NewServer(dir, &endless{}, nil, slog.New(slog.DiscardHandler))
+	s.http.ReadHeaderTimeout, s.http.ReadTimeout = patience, patience // of those that say nothing
+	if err := s.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	var all []net.Conn
+	defer func() {
+		for _, c := range all {
+			c.Close()
+		}
+	}()
+	for range mostConnections {
+		c, err := dial(t.Context(), dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, c)
+	}
+	c := newClient(dir, patience)
+	if state, err := c.State(t.Context()); err == nil {
+		t.Errorf("one more was answered: %+v", state)
+	}
+	all[0].Close()
+	deadline := time.Now().Add(patience)
+	for {
+		_, err := c.State(t.Context())
+		if err == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
+}
+
 // What is no request is refused, with the reason.
 func TestBadRequests(t *testing.T) {
 	dir := t.TempDir()

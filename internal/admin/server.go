@@ -14,6 +14,8 @@ import (
 	"path/filepath"
 	"sync"
 	"time"
+
+	"github.com/kv3fs/kv3fs/internal/logpace"
 )
 
 // What a client can take.
@@ -40,6 +42,7 @@ type Server struct {
 	dir    string
 	socket os.FileInfo // as it was made; nil before Start
 	log    *slog.Logger
+	pace   logpace.Pace
 	http   *http.Server
 	calls  chan struct{}
 	served sync.WaitGroup // connections, and Serve
@@ -122,7 +125,9 @@ func (g *guarded) Accept() (net.Conn, error) {
 		}
 		switch uid, err := peerOf(c); {
 		case err != nil || uid != 0 && uid != uint32(os.Geteuid()):
-			g.server.log.Warn("refused a user at the admin socket, which is for root and the daemon's own user", "uid", uid)
+			if more, now := g.server.pace.Log("refused"); now {
+				g.server.log.Warn("refused a user at the admin socket, which is for root and the daemon's own user", "uid", uid, "more", more)
+			}
 			_ = c.Close() // nothing was said on it
 			continue
 		}

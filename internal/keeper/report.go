@@ -179,7 +179,7 @@ func (k *Keeper) Groups(ctx context.Context, dir string) ([]Group, error) {
 	places := k.placesBelow(top, at, anyDepth)
 	var mu sync.Mutex
 	sums, linked := map[Group]Group{}, map[FileKey]bool{}
-	add := func(g Group, bytes, files int64) {
+	add := func(sums map[Group]Group, g Group, bytes, files int64) {
 		if _, there := sums[g]; !there && len(sums) >= mostGroups {
 			g.Model = ""
 		}
@@ -206,14 +206,12 @@ func (k *Keeper) Groups(ctx context.Context, dir string) ([]Group, error) {
 					}
 					layout := classify.Classify(f.path, classify.Context{})
 					g := Group{Owner: layout.Owner.String(), Model: layout.Model}
-					sum := own[g]
-					sum.Bytes, sum.Files = sum.Bytes+f.bytes, sum.Files+1
-					own[g] = sum
+					add(own, g, f.bytes, 1)
 					return true
 				})
 				mu.Lock()
 				for g, sum := range own {
-					add(g, sum.Bytes, sum.Files)
+					add(sums, g, sum.Bytes, sum.Files)
 				}
 				mu.Unlock()
 			}
