@@ -100,11 +100,12 @@ func (c *keepCmd) Run(ctx serverContext, out io.Writer) error {
 // pass makes one pass, or says what it would do.
 func (c *keepCmd) pass(ctx context.Context, config daemon.KeepConfig, out io.Writer) error {
 	w := bufio.NewWriter(out)
-	var list keepList = &keepTable{out: w, dry: c.DryRun}
+	var list keepList
 	if c.JSON {
-		list = &keepJSON{out: w}
+		list = newKeepJSON(w, c.DryRun)
+	} else {
+		list = newKeepTable(w, c.DryRun)
 	}
-	list.begin(string(c.Dir), c.DryRun)
 	var p daemon.KeepPass
 	var err error
 	went := func(e keeper.Entry) { list.file(e, true) }
@@ -115,8 +116,7 @@ func (c *keepCmd) pass(ctx context.Context, config daemon.KeepConfig, out io.Wri
 	}
 	interrupted := ctx.Err() != nil
 	if err == nil || interrupted {
-		list.end(p, interrupted)
-		err = errors.Join(err, w.Flush())
+		err = errors.Join(err, list.end(p, interrupted), w.Flush())
 	}
 	switch {
 	case interrupted:
@@ -135,12 +135,11 @@ func (c *keepCmd) pass(ctx context.Context, config daemon.KeepConfig, out io.Wri
 
 // keepList prints what a pass does as it does it: there may be millions of files.
 type keepList interface {
-	begin(dir string, dry bool)
 	file(e keeper.Entry, goes bool)
-	end(p daemon.KeepPass, interrupted bool)
+	end(p daemon.KeepPass, interrupted bool) error // also the first one of writing
 }
 
-// keepTable prints for people. Errors of writing show at the end.
+// keepTable prints for people. The buffer keeps errors of writing until it is flushed.
 type keepTable struct {
 	out   *bufio.Writer
 	dry   bool
@@ -150,10 +149,11 @@ type keepTable struct {
 
 const keepRow = "%-6s %-15s %10s %9s %-15s %s\n"
 
-func (t *keepTable) begin(string, bool) {
-	if t.dry {
-		fmt.Fprintf(t.out, keepRow, "", "WHY", "SIZE", "UNUSED", "LAYOUT", "FILE")
+func newKeepTable(out *bufio.Writer, dry bool) *keepTable {
+	if dry {
+		fmt.Fprintf(out, keepRow, "", "WHY", "SIZE", "UNUSED", "LAYOUT", "FILE")
 	}
+	return &keepTable{out: out, dry: dry}
 }
 
 func (t *keepTable) file(e keeper.Entry, goes bool) {
@@ -168,13 +168,13 @@ func (t *keepTable) file(e keeper.Entry, goes bool) {
 	}
 }
 
-func (t *keepTable) end(p daemon.KeepPass, interrupted bool) {
+func (t *keepTable) end(p daemon.KeepPass, interrupted bool) error {
 	did := "removed"
 	if t.dry {
 		did = "would remove"
 	}
-	if !p.Held && !interrupted {
-		return
+	if !p.Held || interrupted {
+		return nil
 	}
 	fmt.Fprintf(t.out, "%s %d files of %s; %s of %s used, %s left in %d files", did, t.gone, humanize.IBytes(uint64(t.bytes)),
 		humanize.IBytes(uint64(p.BytesWere)), humanize.IBytes(uint64(p.LimitBytes)), humanize.IBytes(uint64(p.Bytes)), p.Files)
@@ -182,6 +182,7 @@ func (t *keepTable) end(p daemon.KeepPass, interrupted bool) {
 		fmt.Fprintf(t.out, "; %d entries could not be read", p.Unreadable)
 	}
 	fmt.Fprintln(t.out)
+	return nil
 }
 
 // shortAge returns a time in two units at most.

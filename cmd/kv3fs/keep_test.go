@@ -409,7 +409,22 @@ func TestKeepOnce(t *testing.T) {
 	if status, out, errs := runKeep(t, dir, "--capacity", "4MiB", "--lease", "3s", "--once"); status != exitStandby || !strings.Contains(errs, "already") || out != "" {
 		t.Errorf("another keeper: status %d, %s%s", status, out, errs)
 	}
+	// Operators reach it.
+	putBlock(t, dir, 1, 64<<10, time.Hour)
+	for _, c := range []struct{ args, says string }{
+		{"pin " + filepath.Join(dir, filepath.Dir(blockPath(1))), ""},
+		{"du " + dir, "0f"},
+		{"pin --data " + dir, filepath.Dir(blockPath(1))},
+	} {
+		status, out, errs := usage(strings.Fields(c.args)...)
+		if status != 0 || !strings.Contains(out, c.says) {
+			t.Errorf("kv3fs %s: status %d, %s%s", c.args, status, out, errs)
+		}
+	}
 	k.stop()
+	if status, out, errs := runKeep(t, dir, "--capacity", "1MiB", "--dry-run"); status != 0 || !strings.Contains(out, "pinned") {
+		t.Errorf("the pin is forgotten: status %d, %s%s", status, out, errs)
+	}
 	if status, out, errs := runKeep(t, dir, "--capacity", "4MiB", "--once", "--json"); status != 0 {
 		t.Errorf("--json: status %d, %s%s", status, out, errs)
 	} else {
