@@ -45,6 +45,7 @@ func (k *Keeper) bonus() time.Duration { return cmp.Or(k.UseBonus, k.learner.tun
 // outcome is what a search for victims came to.
 type outcome struct {
 	exhausted bool          // no file that may go is left
+	busy      bool          // some are in use, or have just been used
 	late      bool          // it took too long, and is to go on after Run's other duties
 	young     time.Duration // after which one of the others may go; 0: nobody knows
 }
@@ -102,7 +103,7 @@ func (k *Keeper) makeRoom(ctx context.Context) (next time.Duration) {
 		if k.queued(d) {
 			again(retryAfter)
 			if k.inv.Scanned() {
-				k.failWaiters(d, out.young)
+				k.failWaiters(d, &out)
 			}
 		}
 		if d.Bytes() > limit {
@@ -139,7 +140,7 @@ func (k *Keeper) shrink(ctx context.Context, d *inventory.Directory, low int64) 
 		out.late = time.Now().After(end) && k.evicted.Load() > before
 		return out.late || d.Claimed() <= low && !k.queued(d) || ctx.Err() != nil
 	}
-	q := inventory.Query{Top: d, Most: fewestFiles, Unknown: k.EvictUnknown, Rank: k.rank}
+	q := inventory.Query{Top: d, Most: fewestFiles, Unknown: k.EvictUnknown, Rank: k.rank, Busy: &out.busy}
 	for !enough() {
 		batch := k.inv.Candidates(q)
 		if len(batch) == 0 {
@@ -302,16 +303,24 @@ func (k *Keeper) removeOne(v *victim, p purge, out *outcome) {
 	case kind == inventory.Kept, kind == inventory.Unknown && !p.unknown, !v.info.Regular, v.info.Links > 1, k.pinned(v.path):
 		return
 	}
-	if !k.idle(v.Key, v.LastUse) || k.young(&v.layout, v.info.MtimeNs, out) {
+	if !k.idle(v.Key, v.LastUse) {
+		out.busy = true
+		k.kept.Add(1)
+		return
+	}
+	if k.young(&v.layout, v.info.MtimeNs, out) {
 		k.kept.Add(1)
 		return
 	}
 	if v.layout.Delete == classify.SideFirst {
 		if ready := k.removeSide(v, out); !ready {
+			out.busy = true
 			return
 		}
 	}
-	k.unlink(v.dir, v.name, v.info, p.count)
+	if !k.unlink(v.dir, v.name, v.info, p.count) {
+		out.busy = true
+	}
 }
 
 // idle reports whether a file is not in use and has not been used since.

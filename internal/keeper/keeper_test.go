@@ -402,6 +402,33 @@ func TestWatermarks(t *testing.T) {
 	}
 }
 
+// Who needs the room of a file that is in use waits for a moment: its reader may be done then.
+func TestInUseForAMoment(t *testing.T) {
+	opts := options(t.TempDir())
+	opts.Capacity = Limit{Bytes: 4 * mib}
+	put(t, opts.Dir, entry(1), 3*mib)
+	put(t, opts.Dir, "new", 0)
+	old := time.Now().Add(-time.Hour)
+	must(t, os.Chtimes(filepath.Join(opts.Dir, entry(1)), old, old))
+	w := start(t, opts)
+	read := keyOf(t, filepath.Join(opts.Dir, entry(1)))
+	w.Opened(read, FileKey{}, "")
+	written := make(chan error, 1)
+	key := keyOf(t, filepath.Join(opts.Dir, "new"))
+	go func() { written <- w.Reserve(key, 2*mib, soon(), nil) }()
+	eventually(t, "a writer who waits", func() bool { return w.waiting.Load() == 1 })
+	w.makeRoomSeen(t)
+	w.Closed(read, -1)
+	must(t, <-written)
+	w.Settle(key, 2*mib, -1)
+}
+
+// makeRoomSeen waits until the keeper has looked for files that may go, and has found none.
+func (w *world) makeRoomSeen(t testing.TB) {
+	w.kickNow()
+	eventually(t, "a look for room", func() bool { return len(w.kick) == 0 })
+}
+
 // A long removal keeps nobody from the keeper's other duties.
 func TestLongRemoval(t *testing.T) {
 	opts := options(t.TempDir())

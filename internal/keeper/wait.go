@@ -15,6 +15,7 @@ type waiter struct {
 	key      FileKey
 	bytes    int64
 	deadline time.Time
+	since    time.Time
 	at       *inventory.Directory // whose queue it is in; nil once done. Guarded by Keeper.waitMu
 	done     chan error           // of one element
 }
@@ -41,7 +42,7 @@ func (k *Keeper) Reserve(key FileKey, n int64, deadline time.Time, cancel <-chan
 		k.refused.Add(1)
 		return k.full(refused)
 	}
-	w := &waiter{key: key, bytes: n, deadline: deadline, done: make(chan error, 1)}
+	w := &waiter{key: key, bytes: n, deadline: deadline, since: time.Now(), done: make(chan error, 1)}
 	if err := k.enqueue(w); err != nil {
 		k.refused.Add(1)
 		return err
@@ -158,10 +159,15 @@ func (k *Keeper) wake() {
 	}
 }
 
-// failWaiters ends the waiting at a limit of those whose deadline is over before anything
-// more may go, which is after that time, or 0: never. While others write there, what
-// they do not use of their reservations makes room.
-func (k *Keeper) failWaiters(d *inventory.Directory, after time.Duration) {
+// busyPatience is how long a writer waits for files that are in use: those who read them have
+// them open for a moment, or for as long as they run.
+const busyPatience = 2 * time.Second
+
+// failWaiters ends the waiting at a limit, from which no more files may go now, of those whose deadline
+// is over before one may. While others write there, what they do not use of their
+// reservations makes room.
+func (k *Keeper) failWaiters(d *inventory.Directory, out *outcome) {
+	after := out.young
 	k.waitMu.Lock()
 	defer k.waitMu.Unlock()
 	if d.Claimed()-d.Bytes()-d.Believed() > 0 {
@@ -169,7 +175,7 @@ func (k *Keeper) failWaiters(d *inventory.Directory, after time.Duration) {
 	}
 	next := time.Now().Add(after)
 	for _, w := range slices.Clone(k.queues[d]) {
-		if after > 0 && !w.deadline.Before(next) {
+		if after > 0 && !w.deadline.Before(next) || out.busy && time.Since(w.since) < busyPatience {
 			continue
 		}
 		k.leaveLocked(w)

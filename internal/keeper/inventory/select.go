@@ -63,6 +63,9 @@ type Query struct {
 
 	// Rank says when a file's turn is: the lowest goes first. It must not call back.
 	Rank func(lastUse uint32, uses uint8) int64
+
+	// Busy is set if a file that could be a candidate is none because it is in use. It may be nil.
+	Busy *bool
 }
 
 // Candidates returns the first candidates that a query asks for, in order. Files of kind
@@ -82,7 +85,13 @@ func (v *Inventory) Candidates(q Query) []Candidate {
 			s := &t.shards[i]
 			s.mu.Lock()
 			for ino, f := range s.files {
-				if f.flags&(inUse|nameless|unplaced) != 0 || f.kind() == Kept || f.kind() == Unknown && !q.Unknown || int(f.dir) >= len(dirs) || dirs[f.dir] == nil {
+				if f.flags&(nameless|unplaced) != 0 || f.kind() == Kept || f.kind() == Unknown && !q.Unknown || int(f.dir) >= len(dirs) || dirs[f.dir] == nil {
+					continue
+				}
+				if f.is(inUse) {
+					if q.Busy != nil {
+						*q.Busy = true
+					}
 					continue
 				}
 				c := Candidate{

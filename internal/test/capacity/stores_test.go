@@ -1,0 +1,226 @@
+package capacity
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/kv3fs/kv3fs/internal/bench/workload"
+	"github.com/kv3fs/kv3fs/internal/layout/classify"
+	"github.com/kv3fs/kv3fs/internal/test/daemontest"
+	"github.com/kv3fs/kv3fs/kvstore"
+	"github.com/kv3fs/kv3fs/kvstore/keys"
+)
+
+// blocks are the blocks of one store, which several programs write and read: each number is
+// that of a block.
+type blocks struct {
+	*testing.T
+	chain  string
+	config kvstore.Config
+
+	last              atomic.Uint64 // number of the newest block
+	saved, hits, miss atomic.Int64
+}
+
+// openFiles is how many files a store keeps open, which are not evicted meanwhile. Those that have no such
+// option keep 64.
+const openFiles = 4
+
+var namespace = keys.Namespace{Model: "kv3fs/capacity", DType: "bfloat16", BlockTokens: 128, Layers: 2}
+
+// layoutsOf are the layouts of engines, as their stores write them on a mount.
+var layoutsOf = map[string]func(c *kvstore.Config, mount, dir string){
+	"LMCache": func(c *kvstore.Config, _, dir string) {
+		c.LMCache = &kvstore.LMCacheOptions{BasePaths: []string{dir}, OpenFiles: openFiles}
+	},
+	"LMCache without headers": func(c *kvstore.Config, _, dir string) {
+		c.LMCache = &kvstore.LMCacheOptions{BasePaths: []string{dir}, NoChunkMeta: true, OpenFiles: openFiles}
+	},
+	"Gds": func(c *kvstore.Config, _, dir string) { c.Gds = &kvstore.GdsOptions{Dirs: []string{dir}} },
+	"Ds3fs": func(c *kvstore.Config, mount, _ string) {
+		c.Ds3fs = &kvstore.Ds3fsOptions{Mount: mount, OpenFiles: openFiles}
+	},
+	"Posix": func(c *kvstore.Config, _, dir string) { c.Posix = &kvstore.PosixOptions{Dirs: []string{dir}} },
+	"RtpLlm": func(c *kvstore.Config, _, dir string) {
+		c.RtpLlm = &kvstore.RtpLlmOptions{Root: dir, Biz: "capacity", Checkpoint: "/models/capacity", ItemBlocks: 1, EngineFileOptions: kvstore.EngineFileOptions{OpenFiles: openFiles}}
+	},
+}
+
+func (b *blocks) key(n uint64) kvstore.Key {
+	switch b.chain {
+	case "Ds3fs", "Posix":
+		return namespace.Key(strconv.AppendUint(nil, n, 10))
+	}
+	return keys.Int64Key(int64(n * 0x9e3779b97f4a7c15))
+}
+
+// open opens the store as one more program does.
+func (b *blocks) open() *kvstore.Store {
+	s, err := kvstore.Open(b.chain, b.config)
+	if err != nil {
+		b.Error(err)
+		return nil
+	}
+	return s
+}
+
+func (b *blocks) shards(n uint64) []kvstore.Shard {
+	l := b.config.Layout
+	return l.ByBlock([]kvstore.Key{b.key(n)}, [][]byte{make([]byte, l.BlockBytes)})
+}
+
+func patternOf(n uint64, shard kvstore.Shard) workload.Pattern {
+	return workload.PatternOf(n, uint64(shard.Index))
+}
+
+func (b *blocks) save(ctx context.Context) {
+	s := b.open()
+	if s == nil {
+		return
+	}
+	defer s.Close()
+	for ctx.Err() == nil {
+		n := b.last.Add(1)
+		batch := b.shards(n)
+		for _, shard := range batch {
+			patternOf(n, shard).Fill(shard.Buf)
+		}
+		task, err := s.Save(context.Background(), batch)
+		if err == nil {
+			err = task.Wait(context.Background())
+		}
+		if err != nil {
+			b.Errorf("save block %d: %v", n, err)
+			return
+		}
+		b.saved.Add(1)
+	}
+}
+
+func (b *blocks) load(ctx context.Context) {
+	s := b.open()
+	if s == nil {
+		return
+	}
+	defer s.Close()
+	for ctx.Err() == nil {
+		n := max(1, b.last.Load()-rand.Uint64N(min(b.last.Load()+1, 300)))
+		batch := b.shards(n)
+		for _, shard := range batch {
+			patternOf(n, shard).Spoil(shard.Buf)
+		}
+		task, err := s.Load(context.Background(), batch)
+		if err != nil {
+			b.Errorf("load block %d: %v", n, err)
+			return
+		}
+		_ = task.Wait(context.Background())
+		for i, shard := range batch {
+			err, settled := task.Result(i)
+			switch {
+			case err == nil && settled:
+				if wrong, first := patternOf(n, shard).Check(shard.Buf); wrong > 0 {
+					b.Errorf("block %d, shard %d is loaded, and %d bytes are wrong, the first at %d", n, shard.Index, wrong, first)
+					return
+				}
+				b.hits.Add(1)
+			case errors.Is(err, kvstore.ErrMiss):
+				b.miss.Add(1)
+			default:
+				b.Errorf("load block %d, shard %d: %v, settled: %v", n, shard.Index, err, settled)
+				return
+			}
+		}
+	}
+}
+
+// The capacity holds while engines save more than twice as much in their own layouts, and each
+// block that a reader gets is whole and right.
+func TestStoresAreEvicted(t *testing.T) {
+	limit := limitBytes() / 2
+	for name, where := range layoutsOf {
+		t.Run(name, func(t *testing.T) {
+			disk := ownDisk(t, 2*limit+(64<<20))
+			d := daemontest.ServeWith(t, daemontest.Options{
+				Data:  disk,
+				Flags: []string{"--capacity", strconv.FormatInt(limit, 10), "--eviction-grace", "1s", "--pages-listen", "off"},
+			})
+			own := takenBytes(t, disk)
+			b := &blocks{T: t, chain: strings.Fields(name)[0]}
+			b.config = kvstore.Config{Namespace: namespace, Layout: kvstore.Layout{BlockBytes: 128 << 10, ShardBytes: 64 << 10}, Timeout: 2 * time.Minute}
+			dir := filepath.Join(d.Mount, "cache")
+			if err := os.Mkdir(dir, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			where(&b.config, d.Mount, dir)
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			var all sync.WaitGroup
+			for range 3 {
+				all.Go(func() { b.save(ctx) })
+			}
+			for range 2 {
+				all.Go(func() { b.load(ctx) })
+			}
+			most := int64(0)
+			want := 5 * limit / 2 / b.config.Layout.BlockBytes
+			for end := time.Now().Add(2 * time.Minute); (b.saved.Load() < want || b.hits.Load() == 0) && !t.Failed(); time.Sleep(time.Millisecond) {
+				most = max(most, takenBytes(t, disk)-own)
+				if time.Now().After(end) {
+					t.Errorf("after two minutes, only %d blocks were saved of %d, and %d loaded", b.saved.Load(), want, b.hits.Load())
+				}
+			}
+			stop()
+			all.Wait()
+			if most > limit {
+				t.Errorf("%d bytes were taken at one moment, %d more than the capacity", most, most-limit)
+			}
+			t.Logf("%d blocks saved, %d shards loaded, %d missed; at most %d of %d bytes taken", b.saved.Load(), b.hits.Load(), b.miss.Load(), most, limit)
+			parts := t.Failed() || b.allParts(disk)
+			for end := time.Now().Add(time.Minute); !parts && !time.Now().After(end); time.Sleep(10 * time.Millisecond) {
+				parts = b.allParts(disk) // the last removal has not ended
+			}
+			if !parts {
+				t.Error("of an entry of several files, only some were removed")
+			}
+			if t.Failed() {
+				t.Log(d.Log())
+			}
+		})
+	}
+}
+
+// allParts reports whether all files of each entry are there.
+func (b *blocks) allParts(data string) bool {
+	whole := true
+	err := filepath.WalkDir(data, func(path string, e os.DirEntry, err error) error {
+		if err != nil && !errors.Is(err, os.ErrNotExist) || e.IsDir() {
+			return err
+		}
+		rel, err := filepath.Rel(data, path)
+		if err != nil {
+			return err
+		}
+		f := classify.Classify(rel, classify.Context{})
+		for _, part := range f.Parts() {
+			if _, err := os.Stat(filepath.Join(data, part)); err != nil && !f.Temp {
+				whole = false
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		b.Fatal(fmt.Errorf("walk: %w", err))
+	}
+	return whole
+}
