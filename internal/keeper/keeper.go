@@ -131,6 +131,7 @@ type Keeper struct {
 	high  atomic.Bool                        // usage is above a high watermark: Run has been kicked
 	tired map[*inventory.Directory]time.Time // until when no victims are looked for; Run's
 	late  map[*inventory.Directory]bool      // not yet down at their low watermark; Run's
+	every time.Duration                      // Run looks at what no event tells; Run's
 
 	evicted, evictedBytes, expired, reaped, requested, kept, refused, waited atomic.Int64
 }
@@ -149,7 +150,7 @@ func New(opts Options) (*Keeper, error) {
 	}
 	k := &Keeper{
 		Options: opts, inv: inv, learner: learner, wall: newWallClock(), kick: make(chan struct{}, 1),
-		queues: make(map[*inventory.Directory][]*waiter), tired: make(map[*inventory.Directory]time.Time), late: make(map[*inventory.Directory]bool),
+		queues: make(map[*inventory.Directory][]*waiter), tired: make(map[*inventory.Directory]time.Time), late: make(map[*inventory.Directory]bool), every: tick,
 	}
 	if err := k.begin(); err != nil {
 		return nil, errors.Join(err, inv.Close())
@@ -192,6 +193,12 @@ func (k *Keeper) Stats() Stats {
 // tick is how often Run looks at what no event tells: the file system's free space, the
 // wall clock, directories with quotas that come and go.
 const tick = time.Second
+
+// Where less is free than plentyBytes, Run looks more often: others may fill the rest within a tick.
+const (
+	plentyBytes = 4 << 30
+	shortTick   = tick / 20
+)
 
 // rulesEvery is how often TTLs are applied, and leftovers of writers removed.
 const rulesEvery = time.Minute
@@ -272,6 +279,7 @@ func (k *Keeper) keep(ctx context.Context) {
 		case <-later.C:
 		case <-ticker.C:
 			k.look()
+			ticker.Reset(k.every)
 		}
 		if next := k.makeRoom(ctx); next > 0 {
 			later.Reset(next)
@@ -327,6 +335,9 @@ func (k *Keeper) setCapacity() error {
 	limit := k.Capacity.of(total)
 	root := k.inv.Root()
 	free := clampMul(st.Bavail, st.Bsize) - min(reserveBytes, total/100)
+	if k.every = tick; free < plentyBytes {
+		k.every = shortTick
+	}
 	if there := max(root.Bytes()+free, 0); there < limit && k.inv.Scanned() {
 		limit = there
 	}

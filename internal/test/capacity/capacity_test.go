@@ -235,21 +235,21 @@ func (e *engines) readBlocks(ctx context.Context) {
 // fails, and what is there is right.
 func TestCapacityHolds(t *testing.T) {
 	limit := limitBytes()
-	type doors struct {
+	type servers struct {
 		flags           string
 		noMount, noRing bool
 	}
-	all := map[string]doors{"passthrough": {}, "no passthrough": {flags: "--passthrough off"}}
+	all := map[string]servers{"passthrough": {}, "no passthrough": {flags: "--passthrough off"}}
 	if soak() {
-		all["through the mount alone"] = doors{noRing: true}
-		all["through rings alone"] = doors{noMount: true}
+		all["through the mount alone"] = servers{noRing: true}
+		all["through rings alone"] = servers{noMount: true}
 	}
-	for name, doors := range all {
+	for name, use := range all {
 		t.Run(name, func(t *testing.T) {
 			disk := ownDisk(t, 2*limit+(64<<20))
 			d := daemontest.ServeWith(t, daemontest.Options{
 				Data:  disk,
-				Flags: append(strings.Fields(doors.flags), "--capacity", strconv.FormatInt(limit, 10), "--eviction-grace", "1s", "--pages-listen", "off"),
+				Flags: append(strings.Fields(use.flags), "--capacity", strconv.FormatInt(limit, 10), "--eviction-grace", "1s", "--pages-listen", "off"),
 			})
 			own := takenBytes(t, disk)
 			e := &engines{t: t, mount: d.Mount}
@@ -262,10 +262,10 @@ func TestCapacityHolds(t *testing.T) {
 			defer stop()
 			var all sync.WaitGroup
 			for range writers {
-				if !doors.noMount {
+				if !use.noMount {
 					all.Go(func() { e.writeFiles(ctx) })
 				}
-				if !doors.noRing {
+				if !use.noRing {
 					all.Go(func() { e.writeRings(ctx) })
 				}
 			}
