@@ -19,14 +19,15 @@ import (
 //	magic, with the version           8 bytes
 //	wall clock, seconds since 1970    8
 //	root's inode                      8
+//	bonus of a use, milliseconds      8
 //	number of totals, of heats        4, 8
 //	totals: directory's inode, bytes  16 each
 //	heats: inode, age, uses           13 each
 //	XXH3 of all before                8
 const (
 	heatName    = "keeper-heat"
-	heatMagic   = "KV3HEAT\x01"
-	heatHeader  = 8 + 8 + 8 + 4 + 8
+	heatMagic   = "KV3HEAT\x02"
+	heatHeader  = 8 + 8 + 8 + 8 + 4 + 8
 	totalBytes  = 16
 	heatBytes   = 13
 	mostHeat    = 64 << 20 // files; more are no heat
@@ -42,6 +43,7 @@ var errHeat = errors.New("damaged heat file")
 type heats struct {
 	wall   time.Time
 	root   uint64
+	bonus  time.Duration // that has proved best
 	totals []total
 	files  []inventory.Heat
 }
@@ -66,7 +68,12 @@ func decodeHeat(b []byte) (heats, error) {
 		wall: time.Unix(int64(binary.LittleEndian.Uint64(b[8:])), 0),
 		root: binary.LittleEndian.Uint64(b[16:]),
 	}
-	totals, files := uint64(binary.LittleEndian.Uint32(b[24:])), binary.LittleEndian.Uint64(b[28:])
+	bonusMs := binary.LittleEndian.Uint64(b[24:])
+	if bonusMs > uint64(forgetStep.Milliseconds()) {
+		return heats{}, fmt.Errorf("%w: a use counts %d ms", errHeat, bonusMs)
+	}
+	h.bonus = time.Duration(bonusMs) * time.Millisecond
+	totals, files := uint64(binary.LittleEndian.Uint32(b[32:])), binary.LittleEndian.Uint64(b[36:])
 	rest := body[heatHeader:]
 	if files > mostHeat || totals > uint64(len(rest)) || totals*totalBytes+files*heatBytes != uint64(len(rest)) {
 		return heats{}, fmt.Errorf("%w: %d totals and %d files in %d bytes", errHeat, totals, files, len(rest))
@@ -94,6 +101,7 @@ func encodeHeat(w io.Writer, h heats, count uint64, each func(func([]inventory.H
 	b := append([]byte(nil), heatMagic...)
 	b = binary.LittleEndian.AppendUint64(b, uint64(h.wall.Unix()))
 	b = binary.LittleEndian.AppendUint64(b, h.root)
+	b = binary.LittleEndian.AppendUint64(b, uint64(h.bonus.Milliseconds()))
 	b = binary.LittleEndian.AppendUint32(b, uint32(len(h.totals)))
 	b = binary.LittleEndian.AppendUint64(b, count)
 	for _, t := range h.totals {
@@ -133,7 +141,7 @@ func encodeHeat(w io.Writer, h heats, count uint64, each func(func([]inventory.H
 
 // saveHeat writes what is remembered of uses.
 func (k *Keeper) saveHeat() error {
-	h := heats{wall: time.Now(), root: k.inv.KeyOf(k.inv.Root()).Ino}
+	h := heats{wall: time.Now(), root: k.inv.KeyOf(k.inv.Root()).Ino, bonus: min(k.learner.tuner.Bonus(), forgetStep)}
 	for _, d := range k.limited() {
 		h.totals = append(h.totals, total{k.inv.KeyOf(d).Ino, d.Bytes() + d.Believed()})
 	}
@@ -172,6 +180,7 @@ func (k *Keeper) loadHeat() {
 		h.files[i].Age = uint32(min(age, saveMostAge))
 	}
 	k.inv.SetHeat(h.files)
+	k.learner.tuner.Start(h.bonus)
 	for _, d := range k.limited() {
 		for _, t := range h.totals {
 			if t.ino == k.inv.KeyOf(d).Ino {

@@ -170,13 +170,19 @@ func TestHeatAfterRestart(t *testing.T) {
 		t.Fatalf("saved %+v", h)
 	}
 	h.wall = h.wall.Add(-time.Hour)
-	h.files[0].Age, h.files[0].Uses = 77, 3
+	h.files[0].Age, h.files[0].Uses, h.bonus = 77, 3, 90*time.Second
 	must(t, os.WriteFile(path, encoded(t, h), 0o600))
 	again := start(t, opts)
 	if age, uses := used(again.Keeper); age < 77+3600 || age > 77+3600+60 || uses != 3 {
 		t.Errorf("used %d times, %d s ago; want 3 times, %d s ago", uses, age, 77+3600)
 	}
+	if again.bonus() != 90*time.Second {
+		t.Errorf("a use counts %v; it was 90 s before", again.bonus())
+	}
 	again.stop()
+	if h := readHeat(t, path); h.bonus != 90*time.Second {
+		t.Errorf("saved a bonus of %v", h.bonus)
+	}
 	for name, wall := range map[string]time.Time{"future": time.Now().Add(1000 * time.Hour), "long ago": time.Unix(0, 0)} {
 		h.wall = wall
 		must(t, os.WriteFile(path, encoded(t, h), 0o600))
@@ -307,7 +313,7 @@ func TestCapacityBeyondTheDisk(t *testing.T) {
 // starts without it.
 func TestDamagedHeat(t *testing.T) {
 	want := heats{
-		wall: time.Unix(1700000000, 0), root: 2, totals: []total{{2, 1 << 40}, {99, 0}},
+		wall: time.Unix(1700000000, 0), root: 2, bonus: 150 * time.Second, totals: []total{{2, 1 << 40}, {99, 0}},
 		files: []inventory.Heat{{Ino: 1, Age: 2, Uses: 3}, {Ino: math.MaxUint64, Age: math.MaxUint32, Uses: 255}},
 	}
 	good := encoded(t, want)
@@ -350,7 +356,7 @@ func TestHeatWhileFilesChange(t *testing.T) {
 }
 
 func FuzzHeat(f *testing.F) {
-	f.Add(encoded(f, heats{wall: time.Unix(1700000000, 0), root: 2, totals: []total{{2, 5}}, files: []inventory.Heat{{Ino: 1, Age: 2, Uses: 3}}}))
+	f.Add(encoded(f, heats{wall: time.Unix(1700000000, 0), root: 2, bonus: 75 * time.Second, totals: []total{{2, 5}}, files: []inventory.Heat{{Ino: 1, Age: 2, Uses: 3}}}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		h, err := decodeHeat(b)
 		if err != nil {

@@ -60,7 +60,7 @@ func (k *Keeper) State() State {
 		Scanned: k.inv.Scanned(), UnreadableFiles: stats.Unread, WaitingWriters: k.waiting.Load(), Quotas: quotas, TTLs: ttls, Pins: pins,
 		EvictedFiles: stats.Evicted, EvictedBytes: stats.EvictedBytes, ExpiredFiles: stats.Expired, ReapedFiles: stats.Reaped,
 		RequestedFiles: k.requested.Load(), KeptFiles: stats.Kept, WaitedWrites: stats.Waited, RefusedWrites: stats.Refused,
-		EvictsUnknown: k.EvictUnknown, UseBonusSeconds: k.UseBonus.Seconds(), GraceSeconds: k.Grace.Seconds(),
+		EvictsUnknown: k.EvictUnknown, UseBonusSeconds: k.bonus().Seconds(), GraceSeconds: k.Grace.Seconds(),
 		RunsSinceSeconds: int64(k.inv.Elapsed() / time.Second),
 	}
 }
