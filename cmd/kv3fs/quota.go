@@ -45,7 +45,7 @@ func (c *quotaSetCmd) Run(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return c.failed(ctx, out, command, nil, err)
 	}
-	var set []keeper.Quota
+	set := []keeper.Quota{}
 	for _, q := range all {
 		if q.Path == at[0] {
 			set = append(set, q)

@@ -25,8 +25,9 @@ var ErrNoDaemon = errors.New("no daemon of this host listens there")
 
 // Client calls a daemon. Its methods may be called concurrently.
 type Client struct {
-	http http.Client
-	path string // of the socket
+	http     http.Client
+	path     string // of the socket
+	patience time.Duration
 }
 
 // Dial returns the client of the daemon whose socket is in one of these state directories: hosts
@@ -56,7 +57,7 @@ func Dial(ctx context.Context, dirs []string, patience time.Duration) (*Client, 
 }
 
 func newClient(dir string, patience time.Duration) *Client {
-	return &Client{path: filepath.Join(dir, SocketName), http: http.Client{Transport: &http.Transport{
+	return &Client{path: filepath.Join(dir, SocketName), patience: patience, http: http.Client{Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			c, err := dial(ctx, dir)
 			if err != nil {
@@ -160,6 +161,9 @@ func ask[V any](ctx context.Context, c *Client, name string, request any, fn fun
 
 // failed says that an answer is not whole.
 func (c *Client) failed(err error) error {
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return fmt.Errorf("the daemon at %s has not answered for %v: it hangs, or its disk does, or is stopped", c.path, c.patience)
+	}
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("the daemon at %s has cut the answer off: it stops, or has too many clients", c.path)
 	}
