@@ -59,7 +59,7 @@ func TestService(t *testing.T) {
 	}
 	began := time.Now()
 	want(t, "stuck", checkService(t.Context(), service.URL+"/stuck", engineconfig.VLLM), "pages", Failure)
-	if took := time.Since(began); took > 3*time.Second {
+	if took := time.Since(began); took > time.Minute {
 		t.Errorf("a stuck service took %v", took)
 	}
 }

@@ -69,6 +69,26 @@ func worlds(t *testing.T, mountPoint, base string) []*world {
 	return all
 }
 
+// slowest is how much longer than usual a test may run until it shows something.
+const slowest = 5 * time.Minute
+
+// tells reports whether a test has shown something: pages of all worlds were read, and more keys
+// stored than there are pages, or an engine has failed.
+func tells(all []*world) bool {
+	stored, pages := 0, 0
+	for _, w := range all {
+		if w.tally.failed() {
+			return true
+		}
+		if w.tally.hits.Load() == 0 {
+			return false
+		}
+		stored += w.tally.numKeys()
+		pages += ranks * w.numPages
+	}
+	return stored > pages
+}
+
 // soak runs the engines of all worlds and a keeper for a while, and restarts the service
 // meanwhile.
 func soak(t *testing.T, mountPoint, address string, restart func() error) {
@@ -83,9 +103,16 @@ func soak(t *testing.T, mountPoint, address string, restart func() error) {
 		}
 	}
 
-	ctx, cancel := context.WithTimeout(t.Context(), length(t, 12*time.Second))
+	usual := length(t, 12*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), usual+slowest)
 	defer cancel()
 	var wg sync.WaitGroup
+	wg.Go(func() {
+		defer cancel()
+		for on := pause(ctx, usual); on && !tells(all); {
+			on = pause(ctx, 50*time.Millisecond)
+		}
+	})
 	for _, w := range all {
 		w.start(ctx, &wg, n, workers, workers)
 	}
@@ -119,10 +146,8 @@ func soak(t *testing.T, mountPoint, address string, restart func() error) {
 		if w.tally.hits.Load() == 0 {
 			t.Errorf("%s: no page was read, so the test shows nothing", w.name)
 		}
-		for _, keys := range w.tally.keys {
-			stored += len(keys)
-			pages += w.numPages
-		}
+		stored += w.tally.numKeys()
+		pages += ranks * w.numPages
 	}
 	if stored <= pages {
 		t.Errorf("%d keys were stored on %d pages, so the test shows no eviction", stored, pages)
@@ -180,7 +205,7 @@ func TestReferenceIsCaught(t *testing.T) {
 	launch(t, "the reference", address, python, "../../bench/pagesbench/reference/server.py", "--port", port)
 
 	all := worlds(t, mountPoint, "http://"+address)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), slowest)
 	defer cancel()
 	n := seed.New(t)
 	var wg sync.WaitGroup

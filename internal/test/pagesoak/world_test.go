@@ -151,6 +151,23 @@ func (e *engine) batch() []string {
 	return keys
 }
 
+// failed reports whether anything was wrong so far.
+func (c *tally) failed() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.wrong)+len(c.failures) > 0
+}
+
+// numKeys returns how many keys were ever confirmed, on all ranks.
+func (c *tally) numKeys() (n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, keys := range c.keys {
+		n += len(keys)
+	}
+	return n
+}
+
 func (c *tally) wrongPages() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

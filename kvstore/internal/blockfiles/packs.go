@@ -66,11 +66,29 @@ const disputed = 0
 // bytes each.
 const mostYoung = 1 << 16
 
-// isOf reports whether a pack may have the blocks with these keys: nobody has looked it up
-// with others.
-func (ps *packs) isOf(path string, keys uint64) bool {
+// learn remembers the first blocks of a pack, of whose file all blocks have these keys, and
+// reports whether it may have them. It is one step: of two lookups that dispute each other's
+// packs, whichever comes second finds what the first has remembered. named says that the path
+// depends on all keys.
+func (ps *packs) learn(p pack, keys []kv.Key, first int, named bool) bool {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
+	p.keys = sumOfKeys(keys)
+	if !ps.isOfLocked(p.path, p.keys) || !named && !ps.followLocked(p.path, keys) {
+		return false
+	}
+	for p.block = range first {
+		if p.block > 0 {
+			p.before = keys[p.block-1]
+		}
+		ps.addLocked(keys[p.block], p)
+	}
+	return true
+}
+
+// isOfLocked reports whether a pack may have the blocks with these keys: nobody has looked it
+// up with others.
+func (ps *packs) isOfLocked(path string, keys uint64) bool {
 	known, ok := ps.keys[path]
 	switch {
 	case !ok && len(ps.keys) >= 2*mostYoung:
@@ -89,31 +107,23 @@ func (ps *packs) isOf(path string, keys uint64) bool {
 	return true
 }
 
-// follows reports whether the blocks of a pack with these keys may follow each other: none of them
-// follows another one in a pack that is known.
-func (ps *packs) follows(path string, keys []kv.Key) bool {
+// followLocked reports whether the blocks of a pack with these keys may follow each other: none of
+// them follows another one in a pack that is known.
+func (ps *packs) followLocked(path string, keys []kv.Key) bool {
 	may := true
 	for i, key := range keys[1:] {
-		if p, ok := ps.find(key); ok && p.block > 0 && p.before != keys[i] {
+		if p, ok := ps.findLocked(key); ok && p.block > 0 && p.before != keys[i] {
 			may = false
-			ps.dispute(p.path)
+			ps.keys[p.path] = disputed
 		}
 	}
 	if !may {
-		ps.dispute(path)
+		ps.keys[path] = disputed
 	}
 	return may
 }
 
-func (ps *packs) dispute(path string) {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	ps.keys[path] = disputed
-}
-
-func (ps *packs) add(key kv.Key, p pack) {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
+func (ps *packs) addLocked(key kv.Key, p pack) {
 	if ps.young == nil || len(ps.young) >= mostYoung {
 		ps.young, ps.old = map[kv.Key]pack{}, ps.young
 	}
@@ -123,6 +133,10 @@ func (ps *packs) add(key kv.Key, p pack) {
 func (ps *packs) find(key kv.Key) (pack, bool) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
+	return ps.findLocked(key)
+}
+
+func (ps *packs) findLocked(key kv.Key) (pack, bool) {
 	p, ok := ps.young[key]
 	if !ok {
 		p, ok = ps.old[key]
@@ -190,17 +204,11 @@ func (s *Store) firstPack(format Packed, keys []kv.Key) (n int) {
 				continue
 			}
 			f.Close()
-			if p.keys = sumOfKeys(keys[:blocks]); !s.packs.isOf(p.path, p.keys) || !format.NamesAll() && !s.packs.follows(p.path, keys[:blocks]) {
-				continue
+			for n = 0; n < blocks && format.InPack(bytes, n, blocks); {
+				n++
 			}
-			for ; p.block < blocks && format.InPack(bytes, p.block, blocks); p.block++ {
-				if p.block > 0 {
-					p.before = keys[p.block-1]
-				}
-				s.packs.add(keys[p.block], p)
-			}
-			if p.block > 0 {
-				return p.block
+			if s.packs.learn(p, keys[:blocks], n, format.NamesAll()) && n > 0 {
+				return n
 			}
 		}
 	}

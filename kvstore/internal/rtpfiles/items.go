@@ -47,6 +47,7 @@ type items struct {
 	files  map[int]*opening    // by their number of blocks
 	closed bool                // nothing is opened any more, and what is late closes itself
 	loose  map[kv.Key]struct{} // blocks of number keys that were saved into files of their own
+	ended  map[kv.Key]bool     // those that a call of packFull still has to look at; nil: there is no call
 	fresh  map[file]struct{}   // files that end within an item, written since the last Flush
 }
 

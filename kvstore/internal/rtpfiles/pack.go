@@ -4,16 +4,38 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"slices"
 
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 )
 
-// packFull puts blocks into items that are complete with these.
+// packFull puts blocks into items that are complete with these. While a call is doing so it
+// leaves its blocks to that one: a queue of calls, each of which looks at all blocks, would grow
+// as long as blocks are saved, and Flush and Close would stand at its end.
 func (x *items) packFull(ended map[kv.Key]bool) {
-	_ = x.pack(x.group.Closing(), func(blocks []kv.Key) bool {
-		return len(blocks) == x.o.PackBlocks && slices.ContainsFunc(blocks, func(k kv.Key) bool { return ended[k] })
-	})
+	x.mu.Lock()
+	left := x.ended != nil
+	if !left {
+		x.ended = map[kv.Key]bool{}
+	}
+	maps.Copy(x.ended, ended)
+	x.mu.Unlock()
+	for !left {
+		x.mu.Lock()
+		ended = x.ended
+		x.ended = map[kv.Key]bool{}
+		if len(ended) == 0 {
+			x.ended = nil
+		}
+		x.mu.Unlock()
+		if len(ended) == 0 {
+			return
+		}
+		_ = x.pack(x.group.Closing(), func(blocks []kv.Key) bool {
+			return len(blocks) == x.o.PackBlocks && slices.ContainsFunc(blocks, func(k kv.Key) bool { return ended[k] })
+		})
+	}
 }
 
 // packAll puts all blocks into items, also into such as are not complete.
@@ -224,15 +246,13 @@ func (x *items) Flush(ctx context.Context) error {
 	return nil
 }
 
-// shutdown puts into items what can be, and closes everything.
+// shutdown puts into items what can be, and closes everything. It packs when all batches have
+// ended: those that go on being saved would have it wait for its turn after theirs.
 func (x *items) shutdown() error {
-	if x.group.Enter() == nil {
-		ctx, cancel := context.WithTimeout(context.Background(), x.o.Timeout)
-		_ = x.packAll(ctx)
-		cancel()
-		x.group.Leave()
-	}
 	x.group.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), x.o.Timeout)
+	_ = x.packAll(ctx)
+	cancel()
 	return errors.Join(x.endTidying(), x.closeFiles(), x.Store.Close(), x.bounded(context.Background(), x.spotLog.Close), x.engine.Close())
 }
 

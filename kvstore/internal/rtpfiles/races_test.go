@@ -262,3 +262,34 @@ func TestFilesThatOpenLate(t *testing.T) {
 		}
 	})
 }
+
+// Blocks that are saved while others are put into items do not queue up behind them, call by
+// call.
+func TestPacksDoNotQueueUp(t *testing.T) {
+	s := openTest(t, "RtpLlm", Options{Root: t.TempDir()})
+	x, ok := s.Store.(*items)
+	if !ok {
+		t.Fatalf("%T", s.Store)
+	}
+	const calls = 20
+	x.packing <- struct{}{}
+	returned := make(chan struct{}, calls)
+	for n := range calls {
+		go func() {
+			x.packFull(map[kv.Key]bool{keys.Int64Key(int64(n)): true})
+			returned <- struct{}{}
+		}()
+	}
+	for range calls - 1 {
+		select {
+		case <-returned:
+		case <-time.After(5 * time.Minute):
+			t.Fatal("calls wait for one that is under way")
+		}
+	}
+	<-x.packing
+	<-returned
+	if x.ended != nil {
+		t.Error("blocks are left, and no call for them")
+	}
+}

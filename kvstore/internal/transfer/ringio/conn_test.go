@@ -12,7 +12,7 @@ import (
 // When a daemon answers again that has missed the timeout, calls are waited for again, also
 // if many overlap.
 func TestBoundRecovers(t *testing.T) {
-	c := &conn{o: &Options{Timeout: 100 * time.Millisecond}}
+	c := &conn{o: &Options{Timeout: time.Second}}
 	answer, answered := make(chan struct{}), make(chan struct{})
 	if err := c.bound(func() error { <-answer; close(answered); return nil }); !errors.Is(err, kv.ErrTimeout) {
 		t.Fatalf("a call that hangs: %v", err)
@@ -23,7 +23,7 @@ func TestBoundRecovers(t *testing.T) {
 			t.Fatalf("a call behind it: %v", err)
 		}
 	}
-	if took := time.Since(began); took > 5*time.Second {
+	if took := time.Since(began); took > 50*time.Second {
 		t.Errorf("100 calls that should not wait took %v", took)
 	}
 	c.o.Timeout = 20 * time.Second
