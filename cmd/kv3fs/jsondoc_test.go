@@ -43,6 +43,7 @@ func reports() map[string]reflect.Type {
 		"stat":              reflect.TypeFor[statReport](),
 		"du":                reflect.TypeFor[duReport](),
 		"ls":                reflect.TypeFor[lsReport](),
+		"scrub":             reflect.TypeFor[scrubReport](),
 		"evict":             reflect.TypeFor[evictReport](),
 		"pin":               reflect.TypeFor[pinsReport](),
 		"unpin":             reflect.TypeFor[pinsReport](),

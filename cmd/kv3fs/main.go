@@ -65,6 +65,7 @@ type cli struct {
 	Unpin        unpinCmd        `cmd:"" help:"Let pinned files go again when their turn comes."`
 	TTL          ttlCmd          `cmd:"" name:"ttl" help:"Remove files that nobody has used for long."`
 	Quota        quotaCmd        `cmd:"" help:"Limit what directories take."`
+	Scrub        scrubCmd        `cmd:"" help:"Read files at leisure and compare them with the daemon's checksums."`
 	Replay       replayCmd       `cmd:"" help:"Replay a trace of prompts through rings as an inference engine would, and check every byte."`
 	Trace        traceCmd        `cmd:"" help:"Generate traces of prompts."`
 	Bench        benchCmd        `cmd:"" help:"Measure rings, page service, block stores, or a simulated engine."`

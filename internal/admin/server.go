@@ -43,6 +43,7 @@ type Server struct {
 	socket os.FileInfo // as it was made; nil before Start
 	log    *slog.Logger
 	pace   logpace.Pace
+	mux    *http.ServeMux
 	http   *http.Server
 	calls  chan struct{}
 	served sync.WaitGroup // connections, and Serve
@@ -52,19 +53,24 @@ type Server struct {
 // caller's alone. about is what it answers for; nil: the calls end with the error why.
 func NewServer(dir string, about Keeper, why error, log *slog.Logger) *Server {
 	s := &Server{dir: dir, log: log, calls: make(chan struct{}, mostCalls)}
-	mux := http.NewServeMux()
+	s.mux = http.NewServeMux()
 	for name, do := range callsOf(about) {
 		if about == nil {
 			do = func(context.Context, *message, func(any) error) error { return why }
 		}
-		mux.HandleFunc("POST /v1/"+name, func(w http.ResponseWriter, r *http.Request) { s.answer(w, r, do) })
+		s.handle(name, do)
 	}
 	s.http = &http.Server{
-		Handler: mux, ReadHeaderTimeout: headTime, ReadTimeout: headTime, IdleTimeout: idleTime, MaxHeaderBytes: lineBytes,
+		Handler: s.mux, ReadHeaderTimeout: headTime, ReadTimeout: headTime, IdleTimeout: idleTime, MaxHeaderBytes: lineBytes,
 		ErrorLog:  slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 		ConnState: s.state,
 	}
 	return s
+}
+
+// handle answers a call by its name.
+func (s *Server) handle(name string, do do) {
+	s.mux.HandleFunc("POST /v1/"+name, func(w http.ResponseWriter, r *http.Request) { s.answer(w, r, do) })
 }
 
 // Start begins to serve. Errors are those of the socket: some file systems have none.

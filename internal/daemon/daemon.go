@@ -18,6 +18,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/fs/controldir"
 	"github.com/kv3fs/kv3fs/internal/fs/cred"
 	"github.com/kv3fs/kv3fs/internal/fs/fuseserver"
+	"github.com/kv3fs/kv3fs/internal/fs/integrity"
 	"github.com/kv3fs/kv3fs/internal/fs/ringserver"
 	"github.com/kv3fs/kv3fs/internal/fs/settings"
 	"github.com/kv3fs/kv3fs/internal/fs/tree"
@@ -151,7 +152,7 @@ func Run(ctx context.Context, c Config, ready func(mountPoint string)) (err erro
 	}
 	st.noteMounts(append(slices.Clone(held), formerMount{me.Boot, mnt.Minor()}), c.Log)
 	defer startChecksums(sums)()
-	err = serve(ctx, c, tree, rings, mnt, pageService, keep, st.dir, ready)
+	err = serve(ctx, c, tree, rings, mnt, pageService, keep, sums, st.dir, ready)
 	if err == nil { // nobody holds anything of this mount
 		st.noteMounts(held, c.Log)
 	}
@@ -162,7 +163,7 @@ func Run(ctx context.Context, c Config, ready func(mountPoint string)) (err erro
 // waits for its users to leave and admits no new ones; then the rings, which serve
 // until the mount is removed and answer what is left; the page service last, because
 // engines that are leaving still confirm what they have written.
-func serve(ctx context.Context, c Config, tree *tree.Tree, rings *ringserver.Server, mnt *fuseserver.Mount, pageService *pageService, keep *keeping, stateDir string, ready func(string)) error {
+func serve(ctx context.Context, c Config, tree *tree.Tree, rings *ringserver.Server, mnt *fuseserver.Mount, pageService *pageService, keep *keeping, sums *integrity.Store, stateDir string, ready func(string)) error {
 	ringCtx, stopRings := context.WithCancel(context.Background())
 	defer stopRings()
 	ringsDone := make(chan error, 1)
@@ -182,7 +183,7 @@ func serve(ctx context.Context, c Config, tree *tree.Tree, rings *ringserver.Ser
 		_ = tree.Run(trimCtx) // ends with its context
 	}()
 	stopKeeping := keep.start(tree, c.Log)
-	stopOperating := keep.operate(stateDir, c.Log)
+	stopOperating := keep.operate(stateDir, scrubber{tree, sums}, c.Log)
 	mountDone := make(chan error, 1)
 	go func() { mountDone <- mnt.Serve() }()
 

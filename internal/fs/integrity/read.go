@@ -19,6 +19,8 @@ type Read struct {
 	array   [mostRanges]word
 	checked int  // of words; those that did not match are 0
 	matched bool // some that are not confirmed
+	// verified is how many bytes were compared.
+	verified int64
 }
 
 // Damage is a range of a file that is not what was written.
@@ -42,7 +44,7 @@ func (f *File) BeginRead(r *Read, fd int, off, n int64) bool {
 		return false
 	}
 	// Field by field: the array need not be cleared.
-	r.file, r.fd, r.first, r.checked, r.matched = f, fd, rangeOf(off+RangeBytes-1), 0, false
+	r.file, r.fd, r.first, r.checked, r.matched, r.verified = f, fd, rangeOf(off+RangeBytes-1), 0, false, 0
 	end := rangeOf(off + n)
 	if f.tail.word != 0 && off+n >= f.tail.end {
 		end = rangeOf(f.tail.end) + 1
@@ -107,7 +109,7 @@ func (r *Read) Check(bytes shm.Window, off int64) (bad Damage, found bool) {
 			r.words[k-r.first] = 0
 			continue // the client has taken its memory away
 		}
-		r.file.store.counters.verified.Add(n)
+		r.verified += n
 		if w.is(sum) {
 			r.matched = r.matched || w.degree() != confirmed
 			continue
@@ -125,8 +127,8 @@ func (r *Read) Check(bytes shm.Window, off int64) (bad Damage, found bool) {
 func (r *Read) doubt(part shm.Window, k, n int64, w word) degree {
 	f := r.file
 	own := make([]byte, n)
-	got := readFull(r.fd, own, k*RangeBytes)
-	if got == n && w.is(xxh3.Hash(own)) {
+	got, err := readAll(r.fd, own, k*RangeBytes)
+	if err == nil && got == n && w.is(xxh3.Hash(own)) {
 		_ = part.Fill(own) // where it is gone, there is nobody to be misled
 		return unknown
 	}
@@ -161,6 +163,7 @@ func (f *File) setWord(k int64, w word) {
 
 // End ends the read.
 func (r *Read) End() {
+	r.file.store.counters.verified.Add(r.verified)
 	if !r.matched || !r.sealed {
 		return
 	}
@@ -182,16 +185,22 @@ func (r *Read) End() {
 	}
 }
 
-func readFull(fd int, b []byte, off int64) (n int64) {
+// readAll reads into b up to the end of the file.
+func readAll(fd int, b []byte, off int64) (n int64, err error) {
 	for n < int64(len(b)) {
 		got, err := unix.Pread(fd, b[n:], off+n)
-		if err == unix.EINTR {
+		switch {
+		case err == unix.EINTR:
 			continue
-		}
-		if err != nil || got == 0 {
-			break
+		case err != nil:
+			return n, err
+		case got == 0:
+			return n, nil
 		}
 		n += int64(got)
+		if n%4096 != 0 {
+			return n, nil // a direct read goes on from pages only, and this is the end of the file
+		}
 	}
-	return n
+	return n, nil
 }

@@ -126,7 +126,7 @@ func (s *Store) Report(path string, bad Damage) {
 	if bad.Certain {
 		kind, what = "damaged", "stored bytes have changed without being written: reading them through rings fails; check the disk and the memory, and write the file again or remove it"
 	}
-	if suppressed, now := s.pace.Log(kind); now {
+	if suppressed, now := s.pace.Log(kind + " " + path); now {
 		s.opts.Log.Error(what, "file", path, "offset", bad.Off, "bytes", bad.Bytes, "suppressed", suppressed)
 	}
 }

@@ -36,12 +36,23 @@ func (f *File) Damaged(bad integrity.Damage) {
 	t.mu.RLock()
 	at := t.pathLocked(n.place)
 	t.mu.RUnlock()
-	t.sums.Report(at, bad)
+	t.damagedAt(at, n.key, bad)
+}
+
+// Damaged is File.Damaged for a file of a path below the data directory that is open as fd.
+func (t *Tree) Damaged(path string, fd int, bad integrity.Damage) {
+	if st, err := statFD(fd); err == nil {
+		t.damagedAt(path, t.identityOf(&st), bad)
+	}
+}
+
+func (t *Tree) damagedAt(path string, k identity, bad integrity.Damage) {
+	t.sums.Report(path, bad)
 	if !bad.Certain || t.aside == nil {
 		return
 	}
 	select {
-	case t.damaged <- found{at, n.key}:
+	case t.damaged <- found{path, k}:
 	default:
 	}
 }

@@ -1,0 +1,76 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// scrub reads all files or some, lists what is damaged, and says how much it could compare.
+func TestScrub(t *testing.T) {
+	o := operate(t, "--checksums", "on", "--passthrough", "off")
+	const entry = "models/vllm-SEP-model@2@1@3fa9c1@half.data"
+	content := bytes.Repeat([]byte("scrubbed"), 40_000)
+	if err := os.Mkdir(filepath.Join(o.Mount, "models"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{entry, "other\nname"} {
+		if err := os.WriteFile(filepath.Join(o.Mount, name), content, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(o.Data, "foreign"), content[:1000], 0o644); err != nil {
+		t.Fatal(err)
+	}
+	scrub := func(args ...string) (r scrubReport, status int) {
+		t.Helper()
+		out, errs, status := o.try(o.Mount, append([]string{"scrub", "--json", "--rate", "1TiB"}, args...)...)
+		if err := json.Unmarshal([]byte(out), &r); err != nil {
+			t.Fatalf("%s%s: %v", out, errs, err)
+		}
+		return r, status
+	}
+	size := int64(len(content))
+	if r, status := scrub(); status != 0 || r.Files != 3 || r.ReadBytes != 2*size+1000 || r.TotalBytes != r.ReadBytes || r.VerifiedBytes != 2*size || len(r.Damage) != 0 {
+		t.Errorf("nothing is damaged: status %d, %+v", status, r)
+	}
+	if out := o.run("scrub"); !strings.Contains(out, "3 files, 626 KiB read, 625 KiB of it with checksums: 0 damaged") {
+		t.Errorf("%s", out)
+	}
+	path := filepath.Join(o.Data, entry)
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		t.Fatal(err)
+	}
+	spoilt := bytes.Clone(content)
+	spoilt[200_000]++
+	if err := os.WriteFile(path, spoilt, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.UtimesNanoAt(unix.AT_FDCWD, path, []unix.Timespec{st.Atim, st.Mtim}, 0); err != nil {
+		t.Fatal(err)
+	}
+	if r, status := scrub("other\nname"); status != 0 || r.Files != 1 || r.VerifiedBytes != size {
+		t.Errorf("one file: status %d, %+v", status, r)
+	}
+	r, status := scrub("models")
+	if status != exitFailed || len(r.Damage) != 1 || r.Damage[0].Path != entry || r.Damage[0].Offset != 131072 || r.Damage[0].Bytes != 131072 || r.Damaged+r.Doubtful != 1 {
+		t.Errorf("a damaged file: status %d, %+v", status, r)
+	}
+	if out, errs, status := o.try(o.Mount, "scrub", "absent"); status != exitFailed || !strings.Contains(errs, "absent") {
+		t.Errorf("a path that is not there: %d, %s%s", status, out, errs)
+	}
+}
+
+// A daemon without checksums says so.
+func TestScrubWithoutChecksums(t *testing.T) {
+	o := operate(t, "--checksums", "off")
+	if out, errs, status := o.try(o.Mount, "scrub"); status != exitFailed || !strings.Contains(errs, "--checksums on") {
+		t.Errorf("%d, %s%s", status, out, errs)
+	}
+}

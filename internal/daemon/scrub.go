@@ -1,0 +1,177 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/internal/admin"
+	"github.com/kv3fs/kv3fs/internal/fs/integrity"
+	"github.com/kv3fs/kv3fs/internal/fs/tree"
+)
+
+// scrubber reads a daemon's files to find damage. Neither the keeper nor a file's times take that for a use.
+type scrubber struct {
+	tree *tree.Tree
+	sums *integrity.Store
+}
+
+// errNoChecksums is the answer of a daemon that has nothing to compare with.
+var errNoChecksums = errors.New("this daemon keeps no checksums: start it with --checksums on, on a local file system (its log says why it keeps none)")
+
+// tellTime is how often a scrub says how far it is.
+const tellTime = 200 * time.Millisecond
+
+// scrub is one run.
+type scrub struct {
+	scrubber
+	root   *os.Root
+	reader *integrity.Scrubber
+	fn     func(admin.Scrubbed) error
+	is     admin.ScrubProgress
+	told   time.Time
+	rate   int64
+	began  time.Time
+}
+
+// Scrub implements admin.Scrubber.
+func (s scrubber) Scrub(ctx context.Context, at string, rate int64, fn func(admin.Scrubbed) error) error {
+	if s.sums == nil {
+		return errNoChecksums
+	}
+	root, err := os.OpenRoot(s.tree.Dir())
+	if err != nil {
+		return err
+	}
+	defer func() { _ = root.Close() }() // it was only read
+	reader, err := s.sums.NewScrubber()
+	if err != nil {
+		return err
+	}
+	defer reader.Close()
+	run := &scrub{scrubber: s, root: root, reader: reader, fn: fn, rate: rate}
+	at = path.Clean(at)
+	err = run.walk(ctx, at, func(_ string, size int64) error {
+		run.is.TotalBytes += size
+		return run.tell(false)
+	})
+	run.began = time.Now()
+	if err == nil {
+		err = run.walk(ctx, at, func(name string, _ int64) error { return run.file(ctx, name) })
+	}
+	return errors.Join(err, run.tell(true))
+}
+
+// walk calls fn with the regular files at and below a path. Files that come or go meanwhile may be left out.
+func (s *scrub) walk(ctx context.Context, at string, fn func(name string, size int64) error) error {
+	return fs.WalkDir(s.root.FS(), at, func(name string, e fs.DirEntry, err error) error {
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil && name == at:
+			return err
+		case errors.Is(err, fs.ErrNotExist):
+			return nil
+		case err != nil:
+			return s.unreadable(name, err)
+		case name == tree.StateName:
+			return fs.SkipDir
+		case !e.Type().IsRegular():
+			return nil
+		}
+		info, err := e.Info()
+		if err != nil {
+			return nil // it has just gone
+		}
+		return fn(name, info.Size())
+	})
+}
+
+// file reads one file.
+func (s *scrub) file(ctx context.Context, name string) error {
+	f, err := s.root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return s.unreadable(name, err)
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil // another one has taken its place
+	}
+	fd, direct := int(f.Fd()), -1
+	if d, err := s.root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_DIRECT, 0); err == nil {
+		defer d.Close()
+		if same(f, d) {
+			direct = int(d.Fd())
+		}
+	}
+	err = s.reader.File(ctx, fd, direct, func(read, verified int64) error {
+		s.is.ReadBytes += read
+		s.is.VerifiedBytes += verified
+		if err := s.tell(false); err != nil {
+			return err
+		}
+		return s.pause(ctx)
+	}, func(bad integrity.Damage) error {
+		s.tree.Damaged(name, fd, bad)
+		if bad.Certain {
+			s.is.Damaged++
+		} else {
+			s.is.Doubtful++
+		}
+		return s.fn(admin.Scrubbed{Damage: &admin.Damage{Path: name, Offset: bad.Off, Bytes: bad.Bytes, Certain: bad.Certain}})
+	})
+	s.is.Files++
+	var errno unix.Errno
+	if errors.As(err, &errno) { // of the disk
+		return s.unreadable(name, err)
+	}
+	return err
+}
+
+func same(a, b *os.File) bool {
+	x, err := a.Stat()
+	y, err2 := b.Stat()
+	return err == nil && err2 == nil && os.SameFile(x, y)
+}
+
+func (s *scrub) unreadable(name string, err error) error {
+	s.is.Unreadable++
+	return s.fn(admin.Scrubbed{Damage: &admin.Damage{Path: name, Error: err.Error()}})
+}
+
+// tell says how far it is, at times or at the end.
+func (s *scrub) tell(last bool) error {
+	if !last && time.Since(s.told) < tellTime {
+		return nil
+	}
+	s.told = time.Now()
+	is := s.is
+	return s.fn(admin.Scrubbed{Progress: &is})
+}
+
+// pause waits until the rate allows more.
+func (s *scrub) pause(ctx context.Context) error {
+	if s.rate <= 0 {
+		return nil
+	}
+	due := s.began.Add(time.Duration(float64(s.is.ReadBytes) / float64(s.rate) * float64(time.Second)))
+	for wait := time.Until(due); wait > 0; wait = time.Until(due) {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(min(wait, tellTime)):
+		}
+		if err := s.tell(false); err != nil { // a client that has gone ends the scrub
+			return err
+		}
+	}
+	return nil
+}
