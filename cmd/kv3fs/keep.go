@@ -34,8 +34,8 @@ type keepCmd struct {
 	Identity    identityName  `placeholder:"NAME" help:"How this host is called in the logs of others. Default: by the machine."`
 	Lease       time.Duration `default:"30s" range:"3s..1h" help:"After how long without a sign of life from the keeper at work another host's takes over."`
 	ScanEvery   time.Duration `default:"1m" range:"1s..24h" help:"How often to look for new and growing files. This looks at each directory, and at what is new in those that have changed."`
-	RescanEvery time.Duration `default:"1h" range:"1s..720h" help:"How often to look at every file, for its last use and for what else has changed."`
-	ScanRate    int           `default:"1000" range:"0..10000000" placeholder:"N" help:"How many files and directories to look at in a second, so that a metadata server does not suffer. 0: as fast as possible."`
+	RescanEvery time.Duration `default:"1h" range:"1s..720h" help:"In what time to look at every file, at some of them in each scan, for its last use and for what else has changed."`
+	ScanRate    int           `default:"5000" range:"0..10000000" placeholder:"N" help:"How many files and directories to look at in a second, so that a metadata server does not suffer. 0: as fast as possible."`
 	MustBeMount bool          `help:"Refuse to start if the directory is not itself a mount point."`
 
 	LogLevel  slog.Level `default:"INFO" help:"DEBUG, INFO, WARN or ERROR."`

@@ -27,7 +27,7 @@ type KeepConfig struct {
 
 	Lease          time.Duration // after how long without a sign of life another host takes over
 	RefreshEvery   time.Duration // how often to look for what has changed
-	RescanEvery    time.Duration // how often to look at everything
+	RescanEvery    time.Duration // in what time to look at everything
 	LooksPerSecond int
 
 	Log *slog.Logger

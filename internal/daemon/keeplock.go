@@ -20,10 +20,17 @@ import (
 const keepLock = "lock"
 
 // lockKeeping locks a data directory for a daemon that keeps it (LOCK_EX), or for kv3fs keep
-// (LOCK_SH). nil: it is no data directory that a daemon has ever kept.
+// (LOCK_SH). nil: it is no data directory that a daemon has ever kept, or the disk is full.
 func lockKeeping(data string, how int) (*os.File, error) {
 	name := filepath.Join(data, tree.StateName, keeperDir, keepLock)
-	f, err := os.OpenFile(name, os.O_RDONLY|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
+	mode := os.O_RDONLY
+	if how == unix.LOCK_EX {
+		mode = os.O_RDWR // NFS wants that
+	}
+	f, err := os.OpenFile(name, mode|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
+	if how == unix.LOCK_EX && (errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT)) {
+		return nil, nil // on a full disk, removing files is more urgent
+	}
 	if how == unix.LOCK_SH {
 		switch {
 		case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENOTDIR):

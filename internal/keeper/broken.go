@@ -28,7 +28,7 @@ const mostSiblings = 4096
 // sizes tell, until it returns false. It looks at every file, so it may take long. What cannot
 // be read is left out.
 func (k *Keeper) Broken(ctx context.Context, top *inventory.Directory, fn func(Broken) bool) error {
-	return k.broken(ctx, top, func(v *victim, trouble classify.Trouble) bool {
+	return k.broken(ctx, k.inv.Below(top), func(v *victim, trouble classify.Trouble) bool {
 		return fn(Broken{Path: v.path, Key: v.info.Key, Bytes: v.info.SizeBytes, Trouble: trouble, Removable: removable(v)})
 	})
 }
@@ -37,9 +37,9 @@ func removable(v *victim) bool {
 	return v.layout.Delete.Evictable() || v.layout.Delete == classify.WhenIdle
 }
 
-// reapBroken removes what is not whole.
-func (k *Keeper) reapBroken(ctx context.Context) {
-	err := k.broken(ctx, k.inv.Root(), func(v *victim, trouble classify.Trouble) bool {
+// reapBroken removes what is not whole from directories.
+func (k *Keeper) reapBroken(ctx context.Context, dirs []*inventory.Directory) {
+	err := k.broken(ctx, dirs, func(v *victim, trouble classify.Trouble) bool {
 		f, ok := k.inv.File(v.info.Key)
 		if ok && removable(v) {
 			v.Candidate = inventory.Candidate{Key: v.info.Key, Dir: v.Dir, LastUse: f.LastUse, Kind: f.Kind}
@@ -58,9 +58,9 @@ func (k *Keeper) reapBroken(ctx context.Context) {
 	}
 }
 
-func (k *Keeper) broken(ctx context.Context, top *inventory.Directory, fn func(*victim, classify.Trouble) bool) error {
+func (k *Keeper) broken(ctx context.Context, dirs []*inventory.Directory, fn func(*victim, classify.Trouble) bool) error {
 	counts := k.countsBlocks()
-	for _, d := range k.inv.Below(top) {
+	for _, d := range dirs {
 		dir, there := k.inv.Path(d)
 		if !there {
 			continue

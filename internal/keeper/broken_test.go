@@ -68,7 +68,7 @@ func TestBroken(t *testing.T) {
 	before := files(t, opts.Dir)
 	var log bytes.Buffer
 	k.Log = slog.New(slog.NewTextHandler(&log, nil))
-	k.reapBroken(context.Background())
+	k.reapBroken(context.Background(), k.inv.Below(k.inv.Root()))
 	if n := strings.Count(log.String(), "\n"); n != 1 {
 		t.Errorf("%d lines in the log: users can make millions of such files\n%s", n, log.String())
 	}
@@ -93,7 +93,7 @@ func TestBrokenIsYoung(t *testing.T) {
 	must(t, err)
 	defer k.Close()
 	must(t, k.inv.Scan(context.Background()))
-	k.reapBroken(context.Background())
+	k.reapBroken(context.Background(), k.inv.Below(k.inv.Root()))
 	k.reap(context.Background())
 	if got := files(t, opts.Dir); len(got) != 2 {
 		t.Errorf("left are %q", got)

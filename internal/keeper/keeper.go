@@ -144,7 +144,7 @@ func New(opts Options) (*Keeper, error) {
 		return nil, err
 	}
 	learner := newLearner()
-	inv, err := inventory.New(opts.Dir, inventory.Options{Skip: opts.Skip, Kind: kindOf, Uses: learner, Elapsed: opts.elapsed, Silent: opts.Silent.inventory(), Log: opts.Log})
+	inv, err := inventory.New(opts.Dir, inventory.Options{Skip: opts.Skip, Kind: kindOf, Uses: learner, Elapsed: opts.elapsed, Silent: opts.silentInventory(), Log: opts.Log})
 	if err != nil {
 		return nil, err
 	}
@@ -227,15 +227,17 @@ func (k *Keeper) scan(ctx context.Context) {
 		k.findQuotas()
 		k.wake()
 		k.kickNow()
-		k.reapBroken(ctx)
+		if k.Silent != nil {
+			k.watch(ctx)
+			return
+		}
+		k.reapBroken(ctx, k.inv.Below(k.inv.Root()))
 		var again <-chan time.Time
 		if k.Rescan > 0 {
 			t := time.NewTimer(k.Rescan)
 			defer t.Stop()
 			again = t.C
 		}
-		refresh, stop := k.Silent.ticks()
-		defer stop()
 		for wait := true; wait; {
 			look := time.NewTimer(tick)
 			select {
@@ -245,12 +247,6 @@ func (k *Keeper) scan(ctx context.Context) {
 			case <-again:
 				look.Stop()
 				wait = false
-			case <-refresh:
-				look.Stop()
-				if k.inv.Refresh(ctx) != nil {
-					return
-				}
-				k.kickNow()
 			case <-look.C:
 				overlooked, err := k.inv.Look(ctx)
 				if err != nil {

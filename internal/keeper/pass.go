@@ -73,7 +73,7 @@ func (k *Keeper) Pass(ctx context.Context, pretend bool, went func(Entry)) (*Rem
 	why = LeftBehind
 	k.reap(ctx)
 	why = Incomplete
-	k.reapBroken(ctx)
+	k.reapBroken(ctx, k.inv.Below(k.inv.Root()))
 	why = Expired
 	k.expire(ctx)
 	why = ForRoom

@@ -1,6 +1,7 @@
 package keeper
 
 import (
+	"context"
 	"time"
 
 	"github.com/kv3fs/kv3fs/internal/keeper/inventory"
@@ -12,10 +13,11 @@ type Silent struct {
 	// Atime: files' atimes tell of uses. Otherwise their mtimes alone do.
 	Atime bool
 
-	// RefreshEvery is how often the keeper looks for what has changed, beside the scans of everything. 0: a minute.
+	// RefreshEvery is how often the keeper looks for what has changed. 0: a minute. In Options.Rescan it has looked
+	// at every file again, at some of them each time.
 	RefreshEvery time.Duration
 
-	// LooksPerSecond bounds how many entries scans look at in a second. 0: no bound.
+	// LooksPerSecond bounds how many entries the keeper looks at in a second. 0: no bound.
 	LooksPerSecond int
 
 	// Behind is by how much the clock that mtimes are from may be behind this host's: files are
@@ -32,20 +34,31 @@ func (s *Silent) fill() {
 	}
 }
 
-func (s *Silent) inventory() *inventory.Silent {
+func (o *Options) silentInventory() *inventory.Silent {
+	s := o.Silent
 	if s == nil {
 		return nil
 	}
-	return &inventory.Silent{Atime: s.Atime, PerSecond: s.LooksPerSecond, May: s.May}
+	return &inventory.Silent{Atime: s.Atime, PerSecond: s.LooksPerSecond, RefreshEvery: s.RefreshEvery, WholeEvery: max(0, o.Rescan), May: s.May}
 }
 
-// ticks says when to look for changes; never if nil.
-func (s *Silent) ticks() (ticks <-chan time.Time, stop func()) {
-	if s == nil {
-		return nil, func() {}
+// watch looks for what has changed until ctx ends.
+func (k *Keeper) watch(ctx context.Context) {
+	tick := time.NewTicker(k.Silent.RefreshEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		whole, err := k.inv.Refresh(ctx)
+		if err != nil {
+			return
+		}
+		k.kickNow()
+		k.reapBroken(ctx, whole)
 	}
-	t := time.NewTicker(s.RefreshEvery)
-	return t.C, t.Stop
 }
 
 func (s *Silent) behind() time.Duration {

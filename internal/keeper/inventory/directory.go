@@ -29,6 +29,8 @@ type Directory struct {
 	stamp   dirStamp // before it was read last
 	stamped uint32   // when it was first seen like that
 	settled bool     // long enough before it was read
+	whole   uint32   // when a Refresh read it whole
+	reread  uint32   // the number of the last Refresh that did
 
 	direct   atomic.Int64 // files charged to it itself, not below
 	own      atomic.Int64 // bytes that it takes itself

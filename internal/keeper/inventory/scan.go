@@ -416,6 +416,10 @@ func (v *Inventory) Names(d *Directory, fn func(entry string, ino uint64, stat f
 	defer unix.Close(fd)
 	return list(fd, make([]byte, listBytes), func(e dirent) bool {
 		return fn(e.Name, e.Ino, func() (Info, error) {
+			if v.Silent != nil {
+				v.looked.Add(1)
+				v.pacer.wait(context.Background(), v.Silent.PerSecond) // not for long
+			}
 			st, err := statAt(fd, e.Name)
 			return v.infoOf(&st), err
 		})

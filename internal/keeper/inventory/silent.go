@@ -1,9 +1,11 @@
 package inventory
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,6 +21,10 @@ type Silent struct {
 	// PerSecond bounds how many entries scans look at in a second, so that a server of many hosts does not
 	// suffer. 0: no bound.
 	PerSecond int
+
+	// RefreshEvery is how often Refresh is called, and WholeEvery in what time it has read every directory
+	// whole, a part of them each time. 0: it reads none whole.
+	RefreshEvery, WholeEvery time.Duration
 
 	// May is asked right before each file is removed, and an error keeps it; nil: all may.
 	May func() error
@@ -221,30 +227,55 @@ func stampOf(st *unix.Statx_t) dirStamp {
 
 // Refresh makes the records agree with what has changed since the last Scan or Refresh, as far as directories'
 // times tell: it reads those that have changed, and looks at the files that are new there or may be growing.
-// It costs a look at each directory. Before a Scan has ended it does nothing.
-func (v *Inventory) Refresh(ctx context.Context) error {
+// It costs a look at each directory. The directories whose turn it is it reads whole, and returns: it looks at all files
+// there. Before a Scan has ended it does nothing.
+func (v *Inventory) Refresh(ctx context.Context) (whole []*Directory, err error) {
 	v.scanning.Lock()
 	defer v.scanning.Unlock()
 	if v.Silent == nil || !v.scanned.Load() {
-		return nil
+		return nil, nil
 	}
 	sc := &scan{v: v, ctx: ctx, number: v.scans.Add(1), partly: true}
-	for _, d := range v.Below(v.dirs.root) {
+	all := v.Below(v.dirs.root)
+	whole = v.due(all)
+	for _, d := range whole {
+		d.reread, d.whole = sc.number, v.Now()
+		sc.enqueue(d)
+	}
+	for _, d := range all {
 		if ctx.Err() != nil {
-			return ctx.Err()
+			return nil, ctx.Err()
 		}
-		if sc.hasChanged(d) {
+		if d.reread != sc.number && sc.hasChanged(d) {
 			sc.enqueue(d)
 		}
 	}
 	if err := sc.run(ctx); err != nil {
-		return err
+		return nil, err
 	}
 	if err := sc.lookAtGrowing(ctx); err != nil {
-		return err
+		return nil, err
 	}
 	sc.drop()
-	return nil
+	return whole, nil
+}
+
+// due returns the directories that are to be read whole now: those for which it is longest ago, and no more than twice as
+// many as it takes for all to have their turn.
+func (v *Inventory) due(all []*Directory) (due []*Directory) {
+	every, whole := v.Silent.RefreshEvery, v.Silent.WholeEvery
+	if every <= 0 || whole <= 0 {
+		return nil
+	}
+	now := v.Now()
+	for _, d := range all {
+		if int64(now)-int64(d.whole) >= int64(whole/time.Second) {
+			due = append(due, d)
+		}
+	}
+	slices.SortFunc(due, func(a, b *Directory) int { return cmp.Compare(a.whole, b.whole) })
+	most := int(min(1, 2*every.Seconds()/whole.Seconds()) * float64(len(all)))
+	return due[:min(len(due), most+1)]
 }
 
 // hasChanged reports whether a directory has to be read again. It may follow a symbolic link that somebody
@@ -285,7 +316,7 @@ func (sc *scan) enqueueLocked(d *Directory) {
 // known reports whether an entry of d is a file that a Refresh need not look at, and marks it as seen.
 func (sc *scan) known(d *Directory, e dirent) bool {
 	v := sc.v
-	if !sc.partly || e.Type != unix.S_IFREG {
+	if !sc.partly || e.Type != unix.S_IFREG || d.reread == sc.number {
 		return false
 	}
 	k := Key{v.key.Dev, e.Ino}

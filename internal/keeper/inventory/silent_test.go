@@ -26,6 +26,13 @@ func openSilent(t testing.TB, dir string, silent inventory.Silent) *inventory.In
 	return v
 }
 
+func refresh(t testing.TB, v *inventory.Inventory) (whole int) {
+	t.Helper()
+	dirs, err := v.Refresh(t.Context())
+	must(t, err)
+	return len(dirs)
+}
+
 func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
@@ -102,13 +109,13 @@ func TestRefresh(t *testing.T) {
 				}
 			}
 		}
-		must(t, v.Refresh(t.Context()))
+		refresh(t, v)
 		for p, k := range grows { // one that was new is looked at without its directory
 			if k != (inventory.Key{}) && inodeAt(p) == k {
 				write(p, os.O_APPEND, r.IntN(50_000))
 			}
 		}
-		must(t, v.Refresh(t.Context()))
+		refresh(t, v)
 		bytes, files := duOf(t, dir)
 		if v.Root().Bytes() != bytes || v.Root().Files() != files {
 			t.Fatalf("round %d: %d bytes in %d files, du says %d in %d", round, v.Root().Bytes(), v.Root().Files(), bytes, files)
@@ -132,7 +139,7 @@ func TestRefreshIsCheap(t *testing.T) {
 	v := openSilent(t, dir, inventory.Silent{})
 	looks := func() int64 {
 		before := v.Looks()
-		must(t, v.Refresh(t.Context()))
+		refresh(t, v)
 		return v.Looks() - before
 	}
 	// Directories that have just changed are read again for a while.
@@ -153,6 +160,34 @@ func TestRefreshIsCheap(t *testing.T) {
 		t.Errorf("%d bytes, du says %d", v.Root().Bytes(), bytes)
 	}
 	cheap()
+}
+
+// Every directory is read whole in its time, a part of them each time: then it is seen what has grown there.
+func TestRefreshWhole(t *testing.T) {
+	dir := t.TempDir()
+	const dirs = 50
+	for i := range dirs {
+		must(t, os.Mkdir(filepath.Join(dir, fmt.Sprint(i)), 0o700))
+		p := filepath.Join(dir, fmt.Sprint(i), "f")
+		must(t, os.WriteFile(p, []byte("x"), 0o600))
+		old := time.Now().Add(-24 * time.Hour) // so that it is not taken for growing
+		must(t, os.Chtimes(p, old, old))
+	}
+	v := openSilent(t, dir, inventory.Silent{RefreshEvery: time.Minute, WholeEvery: 10 * time.Minute})
+	for i := range dirs {
+		must(t, os.WriteFile(filepath.Join(dir, fmt.Sprint(i), "f"), make([]byte, 20_000), 0o600))
+	}
+	for range 5 {
+		if whole := refresh(t, v); whole == 0 || whole > 2*(dirs+1)/10+1 {
+			t.Errorf("%d directories of %d are read whole at once", whole, dirs+1)
+		}
+	}
+	if bytes, _ := duOf(t, dir); v.Root().Bytes() != bytes {
+		t.Errorf("%d bytes, du says %d", v.Root().Bytes(), bytes)
+	}
+	if whole := refresh(t, v); whole != 0 {
+		t.Errorf("%d directories are read whole again at once", whole)
+	}
 }
 
 // A bound on looks is kept to.
