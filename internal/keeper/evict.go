@@ -22,7 +22,7 @@ const (
 	// So many files are chosen at first, and then four times as many at each next time, since
 	// each time reads all records, and lists the directories of those that were chosen.
 	fewestFiles = 256
-	mostFiles   = 16 << 10
+	mostFiles   = 8 << 10
 
 	// A search for victims that found too few is not repeated for twice the time that it
 	// took, within these bounds.
@@ -45,7 +45,7 @@ func (k *Keeper) bonus() time.Duration { return cmp.Or(k.UseBonus, k.learner.tun
 // outcome is what a search for victims came to.
 type outcome struct {
 	exhausted bool          // no file that may go is left
-	busy      bool          // some are in use, or have just been used
+	busy      bool          // some are in use by others than those who wait, or have just been used
 	late      bool          // it took too long, and is to go on after Run's other duties
 	young     time.Duration // after which one of the others may go; 0: nobody knows
 }
@@ -140,7 +140,9 @@ func (k *Keeper) shrink(ctx context.Context, d *inventory.Directory, low int64) 
 		out.late = time.Now().After(end) && k.evicted.Load() > before
 		return out.late || d.Claimed() <= low && !k.queued(d) || ctx.Err() != nil
 	}
-	q := inventory.Query{Top: d, Most: fewestFiles, Unknown: k.EvictUnknown, Rank: k.rank, Busy: &out.busy}
+	q := inventory.Query{Top: d, Most: fewestFiles, Unknown: k.EvictUnknown, Rank: k.rank}
+	writing := k.waitersAt(d)
+	q.Busy = func(key FileKey) { out.busy = out.busy || !writing[key] }
 	for !enough() {
 		batch := k.inv.Candidates(q)
 		if len(batch) == 0 {
@@ -260,11 +262,9 @@ func (k *Keeper) named(batch []inventory.Candidate) (all []victim) {
 		for ino, i := range wanted {
 			changes[ino] = k.inv.Changes(batch[i].Key)
 		}
-		err := k.inv.Names(d, func(name string, ino uint64, stat func() (inventory.Info, error)) bool {
-			i, ok := wanted[ino]
-			if !ok {
-				return true
-			}
+		isWanted := func(ino uint64) bool { _, ok := wanted[ino]; return ok }
+		err := k.inv.NamesOf(d, isWanted, func(name string, ino uint64, stat func() (inventory.Info, error)) bool {
+			i := wanted[ino]
 			info, err := stat()
 			if err != nil || info.Key != batch[i].Key {
 				return true

@@ -202,6 +202,17 @@ func (k *Keeper) EndWaiting() {
 	}
 }
 
+// waitersAt returns the files and directories for which somebody waits at a limit.
+func (k *Keeper) waitersAt(d *inventory.Directory) map[FileKey]bool {
+	k.waitMu.Lock()
+	defer k.waitMu.Unlock()
+	all := make(map[FileKey]bool, len(k.queues[d]))
+	for _, w := range k.queues[d] {
+		all[w.key] = true
+	}
+	return all
+}
+
 func (k *Keeper) queued(d *inventory.Directory) bool {
 	k.waitMu.Lock()
 	defer k.waitMu.Unlock()

@@ -18,8 +18,9 @@ type dirent struct {
 
 const listBytes = 32 << 10
 
-// list calls fn with the entries of an open directory, as long as it returns true.
-func list(fd int, buf []byte, fn func(dirent) bool) error {
+// list calls fn with the entries of an open directory whose inode numbers are wanted, as long as it
+// returns true. nil: all are.
+func list(fd int, buf []byte, wanted func(ino uint64) bool, fn func(dirent) bool) error {
 	for {
 		n, err := unix.Getdents(fd, buf)
 		if err == unix.EINTR {
@@ -29,30 +30,34 @@ func list(fd int, buf []byte, fn func(dirent) bool) error {
 			return err
 		}
 		for rest := buf[:n]; len(rest) > 0; {
-			e, size := parseEntry(rest)
+			e, name, size := parseEntry(rest)
 			if size == 0 {
 				return unix.EIO
 			}
 			rest = rest[size:]
-			if e.Name != "." && e.Name != ".." && !fn(e) {
+			if string(name) == "." || string(name) == ".." || wanted != nil && !wanted(e.Ino) {
+				continue
+			}
+			e.Name = string(name) // a million that are not wanted would be garbage
+			if !fn(e) {
 				return nil
 			}
 		}
 	}
 }
 
-// parseEntry decodes a linux_dirent64; size is 0 when it is malformed.
-func parseEntry(b []byte) (e dirent, size int) {
+// parseEntry decodes a linux_dirent64; size is 0 when it is malformed. The name is apart.
+func parseEntry(b []byte) (e dirent, name []byte, size int) {
 	const header = 19
 	if len(b) < header {
-		return e, 0
+		return e, nil, 0
 	}
 	size = int(binary.NativeEndian.Uint16(b[16:]))
 	if size < header || size > len(b) {
-		return e, 0
+		return e, nil, 0
 	}
-	entry, _, _ := bytes.Cut(b[header:size], []byte{0})
-	return dirent{Name: string(entry), Ino: binary.NativeEndian.Uint64(b), Type: uint32(b[18]) << 12}, size
+	name, _, _ = bytes.Cut(b[header:size], []byte{0})
+	return dirent{Ino: binary.NativeEndian.Uint64(b), Type: uint32(b[18]) << 12}, name, size
 }
 
 func keyOf(st *unix.Statx_t) Key {

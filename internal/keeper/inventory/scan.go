@@ -142,7 +142,7 @@ func (sc *scan) read(ctx context.Context, d *Directory) error {
 	if sc.buf == nil {
 		sc.buf = make([]byte, listBytes)
 	}
-	err = list(fd, sc.buf, func(e dirent) bool {
+	err = list(fd, sc.buf, nil, func(e dirent) bool {
 		if d == v.dirs.root && e.Name == v.Skip && e.Name != "" {
 			return true
 		}
@@ -409,12 +409,23 @@ func (v *Inventory) infoOf(st *unix.Statx_t) Info {
 // Names calls fn with the names of the entries of a directory, their inode numbers, and what
 // looks at them, as long as it returns true.
 func (v *Inventory) Names(d *Directory, fn func(entry string, ino uint64, stat func() (Info, error)) bool) error {
+	return v.NamesOf(d, nil, fn)
+}
+
+// NamesOf is Names for those entries whose inode numbers are wanted.
+func (v *Inventory) NamesOf(d *Directory, wanted func(ino uint64) bool, fn func(entry string, ino uint64, stat func() (Info, error)) bool) error {
 	fd, err := v.open(d)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(fd)
-	return list(fd, make([]byte, listBytes), func(e dirent) bool {
+	buf, ok := v.lists.Get().(*[]byte)
+	if !ok {
+		some := make([]byte, listBytes)
+		buf = &some
+	}
+	defer v.lists.Put(buf)
+	return list(fd, *buf, wanted, func(e dirent) bool {
 		return fn(e.Name, e.Ino, func() (Info, error) {
 			if v.Silent != nil {
 				v.looked.Add(1)

@@ -64,8 +64,9 @@ type Query struct {
 	// Rank says when a file's turn is: the lowest goes first. It must not call back.
 	Rank func(lastUse uint32, uses uint8) int64
 
-	// Busy is set if a file that could be a candidate is none because it is in use. It may be nil.
-	Busy *bool
+	// Busy is called for files that are no candidates only because they are in use. It must not call
+	// back, and may be nil.
+	Busy func(Key)
 }
 
 // Candidates returns the first candidates that a query asks for, in order. Files of kind
@@ -90,7 +91,7 @@ func (v *Inventory) Candidates(q Query) []Candidate {
 				}
 				if f.is(inUse) {
 					if q.Busy != nil {
-						*q.Busy = true
+						q.Busy(Key{t.dev, ino})
 					}
 					continue
 				}
