@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"sync/atomic"
 	"time"
 
@@ -35,6 +36,10 @@ type keeping struct {
 	lock *os.File // of the state directory: kv3fs keep leaves this one alone
 	tree atomic.Pointer[tree.Tree]
 }
+
+// garbagePercent is how much garbage there may be beside what the keeper knows of files, which for
+// a million is 60 MiB, and has no pointers, so that collecting often costs next to nothing.
+const garbagePercent = 25
 
 // newKeeping returns the keeper of a data directory, or nil if there is to be none.
 func newKeeping(data string, o Keeping, readonly bool, log *slog.Logger) (*keeping, error) {
@@ -107,10 +112,17 @@ func (k *keeping) start(t *tree.Tree, log *slog.Logger) (stop func()) {
 	if !t.HasLeases() {
 		log.Warn("the file system of the data directory has no leases: files may be removed that a program has open there, outside the mount; let programs use the mount only")
 	}
+	whole := 0
+	if os.Getenv("GOGC") == "" {
+		whole = debug.SetGCPercent(garbagePercent)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- k.Run(ctx) }()
 	return func() {
+		if whole != 0 {
+			debug.SetGCPercent(whole)
+		}
 		cancel()
 		if err := <-done; err != nil {
 			log.Warn("cannot save the use of files; at the next start their times of change count instead", "err", err)

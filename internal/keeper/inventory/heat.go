@@ -15,6 +15,13 @@ type Heat struct {
 // SetHeat has the first scan give files their uses from before. It takes over all of it.
 func (v *Inventory) SetHeat(all []Heat) {
 	var parts [shards][]Heat
+	var many [shards]int
+	for _, h := range all {
+		many[shardOf(h.Ino)]++
+	}
+	for i := range parts {
+		parts[i] = make([]Heat, 0, many[i])
+	}
 	for _, h := range all {
 		parts[shardOf(h.Ino)] = append(parts[shardOf(h.Ino)], h)
 	}
