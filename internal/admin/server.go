@@ -62,7 +62,7 @@ func NewServer(dir string, about Keeper, why error, log *slog.Logger) *Server {
 	}
 	s.http = &http.Server{
 		Handler: s.mux, ReadHeaderTimeout: headTime, ReadTimeout: headTime, IdleTimeout: idleTime, MaxHeaderBytes: lineBytes,
-		ErrorLog:  slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		ErrorLog:  slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 		ConnState: s.state,
 	}
 	return s
@@ -129,8 +129,7 @@ func (g *guarded) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		switch uid, err := peerOf(c); {
-		case err != nil || uid != 0 && uid != uint32(os.Geteuid()):
+		if uid, err := peerOf(c); err != nil || uid != 0 && uid != uint32(os.Geteuid()) {
 			if more, now := g.server.pace.Log("refused"); now {
 				g.server.log.Warn("refused a user at the admin socket, which is for root and the daemon's own user", "uid", uid, "more", more)
 			}

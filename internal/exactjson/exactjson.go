@@ -15,7 +15,42 @@ import (
 
 // NotUTF8 returns the texts in a value that are not UTF-8, by their JSON pointers; nil if there
 // are none.
-func NotUTF8(v any) map[string][]byte { return notUTF8(reflect.ValueOf(v), "", nil) }
+func NotUTF8(v any) map[string][]byte {
+	of := reflect.ValueOf(v)
+	if plain(of) {
+		return nil
+	}
+	return notUTF8(of, "", nil)
+}
+
+// plain reports whether all texts of a value are UTF-8, as nearly always, more quickly than with their
+// pointers.
+func plain(v reflect.Value) bool {
+	switch v.Kind() {
+	case reflect.Pointer, reflect.Interface:
+		return v.IsNil() || plain(v.Elem())
+	case reflect.String:
+		return utf8.ValidString(v.String())
+	case reflect.Slice, reflect.Array:
+		if v.Type().Elem().Kind() == reflect.Uint8 {
+			return true
+		}
+		for i := range v.Len() {
+			if !plain(v.Index(i)) {
+				return false
+			}
+		}
+	case reflect.Map:
+		return v.Len() == 0
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if f := v.Type().Field(i); (f.IsExported() || f.Anonymous) && !plain(v.Field(i)) {
+				return false
+			}
+		}
+	}
+	return true
+}
 
 func notUTF8(v reflect.Value, pointer string, found map[string][]byte) map[string][]byte {
 	switch v.Kind() {
@@ -51,7 +86,7 @@ func notUTF8(v reflect.Value, pointer string, found map[string][]byte) map[strin
 
 // Escape returns a key as it stands in a JSON pointer.
 func Escape(key string) string {
-	return strings.NewReplacer("~", "~0", "/", "~1").Replace(key)
+	return strings.ReplaceAll(strings.ReplaceAll(key, "~", "~0"), "/", "~1")
 }
 
 // Own reports whether a type writes its JSON itself.
