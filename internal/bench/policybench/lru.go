@@ -1,14 +1,17 @@
 package policybench
 
+import "github.com/kv3fs/kv3fs/internal/keeper/policy"
+
 // lru evicts the block that was used least recently.
 type lru struct {
 	capacity int
 	held     []bool
-	queue    queue
+	queue    policy.Queue
 }
 
 func newLRU(distinct, capacity int) *lru {
-	return &lru{capacity: capacity, held: make([]bool, distinct), queue: newQueue(make([]link, distinct))}
+	links := make(policy.Links, distinct)
+	return &lru{capacity: capacity, held: make([]bool, distinct), queue: policy.NewQueue(&links)}
 }
 
 func (c *lru) has(b int32) bool { return c.held[b] }
@@ -16,12 +19,12 @@ func (c *lru) has(b int32) bool { return c.held[b] }
 func (c *lru) use(b int32, _ int64, _ int) {
 	switch {
 	case c.held[b]:
-		c.queue.remove(b)
-	case c.queue.len >= c.capacity:
-		c.held[c.queue.pop()] = false
+		c.queue.Remove(b)
+	case c.queue.Len() >= c.capacity:
+		c.held[c.queue.Pop()] = false
 	}
 	c.held[b] = true
-	c.queue.push(b)
+	c.queue.Push(b)
 }
 
 // fifo evicts the block that was stored first.

@@ -5,6 +5,8 @@ import (
 	"context"
 )
 
+const none = int32(-1)
+
 // optimum returns the most hits that any policy can have that knows the whole trace.
 //
 // It is Belady's rule, applied once after each request: of the blocks held and those of

@@ -1,5 +1,7 @@
 package policybench
 
+import "github.com/kv3fs/kv3fs/internal/keeper/policy"
+
 // s3fifo is S3-FIFO of Yang, Zhang, Qiu, Yue and Rashmi, "FIFO queues are all you need for
 // cache eviction", SOSP 2023: a small FIFO queue of a tenth of the capacity that new blocks
 // pass, a main one, and a queue of the numbers of blocks that left the small one. Each
@@ -12,7 +14,7 @@ type s3fifo struct {
 
 	in                 []uint8 // by block: where it is
 	uses               []uint8
-	small, main, ghost queue
+	small, main, ghost policy.Queue
 }
 
 const (
@@ -23,11 +25,11 @@ const (
 )
 
 func newS3FIFO(distinct, capacity int) *s3fifo {
-	links := make([]link, distinct)
+	links := make(policy.Links, distinct)
 	small := max(1, capacity/10)
 	return &s3fifo{capacity: capacity, smallTarget: small, ghostCapacity: capacity - small,
 		in: make([]uint8, distinct), uses: make([]uint8, distinct),
-		small: newQueue(links), main: newQueue(links), ghost: newQueue(links)}
+		small: policy.NewQueue(&links), main: policy.NewQueue(&links), ghost: policy.NewQueue(&links)}
 }
 
 func (c *s3fifo) has(b int32) bool { return c.in[b] == inSmall || c.in[b] == inMain }
@@ -37,8 +39,8 @@ func (c *s3fifo) use(b int32, _ int64, _ int) {
 		c.uses[b] = min(3, c.uses[b]+1)
 		return
 	}
-	for c.small.len+c.main.len >= c.capacity {
-		if c.small.len >= c.smallTarget {
+	for c.small.Len()+c.main.Len() >= c.capacity {
+		if c.small.Len() >= c.smallTarget {
 			c.evictSmall()
 		} else {
 			c.evictMain()
@@ -46,22 +48,22 @@ func (c *s3fifo) use(b int32, _ int64, _ int) {
 	}
 	c.uses[b] = 0
 	if c.in[b] == inGhost { // evicting may have forgotten it
-		c.ghost.remove(b)
+		c.ghost.Remove(b)
 		c.put(&c.main, inMain, b)
 	} else {
 		c.put(&c.small, inSmall, b)
 	}
 }
 
-func (c *s3fifo) put(q *queue, in uint8, b int32) {
+func (c *s3fifo) put(q *policy.Queue, in uint8, b int32) {
 	c.in[b] = in
-	q.push(b)
+	q.Push(b)
 }
 
 // evictSmall moves blocks from the small queue to the main one until one leaves.
 func (c *s3fifo) evictSmall() {
-	for c.small.len > 0 {
-		b := c.small.pop()
+	for c.small.Len() > 0 {
+		b := c.small.Pop()
 		if c.uses[b] > 1 {
 			c.uses[b] = 0
 			c.put(&c.main, inMain, b)
@@ -69,8 +71,8 @@ func (c *s3fifo) evictSmall() {
 		}
 		c.in[b] = nowhere
 		if c.ghostCapacity > 0 {
-			if c.ghost.len >= c.ghostCapacity {
-				c.in[c.ghost.pop()] = nowhere
+			if c.ghost.Len() >= c.ghostCapacity {
+				c.in[c.ghost.Pop()] = nowhere
 			}
 			c.put(&c.ghost, inGhost, b)
 		}
@@ -80,13 +82,13 @@ func (c *s3fifo) evictSmall() {
 
 // evictMain has the first block leave that has no use left.
 func (c *s3fifo) evictMain() {
-	for c.main.len > 0 {
-		b := c.main.pop()
+	for c.main.Len() > 0 {
+		b := c.main.Pop()
 		if c.uses[b] == 0 {
 			c.in[b] = nowhere
 			return
 		}
 		c.uses[b]--
-		c.main.push(b)
+		c.main.Push(b)
 	}
 }

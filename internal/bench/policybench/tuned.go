@@ -10,7 +10,7 @@ type tuned struct {
 	tuner    *policy.Tuner
 	ghosts   *policy.Ghosts
 	heat     []policy.Heat // by block, 0 if not held
-	byUses   [policy.MaxUses]queue
+	byUses   [policy.MaxUses]policy.Queue
 	held     int
 }
 
@@ -18,9 +18,9 @@ func newTuned(distinct, capacity int) *tuned {
 	c := &tuned{capacity: capacity, heat: make([]policy.Heat, distinct),
 		tuner:  policy.NewTuner(policy.Options{CapacityBytes: int64(capacity)}), // a block counts as a byte
 		ghosts: policy.NewGhosts(policy.GhostKeys)}
-	links := make([]link, distinct)
+	links := make(policy.Links, distinct)
 	for i := range c.byUses {
-		c.byUses[i] = newQueue(links)
+		c.byUses[i] = policy.NewQueue(&links)
 	}
 	return c
 }
@@ -31,7 +31,7 @@ func (c *tuned) use(b int32, nowMs int64, depth int) {
 	uses := 1
 	if c.has(b) {
 		uses += c.heat[b].Uses()
-		c.queue(b).remove(b)
+		c.queue(b).Remove(b)
 	} else {
 		uses += c.ghosts.Return(uint64(b))
 		if c.held >= c.capacity {
@@ -40,15 +40,15 @@ func (c *tuned) use(b int32, nowMs int64, depth int) {
 		c.held++
 	}
 	c.heat[b] = policy.MakeHeat(nowMs, depth, uses)
-	c.queue(b).push(b)
+	c.queue(b).Push(b)
 	c.tuner.Use(uint64(b), 1, nowMs, uses)
 }
 
-func (c *tuned) queue(b int32) *queue { return &c.byUses[c.heat[b].Uses()-1] }
+func (c *tuned) queue(b int32) *policy.Queue { return &c.byUses[c.heat[b].Uses()-1] }
 
 func (c *tuned) evict() {
 	v := c.victim()
-	c.queue(v).remove(v)
+	c.queue(v).Remove(v)
 	c.ghosts.Leave(uint64(v), c.heat[v].Uses())
 	c.heat[v] = 0
 	c.held--
@@ -57,13 +57,13 @@ func (c *tuned) evict() {
 // victim returns the block with the lowest score. There must be one.
 func (c *tuned) victim() int32 {
 	bonus := c.tuner.Bonus()
-	victim, lowest := none, policy.Score(0)
+	victim, lowest := policy.NoSlot, policy.Score(0)
 	for i := range c.byUses {
-		b := c.byUses[i].oldest
-		if b == none {
+		b := c.byUses[i].Oldest()
+		if b == policy.NoSlot {
 			continue
 		}
-		if score := c.heat[b].Score(bonus); victim == none || score < lowest {
+		if score := c.heat[b].Score(bonus); victim == policy.NoSlot || score < lowest {
 			victim, lowest = b, score
 		}
 	}

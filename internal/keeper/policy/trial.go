@@ -1,19 +1,21 @@
 package policy
 
-import "math"
+import (
+	"math"
+)
 
 // trial is a simulated cache that tries one bonus on the sampled entries. Entries are
 // numbers of slots, which all trials share.
 //
 // Entries with the same number of uses have the same bonus, so within each number the one
-// that was used least recently leaves first, and a victim is the lowest of MaxUses ends.
+// that was used least recently leaves first, and a victim is the lowest of the oldest of MaxUses queues.
 type trial struct {
 	factor    float64 // bonus in residence times
 	bonusMs   int64
 	usedBytes int64
 	entries   int
-	byUses    [MaxUses]ends
-	links     []link // by slot
+	byUses    [MaxUses]Queue
+	links     *Links // by slot
 
 	// What this trial served beyond the first one, in bytes: by uses at the time of the
 	// last one; by those before, fading; the sum of squares of the events, and how many there
@@ -21,59 +23,36 @@ type trial struct {
 	event, gain, variance, events float64
 }
 
-// ends are the ends of a doubly linked list of slots; none is -1.
-type ends struct{ newest, oldest int32 }
-
-type link struct{ newer, older int32 }
-
-const none = int32(-1)
-
 func newTrial(factor float64) trial {
-	t := trial{factor: factor}
+	t := trial{factor: factor, links: new(Links)}
 	for i := range t.byUses {
-		t.byUses[i] = ends{none, none}
+		t.byUses[i] = NewQueue(t.links)
 	}
 	return t
 }
 
 func (t *trial) push(i int32, s *slot) {
-	l := &t.byUses[s.uses-1]
-	t.links[i] = link{newer: none, older: l.newest}
-	if l.newest != none {
-		t.links[l.newest].newer = i
-	} else {
-		l.oldest = i
-	}
-	l.newest = i
+	t.byUses[s.uses-1].Push(i)
 	t.usedBytes += s.sizeBytes
 	t.entries++
 }
 
 func (t *trial) remove(i int32, s *slot) {
-	l, at := &t.byUses[s.uses-1], t.links[i]
-	if at.newer != none {
-		t.links[at.newer].older = at.older
-	} else {
-		l.newest = at.older
-	}
-	if at.older != none {
-		t.links[at.older].newer = at.newer
-	} else {
-		l.oldest = at.newer
-	}
+	t.byUses[s.uses-1].Remove(i)
 	t.usedBytes -= s.sizeBytes
 	t.entries--
 }
 
 // victim returns the slot with the lowest score. There must be one.
 func (t *trial) victim(slots []slot) int32 {
-	lowest, victim := int64(math.MaxInt64), none
-	for beyondFirst, l := range t.byUses {
-		if l.oldest == none {
+	lowest, victim := int64(math.MaxInt64), NoSlot
+	for beyondFirst := range t.byUses {
+		oldest := t.byUses[beyondFirst].Oldest()
+		if oldest == NoSlot {
 			continue
 		}
-		if score := slots[l.oldest].lastMs + int64(beyondFirst)*t.bonusMs; score < lowest {
-			lowest, victim = score, l.oldest
+		if score := slots[oldest].lastMs + int64(beyondFirst)*t.bonusMs; score < lowest {
+			lowest, victim = score, oldest
 		}
 	}
 	return victim

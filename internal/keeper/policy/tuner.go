@@ -177,7 +177,7 @@ func (t *Tuner) newSlot(mixed uint64) int32 {
 		t.free = append(t.free, int32(len(t.slots)))
 		t.slots = append(t.slots, slot{})
 		for k := range t.trials {
-			t.trials[k].links = append(t.trials[k].links, link{})
+			*t.trials[k].links = append(*t.trials[k].links, Link{})
 		}
 	}
 	i := t.free[len(t.free)-1]

@@ -27,9 +27,10 @@ func (t *Tuner) check() error {
 		trial := &t.trials[k]
 		var bytes int64
 		entries := 0
-		for u, l := range trial.byUses {
+		for u := range trial.byUses {
+			q := &trial.byUses[u]
 			last := int64(-1)
-			for i := l.oldest; i != none; i = trial.links[i].newer {
+			for i := q.Oldest(); i != NoSlot; i = q.Newer(i) {
 				s := t.slots[i]
 				if s.in&(1<<k) == 0 || int(s.uses) != u+1 || s.lastMs < last {
 					return fmt.Errorf("trial %d: slot %d: %+v after %d", k, i, s, last)
