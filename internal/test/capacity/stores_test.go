@@ -144,7 +144,7 @@ func (b *blocks) load(ctx context.Context) {
 	}
 }
 
-// The capacity holds while engines save more than twice as much in their own layouts, and each
+// The capacity holds while engines save twice as much in their own layouts, and each
 // block that a reader gets is whole and right.
 func TestStoresAreEvicted(t *testing.T) {
 	limit := limitBytes() / 2
@@ -173,7 +173,7 @@ func TestStoresAreEvicted(t *testing.T) {
 				all.Go(func() { b.load(ctx) })
 			}
 			most := int64(0)
-			want := 5 * limit / 2 / b.config.Layout.BlockBytes
+			want := 2 * limit / b.config.Layout.BlockBytes
 			for end := time.Now().Add(2 * time.Minute); (b.saved.Load() < want || b.hits.Load() == 0) && !t.Failed(); time.Sleep(time.Millisecond) {
 				most = max(most, takenBytes(t, disk)-own)
 				if time.Now().After(end) {
