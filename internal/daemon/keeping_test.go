@@ -27,7 +27,7 @@ func TestStopWhileClientsWaitForRoom(t *testing.T) {
 		t.Fatal(err)
 	}
 	const capacity = 1 << 20
-	if err := os.WriteFile(block, make([]byte, capacity-12<<10), 0o644); err != nil { // and two directories
+	if err := os.WriteFile(block, make([]byte, capacity-64<<10), 0o644); err != nil { // and two directories
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -37,7 +37,7 @@ func TestStopWhileClientsWaitForRoom(t *testing.T) {
 		done <- Run(ctx, Config{
 			DataDir: data, MountPoint: filepath.Join(dir, "mnt"), Mount: fuseserver.Options{Cluster: "keeping"}, Settings: settings.Defaults(),
 			// The block may go before the client's patience is over, so it waits.
-			Keeping: Keeping{Capacity: keeper.Limit{Bytes: capacity}, Grace: 4 * time.Second},
+			Keeping: Keeping{Capacity: keeper.Limit{Bytes: capacity}, Grace: 20 * time.Second},
 			Drain:   time.Millisecond, Log: slog.New(slog.DiscardHandler),
 		}, func(point string) { ready <- point })
 	}()
@@ -50,18 +50,26 @@ func TestStopWhileClientsWaitForRoom(t *testing.T) {
 	if _, err := os.Stat(block); err != nil {
 		t.Fatal(err)
 	}
-	made := make(chan error, 1)
-	go func() { made <- unix.Mkdir(filepath.Join(mount, "waits"), 0o755) }()
+	fd, err := unix.Open(filepath.Join(mount, "waits"), unix.O_CREAT|unix.O_WRONLY, 0o644)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	written := make(chan error, 1)
+	go func() {
+		_, err := unix.Pwrite(fd, make([]byte, capacity/8), 0)
+		written <- err
+	}()
 	select {
-	case err := <-made:
-		t.Fatalf("mkdir does not wait: %v", err)
+	case err := <-written:
+		t.Fatalf("a write does not wait: %v", err)
 	case <-time.After(500 * time.Millisecond):
 	}
 	cancel()
 	if err := <-done; err != nil && !errors.Is(err, ErrCutOff) {
 		t.Error(err)
 	}
-	if err := <-made; err == nil {
-		t.Error("mkdir succeeded, so it did not wait")
+	if err := <-written; err == nil {
+		t.Error("the write succeeded, so it did not wait")
 	}
 }

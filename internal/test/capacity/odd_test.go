@@ -36,9 +36,13 @@ func exists(path string) bool {
 
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(5 * time.Millisecond) {
+	patience := time.Minute
+	if soak() {
+		patience *= 10
+	}
+	for end := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("%s has not come in a minute", what)
+			t.Fatalf("%s has not come in %v", what, patience)
 		}
 	}
 }
