@@ -347,7 +347,6 @@ func TestEvictAndPins(t *testing.T) {
 	}
 	o.aged("odd/unknown", 100)
 	o.aged("pages/hf3fs_vllm_data_file_0", 4096)
-	o.write(block(9), 5000)
 	if out := o.run("pin", block(1)); out != block(1)+"\n" {
 		t.Error(out)
 	}
@@ -366,6 +365,7 @@ func TestEvictAndPins(t *testing.T) {
 		o.report(&r, "stat")
 		return r.State.Scanned
 	})
+	o.write(block(9), 5000)
 	want := map[string]string{
 		block(0): "", block(1): "pinned by", block(2): "open", block(3): "", block(9): "grace period",
 		"odd/unknown": "of no layout", "pages/hf3fs_vllm_data_file_0": "kv3fs pages evict",
