@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
-	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -94,51 +93,6 @@ func TestReturnIsAMissAndCounts(t *testing.T) {
 	if served, uses := w.Served(); uses != 3 || math.Abs(served-1./3) > 1e-9 {
 		t.Errorf("%v of %v uses were served; want one of three", served, uses)
 	}
-}
-
-// What is learned takes 10 MiB at most, half of it for entries that have left: 8.0 MiB with 300,000 files.
-func TestLearningTakesLittleMemory(t *testing.T) {
-	const files = 40_000
-	memory := func() int64 {
-		runtime.GC()
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return int64(m.HeapAlloc)
-	}
-	fill := func(uses inventory.Uses) (*inventory.Inventory, int64) {
-		before := memory()
-		now := time.Duration(0)
-		inv, err := inventory.New(t.TempDir(), inventory.Options{Uses: uses, Elapsed: func() time.Duration { return now }})
-		must(t, err)
-		root := inv.KeyOf(inv.Root())
-		for round := range 2 {
-			for i := range files {
-				k := FileKey{Dev: root.Dev, Ino: uint64(1<<50 + i)}
-				if round == 0 {
-					inv.Created(k, root, fmt.Sprint(i), false)
-				}
-				inv.Opened(k, root, fmt.Sprint(i))
-				inv.Read(k)
-				inv.Closed(k, 8)
-			}
-			now += time.Second
-		}
-		return inv, memory() - before
-	}
-	plain, takes := fill(nil)
-	defer plain.Close()
-	before := memory()
-	l := newLearner()
-	own := memory() - before
-	l.tuner.SetCapacity(files / 2 * 4096)
-	learning, takesWith := fill(l)
-	defer learning.Close()
-	t.Logf("%d files take %d bytes, with a learner %d more, of which its table of ghosts %d", files, takes, takesWith+own-takes, own)
-	if more := takesWith + own - takes; more > 10<<20 {
-		t.Errorf("learning takes %d bytes more", more)
-	}
-	runtime.KeepAlive(l)
-	runtime.KeepAlive(plain)
 }
 
 // BenchmarkUse reads half a million files, each once a second, with and without a learner. Of

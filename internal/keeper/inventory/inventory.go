@@ -600,6 +600,9 @@ func (v *Inventory) Settle(k Key, claimed, blocks512 int64) {
 		claimed = min(claimed, u.reserved)
 		u.reserved -= claimed
 	}
+	if claimed > 0 {
+		f.lastUse = max(f.lastUse, v.Now()) // it was written, which is no use that is counted
+	}
 	v.resizeLocked(&f, blocks512, claimed)
 	s.files[k.Ino] = f
 	v.endLocked(s, k.Ino)

@@ -139,6 +139,17 @@ func TestUses(t *testing.T) {
 	v.Read(file(5))
 	v.Closed(file(5), -1)
 	u.want("read 4096 bytes, use 2")
+
+	// That it is written again renews its last use, and is no further one.
+	later()
+	if v.Claim(file(5), 4096, false) != nil {
+		t.Fatal("no room")
+	}
+	v.Settle(file(5), 4096, 8)
+	u.want()
+	if f, _ := v.File(file(5)); f.LastUse != v.Now() || f.Uses != 1 {
+		t.Errorf("%+v at %d", f, v.Now())
+	}
 	if slices.Max(u.keys) == slices.Min(u.keys) {
 		t.Errorf("keys %x of several entries", u.keys)
 	}

@@ -12,4 +12,6 @@
 // different bonuses beside the real one, on a sample of the same uses, and gives the bonus
 // that has recently served more than LRU by a margin that chance does not explain. Until
 // one does, the bonus is zero: the policy is then LRU.
+//
+// Ghosts remember the uses of entries that have left, which count again if they come back.
 package policy

@@ -1,7 +1,7 @@
 package policy
 
-// Queue lists what a simulated cache holds in the order of use: slots, which are numbers from 0. Several queues share links: a slot is in
-// one of them at a time.
+// Queue lists what a simulated cache holds in the order of use: slots, which are numbers
+// from 0. Several queues share links: a slot is in one of them at a time.
 type Queue struct {
 	links          *Links
 	newest, oldest int32

@@ -1,8 +1,6 @@
 package policy
 
-import (
-	"math"
-)
+import "math"
 
 // trial is a simulated cache that tries one bonus on the sampled entries. Entries are
 // numbers of slots, which all trials share.
