@@ -15,6 +15,8 @@ type File struct {
 	birthNs int64
 	refs    int // guarded by Store.mu
 	has     atomic.Bool
+	// idleChunks is what Store.idleChunks has counted of it.
+	idleChunks int // guarded by Store.mu
 
 	mu        sync.Mutex
 	stamp     stamp

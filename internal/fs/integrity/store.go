@@ -35,16 +35,20 @@ type Store struct {
 
 	mu     sync.Mutex
 	active map[uint64]*File // by inode
-	// idle counts those of them that nobody uses. A ring that is used without a handle of the mount takes and
-	// leaves its file for each batch, so a file stays for a while.
-	idle int
+	// idle counts those of them that nobody uses, and idleChunks what they hold. A ring that is used without a
+	// handle of the mount takes and leaves its file for each batch, so a file stays for a while.
+	idle, idleChunks int
 }
 
-// mostIdle bounds the files that stay, and idleChunks the memory of each.
+// Bounds of what stays: files, and chunks of 4 KiB.
 const (
-	mostIdle   = 4096
-	idleChunks = 8 // 4 KiB each
+	mostIdle       = 4096
+	mostIdleChunks = 16 << 10
 )
+
+// mostSaved is how many chunks a file in use may have to be saved from time to time: saving takes a while, for which
+// nobody else can use it. Larger ones, of 16 GiB and more, are saved once nobody uses them any more.
+const mostSaved = 256
 
 type counters struct {
 	verified, changed, damaged, doubtful, aside atomic.Int64
@@ -158,7 +162,7 @@ func (s *Store) save(all bool) {
 	var files []*File
 	for _, f := range s.active {
 		if f.refs == 0 {
-			s.idle--
+			s.wakeLocked(f)
 		} else if !all {
 			continue
 		}
@@ -185,14 +189,14 @@ func (s *Store) Acquire(fd int, created bool) *File {
 	f := s.active[now.ino]
 	if f != nil && f.birthNs == now.birthNs {
 		if f.refs == 0 {
-			s.idle--
+			s.wakeLocked(f)
 		}
 		f.refs++
 		s.mu.Unlock()
 		return f
 	}
 	if f != nil && f.refs == 0 {
-		s.idle-- // it belongs to a file that is gone
+		s.wakeLocked(f) // it belongs to a file that is gone
 	}
 	f = &File{store: s, key: now.ino, birthNs: now.birthNs, refs: 1, words: make(table)}
 	s.active[now.ino] = f
@@ -232,12 +236,13 @@ func (s *Store) Release(f *File) {
 		return
 	}
 	f.mu.Lock()
-	small := len(f.words) <= idleChunks
+	chunks := len(f.words)
 	f.mu.Unlock()
 	s.mu.Lock()
-	if f.refs == 1 && small && s.idle < mostIdle && s.active[f.key] == f {
-		f.refs--
+	if f.refs == 1 && s.idle < mostIdle && s.idleChunks+chunks <= mostIdleChunks && s.active[f.key] == f {
+		f.refs, f.idleChunks = 0, chunks
 		s.idle++
+		s.idleChunks += chunks
 		s.mu.Unlock()
 		return
 	}
@@ -245,10 +250,19 @@ func (s *Store) Release(f *File) {
 	s.put(f)
 }
 
+// wakeLocked says that a file is not idle any more.
+func (s *Store) wakeLocked(f *File) {
+	s.idle--
+	s.idleChunks -= f.idleChunks
+}
+
 // put saves a file's sums if they have changed, and drops one reference.
 func (s *Store) put(f *File) {
+	s.mu.Lock()
+	last := f.refs == 1
+	s.mu.Unlock()
 	f.mu.Lock()
-	if f.dirty && f.inFlux == 0 && !s.opts.Readonly {
+	if f.dirty && f.inFlux == 0 && !s.opts.Readonly && (last || len(f.words) <= mostSaved) {
 		f.log()
 	}
 	f.mu.Unlock()
