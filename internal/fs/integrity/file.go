@@ -30,10 +30,10 @@ type File struct {
 	mapped    bool   // on tmpfs: a client may have it mapped
 	sealed    bool   // nobody else could write to it when it had this stamp
 	triedSeal time.Time
-	writes    []*Write // in progress
-	stream    *stream  // the range that the next piece of a sequential writer continues
-	gone      bool     // it has no name any more
-	dirty     bool     // the log does not have it
+	writes    []*Write    // in progress
+	stream    *stream     // the range that the next piece of a sequential writer continues
+	gone      atomic.Bool // it has no name any more
+	dirty     bool        // the log does not have it
 }
 
 // tail is the sum of the last range of a file, which the file's end cuts short. It holds while the file

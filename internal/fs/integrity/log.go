@@ -178,7 +178,8 @@ func (l *log) appendLocked(b []byte, ino uint64, gone bool) error {
 		return err
 	}
 	if _, err := s.file.WriteAt(b, s.bytes); err != nil {
-		s.full = true // what is there of it ends the segment
+		// What is there of it would end the segment. A full disk must not get one more for each record.
+		s.full = s.file.Truncate(s.bytes) != nil
 		return err
 	}
 	l.note(ino, gone, placeOf(s, s.bytes, len(b)), len(b))

@@ -187,7 +187,7 @@ func (s *Store) Acquire(fd int, created bool) *File {
 	}
 	s.mu.Lock()
 	f := s.active[now.ino]
-	if f != nil && f.birthNs == now.birthNs {
+	if f != nil && f.birthNs == now.birthNs && !(f.refs == 0 && f.gone.Load()) {
 		if f.refs == 0 {
 			s.wakeLocked(f)
 		}
@@ -277,7 +277,7 @@ func (s *Store) put(f *File) {
 func (f *File) log() {
 	s := f.store
 	f.dirty = false
-	if f.gone || !f.known || !f.has.Load() {
+	if f.gone.Load() || !f.known || !f.has.Load() {
 		s.failed(s.log.remove(f.key))
 		return
 	}
@@ -293,9 +293,7 @@ func (s *Store) Removed(ino uint64) {
 	f := s.active[ino]
 	s.mu.Unlock()
 	if f != nil {
-		f.mu.Lock()
-		f.gone = true
-		f.mu.Unlock()
+		f.gone.Store(true)
 	}
 	s.failed(s.log.remove(ino))
 }
