@@ -35,8 +35,8 @@ type Query struct {
 	Owner    string   `json:"owner,omitempty"`
 	Model    string   `json:"model,omitempty"`
 	// Unused is for how long they were not used, at least and at most.
-	UnusedAtLeast time.Duration `json:"unused_at_least,omitempty"`
-	UnusedAtMost  time.Duration `json:"unused_at_most,omitempty"`
+	UnusedAtLeast time.Duration `json:"unused_at_least_ns,omitempty"`
+	UnusedAtMost  time.Duration `json:"unused_at_most_ns,omitempty"`
 	UsesAtLeast   int           `json:"uses_at_least,omitempty"`
 	UsesAtMost    *int          `json:"uses_at_most,omitempty"`
 	Pinned        bool          `json:"pinned,omitempty"`

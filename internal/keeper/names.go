@@ -121,7 +121,8 @@ func (k *Keeper) isThere(at string) bool {
 }
 
 // matching calls fn with the files that operators mean, directory by directory in the order of their
-// paths, until it returns an error, which it returns. ENOENT: nothing there has a name that is plain.
+// paths, until fn returns an error, which it returns. ENOENT: there is nothing of that name; a
+// pattern may match nothing.
 func (k *Keeper) matching(ctx context.Context, text string, fn func(place, found) error) error {
 	m, err := k.meaningOf(text)
 	if err != nil {
