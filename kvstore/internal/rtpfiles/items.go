@@ -78,9 +78,10 @@ func parseSpot(record []uint64) spot {
 
 // opening is a store that is being opened, or is open.
 type opening struct {
-	ready chan struct{}
-	store *blockfiles.Store
-	err   error
+	ready   chan struct{}
+	store   *blockfiles.Store
+	err     error
+	closing error // of Close, where the store has closed itself: it was late
 }
 
 // filesOf returns the store of the files of so many blocks.
@@ -130,7 +131,8 @@ func (x *items) open(o *opening, blocks int) {
 	late := x.closed && o.err == nil
 	x.mu.Unlock()
 	if late {
-		o.err = errors.Join(kv.ErrClosed, o.store.Close())
+		o.closing = o.store.Close()
+		o.err = errors.Join(kv.ErrClosed, o.closing)
 	}
 }
 
@@ -153,7 +155,7 @@ func (x *items) closeFiles() error {
 				return
 			}
 			if o.err != nil {
-				errs <- nil
+				errs <- o.closing
 				return
 			}
 			errs <- o.store.Close()

@@ -236,6 +236,30 @@ func TestFilesThatOpenLate(t *testing.T) {
 			t.Errorf("of %d stores of files some are left open", len(all))
 		}
 	})
+	t.Run("while Close waits, and they do not close", func(t *testing.T) {
+		x, _ := open(t, 5*time.Minute)
+		held, begun := make(chan struct{}), make(chan struct{})
+		x.openFiles = func(blocks int) (*blockfiles.Store, error) {
+			close(begun)
+			<-held
+			return blockfiles.Open(blockfiles.Options{
+				Name: "late", Layout: testLayout, Roots: []string{t.TempDir()}, Format: x.format, Engine: unclosable{x.engine},
+			})
+		}
+		go x.filesOf(2)
+		<-begun
+		closed := make(chan error)
+		go func() { closed <- x.Close() }()
+		eventually(t, "Close waits", func() bool {
+			x.mu.Lock()
+			defer x.mu.Unlock()
+			return x.closed
+		})
+		close(held)
+		if err := <-closed; !errors.Is(err, errUnclosable) {
+			t.Errorf("Close says %v", err)
+		}
+	})
 	t.Run("for a listing after Close", func(t *testing.T) {
 		x, opened := open(t, 5*time.Minute)
 		save(t, &Store{Store: x}, 0, 16)
@@ -293,3 +317,10 @@ func TestPacksDoNotQueueUp(t *testing.T) {
 		t.Error("blocks are left, and no call for them")
 	}
 }
+
+// unclosable is an engine whose Close fails.
+type unclosable struct{ transfer.Engine }
+
+var errUnclosable = errors.New("it does not close")
+
+func (unclosable) Close() error { return errUnclosable }
