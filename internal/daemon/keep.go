@@ -124,7 +124,7 @@ func (s *keepService) await(ctx context.Context, id string) *keptDir {
 
 // serve keeps a directory whenever it has the lease, until ctx ends or the directory goes away.
 func (s *keepService) serve(ctx context.Context, d *keptDir) (err error) {
-	l, err := lease.New(d.state, lease.Options{Period: s.Lease, Me: s.me})
+	l, err := lease.New(d.state, lease.Options{Period: s.Lease, Local: isLocal(d.path), Me: s.me})
 	if err != nil {
 		return err
 	}

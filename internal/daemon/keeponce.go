@@ -42,7 +42,7 @@ func KeepOnce(ctx context.Context, c KeepConfig, went func(keeper.Entry)) (p Kee
 	}
 	defer d.close()
 	p.Dir = d.path
-	l, err := lease.New(d.state, lease.Options{Period: c.Lease, Me: lease.Holder{Identity: me.Identity, Host: me.Host}})
+	l, err := lease.New(d.state, lease.Options{Period: c.Lease, Local: isLocal(d.path), Me: lease.Holder{Identity: me.Identity, Host: me.Host}})
 	if err != nil {
 		return p, err
 	}

@@ -31,6 +31,10 @@ type Options struct {
 	// sixth of it. From a second to an hour.
 	Period time.Duration
 
+	// Local: what is written to the directory is seen by all who look, without an fsync: it is a local file system. That
+	// may take long on a busy disk, and nothing has to survive the machine.
+	Local bool
+
 	// Me says who wants the lease. New sets its PID, if it is 0, and its Nonce.
 	Me Holder
 
@@ -176,7 +180,7 @@ func (l *Lease) takeLocked(last uint64) (Standing, error) {
 	}
 	id, _, err := idOf(f)
 	if err == nil {
-		err = write(f, content)
+		err = l.write(f, content)
 	}
 	if full(err) {
 		// Its name says what matters.
@@ -280,7 +284,7 @@ func (l *Lease) overwriteLocked(released bool) error {
 	if err != nil {
 		return err
 	}
-	err = write(f, content)
+	err = l.write(f, content)
 	switch {
 	case err == nil:
 		l.wrote = content
@@ -457,9 +461,9 @@ func idOf(f *os.File) (id fileID, st unix.Stat_t, err error) {
 func read(f *os.File) ([]byte, error) { return io.ReadAll(io.LimitReader(f, recordBytes+1)) }
 
 // write puts content into a file in place, for others to see.
-func write(f *os.File, content []byte) error {
+func (l *Lease) write(f *os.File, content []byte) error {
 	_, err := f.WriteAt(content, 0)
-	if err == nil {
+	if err == nil && !l.Local {
 		err = f.Sync()
 	}
 	return err
