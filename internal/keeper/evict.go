@@ -263,10 +263,10 @@ func (k *Keeper) named(batch []inventory.Candidate) (all []victim) {
 			changes[ino] = k.inv.Changes(batch[i].Key)
 		}
 		isWanted := func(ino uint64) bool { _, ok := wanted[ino]; return ok }
-		err := k.inv.NamesOf(d, isWanted, func(name string, ino uint64, stat func() (inventory.Info, error)) bool {
-			i := wanted[ino]
+		look := func(name string, _ uint64, stat func() (inventory.Info, error)) bool {
 			info, err := stat()
-			if err != nil || info.Key != batch[i].Key {
+			i, ok := wanted[info.Key.Ino]
+			if err != nil || !ok || info.Key != batch[i].Key {
 				return true
 			}
 			v := victim{Candidate: batch[i], dir: dir, name: name, path: name, info: info}
@@ -275,9 +275,14 @@ func (k *Keeper) named(batch []inventory.Candidate) (all []victim) {
 			}
 			v.layout = classify.Classify(v.path, classify.Context{})
 			names[i] = v
-			delete(wanted, ino)
+			delete(wanted, info.Key.Ino)
 			return len(wanted) > 0
-		})
+		}
+		err := k.inv.NamesOf(d, isWanted, look)
+		if err == nil && len(wanted) > 0 {
+			// They are gone, or the listings of this file system show other numbers than the files have.
+			err = k.namedByTag(d, batch, wanted, look)
+		}
 		switch {
 		case err == nil:
 			for ino, i := range wanted {
@@ -295,6 +300,19 @@ func (k *Keeper) named(batch []inventory.Candidate) (all []victim) {
 		}
 	}
 	return all
+}
+
+// namedByTag calls look with the entries of a directory whose names may be those of the wanted files.
+func (k *Keeper) namedByTag(d *inventory.Directory, batch []inventory.Candidate, wanted map[uint64]int, look func(string, uint64, func() (inventory.Info, error)) bool) error {
+	var tags [256]bool
+	for _, i := range wanted {
+		if tag, ok := k.inv.Tag(batch[i].Key); ok {
+			tags[tag] = true
+		}
+	}
+	return k.inv.Names(d, func(name string, ino uint64, stat func() (inventory.Info, error)) bool {
+		return !tags[inventory.TagOf(name)] || look(name, ino, stat)
+	})
 }
 
 // removeOne removes a victim if it may go, and what belongs to it first.

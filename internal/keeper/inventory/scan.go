@@ -487,7 +487,12 @@ func (v *Inventory) unlink(dir, entry string, want Victim, pretend bool) error {
 	if err != nil {
 		return err
 	}
-	st, err = statAt(held, "")
-	v.Removed(want.Key, keyOf(&parent), entry, err == nil && (pretend || st.Nlink == 0))
+	// Servers of FUSE may not answer for a file that has no name, or answer as before.
+	last := pretend || st.Nlink == 1
+	if !last {
+		st, err = statAt(held, "")
+		last = err == nil && st.Nlink == 0
+	}
+	v.Removed(want.Key, keyOf(&parent), entry, last)
 	return nil
 }

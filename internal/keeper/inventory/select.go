@@ -138,6 +138,18 @@ func (v *Inventory) File(k Key) (File, bool) {
 	return File{Dir: v.numbered(f.dir), Bytes: f.bytes(), LastUse: f.lastUse, Uses: f.uses, Kind: f.kind(), InUse: f.is(inUse), Several: f.is(several)}, true
 }
 
+// Tag returns the tag of the name that a file was found under last.
+func (v *Inventory) Tag(k Key) (tag uint8, ok bool) {
+	s := v.shard(k)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f, ok := s.files[k.Ino]
+	return f.tag, ok
+}
+
+// TagOf returns the tag of a name: few have the same.
+func TagOf(entry string) uint8 { return tagOf(entry) }
+
 // Forget drops the record of a file that is not in use, and was not found in d although d
 // was read to its end while the file changed no more often than that.
 func (v *Inventory) Forget(k Key, d *Directory, changes uint64) {
