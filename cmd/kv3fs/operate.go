@@ -82,7 +82,8 @@ func (f *operateFlags) data() (string, error) {
 		}
 		return string(f.Data), nil
 	case f.Mount != "":
-		return dataOf(string(f.Mount))
+		data, _, err := locate(string(f.Mount))
+		return data, err
 	}
 	return "", nil
 }
@@ -139,7 +140,7 @@ func locate(p string) (data, at string, err error) {
 	}
 	var notOurs error
 	if m, ok := host.Holding(mounts, full); ok && m.Type == host.HF3FSType {
-		data, notOurs = dataOf(m.Point)
+		data, notOurs = dataOf(whole(mounts, m).Point)
 		if notOurs == nil {
 			rel, err := filepath.Rel(m.Point, full)
 			return data, filepath.Join(".", m.Root, rel), err
@@ -151,13 +152,28 @@ func locate(p string) (data, at string, err error) {
 			rel, err := filepath.Rel(dir, full)
 			return dir, rel, err
 		}
-		if dir == "/" && notOurs != nil {
+		switch {
+		case dir != "/":
+			continue
+		case notOurs != nil:
 			return "", "", notOurs
 		}
-		if dir == "/" {
-			return "", "", fmt.Errorf("%s is neither below a mount of kv3fs nor below a data directory: give another path, or --data or --mount", printable(p))
+		if is, err := filepath.EvalSymlinks(full); err == nil && is != full {
+			return locate(is) // a symbolic link outside that leads there
+		}
+		return "", "", fmt.Errorf("%s is neither below a mount of kv3fs nor below a data directory: give another path, or --data or --mount", printable(p))
+	}
+}
+
+// whole returns the mount of all of the file system of which m may be a part, bound elsewhere: its
+// root alone says whose it is. Without one, that is m.
+func whole(mounts []host.Mount, m host.Mount) host.Mount {
+	for _, other := range mounts {
+		if m.Root != "/" && other.Root == "/" && other.Device == m.Device && other.Type == m.Type {
+			return other
 		}
 	}
+	return m
 }
 
 // resolve replaces the symbolic links in as much of a path as there is, up to the first wildcard,

@@ -154,7 +154,7 @@ func TestQuotas(t *testing.T) {
 		{"quota set . 8MiB", "below the data directory"},
 		{"quota rm b", "no such file"},
 		{"quota ls --data /nothing", "is no data directory"},
-		{"quota ls --mount /", "no mount of kv3fs"},
+		{"quota ls --mount /", "neither below a mount"},
 		{"quota set / 8MiB", "neither below a mount"},
 		{"du nothing", "no such file"},
 		{"du a/sub/file", "not a directory"},
@@ -684,5 +684,28 @@ func TestOperateFrozen(t *testing.T) {
 	defer o.Thaw(t)
 	if _, errs, status := o.try("/", "stat", "--data", o.Data, "--timeout", "1s"); status != exitFailed || !strings.Contains(errs, "has not answered for 1s") {
 		t.Errorf("%d: %s", status, errs)
+	}
+}
+
+// A daemon is found by a symbolic link that leads to its mount, and by a part of the mount that is
+// bound elsewhere.
+func TestOperateFindsDaemon(t *testing.T) {
+	daemontest.NeedRoot(t)
+	o := operate(t, "--capacity", "64MiB")
+	o.write("sub/x/f", 100)
+	dir := daemontest.NewDir(t)
+	link, bound := filepath.Join(dir, "link"), filepath.Join(dir, "bound")
+	if err := errors.Join(os.Symlink(filepath.Join(o.Mount, "sub"), link), os.Mkdir(bound, 0o755), unix.Mount(filepath.Join(o.Mount, "sub"), bound, "", unix.MS_BIND, "")); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := unix.Unmount(bound, 0); err != nil {
+			t.Error(err)
+		}
+	}()
+	for _, args := range [][]string{{link + "/x/f"}, {link}, {bound}, {bound + "/x/*"}, {"--mount", bound, "x"}, {"--mount", bound}, {"--mount", o.Mount, "sub"}, {"--data", o.Data, "sub/x/f"}} {
+		if out, errs, status := o.try("/", append([]string{"ls"}, args...)...); status != 0 || !strings.Contains(out, "  sub/x/f\n") {
+			t.Errorf("%q: %d\n%s%s", args, status, out, errs)
+		}
 	}
 }
