@@ -122,10 +122,11 @@ type Keeper struct {
 	rulesMu sync.Mutex // taken before waitMu
 	rules   rules      // what slices of pins and TTLs hold is never changed in place
 
-	waitMu  sync.Mutex
-	queues  map[*inventory.Directory][]*waiter
-	waiting atomic.Int64 // waiters in all queues
-	ended   bool         // nobody waits any more
+	waitMu       sync.Mutex
+	queues       map[*inventory.Directory][]*waiter
+	waiting      atomic.Int64  // waiters in all queues
+	busyPatience time.Duration // the constant, but in tests
+	ended        bool          // nobody waits any more
 
 	kick  chan struct{}
 	high  atomic.Bool                        // usage is above a high watermark: Run has been kicked
@@ -150,7 +151,7 @@ func New(opts Options) (*Keeper, error) {
 	}
 	k := &Keeper{
 		Options: opts, inv: inv, learner: learner, wall: newWallClock(), kick: make(chan struct{}, 1),
-		queues: make(map[*inventory.Directory][]*waiter), tired: make(map[*inventory.Directory]time.Time), late: make(map[*inventory.Directory]bool), every: tick,
+		queues: make(map[*inventory.Directory][]*waiter), tired: make(map[*inventory.Directory]time.Time), late: make(map[*inventory.Directory]bool), every: tick, busyPatience: busyPatience,
 	}
 	if err := k.begin(); err != nil {
 		return nil, errors.Join(err, inv.Close())

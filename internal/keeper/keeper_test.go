@@ -57,6 +57,12 @@ func start(t testing.TB, opts Options) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return startWith(t, opts, k)
+}
+
+// startWith is start for a keeper that is there.
+func startWith(t testing.TB, opts Options, k *Keeper) *world {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- k.Run(ctx) }()
@@ -410,7 +416,10 @@ func TestInUseForAMoment(t *testing.T) {
 	put(t, opts.Dir, "new", 0)
 	old := time.Now().Add(-time.Hour)
 	must(t, os.Chtimes(filepath.Join(opts.Dir, entry(1)), old, old))
-	w := start(t, opts)
+	k, err := New(opts)
+	must(t, err)
+	k.busyPatience = time.Minute
+	w := startWith(t, opts, k)
 	read := keyOf(t, filepath.Join(opts.Dir, entry(1)))
 	w.Opened(read, FileKey{}, "")
 	written := make(chan error, 1)

@@ -175,7 +175,7 @@ func (k *Keeper) failWaiters(d *inventory.Directory, out *outcome) {
 	}
 	next := time.Now().Add(after)
 	for _, w := range slices.Clone(k.queues[d]) {
-		if after > 0 && !w.deadline.Before(next) || out.busy && time.Since(w.since) < busyPatience {
+		if after > 0 && !w.deadline.Before(next) || out.busy && time.Since(w.since) < k.busyPatience {
 			continue
 		}
 		k.leaveLocked(w)
