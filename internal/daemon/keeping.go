@@ -39,7 +39,7 @@ type keeping struct {
 
 // garbagePercent is how much garbage there may be beside what the keeper knows of files, which for
 // a million is 60 MiB, and has no pointers, so that collecting often costs next to nothing.
-const garbagePercent = 25
+const garbagePercent = 15
 
 // newKeeping returns the keeper of a data directory, or nil if there is to be none.
 func newKeeping(data string, o Keeping, readonly bool, log *slog.Logger) (*keeping, error) {

@@ -43,11 +43,11 @@ type Options struct {
 // that name a directory of another device are ignored.
 type Inventory struct {
 	Options
-	fd    int
-	key   Key
-	dirs  *directories
-	pace  logpace.Pace
-	lists sync.Pool // *[]byte, for listings
+	fd      int
+	key     Key
+	dirs    *directories
+	pace    logpace.Pace
+	listing atomic.Pointer[[listBytes]byte] // a buffer that no listing uses, or nil
 
 	main   *table   // of the root's device
 	others sync.Map // uint64 to *table: overlayfs shows files of several devices

@@ -419,13 +419,12 @@ func (v *Inventory) NamesOf(d *Directory, wanted func(ino uint64) bool, fn func(
 		return err
 	}
 	defer unix.Close(fd)
-	buf, ok := v.lists.Get().(*[]byte)
-	if !ok {
-		some := make([]byte, listBytes)
-		buf = &some
+	buf := v.listing.Swap(nil)
+	if buf == nil {
+		buf = new([listBytes]byte)
 	}
-	defer v.lists.Put(buf)
-	return list(fd, *buf, wanted, func(e dirent) bool {
+	defer v.listing.Store(buf)
+	return list(fd, buf[:], wanted, func(e dirent) bool {
 		return fn(e.Name, e.Ino, func() (Info, error) {
 			if v.Silent != nil {
 				v.looked.Add(1)
