@@ -14,7 +14,12 @@ import (
 )
 
 // numberless is a file system whose listings have no inode numbers, as those of many FUSE ones.
-type numberless struct{ fusefs.LoopbackNode }
+type numberless struct{ *fusefs.LoopbackNode }
+
+// WrapChild has all nodes be such.
+func (n *numberless) WrapChild(_ context.Context, ops fusefs.InodeEmbedder) fusefs.InodeEmbedder {
+	return &numberless{ops.(*fusefs.LoopbackNode)}
+}
 
 // OpendirHandle opens a directory.
 func (n *numberless) OpendirHandle(ctx context.Context, flags uint32) (fusefs.FileHandle, uint32, syscall.Errno) {
@@ -46,10 +51,8 @@ func (l *listing) Releasedir(ctx context.Context, flags uint32) {
 // a name, what has to go goes, and no more.
 func TestKeepListingWithoutNumbers(t *testing.T) {
 	beneath, dir := t.TempDir(), t.TempDir()
-	root := &fusefs.LoopbackRoot{Path: beneath, NewNode: func(r *fusefs.LoopbackRoot, _ *fusefs.Inode, _ string, _ *syscall.Stat_t) fusefs.InodeEmbedder {
-		return &numberless{fusefs.LoopbackNode{RootData: r}}
-	}}
-	top := &numberless{fusefs.LoopbackNode{RootData: root}}
+	root := &fusefs.LoopbackRoot{Path: beneath}
+	top := &numberless{&fusefs.LoopbackNode{RootData: root}}
 	root.RootNode = top
 	server, err := fusefs.Mount(dir, top, &fusefs.Options{MountOptions: fuse.MountOptions{FsName: "numberless", DisableReadDirPlus: true}})
 	if err != nil {
